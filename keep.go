@@ -1,0 +1,250 @@
+package throttle
+
+import (
+	"container/heap"
+	"fmt"
+	"time"
+)
+
+// A bucket is the state of one limit for one key.
+type bucket struct {
+	limit   *limit
+	key     string
+	serial  uint64 // tells buckets apart, also those of one key that was forgotten and came back
+	meter   meter
+	rate    rate
+	held    instant  // nothing goes before
+	stopped stopHeap // the lines whose first request can't pay here, or may not go before one that can't
+	lines   []*stop  // all lines that fall under this bucket
+	timer   *time.Timer
+	armed   instant // when timer fires; never: it does not
+	dirty   bool    // in Limiter.dirty
+	ownRate bool    // as RateFor said
+	idle    int     // where Limiter.idle has it; -1: it stays
+	idleAt  instant // no later than when it is full again, unless its meter was changed
+}
+
+// ready returns when cost can be paid here once ahead has been, not before from.
+func (b *bucket) ready(from instant, ahead, cost int64) instant {
+	return b.meter.ready(max(from, b.held), ahead, cost)
+}
+
+// payable reports whether cost can be paid here now.
+func (b *bucket) payable(now instant, cost int64) bool {
+	return b.held <= now && b.meter.payable(now, cost)
+}
+
+// waiting returns how many requests in line fall under the bucket.
+func (b *bucket) waiting() int {
+	n := 0
+	for _, s := range b.lines {
+		n += s.line.size
+	}
+	return n
+}
+
+// A limit is a Limit at work in one Limiter.
+type limit struct {
+	Limit
+	size    int64   // the burst of keys that have no rate of their own
+	single  *bucket // of the key "", which most programs use alone; it is never forgotten
+	buckets map[string]*bucket
+	peak    int // the most buckets since the map was made
+}
+
+// findLocked finds the buckets of all charges, and makes those that are missing. It returns a limit that must be asked
+// for the rate of a key first, outside the lock, and a rejection if there is no room for another bucket.
+func (l *Limiter) findLocked(charges []charge, now instant) (ask *charge, full *charge) {
+	for i := range charges {
+		c := &charges[i]
+		if c.key == "" {
+			c.bucket = c.limit.single
+			continue
+		}
+		if c.bucket = c.limit.buckets[c.key]; c.bucket != nil {
+			continue
+		}
+		if c.limit.rateFor != nil && !c.asked {
+			return c, nil
+		}
+		if len(l.idle) >= l.maxKeys && !l.evictLocked(now) {
+			return nil, c
+		}
+		c.bucket = l.makeLocked(c, now)
+	}
+	return nil, nil
+}
+
+// find finds the buckets of all charges with the lock held, and gives it up while a user's RateFor is asked.
+func (l *Limiter) find(charges []charge) (now instant, full *charge, err error) {
+	for {
+		now = l.nowLocked()
+		ask, full := l.findLocked(charges, now)
+		if ask == nil {
+			return now, full, nil
+		}
+		l.mu.Unlock()
+		err := ask.askRate()
+		l.mu.Lock()
+		if err != nil {
+			return now, nil, err
+		}
+	}
+}
+
+// askRate asks the user's RateFor for the rate of the charge's key.
+func (c *charge) askRate() error {
+	n, per := c.limit.rateFor(c.key)
+	c.asked = true
+	if n == 0 && per == 0 {
+		return nil
+	}
+	r := rate{n, per}
+	if err := c.limit.check(r); err != nil {
+		return fmt.Errorf("throttle: limit %q: RateFor(%q) = %d, %v: %w", c.limit.name, c.key, n, per, err)
+	}
+	c.rate = &r
+	return nil
+}
+
+// makeLocked makes the bucket of a charge.
+func (l *Limiter) makeLocked(c *charge, now instant) *bucket {
+	li, r := c.limit, c.limit.rate
+	size := li.size
+	if c.rate != nil {
+		r = *c.rate
+		if li.burst < 0 {
+			size = li.burstOf(r)
+		}
+	}
+	l.serial++
+	b := &bucket{limit: li, key: c.key, serial: l.serial, armed: never, idle: -1, idleAt: now}
+	b.ownRate, b.rate = c.rate != nil, li.shared(r)
+	b.meter = li.meter(now, b.rate, size, &l.unix)
+	if c.key == "" {
+		li.single = b
+		return b
+	}
+	li.buckets[c.key] = b
+	li.peak = max(li.peak, len(li.buckets))
+	heap.Push(&l.idle, b)
+	l.sweepLaterLocked(now)
+	return b
+}
+
+// idleHeap orders buckets by the instant at which they are full again, as far as is known: use only moves it later,
+// so the first that is really full at its instant is the first of all.
+type idleHeap []*bucket
+
+func (h idleHeap) Len() int           { return len(h) }
+func (h idleHeap) Less(i, j int) bool { return h[i].idleAt < h[j].idleAt }
+func (h idleHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].idle, h[j].idle = i, j }
+func (h *idleHeap) Push(x any)        { b := x.(*bucket); b.idle = len(*h); *h = append(*h, b) }
+func (h *idleHeap) Pop() any {
+	old := *h
+	b := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	b.idle = -1
+	return b
+}
+
+const (
+	sweepEvery = time.Second      // buckets are forgotten no more often
+	sweepMost  = 1024             // and no more of them under one lock
+	busyFor    = 10 * time.Second // one with a line is looked at again after
+	evictLook  = 64               // how many are looked at for one that may go before it is full
+)
+
+// touchLocked brings a bucket's place among the idle up to date, and reports whether that changed it.
+func (l *Limiter) touchLocked(b *bucket, now instant) bool {
+	at := max(b.meter.fullAt(), b.held)
+	if len(b.lines) > 0 {
+		at = max(at, now+int64(busyFor))
+	}
+	if at <= b.idleAt {
+		return false
+	}
+	b.idleAt = at
+	heap.Fix(&l.idle, b.idle)
+	return true
+}
+
+// sweep forgets the buckets that are as good as new.
+func (l *Limiter) sweep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sweeping = false
+	now := l.nowLocked()
+	for range sweepMost {
+		if len(l.idle) == 0 || l.idle[0].idleAt > now {
+			break
+		}
+		if b := l.idle[0]; !l.touchLocked(b, now) {
+			l.forgetLocked(b)
+		}
+	}
+	l.sweepLaterLocked(now)
+}
+
+// sweepLaterLocked sees to it that buckets are forgotten once they are full.
+func (l *Limiter) sweepLaterLocked(now instant) {
+	if l.sweeping || len(l.idle) == 0 {
+		return
+	}
+	l.sweeping = true
+	pause := max(time.Duration(l.idle[0].idleAt-now), sweepEvery)
+	if l.idle[0].idleAt <= now-int64(sweepEvery) {
+		pause = time.Millisecond // behind: let others have the lock, then go on
+	}
+	if l.sweeper == nil {
+		l.sweeper = time.AfterFunc(pause, l.sweep)
+		return
+	}
+	l.sweeper.Reset(pause)
+}
+
+// evictLocked makes room for a bucket: the one that is or will be full first goes, if it has no debt, no hold and
+// nobody waiting.
+func (l *Limiter) evictLocked(now instant) bool {
+	for range evictLook {
+		if len(l.idle) == 0 {
+			return false
+		}
+		if b := l.idle[0]; !l.touchLocked(b, now) {
+			if b.idleAt > now && (len(b.lines) > 0 || b.held > now || b.meter.indebted(now)) {
+				break
+			}
+			l.forgetLocked(b)
+			return true
+		}
+	}
+	return l.evictAnyLocked(now)
+}
+
+// evictAnyLocked looks a little further than the first, which must stay.
+func (l *Limiter) evictAnyLocked(now instant) bool {
+	for _, b := range l.idle[:min(evictLook, len(l.idle))] {
+		if len(b.lines) == 0 && b.held <= now && !b.meter.indebted(now) {
+			l.forgetLocked(b)
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Limiter) forgetLocked(b *bucket) {
+	heap.Remove(&l.idle, b.idle)
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	delete(b.limit.buckets, b.key)
+	// A Go map never shrinks by itself.
+	if n := len(b.limit.buckets); b.limit.peak > 1024 && n < b.limit.peak/4 {
+		kept := make(map[string]*bucket, n)
+		for key, b := range b.limit.buckets {
+			kept[key] = b
+		}
+		b.limit.buckets, b.limit.peak = kept, n
+	}
+}

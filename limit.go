@@ -1,0 +1,289 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// A Limit is a rule: an algorithm, whom it counts for, and what a request costs against it.
+// It is a description without state, made by [TokenBucket], [Pace], [SlidingWindow] or [FixedWindow],
+// and may be given to any number of Limiters.
+type Limit struct {
+	kind    limitKind
+	name    string
+	rate    rate
+	burst   int64 // -1: as large as the rate's n
+	initial int64 // -1: full
+	share   float64
+	start   time.Time // of one fixed window; zero: the epoch
+	key     KeyFunc
+	cost    CostFunc
+	rateFor func(key string) (int64, time.Duration)
+	faults  []error
+}
+
+type limitKind string
+
+const (
+	kindBucket  limitKind = "bucket"
+	kindPace    limitKind = "pace"
+	kindSliding limitKind = "sliding-window"
+	kindFixed   limitKind = "fixed-window"
+	kindNone    limitKind = "none" // grants everything but what is held
+)
+
+// TokenBucket allows n tokens per period on average, and a burst of n at once unless [Burst] says otherwise. It starts
+// full unless [Initial] says otherwise. So up to 2n tokens pass in the first period; where an API says "n per period"
+// and means it of any period, use a window. A cost above the burst can never be paid and is refused.
+//
+// While requests wait, the k-th of them is due at start + k·per/n, to the nanosecond, rounded up.
+func TokenBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
+	return newLimit(kindBucket, n, per, opts)
+}
+
+// Pace allows n tokens per period, evenly, one request after the other: a request of any cost goes once the costs
+// before it have drained at that rate. It is the leaky bucket as a meter (ITU-T I.371), with no tolerance.
+func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
+	return newLimit(kindPace, n, per, opts)
+}
+
+// SlidingWindow allows at most n tokens in any half-open stretch of time of length per: a request exactly one period
+// old no longer counts. A cost above n can never be paid and is refused.
+//
+// It is exact, to the nanosecond, as long as no more than 1,024 requests fall into one period. Beyond that, requests
+// of the same 64th of the period are forgotten together, when the last of them is one period old: never too early, in
+// bounded memory (at most 1,090 entries of 16 bytes), with at least 64/65 of n usable.
+func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
+	return newLimit(kindSliding, n, per, opts)
+}
+
+// FixedWindow allows n tokens per window, the windows following each other without a gap, as hourly and daily quotas
+// do. A window begins at the Unix epoch (so that days are those of UTC) unless [Start] says otherwise, and follows the
+// wall clock, also when that is set anew. A cost above n can never be paid and is refused.
+func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
+	return newLimit(kindFixed, n, per, opts)
+}
+
+func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
+	l := Limit{kind: kind, rate: rate{n, per}, burst: -1, initial: -1, share: 1}
+	for _, o := range opts {
+		if o == nil {
+			l.fault("a LimitOption is nil")
+			continue
+		}
+		o.applyTo(&l)
+	}
+	return l
+}
+
+// A LimitOption changes one thing about a [Limit].
+type LimitOption interface{ applyTo(*Limit) }
+
+type limitOption func(*Limit)
+
+func (f limitOption) applyTo(l *Limit) { f(l) }
+
+// Name names the limit, for costs, keys, statistics and refusals. Without it a limit is called by its kind: bucket,
+// pace, sliding-window, fixed-window, and the second of a kind bucket-2.
+func Name(name string) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.name = name
+		if name == "" {
+			l.fault(`Name("") is empty`)
+		}
+	})
+}
+
+// Burst sets how many tokens a [TokenBucket] holds when it is full. It must be positive. The default is the n of its rate.
+func Burst(tokens int64) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.burst = min(tokens, maxCount)
+		l.onlyFor(kindBucket, "Burst", tokens)
+		if tokens <= 0 {
+			l.fault("Burst(%d) is not positive", tokens)
+		}
+	})
+}
+
+// Initial sets how many tokens a [TokenBucket] starts with: 0 up to its burst, which is the default. It holds for every
+// key that is new or was forgotten (see [WithMaxKeys]).
+func Initial(tokens int64) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.initial = tokens
+		l.onlyFor(kindBucket, "Initial", tokens)
+		if tokens < 0 {
+			l.fault("Initial(%d) is negative", tokens)
+		}
+	})
+}
+
+// Start sets an instant at which a window of a [FixedWindow] begins or began. The default is the Unix epoch.
+func Start(t time.Time) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.start = t
+		l.onlyFor(kindFixed, "Start", t)
+	})
+}
+
+// Key sets whom this limit counts for, in place of [WithKey].
+func Key(f KeyFunc) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.key = f
+		if f == nil {
+			l.fault("Key(nil): a function is needed")
+		}
+	})
+}
+
+// Cost sets what a request costs against this limit, in place of [WithCost] and [WithWeights]. A request of cost 0
+// does not fall under the limit; a negative cost is refused.
+func Cost(f CostFunc) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.cost = f
+		if f == nil {
+			l.fault("Cost(nil): a function is needed")
+		}
+	})
+}
+
+// Share uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to others who draw on it.
+// A token bucket's rate is that part exactly (to a nanosecond of its period) and its burst rounded down, but at least
+// 1; a window's n is rounded down.
+func Share(fraction float64) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.share = fraction
+		if !(fraction > 0 && fraction <= 1) {
+			l.share = 1
+			l.fault("Share(%v) is not above 0 and at most 1", fraction)
+		}
+	})
+}
+
+// RateFor sets a rate for each key: the tier of a tenant, the crawl delay of a host. It is asked when a key is new or
+// was forgotten (see [WithMaxKeys]), outside every lock, perhaps several times at once; [Limiter.SetRate] does not
+// change what it said. 0, 0 leaves the key at the limit's own rate; other values that are not positive are an error of
+// the request. A token bucket's burst is the key's n unless [Burst] is set.
+func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.rateFor = f
+		if f == nil {
+			l.fault("RateFor(nil): a function is needed")
+		}
+	})
+}
+
+func (l *Limit) fault(format string, args ...any) {
+	// Limits are values: a fault of one must not be seen by another that shares the slice.
+	l.faults = append(l.faults[:len(l.faults):len(l.faults)], fmt.Errorf(format, args...))
+}
+
+func (l *Limit) onlyFor(kind limitKind, option string, value any) {
+	if l.kind != kind {
+		l.fault("%s(%v) does not fit a limit of kind %s", option, value, l.kind)
+	}
+}
+
+// validate returns everything that is wrong with the limit.
+func (l *Limit) validate() error {
+	if l.kind == "" {
+		return errors.New("WithLimit: the zero Limit has no algorithm")
+	}
+	faults := l.faults
+	if l.kind != kindNone {
+		faults = append(faults[:len(faults):len(faults)], l.check(l.rate))
+	}
+	if burst := l.burstOf(l.rate); l.initial > burst {
+		faults = append(faults, fmt.Errorf("Initial(%d) is more than the burst of %d", l.initial, burst))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("limit %q: %w", l.name, err)
+	}
+	return nil
+}
+
+// check returns what is wrong with a rate for this limit.
+func (l *Limit) check(r rate) error {
+	var faults []error
+	if r.n <= 0 {
+		faults = append(faults, fmt.Errorf("n of %d is not positive", r.n))
+	}
+	if r.per <= 0 {
+		faults = append(faults, fmt.Errorf("a period of %v is not positive", r.per))
+	}
+	if r.n > 0 && l.isWindow() && l.part(r.n) == 0 {
+		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.share, r.n))
+	}
+	return errors.Join(faults...)
+}
+
+func (l *Limit) isWindow() bool { return l.kind == kindSliding || l.kind == kindFixed }
+
+// part returns the share of n, rounded down, but forgiving float64 its last digits: 0.29 of 100 is 29.
+func (l *Limit) part(n int64) int64 {
+	if l.share == 1 {
+		return n
+	}
+	return int64(math.Floor(float64(n)*l.share*(1+1e-15) + 1e-9))
+}
+
+// shared returns what Share leaves of a rate.
+func (l *Limit) shared(r rate) rate {
+	r.n, r.per = min(r.n, maxCount), min(r.per, time.Duration(maxPer))
+	if l.isWindow() {
+		return rate{l.part(r.n), r.per}
+	}
+	if l.share < 1 {
+		r.per = time.Duration(math.Ceil(min(float64(r.per)/l.share, float64(maxPer))))
+	}
+	return r
+}
+
+// burstOf returns how much a token bucket of this limit holds at that rate.
+func (l *Limit) burstOf(r rate) int64 {
+	burst := l.burst
+	if burst < 0 {
+		burst = min(r.n, maxCount)
+	}
+	return max(1, l.part(burst))
+}
+
+// meter returns the arithmetic of a new bucket with that rate, Share applied, and that burst.
+func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
+	switch l.kind {
+	case kindBucket:
+		initial := burst
+		if l.initial >= 0 {
+			initial = min(l.initial, burst)
+		}
+		return newTokenBucket(now, r, burst, initial)
+	case kindPace:
+		return newPace(now, r)
+	case kindSliding:
+		return &slidingWindow{n: r.n, per: int64(r.per)}
+	case kindFixed:
+		w := &fixedWindow{n: r.n, per: int64(r.per), unix: unix}
+		if !l.start.IsZero() {
+			w.origin = l.start.UnixNano() % w.per
+		}
+		w.index = w.indexAt(now)
+		return w
+	case kindNone:
+		return unlimited{}
+	}
+	panic("throttle: bug: no arithmetic for a limit of kind " + string(l.kind))
+}
+
+// unlimited is the meter of a Limiter without limits: nothing but a hold stops a request.
+type unlimited struct{}
+
+func (unlimited) payable(instant, int64) bool            { return true }
+func (unlimited) ready(from instant, _, _ int64) instant { return from }
+func (unlimited) take(_, _ instant, _ int64, _ bool)     {}
+func (unlimited) giveBack(instant, int64)                {}
+func (unlimited) fullAt() instant                        { return 0 }
+func (unlimited) tokens(instant) float64                 { return math.MaxInt64 }
+func (unlimited) indebted(instant) bool                  { return false }
+func (unlimited) retune(instant, rate)                   {}
+func (unlimited) resize(instant, int64)                  {}

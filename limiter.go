@@ -1,0 +1,357 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"time"
+)
+
+// NewLimiter returns budgets that are full. It takes [WithLimit], [WithMaxQueue], [WithMaxKeys], [WithHooks] and
+// [WithLogger]; the error names everything that is wrong with the options.
+func NewLimiter(opts ...Option) (*Limiter, error) {
+	c := newConfig(opts)
+	c.forLimiter()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return newLimiter(c), nil
+}
+
+func newLimiter(c *config) *Limiter {
+	l := &Limiter{
+		start: time.Now(), maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
+		observer: observer{hooks: c.hooks, log: c.log}, lines: make(map[string]*line),
+	}
+	l.unix = l.start.UnixNano()
+	if len(c.limits) == 0 {
+		c.limits = []Limit{{kind: kindNone, name: "none", rate: rate{maxCount, 1}, share: 1, burst: -1, initial: -1}}
+	}
+	for _, described := range c.limits {
+		li := &limit{Limit: described, buckets: make(map[string]*bucket)}
+		li.size = li.burstOf(li.rate)
+		l.aligned = l.aligned || li.kind == kindFixed
+		l.limits = append(l.limits, li)
+		l.makeLocked(&charge{limit: li}, 0)
+	}
+	return l
+}
+
+// An Ask is what [Limiter.Acquire] is asked for.
+type Ask struct {
+	Key      string            // whom it counts for; "" is a key like any other, and the one of a Transport without keys
+	Cost     int64             // what it costs against each limit; 0: nothing
+	Keys     map[string]string // keys by limit, in place of Key
+	Costs    map[string]int64  // costs by limit, in place of Cost
+	Priority int               // see ContextWithPriority
+	MaxWait  *time.Duration    // the longest to stand in line; nil: until the context ends; 0 or less: fail fast
+}
+
+// A Grant is what was paid.
+type Grant struct {
+	limiter *Limiter
+	charges []charge
+	at      instant
+	undone  bool // guarded by the Limiter's mu
+}
+
+// Cancel gives all back, for what was never used, at once to those who wait. More than one call does nothing.
+func (g *Grant) Cancel() {
+	l := g.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.undone {
+		return
+	}
+	g.undone = true
+	now := l.nowLocked()
+	for i := range g.charges {
+		l.giveBackLocked(g.charges[i].bucket, g.at, g.charges[i].cost)
+	}
+	l.serveLocked(now)
+}
+
+// Acquire pays what is asked for, in all limits at one instant, or waits until it can. The error is a [*Rejection] for a
+// refusal, the context's cause where that is over, and another one for an Ask that names limits which there are not.
+// Unlike [Limiter.Wait] it heeds nothing that the context says but when it ends.
+func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
+	g, w, err := l.acquire(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	if w != nil {
+		if err := either(l.wait(ctx, nil, w)); err != nil {
+			return nil, err
+		}
+		g.at = w.at
+	}
+	return g, nil
+}
+
+// either returns the one error that there is.
+func either(r *Rejection, err error) error {
+	if r != nil {
+		return r
+	}
+	return err
+}
+
+func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *waiter, error) {
+	if err := l.check(by); err != nil {
+		return nil, nil, err
+	}
+	g := &Grant{limiter: l}
+	for _, li := range l.limits {
+		key, ok := by.Keys[li.name]
+		if !ok {
+			key = by.Key
+		}
+		cost, ok := by.Costs[li.name]
+		if !ok {
+			cost = by.Cost
+		}
+		if cost != 0 {
+			g.charges = append(g.charges, charge{limit: li, key: key, cost: cost})
+		}
+	}
+	a := ask{charges: g.charges, priority: by.Priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
+	if by.MaxWait != nil {
+		a.maxWait = max(0, *by.MaxWait)
+	}
+	w, r, err := l.enter(ctx, &a)
+	g.at = a.at
+	return g, w, either(r, err)
+}
+
+// check returns which limits an Ask names that there are not.
+func (l *Limiter) check(by Ask) error {
+	var faults []error
+	for name := range by.Keys {
+		if _, err := l.named(name); err != nil {
+			faults = append(faults, fmt.Errorf("Ask.Keys: %w", err))
+		}
+	}
+	for name := range by.Costs {
+		if _, err := l.named(name); err != nil {
+			faults = append(faults, fmt.Errorf("Ask.Costs: %w", err))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("throttle: %w", err)
+	}
+	return nil
+}
+
+func (l *Limiter) named(name string) (*limit, error) {
+	i := slices.IndexFunc(l.limits, func(li *limit) bool { return li.name == name && li.kind != kindNone })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no limit named %q", name)
+	}
+	return l.limits[i], nil
+}
+
+// Wait pays cost in every limit, for that key, or waits until it can. What the context says by [ContextWithCost],
+// [ContextWithKey], [ContextWithPriority], [ContextWithMaxWait] and [ContextWithExempt] goes before key and cost. The
+// error is a [*Rejection] for a refusal, and the context's cause where that is over.
+func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
+	w, err := l.waitFor(ctx, key, cost)
+	if w == nil {
+		return err
+	}
+	return either(l.wait(ctx, nil, w))
+}
+
+func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*waiter, error) {
+	o := overridesOf(ctx)
+	if o.exempt {
+		return nil, nil
+	}
+	if o.hasKey {
+		key = o.key
+	}
+	if o.hasCost {
+		cost = o.cost
+	}
+	var room [4]charge
+	a := ask{charges: room[:0], priority: o.priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
+	if o.hasWait {
+		a.maxWait = o.maxWait
+	}
+	for _, li := range l.limits {
+		c, ok := o.costFor(li.name)
+		if !ok {
+			c = cost
+		}
+		if c != 0 {
+			a.charges = append(a.charges, charge{limit: li, key: key, cost: c})
+		}
+	}
+	w, r, err := l.enter(ctx, &a)
+	return w, either(r, err)
+}
+
+// Try pays cost in every limit, for that key, if it can at once and nobody waits for those buckets. If not, wait is
+// how long until it could: exact with one limit and no line, else a lower bound, and math.MaxInt64 if never.
+func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
+	var room [4]charge
+	a := ask{charges: room[:0], try: true, counts: &l.direct, observer: &l.observer}
+	for _, li := range l.limits {
+		if cost != 0 {
+			a.charges = append(a.charges, charge{limit: li, key: key, cost: cost})
+		}
+	}
+	_, r, err := l.enter(context.Background(), &a)
+	switch {
+	case err != nil:
+		return math.MaxInt64, false // RateFor says no rate for this key
+	case r != nil:
+		return max(1, r.Wait), false
+	}
+	return 0, true
+}
+
+// SetRate changes the rate of a limit to n per period, for all its keys but those with a rate from [RateFor], at once
+// for everyone who waits: who can't be served in time any more is refused. The burst stays, and so does every balance;
+// [Share] applies. A window counts what was granted before as of now. It is an error if there is no such limit, or if n
+// or per is not positive; to stop everything use [Limiter.Hold].
+func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
+	li, err := l.named(limit)
+	if err != nil {
+		return fmt.Errorf("throttle: SetRate: %w", err)
+	}
+	r := rate{n, per}
+	if err := li.check(r); err != nil {
+		return fmt.Errorf("throttle: SetRate(%q, %d, %v): %w", limit, n, per, err)
+	}
+	l.change(li, func(now instant) { li.rate = r }, func(b *bucket, now instant) {
+		if !b.ownRate {
+			b.rate = li.shared(r)
+			b.meter.retune(now, b.rate)
+		}
+	})
+	return nil
+}
+
+// SetBurst changes how many tokens a [TokenBucket] holds when it is full, for all its keys, at once for everyone who
+// waits. The balance stays, but what is above the new burst is lost. It is an error if there is no such limit, if it
+// has no burst, or if n is not positive.
+func (l *Limiter) SetBurst(limit string, n int64) error {
+	li, err := l.named(limit)
+	if err != nil {
+		return fmt.Errorf("throttle: SetBurst: %w", err)
+	}
+	if li.kind != kindBucket {
+		return fmt.Errorf("throttle: SetBurst(%q, %d): a limit of kind %s has no burst", limit, n, li.kind)
+	}
+	if n <= 0 {
+		return fmt.Errorf("throttle: SetBurst(%q, %d): a burst must be positive", limit, n)
+	}
+	l.change(li, func(instant) {
+		li.burst = min(n, maxCount)
+		li.size = li.burstOf(li.rate)
+	}, func(b *bucket, now instant) { b.meter.resize(now, li.size) })
+	return nil
+}
+
+// change changes a limit and then all its buckets, and plans anew for everyone who waits there.
+func (l *Limiter) change(li *limit, limit func(instant), each func(*bucket, instant)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	limit(now)
+	for _, b := range li.all() {
+		l.markLocked(b)
+	}
+	l.serveLocked(now) // what was due before is granted as it was planned
+	for _, b := range li.all() {
+		each(b, now)
+		l.replanLocked(b, now)
+	}
+	l.serveLocked(now)
+}
+
+// replanLocked judges everyone anew who waits for a bucket that has changed.
+func (l *Limiter) replanLocked(b *bucket, now instant) {
+	l.markLocked(b)
+	for _, s := range slices.Clone(b.lines) {
+		l.rejudgeLocked(s.line, now)
+	}
+}
+
+// Hold lets nothing go for d that is counted under that key, in whatever limit, and plans anew for everyone who waits.
+// Tokens still come in, up to the burst. The longest of several holds counts; 0 and less do nothing; more than 146
+// years are 146 years.
+func (l *Limiter) Hold(key string, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	l.hold(key, min(int64(d), maxPer))
+	l.observer.held(key, d)
+}
+
+func (l *Limiter) hold(key string, d int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, li := range l.limits {
+		c := []charge{{limit: li, key: key}}
+		now, full, err := l.find(c)
+		if err != nil || full != nil {
+			continue // then no request of this key can get in either, and is told why
+		}
+		b := c[0].bucket
+		l.markLocked(b)
+		l.serveLocked(now)
+		b.held = max(b.held, now+d)
+		l.replanLocked(b, now)
+		l.serveLocked(now)
+	}
+}
+
+// Stats returns what the Limiter has done so far, for all who use it.
+func (l *Limiter) Stats() Stats { return l.statsOf(&l.counts) }
+
+// Buckets yields the state of every bucket that is kept, each as it is when it is yielded. Those of limits without
+// keys have the key "".
+func (l *Limiter) Buckets() iter.Seq[BucketStats] {
+	return func(yield func(BucketStats) bool) {
+		const most = 256 // under one lock
+		for some := range slices.Chunk(l.snapshot(), most) {
+			for _, s := range l.statsOfBuckets(some) {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (l *Limiter) snapshot() []*bucket {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []*bucket
+	for _, li := range l.limits {
+		for _, b := range li.all() {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	stats := make([]BucketStats, len(buckets))
+	for i, b := range buckets {
+		stats[i] = BucketStats{
+			Limit: b.limit.name, Key: b.key, Rate: b.rate.perSecond(), Tokens: b.meter.tokens(now), Waiting: b.waiting(),
+		}
+		if b.held > now {
+			stats[i].HeldUntil = l.start.Add(time.Duration(b.held))
+		}
+	}
+	return stats
+}

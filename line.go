@@ -1,0 +1,239 @@
+package throttle
+
+import "container/heap"
+
+// A line holds the requests that wait for one and the same set of buckets, in order of rank.
+//
+// It is a treap (Seidel and Aragon, "Randomized Search Trees", 1996): a search tree by rank that is a heap by a random
+// weight, in which each request knows the costs of all below it. So a request finds in logarithmic time what is to be
+// paid before it, whatever its priority, and leaves the line as fast.
+type line struct {
+	id      string
+	stops   []stop
+	root    *waiter
+	first   *waiter
+	size    int
+	starved bool // its first request has been passed over for too long, and bars all its buckets
+}
+
+// A stop ties a line to one of its buckets.
+type stop struct {
+	line   *line
+	bucket *bucket
+	index  int  // of this stop in its line, and of its cost in a waiter
+	lined  int  // where the bucket's lines have it
+	pos    int  // where the bucket's stopped lines have it; -1: the line is not stopped there
+	short  bool // scratch of Limiter.tryLocked
+}
+
+// Bounds say where a request stands in line, and for how long.
+type bounds struct {
+	arrived  instant
+	rank     instant
+	expiry   instant // the last at which it may be granted, by its patience; never: none
+	deadline instant // the first at which it may not, by its context; never: none
+}
+
+// A waiter is a request in line.
+type waiter struct {
+	bounds
+	parent, left, right *waiter
+	weight              uint32
+	verdict             verdict
+	seq                 uint64
+	line                *line
+	costs, sums         []int64  // by stop: its own; its own and those of all below it
+	inline              [2]int64 // room for both where there is one stop
+	passed              instant  // when it could first have been passed over; never: not yet
+	due                 instant  // when it would be granted, as it seemed on arrival
+	binding             int      // and the stop because of which
+	at                  instant  // when it was granted
+	decided             chan struct{}
+	rejection           *Rejection
+	counts              *counts
+	observer            *observer
+}
+
+type verdict uint32
+
+const (
+	waiting verdict = iota
+	granted
+	refused
+)
+
+// before reports whether w goes before one of that rank and sequence number.
+func (w *waiter) before(rank instant, seq uint64) bool {
+	return w.rank < rank || w.rank == rank && w.seq < seq
+}
+
+func (ln *line) before(other *line) bool { return ln.first.before(other.first.rank, other.first.seq) }
+
+// ahead returns what is to be paid at a stop before one of that rank and sequence number.
+func (ln *line) ahead(rank instant, seq uint64, stop int) int64 {
+	var sum int64
+	for w := ln.root; w != nil; {
+		if !w.before(rank, seq) {
+			w = w.left
+			continue
+		}
+		sum = addCount(sum, w.costs[stop])
+		if w.left != nil {
+			sum = addCount(sum, w.left.sums[stop])
+		}
+		w = w.right
+	}
+	return sum
+}
+
+// insert puts w in its place.
+func (ln *line) insert(w *waiter) {
+	w.line, w.weight = ln, mix(w.seq)
+	ln.size++
+	if ln.first == nil || w.before(ln.first.rank, ln.first.seq) {
+		ln.first = w
+	}
+	place := &ln.root
+	for *place != nil {
+		w.parent = *place
+		if w.before(w.parent.rank, w.parent.seq) {
+			place = &w.parent.left
+		} else {
+			place = &w.parent.right
+		}
+	}
+	*place = w
+	for w.parent != nil && w.parent.weight < w.weight {
+		ln.rotate(w)
+	}
+	for p := w; p != nil; p = p.parent {
+		p.sum()
+	}
+}
+
+// remove takes w out.
+func (ln *line) remove(w *waiter) {
+	if ln.first == w {
+		ln.first = w.next()
+	}
+	ln.size--
+	for w.left != nil || w.right != nil {
+		if w.right == nil || w.left != nil && w.left.weight > w.right.weight {
+			ln.rotate(w.left)
+		} else {
+			ln.rotate(w.right)
+		}
+	}
+	parent := w.parent
+	ln.hang(parent, w, nil)
+	for p := parent; p != nil; p = p.parent {
+		p.sum()
+	}
+	w.parent = nil
+}
+
+// rotate lifts w into the place of its parent. Sums above w are left to the caller.
+func (ln *line) rotate(w *waiter) {
+	p := w.parent
+	ln.hang(p.parent, p, w)
+	if p.left == w {
+		p.left, w.right = w.right, p
+		if p.left != nil {
+			p.left.parent = p
+		}
+	} else {
+		p.right, w.left = w.left, p
+		if p.right != nil {
+			p.right.parent = p
+		}
+	}
+	p.parent = w
+	p.sum()
+}
+
+// hang puts w where old was below parent.
+func (ln *line) hang(parent, old, w *waiter) {
+	switch {
+	case parent == nil:
+		ln.root = w
+	case parent.left == old:
+		parent.left = w
+	default:
+		parent.right = w
+	}
+	if w != nil {
+		w.parent = parent
+	}
+}
+
+// sum brings w's sums up to date with those right below it.
+func (w *waiter) sum() {
+	for i, sum := range w.costs {
+		if w.left != nil {
+			sum = addCount(sum, w.left.sums[i])
+		}
+		if w.right != nil {
+			sum = addCount(sum, w.right.sums[i])
+		}
+		w.sums[i] = sum
+	}
+}
+
+// next returns the one after w, nil if w is the last.
+func (w *waiter) next() *waiter {
+	if w.right != nil {
+		for w = w.right; w.left != nil; w = w.left {
+		}
+		return w
+	}
+	for w.parent != nil && w.parent.right == w {
+		w = w.parent
+	}
+	return w.parent
+}
+
+// mix scatters sequence numbers over the weights of a treap (the finalizer of Steele, Lea and Flood's SplitMix64).
+func mix(seq uint64) uint32 {
+	z := seq * 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return uint32(z >> 32)
+}
+
+// stopHeap orders the lines that are stopped at one bucket by the rank of their first requests.
+type stopHeap []*stop
+
+func (h stopHeap) Len() int           { return len(h) }
+func (h stopHeap) Less(i, j int) bool { return h[i].line.before(h[j].line) }
+func (h stopHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].pos, h[j].pos = i, j }
+func (h *stopHeap) Push(x any)        { s := x.(*stop); s.pos = len(*h); *h = append(*h, s) }
+func (h *stopHeap) Pop() any {
+	old := *h
+	s := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	s.pos = -1
+	return s
+}
+
+// barred reports whether another line goes before this one here.
+func (s *stop) barred() bool {
+	if len(s.bucket.stopped) == 0 {
+		return false
+	}
+	top := s.bucket.stopped[0].line
+	return top != s.line && top.before(s.line)
+}
+
+// set notes whether the line is stopped at this bucket.
+func (s *stop) set(stopped bool) {
+	switch {
+	case stopped && s.pos < 0:
+		heap.Push(&s.bucket.stopped, s)
+	case !stopped && s.pos >= 0:
+		heap.Remove(&s.bucket.stopped, s.pos)
+	}
+}
+
+// cost returns what the first request of the line costs here.
+func (s *stop) cost() int64 { return s.line.first.costs[s.index] }

@@ -1,0 +1,234 @@
+package throttle
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Stats is what a Transport or a Limiter has done so far. It is a plain value; to publish it with expvar:
+//
+//	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
+//
+// Under [WithDryRun], Delayed, Waited and Refused are what would have been.
+type Stats struct {
+	// Gauges
+	Waiting int // requests in line now
+	Buckets int // buckets kept now, of all limits, but for those of limits without keys
+
+	// Counters
+	Granted  uint64        // requests let go, at once or after a wait
+	Delayed  uint64        // of these, the ones that waited
+	Waited   time.Duration // how long those waited, taken together
+	Refused  Refusals      // requests refused
+	Canceled uint64        // requests whose context ended while they waited
+	Exempt   uint64        // requests that passed untouched; a Limiter knows of none
+}
+
+// Refusals counts requests that were refused, by [Reason].
+type Refusals struct {
+	NoTokens, MaxWait, Deadline, QueueFull, Cost, Held, Keys uint64
+}
+
+// Total returns the refusals for all reasons.
+func (r Refusals) Total() uint64 {
+	return r.NoTokens + r.MaxWait + r.Deadline + r.QueueFull + r.Cost + r.Held + r.Keys
+}
+
+// BucketStats is the state of one bucket: of one limit for one key.
+type BucketStats struct {
+	Limit, Key string
+	Rate       float64   // tokens per second
+	Tokens     float64   // what is left now; negative: debt
+	Waiting    int       // requests in line that fall under it
+	HeldUntil  time.Time // nothing goes before; zero: not held
+}
+
+// counts are the counters of one Transport or Limiter. The Limiter's mu guards them.
+type counts struct {
+	waiting                    int
+	granted, delayed, canceled uint64
+	waited                     time.Duration
+	refused                    [reasons]uint64
+}
+
+func (c *counts) grantedAfter(wait int64) {
+	c.granted++
+	c.delayed++
+	c.waited += time.Duration(wait)
+}
+
+// takeBack undoes grantedAfter.
+func (c *counts) takeBack(wait int64) {
+	c.granted--
+	c.delayed--
+	c.waited -= time.Duration(wait)
+}
+
+// statsOf returns c as Stats.
+func (l *Limiter) statsOf(c *counts) Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Stats{
+		Waiting: c.waiting, Buckets: len(l.idle),
+		Granted: c.granted, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
+		Refused: Refusals{
+			NoTokens: c.refused[ReasonNoTokens], MaxWait: c.refused[ReasonMaxWait], Deadline: c.refused[ReasonDeadline],
+			QueueFull: c.refused[ReasonQueueFull], Cost: c.refused[ReasonCost], Held: c.refused[ReasonHeld],
+			Keys: c.refused[ReasonKeys],
+		},
+	}
+}
+
+// Hooks are functions that are told what happens. Each may be nil. They are called by the goroutine of the request,
+// outside every lock, by many at once, and delay the request for as long as they take.
+type Hooks struct {
+	// OnWait is called before a request begins to wait in line.
+	OnWait func(WaitEvent)
+	// OnGrant is called when a request is let go, before it is sent.
+	OnGrant func(GrantEvent)
+	// OnReject is called when a request is refused, on arrival or in line.
+	OnReject func(RejectEvent)
+	// OnCancel is called when the context of a request ended while it waited.
+	OnCancel func(CancelEvent)
+	// OnHold is called after a hold was set.
+	OnHold func(HoldEvent)
+}
+
+// A WaitEvent says that a request begins to wait.
+type WaitEvent struct {
+	Context    context.Context
+	Limit, Key string        // one that it waits for
+	Cost       int64         // what it costs there
+	Wait       time.Duration // how long it will be, as it seems now: exact with one limit, else a lower bound
+}
+
+// A GrantEvent says that a request is let go.
+type GrantEvent struct {
+	Context context.Context
+	Waited  time.Duration // 0: it went at once
+	DryRun  bool          // it would have waited for so long
+}
+
+// A RejectEvent says that a request is refused.
+type RejectEvent struct {
+	Context   context.Context
+	Rejection *Rejection
+	Waited    time.Duration // 0: it was refused on arrival
+	DryRun    bool          // it would have been refused, and was sent
+}
+
+// A CancelEvent says that the context of a request ended while it waited.
+type CancelEvent struct {
+	Context context.Context
+	Cause   error
+	Waited  time.Duration
+}
+
+// A HoldEvent says that a key was held.
+type HoldEvent struct {
+	Key string
+	For time.Duration // as it was asked; one that is held for longer already stays so
+}
+
+// An observer tells hooks and a logger.
+type observer struct {
+	hooks Hooks
+	log   *slog.Logger
+	gates [reasons + 2]gate // by what a line says: a Reason, or one of the two below
+}
+
+const (
+	gateWait = reasons
+	gateHold = reasons + 1
+)
+
+// A gate lets one line a second pass.
+type gate struct {
+	next       atomic.Int64 // in ns of Unix time
+	suppressed atomic.Int64
+}
+
+// pass reports whether a line may be logged now, and how many were not since the last.
+func (g *gate) pass(now time.Time) (suppressed int64, ok bool) {
+	next := g.next.Load()
+	if now.UnixNano() < next || !g.next.CompareAndSwap(next, now.Add(time.Second).UnixNano()) {
+		g.suppressed.Add(1)
+		return 0, false
+	}
+	return g.suppressed.Swap(0), true
+}
+
+func (o *observer) line(ctx context.Context, level slog.Level, gate int, msg string, attrs ...slog.Attr) {
+	if o.log == nil || !o.log.Enabled(ctx, level) {
+		return
+	}
+	if suppressed, ok := o.gates[gate].pass(time.Now()); ok {
+		if suppressed > 0 {
+			attrs = append(attrs, slog.Int64("suppressed", suppressed))
+		}
+		o.log.LogAttrs(ctx, level, msg, attrs...)
+	}
+}
+
+func (o *observer) granted(ctx context.Context, waited time.Duration, dry bool) {
+	if o.hooks.OnGrant != nil {
+		o.hooks.OnGrant(GrantEvent{Context: ctx, Waited: waited, DryRun: dry})
+	}
+}
+
+func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Duration, dry bool) {
+	if o.hooks.OnReject != nil {
+		o.hooks.OnReject(RejectEvent{Context: ctx, Rejection: r, Waited: waited, DryRun: dry})
+	}
+	o.line(ctx, slog.LevelWarn, int(r.Reason), "throttle: request refused",
+		slog.String("reason", r.Reason.String()), slog.String("limit", r.Limit), slog.String("key", r.Key),
+		slog.Int64("cost", r.Cost), slog.Duration("wait", r.Wait), slog.Bool("dry_run", dry))
+}
+
+// waits tells that w begins to wait.
+func (o *observer) waits(ctx context.Context, w *waiter) {
+	if o.hooks.OnWait == nil && o.log == nil {
+		return
+	}
+	b := w.line.stops[w.binding].bucket
+	e := WaitEvent{
+		Context: ctx, Limit: b.limit.name, Key: b.key, Cost: w.costs[w.binding], Wait: until(w.due, w.arrived),
+	}
+	if o.hooks.OnWait != nil {
+		o.hooks.OnWait(e)
+	}
+	o.line(ctx, slog.LevelInfo, int(gateWait), "throttle: request waits",
+		slog.String("limit", e.Limit), slog.String("key", e.Key), slog.Int64("cost", e.Cost), slog.Duration("wait", e.Wait))
+}
+
+// waited tells what has become of w; err is the cause why its context is over.
+func (o *observer) waited(ctx context.Context, w *waiter, err error) {
+	waited := time.Duration(w.at - w.arrived)
+	switch {
+	case w.rejection != nil:
+		o.rejected(ctx, w.rejection, waited, false)
+	case err == nil:
+		o.granted(ctx, waited, false)
+	case o.hooks.OnCancel != nil:
+		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited})
+	}
+}
+
+// pretended tells what would have become of a request without a dry run.
+func (o *observer) pretended(ctx context.Context, waited time.Duration, r *Rejection) {
+	if r != nil {
+		o.rejected(ctx, r, 0, true)
+	} else {
+		o.granted(ctx, waited, true)
+	}
+}
+
+func (o *observer) held(key string, d time.Duration) {
+	if o.hooks.OnHold != nil {
+		o.hooks.OnHold(HoldEvent{Key: key, For: d})
+	}
+	o.line(context.Background(), slog.LevelWarn, int(gateHold), "throttle: held",
+		slog.String("key", key), slog.Duration("for", d))
+}

@@ -1,0 +1,179 @@
+package throttle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ErrThrottled is what every refusal is: errors.Is(err, ErrThrottled). The error behind it is a [*Rejection].
+// A context that ends while a request waits is no refusal.
+var ErrThrottled = errors.New("throttle: refused")
+
+// errCanceled is returned when Request.Cancel was closed while the request stood in line.
+var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)
+
+// A Reason says why a request was refused.
+type Reason uint8
+
+const (
+	_               Reason = iota
+	ReasonNoTokens         // fail fast, and there are no tokens now
+	ReasonMaxWait          // the wait would be, or has become, longer than it may be
+	ReasonDeadline         // the wait would not end before the context's deadline
+	ReasonQueueFull        // as many wait in this line as may
+	ReasonCost             // the cost is negative, or larger than the limit can ever pay
+	ReasonHeld             // held, for longer than the request may wait
+	ReasonKeys             // as many keys are in use as may be kept, and none can be forgotten
+	reasons
+)
+
+var reasonNames = [reasons]string{
+	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
+	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
+}
+
+// String returns the reason in one or two words.
+func (r Reason) String() string {
+	if r == 0 || r >= reasons {
+		return "Reason(" + strconv.Itoa(int(r)) + ")"
+	}
+	return reasonNames[r]
+}
+
+// A Rejection is the decision not to send a request, and the error that a refusal is: errors.Is(err, ErrThrottled)
+// holds, and errors.Is(err, context.DeadlineExceeded) where the context's deadline was the reason.
+type Rejection struct {
+	Reason Reason
+	Limit  string // the limit that binds, by name
+	Key    string // the key of its bucket; "" is the one key of a limit that has no keys
+	Cost   int64  // what the request would have cost there
+
+	// Wait is how long until the request could have gone: exact with one limit and no line, else a lower bound;
+	// math.MaxInt64 if never.
+	Wait time.Duration
+	// Patience is how long it might have waited at most, by its MaxWait or the deadline of its context.
+	Patience time.Duration
+}
+
+// Error says why the request was refused, with the numbers.
+func (r *Rejection) Error() string {
+	subject := fmt.Sprintf("throttle: limit %q", r.Limit)
+	if r.Key != "" {
+		subject += fmt.Sprintf(", key %q", r.Key)
+	}
+	switch r.Reason {
+	case ReasonNoTokens:
+		return fmt.Sprintf("%s: no %d tokens now, but in %v", subject, r.Cost, r.Wait)
+	case ReasonMaxWait:
+		return fmt.Sprintf("%s: a wait of %v is longer than the %v allowed", subject, r.Wait, r.Patience)
+	case ReasonDeadline:
+		return fmt.Sprintf("%s: a wait of %v would not end before the context's deadline in %v", subject, r.Wait, r.Patience)
+	case ReasonQueueFull:
+		return fmt.Sprintf("%s: the line is full, and its end would wait %v", subject, r.Wait)
+	case ReasonCost:
+		return fmt.Sprintf("%s: a cost of %d can never be paid", subject, r.Cost)
+	case ReasonHeld:
+		return fmt.Sprintf("%s: held for %v, longer than the %v allowed", subject, r.Wait, r.Patience)
+	}
+	return fmt.Sprintf("%s: refused: %v", subject, r.Reason)
+}
+
+// Is reports whether target is [ErrThrottled], or context.DeadlineExceeded where that was the reason.
+func (r *Rejection) Is(target error) bool {
+	return target == ErrThrottled || target == context.DeadlineExceeded && r.Reason == ReasonDeadline
+}
+
+// Timeout reports whether the deadline of the context was the reason; so does url.Error.Timeout then.
+func (r *Rejection) Timeout() bool { return r.Reason == ReasonDeadline }
+
+// onlyError reports whether the refusal is an error even where the user wants responses: no later try can pass, or
+// nobody has the time left to read one.
+func (r *Rejection) onlyError() bool { return r.Reason == ReasonDeadline || r.Reason == ReasonCost }
+
+type rejectionKey struct{}
+
+// RejectionOf returns the rejection behind a response that was made here, and whether it was: it tells a synthetic 429
+// from the server's own. It reads the context of the response's Request, which nobody outside can forge.
+func RejectionOf(resp *http.Response) (*Rejection, bool) {
+	if resp == nil || resp.Request == nil {
+		return nil, false
+	}
+	r, ok := resp.Request.Context().Value(rejectionKey{}).(*Rejection)
+	return r, ok
+}
+
+// localResponse turns a rejection into a whole response, of the user's shape if there is one.
+func localResponse(r *Rejection, req *http.Request, shape func(*Rejection, *http.Request) *http.Response) *http.Response {
+	var resp *http.Response
+	if shape != nil {
+		resp = shape(r, req)
+	}
+	if resp == nil {
+		resp = tooManyRequests(r)
+	}
+	if resp.Body == nil {
+		resp.Body = http.NoBody
+	}
+	if resp.Header == nil {
+		resp.Header = http.Header{}
+	}
+	if resp.StatusCode == 0 {
+		resp.StatusCode = http.StatusTooManyRequests
+	}
+	if resp.Status == "" {
+		resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
+	}
+	if resp.Proto == "" {
+		resp.Proto, resp.ProtoMajor, resp.ProtoMinor = "HTTP/1.1", 1, 1
+	}
+	resp.Request = req.WithContext(context.WithValue(req.Context(), rejectionKey{}, r))
+	return resp
+}
+
+// problem is the body of a synthetic 429: RFC 9457, with the problem type of the draft "RateLimit header fields for HTTP".
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail"`
+	Policies []string `json:"violated-policies"`
+}
+
+func tooManyRequests(r *Rejection) *http.Response {
+	body, err := json.Marshal(problem{
+		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
+		Title:    "Request not sent: refused by the client's own throttle",
+		Status:   http.StatusTooManyRequests,
+		Detail:   r.Error(),
+		Policies: []string{r.Limit},
+	})
+	if err != nil {
+		panic("throttle: bug: " + err.Error())
+	}
+	return &http.Response{
+		StatusCode:    http.StatusTooManyRequests,
+		ContentLength: int64(len(body)),
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		Header: http.Header{
+			"Content-Type":   {"application/problem+json"},
+			"Content-Length": {strconv.Itoa(len(body))},
+			"Retry-After":    {strconv.FormatInt(retryAfter(r.Wait), 10)},
+		},
+	}
+}
+
+// retryAfter returns a wait in whole seconds, rounded up, and never 0, on which some clients retry at once.
+func retryAfter(wait time.Duration) int64 {
+	if wait > math.MaxInt64-time.Second {
+		return int64(wait / time.Second)
+	}
+	return max(1, int64((wait+time.Second-1)/time.Second))
+}

@@ -1,0 +1,173 @@
+package throttle
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// A Transport is an [http.RoundTripper] that lets each request wait until the limits allow it, or refuses it, and then
+// hands it to the next RoundTripper. It never changes a request, reads a body or sends anything twice. It is safe for
+// concurrent use, has no goroutine of its own and need not be closed. It must be made by [New].
+type Transport struct {
+	base    http.RoundTripper
+	limiter *Limiter
+	key     KeyFunc
+	cost    CostFunc
+	weights *weights // nil: none
+	maxWait time.Duration
+	asError bool
+	shape   func(*Rejection, *http.Request) *http.Response
+	exempt  func(*http.Request) bool
+
+	observer *observer
+	counts   *counts // guarded by the Limiter's mu
+	exempted atomic.Uint64
+}
+
+// New returns a Transport that sends by base, or by [http.DefaultTransport] if base is nil. The error names everything
+// that is wrong with the options.
+func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
+	c := newConfig(opts)
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	t := &Transport{
+		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
+		asError: c.asError, shape: c.shape, exempt: c.exempt, counts: new(counts),
+	}
+	if len(c.weights) > 0 {
+		t.weights = c.matched
+	}
+	if t.limiter == nil {
+		t.limiter = newLimiter(c)
+	}
+	t.observer = &t.limiter.observer
+	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
+		t.observer = &observer{hooks: c.hooks, log: c.log}
+	}
+	return t, nil
+}
+
+// Must returns t, and panics if err is not nil: for package-level variables.
+func Must(t *Transport, err error) *Transport {
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// Limiter returns the budgets that the Transport draws on.
+func (t *Transport) Limiter() *Limiter { return t.limiter }
+
+// Stats returns what the Transport has done so far; it leaves out what others did who share its Limiter.
+func (t *Transport) Stats() Stats {
+	s := t.limiter.statsOf(t.counts)
+	s.Exempt = t.exempted.Load()
+	return s
+}
+
+// CloseIdleConnections forwards to the next RoundTripper, if that has it.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// RoundTrip sends a request when the limits allow it.
+//
+// A refusal is a synthetic 429 response, or an error that is [ErrThrottled] under [WithRejectionError], and always when
+// the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
+// request waits, the error is the context's cause, and nothing is charged.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	r, err := t.admit(req)
+	if r == nil && err == nil {
+		return t.base.RoundTrip(req)
+	}
+	if req.Body != nil {
+		req.Body.Close() // as a RoundTripper must; nothing was read, so there is nothing to say of its error
+	}
+	if r != nil {
+		return t.refuse(req, r)
+	}
+	return nil, err
+}
+
+// admit returns nothing when req may be sent.
+func (t *Transport) admit(req *http.Request) (*Rejection, error) {
+	ctx := req.Context()
+	o := overridesOf(ctx)
+	if o.exempt || t.exempt != nil && t.exempt(req) {
+		t.exempted.Add(1)
+		return nil, nil
+	}
+	w, r, err := t.enter(ctx, o, req)
+	if w == nil {
+		return r, err
+	}
+	return t.limiter.wait(ctx, req.Cancel, w) //nolint:staticcheck // http.Client sets Cancel with its Timeout
+}
+
+// enter prices req and lets it in, as Limiter.enter does.
+func (t *Transport) enter(ctx context.Context, o *overrides, req *http.Request) (*waiter, *Rejection, error) {
+	var room [4]charge // enough for most, without an allocation
+	a := ask{charges: room[:0], priority: o.priority, maxWait: t.maxWait, counts: t.counts, observer: t.observer}
+	if o.hasWait {
+		a.maxWait = o.maxWait
+	}
+	cost, known := int64(0), false
+	for _, li := range t.limiter.limits {
+		c, ok := o.costFor(li.name)
+		switch {
+		case ok:
+		case li.cost != nil:
+			c = li.cost(req)
+		default:
+			if !known {
+				cost, known = t.costOf(o, req), true
+			}
+			c = cost
+		}
+		if c != 0 {
+			a.charges = append(a.charges, charge{limit: li, key: t.keyOf(li, o, req), cost: c})
+		}
+	}
+	return t.limiter.enter(ctx, &a)
+}
+
+// costOf returns what req costs where neither its context nor a limit says so by name.
+func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
+	switch {
+	case o.hasCost:
+		return o.cost
+	case t.cost != nil:
+		return t.cost(req)
+	case t.weights != nil:
+		return t.weights.cost(req)
+	}
+	return 1
+}
+
+func (t *Transport) keyOf(li *limit, o *overrides, req *http.Request) string {
+	switch {
+	case li.key != nil:
+		return orNoKey(li.key(req))
+	case o.hasKey:
+		return o.key
+	case t.key != nil:
+		return orNoKey(t.key(req))
+	}
+	return ""
+}
+
+// refuse turns a rejection into what the caller gets.
+func (t *Transport) refuse(req *http.Request, r *Rejection) (*http.Response, error) {
+	if t.asError || r.onlyError() {
+		return nil, r
+	}
+	return localResponse(r, req, t.shape), nil
+}
