@@ -50,9 +50,9 @@ type Limiter struct {
 	direct   counts // what was asked of the Limiter itself, not through a Transport
 }
 
-// An ask is a request as the Limiter sees it.
+// An ask is a request as the Limiter sees it, but for its charges. They are handed on beside it: were they in it, they
+// would have to be allocated, since some of it is kept for as long as the request waits.
 type ask struct {
-	charges  []charge
 	priority int
 	maxWait  time.Duration // negative: no bound
 	try      bool          // never to go before anybody who waits
@@ -113,29 +113,29 @@ func (li *limit) all() iter.Seq2[string, *bucket] {
 
 // enter lets a go at once and returns nothing, or refuses it, or puts it in line and returns its waiter, for wait.
 // The two are apart so that those who wait do it on a small stack.
-func (l *Limiter) enter(ctx context.Context, a *ask) (*waiter, *Rejection, error) {
+func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*waiter, *Rejection, error) {
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
 	l.mu.Lock()
-	now, full, err := l.find(a.charges)
+	now, full, err := l.find(charges)
 	if err != nil {
 		l.mu.Unlock()
 		return nil, nil, err
 	}
-	if full == nil && freeLocked(a.charges, now) {
-		l.takeLocked(a, now)
+	if full == nil && freeLocked(charges, now) {
+		l.takeLocked(charges, a, now)
 		l.mu.Unlock()
 		a.observer.granted(ctx, 0, l.dry)
 		return nil, nil, nil
 	}
 	if l.dry {
-		waited, r := l.pretendLocked(ctx, a, now, full)
+		waited, r := l.pretendLocked(ctx, charges, a, now, full)
 		l.mu.Unlock()
 		a.observer.pretended(ctx, waited, r)
 		return nil, nil, nil
 	}
-	w, r := l.lineUpLocked(ctx, a, now, full)
+	w, r := l.lineUpLocked(ctx, charges, a, now, full)
 	l.mu.Unlock()
 	switch {
 	case r != nil:
@@ -158,9 +158,9 @@ func freeLocked(charges []charge, now instant) bool {
 }
 
 // takeLocked charges a, which may go now without waiting.
-func (l *Limiter) takeLocked(a *ask, now instant) {
-	for i := range a.charges {
-		c := &a.charges[i]
+func (l *Limiter) takeLocked(charges []charge, a *ask, now instant) {
+	for i := range charges {
+		c := &charges[i]
 		c.bucket.meter.take(now, now, c.cost, false)
 	}
 	l.counts.granted++
@@ -170,26 +170,26 @@ func (l *Limiter) takeLocked(a *ask, now instant) {
 
 // lineUpLocked decides about an ask that can't simply go: it is granted out of turn by its priority (neither result),
 // refused, or put in line.
-func (l *Limiter) lineUpLocked(ctx context.Context, a *ask, now instant, full *charge) (*waiter, *Rejection) {
-	if r := a.unpayable(full); r != nil {
+func (l *Limiter) lineUpLocked(ctx context.Context, charges []charge, a *ask, now instant, full *charge) (*waiter, *Rejection) {
+	if r := unpayable(charges, full); r != nil {
 		return nil, l.countLocked(a, r)
 	}
-	for i := range a.charges {
-		l.markLocked(a.charges[i].bucket)
+	for i := range charges {
+		l.markLocked(charges[i].bucket)
 	}
 	l.serveLocked(now) // those who are due go first
 	by := a.bounds(ctx, now)
-	ln := l.lines[string(lineID(make([]byte, 0, 64), a.charges))]
-	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(a.charges, by.rank, now) {
-		l.takeLocked(a, now)
-		for i := range a.charges {
-			l.markLocked(a.charges[i].bucket)
+	ln := l.lines[string(lineID(make([]byte, 0, 64), charges))]
+	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(charges, by.rank, now) {
+		l.takeLocked(charges, a, now)
+		for i := range charges {
+			l.markLocked(charges[i].bucket)
 		}
 		l.serveLocked(now)
 		return nil, nil
 	}
-	due, i := planLocked(a.charges, ln, by.rank, now)
-	binding := &a.charges[i]
+	due, i := planLocked(charges, ln, by.rank, now)
+	binding := &charges[i]
 	reason := by.judge(due, binding.bucket)
 	if reason == 0 && ln != nil && ln.size >= l.maxQueue {
 		reason = ReasonQueueFull
@@ -198,7 +198,7 @@ func (l *Limiter) lineUpLocked(ctx context.Context, a *ask, now instant, full *c
 		return nil, l.countLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
 	}
 	w := &waiter{bounds: by, due: due, binding: i, passed: never, counts: a.counts, observer: a.observer}
-	l.joinLocked(ln, w, a.charges, now)
+	l.joinLocked(ln, w, charges, now)
 	return w, nil
 }
 
@@ -237,11 +237,11 @@ func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, n
 }
 
 // unpayable refuses what no bucket can be asked for: a charge that found no room for its bucket, or one below 0.
-func (a *ask) unpayable(full *charge) *Rejection {
+func unpayable(charges []charge, full *charge) *Rejection {
 	if full != nil {
 		return &Rejection{Reason: ReasonKeys, Limit: full.limit.name, Key: full.key, Cost: full.cost, Wait: sweepEvery}
 	}
-	for _, c := range a.charges {
+	for _, c := range charges {
 		if c.cost < 0 {
 			return &Rejection{Reason: ReasonCost, Limit: c.limit.name, Key: c.key, Cost: c.cost, Wait: math.MaxInt64}
 		}
@@ -258,18 +258,18 @@ func (l *Limiter) countLocked(a *ask, r *Rejection) *Rejection {
 
 // pretendLocked is what a dry run does with an ask that would have to wait: it books it for when it would have gone.
 // It returns what it would have been refused for, which the caller lets pass.
-func (l *Limiter) pretendLocked(ctx context.Context, a *ask, now instant, full *charge) (time.Duration, *Rejection) {
-	if r := a.unpayable(full); r != nil {
+func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, now instant, full *charge) (time.Duration, *Rejection) {
+	if r := unpayable(charges, full); r != nil {
 		return 0, l.countLocked(a, r)
 	}
-	due, i := planLocked(a.charges, nil, now, now)
-	binding := &a.charges[i]
+	due, i := planLocked(charges, nil, now, now)
+	binding := &charges[i]
 	by := a.bounds(ctx, now)
 	if reason := by.judge(due, binding.bucket); reason != 0 {
 		return 0, l.countLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
 	}
-	for i := range a.charges {
-		c := &a.charges[i]
+	for i := range charges {
+		c := &charges[i]
 		c.bucket.meter.take(due, due, c.cost, true)
 	}
 	l.counts.grantedAfter(due - now)

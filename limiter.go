@@ -117,11 +117,11 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *waiter, error) 
 			g.charges = append(g.charges, charge{limit: li, key: key, cost: cost})
 		}
 	}
-	a := ask{charges: g.charges, priority: by.Priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
+	a := ask{priority: by.Priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
 	if by.MaxWait != nil {
 		a.maxWait = max(0, *by.MaxWait)
 	}
-	w, r, err := l.enter(ctx, &a)
+	w, r, err := l.enter(ctx, g.charges, &a)
 	g.at = a.at
 	return g, w, either(r, err)
 }
@@ -176,7 +176,8 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*waiter,
 		cost = o.cost
 	}
 	var room [4]charge
-	a := ask{charges: room[:0], priority: o.priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
+	charges := room[:0]
+	a := ask{priority: o.priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
 	if o.hasWait {
 		a.maxWait = o.maxWait
 	}
@@ -186,10 +187,10 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*waiter,
 			c = cost
 		}
 		if c != 0 {
-			a.charges = append(a.charges, charge{limit: li, key: key, cost: c})
+			charges = append(charges, charge{limit: li, key: key, cost: c})
 		}
 	}
-	w, r, err := l.enter(ctx, &a)
+	w, r, err := l.enter(ctx, charges, &a)
 	return w, either(r, err)
 }
 
@@ -197,13 +198,14 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*waiter,
 // how long until it could: exact with one limit and no line, else a lower bound, and math.MaxInt64 if never.
 func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	var room [4]charge
-	a := ask{charges: room[:0], try: true, counts: &l.direct, observer: &l.observer}
+	charges := room[:0]
+	a := ask{try: true, counts: &l.direct, observer: &l.observer}
 	for _, li := range l.limits {
 		if cost != 0 {
-			a.charges = append(a.charges, charge{limit: li, key: key, cost: cost})
+			charges = append(charges, charge{limit: li, key: key, cost: cost})
 		}
 	}
-	_, r, err := l.enter(context.Background(), &a)
+	_, r, err := l.enter(context.Background(), charges, &a)
 	switch {
 	case err != nil:
 		return math.MaxInt64, false // RateFor says no rate for this key

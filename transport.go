@@ -115,7 +115,8 @@ func (t *Transport) admit(req *http.Request) (*Rejection, error) {
 // enter prices req and lets it in, as Limiter.enter does.
 func (t *Transport) enter(ctx context.Context, o *overrides, req *http.Request) (*waiter, *Rejection, error) {
 	var room [4]charge // enough for most, without an allocation
-	a := ask{charges: room[:0], priority: o.priority, maxWait: t.maxWait, counts: t.counts, observer: t.observer}
+	charges := room[:0]
+	a := ask{priority: o.priority, maxWait: t.maxWait, counts: t.counts, observer: t.observer}
 	if o.hasWait {
 		a.maxWait = o.maxWait
 	}
@@ -133,10 +134,10 @@ func (t *Transport) enter(ctx context.Context, o *overrides, req *http.Request) 
 			c = cost
 		}
 		if c != 0 {
-			a.charges = append(a.charges, charge{limit: li, key: t.keyOf(li, o, req), cost: c})
+			charges = append(charges, charge{limit: li, key: t.keyOf(li, o, req), cost: c})
 		}
 	}
-	return t.limiter.enter(ctx, &a)
+	return t.limiter.enter(ctx, charges, &a)
 }
 
 // costOf returns what req costs where neither its context nor a limit says so by name.
