@@ -35,9 +35,8 @@ type Limiter struct {
 	//   - the first of the lines that are stopped at a bucket can't pay there now or, if it is starved, elsewhere;
 	//   - a bucket at which a line is stopped for want of tokens has its timer set for the instant at which they are there.
 	mu       sync.Mutex
-	unix     int64 // Unix time, in ns, of instant 0
-	synced   instant
-	aligned  bool // there are fixed windows, so that unix matters
+	unix     int64   // Unix time, in ns, of instant 0
+	synced   instant // when it is to be looked at anew; never: there are no fixed windows
 	seq      uint64
 	waiting  int
 	lines    map[string]*line
@@ -67,14 +66,21 @@ type charge struct {
 	key    string
 	cost   int64
 	bucket *bucket
-	rate   *rate // what RateFor said
-	asked  bool
+	rate   *rate // what RateFor said; nil: it was not asked
+}
+
+// charged appends what is to be paid in a limit; a cost of 0 is nothing.
+func charged(charges []charge, li *limit, key string, cost int64) []charge {
+	charges = append(charges, charge{})
+	c := &charges[len(charges)-1] // field by field, which is twice as fast as by a composite literal
+	c.limit, c.key, c.cost = li, key, cost
+	return charges
 }
 
 // nowLocked reads the clock, once for each time that mu is taken.
 func (l *Limiter) nowLocked() instant {
 	now := instant(time.Since(l.start))
-	if l.aligned && now >= l.synced {
+	if now >= l.synced {
 		l.syncLocked(now)
 	}
 	return now
@@ -118,24 +124,28 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*waiter,
 		return nil, nil, context.Cause(ctx)
 	}
 	l.mu.Lock()
-	now, full, err := l.find(charges)
-	if err != nil {
-		l.mu.Unlock()
-		return nil, nil, err
+	now := l.nowLocked()
+	free, missing := findLocked(charges, now)
+	if missing != nil {
+		var err error
+		if now, free, missing, err = l.findAll(charges); err != nil {
+			l.mu.Unlock()
+			return nil, nil, err
+		}
 	}
-	if full == nil && freeLocked(charges, now) {
+	if free {
 		l.takeLocked(charges, a, now)
 		l.mu.Unlock()
 		a.observer.granted(ctx, 0, l.dry)
 		return nil, nil, nil
 	}
 	if l.dry {
-		waited, r := l.pretendLocked(ctx, charges, a, now, full)
+		waited, r := l.pretendLocked(ctx, charges, a, now, missing)
 		l.mu.Unlock()
 		a.observer.pretended(ctx, waited, r)
 		return nil, nil, nil
 	}
-	w, r := l.lineUpLocked(ctx, charges, a, now, full)
+	w, r := l.lineUpLocked(ctx, charges, a, now, missing)
 	l.mu.Unlock()
 	switch {
 	case r != nil:
@@ -144,17 +154,6 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*waiter,
 		a.observer.granted(ctx, 0, false)
 	}
 	return w, r, nil
-}
-
-// freeLocked reports whether nobody waits for any of the buckets and all can pay now.
-func freeLocked(charges []charge, now instant) bool {
-	for i := range charges {
-		c := &charges[i]
-		if c.cost < 0 || len(c.bucket.lines) > 0 || !c.bucket.payable(now, c.cost) {
-			return false
-		}
-	}
-	return true
 }
 
 // takeLocked charges a, which may go now without waiting.
@@ -170,8 +169,8 @@ func (l *Limiter) takeLocked(charges []charge, a *ask, now instant) {
 
 // lineUpLocked decides about an ask that can't simply go: it is granted out of turn by its priority (neither result),
 // refused, or put in line.
-func (l *Limiter) lineUpLocked(ctx context.Context, charges []charge, a *ask, now instant, full *charge) (*waiter, *Rejection) {
-	if r := unpayable(charges, full); r != nil {
+func (l *Limiter) lineUpLocked(ctx context.Context, charges []charge, a *ask, now instant, missing *charge) (*waiter, *Rejection) {
+	if r := unpayable(charges, missing); r != nil {
 		return nil, l.countLocked(a, r)
 	}
 	for i := range charges {
@@ -237,9 +236,9 @@ func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, n
 }
 
 // unpayable refuses what no bucket can be asked for: a charge that found no room for its bucket, or one below 0.
-func unpayable(charges []charge, full *charge) *Rejection {
-	if full != nil {
-		return &Rejection{Reason: ReasonKeys, Limit: full.limit.name, Key: full.key, Cost: full.cost, Wait: sweepEvery}
+func unpayable(charges []charge, missing *charge) *Rejection {
+	if missing != nil {
+		return &Rejection{Reason: ReasonKeys, Limit: missing.limit.name, Key: missing.key, Cost: missing.cost, Wait: sweepEvery}
 	}
 	for _, c := range charges {
 		if c.cost < 0 {
@@ -258,8 +257,8 @@ func (l *Limiter) countLocked(a *ask, r *Rejection) *Rejection {
 
 // pretendLocked is what a dry run does with an ask that would have to wait: it books it for when it would have gone.
 // It returns what it would have been refused for, which the caller lets pass.
-func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, now instant, full *charge) (time.Duration, *Rejection) {
-	if r := unpayable(charges, full); r != nil {
+func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, now instant, missing *charge) (time.Duration, *Rejection) {
+	if r := unpayable(charges, missing); r != nil {
 		return 0, l.countLocked(a, r)
 	}
 	due, i := planLocked(charges, nil, now, now)

@@ -20,7 +20,7 @@ const (
 // A request that has waited is granted at the instant at which it was due, which a late timer may have missed: token
 // buckets go by that instant, so that no throughput is lost, and windows by the actual one, since the server does.
 type meter interface {
-	// payable reports whether cost can be paid now.
+	// payable reports whether cost can be paid now, nobody waiting.
 	payable(now instant, cost int64) bool
 	// ready returns the earliest instant, not before from, at which cost can be paid once ahead has been; never if never.
 	ready(from instant, ahead, cost int64) instant
@@ -88,10 +88,8 @@ func (b *tokenBucket) levelAt(t instant) int128 {
 }
 
 func (b *tokenBucket) payable(now instant, cost int64) bool {
-	if cost > b.burst && !b.paced {
-		return false
-	}
-	return !b.levelAt(now).less(b.need(0, cost))
+	b.advance(now, false, int128{})
+	return !b.level.less(b.need(0, cost))
 }
 
 func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
@@ -118,12 +116,12 @@ func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) {
 // advance moves the bucket on to t. What is more than burst is lost, except the part of a nanosecond by which a
 // request that waited until t has been waiting too long: losing it would make the schedule drift.
 func (b *tokenBucket) advance(t instant, waited bool, need int128) {
-	b.level, b.last = b.levelAt(t), max(b.last, t)
-	full := b.units(b.burst)
-	if !full.less(b.level) {
+	if t <= b.last {
 		return
 	}
-	if waited && b.level.less(need.add(int128{lo: b.n})) {
+	b.level, b.last = b.levelAt(t), t
+	full := b.units(b.burst)
+	if !full.less(b.level) || waited && b.level.less(need.add(int128{lo: b.n})) {
 		return
 	}
 	b.level = full
@@ -170,7 +168,9 @@ func (b *tokenBucket) retune(now instant, r rate) {
 func (b *tokenBucket) resize(now instant, burst int64) {
 	b.advance(now, false, int128{})
 	b.burst = burst
-	b.advance(now, false, int128{})
+	if full := b.units(burst); full.less(b.level) {
+		b.level = full
+	}
 }
 
 // addCount returns a+b for counts of tokens, neither negative, at most twice maxCount.

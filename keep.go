@@ -52,58 +52,65 @@ type limit struct {
 	peak    int // the most buckets since the map was made
 }
 
-// findLocked finds the buckets of all charges, and makes those that are missing. It returns a limit that must be asked
-// for the rate of a key first, outside the lock, and a rejection if there is no room for another bucket.
-func (l *Limiter) findLocked(charges []charge, now instant) (ask *charge, full *charge) {
+// findLocked finds the buckets of charges and reports whether all can go now, with nobody waiting there; or it returns
+// the first whose bucket there is not.
+func findLocked(charges []charge, now instant) (free bool, missing *charge) {
+	free = true
 	for i := range charges {
 		c := &charges[i]
-		if c.key == "" {
-			c.bucket = c.limit.single
-			continue
+		if c.bucket = c.limit.single; c.key != "" {
+			if c.bucket = c.limit.buckets[c.key]; c.bucket == nil {
+				return false, c
+			}
 		}
-		if c.bucket = c.limit.buckets[c.key]; c.bucket != nil {
-			continue
-		}
-		if c.limit.rateFor != nil && !c.asked {
-			return c, nil
-		}
-		if len(l.idle) >= l.maxKeys && !l.evictLocked(now) {
-			return nil, c
-		}
-		c.bucket = l.makeLocked(c, now)
+		free = free && len(c.bucket.lines) == 0 && c.cost >= 0 && c.bucket.payable(now, c.cost)
 	}
-	return nil, nil
+	return free, nil
 }
 
-// find finds the buckets of all charges with the lock held, and gives it up while a user's RateFor is asked.
-func (l *Limiter) find(charges []charge) (now instant, full *charge, err error) {
+// findAll is findLocked with every bucket made that there is not, but for one that there is no room for.
+func (l *Limiter) findAll(charges []charge) (now instant, free bool, missing *charge, err error) {
 	for {
 		now = l.nowLocked()
-		ask, full := l.findLocked(charges, now)
-		if ask == nil {
-			return now, full, nil
+		free, missing = findLocked(charges, now)
+		if missing == nil {
+			return now, free, nil, nil
 		}
-		l.mu.Unlock()
-		err := ask.askRate()
-		l.mu.Lock()
-		if err != nil {
-			return now, nil, err
+		if room, err := l.provide(missing); !room || err != nil {
+			return now, false, missing, err
 		}
 	}
+}
+
+// provide makes the bucket of a charge, with mu held, but for while a user's RateFor is asked. It reports whether there
+// is room for it.
+func (l *Limiter) provide(c *charge) (room bool, err error) {
+	if c.limit.rateFor != nil && c.rate == nil {
+		l.mu.Unlock()
+		err := c.askRate()
+		l.mu.Lock()
+		if err != nil || c.limit.buckets[c.key] != nil {
+			return true, err
+		}
+	}
+	now := l.nowLocked()
+	if len(l.idle) >= l.maxKeys && !l.evictLocked(now) {
+		return false, nil
+	}
+	l.makeLocked(c, now)
+	return true, nil
 }
 
 // askRate asks the user's RateFor for the rate of the charge's key.
 func (c *charge) askRate() error {
 	n, per := c.limit.rateFor(c.key)
-	c.asked = true
-	if n == 0 && per == 0 {
+	c.rate = &rate{n, per}
+	if *c.rate == (rate{}) {
 		return nil
 	}
-	r := rate{n, per}
-	if err := c.limit.check(r); err != nil {
+	if err := c.limit.check(*c.rate); err != nil {
 		return fmt.Errorf("throttle: limit %q: RateFor(%q) = %d, %v: %w", c.limit.name, c.key, n, per, err)
 	}
-	c.rate = &r
 	return nil
 }
 
@@ -111,7 +118,8 @@ func (c *charge) askRate() error {
 func (l *Limiter) makeLocked(c *charge, now instant) *bucket {
 	li, r := c.limit, c.limit.rate
 	size := li.size
-	if c.rate != nil {
+	own := c.rate != nil && *c.rate != (rate{})
+	if own {
 		r = *c.rate
 		if li.burst < 0 {
 			size = li.burstOf(r)
@@ -119,7 +127,7 @@ func (l *Limiter) makeLocked(c *charge, now instant) *bucket {
 	}
 	l.serial++
 	b := &bucket{limit: li, key: c.key, serial: l.serial, armed: never, idle: -1, idleAt: now}
-	b.ownRate, b.rate = c.rate != nil, li.shared(r)
+	b.ownRate, b.rate = own, li.shared(r)
 	b.meter = li.meter(now, b.rate, size, &l.unix)
 	if c.key == "" {
 		li.single = b

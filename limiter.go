@@ -26,14 +26,16 @@ func newLimiter(c *config) *Limiter {
 		start: time.Now(), maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
 		observer: observer{hooks: c.hooks, log: c.log}, lines: make(map[string]*line),
 	}
-	l.unix = l.start.UnixNano()
+	l.unix, l.synced = l.start.UnixNano(), never
 	if len(c.limits) == 0 {
 		c.limits = []Limit{{kind: kindNone, name: "none", rate: rate{maxCount, 1}, share: 1, burst: -1, initial: -1}}
 	}
 	for _, described := range c.limits {
 		li := &limit{Limit: described, buckets: make(map[string]*bucket)}
 		li.size = li.burstOf(li.rate)
-		l.aligned = l.aligned || li.kind == kindFixed
+		if li.kind == kindFixed {
+			l.synced = 0
+		}
 		l.limits = append(l.limits, li)
 		l.makeLocked(&charge{limit: li}, 0)
 	}
@@ -114,7 +116,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *waiter, error) 
 			cost = by.Cost
 		}
 		if cost != 0 {
-			g.charges = append(g.charges, charge{limit: li, key: key, cost: cost})
+			g.charges = charged(g.charges, li, key, cost)
 		}
 	}
 	a := ask{priority: by.Priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
@@ -187,7 +189,7 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*waiter,
 			c = cost
 		}
 		if c != 0 {
-			charges = append(charges, charge{limit: li, key: key, cost: c})
+			charges = charged(charges, li, key, c)
 		}
 	}
 	w, r, err := l.enter(ctx, charges, &a)
@@ -202,7 +204,7 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	a := ask{try: true, counts: &l.direct, observer: &l.observer}
 	for _, li := range l.limits {
 		if cost != 0 {
-			charges = append(charges, charge{limit: li, key: key, cost: cost})
+			charges = charged(charges, li, key, cost)
 		}
 	}
 	_, r, err := l.enter(context.Background(), charges, &a)
@@ -299,8 +301,8 @@ func (l *Limiter) hold(key string, d int64) {
 	defer l.mu.Unlock()
 	for _, li := range l.limits {
 		c := []charge{{limit: li, key: key}}
-		now, full, err := l.find(c)
-		if err != nil || full != nil {
+		now, _, missing, err := l.findAll(c)
+		if err != nil || missing != nil {
 			continue // then no request of this key can get in either, and is told why
 		}
 		b := c[0].bucket

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"context"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -84,7 +83,10 @@ func (t *Transport) CloseIdleConnections() {
 // the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
 // request waits, the error is the context's cause, and nothing is charged.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	r, err := t.admit(req)
+	w, r, err := t.enter(req)
+	if w != nil {
+		r, err = t.limiter.wait(req.Context(), req.Cancel, w) //nolint:staticcheck // http.Client sets it with its Timeout
+	}
 	if r == nil && err == nil {
 		return t.base.RoundTrip(req)
 	}
@@ -97,23 +99,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// admit returns nothing when req may be sent.
-func (t *Transport) admit(req *http.Request) (*Rejection, error) {
+// enter prices req and lets it in, as Limiter.enter does.
+func (t *Transport) enter(req *http.Request) (*waiter, *Rejection, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
 		t.exempted.Add(1)
-		return nil, nil
+		return nil, nil, nil
 	}
-	w, r, err := t.enter(ctx, o, req)
-	if w == nil {
-		return r, err
-	}
-	return t.limiter.wait(ctx, req.Cancel, w) //nolint:staticcheck // http.Client sets Cancel with its Timeout
-}
-
-// enter prices req and lets it in, as Limiter.enter does.
-func (t *Transport) enter(ctx context.Context, o *overrides, req *http.Request) (*waiter, *Rejection, error) {
 	var room [4]charge // enough for most, without an allocation
 	charges := room[:0]
 	a := ask{priority: o.priority, maxWait: t.maxWait, counts: t.counts, observer: t.observer}
@@ -134,7 +127,7 @@ func (t *Transport) enter(ctx context.Context, o *overrides, req *http.Request) 
 			c = cost
 		}
 		if c != 0 {
-			charges = append(charges, charge{limit: li, key: t.keyOf(li, o, req), cost: c})
+			charges = charged(charges, li, t.keyOf(li, o, req), c)
 		}
 	}
 	return t.limiter.enter(ctx, charges, &a)
