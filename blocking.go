@@ -38,7 +38,6 @@ type Limiter struct {
 	unix     int64   // Unix time, in ns, of instant 0
 	synced   instant // when it is to be looked at anew; never: there are no fixed windows
 	seq      uint64
-	waiting  int
 	lines    map[string]*line
 	dirty    []*bucket // to be looked at before mu is freed
 	serial   uint64    // of the last bucket made
@@ -359,7 +358,7 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	w.decided = make(chan struct{})
 	w.seq = l.seq
 	l.seq++
-	l.waiting++
+	l.counts.waiting++
 	w.counts.waiting++
 	ln.insert(w)
 	if ln.first == w {
@@ -401,7 +400,7 @@ func (l *Limiter) leaveLocked(w *waiter) {
 	ln := w.line
 	wasFirst := ln.first == w
 	ln.remove(w)
-	l.waiting--
+	l.counts.waiting--
 	w.counts.waiting--
 	switch {
 	case ln.size == 0:

@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// instant answers at once, so that what is measured is what stands before it.
+type instant struct{ resp *http.Response }
+
+func (i instant) RoundTrip(*http.Request) (*http.Response, error) { return i.resp, nil }
+
+// wrapped is the ten lines around golang.org/x/time/rate that most programs have.
+type wrapped struct {
+	limiter *rate.Limiter
+	next    http.RoundTripper
+}
+
+func (w *wrapped) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := w.limiter.Wait(r.Context()); err != nil {
+		return nil, err
+	}
+	return w.next.RoundTrip(r)
+}
+
+// many is a limit that is never reached.
+const many = 1_000_000_000
+
+func transports(tb testing.TB) []struct {
+	name string
+	http.RoundTripper
+} {
+	base := instant{&http.Response{StatusCode: http.StatusOK, Body: http.NoBody}}
+	ours := func(opts ...throttle.Option) http.RoundTripper {
+		t, err := throttle.New(base, opts...)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return t
+	}
+	bucket := throttle.WithLimit(throttle.TokenBucket(many, time.Second))
+	return []struct {
+		name string
+		http.RoundTripper
+	}{
+		{"bare", base},
+		{"xtime", &wrapped{rate.NewLimiter(many, many), base}},
+		{"one", ours(bucket)},
+		{"host", ours(bucket, throttle.WithKey(throttle.ByHost))},
+		{"weights", ours(bucket, throttle.WithWeights(map[string]int64{"GET /items/{id}": 2, "/": 1}))},
+		{"three", ours(throttle.WithLimit(
+			throttle.TokenBucket(many, time.Second),
+			throttle.SlidingWindow(many, time.Minute),
+			throttle.FixedWindow(many, time.Hour)))},
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, t := range transports(b) {
+		b.Run("impl="+t.name, func(b *testing.B) {
+			req := request(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := t.RoundTrip(req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkContended is the same by 64 goroutines at once, for -cpu 2.
+func BenchmarkContended(b *testing.B) {
+	for _, t := range transports(b) {
+		b.Run("impl="+t.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetParallelism(32)
+			b.RunParallel(func(pb *testing.PB) {
+				req := request(b)
+				for pb.Next() {
+					if _, err := t.RoundTrip(req); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+func request(tb testing.TB) *http.Request {
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, "http://api.example.com/items/42", nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return req
+}

@@ -1,0 +1,147 @@
+package throttletest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Counts tell what the server has seen. The first two are gauges, the others only grow. Requests that have been received
+// but not yet decided, since they travel (see [WithRoundTrip]), are in Received and in none of the others.
+type Counts struct {
+	InFlight    int64 // requests received and not yet answered, whatever becomes of them
+	MaxInFlight int64 // the most of them at the same time
+
+	Received  int64            // all requests
+	Accepted  int64            // charged to all their limits
+	Refused   int64            // refused by a limit, or by a full queue
+	RefusedBy map[string]int64 // refused by each limit, by its name; a request that two limits refuse counts in both
+	QueueFull int64            // refused since the queue of the workers was full
+	Failed    int64            // struck by Outage, Hang or Abort, and so neither accepted nor refused
+	Spoiled   int64            // accepted, and then struck by Respond, CutBody or SlowBody
+}
+
+// A Slot counts the requests that were decided in one stretch of time: see [WithSlots].
+type Slot struct {
+	Start    time.Duration // since the server was made
+	Accepted int64
+	Refused  int64
+	Failed   int64
+}
+
+const maxSlots = 1 << 18
+
+// A charge is an accepted request, as one limit has counted it.
+type charge struct {
+	at, cost int64
+	account  int32
+}
+
+// Counts returns what has been counted up to now.
+func (h *Handler) Counts() Counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.counts
+	c.RefusedBy = make(map[string]int64, len(h.rules))
+	for _, r := range h.rules {
+		c.RefusedBy[r.spec.name] = r.refused
+	}
+	return c
+}
+
+// Slots returns the counts per slot from the start of the server to the last request; nil without [WithSlots].
+func (h *Handler) Slots() []Slot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.slots)
+}
+
+// slotLocked is where a request that is decided now is counted.
+func (h *Handler) slotLocked(now int64) *Slot {
+	i := maxSlots
+	if h.slot > 0 {
+		i = int(min((now-h.start.UnixNano())/int64(h.slot), maxSlots))
+	}
+	if i == maxSlots {
+		return new(Slot)
+	}
+	for len(h.slots) <= i {
+		h.slots = append(h.slots, Slot{Start: time.Duration(len(h.slots)) * h.slot})
+	}
+	return &h.slots[i]
+}
+
+// Accepted returns the instants at which requests were accepted, in order; of more than [WithRecording] has room for,
+// the first ones.
+func (h *Handler) Accepted() []time.Time {
+	h.mu.Lock()
+	accepted := h.accepted // only appended to, so what is there can be read without the lock
+	h.mu.Unlock()
+	at := make([]time.Time, len(accepted))
+	for i, ns := range accepted {
+		at[i] = h.start.Add(time.Duration(ns - h.start.UnixNano()))
+	}
+	return at
+}
+
+// MaxAccepted is the largest cost that the named limit has accepted for any one key in any stretch of time of this length
+// (half-open: two requests exactly one length apart are not in the same stretch). With "" for the limit it is the largest number of
+// requests that the server has accepted. A test asserts with it that a client has kept a limit, be it one that the
+// server does not enforce.
+//
+// It returns an error for a limit that is not there, for a length that is not positive, and when more was accepted
+// than [WithRecording] has room for.
+func (h *Handler) MaxAccepted(limit string, length time.Duration) (int64, error) {
+	if length <= 0 {
+		return 0, fmt.Errorf("throttletest: MaxAccepted(%q, %v): the length must be positive", limit, length)
+	}
+	charges, err := h.recorded(limit)
+	if err != nil {
+		return 0, err
+	}
+	perAccount := make(map[int32][]charge)
+	for _, c := range charges {
+		perAccount[c.account] = append(perAccount[c.account], c)
+	}
+	var most int64
+	for _, charges := range perAccount {
+		most = max(most, maxInWindow(charges, int64(length)))
+	}
+	return most, nil
+}
+
+func (h *Handler) recorded(limit string) ([]charge, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.counts.Accepted > int64(h.record) {
+		return nil, fmt.Errorf("throttletest: %d requests were accepted, and WithRecording(%d) keeps no more than that",
+			h.counts.Accepted, h.record)
+	}
+	if limit == "" {
+		charges := make([]charge, len(h.accepted))
+		for i, at := range h.accepted {
+			charges[i] = charge{at: at, cost: 1}
+		}
+		return charges, nil
+	}
+	for _, r := range h.rules {
+		if r.spec.name == limit {
+			return r.charges, nil
+		}
+	}
+	return nil, fmt.Errorf("throttletest: there is no limit named %q", limit)
+}
+
+func maxInWindow(charges []charge, length int64) (most int64) {
+	var sum int64
+	first := 0
+	for _, c := range charges {
+		for c.at-charges[first].at >= length {
+			sum -= charges[first].cost
+			first++
+		}
+		sum += c.cost
+		most = max(most, sum)
+	}
+	return most
+}

@@ -1,0 +1,35 @@
+// Package throttletest is a server that enforces rate limits as real APIs do, for tests of clients that keep them.
+//
+//	func TestClient(t *testing.T) {
+//		api := throttletest.Start(t,
+//			throttletest.WithLimits(throttletest.TokenBucket(20, time.Second)),
+//			throttletest.WithFaults(throttletest.Hang().OnRequests(7)))
+//		// … send requests to api.URL with api.Client() …
+//		most, err := api.MaxAccepted("bucket", time.Second)
+//	}
+//
+// # Ways to run it
+//
+// The same options play the same server in four ways:
+//
+//   - [New] and [Start] serve on a loopback socket, in real time: for example programs, for clients in other processes, and
+//     for whatever tests the HTTP stack itself. A socket does not work in a bubble of testing/synctest.
+//   - The same with [WithInMemory], inside a bubble of testing/synctest: real HTTP over connections in memory, and time
+//     that stands still until everybody waits, so a test of an hour takes a moment and instants are exact to the nanosecond. Make
+//     the server inside the bubble, with Start or with a deferred Close: the bubble ends only when its goroutines have.
+//   - [Handler.Direct] calls the Handler without any connection: for simulations of hundreds of thousands of requests, in
+//     a bubble or not.
+//   - [NewHandler] alone goes into any http.Server, or httptest.Server for TLS. There Close is that server's: it waits for
+//     requests that travel, are served or hang, unless their clients give up.
+//
+// # The way of a request
+//
+// A request is received and numbered, travels half of [WithRoundTrip], and may be struck by a fault. The limits accept it
+// all together, at one instant, or refuse it. An accepted request waits for a worker ([WithWorkers]), is served
+// ([WithServiceTime]), travels back, and is answered by [WithHandler]; a refused one takes [WithRefusalTime], travels back,
+// and is answered with [WithStatus], [WithRetryAfter] and [WithFields]. [InFlight] counts a request from its acceptance until its
+// answer has been written: until the Handler has returned, which may be just after a client has read the last byte
+// of an answer of more than 2 KiB.
+//
+// What is random depends on [WithSeed] and the number of the request alone.
+package throttletest

@@ -1,0 +1,321 @@
+package throttletest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// An Option configures a [Handler] or a [Server].
+type Option interface{ apply(*config) }
+
+type option func(*config)
+
+func (f option) apply(c *config) { f(c) }
+
+type config struct {
+	limits []Limit
+	key    func(*http.Request) string
+	cost   func(*http.Request) int64
+
+	status     int
+	retryAfter RetryAfter
+	fields     []Fields
+	refusal    func(http.ResponseWriter, *http.Request, Refusal)
+	next       http.Handler
+
+	trip, jitter time.Duration
+	service      Latency
+	refusalTime  Latency
+	workers      *workers
+	seed         uint64
+
+	faults []Fault
+
+	record int
+	slot   time.Duration
+
+	inMemory, http2 bool
+
+	errs []error
+}
+
+func (c *config) problem(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+func newConfig(opts []Option, server bool) (*config, error) {
+	c := &config{
+		key:         func(*http.Request) string { return "" },
+		cost:        func(*http.Request) int64 { return 1 },
+		status:      http.StatusTooManyRequests,
+		next:        http.HandlerFunc(ok),
+		service:     Constant(0),
+		refusalTime: Constant(0),
+		seed:        1,
+		record:      1 << 20,
+	}
+	for i, o := range opts {
+		if o == nil {
+			c.problem("Option %d is nil", i+1)
+			continue
+		}
+		o.apply(c)
+	}
+	if !server && (c.inMemory || c.http2) {
+		c.problem("WithInMemory() and WithHTTP2() are for a Server: a Handler has no connections")
+	}
+	c.validateLimits()
+	if len(c.errs) == 0 {
+		return c, nil
+	}
+	errs := make([]error, len(c.errs))
+	for i, err := range c.errs {
+		errs[i] = fmt.Errorf("throttletest: %w", err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// validateLimits fills in what the limits leave to the server, and gives each a name of its own.
+func (c *config) validateLimits() {
+	taken := make(map[string]bool)
+	for _, l := range c.limits {
+		if l.name != "" && taken[l.name] {
+			c.problem("WithLimits: there are two limits named %q", l.name)
+		}
+		taken[l.name] = true
+	}
+	for i, l := range c.limits {
+		l, err := l.validated()
+		if err != nil {
+			c.problem("WithLimits: %w", err)
+			continue
+		}
+		for n := 1; l.name == ""; n++ {
+			name := l.kind.word()
+			if n > 1 {
+				name += "-" + strconv.Itoa(n)
+			}
+			if !taken[name] {
+				taken[name] = true
+				l.name = name
+			}
+		}
+		c.limits[i] = c.completed(l)
+	}
+}
+
+// completed is l with the server's defaults.
+func (c *config) completed(l Limit) Limit {
+	if l.key == nil {
+		l.key = c.key
+	}
+	if l.cost == nil {
+		l.cost = c.cost
+	}
+	if l.status == 0 {
+		l.status = c.status
+	}
+	return l
+}
+
+// WithLimits adds limits. Without any, everything is accepted.
+func WithLimits(limits ...Limit) Option {
+	return option(func(c *config) { c.limits = append(c.limits, limits...) })
+}
+
+// WithKey says whom a request is counted for, in the limits that have no [Key] of their own. The default is one budget
+// for everybody. The function is called concurrently and must not change the request.
+func WithKey(key func(*http.Request) string) Option {
+	return option(func(c *config) {
+		if key == nil {
+			c.problem("WithKey(nil)")
+		}
+		c.key = key
+	})
+}
+
+// WithCost says what a request costs, in the limits that have no [Cost] of their own. The default is 1. The function is
+// called concurrently and must not change the request.
+func WithCost(cost func(*http.Request) int64) Option {
+	return option(func(c *config) {
+		if cost == nil {
+			c.problem("WithCost(nil)")
+		}
+		c.cost = cost
+	})
+}
+
+// WithHandler says who answers the accepted requests. The default answers 200 with the body "ok\n". It is called when the
+// answer is due, so after all latency. [Server.Close] waits for it, so it must heed the request's context if it blocks.
+func WithHandler(next http.Handler) Option {
+	return option(func(c *config) {
+		if next == nil {
+			c.problem("WithHandler(nil)")
+		}
+		c.next = next
+	})
+}
+
+// WithStatus is the status of refusals, from 200 to 599, for the limits that have no [Status] of their own. The default
+// is 429. A full queue of [WithWorkers] is always 503.
+func WithStatus(code int) Option {
+	return option(func(c *config) {
+		if code < 200 || code > 599 {
+			c.problem("WithStatus(%d) must be from 200 to 599", code)
+		}
+		c.status = code
+	})
+}
+
+// WithRetryAfter is the form in which refusals say how long to wait. The default is [RetryAfterSeconds].
+func WithRetryAfter(form RetryAfter) Option {
+	return option(func(c *config) {
+		if form < RetryAfterSeconds || form > NoRetryAfter {
+			c.problem("WithRetryAfter(%d) is not one of its constants", form)
+		}
+		c.retryAfter = form
+	})
+}
+
+// WithFields adds rate-limit fields to every answer that the limits had a say in, accepted or refused. The default is
+// none. [XEpoch] and [XDelta] exclude each other.
+func WithFields(forms ...Fields) Option {
+	return option(func(c *config) {
+		for _, f := range forms {
+			if f < Draft || f > XDelta {
+				c.problem("WithFields(%d) is not one of its constants", f)
+			}
+		}
+		c.fields = append(c.fields, forms...)
+		if slices.Contains(c.fields, XEpoch) && slices.Contains(c.fields, XDelta) {
+			c.problem("WithFields(XEpoch, XDelta) use the same names: choose one")
+		}
+	})
+}
+
+// WithRefusal lets f write the refusals, for APIs that speak a dialect of their own. When f is called, Retry-After and
+// the rate-limit fields are already in w.Header(), and the latency is over; the status is f's to write. It is called
+// concurrently.
+func WithRefusal(f func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
+	return option(func(c *config) {
+		if f == nil {
+			c.problem("WithRefusal(nil)")
+		}
+		c.refusal = f
+	})
+}
+
+// WithRoundTrip is the time that a request and its answer travel: half of it passes before the limits see the request,
+// half after the answer is ready, each half longer or shorter by up to jitter, evenly distributed. The default is 0.
+// Every answer travels, whatever it is. A request travels on when its client has given up, as on a real network.
+func WithRoundTrip(d, jitter time.Duration) Option {
+	return option(func(c *config) {
+		if d < 0 || jitter < 0 || jitter > d/2 {
+			c.problem("WithRoundTrip(%v, %v) must not be negative, and the jitter at most half of the round trip", d, jitter)
+		}
+		c.trip, c.jitter = d, jitter
+	})
+}
+
+// WithServiceTime is how long the server works on an accepted request. The default is 0. It works on when the client has
+// given up, as most servers do.
+func WithServiceTime(l Latency) Option {
+	return option(func(c *config) { c.service = c.checked("WithServiceTime", l) })
+}
+
+// WithRefusalTime is how long the server takes for a refusal, or for the answer of an [Outage]. The default is 0.
+func WithRefusalTime(l Latency) Option {
+	return option(func(c *config) { c.refusalTime = c.checked("WithRefusalTime", l) })
+}
+
+func (c *config) checked(name string, l Latency) Latency {
+	if l.err != nil {
+		c.problem("%s: %w", name, l.err)
+	} else if l.draw == nil {
+		c.problem("%s(Latency{}): use a constructor such as Constant", name)
+	}
+	return l
+}
+
+// WithWorkers lets n workers serve the accepted requests, one each at a time and in order of acceptance, so that latency
+// grows with load; up to queue more wait. With a full queue a request is refused with 503 and without Retry-After, and
+// charged to no limit. The default is as many workers as there are requests.
+func WithWorkers(n, queue int) Option {
+	return option(func(c *config) {
+		if n < 1 || queue < 0 {
+			c.problem("WithWorkers(%d, %d) needs at least one worker, and a queue that is not negative", n, queue)
+			return
+		}
+		c.workers = newWorkers(n, queue)
+	})
+}
+
+// WithSeed sets the seed of everything random: jitter, latencies and [Fault.Chance]. The default is 1. What is drawn for
+// a request depends on the seed and its number alone, so a run can be repeated.
+func WithSeed(seed uint64) Option {
+	return option(func(c *config) { c.seed = seed })
+}
+
+// WithFaults adds faults. To each request the first one happens whose conditions it meets.
+func WithFaults(faults ...Fault) Option {
+	return option(func(c *config) {
+		for _, f := range faults {
+			if f.err != nil {
+				c.problem("WithFaults: %w", f.err)
+			} else if f.kind == 0 {
+				c.problem("WithFaults: Fault{} is empty: use a constructor such as Hang")
+			}
+		}
+		c.faults = append(c.faults, faults...)
+	})
+}
+
+// WithRecording is how many charges are kept for [Handler.Accepted] and [Handler.MaxAccepted]: per accepted request one
+// of 8 bytes, and one of 24 for every limit. The default is 1,048,576 (24 MiB when they are used up); 0 turns it off.
+func WithRecording(n int) Option {
+	return option(func(c *config) {
+		if n < 0 {
+			c.problem("WithRecording(%d) must not be negative", n)
+		}
+		c.record = n
+	})
+}
+
+// WithSlots counts requests per stretch of this length for [Handler.Slots], for charts. The default is not to. At most
+// the first 262,144 slots (8 MiB) are kept.
+func WithSlots(length time.Duration) Option {
+	return option(func(c *config) {
+		if length <= 0 {
+			c.problem("WithSlots(%v) must be positive", length)
+		}
+		c.slot = length
+	})
+}
+
+// WithInMemory connects client and server in memory instead of over a loopback socket, so that a [Server] works in a
+// bubble of testing/synctest: see the package's overview. It is an error for [NewHandler].
+func WithInMemory() Option {
+	return option(func(c *config) { c.inMemory = true })
+}
+
+// WithHTTP2 lets the [Server]'s own Client and Transport speak HTTP/2 (without TLS, by prior knowledge) instead of
+// HTTP/1.1. The server understands both in any case. It is an error for [NewHandler].
+func WithHTTP2() Option {
+	return option(func(c *config) { c.http2 = true })
+}
+
+func ok(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// rng is the source of everything random about one request.
+func (c *config) rng(number int64) *rand.Rand {
+	// Neighbouring numbers are spread over the state (the odd constant is that of SplitMix64).
+	return rand.New(rand.NewPCG(c.seed, uint64(number)*0x9e3779b97f4a7c15))
+}
