@@ -3,6 +3,7 @@ package throttle
 import (
 	"container/heap"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -250,9 +251,7 @@ func (l *Limiter) forgetLocked(b *bucket) {
 	// A Go map never shrinks by itself.
 	if n := len(b.limit.buckets); b.limit.peak > 1024 && n < b.limit.peak/4 {
 		kept := make(map[string]*bucket, n)
-		for key, b := range b.limit.buckets {
-			kept[key] = b
-		}
+		maps.Copy(kept, b.limit.buckets)
 		b.limit.buckets, b.limit.peak = kept, n
 	}
 }

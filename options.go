@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -101,9 +102,7 @@ func WithWeights(costs map[string]int64) Option {
 		if c.weights == nil {
 			c.weights = make(map[string]int64, len(costs))
 		}
-		for pattern, cost := range costs {
-			c.weights[pattern] = cost
-		}
+		maps.Copy(c.weights, costs)
 	}}
 }
 

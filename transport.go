@@ -85,7 +85,8 @@ func (t *Transport) CloseIdleConnections() {
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	w, r, err := t.enter(req)
 	if w != nil {
-		r, err = t.limiter.wait(req.Context(), req.Cancel, w) //nolint:staticcheck // http.Client sets it with its Timeout
+		//lint:ignore SA1019 http.Client sets it with its Timeout
+		r, err = t.limiter.wait(req.Context(), req.Cancel, w)
 	}
 	if r == nil && err == nil {
 		return t.base.RoundTrip(req)

@@ -1,0 +1,29 @@
+# make test is all that must hold on any machine with Go, make and a C compiler (for the race detector).
+GO ?= go
+MODULES := . bench
+
+.PHONY: test bench fuzz lint nethttp
+
+test: ## every module: vet, race detector, shuffled; the examples are run by their tests
+	@for m in $(MODULES); do echo "== $$m"; (cd $$m && $(GO) vet ./... && $(GO) test -race -shuffle on ./...) || exit 1; done
+
+nethttp: ## net/http's own tests, every client's transport wrapped in ours
+	$(GO) run ./internal/nethttptest
+
+FUZZTIME ?= 10s
+fuzz: ## each fuzz target for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
+
+lint: export GOWORK = off
+lint: ## gofmt, go fix, staticcheck, tidy
+	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
+	@for m in $(MODULES); do echo "== $$m"; (cd $$m && \
+		{ test -z "$$($(GO) fix -diff ./...)" || { $(GO) fix -diff ./...; exit 1; }; } && \
+		$(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./... && \
+		$(GO) mod tidy -diff) || exit 1; done
+	@cd tools && $(GO) mod tidy -diff
+
+bench: ## what a request costs, next to a wrapper of golang.org/x/time/rate
+	cd bench && $(GO) test -run '^$$' -bench . -cpu 1,2 -count 6 .
