@@ -15,6 +15,8 @@ const (
 	slack = int64(20 * time.Millisecond)
 	// ageStep is what one step of priority is worth.
 	ageStep = int64(10 * time.Second)
+	// wallCheck is how often who waits for a fixed window looks whether the wall clock was set.
+	wallCheck = int64(time.Minute)
 	// passOver is for how long a request may be passed over before it bars all its buckets.
 	passOver = int64(10 * time.Second)
 )
@@ -229,7 +231,7 @@ func until(due, now instant) time.Duration {
 func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, now instant) *Rejection {
 	r := &Rejection{Reason: reason, Limit: li.name, Key: key, Cost: cost, Wait: until(due, now)}
 	if patience := min(b.expiry, b.deadline); patience < never {
-		r.Patience = time.Duration(max(0, patience-now))
+		r.Patience = time.Duration(patience - b.arrived)
 	}
 	return r
 }
@@ -345,7 +347,7 @@ func (b *bucket) planLocked(ln *line, rank instant, ahead, cost int64, now insta
 // joinLocked puts a waiter in its line, at its place.
 func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant) {
 	if ln == nil {
-		ln = l.openLocked(charges)
+		ln = l.openLocked(charges, now)
 	}
 	w.costs, w.sums = w.inline[:1], w.inline[1:]
 	if len(charges) > 1 {
@@ -383,10 +385,13 @@ func lineID(buf []byte, charges []charge) []byte {
 }
 
 // openLocked opens a line for these charges.
-func (l *Limiter) openLocked(charges []charge) *line {
+func (l *Limiter) openLocked(charges []charge, now instant) *line {
 	ln := &line{id: string(lineID(nil, charges)), stops: make([]stop, len(charges))}
 	for i := range charges {
 		b := charges[i].bucket
+		if len(b.lines) == 0 {
+			b.meter.begin(now)
+		}
 		s := &ln.stops[i]
 		*s = stop{line: ln, bucket: b, index: i, lined: len(b.lines), pos: -1}
 		b.lines = append(b.lines, s)
@@ -520,6 +525,9 @@ func (l *Limiter) armLocked(b *bucket, now instant) {
 	if len(b.stopped) > 0 {
 		if ready := b.ready(0, 0, b.stopped[0].cost()); ready > now {
 			at = ready
+		}
+		if b.limit.kind == kindFixed {
+			at = min(at, now+wallCheck)
 		}
 	}
 	switch {

@@ -22,6 +22,8 @@ const (
 type meter interface {
 	// payable reports whether cost can be paid now, nobody waiting.
 	payable(now instant, cost int64) bool
+	// begin is called when somebody begins to wait, and nobody did: no request is charged as of before.
+	begin(now instant)
 	// ready returns the earliest instant, not before from, at which cost can be paid once ahead has been; never if never.
 	ready(from instant, ahead, cost int64) instant
 	// take spends cost, which is payable, for a request that was due then and goes now.
@@ -88,9 +90,11 @@ func (b *tokenBucket) levelAt(t instant) int128 {
 }
 
 func (b *tokenBucket) payable(now instant, cost int64) bool {
-	b.advance(now, false, int128{})
+	b.begin(now)
 	return !b.level.less(b.need(0, cost))
 }
+
+func (b *tokenBucket) begin(now instant) { b.advance(now, false, int128{}) }
 
 func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
 	if cost > b.burst && !b.paced {
@@ -152,7 +156,7 @@ func (b *tokenBucket) tokens(now instant) float64 {
 func (b *tokenBucket) indebted(now instant) bool { return b.levelAt(now).hi < 0 }
 
 func (b *tokenBucket) retune(now instant, r rate) {
-	b.advance(now, false, int128{})
+	b.begin(now)
 	whole, part := b.level.floorDiv(b.per)
 	hi, lo := bits.Mul64(part, uint64(r.per))
 	part, _ = bits.Div64(hi, lo, b.per)
@@ -166,7 +170,7 @@ func (b *tokenBucket) retune(now instant, r rate) {
 }
 
 func (b *tokenBucket) resize(now instant, burst int64) {
-	b.advance(now, false, int128{})
+	b.begin(now)
 	b.burst = burst
 	if full := b.units(burst); full.less(b.level) {
 		b.level = full

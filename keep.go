@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -77,15 +78,15 @@ func (l *Limiter) findAll(charges []charge) (now instant, free bool, missing *ch
 		if missing == nil {
 			return now, free, nil, nil
 		}
-		if room, err := l.provide(missing); !room || err != nil {
+		if room, err := l.provide(missing, charges); !room || err != nil {
 			return now, false, missing, err
 		}
 	}
 }
 
 // provide makes the bucket of a charge, with mu held, but for while a user's RateFor is asked. It reports whether there
-// is room for it.
-func (l *Limiter) provide(c *charge) (room bool, err error) {
+// is room for it. The buckets of the other charges are not forgotten to make room.
+func (l *Limiter) provide(c *charge, charges []charge) (room bool, err error) {
 	if c.limit.rateFor != nil && c.rate == nil {
 		l.mu.Unlock()
 		err := c.askRate()
@@ -95,7 +96,7 @@ func (l *Limiter) provide(c *charge) (room bool, err error) {
 		}
 	}
 	now := l.nowLocked()
-	if len(l.idle) >= l.maxKeys && !l.evictLocked(now) {
+	if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges) {
 		return false, nil
 	}
 	l.makeLocked(c, now)
@@ -162,7 +163,7 @@ const (
 	sweepEvery = time.Second      // buckets are forgotten no more often
 	sweepMost  = 1024             // and no more of them under one lock
 	busyFor    = 10 * time.Second // one with a line is looked at again after
-	evictLook  = 64               // how many are looked at for one that may go before it is full
+	evictLook  = 64               // how many are looked at for one that may go
 )
 
 // touchLocked brings a bucket's place among the idle up to date, and reports whether that changed it.
@@ -213,28 +214,17 @@ func (l *Limiter) sweepLaterLocked(now instant) {
 	l.sweeper.Reset(pause)
 }
 
-// evictLocked makes room for a bucket: the one that is or will be full first goes, if it has no debt, no hold and
-// nobody waiting.
-func (l *Limiter) evictLocked(now instant) bool {
+// evictLocked makes room for a bucket: the one that is or will be full first goes, if it has no debt, no hold, nobody
+// waiting and no charge that is about to be made.
+func (l *Limiter) evictLocked(now instant, charges []charge) bool {
 	for range evictLook {
-		if len(l.idle) == 0 {
-			return false
-		}
-		if b := l.idle[0]; !l.touchLocked(b, now) {
-			if b.idleAt > now && (len(b.lines) > 0 || b.held > now || b.meter.indebted(now)) {
-				break
-			}
-			l.forgetLocked(b)
-			return true
+		if len(l.idle) == 0 || !l.touchLocked(l.idle[0], now) {
+			break
 		}
 	}
-	return l.evictAnyLocked(now)
-}
-
-// evictAnyLocked looks a little further than the first, which must stay.
-func (l *Limiter) evictAnyLocked(now instant) bool {
 	for _, b := range l.idle[:min(evictLook, len(l.idle))] {
-		if len(b.lines) == 0 && b.held <= now && !b.meter.indebted(now) {
+		wanted := slices.ContainsFunc(charges, func(c charge) bool { return c.bucket == b })
+		if !wanted && len(b.lines) == 0 && b.held <= now && !b.meter.indebted(now) {
 			l.forgetLocked(b)
 			return true
 		}

@@ -279,6 +279,7 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
 type unlimited struct{}
 
 func (unlimited) payable(instant, int64) bool            { return true }
+func (unlimited) begin(instant)                          {}
 func (unlimited) ready(from instant, _, _ int64) instant { return from }
 func (unlimited) take(_, _ instant, _ int64, _ bool)     {}
 func (unlimited) giveBack(instant, int64)                {}

@@ -33,6 +33,8 @@ func (w *slidingWindow) payable(now instant, cost int64) bool {
 	return cost <= w.n-w.used
 }
 
+func (w *slidingWindow) begin(instant) {}
+
 func (w *slidingWindow) expire(now instant) {
 	for w.head < len(w.log) && addInstant(w.log[w.head].at, w.per) <= now {
 		w.used -= w.log[w.head].cost
@@ -164,6 +166,8 @@ func (w *fixedWindow) payable(now instant, cost int64) bool {
 	index, used := w.at(now)
 	return cost <= w.n-used && index == w.indexAt(now)
 }
+
+func (w *fixedWindow) begin(instant) {}
 
 func (w *fixedWindow) ready(from instant, ahead, cost int64) instant {
 	if cost > w.n {

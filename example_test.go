@@ -1,0 +1,140 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// offline answers every request, so that the examples need no network.
+type offline struct{}
+
+func (offline) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{Status: "200 OK", StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+}
+
+func Example() {
+	transport, err := throttle.New(offline{}, throttle.WithLimit(throttle.Pace(100, time.Second)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+	for range 3 {
+		resp, err := client.Get("https://api.example.com/items")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(resp.Status)
+	}
+	fmt.Println(transport.Stats().Delayed, "of them waited")
+	// Output:
+	// 200 OK
+	// 200 OK
+	// 200 OK
+	// 2 of them waited
+}
+
+func ExampleRejectionOf() {
+	transport := throttle.Must(throttle.New(offline{},
+		throttle.WithLimit(throttle.SlidingWindow(1, time.Hour, throttle.Name("hourly"))),
+		throttle.WithFailFast()))
+	client := &http.Client{Transport: transport}
+	for range 2 {
+		resp, err := client.Get("https://api.example.com/report")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		rejection, local := throttle.RejectionOf(resp)
+		fmt.Println(resp.Status, local)
+		if local {
+			fmt.Println(rejection.Reason, rejection.Limit, rejection.Wait.Round(time.Minute), resp.Header.Get("Retry-After"))
+		}
+	}
+	// Output:
+	// 200 OK false
+	// 429 Too Many Requests true
+	// no tokens hourly 1h0m0s 3600
+}
+
+func ExampleWithWeights() {
+	transport := throttle.Must(throttle.New(offline{},
+		throttle.WithLimit(throttle.TokenBucket(20, time.Hour)),
+		throttle.WithWeights(map[string]int64{"POST /upload": 15, "GET /health": 0}),
+		throttle.WithFailFast()))
+	client := &http.Client{Transport: transport}
+	for _, path := range []string{"/upload", "/upload", "/health"} {
+		resp, err := client.Post("https://api.example.com"+path, "text/plain", nil)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(path, resp.StatusCode)
+	}
+	// Output:
+	// /upload 200
+	// /upload 429
+	// /health 200
+}
+
+func ExampleLimiter_Wait() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(5, time.Hour)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	fmt.Println(limiter.Wait(ctx, "", 5))
+	err = limiter.Wait(ctx, "", 1) // in twelve minutes, so it is refused at once
+	fmt.Println(errors.Is(err, throttle.ErrThrottled), errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// <nil>
+	// true true
+}
+
+func ExampleLimiter_Try() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(1, time.Hour)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		wait, ok := limiter.Try("tenant-1", 1)
+		fmt.Println(wait.Round(time.Minute), ok)
+	}
+	// Output:
+	// 0s true
+	// 1h0m0s false
+}
+
+func ExampleLimiter_Acquire() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.FixedWindow(10, 24*time.Hour, throttle.Name("calls")),
+		throttle.TokenBucket(1000, time.Hour, throttle.Name("rows"))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	grant, err := limiter.Acquire(context.Background(), throttle.Ask{Cost: 1, Costs: map[string]int64{"rows": 800}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	grant.Cancel() // never used: all of it is there again
+	for bucket := range limiter.Buckets() {
+		fmt.Printf("%s %.0f\n", bucket.Limit, bucket.Tokens)
+	}
+	// Output:
+	// calls 10
+	// rows 1000
+}

@@ -1,0 +1,193 @@
+package throttle
+
+import (
+	"container/heap"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testWaiter returns one that is in no line yet.
+func testWaiter(rank instant, seq uint64, costs ...int64) *waiter {
+	return &waiter{bounds: bounds{rank: rank}, seq: seq, costs: costs, sums: make([]int64, len(costs))}
+}
+
+// aheadIn returns what ahead should, by a sorted slice.
+func aheadIn(sorted []*waiter, rank instant, seq uint64, stop int) (sum int64) {
+	for _, w := range sorted {
+		if w.before(rank, seq) {
+			sum = min(sum+min(w.costs[stop], maxCount), 2*maxCount)
+		}
+	}
+	return sum
+}
+
+// checkTree walks a line from its root, and returns those in it in order, and how deep it is.
+func checkTree(t *testing.T, ln *line) (inOrder []*waiter, depth int) {
+	t.Helper()
+	var walk func(w, parent *waiter, level int)
+	walk = func(w, parent *waiter, level int) {
+		if w == nil {
+			return
+		}
+		depth = max(depth, level)
+		require.Same(t, parent, w.parent)
+		require.Same(t, ln, w.line)
+		require.True(t, parent == nil || parent.weight >= w.weight, "not a heap by weight")
+		walk(w.left, w, level+1)
+		inOrder = append(inOrder, w)
+		walk(w.right, w, level+1)
+		for i, sum := range w.costs {
+			for _, below := range []*waiter{w.left, w.right} {
+				if below != nil {
+					sum = min(sum+below.sums[i], 2*maxCount)
+				}
+			}
+			require.Equal(t, min(sum, 2*maxCount), w.sums[i], "sum of stop %d", i)
+		}
+	}
+	walk(ln.root, nil, 1)
+	require.Len(t, inOrder, ln.size)
+	for i, w := range inOrder {
+		if i == 0 {
+			require.Same(t, ln.first, w)
+		} else {
+			require.True(t, inOrder[i-1].before(w.rank, w.seq), "out of order")
+			require.Same(t, w, inOrder[i-1].next())
+		}
+	}
+	if ln.size == 0 {
+		require.Nil(t, ln.first)
+	} else {
+		require.Nil(t, inOrder[ln.size-1].next())
+	}
+	return inOrder, depth
+}
+
+func TestLineAgreesWithASortedSlice(t *testing.T) {
+	for seed := range uint64(30) {
+		r, ln, sorted := seeded(t, seed), new(line), []*waiter(nil)
+		stops := 1 + r.IntN(3)
+		for op := range 400 {
+			if len(sorted) == 0 || r.IntN(5) > r.IntN(4) {
+				costs := make([]int64, stops)
+				for i := range costs {
+					if costs[i] = 1 + r.Int64N(100); r.IntN(50) == 0 {
+						costs[i] = math.MaxInt64 - r.Int64N(3)
+					}
+				}
+				w := testWaiter(r.Int64N(50), uint64(op), costs...)
+				ln.insert(w)
+				i, _ := slices.BinarySearchFunc(sorted, w, func(a, b *waiter) int {
+					if a.before(b.rank, b.seq) {
+						return -1
+					}
+					return 1
+				})
+				sorted = slices.Insert(sorted, i, w)
+			} else {
+				i := r.IntN(len(sorted)) * r.IntN(2) // the first, every other time
+				ln.remove(sorted[i])
+				sorted = slices.Delete(sorted, i, i+1)
+			}
+			inOrder, _ := checkTree(t, ln)
+			require.True(t, slices.Equal(sorted, inOrder), "seed %d, op %d", seed, op)
+			rank, seq, stop := r.Int64N(52)-1, uint64(r.IntN(400)), r.IntN(stops)
+			if r.IntN(2) == 0 {
+				seq = math.MaxUint64
+			}
+			require.Equal(t, aheadIn(sorted, rank, seq, stop), ln.ahead(rank, seq, stop), "seed %d, op %d", seed, op)
+		}
+	}
+}
+
+func TestLineStaysShallow(t *testing.T) {
+	const n = 50_000
+	r := rand.New(rand.NewPCG(6, 6))
+	for name, rank := range map[string]func(i int) instant{
+		"in order": func(i int) instant { return instant(i) }, "reversed": func(i int) instant { return -instant(i) },
+		"all at once": func(int) instant { return 0 }, "at random": func(int) instant { return r.Int64() },
+	} {
+		ln := new(line)
+		for i := range n {
+			ln.insert(testWaiter(rank(i), uint64(i), 1))
+		}
+		_, depth := checkTree(t, ln)
+		require.Less(t, depth, 80, "%s: %d deep", name, depth)
+		for i := range n {
+			require.Equal(t, int64(n-i), ln.root.sums[0])
+			ln.remove(ln.first)
+		}
+		require.Nil(t, ln.root)
+	}
+}
+
+func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
+	r := seeded(t, 7)
+	b := new(bucket)
+	lines := make([]*line, 40)
+	for i := range lines {
+		ln := &line{stops: make([]stop, 1)}
+		ln.stops[0] = stop{line: ln, bucket: b, pos: -1}
+		ln.insert(testWaiter(r.Int64N(20), uint64(i), 1))
+		lines[i] = ln
+	}
+	for range 20_000 {
+		ln := lines[r.IntN(len(lines))]
+		s := &ln.stops[0]
+		if r.IntN(3) > 0 {
+			s.set(r.IntN(2) == 0)
+		} else {
+			ln.first.rank = r.Int64N(20) // as if another were first
+			if s.pos >= 0 {
+				heap.Fix(&b.stopped, s.pos)
+			}
+		}
+		var top *line
+		n := 0
+		for _, ln := range lines {
+			s := &ln.stops[0]
+			if s.pos < 0 {
+				continue
+			}
+			n++
+			require.Same(t, s, b.stopped[s.pos])
+			if top == nil || ln.before(top) {
+				top = ln
+			}
+		}
+		require.Len(t, b.stopped, n)
+		if n > 0 {
+			require.Same(t, top, b.stopped[0].line)
+		}
+		for _, ln := range lines {
+			require.Equal(t, top != nil && top != ln && top.before(ln), ln.stops[0].barred())
+		}
+	}
+}
+
+func TestHeapOfIdleBucketsKnowsItsFirst(t *testing.T) {
+	r := seeded(t, 8)
+	var h idleHeap
+	for range 20_000 {
+		switch {
+		case len(h) < 10 || r.IntN(3) == 0 && len(h) < 200:
+			heap.Push(&h, &bucket{idleAt: r.Int64N(100), idle: -1})
+		case r.IntN(2) == 0:
+			b := h[r.IntN(len(h))]
+			b.idleAt = r.Int64N(100)
+			heap.Fix(&h, b.idle)
+		default:
+			b := h[r.IntN(len(h))]
+			heap.Remove(&h, b.idle)
+			require.Equal(t, -1, b.idle)
+		}
+		for i, b := range h {
+			require.Equal(t, i, b.idle)
+			require.LessOrEqual(t, h[0].idleAt, b.idleAt)
+		}
+	}
+}
