@@ -98,16 +98,25 @@ func (r *Rejection) Timeout() bool { return r.Reason == ReasonDeadline }
 // nobody has the time left to read one.
 func (r *Rejection) onlyError() bool { return r.Reason == ReasonDeadline || r.Reason == ReasonCost }
 
-type rejectionKey struct{}
+type localKey struct{}
+
+// local marks a response as made here. It names the response, since its Request, and so the mark, may be sent again.
+type local struct {
+	response  *http.Response
+	rejection *Rejection
+}
 
 // RejectionOf returns the rejection behind a response that was made here, and whether it was: it tells a synthetic 429
-// from the server's own. It reads the context of the response's Request, which nobody outside can forge.
+// from the server's own. It goes by the context of the response's Request, which nobody outside can forge, and wants the
+// response itself, not a copy; http.Client hands out the response itself.
 func RejectionOf(resp *http.Response) (*Rejection, bool) {
 	if resp == nil || resp.Request == nil {
 		return nil, false
 	}
-	r, ok := resp.Request.Context().Value(rejectionKey{}).(*Rejection)
-	return r, ok
+	if l, ok := resp.Request.Context().Value(localKey{}).(local); ok && l.response == resp {
+		return l.rejection, true
+	}
+	return nil, false
 }
 
 // localResponse turns a rejection into a whole response, of the user's shape if there is one.
@@ -119,7 +128,7 @@ func localResponse(r *Rejection, req *http.Request, shape func(*Rejection, *http
 	if resp == nil {
 		resp = tooManyRequests(r)
 	}
-	if resp.Body == nil {
+	if resp.Body == nil || req.Method == http.MethodHead {
 		resp.Body = http.NoBody
 	}
 	if resp.Header == nil {
@@ -134,7 +143,7 @@ func localResponse(r *Rejection, req *http.Request, shape func(*Rejection, *http
 	if resp.Proto == "" {
 		resp.Proto, resp.ProtoMajor, resp.ProtoMinor = "HTTP/1.1", 1, 1
 	}
-	resp.Request = req.WithContext(context.WithValue(req.Context(), rejectionKey{}, r))
+	resp.Request = req.WithContext(context.WithValue(req.Context(), localKey{}, local{resp, r}))
 	return resp
 }
 
