@@ -12,9 +12,8 @@ import (
 type Transport struct {
 	base    http.RoundTripper
 	limiter *Limiter
-	key     KeyFunc
-	cost    CostFunc
-	weights *weights // nil: none
+	prices  []price
+	cost    CostFunc // nil: 1
 	maxWait time.Duration
 	asError bool
 	shape   func(*Rejection, *http.Request) *http.Response
@@ -23,6 +22,13 @@ type Transport struct {
 	observer *observer
 	counts   *counts // guarded by the Limiter's mu
 	exempted atomic.Uint64
+}
+
+// A price is how a Transport finds out what a request is charged in one limit.
+type price struct {
+	limit *limit
+	key   KeyFunc // nil: one key for all
+	own   bool    // key is the limit's own
 }
 
 // New returns a Transport that sends by base, or by [http.DefaultTransport] if base is nil. The error names everything
@@ -36,14 +42,21 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		base = http.DefaultTransport
 	}
 	t := &Transport{
-		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
+		base: base, limiter: c.limiter, cost: c.cost, maxWait: c.maxWait,
 		asError: c.asError, shape: c.shape, exempt: c.exempt, counts: new(counts),
 	}
-	if len(c.weights) > 0 {
-		t.weights = c.matched
+	if t.cost == nil && len(c.weights) > 0 {
+		t.cost = c.matched.cost
 	}
 	if t.limiter == nil {
 		t.limiter = newLimiter(c)
+	}
+	for _, li := range t.limiter.limits {
+		p := price{limit: li, key: li.key, own: li.key != nil}
+		if !p.own {
+			p.key = c.key
+		}
+		t.prices = append(t.prices, p)
 	}
 	t.observer = &t.limiter.observer
 	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
@@ -114,49 +127,45 @@ func (t *Transport) enter(req *http.Request) (*waiter, *Rejection, error) {
 	if o.hasWait {
 		a.maxWait = o.maxWait
 	}
-	cost, known := int64(0), false
-	for _, li := range t.limiter.limits {
-		c, ok := o.costFor(li.name)
+	cost, known := int64(0), false // where nothing says so by the limit
+	for i := range t.prices {
+		p := &t.prices[i]
+		c, ok := o.costFor(p.limit.name)
 		switch {
 		case ok:
-		case li.cost != nil:
-			c = li.cost(req)
+		case p.limit.cost != nil:
+			c = p.limit.cost(req)
+		case !known:
+			cost, known = t.costOf(o, req), true
+			fallthrough
 		default:
-			if !known {
-				cost, known = t.costOf(o, req), true
-			}
 			c = cost
 		}
 		if c != 0 {
-			charges = charged(charges, li, t.keyOf(li, o, req), c)
+			charges = charged(charges, p.limit, p.keyOf(o, req), c)
 		}
 	}
 	return t.limiter.enter(ctx, charges, &a)
 }
 
-// costOf returns what req costs where neither its context nor a limit says so by name.
 func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
-	switch {
-	case o.hasCost:
+	if o.hasCost {
 		return o.cost
-	case t.cost != nil:
+	}
+	if t.cost != nil {
 		return t.cost(req)
-	case t.weights != nil:
-		return t.weights.cost(req)
 	}
 	return 1
 }
 
-func (t *Transport) keyOf(li *limit, o *overrides, req *http.Request) string {
-	switch {
-	case li.key != nil:
-		return orNoKey(li.key(req))
-	case o.hasKey:
+func (p *price) keyOf(o *overrides, req *http.Request) string {
+	if o.hasKey && !p.own {
 		return o.key
-	case t.key != nil:
-		return orNoKey(t.key(req))
 	}
-	return ""
+	if p.key == nil {
+		return ""
+	}
+	return orNoKey(p.key(req))
 }
 
 // refuse turns a rejection into what the caller gets.
