@@ -55,8 +55,9 @@ type Limiter struct {
 // would have to be allocated, since some of it is kept for as long as the request waits.
 type ask struct {
 	priority int
-	maxWait  time.Duration // negative: no bound
-	try      bool          // never to go before anybody who waits
+	maxWait  time.Duration   // negative: no bound
+	try      bool            // never to go before anybody who waits
+	cancel   <-chan struct{} // Request.Cancel; nil: none
 	counts   *counts
 	observer *observer
 	at       instant // when it was granted, if that was at once
@@ -125,8 +126,8 @@ func (li *limit) all() iter.Seq2[string, *bucket] {
 // enter lets a go at once and returns nothing, or refuses it, or puts it in line and returns its waiter, for wait.
 // The two are apart so that those who wait do it on a small stack.
 func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*waiter, *Rejection, error) {
-	if ctx.Err() != nil {
-		return nil, nil, context.Cause(ctx)
+	if ctx.Err() != nil || a.cancel != nil && isClosed(a.cancel) {
+		return nil, nil, causeOf(ctx)
 	}
 	l.mu.Lock()
 	now := l.nowLocked()
@@ -575,7 +576,7 @@ func (l *Limiter) stand(ctx context.Context, cancel <-chan struct{}, w *waiter) 
 	}
 	select {
 	case <-w.decided:
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !isClosed(cancel) {
 			return nil
 		}
 	case <-ctx.Done():
@@ -608,10 +609,24 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	l.counts.canceled++
 	w.counts.canceled++
 	l.serveLocked(now)
+	return causeOf(ctx)
+}
+
+// causeOf returns why a request is over, by its context or else by its Cancel.
+func causeOf(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	return errCanceled
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // expire refuses a request whose patience is over, unless its turn comes at this very instant.

@@ -121,15 +121,17 @@ func RejectionOf(resp *http.Response) (*Rejection, bool) {
 
 // localResponse turns a rejection into a whole response, of the user's shape if there is one.
 func localResponse(r *Rejection, req *http.Request, shape func(*Rejection, *http.Request) *http.Response) *http.Response {
-	var resp *http.Response
+	resp := tooManyRequests(r)
 	if shape != nil {
-		resp = shape(r, req)
+		if shaped := shape(r, req); shaped != nil {
+			*resp = *shaped // which the user may hand out more than once
+		}
 	}
-	if resp == nil {
-		resp = tooManyRequests(r)
-	}
-	if resp.Body == nil || req.Method == http.MethodHead {
+	switch {
+	case resp.Body == nil || req.Method == http.MethodHead:
 		resp.Body = http.NoBody
+	case resp.ContentLength == 0 && resp.Body != http.NoBody:
+		resp.ContentLength = -1
 	}
 	if resp.Header == nil {
 		resp.Header = http.Header{}

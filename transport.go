@@ -98,7 +98,7 @@ func (t *Transport) CloseIdleConnections() {
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	w, r, err := t.enter(req)
 	if w != nil {
-		//lint:ignore SA1019 http.Client sets it with its Timeout
+		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 		r, err = t.limiter.wait(req.Context(), req.Cancel, w)
 	}
 	if r == nil && err == nil {
@@ -123,7 +123,8 @@ func (t *Transport) enter(req *http.Request) (*waiter, *Rejection, error) {
 	}
 	var room [4]charge // enough for most, without an allocation
 	charges := room[:0]
-	a := ask{priority: o.priority, maxWait: t.maxWait, counts: t.counts, observer: t.observer}
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	a := ask{priority: o.priority, maxWait: t.maxWait, cancel: req.Cancel, counts: t.counts, observer: t.observer}
 	if o.hasWait {
 		a.maxWait = o.maxWait
 	}

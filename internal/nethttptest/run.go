@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,104 +15,118 @@ import (
 // A test is one of a package's, by its full name.
 type test struct{ pkg, name string }
 
+// top returns the name of the test function.
+func (t test) top() string {
+	top, _, _ := strings.Cut(t.name, "/")
+	return top
+}
+
 // results are what a run of the tests came to.
 type results struct {
 	mode   string
-	passed map[test]bool
-	output map[test]string // of the package itself under the name ""
-	sent   map[string]bool // packages that sent something through a Transport
+	passed map[test]int // how often
+	failed map[test]int
+	output map[test]string
+	sent   map[string]int // requests that went through a Transport, by package
 }
 
 // goTest runs the tests of some packages. That tests fail is not an error.
-func goTest(mode string, args []string, packages []string) (*results, error) {
+func goTest(mode string, args, packages []string) (*results, error) {
 	begin := time.Now()
-	cmd := exec.Command("go", slices.Concat([]string{"test", "-short", "-count=1", "-json"}, args, packages)...)
+	cmd := exec.Command("go", slices.Concat([]string{"test", "-short", "-vet=off", "-count=1", "-json"}, args, packages)...)
 	cmd.Env = append(os.Environ(), "NETHTTPTEST_MODE="+mode)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		return nil, err
 	}
-	r := &results{mode: mode, passed: map[test]bool{}, output: map[test]string{}, sent: map[string]bool{}}
-	failed := map[test]bool{}
+	r := &results{mode, map[test]int{}, map[test]int{}, map[test]string{}, map[string]int{}}
 	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
-		var event struct{ Action, ImportPath, Package, Test, Output string }
-		if err := d.Decode(&event); err != nil {
+		var e event
+		if err := d.Decode(&e); err != nil {
 			return nil, fmt.Errorf("go test -json: %w", err)
 		}
-		t := test{event.Package, event.Test}
-		switch event.Action {
-		case "pass":
-			r.passed[t] = true
-		case "fail":
-			failed[t] = true
-		case "output":
-			r.output[t] += event.Output
-			r.note(event.Package, event.Output)
-		case "build-output":
-			fmt.Print(event.Output)
-		}
+		r.add(e)
 	}
-	maps.DeleteFunc(r.passed, func(t test, _ bool) bool { return failed[t] })
-	fmt.Printf("%s: %d tests passed, %d failed, in %v\n", mode, len(r.passed), len(failed), time.Since(begin).Round(time.Second/10))
+	fmt.Printf("%s: %d tests passed, %d failed, in %v\n", mode, len(r.passed), len(r.failed), time.Since(begin).Round(time.Second/10))
 	return r, nil
 }
 
-// note reads what the hook prints at the end.
-func (r *results) note(pkg, line string) {
-	said, ok := strings.CutPrefix(line, "nethttptest: ")
-	if !ok {
-		return
-	}
-	fmt.Printf("%s: %s: %s", r.mode, pkg, said)
-	var granted int
-	if _, err := fmt.Sscanf(said, "granted %d", &granted); err == nil && granted > 0 {
-		r.sent[pkg] = true
+// An event is a line of go test -json.
+type event struct{ Action, Package, Test, Output string }
+
+func (r *results) add(e event) {
+	t := test{e.Package, e.Test}
+	switch {
+	case e.Action == "build-output":
+		fmt.Print(e.Output)
+	case e.Action == "output":
+		r.output[t] += e.Output
+		if said, ok := strings.CutPrefix(e.Output, "nethttptest: "); ok {
+			fmt.Printf("%s: %s: %s", r.mode, e.Package, said)
+			var n int
+			_, _ = fmt.Sscanf(said, "sent %d", &n) // or it stays 0, which is reported
+			r.sent[e.Package] = n
+		}
+	case e.Test == "" && e.Action == "fail" && r.sent[e.Package] == 0:
+		fmt.Print(r.output[t]) // it did not get to its end
+	case e.Test == "":
+	case e.Action == "pass":
+		r.passed[t]++
+	case e.Action == "fail":
+		r.failed[t]++
 	}
 }
 
-// faults returns an error if a test of pkg doesn't pass that passed plainly, not even when it is run again.
-func (r *results) faults(plain *results, pkg string, args []string, verbose bool) error {
-	var faults []error
-	if !r.sent[pkg] {
-		faults = append(faults, fmt.Errorf("%s: %s: nothing went through a Transport", r.mode, pkg))
+// count returns how many tests of a package passed.
+func (r *results) count(pkg string) (n int) {
+	for t := range r.passed {
+		if t.pkg == pkg {
+			n++
+		}
 	}
+	return n
+}
+
+// lost returns the tests of a package that passed as they are, but not in r.
+func (r *results) lost(plain *results, pkg string) []test {
 	var lost []test
 	for t := range plain.passed {
-		if t.pkg == pkg && t.name != "" && !r.passed[t] && !isSkipped(r.mode, t.name) {
+		if t.pkg == pkg && r.passed[t] == 0 && !isSkipped(r.mode, t) {
 			lost = append(lost, t)
 		}
 	}
-	if len(lost) == 0 {
-		return errors.Join(faults...)
-	}
 	slices.SortFunc(lost, func(a, b test) int { return strings.Compare(a.name, b.name) })
-	again, err := goTest(r.mode, append(slices.Clip(args), "-run="+anyOf(lost)), []string{pkg})
+	return lost
+}
+
+// again runs the lost tests of a package many times, and returns an error for those that do better with the control.
+func (r *results) again(lost []test, args []string) error {
+	if len(lost) == 0 {
+		return nil
+	}
+	var names []string
+	for _, t := range lost {
+		names = append(names, "^"+t.top()+"$")
+	}
+	const times = 20
+	args = slices.Concat(args, []string{fmt.Sprintf("-count=%d", times), "-run=" + strings.Join(slices.Compact(names), "|")})
+	with, err := goTest(r.mode, args, []string{lost[0].pkg})
 	if err != nil {
 		return err
 	}
-	for _, t := range lost {
-		if again.passed[t] {
-			fmt.Printf("%s: %s: %s passed when it was run again\n", r.mode, pkg, t.name)
-			continue
-		}
-		faults = append(faults, fmt.Errorf("%s: %s: %s does not pass", r.mode, pkg, t.name))
-		if verbose {
-			fmt.Print(r.output[t])
-		}
+	control, err := goTest("control", args, []string{lost[0].pkg})
+	if err != nil {
+		return err
 	}
-	if len(faults) > 0 && verbose {
-		fmt.Print(r.output[test{pkg, ""}])
+	var faults []error
+	for _, t := range lost {
+		n, m := with.passed[t], control.passed[t]
+		verdict := fmt.Sprintf("%s: %s: %s failed; again, it passed %d times of %d, with the control %d times", r.mode, t.pkg, t.name, n, times, m)
+		fmt.Println(verdict)
+		if n < times && m == times || n == 0 && m > 0 {
+			faults = append(faults, fmt.Errorf("%s\n%s", verdict, r.output[t]))
+		}
 	}
 	return errors.Join(faults...)
-}
-
-// anyOf returns the pattern for go test -run that matches the tests with all their siblings.
-func anyOf(tests []test) string {
-	var names []string
-	for _, t := range tests {
-		top, _, _ := strings.Cut(t.name, "/")
-		names = append(names, "^"+top+"$")
-	}
-	return strings.Join(slices.Compact(names), "|")
 }
