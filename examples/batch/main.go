@@ -1,0 +1,228 @@
+// Batch fetches many items from an API that has a limit, by a few workers, before a deadline. Whatever can't be had
+// in time is refused before it is sent, and at once: nobody waits for what can't succeed.
+//
+//	go run ./examples/batch
+//	go run ./examples/batch -deadline 1s
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttletest"
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "batch:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	c, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	api, err := startAPI()
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+
+	client, err := newClient(http.DefaultTransport)
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintf(out, "%d items, %d workers, 20 requests per second, %v to go.\n", c.n, c.workers, c.deadline)
+	ctx, cancel := context.WithTimeout(ctx, c.deadline)
+	defer cancel()
+	p := &progress{out: out, of: c.n, bar: isTerminal(out)}
+	s, err := fetchAll(ctx, client, api.URL, c, p)
+	s.report(out, c.n)
+	seen := api.Counts()
+	fmt.Fprintf(out, "The API saw %d requests and refused %d.\n", seen.Received, seen.Refused)
+	return err
+}
+
+// newClient returns a client that keeps the limit. The API's bucket refills with 20 tokens per second and holds 20. Ours
+// has the same rate and holds 10: so requests that are held up on the way, and arrive in a heap, find up to 10 tokens
+// more there than we count on.
+func newClient(base http.RoundTripper) (*http.Client, error) {
+	transport, err := throttle.New(base, throttle.WithLimit(
+		throttle.TokenBucket(20, time.Second, throttle.Burst(10)),
+	))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+// A summary says what became of the items.
+type summary struct {
+	fetched int
+	cutOff  int           // under way when the deadline came
+	refused int           // never sent, since they couldn't make it
+	first   error         // the first refusal
+	after   time.Duration // when that was
+	took    time.Duration
+}
+
+// fetchAll fetches the items. A refusal for the deadline is counted, not returned, since errgroup would cancel the
+// others for it, and who stands further ahead in line will still make it. Any other error ends all of it.
+func fetchAll(ctx context.Context, client *http.Client, url string, c config, p *progress) (summary, error) {
+	var (
+		mu    sync.Mutex
+		s     summary
+		start = time.Now()
+	)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.workers)
+	for item := range c.n {
+		g.Go(func() error {
+			err := fetch(ctx, client, fmt.Sprintf("%s/items/%d", url, item+1))
+
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				s.fetched++
+				p.show(s.fetched)
+			case errors.Is(err, throttle.ErrThrottled) && errors.Is(err, context.DeadlineExceeded):
+				if s.refused++; s.first == nil {
+					s.first, s.after = err, time.Since(start)
+				}
+			case errors.Is(err, context.DeadlineExceeded):
+				s.cutOff++
+			default:
+				return err
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	s.took = time.Since(start)
+	if err == nil && s.fetched < c.n {
+		err = fmt.Errorf("%d of %d items not fetched: %w", c.n-s.fetched, c.n, s.reason())
+	}
+	return s, err
+}
+
+// reason returns why items are missing where nothing but the deadline was in the way.
+func (s *summary) reason() error {
+	if s.first != nil {
+		return s.first
+	}
+	return context.DeadlineExceeded
+}
+
+func (s *summary) report(out io.Writer, of int) {
+	fmt.Fprintf(out, "\n%-28s%5d of %d\n", "fetched", s.fetched, of)
+	fmt.Fprintf(out, "%-28s%5d\n", "cut off by the deadline", s.cutOff)
+	fmt.Fprintf(out, "%-28s%5d\n", "refused, never sent", s.refused)
+	if r, ok := errors.AsType[*throttle.Rejection](s.first); ok {
+		fmt.Fprintf(out, "  the first after %.2fs: its turn was %.1f ms off, the deadline %.1f ms\n",
+			s.after.Seconds(), 1000*r.Wait.Seconds(), 1000*r.Patience.Seconds())
+	}
+	fmt.Fprintf(out, "%-28s%8.2fs\n\n", "took", s.took.Seconds())
+}
+
+func fetch(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+// A progress shows how far the work is: by a bar that is drawn over itself, or by a line for every fifth of it. It is
+// not safe for concurrent use.
+type progress struct {
+	out      io.Writer
+	of, last int
+	bar      bool
+}
+
+func (p *progress) show(done int) {
+	const width = 40
+	full := done * width / p.of
+	switch fifth := done * 5 / p.of; {
+	case p.bar:
+		fmt.Fprintf(p.out, "\r[%s%s] %d/%d", strings.Repeat("█", full), strings.Repeat("·", width-full), done, p.of)
+	case fifth > p.last:
+		p.last = fifth
+		fmt.Fprintf(p.out, "  %d/%d\n", done, p.of)
+	}
+}
+
+func isTerminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func startAPI() (*throttletest.Server, error) {
+	return throttletest.New(
+		throttletest.WithLimits(throttletest.TokenBucket(20, time.Second)),
+		throttletest.WithRoundTrip(40*time.Millisecond, 10*time.Millisecond),
+	)
+}
+
+type config struct {
+	n, workers int
+	deadline   time.Duration
+}
+
+func parse(args []string, out io.Writer) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("batch", flag.ContinueOnError)
+	flags.IntVar(&c.n, "n", 50, "fetch this many items")
+	flags.IntVar(&c.workers, "workers", 8, "by so many workers")
+	flags.DurationVar(&c.deadline, "deadline", 10*time.Second, "within this time")
+	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(out)
+			flags.PrintDefaults()
+		}
+		return c, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case min(c.n, c.workers) < 1:
+		return c, fmt.Errorf("-n %d -workers %d: each must be at least 1", c.n, c.workers)
+	case c.deadline <= 0:
+		return c, fmt.Errorf("-deadline %v: must be positive", c.deadline)
+	}
+	return c, nil
+}

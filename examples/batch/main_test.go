@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttletest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEnoughTime(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), nil, &out))
+	assert.Equal(t, 50, number(t, out.String(), `fetched +(\d+) of 50`))
+	assert.Equal(t, 50, number(t, out.String(), `saw (\d+) requests and refused 0`))
+	assert.Contains(t, out.String(), "  10/50\n  20/50\n  30/50\n  40/50\n  50/50\n")
+}
+
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"-deadline", "1s"}, &out)
+	require.ErrorIs(t, err, throttle.ErrThrottled)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "of 50 items not fetched")
+
+	fetched := number(t, out.String(), `fetched +(\d+) of 50`)
+	cutOff := number(t, out.String(), `cut off by the deadline +(\d+)`)
+	refused := number(t, out.String(), `never sent +(\d+)`)
+	seen := number(t, out.String(), `saw (\d+) requests and refused 0`)
+	assert.Equal(t, 50, fetched+cutOff+refused)
+	assert.Positive(t, refused)
+	assert.LessOrEqual(t, seen, 30, "10 at once, and 20 per second")
+	assert.LessOrEqual(t, fetched, seen)
+	assert.LessOrEqual(t, seen, fetched+cutOff)
+}
+
+// The same without the delays of a network and in the time of a bubble, where everything is exact.
+func TestDeadlineExactly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := throttletest.Start(t, throttletest.WithInMemory(),
+			throttletest.WithLimits(throttletest.TokenBucket(20, time.Second)))
+		client, err := newClient(api.Transport())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+
+		s, err := fetchAll(ctx, client, api.URL, config{n: 50, workers: 8}, &progress{out: io.Discard, of: 50})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 29, s.fetched, "10 at once, and one each 50ms before the deadline")
+		assert.Equal(t, 21, s.refused)
+		assert.Zero(t, s.cutOff)
+		// Six wait in line when the second worker after them is told that its turn would come at 1s.
+		assert.Equal(t, 600*time.Millisecond, s.after)
+		assert.Equal(t, 950*time.Millisecond, s.took)
+		assert.EqualValues(t, 29, api.Counts().Received)
+	})
+}
+
+func TestSlowAnswersAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := throttletest.Start(t, throttletest.WithInMemory(), throttletest.WithFaults(throttletest.Hang()))
+		client, err := newClient(api.Transport())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+
+		s, err := fetchAll(ctx, client, api.URL, config{n: 3, workers: 8}, &progress{out: io.Discard, of: 3})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.NotErrorIs(t, err, throttle.ErrThrottled)
+		assert.Equal(t, 3, s.cutOff)
+		assert.Equal(t, time.Second, s.took)
+	})
+}
+
+func TestAFailureEndsTheBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := throttletest.Start(t, throttletest.WithInMemory(), throttletest.WithFaults(
+			throttletest.Respond(http.StatusInternalServerError, nil).OnRequests(12)))
+		client, err := newClient(api.Transport())
+		require.NoError(t, err)
+
+		s, err := fetchAll(t.Context(), client, api.URL, config{n: 50, workers: 8}, &progress{out: io.Discard, of: 50})
+		require.ErrorContains(t, err, "500 Internal Server Error")
+		assert.Equal(t, 11, s.fetched)
+		assert.Equal(t, 100*time.Millisecond, s.took, "those in line leave it at once")
+	})
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	assert.ErrorIs(t, run(ctx, nil, io.Discard), context.Canceled)
+}
+
+func TestProgressBar(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := &progress{out: &out, of: 4, bar: true}
+	p.show(1)
+	p.show(4)
+	assert.Equal(t, "\r["+strings.Repeat("█", 10)+strings.Repeat("·", 30)+"] 1/4\r["+strings.Repeat("█", 40)+"] 4/4", out.String())
+	assert.False(t, isTerminal(&out))
+}
+
+func TestBadArguments(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"-n 0":           "-n 0",
+		"-workers -3":    "-workers -3",
+		"-deadline 0s":   "-deadline 0s",
+		"-deadline soon": `invalid value "soon" for flag -deadline`,
+		"-what":          "-what",
+		"17":             `unexpected argument "17"`,
+	} {
+		var out bytes.Buffer
+		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
+		assert.Empty(t, out.String(), args)
+	}
+	var out bytes.Buffer
+	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
+	assert.Contains(t, out.String(), "-deadline duration")
+}
+
+// number returns what the pattern finds in out.
+func number(t *testing.T, out, pattern string) int {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(out)
+	require.NotNil(t, m, "no %s in:\n%s", pattern, out)
+	n, err := strconv.Atoi(m[1])
+	require.NoError(t, err)
+	return n
+}

@@ -1,0 +1,291 @@
+// Quickstart does the same work twice against an API that allows 20 requests per second: first as any client would,
+// then with throttle as the client's Transport. A table and a chart show what the API said.
+//
+//	go run ./examples/quickstart
+//	go run ./examples/quickstart -url https://api.example.com/ping -rate 100 -per 1m -n 300
+//
+// Without -url it starts an API of its own, on a loopback socket, with the delays of a network.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttletest"
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	c, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	if c.url == "" {
+		api, err := startAPI(c)
+		if err != nil {
+			return err
+		}
+		defer api.Close()
+		c.url = api.URL
+	}
+	fmt.Fprintf(out, "%s allows %d requests per %v.\n%d requests, %d at a time:\n\n", c.url, c.rate, c.per, c.n, c.workers)
+
+	plain := http.DefaultClient
+	throttled, err := throttledClient(c)
+	if err != nil {
+		return err
+	}
+
+	before, err := work(ctx, plain, c)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, c.per+c.margin); err != nil { // until the API has forgotten the first run
+		return err
+	}
+	after, err := work(ctx, throttled, c)
+	if err != nil {
+		return err
+	}
+	report(out, before, after)
+	return nil
+}
+
+// throttledClient is all there is to it. It keeps any number of goroutines together under the limit.
+//
+// The API counts a request when it arrives, a little after we counted it, and not always by the same time: of two
+// requests that left a second apart, the first may be held up on the way, and they arrive closer together. So our
+// window is longer than the API's, by more than any request is ever held up: then whatever fits ours fits the API's.
+// (A TokenBucket of 20 per second wouldn't do: it sends a burst of 20, and up to 20 more in the same second.)
+//
+// Mind that http.Client.Timeout includes the time in line: for the API's part of it alone, set the timeouts of an
+// http.Transport, and hand that to New in place of nil.
+func throttledClient(c config) (*http.Client, error) {
+	transport, err := throttle.New(nil, throttle.WithLimit(throttle.SlidingWindow(c.rate, c.per+c.margin)))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+// startAPI starts a server that means it: never more than so many in any stretch of that length.
+func startAPI(c config) (*throttletest.Server, error) {
+	return throttletest.New(
+		throttletest.WithLimits(throttletest.SlidingWindow(c.rate, c.per)),
+		throttletest.WithRoundTrip(40*time.Millisecond, 10*time.Millisecond),
+	)
+}
+
+// An answer is what became of one request.
+type answer struct {
+	at     time.Duration // since the work began
+	status int           // 0: there was none, but err
+	err    error
+}
+
+// work sends all requests and returns their answers. A request that fails is an answer too; it is an error if all do.
+func work(ctx context.Context, client *http.Client, c config) ([]answer, error) {
+	answers := make([]answer, c.n)
+	var g errgroup.Group
+	g.SetLimit(c.workers)
+	start := time.Now()
+	for i := range answers {
+		g.Go(func() error {
+			status, err := get(ctx, client, c.url)
+			answers[i] = answer{time.Since(start), status, err}
+			return ctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for _, a := range answers {
+		if a.err == nil {
+			return answers, nil
+		}
+	}
+	return nil, fmt.Errorf("no request got an answer: %w", answers[0].err)
+}
+
+func get(ctx context.Context, client *http.Client, target string) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body) // to its end, so that the connection can be used again
+	return resp.StatusCode, err
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func report(out io.Writer, before, after []answer) {
+	fmt.Fprintf(out, "%-18s%9s%7s%7s%7s%9s\n", "", "requests", "2xx", "429", "other", "time")
+	row(out, "without throttle", before)
+	row(out, "with throttle", after)
+
+	tick := tickFor(max(lasted(before), lasted(after)))
+	most := max(busiest(before, tick), busiest(after, tick))
+	scale := (most + widest - 1) / widest
+	fmt.Fprintf(out, "\nAnswers per %v:   █ 2xx   x 429   ? other", tick)
+	if scale > 1 {
+		fmt.Fprintf(out, "   (one mark for up to %d)", scale)
+	}
+	fmt.Fprintln(out)
+	chart(out, "without throttle", before, tick, scale)
+	chart(out, "with throttle", after, tick, scale)
+}
+
+// A tally counts answers: 2xx, 429, others.
+type tally [3]int
+
+func (t *tally) add(a answer) {
+	switch {
+	case a.err == nil && a.status/100 == 2:
+		t[0]++
+	case a.err == nil && a.status == http.StatusTooManyRequests:
+		t[1]++
+	default:
+		t[2]++
+	}
+}
+
+func row(out io.Writer, name string, answers []answer) {
+	var t tally
+	var other answer
+	for _, a := range answers {
+		before := t[2]
+		if t.add(a); t[2] > before {
+			other = a
+		}
+	}
+	fmt.Fprintf(out, "%-18s%9d%7d%7d%7d%8.2fs\n", name, len(answers), t[0], t[1], t[2], lasted(answers).Seconds())
+	switch {
+	case other.err != nil:
+		fmt.Fprintf(out, "  other, e.g.: %v\n", other.err)
+	case t[2] > 0:
+		fmt.Fprintf(out, "  other, e.g.: %d %s\n", other.status, http.StatusText(other.status))
+	}
+}
+
+// widest is the length of the chart's longest possible bar.
+const widest = 66
+
+func chart(out io.Writer, name string, answers []answer, tick time.Duration, scale int) {
+	fmt.Fprintf(out, "\n%s\n", name)
+	for i, t := range ticks(answers, tick) {
+		marks := func(mark string, n int) string { return strings.Repeat(mark, (n+scale-1)/scale) }
+		bar := marks("█", t[0]) + marks("x", t[1]) + marks("?", t[2])
+		line := fmt.Sprintf("%8.2fs  %s", (time.Duration(i) * tick).Seconds(), bar)
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
+	}
+}
+
+func ticks(answers []answer, tick time.Duration) []tally {
+	t := make([]tally, lasted(answers)/tick+1)
+	for _, a := range answers {
+		t[a.at/tick].add(a)
+	}
+	return t
+}
+
+func busiest(answers []answer, tick time.Duration) int {
+	most := 0
+	for _, t := range ticks(answers, tick) {
+		most = max(most, t[0]+t[1]+t[2])
+	}
+	return most
+}
+
+func lasted(answers []answer) time.Duration {
+	var last time.Duration
+	for _, a := range answers {
+		last = max(last, a.at)
+	}
+	return last
+}
+
+// tickFor returns a round length of time, such that at most 16 of them make up a chart.
+func tickFor(whole time.Duration) time.Duration {
+	for unit := 10 * time.Millisecond; ; unit *= 10 {
+		for _, t := range []time.Duration{unit, unit * 5 / 2, unit * 5} {
+			if whole/t < 16 {
+				return t
+			}
+		}
+	}
+}
+
+type config struct {
+	url         string
+	n, workers  int
+	rate        int64
+	per, margin time.Duration
+}
+
+func parse(args []string, out io.Writer) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
+	flags.StringVar(&c.url, "url", "", "send to this `URL` (default: a local API that is started for it)")
+	flags.IntVar(&c.n, "n", 60, "send this many requests, twice")
+	flags.IntVar(&c.workers, "workers", 10, "send so many at a time")
+	flags.Int64Var(&c.rate, "rate", 20, "the API allows this many requests …")
+	flags.DurationVar(&c.per, "per", time.Second, "… in any stretch of this length")
+	flags.DurationVar(&c.margin, "margin", 250*time.Millisecond, "no request is held up on the way for longer than this")
+	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(out)
+			flags.PrintDefaults()
+		}
+		return c, err
+	}
+	u, err := url.Parse(c.url)
+	switch {
+	case flags.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case err != nil:
+		return c, fmt.Errorf("-url: %w", err)
+	case c.url != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == ""):
+		return c, fmt.Errorf("-url %q: want http://HOST/… or https://HOST/…", c.url)
+	case min(int64(c.n), int64(c.workers), c.rate) < 1:
+		return c, fmt.Errorf("-n %d -workers %d -rate %d: each must be at least 1", c.n, c.workers, c.rate)
+	case c.per <= 0:
+		return c, fmt.Errorf("-per %v: must be positive", c.per)
+	case c.margin < 0:
+		return c, fmt.Errorf("-margin %v: must not be negative", c.margin)
+	}
+	return c, nil
+}
