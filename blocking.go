@@ -37,18 +37,18 @@ type Limiter struct {
 	//   - every line has somebody in it, and is stopped at one of its buckets at least;
 	//   - the first of the lines that are stopped at a bucket can't pay there now or, if it is starved, elsewhere;
 	//   - a bucket at which a line is stopped for want of tokens has its timer set for the instant at which they are there.
-	mu       sync.Mutex
-	unix     int64   // Unix time, in ns, of instant 0
-	synced   instant // when it is to be looked at anew; never: there are no fixed windows
-	seq      uint64
-	lines    map[string]*line
-	dirty    []*bucket // to be looked at before mu is freed
-	serial   uint64    // of the last bucket made
-	idle     idleHeap  // all buckets but those of the key ""
-	sweeper  *time.Timer
-	sweeping bool
-	counts   counts
-	direct   counts // what was asked of the Limiter itself, not through a Transport
+	mu      sync.Mutex
+	unix    int64   // Unix time, in ns, of instant 0
+	synced  instant // when it is to be looked at anew; never: there are no fixed windows
+	seq     uint64
+	lines   map[string]*line
+	dirty   []*bucket // to be looked at before mu is freed
+	serial  uint64    // of the last bucket made
+	idle    idleHeap  // all buckets but those of the key ""
+	sweeper *time.Timer
+	sweepAt instant // when sweeper fires; never: it does not
+	counts  counts
+	direct  counts // what was asked of the Limiter itself, not through a Transport
 }
 
 // An ask is a request as the Limiter sees it, but for its charges. They are handed on beside it: were they in it, they
@@ -133,11 +133,13 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*waiter,
 	now := l.nowLocked()
 	free, missing := findLocked(charges, now)
 	if missing != nil {
-		var err error
-		if now, free, missing, err = l.findAll(charges); err != nil {
-			l.mu.Unlock()
+		l.mu.Unlock()
+		if err := askRates(charges); err != nil {
 			return nil, nil, err
 		}
+		l.mu.Lock()
+		now = l.nowLocked()
+		free, missing = l.findAllLocked(charges, now)
 	}
 	if free {
 		l.takeLocked(charges, a, now)
@@ -276,6 +278,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, n
 	for i := range charges {
 		c := &charges[i]
 		c.bucket.meter.take(due, due, c.cost, true)
+		c.bucket.since = due
 	}
 	l.counts.grantedAfter(due - now)
 	a.counts.grantedAfter(due - now)
@@ -354,11 +357,11 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	if ln == nil {
 		ln = l.openLocked(charges, now)
 	}
-	w.costs, w.sums = w.inline[:1], w.inline[1:]
-	if len(charges) > 1 {
-		both := make([]int64, 2*len(charges))
-		w.costs, w.sums = both[:len(charges)], both[len(charges):]
+	n, room := len(charges), w.inline[:]
+	if n > 1 {
+		room = make([]int64, 3*n)
 	}
+	w.costs, w.sums, w.charged = room[:n], room[n:2*n], room[2*n:]
 	for i := range charges {
 		w.costs[i] = charges[i].cost
 	}
@@ -395,7 +398,7 @@ func (l *Limiter) openLocked(charges []charge, now instant) *line {
 	for i := range charges {
 		b := charges[i].bucket
 		if len(b.lines) == 0 {
-			b.meter.begin(now)
+			b.since = now
 		}
 		s := &ln.stops[i]
 		*s = stop{line: ln, bucket: b, index: i, lined: len(b.lines), pos: -1}
@@ -403,6 +406,19 @@ func (l *Limiter) openLocked(charges []charge, now instant) *line {
 	}
 	l.lines[ln.id] = ln
 	return ln
+}
+
+// quitLocked takes w out of its line, which is not granted. Whoever it was in the way of can go from now on.
+func (l *Limiter) quitLocked(w *waiter, now instant) {
+	if w.line.first == w {
+		for i := range w.line.stops {
+			if s := &w.line.stops[i]; s.pos == 0 {
+				s.bucket.since = now
+			}
+		}
+	}
+	w.at = now
+	l.leaveLocked(w)
 }
 
 // leaveLocked takes w out of its line.
@@ -476,21 +492,23 @@ func (l *Limiter) serveLocked(now instant) {
 // passed over for long: each time that one bucket had saved up for it, others had emptied the next.
 func (l *Limiter) tryLocked(ln *line, now instant) bool {
 	w := ln.first
-	due, stopped, robbed := instant(0), 0, false
+	due, stopped, freed, robbed := instant(0), 0, false, false
 	for i := range ln.stops {
 		s := &ln.stops[i]
-		ready := s.bucket.ready(0, 0, w.costs[i])
-		due = max(due, ready)
-		if s.short = ready > now || s.barred(); s.short {
+		s.ready = s.bucket.ready(0, 0, w.costs[i])
+		due = max(due, s.ready)
+		if s.short = s.ready > now || s.barred(); s.short {
 			stopped++
 			robbed = robbed || s.pos < 0
+		} else {
+			freed = freed || s.pos >= 0
 		}
 	}
 	if stopped == 0 {
 		l.grantLocked(w, due, now)
 		return true
 	}
-	if robbed && now >= addInstant(w.passed, passOver) {
+	if freed && robbed && now >= addInstant(w.passed, passOver) {
 		ln.starved = true
 	}
 	if stopped < len(ln.stops) {
@@ -501,6 +519,9 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 		s := &ln.stops[i]
 		if bar := s.short || ln.starved; bar != (s.pos >= 0) {
 			moved = true
+			if !bar && s.pos == 0 { // others may go from when this one could be paid
+				s.bucket.since = max(s.ready, now-slack)
+			}
 			s.set(bar)
 			l.markLocked(s.bucket)
 		}
@@ -514,7 +535,7 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 	due = max(due, now-slack)
 	for i := range w.line.stops {
 		b := w.line.stops[i].bucket
-		b.meter.take(due, now, w.costs[i], true)
+		w.charged[i] = b.meter.take(due, now, w.costs[i], true)
 		l.markLocked(b)
 	}
 	w.verdict, w.at = granted, now
@@ -593,6 +614,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
+	l.lookLocked(w.line, now)
 	switch w.verdict {
 	case refused:
 		return nil
@@ -600,11 +622,10 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 		w.counts.takeBack(w.at - w.arrived)
 		l.counts.takeBack(w.at - w.arrived)
 		for i := range w.line.stops {
-			l.giveBackLocked(w.line.stops[i].bucket, w.at, w.costs[i])
+			l.giveBackLocked(w.line.stops[i].bucket, w.charged[i], now, w.costs[i])
 		}
 	case waiting:
-		w.at = now
-		l.leaveLocked(w)
+		l.quitLocked(w, now)
 	}
 	l.counts.canceled++
 	w.counts.canceled++
@@ -634,10 +655,7 @@ func (l *Limiter) expire(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
-	for i := range w.line.stops {
-		l.markLocked(w.line.stops[i].bucket)
-	}
-	l.serveLocked(now)
+	l.lookLocked(w.line, now)
 	if w.verdict != waiting {
 		return
 	}
@@ -650,18 +668,28 @@ func (l *Limiter) expire(w *waiter) {
 	l.serveLocked(now)
 }
 
-func (l *Limiter) giveBackLocked(b *bucket, at instant, cost int64) {
-	b.meter.giveBack(at, cost)
+// lookLocked grants what is due now in a line, before something changes.
+func (l *Limiter) lookLocked(ln *line, now instant) {
+	for i := range ln.stops {
+		l.markLocked(ln.stops[i].bucket)
+	}
+	l.serveLocked(now)
+}
+
+// giveBackLocked gives back what was charged, to those who can go by it from now on.
+func (l *Limiter) giveBackLocked(b *bucket, charged, now instant, cost int64) {
+	b.meter.giveBack(charged, now, cost)
+	b.since = now
 	l.markLocked(b)
 }
 
 // rejectLocked refuses w, which is in line and could go at due.
 func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now instant) {
-	w.verdict, w.at = refused, now
+	w.verdict = refused
 	w.rejection = w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
 	l.counts.refused[reason]++
 	w.counts.refused[reason]++
-	l.leaveLocked(w)
+	l.quitLocked(w, now)
 	close(w.decided)
 }
 

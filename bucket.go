@@ -3,6 +3,7 @@ package throttle
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -22,15 +23,15 @@ const (
 type meter interface {
 	// payable reports whether cost can be paid now, nobody waiting.
 	payable(now instant, cost int64) bool
-	// begin is called when somebody begins to wait, and nobody did: no request is charged as of before.
-	begin(now instant)
 	// ready returns the earliest instant, not before from, at which cost can be paid once ahead has been; never if never.
 	ready(from instant, ahead, cost int64) instant
 	// take spends cost, which is payable, for a request that was due then and goes now.
 	// waited says that it stood in line, so that nothing that came in until it was due is lost.
-	take(due, now instant, cost int64, waited bool)
-	// giveBack undoes a take at that actual instant.
-	giveBack(at instant, cost int64)
+	// It returns as of when it was charged.
+	take(due, now instant, cost int64, waited bool) (charged instant)
+	// giveBack undoes a take, as far as it would make a difference had it never been: what came in since, and was lost
+	// because the bucket was full, would have been lost all the same.
+	giveBack(charged, now instant, cost int64)
 	// fullAt returns the instant from which on the bucket is as good as new.
 	fullAt() instant
 	// tokens returns what is left now, negative for debt.
@@ -59,7 +60,18 @@ type tokenBucket struct {
 	paced  bool
 	last   instant // level is as of this instant
 	level  int128
+	filled instant // when it was last full, of the instants at which something was taken
+	peaks  []peak  // since then
 }
+
+// A peak is a level before something was taken that was not reached again since: in order of time, they fall.
+type peak struct {
+	at    instant
+	level int128
+}
+
+// maxPeaks is how many peaks are remembered. What they are for is never more than what they would say if all were.
+const maxPeaks = 8
 
 func newTokenBucket(now instant, r rate, burst, initial int64) *tokenBucket {
 	b := &tokenBucket{n: uint64(r.n), per: uint64(r.per), burst: burst, last: now}
@@ -90,11 +102,9 @@ func (b *tokenBucket) levelAt(t instant) int128 {
 }
 
 func (b *tokenBucket) payable(now instant, cost int64) bool {
-	b.begin(now)
+	b.advance(now, false, int128{})
 	return !b.level.less(b.need(0, cost))
 }
-
-func (b *tokenBucket) begin(now instant) { b.advance(now, false, int128{}) }
 
 func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
 	if cost > b.burst && !b.paced {
@@ -112,9 +122,36 @@ func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
 	return addInstant(from, need.sub(level).ceilDiv(b.n))
 }
 
-func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) {
+func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) instant {
 	b.advance(due, waited, b.need(0, cost))
+	b.remember()
 	b.level = b.level.sub(b.units(cost))
+	b.clip() // at more than burst per nanosecond, what advance leaves may be more than burst
+	return b.last
+}
+
+// clip loses what is more than burst.
+func (b *tokenBucket) clip() {
+	if full := b.units(b.burst); full.less(b.level) {
+		b.level = full
+	}
+}
+
+// remember notes the level before something is taken.
+func (b *tokenBucket) remember() {
+	if !b.level.less(b.units(b.burst)) {
+		b.filled, b.peaks = b.last, b.peaks[:0]
+		return
+	}
+	n := len(b.peaks)
+	for n > 0 && !b.level.less(b.peaks[n-1].level) {
+		n--
+	}
+	b.peaks = append(b.peaks[:n], peak{b.last, b.level})
+	if n == maxPeaks {
+		b.peaks[1].level = b.peaks[0].level
+		b.peaks = slices.Delete(b.peaks, 0, 1)
+	}
 }
 
 // advance moves the bucket on to t. What is more than burst is lost, except the part of a nanosecond by which a
@@ -124,17 +161,40 @@ func (b *tokenBucket) advance(t instant, waited bool, need int128) {
 		return
 	}
 	b.level, b.last = b.levelAt(t), t
-	full := b.units(b.burst)
-	if !full.less(b.level) || waited && b.level.less(need.add(int128{lo: b.n})) {
-		return
+	if !waited || !b.level.less(need.add(int128{lo: b.n})) {
+		b.clip()
 	}
-	b.level = full
 }
 
-func (b *tokenBucket) giveBack(_ instant, cost int64) {
-	b.level = b.level.add(b.units(cost))
-	if full := b.units(b.burst); full.less(b.level) {
-		b.level = full
+func (b *tokenBucket) giveBack(charged, _ instant, cost int64) {
+	if b.filled > charged {
+		return
+	}
+	// Had it never been taken, all levels since would have been higher by it, up to the burst.
+	i := slices.IndexFunc(b.peaks, func(p peak) bool { return p.at > charged })
+	top := b.level
+	if i >= 0 && top.less(b.peaks[i].level) {
+		top = b.peaks[i].level
+	}
+	back, room := b.units(cost), b.units(b.burst).sub(top)
+	if room.less(back) {
+		back = room
+	}
+	if back.hi < 0 {
+		return
+	}
+	b.level = b.level.add(back)
+	if i < 0 {
+		return
+	}
+	higher := slices.Clone(b.peaks[i:])
+	b.peaks = b.peaks[:i]
+	for _, p := range higher {
+		p.level = p.level.add(back)
+		for len(b.peaks) > 0 && !p.level.less(b.peaks[len(b.peaks)-1].level) {
+			b.peaks = b.peaks[:len(b.peaks)-1]
+		}
+		b.peaks = append(b.peaks, p)
 	}
 }
 
@@ -156,29 +216,33 @@ func (b *tokenBucket) tokens(now instant) float64 {
 func (b *tokenBucket) indebted(now instant) bool { return b.levelAt(now).hi < 0 }
 
 func (b *tokenBucket) retune(now instant, r rate) {
-	b.begin(now)
-	whole, part := b.level.floorDiv(b.per)
-	hi, lo := bits.Mul64(part, uint64(r.per))
-	part, _ = bits.Div64(hi, lo, b.per)
-	b.n, b.per = uint64(r.n), uint64(r.per)
-	b.level = int128{lo: part}
-	if whole < 0 {
-		b.level = b.level.sub(b.units(-whole))
-	} else {
-		b.level = b.level.add(b.units(whole))
+	b.advance(now, false, int128{})
+	b.level = rescale(b.level, b.per, uint64(r.per))
+	for i := range b.peaks {
+		b.peaks[i].level = rescale(b.peaks[i].level, b.per, uint64(r.per))
 	}
+	b.n, b.per = uint64(r.n), uint64(r.per)
+}
+
+// rescale returns a level counted in 1/from of a token in 1/to of a token, rounded down.
+func rescale(level int128, from, to uint64) int128 {
+	whole, part := level.floorDiv(from)
+	hi, lo := bits.Mul64(part, to)
+	part, _ = bits.Div64(hi, lo, from)
+	if whole < 0 {
+		return int128{lo: part}.sub(mul128(uint64(-whole), to))
+	}
+	return mul128(uint64(whole), to).add(int128{lo: part})
 }
 
 func (b *tokenBucket) resize(now instant, burst int64) {
-	b.begin(now)
+	b.advance(now, false, int128{})
 	b.burst = burst
-	if full := b.units(burst); full.less(b.level) {
-		b.level = full
-	}
+	b.clip()
 }
 
 // addCount returns a+b for counts of tokens, neither negative, at most twice maxCount.
-func addCount(a, b int64) int64 { return min(a+min(b, maxCount), 2*maxCount) }
+func addCount(a, b int64) int64 { return min(min(a, 2*maxCount)+min(b, 2*maxCount), 2*maxCount) }
 
 // addInstant returns t+d, at most never, for d ≥ 0.
 func addInstant(t instant, d int64) instant {

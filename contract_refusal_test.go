@@ -143,7 +143,7 @@ func refusalCases() []refusalCase {
 		}},
 		{name: "RequestCancelInLine", is: context.Canceled, prepare: func(r *refusal) {
 			cancel := make(chan struct{})
-			r.req.Cancel = cancel //nolint:staticcheck // http.Client sets it with its Timeout
+			r.req.Cancel = cancel //lint:ignore SA1019 http.Client sets it with its Timeout
 			soon(func() { close(cancel) })
 		}},
 		{name: "RateForFails", opts: opt(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Key(throttle.ByHost),
@@ -160,7 +160,7 @@ func canceledBy(ctx context.Context, cause error) context.Context {
 // snapshot is what a RoundTripper may not change about a request; what is compared by identity is apart.
 func snapshot(r *http.Request) http.Request {
 	c := r.Clone(context.Background())
-	c.Body, c.GetBody, c.Cancel = nil, nil, nil //nolint:staticcheck // see above
+	c.Body, c.GetBody, c.Cancel = nil, nil, nil //lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	return *c
 }
 

@@ -16,6 +16,7 @@ type bucket struct {
 	meter   meter
 	rate    rate
 	held    instant  // nothing goes before
+	since   instant  // nobody can have been due before; in a dry run, the last who would have gone goes then
 	stopped stopHeap // the lines whose first request can't pay here, or may not go before one that can't
 	lines   []*stop  // all lines that fall under this bucket
 	timer   *time.Timer
@@ -28,12 +29,12 @@ type bucket struct {
 
 // ready returns when cost can be paid here once ahead has been, not before from.
 func (b *bucket) ready(from instant, ahead, cost int64) instant {
-	return b.meter.ready(max(from, b.held), ahead, cost)
+	return b.meter.ready(max(from, b.held, b.since), ahead, cost)
 }
 
 // payable reports whether cost can be paid here now.
 func (b *bucket) payable(now instant, cost int64) bool {
-	return b.held <= now && b.meter.payable(now, cost)
+	return max(b.held, b.since) <= now && b.meter.payable(now, cost)
 }
 
 // waiting returns how many requests in line fall under the bucket.
@@ -70,37 +71,29 @@ func findLocked(charges []charge, now instant) (free bool, missing *charge) {
 	return free, nil
 }
 
-// findAll is findLocked with every bucket made that there is not, but for one that there is no room for.
-func (l *Limiter) findAll(charges []charge) (now instant, free bool, missing *charge, err error) {
+// findAllLocked is findLocked with every bucket made that there is not, but for one that there is no room for.
+func (l *Limiter) findAllLocked(charges []charge, now instant) (free bool, missing *charge) {
 	for {
-		now = l.nowLocked()
-		free, missing = findLocked(charges, now)
-		if missing == nil {
-			return now, free, nil, nil
+		if free, missing = findLocked(charges, now); missing == nil {
+			return free, nil
 		}
-		if room, err := l.provide(missing, charges); !room || err != nil {
-			return now, false, missing, err
+		if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges) {
+			return false, missing
 		}
+		l.makeLocked(missing, now)
 	}
 }
 
-// provide makes the bucket of a charge, with mu held, but for while a user's RateFor is asked. It reports whether there
-// is room for it. The buckets of the other charges are not forgotten to make room.
-func (l *Limiter) provide(c *charge, charges []charge) (room bool, err error) {
-	if c.limit.rateFor != nil && c.rate == nil {
-		l.mu.Unlock()
-		err := c.askRate()
-		l.mu.Lock()
-		if err != nil || c.limit.buckets[c.key] != nil {
-			return true, err
+// askRates asks the users' RateFor for the rates of all charges. It is called without the lock.
+func askRates(charges []charge) error {
+	for i := range charges {
+		if c := &charges[i]; c.limit.rateFor != nil && c.key != "" {
+			if err := c.askRate(); err != nil {
+				return err
+			}
 		}
 	}
-	now := l.nowLocked()
-	if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges) {
-		return false, nil
-	}
-	l.makeLocked(c, now)
-	return true, nil
+	return nil
 }
 
 // askRate asks the user's RateFor for the rate of the charge's key.
@@ -184,7 +177,7 @@ func (l *Limiter) touchLocked(b *bucket, now instant) bool {
 func (l *Limiter) sweep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sweeping = false
+	l.sweepAt = never
 	now := l.nowLocked()
 	for range sweepMost {
 		if len(l.idle) == 0 || l.idle[0].idleAt > now {
@@ -199,19 +192,22 @@ func (l *Limiter) sweep() {
 
 // sweepLaterLocked sees to it that buckets are forgotten once they are full.
 func (l *Limiter) sweepLaterLocked(now instant) {
-	if l.sweeping || len(l.idle) == 0 {
+	if len(l.idle) == 0 {
 		return
 	}
-	l.sweeping = true
-	pause := max(time.Duration(l.idle[0].idleAt-now), sweepEvery)
+	at := max(l.idle[0].idleAt, now+int64(sweepEvery))
 	if l.idle[0].idleAt <= now-int64(sweepEvery) {
-		pause = time.Millisecond // behind: let others have the lock, then go on
+		at = now + int64(time.Millisecond) // behind: let others have the lock, then go on
 	}
-	if l.sweeper == nil {
-		l.sweeper = time.AfterFunc(pause, l.sweep)
+	if at >= l.sweepAt {
 		return
 	}
-	l.sweeper.Reset(pause)
+	l.sweepAt = at
+	if l.sweeper == nil {
+		l.sweeper = time.AfterFunc(time.Duration(at-now), l.sweep)
+		return
+	}
+	l.sweeper.Reset(time.Duration(at - now))
 }
 
 // evictLocked makes room for a bucket: the one that is or will be full first goes, if it has no debt, no hold, nobody

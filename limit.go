@@ -278,13 +278,12 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
 // unlimited is the meter of a Limiter without limits: nothing but a hold stops a request.
 type unlimited struct{}
 
-func (unlimited) payable(instant, int64) bool            { return true }
-func (unlimited) begin(instant)                          {}
-func (unlimited) ready(from instant, _, _ int64) instant { return from }
-func (unlimited) take(_, _ instant, _ int64, _ bool)     {}
-func (unlimited) giveBack(instant, int64)                {}
-func (unlimited) fullAt() instant                        { return 0 }
-func (unlimited) tokens(instant) float64                 { return math.MaxInt64 }
-func (unlimited) indebted(instant) bool                  { return false }
-func (unlimited) retune(instant, rate)                   {}
-func (unlimited) resize(instant, int64)                  {}
+func (unlimited) payable(instant, int64) bool                  { return true }
+func (unlimited) ready(from instant, _, _ int64) instant       { return from }
+func (unlimited) take(_, now instant, _ int64, _ bool) instant { return now }
+func (unlimited) giveBack(_, _ instant, _ int64)               {}
+func (unlimited) fullAt() instant                              { return 0 }
+func (unlimited) tokens(instant) float64                       { return math.MaxInt64 }
+func (unlimited) indebted(instant) bool                        { return false }
+func (unlimited) retune(instant, rate)                         {}
+func (unlimited) resize(instant, int64)                        {}

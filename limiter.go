@@ -26,7 +26,7 @@ func newLimiter(c *config) *Limiter {
 		start: time.Now(), maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
 		observer: observer{hooks: c.hooks, log: c.log}, lines: make(map[string]*line),
 	}
-	l.unix, l.synced = l.start.UnixNano(), never
+	l.unix, l.synced, l.sweepAt = l.start.UnixNano(), never, never
 	if len(c.limits) == 0 {
 		c.limits = []Limit{{kind: kindNone, name: "none", rate: rate{maxCount, 1}, share: 1, burst: -1, initial: -1}}
 	}
@@ -56,11 +56,14 @@ type Ask struct {
 type Grant struct {
 	limiter *Limiter
 	charges []charge
-	at      instant
-	undone  bool // guarded by the Limiter's mu
+	at      instant // when it was granted, where that was at once
+	waiter  *waiter // nil: it was granted at once
+	undone  bool    // guarded by the Limiter's mu
 }
 
-// Cancel gives all back, for what was never used, at once to those who wait. More than one call does nothing.
+// Cancel gives all back, for what was never used, at once to those who wait. What would make no difference had it
+// never been taken, because its bucket has been full since or its window is over, is not given back: nothing is minted.
+// A second call does nothing.
 func (g *Grant) Cancel() {
 	l := g.limiter
 	l.mu.Lock()
@@ -71,7 +74,15 @@ func (g *Grant) Cancel() {
 	g.undone = true
 	now := l.nowLocked()
 	for i := range g.charges {
-		l.giveBackLocked(g.charges[i].bucket, g.at, g.charges[i].cost)
+		l.markLocked(g.charges[i].bucket)
+	}
+	l.serveLocked(now) // what is due goes first
+	for i := range g.charges {
+		charged := g.at
+		if g.waiter != nil {
+			charged = g.waiter.charged[i]
+		}
+		l.giveBackLocked(g.charges[i].bucket, charged, now, g.charges[i].cost)
 	}
 	l.serveLocked(now)
 }
@@ -88,7 +99,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		if err := either(l.wait(ctx, nil, w)); err != nil {
 			return nil, err
 		}
-		g.at = w.at
+		g.waiter = w
 	}
 	return g, nil
 }
@@ -297,13 +308,20 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 }
 
 func (l *Limiter) hold(key string, d int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	charges := make([]charge, 0, len(l.limits))
 	for _, li := range l.limits {
 		c := []charge{{limit: li, key: key}}
-		now, _, missing, err := l.findAll(c)
-		if err != nil || missing != nil {
-			continue // then no request of this key can get in either, and is told why
+		if askRates(c) == nil { // else no request of this key gets in either, and is told why
+			charges = append(charges, c[0])
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for i := range charges {
+		c := charges[i : i+1]
+		if _, missing := l.findAllLocked(c, now); missing != nil {
+			continue // as above
 		}
 		b := c[0].bucket
 		l.markLocked(b)

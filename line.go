@@ -20,10 +20,11 @@ type line struct {
 type stop struct {
 	line   *line
 	bucket *bucket
-	index  int  // of this stop in its line, and of its cost in a waiter
-	lined  int  // where the bucket's lines have it
-	pos    int  // where the bucket's stopped lines have it; -1: the line is not stopped there
-	short  bool // scratch of Limiter.tryLocked
+	index  int     // of this stop in its line, and of its cost in a waiter
+	lined  int     // where the bucket's lines have it
+	pos    int     // where the bucket's stopped lines have it; -1: the line is not stopped there
+	ready  instant // as Limiter.tryLocked found it: when its first request can be paid
+	short  bool    // and whether it is stopped there
 }
 
 // Bounds say where a request stands in line, and for how long.
@@ -42,12 +43,13 @@ type waiter struct {
 	verdict             verdict
 	seq                 uint64
 	line                *line
-	costs, sums         []int64  // by stop: its own; its own and those of all below it
-	inline              [2]int64 // room for both where there is one stop
-	passed              instant  // when it could first have been passed over; never: not yet
-	due                 instant  // when it would be granted, as it seemed on arrival
-	binding             int      // and the stop because of which
-	at                  instant  // when it was granted
+	costs, sums         []int64   // by stop: its own; its own and those of all below it
+	charged             []instant // by stop: as of when, once it is granted
+	inline              [3]int64  // room for the three where there is one stop
+	passed              instant   // when it could first have been passed over; never: not yet
+	due                 instant   // when it would be granted, as it seemed on arrival
+	binding             int       // and the stop because of which
+	at                  instant   // when it was granted
 	decided             chan struct{}
 	rejection           *Rejection
 	counts              *counts

@@ -33,8 +33,6 @@ func (w *slidingWindow) payable(now instant, cost int64) bool {
 	return cost <= w.n-w.used
 }
 
-func (w *slidingWindow) begin(instant) {}
-
 func (w *slidingWindow) expire(now instant) {
 	for w.head < len(w.log) && addInstant(w.log[w.head].at, w.per) <= now {
 		w.used -= w.log[w.head].cost
@@ -62,20 +60,18 @@ func (w *slidingWindow) ready(from instant, ahead, cost int64) instant {
 	if i > w.head {
 		from = max(from, addInstant(w.log[i-1].at, w.per))
 	}
-	if len(w.log) > 0 {
-		from = max(from, w.log[len(w.log)-1].at)
-	}
 	return addInstant(from, mulCount(generation, w.per))
 }
 
-func (w *slidingWindow) take(_, now instant, cost int64, _ bool) {
+func (w *slidingWindow) take(_, now instant, cost int64, _ bool) instant {
 	w.expire(now)
 	w.used += cost
 	if last := len(w.log) - 1; last >= w.head && w.joins(w.log[last].at, now) {
 		w.log[last] = event{now, w.log[last].cost + cost}
-		return
+	} else {
+		w.log = append(w.log, event{now, cost})
 	}
-	w.log = append(w.log, event{now, cost})
+	return now
 }
 
 // joins reports whether an event now is counted together with one at the earlier instant.
@@ -87,9 +83,14 @@ func (w *slidingWindow) joins(earlier, now instant) bool {
 	return len(w.log)-w.head >= exactEvents && earlier/slot == now/slot
 }
 
-func (w *slidingWindow) giveBack(at instant, cost int64) {
+func (w *slidingWindow) giveBack(charged, now instant, cost int64) {
+	w.expire(now)
+	if addInstant(charged, w.per) <= now {
+		return
+	}
+	// The first entry that is not older is its own, or that which it was joined to.
 	live := w.log[w.head:]
-	i := sort.Search(len(live), func(i int) bool { return live[i].at >= at })
+	i := sort.Search(len(live), func(i int) bool { return live[i].at >= charged })
 	if i < len(live) {
 		cost = min(cost, live[i].cost)
 		live[i].cost -= cost
@@ -167,8 +168,6 @@ func (w *fixedWindow) payable(now instant, cost int64) bool {
 	return cost <= w.n-used && index == w.indexAt(now)
 }
 
-func (w *fixedWindow) begin(instant) {}
-
 func (w *fixedWindow) ready(from instant, ahead, cost int64) instant {
 	if cost > w.n {
 		return never
@@ -180,13 +179,14 @@ func (w *fixedWindow) ready(from instant, ahead, cost int64) instant {
 	return max(from, w.begins(index))
 }
 
-func (w *fixedWindow) take(_, now instant, cost int64, _ bool) {
+func (w *fixedWindow) take(_, now instant, cost int64, _ bool) instant {
 	w.index, w.used = w.at(now)
 	w.used += cost
+	return now
 }
 
-func (w *fixedWindow) giveBack(at instant, cost int64) {
-	if w.indexAt(at) == w.index {
+func (w *fixedWindow) giveBack(charged, _ instant, cost int64) {
+	if w.indexAt(charged) == w.index {
 		w.used = max(0, w.used-cost)
 	}
 }
