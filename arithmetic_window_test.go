@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -45,7 +46,16 @@ func (m *plainWindow) ready(from instant, cost int64) instant {
 	panic("an empty window can't pay")
 }
 
-func (m *plainWindow) take(now instant, cost int64) { m.events = append(m.events, event{now, cost}) }
+func (m *plainWindow) take(now instant, cost int64) { m.events = append(m.events, event{at: now, cost: cost}) }
+
+func (m *plainWindow) clone() ideal { return &plainWindow{m.n, m.per, slices.Clone(m.events)} }
+
+func (m *plainWindow) pay(_, now instant, cost int64, _ bool) { m.take(now, cost) }
+
+func (m *plainWindow) retune(now instant, r rate) {
+	m.events = slices.DeleteFunc(m.events, func(e event) bool { return now-e.at >= m.per })
+	m.n, m.per = r.n, int64(r.per)
+}
 
 // giveBack forgets a grant, unless it no longer counts.
 func (m *plainWindow) giveBack(i int) { m.events = slices.Delete(m.events, i, i+1) }
@@ -160,7 +170,7 @@ func TestSlidingWindowBeyondItsMemory(t *testing.T) {
 				case w.payable(now, 1):
 					require.Equal(t, now, ready)
 					w.take(now, now, 1, false)
-					got = append(got, event{now, 1})
+					got = append(got, event{at: now, cost: 1})
 				case name == "saturated":
 					require.Greater(t, ready, now)
 					early := *w
@@ -171,7 +181,7 @@ func TestSlidingWindowBeyondItsMemory(t *testing.T) {
 					now = ready
 					require.True(t, w.payable(now, 1), "not payable when ready")
 					w.take(now, now, 1, false)
-					got = append(got, event{now, 1})
+					got = append(got, event{at: now, cost: 1})
 				default:
 					require.Greater(t, ready, now)
 				}
@@ -214,6 +224,21 @@ func TestSlidingWindowGivesBackOnlyWhatStillCounts(t *testing.T) {
 	require.True(t, w.payable(1500, 10))
 }
 
+// TestWindowsGiveBackNothingThatANewRateForgot is about grants that no longer counted when the period became longer.
+func TestWindowsGiveBackNothingThatANewRateForgot(t *testing.T) {
+	var unix int64
+	for _, w := range []meter{&slidingWindow{n: 10, per: 1000}, &fixedWindow{n: 10, per: 1000, unix: &unix}} {
+		w.take(500, 500, 5, false)
+		require.True(t, w.payable(2500, 8))
+		w.take(2500, 2500, 8, false)
+		w.retune(2600, rate{10, 1_000_000})
+		giveBackTo(w, 500, 2700, 5)
+		require.False(t, w.payable(2700, 3), "11 of 10: %+v", w)
+		giveBackTo(w, 2500, 2700, 8)
+		require.True(t, w.payable(2700, 10), "%+v", w)
+	}
+}
+
 func TestSlidingWindowGivesBackWhatSharesAnEntry(t *testing.T) {
 	w := &slidingWindow{n: 100_000, per: 64_000_000}
 	for at := range int64(30_000) {
@@ -221,7 +246,7 @@ func TestSlidingWindowGivesBackWhatSharesAnEntry(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(w.log), exactEvents+slots)
 	for at := range int64(30_000) {
-		w.giveBack(at*1000, 1)
+		w.giveBack(at*1000, at*1000, 1)
 	}
 	require.Zero(t, w.used)
 	for _, e := range w.log {
@@ -244,7 +269,39 @@ func TestSlidingWindowFollowsANewRate(t *testing.T) {
 // A calendar is a fixed window as a table of what was used, by window.
 type calendar struct {
 	n, per, origin int64
+	unix           int64 // of instant 0
 	used           map[int64]int64
+	since          instant // what was granted before no longer counts, whatever the window
+}
+
+func (m *calendar) ready(from instant, cost int64) instant {
+	if cost > m.n {
+		return never
+	}
+	i := m.index(from + m.unix)
+	for later := range m.used {
+		i = max(i, later) // what is past can't be used any more
+	}
+	for m.used[i]+cost > m.n {
+		i++
+	}
+	return max(from, i*m.per+m.origin-m.unix)
+}
+
+func (m *calendar) pay(_, now instant, cost int64, _ bool) { m.used[m.index(now+m.unix)] += cost }
+
+func (m *calendar) clone() ideal {
+	c := *m
+	c.used = maps.Clone(m.used)
+	return &c
+}
+
+func (m *calendar) retune(now instant, r rate) {
+	i := m.index(now + m.unix)
+	used := m.used[i]
+	m.since = max(m.since, i*m.per+m.origin-m.unix)
+	m.n, m.per = r.n, int64(r.per)
+	m.used = map[int64]int64{m.index(now + m.unix): used}
 }
 
 func (m *calendar) index(unix int64) int64 {
@@ -264,6 +321,7 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 		}
 		now := r.Int64N(1 << 50)
 		w := l.meter(now, l.rate, 0, &unix)
+		var grants []event
 		for range 100 {
 			what := fmt.Sprintf("seed %d: %+v, now %d", seed, w, now)
 			i, cost := m.index(now+unix), 1+r.Int64N(m.n)
@@ -276,6 +334,9 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 				if ok {
 					w.take(now, now, cost, false)
 					m.used[i] += cost
+					if e := (event{at: now, cost: cost}); !slices.Contains(grants, e) {
+						grants = append(grants, e)
+					}
 				}
 			case 3, 4:
 				ahead := r.Int64N(3 * m.n)
@@ -288,10 +349,13 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 				require.Equal(t, want, due, "%s, ahead %d", what, ahead)
 				require.Equal(t, never, w.ready(now, 0, m.n+1), what)
 			case 5:
-				giveBackTo(w, now, now, min(cost, m.used[i]))
-				m.used[i] -= min(cost, m.used[i])
-				if before := now - m.per; before+unix > m.origin {
-					giveBackTo(w, before, now, 1) // is no longer of use
+				if len(grants) > 0 {
+					e := grants[r.IntN(len(grants))]
+					grants = slices.DeleteFunc(grants, func(other event) bool { return other == e })
+					giveBackTo(w, e.at, now, e.cost)
+					if m.index(e.at+unix) == i { // else its window is over
+						m.used[i] -= e.cost
+					}
 				}
 			}
 			i = m.index(now + unix)

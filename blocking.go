@@ -60,7 +60,6 @@ type ask struct {
 	cancel   <-chan struct{} // Request.Cancel; nil: none
 	counts   *counts
 	observer *observer
-	at       instant // when it was granted, if that was at once
 }
 
 // A charge is what an ask costs against one limit.
@@ -70,6 +69,7 @@ type charge struct {
 	cost   int64
 	bucket *bucket
 	rate   *rate // what RateFor said; nil: it was not asked
+	paid   int64 // for giving it back, once it was granted
 }
 
 // charged appends what is to be paid in a limit.
@@ -168,11 +168,10 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*waiter,
 func (l *Limiter) takeLocked(charges []charge, a *ask, now instant) {
 	for i := range charges {
 		c := &charges[i]
-		c.bucket.meter.take(now, now, c.cost, false)
+		c.paid = c.bucket.meter.take(now, now, c.cost, false)
 	}
 	l.counts.granted++
 	a.counts.granted++
-	a.at = now
 }
 
 // lineUpLocked decides about an ask that can't simply go: it is granted out of turn by its priority (neither result),
@@ -361,7 +360,7 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	if n > 1 {
 		room = make([]int64, 3*n)
 	}
-	w.costs, w.sums, w.charged = room[:n], room[n:2*n], room[2*n:]
+	w.costs, w.sums, w.paid = room[:n], room[n:2*n], room[2*n:]
 	for i := range charges {
 		w.costs[i] = charges[i].cost
 	}
@@ -535,7 +534,8 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 	due = max(due, now-slack)
 	for i := range w.line.stops {
 		b := w.line.stops[i].bucket
-		w.charged[i] = b.meter.take(due, now, w.costs[i], true)
+		w.paid[i] = b.meter.take(due, now, w.costs[i], true)
+		b.since = max(b.since, due) // for those it was in the way of
 		l.markLocked(b)
 	}
 	w.verdict, w.at = granted, now
@@ -622,7 +622,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 		w.counts.takeBack(w.at - w.arrived)
 		l.counts.takeBack(w.at - w.arrived)
 		for i := range w.line.stops {
-			l.giveBackLocked(w.line.stops[i].bucket, w.charged[i], now, w.costs[i])
+			l.giveBackLocked(w.line.stops[i].bucket, w.paid[i], now, w.costs[i])
 		}
 	case waiting:
 		l.quitLocked(w, now)
@@ -677,7 +677,7 @@ func (l *Limiter) lookLocked(ln *line, now instant) {
 }
 
 // giveBackLocked gives back what was charged, to those who can go by it from now on.
-func (l *Limiter) giveBackLocked(b *bucket, charged, now instant, cost int64) {
+func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
 	b.meter.giveBack(charged, now, cost)
 	b.since = now
 	l.markLocked(b)

@@ -27,11 +27,11 @@ type meter interface {
 	ready(from instant, ahead, cost int64) instant
 	// take spends cost, which is payable, for a request that was due then and goes now.
 	// waited says that it stood in line, so that nothing that came in until it was due is lost.
-	// It returns as of when it was charged.
-	take(due, now instant, cost int64, waited bool) (charged instant)
+	// It returns what giveBack wants to know of it.
+	take(due, now instant, cost int64, waited bool) (charged int64)
 	// giveBack undoes a take, as far as it would make a difference had it never been: what came in since, and was lost
 	// because the bucket was full, would have been lost all the same.
-	giveBack(charged, now instant, cost int64)
+	giveBack(charged int64, now instant, cost int64)
 	// fullAt returns the instant from which on the bucket is as good as new.
 	fullAt() instant
 	// tokens returns what is left now, negative for debt.
@@ -57,25 +57,27 @@ func (r rate) perSecond() float64 { return float64(r.n) / r.per.Seconds() }
 type tokenBucket struct {
 	n, per uint64
 	burst  int64
+	full   int128 // the level of a full bucket
 	paced  bool
 	last   instant // level is as of this instant
 	level  int128
-	filled instant // when it was last full, of the instants at which something was taken
-	peaks  []peak  // since then
+	seq    int64 // of the last take
+	filled int64 // the last take that found the bucket full
+	peaks  []peak
 }
 
-// A peak is a level before something was taken that was not reached again since: in order of time, they fall.
+// A peak is how little room there was below full before a take, less than ever since: in order of time, the room grows.
 type peak struct {
-	at    instant
-	level int128
+	seq  int64
+	room int128
 }
 
-// maxPeaks is how many peaks are remembered. What they are for is never more than what they would say if all were.
+// maxPeaks is how many peaks are remembered. With more, less may be given back than was taken, but never too much.
 const maxPeaks = 8
 
 func newTokenBucket(now instant, r rate, burst, initial int64) *tokenBucket {
 	b := &tokenBucket{n: uint64(r.n), per: uint64(r.per), burst: burst, last: now}
-	b.level = b.units(initial)
+	b.full, b.level = b.units(burst), b.units(initial)
 	return b
 }
 
@@ -112,8 +114,8 @@ func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
 	}
 	from = max(from, b.last)
 	level := b.levelAt(from)
-	if full := b.units(b.burst); from > b.last && full.less(level) {
-		level = full
+	if from > b.last && b.full.less(level) {
+		level = b.full
 	}
 	need := b.need(ahead, cost)
 	if !level.less(need) {
@@ -122,36 +124,44 @@ func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
 	return addInstant(from, need.sub(level).ceilDiv(b.n))
 }
 
-func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) instant {
+func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) int64 {
 	b.advance(due, waited, b.need(0, cost))
 	b.remember()
 	b.level = b.level.sub(b.units(cost))
-	b.clip() // at more than burst per nanosecond, what advance leaves may be more than burst
-	return b.last
+	if waited {
+		b.clip() // at more than burst per nanosecond, what advance leaves may be more than burst
+	}
+	return b.seq
 }
 
 // clip loses what is more than burst.
 func (b *tokenBucket) clip() {
-	if full := b.units(b.burst); full.less(b.level) {
-		b.level = full
+	if b.full.less(b.level) {
+		b.level = b.full
 	}
 }
 
-// remember notes the level before something is taken.
+// remember notes the room there is, before something is taken or the burst is changed.
 func (b *tokenBucket) remember() {
-	if !b.level.less(b.units(b.burst)) {
-		b.filled, b.peaks = b.last, b.peaks[:0]
+	b.seq++
+	if !b.level.less(b.full) {
+		b.filled, b.peaks = b.seq, b.peaks[:0]
 		return
 	}
-	n := len(b.peaks)
-	for n > 0 && !b.level.less(b.peaks[n-1].level) {
+	b.peaks = pushPeak(b.peaks, peak{b.seq, b.full.sub(b.level)})
+}
+
+func pushPeak(peaks []peak, p peak) []peak {
+	n := len(peaks)
+	for n > 0 && !peaks[n-1].room.less(p.room) {
 		n--
 	}
-	b.peaks = append(b.peaks[:n], peak{b.last, b.level})
+	peaks = append(peaks[:n], p)
 	if n == maxPeaks {
-		b.peaks[1].level = b.peaks[0].level
-		b.peaks = slices.Delete(b.peaks, 0, 1)
+		peaks[1].room = peaks[0].room
+		peaks = slices.Delete(peaks, 0, 1)
 	}
+	return peaks
 }
 
 // advance moves the bucket on to t. What is more than burst is lost, except the part of a nanosecond by which a
@@ -166,17 +176,16 @@ func (b *tokenBucket) advance(t instant, waited bool, need int128) {
 	}
 }
 
-func (b *tokenBucket) giveBack(charged, _ instant, cost int64) {
+func (b *tokenBucket) giveBack(charged int64, _ instant, cost int64) {
 	if b.filled > charged {
 		return
 	}
-	// Had it never been taken, all levels since would have been higher by it, up to the burst.
-	i := slices.IndexFunc(b.peaks, func(p peak) bool { return p.at > charged })
-	top := b.level
-	if i >= 0 && top.less(b.peaks[i].level) {
-		top = b.peaks[i].level
+	// Had it never been taken, there would have been less room by it ever since.
+	back, room := b.units(cost), b.full.sub(b.level)
+	i := slices.IndexFunc(b.peaks, func(p peak) bool { return p.seq > charged })
+	if i >= 0 && b.peaks[i].room.less(room) {
+		room = b.peaks[i].room
 	}
-	back, room := b.units(cost), b.units(b.burst).sub(top)
 	if room.less(back) {
 		back = room
 	}
@@ -187,19 +196,15 @@ func (b *tokenBucket) giveBack(charged, _ instant, cost int64) {
 	if i < 0 {
 		return
 	}
-	higher := slices.Clone(b.peaks[i:])
+	later := slices.Clone(b.peaks[i:])
 	b.peaks = b.peaks[:i]
-	for _, p := range higher {
-		p.level = p.level.add(back)
-		for len(b.peaks) > 0 && !p.level.less(b.peaks[len(b.peaks)-1].level) {
-			b.peaks = b.peaks[:len(b.peaks)-1]
-		}
-		b.peaks = append(b.peaks, p)
+	for _, p := range later {
+		b.peaks = pushPeak(b.peaks, peak{p.seq, p.room.sub(back)})
 	}
 }
 
 func (b *tokenBucket) fullAt() instant {
-	if missing := b.units(b.burst).sub(b.level); missing.hi >= 0 {
+	if missing := b.full.sub(b.level); missing.hi >= 0 {
 		return addInstant(b.last, missing.ceilDiv(b.n))
 	}
 	return b.last
@@ -207,8 +212,8 @@ func (b *tokenBucket) fullAt() instant {
 
 func (b *tokenBucket) tokens(now instant) float64 {
 	level := b.levelAt(now)
-	if full := b.units(b.burst); full.less(level) {
-		level = full
+	if b.full.less(level) {
+		level = b.full
 	}
 	return level.float() / float64(b.per)
 }
@@ -219,9 +224,10 @@ func (b *tokenBucket) retune(now instant, r rate) {
 	b.advance(now, false, int128{})
 	b.level = rescale(b.level, b.per, uint64(r.per))
 	for i := range b.peaks {
-		b.peaks[i].level = rescale(b.peaks[i].level, b.per, uint64(r.per))
+		b.peaks[i].room = rescale(b.peaks[i].room, b.per, uint64(r.per))
 	}
 	b.n, b.per = uint64(r.n), uint64(r.per)
+	b.full = b.units(b.burst)
 }
 
 // rescale returns a level counted in 1/from of a token in 1/to of a token, rounded down.
@@ -237,8 +243,10 @@ func rescale(level int128, from, to uint64) int128 {
 
 func (b *tokenBucket) resize(now instant, burst int64) {
 	b.advance(now, false, int128{})
-	b.burst = burst
+	b.remember()
+	b.burst, b.full = burst, b.units(burst)
 	b.clip()
+	b.remember()
 }
 
 // addCount returns a+b for counts of tokens, neither negative, at most twice maxCount.

@@ -54,7 +54,7 @@ func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 //
 // It is exact, to the nanosecond, as long as no more than 1,024 requests fall into one period. Beyond that, requests
 // of the same 64th of the period are forgotten together, when the last of them is one period old: never too early, in
-// bounded memory (at most 1,090 entries of 16 bytes), with at least 64/65 of n usable.
+// bounded memory (at most 1,090 entries of 24 bytes), with at least 64/65 of n usable.
 func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindSliding, n, per, opts)
 }
@@ -263,7 +263,7 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
 	case kindSliding:
 		return &slidingWindow{n: r.n, per: int64(r.per)}
 	case kindFixed:
-		w := &fixedWindow{n: r.n, per: int64(r.per), unix: unix}
+		w := &fixedWindow{n: r.n, per: int64(r.per), unix: unix, opened: now}
 		if !l.start.IsZero() {
 			w.origin = l.start.UnixNano() % w.per
 		}
@@ -278,12 +278,12 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
 // unlimited is the meter of a Limiter without limits: nothing but a hold stops a request.
 type unlimited struct{}
 
-func (unlimited) payable(instant, int64) bool                  { return true }
-func (unlimited) ready(from instant, _, _ int64) instant       { return from }
-func (unlimited) take(_, now instant, _ int64, _ bool) instant { return now }
-func (unlimited) giveBack(_, _ instant, _ int64)               {}
-func (unlimited) fullAt() instant                              { return 0 }
-func (unlimited) tokens(instant) float64                       { return math.MaxInt64 }
-func (unlimited) indebted(instant) bool                        { return false }
-func (unlimited) retune(instant, rate)                         {}
-func (unlimited) resize(instant, int64)                        {}
+func (unlimited) payable(instant, int64) bool                { return true }
+func (unlimited) ready(from instant, _, _ int64) instant     { return from }
+func (unlimited) take(_, now instant, _ int64, _ bool) int64 { return now }
+func (unlimited) giveBack(int64, instant, int64)             {}
+func (unlimited) fullAt() instant                            { return 0 }
+func (unlimited) tokens(instant) float64                     { return math.MaxInt64 }
+func (unlimited) indebted(instant) bool                      { return false }
+func (unlimited) retune(instant, rate)                       {}
+func (unlimited) resize(instant, int64)                      {}

@@ -56,9 +56,7 @@ type Ask struct {
 type Grant struct {
 	limiter *Limiter
 	charges []charge
-	at      instant // when it was granted, where that was at once
-	waiter  *waiter // nil: it was granted at once
-	undone  bool    // guarded by the Limiter's mu
+	undone  bool // guarded by the Limiter's mu
 }
 
 // Cancel gives all back, for what was never used, at once to those who wait. What would make no difference had it
@@ -78,11 +76,8 @@ func (g *Grant) Cancel() {
 	}
 	l.serveLocked(now) // what is due goes first
 	for i := range g.charges {
-		charged := g.at
-		if g.waiter != nil {
-			charged = g.waiter.charged[i]
-		}
-		l.giveBackLocked(g.charges[i].bucket, charged, now, g.charges[i].cost)
+		c := &g.charges[i]
+		l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 	}
 	l.serveLocked(now)
 }
@@ -99,7 +94,9 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		if err := either(l.wait(ctx, nil, w)); err != nil {
 			return nil, err
 		}
-		g.waiter = w
+		for i := range g.charges {
+			g.charges[i].paid = w.paid[i]
+		}
 	}
 	return g, nil
 }
@@ -135,7 +132,6 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *waiter, error) 
 		a.maxWait = max(0, *by.MaxWait)
 	}
 	w, r, err := l.enter(ctx, g.charges, &a)
-	g.at = a.at
 	return g, w, either(r, err)
 }
 

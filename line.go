@@ -43,13 +43,13 @@ type waiter struct {
 	verdict             verdict
 	seq                 uint64
 	line                *line
-	costs, sums         []int64   // by stop: its own; its own and those of all below it
-	charged             []instant // by stop: as of when, once it is granted
-	inline              [3]int64  // room for the three where there is one stop
-	passed              instant   // when it could first have been passed over; never: not yet
-	due                 instant   // when it would be granted, as it seemed on arrival
-	binding             int       // and the stop because of which
-	at                  instant   // when it was granted
+	costs, sums         []int64  // by stop: its own; its own and those of all below it
+	paid                []int64  // by stop, once it is granted: for giving back
+	inline              [3]int64 // room for the three where there is one stop
+	passed              instant  // when it could first have been passed over; never: not yet
+	due                 instant  // when it would be granted, as it seemed on arrival
+	binding             int      // and the stop because of which
+	at                  instant  // when it was granted
 	decided             chan struct{}
 	rejection           *Rejection
 	counts              *counts

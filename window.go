@@ -23,9 +23,10 @@ type slidingWindow struct {
 	used   int64 // the sum of the live ones
 }
 
+// An event is one grant, or several that are forgotten together.
 type event struct {
-	at   instant
-	cost int64
+	first, at instant // at is the last
+	cost      int64
 }
 
 func (w *slidingWindow) payable(now instant, cost int64) bool {
@@ -63,13 +64,14 @@ func (w *slidingWindow) ready(from instant, ahead, cost int64) instant {
 	return addInstant(from, mulCount(generation, w.per))
 }
 
-func (w *slidingWindow) take(_, now instant, cost int64, _ bool) instant {
+func (w *slidingWindow) take(_, now instant, cost int64, _ bool) int64 {
 	w.expire(now)
 	w.used += cost
 	if last := len(w.log) - 1; last >= w.head && w.joins(w.log[last].at, now) {
-		w.log[last] = event{now, w.log[last].cost + cost}
+		w.log[last].at = now
+		w.log[last].cost += cost
 	} else {
-		w.log = append(w.log, event{now, cost})
+		w.log = append(w.log, event{now, now, cost})
 	}
 	return now
 }
@@ -83,15 +85,11 @@ func (w *slidingWindow) joins(earlier, now instant) bool {
 	return len(w.log)-w.head >= exactEvents && earlier/slot == now/slot
 }
 
-func (w *slidingWindow) giveBack(charged, now instant, cost int64) {
+func (w *slidingWindow) giveBack(charged int64, now instant, cost int64) {
 	w.expire(now)
-	if addInstant(charged, w.per) <= now {
-		return
-	}
-	// The first entry that is not older is its own, or that which it was joined to.
 	live := w.log[w.head:]
 	i := sort.Search(len(live), func(i int) bool { return live[i].at >= charged })
-	if i < len(live) {
+	if i < len(live) && live[i].first <= charged {
 		cost = min(cost, live[i].cost)
 		live[i].cost -= cost
 		w.used -= cost
@@ -132,6 +130,7 @@ type fixedWindow struct {
 	unix   *int64 // the Unix time, in ns, of instant 0; its owner keeps it true
 	index  int64  // the window that used is of
 	used   int64
+	opened instant // when it was first used, or later
 }
 
 // indexAt returns the number of the window that t falls into, counted from origin.
@@ -179,14 +178,21 @@ func (w *fixedWindow) ready(from instant, ahead, cost int64) instant {
 	return max(from, w.begins(index))
 }
 
-func (w *fixedWindow) take(_, now instant, cost int64, _ bool) instant {
-	w.index, w.used = w.at(now)
+func (w *fixedWindow) take(_, now instant, cost int64, _ bool) int64 {
+	w.roll(now)
 	w.used += cost
 	return now
 }
 
-func (w *fixedWindow) giveBack(charged, _ instant, cost int64) {
-	if w.indexAt(charged) == w.index {
+// roll goes on to the window of now.
+func (w *fixedWindow) roll(now instant) {
+	if index, used := w.at(now); index != w.index {
+		w.index, w.used, w.opened = index, used, now
+	}
+}
+
+func (w *fixedWindow) giveBack(charged int64, _ instant, cost int64) {
+	if charged >= w.opened {
 		w.used = max(0, w.used-cost)
 	}
 }
@@ -209,8 +215,8 @@ func (w *fixedWindow) indebted(now instant) bool {
 }
 
 func (w *fixedWindow) retune(now instant, r rate) {
-	_, used := w.at(now)
-	w.n, w.per, w.used = r.n, int64(r.per), used
+	w.roll(now)
+	w.n, w.per = r.n, int64(r.per)
 	w.index = w.indexAt(now)
 }
 

@@ -1,0 +1,96 @@
+package throttle
+
+import (
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A history is what was taken from a token bucket, and how it was changed: it can be gone through anew without what
+// was given back.
+type history struct {
+	rate           rate
+	burst, initial int64
+	events         []historic
+}
+
+// A historic event is a take, or a change to another burst or rate.
+type historic struct {
+	at    instant
+	cost  int64
+	paid  int64
+	gone  bool
+	burst int64
+	rate  rate
+}
+
+// level returns what there would be now.
+func (h *history) level(now instant) *big.Rat {
+	m := newRationalBucket(0, h.rate, h.burst, h.initial)
+	for _, e := range h.events {
+		switch {
+		case e.burst > 0:
+			m.resize(e.at, e.burst)
+		case e.rate.n > 0:
+			m.retune(e.at, e.rate)
+		case !e.gone:
+			m.take(e.at, e.cost, false)
+		}
+	}
+	return m.at(now, nil)
+}
+
+// TestWhatIsGivenBackIsAsIfItHadNeverBeen gives back at any time, and never finds more than if it had not been taken:
+// just as much where few grants are younger.
+func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
+	for seed := range uint64(1500) {
+		r := seeded(t, seed)
+		burst := 1 + r.Int64N(20)
+		h := &history{rate: rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}, burst: burst, initial: r.Int64N(burst + 1)}
+		b, now, takes, changed := newTokenBucket(0, h.rate, burst, h.initial), instant(0), 0, false
+		for range 40 {
+			switch r.IntN(8) {
+			case 0, 1, 2:
+				now += r.Int64N(1 + 2*int64(h.rate.per))
+			case 3, 4, 5:
+				if cost := 1 + r.Int64N(burst); b.payable(now, cost) {
+					takes++
+					h.events = append(h.events, historic{at: now, cost: cost, paid: b.take(now, now, cost, false)})
+				}
+			case 6:
+				i := r.IntN(1 + len(h.events))
+				if i == len(h.events) || h.events[i].cost == 0 || h.events[i].gone {
+					continue
+				}
+				h.events[i].gone = true
+				b.giveBack(h.events[i].paid, now, h.events[i].cost)
+			case 7:
+				if r.IntN(4) == 0 {
+					burst, changed = 1+r.Int64N(20), true
+					b.resize(now, burst)
+					h.events = append(h.events, historic{at: now, burst: burst})
+				} else if r.IntN(4) == 0 {
+					next := rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}
+					changed = true
+					b.retune(now, next)
+					h.events = append(h.events, historic{at: now, rate: next})
+				}
+			}
+			copied := *b
+			copied.peaks = slices.Clone(b.peaks)
+			copied.payable(now, 1)
+			diff := copied.rational().Cmp(h.level(now))
+			if takes <= maxPeaks && !changed {
+				require.Zero(t, diff, "seed %d: %v, not %v", seed, copied.rational(), h.level(now))
+			} else if !changed {
+				require.LessOrEqual(t, diff, 0, "seed %d: %v, more than %v", seed, copied.rational(), h.level(now))
+			} else { // a new rate rounds what there is down, which may have been more
+				over, _ := new(big.Rat).Sub(copied.rational(), h.level(now)).Float64()
+				require.LessOrEqual(t, over, 0.5, "seed %d: %v, more than %v", seed, copied.rational(), h.level(now))
+			}
+		}
+	}
+}

@@ -1,0 +1,530 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// limiterOf returns a Limiter of these options.
+func limiterOf(t testing.TB, opts ...Option) *Limiter {
+	t.Helper()
+	l, err := NewLimiter(opts...)
+	require.NoError(t, err)
+	return l
+}
+
+// An ideal is the arithmetic of one bucket at its plainest.
+type ideal interface {
+	ready(from instant, cost int64) instant
+	pay(due, now instant, cost int64, waited bool)
+	retune(now instant, r rate)
+	clone() ideal
+}
+
+// A modelWaiter is a request as the model sees it.
+type modelWaiter struct {
+	bounds
+	id     int
+	cost   int64
+	cancel context.CancelFunc
+	grant  *Grant
+	peak   *big.Rat // of the bucket's level, since it was granted
+	nth    int      // of those granted
+}
+
+// A fate is what has become of a request, and when.
+type fate struct {
+	at     instant
+	reason Reason        // 0: granted, or its context ended
+	wait   time.Duration // of a refusal
+	ended  bool
+}
+
+// A model is a Limiter with one limit, by brute force.
+type model struct {
+	ideal  ideal
+	held   instant
+	line   []*modelWaiter // in order
+	fates  map[int]fate
+	grants []*modelWaiter // those that may be given back
+	paid   int
+}
+
+func (m *model) ready(of ideal, from instant, cost int64) instant {
+	return of.ready(max(from, m.held), cost)
+}
+
+// run lets time pass.
+func (m *model) run(until instant) {
+	for len(m.line) > 0 {
+		next := m.ready(m.ideal, 0, m.line[0].cost)
+		for _, w := range m.line {
+			next = min(next, w.expiry, w.deadline)
+		}
+		if next > until {
+			return
+		}
+		m.serve(next)
+		for _, w := range slices.Clone(m.line) {
+			switch next {
+			case w.expiry:
+				m.leave(w, fate{at: next, reason: ReasonMaxWait})
+			case w.deadline:
+				m.leave(w, fate{at: next, ended: true})
+			}
+		}
+		m.serve(next)
+	}
+}
+
+// serve grants what is due, as of when it was due but no more than slack ago.
+func (m *model) serve(now instant) {
+	for len(m.line) > 0 {
+		w := m.line[0]
+		due := m.ready(m.ideal, 0, w.cost)
+		if due > now {
+			return
+		}
+		m.pay(w, max(due, now-slack), now, true)
+		m.leave(w, fate{at: now})
+	}
+}
+
+func (m *model) leave(w *modelWaiter, f fate) {
+	m.line = slices.DeleteFunc(m.line, func(other *modelWaiter) bool { return other == w })
+	m.fates[w.id] = f
+}
+
+func (m *model) pay(w *modelWaiter, due, now instant, waited bool) {
+	if b, ok := m.ideal.(*rationalBucket); ok {
+		for _, g := range m.grants {
+			if before := b.at(due, nil); g.peak.Cmp(before) < 0 {
+				g.peak = before
+			}
+		}
+	}
+	m.ideal.pay(due, now, w.cost, waited)
+	m.paid++
+	w.peak, w.nth = new(big.Rat).SetInt64(-1<<62), m.paid
+	m.grants = append(m.grants, w)
+}
+
+// judge says what the plan of a request comes to.
+func (m *model) judge(w *modelWaiter, due, now instant) (f fate, ok bool) {
+	f = fate{at: now, wait: until(due, now)}
+	switch {
+	case due == never:
+		f.reason = ReasonCost
+	case due >= w.deadline:
+		f.reason = ReasonDeadline
+	case due <= w.expiry && w.expiry > w.arrived:
+		return f, true
+	case m.held > w.expiry:
+		f.reason = ReasonHeld
+	case w.expiry == w.arrived:
+		f.reason = ReasonNoTokens
+	default:
+		f.reason = ReasonMaxWait
+	}
+	return f, false
+}
+
+// arrive lets w in, refuses it, or puts it in line.
+func (m *model) arrive(w *modelWaiter, now instant, try bool) {
+	plan, from := m.ideal.clone(), now
+	if len(m.line) > 0 {
+		from = 0
+	}
+	i := 0
+	for ; i < len(m.line) && m.line[i].rank <= w.rank; i++ {
+		due := m.ready(plan, from, m.line[i].cost)
+		plan.pay(due, due, m.line[i].cost, true)
+	}
+	due := max(now, m.ready(plan, from, w.cost))
+	if due == now && (!try || len(m.line) == 0) {
+		m.pay(w, now, now, false)
+		m.fates[w.id] = fate{at: now}
+		return
+	}
+	if f, ok := m.judge(w, due, now); !ok {
+		m.fates[w.id] = f
+		return
+	}
+	m.line = slices.Insert(m.line, i, w)
+}
+
+// replan judges all in line anew.
+func (m *model) replan(now instant) {
+	plan := m.ideal.clone()
+	for _, w := range slices.Clone(m.line) {
+		due := max(now, m.ready(plan, 0, w.cost))
+		if f, ok := m.judge(w, due, now); !ok {
+			m.leave(w, f)
+			continue
+		}
+		plan.pay(due, due, w.cost, true)
+	}
+	m.serve(now)
+}
+
+// cancelable returns a grant that can be given back as if it had never been; nil if there is none.
+func (m *model) cancelable(now instant) *modelWaiter {
+	b, ok := m.ideal.(*rationalBucket)
+	for _, w := range slices.Backward(m.grants) {
+		if w.grant == nil || m.paid-w.nth >= maxPeaks {
+			continue
+		}
+		if !ok {
+			return w
+		}
+		peak := w.peak
+		if level := b.at(now, nil); peak.Cmp(level) < 0 {
+			peak = level
+		}
+		if new(big.Rat).Add(peak, rat(w.cost)).Cmp(b.burst) <= 0 {
+			return w
+		}
+	}
+	return nil
+}
+
+func (m *model) giveBack(w *modelWaiter, now instant) {
+	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
+	switch b := m.ideal.(type) {
+	case *rationalBucket:
+		b.giveBack(w.cost)
+		for _, g := range m.grants { // had w never been, there would have been more since
+			g.peak = new(big.Rat).Add(g.peak, rat(w.cost))
+		}
+	case *plainWindow:
+		i := slices.IndexFunc(b.events, func(e event) bool { return e.at == m.fates[w.id].at && e.cost == w.cost })
+		if i >= 0 { // else it no longer counts
+			b.giveBack(i)
+		}
+	case *calendar:
+		if i, at := b.index(now+b.unix), m.fates[w.id].at; i == b.index(at+b.unix) && at >= b.since {
+			b.used[i] -= w.cost
+		}
+	}
+	m.serve(now)
+}
+
+// A modelRun is a Limiter beside its model.
+type modelRun struct {
+	*testing.T
+	r       *rand.Rand
+	l       *Limiter
+	m       *model
+	name    string
+	burst   int64 // the most that a request costs
+	mu      sync.Mutex
+	fates   map[int]fate
+	waiters map[int]*modelWaiter
+}
+
+func (x *modelRun) now() instant { return instant(time.Since(x.l.start)) }
+
+// TestLimiterAgreesWithItsModel does anything that can be done to a Limiter with one limit, and knows to the
+// nanosecond what becomes of every request.
+func TestLimiterAgreesWithItsModel(t *testing.T) {
+	for seed := range uint64(120) {
+		synctest.Test(t, func(t *testing.T) {
+			r := seeded(t, seed)
+			x := &modelRun{T: t, r: r, fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
+			x.make()
+			for range 120 {
+				x.step()
+				x.compare()
+			}
+			for _, w := range x.m.line {
+				w.cancel()
+			}
+			synctest.Wait()
+			checkInvariants(t, x.l)
+			require.Empty(t, x.l.lines)
+			require.Zero(t, x.l.Stats().Waiting)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func (x *modelRun) rate() rate {
+	return rate{1 + x.r.Int64N(20), time.Duration(1 + x.r.Int64N(int64(10*time.Second)))}
+}
+
+// make makes a Limiter and its model.
+func (x *modelRun) make() {
+	r, limit := x.rate(), Limit{}
+	x.burst = 1 + x.r.Int64N(10)
+	x.m = &model{fates: make(map[int]fate)}
+	switch x.r.IntN(6) {
+	case 0, 1, 2:
+		initial := x.r.Int64N(x.burst + 1)
+		limit = TokenBucket(r.n, r.per, Burst(x.burst), Initial(initial))
+		x.m.ideal = newRationalBucket(0, r, x.burst, initial)
+	case 3:
+		limit = Pace(r.n, r.per)
+		x.m.ideal = newRationalPace(0, r)
+	case 4: // windows plan exactly for requests of cost 1
+		x.burst = 1
+		limit = SlidingWindow(r.n, r.per)
+		x.m.ideal = &plainWindow{n: r.n, per: int64(r.per)}
+	case 5:
+		x.burst = 1
+		limit = FixedWindow(r.n, r.per)
+		x.m.ideal = &calendar{n: r.n, per: int64(r.per), unix: time.Now().UnixNano(), used: make(map[int64]int64)}
+	}
+	x.l = limiterOf(x.T, WithLimit(limit))
+	x.name = string(limit.kind)
+	synctest.Wait()
+}
+
+func (x *modelRun) step() {
+	switch now := x.now(); x.r.IntN(20) {
+	case 0, 1, 2, 3, 4, 5:
+		time.Sleep(time.Duration(x.r.Int64N(1 << x.r.IntN(33))))
+		synctest.Wait()
+		x.m.run(x.now())
+	case 6:
+		x.try(now)
+	case 7:
+		if len(x.m.line) > 0 {
+			w := x.m.line[x.r.IntN(len(x.m.line))*x.r.IntN(2)]
+			w.cancel()
+			x.m.leave(w, fate{at: now, ended: true})
+			x.m.serve(now)
+		}
+	case 8:
+		if x.r.IntN(3) == 0 {
+			r := x.rate()
+			require.NoError(x, x.l.SetRate(x.name, r.n, r.per))
+			x.m.ideal.retune(now, r)
+			x.m.replan(now)
+		}
+	case 9:
+		if b, ok := x.m.ideal.(*rationalBucket); ok && !b.paced && x.r.IntN(3) == 0 {
+			x.burst = 1 + x.r.Int64N(10)
+			require.NoError(x, x.l.SetBurst(x.name, x.burst))
+			b.resize(now, x.burst)
+			x.m.grants = nil // what the old burst could not hold is lost
+			x.m.replan(now)
+		}
+	case 10:
+		if x.r.IntN(3) == 0 {
+			d := 1 + x.r.Int64N(1<<x.r.IntN(34))
+			x.l.Hold("", time.Duration(d))
+			x.m.held = max(x.m.held, now+d)
+			x.m.replan(now)
+		}
+	case 11, 12:
+		if w := x.m.cancelable(now); w != nil {
+			w.grant.Cancel()
+			x.m.giveBack(w, now)
+		}
+	default:
+		x.arrive(now)
+	}
+	synctest.Wait()
+}
+
+// arrive sends a request in.
+func (x *modelRun) arrive(now instant) {
+	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst)}
+	if x.r.IntN(30) == 0 {
+		w.cost = x.burst + 20 // more than can ever be paid, but for a Pace
+	}
+	w.bounds = bounds{arrived: now, expiry: never, deadline: never}
+	ask := Ask{Cost: w.cost}
+	if x.r.IntN(4) == 0 {
+		ask.Priority = x.r.IntN(5) - 2
+	}
+	w.rank = rankOf(now, ask.Priority)
+	ctx, cancel := context.WithCancel(x.Context())
+	if x.r.IntN(3) == 0 {
+		w.expiry = now + x.r.Int64N(1<<x.r.IntN(35))
+		ask.MaxWait = new(time.Duration(w.expiry - now))
+	}
+	if x.r.IntN(4) == 0 {
+		w.deadline = now + 1 + x.r.Int64N(1<<x.r.IntN(35))
+		ctx, cancel = context.WithDeadline(ctx, time.Now().Add(time.Duration(w.deadline-now)))
+	}
+	w.cancel = cancel
+	x.waiters[w.id] = w
+	go func() {
+		g, err := x.l.Acquire(ctx, ask)
+		f := fate{at: x.now()}
+		if r, ok := errors.AsType[*Rejection](err); ok {
+			f.reason, f.wait = r.Reason, r.Wait
+		} else {
+			f.ended = err != nil
+		}
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		w.grant, x.fates[w.id] = g, f
+	}()
+	synctest.Wait()
+	x.m.arrive(w, now, false)
+}
+
+// try asks for what can be had at once.
+func (x *modelRun) try(now instant) {
+	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bounds{arrived: now, rank: now, expiry: now, deadline: never}}
+	x.waiters[w.id] = w
+	wait, ok := x.l.Try("", w.cost)
+	x.m.arrive(w, now, true)
+	f := x.m.fates[w.id]
+	require.Equal(x, f.reason == 0, ok)
+	if !ok {
+		require.Equal(x, max(1, f.wait), wait)
+	}
+	x.fates[w.id] = f
+}
+
+// compare compares the Limiter with its model.
+func (x *modelRun) compare() {
+	what := fmt.Sprintf("%s at %d", x.name, x.now())
+	for id, want := range x.m.fates {
+		got, ok := x.fates[id]
+		require.True(x, ok, "%s: request %d still waits: %+v", what, id, want)
+		if want.reason == ReasonMaxWait && want.wait == 0 {
+			want.wait = got.wait // expired in line
+		}
+		require.Equal(x, want, got, "%s: request %d, %+v", what, id, x.waiters[id].bounds)
+	}
+	require.Len(x, x.fates, len(x.m.fates), "%s: requests are decided that wait in the model", what)
+	waiting := make([]int, 0, len(x.m.line))
+	for _, w := range x.m.line {
+		waiting = append(waiting, w.id)
+	}
+	require.Equal(x, len(waiting), x.l.Stats().Waiting, "%s: waiting are %v", what, waiting)
+	if b, ok := x.m.ideal.(*rationalBucket); ok {
+		x.l.mu.Lock()
+		real := x.l.limits[0].single.meter.(*tokenBucket)
+		level, last := real.rational(), real.last
+		x.l.mu.Unlock()
+		require.Zero(x, b.at(max(b.last, last), nil).Cmp(maxLevel(real, level, last, max(b.last, last))), "%s: level", what)
+	}
+	checkInvariants(x.T, x.l)
+}
+
+// maxLevel returns the level of a real bucket moved on to t.
+func maxLevel(b *tokenBucket, level *big.Rat, last, t instant) *big.Rat {
+	m := rationalBucket{rate: rate{int64(b.n), time.Duration(b.per)}, burst: rat(b.burst), level: level, last: last}
+	return m.at(t, nil)
+}
+
+// checkInvariants checks what holds of a Limiter whenever its mu is free and no timer is late.
+func checkInvariants(t *testing.T, l *Limiter) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := instant(time.Since(l.start))
+	require.Empty(t, l.dirty)
+	waiting := 0
+	for id, ln := range l.lines {
+		require.Equal(t, id, ln.id)
+		waiting += ln.size
+		checkLine(t, ln)
+	}
+	require.Equal(t, waiting, l.counts.waiting)
+	kept := 0
+	for _, li := range l.limits {
+		kept += len(li.buckets)
+		for key, b := range li.all() {
+			require.Equal(t, key, b.key)
+			checkBucket(t, l, b, now)
+		}
+	}
+	require.Len(t, l.idle, kept)
+	for i, b := range l.idle {
+		require.Equal(t, i, b.idle)
+		require.LessOrEqual(t, l.idle[0].idleAt, b.idleAt)
+		require.Same(t, b, b.limit.buckets[b.key])
+	}
+}
+
+// checkLine checks that a line is not empty, and stopped somewhere.
+func checkLine(t *testing.T, ln *line) {
+	t.Helper()
+	waiters, _ := checkTree(t, ln)
+	require.NotEmpty(t, waiters)
+	stopped := 0
+	for i := range ln.stops {
+		s := &ln.stops[i]
+		b := s.bucket
+		require.Same(t, ln, s.line)
+		require.Equal(t, i, s.index)
+		require.Same(t, s, b.lines[s.lined])
+		if b.key == "" {
+			require.Same(t, b, b.limit.single)
+		} else {
+			require.Same(t, b, b.limit.buckets[b.key], "somebody waits for a bucket that was forgotten")
+		}
+		if s.pos >= 0 {
+			stopped++
+			require.Same(t, s, b.stopped[s.pos])
+		}
+	}
+	require.Positive(t, stopped)
+	require.True(t, !ln.starved || stopped == len(ln.stops), "a starved line bars all its buckets")
+	for _, w := range waiters {
+		require.Equal(t, waiting, w.verdict)
+	}
+}
+
+// checkBucket checks that the first who is stopped at a bucket can't go, and that its timer is set for when it can.
+func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
+	t.Helper()
+	require.False(t, b.dirty)
+	for i, s := range b.lines {
+		require.Equal(t, i, s.lined)
+		require.Same(t, s.line, l.lines[s.line.id])
+	}
+	for i, s := range b.stopped {
+		require.Equal(t, i, s.pos)
+		require.Same(t, b, s.bucket)
+		require.False(t, s.line.before(b.stopped[0].line), "not a heap")
+	}
+	if len(b.stopped) == 0 {
+		require.Equal(t, never, b.armed)
+		return
+	}
+	top := b.stopped[0]
+	ready := b.ready(0, 0, top.cost())
+	switch {
+	case b.limit.kind == kindFixed: // it looks at the wall clock before
+		require.Greater(t, b.armed, now)
+		require.LessOrEqual(t, b.armed, now+wallCheck)
+		require.True(t, ready <= now || b.armed <= ready, "the timer is not set for the first who is stopped here")
+	case ready > now:
+		require.Equal(t, ready, b.armed, "the timer is not set for the first who is stopped here")
+	default:
+		require.Equal(t, never, b.armed)
+	}
+	if ready > now {
+		return
+	}
+	require.True(t, top.line.starved, "the first who is stopped here can go")
+	require.True(t, slices.ContainsFunc(top.line.stops, func(s stop) bool {
+		return s.bucket.ready(0, 0, s.line.first.costs[s.index]) > now || s.barred()
+	}), "the first who is stopped here can go")
+}
+
+// byTime orders by instant.
+func byTime[T any](all []T, at func(T) instant) []T {
+	slices.SortStableFunc(all, func(a, b T) int { return cmp.Compare(at(a), at(b)) })
+	return all
+}

@@ -1,0 +1,479 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A severalRun does what it likes to a Limiter with several limits, and keeps the accounts of every bucket by itself.
+type severalRun struct {
+	*testing.T
+	r       *rand.Rand
+	l       *Limiter
+	rates   map[string]rate // of the token buckets, by limit
+	bursts  map[string]int64
+	buckets map[string]*rationalBucket // by limit and key
+	windows map[string][]event
+
+	mu      sync.Mutex
+	entered int
+	decided []*entry
+	booked  int
+	waiting map[*entry]bool
+}
+
+// An entry is a request that was made.
+type entry struct {
+	ask      Ask
+	id       int
+	set      string // its buckets
+	rank     instant
+	from, to instant
+	err      error
+	grant    *Grant
+	cancel   context.CancelFunc
+}
+
+func (x *severalRun) now() instant { return instant(time.Since(x.l.start)) }
+
+func newSeveralRun(t *testing.T, r *rand.Rand) *severalRun {
+	x := &severalRun{
+		T: t, r: r, rates: map[string]rate{"all": {40, time.Second}, "key": {7, time.Second}, "slow": {3, 2 * time.Second}},
+		bursts: map[string]int64{"all": 10, "key": 5, "slow": 6}, buckets: make(map[string]*rationalBucket),
+		windows: make(map[string][]event), waiting: make(map[*entry]bool),
+	}
+	x.l = limiterOf(t, WithLimit(
+		TokenBucket(40, time.Second, Burst(10), Name("all")), TokenBucket(7, time.Second, Burst(5), Name("key")),
+		TokenBucket(3, 2*time.Second, Burst(6), Name("slow")), SlidingWindow(30, 10*time.Second, Name("window")),
+	))
+	return x
+}
+
+// enter makes a request over some of the limits.
+func (x *severalRun) enter(patient bool) {
+	e := &entry{id: x.entered, from: x.now(), ask: Ask{Keys: map[string]string{"all": ""}, Costs: make(map[string]int64)}}
+	x.entered++
+	e.ask.Key = string(rune('a' + x.r.IntN(3)))
+	for name, burst := range map[string]int64{"all": 10, "key": 5, "slow": 6, "window": 10} {
+		if x.r.IntN(2) == 0 {
+			e.ask.Costs[name] = 1 + x.r.Int64N(burst)/(1+x.r.Int64N(4))
+		} else {
+			e.ask.Costs[name] = 0
+		}
+	}
+	for _, li := range x.l.limits {
+		if e.ask.Costs[li.name] > 0 {
+			e.set += x.keyOf(e, li.name) + " "
+		}
+	}
+	if x.r.IntN(5) == 0 {
+		e.ask.Priority = x.r.IntN(3) - 1
+	}
+	e.rank = rankOf(e.from, e.ask.Priority)
+	ctx, cancel := context.WithCancel(x.Context())
+	if !patient {
+		if x.r.IntN(4) == 0 {
+			e.ask.MaxWait = new(time.Duration(x.r.Int64N(int64(20 * time.Second))))
+		}
+		if x.r.IntN(4) == 0 {
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(x.r.Int64N(int64(20*time.Second))))
+		}
+	}
+	e.cancel = cancel
+	x.waiting[e] = true
+	go func() {
+		g, err := x.l.Acquire(ctx, e.ask)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		e.grant, e.err, e.to = g, err, x.now()
+		x.decided = append(x.decided, e)
+		delete(x.waiting, e)
+	}()
+	synctest.Wait()
+}
+
+func (x *severalRun) keyOf(e *entry, limit string) string {
+	if key, ok := e.ask.Keys[limit]; ok {
+		return limit + "/" + key
+	}
+	return limit + "/" + e.ask.Key
+}
+
+// book takes what was granted since the last time from the accounts, in order, and finds that it was there.
+func (x *severalRun) book() {
+	fresh := x.decided[x.booked:]
+	x.booked = len(x.decided)
+	taken := make(map[string][]payment)
+	for _, e := range fresh {
+		if e.err != nil {
+			continue
+		}
+		for _, c := range e.grant.charges {
+			p := payment{limit: c.limit.name, cost: c.cost, at: e.to, waited: e.to > e.from}
+			key := x.keyOf(e, p.limit)
+			taken[key] = append(taken[key], p)
+		}
+	}
+	for key, payments := range taken {
+		x.settle(key, payments)
+	}
+}
+
+// A payment is what was taken from one bucket.
+type payment struct {
+	limit  string
+	cost   int64
+	at     instant
+	waited bool
+}
+
+// settle takes payments from the account of their bucket.
+func (x *severalRun) settle(key string, payments []payment) {
+	for _, p := range byTime(payments, func(p payment) instant { return p.at }) {
+		if p.limit == "window" {
+			x.windows[key] = append(x.windows[key], event{at: p.at, cost: p.cost})
+			require.LessOrEqual(x, mostInAnyWindow(x.windows[key], int64(10*time.Second)), int64(30))
+			continue
+		}
+		m := x.account(p.limit, key)
+		m.take(p.at, p.cost, p.waited)
+		missing, _ := m.level.Float64()
+		require.GreaterOrEqual(x, missing, -doubt(m), "%s at %d: what was granted was not there", key, p.at)
+	}
+}
+
+// doubt returns by how much an account may be wrong: by what comes in within 2 ns.
+func doubt(m *rationalBucket) float64 { return m.rate.perSecond() * 2e-9 }
+
+func (x *severalRun) account(limit, key string) *rationalBucket {
+	m := x.buckets[key]
+	if m == nil { // as full as it has always been
+		m = newRationalBucket(0, x.rates[limit], x.bursts[limit], x.bursts[limit])
+		x.buckets[key] = m
+	}
+	return m
+}
+
+// balance compares all balances with the accounts.
+func (x *severalRun) balance() {
+	now := x.now()
+	x.l.mu.Lock()
+	defer x.l.mu.Unlock()
+	for _, li := range x.l.limits[:3] {
+		for key, b := range li.all() {
+			m := x.account(li.name, li.name+"/"+key)
+			want, _ := m.at(now, nil).Float64()
+			require.InDelta(x, want, b.meter.tokens(now), doubt(m), "%s/%s at %d", li.name, key, now)
+		}
+	}
+}
+
+// ordered checks that nobody overtook among requests with the same buckets.
+func (x *severalRun) ordered() {
+	sets := make(map[string][]*entry)
+	for _, e := range x.decided {
+		sets[e.set] = append(sets[e.set], e)
+	}
+	for _, all := range sets {
+		for _, first := range all {
+			for _, e := range all {
+				if first.err != nil || e.from >= first.to || e.to <= first.to {
+					continue // e was not in line when the first one went
+				}
+				before := first.rank < e.rank || first.rank == e.rank && first.id < e.id
+				require.True(x, before, "%d overtook %d, both under %s", first.id, e.id, first.set)
+			}
+		}
+	}
+}
+
+func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
+	for seed := range uint64(4) {
+		synctest.Test(t, func(t *testing.T) {
+			x := newSeveralRun(t, seeded(t, seed))
+			for op := range 2500 {
+				x.enter(true)
+				if x.r.IntN(5) == 0 {
+					time.Sleep(time.Duration(x.r.Int64N(int64(3 * time.Second))))
+					synctest.Wait()
+				}
+				if op%20 == 0 {
+					x.book()
+					x.balance()
+					checkInvariants(t, x.l)
+				}
+			}
+			time.Sleep(24 * time.Hour)
+			synctest.Wait()
+			x.book()
+			x.balance()
+			x.ordered()
+			require.Empty(t, x.waiting, "somebody waits forever")
+			require.Equal(t, uint64(2500), x.l.Stats().Granted)
+			checkInvariants(t, x.l)
+			require.Empty(t, x.l.lines)
+		})
+	}
+}
+
+// TestSeveralLimitsUnderAllThatCanHappen cancels, refuses, holds and retunes.
+func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			x := newSeveralRun(t, seeded(t, seed))
+			for op := range 1500 {
+				x.anything()
+				if op%10 == 0 {
+					x.book()
+					x.balance()
+					checkInvariants(t, x.l)
+				}
+			}
+			time.Sleep(24 * time.Hour)
+			synctest.Wait()
+			x.book()
+			x.balance()
+			x.ordered()
+			require.Empty(t, x.waiting, "somebody waits forever")
+			checkInvariants(t, x.l)
+			stats, granted := x.l.Stats(), 0
+			for _, e := range x.decided {
+				if e.err == nil {
+					granted++
+				}
+			}
+			require.Equal(t, uint64(granted), stats.Granted)
+			require.Equal(t, uint64(len(x.decided)), stats.Granted+stats.Refused.Total()+stats.Canceled+uint64(x.preCancelled()))
+		})
+	}
+}
+
+// preCancelled returns how many came with a context that was over, which are not counted.
+func (x *severalRun) preCancelled() (n int) {
+	for _, e := range x.decided {
+		if e.from == e.to && errors.Is(e.err, context.DeadlineExceeded) && !errors.Is(e.err, ErrThrottled) {
+			n++
+		}
+	}
+	return n
+}
+
+func (x *severalRun) anything() {
+	switch x.r.IntN(12) {
+	case 0, 1, 2:
+		time.Sleep(time.Duration(x.r.Int64N(int64(3 * time.Second))))
+		synctest.Wait()
+	case 3:
+		for e := range x.waiting {
+			if x.r.IntN(4) == 0 {
+				e.cancel()
+				synctest.Wait()
+			}
+		}
+	case 4:
+		if x.r.IntN(4) == 0 {
+			x.l.Hold([]string{"", "a", "b", "c"}[x.r.IntN(4)], time.Duration(x.r.Int64N(int64(15*time.Second))))
+		}
+	case 5:
+		if x.r.IntN(8) == 0 {
+			x.change()
+		}
+	case 6: // what is never used is given back at once
+		x.book()
+		x.enter(false)
+		if len(x.decided) != x.booked+1 {
+			return
+		}
+		if e := x.decided[x.booked]; e.err == nil && e.id == x.entered-1 {
+			e.grant.Cancel()
+			synctest.Wait()
+			x.decided = append(x.decided[:x.booked], x.decided[x.booked+1:]...)
+			x.entered--
+			x.undo()
+		}
+	default:
+		x.enter(false)
+	}
+	synctest.Wait()
+}
+
+// undo makes the Limiter's counters forget the last grant, as the accounts do.
+func (x *severalRun) undo() {
+	x.l.mu.Lock()
+	defer x.l.mu.Unlock()
+	x.l.counts.granted--
+}
+
+// openAccounts opens one for each bucket that there is, and closes those of buckets that were forgotten, full.
+func (x *severalRun) openAccounts() {
+	x.l.mu.Lock()
+	defer x.l.mu.Unlock()
+	kept := make(map[string]*rationalBucket)
+	for _, li := range x.l.limits[:3] {
+		for key := range li.all() {
+			key = li.name + "/" + key
+			kept[key] = x.account(li.name, key)
+		}
+	}
+	x.buckets = kept
+}
+
+// change sets another rate or burst.
+func (x *severalRun) change() {
+	name := []string{"all", "key", "slow"}[x.r.IntN(3)]
+	x.book()
+	x.openAccounts()
+	now := x.now()
+	if x.r.IntN(2) == 0 {
+		r := rate{1 + x.r.Int64N(60), time.Duration(1+x.r.Int64N(3)) * time.Second}
+		x.rates[name] = r
+		require.NoError(x, x.l.SetRate(name, r.n, r.per))
+	} else {
+		x.bursts[name] = 1 + x.r.Int64N(12)
+		require.NoError(x, x.l.SetBurst(name, x.bursts[name]))
+	}
+	for key, m := range x.buckets {
+		if strings.HasPrefix(key, name+"/") {
+			m.retune(now, x.rates[name])
+			m.resize(now, x.bursts[name])
+		}
+	}
+}
+
+// TestCostlyRequestIsNotStarved is over two buckets, with cheap traffic on each of them that takes all there is.
+func TestCostlyRequestIsNotStarved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Name("a")), TokenBucket(7, time.Second, Name("b"))))
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(map[string]*int)
+		for _, name := range []string{"a", "b"} {
+			n := new(int)
+			served[name] = n
+			other := map[string]string{"a": "b", "b": "a"}[name]
+			for range 3 {
+				go func() {
+					for {
+						if _, err := l.Acquire(ctx, Ask{Costs: map[string]int64{name: 1, other: 0}}); err != nil {
+							return
+						}
+						*n++
+					}
+				}()
+			}
+		}
+		time.Sleep(10*time.Second + 1)
+		for range 5 {
+			start := time.Since(l.start)
+			costly := send(t, l, Ask{Costs: map[string]int64{"a": 10, "b": 7}})
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			require.True(t, costly.done, "starved")
+			require.NoError(t, costly.err)
+			require.Less(t, costly.at-start, 15*time.Second)
+			checkInvariants(t, l)
+		}
+		require.Greater(t, *served["a"], 600, "of 1,100")
+		require.Greater(t, *served["b"], 400, "of 770")
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestNobodyOvertakesAtASharedBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), Burst(3), Name("a")), TokenBucket(100, time.Second, Name("b"))))
+		both := send(t, l, Ask{Cost: 3})
+		one := send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 0}})
+		other := send(t, l, Ask{Costs: map[string]int64{"a": 0, "b": 97}})
+		requireGranted(t, other, 0)
+		time.Sleep(time.Minute)
+		requireGranted(t, both, 3*time.Second)
+		requireGranted(t, one, 4*time.Second)
+	})
+}
+
+// TestRequestStoppedElsewhereBarsNobody waits at one bucket, and leaves the other to those who come after it.
+func TestRequestStoppedElsewhereBarsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(5), Name("a")), TokenBucket(1, time.Hour, Burst(2), Initial(0), Name("b"))))
+		both := send(t, l, Ask{Costs: map[string]int64{"a": 5, "b": 2}})
+		for i := range 300 {
+			requireGranted(t, send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 0}}), time.Duration(i)*time.Second)
+			time.Sleep(time.Second)
+		}
+		require.False(t, both.done)
+		checkInvariants(t, l)
+		time.Sleep(3 * time.Hour)
+		requireGranted(t, both, 2*time.Hour)
+	})
+}
+
+// TestRefusalLeavesAllBalances is refused by one limit for every reason there is, and finds the others as they were.
+func TestRefusalLeavesAllBalances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxQueue(1), WithLimit(
+			TokenBucket(10, time.Hour, Name("a")), SlidingWindow(10, time.Hour, Name("b")), Pace(1, time.Hour, Name("c")),
+			FixedWindow(10, time.Hour, Name("d")), TokenBucket(1, time.Hour, Initial(0), Name("e")),
+		))
+		tokens := func() (all []float64) {
+			for s := range l.Buckets() {
+				all = append(all, s.Tokens)
+			}
+			return all
+		}
+		before := tokens()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		requireRefused(t, send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens)
+		requireRefused(t, send(t, l, Ask{Cost: 1, MaxWait: new(time.Second)}), 0, ReasonMaxWait)
+		requireRefused(t, sendUnder(ctx, l, Ask{Cost: 1}), 0, ReasonDeadline)
+		requireRefused(t, send(t, l, Ask{Cost: 2}), 0, ReasonCost)
+		requireRefused(t, send(t, l, Ask{Cost: -1}), 0, ReasonCost)
+		waits := send(t, l, Ask{Cost: 1})
+		requireRefused(t, send(t, l, Ask{Cost: 1}), 0, ReasonQueueFull)
+		require.Equal(t, before, tokens())
+		waits.cancel(nil)
+		synctest.Wait()
+		l.Hold("", time.Minute)
+		requireRefused(t, send(t, l, Ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: new(time.Second)}), 0, ReasonHeld)
+		require.Equal(t, before, tokens())
+		require.Equal(t, Refusals{1, 1, 1, 1, 2, 1, 0}, l.Stats().Refused)
+	})
+}
+
+// TestPlanNeverPromisesTooLittle compares what was planned over several limits, a lower bound, with what came.
+func TestPlanNeverPromisesTooLittle(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			r := seeded(t, seed)
+			l := limiterOf(t, WithLimit(TokenBucket(3, time.Second, Name("a")), TokenBucket(2, time.Second, Name("b")), SlidingWindow(9, 5*time.Second, Name("c"))))
+			var all []*request
+			var least []time.Duration
+			for range 100 {
+				ask := Ask{Cost: 1 + r.Int64N(2)}
+				refused := send(t, l, Ask{Cost: ask.Cost, MaxWait: new(time.Duration(0))})
+				now := time.Since(l.start)
+				if refused.err == nil {
+					continue
+				}
+				rejection, _ := errors.AsType[*Rejection](refused.err)
+				least = append(least, now+rejection.Wait)
+				all = append(all, send(t, l, ask))
+				time.Sleep(time.Duration(r.Int64N(int64(time.Second))))
+			}
+			time.Sleep(time.Hour)
+			for i, r := range all {
+				require.GreaterOrEqual(t, r.at, least[i], fmt.Sprint(i))
+			}
+		})
+	}
+}
