@@ -46,7 +46,9 @@ func (m *plainWindow) ready(from instant, cost int64) instant {
 	panic("an empty window can't pay")
 }
 
-func (m *plainWindow) take(now instant, cost int64) { m.events = append(m.events, event{at: now, cost: cost}) }
+func (m *plainWindow) take(now instant, cost int64) {
+	m.events = append(m.events, event{at: now, cost: cost})
+}
 
 func (m *plainWindow) clone() ideal { return &plainWindow{m.n, m.per, slices.Clone(m.events)} }
 

@@ -125,8 +125,15 @@ func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
 }
 
 func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) int64 {
-	b.advance(due, waited, b.need(0, cost))
-	b.remember()
+	if due > b.last {
+		b.advance(due, waited, b.need(0, cost))
+	}
+	b.seq++
+	if b.level == b.full { // as remember does, but without a call
+		b.filled, b.peaks = b.seq, b.peaks[:0]
+	} else {
+		b.remember()
+	}
 	b.level = b.level.sub(b.units(cost))
 	if waited {
 		b.clip() // at more than burst per nanosecond, what advance leaves may be more than burst
@@ -143,7 +150,6 @@ func (b *tokenBucket) clip() {
 
 // remember notes the room there is, before something is taken or the burst is changed.
 func (b *tokenBucket) remember() {
-	b.seq++
 	if !b.level.less(b.full) {
 		b.filled, b.peaks = b.seq, b.peaks[:0]
 		return
@@ -243,6 +249,7 @@ func rescale(level int128, from, to uint64) int128 {
 
 func (b *tokenBucket) resize(now instant, burst int64) {
 	b.advance(now, false, int128{})
+	b.seq++
 	b.remember()
 	b.burst, b.full = burst, b.units(burst)
 	b.clip()

@@ -54,7 +54,7 @@ func (o *overrides) costFor(limit string) (int64, bool) {
 // ContextWithCost sets what requests under ctx cost: against the limits named, before all else; against all limits, if
 // none is named, where neither ctx names the limit nor the limit has a [Cost] of its own. 0 means that the limit does
 // not apply, and a negative cost is refused. Names that no limit has are ignored, since a context may pass through
-// several Transports.
+// several Transports. Calls nest, for costs that differ from limit to limit.
 func ContextWithCost(ctx context.Context, cost int64, limits ...string) context.Context {
 	return with(ctx, func(o *overrides) {
 		if len(limits) == 0 {

@@ -44,13 +44,18 @@ func TokenBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
 }
 
 // Pace allows n tokens per period, evenly, one request after the other: a request of any cost goes once the costs
-// before it have drained at that rate. It is the leaky bucket as a meter (ITU-T I.371), with no tolerance.
+// before it have drained at that rate. It is the leaky bucket as a meter (ITU-T I.371), with no tolerance but for the
+// lateness of timers: a gap may be shorter by as much as the one before was longer, up to 20 ms. Where the gap itself is
+// what matters, as with a crawl delay, SlidingWindow(1, d) keeps it always.
 func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindPace, n, per, opts)
 }
 
 // SlidingWindow allows at most n tokens in any half-open stretch of time of length per: a request exactly one period
 // old no longer counts. A cost above n can never be paid and is refused.
+//
+// That is so where requests leave. A server counts where they arrive, and the way there may take one longer than the
+// next: against one that is strict, make the period longer by as much as that may be.
 //
 // It is exact, to the nanosecond, as long as no more than 1,024 requests fall into one period. Beyond that, requests
 // of the same 64th of the period are forgotten together, when the last of them is one period old: never too early, in

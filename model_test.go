@@ -362,6 +362,11 @@ func (x *modelRun) arrive(now instant) {
 		ctx, cancel = context.WithDeadline(ctx, time.Now().Add(time.Duration(w.deadline-now)))
 	}
 	w.cancel = cancel
+	x.enter(ctx, w, ask)
+}
+
+// enter sends a request in, and has the model do the same.
+func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask Ask) {
 	x.waiters[w.id] = w
 	go func() {
 		g, err := x.l.Acquire(ctx, ask)
@@ -376,7 +381,7 @@ func (x *modelRun) arrive(now instant) {
 		w.grant, x.fates[w.id] = g, f
 	}()
 	synctest.Wait()
-	x.m.arrive(w, now, false)
+	x.m.arrive(w, w.arrived, false)
 }
 
 // try asks for what can be had at once.

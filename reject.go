@@ -69,21 +69,38 @@ func (r *Rejection) Error() string {
 	if r.Key != "" {
 		subject += fmt.Sprintf(", key %q", r.Key)
 	}
+	wait, patience := shortened(r.Wait, true), shortened(r.Patience, false)
 	switch r.Reason {
 	case ReasonNoTokens:
-		return fmt.Sprintf("%s: no %d tokens now, but in %v", subject, r.Cost, r.Wait)
+		return fmt.Sprintf("%s: a cost of %d can be paid in %v, not now", subject, r.Cost, wait)
 	case ReasonMaxWait:
-		return fmt.Sprintf("%s: a wait of %v is longer than the %v allowed", subject, r.Wait, r.Patience)
+		return fmt.Sprintf("%s: a wait of %v is longer than the %v allowed", subject, wait, patience)
 	case ReasonDeadline:
-		return fmt.Sprintf("%s: a wait of %v would not end before the context's deadline in %v", subject, r.Wait, r.Patience)
+		return fmt.Sprintf("%s: a wait of %v would not end before the context's deadline, after %v", subject, wait, patience)
 	case ReasonQueueFull:
-		return fmt.Sprintf("%s: the line is full, and its end would wait %v", subject, r.Wait)
+		return fmt.Sprintf("%s: the line is full, and its end would wait %v", subject, wait)
 	case ReasonCost:
 		return fmt.Sprintf("%s: a cost of %d can never be paid", subject, r.Cost)
 	case ReasonHeld:
-		return fmt.Sprintf("%s: held for %v, longer than the %v allowed", subject, r.Wait, r.Patience)
+		return fmt.Sprintf("%s: held for %v, longer than the %v allowed", subject, wait, patience)
 	}
 	return fmt.Sprintf("%s: refused: %v", subject, r.Reason)
+}
+
+// shortened rounds a Duration for people, up or down, to a thousandth of its leading unit.
+func shortened(d time.Duration, up bool) time.Duration {
+	unit := time.Nanosecond
+	switch {
+	case d >= time.Second:
+		unit = time.Millisecond
+	case d >= time.Millisecond:
+		unit = time.Microsecond
+	}
+	short := d.Truncate(unit)
+	if up && short < d && d <= math.MaxInt64-unit {
+		short += unit
+	}
+	return short
 }
 
 // Is reports whether target is [ErrThrottled], or context.DeadlineExceeded where that was the reason.

@@ -9,6 +9,9 @@ import (
 // A Transport is an [http.RoundTripper] that lets each request wait until the limits allow it, or refuses it, and then
 // hands it to the next RoundTripper. It never changes a request, reads a body or sends anything twice. It is safe for
 // concurrent use, has no goroutine of its own and need not be closed. It must be made by [New].
+//
+// The Timeout of an http.Client includes the wait in line, so that a request whose turn would come after it is refused
+// at once. Where only the server's time is meant, set the timeouts of the [http.Transport] instead.
 type Transport struct {
 	base    http.RoundTripper
 	limiter *Limiter
@@ -123,8 +126,10 @@ func (t *Transport) enter(req *http.Request) (*waiter, *Rejection, error) {
 	}
 	var room [4]charge // enough for most, without an allocation
 	charges := room[:0]
+	var a ask // field by field: a composite literal is built elsewhere and copied, at a tenth of what all of this costs
+	a.priority, a.maxWait, a.counts, a.observer = o.priority, t.maxWait, t.counts, t.observer
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	a := ask{priority: o.priority, maxWait: t.maxWait, cancel: req.Cancel, counts: t.counts, observer: t.observer}
+	a.cancel = req.Cancel
 	if o.hasWait {
 		a.maxWait = o.maxWait
 	}
