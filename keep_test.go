@@ -38,8 +38,7 @@ func TestAMillionKeysAreForgotten(t *testing.T) {
 			require.True(t, ok)
 		}
 		require.Equal(t, n, l.Stats().Buckets)
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		sleep(10 * time.Second)
 		require.Zero(t, l.Stats().Buckets)
 		checkInvariants(t, l)
 		used := int64(heap()) - int64(before)
@@ -61,7 +60,7 @@ func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
 			}
 			_, err := l.Acquire(t.Context(), Ask{Key: "stays", Cost: 1, MaxWait: new(time.Duration(0))})
 			require.Equal(t, name == "held", err != nil)
-			time.Sleep(3 * time.Second)
+			sleep(3 * time.Second)
 			for i := range 1000 {
 				ask := Ask{Key: strconv.Itoa(i), Cost: 1}
 				if name == "slow" {
@@ -70,7 +69,7 @@ func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
 				_, err := l.Acquire(t.Context(), ask)
 				require.NoError(t, err)
 			}
-			time.Sleep(10 * time.Second)
+			sleep(10 * time.Second)
 			require.LessOrEqual(t, len(l.limits[0].buckets), 1)
 		})
 	}
@@ -94,14 +93,14 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 		full := requireRefused(t, send(t, l, Ask{Key: "fifth", Cost: 1}), 0, ReasonKeys)
 		require.Equal(t, "fifth", full.Key)
 		require.Equal(t, uint64(100), l.Stats().Refused.Keys)
-		time.Sleep(2 * time.Second)
+		sleep(2 * time.Second)
 		require.True(t, send(t, l, Ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
 		wait, _ := l.Try("debt", 1)
 		require.Equal(t, 998*time.Second, wait)
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		requireGranted(t, waits, 1000*time.Second)
 		requireGranted(t, line, 900*time.Second)
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		require.Zero(t, l.Stats().Buckets)
 	})
 }
@@ -157,7 +156,7 @@ func TestRateForSetsTheRateOfAKey(t *testing.T) {
 		require.Equal(t, 100*time.Millisecond, wait, "what RateFor said stays")
 		wait, _ = l.Try("iron", 1)
 		require.Equal(t, 250*time.Millisecond, wait)
-		time.Sleep(10 * time.Second)
+		sleep(10 * time.Second)
 		require.Zero(t, l.Stats().Buckets)
 		require.Equal(t, 10, drain(l, "gold"))
 		require.Equal(t, 2, asked["gold"], "asked again once the key was forgotten")
@@ -209,13 +208,13 @@ func TestHeldKeyIsNotForgotten(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second)), WithMaxKeys(1))
 		l.Hold("held", time.Minute)
 		for range 59 {
-			time.Sleep(time.Second)
+			sleep(time.Second)
 			_, ok := l.Try("other", 1)
 			require.False(t, ok)
 		}
 		wait, _ := l.Try("held", 1)
 		require.Equal(t, time.Second, wait)
-		time.Sleep(3 * time.Second)
+		sleep(3 * time.Second)
 		_, ok := l.Try("other", 1)
 		require.True(t, ok)
 	})
@@ -229,7 +228,7 @@ func TestForgettingMintsNothing(t *testing.T) {
 		model := make(map[string]*rationalBucket)
 		granted := make(map[string][]event)
 		for range 5000 {
-			time.Sleep(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
+			sleep(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
 			key, now := strconv.Itoa(r.IntN(20)), int64(time.Since(l.start))
 			if _, ok := l.Try(key, 1); !ok {
 				continue
@@ -247,7 +246,7 @@ func TestForgettingMintsNothing(t *testing.T) {
 		for _, events := range granted {
 			require.LessOrEqual(t, mostInAnyWindow(events, int64(10*time.Second)), int64(8))
 		}
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		require.Zero(t, l.Stats().Buckets)
 	})
 }

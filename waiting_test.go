@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,12 @@ func sendUnder(ctx context.Context, l *Limiter, ask Ask) *request {
 	}()
 	synctest.Wait()
 	return r
+}
+
+// sleep lets time pass, and all that then happens.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // sendMany makes n requests of cost 1, in order.
@@ -88,8 +95,7 @@ func TestCancelledRequestsCostNoThroughput(t *testing.T) {
 				r.at = time.Since(l.start)
 			}()
 		}
-		time.Sleep(time.Second + time.Millisecond/2)
-		synctest.Wait()
+		sleep(time.Second + time.Millisecond/2)
 		require.Equal(t, n-1000, l.Stats().Waiting)
 		checkInvariants(t, l)
 		gone := errors.New("gone")
@@ -105,7 +111,7 @@ func TestCancelledRequestsCostNoThroughput(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, n-1000-cancelled, l.Stats().Waiting)
 		checkInvariants(t, l)
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		at := make(map[time.Duration]bool, n)
 		last := time.Duration(0)
 		for _, r := range all {
@@ -128,9 +134,9 @@ func TestNewRateReachesAllWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1, Burst(1)))
 		all := sendMany(t, l, 1000, Ask{Cost: 1})
-		time.Sleep(500 * time.Millisecond)
+		sleep(500 * time.Millisecond)
 		require.NoError(t, l.SetRate("bucket", 100, time.Second))
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		for k, r := range all { // half a token was there
 			requireGranted(t, r, 500*time.Millisecond+time.Duration(k)*10*time.Millisecond+5*time.Millisecond)
 		}
@@ -151,7 +157,7 @@ func TestWhoCantBeServedInTimeIsToldAtOnce(t *testing.T) {
 			defer cancel()
 			patient, first, second := send(t, l, Ask{Cost: 1}), sendUnder(ctx, l, Ask{Cost: 1}), send(t, l, Ask{Cost: 1, MaxWait: wait})
 			others := sendMany(t, l, 7, Ask{Cost: 1, MaxWait: wait})
-			time.Sleep(500 * time.Millisecond)
+			sleep(500 * time.Millisecond)
 			ok, reason := change(l)
 			require.True(t, ok)
 			synctest.Wait()
@@ -183,8 +189,7 @@ func TestSmallerBurstRefusesWhatCanNeverBePaid(t *testing.T) {
 		require.NoError(t, l.SetBurst("bucket", 5))
 		synctest.Wait()
 		require.Equal(t, time.Duration(math.MaxInt64), requireRefused(t, large, 0, ReasonCost).Wait)
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
+		sleep(5 * time.Second)
 		requireGranted(t, small, 5*time.Second)
 	})
 }
@@ -199,10 +204,10 @@ func TestHoldDelaysNoOtherKey(t *testing.T) {
 			free := send(t, l, ask("free"))
 			require.True(t, free.done)
 			requireGranted(t, free, time.Duration(i)*100*time.Millisecond)
-			time.Sleep(100 * time.Millisecond)
+			sleep(100 * time.Millisecond)
 		}
 		checkInvariants(t, l)
-		time.Sleep(time.Hour)
+		sleep(time.Hour)
 		for i, r := range held {
 			requireGranted(t, r, time.Minute+time.Duration(i)*100*time.Millisecond)
 		}
@@ -224,20 +229,19 @@ func TestASlowKeyDelaysNoOther(t *testing.T) {
 			ask := func(key string) Ask { return Ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1} }
 			l.Hold("slow", hold)
 			ctx, cancel := context.WithCancel(t.Context())
-			served := 0
+			var served atomic.Int64
 			go func() {
 				for ctx.Err() == nil {
 					if _, err := l.Acquire(ctx, ask("fast")); err == nil {
-						served++
+						served.Add(1)
 					}
 				}
 			}()
 			for second := range 100 {
 				sendUnder(ctx, l, ask("slow"))
-				before := served
-				time.Sleep(time.Second)
-				synctest.Wait()
-				require.GreaterOrEqual(t, served-before, 8, "second %d", second)
+				before := served.Load()
+				sleep(time.Second)
+				require.GreaterOrEqual(t, served.Load()-before, int64(8), "second %d", second)
 				checkInvariants(t, l)
 			}
 			cancel()
@@ -295,14 +299,14 @@ func TestPriorityOvertakesAndAges(t *testing.T) {
 		l := limiterOf(t, empty(1, Burst(1)))
 		first := send(t, l, Ask{Cost: 1})
 		low := send(t, l, Ask{Cost: 1, Priority: -1}) // counts as having come at 10 s
-		time.Sleep(100 * time.Millisecond)
+		sleep(100 * time.Millisecond)
 		high := send(t, l, Ask{Cost: 1, Priority: 1})
 		var later []*request
 		for range 30 { // one a second, from 0.1 s on
 			later = append(later, send(t, l, Ask{Cost: 1}))
-			time.Sleep(time.Second)
+			sleep(time.Second)
 		}
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		requireGranted(t, high, time.Second)
 		requireGranted(t, first, 2*time.Second)
 		for i, r := range later[:10] { // they came before 10 s
@@ -320,7 +324,7 @@ func TestPriorityPassesACostlyRequest(t *testing.T) {
 		require.False(t, send(t, l, Ask{Cost: 1}).done, "overtook")
 		high := send(t, l, Ask{Cost: 5, Priority: 1, MaxWait: new(time.Duration(0))})
 		requireGranted(t, high, 0)
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		requireGranted(t, costly, 10*time.Second)
 	})
 }
@@ -329,7 +333,7 @@ func TestCancelledHeadHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1, Burst(10)))
 		head, next := send(t, l, Ask{Cost: 10}), send(t, l, Ask{Cost: 2})
-		time.Sleep(3 * time.Second)
+		sleep(3 * time.Second)
 		gone := errors.New("gone")
 		head.cancel(gone)
 		synctest.Wait()
@@ -368,8 +372,7 @@ func TestContextThatEndsWithTheGrantIsNotCharged(t *testing.T) {
 				all = append(all, r)
 				time.AfterFunc(time.Duration(i+1)*time.Second-time.Since(l.start), func() { r.cancel(nil) })
 			}
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
+			sleep(10 * time.Second)
 			charged := 0
 			for _, r := range all {
 				require.True(t, r.done)
@@ -403,7 +406,7 @@ func TestMaxWaitIsKeptToTheNanosecond(t *testing.T) {
 		enough := send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(due))})
 		second := requireRefused(t, send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(due))}), 0, ReasonMaxWait)
 		require.Equal(t, time.Duration(666_666_667), second.Wait)
-		time.Sleep(time.Second)
+		sleep(time.Second)
 		requireGranted(t, enough, due)
 	})
 }
@@ -422,7 +425,7 @@ func TestDeadlineIsKeptToTheNanosecond(t *testing.T) {
 		require.True(t, r.Timeout())
 		enough := under(time.Second + 1)
 		requireRefused(t, under(2*time.Second), 0, ReasonDeadline)
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		requireGranted(t, enough, time.Second)
 	})
 }
@@ -436,7 +439,7 @@ func TestOvertakenRequestIsRefusedWhenItsPatienceEnds(t *testing.T) {
 		defer cancel()
 		under := sendUnder(ctx, l, Ask{Cost: 1})
 		sendMany(t, l, 2, Ask{Cost: 1, Priority: 1})
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		require.Equal(t, 2*time.Second, requireRefused(t, patient, time.Second, ReasonMaxWait).Wait)
 		require.Equal(t, 2*time.Second+1, under.at)
 		require.Equal(t, context.DeadlineExceeded, under.err)
@@ -457,11 +460,11 @@ func TestTryTellsTheWaitExactly(t *testing.T) {
 					require.Zero(t, wait)
 					continue
 				}
-				time.Sleep(wait - 1)
+				sleep(wait - 1)
 				again, ok := l.Try("", 1)
 				require.False(t, ok)
 				require.Equal(t, time.Duration(1), again)
-				time.Sleep(1)
+				sleep(1)
 				_, ok = l.Try("", 1)
 				require.True(t, ok)
 			}
@@ -504,7 +507,7 @@ func TestLineIsNoLongerThanMaxQueue(t *testing.T) {
 		synctest.Wait()
 		require.False(t, send(t, l, Ask{Cost: 1}).done, "one has left")
 		requireRefused(t, send(t, l, Ask{Cost: 1}), 0, ReasonQueueFull)
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		checkInvariants(t, l)
 	})
 }
@@ -538,7 +541,7 @@ func TestLateGiveBackMintsNothing(t *testing.T) {
 		within(t, name, func(t *testing.T) {
 			l := limiterOf(t, WithLimit(limit))
 			old := send(t, l, Ask{Cost: 5})
-			time.Sleep(5*time.Second + 500*time.Millisecond)
+			sleep(5*time.Second + 500*time.Millisecond)
 			_, ok := l.Try("", 10)
 			require.True(t, ok)
 			old.grant.Cancel()
@@ -559,9 +562,9 @@ func TestLongestHoldCounts(t *testing.T) {
 		wait, ok := l.Try("", 1)
 		require.False(t, ok)
 		require.Equal(t, 10*time.Second, wait)
-		time.Sleep(9 * time.Second)
+		sleep(9 * time.Second)
 		l.Hold("", 2*time.Second)
-		time.Sleep(time.Minute)
+		sleep(time.Minute)
 		requireGranted(t, r, 11*time.Second)
 		l.Hold("", math.MaxInt64)
 		checkInvariants(t, l)
@@ -598,9 +601,9 @@ func TestDryRunWaitsAsTheRealOne(t *testing.T) {
 				did = append(did, send(t, real, Ask{Cost: cost}))
 				require.NoError(t, dry.Wait(t.Context(), "", cost))
 				require.Len(t, would, i+1)
-				time.Sleep(time.Duration(r.Int64N(1 + int64(3*time.Second)*int64(i%3))))
+				sleep(time.Duration(r.Int64N(1 + int64(3*time.Second)*int64(i%3))))
 			}
-			time.Sleep(time.Hour)
+			sleep(time.Hour)
 			for i, r := range did {
 				requireGranted(t, r, came[i]+would[i])
 			}

@@ -1,0 +1,161 @@
+package throttle
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// judge returns why a request that would be granted at due must be refused; 0 if it need not.
+func (b *bounds) judge(due instant, binding *bucket) Reason {
+	switch {
+	case due == never:
+		return ReasonCost
+	case due >= b.deadline:
+		return ReasonDeadline
+	case due <= b.expiry && b.expiry > b.arrived:
+		return 0
+	case binding.held > b.expiry:
+		return ReasonHeld
+	case b.expiry == b.arrived:
+		return ReasonNoTokens
+	}
+	return ReasonMaxWait
+}
+
+// until returns how long it is until due: the longest Duration if that is never.
+func until(due, now instant) time.Duration {
+	if due == never {
+		return math.MaxInt64
+	}
+	return time.Duration(due - now)
+}
+
+// reject returns the rejection of a request that could go at due.
+func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, now instant) *Rejection {
+	r := &Rejection{Reason: reason, Limit: li.name, Key: key, Cost: cost, Wait: until(due, now)}
+	if patience := min(b.expiry, b.deadline); patience < never {
+		r.Patience = time.Duration(patience - b.arrived)
+	}
+	return r
+}
+
+// unpayable refuses what no bucket can be asked for: a charge that found no room for its bucket, or one below 0.
+func unpayable(charges []charge, missing *charge) *Rejection {
+	if missing != nil {
+		return &Rejection{Reason: ReasonKeys, Limit: missing.limit.name, Key: missing.key, Cost: missing.cost, Wait: sweepEvery}
+	}
+	for _, c := range charges {
+		if c.cost < 0 {
+			return &Rejection{Reason: ReasonCost, Limit: c.limit.name, Key: c.key, Cost: c.cost, Wait: math.MaxInt64}
+		}
+	}
+	return nil
+}
+
+// countLocked counts a rejection and hands it on.
+func (l *Limiter) countLocked(a *ask, r *Rejection) *Rejection {
+	l.counts.refused[r.Reason]++
+	a.counts.refused[r.Reason]++
+	return r
+}
+
+// bounds returns what bounds the wait of an ask that came now.
+func (a *ask) bounds(ctx context.Context, now instant) bounds {
+	b := bounds{arrived: now, rank: rankOf(now, a.priority), expiry: never, deadline: never}
+	if a.maxWait >= 0 {
+		b.expiry = addInstant(now, int64(a.maxWait))
+	}
+	if d, ok := ctx.Deadline(); ok {
+		b.deadline = addInstant(now, max(0, int64(time.Until(d))))
+	}
+	return b
+}
+
+// passesLocked reports whether all can pay now, and nobody who waits goes before one of that rank.
+func passesLocked(charges []charge, rank, now instant) bool {
+	for i := range charges {
+		b := charges[i].bucket
+		if b.ready(0, 0, charges[i].cost) > now || b.barsLocked(rank) {
+			return false
+		}
+	}
+	return true
+}
+
+// barsLocked reports whether somebody who is stopped here goes before one who came now with that rank.
+func (b *bucket) barsLocked(rank instant) bool {
+	return len(b.stopped) > 0 && b.stopped[0].line.first.rank <= rank
+}
+
+// planLocked returns when the charges could be paid if all goes on as it is now, and which of them is the last:
+// exactly where a line has one limit only, else no later than it will be.
+func planLocked(charges []charge, ln *line, rank, now instant) (due instant, binding int) {
+	for i := range charges {
+		c, ahead := &charges[i], int64(0)
+		if ln != nil {
+			ahead = ln.ahead(rank, math.MaxUint64, i)
+		}
+		if d := c.bucket.planLocked(ln, rank, ahead, c.cost, now); d > due {
+			due, binding = d, i
+		}
+	}
+	return due, binding
+}
+
+// planLocked is the same for a request in line, given the costs ahead of it there.
+func (w *waiter) planLocked(ahead []int64, now instant) (due instant, binding *stop) {
+	for i := range w.line.stops {
+		s := &w.line.stops[i]
+		if d := s.bucket.planLocked(w.line, w.rank, ahead[i], w.costs[i], now); binding == nil || d > due {
+			due, binding = d, s
+		}
+	}
+	return due, binding
+}
+
+// planLocked returns when this bucket could pay cost, once it has paid what is ahead in ln (nil: a line that is yet to
+// be opened) and the first of the other lines that are stopped here.
+func (b *bucket) planLocked(ln *line, rank instant, ahead, cost int64, now instant) instant {
+	from := now
+	if len(b.stopped) > 0 {
+		from = 0 // who waits has what came in since
+	}
+	if b.barsLocked(rank) && b.stopped[0].line != ln {
+		ahead = addCount(ahead, b.stopped[0].cost())
+	}
+	return max(now, b.ready(from, ahead, cost))
+}
+
+// rankOf returns the place in line of one who came now with that priority.
+func rankOf(now instant, priority int) instant {
+	const most = int(never / ageStep / 4)
+	return now - int64(max(-most, min(priority, most)))*ageStep
+}
+
+// rejectLocked refuses w, which is in line and could go at due.
+func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now instant) {
+	w.verdict = refused
+	w.rejection = w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
+	l.counts.refused[reason]++
+	w.counts.refused[reason]++
+	l.quitLocked(w, now)
+	close(w.decided)
+}
+
+// rejudgeLocked refuses all in a line who can't be granted in time any more, after a hold or another rate.
+func (l *Limiter) rejudgeLocked(ln *line, now instant) {
+	ahead := make([]int64, len(ln.stops))
+	for w := ln.first; w != nil; {
+		next := w.next()
+		due, s := w.planLocked(ahead, now)
+		if reason := w.judge(due, s.bucket); reason != 0 {
+			l.rejectLocked(w, s, reason, due, now)
+		} else {
+			for i, cost := range w.costs {
+				ahead[i] = addCount(ahead[i], cost)
+			}
+		}
+		w = next
+	}
+}

@@ -1,0 +1,243 @@
+package throttle
+
+import (
+	"container/heap"
+	"encoding/binary"
+	"time"
+)
+
+// joinLocked puts a waiter in its line, at its place.
+func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant) {
+	if ln == nil {
+		ln = l.openLocked(charges, now)
+	}
+	n, room := len(charges), w.inline[:]
+	if n > 1 {
+		room = make([]int64, 3*n)
+	}
+	w.costs, w.sums, w.paid = room[:n], room[n:2*n], room[2*n:]
+	for i := range charges {
+		w.costs[i] = charges[i].cost
+	}
+	w.decided = make(chan struct{})
+	w.seq = l.seq
+	l.seq++
+	l.counts.waiting++
+	w.counts.waiting++
+	ln.insert(w)
+	if ln.first == w {
+		l.headLocked(ln)
+		l.tryLocked(ln, now)
+		l.serveLocked(now)
+	}
+}
+
+// lineID appends to buf what tells the line of these charges from others.
+func lineID(buf []byte, charges []charge) []byte {
+	for i := range charges {
+		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.serial)
+	}
+	return buf
+}
+
+// openLocked opens a line for these charges.
+func (l *Limiter) openLocked(charges []charge, now instant) *line {
+	ln := &line{id: string(lineID(nil, charges)), stops: make([]stop, len(charges))}
+	for i := range charges {
+		b := charges[i].bucket
+		if len(b.lines) == 0 {
+			b.since = now
+		}
+		s := &ln.stops[i]
+		*s = stop{line: ln, bucket: b, index: i, lined: len(b.lines), pos: -1}
+		b.lines = append(b.lines, s)
+	}
+	l.lines[ln.id] = ln
+	return ln
+}
+
+// quitLocked takes w out of its line, which is not granted. Whoever it was in the way of can go from now on.
+func (l *Limiter) quitLocked(w *waiter, now instant) {
+	if w.line.first == w {
+		for i := range w.line.stops {
+			if s := &w.line.stops[i]; s.pos == 0 {
+				s.bucket.since = now
+			}
+		}
+	}
+	w.at = now
+	l.leaveLocked(w)
+}
+
+// leaveLocked takes w out of its line.
+func (l *Limiter) leaveLocked(w *waiter) {
+	ln := w.line
+	wasFirst := ln.first == w
+	ln.remove(w)
+	l.counts.waiting--
+	w.counts.waiting--
+	switch {
+	case ln.size == 0:
+		l.closeLocked(ln)
+	case wasFirst:
+		l.headLocked(ln)
+	}
+}
+
+// headLocked sees to a line that has another first request.
+func (l *Limiter) headLocked(ln *line) {
+	ln.starved = false
+	for i := range ln.stops {
+		s := &ln.stops[i]
+		if s.pos >= 0 {
+			heap.Fix(&s.bucket.stopped, s.pos)
+		}
+		l.markLocked(s.bucket)
+	}
+}
+
+// closeLocked closes an empty line.
+func (l *Limiter) closeLocked(ln *line) {
+	for i := range ln.stops {
+		s := &ln.stops[i]
+		b := s.bucket
+		s.set(false)
+		last := b.lines[len(b.lines)-1]
+		b.lines[s.lined], last.lined = last, s.lined
+		b.lines[len(b.lines)-1] = nil
+		b.lines = b.lines[:len(b.lines)-1]
+		l.markLocked(b)
+	}
+	delete(l.lines, ln.id)
+}
+
+// markLocked notes that a bucket is to be served before mu is freed.
+func (l *Limiter) markLocked(b *bucket) {
+	if !b.dirty && (len(b.stopped) > 0 || b.armed != never) {
+		b.dirty = true
+		l.dirty = append(l.dirty, b)
+	}
+}
+
+// serveLocked is what every change ends with, whatever it was: it grants what can go now, in order, and sets the
+// timers for what can't.
+func (l *Limiter) serveLocked(now instant) {
+	for len(l.dirty) > 0 {
+		b := l.dirty[len(l.dirty)-1]
+		l.dirty = l.dirty[:len(l.dirty)-1]
+		for len(b.stopped) > 0 && l.tryLocked(b.stopped[0].line, now) {
+		}
+		b.dirty = false
+		l.armLocked(b, now)
+	}
+}
+
+// tryLocked grants the first request of a line if it can go now, or notes where it is stopped, and reports whether
+// that changed anything.
+//
+// A request is stopped at a bucket that can't pay it, or that another must be paid from before; there it bars those
+// who come after it. It does not bar its other buckets, lest lines of different keys delay each other, unless it was
+// passed over for long: each time that one bucket had saved up for it, others had emptied the next.
+func (l *Limiter) tryLocked(ln *line, now instant) bool {
+	w := ln.first
+	due, stopped, freed, robbed := instant(0), 0, false, false
+	for i := range ln.stops {
+		s := &ln.stops[i]
+		s.ready = s.bucket.ready(0, 0, w.costs[i])
+		due = max(due, s.ready)
+		if s.short = s.ready > now || s.barred(); s.short {
+			stopped++
+			robbed = robbed || s.pos < 0
+		} else {
+			freed = freed || s.pos >= 0
+		}
+	}
+	if stopped == 0 {
+		l.grantLocked(w, due, now)
+		return true
+	}
+	if freed && robbed && now >= addInstant(w.passed, passOver) {
+		ln.starved = true
+	}
+	if stopped < len(ln.stops) {
+		w.passed = min(w.passed, now)
+	}
+	moved := false
+	for i := range ln.stops {
+		s := &ln.stops[i]
+		if bar := s.short || ln.starved; bar != (s.pos >= 0) {
+			moved = true
+			if !bar && s.pos == 0 { // others may go from when this one could be paid
+				s.bucket.since = max(s.ready, now-slack)
+			}
+			s.set(bar)
+			l.markLocked(s.bucket)
+		}
+	}
+	return moved
+}
+
+// grantLocked lets w go, which was due then. A timer is late now and then: those who were due in the meantime are
+// charged as of when they were due, so that it costs no throughput; but what is older than slack is forfeited.
+func (l *Limiter) grantLocked(w *waiter, due, now instant) {
+	due = max(due, now-slack)
+	for i := range w.line.stops {
+		b := w.line.stops[i].bucket
+		w.paid[i] = b.meter.take(due, now, w.costs[i], true)
+		b.since = max(b.since, due) // for those it was in the way of
+		l.markLocked(b)
+	}
+	w.verdict, w.at = granted, now
+	l.counts.grantedAfter(now - w.arrived)
+	w.counts.grantedAfter(now - w.arrived)
+	l.leaveLocked(w)
+	close(w.decided)
+}
+
+// armLocked sets a bucket's timer for the instant at which the first who is stopped there can pay.
+func (l *Limiter) armLocked(b *bucket, now instant) {
+	at := never
+	if len(b.stopped) > 0 {
+		if ready := b.ready(0, 0, b.stopped[0].cost()); ready > now {
+			at = ready
+		}
+		if b.limit.kind == kindFixed {
+			at = min(at, now+wallCheck)
+		}
+	}
+	switch {
+	case at == b.armed:
+		return
+	case at == never:
+		b.timer.Stop()
+	case b.timer == nil:
+		b.timer = time.AfterFunc(time.Duration(at-now), func() { l.wake(b) })
+	default:
+		b.timer.Reset(time.Duration(at - now))
+	}
+	b.armed = at
+}
+
+// wake is what the timer of a bucket calls.
+func (l *Limiter) wake(b *bucket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.armed = never
+	l.markLocked(b)
+	l.serveLocked(l.nowLocked())
+}
+
+// lookLocked grants what is due now in a line, before something changes.
+func (l *Limiter) lookLocked(ln *line, now instant) {
+	for i := range ln.stops {
+		l.markLocked(ln.stops[i].bucket)
+	}
+	l.serveLocked(now)
+}
+
+// giveBackLocked gives back what was charged, to those who can go by it from now on.
+func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
+	b.meter.giveBack(charged, now, cost)
+	b.since = now
+	l.markLocked(b)
+}
