@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -115,9 +116,7 @@ func TestRejectionOfIsNotForgedByAServer(t *testing.T) {
 	body, err := io.ReadAll(local.Body)
 	require.NoError(t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for name, values := range local.Header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), local.Header)
 		w.WriteHeader(local.StatusCode)
 		_, _ = w.Write(body)
 	}))

@@ -1,0 +1,265 @@
+package headers
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// BodyBytes is how much of a body a dialect wants at most, in bytes.
+const BodyBytes = 4 << 10
+
+// A Dialect is how one API speaks of its limits, where that is not certain for every server. The zero Dialect reads what
+// [Parse] reads; each field adds to it. Presets are Dialects: take [Preset.Dialect], change what you know better, and use it.
+// A Dialect is a value and not changed by its methods, which may be called by many goroutines at once.
+type Dialect struct {
+	// Name is for people.
+	Name string
+
+	// Hosts are the hosts that speak it, as "api.example.com", or "*.example.com" for all below. They matter where several
+	// dialects are in use.
+	Hosts []string
+
+	// MinWait is how long to stay away after a limit of which neither Retry-After nor an empty bucket tells the end.
+	// 0: that is unknown.
+	MinWait time.Duration
+
+	// Reset is what a bare number means as a reset. The zero TimeUnit goes by its size.
+	Reset TimeUnit
+
+	// Scope is whom or what limits are counted for, unless the response says so.
+	Scope string
+
+	// ZeroIsConcurrency says that an empty bucket with a limit of 0 stands for too many requests under way.
+	ZeroIsConcurrency bool
+
+	// Fields are headers that are read as told here, instead of by their names.
+	Fields []Field
+
+	// Members are members of a JSON or XML body, at any depth, that tell something. Fields of a form other than Plain have
+	// no meaning there. A Retry-After in the body counts if no header gives one.
+	Members []Field
+
+	// Rules say which responses were limited, beyond those that always are. The first that applies decides.
+	Rules []Rule
+}
+
+// A Field is a header, or a member of a body, that has its own way of telling something.
+type Field struct {
+	// Name is the header's name in any case, with a * at its end for all that begin so; or the name of the member.
+	Name string
+
+	// Form is how the value is written.
+	Form Form
+
+	// Role is what it tells. Pairs and Family don't need one.
+	Role Role
+
+	// Bucket is the bucket that it tells of, "" for the default one.
+	Bucket string
+
+	// Unit is what a bare number means, where the role is a time.
+	Unit TimeUnit
+
+	// Window is the length of time that the bucket's limit is for, 0 if unknown.
+	Window time.Duration
+
+	// Advisory marks the bucket as one that is no reason to wait.
+	Advisory bool
+}
+
+// A Form is how the value of a header is written.
+type Form uint8
+
+const (
+	Plain     Form = iota // one value, or a list of them
+	UsedOf                // 32/40, or name=32/40; name=1/750: used and limit
+	PerWindow             // 100:120,20:1: as many in so many seconds each; buckets are called Bucket:seconds
+	Pairs                 // b=hour;q=10;r=9;t=774, … or total=10; remaining=9; resets=41; buckets Bucket:b, or what * stands for
+	Family                // the rest of the name, for which * stands, is a role and a bucket's name, as after "ratelimit"
+)
+
+// A Rule says of responses whether they were limited. Everything that is set in it must hold.
+type Rule struct {
+	Statuses []int   // any of these, nil for all
+	Header   Match   // a header, the zero Match for none
+	Body     []Match // any of these members of a JSON or XML body; a body that is neither is one member without a name
+
+	NotLimited  bool          // they were not limited, although it looks so
+	Concurrency bool          // they were limited for the number of requests under way
+	Wait        time.Duration // how long to stay away at least, if there is no Retry-After
+	Reason      string        // unless the response gives one
+	Scope       string
+}
+
+// A Match is a header, whose name may be in any case, or a member of a body. Its value is any of Values, but for case: text,
+// *text, text* or *text*; nil for any at all.
+type Match struct {
+	Name   string
+	Values []string
+}
+
+// Parse tells what a response says about rate limits; see [Parse]. body are the first bytes of the body, of which no more
+// than BodyBytes are read: nil, if [Dialect.WantsBody] says no.
+func (d Dialect) Parse(status int, h http.Header, body []byte, now time.Time) Signal {
+	if d.silent(status, h, body) {
+		return silent(status)
+	}
+	read := d // d itself stays on the stack
+	return read.read(status, h, body, now)
+}
+
+// silent says whether the response has nothing for the dialect.
+func (d *Dialect) silent(status int, h http.Header, body []byte) bool {
+	if len(body) > 0 || (limits(status) && (d.MinWait > 0 || d.Scope != "")) {
+		return false
+	}
+	for i := range d.Rules {
+		if r := &d.Rules[i]; r.Body == nil && r.isFor(status) {
+			return false
+		}
+	}
+	for name := range h {
+		if d.concerns(name) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Dialect) concerns(name string) bool {
+	if concerns(name) {
+		return true
+	}
+	for i := range d.Fields {
+		if _, ok := d.Fields[i].is(name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// field returns the dialect's own field for a header, nil if it has none.
+func (d *Dialect) field(name string) *Field {
+	for i := range d.Fields {
+		if _, ok := d.Fields[i].is(name); ok {
+			return &d.Fields[i]
+		}
+	}
+	return nil
+}
+
+// is says whether f is for a header of that name, and what the * stands for.
+func (f *Field) is(name string) (rest string, ok bool) {
+	if prefix, open := strings.CutSuffix(f.Name, "*"); open {
+		if len(name) < len(prefix) || !strings.EqualFold(name[:len(prefix)], prefix) {
+			return "", false
+		}
+		return name[len(prefix):], true
+	}
+	return "", len(name) == len(f.Name) && strings.EqualFold(name, f.Name)
+}
+
+// WantsBody says whether the dialect needs the body of such a response, of which its caller then reads up to BodyBytes,
+// hands them to Parse, and puts them back. It never wants one that is encoded or an event stream.
+func (d Dialect) WantsBody(status int, h http.Header) bool { return d.wantsBody(status, h) }
+
+func (d *Dialect) wantsBody(status int, h http.Header) bool {
+	wants := len(d.Members) > 0 && (limits(status) || status == http.StatusForbidden || status == http.StatusServiceUnavailable)
+	for i := 0; i < len(d.Rules) && !wants; i++ {
+		if rule := &d.Rules[i]; rule.isFor(status) && rule.Header.header(h) {
+			if len(rule.Body) == 0 { // decides without one
+				return false
+			}
+			wants = true
+		}
+	}
+	return wants && isReadable(status, h)
+}
+
+// isReadable says whether a body is a text of which the beginning will be there soon.
+func isReadable(status int, h http.Header) bool {
+	kind, encoding := strings.ToLower(get(h, "Content-Type")), get(h, "Content-Encoding")
+	if encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return false
+	}
+	if status < 400 {
+		return strings.Contains(kind, "json")
+	}
+	return !strings.HasPrefix(kind, "text/event-stream")
+}
+
+// get returns the first line of a header, whatever the case of its key.
+func get(h http.Header, canonical string) string {
+	if lines := h[canonical]; len(lines) > 0 {
+		return lines[0]
+	}
+	for _, line := range values(h, canonical) {
+		return line
+	}
+	return ""
+}
+
+// rule returns the first rule that applies to the response, nil if none does.
+func (d *Dialect) rule(r *reading) *Rule {
+	for i := range d.Rules {
+		rule := &d.Rules[i]
+		if rule.isFor(r.status) && rule.Header.header(r.header) && rule.inBody(r.body) {
+			return rule
+		}
+	}
+	return nil
+}
+
+func (rule *Rule) isFor(status int) bool {
+	return rule.Statuses == nil || slices.Contains(rule.Statuses, status)
+}
+
+func (rule *Rule) inBody(body []byte) bool {
+	if len(rule.Body) == 0 {
+		return true
+	}
+	for name, value := range members(body) {
+		for _, m := range rule.Body {
+			if m.Name == name && m.matches(value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// header says whether h has a header that matches; the zero Match asks for none.
+func (m Match) header(h http.Header) bool {
+	if m.Name == "" {
+		return true
+	}
+	for _, line := range values(h, m.Name) {
+		if text, ok := clean(line); ok && m.matches(text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m Match) matches(text string) bool {
+	text = strings.ToLower(text)
+	return m.Values == nil || slices.ContainsFunc(m.Values, func(pattern string) bool {
+		return matches(strings.ToLower(pattern), text)
+	})
+}
+
+func matches(pattern, text string) bool {
+	pattern, open := strings.CutPrefix(pattern, "*")
+	pattern, openEnd := strings.CutSuffix(pattern, "*")
+	switch {
+	case open && openEnd:
+		return strings.Contains(text, pattern)
+	case open:
+		return strings.HasSuffix(text, pattern)
+	case openEnd:
+		return strings.HasPrefix(text, pattern)
+	}
+	return text == pattern
+}

@@ -1,0 +1,150 @@
+package headers
+
+import (
+	"cmp"
+	"iter"
+	"strings"
+)
+
+// readField reads a header as the dialect says.
+func (r *reading) readField(f *Field, name string, lines []string) {
+	switch f.Form {
+	case UsedOf:
+		r.readUsedOf(f, lines)
+	case PerWindow:
+		r.readPerWindow(f, lines)
+	case Pairs:
+		r.readPairs(f, name, lines)
+	case Family:
+		rest, _ := f.is(name)
+		var m meaning
+		tokens := strings.Split(rest, "-")
+		if at, width := findRole(tokens, &m); width > 0 {
+			bucket := strings.Join(append(tokens[:at:at], tokens[at+width:]...), "-")
+			r.fieldGroup(f, joinName(f.Bucket, "-", bucket)).put(m.role, readList(lines, m.role, m.unit, r.clock))
+		}
+	default:
+		r.readPlain(f, lines)
+	}
+}
+
+func joinName(a, separator, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + separator + b
+}
+
+// fieldGroup returns a group by name, and lets it know what f knows of it.
+func (r *reading) fieldGroup(f *Field, name string) *group {
+	g := r.group("", name)
+	g.advisory = g.advisory || f.Advisory
+	if f.Window > 0 {
+		g.window = Known(min(f.Window, Ceiling))
+	}
+	return g
+}
+
+// readPlain reads a value by its role alone.
+func (r *reading) readPlain(f *Field, lines []string) {
+	switch f.Role {
+	case RoleNone:
+	case RoleRetryAfter:
+		r.told.read(lines, f.Unit, r.clock)
+	case RoleCost:
+		r.readCost(lines)
+	case RoleReason, RoleScope:
+		r.setText(f.Role, first(lines))
+	case RoleName:
+		r.names[1] = cmp.Or(r.names[1], first(lines))
+	case RoleViolated:
+		if name := first(lines); name != "" && len(r.signal.Violated) < MaxBuckets {
+			r.signal.Violated = append(r.signal.Violated, name)
+		}
+	case RoleRate:
+		if n, ok := scanNumber(first(lines)); ok {
+			r.fieldGroup(f, f.Bucket).rate = Known(n.float())
+		}
+	case RoleInFlight:
+		if n := scanCount(first(lines)).up(); n.Known {
+			r.fieldGroup(f, f.Bucket).inFlight = n
+		}
+	default:
+		unit := f.Unit
+		if f.Role == RoleReset && unit == ByMagnitude {
+			unit = r.dialect.Reset
+		} else if f.Role == RoleResetAfter && unit == ByMagnitude {
+			unit = Seconds
+		}
+		r.fieldGroup(f, f.Bucket).put(f.Role, readList(lines, f.Role, unit, r.clock))
+	}
+}
+
+// parts yields what stands between separators in the lines that may be read.
+func parts(lines []string, separators string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, line := range readable(lines) {
+			for part := range strings.FieldsFuncSeq(line, func(c rune) bool { return strings.ContainsRune(separators, c) }) {
+				if !yield(strings.Trim(part, " \t")) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (r *reading) readUsedOf(f *Field, lines []string) {
+	for part := range parts(lines, ";,") {
+		name, pair, named := strings.Cut(part, "=")
+		if !named {
+			name, pair = f.Bucket, part
+		}
+		used, limit, _ := strings.Cut(pair, "/")
+		u, l := readList([]string{used}, RoleUsed, 0, r.clock), readList([]string{limit}, RoleLimit, 0, r.clock)
+		if u.readable(RoleUsed) && l.readable(RoleLimit) {
+			g := r.fieldGroup(f, name)
+			g.put(RoleUsed, u)
+			g.put(RoleLimit, l)
+		}
+	}
+}
+
+func (r *reading) readPerWindow(f *Field, lines []string) {
+	for part := range parts(lines, ",") {
+		n, seconds, _ := strings.Cut(part, ":")
+		l, window := readList([]string{n}, f.Role, 0, r.clock), readWindow(seconds, Seconds)
+		if l.readable(f.Role) && window.Known {
+			g := r.fieldGroup(f, joinName(f.Bucket, ":", seconds))
+			g.window = window
+			g.put(f.Role, l)
+		}
+	}
+}
+
+func (r *reading) readPairs(f *Field, header string, lines []string) {
+	rest, _ := f.is(header)
+	for part := range parts(lines, ",") {
+		name, lists := joinName(f.Bucket, ":", rest), map[Role]list{}
+		for pair := range splitQuoted(part, ';') {
+			key, value, _ := strings.Cut(pair, "=")
+			role := RoleNone
+			switch key {
+			case "b", "name":
+				name = joinName(f.Bucket, ":", value)
+			case "q", "total", "limit":
+				role = RoleLimit
+			case "r", "remaining":
+				role = RoleRemaining
+			case "t", "reset", "resets":
+				role = RoleResetAfter
+			}
+			if role != RoleNone {
+				lists[role] = readList([]string{value}, role, Seconds, r.clock)
+			}
+		}
+		g := r.fieldGroup(f, name)
+		for role, l := range lists {
+			g.put(role, l)
+		}
+	}
+}

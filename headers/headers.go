@@ -1,0 +1,275 @@
+package headers
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Parse tells what a response says about rate limits, by the readings that are certain for every server; now is the local
+// clock when it arrived. It takes the keys of h in any case and any order. Dialects of single APIs, which may also need the
+// body, are [Dialect.Parse] and [Reader.Parse].
+func Parse(status int, h http.Header, now time.Time) Signal {
+	for name := range h {
+		if concerns(name) {
+			return new(Dialect).read(status, h, nil, now)
+		}
+	}
+	return silent(status)
+}
+
+// silent is the signal of a response that has nothing but its status.
+func silent(status int) Signal {
+	limited := limits(status)
+	return Signal{Limited: limited, Wait: Maybe[time.Duration]{Known: !limited}}
+}
+
+// limits says whether a status by itself means that a limit was exceeded.
+func limits(status int) bool {
+	return status == http.StatusTooManyRequests || status == 420 || status == 529
+}
+
+// Bounds on the work for one response, whatever it holds. Where something is left out, it is what matters least.
+const (
+	maxHeaders  = 128 // that concern limits
+	maxElements = 64  // in the list of one header
+	maxLines    = 32  // of a structured field
+	maxTold     = 512 // buckets that are looked at
+)
+
+// A reading is a response while it is read.
+type reading struct {
+	dialect *Dialect
+	status  int
+	header  http.Header
+	body    []byte
+	clock   time.Time // the server's, as far as it is known
+
+	entries    []entry
+	signal     Signal
+	coarse     pause // Retry-After
+	fine       pause // what refines it
+	told       pause // what the body says
+	envoy      bool  // Envoy says that it limited the request
+	structured []Bucket
+	groups     []*group
+	names      [3]string // what the default bucket is called, by resource, bucket, name
+}
+
+// An entry is a header that concerns limits, with what its name says.
+type entry struct {
+	name  string // in lower case
+	lines []string
+	field *Field // the dialect's
+	meaning
+}
+
+func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time) Signal {
+	r := &reading{dialect: d, status: status, header: h, body: body[:min(len(body), BodyBytes)], clock: now}
+	r.collect()
+	r.setClock(r.take("date"))
+	cached := isCached(r.take("age"))
+	r.understand()
+	for _, e := range r.entries {
+		r.readPauses(e)
+	}
+	if !cached {
+		r.readStructured()
+		for _, e := range r.entries {
+			r.readEntry(e)
+		}
+	}
+	r.readBody()
+	r.conclude()
+	return r.signal
+}
+
+// collect finds the headers that matter. Keys that differ in case are the same header; their lines come in an order that
+// depends on neither case nor map.
+func (r *reading) collect() {
+	for name, lines := range r.header {
+		if r.dialect.concerns(name) || equalFold(name, "date") || equalFold(name, "age") {
+			r.entries = append(r.entries, entry{name: strings.ToLower(name), lines: lines})
+		}
+	}
+	slices.SortFunc(r.entries, func(a, b entry) int {
+		return cmp.Or(strings.Compare(a.name, b.name), slices.Compare(a.lines, b.lines))
+	})
+	merged := r.entries[:0]
+	for _, e := range r.entries {
+		if last := len(merged) - 1; last >= 0 && merged[last].name == e.name {
+			merged[last].lines = slices.Concat(merged[last].lines, e.lines)
+		} else {
+			merged = append(merged, e)
+		}
+	}
+	r.entries = merged
+}
+
+// lines returns the lines of a header that was collected.
+func (r *reading) lines(name string) []string {
+	for _, e := range r.entries {
+		if e.name == name {
+			return e.lines
+		}
+	}
+	return nil
+}
+
+// take removes a header from those that were collected, and returns its lines.
+func (r *reading) take(name string) []string {
+	lines := r.lines(name)
+	r.entries = slices.DeleteFunc(r.entries, func(e entry) bool { return e.name == name })
+	return lines
+}
+
+// setClock takes the server's clock if it is within a day of ours: else one of the two is wrong, and not by a time zone.
+func (r *reading) setClock(lines []string) {
+	for _, line := range lines {
+		if date, err := http.ParseTime(line); err == nil {
+			if off := date.Sub(r.clock); -recent <= off && off <= recent {
+				r.clock = date
+			}
+			return
+		}
+	}
+}
+
+// isCached says of the lines of Age whether the response comes from a cache, so that its quotas are old.
+func isCached(lines []string) bool {
+	return slices.ContainsFunc(lines, func(line string) bool {
+		age, ok := scanNumber(strings.Trim(line, " \t"))
+		return ok && age.whole > 0
+	})
+}
+
+// understand reads the names, and puts first what is worth most: what the dialect names, then the draft's names, then X-, then
+// those of vendors.
+func (r *reading) understand() {
+	for i := range r.entries {
+		e := &r.entries[i]
+		if e.field = r.dialect.field(e.name); e.field == nil {
+			e.meaning, _ = parseName(e.name)
+		}
+	}
+	slices.SortStableFunc(r.entries, func(a, b entry) int { return a.rank() - b.rank() })
+	r.entries = r.entries[:min(len(r.entries), maxHeaders)]
+}
+
+func (e entry) rank() int {
+	switch {
+	case e.field != nil, isKnown(e.name):
+		return 0
+	case e.prefix != "":
+		return 5
+	case e.bare:
+		return 4
+	case e.name[0] == 'x':
+		return 3
+	case e.name != "ratelimit" && e.name != "ratelimit-policy":
+		return 2
+	}
+	return 1
+}
+
+// readPauses reads what counts even if the response comes from a cache.
+func (r *reading) readPauses(e entry) {
+	switch e.name {
+	case "retry-after":
+		r.coarse.read(e.lines, ByMagnitude, r.clock)
+	case "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after":
+		r.fine.read(e.lines, Milliseconds, r.clock)
+	case "x-retry-in":
+		r.fine.read(e.lines, ByMagnitude, r.clock)
+	case "x-complexity", "x-ms-request-charge":
+		r.readCost(e.lines)
+	case "x-envoy-ratelimited":
+		r.envoy = first(e.lines) != "" && !strings.EqualFold(first(e.lines), "false")
+	case "stripe-rate-limited-reason":
+		r.setText(RoleReason, first(e.lines))
+	}
+	if e.role == RoleRetryAfter {
+		unit := e.unit
+		if unit == Seconds {
+			unit = ByMagnitude
+		}
+		r.fine.read(e.lines, unit, r.clock)
+	}
+}
+
+// readEntry reads what a header says about quotas.
+func (r *reading) readEntry(e entry) {
+	if e.field != nil {
+		r.readField(e.field, e.name, e.lines)
+		return
+	}
+	switch e.role {
+	case RoleNone, RoleRetryAfter:
+	case RoleCost:
+		r.readCost(e.lines)
+	case RoleReason, RoleScope:
+		r.setText(e.role, first(e.lines))
+	case RoleName:
+		if i := slices.Index([]string{"resource", "bucket", "name"}, e.name[strings.LastIndexByte(e.name, '-')+1:]); e.bucket == "" && i >= 0 {
+			r.names[i] = first(e.lines)
+		}
+	default:
+		unit := e.unit
+		if e.role == RoleReset && unit == ByMagnitude {
+			unit = r.dialect.Reset
+		}
+		r.group(e.prefix, e.bucket).put(e.role, readList(e.lines, e.role, unit, r.clock))
+	}
+}
+
+func (r *reading) readCost(lines []string) {
+	if n, ok := scanNumber(first(lines)); ok && !r.signal.Cost.Known {
+		r.signal.Cost = Known(n.float())
+	}
+}
+
+// setText sets the reason or the scope, unless it is known.
+func (r *reading) setText(role Role, text string) {
+	switch {
+	case role == RoleReason && r.signal.Reason == "":
+		r.signal.Reason = text
+	case role == RoleScope && r.signal.Scope == "":
+		r.signal.Scope = text
+	}
+}
+
+// first returns the first line that may be read and is not empty.
+func first(lines []string) string {
+	for _, line := range lines {
+		if text, ok := clean(line); ok && text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// group returns the group of a bucket by its vendor's prefix and its name.
+func (r *reading) group(prefix, name string) *group {
+	for _, g := range r.groups {
+		if g.prefix == prefix && g.name == name {
+			return g
+		}
+	}
+	g := &group{prefix: prefix, name: name}
+	r.groups = append(r.groups, g)
+	return g
+}
+
+// values returns the lines of a header, whatever the case of its keys.
+func values(h http.Header, name string) []string {
+	var found [][]string
+	for key, lines := range h {
+		if len(key) == len(name) && strings.EqualFold(key, name) {
+			found = append(found, lines)
+		}
+	}
+	slices.SortFunc(found, slices.Compare)
+	return slices.Concat(found...)
+}

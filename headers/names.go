@@ -1,0 +1,253 @@
+package headers
+
+import "strings"
+
+// A Role is what a header, or a member of a body, tells of a bucket or of the response.
+type Role uint8
+
+const (
+	RoleNone Role = iota
+	RoleLimit
+	RoleRemaining
+	RoleUsed
+	RoleInFlight   // requests under way
+	RoleRate       // per second
+	RoleReset      // when there is more: a moment, in any form
+	RoleResetAfter // the same; a bare number is seconds from now whatever its size
+	RoleWindow     // the length of time the limit is for
+	RoleRetryAfter
+	RoleCost
+	RoleReason
+	RoleScope
+	RoleName     // what the bucket without a name is called
+	RoleViolated // a policy that was violated
+
+	roles = iota
+)
+
+// concerns says whether a header of that name, in any case, may say something about limits. It is asked of every header of
+// every response, hence no copies, and no look at most of its bytes.
+func concerns(name string) bool {
+	if len(name) < len("ratelimit") {
+		return false
+	}
+	if c := name[0] | 0x20; (c == 'r' || c == 'x') && isKnown(name) {
+		return true
+	}
+	// Where may a "limit" end? As Boyer, Moore and Horspool do, go on to where it may end at the soonest.
+	for i := len("ratelimit") - 1; i < len(name); i += int(jump[name[i]&0x1f]) {
+		if name[i]|0x20 == 't' && name[i-2]|0x20 == 'm' && limitAt(name, i-4) {
+			return true
+		}
+	}
+	return false
+}
+
+// jump is how far behind a letter a "limit" ends at least, by the letter's last five bits: 1 behind i, 4 behind l, 2 behind m.
+const jump = "\x05\x05\x05\x05\x05\x05\x05\x05\x05\x01\x05\x05\x04\x02\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05"
+
+// limitAt says whether "limit" begins at name[i], after "rate" and perhaps a hyphen.
+func limitAt(name string, i int) bool {
+	if i < len("rate") || i+len("limit") > len(name) || !equalFold(name[i:i+len("limit")], "limit") {
+		return false
+	}
+	if name[i-1] == '-' {
+		i--
+	}
+	return i >= len("rate") && equalFold(name[i-len("rate"):i], "rate")
+}
+
+// equalFold says whether s is lower, which is in lower case, but for the case of ASCII letters.
+func equalFold(s, lower string) bool {
+	if len(s) != len(lower) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; c != lower[i] && (c < 'A' || c > 'Z' || c|0x20 != lower[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// isKnown says whether name is a header that is read by its whole name: the Retry-After family, and what a request cost.
+func isKnown(name string) bool {
+	switch len(name) {
+	case len("x-retry-in"):
+		return equalFold(name, "x-retry-in")
+	case len("retry-after"):
+		return equalFold(name, "retry-after")
+	case len("x-complexity"):
+		return equalFold(name, "x-complexity")
+	case len("retry-after-ms"):
+		return equalFold(name, "retry-after-ms")
+	case len("x-amz-retry-after"):
+		return equalFold(name, "x-amz-retry-after")
+	case len("x-ms-retry-after-ms"):
+		return equalFold(name, "x-ms-retry-after-ms") || equalFold(name, "x-ms-request-charge")
+	}
+	return false
+}
+
+// A meaning is what a header's name says about its value.
+type meaning struct {
+	role   Role
+	unit   TimeUnit
+	bucket string // "" is the one without a name
+	prefix string // the vendor's, in front of "ratelimit"
+	bare   bool   // nothing follows "ratelimit": its limit, unless another header says so
+}
+
+// parseName reads a lower-case name by the one rule that most APIs keep to: around "ratelimit" or "rate-limit" stand a
+// vendor's prefix, a role, and the name of a bucket, role and name in either order.
+func parseName(name string) (m meaning, ok bool) {
+	prefix, rest, ok := cutStem(name)
+	switch {
+	case !ok, name == "ratelimit": // structured
+		return m, false
+	case prefix == "x-amzn": // a rate per second
+		return m, false
+	case hasToken(prefix, "beta"): // not enforced
+		return m, false
+	}
+	if prefix != "x" {
+		m.prefix = strings.TrimPrefix(prefix, "x-")
+	}
+	if rest == "" {
+		m.role, m.bare = RoleLimit, true
+		return m, true
+	}
+	tokens := strings.Split(rest, "-")
+	at, width := findRole(tokens, &m)
+	if width == 0 {
+		return m, false
+	}
+	m.bucket = strings.Join(append(tokens[:at:at], tokens[at+width:]...), "-")
+	return m, true
+}
+
+// cutStem returns what is before and after "ratelimit" or "rate-limit" in name.
+func cutStem(name string) (prefix, rest string, ok bool) {
+	for i := 0; i+len("ratelimit") <= len(name); i++ {
+		tail, found := strings.CutPrefix(name[i:], "ratelimit")
+		if !found {
+			tail, found = strings.CutPrefix(name[i:], "rate-limit")
+		}
+		if found && (tail == "" || tail[0] == '-') {
+			return strings.TrimSuffix(name[:i], "-"), strings.TrimPrefix(tail, "-"), true
+		}
+	}
+	return "", "", false
+}
+
+func hasToken(name, token string) bool {
+	for t := range strings.SplitSeq(name, "-") {
+		if t == token {
+			return true
+		}
+	}
+	return false
+}
+
+// findRole finds the tokens that are the role and puts it into m: what stands first, what stands last, what stands between;
+// a word that may as well name a bucket counts only where there is no other.
+func findRole(tokens []string, m *meaning) (at, width int) {
+	for _, find := range [...]func([]string) (Role, TimeUnit, int){plainRole, vagueRole} {
+		order := make([]int, 0, len(tokens)+1)
+		order = append(order, 0)
+		for i := len(tokens) - 1; i > 0; i-- {
+			order = append(order, i)
+		}
+		for _, i := range order {
+			if role, unit, n := find(tokens[i:]); n > 0 {
+				m.role, m.unit = role, unit
+				return i, n
+			}
+		}
+	}
+	return 0, 0
+}
+
+// plainRole returns the role that tokens begin with, and how many of them it takes.
+func plainRole(tokens []string) (Role, TimeUnit, int) {
+	switch next := second(tokens); tokens[0] {
+	case "limit", "max":
+		return RoleLimit, 0, 1
+	case "remaining":
+		return RoleRemaining, 0, 1
+	case "used", "usage", "observed":
+		return RoleUsed, 0, 1
+	case "resetafter", "resetin":
+		return RoleResetAfter, Seconds, 1
+	case "resettime", "resetat":
+		return RoleReset, 0, 1
+	case "retry":
+		if next == "after" {
+			unit, n := unitToken(tokens[2:])
+			return RoleRetryAfter, unit, 2 + n
+		}
+	case "reset":
+		switch next {
+		case "after", "in":
+			unit, n := unitToken(tokens[2:])
+			if n == 0 {
+				unit = Seconds
+			}
+			return RoleResetAfter, unit, 2 + n
+		case "at", "time", "date", "timestamp", "epoch":
+			return RoleReset, 0, 2
+		}
+		unit, n := unitToken(tokens[1:])
+		if unit == Milliseconds { // an epoch, if it is large enough for one
+			return RoleReset, resetMillis, 1 + n
+		}
+		return RoleReset, 0, 1 + n
+	}
+	return RoleNone, 0, 0
+}
+
+// resetMillis is what a number means in a header called reset-ms: a delay or an epoch, in milliseconds.
+const resetMillis TimeUnit = 255
+
+func vagueRole(tokens []string) (Role, TimeUnit, int) {
+	n := 1
+	switch next := second(tokens); tokens[0] {
+	case "next":
+		return RoleReset, 0, 1
+	case "window", "interval", "period", "renewalperiod", "renewal":
+		if (tokens[0] == "window" && next == "size") || (tokens[0] == "renewal" && next == "period") {
+			n = 2
+		}
+		unit, width := unitToken(tokens[n:])
+		return RoleWindow, unit, n + width
+	case "cost":
+		return RoleCost, 0, 1
+	case "reason":
+		return RoleReason, 0, 1
+	case "scope":
+		return RoleScope, 0, 1
+	case "resource", "bucket", "name":
+		return RoleName, 0, 1
+	}
+	return RoleNone, 0, 0
+}
+
+func second(tokens []string) string {
+	if len(tokens) > 1 {
+		return tokens[1]
+	}
+	return ""
+}
+
+// unitToken returns the unit that tokens begin with, and how many of them it takes; seconds without one.
+func unitToken(tokens []string) (TimeUnit, int) {
+	if len(tokens) > 0 {
+		switch tokens[0] {
+		case "ms", "millis", "milliseconds":
+			return Milliseconds, 1
+		case "s", "sec", "secs", "seconds":
+			return Seconds, 1
+		}
+	}
+	return Seconds, 0
+}

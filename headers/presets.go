@@ -1,0 +1,284 @@
+package headers
+
+import "time"
+
+// A Preset is a [Dialect] by name. It is a constant, and what it stands for can't be changed, only copied.
+type Preset string
+
+const (
+	Generic Preset = "generic" // what Parse reads
+	Auto    Preset = "auto"    // for a Reader: the preset that claims the request's host
+
+	AmazonSP    Preset = "amazon-sp-api"
+	Anthropic   Preset = "anthropic"
+	Auth0       Preset = "auth0"
+	AWS         Preset = "aws"
+	AzureOpenAI Preset = "azure-openai"
+	Binance     Preset = "binance"
+	Discord     Preset = "discord"
+	Docker      Preset = "docker"
+	GitHub      Preset = "github"
+	GitLab      Preset = "gitlab"
+	Google      Preset = "google"
+	HubSpot     Preset = "hubspot"
+	Jira        Preset = "jira"
+	Linear      Preset = "linear"
+	Okta        Preset = "okta"
+	OpenAI      Preset = "openai"
+	Problem     Preset = "problem+json" // problem documents (RFC 9457) of the draft's types, from any host
+	Riot        Preset = "riot"
+	Salesforce  Preset = "salesforce"
+	Sentry      Preset = "sentry"
+	Shopify     Preset = "shopify"
+	Slack       Preset = "slack"
+	Stripe      Preset = "stripe"
+	Twilio      Preset = "twilio"
+	Yelp        Preset = "yelp"
+	Zendesk     Preset = "zendesk"
+)
+
+// Presets returns the presets of single APIs.
+func Presets() []Preset {
+	return []Preset{
+		AmazonSP, Anthropic, Auth0, AWS, AzureOpenAI, Binance, Discord, Docker, GitHub, GitLab, Google, HubSpot, Jira, Linear,
+		Okta, OpenAI, Problem, Riot, Salesforce, Sentry, Shopify, Slack, Stripe, Twilio, Yelp, Zendesk,
+	}
+}
+
+// Dialect returns what a preset stands for, as a copy to change; the zero Dialect for Generic, Auto and names that there
+// aren't.
+func (p Preset) Dialect() Dialect {
+	for _, family := range [...]func(Preset) Dialect{cloudPreset, codePreset, modelPreset, businessPreset, otherPreset} {
+		if d := family(p); d.Hosts != nil || d.Members != nil || d.Rules != nil {
+			d.Name = string(p)
+			return d
+		}
+	}
+	return Dialect{}
+}
+
+const day = 24 * time.Hour
+
+func one(name, value string) Match { return Match{name, []string{value}} }
+
+func cloudPreset(p Preset) Dialect {
+	switch p {
+	case AWS:
+		return Dialect{Hosts: []string{"*.amazonaws.com", "*.amazonaws.com.cn", "*.api.aws"}, Rules: awsRules()}
+	case AmazonSP:
+		return Dialect{
+			Hosts: []string{
+				"sellingpartnerapi-na.amazon.com", "sellingpartnerapi-eu.amazon.com", "sellingpartnerapi-fe.amazon.com",
+			},
+			Fields: []Field{{Name: "x-amzn-RateLimit-Limit", Role: RoleRate}},
+		}
+	case Google:
+		return Dialect{
+			Hosts:   []string{"*.googleapis.com"},
+			Members: []Field{{Name: "retryDelay", Role: RoleRetryAfter}},
+			Rules: []Rule{{Statuses: []int{403}, Body: []Match{
+				one("status", "RESOURCE_EXHAUSTED"),
+				{"reason", []string{
+					"rateLimitExceeded", "userRateLimitExceeded", "dailyLimitExceeded", "quotaExceeded", "RATE_LIMIT_EXCEEDED",
+				}},
+			}}},
+		}
+	case Docker:
+		return Dialect{Hosts: []string{"registry-1.docker.io", "auth.docker.io", "hub.docker.com"}, Scope: "account or address"}
+	}
+	return Dialect{}
+}
+
+// awsRules are the codes by which services of AWS throttle, in a header, JSON or XML, on 400, 403, 503 and others.
+func awsRules() []Rule {
+	codes := []string{
+		"Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
+		"TooManyRequestsException", "ProvisionedThroughputExceededException", "RequestLimitExceeded",
+		"BandwidthLimitExceeded", "EC2ThrottledException", "SlowDown", "PriorRequestNotComplete",
+	}
+	for _, code := range codes {
+		codes = append(codes, "*#"+code, code+":*") // after a namespace, before a URL
+	}
+	statuses := []int{400, 403, 500, 502, 503}
+	return []Rule{
+		{Statuses: statuses, Header: Match{"X-Amzn-Errortype", codes}},
+		{Statuses: statuses, Body: []Match{{"__type", codes}, {"code", codes}, {"Code", codes}}},
+	}
+}
+
+func codePreset(p Preset) Dialect {
+	switch p {
+	case GitHub:
+		// https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api: without Retry-After and with quota left
+		// it is a secondary limit, and one waits at least a minute.
+		secondary := []Match{
+			{"message", []string{"*secondary rate limit*", "*abuse detection*"}}, one("documentation_url", "*secondary-rate-limits*"),
+		}
+		inAnswer := append(secondary, one("type", "RATE_LIMITED")) // of GraphQL
+		return Dialect{
+			Hosts:   []string{"api.github.com", "uploads.github.com", "*.ghe.com"},
+			MinWait: time.Minute,
+			Rules: []Rule{
+				{Statuses: []int{403, 429}, Body: secondary, Reason: "secondary rate limit"},
+				{Statuses: []int{200}, Header: one("X-RateLimit-Resource", "graphql"), Body: inAnswer},
+				{Statuses: []int{200}, Header: one("X-RateLimit-Remaining", "0"), Body: inAnswer},
+			},
+		}
+	case GitLab:
+		return Dialect{Hosts: []string{"gitlab.com"}}
+	case Jira:
+		return Dialect{Hosts: []string{"*.atlassian.net", "api.atlassian.com"}}
+	case Linear:
+		return Dialect{
+			Hosts: []string{"api.linear.app"},
+			Rules: []Rule{{Statuses: []int{400}, Body: []Match{one("code", "RATELIMITED")}}},
+		}
+	case Sentry:
+		return Dialect{Hosts: []string{"sentry.io", "*.sentry.io"}}
+	}
+	return Dialect{}
+}
+
+func modelPreset(p Preset) Dialect {
+	reason := []Field{{Name: "code", Role: RoleReason}}
+	switch p {
+	case OpenAI: // insufficient_quota is a 429 that no waiting helps
+		return Dialect{Hosts: []string{"api.openai.com"}, Members: reason}
+	case AzureOpenAI:
+		return Dialect{Hosts: []string{"*.openai.azure.com", "*.cognitiveservices.azure.com"}, Members: reason}
+	case Anthropic:
+		return Dialect{
+			Hosts:  []string{"api.anthropic.com"},
+			Fields: []Field{{Name: "anthropic-priority-*", Form: Family, Bucket: "priority", Advisory: true}},
+		}
+	}
+	return Dialect{}
+}
+
+func businessPreset(p Preset) Dialect {
+	switch p {
+	case HubSpot:
+		return hubSpot()
+	case Salesforce:
+		return Dialect{
+			Hosts:  []string{"*.salesforce.com", "*.force.com"},
+			Fields: []Field{{Name: "Sforce-Limit-Info", Form: UsedOf}},
+			Rules:  []Rule{{Statuses: []int{403}, Body: []Match{one("errorCode", "REQUEST_LIMIT_EXCEEDED")}}},
+		}
+	case Shopify:
+		return shopify()
+	case Slack:
+		return Dialect{Hosts: []string{"slack.com", "*.slack.com"}, Scope: "method"}
+	case Stripe:
+		return Dialect{
+			Hosts: []string{"api.stripe.com", "files.stripe.com"},
+			Rules: []Rule{{Statuses: []int{429}, Header: one("Stripe-Rate-Limited-Reason", "*-concurrency"), Concurrency: true}},
+		}
+	case Twilio:
+		return Dialect{
+			Hosts:  []string{"*.twilio.com"},
+			Fields: []Field{{Name: "Twilio-Concurrent-Requests", Role: RoleInFlight, Bucket: "concurrency"}},
+			Rules:  []Rule{{Statuses: []int{429}, Header: Match{Name: "Twilio-Concurrent-Requests"}, Concurrency: true}},
+		}
+	case Zendesk:
+		return Dialect{
+			Hosts:  []string{"*.zendesk.com"},
+			Fields: []Field{{Name: "Zendesk-RateLimit-*", Form: Pairs}},
+		}
+	}
+	return Dialect{}
+}
+
+func hubSpot() Dialect {
+	header := func(name string, role Role, bucket string, window time.Duration) Field {
+		return Field{Name: "X-HubSpot-RateLimit-" + name, Role: role, Bucket: bucket, Window: window}
+	}
+	interval := header("Interval-Milliseconds", RoleWindow, "interval", 0)
+	interval.Unit = Milliseconds
+	limit := func(policy string, wait time.Duration) Rule {
+		return Rule{Statuses: []int{429}, Body: []Match{one("policyName", policy)}, Wait: wait}
+	}
+	return Dialect{
+		Hosts: []string{"api.hubapi.com", "api.hubspot.com", "api-eu1.hubapi.com"},
+		Fields: []Field{
+			header("Daily", RoleLimit, "daily", day), header("Daily-Remaining", RoleRemaining, "daily", day),
+			header("Secondly", RoleLimit, "secondly", time.Second), header("Secondly-Remaining", RoleRemaining, "secondly", time.Second),
+			header("Max", RoleLimit, "interval", 0), header("Remaining", RoleRemaining, "interval", 0), interval,
+		},
+		Members: []Field{{Name: "policyName", Role: RoleReason}},
+		Rules:   []Rule{limit("*TEN_SECONDLY*", 10*time.Second), limit("*SECONDLY*", time.Second)},
+	}
+}
+
+func shopify() Dialect {
+	member := func(name string, role Role) Field { return Field{Name: name, Role: role, Bucket: "graphql"} }
+	return Dialect{
+		Hosts:  []string{"*.myshopify.com"},
+		Fields: []Field{{Name: "X-Shopify-Shop-Api-Call-Limit", Form: UsedOf, Bucket: "shop"}},
+		Members: []Field{
+			member("maximumAvailable", RoleLimit), member("currentlyAvailable", RoleRemaining), member("restoreRate", RoleRate),
+			member("requestedQueryCost", RoleCost),
+		},
+		Rules: []Rule{{Statuses: []int{200}, Body: []Match{one("code", "THROTTLED")}}},
+	}
+}
+
+func otherPreset(p Preset) Dialect {
+	switch p {
+	case Auth0:
+		return Dialect{
+			Hosts: []string{"*.auth0.com"},
+			Fields: []Field{
+				{Name: "Auth0-Client-Quota-Limit", Form: Pairs, Bucket: "client"},
+				{Name: "Auth0-Organization-Quota-Limit", Form: Pairs, Bucket: "organization"},
+			},
+		}
+	case Binance:
+		used := func(name, bucket string, window time.Duration) Field {
+			return Field{Name: name, Role: RoleUsed, Bucket: bucket, Window: window}
+		}
+		return Dialect{
+			Hosts: []string{"api.binance.com", "*.binance.com"},
+			Fields: []Field{
+				used("X-Mbx-Used-Weight-1m", "weight", time.Minute),
+				used("X-Mbx-Order-Count-10s", "orders", 10*time.Second), used("X-Mbx-Order-Count-1d", "orders-day", day),
+			},
+			Rules: []Rule{{Statuses: []int{418}}}, /* banned for not heeding 429 */
+		}
+	case Discord:
+		return Dialect{
+			Hosts:   []string{"discord.com", "*.discord.com", "discordapp.com"},
+			Members: []Field{{Name: "retry_after", Role: RoleRetryAfter}},
+			Rules:   []Rule{{Statuses: []int{429}, Header: one("X-RateLimit-Global", "true"), Scope: "global"}},
+		}
+	case Okta:
+		return Dialect{Hosts: []string{"*.okta.com", "*.oktapreview.com", "*.okta-emea.com"}, ZeroIsConcurrency: true}
+	case Problem:
+		const types = "https://iana.org/assignments/http-problem-types#"
+		return Dialect{Rules: []Rule{{Header: one("Content-Type", "application/problem+*"), Body: []Match{
+			{"type", []string{types + "quota-exceeded", types + "temporary-reduced-capacity", types + "abnormal-usage-detected"}},
+		}}}}
+	case Riot:
+		riot := func(name, bucket string, role Role) Field {
+			return Field{Name: name, Form: PerWindow, Bucket: bucket, Role: role}
+		}
+		return Dialect{
+			Hosts: []string{"*.api.riotgames.com"},
+			Fields: []Field{
+				riot("X-App-Rate-Limit", "app", RoleLimit), riot("X-App-Rate-Limit-Count", "app", RoleUsed),
+				riot("X-Method-Rate-Limit", "method", RoleLimit), riot("X-Method-Rate-Limit-Count", "method", RoleUsed),
+				{Name: "X-Rate-Limit-Type", Role: RoleScope},
+			},
+		}
+	case Yelp:
+		return Dialect{
+			Hosts: []string{"api.yelp.com"},
+			Fields: []Field{
+				{Name: "RateLimit-DailyLimit", Role: RoleLimit, Bucket: "daily", Window: day},
+				{Name: "RateLimit-Remaining", Role: RoleRemaining, Bucket: "daily"},
+				{Name: "RateLimit-ResetTime", Role: RoleReset, Bucket: "daily"},
+			},
+		}
+	}
+	return Dialect{}
+}

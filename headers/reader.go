@@ -1,0 +1,175 @@
+package headers
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Hint is what a [Reader] may listen to: a [Preset], or a [Dialect] of one's own.
+type Hint interface{ hint() (d Dialect, err error) }
+
+func (p Preset) hint() (Dialect, error) {
+	if p == "" || (p != Generic && p != Auto && p.Dialect().Name == "") {
+		return Dialect{}, fmt.Errorf("headers: there is no preset %q", string(p))
+	}
+	return p.Dialect(), nil
+}
+
+func (d Dialect) hint() (Dialect, error) { return d.clone(), d.validate() }
+
+// clone returns a copy that shares nothing with d that its owner may change.
+func (d *Dialect) clone() Dialect {
+	c := *d
+	c.Hosts, c.Fields, c.Members, c.Rules = slices.Clone(d.Hosts), slices.Clone(d.Fields), slices.Clone(d.Members), slices.Clone(d.Rules)
+	for i := range c.Rules {
+		rule := &c.Rules[i]
+		rule.Statuses, rule.Body = slices.Clone(rule.Statuses), slices.Clone(rule.Body)
+		rule.Header.Values = slices.Clone(rule.Header.Values)
+		for j := range rule.Body {
+			rule.Body[j].Values = slices.Clone(rule.Body[j].Values)
+		}
+	}
+	return c
+}
+
+func (d *Dialect) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("headers: dialect %q: "+format, append([]any{d.Name}, args...)...))
+	}
+	if d.MinWait < 0 {
+		fault("MinWait %v is negative", d.MinWait)
+	}
+	for _, host := range d.Hosts {
+		if name := strings.TrimPrefix(host, "*."); name == "" || strings.ContainsAny(name, "*/: ") {
+			fault("host %q is neither a host nor *. and a host", host)
+		}
+	}
+	for _, f := range append(d.Fields[:len(d.Fields):len(d.Fields)], d.Members...) {
+		if f.Name == "" || f.Form > Family || f.Role >= roles || f.Window < 0 {
+			fault("field %+v has no name, or a form, role or window that there isn't", f)
+		}
+	}
+	for _, rule := range d.Rules {
+		if rule.Wait < 0 {
+			fault("rule %+v has a negative wait", rule)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// A Reader reads responses of several hosts, each by its dialect: the first that claims the host; with [Auto], the preset
+// that does; else the first Dialect or Preset that was named, so that a single one is for every host; else what [Parse]
+// reads. It does not change and may be used by many goroutines at once. A nil Reader reads what Parse reads.
+type Reader struct {
+	other *Dialect // for hosts that nobody claims
+	hosts map[string]*Dialect
+	below map[string]*Dialect // *.host
+}
+
+// NewReader returns a Reader of some hints, none of which may be nil; without hints it reads what Parse reads. The error tells
+// all that is wrong with them. Dialects are copied.
+func NewReader(hints ...Hint) (*Reader, error) {
+	r := &Reader{hosts: map[string]*Dialect{}, below: map[string]*Dialect{}}
+	var faults []error
+	auto, named := false, 0
+	for i, hint := range hints {
+		if hint == nil {
+			faults = append(faults, fmt.Errorf("headers: hint %d is nil", i))
+			continue
+		}
+		d, err := hint.hint()
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		if hint == Hint(Auto) {
+			auto = true
+			continue
+		}
+		if named++; r.other == nil {
+			r.other = &d
+		}
+		r.claim(&d)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	if auto {
+		for _, p := range Presets() {
+			r.claim(new(p.Dialect()))
+		}
+	} else if named == 1 {
+		r.hosts, r.below = nil, nil
+	}
+	return r, nil
+}
+
+// claim gives d its hosts, but for those that are given.
+func (r *Reader) claim(d *Dialect) {
+	for _, host := range d.Hosts {
+		hosts := r.hosts
+		name, open := strings.CutPrefix(strings.ToLower(host), "*.")
+		if open {
+			hosts = r.below
+		}
+		if hosts[name] == nil {
+			hosts[name] = d
+		}
+	}
+}
+
+// Parse tells what a response of that host says about rate limits; see [Dialect.Parse]. host is as in a URL or a Host
+// header, with or without a port.
+func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now time.Time) Signal {
+	d := r.dialect(host)
+	switch {
+	case d == nil:
+		return Parse(status, h, now)
+	case d.silent(status, h, body):
+		return silent(status)
+	}
+	return d.read(status, h, body, now)
+}
+
+// WantsBody says whether Parse needs the body of such a response of that host; see [Dialect.WantsBody].
+func (r *Reader) WantsBody(host string, status int, h http.Header) bool {
+	d := r.dialect(host)
+	return d != nil && d.wantsBody(status, h)
+}
+
+// dialect returns the dialect for a host, nil for the generic one.
+func (r *Reader) dialect(host string) *Dialect {
+	if r == nil {
+		return nil
+	}
+	if len(r.hosts)+len(r.below) == 0 {
+		return r.other
+	}
+	host = bareHost(host)
+	if d := r.hosts[host]; d != nil {
+		return d
+	}
+	for rest := host; ; {
+		_, below, found := strings.Cut(rest, ".")
+		if !found {
+			return r.other
+		}
+		if d := r.below[below]; d != nil {
+			return d
+		}
+		rest = below
+	}
+}
+
+// bareHost returns host in lower case, without port and final dot.
+func bareHost(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

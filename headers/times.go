@@ -1,0 +1,253 @@
+package headers
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A TimeUnit says what a bare number means where a time is expected.
+type TimeUnit uint8
+
+const (
+	ByMagnitude       TimeUnit = iota // seconds below 1e8, else an epoch in seconds, milli-, micro- or nanoseconds
+	Seconds                           // seconds from now
+	Milliseconds                      // milliseconds from now
+	EpochSeconds                      // seconds since 1970
+	EpochMilliseconds                 // milliseconds since 1970
+)
+
+// Numbers are told apart by their size: nobody gives a delay of three years or more, and an epoch in seconds has had ten
+// digits since 2001. What lies between is neither.
+const (
+	notDelta   = 1e8
+	epochSecs  = 1e9
+	epochMilli = 1e11
+	epochMicro = 1e14
+	epochNano  = 1e17
+)
+
+// recent is how old an instant may be to count as one that has just passed, and how far the server's clock may be off.
+const recent = 24 * time.Hour
+
+// A moment is how far away a time is that a server gave.
+type moment struct {
+	d  time.Duration // 0 to Ceiling if told
+	is verdict
+}
+
+type verdict uint8
+
+const (
+	malformed verdict = iota
+	stale             // too long ago to be meant
+	beyond            // further away than Ceiling, or a number that is neither delay nor epoch
+	told
+)
+
+func (m moment) known() Maybe[time.Duration] {
+	return Maybe[time.Duration]{m.d, true}.only(m.is == told)
+}
+
+// from returns how far t is from the clock.
+func from(clock, t time.Time) moment {
+	switch d := t.Sub(clock); { // saturates
+	case d < -recent:
+		return moment{is: stale}
+	case d > Ceiling:
+		return moment{is: beyond}
+	default:
+		return moment{max(d, 0), told}
+	}
+}
+
+// readMoment reads a time in any of the forms that servers write: a number, a date, a duration.
+func readMoment(s string, unit TimeUnit, clock time.Time) moment {
+	if n, is := scanNumber(s); is {
+		return n.moment(unit, clock)
+	}
+	if d, is := scanDuration(s); is != malformed {
+		return moment{d, is}
+	}
+	if t, is := scanDate(s); is {
+		return from(clock, t)
+	}
+	return moment{}
+}
+
+func (n number) moment(unit TimeUnit, clock time.Time) moment {
+	switch unit {
+	case Seconds:
+		return n.delta(time.Second)
+	case Milliseconds:
+		return n.delta(time.Millisecond)
+	case EpochSeconds:
+		return n.epoch(time.Second, clock)
+	case EpochMilliseconds:
+		return n.epoch(time.Millisecond, clock)
+	}
+	switch {
+	case n.whole < notDelta:
+		return n.delta(time.Second)
+	case n.whole < epochSecs:
+		return moment{is: beyond}
+	case n.whole < epochMilli:
+		return n.epoch(time.Second, clock)
+	case n.whole < epochMicro:
+		return n.epoch(time.Millisecond, clock)
+	case n.whole < epochNano:
+		return n.epoch(time.Microsecond, clock)
+	default:
+		return n.epoch(time.Nanosecond, clock)
+	}
+}
+
+func (n number) delta(unit time.Duration) moment {
+	d, fits := n.of(unit)
+	if !fits {
+		return moment{is: beyond}
+	}
+	return moment{d, told}
+}
+
+func (n number) epoch(unit time.Duration, clock time.Time) moment {
+	perSecond := uint64(time.Second / unit)
+	seconds := n.whole / perSecond
+	if seconds > 1<<40 { // the year 36,812: far from where time.Unix overflows
+		return moment{is: beyond}
+	}
+	rest := number{n.whole % perSecond, n.nano, false}
+	nanos, _ := rest.of(unit)
+	return from(clock, time.Unix(int64(seconds), int64(nanos)))
+}
+
+// scanDuration reads a duration as Go writes it (1h2m59.56s), with days besides, of units in any order.
+func scanDuration(s string) (time.Duration, verdict) {
+	total, is := time.Duration(0), malformed
+	for s != "" {
+		i := strings.IndexFunc(s, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+		if i < 0 {
+			return 0, malformed
+		}
+		n, isNumber := scanNumber(s[:i])
+		unit, width := unitAt(s[i:])
+		if !isNumber || unit == 0 {
+			return 0, malformed
+		}
+		s = s[i+width:]
+		d, fits := n.of(unit)
+		if total += d; !fits || total > Ceiling || is == beyond {
+			total, is = 0, beyond
+		} else {
+			is = told
+		}
+	}
+	return total, is
+}
+
+func unitAt(s string) (unit time.Duration, width int) {
+	switch {
+	case strings.HasPrefix(s, "ns"):
+		return time.Nanosecond, 2
+	case strings.HasPrefix(s, "us"):
+		return time.Microsecond, 2
+	case strings.HasPrefix(s, "ms"):
+		return time.Millisecond, 2
+	case s[0] == 's':
+		return time.Second, 1
+	case s[0] == 'm':
+		return time.Minute, 1
+	case s[0] == 'h':
+		return time.Hour, 1
+	case s[0] == 'd':
+		return 24 * time.Hour, 1
+	}
+	return 0, 0
+}
+
+// scanDate reads the three forms of an HTTP date, ISO 8601, and what Date.toString of JavaScript writes. A time of no known
+// zone is refused: hours too short are worse than none.
+func scanDate(s string) (time.Time, bool) {
+	if s == "" {
+		return time.Time{}, false
+	}
+	if isDigit(s[0]) {
+		return scanISO(s)
+	}
+	// http.ParseTime reads any abbreviation at the end of an RFC 850 date as UTC.
+	if rfc850 := strings.IndexByte(s, '-') > 0 && strings.IndexByte(s, ',') > 0; !rfc850 || strings.HasSuffix(s, " GMT") {
+		if t, err := http.ParseTime(s); err == nil {
+			return t, true
+		}
+	}
+	s, _, _ = strings.Cut(s, " (")
+	for _, layout := range [...]string{"Mon Jan _2 2006 15:04:05 GMT-0700", time.RFC1123Z} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// scanISO reads yyyy-mm-ddThh:mm[:ss[.f]] and a zone, which is Z, ±hh:mm, ±hhmm or UTC. time.RFC3339 wants the seconds, and
+// a colon in the zone.
+func scanISO(s string) (time.Time, bool) {
+	fail := time.Time{}
+	if len(s) < len("2006-01-02T15:04Z") || s[4] != '-' || s[7] != '-' || s[13] != ':' || strings.IndexByte("Tt ", s[10]) < 0 {
+		return fail, false
+	}
+	year, month, day := fixed(s[:4]), fixed(s[5:7]), fixed(s[8:10])
+	hour, minute, second := fixed(s[11:13]), fixed(s[14:16]), 0
+	nanos, rest := uint64(0), s[16:]
+	if len(rest) >= 3 && rest[0] == ':' {
+		second, rest = fixed(rest[1:3]), rest[3:]
+		if rest != "" && rest[0] == '.' {
+			fraction, tail := cutDigits(rest[1:])
+			if fraction == "" {
+				return fail, false
+			}
+			nanos, rest = billionths(fraction), tail
+		}
+	}
+	zone, hasZone := scanZone(rest)
+	if year < 0 || month < 0 || day < 0 || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59 || !hasZone {
+		return fail, false
+	}
+	t := time.Date(year, time.Month(month), day, hour, minute, second, int(nanos), time.UTC)
+	if y, m, d := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Date(); y != year || int(m) != month || d != day {
+		return fail, false // the 31st of February
+	}
+	return t.Add(-zone), true
+}
+
+func scanZone(s string) (offset time.Duration, ok bool) {
+	switch s {
+	case "Z", "z", " UTC", " GMT":
+		return 0, true
+	}
+	s = strings.TrimPrefix(s, " ")
+	if len(s) == 6 && s[3] == ':' {
+		s = s[:3] + s[4:]
+	}
+	if len(s) != 5 || (s[0] != '+' && s[0] != '-') {
+		return 0, false
+	}
+	hours, minutes := fixed(s[1:3]), fixed(s[3:])
+	if hours < 0 || hours > 23 || minutes < 0 || minutes > 59 {
+		return 0, false
+	}
+	offset = time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
+	if s[0] == '-' {
+		offset = -offset
+	}
+	return offset, true
+}
+
+// fixed returns the value of a few digits, -1 if they are not all digits.
+func fixed(s string) int {
+	digits, rest := cutDigits(s)
+	if rest != "" {
+		return -1
+	}
+	return int(parseDigits(digits))
+}
