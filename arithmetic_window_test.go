@@ -273,7 +273,7 @@ type calendar struct {
 	n, per, origin int64
 	unix           int64 // of instant 0
 	used           map[int64]int64
-	since          instant // what was granted before no longer counts, whatever the window
+	retuned, since instant // in the window of the last new rate, what was granted since counts
 }
 
 func (m *calendar) ready(from instant, cost int64) instant {
@@ -301,9 +301,18 @@ func (m *calendar) clone() ideal {
 func (m *calendar) retune(now instant, r rate) {
 	i := m.index(now + m.unix)
 	used := m.used[i]
-	m.since = max(m.since, i*m.per+m.origin-m.unix)
+	m.since, m.retuned = m.opened(now), now
 	m.n, m.per = r.n, int64(r.per)
 	m.used = map[int64]int64{m.index(now + m.unix): used}
+}
+
+// opened returns the instant from which on all counts that was granted.
+func (m *calendar) opened(now instant) instant {
+	begun := m.index(now+m.unix)*m.per + m.origin - m.unix
+	if m.retuned >= begun && m.retuned > 0 {
+		return m.since
+	}
+	return begun
 }
 
 func (m *calendar) index(unix int64) int64 {
@@ -383,7 +392,7 @@ func TestFixedWindowsAreThoseOfTheWallClock(t *testing.T) {
 		time.Sleep(wait - 1)
 		wait, _ = l.Try("", 1)
 		require.Equal(t, time.Nanosecond, wait)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		_, ok = l.Try("", 5)
 		require.True(t, ok)
 		time.Sleep(10 * time.Minute)

@@ -213,7 +213,7 @@ func (m *model) giveBack(w *modelWaiter, now instant) {
 			b.giveBack(i)
 		}
 	case *calendar:
-		if i, at := b.index(now+b.unix), m.fates[w.id].at; i == b.index(at+b.unix) && at >= b.since {
+		if i := b.index(now + b.unix); m.fates[w.id].at >= b.opened(now) {
 			b.used[i] -= w.cost
 		}
 	}
