@@ -55,6 +55,7 @@ type fate struct {
 type model struct {
 	ideal  ideal
 	held   instant
+	since  instant // none can have been due before: until then somebody else was in the way
 	line   []*modelWaiter // in order
 	fates  map[int]fate
 	grants []*modelWaiter // those that may be given back
@@ -62,7 +63,7 @@ type model struct {
 }
 
 func (m *model) ready(of ideal, from instant, cost int64) instant {
-	return of.ready(max(from, m.held), cost)
+	return of.ready(max(from, m.held, m.since), cost)
 }
 
 // run lets time pass.
@@ -96,12 +97,18 @@ func (m *model) serve(now instant) {
 		if due > now {
 			return
 		}
-		m.pay(w, max(due, now-slack), now, true)
+		due = max(due, now-slack)
+		m.pay(w, due, now, true)
+		since := max(m.since, due)
 		m.leave(w, fate{at: now})
+		m.since = since // a late timer was in nobody's way
 	}
 }
 
 func (m *model) leave(w *modelWaiter, f fate) {
+	if w == m.line[0] {
+		m.since = max(m.since, f.at)
+	}
 	m.line = slices.DeleteFunc(m.line, func(other *modelWaiter) bool { return other == w })
 	m.fates[w.id] = f
 }
@@ -161,6 +168,9 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 		m.fates[w.id] = f
 		return
 	}
+	if len(m.line) == 0 {
+		m.since = now
+	}
 	m.line = slices.Insert(m.line, i, w)
 }
 
@@ -217,6 +227,7 @@ func (m *model) giveBack(w *modelWaiter, now instant) {
 			b.used[i] -= w.cost
 		}
 	}
+	m.since = now
 	m.serve(now)
 }
 

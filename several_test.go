@@ -422,6 +422,24 @@ func TestRequestStoppedElsewhereBarsNobody(t *testing.T) {
 	})
 }
 
+// TestWhoIsNoLongerBarredIsChargedAsOfNow has one come first that waits elsewhere only, before one who barred a bucket:
+// who was barred there was not late.
+func TestWhoIsNoLongerBarredIsChargedAsOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(
+			TokenBucket(1000, time.Second, Burst(10), Name("a")), TokenBucket(1, time.Second, Burst(10), Initial(0), Name("b")),
+			TokenBucket(1, time.Hour, Initial(0), Name("c")),
+		))
+		send(t, l, Ask{Costs: map[string]int64{"a": 0, "b": 5, "c": 1}})
+		barred := send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 1, "c": 0}})
+		sleep(2 * time.Second)
+		require.False(t, barred.done)
+		send(t, l, Ask{Costs: map[string]int64{"a": 0, "b": 1, "c": 1}, Priority: 1})
+		requireGranted(t, barred, 2*time.Second)
+		requireRefused(t, send(t, l, Ask{Costs: map[string]int64{"a": 10, "b": 0, "c": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, ReasonNoTokens)
+	})
+}
+
 // TestRefusalLeavesAllBalances is refused by one limit for every reason there is, and finds the others as they were.
 func TestRefusalLeavesAllBalances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

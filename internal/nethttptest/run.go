@@ -124,7 +124,7 @@ func (r *results) again(lost []test, args []string) error {
 		n, m := with.passed[t], control.passed[t]
 		verdict := fmt.Sprintf("%s: %s: %s failed; again, it passed %d times of %d, with the control %d times", r.mode, t.pkg, t.name, n, times, m)
 		fmt.Println(verdict)
-		if n < times && m == times || n == 0 && m > 0 {
+		if n < times && m == times || n == 0 && m > times/4 { // what passes seldom may pass never, by chance
 			faults = append(faults, fmt.Errorf("%s\n%s", verdict, r.output[t]))
 		}
 	}
