@@ -145,7 +145,7 @@ func mostInAnyWindow(events []event, per int64) (most int64) {
 // TestSlidingWindowBeyondItsMemory saturates a window of more grants than it remembers one by one.
 func TestSlidingWindowBeyondItsMemory(t *testing.T) {
 	const day = int64(24 * time.Hour)
-	const n, days = 10_000, 4
+	const n, days = 10_000, 3
 	r := rand.New(rand.NewPCG(4, 4))
 	for name, next := range map[string]func(instant) instant{
 		"saturated": func(now instant) instant { return now },

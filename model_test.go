@@ -55,7 +55,7 @@ type fate struct {
 type model struct {
 	ideal  ideal
 	held   instant
-	since  instant // none can have been due before: until then somebody else was in the way
+	since  instant        // none can have been due before: until then somebody else was in the way
 	line   []*modelWaiter // in order
 	fates  map[int]fate
 	grants []*modelWaiter // those that may be given back

@@ -1,0 +1,156 @@
+package throttle_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// spent sends a request and returns what each bucket has less than the 1,000 it began with.
+func spent(t *testing.T, req *http.Request, opts ...throttle.Option) map[string]int64 {
+	transport, err := throttle.New(answered{&http.Response{Body: http.NoBody}}, opts...)
+	require.NoError(t, err)
+	_, err = transport.RoundTrip(req)
+	require.NoError(t, err)
+	less := make(map[string]int64)
+	for b := range transport.Limiter().Buckets() {
+		if cost := 1000 - int64(b.Tokens); cost > 0 {
+			less[b.Limit+"/"+b.Key] = cost
+		}
+	}
+	return less
+}
+
+func thousand(opts ...throttle.LimitOption) throttle.Limit {
+	return throttle.FixedWindow(1000, 1000*24*time.Hour, opts...)
+}
+
+func get(t *testing.T, ctx context.Context, url string) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return req
+}
+
+func costing(n int64) throttle.CostFunc { return func(*http.Request) int64 { return n } }
+
+func TestCostComesFromWhoKnowsBest(t *testing.T) {
+	own := throttle.WithLimit(thousand(throttle.Name("own"), throttle.Cost(costing(7))), thousand(throttle.Name("other")))
+	weights := throttle.WithWeights(map[string]int64{"GET /a": 3})
+	none := t.Context()
+	for _, c := range []struct {
+		name       string
+		ctx        context.Context
+		opts       []throttle.Option
+		own, other int64
+	}{
+		{"one, if nothing says", none, nil, 7, 1},
+		{"weights", none, []throttle.Option{weights}, 7, 3},
+		{"cost before weights", none, []throttle.Option{weights, throttle.WithCost(costing(4))}, 7, 4},
+		{"context before cost", throttle.ContextWithCost(none, 5), []throttle.Option{weights, throttle.WithCost(costing(4))}, 7, 5},
+		{"context by name before all", throttle.ContextWithCost(throttle.ContextWithCost(none, 5), 6, "own", "nowhere"), nil, 6, 5},
+		{"the last one said", throttle.ContextWithCost(throttle.ContextWithCost(none, 5, "own", "other"), 6, "own"), nil, 6, 5},
+		{"0 is not limited", throttle.ContextWithCost(none, 0, "own"), []throttle.Option{throttle.WithCost(costing(0))}, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			less := spent(t, get(t, c.ctx, "http://api.example.com/a"), append(c.opts, own)...)
+			require.Equal(t, c.own, less["own/"])
+			require.Equal(t, c.other, less["other/"])
+		})
+	}
+}
+
+func TestWeightsGoByThePatternsOfServeMux(t *testing.T) {
+	weights := throttle.WithWeights(map[string]int64{
+		"POST /upload": 10, "api.example.com/search/": 3, "GET /items/{id}": 4, "/items/": 5, "GET /health": 0,
+	})
+	for _, c := range []struct {
+		method, url, host string
+		want              int64
+	}{
+		{"POST", "http://x.test/upload", "", 10},
+		{"GET", "http://x.test/upload", "", 1},
+		{"GET", "http://api.example.com/search/a/b", "", 3},
+		{"GET", "https://api.example.com:8443/search/", "", 3},
+		{"GET", "http://10.0.0.1/search/", "api.example.com", 3},
+		{"GET", "http://x.test/search/", "", 1},
+		{"", "http://x.test/items/7?q=1", "", 4},
+		{"DELETE", "http://x.test/items/7", "", 5},
+		{"GET", "http://x.test", "", 1},
+		{"GET", "http://x.test/health", "", 0},
+	} {
+		req := get(t, t.Context(), c.url)
+		req.Method, req.Host = c.method, c.host
+		require.Equal(t, c.want, spent(t, req, throttle.WithLimit(thousand()), weights)["fixed-window/"], "%+v", c)
+	}
+}
+
+func TestKeyComesFromWhoKnowsBest(t *testing.T) {
+	keyed := func(key string) throttle.KeyFunc { return func(*http.Request) string { return key } }
+	limits := throttle.WithLimit(
+		thousand(throttle.Name("own"), throttle.Key(keyed("o"))), thousand(throttle.Name("other")),
+		thousand(throttle.Name("context"), throttle.Key(throttle.ByContext)))
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		key  throttle.KeyFunc
+		want []string
+	}{
+		{"none", t.Context(), nil, []string{"own/o", "other/", "context/(no key)"}},
+		{"of the Transport", t.Context(), keyed("t"), []string{"own/o", "other/t", "context/(no key)"}},
+		{"of the context", throttle.ContextWithKey(t.Context(), "c"), keyed("t"), []string{"own/o", "other/c", "context/c"}},
+		{"empty is nobody's", throttle.ContextWithKey(t.Context(), ""), keyed("t"), []string{"own/o", "other/(no key)", "context/(no key)"}},
+		{"not computed is nobody's", t.Context(), keyed(""), []string{"own/o", "other/(no key)", "context/(no key)"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opts := []throttle.Option{limits}
+			if c.key != nil {
+				opts = append(opts, throttle.WithKey(c.key))
+			}
+			less := spent(t, get(t, c.ctx, "http://x.test/"), opts...)
+			require.Len(t, less, 3)
+			for _, bucket := range c.want {
+				require.Equal(t, int64(1), less[bucket], "%s in %v", bucket, less)
+			}
+		})
+	}
+}
+
+func TestKeysOfRequests(t *testing.T) {
+	for url, want := range map[string]string{
+		"http://API.example.com/x": "api.example.com", "http://api.example.com:80/": "api.example.com",
+		"https://api.example.com:443/": "api.example.com", "https://api.example.com:80/": "api.example.com:80",
+		"http://api.example.com./": "api.example.com", "http://[::1]:80/": "[::1]", "http://10.0.0.1:8080/": "10.0.0.1:8080",
+	} {
+		req := get(t, t.Context(), url)
+		require.Equal(t, want, throttle.ByHost(req), url)
+		req.Host = ""
+		require.Equal(t, want, throttle.ByHost(req), "%s, by its URL alone", url)
+	}
+	require.Empty(t, throttle.ByHost(&http.Request{}))
+
+	byRoute := throttle.ByRoute("GET /a/{x}", "/b/")
+	require.Equal(t, "GET /a/{x}", byRoute(get(t, t.Context(), "http://x.test/a/1")))
+	require.Equal(t, "/b/", byRoute(get(t, t.Context(), "http://x.test/b/1")))
+	require.Empty(t, byRoute(get(t, t.Context(), "http://x.test/c")))
+	require.Empty(t, byRoute(&http.Request{}))
+	require.PanicsWithValue(t, fmt.Sprintf("throttle: ByRoute: pattern %q: %v", "{", `parsing "{": at offset 0: host/path missing /`),
+		func() { throttle.ByRoute("{") })
+}
+
+func TestKeyFromACredentialDoesNotShowIt(t *testing.T) {
+	key := throttle.ByHeader("authorization")
+	req := get(t, t.Context(), "http://x.test/")
+	require.Empty(t, key(req))
+	req.Header.Set("Authorization", "Bearer secret")
+	// The same in every process and version: SHA-256 of the value, its first half.
+	require.Equal(t, "bffde20413347b7a00e1363de3f97ca6", key(req))
+	req.Header.Set("Authorization", "Bearer other")
+	require.Len(t, key(req), 32)
+	require.NotEqual(t, "bffde20413347b7a00e1363de3f97ca6", key(req))
+}
