@@ -46,7 +46,7 @@ func (h *history) level(now instant) *big.Rat {
 // TestWhatIsGivenBackIsAsIfItHadNeverBeen gives back at any time, and never finds more than if it had not been taken:
 // just as much where few grants are younger.
 func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
-	for seed := range uint64(1500) {
+	for seed := range uint64(500) {
 		r := seeded(t, seed)
 		burst := 1 + r.Int64N(20)
 		h := &history{rate: rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}, burst: burst, initial: r.Int64N(burst + 1)}

@@ -22,9 +22,9 @@ func drain(l *Limiter, key string) (n int) {
 	}
 }
 
-func TestAMillionKeysAreForgotten(t *testing.T) {
+func TestManyKeysAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 1_000_000
+		const n = 400_000
 		heap := func() uint64 {
 			runtime.GC()
 			var m runtime.MemStats
@@ -34,8 +34,9 @@ func TestAMillionKeysAreForgotten(t *testing.T) {
 		before := heap()
 		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second)))
 		for i := range n {
-			_, ok := l.Try(strconv.Itoa(i), 1)
-			require.True(t, ok)
+			if _, ok := l.Try(strconv.Itoa(i), 1); !ok {
+				t.Fatal("a new key is not full")
+			}
 		}
 		require.Equal(t, n, l.Stats().Buckets)
 		sleep(10 * time.Second)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -270,7 +271,7 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
 	case kindFixed:
 		w := &fixedWindow{n: r.n, per: int64(r.per), unix: unix, opened: now}
 		if !l.start.IsZero() {
-			w.origin = l.start.UnixNano() % w.per
+			w.origin = boundary(l.start, uint64(w.per))
 		}
 		w.index = w.indexAt(now)
 		return w
@@ -278,6 +279,18 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
 		return unlimited{}
 	}
 	panic("throttle: bug: no arithmetic for a limit of kind " + string(l.kind))
+}
+
+// boundary returns the first instant of Unix time, in ns, that is a whole number of periods from t. UnixNano would be
+// undefined for times that are far off.
+func boundary(t time.Time, per uint64) int64 {
+	seconds := t.Unix()
+	hi, lo := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))
+	rest := bits.Rem64(hi, lo, per)
+	if seconds < 0 && rest > 0 {
+		rest = per - rest
+	}
+	return int64((rest + uint64(t.Nanosecond())) % per)
 }
 
 // unlimited is the meter of a Limiter without limits: nothing but a hold stops a request.

@@ -122,7 +122,7 @@ func TestLineSaturates(t *testing.T) {
 }
 
 func TestLineStaysShallow(t *testing.T) {
-	const n = 50_000
+	const n = 20_000
 	r := rand.New(rand.NewPCG(6, 6))
 	for name, rank := range map[string]func(i int) instant{
 		"in order": func(i int) instant { return instant(i) }, "reversed": func(i int) instant { return -instant(i) },
@@ -152,7 +152,7 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 		ln.insert(testWaiter(r.Int64N(20), uint64(i), 1))
 		lines[i] = ln
 	}
-	for range 20_000 {
+	for range 7_000 {
 		ln := lines[r.IntN(len(lines))]
 		s := &ln.stops[0]
 		if r.IntN(3) > 0 {
@@ -189,7 +189,7 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 func TestHeapOfIdleBucketsKnowsItsFirst(t *testing.T) {
 	r := seeded(t, 8)
 	var h idleHeap
-	for range 20_000 {
+	for range 6_000 {
 		switch {
 		case len(h) < 10 || r.IntN(3) == 0 && len(h) < 200:
 			heap.Push(&h, &bucket{idleAt: r.Int64N(100), idle: -1})

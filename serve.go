@@ -167,8 +167,8 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 		s := &ln.stops[i]
 		if bar := s.short || ln.starved; bar != (s.pos >= 0) {
 			moved = true
-			if !bar && s.pos == 0 { // others may go from when this one could be paid
-				s.bucket.since = max(s.ready, now-slack)
+			if !bar && s.pos == 0 { // others may go from when this one came and could be paid
+				s.bucket.since = max(s.ready, now-slack, w.arrived)
 			}
 			s.set(bar)
 			l.markLocked(s.bucket)

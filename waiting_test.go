@@ -580,6 +580,19 @@ func TestPanicInRateForLeavesTheLimiterWhole(t *testing.T) {
 	require.True(t, ok)
 }
 
+// TestStartMayBeAnyTime is about times that don't fit an int64 of nanoseconds.
+func TestStartMayBeAnyTime(t *testing.T) {
+	for _, year := range []int{1, 1600, 1677, 1969, 1970, 2000, 2262, 2263, 9999} {
+		synctest.Test(t, func(t *testing.T) { // begins at midnight
+			l := limiterOf(t, WithLimit(FixedWindow(1, 24*time.Hour, Start(time.Date(year, 1, 1, 6, 0, 0, 0, time.UTC)))))
+			l.Try("", 1)
+			wait, ok := l.Try("", 1)
+			require.False(t, ok)
+			require.Equal(t, 6*time.Hour, wait, "year %d", year)
+		})
+	}
+}
+
 // TestDryRunWaitsAsTheRealOne compares what each request would have waited with what it did.
 func TestDryRunWaitsAsTheRealOne(t *testing.T) {
 	for name, limit := range map[string]Limit{
