@@ -209,7 +209,7 @@ func TestCostsAreChargedWhereTheyApply(t *testing.T) {
 		never := api.do("Points", "11")
 		assert.Equal(t, 429, never.StatusCode)
 		assert.Empty(t, never.Header.Get("Retry-After"), "it can never be paid")
-		assert.Equal(t, 429, api.status("Points", strconv.Itoa(math.MaxInt64)))
+		assert.Equal(t, 429, api.status("Points", strconv.FormatInt(math.MaxInt64, 10)))
 		most, err := api.MaxAccepted("points", time.Minute)
 		require.NoError(t, err)
 		assert.EqualValues(t, 10, most)
