@@ -210,6 +210,7 @@ func TestSlidingWindowIsExactUpToItsMemory(t *testing.T) {
 		}
 		w.take(now, now, 1, true)
 		m.take(now, 1)
+		require.LessOrEqual(t, cap(w.log), 3*exactEvents)
 	}
 	require.Equal(t, int64(exactEvents), mostInAnyWindow(m.events, per))
 	require.Equal(t, max(now, m.events[len(m.events)-exactEvents].at+per), w.ready(now, 0, 1))
@@ -266,6 +267,18 @@ func TestSlidingWindowFollowsANewRate(t *testing.T) {
 	require.Equal(t, instant(2000), w.ready(500, 4, 1))
 	w.retune(600, rate{10, 2000})
 	require.Equal(t, instant(2000), w.ready(600, 0, 1))
+}
+
+func TestFixedWindowFollowsANewRate(t *testing.T) {
+	var unix int64
+	w := &fixedWindow{n: 10, per: 1000, unix: &unix}
+	w.take(500, 500, 10, false)
+	w.retune(1500, rate{10, 2000})
+	require.True(t, w.payable(1500, 10), "what an earlier window used counts")
+	w.take(1500, 1500, 7, false)
+	w.retune(1600, rate{10, 500})
+	require.False(t, w.payable(1600, 4))
+	require.Equal(t, instant(2000), w.ready(1600, 0, 4))
 }
 
 // A calendar is a fixed window as a table of what was used, by window.
@@ -426,4 +439,56 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// setWrong has a Limiter believe that the clock is wrong, until it looks again.
+func setWrong(l *Limiter, by, until time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unix += int64(by)
+	l.synced = int64(time.Since(l.start) + until)
+	w := l.limits[0].single.meter.(*fixedWindow)
+	w.index = w.indexAt(l.nowLocked())
+}
+
+// TestClockThatIsSetBackALittleStartsNoWindowTwice is about one that is corrected across the end of a window.
+func TestClockThatIsSetBackALittleStartsNoWindowTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight
+		l := limiterOf(t, WithLimit(FixedWindow(5, time.Hour)))
+		time.Sleep(time.Hour - 400*time.Millisecond)
+		setWrong(l, 500*time.Millisecond, 100*time.Millisecond)
+		_, ok := l.Try("", 3)
+		require.True(t, ok)
+		time.Sleep(200 * time.Millisecond)
+		wait, _ := l.Try("", 2)
+		require.Equal(t, 200*time.Millisecond, wait)
+		wait, _ = l.Try("", 3)
+		require.Equal(t, time.Hour+200*time.Millisecond, wait)
+		time.Sleep(300 * time.Millisecond)
+		_, ok = l.Try("", 2)
+		require.True(t, ok)
+		wait, _ = l.Try("", 1)
+		require.Equal(t, time.Hour-100*time.Millisecond, wait)
+	})
+}
+
+// TestWhoWaitsForAWindowSeesThatTheClockWasSet waits for a window that has begun long ago, once the clock is right.
+func TestWhoWaitsForAWindowSeesThatTheClockWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(FixedWindow(5, 24*time.Hour)))
+		sleep(23 * time.Hour)
+		setWrong(l, -12*time.Hour, time.Second)
+		l.mu.Lock()
+		l.synced = never
+		l.mu.Unlock()
+		_, ok := l.Try("", 5)
+		require.True(t, ok)
+		waits := send(t, l, Ask{Cost: 1})
+		l.mu.Lock()
+		l.synced = 0
+		l.mu.Unlock()
+		sleep(2 * time.Hour)
+		require.True(t, waits.done, "waits until the clock would have been right")
+		require.LessOrEqual(t, waits.at, 24*time.Hour+time.Minute)
+	})
 }

@@ -106,6 +106,22 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 	})
 }
 
+func TestMaxKeysEvictsNoKeyWithALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1), WithMaxKeys(3))
+		var all []*request
+		for _, key := range []string{"a", "b", "c"} {
+			all = append(all, send(t, l, Ask{Key: key, Cost: 1}))
+		}
+		requireRefused(t, send(t, l, Ask{Key: "d", Cost: 1}), 0, ReasonKeys)
+		checkInvariants(t, l)
+		sleep(time.Second)
+		for _, r := range all {
+			requireGranted(t, r, time.Second)
+		}
+	})
+}
+
 // TestMaxKeysSparesTheRequestsOwnKeys would charge a bucket that was just forgotten.
 func TestMaxKeysSparesTheRequestsOwnKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -163,6 +179,18 @@ func TestRateForSetsTheRateOfAKey(t *testing.T) {
 		require.Equal(t, 2, asked["gold"], "asked again once the key was forgotten")
 		require.Equal(t, 2, drain(l, "new"), "SetRate keeps the burst")
 	})
+}
+
+func TestRateForKeepsTheBurst(t *testing.T) {
+	l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, Burst(3), RateFor(func(string) (int64, time.Duration) { return 7, time.Hour }))))
+	require.Equal(t, 3, drain(l, "key"))
+}
+
+func TestNewKeysFollowASmallerBurst(t *testing.T) {
+	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour, Initial(5))))
+	require.Equal(t, 5, drain(l, "before"))
+	require.NoError(t, l.SetBurst("bucket", 2))
+	require.Equal(t, 2, drain(l, "after"))
 }
 
 func TestShareLeavesTheRest(t *testing.T) {

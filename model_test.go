@@ -496,6 +496,7 @@ func checkLine(t *testing.T, ln *line) {
 	}
 	require.Positive(t, stopped)
 	require.True(t, !ln.starved || stopped == len(ln.stops), "a starved line bars all its buckets")
+	require.True(t, !ln.starved || ln.first.passed < never, "nobody was passed over")
 	for _, w := range waiters {
 		require.Equal(t, waiting, w.verdict)
 	}

@@ -406,6 +406,24 @@ func TestNobodyOvertakesAtASharedBucket(t *testing.T) {
 	})
 }
 
+// TestNobodyPassesWhoIsStopped has enough for the second request, but not for the first.
+func TestNobodyPassesWhoIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(1), Burst(3), Name("a")), TokenBucket(100, time.Second, Name("b"))))
+		both := send(t, l, Ask{Cost: 3})
+		only := map[string]int64{"a": 1, "b": 0}
+		refused := requireRefused(t, send(t, l, Ask{Costs: only, MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens)
+		require.Equal(t, 3*time.Second, refused.Wait, "what the other costs is paid before")
+		one, low := send(t, l, Ask{Costs: only}), send(t, l, Ask{Costs: only, Priority: -1})
+		high := send(t, l, Ask{Costs: only, Priority: 1})
+		requireGranted(t, high, 0)
+		sleep(time.Minute)
+		requireGranted(t, both, 3*time.Second)
+		requireGranted(t, one, 4*time.Second)
+		requireGranted(t, low, 5*time.Second)
+	})
+}
+
 // TestRequestStoppedElsewhereBarsNobody waits at one bucket, and leaves the other to those who come after it.
 func TestRequestStoppedElsewhereBarsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

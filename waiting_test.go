@@ -277,6 +277,75 @@ func TestLateTimerLosesNoThroughput(t *testing.T) {
 	}
 }
 
+// TestWhatIsDueGoesBeforeAChange has 10 of 100 due by a timer that is late, and then changes something.
+func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(l *Limiter, first, last *request, g *Grant)
+		granted int
+	}{
+		"rate":          {func(l *Limiter, _, _ *request, _ *Grant) { _ = l.SetRate("bucket", 1, time.Hour) }, 10},
+		"hold":          {func(l *Limiter, _, _ *request, _ *Grant) { l.Hold("", time.Hour) }, 10},
+		"cancel last":   {func(_ *Limiter, _, last *request, _ *Grant) { last.cancel(nil) }, 10},
+		"cancel first":  {func(_ *Limiter, first, _ *request, _ *Grant) { first.cancel(nil) }, 10},
+		"give back":     {func(_ *Limiter, _, _ *request, g *Grant) { g.Cancel() }, 11},
+		"another comes": {func(l *Limiter, _, _ *request, _ *Grant) { l.Try("", 1) }, 10},
+	} {
+		within(t, name, func(t *testing.T) {
+			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Burst(2), Initial(2))))
+			g := send(t, l, Ask{Cost: 2}).grant
+			all := sendMany(t, l, 100, Ask{Cost: 1})
+			l.mu.Lock()
+			l.start = l.start.Add(-10 * time.Millisecond)
+			l.mu.Unlock()
+			c.change(l, all[0], all[99], g)
+			synctest.Wait()
+			granted := 0
+			for _, r := range all {
+				if r.done && r.err == nil {
+					granted++
+				}
+				r.cancel(nil)
+			}
+			require.Equal(t, c.granted, granted)
+		})
+	}
+}
+
+// TestWhoGoesByWhatIsGivenBackIsChargedAsOfNow would otherwise find more than the burst at one instant.
+func TestWhoGoesByWhatIsGivenBackIsChargedAsOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Burst(10))))
+		g := send(t, l, Ask{Cost: 10}).grant
+		waits := send(t, l, Ask{Cost: 10})
+		sleep(5 * time.Millisecond)
+		g.Cancel()
+		synctest.Wait()
+		requireGranted(t, waits, 5*time.Millisecond)
+		_, ok := l.Try("", 1)
+		require.False(t, ok, "11 at one instant")
+	})
+}
+
+// TestContextWinsOverAGrant has both at one instant, before the request can see either.
+func TestContextWinsOverAGrant(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, empty(1))
+			r := send(t, l, Ask{Cost: 1})
+			gone := errors.New("gone")
+			l.mu.Lock()
+			l.markLocked(l.limits[0].single)
+			l.serveLocked(int64(time.Second))
+			r.cancel(gone)
+			l.mu.Unlock()
+			synctest.Wait()
+			require.Equal(t, gone, r.err)
+			require.Zero(t, l.Stats().Granted)
+			require.InDelta(t, 1, l.limits[0].single.meter.tokens(int64(time.Second)), 0)
+		})
+	}
+}
+
 func TestWindowsNeverCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Millisecond)))
@@ -513,25 +582,31 @@ func TestLineIsNoLongerThanMaxQueue(t *testing.T) {
 }
 
 func TestGrantIsGivenBackOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, Burst(4)), SlidingWindow(4, time.Hour), FixedWindow(4, time.Hour)))
-		g := send(t, l, Ask{Cost: 3}).grant
-		next := send(t, l, Ask{Cost: 4})
-		require.False(t, next.done)
+	for name, limit := range map[string]Limit{
+		"bucket": TokenBucket(1, time.Hour, Burst(4)), "sliding": SlidingWindow(4, time.Hour), "fixed": FixedWindow(4, time.Hour),
+	} {
+		within(t, name, func(t *testing.T) { giveBackOnce(t, limit) })
+	}
+}
+
+func giveBackOnce(t *testing.T, limit Limit) {
+	l := limiterOf(t, WithLimit(limit))
+	g := send(t, l, Ask{Cost: 3}).grant
+	next := send(t, l, Ask{Cost: 4})
+	require.False(t, next.done)
+	g.Cancel()
+	synctest.Wait()
+	requireGranted(t, next, 0)
+	for range 3 {
 		g.Cancel()
-		synctest.Wait()
-		requireGranted(t, next, 0)
-		for range 3 {
-			g.Cancel()
-		}
-		_, ok := l.Try("", 1)
-		require.False(t, ok)
-		next.grant.Cancel()
-		_, ok = l.Try("", 4)
-		require.True(t, ok)
-		_, ok = l.Try("", 1)
-		require.False(t, ok)
-	})
+	}
+	_, ok := l.Try("", 1)
+	require.False(t, ok)
+	next.grant.Cancel()
+	_, ok = l.Try("", 4)
+	require.True(t, ok)
+	_, ok = l.Try("", 1)
+	require.False(t, ok)
 }
 
 func TestLateGiveBackMintsNothing(t *testing.T) {
