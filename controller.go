@@ -1,0 +1,434 @@
+package throttle
+
+import (
+	"math"
+	"time"
+)
+
+// A controller finds the rate of one key of an Adaptive limit. It is arithmetic: it has no lock and no clock, and is
+// told the time, which must not run backwards. All its clocks are lazy: they move when it is asked or told something.
+//
+// This file is how the rate moves; failures.go and latency.go are the signs of too much that the server does not spell
+// out. A server can be seen to be faster only by sending too much, so each rule is a choice of how often to try.
+type controller struct {
+	cfg    aimd
+	random uint64
+	mode   mode
+
+	current   float64 // tokens per second
+	ceiling   float64 // where the last sign of too much came
+	threshold float64 // where start ends, should nothing end it before
+	stretch   float64 // share of a step that is taken, the ceiling having stayed where it is
+	grownAt   instant // current is as of then
+	heldUntil instant // no growth before
+
+	seq      uint64 // of the last request
+	cutSeq   uint64 // of the last request before the last cut
+	inFlight int
+	cost     float64 // of a request, on average
+	used     meanRate
+
+	pausedUntil instant // nothing goes before
+	workedFrom  instant // since the last pause or silence
+	worked      float64 // tokens accepted since
+	dearHold    float64 // seconds for which the rate was held after the last dear touch; see holdDear
+	dearUntil   instant
+
+	row      float64 // failures without a success
+	silence  silence
+	failures failures
+	latency  latency
+
+	why   cause   // of the last change that was not growth; "": told
+	shown float64 // the rate when it was last told
+}
+
+type mode uint8
+
+const (
+	modeStart mode = iota // doubling, until the first sign of too much
+	modeAvoid             // in steps, towards the ceiling and past it
+	modeQuiet             // nothing but probes
+)
+
+const (
+	beta        = 0.9  // of the rate is left by a cut: 0.5 costs a fifth of the goodput, 0.95 twice the refusals
+	near        = 0.1  // the relative distance within which two ceilings are one
+	usedEnough  = 0.5  // share of the rate that must be used for it to grow; anything from 0.3 to 0.8 does
+	leastStep   = 0.35 // of a step, while the ceiling stays where it is
+	rowOfDead   = 10   // failures in a row after which nothing is sent but probes
+	rowIfDear   = 2    // and where each touch of the limit is dear
+	dearFor     = 600 * second
+	dearPause   = 3 * second // the shortest that counts as dear
+	longestHold = 3600.0     // seconds for which a rate is held at most, or two cycles
+	second      = int64(time.Second)
+)
+
+// A ticket is what the controller has to know of a request when its answer comes.
+type ticket struct {
+	seq   uint64
+	at    instant
+	cost  float64
+	probe bool
+}
+
+// A retune is a change of the rate that is worth to be told, and why.
+type retune struct {
+	cause    cause
+	from, to float64
+}
+
+// A cause is why a rate was changed.
+type cause string
+
+const (
+	causeGrowth    cause = "growth"         // it was used, and nothing spoke against more
+	causeThrottled cause = "throttled"      // 429, or 503 with Retry-After
+	causeErrors    cause = "errors"         // more failures than usual
+	causeNotLoad   cause = "errors stayed"  // so they were not load: the cut is taken back
+	causeLatency   cause = "latency"        // a queue
+	causeDrained   cause = "queue drained"  // and so back to just below what was completed
+	causeSlower    cause = "latency stayed" // so it was not a queue: the cuts are taken back
+	causeSilence   cause = "silence"        // a row of failures: nothing but probes
+	causeAlive     cause = "probe answered"
+	causeRestored  cause = "restored"
+)
+
+// newController returns the controller of a new key. The configuration must be valid.
+func newController(cfg aimd, now instant, seed uint64) *controller {
+	cfg = cfg.withDefaults()
+	return &controller{
+		cfg: cfg, random: seed, current: cfg.Initial, shown: cfg.Initial, threshold: math.Inf(1), stretch: 1,
+		grownAt: now, cost: 1, used: meanRate{at: now}, workedFrom: now,
+		silence: silence{resume: resumeAt}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
+	}
+}
+
+// snapshot returns what the key has learned.
+func (c *controller) snapshot(now instant) learned {
+	l := learned{Rate: c.rate(now), Ceiling: c.ceiling, Failures: c.failures.usual}
+	if c.dear(now) {
+		l.DearHold = c.dearHold
+	}
+	if m := c.latency.means.value(); !math.IsInf(m, 1) {
+		l.Latency = m
+	}
+	return l
+}
+
+// restore makes a new controller go on with what another has learned, cautiously, since that is long ago: from half
+// the rate by doubling up to what it was, or, where touching the limit is dear, a little below it and held there.
+// It reports whether the snapshot was one.
+func (c *controller) restore(now instant, l learned) bool {
+	if !l.valid() {
+		return false
+	}
+	if l.Ceiling > 0 {
+		l.Rate = min(l.Rate, l.Ceiling)
+	}
+	c.threshold = l.Rate
+	c.failures.usual = min(l.Failures, usualAtMost)
+	c.latency.mean = l.Latency
+	if l.DearHold > 0 {
+		c.mode, c.ceiling = modeAvoid, c.clamp(l.Rate)
+		c.holdDear(now, l.DearHold/2)
+		c.set(causeRestored, beta*l.Rate)
+		return true
+	}
+	c.set(causeRestored, l.Rate/2)
+	return true
+}
+
+// rate returns the tokens per second that may be sent now.
+func (c *controller) rate(now instant) float64 {
+	c.grow(now)
+	return c.current
+}
+
+// burst returns the tokens that may be sent at once: 50 ms worth, so that a load that comes at random rarely waits. A
+// request that costs more must be let through on a full bucket, and leave a debt.
+func (c *controller) burst() float64 { return max(1, 0.05*c.current) }
+
+// gate returns the earliest instant at which the next request may go, as far as not the rate decides; never: not
+// before another has been answered.
+func (c *controller) gate(now instant) instant {
+	switch {
+	case c.mode == modeQuiet && c.silence.probing:
+		return never
+	case c.mode == modeQuiet:
+		return max(c.pausedUntil, c.silence.probeAt)
+	case c.pausedUntil <= now && c.inFlight >= c.inFlightBound():
+		return never
+	}
+	return c.pausedUntil
+}
+
+// inFlightBound is twice what the rate needs at the latency of an idle server (BBR's cwnd_gain): where a server queues,
+// a rate alone is the weaker handle, and one that hangs swallows no more than this.
+func (c *controller) inFlightBound() int {
+	if c.cfg.off.inFlight {
+		return math.MaxInt
+	}
+	return int(min(max(8, 2*c.requests(c.current)*c.latency.idleMean()), 1<<30))
+}
+
+// requests turns tokens into requests of the usual cost.
+func (c *controller) requests(tokens float64) float64 { return tokens / c.cost }
+
+// tau is the time in which an effect of the rate can be seen, in ns: a second, a round trip, or ten requests.
+func (c *controller) tau() float64 {
+	return max(1, c.latency.smooth, 10/c.requests(c.current)) * 1e9
+}
+
+// send notes that a request goes now.
+func (c *controller) send(now instant, cost int64) ticket {
+	c.grow(now)
+	c.seq++
+	c.inFlight++
+	t := ticket{seq: c.seq, at: now, cost: max(1, float64(cost)), probe: c.mode == modeQuiet}
+	c.silence.probing = c.silence.probing || t.probe
+	c.cost += (t.cost - c.cost) / float64(min(c.seq, 64))
+	c.used.add(now, t.cost, c.tau())
+	return t
+}
+
+// result notes what became of a request, after what latency, and what Retry-After said; 0: nothing.
+func (c *controller) result(now instant, t ticket, o outcome, latency, retryAfter time.Duration) {
+	c.grow(now)
+	c.inFlight--
+	switch o {
+	case outcomeIgnore:
+		if t.probe && c.mode == modeQuiet {
+			c.probeAgain(now)
+		}
+		return
+	case outcomeOK, outcomeClientError:
+		c.succeeded(now, t)
+	default:
+		c.failed(now, t, o, int64(retryAfter))
+	}
+	if c.mode != modeQuiet && t.seq > c.cutSeq && o != outcomeThrottled {
+		c.weigh(now, o)
+	}
+	if o == outcomeOK {
+		c.measure(now, t, latency.Seconds())
+	}
+}
+
+func (c *controller) succeeded(now instant, t ticket) {
+	c.row = 0
+	c.silence.okSince++
+	if t.at >= c.workedFrom {
+		c.worked += t.cost
+	}
+	if t.probe && c.mode == modeQuiet {
+		c.endSilence(now)
+	}
+}
+
+// failed notes a failure. One cut is enough for all requests that were in flight: what they say is old news. Without
+// that rule, a round trip of half a second takes the rate to the ground.
+func (c *controller) failed(now instant, t ticket, o outcome, retryAfter int64) {
+	news := t.seq > c.cutSeq
+	if o != outcomeThrottled || c.cfg.off.pause {
+		retryAfter = 0
+	}
+	if news || retryAfter <= 0 {
+		c.row += o.weight()
+	}
+	switch {
+	case c.mode == modeQuiet:
+		if t.probe {
+			c.probeFailed(now, o)
+		}
+	case c.silent(now, o):
+		c.beginSilence(now, o)
+	case o == outcomeThrottled && (news || c.cfg.off.round):
+		c.throttled(now, retryAfter)
+	}
+	if retryAfter > 0 {
+		c.pause(now, retryAfter)
+	}
+}
+
+// pause lets nothing go for d, and a little longer, so that many clients do not come back as one.
+func (c *controller) pause(now instant, d int64) {
+	until := addInstant(now, min(d, never/4)+int64(c.chance()*float64(min(second, d/10))))
+	if until > c.pausedUntil {
+		c.pausedUntil, c.workedFrom, c.worked = until, until, 0
+		c.used.at = max(c.used.at, until)
+	}
+}
+
+// throttled cuts the rate, since the server said that it was too much. How long it wants to be left alone tells more.
+func (c *controller) throttled(now instant, retryAfter int64) {
+	if retryAfter <= 0 {
+		c.cut(now, causeThrottled, c.current, beta*c.current)
+		return
+	}
+	p, active := seconds(retryAfter), max(0, seconds(now-c.workedFrom))
+	switch {
+	case retryAfter >= dearPause && (p > active/2 || c.dear(now)) && !c.cfg.off.quota:
+		// A quota was spent too fast: what it gave, over work and pause, is what it gives.
+		r := min(c.current, c.worked/(active+p))
+		c.cut(now, causeThrottled, r, r)
+		c.holdDear(now, active+p)
+	case active >= 6*p && !c.cfg.off.steady:
+		// A bucket ran dry after long work: what it gave since is its rate. The pause is worse than the refusal.
+		r := min(c.current, max(c.worked/active, 0.8*c.current))
+		c.cut(now, causeThrottled, r, 0.99*r)
+		c.stretch, c.heldUntil = leastStep, now+20*retryAfter
+	default:
+		c.cut(now, causeThrottled, c.current, 0.8*c.current)
+	}
+}
+
+// dear reports whether to touch the limit costs about as much time as there is work between two touches, as with
+// quotas, and with servers that count what they refuse.
+func (c *controller) dear(now instant) bool { return now < c.dearUntil }
+
+// holdDear holds the rate since a touch of the limit was dear: for two of the cycles of work and waiting that the touch
+// ended, and twice as long after each further one, so that in the long run it stays below.
+func (c *controller) holdDear(now instant, cycle float64) {
+	if !c.dear(now) {
+		c.dearHold = cycle
+	}
+	c.dearHold = min(2*c.dearHold, max(longestHold, 2*cycle))
+	c.heldUntil = now + nanos(c.dearHold)
+	if !c.cfg.off.dear {
+		c.dearUntil = c.heldUntil + dearFor
+	}
+}
+
+// cut lowers the rate to r at most, and remembers the ceiling.
+func (c *controller) cut(now instant, why cause, ceiling, r float64) {
+	if c.cfg.off.mild {
+		r *= 0.5 / beta
+	}
+	c.stretch = c.stretchAt(ceiling)
+	c.mode, c.ceiling = modeAvoid, c.clamp(ceiling)
+	c.cutSeq = c.seq
+	c.heldUntil = max(c.heldUntil, now)
+	c.failures.forget()
+	c.latency.goal = 0
+	c.set(why, min(c.current, r))
+}
+
+// stretchAt returns the share of a step to be taken after a cut: all of it to look for the ceiling, and little where it
+// has stayed in its place, but no less than what gets past it with thirty requests.
+func (c *controller) stretchAt(ceiling float64) float64 {
+	if c.mode != modeAvoid || math.Abs(ceiling-c.ceiling) >= near*c.ceiling || c.cfg.off.stretch {
+		return 1
+	}
+	return min(leastStep, near*ceiling*c.requests(ceiling)/(30*c.step(ceiling)))
+}
+
+func (c *controller) set(why cause, r float64) {
+	c.current = c.clamp(r)
+	if why != causeGrowth {
+		c.why = why
+	}
+}
+
+func (c *controller) clamp(r float64) float64 { return max(c.cfg.Min, min(r, c.cfg.Max)) }
+
+// retuned returns the change of the rate since it was last asked, if there is one worth to be told.
+func (c *controller) retuned() (retune, bool) {
+	r := retune{c.why, c.shown, c.current}
+	if r.cause == "" {
+		if math.Abs(c.current-c.shown) < near*c.shown {
+			return r, false
+		}
+		r.cause = causeGrowth
+	}
+	c.why, c.shown = "", c.current
+	return r, true
+}
+
+// growing reports whether the rate grows now.
+func (c *controller) growing(now instant) bool {
+	return c.mode != modeQuiet && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 && c.inUse(now)
+}
+
+// inUse reports whether the rate is used (RFC 7661): one that nobody uses has not been found to be right.
+func (c *controller) inUse(now instant) bool {
+	return c.cfg.off.use || c.used.of(now, c.tau()) >= usedEnough*c.current
+}
+
+// grow brings the rate up to date.
+func (c *controller) grow(now instant) {
+	dt := now - max(c.grownAt, c.pausedUntil)
+	if dt <= 0 {
+		return
+	}
+	c.grownAt = now
+	if c.mode == modeQuiet {
+		return
+	}
+	if !c.inUse(now) { // its clocks stand still
+		if c.heldUntil > now-dt {
+			c.heldUntil += dt
+		}
+		return
+	}
+	c.drained(now)
+	if !c.growing(now) {
+		return
+	}
+	tau := c.tau()
+	s := min(float64(dt), tau) / 1e9
+	switch {
+	case c.mode == modeAvoid && c.dear(now):
+		c.set(causeGrowth, c.current+s*c.step(c.current)/4)
+	case c.mode == modeAvoid:
+		c.set(causeGrowth, c.current+s*c.step(c.current)*c.stretch)
+		if c.current > (1+near)*c.ceiling && !c.cfg.off.ceiling {
+			c.mode, c.threshold = modeStart, math.Inf(1) // the ceiling is gone
+		}
+	case c.cfg.off.start:
+		c.set(causeGrowth, c.current+s*c.step(c.current))
+	default:
+		c.set(causeGrowth, c.current*math.Exp2(s*1e9/tau))
+		if c.current >= c.threshold {
+			c.mode, c.ceiling = modeAvoid, c.threshold
+		}
+	}
+}
+
+// step is how much the rate grows in a second, in tokens: less than in proportion to the rate, so that clients who
+// share a server come to equal shares; more than a constant, so that large rates are found as well as small ones; and
+// no more than a thirtieth with each request.
+func (c *controller) step(r float64) float64 {
+	if c.cfg.off.step {
+		return 2
+	}
+	n := c.requests(r)
+	return c.cost * min(0.08*math.Pow(n, 0.75), n*n/30)
+}
+
+func seconds(d int64) float64 { return float64(d) / 1e9 }
+func nanos(s float64) int64   { return int64(min(s*1e9, float64(never/4))) }
+
+// chance returns a number from 0 up to 1, from a generator of its own (splitmix64).
+func (c *controller) chance() float64 {
+	c.random += 0x9e3779b97f4a7c15
+	z := c.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return float64((z^z>>31)>>11) / (1 << 53)
+}
+
+// A meanRate is how much there was per second, where what is older counts exponentially less.
+type meanRate struct {
+	value float64
+	at    instant
+}
+
+func (m *meanRate) of(now instant, tau float64) float64 {
+	return m.value * math.Exp(-float64(max(0, now-m.at))/tau)
+}
+
+func (m *meanRate) add(now instant, x, tau float64) {
+	m.value = m.of(now, tau) + x/tau*1e9
+	m.at = max(m.at, now)
+}

@@ -1,0 +1,609 @@
+package throttle
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// This file is a simulation of servers, loads and clients in virtual time: a heap of events, no goroutine, no clock.
+// One client is a controller, the real token bucket that it tunes, and a line of requests. The scenarios
+// and their figures are in scenarios_test.go.
+
+func at(seconds float64) instant { return instant(seconds * float64(second)) }
+
+// An simEvent is what happens at an instant; those of one instant happen in the order in which they were made.
+type simEvent struct {
+	at  instant
+	seq uint64
+	do  func()
+}
+
+// A world is one run of a scenario.
+type world struct {
+	scenario
+	rng    *rand.Rand
+	now    instant
+	seq    uint64
+	events []simEvent // a heap
+	server *server
+	found  tally
+}
+
+func (w *world) after(d int64, do func()) {
+	w.seq++
+	h := append(w.events, simEvent{w.now + max(0, d), w.seq, do})
+	i := len(h) - 1
+	for i > 0 && h[i].before(&h[(i-1)/2]) {
+		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
+		i = (i - 1) / 2
+	}
+	w.events = h
+}
+
+func (e *simEvent) before(f *simEvent) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
+
+func (w *world) pop() simEvent {
+	h := w.events
+	first, last := h[0], len(h)-1
+	h[0] = h[last]
+	h[last] = simEvent{}
+	h = h[:last]
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= last {
+			break
+		}
+		if c+1 < last && h[c+1].before(&h[c]) {
+			c++
+		}
+		if !h[c].before(&h[i]) {
+			break
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+	w.events = h
+	return first
+}
+
+// run plays a scenario.
+func (s scenario) run(seed uint64, off ablation) *tally {
+	w := &world{scenario: s.withDefaults(), rng: rand.New(rand.NewPCG(seed, 77))}
+	w.server = &server{world: w, policy: w.policy(w.rng)}
+	tenths := int(w.seconds*10) + 1
+	w.found = tally{scenario: w.scenario, accepted: make([]int32, tenths), failed: make([]int32, tenths), per: make([]int32, w.clients)}
+	for i := range w.clients {
+		cfg := w.config
+		cfg.off = off
+		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], controller: newController(cfg, 0, seed*1000+uint64(i))}
+		c.bucket = newTokenBucket(0, c.perMega(0), 1, 1)
+		w.after(at(w.stagger*float64(i)), c.start)
+	}
+	end := at(w.seconds)
+	for len(w.events) > 0 {
+		e := w.pop()
+		if e.at > end {
+			break
+		}
+		w.now = e.at
+		e.do()
+	}
+	return &w.found
+}
+
+// A simClient is one program with a key of its own.
+type simClient struct {
+	*world
+	index      int
+	rtt        float64 // one way, seconds
+	controller *controller
+	bucket     *tokenBucket
+	paced      float64   // the rate that the bucket has
+	line       []instant // when those who wait came
+	head       int
+	callers    int // of the saturating kind who are in line or in flight
+	wakeAt     instant
+}
+
+// perMega is the controller's rate as a bucket wants it.
+func (c *simClient) perMega(now instant) rate {
+	c.paced = c.controller.rate(now)
+	return rate{max(1, int64(c.paced*1e6)), time.Duration(1e6 * second)}
+}
+
+func (c *simClient) start() {
+	if c.callersAt != nil {
+		c.recruit()
+	}
+	if c.poisson != nil {
+		c.arrive()
+	}
+}
+
+// recruit sees to it that there are as many saturating callers as there should be.
+func (c *simClient) recruit() {
+	for c.callers < c.callersAt(float64(c.now)/1e9) {
+		c.callers++
+		c.line = append(c.line, c.now)
+	}
+	c.pump()
+	c.after(second/10, c.recruit)
+}
+
+// arrive lets requests come at random.
+func (c *simClient) arrive() {
+	r := c.poisson(float64(c.now) / 1e9)
+	if r <= 0 {
+		c.after(second/10, c.arrive)
+		return
+	}
+	c.after(at(c.rng.ExpFloat64()/r), func() {
+		if c.poisson(float64(c.now)/1e9) > 0 {
+			c.line = append(c.line, -c.now)
+			c.found.offered++
+			c.pump()
+		}
+		c.arrive()
+	})
+}
+
+// pump sends what may go now, and sees to it that it is called again when the next may.
+func (c *simClient) pump() {
+	for c.head < len(c.line) {
+		if at := c.controller.gate(c.now); at > c.now {
+			c.wake(at)
+			return
+		}
+		if c.controller.rate(c.now) != c.paced {
+			c.bucket.retune(c.now, c.perMega(c.now))
+			c.bucket.resize(c.now, int64(c.controller.burst()))
+		}
+		if ready := c.bucket.ready(c.now, 0, 1); ready > c.now {
+			c.wake(ready)
+			return
+		}
+		c.bucket.take(c.now, c.now, 1, true)
+		came := c.line[c.head]
+		if c.head++; c.head > 1000 {
+			c.line = append(c.line[:0], c.line[c.head:]...)
+			c.head = 0
+		}
+		if came < 0 {
+			c.found.waits = append(c.found.waits, float64(c.now+came)/1e9)
+		}
+		c.send(came >= 0)
+	}
+}
+
+func (c *simClient) wake(at instant) {
+	if at == never || c.wakeAt > c.now && c.wakeAt <= at {
+		return
+	}
+	c.wakeAt = at
+	c.after(at-c.now, func() {
+		if c.wakeAt == at {
+			c.wakeAt = 0
+			c.pump()
+		}
+	})
+}
+
+func (c *simClient) oneWay() int64 { return at(c.rtt + c.jitter*(2*c.rng.Float64()-1)) }
+
+// send sends a request, and takes in its answer.
+func (c *simClient) send(saturating bool) {
+	sent := c.controller.send(c.now, 1)
+	start := c.now
+	c.found.sendTimes = append(c.found.sendTimes, float32(float64(c.now)/1e9))
+	done := false
+	finish := func(o outcome, retryAfter time.Duration) {
+		if done {
+			return
+		}
+		done = true
+		c.found.count(c, start, o)
+		c.controller.result(c.now, sent, o, time.Duration(c.now-start), retryAfter)
+		if saturating {
+			if c.callers <= c.callersAt(float64(c.now)/1e9) {
+				c.line = append(c.line, c.now)
+			} else {
+				c.callers--
+			}
+		}
+		c.pump()
+	}
+	c.after(c.oneWay(), func() {
+		o, d, retryAfter := c.server.answer(c.now)
+		if d < 0 { // hangs
+			return
+		}
+		if o == outcomeUnavailable && retryAfter > 0 {
+			o = outcomeThrottled
+		}
+		c.after(d+c.oneWay(), func() { finish(o, retryAfter) })
+	})
+	if c.timeout > 0 {
+		c.after(at(c.timeout), func() { finish(outcomeUnavailable, 0) })
+	}
+}
+
+// A server has a policy, a service time, faults and outages.
+type server struct {
+	*world
+	policy policy
+}
+
+// answer returns what becomes of a request that comes now: the outcome, how long until the answer leaves (negative:
+// never), and Retry-After.
+func (s *server) answer(now instant) (outcome, int64, time.Duration) {
+	t := float64(now) / 1e9
+	if s.outage != nil && t >= s.outage.from && t < s.outage.to {
+		if s.outage.hangs {
+			return outcomeOK, -1, 0
+		}
+		return outcomeUnavailable, second / 1000, 0
+	}
+	ok, wait, retryAfter := s.policy.admit(now)
+	if !ok {
+		s.found.refused++
+		return s.refusal, second / 1000, retryAfter
+	}
+	if s.faults > 0 && s.rng.Float64() < s.faults {
+		return s.fault, second / 1000, 0
+	}
+	return outcomeOK, wait + at(s.service(s.rng, t)), 0
+}
+
+// A policy says whether a request that comes now is accepted; if so, how long it has to wait for service.
+type policy interface {
+	admit(now instant) (ok bool, wait int64, retryAfter time.Duration)
+}
+
+type retryAfterHeader func(until int64) time.Duration
+
+func bare(int64) time.Duration { return 0 }
+func wholeSeconds(d int64) time.Duration {
+	return max(time.Second, time.Duration((d+second-1)/second*second))
+}
+func fiveSeconds(int64) time.Duration { return 5 * time.Second }
+
+// policeBucket is a token bucket whose limit may change.
+type policeBucket struct {
+	limit  func(t float64) float64
+	burst  float64
+	after  retryAfterHeader
+	level  float64
+	last   instant
+	filled bool
+}
+
+func (p *policeBucket) admit(now instant) (bool, int64, time.Duration) {
+	l := p.limit(float64(now) / 1e9)
+	if !p.filled {
+		p.level, p.filled = p.burst, true
+	}
+	p.level = min(p.burst, p.level+l*float64(now-p.last)/1e9)
+	p.last = now
+	if p.level < 1 {
+		return false, 0, p.after(at((1 - p.level) / l))
+	}
+	p.level--
+	return true, 0, 0
+}
+
+// policeWindow is n per fixed window.
+type policeWindow struct {
+	n     int
+	per   float64
+	after retryAfterHeader
+	index int64
+	used  int
+}
+
+func (p *policeWindow) admit(now instant) (bool, int64, time.Duration) {
+	per := at(p.per)
+	if i := now / per; i != p.index {
+		p.index, p.used = i, 0
+	}
+	if p.used >= p.n {
+		return false, 0, p.after((p.index+1)*per - now)
+	}
+	p.used++
+	return true, 0, 0
+}
+
+// policeLog is n in any stretch of length per. With counting, refused requests count too (HAProxy's stick tables);
+// with elastic, a refused request begins the window anew.
+type policeLog struct {
+	n                 int
+	per               float64
+	counting, elastic bool
+	after             retryAfterHeader
+	log               []instant
+	barredUntil       instant
+}
+
+func (p *policeLog) admit(now instant) (bool, int64, time.Duration) {
+	per := at(p.per)
+	i, _ := slices.BinarySearch(p.log, now-per+1)
+	p.log = p.log[i:]
+	ok := len(p.log) < p.n && now >= p.barredUntil
+	if ok || p.counting {
+		p.log = append(p.log, now)
+	}
+	if !ok && p.elastic {
+		p.barredUntil = now + per
+	}
+	if ok {
+		return true, 0, 0
+	}
+	if len(p.log) == 0 {
+		return false, 0, p.after(p.barredUntil - now)
+	}
+	return false, 0, p.after(p.log[max(0, len(p.log)-p.n)] + per - now)
+}
+
+// nginx is limit_req, delaying up to burst requests or, with nodelay, letting them pass.
+type nginx struct {
+	limit, burst float64
+	nodelay      bool
+	excess       float64
+	last         instant
+}
+
+func (p *nginx) admit(now instant) (bool, int64, time.Duration) {
+	excess := 0.0
+	if p.last > 0 {
+		excess = max(0, p.excess-p.limit*float64(now-p.last)/1e9+1)
+	}
+	if excess > p.burst {
+		return false, 0, 0
+	}
+	p.excess, p.last = excess, now
+	if p.nodelay {
+		return true, 0, 0
+	}
+	return true, at(excess / p.limit), 0
+}
+
+// pool is some workers and a queue before them.
+type pool struct {
+	workers int
+	queue   int
+	service func(t float64) float64
+	rng     *rand.Rand
+	free    []instant // when each worker is free
+	starts  []instant // of those in the queue
+}
+
+func (p *pool) admit(now instant) (bool, int64, time.Duration) {
+	if p.free == nil {
+		p.free = make([]instant, p.workers)
+	}
+	i, _ := slices.BinarySearch(p.starts, now+1)
+	p.starts = p.starts[i:]
+	if len(p.starts) >= p.queue {
+		return false, 0, 0
+	}
+	best := 0
+	for i, f := range p.free {
+		if f < p.free[best] {
+			best = i
+		}
+	}
+	start := max(now, p.free[best])
+	done := start + at(p.service(float64(now)/1e9)*math.Exp(0.3*p.rng.NormFloat64()-0.045))
+	p.free[best] = done
+	if start > now {
+		p.starts = append(p.starts, start)
+	}
+	return true, done - now, 0
+}
+
+type anything struct{}
+
+func (anything) admit(instant) (bool, int64, time.Duration) { return true, 0, 0 }
+
+// An outage is a time in which nothing is served.
+type outage struct {
+	from, to float64
+	hangs    bool
+}
+
+// A scenario is a server, a load, and a time.
+type scenario struct {
+	name    string
+	seconds float64
+
+	clients int
+	stagger float64
+	config  aimd
+	rtt     []float64 // one way, by client
+	jitter  float64
+	timeout float64
+
+	callersAt func(t float64) int
+	poisson   func(t float64) float64
+
+	policy  func(*rand.Rand) policy
+	refusal outcome
+	service func(r *rand.Rand, t float64) float64
+	faults  float64
+	fault   outcome
+	outage  *outage
+
+	limit   func(t float64) float64 // what the oracle sends
+	changes []float64               // when recovery is looked at
+}
+
+func logNormal(median, sigma float64) func(*rand.Rand, float64) float64 {
+	return func(r *rand.Rand, _ float64) float64 { return median * math.Exp(sigma*r.NormFloat64()) }
+}
+
+func constant(x float64) func(float64) float64 { return func(float64) float64 { return x } }
+func crowd(n int) func(float64) int            { return func(float64) int { return n } }
+
+func (s scenario) withDefaults() scenario {
+	if s.seconds == 0 {
+		s.seconds = 300
+	}
+	if s.clients == 0 {
+		s.clients = 1
+	}
+	if s.rtt == nil {
+		s.rtt = []float64{0.020}
+	}
+	if s.jitter == 0 {
+		s.jitter = 0.001
+	}
+	if s.callersAt == nil && s.poisson == nil {
+		s.callersAt = crowd(50)
+	}
+	if s.refusal == 0 {
+		s.refusal = outcomeThrottled
+	}
+	if s.service == nil {
+		s.service = logNormal(0.010, 0.3)
+	}
+	if s.limit == nil {
+		s.limit = constant(100)
+	}
+	return s
+}
+
+// A tally is what came of a run.
+type tally struct {
+	scenario
+	sent, ok, bad, refused int
+	accepted, failed       []int32 // by tenth of a second
+	offered                int     // by the loads that come at random
+	per                    []int32 // accepted by client, in the last two thirds
+	latencies              []float64
+	waits                  []float64
+	sendTimes              []float32
+}
+
+func (f *tally) count(c *simClient, start instant, o outcome) {
+	f.sent++
+	i := int(c.now / (second / 10))
+	if o != outcomeOK {
+		f.bad++
+		f.failed[i]++
+		return
+	}
+	f.ok++
+	f.accepted[i]++
+	f.latencies = append(f.latencies, float64(c.now-start)/1e9)
+	if c.now > at(c.seconds/3) {
+		f.per[c.index]++
+	}
+}
+
+// figures are a run's results as numbers, so that they can be averaged.
+type figures struct {
+	goodput, refused     float64 // percent
+	p50, p99, medianWait float64 // ms
+	jain                 float64
+	inOutage             float64   // requests sent in it
+	back                 []float64 // seconds until the limit was found after each change, the start being the first
+}
+
+func (f *tally) figures() figures {
+	best := 0.0
+	for i := range f.accepted[1:] {
+		t := (float64(i) + 0.5) / 10
+		if f.outage == nil || t < f.outage.from || t >= f.outage.to {
+			best += f.limit(t) / 10
+		}
+	}
+	if f.callersAt == nil {
+		best = float64(f.offered)
+	}
+	r := figures{
+		goodput: 100 * float64(f.ok) / best, refused: 100 * float64(f.bad) / float64(max(1, f.sent)),
+		p50: 1000 * quantile(f.latencies, 0.5), p99: 1000 * quantile(f.latencies, 0.99), medianWait: 1000 * quantile(f.waits, 0.5),
+	}
+	sum, squares := 0.0, 0.0
+	for _, n := range f.per {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	r.jain = sum * sum / squares / float64(len(f.per))
+	if f.outage != nil {
+		for _, t := range f.sendTimes {
+			if float64(t) >= f.outage.from && float64(t) < f.outage.to {
+				r.inOutage++
+			}
+		}
+	}
+	for _, t := range append([]float64{0}, f.changes...) {
+		r.back = append(r.back, f.backAfter(t))
+	}
+	return r
+}
+
+// backAfter returns the seconds after t until a second began in which 80 % of the limit was accepted and at most a
+// tenth failed.
+func (f *tally) backAfter(t float64) float64 {
+	for i := int(t * 10); i+10 < len(f.accepted); i++ {
+		ok, bad := 0, 0
+		for j := range 10 {
+			ok += int(f.accepted[i+j])
+			bad += int(f.failed[i+j])
+		}
+		if float64(ok) >= 0.8*f.limit(float64(i)/10+0.5) && 10*bad <= ok+bad {
+			return float64(i)/10 - t
+		}
+	}
+	return f.seconds
+}
+
+func quantile(x []float64, q float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	s := slices.Clone(x)
+	slices.Sort(s)
+	return s[min(len(s)-1, int(q*float64(len(s))))]
+}
+
+// mean averages the figures of several runs; worst is the goodput and the refused share of the worst of them.
+func mean(all []figures) (m figures, worst figures) {
+	n := float64(len(all))
+	worst = figures{goodput: math.Inf(1), jain: math.Inf(1)}
+	m.back = make([]float64, len(all[0].back))
+	for _, f := range all {
+		m.goodput += f.goodput / n
+		m.refused += f.refused / n
+		m.p50 += f.p50 / n
+		m.p99 += f.p99 / n
+		m.medianWait += f.medianWait / n
+		m.jain += f.jain / n
+		m.inOutage += f.inOutage / n
+		for i := range f.back {
+			m.back[i] += f.back[i] / n
+		}
+		worst.goodput, worst.refused = min(worst.goodput, f.goodput), max(worst.refused, f.refused)
+		worst.p99, worst.jain = max(worst.p99, f.p99), min(worst.jain, f.jain)
+	}
+	return m, worst
+}
+
+// runs plays a scenario with seeds 1 to n.
+func (s scenario) runs(n int, off ablation) (m, worst figures) {
+	var all []figures
+	for seed := range n {
+		all = append(all, s.run(uint64(seed)+1, off).figures())
+	}
+	return mean(all)
+}
+
+// report logs the figures that say something of the scenario.
+func (s scenario) report(t *testing.T, m, worst figures) {
+	t.Helper()
+	t.Logf("%-58s %5.1f / %5.2f  worst %5.1f / %5.2f  latency %3.0f/%4.0f  jain %.2f  wait %2.0f  back %.1f  in outage %.0f",
+		s.name, m.goodput, m.refused, worst.goodput, worst.refused, m.p50, m.p99, m.jain, m.medianWait, m.back, m.inOutage)
+}
