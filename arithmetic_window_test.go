@@ -472,6 +472,20 @@ func TestClockThatIsSetBackALittleStartsNoWindowTwice(t *testing.T) {
 	})
 }
 
+func TestClockThatIsSetBackForgivesWhatIsLongOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(FixedWindow(5, time.Hour)))
+		_, ok := l.Try("", 5)
+		require.True(t, ok)
+		time.Sleep(10 * time.Hour)
+		l.mu.Lock()
+		l.unix += int64(2 * time.Hour)
+		l.mu.Unlock()
+		_, ok = l.Try("", 5)
+		require.True(t, ok)
+	})
+}
+
 // TestWhoWaitsForAWindowSeesThatTheClockWasSet waits for a window that has begun long ago, once the clock is right.
 func TestWhoWaitsForAWindowSeesThatTheClockWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -182,7 +182,7 @@ func (l *Limiter) lineUpLocked(ctx context.Context, charges []charge, a *ask, no
 	}
 	l.serveLocked(now) // those who are due go first
 	by := a.bounds(ctx, now)
-	ln := l.lines[string(lineID(make([]byte, 0, 64), charges))]
+	ln := l.lineOf(charges)
 	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(charges, by.rank, now) {
 		l.takeLocked(charges, a, now)
 		for i := range charges {

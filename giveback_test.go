@@ -48,15 +48,18 @@ func (h *history) level(now instant) *big.Rat {
 func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
 	for seed := range uint64(500) {
 		r := seeded(t, seed)
-		burst := 1 + r.Int64N(20)
-		h := &history{rate: rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}, burst: burst, initial: r.Int64N(burst + 1)}
+		burst, most, pause := 1+r.Int64N(20), int64(20), int64(2)
+		if seed%3 == 0 { // many small ones, so that more is to be remembered than is
+			burst, most, pause = 200, 8, 1
+		}
+		h := &history{rate: rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}, burst: burst, initial: burst - r.Int64N(min(burst, 20)+1)}
 		b, now, takes, changed := newTokenBucket(0, h.rate, burst, h.initial), instant(0), 0, false
 		for range 40 {
 			switch r.IntN(8) {
 			case 0, 1, 2:
-				now += r.Int64N(1 + 2*int64(h.rate.per))
+				now += r.Int64N(2 + pause*int64(h.rate.per))
 			case 3, 4, 5:
-				if cost := 1 + r.Int64N(burst); b.payable(now, cost) {
+				if cost := 1 + r.Int64N(min(burst, most)); b.payable(now, cost) {
 					takes++
 					h.events = append(h.events, historic{at: now, cost: cost, paid: b.take(now, now, cost, false)})
 				}

@@ -40,6 +40,14 @@ func lineID(buf []byte, charges []charge) []byte {
 	return buf
 }
 
+// lineOf returns the line of these charges, nil if nobody stands in it. It is not inlined, for the sake of the stack that
+// those who call it wait on.
+//
+//go:noinline
+func (l *Limiter) lineOf(charges []charge) *line {
+	return l.lines[string(lineID(make([]byte, 0, 64), charges))]
+}
+
 // openLocked opens a line for these charges.
 func (l *Limiter) openLocked(charges []charge, now instant) *line {
 	ln := &line{id: string(lineID(nil, charges)), stops: make([]stop, len(charges))}

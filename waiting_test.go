@@ -287,6 +287,7 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 		"hold":          {func(l *Limiter, _, _ *request, _ *Grant) { l.Hold("", time.Hour) }, 10},
 		"cancel last":   {func(_ *Limiter, _, last *request, _ *Grant) { last.cancel(nil) }, 10},
 		"cancel first":  {func(_ *Limiter, first, _ *request, _ *Grant) { first.cancel(nil) }, 10},
+		"expire":        {func(l *Limiter, _, _ *request, _ *Grant) { l.expire(lastIn(l)) }, 10},
 		"give back":     {func(_ *Limiter, _, _ *request, g *Grant) { g.Cancel() }, 11},
 		"another comes": {func(l *Limiter, _, _ *request, _ *Grant) { l.Try("", 1) }, 10},
 	} {
@@ -309,6 +310,17 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 			require.Equal(t, c.granted, granted)
 		})
 	}
+}
+
+// lastIn returns the last of the only line.
+func lastIn(l *Limiter) *waiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.limits[0].single.lines[0].line.first
+	for w.next() != nil {
+		w = w.next()
+	}
+	return w
 }
 
 // TestWhoGoesByWhatIsGivenBackIsChargedAsOfNow would otherwise find more than the burst at one instant.
@@ -641,8 +653,16 @@ func TestLongestHoldCounts(t *testing.T) {
 		l.Hold("", 2*time.Second)
 		sleep(time.Minute)
 		requireGranted(t, r, 11*time.Second)
+		patient := send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
+		requireGranted(t, patient, 69*time.Second)
 		l.Hold("", math.MaxInt64)
 		checkInvariants(t, l)
+		wait, ok = l.Try("", 1)
+		require.False(t, ok)
+		require.Equal(t, time.Duration(maxPer), wait)
+		patient = send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
+		require.False(t, patient.done)
+		patient.cancel(nil)
 	})
 }
 
