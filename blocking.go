@@ -120,37 +120,65 @@ func (li *limit) all() iter.Seq2[string, *bucket] {
 	}
 }
 
-// enter lets a go at once and returns nothing, or refuses it, or puts it in line and returns its waiter, for wait.
-// The two are apart so that those who wait do it on a small stack.
-func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*waiter, *Rejection, error) {
+// A pending request is one that can't simply go.
+type pending struct {
+	ask     ask
+	charges []charge
+}
+
+// enter lets a request go at once, and returns nothing, or returns what await is to be called with. The two are apart
+// so that those who wait do it on a small stack, which 100,000 of them would have to grow.
+func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*pending, error) {
 	if ctx.Err() != nil || a.cancel != nil && isClosed(a.cancel) {
-		return nil, nil, causeOf(ctx)
+		return nil, causeOf(ctx)
 	}
 	l.mu.Lock()
 	now := l.nowLocked()
 	free, missing := findLocked(charges, now)
-	if missing != nil {
-		l.mu.Unlock()
-		if err := askRates(charges); err != nil {
-			return nil, nil, err
-		}
-		l.mu.Lock()
-		now = l.nowLocked()
-		free, missing = l.findAllLocked(charges, now)
-	}
 	if free {
 		l.takeLocked(charges, a, now)
 		l.mu.Unlock()
 		a.observer.granted(ctx, 0, l.dry)
-		return nil, nil, nil
+		return nil, nil
+	}
+	l.mu.Unlock()
+	if missing != nil {
+		if err := askRates(charges); err != nil {
+			return nil, err
+		}
+	}
+	return &pending{*a, slices.Clone(charges)}, nil
+}
+
+// await lets a request go, by its priority or since it can by now, or refuses it, or lets it stand in line. It returns
+// what giving it back takes, if it waited.
+func (l *Limiter) await(ctx context.Context, p *pending) (paid []int64, r *Rejection, err error) {
+	w, r := l.lineUp(ctx, p)
+	if w == nil {
+		return nil, r, nil
+	}
+	err = l.wait(ctx, p.ask.cancel, p.ask.observer, w)
+	return w.paid(), w.rejection, err
+}
+
+func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) {
+	a := &p.ask
+	l.mu.Lock()
+	now := l.nowLocked()
+	free, missing := l.findAllLocked(p.charges, now)
+	if free {
+		l.takeLocked(p.charges, a, now)
+		l.mu.Unlock()
+		a.observer.granted(ctx, 0, l.dry)
+		return nil, nil
 	}
 	if l.dry {
-		waited, r := l.pretendLocked(ctx, charges, a, now, missing)
+		waited, r := l.pretendLocked(ctx, p.charges, a, now, missing)
 		l.mu.Unlock()
 		a.observer.pretended(ctx, waited, r)
-		return nil, nil, nil
+		return nil, nil
 	}
-	w, r := l.lineUpLocked(ctx, charges, a, now, missing)
+	w, r := l.lineUpLocked(ctx, p.charges, a, now, missing)
 	l.mu.Unlock()
 	switch {
 	case r != nil:
@@ -158,7 +186,7 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*waiter,
 	case w == nil:
 		a.observer.granted(ctx, 0, false)
 	}
-	return w, r, nil
+	return w, r
 }
 
 // takeLocked charges a, which may go now without waiting.
@@ -200,7 +228,7 @@ func (l *Limiter) lineUpLocked(ctx context.Context, charges []charge, a *ask, no
 	if reason != 0 {
 		return nil, l.countLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
 	}
-	w := &waiter{bounds: by, due: due, binding: i, passed: never, counts: a.counts, observer: a.observer}
+	w := &waiter{bounds: by, due: due, binding: uint16(i), passed: never, counts: a.counts}
 	l.joinLocked(ln, w, charges, now)
 	return w, nil
 }
@@ -229,11 +257,11 @@ func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, n
 
 // wait stands in line until w is decided; without a rejection or an error, it was granted. Should the context be over
 // when it is granted, the context wins and all is given back: what can't be sent must not be charged.
-func (l *Limiter) wait(ctx context.Context, cancel <-chan struct{}, w *waiter) (*Rejection, error) {
-	w.observer.waits(ctx, w)
+func (l *Limiter) wait(ctx context.Context, cancel <-chan struct{}, o *observer, w *waiter) error {
+	o.waits(ctx, w)
 	err := l.stand(ctx, cancel, w)
-	w.observer.waited(ctx, w, err)
-	return w.rejection, err
+	o.waited(ctx, w, err)
+	return err
 }
 
 // stand returns an error if the context has ended, and else leaves w decided.
@@ -271,7 +299,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 		w.counts.takeBack(w.at - w.arrived)
 		l.counts.takeBack(w.at - w.arrived)
 		for i := range w.line.stops {
-			l.giveBackLocked(w.line.stops[i].bucket, w.paid[i], now, w.costs[i])
+			l.giveBackLocked(w.line.stops[i].bucket, w.paid()[i], now, w.costs[i])
 		}
 	case waiting:
 		l.quitLocked(w, now)

@@ -97,3 +97,17 @@ func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
 		}
 	}
 }
+
+// TestMoreThanIsRememberedMintsNothing gives back a grant after which the bucket was nearly full, and then used often.
+func TestMoreThanIsRememberedMintsNothing(t *testing.T) {
+	for younger := range 3 * maxPeaks {
+		b := newTokenBucket(0, rate{1, 1}, 1000, 1000)
+		first := b.take(0, 0, 10, false)
+		for range 1 + younger {
+			b.take(5, 5, 6, false)
+		}
+		left := b.tokens(5)
+		b.giveBack(first, 5, 10)
+		require.InDelta(t, 5, b.tokens(5)-left, 0, "%d younger", younger)
+	}
+}

@@ -86,30 +86,27 @@ func (g *Grant) Cancel() {
 // refusal, the context's cause where that is over, and another one for an Ask that names limits which there are not.
 // Unlike [Limiter.Wait] it heeds nothing that the context says but when it ends.
 func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
-	g, w, err := l.acquire(ctx, ask)
-	if err != nil {
-		return nil, err
-	}
-	if w != nil {
-		if err := either(l.wait(ctx, nil, w)); err != nil {
+	g, p, err := l.acquire(ctx, ask)
+	if p != nil {
+		paid, r, err := l.await(ctx, p)
+		if r != nil {
+			return nil, r
+		}
+		if err != nil {
 			return nil, err
 		}
-		for i := range g.charges {
-			g.charges[i].paid = w.paid[i]
+		g.charges = p.charges
+		for i := range paid {
+			g.charges[i].paid = paid[i]
 		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return g, nil
 }
 
-// either returns the one error that there is.
-func either(r *Rejection, err error) error {
-	if r != nil {
-		return r
-	}
-	return err
-}
-
-func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *waiter, error) {
+func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error) {
 	if err := l.check(by); err != nil {
 		return nil, nil, err
 	}
@@ -131,8 +128,8 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *waiter, error) 
 	if by.MaxWait != nil {
 		a.maxWait = max(0, *by.MaxWait)
 	}
-	w, r, err := l.enter(ctx, g.charges, &a)
-	return g, w, either(r, err)
+	p, err := l.enter(ctx, g.charges, &a)
+	return g, p, err
 }
 
 // check returns which limits an Ask names that there are not.
@@ -166,14 +163,18 @@ func (l *Limiter) named(name string) (*limit, error) {
 // [ContextWithKey], [ContextWithPriority], [ContextWithMaxWait] and [ContextWithExempt] goes before key and cost. The
 // error is a [*Rejection] for a refusal, and the context's cause where that is over.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
-	w, err := l.waitFor(ctx, key, cost)
-	if w == nil {
+	p, err := l.waitFor(ctx, key, cost)
+	if p == nil {
 		return err
 	}
-	return either(l.wait(ctx, nil, w))
+	_, r, err := l.await(ctx, p)
+	if r != nil {
+		return r
+	}
+	return err
 }
 
-func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*waiter, error) {
+func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*pending, error) {
 	o := overridesOf(ctx)
 	if o.exempt {
 		return nil, nil
@@ -184,7 +185,7 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*waiter,
 	if o.hasCost {
 		cost = o.cost
 	}
-	var room [4]charge
+	var room [2]charge // enough for most, and little on the stack of those who wait
 	charges := room[:0]
 	a := ask{priority: o.priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
 	if o.hasWait {
@@ -199,8 +200,7 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*waiter,
 			charges = charged(charges, li, key, c)
 		}
 	}
-	w, r, err := l.enter(ctx, charges, &a)
-	return w, either(r, err)
+	return l.enter(ctx, charges, &a)
 }
 
 // Try pays cost in every limit, for that key, if it can at once and nobody waits for those buckets. If not, wait is
@@ -214,12 +214,14 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 			charges = charged(charges, li, key, cost)
 		}
 	}
-	_, r, err := l.enter(context.Background(), charges, &a)
-	switch {
-	case err != nil:
+	p, err := l.enter(context.Background(), charges, &a)
+	if err != nil {
 		return math.MaxInt64, false // RateFor says no rate for this key
-	case r != nil:
-		return max(1, r.Wait), false
+	}
+	if p != nil {
+		if _, r := l.lineUp(context.Background(), p); r != nil {
+			return max(1, r.Wait), false
+		}
 	}
 	return 0, true
 }

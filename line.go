@@ -40,23 +40,25 @@ type waiter struct {
 	bounds
 	parent, left, right *waiter
 	weight              uint32
+	binding             uint16 // the stop because of which it waits, as it seemed on arrival
 	verdict             verdict
 	seq                 uint64
 	line                *line
 	costs, sums         []int64  // by stop: its own; its own and those of all below it
-	paid                []int64  // by stop, once it is granted: for giving back
-	inline              [3]int64 // room for the three where there is one stop
+	inline              [2]int64 // room for both where there is one stop
 	passed              instant  // when it could first have been passed over; never: not yet
 	due                 instant  // when it would be granted, as it seemed on arrival
-	binding             int      // and the stop because of which
 	at                  instant  // when it was granted
 	decided             chan struct{}
 	rejection           *Rejection
 	counts              *counts
-	observer            *observer
 }
 
-type verdict uint32
+// paid returns by stop, once w is granted, what giving back takes. It is where sums were, since w is in no line any more
+// and there may be many.
+func (w *waiter) paid() []int64 { return w.sums }
+
+type verdict uint8
 
 const (
 	waiting verdict = iota

@@ -13,9 +13,9 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	}
 	n, room := len(charges), w.inline[:]
 	if n > 1 {
-		room = make([]int64, 3*n)
+		room = make([]int64, 2*n)
 	}
-	w.costs, w.sums, w.paid = room[:n], room[n:2*n], room[2*n:]
+	w.costs, w.sums = room[:n], room[n:]
 	for i := range charges {
 		w.costs[i] = charges[i].cost
 	}
@@ -66,7 +66,8 @@ func (l *Limiter) openLocked(charges []charge, now instant) *line {
 
 // quitLocked takes w out of its line, which is not granted. Whoever it was in the way of can go from now on.
 func (l *Limiter) quitLocked(w *waiter, now instant) {
-	if w.line.first == w {
+	wasFirst := w.line.first == w
+	if wasFirst {
 		for i := range w.line.stops {
 			if s := &w.line.stops[i]; s.pos == 0 {
 				s.bucket.since = now
@@ -74,21 +75,19 @@ func (l *Limiter) quitLocked(w *waiter, now instant) {
 		}
 	}
 	w.at = now
-	l.leaveLocked(w)
+	w.line.remove(w)
+	l.leftLocked(w, wasFirst)
 }
 
-// leaveLocked takes w out of its line.
-func (l *Limiter) leaveLocked(w *waiter) {
-	ln := w.line
-	wasFirst := ln.first == w
-	ln.remove(w)
+// leftLocked sees to the line that w has been taken out of, wasFirst or not.
+func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
 	l.counts.waiting--
 	w.counts.waiting--
 	switch {
-	case ln.size == 0:
-		l.closeLocked(ln)
+	case w.line.size == 0:
+		l.closeLocked(w.line)
 	case wasFirst:
-		l.headLocked(ln)
+		l.headLocked(w.line)
 	}
 }
 
@@ -189,16 +188,18 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 // charged as of when they were due, so that it costs no throughput; but what is older than slack is forfeited.
 func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 	due = max(due, now-slack)
-	for i := range w.line.stops {
-		b := w.line.stops[i].bucket
-		w.paid[i] = b.meter.take(due, now, w.costs[i], true)
-		b.since = max(b.since, due) // for those it was in the way of
-		l.markLocked(b)
-	}
+	ln := w.line
 	w.verdict, w.at = granted, now
 	l.counts.grantedAfter(now - w.arrived)
 	w.counts.grantedAfter(now - w.arrived)
-	l.leaveLocked(w)
+	ln.remove(w)
+	for i := range ln.stops {
+		b := ln.stops[i].bucket
+		w.paid()[i] = b.meter.take(due, now, w.costs[i], true)
+		b.since = max(b.since, due) // for those it was in the way of
+		l.markLocked(b)
+	}
+	l.leftLocked(w, true)
 	close(w.decided)
 }
 

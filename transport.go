@@ -99,10 +99,10 @@ func (t *Transport) CloseIdleConnections() {
 // the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
 // request waits, the error is the context's cause, and nothing is charged.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	w, r, err := t.enter(req)
-	if w != nil {
-		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-		r, err = t.limiter.wait(req.Context(), req.Cancel, w)
+	p, err := t.enter(req)
+	var r *Rejection
+	if p != nil {
+		_, r, err = t.limiter.await(req.Context(), p)
 	}
 	if r == nil && err == nil {
 		return t.base.RoundTrip(req)
@@ -117,12 +117,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // enter prices req and lets it in, as Limiter.enter does.
-func (t *Transport) enter(req *http.Request) (*waiter, *Rejection, error) {
+func (t *Transport) enter(req *http.Request) (*pending, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
 		t.exempted.Add(1)
-		return nil, nil, nil
+		return nil, nil
 	}
 	var room [4]charge // enough for most, without an allocation
 	charges := room[:0]

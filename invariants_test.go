@@ -1,0 +1,107 @@
+package throttle
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// checkInvariants checks what holds of a Limiter whenever its mu is free and no timer is late.
+func checkInvariants(t *testing.T, l *Limiter) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := instant(time.Since(l.start))
+	require.Empty(t, l.dirty)
+	waiting := 0
+	for id, ln := range l.lines {
+		require.Equal(t, id, ln.id)
+		waiting += ln.size
+		checkLine(t, ln)
+	}
+	require.Equal(t, waiting, l.counts.waiting)
+	kept := 0
+	for _, li := range l.limits {
+		kept += len(li.buckets)
+		for key, b := range li.all() {
+			require.Equal(t, key, b.key)
+			checkBucket(t, l, b, now)
+		}
+	}
+	require.Len(t, l.idle, kept)
+	for i, b := range l.idle {
+		require.Equal(t, i, b.idle)
+		require.LessOrEqual(t, l.idle[0].idleAt, b.idleAt)
+		require.Same(t, b, b.limit.buckets[b.key])
+	}
+}
+
+// checkLine checks that a line is not empty, and stopped somewhere.
+func checkLine(t *testing.T, ln *line) {
+	t.Helper()
+	waiters, _ := checkTree(t, ln)
+	require.NotEmpty(t, waiters)
+	stopped := 0
+	for i := range ln.stops {
+		s := &ln.stops[i]
+		b := s.bucket
+		require.Same(t, ln, s.line)
+		require.Equal(t, i, s.index)
+		require.Same(t, s, b.lines[s.lined])
+		if b.key == "" {
+			require.Same(t, b, b.limit.single)
+		} else {
+			require.Same(t, b, b.limit.buckets[b.key], "somebody waits for a bucket that was forgotten")
+		}
+		if s.pos >= 0 {
+			stopped++
+			require.Same(t, s, b.stopped[s.pos])
+		}
+	}
+	require.Positive(t, stopped)
+	require.True(t, !ln.starved || stopped == len(ln.stops), "a starved line bars all its buckets")
+	require.True(t, !ln.starved || ln.first.passed < never, "nobody was passed over")
+	for _, w := range waiters {
+		require.Equal(t, waiting, w.verdict)
+	}
+}
+
+// checkBucket checks that the first who is stopped at a bucket can't go, and that its timer is set for when it can.
+func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
+	t.Helper()
+	require.False(t, b.dirty)
+	for i, s := range b.lines {
+		require.Equal(t, i, s.lined)
+		require.Same(t, s.line, l.lines[s.line.id])
+	}
+	for i, s := range b.stopped {
+		require.Equal(t, i, s.pos)
+		require.Same(t, b, s.bucket)
+		require.False(t, s.line.before(b.stopped[0].line), "not a heap")
+	}
+	if len(b.stopped) == 0 {
+		require.Equal(t, never, b.armed)
+		return
+	}
+	top := b.stopped[0]
+	ready := b.ready(0, 0, top.cost())
+	switch {
+	case b.limit.kind == kindFixed: // it looks at the wall clock before
+		require.Greater(t, b.armed, now)
+		require.LessOrEqual(t, b.armed, now+wallCheck)
+		require.True(t, ready <= now || b.armed <= ready, "the timer is not set for the first who is stopped here")
+	case ready > now:
+		require.Equal(t, ready, b.armed, "the timer is not set for the first who is stopped here")
+	default:
+		require.Equal(t, never, b.armed)
+	}
+	if ready > now {
+		return
+	}
+	require.True(t, top.line.starved, "the first who is stopped here can go")
+	require.True(t, slices.ContainsFunc(top.line.stops, func(s stop) bool {
+		return s.bucket.ready(0, 0, s.line.first.costs[s.index]) > now || s.barred()
+	}), "the first who is stopped here can go")
+}
