@@ -163,6 +163,10 @@ func (l *Limiter) await(ctx context.Context, p *pending) (paid []int64, r *Rejec
 
 func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) {
 	a := &p.ask
+	var w *waiter // made before the lock is taken
+	if a.maxWait != 0 {
+		w = &waiter{passed: never, counts: a.counts, decided: make(chan struct{})}
+	}
 	l.mu.Lock()
 	now := l.nowLocked()
 	free, missing := l.findAllLocked(p.charges, now)
@@ -178,15 +182,17 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 		a.observer.pretended(ctx, waited, r)
 		return nil, nil
 	}
-	w, r := l.lineUpLocked(ctx, p.charges, a, now, missing)
+	waits, r := l.lineUpLocked(ctx, p.charges, a, w, now, missing)
 	l.mu.Unlock()
 	switch {
+	case waits:
+		return w, nil
 	case r != nil:
 		a.observer.rejected(ctx, r, 0, false)
-	case w == nil:
+	default:
 		a.observer.granted(ctx, 0, false)
 	}
-	return w, r
+	return nil, r
 }
 
 // takeLocked charges a, which may go now without waiting.
@@ -199,11 +205,13 @@ func (l *Limiter) takeLocked(charges []charge, a *ask, now instant) {
 	a.counts.granted++
 }
 
-// lineUpLocked decides about an ask that can't simply go: it is granted out of turn by its priority (neither result),
-// refused, or put in line.
-func (l *Limiter) lineUpLocked(ctx context.Context, charges []charge, a *ask, now instant, missing *charge) (*waiter, *Rejection) {
+// lineUpLocked decides about an ask that can't simply go: w is put in line, or it is refused, or granted out of turn by
+// its priority (neither result).
+func (l *Limiter) lineUpLocked(
+	ctx context.Context, charges []charge, a *ask, w *waiter, now instant, missing *charge,
+) (waits bool, r *Rejection) {
 	if r := unpayable(charges, missing); r != nil {
-		return nil, l.countLocked(a, r)
+		return false, l.countLocked(a, r)
 	}
 	for i := range charges {
 		l.markLocked(charges[i].bucket)
@@ -217,7 +225,7 @@ func (l *Limiter) lineUpLocked(ctx context.Context, charges []charge, a *ask, no
 			l.markLocked(charges[i].bucket)
 		}
 		l.serveLocked(now)
-		return nil, nil
+		return false, nil
 	}
 	due, i := planLocked(charges, ln, by.rank, now)
 	binding := &charges[i]
@@ -226,11 +234,11 @@ func (l *Limiter) lineUpLocked(ctx context.Context, charges []charge, a *ask, no
 		reason = ReasonQueueFull
 	}
 	if reason != 0 {
-		return nil, l.countLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
+		return false, l.countLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
 	}
-	w := &waiter{bounds: by, due: due, binding: uint16(i), passed: never, counts: a.counts}
+	w.bounds, w.due, w.binding = by, due, uint16(i)
 	l.joinLocked(ln, w, charges, now)
-	return w, nil
+	return true, nil
 }
 
 // pretendLocked is what a dry run does with an ask that would have to wait: it books it for when it would have gone.
@@ -258,10 +266,24 @@ func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, n
 // wait stands in line until w is decided; without a rejection or an error, it was granted. Should the context be over
 // when it is granted, the context wins and all is given back: what can't be sent must not be charged.
 func (l *Limiter) wait(ctx context.Context, cancel <-chan struct{}, o *observer, w *waiter) error {
-	o.waits(ctx, w)
+	if o.hooks.OnWait != nil || o.log != nil {
+		l.announce(ctx, o, w)
+	}
 	err := l.stand(ctx, cancel, w)
 	o.waited(ctx, w, err)
 	return err
+}
+
+// announce tells that w begins to wait. Should that panic, nobody waits.
+func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
+	told := false
+	defer func() {
+		if !told {
+			_ = l.abandon(ctx, w) // what its caller gets is the panic
+		}
+	}()
+	o.waits(ctx, w)
+	told = true
 }
 
 // stand returns an error if the context has ended, and else leaves w decided.

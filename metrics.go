@@ -189,9 +189,6 @@ func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Durat
 
 // waits tells that w begins to wait.
 func (o *observer) waits(ctx context.Context, w *waiter) {
-	if o.hooks.OnWait == nil && o.log == nil {
-		return
-	}
 	b := w.line.stops[w.binding].bucket
 	e := WaitEvent{
 		Context: ctx, Limit: b.limit.name, Key: b.key, Cost: w.costs[w.binding], Wait: until(w.due, w.arrived),

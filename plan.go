@@ -89,7 +89,8 @@ func (b *bucket) barsLocked(rank instant) bool {
 }
 
 // planLocked returns when the charges could be paid if all goes on as it is now, and which of them is the last:
-// exactly where a line has one limit only, else no later than it will be.
+// exactly where a line has one limit only (and, for a window, costs of 1, which fill it without gaps), else no later
+// than it will be.
 func planLocked(charges []charge, ln *line, rank, now instant) (due instant, binding int) {
 	for i := range charges {
 		c, ahead := &charges[i], int64(0)

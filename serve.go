@@ -19,7 +19,6 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	for i := range charges {
 		w.costs[i] = charges[i].cost
 	}
-	w.decided = make(chan struct{})
 	w.seq = l.seq
 	l.seq++
 	l.counts.waiting++
@@ -247,6 +246,6 @@ func (l *Limiter) lookLocked(ln *line, now instant) {
 // giveBackLocked gives back what was charged, to those who can go by it from now on.
 func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
 	b.meter.giveBack(charged, now, cost)
-	b.since = now
+	b.since = max(b.since, now)
 	l.markLocked(b)
 }

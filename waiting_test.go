@@ -375,3 +375,14 @@ func TestLineIsNoLongerThanMaxQueue(t *testing.T) {
 		checkInvariants(t, l)
 	})
 }
+
+func TestPanicInOnWaitLeavesNobodyInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1), WithHooks(Hooks{OnWait: func(WaitEvent) { panic("user") }}))
+		require.PanicsWithValue(t, "user", func() { _ = l.Wait(t.Context(), "", 1) })
+		require.Zero(t, l.Stats().Waiting)
+		sleep(time.Second)
+		_, ok := l.Try("", 1)
+		require.True(t, ok)
+	})
+}
