@@ -46,7 +46,7 @@ func lineUp(b *testing.B, n int, start func(context.Context) (wait func())) {
 		for range n {
 			go wait()
 		}
-		for i := 0; i < n; i++ { // each has its turn on a processor
+		for range n { // each has its turn on a processor
 			runtime.Gosched()
 		}
 		took := time.Since(began)
