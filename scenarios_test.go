@@ -230,16 +230,14 @@ func (g goal) missed(m figures) (all []string) {
 	return all
 }
 
-// They are reported as they come out, so there is nothing to see without -v.
-func TestAIMDOnScenariosItWasNotTunedOn(t *testing.T) {
-	if !testing.Verbose() {
-		t.Skip("reports only, with -v")
-	}
+// BenchmarkAIMDOnScenariosItWasNotTunedOn reports them as they come out: there is nothing to assert.
+func BenchmarkAIMDOnScenariosItWasNotTunedOn(b *testing.B) {
 	for _, s := range append(varied, unseen...) {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			m, worst := s.runs(seeds, ablation{})
-			s.report(t, m, worst)
+		b.Run(s.name, func(b *testing.B) {
+			for b.Loop() {
+				m, worst := s.runs(seeds, ablation{})
+				s.report(b, m, worst)
+			}
 		})
 	}
 }

@@ -602,7 +602,7 @@ func (s scenario) runs(n int, off ablation) (m, worst figures) {
 }
 
 // report logs the figures that say something of the scenario.
-func (s scenario) report(t *testing.T, m, worst figures) {
+func (s scenario) report(t testing.TB, m, worst figures) {
 	t.Helper()
 	t.Logf("%-58s %5.1f / %5.2f  worst %5.1f / %5.2f  latency %3.0f/%4.0f  jain %.2f  wait %2.0f  back %.1f  in outage %.0f",
 		s.name, m.goodput, m.refused, worst.goodput, worst.refused, m.p50, m.p99, m.jain, m.medianWait, m.back, m.inOutage)
