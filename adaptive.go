@@ -7,20 +7,19 @@ import (
 	"time"
 )
 
-// aimd says how the rate of an adaptive limit is found, for each of its keys. No limit uses it yet: it is arithmetic,
-// complete and simulated, that the Transport has still to be told to feed. The rule is additive increase while all goes well,
-// multiplicative decrease when the server shows that it is too much (Chiu and Jain 1989: of the linear rules, this one
-// makes clients who share a server end at equal shares). The zero value is ready for use.
+// AIMD says how the rate of an [Adaptive] limit is found, for each of its keys. The rule is additive increase while all
+// goes well, multiplicative decrease when the server shows that it is too much (Chiu and Jain 1989: of the linear rules,
+// this one makes clients who share a server end at equal shares). The zero value is ready for use.
 //
 // A new key starts at Initial and doubles about once a second until the first sign of too much (slow start, RFC 5681).
 // From then on the rate at which the last sign came is remembered and approached in small steps, as RFC 9438 does; once
 // it is passed by a tenth, it is forgotten, and doubling begins anew. The rate grows only while at least half of it is
 // used (RFC 7661), and twice as much as it needs may be in flight (BBR).
 //
-// Too much is: a 429, or a 503 with Retry-After (see [outcomeThrottled]); more failures than usual, if they become
+// Too much is: a 429, or a 503 with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
 // fewer at a lower rate; latency well above the lowest seen lately, if it falls at a lower rate. A server that does not
 // answer, or refuses everything, is left in peace but for one request now and then.
-type aimd struct {
+type AIMD struct {
 	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, or what is nearest between Min and Max.
 	Initial float64
 	// Min and Max bound the rate, in tokens per second. 0 stands for a Min of 0.1 (or Max, if that is lower), and for
@@ -53,7 +52,7 @@ const (
 )
 
 // validate returns every problem of the configuration.
-func (a aimd) validate() error {
+func (a AIMD) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	for _, f := range []struct {
@@ -61,29 +60,29 @@ func (a aimd) validate() error {
 		value float64
 	}{{"Initial", a.Initial}, {"Min", a.Min}, {"Max", a.Max}, {"ErrorThreshold", a.ErrorThreshold}} {
 		if math.IsNaN(f.value) || math.IsInf(f.value, 0) || f.value < 0 {
-			fault("aimd.%s is %v: neither 0 nor a positive number", f.name, f.value)
+			fault("AIMD.%s is %v: neither 0 nor a positive number", f.name, f.value)
 		}
 	}
 	if a.Max > 0 && a.Min > a.Max {
-		fault("aimd.Min is %v: above Max, which is %v", a.Min, a.Max)
+		fault("AIMD.Min is %v: above Max, which is %v", a.Min, a.Max)
 	}
 	if a.Initial > 0 && a.Initial < a.Min {
-		fault("aimd.Initial is %v: below Min, which is %v", a.Initial, a.Min)
+		fault("AIMD.Initial is %v: below Min, which is %v", a.Initial, a.Min)
 	}
 	if a.Max > 0 && a.Initial > a.Max {
-		fault("aimd.Initial is %v: above Max, which is %v", a.Initial, a.Max)
+		fault("AIMD.Initial is %v: above Max, which is %v", a.Initial, a.Max)
 	}
 	if a.ErrorThreshold > 1 {
-		fault("aimd.ErrorThreshold is %v: above 1", a.ErrorThreshold)
+		fault("AIMD.ErrorThreshold is %v: above 1", a.ErrorThreshold)
 	}
 	if a.LatencyThreshold < 0 {
-		fault("aimd.LatencyThreshold is %v: negative", a.LatencyThreshold)
+		fault("AIMD.LatencyThreshold is %v: negative", a.LatencyThreshold)
 	}
 	return errors.Join(faults...)
 }
 
 // withDefaults returns a valid configuration with nothing left open.
-func (a aimd) withDefaults() aimd {
+func (a AIMD) withDefaults() AIMD {
 	if a.Max == 0 {
 		a.Max = maxRate
 	}
@@ -100,31 +99,31 @@ func (a aimd) withDefaults() aimd {
 	return a
 }
 
-// An outcome is what became of a request, as far as it speaks of load.
-type outcome uint8
+// An Outcome is what became of a request, as far as it speaks of load.
+type Outcome uint8
 
 const (
-	// outcomeOK is an answer that shows the server at work: 1xx to 3xx. Its latency counts.
-	outcomeOK outcome = iota + 1
-	// outcomeClientError is any other 4xx: the server let the request through, and it was the request's own fault.
+	// OutcomeOK is an answer that shows the server at work: 1xx to 3xx. Its latency counts.
+	OutcomeOK Outcome = iota + 1
+	// OutcomeClientError is any other 4xx: the server let the request through, and it was the request's own fault.
 	// Its latency says nothing, since a refusal of that kind is often quicker than an answer.
-	outcomeClientError
-	// outcomeThrottled is the server's word that it is too much: 429, or 503 with Retry-After.
-	outcomeThrottled
-	// outcomeUnavailable may be load or not: 503 without Retry-After, a timeout, a refused or broken connection.
-	outcomeUnavailable
-	// outcomeError is any other 5xx: rather a fault than load, but some servers speak so of load.
-	outcomeError
-	// outcomeIgnore says nothing at all: the caller cancelled, or it was never sent.
-	outcomeIgnore
+	OutcomeClientError
+	// OutcomeThrottled is the server's word that it is too much: 429, or 503 with Retry-After.
+	OutcomeThrottled
+	// OutcomeUnavailable may be load or not: 503 without Retry-After, a timeout, a refused or broken connection.
+	OutcomeUnavailable
+	// OutcomeError is any other 5xx: rather a fault than load, but some servers speak so of load.
+	OutcomeError
+	// OutcomeIgnore says nothing at all: the caller cancelled, or it was never sent.
+	OutcomeIgnore
 )
 
-// weight is how much of a failure an outcome is.
-func (o outcome) weight() float64 {
+// weight is how much of a failure an Outcome is.
+func (o Outcome) weight() float64 {
 	switch o {
-	case outcomeThrottled, outcomeUnavailable:
+	case OutcomeThrottled, OutcomeUnavailable:
 		return 1
-	case outcomeError:
+	case OutcomeError:
 		return 0.4
 	}
 	return 0

@@ -26,6 +26,7 @@ type Limiter struct {
 	maxQueue int
 	maxKeys  int
 	dry      bool
+	tracks   bool // some limit wants to know what becomes of requests
 	observer observer
 	start    time.Time
 
@@ -57,6 +58,7 @@ type ask struct {
 	cancel   <-chan struct{} // Request.Cancel; nil: none
 	counts   *counts
 	observer *observer
+	at       instant // when it was let go
 }
 
 // A charge is what an ask costs against one limit.
@@ -66,7 +68,7 @@ type charge struct {
 	cost   int64
 	bucket *bucket
 	rate   *rate // what RateFor said; nil: it was not asked
-	paid   int64 // for giving it back, once it was granted
+	paid   int64 // for giving it back and for reports, once it was granted
 }
 
 // charged appends what is to be paid in a limit.
@@ -132,8 +134,13 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*pending
 	if ctx.Err() != nil || a.cancel != nil && isClosed(a.cancel) {
 		return nil, causeOf(ctx)
 	}
-	lockSoon(&l.mu)
-	now := l.nowLocked()
+	if !l.mu.TryLock() {
+		lockSoon(&l.mu)
+	}
+	now := instant(time.Since(l.start)) // as nowLocked does, but without a call
+	if now >= l.synced {
+		l.syncLocked(now)
+	}
 	free, missing := findLocked(charges, now)
 	if free {
 		l.takeLocked(charges, a, now)
@@ -162,15 +169,20 @@ func lockSoon(mu *sync.Mutex) {
 	mu.Lock()
 }
 
-// await lets a request go, by its priority or since it can by now, or refuses it, or lets it stand in line. It returns
-// what giving it back takes, if it waited.
-func (l *Limiter) await(ctx context.Context, p *pending) (paid []int64, r *Rejection, err error) {
+// await lets a request go, by its priority or since it can by now, or refuses it, or lets it stand in line.
+func (l *Limiter) await(ctx context.Context, p *pending) (*Rejection, error) {
 	w, r := l.lineUp(ctx, p)
 	if w == nil {
-		return nil, r, nil
+		return r, nil
 	}
-	err = l.wait(ctx, p.ask.cancel, p.ask.observer, w)
-	return w.paid(), w.rejection, err
+	if err := l.wait(ctx, p.ask.cancel, p.ask.observer, w); err != nil || w.rejection != nil {
+		return w.rejection, err
+	}
+	p.ask.at = w.at
+	for i, paid := range w.paid() {
+		p.charges[i].paid = paid
+	}
+	return nil, nil
 }
 
 func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) {
@@ -191,6 +203,9 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	if l.dry {
 		waited, r := l.pretendLocked(ctx, p.charges, a, now, missing)
 		l.mu.Unlock()
+		if r != nil {
+			p.charges = nil // it is sent, but nothing was charged
+		}
 		a.observer.pretended(ctx, waited, r)
 		return nil, nil
 	}
@@ -213,6 +228,7 @@ func (l *Limiter) takeLocked(charges []charge, a *ask, now instant) {
 		c := &charges[i]
 		c.paid = c.bucket.meter.take(now, now, c.cost, false)
 	}
+	a.at = now
 	l.counts.granted++
 	a.counts.granted++
 }
@@ -246,6 +262,7 @@ func (l *Limiter) lineUpLocked(
 		reason = ReasonQueueFull
 	}
 	if reason != 0 {
+		due = binding.bucket.soonest(due, binding.cost)
 		return false, l.countLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
 	}
 	w.bounds, w.due, w.binding = by, due, uint16(i)
@@ -267,9 +284,10 @@ func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, n
 	}
 	for i := range charges {
 		c := &charges[i]
-		c.bucket.meter.take(due, due, c.cost, true)
+		c.paid = c.bucket.meter.take(due, due, c.cost, true)
 		c.bucket.since = due
 	}
+	a.at = now
 	l.counts.grantedAfter(due - now)
 	a.counts.grantedAfter(due - now)
 	return time.Duration(due - now), nil

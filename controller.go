@@ -11,7 +11,7 @@ import (
 // This file is how the rate moves; failures.go and latency.go are the signs of too much that the server does not spell
 // out. A server can be seen to be faster only by sending too much, so each rule is a choice of how often to try.
 type controller struct {
-	cfg    aimd
+	cfg    AIMD
 	random uint64
 	mode   mode
 
@@ -95,7 +95,7 @@ const (
 )
 
 // newController returns the controller of a new key. The configuration must be valid.
-func newController(cfg aimd, now instant, seed uint64) *controller {
+func newController(cfg AIMD, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	return &controller{
 		cfg: cfg, random: seed, current: cfg.Initial, shown: cfg.Initial, threshold: math.Inf(1), stretch: 1,
@@ -193,24 +193,24 @@ func (c *controller) send(now instant, cost int64) ticket {
 }
 
 // result notes what became of a request, after what latency, and what Retry-After said; 0: nothing.
-func (c *controller) result(now instant, t ticket, o outcome, latency, retryAfter time.Duration) {
+func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfter time.Duration) {
 	c.grow(now)
 	c.inFlight--
 	switch o {
-	case outcomeIgnore:
+	case OutcomeIgnore:
 		if t.probe && c.mode == modeQuiet {
 			c.probeAgain(now)
 		}
 		return
-	case outcomeOK, outcomeClientError:
+	case OutcomeOK, OutcomeClientError:
 		c.succeeded(now, t)
 	default:
 		c.failed(now, t, o, int64(retryAfter))
 	}
-	if c.mode != modeQuiet && t.seq > c.cutSeq && o != outcomeThrottled {
+	if c.mode != modeQuiet && t.seq > c.cutSeq && o != OutcomeThrottled {
 		c.weigh(now, o)
 	}
-	if o == outcomeOK {
+	if o == OutcomeOK {
 		c.measure(now, t, latency.Seconds())
 	}
 }
@@ -228,9 +228,9 @@ func (c *controller) succeeded(now instant, t ticket) {
 
 // failed notes a failure. One cut is enough for all requests that were in flight: what they say is old news. Without
 // that rule, a round trip of half a second takes the rate to the ground.
-func (c *controller) failed(now instant, t ticket, o outcome, retryAfter int64) {
+func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) {
 	news := t.seq > c.cutSeq
-	if o != outcomeThrottled || c.cfg.off.pause {
+	if o != OutcomeThrottled || c.cfg.off.pause {
 		retryAfter = 0
 	}
 	if news || retryAfter <= 0 {
@@ -243,7 +243,7 @@ func (c *controller) failed(now instant, t ticket, o outcome, retryAfter int64) 
 		}
 	case c.silent(now, o):
 		c.beginSilence(now, o)
-	case o == outcomeThrottled && (news || c.cfg.off.round):
+	case o == OutcomeThrottled && (news || c.cfg.off.round):
 		c.throttled(now, retryAfter)
 	}
 	if retryAfter > 0 {

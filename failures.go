@@ -25,7 +25,7 @@ func (f *failures) forget() { f.weight, f.n, f.trial, f.again = 0, 0, 0, false }
 
 // weigh takes in an answer to a request that was sent since the last cut. Without it, a server that refuses with a bare
 // 503 is pressed for good.
-func (c *controller) weigh(now instant, o outcome) {
+func (c *controller) weigh(now instant, o Outcome) {
 	f, w := &c.failures, o.weight()
 	if f.n >= 64 {
 		f.n, f.weight = f.n/2, f.weight/2
@@ -48,7 +48,7 @@ func (c *controller) weigh(now instant, o outcome) {
 		if f.n >= leastSeen && share > c.cfg.ErrorThreshold {
 			c.cut(now, causeErrors, c.current*(1-share), c.current*max(0.3, min(1-share, beta)))
 		}
-	case o == outcomeUnavailable && now < f.loadUntil:
+	case o == OutcomeUnavailable && now < f.loadUntil:
 		if f.weight >= 2+2*f.n*f.usual {
 			c.takeWord(now)
 		}
@@ -124,30 +124,30 @@ const (
 )
 
 // silent reports whether the row of failures is long enough. Where a touch of the limit is dear, two refusals are.
-func (c *controller) silent(now instant, o outcome) bool {
+func (c *controller) silent(now instant, o Outcome) bool {
 	if c.cfg.off.silence {
 		return false
 	}
-	return c.row >= rowOfDead || c.row >= rowIfDear && o == outcomeThrottled && c.dear(now)
+	return c.row >= rowOfDead || c.row >= rowIfDear && o == OutcomeThrottled && c.dear(now)
 }
 
-func (c *controller) beginSilence(now instant, o outcome) {
+func (c *controller) beginSilence(now instant, o Outcome) {
 	s := &c.silence
 	if s.from > 0 && s.okSince < 64 {
 		s.resume /= 4 // a relapse
 	} else {
 		s.resume = resumeAt
 	}
-	s.from, s.gap, s.throttled = now, max(firstGap, nanos(2*c.latency.smooth)), o == outcomeThrottled
+	s.from, s.gap, s.throttled = now, max(firstGap, nanos(2*c.latency.smooth)), o == OutcomeThrottled
 	c.threshold = max(c.ceiling, c.current)
 	c.mode, c.cutSeq = modeQuiet, c.seq
 	c.set(causeSilence, c.current)
 	c.probeAgain(now)
 }
 
-func (c *controller) probeFailed(now instant, o outcome) {
+func (c *controller) probeFailed(now instant, o Outcome) {
 	s := &c.silence
-	s.throttled = o == outcomeThrottled
+	s.throttled = o == OutcomeThrottled
 	most := outageGap
 	if s.throttled && now-s.from > 60*second && !c.cfg.off.dear {
 		most = min(windowGap, (now-s.from)/2)

@@ -32,6 +32,14 @@ func (b *bucket) ready(from instant, ahead, cost int64) instant {
 	return b.meter.ready(max(from, b.held, b.since), ahead, cost)
 }
 
+// plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
+func (b *bucket) plan(from instant, ahead, cost int64) instant {
+	if p, ok := b.meter.(planner); ok {
+		return p.plan(max(from, b.held, b.since), ahead, cost)
+	}
+	return b.ready(from, ahead, cost)
+}
+
 // payable reports whether cost can be paid here now.
 func (b *bucket) payable(now instant, cost int64) bool {
 	return max(b.held, b.since) <= now && b.meter.payable(now, cost)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"math/rand/v2"
+	"net/http"
 	"time"
 )
 
@@ -22,6 +24,8 @@ type Limit struct {
 	key     KeyFunc
 	cost    CostFunc
 	rateFor func(key string) (int64, time.Duration)
+	aimd    AIMD
+	judge   ClassifyFunc
 	faults  []error
 }
 
@@ -32,6 +36,7 @@ const (
 	kindPace    limitKind = "pace"
 	kindSliding limitKind = "sliding-window"
 	kindFixed   limitKind = "fixed-window"
+	kindAIMD    limitKind = "adaptive"
 	kindNone    limitKind = "none" // grants everything but what is held
 )
 
@@ -70,6 +75,22 @@ func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 // wall clock, also when that is set anew. A cost above n can never be paid and is refused.
 func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindFixed, n, per, opts)
+}
+
+// Adaptive is a token bucket whose rate and burst are found by AIMD, for each key, from what becomes of the requests: a
+// Transport tells it by itself, and others by [Grant.Report]. Costs are spent as in a [TokenBucket]; one above the burst,
+// which is 50 ms worth, passes when the bucket is full, and leaves a debt. Of the options it takes [Name], [Key], [Cost]
+// and [Classify].
+//
+// Nobody is refused because the rate is low for now: in advance only for holds, for Retry-After, and for what would take
+// too long even at Max.
+//
+// What a key has learned is kept for an hour after its last request, if it is not evicted before (see [WithMaxKeys]), and
+// over a restart by [Limiter.Snapshot].
+func Adaptive(a AIMD, opts ...LimitOption) Limit {
+	l := newLimit(kindAIMD, 0, 0, opts)
+	l.aimd = a
+	return l
 }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
@@ -180,6 +201,22 @@ func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 	})
 }
 
+// A ClassifyFunc tells an [Adaptive] limit what became of a request: resp is nil if err is not. 0 leaves it to the rule
+// that counts without it. It must not change the response or read its body, and is called by many goroutines at once.
+type ClassifyFunc func(resp *http.Response, err error) Outcome
+
+// Classify says what an [Adaptive] limit takes an answer or an error for. The default is told at each [Outcome].
+func Classify(f ClassifyFunc) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.judge = f
+		if f == nil {
+			l.fault("Classify(nil): a function is needed")
+		} else if l.kind != kindAIMD {
+			l.fault("Classify does not fit a limit of kind %s", l.kind)
+		}
+	})
+}
+
 func (l *Limit) fault(format string, args ...any) {
 	// Limits are values: a fault of one must not be seen by another that shares the slice.
 	l.faults = append(l.faults[:len(l.faults):len(l.faults)], fmt.Errorf(format, args...))
@@ -196,9 +233,19 @@ func (l *Limit) validate() error {
 	if l.kind == "" {
 		return errors.New("WithLimit: the zero Limit has no algorithm")
 	}
-	faults := l.faults
-	if l.kind != kindNone {
-		faults = append(faults[:len(faults):len(faults)], l.check(l.rate))
+	faults := l.faults[:len(l.faults):len(l.faults)]
+	switch l.kind {
+	case kindNone:
+	case kindAIMD:
+		faults = append(faults, l.aimd.validate())
+		if l.share != 1 {
+			faults = append(faults, fmt.Errorf("Share(%v) does not fit a limit of kind %s", l.share, l.kind))
+		}
+		if l.rateFor != nil {
+			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
+		}
+	default:
+		faults = append(faults, l.check(l.rate))
 	}
 	if burst := l.burstOf(l.rate); l.initial > burst {
 		faults = append(faults, fmt.Errorf("Initial(%d) is more than the burst of %d", l.initial, burst))
@@ -275,6 +322,8 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
 		}
 		w.index = w.indexAt(now)
 		return w
+	case kindAIMD:
+		return newAdaptiveBucket(now, l.aimd, rand.Uint64())
 	case kindNone:
 		return unlimited{}
 	}

@@ -32,6 +32,7 @@ func newLimiter(c *config) *Limiter {
 	}
 	for _, described := range c.limits {
 		li := &limit{Limit: described, buckets: make(map[string]*bucket)}
+		l.tracks = l.tracks || li.tracked()
 		li.size = li.burstOf(li.rate)
 		if li.kind == kindFixed {
 			l.synced = 0
@@ -56,7 +57,8 @@ type Ask struct {
 type Grant struct {
 	limiter *Limiter
 	charges []charge
-	undone  bool // guarded by the Limiter's mu
+	at      instant
+	undone  bool // guarded by the Limiter's mu; Cancel or Report was called
 }
 
 // Cancel gives all back, for what was never used, at once to those who wait. What would make no difference had it
@@ -88,17 +90,11 @@ func (g *Grant) Cancel() {
 func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	g, p, err := l.acquire(ctx, ask)
 	if p != nil {
-		paid, r, err := l.await(ctx, p)
-		if r != nil {
+		var r *Rejection
+		if r, err = l.await(ctx, p); r != nil {
 			return nil, r
 		}
-		if err != nil {
-			return nil, err
-		}
-		g.charges = p.charges
-		for i := range paid {
-			g.charges[i].paid = paid[i]
-		}
+		g.charges, g.at = p.charges, p.ask.at
 	}
 	if err != nil {
 		return nil, err
@@ -129,6 +125,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 		a.maxWait = max(0, *by.MaxWait)
 	}
 	p, err := l.enter(ctx, g.charges, &a)
+	g.at = a.at
 	return g, p, err
 }
 
@@ -167,9 +164,12 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	if p == nil {
 		return err
 	}
-	_, r, err := l.await(ctx, p)
+	r, err := l.await(ctx, p)
 	if r != nil {
 		return r
+	}
+	if err == nil {
+		l.forget(p.ask.at, p.charges)
 	}
 	return err
 }
@@ -200,7 +200,11 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*pending
 			charges = charged(charges, li, key, c)
 		}
 	}
-	return l.enter(ctx, charges, &a)
+	p, err := l.enter(ctx, charges, &a)
+	if p == nil && err == nil {
+		l.forget(a.at, charges)
+	}
+	return p, err
 }
 
 // Try pays cost in every limit, for that key, if it can at once and nobody waits for those buckets. If not, wait is
@@ -222,7 +226,9 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		if _, r := l.lineUp(context.Background(), p); r != nil {
 			return max(1, r.Wait), false
 		}
+		charges, a.at = p.charges, p.ask.at
 	}
+	l.forget(a.at, charges)
 	return 0, true
 }
 
@@ -234,6 +240,9 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 	li, err := l.named(limit)
 	if err != nil {
 		return fmt.Errorf("throttle: SetRate: %w", err)
+	}
+	if li.kind == kindAIMD {
+		return fmt.Errorf("throttle: SetRate(%q, %d, %v): the rate of an Adaptive limit is its own", limit, n, per)
 	}
 	r := rate{n, per}
 	if err := li.check(r); err != nil {
@@ -369,8 +378,13 @@ func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
 		stats[i] = BucketStats{
 			Limit: b.limit.name, Key: b.key, Rate: b.rate.perSecond(), Tokens: b.meter.tokens(now), Waiting: b.waiting(),
 		}
-		if b.held > now {
-			stats[i].HeldUntil = l.start.Add(time.Duration(b.held))
+		held := b.held
+		if a, ok := b.meter.(*adaptiveBucket); ok {
+			stats[i].Rate, stats[i].InFlight = a.control.rate(now), a.control.inFlight
+			held = max(held, a.control.pausedUntil)
+		}
+		if held > now {
+			stats[i].HeldUntil = l.start.Add(time.Duration(held))
 		}
 	}
 	return stats

@@ -42,6 +42,7 @@ type BucketStats struct {
 	Rate       float64   // tokens per second
 	Tokens     float64   // what is left now; negative: debt
 	Waiting    int       // requests in line that fall under it
+	InFlight   int       // requests let go and not answered yet, where that counts: with an Adaptive limit
 	HeldUntil  time.Time // nothing goes before; zero: not held
 }
 
@@ -94,6 +95,8 @@ type Hooks struct {
 	OnCancel func(CancelEvent)
 	// OnHold is called after a hold was set.
 	OnHold func(HoldEvent)
+	// OnRetune is called after an [Adaptive] limit has changed a rate.
+	OnRetune func(RetuneEvent)
 }
 
 // A WaitEvent says that a request begins to wait.
@@ -134,37 +137,38 @@ type HoldEvent struct {
 
 // An observer tells hooks and a logger.
 type observer struct {
-	hooks Hooks
-	log   *slog.Logger
-	gates [reasons + 2]gate // by what a line says: a Reason, or one of the two below
+	hooks   Hooks
+	log     *slog.Logger
+	rations [reasons + 3]ration // by what a line says: a Reason, or one of those below
 }
 
 const (
-	gateWait = reasons
-	gateHold = reasons + 1
+	rationWait = reasons
+	rationHold = reasons + 1
+	rationTune = reasons + 2
 )
 
-// A gate lets one line a second pass.
-type gate struct {
+// A ration lets one line a second pass.
+type ration struct {
 	next       atomic.Int64 // in ns of Unix time
 	suppressed atomic.Int64
 }
 
 // pass reports whether a line may be logged now, and how many were not since the last.
-func (g *gate) pass(now time.Time) (suppressed int64, ok bool) {
-	next := g.next.Load()
-	if now.UnixNano() < next || !g.next.CompareAndSwap(next, now.Add(time.Second).UnixNano()) {
-		g.suppressed.Add(1)
+func (r *ration) pass(now time.Time) (suppressed int64, ok bool) {
+	next := r.next.Load()
+	if now.UnixNano() < next || !r.next.CompareAndSwap(next, now.Add(time.Second).UnixNano()) {
+		r.suppressed.Add(1)
 		return 0, false
 	}
-	return g.suppressed.Swap(0), true
+	return r.suppressed.Swap(0), true
 }
 
-func (o *observer) line(ctx context.Context, level slog.Level, gate int, msg string, attrs ...slog.Attr) {
+func (o *observer) line(ctx context.Context, level slog.Level, of int, msg string, attrs ...slog.Attr) {
 	if o.log == nil || !o.log.Enabled(ctx, level) {
 		return
 	}
-	if suppressed, ok := o.gates[gate].pass(time.Now()); ok {
+	if suppressed, ok := o.rations[of].pass(time.Now()); ok {
 		if suppressed > 0 {
 			attrs = append(attrs, slog.Int64("suppressed", suppressed))
 		}
@@ -196,7 +200,7 @@ func (o *observer) waits(ctx context.Context, w *waiter) {
 	if o.hooks.OnWait != nil {
 		o.hooks.OnWait(e)
 	}
-	o.line(ctx, slog.LevelInfo, int(gateWait), "throttle: request waits",
+	o.line(ctx, slog.LevelInfo, int(rationWait), "throttle: request waits",
 		slog.String("limit", e.Limit), slog.String("key", e.Key), slog.Int64("cost", e.Cost), slog.Duration("wait", e.Wait))
 }
 
@@ -226,6 +230,14 @@ func (o *observer) held(key string, d time.Duration) {
 	if o.hooks.OnHold != nil {
 		o.hooks.OnHold(HoldEvent{Key: key, For: d})
 	}
-	o.line(context.Background(), slog.LevelWarn, int(gateHold), "throttle: held",
+	o.line(context.Background(), slog.LevelWarn, int(rationHold), "throttle: held",
 		slog.String("key", key), slog.Duration("for", d))
+}
+
+func (o *observer) retuned(e RetuneEvent) {
+	if o.hooks.OnRetune != nil {
+		o.hooks.OnRetune(e)
+	}
+	o.line(context.Background(), slog.LevelInfo, int(rationTune), "throttle: rate changed", slog.String("limit", e.Limit),
+		slog.String("key", e.Key), slog.String("reason", e.Reason), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }

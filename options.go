@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/httpthrottle/throttle/headers"
 )
 
 // An Option changes one thing about a [Transport] or a [Limiter].
@@ -48,6 +50,9 @@ type config struct {
 	dry      bool
 	hooks    Hooks
 	log      *slog.Logger
+	hints    []headers.Hint
+	deaf     bool
+	reader   *headers.Reader
 }
 
 func newConfig(opts []Option) *config {
@@ -72,8 +77,32 @@ func WithLimit(limits ...Limit) Option {
 	return option{"WithLimit", func(c *config) { c.limits = append(c.limits, limits...) }}
 }
 
+// WithAdaptive adds a limit that finds its rate by itself, [Adaptive] with that configuration, or one for each of several;
+// without any, with the zero AIMD.
+func WithAdaptive(configs ...AIMD) Option {
+	return option{"WithAdaptive", func(c *config) {
+		if len(configs) == 0 {
+			configs = []AIMD{{}}
+		}
+		for _, a := range configs {
+			c.limits = append(c.limits, Adaptive(a))
+		}
+	}}
+}
+
+// WithServerHints sets which dialects of rate-limit headers are listened to beside those that are certain for every server:
+// presets such as headers.GitHub, one's own, or headers.Auto, which goes by host. It is additive.
+func WithServerHints(hints ...headers.Hint) Option {
+	return option{"WithServerHints", func(c *config) { c.hints = append(c.hints, hints...) }}
+}
+
+// WithoutServerHints listens to no header about limits.
+func WithoutServerHints() Option {
+	return option{"WithoutServerHints", func(c *config) { c.deaf = true }}
+}
+
 // WithLimiter draws on the budgets of a Limiter that others use too, in place of limits of the Transport's own: it
-// excludes [WithLimit], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. [WithHooks] and [WithLogger] beside it take the
+// excludes [WithLimit], [WithAdaptive], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. [WithHooks] and [WithLogger] beside it take the
 // place of the Limiter's for the requests of this Transport.
 func WithLimiter(l *Limiter) Option {
 	return option{"WithLimiter", func(c *config) {
@@ -216,14 +245,20 @@ func (c *config) validate() error {
 		faults = append(faults, c.limits[i].validate())
 	}
 	if c.limiter != nil {
-		for _, name := range c.usedOf("WithLimit", "WithMaxQueue", "WithMaxKeys", "WithDryRun") {
+		for _, name := range c.usedOf("WithLimit", "WithAdaptive", "WithMaxQueue", "WithMaxKeys", "WithDryRun") {
 			faults = append(faults, fmt.Errorf("%s has no effect beside WithLimiter", name))
 		}
 	}
 	if names := c.usedOf("WithRejectionError", "WithRejectionResponse"); len(names) > 1 {
 		faults = append(faults, fmt.Errorf("%s exclude each other", strings.Join(names, " and ")))
 	}
+	if names := c.usedOf("WithServerHints", "WithoutServerHints"); len(names) > 1 {
+		faults = append(faults, fmt.Errorf("%s exclude each other", strings.Join(names, " and ")))
+	}
 	var err error
+	if c.reader, err = headers.NewReader(c.hints...); err != nil {
+		faults = append(faults, fmt.Errorf("WithServerHints: %w", err))
+	}
 	if c.matched, err = newWeights(c.weights); err != nil {
 		faults = append(faults, fmt.Errorf("WithWeights: %w", err))
 	}
@@ -235,7 +270,7 @@ func (c *config) validate() error {
 
 // forLimiter adds what is wrong with the options for a Limiter without HTTP.
 func (c *config) forLimiter() {
-	allowed := []string{"WithLimit", "WithMaxQueue", "WithMaxKeys", "WithHooks", "WithLogger"}
+	allowed := []string{"WithLimit", "WithAdaptive", "WithMaxQueue", "WithMaxKeys", "WithHooks", "WithLogger"}
 	for _, name := range c.used {
 		if !slices.Contains(allowed, name) {
 			c.fault("%s is an option of New, not of NewLimiter", name)

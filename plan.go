@@ -40,6 +40,17 @@ func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, n
 	return r
 }
 
+// soonest returns when one who could go at due can go as things are now, should that be later and known: due is a lower
+// bound where it depends on answers that are yet to come.
+func (b *bucket) soonest(due instant, cost int64) instant {
+	if _, ok := b.meter.(planner); ok {
+		if ready := b.ready(0, 0, cost); ready < never {
+			return max(due, ready)
+		}
+	}
+	return due
+}
+
 // unpayable refuses what no bucket can be asked for: a charge that found no room for its bucket, or one below 0.
 func unpayable(charges []charge, missing *charge) *Rejection {
 	if missing != nil {
@@ -125,7 +136,7 @@ func (b *bucket) planLocked(ln *line, rank instant, ahead, cost int64, now insta
 	if b.barsLocked(rank) && b.stopped[0].line != ln {
 		ahead = addCount(ahead, b.stopped[0].cost())
 	}
-	return max(now, b.ready(from, ahead, cost))
+	return max(now, b.plan(from, ahead, cost))
 }
 
 // rankOf returns the place in line of one who came now with that priority.
@@ -137,6 +148,7 @@ func rankOf(now instant, priority int) instant {
 // rejectLocked refuses w, which is in line and could go at due.
 func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now instant) {
 	w.verdict = refused
+	due = s.bucket.soonest(due, w.costs[s.index])
 	w.rejection = w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
 	l.counts.refused[reason]++
 	w.counts.refused[reason]++

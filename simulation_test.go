@@ -28,7 +28,7 @@ type world struct {
 	now    instant
 	seq    uint64
 	events []simEvent // a heap
-	server *server
+	server *simServer
 	found  tally
 }
 
@@ -72,7 +72,7 @@ func (w *world) pop() simEvent {
 // run plays a scenario.
 func (s scenario) run(seed uint64, off ablation) *tally {
 	w := &world{scenario: s.withDefaults(), rng: rand.New(rand.NewPCG(seed, 77))}
-	w.server = &server{world: w, policy: w.policy(w.rng)}
+	w.server = &simServer{world: w, policy: w.policy(w.rng)}
 	tenths := int(w.seconds*10) + 1
 	w.found = tally{scenario: w.scenario, accepted: make([]int32, tenths), failed: make([]int32, tenths), per: make([]int32, w.clients)}
 	for i := range w.clients {
@@ -199,7 +199,7 @@ func (c *simClient) send(saturating bool) {
 	start := c.now
 	c.found.sendTimes = append(c.found.sendTimes, float32(float64(c.now)/1e9))
 	done := false
-	finish := func(o outcome, retryAfter time.Duration) {
+	finish := func(o Outcome, retryAfter time.Duration) {
 		if done {
 			return
 		}
@@ -220,31 +220,31 @@ func (c *simClient) send(saturating bool) {
 		if d < 0 { // hangs
 			return
 		}
-		if o == outcomeUnavailable && retryAfter > 0 {
-			o = outcomeThrottled
+		if o == OutcomeUnavailable && retryAfter > 0 {
+			o = OutcomeThrottled
 		}
 		c.after(d+c.oneWay(), func() { finish(o, retryAfter) })
 	})
 	if c.timeout > 0 {
-		c.after(at(c.timeout), func() { finish(outcomeUnavailable, 0) })
+		c.after(at(c.timeout), func() { finish(OutcomeUnavailable, 0) })
 	}
 }
 
-// A server has a policy, a service time, faults and outages.
-type server struct {
+// A simServer has a policy, a service time, faults and outages.
+type simServer struct {
 	*world
 	policy policy
 }
 
-// answer returns what becomes of a request that comes now: the outcome, how long until the answer leaves (negative:
+// answer returns what becomes of a request that comes now: the Outcome, how long until the answer leaves (negative:
 // never), and Retry-After.
-func (s *server) answer(now instant) (outcome, int64, time.Duration) {
+func (s *simServer) answer(now instant) (Outcome, int64, time.Duration) {
 	t := float64(now) / 1e9
 	if s.outage != nil && t >= s.outage.from && t < s.outage.to {
 		if s.outage.hangs {
-			return outcomeOK, -1, 0
+			return OutcomeOK, -1, 0
 		}
-		return outcomeUnavailable, second / 1000, 0
+		return OutcomeUnavailable, second / 1000, 0
 	}
 	ok, wait, retryAfter := s.policy.admit(now)
 	if !ok {
@@ -254,7 +254,7 @@ func (s *server) answer(now instant) (outcome, int64, time.Duration) {
 	if s.faults > 0 && s.rng.Float64() < s.faults {
 		return s.fault, second / 1000, 0
 	}
-	return outcomeOK, wait + at(s.service(s.rng, t)), 0
+	return OutcomeOK, wait + at(s.service(s.rng, t)), 0
 }
 
 // A policy says whether a request that comes now is accepted; if so, how long it has to wait for service.
@@ -420,7 +420,7 @@ type scenario struct {
 
 	clients int
 	stagger float64
-	config  aimd
+	config  AIMD
 	rtt     []float64 // one way, by client
 	jitter  float64
 	timeout float64
@@ -429,10 +429,10 @@ type scenario struct {
 	poisson   func(t float64) float64
 
 	policy  func(*rand.Rand) policy
-	refusal outcome
+	refusal Outcome
 	service func(r *rand.Rand, t float64) float64
 	faults  float64
-	fault   outcome
+	fault   Outcome
 	outage  *outage
 
 	limit   func(t float64) float64 // what the oracle sends
@@ -463,7 +463,7 @@ func (s scenario) withDefaults() scenario {
 		s.callersAt = crowd(50)
 	}
 	if s.refusal == 0 {
-		s.refusal = outcomeThrottled
+		s.refusal = OutcomeThrottled
 	}
 	if s.service == nil {
 		s.service = logNormal(0.010, 0.3)
@@ -486,10 +486,10 @@ type tally struct {
 	sendTimes              []float32
 }
 
-func (f *tally) count(c *simClient, start instant, o outcome) {
+func (f *tally) count(c *simClient, start instant, o Outcome) {
 	f.sent++
 	i := int(c.now / (second / 10))
-	if o != outcomeOK {
+	if o != OutcomeOK {
 		f.bad++
 		f.failed[i]++
 		return

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/httpthrottle/throttle/headers"
 )
 
 // A Transport is an [http.RoundTripper] that lets each request wait until the limits allow it, or refuses it, and then
@@ -21,6 +23,8 @@ type Transport struct {
 	asError bool
 	shape   func(*Rejection, *http.Request) *http.Response
 	exempt  func(*http.Request) bool
+	hints   *headers.Reader
+	deaf    bool
 
 	observer *observer
 	counts   *counts // guarded by the Limiter's mu
@@ -46,7 +50,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t := &Transport{
 		base: base, limiter: c.limiter, cost: c.cost, maxWait: c.maxWait,
-		asError: c.asError, shape: c.shape, exempt: c.exempt, counts: new(counts),
+		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, counts: new(counts),
 	}
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.matched.cost
@@ -99,14 +103,42 @@ func (t *Transport) CloseIdleConnections() {
 // the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
 // request waits, the error is the context's cause, and nothing is charged.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	p, err := t.enter(req)
+	if t.limiter.tracks {
+		return t.roundTripTracked(req)
+	}
+	p, err := t.enter(req, nil)
 	var r *Rejection
 	if p != nil {
-		_, r, err = t.limiter.await(req.Context(), p)
+		r, err = t.limiter.await(req.Context(), p)
 	}
 	if r == nil && err == nil {
 		return t.base.RoundTrip(req)
 	}
+	return t.turnAway(req, r, err)
+}
+
+// roundTripTracked is RoundTrip where a limit wants to know what becomes of requests. It is apart since those who only
+// wait do it on a small stack.
+func (t *Transport) roundTripTracked(req *http.Request) (*http.Response, error) {
+	var sent receipt
+	p, err := t.enter(req, &sent)
+	var r *Rejection
+	if p != nil {
+		if r, err = t.limiter.await(req.Context(), p); r == nil && err == nil {
+			sent.track(p.ask.at, p.charges)
+		}
+	}
+	switch {
+	case r != nil || err != nil:
+		return t.turnAway(req, r, err)
+	case sent.empty():
+		return t.base.RoundTrip(req)
+	}
+	return t.exchange(req, &sent)
+}
+
+// turnAway answers a request that is not sent.
+func (t *Transport) turnAway(req *http.Request, r *Rejection, err error) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close() // as a RoundTripper must; nothing was read, so there is nothing to say of its error
 	}
@@ -117,7 +149,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // enter prices req and lets it in, as Limiter.enter does.
-func (t *Transport) enter(req *http.Request) (*pending, error) {
+func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
@@ -147,11 +179,20 @@ func (t *Transport) enter(req *http.Request) (*pending, error) {
 		default:
 			c = cost
 		}
-		if c != 0 {
-			charges = charged(charges, p.limit, p.keyOf(o, req), c)
+		if c == 0 {
+			continue
 		}
+		key := ""
+		if p.key != nil || o.hasKey {
+			key = p.keyOf(o, req)
+		}
+		charges = charged(charges, p.limit, key, c)
 	}
-	return t.limiter.enter(ctx, charges, &a)
+	p, err := t.limiter.enter(ctx, charges, &a)
+	if p == nil && err == nil && sent != nil {
+		sent.track(a.at, charges)
+	}
+	return p, err
 }
 
 func (t *Transport) costOf(o *overrides, req *http.Request) int64 {

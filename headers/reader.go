@@ -123,6 +123,23 @@ func (r *Reader) claim(d *Dialect) {
 	}
 }
 
+// Silent says that a response of that host tells nothing of limits, neither by its status nor by its headers, so that there
+// is no need for its body, a clock and Parse.
+func (r *Reader) Silent(host string, status int, h http.Header) bool {
+	if limits(status) {
+		return false
+	}
+	if d := r.dialect(host); d != nil {
+		return d.silent(status, h, nil) && !d.wantsBody(status, h)
+	}
+	for name := range h {
+		if concerns(name) {
+			return false
+		}
+	}
+	return true
+}
+
 // Parse tells what a response of that host says about rate limits; see [Dialect.Parse]. host is as in a URL or a Host
 // header, with or without a port.
 func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now time.Time) Signal {

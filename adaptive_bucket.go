@@ -1,0 +1,123 @@
+package throttle
+
+import "time"
+
+// An adaptiveBucket is the meter of an [Adaptive] limit: a token bucket whose rate and burst a controller sets.
+type adaptiveBucket struct {
+	bucket  tokenBucket
+	control controller
+	rate    float64 // as the bucket has it
+}
+
+// A planner is a meter at which the instant of service depends on answers that are yet to come: ready, which goes for
+// the next request only, may be never for now.
+type planner interface {
+	// plan returns a lower bound of the instant, not before from, at which cost can be paid once ahead has been.
+	plan(from instant, ahead, cost int64) instant
+}
+
+// adaptivePer is the period for which an adaptive rate is counted, so that it is precise to a millionth of a token per
+// second, and may change without the balance being rescaled.
+const adaptivePer = 1e6 * second
+
+const (
+	// keepLearned is for how long an idle key is remembered of which something was learned.
+	keepLearned = 3600 * second
+	// keepBusy is for how long one is at least that has requests in flight.
+	keepBusy = 10 * second
+)
+
+func newAdaptiveBucket(now instant, cfg AIMD, seed uint64) *adaptiveBucket {
+	b := &adaptiveBucket{control: *newController(cfg, now, seed)}
+	b.bucket = *newTokenBucket(now, rate{1, time.Duration(adaptivePer)}, 1, 1)
+	b.follow(now)
+	b.bucket.level = b.bucket.full
+	return b
+}
+
+// follow gives the bucket the rate that the controller has now.
+func (b *adaptiveBucket) follow(now instant) {
+	r := b.control.rate(now)
+	if r == b.rate {
+		return
+	}
+	b.rate = r
+	b.bucket.advance(now, false, int128{})
+	b.bucket.n = perMega(r)
+	if burst := int64(min(b.control.burst(), float64(maxCount))); burst != b.bucket.burst {
+		b.bucket.resize(now, burst)
+		b.control.seq = uint64(b.bucket.seq) // the two number requests alike
+	}
+}
+
+// perMega returns a rate per second as one per adaptivePer.
+func perMega(r float64) uint64 { return uint64(max(1, min(r*1e6, 1<<62))) }
+
+// within returns cost, or all that a full bucket has: one that is more passes then, and leaves a debt.
+func (b *adaptiveBucket) within(cost int64) int64 { return min(cost, b.bucket.burst) }
+
+func (b *adaptiveBucket) payable(now instant, cost int64) bool {
+	b.follow(now)
+	return b.control.gate(now) <= now && b.bucket.payable(now, b.within(cost))
+}
+
+func (b *adaptiveBucket) ready(from instant, _, cost int64) instant {
+	gate := b.control.gate(from)
+	if gate == never {
+		return never
+	}
+	return max(gate, b.bucket.ready(from, 0, b.within(cost)))
+}
+
+// plan goes by pauses and Max alone, since the rate may have grown until then.
+func (b *adaptiveBucket) plan(from instant, ahead, cost int64) instant {
+	fastest := b.bucket
+	fastest.n, fastest.burst = perMega(b.control.cfg.Max), maxCount
+	fastest.full = fastest.units(maxCount)
+	return max(b.control.pausedUntil, fastest.ready(from, ahead, b.within(cost)))
+}
+
+// take numbers the request, as charged: twice the number, and one more for a probe.
+func (b *adaptiveBucket) take(due, now instant, cost int64, waited bool) int64 {
+	charged := 2 * b.bucket.take(due, now, cost, waited)
+	if b.control.send(now, cost).probe {
+		charged++
+	}
+	b.follow(now)
+	return charged
+}
+
+// answered notes what became of a request that was let go at sent.
+func (b *adaptiveBucket) answered(now instant, charged int64, sent instant, cost int64, a *answer) {
+	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
+	b.control.result(now, t, a.outcome, time.Duration(now-sent), a.retryAfter)
+	b.follow(now)
+}
+
+// giveBack is for what was never sent.
+func (b *adaptiveBucket) giveBack(charged int64, now instant, cost int64) {
+	b.bucket.giveBack(charged/2, now, cost)
+	b.answered(now, charged, now, cost, &answer{outcome: OutcomeIgnore})
+}
+
+func (b *adaptiveBucket) fullAt() instant {
+	c, keep := &b.control, int64(0)
+	if c.current != c.cfg.Initial || c.ceiling > 0 {
+		keep = keepLearned
+	}
+	if c.inFlight > 0 {
+		keep = max(keep, keepBusy)
+	}
+	return max(b.bucket.fullAt(), c.pausedUntil, c.dearUntil, addInstant(b.bucket.last, keep))
+}
+
+func (b *adaptiveBucket) tokens(now instant) float64 { return b.bucket.tokens(now) }
+
+// indebted reports as well that the server is not to be asked now, or that answers are still to come.
+func (b *adaptiveBucket) indebted(now instant) bool {
+	c := &b.control
+	return b.bucket.indebted(now) || c.inFlight > 0 || c.mode == modeQuiet || max(c.pausedUntil, c.dearUntil) > now
+}
+
+func (b *adaptiveBucket) retune(instant, rate)  {} // only the controller sets its rate
+func (b *adaptiveBucket) resize(instant, int64) {}

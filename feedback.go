@@ -1,0 +1,186 @@
+package throttle
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/httpthrottle/throttle/headers"
+)
+
+// An answer is what became of a request that was let go. The zero answer is news of nothing.
+type answer struct {
+	outcome    Outcome
+	retryAfter time.Duration // of a throttled one; 0: the server did not say
+	word       *word         // what the server said of its limits; nil: nothing
+}
+
+// A word is what a server said of its limits, as far as it says for how long to stay away.
+type word struct {
+	limited bool
+	host    bool // for reasons of the server's own, and so to everybody who asks that host
+	global  bool // not only by the limits that it tells of
+	wait    headers.Maybe[time.Duration]
+	quotas  []headers.Bucket
+}
+
+// A receipt is what a request that was let go may be reported by.
+type receipt struct {
+	at   instant
+	room [2]tracked
+	more []tracked // if room is not enough
+	n    int       // in room
+}
+
+// A tracked charge is one that what becomes of the request is news for.
+type tracked struct {
+	bucket     *bucket
+	paid, cost int64
+	outcome    Outcome // as the limit's Classify has it; 0: as the answer has it
+}
+
+// track notes which of the charges of a request that was let go at that instant are to be reported.
+func (s *receipt) track(at instant, charges []charge) {
+	s.at = at
+	for i := range charges {
+		c := &charges[i]
+		switch t := (tracked{bucket: c.bucket, paid: c.paid, cost: c.cost}); {
+		case !c.limit.tracked():
+		case s.n < len(s.room):
+			s.room[s.n] = t
+			s.n++
+		default:
+			s.more = append(s.more, t)
+		}
+	}
+}
+
+func (s *receipt) empty() bool { return s.n == 0 }
+
+// each calls f for all that is tracked.
+func (s *receipt) each(f func(*tracked)) {
+	for i := range s.n {
+		f(&s.room[i])
+	}
+	for i := range s.more {
+		f(&s.more[i])
+	}
+}
+
+// exchange sends a request of which the Limiter wants to know what becomes.
+func (t *Transport) exchange(req *http.Request, s *receipt) (*http.Response, error) {
+	a := answer{outcome: OutcomeIgnore} // if base panics
+	defer func() { t.limiter.report(s, &a, t.observer) }()
+	resp, err := t.base.RoundTrip(req)
+	word := t.listen(req, resp)
+	s.each(func(c *tracked) {
+		if judge := c.bucket.limit.judge; judge != nil {
+			c.outcome = judge(resp, err)
+		}
+	})
+	a.word, a.outcome = word, outcomeOf(req.Context(), resp, err, word)
+	if word != nil {
+		a.retryAfter = word.wait.Value
+	}
+	return resp, err
+}
+
+// outcomeOf is the rule that counts without a Classify.
+func outcomeOf(ctx context.Context, resp *http.Response, err error, said *word) Outcome {
+	if err != nil {
+		return outcomeOfError(ctx, err)
+	}
+	if _, local := RejectionOf(resp); local {
+		return OutcomeIgnore
+	}
+	switch status := resp.StatusCode; {
+	case status == http.StatusTooManyRequests, said != nil && said.limited:
+		return OutcomeThrottled
+	case status == http.StatusServiceUnavailable:
+		return OutcomeUnavailable
+	case status >= 500:
+		return OutcomeError
+	case status >= 400:
+		return OutcomeClientError
+	}
+	return OutcomeOK
+}
+
+func outcomeOfError(ctx context.Context, err error) Outcome {
+	var (
+		name *net.DNSError
+		cert *tls.CertificateVerificationError
+		tls  tls.RecordHeaderError
+	)
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled), errors.Is(err, ErrThrottled), errors.Is(err, http.ErrSchemeMismatch),
+		errors.As(err, &name) && name.IsNotFound, errors.As(err, &cert), errors.As(err, &tls):
+		return OutcomeIgnore
+	}
+	return OutcomeUnavailable
+}
+
+// listen returns what a response says of limits; nil: nothing.
+func (t *Transport) listen(req *http.Request, resp *http.Response) *word {
+	if t.deaf || resp == nil {
+		return nil
+	}
+	host := hostOf(req)
+	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
+		return nil
+	}
+	if _, local := RejectionOf(resp); local {
+		return nil
+	}
+	var body []byte
+	if t.hints.WantsBody(host, resp.StatusCode, resp.Header) {
+		body = peek(resp)
+	}
+	signal := t.hints.Parse(host, resp.StatusCode, resp.Header, body, time.Now())
+	return &word{
+		limited: signal.Limited, wait: signal.Wait, quotas: signal.Buckets,
+		host:   resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == 529,
+		global: signal.Scope == "global",
+	}
+}
+
+// peek returns the first bytes of a body, which are put back.
+func peek(resp *http.Response) []byte {
+	if resp.Body == nil {
+		return nil
+	}
+	first := make([]byte, headers.BodyBytes)
+	n, _ := io.ReadFull(resp.Body, first) // an error comes again when the caller gets there
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(first[:n]), resp.Body), resp.Body}
+	return first[:n]
+}
+
+// familyOf returns the first segment of a path that says what is asked for, as servers count different resources
+// apart; "api" and versions don't.
+func familyOf(path string) string {
+	for {
+		segment, rest, more := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		if !more || !isPrefix(segment) {
+			return segment
+		}
+		path = rest
+	}
+}
+
+func isPrefix(segment string) bool {
+	switch segment {
+	case "", "api", "rest":
+		return true
+	}
+	version := strings.TrimPrefix(segment, "v")
+	return strings.Trim(version, "0123456789.-") == ""
+}
