@@ -129,8 +129,8 @@ func (o Outcome) weight() float64 {
 	return 0
 }
 
-// learned is what a controller may hand on to the next, over a restart.
-type learned struct {
+// Learned is what is known of a key of an [Adaptive] limit, for the next process.
+type Learned struct {
 	Rate     float64 `json:"rate"`               // tokens per second
 	Ceiling  float64 `json:"ceiling"`            // where the last sign of too much came; 0: there was none
 	Failures float64 `json:"failures,omitzero"`  // share that is usual
@@ -139,7 +139,7 @@ type learned struct {
 }
 
 // valid reports whether a snapshot can be one, wherever it was kept.
-func (l learned) valid() bool {
+func (l Learned) valid() bool {
 	for _, x := range []float64{l.Rate, l.Ceiling, l.Failures, l.Latency, l.DearHold} {
 		if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
 			return false

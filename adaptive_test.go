@@ -230,7 +230,7 @@ func TestAIMDGoesOnCautiouslyWithWhatItLearned(t *testing.T) {
 	b.work(1, OutcomeThrottled)
 	text, err := json.Marshal(b.snapshot(b.now))
 	require.NoError(t, err)
-	var l learned
+	var l Learned
 	require.NoError(t, json.Unmarshal(text, &l))
 	assert.Equal(t, b.snapshot(b.now), l)
 	assert.InDelta(t, 0.05, l.Latency, 1e-6)
@@ -247,7 +247,7 @@ func TestAIMDGoesOnCautiouslyWithWhatItLearned(t *testing.T) {
 	assert.Equal(t, beta*l.Rate, next.current)
 	assert.Equal(t, 100*second, next.heldUntil)
 
-	for _, bad := range []learned{{}, {Rate: -1}, {Rate: math.NaN()}, {Rate: 1, Ceiling: math.Inf(1)}, {Rate: 1, DearHold: -1}} {
+	for _, bad := range []Learned{{}, {Rate: -1}, {Rate: math.NaN()}, {Rate: 1, Ceiling: math.Inf(1)}, {Rate: 1, DearHold: -1}} {
 		next := newBench(t, AIMD{})
 		assert.False(t, next.restore(0, bad))
 		assert.Equal(t, defaultInitial, next.current)

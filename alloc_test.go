@@ -13,7 +13,7 @@ import (
 // answered is a RoundTripper that allocates nothing.
 type answered struct{ resp *http.Response }
 
-func (a answered) RoundTrip(*http.Request) (*http.Response, error) { return a.resp, nil }
+func (a *answered) RoundTrip(*http.Request) (*http.Response, error) { return a.resp, nil }
 
 func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 	const many = 1_000_000_000
@@ -27,19 +27,31 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 		"by function": {0, []throttle.Option{bucket, throttle.WithCost(func(*http.Request) int64 { return 3 })}},
 		"three limits": {0, []throttle.Option{throttle.WithLimit(
 			throttle.Pace(many, time.Nanosecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour))}},
+		"adaptive": {0, []throttle.Option{throttle.WithAdaptive(throttle.AIMD{Initial: many})}},
+		"adaptive and two more, by host": {0, []throttle.Option{
+			throttle.WithAdaptive(throttle.AIMD{Initial: many}), throttle.WithKey(throttle.ByHost),
+			throttle.WithLimit(throttle.TokenBucket(many, time.Second), throttle.SlidingWindow(many, time.Minute))}},
 		"weights by pattern": {1, []throttle.Option{bucket, throttle.WithWeights(map[string]int64{"GET /items/{id}": 2})}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			transport, err := throttle.New(answered{&http.Response{Body: http.NoBody}}, c.opts...)
+			next := &answered{&http.Response{Body: http.NoBody, StatusCode: 200}}
+			transport, err := throttle.New(next, c.opts...)
 			require.NoError(t, err)
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/items/42", nil)
 			require.NoError(t, err)
-			allocs := testing.AllocsPerRun(1000, func() {
+			send := func() {
 				if _, err := transport.RoundTrip(req); err != nil {
 					t.Error(err)
 				}
-			})
-			require.LessOrEqual(t, allocs, c.most)
+			}
+			require.LessOrEqual(t, testing.AllocsPerRun(1000, send), c.most)
+
+			// Once a server has said something of its limits, requests pass gates.
+			next.resp = &http.Response{Body: http.NoBody, StatusCode: 200, Header: http.Header{
+				"X-Ratelimit-Remaining": {"1000000"}, "X-Ratelimit-Reset": {"3600"}}}
+			send()
+			next.resp = &http.Response{Body: http.NoBody, StatusCode: 200, Header: http.Header{"Content-Type": {"text/plain"}}}
+			require.LessOrEqual(t, testing.AllocsPerRun(1000, send), c.most, "through a gate")
 		})
 	}
 }

@@ -2,9 +2,11 @@ package throttle
 
 import (
 	"context"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,7 +28,11 @@ type Limiter struct {
 	maxQueue int
 	maxKeys  int
 	dry      bool
-	tracks   bool // some limit wants to know what becomes of requests
+	tracks   bool    // some limit wants to know what becomes of requests
+	gate     *limit  // of the buckets in gates
+	share    float64 // of the quotas that servers tell of
+	seed     maphash.Seed
+	heard    atomic.Bool // some server has said something of its limits
 	observer observer
 	start    time.Time
 
@@ -41,9 +47,12 @@ type Limiter struct {
 	synced  instant // when it is to be looked at anew; never: there are no fixed windows
 	seq     uint64
 	lines   map[string]*line
+	queues  map[string]*queue
 	dirty   []*bucket // to be looked at before mu is freed
 	serial  uint64    // of the last bucket made
-	idle    idleHeap  // all buckets but those of the key ""
+	gates   map[gateKey]*bucket
+	hosts   map[string]*host
+	idle    idleHeap // all buckets but those of the key ""
 	sweeper *time.Timer
 	sweepAt instant // when sweeper fires; never: it does not
 	direct  counts  // what was asked of the Limiter itself, not through a Transport
@@ -58,7 +67,7 @@ type ask struct {
 	cancel   <-chan struct{} // Request.Cancel; nil: none
 	counts   *counts
 	observer *observer
-	at       instant // when it was let go
+	mark     mark // when it was let go
 }
 
 // A charge is what an ask costs against one limit.
@@ -126,11 +135,14 @@ func (li *limit) all() iter.Seq2[string, *bucket] {
 type pending struct {
 	ask     ask
 	charges []charge
+	gate    *gateKey // what the charge against Limiter.gate is for; nil: there is none
 }
 
 // enter lets a request go at once, and returns nothing, or returns what await is to be called with. The two are apart
 // so that those who wait do it on a small stack, which 100,000 of them would have to grow.
-func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*pending, error) {
+//
+// The last of the charges is that of the gate, if there is one.
+func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask, g *gateKey) (*pending, error) {
 	if ctx.Err() != nil || a.cancel != nil && isClosed(a.cancel) {
 		return nil, causeOf(ctx)
 	}
@@ -140,6 +152,9 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*pending
 	now := instant(time.Since(l.start)) // as nowLocked does, but without a call
 	if now >= l.synced {
 		l.syncLocked(now)
+	}
+	if g != nil {
+		charges[len(charges)-1].bucket = l.gates[*g]
 	}
 	free, missing := findLocked(charges, now)
 	if free {
@@ -154,7 +169,11 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask) (*pending
 			return nil, err
 		}
 	}
-	return &pending{*a, slices.Clone(charges)}, nil
+	p := &pending{ask: *a, charges: slices.Clone(charges)}
+	if g != nil {
+		p.gate = new(*g)
+	}
+	return p, nil
 }
 
 // lockSoon takes a lock that nobody holds for as long as it takes to park a goroutine and to wake it again.
@@ -178,7 +197,7 @@ func (l *Limiter) await(ctx context.Context, p *pending) (*Rejection, error) {
 	if err := l.wait(ctx, p.ask.cancel, p.ask.observer, w); err != nil || w.rejection != nil {
 		return w.rejection, err
 	}
-	p.ask.at = w.at
+	p.ask.mark = mark{at: w.at}
 	for i, paid := range w.paid() {
 		p.charges[i].paid = paid
 	}
@@ -193,7 +212,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	}
 	l.mu.Lock()
 	now := l.nowLocked()
-	free, missing := l.findAllLocked(p.charges, now)
+	free, missing := l.findAllLocked(p.charges, p.gate, now)
 	if free {
 		l.takeLocked(p.charges, a, now)
 		l.mu.Unlock()
@@ -228,8 +247,8 @@ func (l *Limiter) takeLocked(charges []charge, a *ask, now instant) {
 		c := &charges[i]
 		c.paid = c.bucket.meter.take(now, now, c.cost, false)
 	}
-	a.at = now
 	l.counts.granted++
+	a.mark = mark{now, l.counts.granted}
 	a.counts.granted++
 }
 
@@ -246,7 +265,7 @@ func (l *Limiter) lineUpLocked(
 	}
 	l.serveLocked(now) // those who are due go first
 	by := a.bounds(ctx, now)
-	ln := l.lineOf(charges)
+	q, ln := l.lineOf(charges)
 	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(charges, by.rank, now) {
 		l.takeLocked(charges, a, now)
 		for i := range charges {
@@ -255,10 +274,10 @@ func (l *Limiter) lineUpLocked(
 		l.serveLocked(now)
 		return false, nil
 	}
-	due, i := planLocked(charges, ln, by.rank, now)
+	due, i := planLocked(charges, q, ln, by.rank, now)
 	binding := &charges[i]
 	reason := by.judge(due, binding.bucket)
-	if reason == 0 && ln != nil && ln.size >= l.maxQueue {
+	if reason == 0 && q != nil && q.size >= l.maxQueue {
 		reason = ReasonQueueFull
 	}
 	if reason != 0 {
@@ -276,7 +295,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, n
 	if r := unpayable(charges, missing); r != nil {
 		return 0, l.countLocked(a, r)
 	}
-	due, i := planLocked(charges, nil, now, now)
+	due, i := planLocked(charges, nil, nil, now, now)
 	binding := &charges[i]
 	by := a.bounds(ctx, now)
 	if reason := by.judge(due, binding.bucket); reason != 0 {
@@ -287,7 +306,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, n
 		c.paid = c.bucket.meter.take(due, due, c.cost, true)
 		c.bucket.since = due
 	}
-	a.at = now
+	a.mark = mark{at: now}
 	l.counts.grantedAfter(due - now)
 	a.counts.grantedAfter(due - now)
 	return time.Duration(due - now), nil

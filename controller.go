@@ -59,8 +59,9 @@ const (
 	rowOfDead   = 10   // failures in a row after which nothing is sent but probes
 	rowIfDear   = 2    // and where each touch of the limit is dear
 	dearFor     = 600 * second
-	dearPause   = 3 * second // the shortest that counts as dear
-	longestHold = 3600.0     // seconds for which a rate is held at most, or two cycles
+	dearPause   = 3 * second      // the shortest that counts as dear
+	longestHold = 3600.0          // seconds for which a rate is held at most, or two cycles
+	growEvery   = second / 10_000 // no more often is it worth the trouble
 	second      = int64(time.Second)
 )
 
@@ -105,8 +106,8 @@ func newController(cfg AIMD, now instant, seed uint64) *controller {
 }
 
 // snapshot returns what the key has learned.
-func (c *controller) snapshot(now instant) learned {
-	l := learned{Rate: c.rate(now), Ceiling: c.ceiling, Failures: c.failures.usual}
+func (c *controller) snapshot(now instant) Learned {
+	l := Learned{Rate: c.rate(now), Ceiling: c.ceiling, Failures: c.failures.usual}
 	if c.dear(now) {
 		l.DearHold = c.dearHold
 	}
@@ -119,7 +120,7 @@ func (c *controller) snapshot(now instant) learned {
 // restore makes a new controller go on with what another has learned, cautiously, since that is long ago: from half
 // the rate by doubling up to what it was, or, where touching the limit is dear, a little below it and held there.
 // It reports whether the snapshot was one.
-func (c *controller) restore(now instant, l learned) bool {
+func (c *controller) restore(now instant, l Learned) bool {
 	if !l.valid() {
 		return false
 	}
@@ -347,7 +348,12 @@ func (c *controller) retuned() (retune, bool) {
 
 // growing reports whether the rate grows now.
 func (c *controller) growing(now instant) bool {
-	return c.mode != modeQuiet && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 && c.inUse(now)
+	return c.free(now) && c.inUse(now)
+}
+
+// free reports whether nothing but the use forbids growth now.
+func (c *controller) free(now instant) bool {
+	return c.mode != modeQuiet && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0
 }
 
 // inUse reports whether the rate is used (RFC 7661): one that nobody uses has not been found to be right.
@@ -358,7 +364,7 @@ func (c *controller) inUse(now instant) bool {
 // grow brings the rate up to date.
 func (c *controller) grow(now instant) {
 	dt := now - max(c.grownAt, c.pausedUntil)
-	if dt <= 0 {
+	if dt < growEvery {
 		return
 	}
 	c.grownAt = now
@@ -372,7 +378,7 @@ func (c *controller) grow(now instant) {
 		return
 	}
 	c.drained(now)
-	if !c.growing(now) {
+	if !c.free(now) {
 		return
 	}
 	tau := c.tau()
@@ -425,7 +431,11 @@ type meanRate struct {
 }
 
 func (m *meanRate) of(now instant, tau float64) float64 {
-	return m.value * math.Exp(-float64(max(0, now-m.at))/tau)
+	x := float64(max(0, now-m.at)) / tau
+	if x < 1.0/16 { // the series is exact to 2e-8 here, and math.Exp a fifth of what a request costs
+		return m.value * (1 - x*(1-x/2*(1-x/3*(1-x/4))))
+	}
+	return m.value * math.Exp(-x)
 }
 
 func (m *meanRate) add(now instant, x, tau float64) {

@@ -10,11 +10,14 @@
 //	}
 //	client := &http.Client{Transport: t}
 //
+// What the server says of its limits is heeded by default; see [WithServerHints]. A limit that nobody knows is found by
+// [Adaptive].
+//
 // A [Limiter] is the same without HTTP, and what several Transports share.
 //
 // # Words
 //
-// A limit is a rule: an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow]), whom it counts for (a
+// A limit is a rule: an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [Adaptive]), whom it counts for (a
 // [KeyFunc]) and what a request costs against it (a [CostFunc], [WithWeights], [ContextWithCost]). A bucket is the state
 // of one limit for one key. A hold is a stretch of time in which a bucket grants nothing.
 //
@@ -31,7 +34,8 @@
 //     back, a neighbour who left.
 //   - The answer comes as soon as it is known. What can never be paid, can't be in time for the context's deadline or the
 //     longest wait allowed, or finds the line full, is refused at once, on arrival and again after a hold or another rate.
-//     The plan is exact where a line has one limit (for a window: with costs of 1), and else a lower bound.
+//     The plan is exact where a line has one limit (for a window: with costs of 1), and else a lower bound; for
+//     [Adaptive] it goes by holds and Max alone.
 //   - Never more than burst + rate·t, counted from any instant at which the line was empty, under any interleaving.
 //   - To the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. While a line
 //     exists, a late timer costs no throughput: who was due within the last 20 ms is charged as of when it was due. Older

@@ -6,9 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
@@ -28,6 +28,33 @@ type word struct {
 	global  bool // not only by the limits that it tells of
 	wait    headers.Maybe[time.Duration]
 	quotas  []headers.Bucket
+	share   float64 // of each quota is ours
+}
+
+// tells returns what is news for a gate, and whether the limit that a refusal is for is named there.
+func (w *word) tells(now instant) (tells []tell, named bool) {
+	for i := range w.quotas {
+		q := &w.quotas[i]
+		left, known := q.Remaining.Get()
+		reset, ends := q.Reset.Get()
+		empty := w.limited && left <= 0 && q.Name != anyQuota
+		if !known || q.Advisory || !ends && !empty {
+			continue // nothing to count, or nobody knows until when
+		}
+		t := tell{name: q.Name, left: left, limit: q.Limit.Or(-1), counted: q.Unit == "" || q.Unit == "requests"}
+		if ends {
+			t.reset = addInstant(now, int64(reset))
+		}
+		if w.share < 1 && t.limit > 0 {
+			t.reserve = int64(math.Ceil((1 - w.share) * float64(t.limit)))
+		}
+		if empty {
+			named = true
+			t.reset = max(t.reset, addInstant(now, int64(w.wait.Value)))
+		}
+		tells = append(tells, t)
+	}
+	return tells, named
 }
 
 // A receipt is what a request that was let go may be reported by.
@@ -78,17 +105,35 @@ func (t *Transport) exchange(req *http.Request, s *receipt) (*http.Response, err
 	a := answer{outcome: OutcomeIgnore} // if base panics
 	defer func() { t.limiter.report(s, &a, t.observer) }()
 	resp, err := t.base.RoundTrip(req)
-	word := t.listen(req, resp)
+	gated := false
 	s.each(func(c *tracked) {
+		gated = gated || c.bucket.limit == t.limiter.gate
 		if judge := c.bucket.limit.judge; judge != nil {
 			c.outcome = judge(resp, err)
 		}
 	})
-	a.word, a.outcome = word, outcomeOf(req.Context(), resp, err, word)
+	a = t.answerOf(req, resp, err)
+	if !gated && a.word != nil {
+		t.limiter.hear(t.gateOf(req), mark{at: s.at}, &a, true, t.observer)
+	}
+	return resp, err
+}
+
+// hear takes in the answer to a request of which the Limiter did not want to know what becomes.
+func (t *Transport) hear(req *http.Request, resp *http.Response, m mark) {
+	if a := t.answerOf(req, resp, nil); a.word != nil {
+		t.limiter.hear(t.gateOf(req), m, &a, false, t.observer)
+	}
+}
+
+// answerOf returns what is news in an answer or an error.
+func (t *Transport) answerOf(req *http.Request, resp *http.Response, err error) answer {
+	word := t.listen(req, resp)
+	a := answer{outcome: outcomeOf(req.Context(), resp, err, word), word: word}
 	if word != nil {
 		a.retryAfter = word.wait.Value
 	}
-	return resp, err
+	return a
 }
 
 // outcomeOf is the rule that counts without a Classify.
@@ -144,6 +189,7 @@ func (t *Transport) listen(req *http.Request, resp *http.Response) *word {
 	}
 	signal := t.hints.Parse(host, resp.StatusCode, resp.Header, body, time.Now())
 	return &word{
+		share:   t.limiter.share,
 		limited: signal.Limited, wait: signal.Wait, quotas: signal.Buckets,
 		host:   resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == 529,
 		global: signal.Scope == "global",
@@ -162,25 +208,4 @@ func peek(resp *http.Response) []byte {
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(first[:n]), resp.Body), resp.Body}
 	return first[:n]
-}
-
-// familyOf returns the first segment of a path that says what is asked for, as servers count different resources
-// apart; "api" and versions don't.
-func familyOf(path string) string {
-	for {
-		segment, rest, more := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-		if !more || !isPrefix(segment) {
-			return segment
-		}
-		path = rest
-	}
-}
-
-func isPrefix(segment string) bool {
-	switch segment {
-	case "", "api", "rest":
-		return true
-	}
-	version := strings.TrimPrefix(segment, "v")
-	return strings.Trim(version, "0123456789.-") == ""
 }

@@ -19,7 +19,18 @@ func checkInvariants(t *testing.T, l *Limiter) {
 	for id, ln := range l.lines {
 		require.Equal(t, id, ln.id)
 		waiting += ln.size
-		checkLine(t, ln)
+		require.Contains(t, ln.queue.lines, ln)
+		checkLine(t, l, ln)
+	}
+	for id, q := range l.queues {
+		require.Equal(t, id, q.id)
+		require.NotEmpty(t, q.lines)
+		size := 0
+		for _, ln := range q.lines {
+			require.Same(t, q, ln.queue)
+			size += ln.size
+		}
+		require.Equal(t, q.size, size)
 	}
 	require.Equal(t, waiting, l.counts.waiting)
 	kept := 0
@@ -30,16 +41,50 @@ func checkInvariants(t *testing.T, l *Limiter) {
 			checkBucket(t, l, b, now)
 		}
 	}
-	require.Len(t, l.idle, kept)
+	require.Len(t, l.idle, kept+len(l.gates))
 	for i, b := range l.idle {
 		require.Equal(t, i, b.idle)
 		require.LessOrEqual(t, l.idle[0].idleAt, b.idleAt)
-		require.Same(t, b, b.limit.buckets[b.key])
+		require.Same(t, b, keptFor(l, b))
 	}
+	for _, b := range l.gates {
+		checkBucket(t, l, b, now)
+	}
+	checkHosts(t, l)
+}
+
+// keptFor returns the bucket that is kept in the place of b.
+func keptFor(l *Limiter, b *bucket) *bucket {
+	if g, ok := b.meter.(*gateBucket); ok {
+		return l.gates[g.key]
+	}
+	if b.key == "" {
+		return b.limit.single
+	}
+	return b.limit.buckets[b.key]
+}
+
+// checkHosts checks that hosts and parties are kept for gates alone.
+func checkHosts(t *testing.T, l *Limiter) {
+	t.Helper()
+	gates := 0
+	for _, h := range l.hosts {
+		require.NotEmpty(t, h.parties)
+		for _, p := range h.parties {
+			require.Same(t, h, p.host)
+			require.NotEmpty(t, p.gates)
+			gates += len(p.gates)
+			for _, b := range p.gates {
+				require.Same(t, p, b.meter.(*gateBucket).party)
+				require.Same(t, b, keptFor(l, b))
+			}
+		}
+	}
+	require.Len(t, l.gates, gates)
 }
 
 // checkLine checks that a line is not empty, and stopped somewhere.
-func checkLine(t *testing.T, ln *line) {
+func checkLine(t *testing.T, l *Limiter, ln *line) {
 	t.Helper()
 	waiters, _ := checkTree(t, ln)
 	require.NotEmpty(t, waiters)
@@ -50,11 +95,7 @@ func checkLine(t *testing.T, ln *line) {
 		require.Same(t, ln, s.line)
 		require.Equal(t, i, s.index)
 		require.Same(t, s, b.lines[s.lined])
-		if b.key == "" {
-			require.Same(t, b, b.limit.single)
-		} else {
-			require.Same(t, b, b.limit.buckets[b.key], "somebody waits for a bucket that was forgotten")
-		}
+		require.Same(t, b, keptFor(l, b), "somebody waits for a bucket that was forgotten")
 		if s.pos >= 0 {
 			stopped++
 			require.Same(t, s, b.stopped[s.pos])
@@ -92,7 +133,7 @@ func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 		require.Greater(t, b.armed, now)
 		require.LessOrEqual(t, b.armed, now+wallCheck)
 		require.True(t, ready <= now || b.armed <= ready, "the timer is not set for the first who is stopped here")
-	case ready > now:
+	case ready > now && ready < never:
 		require.Equal(t, ready, b.armed, "the timer is not set for the first who is stopped here")
 	default:
 		require.Equal(t, never, b.armed)

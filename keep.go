@@ -32,6 +32,17 @@ func (b *bucket) ready(from instant, ahead, cost int64) instant {
 	return b.meter.ready(max(from, b.held, b.since), ahead, cost)
 }
 
+// heldUntil returns until when nothing goes, because somebody said so.
+func (b *bucket) heldUntil() instant {
+	switch m := b.meter.(type) {
+	case *adaptiveBucket:
+		return max(b.held, m.control.pausedUntil)
+	case *gateBucket:
+		return max(b.held, m.account.until())
+	}
+	return b.held
+}
+
 // plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
 func (b *bucket) plan(from instant, ahead, cost int64) instant {
 	if p, ok := b.meter.(planner); ok {
@@ -69,7 +80,14 @@ func findLocked(charges []charge, now instant) (free bool, missing *charge) {
 	free = true
 	for i := range charges {
 		c := &charges[i]
-		if c.bucket = c.limit.single; c.key != "" {
+		switch {
+		case c.limit.kind == kindServer: // found already
+			if c.bucket == nil {
+				return false, c
+			}
+		case c.key == "":
+			c.bucket = c.limit.single
+		default:
 			if c.bucket = c.limit.buckets[c.key]; c.bucket == nil {
 				return false, c
 			}
@@ -80,12 +98,22 @@ func findLocked(charges []charge, now instant) (free bool, missing *charge) {
 }
 
 // findAllLocked is findLocked with every bucket made that there is not, but for one that there is no room for.
-func (l *Limiter) findAllLocked(charges []charge, now instant) (free bool, missing *charge) {
+func (l *Limiter) findAllLocked(charges []charge, g *gateKey, now instant) (free bool, missing *charge) {
+	if g != nil {
+		c := &charges[len(charges)-1]
+		if c.bucket = l.gates[*g]; c.bucket == nil {
+			if !l.roomForGateLocked(now) {
+				return false, c
+			}
+			c.bucket = l.gateLocked(*g, now)
+		}
+		c.key = c.bucket.key
+	}
 	for {
 		if free, missing = findLocked(charges, now); missing == nil {
 			return free, nil
 		}
-		if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges) {
+		if len(l.idle)-len(l.gates) >= l.maxKeys && !l.evictLocked(now, charges, false) {
 			return false, missing
 		}
 		l.makeLocked(missing, now)
@@ -170,6 +198,9 @@ const (
 // touchLocked brings a bucket's place among the idle up to date, and reports whether that changed it.
 func (l *Limiter) touchLocked(b *bucket, now instant) bool {
 	at := max(b.meter.fullAt(), b.held)
+	if at == never {
+		at = now + int64(busyFor) // it is not known yet
+	}
 	if len(b.lines) > 0 {
 		at = max(at, now+int64(busyFor))
 	}
@@ -219,8 +250,8 @@ func (l *Limiter) sweepLaterLocked(now instant) {
 }
 
 // evictLocked makes room for a bucket: the one that is or will be full first goes, if it has no debt, no hold, nobody
-// waiting and no charge that is about to be made.
-func (l *Limiter) evictLocked(now instant, charges []charge) bool {
+// waiting and no charge that is about to be made. Gates make room for gates, and others for others.
+func (l *Limiter) evictLocked(now instant, charges []charge, gates bool) bool {
 	for range evictLook {
 		if len(l.idle) == 0 || !l.touchLocked(l.idle[0], now) {
 			break
@@ -228,7 +259,7 @@ func (l *Limiter) evictLocked(now instant, charges []charge) bool {
 	}
 	for _, b := range l.idle[:min(evictLook, len(l.idle))] {
 		wanted := slices.ContainsFunc(charges, func(c charge) bool { return c.bucket == b })
-		if !wanted && len(b.lines) == 0 && b.held <= now && !b.meter.indebted(now) {
+		if (b.limit == l.gate) == gates && !wanted && len(b.lines) == 0 && b.held <= now && !b.meter.indebted(now) {
 			l.forgetLocked(b)
 			return true
 		}
@@ -240,6 +271,10 @@ func (l *Limiter) forgetLocked(b *bucket) {
 	heap.Remove(&l.idle, b.idle)
 	if b.timer != nil {
 		b.timer.Stop()
+	}
+	if g, ok := b.meter.(*gateBucket); ok {
+		l.forgetGateLocked(b, g)
+		return
 	}
 	delete(b.limit.buckets, b.key)
 	// A Go map never shrinks by itself.

@@ -37,7 +37,8 @@ const (
 	kindSliding limitKind = "sliding-window"
 	kindFixed   limitKind = "fixed-window"
 	kindAIMD    limitKind = "adaptive"
-	kindNone    limitKind = "none" // grants everything but what is held
+	kindServer  limitKind = "server" // what servers say, beside all limits
+	kindNone    limitKind = "none"   // grants everything but what is held
 )
 
 // TokenBucket allows n tokens per period on average, and a burst of n at once unless [Burst] says otherwise. It starts

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"math"
 	"slices"
@@ -24,15 +25,17 @@ func NewLimiter(opts ...Option) (*Limiter, error) {
 func newLimiter(c *config) *Limiter {
 	l := &Limiter{
 		start: time.Now(), maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
-		observer: observer{hooks: c.hooks, log: c.log}, lines: make(map[string]*line),
+		observer: observer{hooks: c.hooks, log: c.log}, lines: make(map[string]*line), queues: make(map[string]*queue),
 	}
+	l.gate, l.share, l.seed = &limit{Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, 1, maphash.MakeSeed()
+	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
 	l.unix, l.synced, l.sweepAt = l.start.UnixNano(), never, never
 	if len(c.limits) == 0 {
 		c.limits = []Limit{{kind: kindNone, name: "none", rate: rate{maxCount, 1}, share: 1, burst: -1, initial: -1}}
 	}
 	for _, described := range c.limits {
 		li := &limit{Limit: described, buckets: make(map[string]*bucket)}
-		l.tracks = l.tracks || li.tracked()
+		l.tracks, l.share = l.tracks || li.tracked(), min(l.share, li.share)
 		li.size = li.burstOf(li.rate)
 		if li.kind == kindFixed {
 			l.synced = 0
@@ -94,7 +97,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		if r, err = l.await(ctx, p); r != nil {
 			return nil, r
 		}
-		g.charges, g.at = p.charges, p.ask.at
+		g.charges, g.at = p.charges, p.ask.mark.at
 	}
 	if err != nil {
 		return nil, err
@@ -124,8 +127,8 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	if by.MaxWait != nil {
 		a.maxWait = max(0, *by.MaxWait)
 	}
-	p, err := l.enter(ctx, g.charges, &a)
-	g.at = a.at
+	p, err := l.enter(ctx, g.charges, &a, nil)
+	g.at = a.mark.at
 	return g, p, err
 }
 
@@ -169,7 +172,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 		return r
 	}
 	if err == nil {
-		l.forget(p.ask.at, p.charges)
+		l.forget(p.ask.mark.at, p.charges)
 	}
 	return err
 }
@@ -200,9 +203,9 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*pending
 			charges = charged(charges, li, key, c)
 		}
 	}
-	p, err := l.enter(ctx, charges, &a)
+	p, err := l.enter(ctx, charges, &a, nil)
 	if p == nil && err == nil {
-		l.forget(a.at, charges)
+		l.forget(a.mark.at, charges)
 	}
 	return p, err
 }
@@ -218,7 +221,7 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 			charges = charged(charges, li, key, cost)
 		}
 	}
-	p, err := l.enter(context.Background(), charges, &a)
+	p, err := l.enter(context.Background(), charges, &a, nil)
 	if err != nil {
 		return math.MaxInt64, false // RateFor says no rate for this key
 	}
@@ -226,9 +229,9 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		if _, r := l.lineUp(context.Background(), p); r != nil {
 			return max(1, r.Wait), false
 		}
-		charges, a.at = p.charges, p.ask.at
+		charges, a.mark = p.charges, p.ask.mark
 	}
-	l.forget(a.at, charges)
+	l.forget(a.mark.at, charges)
 	return 0, true
 }
 
@@ -327,7 +330,7 @@ func (l *Limiter) hold(key string, d int64) {
 	now := l.nowLocked()
 	for i := range charges {
 		c := charges[i : i+1]
-		if _, missing := l.findAllLocked(c, now); missing != nil {
+		if _, missing := l.findAllLocked(c, nil, now); missing != nil {
 			continue // as above
 		}
 		b := c[0].bucket
@@ -343,7 +346,8 @@ func (l *Limiter) hold(key string, d int64) {
 func (l *Limiter) Stats() Stats { return l.statsOf(&l.counts) }
 
 // Buckets yields the state of every bucket that is kept, each as it is when it is yielded. Those of limits without
-// keys have the key "".
+// keys have the key "". What a server has said that bounds requests now is a bucket of the limit "server", whose key is
+// the host and what requests are counted by there, once for each of the resources that it counts apart.
 func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	return func(yield func(BucketStats) bool) {
 		const most = 256 // under one lock
@@ -366,6 +370,12 @@ func (l *Limiter) snapshot() []*bucket {
 			all = append(all, b)
 		}
 	}
+	now := l.nowLocked()
+	for _, b := range l.gates {
+		if g := b.meter.(*gateBucket); !g.open(now) {
+			all = append(all, b)
+		}
+	}
 	return all
 }
 
@@ -378,12 +388,13 @@ func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
 		stats[i] = BucketStats{
 			Limit: b.limit.name, Key: b.key, Rate: b.rate.perSecond(), Tokens: b.meter.tokens(now), Waiting: b.waiting(),
 		}
-		held := b.held
-		if a, ok := b.meter.(*adaptiveBucket); ok {
-			stats[i].Rate, stats[i].InFlight = a.control.rate(now), a.control.inFlight
-			held = max(held, a.control.pausedUntil)
+		switch m := b.meter.(type) {
+		case *adaptiveBucket:
+			stats[i].Rate, stats[i].InFlight = m.control.rate(now), m.control.inFlight
+		case *gateBucket:
+			stats[i].Rate, stats[i].InFlight = 0, int(m.inFlight)
 		}
-		if held > now {
+		if held := b.heldUntil(); held > now {
 			stats[i].HeldUntil = l.start.Add(time.Duration(held))
 		}
 	}

@@ -9,11 +9,43 @@ import "container/heap"
 // paid before it, whatever its priority, and leaves the line as fast.
 type line struct {
 	id      string
+	queue   *queue
 	stops   []stop
 	root    *waiter
 	first   *waiter
 	size    int
 	starved bool // its first request has been passed over for too long, and bars all its buckets
+}
+
+// A queue is all lines for one and the same set of limits' buckets, which differ in their gates alone. While all these are
+// open it is as if they were one line.
+type queue struct {
+	id    string
+	lines []*line
+	size  int // requests in line
+}
+
+// maxAhead is how many other lines of a queue are looked at for what is ahead there. With more, plans are lower bounds.
+const maxAhead = 64
+
+// ahead returns what is to be paid at a stop before one of that rank and sequence number, in all lines whose gates are
+// open, but for one.
+func (q *queue) ahead(but *line, rank instant, seq uint64, stop int, now instant) (sum int64) {
+	if q == nil || len(q.lines) == 1 && q.lines[0] == but {
+		return 0
+	}
+	for _, ln := range q.lines[:min(maxAhead, len(q.lines))] {
+		if ln != but && stop < len(ln.stops)-1 && ln.isOpen(now) {
+			sum = addCount(sum, ln.ahead(rank, seq, stop))
+		}
+	}
+	return sum
+}
+
+// isOpen reports whether the gate of a line lets all pass now.
+func (ln *line) isOpen(now instant) bool {
+	g, ok := ln.stops[len(ln.stops)-1].bucket.meter.(*gateBucket)
+	return ok && g.open(now)
 }
 
 // A stop ties a line to one of its buckets.
@@ -45,7 +77,7 @@ type waiter struct {
 	seq                 uint64
 	line                *line
 	costs, sums         []int64  // by stop: its own; its own and those of all below it
-	inline              [2]int64 // room for both where there is one stop
+	inline              [4]int64 // room for both where there are no more than two stops
 	passed              instant  // when it could first have been passed over; never: not yet
 	due                 instant  // when it would be granted, as it seemed on arrival
 	at                  instant  // when it was granted

@@ -39,7 +39,7 @@ func (r Refusals) Total() uint64 {
 // BucketStats is the state of one bucket: of one limit for one key.
 type BucketStats struct {
 	Limit, Key string
-	Rate       float64   // tokens per second
+	Rate       float64   // tokens per second; 0 for what a server has said, since that is not known
 	Tokens     float64   // what is left now; negative: debt
 	Waiting    int       // requests in line that fall under it
 	InFlight   int       // requests let go and not answered yet, where that counts: with an Adaptive limit
@@ -72,7 +72,7 @@ func (l *Limiter) statsOf(c *counts) Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{
-		Waiting: c.waiting, Buckets: len(l.idle),
+		Waiting: c.waiting, Buckets: len(l.idle) - len(l.gates),
 		Granted: c.granted, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
 		Refused: Refusals{
 			NoTokens: c.refused[ReasonNoTokens], MaxWait: c.refused[ReasonMaxWait], Deadline: c.refused[ReasonDeadline],

@@ -37,7 +37,7 @@ func (x *told) hooks() throttle.Option {
 }
 
 func transportOf(t *testing.T, opts ...throttle.Option) *throttle.Transport {
-	transport, err := throttle.New(answered{&http.Response{Body: http.NoBody}}, opts...)
+	transport, err := throttle.New(&answered{&http.Response{Body: http.NoBody}}, opts...)
 	require.NoError(t, err)
 	return transport
 }

@@ -15,7 +15,7 @@ func (b *bounds) judge(due instant, binding *bucket) Reason {
 		return ReasonDeadline
 	case due <= b.expiry && b.expiry > b.arrived:
 		return 0
-	case binding.held > b.expiry:
+	case binding.limit.kind == kindServer || binding.heldUntil() > b.expiry:
 		return ReasonHeld
 	case b.expiry == b.arrived:
 		return ReasonNoTokens
@@ -102,13 +102,13 @@ func (b *bucket) barsLocked(rank instant) bool {
 // planLocked returns when the charges could be paid if all goes on as it is now, and which of them is the last:
 // exactly where a line has one limit only (and, for a window, costs of 1, which fill it without gaps), else no later
 // than it will be.
-func planLocked(charges []charge, ln *line, rank, now instant) (due instant, binding int) {
+func planLocked(charges []charge, q *queue, ln *line, rank, now instant) (due instant, binding int) {
 	for i := range charges {
-		c, ahead := &charges[i], int64(0)
+		c, ahead := &charges[i], q.ahead(ln, rank, math.MaxUint64, i, now)
 		if ln != nil {
-			ahead = ln.ahead(rank, math.MaxUint64, i)
+			ahead = addCount(ahead, ln.ahead(rank, math.MaxUint64, i))
 		}
-		if d := c.bucket.planLocked(ln, rank, ahead, c.cost, now); d > due {
+		if d := c.bucket.planLocked(q, ln, rank, ahead, c.cost, now); d > due {
 			due, binding = d, i
 		}
 	}
@@ -119,22 +119,25 @@ func planLocked(charges []charge, ln *line, rank, now instant) (due instant, bin
 func (w *waiter) planLocked(ahead []int64, now instant) (due instant, binding *stop) {
 	for i := range w.line.stops {
 		s := &w.line.stops[i]
-		if d := s.bucket.planLocked(w.line, w.rank, ahead[i], w.costs[i], now); binding == nil || d > due {
+		before := addCount(ahead[i], w.line.queue.ahead(w.line, w.rank, w.seq, i, now))
+		if d := s.bucket.planLocked(w.line.queue, w.line, w.rank, before, w.costs[i], now); binding == nil || d > due {
 			due, binding = d, s
 		}
 	}
 	return due, binding
 }
 
-// planLocked returns when this bucket could pay cost, once it has paid what is ahead in ln (nil: a line that is yet to
-// be opened) and the first of the other lines that are stopped here.
-func (b *bucket) planLocked(ln *line, rank instant, ahead, cost int64, now instant) instant {
+// planLocked returns when this bucket could pay cost, once it has paid what is ahead in the queue and in ln (nil: a line
+// that is yet to be opened), and the first of the other lines that are stopped here.
+func (b *bucket) planLocked(q *queue, ln *line, rank instant, ahead, cost int64, now instant) instant {
 	from := now
 	if len(b.stopped) > 0 {
 		from = 0 // who waits has what came in since
 	}
-	if b.barsLocked(rank) && b.stopped[0].line != ln {
-		ahead = addCount(ahead, b.stopped[0].cost())
+	if b.barsLocked(rank) {
+		if first := b.stopped[0].line; first != ln && (first.queue != q || !first.isOpen(now)) {
+			ahead = addCount(ahead, b.stopped[0].cost())
+		}
 	}
 	return max(now, b.plan(from, ahead, cost))
 }

@@ -14,7 +14,7 @@ import (
 
 // spent sends a request and returns what each bucket has less than the 1,000 it began with.
 func spent(t *testing.T, req *http.Request, opts ...throttle.Option) map[string]int64 {
-	transport, err := throttle.New(answered{&http.Response{Body: http.NoBody}}, opts...)
+	transport, err := throttle.New(&answered{&http.Response{Body: http.NoBody}}, opts...)
 	require.NoError(t, err)
 	_, err = transport.RoundTrip(req)
 	require.NoError(t, err)

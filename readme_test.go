@@ -14,7 +14,7 @@ import (
 
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|log|http|testing|synctest|time|throttle|throttletest)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|json|log|http|testing|synctest|time|throttle|throttletest)\.[A-Z]`)
 )
 
 // TestReadmeCompiles builds every Go block of the README in a module that imports this one, as a reader would.
@@ -51,13 +51,14 @@ func TestReadmeCompiles(t *testing.T) {
 // they declare.
 func asProgram(statements string) string {
 	imports := map[string]string{
-		"http": "net/http", "synctest": "testing/synctest",
+		"http": "net/http", "json": "encoding/json", "synctest": "testing/synctest",
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
 		"headers": "github.com/httpthrottle/throttle/headers",
 	}
 	given := []struct{ name, typ string }{
 		{"ctx", "context.Context"}, {"client", "*http.Client"}, {"req", "*http.Request"}, {"t", "*testing.T"},
-		{"transport", "*throttle.Transport"}, {"resp", "*http.Response"},
+		{"transport", "*throttle.Transport"}, {"next", "*throttle.Transport"},
+		{"resp", "*http.Response"},
 	}
 	var params, uses []string
 	for _, g := range given {

@@ -1,47 +1,70 @@
 package throttle
 
+import "time"
+
 // tracked reports whether a limit wants to know what becomes of the requests that it let go.
-func (li *Limit) tracked() bool { return li.kind == kindAIMD }
+func (li *Limit) tracked() bool { return li.kind == kindAIMD || li.kind == kindServer }
 
 // report tells the buckets that a request was charged in what has become of it, which may change when others can go.
 func (l *Limiter) report(s *receipt, a *answer, o *observer) {
-	for _, e := range l.reportAndServe(s, a) {
+	retunes, holds := l.reportAndServe(s, a)
+	for _, e := range retunes {
 		o.retuned(e)
+	}
+	for _, e := range holds {
+		o.held(e.Key, e.For)
 	}
 }
 
-func (l *Limiter) reportAndServe(s *receipt, a *answer) (events []RetuneEvent) {
+func (l *Limiter) reportAndServe(s *receipt, a *answer) (retunes []RetuneEvent, holds []HoldEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
 	s.each(func(c *tracked) { l.markLocked(c.bucket) })
 	l.serveLocked(now) // who is due goes first, as it was planned
+	adaptive := false
 	s.each(func(c *tracked) {
 		if b, ok := c.bucket.meter.(*adaptiveBucket); ok {
-			if e, ok := l.answeredLocked(c, b, s.at, *a, now); ok {
-				events = append(events, e)
+			adaptive = true
+			e, held, ok := l.answeredLocked(c, b, s.at, *a, now)
+			if ok {
+				retunes = append(retunes, e)
+			}
+			if held > 0 {
+				holds = append(holds, HoldEvent{Key: c.bucket.key, For: held})
+			}
+		}
+	})
+	s.each(func(c *tracked) {
+		if g, ok := c.bucket.meter.(*gateBucket); ok {
+			if d := l.heardLocked(g, s.at, a, adaptive, now); d > 0 {
+				holds = append(holds, HoldEvent{Key: c.bucket.key, For: d})
 			}
 		}
 	})
 	l.serveLocked(now)
-	return events
+	return retunes, holds
 }
 
-// answeredLocked tells the controller of a bucket, and returns what came of it, if it is worth to be told.
-func (l *Limiter) answeredLocked(c *tracked, b *adaptiveBucket, sent instant, a answer, now instant) (RetuneEvent, bool) {
+// answeredLocked tells the controller of a bucket, and returns what came of it, if it is worth to be told, and for how
+// long the key is held by it, if it is.
+func (l *Limiter) answeredLocked(
+	c *tracked, b *adaptiveBucket, sent instant, a answer, now instant,
+) (e RetuneEvent, held time.Duration, tell bool) {
 	if c.outcome != 0 {
 		a.outcome = c.outcome
 	}
 	paused := b.control.pausedUntil
 	b.answered(now, c.paid, sent, c.cost, &a)
 	if b.control.pausedUntil != paused {
+		held = time.Duration(b.control.pausedUntil - now)
 		l.replanLocked(c.bucket, now)
 	}
 	l.markLocked(c.bucket)
-	r, told := b.control.retuned()
+	r, tell := b.control.retuned()
 	return RetuneEvent{
 		Limit: c.bucket.limit.name, Key: c.bucket.key, Reason: string(r.cause), Old: r.from, New: r.to,
-	}, told
+	}, held, tell
 }
 
 // forget reports charges of whose fate nobody will tell.

@@ -3,6 +3,7 @@ package throttle
 import (
 	"container/heap"
 	"encoding/binary"
+	"slices"
 	"time"
 )
 
@@ -12,10 +13,10 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 		ln = l.openLocked(charges, now)
 	}
 	n, room := len(charges), w.inline[:]
-	if n > 1 {
+	if 2*n > len(room) {
 		room = make([]int64, 2*n)
 	}
-	w.costs, w.sums = room[:n], room[n:]
+	w.costs, w.sums = room[:n:n], room[n:2*n]
 	for i := range charges {
 		w.costs[i] = charges[i].cost
 	}
@@ -23,6 +24,7 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	l.seq++
 	l.counts.waiting++
 	w.counts.waiting++
+	ln.queue.size++
 	ln.insert(w)
 	if ln.first == w {
 		l.headLocked(ln)
@@ -31,25 +33,35 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	}
 }
 
-// lineID appends to buf what tells the line of these charges from others.
-func lineID(buf []byte, charges []charge) []byte {
+// lineID appends to buf what tells the line of these charges from others, and before it what tells its queue, so long.
+func lineID(buf []byte, charges []charge) (id []byte, queue int) {
 	for i := range charges {
+		if c := &charges[i]; c.limit.kind != kindServer {
+			queue += 8
+		}
 		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.serial)
 	}
-	return buf
+	return buf, queue
 }
 
-// lineOf returns the line of these charges, nil if nobody stands in it. It is not inlined, for the sake of the stack that
-// those who call it wait on.
+// lineOf returns the queue and the line of these charges, nil if nobody stands there. It is not inlined, for the sake of
+// the stack that those who call it wait on.
 //
 //go:noinline
-func (l *Limiter) lineOf(charges []charge) *line {
-	return l.lines[string(lineID(make([]byte, 0, 64), charges))]
+func (l *Limiter) lineOf(charges []charge) (*queue, *line) {
+	id, queue := lineID(make([]byte, 0, 64), charges)
+	return l.queues[string(id[:queue])], l.lines[string(id)]
 }
 
 // openLocked opens a line for these charges.
 func (l *Limiter) openLocked(charges []charge, now instant) *line {
-	ln := &line{id: string(lineID(nil, charges)), stops: make([]stop, len(charges))}
+	id, of := lineID(nil, charges)
+	ln := &line{id: string(id), stops: make([]stop, len(charges))}
+	if ln.queue = l.queues[ln.id[:of]]; ln.queue == nil {
+		ln.queue = &queue{id: ln.id[:of]}
+		l.queues[ln.queue.id] = ln.queue
+	}
+	ln.queue.lines = append(ln.queue.lines, ln)
 	for i := range charges {
 		b := charges[i].bucket
 		if len(b.lines) == 0 {
@@ -82,6 +94,7 @@ func (l *Limiter) quitLocked(w *waiter, now instant) {
 func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
 	l.counts.waiting--
 	w.counts.waiting--
+	w.line.queue.size--
 	switch {
 	case w.line.size == 0:
 		l.closeLocked(w.line)
@@ -115,6 +128,10 @@ func (l *Limiter) closeLocked(ln *line) {
 		l.markLocked(b)
 	}
 	delete(l.lines, ln.id)
+	q := ln.queue
+	if q.lines = slices.DeleteFunc(q.lines, func(other *line) bool { return other == ln }); len(q.lines) == 0 {
+		delete(l.queues, q.id)
+	}
 }
 
 // markLocked notes that a bucket is to be served before mu is freed.

@@ -103,36 +103,56 @@ func (t *Transport) CloseIdleConnections() {
 // the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
 // request waits, the error is the context's cause, and nothing is charged.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if t.limiter.tracks {
+	if t.limiter.tracks || t.limiter.heard.Load() {
 		return t.roundTripTracked(req)
 	}
-	p, err := t.enter(req, nil)
-	var r *Rejection
-	if p != nil {
-		r, err = t.limiter.await(req.Context(), p)
+	p, m, err := t.enter(req, nil)
+	if p != nil || err != nil {
+		return t.lineUp(req, p, err)
 	}
-	if r == nil && err == nil {
-		return t.base.RoundTrip(req)
-	}
-	return t.turnAway(req, r, err)
+	return t.send(req, m)
 }
 
-// roundTripTracked is RoundTrip where a limit wants to know what becomes of requests. It is apart since those who only
-// wait do it on a small stack.
+// send sends a request of which the Limiter does not want to know what becomes, unless a server has something to say.
+func (t *Transport) send(req *http.Request, m mark) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(req)
+	if resp != nil && m.nth > 0 && (len(resp.Header) > 0 || resp.StatusCode >= 400) && !t.deaf {
+		t.hear(req, resp, m)
+	}
+	return resp, err
+}
+
+// roundTripTracked is RoundTrip where the Limiter wants to know what becomes of requests.
 func (t *Transport) roundTripTracked(req *http.Request) (*http.Response, error) {
 	var sent receipt
-	p, err := t.enter(req, &sent)
+	p, _, err := t.enter(req, &sent)
+	switch {
+	case p != nil || err != nil:
+		return t.lineUp(req, p, err)
+	case sent.empty():
+		return t.send(req, mark{})
+	}
+	return t.exchange(req, &sent)
+}
+
+// lineUp sends a request that could not simply go, when its turn comes. It is apart since those who only wait do it on a
+// small stack.
+func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Response, error) {
 	var r *Rejection
 	if p != nil {
-		if r, err = t.limiter.await(req.Context(), p); r == nil && err == nil {
-			sent.track(p.ask.at, p.charges)
+		if p.gate == nil && !t.deaf && p.ask.maxWait != 0 {
+			p.gate = t.gateOf(req)
+			p.charges = t.limiter.passing(p.charges)
 		}
+		r, err = t.limiter.await(req.Context(), p)
 	}
-	switch {
-	case r != nil || err != nil:
+	if r != nil || err != nil {
 		return t.turnAway(req, r, err)
-	case sent.empty():
-		return t.base.RoundTrip(req)
+	}
+	var sent receipt
+	sent.track(p.ask.mark.at, p.charges)
+	if sent.empty() {
+		return t.send(req, p.ask.mark)
 	}
 	return t.exchange(req, &sent)
 }
@@ -149,12 +169,12 @@ func (t *Transport) turnAway(req *http.Request, r *Rejection, err error) (*http.
 }
 
 // enter prices req and lets it in, as Limiter.enter does.
-func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, error) {
+func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, mark, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
 		t.exempted.Add(1)
-		return nil, nil
+		return nil, mark{}, nil
 	}
 	var room [4]charge // enough for most, without an allocation
 	charges := room[:0]
@@ -164,6 +184,10 @@ func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, error) {
 	a.cancel = req.Cancel
 	if o.hasWait {
 		a.maxWait = o.maxWait
+	}
+	var gate *gateKey
+	if sent != nil && !t.deaf && t.limiter.heard.Load() {
+		gate = &gateKey{host: ByHost(req), family: t.limiter.family(req)}
 	}
 	cost, known := int64(0), false // where nothing says so by the limit
 	for i := range t.prices {
@@ -179,20 +203,28 @@ func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, error) {
 		default:
 			c = cost
 		}
-		if c == 0 {
+		if c == 0 && gate == nil {
 			continue
 		}
 		key := ""
 		if p.key != nil || o.hasKey {
 			key = p.keyOf(o, req)
 		}
-		charges = charged(charges, p.limit, key, c)
+		if c != 0 {
+			charges = charged(charges, p.limit, key, c)
+		}
+		if gate != nil {
+			gate.join(key)
+		}
 	}
-	p, err := t.limiter.enter(ctx, charges, &a)
+	if gate != nil {
+		charges = t.limiter.passing(charges)
+	}
+	p, err := t.limiter.enter(ctx, charges, &a, gate)
 	if p == nil && err == nil && sent != nil {
-		sent.track(a.at, charges)
+		sent.track(a.mark.at, charges)
 	}
-	return p, err
+	return p, a.mark, err
 }
 
 func (t *Transport) costOf(o *overrides, req *http.Request) int64 {

@@ -1,0 +1,199 @@
+package throttle_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
+	"github.com/httpthrottle/throttle/throttletest"
+)
+
+// serverFunc is a server without a network: it answers at once, unless it sleeps.
+type serverFunc func(*http.Request) *http.Response
+
+func (f serverFunc) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp := f(r)
+	resp.Request = r
+	return resp, nil
+}
+
+// says returns a response with headers given by name and value.
+func says(status int, header ...string) *http.Response {
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Add(header[i], header[i+1])
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody}
+}
+
+// ask sends a request and returns the status, or what it was refused for.
+func ask(t *testing.T, tr *throttle.Transport, url string) (status int, refused *throttle.Rejection) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := tr.RoundTrip(req)
+	if errors.As(err, &refused) {
+		return 0, refused
+	}
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	if r, ok := throttle.RejectionOf(resp); ok {
+		return resp.StatusCode, r
+	}
+	return resp.StatusCode, nil
+}
+
+const api = "http://api.example.com/items"
+
+func TestRetryAfterHoldsEveryoneInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var sent []time.Duration
+		n := 0
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+			sent = append(sent, time.Since(start))
+			if n++; n == 1 {
+				return says(429, "Retry-After", "5")
+			}
+			return says(200)
+		}), throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Burst(1))))
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { ask(t, tr, api) })
+		}
+		wg.Wait()
+		require.Len(t, sent, 20)
+		assert.GreaterOrEqual(t, sent[1], 5*time.Second)
+		assert.LessOrEqual(t, sent[1], 5500*time.Millisecond, "up to a tenth later")
+		for i := 2; i < len(sent); i++ {
+			assert.GreaterOrEqual(t, sent[i]-sent[i-1], 90*time.Millisecond, "no burst afterwards")
+		}
+		t.Log(sent)
+	})
+}
+
+func TestAHoldBeyondThePatienceRefusesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response { return says(429, "Retry-After", "60") }),
+			throttle.WithMaxWait(10*time.Second))
+		require.NoError(t, err)
+		status, r := ask(t, tr, api)
+		require.Equal(t, 429, status)
+		require.Nil(t, r, "the server's own")
+		start := time.Now()
+		status, r = ask(t, tr, api)
+		require.Equal(t, 429, status)
+		require.NotNil(t, r)
+		assert.Equal(t, throttle.ReasonHeld, r.Reason)
+		assert.GreaterOrEqual(t, r.Wait, time.Minute)
+		assert.LessOrEqual(t, r.Wait, 61*time.Second)
+		assert.Equal(t, 10*time.Second, r.Patience)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestAQuotaBoundsWhatIsSentBeforeItsReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, err := throttletest.NewHandler(throttletest.WithLimits(throttletest.FixedWindow(50, 10*time.Second)),
+			throttletest.WithFields(throttletest.XDelta), throttletest.WithRetryAfter(throttletest.NoRetryAfter),
+			throttletest.WithRoundTrip(40*time.Millisecond, 5*time.Millisecond))
+		require.NoError(t, err)
+		tr, err := throttle.New(h.Direct())
+		require.NoError(t, err)
+		ask(t, tr, api)
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				status, _ := ask(t, tr, api)
+				assert.Equal(t, 200, status)
+			})
+		}
+		wg.Wait()
+		c := h.Counts()
+		t.Logf("%+v", c)
+		t.Log(h.Accepted()[50:60], h.Accepted()[100:110])
+		assert.Zero(t, c.Refused)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestANamedQuotaStopsOnlyThoseUnderIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(serverFunc(func(r *http.Request) *http.Response {
+			if strings.HasPrefix(r.URL.Path, "/search") {
+				return says(200, "X-RateLimit-Resource", "search", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0",
+					"X-RateLimit-Reset", "30")
+			}
+			return says(200, "X-RateLimit-Resource", "core", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4000",
+				"X-RateLimit-Reset", "3600")
+		}), throttle.WithFailFast())
+		require.NoError(t, err)
+		ask(t, tr, "http://api.github.com/search/code")
+		_, r := ask(t, tr, "http://api.github.com/repos/a/b")
+		assert.Nil(t, r)
+		_, r = ask(t, tr, "http://api.github.com/search/code")
+		require.NotNil(t, r)
+		assert.Equal(t, "server", r.Limit)
+		assert.InDelta(t, 30*time.Second, r.Wait, float64(time.Second))
+		_, r = ask(t, tr, "http://api.github.com/repos/a/b")
+		assert.Nil(t, r)
+	})
+}
+
+func TestA503SpeaksOfTheHostAndA429OfTheKey(t *testing.T) {
+	for status, heldToo := range map[int]bool{503: true, 429: false} {
+		synctest.Test(t, func(t *testing.T) {
+			tr, err := throttle.New(serverFunc(func(r *http.Request) *http.Response {
+				if r.Header.Get("Tenant") == "a" {
+					return says(status, "Retry-After", "9")
+				}
+				return says(200)
+			}), throttle.WithLimit(throttle.TokenBucket(100, time.Second)), throttle.WithKey(throttle.ByHeader("Tenant")), throttle.WithFailFast())
+			require.NoError(t, err)
+			try := func(tenant, host string) *throttle.Rejection {
+				req, err := http.NewRequest(http.MethodGet, "http://"+host+"/items", nil)
+				require.NoError(t, err)
+				req.Header.Set("Tenant", tenant)
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				r, _ := throttle.RejectionOf(resp)
+				return r
+			}
+			require.Nil(t, try("a", "x.com"))
+			require.NotNil(t, try("a", "x.com"))
+			assert.Equal(t, heldToo, try("b", "x.com") != nil, status)
+			assert.Nil(t, try("b", "y.com"))
+		})
+	}
+}
+
+func TestABodyThatWasReadForAHintIsPutBack(t *testing.T) {
+	const text = `{"message":"You have exceeded a secondary rate limit."}`
+	tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+		resp := says(403, "Content-Type", "application/json")
+		resp.Body = io.NopCloser(strings.NewReader(text))
+		return resp
+	}), throttle.WithServerHints(headers.GitHub), throttle.WithFailFast())
+	require.NoError(t, err)
+	req, err := http.NewRequest(http.MethodGet, "https://api.github.com/repos", nil)
+	require.NoError(t, err)
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(body))
+	_, r := ask(t, tr, "https://api.github.com/repos")
+	require.NotNil(t, r)
+	assert.GreaterOrEqual(t, r.Wait, 59*time.Second)
+}

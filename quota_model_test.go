@@ -1,0 +1,486 @@
+package throttle
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// departs lets the next one go as early as it may, and returns when.
+func departs(t testing.TB, g *gate, from instant) instant {
+	t.Helper()
+	at := g.ready(from, 0, 1)
+	requireReady(t, g, from, at)
+	g.take(at, at, 1, true)
+	g.giveBack(0, at, 1)
+	return at
+}
+
+// heldAccount returns one that was held at 0, its requests having gone at that rate before.
+func heldAccount(rate float64, paced bool) (*account, *gate, instant) {
+	a, g, _ := newFamilies(rate)
+	a.hold(0, 10*second, paced)
+	return a, g, a.held
+}
+
+// gapOf returns the gap at t of a pace which began at rate.
+func gapOf(rate float64, t int64) int64 { return int64(1e9 / (rate * math.Exp2(float64(t)/2e9))) }
+
+func TestPaceAfterAHoldIsTheRateBeforeIt(t *testing.T) {
+	for _, rate := range []float64{1, 4, 50, 1000} {
+		_, g, held := heldAccount(rate, true)
+		next := held
+		for range 200 {
+			require.Equal(t, next, departs(t, g, 1))
+			next += gapOf(rate, next-held)
+		}
+	}
+}
+
+func TestPaceIsAtLeastOneASecondAndNotForEver(t *testing.T) {
+	for _, rate := range []float64{0, 0.01, math.NaN(), math.Inf(-1)} {
+		_, g, held := heldAccount(rate, true)
+		require.Equal(t, held, departs(t, g, 1))
+		require.Equal(t, held+second, departs(t, g, 1))
+		at := held
+		for !g.open(at) {
+			at = departs(t, g, at)
+		}
+		require.InDelta(t, 2*math.Log2(1e4), float64(at-held)/1e9, 0.1)
+		sends(t, g, at, 1000)
+	}
+	a, g, held := heldAccount(math.Inf(1), true)
+	sends(t, g, held+1, 1000)
+	g = newGate(newAccount(0, a.server, 1, math.Inf(1)))
+	g.account.hold(200*second, second, true)
+	held = departs(t, g, 1)
+	require.Equal(t, held+second, g.ready(1, 0, 1), "and is forgotten")
+}
+
+func TestPaceIsOverOnceItIsNotUsedForASecond(t *testing.T) {
+	_, g, held := heldAccount(1, true)
+	require.Equal(t, held, departs(t, g, 1))
+	require.Equal(t, held+2*second, departs(t, g, held+2*second)) // it could have gone a second ago
+	next := held + 2*second + gapOf(1, 2*second)
+	requireReady(t, g, held+2*second, next)
+	require.False(t, g.open(next+second))
+	require.True(t, g.open(next+second+1))
+	sends(t, g, next+second+1, 1000)
+}
+
+func TestPaceIsAnchoredAtWhatWasDue(t *testing.T) {
+	_, g, held := heldAccount(1000, true)
+	next := held
+	for range 100 { // with timers that are late by more than the gaps, no departure is lost
+		require.Equal(t, next, g.ready(1, 0, 1))
+		g.take(next, next+5*milli, 1, true)
+		next += gapOf(1000, next-held)
+	}
+}
+
+func TestPaceIsForThoseWhoAskForIt(t *testing.T) {
+	_, g, held := heldAccount(1, false)
+	sends(t, g, held, 1000)
+
+	a, g, _ := heldAccount(1, false)
+	a.hold(second, second, true) // one of the two
+	departs(t, g, 1)
+	require.Equal(t, a.held+second, g.ready(1, 0, 1))
+	a.hold(1000*second, second, true)
+	a.hold(1000*second, 2*second, false)
+	departs(t, g, 1)
+	require.Equal(t, a.held+second, g.ready(1, 0, 1))
+	a.hold(2000*second, second, false)
+	sends(t, g, a.held, 1000)
+}
+
+func TestPaceFollowsAHoldOfTheServerInEachAccount(t *testing.T) {
+	s := newServer(7)
+	x, y := newAccount(0, s, 1, 2), newAccount(0, s, 2, 20)
+	s.hold(0, 10*second, true)
+	for a, rate := range map[*account]float64{x: 2, y: 20} {
+		g := newGate(a)
+		require.Equal(t, s.held, departs(t, g, 1))
+		require.Equal(t, s.held+gapOf(rate, 0), g.ready(1, 0, 1))
+	}
+}
+
+func TestPaceIsNotCutShortByALittleHold(t *testing.T) {
+	a, g, held := heldAccount(1, true)
+	departs(t, g, 1)
+	a.hold(held, 1, true)
+	requireReady(t, g, held, held+second)
+	require.False(t, g.open(held+100))
+	requireReady(t, g, held, held+second)
+}
+
+func TestPaceRateIsMeasuredOverTenSecondsThatWereNotHeld(t *testing.T) {
+	a, g, _ := newFamilies(0)
+	now := instant(0)
+	for range 60 * 100 {
+		now += 10 * milli
+		asks(t, g, now)
+	}
+	a.hold(now, 3600*second, true)
+	first := a.held
+	require.Equal(t, first, departs(t, g, now))
+	require.InEpsilon(t, 10*milli, g.ready(first, 0, 1)-first, 0.02)
+	a.hold(first, 3600*second, true)
+	a.server.hold(a.held, 3600*second, true) // and at once another
+	last := a.server.held
+	require.Equal(t, last, departs(t, g, now))
+	require.InEpsilon(t, 10*milli, g.ready(last, 0, 1)-last, 0.02)
+
+	a.hold(last, 3600*second, true)
+	a.hold(a.held, 3600*second, true) // nothing went in between
+	last = a.held
+	departs(t, g, now)
+	require.InEpsilon(t, 10*milli, g.ready(last, 0, 1)-last, 0.02)
+
+	a.hold(last+10*second, second, true) // ten idle seconds count
+	departs(t, g, now)
+	require.InEpsilon(t, 10*math.E*float64(milli), g.ready(last, 0, 1)-a.held, 0.03)
+}
+
+func TestPaceFollowsTheResetOfAnEmptyQuota(t *testing.T) {
+	starts := map[instant]bool{}
+	for seed := range uint64(100) {
+		a := newAccount(0, newServer(1), seed, 20)
+		g, other := newGate(a), newGate(a)
+		asks(t, g, 0, core(100, 0, 5*second))
+		start := g.ready(0, 0, 1)
+		starts[start] = true
+		require.GreaterOrEqual(t, start, 5*second)
+		require.Less(t, start, 5*second+second/2)
+		sends(t, other, 5*second, 1000) // it is nobody else's
+		other.inFlight = 0
+		require.Equal(t, start, departs(t, g, 0))
+		require.Greater(t, g.ready(0, 0, 1), start)
+		require.False(t, g.open(start))
+	}
+	require.Greater(t, len(starts), 90)
+
+	a, g, _ := newFamilies(20)
+	asks(t, g, 0, core(100, 0, 3600*second))
+	require.Less(t, a.quotas[0].resumes(), 3601*second)
+	start := departs(t, g, 0)
+	require.InEpsilon(t, 1e9/20, g.ready(0, 0, 1)-start, 0.02, "the time that it was empty does not count")
+
+	_, g, _ = newFamilies(20)
+	asks(t, g, 0, core(100, 0, 5*second))
+	asks(t, g, g.ready(0, 0, 1), core(100, 50, 10*second))
+	sends(t, g, 10*second, 100) // it was not empty
+}
+
+func TestPaceOfAQuotaOutlastsItsLimit(t *testing.T) {
+	_, g, _ := newFamilies(0)
+	asks(t, g, 0, core(-1, 5, 60*second))
+	require.False(t, g.open(60*second-1))
+	require.True(t, g.open(60*second))
+	asks(t, g, 60*second, core(-1, 0, 120*second))
+	start := departs(t, g, 60*second)
+	require.False(t, g.open(start))
+	require.Greater(t, g.fullAt(), g.ready(0, 0, 1))
+	require.True(t, g.open(start+3*second))
+}
+
+// Some servers tell the time to some more. What the first answer after the reset of an empty quota tells shows it, and
+// after the next no more go than were there then, before an answer has told more.
+func TestQuotaResetGivesNoMoreThanTheLastOneDid(t *testing.T) {
+	_, g, _ := newFamilies(1e9)
+	asks(t, g, 0, core(50, 1, 10*second))
+	sends(t, g, 1, 1)
+	g.answered(2, 1, true, []tell{core(50, 0, 10*second)})
+	at := g.ready(0, 0, 1)
+	sends(t, g, at, 3)
+	g.answered(at+1, at, true, []tell{core(50, 2, at+10*second)}) // so 5 at most: 3 of ours and 2
+	g.answered(at+2, at, true, []tell{core(50, 0, at+10*second)})
+	g.answered(at+2, at, true, []tell{core(50, 0, at+10*second)})
+	at = g.ready(0, 0, 1)
+	sends(t, g, at, 5)
+	require.Equal(t, never, g.ready(at, 0, 1))
+	g.answered(at+1, at-second, true, []tell{core(50, 1, at+10*second)}) // sent before: tells nothing of it
+	g.answered(at+2, at, true, []tell{core(50, 49, at+10*second)})
+	for range 3 {
+		g.answered(at+3, at, true, []tell{core(50, 0, at+10*second)})
+	}
+	sends(t, g, g.ready(0, 0, 1), 50) // it was a window after all
+}
+
+func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {
+	a, g, _ := newFamilies(0)
+	asks(t, g, 0, core(100, 10, never))
+	sends(t, g, 1, 2)
+	sends(t, g, 6, 1)
+	g.answered(5, 1, true, nil)
+	g.answered(7, 1, true, []tell{core(100, 9, never)}) // counted before the other, perhaps
+	require.EqualValues(t, 8, a.quotas[0].told)
+	g.answered(8, 6, true, []tell{core(100, 7, never)}) // and this one after it
+	require.EqualValues(t, 7, a.quotas[0].told)
+}
+
+func TestQuotaDetails(t *testing.T) {
+	a, g, _ := newFamilies(0)
+	asks(t, g, 0, core(10, 1, never), tell{"daily", 10, 9, never, true, 0})
+	sends(t, g, 1, 1)
+	requireWaits(t, g, 1) // for an answer, whatever the second of the two says
+	g.take(2, 2, 1, true) // in a dry run
+	require.EqualValues(t, 1, a.quotas[0].told)
+
+	a, g, y := newFamilies(0)
+	sends(t, y, 5, 1)
+	asks(t, g, 10, core(10, 0, 60*second))
+	y.answered(61*second, 5, true, []tell{core(10, 5, 120*second)}) // who falls under it now sees the reset, too
+	require.EqualValues(t, 5, a.quotas[0].told)
+}
+
+// A hostWorld is one server and one client with many who want to send, in simulated time.
+type hostWorld struct {
+	world
+	r       *rand.Rand
+	server  modelServer
+	account *account
+	gates   []*modelGate
+
+	up, down         [2]int64 // least and most latency
+	lost, mute, back float64  // shares of answers lost, of answers without headers, and of requests not sent
+	blur             int64    // to what resets are rounded: up, if negative down
+	until            instant  // nobody wants to send after
+
+	deaf           int     // gates that have heard nothing yet
+	heard          instant // all have
+	sent, refused  int
+	granted, toWhy int // refused for want of knowledge
+}
+
+type modelGate struct {
+	*gate
+	waiting int
+	since   instant
+	armed   instant
+	heard   bool
+}
+
+// A modelServer decides about a request that arrives, and says what is left.
+type modelServer interface {
+	arrive(now instant) (ok bool, t tell)
+}
+
+// windows is a server with a fixed window.
+type windows struct {
+	limit  int64
+	length int64
+	window int64
+	used   int64
+	mostly map[int64]int64 // granted by window
+}
+
+func (s *windows) arrive(now instant) (bool, tell) {
+	if w := now / s.length; w != s.window {
+		s.window, s.used = w, 0
+	}
+	ok := s.used < s.limit
+	if ok {
+		s.used++
+		s.mostly[s.window]++
+	}
+	return ok, core(s.limit, s.limit-s.used, (s.window+1)*s.length)
+}
+
+// tokens is a server with a token bucket, that tells when there is some more.
+type tokens struct {
+	rate  float64 // per second
+	burst float64
+	level float64
+	at    instant
+}
+
+func (s *tokens) arrive(now instant) (bool, tell) {
+	s.level = min(s.burst, s.level+float64(now-s.at)/1e9*s.rate)
+	s.at = now
+	ok := s.level >= 1
+	if ok {
+		s.level--
+	}
+	more := (math.Floor(s.level) + 1 - s.level) / s.rate
+	return ok, core(int64(s.burst), int64(s.level), now+int64(math.Ceil(more*1e9)))
+}
+
+func newWorld(seed uint64, s modelServer, gates int) *hostWorld {
+	w := &hostWorld{
+		r: rand.New(rand.NewPCG(seed, 0)), server: s, account: newAccount(0, newServer(seed), seed+1, 0),
+		up: [2]int64{5 * milli, 100 * milli}, down: [2]int64{5 * milli, 100 * milli}, heard: never, deaf: gates,
+	}
+	for range gates {
+		w.gates = append(w.gates, &modelGate{gate: newGate(w.account), waiting: 200 / gates})
+	}
+	return w
+}
+
+func (w *hostWorld) between(span [2]int64) int64 { return span[0] + w.r.Int64N(span[1]-span[0]+1) }
+
+// run runs the world to its end.
+func (w *hostWorld) run() {
+	w.serve()
+	for len(w.events) > 0 {
+		e := w.pop()
+		w.now = e.at
+		e.do()
+		w.serve()
+	}
+}
+
+// serve lets go who may, and sets timers, which are late, for the others.
+func (w *hostWorld) serve() {
+	for _, g := range w.gates {
+		for g.waiting > 0 && w.now < w.until {
+			at := g.ready(g.since, 0, 1)
+			if at > w.now {
+				if at < never && at != g.armed {
+					g.armed = at
+					w.after(at-w.now+w.r.Int64N(milli), func() {})
+				}
+				break
+			}
+			due := max(at, w.now-slack)
+			g.take(due, w.now, 1, true)
+			g.since = max(g.since, due)
+			g.waiting--
+			w.send(g)
+		}
+	}
+}
+
+// send sends a request. When it has been answered, whoever sent it wants to send the next.
+func (w *hostWorld) send(g *modelGate) {
+	sentAt := w.now
+	if w.r.Float64() < w.back {
+		w.after(w.between(w.up), func() { g.giveBack(0, w.now, 1); g.waiting++ })
+		return
+	}
+	w.sent++
+	w.after(w.between(w.up), func() {
+		ok, told := w.server.arrive(w.now)
+		switch {
+		case ok:
+			w.granted++
+		case sentAt <= w.heard:
+			w.toWhy++
+		default:
+			w.refused++
+		}
+		switch {
+		case w.blur > 0:
+			told.reset = (told.reset + w.blur - 1) / w.blur * w.blur
+		case w.blur < 0:
+			told.reset = told.reset / w.blur * w.blur
+		}
+		tells := []tell{told}
+		switch p := w.r.Float64(); {
+		case p < w.lost:
+			w.after(second, func() { g.answered(w.now, sentAt, false, nil); g.waiting++ })
+			return
+		case p < w.lost+w.mute:
+			tells = nil
+		}
+		w.after(w.between(w.down), func() {
+			if tells != nil && !g.heard {
+				if g.heard, w.deaf = true, w.deaf-1; w.deaf == 0 {
+					w.heard = w.now
+				}
+			}
+			g.answered(w.now, sentAt, ok, tells)
+			g.waiting++
+		})
+	})
+}
+
+// requireNotStuck demands that, long after, all can go.
+func (w *hostWorld) requireNotStuck(t *testing.T) {
+	t.Helper()
+	for _, g := range w.gates {
+		require.Zero(t, g.inFlight)
+		at := g.ready(w.now, 0, 1)
+		require.Less(t, at, never)
+		require.True(t, g.payable(at+100*second, 1))
+	}
+}
+
+func TestQuotaModelFixedWindowNeverRefusesWhoHasHeardOfIt(t *testing.T) {
+	for _, c := range []struct {
+		limit, length    int64
+		gates            int
+		lost, mute, back float64
+		least            float64 // of what the windows allow
+	}{
+		{50, 10 * second, 1, 0, 0, 0, 0.95},
+		{50, 10 * second, 1, 0.03, 0.1, 0.02, 0.95},
+		{50, 10 * second, 3, 0.03, 0.1, 0.02, 0.95},
+		{1000, 10 * second, 1, 0.03, 0.1, 0.02, 0.95},
+		{1000, 60 * second, 2, 0.03, 0.1, 0.02, 0.95},
+		{20, 4 * second, 2, 0.03, 0.1, 0.02, 0.95},
+		{3, 10 * second, 2, 0.03, 0.1, 0.02, 0.95},
+		{50, 10 * second, 2, 0.1, 0.6, 0.1, 0.88}, // who hears less must be more careful
+	} {
+		t.Run(fmt.Sprintf("%d in %ds by %d gates, %v mute", c.limit, c.length/second, c.gates, c.mute), func(t *testing.T) {
+			const n = 40
+			worst, sum := 1.0, 0.0
+			for seed := range uint64(10) {
+				s := &windows{limit: c.limit, length: c.length, mostly: map[int64]int64{}}
+				w := newWorld(seed, s, c.gates)
+				w.lost, w.mute, w.back, w.until = c.lost, c.mute, c.back, n*c.length
+				w.run()
+				require.Zero(t, w.refused, "seed %d: refused of %d", seed, w.sent)
+				require.LessOrEqual(t, w.toWhy, 200)
+				good := 0.0
+				for i := range int64(n - 1) {
+					good += float64(s.mostly[i+1]) / float64(c.limit*(n-1))
+				}
+				worst, sum = min(worst, good), sum+good
+				w.requireNotStuck(t)
+			}
+			t.Logf("goodput %.4f, at least %.4f", sum/10, worst)
+			require.GreaterOrEqual(t, worst, c.least)
+		})
+	}
+}
+
+// What a token bucket tells is the time to some more: at such a reset, there is not the limit again. Once that has been
+// seen, few are refused, though all want to go at once; without, it was four of five.
+func TestQuotaModelTokenBucketIsUsedUpAndSeldomOverrun(t *testing.T) {
+	for _, c := range []struct{ rate, burst float64 }{{1, 5}, {5, 10}, {20, 20}, {50, 50}, {50, 500}} {
+		t.Run(fmt.Sprintf("%v per second, burst %v", c.rate, c.burst), func(t *testing.T) {
+			worst, refused := 1.0, 0.0
+			for seed := range uint64(10) {
+				w := newWorld(seed, &tokens{rate: c.rate, burst: c.burst, level: c.burst}, 2)
+				w.lost, w.mute, w.back, w.until = 0.03, 0.1, 0.02, 300*second
+				w.run()
+				worst = min(worst, float64(w.granted)/(c.burst+300*c.rate))
+				refused = max(refused, float64(w.refused)/float64(w.sent))
+				w.requireNotStuck(t)
+			}
+			t.Logf("goodput at least %.4f, refused at most %.4f", worst, refused)
+			require.GreaterOrEqual(t, worst, 0.95)
+			require.Less(t, refused, 0.35)
+		})
+	}
+}
+
+// Resets in whole seconds are late by up to one, or early.
+func TestQuotaModelResetsInWholeSeconds(t *testing.T) {
+	for _, blur := range []int64{second, -second} {
+		for seed := range uint64(10) {
+			s := &windows{limit: 50, length: 9300 * milli, mostly: map[int64]int64{}}
+			w := newWorld(seed, s, 2)
+			w.lost, w.mute, w.back, w.until, w.blur = 0.03, 0.1, 0.02, 40*s.length, blur
+			w.run()
+			good := float64(w.granted) / float64(40*s.limit)
+			t.Logf("blur %d: goodput %.4f, refused %d of %d", blur/second, good, w.refused, w.sent)
+			require.GreaterOrEqual(t, good, 0.9)
+			w.requireNotStuck(t)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// A Snapshot is what a Limiter has learned and what has been spent of its budgets, for the next process: to be kept as
+// JSON, for example. Keys are in it as the KeyFuncs returned them, hence without secrets if those hash them. What servers
+// said of several resources of one host is matched to requests again when they first name them.
+type Snapshot struct {
+	Taken   time.Time        `json:"taken"`
+	Buckets []BucketSnapshot `json:"buckets,omitzero"`
+	Servers []ServerSnapshot `json:"servers,omitzero"`
+}
+
+// A BucketSnapshot is the state of one bucket that is not as good as new.
+type BucketSnapshot struct {
+	Limit   string        `json:"limit"`
+	Key     string        `json:"key,omitzero"`
+	Tokens  float64       `json:"tokens"`           // what was left of a TokenBucket or a Pace
+	Spent   []Spent       `json:"spent,omitzero"`   // of a window
+	Learned *Learned      `json:"learned,omitzero"` // by an Adaptive limit
+	Held    time.Duration `json:"held,omitzero"`    // for how long yet
+}
+
+// Spent is what a window has granted.
+type Spent struct {
+	Ago  time.Duration `json:"ago"` // before the Snapshot was taken
+	Cost int64         `json:"cost"`
+}
+
+// A ServerSnapshot is what a server has said of its limits.
+type ServerSnapshot struct {
+	Host   string          `json:"host"`
+	Party  string          `json:"party,omitzero"` // the keys by which requests are counted there
+	Held   time.Duration   `json:"held,omitzero"`  // for how long yet
+	Quotas []QuotaSnapshot `json:"quotas,omitzero"`
+}
+
+// A QuotaSnapshot is what is left of a quota.
+type QuotaSnapshot struct {
+	Name    string        `json:"name"`
+	Limit   int64         `json:"limit"` // -1: not known
+	Left    int64         `json:"left"`  // requests in flight taken off
+	Reset   time.Duration `json:"reset"` // how long until more is left
+	Counted bool          `json:"counted"`
+	Reserve int64         `json:"reserve,omitzero"`
+}
+
+// Snapshot returns what is to be remembered over a restart. Requests that are in line or in flight count as not made,
+// but for what they were charged.
+func (l *Limiter) Snapshot() Snapshot {
+	const most = 256 // under one lock
+	s := Snapshot{Taken: time.Now()}
+	taken := instant(time.Since(l.start))
+	for some := range slices.Chunk(l.snapshot(), most) {
+		s.Buckets = l.saveBuckets(s.Buckets, some, taken)
+	}
+	s.Servers = l.saveServers()
+	return s
+}
+
+func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket, taken instant) []BucketSnapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, b := range buckets {
+		s := BucketSnapshot{Limit: b.limit.name, Key: b.key, Held: time.Duration(max(0, b.held-now))}
+		switch m := b.meter.(type) {
+		case *tokenBucket:
+			s.Tokens = m.tokens(now)
+		case *slidingWindow:
+			m.expire(now)
+			for _, e := range m.log[m.head:] {
+				s.Spent = append(s.Spent, Spent{time.Duration(max(0, taken-e.at)), e.cost})
+			}
+		case *fixedWindow:
+			if m.roll(now); m.used > 0 {
+				s.Spent = []Spent{{0, m.used}}
+			}
+		case *adaptiveBucket:
+			s.Learned, s.Held = new(m.control.snapshot(now)), time.Duration(max(0, b.heldUntil()-now))
+		default:
+			if s.Held == 0 {
+				continue
+			}
+		}
+		if s.Held > 0 || s.Learned != nil || b.meter.fullAt() > now {
+			saved = append(saved, s)
+		}
+	}
+	return saved
+}
+
+func (l *Limiter) saveServers() (saved []ServerSnapshot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for name, h := range l.hosts {
+		for key, p := range h.parties {
+			s := ServerSnapshot{Host: name, Party: key, Held: time.Duration(max(0, p.account.until()-now))}
+			for _, q := range p.account.quotas {
+				if q.reset > now && q.reset < never && q.told < maxCount {
+					s.Quotas = append(s.Quotas, QuotaSnapshot{
+						q.name, q.limit, q.told - q.inFlight, time.Duration(q.reset - now), q.counted, q.reserve,
+					})
+				}
+			}
+			if s.Held > 0 || s.Quotas != nil {
+				saved = append(saved, s)
+			}
+		}
+	}
+	return saved
+}
+
+// Restore goes on from a Snapshot, in a Limiter whose limits have the same names and kinds; the time since then counts. It
+// is for a Limiter that has not been used yet: what is restored takes the place of what there is. The error names
+// everything that does not fit, and the rest is restored.
+func (l *Limiter) Restore(s Snapshot) error {
+	since := max(0, int64(time.Since(s.Taken)))
+	var faults []error
+	for i := range s.Buckets {
+		if err := l.restoreBucket(&s.Buckets[i], since); err != nil {
+			faults = append(faults, fmt.Errorf("limit %q, key %q: %w", s.Buckets[i].Limit, s.Buckets[i].Key, err))
+		}
+	}
+	for i := range s.Servers {
+		if err := l.restoreServer(&s.Servers[i], since); err != nil {
+			faults = append(faults, fmt.Errorf("server %q: %w", s.Servers[i].Host, err))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("throttle: Restore: %w", err)
+	}
+	return nil
+}
+
+var errNoFit = errors.New("what was saved does not fit this kind of limit")
+
+func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
+	li, err := l.named(s.Limit)
+	if err != nil {
+		return err
+	}
+	c := []charge{{limit: li, key: s.Key}}
+	if err := askRates(c); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	if _, missing := l.findAllLocked(c, nil, now); missing != nil {
+		return errors.New("there is no room for another key")
+	}
+	b := c[0].bucket
+	switch m := b.meter.(type) {
+	case *tokenBucket:
+		err = m.restore(now, since, s.Tokens)
+	case *slidingWindow:
+		err = m.restore(now, since, s.Spent)
+	case *fixedWindow:
+		err = m.restore(now, since, s.Spent)
+	case *adaptiveBucket:
+		if s.Learned == nil || !m.control.restore(now, *s.Learned) {
+			err = errNoFit
+		}
+		m.follow(now)
+	}
+	b.held = max(b.held, addInstant(now, max(0, int64(s.Held)-since)))
+	l.replanLocked(b, now)
+	l.serveLocked(now)
+	return err
+}
+
+func (b *tokenBucket) restore(now instant, since int64, tokens float64) error {
+	if math.IsNaN(tokens) || math.Abs(tokens) > float64(maxCount) {
+		return fmt.Errorf("%v tokens are not a balance", tokens)
+	}
+	whole, part := math.Modf(math.Abs(tokens))
+	level := b.units(int64(whole)).add(int128{lo: uint64(part * float64(b.per))})
+	if tokens < 0 {
+		level = int128{}.sub(level)
+	}
+	b.level, b.last = level, now-min(since, maxPer)
+	b.seq++
+	b.filled, b.peaks = b.seq, nil // no Cancel of before counts
+	b.advance(now, false, int128{})
+	b.clip()
+	return nil
+}
+
+func (w *slidingWindow) restore(now instant, since int64, spent []Spent) error {
+	w.log, w.head, w.used = nil, 0, 0
+	for _, s := range spent {
+		if s.Cost <= 0 || s.Ago < 0 {
+			return fmt.Errorf("a cost of %d spent %v ago can't be", s.Cost, s.Ago)
+		}
+		at := now - min(int64(s.Ago), maxPer/2) - min(since, maxPer/2)
+		if n := len(w.log); n > 0 && (w.log[n-1].at >= at || n >= exactEvents+2*slots) {
+			w.log[n-1].at = max(w.log[n-1].at, at)
+			w.log[n-1].cost = addCount(w.log[n-1].cost, s.Cost)
+		} else {
+			w.log = append(w.log, event{at, at, s.Cost})
+		}
+		w.used = addCount(w.used, s.Cost)
+	}
+	w.expire(now)
+	return nil
+}
+
+func (w *fixedWindow) restore(now instant, since int64, spent []Spent) error {
+	w.roll(now)
+	for _, s := range spent {
+		if s.Cost <= 0 || s.Ago < 0 {
+			return fmt.Errorf("a cost of %d spent %v ago can't be", s.Cost, s.Ago)
+		}
+		if w.indexAt(now-min(int64(s.Ago), maxPer/2)-min(since, maxPer/2)) == w.index {
+			w.used = addCount(w.used, s.Cost)
+		}
+	}
+	return nil
+}
+
+func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	if !l.roomForGateLocked(now) {
+		return errors.New("there is no room for another key")
+	}
+	l.heard.Store(true)
+	b := l.gateLocked(gateKey{host: s.Host, party: s.Party}, now)
+	g := b.meter.(*gateBucket)
+	if d := int64(s.Held) - since; d > 0 {
+		g.account.hold(now, min(d, maxPer), true)
+	}
+	var faults []error
+	for _, q := range s.Quotas {
+		reset := int64(q.Reset) - since
+		if q.Limit < -1 || int64(q.Reset) > maxPer {
+			faults = append(faults, fmt.Errorf("quota %q: a limit of %d until %v can't be", q.Name, q.Limit, q.Reset))
+		} else if reset > 0 {
+			g.account.quota(now, q.Name).hear(now, now, &tell{q.Name, q.Limit, q.Left, addInstant(now, reset), q.Counted, q.Reserve})
+		}
+	}
+	if g.account.knows(anyQuota) {
+		l.adoptLocked(g.party, now)
+	}
+	l.replanPartyLocked(g.party, now)
+	l.serveLocked(now)
+	return errors.Join(faults...)
+}
