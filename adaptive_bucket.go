@@ -88,16 +88,16 @@ func (b *adaptiveBucket) take(due, now instant, cost int64, waited bool) int64 {
 }
 
 // answered notes what became of a request that was let go at sent.
-func (b *adaptiveBucket) answered(now instant, charged int64, sent instant, cost int64, a *answer) {
+func (b *adaptiveBucket) answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) {
 	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
-	b.control.result(now, t, a.outcome, time.Duration(now-sent), a.retryAfter)
+	b.control.result(now, t, o, time.Duration(now-sent), retryAfter)
 	b.follow(now)
 }
 
 // giveBack is for what was never sent.
 func (b *adaptiveBucket) giveBack(charged int64, now instant, cost int64) {
 	b.bucket.giveBack(charged/2, now, cost)
-	b.answered(now, charged, now, cost, &answer{outcome: OutcomeIgnore})
+	b.answered(now, charged, now, cost, OutcomeIgnore, 0)
 }
 
 func (b *adaptiveBucket) fullAt() instant {

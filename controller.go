@@ -178,7 +178,7 @@ func (c *controller) requests(tokens float64) float64 { return tokens / c.cost }
 
 // tau is the time in which an effect of the rate can be seen, in ns: a second, a round trip, or ten requests.
 func (c *controller) tau() float64 {
-	return max(1, c.latency.smooth, 10/c.requests(c.current)) * 1e9
+	return max(1, c.latency.smooth, 10*c.cost/c.current) * 1e9
 }
 
 // send notes that a request goes now.

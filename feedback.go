@@ -90,14 +90,14 @@ func (s *receipt) track(at instant, charges []charge) {
 
 func (s *receipt) empty() bool { return s.n == 0 }
 
-// each calls f for all that is tracked.
-func (s *receipt) each(f func(*tracked)) {
-	for i := range s.n {
-		f(&s.room[i])
+// len returns how many charges are tracked, and charge one of them.
+func (s *receipt) len() int { return s.n + len(s.more) }
+
+func (s *receipt) charge(i int) *tracked {
+	if i < s.n {
+		return &s.room[i]
 	}
-	for i := range s.more {
-		f(&s.more[i])
-	}
+	return &s.more[i-s.n]
 }
 
 // exchange sends a request of which the Limiter wants to know what becomes.
@@ -106,12 +106,13 @@ func (t *Transport) exchange(req *http.Request, s *receipt) (*http.Response, err
 	defer func() { t.limiter.report(s, &a, t.observer) }()
 	resp, err := t.base.RoundTrip(req)
 	gated := false
-	s.each(func(c *tracked) {
+	for i := range s.len() {
+		c := s.charge(i)
 		gated = gated || c.bucket.limit == t.limiter.gate
 		if judge := c.bucket.limit.judge; judge != nil {
 			c.outcome = judge(resp, err)
 		}
-	})
+	}
 	a = t.answerOf(req, resp, err)
 	if !gated && a.word != nil {
 		t.limiter.hear(t.gateOf(req), mark{at: s.at}, &a, true, t.observer)

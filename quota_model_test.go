@@ -220,6 +220,11 @@ func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {
 	require.EqualValues(t, 8, a.quotas[0].told)
 	g.answered(8, 6, true, []tell{core(100, 7, never)}) // and this one after it
 	require.EqualValues(t, 7, a.quotas[0].told)
+	for range 2 * maxSilent {
+		g.take(9, 9, 1, false)
+		g.answered(9, 9, true, nil)
+		require.LessOrEqual(t, len(a.quotas[0].silent), maxSilent)
+	}
 }
 
 func TestQuotaDetails(t *testing.T) {

@@ -280,6 +280,8 @@ func TestQuotaOfAnotherUnitStopsOnlyWhileItIsEmpty(t *testing.T) {
 	used.reset = never
 	asks(t, g, g.ready(at, 0, 1), used)
 	g.take(at+second, at+second, 1, true)
+	g.take(at+second, at+second, 1, true)
+	g.answered(at+second, at+second, true, []tell{used})
 	require.Less(t, g.ready(at+second, 0, 1), never, "empty until nobody knows when")
 }
 

@@ -20,51 +20,45 @@ func (l *Limiter) reportAndServe(s *receipt, a *answer) (retunes []RetuneEvent, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
-	s.each(func(c *tracked) { l.markLocked(c.bucket) })
+	for i := range s.len() {
+		l.markLocked(s.charge(i).bucket)
+	}
 	l.serveLocked(now) // who is due goes first, as it was planned
 	adaptive := false
-	s.each(func(c *tracked) {
-		if b, ok := c.bucket.meter.(*adaptiveBucket); ok {
+	for i := range s.len() { // the gate, if there is one, comes last
+		c, held := s.charge(i), time.Duration(0)
+		switch m := c.bucket.meter.(type) {
+		case *adaptiveBucket:
 			adaptive = true
-			e, held, ok := l.answeredLocked(c, b, s.at, *a, now)
-			if ok {
-				retunes = append(retunes, e)
+			held = l.answeredLocked(c, m, s.at, a, now)
+			if r, ok := m.control.retuned(); ok {
+				retunes = append(retunes, RetuneEvent{c.bucket.limit.name, c.bucket.key, string(r.cause), r.from, r.to})
 			}
-			if held > 0 {
-				holds = append(holds, HoldEvent{Key: c.bucket.key, For: held})
-			}
+		case *gateBucket:
+			held = l.heardLocked(m, s.at, a, adaptive, now)
 		}
-	})
-	s.each(func(c *tracked) {
-		if g, ok := c.bucket.meter.(*gateBucket); ok {
-			if d := l.heardLocked(g, s.at, a, adaptive, now); d > 0 {
-				holds = append(holds, HoldEvent{Key: c.bucket.key, For: d})
-			}
+		if held > 0 {
+			holds = append(holds, HoldEvent{Key: c.bucket.key, For: held})
 		}
-	})
+	}
 	l.serveLocked(now)
 	return retunes, holds
 }
 
-// answeredLocked tells the controller of a bucket, and returns what came of it, if it is worth to be told, and for how
-// long the key is held by it, if it is.
-func (l *Limiter) answeredLocked(
-	c *tracked, b *adaptiveBucket, sent instant, a answer, now instant,
-) (e RetuneEvent, held time.Duration, tell bool) {
+// answeredLocked tells the controller of a bucket, and returns for how long the key is held because of it.
+func (l *Limiter) answeredLocked(c *tracked, b *adaptiveBucket, sent instant, a *answer, now instant) (held time.Duration) {
+	o := a.outcome
 	if c.outcome != 0 {
-		a.outcome = c.outcome
+		o = c.outcome
 	}
 	paused := b.control.pausedUntil
-	b.answered(now, c.paid, sent, c.cost, &a)
+	b.answered(now, c.paid, sent, c.cost, o, a.retryAfter)
 	if b.control.pausedUntil != paused {
 		held = time.Duration(b.control.pausedUntil - now)
 		l.replanLocked(c.bucket, now)
 	}
 	l.markLocked(c.bucket)
-	r, tell := b.control.retuned()
-	return RetuneEvent{
-		Limit: c.bucket.limit.name, Key: c.bucket.key, Reason: string(r.cause), Old: r.from, New: r.to,
-	}, held, tell
+	return held
 }
 
 // forget reports charges of whose fate nobody will tell.
