@@ -199,6 +199,7 @@ func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfte
 	c.inFlight--
 	switch o {
 	case OutcomeIgnore:
+		c.used.remove(now, t.at, t.cost, c.tau())
 		if t.probe && c.mode == modeQuiet {
 			c.probeAgain(now)
 		}
@@ -430,15 +431,24 @@ type meanRate struct {
 	at    instant
 }
 
-func (m *meanRate) of(now instant, tau float64) float64 {
-	x := float64(max(0, now-m.at)) / tau
+func (m *meanRate) of(now instant, tau float64) float64 { return m.value * decay(now-m.at, tau) }
+
+// decay returns what is left of 1 after d.
+func decay(d int64, tau float64) float64 {
+	x := float64(max(0, d)) / tau
 	if x < 1.0/16 { // the series is exact to 2e-8 here, and math.Exp a fifth of what a request costs
-		return m.value * (1 - x*(1-x/2*(1-x/3*(1-x/4))))
+		return 1 - x*(1-x/2*(1-x/3*(1-x/4)))
 	}
-	return m.value * math.Exp(-x)
+	return math.Exp(-x)
 }
 
 func (m *meanRate) add(now instant, x, tau float64) {
 	m.value = m.of(now, tau) + x/tau*1e9
+	m.at = max(m.at, now)
+}
+
+// remove undoes an add at an earlier instant.
+func (m *meanRate) remove(now, at instant, x, tau float64) {
+	m.value = max(0, m.of(now, tau)-x/tau*1e9*decay(now-at, tau))
 	m.at = max(m.at, now)
 }

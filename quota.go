@@ -12,7 +12,7 @@ import (
 // what the requests of one family pass: they fall under the quotas that the answers to requests of their family name.
 
 const (
-	maxSilent   = 64
+	maxSilent   = 128
 	maxQuotas   = 32
 	plenty      = int64(1) << 40       // a quota with that much left bounds nobody
 	quotaStale  = 3600 * second        // a quota that was over that long ago makes room for the next
@@ -278,7 +278,10 @@ func (q *quota) hear(now, sentAt instant, t *tell) {
 func (q *quota) missed(now instant) {
 	if q.counted {
 		q.learn(q.told-1, now)
-		q.silent = append(q.silent[max(0, len(q.silent)+1-maxSilent):], now)
+		if len(q.silent) == maxSilent {
+			q.silent = slices.Delete(q.silent, 0, maxSilent/2)
+		}
+		q.silent = append(q.silent, now)
 	}
 }
 
