@@ -5,6 +5,8 @@ MODULES := . bench
 .PHONY: test bench fuzz lint nethttp
 
 test: ## every module: vet, race detector, shuffled; the examples are run by their tests
+	@PATH="$$PATH:/usr/sbin"; for s in nginx haproxy; do command -v $$s >/dev/null || \
+		echo "no $$s: internal/realserver runs throttletest's imitation in its place"; done
 	@for m in $(MODULES); do echo "== $$m"; (cd $$m && $(GO) vet ./... && $(GO) test -race -shuffle on ./...) || exit 1; done
 
 nethttp: ## net/http's own tests, every client's transport wrapped in ours

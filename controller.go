@@ -31,6 +31,8 @@ type controller struct {
 	pausedUntil instant // nothing goes before
 	workedFrom  instant // since the last pause or silence
 	worked      float64 // tokens accepted since
+	whole       bool    // there was such a pause: what was worked is all that the server gave since
+	okAt        instant // of the last success
 	dearHold    float64 // seconds for which the rate was held after the last dear touch; see holdDear
 	dearUntil   instant
 
@@ -100,7 +102,7 @@ func newController(cfg AIMD, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	return &controller{
 		cfg: cfg, random: seed, current: cfg.Initial, shown: cfg.Initial, threshold: math.Inf(1), stretch: 1,
-		grownAt: now, cost: 1, used: meanRate{at: now}, workedFrom: now,
+		grownAt: now, cost: 1, used: meanRate{at: now}, workedFrom: now, okAt: -never / 4,
 		silence: silence{resume: resumeAt}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
 	}
 }
@@ -218,7 +220,7 @@ func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfte
 }
 
 func (c *controller) succeeded(now instant, t ticket) {
-	c.row = 0
+	c.row, c.okAt = 0, now
 	c.silence.okSince++
 	if t.at >= c.workedFrom {
 		c.worked += t.cost
@@ -257,7 +259,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 func (c *controller) pause(now instant, d int64) {
 	until := addInstant(now, min(d, never/4)+int64(c.chance()*float64(min(second, d/10))))
 	if until > c.pausedUntil {
-		c.pausedUntil, c.workedFrom, c.worked = until, until, 0
+		c.pausedUntil, c.workedFrom, c.worked, c.whole = until, until, 0, true
 		c.used.at = max(c.used.at, until)
 	}
 }
@@ -270,7 +272,7 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	}
 	p, active := seconds(retryAfter), max(0, seconds(now-c.workedFrom))
 	switch {
-	case retryAfter >= dearPause && (p > active/2 || c.dear(now)) && !c.cfg.off.quota:
+	case retryAfter >= dearPause && (p > active/2 || c.dear(now)) && c.known() && !c.cfg.off.quota:
 		// A quota was spent too fast: what it gave, over work and pause, is what it gives.
 		r := min(c.current, c.worked/(active+p))
 		c.cut(now, causeThrottled, r, r)
@@ -283,6 +285,12 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	default:
 		c.cut(now, causeThrottled, c.current, 0.8*c.current)
 	}
+}
+
+// known reports whether what was worked tells what the server gives: not if others, or this program before it was started
+// again, may have spent most of it.
+func (c *controller) known() bool {
+	return c.whole && c.worked > 0 || c.requests(c.worked) >= leastRound
 }
 
 // dear reports whether to touch the limit costs about as much time as there is work between two touches, as with
@@ -352,9 +360,10 @@ func (c *controller) growing(now instant) bool {
 	return c.free(now) && c.inUse(now)
 }
 
-// free reports whether nothing but the use forbids growth now.
+// free reports whether nothing but the use forbids growth now: a server that only fails is not asked for more.
 func (c *controller) free(now instant) bool {
-	return c.mode != modeQuiet && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0
+	return c.mode != modeQuiet && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 &&
+		float64(now-c.okAt) <= c.tau()
 }
 
 // inUse reports whether the rate is used (RFC 7661): one that nobody uses has not been found to be right.

@@ -169,7 +169,7 @@ func (c *controller) endSilence(now instant) {
 	sustained := c.worked / (active + dark - seconds(s.gap)/2) // it has ended somewhere since the last probe
 	c.cutSeq = c.seq
 	c.failures.forget()
-	if s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && !c.cfg.off.quota {
+	if s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && c.known() && !c.cfg.off.quota {
 		r := min(c.current, sustained)
 		c.mode, c.ceiling, c.stretch = modeAvoid, c.clamp(r), 1
 		c.holdDear(now, active+dark)
@@ -179,6 +179,6 @@ func (c *controller) endSilence(now instant) {
 		c.set(causeAlive, s.resume*c.threshold)
 	}
 	s.okSince, s.probing = 0, false
-	c.row, c.worked, c.workedFrom = 0, 0, now
+	c.row, c.worked, c.workedFrom, c.whole = 0, 0, now, true
 	c.used = meanRate{at: now}
 }

@@ -93,7 +93,7 @@ type Hooks struct {
 	OnReject func(RejectEvent)
 	// OnCancel is called when the context of a request ended while it waited.
 	OnCancel func(CancelEvent)
-	// OnHold is called after a hold was set.
+	// OnHold is called after a hold was set, be it by a server's word.
 	OnHold func(HoldEvent)
 	// OnRetune is called after an [Adaptive] limit has changed a rate.
 	OnRetune func(RetuneEvent)
@@ -129,9 +129,9 @@ type CancelEvent struct {
 	Waited  time.Duration
 }
 
-// A HoldEvent says that a key was held.
+// A HoldEvent says that a key was held: by [Limiter.Hold], or because a server said so.
 type HoldEvent struct {
-	Key string
+	Key string        // after a server's word the host, or the host and the keys; for an Adaptive limit its key
 	For time.Duration // as it was asked; one that is held for longer already stays so
 }
 

@@ -90,13 +90,29 @@ func WithAdaptive(configs ...AIMD) Option {
 	}}
 }
 
-// WithServerHints sets which dialects of rate-limit headers are listened to beside those that are certain for every server:
-// presets such as headers.GitHub, one's own, or headers.Auto, which goes by host. It is additive.
+// WithServerHints sets which dialects of rate-limit headers are listened to beside those that are certain for every server
+// ([headers.Parse]), which are listened to by default: presets such as [headers.GitHub], one's own ([headers.Dialect]), or
+// [headers.Auto], which goes by host. Used again it adds to them. The error names hints that there are not.
+//
+// A refusal that tells for how long to stay away holds whoever asks that host under the same keys, and a 503 or 529 all who
+// ask that host; up to a tenth of that (a second at most) is added at random. One that does not tell holds for 1 s, and
+// for twice as long after each further one, up to 64 s. Where an [Adaptive] limit is charged, that decides about both but
+// for a 503. Afterwards those in line leave one by one, from the rate of the last ten seconds before, at least one a
+// second, which doubles every two seconds.
+//
+// What is left of a quota bounds what is sent before its reset, requests in flight taken off. If its unit is not requests
+// it stops them only while nothing is left. A quota with a name is that of requests to which the server has named it: of
+// those with the same host, the same keys and the same first segment of the path ("api" and versions left out). Without a
+// name it is everybody's who asks that host under the same keys. [Share] leaves that part of quotas to others as well, the
+// smallest of the limits counting.
+//
+// Of a host at most 32 quotas are kept for each set of keys, and what is over is forgotten with the buckets.
 func WithServerHints(hints ...headers.Hint) Option {
 	return option{"WithServerHints", func(c *config) { c.hints = append(c.hints, hints...) }}
 }
 
-// WithoutServerHints listens to no header about limits.
+// WithoutServerHints listens to no header about limits. Nor is the Transport stopped by what a server said to others that
+// share its Limiter.
 func WithoutServerHints() Option {
 	return option{"WithoutServerHints", func(c *config) { c.deaf = true }}
 }

@@ -30,7 +30,7 @@ const (
 	ReasonDeadline         // the wait would not end before the context's deadline
 	ReasonQueueFull        // as many wait in this line as may
 	ReasonCost             // the cost is negative, or larger than the limit can ever pay
-	ReasonHeld             // held, for longer than the request may wait
+	ReasonHeld             // held, by the user or a server's word, for longer than the request may wait
 	ReasonKeys             // as many keys are in use as may be kept, and none can be forgotten
 	reasons
 )
@@ -52,7 +52,7 @@ func (r Reason) String() string {
 // holds, and errors.Is(err, context.DeadlineExceeded) where the context's deadline was the reason.
 type Rejection struct {
 	Reason Reason
-	Limit  string // the limit that binds, by name
+	Limit  string // the limit that binds, by name; "server" for what a server said
 	Key    string // the key of its bucket; "" is the one key of a limit that has no keys
 	Cost   int64  // what the request would have cost there
 
