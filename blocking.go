@@ -29,6 +29,7 @@ type Limiter struct {
 	maxKeys  int
 	dry      bool
 	tracks   bool    // some limit wants to know what becomes of requests
+	slots    bool    // some limit is InFlight
 	gate     *limit  // of the buckets in gates
 	share    float64 // of the quotas that servers tell of
 	seed     maphash.Seed

@@ -118,6 +118,8 @@ func contractLimits() throttle.Option {
 		throttle.TokenBucket(1e9, time.Second, throttle.Key(throttle.ByHost)),
 		throttle.SlidingWindow(1e9, time.Second, throttle.Key(throttle.ByHeader("Authorization"))),
 		throttle.FixedWindow(1e9, time.Hour, throttle.Key(throttle.ByRoute("GET /", "POST /{id}"))),
+		throttle.InFlight(1e6),
+		throttle.Adaptive(throttle.AIMD{Initial: 1e9}),
 	)
 }
 

@@ -70,6 +70,7 @@ type tracked struct {
 	bucket     *bucket
 	paid, cost int64
 	outcome    Outcome // as the limit's Classify has it; 0: as the answer has it
+	kept       bool    // a slot that is given back later
 }
 
 // track notes which of the charges of a request that was let go at that instant are to be reported.
@@ -105,17 +106,21 @@ func (t *Transport) exchange(req *http.Request, s *receipt) (*http.Response, err
 	a := answer{outcome: OutcomeIgnore} // if base panics
 	defer func() { t.limiter.report(s, &a, t.observer) }()
 	resp, err := t.base.RoundTrip(req)
-	gated := false
+	gated, adaptive := false, false
 	for i := range s.len() {
 		c := s.charge(i)
 		gated = gated || c.bucket.limit == t.limiter.gate
+		adaptive = adaptive || c.bucket.limit.kind == kindAIMD
 		if judge := c.bucket.limit.judge; judge != nil {
 			c.outcome = judge(resp, err)
 		}
 	}
 	a = t.answerOf(req, resp, err)
 	if !gated && a.word != nil {
-		t.limiter.hear(t.gateOf(req), mark{at: s.at}, &a, true, t.observer)
+		t.limiter.hear(t.gateOf(req), mark{at: s.at}, &a, adaptive, t.observer)
+	}
+	if err == nil {
+		t.keep(req, resp, s)
 	}
 	return resp, err
 }

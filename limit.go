@@ -26,7 +26,9 @@ type Limit struct {
 	rateFor func(key string) (int64, time.Duration)
 	aimd    AIMD
 	judge   ClassifyFunc
-	faults  []error
+
+	untilHeaders bool // of an InFlight limit
+	faults       []error
 }
 
 type limitKind string
@@ -37,8 +39,10 @@ const (
 	kindSliding limitKind = "sliding-window"
 	kindFixed   limitKind = "fixed-window"
 	kindAIMD    limitKind = "adaptive"
-	kindServer  limitKind = "server" // what servers say, beside all limits
-	kindNone    limitKind = "none"   // grants everything but what is held
+
+	kindInFlight limitKind = "in-flight"
+	kindServer   limitKind = "server" // what servers say, beside all limits
+	kindNone     limitKind = "none"   // grants everything but what is held
 )
 
 // TokenBucket allows n tokens per period on average, and a burst of n at once unless [Burst] says otherwise. It starts
@@ -93,6 +97,13 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 	l.aimd = a
 	return l
 }
+
+// InFlight allows n requests at a time: a slot is taken when a request is sent, and given back when the body of the
+// answer was read to its end, has failed or was closed, or the context of the request has ended; at once if there is no
+// answer or no body. [UntilHeaders] gives it back earlier. A request takes 1 slot unless the limit has a [Cost] of its own,
+// or the context names it ([ContextWithCost]); one that takes more than n can never be sent and is refused. Plans are lower
+// bounds, since nobody knows when a slot becomes free. Without HTTP use [Limiter.Acquire] and [Grant.Done].
+func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
 	l := Limit{kind: kind, rate: rate{n, per}, burst: -1, initial: -1, share: 1}
@@ -237,6 +248,13 @@ func (l *Limit) validate() error {
 	faults := l.faults[:len(l.faults):len(l.faults)]
 	switch l.kind {
 	case kindNone:
+	case kindInFlight:
+		if l.rate.n <= 0 {
+			faults = append(faults, fmt.Errorf("InFlight(%d) is not positive", l.rate.n))
+		}
+		if l.rateFor != nil {
+			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
+		}
 	case kindAIMD:
 		faults = append(faults, l.aimd.validate())
 		if l.share != 1 {
@@ -323,6 +341,8 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
 		}
 		w.index = w.indexAt(now)
 		return w
+	case kindInFlight:
+		return &semaphore{n: burst}
 	case kindAIMD:
 		return newAdaptiveBucket(now, l.aimd, rand.Uint64())
 	case kindNone:

@@ -35,6 +35,7 @@ func newLimiter(c *config) *Limiter {
 	}
 	for _, described := range c.limits {
 		li := &limit{Limit: described, buckets: make(map[string]*bucket)}
+		l.slots = l.slots || li.kind == kindInFlight
 		l.tracks, l.share = l.tracks || li.tracked(), min(l.share, li.share)
 		li.size = li.burstOf(li.rate)
 		if li.kind == kindFixed {
@@ -61,20 +62,20 @@ type Grant struct {
 	limiter *Limiter
 	charges []charge
 	at      instant
-	undone  bool // guarded by the Limiter's mu; Cancel or Report was called
+	spent   uint8 // guarded by the Limiter's mu: what was done with it
 }
 
 // Cancel gives all back, for what was never used, at once to those who wait. What would make no difference had it
 // never been taken, because its bucket has been full since or its window is over, is not given back: nothing is minted.
-// A second call does nothing.
+// A second call, and one after [Grant.Report] or [Grant.Done], does nothing.
 func (g *Grant) Cancel() {
 	l := g.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g.undone {
+	if g.spent != 0 {
 		return
 	}
-	g.undone = true
+	g.spent = grantCanceled
 	now := l.nowLocked()
 	for i := range g.charges {
 		l.markLocked(g.charges[i].bucket)
@@ -116,7 +117,11 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 			key = by.Key
 		}
 		cost, ok := by.Costs[li.name]
-		if !ok {
+		switch {
+		case ok:
+		case li.kind == kindInFlight:
+			cost = 1
+		default:
 			cost = by.Cost
 		}
 		if cost != 0 {
@@ -159,9 +164,12 @@ func (l *Limiter) named(name string) (*limit, error) {
 	return l.limits[i], nil
 }
 
+var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Grant.Done")
+
 // Wait pays cost in every limit, for that key, or waits until it can. What the context says by [ContextWithCost],
 // [ContextWithKey], [ContextWithPriority], [ContextWithMaxWait] and [ContextWithExempt] goes before key and cost. The
-// error is a [*Rejection] for a refusal, and the context's cause where that is over.
+// error is a [*Rejection] for a refusal, the context's cause where that is over, and another one where a limit is
+// [InFlight], of which nobody would give the slots back: use [Limiter.Acquire].
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	p, err := l.waitFor(ctx, key, cost)
 	if p == nil {
@@ -178,6 +186,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 }
 
 func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*pending, error) {
+	if l.slots {
+		return nil, errNoWait
+	}
 	o := overridesOf(ctx)
 	if o.exempt {
 		return nil, nil
@@ -211,8 +222,12 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*pending
 }
 
 // Try pays cost in every limit, for that key, if it can at once and nobody waits for those buckets. If not, wait is
-// how long until it could: exact with one limit and no line, else a lower bound, and math.MaxInt64 if never.
+// how long until it could: exact with one limit and no line, else a lower bound, and math.MaxInt64 if never, as where a
+// limit is [InFlight], of which nobody would give the slots back.
 func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
+	if l.slots {
+		return math.MaxInt64, false
+	}
 	var room [4]charge
 	charges := room[:0]
 	a := ask{try: true, counts: &l.direct, observer: &l.observer}
@@ -244,8 +259,8 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("throttle: SetRate: %w", err)
 	}
-	if li.kind == kindAIMD {
-		return fmt.Errorf("throttle: SetRate(%q, %d, %v): the rate of an Adaptive limit is its own", limit, n, per)
+	if li.kind == kindAIMD || li.kind == kindInFlight {
+		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to be set", limit, n, per, li.kind)
 	}
 	r := rate{n, per}
 	if err := li.check(r); err != nil {
@@ -393,6 +408,8 @@ func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
 			stats[i].Rate, stats[i].InFlight = m.control.rate(now), m.control.inFlight
 		case *gateBucket:
 			stats[i].Rate, stats[i].InFlight = 0, int(m.inFlight)
+		case *semaphore:
+			stats[i].Rate, stats[i].InFlight = 0, int(m.used)
 		}
 		if held := b.heldUntil(); held > now {
 			stats[i].HeldUntil = l.start.Add(time.Duration(held))

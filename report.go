@@ -3,7 +3,9 @@ package throttle
 import "time"
 
 // tracked reports whether a limit wants to know what becomes of the requests that it let go.
-func (li *Limit) tracked() bool { return li.kind == kindAIMD || li.kind == kindServer }
+func (li *Limit) tracked() bool {
+	return li.kind == kindAIMD || li.kind == kindInFlight || li.kind == kindServer
+}
 
 // report tells the buckets that a request was charged in what has become of it, which may change when others can go.
 func (l *Limiter) report(s *receipt, a *answer, o *observer) {
@@ -33,6 +35,10 @@ func (l *Limiter) reportAndServe(s *receipt, a *answer) (retunes []RetuneEvent, 
 			held = l.answeredLocked(c, m, s.at, a, now)
 			if r, ok := m.control.retuned(); ok {
 				retunes = append(retunes, RetuneEvent{c.bucket.limit.name, c.bucket.key, string(r.cause), r.from, r.to})
+			}
+		case *semaphore:
+			if !c.kept {
+				l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 			}
 		case *gateBucket:
 			held = l.heardLocked(m, s.at, a, adaptive, now)
@@ -72,7 +78,7 @@ func (l *Limiter) forget(at instant, charges []charge) {
 // acquires from such a limit must call Report or [Grant.Cancel], since no more than it may have in flight are granted.
 // Other limits take no notice, and only the first of all calls to the two counts.
 func (g *Grant) Report(o Outcome) {
-	if g.finish() {
+	if g.first(grantReported) {
 		g.limiter.reportCharges(g.at, g.charges, &answer{outcome: o})
 	}
 }
@@ -80,17 +86,27 @@ func (g *Grant) Report(o Outcome) {
 func (l *Limiter) reportCharges(at instant, charges []charge, a *answer) {
 	var s receipt
 	s.track(at, charges)
+	for i := range s.len() {
+		s.charge(i).kept = true // until Done
+	}
 	if !s.empty() {
 		l.report(&s, a, &l.observer)
 	}
 }
 
-// finish reports whether nobody has called it before.
-func (g *Grant) finish() bool {
+// What may be done with a Grant, each once.
+const (
+	grantReported = 1 << iota
+	grantDone
+	grantCanceled = grantReported | grantDone
+)
+
+// first reports whether nothing of what has been done before, and notes that it is now.
+func (g *Grant) first(what uint8) bool {
 	g.limiter.mu.Lock()
 	defer g.limiter.mu.Unlock()
-	first := !g.undone
-	g.undone = true
+	first := g.spent&what == 0
+	g.spent |= what
 	return first
 }
 

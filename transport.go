@@ -197,6 +197,8 @@ func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, mark, err
 		case ok:
 		case p.limit.cost != nil:
 			c = p.limit.cost(req)
+		case p.limit.kind == kindInFlight:
+			c = 1
 		case !known:
 			cost, known = t.costOf(o, req), true
 			fallthrough

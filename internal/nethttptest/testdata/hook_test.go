@@ -72,6 +72,7 @@ func generous(hooks throttle.Option) func(http.RoundTripper) http.RoundTripper {
 			throttle.TokenBucket(1e9, time.Second),
 			throttle.SlidingWindow(1e9, time.Second, throttle.Key(throttle.ByHost)),
 			throttle.FixedWindow(1e9, time.Hour, throttle.Key(throttle.ByHeader("Authorization"))),
+			throttle.InFlight(1e6), throttle.Adaptive(throttle.AIMD{Initial: 1e9}),
 		)))
 		if !isKey {
 			return t
