@@ -25,14 +25,28 @@ func watchBody(ctx context.Context, resp *http.Response, over func()) {
 		stop()
 		over()
 	}
-	if w, ok := resp.Body.(io.Writer); ok { // of a connection that was upgraded
+	w, writes := resp.Body.(io.Writer) // of a connection that was upgraded
+	c, half := resp.Body.(halfCloser)
+	switch {
+	case half:
+		resp.Body = struct {
+			*body
+			halfCloser
+		}{b, c}
+	case writes:
 		resp.Body = struct {
 			*body
 			io.Writer
 		}{b, w}
-		return
+	default:
+		resp.Body = b
 	}
-	resp.Body = b
+}
+
+// A halfCloser is an upgraded connection as net/http hands it out; httputil.ReverseProxy asks for CloseWrite.
+type halfCloser interface {
+	io.Writer
+	CloseWrite() error
 }
 
 func (b *body) Read(p []byte) (int, error) {
