@@ -62,7 +62,7 @@ func (b *adaptiveBucket) payable(now instant, cost int64) bool {
 }
 
 func (b *adaptiveBucket) ready(from instant, _, cost int64) instant {
-	gate := b.control.gate(from)
+	gate := b.control.gate(max(from, b.control.pausedUntil))
 	if gate == never {
 		return never
 	}

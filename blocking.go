@@ -41,22 +41,24 @@ type Limiter struct {
 	// to be told to users is collected and told after. Whenever it is free:
 	//   - every line has somebody in it, and is stopped at one of its buckets at least;
 	//   - the first of the lines that are stopped at a bucket can't pay there now or, if it is starved, elsewhere;
-	//   - a bucket at which a line is stopped for want of tokens has its timer set for the instant at which they are there.
-	mu      sync.Mutex
-	counts  counts  // first: with every grant written, and cheapest in the cache line of mu
-	unix    int64   // Unix time, in ns, of instant 0
-	synced  instant // when it is to be looked at anew; never: there are no fixed windows
-	seq     uint64
-	lines   map[string]*line
-	queues  map[string]*queue
-	dirty   []*bucket // to be looked at before mu is freed
-	serial  uint64    // of the last bucket made
-	gates   map[gateKey]*bucket
-	hosts   map[string]*host
-	idle    idleHeap // all buckets but those of the key ""
-	sweeper *time.Timer
-	sweepAt instant // when sweeper fires; never: it does not
-	direct  counts  // what was asked of the Limiter itself, not through a Transport
+	//   - a bucket at which a line is stopped for want of tokens has its timer set for the instant at which they are there,
+	//     or earlier: what somebody else takes at a gate may move it later.
+	mu        sync.Mutex
+	counts    counts  // first: with every grant written, and cheapest in the cache line of mu
+	unix      int64   // Unix time, in ns, of instant 0
+	synced    instant // when it is to be looked at anew; never: there are no fixed windows
+	seq       uint64
+	lines     map[string]*line
+	queues    map[string]*queue
+	dirty     []*bucket // to be looked at before mu is freed
+	serial    uint64    // of the last bucket made
+	gates     map[gateKey]*bucket
+	hosts     map[string]*host
+	idle      idleHeap // all buckets but those of the key ""
+	idleGates idleHeap // and those of gates
+	sweeper   *time.Timer
+	sweepAt   instant // when sweeper fires; never: it does not
+	direct    counts  // what was asked of the Limiter itself, not through a Transport
 }
 
 // An ask is a request as the Limiter sees it, but for its charges. They are handed on beside it: were they in it, they
@@ -136,13 +138,12 @@ func (li *limit) all() iter.Seq2[string, *bucket] {
 type pending struct {
 	ask     ask
 	charges []charge
-	gate    *gateKey // what the charge against Limiter.gate is for; nil: there is none
+	gate    *gateKey // nil: there is none to pass
+	late    bool     // it is passed only by those who wait
 }
 
 // enter lets a request go at once, and returns nothing, or returns what await is to be called with. The two are apart
 // so that those who wait do it on a small stack, which 100,000 of them would have to grow.
-//
-// The last of the charges is that of the gate, if there is one.
 func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask, g *gateKey) (*pending, error) {
 	if ctx.Err() != nil || a.cancel != nil && isClosed(a.cancel) {
 		return nil, causeOf(ctx)
@@ -154,14 +155,16 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask, g *gateKe
 	if now >= l.synced {
 		l.syncLocked(now)
 	}
-	if g != nil {
+	if g != nil { // the last of the charges is that of the gate
 		charges[len(charges)-1].bucket = l.gates[*g]
 	}
 	free, missing := findLocked(charges, now)
 	if free {
 		l.takeLocked(charges, a, now)
 		l.mu.Unlock()
-		a.observer.granted(ctx, 0, l.dry)
+		if a.observer.hooks.OnGrant != nil {
+			l.tellGranted(ctx, a.observer, charges, 0)
+		}
 		return nil, nil
 	}
 	l.mu.Unlock()
@@ -172,7 +175,7 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask, g *gateKe
 	}
 	p := &pending{ask: *a, charges: slices.Clone(charges)}
 	if g != nil {
-		p.gate = new(*g)
+		p.gate, p.charges = new(*g), p.charges[:len(charges)-1]
 	}
 	return p, nil
 }
@@ -213,11 +216,14 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	}
 	l.mu.Lock()
 	now := l.nowLocked()
-	free, missing := l.findAllLocked(p.charges, p.gate, now)
+	if p.gate != nil && !p.late {
+		l.passLocked(p, now)
+	}
+	free, missing := l.findAllLocked(p.charges, now)
 	if free {
 		l.takeLocked(p.charges, a, now)
 		l.mu.Unlock()
-		a.observer.granted(ctx, 0, l.dry)
+		l.tellGranted(ctx, a.observer, p.charges, 0)
 		return nil, nil
 	}
 	if l.dry {
@@ -229,6 +235,9 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 		a.observer.pretended(ctx, waited, r)
 		return nil, nil
 	}
+	if p.late && missing == nil && w != nil {
+		l.passLocked(p, now)
+	}
 	waits, r := l.lineUpLocked(ctx, p.charges, a, w, now, missing)
 	l.mu.Unlock()
 	switch {
@@ -237,7 +246,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	case r != nil:
 		a.observer.rejected(ctx, r, 0, false)
 	default:
-		a.observer.granted(ctx, 0, false)
+		l.tellGranted(ctx, a.observer, p.charges, 0)
 	}
 	return nil, r
 }
@@ -320,6 +329,10 @@ func (l *Limiter) wait(ctx context.Context, cancel <-chan struct{}, o *observer,
 		l.announce(ctx, o, w)
 	}
 	err := l.stand(ctx, cancel, w)
+	if err == nil && w.rejection == nil && o.hooks.OnGrant != nil {
+		l.tellGranted(ctx, o, w.charges(), time.Duration(w.at-w.arrived))
+		return nil
+	}
 	o.waited(ctx, w, err)
 	return err
 }
@@ -410,7 +423,7 @@ func (l *Limiter) expire(w *waiter) {
 	}
 	ahead := make([]int64, len(w.costs))
 	for i := range ahead {
-		ahead[i] = w.line.ahead(w.rank, w.seq, i)
+		ahead[i] = addCount(w.line.ahead(w.rank, w.seq, i), w.line.queue.ahead(w.line, w.rank, w.seq, i, now))
 	}
 	due, s := w.planLocked(ahead, now)
 	l.rejectLocked(w, s, ReasonMaxWait, due, now)

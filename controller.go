@@ -334,10 +334,13 @@ func (c *controller) stretchAt(ceiling float64) float64 {
 }
 
 func (c *controller) set(why cause, r float64) {
-	c.current = c.clamp(r)
 	if why != causeGrowth {
+		if c.why == "" {
+			c.shown = c.current
+		}
 		c.why = why
 	}
+	c.current = c.clamp(r)
 }
 
 func (c *controller) clamp(r float64) float64 { return max(c.cfg.Min, min(r, c.cfg.Max)) }

@@ -79,7 +79,7 @@ func (c *controller) takeWord(now instant) {
 // is little used. Without it, a few percent of failures that have nothing to do with load halve the goodput.
 func (c *controller) learnUsual(now instant, w float64) {
 	f := &c.failures
-	if f.trial > 0 || c.mode != modeAvoid || (c.current >= 0.93*c.ceiling || f.n < leastSeen) && c.inUse(now) {
+	if f.trial > 0 || now < f.loadUntil || c.mode != modeAvoid || (c.current >= 0.93*c.ceiling || f.n < leastSeen) && c.inUse(now) {
 		return
 	}
 	f.usual += (w - f.usual) / 200

@@ -144,7 +144,7 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, err error) 
 
 // outcomeOf is the rule that counts without a Classify.
 func outcomeOf(ctx context.Context, resp *http.Response, err error, said *word) Outcome {
-	if err != nil {
+	if err != nil || resp == nil {
 		return outcomeOfError(ctx, err)
 	}
 	if _, local := RejectionOf(resp); local {

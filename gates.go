@@ -25,6 +25,14 @@ type gateKey struct {
 	family uint64 // a hash, since paths may hold secrets
 }
 
+// keySeparator stands between the keys of a party.
+const keySeparator = "\x00"
+
+// name is what a party is called in refusals and statistics.
+func (g *gateKey) name() string {
+	return strings.TrimSpace(g.host + " " + strings.ReplaceAll(g.party, keySeparator, " "))
+}
+
 // A gateBucket is the meter of a gate.
 type gateBucket struct {
 	*gate
@@ -36,7 +44,8 @@ type gateBucket struct {
 type party struct {
 	account *account
 	host    *host
-	gates   []*bucket
+	gates   map[*bucket]bool
+	lined   []*bucket // gates at which somebody waits
 }
 
 // A host is a server with all its parties.
@@ -68,8 +77,8 @@ func (g *gateKey) join(key string) {
 	case key == "" || key == g.host || key == g.party:
 	case g.party == "":
 		g.party = key
-	case !slices.Contains(strings.Split(g.party, " "), key):
-		g.party += " " + key
+	case !slices.Contains(strings.Split(g.party, keySeparator), key):
+		g.party += keySeparator + key
 	}
 }
 
@@ -97,6 +106,17 @@ func isPrefix(segment string) bool {
 // passing adds to charges that of the gate.
 func (l *Limiter) passing(charges []charge) []charge { return charged(charges, l.gate, "", 1) }
 
+// passLocked adds what the gate of p charges, unless there is no room for one more.
+func (l *Limiter) passLocked(p *pending, now instant) {
+	if l.gates[*p.gate] == nil && !l.roomForGateLocked(now) {
+		return
+	}
+	p.charges = l.passing(p.charges)
+	c := &p.charges[len(p.charges)-1]
+	c.bucket = l.gateLocked(*p.gate, now)
+	c.key = c.bucket.key
+}
+
 // gateLocked returns the bucket of a gate, made if there is none.
 func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
 	if b := l.gates[key]; b != nil {
@@ -104,14 +124,14 @@ func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
 	}
 	p := l.partyLocked(key, now)
 	l.serial++
-	b := &bucket{limit: l.gate, key: strings.TrimSpace(key.host + " " + key.party), serial: l.serial, armed: never, idle: -1, idleAt: now}
+	b := &bucket{limit: l.gate, key: key.name(), serial: l.serial, armed: never, idle: -1, idleAt: now}
 	b.meter = &gateBucket{newGate(p.account), key, p}
-	p.gates = append(p.gates, b)
+	p.gates[b] = true
 	if p.account.knows(anyQuota) {
 		b.meter.(*gateBucket).under(now, anyQuota)
 	}
 	l.gates[key] = b
-	heap.Push(&l.idle, b)
+	heap.Push(&l.idleGates, b)
 	l.sweepLaterLocked(now)
 	return b
 }
@@ -124,8 +144,11 @@ func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 	}
 	p := h.parties[key.party]
 	if p == nil {
-		soFar := float64(l.counts.granted) / max(1, seconds(now))
-		p = &party{account: newAccount(now, h.server, rand.Uint64(), soFar), host: h}
+		soFar := 0.0
+		if !l.heard.Load() { // nobody has counted by party
+			soFar = float64(l.counts.granted) / max(1, seconds(now))
+		}
+		p = &party{account: newAccount(now, h.server, rand.Uint64(), soFar), host: h, gates: make(map[*bucket]bool)}
 		h.parties[key.party] = p
 	}
 	return p
@@ -135,7 +158,7 @@ func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 func (l *Limiter) forgetGateLocked(b *bucket, g *gateBucket) {
 	delete(l.gates, g.key)
 	p := g.party
-	p.gates = slices.DeleteFunc(p.gates, func(other *bucket) bool { return other == b })
+	delete(p.gates, b)
 	if len(p.gates) > 0 {
 		return
 	}
@@ -150,7 +173,7 @@ const anyQuota = "default"
 
 // adoptLocked lets all gates of a party fall under the quota that is everybody's.
 func (l *Limiter) adoptLocked(p *party, now instant) {
-	for _, b := range p.gates {
+	for b := range p.gates {
 		b.meter.(*gateBucket).under(now, anyQuota)
 	}
 }
@@ -165,26 +188,27 @@ type mark struct {
 func (l *Limiter) hear(key *gateKey, m mark, a *answer, adaptive bool, o *observer) {
 	held := l.hearAndServe(key, m, a, adaptive)
 	if held > 0 {
-		o.held(strings.TrimSpace(key.host+" "+key.party), held)
+		o.held(key.name(), held)
 	}
 }
 
 func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.heard.Store(true)
 	now := l.nowLocked()
 	if l.gates[*key] == nil && !l.roomForGateLocked(now) {
+		l.heard.Store(true)
 		return 0
 	}
 	b := l.gateLocked(*key, now)
+	l.heard.Store(true)
 	g := b.meter.(*gateBucket)
 	l.markPartyLocked(g.party)
 	l.serveLocked(now)
-	first := len(g.account.quotas) == 0
+	known := len(g.account.quotas)
 	g.take(now, now, 1, false)
 	held := l.heardLocked(g, m.at, a, adaptive, now)
-	if first && m.nth > 0 {
+	if len(g.account.quotas) > known && m.nth > 0 {
 		l.waitForOthersLocked(g, m, now)
 	}
 	l.serveLocked(now)
@@ -194,65 +218,65 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 // waitForOthersLocked lets nobody go for the time that the first answer of all took, if so many are on the way that
 // nobody has counted that they might use up what is left: by then they have told so.
 func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
-	others := int64(min(l.counts.granted-m.nth, 1<<32))
+	others := min(int64(l.counts.granted)-int64(m.nth), 1<<32)
 	if others > 0 && slices.ContainsFunc(g.account.quotas, func(q *quota) bool { return q.counted && !q.pays(4*others) }) {
-		g.account.hold(now, now-m.at, false)
+		g.account.hold(now, min(now-m.at, second), false)
 	}
 }
 
 // roomForGateLocked reports whether one more gate may be kept, for which another is forgotten if need be.
 func (l *Limiter) roomForGateLocked(now instant) bool {
-	return len(l.gates) < l.maxKeys || l.evictLocked(now, nil, true)
+	return len(l.gates) < l.maxKeys || l.evictLocked(now, nil, &l.idleGates)
 }
 
-// heardLocked takes in what a server said in answer to a request that passed a gate, and returns for how long that
-// holds requests. Where an Adaptive limit is told as well, what is said to the one who asked is its business.
+// heardLocked takes in what a server said in answer to a request that passed a gate, and returns for how long requests are
+// held that were not before. Where an Adaptive limit is told as well, what is said to the one who asked is its business.
 func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, adaptive bool, now instant) (held time.Duration) {
 	w := a.word
 	if w == nil {
 		w = new(word)
 	}
-	d := w.wait.Value
+	account := g.account
+	until, open, news := account.until(), g.payable(now, 1), !account.knows(anyQuota)
 	tells, named := w.tells(now)
-	news := !g.account.knows(anyQuota)
 	g.answered(now, sent, a.outcome == OutcomeOK || a.outcome == OutcomeClientError, tells)
-	if news && g.account.knows(anyQuota) {
+	if news && account.knows(anyQuota) {
 		l.adoptLocked(g.party, now)
 	}
 	l.markPartyLocked(g.party)
-	if !w.limited {
-		return 0
-	}
-	switch {
+	switch d := int64(w.wait.Value); {
+	case !w.limited:
 	case w.host && d > 0:
-		g.party.host.server.hold(now, int64(d), !adaptive)
+		g.party.host.server.hold(now, d, !adaptive)
+	case adaptive: // decides about it
+	case named && d > 0 && !w.global: // its quota stops them
+	case d > 0:
+		account.hold(now, d, true)
+	default:
+		account.backoff(now, sent, true)
+	}
+	moved := account.until() > until
+	switch {
+	case moved && w.host:
 		for _, p := range g.party.host.parties {
 			l.replanPartyLocked(p, now)
 		}
-		return d
-	case adaptive || named && d > 0 && !w.global:
-		d = 0
-	case d > 0:
-		g.account.hold(now, int64(d), true)
-	default:
-		g.account.backoff(now, sent, true)
-		d = time.Duration(max(0, g.account.held-now))
+	case moved, open && !g.payable(now, 1):
+		l.replanPartyLocked(g.party, now)
 	}
-	l.replanPartyLocked(g.party, now)
-	return d
+	if moved {
+		held = time.Duration(account.until() - now)
+	}
+	return held
 }
 
 func (l *Limiter) markPartyLocked(p *party) {
-	for _, b := range p.gates {
+	for _, b := range p.lined {
 		l.markLocked(b)
 	}
 }
 
-func (l *Limiter) replanPartyLocked(p *party, now instant) {
-	for _, b := range p.gates {
-		l.replanLocked(b, now)
-	}
-}
+func (l *Limiter) replanPartyLocked(p *party, now instant) { l.replanLocked(now, p.lined...) }
 
 // knows reports whether an account has a quota of that name.
 func (a *account) knows(name string) bool {

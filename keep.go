@@ -98,22 +98,12 @@ func findLocked(charges []charge, now instant) (free bool, missing *charge) {
 }
 
 // findAllLocked is findLocked with every bucket made that there is not, but for one that there is no room for.
-func (l *Limiter) findAllLocked(charges []charge, g *gateKey, now instant) (free bool, missing *charge) {
-	if g != nil {
-		c := &charges[len(charges)-1]
-		if c.bucket = l.gates[*g]; c.bucket == nil {
-			if !l.roomForGateLocked(now) {
-				return false, c
-			}
-			c.bucket = l.gateLocked(*g, now)
-		}
-		c.key = c.bucket.key
-	}
+func (l *Limiter) findAllLocked(charges []charge, now instant) (free bool, missing *charge) {
 	for {
 		if free, missing = findLocked(charges, now); missing == nil {
 			return free, nil
 		}
-		if len(l.idle)-len(l.gates) >= l.maxKeys && !l.evictLocked(now, charges, false) {
+		if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges, &l.idle) {
 			return false, missing
 		}
 		l.makeLocked(missing, now)
@@ -188,6 +178,23 @@ func (h *idleHeap) Pop() any {
 	return b
 }
 
+// idleOf returns where a bucket is kept among those that may be forgotten: gates apart, so that neither stands in the
+// other's way.
+func (l *Limiter) idleOf(b *bucket) *idleHeap {
+	if b.limit == l.gate {
+		return &l.idleGates
+	}
+	return &l.idle
+}
+
+// first returns when the first may be forgotten; never if there is none.
+func (h idleHeap) first() instant {
+	if len(h) == 0 {
+		return never
+	}
+	return h[0].idleAt
+}
+
 const (
 	sweepEvery = time.Second      // buckets are forgotten no more often
 	sweepMost  = 1024             // and no more of them under one lock
@@ -208,7 +215,7 @@ func (l *Limiter) touchLocked(b *bucket, now instant) bool {
 		return false
 	}
 	b.idleAt = at
-	heap.Fix(&l.idle, b.idle)
+	heap.Fix(l.idleOf(b), b.idle)
 	return true
 }
 
@@ -218,24 +225,30 @@ func (l *Limiter) sweep() {
 	defer l.mu.Unlock()
 	l.sweepAt = never
 	now := l.nowLocked()
+	l.sweepLocked(&l.idle, now)
+	l.sweepLocked(&l.idleGates, now)
+	l.sweepLaterLocked(now)
+}
+
+func (l *Limiter) sweepLocked(idle *idleHeap, now instant) {
 	for range sweepMost {
-		if len(l.idle) == 0 || l.idle[0].idleAt > now {
-			break
+		if idle.first() > now {
+			return
 		}
-		if b := l.idle[0]; !l.touchLocked(b, now) {
+		if b := (*idle)[0]; !l.touchLocked(b, now) {
 			l.forgetLocked(b)
 		}
 	}
-	l.sweepLaterLocked(now)
 }
 
 // sweepLaterLocked sees to it that buckets are forgotten once they are full.
 func (l *Limiter) sweepLaterLocked(now instant) {
-	if len(l.idle) == 0 {
+	first := min(l.idle.first(), l.idleGates.first())
+	if first == never {
 		return
 	}
-	at := max(l.idle[0].idleAt, now+int64(sweepEvery))
-	if l.idle[0].idleAt <= now-int64(sweepEvery) {
+	at := max(first, now+int64(sweepEvery))
+	if first <= now-int64(sweepEvery) {
 		at = now + int64(time.Millisecond) // behind: let others have the lock, then go on
 	}
 	if at >= l.sweepAt {
@@ -250,16 +263,16 @@ func (l *Limiter) sweepLaterLocked(now instant) {
 }
 
 // evictLocked makes room for a bucket: the one that is or will be full first goes, if it has no debt, no hold, nobody
-// waiting and no charge that is about to be made. Gates make room for gates, and others for others.
-func (l *Limiter) evictLocked(now instant, charges []charge, gates bool) bool {
+// waiting and no charge that is about to be made.
+func (l *Limiter) evictLocked(now instant, charges []charge, idle *idleHeap) bool {
 	for range evictLook {
-		if len(l.idle) == 0 || !l.touchLocked(l.idle[0], now) {
+		if len(*idle) == 0 || !l.touchLocked((*idle)[0], now) {
 			break
 		}
 	}
-	for _, b := range l.idle[:min(evictLook, len(l.idle))] {
+	for _, b := range (*idle)[:min(evictLook, len(*idle))] {
 		wanted := slices.ContainsFunc(charges, func(c charge) bool { return c.bucket == b })
-		if (b.limit == l.gate) == gates && !wanted && len(b.lines) == 0 && b.held <= now && !b.meter.indebted(now) {
+		if !wanted && len(b.lines) == 0 && b.held <= now && !b.meter.indebted(now) {
 			l.forgetLocked(b)
 			return true
 		}
@@ -268,7 +281,7 @@ func (l *Limiter) evictLocked(now instant, charges []charge, gates bool) bool {
 }
 
 func (l *Limiter) forgetLocked(b *bucket) {
-	heap.Remove(&l.idle, b.idle)
+	heap.Remove(l.idleOf(b), b.idle)
 	if b.timer != nil {
 		b.timer.Stop()
 	}

@@ -308,16 +308,31 @@ func (l *Limiter) change(li *limit, limit func(instant), each func(*bucket, inst
 	l.serveLocked(now) // what was due before is granted as it was planned
 	for _, b := range li.all() {
 		each(b, now)
-		l.replanLocked(b, now)
+		l.replanLocked(now, b)
 	}
 	l.serveLocked(now)
 }
 
-// replanLocked judges everyone anew who waits for a bucket that has changed.
-func (l *Limiter) replanLocked(b *bucket, now instant) {
-	l.markLocked(b)
-	for _, s := range slices.Clone(b.lines) {
-		l.rejudgeLocked(s.line, now)
+// replanLocked judges everyone anew who waits for buckets that have changed.
+func (l *Limiter) replanLocked(now instant, buckets ...*bucket) {
+	var queues []*queue
+	for _, b := range buckets {
+		l.markLocked(b)
+		for _, s := range b.lines {
+			if s.line.starved { // it may bar others no more
+				for i := range s.line.stops {
+					l.markLocked(s.line.stops[i].bucket)
+				}
+			}
+			if !s.line.queue.replanned {
+				s.line.queue.replanned = true
+				queues = append(queues, s.line.queue)
+			}
+		}
+	}
+	for _, q := range queues {
+		q.replanned = false
+		l.rejudgeLocked(q, now)
 	}
 }
 
@@ -345,14 +360,14 @@ func (l *Limiter) hold(key string, d int64) {
 	now := l.nowLocked()
 	for i := range charges {
 		c := charges[i : i+1]
-		if _, missing := l.findAllLocked(c, nil, now); missing != nil {
+		if _, missing := l.findAllLocked(c, now); missing != nil {
 			continue // as above
 		}
 		b := c[0].bucket
 		l.markLocked(b)
 		l.serveLocked(now)
 		b.held = max(b.held, now+d)
-		l.replanLocked(b, now)
+		l.replanLocked(now, b)
 		l.serveLocked(now)
 	}
 }

@@ -23,7 +23,12 @@ type queue struct {
 	id    string
 	lines []*line
 	size  int // requests in line
+
+	replanned bool // it is about to be judged anew
 }
+
+// stops returns how many stops all its lines have in common.
+func (q *queue) stops() int { return len(q.id) / 8 }
 
 // maxAhead is how many other lines of a queue are looked at for what is ahead there. With more, plans are lower bounds.
 const maxAhead = 64
@@ -35,7 +40,7 @@ func (q *queue) ahead(but *line, rank instant, seq uint64, stop int, now instant
 		return 0
 	}
 	for _, ln := range q.lines[:min(maxAhead, len(q.lines))] {
-		if ln != but && stop < len(ln.stops)-1 && ln.isOpen(now) {
+		if ln != but && stop < q.stops() && ln.isOpen(now) {
 			sum = addCount(sum, ln.ahead(rank, seq, stop))
 		}
 	}
@@ -45,7 +50,7 @@ func (q *queue) ahead(but *line, rank instant, seq uint64, stop int, now instant
 // isOpen reports whether the gate of a line lets all pass now.
 func (ln *line) isOpen(now instant) bool {
 	g, ok := ln.stops[len(ln.stops)-1].bucket.meter.(*gateBucket)
-	return ok && g.open(now)
+	return !ok || g.open(now)
 }
 
 // A stop ties a line to one of its buckets.
@@ -89,6 +94,15 @@ type waiter struct {
 // paid returns by stop, once w is granted, what giving back takes. It is where sums were, since w is in no line any more
 // and there may be many.
 func (w *waiter) paid() []int64 { return w.sums }
+
+// charges returns what w was charged.
+func (w *waiter) charges() []charge {
+	charges := make([]charge, len(w.costs))
+	for i := range charges {
+		charges[i] = charge{bucket: w.line.stops[i].bucket, cost: w.costs[i], paid: w.paid()[i]}
+	}
+	return charges
+}
 
 type verdict uint8
 

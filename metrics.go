@@ -72,7 +72,7 @@ func (l *Limiter) statsOf(c *counts) Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{
-		Waiting: c.waiting, Buckets: len(l.idle) - len(l.gates),
+		Waiting: c.waiting, Buckets: len(l.idle),
 		Granted: c.granted, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
 		Refused: Refusals{
 			NoTokens: c.refused[ReasonNoTokens], MaxWait: c.refused[ReasonMaxWait], Deadline: c.refused[ReasonDeadline],
@@ -174,6 +174,27 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 		}
 		o.log.LogAttrs(ctx, level, msg, attrs...)
 	}
+}
+
+// tellGranted tells that a request is let go. Should that panic, nothing was charged.
+func (l *Limiter) tellGranted(ctx context.Context, o *observer, charges []charge, waited time.Duration) {
+	if o.hooks.OnGrant == nil {
+		return
+	}
+	told := false
+	defer func() {
+		if !told {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			now := l.nowLocked()
+			for i := range charges {
+				l.giveBackLocked(charges[i].bucket, charges[i].paid, now, charges[i].cost)
+			}
+			l.serveLocked(now)
+		}
+	}()
+	o.granted(ctx, waited, l.dry)
+	told = true
 }
 
 func (o *observer) granted(ctx context.Context, waited time.Duration, dry bool) {

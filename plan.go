@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"container/heap"
 	"context"
 	"math"
 	"time"
@@ -115,12 +116,11 @@ func planLocked(charges []charge, q *queue, ln *line, rank, now instant) (due in
 	return due, binding
 }
 
-// planLocked is the same for a request in line, given the costs ahead of it there.
+// planLocked is the same for a request in line, given the costs ahead of it.
 func (w *waiter) planLocked(ahead []int64, now instant) (due instant, binding *stop) {
 	for i := range w.line.stops {
 		s := &w.line.stops[i]
-		before := addCount(ahead[i], w.line.queue.ahead(w.line, w.rank, w.seq, i, now))
-		if d := s.bucket.planLocked(w.line.queue, w.line, w.rank, before, w.costs[i], now); binding == nil || d > due {
+		if d := s.bucket.planLocked(w.line.queue, w.line, w.rank, ahead[i], w.costs[i], now); binding == nil || d > due {
 			due, binding = d, s
 		}
 	}
@@ -159,19 +159,64 @@ func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now insta
 	close(w.decided)
 }
 
-// rejudgeLocked refuses all in a line who can't be granted in time any more, after a hold or another rate.
-func (l *Limiter) rejudgeLocked(ln *line, now instant) {
-	ahead := make([]int64, len(ln.stops))
-	for w := ln.first; w != nil; {
-		next := w.next()
-		due, s := w.planLocked(ahead, now)
-		if reason := w.judge(due, s.bucket); reason != 0 {
-			l.rejectLocked(w, s, reason, due, now)
+// rejudgeLocked refuses all in a queue who can't be granted in time any more, after a hold or another rate: in order, so
+// that who is refused stands in nobody's way.
+func (l *Limiter) rejudgeLocked(q *queue, now instant) {
+	type place struct {
+		open  bool
+		ahead []int64 // by stop, in this line
+	}
+	first := q.lines[0]
+	places, next := make(map[*line]*place, len(q.lines)), make(inOrder, 0, len(q.lines))
+	shared := make([]int64, len(first.stops)) // ahead in all lines that are open
+	for _, ln := range q.lines {
+		places[ln] = &place{ln.isOpen(now), make([]int64, len(ln.stops))}
+		next = append(next, ln.first)
+	}
+	heap.Init(&next)
+	before := make([]int64, len(first.stops)+1)
+	for len(next) > 0 {
+		w := next[0]
+		if follower := w.next(); follower != nil {
+			next[0] = follower
+			heap.Fix(&next, 0)
 		} else {
-			for i, cost := range w.costs {
-				ahead[i] = addCount(ahead[i], cost)
+			heap.Pop(&next)
+		}
+		p := places[w.line]
+		for i := range w.costs {
+			before[i] = p.ahead[i]
+			if i < q.stops() {
+				before[i] = shared[i]
+				if !p.open {
+					before[i] = addCount(shared[i], p.ahead[i])
+				}
 			}
 		}
-		w = next
+		due, s := w.planLocked(before, now)
+		if reason := w.judge(due, s.bucket); reason != 0 {
+			l.rejectLocked(w, s, reason, due, now)
+			continue
+		}
+		for i, cost := range w.costs {
+			p.ahead[i] = addCount(p.ahead[i], cost)
+			if p.open && i < q.stops() {
+				shared[i] = addCount(shared[i], cost)
+			}
+		}
 	}
+}
+
+// inOrder is a heap of those who are next in their lines.
+type inOrder []*waiter
+
+func (h inOrder) Len() int           { return len(h) }
+func (h inOrder) Less(i, j int) bool { return h[i].before(h[j].rank, h[j].seq) }
+func (h inOrder) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *inOrder) Push(x any)        { *h = append(*h, x.(*waiter)) }
+func (h *inOrder) Pop() any {
+	old := *h
+	w := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return w
 }

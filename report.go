@@ -61,7 +61,7 @@ func (l *Limiter) answeredLocked(c *tracked, b *adaptiveBucket, sent instant, a 
 	b.answered(now, c.paid, sent, c.cost, o, a.retryAfter)
 	if b.control.pausedUntil != paused {
 		held = time.Duration(b.control.pausedUntil - now)
-		l.replanLocked(c.bucket, now)
+		l.replanLocked(now, c.bucket)
 	}
 	l.markLocked(c.bucket)
 	return held

@@ -36,10 +36,13 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 // lineID appends to buf what tells the line of these charges from others, and before it what tells its queue, so long.
 func lineID(buf []byte, charges []charge) (id []byte, queue int) {
 	for i := range charges {
-		if c := &charges[i]; c.limit.kind != kindServer {
-			queue += 8
-		}
 		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.serial)
+		if charges[i].limit.kind != kindServer && charges[i].limit.kind != kindNone {
+			queue = len(buf)
+		}
+	}
+	if queue == 0 { // without limits, only those of one gate wait for the same
+		queue = len(buf)
 	}
 	return buf, queue
 }
@@ -70,6 +73,9 @@ func (l *Limiter) openLocked(charges []charge, now instant) *line {
 		s := &ln.stops[i]
 		*s = stop{line: ln, bucket: b, index: i, lined: len(b.lines), pos: -1}
 		b.lines = append(b.lines, s)
+		if g, ok := b.meter.(*gateBucket); ok && len(b.lines) == 1 {
+			g.party.lined = append(g.party.lined, b)
+		}
 	}
 	l.lines[ln.id] = ln
 	return ln
@@ -125,6 +131,9 @@ func (l *Limiter) closeLocked(ln *line) {
 		b.lines[s.lined], last.lined = last, s.lined
 		b.lines[len(b.lines)-1] = nil
 		b.lines = b.lines[:len(b.lines)-1]
+		if g, ok := b.meter.(*gateBucket); ok && len(b.lines) == 0 {
+			g.party.lined = slices.DeleteFunc(g.party.lined, func(other *bucket) bool { return other == b })
+		}
 		l.markLocked(b)
 	}
 	delete(l.lines, ln.id)
@@ -179,9 +188,8 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 		l.grantLocked(w, due, now)
 		return true
 	}
-	if freed && robbed && now >= addInstant(w.passed, passOver) {
-		ln.starved = true
-	}
+	passedOver := ln.starved || freed && robbed && now >= addInstant(w.passed, passOver)
+	ln.starved = passedOver && due <= addInstant(now, passOver) // it bars nobody by a hold of its own
 	if stopped < len(ln.stops) {
 		w.passed = min(w.passed, now)
 	}
@@ -195,6 +203,9 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 			}
 			s.set(bar)
 			l.markLocked(s.bucket)
+		}
+		if s.pos == 0 && s.ready > now && s.bucket.armed > s.ready {
+			l.markLocked(s.bucket) // it could be paid when it was looked at last, and not any more: a gate
 		}
 	}
 	return moved
@@ -265,4 +276,7 @@ func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int
 	b.meter.giveBack(charged, now, cost)
 	b.since = max(b.since, now)
 	l.markLocked(b)
+	if g, ok := b.meter.(*gateBucket); ok {
+		l.markPartyLocked(g.party) // they share what was given back
+	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // A Snapshot is what a Limiter has learned and what has been spent of its budgets, for the next process: to be kept as
-// JSON, for example. Keys are in it as the KeyFuncs returned them, hence without secrets if those hash them. What servers
-// said of several resources of one host is matched to requests again when they first name them.
+// JSON, for example. Keys are in it as the KeyFuncs returned them, hence without secrets if those hash them. Of what servers
+// said it has holds, and the quotas that have no name: those with one are told again by the first answer that names them.
 type Snapshot struct {
 	Taken   time.Time        `json:"taken"`
 	Buckets []BucketSnapshot `json:"buckets,omitzero"`
@@ -39,6 +39,8 @@ type ServerSnapshot struct {
 	Party  string          `json:"party,omitzero"` // the keys by which requests are counted there
 	Held   time.Duration   `json:"held,omitzero"`  // for how long yet
 	Quotas []QuotaSnapshot `json:"quotas,omitzero"`
+
+	HostHeld time.Duration `json:"host_held,omitzero"` // for how long yet whoever asks the host
 }
 
 // A QuotaSnapshot is what is left of a quota.
@@ -55,16 +57,27 @@ type QuotaSnapshot struct {
 // but for what they were charged.
 func (l *Limiter) Snapshot() Snapshot {
 	const most = 256 // under one lock
-	s := Snapshot{Taken: time.Now()}
-	taken := instant(time.Since(l.start))
+	var s Snapshot
+	var looked []time.Time
 	for some := range slices.Chunk(l.snapshot(), most) {
-		s.Buckets = l.saveBuckets(s.Buckets, some, taken)
+		n := len(s.Buckets)
+		s.Buckets = l.saveBuckets(s.Buckets, some)
+		for range s.Buckets[n:] {
+			looked = append(looked, time.Now())
+		}
 	}
-	s.Servers = l.saveServers()
+	s.Servers, s.Taken = l.saveServers(), time.Now()
+	for i := range s.Buckets { // some were looked at a little before
+		b, ago := &s.Buckets[i], s.Taken.Sub(looked[i])
+		b.Held = max(0, b.Held-ago)
+		for j := range b.Spent {
+			b.Spent[j].Ago += ago
+		}
+	}
 	return s
 }
 
-func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket, taken instant) []BucketSnapshot {
+func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
@@ -76,7 +89,7 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket, taken i
 		case *slidingWindow:
 			m.expire(now)
 			for _, e := range m.log[m.head:] {
-				s.Spent = append(s.Spent, Spent{time.Duration(max(0, taken-e.at)), e.cost})
+				s.Spent = append(s.Spent, Spent{time.Duration(max(0, now-e.at)), e.cost})
 			}
 		case *fixedWindow:
 			if m.roll(now); m.used > 0 {
@@ -102,15 +115,18 @@ func (l *Limiter) saveServers() (saved []ServerSnapshot) {
 	now := l.nowLocked()
 	for name, h := range l.hosts {
 		for key, p := range h.parties {
-			s := ServerSnapshot{Host: name, Party: key, Held: time.Duration(max(0, p.account.until()-now))}
+			s := ServerSnapshot{
+				Host: name, Party: key,
+				Held: time.Duration(max(0, p.account.held-now)), HostHeld: time.Duration(max(0, h.server.held-now)),
+			}
 			for _, q := range p.account.quotas {
-				if q.reset > now && q.reset < never && q.told < maxCount {
+				if q.name == anyQuota && q.reset > now && q.reset < never && q.told < maxCount {
 					s.Quotas = append(s.Quotas, QuotaSnapshot{
 						q.name, q.limit, q.told - q.inFlight, time.Duration(q.reset - now), q.counted, q.reserve,
 					})
 				}
 			}
-			if s.Held > 0 || s.Quotas != nil {
+			if s.Held > 0 || s.HostHeld > 0 || s.Quotas != nil {
 				saved = append(saved, s)
 			}
 		}
@@ -143,10 +159,11 @@ func (l *Limiter) Restore(s Snapshot) error {
 var errNoFit = errors.New("what was saved does not fit this kind of limit")
 
 func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
-	li, err := l.named(s.Limit)
-	if err != nil {
-		return err
+	i := slices.IndexFunc(l.limits, func(li *limit) bool { return li.name == s.Limit })
+	if i < 0 {
+		return errors.New("there is no such limit")
 	}
+	li := l.limits[i]
 	c := []charge{{limit: li, key: s.Key}}
 	if err := askRates(c); err != nil {
 		return err
@@ -154,10 +171,11 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
-	if _, missing := l.findAllLocked(c, nil, now); missing != nil {
+	if _, missing := l.findAllLocked(c, now); missing != nil {
 		return errors.New("there is no room for another key")
 	}
 	b := c[0].bucket
+	var err error
 	switch m := b.meter.(type) {
 	case *tokenBucket:
 		err = m.restore(now, since, s.Tokens)
@@ -171,8 +189,8 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		}
 		m.follow(now)
 	}
-	b.held = max(b.held, addInstant(now, max(0, int64(s.Held)-since)))
-	l.replanLocked(b, now)
+	b.held = max(b.held, addInstant(now, max(0, max(0, int64(s.Held))-since)))
+	l.replanLocked(now, b)
 	l.serveLocked(now)
 	return err
 }
@@ -215,6 +233,7 @@ func (w *slidingWindow) restore(now instant, since int64, spent []Spent) error {
 
 func (w *fixedWindow) restore(now instant, since int64, spent []Spent) error {
 	w.roll(now)
+	w.used = 0
 	for _, s := range spent {
 		if s.Cost <= 0 || s.Ago < 0 {
 			return fmt.Errorf("a cost of %d spent %v ago can't be", s.Cost, s.Ago)
@@ -236,12 +255,15 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 	l.heard.Store(true)
 	b := l.gateLocked(gateKey{host: s.Host, party: s.Party}, now)
 	g := b.meter.(*gateBucket)
-	if d := int64(s.Held) - since; d > 0 {
+	if d := max(0, int64(s.Held)) - since; d > 0 {
 		g.account.hold(now, min(d, maxPer), true)
+	}
+	if d := max(0, int64(s.HostHeld)) - since; d > 0 {
+		g.party.host.server.hold(now, min(d, maxPer), true)
 	}
 	var faults []error
 	for _, q := range s.Quotas {
-		reset := int64(q.Reset) - since
+		reset := max(0, int64(q.Reset)) - since
 		if q.Limit < -1 || int64(q.Reset) > maxPer {
 			faults = append(faults, fmt.Errorf("quota %q: a limit of %d until %v can't be", q.Name, q.Limit, q.Reset))
 		} else if reset > 0 {

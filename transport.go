@@ -125,12 +125,12 @@ func (t *Transport) send(req *http.Request, m mark) (*http.Response, error) {
 // roundTripTracked is RoundTrip where the Limiter wants to know what becomes of requests.
 func (t *Transport) roundTripTracked(req *http.Request) (*http.Response, error) {
 	var sent receipt
-	p, _, err := t.enter(req, &sent)
+	p, m, err := t.enter(req, &sent)
 	switch {
 	case p != nil || err != nil:
 		return t.lineUp(req, p, err)
 	case sent.empty():
-		return t.send(req, mark{})
+		return t.send(req, m)
 	}
 	return t.exchange(req, &sent)
 }
@@ -141,8 +141,7 @@ func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Resp
 	var r *Rejection
 	if p != nil {
 		if p.gate == nil && !t.deaf && p.ask.maxWait != 0 {
-			p.gate = t.gateOf(req)
-			p.charges = t.limiter.passing(p.charges)
+			p.gate, p.late = t.gateOf(req), true
 		}
 		r, err = t.limiter.await(req.Context(), p)
 	}

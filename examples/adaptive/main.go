@@ -1,0 +1,296 @@
+// Adaptive calls an API whose limit nobody knows: it falls to a tenth and comes back while 50 workers press on it. The
+// client finds each limit by what becomes of its requests, and a chart shows how.
+//
+//	go run ./examples/adaptive
+//	go run ./examples/adaptive -high 80 -low 16 -workers 10
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttletest"
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "adaptive:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	c, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	api, err := startAPI(c)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	return show(ctx, api, c, out)
+}
+
+// show presses on the API until its limit has been found thrice: before the drop, after it, and after the return.
+func show(ctx context.Context, api *throttletest.Server, c config, out io.Writer) error {
+	// This is all there is to it. The base has connections for all workers, of which http.DefaultTransport keeps two.
+	transport, err := throttle.New(api.Transport(), throttle.WithAdaptive())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "The API allows %d requests per second (%d at once), then %d, then %[1]d again.\n", c.high, c.burst(), c.low)
+	fmt.Fprintf(out, "%d workers press on it, and nobody tells them:\n\n", c.workers)
+
+	// The workers are stopped by cancel. A deadline would be heeded in advance: whatever can't be sent before it is
+	// refused at once, and who then tries again at once goes round in circles until it comes.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	workers, ctx := errgroup.WithContext(ctx)
+	for range c.workers {
+		workers.Go(func() error { return press(ctx, &http.Client{Transport: transport}, api.URL) })
+	}
+	w := &watch{api: api, limiter: transport.Limiter(), c: c, out: out, start: time.Now()}
+	interrupted := w.watch(ctx) // perhaps since a worker failed
+	cancel()
+	if err := workers.Wait(); err != nil {
+		return err
+	}
+	w.report()
+	if interrupted != nil {
+		return interrupted
+	}
+	return w.missing()
+}
+
+// press sends one request after the other. A refusal is no error, and needs no pause here: the Transport sees to that.
+func press(ctx context.Context, client *http.Client, url string) error {
+	for ctx.Err() == nil {
+		status, err := get(ctx, client, url)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			return err
+		case status != http.StatusOK && status != http.StatusTooManyRequests:
+			return fmt.Errorf("%s: %d %s", url, status, http.StatusText(status))
+		}
+	}
+	return nil
+}
+
+func get(ctx context.Context, client *http.Client, url string) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body) // to its end, so that the connection can be used again
+	return resp.StatusCode, err
+}
+
+// startAPI starts a server that says to whom it refuses when there will be a token again, to the millisecond, as some
+// APIs do. (In whole seconds, as Retry-After has it, all would stand still for a second at each refusal.)
+func startAPI(c config, opts ...throttletest.Option) (*throttletest.Server, error) {
+	refuse := func(w http.ResponseWriter, _ *http.Request, refusal throttletest.Refusal) {
+		w.Header().Set("Retry-After-Ms", strconv.FormatInt(1+refusal.Wait.Milliseconds(), 10))
+		w.WriteHeader(refusal.Status)
+	}
+	return throttletest.New(append(opts,
+		throttletest.WithLimits(throttletest.TokenBucket(c.high, time.Second, throttletest.Burst(c.burst()))),
+		throttletest.WithServiceTime(throttletest.LogNormal(5*time.Millisecond, 0.3)),
+		throttletest.WithRetryAfter(throttletest.NoRetryAfter),
+		throttletest.WithRefusal(refuse),
+		throttletest.WithSeed(c.seed),
+	)...)
+}
+
+// A phase is a time in which the limit of the API stays the same.
+type phase struct {
+	name              string
+	limit             int64
+	began, lasted     time.Duration // began: since the start
+	found             time.Duration // since it began: the rate was within a quarter of the limit; negative: never
+	accepted, refused int64
+}
+
+// A watch changes the limit of the API, looks at what the client makes of it, and prints that.
+type watch struct {
+	api     *throttletest.Server
+	limiter *throttle.Limiter
+	c       config
+	out     io.Writer
+	start   time.Time
+
+	phases  []phase
+	printed throttletest.Counts // at the last line
+	line    time.Duration       // when that was
+}
+
+const (
+	look = 20 * time.Millisecond  // between two looks at the rate
+	tick = 500 * time.Millisecond // between two lines
+	rest = time.Second            // for which a limit stays when it has been found
+)
+
+// watch returns when all limits have been found, the time is over, or ctx ends.
+func (w *watch) watch(ctx context.Context) error {
+	fmt.Fprintf(w.out, "%6s%8s%8s%12s%11s   %s\n", "time", "limit", "rate", "accepted/s", "refused/s", "rate █   limit |")
+	for _, p := range []phase{
+		{name: "at first", limit: w.c.high},
+		{name: "after the drop", limit: w.c.low},
+		{name: "after the return", limit: w.c.high},
+	} {
+		if err := w.api.SetRate("bucket", p.limit, time.Second); err != nil {
+			return err
+		}
+		p.began, p.found = time.Since(w.start), -1
+		before := w.api.Counts()
+		w.follow(ctx, &p)
+		p.lasted = time.Since(w.start) - p.began
+		after := w.api.Counts()
+		p.accepted, p.refused = after.Accepted-before.Accepted, after.Refused-before.Refused
+		w.phases = append(w.phases, p)
+		if p.found < 0 {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// follow returns a little after the limit has been found.
+func (w *watch) follow(ctx context.Context, p *phase) {
+	looks := time.NewTicker(look)
+	defer looks.Stop()
+	for p.found < 0 || time.Since(w.start) < p.began+p.found+rest {
+		select {
+		case <-ctx.Done():
+			return
+		case <-looks.C:
+		}
+		now, rate := time.Since(w.start), w.rate()
+		if now-w.line >= tick {
+			w.show(now, rate, p.limit)
+		}
+		switch {
+		case p.found >= 0:
+		case rate >= 0.75*float64(p.limit) && rate <= 1.25*float64(p.limit):
+			p.found = now - p.began
+		case now >= w.c.duration:
+			return
+		}
+	}
+}
+
+// rate returns the requests per second that the client takes the API to allow.
+func (w *watch) rate() float64 {
+	for b := range w.limiter.Buckets() {
+		if b.Limit == "adaptive" {
+			return b.Rate
+		}
+	}
+	return 0
+}
+
+// show prints a line. Its numbers are those of the API, but for the rate.
+func (w *watch) show(now time.Duration, rate float64, limit int64) {
+	seen, took := w.api.Counts(), (now - w.line).Seconds()
+	perSecond := func(n int64) float64 { return float64(n) / took }
+	fmt.Fprintf(w.out, "%5.1fs%6d/s%6.0f/s%12.0f%11.0f   %s\n", now.Seconds(), limit, rate,
+		perSecond(seen.Accepted-w.printed.Accepted), perSecond(seen.Refused-w.printed.Refused), bar(rate, limit, w.c.high))
+	w.printed, w.line = seen, now
+}
+
+// bar draws the rate, and the limit as a line across it.
+func bar(rate float64, limit, high int64) string {
+	const scale, most = 22, 32 // marks for the high limit, and for whatever is far above it
+	at := func(x float64) int { return min(most, int(x*scale/float64(high)+0.5)) }
+	marks := []rune(strings.Repeat("█", at(rate)) + strings.Repeat(" ", most+1-at(rate)))
+	marks[at(float64(limit))] = '|'
+	return strings.TrimRight(string(marks), " ")
+}
+
+// report compares what the API gave with what it would have given to one who knew its limit.
+func (w *watch) report() {
+	fmt.Fprintf(w.out, "\n%-18s%7s%8s%12s%10s%9s%9s\n", "", "limit", "lasted", "would give", "accepted", "refused", "found")
+	var all phase
+	whole := 0.0
+	for _, p := range w.phases {
+		gives := float64(p.limit) * p.lasted.Seconds()
+		found := "never"
+		if p.found >= 0 {
+			found = fmt.Sprintf("%.2fs", p.found.Seconds())
+		}
+		fmt.Fprintf(w.out, "%-18s%5d/s%7.1fs%12.0f%10d%9d%9s\n", p.name, p.limit, p.lasted.Seconds(), gives, p.accepted,
+			p.refused, found)
+		whole += gives
+		all.lasted, all.accepted, all.refused = all.lasted+p.lasted, all.accepted+p.accepted, all.refused+p.refused
+	}
+	fmt.Fprintf(w.out, "%-18s%7s%7.1fs%12.0f%10d%9d\n", "all", "", all.lasted.Seconds(), whole, all.accepted, all.refused)
+	fmt.Fprintf(w.out, "\nThe API refused %.1f%% of the requests, and let through %.0f%% of what it could.\n",
+		100*float64(all.refused)/float64(max(1, all.accepted+all.refused)), 100*float64(all.accepted)/whole)
+}
+
+// missing is the error that a limit was not found.
+func (w *watch) missing() error {
+	if p := w.phases[len(w.phases)-1]; p.found < 0 {
+		return fmt.Errorf("the limit %s, %d/s, was not found within %v", p.name, p.limit, w.c.duration)
+	}
+	return nil
+}
+
+type config struct {
+	high, low int64
+	workers   int
+	duration  time.Duration
+	seed      uint64
+}
+
+// burst is how many requests the API lets through at once, if it has been left alone before.
+func (c config) burst() int64 { return max(4, c.high/10) }
+
+func parse(args []string, out io.Writer) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("adaptive", flag.ContinueOnError)
+	flags.Int64Var(&c.high, "high", 200, "the API allows this many requests per second, …")
+	flags.Int64Var(&c.low, "low", 20, "… and for a while only this many")
+	flags.IntVar(&c.workers, "workers", 50, "so many workers send requests")
+	flags.DurationVar(&c.duration, "duration", 30*time.Second, "give up after this time")
+	flags.Uint64Var(&c.seed, "seed", 1, "seed of how long the API takes for each request")
+	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(out)
+			flags.PrintDefaults()
+		}
+		return c, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case c.low < 1 || c.high < c.low:
+		return c, fmt.Errorf("-high %d -low %d: low must be at least 1, and high no less", c.high, c.low)
+	case c.workers < 1:
+		return c, fmt.Errorf("-workers %d: must be at least 1", c.workers)
+	case c.duration <= 0:
+		return c, fmt.Errorf("-duration %v: must be positive", c.duration)
+	}
+	return c, nil
+}
