@@ -22,11 +22,13 @@ type controller struct {
 	grownAt   instant // current is as of then
 	heldUntil instant // no growth before
 
-	seq      uint64 // of the last request
-	cutSeq   uint64 // of the last request before the last cut
-	inFlight int
-	cost     float64 // of a request, on average
-	used     meanRate
+	seq       uint64 // of the last request
+	cutSeq    uint64 // of the last request before the last cut
+	cutAt     instant
+	descended bool // see descends
+	inFlight  int
+	cost      float64 // of a request, on average
+	used      meanRate
 
 	pausedUntil instant // nothing goes before
 	workedFrom  instant // since the last pause or silence
@@ -315,7 +317,8 @@ func (c *controller) cut(now instant, why cause, ceiling, r float64) {
 	if c.cfg.off.mild {
 		r *= 0.5 / beta
 	}
-	c.stretch = c.stretchAt(ceiling)
+	c.stretch = c.stretchAt(now, ceiling)
+	c.cutAt = now
 	c.mode, c.ceiling = modeAvoid, c.clamp(ceiling)
 	c.cutSeq = c.seq
 	c.heldUntil = max(c.heldUntil, now)
@@ -324,13 +327,22 @@ func (c *controller) cut(now instant, why cause, ceiling, r float64) {
 	c.set(why, min(c.current, r))
 }
 
-// stretchAt returns the share of a step to be taken after a cut: all of it to look for the ceiling, and little where it
-// has stayed in its place, but no less than what gets past it with thirty requests.
-func (c *controller) stretchAt(ceiling float64) float64 {
-	if c.mode != modeAvoid || math.Abs(ceiling-c.ceiling) >= near*c.ceiling || c.cfg.off.stretch {
+// stretchAt returns the share of a step to be taken after a cut: all of it to look for the ceiling, as long as one cut
+// follows the other, and little where it has stayed in its place, but no less than what gets past it with thirty requests.
+func (c *controller) stretchAt(now instant, ceiling float64) float64 {
+	if c.descends(now) || c.mode != modeAvoid || math.Abs(ceiling-c.ceiling) >= near*c.ceiling || c.cfg.off.stretch {
 		return 1
 	}
 	return min(leastStep, near*ceiling*c.requests(ceiling)/(30*c.step(ceiling)))
+}
+
+// descends reports whether one cut has followed the other since the first of all, so that where the ceiling is has yet to
+// be seen.
+func (c *controller) descends(now instant) bool {
+	if c.ceiling > 0 && float64(now-c.cutAt) >= 4e9*c.latency.smooth {
+		c.descended = true
+	}
+	return !c.descended
 }
 
 func (c *controller) set(why cause, r float64) {

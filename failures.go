@@ -118,8 +118,8 @@ type silence struct {
 
 const (
 	firstGap  = second / 4
-	outageGap = 3 * second   // the longestHold that a server stays unasked, while it may be out of order
-	windowGap = 300 * second // and when it has refused for a minute: some count whoever asks
+	outageGap = 5 * second / 2 // the longest that a server stays unasked, while it may be out of order
+	windowGap = 300 * second   // and when it has refused for a minute: some count whoever asks
 	resumeAt  = 0.8
 )
 

@@ -14,7 +14,7 @@ import (
 
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|json|log|http|testing|synctest|time|throttle|throttletest)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|json|log|retry|http|testing|synctest|time|throttle|throttletest)\.[A-Z]`)
 )
 
 // TestReadmeCompiles builds every Go block of the README in a module that imports this one, as a reader would.
@@ -53,6 +53,7 @@ func asProgram(statements string) string {
 	imports := map[string]string{
 		"http": "net/http", "json": "encoding/json", "synctest": "testing/synctest",
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
+		"retry":   "github.com/httpthrottle/throttle/retry",
 		"headers": "github.com/httpthrottle/throttle/headers",
 	}
 	given := []struct{ name, typ string }{

@@ -1,0 +1,192 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
+)
+
+// A Policy decides what a retryablehttp.Client retries, and when. Its methods are what the fields of the same names of
+// that client are set to. It is safe for concurrent use, and made by [New].
+//
+// All four belong together. Without PrepareRetry, the other methods take every attempt for the first: CheckRetry judges
+// deadlines by the shortest backoff, and pays for a retry that is one too many. Without ErrorHandler, retryablehttp drains
+// the last response when attempts are used up, and returns "giving up". With another CheckRetry, Backoff still heeds the
+// headers and synthetic 429s, but cuts what they say to WithMaxWait, since it can't say no.
+type Policy struct {
+	client        *retryablehttp.Client // whose waits and number of retries count
+	maxWait       time.Duration
+	nonIdempotent bool
+	reader        *headers.Reader
+	log           *slog.Logger // nil: none
+	budget        *budget
+}
+
+// NewClient returns a client that retries, each of whose attempts goes through t. Set its RetryMax (4), RetryWaitMin (1 s)
+// and RetryWaitMax (30 s) before its first use, and whatever else retryablehttp lets one set; a PrepareRetry of one's own
+// should call the one that is there, and its HTTPClient.Transport is t within a [RoundTripper]. It logs nothing unless
+// [WithLogger] says otherwise.
+//
+// It panics if t is nil or options are wrong, with everything that is wrong with them, as regexp.MustCompile does:
+// options are written in the program. Those that are not can be given to [New] first, which returns an error.
+func NewClient(t *throttle.Transport, opts ...Option) *retryablehttp.Client {
+	c := retryablehttp.NewClient()
+	p, err := New(c, opts...)
+	if t == nil {
+		err = errors.Join(errors.New("retry: NewClient: the Transport is nil"), err)
+	}
+	if err != nil {
+		panic(err)
+	}
+	c.HTTPClient = &http.Client{Transport: RoundTripper(t)}
+	c.Logger = nil
+	if p.log != nil {
+		c.Logger = p.log
+	}
+	c.CheckRetry, c.Backoff, c.PrepareRetry, c.ErrorHandler = p.CheckRetry, p.Backoff, p.PrepareRetry, p.ErrorHandler
+	return c
+}
+
+// New returns a Policy for a client of one's own, and does not change it. CheckRetry goes by the RetryMax, RetryWaitMin and
+// RetryWaitMax that the client has then, so a Policy serves one client. The error names everything that is wrong.
+//
+//	c.HTTPClient.Transport = retry.RoundTripper(transport)
+//	c.CheckRetry, c.Backoff, c.PrepareRetry, c.ErrorHandler = p.CheckRetry, p.Backoff, p.PrepareRetry, p.ErrorHandler
+func New(c *retryablehttp.Client, opts ...Option) (*Policy, error) {
+	cfg := newConfig(opts)
+	if c == nil {
+		cfg.fault("New: the Client is nil")
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Policy{
+		client:        c,
+		maxWait:       cfg.maxWait,
+		nonIdempotent: cfg.nonIdempotent,
+		reader:        cfg.reader,
+		log:           cfg.log,
+		budget:        newBudget(cfg),
+	}, nil
+}
+
+// CheckRetry says whether to try again, as the package's overview tells. Its error is that of the context, if this ends
+// while CheckRetry waits; otherwise nil, so that the response or the error of the attempt is what is returned.
+func (p *Policy) CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	f := p.judge(resp, err)
+	unwitnessed(err)
+	switch {
+	case f.outcome == done:
+		p.budget.succeeded()
+		return false, nil
+	case f.outcome == final || ctx.Err() != nil:
+		return false, nil
+	}
+
+	n := p.attempt(ctx)
+	shortest, longest := p.pause(p.client.RetryWaitMin, p.client.RetryWaitMax, n)
+	missing := time.Duration(0) // of the wait, where Backoff will not know of it
+	if resp == nil {
+		missing = max(0, f.word-shortest)
+	}
+	if why := p.tooLong(ctx, f, missing, longest); why != "" {
+		p.report(ctx, why, f, err)
+		return false, nil
+	}
+	if n >= p.client.RetryMax {
+		return true, nil // and retryablehttp will see that attempts are used up
+	}
+	if !f.invited && !p.budget.take() {
+		p.report(ctx, "budget", f, err)
+		return false, nil
+	}
+	if resp != nil {
+		remember(resp, time.Now().Add(f.word))
+	}
+	return wait(ctx, missing)
+}
+
+// tooLong says why the wait before a retry would be too long, "" if it would not.
+func (p *Policy) tooLong(ctx context.Context, f failure, missing, longest time.Duration) string {
+	if f.word > p.maxWait || missing > 0 && longest > p.maxWait-missing {
+		return "max wait"
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		room := time.Until(deadline)
+		if f.word >= room-f.margin || longest >= room-missing {
+			return "deadline"
+		}
+	}
+	return ""
+}
+
+// report logs why a failure is not retried.
+func (p *Policy) report(ctx context.Context, why string, f failure, err error) {
+	if p.log == nil {
+		return
+	}
+	attrs := []slog.Attr{slog.String("reason", why), slog.Duration("wait", f.word), slog.Int("attempt", p.attempt(ctx)+1)}
+	if why == "max wait" {
+		attrs = append(attrs, slog.Duration("max", p.maxWait))
+	}
+	if f.status != 0 {
+		attrs = append(attrs, slog.Int("status", f.status))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", err))
+	}
+	p.log.LogAttrs(ctx, slog.LevelWarn, "retry: not retried", attrs...)
+}
+
+// Backoff returns how long to wait before the next attempt: the rest of what CheckRetry found that the Transport or the
+// server said, or the jittered backoff, if that is longer. attemptNum counts from 0.
+func (p *Policy) Backoff(least, most time.Duration, attemptNum int, resp *http.Response) time.Duration {
+	shortest, longest := p.pause(least, most, attemptNum)
+	d := shortest + rand.N(longest-shortest+1)
+	if resp != nil {
+		due, known := remembered(resp)
+		if !known { // CheckRetry was another's
+			f := p.judge(resp, nil)
+			due = time.Now().Add(min(f.word, p.maxWait))
+		}
+		d = max(d, time.Until(due))
+	}
+	return d
+}
+
+type attemptKey struct{ p *Policy }
+
+// attempt returns how many retries there were before.
+func (p *Policy) attempt(ctx context.Context) int {
+	n, _ := ctx.Value(attemptKey{p}).(int)
+	return n
+}
+
+// PrepareRetry counts attempts in the context of the request, which must be the client's own copy, as it is.
+func (p *Policy) PrepareRetry(req *http.Request) error {
+	ctx := req.Context()
+	*req = *req.WithContext(context.WithValue(ctx, attemptKey{p}, p.attempt(ctx)+1))
+	return nil
+}
+
+// ErrorHandler returns the last response, whole, or the last error, in which case it closes the body of the response, if
+// there is one.
+func (p *Policy) ErrorHandler(resp *http.Response, err error, _ int) (*http.Response, error) {
+	if resp != nil && resp.Body != nil {
+		if err != nil {
+			resp.Body.Close() // unread, so there is nothing to say of its error
+		}
+		forget(resp)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}

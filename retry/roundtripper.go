@@ -1,0 +1,94 @@
+package retry
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// RoundTripper returns next, by which the attempts are sent (nil: http.DefaultTransport), so wrapped that its errors tell
+// CheckRetry whether a request that is not idempotent may be sent again: CheckRetry sees no request, hence no
+// Idempotency-Key, nor whether there was a connection. [NewClient] does this by itself. Without it such a request is retried
+// only after errors that show by themselves that it was not processed.
+//
+// What it returns forwards CloseIdleConnections, and passes idempotent requests on as they are.
+func RoundTripper(next http.RoundTripper) http.RoundTripper {
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	return &witness{next}
+}
+
+type witness struct{ next http.RoundTripper }
+
+// CloseIdleConnections forwards to the next RoundTripper, if that has it.
+func (w *witness) CloseIdleConnections() {
+	if c, ok := w.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (w *witness) RoundTrip(req *http.Request) (*http.Response, error) {
+	first, untouched := origin(req)
+	if idempotent(first.Method) {
+		return w.next.RoundTrip(req)
+	}
+	if keyed(first.Header) {
+		resp, err := w.next.RoundTrip(req)
+		return resp, testify(err, true)
+	}
+	// Only who says that it looks for a connection can be believed that there was none.
+	var sought, got atomic.Bool
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { sought.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+	})
+	resp, err := w.next.RoundTrip(req.WithContext(ctx))
+	return resp, testify(err, untouched && (sought.Load() && !got.Load() || unsent(err)))
+}
+
+// witnessed is an error, and whether the request may be sent again after it.
+type witnessed struct {
+	error
+	repeatable bool
+}
+
+// testify wraps err where CheckRetry would otherwise come to another conclusion. What net/http asserts on is not wrapped.
+func testify(err error, repeatable bool) error {
+	if err == nil || hopeless(err) || overdue(err) || errors.Is(err, throttle.ErrThrottled) || repeatable == unsent(err) {
+		return err
+	}
+	return &witnessed{err, repeatable}
+}
+
+// unwitnessed takes what a witness said out of err, if it is there: nobody else needs to know.
+func unwitnessed(err error) {
+	if outer, ok := err.(*url.Error); ok {
+		if w, ok := outer.Err.(*witnessed); ok {
+			outer.Err = w.error
+		}
+	}
+}
+
+func (w *witnessed) Unwrap() error { return w.error }
+
+// Timeout and Temporary are here since url.Error asks the error itself.
+func (w *witnessed) Timeout() bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](w.error)
+	return ok && t.Timeout()
+}
+
+func (w *witnessed) Temporary() bool {
+	t, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](w.error)
+	return ok && t.Temporary()
+}
