@@ -330,11 +330,11 @@ func TestAIMDIsSmallAndTheSameForTheSameSeed(t *testing.T) {
 	assert.Less(t, unsafe.Sizeof(controller{}), uintptr(1024))
 	a, b := newController(AIMD{}, 0, 7), newController(AIMD{}, 0, 7)
 	for range 100 {
-		x := a.chance()
-		require.Equal(t, x, b.chance())
+		x := a.dice.chance()
+		require.Equal(t, x, b.dice.chance())
 		require.True(t, x >= 0 && x < 1)
 	}
-	assert.NotEqual(t, a.chance(), newController(AIMD{}, 0, 8).chance())
+	assert.NotEqual(t, a.dice.chance(), newController(AIMD{}, 0, 8).dice.chance())
 }
 
 func BenchmarkAIMD(b *testing.B) {

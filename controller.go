@@ -11,9 +11,9 @@ import (
 // This file is how the rate moves; failures.go and latency.go are the signs of too much that the server does not spell
 // out. A server can be seen to be faster only by sending too much, so each rule is a choice of how often to try.
 type controller struct {
-	cfg    AIMD
-	random uint64
-	mode   mode
+	cfg  AIMD
+	dice dice
+	mode mode
 
 	current   float64 // tokens per second
 	ceiling   float64 // where the last sign of too much came
@@ -103,7 +103,7 @@ const (
 func newController(cfg AIMD, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	return &controller{
-		cfg: cfg, random: seed, current: cfg.Initial, shown: cfg.Initial, threshold: math.Inf(1), stretch: 1,
+		cfg: cfg, dice: dice(seed), current: cfg.Initial, shown: cfg.Initial, threshold: math.Inf(1), stretch: 1,
 		grownAt: now, cost: 1, used: meanRate{at: now}, workedFrom: now, okAt: -never / 4,
 		silence: silence{resume: resumeAt}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
 	}
@@ -259,7 +259,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 
 // pause lets nothing go for d, and a little longer, so that many clients do not come back as one.
 func (c *controller) pause(now instant, d int64) {
-	until := addInstant(now, min(d, never/4)+int64(c.chance()*float64(min(second, d/10))))
+	until := addInstant(now, min(d, never/4)+jitter(c.dice.chance(), d))
 	if until > c.pausedUntil {
 		c.pausedUntil, c.workedFrom, c.worked, c.whole = until, until, 0, true
 		c.used.at = max(c.used.at, until)
@@ -439,15 +439,6 @@ func (c *controller) step(r float64) float64 {
 
 func seconds(d int64) float64 { return float64(d) / 1e9 }
 func nanos(s float64) int64   { return int64(min(s*1e9, float64(never/4))) }
-
-// chance returns a number from 0 up to 1, from a generator of its own (splitmix64).
-func (c *controller) chance() float64 {
-	c.random += 0x9e3779b97f4a7c15
-	z := c.random
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return float64((z^z>>31)>>11) / (1 << 53)
-}
 
 // A meanRate is how much there was per second, where what is older counts exponentially less.
 type meanRate struct {

@@ -159,7 +159,7 @@ func (c *controller) probeFailed(now instant, o Outcome) {
 // probeAgain sets the instant of the next probe, which is a little random, so that many clients do not ask as one.
 func (c *controller) probeAgain(now instant) {
 	c.silence.probing = false
-	c.silence.probeAt = now + int64(float64(c.silence.gap)*(0.8+0.4*c.chance()))
+	c.silence.probeAt = now + int64(float64(c.silence.gap)*(0.8+0.4*c.dice.chance()))
 }
 
 // endSilence goes on after a probe was answered.

@@ -119,7 +119,7 @@ func (t *Transport) exchange(req *http.Request, s *receipt) (*http.Response, err
 	if !gated && a.word != nil {
 		t.limiter.hear(t.gateOf(req), mark{at: s.at}, &a, adaptive, t.observer)
 	}
-	if err == nil {
+	if resp != nil {
 		t.keep(req, resp, s)
 	}
 	return resp, err

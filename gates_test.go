@@ -433,7 +433,7 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 
 // Nil response without an error.
 func TestANilResponseWithoutAnErrorPanicsNobody(t *testing.T) {
-	for _, o := range []Option{WithLimit(TokenBucket(9, time.Second)), WithAdaptive()} {
+	for _, o := range []Option{WithLimit(TokenBucket(9, time.Second)), WithAdaptive(), WithLimit(InFlight(1))} {
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return nil, nil }), o)
 		require.NoError(t, err)
 		assert.NotPanics(t, func() { tr.RoundTrip(get(t.Context(), "http://a.com/x")) })

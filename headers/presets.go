@@ -116,6 +116,7 @@ func codePreset(p Preset) Dialect {
 		}
 		inAnswer := append(secondary, one("type", "RATE_LIMITED")) // of GraphQL
 		return Dialect{
+			Reset:   EpochSeconds,
 			Hosts:   []string{"api.github.com", "uploads.github.com", "*.ghe.com"},
 			MinWait: time.Minute,
 			Rules: []Rule{
