@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,14 +39,13 @@ func get(ctx context.Context, url string) *http.Request {
 func TestAStarvedLineThatIsHeldBarsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		n := 0
+		var n atomic.Int64
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host != "a.com" {
 				return reply(200)
 			}
 			time.Sleep(50 * time.Millisecond)
-			n++
-			if n == 1 {
+			if n.Add(1) == 1 {
 				return reply(429, "Retry-After", "12")
 			}
 			return reply(429, "Retry-After", "3600")
@@ -57,23 +57,24 @@ func TestAStarvedLineThatIsHeldBarsNobody(t *testing.T) {
 			go tr.RoundTrip(get(ctx, "http://a.com/"+path))
 		}
 		var last, worst time.Duration
-		stop := false
-		go func() {
-			for !stop {
+		var stop atomic.Bool
+		var all sync.WaitGroup
+		all.Go(func() {
+			for !stop.Load() {
 				tr.RoundTrip(get(t.Context(), "http://b.com/z"))
 				worst = max(worst, time.Since(start)-last)
 				last = time.Since(start)
 			}
-		}()
-		go func() {
-			for !stop {
+		})
+		all.Go(func() {
+			for !stop.Load() {
 				tr.RoundTrip(get(t.Context(), "http://b.com/z"))
 			}
-		}()
+		})
 		time.Sleep(2 * time.Hour)
-		stop = true
+		stop.Store(true)
 		cancel()
-		time.Sleep(time.Minute)
+		all.Wait()
 		assert.Less(t, worst, 15*time.Second, "b.com waits for the hold of a.com")
 	})
 }
@@ -101,9 +102,9 @@ func (c cancelledLater) Value(k any) any       { return nil }
 func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		n := 0
+		var n atomic.Int64
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
-			if n++; n == 1 {
+			if n.Add(1) == 1 {
 				return reply(429, "Retry-After", "1", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600")
 			}
 			return reply(200)
@@ -111,18 +112,18 @@ func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 		require.NoError(t, err)
 		tr.RoundTrip(get(t.Context(), "http://a.com/first"))
 		looks := 0
-		var y time.Duration
+		var y atomic.Int64
 		arrive := sync.OnceFunc(func() { // y comes after x was granted, and before it finds that its context is over
 			go func() {
 				tr.RoundTrip(get(t.Context(), "http://a.com/y"))
-				y = time.Since(start)
+				y.Store(int64(time.Since(start)))
 			}()
 			time.Sleep(time.Millisecond)
 		})
 		go tr.RoundTrip(get(t.Context(), "http://a.com/x").WithContext(cancelledLater{t.Context(), &looks, 1, arrive})) // waits for the hold, 1 s
 		time.Sleep(2 * time.Hour)
-		assert.NotZero(t, y, "waits for ever")
-		assert.Less(t, y, time.Minute, "1 was left, and nobody used it")
+		assert.NotZero(t, y.Load(), "waits for ever")
+		assert.Less(t, y.Load(), int64(time.Minute), "1 was left, and nobody used it")
 	})
 }
 
@@ -130,10 +131,11 @@ func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			bad := true
+			var bad atomic.Bool
+			bad.Store(true)
 			tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
 				WithAdaptive(), WithHooks(Hooks{OnGrant: func(GrantEvent) {
-					if bad {
+					if bad.Load() {
 						panic("hook")
 					}
 				}}))
@@ -155,7 +157,7 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Minute)
-			bad = false
+			bad.Store(false)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			_, err = tr.RoundTrip(get(ctx, "http://a.com/x"))
