@@ -429,6 +429,7 @@ func (r results) String() string {
 func (w want) missed(r results) (all []string) {
 	if seedsOf() == 1 {
 		w.goodput, w.refused, w.p50, w.p99, w.jain = w.goodput-3, 1.3*w.refused, 1.1*w.p50, 1.1*w.p99, w.jain-0.05
+		w.inOutage *= 1.1
 		for i := range r.back {
 			r.back[i] /= 1.5
 		}
