@@ -26,7 +26,7 @@ type AIMD struct {
 	// no Max. Only a silence goes below Min: when the server refuses everything, requests are minutes apart at most.
 	Min, Max float64
 	// LatencyThreshold is the median latency, until the headers of the answer, above which the rate is cut, however
-	// fast the server has been before. 0: 1.3 times the lowest median of the last minute, plus 10 ms and what is noise,
+	// fast the server has been before. 0: 1.2 times the lowest median of the last minute, plus 10 ms and what is noise,
 	// and only as long as lower rates help.
 	LatencyThreshold time.Duration
 	// ErrorThreshold is the share of failed requests, above 0 and at most 1, above which the rate is cut; a 5xx other

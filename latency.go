@@ -31,7 +31,7 @@ type latency struct {
 
 const (
 	leastRound = 16
-	queueAt    = 1.3  // of the lowest median
+	queueAt    = 1.2  // of the lowest median
 	queueSlack = 0.01 // s, on top
 	cutsInVain = 4    // cuts in a row after which the service is slower, not fuller
 )
@@ -138,7 +138,7 @@ func (c *controller) queued(now instant, median, base, done float64) {
 		f = 0.7
 	}
 	c.cut(now, causeLatency, done, f*done)
-	c.stretch, l.goal = 1, 0.97*done
+	c.stretch, l.goal = leastStep, 0.97*done
 	l.clear = now + nanos(min(5, (median-base)/0.15))
 	c.heldUntil = max(c.heldUntil, l.clear)
 }
