@@ -44,7 +44,6 @@ type Limiter struct {
 	//   - a bucket at which a line is stopped for want of tokens has its timer set for the instant at which they are there,
 	//     or earlier: what somebody else takes at a gate may move it later.
 	mu        sync.Mutex
-	counts    counts  // first: with every grant written, and cheapest in the cache line of mu
 	unix      int64   // Unix time, in ns, of instant 0
 	synced    instant // when it is to be looked at anew; never: there are no fixed windows
 	seq       uint64
@@ -58,6 +57,7 @@ type Limiter struct {
 	idleGates idleHeap // and those of gates
 	sweeper   *time.Timer
 	sweepAt   instant // when sweeper fires; never: it does not
+	counts    counts  // not beside mu, on which others spin while it is written
 	direct    counts  // what was asked of the Limiter itself, not through a Transport
 }
 
