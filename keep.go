@@ -67,11 +67,12 @@ func (b *bucket) waiting() int {
 
 // A limit is a Limit at work in one Limiter.
 type limit struct {
-	Limit
-	size    int64   // the burst of keys that have no rate of their own
 	single  *bucket // of the key "", which most programs use alone; it is never forgotten
 	buckets map[string]*bucket
-	peak    int // the most buckets since the map was made
+	gates   bool // its buckets are those of gates
+	Limit
+	size int64 // the burst of keys that have no rate of their own
+	peak int   // the most buckets since the map was made
 }
 
 // findLocked finds the buckets of charges and reports whether all can go now, with nobody waiting there; or it returns
@@ -81,7 +82,7 @@ func findLocked(charges []charge, now instant) (free bool, missing *charge) {
 	for i := range charges {
 		c := &charges[i]
 		switch {
-		case c.limit.kind == kindServer: // found already
+		case c.limit.gates: // found already
 			if c.bucket == nil {
 				return false, c
 			}

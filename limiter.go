@@ -27,7 +27,7 @@ func newLimiter(c *config) *Limiter {
 		start: time.Now(), maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
 		observer: observer{hooks: c.hooks, log: c.log}, lines: make(map[string]*line), queues: make(map[string]*queue),
 	}
-	l.gate, l.share, l.seed = &limit{Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, 1, maphash.MakeSeed()
+	l.gate, l.share, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, 1, maphash.MakeSeed()
 	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
 	l.unix, l.synced, l.sweepAt = l.start.UnixNano(), never, never
 	if len(c.limits) == 0 {
