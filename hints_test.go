@@ -197,3 +197,107 @@ func TestABodyThatWasReadForAHintIsPutBack(t *testing.T) {
 	require.NotNil(t, r)
 	assert.GreaterOrEqual(t, r.Wait, 59*time.Second)
 }
+
+func TestARefusalWithoutAKnownEndHoldsForTwiceAsLongEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response { return says(429) }), throttle.WithFailFast())
+		require.NoError(t, err)
+		for _, hold := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+			_, r := ask(t, tr, api)
+			require.Nil(t, r)
+			_, r = ask(t, tr, api)
+			require.NotNil(t, r)
+			assert.Equal(t, throttle.ReasonHeld, r.Reason)
+			assert.GreaterOrEqual(t, r.Wait, hold)
+			assert.LessOrEqual(t, r.Wait, hold+hold/10)
+			time.Sleep(r.Wait)
+		}
+	})
+}
+
+func TestAHoldRefusesAtOnceWhoIsInLineAndCantWait(t *testing.T) {
+	for _, status := range []int{429, 503} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+				time.Sleep(100 * time.Millisecond)
+				return says(status, "Retry-After", "60")
+			}), throttle.WithLimit(throttle.TokenBucket(1, 10*time.Second, throttle.Burst(1))), throttle.WithMaxWait(30*time.Second))
+			require.NoError(t, err)
+			var all sync.WaitGroup
+			all.Go(func() { ask(t, tr, api) })
+			synctest.Wait()
+			all.Go(func() {
+				_, r := ask(t, tr, api)
+				if assert.NotNil(t, r) {
+					assert.Equal(t, throttle.ReasonHeld, r.Reason)
+				}
+				assert.Equal(t, 100*time.Millisecond, time.Since(start), status)
+			})
+			all.Wait()
+		})
+	}
+}
+
+func TestTheLineIsPlannedExactlyOverSeveralHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response { return says(200) }),
+			throttle.WithLimit(throttle.TokenBucket(1, time.Second)), throttle.WithMaxQueue(6))
+		require.NoError(t, err)
+		ask(t, tr, api)
+		var all sync.WaitGroup
+		for _, host := range []string{"a", "b", "a", "c", "b"} {
+			all.Go(func() { ask(t, tr, "http://"+host+".com/") })
+		}
+		synctest.Wait()
+		req, err := http.NewRequestWithContext(throttle.ContextWithMaxWait(t.Context(), 5*time.Second), http.MethodGet, "http://d.com/", nil)
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		r, ok := throttle.RejectionOf(resp)
+		require.True(t, ok)
+		assert.Equal(t, 6*time.Second, r.Wait, "five are ahead, and the last goes after five seconds")
+		all.Go(func() { ask(t, tr, "http://e.com/") })
+		synctest.Wait()
+		_, r = ask(t, tr, "http://f.com/")
+		require.NotNil(t, r)
+		assert.Equal(t, throttle.ReasonQueueFull, r.Reason, "it is one line, whatever the host")
+		all.Wait()
+	})
+}
+
+func TestA503RefusesAtOnceWhoeverWaitsForThatHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		tr, err := throttle.New(serverFunc(func(r *http.Request) *http.Response {
+			time.Sleep(100 * time.Millisecond)
+			if r.Header.Get("Tenant") == "a" {
+				return says(503, "Retry-After", "60")
+			}
+			return says(200)
+		}), throttle.WithLimit(throttle.TokenBucket(1, 10*time.Second)), throttle.WithKey(throttle.ByHeader("Tenant")),
+			throttle.WithMaxWait(30*time.Second))
+		require.NoError(t, err)
+		send := func(tenant string) *throttle.Rejection {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api, nil)
+			require.NoError(t, err)
+			req.Header.Set("Tenant", tenant)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			r, _ := throttle.RejectionOf(resp)
+			return r
+		}
+		require.Nil(t, send("b"))
+		var all sync.WaitGroup
+		all.Go(func() {
+			r := send("b") // would go after 10 s
+			if assert.NotNil(t, r) {
+				assert.Equal(t, throttle.ReasonHeld, r.Reason)
+			}
+			assert.Equal(t, 200*time.Millisecond, time.Since(start))
+		})
+		synctest.Wait()
+		require.Nil(t, send("a"))
+		all.Wait()
+	})
+}

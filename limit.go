@@ -34,12 +34,11 @@ type Limit struct {
 type limitKind string
 
 const (
-	kindBucket  limitKind = "bucket"
-	kindPace    limitKind = "pace"
-	kindSliding limitKind = "sliding-window"
-	kindFixed   limitKind = "fixed-window"
-	kindAIMD    limitKind = "adaptive"
-
+	kindBucket   limitKind = "bucket"
+	kindPace     limitKind = "pace"
+	kindSliding  limitKind = "sliding-window"
+	kindFixed    limitKind = "fixed-window"
+	kindAIMD     limitKind = "adaptive"
 	kindInFlight limitKind = "in-flight"
 	kindServer   limitKind = "server" // what servers say, beside all limits
 	kindNone     limitKind = "none"   // grants everything but what is held

@@ -76,13 +76,18 @@ func (g *Grant) Cancel() {
 		return
 	}
 	g.spent = grantCanceled
+	l.undoLocked(g.charges)
+}
+
+// undoLocked gives all charges back.
+func (l *Limiter) undoLocked(charges []charge) {
 	now := l.nowLocked()
-	for i := range g.charges {
-		l.markLocked(g.charges[i].bucket)
+	for i := range charges {
+		l.markLocked(charges[i].bucket)
 	}
 	l.serveLocked(now) // what is due goes first
-	for i := range g.charges {
-		c := &g.charges[i]
+	for i := range charges {
+		c := &charges[i]
 		l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 	}
 	l.serveLocked(now)

@@ -186,11 +186,7 @@ func (l *Limiter) tellGranted(ctx context.Context, o *observer, charges []charge
 		if !told {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			now := l.nowLocked()
-			for i := range charges {
-				l.giveBackLocked(charges[i].bucket, charges[i].paid, now, charges[i].cost)
-			}
-			l.serveLocked(now)
+			l.undoLocked(charges)
 		}
 	}()
 	o.granted(ctx, waited, l.dry)
@@ -225,15 +221,13 @@ func (o *observer) waits(ctx context.Context, w *waiter) {
 		slog.String("limit", e.Limit), slog.String("key", e.Key), slog.Int64("cost", e.Cost), slog.Duration("wait", e.Wait))
 }
 
-// waited tells what has become of w; err is the cause why its context is over.
+// waited tells what has become of w, unless it was granted; err is the cause why its context is over.
 func (o *observer) waited(ctx context.Context, w *waiter, err error) {
 	waited := time.Duration(w.at - w.arrived)
 	switch {
 	case w.rejection != nil:
 		o.rejected(ctx, w.rejection, waited, false)
-	case err == nil:
-		o.granted(ctx, waited, false)
-	case o.hooks.OnCancel != nil:
+	case err != nil && o.hooks.OnCancel != nil:
 		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited})
 	}
 }

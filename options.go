@@ -243,8 +243,8 @@ func WithHooks(h Hooks) Option {
 	return option{"WithHooks", func(c *config) { c.hooks = h }}
 }
 
-// WithLogger logs refusals and holds (Warn) and waits (Info), of each kind and reason at most one line a second, which
-// says how many were suppressed. The default is to log nothing.
+// WithLogger logs refusals and holds (Warn), waits and changes of a learned rate (Info), of each kind and reason at most
+// one line a second, which says how many were suppressed. The default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
 	return option{"WithLogger", func(c *config) {
 		c.log = log

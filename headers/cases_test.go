@@ -173,3 +173,29 @@ func near(t *testing.T, want *float64, got headers.Maybe[time.Duration], what st
 	require.True(t, got.Known, "%s is unknown", what)
 	assert.InDelta(t, *want, got.Value.Seconds(), 0.002, what)
 }
+
+// Who is told that a response is silent does not read it.
+func TestSilentResponsesTellNothing(t *testing.T) {
+	silent := 0
+	for _, c := range responses(t) {
+		for _, hints := range [][]headers.Hint{nil, {headers.Auto}, {c.Preset}} {
+			r, err := headers.NewReader(hints...)
+			if err != nil {
+				continue // not every case has a preset
+			}
+			if !r.Silent("api.example.com", c.Status, c.header()) {
+				continue
+			}
+			silent++
+			s := r.Parse("api.example.com", c.Status, c.header(), nil, c.Now)
+			assert.False(t, s.Limited || s.RetryAfter.Known || len(s.Buckets) > 0, c.ID)
+			assert.False(t, r.WantsBody("api.example.com", c.Status, c.header()), c.ID)
+		}
+	}
+	assert.Positive(t, silent)
+	generic, err := headers.NewReader()
+	require.NoError(t, err)
+	assert.True(t, generic.Silent("h", 200, http.Header{"Content-Type": {"text/plain"}}))
+	assert.False(t, generic.Silent("h", 429, nil), "a status may say it all")
+	assert.False(t, generic.Silent("h", 503, http.Header{"Retry-After": {"1"}}))
+}
