@@ -156,20 +156,24 @@ func TestWhoGoesByWhatIsGivenBackIsChargedAsOfNow(t *testing.T) {
 	})
 }
 
-// TestContextWinsOverAGrant has both at one instant, before the request can see either.
+// TestContextWinsOverAGrant has both at one instant, before the request looks at either: whichever it sees first.
 func TestContextWinsOverAGrant(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiterOf(t, empty(1))
-			r := send(t, l, Ask{Cost: 1})
-			gone := errors.New("gone")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			_, p, err := l.acquire(ctx, Ask{Cost: 1})
+			require.NoError(t, err)
+			w, r := l.lineUp(ctx, p)
+			require.Nil(t, r)
 			l.mu.Lock()
 			l.markLocked(l.limits[0].single)
 			l.serveLocked(int64(time.Second))
-			r.cancel(gone)
 			l.mu.Unlock()
-			synctest.Wait()
-			require.Equal(t, gone, r.err)
+			require.Equal(t, granted, w.verdict)
+			gone := errors.New("gone")
+			cancel(gone)
+			require.Equal(t, gone, l.wait(ctx, nil, &l.observer, w))
 			require.Zero(t, l.Stats().Granted)
 			require.InDelta(t, 1, l.limits[0].single.meter.tokens(int64(time.Second)), 0)
 		})
