@@ -100,6 +100,26 @@ func (b *adaptiveBucket) giveBack(charged int64, now instant, cost int64) {
 	b.answered(now, charged, now, cost, OutcomeIgnore, 0)
 }
 
+// refund gives the tokens back of what never reached the server, which answered has been told.
+func (b *adaptiveBucket) refund(charged int64, now instant, cost int64) {
+	b.bucket.giveBack(charged/2, now, cost)
+}
+
+// settleOver is for how long a rate may go on with what is owed.
+const settleOver = 60
+
+func (b *adaptiveBucket) settle(charged int64, now instant, paid, cost int64) {
+	b.bucket.correct(charged/2, now, paid, cost, int64(min(settleOver*b.rate, float64(maxCount))))
+	b.control.settled(now, float64(cost-paid))
+}
+
+// settled notes that a request has cost more than it seemed when it was sent, or less.
+func (c *controller) settled(now instant, more float64) {
+	c.cost = max(1, c.cost+more/float64(min(c.seq, 64)))
+	c.used.add(now, more, c.tau())
+	c.used.value = max(0, c.used.value)
+}
+
 func (b *adaptiveBucket) fullAt() instant {
 	c, keep := &b.control, int64(0)
 	if c.current != c.cfg.Initial || c.ceiling > 0 {

@@ -81,6 +81,10 @@ type charge struct {
 	bucket *bucket
 	rate   *rate // what RateFor said; nil: it was not asked
 	paid   int64 // for giving it back and for reports, once it was granted
+
+	outcome Outcome // as the limit's Classify has it; 0: as the answer has it
+	kept    bool    // a slot that is given back by Grant.Done
+	settled bool    // guarded by the Limiter's mu, as cost is from then on
 }
 
 // charged appends what is to be paid in a limit.
@@ -138,8 +142,15 @@ func (li *limit) all() iter.Seq2[string, *bucket] {
 type pending struct {
 	ask     ask
 	charges []charge
-	gate    *gateKey // nil: there is none to pass
-	late    bool     // it is passed only by those who wait
+	receipt *Receipt
+	waited  time.Duration // once it was granted
+	gate    *gateKey      // nil: there is none to pass
+	late    bool          // it is passed only by those who wait
+}
+
+// grant returns what was paid for it, once it was granted.
+func (p *pending) grant(l *Limiter) Grant {
+	return Grant{limiter: l, more: p.charges, mark: p.ask.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
 }
 
 // enter lets a request go at once, and returns nothing, or returns what await is to be called with. The two are apart
@@ -193,19 +204,34 @@ func lockSoon(mu *sync.Mutex) {
 }
 
 // await lets a request go, by its priority or since it can by now, or refuses it, or lets it stand in line.
+//
+// What waits is a small stack and little else: the charges are in the line meanwhile, and what is done afterwards is not
+// inlined.
 func (l *Limiter) await(ctx context.Context, p *pending) (*Rejection, error) {
 	w, r := l.lineUp(ctx, p)
 	if w == nil {
 		return r, nil
 	}
-	if err := l.wait(ctx, p.ask.cancel, p.ask.observer, w); err != nil || w.rejection != nil {
-		return w.rejection, err
+	p.charges = nil
+	if o := p.ask.observer; o.hooks.OnWait != nil || o.log != nil {
+		l.announce(ctx, o, w)
 	}
+	err := l.waited(ctx, p, w, l.stand(ctx, p.ask.cancel, w))
+	return w.rejection, err
+}
+
+// waited tells what has become of w, and takes down what it was charged if it was granted.
+//
+//go:noinline
+func (l *Limiter) waited(ctx context.Context, p *pending, w *waiter, err error) error {
+	if err != nil || w.rejection != nil {
+		p.ask.observer.waited(ctx, w, err)
+		return err
+	}
+	p.charges, p.waited = w.charges(), time.Duration(w.at-w.arrived)
 	p.ask.mark = mark{at: w.at}
-	for i, paid := range w.paid() {
-		p.charges[i].paid = paid
-	}
-	return nil, nil
+	l.tellGranted(ctx, p.ask.observer, p.charges, p.waited)
+	return nil
 }
 
 func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) {
@@ -238,7 +264,15 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	if p.late && missing == nil && w != nil {
 		l.passLocked(p, now)
 	}
-	waits, r := l.lineUpLocked(ctx, p.charges, a, w, now, missing)
+	waits, r := false, unpayable(p.charges, missing)
+	if r != nil {
+		l.countLocked(a, r)
+	} else {
+		l.markAllLocked(p.charges)
+		l.serveLocked(now) // those who are due go first
+		q, ln := l.lineOf(p.charges)
+		waits, r = l.lineUpLocked(ctx, p.charges, a, w, q, ln, now)
+	}
 	l.mu.Unlock()
 	switch {
 	case waits:
@@ -265,22 +299,12 @@ func (l *Limiter) takeLocked(charges []charge, a *ask, now instant) {
 // lineUpLocked decides about an ask that can't simply go: w is put in line, or it is refused, or granted out of turn by
 // its priority (neither result).
 func (l *Limiter) lineUpLocked(
-	ctx context.Context, charges []charge, a *ask, w *waiter, now instant, missing *charge,
+	ctx context.Context, charges []charge, a *ask, w *waiter, q *queue, ln *line, now instant,
 ) (waits bool, r *Rejection) {
-	if r := unpayable(charges, missing); r != nil {
-		return false, l.countLocked(a, r)
-	}
-	for i := range charges {
-		l.markLocked(charges[i].bucket)
-	}
-	l.serveLocked(now) // those who are due go first
 	by := a.bounds(ctx, now)
-	q, ln := l.lineOf(charges)
 	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(charges, by.rank, now) {
 		l.takeLocked(charges, a, now)
-		for i := range charges {
-			l.markLocked(charges[i].bucket)
-		}
+		l.markAllLocked(charges)
 		l.serveLocked(now)
 		return false, nil
 	}
@@ -322,21 +346,6 @@ func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, n
 	return time.Duration(due - now), nil
 }
 
-// wait stands in line until w is decided; without a rejection or an error, it was granted. Should the context be over
-// when it is granted, the context wins and all is given back: what can't be sent must not be charged.
-func (l *Limiter) wait(ctx context.Context, cancel <-chan struct{}, o *observer, w *waiter) error {
-	if o.hooks.OnWait != nil || o.log != nil {
-		l.announce(ctx, o, w)
-	}
-	err := l.stand(ctx, cancel, w)
-	if err == nil && w.rejection == nil && o.hooks.OnGrant != nil {
-		l.tellGranted(ctx, o, w.charges(), time.Duration(w.at-w.arrived))
-		return nil
-	}
-	o.waited(ctx, w, err)
-	return err
-}
-
 // announce tells that w begins to wait. Should that panic, nobody waits.
 func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
 	told := false
@@ -349,26 +358,25 @@ func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
 	told = true
 }
 
-// stand returns an error if the context has ended, and else leaves w decided.
+// stand stands in line until w is decided: without a rejection or an error, it was granted. Should the context be over
+// when it is granted, the context wins and all is given back: what can't be sent must not be charged.
 func (l *Limiter) stand(ctx context.Context, cancel <-chan struct{}, w *waiter) error {
-	var expired <-chan time.Time
+	var patience *time.Timer
 	if w.expiry < never {
-		t := time.NewTimer(time.Duration(w.expiry - w.arrived))
-		defer t.Stop()
-		expired = t.C
+		patience = time.AfterFunc(time.Duration(w.expiry-w.arrived), func() { l.expire(w) })
 	}
 	select {
 	case <-w.decided:
-		if ctx.Err() == nil && !isClosed(cancel) {
-			return nil
-		}
 	case <-ctx.Done():
 	case <-cancel:
-	case <-expired:
-		l.expire(w)
-		return nil
 	}
-	return l.abandon(ctx, w)
+	if patience != nil {
+		patience.Stop()
+	}
+	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
+		return l.abandon(ctx, w)
+	}
+	return nil
 }
 
 // abandon takes back a request whose context is over, whatever has become of it; a refusal stays one.

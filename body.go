@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"sync"
 )
 
 // A body tells when it is over: read to its end, failed, closed, or its request's context ended.
@@ -62,17 +61,18 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// keep holds the slots of a request, which was answered by resp, until its body is over.
-func (t *Transport) keep(req *http.Request, resp *http.Response, s *receipt) {
-	var kept []tracked
-	for i := range s.len() {
-		c := s.charge(i)
-		if c.bucket.limit.kind == kindInFlight && !c.bucket.limit.untilHeaders {
-			c.kept = true
-			kept = append(kept, *c)
-		}
+// watch keeps the slots of a request, which was answered by resp, until its body is over, and returns its Grant.
+func (t *Transport) watch(req *http.Request, resp *http.Response, g *Grant) *Grant {
+	slots := false
+	for i := range g.charges() {
+		c := &g.charges()[i]
+		c.kept = c.limit.kind == kindInFlight && !c.limit.untilHeaders
+		slots = slots || c.kept
 	}
-	if kept != nil {
-		watchBody(req.Context(), resp, sync.OnceFunc(func() { t.limiter.release(kept) }))
+	if !slots {
+		return g
 	}
+	k := new(*g)
+	watchBody(req.Context(), resp, k.Done)
+	return k
 }

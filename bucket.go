@@ -32,6 +32,9 @@ type meter interface {
 	// giveBack undoes a take, as far as it would make a difference had it never been: what came in since, and was lost
 	// because the bucket was full, would have been lost all the same.
 	giveBack(charged int64, now instant, cost int64)
+	// settle corrects a take of charged to what it really cost: as giveBack does for what was too much; what was too little
+	// is owed, up to a bound.
+	settle(charged int64, now instant, paid, cost int64)
 	// fullAt returns the instant from which on the bucket is as good as new.
 	fullAt() instant
 	// tokens returns what is left now, negative for debt.
@@ -206,6 +209,32 @@ func (b *tokenBucket) giveBack(charged int64, _ instant, cost int64) {
 	b.peaks = b.peaks[:i]
 	for _, p := range later {
 		b.peaks = pushPeak(b.peaks, peak{p.seq, p.room.sub(back)})
+	}
+}
+
+func (b *tokenBucket) settle(charged int64, now instant, paid, cost int64) {
+	most := b.burst
+	if b.paced {
+		most = int64(b.n)
+	}
+	b.correct(charged, now, paid, cost, most)
+}
+
+// correct is settle with a bound to what may be owed. A debt counts from now on, as with servers that charge at the end.
+func (b *tokenBucket) correct(charged int64, now instant, paid, cost, most int64) {
+	if cost <= paid {
+		b.giveBack(charged, now, paid-cost)
+		return
+	}
+	b.advance(now, false, int128{})
+	b.seq++
+	b.remember()
+	least := b.level
+	if floor := (int128{}).sub(b.units(most)); floor.less(least) {
+		least = floor
+	}
+	if b.level = b.level.sub(b.units(cost - paid)); b.level.less(least) {
+		b.level = least
 	}
 }
 

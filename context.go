@@ -19,6 +19,7 @@ type overrides struct {
 	maxWait  time.Duration
 	hasWait  bool
 	exempt   bool
+	receipt  *Receipt
 }
 
 type costOf struct {

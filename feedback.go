@@ -17,6 +17,7 @@ import (
 // An answer is what became of a request that was let go. The zero answer is news of nothing.
 type answer struct {
 	outcome    Outcome
+	unsent     bool          // it never reached the server
 	retryAfter time.Duration // of a throttled one; 0: the server did not say
 	word       *word         // what the server said of its limits; nil: nothing
 }
@@ -57,85 +58,64 @@ func (w *word) tells(now instant) (tells []tell, named bool) {
 	return tells, named
 }
 
-// A receipt is what a request that was let go may be reported by.
-type receipt struct {
-	at   instant
-	room [2]tracked
-	more []tracked // if room is not enough
-	n    int       // in room
-}
-
-// A tracked charge is one that what becomes of the request is news for.
-type tracked struct {
-	bucket     *bucket
-	paid, cost int64
-	outcome    Outcome // as the limit's Classify has it; 0: as the answer has it
-	kept       bool    // a slot that is given back later
-}
-
-// track notes which of the charges of a request that was let go at that instant are to be reported.
-func (s *receipt) track(at instant, charges []charge) {
-	s.at = at
-	for i := range charges {
-		c := &charges[i]
-		switch t := (tracked{bucket: c.bucket, paid: c.paid, cost: c.cost}); {
-		case !c.limit.tracked():
-		case s.n < len(s.room):
-			s.room[s.n] = t
-			s.n++
-		default:
-			s.more = append(s.more, t)
-		}
-	}
-}
-
-func (s *receipt) empty() bool { return s.n == 0 }
-
-// len returns how many charges are tracked, and charge one of them.
-func (s *receipt) len() int { return s.n + len(s.more) }
-
-func (s *receipt) charge(i int) *tracked {
-	if i < s.n {
-		return &s.room[i]
-	}
-	return &s.more[i-s.n]
-}
-
 // exchange sends a request of which the Limiter wants to know what becomes.
-func (t *Transport) exchange(req *http.Request, s *receipt) (*http.Response, error) {
+func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error) {
+	if g.receipt != nil {
+		g = g.filed()
+	}
 	a := answer{outcome: OutcomeIgnore} // if base panics
-	defer func() { t.limiter.report(s, &a, t.observer) }()
+	defer func() { t.limiter.report(g, &a, t.observer) }()
 	resp, err := t.base.RoundTrip(req)
-	gated, adaptive := false, false
-	for i := range s.len() {
-		c := s.charge(i)
-		gated = gated || c.bucket.limit == t.limiter.gate
-		adaptive = adaptive || c.bucket.limit.kind == kindAIMD
-		if judge := c.bucket.limit.judge; judge != nil {
-			c.outcome = judge(resp, err)
+	gated, adaptive, after := false, false, false
+	charges := g.charges()
+	for i := range charges {
+		li := charges[i].limit
+		gated = gated || li.gates
+		adaptive = adaptive || li.kind == kindAIMD
+		after = after || li.kind == kindInFlight || li.settles != nil
+		if li.judge != nil {
+			charges[i].outcome = li.judge(resp, err)
 		}
 	}
 	a = t.answerOf(req, resp, err)
 	if !gated && a.word != nil {
-		t.limiter.hear(t.gateOf(req), mark{at: s.at}, &a, adaptive, t.observer)
+		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, adaptive, t.observer)
 	}
-	if resp != nil {
-		t.keep(req, resp, s)
+	if after && resp != nil && !a.unsent {
+		t.settle(req, resp, g)
+		g = t.watch(req, resp, g)
 	}
 	return resp, err
 }
 
+// settle corrects the charges of a request by the headers of its answer.
+func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) {
+	for i, c := range g.charges() {
+		if f := c.limit.settles; f != nil {
+			if cost, ok := f(req, resp); ok {
+				_ = t.limiter.settle(g, i, cost, t.observer) // what is wrong is ignored, as SettleFunc says
+			}
+		}
+	}
+}
+
 // hear takes in the answer to a request of which the Limiter did not want to know what becomes.
-func (t *Transport) hear(req *http.Request, resp *http.Response, m mark) {
-	if a := t.answerOf(req, resp, nil); a.word != nil {
-		t.limiter.hear(t.gateOf(req), m, &a, false, t.observer)
+func (t *Transport) hear(req *http.Request, resp *http.Response, err error, g *Grant) {
+	switch a := t.answerOf(req, resp, err); {
+	case a.unsent:
+		t.limiter.report(g, &a, t.observer)
+	case a.word != nil:
+		t.limiter.hear(t.gateOf(req), g.mark, &a, false, t.observer)
 	}
 }
 
 // answerOf returns what is news in an answer or an error.
 func (t *Transport) answerOf(req *http.Request, resp *http.Response, err error) answer {
+	if _, local := RejectionOf(resp); local {
+		return answer{outcome: OutcomeIgnore, unsent: true}
+	}
 	word := t.listen(req, resp)
-	a := answer{outcome: outcomeOf(req.Context(), resp, err, word), word: word}
+	a := answer{outcome: outcomeOf(req.Context(), resp, err, word), word: word, unsent: err != nil && unsent(err)}
 	if word != nil {
 		a.retryAfter = word.wait.Value
 	}
@@ -146,9 +126,6 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, err error) 
 func outcomeOf(ctx context.Context, resp *http.Response, err error, said *word) Outcome {
 	if err != nil || resp == nil {
 		return outcomeOfError(ctx, err)
-	}
-	if _, local := RejectionOf(resp); local {
-		return OutcomeIgnore
 	}
 	switch status := resp.StatusCode; {
 	case status == http.StatusTooManyRequests, said != nil && said.limited:
@@ -177,6 +154,18 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 	return OutcomeUnavailable
 }
 
+// unsent reports whether an error says that the request never reached a server.
+func unsent(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		switch op.Op {
+		case "dial", "proxyconnect", "socks connect":
+			return true
+		}
+	}
+	_, cert := errors.AsType[*tls.CertificateVerificationError](err)
+	return cert || errors.Is(err, ErrThrottled) || errors.Is(err, http.ErrSchemeMismatch)
+}
+
 // listen returns what a response says of limits; nil: nothing.
 func (t *Transport) listen(req *http.Request, resp *http.Response) *word {
 	if t.deaf || resp == nil {
@@ -184,9 +173,6 @@ func (t *Transport) listen(req *http.Request, resp *http.Response) *word {
 	}
 	host := hostOf(req)
 	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
-		return nil
-	}
-	if _, local := RejectionOf(resp); local {
 		return nil
 	}
 	var body []byte

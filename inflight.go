@@ -33,6 +33,8 @@ func (s *semaphore) giveBack(_ int64, _ instant, cost int64) {
 	}
 }
 
+func (s *semaphore) settle(int64, instant, int64, int64) { panic("throttle: bug: a slot has no cost") }
+
 func (s *semaphore) fullAt() instant {
 	if s.used > 0 {
 		return never
@@ -44,34 +46,6 @@ func (s *semaphore) tokens(instant) float64 { return float64(s.n - s.used) }
 func (s *semaphore) indebted(instant) bool  { return s.used > 0 }
 func (s *semaphore) retune(instant, rate)   {}
 func (s *semaphore) resize(instant, int64)  {}
-
-// release gives slots back that were kept until a body was read.
-func (l *Limiter) release(kept []tracked) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	for i := range kept {
-		l.giveBackLocked(kept[i].bucket, kept[i].paid, now, kept[i].cost)
-	}
-	l.serveLocked(now)
-}
-
-// Done gives the slots of [InFlight] limits back, when what was acquired for is over. Whoever acquires from such a limit
-// must call it, or [Grant.Cancel]. A second call does nothing.
-func (g *Grant) Done() {
-	if !g.first(grantDone) {
-		return
-	}
-	var kept []tracked
-	for i := range g.charges {
-		if c := &g.charges[i]; c.limit.kind == kindInFlight {
-			kept = append(kept, tracked{bucket: c.bucket, paid: c.paid, cost: c.cost})
-		}
-	}
-	if kept != nil {
-		g.limiter.release(kept)
-	}
-}
 
 // UntilHeaders gives the slots of an [InFlight] limit back when the headers of the answer have come, in place of when its
 // body was read or closed.

@@ -26,6 +26,7 @@ type Limit struct {
 	rateFor func(key string) (int64, time.Duration)
 	aimd    AIMD
 	judge   ClassifyFunc
+	settles SettleFunc
 
 	untilHeaders bool // of an InFlight limit
 	faults       []error
@@ -369,6 +370,7 @@ func (unlimited) payable(instant, int64) bool                { return true }
 func (unlimited) ready(from instant, _, _ int64) instant     { return from }
 func (unlimited) take(_, now instant, _ int64, _ bool) int64 { return now }
 func (unlimited) giveBack(int64, instant, int64)             {}
+func (unlimited) settle(int64, instant, int64, int64)        {}
 func (unlimited) fullAt() instant                            { return 0 }
 func (unlimited) tokens(instant) float64                     { return math.MaxInt64 }
 func (unlimited) indebted(instant) bool                      { return false }

@@ -57,42 +57,6 @@ type Ask struct {
 	MaxWait  *time.Duration    // the longest to stand in line; nil: until the context ends; 0 or less: fail fast
 }
 
-// A Grant is what was paid.
-type Grant struct {
-	limiter *Limiter
-	charges []charge
-	at      instant
-	spent   uint8 // guarded by the Limiter's mu: what was done with it
-}
-
-// Cancel gives all back, for what was never used, at once to those who wait. What would make no difference had it
-// never been taken, because its bucket has been full since or its window is over, is not given back: nothing is minted.
-// A second call, and one after [Grant.Report] or [Grant.Done], does nothing.
-func (g *Grant) Cancel() {
-	l := g.limiter
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if g.spent != 0 {
-		return
-	}
-	g.spent = grantCanceled
-	l.undoLocked(g.charges)
-}
-
-// undoLocked gives all charges back.
-func (l *Limiter) undoLocked(charges []charge) {
-	now := l.nowLocked()
-	for i := range charges {
-		l.markLocked(charges[i].bucket)
-	}
-	l.serveLocked(now) // what is due goes first
-	for i := range charges {
-		c := &charges[i]
-		l.giveBackLocked(c.bucket, c.paid, now, c.cost)
-	}
-	l.serveLocked(now)
-}
-
 // Acquire pays what is asked for, in all limits at one instant, or waits until it can. The error is a [*Rejection] for a
 // refusal, the context's cause where that is over, and another one for an Ask that names limits which there are not.
 // Unlike [Limiter.Wait] it heeds nothing that the context says but when it ends.
@@ -103,10 +67,14 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		if r, err = l.await(ctx, p); r != nil {
 			return nil, r
 		}
-		g.charges, g.at = p.charges, p.ask.mark.at
+		*g = p.grant(l)
 	}
 	if err != nil {
 		return nil, err
+	}
+	for i := range g.charges() {
+		c := &g.charges()[i]
+		c.kept = c.limit.kind == kindInFlight
 	}
 	return g, nil
 }
@@ -116,6 +84,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 		return nil, nil, err
 	}
 	g := &Grant{limiter: l}
+	charges := g.room[:0]
 	for _, li := range l.limits {
 		key, ok := by.Keys[li.name]
 		if !ok {
@@ -130,15 +99,16 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 			cost = by.Cost
 		}
 		if cost != 0 {
-			g.charges = charged(g.charges, li, key, cost)
+			charges = charged(charges, li, key, cost)
 		}
 	}
 	a := ask{priority: by.Priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
 	if by.MaxWait != nil {
 		a.maxWait = max(0, *by.MaxWait)
 	}
-	p, err := l.enter(ctx, g.charges, &a, nil)
-	g.at = a.mark.at
+	p, err := l.enter(ctx, charges, &a, nil)
+	g.hold(charges)
+	g.mark = a.mark
 	return g, p, err
 }
 
@@ -185,7 +155,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 		return r
 	}
 	if err == nil {
-		l.forget(p.ask.mark.at, p.charges)
+		l.forget(p)
 	}
 	return err
 }
@@ -198,17 +168,29 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*pending
 	if o.exempt {
 		return nil, nil
 	}
+	var room [2]charge // enough for most, and little on the stack of those who wait
+	charges := l.chargesFor(room[:0], o, key, cost)
+	a := ask{priority: o.priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
+	if o.hasWait {
+		a.maxWait = o.maxWait
+	}
+	p, err := l.enter(ctx, charges, &a, nil)
+	switch {
+	case p != nil:
+		p.receipt = o.receipt
+	case err == nil:
+		l.forgetNow(charges, a.mark, o.receipt)
+	}
+	return p, err
+}
+
+// chargesFor appends what is to be paid for one who asks with that key and cost, and what the context says.
+func (l *Limiter) chargesFor(charges []charge, o *overrides, key string, cost int64) []charge {
 	if o.hasKey {
 		key = o.key
 	}
 	if o.hasCost {
 		cost = o.cost
-	}
-	var room [2]charge // enough for most, and little on the stack of those who wait
-	charges := room[:0]
-	a := ask{priority: o.priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
-	if o.hasWait {
-		a.maxWait = o.maxWait
 	}
 	for _, li := range l.limits {
 		c, ok := o.costFor(li.name)
@@ -219,11 +201,7 @@ func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*pending
 			charges = charged(charges, li, key, c)
 		}
 	}
-	p, err := l.enter(ctx, charges, &a, nil)
-	if p == nil && err == nil {
-		l.forget(a.mark.at, charges)
-	}
-	return p, err
+	return charges
 }
 
 // Try pays cost in every limit, for that key, if it can at once and nobody waits for those buckets. If not, wait is
@@ -234,13 +212,8 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		return math.MaxInt64, false
 	}
 	var room [4]charge
-	charges := room[:0]
+	charges := l.chargesFor(room[:0], noOverrides, key, cost)
 	a := ask{try: true, counts: &l.direct, observer: &l.observer}
-	for _, li := range l.limits {
-		if cost != 0 {
-			charges = charged(charges, li, key, cost)
-		}
-	}
 	p, err := l.enter(context.Background(), charges, &a, nil)
 	if err != nil {
 		return math.MaxInt64, false // RateFor says no rate for this key
@@ -249,9 +222,10 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		if _, r := l.lineUp(context.Background(), p); r != nil {
 			return max(1, r.Wait), false
 		}
-		charges, a.mark = p.charges, p.ask.mark
+		l.forget(p)
+	} else {
+		l.forgetNow(charges, a.mark, nil)
 	}
-	l.forget(a.mark.at, charges)
 	return 0, true
 }
 

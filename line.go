@@ -95,11 +95,12 @@ type waiter struct {
 // and there may be many.
 func (w *waiter) paid() []int64 { return w.sums }
 
-// charges returns what w was charged.
+// charges returns what w was charged, once it is granted.
 func (w *waiter) charges() []charge {
 	charges := make([]charge, len(w.costs))
 	for i := range charges {
-		charges[i] = charge{bucket: w.line.stops[i].bucket, cost: w.costs[i], paid: w.paid()[i]}
+		b := w.line.stops[i].bucket
+		charges[i] = charge{limit: b.limit, key: b.key, bucket: b, cost: w.costs[i], paid: w.paid()[i]}
 	}
 	return charges
 }

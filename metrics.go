@@ -95,6 +95,8 @@ type Hooks struct {
 	OnCancel func(CancelEvent)
 	// OnHold is called after a hold was set, be it by a server's word.
 	OnHold func(HoldEvent)
+	// OnSettle is called after a charge was corrected to what a request has really cost.
+	OnSettle func(SettleEvent)
 	// OnRetune is called after an [Adaptive] limit has changed a rate.
 	OnRetune func(RetuneEvent)
 }
@@ -247,6 +249,12 @@ func (o *observer) held(key string, d time.Duration) {
 	}
 	o.line(context.Background(), slog.LevelWarn, int(rationHold), "throttle: held",
 		slog.String("key", key), slog.Duration("for", d))
+}
+
+func (o *observer) settled(e SettleEvent) {
+	if o.hooks.OnSettle != nil {
+		o.hooks.OnSettle(e)
+	}
 }
 
 func (o *observer) retuned(e RetuneEvent) {

@@ -1,15 +1,21 @@
 package throttle
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // tracked reports whether a limit wants to know what becomes of the requests that it let go.
-func (li *Limit) tracked() bool {
+func (li *Limit) tracked() bool { return li.reported() || li.settles != nil }
+
+// reported reports whether its buckets do.
+func (li *Limit) reported() bool {
 	return li.kind == kindAIMD || li.kind == kindInFlight || li.kind == kindServer
 }
 
 // report tells the buckets that a request was charged in what has become of it, which may change when others can go.
-func (l *Limiter) report(s *receipt, a *answer, o *observer) {
-	retunes, holds := l.reportAndServe(s, a)
+func (l *Limiter) report(g *Grant, a *answer, o *observer) {
+	retunes, holds := l.reportAndServe(g, a)
 	for _, e := range retunes {
 		o.retuned(e)
 	}
@@ -18,30 +24,43 @@ func (l *Limiter) report(s *receipt, a *answer, o *observer) {
 	}
 }
 
-func (l *Limiter) reportAndServe(s *receipt, a *answer) (retunes []RetuneEvent, holds []HoldEvent) {
+func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, holds []HoldEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !g.firstLocked(grantReported) {
+		return nil, nil
+	}
+	if a.unsent {
+		g.spent = grantCanceled
+	}
 	now := l.nowLocked()
-	for i := range s.len() {
-		l.markLocked(s.charge(i).bucket)
+	charges := g.charges()
+	for i := range charges {
+		if a.unsent || charges[i].limit.reported() {
+			l.markLocked(charges[i].bucket)
+		}
 	}
 	l.serveLocked(now) // who is due goes first, as it was planned
 	adaptive := false
-	for i := range s.len() { // the gate, if there is one, comes last
-		c, held := s.charge(i), time.Duration(0)
+	for i := range charges { // the gate, if there is one, comes last
+		c, held := &charges[i], time.Duration(0)
 		switch m := c.bucket.meter.(type) {
-		case *adaptiveBucket:
+		case *adaptiveBucket: // learns from an error, whether it was sent or not
 			adaptive = true
-			held = l.answeredLocked(c, m, s.at, a, now)
+			held = l.answeredLocked(c, m, g.mark.at, a, now)
 			if r, ok := m.control.retuned(); ok {
 				retunes = append(retunes, RetuneEvent{c.bucket.limit.name, c.bucket.key, string(r.cause), r.from, r.to})
 			}
-		case *semaphore:
-			if !c.kept {
+		case *gateBucket:
+			if !a.unsent {
+				held = l.heardLocked(m, g.mark.at, a, adaptive, now)
+				break
+			}
+			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
+		default:
+			if a.unsent || c.limit.kind == kindInFlight && !c.kept {
 				l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 			}
-		case *gateBucket:
-			held = l.heardLocked(m, s.at, a, adaptive, now)
 		}
 		if held > 0 {
 			holds = append(holds, HoldEvent{Key: c.bucket.key, For: held})
@@ -52,13 +71,16 @@ func (l *Limiter) reportAndServe(s *receipt, a *answer) (retunes []RetuneEvent, 
 }
 
 // answeredLocked tells the controller of a bucket, and returns for how long the key is held because of it.
-func (l *Limiter) answeredLocked(c *tracked, b *adaptiveBucket, sent instant, a *answer, now instant) (held time.Duration) {
+func (l *Limiter) answeredLocked(c *charge, b *adaptiveBucket, sent instant, a *answer, now instant) (held time.Duration) {
 	o := a.outcome
 	if c.outcome != 0 {
 		o = c.outcome
 	}
 	paused := b.control.pausedUntil
 	b.answered(now, c.paid, sent, c.cost, o, a.retryAfter)
+	if a.unsent {
+		b.refund(c.paid, now, c.cost)
+	}
 	if b.control.pausedUntil != paused {
 		held = time.Duration(b.control.pausedUntil - now)
 		l.replanLocked(now, c.bucket)
@@ -67,47 +89,25 @@ func (l *Limiter) answeredLocked(c *tracked, b *adaptiveBucket, sent instant, a 
 	return held
 }
 
-// forget reports charges of whose fate nobody will tell.
-func (l *Limiter) forget(at instant, charges []charge) {
+// forget files what was charged for a request that was let go, of whose fate nobody will tell. It is not inlined, for the
+// sake of the stack that those who call it have waited on.
+//
+//go:noinline
+func (l *Limiter) forget(p *pending) {
+	g := p.grant(l)
+	if p.receipt != nil {
+		g.filed()
+	}
 	if l.tracks {
-		l.reportCharges(at, charges, &answer{outcome: OutcomeIgnore})
+		l.report(&g, &answer{outcome: OutcomeIgnore}, &l.observer)
 	}
 }
 
-// Report tells an [Adaptive] limit what has become of what was paid for; the time since the grant is its latency. Whoever
-// acquires from such a limit must call Report or [Grant.Cancel], since no more than it may have in flight are granted.
-// Other limits take no notice, and only the first of all calls to the two counts.
-func (g *Grant) Report(o Outcome) {
-	if g.first(grantReported) {
-		g.limiter.reportCharges(g.at, g.charges, &answer{outcome: o})
+// forgetNow is forget for one that went at once.
+func (l *Limiter) forgetNow(charges []charge, m mark, r *Receipt) {
+	if l.tracks || r != nil {
+		l.forget(&pending{ask: ask{mark: m}, charges: slices.Clone(charges), receipt: r})
 	}
-}
-
-func (l *Limiter) reportCharges(at instant, charges []charge, a *answer) {
-	var s receipt
-	s.track(at, charges)
-	for i := range s.len() {
-		s.charge(i).kept = true // until Done
-	}
-	if !s.empty() {
-		l.report(&s, a, &l.observer)
-	}
-}
-
-// What may be done with a Grant, each once.
-const (
-	grantReported = 1 << iota
-	grantDone
-	grantCanceled = grantReported | grantDone
-)
-
-// first reports whether nothing of what has been done before, and notes that it is now.
-func (g *Grant) first(what uint8) bool {
-	g.limiter.mu.Lock()
-	defer g.limiter.mu.Unlock()
-	first := g.spent&what == 0
-	g.spent |= what
-	return first
 }
 
 // A RetuneEvent says that an [Adaptive] limit has changed the rate of a key.

@@ -33,6 +33,12 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	}
 }
 
+func (l *Limiter) markAllLocked(charges []charge) {
+	for i := range charges {
+		l.markLocked(charges[i].bucket)
+	}
+}
+
 // lineID appends to buf what tells the line of these charges from others, and before it what tells its queue, so long.
 func lineID(buf []byte, charges []charge) (id []byte, queue int) {
 	for i := range charges {

@@ -173,7 +173,7 @@ func TestContextWinsOverAGrant(t *testing.T) {
 			require.Equal(t, granted, w.verdict)
 			gone := errors.New("gone")
 			cancel(gone)
-			require.Equal(t, gone, l.wait(ctx, nil, &l.observer, w))
+			require.Equal(t, gone, l.stand(ctx, nil, w))
 			require.Zero(t, l.Stats().Granted)
 			require.InDelta(t, 1, l.limits[0].single.meter.tokens(int64(time.Second)), 0)
 		})

@@ -124,7 +124,7 @@ func (x *severalRun) book() {
 		if e.err != nil {
 			continue
 		}
-		for _, c := range e.grant.charges {
+		for _, c := range e.grant.charges() {
 			p := payment{limit: c.limit.name, cost: c.cost, at: e.to, waited: e.to > e.from}
 			key := x.keyOf(e, p.limit)
 			taken[key] = append(taken[key], p)

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -103,36 +104,24 @@ func (t *Transport) CloseIdleConnections() {
 // the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
 // request waits, the error is the context's cause, and nothing is charged.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if t.limiter.tracks || t.limiter.heard.Load() {
-		return t.roundTripTracked(req)
-	}
-	p, m, err := t.enter(req, nil)
+	var g Grant
+	p, err := t.enter(req, &g)
 	if p != nil || err != nil {
 		return t.lineUp(req, p, err)
 	}
-	return t.send(req, m)
+	return t.send(req, &g)
 }
 
-// send sends a request of which the Limiter does not want to know what becomes, unless a server has something to say.
-func (t *Transport) send(req *http.Request, m mark) (*http.Response, error) {
+// send sends a request that was let go.
+func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, error) {
+	if g.tracked {
+		return t.exchange(req, g)
+	}
 	resp, err := t.base.RoundTrip(req)
-	if resp != nil && m.nth > 0 && (len(resp.Header) > 0 || resp.StatusCode >= 400) && !t.deaf {
-		t.hear(req, resp, m)
+	if (err != nil || resp != nil && (len(resp.Header) > 0 || resp.StatusCode >= 400)) && g.limiter != nil {
+		t.hear(req, resp, err, g)
 	}
 	return resp, err
-}
-
-// roundTripTracked is RoundTrip where the Limiter wants to know what becomes of requests.
-func (t *Transport) roundTripTracked(req *http.Request) (*http.Response, error) {
-	var sent receipt
-	p, m, err := t.enter(req, &sent)
-	switch {
-	case p != nil || err != nil:
-		return t.lineUp(req, p, err)
-	case sent.empty():
-		return t.send(req, m)
-	}
-	return t.exchange(req, &sent)
 }
 
 // lineUp sends a request that could not simply go, when its turn comes. It is apart since those who only wait do it on a
@@ -148,12 +137,16 @@ func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Resp
 	if r != nil || err != nil {
 		return t.turnAway(req, r, err)
 	}
-	var sent receipt
-	sent.track(p.ask.mark.at, p.charges)
-	if sent.empty() {
-		return t.send(req, p.ask.mark)
-	}
-	return t.exchange(req, &sent)
+	return t.sendWaited(req, p)
+}
+
+// sendWaited is not inlined, for the sake of the stack that those who call it have waited on.
+//
+//go:noinline
+func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, error) {
+	g := p.grant(t.limiter)
+	g.tracked = g.tracked || slices.ContainsFunc(g.charges(), func(c charge) bool { return c.limit.tracked() })
+	return t.send(req, &g)
 }
 
 // turnAway answers a request that is not sent.
@@ -167,16 +160,15 @@ func (t *Transport) turnAway(req *http.Request, r *Rejection, err error) (*http.
 	return nil, err
 }
 
-// enter prices req and lets it in, as Limiter.enter does.
-func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, mark, error) {
+// enter prices req and lets it in, as Limiter.enter does: then g is what it paid, and empty for one that is exempt.
+func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
 		t.exempted.Add(1)
-		return nil, mark{}, nil
+		return nil, nil
 	}
-	var room [4]charge // enough for most, without an allocation
-	charges := room[:0]
+	charges := g.room[:0]
 	var a ask // field by field: a composite literal is built elsewhere and copied, at a tenth of what all of this costs
 	a.priority, a.maxWait, a.counts, a.observer = o.priority, t.maxWait, t.counts, t.observer
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
@@ -185,7 +177,7 @@ func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, mark, err
 		a.maxWait = o.maxWait
 	}
 	var gate *gateKey
-	if sent != nil && !t.deaf && t.limiter.heard.Load() {
+	if !t.deaf && t.limiter.heard.Load() {
 		gate = &gateKey{host: ByHost(req), family: t.limiter.family(req)}
 	}
 	cost, known := int64(0), false // where nothing says so by the limit
@@ -222,10 +214,14 @@ func (t *Transport) enter(req *http.Request, sent *receipt) (*pending, mark, err
 		charges = t.limiter.passing(charges)
 	}
 	p, err := t.limiter.enter(ctx, charges, &a, gate)
-	if p == nil && err == nil && sent != nil {
-		sent.track(a.mark.at, charges)
+	if p != nil {
+		p.receipt = o.receipt
+		return p, nil
 	}
-	return p, a.mark, err
+	g.limiter, g.mark, g.receipt = t.limiter, a.mark, o.receipt
+	g.hold(charges)
+	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
+	return nil, err
 }
 
 func (t *Transport) costOf(o *overrides, req *http.Request) int64 {

@@ -87,13 +87,34 @@ func (w *slidingWindow) joins(earlier, now instant) bool {
 
 func (w *slidingWindow) giveBack(charged int64, now instant, cost int64) {
 	w.expire(now)
-	live := w.log[w.head:]
-	i := sort.Search(len(live), func(i int) bool { return live[i].at >= charged })
-	if i < len(live) && live[i].first <= charged {
-		cost = min(cost, live[i].cost)
-		live[i].cost -= cost
+	if e := w.find(charged); e != nil {
+		cost = min(cost, e.cost)
+		e.cost -= cost
 		w.used -= cost
 	}
+}
+
+func (w *slidingWindow) settle(charged int64, now instant, paid, cost int64) {
+	if cost <= paid {
+		w.giveBack(charged, now, paid-cost)
+		return
+	}
+	w.expire(now)
+	if e := w.find(charged); e != nil {
+		more := min(cost-paid, max(0, 2*w.n-w.used))
+		e.cost += more
+		w.used += more
+	}
+}
+
+// find returns the event, or the one that stands for several, of that instant; nil if it counts no more.
+func (w *slidingWindow) find(at instant) *event {
+	live := w.log[w.head:]
+	i := sort.Search(len(live), func(i int) bool { return live[i].at >= at })
+	if i < len(live) && live[i].first <= at {
+		return &live[i]
+	}
+	return nil
 }
 
 func (w *slidingWindow) fullAt() instant {
@@ -194,6 +215,15 @@ func (w *fixedWindow) roll(now instant) {
 func (w *fixedWindow) giveBack(charged int64, _ instant, cost int64) {
 	if charged >= w.opened {
 		w.used = max(0, w.used-cost)
+	}
+}
+
+func (w *fixedWindow) settle(charged int64, now instant, paid, cost int64) {
+	switch index, _ := w.at(now); {
+	case cost <= paid:
+		w.giveBack(charged, now, paid-cost)
+	case charged >= w.opened && index == w.index: // else its window is over
+		w.used += min(cost-paid, max(0, 2*w.n-w.used))
 	}
 }
 

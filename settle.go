@@ -1,0 +1,80 @@
+package throttle
+
+import (
+	"errors"
+	"net/http"
+)
+
+// A SettleFunc tells what a request really cost, once it was answered. Without ok it does not know, and the charge stays.
+// It must not read the body, and is called by many goroutines at once. A negative cost is ignored.
+type SettleFunc func(*http.Request, *http.Response) (cost int64, ok bool)
+
+// Settle corrects the charge of each request in this limit when the headers of its answer have come, as [Grant.Settle]
+// does: for APIs that say there what a request has cost. It does not fit a limit that is [InFlight].
+func Settle(f SettleFunc) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.settles = f
+		if f == nil {
+			l.fault("Settle(nil): a function is needed")
+		}
+	})
+}
+
+var (
+	errUncharged = errors.New("nothing was charged there")
+	errReturned  = errors.New("all was given back")
+	errSettled   = errors.New("it was settled before")
+	errNegative  = errors.New("the cost is negative")
+	errSlots     = errors.New("a limit of kind " + string(kindInFlight) + " has no cost to be settled")
+)
+
+// A SettleEvent says that a charge was corrected.
+type SettleEvent struct {
+	Limit, Key    string
+	Charged, Cost int64 // what was charged first, and what it really cost
+}
+
+// settle corrects the i-th charge of a Grant.
+func (l *Limiter) settle(g *Grant, i int, cost int64, o *observer) error {
+	c := &g.charges()[i]
+	switch {
+	case cost < 0:
+		return errNegative
+	case c.limit.kind == kindInFlight:
+		return errSlots
+	}
+	charged, err := l.correct(g, c, min(cost, maxCount))
+	if err == nil {
+		o.settled(SettleEvent{c.limit.name, c.key, charged, cost})
+	}
+	return err
+}
+
+func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case g.spent&grantReturned != 0:
+		return 0, errReturned
+	case c.settled:
+		return 0, errSettled
+	}
+	g.spent |= grantSettled
+	charged, c.cost, c.settled = c.cost, cost, true
+	if cost == charged {
+		return charged, nil
+	}
+	now := l.nowLocked()
+	b := c.bucket
+	l.markLocked(b)
+	l.serveLocked(now) // who is due goes first
+	b.meter.settle(c.paid, now, charged, cost)
+	if cost < charged {
+		b.since = max(b.since, now)
+		l.markLocked(b)
+	} else {
+		l.replanLocked(now, b)
+	}
+	l.serveLocked(now)
+	return charged, nil
+}
