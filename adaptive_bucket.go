@@ -131,6 +131,8 @@ func (b *adaptiveBucket) fullAt() instant {
 	return max(b.bucket.fullAt(), c.pausedUntil, c.dearUntil, addInstant(b.bucket.last, keep))
 }
 
+func (b *adaptiveBucket) most() int64 { return maxCount }
+
 func (b *adaptiveBucket) tokens(now instant) float64 { return b.bucket.tokens(now) }
 
 // indebted reports as well that the server is not to be asked now, or that answers are still to come.

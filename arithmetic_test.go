@@ -211,6 +211,19 @@ func (m *rationalBucket) need(cost int64) *big.Rat {
 	return rat(cost)
 }
 
+// owe takes what was charged too little, up to a burst below nothing, or a period's worth where it is paced.
+func (m *rationalBucket) owe(now instant, more int64) {
+	m.level, m.last = m.at(now, nil), max(m.last, now)
+	least := new(big.Rat).Neg(m.burst)
+	if m.paced {
+		least = rat(-m.rate.n)
+	}
+	least = minRat(least, m.level)
+	if m.level = new(big.Rat).Sub(m.level, rat(more)); m.level.Cmp(least) < 0 {
+		m.level = least
+	}
+}
+
 // ready returns the first instant from which cost can be paid, not before from.
 func (m *rationalBucket) ready(from instant, cost int64) instant {
 	need := m.need(cost)

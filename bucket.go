@@ -35,6 +35,8 @@ type meter interface {
 	// settle corrects a take of charged to what it really cost: as giveBack does for what was too much; what was too little
 	// is owed, up to a bound.
 	settle(charged int64, now instant, paid, cost int64)
+	// most returns the largest cost that can ever be paid.
+	most() int64
 	// fullAt returns the instant from which on the bucket is as good as new.
 	fullAt() instant
 	// tokens returns what is left now, negative for debt.
@@ -213,15 +215,22 @@ func (b *tokenBucket) giveBack(charged int64, _ instant, cost int64) {
 }
 
 func (b *tokenBucket) settle(charged int64, now instant, paid, cost int64) {
-	most := b.burst
+	owed := b.burst
 	if b.paced {
-		most = int64(b.n)
+		owed = int64(b.n)
 	}
-	b.correct(charged, now, paid, cost, most)
+	b.correct(charged, now, paid, cost, owed)
+}
+
+func (b *tokenBucket) most() int64 {
+	if b.paced {
+		return maxCount
+	}
+	return b.burst
 }
 
 // correct is settle with a bound to what may be owed. A debt counts from now on, as with servers that charge at the end.
-func (b *tokenBucket) correct(charged int64, now instant, paid, cost, most int64) {
+func (b *tokenBucket) correct(charged int64, now instant, paid, cost, owed int64) {
 	if cost <= paid {
 		b.giveBack(charged, now, paid-cost)
 		return
@@ -230,7 +239,7 @@ func (b *tokenBucket) correct(charged int64, now instant, paid, cost, most int64
 	b.seq++
 	b.remember()
 	least := b.level
-	if floor := (int128{}).sub(b.units(most)); floor.less(least) {
+	if floor := (int128{}).sub(b.units(owed)); floor.less(least) {
 		least = floor
 	}
 	if b.level = b.level.sub(b.units(cost - paid)); b.level.less(least) {

@@ -35,6 +35,8 @@ func (s *semaphore) giveBack(_ int64, _ instant, cost int64) {
 
 func (s *semaphore) settle(int64, instant, int64, int64) { panic("throttle: bug: a slot has no cost") }
 
+func (s *semaphore) most() int64 { return s.n }
+
 func (s *semaphore) fullAt() instant {
 	if s.used > 0 {
 		return never

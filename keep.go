@@ -102,12 +102,34 @@ func findLocked(charges []charge, now instant) (free bool, missing *charge) {
 func (l *Limiter) findAllLocked(charges []charge, now instant) (free bool, missing *charge) {
 	for {
 		if free, missing = findLocked(charges, now); missing == nil {
+			if clampLocked(charges) {
+				free, _ = findLocked(charges, now)
+			}
 			return free, nil
 		}
 		if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges, &l.idle) {
 			return false, missing
 		}
 		l.makeLocked(missing, now)
+	}
+}
+
+// clampLocked brings costs down to the sizes of limits with ClampCost, and reports whether there was one to bring down.
+func clampLocked(charges []charge) (clamped bool) {
+	for i := range charges {
+		if c := &charges[i]; c.limit.clamps && c.cost > c.bucket.meter.most() {
+			c.cost, clamped = c.bucket.meter.most(), true
+		}
+	}
+	return clamped
+}
+
+// reclampLocked is the same for everyone who waits for a bucket that has become smaller.
+func (b *bucket) reclampLocked() {
+	if b.limit.clamps {
+		for _, s := range b.lines {
+			s.line.root.clamp(s.index, b.meter.most())
+		}
 	}
 }
 

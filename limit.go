@@ -28,6 +28,7 @@ type Limit struct {
 	judge   ClassifyFunc
 	settles SettleFunc
 
+	clamps       bool
 	untilHeaders bool // of an InFlight limit
 	faults       []error
 }
@@ -183,6 +184,18 @@ func Cost(f CostFunc) LimitOption {
 		l.cost = f
 		if f == nil {
 			l.fault("Cost(nil): a function is needed")
+		}
+	})
+}
+
+// ClampCost charges a request whose cost is above the limit's size that size, where it would be refused without: for costs
+// that are estimates, which [Settle] or [SettleJSON] correct. The size is the burst of a [TokenBucket], and else the n of
+// the limit. It does not fit [Pace] and [Adaptive], in which any cost can be paid.
+func ClampCost() LimitOption {
+	return limitOption(func(l *Limit) {
+		l.clamps = true
+		if l.kind == kindPace || l.kind == kindAIMD {
+			l.fault("ClampCost() does not fit a limit of kind %s", l.kind)
 		}
 	})
 }
@@ -371,6 +384,7 @@ func (unlimited) ready(from instant, _, _ int64) instant     { return from }
 func (unlimited) take(_, now instant, _ int64, _ bool) int64 { return now }
 func (unlimited) giveBack(int64, instant, int64)             {}
 func (unlimited) settle(int64, instant, int64, int64)        {}
+func (unlimited) most() int64                                { return maxCount }
 func (unlimited) fullAt() instant                            { return 0 }
 func (unlimited) tokens(instant) float64                     { return math.MaxInt64 }
 func (unlimited) indebted(instant) bool                      { return false }

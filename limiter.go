@@ -287,6 +287,7 @@ func (l *Limiter) change(li *limit, limit func(instant), each func(*bucket, inst
 	l.serveLocked(now) // what was due before is granted as it was planned
 	for _, b := range li.all() {
 		each(b, now)
+		b.reclampLocked()
 		l.replanLocked(now, b)
 	}
 	l.serveLocked(now)

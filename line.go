@@ -230,6 +230,17 @@ func (w *waiter) sum() {
 	}
 }
 
+// clamp brings the costs at a stop down to most, of w and all below it.
+func (w *waiter) clamp(stop int, most int64) {
+	if w == nil {
+		return
+	}
+	w.left.clamp(stop, most)
+	w.right.clamp(stop, most)
+	w.costs[stop] = min(w.costs[stop], most)
+	w.sum()
+}
+
 // next returns the one after w, nil if w is the last.
 func (w *waiter) next() *waiter {
 	if w.right != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -114,17 +115,22 @@ func (m *model) leave(w *modelWaiter, f fate) {
 }
 
 func (m *model) pay(w *modelWaiter, due, now instant, waited bool) {
-	if b, ok := m.ideal.(*rationalBucket); ok {
-		for _, g := range m.grants {
-			if before := b.at(due, nil); g.peak.Cmp(before) < 0 {
-				g.peak = before
-			}
-		}
-	}
+	m.peak(due)
 	m.ideal.pay(due, now, w.cost, waited)
 	m.paid++
 	w.peak, w.nth = new(big.Rat).SetInt64(-1<<62), m.paid
 	m.grants = append(m.grants, w)
+}
+
+// peak notes for all that were granted how full the bucket is now, before something is taken.
+func (m *model) peak(now instant) {
+	if b, ok := m.ideal.(*rationalBucket); ok {
+		for _, g := range m.grants {
+			if level := b.at(now, nil); g.peak.Cmp(level) < 0 {
+				g.peak = level
+			}
+		}
+	}
 }
 
 // judge says what the plan of a request comes to.
@@ -209,26 +215,58 @@ func (m *model) cancelable(now instant) *modelWaiter {
 	return nil
 }
 
-func (m *model) giveBack(w *modelWaiter, now instant) {
+func (m *model) giveBack(w *modelWaiter, back int64, now instant) {
 	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
+	if back == 0 && w.grant.spent&grantSettled != 0 {
+		return
+	}
 	switch b := m.ideal.(type) {
 	case *rationalBucket:
-		b.giveBack(w.cost)
+		b.giveBack(back)
 		for _, g := range m.grants { // had w never been, there would have been more since
-			g.peak = new(big.Rat).Add(g.peak, rat(w.cost))
+			g.peak = new(big.Rat).Add(g.peak, rat(back))
 		}
 	case *plainWindow:
-		i := slices.IndexFunc(b.events, func(e event) bool { return e.at == m.fates[w.id].at && e.cost == w.cost })
-		if i >= 0 { // else it no longer counts
-			b.giveBack(i)
+		if e := m.eventOf(w, b); e != nil { // else it no longer counts
+			e.cost -= back
 		}
 	case *calendar:
 		if i := b.index(now + b.unix); m.fates[w.id].at >= b.opened(now) {
-			b.used[i] -= w.cost
+			b.used[i] -= back
 		}
 	}
 	m.since = now
 	m.serve(now)
+}
+
+// owe charges more for a request that was granted, but no more than leaves the bucket once its size in debt.
+func (m *model) owe(w *modelWaiter, more int64, now instant) {
+	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
+	switch b := m.ideal.(type) {
+	case *rationalBucket:
+		m.peak(now)
+		b.owe(now, more)
+		m.paid++
+	case *plainWindow:
+		if e := m.eventOf(w, b); e != nil && now-e.at < b.per {
+			e.cost += min(more, max(0, 2*b.n-b.used(now)))
+		}
+	case *calendar:
+		if i := b.index(now + b.unix); m.fates[w.id].at >= b.opened(now) {
+			b.used[i] += min(more, max(0, 2*b.n-b.used[i]))
+		}
+	}
+	m.replan(now)
+}
+
+// eventOf returns what w left in the window.
+func (m *model) eventOf(w *modelWaiter, b *plainWindow) *event {
+	for i := range b.events {
+		if e := &b.events[i]; e.at == m.fates[w.id].at && e.cost >= w.cost {
+			return e
+		}
+	}
+	return nil
 }
 
 // A modelRun is a Limiter beside its model.
@@ -341,9 +379,24 @@ func (x *modelRun) step() {
 			x.m.replan(now)
 		}
 	case 11, 12:
-		if w := x.m.cancelable(now); w != nil {
+		switch w := x.m.cancelable(now); {
+		case w == nil:
+		case x.r.IntN(2) == 0:
 			w.grant.Cancel()
-			x.m.giveBack(w, now)
+			x.m.giveBack(w, w.cost, now)
+		default:
+			cost := x.r.Int64N(2*w.cost + 1)
+			if x.r.IntN(8) == 0 {
+				cost = math.MaxInt64
+			}
+			require.NoError(x, w.grant.Settle(x.name, cost))
+			require.ErrorIs(x, w.grant.Settle(x.name, 0), errSettled)
+			w.grant.Cancel() // does nothing
+			if cost <= w.cost {
+				x.m.giveBack(w, w.cost-cost, now)
+			} else {
+				x.m.owe(w, min(cost, maxCount)-w.cost, now)
+			}
 		}
 	default:
 		x.arrive(now)

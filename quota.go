@@ -400,6 +400,8 @@ func (g *gate) giveBack(int64, instant, int64) {
 	}
 }
 
+func (g *gate) most() int64 { return maxCount }
+
 func (g *gate) settle(int64, instant, int64, int64) { panic("throttle: bug: a gate has no cost") }
 
 // answered notes what the answer to a request that was sent then tells, and whether it was a success. If there is none,

@@ -194,7 +194,8 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 		l.grantLocked(w, due, now)
 		return true
 	}
-	passedOver := ln.starved || freed && robbed && now >= addInstant(w.passed, passOver)
+	wasStarved := ln.starved
+	passedOver := wasStarved || freed && robbed && now >= addInstant(w.passed, passOver)
 	ln.starved = passedOver && due <= addInstant(now, passOver) // it bars nobody by a hold of its own
 	if stopped < len(ln.stops) {
 		w.passed = min(w.passed, now)
@@ -204,7 +205,11 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 		s := &ln.stops[i]
 		if bar := s.short || ln.starved; bar != (s.pos >= 0) {
 			moved = true
-			if !bar && s.pos == 0 { // others may go from when this one came and could be paid
+			switch {
+			case bar || s.pos != 0:
+			case wasStarved: // it was in the way until now
+				s.bucket.since = now
+			default: // others may go from when this one came and could be paid
 				s.bucket.since = max(s.ready, now-slack, w.arrived)
 			}
 			s.set(bar)

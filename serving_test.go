@@ -107,6 +107,8 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 		"cancel first":  {func(_ *Limiter, first, _ *request, _ *Grant) { first.cancel(nil) }, 10},
 		"expire":        {func(l *Limiter, _, _ *request, _ *Grant) { l.expire(lastIn(l)) }, 10},
 		"give back":     {func(_ *Limiter, _, _ *request, g *Grant) { g.Cancel() }, 11},
+		"settle less":   {func(_ *Limiter, _, _ *request, g *Grant) { _ = g.Settle("bucket", 1) }, 11},
+		"settle more":   {func(_ *Limiter, _, _ *request, g *Grant) { _ = g.Settle("bucket", 3) }, 10},
 		"another comes": {func(l *Limiter, _, _ *request, _ *Grant) { l.Try("", 1) }, 10},
 	} {
 		within(t, name, func(t *testing.T) {
@@ -143,17 +145,22 @@ func lastIn(l *Limiter) *waiter {
 
 // TestWhoGoesByWhatIsGivenBackIsChargedAsOfNow would otherwise find more than the burst at one instant.
 func TestWhoGoesByWhatIsGivenBackIsChargedAsOfNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Burst(10))))
-		g := send(t, l, Ask{Cost: 10}).grant
-		waits := send(t, l, Ask{Cost: 10})
-		sleep(5 * time.Millisecond)
-		g.Cancel()
-		synctest.Wait()
-		requireGranted(t, waits, 5*time.Millisecond)
-		_, ok := l.Try("", 1)
-		require.False(t, ok, "11 at one instant")
-	})
+	for name, giveBack := range map[string]func(g *Grant) error{
+		"cancelled": func(g *Grant) error { g.Cancel(); return nil },
+		"settled":   func(g *Grant) error { return g.Settle("bucket", 0) },
+	} {
+		within(t, name, func(t *testing.T) {
+			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Burst(10))))
+			g := send(t, l, Ask{Cost: 10}).grant
+			waits := send(t, l, Ask{Cost: 10})
+			sleep(5 * time.Millisecond)
+			require.NoError(t, giveBack(g))
+			synctest.Wait()
+			requireGranted(t, waits, 5*time.Millisecond)
+			_, ok := l.Try("", 1)
+			require.False(t, ok, "11 at one instant")
+		})
+	}
 }
 
 // TestContextWinsOverAGrant has both at one instant, before the request looks at either: whichever it sees first.

@@ -16,6 +16,8 @@ func Settle(f SettleFunc) LimitOption {
 		l.settles = f
 		if f == nil {
 			l.fault("Settle(nil): a function is needed")
+		} else if l.kind == kindInFlight {
+			l.fault("Settle does not fit a limit of kind %s", l.kind)
 		}
 	})
 }

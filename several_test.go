@@ -24,6 +24,7 @@ type severalRun struct {
 	bursts  map[string]int64
 	buckets map[string]*rationalBucket // by limit and key
 	windows map[string][]event
+	slots   int64 // taken
 
 	mu      sync.Mutex
 	entered int
@@ -42,6 +43,7 @@ type entry struct {
 	from, to instant
 	err      error
 	grant    *Grant
+	holds    time.Duration // its slots
 	cancel   context.CancelFunc
 }
 
@@ -56,9 +58,12 @@ func newSeveralRun(t *testing.T, r *rand.Rand) *severalRun {
 	x.l = limiterOf(t, WithLimit(
 		TokenBucket(40, time.Second, Burst(10), Name("all")), TokenBucket(7, time.Second, Burst(5), Name("key")),
 		TokenBucket(3, 2*time.Second, Burst(6), Name("slow")), SlidingWindow(30, 10*time.Second, Name("window")),
+		InFlight(maxSlots, Name("slots")),
 	))
 	return x
 }
+
+const maxSlots = 6
 
 // enter makes a request over some of the limits.
 func (x *severalRun) enter(patient bool) {
@@ -72,6 +77,10 @@ func (x *severalRun) enter(patient bool) {
 		} else {
 			e.ask.Costs[name] = 0
 		}
+	}
+	if e.ask.Costs["slots"] = max(0, x.r.Int64N(6)-3); e.ask.Costs["slots"] > 0 {
+		e.ask.Keys["slots"] = ""
+		e.holds = time.Duration(x.r.Int64N(int64(time.Second)))
 	}
 	for _, li := range x.l.limits {
 		if e.ask.Costs[li.name] > 0 {
@@ -102,8 +111,30 @@ func (x *severalRun) enter(patient bool) {
 		e.grant, e.err, e.to = g, err, x.now()
 		x.decided = append(x.decided, e)
 		delete(x.waiting, e)
+		if err == nil {
+			x.hold(e)
+		}
 	}()
 	synctest.Wait()
+}
+
+// hold keeps the slots of a request for as long as it takes.
+func (x *severalRun) hold(e *entry) {
+	cost := e.ask.Costs["slots"]
+	if cost == 0 {
+		return
+	}
+	x.slots += cost
+	require.LessOrEqual(x, x.slots, int64(maxSlots))
+	time.AfterFunc(e.holds, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if e.grant != nil { // else it was undone
+			x.slots -= cost
+			e.grant.Done()
+			e.grant.Done()
+		}
+	})
 }
 
 func (x *severalRun) keyOf(e *entry, limit string) string {
@@ -125,13 +156,16 @@ func (x *severalRun) book() {
 			continue
 		}
 		for _, c := range e.grant.charges() {
-			p := payment{limit: c.limit.name, cost: c.cost, at: e.to, waited: e.to > e.from}
+			if c.limit.kind == kindInFlight {
+				continue
+			}
+			p := payment{limit: c.limit.name, cost: e.ask.Costs[c.limit.name], at: e.to, waited: e.to > e.from}
 			key := x.keyOf(e, p.limit)
 			taken[key] = append(taken[key], p)
 		}
 	}
 	for key, payments := range taken {
-		x.settle(key, payments)
+		x.pay(key, payments)
 	}
 }
 
@@ -143,12 +177,13 @@ type payment struct {
 	waited bool
 }
 
-// settle takes payments from the account of their bucket.
-func (x *severalRun) settle(key string, payments []payment) {
+// pay takes payments from the account of their bucket.
+func (x *severalRun) pay(key string, payments []payment) {
 	for _, p := range byTime(payments, func(p payment) instant { return p.at }) {
 		if p.limit == "window" {
 			x.windows[key] = append(x.windows[key], event{at: p.at, cost: p.cost})
-			require.LessOrEqual(x, mostInAnyWindow(x.windows[key], int64(10*time.Second)), int64(30))
+			window := plainWindow{per: int64(10 * time.Second), events: x.windows[key]}
+			require.LessOrEqual(x, window.used(p.at), int64(30))
 			continue
 		}
 		m := x.account(p.limit, key)
@@ -175,6 +210,7 @@ func (x *severalRun) balance() {
 	now := x.now()
 	x.l.mu.Lock()
 	defer x.l.mu.Unlock()
+	require.Equal(x, x.slots, x.l.limits[4].single.meter.(*semaphore).used)
 	for _, li := range x.l.limits[:3] {
 		for key, b := range li.all() {
 			m := x.account(li.name, li.name+"/"+key)
@@ -297,6 +333,11 @@ func (x *severalRun) anything() {
 		x.book()
 		x.enter(false)
 		x.undo()
+	case 7:
+		x.book()
+		x.enter(false)
+		x.book()
+		x.settle()
 	default:
 		x.enter(false)
 	}
@@ -312,8 +353,44 @@ func (x *severalRun) undo() {
 	}
 	if e := x.decided[x.booked]; e.err == nil && e.id == x.entered-1 {
 		e.grant.Cancel()
+		e.grant = nil
+		x.slots -= e.ask.Costs["slots"]
 		x.decided = slices.Delete(x.decided, x.booked, x.booked+1)
 		x.undone++
+	}
+}
+
+// settle corrects what the last request was charged, if it was granted at once, and the accounts as well.
+func (x *severalRun) settle() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.decided) == 0 {
+		return
+	}
+	e := x.decided[len(x.decided)-1]
+	if e.err != nil || e.id != x.entered-1 || e.to != x.now() {
+		return
+	}
+	for _, name := range []string{"all", "key", "slow", "window"} {
+		charged := e.ask.Costs[name]
+		if charged == 0 || x.r.IntN(2) == 0 {
+			continue
+		}
+		cost := x.r.Int64N(2*charged + 1)
+		require.NoError(x, e.grant.Settle(name, cost))
+		require.Error(x, e.grant.Settle(name, cost))
+		key := x.keyOf(e, name)
+		if name == "window" {
+			all := x.windows[key]
+			all[len(all)-1].cost += cost - charged
+			continue
+		}
+		m := x.account(name, key)
+		if cost > charged {
+			m.owe(x.now(), cost-charged)
+		} else {
+			m.giveBack(charged - cost)
+		}
 	}
 }
 

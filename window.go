@@ -117,6 +117,8 @@ func (w *slidingWindow) find(at instant) *event {
 	return nil
 }
 
+func (w *slidingWindow) most() int64 { return w.n }
+
 func (w *slidingWindow) fullAt() instant {
 	if w.head == len(w.log) {
 		return 0
@@ -226,6 +228,8 @@ func (w *fixedWindow) settle(charged int64, now instant, paid, cost int64) {
 		w.used += min(cost-paid, max(0, 2*w.n-w.used))
 	}
 }
+
+func (w *fixedWindow) most() int64 { return w.n }
 
 func (w *fixedWindow) fullAt() instant {
 	if w.used == 0 {
