@@ -97,7 +97,7 @@ func TestARefundReachesThoseWhoWaitAtOnceAndADebtDelaysThem(t *testing.T) {
 	for _, c := range []struct {
 		name, cost string
 		after      time.Duration
-	}{{"refund", "1", 3 * time.Second}, {"as estimated", "10", 10 * time.Second}, {"debt", "25", 25 * time.Second}} {
+	}{{"refund", "1", 3 * time.Second}, {"as estimated", "10", 10 * time.Second}, {"debt", "20", 20 * time.Second}} {
 		inBubble(t, c.name, func(t *testing.T) {
 			base := roundTripper(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(3 * time.Second)
