@@ -97,7 +97,7 @@ func (f *Finder) restart() {
 
 // parse takes the next bytes of JSON.
 func (f *Finder) parse(p []byte) {
-	ahead := unseen
+	ahead := lookout{-1, -1, -1, -1, -1, -1}
 	for i := 0; i < len(p); {
 		switch f.state {
 		case inSkipped:

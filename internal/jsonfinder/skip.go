@@ -16,8 +16,6 @@ type skipped struct {
 // passed, no byte is looked at more than once for each kind.
 type lookout struct{ openSquare, closeSquare, openBrace, closeBrace, backslash, lineFeed int }
 
-var unseen = lookout{-1, -1, -1, -1, -1, -1}
-
 // see makes sure that at, where the next c is, is not before i.
 func see(at *int, p []byte, i int, c byte) int {
 	if *at < i {
