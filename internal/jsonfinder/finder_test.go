@@ -122,7 +122,8 @@ func jsonCases() []jsonCase {
 		{"dense quotes", "n", `{"y":"` + quotes + `","n":5}`, false, 5},
 		{"dense quotes in brackets", "n", `{"y":{"z":["` + quotes + `"]},"n":5}`, false, 5},
 		{"dense quotes, cut", "n", `{"y":{"z":["` + quotes + "\\\n" + `{"n":5}`, false, 5},
-		{"a backslash between dense brackets", "n", `{"y":[` + dense + `,\"],"n":1}` + "\n" + `{"n":5}`, false, 5},
+		{"a backslash between dense brackets", "n", `{"y":[` + dense + `,\"` + dense + `],"n":1}` + "\n" + `{"m":5}`, false, none},
+		{"deep brackets", "n", `{"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `,"n":5}`, false, 5},
 
 		{"two paths", "usage.in+usage.out", `{"usage":{"in":1,"out":20}}`, false, 21},
 		{"of two paths one", "usage.in+usage.out", `{"usage":{"out":20}}`, false, 20},

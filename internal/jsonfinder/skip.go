@@ -50,7 +50,7 @@ func (f *Finder) skip(p []byte, i int, ahead *lookout) int {
 		switch {
 		case near == dense:
 			near = 0
-			i = f.skipWords(p, i, min(end, i+denseRun))
+			i = f.skipBlocks(p, i, min(end, i+denseRun))
 			continue
 		case s.quoted:
 			i = f.skipString(p, i, ahead)
@@ -132,55 +132,96 @@ func (f *Finder) skipString(p []byte, i int, ahead *lookout) int {
 	return end + 1
 }
 
-// After as many steps as dense, none of more bytes than nearby, so many bytes are passed over eight at a time.
-const dense, nearby, denseRun = 4, 16, 512
+// After as many steps as dense, none of more bytes than nearby, so many bytes are passed over by blocks.
+const dense, nearby, denseRun = 4, 24, 1024
 
-// In a word of eight bytes, the first the least significant, ones has each byte 1. A product with ones has in each byte the
-// sum of the bytes up to it.
-const ones = 0x0101010101010101
+// A block is 64 bytes, eight words of eight. In a set of its bytes, bit 8*b+w is that of byte b of word w: so what a shift by w
+// leaves in ones is of one word, a byte for each of its bytes. A product with ones has in each byte the sum of those up to it.
+const (
+	blockSize = 64
+	ones      = 0x0101010101010101
+)
 
-// equal returns a word with 1 in each byte where a and b are equal.
-func equal(a, b uint64) uint64 {
-	const low = 0x7F * ones
-	a ^= b
-	return ^((a&low + low) | a) >> 7 & ones
+// where returns the set of the bytes of a block that are c.
+func where(b *[blockSize]byte, c byte) uint64 {
+	all := uint64(c) * ones
+	others := other(b[0:], all)
+	others = others>>1 | other(b[8:], all)
+	others = others>>1 | other(b[16:], all)
+	others = others>>1 | other(b[24:], all)
+	others = others>>1 | other(b[32:], all)
+	others = others>>1 | other(b[40:], all)
+	others = others>>1 | other(b[48:], all)
+	others = others>>1 | other(b[56:], all)
+	return ^others
 }
 
-// skipWords passes over bytes up to end, all but the last few, among which there are no line feeds, and no brackets but those
-// that count. It begins where no byte is escaped, and stops early where a backslash follows another or is not within a string.
-func (f *Finder) skipWords(p []byte, i, end int) int {
+// other returns a word with the highest bit of each byte set where a word differs from all.
+func other(word []byte, all uint64) uint64 {
+	const low = 0x7F * ones
+	w := binary.LittleEndian.Uint64(word) ^ all
+	return (w&low + low | w) & (0x80 * ones)
+}
+
+// upTo returns the set of the bytes up to which, inclusive, there is an odd count of those of a set.
+func upTo(set uint64) uint64 {
+	set ^= set << 8
+	set ^= set << 16
+	set ^= set << 32
+	words := set >> 56 // that have an odd count
+	words ^= words << 1
+	words ^= words << 2
+	words ^= words << 4
+	return set ^ words<<1&0xFF*ones
+}
+
+// skipBlocks passes over bytes up to end, all but the last few, among which there are no line feeds, and no brackets but
+// those that count. It begins where no byte is escaped, and stops early where a backslash follows another or is not within a
+// string.
+func (f *Finder) skipBlocks(p []byte, i, end int) int {
 	s := &f.skipped
-	open, closing, depth := uint64('{'*ones), uint64('}'*ones), &s.braces
+	open, closing, depth := byte('{'), byte('}'), &s.braces
 	if s.squares > 0 {
-		open, closing, depth = '['*ones, ']'*ones, &s.squares
+		open, closing, depth = '[', ']', &s.squares
 	}
-	d := *depth
-	var quoted, escaped uint64 // in each byte 1 if the word begins within a string, in the first 1 if after a backslash
+	var quoted, escaped uint64 // all, if the block begins within a string; its first byte, if after a backslash
 	if s.quoted {
-		quoted = ones
+		quoted--
 	}
-	for ; i+8 <= end; i += 8 {
-		w := binary.LittleEndian.Uint64(p[i:])
-		slashes := equal(w, '\\'*ones)
-		after := slashes<<8 | escaped
-		quotes := (equal(w, '"'*ones) &^ after) * ones
-		unquoted := ^(quotes ^ quoted) & ones
-		if slashes&(after|unquoted) != 0 {
+	for ; i+blockSize <= end; i += blockSize {
+		b := (*[blockSize]byte)(p[i:])
+		slashes := where(b, '\\')
+		after := slashes<<8 | slashes>>56<<1&0xFF | escaped
+		inside := upTo(where(b, '"')&^after) ^ quoted
+		if slashes&after|slashes&^inside != 0 {
 			break
 		}
-		low := min(d, 16) // no deeper can a word end
-		depths := (uint64(low) + equal(w, open)&unquoted - equal(w, closing)&unquoted) * ones
-		if zero := (depths - ones) &^ depths & (unquoted << 7); zero != 0 { // the first is
-			*depth, s.quoted, s.escaped = 0, false, false
-			if s.braces == 0 {
-				f.state = afterValue
+		opened, closed := where(b, open)&^inside, where(b, closing)&^inside
+		if bits.OnesCount64(closed) >= *depth && ^inside != 0 {
+			if n := firstEnd(*depth, opened, closed, ^inside); n > 0 {
+				*depth, s.quoted, s.escaped = 0, false, false
+				if s.braces == 0 {
+					f.state = afterValue
+				}
+				return i + n
 			}
-			return i + bits.TrailingZeros64(zero)/8 + 1
 		}
-		d += int(depths>>56) - low
-		quoted ^= quotes >> 56 & 1 * ones
-		escaped = slashes >> 56
+		*depth += bits.OnesCount64(opened) - bits.OnesCount64(closed)
+		quoted, escaped = -(inside >> 63), slashes>>63
 	}
-	*depth, s.quoted, s.escaped = d, quoted != 0, escaped != 0
+	s.quoted, s.escaped = quoted != 0, escaped != 0
 	return i
+}
+
+// firstEnd returns how many bytes of a block there are up to the first outside of strings where the depth is 0, or 0.
+func firstEnd(depth int, opened, closed, outside uint64) int {
+	for w := range 8 {
+		low := min(depth, 16) // no deeper can a word end
+		depths := (uint64(low) + opened>>w&ones - closed>>w&ones) * ones
+		if zero := (depths - ones) &^ depths & (outside >> w & ones << 7); zero != 0 { // the first is
+			return 8*w + bits.TrailingZeros64(zero)/8 + 1
+		}
+		depth += int(depths>>56) - low
+	}
+	return 0
 }
