@@ -1,3 +1,3 @@
-// Package jsonfinder finds one number in a JSON body while it streams by, such as what an answer says that it cost. Nothing
+// Package jsonfinder finds numbers in a JSON body while it streams by, such as what an answer says that it cost. Nothing
 // uses it yet: it is for costs that are known only afterwards.
 package jsonfinder

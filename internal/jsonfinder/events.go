@@ -1,43 +1,27 @@
 package jsonfinder
 
-import (
-	"bytes"
-	"strings"
-	"unicode/utf8"
-)
+import "bytes"
 
-// eventLines finds the data of a text/event-stream.
-type eventLines struct {
-	name  []byte // what an event of interest contains, unless it contains \u00; nil: that cannot be said
-	begun bool   // an event is
-	cr    bool   // the last byte ended a line, and a line feed belongs to it
-	at    int    // bytes of "data:" that the line begins with, or:
+// An eventLine is where a text/event-stream is.
+type eventLine struct {
+	begun bool  // an event is
+	cr    bool  // the last byte ended a line, and a line feed belongs to it
+	at    uint8 // bytes of "data:" that the line begins with, or:
 }
 
 const (
-	atData = len(dataField) + iota // the space after the colon may come
+	dataField = "data:"
+
+	atData = uint8(len(dataField)) + iota - 1 // the space after the colon may come
 	inData
 	inOther
 )
 
-// newEventLines takes the last name of the path, of which it looks for the end, from its rarest letter on.
-func newEventLines(name string) *eventLines {
-	const letters, escaped = "etaoinsrldhcu_mpgyfbwvkxjqz", `"\/`
-	rarest := 0
-	for i, c := range []byte(name) {
-		if c < ' ' || c >= utf8.RuneSelf || strings.IndexByte(escaped, c) >= 0 {
-			return &eventLines{} // there are more ways to write it
-		}
-		if uint(strings.IndexByte(letters, c)) > uint(strings.IndexByte(letters, name[rarest])) { // what is no letter is rare
-			rarest = i
-		}
-	}
-	return &eventLines{name: []byte(name[rarest:] + `"`)}
-}
-
-// read takes the next bytes of the body, and has f parse the data.
-func (e *eventLines) read(p []byte, f *Finder) {
-	name, escape, looked, line := -1, -1, -1, -1 // where the next is; how far whole events were looked for
+// readEvents takes the next bytes of the stream, and has the data of its events parsed.
+func (f *Finder) readEvents(p []byte) {
+	e := &f.line
+	hints := hints{paths: f.paths}
+	line, looked := -1, -1 // where the next line feed is, and how far whole events were looked for
 	for i := 0; i < len(p); {
 		if e.cr {
 			e.cr = false
@@ -46,14 +30,8 @@ func (e *eventLines) read(p []byte, f *Finder) {
 				continue
 			}
 		}
-		if !e.begun && e.name != nil && i >= looked {
-			if name < i {
-				name = index(p, i, e.name)
-			}
-			if escape < i {
-				escape = index(p, i, []byte(`\u00`))
-			}
-			looked = min(name, escape)
+		if !e.begun && i >= looked {
+			looked = hints.look(p, i)
 			if k := wholeEvents(p[i:looked]); k > 0 {
 				i += k
 				continue
@@ -78,9 +56,12 @@ func (e *eventLines) read(p []byte, f *Finder) {
 			continue
 		}
 		if line < i {
-			line = index(p, i, []byte{'\n'})
+			line = next(p, i, '\n')
 		}
-		rest := before(p[i:line], '\r')
+		rest := p[i:line]
+		if k := bytes.IndexByte(rest, '\r'); k >= 0 {
+			rest = rest[:k]
+		}
 		if e.at == inData {
 			f.parse(rest)
 		}
@@ -97,14 +78,6 @@ func (e *eventLines) read(p []byte, f *Finder) {
 	}
 }
 
-// index returns where sep begins in p, from i on, or len(p).
-func index(p []byte, i int, sep []byte) int {
-	if k := bytes.Index(p[i:], sep); k >= 0 {
-		return i + k
-	}
-	return len(p)
-}
-
 // wholeEvents returns the length of the events in p up to the last empty line; those that carriage returns end do not count.
 func wholeEvents(p []byte) int {
 	for end := bytes.LastIndexByte(p, '\n'); end > 0; end = bytes.LastIndexByte(p[:end], '\n') {
@@ -113,4 +86,49 @@ func wholeEvents(p []byte) int {
 		}
 	}
 	return 0
+}
+
+// hints are where in a piece of the body the next needles are, as text or as an escape of a byte of theirs, or its end.
+// Where a name at the end of a path is not between two events, nothing is found there.
+type hints struct {
+	paths *Paths
+	next  [maxPaths + 1]int // the last is that of an escape
+}
+
+// look returns where the first is that is not before i, or i if that cannot be said.
+func (h *hints) look(p []byte, i int) int {
+	if len(h.paths.needles) == 0 {
+		return i
+	}
+	escape := &h.next[maxPaths]
+	if *escape <= i {
+		*escape = i + h.paths.escape(p[i:])
+	}
+	first := *escape
+	for k, needle := range h.paths.needles {
+		if h.next[k] <= i {
+			h.next[k] = len(p)
+			if at := bytes.Index(p[i:], needle); at >= 0 {
+				h.next[k] = i + at
+			}
+		}
+		first = min(first, h.next[k])
+	}
+	return first
+}
+
+// escape returns where the next escape is that may mean a byte of a needle, or len(p).
+func (c *Paths) escape(p []byte) int {
+	for i := 0; ; i++ {
+		i = next(p, i, '\\')
+		if len(p)-i < len(`\u0061`) {
+			return i
+		}
+		if p[i+1] == 'u' && p[i+2] == '0' && p[i+3] == '0' {
+			high, low := hexDigit(p[i+4]), hexDigit(p[i+5])
+			if high >= 0 && low >= 0 && c.escapes[high<<4|low] {
+				return i
+			}
+		}
+	}
 }
