@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -31,6 +32,8 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 		"adaptive and two more, by host": {0, []throttle.Option{
 			throttle.WithAdaptive(throttle.AIMD{Initial: many}), throttle.WithKey(throttle.ByHost),
 			throttle.WithLimit(throttle.TokenBucket(many, time.Second), throttle.SlidingWindow(many, time.Minute))}},
+		"settled by a header": {0, []throttle.Option{throttle.WithLimit(throttle.TokenBucket(many, time.Second, throttle.Settle(
+			func(*http.Request, *http.Response) (int64, bool) { return 3, true })))}},
 		"weights by pattern": {1, []throttle.Option{bucket, throttle.WithWeights(map[string]int64{"GET /items/{id}": 2})}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,3 +58,36 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 		})
 	}
 }
+
+// again answers with the same body again and again.
+type again struct {
+	resp http.Response
+	body io.ReadCloser
+}
+
+func (a *again) RoundTrip(*http.Request) (*http.Response, error) {
+	a.resp.Body = a.body
+	return &a.resp, nil
+}
+
+func TestABodyThatIsReadForItsCostTakesOneAllocation(t *testing.T) {
+	next := &again{http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}}, io.NopCloser(endless{})}
+	transport, err := throttle.New(next, throttle.WithLimit(throttle.TokenBucket(1_000_000_000, time.Second, throttle.SettleJSON("usage.total_tokens"))))
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/items/42", nil)
+	require.NoError(t, err)
+	buf := make([]byte, 1000)
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = resp.Body.Read(buf)
+		_ = resp.Body.Close()
+	}), 1.0)
+}
+
+// endless is JSON without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return copy(p, `{"usage":{"total_tokens":42}}`), nil }

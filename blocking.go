@@ -84,6 +84,7 @@ type charge struct {
 
 	outcome Outcome // as the limit's Classify has it; 0: as the answer has it
 	kept    bool    // a slot that is given back by Grant.Done
+	told    bool    // the body of the answer may tell what it cost
 	settled bool    // guarded by the Limiter's mu, as cost is from then on
 }
 

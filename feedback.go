@@ -60,19 +60,29 @@ func (w *word) tells(now instant) (tells []tell, named bool) {
 
 // exchange sends a request of which the Limiter wants to know what becomes.
 func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error) {
+	var kept *Grant // the same, where it outlives this call
 	if g.receipt != nil {
-		g = g.filed()
+		kept = g.filed()
 	}
 	a := answer{outcome: OutcomeIgnore} // if base panics
-	defer func() { t.limiter.report(g, &a, t.observer) }()
+	defer func() {
+		if kept != nil {
+			t.limiter.report(kept, &a, t.observer)
+		} else {
+			t.limiter.report(g, &a, t.observer)
+		}
+	}()
 	resp, err := t.base.RoundTrip(req)
 	gated, adaptive, after := false, false, false
 	charges := g.charges()
+	if kept != nil {
+		charges = kept.charges()
+	}
 	for i := range charges {
 		li := charges[i].limit
 		gated = gated || li.gates
 		adaptive = adaptive || li.kind == kindAIMD
-		after = after || li.kind == kindInFlight || li.settles != nil
+		after = after || li.kind == kindInFlight || li.settled()
 		if li.judge != nil {
 			charges[i].outcome = li.judge(resp, err)
 		}
@@ -82,21 +92,9 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error
 		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, adaptive, t.observer)
 	}
 	if after && resp != nil && !a.unsent {
-		t.settle(req, resp, g)
-		g = t.watch(req, resp, g)
+		kept = t.follow(req, resp, g, kept)
 	}
 	return resp, err
-}
-
-// settle corrects the charges of a request by the headers of its answer.
-func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) {
-	for i, c := range g.charges() {
-		if f := c.limit.settles; f != nil {
-			if cost, ok := f(req, resp); ok {
-				_ = t.limiter.settle(g, i, cost, t.observer) // what is wrong is ignored, as SettleFunc says
-			}
-		}
-	}
 }
 
 // hear takes in the answer to a request of which the Limiter did not want to know what becomes.

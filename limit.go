@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/jsonfinder"
 )
 
 // A Limit is a rule: an algorithm, whom it counts for, and what a request costs against it.
@@ -27,6 +29,7 @@ type Limit struct {
 	aimd    AIMD
 	judge   ClassifyFunc
 	settles SettleFunc
+	costAt  *jsonfinder.Paths
 
 	clamps       bool
 	untilHeaders bool // of an InFlight limit

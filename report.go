@@ -6,7 +6,10 @@ import (
 )
 
 // tracked reports whether a limit wants to know what becomes of the requests that it let go.
-func (li *Limit) tracked() bool { return li.reported() || li.settles != nil }
+func (li *Limit) tracked() bool { return li.reported() || li.settled() }
+
+// settled reports whether answers tell it what requests have cost.
+func (li *Limit) settled() bool { return li.settles != nil || li.costAt != nil }
 
 // reported reports whether its buckets do.
 func (li *Limit) reported() bool {

@@ -3,6 +3,8 @@ package throttle
 import (
 	"errors"
 	"net/http"
+
+	"github.com/httpthrottle/throttle/internal/jsonfinder"
 )
 
 // A SettleFunc tells what a request really cost, once it was answered. Without ok it does not know, and the charge stays.
@@ -18,6 +20,30 @@ func Settle(f SettleFunc) LimitOption {
 			l.fault("Settle(nil): a function is needed")
 		} else if l.kind == kindInFlight {
 			l.fault("Settle does not fit a limit of kind %s", l.kind)
+		}
+	})
+}
+
+// SettleJSON corrects the charge of each request in this limit once the body of its answer was read or closed, as
+// [Grant.Settle] does, by the number in that JSON to which a path of names leads, such as "usage.total_tokens". It is found
+// as the caller reads the body: nothing is delayed, and less than 1 KiB kept.
+//
+// The numbers at several paths are added up. What has several names is one path, with bars between the names: with
+// "usage.output_tokens|message.usage.output_tokens", the last that comes counts. There may be 16 in all, of at most 16
+// names. Of several values in one body, be they lines or server-sent events, the last with a number counts. A number is
+// rounded up, and one that is negative or above the range of int64 is none. Names are those of objects: nothing within an
+// array is found.
+//
+// The charge stays if no number is found, if the body is closed before there was one for each path, if its Content-Type is
+// neither JSON nor text/event-stream nor missing, or if it is compressed, which net/http undoes by itself but where the
+// caller asked for it. Where a limit has [Settle] too, that goes first.
+func SettleJSON(paths ...string) LimitOption {
+	return limitOption(func(l *Limit) {
+		compiled, err := jsonfinder.Compile(paths)
+		if l.costAt = compiled; err != nil {
+			l.fault("SettleJSON: %w", err)
+		} else if l.kind == kindInFlight {
+			l.fault("SettleJSON does not fit a limit of kind %s", l.kind)
 		}
 	})
 }

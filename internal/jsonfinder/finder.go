@@ -2,6 +2,7 @@ package jsonfinder
 
 import (
 	"math"
+	"math/bits"
 	"strings"
 )
 
@@ -72,6 +73,9 @@ func (f *Finder) Sum() (n int64, ok bool) {
 	}
 	return n, f.found != 0
 }
+
+// All reports whether something was found for each path.
+func (f *Finder) All() bool { return bits.OnesCount16(f.found) == f.paths.terms }
 
 // Observe takes the next bytes of the body.
 func (f *Finder) Observe(p []byte) {

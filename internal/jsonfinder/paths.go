@@ -10,6 +10,7 @@ import (
 // Paths are what finders look for, compiled once for any number of them, also at the same time.
 type Paths struct {
 	root    node
+	terms   int
 	needles [][]byte  // an event with a number at a path contains one of them, unless as an escape; none: that cannot be said
 	escapes [256]bool // bytes of needles
 }
@@ -35,7 +36,7 @@ const (
 // A path may begin with another, such as "usage" with "usage.total", but none may be there twice. There are at most 16,
 // alternatives counted, of at most 16 names, each of at most 256 bytes.
 func Compile(paths []string) (*Paths, error) {
-	c := &Paths{root: node{term: -1}}
+	c := &Paths{root: node{term: -1}, terms: len(paths)}
 	var problems []error
 	count := 0
 	for term, path := range paths {
