@@ -67,11 +67,12 @@ func (b *body) Close() error {
 // end gives slots back, and corrects what was charged. Where a body was not read to its end, not all that it costs may
 // have been said yet.
 func (b *body) end(whole bool) {
-	if !b.first() {
-		return
-	}
+	first := b.first()
 	if b.slots {
-		b.grant.Done()
+		b.grant.Done() // be it first or not: whoever closes a body finds that its slots are free
+	}
+	if !first {
+		return
 	}
 	for i := range b.costs {
 		c := &b.costs[i]
@@ -154,8 +155,9 @@ func (b *body) watch(resp *http.Response, costs int) {
 		b.costs = make([]bodyCost, 0, costs)
 	}
 	events := mediaType(resp) == eventStream
-	for i, c := range b.grant.charges() {
-		if c.told {
+	charges := b.grant.charges()
+	for i := range charges {
+		if c := &charges[i]; c.told {
 			b.costs = append(b.costs, bodyCost{i, c.limit.costAt.Finder(events)})
 		}
 	}

@@ -1,10 +1,12 @@
 package throttle
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"math"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,4 +138,71 @@ func (x *modelRun) fuzzed(word uint32, r rate) {
 	ctx, cancel := context.WithCancel(x.Context())
 	w.cancel = cancel
 	x.enter(ctx, w, ask)
+}
+
+// FuzzSettle reads words as costs that are charged, corrected and given back, as absurd as may be. No bucket ever holds
+// more than its size, or owes more than it may beside what was granted, and its books are in order.
+func FuzzSettle(f *testing.F) {
+	f.Add(uint8(0), int64(3), int64(time.Second), int64(5), []byte("\x01\x02\x03\x04\x05\x06\x07\x08\x09abcdefgh01234567"))
+	f.Add(uint8(1), int64(7), int64(24*time.Hour), int64(1), []byte("the quick brown fox jumps over the lazy dog, and again, and again"))
+	f.Add(uint8(2), int64(1_000_003), int64(1), int64(9), bytes.Repeat([]byte{255, 0, 255}, 30))
+	f.Add(uint8(3), int64(math.MaxInt64), int64(math.MaxInt64), int64(200), bytes.Repeat([]byte{255}, 90))
+	f.Fuzz(func(t *testing.T, kind uint8, n, per, burst int64, data []byte) {
+		limit := fuzzedLimit(kind, n, time.Duration(per), burst, 0, 0, "")
+		if limit.validate() != nil || len(data) > 9*200 {
+			return // what New refuses is FuzzOptions' business
+		}
+		now, unix := instant(0), int64(0)
+		m := limit.meter(now, limit.shared(limit.rate), limit.burstOf(limit.rate), &unix)
+		size := min(m.most(), limit.shared(limit.rate).n, maxCount)
+		if limit.kind == kindBucket {
+			size = m.most()
+		}
+		type taken struct{ charged, cost int64 }
+		var all []taken
+		for ; len(data) >= 9; data = data[9:] {
+			what, value := data[0], int64(binary.LittleEndian.Uint64(data[1:])>>1)
+			switch cost := 1 + value%max(1, min(size, 1000)); {
+			case what%4 == 0:
+				now = addInstant(now, value%(1<<40))
+			case what%4 == 1 && m.payable(now, cost):
+				all = append(all, taken{m.take(now, now, cost, what&16 != 0), cost})
+			case len(all) > 0:
+				i := int(what>>2) % len(all)
+				c := all[i]
+				all = slices.Delete(all, i, i+1)
+				if what%4 == 2 {
+					m.settle(c.charged, now, c.cost, min(value, maxCount))
+				} else {
+					m.giveBack(c.charged, now, c.cost)
+				}
+			}
+			sound(t, m, now, size)
+		}
+	})
+}
+
+// sound checks what holds of a bucket whatever happened to it.
+func sound(t *testing.T, m meter, now instant, size int64) {
+	left := m.tokens(now)
+	require.GreaterOrEqual(t, left, -2*float64(size)-1000, "%+v", m)
+	switch m := m.(type) {
+	case *tokenBucket:
+		require.False(t, m.full.less(m.level), "%+v", m)
+		for i := 1; i < len(m.peaks); i++ {
+			require.Less(t, m.peaks[i-1].seq, m.peaks[i].seq)
+			require.True(t, m.peaks[i-1].room.less(m.peaks[i].room), "%+v", m.peaks)
+		}
+	case *slidingWindow:
+		sum := int64(0)
+		for _, e := range m.log[m.head:] {
+			require.GreaterOrEqual(t, e.cost, int64(0))
+			sum += e.cost
+		}
+		require.Equal(t, sum, m.used)
+		require.LessOrEqual(t, m.used, 2*m.n)
+	case *fixedWindow:
+		require.GreaterOrEqual(t, m.used, int64(0))
+		require.LessOrEqual(t, m.used, 2*m.n)
+	}
 }

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -120,7 +119,13 @@ func (g *Grant) Settle(limit string, cost int64) error {
 
 // chargeOf returns which charge is that of the limit of that name; -1: none.
 func (g *Grant) chargeOf(limit string) int {
-	return slices.IndexFunc(g.charges(), func(c charge) bool { return c.limit.name == limit && !c.limit.gates && c.limit.kind != kindNone })
+	charges := g.charges()
+	for i := range charges { // no copy of a charge, which another may be settling
+		if li := charges[i].limit; li.name == limit && !li.gates && li.kind != kindNone {
+			return i
+		}
+	}
+	return -1
 }
 
 func (g *Grant) settle(limit string, cost int64) error {

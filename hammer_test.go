@@ -3,9 +3,12 @@ package throttle
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,13 +67,19 @@ func TestManyGoroutinesNeverGetMore(t *testing.T) {
 func TestEverythingAtOnce(t *testing.T) {
 	limits := WithLimit(
 		TokenBucket(20_000, time.Second, Name("all"), Burst(50), Key(func(*http.Request) string { return "" })),
-		SlidingWindow(300, 20*time.Millisecond, Name("window")), FixedWindow(1000, 50*time.Millisecond),
+		SlidingWindow(300, 20*time.Millisecond, Name("window"), SettleJSON("usage.tokens")),
+		FixedWindow(1000, 50*time.Millisecond, ClampCost(), Settle(func(r *http.Request, _ *http.Response) (int64, bool) {
+			return int64(len(r.URL.Path)), r.URL.Path != "/"
+		})), InFlight(40),
 		Pace(5000, time.Second, RateFor(func(key string) (int64, time.Duration) { return int64(len(key)) * 1000, time.Second })),
 	)
 	var seen atomic.Int64
-	hooks := Hooks{OnGrant: func(GrantEvent) { seen.Add(1) }, OnReject: func(RejectEvent) { seen.Add(1) }, OnCancel: func(CancelEvent) { seen.Add(1) }, OnWait: func(WaitEvent) {}}
+	hooks := Hooks{OnSettle: func(SettleEvent) { seen.Add(1) }, OnGrant: func(GrantEvent) { seen.Add(1) }, OnReject: func(RejectEvent) { seen.Add(1) }, OnCancel: func(CancelEvent) { seen.Add(1) }, OnWait: func(WaitEvent) {}}
 	sent := roundTripper(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
+		if r.URL.Path == "/lost" {
+			return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
+		}
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"usage":{"tokens":3}}`)), Request: r}, nil
 	})
 	transport := Must(New(sent, limits, WithHooks(hooks), WithMaxKeys(20), WithMaxQueue(50), WithKey(ByContext)))
 	l := transport.Limiter()
@@ -90,6 +99,9 @@ func TestEverythingAtOnce(t *testing.T) {
 	checkInvariants(t, l)
 	l.mu.Lock()
 	require.Empty(t, l.lines)
+	for _, b := range l.limits[3].all() {
+		require.Zero(t, b.meter.(*semaphore).used)
+	}
 	l.mu.Unlock()
 	require.Positive(t, seen.Load())
 }
@@ -119,23 +131,38 @@ func disturb(ctx context.Context, t *testing.T, l *Limiter, transport *Transport
 		_, _ = l.Stats(), transport.Stats()
 	case 5, 6:
 		ask := Ask{Key: key, Cost: 1 + r.Int64N(5), Priority: r.IntN(3) - 1, MaxWait: new(time.Duration(r.IntN(int(10 * time.Millisecond))))}
-		if g, err := l.Acquire(ctx, ask); err == nil && r.IntN(2) == 0 {
-			go g.Cancel()
-			g.Cancel()
+		if g, err := l.Acquire(ctx, ask); err == nil {
+			cost := r.Int64N(20)
+			switch r.IntN(3) {
+			case 0:
+				go g.Cancel()
+				g.Cancel()
+			case 1:
+				go g.Settle("all", cost)
+				_ = g.Settle("window", cost)
+			}
+			g.Done()
 		}
 	case 7:
 		time.AfterFunc(time.Duration(r.IntN(int(time.Millisecond))), cancel)
 		_ = l.Wait(ctx, key, 1+r.Int64N(50))
 	default:
-		req, err := http.NewRequestWithContext(ContextWithPriority(ctx, r.IntN(3)), http.MethodGet, "http://example.com/", nil)
+		ctx, receipt := ContextWithReceipt(ContextWithPriority(ctx, r.IntN(3)))
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://example.com/"+[]string{"", "x", "lost"}[r.IntN(3)], nil)
 		if err != nil {
 			panic(err)
+		}
+		if r.IntN(2) == 0 {
+			go receipt.Settle("all", 2)
 		}
 		if resp, err := transport.RoundTrip(req); err == nil {
 			if rejection, ok := RejectionOf(resp); ok {
 				_ = rejection.Error()
 			}
+			_, _ = io.CopyN(io.Discard, resp.Body, r.Int64N(50))
 			resp.Body.Close()
 		}
+		receipt.Waited()
+		receipt.Cost("all")
 	}
 }
