@@ -344,7 +344,7 @@ func (c *controller) descends(now instant) bool {
 	if c.ceiling > 0 && float64(since) >= 4e9*c.latency.smooth {
 		c.descended = true
 	}
-	return !c.descended || since < second/16
+	return !c.descended || since < second/16 && !c.cfg.off.soon
 }
 
 func (c *controller) set(why cause, r float64) {
@@ -415,7 +415,7 @@ func (c *controller) grow(now instant) {
 		c.set(causeGrowth, c.current+s*c.step(c.current)/4)
 	case c.mode == modeAvoid:
 		share := c.stretch
-		if c.current > c.ceiling { // it may have moved
+		if c.current > c.ceiling && !c.cfg.off.past { // it may have moved
 			share *= pastCeiling
 		}
 		c.set(causeGrowth, c.current+s*c.step(c.current)*share)

@@ -266,6 +266,9 @@ func TestAIMDIsWorseWithoutAnyOfItsRules(t *testing.T) {
 	slow := func(times float64) func(with, without figures) bool {
 		return func(with, without figures) bool { return without.p99 >= with.p99*times }
 	}
+	later := func(by float64) func(with, without figures) bool {
+		return func(with, without figures) bool { return without.back[2] >= with.back[2]+by }
+	}
 	unfair := func(with, without figures) bool { return without.jain <= with.jain-0.05 }
 	for _, c := range []struct {
 		rule, scenario string
@@ -277,6 +280,8 @@ func TestAIMDIsWorseWithoutAnyOfItsRules(t *testing.T) {
 		{"a step that grows slower than the rate", "ten clients", ablation{step: true}, unfair},
 		{"start by doubling", "limit / 10 at 60 s, back at 180 s", ablation{start: true}, less(25)},
 		{"a ceiling that can be gone", "limit / 10 at 60 s, back at 180 s", ablation{ceiling: true}, less(10)},
+		{"larger steps past the ceiling", "limit / 10 at 60 s, back at 180 s", ablation{past: true}, later(1)},
+		{"full steps after a cut too many", "1,000/s, burst 100", ablation{soon: true}, less(0.1)},
 		{"small steps while the ceiling stays", "ten clients", ablation{stretch: true}, refused(1.8)},
 		{"growth only while used", "load comes and goes", ablation{use: true}, refused(10)},
 		{"Retry-After is a pause", "600 per minute, Retry-After", ablation{pause: true}, refused(2)},
