@@ -154,11 +154,11 @@ func (p *pending) grant(l *Limiter) Grant {
 	return Grant{limiter: l, more: p.charges, mark: p.ask.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
 }
 
-// enter lets a request go at once, and returns nothing, or returns what await is to be called with. The two are apart
-// so that those who wait do it on a small stack, which 100,000 of them would have to grow.
-func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask, g *gateKey) (*pending, error) {
+// pass lets a request go at once if it can. If not, and without an error, it is to be made pending. The two are apart so
+// that those who wait do it on a small stack, which 100,000 of them would have to grow.
+func (l *Limiter) pass(ctx context.Context, charges []charge, a *ask, g *gateKey) (ok bool, err error) {
 	if ctx.Err() != nil || a.cancel != nil && isClosed(a.cancel) {
-		return nil, causeOf(ctx)
+		return false, causeOf(ctx)
 	}
 	if !l.mu.TryLock() {
 		lockSoon(&l.mu)
@@ -170,24 +170,27 @@ func (l *Limiter) enter(ctx context.Context, charges []charge, a *ask, g *gateKe
 	if g != nil { // the last of the charges is that of the gate
 		charges[len(charges)-1].bucket = l.gates[*g]
 	}
-	free, missing := findLocked(charges, now)
+	free, _ := findLocked(charges, now)
 	if free {
 		l.takeLocked(charges, a, now)
-		l.mu.Unlock()
-		if a.observer.hooks.OnGrant != nil {
-			l.tellGranted(ctx, a.observer, charges, 0)
-		}
-		return nil, nil
 	}
 	l.mu.Unlock()
-	if missing != nil {
-		if err := askRates(charges); err != nil {
-			return nil, err
-		}
+	if free && a.observer.hooks.OnGrant != nil {
+		l.tellGranted(ctx, a.observer, charges, 0)
 	}
-	p := &pending{ask: *a, charges: slices.Clone(charges)}
+	return free, nil
+}
+
+// pend makes a request pending that could not pass. The error is what is wrong with a rate that RateFor told.
+//
+//go:noinline
+func pend(charges []charge, a *ask, g *gateKey, r *Receipt) (*pending, error) {
+	p := &pending{ask: *a, charges: slices.Clone(charges), receipt: r}
 	if g != nil {
 		p.gate, p.charges = new(*g), p.charges[:len(charges)-1]
+	}
+	if err := askRates(p.charges); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -204,42 +207,40 @@ func lockSoon(mu *sync.Mutex) {
 	mu.Lock()
 }
 
-// await lets a request go, by its priority or since it can by now, or refuses it, or lets it stand in line.
-//
-// What waits is a small stack and little else: the charges are in the line meanwhile, and what is done afterwards is not
-// inlined.
-func (l *Limiter) await(ctx context.Context, p *pending) (*Rejection, error) {
+// await lets a request go, by its priority or since it can by now, or refuses it, or lets it stand in line. What it returns
+// of one that was let go takes the place of p, which is forgotten meanwhile: what waits is a waiter and a small stack, and
+// nothing else.
+func (l *Limiter) await(ctx context.Context, p *pending) (*pending, *Rejection, error) {
+	cancel := p.ask.cancel
 	w, r := l.lineUp(ctx, p)
 	if w == nil {
-		return r, nil
+		return p, r, nil
 	}
-	p.charges = nil
-	if o := p.ask.observer; o.hooks.OnWait != nil || o.log != nil {
+	if o := w.observer; o.hooks.OnWait != nil || o.log != nil {
 		l.announce(ctx, o, w)
 	}
-	err := l.waited(ctx, p, w, l.stand(ctx, p.ask.cancel, w))
-	return w.rejection, err
+	return l.waited(ctx, w, l.stand(ctx, cancel, w))
 }
 
-// waited tells what has become of w, and takes down what it was charged if it was granted.
+// waited tells what has become of w. It is not inlined, for the sake of the stack that those who call it have waited on.
 //
 //go:noinline
-func (l *Limiter) waited(ctx context.Context, p *pending, w *waiter, err error) error {
+func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *Rejection, error) {
 	if err != nil || w.rejection != nil {
-		p.ask.observer.waited(ctx, w, err)
-		return err
+		w.observer.waited(ctx, w, err)
+		return nil, w.rejection, err
 	}
-	p.charges, p.waited = w.charges(), time.Duration(w.at-w.arrived)
-	p.ask.mark = mark{at: w.at}
-	l.tellGranted(ctx, p.ask.observer, p.charges, p.waited)
-	return nil
+	p := &pending{charges: w.charges(), receipt: w.receipt, waited: time.Duration(w.at - w.arrived)}
+	p.ask.mark.at = w.at
+	l.tellGranted(ctx, w.observer, p.charges, p.waited)
+	return p, nil, nil
 }
 
 func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) {
 	a := &p.ask
 	var w *waiter // made before the lock is taken
 	if a.maxWait != 0 {
-		w = &waiter{passed: never, counts: a.counts, decided: make(chan struct{})}
+		w = &waiter{passed: never, counts: a.counts, observer: a.observer, receipt: p.receipt, decided: make(chan struct{})}
 	}
 	l.mu.Lock()
 	now := l.nowLocked()

@@ -133,8 +133,11 @@ func (b *bucket) reclampLocked() {
 	}
 }
 
-// askRates asks the users' RateFor for the rates of all charges. It is called without the lock.
+// askRates asks the users' RateFor for the rates of all charges, unless all have buckets. It is called without the lock.
 func askRates(charges []charge) error {
+	if !slices.ContainsFunc(charges, func(c charge) bool { return c.bucket == nil }) {
+		return nil
+	}
 	for i := range charges {
 		if c := &charges[i]; c.limit.rateFor != nil && c.key != "" {
 			if err := c.askRate(); err != nil {

@@ -64,13 +64,15 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	g, p, err := l.acquire(ctx, ask)
 	if p != nil {
 		var r *Rejection
-		if r, err = l.await(ctx, p); r != nil {
+		if p, r, err = l.await(ctx, p); r != nil {
 			return nil, r
 		}
-		*g = p.grant(l)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if p != nil {
+		*g = p.grant(l)
 	}
 	for i := range g.charges() {
 		c := &g.charges()[i]
@@ -106,10 +108,14 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	if by.MaxWait != nil {
 		a.maxWait = max(0, *by.MaxWait)
 	}
-	p, err := l.enter(ctx, charges, &a, nil)
+	ok, err := l.pass(ctx, charges, &a, nil)
+	if !ok && err == nil {
+		p, err := pend(charges, &a, nil, nil)
+		return g, p, err
+	}
 	g.hold(charges)
 	g.mark = a.mark
-	return g, p, err
+	return g, nil, err
 }
 
 // check returns which limits an Ask names that there are not.
@@ -146,11 +152,15 @@ var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Gran
 // error is a [*Rejection] for a refusal, the context's cause where that is over, and another one where a limit is
 // [InFlight], of which nobody would give the slots back: use [Limiter.Acquire].
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
-	p, err := l.waitFor(ctx, key, cost)
-	if p == nil {
+	ok, err := l.passFor(ctx, key, cost)
+	if ok || err != nil {
 		return err
 	}
-	r, err := l.await(ctx, p)
+	p, err := l.pendFor(ctx, key, cost)
+	if err != nil {
+		return err
+	}
+	p, r, err := l.await(ctx, p)
 	if r != nil {
 		return r
 	}
@@ -160,28 +170,40 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	return err
 }
 
-func (l *Limiter) waitFor(ctx context.Context, key string, cost int64) (*pending, error) {
+// passFor is pass for one who asks with that key and cost, and what the context says.
+func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool, err error) {
 	if l.slots {
-		return nil, errNoWait
+		return false, errNoWait
 	}
 	o := overridesOf(ctx)
 	if o.exempt {
-		return nil, nil
+		return true, nil
 	}
 	var room [2]charge // enough for most, and little on the stack of those who wait
 	charges := l.chargesFor(room[:0], o, key, cost)
+	a := l.askOf(o)
+	ok, err = l.pass(ctx, charges, &a, nil)
+	if ok {
+		l.forgetNow(charges, a.mark, o.receipt)
+	}
+	return ok, err
+}
+
+// pendFor is pend for the same, made anew so that it outlives what pass was called with.
+func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) (*pending, error) {
+	o := overridesOf(ctx)
+	p := &pending{ask: l.askOf(o), receipt: o.receipt}
+	p.charges = l.chargesFor(make([]charge, 0, len(l.limits)), o, key, cost)
+	return p, askRates(p.charges)
+}
+
+// askOf is what one asks who says nothing but what the context does.
+func (l *Limiter) askOf(o *overrides) ask {
 	a := ask{priority: o.priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
 	if o.hasWait {
 		a.maxWait = o.maxWait
 	}
-	p, err := l.enter(ctx, charges, &a, nil)
-	switch {
-	case p != nil:
-		p.receipt = o.receipt
-	case err == nil:
-		l.forgetNow(charges, a.mark, o.receipt)
-	}
-	return p, err
+	return a
 }
 
 // chargesFor appends what is to be paid for one who asks with that key and cost, and what the context says.
@@ -214,18 +236,19 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	var room [4]charge
 	charges := l.chargesFor(room[:0], noOverrides, key, cost)
 	a := ask{try: true, counts: &l.direct, observer: &l.observer}
-	p, err := l.enter(context.Background(), charges, &a, nil)
+	ok, _ = l.pass(context.Background(), charges, &a, nil)
+	if ok {
+		l.forgetNow(charges, a.mark, nil)
+		return 0, true
+	}
+	p, err := pend(charges, &a, nil, nil)
 	if err != nil {
 		return math.MaxInt64, false // RateFor says no rate for this key
 	}
-	if p != nil {
-		if _, r := l.lineUp(context.Background(), p); r != nil {
-			return max(1, r.Wait), false
-		}
-		l.forget(p)
-	} else {
-		l.forgetNow(charges, a.mark, nil)
+	if _, r := l.lineUp(context.Background(), p); r != nil {
+		return max(1, r.Wait), false
 	}
+	l.forget(p)
 	return 0, true
 }
 

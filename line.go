@@ -89,6 +89,8 @@ type waiter struct {
 	decided             chan struct{}
 	rejection           *Rejection
 	counts              *counts
+	observer            *observer
+	receipt             *Receipt
 }
 
 // paid returns by stop, once w is granted, what giving back takes. It is where sums were, since w is in no line any more

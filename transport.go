@@ -132,7 +132,7 @@ func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Resp
 		if p.gate == nil && !t.deaf && p.ask.maxWait != 0 {
 			p.gate, p.late = t.gateOf(req), true
 		}
-		r, err = t.limiter.await(req.Context(), p)
+		p, r, err = t.limiter.await(req.Context(), p)
 	}
 	if r != nil || err != nil {
 		return t.turnAway(req, r, err)
@@ -160,7 +160,8 @@ func (t *Transport) turnAway(req *http.Request, r *Rejection, err error) (*http.
 	return nil, err
 }
 
-// enter prices req and lets it in, as Limiter.enter does: then g is what it paid, and empty for one that is exempt.
+// enter prices req and lets it go at once if it can: then g is what it paid, and empty for one that is exempt. If not, it is
+// pending.
 func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
@@ -211,15 +212,17 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 	if gate != nil {
 		charges = t.limiter.passing(charges)
 	}
-	p, err := t.limiter.enter(ctx, charges, &a, gate)
-	if p != nil {
-		p.receipt = o.receipt
-		return p, nil
+	ok, err := t.limiter.pass(ctx, charges, &a, gate)
+	if !ok {
+		if err != nil {
+			return nil, err
+		}
+		return pend(charges, &a, gate, o.receipt)
 	}
 	g.limiter, g.mark, g.receipt = t.limiter, a.mark, o.receipt
 	g.hold(charges)
 	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
-	return nil, err
+	return nil, nil
 }
 
 func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
