@@ -2,6 +2,7 @@ package sdktest
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -61,6 +62,18 @@ func throttled(t *testing.T, server *throttletest.Server, opts ...throttle.Optio
 	return transport, &http.Client{Transport: transport}
 }
 
+// left returns how many tokens a limit of one key has now.
+func left(t *testing.T, transport *throttle.Transport, limit string) float64 {
+	t.Helper()
+	for bucket := range transport.Limiter().Buckets() {
+		if bucket.Limit == limit {
+			return bucket.Tokens
+		}
+	}
+	require.Fail(t, "there is no bucket", limit)
+	return 0
+}
+
 // A caller makes an SDK's client of the server at this URL, and returns what makes one call with it.
 type caller func(t *testing.T, url string, client *http.Client) func(context.Context) error
 
@@ -114,4 +127,22 @@ func writeJSON(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text)
+}
+
+// writeEvents answers with server-sent events, one by one.
+func writeEvents(w http.ResponseWriter, events ...string) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	for _, event := range events {
+		_, _ = io.WriteString(w, event+"\n\n")
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// asked returns what a request asks for, in a body of JSON.
+func asked[T any](r *http.Request) T {
+	var body T
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		panic(err)
+	}
+	return body
 }
