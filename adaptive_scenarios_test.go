@@ -439,15 +439,15 @@ func (w want) missed(r results) (all []string) {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
-	check(r.goodput+0.05 >= w.goodput, "goodput %.2f %%, want at least %.1f", r.goodput, w.goodput)
-	check(w.refused == 0 || r.refused <= w.refused+0.005, "refused %.3f %%, want at most %.2f", r.refused, w.refused)
-	check(w.p50 == 0 || r.p50 <= w.p50+0.5, "p50 %.1f ms, want at most %.0f", r.p50, w.p50)
-	check(w.p99 == 0 || r.p99 <= w.p99+0.5, "p99 %.1f ms, want at most %.0f", r.p99, w.p99)
-	check(r.jain+0.005 >= w.jain, "Jain's index %.3f, want at least %.2f", r.jain, w.jain)
+	check(r.goodput >= w.goodput, "goodput %.2f %%, want at least %.1f", r.goodput, w.goodput)
+	check(w.refused == 0 || r.refused <= w.refused, "refused %.3f %%, want at most %.2f", r.refused, w.refused)
+	check(w.p50 == 0 || r.p50 <= w.p50, "p50 %.1f ms, want at most %.0f", r.p50, w.p50)
+	check(w.p99 == 0 || r.p99 <= w.p99, "p99 %.1f ms, want at most %.0f", r.p99, w.p99)
+	check(r.jain >= w.jain, "Jain's index %.3f, want at least %.2f", r.jain, w.jain)
 	check(w.inOutage == 0 || r.inOutage <= w.inOutage, "%.1f sent in the outage, want at most %.0f", r.inOutage, w.inOutage)
 	check(r.wait == 0, "median wait %.2f ms, want none", r.wait)
 	for i, b := range w.back {
-		check(r.back[i] <= b+0.05, "limit found again after %.2f s, want at most %.1f", r.back[i], b)
+		check(r.back[i] <= b, "limit found again after %.2f s, want at most %.1f", r.back[i], b)
 	}
 	return all
 }
@@ -518,30 +518,27 @@ func struck(f throttletest.Fault) []throttletest.Option {
 	return served(bucketOf(100, 20), silently, throttletest.WithFaults(f.Between(60*time.Second, 90*time.Second)))
 }
 
-// scenes are those of the table that the controller was made for, with its figures. Two are less: ten clients have 2.5 %
-// refused there, and the queue of ten servers has a median of 142 ms there, at 89 instead of 94 % of the goodput. And two
-// vary, since no seed fixes what the Transport draws: 600 per minute without Retry-After has 97 % there, and 97.1 ± 0.6
-// here in the mean of five; after the outage that hangs, the limit is found in 3 s there, and in 2.3 ± 0.4 s here.
+// scenes are those of the table that the controller was made for, with its figures.
 var scenes = []scene{
 	{name: "token bucket, bare 429", server: bareBucket, options: bare, want: want{goodput: 98.5, refused: 0.2}},
 	{name: "token bucket, Retry-After", server: headBucket, want: want{goodput: 94, refused: 0.1}},
 	{name: "600 per minute, Retry-After", server: window, limit: constantly(10), want: want{goodput: 98, refused: 1}},
-	{name: "600 per minute, bare 429", server: bareWindow, options: bare, limit: constantly(10), want: want{goodput: 95, refused: 2.2}},
+	{name: "600 per minute, bare 429", server: bareWindow, options: bare, limit: constantly(10), want: want{goodput: 97, refused: 4}},
 	{name: "nginx, 503 above burst 20", server: nginx, want: want{goodput: 98.5, refused: 0.7}},
 	{name: "nginx, delays up to 50", server: nginxDelay, want: want{goodput: 95.5, refused: 0.05, p50: 55, p99: 150}},
-	{name: "10 servers at 100 ms, queue of 100", server: queue, want: want{goodput: 89, refused: 0.05, p50: 150, p99: 560}},
+	{name: "10 servers at 100 ms, queue of 100", server: queue, want: want{goodput: 89, refused: 0.05, p50: 142, p99: 560}},
 	{name: "limit / 10 at 60 s, back at 180 s", server: bareBucket, limit: except(60, 180, 100, 10), named: "bucket", changes: []float64{60, 180},
 		want: want{goodput: 93, refused: 0.6, back: []float64{2, 13}}},
 	{name: "limit drifts by half", seconds: 480, server: bareBucket, named: "bucket",
 		limit: func(t float64) float64 { return 100 + 50*math.Sin(2*math.Pi*t/240) }, want: want{goodput: 96, refused: 0.3}},
 	{name: "load comes and goes", server: bareBucket, callers: 50, off: func(t float64) bool { return math.Mod(t, 80) >= 40 },
 		load: shiftsOf(0, 10), limit: shiftsOf(100, 10), want: want{goodput: 98, refused: 0.2}},
-	{name: "ten clients", clients: 10, stagger: 5, server: bareBucket, want: want{goodput: 99, refused: 2.75, jain: 0.97}},
+	{name: "ten clients", clients: 10, stagger: 5, server: bareBucket, want: want{goodput: 99, refused: 2.5, jain: 0.97}},
 	{name: "heavy tail, 1 % random 500", server: faulty, limit: constantly(99), want: want{goodput: 98.5, refused: 1.2}},
 	{name: "outage 60 to 90 s, fast 503", server: struck(throttletest.Outage(503)), outage: [2]float64{60, 90}, changes: []float64{90},
 		want: want{goodput: 95.5, refused: 0.4, inOutage: 25, back: []float64{3}}},
 	{name: "outage 60 to 90 s, hanging", server: struck(throttletest.Hang()), timeout: 2 * time.Second, outage: [2]float64{60, 90},
-		changes: []float64{90}, want: want{goodput: 96, refused: 0.4, back: []float64{3.7}}},
+		changes: []float64{90}, want: want{goodput: 96, refused: 0.4, back: []float64{3}}},
 	{name: "2/s, burst 5", seconds: 600, server: served(bucketOf(2, 5), silently), limit: constantly(2), want: want{goodput: 99, refused: 5}},
 	{name: "1,000/s, burst 100", seconds: 180, callers: 250, server: served(bucketOf(1000, 100), silently), limit: constantly(1000),
 		want: want{goodput: 94, refused: 0.1}},

@@ -59,7 +59,8 @@ const (
 	beta        = 0.9  // of the rate is left by a cut: 0.5 costs a fifth of the goodput, 0.95 twice the refusals
 	near        = 0.1  // the relative distance within which two ceilings are one
 	usedEnough  = 0.5  // share of the rate that must be used for it to grow; anything from 0.3 to 0.8 does
-	leastStep   = 0.35 // of a step, while the ceiling stays where it is
+	leastStep   = 0.26 // of a step, while the ceiling stays where it is
+	pastCeiling = 2    // times the step beyond the ceiling: the sooner it is known whether it is gone
 	rowOfDead   = 10   // failures in a row after which nothing is sent but probes
 	rowIfDear   = 2    // and where each touch of the limit is dear
 	dearFor     = 600 * second
@@ -205,7 +206,7 @@ func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfte
 	case OutcomeIgnore:
 		c.used.remove(now, t.at, t.cost, c.tau())
 		if t.probe && c.mode == modeQuiet {
-			c.probeAgain(now)
+			c.probeAgain(now, t.at)
 		}
 		return
 	case OutcomeOK, OutcomeClientError:
@@ -245,7 +246,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	switch {
 	case c.mode == modeQuiet:
 		if t.probe {
-			c.probeFailed(now, o)
+			c.probeFailed(now, t, o)
 		}
 	case c.silent(now, o):
 		c.beginSilence(now, o)
@@ -283,7 +284,7 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 		// A bucket ran dry after long work: what it gave since is its rate. The pause is worse than the refusal.
 		r := min(c.current, max(c.worked/active, 0.8*c.current))
 		c.cut(now, causeThrottled, r, 0.99*r)
-		c.stretch, c.heldUntil = leastStep, now+20*retryAfter
+		c.stretch, c.heldUntil = leastStep/2, now+20*retryAfter
 	default:
 		c.cut(now, causeThrottled, c.current, 0.8*c.current)
 	}
@@ -337,12 +338,13 @@ func (c *controller) stretchAt(now instant, ceiling float64) float64 {
 }
 
 // descends reports whether one cut has followed the other since the first of all, so that where the ceiling is has yet to
-// be seen.
+// be seen, or whether this one comes so soon after another that it may be one too many.
 func (c *controller) descends(now instant) bool {
-	if c.ceiling > 0 && float64(now-c.cutAt) >= 4e9*c.latency.smooth {
+	since := now - c.cutAt
+	if c.ceiling > 0 && float64(since) >= 4e9*c.latency.smooth {
 		c.descended = true
 	}
-	return !c.descended
+	return !c.descended || since < second/16 && !c.cfg.off.soon
 }
 
 func (c *controller) set(why cause, r float64) {
@@ -412,7 +414,11 @@ func (c *controller) grow(now instant) {
 	case c.mode == modeAvoid && c.dear(now):
 		c.set(causeGrowth, c.current+s*c.step(c.current)/4)
 	case c.mode == modeAvoid:
-		c.set(causeGrowth, c.current+s*c.step(c.current)*c.stretch)
+		share := c.stretch
+		if c.current > c.ceiling && !c.cfg.off.past { // it may have moved
+			share *= pastCeiling
+		}
+		c.set(causeGrowth, c.current+s*c.step(c.current)*share)
 		if c.current > (1+near)*c.ceiling && !c.cfg.off.ceiling {
 			c.mode, c.threshold = modeStart, math.Inf(1) // the ceiling is gone
 		}
@@ -434,7 +440,7 @@ func (c *controller) step(r float64) float64 {
 		return 2
 	}
 	n := c.requests(r)
-	return c.cost * min(0.08*math.Pow(n, 0.75), n*n/30)
+	return c.cost * min(0.0638*math.Pow(n, 0.8), n*n/30)
 }
 
 func seconds(d int64) float64 { return float64(d) / 1e9 }

@@ -17,9 +17,10 @@
 //
 // # Words
 //
-// A limit is a rule: an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [Adaptive]), whom it counts for (a
+// A limit is a rule: an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [InFlight], [Adaptive]), whom it counts for (a
 // [KeyFunc]) and what a request costs against it (a [CostFunc], [WithWeights], [ContextWithCost]). A bucket is the state
-// of one limit for one key. A hold is a stretch of time in which a bucket grants nothing.
+// of one limit for one key. A hold is a stretch of time in which a bucket grants nothing. To settle is to correct a charge
+// once the true cost is known ([Settle], [SettleJSON], [Receipt]).
 //
 // # What always holds
 //
@@ -31,12 +32,14 @@
 //     never delay each other, unless it was passed over for ten seconds: each time one bucket had saved up for it, others
 //     had emptied the next. Then it bars all its buckets until it goes.
 //   - Nobody holds a reservation. Everyone who waits is planned anew on every change: another rate, a hold, tokens given
-//     back, a neighbour who left.
+//     back, a debt, a neighbour who left.
 //   - The answer comes as soon as it is known. What can never be paid, can't be in time for the context's deadline or the
-//     longest wait allowed, or finds the line full, is refused at once, on arrival and again after a hold or another rate.
+//     longest wait allowed, or finds the line full, is refused at once, on arrival and again after a hold, another rate or a
+//     debt.
 //     The plan is exact where a line has one limit (for a window: with costs of 1), and else a lower bound; for
 //     [Adaptive] it goes by holds and Max alone.
-//   - Never more than burst + rate·t, counted from any instant at which the line was empty, under any interleaving.
+//   - Never more than burst + rate·t, counted from any instant at which the line was empty, under any interleaving; by what
+//     was charged, corrected once and then for good. Nothing is minted by what is given back.
 //   - To the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. While a line
 //     exists, a late timer costs no throughput: who was due within the last 20 ms is charged as of when it was due. Older
 //     lateness is forfeited, and windows always go by the actual instant.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -137,4 +139,62 @@ func ExampleLimiter_Acquire() {
 	// Output:
 	// calls 10
 	// rows 1000
+}
+
+func ExampleSettleJSON() {
+	api := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(`{"answer": "42", "usage": {"total_tokens": 37}}`))}, nil
+	})
+	transport := throttle.Must(throttle.New(api, throttle.WithLimit(
+		throttle.SlidingWindow(10_000, time.Minute, throttle.Name("tpm"),
+			throttle.Cost(func(*http.Request) int64 { return 500 }), // what it may come to
+			throttle.SettleJSON("usage.total_tokens")))))
+	client := &http.Client{Transport: transport}
+	resp, err := client.Get("https://api.example.com/complete")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	left := func() {
+		for bucket := range transport.Limiter().Buckets() {
+			fmt.Println(bucket.Tokens, "left")
+		}
+	}
+	left()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		fmt.Println(err)
+		return
+	}
+	left()
+	// Output:
+	// 9500 left
+	// 9963 left
+}
+
+func ExampleContextWithReceipt() {
+	transport := throttle.Must(throttle.New(offline{}, throttle.WithLimit(
+		throttle.SlidingWindow(10_000, time.Minute, throttle.Name("tpm"),
+			throttle.Cost(func(*http.Request) int64 { return 500 })))))
+	complete := func(ctx context.Context) (tokens int64) { // by an SDK that hands out no response
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/complete", nil)
+		if err != nil {
+			return 0
+		}
+		if resp, err := (&http.Client{Transport: transport}).Do(req); err == nil {
+			resp.Body.Close()
+		}
+		return 37
+	}
+	ctx, receipt := throttle.ContextWithReceipt(context.Background())
+	used := complete(ctx)
+	if err := receipt.Settle("tpm", used); err != nil {
+		fmt.Println(err)
+		return
+	}
+	cost, _ := receipt.Cost("tpm")
+	fmt.Println("cost", cost, "waited", receipt.Waited())
+	// Output:
+	// cost 37 waited 0s
 }

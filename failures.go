@@ -142,10 +142,10 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	c.threshold = max(c.ceiling, c.current)
 	c.mode, c.cutSeq = modeQuiet, c.seq
 	c.set(causeSilence, c.current)
-	c.probeAgain(now)
+	c.probeAgain(now, now)
 }
 
-func (c *controller) probeFailed(now instant, o Outcome) {
+func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == OutcomeThrottled
 	most := outageGap
@@ -153,13 +153,14 @@ func (c *controller) probeFailed(now instant, o Outcome) {
 		most = min(windowGap, (now-s.from)/2)
 	}
 	s.gap = min(2*s.gap, most)
-	c.probeAgain(now)
+	c.probeAgain(now, t.at)
 }
 
-// probeAgain sets the instant of the next probe, which is a little random, so that many clients do not ask as one.
-func (c *controller) probeAgain(now instant) {
+// probeAgain sets the instant of the next probe, a gap after the last, which has hung for some of it if the server
+// hangs. It is a little random, so that many clients do not ask as one.
+func (c *controller) probeAgain(now, last instant) {
 	c.silence.probing = false
-	c.silence.probeAt = now + int64(float64(c.silence.gap)*(0.8+0.4*c.dice.chance()))
+	c.silence.probeAt = max(now, last+int64(float64(c.silence.gap)*(0.8+0.4*c.dice.chance())))
 }
 
 // endSilence goes on after a probe was answered.
@@ -170,7 +171,7 @@ func (c *controller) endSilence(now instant) {
 	c.cutSeq = c.seq
 	c.failures.forget()
 	if s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && c.known() && !c.cfg.off.quota {
-		r := min(c.current, sustained)
+		r := min(c.threshold, sustained) // current has been cut for the first refusal of the row
 		c.mode, c.ceiling, c.stretch = modeAvoid, c.clamp(r), 1
 		c.holdDear(now, active+dark)
 		c.set(causeAlive, r)

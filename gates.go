@@ -58,8 +58,9 @@ type host struct {
 func (t *Transport) gateOf(req *http.Request) *gateKey {
 	o := overridesOf(req.Context())
 	g := &gateKey{host: ByHost(req), family: t.limiter.family(req)}
+	var keys keyring
 	for i := range t.prices {
-		g.join(t.prices[i].keyOf(o, req))
+		g.join(keys.of(&t.prices[i], o, req))
 	}
 	return g
 }

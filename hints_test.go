@@ -301,3 +301,24 @@ func TestA503RefusesAtOnceWhoeverWaitsForThatHost(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// A dry run takes in what servers say, also in answer to requests that would have waited or been refused.
+func TestADryRunHearsTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := serverOf(t, throttletest.WithLimits(throttletest.FixedWindow(2, time.Minute)))
+		tr, err := throttle.New(h.Direct(), throttle.WithLimit(throttle.SlidingWindow(1, time.Hour)),
+			throttle.WithDryRun(), throttle.WithMaxWait(time.Second))
+		require.NoError(t, err)
+		for range 3 {
+			ask(t, tr, api)
+		}
+		held := time.Duration(0)
+		for b := range tr.Limiter().Buckets() {
+			if b.Limit == "server" {
+				held = time.Until(b.HeldUntil)
+			}
+		}
+		assert.GreaterOrEqual(t, held, time.Second, "a refusal without Retry-After")
+		assert.Equal(t, uint64(2), tr.Stats().Refused.MaxWait)
+	})
+}

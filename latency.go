@@ -31,7 +31,7 @@ type latency struct {
 
 const (
 	leastRound = 16
-	queueAt    = 1.2  // of the lowest median
+	queueAt    = 1.12 // of the lowest median
 	queueSlack = 0.01 // s, on top
 	cutsInVain = 4    // cuts in a row after which the service is slower, not fuller
 )
@@ -68,7 +68,7 @@ func (c *controller) measure(now instant, t ticket, s float64) {
 	} else if i = int(c.dice.chance() * float64(l.n)); i < len(l.sample) {
 		l.sample[i] = float32(s)
 	}
-	least := 1.0
+	least := 0.5
 	if c.mode == modeStart {
 		least = 0.25
 	}

@@ -154,3 +154,26 @@ func TestKeyFromACredentialDoesNotShowIt(t *testing.T) {
 	require.Len(t, key(req), 32)
 	require.NotEqual(t, "bffde20413347b7a00e1363de3f97ca6", key(req))
 }
+
+// A KeyFunc is called once for a request, however many limits it serves, and once more where that may have to wait.
+func TestAKeyIsAskedForOnce(t *testing.T) {
+	asked, own := 0, 0
+	key := func(*http.Request) string { asked++; return "a" }
+	transport, err := throttle.New(&answered{&http.Response{Body: http.NoBody}}, throttle.WithKey(key), throttle.WithLimit(
+		thousand(throttle.Name("one")), thousand(throttle.Name("two")),
+		thousand(throttle.Name("own"), throttle.Key(func(*http.Request) string { own++; return "b" })), thousand(throttle.Name("three"))))
+	require.NoError(t, err)
+	for i := range 2 { // the first needs new buckets
+		_, err := transport.RoundTrip(get(t, t.Context(), "http://api.example.com/a"))
+		require.NoError(t, err)
+		require.Equal(t, 2+i, asked)
+		require.Equal(t, 2+i, own)
+	}
+	for b := range transport.Limiter().Buckets() {
+		switch b.Key {
+		case "a", "b":
+			require.Equal(t, 998.0, b.Tokens)
+			require.Equal(t, b.Key == "b", b.Limit == "own")
+		}
+	}
+}

@@ -59,7 +59,7 @@ func asProgram(statements string) string {
 	given := []struct{ name, typ string }{
 		{"ctx", "context.Context"}, {"client", "*http.Client"}, {"req", "*http.Request"}, {"t", "*testing.T"},
 		{"transport", "*throttle.Transport"}, {"next", "*throttle.Transport"},
-		{"resp", "*http.Response"},
+		{"resp", "*http.Response"}, {"complete", "func(context.Context) (int64, error)"},
 	}
 	var params, uses []string
 	for _, g := range given {

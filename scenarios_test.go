@@ -83,21 +83,19 @@ var (
 	shiftCallers = func(t float64) int { return int(shifts(50, 0, 0)(t)) }
 )
 
-// goals are the scenarios and figures that the controller was made for. Two are less than was asked for: ten clients
-// have 2.7 % refused instead of 2.5, as long as the limit's return is to be found in 13 s; the queue of ten servers has
-// a median of 150 ms instead of 142, at 94 instead of 89 % of the goodput and a third less p99.
+// goals are the scenarios and figures that the controller was made for.
 var goals = []goal{
 	{scenario: scenario{name: "token bucket, bare 429", policy: bareHundred}, goodput: 98.5, refused: 0.2},
 	{scenario: scenario{name: "token bucket, Retry-After", policy: headHundred}, goodput: 94, refused: 0.1},
 	{scenario: scenario{name: "600 per minute, Retry-After", policy: windowPolicy(600, 60, wholeSeconds), limit: constant(10)}, goodput: 98, refused: 1},
 	{scenario: scenario{name: "600 per minute, bare 429", policy: windowPolicy(600, 60, bare), limit: constant(10)}, goodput: 97, refused: 4},
 	{scenario: scenario{name: "nginx, 503 above burst 20", policy: nginxPolicy(100, 20, true), refusal: OutcomeUnavailable}, goodput: 98.5, refused: 0.7},
-	{scenario: scenario{name: "nginx, delays up to 50", policy: nginxPolicy(100, 50, false), refusal: OutcomeUnavailable}, goodput: 95.5, refused: 0.05, p50: 56, p99: 150},
-	{scenario: scenario{name: "10 servers at 100 ms, queue of 100", policy: poolPolicy(10, 100, constant(0.1)), service: nothing, refusal: OutcomeUnavailable}, goodput: 89, refused: 0.05, p50: 150, p99: 560},
+	{scenario: scenario{name: "nginx, delays up to 50", policy: nginxPolicy(100, 50, false), refusal: OutcomeUnavailable}, goodput: 95.5, refused: 0.05, p50: 55, p99: 150},
+	{scenario: scenario{name: "10 servers at 100 ms, queue of 100", policy: poolPolicy(10, 100, constant(0.1)), service: nothing, refusal: OutcomeUnavailable}, goodput: 89, refused: 0.05, p50: 142, p99: 560},
 	{scenario: scenario{name: "limit / 10 at 60 s, back at 180 s", policy: bucketPolicy(20, dropAndBack, bare), limit: dropAndBack, changes: []float64{60, 180}}, goodput: 93, refused: 0.6, back: []float64{4, 2, 13}},
 	{scenario: scenario{name: "limit drifts by half", seconds: 480, policy: bucketPolicy(20, sine(100, 0.5, 240), bare), limit: sine(100, 0.5, 240)}, goodput: 96, refused: 0.3},
 	{scenario: scenario{name: "load comes and goes", policy: bareHundred, callersAt: shiftCallers, poisson: shifts(0, 10, 0), limit: shifts(100, 10, 0)}, goodput: 98, refused: 0.2},
-	{scenario: scenario{name: "ten clients", clients: 10, stagger: 5, policy: bareHundred}, goodput: 99, refused: 2.75, jain: 0.97},
+	{scenario: scenario{name: "ten clients", clients: 10, stagger: 5, policy: bareHundred}, goodput: 99, refused: 2.5, jain: 0.97},
 	{scenario: scenario{name: "heavy tail, 1 % random 500", policy: bareHundred, service: heavyTail, faults: 0.01, fault: OutcomeError, limit: constant(99)}, goodput: 98.5, refused: 1.2},
 	{scenario: scenario{name: "outage 60 to 90 s, fast 503", policy: bareHundred, outage: &outage{from: 60, to: 90}, changes: []float64{90}}, goodput: 95.5, refused: 0.4, inOutage: 25, back: []float64{4, 3}},
 	{scenario: scenario{name: "outage 60 to 90 s, hanging", policy: bareHundred, timeout: 2, outage: &outage{from: 60, to: 90, hangs: true}, changes: []float64{90}}, goodput: 96, refused: 0.4, back: []float64{4, 3}},
@@ -217,15 +215,15 @@ func (g goal) missed(m figures) (all []string) {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
-	check(m.goodput+0.05 >= g.goodput, "goodput %.1f %%, want at least %.1f", m.goodput, g.goodput)
-	check(g.refused == 0 || m.refused <= g.refused+0.005, "refused %.2f %%, want at most %.2f", m.refused, g.refused)
-	check(g.p50 == 0 || m.p50 <= g.p50+0.5, "p50 %.0f ms, want at most %.0f", m.p50, g.p50)
-	check(g.p99 == 0 || m.p99 <= g.p99+0.5, "p99 %.0f ms, want at most %.0f", m.p99, g.p99)
-	check(m.jain+0.005 >= g.jain, "Jain's index %.2f, want at least %.2f", m.jain, g.jain)
+	check(m.goodput >= g.goodput, "goodput %.2f %%, want at least %.1f", m.goodput, g.goodput)
+	check(g.refused == 0 || m.refused <= g.refused, "refused %.3f %%, want at most %.2f", m.refused, g.refused)
+	check(g.p50 == 0 || m.p50 <= g.p50, "p50 %.1f ms, want at most %.0f", m.p50, g.p50)
+	check(g.p99 == 0 || m.p99 <= g.p99, "p99 %.0f ms, want at most %.0f", m.p99, g.p99)
+	check(m.jain >= g.jain, "Jain's index %.3f, want at least %.2f", m.jain, g.jain)
 	check(g.inOutage == 0 || m.inOutage <= g.inOutage, "%.0f sent in the outage, want at most %.0f", m.inOutage, g.inOutage)
 	check(m.medianWait == 0, "median wait %.0f ms, want none", m.medianWait)
 	for i, b := range g.back {
-		check(m.back[i] <= b+0.05, "limit found after %.1f s, want at most %.1f", m.back[i], b)
+		check(m.back[i] <= b, "limit found after %.2f s, want at most %.1f", m.back[i], b)
 	}
 	return all
 }
@@ -268,6 +266,9 @@ func TestAIMDIsWorseWithoutAnyOfItsRules(t *testing.T) {
 	slow := func(times float64) func(with, without figures) bool {
 		return func(with, without figures) bool { return without.p99 >= with.p99*times }
 	}
+	later := func(by float64) func(with, without figures) bool {
+		return func(with, without figures) bool { return without.back[2] >= with.back[2]+by }
+	}
 	unfair := func(with, without figures) bool { return without.jain <= with.jain-0.05 }
 	for _, c := range []struct {
 		rule, scenario string
@@ -279,6 +280,8 @@ func TestAIMDIsWorseWithoutAnyOfItsRules(t *testing.T) {
 		{"a step that grows slower than the rate", "ten clients", ablation{step: true}, unfair},
 		{"start by doubling", "limit / 10 at 60 s, back at 180 s", ablation{start: true}, less(25)},
 		{"a ceiling that can be gone", "limit / 10 at 60 s, back at 180 s", ablation{ceiling: true}, less(10)},
+		{"larger steps past the ceiling", "limit / 10 at 60 s, back at 180 s", ablation{past: true}, later(1)},
+		{"full steps after a cut too many", "1,000/s, burst 100", ablation{soon: true}, less(0.1)},
 		{"small steps while the ceiling stays", "ten clients", ablation{stretch: true}, refused(1.8)},
 		{"growth only while used", "load comes and goes", ablation{use: true}, refused(10)},
 		{"Retry-After is a pause", "600 per minute, Retry-After", ablation{pause: true}, refused(2)},
@@ -290,7 +293,8 @@ func TestAIMDIsWorseWithoutAnyOfItsRules(t *testing.T) {
 		{"errors that stay are not load", "15 % random 503 at half load", ablation{verify: true}, less(10)},
 		{"silence", "HAProxy, 100 per 10 s, all counted, start at twice", ablation{silence: true}, less(50)},
 		{"silence", "outage 60 to 90 s, fast 503", ablation{silence: true}, less(20)},
-		{"bound in flight", "four clients share 10 servers at 100 ms", ablation{inFlight: true}, slow(1.5)},
+		{"bound in flight", "10 servers lose nine tenths from 100 to 160 s", ablation{inFlight: true}, slow(1.5)},
+		{"bound in flight", "outage 60 to 90 s, hanging", ablation{inFlight: true}, refused(1.5)},
 		{"latency", "nginx, delays up to 50", ablation{latency: true}, slow(3)},
 		{"latency that stays is no queue", "service four times slower from 100 s", ablation{slower: true}, less(10)},
 	} {

@@ -51,7 +51,7 @@ func TestWhatARequestCostIsChargedOnceItIsKnown(t *testing.T) {
 	}{
 		{"as estimated", "10", 90}, {"less", "3", 97}, {"nothing", "0", 100}, {"more", "30", 70},
 		{"more than there is", "150", -50}, {"more than may be owed", "100000", -100},
-		{"more than can be counted", strconv.Itoa(math.MaxInt64), -100}, {"negative", "-5", 90}, {"not told", "", 90},
+		{"more than can be counted", strconv.FormatInt(math.MaxInt64, 10), -100}, {"negative", "-5", 90}, {"not told", "", 90},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			tr, err := throttle.New(costly(c.cost), throttle.WithLimit(

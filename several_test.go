@@ -208,6 +208,8 @@ func (x *severalRun) account(limit, key string) *rationalBucket {
 // balance compares all balances with the accounts.
 func (x *severalRun) balance() {
 	now := x.now()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.l.mu.Lock()
 	defer x.l.mu.Unlock()
 	require.Equal(x, x.slots, x.l.limits[4].single.meter.(*semaphore).used)

@@ -181,6 +181,7 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 		gate = &gateKey{host: ByHost(req), family: t.limiter.family(req)}
 	}
 	cost, known := int64(0), false // where nothing says so by the limit
+	var keys keyring
 	for i := range t.prices {
 		p := &t.prices[i]
 		c, ok := o.costFor(p.limit.name)
@@ -199,10 +200,7 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 		if c == 0 && gate == nil {
 			continue
 		}
-		key := ""
-		if p.key != nil || o.hasKey {
-			key = p.keyOf(o, req)
-		}
+		key := keys.of(p, o, req)
 		if c != 0 {
 			charges = charged(charges, p.limit, key, c)
 		}
@@ -234,14 +232,24 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 	return 1
 }
 
-func (p *price) keyOf(o *overrides, req *http.Request) string {
-	if o.hasKey && !p.own {
-		return o.key
+// A keyring is the key of one request in all limits that have none of their own, once it is known.
+type keyring struct {
+	shared string
+	known  bool
+}
+
+// of returns the key of a request in a limit. What tells keys is asked once for all limits.
+func (k *keyring) of(p *price, o *overrides, req *http.Request) string {
+	switch {
+	case p.own:
+		return orNoKey(p.key(req))
+	case k.known:
+	case o.hasKey:
+		k.shared, k.known = o.key, true
+	case p.key != nil:
+		k.shared, k.known = orNoKey(p.key(req)), true
 	}
-	if p.key == nil {
-		return ""
-	}
-	return orNoKey(p.key(req))
+	return k.shared
 }
 
 // refuse turns a rejection into what the caller gets.
