@@ -1,6 +1,6 @@
 # make test is all that must hold on any machine with Go, make and a C compiler (for the race detector).
 GO ?= go
-MODULES := . bench
+MODULES := . bench internal/sdktest
 
 .PHONY: test bench fuzz lint nethttp
 
