@@ -77,8 +77,9 @@ type peak struct {
 	room int128
 }
 
-// maxPeaks is how many peaks are remembered. With more, less may be given back than was taken, but never too much.
-const maxPeaks = 8
+// maxPeaks is how many peaks are remembered: as many requests may be on the way since a bucket was full, each of which can
+// still be given back to the token. With more, up to 1/16 of the burst less may be given back in all, but never too much.
+const maxPeaks = 64
 
 func newTokenBucket(now instant, r rate, burst, initial int64) *tokenBucket {
 	b := &tokenBucket{n: uint64(r.n), per: uint64(r.per), burst: burst, last: now}
@@ -169,10 +170,26 @@ func pushPeak(peaks []peak, p peak) []peak {
 	}
 	peaks = append(peaks[:n], p)
 	if n == maxPeaks {
-		peaks[1].room = peaks[0].room
-		peaks = slices.Delete(peaks, 0, 1)
+		peaks = thinned(peaks)
 	}
 	return peaks
+}
+
+// thinned lets peaks stand for those shortly before them, with the least room of all of these, so that no two are left that
+// are closer than 1/32 of what lies between the first and the last: about half.
+func thinned(peaks []peak) []peak {
+	last := len(peaks) - 1
+	apart := peaks[last].room.sub(peaks[0].room).half(5).add(int128{lo: 1})
+	kept := 0
+	for _, p := range peaks[1:] {
+		if p.room.sub(peaks[kept].room).less(apart) {
+			peaks[kept].seq = p.seq
+		} else {
+			kept++
+			peaks[kept] = p
+		}
+	}
+	return peaks[:kept+1]
 }
 
 // advance moves the bucket on to t. What is more than burst is lost, except the part of a nanosecond by which a
@@ -207,11 +224,14 @@ func (b *tokenBucket) giveBack(charged int64, _ instant, cost int64) {
 	if i < 0 {
 		return
 	}
-	later := slices.Clone(b.peaks[i:])
-	b.peaks = b.peaks[:i]
-	for _, p := range later {
-		b.peaks = pushPeak(b.peaks, peak{p.seq, p.room.sub(back)})
+	for k := i; k < len(b.peaks); k++ {
+		b.peaks[k].room = b.peaks[k].room.sub(back)
 	}
+	first := i // of those that the ones before are no peaks beside any more
+	for first > 0 && !b.peaks[first-1].room.less(b.peaks[i].room) {
+		first--
+	}
+	b.peaks = slices.Delete(b.peaks, first, i)
 }
 
 func (b *tokenBucket) settle(charged int64, now instant, paid, cost int64) {

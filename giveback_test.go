@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"math/big"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
 		}
 		h := &history{rate: rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}, burst: burst, initial: burst - r.Int64N(min(burst, 20)+1)}
 		b, now, takes, changed := newTokenBucket(0, h.rate, burst, h.initial), instant(0), 0, false
-		for range 40 {
+		for range 40 * (1 + seed%5/4*4) {
 			switch r.IntN(8) {
 			case 0, 1, 2:
 				now += r.Int64N(2 + pause*int64(h.rate.per))
@@ -110,4 +111,49 @@ func TestMoreThanIsRememberedMintsNothing(t *testing.T) {
 		b.giveBack(first, 5, 10)
 		require.InDelta(t, 5, b.tokens(5)-left, 0, "%d younger", younger)
 	}
+}
+
+// TestManyOnTheWayAreSettledToTheToken has a full bucket go down by one charge after the other, and then corrects them all,
+// in order, backwards or at random. Were all that is remembered merged at one end, nearly nothing would come back.
+func TestManyOnTheWayAreSettledToTheToken(t *testing.T) {
+	const burst = 100_000
+	for _, n := range []int{9, 10, 63, 64, 65, 100, 999} {
+		perm := rand.New(rand.NewPCG(1, 2)).Perm(n)
+		for name, order := range map[string]func(i int) int{
+			"in order": func(i int) int { return i }, "backwards": func(i int) int { return n - 1 - i },
+			"at random": func(i int) int { return perm[i] },
+		} {
+			b := newTokenBucket(0, rate{1, time.Hour}, burst, burst)
+			charged := make([]int64, n)
+			for i := range charged {
+				charged[i] = b.take(0, 0, 100, false)
+				require.LessOrEqual(t, len(b.peaks), maxPeaks)
+			}
+			for i := range charged {
+				b.settle(charged[order(i)], 0, 100, 10)
+			}
+			lost := float64(burst-10*n) - b.tokens(0)
+			if n <= maxPeaks {
+				require.Zero(t, lost, "%d %s", n, name)
+			} else {
+				require.GreaterOrEqual(t, lost, 0.0)
+				require.LessOrEqual(t, lost, float64(burst)/16, "%d %s", n, name)
+			}
+		}
+	}
+}
+
+func TestPeaksAreThinnedHoweverCloseTheyAre(t *testing.T) {
+	for _, unit := range []int128{{lo: 1}, {hi: 1 << 40}} {
+		var peaks []peak
+		room := int128{}
+		for i := range int64(10 * maxPeaks) {
+			room = room.add(unit)
+			peaks = pushPeak(peaks, peak{i, room})
+			require.LessOrEqual(t, len(peaks), maxPeaks)
+		}
+		require.Greater(t, len(peaks), maxPeaks/4)
+		require.Equal(t, unit, peaks[0].room, "the least of all")
+	}
+	require.Equal(t, int128{1, 1 << 63}, int128{3, 0}.half(1))
 }

@@ -31,6 +31,11 @@ func (x int128) less(y int128) bool {
 	return x.hi < y.hi || x.hi == y.hi && x.lo < y.lo
 }
 
+// half returns x halved n times, for x ≥ 0, rounded down.
+func (x int128) half(n uint) int128 {
+	return int128{x.hi >> n, x.lo>>n | uint64(x.hi)<<(64-n)}
+}
+
 // ceilDiv returns ⌈x/n⌉ for x ≥ 0, at most math.MaxInt64.
 func (x int128) ceilDiv(n uint64) int64 {
 	if uint64(x.hi) >= n {

@@ -111,6 +111,9 @@ func (r *Rejection) Is(target error) bool {
 // Timeout reports whether the deadline of the context was the reason; so does url.Error.Timeout then.
 func (r *Rejection) Timeout() bool { return r.Reason == ReasonDeadline }
 
+// RetryableError reports whether a later try may pass; the AWS SDK asks for it under this name.
+func (r *Rejection) RetryableError() bool { return !r.onlyError() }
+
 // onlyError reports whether the refusal is an error even where the user wants responses: no later try can pass, or
 // nobody has the time left to read one.
 func (r *Rejection) onlyError() bool { return r.Reason == ReasonDeadline || r.Reason == ReasonCost }
@@ -166,22 +169,34 @@ func localResponse(r *Rejection, req *http.Request, shape func(*Rejection, *http
 	return resp
 }
 
-// problem is the body of a synthetic 429: RFC 9457, with the problem type of the draft "RateLimit header fields for HTTP".
+// problem is the body of a synthetic 429: RFC 9457, with the problem type of the draft "RateLimit header fields for HTTP",
+// and extension members by which SDKs find out what it says.
 type problem struct {
-	Type     string   `json:"type"`
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Detail   string   `json:"detail"`
-	Policies []string `json:"violated-policies"`
+	Type     string       `json:"type"`
+	Title    string       `json:"title"`
+	Status   int          `json:"status"`
+	Detail   string       `json:"detail"`
+	Policies []string     `json:"violated-policies"`
+	Message  string       `json:"message"` // as GitHub has it
+	Error    problemError `json:"error"`   // as OpenAI and Anthropic have it
+}
+
+type problemError struct {
+	Type    string `json:"type"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 func tooManyRequests(r *Rejection) *http.Response {
+	detail := r.Error()
 	body, err := json.Marshal(problem{
 		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
 		Title:    "Request not sent: refused by the client's own throttle",
 		Status:   http.StatusTooManyRequests,
-		Detail:   r.Error(),
+		Detail:   detail,
 		Policies: []string{r.Limit},
+		Message:  detail,
+		Error:    problemError{"rate_limit_error", "rate_limit_exceeded", detail},
 	})
 	if err != nil {
 		panic("throttle: bug: " + err.Error())
@@ -193,15 +208,16 @@ func tooManyRequests(r *Rejection) *http.Response {
 		Header: http.Header{
 			"Content-Type":   {"application/problem+json"},
 			"Content-Length": {strconv.Itoa(len(body))},
-			"Retry-After":    {strconv.FormatInt(retryAfter(r.Wait), 10)},
+			"Retry-After":    {strconv.FormatInt(retryAfter(r.Wait, time.Second), 10)},
+			"Retry-After-Ms": {strconv.FormatInt(retryAfter(r.Wait, time.Millisecond), 10)}, // some SDKs prefer it
 		},
 	}
 }
 
-// retryAfter returns a wait in whole seconds, rounded up, and never 0, on which some clients retry at once.
-func retryAfter(wait time.Duration) int64 {
-	if wait > math.MaxInt64-time.Second {
-		return int64(wait / time.Second)
+// retryAfter returns a wait in whole units, rounded up, and never 0, on which some clients retry at once.
+func retryAfter(wait, unit time.Duration) int64 {
+	if wait > math.MaxInt64-unit {
+		return int64(wait / unit)
 	}
-	return max(1, int64((wait+time.Second-1)/time.Second))
+	return max(1, int64((wait+unit-1)/unit))
 }
