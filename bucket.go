@@ -179,7 +179,7 @@ func pushPeak(peaks []peak, p peak) []peak {
 // are closer than 1/32 of what lies between the first and the last: about half.
 func thinned(peaks []peak) []peak {
 	last := len(peaks) - 1
-	apart := peaks[last].room.sub(peaks[0].room).half(5).add(int128{lo: 1})
+	apart := peaks[last].room.sub(peaks[0].room).half(5) // 2 at least, since rooms differ
 	kept := 0
 	for _, p := range peaks[1:] {
 		if p.room.sub(peaks[kept].room).less(apart) {

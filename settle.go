@@ -34,7 +34,8 @@ func Settle(f SettleFunc) LimitOption {
 // rounded up, and one that is negative or above the range of int64 is none. Names are those of objects: nothing within an
 // array is found.
 //
-// The charge stays if no number is found, if the body is closed before there was one for each path, if its Content-Type is
+// The charge stays if no number is found, if the body is closed before there was one for each path (so of a figure that
+// grows in the course of a stream, do not name the place where it is told first), if its Content-Type is
 // neither JSON nor text/event-stream nor missing, or if it is compressed, which net/http undoes by itself but where the
 // caller asked for it. Where a limit has [Settle] too, that goes first.
 func SettleJSON(paths ...string) LimitOption {

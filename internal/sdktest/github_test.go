@@ -68,6 +68,7 @@ func TestGitHubSeesARefusal(t *testing.T) {
 		var problem struct{ Detail string }
 		require.NoError(t, json.NewDecoder(refused.Response.Body).Decode(&problem))
 		assert.Equal(t, rejection.Error(), problem.Detail)
+		assert.ErrorContains(t, err, rejection.Error())
 
 		time.Sleep(rejection.Wait)
 		assert.NoError(t, getRepository(t.Context(), c), "go-github must not refuse by itself")

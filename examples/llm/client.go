@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// throttled is all there is to it. An SDK takes it as the Transport of its http.Client.
+//
+// What a request costs in tokens nobody knows before it is answered. So it is charged an estimate, and SettleJSON corrects
+// that by what the answer says, be it JSON or a stream of events: most estimates are too high, and what was too much
+// goes at once to those who wait. An estimate above all that the limit can hold would be refused for ever; by ClampCost
+// it waits until the limit is full instead.
+//
+// The API counts a request when it arrives, a little later than we do. If the first is held up on the way and the next is
+// not, it has had less time to refill than we think: so we send less at once than it allows, by what comes in while a
+// request may be held up.
+func throttled(base http.RoundTripper, margin time.Duration, hooks throttle.Hooks) (*throttle.Transport, error) {
+	burst := func(perMinute int64) throttle.LimitOption {
+		return throttle.Burst(max(1, perMinute/parts-perMinute*int64(margin)/int64(minute)))
+	}
+	return throttle.New(base, throttle.WithHooks(hooks), throttle.WithLimit(
+		throttle.TokenBucket(requestsPerMinute, minute, burst(requestsPerMinute), throttle.Name("requests")),
+		throttle.TokenBucket(tokensPerMinute, minute, burst(tokensPerMinute), throttle.Name("tokens"),
+			throttle.Cost(estimate), throttle.SettleJSON("usage.total_tokens"), throttle.ClampCost()),
+	))
+}
+
+// estimate is what a request may cost: four letters of a prompt are about a token, and the answer is as long as it may be.
+// It reads a copy of the body, which http.NewRequest and the SDKs provide for redirects.
+func estimate(r *http.Request) int64 {
+	const unknown = 1000
+	if r.GetBody == nil {
+		return unknown
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return unknown
+	}
+	defer body.Close()
+	var asked chatRequest
+	if err := json.NewDecoder(body).Decode(&asked); err != nil {
+		return unknown
+	}
+	tokens := asked.MaxTokens
+	for _, m := range asked.Messages {
+		tokens += int64(len(m.Content)) / 4
+	}
+	return tokens
+}
+
+// An answer is what became of a prompt.
+type answer struct {
+	status        int
+	waited        time.Duration
+	charged, cost int64 // when it was sent, and when it was answered
+}
+
+// ask sends a prompt and reads the answer. A receipt tells what it was charged, also through an SDK.
+func ask(ctx context.Context, client *http.Client, url string, p prompt) (a answer, err error) {
+	chat := chatRequest{Model: "local", Messages: []message{{"user", p.text}}, MaxTokens: p.maxTokens, Stream: p.stream}
+	if p.stream {
+		chat.StreamOptions = &streamOptions{IncludeUsage: true} // or it would not say what it cost, and the estimate stand
+	}
+	body, err := json.Marshal(chat)
+	if err != nil {
+		return a, err
+	}
+	ctx, receipt := throttle.ContextWithReceipt(ctx)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return a, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close()
+	a.status, a.waited = resp.StatusCode, receipt.Waited()
+	a.charged, _ = receipt.Cost("tokens")
+	_, err = io.Copy(io.Discard, resp.Body)
+	a.cost, _ = receipt.Cost("tokens")
+	return a, err
+}

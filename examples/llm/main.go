@@ -1,0 +1,183 @@
+// Llm sends a batch of prompts to an API that allows so many requests and so many tokens per minute, as those of language
+// models do: first as any client would, then with throttle, which charges each an estimate and corrects it by what the
+// answer says that it cost. Tables show what some prompts waited and cost, and how much of what was allowed was used.
+//
+//	go run ./examples/llm
+//	go run ./examples/llm -prompts 60 -workers 20
+//
+// The API is local, speaks OpenAI's JSON, streams half of its answers, and has minutes of 2 s.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttletest"
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "llm:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	c, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	return compare(ctx, c, out)
+}
+
+// compare does the same work twice.
+func compare(ctx context.Context, c config, out io.Writer) error {
+	fmt.Fprintf(out, "%d requests and %d tokens per minute, a quarter at once. A minute lasts %v here.\n",
+		requestsPerMinute, tokensPerMinute, minute)
+	fmt.Fprintf(out, "%d prompts, %d at a time. Some of them, with throttle:\n\n", c.prompts, c.workers)
+
+	plain := func(base http.RoundTripper) (http.RoundTripper, error) { return base, nil }
+	before, err := do(ctx, plain, c, func(int, prompt, time.Duration, answer) {})
+	if err != nil {
+		return err
+	}
+	var first charged
+	wrap := func(base http.RoundTripper) (http.RoundTripper, error) {
+		return throttled(base, c.margin, throttle.Hooks{OnSettle: first.add})
+	}
+	fmt.Fprintf(out, "%7s  %-14s%8s%12s%8s\n", "time", "prompt", "waited", "charged", "cost")
+	after, err := do(ctx, wrap, c, func(i int, p prompt, at time.Duration, a answer) {
+		if i%(1+c.prompts/10) == 0 || p.kind == book.name {
+			fmt.Fprintf(out, "%6.2fs  %-14s%7.2fs%12d%8d\n", at.Seconds(), fmt.Sprint(p.kind, " ", i+1), a.waited.Seconds(),
+				a.charged, a.cost)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%-18s%7s%7s%9s%9s   %s\n", "", "2xx", "429", "time", "tokens", "used of requests, tokens")
+	before.print(out, "without throttle")
+	after.print(out, "with throttle")
+	tokens := first.tokens.Load()
+	fmt.Fprintf(out, "\nThe estimates came to %d tokens: uncorrected, they would take at least %.1fs.\n"+
+		"That of the book was more than the limit can hold, and was cut to that.\n", tokens,
+		float64(max(0, tokens-tokensPerMinute/parts))*minute.Seconds()/tokensPerMinute)
+	return nil
+}
+
+// What was charged before the cost was known.
+type charged struct{ tokens atomic.Int64 }
+
+func (c *charged) add(e throttle.SettleEvent) { c.tokens.Add(e.Charged) }
+
+// A result is what became of the work.
+type result struct {
+	answered, refused int
+	took              time.Duration
+	requests, tokens  use
+}
+
+// do sends all prompts to an API of its own, and has each answer seen, one after the other.
+func do(ctx context.Context, wrap func(http.RoundTripper) (http.RoundTripper, error), c config,
+	see func(i int, p prompt, at time.Duration, a answer)) (result, error) {
+	m := newModel()
+	api, err := throttletest.New(append(c.api, throttletest.WithHandler(m))...)
+	if err != nil {
+		return result{}, err
+	}
+	defer api.Close()
+	transport, err := wrap(api.Transport())
+	if err != nil {
+		return result{}, err
+	}
+	client := &http.Client{Transport: transport}
+	var (
+		mu sync.Mutex
+		r  result
+	)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.workers)
+	start := time.Now()
+	for i, p := range prompts(c.prompts, c.seed) {
+		g.Go(func() error {
+			a, err := ask(ctx, client, api.URL, p)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			r.took = time.Since(start)
+			see(i, p, r.took, a)
+			return r.add(a.status)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return result{}, err
+	}
+	r.requests, r.tokens = m.used()
+	return r, nil
+}
+
+func (r *result) add(status int) error {
+	switch status {
+	case http.StatusOK:
+		r.answered++
+	case http.StatusTooManyRequests:
+		r.refused++
+	default:
+		return fmt.Errorf("%d %s", status, http.StatusText(status))
+	}
+	return nil
+}
+
+func (r *result) print(out io.Writer, name string) {
+	fmt.Fprintf(out, "%-18s%7d%7d%8.2fs%9d%15.1f%%%9.1f%%\n", name, r.answered, r.refused, r.took.Seconds(),
+		r.tokens.charged, r.requests.percent(), r.tokens.percent())
+}
+
+type config struct {
+	prompts, workers int
+	margin           time.Duration
+	seed             uint64
+	api              []throttletest.Option // for tests
+}
+
+func parse(args []string, out io.Writer) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("llm", flag.ContinueOnError)
+	flags.IntVar(&c.prompts, "prompts", 170, "send this many prompts, twice")
+	flags.IntVar(&c.workers, "workers", 8, "send so many at a time")
+	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
+	flags.Uint64Var(&c.seed, "seed", 1, "seed of the prompts")
+	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(out)
+			flags.PrintDefaults()
+		}
+		return c, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case min(c.prompts, c.workers) < 1:
+		return c, fmt.Errorf("-prompts %d -workers %d: each must be at least 1", c.prompts, c.workers)
+	case c.margin < 0 || c.margin >= minute/parts:
+		return c, fmt.Errorf("-margin %v: must be from 0 to less than %v", c.margin, minute/parts)
+	}
+	return c, nil
+}
