@@ -29,7 +29,7 @@ func Settle(f SettleFunc) LimitOption {
 // as the caller reads the body: nothing is delayed, and less than 1 KiB kept.
 //
 // The numbers at several paths are added up. What has several names is one path, with bars between the names: with
-// "usage.output_tokens|message.usage.output_tokens", the last that comes counts. There may be 16 in all, of at most 16
+// "usage.input_tokens|message.usage.input_tokens", the last that comes counts. There may be 16 in all, of at most 16
 // names. Of several values in one body, be they lines or server-sent events, the last with a number counts. A number is
 // rounded up, and one that is negative or above the range of int64 is none. Names are those of objects: nothing within an
 // array is found.
