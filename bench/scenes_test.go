@@ -82,6 +82,6 @@ var scenes = []scene{
 	{name: "outage 60 to 90 s, fast 503", server: struck(throttletest.Outage(503)), outage: [2]float64{60, 90}, changes: []float64{90}},
 	{name: "outage 60 to 90 s, hanging", server: struck(throttletest.Hang()), timeout: 2 * time.Second, outage: [2]float64{60, 90},
 		changes: []float64{90}},
-	{name: "2/s, burst 5", seconds: 600, server: served(bucketOf(2, 5), silently), limit: constantly(2)},
-	{name: "1,000/s, burst 100", seconds: 180, callers: 250, server: served(bucketOf(1000, 100), silently), limit: constantly(1000)},
+	{name: "2 per second, burst 5", seconds: 600, server: served(bucketOf(2, 5), silently), limit: constantly(2)},
+	{name: "1,000 per second, burst 100", seconds: 180, callers: 250, server: served(bucketOf(1000, 100), silently), limit: constantly(1000)},
 }
