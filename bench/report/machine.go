@@ -27,6 +27,9 @@ var compared = []string{
 	"github.com/aws/aws-sdk-go-v2",
 }
 
+// asWell is what is missing with a module.
+var asWell = map[string]string{"github.com/platinummonkey/go-concurrency-limits": ", and so its Gradient2 and Vegas among the adaptive ones"}
+
 func machine(ctx context.Context) (machineInfo, error) {
 	m := machineInfo{os: system(), goVersion: runtime.Version(), cpus: runtime.NumCPU(), date: time.Now().UTC().Format(time.DateOnly)}
 	for _, path := range compared {
@@ -35,7 +38,7 @@ func machine(ctx context.Context) (machineInfo, error) {
 			m.modules = append(m.modules, out)
 			continue
 		}
-		m.missing = append(m.missing, path+": "+whyMissing(ctx, path))
+		m.missing = append(m.missing, path+asWell[path]+": "+whyMissing(ctx, path))
 	}
 	commit, err := output(ctx, "git", "rev-parse", "--short=12", "HEAD")
 	if err != nil {

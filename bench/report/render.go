@@ -8,7 +8,7 @@ import (
 // render writes RESULTS.md, and returns what it found no reason for.
 func render(m *measurements) (text string, unexplained []string) {
 	var b strings.Builder
-	b.WriteString("# Results\n\nWritten by `make bench`; nothing here is typed by hand. Medians of " + m.config["m-run"] + ", in which the\n" +
+	b.WriteString("# Results\n\nWritten by `make bench`; no figure is typed by hand. Medians of " + m.config["m-run"] + ", in which the\n" +
 		"implementations took turns. Where somebody else is better, the reason stands below the table.\n\n")
 	renderMachine(m, &b)
 	b.WriteString("## Targets\n\n")
@@ -29,7 +29,8 @@ func render(m *measurements) (text string, unexplained []string) {
 	b.WriteString("![Lines that change](line.svg)\n\n## Keys\n\n")
 	put(keysTable())
 	b.WriteString("## Adapting\n\nThe real code of everybody against the same servers, in bubbles of `testing/synctest`: 50 callers who always have a next request, unless\n" +
-		"the name of the scene says otherwise. The fixed rates stand for somebody who knows the limit, or has guessed half or double of it.\n\n" +
+		"the name of the scene says otherwise. The fixed rates stand for somebody who knows the limit, or has guessed half or double of it.\n" +
+		"Where there are hundreds of callers, others play once.\n\n" +
 		"![Requests per second over time](adapting.svg)\n\n")
 	unexplained = append(unexplained, adapting(m, &b)...)
 	return b.String(), unexplained

@@ -68,10 +68,11 @@ func targets() []target {
 }
 
 func loopbackTargets() (all []target) {
-	for _, protocol := range []string{"http1", "http2"} {
+	for i, protocol := range []string{"http1", "http2"} {
+		name := []string{"HTTP/1.1", "HTTP/2"}[i]
 		for _, n := range []int{1, 64} {
 			q := query{"Loopback", "%ofBare", append(goroutinesOn(n, 2), "protocol="+protocol, "impl=throttle")}
-			all = append(all, target{what: fmt.Sprintf("over a loopback socket, %s, %s, of bare", strings.ToUpper(protocol), plural(n, "goroutine")),
+			all = append(all, target{what: fmt.Sprintf("over a loopback socket, %s, %s, of bare", name, plural(n, "goroutine")),
 				most: 102, unit: " %", value: q.of})
 		}
 	}
