@@ -2,7 +2,7 @@
 GO ?= go
 MODULES := . bench internal/sdktest
 
-.PHONY: test bench fuzz lint nethttp
+.PHONY: test bench bench-compare fuzz lint nethttp
 
 test: ## every module: vet, race detector, shuffled; the examples are run by their tests
 	@PATH="$$PATH:/usr/sbin"; for s in nginx haproxy; do command -v $$s >/dev/null || \
@@ -27,5 +27,11 @@ lint: ## gofmt, go fix, staticcheck, tidy
 		$(GO) mod tidy -diff) || exit 1; done
 	@cd tools && $(GO) mod tidy -diff
 
-bench: ## what a request costs, next to a wrapper of golang.org/x/time/rate
-	cd bench && $(GO) test -run '^$$' -bench . -cpu 1,2 -count 6 .
+BENCHTIME ?= 100ms
+COUNT ?= 5
+bench: ## everything next to its peers, COUNT rounds of BENCHTIME each: bench/RESULTS.md and the plots beside it, in about 15 minutes
+	cd bench && $(GO) run ./report -benchtime $(BENCHTIME) -count $(COUNT)
+
+bench-compare: COUNT = 8
+bench-compare: ## what a request and the limiter cost, next to the revision BASE (or what BENCH matches)
+	@GO="$(GO)" BENCHTIME=$(BENCHTIME) COUNT=$(COUNT) bench/compare $(BASE)

@@ -2,62 +2,66 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
+	jujuratelimit "github.com/juju/ratelimit"
 	"golang.org/x/time/rate"
 
 	"github.com/httpthrottle/throttle"
 )
 
-// BenchmarkHammer lets 64 goroutines take from one bucket for a second as fast as they can, and reports what was granted
-// as a share of burst + rate·t: it must not be more than 100.
+// BenchmarkHammer lets 64 goroutines take from one bucket as fast as they can, and reports what was granted as a share
+// of burst + rate·t: more than 100 is more than the limit.
 func BenchmarkHammer(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		n    int64
-	}{{"rate=10000", 10_000}, {"rate=1000000", 1_000_000}} {
-		b.Run(c.name+"/impl=xtime/op=try", func(b *testing.B) {
-			l := rate.NewLimiter(rate.Limit(c.n), 1)
-			hammer(b, c.n, l.Allow)
-		})
-		b.Run(c.name+"/impl=throttle/op=try", func(b *testing.B) {
-			l := bucketOf(b, c.n)
-			hammer(b, c.n, func() bool { _, ok := l.Try("", 1); return ok })
-		})
-		b.Run(c.name+"/impl=throttle/op=wait", func(b *testing.B) {
-			l := bucketOf(b, c.n)
-			hammer(b, c.n, func() bool { return l.Wait(context.Background(), "", 1) == nil })
-		})
-	}
-}
-
-func bucketOf(b *testing.B, n int64) *throttle.Limiter {
-	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(n, time.Second, throttle.Burst(1))))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return l
-}
-
-func hammer(b *testing.B, n int64, take func() bool) {
-	for b.Loop() {
-		var granted atomic.Int64
-		var all sync.WaitGroup
-		start := time.Now()
-		for range 64 {
-			all.Go(func() {
-				for time.Since(start) < time.Second {
-					if take() {
-						granted.Add(1)
-					}
+	const burst = 100
+	for _, n := range []int{10_000, 1_000_000} {
+		xtime := rate.NewLimiter(rate.Limit(n), burst)
+		ours := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(int64(n), time.Second, throttle.Burst(burst))))
+		failsafe := ratelimiter.NewSmoothBuilder[any](uint(n), time.Second).Build()
+		juju := jujuratelimit.NewBucket(time.Second/time.Duration(n), burst)
+		for _, c := range []struct {
+			name string
+			op   string
+			take func() bool
+		}{
+			{"throttle", "try", func() bool { _, ok := ours.Try("", 1); return ok }},
+			{"xtime", "try", xtime.Allow},
+			{"failsafe", "try", failsafe.TryAcquirePermit},
+			{"juju", "try", func() bool { return juju.TakeAvailable(1) == 1 }},
+			{"throttle", "wait", func() bool { return ours.Wait(context.Background(), "", 1) == nil }},
+			{"xtime", "wait", func() bool { return xtime.Wait(context.Background()) == nil }},
+			{"failsafe", "wait", func() bool { return failsafe.AcquirePermit(context.Background()) == nil }},
+			{"juju", "wait", func() bool { juju.Wait(1); return true }},
+		} {
+			b.Run(fmt.Sprintf("rate=%d/op=%s/impl=%s", n, c.op, c.name), func(b *testing.B) {
+				for b.Loop() {
+					granted, took := hammer(c.take)
+					b.ReportMetric(100*float64(granted)/(burst+float64(n)*took.Seconds()), "%ofAllowed")
 				}
 			})
 		}
-		all.Wait()
-		allowed := 1 + float64(n)*time.Since(start).Seconds()
-		b.ReportMetric(100*float64(granted.Load())/allowed, "%ofAllowed")
 	}
+}
+
+// hammer returns what was granted until nobody asks any more.
+func hammer(take func() bool) (granted int64, took time.Duration) {
+	var n atomic.Int64
+	var all sync.WaitGroup
+	start := time.Now()
+	for range goroutines {
+		all.Go(func() {
+			for time.Since(start) < time.Second/4 {
+				if take() {
+					n.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return n.Load(), time.Since(start)
 }

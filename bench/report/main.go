@@ -1,0 +1,75 @@
+// Report runs the benchmarks of this module and writes RESULTS.md and the plots beside it:
+//
+//	go run ./report                    # as make bench does
+//	go run ./report -from out/raw.txt  # what was measured before, written anew
+//
+// Implementations take turns: each round measures everything once, and what is written is the median of the rounds.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+)
+
+type config struct {
+	benchtime string
+	count     int
+	seeds     int
+	keys      int
+	waiters   int
+	from      string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "report:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, log io.Writer) error {
+	var c config
+	flags := flag.NewFlagSet("report", flag.ContinueOnError)
+	flags.SetOutput(log)
+	flags.StringVar(&c.benchtime, "benchtime", "100ms", "for each benchmark of a cost, in each round")
+	flags.IntVar(&c.count, "count", 5, "rounds")
+	flags.IntVar(&c.seeds, "seeds", 3, "how often each adaptive scene is played")
+	flags.IntVar(&c.keys, "keys", 1_000_000, "how many keys there are where there are many")
+	flags.IntVar(&c.waiters, "waiters", 1_000_000, "the most that wait at once")
+	flags.StringVar(&c.from, "from", "", "measure nothing: take this file, as a run has left it in out/raw.txt")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if c.from == "" {
+		c.from = filepath.Join("out", "raw.txt")
+		if err := measure(ctx, c, log); err != nil {
+			return err
+		}
+	}
+	file, err := os.Open(c.from)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	m, err := readMeasurements(file)
+	if err != nil {
+		return err
+	}
+	text, unexplained := render(m)
+	for _, u := range unexplained {
+		fmt.Fprintln(log, "no reason is given in why.go for:", u)
+	}
+	if err := os.WriteFile("RESULTS.md", []byte(text), 0o644); err != nil {
+		return err
+	}
+	return draw(m, ".")
+}

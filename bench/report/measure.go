@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// A stage is some benchmarks that are run by a process of their own.
+type stage struct {
+	bench     string
+	cpu       string
+	benchtime string // "": as the user says
+	rounds    int    // at most; 0: as many as the user says
+	args      []string
+}
+
+// stages are run in turn, in each round.
+func (c config) stages() []stage {
+	most := func(n int) []string { return []string{"-waiters", strconv.Itoa(n)} }
+	s := []stage{
+		{bench: "^BenchmarkRequest$", cpu: "1,2"},
+		{bench: "^BenchmarkLimiter$", cpu: "2"},
+		{bench: "^BenchmarkLoopback$", cpu: "1,2"},
+		{bench: "^Benchmark(Lateness|Order|Hammer|Cancelled|Retuned)$", cpu: "2", benchtime: "1x"},
+		{bench: "^BenchmarkKeys$", cpu: "2", benchtime: "1x", rounds: 2, args: []string{"-keys", strconv.Itoa(c.keys)}},
+	}
+	for _, impl := range waiterImpls {
+		// Each in a process of its own, and the many only once: they take 5 GB, and minutes.
+		s = append(s,
+			stage{bench: "^BenchmarkWaiters$/n=10*$/^impl=" + impl + "$", cpu: "2", benchtime: "1x", rounds: 3, args: most(min(c.waiters, 100_000))},
+			stage{bench: "^BenchmarkWaiters$/n=1000000/^impl=" + impl + "$", cpu: "2", benchtime: "1x", rounds: 1, args: most(c.waiters)})
+	}
+	return s
+}
+
+// waiterImpls are those of BenchmarkWaiters.
+var waiterImpls = []string{"channel", "throttle", "xtime", "failsafe", "resty"}
+
+// measure runs everything, and leaves what was measured in out/raw.txt.
+func measure(ctx context.Context, c config, log io.Writer) error {
+	dir, err := os.MkdirTemp("", "throttle-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "bench.test")
+	if err := execute(ctx, log, log, "go", "test", "-c", "-o", program, "."); err != nil {
+		return err
+	}
+	if err := os.MkdirAll("out", 0o755); err != nil {
+		return err
+	}
+	raw, err := os.Create(filepath.Join("out", "raw.txt"))
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	m, err := machine(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(raw, m.lines(c)); err != nil {
+		return err
+	}
+	began := time.Now()
+	for round := range c.count {
+		for _, s := range c.stages() {
+			if s.rounds > 0 && round >= s.rounds {
+				continue
+			}
+			fmt.Fprintf(log, "%4.0f s  round %d of %d: %s\n", time.Since(began).Seconds(), round+1, c.count, s.bench)
+			if err := s.run(ctx, c, program, raw, log); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintf(log, "%4.0f s  adaptive scenes\n", time.Since(began).Seconds())
+	if err := scenes(ctx, c, program, filepath.Join(dir, "scenes"), raw, log); err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "%4.0f s  done\n", time.Since(began).Seconds())
+	return raw.Close()
+}
+
+func (s stage) run(ctx context.Context, c config, program string, raw, log io.Writer) error {
+	benchtime := s.benchtime
+	if benchtime == "" {
+		benchtime = c.benchtime
+	}
+	args := append([]string{"-test.run", "^$", "-test.bench", s.bench, "-test.cpu", s.cpu, "-test.benchtime", benchtime}, s.args...)
+	return execute(ctx, raw, log, program, args...)
+}
+
+func scenes(ctx context.Context, c config, program, file string, raw, log io.Writer) error {
+	err := execute(ctx, log, log, program, "-test.run", "^TestAdapting$", "-scenes", file, "-seeds", strconv.Itoa(c.seeds), "-test.timeout", "1h")
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	_, err = raw.Write(text)
+	return err
+}
+
+func execute(ctx context.Context, out, log io.Writer, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = out, log
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %v: %w", filepath.Base(name), args, err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// raw is what a run leaves: one measurement that we lose, one that we win, one that nobody can explain.
+const raw = `m-os: linux/amd64
+m-go: go1.26
+m-cpus: 2
+m-commit: 0123456789ab
+m-modules: golang.org/x/time v0.16.0; go.uber.org/ratelimit v0.3.1
+m-missing: example.com/none: the module proxy does not give it
+m-run: 3 rounds of 1ms each
+goos: linux
+cpu: Some CPU
+BenchmarkRequest/goroutines=1/impl=bare 	100	 2.000 ns/op	 0 B/op	 0 allocs/op
+BenchmarkRequest/goroutines=1/impl=xtime 	100	 80.00 ns/op	 0 B/op	 0 allocs/op
+BenchmarkRequest/goroutines=1/impl=xtime 	100	 100.0 ns/op	 0 B/op	 0 allocs/op
+BenchmarkRequest/goroutines=1/impl=xtime 	100	 1200 ns/op	 0 B/op	 0 allocs/op
+BenchmarkRequest/goroutines=1/impl=throttle 	100	 70.00 ns/op	 0 B/op	 0 allocs/op
+BenchmarkRequest/goroutines=1/impl=uber-2 	100	 40.00 ns/op	 0 B/op	 0 allocs/op
+BenchmarkRequest/goroutines=1/impl=throttle-2 	100	 70.00 ns/op	 0 B/op	 0 allocs/op
+BenchmarkCancelled/impl=throttle-2 	1	 500000000 ns/op	 99.50 %ofIdeal
+BenchmarkCancelled/impl=xtime-2 	1	 1000000000 ns/op	 51.00 %ofIdeal
+BenchmarkAdapting/scene=token_bucket,_bare_429/impl=throttle 1 90 %goodput 1 %refused 50 p50-ms 60 p99-ms 3.4 s-found
+BenchmarkAdapting/scene=token_bucket,_bare_429/impl=aws 1 99 %goodput 0.5 %refused 50 p50-ms 60 p99-ms 3.4 s-found
+BenchmarkAdaptingTime/second=0/impl=throttle 1 10 sent 100 limit
+BenchmarkAdaptingTime/second=1/impl=throttle 1 0 sent 100 limit
+`
+
+func TestResultsAreMediansWithRatiosTargetsAndReasons(t *testing.T) {
+	m, err := readMeasurements(strings.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, unexplained := render(m)
+	for _, want := range []string{
+		"| x/time/rate | 100 (1.00×) |", // the median
+		"| **throttle** | 70 (0.70×) |",
+		"uber/ratelimit 40. ",
+		"| a request through one limit, of x/time/rate's wrapper | ≤ 0.60 | 0.70 | **fail** |",
+		"| lines that change: half cancelled, of the ideal | 99 to 101 % | 99.5 % | pass |",
+		"| token bucket, bare 429 | 90 / 1 | 99 / 0.50 |",
+		"golang.org/x/time v0.16.0", "2 × Some CPU", "| missing | example.com/none",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	if fmt.Sprint(unexplained) != "[goodput/token bucket, bare 429]" {
+		t.Errorf("unexplained: %v", unexplained)
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+func TestWhereNobodyIsBetterNoReasonIsGiven(t *testing.T) {
+	m, err := readMeasurements(strings.NewReader("BenchmarkCancelled/impl=throttle-2 1 99.5 %ofIdeal\nBenchmarkCancelled/impl=xtime-2 1 51 %ofIdeal\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := render(m); strings.Contains(text, "Others are better") {
+		t.Error(text)
+	}
+}
+
+func TestNothingMeasuredIsAnError(t *testing.T) {
+	if _, err := readMeasurements(strings.NewReader("PASS\n")); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestPlotsHaveNoGroundAndAnyFont(t *testing.T) {
+	m, err := readMeasurements(strings.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := draw(m, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"request.svg", "line.svg", "adapting.svg"} {
+		svg, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if s := string(svg); strings.Contains(s, "#FFFFFF") || !strings.Contains(s, "sans-serif") {
+			t.Errorf("%s has a white ground, or a font that not everybody has", name)
+		}
+	}
+}
+
+func TestNumbersAreGrouped(t *testing.T) {
+	for x, want := range map[float64]string{0: "0", 3: "3", 0.0123: "0.012", 1.234: "1.23", 12.34: "12.3", 123.4: "123", 1234: "1,234", 1234567.8: "1,234,568", -1234: "-1,234"} {
+		if got := number(x); got != want {
+			t.Errorf("%v: %s, want %s", x, got, want)
+		}
+	}
+}
