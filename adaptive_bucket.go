@@ -105,11 +105,9 @@ func (b *adaptiveBucket) refund(charged int64, now instant, cost int64) {
 	b.bucket.giveBack(charged/2, now, cost)
 }
 
-// settleOver is for how long a rate may go on with what is owed.
-const settleOver = 60
-
 func (b *adaptiveBucket) settle(charged int64, now instant, paid, cost int64) {
 	b.bucket.correct(charged/2, now, paid, cost, int64(min(settleOver*b.rate, float64(maxCount))))
+	b.control.seq = uint64(b.bucket.seq) // the two number requests alike
 	b.control.settled(now, float64(cost-paid))
 }
 

@@ -211,12 +211,13 @@ func (m *rationalBucket) need(cost int64) *big.Rat {
 	return rat(cost)
 }
 
-// owe takes what was charged too little, up to a burst below nothing, or a period's worth where it is paced.
+// owe takes what was charged too little, up to a burst below nothing, or a minute's worth where it is paced, n at least.
 func (m *rationalBucket) owe(now instant, more int64) {
 	m.level, m.last = m.at(now, nil), max(m.last, now)
 	least := new(big.Rat).Neg(m.burst)
 	if m.paced {
-		least = rat(-m.rate.n)
+		minute := new(big.Int).Div(new(big.Int).Mul(big.NewInt(m.rate.n), big.NewInt(int64(time.Minute))), big.NewInt(int64(m.rate.per)))
+		least = minRat(rat(-m.rate.n), new(big.Rat).SetInt(minute.Neg(minute)))
 	}
 	least = minRat(least, m.level)
 	if m.level = new(big.Rat).Sub(m.level, rat(more)); m.level.Cmp(least) < 0 {

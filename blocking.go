@@ -149,9 +149,9 @@ type pending struct {
 	late    bool          // it is passed only by those who wait
 }
 
-// grant returns what was paid for it, once it was granted.
-func (p *pending) grant(l *Limiter) Grant {
-	return Grant{limiter: l, more: p.charges, mark: p.ask.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
+// grant returns what was paid for it, once it was granted, by one whom that observer observes.
+func (p *pending) grant(l *Limiter, o *observer) Grant {
+	return Grant{limiter: l, observe: o, more: p.charges, mark: p.ask.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
 }
 
 // pass lets a request go at once if it can. If not, and without an error, it is to be made pending. The two are apart so

@@ -14,10 +14,9 @@ import (
 // end, failed or closed, or, where there are slots to be given back, its request's context ended.
 type body struct {
 	io.ReadCloser
-	grant    *Grant
-	own      Grant // for grant to point to, unless it is kept elsewhere
-	observer *observer
-	slots    bool
+	grant *Grant
+	own   Grant // for grant to point to, unless it is kept elsewhere
+	slots bool
 
 	mu      sync.Mutex  // guards what follows: a context may end, and a body be closed, while it is read
 	release func() bool // stops waiting for the end of the context; nil: nobody waits for it
@@ -77,7 +76,7 @@ func (b *body) end(whole bool) {
 	for i := range b.costs {
 		c := &b.costs[i]
 		if cost, ok := c.finder.Sum(); ok && (whole || c.finder.All()) {
-			_ = b.grant.limiter.settle(b.grant, c.charge, cost, b.observer) // it may have been settled before
+			_ = b.grant.limiter.settle(b.grant, c.charge, cost) // it may have been settled before
 		}
 	}
 }
@@ -107,7 +106,7 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 	if !slots && costs == 0 {
 		return kept
 	}
-	b := &body{ReadCloser: resp.Body, grant: kept, observer: t.observer, slots: slots}
+	b := &body{ReadCloser: resp.Body, grant: kept, slots: slots}
 	if kept == nil {
 		b.own = *g
 		b.grant = &b.own
@@ -129,7 +128,7 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 		c := &charges[i]
 		if f := c.limit.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
-				_ = t.limiter.settle(g, i, cost, t.observer) // what is wrong is ignored, as SettleFunc says
+				_ = t.limiter.settle(g, i, cost) // what is wrong is ignored, as SettleFunc says
 				continue
 			}
 		}

@@ -236,11 +236,20 @@ func (b *tokenBucket) giveBack(charged int64, _ instant, cost int64) {
 
 func (b *tokenBucket) settle(charged int64, now instant, paid, cost int64) {
 	owed := b.burst
-	if b.paced {
+	if b.paced { // what comes in within a minute, and n at least
 		owed = int64(b.n)
+		if hi, lo := bits.Mul64(b.n, uint64(settleOver*second)); hi < b.per {
+			minute, _ := bits.Div64(hi, lo, b.per)
+			owed = max(owed, int64(min(minute, uint64(maxCount))))
+		} else {
+			owed = maxCount
+		}
 	}
 	b.correct(charged, now, paid, cost, owed)
 }
+
+// settleOver is for how many seconds a rate without a burst may go on with what is owed.
+const settleOver = 60
 
 func (b *tokenBucket) most() int64 {
 	if b.paced {

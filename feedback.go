@@ -18,6 +18,7 @@ import (
 type answer struct {
 	outcome    Outcome
 	unsent     bool          // it never reached the server
+	local      bool          // it is a refusal of a Transport further in
 	retryAfter time.Duration // of a throttled one; 0: the server did not say
 	word       *word         // what the server said of its limits; nil: nothing
 }
@@ -65,43 +66,57 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error
 		kept = g.filed()
 	}
 	a := answer{outcome: OutcomeIgnore} // if base panics
+	done := false
 	defer func() {
-		if kept != nil {
-			t.limiter.report(kept, &a, t.observer)
-		} else {
-			t.limiter.report(g, &a, t.observer)
+		if !done { // base, or a function of the user's, has panicked: nobody gets a body that could be closed
+			t.abort(g, kept, &a)
 		}
 	}()
 	resp, err := t.base.RoundTrip(req)
-	gated, adaptive, after := false, false, false
+	a = t.answerOf(req, resp, err)
 	charges := g.charges()
 	if kept != nil {
 		charges = kept.charges()
 	}
+	gated, adaptive, after := false, false, false
 	for i := range charges {
 		li := charges[i].limit
 		gated = gated || li.gates
 		adaptive = adaptive || li.kind == kindAIMD
 		after = after || li.kind == kindInFlight || li.settled()
-		if li.judge != nil {
+		if li.judge != nil && !a.local {
 			charges[i].outcome = li.judge(resp, err)
 		}
 	}
-	a = t.answerOf(req, resp, err)
 	if !gated && a.word != nil {
 		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, adaptive, t.observer)
 	}
 	if after && resp != nil && !a.unsent {
 		kept = t.follow(req, resp, g, kept)
 	}
+	if kept != nil {
+		t.limiter.report(kept, &a)
+	} else {
+		t.limiter.report(g, &a)
+	}
+	done = true
 	return resp, err
+}
+
+// abort ends an exchange in which somebody panicked.
+func (t *Transport) abort(g, kept *Grant, a *answer) {
+	if kept != nil {
+		g = kept
+	}
+	g.Done()
+	t.limiter.report(g, a)
 }
 
 // hear takes in the answer to a request of which the Limiter did not want to know what becomes.
 func (t *Transport) hear(req *http.Request, resp *http.Response, err error, g *Grant) {
 	switch a := t.answerOf(req, resp, err); {
 	case a.unsent:
-		t.limiter.report(g, &a, t.observer)
+		t.limiter.report(g, &a)
 	case a.word != nil:
 		t.limiter.hear(t.gateOf(req), g.mark, &a, false, t.observer)
 	}
@@ -110,10 +125,14 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, err error, g *G
 // answerOf returns what is news in an answer or an error.
 func (t *Transport) answerOf(req *http.Request, resp *http.Response, err error) answer {
 	if _, local := RejectionOf(resp); local {
-		return answer{outcome: OutcomeIgnore, unsent: true}
+		return answer{outcome: OutcomeIgnore, unsent: true, local: true}
 	}
 	word := t.listen(req, resp)
-	a := answer{outcome: outcomeOf(req.Context(), resp, err, word), word: word, unsent: err != nil && unsent(err)}
+	a := answer{outcome: outcomeOf(req.Context(), resp, err, word), word: word}
+	if err != nil {
+		a.local = errors.Is(err, ErrThrottled)
+		a.unsent = a.local || unsent(err)
+	}
 	if word != nil {
 		a.retryAfter = word.wait.Value
 	}
@@ -152,7 +171,7 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 	return OutcomeUnavailable
 }
 
-// unsent reports whether an error says that the request never reached a server.
+// unsent reports whether an error says that the request never reached a server, which no Transport further in refused.
 func unsent(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		switch op.Op {
@@ -161,7 +180,7 @@ func unsent(err error) bool {
 		}
 	}
 	_, cert := errors.AsType[*tls.CertificateVerificationError](err)
-	return cert || errors.Is(err, ErrThrottled) || errors.Is(err, http.ErrSchemeMismatch)
+	return cert || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // listen returns what a response says of limits; nil: nothing.

@@ -155,8 +155,13 @@ func FuzzSettle(f *testing.F) {
 		now, unix := instant(0), int64(0)
 		m := limit.meter(now, limit.shared(limit.rate), limit.burstOf(limit.rate), &unix)
 		size := min(m.most(), limit.shared(limit.rate).n, maxCount)
-		if limit.kind == kindBucket {
+		owed := float64(size)
+		switch limit.kind {
+		case kindBucket:
 			size = m.most()
+			owed = float64(size)
+		case kindPace:
+			owed = max(owed, settleOver*limit.shared(limit.rate).perSecond())
 		}
 		type taken struct{ charged, cost int64 }
 		var all []taken
@@ -177,15 +182,14 @@ func FuzzSettle(f *testing.F) {
 					m.giveBack(c.charged, now, c.cost)
 				}
 			}
-			sound(t, m, now, size)
+			sound(t, m, now, owed)
 		}
 	})
 }
 
 // sound checks what holds of a bucket whatever happened to it.
-func sound(t *testing.T, m meter, now instant, size int64) {
-	left := m.tokens(now)
-	require.GreaterOrEqual(t, left, -2*float64(size)-1000, "%+v", m)
+func sound(t *testing.T, m meter, now instant, owed float64) {
+	require.GreaterOrEqual(t, m.tokens(now), -2*owed-1000, "%+v", m)
 	switch m := m.(type) {
 	case *tokenBucket:
 		require.False(t, m.full.less(m.level), "%+v", m)

@@ -8,6 +8,7 @@ import (
 // A Grant is what was paid.
 type Grant struct {
 	limiter *Limiter
+	observe *observer // of who asked: the Transport, or the Limiter itself
 	mark    mark
 	waited  time.Duration
 	receipt *Receipt // where it is to be filed
@@ -65,14 +66,15 @@ func (g *Grant) Cancel() {
 	}
 }
 
-// undoLocked gives all charges back.
+// undoLocked gives all charges back, but for those that somebody has settled: it cannot be said what of that to undo.
 func (l *Limiter) undoLocked(charges []charge) {
 	now := l.nowLocked()
 	l.markAllLocked(charges)
 	l.serveLocked(now) // what is due goes first
 	for i := range charges {
-		c := &charges[i]
-		l.giveBackLocked(c.bucket, c.paid, now, c.cost)
+		if c := &charges[i]; !c.settled {
+			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
+		}
 	}
 	l.serveLocked(now)
 }
@@ -81,7 +83,7 @@ func (l *Limiter) undoLocked(charges []charge) {
 // acquires from such a limit must call Report or [Grant.Cancel], since no more than it may have in flight are granted.
 // Other limits take no notice, and only the first of all calls to the two counts.
 func (g *Grant) Report(o Outcome) {
-	g.limiter.report(g, &answer{outcome: o}, &g.limiter.observer)
+	g.limiter.report(g, &answer{outcome: o})
 }
 
 // Done gives the slots of [InFlight] limits back, when what was acquired for is over. Whoever acquires from such a limit
@@ -103,8 +105,8 @@ func (g *Grant) Done() {
 }
 
 // Settle corrects what was charged in the limit of that name to what it really cost, which may be 0. What was too much
-// goes at once to those who wait. What was too little is owed from now on: at most as much as the limit's size, which is
-// the burst of a [TokenBucket], a minute's worth of an [Adaptive] limit, and else the n of its rate. A charge is
+// goes at once to those who wait. What was too little is owed from now on: at most the burst of a [TokenBucket], the n of a
+// window, and a minute's worth of a [Pace] (n at least) or an [Adaptive] limit. A charge is
 // corrected where it was made: if its window is over, or its bucket has been full since, nothing is given back, and of a
 // window that is over nothing is owed.
 //
@@ -136,5 +138,5 @@ func (g *Grant) settle(limit string, cost int64) error {
 	if i < 0 {
 		return errUncharged
 	}
-	return g.limiter.settle(g, i, cost, &g.limiter.observer)
+	return g.limiter.settle(g, i, cost)
 }

@@ -173,18 +173,24 @@ func (l *Limiter) makeLocked(c *charge, now instant) *bucket {
 		}
 	}
 	l.serial++
-	b := &bucket{limit: li, key: c.key, serial: l.serial, armed: never, idle: -1, idleAt: now}
+	b := &bucket{limit: li, key: c.key, serial: l.serial, armed: never, idle: -1}
 	b.ownRate, b.rate = own, li.shared(r)
 	b.meter = li.meter(now, b.rate, size, &l.unix)
 	if c.key == "" {
 		li.single = b
 		return b
 	}
-	li.buckets[c.key] = b
-	li.peak = max(li.peak, len(li.buckets))
+	l.keepLocked(b, now)
+	return b
+}
+
+// keepLocked keeps a bucket until it is full.
+func (l *Limiter) keepLocked(b *bucket, now instant) {
+	b.idleAt = now
+	b.limit.buckets[b.key] = b
+	b.limit.peak = max(b.limit.peak, len(b.limit.buckets))
 	heap.Push(&l.idle, b)
 	l.sweepLaterLocked(now)
-	return b
 }
 
 // idleHeap orders buckets by the instant at which they are full again, as far as is known: use only moves it later,

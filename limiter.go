@@ -72,7 +72,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		return nil, err
 	}
 	if p != nil {
-		*g = p.grant(l)
+		*g = p.grant(l, &l.observer)
 	}
 	for i := range g.charges() {
 		c := &g.charges()[i]
@@ -85,7 +85,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	if err := l.check(by); err != nil {
 		return nil, nil, err
 	}
-	g := &Grant{limiter: l}
+	g := &Grant{limiter: l, observe: &l.observer}
 	charges := g.room[:0]
 	for _, li := range l.limits {
 		key, ok := by.Keys[li.name]

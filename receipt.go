@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,13 +27,9 @@ func (g *Grant) filed() *Grant {
 	k, r := new(*g), g.receipt
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	grants := []*Grant{k}
-	for _, other := range r.grants {
-		if other.limiter != k.limiter {
-			grants = append(grants, other)
-		}
-	}
-	r.grants = grants
+	// What was filed after the last Grant of this Limiter was further in, and so part of the attempt before.
+	before := slices.IndexFunc(r.grants, func(other *Grant) bool { return other.limiter == k.limiter })
+	r.grants = append([]*Grant{k}, r.grants[before+1:]...)
 	return k
 }
 
@@ -63,7 +60,7 @@ func (r *Receipt) Cost(limit string) (cost int64, ok bool) {
 func (r *Receipt) Settle(limit string, cost int64) error {
 	err := errUncharged
 	if g, i := r.find(limit); g != nil {
-		err = g.limiter.settle(g, i, cost, &g.limiter.observer)
+		err = g.limiter.settle(g, i, cost)
 	}
 	if err != nil {
 		return fmt.Errorf("throttle: Settle(%q, %d): %w", limit, cost, err)

@@ -17,13 +17,13 @@ func (li *Limit) reported() bool {
 }
 
 // report tells the buckets that a request was charged in what has become of it, which may change when others can go.
-func (l *Limiter) report(g *Grant, a *answer, o *observer) {
+func (l *Limiter) report(g *Grant, a *answer) {
 	retunes, holds := l.reportAndServe(g, a)
 	for _, e := range retunes {
-		o.retuned(e)
+		g.observe.retuned(e)
 	}
 	for _, e := range holds {
-		o.held(e.Key, e.For)
+		g.observe.held(e.Key, e.For)
 	}
 }
 
@@ -61,7 +61,7 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 			}
 			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 		default:
-			if a.unsent || c.limit.kind == kindInFlight && !c.kept {
+			if a.unsent && !c.settled || c.limit.kind == kindInFlight && !c.kept {
 				l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 			}
 		}
@@ -81,7 +81,7 @@ func (l *Limiter) answeredLocked(c *charge, b *adaptiveBucket, sent instant, a *
 	}
 	paused := b.control.pausedUntil
 	b.answered(now, c.paid, sent, c.cost, o, a.retryAfter)
-	if a.unsent {
+	if a.unsent && !c.settled {
 		b.refund(c.paid, now, c.cost)
 	}
 	if b.control.pausedUntil != paused {
@@ -97,12 +97,12 @@ func (l *Limiter) answeredLocked(c *charge, b *adaptiveBucket, sent instant, a *
 //
 //go:noinline
 func (l *Limiter) forget(p *pending) {
-	g := p.grant(l)
+	g := p.grant(l, &l.observer)
 	if p.receipt != nil {
 		g.filed()
 	}
 	if l.tracks {
-		l.report(&g, &answer{outcome: OutcomeIgnore}, &l.observer)
+		l.report(&g, &answer{outcome: OutcomeIgnore})
 	}
 }
 

@@ -64,7 +64,7 @@ type SettleEvent struct {
 }
 
 // settle corrects the i-th charge of a Grant.
-func (l *Limiter) settle(g *Grant, i int, cost int64, o *observer) error {
+func (l *Limiter) settle(g *Grant, i int, cost int64) error {
 	c := &g.charges()[i]
 	switch {
 	case cost < 0:
@@ -74,7 +74,7 @@ func (l *Limiter) settle(g *Grant, i int, cost int64, o *observer) error {
 	}
 	charged, err := l.correct(g, c, min(cost, maxCount))
 	if err == nil {
-		o.settled(SettleEvent{c.limit.name, c.key, charged, cost})
+		g.observe.settled(SettleEvent{c.limit.name, c.key, charged, cost})
 	}
 	return err
 }
@@ -95,6 +95,9 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	}
 	now := l.nowLocked()
 	b := c.bucket
+	if cost > charged {
+		b = l.keptLocked(c, now)
+	}
 	l.markLocked(b)
 	l.serveLocked(now) // who is due goes first
 	b.meter.settle(c.paid, now, charged, cost)
@@ -106,4 +109,28 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	}
 	l.serveLocked(now)
 	return charged, nil
+}
+
+// keptLocked returns the bucket that counts for the key of a charge now. The one that was charged may have been forgotten,
+// full or to make room, and others may have come in its place; if none has, it is kept again.
+func (l *Limiter) keptLocked(c *charge, now instant) *bucket {
+	b := c.bucket
+	if b.key == "" || b.limit.buckets[b.key] == b {
+		return b
+	}
+	if other := b.limit.buckets[b.key]; other != nil {
+		return other
+	}
+	if len(l.idle) >= l.maxKeys && !l.evictLocked(now, nil, &l.idle) {
+		return b // there is no room for one more, and the debt is forgotten as the bucket was
+	}
+	if !b.ownRate { // it was not there when the limit was changed
+		b.rate = b.limit.shared(b.limit.rate)
+		b.meter.retune(now, b.rate)
+		if b.limit.kind == kindBucket {
+			b.meter.resize(now, b.limit.size)
+		}
+	}
+	l.keepLocked(b, now)
+	return b
 }

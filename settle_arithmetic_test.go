@@ -29,11 +29,16 @@ func TestADebtIsRememberedByWhatIsGivenBackLater(t *testing.T) {
 	require.Equal(t, 6.0, b.tokens(at), "half of it would have been lost when the bucket was full")
 }
 
-func TestAPaceOwesAPeriodAtMost(t *testing.T) {
-	b := newPace(0, rate{10, time.Second})
-	b.settle(b.take(0, 0, 2, false), 0, 2, 1000)
-	require.Equal(t, -10.0, b.tokens(0))
-	require.Equal(t, second, b.ready(0, 0, 1))
+func TestAPaceOwesAMinuteAtMost(t *testing.T) {
+	for _, c := range []struct {
+		rate rate
+		owed float64
+	}{{rate{10, time.Second}, 600}, {rate{1, time.Second}, 60}, {rate{7, 24 * time.Hour}, 7}, {rate{7, 20 * time.Second}, 21},
+		{rate{maxCount, 1}, float64(maxCount)}} {
+		b := newPace(0, c.rate)
+		b.settle(b.take(0, 0, 2, false), 0, 2, maxCount)
+		require.Equal(t, -c.owed, b.tokens(0))
+	}
 }
 
 func TestASlidingWindowOwesWhereItWasCharged(t *testing.T) {

@@ -89,7 +89,9 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 		case *slidingWindow:
 			m.expire(now)
 			for _, e := range m.log[m.head:] {
-				s.Spent = append(s.Spent, Spent{time.Duration(max(0, now-e.at)), e.cost})
+				if e.cost > 0 { // else it was given back
+					s.Spent = append(s.Spent, Spent{time.Duration(max(0, now-e.at)), e.cost})
+				}
 			}
 		case *fixedWindow:
 			if m.roll(now); m.used > 0 {

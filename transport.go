@@ -118,10 +118,16 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, error) {
 		return t.exchange(req, g)
 	}
 	resp, err := t.base.RoundTrip(req)
-	if (err != nil || resp != nil && (len(resp.Header) > 0 || resp.StatusCode >= 400)) && g.limiter != nil {
+	if (err != nil || resp != nil && speaks(req, resp)) && g.limiter != nil {
 		t.hear(req, resp, err, g)
 	}
 	return resp, err
+}
+
+// speaks reports whether a response may say something: it has headers, is a refusal, or was made for another request than
+// was sent, as one is that a Transport further in has made itself.
+func speaks(req *http.Request, resp *http.Response) bool {
+	return len(resp.Header) > 0 || resp.StatusCode >= 400 || resp.Request != nil && resp.Request != req
 }
 
 // lineUp sends a request that could not simply go, when its turn comes. It is apart since those who only wait do it on a
@@ -144,7 +150,7 @@ func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Resp
 //
 //go:noinline
 func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, error) {
-	g := p.grant(t.limiter)
+	g := p.grant(t.limiter, t.observer)
 	g.tracked = g.tracked || slices.ContainsFunc(g.charges(), func(c charge) bool { return c.limit.tracked() })
 	return t.send(req, &g)
 }
@@ -219,7 +225,7 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 		}
 		return pend(charges, &a, gate, o.receipt)
 	}
-	g.limiter, g.mark, g.receipt = t.limiter, a.mark, o.receipt
+	g.limiter, g.observe, g.mark, g.receipt = t.limiter, t.observer, a.mark, o.receipt
 	g.hold(charges)
 	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
 	return nil, nil
