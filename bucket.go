@@ -135,8 +135,10 @@ func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) int64 {
 		b.advance(due, waited, b.need(0, cost))
 	}
 	b.seq++
-	if b.level == b.full { // as remember does, but without a call
-		b.filled, b.peaks = b.seq, b.peaks[:0]
+	if b.level == b.full { // as remember does, but without a call, nor a store that is in vain
+		if b.filled = b.seq; len(b.peaks) > 0 {
+			b.peaks = b.peaks[:0]
+		}
 	} else {
 		b.remember()
 	}
