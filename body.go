@@ -66,7 +66,10 @@ func (b *body) Close() error {
 // end gives slots back, and corrects what was charged. Where a body was not read to its end, not all that it costs may
 // have been said yet.
 func (b *body) end(whole bool) {
-	first := b.first()
+	first, release := b.first()
+	if release != nil {
+		release()
+	}
 	if b.slots {
 		b.grant.Done() // be it first or not: whoever closes a body finds that its slots are free
 	}
@@ -81,18 +84,12 @@ func (b *body) end(whole bool) {
 	}
 }
 
-// first reports whether this is the first end of all.
-func (b *body) first() bool {
+// first reports whether this is the first end of all, and returns what stops waiting for the end of the context.
+func (b *body) first() (first bool, release func() bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
-		return false
-	}
-	b.over = true
-	if b.release != nil {
-		b.release()
-	}
-	return true
+	first, b.over = !b.over, true
+	return first, b.release
 }
 
 // follow corrects the charges of a request by the headers of its answer, or has its body watched for that, and keeps its
@@ -164,9 +161,10 @@ func (b *body) watch(resp *http.Response, costs int) {
 
 // until has the body be over when the context ends.
 func (b *body) until(ctx context.Context) {
+	release := context.AfterFunc(ctx, func() { b.end(false) })
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.release = context.AfterFunc(ctx, func() { b.end(false) })
+	b.release = release
 }
 
 // as returns b as something that can be written to, if the body of an upgraded connection could.
@@ -191,6 +189,9 @@ const eventStream = "text/event-stream"
 // isJSON reports whether the body of a response is to be read as JSON or as events: if it is of no other type, and not
 // compressed, which it is only where the caller asked for that.
 func isJSON(resp *http.Response) bool {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return false
+	}
 	if c := resp.Header.Get("Content-Encoding"); c != "" && !strings.EqualFold(c, "identity") {
 		return false
 	}

@@ -338,13 +338,14 @@ func (c *controller) stretchAt(now instant, ceiling float64) float64 {
 }
 
 // descends reports whether one cut has followed the other since the first of all, so that where the ceiling is has yet to
-// be seen, or whether this one comes so soon after another that it may be one too many.
+// be seen, or whether this one comes so soon after another that it may be one too many: not where failures come in a row,
+// as from a server that refuses whoever presses.
 func (c *controller) descends(now instant) bool {
 	since := now - c.cutAt
 	if c.ceiling > 0 && float64(since) >= 4e9*c.latency.smooth {
 		c.descended = true
 	}
-	return !c.descended || since < second/16 && !c.cfg.off.soon
+	return !c.descended || since < second/16 && c.row < 3 && !c.cfg.off.soon
 }
 
 func (c *controller) set(why cause, r float64) {

@@ -233,6 +233,38 @@ func TestSlotsAndCostsOfOneBody(t *testing.T) {
 	})
 }
 
+// A context that lives on keeps nothing of the bodies that are over.
+func TestABodyThatIsOverWaitsForItsContextNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(answers("text/plain", "x"), throttle.WithLimit(throttle.InFlight(1)))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		counting := &stopped{Context: ctx}
+		drained(t, opened(t, tr, counting))
+		assert.Equal(t, 1, counting.began)
+		assert.Equal(t, 1, counting.stopped)
+	})
+}
+
+// stopped is a context that counts what waits for its end by AfterFunc.
+type stopped struct {
+	context.Context
+	began, stopped int
+}
+
+// Value hides the context within, which would be asked in its place.
+func (s *stopped) Value(any) any { return nil }
+
+func (s *stopped) AfterFunc(f func()) (stop func() bool) {
+	s.began++
+	stop = context.AfterFunc(s.Context, f)
+	return func() bool {
+		s.stopped++
+		return stop()
+	}
+}
+
 // A body may be closed, and its context end, while it is read; a hook may do as it likes.
 func TestABodyThatEndsInEveryWayAtOnce(t *testing.T) {
 	for range 50 {

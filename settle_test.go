@@ -143,9 +143,10 @@ func TestWhoCannotGoInTimeBecauseOfADebtIsRefusedWhenItIsKnown(t *testing.T) {
 
 func TestAGrantIsSettledOnceAndOnlyWithSense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		told := 0
 		l, err := throttle.NewLimiter(throttle.WithLimit(
 			throttle.TokenBucket(100, time.Minute, throttle.Name("a")), throttle.TokenBucket(100, time.Minute, throttle.Name("b")),
-			throttle.InFlight(5)))
+			throttle.InFlight(5)), throttle.WithHooks(throttle.Hooks{OnSettle: func(throttle.SettleEvent) { told++ }}))
 		require.NoError(t, err)
 		g, err := l.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{"a": 10}})
 		require.NoError(t, err)
@@ -156,6 +157,7 @@ func TestAGrantIsSettledOnceAndOnlyWithSense(t *testing.T) {
 		assert.Equal(t, 90.0, left(t, l, "a"))
 		require.NoError(t, g.Settle("a", 20))
 		assert.ErrorContains(t, g.Settle("a", 5), "before")
+		assert.Equal(t, 1, told)
 		g.Cancel()
 		assert.Equal(t, 80.0, left(t, l, "a"))
 		g.Done()
