@@ -258,10 +258,10 @@ func (s *stopped) Value(any) any { return nil }
 
 func (s *stopped) AfterFunc(f func()) (stop func() bool) {
 	s.began++
-	stop = context.AfterFunc(s.Context, f)
+	within := context.AfterFunc(s.Context, f)
 	return func() bool {
 		s.stopped++
-		return stop()
+		return within()
 	}
 }
 
