@@ -397,6 +397,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 			l.giveBackLocked(w.line.stops[i].bucket, w.paid()[i], now, w.costs[i])
 		}
 	case waiting:
+		w.verdict = left // its patience may be over at the same time
 		l.quitLocked(w, now)
 	}
 	l.counts.canceled++

@@ -124,7 +124,7 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, err error, g *G
 
 // answerOf returns what is news in an answer or an error.
 func (t *Transport) answerOf(req *http.Request, resp *http.Response, err error) answer {
-	if _, local := RejectionOf(resp); local {
+	if resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
 		return answer{outcome: OutcomeIgnore, unsent: true, local: true}
 	}
 	word := t.listen(req, resp)
@@ -137,6 +137,11 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, err error) 
 		a.retryAfter = word.wait.Value
 	}
 	return a
+}
+
+func isLocal(resp *http.Response) bool {
+	_, local := RejectionOf(resp)
+	return local
 }
 
 // outcomeOf is the rule that counts without a Classify.

@@ -113,6 +113,7 @@ const (
 	waiting verdict = iota
 	granted
 	refused
+	left // its context was over first
 )
 
 // before reports whether w goes before one of that rank and sequence number.

@@ -187,6 +187,27 @@ func TestContextWinsOverAGrant(t *testing.T) {
 	}
 }
 
+// TestWhoIsGoneIsNotRefusedToo has the patience of a request end when its context has, on another goroutine.
+func TestWhoIsGoneIsNotRefusedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1))
+		ctx, cancel := context.WithCancel(t.Context())
+		_, p, err := l.acquire(ctx, Ask{Cost: 1, MaxWait: new(time.Hour)})
+		require.NoError(t, err)
+		w, _ := l.lineUp(ctx, p)
+		other := send(t, l, Ask{Cost: 1})
+		cancel()
+		require.ErrorIs(t, l.abandon(ctx, w), context.Canceled)
+		l.expire(w)
+		require.Nil(t, w.rejection)
+		require.Equal(t, 1, l.Stats().Waiting)
+		require.Zero(t, l.Stats().Refused.Total())
+		checkInvariants(t, l)
+		sleep(time.Second)
+		requireGranted(t, other, time.Second)
+	})
+}
+
 func TestWindowsNeverCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Millisecond)))

@@ -118,16 +118,21 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, error) {
 		return t.exchange(req, g)
 	}
 	resp, err := t.base.RoundTrip(req)
-	if (err != nil || resp != nil && speaks(req, resp)) && g.limiter != nil {
+	if (err != nil || resp != nil && t.speaks(req, resp)) && g.limiter != nil {
 		t.hear(req, resp, err, g)
 	}
 	return resp, err
 }
 
-// speaks reports whether a response may say something: it has headers, is a refusal, or was made for another request than
-// was sent, as one is that a Transport further in has made itself.
-func speaks(req *http.Request, resp *http.Response) bool {
-	return len(resp.Header) > 0 || resp.StatusCode >= 400 || resp.Request != nil && resp.Request != req
+// speaks reports whether a response may say something of limits, or may have been made by a Transport further in.
+func (t *Transport) speaks(req *http.Request, resp *http.Response) bool {
+	return mayBeLocal(req, resp) ||
+		!t.deaf && (len(resp.Header) > 0 || resp.StatusCode >= 400) && !t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header)
+}
+
+// mayBeLocal reports whether a response may be one that a Transport has made itself: for a copy of the request.
+func mayBeLocal(req *http.Request, resp *http.Response) bool {
+	return resp.Request != nil && resp.Request != req
 }
 
 // lineUp sends a request that could not simply go, when its turn comes. It is apart since those who only wait do it on a
