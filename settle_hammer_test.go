@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,7 +41,7 @@ func TestSettlementAtOnce(t *testing.T) {
 	inner = Must(New(sent, WithLimit(Adaptive(AIMD{Initial: 50_000}, Name("aimd"), SettleJSON("usage.tokens")), InFlight(30)), WithHooks(hooks), WithKey(ByContext), WithMaxKeys(9)))
 	outer = Must(New(inner, WithLimit(TokenBucket(1_000_000, time.Second, Name("tpm"), SettleJSON("usage.tokens")),
 		SlidingWindow(100_000, 10*time.Millisecond, byHeader), FixedWindow(100_000, 10*time.Millisecond, ClampCost(), byHeader), Pace(1_000_000, time.Second, byHeader), InFlight(40)), WithHooks(hooks), WithKey(ByContext), WithMaxKeys(20)))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	var all sync.WaitGroup
 	for i := range 16 {
@@ -75,7 +76,15 @@ func TestSettlementAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	time.Sleep(50 * time.Millisecond) // for what contexts that have ended call
+	taken := func(l *Limiter) (n int) {
+		for b := range l.Buckets() {
+			n += b.InFlight
+		}
+		return n
+	}
+	for taken(inner.limiter)+taken(outer.limiter) > 0 { // what contexts that have ended call may be on its way
+		runtime.Gosched()
+	}
 	for _, tr := range []*Transport{inner, outer} {
 		l := tr.limiter
 		require.Zero(t, l.Stats().Waiting)

@@ -61,11 +61,11 @@ var waitings = []waiting{
 // runtime sizes new stacks by what it has seen, so each is to be run in a process of its own.
 func BenchmarkWaiters(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 100_000, 1_000_000} {
+		if n > *mostWaiters {
+			break
+		}
 		for _, w := range waitings {
 			b.Run(fmt.Sprintf("n=%d/impl=%s", n, w.name), func(b *testing.B) {
-				if n > *mostWaiters {
-					b.Skip("-waiters is less")
-				}
 				for b.Loop() {
 					lineUp(b, n, w.make(b))
 				}
