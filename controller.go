@@ -416,7 +416,7 @@ func (c *controller) grow(now instant) {
 		c.set(causeGrowth, c.current+s*c.step(c.current)/4)
 	case c.mode == modeAvoid:
 		share := c.stretch
-		if c.current > c.ceiling && !c.cfg.off.past { // it may have moved
+		if c.current > c.ceiling && !c.cfg.off.past && !c.silence.throttled { // it may have moved; where refusals came row after row, each touch is dear
 			share *= pastCeiling
 		}
 		c.set(causeGrowth, c.current+s*c.step(c.current)*share)

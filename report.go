@@ -39,8 +39,8 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 	now := l.nowLocked()
 	charges := g.charges()
 	for i := range charges {
-		if a.unsent || charges[i].limit.reported() {
-			l.markLocked(charges[i].bucket)
+		if b := charges[i].bucket; len(b.lines) > 0 && (a.unsent || b.limit.reported()) {
+			l.markLocked(b)
 		}
 	}
 	l.serveLocked(now) // who is due goes first, as it was planned
@@ -88,7 +88,9 @@ func (l *Limiter) answeredLocked(c *charge, b *adaptiveBucket, sent instant, a *
 		held = time.Duration(b.control.pausedUntil - now)
 		l.replanLocked(now, c.bucket)
 	}
-	l.markLocked(c.bucket)
+	if len(c.bucket.lines) > 0 {
+		l.markLocked(c.bucket)
+	}
 	return held
 }
 
