@@ -39,10 +39,10 @@ type AIMD struct {
 
 // An ablation switches rules of the controller off, so that tests can show what each is good for.
 type ablation struct {
-	round, mild, step, start, ceiling, stretch, past, soon, use bool // how the rate moves
-	pause, quota, steady, dear                                  bool // what Retry-After and windows add
-	errors, verify, silence                                     bool // failures
-	inFlight, latency, slower                                   bool // latency
+	round, mild, step, start, ceiling, stretch, past, calm, soon, use bool // how the rate moves
+	pause, quota, steady, dear                                        bool // what Retry-After and windows add
+	errors, verify, silence                                           bool // failures
+	inFlight, latency, slower                                         bool // latency
 }
 
 const (

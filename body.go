@@ -95,11 +95,7 @@ func (b *body) first() (first bool, release func() bool) {
 // follow corrects the charges of a request by the headers of its answer, or has its body watched for that, and keeps its
 // slots until that is over. It returns its Grant where that is kept: as it is already, or was not and must be now.
 func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant) *Grant {
-	at := kept
-	if at == nil {
-		at = g
-	}
-	slots, costs := t.settle(req, resp, at)
+	slots, costs := t.settle(req, resp, kept.or(g))
 	if !slots && costs == 0 {
 		return kept
 	}

@@ -416,7 +416,8 @@ func (c *controller) grow(now instant) {
 		c.set(causeGrowth, c.current+s*c.step(c.current)/4)
 	case c.mode == modeAvoid:
 		share := c.stretch
-		if c.current > c.ceiling && !c.cfg.off.past && !c.silence.throttled { // it may have moved; where refusals came row after row, each touch is dear
+		// Beyond the ceiling it may have moved; but where refusals came row after row, each touch is dear.
+		if c.current > c.ceiling && !c.cfg.off.past && (!c.silence.throttled || c.cfg.off.calm) {
 			share *= pastCeiling
 		}
 		c.set(causeGrowth, c.current+s*c.step(c.current)*share)

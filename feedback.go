@@ -65,19 +65,17 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error
 	if g.receipt != nil {
 		kept = g.filed()
 	}
+	var resp *http.Response
 	a := answer{outcome: OutcomeIgnore} // if base panics
 	done := false
 	defer func() {
-		if !done { // base, or a function of the user's, has panicked: nobody gets a body that could be closed
-			t.abort(g, kept, &a)
+		if !done { // base, or a function of the user's, has panicked
+			t.abort(kept.or(g), resp, &a)
 		}
 	}()
 	resp, err := t.base.RoundTrip(req)
 	a = t.answerOf(req, resp, err)
-	charges := g.charges()
-	if kept != nil {
-		charges = kept.charges()
-	}
+	charges := kept.or(g).charges()
 	gated, adaptive, after := false, false, false
 	for i := range charges {
 		li := charges[i].limit
@@ -94,19 +92,15 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error
 	if after && resp != nil && !a.unsent {
 		kept = t.follow(req, resp, g, kept)
 	}
-	if kept != nil {
-		t.limiter.report(kept, &a)
-	} else {
-		t.limiter.report(g, &a)
-	}
+	t.limiter.report(kept.or(g), &a)
 	done = true
 	return resp, err
 }
 
-// abort ends an exchange in which somebody panicked.
-func (t *Transport) abort(g, kept *Grant, a *answer) {
-	if kept != nil {
-		g = kept
+// abort ends an exchange in which somebody panicked, so that nobody gets the body, which is closed.
+func (t *Transport) abort(g *Grant, resp *http.Response, a *answer) {
+	if resp != nil && resp.Body != nil {
+		defer resp.Body.Close() // last, and whatever else happens: there is nobody to be told of its error
 	}
 	g.Done()
 	t.limiter.report(g, a)

@@ -19,6 +19,14 @@ type Grant struct {
 	more    []charge // all of them, if room is not enough, or if they came to be elsewhere
 }
 
+// or returns the Grant where it is kept, if it is, and else the one that is not.
+func (g *Grant) or(other *Grant) *Grant {
+	if g != nil {
+		return g
+	}
+	return other
+}
+
 // charges returns what was charged. It is no field, since that could point into the Grant itself, which then could not be
 // on the stack of a request that need not wait.
 func (g *Grant) charges() []charge {

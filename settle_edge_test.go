@@ -93,15 +93,28 @@ func TestASettleFuncThatPanicsLeaksNoSlot(t *testing.T) {
 			throttle.WithHooks(throttle.Hooks{OnSettle: func(throttle.SettleEvent) { panic("mine") }})},
 	} {
 		inBubble(t, name, func(t *testing.T) {
+			closed := false
 			base := roundTripper(func(req *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Request: req, Header: http.Header{"X-Cost": {"2"}}, Body: io.NopCloser(strings.NewReader("x"))}, nil
+				return &http.Response{StatusCode: 200, Request: req, Header: http.Header{"X-Cost": {"2"}}, Body: closing{strings.NewReader("x"), &closed}}, nil
 			})
 			tr, err := throttle.New(base, opts...)
 			require.NoError(t, err)
 			assert.Panics(t, func() { _, _ = tr.RoundTrip(get(t, t.Context(), api)) })
 			assert.Zero(t, inFlight(tr.Limiter()))
+			assert.True(t, closed, "nobody else can")
 		})
 	}
+}
+
+// closing is a body that notes that it was closed.
+type closing struct {
+	io.Reader
+	closed *bool
+}
+
+func (c closing) Close() error {
+	*c.closed = true
+	return nil
 }
 
 // A snapshot of a window in which something was given back can be restored, with all that was not.
