@@ -34,7 +34,6 @@ type Limiter struct {
 	share    float64 // of the quotas that servers tell of
 	seed     maphash.Seed
 	heard    atomic.Bool // some server has said something of its limits
-	observer observer
 	start    time.Time
 
 	// mu guards all below, and every bucket, line and waiter. Nothing blocks under it, and no user code runs: what is
@@ -58,7 +57,7 @@ type Limiter struct {
 	sweeper   *time.Timer
 	sweepAt   instant // when sweeper fires; never: it does not
 	counts    counts  // not beside mu, on which others spin while it is written
-	direct    counts  // what was asked of the Limiter itself, not through a Transport
+	direct    asker   // whoever asks the Limiter itself, not through a Transport
 }
 
 // An ask is a request as the Limiter sees it, but for its charges. They are handed on beside it: were they in it, they
@@ -68,9 +67,13 @@ type ask struct {
 	maxWait  time.Duration   // negative: no bound
 	try      bool            // never to go before anybody who waits
 	cancel   <-chan struct{} // Request.Cancel; nil: none
-	counts   *counts
+	by       *asker
+}
+
+// An asker is a Transport, or whoever else asks a Limiter.
+type asker struct {
+	counts   counts // guarded by the Limiter's mu
 	observer *observer
-	mark     mark // when it was let go
 }
 
 // A charge is what an ask costs against one limit.
@@ -144,21 +147,22 @@ type pending struct {
 	ask     ask
 	charges []charge
 	receipt *Receipt
-	waited  time.Duration // once it was granted
+	mark    mark          // once it was granted
+	waited  time.Duration // the same
 	gate    *gateKey      // nil: there is none to pass
 	late    bool          // it is passed only by those who wait
 }
 
-// grant returns what was paid for it, once it was granted, by one whom that observer observes.
-func (p *pending) grant(l *Limiter, o *observer) Grant {
-	return Grant{limiter: l, observe: o, more: p.charges, mark: p.ask.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
+// grant returns what was paid for it, once it was granted.
+func (p *pending) grant(l *Limiter, by *asker) Grant {
+	return Grant{limiter: l, by: by, more: p.charges, mark: p.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
 }
 
 // pass lets a request go at once if it can. If not, and without an error, it is to be made pending. The two are apart so
 // that those who wait do it on a small stack, which 100,000 of them would have to grow.
-func (l *Limiter) pass(ctx context.Context, charges []charge, a *ask, g *gateKey) (ok bool, err error) {
-	if ctx.Err() != nil || a.cancel != nil && isClosed(a.cancel) {
-		return false, causeOf(ctx)
+func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []charge, by *asker, g *gateKey) (m mark, ok bool, err error) {
+	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
+		return mark{}, false, causeOf(ctx)
 	}
 	if !l.mu.TryLock() {
 		lockSoon(&l.mu)
@@ -170,22 +174,21 @@ func (l *Limiter) pass(ctx context.Context, charges []charge, a *ask, g *gateKey
 	if g != nil { // the last of the charges is that of the gate
 		charges[len(charges)-1].bucket = l.gates[*g]
 	}
-	free, _ := findLocked(charges, now)
-	if free {
-		l.takeLocked(charges, a, now)
+	if ok, _ = findLocked(charges, now); ok {
+		m = l.takeLocked(charges, by, now)
 	}
 	l.mu.Unlock()
-	if free && a.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, a.observer, charges, 0)
+	if ok && by.observer.hooks.OnGrant != nil {
+		l.tellGranted(ctx, by.observer, charges, 0)
 	}
-	return free, nil
+	return m, ok, nil
 }
 
 // pend makes a request pending that could not pass. The error is what is wrong with a rate that RateFor told.
 //
 //go:noinline
-func pend(charges []charge, a *ask, g *gateKey, r *Receipt) (*pending, error) {
-	p := &pending{ask: *a, charges: slices.Clone(charges), receipt: r}
+func pend(charges []charge, a ask, g *gateKey, r *Receipt) (*pending, error) {
+	p := &pending{ask: a, charges: slices.Clone(charges), receipt: r}
 	if g != nil {
 		p.gate, p.charges = new(*g), p.charges[:len(charges)-1]
 	}
@@ -216,7 +219,7 @@ func (l *Limiter) await(ctx context.Context, p *pending) (*pending, *Rejection, 
 	if w == nil {
 		return p, r, nil
 	}
-	if o := w.observer; o.hooks.OnWait != nil || o.log != nil {
+	if o := w.by.observer; o.hooks.OnWait != nil || o.log != nil {
 		l.announce(ctx, o, w)
 	}
 	return l.waited(ctx, w, l.stand(ctx, cancel, w))
@@ -227,12 +230,12 @@ func (l *Limiter) await(ctx context.Context, p *pending) (*pending, *Rejection, 
 //go:noinline
 func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *Rejection, error) {
 	if err != nil || w.rejection != nil {
-		w.observer.waited(ctx, w, err)
+		w.by.observer.waited(ctx, w, err)
 		return nil, w.rejection, err
 	}
 	p := &pending{charges: w.charges(), receipt: w.receipt, waited: time.Duration(w.at - w.arrived)}
-	p.ask.mark.at = w.at
-	l.tellGranted(ctx, w.observer, p.charges, p.waited)
+	p.mark.at = w.at
+	l.tellGranted(ctx, w.by.observer, p.charges, p.waited)
 	return p, nil, nil
 }
 
@@ -240,7 +243,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	a := &p.ask
 	var w *waiter // made before the lock is taken
 	if a.maxWait != 0 {
-		w = &waiter{passed: never, counts: a.counts, observer: a.observer, receipt: p.receipt, decided: make(chan struct{})}
+		w = &waiter{passed: never, by: a.by, receipt: p.receipt, decided: make(chan struct{})}
 	}
 	l.mu.Lock()
 	now := l.nowLocked()
@@ -249,18 +252,18 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	}
 	free, missing := l.findAllLocked(p.charges, now)
 	if free {
-		l.takeLocked(p.charges, a, now)
+		p.mark = l.takeLocked(p.charges, a.by, now)
 		l.mu.Unlock()
-		l.tellGranted(ctx, a.observer, p.charges, 0)
+		l.tellGranted(ctx, a.by.observer, p.charges, 0)
 		return nil, nil
 	}
 	if l.dry {
-		waited, r := l.pretendLocked(ctx, p.charges, a, now, missing)
+		waited, r := l.pretendLocked(ctx, p, now, missing)
 		l.mu.Unlock()
 		if r != nil {
 			p.charges = nil // it is sent, but nothing was charged
 		}
-		a.observer.pretended(ctx, waited, r)
+		a.by.observer.pretended(ctx, waited, r)
 		return nil, nil
 	}
 	if p.late && missing == nil && w != nil {
@@ -273,39 +276,40 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 		l.markAllLocked(p.charges)
 		l.serveLocked(now) // those who are due go first
 		q, ln := l.lineOf(p.charges)
-		waits, r = l.lineUpLocked(ctx, p.charges, a, w, q, ln, now)
+		waits, r = l.lineUpLocked(ctx, p, w, q, ln, now)
 	}
 	l.mu.Unlock()
 	switch {
 	case waits:
 		return w, nil
 	case r != nil:
-		a.observer.rejected(ctx, r, 0, false)
+		a.by.observer.rejected(ctx, r, 0, false)
 	default:
-		l.tellGranted(ctx, a.observer, p.charges, 0)
+		l.tellGranted(ctx, a.by.observer, p.charges, 0)
 	}
 	return nil, r
 }
 
-// takeLocked charges a, which may go now without waiting.
-func (l *Limiter) takeLocked(charges []charge, a *ask, now instant) {
+// takeLocked charges what may go now without waiting.
+func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 	for i := range charges {
 		c := &charges[i]
 		c.paid = c.bucket.meter.take(now, now, c.cost, false)
 	}
+	by.counts.granted++
 	l.counts.granted++
-	a.mark = mark{now, l.counts.granted}
-	a.counts.granted++
+	return mark{now, l.counts.granted}
 }
 
-// lineUpLocked decides about an ask that can't simply go: w is put in line, or it is refused, or granted out of turn by
-// its priority (neither result).
+// lineUpLocked decides about what can't simply go: w is put in line, or it is refused, or granted out of turn by its
+// priority (neither result).
 func (l *Limiter) lineUpLocked(
-	ctx context.Context, charges []charge, a *ask, w *waiter, q *queue, ln *line, now instant,
+	ctx context.Context, p *pending, w *waiter, q *queue, ln *line, now instant,
 ) (waits bool, r *Rejection) {
+	a, charges := &p.ask, p.charges
 	by := a.bounds(ctx, now)
 	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(charges, by.rank, now) {
-		l.takeLocked(charges, a, now)
+		p.mark = l.takeLocked(charges, a.by, now)
 		l.markAllLocked(charges)
 		l.serveLocked(now)
 		return false, nil
@@ -325,9 +329,10 @@ func (l *Limiter) lineUpLocked(
 	return true, nil
 }
 
-// pretendLocked is what a dry run does with an ask that would have to wait: it books it for when it would have gone.
+// pretendLocked is what a dry run does with what would have to wait: it books it for when it would have gone.
 // It returns what it would have been refused for, which the caller lets pass.
-func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, now instant, missing *charge) (time.Duration, *Rejection) {
+func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (time.Duration, *Rejection) {
+	a, charges := &p.ask, p.charges
 	if r := unpayable(charges, missing); r != nil {
 		return 0, l.countLocked(a, r)
 	}
@@ -342,9 +347,9 @@ func (l *Limiter) pretendLocked(ctx context.Context, charges []charge, a *ask, n
 		c.paid = c.bucket.meter.take(due, due, c.cost, true)
 		c.bucket.since = due
 	}
-	a.mark = mark{at: now}
+	p.mark = mark{at: now}
 	l.counts.grantedAfter(due - now)
-	a.counts.grantedAfter(due - now)
+	a.by.counts.grantedAfter(due - now)
 	return time.Duration(due - now), nil
 }
 
@@ -391,7 +396,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	case refused:
 		return nil
 	case granted:
-		w.counts.takeBack(w.at - w.arrived)
+		w.by.counts.takeBack(w.at - w.arrived)
 		l.counts.takeBack(w.at - w.arrived)
 		for i := range w.line.stops {
 			l.giveBackLocked(w.line.stops[i].bucket, w.paid()[i], now, w.costs[i])
@@ -401,7 +406,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 		l.quitLocked(w, now)
 	}
 	l.counts.canceled++
-	w.counts.canceled++
+	w.by.counts.canceled++
 	l.serveLocked(now)
 	return causeOf(ctx)
 }

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,9 +28,15 @@ type costOf struct {
 	cost  int64
 }
 
-var noOverrides = new(overrides)
+var (
+	noOverrides = new(overrides)
+	overriding  atomic.Bool // some context has overrides
+)
 
 func overridesOf(ctx context.Context) *overrides {
+	if !overriding.Load() { // so most programs need not search a context for each request
+		return noOverrides
+	}
 	if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
 		return o
 	}
@@ -39,6 +46,7 @@ func overridesOf(ctx context.Context) *overrides {
 func with(ctx context.Context, change func(*overrides)) context.Context {
 	o := *overridesOf(ctx)
 	change(&o)
+	overriding.Store(true)
 	return context.WithValue(ctx, overridesKey{}, &o)
 }
 

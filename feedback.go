@@ -16,11 +16,18 @@ import (
 
 // An answer is what became of a request that was let go. The zero answer is news of nothing.
 type answer struct {
-	outcome    Outcome
-	unsent     bool          // it never reached the server
-	local      bool          // it is a refusal of a Transport further in
-	retryAfter time.Duration // of a throttled one; 0: the server did not say
-	word       *word         // what the server said of its limits; nil: nothing
+	outcome Outcome
+	unsent  bool  // it never reached the server
+	local   bool  // it is a refusal of a Transport further in
+	word    *word // what the server said of its limits; nil: nothing
+}
+
+// retryAfter returns how long the server said to stay away; 0: it did not say.
+func (a *answer) retryAfter() time.Duration {
+	if a.word == nil {
+		return 0
+	}
+	return a.word.wait.Value
 }
 
 // A word is what a server said of its limits, as far as it says for how long to stay away.
@@ -87,7 +94,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error
 		}
 	}
 	if !gated && a.word != nil {
-		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, adaptive, t.observer)
+		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, adaptive, t.asks.observer)
 	}
 	if after && resp != nil && !a.unsent {
 		kept = t.follow(req, resp, g, kept)
@@ -112,7 +119,7 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, err error, g *G
 	case a.unsent:
 		t.limiter.report(g, &a)
 	case a.word != nil:
-		t.limiter.hear(t.gateOf(req), g.mark, &a, false, t.observer)
+		t.limiter.hear(t.gateOf(req), g.mark, &a, false, t.asks.observer)
 	}
 }
 
@@ -126,9 +133,6 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, err error) 
 	if err != nil {
 		a.local = errors.Is(err, ErrThrottled)
 		a.unsent = a.local || unsent(err)
-	}
-	if word != nil {
-		a.retryAfter = word.wait.Value
 	}
 	return a
 }

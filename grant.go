@@ -8,7 +8,7 @@ import (
 // A Grant is what was paid.
 type Grant struct {
 	limiter *Limiter
-	observe *observer // of who asked: the Transport, or the Limiter itself
+	by      *asker // who asked
 	mark    mark
 	waited  time.Duration
 	receipt *Receipt // where it is to be filed

@@ -25,7 +25,7 @@ func NewLimiter(opts ...Option) (*Limiter, error) {
 func newLimiter(c *config) *Limiter {
 	l := &Limiter{
 		start: time.Now(), maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
-		observer: observer{hooks: c.hooks, log: c.log}, lines: make(map[string]*line), queues: make(map[string]*queue),
+		direct: asker{observer: &observer{hooks: c.hooks, log: c.log}}, lines: make(map[string]*line), queues: make(map[string]*queue),
 	}
 	l.gate, l.share, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, 1, maphash.MakeSeed()
 	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
@@ -72,7 +72,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		return nil, err
 	}
 	if p != nil {
-		*g = p.grant(l, &l.observer)
+		*g = p.grant(l, &l.direct)
 	}
 	for i := range g.charges() {
 		c := &g.charges()[i]
@@ -85,7 +85,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	if err := l.check(by); err != nil {
 		return nil, nil, err
 	}
-	g := &Grant{limiter: l, observe: &l.observer}
+	g := &Grant{limiter: l, by: &l.direct}
 	charges := g.room[:0]
 	for _, li := range l.limits {
 		key, ok := by.Keys[li.name]
@@ -104,17 +104,17 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 			charges = charged(charges, li, key, cost)
 		}
 	}
-	a := ask{priority: by.Priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
-	if by.MaxWait != nil {
-		a.maxWait = max(0, *by.MaxWait)
-	}
-	ok, err := l.pass(ctx, charges, &a, nil)
-	if !ok && err == nil {
-		p, err := pend(charges, &a, nil, nil)
+	var ok bool
+	var err error
+	if g.mark, ok, err = l.pass(ctx, nil, charges, g.by, nil); !ok && err == nil {
+		a := ask{priority: by.Priority, maxWait: -1, by: g.by}
+		if by.MaxWait != nil {
+			a.maxWait = max(0, *by.MaxWait)
+		}
+		p, err := pend(charges, a, nil, nil)
 		return g, p, err
 	}
 	g.hold(charges)
-	g.mark = a.mark
 	return g, nil, err
 }
 
@@ -181,10 +181,9 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	}
 	var room [2]charge // enough for most, and little on the stack of those who wait
 	charges := l.chargesFor(room[:0], o, key, cost)
-	a := l.askOf(o)
-	ok, err = l.pass(ctx, charges, &a, nil)
+	m, ok, err := l.pass(ctx, nil, charges, &l.direct, nil)
 	if ok {
-		l.forgetNow(charges, a.mark, o.receipt)
+		l.forgetNow(charges, m, o.receipt)
 	}
 	return ok, err
 }
@@ -199,7 +198,7 @@ func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) (*pending
 
 // askOf is what one asks who says nothing but what the context does.
 func (l *Limiter) askOf(o *overrides) ask {
-	a := ask{priority: o.priority, maxWait: -1, counts: &l.direct, observer: &l.observer}
+	a := ask{priority: o.priority, maxWait: -1, by: &l.direct}
 	if o.hasWait {
 		a.maxWait = o.maxWait
 	}
@@ -235,13 +234,12 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	}
 	var room [4]charge
 	charges := l.chargesFor(room[:0], noOverrides, key, cost)
-	a := ask{try: true, counts: &l.direct, observer: &l.observer}
-	ok, _ = l.pass(context.Background(), charges, &a, nil)
+	m, ok, _ := l.pass(context.Background(), nil, charges, &l.direct, nil)
 	if ok {
-		l.forgetNow(charges, a.mark, nil)
+		l.forgetNow(charges, m, nil)
 		return 0, true
 	}
-	p, err := pend(charges, &a, nil, nil)
+	p, err := pend(charges, ask{try: true, by: &l.direct}, nil, nil)
 	if err != nil {
 		return math.MaxInt64, false // RateFor says no rate for this key
 	}
@@ -347,7 +345,7 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 		return
 	}
 	l.hold(key, min(int64(d), maxPer))
-	l.observer.held(key, d)
+	l.direct.observer.held(key, d)
 }
 
 func (l *Limiter) hold(key string, d int64) {

@@ -88,8 +88,7 @@ type waiter struct {
 	at                  instant  // when it was granted
 	decided             chan struct{}
 	rejection           *Rejection
-	counts              *counts
-	observer            *observer
+	by                  *asker
 	receipt             *Receipt
 }
 

@@ -68,7 +68,7 @@ func unpayable(charges []charge, missing *charge) *Rejection {
 // countLocked counts a rejection and hands it on.
 func (l *Limiter) countLocked(a *ask, r *Rejection) *Rejection {
 	l.counts.refused[r.Reason]++
-	a.counts.refused[r.Reason]++
+	a.by.counts.refused[r.Reason]++
 	return r
 }
 
@@ -154,7 +154,7 @@ func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now insta
 	due = s.bucket.soonest(due, w.costs[s.index])
 	w.rejection = w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
 	l.counts.refused[reason]++
-	w.counts.refused[reason]++
+	w.by.counts.refused[reason]++
 	l.quitLocked(w, now)
 	close(w.decided)
 }

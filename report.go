@@ -20,10 +20,10 @@ func (li *Limit) reported() bool {
 func (l *Limiter) report(g *Grant, a *answer) {
 	retunes, holds := l.reportAndServe(g, a)
 	for _, e := range retunes {
-		g.observe.retuned(e)
+		g.by.observer.retuned(e)
 	}
 	for _, e := range holds {
-		g.observe.held(e.Key, e.For)
+		g.by.observer.held(e.Key, e.For)
 	}
 }
 
@@ -80,7 +80,7 @@ func (l *Limiter) answeredLocked(c *charge, b *adaptiveBucket, sent instant, a *
 		o = c.outcome
 	}
 	paused := b.control.pausedUntil
-	b.answered(now, c.paid, sent, c.cost, o, a.retryAfter)
+	b.answered(now, c.paid, sent, c.cost, o, a.retryAfter())
 	if a.unsent && !c.settled {
 		b.refund(c.paid, now, c.cost)
 	}
@@ -99,7 +99,7 @@ func (l *Limiter) answeredLocked(c *charge, b *adaptiveBucket, sent instant, a *
 //
 //go:noinline
 func (l *Limiter) forget(p *pending) {
-	g := p.grant(l, &l.observer)
+	g := p.grant(l, &l.direct)
 	if p.receipt != nil {
 		g.filed()
 	}
@@ -111,7 +111,7 @@ func (l *Limiter) forget(p *pending) {
 // forgetNow is forget for one that went at once.
 func (l *Limiter) forgetNow(charges []charge, m mark, r *Receipt) {
 	if l.tracks || r != nil {
-		l.forget(&pending{ask: ask{mark: m}, charges: slices.Clone(charges), receipt: r})
+		l.forget(&pending{mark: m, charges: slices.Clone(charges), receipt: r})
 	}
 }
 

@@ -23,7 +23,7 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	w.seq = l.seq
 	l.seq++
 	l.counts.waiting++
-	w.counts.waiting++
+	w.by.counts.waiting++
 	ln.queue.size++
 	ln.insert(w)
 	if ln.first == w {
@@ -105,7 +105,7 @@ func (l *Limiter) quitLocked(w *waiter, now instant) {
 // leftLocked sees to the line that w has been taken out of, wasFirst or not.
 func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
 	l.counts.waiting--
-	w.counts.waiting--
+	w.by.counts.waiting--
 	w.line.queue.size--
 	switch {
 	case w.line.size == 0:
@@ -229,7 +229,7 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 	ln := w.line
 	w.verdict, w.at = granted, now
 	l.counts.grantedAfter(now - w.arrived)
-	w.counts.grantedAfter(now - w.arrived)
+	w.by.counts.grantedAfter(now - w.arrived)
 	ln.remove(w)
 	for i := range ln.stops {
 		b := ln.stops[i].bucket

@@ -74,7 +74,7 @@ func (l *Limiter) settle(g *Grant, i int, cost int64) error {
 	}
 	charged, err := l.correct(g, c, min(cost, maxCount))
 	if err == nil {
-		g.observe.settled(SettleEvent{c.limit.name, c.key, charged, cost})
+		g.by.observer.settled(SettleEvent{c.limit.name, c.key, charged, cost})
 	}
 	return err
 }

@@ -27,8 +27,7 @@ type Transport struct {
 	hints   *headers.Reader
 	deaf    bool
 
-	observer *observer
-	counts   *counts // guarded by the Limiter's mu
+	asks     *asker // apart, since it is written while others read what is here
 	exempted atomic.Uint64
 }
 
@@ -51,7 +50,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t := &Transport{
 		base: base, limiter: c.limiter, cost: c.cost, maxWait: c.maxWait,
-		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, counts: new(counts),
+		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, asks: new(asker),
 	}
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.matched.cost
@@ -66,9 +65,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		}
 		t.prices = append(t.prices, p)
 	}
-	t.observer = &t.limiter.observer
+	t.asks.observer = t.limiter.direct.observer
 	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
-		t.observer = &observer{hooks: c.hooks, log: c.log}
+		t.asks.observer = &observer{hooks: c.hooks, log: c.log}
 	}
 	return t, nil
 }
@@ -86,7 +85,7 @@ func (t *Transport) Limiter() *Limiter { return t.limiter }
 
 // Stats returns what the Transport has done so far; it leaves out what others did who share its Limiter.
 func (t *Transport) Stats() Stats {
-	s := t.limiter.statsOf(t.counts)
+	s := t.limiter.statsOf(&t.asks.counts)
 	s.Exempt = t.exempted.Load()
 	return s
 }
@@ -155,7 +154,7 @@ func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Resp
 //
 //go:noinline
 func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, error) {
-	g := p.grant(t.limiter, t.observer)
+	g := p.grant(t.limiter, t.asks)
 	g.tracked = g.tracked || slices.ContainsFunc(g.charges(), func(c charge) bool { return c.limit.tracked() })
 	return t.send(req, &g)
 }
@@ -181,13 +180,6 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 		return nil, nil
 	}
 	charges := g.room[:0]
-	var a ask // field by field: a composite literal is built elsewhere and copied, at a tenth of what all of this costs
-	a.priority, a.maxWait, a.counts, a.observer = o.priority, t.maxWait, t.counts, t.observer
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	a.cancel = req.Cancel
-	if o.hasWait {
-		a.maxWait = o.maxWait
-	}
 	var gate *gateKey
 	if !t.deaf && t.limiter.heard.Load() {
 		gate = &gateKey{host: ByHost(req), family: t.limiter.family(req)}
@@ -223,14 +215,20 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 	if gate != nil {
 		charges = t.limiter.passing(charges)
 	}
-	ok, err := t.limiter.pass(ctx, charges, &a, gate)
-	if !ok {
-		if err != nil {
-			return nil, err
-		}
-		return pend(charges, &a, gate, o.receipt)
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	cancel := req.Cancel
+	m, ok, err := t.limiter.pass(ctx, cancel, charges, t.asks, gate)
+	if err != nil {
+		return nil, err
 	}
-	g.limiter, g.observe, g.mark, g.receipt = t.limiter, t.observer, a.mark, o.receipt
+	if !ok {
+		a := ask{priority: o.priority, maxWait: t.maxWait, cancel: cancel, by: t.asks}
+		if o.hasWait {
+			a.maxWait = o.maxWait
+		}
+		return pend(charges, a, gate, o.receipt)
+	}
+	g.limiter, g.by, g.mark, g.receipt = t.limiter, t.asks, m, o.receipt
 	g.hold(charges)
 	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
 	return nil, nil
@@ -254,13 +252,20 @@ type keyring struct {
 
 // of returns the key of a request in a limit. What tells keys is asked once for all limits.
 func (k *keyring) of(p *price, o *overrides, req *http.Request) string {
+	if p.key == nil && !o.hasKey {
+		return ""
+	}
+	return k.find(p, o, req)
+}
+
+func (k *keyring) find(p *price, o *overrides, req *http.Request) string {
 	switch {
 	case p.own:
 		return orNoKey(p.key(req))
 	case k.known:
 	case o.hasKey:
 		k.shared, k.known = o.key, true
-	case p.key != nil:
+	default:
 		k.shared, k.known = orNoKey(p.key(req)), true
 	}
 	return k.shared
