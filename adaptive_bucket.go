@@ -42,7 +42,7 @@ func (b *adaptiveBucket) follow(now instant) {
 		return
 	}
 	b.rate = r
-	b.bucket.advance(now, false, int128{})
+	b.bucket.advance(now)
 	b.bucket.n = perMega(r)
 	if burst := int64(min(b.control.burst(), float64(maxCount))); burst != b.bucket.burst {
 		b.bucket.resize(now, burst)

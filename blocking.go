@@ -82,7 +82,6 @@ type charge struct {
 	key    string
 	cost   int64
 	bucket *bucket
-	rate   *rate // what RateFor said; nil: it was not asked
 	paid   int64 // for giving it back and for reports, once it was granted
 
 	outcome Outcome // as the limit's Classify has it; 0: as the answer has it
@@ -91,11 +90,8 @@ type charge struct {
 	settled bool    // guarded by the Limiter's mu, as cost is from then on
 }
 
-// charged appends what is to be paid in a limit.
+// charged appends what is to be paid in a limit, for which there is room.
 func charged(charges []charge, li *limit, key string, cost int64) []charge {
-	if len(charges) == cap(charges) {
-		charges = slices.Grow(charges, 1)
-	}
 	charges = charges[:len(charges)+1] // field by field into what is zero already: this is on every request's way
 	c := &charges[len(charges)-1]
 	c.limit, c.key, c.cost = li, key, cost
@@ -146,6 +142,7 @@ func (li *limit) all() iter.Seq2[string, *bucket] {
 type pending struct {
 	ask     ask
 	charges []charge
+	rates   []rate // see askRates
 	receipt *Receipt
 	mark    mark          // once it was granted
 	waited  time.Duration // the same
@@ -192,9 +189,11 @@ func pend(charges []charge, a ask, g *gateKey, r *Receipt) (*pending, error) {
 	if g != nil {
 		p.gate, p.charges = new(*g), p.charges[:len(charges)-1]
 	}
-	if err := askRates(p.charges); err != nil {
+	rates, err := askRates(p.charges)
+	if err != nil {
 		return nil, err
 	}
+	p.rates = rates
 	return p, nil
 }
 
@@ -250,7 +249,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	if p.gate != nil && !p.late {
 		l.passLocked(p, now)
 	}
-	free, missing := l.findAllLocked(p.charges, now)
+	free, missing := l.findAllLocked(p.charges, p.rates, now)
 	if free {
 		p.mark = l.takeLocked(p.charges, a.by, now)
 		l.mu.Unlock()

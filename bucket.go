@@ -110,7 +110,10 @@ func (b *tokenBucket) levelAt(t instant) int128 {
 }
 
 func (b *tokenBucket) payable(now instant, cost int64) bool {
-	b.advance(now, false, int128{})
+	if now > b.last { // as advance does, but without a call
+		b.level, b.last = b.levelAt(now), now
+		b.clip()
+	}
 	return !b.level.less(b.need(0, cost))
 }
 
@@ -132,7 +135,12 @@ func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
 
 func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) int64 {
 	if due > b.last {
-		b.advance(due, waited, b.need(0, cost))
+		b.level, b.last = b.levelAt(due), due
+		// The part of a nanosecond by which a request that waited until then has been waiting too long is not lost: losing it
+		// would make the schedule drift.
+		if !waited || !b.level.less(b.need(0, cost).add(int128{lo: b.n})) {
+			b.clip()
+		}
 	}
 	b.seq++
 	if b.level == b.full { // as remember does, but without a call, nor a store that is in vain
@@ -144,7 +152,7 @@ func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) int64 {
 	}
 	b.level = b.level.sub(b.units(cost))
 	if waited {
-		b.clip() // at more than burst per nanosecond, what advance leaves may be more than burst
+		b.clip() // at more than burst per nanosecond, what is left may be more than burst
 	}
 	return b.seq
 }
@@ -194,14 +202,10 @@ func thinned(peaks []peak) []peak {
 	return peaks[:kept+1]
 }
 
-// advance moves the bucket on to t. What is more than burst is lost, except the part of a nanosecond by which a
-// request that waited until t has been waiting too long: losing it would make the schedule drift.
-func (b *tokenBucket) advance(t instant, waited bool, need int128) {
-	if t <= b.last {
-		return
-	}
-	b.level, b.last = b.levelAt(t), t
-	if !waited || !b.level.less(need.add(int128{lo: b.n})) {
+// advance moves the bucket on to t. What is more than burst is lost.
+func (b *tokenBucket) advance(t instant) {
+	if t > b.last {
+		b.level, b.last = b.levelAt(t), t
 		b.clip()
 	}
 }
@@ -266,7 +270,7 @@ func (b *tokenBucket) correct(charged int64, now instant, paid, cost, owed int64
 		b.giveBack(charged, now, paid-cost)
 		return
 	}
-	b.advance(now, false, int128{})
+	b.advance(now)
 	b.seq++
 	b.remember()
 	least := b.level
@@ -296,7 +300,7 @@ func (b *tokenBucket) tokens(now instant) float64 {
 func (b *tokenBucket) indebted(now instant) bool { return b.levelAt(now).hi < 0 }
 
 func (b *tokenBucket) retune(now instant, r rate) {
-	b.advance(now, false, int128{})
+	b.advance(now)
 	b.level = rescale(b.level, b.per, uint64(r.per))
 	for i := range b.peaks {
 		b.peaks[i].room = rescale(b.peaks[i].room, b.per, uint64(r.per))
@@ -317,7 +321,7 @@ func rescale(level int128, from, to uint64) int128 {
 }
 
 func (b *tokenBucket) resize(now instant, burst int64) {
-	b.advance(now, false, int128{})
+	b.advance(now)
 	b.seq++
 	b.remember()
 	b.burst, b.full = burst, b.units(burst)

@@ -37,6 +37,13 @@ func overridesOf(ctx context.Context) *overrides {
 	if !overriding.Load() { // so most programs need not search a context for each request
 		return noOverrides
 	}
+	return searched(ctx)
+}
+
+// searched is apart, and not inlined, so that overridesOf can be.
+//
+//go:noinline
+func searched(ctx context.Context) *overrides {
 	if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
 		return o
 	}

@@ -56,11 +56,10 @@ type host struct {
 
 // gateOf returns the gate that a request is to pass.
 func (t *Transport) gateOf(req *http.Request) *gateKey {
-	o := overridesOf(req.Context())
 	g := &gateKey{host: ByHost(req), family: t.limiter.family(req)}
-	var keys keyring
-	for i := range t.prices {
-		g.join(keys.of(&t.prices[i], o, req))
+	key := t.keyOf(overridesOf(req.Context()), req)
+	for _, li := range t.limiter.limits {
+		g.join(li.keyOf(req, key))
 	}
 	return g
 }
@@ -112,7 +111,7 @@ func (l *Limiter) passLocked(p *pending, now instant) {
 	if l.gates[*p.gate] == nil && !l.roomForGateLocked(now) {
 		return
 	}
-	p.charges = l.passing(p.charges)
+	p.charges = l.passing(slices.Grow(p.charges, 1))
 	c := &p.charges[len(p.charges)-1]
 	c.bucket = l.gateLocked(*p.gate, now)
 	c.key = c.bucket.key

@@ -14,7 +14,7 @@ type Grant struct {
 	receipt *Receipt // where it is to be filed
 	tracked bool     // the Limiter wants to know what becomes of it
 	spent   uint8    // guarded by the Limiter's mu: what was done with it
-	n       int      // of the charges in room
+	n       uint8    // of the charges in room
 	room    [4]charge
 	more    []charge // all of them, if room is not enough, or if they came to be elsewhere
 }
@@ -36,12 +36,21 @@ func (g *Grant) charges() []charge {
 	return g.room[:g.n]
 }
 
-// hold notes what was charged, which was appended to g.room[:0].
-func (g *Grant) hold(charges []charge) {
-	if g.n = len(charges); g.n > len(g.room) {
-		more := make([]charge, g.n)
-		copy(more, charges)
-		g.more = more
+// space returns where up to n charges are to be appended.
+func (g *Grant) space(n int) []charge {
+	if n <= len(g.room) {
+		return g.room[:0]
+	}
+	g.more = make([]charge, 0, n)
+	return g.more
+}
+
+// hold notes that n charges were appended to the space.
+func (g *Grant) hold(n int) {
+	if g.more != nil {
+		g.more = g.more[:n]
+	} else {
+		g.n = uint8(n)
 	}
 }
 

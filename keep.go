@@ -70,47 +70,55 @@ type limit struct {
 	single  *bucket // of the key "", which most programs use alone; it is never forgotten
 	buckets map[string]*bucket
 	gates   bool // its buckets are those of gates
+	priced  bool // it says itself what requests cost
 	Limit
 	size int64 // the burst of keys that have no rate of their own
 	peak int   // the most buckets since the map was made
 }
 
-// findLocked finds the buckets of charges and reports whether all can go now, with nobody waiting there; or it returns
-// the first whose bucket there is not.
-func findLocked(charges []charge, now instant) (free bool, missing *charge) {
+// findLocked finds the buckets of charges and reports whether all can go now, with nobody waiting there; or it tells the
+// first whose bucket there is not, else -1.
+func findLocked(charges []charge, now instant) (free bool, missing int) {
 	free = true
 	for i := range charges {
 		c := &charges[i]
 		switch {
 		case c.limit.gates: // found already
 			if c.bucket == nil {
-				return false, c
+				return false, i
 			}
 		case c.key == "":
 			c.bucket = c.limit.single
 		default:
 			if c.bucket = c.limit.buckets[c.key]; c.bucket == nil {
-				return false, c
+				return false, i
 			}
 		}
 		free = free && len(c.bucket.lines) == 0 && c.cost >= 0 && c.bucket.payable(now, c.cost)
 	}
-	return free, nil
+	return free, -1
 }
 
-// findAllLocked is findLocked with every bucket made that there is not, but for one that there is no room for.
-func (l *Limiter) findAllLocked(charges []charge, now instant) (free bool, missing *charge) {
+// findAllLocked is findLocked with every bucket made that there is not, with those rates, but for one that there is no room
+// for.
+func (l *Limiter) findAllLocked(charges []charge, rates []rate, now instant) (free bool, missing *charge) {
 	for {
-		if free, missing = findLocked(charges, now); missing == nil {
+		free, i := findLocked(charges, now)
+		if i < 0 {
 			if clampLocked(charges) {
 				free, _ = findLocked(charges, now)
 			}
 			return free, nil
 		}
+		missing = &charges[i]
 		if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges, &l.idle) {
 			return false, missing
 		}
-		l.makeLocked(missing, now)
+		r := rate{}
+		if i < len(rates) {
+			r = rates[i]
+		}
+		l.makeLocked(missing.limit, missing.key, r, now)
 	}
 }
 
@@ -133,50 +141,46 @@ func (b *bucket) reclampLocked() {
 	}
 }
 
-// askRates asks the users' RateFor for the rates of all charges, unless all have buckets. It is called without the lock.
-func askRates(charges []charge) error {
+// askRates asks the users' RateFor for the rates of all charges, unless all have buckets or no limit has one. The zero rate
+// is the limit's own. It is called without the lock.
+func askRates(charges []charge) ([]rate, error) {
 	if !slices.ContainsFunc(charges, func(c charge) bool { return c.bucket == nil }) {
-		return nil
+		return nil, nil
 	}
+	var rates []rate
 	for i := range charges {
-		if c := &charges[i]; c.limit.rateFor != nil && c.key != "" {
-			if err := c.askRate(); err != nil {
-				return err
-			}
+		c := &charges[i]
+		if c.limit.rateFor == nil || c.key == "" {
+			continue
+		}
+		if rates == nil {
+			rates = make([]rate, len(charges))
+		}
+		n, per := c.limit.rateFor(c.key)
+		if rates[i] = (rate{n, per}); rates[i] == (rate{}) {
+			continue
+		}
+		if err := c.limit.check(rates[i]); err != nil {
+			return nil, fmt.Errorf("throttle: limit %q: RateFor(%q) = %d, %v: %w", c.limit.name, c.key, n, per, err)
 		}
 	}
-	return nil
+	return rates, nil
 }
 
-// askRate asks the user's RateFor for the rate of the charge's key.
-func (c *charge) askRate() error {
-	n, per := c.limit.rateFor(c.key)
-	c.rate = &rate{n, per}
-	if *c.rate == (rate{}) {
-		return nil
-	}
-	if err := c.limit.check(*c.rate); err != nil {
-		return fmt.Errorf("throttle: limit %q: RateFor(%q) = %d, %v: %w", c.limit.name, c.key, n, per, err)
-	}
-	return nil
-}
-
-// makeLocked makes the bucket of a charge.
-func (l *Limiter) makeLocked(c *charge, now instant) *bucket {
-	li, r := c.limit, c.limit.rate
-	size := li.size
-	own := c.rate != nil && *c.rate != (rate{})
-	if own {
-		r = *c.rate
-		if li.burst < 0 {
-			size = li.burstOf(r)
-		}
+// makeLocked makes a bucket, with that rate or, if it is zero, the limit's own.
+func (l *Limiter) makeLocked(li *limit, key string, r rate, now instant) *bucket {
+	own, size := r != rate{}, li.size
+	switch {
+	case !own:
+		r = li.rate
+	case li.burst < 0:
+		size = li.burstOf(r)
 	}
 	l.serial++
-	b := &bucket{limit: li, key: c.key, serial: l.serial, armed: never, idle: -1}
+	b := &bucket{limit: li, key: key, serial: l.serial, armed: never, idle: -1}
 	b.ownRate, b.rate = own, li.shared(r)
 	b.meter = li.meter(now, b.rate, size, &l.unix)
-	if c.key == "" {
+	if key == "" {
 		li.single = b
 		return b
 	}

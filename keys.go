@@ -23,6 +23,11 @@ func orNoKey(key string) string {
 	return key
 }
 
+// keyBy returns the key of a request. It is not inlined, so that what mostly has no need of it can be.
+//
+//go:noinline
+func keyBy(f KeyFunc, req *http.Request) string { return orNoKey(f(req)) }
+
 // ByHost keys by the host that a request is for, in lower case, without the default port of its scheme:
 // Request.Host, or the URL's host where that is empty.
 func ByHost(r *http.Request) string {

@@ -37,12 +37,12 @@ func newLimiter(c *config) *Limiter {
 		li := &limit{Limit: described, buckets: make(map[string]*bucket)}
 		l.slots = l.slots || li.kind == kindInFlight
 		l.tracks, l.share = l.tracks || li.tracked(), min(l.share, li.share)
-		li.size = li.burstOf(li.rate)
+		li.size, li.priced = li.burstOf(li.rate), li.cost != nil || li.kind == kindInFlight
 		if li.kind == kindFixed {
 			l.synced = 0
 		}
 		l.limits = append(l.limits, li)
-		l.makeLocked(&charge{limit: li}, 0)
+		l.makeLocked(li, "", rate{}, 0)
 	}
 	return l
 }
@@ -86,7 +86,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 		return nil, nil, err
 	}
 	g := &Grant{limiter: l, by: &l.direct}
-	charges := g.room[:0]
+	charges := g.space(len(l.limits))
 	for _, li := range l.limits {
 		key, ok := by.Keys[li.name]
 		if !ok {
@@ -114,7 +114,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 		p, err := pend(charges, a, nil, nil)
 		return g, p, err
 	}
-	g.hold(charges)
+	g.hold(len(charges))
 	return g, nil, err
 }
 
@@ -180,7 +180,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 		return true, nil
 	}
 	var room [2]charge // enough for most, and little on the stack of those who wait
-	charges := l.chargesFor(room[:0], o, key, cost)
+	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), o, key, cost)
 	m, ok, err := l.pass(ctx, nil, charges, &l.direct, nil)
 	if ok {
 		l.forgetNow(charges, m, o.receipt)
@@ -193,7 +193,9 @@ func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) (*pending
 	o := overridesOf(ctx)
 	p := &pending{ask: l.askOf(o), receipt: o.receipt}
 	p.charges = l.chargesFor(make([]charge, 0, len(l.limits)), o, key, cost)
-	return p, askRates(p.charges)
+	var err error
+	p.rates, err = askRates(p.charges)
+	return p, err
 }
 
 // askOf is what one asks who says nothing but what the context does.
@@ -205,7 +207,8 @@ func (l *Limiter) askOf(o *overrides) ask {
 	return a
 }
 
-// chargesFor appends what is to be paid for one who asks with that key and cost, and what the context says.
+// chargesFor appends what is to be paid for one who asks with that key and cost, and what the context says. There is to be
+// room for all limits.
 func (l *Limiter) chargesFor(charges []charge, o *overrides, key string, cost int64) []charge {
 	if o.hasKey {
 		key = o.key
@@ -233,7 +236,7 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		return math.MaxInt64, false
 	}
 	var room [4]charge
-	charges := l.chargesFor(room[:0], noOverrides, key, cost)
+	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), noOverrides, key, cost)
 	m, ok, _ := l.pass(context.Background(), nil, charges, &l.direct, nil)
 	if ok {
 		l.forgetNow(charges, m, nil)
@@ -349,11 +352,11 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 }
 
 func (l *Limiter) hold(key string, d int64) {
-	charges := make([]charge, 0, len(l.limits))
+	charges, rates := make([]charge, 0, len(l.limits)), make([][]rate, 0, len(l.limits))
 	for _, li := range l.limits {
 		c := []charge{{limit: li, key: key}}
-		if askRates(c) == nil { // else no request of this key gets in either, and is told why
-			charges = append(charges, c[0])
+		if r, err := askRates(c); err == nil { // else no request of this key gets in either, and is told why
+			charges, rates = append(charges, c[0]), append(rates, r)
 		}
 	}
 	l.mu.Lock()
@@ -361,7 +364,7 @@ func (l *Limiter) hold(key string, d int64) {
 	now := l.nowLocked()
 	for i := range charges {
 		c := charges[i : i+1]
-		if _, missing := l.findAllLocked(c, now); missing != nil {
+		if _, missing := l.findAllLocked(c, rates[i], now); missing != nil {
 			continue // as above
 		}
 		b := c[0].bucket

@@ -167,17 +167,17 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	}
 	li := l.limits[i]
 	c := []charge{{limit: li, key: s.Key}}
-	if err := askRates(c); err != nil {
+	rates, err := askRates(c)
+	if err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
-	if _, missing := l.findAllLocked(c, now); missing != nil {
+	if _, missing := l.findAllLocked(c, rates, now); missing != nil {
 		return errors.New("there is no room for another key")
 	}
 	b := c[0].bucket
-	var err error
 	switch m := b.meter.(type) {
 	case *tokenBucket:
 		err = m.restore(now, since, s.Tokens)
@@ -209,7 +209,7 @@ func (b *tokenBucket) restore(now instant, since int64, tokens float64) error {
 	b.level, b.last = level, now-min(since, maxPer)
 	b.seq++
 	b.filled, b.peaks = b.seq, nil // no Cancel of before counts
-	b.advance(now, false, int128{})
+	b.advance(now)
 	b.clip()
 	return nil
 }

@@ -18,8 +18,8 @@ import (
 type Transport struct {
 	base    http.RoundTripper
 	limiter *Limiter
-	prices  []price
-	cost    CostFunc // nil: 1
+	key     KeyFunc  // of limits that have none of their own; nil: one key for all
+	cost    CostFunc // in limits that have none of their own; nil: 1
 	maxWait time.Duration
 	asError bool
 	shape   func(*Rejection, *http.Request) *http.Response
@@ -29,13 +29,6 @@ type Transport struct {
 
 	asks     *asker // apart, since it is written while others read what is here
 	exempted atomic.Uint64
-}
-
-// A price is how a Transport finds out what a request is charged in one limit.
-type price struct {
-	limit *limit
-	key   KeyFunc // nil: one key for all
-	own   bool    // key is the limit's own
 }
 
 // New returns a Transport that sends by base, or by [http.DefaultTransport] if base is nil. The error names everything
@@ -49,7 +42,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		base = http.DefaultTransport
 	}
 	t := &Transport{
-		base: base, limiter: c.limiter, cost: c.cost, maxWait: c.maxWait,
+		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
 		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, asks: new(asker),
 	}
 	if t.cost == nil && len(c.weights) > 0 {
@@ -58,12 +51,11 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.limiter == nil {
 		t.limiter = newLimiter(c)
 	}
-	for _, li := range t.limiter.limits {
-		p := price{limit: li, key: li.key, own: li.key != nil}
-		if !p.own {
-			p.key = c.key
-		}
-		t.prices = append(t.prices, p)
+	if !slices.ContainsFunc(t.limiter.limits, func(li *limit) bool { return li.key == nil }) {
+		t.key = nil
+	}
+	if !slices.ContainsFunc(t.limiter.limits, func(li *limit) bool { return !li.priced }) {
+		t.cost = nil
 	}
 	t.asks.observer = t.limiter.direct.observer
 	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
@@ -179,34 +171,25 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 		t.exempted.Add(1)
 		return nil, nil
 	}
-	charges := g.room[:0]
+	limits := t.limiter.limits
+	most := len(limits)
 	var gate *gateKey
 	if !t.deaf && t.limiter.heard.Load() {
 		gate = &gateKey{host: ByHost(req), family: t.limiter.family(req)}
+		most++
 	}
-	cost, known := int64(0), false // where nothing says so by the limit
-	var keys keyring
-	for i := range t.prices {
-		p := &t.prices[i]
-		c, ok := o.costFor(p.limit.name)
-		switch {
-		case ok:
-		case p.limit.cost != nil:
-			c = p.limit.cost(req)
-		case p.limit.kind == kindInFlight:
-			c = 1
-		case !known:
-			cost, known = t.costOf(o, req), true
-			fallthrough
-		default:
-			c = cost
+	charges, key, shared := g.space(most), t.keyOf(o, req), t.costOf(o, req)
+	for _, li := range limits {
+		cost := shared
+		if li.priced || o.costs != nil {
+			cost = li.costOf(o, req, shared)
 		}
-		if c == 0 && gate == nil {
+		if cost == 0 && gate == nil {
 			continue
 		}
-		key := keys.of(p, o, req)
-		if c != 0 {
-			charges = charged(charges, p.limit, key, c)
+		key := li.keyOf(req, key)
+		if cost != 0 {
+			charges = charged(charges, li, key, cost)
 		}
 		if gate != nil {
 			gate.join(key)
@@ -229,46 +212,53 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 		return pend(charges, a, gate, o.receipt)
 	}
 	g.limiter, g.by, g.mark, g.receipt = t.limiter, t.asks, m, o.receipt
-	g.hold(charges)
+	g.hold(len(charges))
 	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
 	return nil, nil
 }
 
+// costOf returns what a request costs in limits that do not say it themselves.
 func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
-	if o.hasCost {
+	switch {
+	case o.hasCost:
 		return o.cost
-	}
-	if t.cost != nil {
+	case t.cost != nil:
 		return t.cost(req)
 	}
 	return 1
 }
 
-// A keyring is the key of one request in all limits that have none of their own, once it is known.
-type keyring struct {
-	shared string
-	known  bool
+// costOf returns what a request costs in a limit.
+func (li *limit) costOf(o *overrides, req *http.Request, shared int64) int64 {
+	if cost, ok := o.costFor(li.name); ok {
+		return cost
+	}
+	switch {
+	case li.cost != nil:
+		return li.cost(req)
+	case li.priced:
+		return 1 // slot
+	}
+	return shared
 }
 
-// of returns the key of a request in a limit. What tells keys is asked once for all limits.
-func (k *keyring) of(p *price, o *overrides, req *http.Request) string {
-	if p.key == nil && !o.hasKey {
+// keyOf returns the key of a request in limits that have none of their own.
+func (t *Transport) keyOf(o *overrides, req *http.Request) string {
+	switch {
+	case o.hasKey:
+		return o.key
+	case t.key == nil:
 		return ""
 	}
-	return k.find(p, o, req)
+	return keyBy(t.key, req)
 }
 
-func (k *keyring) find(p *price, o *overrides, req *http.Request) string {
-	switch {
-	case p.own:
-		return orNoKey(p.key(req))
-	case k.known:
-	case o.hasKey:
-		k.shared, k.known = o.key, true
-	default:
-		k.shared, k.known = orNoKey(p.key(req)), true
+// keyOf returns the key of a request in a limit.
+func (li *limit) keyOf(req *http.Request, shared string) string {
+	if li.key != nil {
+		return keyBy(li.key, req)
 	}
-	return k.shared
+	return shared
 }
 
 // refuse turns a rejection into what the caller gets.
