@@ -95,6 +95,9 @@ func charged(charges []charge, li *limit, key string, cost int64) []charge {
 	charges = charges[:len(charges)+1] // field by field into what is zero already: this is on every request's way
 	c := &charges[len(charges)-1]
 	c.limit, c.key, c.cost = li, key, cost
+	if key == "" {
+		c.bucket = li.single
+	}
 	return charges
 }
 

@@ -82,17 +82,11 @@ func findLocked(charges []charge, now instant) (free bool, missing int) {
 	free = true
 	for i := range charges {
 		c := &charges[i]
-		switch {
-		case c.limit.gates: // found already
-			if c.bucket == nil {
-				return false, i
-			}
-		case c.key == "":
-			c.bucket = c.limit.single
-		default:
-			if c.bucket = c.limit.buckets[c.key]; c.bucket == nil {
-				return false, i
-			}
+		if c.key != "" && !c.limit.gates {
+			c.bucket = c.limit.buckets[c.key]
+		}
+		if c.bucket == nil {
+			return false, i
 		}
 		free = free && len(c.bucket.lines) == 0 && c.cost >= 0 && c.bucket.payable(now, c.cost)
 	}

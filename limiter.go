@@ -354,7 +354,7 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 func (l *Limiter) hold(key string, d int64) {
 	charges, rates := make([]charge, 0, len(l.limits)), make([][]rate, 0, len(l.limits))
 	for _, li := range l.limits {
-		c := []charge{{limit: li, key: key}}
+		c := charged(make([]charge, 0, 1), li, key, 0)
 		if r, err := askRates(c); err == nil { // else no request of this key gets in either, and is told why
 			charges, rates = append(charges, c[0]), append(rates, r)
 		}

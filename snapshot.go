@@ -166,7 +166,7 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		return errors.New("there is no such limit")
 	}
 	li := l.limits[i]
-	c := []charge{{limit: li, key: s.Key}}
+	c := charged(make([]charge, 0, 1), li, s.Key, 0)
 	rates, err := askRates(c)
 	if err != nil {
 		return err
