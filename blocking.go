@@ -184,6 +184,36 @@ func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []ch
 	return m, ok, nil
 }
 
+// try lets a request go at once or refuses it, if all its buckets are there.
+func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool) {
+	if !l.mu.TryLock() {
+		lockSoon(&l.mu)
+	}
+	now := l.nowLocked()
+	free, missing := findLocked(charges, now)
+	switch {
+	case missing >= 0 || l.dry:
+		l.mu.Unlock()
+		return m, r, false
+	case !free && clampLocked(charges):
+		free, _ = findLocked(charges, now)
+	}
+	if free {
+		m = l.takeLocked(charges, a.by, now)
+	} else {
+		_, r = l.lineUpLocked(context.Background(), &pending{ask: *a, charges: charges}, nil, nil, now)
+	}
+	l.mu.Unlock()
+	switch o := a.by.observer; {
+	case r.Reason == 0 && o.hooks.OnGrant != nil:
+		l.tellGranted(context.Background(), o, charges, 0)
+	case r.Reason != 0 && (o.hooks.OnReject != nil || o.log != nil):
+		told := r
+		o.rejected(context.Background(), &told, 0, false)
+	}
+	return m, r, true
+}
+
 // pend makes a request pending that could not pass. The error is what is wrong with a rate that RateFor told.
 //
 //go:noinline
@@ -262,7 +292,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	if l.dry {
 		waited, r := l.pretendLocked(ctx, p, now, missing)
 		l.mu.Unlock()
-		if r != nil {
+		if r.Reason != 0 {
 			p.charges = nil // it is sent, but nothing was charged
 		}
 		a.by.observer.pretended(ctx, waited, r)
@@ -271,25 +301,18 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	if p.late && missing == nil && w != nil {
 		l.passLocked(p, now)
 	}
-	waits, r := false, unpayable(p.charges, missing)
-	if r != nil {
-		l.countLocked(a, r)
-	} else {
-		l.markAllLocked(p.charges)
-		l.serveLocked(now) // those who are due go first
-		q, ln := l.lineOf(p.charges)
-		waits, r = l.lineUpLocked(ctx, p, w, q, ln, now)
-	}
+	waits, refusal := l.lineUpLocked(ctx, p, missing, w, now)
 	l.mu.Unlock()
 	switch {
 	case waits:
 		return w, nil
-	case r != nil:
-		a.by.observer.rejected(ctx, r, 0, false)
-	default:
-		l.tellGranted(ctx, a.by.observer, p.charges, 0)
+	case refusal.Reason != 0:
+		r := refusal
+		a.by.observer.rejected(ctx, &r, 0, false)
+		return nil, &r
 	}
-	return nil, r
+	l.tellGranted(ctx, a.by.observer, p.charges, 0)
+	return nil, nil
 }
 
 // takeLocked charges what may go now without waiting.
@@ -304,17 +327,21 @@ func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 }
 
 // lineUpLocked decides about what can't simply go: w is put in line, or it is refused, or granted out of turn by its
-// priority (neither result).
-func (l *Limiter) lineUpLocked(
-	ctx context.Context, p *pending, w *waiter, q *queue, ln *line, now instant,
-) (waits bool, r *Rejection) {
+// priority (it does not wait, and there is no Reason).
+func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge, w *waiter, now instant) (waits bool, r Rejection) {
 	a, charges := &p.ask, p.charges
+	if r := unpayable(charges, missing); r.Reason != 0 {
+		return false, l.refuseLocked(a, r)
+	}
+	l.markAllLocked(charges)
+	l.serveLocked(now) // those who are due go first
+	q, ln := l.lineOf(charges)
 	by := a.bounds(ctx, now)
 	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(charges, by.rank, now) {
 		p.mark = l.takeLocked(charges, a.by, now)
 		l.markAllLocked(charges)
 		l.serveLocked(now)
-		return false, nil
+		return false, Rejection{}
 	}
 	due, i := planLocked(charges, q, ln, by.rank, now)
 	binding := &charges[i]
@@ -324,25 +351,25 @@ func (l *Limiter) lineUpLocked(
 	}
 	if reason != 0 {
 		due = binding.bucket.soonest(due, binding.cost)
-		return false, l.countLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
+		return false, l.refuseLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
 	}
 	w.bounds, w.due, w.binding = by, due, uint16(i)
 	l.joinLocked(ln, w, charges, now)
-	return true, nil
+	return true, Rejection{}
 }
 
 // pretendLocked is what a dry run does with what would have to wait: it books it for when it would have gone.
 // It returns what it would have been refused for, which the caller lets pass.
-func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (time.Duration, *Rejection) {
+func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (time.Duration, Rejection) {
 	a, charges := &p.ask, p.charges
-	if r := unpayable(charges, missing); r != nil {
-		return 0, l.countLocked(a, r)
+	if r := unpayable(charges, missing); r.Reason != 0 {
+		return 0, l.refuseLocked(a, r)
 	}
 	due, i := planLocked(charges, nil, nil, now, now)
 	binding := &charges[i]
 	by := a.bounds(ctx, now)
 	if reason := by.judge(due, binding.bucket); reason != 0 {
-		return 0, l.countLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
+		return 0, l.refuseLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
 	}
 	for i := range charges {
 		c := &charges[i]
@@ -352,7 +379,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, mi
 	p.mark = mark{at: now}
 	l.counts.grantedAfter(due - now)
 	a.by.counts.grantedAfter(due - now)
-	return time.Duration(due - now), nil
+	return time.Duration(due - now), Rejection{}
 }
 
 // announce tells that w begins to wait. Should that panic, nobody waits.

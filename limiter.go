@@ -236,20 +236,23 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		return math.MaxInt64, false
 	}
 	var room [4]charge
+	a := ask{try: true, by: &l.direct}
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), noOverrides, key, cost)
-	m, ok, _ := l.pass(context.Background(), nil, charges, &l.direct, nil)
-	if ok {
-		l.forgetNow(charges, m, nil)
-		return 0, true
+	m, r, known := l.try(charges, &a)
+	if !known { // there is a bucket to be made
+		p, err := pend(charges, a, nil, nil)
+		if err != nil {
+			return math.MaxInt64, false // RateFor says no rate for this key
+		}
+		if _, refusal := l.lineUp(context.Background(), p); refusal != nil {
+			r = *refusal
+		}
+		charges, m = p.charges, p.mark
 	}
-	p, err := pend(charges, ask{try: true, by: &l.direct}, nil, nil)
-	if err != nil {
-		return math.MaxInt64, false // RateFor says no rate for this key
-	}
-	if _, r := l.lineUp(context.Background(), p); r != nil {
+	if r.Reason != 0 {
 		return max(1, r.Wait), false
 	}
-	l.forget(p)
+	l.forgetNow(charges, m, nil)
 	return 0, true
 }
 

@@ -33,8 +33,8 @@ func until(due, now instant) time.Duration {
 }
 
 // reject returns the rejection of a request that could go at due.
-func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, now instant) *Rejection {
-	r := &Rejection{Reason: reason, Limit: li.name, Key: key, Cost: cost, Wait: until(due, now)}
+func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, now instant) Rejection {
+	r := Rejection{Reason: reason, Limit: li.name, Key: key, Cost: cost, Wait: until(due, now)}
 	if patience := min(b.expiry, b.deadline); patience < never {
 		r.Patience = time.Duration(patience - b.arrived)
 	}
@@ -52,21 +52,22 @@ func (b *bucket) soonest(due instant, cost int64) instant {
 	return due
 }
 
-// unpayable refuses what no bucket can be asked for: a charge that found no room for its bucket, or one below 0.
-func unpayable(charges []charge, missing *charge) *Rejection {
+// unpayable refuses what no bucket can be asked for: a charge that found no room for its bucket, or one below 0. Else there
+// is no Reason.
+func unpayable(charges []charge, missing *charge) Rejection {
 	if missing != nil {
-		return &Rejection{Reason: ReasonKeys, Limit: missing.limit.name, Key: missing.key, Cost: missing.cost, Wait: sweepEvery}
+		return Rejection{Reason: ReasonKeys, Limit: missing.limit.name, Key: missing.key, Cost: missing.cost, Wait: sweepEvery}
 	}
-	for _, c := range charges {
-		if c.cost < 0 {
-			return &Rejection{Reason: ReasonCost, Limit: c.limit.name, Key: c.key, Cost: c.cost, Wait: math.MaxInt64}
+	for i := range charges {
+		if c := &charges[i]; c.cost < 0 {
+			return Rejection{Reason: ReasonCost, Limit: c.limit.name, Key: c.key, Cost: c.cost, Wait: math.MaxInt64}
 		}
 	}
-	return nil
+	return Rejection{}
 }
 
-// countLocked counts a rejection and hands it on.
-func (l *Limiter) countLocked(a *ask, r *Rejection) *Rejection {
+// refuseLocked counts a rejection and hands it on.
+func (l *Limiter) refuseLocked(a *ask, r Rejection) Rejection {
 	l.counts.refused[r.Reason]++
 	a.by.counts.refused[r.Reason]++
 	return r
@@ -152,7 +153,8 @@ func rankOf(now instant, priority int) instant {
 func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now instant) {
 	w.verdict = refused
 	due = s.bucket.soonest(due, w.costs[s.index])
-	w.rejection = w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
+	r := w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
+	w.rejection = &r
 	l.counts.refused[reason]++
 	w.by.counts.refused[reason]++
 	l.quitLocked(w, now)

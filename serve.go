@@ -58,6 +58,9 @@ func lineID(buf []byte, charges []charge) (id []byte, queue int) {
 //
 //go:noinline
 func (l *Limiter) lineOf(charges []charge) (*queue, *line) {
+	if len(l.lines) == 0 {
+		return nil, nil
+	}
 	id, queue := lineID(make([]byte, 0, 64), charges)
 	return l.queues[string(id[:queue])], l.lines[string(id)]
 }
