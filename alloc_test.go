@@ -91,3 +91,22 @@ func TestABodyThatIsReadForItsCostTakesOneAllocation(t *testing.T) {
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return copy(p, `{"usage":{"total_tokens":42}}`), nil }
+
+func TestARefusalByTryAllocatesNothing(t *testing.T) {
+	for name, limits := range map[string][]throttle.Limit{
+		"one limit":   {throttle.TokenBucket(1, 1000*time.Hour)},
+		"four limits": {throttle.TokenBucket(1, 1000*time.Hour), throttle.SlidingWindow(9, time.Hour), throttle.Pace(9, time.Hour), throttle.FixedWindow(9, time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := throttle.NewLimiter(throttle.WithLimit(limits...))
+			require.NoError(t, err)
+			_, ok := l.Try("key", 1)
+			require.True(t, ok)
+			require.Zero(t, testing.AllocsPerRun(1000, func() {
+				if _, ok := l.Try("key", 1); ok {
+					t.Error("there was nothing left")
+				}
+			}))
+		})
+	}
+}

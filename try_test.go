@@ -1,0 +1,116 @@
+package throttle_test
+
+import (
+	"math"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+)
+
+func limiterWith(t *testing.T, opts ...throttle.Option) *throttle.Limiter {
+	l, err := throttle.NewLimiter(opts...)
+	require.NoError(t, err)
+	return l
+}
+
+func TestTryTellsHooksWhatItDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		granted, refused := 0, []throttle.Rejection(nil)
+		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(2, time.Second)), throttle.WithHooks(throttle.Hooks{
+			OnGrant:  func(e throttle.GrantEvent) { require.NotNil(t, e.Context); granted++ },
+			OnReject: func(e throttle.RejectEvent) { require.NotNil(t, e.Context); refused = append(refused, *e.Rejection) },
+		}))
+		for _, key := range []string{"", "new"} { // whose bucket is there, and is not
+			granted, refused = 0, nil
+			_, ok := l.Try(key, 2)
+			require.True(t, ok)
+			wait, ok := l.Try(key, 1)
+			require.False(t, ok)
+			require.Equal(t, time.Second/2, wait)
+			require.Equal(t, 1, granted)
+			require.Equal(t, []throttle.Rejection{{
+				Reason: throttle.ReasonNoTokens, Limit: "bucket", Key: key, Cost: 1, Wait: time.Second / 2,
+			}}, refused)
+		}
+		require.EqualValues(t, 2, l.Stats().Granted)
+		require.EqualValues(t, 2, l.Stats().Refused.NoTokens)
+	})
+}
+
+func TestTryWhoseHookPanicsHasPaidNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(2, time.Hour)),
+			throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("mine") }}))
+		require.Panics(t, func() { l.Try("", 2) })
+		for b := range l.Buckets() {
+			require.Equal(t, 2.0, b.Tokens)
+		}
+	})
+}
+
+func TestTryPaysWhatIsLeftOfAClampedCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.ClampCost())))
+		for _, key := range []string{"", "new"} {
+			_, ok := l.Try(key, 1000)
+			require.True(t, ok)
+			wait, ok := l.Try(key, 1000)
+			require.False(t, ok)
+			require.Equal(t, time.Second, wait)
+		}
+		wait, ok := l.Try("", -1)
+		require.False(t, ok)
+		require.Equal(t, time.Duration(math.MaxInt64), wait)
+	})
+}
+
+func TestWhatTryLetGoIsNotInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterWith(t, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{Initial: 1000})))
+		for range 2 { // it is over as soon as it was let go, since nobody tells of its end
+			_, ok := l.Try("new", 1)
+			require.True(t, ok)
+		}
+		for b := range l.Buckets() {
+			require.Zero(t, b.InFlight)
+		}
+	})
+}
+
+func TestTryInADryRunLetsGoWhatItWouldRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refused []time.Duration
+		transport, err := throttle.New(nil, throttle.WithDryRun(), throttle.WithLimit(throttle.TokenBucket(1, time.Second)),
+			throttle.WithHooks(throttle.Hooks{OnReject: func(e throttle.RejectEvent) {
+				require.True(t, e.DryRun)
+				refused = append(refused, e.Rejection.Wait)
+			}}))
+		require.NoError(t, err)
+		for range 2 {
+			_, ok := transport.Limiter().Try("", 1)
+			require.True(t, ok)
+		}
+		require.Equal(t, []time.Duration{time.Second}, refused)
+		require.EqualValues(t, 1, transport.Limiter().Stats().Refused.NoTokens)
+	})
+}
+
+func TestNobodyIsAskedForACostOrAKeyThatNoLimitTakes(t *testing.T) {
+	transport, err := throttle.New(
+		roundTripper(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		}),
+		throttle.WithLimit(throttle.InFlight(10, throttle.Key(throttle.ByHost)), throttle.TokenBucket(10, time.Second,
+			throttle.Key(throttle.ByHost), throttle.Cost(func(*http.Request) int64 { return 2 }))),
+		throttle.WithCost(func(*http.Request) int64 { panic("a cost") }),
+		throttle.WithKey(func(*http.Request) string { panic("a key") }))
+	require.NoError(t, err)
+	resp, err := transport.RoundTrip(get(t, t.Context(), "http://api.example.com"))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
