@@ -149,6 +149,7 @@ type pending struct {
 	receipt *Receipt
 	mark    mark          // once it was granted
 	waited  time.Duration // the same
+	refusal *Rejection    // where it is noted why it was refused; nil: it is made then
 	gate    *gateKey      // nil: there is none to pass
 	late    bool          // it is passed only by those who wait
 }
@@ -201,7 +202,8 @@ func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool
 	if free {
 		m = l.takeLocked(charges, a.by, now)
 	} else {
-		_, r = l.lineUpLocked(context.Background(), &pending{ask: *a, charges: charges}, nil, nil, now)
+		p := pending{ask: *a, charges: charges, refusal: &r}
+		l.lineUpLocked(context.Background(), &p, nil, nil, now)
 	}
 	l.mu.Unlock()
 	switch o := a.by.observer; {
@@ -290,26 +292,25 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 		return nil, nil
 	}
 	if l.dry {
-		waited, r := l.pretendLocked(ctx, p, now, missing)
+		waited := l.pretendLocked(ctx, p, now, missing)
 		l.mu.Unlock()
-		if r.Reason != 0 {
+		a.by.observer.pretended(ctx, waited, p.refusal)
+		if p.refusal != nil {
 			p.charges = nil // it is sent, but nothing was charged
 		}
-		a.by.observer.pretended(ctx, waited, r)
 		return nil, nil
 	}
 	if p.late && missing == nil && w != nil {
 		l.passLocked(p, now)
 	}
-	waits, refusal := l.lineUpLocked(ctx, p, missing, w, now)
+	waits := l.lineUpLocked(ctx, p, missing, w, now)
 	l.mu.Unlock()
 	switch {
 	case waits:
 		return w, nil
-	case refusal.Reason != 0:
-		r := refusal
-		a.by.observer.rejected(ctx, &r, 0, false)
-		return nil, &r
+	case p.refusal != nil:
+		a.by.observer.rejected(ctx, p.refusal, 0, false)
+		return nil, p.refusal
 	}
 	l.tellGranted(ctx, a.by.observer, p.charges, 0)
 	return nil, nil
@@ -327,21 +328,22 @@ func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 }
 
 // lineUpLocked decides about what can't simply go: w is put in line, or it is refused, or granted out of turn by its
-// priority (it does not wait, and there is no Reason).
-func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge, w *waiter, now instant) (waits bool, r Rejection) {
+// priority.
+func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge, w *waiter, now instant) (waits bool) {
 	a, charges := &p.ask, p.charges
-	if r := unpayable(charges, missing); r.Reason != 0 {
-		return false, l.refuseLocked(a, r)
+	by := a.bounds(ctx, now)
+	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
+		l.refuseLocked(p, &by, reason, c, due, now)
+		return false
 	}
 	l.markAllLocked(charges)
 	l.serveLocked(now) // those who are due go first
 	q, ln := l.lineOf(charges)
-	by := a.bounds(ctx, now)
 	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(charges, by.rank, now) {
 		p.mark = l.takeLocked(charges, a.by, now)
 		l.markAllLocked(charges)
 		l.serveLocked(now)
-		return false, Rejection{}
+		return false
 	}
 	due, i := planLocked(charges, q, ln, by.rank, now)
 	binding := &charges[i]
@@ -350,26 +352,27 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 		reason = ReasonQueueFull
 	}
 	if reason != 0 {
-		due = binding.bucket.soonest(due, binding.cost)
-		return false, l.refuseLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
+		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost), now)
+		return false
 	}
 	w.bounds, w.due, w.binding = by, due, uint16(i)
 	l.joinLocked(ln, w, charges, now)
-	return true, Rejection{}
+	return true
 }
 
 // pretendLocked is what a dry run does with what would have to wait: it books it for when it would have gone.
-// It returns what it would have been refused for, which the caller lets pass.
-func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (time.Duration, Rejection) {
+// What would have been refused passes as well.
+func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration) {
 	a, charges := &p.ask, p.charges
-	if r := unpayable(charges, missing); r.Reason != 0 {
-		return 0, l.refuseLocked(a, r)
+	by := a.bounds(ctx, now)
+	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
+		l.refuseLocked(p, &by, reason, c, due, now)
+		return 0
 	}
 	due, i := planLocked(charges, nil, nil, now, now)
-	binding := &charges[i]
-	by := a.bounds(ctx, now)
-	if reason := by.judge(due, binding.bucket); reason != 0 {
-		return 0, l.refuseLocked(a, by.reject(reason, binding.limit, binding.key, binding.cost, due, now))
+	if reason := by.judge(due, charges[i].bucket); reason != 0 {
+		l.refuseLocked(p, &by, reason, &charges[i], due, now)
+		return 0
 	}
 	for i := range charges {
 		c := &charges[i]
@@ -379,7 +382,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, mi
 	p.mark = mark{at: now}
 	l.counts.grantedAfter(due - now)
 	a.by.counts.grantedAfter(due - now)
-	return time.Duration(due - now), Rejection{}
+	return time.Duration(due - now)
 }
 
 // announce tells that w begins to wait. Should that panic, nobody waits.

@@ -93,6 +93,7 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 		}
 		full := requireRefused(t, send(t, l, Ask{Key: "fifth", Cost: 1}), 0, ReasonKeys)
 		require.Equal(t, "fifth", full.Key)
+		require.Equal(t, time.Second, full.Wait, "buckets are forgotten no more often")
 		require.Equal(t, uint64(100), l.Stats().Refused.Keys)
 		sleep(2 * time.Second)
 		require.True(t, send(t, l, Ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")

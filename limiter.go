@@ -179,7 +179,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	if o.exempt {
 		return true, nil
 	}
-	var room [2]charge // enough for most, and little on the stack of those who wait
+	var room [3]charge // enough for most, and little on the stack of those who wait
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), o, key, cost)
 	m, ok, err := l.pass(ctx, nil, charges, &l.direct, nil)
 	if ok {

@@ -235,9 +235,9 @@ func (o *observer) waited(ctx context.Context, w *waiter, err error) {
 }
 
 // pretended tells what would have become of a request without a dry run.
-func (o *observer) pretended(ctx context.Context, waited time.Duration, r Rejection) {
-	if r.Reason != 0 {
-		o.rejected(ctx, &r, 0, true)
+func (o *observer) pretended(ctx context.Context, waited time.Duration, r *Rejection) {
+	if r != nil {
+		o.rejected(ctx, r, 0, true)
 	} else {
 		o.granted(ctx, waited, true)
 	}

@@ -52,25 +52,30 @@ func (b *bucket) soonest(due instant, cost int64) instant {
 	return due
 }
 
-// unpayable refuses what no bucket can be asked for: a charge that found no room for its bucket, or one below 0. Else there
-// is no Reason.
-func unpayable(charges []charge, missing *charge) Rejection {
+// unpayable returns which charge no bucket can be asked for, and why: one that found no room for its bucket, or one below 0;
+// and when it may be asked for again.
+func unpayable(charges []charge, missing *charge, now instant) (reason Reason, c *charge, due instant) {
 	if missing != nil {
-		return Rejection{Reason: ReasonKeys, Limit: missing.limit.name, Key: missing.key, Cost: missing.cost, Wait: sweepEvery}
+		return ReasonKeys, missing, now + int64(sweepEvery)
 	}
 	for i := range charges {
 		if c := &charges[i]; c.cost < 0 {
-			return Rejection{Reason: ReasonCost, Limit: c.limit.name, Key: c.key, Cost: c.cost, Wait: math.MaxInt64}
+			return ReasonCost, c, never
 		}
 	}
-	return Rejection{}
+	return 0, nil, 0
 }
 
-// refuseLocked counts a rejection and hands it on.
-func (l *Limiter) refuseLocked(a *ask, r Rejection) Rejection {
-	l.counts.refused[r.Reason]++
-	a.by.counts.refused[r.Reason]++
-	return r
+// refuseLocked refuses what could go at due. It is not inlined, for the sake of the stack that those who wait do it on.
+//
+//go:noinline
+func (l *Limiter) refuseLocked(p *pending, by *bounds, reason Reason, c *charge, due, now instant) {
+	if p.refusal == nil {
+		p.refusal = new(Rejection)
+	}
+	*p.refusal = by.reject(reason, c.limit, c.key, c.cost, due, now)
+	l.counts.refused[reason]++
+	p.ask.by.counts.refused[reason]++
 }
 
 // bounds returns what bounds the wait of an ask that came now.
