@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
@@ -32,12 +33,13 @@ func (a *answer) retryAfter() time.Duration {
 
 // A word is what a server said of its limits, as far as it says for how long to stay away.
 type word struct {
-	limited bool
-	host    bool // for reasons of the server's own, and so to everybody who asks that host
-	global  bool // not only by the limits that it tells of
-	wait    headers.Maybe[time.Duration]
-	quotas  []headers.Bucket
-	share   float64 // of each quota is ours
+	limited  bool
+	host     bool // for reasons of the server's own, and so to everybody who asks that host
+	global   bool // not only by the limits that it tells of
+	wait     headers.Maybe[time.Duration]
+	quotas   []headers.Bucket
+	violated []string // the names of those that the request was too much for
+	share    float64  // of each quota is ours
 }
 
 // tells returns what is news for a gate, and whether the limit that a refusal is for is named there.
@@ -46,6 +48,9 @@ func (w *word) tells(now instant) (tells []tell, named bool) {
 		q := &w.quotas[i]
 		left, known := q.Remaining.Get()
 		reset, ends := q.Reset.Get()
+		if w.limited && w.wait.Value > 0 && (left > 0 || !known) && slices.Contains(w.violated, q.Name) {
+			left, known, reset, ends = 0, true, w.wait.Value, true // not enough is nothing, for as long as the server says
+		}
 		empty := w.limited && left <= 0 && q.Name != anyQuota
 		if !known || q.Advisory || !ends && !empty {
 			continue // nothing to count, or nobody knows until when
@@ -202,7 +207,7 @@ func (t *Transport) listen(req *http.Request, resp *http.Response) *word {
 	signal := t.hints.Parse(host, resp.StatusCode, resp.Header, body, time.Now())
 	return &word{
 		share:   t.limiter.share,
-		limited: signal.Limited, wait: signal.Wait, quotas: signal.Buckets,
+		limited: signal.Limited, wait: signal.Wait, quotas: signal.Buckets, violated: signal.Violated,
 		host:   resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == 529,
 		global: signal.Scope == "global",
 	}

@@ -151,6 +151,30 @@ func TestANamedQuotaStopsOnlyThoseUnderIt(t *testing.T) {
 	})
 }
 
+// The server has counted more than was left for a costly request, and says of which policy.
+func TestARefusalThatNamesAPolicyStopsOnlyThoseUnderIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(serverFunc(func(r *http.Request) *http.Response {
+			if !strings.HasPrefix(r.URL.Path, "/search") {
+				return says(200)
+			}
+			resp := says(429, "Content-Type", "application/problem+json", "Retry-After", "30",
+				"RateLimit", `"second";r=9;t=1, "daily";r=3;t=3600`)
+			resp.Body = io.NopCloser(strings.NewReader(
+				`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","violated-policies":["daily"]}`))
+			return resp
+		}), throttle.WithFailFast(), throttle.WithServerHints(headers.Problem))
+		require.NoError(t, err)
+		ask(t, tr, "http://api.example.com/search/all")
+		_, r := ask(t, tr, "http://api.example.com/search/all")
+		require.NotNil(t, r)
+		assert.InDelta(t, 30*time.Second, r.Wait, float64(time.Second), "not for a whole day: there is something left")
+		status, r := ask(t, tr, "http://api.example.com/items/1")
+		assert.Nil(t, r)
+		assert.Equal(t, 200, status)
+	})
+}
+
 func TestA503SpeaksOfTheHostAndA429OfTheKey(t *testing.T) {
 	for status, heldToo := range map[int]bool{503: true, 429: false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -103,8 +103,9 @@ func WithAdaptive(configs ...AIMD) Option {
 // What is left of a quota bounds what is sent before its reset, requests in flight taken off. If its unit is not requests
 // it stops them only while nothing is left. A quota with a name is that of requests to which the server has named it: of
 // those with the same host, the same keys and the same first segment of the path ("api" and versions left out). Without a
-// name it is everybody's who asks that host under the same keys. [Share] leaves that part of quotas to others as well, the
-// smallest of the limits counting.
+// name it is everybody's who asks that host under the same keys. A refusal that names the quota it is for, be it by an empty
+// one or by a problem document ([headers.Problem]), stops nobody else. [Share] leaves that part of quotas to others as well,
+// the smallest of the limits counting.
 //
 // Of a host at most 32 quotas are kept for each set of keys, and what is over is forgotten with the buckets.
 func WithServerHints(hints ...headers.Hint) Option {

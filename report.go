@@ -99,6 +99,9 @@ func (l *Limiter) answeredLocked(c *charge, b *adaptiveBucket, sent instant, a *
 //
 //go:noinline
 func (l *Limiter) forget(p *pending) {
+	if p.receipt == nil && !l.tracks {
+		return
+	}
 	g := p.grant(l, &l.direct)
 	if p.receipt != nil {
 		g.filed()
@@ -110,7 +113,7 @@ func (l *Limiter) forget(p *pending) {
 
 // forgetNow is forget for one that went at once.
 func (l *Limiter) forgetNow(charges []charge, m mark, r *Receipt) {
-	if l.tracks || r != nil {
+	if r != nil || l.tracks {
 		l.forget(&pending{mark: m, charges: slices.Clone(charges), receipt: r})
 	}
 }
