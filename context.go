@@ -53,7 +53,9 @@ func searched(ctx context.Context) *overrides {
 func with(ctx context.Context, change func(*overrides)) context.Context {
 	o := *overridesOf(ctx)
 	change(&o)
-	overriding.Store(true)
+	if !overriding.Load() { // once, since all requests read it
+		overriding.Store(true)
+	}
 	return context.WithValue(ctx, overridesKey{}, &o)
 }
 

@@ -22,8 +22,8 @@ var reasons = map[string]string{
 		"context, and resty keeps no line.",
 	"denied": "A refusal of ours carries its reason: the limit that binds, the key, the cost, and the wait until it could go, which is computed. The others " +
 		"answer false, some of them without looking at the clock.",
-	"denied/bytes":  "The reason of the refusal is allocated.",
-	"denied/allocs": "The reason of the refusal is allocated.",
+	"denied/bytes":  "A whole answer is made.",
+	"denied/allocs": "A whole answer is made.",
 	"waiters": "One that waits has a place in a line here, of which it can be taken by its context, a neighbour's priority, a hold or another rate; the others " +
 		"sleep. Where its call is deeper, its stack is the runtime's next size, which is the double.",
 	"lineup": "To line up is to take the lock, to be planned for, and to know the wait before it begins; the others reserve an instant and sleep. The " +

@@ -196,9 +196,14 @@ func (f *Finder) skipBlocks(p []byte, i, end int) int {
 		if slashes&after|slashes&^inside != 0 {
 			break
 		}
-		opened, closed := where(b, open)&^inside, where(b, closing)&^inside
-		if bits.OnesCount64(closed) >= *depth && ^inside != 0 {
-			if n := firstEnd(*depth, opened, closed, ^inside); n > 0 {
+		quoted, escaped = -(inside >> 63), slashes>>63
+		outside := ^inside
+		if outside == 0 {
+			continue
+		}
+		opened, closed := where(b, open)&outside, where(b, closing)&outside
+		if bits.OnesCount64(closed) >= *depth {
+			if n := firstEnd(*depth, opened, closed, outside); n > 0 {
 				*depth, s.quoted, s.escaped = 0, false, false
 				if s.braces == 0 {
 					f.state = afterValue
@@ -207,7 +212,6 @@ func (f *Finder) skipBlocks(p []byte, i, end int) int {
 			}
 		}
 		*depth += bits.OnesCount64(opened) - bits.OnesCount64(closed)
-		quoted, escaped = -(inside >> 63), slashes>>63
 	}
 	s.quoted, s.escaped = quoted != 0, escaped != 0
 	return i
@@ -215,13 +219,21 @@ func (f *Finder) skipBlocks(p []byte, i, end int) int {
 
 // firstEnd returns how many bytes of a block there are up to the first outside of strings where the depth is 0, or 0.
 func firstEnd(depth int, opened, closed, outside uint64) int {
-	for w := range 8 {
-		low := min(depth, 16) // no deeper can a word end
-		depths := (uint64(low) + opened>>w&ones - closed>>w&ones) * ones
-		if zero := (depths - ones) &^ depths & (outside >> w & ones << 7); zero != 0 { // the first is
-			return 8*w + bits.TrailingZeros64(zero)/8 + 1
+	for first := 0; first < 8; first += 2 {
+		two := uint64(0b11*ones) << first                         // words
+		if ends := bits.OnesCount64(closed & two); ends < depth { // not even if all of these came first
+			depth += bits.OnesCount64(opened&two) - ends
+			continue
 		}
-		depth += int(depths>>56) - low
+		for w := range 2 {
+			w += first
+			low := min(depth, 16) // no deeper can a word end
+			depths := (uint64(low) + opened>>w&ones - closed>>w&ones) * ones
+			if zero := (depths - ones) &^ depths & (outside >> w & ones << 7); zero != 0 { // the first is
+				return 8*w + bits.TrailingZeros64(zero)/8 + 1
+			}
+			depth += int(depths>>56) - low
+		}
 	}
 	return 0
 }
