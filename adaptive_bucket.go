@@ -61,6 +61,14 @@ func (b *adaptiveBucket) payable(now instant, cost int64) bool {
 	return b.control.gate(now) <= now && b.bucket.payable(now, b.within(cost))
 }
 
+// spend is spendIf without its detours, which would show in what a request costs.
+func (b *adaptiveBucket) spend(now instant, cost int64) (charged int64, ok bool) {
+	if !b.payable(now, cost) {
+		return 0, false
+	}
+	return b.take(now, now, cost, false), true
+}
+
 func (b *adaptiveBucket) ready(from instant, _, cost int64) instant {
 	gate := b.control.gate(max(from, b.control.pausedUntil))
 	if gate == never {

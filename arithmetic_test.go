@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -451,7 +452,7 @@ func TestExtremeValuesSaturate(t *testing.T) {
 			first, later := b.ready(now, 0, cost), b.ready(now, ahead, cost)
 			require.GreaterOrEqual(t, first, now, "%s %v, cost %d", l.kind, rt, cost)
 			require.GreaterOrEqual(t, later, first, "%s %v, cost %d after %d", l.kind, rt, cost, ahead)
-			if b.payable(now, cost) {
+			if b.held <= now && b.meter.payable(now, cost) {
 				require.Equal(t, now, first, "%s %v, cost %d", l.kind, rt, cost)
 				b.meter.take(now, now, cost, false)
 			}
@@ -465,4 +466,35 @@ func TestExtremeValuesSaturate(t *testing.T) {
 			}
 		}
 	}
+}
+
+// spend is payable and take in one go: whatever was before, both do the same.
+func TestSpendIsPayableAndTake(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	paid := 0
+	for range 2000 {
+		n, burst := 1+r.Int64N(1<<r.IntN(40)), 1+r.Int64N(1<<r.IntN(20))
+		b := newTokenBucket(0, rate{n, time.Duration(1 + r.Int64N(1<<r.IntN(40)))}, burst, r.Int64N(burst+1))
+		if r.IntN(4) == 0 {
+			b = newPace(0, rate{n, time.Duration(1 + r.Int64N(1<<r.IntN(40)))})
+		}
+		now := instant(0)
+		for range 40 {
+			now = max(0, now-5+r.Int64N(1<<r.IntN(40)))
+			cost := r.Int64N(burst + 2)
+			other := *b
+			other.peaks = slices.Clone(b.peaks)
+			charged, ok := b.spend(now, cost)
+			require.Equal(t, ok, other.payable(now, cost))
+			if ok {
+				require.Equal(t, charged, other.take(now, now, cost, false))
+				paid++
+			}
+			require.Equal(t, other, *b)
+			if r.IntN(5) == 0 && ok {
+				b.giveBack(charged, now, cost)
+			}
+		}
+	}
+	require.Greater(t, paid, 10_000)
 }

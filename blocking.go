@@ -175,9 +175,7 @@ func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []ch
 	if g != nil { // the last of the charges is that of the gate
 		charges[len(charges)-1].bucket = l.gates[*g]
 	}
-	if ok, _ = findLocked(charges, now); ok {
-		m = l.takeLocked(charges, by, now)
-	}
+	m, ok, _ = l.payLocked(charges, by, now)
 	l.mu.Unlock()
 	if ok && by.observer.hooks.OnGrant != nil {
 		l.tellGranted(ctx, by.observer, charges, 0)
@@ -191,17 +189,15 @@ func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool
 		lockSoon(&l.mu)
 	}
 	now := l.nowLocked()
-	free, missing := findLocked(charges, now)
+	m, ok, missing := l.payLocked(charges, a.by, now)
 	switch {
-	case missing >= 0 || l.dry:
+	case missing >= 0 || !ok && l.dry:
 		l.mu.Unlock()
 		return m, r, false
-	case !free && clampLocked(charges):
-		free, _ = findLocked(charges, now)
+	case !ok && clampLocked(charges):
+		m, ok, _ = l.payLocked(charges, a.by, now)
 	}
-	if free {
-		m = l.takeLocked(charges, a.by, now)
-	} else {
+	if !ok {
 		p := pending{ask: *a, charges: charges, refusal: &r}
 		l.lineUpLocked(context.Background(), &p, nil, nil, now)
 	}
@@ -284,9 +280,9 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	if p.gate != nil && !p.late {
 		l.passLocked(p, now)
 	}
-	free, missing := l.findAllLocked(p.charges, p.rates, now)
-	if free {
-		p.mark = l.takeLocked(p.charges, a.by, now)
+	m, ok, missing := l.payAllLocked(p.charges, p.rates, a.by, now)
+	if ok {
+		p.mark = m
 		l.mu.Unlock()
 		l.tellGranted(ctx, a.by.observer, p.charges, 0)
 		return nil, nil
@@ -316,7 +312,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	return nil, nil
 }
 
-// takeLocked charges what may go now without waiting.
+// takeLocked charges what can be paid now, and goes without waiting.
 func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 	for i := range charges {
 		c := &charges[i]

@@ -23,6 +23,8 @@ const (
 type meter interface {
 	// payable reports whether cost can be paid now, nobody waiting.
 	payable(now instant, cost int64) bool
+	// spend takes cost if it is payable, at once.
+	spend(now instant, cost int64) (charged int64, ok bool)
 	// ready returns the earliest instant, not before from, at which cost can be paid once ahead has been; never if never.
 	ready(from instant, ahead, cost int64) instant
 	// take spends cost, which is payable, for a request that was due then and goes now.
@@ -110,11 +112,37 @@ func (b *tokenBucket) levelAt(t instant) int128 {
 }
 
 func (b *tokenBucket) payable(now instant, cost int64) bool {
-	if now > b.last { // as advance does, but without a call
+	b.advance(now)
+	return !b.level.less(b.need(0, cost))
+}
+
+// spend is what most requests cost: it does what payable and take do, but in one go, and stores nothing in vain.
+func (b *tokenBucket) spend(now instant, cost int64) (charged int64, ok bool) {
+	if now > b.last {
 		b.level, b.last = b.levelAt(now), now
 		b.clip()
 	}
-	return !b.level.less(b.need(0, cost))
+	if b.level.less(b.need(0, cost)) {
+		return 0, false
+	}
+	b.seq++
+	if b.level == b.full {
+		if b.filled = b.seq; len(b.peaks) > 0 {
+			b.peaks = b.peaks[:0]
+		}
+	} else {
+		b.remember()
+	}
+	b.level = b.level.sub(b.units(cost))
+	return b.seq, true
+}
+
+// spendIf is spend by way of payable and take.
+func spendIf(m meter, now instant, cost int64) (charged int64, ok bool) {
+	if !m.payable(now, cost) {
+		return 0, false
+	}
+	return m.take(now, now, cost, false), true
 }
 
 func (b *tokenBucket) ready(from instant, ahead, cost int64) instant {
@@ -143,13 +171,7 @@ func (b *tokenBucket) take(due, _ instant, cost int64, waited bool) int64 {
 		}
 	}
 	b.seq++
-	if b.level == b.full { // as remember does, but without a call, nor a store that is in vain
-		if b.filled = b.seq; len(b.peaks) > 0 {
-			b.peaks = b.peaks[:0]
-		}
-	} else {
-		b.remember()
-	}
+	b.remember()
 	b.level = b.level.sub(b.units(cost))
 	if waited {
 		b.clip() // at more than burst per nanosecond, what is left may be more than burst

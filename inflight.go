@@ -7,6 +7,8 @@ var _ planner = (*semaphore)(nil)
 
 func (s *semaphore) payable(_ instant, cost int64) bool { return cost <= s.n-s.used }
 
+func (s *semaphore) spend(now instant, cost int64) (int64, bool) { return spendIf(s, now, cost) }
+
 // ready is never where a slot must become free first.
 func (s *semaphore) ready(from instant, _, cost int64) instant {
 	if cost > s.n-s.used {

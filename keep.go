@@ -52,10 +52,6 @@ func (b *bucket) plan(from instant, ahead, cost int64) instant {
 }
 
 // payable reports whether cost can be paid here now.
-func (b *bucket) payable(now instant, cost int64) bool {
-	return max(b.held, b.since) <= now && b.meter.payable(now, cost)
-}
-
 // waiting returns how many requests in line fall under the bucket.
 func (b *bucket) waiting() int {
 	n := 0
@@ -76,44 +72,69 @@ type limit struct {
 	peak int   // the most buckets since the map was made
 }
 
-// findLocked finds the buckets of charges and reports whether all can go now, with nobody waiting there; or it tells the
-// first whose bucket there is not, else -1.
-func findLocked(charges []charge, now instant) (free bool, missing int) {
-	free = true
-	for i := range charges {
-		c := &charges[i]
-		if c.key != "" && !c.limit.gates {
-			c.bucket = c.limit.buckets[c.key]
-		}
-		if c.bucket == nil {
-			return false, i
-		}
-		free = free && len(c.bucket.lines) == 0 && c.cost >= 0 && c.bucket.payable(now, c.cost)
+// findLocked finds the bucket of a charge, and reports whether there is one.
+func (c *charge) findLocked() bool {
+	if c.key != "" && !c.limit.gates { // else it is found already
+		c.bucket = c.limit.buckets[c.key]
 	}
-	return free, -1
+	return c.bucket != nil
 }
 
-// findAllLocked is findLocked with every bucket made that there is not, with those rates, but for one that there is no room
-// for.
-func (l *Limiter) findAllLocked(charges []charge, rates []rate, now instant) (free bool, missing *charge) {
-	for {
-		free, i := findLocked(charges, now)
-		if i < 0 {
-			if clampLocked(charges) {
-				free, _ = findLocked(charges, now)
-			}
-			return free, nil
+// payLocked pays all charges if that can be done now, with nobody waiting there. It tells the first whose bucket there is
+// not, else -1.
+func (l *Limiter) payLocked(charges []charge, by *asker, now instant) (m mark, ok bool, missing int) {
+	ok = true
+	for i := range charges {
+		c := &charges[i]
+		if !c.findLocked() {
+			return m, false, i
 		}
-		missing = &charges[i]
-		if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges, &l.idle) {
-			return false, missing
-		}
-		r := rate{}
-		if i < len(rates) {
-			r = rates[i]
-		}
-		l.makeLocked(missing.limit, missing.key, r, now)
+		b := c.bucket
+		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, b.since) <= now && (i == 0 || b.meter.payable(now, c.cost))
 	}
+	if ok && len(charges) > 0 {
+		c := &charges[0]
+		c.paid, ok = c.bucket.meter.spend(now, c.cost)
+		charges = charges[1:]
+	}
+	if ok {
+		m = l.takeLocked(charges, by, now)
+	}
+	return m, ok, -1
+}
+
+// payAllLocked is payLocked with every bucket made that there is not, with those rates, and costs brought down to what can be
+// paid where limits say so. It tells the first for which there is no room.
+func (l *Limiter) payAllLocked(charges []charge, rates []rate, by *asker, now instant) (m mark, ok bool, missing *charge) {
+	for i := range charges {
+		charges[i].findLocked() // before any is forgotten to make room for another
+	}
+	for i := range charges {
+		if c := &charges[i]; !l.haveLocked(c, charges, rates[min(i, len(rates)):], now) {
+			return m, false, c
+		}
+	}
+	if m, ok, _ = l.payLocked(charges, by, now); !ok && clampLocked(charges) {
+		m, ok, _ = l.payLocked(charges, by, now)
+	}
+	return m, ok, nil
+}
+
+// haveLocked finds the bucket of a charge or makes it, with the first of those rates. It reports whether there was room. What
+// is to be charged as well stays.
+func (l *Limiter) haveLocked(c *charge, charges []charge, rates []rate, now instant) bool {
+	if c.findLocked() {
+		return true
+	}
+	if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges, &l.idle) {
+		return false
+	}
+	r := rate{}
+	if len(rates) > 0 {
+		r = rates[0]
+	}
+	c.bucket = l.makeLocked(c.limit, c.key, r, now)
+	return true
 }
 
 // clampLocked brings costs down to the sizes of limits with ClampCost, and reports whether there was one to bring down.

@@ -107,6 +107,22 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 	})
 }
 
+// Room for one key is not made by forgetting another that the same request falls under.
+func TestMaxKeysEvictsNoneThatIsAboutToPay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Hour, Name("first")), TokenBucket(10, time.Hour, Name("second"))))
+		require.NotNil(t, send(t, l, Ask{Key: "k", Costs: map[string]int64{"first": 0, "second": 4}}).grant)
+		requireRefused(t, send(t, l, Ask{Key: "k", Cost: 1}), 0, ReasonKeys)
+		for b := range l.Buckets() {
+			if b.Key == "k" {
+				require.Equal(t, "second", b.Limit)
+				require.Equal(t, 6.0, b.Tokens)
+			}
+		}
+		require.Equal(t, 1, l.Stats().Buckets)
+	})
+}
+
 func TestMaxKeysEvictsNoKeyWithALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1), WithMaxKeys(3))

@@ -383,6 +383,7 @@ func boundary(t time.Time, per uint64) int64 {
 type unlimited struct{}
 
 func (unlimited) payable(instant, int64) bool                { return true }
+func (unlimited) spend(now instant, _ int64) (int64, bool)   { return now, true }
 func (unlimited) ready(from instant, _, _ int64) instant     { return from }
 func (unlimited) take(_, now instant, _ int64, _ bool) int64 { return now }
 func (unlimited) giveBack(int64, instant, int64)             {}

@@ -367,7 +367,7 @@ func (l *Limiter) hold(key string, d int64) {
 	now := l.nowLocked()
 	for i := range charges {
 		c := charges[i : i+1]
-		if _, missing := l.findAllLocked(c, rates[i], now); missing != nil {
+		if !l.haveLocked(&c[0], c, rates[i], now) {
 			continue // as above
 		}
 		b := c[0].bucket

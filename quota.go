@@ -348,6 +348,8 @@ func newGate(a *account) *gate { return &gate{account: a} }
 
 func (g *gate) payable(now instant, cost int64) bool { return g.ready(now, 0, cost) <= now }
 
+func (g *gate) spend(now instant, cost int64) (int64, bool) { return spendIf(g, now, cost) }
+
 // ready returns never where only an answer can tell.
 func (g *gate) ready(from instant, ahead, cost int64) instant {
 	at, sure := g.next(from, addCount(ahead, cost))

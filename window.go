@@ -47,6 +47,8 @@ func (w *slidingWindow) expire(now instant) {
 	}
 }
 
+func (w *slidingWindow) spend(now instant, cost int64) (int64, bool) { return spendIf(w, now, cost) }
+
 func (w *slidingWindow) ready(from instant, ahead, cost int64) instant {
 	if cost > w.n {
 		return never
@@ -189,6 +191,8 @@ func (w *fixedWindow) payable(now instant, cost int64) bool {
 	index, used := w.at(now)
 	return cost <= w.n-used && index == w.indexAt(now)
 }
+
+func (w *fixedWindow) spend(now instant, cost int64) (int64, bool) { return spendIf(w, now, cost) }
 
 func (w *fixedWindow) ready(from instant, ahead, cost int64) instant {
 	if cost > w.n {
