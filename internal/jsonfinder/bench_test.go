@@ -1,7 +1,10 @@
 package jsonfinder
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -96,13 +99,28 @@ func stream(b *testing.B, l jsonLoad, listener net.Listener, dial func() (net.Co
 	return func() io.Reader { return io.LimitReader(client, int64(len(l.body))) }
 }
 
-func BenchmarkCopyHTTP(b *testing.B)  { benchmarkHTTP(b, httptest.NewServer) }
-func BenchmarkCopyHTTPS(b *testing.B) { benchmarkHTTP(b, httptest.NewTLSServer) }
+func BenchmarkCopyHTTP(b *testing.B)  { benchmarkHTTP(b, httptest.NewServer, false) }
+func BenchmarkCopyHTTPS(b *testing.B) { benchmarkHTTP(b, httptest.NewTLSServer, false) }
 
-func benchmarkHTTP(b *testing.B, start func(http.Handler) *httptest.Server) {
+// BenchmarkCopyGzip is of what most servers send, since net/http asks for it and undoes it.
+func BenchmarkCopyGzip(b *testing.B) { benchmarkHTTP(b, httptest.NewServer, true) }
+
+func benchmarkHTTP(b *testing.B, start func(http.Handler) *httptest.Server, zipped bool) {
 	benchmarkCopy(b, func(b *testing.B, l jsonLoad) func() io.Reader {
 		body := []byte(l.body)
-		s := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(body) }))
+		if zipped {
+			var z bytes.Buffer
+			w := gzip.NewWriter(&z)
+			_, err := w.Write(body)
+			require.NoError(b, errors.Join(err, w.Close()))
+			body = z.Bytes()
+		}
+		s := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if zipped {
+				w.Header().Set("Content-Encoding", "gzip")
+			}
+			_, _ = w.Write(body)
+		}))
 		b.Cleanup(s.Close)
 		return func() io.Reader {
 			response, err := s.Client().Get(s.URL)
