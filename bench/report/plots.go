@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"image/color"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +47,7 @@ func draw(m *measurements, dir string) error {
 	return nil
 }
 
-// save writes a plot as SVG. The fonts are those of whoever looks at it.
+// save writes a plot as SVG. The fonts are those of whoever looks at it, as wide as the one that it was drawn for.
 func save(p *plot.Plot, height vg.Length, file string) error {
 	w, err := p.WriterTo(8*vg.Inch, height, "svg")
 	if err != nil {
@@ -56,8 +58,26 @@ func save(p *plot.Plot, height vg.Length, file string) error {
 		return err
 	}
 	text := strings.ReplaceAll(svg.String(), "font-family:Liberation Sans", "font-family:Liberation Sans,Helvetica,Arial,sans-serif")
-	return os.WriteFile(file, []byte(text), 0o644)
+	return os.WriteFile(file, []byte(widths(text)), 0o644)
 }
+
+var svgText = regexp.MustCompile(`<text ([^>]*font-size:(\d+)px[^>]*)>([^<]*)</text>`)
+
+// widths tells of each text how wide it is to be.
+func widths(svg string) string {
+	return svgText.ReplaceAllStringFunc(svg, func(text string) string {
+		part := svgText.FindStringSubmatch(text)
+		size, err := strconv.Atoi(part[2])
+		if err != nil {
+			return text
+		}
+		face := font.DefaultCache.Lookup(sans, vg.Points(float64(size)))
+		width := face.Width(html.UnescapeString(part[3]))
+		return fmt.Sprintf(`<text textLength="%.4g" lengthAdjust="spacingAndGlyphs" %s>%s</text>`, width.Points(), part[1], part[3])
+	})
+}
+
+var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 // newPlot is grey on nothing.
 func newPlot(title string) *plot.Plot {
@@ -65,15 +85,15 @@ func newPlot(title string) *plot.Plot {
 	p.BackgroundColor = nil
 	p.Title.Text = title
 	p.Title.Padding = vg.Points(8)
-	sans := func(f *font.Font, size vg.Length) { f.Typeface, f.Variant, f.Size = "Liberation", "Sans", size }
-	sans(&p.Title.TextStyle.Font, vg.Points(13))
+	sized := func(f *font.Font, size vg.Length) { f.Typeface, f.Variant, f.Size = sans.Typeface, sans.Variant, size }
+	sized(&p.Title.TextStyle.Font, vg.Points(13))
 	p.Title.TextStyle.Color = grey
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.LineStyle.Color, a.Tick.LineStyle.Color, a.Tick.Label.Color, a.Label.TextStyle.Color = grey, grey, grey, grey
-		sans(&a.Tick.Label.Font, vg.Points(11))
-		sans(&a.Label.TextStyle.Font, vg.Points(11))
+		sized(&a.Tick.Label.Font, vg.Points(11))
+		sized(&a.Label.TextStyle.Font, vg.Points(11))
 	}
-	sans(&p.Legend.TextStyle.Font, vg.Points(11))
+	sized(&p.Legend.TextStyle.Font, vg.Points(11))
 	p.Legend.TextStyle.Color = grey
 	p.Legend.Top = true
 	return p
@@ -142,7 +162,7 @@ func writeValues(p *plot.Plot, values []float64, most float64) error {
 	}
 	for i := range l.TextStyle {
 		l.TextStyle[i].Color = grey
-		l.TextStyle[i].Font.Typeface, l.TextStyle[i].Font.Variant, l.TextStyle[i].Font.Size = "Liberation", "Sans", vg.Points(11)
+		l.TextStyle[i].Font.Typeface, l.TextStyle[i].Font.Variant, l.TextStyle[i].Font.Size = sans.Typeface, sans.Variant, vg.Points(11)
 	}
 	p.Add(l)
 	return nil
