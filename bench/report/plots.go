@@ -95,7 +95,7 @@ func newPlot(title string) *plot.Plot {
 	}
 	sized(&p.Legend.TextStyle.Font, vg.Points(11))
 	p.Legend.TextStyle.Color = grey
-	p.Legend.Top, p.Legend.Padding = true, vg.Points(3)
+	p.Legend.Top, p.Legend.Padding = true, vg.Points(1)
 	return p
 }
 
