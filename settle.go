@@ -26,7 +26,9 @@ func Settle(f SettleFunc) LimitOption {
 
 // SettleJSON corrects the charge of each request in this limit once the body of its answer was read or closed, as
 // [Grant.Settle] does, by the number in that JSON to which a path of names leads, such as "usage.total_tokens". It is found
-// as the caller reads the body: nothing is delayed, and less than 1 KiB kept.
+// as the caller reads the body: nothing is delayed, and less than 1 KiB kept. Over TLS on a loopback socket that makes
+// reading slower by a twentieth, or by a fifth where there are many quotes, as in JSON within a string; by two fifths where
+// there is nothing but small objects within objects.
 //
 // The numbers at several paths are added up. What has several names is one path, with bars between the names: with
 // "usage.input_tokens|message.usage.input_tokens", the last that comes counts. There may be 16 in all, of at most 16

@@ -65,7 +65,7 @@ func targets() []target {
 			value: share(requestOf("throttle", 1, 1), requestOf("failsafe", 1, 1)), why: "The same headers. " + clockAndLock},
 		{what: "everything on, more than bare", most: 200, unit: " ns", value: more(requestOf("throttle-everything", 1, 1), requestOf("bare", 1, 1)),
 			why: "Four limits each look up the bucket of a key, the gate of what the server has said is a fifth, the answer is reported to two of them, and " +
-				"net/http's ServeMux finds the weight: that alone is as much as was set. One pattern language that everybody knows is worth it."},
+				"net/http's ServeMux finds the weight: that alone is more than half of what was set. One pattern language that everybody knows is worth it."},
 		{what: "everything on, allocations", most: 0, value: everything.of,
 			why: "One is ServeMux's, for what a wildcard matched; one is where five charges are noted: there is room for four without."},
 		{what: "64 goroutines on 2 CPUs, of x/time/rate's wrapper", most: 0.7, value: share(requestOf("throttle", 64, 2), requestOf("xtime", 64, 2)),
