@@ -70,6 +70,14 @@ type ask struct {
 	by       *asker
 }
 
+// ask returns what one asks who would wait for so long, and says what the context does.
+func (o *overrides) ask(maxWait time.Duration, by *asker) ask {
+	if o.hasWait {
+		maxWait = o.maxWait
+	}
+	return ask{priority: o.priority, maxWait: maxWait, by: by}
+}
+
 // An asker is a Transport, or whoever else asks a Limiter.
 type asker struct {
 	counts   counts // guarded by the Limiter's mu

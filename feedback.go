@@ -99,7 +99,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error
 		}
 	}
 	if !gated && a.word != nil {
-		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, adaptive, t.asks.observer)
+		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, adaptive, t.asker.observer)
 	}
 	if after && resp != nil && !a.unsent {
 		kept = t.follow(req, resp, g, kept)
@@ -124,7 +124,7 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, err error, g *G
 	case a.unsent:
 		t.limiter.report(g, &a)
 	case a.word != nil:
-		t.limiter.hear(t.gateOf(req), g.mark, &a, false, t.asks.observer)
+		t.limiter.hear(t.gateOf(req), g.mark, &a, false, t.asker.observer)
 	}
 }
 

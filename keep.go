@@ -110,7 +110,7 @@ func (l *Limiter) payAllLocked(charges []charge, rates []rate, by *asker, now in
 		charges[i].findLocked() // before any is forgotten to make room for another
 	}
 	for i := range charges {
-		if c := &charges[i]; !l.haveLocked(c, charges, rates[min(i, len(rates)):], now) {
+		if c := &charges[i]; !l.haveLocked(c, charges, rateAt(rates, i), now) {
 			return m, false, c
 		}
 	}
@@ -120,18 +120,14 @@ func (l *Limiter) payAllLocked(charges []charge, rates []rate, by *asker, now in
 	return m, ok, nil
 }
 
-// haveLocked finds the bucket of a charge or makes it, with the first of those rates. It reports whether there was room. What
-// is to be charged as well stays.
-func (l *Limiter) haveLocked(c *charge, charges []charge, rates []rate, now instant) bool {
+// haveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. What is to be
+// charged as well stays.
+func (l *Limiter) haveLocked(c *charge, charges []charge, r rate, now instant) bool {
 	if c.findLocked() {
 		return true
 	}
 	if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges, &l.idle) {
 		return false
-	}
-	r := rate{}
-	if len(rates) > 0 {
-		r = rates[0]
 	}
 	c.bucket = l.makeLocked(c.limit, c.key, r, now)
 	return true
@@ -180,6 +176,14 @@ func askRates(charges []charge) ([]rate, error) {
 		}
 	}
 	return rates, nil
+}
+
+// rateAt returns what askRates found for a charge.
+func rateAt(rates []rate, i int) rate {
+	if i < len(rates) {
+		return rates[i]
+	}
+	return rate{}
 }
 
 // makeLocked makes a bucket, with that rate or, if it is zero, the limit's own.

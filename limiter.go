@@ -191,20 +191,11 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 // pendFor is pend for the same, made anew so that it outlives what pass was called with.
 func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) (*pending, error) {
 	o := overridesOf(ctx)
-	p := &pending{ask: l.askOf(o), receipt: o.receipt}
+	p := &pending{ask: o.ask(-1, &l.direct), receipt: o.receipt}
 	p.charges = l.chargesFor(make([]charge, 0, len(l.limits)), o, key, cost)
 	var err error
 	p.rates, err = askRates(p.charges)
 	return p, err
-}
-
-// askOf is what one asks who says nothing but what the context does.
-func (l *Limiter) askOf(o *overrides) ask {
-	a := ask{priority: o.priority, maxWait: -1, by: &l.direct}
-	if o.hasWait {
-		a.maxWait = o.maxWait
-	}
-	return a
 }
 
 // chargesFor appends what is to be paid for one who asks with that key and cost, and what the context says. There is to be
@@ -367,7 +358,7 @@ func (l *Limiter) hold(key string, d int64) {
 	now := l.nowLocked()
 	for i := range charges {
 		c := charges[i : i+1]
-		if !l.haveLocked(&c[0], c, rates[i], now) {
+		if !l.haveLocked(&c[0], c, rateAt(rates[i], 0), now) {
 			continue // as above
 		}
 		b := c[0].bucket

@@ -174,7 +174,7 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
-	if !l.haveLocked(&c[0], c, rates, now) {
+	if !l.haveLocked(&c[0], c, rateAt(rates, 0), now) {
 		return errors.New("there is no room for another key")
 	}
 	b := c[0].bucket

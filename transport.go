@@ -27,7 +27,7 @@ type Transport struct {
 	hints   *headers.Reader
 	deaf    bool
 
-	asks     *asker // apart, since it is written while others read what is here
+	asker    *asker // apart, since it is written while others read what is here
 	exempted atomic.Uint64
 }
 
@@ -43,7 +43,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t := &Transport{
 		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
-		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, asks: new(asker),
+		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, asker: new(asker),
 	}
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.matched.cost
@@ -57,9 +57,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if !slices.ContainsFunc(t.limiter.limits, func(li *limit) bool { return !li.priced }) {
 		t.cost = nil
 	}
-	t.asks.observer = t.limiter.direct.observer
+	t.asker.observer = t.limiter.direct.observer
 	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
-		t.asks.observer = &observer{hooks: c.hooks, log: c.log}
+		t.asker.observer = &observer{hooks: c.hooks, log: c.log}
 	}
 	return t, nil
 }
@@ -77,7 +77,7 @@ func (t *Transport) Limiter() *Limiter { return t.limiter }
 
 // Stats returns what the Transport has done so far; it leaves out what others did who share its Limiter.
 func (t *Transport) Stats() Stats {
-	s := t.limiter.statsOf(&t.asks.counts)
+	s := t.limiter.statsOf(&t.asker.counts)
 	s.Exempt = t.exempted.Load()
 	return s
 }
@@ -146,7 +146,7 @@ func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Resp
 //
 //go:noinline
 func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, error) {
-	g := p.grant(t.limiter, t.asks)
+	g := p.grant(t.limiter, t.asker)
 	g.tracked = g.tracked || slices.ContainsFunc(g.charges(), func(c charge) bool { return c.limit.tracked() })
 	return t.send(req, &g)
 }
@@ -200,18 +200,16 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	cancel := req.Cancel
-	m, ok, err := t.limiter.pass(ctx, cancel, charges, t.asks, gate)
+	m, ok, err := t.limiter.pass(ctx, cancel, charges, t.asker, gate)
 	if err != nil {
 		return nil, err
 	}
 	if !ok {
-		a := ask{priority: o.priority, maxWait: t.maxWait, cancel: cancel, by: t.asks}
-		if o.hasWait {
-			a.maxWait = o.maxWait
-		}
+		a := o.ask(t.maxWait, t.asker)
+		a.cancel = cancel
 		return pend(charges, a, gate, o.receipt)
 	}
-	g.limiter, g.by, g.mark, g.receipt = t.limiter, t.asks, m, o.receipt
+	g.limiter, g.by, g.mark, g.receipt = t.limiter, t.asker, m, o.receipt
 	g.hold(len(charges))
 	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
 	return nil, nil
