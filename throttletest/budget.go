@@ -14,8 +14,9 @@ type budget interface {
 	check(now, cost int64) (wait time.Duration, ok bool)
 	// charge counts cost, whether there is room or not, and says how long the request is to be held back.
 	charge(now, cost int64) (delay time.Duration)
-	// left is what could be charged now, and how long until something comes back; 0 if nothing is out.
-	left(now int64) (tokens int64, more time.Duration)
+	// left is what could be charged now, and how long until something comes back, and until everything has; 0 if nothing
+	// is out.
+	left(now int64) (tokens int64, more, full time.Duration)
 	// retune takes over the figures of another limit of the same kind, and keeps what was counted.
 	retune(now int64, l Limit)
 }
@@ -23,17 +24,54 @@ type budget interface {
 const never time.Duration = math.MaxInt64
 
 func newBudget(now int64, l Limit) budget {
+	c := coarse{step: l.step()}
 	switch l.kind {
 	case tokenBucket, leakyBucket:
-		return newBucket(now, l)
+		c.budget = newBucket(c.tick(now), l)
 	case fixedWindow:
-		return &fixed{n: l.n, per: int64(l.per), fromFirst: l.fromFirst}
+		c.budget = &fixed{n: l.n, per: int64(l.per), fromFirst: l.fromFirst, elastic: l.elastic}
 	case slidingWindow:
-		return &sliding{n: l.n, per: int64(l.per)}
+		c.budget = &sliding{n: l.n, per: int64(l.per)}
 	case inFlight:
-		return &slots{n: l.n}
+		return &slots{n: l.n} // counts without a clock
+	default:
+		panic("throttletest: bug: a limit of no kind was not caught by validated")
 	}
-	panic("throttletest: bug: a limit of no kind was not caught by validated")
+	return &c
+}
+
+// coarse is a budget whose clock advances in steps. Waits end at a step.
+type coarse struct {
+	budget
+	step int64
+}
+
+// tick returns the last step of the clock.
+func (c *coarse) tick(now int64) int64 { return now - floorMod(now, c.step) }
+
+// until returns how long it is from now to the first step at or after the instant that is d after the last step.
+func (c *coarse) until(now int64, d time.Duration) time.Duration {
+	if d == 0 || d == never {
+		return d
+	}
+	return time.Duration(ceilDiv(int64(d), c.step)*c.step - (now - c.tick(now)))
+}
+
+func (c *coarse) check(now, cost int64) (time.Duration, bool) {
+	wait, ok := c.budget.check(c.tick(now), cost)
+	return c.until(now, wait), ok
+}
+
+func (c *coarse) charge(now, cost int64) time.Duration { return c.budget.charge(c.tick(now), cost) }
+
+func (c *coarse) left(now int64) (tokens int64, more, full time.Duration) {
+	tokens, more, full = c.budget.left(c.tick(now))
+	return tokens, c.until(now, more), c.until(now, full)
+}
+
+func (c *coarse) retune(now int64, l Limit) {
+	c.budget.retune(c.tick(now), l)
+	c.step = l.step()
 }
 
 // A bucket is a token bucket, and nginx's leaky bucket as well: that one accepts while the excess beyond the pace is at
@@ -76,8 +114,8 @@ func lowestTerms(n, d int64) (int64, int64) {
 }
 
 func (b *bucket) advance(now int64) {
-	elapsed := now - b.last
-	b.last = now
+	elapsed := max(now-b.last, 0) // a clock whose resolution has just become coarser is behind
+	b.last += elapsed
 	// A full bucket forgets the rest, and a long time must not overflow.
 	if elapsed >= ceilDiv(b.size-b.level, b.rate) {
 		b.level = b.size
@@ -111,13 +149,11 @@ func (b *bucket) charge(now, cost int64) time.Duration {
 	return time.Duration(ceilDiv(max(inUse-free, 0), b.rate))
 }
 
-func (b *bucket) left(now int64) (int64, time.Duration) {
+func (b *bucket) left(now int64) (tokens int64, more, full time.Duration) {
 	b.advance(now)
-	if b.level == b.size {
-		return b.size / b.unit, 0
-	}
-	have := max(b.level, 0) / b.unit
-	return have, time.Duration(ceilDiv(min((have+1)*b.unit, b.size)-b.level, b.rate))
+	tokens = max(b.level, 0) / b.unit
+	more = time.Duration(ceilDiv(min((tokens+1)*b.unit, b.size)-b.level, b.rate))
+	return tokens, more, time.Duration(ceilDiv(b.size-b.level, b.rate))
 }
 
 func (b *bucket) retune(now int64, l Limit) {
@@ -171,6 +207,6 @@ func (s *slots) charge(_, cost int64) time.Duration {
 
 func (s *slots) release(cost int64) { s.used -= cost }
 
-func (s *slots) left(int64) (int64, time.Duration) { return max(s.n-s.used, 0), 0 }
+func (s *slots) left(int64) (tokens int64, more, full time.Duration) { return max(s.n-s.used, 0), 0, 0 }
 
 func (s *slots) retune(_ int64, l Limit) { s.n = l.n }

@@ -96,7 +96,10 @@ func (m *counted) room(at, cost int64) bool {
 func (m *counted) charge(at, cost int64) { m.events = append(m.events, event{at, cost}) }
 
 // fromFirst is a fixed window that begins with the first charge after the last one.
-type fromFirst struct{ n, per, begin, used int64 }
+type fromFirst struct {
+	n, per, begin, used int64
+	elastic             bool
+}
 
 func (m *fromFirst) room(at, cost int64) bool {
 	return at-m.begin >= m.per && cost <= m.n || m.used+cost <= m.n
@@ -106,12 +109,25 @@ func (m *fromFirst) charge(at, cost int64) {
 	if at-m.begin >= m.per {
 		m.begin, m.used = at, 0
 	}
+	if m.elastic {
+		m.begin = at
+	}
 	m.used += cost
 }
 
+// ticking is a model whose clock advances in steps.
+type ticking struct {
+	model
+	step int64
+}
+
+func (m ticking) room(at, cost int64) bool { return m.model.room(at-at%m.step, cost) }
+
+func (m ticking) charge(at, cost int64) { m.model.charge(at-at%m.step, cost) }
+
 func TestBudgetsAgreeWithBruteForce(t *testing.T) {
 	const epoch = 1_700_000_000_123_456_789
-	for _, kind := range []string{"bucket", "leaky", "fixed", "fromFirst", "sliding"} {
+	for _, kind := range []string{"bucket", "leaky", "fixed", "fromFirst", "elastic", "sliding"} {
 		t.Run(kind, func(t *testing.T) {
 			for seed := range uint64(30) {
 				r := rand.New(rand.NewPCG(seed, 7))
@@ -119,8 +135,15 @@ func TestBudgetsAgreeWithBruteForce(t *testing.T) {
 				if r.IntN(2) == 0 {
 					per *= 1_000_003
 				}
-				l, m, most := modelled(kind, n, per, burst, epoch)
-				checkAgainst(t, fmt.Sprintf("seed %d: %d per %d, burst %d", seed, n, per, burst), r, l, m, most, epoch)
+				step := int64(1)
+				if seed%3 == 2 {
+					step += r.Int64N(per)
+				}
+				start := int64(epoch) / step * step
+				l, m, most := modelled(kind, n, per, burst, start)
+				l.resolution = time.Duration(step)
+				name := fmt.Sprintf("seed %d: %d per %d, burst %d, in steps of %d", seed, n, per, burst, step)
+				checkAgainst(t, name, r, l, ticking{m, step}, most, start)
 			}
 		})
 	}
@@ -138,12 +161,14 @@ func modelled(kind string, n, per, burst, now int64) (Limit, model, int64) {
 		return FixedWindow(n, d), &counted{n: n, counts: func(e, at int64) bool { return e/per == at/per }}, n
 	case "fromFirst":
 		return FixedWindow(n, d, FromFirstRequest()), &fromFirst{n: n, per: per, begin: now - per}, n
+	case "elastic":
+		return FixedWindow(n, d, Elastic()), &fromFirst{n: n, per: per, begin: now - per, elastic: true}, n
 	default:
 		return SlidingWindow(n, d), &counted{n: n, counts: func(e, at int64) bool { return at-e < per }}, n
 	}
 }
 
-func checkAgainst(t *testing.T, name string, r *rand.Rand, l Limit, m model, most, now int64) {
+func checkAgainst(t *testing.T, name string, r *rand.Rand, l Limit, m ticking, most, now int64) {
 	l, err := l.validated()
 	require.NoError(t, err, name)
 	b := newBudget(now, l)
@@ -168,7 +193,7 @@ func checkAgainst(t *testing.T, name string, r *rand.Rand, l Limit, m model, mos
 		}
 		delay := b.charge(now, cost)
 		m.charge(now, cost)
-		if m, ok := m.(*nginx); ok {
+		if m, ok := m.model.(*nginx); ok {
 			require.EqualValues(t, m.delay(l.free), delay, "%s, step %d", name, step)
 		}
 		checkLeft(t, b, m, now, most)
@@ -177,7 +202,7 @@ func checkAgainst(t *testing.T, name string, r *rand.Rand, l Limit, m model, mos
 
 // checkLeft holds what is told to be left against what is accepted.
 func checkLeft(t *testing.T, b budget, m model, now, most int64) {
-	left, more := b.left(now)
+	left, more, _ := b.left(now)
 	if left > 0 {
 		require.True(t, m.room(now, min(left, most)))
 	}
@@ -205,7 +230,7 @@ func TestSlotsCountWhatIsThere(t *testing.T) {
 		cost := 1 + r.Int64N(7)
 		_, ok := s.check(0, cost)
 		require.Equal(t, used+cost <= 7, ok)
-		left, _ := s.left(0)
+		left, _, _ := s.left(0)
 		require.Equal(t, 7-used, left)
 		if ok {
 			s.charge(0, cost)
@@ -238,7 +263,7 @@ func TestBucketNeverDriftsAndNeverOverflows(t *testing.T) {
 	_, ok = b.check(math.MaxInt64-1, math.MaxInt64)
 	assert.False(t, ok)
 	b.charge(math.MaxInt64-1, math.MaxInt64) // as a refused request may be
-	left, more := b.left(math.MaxInt64 - 1)
+	left, more, _ := b.left(math.MaxInt64 - 1)
 	assert.Zero(t, left)
 	assert.Equal(t, time.Duration(ceilDiv(2*86_400e9, 7)), more, "one burst below empty, and one token")
 }
@@ -252,7 +277,7 @@ func TestRetuneKeepsWhatWasCounted(t *testing.T) {
 		b := newBudget(0, from)
 		b.charge(0, used)
 		b.retune(0, to)
-		left, _ := b.left(0)
+		left, _, _ := b.left(0)
 		return left
 	}
 	assert.EqualValues(t, 12, tuned(TokenBucket(100, time.Second, Burst(20)), TokenBucket(7, time.Minute, Burst(50)), 8))

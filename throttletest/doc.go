@@ -27,9 +27,27 @@
 // A request is received and numbered, travels half of [WithRoundTrip], and may be struck by a fault. The limits accept it
 // all together, at one instant, or refuse it. An accepted request waits for a worker ([WithWorkers]), is served
 // ([WithServiceTime]), travels back, and is answered by [WithHandler]; a refused one takes [WithRefusalTime], travels back,
-// and is answered with [WithStatus], [WithRetryAfter] and [WithFields]. [InFlight] counts a request from its acceptance until its
+// and is answered with [WithStatus], [WithRetryAfter] and [WithFields], whose times [WithRounding] and [WithLateResets] blur. [InFlight] counts a request from its acceptance until its
 // answer has been written: until the Handler has returned, which may be just after a client has read the last byte
 // of an answer of more than 2 KiB.
+//
+// [Handler.SetRate] and [Handler.SetLimit] change the limits while the server runs, and [Handler.Stall] stops it for a while.
+//
+// # Imitating real servers
+//
+// These options answer as the servers do that people run, here each with 50 requests per second:
+//
+//	nginx, limit_req       LeakyBucket(50, time.Second, Resolution(time.Millisecond), Status(503)), WithRetryAfter(NoRetryAfter);
+//	                       "burst=20 nodelay" is Burst(20), "burst=20" is Burst(20) and Delay(0)
+//	nginx, limit_conn 4    InFlight(4, Status(503))
+//	HAProxy, stick table   SlidingWindow(50, time.Second) with CountRefused() where tracking comes before the rule that denies,
+//	                       WithRetryAfter(NoRetryAfter); "tarpit" is WithRefusalTime(Constant(timeout)) and WithStatus(500)
+//	HAProxy, maxconn 4     WithWorkers(4, 1000)
+//	express-rate-limit     FixedWindow(50, time.Second, FromFirstRequest()), WithFields(Draft6), Draft7 or Draft
+//	@fastify/rate-limit    the same window, WithFields(XDelta)
+//	Flask-Limiter          the same window, WithFields(XEpoch), WithRetryAfterAlways(), WithLateResets(time.Second),
+//	                       WithRounding(RoundDown); its moving window is SlidingWindow with WithFullResets() besides
+//	INCR and EXPIRE        FixedWindow(50, time.Second, Elastic(), CountRefused()): every request prolongs the window
 //
 // What is random depends on [WithSeed] and the number of the request alone.
 package throttletest

@@ -98,3 +98,72 @@ func ExampleHandler_SetRate() {
 	// <nil>
 	// throttletest: there is no limit named "rat"
 }
+
+// Flask-Limiter adds a second to each reset and then cuts off the fraction, and it sets Retry-After on every response.
+func ExampleWithLateResets() {
+	h, err := throttletest.NewHandler(
+		throttletest.WithLimits(throttletest.FixedWindow(2, time.Minute, throttletest.FromFirstRequest())),
+		throttletest.WithFields(throttletest.XDelta),
+		throttletest.WithRetryAfterAlways(),
+		throttletest.WithLateResets(time.Second),
+		throttletest.WithRounding(throttletest.RoundDown),
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: h.Direct()}
+	for range 3 {
+		resp, err := client.Get("http://api.example.com/")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(resp.Status, resp.Header.Get("X-RateLimit-Remaining"), len(resp.Header.Get("Retry-After")) > 0)
+	}
+	// Output:
+	// 200 OK 1 true
+	// 200 OK 0 true
+	// 429 Too Many Requests 0 true
+}
+
+// nginx counts in milliseconds, so that a rate of 30/s lets a request through every 34 ms.
+func TestResolutionOfNginx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, err := throttletest.NewHandler(
+			throttletest.WithLimits(throttletest.LeakyBucket(30, time.Second, throttletest.Resolution(time.Millisecond))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Client{Transport: h.Direct()}
+		for range 1000 {
+			resp, err := client.Get("http://api.example.com/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			time.Sleep(time.Millisecond)
+		}
+		if got := h.Counts().Accepted; got != 30 {
+			t.Errorf("%d accepted in a second, want 30", got)
+		}
+	})
+}
+
+// A stopped server answers all that it was sent when it goes on.
+func TestStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := throttletest.Start(t, throttletest.WithInMemory())
+		api.Stall(4 * time.Second)
+		start := time.Now()
+		resp, err := api.Client().Get(api.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := time.Since(start); got != 4*time.Second {
+			t.Errorf("answered after %v", got)
+		}
+	})
+}

@@ -18,6 +18,8 @@ type Handler struct {
 	specs atomic.Pointer[[]*Limit] // those of rules, for readers without the lock
 	done  chan struct{}            // closed by stop
 
+	stalls atomic.Pointer[[]stall] // nil until Stall is called; a new slice at each call
+
 	running sync.WaitGroup // of calls of ServeHTTP; Add is called under mu, and not after closed is set
 
 	// mu guards everything below, and the workers. Nothing sleeps under it and no function of the user is called under
@@ -68,20 +70,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() { h.leave(v.release) }()
 	rng := h.rng(number)
 	there, back := h.travel(rng), h.travel(rng)
-	h.pause(there)
+	h.work(h.after(there), 0)
 	f := strikes(h.faults, &attempt{r: r, number: number, since: time.Since(h.start), rng: rng})
 	if f != nil && f.kind.strikesFirst() {
-		h.fail(w, r, f, h.refusalTime.draw(rng)+back)
+		h.fail(w, r, f, h.refusalTime.draw(rng), back)
 		return
 	}
 	v = h.decide(h.claims(r), h.service.draw(rng))
 	if v.refusal != nil {
-		h.pause(h.refusalTime.draw(rng) + back)
+		h.work(h.after(h.refusalTime.draw(rng)), back)
 		h.refuse(w, r, v)
 		return
 	}
-	h.pause(time.Duration(v.done-v.now) + back)
-	h.tell(w, v)
+	h.work(v.done, back)
+	if h.words.always {
+		h.words.setReset(w.Header(), v.now, v.standings)
+	}
+	h.words.setFields(w.Header(), v.now, v.standings)
 	h.answer(w, r, f)
 }
 
@@ -154,14 +159,14 @@ func (h *Handler) claims(r *http.Request) []claim {
 }
 
 // fail plays a fault that comes before the limits.
-func (h *Handler) fail(w http.ResponseWriter, r *http.Request, f *Fault, took time.Duration) {
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, f *Fault, took, back time.Duration) {
 	h.mu.Lock()
 	h.counts.Failed++
 	h.slotLocked(h.now()).Failed++
 	h.mu.Unlock()
 	switch f.kind {
 	case outage:
-		h.pause(took)
+		h.work(h.after(took), back)
 		f.write(w)
 	case hang:
 		// net/http notices that the client has gone only after the request's body has been read.
@@ -177,20 +182,13 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, f *Fault, took ti
 }
 
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, v verdict) {
-	setRetryAfter(w.Header(), h.retryAfter, v.now, v.refusal.Wait)
-	h.tell(w, v)
+	h.words.setRetryAfter(w.Header(), v.now, v.refusal.Wait)
+	h.words.setFields(w.Header(), v.now, v.standings)
 	if h.refusal != nil {
 		h.refusal(w, r, *v.refusal)
 		return
 	}
 	writeStatus(w, v.refusal.Status)
-}
-
-// tell adds the rate-limit fields, as they were when the server decided.
-func (h *Handler) tell(w http.ResponseWriter, v verdict) {
-	for _, form := range h.fields {
-		setFields(w.Header(), form, v.now, v.standings)
-	}
 }
 
 // answer serves an accepted request, spoiled by f if that is not nil.

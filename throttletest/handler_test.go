@@ -86,6 +86,13 @@ func TestLimitsOpenAtTheirInstantAndNotBefore(t *testing.T) {
 		{"sliding window", SlidingWindow(5, time.Second), 5, time.Second, 5},
 		{"leaky bucket", LeakyBucket(4, time.Second, Burst(2)), 3, 250 * time.Millisecond, 1},
 		{"leaky bucket without burst", LeakyBucket(4, time.Second), 1, 250 * time.Millisecond, 1},
+		{"leaky bucket in ms", LeakyBucket(30, time.Second, Resolution(time.Millisecond)), 1, 34 * time.Millisecond, 1},
+		{"window from the last whole second", FixedWindow(5, time.Minute, FromFirstRequest(), Resolution(time.Second)),
+			5, time.Minute - 500*time.Millisecond, 5},
+		{"window in seconds ends at one", FixedWindow(5, 1500*time.Millisecond, FromFirstRequest(), Resolution(time.Second)),
+			5, 1500 * time.Millisecond, 5},
+		{"sliding window in seconds", SlidingWindow(5, 2*time.Second, Resolution(time.Second)), 5, 1500 * time.Millisecond, 5},
+		{"elastic window", FixedWindow(5, time.Second, Elastic()), 5, time.Second, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -99,6 +106,54 @@ func TestLimitsOpenAtTheirInstantAndNotBefore(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRefusalsProlongAnElasticWindowIfTheyCount(t *testing.T) {
+	for _, counted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			opts := []LimitOption{Elastic()}
+			if counted {
+				opts = append(opts, CountRefused())
+			}
+			api := newCaller(t, WithLimits(FixedWindow(2, time.Second, opts...)))
+			assert.Equal(t, 2, api.take(2))
+			time.Sleep(time.Second - 1)
+			assert.Equal(t, 429, api.status())
+			time.Sleep(1)
+			if counted {
+				assert.Equal(t, 429, api.status(), "the last refusal began the second again")
+				time.Sleep(time.Second)
+			}
+			assert.Equal(t, 2, api.take(3))
+		})
+	}
+}
+
+func TestAcceptedRequestsProlongAnElasticWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newCaller(t, WithLimits(FixedWindow(3, time.Second, Elastic())))
+		for range 3 {
+			assert.Equal(t, 200, api.status())
+			time.Sleep(900 * time.Millisecond)
+		}
+		assert.Equal(t, 429, api.status())
+		time.Sleep(100 * time.Millisecond)
+		assert.Equal(t, 200, api.status())
+	})
+}
+
+func TestANewResolutionKeepsWhatWasCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newCaller(t, WithLimits(TokenBucket(10, time.Second, Name("rate"))))
+		time.Sleep(999 * time.Millisecond)
+		assert.Equal(t, 10, api.take(10))
+		require.NoError(t, api.SetLimit("rate", TokenBucket(10, time.Second, Resolution(time.Second))))
+		assert.Equal(t, 0, api.take(1), "a coarser clock does not run backwards")
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, 0, api.take(1), "1 ms is no token")
+		time.Sleep(time.Second)
+		assert.Equal(t, 10, api.take(11))
+	})
 }
 
 func TestInFlightCountsUntilTheAnswer(t *testing.T) {
@@ -324,8 +379,9 @@ func TestBadOptionsAreAllReported(t *testing.T) {
 		WithLimits(
 			TokenBucket(0, -time.Second, Burst(0), Name("a")),
 			FixedWindow(1, time.Second, Burst(3), Key(nil), nil),
-			SlidingWindow(1, 200*365*24*time.Hour, FromFirstRequest(), Ban(0)),
-			InFlight(-1, CountRefused(), Cost(nil)),
+			SlidingWindow(1, 200*365*24*time.Hour, FromFirstRequest(), Ban(0), Elastic(), Resolution(0)),
+			SlidingWindow(1, time.Second, Resolution(2*time.Second)),
+			InFlight(-1, CountRefused(), Cost(nil), Resolution(time.Second)),
 			LeakyBucket(1, time.Second, Burst(-1), Delay(-1), Status(99)),
 			TokenBucket(1, 24*time.Hour, Burst(math.MaxInt64/2)),
 			TokenBucket(1, time.Second, Name("a\n"), Delay(1), Ban(1), BanUntilQuiet(1)),
@@ -333,7 +389,8 @@ func TestBadOptionsAreAllReported(t *testing.T) {
 			Limit{},
 		),
 		WithKey(nil), WithCost(nil), WithHandler(nil), WithRefusal(nil),
-		WithStatus(600), WithRetryAfter(9), WithFields(0, XEpoch, XDelta),
+		WithStatus(600), WithRetryAfter(9), WithFields(0, XEpoch, XDelta, Draft, Draft7),
+		WithRounding(2), WithLateResets(-1),
 		WithRoundTrip(10, 6), WithServiceTime(LogNormal(0, 1)), WithRefusalTime(Latency{}), WithWorkers(0, 0),
 		WithFaults(Fault{}, Outage(0), Hang().Between(2, 1), Abort().Chance(2), CutBody(-1), SlowBody(0, 0),
 			Respond(0, nil), Hang().Every(0), Hang().Matching(nil)),
@@ -351,7 +408,9 @@ func TestBadOptionsAreAllReported(t *testing.T) {
 		`Name("a\n")`, "Delay(1)", "BanUntilQuiet(1ns) is its second ban",
 		`two limits named "twice"`, "Limit{} is empty",
 		"WithKey(nil)", "WithCost(nil)", "WithHandler(nil)", "WithRefusal(nil)",
-		"WithStatus(600)", "WithRetryAfter(9)", "WithFields(0)", "WithFields(XEpoch, XDelta)",
+		"WithStatus(600)", "WithRetryAfter(9)", "WithFields(0)", "XEpoch and XDelta use the same names", "Draft, Draft6 and Draft7 use the same names",
+		"WithRounding(2)", "WithLateResets(-1ns)", "Elastic() applies", "Resolution(2s) must be no longer", "Resolution(0s) must be",
+		"Resolution(1s) does not apply",
 		"WithRoundTrip(10ns, 6ns)", "LogNormal(0s, 1)", "WithRefusalTime(Latency{})", "WithWorkers(0, 0)",
 		"Fault{} is empty", "Outage(0)", "Between(2ns, 1ns)", "Chance(2)", "CutBody(-1)", "SlowBody(0, 0s)",
 		"Respond(0)", "Every(0)", "Matching(nil)",

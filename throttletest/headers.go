@@ -3,6 +3,7 @@ package throttletest
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,19 +12,29 @@ import (
 // RetryAfter is a form in which a refusal says how long to wait.
 type RetryAfter int
 
-// The forms of Retry-After (RFC 9110, section 10.2.3). All are rounded up, so that whoever comes then does not come too
-// early. The header is left out where nobody knows: for [InFlight], for a full queue, and for a cost that can never be paid.
+// The forms of Retry-After (RFC 9110, section 10.2.3). All are rounded up unless [WithRounding] says otherwise, so that
+// whoever comes then does not come too early. The header is left out where nobody knows: for [InFlight], for a full queue, and for a cost that can never be paid.
 const (
-	RetryAfterSeconds RetryAfter = iota // "2": delta seconds, at least 1
+	RetryAfterSeconds RetryAfter = iota // "2": delta seconds, at least 1 if rounded up
 	RetryAfterDate                      // "Fri, 13 Feb 2009 23:31:30 GMT"
 	NoRetryAfter                        // left out
+)
+
+// Rounding is how a server that tells times in whole seconds rounds them.
+type Rounding int
+
+// The ways to round. A client that believes a time that was rounded down comes up to a second too early, and is told
+// "Retry-After: 0" for the last second of a wait.
+const (
+	RoundUp Rounding = iota
+	RoundDown
 )
 
 // Fields is a form in which answers tell what is left.
 type Fields int
 
 // The forms of rate-limit fields. The reset is the time until something comes back: the end of a fixed window, the next
-// token of a bucket, the oldest request leaving a sliding window.
+// token of a bucket, the oldest request leaving a sliding window (but see [WithFullResets]).
 const (
 	// Draft is the form of draft-ietf-httpapi-ratelimit-headers-08 and later: every limit in one list.
 	//
@@ -37,6 +48,18 @@ const (
 	XEpoch
 	// XDelta is the same with the reset in seconds from now, rounded up.
 	XDelta
+	// Draft6 is the form of drafts 04 to 06. It names the limit that has the smallest share left (InFlight aside).
+	//
+	//	RateLimit-Policy: 100;w=60
+	//	RateLimit-Limit: 100
+	//	RateLimit-Remaining: 42
+	//	RateLimit-Reset: 17
+	Draft6
+	// Draft7 is the form of draft 07, of the same limit.
+	//
+	//	RateLimit-Policy: 100;w=60
+	//	RateLimit: limit=100, remaining=42, reset=17
+	Draft7
 )
 
 // A Refusal is what the server decided about a request that it does not serve.
@@ -50,43 +73,103 @@ type Refusal struct {
 type standing struct {
 	limit *Limit
 	left  int64
-	more  time.Duration
+	reset time.Duration // until something comes back, or until everything has
 }
 
 func (s standing) share() float64 { return float64(s.left) / float64(s.limit.holds()) }
 
-func setRetryAfter(h http.Header, form RetryAfter, now int64, wait time.Duration) {
+// A wording is how a server puts times and limits into headers.
+type wording struct {
+	retryAfter RetryAfter
+	always     bool // Retry-After on accepted requests too
+	fields     []Fields
+	rounding   Rounding
+	late       time.Duration // added to all that is told
+	whenFull   bool          // a reset is the time until everything is back
+}
+
+// hasSome returns how many of these forms are used.
+func (w *wording) hasSome(forms ...Fields) (n int) {
+	for _, f := range forms {
+		if slices.Contains(w.fields, f) {
+			n++
+		}
+	}
+	return n
+}
+
+// speaksOfLimits reports whether the standings of a request's limits are told.
+func (w *wording) speaksOfLimits() bool { return w.always || len(w.fields) > 0 }
+
+// seconds returns what is told of a time that is d away. A d of 0 says that there is nothing to wait for.
+func (w *wording) seconds(d time.Duration) int64 {
+	if d == 0 {
+		return 0
+	}
+	return w.whole(satAdd(int64(d), int64(w.late)))
+}
+
+// epoch returns what is told of the instant d after now.
+func (w *wording) epoch(now int64, d time.Duration) int64 {
+	if d == 0 {
+		return w.whole(now)
+	}
+	return w.whole(satAdd(satAdd(now, int64(d)), int64(w.late)))
+}
+
+func (w *wording) whole(ns int64) int64 {
+	if w.rounding == RoundDown {
+		return ns / int64(time.Second)
+	}
+	return ceilDiv(ns, int64(time.Second))
+}
+
+func (w *wording) setRetryAfter(h http.Header, now int64, wait time.Duration) {
 	if wait == 0 || wait == never {
 		return
 	}
-	switch form {
+	switch w.retryAfter {
 	case RetryAfterSeconds:
-		h.Set("Retry-After", strconv.FormatInt(seconds(wait), 10))
+		h.Set("Retry-After", strconv.FormatInt(w.seconds(wait), 10))
 	case RetryAfterDate:
-		at := time.Unix(ceilDiv(satAdd(now, int64(wait)), int64(time.Second)), 0)
-		h.Set("Retry-After", at.UTC().Format(http.TimeFormat))
+		h.Set("Retry-After", time.Unix(w.epoch(now, wait), 0).UTC().Format(http.TimeFormat))
 	}
 }
 
-func setFields(h http.Header, form Fields, now int64, all []standing) {
-	if form == Draft {
-		setDraft(h, all)
-		return
+// setReset sets Retry-After of an accepted request to the time until the reset of the tightest limit.
+func (w *wording) setReset(h http.Header, now int64, all []standing) {
+	if s, ok := tightest(all); ok {
+		w.setRetryAfter(h, now, s.reset)
 	}
-	s, ok := tightest(all)
-	if !ok {
-		return
-	}
-	reset := seconds(s.more)
-	if form == XEpoch {
-		reset = ceilDiv(satAdd(now, int64(s.more)), int64(time.Second))
-	}
-	h.Set("X-RateLimit-Limit", strconv.FormatInt(s.limit.holds(), 10))
-	h.Set("X-RateLimit-Remaining", strconv.FormatInt(s.left, 10))
-	h.Set("X-RateLimit-Reset", strconv.FormatInt(reset, 10))
 }
 
-func setDraft(h http.Header, all []standing) {
+func (w *wording) setFields(h http.Header, now int64, all []standing) {
+	s, some := tightest(all)
+	for _, form := range w.fields {
+		switch {
+		case form == Draft && len(all) > 0:
+			w.setDraft(h, all)
+		case form == Draft6 && some:
+			h.Set("RateLimit-Policy", s.limit.policy())
+			w.setTriple(h, "RateLimit-", s, w.seconds(s.reset))
+		case form == Draft7 && some:
+			h.Set("RateLimit-Policy", s.limit.policy())
+			h.Set("RateLimit", fmt.Sprintf("limit=%d, remaining=%d, reset=%d", s.limit.holds(), s.left, w.seconds(s.reset)))
+		case form == XEpoch && some:
+			w.setTriple(h, "X-RateLimit-", s, w.epoch(now, s.reset))
+		case form == XDelta && some:
+			w.setTriple(h, "X-RateLimit-", s, w.seconds(s.reset))
+		}
+	}
+}
+
+func (w *wording) setTriple(h http.Header, prefix string, s standing, reset int64) {
+	h.Set(prefix+"Limit", strconv.FormatInt(s.limit.holds(), 10))
+	h.Set(prefix+"Remaining", strconv.FormatInt(s.left, 10))
+	h.Set(prefix+"Reset", strconv.FormatInt(reset, 10))
+}
+
+func (w *wording) setDraft(h http.Header, all []standing) {
 	var policies, limits []string
 	for _, s := range all {
 		l := s.limit
@@ -95,14 +178,18 @@ func setDraft(h http.Header, all []standing) {
 			limits = append(limits, fmt.Sprintf(`"%s";r=%d`, l.name, s.left))
 			continue
 		}
-		q, w := l.perSeconds()
-		policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d`, l.name, q, w))
-		limits = append(limits, fmt.Sprintf(`"%s";r=%d;t=%d`, l.name, min(s.left, q), seconds(s.more)))
+		q, _ := l.perSeconds()
+		policies = append(policies, fmt.Sprintf(`"%s";q=%s`, l.name, l.policy()))
+		limits = append(limits, fmt.Sprintf(`"%s";r=%d;t=%d`, l.name, min(s.left, q), w.seconds(s.reset)))
 	}
-	if len(all) > 0 {
-		h.Set("RateLimit-Policy", strings.Join(policies, ", "))
-		h.Set("RateLimit", strings.Join(limits, ", "))
-	}
+	h.Set("RateLimit-Policy", strings.Join(policies, ", "))
+	h.Set("RateLimit", strings.Join(limits, ", "))
+}
+
+// policy returns the limit as the drafts write it: "100;w=60".
+func (l *Limit) policy() string {
+	q, w := l.perSeconds()
+	return fmt.Sprintf("%d;w=%d", q, w)
 }
 
 // perSeconds is the limit as a quota per whole seconds: that is all that the draft can say.

@@ -100,6 +100,82 @@ func TestFieldsOfUntouchedLimitsAreFull(t *testing.T) {
 	})
 }
 
+func TestOlderDraftsSpeakOfTheTightestLimit(t *testing.T) {
+	for form, want := range map[Fields]map[string]string{
+		Draft6: {"RateLimit-Policy": "5;w=60", "RateLimit-Limit": "5", "RateLimit-Remaining": "4", "RateLimit-Reset": "40"},
+		Draft7: {"RateLimit-Policy": "5;w=60", "RateLimit": "limit=5, remaining=4, reset=40", "RateLimit-Limit": ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			api := newCaller(t, WithFields(form, XDelta), WithLimits(FixedWindow(5, time.Minute), FixedWindow(100, time.Hour)))
+			time.Sleep(20 * time.Second)
+			resp := api.do()
+			for name, value := range want {
+				assert.Equal(t, value, resp.Header.Get(name), name)
+			}
+			assert.Equal(t, "40", resp.Header.Get("X-RateLimit-Reset"))
+		})
+	}
+}
+
+// What a server may say 0.3 s into a window of 2 s that the second request exhausts.
+func TestTimesAreToldAsTheServerIsToldTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts                            []Option
+		reset, afterRefused, afterFirst string
+	}{
+		"rounded up":         {nil, "2", "2", ""},
+		"rounded down":       {[]Option{WithRounding(RoundDown)}, "1", "1", ""},
+		"late":               {[]Option{WithLateResets(time.Second)}, "3", "3", ""},
+		"late, rounded down": {[]Option{WithLateResets(time.Second), WithRounding(RoundDown)}, "2", "2", ""},
+		"on 200s":            {[]Option{WithRetryAfterAlways()}, "2", "2", "2"},
+		"on 200s, as a date": {[]Option{WithRetryAfterAlways(), WithRetryAfter(RetryAfterDate), WithLateResets(time.Second)}, "3",
+			"Sat, 01 Jan 2000 00:00:03 GMT", "Sat, 01 Jan 2000 00:00:03 GMT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := newCaller(t, append(c.opts, WithFields(XDelta), WithLimits(FixedWindow(1, 2*time.Second)))...)
+				time.Sleep(300 * time.Millisecond)
+				first, refused := api.do(), api.do()
+				assert.Equal(t, 200, first.StatusCode)
+				assert.Equal(t, 429, refused.StatusCode)
+				assert.Equal(t, c.reset, first.Header.Get("X-RateLimit-Reset"))
+				assert.Equal(t, c.reset, refused.Header.Get("X-RateLimit-Reset"))
+				assert.Equal(t, c.afterFirst, first.Header.Get("Retry-After"))
+				assert.Equal(t, c.afterRefused, refused.Header.Get("Retry-After"))
+			})
+		})
+	}
+}
+
+func TestAWaitRoundedDownToZeroIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newCaller(t, WithRounding(RoundDown), WithLimits(FixedWindow(1, time.Second)))
+		time.Sleep(1)
+		api.do()
+		assert.Equal(t, []string{"0"}, api.do().Header.Values("Retry-After"))
+	})
+}
+
+func TestResetsInSecondsSinceTheEpochAreLateByUpToASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newCaller(t, WithFields(XEpoch), WithLimits(FixedWindow(5, time.Second, FromFirstRequest())))
+		time.Sleep(300 * time.Millisecond)
+		resp := api.do()
+		assert.Equal(t, "946684802", resp.Header.Get("X-RateLimit-Reset"), "of 946684801.3")
+		assert.Equal(t, "Sat, 01 Jan 2000 00:00:00 GMT", resp.Header.Get("Date"))
+	})
+}
+
+func TestFullResetsTellWhenEverythingIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newCaller(t, WithFullResets(), WithFields(Draft), WithLimits(
+			TokenBucket(60, time.Minute), SlidingWindow(100, 10*time.Second), FixedWindow(100, 20*time.Second)))
+		api.take(3)
+		time.Sleep(time.Second)
+		assert.Equal(t, `"bucket";r=57;t=3, "sliding";r=96;t=10, "window";r=96;t=19`, api.do().Header.Get("RateLimit"))
+	})
+}
+
 func TestFieldsAreLeftOutWithoutLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newCaller(t, WithFields(Draft, XDelta), WithLimits(InFlight(1, Cost(costHeader("Points")))))

@@ -61,12 +61,16 @@ func (a *account) punish(l *Limit, now int64) {
 	}
 }
 
-func (a *account) standing(l *Limit, now int64) standing {
-	left, more := a.budget.left(now)
+func (a *account) standing(l *Limit, now int64, whenFull bool) standing {
+	left, more, full := a.budget.left(now)
 	if now < a.banned {
-		left, more = 0, max(more, time.Duration(a.banned-now))
+		left = 0
+		more, full = max(more, time.Duration(a.banned-now)), max(full, time.Duration(a.banned-now))
 	}
-	return standing{limit: l, left: left, more: more}
+	if whenFull {
+		more = full
+	}
+	return standing{limit: l, left: left, reset: more}
 }
 
 // decide accepts a request in all limits at one instant, or in none.
@@ -80,10 +84,10 @@ func (h *Handler) decide(claims []claim, service time.Duration) verdict {
 	} else {
 		h.refuseLocked(&v, claims)
 	}
-	if len(h.fields) > 0 {
+	if h.words.speaksOfLimits() {
 		for i, r := range h.rules {
 			if claims[i].cost > 0 {
-				v.standings = append(v.standings, r.account(v.now, claims[i].key).standing(r.spec, v.now))
+				v.standings = append(v.standings, r.account(v.now, claims[i].key).standing(r.spec, v.now, h.words.whenFull))
 			}
 		}
 	}

@@ -22,6 +22,8 @@ type Limit struct {
 	burst int64 // tokens; noBurst until validated
 
 	fromFirst  bool
+	elastic    bool
+	resolution time.Duration
 	delayed    bool
 	free       int64 // with delayed: requests ahead that do not delay
 	key        func(*http.Request) string
@@ -85,7 +87,8 @@ func InFlight(n int64, opts ...LimitOption) Limit {
 
 // LeakyBucket is nginx's limit_req (ngx_http_limit_req_module.c): n per period, with up to [Burst] requests (default 0)
 // beyond that pace. What exceeds the burst is refused; what lies within it is served at once (nginx's "nodelay"), or
-// with [Delay] held back until the pace is kept. Unlike nginx it counts nanoseconds, not milliseconds.
+// with [Delay] held back until the pace is kept. It counts in nanoseconds; nginx itself counts in milliseconds, which
+// [Resolution] imitates.
 //
 // nginx answers 503 without Retry-After unless configured otherwise: add Status(503) here and
 // WithRetryAfter(NoRetryAfter) to the server.
@@ -146,6 +149,38 @@ func FromFirstRequest() LimitOption {
 			l.problem("FromFirstRequest() applies to FixedWindow only")
 		}
 		l.fromFirst = true
+	})
+}
+
+// Elastic makes every counted request restart a [FixedWindow]: the window ends when no request was counted for its whole
+// length. Servers do this that renew the expiry of a counter at each request. With [CountRefused], refused requests
+// prolong the window too, so a client that keeps asking is never accepted again:
+//
+//	throttletest.FixedWindow(50, time.Second, throttletest.Elastic(), throttletest.CountRefused())
+func Elastic() LimitOption {
+	return limitOption(func(l *Limit) {
+		if l.kind != fixedWindow {
+			l.problem("Elastic() applies to FixedWindow only")
+		}
+		l.elastic = true
+	})
+}
+
+// Resolution makes the clock of a limit advance in steps of d instead of nanoseconds. The default is 1 ns; d must be
+// positive and no longer than the period. nginx counts in milliseconds, so that a limit of 30/s without burst accepts one
+// request every 34 ms; Flask-Limiter's windows begin at the whole second before their first request:
+//
+//	throttletest.LeakyBucket(30, time.Second, throttletest.Resolution(time.Millisecond))
+//	throttletest.FixedWindow(50, time.Minute, throttletest.FromFirstRequest(), throttletest.Resolution(time.Second))
+func Resolution(d time.Duration) LimitOption {
+	return limitOption(func(l *Limit) {
+		switch {
+		case l.kind == inFlight:
+			l.problem("Resolution(%v) does not apply to InFlight", d)
+		case d <= 0:
+			l.problem("Resolution(%v) must be positive", d)
+		}
+		l.resolution = d
 	})
 }
 
@@ -254,6 +289,9 @@ func (l Limit) validated() (Limit, error) {
 	if len(l.errs) == 0 && l.hasBucket() && !bucketFits(l) {
 		l.problem("burst = %d is too large for exact arithmetic at this rate: take a shorter period or a rounder n", l.burst)
 	}
+	if l.resolution > l.per && l.kind != inFlight {
+		l.problem("Resolution(%v) must be no longer than the period of %v", l.resolution, l.per)
+	}
 	if len(l.errs) == 0 {
 		return l, nil
 	}
@@ -278,6 +316,9 @@ func (l *Limit) holds() int64 {
 	}
 	return l.n
 }
+
+// step is the resolution in nanoseconds.
+func (l *Limit) step() int64 { return max(int64(l.resolution), 1) }
 
 func (l *Limit) hasBucket() bool { return l.kind == tokenBucket || l.kind == leakyBucket }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -22,11 +21,10 @@ type config struct {
 	key    func(*http.Request) string
 	cost   func(*http.Request) int64
 
-	status     int
-	retryAfter RetryAfter
-	fields     []Fields
-	refusal    func(http.ResponseWriter, *http.Request, Refusal)
-	next       http.Handler
+	status  int
+	words   wording
+	refusal func(http.ResponseWriter, *http.Request, Refusal)
+	next    http.Handler
 
 	trip, jitter time.Duration
 	service      Latency
@@ -178,23 +176,61 @@ func WithRetryAfter(form RetryAfter) Option {
 		if form < RetryAfterSeconds || form > NoRetryAfter {
 			c.problem("WithRetryAfter(%d) is not one of its constants", form)
 		}
-		c.retryAfter = form
+		c.words.retryAfter = form
 	})
 }
 
+// WithRetryAfterAlways sets Retry-After on accepted requests too, to the time until the reset of the limit that has the
+// smallest share left, as Flask-Limiter does. The default is refusals only.
+func WithRetryAfterAlways() Option {
+	return option(func(c *config) { c.words.always = true })
+}
+
 // WithFields adds rate-limit fields to every answer that the limits had a say in, accepted or refused. The default is
-// none. [XEpoch] and [XDelta] exclude each other.
+// none. Of [XEpoch] and [XDelta], and of [Draft], [Draft6] and [Draft7], there can be only one.
 func WithFields(forms ...Fields) Option {
 	return option(func(c *config) {
 		for _, f := range forms {
-			if f < Draft || f > XDelta {
+			if f < Draft || f > Draft7 {
 				c.problem("WithFields(%d) is not one of its constants", f)
 			}
 		}
-		c.fields = append(c.fields, forms...)
-		if slices.Contains(c.fields, XEpoch) && slices.Contains(c.fields, XDelta) {
-			c.problem("WithFields(XEpoch, XDelta) use the same names: choose one")
+		c.words.fields = append(c.words.fields, forms...)
+		if c.words.hasSome(XEpoch, XDelta) > 1 {
+			c.problem("WithFields: XEpoch and XDelta use the same names: choose one")
 		}
+		if c.words.hasSome(Draft, Draft6, Draft7) > 1 {
+			c.problem("WithFields: Draft, Draft6 and Draft7 use the same names: choose one")
+		}
+	})
+}
+
+// WithRounding is how waits and resets are rounded to whole seconds. The default is [RoundUp].
+func WithRounding(r Rounding) Option {
+	return option(func(c *config) {
+		if r < RoundUp || r > RoundDown {
+			c.problem("WithRounding(%d) is not one of its constants", r)
+		}
+		c.words.rounding = r
+	})
+}
+
+// WithFullResets makes the server tell as the reset how long it is until everything is back, as OpenAI and Anthropic do,
+// and Flask-Limiter's moving window: when a bucket is full, or when the newest request leaves a sliding window. The
+// default is the time until something comes back. Retry-After of refusals stays the time until the request could be
+// accepted.
+func WithFullResets() Option {
+	return option(func(c *config) { c.words.whenFull = true })
+}
+
+// WithLateResets makes the server tell every reset, and every time in Retry-After, later than it is: by d, before it is
+// rounded. The default is 0; d must not be negative. Flask-Limiter, for example, adds a second before it rounds.
+func WithLateResets(d time.Duration) Option {
+	return option(func(c *config) {
+		if d < 0 {
+			c.problem("WithLateResets(%v) must not be negative", d)
+		}
+		c.words.late = d
 	})
 }
 

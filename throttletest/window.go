@@ -9,6 +9,7 @@ import (
 type fixed struct {
 	n, per    int64
 	fromFirst bool
+	elastic   bool // every charge begins the period again
 
 	open       bool // begin and end hold a window that something was charged in
 	begin, end int64
@@ -27,7 +28,7 @@ func (f *fixed) bounds(now int64) (begin, end int64) {
 	switch {
 	case f.open:
 		return f.begin, f.end
-	case f.fromFirst:
+	case f.fromFirst, f.elastic:
 		begin = now
 	default:
 		begin = now - floorMod(now, f.per)
@@ -50,27 +51,31 @@ func (f *fixed) check(now, cost int64) (time.Duration, bool) {
 func (f *fixed) charge(now, cost int64) time.Duration {
 	f.advance(now)
 	f.begin, f.end = f.bounds(now)
+	if f.elastic {
+		f.end = satAdd(now, f.per)
+	}
 	f.open = true
 	f.used = satAdd(f.used, cost)
 	return 0
 }
 
-func (f *fixed) left(now int64) (int64, time.Duration) {
+func (f *fixed) left(now int64) (tokens int64, more, full time.Duration) {
 	f.advance(now)
-	if f.fromFirst && !f.open {
-		return f.n, 0
+	if !f.open && (f.fromFirst || f.elastic) {
+		return f.n, 0, 0
 	}
 	// Aligned windows end whether or not something was charged, and real servers say so.
 	_, end := f.bounds(now)
-	return max(f.n-f.used, 0), time.Duration(end - now)
+	more = time.Duration(end - now)
+	return max(f.n-f.used, 0), more, more
 }
 
 func (f *fixed) retune(now int64, l Limit) {
 	f.advance(now)
-	if f.per != int64(l.per) || f.fromFirst != l.fromFirst {
+	if f.per != int64(l.per) || f.fromFirst != l.fromFirst || f.elastic != l.elastic {
 		f.open, f.used = false, 0 // there is no way to say which part of the old window falls into the new one
 	}
-	f.n, f.per, f.fromFirst = l.n, int64(l.per), l.fromFirst
+	f.n, f.per, f.fromFirst, f.elastic = l.n, int64(l.per), l.fromFirst, l.elastic
 }
 
 // sliding keeps a log of what was charged within the last period. An event exactly one period old no longer counts.
@@ -132,12 +137,13 @@ func (s *sliding) charge(now, cost int64) time.Duration {
 	return 0
 }
 
-func (s *sliding) left(now int64) (int64, time.Duration) {
+func (s *sliding) left(now int64) (tokens int64, more, full time.Duration) {
 	s.advance(now)
 	if s.used == 0 {
-		return s.n, 0
+		return s.n, 0, 0
 	}
-	return max(s.n-s.used, 0), time.Duration(s.log[s.head].at + s.per - now)
+	first, last := s.log[s.head].at, s.log[len(s.log)-1].at
+	return max(s.n-s.used, 0), time.Duration(first + s.per - now), time.Duration(last + s.per - now)
 }
 
 func (s *sliding) retune(now int64, l Limit) {
