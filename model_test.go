@@ -139,7 +139,7 @@ func (m *model) judge(w *modelWaiter, due, now instant) (f fate, ok bool) {
 	switch {
 	case due == never:
 		f.reason = ReasonCost
-	case due >= w.deadline:
+	case due <= w.expiry && w.expiry > w.arrived && due >= w.deadline:
 		f.reason = ReasonDeadline
 	case due <= w.expiry && w.expiry > w.arrived:
 		return f, true

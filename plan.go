@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// judge returns why a request that would be granted at due must be refused; 0 if it need not.
+// judge returns why a request that would be granted at due must be rejected; 0 if it need not. MaxWait comes before the
+// deadline, so that one client sees one kind of rejection, whatever deadlines its callers set.
 func (b *bounds) judge(due instant, binding *bucket) Reason {
 	switch {
 	case due == never:
 		return ReasonCost
-	case due >= b.deadline:
-		return ReasonDeadline
 	case due <= b.expiry && b.expiry > b.arrived:
+		if due >= b.deadline {
+			return ReasonDeadline
+		}
 		return 0
 	case binding.limit.kind == kindServer || binding.heldUntil() > b.expiry:
 		return ReasonHeld
@@ -35,7 +37,15 @@ func until(due, now instant) time.Duration {
 // reject returns the rejection of a request that could go at due.
 func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, now instant) Rejection {
 	r := Rejection{Reason: reason, Limit: li.name, Key: key, Cost: cost, Wait: until(due, now)}
-	if patience := min(b.expiry, b.deadline); patience < never {
+	patience := b.expiry
+	switch reason {
+	case ReasonMaxWait, ReasonNoTokens, ReasonHeld:
+	case ReasonDeadline:
+		patience = b.deadline
+	default:
+		patience = min(b.expiry, b.deadline)
+	}
+	if patience < never {
 		r.Patience = time.Duration(patience - b.arrived)
 	}
 	return r

@@ -59,7 +59,8 @@ type Rejection struct {
 	// Wait is how long until the request could have gone: exact with one limit and no line, else a lower bound;
 	// math.MaxInt64 if never.
 	Wait time.Duration
-	// Patience is how long it might have waited at most, by its MaxWait or the deadline of its context.
+	// Patience is the longest that the request could have waited, by its MaxWait or by the deadline of its context,
+	// whichever the Reason speaks of; else the shorter.
 	Patience time.Duration
 }
 

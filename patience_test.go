@@ -1,0 +1,62 @@
+package throttle_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// With one token per second and none at the start, the wait is one second.
+func TestMaxWaitIsJudgedBeforeTheDeadline(t *testing.T) {
+	cases := []struct {
+		name     string
+		maxWait  time.Duration
+		deadline time.Duration
+		hold     time.Duration
+		reason   throttle.Reason // 0: the request is sent
+		patience time.Duration
+		text     string
+	}{
+		{"FailFast", 0, 100 * time.Millisecond, 0, throttle.ReasonNoTokens, 0, `a cost of 1 can be paid in 1s, not now`},
+		{"FailFastHeld", 0, time.Minute, time.Hour, throttle.ReasonHeld, 0, `held for 1h0m0s, longer than the 0s allowed`},
+		{"MaxWaitBeforeDeadline", time.Second - 1, time.Second - 2, 0, throttle.ReasonMaxWait, time.Second - 1, `a wait of 1s is longer than the 999.999ms allowed`},
+		{"MaxWaitHeld", time.Minute, time.Second, time.Hour, throttle.ReasonHeld, time.Minute, `held for 1h0m0s, longer than the 1m0s allowed`},
+		{"DeadlineWithinMaxWait", time.Second, time.Second, 0, throttle.ReasonDeadline, time.Second, `a wait of 1s would not end before the context's deadline, after 1s`},
+		{"DeadlineWithinMaxWaitHeld", 2 * time.Hour, time.Minute, time.Hour, throttle.ReasonDeadline, time.Minute, `a wait of 1h0m0s would not end before the context's deadline, after 1m0s`},
+		{"Both", time.Second, time.Second + 1, 0, 0, 0, ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRefusal(t, throttle.WithMaxWait(c.maxWait))
+				r.tr.Limiter().Hold("", c.hold)
+				r.within(c.deadline)
+				resp, err := r.tr.RoundTrip(r.req)
+				if c.reason == 0 {
+					require.NoError(t, err)
+					assert.Equal(t, http.StatusNoContent, resp.StatusCode)
+					return
+				}
+				var rejection *throttle.Rejection
+				if c.reason == throttle.ReasonDeadline {
+					require.ErrorAs(t, err, &rejection)
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				} else {
+					require.NoError(t, err)
+					defer resp.Body.Close()
+					rejection, _ = throttle.RejectionOf(resp)
+					assert.NotErrorIs(t, rejection, context.DeadlineExceeded)
+				}
+				assert.Equal(t, c.reason, rejection.Reason)
+				assert.Equal(t, c.patience, rejection.Patience)
+				assert.Contains(t, rejection.Error(), c.text)
+			})
+		})
+	}
+}
