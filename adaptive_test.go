@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -275,7 +277,7 @@ func TestAIMDCountsInTokensAndJudgesInRequests(t *testing.T) {
 
 func TestAIMDHoldsItsInvariantsWhateverHappens(t *testing.T) {
 	for seed := range uint64(6) {
-		r := seeded(t, seed)
+		r := metertest.Seeded(t, seed)
 		cfg := AIMD{Initial: 10, Min: 0.5, Max: 1000}
 		switch seed % 3 {
 		case 1:
@@ -330,11 +332,11 @@ func TestAIMDIsSmallAndTheSameForTheSameSeed(t *testing.T) {
 	assert.Less(t, unsafe.Sizeof(controller{}), uintptr(1024))
 	a, b := newController(AIMD{}, 0, 7), newController(AIMD{}, 0, 7)
 	for range 100 {
-		x := a.dice.chance()
-		require.Equal(t, x, b.dice.chance())
+		x := a.dice.Chance()
+		require.Equal(t, x, b.dice.Chance())
 		require.True(t, x >= 0 && x < 1)
 	}
-	assert.NotEqual(t, a.dice.chance(), newController(AIMD{}, 0, 8).dice.chance())
+	assert.NotEqual(t, a.dice.Chance(), newController(AIMD{}, 0, 8).dice.Chance())
 }
 
 func BenchmarkAIMD(b *testing.B) {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 const (
@@ -128,8 +130,8 @@ func (l *Limiter) syncLocked(now instant) {
 	}
 	for _, li := range l.limits {
 		for _, b := range li.all() {
-			if w, ok := b.meter.(*fixedWindow); ok {
-				w.index = min(w.index, w.indexAt(now))
+			if w, ok := b.meter.(*meter.FixedWindow); ok {
+				w.SetBack(now)
 			}
 		}
 	}
@@ -324,7 +326,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 	for i := range charges {
 		c := &charges[i]
-		c.paid = c.bucket.meter.take(now, now, c.cost, false)
+		c.paid = c.bucket.meter.Take(now, now, c.cost, false)
 	}
 	by.counts.granted++
 	l.counts.granted++
@@ -380,7 +382,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, mi
 	}
 	for i := range charges {
 		c := &charges[i]
-		c.paid = c.bucket.meter.take(due, due, c.cost, true)
+		c.paid = c.bucket.meter.Take(due, due, c.cost, true)
 		c.bucket.since = due
 	}
 	p.mark = mark{at: now}
@@ -475,7 +477,7 @@ func (l *Limiter) expire(w *waiter) {
 	}
 	ahead := make([]int64, len(w.costs))
 	for i := range ahead {
-		ahead[i] = addCount(w.line.ahead(w.rank, w.seq, i), w.line.queue.ahead(w.line, w.rank, w.seq, i, now))
+		ahead[i] = meter.AddCount(w.line.ahead(w.rank, w.seq, i), w.line.queue.ahead(w.line, w.rank, w.seq, i, now))
 	}
 	due, s := w.planLocked(ahead, now)
 	l.rejectLocked(w, s, ReasonMaxWait, due, now)

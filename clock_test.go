@@ -40,8 +40,7 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 			l.mu.Lock()
 			l.unix += int64(wrong)
 			l.synced = int64(time.Since(l.start)) + int64(time.Second)
-			w := l.limits[0].single.meter.(*fixedWindow)
-			w.index = w.indexAt(l.nowLocked())
+			unusedLocked(l)
 			l.mu.Unlock()
 			_, ok := l.Try("", 5)
 			require.True(t, ok)
@@ -62,8 +61,13 @@ func setWrong(l *Limiter, by, until time.Duration) {
 	defer l.mu.Unlock()
 	l.unix += int64(by)
 	l.synced = int64(time.Since(l.start) + until)
-	w := l.limits[0].single.meter.(*fixedWindow)
-	w.index = w.indexAt(l.nowLocked())
+	unusedLocked(l)
+}
+
+// unusedLocked replaces the meter of the only bucket by an unused one, which begins in the window of now.
+func unusedLocked(l *Limiter) {
+	b := l.limits[0].single
+	b.meter = l.limits[0].meter(l.nowLocked(), b.rate, 0, &l.unix)
 }
 
 // TestClockThatIsSetBackALittleStartsNoWindowTwice is about one that is corrected across the end of a window.

@@ -16,8 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
 )
 
 // refused returns the response to a request that fails fast and would have to wait that long.

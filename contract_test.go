@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
 )
 
 // A contractCase is an exchange that must look the same to the caller whether its Transport is wrapped or not.

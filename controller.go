@@ -3,6 +3,8 @@ package throttle
 import (
 	"math"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A controller finds the rate of one key of an Adaptive limit. It is arithmetic: it has no lock and no clock, and is
@@ -12,7 +14,7 @@ import (
 // out. A server can be seen to be faster only by sending too much, so each rule is a choice of how often to try.
 type controller struct {
 	cfg  AIMD
-	dice dice
+	dice meter.Dice
 	mode mode
 
 	current   float64 // tokens per second
@@ -28,7 +30,7 @@ type controller struct {
 	descended bool // see descends
 	inFlight  int
 	cost      float64 // of a request, on average
-	used      meanRate
+	used      meter.MeanRate
 
 	pausedUntil instant // nothing goes before
 	workedFrom  instant // since the last pause or silence
@@ -104,8 +106,8 @@ const (
 func newController(cfg AIMD, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	return &controller{
-		cfg: cfg, dice: dice(seed), current: cfg.Initial, shown: cfg.Initial, threshold: math.Inf(1), stretch: 1,
-		grownAt: now, cost: 1, used: meanRate{at: now}, workedFrom: now, okAt: -never / 4,
+		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, threshold: math.Inf(1), stretch: 1,
+		grownAt: now, cost: 1, used: meter.MeanRate{At: now}, workedFrom: now, okAt: -never / 4,
 		silence: silence{resume: resumeAt}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
 	}
 }
@@ -194,7 +196,7 @@ func (c *controller) send(now instant, cost int64) ticket {
 	t := ticket{seq: c.seq, at: now, cost: max(1, float64(cost)), probe: c.mode == modeQuiet}
 	c.silence.probing = c.silence.probing || t.probe
 	c.cost += (t.cost - c.cost) / float64(min(c.seq, 64))
-	c.used.add(now, t.cost, c.tau())
+	c.used.Add(now, t.cost, c.tau())
 	return t
 }
 
@@ -204,7 +206,7 @@ func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfte
 	c.inFlight--
 	switch o {
 	case OutcomeIgnore:
-		c.used.remove(now, t.at, t.cost, c.tau())
+		c.used.Remove(now, t.at, t.cost, c.tau())
 		if t.probe && c.mode == modeQuiet {
 			c.probeAgain(now, t.at)
 		}
@@ -260,10 +262,10 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 
 // pause lets nothing go for d, and a little longer, so that many clients do not come back as one.
 func (c *controller) pause(now instant, d int64) {
-	until := addInstant(now, min(d, never/4)+jitter(c.dice.chance(), d))
+	until := meter.AddInstant(now, min(d, never/4)+jitter(c.dice.Chance(), d))
 	if until > c.pausedUntil {
 		c.pausedUntil, c.workedFrom, c.worked, c.whole = until, until, 0, true
-		c.used.at = max(c.used.at, until)
+		c.used.At = max(c.used.At, until)
 	}
 }
 
@@ -386,7 +388,7 @@ func (c *controller) free(now instant) bool {
 
 // inUse reports whether the rate is used (RFC 7661): one that nobody uses has not been found to be right.
 func (c *controller) inUse(now instant) bool {
-	return c.cfg.off.use || c.used.of(now, c.tau()) >= usedEnough*c.current
+	return c.cfg.off.use || c.used.Of(now, c.tau()) >= usedEnough*c.current
 }
 
 // grow brings the rate up to date.
@@ -447,31 +449,3 @@ func (c *controller) step(r float64) float64 {
 
 func seconds(d int64) float64 { return float64(d) / 1e9 }
 func nanos(s float64) int64   { return int64(min(s*1e9, float64(never/4))) }
-
-// A meanRate is how much there was per second, where what is older counts exponentially less.
-type meanRate struct {
-	value float64
-	at    instant
-}
-
-func (m *meanRate) of(now instant, tau float64) float64 { return m.value * decay(now-m.at, tau) }
-
-// decay returns what is left of 1 after d.
-func decay(d int64, tau float64) float64 {
-	x := float64(max(0, d)) / tau
-	if x < 1.0/16 { // the series is exact to 2e-8 here, and math.Exp a fifth of what a request costs
-		return 1 - x*(1-x*(1./2-x*(1./6-x*(1./24))))
-	}
-	return math.Exp(-x)
-}
-
-func (m *meanRate) add(now instant, x, tau float64) {
-	m.value = m.of(now, tau) + x/tau*1e9
-	m.at = max(m.at, now)
-}
-
-// remove undoes an add at an earlier instant.
-func (m *meanRate) remove(now, at instant, x, tau float64) {
-	m.value = max(0, m.of(now, tau)-x/tau*1e9*decay(now-at, tau))
-	m.at = max(m.at, now)
-}

@@ -1,5 +1,7 @@
 package throttle
 
+import "github.com/httpthrottle/throttle/internal/meter"
+
 // failures tells failures that are load from those that are not.
 type failures struct {
 	weight, n    float64 // of the answers since the last cut; what is older than 64 counts less
@@ -160,7 +162,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 // hangs. It is a little random, so that many clients do not ask as one.
 func (c *controller) probeAgain(now, last instant) {
 	c.silence.probing = false
-	c.silence.probeAt = max(now, last+int64(float64(c.silence.gap)*(0.8+0.4*c.dice.chance())))
+	c.silence.probeAt = max(now, last+int64(float64(c.silence.gap)*(0.8+0.4*c.dice.Chance())))
 }
 
 // endSilence goes on after a probe was answered.
@@ -181,5 +183,5 @@ func (c *controller) endSilence(now instant) {
 	}
 	s.okSince, s.probing = 0, false
 	c.row, c.worked, c.workedFrom, c.whole = 0, 0, now, true
-	c.used = meanRate{at: now}
+	c.used = meter.MeanRate{At: now}
 }

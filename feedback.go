@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+
 	"github.com/httpthrottle/throttle/headers"
 )
 
@@ -57,14 +59,14 @@ func (w *word) tells(now instant) (tells []tell, named bool) {
 		}
 		t := tell{name: q.Name, left: left, limit: q.Limit.Or(-1), counted: q.Unit == "" || q.Unit == "requests"}
 		if ends {
-			t.reset = addInstant(now, int64(reset))
+			t.reset = meter.AddInstant(now, int64(reset))
 		}
 		if w.share < 1 && t.limit > 0 {
 			t.reserve = int64(math.Ceil((1 - w.share) * float64(t.limit)))
 		}
 		if empty {
 			named = true
-			t.reset = max(t.reset, addInstant(now, int64(w.wait.Value)))
+			t.reset = max(t.reset, meter.AddInstant(now, int64(w.wait.Value)))
 		}
 		tells = append(tells, t)
 	}

@@ -1,15 +1,16 @@
 package throttle
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"math"
 	"net/http"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -38,17 +39,17 @@ func FuzzOptions(f *testing.F) {
 			}
 			b := transport.limiter.limits[0].single
 			r := b.rate
-			require.Positive(t, r.n)
-			require.Positive(t, r.per)
+			require.Positive(t, r.N)
+			require.Positive(t, r.Per)
 			start := time.Now()
 			for range 30 {
-				before := b.meter.tokens(int64(time.Since(start)))
+				before := b.meter.Tokens(int64(time.Since(start)))
 				req, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://example.com/fuzz/only", nil)
 				resp, err := transport.RoundTrip(req)
 				require.True(t, err != nil || resp != nil)
 				require.False(t, math.IsNaN(before))
 				if burst := b.burst(); burst < math.MaxInt64/4 {
-					most := float64(burst) + r.perSecond()*(time.Since(start).Seconds()+2e-9)
+					most := float64(burst) + r.PerSecond()*(time.Since(start).Seconds()+2e-9)
 					require.LessOrEqual(t, float64(2*sent), most*(1+1e-9)+2, "%+v", b.meter)
 				}
 			}
@@ -77,12 +78,12 @@ func fuzzedLimit(kind uint8, n int64, per time.Duration, burst, initial int64, s
 // burst returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
 func (b *bucket) burst() int64 {
 	switch m := b.meter.(type) {
-	case *tokenBucket:
-		return m.burst
-	case *slidingWindow:
-		return m.n
-	case *fixedWindow:
-		return 2 * m.n // before and after the end of a window
+	case *meter.TokenBucket:
+		return m.Burst()
+	case *meter.SlidingWindow:
+		return m.Most()
+	case *meter.FixedWindow:
+		return 2 * m.Most() // before and after the end of a window
 	}
 	return 0
 }
@@ -101,7 +102,7 @@ func FuzzArrivals(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			x := &modelRun{T: t, name: "bucket", burst: min(burst, maxCount), fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
 			r := limit.shared(limit.rate)
-			x.m = &model{ideal: newRationalBucket(0, r, x.burst, 0), fates: make(map[int]fate)}
+			x.m = &model{ideal: metertest.NewBucket(0, r, x.burst, 0), fates: make(map[int]fate)}
 			x.l = limiterOf(t, WithLimit(limit))
 			for ; len(data) >= 4; data = data[4:] {
 				x.fuzzed(binary.LittleEndian.Uint32(data), r)
@@ -120,7 +121,7 @@ func FuzzArrivals(f *testing.F) {
 func (x *modelRun) fuzzed(word uint32, r rate) {
 	value := int64(word >> 4)
 	if word&1 == 0 {
-		one := min(int64(r.per)/r.n+1, int64(time.Hour))
+		one := min(int64(r.Per)/r.N+1, int64(time.Hour))
 		time.Sleep(time.Duration(value % (2 * one)))
 		synctest.Wait()
 		x.m.run(x.now())
@@ -138,75 +139,4 @@ func (x *modelRun) fuzzed(word uint32, r rate) {
 	ctx, cancel := context.WithCancel(x.Context())
 	w.cancel = cancel
 	x.enter(ctx, w, ask)
-}
-
-// FuzzSettle reads words as costs that are charged, corrected and given back, as absurd as may be. No bucket ever holds
-// more than its size, or owes more than it may beside what was granted, and its books are in order.
-func FuzzSettle(f *testing.F) {
-	f.Add(uint8(0), int64(3), int64(time.Second), int64(5), []byte("\x01\x02\x03\x04\x05\x06\x07\x08\x09abcdefgh01234567"))
-	f.Add(uint8(1), int64(7), int64(24*time.Hour), int64(1), []byte("the quick brown fox jumps over the lazy dog, and again, and again"))
-	f.Add(uint8(2), int64(1_000_003), int64(1), int64(9), bytes.Repeat([]byte{255, 0, 255}, 30))
-	f.Add(uint8(3), int64(math.MaxInt64), int64(math.MaxInt64), int64(200), bytes.Repeat([]byte{255}, 90))
-	f.Fuzz(func(t *testing.T, kind uint8, n, per, burst int64, data []byte) {
-		limit := fuzzedLimit(kind, n, time.Duration(per), burst, 0, 0, "")
-		if limit.validate() != nil || len(data) > 9*200 {
-			return // what New refuses is FuzzOptions' business
-		}
-		now, unix := instant(0), int64(0)
-		m := limit.meter(now, limit.shared(limit.rate), limit.burstOf(limit.rate), &unix)
-		size := min(m.most(), limit.shared(limit.rate).n, maxCount)
-		owed := float64(size)
-		switch limit.kind {
-		case kindBucket:
-			size = m.most()
-			owed = float64(size)
-		case kindPace:
-			owed = max(owed, settleOver*limit.shared(limit.rate).perSecond())
-		}
-		type taken struct{ charged, cost int64 }
-		var all []taken
-		for ; len(data) >= 9; data = data[9:] {
-			what, value := data[0], int64(binary.LittleEndian.Uint64(data[1:])>>1)
-			switch cost := 1 + value%max(1, min(size, 1000)); {
-			case what%4 == 0:
-				now = addInstant(now, value%(1<<40))
-			case what%4 == 1 && m.payable(now, cost):
-				all = append(all, taken{m.take(now, now, cost, what&16 != 0), cost})
-			case len(all) > 0:
-				i := int(what>>2) % len(all)
-				c := all[i]
-				all = slices.Delete(all, i, i+1)
-				if what%4 == 2 {
-					m.settle(c.charged, now, c.cost, min(value, maxCount))
-				} else {
-					m.giveBack(c.charged, now, c.cost)
-				}
-			}
-			sound(t, m, now, owed)
-		}
-	})
-}
-
-// sound checks what holds of a bucket whatever happened to it.
-func sound(t *testing.T, m meter, now instant, owed float64) {
-	require.GreaterOrEqual(t, m.tokens(now), -2*owed-1000, "%+v", m)
-	switch m := m.(type) {
-	case *tokenBucket:
-		require.False(t, m.full.less(m.level), "%+v", m)
-		for i := 1; i < len(m.peaks); i++ {
-			require.Less(t, m.peaks[i-1].seq, m.peaks[i].seq)
-			require.True(t, m.peaks[i-1].room.less(m.peaks[i].room), "%+v", m.peaks)
-		}
-	case *slidingWindow:
-		sum := int64(0)
-		for _, e := range m.log[m.head:] {
-			require.GreaterOrEqual(t, e.cost, int64(0))
-			sum += e.cost
-		}
-		require.Equal(t, sum, m.used)
-		require.LessOrEqual(t, m.used, 2*m.n)
-	case *fixedWindow:
-		require.GreaterOrEqual(t, m.used, int64(0))
-		require.LessOrEqual(t, m.used, 2*m.n)
-	}
 }

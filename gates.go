@@ -206,7 +206,7 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 	l.markPartyLocked(g.party)
 	l.serveLocked(now)
 	known := len(g.account.quotas)
-	g.take(now, now, 1, false)
+	g.Take(now, now, 1, false)
 	held := l.heardLocked(g, m.at, a, adaptive, now)
 	if len(g.account.quotas) > known && m.nth > 0 {
 		l.waitForOthersLocked(g, m, now)
@@ -237,7 +237,7 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, adaptive b
 		w = new(word)
 	}
 	account := g.account
-	until, open, news := account.until(), g.payable(now, 1), !account.knows(anyQuota)
+	until, open, news := account.until(), g.Payable(now, 1), !account.knows(anyQuota)
 	tells, named := w.tells(now)
 	g.answered(now, sent, a.outcome == OutcomeOK || a.outcome == OutcomeClientError, tells)
 	if news && account.knows(anyQuota) {
@@ -261,7 +261,7 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, adaptive b
 		for _, p := range g.party.host.parties {
 			l.replanPartyLocked(p, now)
 		}
-	case moved, open && !g.payable(now, 1):
+	case moved, open && !g.Payable(now, 1):
 		l.replanPartyLocked(g.party, now)
 	}
 	if moved {

@@ -467,8 +467,8 @@ func TestNoMoreAreInFlightAfterAPauseThanMayBe(t *testing.T) {
 	b := newAdaptiveBucket(0, AIMD{}, 1)
 	b.control.inFlight = b.control.inFlightBound()
 	b.control.pausedUntil = 5 * second
-	assert.Equal(t, never, b.ready(6*second, 0, 1))
-	assert.Equal(t, never, b.ready(4*second, 0, 1), "it is asked with the instant since which the line is there, and later found to be due")
+	assert.Equal(t, never, b.Ready(6*second, 0, 1))
+	assert.Equal(t, never, b.Ready(4*second, 0, 1), "it is asked with the instant since which the line is there, and later found to be due")
 }
 
 // The first word holds its party for as long as its answer took, for the sake of requests to other hosts, also of

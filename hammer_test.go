@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -100,7 +102,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	l.mu.Lock()
 	require.Empty(t, l.lines)
 	for _, b := range l.limits[3].all() {
-		require.Zero(t, b.meter.(*semaphore).used)
+		require.Zero(t, b.meter.(*meter.Slots).InUse())
 	}
 	l.mu.Unlock()
 	require.Positive(t, seen.Load())

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A bucket is the state of one limit for one key.
@@ -13,7 +15,7 @@ type bucket struct {
 	limit   *limit
 	key     string
 	serial  uint64 // tells buckets apart, also those of one key that was forgotten and came back
-	meter   meter
+	meter   meter.Meter
 	rate    rate
 	held    instant  // nothing goes before
 	since   instant  // nobody can have been due before; in a dry run, the last who would have gone goes then
@@ -29,7 +31,7 @@ type bucket struct {
 
 // ready returns when cost can be paid here once ahead has been, not before from.
 func (b *bucket) ready(from instant, ahead, cost int64) instant {
-	return b.meter.ready(max(from, b.held, b.since), ahead, cost)
+	return b.meter.Ready(max(from, b.held, b.since), ahead, cost)
 }
 
 // heldUntil returns until when nothing goes, because somebody said so.
@@ -45,8 +47,8 @@ func (b *bucket) heldUntil() instant {
 
 // plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
 func (b *bucket) plan(from instant, ahead, cost int64) instant {
-	if p, ok := b.meter.(planner); ok {
-		return p.plan(max(from, b.held, b.since), ahead, cost)
+	if p, ok := b.meter.(meter.Planner); ok {
+		return p.Plan(max(from, b.held, b.since), ahead, cost)
 	}
 	return b.ready(from, ahead, cost)
 }
@@ -90,11 +92,11 @@ func (l *Limiter) payLocked(charges []charge, by *asker, now instant) (m mark, o
 			return m, false, i
 		}
 		b := c.bucket
-		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, b.since) <= now && (i == 0 || b.meter.payable(now, c.cost))
+		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, b.since) <= now && (i == 0 || b.meter.Payable(now, c.cost))
 	}
 	if ok && len(charges) > 0 {
 		c := &charges[0]
-		c.paid, ok = c.bucket.meter.spend(now, c.cost)
+		c.paid, ok = c.bucket.meter.Spend(now, c.cost)
 		charges = charges[1:]
 	}
 	if ok {
@@ -136,8 +138,8 @@ func (l *Limiter) haveLocked(c *charge, charges []charge, r rate, now instant) b
 // clampLocked brings costs down to the sizes of limits with ClampCost, and reports whether there was one to bring down.
 func clampLocked(charges []charge) (clamped bool) {
 	for i := range charges {
-		if c := &charges[i]; c.limit.clamps && c.cost > c.bucket.meter.most() {
-			c.cost, clamped = c.bucket.meter.most(), true
+		if c := &charges[i]; c.limit.clamps && c.cost > c.bucket.meter.Most() {
+			c.cost, clamped = c.bucket.meter.Most(), true
 		}
 	}
 	return clamped
@@ -147,7 +149,7 @@ func clampLocked(charges []charge) (clamped bool) {
 func (b *bucket) reclampLocked() {
 	if b.limit.clamps {
 		for _, s := range b.lines {
-			s.line.root.clamp(s.index, b.meter.most())
+			s.line.root.clamp(s.index, b.meter.Most())
 		}
 	}
 }
@@ -168,7 +170,7 @@ func askRates(charges []charge) ([]rate, error) {
 			rates = make([]rate, len(charges))
 		}
 		n, per := c.limit.rateFor(c.key)
-		if rates[i] = (rate{n, per}); rates[i] == (rate{}) {
+		if rates[i] = (rate{N: n, Per: per}); rates[i] == (rate{}) {
 			continue
 		}
 		if err := c.limit.check(rates[i]); err != nil {
@@ -259,7 +261,7 @@ const (
 
 // touchLocked brings a bucket's place among the idle up to date, and reports whether that changed it.
 func (l *Limiter) touchLocked(b *bucket, now instant) bool {
-	at := max(b.meter.fullAt(), b.held)
+	at := max(b.meter.FullAt(), b.held)
 	if at == never {
 		at = now + int64(busyFor) // it is not known yet
 	}
@@ -327,7 +329,7 @@ func (l *Limiter) evictLocked(now instant, charges []charge, idle *idleHeap) boo
 	}
 	for _, b := range (*idle)[:min(evictLook, len(*idle))] {
 		wanted := slices.ContainsFunc(charges, func(c charge) bool { return c.bucket == b })
-		if !wanted && len(b.lines) == 0 && b.held <= now && !b.meter.indebted(now) {
+		if !wanted && len(b.lines) == 0 && b.held <= now && !b.meter.Indebted(now) {
 			l.forgetLocked(b)
 			return true
 		}

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -231,8 +233,8 @@ func TestShareLeavesTheRest(t *testing.T) {
 			require.Equal(t, c.burst, drain(l, "key"))
 			wait, _ := l.Try("key", 1)
 			require.Equal(t, c.next, wait)
-			require.NoError(t, l.SetRate(l.limits[0].name, c.limit.rate.n*10, time.Hour))
-			require.InDelta(t, float64(c.limit.rate.n)*10*c.limit.share/3600, l.limits[0].buckets["key"].rate.perSecond(), 0.01)
+			require.NoError(t, l.SetRate(l.limits[0].name, c.limit.rate.N*10, time.Hour))
+			require.InDelta(t, float64(c.limit.rate.N)*10*c.limit.share/3600, l.limits[0].buckets["key"].rate.PerSecond(), 0.01)
 		})
 	}
 }
@@ -269,10 +271,10 @@ func TestHeldKeyIsNotForgotten(t *testing.T) {
 // TestForgettingMintsNothing uses keys now and then, and counts what each got.
 func TestForgettingMintsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := seeded(t, 11)
+		r := metertest.Seeded(t, 11)
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(5)), SlidingWindow(8, 10*time.Second), FixedWindow(9, 15*time.Second)))
-		model := make(map[string]*rationalBucket)
-		granted := make(map[string][]event)
+		model := make(map[string]*metertest.Bucket)
+		granted := make(map[string][]metertest.Event)
 		for range 5000 {
 			sleep(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
 			key, now := strconv.Itoa(r.IntN(20)), int64(time.Since(l.start))
@@ -281,16 +283,16 @@ func TestForgettingMintsNothing(t *testing.T) {
 			}
 			m := model[key]
 			if m == nil {
-				m = newRationalBucket(now, rate{1, time.Second}, 5, 5)
+				m = metertest.NewBucket(now, rate{N: 1, Per: time.Second}, 5, 5)
 				model[key] = m
 			}
-			require.Equal(t, now, m.ready(now, 1), "key %s got more than its bucket had", key)
-			m.take(now, 1, false)
-			granted[key] = append(granted[key], event{at: now, cost: 1})
+			require.Equal(t, now, m.Ready(now, 1), "key %s got more than its bucket had", key)
+			m.Take(now, 1, false)
+			granted[key] = append(granted[key], metertest.Event{At: now, Cost: 1})
 			checkInvariants(t, l)
 		}
 		for _, events := range granted {
-			require.LessOrEqual(t, mostInAnyWindow(events, int64(10*time.Second)), int64(8))
+			require.LessOrEqual(t, metertest.MostInAnyWindow(events, int64(10*time.Second)), int64(8))
 		}
 		sleep(time.Minute)
 		require.Zero(t, l.Stats().Buckets)

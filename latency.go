@@ -65,7 +65,7 @@ func (c *controller) measure(now instant, t ticket, s float64) {
 	l.n++
 	if i := l.n - 1; i < len(l.sample) {
 		l.sample[i] = float32(s)
-	} else if i = int(c.dice.chance() * float64(l.n)); i < len(l.sample) {
+	} else if i = int(c.dice.Chance() * float64(l.n)); i < len(l.sample) {
 		l.sample[i] = float32(s)
 	}
 	least := 0.5

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 )
@@ -110,7 +111,7 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
-	l := Limit{kind: kind, rate: rate{n, per}, burst: -1, initial: -1, share: 1}
+	l := Limit{kind: kind, rate: rate{N: n, Per: per}, burst: -1, initial: -1, share: 1}
 	for _, o := range opts {
 		if o == nil {
 			l.fault("a LimitOption is nil")
@@ -265,8 +266,8 @@ func (l *Limit) validate() error {
 	switch l.kind {
 	case kindNone:
 	case kindInFlight:
-		if l.rate.n <= 0 {
-			faults = append(faults, fmt.Errorf("InFlight(%d) is not positive", l.rate.n))
+		if l.rate.N <= 0 {
+			faults = append(faults, fmt.Errorf("InFlight(%d) is not positive", l.rate.N))
 		}
 		if l.rateFor != nil {
 			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
@@ -294,14 +295,14 @@ func (l *Limit) validate() error {
 // check returns what is wrong with a rate for this limit.
 func (l *Limit) check(r rate) error {
 	var faults []error
-	if r.n <= 0 {
-		faults = append(faults, fmt.Errorf("n of %d is not positive", r.n))
+	if r.N <= 0 {
+		faults = append(faults, fmt.Errorf("n of %d is not positive", r.N))
 	}
-	if r.per <= 0 {
-		faults = append(faults, fmt.Errorf("a period of %v is not positive", r.per))
+	if r.Per <= 0 {
+		faults = append(faults, fmt.Errorf("a period of %v is not positive", r.Per))
 	}
-	if r.n > 0 && l.isWindow() && l.part(r.n) == 0 {
-		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.share, r.n))
+	if r.N > 0 && l.isWindow() && l.part(r.N) == 0 {
+		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.share, r.N))
 	}
 	return errors.Join(faults...)
 }
@@ -318,12 +319,12 @@ func (l *Limit) part(n int64) int64 {
 
 // shared returns what Share leaves of a rate.
 func (l *Limit) shared(r rate) rate {
-	r.n, r.per = min(r.n, maxCount), min(r.per, time.Duration(maxPer))
+	r.N, r.Per = min(r.N, maxCount), min(r.Per, time.Duration(maxPer))
 	if l.isWindow() {
-		return rate{l.part(r.n), r.per}
+		return rate{N: l.part(r.N), Per: r.Per}
 	}
 	if l.share < 1 {
-		r.per = time.Duration(math.Ceil(min(float64(r.per)/l.share, float64(maxPer))))
+		r.Per = time.Duration(math.Ceil(min(float64(r.Per)/l.share, float64(maxPer))))
 	}
 	return r
 }
@@ -332,65 +333,32 @@ func (l *Limit) shared(r rate) rate {
 func (l *Limit) burstOf(r rate) int64 {
 	burst := l.burst
 	if burst < 0 {
-		burst = min(r.n, maxCount)
+		burst = min(r.N, maxCount)
 	}
 	return max(1, l.part(burst))
 }
 
 // meter returns the arithmetic of a new bucket with that rate, Share applied, and that burst.
-func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter {
+func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter.Meter {
 	switch l.kind {
 	case kindBucket:
 		initial := burst
 		if l.initial >= 0 {
 			initial = min(l.initial, burst)
 		}
-		return newTokenBucket(now, r, burst, initial)
+		return meter.NewTokenBucket(now, r, burst, initial)
 	case kindPace:
-		return newPace(now, r)
+		return meter.NewPace(now, r)
 	case kindSliding:
-		return &slidingWindow{n: r.n, per: int64(r.per)}
+		return meter.NewSlidingWindow(r)
 	case kindFixed:
-		w := &fixedWindow{n: r.n, per: int64(r.per), unix: unix, opened: now}
-		if !l.start.IsZero() {
-			w.origin = boundary(l.start, uint64(w.per))
-		}
-		w.index = w.indexAt(now)
-		return w
+		return meter.NewFixedWindow(now, r, l.start, unix)
 	case kindInFlight:
-		return &semaphore{n: burst}
+		return meter.NewSlots(burst)
 	case kindAIMD:
 		return newAdaptiveBucket(now, l.aimd, rand.Uint64())
 	case kindNone:
-		return unlimited{}
+		return meter.Unlimited{}
 	}
 	panic("throttle: bug: no arithmetic for a limit of kind " + string(l.kind))
 }
-
-// boundary returns the first instant of Unix time, in ns, that is a whole number of periods from t. UnixNano would be
-// undefined for times that are far off.
-func boundary(t time.Time, per uint64) int64 {
-	seconds := t.Unix()
-	hi, lo := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))
-	rest := bits.Rem64(hi, lo, per)
-	if seconds < 0 && rest > 0 {
-		rest = per - rest
-	}
-	return int64((rest + uint64(t.Nanosecond())) % per)
-}
-
-// unlimited is the meter of a Limiter without limits: nothing but a hold stops a request.
-type unlimited struct{}
-
-func (unlimited) payable(instant, int64) bool                { return true }
-func (unlimited) spend(now instant, _ int64) (int64, bool)   { return now, true }
-func (unlimited) ready(from instant, _, _ int64) instant     { return from }
-func (unlimited) take(_, now instant, _ int64, _ bool) int64 { return now }
-func (unlimited) giveBack(int64, instant, int64)             {}
-func (unlimited) settle(int64, instant, int64, int64)        {}
-func (unlimited) most() int64                                { return maxCount }
-func (unlimited) fullAt() instant                            { return 0 }
-func (unlimited) tokens(instant) float64                     { return math.MaxInt64 }
-func (unlimited) indebted(instant) bool                      { return false }
-func (unlimited) retune(instant, rate)                       {}
-func (unlimited) resize(instant, int64)                      {}

@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // NewLimiter returns budgets that are full. It takes [WithLimit], [WithMaxQueue], [WithMaxKeys], [WithHooks] and
@@ -31,7 +33,7 @@ func newLimiter(c *config) *Limiter {
 	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
 	l.unix, l.synced, l.sweepAt = l.start.UnixNano(), never, never
 	if len(c.limits) == 0 {
-		c.limits = []Limit{{kind: kindNone, name: "none", rate: rate{maxCount, 1}, share: 1, burst: -1, initial: -1}}
+		c.limits = []Limit{{kind: kindNone, name: "none", rate: rate{N: maxCount, Per: 1}, share: 1, burst: -1, initial: -1}}
 	}
 	for _, described := range c.limits {
 		li := &limit{Limit: described, buckets: make(map[string]*bucket)}
@@ -259,14 +261,14 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 	if li.kind == kindAIMD || li.kind == kindInFlight {
 		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to be set", limit, n, per, li.kind)
 	}
-	r := rate{n, per}
+	r := rate{N: n, Per: per}
 	if err := li.check(r); err != nil {
 		return fmt.Errorf("throttle: SetRate(%q, %d, %v): %w", limit, n, per, err)
 	}
 	l.change(li, func(now instant) { li.rate = r }, func(b *bucket, now instant) {
 		if !b.ownRate {
 			b.rate = li.shared(r)
-			b.meter.retune(now, b.rate)
+			b.meter.Retune(now, b.rate)
 		}
 	})
 	return nil
@@ -289,7 +291,7 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 	l.change(li, func(instant) {
 		li.burst = min(n, maxCount)
 		li.size = li.burstOf(li.rate)
-	}, func(b *bucket, now instant) { b.meter.resize(now, li.size) })
+	}, func(b *bucket, now instant) { b.meter.Resize(now, li.size) })
 	return nil
 }
 
@@ -414,15 +416,15 @@ func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
 	stats := make([]BucketStats, len(buckets))
 	for i, b := range buckets {
 		stats[i] = BucketStats{
-			Limit: b.limit.name, Key: b.key, Rate: b.rate.perSecond(), Tokens: b.meter.tokens(now), Waiting: b.waiting(),
+			Limit: b.limit.name, Key: b.key, Rate: b.rate.PerSecond(), Tokens: b.meter.Tokens(now), Waiting: b.waiting(),
 		}
 		switch m := b.meter.(type) {
 		case *adaptiveBucket:
 			stats[i].Rate, stats[i].InFlight = m.control.rate(now), m.control.inFlight
 		case *gateBucket:
 			stats[i].Rate, stats[i].InFlight = 0, int(m.inFlight)
-		case *semaphore:
-			stats[i].Rate, stats[i].InFlight = 0, int(m.used)
+		case *meter.Slots:
+			stats[i].Rate, stats[i].InFlight = 0, int(m.InUse())
 		}
 		if held := b.heldUntil(); held > now {
 			stats[i].HeldUntil = l.start.Add(time.Duration(held))

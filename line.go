@@ -1,6 +1,10 @@
 package throttle
 
-import "container/heap"
+import (
+	"container/heap"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
 
 // A line holds the requests that wait for one and the same set of buckets, in order of rank.
 //
@@ -41,7 +45,7 @@ func (q *queue) ahead(but *line, rank instant, seq uint64, stop int, now instant
 	}
 	for _, ln := range q.lines[:min(maxAhead, len(q.lines))] {
 		if ln != but && stop < q.stops() && ln.isOpen(now) {
-			sum = addCount(sum, ln.ahead(rank, seq, stop))
+			sum = meter.AddCount(sum, ln.ahead(rank, seq, stop))
 		}
 	}
 	return sum
@@ -130,9 +134,9 @@ func (ln *line) ahead(rank instant, seq uint64, stop int) int64 {
 			w = w.left
 			continue
 		}
-		sum = addCount(sum, w.costs[stop])
+		sum = meter.AddCount(sum, w.costs[stop])
 		if w.left != nil {
-			sum = addCount(sum, w.left.sums[stop])
+			sum = meter.AddCount(sum, w.left.sums[stop])
 		}
 		w = w.right
 	}
@@ -223,10 +227,10 @@ func (ln *line) hang(parent, old, w *waiter) {
 func (w *waiter) sum() {
 	for i, sum := range w.costs {
 		if w.left != nil {
-			sum = addCount(sum, w.left.sums[i])
+			sum = meter.AddCount(sum, w.left.sums[i])
 		}
 		if w.right != nil {
-			sum = addCount(sum, w.right.sums[i])
+			sum = meter.AddCount(sum, w.right.sums[i])
 		}
 		w.sums[i] = sum
 	}

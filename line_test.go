@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -69,7 +71,7 @@ func checkTree(t *testing.T, ln *line) (inOrder []*waiter, depth int) {
 
 func TestLineAgreesWithASortedSlice(t *testing.T) {
 	for seed := range uint64(30) {
-		r, ln, sorted := seeded(t, seed), new(line), []*waiter(nil)
+		r, ln, sorted := metertest.Seeded(t, seed), new(line), []*waiter(nil)
 		stops := 1 + r.IntN(3)
 		for op := range 400 {
 			if len(sorted) == 0 || r.IntN(5) > r.IntN(4) {
@@ -103,7 +105,7 @@ func TestLineAgreesWithASortedSlice(t *testing.T) {
 }
 
 func TestLineSaturates(t *testing.T) {
-	r := seeded(t, 9)
+	r := metertest.Seeded(t, 9)
 	huge := []int64{maxCount - 1, maxCount, maxCount + 1, math.MaxInt64 - 1, math.MaxInt64}
 	ln, first := new(line), testWaiter(-1, 0, 1)
 	ln.insert(first)
@@ -143,7 +145,7 @@ func TestLineStaysShallow(t *testing.T) {
 }
 
 func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
-	r := seeded(t, 7)
+	r := metertest.Seeded(t, 7)
 	b := new(bucket)
 	lines := make([]*line, 40)
 	for i := range lines {
@@ -187,7 +189,7 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 }
 
 func TestHeapOfIdleBucketsKnowsItsFirst(t *testing.T) {
-	r := seeded(t, 8)
+	r := metertest.Seeded(t, 8)
 	var h idleHeap
 	for range 6_000 {
 		switch {

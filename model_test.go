@@ -14,6 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,14 +26,6 @@ func limiterOf(t testing.TB, opts ...Option) *Limiter {
 	l, err := NewLimiter(opts...)
 	require.NoError(t, err)
 	return l
-}
-
-// An ideal is the arithmetic of one bucket at its plainest.
-type ideal interface {
-	ready(from instant, cost int64) instant
-	pay(due, now instant, cost int64, waited bool)
-	retune(now instant, r rate)
-	clone() ideal
 }
 
 // A modelWaiter is a request as the model sees it.
@@ -54,7 +49,7 @@ type fate struct {
 
 // A model is a Limiter with one limit, by brute force.
 type model struct {
-	ideal  ideal
+	ideal  metertest.Meter
 	held   instant
 	since  instant        // none can have been due before: until then somebody else was in the way
 	line   []*modelWaiter // in order
@@ -63,8 +58,8 @@ type model struct {
 	paid   int
 }
 
-func (m *model) ready(of ideal, from instant, cost int64) instant {
-	return of.ready(max(from, m.held, m.since), cost)
+func (m *model) ready(of metertest.Meter, from instant, cost int64) instant {
+	return of.Ready(max(from, m.held, m.since), cost)
 }
 
 // run lets time pass.
@@ -116,7 +111,7 @@ func (m *model) leave(w *modelWaiter, f fate) {
 
 func (m *model) pay(w *modelWaiter, due, now instant, waited bool) {
 	m.peak(due)
-	m.ideal.pay(due, now, w.cost, waited)
+	m.ideal.Pay(due, now, w.cost, waited)
 	m.paid++
 	w.peak, w.nth = new(big.Rat).SetInt64(-1<<62), m.paid
 	m.grants = append(m.grants, w)
@@ -124,9 +119,9 @@ func (m *model) pay(w *modelWaiter, due, now instant, waited bool) {
 
 // peak notes for all that were granted how full the bucket is now, before something is taken.
 func (m *model) peak(now instant) {
-	if b, ok := m.ideal.(*rationalBucket); ok {
+	if b, ok := m.ideal.(*metertest.Bucket); ok {
 		for _, g := range m.grants {
-			if level := b.at(now, nil); g.peak.Cmp(level) < 0 {
+			if level := b.At(now, nil); g.peak.Cmp(level) < 0 {
 				g.peak = level
 			}
 		}
@@ -155,14 +150,14 @@ func (m *model) judge(w *modelWaiter, due, now instant) (f fate, ok bool) {
 
 // arrive lets w in, refuses it, or puts it in line.
 func (m *model) arrive(w *modelWaiter, now instant, try bool) {
-	plan, from := m.ideal.clone(), now
+	plan, from := m.ideal.Clone(), now
 	if len(m.line) > 0 {
 		from = 0
 	}
 	i := 0
 	for ; i < len(m.line) && m.line[i].rank <= w.rank; i++ {
 		due := m.ready(plan, from, m.line[i].cost)
-		plan.pay(due, due, m.line[i].cost, true)
+		plan.Pay(due, due, m.line[i].cost, true)
 	}
 	due := max(now, m.ready(plan, from, w.cost))
 	if due == now && (!try || len(m.line) == 0) {
@@ -182,33 +177,33 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 
 // replan judges all in line anew.
 func (m *model) replan(now instant) {
-	plan := m.ideal.clone()
+	plan := m.ideal.Clone()
 	for _, w := range slices.Clone(m.line) {
 		due := max(now, m.ready(plan, 0, w.cost))
 		if f, ok := m.judge(w, due, now); !ok {
 			m.leave(w, f)
 			continue
 		}
-		plan.pay(due, due, w.cost, true)
+		plan.Pay(due, due, w.cost, true)
 	}
 	m.serve(now)
 }
 
 // cancelable returns a grant that can be given back as if it had never been; nil if there is none.
 func (m *model) cancelable(now instant) *modelWaiter {
-	b, ok := m.ideal.(*rationalBucket)
+	b, ok := m.ideal.(*metertest.Bucket)
 	for _, w := range slices.Backward(m.grants) {
-		if w.grant == nil || m.paid-w.nth >= maxPeaks {
+		if w.grant == nil || m.paid-w.nth >= meter.MaxPeaks {
 			continue
 		}
 		if !ok {
 			return w
 		}
 		peak := w.peak
-		if level := b.at(now, nil); peak.Cmp(level) < 0 {
+		if level := b.At(now, nil); peak.Cmp(level) < 0 {
 			peak = level
 		}
-		if new(big.Rat).Add(peak, rat(w.cost)).Cmp(b.burst) <= 0 {
+		if new(big.Rat).Add(peak, metertest.Rat(w.cost)).Cmp(b.Burst) <= 0 {
 			return w
 		}
 	}
@@ -221,18 +216,18 @@ func (m *model) giveBack(w *modelWaiter, back int64, now instant) {
 		return
 	}
 	switch b := m.ideal.(type) {
-	case *rationalBucket:
-		b.giveBack(back)
+	case *metertest.Bucket:
+		b.GiveBack(back)
 		for _, g := range m.grants { // had w never been, there would have been more since
-			g.peak = new(big.Rat).Add(g.peak, rat(back))
+			g.peak = new(big.Rat).Add(g.peak, metertest.Rat(back))
 		}
-	case *plainWindow:
+	case *metertest.SlidingWindow:
 		if e := m.eventOf(w, b); e != nil { // else it no longer counts
-			e.cost -= back
+			e.Cost -= back
 		}
-	case *calendar:
-		if i := b.index(now + b.unix); m.fates[w.id].at >= b.opened(now) {
-			b.used[i] -= back
+	case *metertest.FixedWindow:
+		if i := b.Index(now + b.Unix); m.fates[w.id].at >= b.Opened(now) {
+			b.Used[i] -= back
 		}
 	}
 	m.since = now
@@ -243,26 +238,26 @@ func (m *model) giveBack(w *modelWaiter, back int64, now instant) {
 func (m *model) owe(w *modelWaiter, more int64, now instant) {
 	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
 	switch b := m.ideal.(type) {
-	case *rationalBucket:
+	case *metertest.Bucket:
 		m.peak(now)
-		b.owe(now, more)
+		b.Owe(now, more)
 		m.paid++
-	case *plainWindow:
-		if e := m.eventOf(w, b); e != nil && now-e.at < b.per {
-			e.cost += min(more, max(0, 2*b.n-b.used(now)))
+	case *metertest.SlidingWindow:
+		if e := m.eventOf(w, b); e != nil && now-e.At < b.Per {
+			e.Cost += min(more, max(0, 2*b.N-b.Used(now)))
 		}
-	case *calendar:
-		if i := b.index(now + b.unix); m.fates[w.id].at >= b.opened(now) {
-			b.used[i] += min(more, max(0, 2*b.n-b.used[i]))
+	case *metertest.FixedWindow:
+		if i := b.Index(now + b.Unix); m.fates[w.id].at >= b.Opened(now) {
+			b.Used[i] += min(more, max(0, 2*b.N-b.Used[i]))
 		}
 	}
 	m.replan(now)
 }
 
 // eventOf returns what w left in the window.
-func (m *model) eventOf(w *modelWaiter, b *plainWindow) *event {
-	for i := range b.events {
-		if e := &b.events[i]; e.at == m.fates[w.id].at && e.cost >= w.cost {
+func (m *model) eventOf(w *modelWaiter, b *metertest.SlidingWindow) *metertest.Event {
+	for i := range b.Events {
+		if e := &b.Events[i]; e.At == m.fates[w.id].at && e.Cost >= w.cost {
 			return e
 		}
 	}
@@ -289,7 +284,7 @@ func (x *modelRun) now() instant { return instant(time.Since(x.l.start)) }
 func TestLimiterAgreesWithItsModel(t *testing.T) {
 	for seed := range uint64(120) {
 		synctest.Test(t, func(t *testing.T) {
-			r := seeded(t, seed)
+			r := metertest.Seeded(t, seed)
 			x := &modelRun{T: t, r: r, fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
 			x.make()
 			for range 120 {
@@ -311,7 +306,7 @@ func TestLimiterAgreesWithItsModel(t *testing.T) {
 }
 
 func (x *modelRun) rate() rate {
-	return rate{1 + x.r.Int64N(20), time.Duration(1 + x.r.Int64N(int64(10*time.Second)))}
+	return rate{N: 1 + x.r.Int64N(20), Per: time.Duration(1 + x.r.Int64N(int64(10*time.Second)))}
 }
 
 // make makes a Limiter and its model.
@@ -322,19 +317,19 @@ func (x *modelRun) make() {
 	switch x.r.IntN(6) {
 	case 0, 1, 2:
 		initial := x.r.Int64N(x.burst + 1)
-		limit = TokenBucket(r.n, r.per, Burst(x.burst), Initial(initial))
-		x.m.ideal = newRationalBucket(0, r, x.burst, initial)
+		limit = TokenBucket(r.N, r.Per, Burst(x.burst), Initial(initial))
+		x.m.ideal = metertest.NewBucket(0, r, x.burst, initial)
 	case 3:
-		limit = Pace(r.n, r.per)
-		x.m.ideal = newRationalPace(0, r)
+		limit = Pace(r.N, r.Per)
+		x.m.ideal = metertest.NewPace(0, r)
 	case 4: // windows plan exactly for requests of cost 1
 		x.burst = 1
-		limit = SlidingWindow(r.n, r.per)
-		x.m.ideal = &plainWindow{n: r.n, per: int64(r.per)}
+		limit = SlidingWindow(r.N, r.Per)
+		x.m.ideal = &metertest.SlidingWindow{N: r.N, Per: int64(r.Per)}
 	case 5:
 		x.burst = 1
-		limit = FixedWindow(r.n, r.per)
-		x.m.ideal = &calendar{n: r.n, per: int64(r.per), unix: time.Now().UnixNano(), used: make(map[int64]int64)}
+		limit = FixedWindow(r.N, r.Per)
+		x.m.ideal = &metertest.FixedWindow{N: r.N, Per: int64(r.Per), Unix: time.Now().UnixNano(), Used: make(map[int64]int64)}
 	}
 	x.l = limiterOf(x.T, WithLimit(limit))
 	x.name = string(limit.kind)
@@ -359,15 +354,15 @@ func (x *modelRun) step() {
 	case 8:
 		if x.r.IntN(3) == 0 {
 			r := x.rate()
-			require.NoError(x, x.l.SetRate(x.name, r.n, r.per))
-			x.m.ideal.retune(now, r)
+			require.NoError(x, x.l.SetRate(x.name, r.N, r.Per))
+			x.m.ideal.Retune(now, r)
 			x.m.replan(now)
 		}
 	case 9:
-		if b, ok := x.m.ideal.(*rationalBucket); ok && !b.paced && x.r.IntN(3) == 0 {
+		if b, ok := x.m.ideal.(*metertest.Bucket); ok && !b.Paced && x.r.IntN(3) == 0 {
 			x.burst = 1 + x.r.Int64N(10)
 			require.NoError(x, x.l.SetBurst(x.name, x.burst))
-			b.resize(now, x.burst)
+			b.Resize(now, x.burst)
 			x.m.grants = nil // what the old burst could not hold is lost
 			x.m.replan(now)
 		}
@@ -479,20 +474,27 @@ func (x *modelRun) compare() {
 		waiting = append(waiting, w.id)
 	}
 	require.Equal(x, len(waiting), x.l.Stats().Waiting, "%s: waiting are %v", what, waiting)
-	if b, ok := x.m.ideal.(*rationalBucket); ok {
+	if b, ok := x.m.ideal.(*metertest.Bucket); ok {
 		x.l.mu.Lock()
-		real := x.l.limits[0].single.meter.(*tokenBucket)
-		level, last := real.rational(), real.last
+		real := x.l.limits[0].single.meter.(*meter.TokenBucket)
+		level, last := levelOf(real), real.AsOf()
 		x.l.mu.Unlock()
-		require.Zero(x, b.at(max(b.last, last), nil).Cmp(maxLevel(real, level, last, max(b.last, last))), "%s: level", what)
+		require.Zero(x, b.At(max(b.Last, last), nil).Cmp(maxLevel(real, level, last, max(b.Last, last))), "%s: level", what)
 	}
 	checkInvariants(x.T, x.l)
 }
 
 // maxLevel returns the level of a real bucket moved on to t.
-func maxLevel(b *tokenBucket, level *big.Rat, last, t instant) *big.Rat {
-	m := rationalBucket{rate: rate{int64(b.n), time.Duration(b.per)}, burst: rat(b.burst), level: level, last: last}
-	return m.at(t, nil)
+func maxLevel(b *meter.TokenBucket, level *big.Rat, last, t instant) *big.Rat {
+	m := metertest.Bucket{Rate: b.Rate(), Burst: metertest.Rat(b.Burst()), Level: level, Last: last}
+	return m.At(t, nil)
+}
+
+// levelOf returns the balance of a bucket in tokens, exactly.
+func levelOf(b *meter.TokenBucket) *big.Rat {
+	hi, lo := b.Level()
+	units := new(big.Int).Lsh(big.NewInt(hi), 64)
+	return new(big.Rat).SetFrac(units.Add(units, new(big.Int).SetUint64(lo)), big.NewInt(int64(b.Rate().Per)))
 }
 
 // byTime orders by instant.

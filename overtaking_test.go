@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -152,7 +154,7 @@ func TestRefusalLeavesAllBalances(t *testing.T) {
 func TestPlanNeverPromisesTooLittle(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
-			r := seeded(t, seed)
+			r := metertest.Seeded(t, seed)
 			l := limiterOf(t, WithLimit(TokenBucket(3, time.Second, Name("a")), TokenBucket(2, time.Second, Name("b")), SlidingWindow(9, 5*time.Second, Name("c"))))
 			var all []*request
 			var least []time.Duration

@@ -5,6 +5,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // judge returns why a request that would be granted at due must be rejected; 0 if it need not. MaxWait comes before the
@@ -54,7 +56,7 @@ func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, n
 // soonest returns when one who could go at due can go as things are now, should that be later and known: due is a lower
 // bound where it depends on answers that are yet to come.
 func (b *bucket) soonest(due instant, cost int64) instant {
-	if _, ok := b.meter.(planner); ok {
+	if _, ok := b.meter.(meter.Planner); ok {
 		if ready := b.ready(0, 0, cost); ready < never {
 			return max(due, ready)
 		}
@@ -92,10 +94,10 @@ func (l *Limiter) refuseLocked(p *pending, by *bounds, reason Reason, c *charge,
 func (a *ask) bounds(ctx context.Context, now instant) bounds {
 	b := bounds{arrived: now, rank: rankOf(now, a.priority), expiry: never, deadline: never}
 	if a.maxWait >= 0 {
-		b.expiry = addInstant(now, int64(a.maxWait))
+		b.expiry = meter.AddInstant(now, int64(a.maxWait))
 	}
 	if d, ok := ctx.Deadline(); ok {
-		b.deadline = addInstant(now, max(0, int64(time.Until(d))))
+		b.deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
 	}
 	return b
 }
@@ -123,7 +125,7 @@ func planLocked(charges []charge, q *queue, ln *line, rank, now instant) (due in
 	for i := range charges {
 		c, ahead := &charges[i], q.ahead(ln, rank, math.MaxUint64, i, now)
 		if ln != nil {
-			ahead = addCount(ahead, ln.ahead(rank, math.MaxUint64, i))
+			ahead = meter.AddCount(ahead, ln.ahead(rank, math.MaxUint64, i))
 		}
 		if d := c.bucket.planLocked(q, ln, rank, ahead, c.cost, now); d > due {
 			due, binding = d, i
@@ -152,7 +154,7 @@ func (b *bucket) planLocked(q *queue, ln *line, rank instant, ahead, cost int64,
 	}
 	if b.barsLocked(rank) {
 		if first := b.stopped[0].line; first != ln && (first.queue != q || !first.isOpen(now)) {
-			ahead = addCount(ahead, b.stopped[0].cost())
+			ahead = meter.AddCount(ahead, b.stopped[0].cost())
 		}
 	}
 	return max(now, b.plan(from, ahead, cost))
@@ -206,7 +208,7 @@ func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 			if i < q.stops() {
 				before[i] = shared[i]
 				if !p.open {
-					before[i] = addCount(shared[i], p.ahead[i])
+					before[i] = meter.AddCount(shared[i], p.ahead[i])
 				}
 			}
 		}
@@ -216,9 +218,9 @@ func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 			continue
 		}
 		for i, cost := range w.costs {
-			p.ahead[i] = addCount(p.ahead[i], cost)
+			p.ahead[i] = meter.AddCount(p.ahead[i], cost)
 			if p.open && i < q.stops() {
-				shared[i] = addCount(shared[i], cost)
+				shared[i] = meter.AddCount(shared[i], cost)
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // This file is the arithmetic of what servers say about their limits: how long to stay away, and what is left. It has
@@ -36,18 +38,6 @@ type tell struct {
 	reserve int64   // is left for others
 }
 
-// dice is a generator of its own (splitmix64).
-type dice uint64
-
-// chance returns a number from 0 up to 1.
-func (d *dice) chance() float64 {
-	*d += 0x9e3779b97f4a7c15
-	z := uint64(*d)
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return float64((z^z>>31)>>11) / (1 << 53)
-}
-
 // jitter returns how long to stay away after a stop of length d, so that many clients do not come back as one.
 func jitter(chance float64, d int64) int64 { return int64(chance * float64(min(mostJitter, d/10))) }
 
@@ -57,7 +47,7 @@ type barrier struct {
 	began instant // of the stretch of holds that ends at held
 	set   instant // the last hold was set
 	paced bool    // after it, requests leave one by one
-	dice  dice
+	dice  meter.Dice
 }
 
 // hold lets nothing go for d, and up to a tenth or a second longer.
@@ -70,13 +60,13 @@ func (b *barrier) hold(now instant, d int64, paced bool) {
 	}
 	b.set = now
 	b.paced = b.paced || paced
-	b.held = max(b.held, addInstant(addInstant(now, d), jitter(b.dice.chance(), d)))
+	b.held = max(b.held, meter.AddInstant(meter.AddInstant(now, d), jitter(b.dice.Chance(), d)))
 }
 
 // A server is one host, whoever asks it.
 type server struct{ barrier }
 
-func newServer(seed uint64) *server { return &server{barrier{set: -1, dice: dice(seed)}} }
+func newServer(seed uint64) *server { return &server{barrier{set: -1, dice: meter.Dice(seed)}} }
 
 // A pace lets requests go one by one after a stop, at a rate that doubles, so that it is a ramp and never for ever.
 type pace struct {
@@ -98,7 +88,7 @@ func (p *pace) take(due instant) {
 		p.rate = 0
 		return
 	}
-	p.next = addInstant(due, int64(1e9/r))
+	p.next = meter.AddInstant(due, int64(1e9/r))
 }
 
 func (p *pace) over(now instant) bool { return p.rate == 0 || now-p.next > paceIdle }
@@ -109,7 +99,7 @@ type account struct {
 	server   *server
 	resumed  instant // the end of the last hold after which something went
 	refusals int     // without a known wait, each of a request sent after the hold for the one before
-	used     meanRate
+	used     meter.MeanRate
 	pace     pace
 	quotas   []*quota
 }
@@ -119,7 +109,7 @@ func newAccount(now instant, s *server, seed uint64, rate float64) *account {
 	if !(rate > 0) { // nor NaN
 		rate = 0
 	}
-	return &account{barrier: barrier{set: -1, dice: dice(seed)}, server: s, used: meanRate{min(rate, paceMost), now}}
+	return &account{barrier: barrier{set: -1, dice: meter.Dice(seed)}, server: s, used: meter.MeanRate{Value: min(rate, paceMost), At: now}}
 }
 
 func (a *account) hold(now instant, d int64, paced bool) {
@@ -161,8 +151,8 @@ func (a *account) resume(now instant) {
 
 // stopped returns the rate to go on with after a stop: the mean of the last 10 s before, not counting earlier stops.
 func (a *account) stopped(began, end instant) float64 {
-	a.used = meanRate{a.used.of(began, meanOver), max(a.used.at, end)}
-	return max(paceLeast, a.used.value)
+	a.used = meter.MeanRate{Value: a.used.Of(began, meanOver), At: max(a.used.At, end)}
+	return max(paceLeast, a.used.Value)
 }
 
 // quota returns the quota of that name. A new one is in the place of the one that is over first, if there is no room.
@@ -178,7 +168,7 @@ func (a *account) quota(now instant, name string) *quota {
 		a.quotas[0].dropped = true
 		a.quotas = slices.Delete(a.quotas, 0, 1)
 	}
-	q := newQuota(strings.Clone(name), dice(a.dice.chance()*(1<<53)))
+	q := newQuota(strings.Clone(name), meter.Dice(a.dice.Chance()*(1<<53)))
 	a.quotas = append(a.quotas, &q)
 	return &q
 }
@@ -202,12 +192,12 @@ type quota struct {
 	emptied  instant   // since then nothing is left for us; never: something is
 	luck     float64   // of the jitter after that
 	pace     pace
-	dice     dice
+	dice     meter.Dice
 	dropped  bool // by its account
 }
 
 // newQuota returns a quota of which nothing is known: it stops nobody.
-func newQuota(name string, d dice) quota {
+func newQuota(name string, d meter.Dice) quota {
 	return quota{name: name, limit: -1, told: maxCount, at: -1, low: maxCount, renewed: never, gives: maxCount, reset: never, emptied: never, dice: d}
 }
 
@@ -291,12 +281,14 @@ func (q *quota) learn(told int64, at instant) {
 	case told > q.reserve:
 		q.emptied = never
 	case q.emptied == never:
-		q.emptied, q.luck = at, q.dice.chance()
+		q.emptied, q.luck = at, q.dice.Chance()
 	}
 }
 
 // resumes returns when the first goes after the reset of an empty quota.
-func (q *quota) resumes() instant { return addInstant(q.reset, jitter(q.luck, q.reset-q.emptied)) }
+func (q *quota) resumes() instant {
+	return meter.AddInstant(q.reset, jitter(q.luck, q.reset-q.emptied))
+}
 
 // roll brings the quota up to date.
 func (q *quota) roll(a *account, now instant) {
@@ -342,26 +334,26 @@ type gate struct {
 	inFlight int64
 }
 
-var _ meter = (*gate)(nil)
+var _ meter.Meter = (*gate)(nil)
 
 func newGate(a *account) *gate { return &gate{account: a} }
 
-func (g *gate) payable(now instant, cost int64) bool { return g.ready(now, 0, cost) <= now }
+func (g *gate) Payable(now instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
 
-func (g *gate) spend(now instant, cost int64) (int64, bool) { return spendIf(g, now, cost) }
+func (g *gate) Spend(now instant, cost int64) (int64, bool) { return meter.SpendIf(g, now, cost) }
 
-// ready returns never where only an answer can tell.
-func (g *gate) ready(from instant, ahead, cost int64) instant {
-	at, sure := g.next(from, addCount(ahead, cost))
+// Ready returns never where only an answer can tell.
+func (g *gate) Ready(from instant, ahead, cost int64) instant {
+	at, sure := g.next(from, meter.AddCount(ahead, cost))
 	if !sure {
 		return never
 	}
 	return at
 }
 
-// plan returns a lower bound of when cost can be paid once ahead has been, whatever answers will tell.
-func (g *gate) plan(from instant, ahead, cost int64) instant {
-	at, _ := g.next(from, addCount(ahead, cost))
+// Plan returns a lower bound of when cost can be paid once ahead has been, whatever answers will tell.
+func (g *gate) Plan(from instant, ahead, cost int64) instant {
+	at, _ := g.next(from, meter.AddCount(ahead, cost))
 	return at
 }
 
@@ -375,7 +367,7 @@ func (g *gate) next(from instant, need int64) (at instant, sure bool) {
 	return at, sure
 }
 
-func (g *gate) take(due, now instant, _ int64, _ bool) int64 {
+func (g *gate) Take(due, now instant, _ int64, _ bool) int64 {
 	a := g.account
 	a.resume(now)
 	for _, q := range g.quotas {
@@ -386,13 +378,13 @@ func (g *gate) take(due, now instant, _ int64, _ bool) int64 {
 		q.sent++
 	}
 	a.pace.take(due)
-	a.used.add(due, 1, meanOver)
+	a.used.Add(due, 1, meanOver)
 	g.inFlight++
 	return 0
 }
 
-// giveBack undoes a take, of a request that was not sent.
-func (g *gate) giveBack(int64, instant, int64) {
+// GiveBack undoes a take, of a request that was not sent.
+func (g *gate) GiveBack(int64, instant, int64) {
 	if g.inFlight == 0 {
 		panic("throttle: bug: more answers than requests")
 	}
@@ -402,9 +394,9 @@ func (g *gate) giveBack(int64, instant, int64) {
 	}
 }
 
-func (g *gate) most() int64 { return maxCount }
+func (g *gate) Most() int64 { return maxCount }
 
-func (g *gate) settle(int64, instant, int64, int64) { panic("throttle: bug: a gate has no cost") }
+func (g *gate) Settle(int64, instant, int64, int64) { panic("throttle: bug: a gate has no cost") }
 
 // answered notes what the answer to a request that was sent then tells, and whether it was a success. If there is none,
 // as after an error, it tells nothing, but the request may have been counted.
@@ -413,7 +405,7 @@ func (g *gate) answered(now, sentAt instant, ok bool, tells []tell) {
 	if ok && sentAt > a.set {
 		a.refusals = 0
 	}
-	g.giveBack(0, now, 1)
+	g.GiveBack(0, now, 1)
 	g.quotas = slices.DeleteFunc(g.quotas, func(q *quota) bool { return q.dropped })
 	for _, q := range g.quotas {
 		q.roll(a, now)
@@ -439,7 +431,7 @@ func (g *gate) under(now instant, name string) *quota {
 	return q
 }
 
-func (g *gate) fullAt() instant {
+func (g *gate) FullAt() instant {
 	if g.inFlight > 0 {
 		return never
 	}
@@ -447,13 +439,13 @@ func (g *gate) fullAt() instant {
 	for _, q := range g.quotas {
 		at = max(at, q.pace.next)
 		if q.reset < never {
-			at = max(at, addInstant(q.reset, mostJitter))
+			at = max(at, meter.AddInstant(q.reset, mostJitter))
 		}
 	}
-	return addInstant(at, paceIdle)
+	return meter.AddInstant(at, paceIdle)
 }
 
-func (g *gate) tokens(now instant) float64 {
+func (g *gate) Tokens(now instant) float64 {
 	least := int64(math.MaxInt64)
 	for _, q := range g.quotas {
 		q.roll(g.account, now)
@@ -464,7 +456,7 @@ func (g *gate) tokens(now instant) float64 {
 	return float64(least)
 }
 
-func (g *gate) indebted(now instant) bool {
+func (g *gate) Indebted(now instant) bool {
 	return g.inFlight > 0 || g.account.until() > now || slices.ContainsFunc(g.quotas, func(q *quota) bool {
 		return !q.pays(1) && q.reset > now && q.reset < never
 	})
@@ -480,6 +472,6 @@ func (g *gate) open(now instant) bool {
 	})
 }
 
-func (g *gate) retune(instant, rate) {}
+func (g *gate) Retune(instant, rate) {}
 
-func (g *gate) resize(instant, int64) {}
+func (g *gate) Resize(instant, int64) {}

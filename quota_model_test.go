@@ -12,10 +12,10 @@ import (
 // departs lets the next one go as early as it may, and returns when.
 func departs(t testing.TB, g *gate, from instant) instant {
 	t.Helper()
-	at := g.ready(from, 0, 1)
+	at := g.Ready(from, 0, 1)
 	requireReady(t, g, from, at)
-	g.take(at, at, 1, true)
-	g.giveBack(0, at, 1)
+	g.Take(at, at, 1, true)
+	g.GiveBack(0, at, 1)
 	return at
 }
 
@@ -57,7 +57,7 @@ func TestPaceIsAtLeastOneASecondAndNotForEver(t *testing.T) {
 	g = newGate(newAccount(0, a.server, 1, math.Inf(1)))
 	g.account.hold(200*second, second, true)
 	held = departs(t, g, 1)
-	require.Equal(t, held+second, g.ready(1, 0, 1), "and is forgotten")
+	require.Equal(t, held+second, g.Ready(1, 0, 1), "and is forgotten")
 }
 
 func TestPaceIsOverOnceItIsNotUsedForASecond(t *testing.T) {
@@ -75,8 +75,8 @@ func TestPaceIsAnchoredAtWhatWasDue(t *testing.T) {
 	_, g, held := heldAccount(1000, true)
 	next := held
 	for range 100 { // with timers that are late by more than the gaps, no departure is lost
-		require.Equal(t, next, g.ready(1, 0, 1))
-		g.take(next, next+5*milli, 1, true)
+		require.Equal(t, next, g.Ready(1, 0, 1))
+		g.Take(next, next+5*milli, 1, true)
 		next += gapOf(1000, next-held)
 	}
 }
@@ -88,11 +88,11 @@ func TestPaceIsForThoseWhoAskForIt(t *testing.T) {
 	a, g, _ := heldAccount(1, false)
 	a.hold(second, second, true) // one of the two
 	departs(t, g, 1)
-	require.Equal(t, a.held+second, g.ready(1, 0, 1))
+	require.Equal(t, a.held+second, g.Ready(1, 0, 1))
 	a.hold(1000*second, second, true)
 	a.hold(1000*second, 2*second, false)
 	departs(t, g, 1)
-	require.Equal(t, a.held+second, g.ready(1, 0, 1))
+	require.Equal(t, a.held+second, g.Ready(1, 0, 1))
 	a.hold(2000*second, second, false)
 	sends(t, g, a.held, 1000)
 }
@@ -104,7 +104,7 @@ func TestPaceFollowsAHoldOfTheServerInEachAccount(t *testing.T) {
 	for a, rate := range map[*account]float64{x: 2, y: 20} {
 		g := newGate(a)
 		require.Equal(t, s.held, departs(t, g, 1))
-		require.Equal(t, s.held+gapOf(rate, 0), g.ready(1, 0, 1))
+		require.Equal(t, s.held+gapOf(rate, 0), g.Ready(1, 0, 1))
 	}
 }
 
@@ -127,22 +127,22 @@ func TestPaceRateIsMeasuredOverTenSecondsThatWereNotHeld(t *testing.T) {
 	a.hold(now, 3600*second, true)
 	first := a.held
 	require.Equal(t, first, departs(t, g, now))
-	require.InEpsilon(t, 10*milli, g.ready(first, 0, 1)-first, 0.02)
+	require.InEpsilon(t, 10*milli, g.Ready(first, 0, 1)-first, 0.02)
 	a.hold(first, 3600*second, true)
 	a.server.hold(a.held, 3600*second, true) // and at once another
 	last := a.server.held
 	require.Equal(t, last, departs(t, g, now))
-	require.InEpsilon(t, 10*milli, g.ready(last, 0, 1)-last, 0.02)
+	require.InEpsilon(t, 10*milli, g.Ready(last, 0, 1)-last, 0.02)
 
 	a.hold(last, 3600*second, true)
 	a.hold(a.held, 3600*second, true) // nothing went in between
 	last = a.held
 	departs(t, g, now)
-	require.InEpsilon(t, 10*milli, g.ready(last, 0, 1)-last, 0.02)
+	require.InEpsilon(t, 10*milli, g.Ready(last, 0, 1)-last, 0.02)
 
 	a.hold(last+10*second, second, true) // ten idle seconds count
 	departs(t, g, now)
-	require.InEpsilon(t, 10*math.E*float64(milli), g.ready(last, 0, 1)-a.held, 0.03)
+	require.InEpsilon(t, 10*math.E*float64(milli), g.Ready(last, 0, 1)-a.held, 0.03)
 }
 
 func TestPaceFollowsTheResetOfAnEmptyQuota(t *testing.T) {
@@ -151,14 +151,14 @@ func TestPaceFollowsTheResetOfAnEmptyQuota(t *testing.T) {
 		a := newAccount(0, newServer(1), seed, 20)
 		g, other := newGate(a), newGate(a)
 		asks(t, g, 0, core(100, 0, 5*second))
-		start := g.ready(0, 0, 1)
+		start := g.Ready(0, 0, 1)
 		starts[start] = true
 		require.GreaterOrEqual(t, start, 5*second)
 		require.Less(t, start, 5*second+second/2)
 		sends(t, other, 5*second, 1000) // it is nobody else's
 		other.inFlight = 0
 		require.Equal(t, start, departs(t, g, 0))
-		require.Greater(t, g.ready(0, 0, 1), start)
+		require.Greater(t, g.Ready(0, 0, 1), start)
 		require.False(t, g.open(start))
 	}
 	require.Greater(t, len(starts), 90)
@@ -167,11 +167,11 @@ func TestPaceFollowsTheResetOfAnEmptyQuota(t *testing.T) {
 	asks(t, g, 0, core(100, 0, 3600*second))
 	require.Less(t, a.quotas[0].resumes(), 3601*second)
 	start := departs(t, g, 0)
-	require.InEpsilon(t, 1e9/20, g.ready(0, 0, 1)-start, 0.02, "the time that it was empty does not count")
+	require.InEpsilon(t, 1e9/20, g.Ready(0, 0, 1)-start, 0.02, "the time that it was empty does not count")
 
 	_, g, _ = newFamilies(20)
 	asks(t, g, 0, core(100, 0, 5*second))
-	asks(t, g, g.ready(0, 0, 1), core(100, 50, 10*second))
+	asks(t, g, g.Ready(0, 0, 1), core(100, 50, 10*second))
 	sends(t, g, 10*second, 100) // it was not empty
 }
 
@@ -183,7 +183,7 @@ func TestPaceOfAQuotaOutlastsItsLimit(t *testing.T) {
 	asks(t, g, 60*second, core(-1, 0, 120*second))
 	start := departs(t, g, 60*second)
 	require.False(t, g.open(start))
-	require.Greater(t, g.fullAt(), g.ready(0, 0, 1))
+	require.Greater(t, g.FullAt(), g.Ready(0, 0, 1))
 	require.True(t, g.open(start+3*second))
 }
 
@@ -194,20 +194,20 @@ func TestQuotaResetGivesNoMoreThanTheLastOneDid(t *testing.T) {
 	asks(t, g, 0, core(50, 1, 10*second))
 	sends(t, g, 1, 1)
 	g.answered(2, 1, true, []tell{core(50, 0, 10*second)})
-	at := g.ready(0, 0, 1)
+	at := g.Ready(0, 0, 1)
 	sends(t, g, at, 3)
 	g.answered(at+1, at, true, []tell{core(50, 2, at+10*second)}) // so 5 at most: 3 of ours and 2
 	g.answered(at+2, at, true, []tell{core(50, 0, at+10*second)})
 	g.answered(at+2, at, true, []tell{core(50, 0, at+10*second)})
-	at = g.ready(0, 0, 1)
+	at = g.Ready(0, 0, 1)
 	sends(t, g, at, 5)
-	require.Equal(t, never, g.ready(at, 0, 1))
+	require.Equal(t, never, g.Ready(at, 0, 1))
 	g.answered(at+1, at-second, true, []tell{core(50, 1, at+10*second)}) // sent before: tells nothing of it
 	g.answered(at+2, at, true, []tell{core(50, 49, at+10*second)})
 	for range 3 {
 		g.answered(at+3, at, true, []tell{core(50, 0, at+10*second)})
 	}
-	sends(t, g, g.ready(0, 0, 1), 50) // it was a window after all
+	sends(t, g, g.Ready(0, 0, 1), 50) // it was a window after all
 }
 
 func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {
@@ -221,7 +221,7 @@ func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {
 	g.answered(8, 6, true, []tell{core(100, 7, never)}) // and this one after it
 	require.EqualValues(t, 7, a.quotas[0].told)
 	for range 2 * maxSilent {
-		g.take(9, 9, 1, false)
+		g.Take(9, 9, 1, false)
 		g.answered(9, 9, true, nil)
 		require.LessOrEqual(t, len(a.quotas[0].silent), maxSilent)
 	}
@@ -232,7 +232,7 @@ func TestQuotaDetails(t *testing.T) {
 	asks(t, g, 0, core(10, 1, never), tell{"daily", 10, 9, never, true, 0})
 	sends(t, g, 1, 1)
 	requireWaits(t, g, 1) // for an answer, whatever the second of the two says
-	g.take(2, 2, 1, true) // in a dry run
+	g.Take(2, 2, 1, true) // in a dry run
 	require.EqualValues(t, 1, a.quotas[0].told)
 
 	a, g, y := newFamilies(0)
@@ -342,7 +342,7 @@ func (w *hostWorld) run() {
 func (w *hostWorld) serve() {
 	for _, g := range w.gates {
 		for g.waiting > 0 && w.now < w.until {
-			at := g.ready(g.since, 0, 1)
+			at := g.Ready(g.since, 0, 1)
 			if at > w.now {
 				if at < never && at != g.armed {
 					g.armed = at
@@ -351,7 +351,7 @@ func (w *hostWorld) serve() {
 				break
 			}
 			due := max(at, w.now-slack)
-			g.take(due, w.now, 1, true)
+			g.Take(due, w.now, 1, true)
 			g.since = max(g.since, due)
 			g.waiting--
 			w.send(g)
@@ -363,7 +363,7 @@ func (w *hostWorld) serve() {
 func (w *hostWorld) send(g *modelGate) {
 	sentAt := w.now
 	if w.r.Float64() < w.back {
-		w.after(w.between(w.up), func() { g.giveBack(0, w.now, 1); g.waiting++ })
+		w.after(w.between(w.up), func() { g.GiveBack(0, w.now, 1); g.waiting++ })
 		return
 	}
 	w.sent++
@@ -408,9 +408,9 @@ func (w *hostWorld) requireNotStuck(t *testing.T) {
 	t.Helper()
 	for _, g := range w.gates {
 		require.Zero(t, g.inFlight)
-		at := g.ready(w.now, 0, 1)
+		at := g.Ready(w.now, 0, 1)
 		require.Less(t, at, never)
-		require.True(t, g.payable(at+100*second, 1))
+		require.True(t, g.Payable(at+100*second, 1))
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -26,9 +29,9 @@ func core(limit, left int64, reset instant) tell { return tell{"core", limit, le
 func sends(t testing.TB, g *gate, now instant, n int) {
 	t.Helper()
 	for i := range n {
-		require.True(t, g.payable(now, 1), "request %d", i)
-		require.LessOrEqual(t, g.plan(now, 0, 1), now)
-		g.take(now, now, 1, false)
+		require.True(t, g.Payable(now, 1), "request %d", i)
+		require.LessOrEqual(t, g.Plan(now, 0, 1), now)
+		g.Take(now, now, 1, false)
 	}
 }
 
@@ -42,20 +45,20 @@ func asks(t testing.TB, g *gate, now instant, tells ...tell) {
 // requireReady demands that g is shut until at, and open from then on.
 func requireReady(t testing.TB, g *gate, from, at instant) {
 	t.Helper()
-	require.Equal(t, at, g.ready(from, 0, 1))
-	require.Equal(t, at, g.plan(from, 0, 1))
+	require.Equal(t, at, g.Ready(from, 0, 1))
+	require.Equal(t, at, g.Plan(from, 0, 1))
 	if at > from {
-		require.False(t, g.payable(at-1, 1))
+		require.False(t, g.Payable(at-1, 1))
 	}
-	require.True(t, g.payable(at, 1))
+	require.True(t, g.Payable(at, 1))
 }
 
 // requireWaits demands that nothing goes before an answer has come, and that planning does not take that for never.
 func requireWaits(t testing.TB, g *gate, now instant) {
 	t.Helper()
-	require.Equal(t, never, g.ready(now, 0, 1))
-	require.Equal(t, now, g.plan(now, 0, 1))
-	require.False(t, g.payable(now, 1))
+	require.Equal(t, never, g.Ready(now, 0, 1))
+	require.Equal(t, now, g.Plan(now, 0, 1))
+	require.False(t, g.Payable(now, 1))
 }
 
 func TestQuotaPaysWhatIsLeftLessWhatIsInFlight(t *testing.T) {
@@ -72,7 +75,7 @@ func TestQuotaOpensAtItsResetAndNotBefore(t *testing.T) {
 	asks(t, g, 0, core(100, 1, 60*second))
 	sends(t, g, 1, 1)
 	requireReady(t, g, 2, 60*second)
-	g.giveBack(0, 3, 1)
+	g.GiveBack(0, 3, 1)
 	requireReady(t, g, 3, 3) // it was not sent, and so not counted
 	requireReady(t, g, 60*second, 60*second)
 }
@@ -81,11 +84,11 @@ func TestQuotaResetIsSeenByThoseWhoAskFromBeforeIt(t *testing.T) {
 	_, g, _ := newFamilies(0)
 	asks(t, g, 0, core(3, 2, 60*second))
 	sends(t, g, 59*second, 2)
-	require.Equal(t, 60*second, g.ready(0, 0, 1)) // what a line is due at does not depend on when it is asked
-	require.Equal(t, never, g.ready(0, 1, 1), "both that are on their way may be counted after the reset")
-	require.Equal(t, 60*second, g.plan(0, 1, 1))
+	require.Equal(t, 60*second, g.Ready(0, 0, 1)) // what a line is due at does not depend on when it is asked
+	require.Equal(t, never, g.Ready(0, 1, 1), "both that are on their way may be counted after the reset")
+	require.Equal(t, 60*second, g.Plan(0, 1, 1))
 	sends(t, g, 60*second, 1)
-	require.Equal(t, never, g.ready(0, 0, 1))
+	require.Equal(t, never, g.Ready(0, 0, 1))
 }
 
 func TestQuotaStopsOnlyFamiliesWhoseAnswersNamedIt(t *testing.T) {
@@ -94,11 +97,11 @@ func TestQuotaStopsOnlyFamiliesWhoseAnswersNamedIt(t *testing.T) {
 	empty.name = "search"
 	asks(t, search, 0, empty)
 	asks(t, repos, 0, core(5000, 4000, 3600*second))
-	require.False(t, search.payable(1, 1))
+	require.False(t, search.Payable(1, 1))
 	requireReady(t, repos, 1, 1)
 
 	asks(t, repos, 2, core(5000, 4000, 3600*second), empty) // all have it from now on
-	require.False(t, repos.payable(3, 1))
+	require.False(t, repos.Payable(3, 1))
 }
 
 func TestQuotaCountsWhatIsInFlightAtAllItsGates(t *testing.T) {
@@ -109,7 +112,7 @@ func TestQuotaCountsWhatIsInFlightAtAllItsGates(t *testing.T) {
 	sends(t, x, 3, 1)
 	requireWaits(t, x, 3)
 	requireWaits(t, y, 3)
-	y.giveBack(0, 4, 1)
+	y.GiveBack(0, 4, 1)
 	requireReady(t, x, 4, 4)
 }
 
@@ -122,7 +125,7 @@ func TestQuotaOutOfOrderTheLowestWordCounts(t *testing.T) {
 			g.answered(instant(10+i), 1, true, []tell{core(100, left, never)})
 		}
 		require.EqualValues(t, 7, a.quotas[0].told, "%v", order)
-		require.EqualValues(t, 7, g.tokens(20), "%v", order) // nothing in flight: no pessimism stays
+		require.EqualValues(t, 7, g.Tokens(20), "%v", order) // nothing in flight: no pessimism stays
 	}
 }
 
@@ -167,9 +170,9 @@ func TestQuotaWordOfAWindowThatIsOverIsNoNews(t *testing.T) {
 		g.answered(60*second, 59*second, true, []tell{core(10, 0, 60*second)})
 	}
 	require.EqualValues(t, 10, a.quotas[0].told)
-	require.EqualValues(t, 9, g.tokens(60*second))
+	require.EqualValues(t, 9, g.Tokens(60*second))
 	g.answered(60*second, 59*second, true, []tell{core(10, 9, 120*second)})
-	require.EqualValues(t, 9, g.tokens(60*second))
+	require.EqualValues(t, 9, g.Tokens(60*second))
 
 	_, fresh, _ := newFamilies(0)
 	asks(t, fresh, 5, core(10, 0, 5))
@@ -215,8 +218,8 @@ func TestQuotaAnswerThatDoesNotNameItMayHaveBeenCounted(t *testing.T) {
 	g.answered(11, 1, true, []tell{core(100, 99, never)})
 	require.EqualValues(t, 9, a.quotas[0].told, "known at 10: the other is no news")
 	sends(t, g, 12, 1)
-	g.giveBack(0, 13, 1)
-	require.EqualValues(t, 9, g.tokens(13), "never sent: nothing of it stays")
+	g.GiveBack(0, 13, 1)
+	require.EqualValues(t, 9, g.Tokens(13), "never sent: nothing of it stays")
 }
 
 func TestQuotaAtAResetNoMoreGoThanTheLimitBeforeAnAnswer(t *testing.T) {
@@ -240,7 +243,7 @@ func TestQuotaWithoutAKnownLimitIsForgottenAtItsReset(t *testing.T) {
 	sends(t, g, 1, 1)
 	sends(t, g, 60*second, 1000)
 	require.True(t, g.open(60*second))
-	require.Equal(t, float64(math.MaxInt64), g.tokens(60*second))
+	require.Equal(t, float64(math.MaxInt64), g.Tokens(60*second))
 	require.Equal(t, maxCount, a.quotas[0].told)
 }
 
@@ -256,7 +259,7 @@ func TestQuotaThatNobodyCanTellMoreOfIsForgotten(t *testing.T) {
 	requireReady(t, g, second+1, 2*second)
 	sends(t, g, 2*second, 1)
 	g.answered(2*second+1, 2*second, true, []tell{core(50, 3, never)})
-	require.EqualValues(t, 3, g.tokens(2*second+1))
+	require.EqualValues(t, 3, g.Tokens(2*second+1))
 }
 
 func TestQuotaOfAnotherUnitStopsOnlyWhileItIsEmpty(t *testing.T) {
@@ -272,17 +275,17 @@ func TestQuotaOfAnotherUnitStopsOnlyWhileItIsEmpty(t *testing.T) {
 	used.left = 0
 	g.answered(3, 1, true, []tell{used})
 	require.False(t, g.open(3))
-	require.Zero(t, g.tokens(3))
-	require.False(t, g.payable(60*second-1, 1))
-	at := g.ready(3, 0, 1)
+	require.Zero(t, g.Tokens(3))
+	require.False(t, g.Payable(60*second-1, 1))
+	at := g.Ready(3, 0, 1)
 	sends(t, g, at, 1)
 	g.answered(at, at, true, nil)
 	used.reset = never
-	asks(t, g, g.ready(at, 0, 1), used)
-	g.take(at+second, at+second, 1, true)
-	g.take(at+second, at+second, 1, true)
+	asks(t, g, g.Ready(at, 0, 1), used)
+	g.Take(at+second, at+second, 1, true)
+	g.Take(at+second, at+second, 1, true)
 	g.answered(at+second, at+second, true, []tell{used})
-	require.Less(t, g.ready(at+second, 0, 1), never, "empty until nobody knows when")
+	require.Less(t, g.Ready(at+second, 0, 1), never, "empty until nobody knows when")
 }
 
 func TestQuotaLeavesTheReserveToOthers(t *testing.T) {
@@ -291,14 +294,14 @@ func TestQuotaLeavesTheReserveToOthers(t *testing.T) {
 	c.reserve = 40
 	asks(t, g, 0, c)
 	sends(t, g, 1, 2)
-	require.False(t, g.payable(2, 1))
-	require.Zero(t, g.tokens(2))
+	require.False(t, g.Payable(2, 1))
+	require.Zero(t, g.Tokens(2))
 	g.answered(3, 1, true, []tell{{"core", 100, 41, 60 * second, true, 40}})
 	g.answered(3, 1, true, []tell{{"core", 100, 40, 60 * second, true, 40}})
-	at := g.ready(3, 0, 1)
+	at := g.Ready(3, 0, 1)
 	require.GreaterOrEqual(t, at, 60*second)
 	sends(t, g, at, 60)
-	require.False(t, g.payable(at, 1), "nor after the reset")
+	require.False(t, g.Payable(at, 1), "nor after the reset")
 }
 
 func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
@@ -309,7 +312,7 @@ func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
 		sends(t, y, 0, 1)
 		y.answered(0, 0, true, []tell{c})
 		y = newGate(a)
-		g.take(0, 0, 1, false)
+		g.Take(0, 0, 1, false)
 		g.answered(0, 0, true, []tell{c}) // it falls under all
 		require.LessOrEqual(t, len(a.quotas), maxQuotas)
 	}
@@ -377,18 +380,18 @@ func TestAccountHoldIsNeverShortened(t *testing.T) {
 	a.server.hold(second, 100*second, true)
 	requireReady(t, g, second, a.server.held)
 	a.hold(second, math.MaxInt64, true)
-	require.Equal(t, never, g.ready(2*second, 0, 1))
-	require.Equal(t, never, g.plan(2*second, 0, 1), "this is no want of an answer")
+	require.Equal(t, never, g.Ready(2*second, 0, 1))
+	require.Equal(t, never, g.Plan(2*second, 0, 1), "this is no want of an answer")
 }
 
 func TestAccountHoldStopsNoOtherAccount(t *testing.T) {
 	a, x, _ := newFamilies(0)
 	other := newGate(newAccount(0, a.server, 3, 0))
 	a.hold(0, second, true)
-	require.False(t, x.payable(1, 1))
+	require.False(t, x.Payable(1, 1))
 	requireReady(t, other, 1, 1)
 	a.server.hold(0, second, true)
-	require.False(t, other.payable(1, 1))
+	require.False(t, other.Payable(1, 1))
 }
 
 // requireBackoff demands that a hold of d begins at now.
@@ -445,17 +448,17 @@ func TestAccountKnownWaitDoesNotRaiseTheBackoff(t *testing.T) {
 
 func TestGatePlansWithWhatIsAhead(t *testing.T) {
 	a, g, _ := newFamilies(0)
-	require.Equal(t, 5*second, g.plan(5*second, 1<<50, 1))
+	require.Equal(t, 5*second, g.Plan(5*second, 1<<50, 1))
 	asks(t, g, 0, core(100, 10, 60*second))
-	assert.Equal(t, second, g.plan(second, 9, 1))
-	assert.Equal(t, 60*second, g.plan(second, 10, 1))
-	assert.Equal(t, 60*second, g.plan(second, 1000, 1), "a lower bound")
+	assert.Equal(t, second, g.Plan(second, 9, 1))
+	assert.Equal(t, 60*second, g.Plan(second, 10, 1))
+	assert.Equal(t, 60*second, g.Plan(second, 1000, 1), "a lower bound")
 	sends(t, g, 1, 1)
-	assert.Equal(t, 60*second, g.plan(second, 9, 1))
+	assert.Equal(t, 60*second, g.Plan(second, 9, 1))
 	a.hold(second, 100*second, true)
-	assert.Equal(t, a.held, g.plan(second, 1000, 1))
+	assert.Equal(t, a.held, g.Plan(second, 1000, 1))
 	sends(t, g, a.held, 1)
-	assert.Equal(t, a.held+second, g.plan(a.held, 20, 1), "by the next departure alone")
+	assert.Equal(t, a.held+second, g.Plan(a.held, 20, 1), "by the next departure alone")
 }
 
 func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
@@ -483,64 +486,64 @@ func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
 
 func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
 	a, g, _ := newFamilies(0)
-	require.False(t, g.indebted(0))
+	require.False(t, g.Indebted(0))
 	sends(t, g, 0, 1)
-	require.Equal(t, never, g.fullAt())
-	require.True(t, g.indebted(0))
+	require.Equal(t, never, g.FullAt())
+	require.True(t, g.Indebted(0))
 	g.answered(0, 0, true, []tell{core(10, 0, 60*second)})
-	require.Greater(t, g.fullAt(), a.quotas[0].resumes())
-	require.True(t, g.indebted(60*second-1))
-	require.False(t, g.indebted(60*second))
+	require.Greater(t, g.FullAt(), a.quotas[0].resumes())
+	require.True(t, g.Indebted(60*second-1))
+	require.False(t, g.Indebted(60*second))
 	a.hold(0, 100*second, true)
-	require.Greater(t, g.fullAt(), a.held)
-	require.True(t, g.indebted(a.held-1))
-	require.False(t, g.indebted(a.held))
+	require.Greater(t, g.FullAt(), a.held)
+	require.True(t, g.Indebted(a.held-1))
+	require.False(t, g.Indebted(a.held))
 	a.server.hold(0, 200*second, true)
-	require.Greater(t, g.fullAt(), a.server.held)
-	require.True(t, g.indebted(a.server.held-1))
+	require.Greater(t, g.FullAt(), a.server.held)
+	require.True(t, g.Indebted(a.server.held-1))
 	sends(t, g, a.server.held, 1)
-	g.giveBack(0, a.server.held, 1)
-	require.Greater(t, g.fullAt(), a.pace.next)
-	require.Panics(t, func() { g.giveBack(0, a.server.held, 1) })
+	g.GiveBack(0, a.server.held, 1)
+	require.Greater(t, g.FullAt(), a.pace.next)
+	require.Panics(t, func() { g.GiveBack(0, a.server.held, 1) })
 }
 
 func TestGateTellsTheLeastOfItsQuotas(t *testing.T) {
 	_, g, _ := newFamilies(0)
-	require.Equal(t, float64(math.MaxInt64), g.tokens(0))
+	require.Equal(t, float64(math.MaxInt64), g.Tokens(0))
 	asks(t, g, 0, core(100, 40, 60*second), tell{"daily", 1000, 30, never, true, 0}, tell{"bytes", 1000, 20, never, false, 0})
-	require.EqualValues(t, 30, g.tokens(0))
+	require.EqualValues(t, 30, g.Tokens(0))
 	sends(t, g, 1, 1)
-	require.EqualValues(t, 29, g.tokens(0))
+	require.EqualValues(t, 29, g.Tokens(0))
 	asks(t, g, 2, core(100, 40, 60*second), tell{"daily", 1000, 500, never, true, 0})
-	require.EqualValues(t, 39, g.tokens(59*second))
-	require.EqualValues(t, 99, g.tokens(60*second))
+	require.EqualValues(t, 39, g.Tokens(59*second))
+	require.EqualValues(t, 99, g.Tokens(60*second))
 }
 
 // Whatever servers and clocks say, nothing overflows: no instant lies before what was asked for, ready is the first
 // instant that is payable, and asking changes nothing.
 func TestQuotaArithmeticIsTotal(t *testing.T) {
 	for seed := range uint64(300) {
-		r := seeded(t, seed)
+		r := metertest.Seeded(t, seed)
 		rates := []float64{0, 1, 1e300, math.Inf(1), math.NaN(), math.Inf(-1)}
 		a := newAccount(0, newServer(seed), seed, rates[r.IntN(len(rates))])
 		gates := []*gate{newGate(a), newGate(a)}
 		now := instant(0)
 		for range 200 {
-			now = addInstant(now, r.Int64N(1<<r.IntN(38)))
+			now = meter.AddInstant(now, r.Int64N(1<<r.IntN(38)))
 			g := gates[r.IntN(2)]
 			mess(r, a, g, now)
-			at := g.ready(now, 0, 1)
+			at := g.Ready(now, 0, 1)
 			require.GreaterOrEqual(t, at, now)
-			require.LessOrEqual(t, g.plan(now, 0, 1), at)
-			require.Equal(t, at == now, g.payable(now, 1))
+			require.LessOrEqual(t, g.Plan(now, 0, 1), at)
+			require.Equal(t, at == now, g.Payable(now, 1))
 			if at < never {
-				require.True(t, g.payable(at, 1))
-				require.Equal(t, at == now, g.payable(max(now, at-1), 1))
+				require.True(t, g.Payable(at, 1))
+				require.Equal(t, at == now, g.Payable(max(now, at-1), 1))
 			}
-			g.tokens(now)
+			g.Tokens(now)
 			g.open(now)
-			require.Equal(t, at, g.ready(now, 0, 1), "asking changes nothing")
-			require.GreaterOrEqual(t, g.plan(now, math.MaxInt64, 1), now)
+			require.Equal(t, at, g.Ready(now, 0, 1), "asking changes nothing")
+			require.GreaterOrEqual(t, g.Plan(now, math.MaxInt64, 1), now)
 			require.LessOrEqual(t, len(a.quotas), maxQuotas)
 			require.Less(t, len(g.quotas), 2*maxQuotas)
 			for _, q := range a.quotas {
@@ -568,11 +571,11 @@ func mess(r *rand.Rand, a *account, g *gate, now instant) {
 		a.backoff(now, max(0, now-r.Int64N(second)), true)
 	case 3:
 		if g.inFlight > 0 {
-			g.giveBack(0, now, 1)
+			g.GiveBack(0, now, 1)
 		}
 	case 4, 5:
-		if at := g.ready(now, 0, 1); at == now {
-			g.take(max(0, now-r.Int64N(slack)), now, 1, true)
+		if at := g.Ready(now, 0, 1); at == now {
+			g.Take(max(0, now-r.Int64N(slack)), now, 1, true)
 		}
 	default:
 		if g.inFlight == 0 {
@@ -582,7 +585,7 @@ func mess(r *rand.Rand, a *account, g *gate, now instant) {
 		for range r.IntN(5) {
 			tells = append(tells, tell{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number()})
 			if r.IntN(2) == 0 {
-				tells[len(tells)-1].reset = addInstant(now, r.Int64N(10*second))
+				tells[len(tells)-1].reset = meter.AddInstant(now, r.Int64N(10*second))
 			}
 		}
 		g.answered(now, max(0, now-r.Int64N(second)), r.IntN(2) == 0, slices.Clone(tells))

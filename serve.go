@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // joinLocked puts a waiter in its line, at its place.
@@ -198,8 +200,8 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 		return true
 	}
 	wasStarved := ln.starved
-	passedOver := wasStarved || freed && robbed && now >= addInstant(w.passed, passOver)
-	ln.starved = passedOver && due <= addInstant(now, passOver) // it bars nobody by a hold of its own
+	passedOver := wasStarved || freed && robbed && now >= meter.AddInstant(w.passed, passOver)
+	ln.starved = passedOver && due <= meter.AddInstant(now, passOver) // it bars nobody by a hold of its own
 	if stopped < len(ln.stops) {
 		w.passed = min(w.passed, now)
 	}
@@ -236,7 +238,7 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 	ln.remove(w)
 	for i := range ln.stops {
 		b := ln.stops[i].bucket
-		w.paid()[i] = b.meter.take(due, now, w.costs[i], true)
+		w.paid()[i] = b.meter.Take(due, now, w.costs[i], true)
 		b.since = max(b.since, due) // for those it was in the way of
 		l.markLocked(b)
 	}
@@ -287,7 +289,7 @@ func (l *Limiter) lookLocked(ln *line, now instant) {
 
 // giveBackLocked gives back what was charged, to those who can go by it from now on.
 func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
-	b.meter.giveBack(charged, now, cost)
+	b.meter.GiveBack(charged, now, cost)
 	b.since = max(b.since, now)
 	l.markLocked(b)
 	if g, ok := b.meter.(*gateBucket); ok {

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -182,7 +184,7 @@ func TestContextWinsOverAGrant(t *testing.T) {
 			cancel(gone)
 			require.Equal(t, gone, l.stand(ctx, nil, w))
 			require.Zero(t, l.Stats().Granted)
-			require.InDelta(t, 1, l.limits[0].single.meter.tokens(int64(time.Second)), 0)
+			require.InDelta(t, 1, l.limits[0].single.meter.Tokens(int64(time.Second)), 0)
 		})
 	}
 }
@@ -349,7 +351,7 @@ func TestDryRunWaitsAsTheRealOne(t *testing.T) {
 		"sliding": SlidingWindow(7, 3*time.Second), "fixed": FixedWindow(7, 3*time.Second),
 	} {
 		within(t, name, func(t *testing.T) {
-			r := seeded(t, 10)
+			r := metertest.Seeded(t, 10)
 			var would []time.Duration
 			real := limiterOf(t, WithLimit(limit))
 			dry := newLimiter(newConfig([]Option{WithLimit(limit), WithDryRun(), WithHooks(Hooks{

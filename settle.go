@@ -102,7 +102,7 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	}
 	l.markLocked(b)
 	l.serveLocked(now) // who is due goes first
-	b.meter.settle(c.paid, now, charged, cost)
+	b.meter.Settle(c.paid, now, charged, cost)
 	if cost < charged {
 		b.since = max(b.since, now)
 		l.markLocked(b)
@@ -128,9 +128,9 @@ func (l *Limiter) keptLocked(c *charge, now instant) *bucket {
 	}
 	if !b.ownRate { // it was not there when the limit was changed
 		b.rate = b.limit.shared(b.limit.rate)
-		b.meter.retune(now, b.rate)
+		b.meter.Retune(now, b.rate)
 		if b.limit.kind == kindBucket {
-			b.meter.resize(now, b.limit.size)
+			b.meter.Resize(now, b.limit.size)
 		}
 	}
 	l.keepLocked(b, now)

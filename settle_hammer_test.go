@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -94,8 +96,8 @@ func TestSettlementAtOnce(t *testing.T) {
 		for _, li := range l.limits {
 			for key, b := range li.all() {
 				switch m := b.meter.(type) {
-				case *semaphore:
-					require.Zero(t, m.used, key)
+				case *meter.Slots:
+					require.Zero(t, m.InUse(), key)
 				case *adaptiveBucket:
 					require.Zero(t, m.control.inFlight, key)
 				}

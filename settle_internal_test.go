@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -43,9 +45,9 @@ func TestOneCutPerCongestionEventAfterSettlements(t *testing.T) {
 // The two number requests alike.
 func TestTicketsAreNumberedAsTheControllerDoes(t *testing.T) {
 	b := newAdaptiveBucket(0, AIMD{Initial: 10}, 1)
-	charged := b.take(0, 0, 1, false)
-	b.settle(charged, second, 1, 2)
-	charged = b.take(3*second, 3*second, 1, false)
+	charged := b.Take(0, 0, 1, false)
+	b.Settle(charged, second, 1, 2)
+	charged = b.Take(3*second, 3*second, 1, false)
 	require.Equal(t, b.control.seq, uint64(charged/2))
 }
 
@@ -95,6 +97,6 @@ func TestAHookThatPanicsAfterTheAnswerLeaksNoSlot(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://example.com/", nil)
 		require.NoError(t, err)
 		assert.Panics(t, func() { _, _ = tr.RoundTrip(req) })
-		assert.Zero(t, tr.limiter.limits[0].single.meter.(*semaphore).used)
+		assert.Zero(t, tr.limiter.limits[0].single.meter.(*meter.Slots).InUse())
 	})
 }

@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,8 +25,8 @@ type severalRun struct {
 	l       *Limiter
 	rates   map[string]rate // of the token buckets, by limit
 	bursts  map[string]int64
-	buckets map[string]*rationalBucket // by limit and key
-	windows map[string][]event
+	buckets map[string]*metertest.Bucket // by limit and key
+	windows map[string][]metertest.Event
 	slots   int64 // taken
 
 	mu      sync.Mutex
@@ -51,9 +54,9 @@ func (x *severalRun) now() instant { return instant(time.Since(x.l.start)) }
 
 func newSeveralRun(t *testing.T, r *rand.Rand) *severalRun {
 	x := &severalRun{
-		T: t, r: r, rates: map[string]rate{"all": {40, time.Second}, "key": {7, time.Second}, "slow": {3, 2 * time.Second}},
-		bursts: map[string]int64{"all": 10, "key": 5, "slow": 6}, buckets: make(map[string]*rationalBucket),
-		windows: make(map[string][]event), waiting: make(map[*entry]bool),
+		T: t, r: r, rates: map[string]rate{"all": {N: 40, Per: time.Second}, "key": {N: 7, Per: time.Second}, "slow": {N: 3, Per: 2 * time.Second}},
+		bursts: map[string]int64{"all": 10, "key": 5, "slow": 6}, buckets: make(map[string]*metertest.Bucket),
+		windows: make(map[string][]metertest.Event), waiting: make(map[*entry]bool),
 	}
 	x.l = limiterOf(t, WithLimit(
 		TokenBucket(40, time.Second, Burst(10), Name("all")), TokenBucket(7, time.Second, Burst(5), Name("key")),
@@ -181,25 +184,25 @@ type payment struct {
 func (x *severalRun) pay(key string, payments []payment) {
 	for _, p := range byTime(payments, func(p payment) instant { return p.at }) {
 		if p.limit == "window" {
-			x.windows[key] = append(x.windows[key], event{at: p.at, cost: p.cost})
-			window := plainWindow{per: int64(10 * time.Second), events: x.windows[key]}
-			require.LessOrEqual(x, window.used(p.at), int64(30))
+			x.windows[key] = append(x.windows[key], metertest.Event{At: p.at, Cost: p.cost})
+			window := metertest.SlidingWindow{Per: int64(10 * time.Second), Events: x.windows[key]}
+			require.LessOrEqual(x, window.Used(p.at), int64(30))
 			continue
 		}
 		m := x.account(p.limit, key)
-		m.take(p.at, p.cost, p.waited)
-		missing, _ := m.level.Float64()
+		m.Take(p.at, p.cost, p.waited)
+		missing, _ := m.Level.Float64()
 		require.GreaterOrEqual(x, missing, -doubt(m), "%s at %d: what was granted was not there", key, p.at)
 	}
 }
 
 // doubt returns by how much an account may be wrong: by what comes in within 2 ns.
-func doubt(m *rationalBucket) float64 { return m.rate.perSecond() * 2e-9 }
+func doubt(m *metertest.Bucket) float64 { return rate(m.Rate).PerSecond() * 2e-9 }
 
-func (x *severalRun) account(limit, key string) *rationalBucket {
+func (x *severalRun) account(limit, key string) *metertest.Bucket {
 	m := x.buckets[key]
 	if m == nil { // as full as it has always been
-		m = newRationalBucket(0, x.rates[limit], x.bursts[limit], x.bursts[limit])
+		m = metertest.NewBucket(0, x.rates[limit], x.bursts[limit], x.bursts[limit])
 		x.buckets[key] = m
 	}
 	return m
@@ -212,12 +215,12 @@ func (x *severalRun) balance() {
 	defer x.mu.Unlock()
 	x.l.mu.Lock()
 	defer x.l.mu.Unlock()
-	require.Equal(x, x.slots, x.l.limits[4].single.meter.(*semaphore).used)
+	require.Equal(x, x.slots, x.l.limits[4].single.meter.(*meter.Slots).InUse())
 	for _, li := range x.l.limits[:3] {
 		for key, b := range li.all() {
 			m := x.account(li.name, li.name+"/"+key)
-			want, _ := m.at(now, nil).Float64()
-			require.InDelta(x, want, b.meter.tokens(now), doubt(m), "%s/%s at %d", li.name, key, now)
+			want, _ := m.At(now, nil).Float64()
+			require.InDelta(x, want, b.meter.Tokens(now), doubt(m), "%s/%s at %d", li.name, key, now)
 		}
 	}
 }
@@ -244,7 +247,7 @@ func (x *severalRun) ordered() {
 func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
-			x := newSeveralRun(t, seeded(t, seed))
+			x := newSeveralRun(t, metertest.Seeded(t, seed))
 			for op := range 2500 {
 				x.enter(true)
 				if x.r.IntN(5) == 0 {
@@ -272,7 +275,7 @@ func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
-			x := newSeveralRun(t, seeded(t, seed))
+			x := newSeveralRun(t, metertest.Seeded(t, seed))
 			for op := range 1500 {
 				x.anything()
 				if op%10 == 0 {
@@ -384,14 +387,14 @@ func (x *severalRun) settle() {
 		key := x.keyOf(e, name)
 		if name == "window" {
 			all := x.windows[key]
-			all[len(all)-1].cost += cost - charged
+			all[len(all)-1].Cost += cost - charged
 			continue
 		}
 		m := x.account(name, key)
 		if cost > charged {
-			m.owe(x.now(), cost-charged)
+			m.Owe(x.now(), cost-charged)
 		} else {
-			m.giveBack(charged - cost)
+			m.GiveBack(charged - cost)
 		}
 	}
 }
@@ -400,7 +403,7 @@ func (x *severalRun) settle() {
 func (x *severalRun) openAccounts() {
 	x.l.mu.Lock()
 	defer x.l.mu.Unlock()
-	kept := make(map[string]*rationalBucket)
+	kept := make(map[string]*metertest.Bucket)
 	for _, li := range x.l.limits[:3] {
 		for key := range li.all() {
 			key = li.name + "/" + key
@@ -417,17 +420,17 @@ func (x *severalRun) change() {
 	x.openAccounts()
 	now := x.now()
 	if x.r.IntN(2) == 0 {
-		r := rate{1 + x.r.Int64N(60), time.Duration(1+x.r.Int64N(3)) * time.Second}
+		r := rate{N: 1 + x.r.Int64N(60), Per: time.Duration(1+x.r.Int64N(3)) * time.Second}
 		x.rates[name] = r
-		require.NoError(x, x.l.SetRate(name, r.n, r.per))
+		require.NoError(x, x.l.SetRate(name, r.N, r.Per))
 	} else {
 		x.bursts[name] = 1 + x.r.Int64N(12)
 		require.NoError(x, x.l.SetBurst(name, x.bursts[name]))
 	}
 	for key, m := range x.buckets {
 		if strings.HasPrefix(key, name+"/") {
-			m.retune(now, x.rates[name])
-			m.resize(now, x.bursts[name])
+			m.Retune(now, x.rates[name])
+			m.Resize(now, x.bursts[name])
 		}
 	}
 }

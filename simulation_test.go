@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // This file is a simulation of servers, loads and clients in virtual time: a heap of events, no goroutine, no clock.
@@ -78,7 +80,7 @@ func (s scenario) run(seed uint64, off ablation) *tally {
 		cfg := w.config
 		cfg.off = off
 		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], controller: newController(cfg, 0, seed*1000+uint64(i))}
-		c.bucket = newTokenBucket(0, c.perMega(0), 1, 1)
+		c.bucket = meter.NewTokenBucket(0, c.perMega(0), 1, 1)
 		w.after(at(w.stagger*float64(i)), c.start)
 	}
 	end := at(w.seconds)
@@ -99,7 +101,7 @@ type simClient struct {
 	index      int
 	rtt        float64 // one way, seconds
 	controller *controller
-	bucket     *tokenBucket
+	bucket     *meter.TokenBucket
 	paced      float64   // the rate that the bucket has
 	line       []instant // when those who wait came
 	head       int
@@ -110,7 +112,7 @@ type simClient struct {
 // perMega is the controller's rate as a bucket wants it.
 func (c *simClient) perMega(now instant) rate {
 	c.paced = c.controller.rate(now)
-	return rate{max(1, int64(c.paced*1e6)), time.Duration(1e6 * second)}
+	return rate{N: max(1, int64(c.paced*1e6)), Per: time.Duration(1e6 * second)}
 }
 
 func (c *simClient) start() {
@@ -157,14 +159,14 @@ func (c *simClient) pump() {
 			return
 		}
 		if c.controller.rate(c.now) != c.paced {
-			c.bucket.retune(c.now, c.perMega(c.now))
-			c.bucket.resize(c.now, int64(c.controller.burst()))
+			c.bucket.Retune(c.now, c.perMega(c.now))
+			c.bucket.Resize(c.now, int64(c.controller.burst()))
 		}
-		if ready := c.bucket.ready(c.now, 0, 1); ready > c.now {
+		if ready := c.bucket.Ready(c.now, 0, 1); ready > c.now {
 			c.wake(ready)
 			return
 		}
-		c.bucket.take(c.now, c.now, 1, true)
+		c.bucket.Take(c.now, c.now, 1, true)
 		came := c.line[c.head]
 		if c.head++; c.head > 1000 {
 			c.line = append(c.line[:0], c.line[c.head:]...)

@@ -3,9 +3,10 @@ package throttle
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A Snapshot is what a Limiter has learned and what has been spent of its budgets, for the next process: to be kept as
@@ -84,18 +85,11 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 	for _, b := range buckets {
 		s := BucketSnapshot{Limit: b.limit.name, Key: b.key, Held: time.Duration(max(0, b.held-now))}
 		switch m := b.meter.(type) {
-		case *tokenBucket:
-			s.Tokens = m.tokens(now)
-		case *slidingWindow:
-			m.expire(now)
-			for _, e := range m.log[m.head:] {
-				if e.cost > 0 { // else it was given back
-					s.Spent = append(s.Spent, Spent{time.Duration(max(0, now-e.at)), e.cost})
-				}
-			}
-		case *fixedWindow:
-			if m.roll(now); m.used > 0 {
-				s.Spent = []Spent{{0, m.used}}
+		case meter.Saver:
+			saved := m.Save(now)
+			s.Tokens = saved.Tokens
+			for _, g := range saved.Grants {
+				s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
 			}
 		case *adaptiveBucket:
 			s.Learned, s.Held = new(m.control.snapshot(now)), time.Duration(max(0, b.heldUntil()-now))
@@ -104,7 +98,7 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 				continue
 			}
 		}
-		if s.Held > 0 || s.Learned != nil || b.meter.fullAt() > now {
+		if s.Held > 0 || s.Learned != nil || b.meter.FullAt() > now {
 			saved = append(saved, s)
 		}
 	}
@@ -179,72 +173,22 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	}
 	b := c[0].bucket
 	switch m := b.meter.(type) {
-	case *tokenBucket:
-		err = m.restore(now, since, s.Tokens)
-	case *slidingWindow:
-		err = m.restore(now, since, s.Spent)
-	case *fixedWindow:
-		err = m.restore(now, since, s.Spent)
+	case meter.Saver:
+		saved := meter.State{Tokens: s.Tokens}
+		for _, g := range s.Spent {
+			saved.Grants = append(saved.Grants, meter.Granted{Ago: g.Ago, Cost: g.Cost})
+		}
+		err = m.Restore(now, since, saved)
 	case *adaptiveBucket:
 		if s.Learned == nil || !m.control.restore(now, *s.Learned) {
 			err = errNoFit
 		}
 		m.follow(now)
 	}
-	b.held = max(b.held, addInstant(now, max(0, max(0, int64(s.Held))-since)))
+	b.held = max(b.held, meter.AddInstant(now, max(0, max(0, int64(s.Held))-since)))
 	l.replanLocked(now, b)
 	l.serveLocked(now)
 	return err
-}
-
-func (b *tokenBucket) restore(now instant, since int64, tokens float64) error {
-	if math.IsNaN(tokens) || math.Abs(tokens) > float64(maxCount) {
-		return fmt.Errorf("%v tokens are not a balance", tokens)
-	}
-	whole, part := math.Modf(math.Abs(tokens))
-	level := b.units(int64(whole)).add(int128{lo: uint64(part * float64(b.per))})
-	if tokens < 0 {
-		level = int128{}.sub(level)
-	}
-	b.level, b.last = level, now-min(since, maxPer)
-	b.seq++
-	b.filled, b.peaks = b.seq, nil // no Cancel of before counts
-	b.advance(now)
-	b.clip()
-	return nil
-}
-
-func (w *slidingWindow) restore(now instant, since int64, spent []Spent) error {
-	w.log, w.head, w.used = nil, 0, 0
-	for _, s := range spent {
-		if s.Cost <= 0 || s.Ago < 0 {
-			return fmt.Errorf("a cost of %d spent %v ago can't be", s.Cost, s.Ago)
-		}
-		at := now - min(int64(s.Ago), maxPer/2) - min(since, maxPer/2)
-		if n := len(w.log); n > 0 && (w.log[n-1].at >= at || n >= exactEvents+2*slots) {
-			w.log[n-1].at = max(w.log[n-1].at, at)
-			w.log[n-1].cost = addCount(w.log[n-1].cost, s.Cost)
-		} else {
-			w.log = append(w.log, event{at, at, s.Cost})
-		}
-		w.used = addCount(w.used, s.Cost)
-	}
-	w.expire(now)
-	return nil
-}
-
-func (w *fixedWindow) restore(now instant, since int64, spent []Spent) error {
-	w.roll(now)
-	w.used = 0
-	for _, s := range spent {
-		if s.Cost <= 0 || s.Ago < 0 {
-			return fmt.Errorf("a cost of %d spent %v ago can't be", s.Cost, s.Ago)
-		}
-		if w.indexAt(now-min(int64(s.Ago), maxPer/2)-min(since, maxPer/2)) == w.index {
-			w.used = addCount(w.used, s.Cost)
-		}
-	}
-	return nil
 }
 
 func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
@@ -269,7 +213,7 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 		if q.Limit < -1 || int64(q.Reset) > maxPer {
 			faults = append(faults, fmt.Errorf("quota %q: a limit of %d until %v can't be", q.Name, q.Limit, q.Reset))
 		} else if reset > 0 {
-			g.account.quota(now, q.Name).hear(now, now, &tell{q.Name, q.Limit, q.Left, addInstant(now, reset), q.Counted, q.Reserve})
+			g.account.quota(now, q.Name).hear(now, now, &tell{q.Name, q.Limit, q.Left, meter.AddInstant(now, reset), q.Counted, q.Reserve})
 		}
 	}
 	if g.account.knows(anyQuota) {

@@ -1,8 +1,10 @@
-package throttle
+package meter
 
 import (
 	"testing"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -11,27 +13,27 @@ import (
 // cost in the end, its debt being charged when it became known.
 func TestNothingIsMintedBySettlement(t *testing.T) {
 	type entry struct {
-		at, more instant // of the take; of the debt
+		at, more Instant // of the take; of the debt
 		cost     int64
 		debt     int64
 		seq      int64
 		done     bool
 	}
 	for seed := range uint64(300) {
-		r := seeded(t, seed)
-		rt := rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(50))}
+		r := metertest.Seeded(t, seed)
+		rt := Rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(50))}
 		burst := 1 + r.Int64N(60)
 		initial := r.Int64N(burst + 1)
-		b, now := newTokenBucket(0, rt, burst, initial), instant(0)
+		b, now := NewTokenBucket(0, rt, burst, initial), Instant(0)
 		var all []*entry
 		for range 60 {
 			switch r.IntN(7) {
 			case 0, 1:
-				now += r.Int64N(2 + 2*int64(rt.per))
+				now += r.Int64N(2 + 2*int64(rt.Per))
 			case 2, 3, 4:
 				cost := 1 + r.Int64N(max(1, burst/4))
-				if b.payable(now, cost) {
-					all = append(all, &entry{at: now, cost: cost, seq: b.take(now, now, cost, false), more: -1})
+				if b.Payable(now, cost) {
+					all = append(all, &entry{at: now, cost: cost, seq: b.Take(now, now, cost, false), more: -1})
 				}
 			default:
 				if len(all) == 0 {
@@ -43,16 +45,16 @@ func TestNothingIsMintedBySettlement(t *testing.T) {
 				}
 				e.done = true
 				if cost := r.Int64N(2*e.cost + 1); cost <= e.cost {
-					b.settle(e.seq, now, e.cost, cost)
+					b.Settle(e.seq, now, e.cost, cost)
 					e.cost = cost
-				} else if b.tokens(now)-float64(cost-e.cost) > float64(-burst) {
-					b.settle(e.seq, now, e.cost, cost)
+				} else if b.Tokens(now)-float64(cost-e.cost) > float64(-burst) {
+					b.Settle(e.seq, now, e.cost, cost)
 					e.debt, e.more = cost-e.cost, now
 				}
 			}
-			m := newRationalBucket(0, rt, burst, initial)
+			m := metertest.NewBucket(0, rt, burst, initial)
 			type ev struct {
-				at   instant
+				at   Instant
 				cost int64
 				owe  bool
 				ord  int64
@@ -74,12 +76,12 @@ func TestNothingIsMintedBySettlement(t *testing.T) {
 				if best < 0 {
 					break
 				}
-				m.at(evs[best].at, nil)
-				m.take(evs[best].at, evs[best].cost, false)
+				m.At(evs[best].at, nil)
+				m.Take(evs[best].at, evs[best].cost, false)
 				evs[best].ord = -1
 			}
-			want, _ := m.at(now, nil).Float64()
-			require.LessOrEqual(t, b.tokens(now), want+1e-6, "seed %d", seed)
+			want, _ := m.At(now, nil).Float64()
+			require.LessOrEqual(t, b.Tokens(now), want+1e-6, "seed %d", seed)
 		}
 	}
 }

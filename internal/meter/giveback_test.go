@@ -1,4 +1,4 @@
-package throttle
+package meter
 
 import (
 	"math/big"
@@ -7,62 +7,64 @@ import (
 	"testing"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
 	"github.com/stretchr/testify/require"
 )
 
 // A history is what was taken from a token bucket, and how it was changed: it can be gone through anew without what
 // was given back.
 type history struct {
-	rate           rate
+	rate           Rate
 	burst, initial int64
 	events         []historic
 }
 
 // A historic event is a take, or a change to another burst or rate.
 type historic struct {
-	at    instant
+	at    Instant
 	cost  int64
 	paid  int64
 	gone  bool
 	burst int64
-	rate  rate
+	rate  Rate
 }
 
 // level returns what there would be now.
-func (h *history) level(now instant) *big.Rat {
-	m := newRationalBucket(0, h.rate, h.burst, h.initial)
+func (h *history) level(now Instant) *big.Rat {
+	m := metertest.NewBucket(0, h.rate, h.burst, h.initial)
 	for _, e := range h.events {
 		switch {
 		case e.burst > 0:
-			m.resize(e.at, e.burst)
-		case e.rate.n > 0:
-			m.retune(e.at, e.rate)
+			m.Resize(e.at, e.burst)
+		case e.rate.N > 0:
+			m.Retune(e.at, e.rate)
 		case !e.gone:
-			m.take(e.at, e.cost, false)
+			m.Take(e.at, e.cost, false)
 		}
 	}
-	return m.at(now, nil)
+	return m.At(now, nil)
 }
 
 // TestWhatIsGivenBackIsAsIfItHadNeverBeen gives back at any time, and never finds more than if it had not been taken:
 // just as much where few grants are younger.
 func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
 	for seed := range uint64(500) {
-		r := seeded(t, seed)
+		r := metertest.Seeded(t, seed)
 		burst, most, pause := 1+r.Int64N(20), int64(20), int64(2)
 		if seed%3 == 0 { // many small ones, so that more is to be remembered than is
 			burst, most, pause = 200, 8, 1
 		}
-		h := &history{rate: rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}, burst: burst, initial: burst - r.Int64N(min(burst, 20)+1)}
-		b, now, takes, changed := newTokenBucket(0, h.rate, burst, h.initial), instant(0), 0, false
+		h := &history{rate: Rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}, burst: burst, initial: burst - r.Int64N(min(burst, 20)+1)}
+		b, now, takes, changed := NewTokenBucket(0, h.rate, burst, h.initial), Instant(0), 0, false
 		for range 40 * (1 + seed%5/4*4) {
 			switch r.IntN(8) {
 			case 0, 1, 2:
-				now += r.Int64N(2 + pause*int64(h.rate.per))
+				now += r.Int64N(2 + pause*int64(h.rate.Per))
 			case 3, 4, 5:
-				if cost := 1 + r.Int64N(min(burst, most)); b.payable(now, cost) {
+				if cost := 1 + r.Int64N(min(burst, most)); b.Payable(now, cost) {
 					takes++
-					h.events = append(h.events, historic{at: now, cost: cost, paid: b.take(now, now, cost, false)})
+					h.events = append(h.events, historic{at: now, cost: cost, paid: b.Take(now, now, cost, false)})
 				}
 			case 6:
 				i := r.IntN(1 + len(h.events))
@@ -70,24 +72,24 @@ func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
 					continue
 				}
 				h.events[i].gone = true
-				b.giveBack(h.events[i].paid, now, h.events[i].cost)
+				b.GiveBack(h.events[i].paid, now, h.events[i].cost)
 			case 7:
 				if r.IntN(4) == 0 {
 					burst, changed = 1+r.Int64N(20), true
-					b.resize(now, burst)
+					b.Resize(now, burst)
 					h.events = append(h.events, historic{at: now, burst: burst})
 				} else if r.IntN(4) == 0 {
-					next := rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}
+					next := Rate{1 + r.Int64N(9), time.Duration(1 + r.Int64N(100))}
 					changed = true
-					b.retune(now, next)
+					b.Retune(now, next)
 					h.events = append(h.events, historic{at: now, rate: next})
 				}
 			}
 			copied := *b
 			copied.peaks = slices.Clone(b.peaks)
-			copied.payable(now, 1)
+			copied.Payable(now, 1)
 			diff := copied.rational().Cmp(h.level(now))
-			if takes <= maxPeaks && !changed {
+			if takes <= MaxPeaks && !changed {
 				require.Zero(t, diff, "seed %d: %v, not %v", seed, copied.rational(), h.level(now))
 			} else if !changed {
 				require.LessOrEqual(t, diff, 0, "seed %d: %v, more than %v", seed, copied.rational(), h.level(now))
@@ -101,15 +103,15 @@ func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
 
 // TestMoreThanIsRememberedMintsNothing gives back a grant after which the bucket was nearly full, and then used often.
 func TestMoreThanIsRememberedMintsNothing(t *testing.T) {
-	for younger := range 3 * maxPeaks {
-		b := newTokenBucket(0, rate{1, 1}, 1000, 1000)
-		first := b.take(0, 0, 10, false)
+	for younger := range 3 * MaxPeaks {
+		b := NewTokenBucket(0, Rate{1, 1}, 1000, 1000)
+		first := b.Take(0, 0, 10, false)
 		for range 1 + younger {
-			b.take(5, 5, 6, false)
+			b.Take(5, 5, 6, false)
 		}
-		left := b.tokens(5)
-		b.giveBack(first, 5, 10)
-		require.InDelta(t, 5, b.tokens(5)-left, 0, "%d younger", younger)
+		left := b.Tokens(5)
+		b.GiveBack(first, 5, 10)
+		require.InDelta(t, 5, b.Tokens(5)-left, 0, "%d younger", younger)
 	}
 }
 
@@ -123,17 +125,17 @@ func TestManyOnTheWayAreSettledToTheToken(t *testing.T) {
 			"in order": func(i int) int { return i }, "backwards": func(i int) int { return n - 1 - i },
 			"at random": func(i int) int { return perm[i] },
 		} {
-			b := newTokenBucket(0, rate{1, time.Hour}, burst, burst)
+			b := NewTokenBucket(0, Rate{1, time.Hour}, burst, burst)
 			charged := make([]int64, n)
 			for i := range charged {
-				charged[i] = b.take(0, 0, 100, false)
-				require.LessOrEqual(t, len(b.peaks), maxPeaks)
+				charged[i] = b.Take(0, 0, 100, false)
+				require.LessOrEqual(t, len(b.peaks), MaxPeaks)
 			}
 			for i := range charged {
-				b.settle(charged[order(i)], 0, 100, 10)
+				b.Settle(charged[order(i)], 0, 100, 10)
 			}
-			lost := float64(burst-10*n) - b.tokens(0)
-			if n <= maxPeaks {
+			lost := float64(burst-10*n) - b.Tokens(0)
+			if n <= MaxPeaks {
 				require.Zero(t, lost, "%d %s", n, name)
 			} else {
 				require.GreaterOrEqual(t, lost, 0.0)
@@ -147,12 +149,12 @@ func TestPeaksAreThinnedHoweverCloseTheyAre(t *testing.T) {
 	for _, unit := range []int128{{lo: 1}, {hi: 1 << 40}} {
 		var peaks []peak
 		room := int128{}
-		for i := range int64(10 * maxPeaks) {
+		for i := range int64(10 * MaxPeaks) {
 			room = room.add(unit)
 			peaks = pushPeak(peaks, peak{i, room})
-			require.LessOrEqual(t, len(peaks), maxPeaks)
+			require.LessOrEqual(t, len(peaks), MaxPeaks)
 		}
-		require.Greater(t, len(peaks), maxPeaks/4)
+		require.Greater(t, len(peaks), MaxPeaks/4)
 		require.Equal(t, unit, peaks[0].room, "the least of all")
 	}
 	require.Equal(t, int128{1, 1 << 63}, int128{3, 0}.half(1))

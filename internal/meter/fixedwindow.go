@@ -1,0 +1,166 @@
+package meter
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// FixedWindow grants n tokens per window, the windows being those of the wall clock, as hourly and daily quotas are.
+type FixedWindow struct {
+	n, per int64
+	origin int64  // one boundary between windows, in ns of Unix time
+	unix   *int64 // the Unix time, in ns, of instant 0; its owner keeps it true
+	index  int64  // the window that used is of
+	used   int64
+	opened Instant // when it was first used, or later
+}
+
+// NewFixedWindow returns an unused window. Windows begin at start and every period before and after it; the zero start is
+// the Unix epoch. unix points to the Unix time of instant 0, in ns, which the caller keeps up to date.
+func NewFixedWindow(now Instant, r Rate, start time.Time, unix *int64) *FixedWindow {
+	w := &FixedWindow{n: r.N, per: int64(r.Per), unix: unix, opened: now}
+	if !start.IsZero() {
+		w.origin = boundary(start, uint64(w.per))
+	}
+	w.index = w.indexAt(now)
+	return w
+}
+
+// SetBack tells the meter that the wall clock was set back, so that an earlier window may be the current one again.
+func (w *FixedWindow) SetBack(now Instant) { w.index = min(w.index, w.indexAt(now)) }
+
+// indexAt returns the number of the window that t falls into, counted from origin.
+func (w *FixedWindow) indexAt(t Instant) int64 {
+	since := t + *w.unix - w.origin
+	if since < 0 {
+		return -1 - (-1-since)/w.per
+	}
+	return since / w.per
+}
+
+// begins returns the instant at which the window of that number begins.
+func (w *FixedWindow) begins(index int64) Instant {
+	if index < 0 {
+		return index*w.per + w.origin - *w.unix
+	}
+	start := AddInstant(mulCount(index, w.per), w.origin)
+	if start == Never {
+		return Never
+	}
+	return start - *w.unix
+}
+
+// at returns the window that counts at t, and what has been used of it.
+func (w *FixedWindow) at(t Instant) (index, used int64) {
+	if index = w.indexAt(t); index > w.index {
+		return index, 0
+	}
+	return w.index, w.used
+}
+
+func (w *FixedWindow) Payable(now Instant, cost int64) bool {
+	index, used := w.at(now)
+	return cost <= w.n-used && index == w.indexAt(now)
+}
+
+func (w *FixedWindow) Spend(now Instant, cost int64) (int64, bool) { return SpendIf(w, now, cost) }
+
+func (w *FixedWindow) Ready(from Instant, ahead, cost int64) Instant {
+	if cost > w.n {
+		return Never
+	}
+	index, used := w.at(from)
+	if over := AddCount(ahead, cost) - max(0, w.n-used); over > 0 {
+		index += 1 + (over-1)/w.n
+	}
+	return max(from, w.begins(index))
+}
+
+func (w *FixedWindow) Take(_, now Instant, cost int64, _ bool) int64 {
+	w.roll(now)
+	w.used += cost
+	return now
+}
+
+// roll goes on to the window of now.
+func (w *FixedWindow) roll(now Instant) {
+	if index, used := w.at(now); index != w.index {
+		w.index, w.used, w.opened = index, used, now
+	}
+}
+
+func (w *FixedWindow) GiveBack(charged int64, _ Instant, cost int64) {
+	if charged >= w.opened {
+		w.used = max(0, w.used-cost)
+	}
+}
+
+func (w *FixedWindow) Settle(charged int64, now Instant, paid, cost int64) {
+	switch index, _ := w.at(now); {
+	case cost <= paid:
+		w.GiveBack(charged, now, paid-cost)
+	case charged >= w.opened && index == w.index: // else its window is over
+		w.used += min(cost-paid, max(0, 2*w.n-w.used))
+	}
+}
+
+func (w *FixedWindow) Most() int64 { return w.n }
+
+func (w *FixedWindow) FullAt() Instant {
+	if w.used == 0 {
+		return 0
+	}
+	return w.begins(w.index + 1)
+}
+
+func (w *FixedWindow) Tokens(now Instant) float64 {
+	_, used := w.at(now)
+	return float64(w.n - used)
+}
+
+func (w *FixedWindow) Indebted(now Instant) bool {
+	_, used := w.at(now)
+	return used > w.n
+}
+
+func (w *FixedWindow) Retune(now Instant, r Rate) {
+	w.roll(now)
+	w.n, w.per = r.N, int64(r.Per)
+	w.index = w.indexAt(now)
+}
+
+func (w *FixedWindow) Resize(Instant, int64) { panic("throttle: bug: a window has no burst") }
+
+func (w *FixedWindow) Save(now Instant) (s State) {
+	if w.roll(now); w.used > 0 {
+		s.Grants = []Granted{{0, w.used}}
+	}
+	return s
+}
+
+func (w *FixedWindow) Restore(now Instant, since int64, saved State) error {
+	w.roll(now)
+	w.used = 0
+	for _, s := range saved.Grants {
+		if s.Cost <= 0 || s.Ago < 0 {
+			return fmt.Errorf("a cost of %d spent %v ago can't be", s.Cost, s.Ago)
+		}
+		if w.indexAt(now-min(int64(s.Ago), MaxPer/2)-min(since, MaxPer/2)) == w.index {
+			w.used = AddCount(w.used, s.Cost)
+		}
+	}
+	return nil
+}
+
+// boundary returns the first instant of Unix time, in ns, that is a whole number of periods from t. UnixNano would be
+// undefined for times that are far off.
+func boundary(t time.Time, per uint64) int64 {
+	seconds := t.Unix()
+	hi, lo := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))
+	rest := bits.Rem64(hi, lo, per)
+	if seconds < 0 && rest > 0 {
+		rest = per - rest
+	}
+	return int64((rest + uint64(t.Nanosecond())) % per)
+}

@@ -1,0 +1,208 @@
+package meter
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSlidingWindowAgreesWithAPlainList(t *testing.T) {
+	for seed := range uint64(150) {
+		r := metertest.Seeded(t, seed)
+		n, per := 1+r.Int64N(30), 1+r.Int64N(1<<r.IntN(50))
+		w, m, now := &SlidingWindow{n: n, per: per}, &metertest.SlidingWindow{N: n, Per: per}, r.Int64N(1<<40)
+		for op := range 150 {
+			what := fmt.Sprintf("seed %d, op %d, n %d, per %d, now %d", seed, op, w.n, w.per, now)
+			cost := 1 + r.Int64N(w.n)
+			switch r.IntN(8) {
+			case 0, 1:
+				now += r.Int64N(1 + m.Per/3)
+			case 2, 3: // pay now
+				ok := w.Payable(now, cost)
+				require.Equal(t, m.Used(now)+cost <= m.N, ok, "%s: payable %d", what, cost)
+				if ok {
+					w.Take(now, now, cost, false)
+					m.Take(now, cost)
+				}
+			case 4, 5: // wait, then pay
+				due := w.Ready(now, 0, cost)
+				require.Equal(t, m.Ready(now, cost), due, "%s: ready for %d", what, cost)
+				require.Equal(t, Never, w.Ready(now, 0, m.N+1), "%s: more than n", what)
+				w.Take(due, due, cost, true)
+				m.Take(due, cost)
+				now = due
+			case 6:
+				if len(m.Events) > 0 {
+					i := r.IntN(len(m.Events))
+					e := m.Events[i]
+					giveBackTo(w, e.At, now, e.Cost)
+					m.GiveBack(i)
+				}
+			case 7:
+				if r.IntN(4) == 0 {
+					w.Retune(now, Rate{1 + r.Int64N(30), time.Duration(per)})
+					m.N = w.n
+				}
+			}
+			require.InDelta(t, float64(m.N-m.Used(now)), w.Tokens(now), 0, "%s: tokens", what)
+			if full := w.FullAt(); full > now {
+				require.Zero(t, m.Used(full), "%s: full at %d", what, full)
+			} else {
+				require.Zero(t, m.Used(now), "%s: full at %d", what, full)
+			}
+		}
+	}
+}
+
+// TestSlidingWindowPlansALine is about requests of cost 1: for others a plan is the earliest that can be.
+func TestSlidingWindowPlansALine(t *testing.T) {
+	for seed := range uint64(60) {
+		r := metertest.Seeded(t, seed)
+		n, per := 1+r.Int64N(12), 1+r.Int64N(1<<r.IntN(40))
+		w, m, now := &SlidingWindow{n: n, per: per}, &metertest.SlidingWindow{N: n, Per: per}, r.Int64N(1<<40)
+		for range r.IntN(40) {
+			if now += r.Int64N(1 + per/8); w.Payable(now, 1) {
+				w.Take(now, now, 1, false)
+				m.Take(now, 1)
+			}
+		}
+		for ahead := range int64(3*n + 2) {
+			due := m.Ready(now, 1)
+			require.Equal(t, due, w.Ready(now, ahead, 1), "seed %d, n %d, per %d, %d ahead", seed, n, per, ahead)
+			m.Take(due, 1)
+		}
+	}
+}
+
+// TestSlidingWindowBeyondItsMemory saturates a window of more grants than it remembers one by one.
+func TestSlidingWindowBeyondItsMemory(t *testing.T) {
+	const day = int64(24 * time.Hour)
+	const n, days = 10_000, 3
+	r := rand.New(rand.NewPCG(4, 4))
+	for name, next := range map[string]func(Instant) Instant{
+		"saturated": func(now Instant) Instant { return now },
+		"bursts":    func(now Instant) Instant { return now + day/40*(r.Int64N(300)/299) },
+		"evenly":    func(now Instant) Instant { return now + day/(n*3/2) },
+		"random":    func(now Instant) Instant { return now + int64(r.ExpFloat64()*float64(day)/(n*1.2)) },
+		"nights": func(now Instant) Instant {
+			if now%day > day/2 {
+				return now - now%day + day
+			}
+			return now + day/(n*3)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &SlidingWindow{n: n, per: day}
+			var got []metertest.Event
+			ideal, idealAt := 0, make([]Instant, 0, n*(days+1)) // by a window that remembers all
+			for now := Instant(1); now < days*day; now = next(now) {
+				if len(idealAt) < n || now-idealAt[len(idealAt)-n] >= day {
+					idealAt = append(idealAt, now)
+					ideal++
+				}
+				switch ready := w.Ready(now, 0, 1); {
+				case w.Payable(now, 1):
+					require.Equal(t, now, ready)
+					w.Take(now, now, 1, false)
+					got = append(got, metertest.Event{At: now, Cost: 1})
+				case name == "saturated":
+					require.Greater(t, ready, now)
+					early := *w
+					early.log = slices.Clone(w.log)
+					if r.IntN(50) == 0 {
+						require.False(t, early.Payable(ready-1, 1), "ready is not the first instant")
+					}
+					now = ready
+					require.True(t, w.Payable(now, 1), "not payable when ready")
+					w.Take(now, now, 1, false)
+					got = append(got, metertest.Event{At: now, Cost: 1})
+				default:
+					require.Greater(t, ready, now)
+				}
+				require.LessOrEqual(t, len(w.log)-w.head, exactEvents+slots+2)
+				require.LessOrEqual(t, cap(w.log), 4*exactEvents)
+			}
+			require.LessOrEqual(t, metertest.MostInAnyWindow(got, day), int64(n))
+			if name == "saturated" {
+				ideal = n * days
+			}
+			require.GreaterOrEqual(t, float64(len(got)), 0.95*float64(ideal), "of %d", ideal)
+		})
+	}
+}
+
+func TestSlidingWindowIsExactUpToItsMemory(t *testing.T) {
+	const per = int64(time.Second)
+	w, m, r := &SlidingWindow{n: exactEvents, per: per}, &metertest.SlidingWindow{N: exactEvents, Per: per}, rand.New(rand.NewPCG(5, 5))
+	now := Instant(0)
+	for range 5 * exactEvents {
+		now = max(now+r.Int64N(per/exactEvents), w.Ready(now, 0, 1))
+		if len(m.Events) >= exactEvents {
+			require.GreaterOrEqual(t, now, m.Events[len(m.Events)-exactEvents].At+per)
+		}
+		w.Take(now, now, 1, true)
+		m.Take(now, 1)
+		require.LessOrEqual(t, cap(w.log), 3*exactEvents)
+	}
+	require.Equal(t, int64(exactEvents), metertest.MostInAnyWindow(m.Events, per))
+	require.Equal(t, max(now, m.Events[len(m.Events)-exactEvents].At+per), w.Ready(now, 0, 1))
+}
+
+// TestSlidingWindowGivesBackOnlyWhatStillCounts would find another's grant reduced for one that no longer counts.
+func TestSlidingWindowGivesBackOnlyWhatStillCounts(t *testing.T) {
+	w := &SlidingWindow{n: 10, per: 1000}
+	w.Take(0, 0, 5, false)
+	w.Take(900, 900, 5, false)
+	giveBackTo(w, 0, 1500, 5)
+	require.False(t, w.Payable(1500, 6), "11 in one window of 10")
+	giveBackTo(w, 900, 1500, 5)
+	require.True(t, w.Payable(1500, 10))
+}
+
+// TestWindowsGiveBackNothingThatANewRateForgot is about grants that no longer counted when the period became longer.
+func TestWindowsGiveBackNothingThatANewRateForgot(t *testing.T) {
+	var unix int64
+	for _, w := range []Meter{&SlidingWindow{n: 10, per: 1000}, &FixedWindow{n: 10, per: 1000, unix: &unix}} {
+		w.Take(500, 500, 5, false)
+		require.True(t, w.Payable(2500, 8))
+		w.Take(2500, 2500, 8, false)
+		w.Retune(2600, Rate{10, 1_000_000})
+		giveBackTo(w, 500, 2700, 5)
+		require.False(t, w.Payable(2700, 3), "11 of 10: %+v", w)
+		giveBackTo(w, 2500, 2700, 8)
+		require.True(t, w.Payable(2700, 10), "%+v", w)
+	}
+}
+
+func TestSlidingWindowGivesBackWhatSharesAnEntry(t *testing.T) {
+	w := &SlidingWindow{n: 100_000, per: 64_000_000}
+	for at := range int64(30_000) {
+		w.Take(at*1000, at*1000, 1, false)
+	}
+	require.LessOrEqual(t, len(w.log), exactEvents+slots)
+	for at := range int64(30_000) {
+		w.GiveBack(at*1000, at*1000, 1)
+	}
+	require.Zero(t, w.used)
+	for _, e := range w.log {
+		require.Zero(t, e.cost)
+	}
+}
+
+func TestSlidingWindowFollowsANewRate(t *testing.T) {
+	w := &SlidingWindow{n: 10, per: 1000}
+	w.Take(0, 0, 10, false)
+	w.Retune(500, Rate{4, 1000})
+	require.True(t, w.Indebted(500))
+	require.InDelta(t, -6, w.Tokens(500), 0)
+	require.Equal(t, Instant(1000), w.Ready(500, 0, 4))
+	require.Equal(t, Instant(2000), w.Ready(500, 4, 1))
+	w.Retune(600, Rate{10, 2000})
+	require.Equal(t, Instant(2000), w.Ready(600, 0, 1))
+}

@@ -1,0 +1,347 @@
+package meter
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// A TokenBucket is the classic token bucket. A paced one is the leaky bucket of ITU-T I.371 used as a meter: costs drain
+// at the rate, and a request goes when all costs before it have drained.
+//
+// Balances are counted in token·ns, that is in 1/per of a token, so that the k-th grant is due at start + ⌈k·per/n⌉.
+type TokenBucket struct {
+	n, per uint64
+	burst  int64
+	full   int128 // the level of a full bucket
+	paced  bool
+	last   Instant // level is as of this instant
+	level  int128
+	seq    int64 // of the last take
+	filled int64 // the last take that found the bucket full
+	peaks  []peak
+}
+
+// A peak is how little room there was below full before a take, less than ever since: in order of time, the room grows.
+type peak struct {
+	seq  int64
+	room int128
+}
+
+// MaxPeaks is how many peaks a bucket remembers. If no more requests were granted since the bucket was full, each of them
+// can be given back exactly. With more, up to 1/16 of the burst less may be given back in all, but never too much.
+const MaxPeaks = 64
+
+// NewTokenBucket returns a bucket that holds initial tokens now.
+func NewTokenBucket(now Instant, r Rate, burst, initial int64) *TokenBucket {
+	b := &TokenBucket{n: uint64(r.N), per: uint64(r.Per), burst: burst, last: now}
+	b.full, b.level = b.units(burst), b.units(initial)
+	return b
+}
+
+// NewPace returns a paced bucket: it has no burst.
+func NewPace(now Instant, r Rate) *TokenBucket {
+	return &TokenBucket{n: uint64(r.N), per: uint64(r.Per), paced: true, last: now}
+}
+
+// Fill makes the bucket full.
+func (b *TokenBucket) Fill() { b.level = b.full }
+
+// Burst returns how many tokens a full bucket holds.
+func (b *TokenBucket) Burst() int64 { return b.burst }
+
+// Rate returns the rate.
+func (b *TokenBucket) Rate() Rate { return Rate{int64(b.n), time.Duration(b.per)} }
+
+// LastTake returns the number of the last take or change: takes are numbered in order.
+func (b *TokenBucket) LastTake() int64 { return b.seq }
+
+// AsOf returns the instant up to which the bucket has been filled.
+func (b *TokenBucket) AsOf() Instant { return b.last }
+
+// Level returns the balance at AsOf in units of 1/Per of a token, as hi·2⁶⁴ + lo.
+func (b *TokenBucket) Level() (hi int64, lo uint64) { return b.level.hi, b.level.lo }
+
+// ReadyAtRate returns what Ready would if the rate were n per period and the burst unlimited.
+func (b *TokenBucket) ReadyAtRate(n int64, from Instant, ahead, cost int64) Instant {
+	other := *b
+	other.n, other.burst = uint64(n), MaxCount
+	other.full = other.units(MaxCount)
+	return other.Ready(from, ahead, cost)
+}
+
+func (b *TokenBucket) units(tokens int64) int128 { return mul128(uint64(tokens), b.per) }
+
+// need returns the level at which a request of this cost may go once ahead has been paid.
+func (b *TokenBucket) need(ahead, cost int64) int128 {
+	if b.paced {
+		return b.units(ahead)
+	}
+	return b.units(AddCount(ahead, cost))
+}
+
+// levelAt returns the level at t, were the bucket bottomless upwards.
+func (b *TokenBucket) levelAt(t Instant) int128 {
+	if t <= b.last {
+		return b.level
+	}
+	return b.level.add(mul128(uint64(t-b.last), b.n))
+}
+
+func (b *TokenBucket) Payable(now Instant, cost int64) bool {
+	b.advance(now)
+	return !b.level.less(b.need(0, cost))
+}
+
+// Spend is what most requests cost: it does what Payable and Take do in one step, without unnecessary writes.
+func (b *TokenBucket) Spend(now Instant, cost int64) (charged int64, ok bool) {
+	if now > b.last {
+		b.level, b.last = b.levelAt(now), now
+		b.clip()
+	}
+	if b.level.less(b.need(0, cost)) {
+		return 0, false
+	}
+	b.seq++
+	if b.level == b.full {
+		if b.filled = b.seq; len(b.peaks) > 0 {
+			b.peaks = b.peaks[:0]
+		}
+	} else {
+		b.remember()
+	}
+	b.level = b.level.sub(b.units(cost))
+	return b.seq, true
+}
+
+func (b *TokenBucket) Ready(from Instant, ahead, cost int64) Instant {
+	if cost > b.burst && !b.paced {
+		return Never
+	}
+	from = max(from, b.last)
+	level := b.levelAt(from)
+	if from > b.last && b.full.less(level) {
+		level = b.full
+	}
+	need := b.need(ahead, cost)
+	if !level.less(need) {
+		return from
+	}
+	return AddInstant(from, need.sub(level).ceilDiv(b.n))
+}
+
+func (b *TokenBucket) Take(due, _ Instant, cost int64, waited bool) int64 {
+	if due > b.last {
+		b.level, b.last = b.levelAt(due), due
+		// The part of a nanosecond by which a request that waited until then has been waiting too long is not lost: losing it
+		// would make the schedule drift.
+		if !waited || !b.level.less(b.need(0, cost).add(int128{lo: b.n})) {
+			b.clip()
+		}
+	}
+	b.seq++
+	b.remember()
+	b.level = b.level.sub(b.units(cost))
+	if waited {
+		b.clip() // at more than burst per nanosecond, what is left may be more than burst
+	}
+	return b.seq
+}
+
+// clip loses what is more than burst.
+func (b *TokenBucket) clip() {
+	if b.full.less(b.level) {
+		b.level = b.full
+	}
+}
+
+// remember notes the room there is, before something is taken or the burst is changed.
+func (b *TokenBucket) remember() {
+	if !b.level.less(b.full) {
+		b.filled, b.peaks = b.seq, b.peaks[:0]
+		return
+	}
+	b.peaks = pushPeak(b.peaks, peak{b.seq, b.full.sub(b.level)})
+}
+
+func pushPeak(peaks []peak, p peak) []peak {
+	n := len(peaks)
+	for n > 0 && !peaks[n-1].room.less(p.room) {
+		n--
+	}
+	peaks = append(peaks[:n], p)
+	if n == MaxPeaks {
+		peaks = thinned(peaks)
+	}
+	return peaks
+}
+
+// thinned lets peaks stand for those shortly before them, with the least room of all of these, so that no two are left that
+// are closer than 1/32 of what lies between the first and the last: about half.
+func thinned(peaks []peak) []peak {
+	last := len(peaks) - 1
+	apart := peaks[last].room.sub(peaks[0].room).half(5) // 2 at least, since rooms differ
+	kept := 0
+	for _, p := range peaks[1:] {
+		if p.room.sub(peaks[kept].room).less(apart) {
+			peaks[kept].seq = p.seq
+		} else {
+			kept++
+			peaks[kept] = p
+		}
+	}
+	return peaks[:kept+1]
+}
+
+// advance moves the bucket on to t. What is more than burst is lost.
+func (b *TokenBucket) advance(t Instant) {
+	if t > b.last {
+		b.level, b.last = b.levelAt(t), t
+		b.clip()
+	}
+}
+
+func (b *TokenBucket) GiveBack(charged int64, _ Instant, cost int64) {
+	if b.filled > charged {
+		return
+	}
+	// Had it never been taken, there would have been less room by it ever since.
+	back, room := b.units(cost), b.full.sub(b.level)
+	i := slices.IndexFunc(b.peaks, func(p peak) bool { return p.seq > charged })
+	if i >= 0 && b.peaks[i].room.less(room) {
+		room = b.peaks[i].room
+	}
+	if room.less(back) {
+		back = room
+	}
+	if back.hi < 0 {
+		return
+	}
+	b.level = b.level.add(back)
+	if i < 0 {
+		return
+	}
+	for k := i; k < len(b.peaks); k++ {
+		b.peaks[k].room = b.peaks[k].room.sub(back)
+	}
+	first := i // of those that the ones before are no peaks beside any more
+	for first > 0 && !b.peaks[first-1].room.less(b.peaks[i].room) {
+		first--
+	}
+	b.peaks = slices.Delete(b.peaks, first, i)
+}
+
+func (b *TokenBucket) Settle(charged int64, now Instant, paid, cost int64) {
+	owed := b.burst
+	if b.paced { // what comes in within a minute, and n at least
+		owed = int64(b.n)
+		if hi, lo := bits.Mul64(b.n, uint64(SettleOver*second)); hi < b.per {
+			minute, _ := bits.Div64(hi, lo, b.per)
+			owed = max(owed, int64(min(minute, uint64(MaxCount))))
+		} else {
+			owed = MaxCount
+		}
+	}
+	b.Correct(charged, now, paid, cost, owed)
+}
+
+// SettleOver is for how many seconds a bucket without a burst may be in debt.
+const SettleOver = 60
+
+func (b *TokenBucket) Most() int64 {
+	if b.paced {
+		return MaxCount
+	}
+	return b.burst
+}
+
+// Correct is Settle with a debt of at most owed tokens. A debt counts from now on, as it does with servers that charge at
+// the end of a request.
+func (b *TokenBucket) Correct(charged int64, now Instant, paid, cost, owed int64) {
+	if cost <= paid {
+		b.GiveBack(charged, now, paid-cost)
+		return
+	}
+	b.advance(now)
+	b.seq++
+	b.remember()
+	least := b.level
+	if floor := (int128{}).sub(b.units(owed)); floor.less(least) {
+		least = floor
+	}
+	if b.level = b.level.sub(b.units(cost - paid)); b.level.less(least) {
+		b.level = least
+	}
+}
+
+func (b *TokenBucket) FullAt() Instant {
+	if missing := b.full.sub(b.level); missing.hi >= 0 {
+		return AddInstant(b.last, missing.ceilDiv(b.n))
+	}
+	return b.last
+}
+
+func (b *TokenBucket) Tokens(now Instant) float64 {
+	level := b.levelAt(now)
+	if b.full.less(level) {
+		level = b.full
+	}
+	return level.float() / float64(b.per)
+}
+
+func (b *TokenBucket) Indebted(now Instant) bool { return b.levelAt(now).hi < 0 }
+
+func (b *TokenBucket) Retune(now Instant, r Rate) {
+	b.advance(now)
+	if b.n = uint64(r.N); b.per == uint64(r.Per) {
+		return
+	}
+	b.level = rescale(b.level, b.per, uint64(r.Per))
+	for i := range b.peaks {
+		b.peaks[i].room = rescale(b.peaks[i].room, b.per, uint64(r.Per))
+	}
+	b.per = uint64(r.Per)
+	b.full = b.units(b.burst)
+}
+
+// rescale returns a level counted in 1/from of a token in 1/to of a token, rounded down.
+func rescale(level int128, from, to uint64) int128 {
+	whole, part := level.floorDiv(from)
+	hi, lo := bits.Mul64(part, to)
+	part, _ = bits.Div64(hi, lo, from)
+	if whole < 0 {
+		return int128{lo: part}.sub(mul128(uint64(-whole), to))
+	}
+	return mul128(uint64(whole), to).add(int128{lo: part})
+}
+
+func (b *TokenBucket) Resize(now Instant, burst int64) {
+	b.advance(now)
+	b.seq++
+	b.remember()
+	b.burst, b.full = burst, b.units(burst)
+	b.clip()
+	b.remember()
+}
+
+func (b *TokenBucket) Save(now Instant) State { return State{Tokens: b.Tokens(now)} }
+
+func (b *TokenBucket) Restore(now Instant, since int64, s State) error {
+	tokens := s.Tokens
+	if math.IsNaN(tokens) || math.Abs(tokens) > float64(MaxCount) {
+		return fmt.Errorf("%v tokens are not a balance", tokens)
+	}
+	whole, part := math.Modf(math.Abs(tokens))
+	level := b.units(int64(whole)).add(int128{lo: uint64(part * float64(b.per))})
+	if tokens < 0 {
+		level = int128{}.sub(level)
+	}
+	b.level, b.last = level, now-min(since, MaxPer)
+	b.seq++
+	b.filled, b.peaks = b.seq, nil // no Cancel of before counts
+	b.advance(now)
+	b.clip()
+	return nil
+}
