@@ -14,13 +14,15 @@ import (
 // end, failed or closed, or, where there are slots to be given back, its request's context ended.
 type body struct {
 	io.ReadCloser
-	grant *Grant
-	own   Grant // for grant to point to, unless it is kept elsewhere
-	slots bool
+	grant   *Grant
+	own     Grant // for grant to point to, unless it is kept elsewhere
+	slots   bool
+	watched bool // there are costs to be found, or more
 
 	mu      sync.Mutex  // guards what follows: a context may end, and a body be closed, while it is read
 	release func() bool // stops waiting for the end of the context; nil: nobody waits for it
 	over    bool
+	more    *listener // nil: it has heard enough, or there is none
 	costs   []bodyCost
 	room    [1]bodyCost
 }
@@ -39,8 +41,8 @@ type halfCloser interface {
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.costs != nil {
-		b.observe(p[:n])
+	if b.watched {
+		b.observe(p[:n]).tell()
 	}
 	if err != nil {
 		b.end(err == io.EOF)
@@ -48,14 +50,20 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *body) observe(p []byte) {
+// observe takes in what was read. It returns the listener once that has heard enough.
+func (b *body) observe(p []byte) (more *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.over {
-		for i := range b.costs {
-			b.costs[i].finder.Observe(p)
-		}
+	if b.over {
+		return nil
 	}
+	for i := range b.costs {
+		b.costs[i].finder.Observe(p)
+	}
+	if b.more != nil && b.more.observe(p) {
+		more, b.more = b.more, nil
+	}
+	return more
 }
 
 func (b *body) Close() error {
@@ -66,10 +74,11 @@ func (b *body) Close() error {
 // end gives slots back, and corrects what was charged. Where a body was not read to its end, not all that it costs may
 // have been said yet.
 func (b *body) end(whole bool) {
-	first, release := b.first()
+	first, release, more := b.first()
 	if release != nil {
 		release()
 	}
+	defer more.tell()
 	if b.slots {
 		b.grant.Done() // be it first or not: whoever closes a body finds that its slots are free
 	}
@@ -84,22 +93,27 @@ func (b *body) end(whole bool) {
 	}
 }
 
-// first reports whether this is the first end of all, and returns what stops waiting for the end of the context.
-func (b *body) first() (first bool, release func() bool) {
+// first reports whether this is the first end of all, and returns what stops waiting for the end of the context, and the
+// listener if that has not told yet what it heard.
+func (b *body) first() (first bool, release func() bool, more *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	first, b.over = !b.over, true
-	return first, b.release
+	more, b.more = b.more, nil
+	return first, b.release, more
 }
 
 // follow corrects the charges of a request by the headers of its answer, or has its body watched for that, and keeps its
 // slots until that is over. It returns its Grant where that is kept: as it is already, or was not and must be now.
-func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant) *Grant {
+func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant, more *listener) *Grant {
 	slots, costs := t.settle(req, resp, kept.or(g))
-	if !slots && costs == 0 {
+	if !slots && costs == 0 && more == nil {
 		return kept
 	}
-	b := &body{ReadCloser: resp.Body, grant: kept, slots: slots}
+	if more != nil {
+		more.sent = g.mark.at
+	}
+	b := &body{ReadCloser: resp.Body, grant: kept, slots: slots, watched: costs > 0 || more != nil, more: more}
 	if kept == nil {
 		b.own = *g
 		b.grant = &b.own

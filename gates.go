@@ -206,7 +206,9 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 	l.markPartyLocked(g.party)
 	l.serveLocked(now)
 	known := len(g.account.quotas)
-	g.Take(now, now, 1, false)
+	if a.word.after == nil {
+		g.Take(now, now, 1, false)
+	}
 	held := l.heardLocked(g, m.at, a, adaptive, now)
 	if len(g.account.quotas) > known && m.nth > 0 {
 		l.waitForOthersLocked(g, m, now)
@@ -239,22 +241,34 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, adaptive b
 	account := g.account
 	until, open, news := account.until(), g.Payable(now, 1), !account.knows(anyQuota)
 	tells, named := w.tells(now)
-	g.answered(now, sent, a.outcome == OutcomeOK || a.outcome == OutcomeClientError, tells)
+	switch {
+	case w.after != nil && named:
+		g.tell(now, never-1, tells) // it says otherwise than its headers, and was heard after them
+	case w.after != nil:
+		g.tell(now, sent, tells)
+	default:
+		g.answered(now, sent, a.outcome == OutcomeOK || a.outcome == OutcomeClientError, tells)
+	}
 	if news && account.knows(anyQuota) {
 		l.adoptLocked(g.party, now)
 	}
 	l.markPartyLocked(g.party)
+	w.from = account.held
 	switch d := int64(w.wait.Value); {
 	case !w.limited:
 	case w.host && d > 0:
 		g.party.host.server.hold(now, d, !adaptive)
 	case adaptive: // decides about it
 	case named && d > 0 && !w.global: // its quota stops them
+		if first := w.after; first != nil && account.held == first.to {
+			account.held = first.from
+		}
 	case d > 0:
 		account.hold(now, d, true)
 	default:
 		account.backoff(now, sent, true)
 	}
+	w.to = account.held
 	moved := account.until() > until
 	switch {
 	case moved && w.host:

@@ -46,6 +46,8 @@ func ask(t *testing.T, tr *throttle.Transport, url string) (status int, refused 
 		return 0, refused
 	}
 	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	if r, ok := throttle.RejectionOf(resp); ok {
 		return resp.StatusCode, r

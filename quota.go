@@ -413,6 +413,11 @@ func (g *gate) answered(now, sentAt instant, ok bool, tells []tell) {
 			q.missed(now)
 		}
 	}
+	g.tell(now, sentAt, tells)
+}
+
+// tell notes what the answer to a request that was sent then tells of quotas.
+func (g *gate) tell(now, sentAt instant, tells []tell) {
 	for i := range tells {
 		if t := &tells[i]; t.reset > now { // else of a window that is over
 			g.under(now, t.name).hear(now, sentAt, t)

@@ -148,8 +148,12 @@ func localResponse(r *Rejection, req *http.Request, shape func(*Rejection, *http
 			*resp = *shaped // which the user may hand out more than once
 		}
 	}
+	if resp.Body != nil && req.Method == http.MethodHead {
+		resp.Body.Close() // the caller does not get it
+		resp.Body = nil
+	}
 	switch {
-	case resp.Body == nil || req.Method == http.MethodHead:
+	case resp.Body == nil:
 		resp.Body = http.NoBody
 	case resp.ContentLength == 0 && resp.Body != http.NoBody:
 		resp.ContentLength = -1

@@ -27,8 +27,9 @@ type Transport struct {
 	hints   *headers.Reader
 	deaf    bool
 
-	asker    *asker // apart, since it is written while others read what is here
-	exempted atomic.Uint64
+	connections connections
+	asker       *asker // apart, since it is written while others read what is here
+	exempted    atomic.Uint64
 }
 
 // New returns a Transport that sends by base, or by [http.DefaultTransport] if base is nil. The error names everything
@@ -108,9 +109,15 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, error) {
 	if g.tracked {
 		return t.exchange(req, g)
 	}
-	resp, err := t.base.RoundTrip(req)
-	if (err != nil || resp != nil && t.speaks(req, resp)) && g.limiter != nil {
-		t.hear(req, resp, err, g)
+	if g.limiter == nil { // exempt
+		return t.base.RoundTrip(req)
+	}
+	resp, unsent, err := t.forward(req)
+	switch {
+	case err != nil:
+		t.hear(req, nil, unsent, err, g) // a response beside an error is not heeded
+	case resp != nil && t.speaks(req, resp):
+		t.hear(req, resp, false, nil, g)
 	}
 	return resp, err
 }
@@ -131,15 +138,28 @@ func mayBeLocal(req *http.Request, resp *http.Response) bool {
 func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Response, error) {
 	var r *Rejection
 	if p != nil {
-		if p.gate == nil && !t.deaf && p.ask.maxWait != 0 {
-			p.gate, p.late = t.gateOf(req), true
-		}
-		p, r, err = t.limiter.await(req.Context(), p)
+		p, r, err = t.await(req, p)
 	}
 	if r != nil || err != nil {
 		return t.turnAway(req, r, err)
 	}
 	return t.sendWaited(req, p)
+}
+
+// await is [Limiter.await] for a request. If a hook panics, the request is not sent.
+func (t *Transport) await(req *http.Request, p *pending) (_ *pending, r *Rejection, err error) {
+	done := false
+	defer func() {
+		if !done {
+			closeBody(req)
+		}
+	}()
+	if p.gate == nil && !t.deaf && p.ask.maxWait != 0 {
+		p.gate, p.late = t.gateOf(req), true
+	}
+	p, r, err = t.limiter.await(req.Context(), p)
+	done = true
+	return p, r, err
 }
 
 // sendWaited is not inlined, for the sake of the stack that those who call it have waited on.
@@ -153,18 +173,36 @@ func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, e
 
 // turnAway answers a request that is not sent.
 func (t *Transport) turnAway(req *http.Request, r *Rejection, err error) (*http.Response, error) {
-	if req.Body != nil {
-		req.Body.Close() // as a RoundTripper must; nothing was read, so there is nothing to say of its error
-	}
+	closeBody(req)
 	if r != nil {
 		return t.refuse(req, r)
 	}
 	return nil, err
 }
 
+// closeBody closes the body of a request that is not sent, as a RoundTripper must. Nothing was read from it, so its error
+// says nothing.
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+}
+
 // enter prices req and lets it go at once if it can: then g is what it paid, and empty for one that is exempt. If not, it is
-// pending.
-func (t *Transport) enter(req *http.Request, g *Grant) (*pending, error) {
+// pending. If a function of the user's panics, the request is not sent.
+func (t *Transport) enter(req *http.Request, g *Grant) (_ *pending, err error) {
+	done := false
+	defer func() {
+		if !done {
+			closeBody(req)
+		}
+	}()
+	p, err := t.price(req, g)
+	done = true
+	return p, err
+}
+
+func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {

@@ -1,0 +1,87 @@
+package throttle_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// Whatever function of the user's panics, the request body is closed, and so is the response body if there is one.
+func TestAPanicLeavesNoBodyOpen(t *testing.T) {
+	opt := func(opts ...throttle.Option) []throttle.Option { return opts }
+	hook := func(h throttle.Hooks) throttle.Option { return throttle.WithHooks(h) }
+	late := throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(0), throttle.Name("late")))
+	for name, c := range map[string]struct {
+		opts []throttle.Option
+		sent bool
+	}{
+		"KeyFunc":            {opts: opt(throttle.WithKey(func(*http.Request) string { panic("key") }), throttle.WithLimit(throttle.InFlight(1)))},
+		"KeyFunc of a limit": {opts: opt(throttle.WithLimit(throttle.InFlight(1, throttle.Key(func(*http.Request) string { panic("key") }))))},
+		"CostFunc":           {opts: opt(throttle.WithCost(func(*http.Request) int64 { panic("cost") }), throttle.WithLimit(throttle.Pace(1, 1)))},
+		"Exempt":             {opts: opt(throttle.WithExempt(func(*http.Request) bool { panic("exempt") }))},
+		"RateFor": {opts: opt(throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.Pace(1, 1, throttle.RateFor(
+			func(string) (int64, time.Duration) { panic("rate") }))))},
+		"OnGrant":         {opts: opt(hook(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("grant") }}))},
+		"OnGrant in line": {opts: opt(late, hook(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("grant") }}))},
+		"OnWait":          {opts: opt(late, hook(throttle.Hooks{OnWait: func(throttle.WaitEvent) { panic("wait") }}))},
+		"OnReject":        {opts: opt(late, throttle.WithFailFast(), hook(throttle.Hooks{OnReject: func(throttle.RejectEvent) { panic("reject") }}))},
+		"Shape": {opts: opt(late, throttle.WithFailFast(), throttle.WithRejectionResponse(
+			func(*throttle.Rejection, *http.Request) *http.Response { panic("shape") }))},
+		"OnHold":          {opts: opt(hook(throttle.Hooks{OnHold: func(throttle.HoldEvent) { panic("hold") }})), sent: true},
+		"OnHold, counted": {opts: opt(throttle.WithLimit(throttle.InFlight(1)), hook(throttle.Hooks{OnHold: func(throttle.HoldEvent) { panic("hold") }})), sent: true},
+		"Settle": {opts: opt(throttle.WithLimit(throttle.Pace(1, 1, throttle.Settle(
+			func(*http.Request, *http.Response) (int64, bool) { panic("settle") })))), sent: true},
+		"Classify": {opts: opt(throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Classify(func(*http.Response, error) throttle.Outcome { panic("classify") })))), sent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				request := &countedBody{Reader: strings.NewReader("request")}
+				response := &countedBody{Reader: strings.NewReader("response")}
+				sent := false
+				base := roundTripper(func(req *http.Request) (*http.Response, error) {
+					sent = true
+					req.Body.Close()
+					return &http.Response{StatusCode: 429, Header: header("Retry-After", "9"), Body: response, Request: req}, nil
+				})
+				tr, err := throttle.New(base, c.opts...)
+				require.NoError(t, err)
+				req, err := http.NewRequestWithContext(t.Context(), "POST", api, request)
+				require.NoError(t, err)
+				require.Panics(t, func() { _, _ = tr.RoundTrip(req) })
+				assert.Equal(t, c.sent, sent)
+				assert.EqualValues(t, 1, request.closed.Load(), "the request's body")
+				if sent {
+					assert.EqualValues(t, 1, response.closed.Load(), "the response's body")
+				}
+				assert.Zero(t, inFlight(tr.Limiter()))
+			})
+		})
+	}
+}
+
+// The caller of HEAD gets no body, and so cannot close one.
+func TestTheBodyOfAShapedResponseToHEADIsClosed(t *testing.T) {
+	body := &countedBody{Reader: strings.NewReader("slow down")}
+	tr, err := throttle.New(nil, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0))), throttle.WithFailFast(),
+		throttle.WithRejectionResponse(func(*throttle.Rejection, *http.Request) *http.Response {
+			return &http.Response{StatusCode: 503, ContentLength: 9, Body: body}
+		}))
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(context.Background(), "HEAD", api, nil)
+	require.NoError(t, err)
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, http.NoBody, resp.Body)
+	assert.EqualValues(t, 9, resp.ContentLength)
+	assert.EqualValues(t, 1, body.closed.Load())
+	_, _ = io.ReadAll(resp.Body)
+}
