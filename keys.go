@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strings"
+
+	"github.com/httpthrottle/throttle/internal/pattern"
 )
 
 // A KeyFunc tells whom a request is counted for: each key has a bucket of its own in each limit. It must not change
@@ -64,11 +66,14 @@ func ByHeader(name string) KeyFunc {
 // ByRoute keys by the pattern that matches a request, of patterns as [net/http.ServeMux] has them. A request that none
 // matches has no key. ByRoute panics if a pattern can't be parsed or conflicts with another, as ServeMux does.
 func ByRoute(patterns ...string) KeyFunc {
-	routes, err := newRoutes(patterns)
+	matcher, err := pattern.New(patterns, func(p string) string { return p })
 	if err != nil {
 		panic("throttle: ByRoute: " + err.Error())
 	}
-	return routes.match
+	return func(r *http.Request) string {
+		key, _ := matcher.Match(r)
+		return key
+	}
 }
 
 // ByContext keys by what [ContextWithKey] said.

@@ -40,7 +40,7 @@ type config struct {
 	key      KeyFunc
 	cost     CostFunc
 	weights  map[string]int64
-	matched  *weights
+	weigh    CostFunc      // by weights
 	maxWait  time.Duration // negative: no bound
 	maxQueue int
 	maxKeys  int
@@ -276,7 +276,7 @@ func (c *config) validate() error {
 	if c.reader, err = headers.NewReader(c.hints...); err != nil {
 		faults = append(faults, fmt.Errorf("WithServerHints: %w", err))
 	}
-	if c.matched, err = newWeights(c.weights); err != nil {
+	if c.weigh, err = costByPattern(c.weights); err != nil {
 		faults = append(faults, fmt.Errorf("WithWeights: %w", err))
 	}
 	if err := errors.Join(faults...); err != nil {

@@ -47,7 +47,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, asker: new(asker),
 	}
 	if t.cost == nil && len(c.weights) > 0 {
-		t.cost = c.matched.cost
+		t.cost = c.weigh
 	}
 	if t.limiter == nil {
 		t.limiter = newLimiter(c)

@@ -1,0 +1,169 @@
+// Package pattern maps requests to values by patterns of [net/http.ServeMux], without allocation.
+//
+// A ServeMux validates the patterns, so their syntax, their precedence and what is a conflict are those of the Go release
+// that the program is built with. Requests are matched as ServeMux matches them, with these differences:
+//   - The host is that of the URL where Request.Host is empty, as in a client's requests. An empty method is GET, and an
+//     empty path is "/".
+//   - A CONNECT request is matched as any other; ServeMux does not clean its path.
+//   - GODEBUG=httpmuxgo121=1 has no effect on matching.
+package pattern
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// A Map holds a value for each of its patterns. It is safe for concurrent use.
+type Map[V any] struct {
+	hosts, anyHost *node[V]
+}
+
+// New returns a Map that holds value(p) for each pattern p. The error names every pattern that is invalid or conflicts
+// with one before it.
+func New[V any](patterns []string, value func(pattern string) V) (*Map[V], error) {
+	m := &Map[V]{hosts: new(node[V]), anyHost: new(node[V])}
+	var mux http.ServeMux
+	var faults []error
+	for _, pattern := range patterns {
+		err := validate(&mux, pattern)
+		if err == nil {
+			err = m.add(pattern, value(pattern))
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("pattern %q: %w", pattern, err))
+		}
+	}
+	return m, errors.Join(faults...)
+}
+
+// validate registers a pattern with mux, which panics if it is invalid.
+func validate(mux *http.ServeMux, pattern string) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			text := registered.ReplaceAllString(fmt.Sprint(p), "")
+			err = errors.New(strings.ReplaceAll(text, "\n", " "))
+		}
+	}()
+	mux.Handle(pattern, http.NotFoundHandler())
+	return nil
+}
+
+// registered is what ServeMux says about the place in the source that a pattern comes from, which is this package.
+var registered = regexp.MustCompile(` \(registered at [^)]*\)`)
+
+// add adds a valid pattern: [METHOD ][HOST]/[PATH].
+func (m *Map[V]) add(pattern string, value V) error {
+	method, rest := "", pattern
+	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+		method, rest = pattern[:i], strings.TrimLeft(pattern[i+1:], " \t")
+	}
+	i := strings.IndexByte(rest, '/')
+	if i < 0 {
+		return errors.New("it has no path")
+	}
+	n := m.anyHost
+	if host := rest[:i]; host != "" {
+		n = m.hosts.child(host)
+	}
+	if method != "" {
+		n = n.child(method)
+	} else {
+		n = n.wildChild()
+	}
+	for rest = rest[i:]; rest != ""; {
+		var segment string
+		segment, rest = cut(rest)
+		switch {
+		case segment == "" && rest == "", strings.HasPrefix(segment, "{") && strings.HasSuffix(segment, "...}"):
+			n.rest = &leaf[V]{value}
+			return nil
+		case segment == "{$}":
+			n = n.child(slash)
+		case strings.HasPrefix(segment, "{"):
+			n = n.wildChild()
+		default:
+			n = n.child(unescape(segment))
+		}
+	}
+	n.leaf = &leaf[V]{value}
+	return nil
+}
+
+// slash is the segment of a trailing slash that nothing follows, in a pattern {$}.
+const slash = "/"
+
+// cut returns the first segment of a path that begins with a slash, and what follows it.
+func cut(path string) (segment, rest string) {
+	path = path[1:]
+	if i := strings.IndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i:]
+	}
+	return path, ""
+}
+
+func unescape(segment string) string {
+	if s, err := url.PathUnescape(segment); err == nil {
+		return s
+	}
+	return segment
+}
+
+// Match returns the value of the pattern that matches r, and whether there is one.
+func (m *Map[V]) Match(r *http.Request) (value V, ok bool) {
+	if r.URL == nil {
+		return value, false
+	}
+	s := search[V]{method: r.Method, path: r.URL.Path}
+	if s.method == "" {
+		s.method = http.MethodGet
+	}
+	if r.URL.RawPath != "" {
+		s.path, s.escaped = r.URL.EscapedPath(), true
+	}
+	if !isClean(s.path) {
+		s.path = clean(s.path)
+	}
+	host := r.Host
+	if host == "" {
+		host = r.URL.Host
+	}
+	if strings.IndexByte(host, ':') >= 0 {
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+	}
+	l := s.in(m, host)
+	if (l == nil || s.inexact) && s.withSlash != nil {
+		l = s.withSlash // such as /tree/ for /tree, which ServeMux would redirect there
+	}
+	if l == nil {
+		return value, false
+	}
+	return l.value, true
+}
+
+// isClean reports whether clean would return p. It may be wrong in saying no.
+func isClean(p string) bool {
+	return p != "" && p[0] == '/' && !strings.Contains(p, "//") && !strings.Contains(p, "/.")
+}
+
+// clean returns p as a ServeMux cleans it.
+func clean(p string) string {
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	cleaned := path.Clean(p)
+	switch {
+	case !strings.HasSuffix(p, "/") || cleaned == "/":
+		return cleaned
+	case p[:len(p)-1] == cleaned:
+		return p
+	}
+	return cleaned + "/"
+}
