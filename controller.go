@@ -262,7 +262,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 
 // pause lets nothing go for d, and a little longer, so that many clients do not come back as one.
 func (c *controller) pause(now instant, d int64) {
-	until := meter.AddInstant(now, min(d, never/4)+jitter(c.dice.Chance(), d))
+	until := meter.AddInstant(now, min(d, never/4)+c.dice.Jitter(d))
 	if until > c.pausedUntil {
 		c.pausedUntil, c.workedFrom, c.worked, c.whole = until, until, 0, true
 		c.used.At = max(c.used.At, until)

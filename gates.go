@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // This file is where the words of servers are kept in a Limiter: a bucket for each host, each of those whom requests
@@ -35,14 +37,14 @@ func (g *gateKey) name() string {
 
 // A gateBucket is the meter of a gate.
 type gateBucket struct {
-	*gate
+	*quota.Gate
 	key   gateKey
 	party *party
 }
 
 // A party is an account at a server, with all its gates.
 type party struct {
-	account *account
+	account *quota.Account
 	host    *host
 	gates   map[*bucket]bool
 	lined   []*bucket // gates at which somebody waits
@@ -50,7 +52,7 @@ type party struct {
 
 // A host is a server with all its parties.
 type host struct {
-	server  *server
+	server  *quota.Server
 	parties map[string]*party
 }
 
@@ -125,10 +127,10 @@ func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
 	p := l.partyLocked(key, now)
 	l.serial++
 	b := &bucket{limit: l.gate, key: key.name(), serial: l.serial, armed: never, idle: -1, idleAt: now}
-	b.meter = &gateBucket{newGate(p.account), key, p}
+	b.meter = &gateBucket{quota.NewGate(p.account), key, p}
 	p.gates[b] = true
-	if p.account.knows(anyQuota) {
-		b.meter.(*gateBucket).under(now, anyQuota)
+	if p.account.Knows(anyQuota) {
+		b.meter.(*gateBucket).Under(now, anyQuota)
 	}
 	l.gates[key] = b
 	heap.Push(&l.idleGates, b)
@@ -139,7 +141,7 @@ func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
 func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 	h := l.hosts[key.host]
 	if h == nil {
-		h = &host{newServer(rand.Uint64()), make(map[string]*party)}
+		h = &host{quota.NewServer(rand.Uint64()), make(map[string]*party)}
 		l.hosts[key.host] = h
 	}
 	p := h.parties[key.party]
@@ -148,7 +150,7 @@ func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 		if !l.heard.Load() { // nobody has counted by party
 			soFar = float64(l.counts.granted) / max(1, seconds(now))
 		}
-		p = &party{account: newAccount(now, h.server, rand.Uint64(), soFar), host: h, gates: make(map[*bucket]bool)}
+		p = &party{account: quota.NewAccount(now, h.server, rand.Uint64(), soFar), host: h, gates: make(map[*bucket]bool)}
 		h.parties[key.party] = p
 	}
 	return p
@@ -174,7 +176,7 @@ const anyQuota = "default"
 // adoptLocked lets all gates of a party fall under the quota that is everybody's.
 func (l *Limiter) adoptLocked(p *party, now instant) {
 	for b := range p.gates {
-		b.meter.(*gateBucket).under(now, anyQuota)
+		b.meter.(*gateBucket).Under(now, anyQuota)
 	}
 }
 
@@ -205,12 +207,12 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 	g := b.meter.(*gateBucket)
 	l.markPartyLocked(g.party)
 	l.serveLocked(now)
-	known := len(g.account.quotas)
+	known := g.Account.Quotas()
 	if a.word.after == nil {
 		g.Take(now, now, 1, false)
 	}
 	held := l.heardLocked(g, m.at, a, adaptive, now)
-	if len(g.account.quotas) > known && m.nth > 0 {
+	if g.Account.Quotas() > known && m.nth > 0 {
 		l.waitForOthersLocked(g, m, now)
 	}
 	l.serveLocked(now)
@@ -221,8 +223,8 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 // nobody has counted that they might use up what is left: by then they have told so.
 func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 	others := min(int64(l.counts.granted)-int64(m.nth), 1<<32)
-	if others > 0 && slices.ContainsFunc(g.account.quotas, func(q *quota) bool { return q.counted && !q.pays(4*others) }) {
-		g.account.hold(now, min(now-m.at, second), false)
+	if others > 0 && g.Account.Bounds(4*others) {
+		g.Account.Hold(now, min(now-m.at, second), false)
 	}
 }
 
@@ -238,38 +240,38 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, adaptive b
 	if w == nil {
 		w = new(word)
 	}
-	account := g.account
-	until, open, news := account.until(), g.Payable(now, 1), !account.knows(anyQuota)
+	account := g.Account
+	until, open, news := account.Until(), g.Payable(now, 1), !account.Knows(anyQuota)
 	tells, named := w.tells(now)
 	switch {
 	case w.after != nil && named:
-		g.tell(now, never-1, tells) // it says otherwise than its headers, and was heard after them
+		g.Hear(now, never-1, tells) // it says otherwise than its headers, and was heard after them
 	case w.after != nil:
-		g.tell(now, sent, tells)
+		g.Hear(now, sent, tells)
 	default:
-		g.answered(now, sent, a.outcome == OutcomeOK || a.outcome == OutcomeClientError, tells)
+		g.Answered(now, sent, a.outcome == OutcomeOK || a.outcome == OutcomeClientError, tells)
 	}
-	if news && account.knows(anyQuota) {
+	if news && account.Knows(anyQuota) {
 		l.adoptLocked(g.party, now)
 	}
 	l.markPartyLocked(g.party)
-	w.from = account.held
+	w.from = account.Held()
 	switch d := int64(w.wait.Value); {
 	case !w.limited:
 	case w.host && d > 0:
-		g.party.host.server.hold(now, d, !adaptive)
+		g.party.host.server.Hold(now, d, !adaptive)
 	case adaptive: // decides about it
 	case named && d > 0 && !w.global: // its quota stops them
-		if first := w.after; first != nil && account.held == first.to {
-			account.held = first.from
+		if first := w.after; first != nil {
+			account.TakeBack(first.from, first.to)
 		}
 	case d > 0:
-		account.hold(now, d, true)
+		account.Hold(now, d, true)
 	default:
-		account.backoff(now, sent, true)
+		account.Backoff(now, sent, true)
 	}
-	w.to = account.held
-	moved := account.until() > until
+	w.to = account.Held()
+	moved := account.Until() > until
 	switch {
 	case moved && w.host:
 		for _, p := range g.party.host.parties {
@@ -279,7 +281,7 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, adaptive b
 		l.replanPartyLocked(g.party, now)
 	}
 	if moved {
-		held = time.Duration(account.until() - now)
+		held = time.Duration(account.Until() - now)
 	}
 	return held
 }
@@ -291,8 +293,3 @@ func (l *Limiter) markPartyLocked(p *party) {
 }
 
 func (l *Limiter) replanPartyLocked(p *party, now instant) { l.replanLocked(now, p.lined...) }
-
-// knows reports whether an account has a quota of that name.
-func (a *account) knows(name string) bool {
-	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == name })
-}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 type rt func(*http.Request) (*http.Response, error)
@@ -427,10 +429,10 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 	defer l.mu.Unlock()
 	b := l.gateLocked(gateKey{host: "h"}, 0)
 	g := b.meter.(*gateBucket)
-	g.under(0, anyQuota).hear(10, 5, &tell{anyQuota, 5000, 4999, second, true, 0})
+	g.Account.Restore(10, &quota.Tell{Name: anyQuota, Limit: 5000, Left: 4999, Reset: second, Counted: true})
 	l.counts.granted = 1 // two were granted, the second is this one, and the first was abandoned then
 	l.waitForOthersLocked(g, mark{5, 2}, 10)
-	assert.LessOrEqual(t, g.account.held, int64(10), "nobody else is on the way")
+	assert.LessOrEqual(t, g.Account.Held(), int64(10), "nobody else is on the way")
 }
 
 // Nil response without an error.

@@ -40,7 +40,7 @@ func (b *bucket) heldUntil() instant {
 	case *adaptiveBucket:
 		return max(b.held, m.control.pausedUntil)
 	case *gateBucket:
-		return max(b.held, m.account.until())
+		return max(b.held, m.Account.Until())
 	}
 	return b.held
 }

@@ -402,7 +402,7 @@ func (l *Limiter) snapshot() []*bucket {
 	}
 	now := l.nowLocked()
 	for _, b := range l.gates {
-		if g := b.meter.(*gateBucket); !g.open(now) {
+		if g := b.meter.(*gateBucket); !g.Open(now) {
 			all = append(all, b)
 		}
 	}
@@ -422,7 +422,7 @@ func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
 		case *adaptiveBucket:
 			stats[i].Rate, stats[i].InFlight = m.control.rate(now), m.control.inFlight
 		case *gateBucket:
-			stats[i].Rate, stats[i].InFlight = 0, int(m.inFlight)
+			stats[i].Rate, stats[i].InFlight = 0, int(m.InFlight())
 		case *meter.Slots:
 			stats[i].Rate, stats[i].InFlight = 0, int(m.InUse())
 		}

@@ -54,7 +54,7 @@ func (q *queue) ahead(but *line, rank instant, seq uint64, stop int, now instant
 // isOpen reports whether the gate of a line lets all pass now.
 func (ln *line) isOpen(now instant) bool {
 	g, ok := ln.stops[len(ln.stops)-1].bucket.meter.(*gateBucket)
-	return !ok || g.open(now)
+	return !ok || g.Open(now)
 }
 
 // A stop ties a line to one of its buckets.

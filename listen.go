@@ -8,6 +8,7 @@ import (
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // A word is what a server said of its limits, as far as it says for how long to stay away.
@@ -24,7 +25,7 @@ type word struct {
 }
 
 // tells returns what is news for a gate, and whether the limit that a refusal is for is named there.
-func (w *word) tells(now instant) (tells []tell, named bool) {
+func (w *word) tells(now instant) (tells []quota.Tell, named bool) {
 	for i := range w.quotas {
 		q := &w.quotas[i]
 		left, known := q.Remaining.Get()
@@ -36,16 +37,16 @@ func (w *word) tells(now instant) (tells []tell, named bool) {
 		if !known || q.Advisory || !ends && !empty {
 			continue // nothing to count, or nobody knows until when
 		}
-		t := tell{name: q.Name, left: left, limit: q.Limit.Or(-1), counted: q.Unit == "" || q.Unit == "requests"}
+		t := quota.Tell{Name: q.Name, Left: left, Limit: q.Limit.Or(-1), Counted: q.Unit == "" || q.Unit == "requests"}
 		if ends {
-			t.reset = meter.AddInstant(now, int64(reset))
+			t.Reset = meter.AddInstant(now, int64(reset))
 		}
-		if w.share < 1 && t.limit > 0 {
-			t.reserve = int64(math.Ceil((1 - w.share) * float64(t.limit)))
+		if w.share < 1 && t.Limit > 0 {
+			t.Reserve = int64(math.Ceil((1 - w.share) * float64(t.Limit)))
 		}
 		if empty {
 			named = true
-			t.reset = max(t.reset, meter.AddInstant(now, int64(w.wait.Value)))
+			t.Reset = max(t.Reset, meter.AddInstant(now, int64(w.wait.Value)))
 		}
 		tells = append(tells, t)
 	}

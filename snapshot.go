@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // A Snapshot is what a Limiter has learned and what has been spent of its budgets, for the next process: to be kept as
@@ -113,14 +114,12 @@ func (l *Limiter) saveServers() (saved []ServerSnapshot) {
 		for key, p := range h.parties {
 			s := ServerSnapshot{
 				Host: name, Party: key,
-				Held: time.Duration(max(0, p.account.held-now)), HostHeld: time.Duration(max(0, h.server.held-now)),
+				Held: time.Duration(max(0, p.account.Held()-now)), HostHeld: time.Duration(max(0, h.server.Held()-now)),
 			}
-			for _, q := range p.account.quotas {
-				if q.name == anyQuota && q.reset > now && q.reset < never && q.told < maxCount {
-					s.Quotas = append(s.Quotas, QuotaSnapshot{
-						q.name, q.limit, q.told - q.inFlight, time.Duration(q.reset - now), q.counted, q.reserve,
-					})
-				}
+			if q, ok := p.account.Saved(now, anyQuota); ok {
+				s.Quotas = append(s.Quotas, QuotaSnapshot{
+					q.Name, q.Limit, q.Left, time.Duration(q.Reset - now), q.Counted, q.Reserve,
+				})
 			}
 			if s.Held > 0 || s.HostHeld > 0 || s.Quotas != nil {
 				saved = append(saved, s)
@@ -202,10 +201,10 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 	b := l.gateLocked(gateKey{host: s.Host, party: s.Party}, now)
 	g := b.meter.(*gateBucket)
 	if d := max(0, int64(s.Held)) - since; d > 0 {
-		g.account.hold(now, min(d, maxPer), true)
+		g.Account.Hold(now, min(d, maxPer), true)
 	}
 	if d := max(0, int64(s.HostHeld)) - since; d > 0 {
-		g.party.host.server.hold(now, min(d, maxPer), true)
+		g.party.host.server.Hold(now, min(d, maxPer), true)
 	}
 	var faults []error
 	for _, q := range s.Quotas {
@@ -213,10 +212,10 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 		if q.Limit < -1 || int64(q.Reset) > maxPer {
 			faults = append(faults, fmt.Errorf("quota %q: a limit of %d until %v can't be", q.Name, q.Limit, q.Reset))
 		} else if reset > 0 {
-			g.account.quota(now, q.Name).hear(now, now, &tell{q.Name, q.Limit, q.Left, meter.AddInstant(now, reset), q.Counted, q.Reserve})
+			g.Account.Restore(now, &quota.Tell{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
 		}
 	}
-	if g.account.knows(anyQuota) {
+	if g.Account.Knows(anyQuota) {
 		l.adoptLocked(g.party, now)
 	}
 	l.replanPartyLocked(g.party, now)

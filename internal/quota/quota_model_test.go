@@ -1,16 +1,19 @@
-package throttle
+package quota
 
 import (
+	"container/heap"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // departs lets the next one go as early as it may, and returns when.
-func departs(t testing.TB, g *gate, from instant) instant {
+func departs(t testing.TB, g *Gate, from meter.Instant) meter.Instant {
 	t.Helper()
 	at := g.Ready(from, 0, 1)
 	requireReady(t, g, from, at)
@@ -20,9 +23,9 @@ func departs(t testing.TB, g *gate, from instant) instant {
 }
 
 // heldAccount returns one that was held at 0, its requests having gone at that rate before.
-func heldAccount(rate float64, paced bool) (*account, *gate, instant) {
+func heldAccount(rate float64, paced bool) (*Account, *Gate, meter.Instant) {
 	a, g, _ := newFamilies(rate)
-	a.hold(0, 10*second, paced)
+	a.Hold(0, 10*second, paced)
 	return a, g, a.held
 }
 
@@ -46,7 +49,7 @@ func TestPaceIsAtLeastOneASecondAndNotForEver(t *testing.T) {
 		require.Equal(t, held, departs(t, g, 1))
 		require.Equal(t, held+second, departs(t, g, 1))
 		at := held
-		for !g.open(at) {
+		for !g.Open(at) {
 			at = departs(t, g, at)
 		}
 		require.InDelta(t, 2*math.Log2(1e4), float64(at-held)/1e9, 0.1)
@@ -54,8 +57,8 @@ func TestPaceIsAtLeastOneASecondAndNotForEver(t *testing.T) {
 	}
 	a, g, held := heldAccount(math.Inf(1), true)
 	sends(t, g, held+1, 1000)
-	g = newGate(newAccount(0, a.server, 1, math.Inf(1)))
-	g.account.hold(200*second, second, true)
+	g = NewGate(NewAccount(0, a.server, 1, math.Inf(1)))
+	g.Account.Hold(200*second, second, true)
 	held = departs(t, g, 1)
 	require.Equal(t, held+second, g.Ready(1, 0, 1), "and is forgotten")
 }
@@ -66,8 +69,8 @@ func TestPaceIsOverOnceItIsNotUsedForASecond(t *testing.T) {
 	require.Equal(t, held+2*second, departs(t, g, held+2*second)) // it could have gone a second ago
 	next := held + 2*second + gapOf(1, 2*second)
 	requireReady(t, g, held+2*second, next)
-	require.False(t, g.open(next+second))
-	require.True(t, g.open(next+second+1))
+	require.False(t, g.Open(next+second))
+	require.True(t, g.Open(next+second+1))
 	sends(t, g, next+second+1, 1000)
 }
 
@@ -86,23 +89,23 @@ func TestPaceIsForThoseWhoAskForIt(t *testing.T) {
 	sends(t, g, held, 1000)
 
 	a, g, _ := heldAccount(1, false)
-	a.hold(second, second, true) // one of the two
+	a.Hold(second, second, true) // one of the two
 	departs(t, g, 1)
 	require.Equal(t, a.held+second, g.Ready(1, 0, 1))
-	a.hold(1000*second, second, true)
-	a.hold(1000*second, 2*second, false)
+	a.Hold(1000*second, second, true)
+	a.Hold(1000*second, 2*second, false)
 	departs(t, g, 1)
 	require.Equal(t, a.held+second, g.Ready(1, 0, 1))
-	a.hold(2000*second, second, false)
+	a.Hold(2000*second, second, false)
 	sends(t, g, a.held, 1000)
 }
 
 func TestPaceFollowsAHoldOfTheServerInEachAccount(t *testing.T) {
-	s := newServer(7)
-	x, y := newAccount(0, s, 1, 2), newAccount(0, s, 2, 20)
-	s.hold(0, 10*second, true)
-	for a, rate := range map[*account]float64{x: 2, y: 20} {
-		g := newGate(a)
+	s := NewServer(7)
+	x, y := NewAccount(0, s, 1, 2), NewAccount(0, s, 2, 20)
+	s.Hold(0, 10*second, true)
+	for a, rate := range map[*Account]float64{x: 2, y: 20} {
+		g := NewGate(a)
 		require.Equal(t, s.held, departs(t, g, 1))
 		require.Equal(t, s.held+gapOf(rate, 0), g.Ready(1, 0, 1))
 	}
@@ -111,45 +114,45 @@ func TestPaceFollowsAHoldOfTheServerInEachAccount(t *testing.T) {
 func TestPaceIsNotCutShortByALittleHold(t *testing.T) {
 	a, g, held := heldAccount(1, true)
 	departs(t, g, 1)
-	a.hold(held, 1, true)
+	a.Hold(held, 1, true)
 	requireReady(t, g, held, held+second)
-	require.False(t, g.open(held+100))
+	require.False(t, g.Open(held+100))
 	requireReady(t, g, held, held+second)
 }
 
 func TestPaceRateIsMeasuredOverTenSecondsThatWereNotHeld(t *testing.T) {
 	a, g, _ := newFamilies(0)
-	now := instant(0)
+	now := meter.Instant(0)
 	for range 60 * 100 {
 		now += 10 * milli
 		asks(t, g, now)
 	}
-	a.hold(now, 3600*second, true)
+	a.Hold(now, 3600*second, true)
 	first := a.held
 	require.Equal(t, first, departs(t, g, now))
 	require.InEpsilon(t, 10*milli, g.Ready(first, 0, 1)-first, 0.02)
-	a.hold(first, 3600*second, true)
-	a.server.hold(a.held, 3600*second, true) // and at once another
+	a.Hold(first, 3600*second, true)
+	a.server.Hold(a.held, 3600*second, true) // and at once another
 	last := a.server.held
 	require.Equal(t, last, departs(t, g, now))
 	require.InEpsilon(t, 10*milli, g.Ready(last, 0, 1)-last, 0.02)
 
-	a.hold(last, 3600*second, true)
-	a.hold(a.held, 3600*second, true) // nothing went in between
+	a.Hold(last, 3600*second, true)
+	a.Hold(a.held, 3600*second, true) // nothing went in between
 	last = a.held
 	departs(t, g, now)
 	require.InEpsilon(t, 10*milli, g.Ready(last, 0, 1)-last, 0.02)
 
-	a.hold(last+10*second, second, true) // ten idle seconds count
+	a.Hold(last+10*second, second, true) // ten idle seconds count
 	departs(t, g, now)
 	require.InEpsilon(t, 10*math.E*float64(milli), g.Ready(last, 0, 1)-a.held, 0.03)
 }
 
 func TestPaceFollowsTheResetOfAnEmptyQuota(t *testing.T) {
-	starts := map[instant]bool{}
+	starts := map[meter.Instant]bool{}
 	for seed := range uint64(100) {
-		a := newAccount(0, newServer(1), seed, 20)
-		g, other := newGate(a), newGate(a)
+		a := NewAccount(0, NewServer(1), seed, 20)
+		g, other := NewGate(a), NewGate(a)
 		asks(t, g, 0, core(100, 0, 5*second))
 		start := g.Ready(0, 0, 1)
 		starts[start] = true
@@ -159,7 +162,7 @@ func TestPaceFollowsTheResetOfAnEmptyQuota(t *testing.T) {
 		other.inFlight = 0
 		require.Equal(t, start, departs(t, g, 0))
 		require.Greater(t, g.Ready(0, 0, 1), start)
-		require.False(t, g.open(start))
+		require.False(t, g.Open(start))
 	}
 	require.Greater(t, len(starts), 90)
 
@@ -178,13 +181,13 @@ func TestPaceFollowsTheResetOfAnEmptyQuota(t *testing.T) {
 func TestPaceOfAQuotaOutlastsItsLimit(t *testing.T) {
 	_, g, _ := newFamilies(0)
 	asks(t, g, 0, core(-1, 5, 60*second))
-	require.False(t, g.open(60*second-1))
-	require.True(t, g.open(60*second))
+	require.False(t, g.Open(60*second-1))
+	require.True(t, g.Open(60*second))
 	asks(t, g, 60*second, core(-1, 0, 120*second))
 	start := departs(t, g, 60*second)
-	require.False(t, g.open(start))
+	require.False(t, g.Open(start))
 	require.Greater(t, g.FullAt(), g.Ready(0, 0, 1))
-	require.True(t, g.open(start+3*second))
+	require.True(t, g.Open(start+3*second))
 }
 
 // Some servers tell the time to some more. What the first answer after the reset of an empty quota tells shows it, and
@@ -193,43 +196,43 @@ func TestQuotaResetGivesNoMoreThanTheLastOneDid(t *testing.T) {
 	_, g, _ := newFamilies(1e9)
 	asks(t, g, 0, core(50, 1, 10*second))
 	sends(t, g, 1, 1)
-	g.answered(2, 1, true, []tell{core(50, 0, 10*second)})
+	g.Answered(2, 1, true, []Tell{core(50, 0, 10*second)})
 	at := g.Ready(0, 0, 1)
 	sends(t, g, at, 3)
-	g.answered(at+1, at, true, []tell{core(50, 2, at+10*second)}) // so 5 at most: 3 of ours and 2
-	g.answered(at+2, at, true, []tell{core(50, 0, at+10*second)})
-	g.answered(at+2, at, true, []tell{core(50, 0, at+10*second)})
+	g.Answered(at+1, at, true, []Tell{core(50, 2, at+10*second)}) // so 5 at most: 3 of ours and 2
+	g.Answered(at+2, at, true, []Tell{core(50, 0, at+10*second)})
+	g.Answered(at+2, at, true, []Tell{core(50, 0, at+10*second)})
 	at = g.Ready(0, 0, 1)
 	sends(t, g, at, 5)
-	require.Equal(t, never, g.Ready(at, 0, 1))
-	g.answered(at+1, at-second, true, []tell{core(50, 1, at+10*second)}) // sent before: tells nothing of it
-	g.answered(at+2, at, true, []tell{core(50, 49, at+10*second)})
+	require.Equal(t, meter.Never, g.Ready(at, 0, 1))
+	g.Answered(at+1, at-second, true, []Tell{core(50, 1, at+10*second)}) // sent before: tells nothing of it
+	g.Answered(at+2, at, true, []Tell{core(50, 49, at+10*second)})
 	for range 3 {
-		g.answered(at+3, at, true, []tell{core(50, 0, at+10*second)})
+		g.Answered(at+3, at, true, []Tell{core(50, 0, at+10*second)})
 	}
 	sends(t, g, g.Ready(0, 0, 1), 50) // it was a window after all
 }
 
 func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {
 	a, g, _ := newFamilies(0)
-	asks(t, g, 0, core(100, 10, never))
+	asks(t, g, 0, core(100, 10, meter.Never))
 	sends(t, g, 1, 2)
 	sends(t, g, 6, 1)
-	g.answered(5, 1, true, nil)
-	g.answered(7, 1, true, []tell{core(100, 9, never)}) // counted before the other, perhaps
+	g.Answered(5, 1, true, nil)
+	g.Answered(7, 1, true, []Tell{core(100, 9, meter.Never)}) // counted before the other, perhaps
 	require.EqualValues(t, 8, a.quotas[0].told)
-	g.answered(8, 6, true, []tell{core(100, 7, never)}) // and this one after it
+	g.Answered(8, 6, true, []Tell{core(100, 7, meter.Never)}) // and this one after it
 	require.EqualValues(t, 7, a.quotas[0].told)
 	for range 2 * maxSilent {
 		g.Take(9, 9, 1, false)
-		g.answered(9, 9, true, nil)
+		g.Answered(9, 9, true, nil)
 		require.LessOrEqual(t, len(a.quotas[0].silent), maxSilent)
 	}
 }
 
 func TestQuotaDetails(t *testing.T) {
 	a, g, _ := newFamilies(0)
-	asks(t, g, 0, core(10, 1, never), tell{"daily", 10, 9, never, true, 0})
+	asks(t, g, 0, core(10, 1, meter.Never), Tell{"daily", 10, 9, meter.Never, true, 0})
 	sends(t, g, 1, 1)
 	requireWaits(t, g, 1) // for an answer, whatever the second of the two says
 	g.Take(2, 2, 1, true) // in a dry run
@@ -238,40 +241,42 @@ func TestQuotaDetails(t *testing.T) {
 	a, g, y := newFamilies(0)
 	sends(t, y, 5, 1)
 	asks(t, g, 10, core(10, 0, 60*second))
-	y.answered(61*second, 5, true, []tell{core(10, 5, 120*second)}) // who falls under it now sees the reset, too
+	y.Answered(61*second, 5, true, []Tell{core(10, 5, 120*second)}) // who falls under it now sees the reset, too
 	require.EqualValues(t, 5, a.quotas[0].told)
 }
 
 // A hostWorld is one server and one client with many who want to send, in simulated time.
 type hostWorld struct {
-	world
+	eventHeap
+	now     meter.Instant
 	r       *rand.Rand
 	server  modelServer
-	account *account
+	account *Account
 	gates   []*modelGate
 
-	up, down         [2]int64 // least and most latency
-	lost, mute, back float64  // shares of answers lost, of answers without headers, and of requests not sent
-	blur             int64    // to what resets are rounded: up, if negative down
-	until            instant  // nobody wants to send after
+	up, down         [2]int64      // least and most latency
+	lost, mute, back float64       // shares of answers lost, of answers without headers, and of requests not sent
+	blur             int64         // to what resets are rounded: up, if negative down
+	until            meter.Instant // nobody wants to send after
 
-	deaf           int     // gates that have heard nothing yet
-	heard          instant // all have
+	deaf           int           // gates that have heard nothing yet
+	heard          meter.Instant // all have
+	made           int           // events
 	sent, refused  int
 	granted, toWhy int // refused for want of knowledge
 }
 
 type modelGate struct {
-	*gate
+	*Gate
 	waiting int
-	since   instant
-	armed   instant
+	since   meter.Instant
+	armed   meter.Instant
 	heard   bool
 }
 
 // A modelServer decides about a request that arrives, and says what is left.
 type modelServer interface {
-	arrive(now instant) (ok bool, t tell)
+	arrive(now meter.Instant) (ok bool, t Tell)
 }
 
 // windows is a server with a fixed window.
@@ -283,7 +288,7 @@ type windows struct {
 	mostly map[int64]int64 // granted by window
 }
 
-func (s *windows) arrive(now instant) (bool, tell) {
+func (s *windows) arrive(now meter.Instant) (bool, Tell) {
 	if w := now / s.length; w != s.window {
 		s.window, s.used = w, 0
 	}
@@ -300,10 +305,10 @@ type tokens struct {
 	rate  float64 // per second
 	burst float64
 	level float64
-	at    instant
+	at    meter.Instant
 }
 
-func (s *tokens) arrive(now instant) (bool, tell) {
+func (s *tokens) arrive(now meter.Instant) (bool, Tell) {
 	s.level = min(s.burst, s.level+float64(now-s.at)/1e9*s.rate)
 	s.at = now
 	ok := s.level >= 1
@@ -316,22 +321,49 @@ func (s *tokens) arrive(now instant) (bool, tell) {
 
 func newWorld(seed uint64, s modelServer, gates int) *hostWorld {
 	w := &hostWorld{
-		r: rand.New(rand.NewPCG(seed, 0)), server: s, account: newAccount(0, newServer(seed), seed+1, 0),
-		up: [2]int64{5 * milli, 100 * milli}, down: [2]int64{5 * milli, 100 * milli}, heard: never, deaf: gates,
+		r: rand.New(rand.NewPCG(seed, 0)), server: s, account: NewAccount(0, NewServer(seed), seed+1, 0),
+		up: [2]int64{5 * milli, 100 * milli}, down: [2]int64{5 * milli, 100 * milli}, heard: meter.Never, deaf: gates,
 	}
 	for range gates {
-		w.gates = append(w.gates, &modelGate{gate: newGate(w.account), waiting: 200 / gates})
+		w.gates = append(w.gates, &modelGate{Gate: NewGate(w.account), waiting: 200 / gates})
 	}
 	return w
 }
 
 func (w *hostWorld) between(span [2]int64) int64 { return span[0] + w.r.Int64N(span[1]-span[0]+1) }
 
+// An event is what happens at an instant. Events of one instant happen in the order in which they were made.
+type event struct {
+	at  meter.Instant
+	seq int
+	do  func()
+}
+
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
+}
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *eventHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// after lets do happen in d.
+func (w *hostWorld) after(d int64, do func()) {
+	w.made++
+	heap.Push(&w.eventHeap, event{w.now + max(0, d), w.made, do})
+}
+
 // run runs the world to its end.
 func (w *hostWorld) run() {
 	w.serve()
-	for len(w.events) > 0 {
-		e := w.pop()
+	for len(w.eventHeap) > 0 {
+		e := heap.Pop(&w.eventHeap).(event)
 		w.now = e.at
 		e.do()
 		w.serve()
@@ -344,13 +376,13 @@ func (w *hostWorld) serve() {
 		for g.waiting > 0 && w.now < w.until {
 			at := g.Ready(g.since, 0, 1)
 			if at > w.now {
-				if at < never && at != g.armed {
+				if at < meter.Never && at != g.armed {
 					g.armed = at
 					w.after(at-w.now+w.r.Int64N(milli), func() {})
 				}
 				break
 			}
-			due := max(at, w.now-slack)
+			due := max(at, w.now-20*milli)
 			g.Take(due, w.now, 1, true)
 			g.since = max(g.since, due)
 			g.waiting--
@@ -379,14 +411,14 @@ func (w *hostWorld) send(g *modelGate) {
 		}
 		switch {
 		case w.blur > 0:
-			told.reset = (told.reset + w.blur - 1) / w.blur * w.blur
+			told.Reset = (told.Reset + w.blur - 1) / w.blur * w.blur
 		case w.blur < 0:
-			told.reset = told.reset / w.blur * w.blur
+			told.Reset = told.Reset / w.blur * w.blur
 		}
-		tells := []tell{told}
+		tells := []Tell{told}
 		switch p := w.r.Float64(); {
 		case p < w.lost:
-			w.after(second, func() { g.answered(w.now, sentAt, false, nil); g.waiting++ })
+			w.after(second, func() { g.Answered(w.now, sentAt, false, nil); g.waiting++ })
 			return
 		case p < w.lost+w.mute:
 			tells = nil
@@ -397,7 +429,7 @@ func (w *hostWorld) send(g *modelGate) {
 					w.heard = w.now
 				}
 			}
-			g.answered(w.now, sentAt, ok, tells)
+			g.Answered(w.now, sentAt, ok, tells)
 			g.waiting++
 		})
 	})
@@ -409,7 +441,7 @@ func (w *hostWorld) requireNotStuck(t *testing.T) {
 	for _, g := range w.gates {
 		require.Zero(t, g.inFlight)
 		at := g.Ready(w.now, 0, 1)
-		require.Less(t, at, never)
+		require.Less(t, at, meter.Never)
 		require.True(t, g.Payable(at+100*second, 1))
 	}
 }

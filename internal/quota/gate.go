@@ -1,0 +1,166 @@
+package quota
+
+import (
+	"math"
+	"slices"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A gate is what the requests of one family pass, such as those to one route: servers count resources in quotas of
+// their own, and name them in the answer. All costs at a gate are 1.
+type Gate struct {
+	Account  *Account
+	quotas   []*quota // that answers to requests of the family named
+	inFlight int64
+}
+
+var _ meter.Meter = (*Gate)(nil)
+
+func NewGate(a *Account) *Gate { return &Gate{Account: a} }
+
+func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
+
+func (g *Gate) Spend(now meter.Instant, cost int64) (int64, bool) { return meter.SpendIf(g, now, cost) }
+
+// Ready returns never where only an answer can tell.
+func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
+	at, sure := g.next(from, meter.AddCount(ahead, cost))
+	if !sure {
+		return meter.Never
+	}
+	return at
+}
+
+// Plan returns a lower bound of when cost can be paid once ahead has been, whatever answers will tell.
+func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
+	at, _ := g.next(from, meter.AddCount(ahead, cost))
+	return at
+}
+
+func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
+	at, sure = max(from, g.Account.Until(), g.Account.pace.next), true
+	for _, q := range g.quotas {
+		var ok bool
+		at, ok = q.next(at, need)
+		sure = sure && ok
+	}
+	return at, sure
+}
+
+func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
+	a := g.Account
+	a.resume(now)
+	for _, q := range g.quotas {
+		q.roll(a, now)
+		q.probe(a, due)
+		q.pace.take(due)
+		q.inFlight++
+		q.sent++
+	}
+	a.pace.take(due)
+	a.used.Add(due, 1, meanOver)
+	g.inFlight++
+	return 0
+}
+
+// GiveBack undoes a take, of a request that was not sent.
+func (g *Gate) GiveBack(int64, meter.Instant, int64) {
+	if g.inFlight == 0 {
+		panic("throttle: bug: more answers than requests")
+	}
+	g.inFlight--
+	for _, q := range g.quotas {
+		q.inFlight--
+	}
+}
+
+// InFlight returns how many requests have not been answered.
+func (g *Gate) InFlight() int64 { return g.inFlight }
+
+func (g *Gate) Most() int64 { return meter.MaxCount }
+
+func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug: a gate has no cost") }
+
+// Answered notes what the answer to a request that was sent then tells, and whether it was a success. If there is none,
+// as after an error, it tells nothing, but the request may have been counted.
+func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
+	a := g.Account
+	if ok && sentAt > a.set {
+		a.refusals = 0
+	}
+	g.GiveBack(0, now, 1)
+	g.quotas = slices.DeleteFunc(g.quotas, func(q *quota) bool { return q.dropped })
+	for _, q := range g.quotas {
+		q.roll(a, now)
+		if !slices.ContainsFunc(tells, func(t Tell) bool { return t.Name == q.name }) {
+			q.missed(now)
+		}
+	}
+	g.Hear(now, sentAt, tells)
+}
+
+// Hear notes what the answer to a request that was sent then tells of quotas.
+func (g *Gate) Hear(now, sentAt meter.Instant, tells []Tell) {
+	for i := range tells {
+		if t := &tells[i]; t.Reset > now { // else of a window that is over
+			g.Under(now, t.Name).hear(now, sentAt, t)
+		}
+	}
+}
+
+// Under returns the quota of that name, which the gate falls under from now on.
+func (g *Gate) Under(now meter.Instant, name string) *quota {
+	q := g.Account.quota(now, name)
+	if !slices.Contains(g.quotas, q) {
+		q.roll(g.Account, now)
+		q.inFlight += g.inFlight
+		g.quotas = append(g.quotas, q)
+	}
+	return q
+}
+
+func (g *Gate) FullAt() meter.Instant {
+	if g.inFlight > 0 {
+		return meter.Never
+	}
+	at := max(g.Account.Until(), g.Account.pace.next)
+	for _, q := range g.quotas {
+		at = max(at, q.pace.next)
+		if q.reset < meter.Never {
+			at = max(at, meter.AddInstant(q.reset, second))
+		}
+	}
+	return meter.AddInstant(at, paceIdle)
+}
+
+func (g *Gate) Tokens(now meter.Instant) float64 {
+	least := int64(math.MaxInt64)
+	for _, q := range g.quotas {
+		q.roll(g.Account, now)
+		if !q.pays(plenty) {
+			least = min(least, q.told-q.reserve-q.inFlight)
+		}
+	}
+	return float64(least)
+}
+
+func (g *Gate) Indebted(now meter.Instant) bool {
+	return g.inFlight > 0 || g.Account.Until() > now || slices.ContainsFunc(g.quotas, func(q *quota) bool {
+		return !q.pays(1) && q.reset > now && q.reset < meter.Never
+	})
+}
+
+// Open reports whether nothing at all stops or bounds requests here now.
+func (g *Gate) Open(now meter.Instant) bool {
+	a := g.Account
+	a.resume(now)
+	return a.Until() <= now && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
+		q.roll(a, now)
+		return !q.pays(plenty) || !q.pace.over(now)
+	})
+}
+
+func (g *Gate) Retune(meter.Instant, meter.Rate) {}
+
+func (g *Gate) Resize(meter.Instant, int64) {}
