@@ -14,13 +14,19 @@ import (
 
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|json|log|retry|http|testing|synctest|time|throttle|throttletest)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|retry|slog|synctest|testing|throttle|throttletest|time)\.[A-Z]`)
+	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
 
-// TestReadmeCompiles builds every Go block of the README in a module that imports this one, as a reader would.
-func TestReadmeCompiles(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+func documents(t *testing.T) []string {
+	docs, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
+	require.NotEmpty(t, docs)
+	return append(docs, "README.md")
+}
+
+// TestDocumentsCompile builds every Go block of the README and of docs in a module that imports this one, as a reader would.
+func TestDocumentsCompile(t *testing.T) {
 	repo, err := filepath.Abs(".")
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -31,27 +37,50 @@ func TestReadmeCompiles(t *testing.T) {
 	}
 	write("go.mod", fmt.Sprintf("module example.com/readme\n\ngo 1.26\n\n"+
 		"require github.com/httpthrottle/throttle v0.0.0\n\nreplace github.com/httpthrottle/throttle => %s\n", repo))
-	blocks := goBlock.FindAllStringSubmatch(string(readme), -1)
-	require.NotEmpty(t, blocks)
-	for i, block := range blocks {
-		text := block[1]
-		if !strings.HasPrefix(text, "package ") {
-			text = asProgram(text)
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
+			program := block[1]
+			if !strings.HasPrefix(program, "package ") {
+				program = asProgram(program)
+			}
+			write(fmt.Sprintf("%s/block%d/main.go", strings.TrimSuffix(filepath.Base(name), ".md"), i+1), program)
 		}
-		write(fmt.Sprintf("block%d/main.go", i+1), text)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "bin")+"/", "./...")
-	build.Dir = dir
-	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
-	out, err := build.CombinedOutput()
+	vet := exec.CommandContext(t.Context(), "go", "vet", "-unusedresult=false", "./...")
+	vet.Dir = dir
+	vet.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	out, err := vet.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+// TestLinksOfDocumentsLead checks that every file that a document links to is there.
+func TestLinksOfDocumentsLead(t *testing.T) {
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(goBlock.ReplaceAllString(string(text), ""), -1) {
+			if strings.Contains(m[1], "actions/workflows/") {
+				continue // a page of the repository's host
+			}
+			_, err := os.Stat(filepath.Join(filepath.Dir(name), m[1]))
+			require.NoError(t, err, "%s links to %s", name, m[1])
+		}
+	}
+}
+
+func TestReadmeIsShort(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.LessOrEqual(t, strings.Count(string(text), "\n"), 250)
 }
 
 // asProgram makes a program of statements, which may use what the text around them speaks of, and leave unused what
 // they declare.
 func asProgram(statements string) string {
 	imports := map[string]string{
-		"http": "net/http", "json": "encoding/json", "synctest": "testing/synctest",
+		"http": "net/http", "httputil": "net/http/httputil", "json": "encoding/json", "slog": "log/slog", "synctest": "testing/synctest",
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
 		"retry":   "github.com/httpthrottle/throttle/retry",
 		"headers": "github.com/httpthrottle/throttle/headers",
@@ -60,6 +89,7 @@ func asProgram(statements string) string {
 		{"ctx", "context.Context"}, {"client", "*http.Client"}, {"req", "*http.Request"}, {"t", "*testing.T"},
 		{"transport", "*throttle.Transport"}, {"next", "*throttle.Transport"},
 		{"resp", "*http.Response"}, {"complete", "func(context.Context) (int64, error)"},
+		{"tiers", "map[string]int64"}, {"rewrite", "func(*httputil.ProxyRequest)"}, {"limiter", "*throttle.Limiter"},
 	}
 	var params, uses []string
 	for _, g := range given {
