@@ -1,0 +1,272 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Demand describes the requests that wait for a bucket. The zero value is for none.
+type Demand struct {
+	First, All int64         // the cost of the first request, and the sum of all costs
+	Until      meter.Instant // the first request cannot use a token that is due later
+	Alone      bool          // the first request waits for no other shared limit, so that it may save tokens up
+}
+
+// asking is the part of a [Leased] that decides when to ask the store, and for how much.
+type asking struct {
+	under bool          // an ask is under way
+	asked meter.Instant // when the latest ask was sent; meter.Never: none was
+	again meter.Instant // no tokens are asked for before, because the store said so
+	spare meter.Instant // no tokens are leased ahead before, because the store had too few
+	lead  time.Duration // the next tokens are asked for so long before the last promised one is due
+	drawn int64         // tokens drawn after the latest ask
+	use   float64       // recent use, in tokens per ns
+
+	back  []Return
+	owe   int64
+	hold  meter.Instant // the end of a hold that the store does not know; -1: that holds have ended; 0: none
+	since meter.Instant // how long back, owe or hold have waited for an ask; meter.Never: there is nothing to tell
+	sent  debts         // those of the ask under way
+}
+
+type debts struct {
+	owe  int64
+	hold meter.Instant
+}
+
+const (
+	tellAfter  = int64(20 * time.Millisecond) // returns and debts wait so long for an ask that is made anyway
+	spreadOver = int64(10 * time.Millisecond) // a fleet's asks are spread over it after a window begins
+	meanOver   = float64(50 * time.Millisecond)
+	maxReturns = 16 // more are joined
+)
+
+// busy reports whether an ask is under way or needed to tell the store something.
+func (m *Leased) busy() bool { return m.under || m.since < meter.Never }
+
+// returns records tokens that go back to the store. Of too many leases, two are joined under the earlier one: a return under
+// an earlier lease is never worth more.
+func (m *Leased) returns(r Return, now meter.Instant) {
+	m.tell(now)
+	if i := slices.IndexFunc(m.back, func(b Return) bool { return b.Lease == r.Lease }); i >= 0 {
+		m.back[i].Tokens += r.Tokens
+		return
+	}
+	if m.back = append(m.back, r); len(m.back) > maxReturns {
+		slices.SortFunc(m.back, func(a, b Return) int { return int(max(-1, min(1, a.Lease-b.Lease))) })
+		m.back[0].Tokens += m.back[1].Tokens
+		m.back = slices.Delete(m.back, 1, 2)
+	}
+}
+
+// owes records tokens that the store is to charge: at most the burst or n, and for a Pace at most the tokens of a minute.
+func (m *Leased) owes(tokens int64, now meter.Instant) {
+	if tokens <= 0 {
+		return
+	}
+	m.tell(now)
+	most := m.Most()
+	if b := &m.budget; b.Kind == Pace {
+		most = max(b.N, int64(min(float64(most), float64(b.N)*float64(time.Minute)/float64(b.Per))))
+	}
+	m.owe = min(meter.AddCount(m.owe, tokens), most)
+}
+
+// Hold blocks the budget until an instant, for all processes. An instant that is not after now ends every hold.
+func (m *Leased) Hold(now, until meter.Instant) {
+	m.tell(now - tellAfter)
+	if until <= now {
+		m.held, m.hold = 0, -1
+		return
+	}
+	m.held, m.hold = max(m.held, until), max(m.hold, until)
+}
+
+func (m *Leased) tell(since meter.Instant) { m.since = min(m.since, since) }
+
+// trade gives promised tokens back and asks for others immediately.
+func (m *Leased) trade(now meter.Instant) {
+	for _, r := range m.runs {
+		m.returns(Return{r.n, r.id}, now)
+	}
+	m.runs, m.again = nil, now
+	m.schedule()
+}
+
+// AskAt returns when to ask the store, given the requests that wait: now or later, meter.Never if there is nothing to ask for.
+func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
+	if m.under {
+		return meter.Never
+	}
+	m.advance(now)
+	at := meter.AddInstant(m.since, tellAfter)
+	total := m.have + m.promised()
+	switch {
+	case d.First > total:
+		at = min(at, m.again)
+	case d.All > total: // the tokens of the first request are at hand or promised
+		at = min(at, max(m.again, m.dueAt(total-m.have)-int64(m.lead)))
+	case m.drawn > 0 && total < m.target()/2:
+		at = min(at, max(m.again, m.spare))
+	}
+	if d.All == 0 {
+		for i := range m.lots {
+			at = min(at, m.lots[i].kept)
+		}
+		for i := range m.runs {
+			at = min(at, m.runs[i].kept)
+		}
+	}
+	return max(at, now)
+}
+
+// target returns how many tokens to lease before they are needed.
+func (m *Leased) target() int64 {
+	return int64(min(m.use*float64(m.config.Ahead), float64(m.Most())))
+}
+
+// Ask returns the ask of now. The caller must call Booked or Failed next.
+func (m *Leased) Ask(now meter.Instant, d Demand) Part {
+	m.advance(now)
+	if d.All == 0 {
+		m.drop(now)
+	}
+	total := m.have + m.promised()
+	p := Part{
+		Budget: m.budget, Horizon: m.config.Horizon, Back: m.back, Owe: m.owe, Want: max(0, d.All-total), Since: SinceMost,
+	}
+	if m.asked < meter.Never {
+		p.Since = min(SinceMost, time.Duration(now-m.asked))
+		if m.measure(float64(p.Since)); d.All > 0 || m.drawn > 0 {
+			p.Ahead = max(0, m.target()-max(0, total-d.All))
+		}
+	}
+	switch missing := d.First - total; {
+	case missing > 0 && d.Alone && m.budget.Kind != Pace:
+		p.Need = 1 // the request keeps the tokens that it gets, and asks for the rest
+	case missing > 0:
+		p.Need = missing
+	default:
+		p.Need = min(1, p.Want)
+	}
+	if d.Until > now {
+		p.Within = time.Duration(d.Until - now)
+	}
+	if m.hold > now {
+		p.Hold = time.Duration(m.hold - now)
+	} else if m.hold < 0 {
+		p.Hold = -1
+	}
+	m.under, m.asked, m.drawn = true, now, 0
+	m.sent = debts{m.owe, m.hold}
+	m.back, m.owe, m.hold, m.since = nil, 0, 0, meter.Never
+	return p
+}
+
+// measure updates the rate of use after span ns.
+func (m *Leased) measure(span float64) {
+	if span > 0 {
+		old := meanOver / (meanOver + span)
+		m.use = m.use*old + float64(m.drawn)/span*(1-old)
+	}
+}
+
+// drop gives tokens back that were not used in time.
+func (m *Leased) drop(now meter.Instant) {
+	m.lots = slices.DeleteFunc(m.lots, func(l lot) bool {
+		if l.kept <= now {
+			m.have -= l.n
+			m.returns(Return{l.n, l.id}, now)
+		}
+		return l.kept <= now
+	})
+	m.runs = slices.DeleteFunc(m.runs, func(r run) bool {
+		if r.kept <= now {
+			m.returns(Return{r.n, r.id}, now)
+		}
+		return r.kept <= now
+	})
+	m.schedule()
+}
+
+// Booked records the response to asked, which was sent at an earlier instant and arrived at now.
+func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
+	m.advance(now)
+	m.under = false
+	m.lead = 2*time.Duration(now-sent) + time.Millisecond
+	void := meter.Never
+	if p.Until > 0 {
+		void = meter.AddInstant(sent, int64(p.Until))
+	}
+	m.told = told{known: true, sent: sent, left: p.Left}
+	if m.held = 0; p.Hold > 0 {
+		m.held = meter.AddInstant(now, int64(p.Hold))
+	}
+	m.held = max(m.held, m.hold)
+	m.again = now
+	if p.Wait > 0 {
+		m.again = meter.AddInstant(now, int64(p.Wait))
+	}
+	if m.budget.Kind == Fixed {
+		m.ends(sent, now, p)
+	}
+	if p.Tokens > 0 {
+		m.lease(now, void, asked.Budget, p)
+	}
+	if p.Tokens <= asked.Want {
+		m.spare = meter.AddInstant(now, int64(m.config.Ahead))
+	}
+}
+
+// ends records the end of a Fixed window, and spreads the asks of a fleet after it.
+func (m *Leased) ends(sent, now meter.Instant, p LeasedPart) {
+	switch {
+	case p.Until > 0:
+		m.told.ends = meter.AddInstant(sent, int64(p.Until))
+	case p.Wait > 0:
+		m.told.ends = meter.AddInstant(sent, int64(p.Wait))
+		m.again = meter.AddInstant(m.again, m.spread())
+	default:
+		m.told.ends = now
+	}
+}
+
+// spread returns how long after the begin of a window this process asks. It differs from window to window.
+func (m *Leased) spread() int64 {
+	z := m.config.Seed ^ uint64(m.told.ends/spreadOver) // the same for one window, whatever the latency
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return int64((z ^ z>>31) % uint64(spreadOver))
+}
+
+// lease adds the tokens of a response.
+func (m *Leased) lease(now, void meter.Instant, b Budget, p LeasedPart) {
+	kept := meter.AddInstant(now, int64(m.config.Keep))
+	m.last, m.void = p, void
+	if p.AtOnce > 0 {
+		m.add(lot{p.AtOnce, p.ID, void, kept})
+	}
+	if n := p.Tokens - p.AtOnce; n > 0 {
+		start := meter.AddInstant(now, int64(p.Next))
+		r := run{lot: lot{n, p.ID, void, max(kept, start)}, start: start, rate: meter.Rate{N: b.N, Per: b.Per}}
+		m.runs = append(m.runs, r)
+	}
+	m.next = min(m.next, now)
+	m.advance(now)
+}
+
+// Failed records that there is no response to the ask under way. Its returns are lost, because the store may have taken
+// them. Its debt and its hold are told again. Tokens are asked for from again on.
+func (m *Leased) Failed(now, again meter.Instant) {
+	m.under = false
+	m.again = again
+	if m.sent.owe > 0 || m.sent.hold != 0 {
+		m.tell(now)
+		m.owe = meter.AddCount(m.owe, m.sent.owe)
+		if m.hold == 0 {
+			m.hold = m.sent.hold
+		}
+	}
+}

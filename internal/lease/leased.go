@@ -1,0 +1,389 @@
+package lease
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Leased is the meter of a bucket that is filled by leases instead of by time. It serves every kind except Slots. Ready
+// returns meter.Never for a cost that the leases do not cover, because it depends on a response then.
+//
+// At the instant that AskAt returns, the owner sends the Part that Ask returns to the store. It passes the response to
+// Booked, or calls Failed if there is none.
+type Leased struct {
+	budget Budget
+	config Config
+
+	lots []lot         // tokens that may be used now, in the order of use
+	runs []run         // tokens that are promised
+	have int64         // the number of tokens in lots
+	next meter.Instant // when the next token of runs is due, or the next of lots or runs is void
+	held meter.Instant // the budget is blocked until then
+	at   meter.Instant // lots and runs are as of this instant
+	last LeasedPart    // the latest lease that had tokens
+	void meter.Instant // when those are void
+	asking
+
+	told told
+}
+
+// A Config sets how a process leases.
+type Config struct {
+	Ahead   time.Duration // leases the tokens of so much time before they are needed, at the rate of recent use
+	Keep    time.Duration // gives tokens back that were not used for so long; 0: 100 ms
+	Horizon time.Duration // Part.Horizon; 0: 50 ms
+	Seed    uint64        // another in each process, so that they ask at different instants after a Fixed window begins
+}
+
+// A lot is tokens of one lease that may be used now.
+type lot struct {
+	n, id int64
+	void  meter.Instant // the first instant at which they must not be used
+	kept  meter.Instant // when they are given back if no request waits
+}
+
+// A run is tokens of one lease that are due one by one.
+type run struct {
+	lot
+	start meter.Instant // when token 0 is due
+	taken int64         // the number of the next one; n are left
+	rate  meter.Rate
+}
+
+// told is the store's latest response about the bucket.
+type told struct {
+	known bool
+	sent  meter.Instant // when the ask was sent
+	left  float64
+	ends  meter.Instant // of a Fixed window: its end
+}
+
+var _ interface {
+	meter.Meter
+	meter.Planner
+} = (*Leased)(nil)
+
+// NewLeased returns the meter of a budget, with nothing leased.
+func NewLeased(b Budget, c Config) *Leased {
+	if c.Keep == 0 {
+		c.Keep = 100 * time.Millisecond
+	}
+	if c.Horizon == 0 {
+		c.Horizon = 50 * time.Millisecond
+	}
+	return &Leased{budget: b, config: c, next: meter.Never, asking: asking{asked: meter.Never, since: meter.Never}}
+}
+
+// due returns how many tokens of a run may be used at t.
+func (r *run) due(t meter.Instant) int64 {
+	if t < r.start {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(t-r.start), uint64(r.rate.N))
+	if per := uint64(r.rate.Per); hi < per {
+		if q, _ := bits.Div64(hi, lo, per); q < uint64(r.taken+r.n) {
+			return max(0, int64(q)+1-r.taken)
+		}
+	}
+	return r.n
+}
+
+// dueAt returns when k tokens of a run are due, k from 1 to n.
+func (r *run) dueAt(k int64) meter.Instant {
+	hi, lo := bits.Mul64(uint64(r.taken+k-1), uint64(r.rate.Per))
+	lo, carry := bits.Add64(lo, uint64(r.rate.N-1), 0)
+	if hi += carry; hi >= uint64(r.rate.N) {
+		return meter.Never
+	}
+	q, _ := bits.Div64(hi, lo, uint64(r.rate.N))
+	return meter.AddInstant(r.start, int64(min(q, math.MaxInt64)))
+}
+
+// advance moves the meter on to now: tokens become due, and void.
+func (m *Leased) advance(now meter.Instant) {
+	m.at = max(m.at, now)
+	if now < m.next {
+		return
+	}
+	for i := range m.runs {
+		r := &m.runs[i]
+		if k := r.due(now); k > 0 {
+			r.taken, r.n = r.taken+k, r.n-k
+			m.add(lot{k, r.id, r.void, max(r.kept, meter.AddInstant(now, int64(m.config.Keep)))})
+		}
+	}
+	m.runs = slices.DeleteFunc(m.runs, func(r run) bool { return r.n == 0 || r.void <= now })
+	m.lots = slices.DeleteFunc(m.lots, func(l lot) bool {
+		if l.void <= now {
+			m.have -= l.n
+		}
+		return l.void <= now
+	})
+	m.schedule()
+}
+
+// schedule sets next.
+func (m *Leased) schedule() {
+	m.next = meter.Never
+	for i := range m.lots {
+		m.next = min(m.next, m.lots[i].void)
+	}
+	for i := range m.runs {
+		m.next = min(m.next, m.runs[i].dueAt(1), m.runs[i].void)
+	}
+}
+
+// add appends a lot.
+func (m *Leased) add(l lot) {
+	m.have += l.n
+	if n := len(m.lots); n > 0 && m.lots[n-1].id == l.id && m.lots[n-1].void == l.void {
+		m.lots[n-1].n += l.n
+		m.lots[n-1].kept = max(m.lots[n-1].kept, l.kept)
+		return
+	}
+	m.lots = append(m.lots, l)
+}
+
+// promised returns how many tokens are due later.
+func (m *Leased) promised() (n int64) {
+	for i := range m.runs {
+		n += m.runs[i].n
+	}
+	return n
+}
+
+// Payable implements [meter.Meter].
+func (m *Leased) Payable(now meter.Instant, cost int64) bool {
+	m.advance(now)
+	if now < m.held {
+		return false
+	}
+	if m.budget.Kind == Pace { // any cost goes with its first token
+		return cost == 0 || m.have > 0 && cost <= m.have+m.promised()
+	}
+	return cost <= m.have
+}
+
+// Spend implements [meter.Meter].
+func (m *Leased) Spend(now meter.Instant, cost int64) (charged int64, ok bool) {
+	if now >= m.next || now < m.held || m.budget.Kind == Pace {
+		if !m.Payable(now, cost) {
+			return 0, false
+		}
+	} else if m.have < cost {
+		return 0, false
+	}
+	return m.draw(cost), true
+}
+
+// Take implements [meter.Meter].
+func (m *Leased) Take(_, now meter.Instant, cost int64, _ bool) (charged int64) {
+	m.advance(now)
+	return m.draw(cost)
+}
+
+// draw takes tokens and returns the earliest of their leases: a return under an earlier lease is never worth more.
+func (m *Leased) draw(cost int64) (id int64) {
+	m.drawn += cost
+	if len(m.lots) > 0 && m.lots[0].n > cost {
+		m.lots[0].n -= cost
+		m.have -= cost
+		return m.lots[0].id
+	}
+	id = math.MaxInt64
+	for cost > 0 && len(m.lots) > 0 {
+		l := &m.lots[0]
+		n := min(cost, l.n)
+		l.n, m.have, cost, id = l.n-n, m.have-n, cost-n, min(id, l.id)
+		if l.n == 0 {
+			m.lots = slices.Delete(m.lots, 0, 1)
+		}
+	}
+	for cost > 0 { // of a Pace, tokens that are due later
+		i := 0
+		for k := range m.runs {
+			if m.runs[k].dueAt(1) < m.runs[i].dueAt(1) {
+				i = k
+			}
+		}
+		r := &m.runs[i]
+		n := min(cost, r.n)
+		r.taken, r.n, cost, id = r.taken+n, r.n-n, cost-n, min(id, r.id)
+		if r.n == 0 {
+			m.runs = slices.Delete(m.runs, i, i+1)
+		}
+	}
+	m.schedule()
+	return id
+}
+
+// Ready implements [meter.Meter].
+func (m *Leased) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
+	from = max(from, m.held)
+	all := meter.AddCount(ahead, cost)
+	if all > m.have+m.promised() {
+		return meter.Never
+	}
+	if m.budget.Kind == Pace {
+		all = min(all, ahead+1)
+	}
+	if all <= m.have {
+		return max(from, m.at)
+	}
+	return max(from, m.dueAt(all-m.have))
+}
+
+// dueAt returns when k promised tokens are due.
+func (m *Leased) dueAt(k int64) meter.Instant {
+	if len(m.runs) == 1 {
+		return m.runs[0].dueAt(k)
+	}
+	early, late := m.at, m.at // the instant lies after early, at late or before
+	for i := range m.runs {
+		late = max(late, m.runs[i].dueAt(m.runs[i].n))
+	}
+	for late-early > 1 {
+		middle, n := early+(late-early)/2, int64(0)
+		for i := range m.runs {
+			n += m.runs[i].due(middle)
+		}
+		if n >= k {
+			late = middle
+		} else {
+			early = middle
+		}
+	}
+	return late
+}
+
+// Plan implements [meter.Planner]. It assumes that no other process asks from now on.
+func (m *Leased) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
+	if cost > m.Most() {
+		return meter.Never
+	}
+	if ready := m.Ready(from, ahead, cost); ready < meter.Never {
+		return ready
+	}
+	from = max(from, m.held)
+	if !m.told.known {
+		return from
+	}
+	missing := meter.AddCount(ahead, cost) - m.have - m.promised() + m.owe
+	switch b := &m.budget; b.Kind {
+	case Sliding:
+		if over := missing - int64(math.Ceil(max(0, m.told.left))); over > 0 {
+			from = meter.AddInstant(from, mulSat((over-1)/b.N, int64(b.Per)))
+		}
+	case Fixed:
+		over := missing
+		if from < m.told.ends {
+			over -= int64(max(0, m.told.left))
+		}
+		if over > 0 {
+			from = max(from, meter.AddInstant(m.told.ends, mulSat((over-1)/b.N, int64(b.Per))))
+		}
+	default:
+		if b.Kind == Pace {
+			missing -= cost - 1
+		}
+		from = max(from, meter.AddInstant(m.told.sent, m.flow(float64(missing)-m.told.left)))
+	}
+	return from
+}
+
+// flow returns the time in which tokens come in, rounded down by more than the error of floats.
+func (m *Leased) flow(tokens float64) int64 {
+	if tokens <= 0 {
+		return 0
+	}
+	ns := (tokens*(1-0x1p-40) - 0x1p-40) * float64(m.budget.Per) / float64(m.budget.N)
+	if ns >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return max(0, int64(ns))
+}
+
+// GiveBack implements [meter.Meter]. Tokens of a lease that is still at hand may be used again. Other tokens go back to the
+// store.
+func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
+	if cost <= 0 {
+		return
+	}
+	m.advance(now)
+	for i := range m.lots {
+		if m.lots[i].id == charged {
+			m.lots[i].n += cost
+			m.have += cost
+			return
+		}
+	}
+	if charged == m.last.ID && now < m.void {
+		m.add(lot{cost, charged, m.void, meter.AddInstant(now, int64(m.config.Keep))})
+		m.schedule()
+		return
+	}
+	m.returns(Return{cost, charged}, now)
+}
+
+// Settle implements [meter.Meter]. An undercharge takes tokens at hand; the rest is owed to the store.
+func (m *Leased) Settle(charged int64, now meter.Instant, paid, cost int64) {
+	if cost <= paid {
+		m.GiveBack(charged, now, paid-cost)
+		return
+	}
+	m.advance(now)
+	more := cost - paid
+	if n := min(more, m.have); n > 0 {
+		m.draw(n)
+		more -= n
+	}
+	m.owes(more, now)
+}
+
+// Most implements [meter.Meter].
+func (m *Leased) Most() int64 {
+	switch m.budget.Kind {
+	case Bucket:
+		return m.budget.Burst
+	case Pace:
+		if u, err := m.budget.Units(); err == nil {
+			return mostUnits / u.Per
+		}
+	}
+	return min(m.budget.N, mostUnits)
+}
+
+// FullAt implements [meter.Meter]. The state of the bucket is in the store. The meter is the same as a new one when it has no
+// tokens, nothing to tell and no ask under way.
+func (m *Leased) FullAt() meter.Instant {
+	if m.have > 0 || len(m.runs) > 0 || m.busy() {
+		return meter.Never
+	}
+	return max(m.held, m.again)
+}
+
+// Tokens implements [meter.Meter]. It adds the tokens at hand to those that the store had left at its latest response.
+func (m *Leased) Tokens(now meter.Instant) float64 {
+	m.advance(now)
+	return float64(m.have-m.owe) + m.told.left
+}
+
+// Indebted implements [meter.Meter]. Tokens at hand may be forgotten, because the store has counted them.
+func (m *Leased) Indebted(meter.Instant) bool { return m.busy() }
+
+// Retune implements [meter.Meter]. The next ask tells the store the rate. Promised tokens are traded for new ones.
+func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
+	m.advance(now)
+	m.budget.N, m.budget.Per = r.N, r.Per
+	m.trade(now)
+}
+
+// Resize implements [meter.Meter].
+func (m *Leased) Resize(now meter.Instant, burst int64) {
+	m.budget.Burst, m.budget.Initial = burst, min(m.budget.Initial, burst)
+	m.again = now
+}

@@ -1,0 +1,491 @@
+package lease
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+const ms = int64(time.Millisecond)
+
+// A bench is a meter on a Book, with a clock that the test sets: in ns, from 1 s on.
+type bench struct {
+	*testing.T
+	*Leased
+	book *Book
+	now  meter.Instant
+	trip int64 // how long a question takes, and so long its response
+}
+
+func newBench(t *testing.T, b Budget) *bench {
+	return &bench{T: t, Leased: NewLeased(b, Config{Ahead: 10 * time.Millisecond}), book: NewBook(), now: int64(time.Second)}
+}
+
+// waiting is the demand of so many requests of cost 1.
+func waiting(n int64) Demand { return waitingOf(1, n) }
+
+func waitingOf(cost, n int64) Demand {
+	return Demand{First: cost, All: cost * n, Until: meter.Never, Alone: true}
+}
+
+// question asks the store and books the response.
+func (b *bench) question(d Demand) (Part, LeasedPart) {
+	b.Helper()
+	sent, part := b.now, b.Ask(b.now, d)
+	b.now += b.trip
+	got := b.book.Lease((began+b.now)/1000, []Ask{{[]Part{part}}})[0]
+	if got.Err != nil {
+		b.Fatal(got.Err)
+	}
+	b.now += b.trip
+	b.Booked(sent, b.now, part, got.Parts[0])
+	return part, got.Parts[0]
+}
+
+// others takes tokens for another process.
+func (b *bench) others(want int64) LeasedPart {
+	return b.book.Lease((began+b.now)/1000, []Ask{{[]Part{{Budget: b.budget, Want: want}}}})[0].Parts[0]
+}
+
+func (b *bench) payable(cost int64, want bool) {
+	b.Helper()
+	if got := b.Payable(b.now, cost); got != want {
+		b.Errorf("at %v a cost of %d is payable: %v", time.Duration(b.now), cost, got)
+	}
+}
+
+func (b *bench) instant(what string, got, want meter.Instant) {
+	b.Helper()
+	if got != want {
+		b.Errorf("%s: %v, want %v", what, time.Duration(got), time.Duration(want))
+	}
+}
+
+func TestNothingIsPayableBeforeAResponse(t *testing.T) {
+	b := newBench(t, bucket(100, time.Second, 10))
+	b.payable(1, false)
+	b.payable(0, true)
+	b.instant("ready", b.Ready(0, 0, 1), meter.Never)
+	b.instant("plan", b.Plan(b.now, 5, 1), b.now)
+	b.instant("plan of too much", b.Plan(b.now, 0, 11), meter.Never)
+	b.instant("ask, nothing waiting", b.AskAt(b.now, Demand{}), meter.Never)
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
+	b.Ask(b.now, waiting(1))
+	b.instant("ask while a question is under way", b.AskAt(b.now, waiting(1)), meter.Never)
+}
+
+func TestPromisedTokensArePayableAtTheirInstant(t *testing.T) {
+	b := newBench(t, bucket(300, time.Second, 2))
+	b.trip = ms
+	_, got := b.question(waiting(6)) // 2 at once, and of 15 in the horizon 6 may be promised
+	if got.Tokens != 6 || got.AtOnce != 2 {
+		t.Fatalf("%+v", got)
+	}
+	came := b.now
+	b.payable(2, true)
+	b.payable(3, false)
+	next := came + int64(got.Next)
+	for k, at := range []int64{next, next + 3_333_334, next + 6_666_667, next + 10_000_000} {
+		n := int64(k) + 3
+		b.instant("ready", b.Ready(0, 0, n), at)
+		b.instant("ready after others", b.Ready(0, n-1, 1), at)
+		b.now = at - 1
+		b.payable(n, false)
+		b.now = at
+		b.payable(n, true)
+	}
+	b.instant("ready for more than is promised", b.Ready(0, 0, 7), meter.Never)
+}
+
+func TestPromisesOfSeveralLeasesAreDueInOrder(t *testing.T) {
+	b := newBench(t, bucket(1000, time.Second, 1))
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		b.runs, b.lots, b.have = nil, nil, 0
+		var all []int64
+		for id := range int64(1 + r.Int64N(4)) {
+			x := run{lot: lot{n: 1 + r.Int64N(20), id: id, void: meter.Never}, start: b.now + r.Int64N(20*ms), taken: r.Int64N(3), rate: meter.Rate{N: 1 + r.Int64N(1000), Per: time.Second}}
+			for k := range x.n {
+				all = append(all, x.dueAt(k+1))
+			}
+			b.runs = append(b.runs, x)
+		}
+		for i := range all {
+			for j := range i {
+				if all[j] > all[i] {
+					all[i], all[j] = all[j], all[i]
+				}
+			}
+		}
+		b.schedule()
+		for i, at := range all {
+			b.instant("ready", b.Ready(0, 0, int64(i)+1), at)
+		}
+		for i, at := range all {
+			b.now = at
+			if b.Payable(at, 1); b.have < int64(i)+1 {
+				t.Fatalf("%d tokens are there when %d are due", b.have, i+1)
+			}
+		}
+		b.now += int64(time.Second)
+	}
+}
+
+func TestPaceGrantsACostWithItsFirstToken(t *testing.T) {
+	b := newBench(t, Budget{Kind: Pace, Limit: "l", Key: "k", N: 10, Per: time.Second})
+	b.question(waitingOf(3, 1))
+	b.payable(4, false)
+	b.payable(3, true)
+	if _, ok := b.Spend(b.now, 3); !ok {
+		t.Fatal("not spent")
+	}
+	b.payable(1, false)
+	start := b.now
+	b.question(waitingOf(5, 1))
+	b.instant("the next", b.Ready(0, 0, 5), start+300*ms)
+	b.instant("part of it", b.Ready(0, 2, 3), start+500*ms)
+	b.now = start + 300*ms - 1
+	b.payable(5, false)
+	b.now++
+	b.payable(5, true)
+	b.Take(b.now, b.now, 5, true)
+	b.payable(1, false)
+	if at := b.Plan(b.now, 0, 7); at > start+800*ms || at < start+800*ms-10 {
+		t.Errorf("the plan of what is not leased: %v", time.Duration(at))
+	}
+}
+
+func TestPlanIsALowerBound(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 5))
+	b.others(5)
+	b.others(0)
+	b.question(waiting(1))
+	b.instant("of what is promised", b.Plan(b.now, 0, 1), b.now+100*ms)
+	at := b.Plan(b.now, 1, 1)
+	if at > b.now+200*ms || at < b.now+200*ms-10 {
+		t.Errorf("of the next: in %v", time.Duration(at-b.now))
+	}
+	w := newBench(t, Budget{Kind: Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	_, got := w.question(waiting(5))
+	ends := w.now + int64(got.Until)
+	w.instant("of what is at hand", w.Plan(w.now, 0, 5), w.now)
+	w.instant("of the next window", w.Plan(w.now, 5, 1), ends)
+	w.instant("of the one after", w.Plan(w.now, 10, 1), ends+int64(time.Second))
+	s := newBench(t, Budget{Kind: Sliding, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	s.question(waiting(5))
+	s.instant("of a period", s.Plan(s.now, 5, 1), s.now)
+	s.instant("of two", s.Plan(s.now, 10, 1), s.now+int64(time.Second))
+}
+
+func TestTokensOfAWindowAreVoidWhenItIsOver(t *testing.T) {
+	b := newBench(t, Budget{Kind: Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	b.trip = ms
+	sent := b.now
+	_, got := b.question(waiting(5))
+	b.now = sent + int64(got.Until) - 1
+	b.payable(5, true)
+	b.now++
+	b.payable(1, false)
+	b.GiveBack(got.ID, b.now, 2)
+	b.payable(1, false)
+}
+
+func TestUnusedTokensGoBackAfterTheirTime(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 5))
+	_, got := b.question(waiting(5))
+	b.Take(b.now, b.now, 2, true)
+	b.instant("ask while requests wait", b.AskAt(b.now, waiting(3)), meter.Never)
+	back := b.now + 100*ms
+	b.instant("ask when none waits", b.AskAt(b.now, Demand{}), back)
+	b.now = back - 1
+	b.instant("1 ns before", b.AskAt(b.now, Demand{}), back)
+	b.now = back
+	b.payable(3, true)
+	p, _ := b.question(Demand{})
+	if len(p.Back) != 1 || p.Back[0] != (Return{3, got.ID}) || p.Want != 0 || p.Need != 0 || p.Ahead != 0 {
+		t.Errorf("asked %+v", p)
+	}
+	b.payable(1, false)
+	if left := b.others(9).Tokens; left != 4 { // of 5, 2 were used, and 1 has come in
+		t.Errorf("%d are left", left)
+	}
+	b.instant("nothing is asked any more", b.AskAt(b.now, Demand{}), meter.Never)
+	if b.FullAt() > b.now || b.Indebted(b.now) {
+		t.Errorf("full at %v, indebted %v", b.FullAt(), b.Indebted(b.now))
+	}
+}
+
+func TestTokensOfALeaseAtHandAreUsedAgain(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 5))
+	b.question(waiting(5))
+	id, _ := b.Spend(b.now, 3)
+	b.GiveBack(id, b.now, 3)
+	b.payable(5, true)
+	id, _ = b.Spend(b.now, 5)
+	b.GiveBack(id, b.now, 1)
+	b.payable(1, true)
+	if b.Indebted(b.now) {
+		t.Error("it has something to tell")
+	}
+	b.Spend(b.now, 1)
+	b.now += 150 * ms
+	b.question(waiting(1))
+	b.GiveBack(id, b.now, 4)
+	b.payable(2, false)
+	b.instant("ask", b.AskAt(b.now, Demand{}), b.now+20*ms)
+	if p, _ := b.question(Demand{}); len(p.Back) != 1 || p.Back[0] != (Return{4, id}) {
+		t.Errorf("asked %+v", p)
+	}
+}
+
+func TestReturnsOfManyLeasesAreJoinedIntoTheEarlier(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 5))
+	sum := int64(0)
+	for i := range int64(100) {
+		b.GiveBack(1000-i, b.now, i+1)
+		sum += i + 1
+	}
+	p := b.Ask(b.now, Demand{})
+	if len(p.Back) > maxReturns {
+		t.Errorf("%d returns", len(p.Back))
+	}
+	for _, r := range p.Back {
+		sum -= r.Tokens
+		if r.Lease > 1000 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if sum != 0 {
+		t.Errorf("%d tokens are missing", sum)
+	}
+}
+
+func TestDebtTakesWhatIsAtHandThenIsTold(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 5))
+	b.question(waiting(5))
+	id, _ := b.Spend(b.now, 2)
+	b.Settle(id, b.now, 2, 4)
+	b.payable(1, true)
+	b.payable(2, false)
+	b.Settle(id, b.now, 4, 1000)
+	b.payable(1, false)
+	b.instant("it is told", b.AskAt(b.now, Demand{}), b.now+20*ms)
+	p, _ := b.question(Demand{})
+	if p.Owe != 5 {
+		t.Errorf("owes %d, want the burst", p.Owe)
+	}
+	if got := b.others(9); got.Left != -5 {
+		t.Errorf("%v are left", got.Left)
+	}
+	b.Settle(id, b.now, 10, 7)
+	b.payable(3, true)
+}
+
+func TestFailedQuestionTellsDebtsAgainAndReturnsNot(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 5))
+	b.owes(3, b.now)
+	b.returns(Return{2, 7}, b.now)
+	b.Hold(b.now, b.now+int64(time.Minute))
+	p := b.Ask(b.now, waiting(1))
+	if p.Owe != 3 || len(p.Back) != 1 || p.Hold != time.Minute {
+		t.Fatalf("asked %+v", p)
+	}
+	b.owes(1, b.now)
+	again := b.now + 50*ms
+	b.Failed(b.now, again)
+	b.instant("the debt is told", b.AskAt(b.now, Demand{}), b.now+20*ms)
+	p = b.Ask(b.now, waiting(1))
+	if p.Owe != 4 || len(p.Back) != 0 || p.Hold != time.Minute {
+		t.Errorf("asked again %+v", p)
+	}
+	c := newBench(t, bucket(10, time.Second, 5))
+	c.Ask(c.now, waiting(1))
+	c.Failed(c.now, again)
+	c.instant("tokens are asked for", c.AskAt(c.now, waiting(1)), again)
+}
+
+func TestHoldIsToldImmediatelyAndReachesOthers(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 5))
+	b.question(waiting(2))
+	b.Hold(b.now, b.now+int64(time.Minute))
+	b.payable(1, false)
+	b.instant("ask", b.AskAt(b.now, Demand{}), b.now)
+	b.question(Demand{})
+	end := b.now + int64(time.Minute)
+	other := &bench{T: t, Leased: NewLeased(b.budget, Config{}), book: b.book, now: b.now + 10*ms}
+	other.question(waiting(1))
+	other.instant("the other's plan", other.Plan(other.now, 0, 1), end)
+	other.instant("the other asks again", other.AskAt(other.now, waiting(1)), end)
+	b.instant("ready", b.Ready(0, 0, 1), end)
+	b.now = end - 1
+	b.payable(1, false)
+	b.now = end
+	b.payable(1, true)
+	b.Hold(b.now, b.now+int64(time.Minute))
+	b.question(waiting(1))
+	b.Hold(b.now, b.now)
+	b.payable(1, true)
+	if p, got := b.question(waiting(1)); p.Hold >= 0 || got.Hold != 0 {
+		t.Errorf("asked %+v, got %+v", p, got)
+	}
+}
+
+func TestSoleLimitSavesUpAndSeveralDoNot(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 50))
+	b.others(45)
+	d := waitingOf(20, 2)
+	if p, got := b.question(d); p.Need != 1 || p.Want != 40 || got.Tokens != 5 {
+		t.Errorf("asked %+v, got %+v", p, got)
+	}
+	d.Alone = false
+	if p := b.Ask(b.now, d); p.Need != 15 || p.Want != 35 {
+		t.Errorf("asked %+v", p)
+	}
+	c := newBench(t, Budget{Kind: Pace, N: 10, Per: time.Second})
+	if p := c.Ask(c.now, waitingOf(20, 2)); p.Need != 20 || p.Want != 40 {
+		t.Errorf("a pace asked %+v", p)
+	}
+}
+
+func TestNextTokensAreAskedForBeforeTheLastIsDue(t *testing.T) {
+	b := newBench(t, bucket(100, time.Second, 1))
+	b.trip = ms
+	_, got := b.question(waiting(9))
+	if got.Tokens != 3 {
+		t.Fatalf("%+v", got)
+	}
+	last := b.Ready(0, 0, 3)
+	b.instant("ask", b.AskAt(b.now, waiting(9)), last-5*ms) // two round trips and 1 ms
+	b.instant("ask for no more than that", b.AskAt(b.now, waiting(3)), meter.Never)
+	b.instant("ask if the first is short", b.AskAt(b.now, waitingOf(4, 1)), b.now)
+}
+
+func TestWaitOfTheStoreIsHeeded(t *testing.T) {
+	b := newBench(t, bucket(1, time.Second, 1))
+	b.others(1)
+	d := waiting(1)
+	d.Until = b.now + 10*ms
+	p, got := b.question(d)
+	if p.Within != 10*time.Millisecond || got.Wait != 950*time.Millisecond {
+		t.Fatalf("asked %+v, got %+v", p, got)
+	}
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now+950*ms)
+	b.instant("plan", b.Plan(b.now, 0, 1), b.now+int64(time.Second)-1)
+}
+
+func TestRecentUseIsLeasedAhead(t *testing.T) {
+	b := newBench(t, bucket(1_000_000, time.Second, 1_000_000))
+	b.question(waiting(1))
+	for range 500 { // 100 tokens a ms
+		b.now += ms
+		for range 100 {
+			if _, ok := b.Spend(b.now, 1); !ok {
+				b.question(waiting(1))
+				b.Spend(b.now, 1)
+			}
+		}
+		if b.AskAt(b.now, Demand{}) <= b.now {
+			b.question(Demand{})
+		}
+	}
+	if target := b.target(); target < 900 || target > 1100 {
+		t.Errorf("%d tokens are leased ahead, want some 1,000", target)
+	}
+	for range 100 { // nothing is used any more
+		at := b.AskAt(b.now, Demand{})
+		if at == meter.Never {
+			break
+		}
+		b.now = at
+		b.question(Demand{})
+	}
+	b.instant("ask", b.AskAt(b.now, Demand{}), meter.Never)
+	if b.have != 0 || b.Indebted(b.now) {
+		t.Errorf("%d tokens are left", b.have)
+	}
+}
+
+func TestNothingIsLeasedAheadIfNothingIsToBe(t *testing.T) {
+	b := newBench(t, bucket(1_000_000, time.Second, 1_000_000))
+	b.config.Ahead = 0
+	for range 100 {
+		b.now += ms
+		p, _ := b.question(waiting(3))
+		b.Take(b.now, b.now, 3, true)
+		if p.Ahead != 0 || b.have != 0 {
+			t.Fatalf("asked %+v, has %d", p, b.have)
+		}
+	}
+}
+
+func TestNewRateTradesPromises(t *testing.T) {
+	b := newBench(t, bucket(1, time.Minute, 1))
+	b.others(1)
+	b.question(waiting(1))
+	b.instant("at the old rate", b.Ready(0, 0, 1), b.now+int64(time.Minute))
+	b.Retune(b.now, meter.Rate{N: 10, Per: time.Second})
+	b.instant("nothing is promised", b.Ready(0, 0, 1), meter.Never)
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
+	b.question(waiting(1))
+	b.instant("at the new rate", b.Ready(0, 0, 1), b.now+100*ms)
+	b.Resize(b.now, 7)
+	if b.Most() != 7 {
+		t.Errorf("the burst is %d", b.Most())
+	}
+}
+
+func TestSpendAllocatesNothing(t *testing.T) {
+	b := newBench(t, bucket(1_000_000, time.Second, 1_000_000))
+	b.question(waiting(900_000))
+	if n := testing.AllocsPerRun(1000, func() { b.now++; b.Spend(b.now, 1) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkSpend(b *testing.B) {
+	m := NewLeased(bucket(1_000_000, time.Second, 1_000_000), Config{})
+	m.add(lot{n: 1 << 50, id: 1, void: meter.Never})
+	m.schedule()
+	now := int64(0)
+	for b.Loop() {
+		now++
+		m.Spend(now, 1)
+	}
+}
+
+// TestFleetNeverUsesMoreThanBurstPlusRate lets processes ask, use, cancel, settle and fail at random.
+func TestFleetNeverUsesMoreThanBurstPlusRate(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		n, burst := 100+r.Int64N(5000), 1+r.Int64N(200)
+		f := newFleet(seed, bucket(n, time.Second, burst), 1+r.IntN(8), 1+r.Int64N(20))
+		f.lost = float64(r.IntN(3)) / 20
+		f.bound = func(at int64) float64 { return float64(burst) + float64(n)*float64(at)/1e9 }
+		for range 200 {
+			f.run(time.Duration(r.Int64N(20 * ms)))
+			p := f.processes[r.IntN(len(f.processes))]
+			switch r.IntN(4) {
+			case 0:
+				p.callers = r.Int64N(20)
+			case 1:
+				if id, ok := p.meter.Spend(f.now, 1); ok { // a request that is not sent
+					p.meter.GiveBack(id, f.now, 1)
+				}
+			case 2:
+				p.cost = 1 + r.Int64N(min(burst, 5))
+			case 3:
+				if id, ok := p.meter.Spend(f.now, 2); ok {
+					cost := r.Int64N(6)
+					p.meter.Settle(id, f.now, 2, cost)
+					f.used += min(cost, 2)
+				}
+			}
+			f.step(p)
+		}
+		if f.over > 0.001 {
+			t.Errorf("seed %d: %.3f tokens more than burst + rate·t were used", seed, f.over)
+		}
+	}
+}

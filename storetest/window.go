@@ -1,0 +1,133 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/store"
+)
+
+func sliding(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	const per = 400 * time.Millisecond
+	b := s.budget(lease.Sliding, 5, per)
+	p := lease.Part{Budget: b, Need: 1, Want: 3}
+	before := time.Now()
+	got := s.one(p)
+	after := time.Now()
+	s.tokens("three of five", got, 3, 3)
+	s.between("until", got.Until, per, per)
+	p.Need = 3
+	got = s.one(p)
+	s.tokens("three of two", got, 0, 0)
+	s.between("the wait", got.Wait, per-time.Since(before), per)
+	p.Need = 1
+	s.tokens("what there is", s.one(p), 2, 2)
+	p.Want = 1
+	time.Sleep(per/2 - time.Since(before))
+	if got = s.one(p); time.Since(before) < per {
+		s.tokens("half a period later", got, 0, 0)
+		s.between("the wait", got.Wait, per-time.Since(before), per)
+	}
+	time.Sleep(per + 20*time.Millisecond - time.Since(after))
+	p.Want = 9
+	if got = s.one(p); got.Tokens < 3 {
+		t.Errorf("a period later there are %d tokens", got.Tokens)
+	}
+	p = lease.Part{Budget: b, Owe: 100}
+	if got = s.one(p); got.Left != -5 {
+		t.Errorf("the largest debt leaves %v tokens, want -5", got.Left)
+	}
+}
+
+func slidingBack(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	b := s.budget(lease.Sliding, 5, time.Hour)
+	first := s.one(lease.Part{Budget: b, Want: 3})
+	time.Sleep(time.Millisecond)
+	s.one(lease.Part{Budget: b, Want: 2})
+	s.tokens("what came back", s.one(lease.Part{Budget: b, Want: 5, Back: []lease.Return{{Tokens: 2, Lease: first.ID}}}), 2, 2)
+	time.Sleep(time.Millisecond)
+	back := []lease.Return{{Tokens: 9, Lease: first.ID}}
+	s.tokens("no more than were taken", s.one(lease.Part{Budget: b, Want: 5, Back: back}), 1, 1)
+	for range 300 { // more than are remembered one by one
+		got := s.one(lease.Part{Budget: b, Want: 5, Back: back})
+		back = []lease.Return{{Tokens: got.Tokens, Lease: got.ID}}
+		if got.Tokens > 5 {
+			t.Fatalf("%d tokens were granted", got.Tokens)
+		}
+	}
+}
+
+func fixed(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	const per = 300 * time.Millisecond
+	b := s.budget(lease.Fixed, 5, per)
+	b.Start = time.Now().Add(-10 * time.Millisecond)
+	p := lease.Part{Budget: b, Need: 1, Want: 9}
+	got := s.one(p)
+	s.tokens("all of the window", got, 5, 5)
+	s.between("until", got.Until, 0, per)
+	ends := got.Until
+	if got = s.one(p); got.Tokens == 0 {
+		s.between("the wait", got.Wait, 0, ends)
+		s.between("the wait and the window", got.Wait, ends-200*time.Millisecond, ends)
+	}
+	time.Sleep(ends + 2*time.Millisecond)
+	p.Want = 5
+	s.tokens("the next window", s.one(p), 5, 5)
+	if got = s.one(lease.Part{Budget: b, Owe: 100}); got.Left < -5 {
+		t.Errorf("the largest debt leaves %v tokens, want -5", got.Left)
+	}
+}
+
+func fixedBack(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	b := s.budget(lease.Fixed, 5, time.Hour)
+	b.Start = time.Now().Add(-time.Minute)
+	old := s.one(lease.Part{Budget: b, Want: 5})
+	back := []lease.Return{{Tokens: 2, Lease: old.ID}}
+	s.tokens("what came back", s.one(lease.Part{Budget: b, Want: 5, Back: back}), 2, 2)
+	time.Sleep(5 * time.Millisecond)
+	b.Start = time.Now().Add(-time.Millisecond) // windows begin a millisecond ago, after that lease
+	s.tokens("the window that began since", s.one(lease.Part{Budget: b, Want: 3}), 3, 3)
+	s.tokens("what is left", s.one(lease.Part{Budget: b, Want: 9, Back: back}), 2, 2)
+}
+
+func slots(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	b := s.budget(lease.Slots, 5, 0)
+	of := func(holder string, held, want int64) lease.LeasedPart {
+		t.Helper()
+		return s.one(lease.Part{Budget: b, Holder: holder, Held: held, Need: min(want, 1), Want: want})
+	}
+	s.tokens("a's", of("a", 0, 3), 3, 3)
+	s.tokens("b's", of("b", 0, 3), 2, 2)
+	got := of("c", 0, 1)
+	s.tokens("c's", got, 0, 0)
+	s.between("the wait", got.Wait, time.Millisecond, time.Second)
+	if got.Processes != 3 {
+		t.Errorf("%d processes, want 3", got.Processes)
+	}
+	s.tokens("a's once more, its response being lost", of("a", 0, 3), 3, 3)
+	s.tokens("a keeps one", of("a", 1, 0), 0, 0)
+	s.tokens("c's then", of("c", 0, 9), 2, 2)
+	of("c", 0, 0)
+	of("b", 0, 0)
+	if got = of("a", 1, 0); got.Left != 4 || got.Processes != 1 {
+		t.Errorf("%v slots are left, of %d processes; want 4, 1", got.Left, got.Processes)
+	}
+}
+
+func slotsExpire(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	b := s.budget(lease.Slots, 5, 0)
+	got := s.one(lease.Part{Budget: b, Holder: "dies", Want: 4})
+	s.between("until", got.Until, lease.LeaseOfSlots, lease.LeaseOfSlots)
+	s.tokens("what it left", s.one(lease.Part{Budget: b, Holder: "lives", Want: 4}), 1, 1)
+	time.Sleep(lease.LeaseOfSlots / 2)
+	s.tokens("while it may live", s.one(lease.Part{Budget: b, Holder: "lives", Held: 1, Want: 4}), 0, 0)
+	time.Sleep(lease.LeaseOfSlots/2 + 10*time.Millisecond)
+	s.tokens("then", s.one(lease.Part{Budget: b, Holder: "lives", Held: 1, Want: 4}), 4, 4)
+}
