@@ -1,15 +1,34 @@
-# make test is all that must hold on any machine with Go, make and a C compiler (for the race detector).
+# make check is for every change; make test is all that must hold on any machine with Go, make and a C compiler (for the race
+# detector). .ci/run runs more.
 GO ?= go
-MODULES := . bench internal/sdktest
+MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*' -not -path '*/node_modules/*')))
 
-.PHONY: test bench bench-compare fuzz lint nethttp
+NODE_SERVERS := internal/realserver/node
+NODE_MODULES := $(if $(shell command -v npm),$(NODE_SERVERS)/node_modules)
+
+.PHONY: check test servers bench bench-compare fuzz lint nethttp
+
+check: ## vet every module; the short tests of this one, without the race detector: under a minute
+	@for m in $(MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
+	@$(GO) test -short -shuffle on ./...
 
 test: ## every module: vet, race detector, shuffled; the examples are run by their tests
-	@PATH="$$PATH:/usr/sbin"; for s in nginx haproxy; do command -v $$s >/dev/null || \
-		echo "no $$s: internal/realserver runs throttletest's imitation in its place"; done
 	@for m in $(MODULES); do echo "== $$m"; (cd $$m && $(GO) vet ./... && \
-		$(GO) test -race -shuffle on $$($(GO) list ./... | grep -v /internal/realserver$$)) || exit 1; done
-	@echo "== internal/realserver, alone and without the race detector: its figures are of real time"; $(GO) test -shuffle on ./internal/realserver
+		$(GO) test -race -shuffle on -timeout 30m $$($(GO) list ./... | grep -v /internal/realserver$$)) || exit 1; done
+	@missing=; PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma; do command -v $$s >/dev/null || missing="$$missing $$s"; done; \
+		echo "== internal/realserver, alone and without the race detector: its figures are of real time$${missing:+; left out, because not installed:$$missing}"
+	@$(GO) test -shuffle on -timeout 30m ./internal/realserver
+
+SERVERS ?=
+CLIENTS ?=
+LANES ?= 12
+RUNS ?= 1
+$(NODE_SERVERS)/node_modules: $(NODE_SERVERS)/package-lock.json
+	cd $(NODE_SERVERS) && npm ci && touch node_modules
+
+servers: $(NODE_MODULES) ## what clients get from real servers: docs/real-servers.md, in about RUNS times 5 minutes; SERVERS and CLIENTS are regular expressions
+	$(GO) run ./internal/realserver/report -servers '$(SERVERS)' -clients '$(CLIENTS)' -lanes $(LANES) -runs $(RUNS) \
+		$(if $(SERVERS)$(CLIENTS),,-o docs/real-servers.md)
 
 nethttp: ## net/http's own tests, every client's transport wrapped in ours
 	$(GO) run ./internal/nethttptest

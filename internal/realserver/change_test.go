@@ -1,0 +1,62 @@
+package realserver_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/realserver"
+)
+
+// nginx reloads a limit of 10/s instead of 50/s, and 20 s later that of 50/s again.
+func TestAChangedLimitIsFoundOnNginx(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	for _, c := range []struct {
+		spec string
+		back time.Duration // until 90 % of the limit that returned, with a margin for a busy machine
+		open bool
+	}{
+		{spec: "nginx, burst 20 nodelay", back: 24 * time.Second},
+		{spec: "nginx, burst 20 nodelay, Retry-After 1", back: 26 * time.Second, open: true},
+		{spec: "nginx, no burst", back: 24 * time.Second, open: true},
+		{spec: "nginx, burst 50 delay", back: 40 * time.Second},
+	} {
+		spec := realserver.Named(c.spec)
+		if c.open && !*open || !installed(t, spec) {
+			continue
+		}
+		t.Run(c.spec, func(t *testing.T) {
+			t.Parallel()
+			mostly(t, func() string { return changedLimit(t, spec, c.back) })
+		})
+	}
+}
+
+func changedLimit(t *testing.T, spec realserver.Spec, most time.Duration) (missed string) {
+	const falls, rises = 20 * time.Second, 40 * time.Second
+	srv, err := spec.Start()
+	require.NoError(t, err)
+	defer srv.Close()
+	load := realserver.Load{Client: realserver.ClientNamed("adaptive"), Length: rises + most + 4*time.Second}
+	recorders, err := load.Run(srv, func(start time.Time) error {
+		time.Sleep(time.Until(start.Add(falls)))
+		if err := srv.Reconfigure(10); err != nil {
+			return err
+		}
+		time.Sleep(time.Until(start.Add(rises)))
+		return srv.Reconfigure(50)
+	})
+	require.NoError(t, err)
+	r := recorders[0]
+	all, low := r.Between(0, load.Length), r.Between(falls, rises)
+	back := r.Reaches(0.9*50, rises)
+	t.Logf("%d refused on the way down, %.2f %% in all; %.1f/s at 10/s; %s until 90 %% of 50/s",
+		low.Refused, 100*all.RefusedShare(), low.PerSecond(), rounded(back))
+	if back > most {
+		return "90 % of the limit that returned"
+	}
+	return ""
+}

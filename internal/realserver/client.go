@@ -1,0 +1,108 @@
+package realserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// A Client is a way to configure a throttle.Transport for a server.
+type Client struct {
+	Name    string
+	options func(Spec) []throttle.Option
+}
+
+// Clients returns all clients, as the columns of the table show them.
+func Clients() []Client {
+	known := func(s Spec) []throttle.Option {
+		return []throttle.Option{throttle.WithLimit(throttle.TokenBucket(95*s.N, 100*s.Per, throttle.Burst(1)))}
+	}
+	window := func(s Spec) []throttle.Option {
+		return []throttle.Option{throttle.WithLimit(throttle.SlidingWindow(95*s.N/100, s.Per))}
+	}
+	adaptive := func(s Spec) []throttle.Option {
+		return []throttle.Option{throttle.WithAdaptive(throttle.AIMD{Initial: 2 * s.Rate()})}
+	}
+	deaf := func(f func(Spec) []throttle.Option) func(Spec) []throttle.Option {
+		return func(s Spec) []throttle.Option { return append(f(s), throttle.WithoutServerHints()) }
+	}
+	return []Client{
+		{"known", known},
+		{"known without hints", deaf(known)},
+		{"window", window},
+		{"window without hints", deaf(window)},
+		{"hints", func(Spec) []throttle.Option { return nil }},
+		{"adaptive", adaptive},
+		{"adaptive from 10/s", func(Spec) []throttle.Option { return []throttle.Option{throttle.WithAdaptive()} }},
+		{"both", func(s Spec) []throttle.Option { return append(known(s), adaptive(s)...) }},
+		{"adaptive behind a window", func(s Spec) []throttle.Option { // of a little more than the limit
+			n := 12 * s.N * int64(time.Second) / int64(10*s.Per)
+			return append(adaptive(s), throttle.WithLimit(throttle.SlidingWindow(n, time.Second)))
+		}},
+		{"the whole limit", func(s Spec) []throttle.Option {
+			return []throttle.Option{throttle.WithLimit(throttle.TokenBucket(s.N, s.Per))}
+		}},
+	}
+}
+
+// ClientNamed returns the client of this name. It panics if there is none.
+func ClientNamed(name string) Client {
+	all := Clients()
+	if i := slices.IndexFunc(all, func(c Client) bool { return c.Name == name }); i >= 0 {
+		return all[i]
+	}
+	panic(fmt.Sprintf("realserver: no client is called %q", name))
+}
+
+// Transport returns a Transport above a new recorder.
+func (c Client) Transport(s Spec, hooks throttle.Hooks) (*throttle.Transport, *Recorder, error) {
+	r := NewRecorder()
+	t, err := throttle.New(r, append(c.options(s), throttle.WithHooks(hooks))...)
+	return t, r, err
+}
+
+// A Load is what is asked of a server.
+type Load struct {
+	Client  Client
+	Clients int           // that know nothing of each other; 0: 1
+	Callers int           // of each client; 0: 16
+	Length  time.Duration // 0: 20 s
+	Timeout time.Duration // of a request; 0: none
+}
+
+// Run puts a load on a running server, and returns what each client sent. during, if not nil, runs beside it; the time
+// that it gets began with the load.
+func (l Load) Run(srv *Server, during func(start time.Time) error) ([]*Recorder, error) {
+	l.Callers, l.Clients = cmp.Or(l.Callers, 16), cmp.Or(l.Clients, 1)
+	l.Length = cmp.Or(l.Length, 20*time.Second)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var background, work sync.WaitGroup
+	recorders := make([]*Recorder, l.Clients)
+	for i := range recorders {
+		transport, r, err := l.Client.Transport(srv.Spec, throttle.Hooks{})
+		if err != nil {
+			return nil, err
+		}
+		recorders[i] = r
+		background.Go(func() { r.watch(ctx) })
+		work.Go(func() {
+			time.Sleep(time.Duration(i) * 370 * time.Millisecond) // not all begin together
+			Work(ctx, transport, srv.URL+"/limited", l.Callers, l.Length-time.Since(r.start), l.Timeout)
+			r.CloseIdleConnections()
+		})
+	}
+	var err error
+	if during != nil {
+		err = during(recorders[0].start)
+	}
+	work.Wait()
+	cancel()
+	background.Wait()
+	return recorders, err
+}
