@@ -21,7 +21,7 @@ func TestAStoppedServerIsUsedAsBeforeWhenItGoesOn(t *testing.T) {
 		open   bool
 	}{
 		{client: "known", stop: 300 * time.Millisecond},
-		{client: "known", stop: 4 * time.Second},
+		{client: "known", stop: 4 * time.Second, open: true},
 		{client: "adaptive", stop: 300 * time.Millisecond},
 		{client: "adaptive", stop: time.Second, open: true},
 		{client: "adaptive", stop: 4 * time.Second, open: true},
