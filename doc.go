@@ -1,8 +1,8 @@
-// Package throttle keeps a program that calls other people's APIs within their limits.
+// Package throttle implements client-side rate limiting: it keeps a program within the limits of the APIs that it calls.
 //
-// A [Transport] is an [net/http.RoundTripper]: set it as http.Client.Transport, or hand it to an SDK, and each request
-// spends tokens before it is sent, waits in line under its context until there are enough, or is refused by a
-// synthetic 429:
+// A [Transport] is an [net/http.RoundTripper]. Set it as http.Client.Transport, or pass it to an SDK. Each request then
+// spends tokens before it is sent. If there are not enough, it waits in a queue under its context, or is rejected with a
+// synthetic 429 response:
 //
 //	t, err := throttle.New(nil, throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
 //	if err != nil {
@@ -10,45 +10,47 @@
 //	}
 //	client := &http.Client{Transport: t}
 //
-// What the server says of its limits is heeded by default; see [WithServerHints]. A limit that nobody knows is found by
-// [Adaptive].
+// By default a Transport also follows what servers say about their limits; see [WithServerHints]. An [Adaptive] limit finds
+// a rate that is not documented.
 //
-// A [Limiter] is the same without HTTP, and what several Transports share.
+// A [Limiter] is the same without HTTP. Several Transports can share one.
 //
-// # Words
+// # Terms
 //
-// A limit is a rule: an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [InFlight], [Adaptive]), whom it counts for (a
-// [KeyFunc]) and what a request costs against it (a [CostFunc], [WithWeights], [ContextWithCost]). A bucket is the state
-// of one limit for one key. A hold is a stretch of time in which a bucket grants nothing. To settle is to correct a charge
-// once the true cost is known ([Settle], [SettleJSON], [Receipt]).
+// A limit is a rule. It has an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [InFlight], [Adaptive]), a
+// key by which requests are counted (a [KeyFunc]), and a cost for each request (a [CostFunc], [WithWeights],
+// [ContextWithCost]).
 //
-// # What always holds
+// A bucket is the state of one limit for one key. A hold is a time during which a bucket grants nothing. Settling corrects
+// a charge once the true cost is known ([Settle], [SettleJSON], [Receipt]).
 //
-//   - All or nothing. A request is charged in all its limits at one instant, that in which it is sent, or in none. Who is
-//     refused or cancelled leaves every balance as it was.
-//   - In line. Among requests for the same buckets the order is that of arrival, where a priority p counts as having come
-//     10·p seconds earlier. A costly request is not starved by cheap ones: who can't be paid at a bucket bars it for those
-//     who come after. A request that is stopped by another bucket only does not bar a bucket that it shares, so that keys
-//     never delay each other, unless it was passed over for ten seconds: each time one bucket had saved up for it, others
-//     had emptied the next. Then it bars all its buckets until it goes.
-//   - Nobody holds a reservation. Everyone who waits is planned anew on every change: another rate, a hold, tokens given
-//     back, a debt, a neighbour who left.
-//   - The answer comes as soon as it is known. What can never be paid, can't be in time for the context's deadline or the
-//     longest wait allowed, or finds the line full, is refused at once, on arrival and again after a hold, another rate or a
-//     debt.
-//     The plan is exact where a line has one limit (for a window: with costs of 1), and else a lower bound; for
-//     [Adaptive] it goes by holds and Max alone.
-//   - Never more than burst + rate·t, counted from any instant at which the line was empty, under any interleaving; by what
-//     was charged, corrected once and then for good. Nothing is minted by what is given back.
-//   - To the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. While a line
-//     exists, a late timer costs no throughput: who was due within the last 20 ms is charged as of when it was due. Older
-//     lateness is forfeited, and windows always go by the actual instant.
-//   - Bounded. Lines ([WithMaxQueue]), keys ([WithMaxKeys]) and what windows remember have a finite size, and buckets that
-//     are full again are forgotten.
-//   - No goroutine in the background, so nothing to close.
+// # Guarantees
+//
+//   - All or nothing. A request is charged in all its limits at one instant, the one at which it is sent, or in none. A
+//     rejected or cancelled request leaves every balance unchanged.
+//   - Order. Among requests for the same buckets the order is that of arrival, where a priority of p counts as having
+//     arrived 10·p seconds earlier. Cheap requests do not starve an expensive one: a request that a bucket cannot pay bars
+//     later requests there.
+//   - Keys do not delay each other. A request that is stopped only by another bucket does not bar a bucket that it shares.
+//     There is one exception. Other requests may empty one bucket each time another has saved up for the request. When that
+//     has gone on for ten seconds, the request bars all its buckets until it goes.
+//   - No reservations. A new rate, a hold, a refund, a debt or a cancelled neighbour takes effect immediately for every
+//     waiter.
+//   - Early rejection. A request is rejected as soon as it is known that its cost can never be paid, that it would wait
+//     beyond the context's deadline or the longest wait allowed, or that the queue is full: on arrival, and again after a
+//     hold, a new rate or a debt. The estimate is exact where a queue has one limit (for a window: with costs of 1), and a
+//     lower bound otherwise. For [Adaptive] it considers only holds and AIMD.Max.
+//   - Never more than burst + rate·t, counted from any instant at which the queue was empty, under any interleaving.
+//     Refunds and corrections mint no tokens.
+//   - Exact to the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. A late
+//     timer costs no throughput: a request that became due within the last 20 ms is charged as of that instant. Older
+//     lateness is lost. Windows always use the actual instant.
+//   - Bounded memory. Queues ([WithMaxQueue]), keys ([WithMaxKeys]) and windows have finite sizes, and full buckets are
+//     forgotten.
+//   - No background goroutine, so there is nothing to close.
 //
 // # Time
 //
-// Time is monotonic, from the making of the Limiter; only a [FixedWindow] follows the wall clock. Inside
-// [testing/synctest] all of it is exact; a Limiter belongs to the bubble it was made in.
+// Time is monotonic and starts when the Limiter is made; only a [FixedWindow] follows the wall clock. Inside
+// [testing/synctest] all of it is exact. A Limiter belongs to the bubble in which it was made.
 package throttle
