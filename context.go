@@ -9,7 +9,7 @@ import (
 
 type overridesKey struct{}
 
-// overrides are what a context says about its requests: one value, so that one look-up finds all of it.
+// overrides are what a context says about its requests, in one value, so that one look-up finds all of it.
 type overrides struct {
 	key      string
 	hasKey   bool
@@ -30,17 +30,17 @@ type costOf struct {
 
 var (
 	noOverrides = new(overrides)
-	overriding  atomic.Bool // some context has overrides
+	overriding  atomic.Bool // whether any context has overrides
 )
 
 func overridesOf(ctx context.Context) *overrides {
-	if !overriding.Load() { // so most programs need not search a context for each request
+	if !overriding.Load() { // so that programs without overrides do not search a context for each request
 		return noOverrides
 	}
 	return searched(ctx)
 }
 
-// searched is apart, and not inlined, so that overridesOf can be.
+// searched is a function of its own, and not inlined, so that overridesOf can be inlined.
 //
 //go:noinline
 func searched(ctx context.Context) *overrides {
@@ -59,7 +59,7 @@ func with(ctx context.Context, change func(*overrides)) context.Context {
 	return context.WithValue(ctx, overridesKey{}, &o)
 }
 
-// costFor returns what the context says a request costs against that limit by name.
+// costFor returns the cost that the context sets for a limit by name.
 func (o *overrides) costFor(limit string) (int64, bool) {
 	for _, c := range o.costs {
 		if c.limit == limit {
@@ -69,10 +69,10 @@ func (o *overrides) costFor(limit string) (int64, bool) {
 	return 0, false
 }
 
-// ContextWithCost sets what requests under ctx cost: against the limits named, before all else; against all limits, if
-// none is named, where neither ctx names the limit nor the limit has a [Cost] of its own. 0 means that the limit does
-// not apply, and a negative cost is refused. Names that no limit has are ignored, since a context may pass through
-// several Transports. Calls nest, for costs that differ from limit to limit.
+// ContextWithCost returns a context whose requests have that cost in the limits with these names, or in all limits if there
+// are no names. A cost for a limit by name takes precedence over everything else. A cost for all limits applies where the limit
+// has no [Cost] of its own. With 0 the limit does not apply; a request with a negative cost is rejected. Unknown names are
+// ignored, because a context may pass through several Transports. Calls nest: use several for different costs.
 func ContextWithCost(ctx context.Context, cost int64, limits ...string) context.Context {
 	return with(ctx, func(o *overrides) {
 		if len(limits) == 0 {
@@ -86,25 +86,25 @@ func ContextWithCost(ctx context.Context, cost int64, limits ...string) context.
 	})
 }
 
-// ContextWithKey sets the key of requests under ctx, for limits without a [Key] of their own and for [ByContext].
-// An empty key is counted under [NoKey].
+// ContextWithKey returns a context whose requests have that key, in limits without a [Key] of their own and for [ByContext].
+// An empty key stands for [NoKey].
 func ContextWithKey(ctx context.Context, key string) context.Context {
 	return with(ctx, func(o *overrides) { o.key, o.hasKey = orNoKey(key), true })
 }
 
-// ContextWithPriority sets the priority of requests under ctx: 0 by default, and each step counts as having come ten
-// seconds earlier (later, if negative), so that a low priority is delayed but never starved.
+// ContextWithPriority returns a context whose requests have that priority. The default is 0. Each step counts as having
+// arrived ten seconds earlier, or later if negative, so that a low priority delays requests but never starves them.
 func ContextWithPriority(ctx context.Context, priority int) context.Context {
 	return with(ctx, func(o *overrides) { o.priority = priority })
 }
 
-// ContextWithMaxWait sets the longest that requests under ctx may stand in line, in place of [WithMaxWait]. 0 or less
-// is to fail fast.
+// ContextWithMaxWait returns a context whose requests wait for at most d in the queue, instead of [WithMaxWait]. With 0 or
+// less, they are rejected if they cannot be sent now.
 func ContextWithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	return with(ctx, func(o *overrides) { o.maxWait, o.hasWait = max(0, d), true })
 }
 
-// ContextWithExempt lets requests under ctx pass untouched and uncounted, as [WithExempt] does.
+// ContextWithExempt returns a context whose requests pass untouched and uncounted, as with [WithExempt].
 func ContextWithExempt(ctx context.Context) context.Context {
 	return with(ctx, func(o *overrides) { o.exempt = true })
 }

@@ -9,13 +9,12 @@ import (
 	"github.com/httpthrottle/throttle/internal/pattern"
 )
 
-// A KeyFunc tells whom a request is counted for: each key has a bucket of its own in each limit. It must not change
-// the request or read its body, and is called by many goroutines at once. Keys are kept in memory and shown in
-// statistics and refusals: hash what is secret, as [ByHeader] does. A request for which it returns "" is counted under
-// [NoKey].
+// A KeyFunc returns the key by which a request is counted: each limit has a bucket for each key. It must not change the
+// request or read its body, and must be safe for concurrent use. Keys are kept in memory and shown in statistics and
+// rejections, so hash secrets, as [ByHeader] does. A request with the key "" is counted under [NoKey].
 type KeyFunc func(*http.Request) string
 
-// NoKey is the key of requests whose key can't be computed. They share one bucket, apart from all others.
+// NoKey is the key of requests whose key cannot be computed. They share one bucket, apart from all others.
 const NoKey = "(no key)"
 
 func orNoKey(key string) string {
@@ -25,13 +24,13 @@ func orNoKey(key string) string {
 	return key
 }
 
-// keyBy returns the key of a request. It is not inlined, so that what mostly has no need of it can be.
+// keyBy returns the key of a request. It is not inlined, so that its callers can be.
 //
 //go:noinline
 func keyBy(f KeyFunc, req *http.Request) string { return orNoKey(f(req)) }
 
-// ByHost keys by the host that a request is for, in lower case, without the default port of its scheme:
-// Request.Host, or the URL's host where that is empty.
+// ByHost returns the host of a request, in lower case and without the default port of its scheme: Request.Host, or the host
+// of the URL if that is empty.
 func ByHost(r *http.Request) string {
 	host := hostOf(r)
 	if r.URL != nil && r.URL.Scheme == "https" {
@@ -49,8 +48,8 @@ func hostOf(r *http.Request) string {
 	return r.Host
 }
 
-// ByHeader keys by the value of a request header, such as Authorization. The key is the first half of the value's
-// SHA-256, in hex: the same in every process, and not the secret.
+// ByHeader returns a KeyFunc for the value of a request header, such as Authorization. The key is the first half of the
+// value's SHA-256, in hex. It is the same in every process, and does not reveal the value.
 func ByHeader(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request) string {
@@ -63,8 +62,8 @@ func ByHeader(name string) KeyFunc {
 	}
 }
 
-// ByRoute keys by the pattern that matches a request, of patterns as [net/http.ServeMux] has them. A request that none
-// matches has no key. ByRoute panics if a pattern can't be parsed or conflicts with another, as ServeMux does.
+// ByRoute returns a KeyFunc for the pattern that matches a request, among patterns of [net/http.ServeMux]. A request that
+// matches none has no key. ByRoute panics if a pattern is invalid or conflicts with another, as ServeMux does.
 func ByRoute(patterns ...string) KeyFunc {
 	matcher, err := pattern.New(patterns, func(p string) string { return p })
 	if err != nil {
@@ -76,5 +75,5 @@ func ByRoute(patterns ...string) KeyFunc {
 	}
 }
 
-// ByContext keys by what [ContextWithKey] said.
+// ByContext is a KeyFunc that returns the key set by [ContextWithKey].
 func ByContext(r *http.Request) string { return overridesOf(r.Context()).key }

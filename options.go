@@ -13,7 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 )
 
-// An Option changes one thing about a [Transport] or a [Limiter].
+// An Option configures a [Transport] or a [Limiter].
 type Option interface{ applyTo(*config) }
 
 type option struct {
@@ -31,7 +31,7 @@ const (
 	defaultMaxKeys  = 1 << 20
 )
 
-// config is what the options come to.
+// A config is the sum of all options.
 type config struct {
 	used     []string
 	faults   []error
@@ -71,14 +71,13 @@ func (c *config) fault(format string, args ...any) {
 	c.faults = append(c.faults, fmt.Errorf(format, args...))
 }
 
-// WithLimit adds limits. A request is sent only when all that it falls under can pay at the same instant. Without any,
-// nothing but a [Limiter.Hold] stops a request.
+// WithLimit adds limits. A request is sent only when all limits that apply to it can pay at the same instant. Without any
+// limit, only [Limiter.Hold] and server hints delay requests.
 func WithLimit(limits ...Limit) Option {
 	return option{"WithLimit", func(c *config) { c.limits = append(c.limits, limits...) }}
 }
 
-// WithAdaptive adds a limit that finds its rate by itself, [Adaptive] with that configuration, or one for each of several;
-// without any, with the zero AIMD.
+// WithAdaptive adds an [Adaptive] limit for each configuration, or one with the zero [AIMD] if there is none.
 func WithAdaptive(configs ...AIMD) Option {
 	return option{"WithAdaptive", func(c *config) {
 		if len(configs) == 0 {
@@ -90,37 +89,37 @@ func WithAdaptive(configs ...AIMD) Option {
 	}}
 }
 
-// WithServerHints sets which dialects of rate-limit headers are listened to beside those that are certain for every server
-// ([headers.Parse]), which are listened to by default: presets such as [headers.GitHub], one's own ([headers.Dialect]), or
-// [headers.Auto], which goes by host. Used again it adds to them. The error names hints that there are not.
+// WithServerHints sets which dialects of rate-limit headers are read, in addition to those that mean the same on every
+// server ([headers.Parse]), which are read by default. A hint is a preset such as [headers.GitHub], a [headers.Dialect] of your
+// own, or [headers.Auto], which selects a preset by host. Repeated use adds hints. An unknown hint is an error.
 //
-// A refusal that tells for how long to stay away holds whoever asks that host under the same keys, and a 503 or 529 all who
-// ask that host; up to a tenth of that (a second at most) is added at random. One that does not tell holds for 1 s, and
-// for twice as long after each further one, up to 64 s. Where an [Adaptive] limit is charged, that decides about both but
-// for a 503. Afterwards those in line leave one by one, from the rate of the last ten seconds before, at least one a
-// second, which doubles every two seconds.
+// A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host.
+// A hold lasts up to a tenth longer, a second at most, at random. A 429 without a known wait holds for 1 s, and twice as long
+// after each further one, up to 64 s. If an [Adaptive] limit was charged, that limit decides instead, except for a 503. After
+// a hold, waiters leave one by one. They start at the rate of the last ten seconds before the hold, at least one per second,
+// and the rate doubles every two seconds.
 //
-// What is left of a quota bounds what is sent before its reset, requests in flight taken off. If its unit is not requests
-// it stops them only while nothing is left. A quota with a name is that of requests to which the server has named it: of
-// those with the same host, the same keys and the same first segment of the path ("api" and versions left out). Without a
-// name it is everybody's who asks that host under the same keys. A refusal that names the quota it is for, be it by an empty
-// one or by a problem document ([headers.Problem]), stops nobody else. [Share] leaves that part of quotas to others as well,
-// the smallest of the limits counting.
+// The remaining quota bounds what is sent before its reset; requests in flight count. A quota whose unit is not requests
+// stops requests only while nothing is left of it. A quota with a name applies to requests like those for which the server
+// named it: with the same host, the same keys, and the same first segment of the path, ignoring "api" and versions. A quota
+// without a name applies to all requests to that host under the same keys. A rejection that names its quota, by an empty
+// quota or by a problem document ([headers.Problem]), stops no other requests. [Share] leaves the same part of a server's
+// quotas to others; the smallest share of the limits counts.
 //
-// Of a host at most 32 quotas are kept for each set of keys, and what is over is forgotten with the buckets.
+// At most 32 quotas are kept for each host and set of keys.
 func WithServerHints(hints ...headers.Hint) Option {
 	return option{"WithServerHints", func(c *config) { c.hints = append(c.hints, hints...) }}
 }
 
-// WithoutServerHints listens to no header about limits. Nor is the Transport stopped by what a server said to others that
+// WithoutServerHints makes the Transport ignore rate-limit headers, including what a server told other Transports that
 // share its Limiter.
 func WithoutServerHints() Option {
 	return option{"WithoutServerHints", func(c *config) { c.deaf = true }}
 }
 
-// WithLimiter draws on the budgets of a Limiter that others use too, in place of limits of the Transport's own: it
-// excludes [WithLimit], [WithAdaptive], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. [WithHooks] and [WithLogger] beside it take the
-// place of the Limiter's for the requests of this Transport.
+// WithLimiter makes the Transport use the limits of l, which may be shared with others, instead of limits of its own. It
+// excludes [WithLimit], [WithAdaptive], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. [WithHooks] and [WithLogger] beside it
+// replace those of l for the requests of this Transport.
 func WithLimiter(l *Limiter) Option {
 	return option{"WithLimiter", func(c *config) {
 		c.limiter = l
@@ -130,7 +129,7 @@ func WithLimiter(l *Limiter) Option {
 	}}
 }
 
-// WithKey sets whom the limits count for that have no [Key] of their own. The default is one key for all.
+// WithKey sets the key of requests in limits without a [Key] of their own. By default all requests have the same key.
 func WithKey(f KeyFunc) Option {
 	return option{"WithKey", func(c *config) {
 		c.key = f
@@ -140,9 +139,10 @@ func WithKey(f KeyFunc) Option {
 	}}
 }
 
-// WithWeights sets what requests cost by patterns as [net/http.ServeMux] has them, the most specific one first:
-// "POST /upload": 10, "api.example.com/search/": 3. What no pattern matches costs 1, and a cost of 0 is not limited.
-// The host is that of the URL where the request's Host is empty. Patterns that conflict are an error.
+// WithWeights sets the cost of requests by patterns of [net/http.ServeMux], such as "POST /upload" or
+// "api.example.com/search/". The most specific pattern applies. A request that no pattern matches costs 1; limits do not
+// apply to a request of cost 0. The host is that of the URL if Request.Host is empty. Repeated use adds patterns. An invalid
+// pattern, a conflict of patterns and a negative cost are errors.
 func WithWeights(costs map[string]int64) Option {
 	return option{"WithWeights", func(c *config) {
 		if c.weights == nil {
@@ -152,7 +152,7 @@ func WithWeights(costs map[string]int64) Option {
 	}}
 }
 
-// WithCost sets what requests cost, by function, in place of [WithWeights]. The default is 1.
+// WithCost sets the cost of requests by a function, instead of [WithWeights]. The default is 1.
 func WithCost(f CostFunc) Option {
 	return option{"WithCost", func(c *config) {
 		c.cost = f
@@ -162,8 +162,8 @@ func WithCost(f CostFunc) Option {
 	}}
 }
 
-// WithMaxWait sets the longest that a request may stand in line. One that would have to wait longer is refused at
-// once. The default is to wait until the context ends; 0 is to fail fast.
+// WithMaxWait sets the longest time for which a request may wait in the queue. A request that would wait longer is rejected
+// immediately. By default requests wait until their context ends. With 0, no request waits.
 func WithMaxWait(d time.Duration) Option {
 	return option{"WithMaxWait", func(c *config) {
 		c.maxWait = d
@@ -173,13 +173,12 @@ func WithMaxWait(d time.Duration) Option {
 	}}
 }
 
-// WithFailFast refuses what can't be sent now: WithMaxWait(0).
+// WithFailFast rejects every request that cannot be sent now. It is short for WithMaxWait(0).
 func WithFailFast() Option {
 	return option{"WithFailFast", func(c *config) { c.maxWait = 0 }}
 }
 
-// WithMaxQueue sets how many requests may stand in one line, those that wait for the same buckets. It must be
-// positive. The default is 100,000.
+// WithMaxQueue sets how many requests may wait for the same buckets. It must be positive. The default is 100,000.
 func WithMaxQueue(n int) Option {
 	return option{"WithMaxQueue", func(c *config) {
 		c.maxQueue = n
@@ -189,12 +188,12 @@ func WithMaxQueue(n int) Option {
 	}}
 }
 
-// WithMaxKeys sets how many buckets are kept, of all limits together, but for those of limits without keys. It must be
+// WithMaxKeys sets how many buckets are kept in all limits together, except those of limits without keys. It must be
 // positive. The default is 1,048,576.
 //
-// A bucket that is full again is forgotten by itself, about a second later, and costs nothing any more. Where there
-// are too many that are not, the one that would be full first is forgotten, unless it has debt, is held, or somebody
-// waits for it; where there is none such, a request of a new key is refused.
+// A bucket that is full again is forgotten after about a second. If too many buckets are not full, the one that will be full
+// first is forgotten, unless it has debt, is held, or has waiters. If there is none, a request with a new key is rejected
+// with [ReasonKeys].
 func WithMaxKeys(n int) Option {
 	return option{"WithMaxKeys", func(c *config) {
 		c.maxKeys = n
@@ -204,15 +203,15 @@ func WithMaxKeys(n int) Option {
 	}}
 }
 
-// WithRejectionError refuses by an error, a [*Rejection], in place of a response.
+// WithRejectionError makes a rejection an error, a [*Rejection], instead of a response.
 func WithRejectionError() Option {
 	return option{"WithRejectionError", func(c *config) { c.asError = true }}
 }
 
-// WithRejectionResponse refuses by a response of the user's shape, in place of a 429 with a problem+json body. The
-// Request of the response is set, and what is missing of status, protocol, header and body is filled in; for nil the
-// usual response is made. A refusal for the deadline of the context, or of a cost that can never be paid, is an error
-// all the same.
+// WithRejectionResponse sets a function that makes the response for a rejection, instead of a 429 with a problem+json body.
+// The Transport sets the Request of the response, and fills in a missing status, protocol, header or body. If f returns nil,
+// the usual response is used. A rejection for the context's deadline, or of a cost that can never be paid, is an error
+// regardless.
 func WithRejectionResponse(f func(*Rejection, *http.Request) *http.Response) Option {
 	return option{"WithRejectionResponse", func(c *config) {
 		c.shape = f
@@ -222,7 +221,7 @@ func WithRejectionResponse(f func(*Rejection, *http.Request) *http.Response) Opt
 	}}
 }
 
-// WithExempt lets the requests pass untouched and uncounted for which f returns true. The default is none.
+// WithExempt sets a function that returns true for requests that pass untouched and uncounted. The default is none.
 func WithExempt(f func(*http.Request) bool) Option {
 	return option{"WithExempt", func(c *config) {
 		c.exempt = f
@@ -232,20 +231,20 @@ func WithExempt(f func(*http.Request) bool) Option {
 	}}
 }
 
-// WithDryRun measures what would have happened, and delays and refuses nothing. A request that would have had to wait
-// is booked for when it would have gone, in order of arrival: priorities, cancellations and [WithMaxQueue] don't
-// count, since nobody stands in line.
+// WithDryRun makes the Transport count what would happen, without delaying or rejecting requests. A request that would wait
+// is booked for the instant at which it would be sent, in order of arrival. Priorities, cancellations and [WithMaxQueue] have
+// no effect, because no request waits.
 func WithDryRun() Option {
 	return option{"WithDryRun", func(c *config) { c.dry = true }}
 }
 
-// WithHooks sets functions that are told what happens. The default is none.
+// WithHooks sets functions that are called when requests wait, are granted or rejected, and so on. The default is none.
 func WithHooks(h Hooks) Option {
 	return option{"WithHooks", func(c *config) { c.hooks = h }}
 }
 
-// WithLogger logs refusals and holds (Warn), waits and changes of a learned rate (Info), of each kind and reason at most
-// one line a second, which says how many were suppressed. The default is to log nothing.
+// WithLogger logs rejections and holds at level Warn, and waits and changes of an adaptive rate at level Info. It logs at most
+// one line a second of each kind and reason, which says how many were suppressed. The default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
 	return option{"WithLogger", func(c *config) {
 		c.log = log
@@ -255,7 +254,7 @@ func WithLogger(log *slog.Logger) Option {
 	}}
 }
 
-// validate returns everything that is wrong.
+// validate returns every problem of the options.
 func (c *config) validate() error {
 	faults := append(c.faults, c.nameLimits()...)
 	for i := range c.limits {
@@ -285,7 +284,7 @@ func (c *config) validate() error {
 	return nil
 }
 
-// forLimiter adds what is wrong with the options for a Limiter without HTTP.
+// forLimiter adds the problems that the options have for a Limiter without HTTP.
 func (c *config) forLimiter() {
 	allowed := []string{"WithLimit", "WithAdaptive", "WithMaxQueue", "WithMaxKeys", "WithHooks", "WithLogger"}
 	for _, name := range c.used {
@@ -300,7 +299,7 @@ func (c *config) usedOf(names ...string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(c.used, name) })
 }
 
-// nameLimits gives each limit without a name that of its kind, and returns which names were given twice.
+// nameLimits names each limit without a name by its kind, and returns an error for each name that was given twice.
 func (c *config) nameLimits() (faults []error) {
 	taken := make(map[string]bool, len(c.limits))
 	for i := range c.limits {
