@@ -7,37 +7,38 @@ import (
 	"time"
 )
 
-// AIMD says how the rate of an [Adaptive] limit is found, for each of its keys. The rule is additive increase while all
-// goes well, multiplicative decrease when the server shows that it is too much (Chiu and Jain 1989: of the linear rules,
-// this one makes clients who share a server end at equal shares). The zero value is ready for use.
+// AIMD configures how the rate of an [Adaptive] limit is found, for each of its keys. The rate increases additively while
+// requests succeed, and decreases multiplicatively when the server shows that it is too much. Among linear rules, this one
+// gives equal shares to clients that share a server (Chiu and Jain 1989). The zero value is ready for use.
 //
-// A new key starts at Initial and doubles about once a second until the first sign of too much (slow start, RFC 5681).
-// From then on the rate at which the last sign came is remembered and approached in small steps, as RFC 9438 does; once
-// it is passed by a tenth, it is forgotten, and doubling begins anew. The rate grows only while at least half of it is
-// used (RFC 7661), and twice as much as it needs may be in flight (BBR).
+// A new key starts at Initial and doubles about once a second until the first sign of too much (slow start, RFC 5681). The
+// rate at which that sign came is remembered as the ceiling, and approached in small steps, as in RFC 9438. Once the rate
+// exceeds the ceiling by a tenth, the ceiling is forgotten and the rate doubles again. The rate grows only while at least half
+// of it is used (RFC 7661). At most twice the requests that the rate needs may be in flight (BBR).
 //
-// Too much is: a 429, or a 503 with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
-// fewer at a lower rate; latency well above the lowest seen lately, if it falls at a lower rate. A server that does not
-// answer, or refuses everything, is left in peace but for one request now and then.
+// Signs of too much are: a 429, or a 503 with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
+// fewer at a lower rate; latency well above the lowest of the last minute, if it falls at a lower rate. A server that does
+// not respond, or rejects every request, gets only one probe from time to time.
 type AIMD struct {
-	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, or what is nearest between Min and Max.
+	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, limited to the range from Min to Max.
 	Initial float64
-	// Min and Max bound the rate, in tokens per second. 0 stands for a Min of 0.1 (or Max, if that is lower), and for
-	// no Max. Only a silence goes below Min: when the server refuses everything, requests are minutes apart at most.
+	// Min and Max bound the rate, in tokens per second. A Min of 0 stands for 0.1, or for Max or Initial if that is lower. A
+	// Max of 0 stands for no bound. Only probes are rarer than Min: when the server rejects every request, they are minutes apart
+	// at most.
 	Min, Max float64
-	// LatencyThreshold is the median latency, until the headers of the answer, above which the rate is cut, however
-	// fast the server has been before. 0: 1.2 times the lowest median of the last minute, plus 10 ms and what is noise,
-	// and only as long as lower rates help.
+	// LatencyThreshold is the median latency, until the headers of a response, above which the rate is cut. 0 stands for a
+	// threshold that is learned: 1.2 times the lowest median of the last minute, plus 10 ms and the noise. That one counts only as
+	// long as lower rates reduce the latency.
 	LatencyThreshold time.Duration
-	// ErrorThreshold is the share of failed requests, above 0 and at most 1, above which the rate is cut; a 5xx other
-	// than 503 counts as 0.4 of a failure. 0: 8 % plus one and a half times the share that is usual at low load, and
-	// only as long as lower rates help. A 429 always cuts.
+	// ErrorThreshold is the share of failed requests, above 0 and at most 1, above which the rate is cut. A 5xx other than
+	// 503 counts as 0.4 of a failure. 0 stands for a threshold that is learned: 8 % plus one and a half times the usual share at
+	// low load. That one counts only as long as lower rates reduce the failures. A 429 always cuts the rate.
 	ErrorThreshold float64
 
 	off ablation
 }
 
-// An ablation switches rules of the controller off, so that tests can show what each is good for.
+// An ablation switches rules of the controller off, so that tests can show the effect of each.
 type ablation struct {
 	round, mild, step, start, ceiling, stretch, past, calm, soon, use bool // how the rate moves
 	pause, quota, steady, dear                                        bool // what Retry-After and windows add
@@ -81,7 +82,7 @@ func (a AIMD) validate() error {
 	return errors.Join(faults...)
 }
 
-// withDefaults returns a valid configuration with nothing left open.
+// withDefaults returns a valid configuration in which no field is 0 that has a default.
 func (a AIMD) withDefaults() AIMD {
 	if a.Max == 0 {
 		a.Max = maxRate
@@ -99,26 +100,26 @@ func (a AIMD) withDefaults() AIMD {
 	return a
 }
 
-// An Outcome is what became of a request, as far as it speaks of load.
+// An Outcome is the result of a request, as far as it tells about load.
 type Outcome uint8
 
 const (
-	// OutcomeOK is an answer that shows the server at work: 1xx to 3xx. Its latency counts.
+	// OutcomeOK is a response that shows the server at work: 1xx to 3xx. Its latency counts.
 	OutcomeOK Outcome = iota + 1
-	// OutcomeClientError is any other 4xx: the server let the request through, and it was the request's own fault.
-	// Its latency says nothing, since a refusal of that kind is often quicker than an answer.
+	// OutcomeClientError is any other 4xx: the server let the request through. Its latency does not count, because such
+	// responses are often quicker than others.
 	OutcomeClientError
-	// OutcomeThrottled is the server's word that it is too much: 429, or 503 with Retry-After.
+	// OutcomeThrottled is a response that says that it is too much: 429, or 503 with Retry-After.
 	OutcomeThrottled
 	// OutcomeUnavailable may be load or not: 503 without Retry-After, a timeout, a refused or broken connection.
 	OutcomeUnavailable
-	// OutcomeError is any other 5xx: rather a fault than load, but some servers speak so of load.
+	// OutcomeError is any other 5xx. It is more often a fault than load, and counts as 0.4 of a failure.
 	OutcomeError
-	// OutcomeIgnore says nothing at all: the caller cancelled, or it was never sent.
+	// OutcomeIgnore tells nothing: the caller canceled the request, or it was never sent.
 	OutcomeIgnore
 )
 
-// weight is how much of a failure an Outcome is.
+// weight returns how much of a failure an Outcome counts as.
 func (o Outcome) weight() float64 {
 	switch o {
 	case OutcomeThrottled, OutcomeUnavailable:
@@ -129,16 +130,16 @@ func (o Outcome) weight() float64 {
 	return 0
 }
 
-// Learned is what is known of a key of an [Adaptive] limit, for the next process.
+// Learned is what was learned about a key of an [Adaptive] limit, as part of a [Snapshot].
 type Learned struct {
 	Rate     float64 `json:"rate"`               // tokens per second
-	Ceiling  float64 `json:"ceiling"`            // where the last sign of too much came; 0: there was none
-	Failures float64 `json:"failures,omitzero"`  // share that is usual
-	Latency  float64 `json:"latency,omitzero"`   // mean when idle, in seconds
-	DearHold float64 `json:"dear_hold,omitzero"` // seconds for which the rate is held after a touch of the limit
+	Ceiling  float64 `json:"ceiling"`            // rate at the last sign of too much; 0: none yet
+	Failures float64 `json:"failures,omitzero"`  // usual share of failed requests
+	Latency  float64 `json:"latency,omitzero"`   // mean of the idle server, in seconds
+	DearHold float64 `json:"dear_hold,omitzero"` // seconds for which the rate does not grow after an expensive rejection
 }
 
-// valid reports whether a snapshot can be one, wherever it was kept.
+// valid reports whether the values are possible, since they may come from anywhere.
 func (l Learned) valid() bool {
 	for _, x := range []float64{l.Rate, l.Ceiling, l.Failures, l.Latency, l.DearHold} {
 		if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {

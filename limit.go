@@ -13,9 +13,9 @@ import (
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 )
 
-// A Limit is a rule: an algorithm, whom it counts for, and what a request costs against it.
-// It is a description without state, made by [TokenBucket], [Pace], [SlidingWindow] or [FixedWindow],
-// and may be given to any number of Limiters.
+// A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
+// without state, made by [TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [InFlight] or [Adaptive], and may be given to
+// any number of Limiters.
 type Limit struct {
 	kind    limitKind
 	name    string
@@ -50,64 +50,65 @@ const (
 	kindNone     limitKind = "none"   // grants everything but what is held
 )
 
-// TokenBucket allows n tokens per period on average, and a burst of n at once unless [Burst] says otherwise. It starts
-// full unless [Initial] says otherwise. So up to 2n tokens pass in the first period; where an API says "n per period"
-// and means it of any period, use a window. A cost above the burst can never be paid and is refused.
+// TokenBucket allows n tokens per period on average, and bursts of n tokens unless [Burst] says otherwise. It starts full
+// unless [Initial] says otherwise, so up to 2n tokens may pass in the first period. If an API means "n in any period", use a
+// window. A request that costs more than the burst can never be paid and is rejected.
 //
-// While requests wait, the k-th of them is due at start + k·per/n, to the nanosecond, rounded up.
+// While requests wait, the k-th of them is due at start + k·per/n, rounded up to the nanosecond.
 func TokenBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindBucket, n, per, opts)
 }
 
-// Pace allows n tokens per period, evenly, one request after the other: a request of any cost goes once the costs
-// before it have drained at that rate. It is the leaky bucket as a meter (ITU-T I.371), with no tolerance but for the
-// lateness of timers: a gap may be shorter by as much as the one before was longer, up to 20 ms. Where the gap itself is
-// what matters, as with a crawl delay, SlidingWindow(1, d) keeps it always.
+// Pace allows n tokens per period, evenly: a request goes when the costs of the requests before it have drained at that rate,
+// whatever its own cost. It is the leaky bucket as a meter (ITU-T I.371). The only tolerance is the lateness of timers: a gap
+// may be up to 20 ms shorter if the one before it was longer by as much. If the gap itself must be kept, as with a crawl
+// delay, use SlidingWindow(1, d).
 func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindPace, n, per, opts)
 }
 
-// SlidingWindow allows at most n tokens in any half-open stretch of time of length per: a request exactly one period
-// old no longer counts. A cost above n can never be paid and is refused.
+// SlidingWindow allows at most n tokens in any half-open stretch of length per: a request exactly one period old no longer
+// counts. A request that costs more than n can never be paid and is rejected.
 //
-// That is so where requests leave. A server counts where they arrive, and the way there may take one longer than the
-// next: against one that is strict, make the period longer by as much as that may be.
+// This holds where requests leave. A server counts where they arrive, and one may take longer than the next. For a strict
+// server, make the period longer by that difference.
 //
-// It is exact, to the nanosecond, as long as no more than 1,024 requests fall into one period. Beyond that, requests
-// of the same 64th of the period are forgotten together, when the last of them is one period old: never too early, in
-// bounded memory (at most 1,090 entries of 24 bytes), with at least 64/65 of n usable.
+// The window is exact to the nanosecond for up to 1,024 requests in a period. With more, requests of the same 64th of the
+// period expire together, when the last of them is one period old. So the window never allows too much, at least 64/65 of n can
+// be used, and memory is bounded by 1,090 entries of 24 bytes.
 func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindSliding, n, per, opts)
 }
 
-// FixedWindow allows n tokens per window, the windows following each other without a gap, as hourly and daily quotas
-// do. A window begins at the Unix epoch (so that days are those of UTC) unless [Start] says otherwise, and follows the
-// wall clock, also when that is set anew. A cost above n can never be paid and is refused.
+// FixedWindow allows n tokens per window. Windows follow each other without a gap, as hourly and daily quotas do. They begin
+// at the Unix epoch, so that days are those of UTC, unless [Start] says otherwise. They follow the wall clock, even when it is
+// set. A request that costs more than n can never be paid and is rejected.
 func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindFixed, n, per, opts)
 }
 
-// Adaptive is a token bucket whose rate and burst are found by AIMD, for each key, from what becomes of the requests: a
-// Transport tells it by itself, and others by [Grant.Report]. Costs are spent as in a [TokenBucket]; one above the burst,
-// which is 50 ms worth, passes when the bucket is full, and leaves a debt. Of the options it takes [Name], [Key], [Cost]
-// and [Classify].
+// Adaptive is a token bucket whose rate and burst are found by AIMD, for each key, from the outcomes of requests. A
+// Transport reports outcomes by itself; other work reports them by [Grant.Report]. Costs are spent as in a [TokenBucket]. The
+// burst is worth 50 ms; a request that costs more passes when the bucket is full, and leaves debt. The options that apply are
+// [Name], [Key], [Cost] and [Classify].
 //
-// Nobody is refused because the rate is low for now: in advance only for holds, for Retry-After, and for what would take
-// too long even at Max.
+// No request is rejected because the rate is low at the moment. Early rejection considers only holds, Retry-After, and what
+// would take too long even at AIMD.Max.
 //
-// What a key has learned is kept for an hour after its last request, if it is not evicted before (see [WithMaxKeys]), and
-// over a restart by [Limiter.Snapshot].
+// What was learned about a key is kept for an hour after its last request, unless it is evicted earlier (see [WithMaxKeys]),
+// and over a restart by [Limiter.Snapshot].
 func Adaptive(a AIMD, opts ...LimitOption) Limit {
 	l := newLimit(kindAIMD, 0, 0, opts)
 	l.aimd = a
 	return l
 }
 
-// InFlight allows n requests at a time: a slot is taken when a request is sent, and given back when the body of the
-// answer was read to its end, has failed or was closed, or the context of the request has ended; at once if there is no
-// answer or no body. [UntilHeaders] gives it back earlier. A request takes 1 slot unless the limit has a [Cost] of its own,
-// or the context names it ([ContextWithCost]); one that takes more than n can never be sent and is refused. Plans are lower
-// bounds, since nobody knows when a slot becomes free. Without HTTP use [Limiter.Acquire] and [Grant.Done].
+// InFlight allows n requests at a time. A request takes a slot when it is sent. It gives the slot back when the body of the
+// response was read to its end, failed or was closed, when the context of the request ends, or immediately if there is no
+// response or no body. [UntilHeaders] gives it back earlier. A request takes 1 slot unless the limit has a [Cost] of its own or
+// the context sets one by the limit's name ([ContextWithCost]). A request that takes more than n can never be sent and is
+// rejected. Waits are lower bounds, because it is not known when a slot becomes free. Without HTTP, use [Limiter.Acquire] and
+// [Grant.Done].
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
@@ -122,15 +123,15 @@ func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Li
 	return l
 }
 
-// A LimitOption changes one thing about a [Limit].
+// A LimitOption configures a [Limit].
 type LimitOption interface{ applyTo(*Limit) }
 
 type limitOption func(*Limit)
 
 func (f limitOption) applyTo(l *Limit) { f(l) }
 
-// Name names the limit, for costs, keys, statistics and refusals. Without it a limit is called by its kind: bucket,
-// pace, sliding-window, fixed-window, and the second of a kind bucket-2.
+// Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
+// sliding-window, fixed-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on.
 func Name(name string) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.name = name
@@ -140,7 +141,7 @@ func Name(name string) LimitOption {
 	})
 }
 
-// Burst sets how many tokens a [TokenBucket] holds when it is full. It must be positive. The default is the n of its rate.
+// Burst sets how many tokens a full [TokenBucket] holds. It must be positive. The default is the n of its rate.
 func Burst(tokens int64) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.burst = min(tokens, maxCount)
@@ -151,7 +152,7 @@ func Burst(tokens int64) LimitOption {
 	})
 }
 
-// Initial sets how many tokens a [TokenBucket] starts with: 0 up to its burst, which is the default. It holds for every
+// Initial sets how many tokens a [TokenBucket] starts with, from 0 to its burst, which is the default. It applies to every
 // key that is new or was forgotten (see [WithMaxKeys]).
 func Initial(tokens int64) LimitOption {
 	return limitOption(func(l *Limit) {
@@ -163,7 +164,7 @@ func Initial(tokens int64) LimitOption {
 	})
 }
 
-// Start sets an instant at which a window of a [FixedWindow] begins or began. The default is the Unix epoch.
+// Start sets an instant at which a window of a [FixedWindow] begins. The default is the Unix epoch.
 func Start(t time.Time) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.start = t
@@ -171,7 +172,7 @@ func Start(t time.Time) LimitOption {
 	})
 }
 
-// Key sets whom this limit counts for, in place of [WithKey].
+// Key sets the key of requests in this limit, instead of [WithKey].
 func Key(f KeyFunc) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.key = f
@@ -181,8 +182,8 @@ func Key(f KeyFunc) LimitOption {
 	})
 }
 
-// Cost sets what a request costs against this limit, in place of [WithCost] and [WithWeights]. A request of cost 0
-// does not fall under the limit; a negative cost is refused.
+// Cost sets the cost of requests in this limit, instead of [WithCost] and [WithWeights]. The limit does not apply to a
+// request of cost 0. A request of negative cost is rejected.
 func Cost(f CostFunc) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.cost = f
@@ -192,9 +193,9 @@ func Cost(f CostFunc) LimitOption {
 	})
 }
 
-// ClampCost charges a request whose cost is above the limit's size that size, where it would be refused without: for costs
-// that are estimates, which [Settle] or [SettleJSON] correct. The size is the burst of a [TokenBucket], and else the n of
-// the limit. It does not fit [Pace] and [Adaptive], in which any cost can be paid.
+// ClampCost reduces a cost that exceeds the size of the limit to that size, instead of rejecting the request. It is for costs
+// that are estimates, which [Settle] or [SettleJSON] correct. The size is the burst of a [TokenBucket], and the n of other
+// limits. It does not apply to [Pace] and [Adaptive], which can pay any cost.
 func ClampCost() LimitOption {
 	return limitOption(func(l *Limit) {
 		l.clamps = true
@@ -204,9 +205,9 @@ func ClampCost() LimitOption {
 	})
 }
 
-// Share uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to others who draw on it.
-// A token bucket's rate is that part exactly (to a nanosecond of its period) and its burst rounded down, but at least
-// 1; a window's n is rounded down.
+// Share uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to others who use the same limit.
+// It slows the rate of a token bucket to that fraction, by a longer period rounded up to a nanosecond. It rounds down the burst,
+// to 1 at least, and the n of a window.
 func Share(fraction float64) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.share = fraction
@@ -217,10 +218,10 @@ func Share(fraction float64) LimitOption {
 	})
 }
 
-// RateFor sets a rate for each key: the tier of a tenant, the crawl delay of a host. It is asked when a key is new or
-// was forgotten (see [WithMaxKeys]), outside every lock, perhaps several times at once; [Limiter.SetRate] does not
-// change what it said. 0, 0 leaves the key at the limit's own rate; other values that are not positive are an error of
-// the request. A token bucket's burst is the key's n unless [Burst] is set.
+// RateFor sets a rate for each key, such as the tier of a tenant or the crawl delay of a host. f is called without a lock,
+// possibly several times at once, when a key is new or was forgotten (see [WithMaxKeys]). [Limiter.SetRate] does not change
+// its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not positive are an error of the
+// request. The burst of a token bucket is the key's n unless [Burst] is set.
 func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.rateFor = f
@@ -230,11 +231,11 @@ func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 	})
 }
 
-// A ClassifyFunc tells an [Adaptive] limit what became of a request: resp is nil if err is not. 0 leaves it to the rule
-// that counts without it. It must not change the response or read its body, and is called by many goroutines at once.
+// A ClassifyFunc returns the [Outcome] of a request for an [Adaptive] limit. Either resp or err is nil. If it returns 0, the
+// usual rule applies. It must not change the response or read its body, and must be safe for concurrent use.
 type ClassifyFunc func(resp *http.Response, err error) Outcome
 
-// Classify says what an [Adaptive] limit takes an answer or an error for. The default is told at each [Outcome].
+// Classify sets what an [Adaptive] limit takes a response or an error for. Each [Outcome] documents the usual rule.
 func Classify(f ClassifyFunc) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.judge = f
@@ -257,7 +258,7 @@ func (l *Limit) onlyFor(kind limitKind, option string, value any) {
 	}
 }
 
-// validate returns everything that is wrong with the limit.
+// validate returns every problem of the limit.
 func (l *Limit) validate() error {
 	if l.kind == "" {
 		return errors.New("WithLimit: the zero Limit has no algorithm")
@@ -292,7 +293,7 @@ func (l *Limit) validate() error {
 	return nil
 }
 
-// check returns what is wrong with a rate for this limit.
+// check returns every problem of a rate for this limit.
 func (l *Limit) check(r rate) error {
 	var faults []error
 	if r.N <= 0 {
@@ -309,7 +310,7 @@ func (l *Limit) check(r rate) error {
 
 func (l *Limit) isWindow() bool { return l.kind == kindSliding || l.kind == kindFixed }
 
-// part returns the share of n, rounded down, but forgiving float64 its last digits: 0.29 of 100 is 29.
+// part returns the share of n, rounded down. It tolerates the rounding of float64: 0.29 of 100 is 29.
 func (l *Limit) part(n int64) int64 {
 	if l.share == 1 {
 		return n
@@ -317,7 +318,7 @@ func (l *Limit) part(n int64) int64 {
 	return int64(math.Floor(float64(n)*l.share*(1+1e-15) + 1e-9))
 }
 
-// shared returns what Share leaves of a rate.
+// shared returns the rate that Share leaves of r.
 func (l *Limit) shared(r rate) rate {
 	r.N, r.Per = min(r.N, maxCount), min(r.Per, time.Duration(maxPer))
 	if l.isWindow() {
@@ -329,7 +330,7 @@ func (l *Limit) shared(r rate) rate {
 	return r
 }
 
-// burstOf returns how much a token bucket of this limit holds at that rate.
+// burstOf returns the burst of a token bucket of this limit with that rate.
 func (l *Limit) burstOf(r rate) int64 {
 	burst := l.burst
 	if burst < 0 {
@@ -338,7 +339,7 @@ func (l *Limit) burstOf(r rate) int64 {
 	return max(1, l.part(burst))
 }
 
-// meter returns the arithmetic of a new bucket with that rate, Share applied, and that burst.
+// meter returns the meter of a new bucket. Share is already applied to r and burst.
 func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter.Meter {
 	switch l.kind {
 	case kindBucket:

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// Stats is what a Transport or a Limiter has done so far. It is a plain value; to publish it with expvar:
+// Stats is a snapshot of what a Transport or a Limiter has done. To publish it with expvar:
 //
 //	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
 //
-// Under [WithDryRun], Delayed, Waited and Refused are what would have been.
+// Under [WithDryRun], Delayed, Waited and Refused count what would have happened.
 type Stats struct {
 	// Gauges
-	Waiting int // requests in line now
-	Buckets int // buckets kept now, of all limits, but for those of limits without keys
+	Waiting int // requests in the queue now
+	Buckets int // buckets kept now in all limits, except those of limits without keys
 
 	// Counters
-	Granted  uint64        // requests let go, at once or after a wait
-	Delayed  uint64        // of these, the ones that waited
-	Waited   time.Duration // how long those waited, taken together
-	Refused  Refusals      // requests refused
+	Granted  uint64        // requests granted, immediately or after a wait
+	Delayed  uint64        // requests granted after a wait
+	Waited   time.Duration // total time for which those waited
+	Refused  Refusals      // requests rejected
 	Canceled uint64        // requests whose context ended while they waited
-	Exempt   uint64        // requests that passed untouched; a Limiter knows of none
+	Exempt   uint64        // requests that passed untouched; always 0 for a Limiter
 }
 
-// Refusals counts requests that were refused, by [Reason].
+// Refusals counts rejected requests by [Reason].
 type Refusals struct {
 	NoTokens, MaxWait, Deadline, QueueFull, Cost, Held, Keys uint64
 }
 
-// Total returns the refusals for all reasons.
+// Total returns the number of rejected requests.
 func (r Refusals) Total() uint64 {
 	return r.NoTokens + r.MaxWait + r.Deadline + r.QueueFull + r.Cost + r.Held + r.Keys
 }
@@ -39,11 +39,11 @@ func (r Refusals) Total() uint64 {
 // BucketStats is the state of one bucket: of one limit for one key.
 type BucketStats struct {
 	Limit, Key string
-	Rate       float64   // tokens per second; 0 for what a server has said, since that is not known
-	Tokens     float64   // what is left now; negative: debt
-	Waiting    int       // requests in line that fall under it
-	InFlight   int       // requests let go and not answered yet, where that counts: with an Adaptive limit
-	HeldUntil  time.Time // nothing goes before; zero: not held
+	Rate       float64   // tokens per second; 0 for what a server said, and for InFlight
+	Tokens     float64   // balance now; negative: debt
+	Waiting    int       // requests in the queue that this bucket applies to
+	InFlight   int       // requests without a response yet, for Adaptive and InFlight limits and servers
+	HeldUntil  time.Time // end of a hold; zero: not held
 }
 
 // counts are the counters of one Transport or Limiter. The Limiter's mu guards them.
@@ -82,62 +82,62 @@ func (l *Limiter) statsOf(c *counts) Stats {
 	}
 }
 
-// Hooks are functions that are told what happens. Each may be nil. They are called by the goroutine of the request,
-// outside every lock, by many at once, and delay the request for as long as they take.
+// Hooks are functions that observe requests. Each may be nil. They are called by the goroutine of the request, without a lock
+// and concurrently, and delay the request for as long as they take.
 type Hooks struct {
-	// OnWait is called before a request begins to wait in line.
+	// OnWait is called before a request begins to wait in the queue.
 	OnWait func(WaitEvent)
-	// OnGrant is called when a request is let go, before it is sent.
+	// OnGrant is called when a request was granted, before it is sent.
 	OnGrant func(GrantEvent)
-	// OnReject is called when a request is refused, on arrival or in line.
+	// OnReject is called when a request is rejected, on arrival or in the queue.
 	OnReject func(RejectEvent)
-	// OnCancel is called when the context of a request ended while it waited.
+	// OnCancel is called when the context of a request ended while the request waited.
 	OnCancel func(CancelEvent)
-	// OnHold is called after a hold was set, be it by a server's word.
+	// OnHold is called after a hold was set, by [Limiter.Hold] or by a server.
 	OnHold func(HoldEvent)
-	// OnSettle is called after a charge was corrected to what a request has really cost.
+	// OnSettle is called after a charge was corrected to the true cost.
 	OnSettle func(SettleEvent)
-	// OnRetune is called after an [Adaptive] limit has changed a rate.
+	// OnRetune is called after an [Adaptive] limit changed a rate notably.
 	OnRetune func(RetuneEvent)
 }
 
-// A WaitEvent says that a request begins to wait.
+// A WaitEvent reports that a request begins to wait.
 type WaitEvent struct {
 	Context    context.Context
-	Limit, Key string        // one that it waits for
-	Cost       int64         // what it costs there
-	Wait       time.Duration // how long it will be, as it seems now: exact with one limit, else a lower bound
+	Limit, Key string        // a limit that it waits for
+	Cost       int64         // in that limit
+	Wait       time.Duration // expected: exact with one limit, otherwise a lower bound
 }
 
-// A GrantEvent says that a request is let go.
+// A GrantEvent reports that a request was granted.
 type GrantEvent struct {
 	Context context.Context
-	Waited  time.Duration // 0: it went at once
-	DryRun  bool          // it would have waited for so long
+	Waited  time.Duration // 0: it was granted immediately
+	DryRun  bool          // it would have waited that long
 }
 
-// A RejectEvent says that a request is refused.
+// A RejectEvent reports that a request was rejected.
 type RejectEvent struct {
 	Context   context.Context
 	Rejection *Rejection
-	Waited    time.Duration // 0: it was refused on arrival
-	DryRun    bool          // it would have been refused, and was sent
+	Waited    time.Duration // 0: it was rejected on arrival
+	DryRun    bool          // it was sent, and would have been rejected
 }
 
-// A CancelEvent says that the context of a request ended while it waited.
+// A CancelEvent reports that the context of a request ended while the request waited.
 type CancelEvent struct {
 	Context context.Context
 	Cause   error
 	Waited  time.Duration
 }
 
-// A HoldEvent says that a key was held: by [Limiter.Hold], or because a server said so.
+// A HoldEvent reports that a key was held, by [Limiter.Hold] or by a server.
 type HoldEvent struct {
 	Key string        // after a server's word the host, or the host and the keys; for an Adaptive limit its key
 	For time.Duration // as it was asked; one that is held for longer already stays so
 }
 
-// An observer tells hooks and a logger.
+// An observer calls hooks and a logger.
 type observer struct {
 	hooks   Hooks
 	log     *slog.Logger
@@ -156,7 +156,7 @@ type ration struct {
 	suppressed atomic.Int64
 }
 
-// pass reports whether a line may be logged now, and how many were not since the last.
+// pass reports whether a line may be logged now, and how many lines were suppressed since the last one.
 func (r *ration) pass(now time.Time) (suppressed int64, ok bool) {
 	next := r.next.Load()
 	if now.UnixNano() < next || !r.next.CompareAndSwap(next, now.Add(time.Second).UnixNano()) {
