@@ -63,7 +63,7 @@ func (r *reading) buckets() []Bucket {
 	return slices.DeleteFunc(out, func(b Bucket) bool { return !b.tells() && !b.Reset.Known })
 }
 
-// judge says whether the request was limited, and how long to stay away.
+// judge reports whether the request was limited, and how long to stay away.
 func (r *reading) judge() {
 	s := &r.signal
 	empty := slices.ContainsFunc(s.Buckets, Bucket.Empty)

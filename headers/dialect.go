@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// BodyBytes is how much of a body a dialect wants at most, in bytes.
+// BodyBytes is how much of a body a dialect reads at most, in bytes.
 const BodyBytes = 4 << 10
 
-// A Dialect is how one API speaks of its limits, where that is not certain for every server. The zero Dialect reads what
-// [Parse] reads; each field adds to it. Presets are Dialects: take [Preset.Dialect], change what you know better, and use it.
-// A Dialect is a value and not changed by its methods, which may be called by many goroutines at once.
+// A Dialect describes how one API reports its limits, beyond what is the same on every server. The zero Dialect reads what
+// [Parse] reads; each field adds to that. Presets are Dialects: take one from [Preset.Dialect] and change it. A Dialect is a
+// value; its methods do not change it and are safe for concurrent use.
 type Dialect struct {
 	// Name is for people.
 	Name string
@@ -21,20 +21,20 @@ type Dialect struct {
 	// dialects are in use.
 	Hosts []string
 
-	// MinWait is how long to stay away after a limit of which neither Retry-After nor an empty bucket tells the end.
-	// 0: that is unknown.
+	// MinWait is how long to wait after a limit whose end is told neither by Retry-After nor by an empty bucket.
+	// 0 means that the wait is unknown.
 	MinWait time.Duration
 
-	// Reset is what a bare number means as a reset. The zero TimeUnit goes by its size.
+	// Reset is the unit of a bare number that is a reset. The zero TimeUnit decides by its size.
 	Reset TimeUnit
 
 	// Scope is whom or what limits are counted for, unless the response says so.
 	Scope string
 
-	// ZeroIsConcurrency says that an empty bucket with a limit of 0 stands for too many requests under way.
+	// ZeroIsConcurrency means that an empty bucket with a limit of 0 stands for too many concurrent requests.
 	ZeroIsConcurrency bool
 
-	// Fields are headers that are read as told here, instead of by their names.
+	// Fields are headers that are read as described here, instead of by their names.
 	Fields []Field
 
 	// Members are members of a JSON or XML body, at any depth, that tell something. Fields of a form other than Plain have
@@ -45,7 +45,7 @@ type Dialect struct {
 	Rules []Rule
 }
 
-// A Field is a header, or a member of a body, that has its own way of telling something.
+// A Field is a header, or a member of a body, with a meaning of its own.
 type Field struct {
 	// Name is the header's name in any case, with a * at its end for all that begin so; or the name of the member.
 	Name string
@@ -80,7 +80,7 @@ const (
 	Family                // the rest of the name, for which * stands, is a role and a bucket's name, as after "ratelimit"
 )
 
-// A Rule says of responses whether they were limited. Everything that is set in it must hold.
+// A Rule decides whether a response was limited. All conditions that are set must hold.
 type Rule struct {
 	Statuses []int   // any of these, nil for all
 	Header   Match   // a header, the zero Match for none
@@ -100,8 +100,8 @@ type Match struct {
 	Values []string
 }
 
-// Parse tells what a response says about rate limits; see [Parse]. body are the first bytes of the body, of which no more
-// than BodyBytes are read: nil, if [Dialect.WantsBody] says no.
+// Parse returns what a response says about rate limits; see [Parse]. body holds the first bytes of the body, of which at most
+// BodyBytes are read; it is nil if [Dialect.WantsBody] returned false.
 func (d Dialect) Parse(status int, h http.Header, body []byte, now time.Time) Signal {
 	if d.silent(status, h, body) {
 		return silent(status)
@@ -110,7 +110,7 @@ func (d Dialect) Parse(status int, h http.Header, body []byte, now time.Time) Si
 	return read.read(status, h, body, now)
 }
 
-// silent says whether the response has nothing for the dialect.
+// silent reports whether the response has nothing for the dialect.
 func (d *Dialect) silent(status int, h http.Header, body []byte) bool {
 	if len(body) > 0 || (limits(status) && (d.MinWait > 0 || d.Scope != "")) {
 		return false
@@ -150,7 +150,7 @@ func (d *Dialect) field(name string) *Field {
 	return nil
 }
 
-// is says whether f is for a header of that name, and what the * stands for.
+// is reports whether f is for a header of that name, and what the * stands for.
 func (f *Field) is(name string) (rest string, ok bool) {
 	if prefix, open := strings.CutSuffix(f.Name, "*"); open {
 		if len(name) < len(prefix) || !strings.EqualFold(name[:len(prefix)], prefix) {
@@ -161,8 +161,8 @@ func (f *Field) is(name string) (rest string, ok bool) {
 	return "", len(name) == len(f.Name) && strings.EqualFold(name, f.Name)
 }
 
-// WantsBody says whether the dialect needs the body of such a response, of which its caller then reads up to BodyBytes,
-// hands them to Parse, and puts them back. It never wants one that is encoded or an event stream.
+// WantsBody reports whether the dialect needs the body of such a response. The caller then reads up to BodyBytes, passes them
+// to Parse, and puts them back. It returns false for bodies that are encoded or an event stream.
 func (d Dialect) WantsBody(status int, h http.Header) bool { return d.wantsBody(status, h) }
 
 func (d *Dialect) wantsBody(status int, h http.Header) bool {
@@ -178,7 +178,7 @@ func (d *Dialect) wantsBody(status int, h http.Header) bool {
 	return wants && isReadable(status, h)
 }
 
-// isReadable says whether a body is a text of which the beginning will be there soon.
+// isReadable reports whether a body is a text of which the beginning will be there soon.
 func isReadable(status int, h http.Header) bool {
 	kind, encoding := strings.ToLower(get(h, "Content-Type")), get(h, "Content-Encoding")
 	if encoding != "" && !strings.EqualFold(encoding, "identity") {
@@ -230,7 +230,7 @@ func (rule *Rule) inBody(body []byte) bool {
 	return false
 }
 
-// header says whether h has a header that matches; the zero Match asks for none.
+// header reports whether h has a header that matches; the zero Match asks for none.
 func (m Match) header(h http.Header) bool {
 	if m.Name == "" {
 		return true

@@ -23,7 +23,7 @@ type list struct {
 	commas   bool // some line has several
 }
 
-// readable says whether any of it is what the role wants.
+// readable reports whether any of it is what the role wants.
 func (l list) readable(role Role) bool {
 	return slices.ContainsFunc(l.elements, func(e element) bool {
 		if isMoment(role) {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Parse tells what a response says about rate limits, by the readings that are certain for every server; now is the local
-// clock when it arrived. It takes the keys of h in any case and any order. Dialects of single APIs, which may also need the
-// body, are [Dialect.Parse] and [Reader.Parse].
+// Parse returns what a response says about rate limits, by readings that hold for every server. now is the local time at
+// which the response arrived. The keys of h may be in any case and order. [Dialect.Parse] and [Reader.Parse] read the dialects
+// of single APIs, which may need the body.
 func Parse(status int, h http.Header, now time.Time) Signal {
 	for name := range h {
 		if concerns(name) {
@@ -26,7 +26,7 @@ func silent(status int) Signal {
 	return Signal{Limited: limited, Wait: Maybe[time.Duration]{Known: !limited}}
 }
 
-// limits says whether a status by itself means that a limit was exceeded.
+// limits reports whether a status by itself means that a limit was exceeded.
 func limits(status int) bool {
 	return status == http.StatusTooManyRequests || status == 420 || status == 529
 }

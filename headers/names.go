@@ -25,7 +25,7 @@ const (
 	roles = iota
 )
 
-// concerns says whether a header of that name, in any case, may say something about limits. It is asked of every header of
+// concerns reports whether a header of that name, in any case, may say something about limits. It is asked of every header of
 // every response, hence no copies, and no look at most of its bytes.
 func concerns(name string) bool {
 	if len(name) < len("ratelimit") {
@@ -46,7 +46,7 @@ func concerns(name string) bool {
 // jump is how far behind a letter a "limit" ends at least, by the letter's last five bits: 1 behind i, 4 behind l, 2 behind m.
 const jump = "\x05\x05\x05\x05\x05\x05\x05\x05\x05\x01\x05\x05\x04\x02\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05"
 
-// limitAt says whether "limit" begins at name[i], after "rate" and perhaps a hyphen.
+// limitAt reports whether "limit" begins at name[i], after "rate" and perhaps a hyphen.
 func limitAt(name string, i int) bool {
 	if i < len("rate") || i+len("limit") > len(name) || !equalFold(name[i:i+len("limit")], "limit") {
 		return false
@@ -57,7 +57,7 @@ func limitAt(name string, i int) bool {
 	return i >= len("rate") && equalFold(name[i-len("rate"):i], "rate")
 }
 
-// equalFold says whether s is lower, which is in lower case, but for the case of ASCII letters.
+// equalFold reports whether s is lower, which is in lower case, but for the case of ASCII letters.
 func equalFold(s, lower string) bool {
 	if len(s) != len(lower) {
 		return false
@@ -70,7 +70,7 @@ func equalFold(s, lower string) bool {
 	return true
 }
 
-// isKnown says whether name is a header that is read by its whole name: the Retry-After family, and what a request cost.
+// isKnown reports whether name is a header that is read by its whole name: the Retry-After family, and what a request cost.
 func isKnown(name string) bool {
 	switch len(name) {
 	case len("x-retry-in"):

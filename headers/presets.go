@@ -2,7 +2,7 @@ package headers
 
 import "time"
 
-// A Preset is a [Dialect] by name. It is a constant, and what it stands for can't be changed, only copied.
+// A Preset is a [Dialect] by name. It is a constant: [Preset.Dialect] returns a copy that can be changed.
 type Preset string
 
 const (
@@ -45,8 +45,7 @@ func Presets() []Preset {
 	}
 }
 
-// Dialect returns what a preset stands for, as a copy to change; the zero Dialect for Generic, Auto and names that there
-// aren't.
+// Dialect returns a copy of the preset's dialect. It returns the zero Dialect for Generic, Auto and unknown names.
 func (p Preset) Dialect() Dialect {
 	for _, family := range [...]func(Preset) Dialect{cloudPreset, codePreset, modelPreset, businessPreset, otherPreset} {
 		if d := family(p); d.Hosts != nil || d.Members != nil || d.Rules != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Hint is what a [Reader] may listen to: a [Preset], or a [Dialect] of one's own.
+// A Hint is an argument of [NewReader]: a [Preset] or a [Dialect].
 type Hint interface{ hint() (d Dialect, err error) }
 
 func (p Preset) hint() (Dialect, error) {
@@ -62,17 +62,17 @@ func (d *Dialect) validate() error {
 	return errors.Join(faults...)
 }
 
-// A Reader reads responses of several hosts, each by its dialect: the first that claims the host; with [Auto], the preset
-// that does; else the first Dialect or Preset that was named, so that a single one is for every host; else what [Parse]
-// reads. It does not change and may be used by many goroutines at once. A nil Reader reads what Parse reads.
+// A Reader reads responses of several hosts. For each host it uses the first dialect that claims the host; with [Auto], the
+// preset that does; otherwise the first Dialect or Preset that it was given, so that a single one applies to
+// every host; otherwise what [Parse] reads. It is immutable and safe for concurrent use. A nil Reader reads what Parse reads.
 type Reader struct {
 	other *Dialect // for hosts that nobody claims
 	hosts map[string]*Dialect
 	below map[string]*Dialect // *.host
 }
 
-// NewReader returns a Reader of some hints, none of which may be nil; without hints it reads what Parse reads. The error tells
-// all that is wrong with them. Dialects are copied.
+// NewReader returns a Reader of the hints. Without hints it reads what Parse reads. Dialects are copied. The error names every
+// problem; nil hints and unknown presets are errors.
 func NewReader(hints ...Hint) (*Reader, error) {
 	r := &Reader{hosts: map[string]*Dialect{}, below: map[string]*Dialect{}}
 	var faults []error
@@ -123,8 +123,8 @@ func (r *Reader) claim(d *Dialect) {
 	}
 }
 
-// Silent says that a response of that host tells nothing of limits, neither by its status nor by its headers, so that there
-// is no need for its body, a clock and Parse.
+// Silent reports whether a response of that host says nothing about limits, neither by its status nor by its headers, so that
+// its body and Parse are not needed.
 func (r *Reader) Silent(host string, status int, h http.Header) bool {
 	if limits(status) {
 		return false
@@ -140,7 +140,7 @@ func (r *Reader) Silent(host string, status int, h http.Header) bool {
 	return true
 }
 
-// Parse tells what a response of that host says about rate limits; see [Dialect.Parse]. host is as in a URL or a Host
+// Parse returns what a response of that host says about rate limits; see [Dialect.Parse]. host is as in a URL or a Host
 // header, with or without a port.
 func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now time.Time) Signal {
 	d := r.dialect(host)
@@ -153,7 +153,7 @@ func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now 
 	return d.read(status, h, body, now)
 }
 
-// WantsBody says whether Parse needs the body of such a response of that host; see [Dialect.WantsBody].
+// WantsBody reports whether Parse needs the body of such a response of that host; see [Dialect.WantsBody].
 func (r *Reader) WantsBody(host string, status int, h http.Header) bool {
 	d := r.dialect(host)
 	return d != nil && d.wantsBody(status, h)

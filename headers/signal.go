@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Ceiling is the longest duration in a [Signal]. A longer Retry-After is cut to it; a longer reset is unknown.
+// Ceiling is the longest duration in a [Signal]. A longer Retry-After is reduced to it; a longer reset is unknown.
 const Ceiling = 366 * 24 * time.Hour
 
 // MaxBuckets is the most buckets in a [Signal]. Of more, those with the least remaining are kept.
 const MaxBuckets = 32
 
-// A Maybe is a value that the server may not have told. Unknown is not zero: nothing left is a reason to wait, and nothing
-// said is none. The zero Maybe is unknown.
+// A Maybe is a value that the server may not have sent. Unknown differs from zero: an empty quota is a reason to wait, a
+// missing one is not. The zero Maybe is unknown.
 type Maybe[T any] struct {
 	Value T // the zero of its type if unknown
 	Known bool
@@ -42,42 +42,42 @@ func (m Maybe[T]) String() string {
 
 // A Signal is what one response says about rate limits. All durations count from the instant given to Parse.
 type Signal struct {
-	// Limited says that the request was refused because of a limit, rather than for another reason or not at all.
+	// Limited reports that the request was rejected because of a limit.
 	Limited bool
 
-	// Concurrency says that it was refused for how many requests are under way, not for how many came: to send fewer at a
-	// time helps, to send them more slowly may not.
+	// Concurrency reports that the limit is one on concurrent requests. Sending fewer at a time helps; sending them more slowly
+	// may not.
 	Concurrency bool
 
-	// Saturated says that RetryAfter was longer than Ceiling, and cut to it.
+	// Saturated reports that RetryAfter exceeded Ceiling and was reduced to it.
 	Saturated bool
 
-	// RetryAfter is what Retry-After and its relatives say, on any status: on a redirect or a success it is no reason to
-	// stay away. Zero is what the server said, and should not become a loop without a pause.
+	// RetryAfter is what Retry-After and similar headers say, whatever the status: on a redirect or a success it is no reason
+	// to wait. Zero is possible; do not turn it into a loop without a pause.
 	RetryAfter Maybe[time.Duration]
 
-	// Wait is how long to stay away before the next request that counts against the same limits: RetryAfter if Limited, else
-	// the latest reset among the buckets that are empty, 0 if nothing forbids the next request. Unknown asks for a backoff of
-	// one's own. Jitter belongs after it, never before.
+	// Wait is how long to wait before the next request that counts against the same limits: RetryAfter if Limited, otherwise
+	// the latest reset among the empty buckets, and 0 if nothing prevents the next request. If it is unknown, use a backoff. Add
+	// jitter after it, never before.
 	Wait Maybe[time.Duration]
 
-	// Buckets are the quotas that the response tells of, by name; nil if it tells of none.
+	// Buckets are the quotas in the response; nil if there are none.
 	Buckets []Bucket
 
 	// Cost is what the request cost, in the unit of the API's quota.
 	Cost Maybe[float64]
 
-	// Reason is the server's word for why it limited, "" if it gave none.
+	// Reason is the server's reason for limiting the request; "" if it gave none.
 	Reason string
 
-	// Scope is whom or what the limit is counted for, in the server's word or the dialect's; "" if unknown.
+	// Scope is what the limit is counted by, as told by the server or the dialect; "" if unknown.
 	Scope string
 
 	// Violated are the names of the policies that a problem document says were violated.
 	Violated []string
 }
 
-// A Bucket is one quota as the server tells of it. Something of it is always known.
+// A Bucket is one quota as the server reports it. At least one of its values is known.
 type Bucket struct {
 	// Name is the server's name for it, "default" if it has none. Several lists in one header are called name.0, name.1, ….
 	Name string
@@ -94,8 +94,8 @@ type Bucket struct {
 	// Rate is how much of it comes back, in Unit per second.
 	Rate Maybe[float64]
 
-	// Reset is how long until more is left, from the instant given to Parse. With some APIs it is full then, with others it
-	// has one unit more; all that always holds is that an empty bucket gets nothing before.
+	// Reset is how long it takes until more is left, from the instant given to Parse. Some APIs then have a full quota, others
+	// one unit more. An empty bucket gets nothing before.
 	Reset Maybe[time.Duration]
 
 	// Window is the length of time for which Limit is given, not the time until its end.
@@ -107,8 +107,8 @@ type Bucket struct {
 	// PartitionKey are the bytes by which the server tells callers apart (pk in the draft), "" if not told.
 	PartitionKey string
 
-	// Advisory says that an empty bucket is no reason to wait: running out only means a lower tier of service, or the numbers
-	// are somebody else's, as on a 401.
+	// Advisory reports that an empty bucket is no reason to wait: it only means a lower tier of service, or its numbers belong
+	// to another caller, as on a 401.
 	Advisory bool
 }
 
@@ -117,7 +117,7 @@ func (b Bucket) Empty() bool {
 	return b.Remaining.Known && b.Remaining.Value == 0 && !b.Advisory
 }
 
-// tells says whether there is anything in the bucket to go by. A reset of nothing in particular is not.
+// tells reports whether there is anything in the bucket to go by. A reset of nothing in particular is not.
 func (b Bucket) tells() bool {
 	return b.Limit.Known || b.Remaining.Known || b.Used.Known || b.InFlight.Known || b.Rate.Known
 }

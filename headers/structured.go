@@ -88,7 +88,7 @@ func newScanner(lines []string) *sfScanner {
 
 func (s *sfScanner) done() bool { return s.i >= len(s.s) }
 
-// is says whether the next byte is c.
+// is reports whether the next byte is c.
 func (s *sfScanner) is(c byte) bool { return !s.done() && s.s[s.i] == c }
 
 // eat passes c, if that is what is next.

@@ -2,7 +2,7 @@ package retry
 
 import "sync"
 
-// A budget bounds retries. A nil one is boundless.
+// A budget limits retries. A nil budget does not.
 //
 //	retries ≤ reserve + ratio · successes, at any time
 type budget struct {

@@ -93,7 +93,7 @@ func (p *Policy) judgeError(err error) failure {
 	return failure{outcome: p.ifRepeatable(repeatableAfter(err))}
 }
 
-// timesOut says whether attempts have a timeout of their own, so that a deadline need not be that of a caller's context.
+// timesOut reports whether attempts have a timeout of their own, so that a deadline need not be that of a caller's context.
 func (p *Policy) timesOut() bool {
 	return p.client.HTTPClient != nil && p.client.HTTPClient.Timeout > 0
 }

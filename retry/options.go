@@ -15,14 +15,14 @@ const (
 	defaultRatio   = 0.1
 )
 
-// An Option changes one thing about a [Policy].
+// An Option configures a [Policy].
 type Option interface{ applyTo(*config) }
 
 type option func(*config)
 
 func (o option) applyTo(c *config) { o(c) }
 
-// config is what the options come to.
+// A config is the sum of all options.
 type config struct {
 	faults        []error
 	maxWait       time.Duration
@@ -52,9 +52,9 @@ func (c *config) fault(format string, args ...any) {
 
 func (c *config) validate() error { return errors.Join(c.faults...) }
 
-// WithMaxWait sets the longest wait before a retry. Where the server or the Transport named a longer one there is no
-// retry, since to come earlier would be in vain; backoff is cut to it. It must be positive. The default is one minute,
-// twice the RetryWaitMax that retryablehttp has by default.
+// WithMaxWait sets the longest wait before a retry. If the server or the Transport asked for a longer wait, the request is not
+// retried, because it would fail again. Backoff is reduced to it. It must be positive. The default is one minute, twice
+// retryablehttp's default RetryWaitMax.
 func WithMaxWait(d time.Duration) Option {
 	return option(func(c *config) {
 		if d <= 0 {
@@ -64,12 +64,13 @@ func WithMaxWait(d time.Duration) Option {
 	})
 }
 
-// WithBudget bounds retries to the reserve, which must not be negative, and for each success a share more, from 0 to 1:
-// at no time were there more than reserve + share · successes. The default is 100 and 0.1. A success is an answer of the
-// server that calls for no retry, whatever its status; a response handler makes it count twice.
+// WithBudget limits retries to the reserve, which must not be negative, plus a share of the successes, from 0 to 1: there are
+// never more retries than reserve + share · successes. The default is 100 and 0.1. A success is a response of the server that
+// needs no retry, whatever its status. A response handler makes it count twice.
 //
-// The budget is the Policy's, so that of all goroutines that use the client. Refusals by the Transport, and a 4xx that says
-// when to come back, are retried without it. Where it is empty, the response or the error is returned as it is.
+// The budget belongs to the Policy, and so to all goroutines that use the client. Retries of requests that the Transport
+// rejected, and after a 4xx that says when to come back, are not counted. When the budget is empty, the response or the
+// error is returned as it is.
 func WithBudget(reserve int, share float64) Option {
 	return option(func(c *config) {
 		if reserve < 0 {
@@ -82,25 +83,25 @@ func WithBudget(reserve int, share float64) Option {
 	})
 }
 
-// WithoutBudget bounds retries by the client's RetryMax alone.
+// WithoutBudget limits retries only by the client's RetryMax.
 func WithoutBudget() Option {
 	return option(func(c *config) { c.boundless = true })
 }
 
-// WithNonIdempotent retries POST, PATCH and other requests that are not idempotent like all others, also where the
-// server may have processed them already. The default is not to.
+// WithNonIdempotent retries POST, PATCH and other requests that are not idempotent like all others, even if the server may
+// have processed them. The default is not to.
 func WithNonIdempotent() Option {
 	return option(func(c *config) { c.nonIdempotent = true })
 }
 
-// WithReader reads what responses say about limits by the dialects of a Reader, which may look at the first
-// headers.BodyBytes of their bodies. The default, and what nil stands for, is [headers.Parse].
+// WithReader sets the Reader by whose dialects responses are read. It may look at the first headers.BodyBytes of their bodies.
+// The default, also for nil, is [headers.Parse].
 func WithReader(r *headers.Reader) Option {
 	return option(func(c *config) { c.reader = r })
 }
 
-// WithLogger logs why a failure was not retried, where it could have been (Warn); and [NewClient] sets it as the
-// Logger of its client, which logs every attempt (Debug) and every error (Error), with URLs. The default is to log nothing.
+// WithLogger logs at level Warn why a request was not retried, where it could have been. [NewClient] also sets it as the Logger
+// of its client, which logs every attempt (Debug) and every error (Error), with URLs. The default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
 	return option(func(c *config) {
 		if log == nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 )
 
-// A Policy decides what a retryablehttp.Client retries, and when. Its methods are what the fields of the same names of
-// that client are set to. It is safe for concurrent use, and made by [New].
+// A Policy decides which requests a retryablehttp.Client retries, and when. Its methods are the values for the fields of the
+// same names of that client. It is made by [New], and safe for concurrent use.
 //
 // All four belong together. Without PrepareRetry, the other methods take every attempt for the first: CheckRetry judges
-// deadlines by the shortest backoff, and pays for a retry that is one too many. Without ErrorHandler, retryablehttp drains
-// the last response when attempts are used up, and returns "giving up". With another CheckRetry, Backoff still heeds the
-// headers and synthetic 429s, but cuts what they say to WithMaxWait, since it can't say no.
+// deadlines by the shortest backoff, and pays for one retry too many. Without ErrorHandler, retryablehttp drains the last
+// response when the attempts are used up, and returns "giving up". With another CheckRetry, Backoff still follows the headers and
+// synthetic 429s, but reduces their waits to WithMaxWait, because it cannot refuse a retry.
 type Policy struct {
 	client        *retryablehttp.Client // whose waits and number of retries count
 	maxWait       time.Duration
@@ -29,13 +29,12 @@ type Policy struct {
 	budget        *budget
 }
 
-// NewClient returns a client that retries, each of whose attempts goes through t. Set its RetryMax (4), RetryWaitMin (1 s)
-// and RetryWaitMax (30 s) before its first use, and whatever else retryablehttp lets one set; a PrepareRetry of one's own
-// should call the one that is there, and its HTTPClient.Transport is t within a [RoundTripper]. It logs nothing unless
-// [WithLogger] says otherwise.
+// NewClient returns a client that retries, and whose attempts all go through t. Set its RetryMax (4), RetryWaitMin (1 s),
+// RetryWaitMax (30 s) and other fields before its first use. A PrepareRetry of your own should call the one that is there. Its
+// HTTPClient.Transport is t within a [RoundTripper]. It logs nothing unless [WithLogger] is used.
 //
-// It panics if t is nil or options are wrong, with everything that is wrong with them, as regexp.MustCompile does:
-// options are written in the program. Those that are not can be given to [New] first, which returns an error.
+// NewClient panics if t is nil or options are invalid, with every problem, as regexp.MustCompile does: options are usually
+// constant. Use [New] first to get an error instead.
 func NewClient(t *throttle.Transport, opts ...Option) *retryablehttp.Client {
 	c := retryablehttp.NewClient()
 	p, err := New(c, opts...)
@@ -54,8 +53,8 @@ func NewClient(t *throttle.Transport, opts ...Option) *retryablehttp.Client {
 	return c
 }
 
-// New returns a Policy for a client of one's own, and does not change it. CheckRetry goes by the RetryMax, RetryWaitMin and
-// RetryWaitMax that the client has then, so a Policy serves one client. The error names everything that is wrong.
+// New returns a Policy for client c, which it does not change. The Policy uses the RetryMax, RetryWaitMin and RetryWaitMax that
+// the client has at the time of a request, so it serves one client. The error names every problem.
 //
 //	c.HTTPClient.Transport = retry.RoundTripper(transport)
 //	c.CheckRetry, c.Backoff, c.PrepareRetry, c.ErrorHandler = p.CheckRetry, p.Backoff, p.PrepareRetry, p.ErrorHandler
@@ -77,8 +76,8 @@ func New(c *retryablehttp.Client, opts ...Option) (*Policy, error) {
 	}, nil
 }
 
-// CheckRetry says whether to try again, as the package's overview tells. Its error is that of the context, if this ends
-// while CheckRetry waits; otherwise nil, so that the response or the error of the attempt is what is returned.
+// CheckRetry reports whether to retry, as the package documentation describes. It returns an error only if the context ends
+// while it waits: otherwise the caller gets the response or the error of the attempt.
 func (p *Policy) CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	f := p.judge(resp, err)
 	unwitnessed(err)
@@ -145,8 +144,8 @@ func (p *Policy) report(ctx context.Context, why string, f failure, err error) {
 	p.log.LogAttrs(ctx, slog.LevelWarn, "retry: not retried", attrs...)
 }
 
-// Backoff returns how long to wait before the next attempt: the rest of what CheckRetry found that the Transport or the
-// server said, or the jittered backoff, if that is longer. attemptNum counts from 0.
+// Backoff returns how long to wait before the next attempt: the rest of what the Transport or the server asked for, or the
+// jittered backoff if that is longer. attemptNum counts from 0.
 func (p *Policy) Backoff(least, most time.Duration, attemptNum int, resp *http.Response) time.Duration {
 	shortest, longest := p.pause(least, most, attemptNum)
 	d := shortest + rand.N(longest-shortest+1)
@@ -169,15 +168,15 @@ func (p *Policy) attempt(ctx context.Context) int {
 	return n
 }
 
-// PrepareRetry counts attempts in the context of the request, which must be the client's own copy, as it is.
+// PrepareRetry counts attempts in the context of the request, which must be the client's own copy, as retryablehttp makes it.
 func (p *Policy) PrepareRetry(req *http.Request) error {
 	ctx := req.Context()
 	*req = *req.WithContext(context.WithValue(ctx, attemptKey{p}, p.attempt(ctx)+1))
 	return nil
 }
 
-// ErrorHandler returns the last response, whole, or the last error, in which case it closes the body of the response, if
-// there is one.
+// ErrorHandler returns the last response, with its body unread, or the last error. In the latter case it closes the body of
+// the response, if there is one.
 func (p *Policy) ErrorHandler(resp *http.Response, err error, _ int) (*http.Response, error) {
 	if resp != nil && resp.Body != nil {
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// idempotent says whether a method promises that to be done twice is to be done once (RFC 9110, 9.2.2).
+// idempotent reports whether a method promises that to be done twice is to be done once (RFC 9110, 9.2.2).
 func idempotent(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -20,7 +20,7 @@ func idempotent(method string) bool {
 	return false
 }
 
-// repeatable says whether req, or what was redirected to it, may be processed twice. Of an unknown request it may not.
+// repeatable reports whether req, or what was redirected to it, may be processed twice. Of an unknown request it may not.
 func repeatable(req *http.Request) bool {
 	if req == nil {
 		return false
@@ -29,7 +29,7 @@ func repeatable(req *http.Request) bool {
 	return idempotent(first.Method) || keyed(first.Header)
 }
 
-// keyed says whether there is a key by which the server tells a repetition. As in net/http a header without values counts,
+// keyed reports whether there is a key by which the server tells a repetition. As in net/http a header without values counts,
 // which is not sent and only tells the client.
 func keyed(h http.Header) bool {
 	_, is := h["Idempotency-Key"]
@@ -50,7 +50,7 @@ func origin(req *http.Request) (first *http.Request, untouched bool) {
 	return req, untouched
 }
 
-// repeatableAfter says whether a request may be sent again after this error: by what a [RoundTripper] has seen, else by
+// repeatableAfter reports whether a request may be sent again after this error: by what a [RoundTripper] has seen, else by
 // the method in a url.Error and the kind of the error.
 func repeatableAfter(err error) bool {
 	if w, ok := errors.AsType[*witnessed](err); ok {
@@ -72,7 +72,7 @@ func (streamError) Error() string { return "stream error" }
 // refusedStream says that the server has not processed the request (RFC 9113, 7 and 8.7).
 const refusedStream = 0x7
 
-// unsent says whether the error shows that the server has not processed the request.
+// unsent reports whether the error shows that the server has not processed the request.
 func unsent(err error) bool {
 	if s, ok := errors.AsType[streamError](err); ok && s.Code == refusedStream {
 		return true
@@ -84,12 +84,12 @@ func unsent(err error) bool {
 	return ok
 }
 
-// hopeless says whether the error would come again, or is one that tells of a cancellation.
+// hopeless reports whether the error would come again, or is one that tells of a cancellation.
 func hopeless(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, http.ErrSchemeMismatch) || uncertified(err) || unsendable(err)
 }
 
-// overdue says whether the error is that of a context whose deadline has passed, and not one that only claims to be alike,
+// overdue reports whether the error is that of a context whose deadline has passed, and not one that only claims to be alike,
 // as a dialer's timeout does. The Timeout of an http.Client may come as either: it sets a context's deadline and a timer,
 // and which is first is chance.
 func overdue(err error) bool { return contains(err, context.DeadlineExceeded) }
@@ -112,7 +112,7 @@ func contains(err, target error) bool {
 	return false
 }
 
-// uncertified says whether the server's certificate was not accepted, or it does not speak TLS.
+// uncertified reports whether the server's certificate was not accepted, or it does not speak TLS.
 func uncertified(err error) bool {
 	var (
 		verification *tls.CertificateVerificationError

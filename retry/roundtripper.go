@@ -10,12 +10,12 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// RoundTripper returns next, by which the attempts are sent (nil: http.DefaultTransport), so wrapped that its errors tell
-// CheckRetry whether a request that is not idempotent may be sent again: CheckRetry sees no request, hence no
-// Idempotency-Key, nor whether there was a connection. [NewClient] does this by itself. Without it such a request is retried
-// only after errors that show by themselves that it was not processed.
+// RoundTripper wraps next (nil: http.DefaultTransport), so that its errors tell CheckRetry whether a request that is not
+// idempotent may be sent again. CheckRetry itself sees no request, and so neither its Idempotency-Key nor whether there was
+// a connection. [NewClient] does this by itself. Without it, such a request is retried only after errors that show that it was
+// not processed.
 //
-// What it returns forwards CloseIdleConnections, and passes idempotent requests on as they are.
+// The result forwards CloseIdleConnections, and passes idempotent requests on unchanged.
 func RoundTripper(next http.RoundTripper) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport

@@ -9,7 +9,7 @@ import (
 // A budget is what one limit counts for one key: arithmetic only, without lock, clock or HTTP. Instants are nanoseconds
 // since the Unix epoch and never run backwards; costs are at least 1.
 type budget interface {
-	// check says whether cost has room now. If not, wait is how long until it could have: never for a cost that is too
+	// check reports whether cost has room now. If not, wait is how long until it could have: never for a cost that is too
 	// large for ever, 0 if nobody can know.
 	check(now, cost int64) (wait time.Duration, ok bool)
 	// charge counts cost, whether there is room or not, and says how long the request is to be held back.

@@ -39,7 +39,7 @@ const (
 	slowBody
 )
 
-// strikesFirst says whether the fault comes before the limits.
+// strikesFirst reports whether the fault comes before the limits.
 func (k faultKind) strikesFirst() bool { return k <= abort }
 
 // An attempt is what the conditions of a fault see of a request.

@@ -85,7 +85,7 @@ func newWorkers(n, queue int) *workers {
 	return &workers{free: make([]int64, n), queue: queue}
 }
 
-// check says whether a request that comes now finds a worker or a place in the queue.
+// check reports whether a request that comes now finds a worker or a place in the queue.
 func (w *workers) check(now int64) bool {
 	n := 0
 	for n < len(w.starts) && w.starts[n] <= now {

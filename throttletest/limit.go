@@ -322,7 +322,7 @@ func (l *Limit) step() int64 { return max(int64(l.resolution), 1) }
 
 func (l *Limit) hasBucket() bool { return l.kind == tokenBucket || l.kind == leakyBucket }
 
-// printable says whether s can stand in a String of RFC 9651 as it is.
+// printable reports whether s can stand in a String of RFC 9651 as it is.
 func printable(s string) bool {
 	for i := range len(s) {
 		if s[i] < 0x20 || s[i] > 0x7e || s[i] == '"' || s[i] == '\\' {
