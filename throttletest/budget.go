@@ -10,7 +10,7 @@ import (
 // since the Unix epoch and never run backwards; costs are at least 1.
 type budget interface {
 	// check reports whether cost has room now. If not, wait is how long until it could have: never for a cost that is too
-	// large for ever, 0 if nobody can know.
+	// large, 0 if that is unknown.
 	check(now, cost int64) (wait time.Duration, ok bool)
 	// charge counts cost, whether there is room or not, and says how long the request is to be held back.
 	charge(now, cost int64) (delay time.Duration)

@@ -15,7 +15,7 @@
 //   - [New] and [Start] serve on a loopback socket, in real time: for example programs, for clients in other processes, and
 //     for whatever tests the HTTP stack itself. A socket does not work in a bubble of testing/synctest.
 //   - The same with [WithInMemory], inside a bubble of testing/synctest: real HTTP over connections in memory, and time
-//     that stands still until everybody waits, so a test of an hour takes a moment and instants are exact to the nanosecond. Make
+//     that stands still until all goroutines wait, so a test of an hour takes a moment and instants are exact to the nanosecond. Make
 //     the server inside the bubble, with Start or with a deferred Close: the bubble ends only when its goroutines have.
 //   - [Handler.Direct] calls the Handler without any connection: for simulations of hundreds of thousands of requests, in
 //     a bubble or not.

@@ -50,7 +50,7 @@ type attempt struct {
 	rng    *rand.Rand
 }
 
-// Outage answers at once (see [WithRefusalTime]) with a status from 200 to 599, typically 503.
+// Outage answers immediately (see [WithRefusalTime]) with a status from 200 to 599, typically 503.
 func Outage(status int) Fault {
 	return Fault{kind: outage, status: status, err: checkStatus("Outage", status)}
 }
@@ -62,7 +62,7 @@ func Hang() Fault { return Fault{kind: hang} }
 // request again by itself if it was idempotent and went over a connection that had served another one before.
 func Abort() Fault { return Fault{kind: abort} }
 
-// Respond answers with a status from 200 to 599 and these headers (nil: none), after the service time, in place of the
+// Respond answers with a status from 200 to 599 and these headers (nil: none), after the service time, instead of the
 // Handler. The header is copied.
 func Respond(status int, header http.Header) Fault {
 	return Fault{kind: respond, status: status, header: header.Clone(), err: checkStatus("Respond", status)}

@@ -23,7 +23,7 @@ type Handler struct {
 	running sync.WaitGroup // of calls of ServeHTTP; Add is called under mu, and not after closed is set
 
 	// mu guards everything below, and the workers. Nothing sleeps under it and no function of the user is called under
-	// it: in a bubble of synctest, time would stand still while somebody waits for it. The clock is read once per critical
+	// it: in a bubble of synctest, time would stand still while a goroutine waits for it. The clock is read once per critical
 	// section and under the lock, so instants never run backwards.
 	mu       sync.Mutex
 	closed   bool

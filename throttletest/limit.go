@@ -195,8 +195,8 @@ func Delay(free int64) LimitOption {
 	})
 }
 
-// Key says whom a request is counted for: requests of different keys have budgets of their own. The default is the
-// server's [WithKey], else one budget for everybody. The function is called concurrently and must not change the
+// Key sets the key by which a request is counted: requests of different keys have budgets of their own. The default is the
+// server's [WithKey], else one budget for all requests. The function is called concurrently and must not change the
 // request. What is known of a key is kept as long as the server is.
 func Key(key func(*http.Request) string) LimitOption {
 	return limitOption(func(l *Limit) {
@@ -207,7 +207,7 @@ func Key(key func(*http.Request) string) LimitOption {
 	})
 }
 
-// Cost says how many tokens a request costs. The default is the server's [WithCost], else 1. To a request that costs 0
+// Cost sets how many tokens a request costs. The default is the server's [WithCost], else 1. To a request that costs 0
 // or less the limit does not apply. One that costs more than the limit can ever pay is always refused, without a
 // Retry-After. The function is called concurrently and must not change the request.
 func Cost(cost func(*http.Request) int64) LimitOption {
@@ -220,7 +220,7 @@ func Cost(cost func(*http.Request) int64) LimitOption {
 }
 
 // CountRefused charges refused requests too (those that any limit refused), as servers do that count requests before
-// they judge them (HAProxy's stick tables): whoever keeps pressing on a sliding window is never let in. A bucket goes no
+// they judge them (HAProxy's stick tables): a client that keeps pressing on a sliding window is never let in. A bucket goes no
 // deeper than one full burst below empty. It does not apply to [InFlight].
 func CountRefused() LimitOption {
 	return limitOption(func(l *Limit) {
@@ -236,7 +236,7 @@ func CountRefused() LimitOption {
 func Ban(d time.Duration) LimitOption { return ban("Ban", d, false) }
 
 // BanUntilQuiet shuts a key out after it was refused by this limit, until d has passed without any request of it: each
-// refused request begins the ban anew.
+// refused request restarts the ban.
 func BanUntilQuiet(d time.Duration) LimitOption { return ban("BanUntilQuiet", d, true) }
 
 func ban(name string, d time.Duration, untilQuiet bool) LimitOption {
@@ -252,7 +252,7 @@ func ban(name string, d time.Duration, untilQuiet bool) LimitOption {
 }
 
 // Status is the status of this limit's refusals, from 200 to 599; the default is the server's [WithStatus]. Where several
-// limits refuse a request, the one with the longest wait has the say.
+// limits refuse a request, the one with the longest wait decides.
 func Status(code int) LimitOption {
 	return limitOption(func(l *Limit) {
 		if code < 200 || code > 599 {

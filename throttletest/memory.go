@@ -55,5 +55,5 @@ type memoryAddr struct{}
 func (memoryAddr) Network() string { return "memory" }
 func (memoryAddr) String() string  { return memoryHost }
 
-// memoryHost lies in a domain that is reserved for tests (RFC 2606), so it is nobody's if it leaks.
+// memoryHost lies in a domain that is reserved for tests (RFC 2606), so it belongs to no host if it leaks.
 const memoryHost = "api.test"

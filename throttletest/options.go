@@ -126,7 +126,7 @@ func WithLimits(limits ...Limit) Option {
 	return option(func(c *config) { c.limits = append(c.limits, limits...) })
 }
 
-// WithKey says whom a request is counted for, in the limits that have no [Key] of their own. The default is one budget
+// WithKey sets the key by which a request is counted, in the limits that have no [Key] of their own. The default is one budget
 // for everybody. The function is called concurrently and must not change the request.
 func WithKey(key func(*http.Request) string) Option {
 	return option(func(c *config) {
@@ -137,7 +137,7 @@ func WithKey(key func(*http.Request) string) Option {
 	})
 }
 
-// WithCost says what a request costs, in the limits that have no [Cost] of their own. The default is 1. The function is
+// WithCost sets what a request costs, in the limits that have no [Cost] of their own. The default is 1. The function is
 // called concurrently and must not change the request.
 func WithCost(cost func(*http.Request) int64) Option {
 	return option(func(c *config) {
@@ -148,7 +148,7 @@ func WithCost(cost func(*http.Request) int64) Option {
 	})
 }
 
-// WithHandler says who answers the accepted requests. The default answers 200 with the body "ok\n". It is called when the
+// WithHandler sets the handler of the accepted requests. The default answers 200 with the body "ok\n". It is called when the
 // answer is due, so after all latency. [Server.Close] waits for it, so it must heed the request's context if it blocks.
 func WithHandler(next http.Handler) Option {
 	return option(func(c *config) {
@@ -159,7 +159,7 @@ func WithHandler(next http.Handler) Option {
 	})
 }
 
-// WithStatus is the status of refusals, from 200 to 599, for the limits that have no [Status] of their own. The default
+// WithStatus sets the status of refusals, from 200 to 599, for the limits that have no [Status] of their own. The default
 // is 429. A full queue of [WithWorkers] is always 503.
 func WithStatus(code int) Option {
 	return option(func(c *config) {
@@ -170,7 +170,7 @@ func WithStatus(code int) Option {
 	})
 }
 
-// WithRetryAfter is the form in which refusals say how long to wait. The default is [RetryAfterSeconds].
+// WithRetryAfter sets the form in which refusals say how long to wait. The default is [RetryAfterSeconds].
 func WithRetryAfter(form RetryAfter) Option {
 	return option(func(c *config) {
 		if form < RetryAfterSeconds || form > NoRetryAfter {
@@ -186,7 +186,7 @@ func WithRetryAfterAlways() Option {
 	return option(func(c *config) { c.words.always = true })
 }
 
-// WithFields adds rate-limit fields to every answer that the limits had a say in, accepted or refused. The default is
+// WithFields adds rate-limit fields to every response that the limits decided, accepted or refused. The default is
 // none. Of [XEpoch] and [XDelta], and of [Draft], [Draft6] and [Draft7], there can be only one.
 func WithFields(forms ...Fields) Option {
 	return option(func(c *config) {
@@ -205,7 +205,7 @@ func WithFields(forms ...Fields) Option {
 	})
 }
 
-// WithRounding is how waits and resets are rounded to whole seconds. The default is [RoundUp].
+// WithRounding sets how waits and resets are rounded to whole seconds. The default is [RoundUp].
 func WithRounding(r Rounding) Option {
 	return option(func(c *config) {
 		if r < RoundUp || r > RoundDown {
@@ -246,7 +246,7 @@ func WithRefusal(f func(w http.ResponseWriter, r *http.Request, refusal Refusal)
 	})
 }
 
-// WithRoundTrip is the time that a request and its answer travel: half of it passes before the limits see the request,
+// WithRoundTrip sets the time that a request and its answer travel: half of it passes before the limits see the request,
 // half after the answer is ready, each half longer or shorter by up to jitter, evenly distributed. The default is 0.
 // Every answer travels, whatever it is. A request travels on when its client has given up, as on a real network.
 func WithRoundTrip(d, jitter time.Duration) Option {
@@ -258,13 +258,13 @@ func WithRoundTrip(d, jitter time.Duration) Option {
 	})
 }
 
-// WithServiceTime is how long the server works on an accepted request. The default is 0. It works on when the client has
+// WithServiceTime sets how long the server works on an accepted request. The default is 0. It works on when the client has
 // given up, as most servers do.
 func WithServiceTime(l Latency) Option {
 	return option(func(c *config) { c.service = c.checked("WithServiceTime", l) })
 }
 
-// WithRefusalTime is how long the server takes for a refusal, or for the answer of an [Outage]. The default is 0.
+// WithRefusalTime sets how long the server takes for a refusal, or for the answer of an [Outage]. The default is 0.
 func WithRefusalTime(l Latency) Option {
 	return option(func(c *config) { c.refusalTime = c.checked("WithRefusalTime", l) })
 }
@@ -311,7 +311,7 @@ func WithFaults(faults ...Fault) Option {
 	})
 }
 
-// WithRecording is how many charges are kept for [Handler.Accepted] and [Handler.MaxAccepted]: per accepted request one
+// WithRecording sets how many charges are kept for [Handler.Accepted] and [Handler.MaxAccepted]: per accepted request one
 // of 8 bytes, and one of 24 for every limit. The default is 1,048,576 (24 MiB when they are used up); 0 turns it off.
 func WithRecording(n int) Option {
 	return option(func(c *config) {
