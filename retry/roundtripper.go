@@ -41,7 +41,7 @@ func (w *witness) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp, err := w.next.RoundTrip(req)
 		return resp, testify(err, true)
 	}
-	// Only who says that it looks for a connection can be believed that there was none.
+	// Only a base that reports that it looks for a connection can prove that there was none.
 	var sought, got atomic.Bool
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GetConn: func(string) { sought.Store(true) },
@@ -65,7 +65,7 @@ func testify(err error, repeatable bool) error {
 	return &witnessed{err, repeatable}
 }
 
-// unwitnessed takes what a witness said out of err, if it is there: nobody else needs to know.
+// unwitnessed takes what a witness said out of err, if it is there: callers do not need it.
 func unwitnessed(err error) {
 	if outer, ok := err.(*url.Error); ok {
 		if w, ok := outer.Err.(*witnessed); ok {

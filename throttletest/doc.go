@@ -46,7 +46,7 @@
 //	express-rate-limit     FixedWindow(50, time.Second, FromFirstRequest()), WithFields(Draft6), Draft7 or Draft
 //	@fastify/rate-limit    the same window, WithFields(XDelta)
 //	Flask-Limiter          the same window, WithFields(XEpoch), WithRetryAfterAlways(), WithLateResets(time.Second),
-//	                       WithRounding(RoundDown); its moving window is SlidingWindow with WithFullResets() besides
+//	                       WithRounding(RoundDown); its moving window is SlidingWindow and WithFullResets()
 //	INCR and EXPIRE        FixedWindow(50, time.Second, Elastic(), CountRefused()): every request prolongs the window
 //
 // What is random depends on [WithSeed] and the number of the request alone.

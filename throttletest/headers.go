@@ -13,7 +13,7 @@ import (
 type RetryAfter int
 
 // The forms of Retry-After (RFC 9110, section 10.2.3). All are rounded up unless [WithRounding] says otherwise, so that
-// whoever comes then does not come too early. The header is left out where nobody knows: for [InFlight], for a full queue, and for a cost that can never be paid.
+// a request at that time is not too early. The header is left out where the wait is unknown: for [InFlight], for a full queue, and for a cost that can never be paid.
 const (
 	RetryAfterSeconds RetryAfter = iota // "2": delta seconds, at least 1 if rounded up
 	RetryAfterDate                      // "Fri, 13 Feb 2009 23:31:30 GMT"

@@ -74,7 +74,7 @@ func LatencyFunc(draw func(*rand.Rand) time.Duration) Latency {
 }
 
 // workers serve one request each at a time, in order. Since the service time of a request is known when it is accepted,
-// so is the instant at which it will be done: nobody has to wait for a worker, only for that instant.
+// so is the instant at which it will be done: a request waits for that instant, and not for a worker.
 type workers struct {
 	free   []int64 // for each worker, when it will have done all that it was given
 	queue  int

@@ -182,7 +182,7 @@ func (h *Handler) SetRate(limit string, n int64, per time.Duration) error {
 }
 
 // SetLimit puts another limit in the place of the one with this name while the server runs; it keeps the place's name. If
-// both are of one kind, what was counted is kept, otherwise it begins anew; bans last. It returns an error for a limit that
+// both are of one kind, what was counted is kept, otherwise it starts from zero; bans last. It returns an error for a limit that
 // is not there, and for a bad one.
 func (h *Handler) SetLimit(limit string, to Limit) error {
 	return h.change(limit, func(old Limit) (Limit, error) {

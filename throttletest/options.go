@@ -127,7 +127,7 @@ func WithLimits(limits ...Limit) Option {
 }
 
 // WithKey sets the key by which a request is counted, in the limits that have no [Key] of their own. The default is one budget
-// for everybody. The function is called concurrently and must not change the request.
+// for all requests. The function is called concurrently and must not change the request.
 func WithKey(key func(*http.Request) string) Option {
 	return option(func(c *config) {
 		if key == nil {

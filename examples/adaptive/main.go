@@ -1,5 +1,5 @@
-// Adaptive calls an API whose limit nobody knows: it falls to a tenth and comes back while 50 workers press on it. The
-// client finds each limit by what becomes of its requests, and a chart shows how.
+// Adaptive calls an API whose limit is unknown: it falls to a tenth and returns while 50 workers send requests. The client
+// finds each limit from the outcomes of its requests, and a chart shows how.
 //
 //	go run ./examples/adaptive
 //	go run ./examples/adaptive -high 80 -low 16 -workers 10
@@ -54,10 +54,10 @@ func show(ctx context.Context, api *throttletest.Server, c config, out io.Writer
 		return err
 	}
 	fmt.Fprintf(out, "The API allows %d requests per second (%d at once), then %d, then %[1]d again.\n", c.high, c.burst(), c.low)
-	fmt.Fprintf(out, "%d workers press on it, and nobody tells them:\n\n", c.workers)
+	fmt.Fprintf(out, "%d workers send requests, and do not know the limit:\n\n", c.workers)
 
-	// The workers are stopped by cancel. A deadline would be heeded in advance: whatever can't be sent before it is
-	// refused at once, and who then tries again at once goes round in circles until it comes.
+	// The workers are stopped by cancel. With a deadline, requests that cannot be sent before it would be rejected
+	// immediately, and a worker that tries again would loop until the deadline.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	workers, ctx := errgroup.WithContext(ctx)
@@ -77,7 +77,7 @@ func show(ctx context.Context, api *throttletest.Server, c config, out io.Writer
 	return w.missing()
 }
 
-// press sends one request after the other. A refusal is no error, and needs no pause here: the Transport sees to that.
+// press sends one request after the other. A 429 is no error and needs no pause here: the Transport makes it wait.
 func press(ctx context.Context, client *http.Client, url string) error {
 	for ctx.Err() == nil {
 		status, err := get(ctx, client, url)
@@ -106,8 +106,8 @@ func get(ctx context.Context, client *http.Client, url string) (status int, err 
 	return resp.StatusCode, err
 }
 
-// startAPI starts a server that says to whom it refuses when there will be a token again, to the millisecond, as some
-// APIs do. (In whole seconds, as Retry-After has it, all would stand still for a second at each refusal.)
+// startAPI starts a server whose 429 says to the millisecond when there will be a token again, as some APIs do. (With whole
+// seconds, as in Retry-After, all workers would stop for a second after each 429.)
 func startAPI(c config, opts ...throttletest.Option) (*throttletest.Server, error) {
 	refuse := func(w http.ResponseWriter, _ *http.Request, refusal throttletest.Refusal) {
 		w.Header().Set("Retry-After-Ms", strconv.FormatInt(1+refusal.Wait.Milliseconds(), 10))
@@ -209,7 +209,7 @@ func (w *watch) rate() float64 {
 	return 0
 }
 
-// show prints a line. Its numbers are those of the API, but for the rate.
+// show prints a line. Its numbers are those of the API, except the rate.
 func (w *watch) show(now time.Duration, rate float64, limit int64) {
 	seen, took := w.api.Counts(), (now - w.line).Seconds()
 	perSecond := func(n int64) float64 { return float64(n) / took }
@@ -227,7 +227,7 @@ func bar(rate float64, limit, high int64) string {
 	return strings.TrimRight(string(marks), " ")
 }
 
-// report compares what the API gave with what it would have given to one who knew its limit.
+// report compares what the API accepted with what it would have accepted from a client that knows its limit.
 func (w *watch) report() {
 	fmt.Fprintf(w.out, "\n%-18s%7s%8s%12s%10s%9s%9s\n", "", "limit", "lasted", "would give", "accepted", "refused", "found")
 	var all phase
@@ -263,7 +263,7 @@ type config struct {
 	seed      uint64
 }
 
-// burst is how many requests the API lets through at once, if it has been left alone before.
+// burst is how many requests the API accepts at one instant after a pause.
 func (c config) burst() int64 { return max(4, c.high/10) }
 
 func parse(args []string, out io.Writer) (config, error) {
@@ -274,7 +274,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.workers, "workers", 50, "so many workers send requests")
 	flags.DurationVar(&c.duration, "duration", 30*time.Second, "give up after this time")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of how long the API takes for each request")
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

@@ -1,5 +1,5 @@
-// Batch fetches many items from an API that has a limit, by a few workers, before a deadline. Whatever can't be had
-// in time is refused before it is sent, and at once: nobody waits for what can't succeed.
+// Batch fetches many items from an API that has a limit, by a few workers, before a deadline. A request that cannot be
+// sent in time is rejected immediately, and no worker waits for it.
 //
 //	go run ./examples/batch
 //	go run ./examples/batch -deadline 1s
@@ -84,7 +84,7 @@ type summary struct {
 }
 
 // fetchAll fetches the items. A refusal for the deadline is counted, not returned, since errgroup would cancel the
-// others for it, and who stands further ahead in line will still make it. Any other error ends all of it.
+// others, although those ahead in the queue will be in time. Any other error ends the work.
 func fetchAll(ctx context.Context, client *http.Client, url string, c config, p *progress) (summary, error) {
 	var (
 		mu    sync.Mutex
@@ -208,7 +208,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.n, "n", 50, "fetch this many items")
 	flags.IntVar(&c.workers, "workers", 8, "by so many workers")
 	flags.DurationVar(&c.deadline, "deadline", 10*time.Second, "within this time")
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

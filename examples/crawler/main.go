@@ -1,5 +1,5 @@
 // Crawler fetches a list of URLs and is polite to each host: never two requests to it within its crawl delay. A host
-// with a long delay holds up nobody but itself.
+// with a long delay does not delay other hosts.
 //
 //	go run ./examples/crawler
 //	go run ./examples/crawler -urls FILE -delay 2s -delay www.example.com=500ms
@@ -89,8 +89,8 @@ func crawlList(ctx context.Context, base http.RoundTripper, c config, name, list
 func crawl(ctx context.Context, base http.RoundTripper, c config, urls []*url.URL) ([]visit, error) {
 	start := time.Now()
 	transport, err := throttle.New(base,
-		// A window of one request is a delay between two of them. Each host has a window of its own, in which RateFor
-		// has the say; 0, 0 leaves a host at the limit's own rate.
+		// A window of one request is a delay between two requests. Each host has a window of its own, whose length RateFor
+		// sets; 0, 0 stands for the limit's own rate.
 		throttle.WithKey(throttle.ByHost),
 		throttle.WithLimit(throttle.SlidingWindow(1, c.delay, throttle.RateFor(func(host string) (int64, time.Duration) {
 			if delay, ok := c.delays[host]; ok {
@@ -105,8 +105,8 @@ func crawl(ctx context.Context, base http.RoundTripper, c config, urls []*url.UR
 	}
 	client := &http.Client{Transport: transport} // redirects are requests too, and counted for the host they lead to
 
-	// A goroutine for each URL, and no pool of workers: sooner or later all workers would stand in the line of the
-	// slowest host. A request that waits costs next to nothing.
+	// A goroutine for each URL, and no worker pool: sooner or later all workers would wait for the slowest host. A waiting
+	// request costs little more than its goroutine.
 	visits := make([]visit, len(urls))
 	var wg sync.WaitGroup
 	for i, u := range urls {
@@ -259,7 +259,7 @@ func (s hostSummary) gapString() string {
 // hostOf names a host as throttle.ByHost does.
 func hostOf(u *url.URL) string { return throttle.ByHost(&http.Request{URL: u}) }
 
-// A web is three local hosts by names that exist nowhere else. Each refuses whoever is rude.
+// A web is three local hosts with names that exist nowhere else. Each rejects requests that come too early.
 type web []site
 
 type site struct {
@@ -300,7 +300,7 @@ func page(rw http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(rw, "This is %s.\n", r.URL.Path)
 }
 
-// delays returns the delays that the hosts ask for, but for those that are set already.
+// delays returns the delays that the hosts ask for, except those that are set already.
 func (w web) delays(set map[string]time.Duration) map[string]time.Duration {
 	d := map[string]time.Duration{}
 	for _, s := range w {
@@ -358,7 +358,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.StringVar(&c.file, "urls", "", "read URLs from this `FILE`, one per line (default: those of three local hosts)")
 	flags.Func("delay", "the least time between two requests to a host: `DURATION` for all hosts (default 1s), "+
 		"or HOST=DURATION for one; may be repeated", c.setDelay)
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

@@ -1,11 +1,11 @@
-// Github fetches repositories and searches from an API that speaks of its limits as GitHub does: first as any client
-// would, then with a Transport that is told no limit and listens. A table shows what the API said.
+// Github fetches repositories and searches from an API that reports its limits as GitHub does: first with a plain client,
+// then with a Transport that knows no limit and reads the responses. A table shows the responses of the API.
 //
 //	go run ./examples/github
 //	go run ./examples/github -workers 15
 //
 // The API is local. It has two resources, each with a limit of its own in windows of 3 s, and a secondary limit for
-// whoever sends too many requests at once, or goes on when it was told that nothing is left.
+// clients that send too many concurrent requests, or go on after a response said that nothing is left.
 package main
 
 import (
@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // compare does the same work twice.
 func compare(ctx context.Context, c config, out io.Writer) error {
-	fmt.Fprintf(out, "core: 60 requests per 3s, search: 10, and no more than %d at once.\n", mostAtOnce)
+	fmt.Fprintf(out, "core: 60 requests per 3s, search: 10, and no more than %d at a time.\n", mostAtOnce)
 	fmt.Fprintf(out, "%d repositories and %d searches, %d of each at a time:\n\n", c.repos, c.searches, c.workers)
 	fmt.Fprintf(out, "%-18s%-9s%9s%10s%9s%11s%9s\n", "", "resource", "requests", "accepted", "refused", "secondary", "time")
 
@@ -64,9 +64,9 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 	return nil
 }
 
-// throttled is all there is to it: no limit is configured. The Transport learns from the answers what is left of which
-// resource, and lets whoever finds nothing left wait for the reset. What is counted apart is told apart by the first
-// segment of the path: here /repos/… and /search/….
+// throttled is the whole setup: no limit is configured. The Transport learns from the responses what is left of each
+// resource, and makes requests wait for the reset when nothing is left. The first segment of the path tells resources apart:
+// here /repos/… and /search/….
 //
 // The preset knows what GitHub says in the body of a 403: without it, a secondary limit would be any other 403.
 func throttled(base http.RoundTripper) (http.RoundTripper, error) {
@@ -103,7 +103,7 @@ func do(ctx context.Context, name string, wrap wrapper, c config, out io.Writer)
 			t.secondary, t.took.Seconds())
 		name = ""
 	}
-	return hub.overlap, nil // nobody asks any more
+	return hub.overlap, nil // no request is under way
 }
 
 // A tally counts what the API said to the requests for one resource.
@@ -174,7 +174,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.repos, "repos", 90, "fetch this many repositories, twice")
 	flags.IntVar(&c.searches, "searches", 15, "send this many searches, twice")
 	flags.IntVar(&c.workers, "workers", 4, "send so many of each at a time")
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

@@ -12,7 +12,7 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 )
 
-// throttled is all there is to it. A query is charged what it costs at most, and SettleJSON gives back what it did not
+// throttled is the whole setup. A query is charged what it costs at most, and SettleJSON gives back what it did not
 // need. One that costs more than can ever be there is refused, and never sent.
 //
 // The API counts a query when it arrives, a little later than we do, and one may be held up on the way for longer than

@@ -152,7 +152,7 @@ func parseArgs(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.queries, "queries", 24, "send this many queries, twice")
 	flags.IntVar(&c.workers, "workers", 4, "send so many at a time")
 	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

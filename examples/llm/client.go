@@ -13,14 +13,14 @@ import (
 
 // throttled is all there is to it. An SDK takes it as the Transport of its http.Client.
 //
-// What a request costs in tokens nobody knows before it is answered. So it is charged an estimate, and SettleJSON corrects
-// that by what the answer says, be it JSON or a stream of events: most estimates are too high, and what was too much
-// goes at once to those who wait. An estimate above all that the limit can hold would be refused for ever; by ClampCost
-// it waits until the limit is full instead.
+// The cost of a request in tokens is known only after the response. So the request is charged an estimate, and SettleJSON
+// corrects it by the usage in the response, which is JSON or a stream of events. Most estimates are too high: the
+// overcharged tokens go to waiting requests immediately. A request whose estimate exceeds the size of the limit would always
+// be rejected; with ClampCost it waits until the limit is full instead.
 //
-// The API counts a request when it arrives, a little later than we do. If the first is held up on the way and the next is
-// not, it has had less time to refill than we think: so we send less at once than it allows, by what comes in while a
-// request may be held up.
+// The API counts a request when it arrives, a little later than we do. If the first one is delayed on the way and the next
+// one is not, its bucket has had less time to refill than ours. So our burst is smaller than the API's, by the tokens that
+// come in during such a delay.
 func throttled(base http.RoundTripper, margin time.Duration, hooks throttle.Hooks) (*throttle.Transport, error) {
 	burst := func(perMinute int64) throttle.LimitOption {
 		return throttle.Burst(max(1, perMinute/parts-perMinute*int64(margin)/int64(minute)))

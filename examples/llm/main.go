@@ -163,7 +163,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.workers, "workers", 8, "send so many at a time")
 	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of the prompts")
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

@@ -30,8 +30,8 @@ const (
 // concurrent use.
 //
 // A request is charged when it arrives, and what its answer will really cost, prompt and completion: a simulation can tell.
-// Of the real ones some charge max_tokens at first, and some count tokens as they are written. This one forgives nobody
-// who counts too few, and lets whoever counts too many see by how much more could have been had.
+// Of the real ones some charge max_tokens at first, and some count tokens as they are written. This one rejects a client that
+// estimates too little, and shows how much of the limit a client leaves unused that estimates too much.
 type model struct {
 	mu               sync.Mutex
 	requests, tokens bucket

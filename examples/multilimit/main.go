@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			bound[waited.Limit]++
 			fmt.Fprintf(out, "after %.2fs in line for %q\n", waited.Wait.Seconds(), waited.Limit)
 		default:
-			fmt.Fprintln(out, "at once")
+			fmt.Fprintln(out, "immediately")
 		}
 	}
 	return report(out, api, c, bound)
@@ -170,7 +170,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags := flag.NewFlagSet("multilimit", flag.ContinueOnError)
 	flags.Int64Var(&c.requests, "requests", 5, "the API allows this many requests in any second")
 	flags.Int64Var(&c.tokens, "tokens", 1000, "and this many tokens")
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// throttledClient is all there is to it. It keeps any number of goroutines together under the limit.
+// throttledClient is the whole setup. It keeps any number of goroutines together within the limit.
 //
 // The API counts a request when it arrives, a little after we counted it, and not always by the same time: of two
 // requests that left a second apart, the first may be held up on the way, and they arrive closer together. So our
@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 // (A TokenBucket of 20 per second wouldn't do: it sends a burst of 20, and up to 20 more in the same second.)
 //
 // Mind that http.Client.Timeout includes the time in line: for the API's part of it alone, set the timeouts of an
-// http.Transport, and hand that to New in place of nil.
+// http.Transport, and give that to New instead of nil.
 func throttledClient(c config) (*http.Client, error) {
 	transport, err := throttle.New(nil, throttle.WithLimit(throttle.SlidingWindow(c.rate, c.per+c.margin)))
 	if err != nil {
@@ -264,7 +264,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.Int64Var(&c.rate, "rate", 20, "the API allows this many requests …")
 	flags.DurationVar(&c.per, "per", time.Second, "… in any stretch of this length")
 	flags.DurationVar(&c.margin, "margin", 250*time.Millisecond, "no request is held up on the way for longer than this")
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

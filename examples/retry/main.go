@@ -78,8 +78,8 @@ type way struct {
 	keys   bool // orders carry a key, by which the API tells a repetition
 }
 
-// plainClient is go-retryablehttp as it is. It retries a POST whatever became of it, and comes as one when the API has
-// told everybody to come back in a second.
+// plainClient is go-retryablehttp as it is. It retries a POST whatever became of it, and all its requests return at the
+// same instant when the API has told them to come back in a second.
 func plainClient(base http.RoundTripper) (*retryablehttp.Client, error) {
 	client := retryablehttp.NewClient()
 	client.HTTPClient.Transport = base
@@ -241,7 +241,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags := flag.NewFlagSet("retry", flag.ContinueOnError)
 	flags.IntVar(&c.n, "n", 60, "send this many requests, in each way")
 	flags.IntVar(&c.workers, "workers", 15, "send so many at a time")
-	flags.SetOutput(io.Discard) // what is wrong is returned; usage is for those who ask
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)

@@ -1,5 +1,5 @@
 // Package sdktest holds tests of throttle under SDKs that people put it under, at their newest releases: go-github,
-// openai-go, anthropic-sdk-go and the S3 client of aws-sdk-go-v2. It is a module of its own, so that nobody else pays for
+// openai-go, anthropic-sdk-go and the S3 client of aws-sdk-go-v2. It is a module of its own, so that users do not pay for
 // what they depend on.
 //
 // For each of them the tests show that

@@ -49,7 +49,7 @@ func (m *Bucket) accrued(ns int64) *big.Rat {
 	return new(big.Rat).Mul(Rat(ns), big.NewRat(m.Rate.N, int64(m.Rate.Per)))
 }
 
-// At returns the level at t: what is above burst is lost, but for less than a nanosecond's worth above keep.
+// At returns the level at t: what is above burst is lost, except less than a nanosecond's worth above keep.
 func (m *Bucket) At(t instant, keep *big.Rat) *big.Rat {
 	if t <= m.Last {
 		return m.Level
