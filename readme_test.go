@@ -89,7 +89,7 @@ func asProgram(statements string) string {
 		{"ctx", "context.Context"}, {"client", "*http.Client"}, {"req", "*http.Request"}, {"t", "*testing.T"},
 		{"transport", "*throttle.Transport"}, {"next", "*throttle.Transport"},
 		{"resp", "*http.Response"}, {"complete", "func(context.Context) (int64, error)"},
-		{"tiers", "map[string]int64"}, {"rewrite", "func(*httputil.ProxyRequest)"}, {"limiter", "*throttle.Limiter"},
+		{"rateOfTenant", "func(string) (int64, time.Duration)"}, {"rewrite", "func(*httputil.ProxyRequest)"}, {"limiter", "*throttle.Limiter"},
 	}
 	var params, uses []string
 	for _, g := range given {
