@@ -17,9 +17,9 @@
 //
 // # Terms
 //
-// A limit is a rule. It has an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [InFlight], [Adaptive]), a
-// key by which requests are counted (a [KeyFunc]), and a cost for each request (a [CostFunc], [WithWeights],
-// [ContextWithCost]).
+// A limit is a rule. It has an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow],
+// [InFlight], [Adaptive]), a key by which requests are counted (a [KeyFunc]), and a cost for each request (a [CostFunc],
+// [WithWeights], [ContextWithCost]).
 //
 // A bucket is the state of one limit for one key. A hold is a time during which a bucket grants nothing. Settling corrects
 // a charge once the true cost is known ([Settle], [SettleJSON], [Receipt]).
@@ -51,6 +51,6 @@
 //
 // # Time
 //
-// Time is monotonic and starts when the Limiter is made; only a [FixedWindow] follows the wall clock. Inside
-// [testing/synctest] all of it is exact. A Limiter belongs to the bubble in which it was made.
+// Time is monotonic and starts when the Limiter is made; only a [FixedWindow] and a [CalendarWindow] follow the wall
+// clock. Inside [testing/synctest] all of it is exact. A Limiter belongs to the bubble in which it was made.
 package throttle

@@ -119,6 +119,25 @@ func ExampleLimiter_Try() {
 	// 1h0m0s false
 }
 
+func ExampleCalendarWindow() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.CalendarWindow(1000, throttle.Day, time.Local, throttle.Name("daily")),
+		throttle.CalendarWindow(20_000, throttle.Month, time.Local, throttle.Name("monthly"))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if _, ok := limiter.Try("", 10); !ok {
+		fmt.Println("used up")
+	}
+	for bucket := range limiter.Buckets() {
+		fmt.Printf("%s: %.0f left\n", bucket.Limit, bucket.Tokens)
+	}
+	// Output:
+	// daily: 990 left
+	// monthly: 19990 left
+}
+
 func ExampleLimiter_Acquire() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(
 		throttle.FixedWindow(10, 24*time.Hour, throttle.Name("calls")),

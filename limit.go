@@ -14,8 +14,8 @@ import (
 )
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
-// without state, made by [TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [InFlight] or [Adaptive], and may be given to
-// any number of Limiters.
+// without state, made by [TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow], [InFlight] or
+// [Adaptive], and may be given to any number of Limiters.
 type Limit struct {
 	kind    limitKind
 	name    string
@@ -24,6 +24,8 @@ type Limit struct {
 	initial int64 // -1: full
 	share   float64
 	start   time.Time // of one fixed window; zero: the epoch
+	unit    Calendar  // of a calendar window
+	zone    *time.Location
 	key     KeyFunc
 	cost    CostFunc
 	rateFor func(key string) (int64, time.Duration)
@@ -44,6 +46,7 @@ const (
 	kindPace     limitKind = "pace"
 	kindSliding  limitKind = "sliding-window"
 	kindFixed    limitKind = "fixed-window"
+	kindCalendar limitKind = "calendar-window"
 	kindAIMD     limitKind = "adaptive"
 	kindInFlight limitKind = "in-flight"
 	kindServer   limitKind = "server" // what servers say, beside all limits
@@ -131,7 +134,7 @@ type limitOption func(*Limit)
 func (f limitOption) applyTo(l *Limit) { f(l) }
 
 // Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
-// sliding-window, fixed-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on.
+// sliding-window, fixed-window, calendar-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on.
 func Name(name string) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.name = name
@@ -299,7 +302,12 @@ func (l *Limit) check(r rate) error {
 	if r.N <= 0 {
 		faults = append(faults, fmt.Errorf("n of %d is not positive", r.N))
 	}
-	if r.Per <= 0 {
+	switch {
+	case l.kind == kindCalendar:
+		if r.Per != l.unit.Period() {
+			faults = append(faults, fmt.Errorf("a period of %v is not the %v of a %v", r.Per, l.unit.Period(), l.unit))
+		}
+	case r.Per <= 0:
 		faults = append(faults, fmt.Errorf("a period of %v is not positive", r.Per))
 	}
 	if r.N > 0 && l.isWindow() && l.part(r.N) == 0 {
@@ -308,7 +316,10 @@ func (l *Limit) check(r rate) error {
 	return errors.Join(faults...)
 }
 
-func (l *Limit) isWindow() bool { return l.kind == kindSliding || l.kind == kindFixed }
+func (l *Limit) isWindow() bool { return l.kind == kindSliding || l.followsWallClock() }
+
+// followsWallClock reports whether the windows are those of the wall clock, which may be set.
+func (l *Limit) followsWallClock() bool { return l.kind == kindFixed || l.kind == kindCalendar }
 
 // part returns the share of n, rounded down. It tolerates the rounding of float64: 0.29 of 100 is 29.
 func (l *Limit) part(n int64) int64 {
@@ -354,6 +365,8 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter.Meter
 		return meter.NewSlidingWindow(r)
 	case kindFixed:
 		return meter.NewFixedWindow(now, r, l.start, unix)
+	case kindCalendar:
+		return meter.NewCalendarWindow(now, r, meter.Calendar(l.unit), l.zone, unix)
 	case kindInFlight:
 		return meter.NewSlots(burst)
 	case kindAIMD:

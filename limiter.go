@@ -40,7 +40,7 @@ func newLimiter(c *config) *Limiter {
 		l.slots = l.slots || li.kind == kindInFlight
 		l.tracks, l.share = l.tracks || li.tracked(), min(l.share, li.share)
 		li.size, li.priced = li.burstOf(li.rate), li.cost != nil || li.kind == kindInFlight
-		if li.kind == kindFixed {
+		if li.followsWallClock() {
 			l.synced = 0
 		}
 		l.limits = append(l.limits, li)

@@ -253,7 +253,7 @@ func (l *Limiter) armLocked(b *bucket, now instant) {
 		if ready := b.ready(0, 0, b.stopped[0].cost()); ready > now {
 			at = ready
 		}
-		if b.limit.kind == kindFixed {
+		if b.limit.followsWallClock() {
 			at = min(at, now+wallCheck)
 		}
 	}

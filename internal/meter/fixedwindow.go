@@ -8,8 +8,8 @@ import (
 
 // FixedWindow grants n tokens per window, the windows being those of the wall clock, as hourly and daily quotas are.
 type FixedWindow struct {
-	n, per int64
-	origin int64  // one boundary between windows, in ns of Unix time
+	n      int64
+	grid   windows
 	unix   *int64 // the Unix time, in ns, of instant 0; its owner keeps it true
 	index  int64  // the window that used is of
 	used   int64
@@ -19,10 +19,20 @@ type FixedWindow struct {
 // NewFixedWindow returns an unused window. Windows begin at start and every period before and after it; the zero start is
 // the Unix epoch. unix points to the Unix time of instant 0, in ns, which the caller keeps up to date.
 func NewFixedWindow(now Instant, r Rate, start time.Time, unix *int64) *FixedWindow {
-	w := &FixedWindow{n: r.N, per: int64(r.Per), unix: unix, opened: now}
+	grid := windows{per: int64(r.Per)}
 	if !start.IsZero() {
-		w.origin = boundary(start, uint64(w.per))
+		grid.origin = boundary(start, uint64(r.Per))
 	}
+	return newWindow(now, r, grid, unix)
+}
+
+// NewCalendarWindow returns an unused window of a calendar in a time zone. The period of its rate has no effect.
+func NewCalendarWindow(now Instant, r Rate, unit Calendar, zone *time.Location, unix *int64) *FixedWindow {
+	return newWindow(now, r, windows{unit: unit, zone: zone}, unix)
+}
+
+func newWindow(now Instant, r Rate, grid windows, unix *int64) *FixedWindow {
+	w := &FixedWindow{n: r.N, grid: grid, unix: unix, opened: now}
 	w.index = w.indexAt(now)
 	return w
 }
@@ -30,21 +40,12 @@ func NewFixedWindow(now Instant, r Rate, start time.Time, unix *int64) *FixedWin
 // SetBack tells the meter that the wall clock was set back, so that an earlier window may be the current one again.
 func (w *FixedWindow) SetBack(now Instant) { w.index = min(w.index, w.indexAt(now)) }
 
-// indexAt returns the number of the window that t falls into, counted from origin.
-func (w *FixedWindow) indexAt(t Instant) int64 {
-	since := t + *w.unix - w.origin
-	if since < 0 {
-		return -1 - (-1-since)/w.per
-	}
-	return since / w.per
-}
+// indexAt returns the number of the window that t falls into.
+func (w *FixedWindow) indexAt(t Instant) int64 { return w.grid.at(t + *w.unix) }
 
 // begins returns the instant at which the window of that number begins.
 func (w *FixedWindow) begins(index int64) Instant {
-	if index < 0 {
-		return index*w.per + w.origin - *w.unix
-	}
-	start := AddInstant(mulCount(index, w.per), w.origin)
+	start := w.grid.begins(index)
 	if start == Never {
 		return Never
 	}
@@ -59,12 +60,27 @@ func (w *FixedWindow) at(t Instant) (index, used int64) {
 	return w.index, w.used
 }
 
-func (w *FixedWindow) Payable(now Instant, cost int64) bool {
-	index, used := w.at(now)
-	return cost <= w.n-used && index == w.indexAt(now)
+func (w *FixedWindow) Payable(now Instant, cost int64) bool { return w.pays(w.indexAt(now), cost) }
+
+// pays reports whether cost can be paid in the window of that number, if that is the one of now.
+func (w *FixedWindow) pays(index, cost int64) bool {
+	if index == w.index {
+		return cost <= w.n-w.used
+	}
+	return index > w.index && cost <= w.n
 }
 
-func (w *FixedWindow) Spend(now Instant, cost int64) (int64, bool) { return SpendIf(w, now, cost) }
+func (w *FixedWindow) Spend(now Instant, cost int64) (int64, bool) {
+	index := w.indexAt(now)
+	if !w.pays(index, cost) {
+		return 0, false
+	}
+	if index > w.index {
+		w.index, w.used, w.opened = index, 0, now
+	}
+	w.used += cost
+	return now, true
+}
 
 func (w *FixedWindow) Ready(from Instant, ahead, cost int64) Instant {
 	if cost > w.n {
@@ -126,7 +142,8 @@ func (w *FixedWindow) Indebted(now Instant) bool {
 
 func (w *FixedWindow) Retune(now Instant, r Rate) {
 	w.roll(now)
-	w.n, w.per = r.N, int64(r.Per)
+	w.n = r.N
+	w.grid.retune(int64(r.Per))
 	w.index = w.indexAt(now)
 }
 

@@ -13,7 +13,7 @@ import (
 
 func TestFixedWindowFollowsANewRate(t *testing.T) {
 	var unix int64
-	w := &FixedWindow{n: 10, per: 1000, unix: &unix}
+	w := NewFixedWindow(0, Rate{10, 1000}, time.Time{}, &unix)
 	w.Take(500, 500, 10, false)
 	w.Retune(1500, Rate{10, 2000})
 	require.True(t, w.Payable(1500, 10), "what an earlier window used counts")

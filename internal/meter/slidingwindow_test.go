@@ -168,7 +168,7 @@ func TestSlidingWindowGivesBackOnlyWhatStillCounts(t *testing.T) {
 // TestWindowsGiveBackNothingThatANewRateForgot is about grants that no longer counted when the period became longer.
 func TestWindowsGiveBackNothingThatANewRateForgot(t *testing.T) {
 	var unix int64
-	for _, w := range []Meter{&SlidingWindow{n: 10, per: 1000}, &FixedWindow{n: 10, per: 1000, unix: &unix}} {
+	for _, w := range []Meter{&SlidingWindow{n: 10, per: 1000}, NewFixedWindow(0, Rate{10, 1000}, time.Time{}, &unix)} {
 		w.Take(500, 500, 5, false)
 		require.True(t, w.Payable(2500, 8))
 		w.Take(2500, 2500, 8, false)
