@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		for _, prefix := range []string{"ANTHROPIC_", "AWS_", "GITHUB_", "OPENAI_"} {
+		for _, prefix := range []string{"ANTHROPIC_", "AWS_", "CLOUDFLARE_", "ELASTIC", "GEMINI_", "GITHUB_", "GOOGLE_", "OPENAI_", "STORAGE_", "VAULT_"} {
 			if strings.HasPrefix(name, prefix) {
 				_ = os.Unsetenv(name)
 			}

@@ -23,11 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	object   = "what the object holds"
-	slowDown = `<?xml version="1.0" encoding="UTF-8"?>
+const slowDown = `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message><RequestId>1</RequestId></Error>`
-)
 
 // S3 says 503 and SlowDown, and no Retry-After.
 var s3API = api{
