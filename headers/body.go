@@ -2,6 +2,7 @@ package headers
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"iter"
 	"strings"
@@ -12,17 +13,24 @@ func (r *reading) readBody() {
 	if len(r.body) == 0 {
 		return
 	}
+	costs := make([]string, len(r.dialect.Members)) // of several that tell it, the first in the dialect counts
 	problem := strings.Contains(strings.ToLower(get(r.header, "Content-Type")), "application/problem+")
 	for name, value := range members(r.body) {
 		if problem && name == "violated-policies" {
 			r.readPlain(&Field{Role: RoleViolated}, []string{value})
 		}
 		for i := range r.dialect.Members {
-			if f := &r.dialect.Members[i]; f.Name == name && (f.Role != RoleViolated || !problem) {
+			f := &r.dialect.Members[i]
+			switch {
+			case f.Name != name:
+			case f.Role == RoleCost:
+				costs[i] = cmp.Or(costs[i], value)
+			case f.Role != RoleViolated || !problem:
 				r.readPlain(f, []string{value})
 			}
 		}
 	}
+	r.readCost(costs)
 }
 
 // members yields the texts, numbers and booleans in the beginning of a body by the name of the member or element that they

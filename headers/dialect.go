@@ -37,8 +37,8 @@ type Dialect struct {
 	// Fields are headers that are read as described here, instead of by their names.
 	Fields []Field
 
-	// Members are members of a JSON or XML body, at any depth, that tell something. Fields of a form other than Plain have
-	// no meaning there. A Retry-After in the body counts if no header gives one.
+	// Members are members of a JSON or XML body, at any depth, that tell something, and of headers whose form is JSON. Fields
+	// of a form other than Plain have no meaning there. A Retry-After in the body counts if no header gives one.
 	Members []Field
 
 	// Rules say which responses were limited, beyond those that always are. The first that applies decides.
@@ -78,6 +78,8 @@ const (
 	PerWindow             // 100:120,20:1: as many in so many seconds each; buckets are called Bucket:seconds
 	Pairs                 // b=hour;q=10;r=9;t=774, … or total=10; remaining=9; resets=41; buckets Bucket:b, or what * stands for
 	Family                // the rest of the name, for which * stands, is a role and a bucket's name, as after "ratelimit"
+	NameCount             // name;159, name;1039: a number for each bucket, called Bucket:name
+	JSON                  // {"type":"api","limit":9,"reset":25}: the dialect's Members; buckets are called Bucket:type, and a per cent Bucket:type:member
 )
 
 // A Rule decides whether a response was limited. All conditions that are set must hold.

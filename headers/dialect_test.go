@@ -126,7 +126,7 @@ func TestARateTellsWhenThereIsEnoughForTheRequest(t *testing.T) {
 	got := with(shopify, 200, body, "Content-Type: application/json")
 	assert.True(t, got.Limited)
 	assert.Equal(t, seconds(5), got.Wait)
-	assert.Equal(t, []headers.Bucket{{Name: "graphql", Limit: n(2000), Remaining: n(500), Rate: headers.Known(100.0)}}, got.Buckets)
+	assert.Equal(t, []headers.Bucket{{Name: "graphql", Unit: "points", Limit: n(2000), Remaining: n(500), Rate: headers.Known(100.0)}}, got.Buckets)
 
 	for rate, want := range map[string]unknownOr{"0": unknown, "0.5": seconds(2), "0.000000001": headers.Known(headers.Ceiling), "99999999999999999999": seconds(0)} {
 		assert.Equal(t, want, with(headers.AmazonSP.Dialect(), 429, "", "x-amzn-RateLimit-Limit: "+rate).Wait, rate)

@@ -169,10 +169,12 @@ func (g *group) at(role Role, i, n int) element {
 func (g *group) buckets(fallback string) (out []Bucket) {
 	g.splitPolicies()
 	g.dropThousands()
+	g.levelLists()
 	n := g.size()
 	name := cmp.Or(g.name, fallback)
 	for i := range n {
 		b := g.bucket(i, n)
+		b.Unit = cmp.Or(b.Unit, unitOf(name))
 		if b.Name = name; n > 1 {
 			b.Name = name + "." + strconv.Itoa(i)
 		}
@@ -226,6 +228,36 @@ func (g *group) dropThousands() {
 	for _, role := range [...]Role{RoleLimit, RoleRemaining, RoleUsed} {
 		if senseless && g.lists[role].commas {
 			g.lists[role] = list{}
+		}
+	}
+}
+
+// levelLists makes one element of each list where they are of different lengths, so that it is not known which belong
+// together: the least that remains, or the most that was used, and what stands at the same place beside it.
+func (g *group) levelLists() {
+	lead, i := RoleRemaining, -1
+	if !g.lists[lead].readable(lead) {
+		lead = RoleUsed
+	}
+	leading, unequal := g.lists[lead].elements, false
+	for _, role := range [...]Role{RoleLimit, RoleRemaining, RoleUsed, RoleReset, RoleResetAfter} {
+		unequal = unequal || g.has(role) && len(g.lists[role].elements) != len(leading)
+	}
+	for j, e := range leading {
+		if e.count.ok && (i < 0 || (e.count.n < leading[i].count.n) == (lead == RoleRemaining) && e.count.n != leading[i].count.n) {
+			i = j
+		}
+	}
+	if !unequal || i < 0 || len(leading) == 1 { // a single one counts by itself, as bucket reads it
+		return
+	}
+	for role := range g.lists {
+		l := &g.lists[role]
+		switch n := len(l.elements); {
+		case i < n:
+			l.elements = l.elements[i : i+1]
+		case n > 1:
+			l.elements = nil // there is none beside it
 		}
 	}
 }
@@ -294,6 +326,12 @@ func firstKnown[T any](values ...Maybe[T]) Maybe[T] {
 
 // windowOf returns the length of time that a bucket's name ends with.
 func windowOf(name string) Maybe[time.Duration] {
+	if number, ok := strings.CutSuffix(name, "Min"); ok { // as in HighCostGet30Min
+		digits := number[len(strings.TrimRight(number, "0123456789")):]
+		if n, ok := scanNumber(digits); ok {
+			return n.delta(time.Minute).known().only(n.whole > 0)
+		}
+	}
 	switch name[strings.LastIndexByte(name, '-')+1:] {
 	case "second", "secondly":
 		return Known(time.Second)
@@ -314,7 +352,7 @@ func unitOf(name string) string {
 		return "tokens"
 	case hasToken(name, "requests"):
 		return "requests"
-	case hasToken(name, "complexity"):
+	case hasToken(name, "complexity"), hasToken(name, "graphql"):
 		return "points"
 	}
 	return ""

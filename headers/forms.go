@@ -15,6 +15,10 @@ func (r *reading) readField(f *Field, name string, lines []string) {
 		r.readPerWindow(f, lines)
 	case Pairs:
 		r.readPairs(f, name, lines)
+	case NameCount:
+		r.readNameCount(f, lines)
+	case JSON:
+		r.readJSON(f, lines)
 	case Family:
 		rest, _ := f.is(name)
 		var m meaning
@@ -65,6 +69,8 @@ func (r *reading) readPlain(f *Field, lines []string) {
 		if n, ok := scanNumber(first(lines)); ok {
 			r.fieldGroup(f, f.Bucket).rate = Known(n.float())
 		}
+	case RolePercent:
+		r.fieldGroup(f, f.Bucket).putPercent(first(lines))
 	case RoleInFlight:
 		if n := scanCount(first(lines)).up(); n.Known {
 			r.fieldGroup(f, f.Bucket).inFlight = n
@@ -99,6 +105,7 @@ func (r *reading) readUsedOf(f *Field, lines []string) {
 		if !named {
 			name, pair = f.Bucket, part
 		}
+		pair, _, _ = strings.Cut(pair, "(") // a comment, such as the name of an app
 		used, limit, _ := strings.Cut(pair, "/")
 		u, l := readList([]string{used}, RoleUsed, 0, r.clock), readList([]string{limit}, RoleLimit, 0, r.clock)
 		if u.readable(RoleUsed) && l.readable(RoleLimit) {
@@ -117,6 +124,15 @@ func (r *reading) readPerWindow(f *Field, lines []string) {
 			g := r.fieldGroup(f, joinName(f.Bucket, ":", seconds))
 			g.window = window
 			g.put(f.Role, l)
+		}
+	}
+}
+
+func (r *reading) readNameCount(f *Field, lines []string) {
+	for part := range parts(lines, ",") {
+		name, n, _ := strings.Cut(part, ";")
+		if l := readList([]string{n}, f.Role, f.Unit, r.clock); l.readable(f.Role) {
+			r.fieldGroup(f, joinName(f.Bucket, ":", strings.Trim(name, " \t"))).put(f.Role, l)
 		}
 	}
 }

@@ -224,9 +224,12 @@ func (r *reading) readEntry(e entry) {
 	}
 }
 
+// readCost takes the first line that is a number, unless the cost is known.
 func (r *reading) readCost(lines []string) {
-	if n, ok := scanNumber(first(lines)); ok && !r.signal.Cost.Known {
-		r.signal.Cost = Known(n.float())
+	for _, line := range readable(lines) {
+		if n, ok := scanNumber(line); ok && !r.signal.Cost.Known {
+			r.signal.Cost = Known(n.float())
+		}
 	}
 }
 

@@ -102,13 +102,19 @@ func TestRetryAfter(t *testing.T) {
 		{seconds(0), []string{"Retry-After: Fri, 20 Nov 2026 11:59:00 GMT"}},
 		{unknown, []string{"Retry-After: Wed, 18 Nov 2026 12:00:00 GMT"}},
 		{unknown, []string{"Retry-After: -5"}},
-		{unknown, []string{"Retry-After: 30, 60"}},
 		{unknown, []string{"Retry-After: 3\x000"}},
 		{unknown, []string{"Retry-After: " + strings.Repeat("0", 256) + "1"}},
 		{unknown, []string{"Beta-Retry-After: 5"}},
 
 		// The longest valid line.
 		{seconds(60), []string{"Retry-After: 5", "Retry-After: 60", "Retry-After: soon", "Retry-After: 0"}},
+		{seconds(120), []string{"Retry-After: 30, 120"}},
+		{seconds(5), []string{"Retry-After: 2,5"}},
+		{seconds(90), []string{"Retry-After: 30,, soon, 90 ,", "Retry-After: 60"}},
+		{seconds(60), []string{"Retry-After: 30, Fri, 20 Nov 2026 12:01:00 GMT"}},
+		{seconds(90), []string{"Retry-After: Friday, 20-Nov-26 12:01:00 GMT, 90"}},
+		{seconds(120), []string{"Retry-After: Fri, 20 Nov 2026 12:01:00 GMT, Fri, 20 Nov 2026 12:02:00 GMT"}},
+		{seconds(1.5), []string{"Retry-After: 1, 2", "Retry-After-Ms: 900, 1500"}},
 
 		// What refines it.
 		{seconds(1.234), []string{"Retry-After: 2", "Retry-After-Ms: 1234"}},
@@ -236,6 +242,26 @@ func TestListsOfEqualLengthAreSeveralBuckets(t *testing.T) {
 	assert.Equal(t, []headers.Bucket{{Name: "default", Remaining: n(9), Reset: seconds(60)}}, got.Buckets)
 	got = parse(200, "X-RateLimit-Limit: 100", "X-RateLimit-Limit: é", "X-RateLimit-Remaining: 9, 0")
 	assert.Equal(t, []headers.Bucket{{Name: "default.0", Limit: n(100), Remaining: n(9)}, {Name: "default.1", Remaining: n(0)}}, got.Buckets)
+}
+
+func TestOfListsOfUnequalLengthTheLeastThatRemainsCounts(t *testing.T) {
+	for _, c := range []struct {
+		lines []string
+		want  headers.Bucket
+	}{
+		{[]string{"Limit: 100", "Limit: 1000", "Remaining: 10", "Remaining: 3", "Reset: 60"}, headers.Bucket{Limit: n(1000), Remaining: n(3), Reset: seconds(60)}},
+		{[]string{"Limit: 100", "Limit: 1000", "Remaining: 3", "Remaining: 10", "Remaining: 7", "Reset: 60", "Reset: 3600"}, headers.Bucket{Limit: n(100), Remaining: n(3), Reset: seconds(60)}},
+		{[]string{"Limit: 100, 1000", "Remaining: 30, 10, 7", "Reset: 60"}, headers.Bucket{Remaining: n(7), Reset: seconds(60)}},
+		{[]string{"Limit: 100", "Remaining: 30, 10, 7", "Reset: 60, 30"}, headers.Bucket{Limit: n(100), Remaining: n(7)}},
+		{[]string{"Limit: 100", "Remaining: 30", "Remaining: é", "Remaining: 7"}, headers.Bucket{Limit: n(100), Remaining: n(7)}},
+		{[]string{"Limit: 100, 50", "Used: 30, 40, 20"}, headers.Bucket{Limit: n(50), Used: n(40), Remaining: n(10)}},
+	} {
+		for i := range c.lines {
+			c.lines[i] = "X-RateLimit-" + c.lines[i]
+		}
+		c.want.Name = "default"
+		assert.Equal(t, []headers.Bucket{c.want}, parse(200, c.lines...).Buckets, "%q", c.lines)
+	}
 }
 
 func TestThousandsAreNoLists(t *testing.T) {

@@ -21,6 +21,7 @@ const (
 	RoleScope
 	RoleName     // what the bucket without a name is called
 	RoleViolated // a policy that was violated
+	RolePercent  // how much of the limit was used, in per cent: the limit is 100
 
 	roles = iota
 )

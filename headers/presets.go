@@ -13,6 +13,7 @@ const (
 	Anthropic   Preset = "anthropic"
 	Auth0       Preset = "auth0"
 	AWS         Preset = "aws"
+	AzureARM    Preset = "azure-arm"
 	AzureOpenAI Preset = "azure-openai"
 	Binance     Preset = "binance"
 	Discord     Preset = "discord"
@@ -23,6 +24,7 @@ const (
 	HubSpot     Preset = "hubspot"
 	Jira        Preset = "jira"
 	Linear      Preset = "linear"
+	Meta        Preset = "meta"
 	Okta        Preset = "okta"
 	OpenAI      Preset = "openai"
 	Problem     Preset = "problem+json" // problem documents (RFC 9457) of the draft's types, from any host
@@ -40,8 +42,8 @@ const (
 // Presets returns the presets of single APIs.
 func Presets() []Preset {
 	return []Preset{
-		AmazonSP, Anthropic, Auth0, AWS, AzureOpenAI, Binance, Discord, Docker, GitHub, GitLab, Google, HubSpot, Jira, Linear,
-		Okta, OpenAI, Problem, Riot, Salesforce, Sentry, Shopify, Slack, Stripe, Twilio, Yelp, Zendesk,
+		AmazonSP, Anthropic, Auth0, AWS, AzureARM, AzureOpenAI, Binance, Discord, Docker, GitHub, GitLab, Google, HubSpot, Jira,
+		Linear, Meta, Okta, OpenAI, Problem, Riot, Salesforce, Sentry, Shopify, Slack, Stripe, Twilio, Yelp, Zendesk,
 	}
 }
 
@@ -81,6 +83,11 @@ func cloudPreset(p Preset) Dialect {
 					"rateLimitExceeded", "userRateLimitExceeded", "dailyLimitExceeded", "quotaExceeded", "RATE_LIMIT_EXCEEDED",
 				}},
 			}}},
+		}
+	case AzureARM: // https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling
+		return Dialect{
+			Hosts:  []string{"management.azure.com", "management.usgovcloudapi.net", "management.chinacloudapi.cn"},
+			Fields: []Field{{Name: "x-ms-ratelimit-remaining-resource", Form: NameCount, Role: RoleRemaining}},
 		}
 	case Docker:
 		return Dialect{Hosts: []string{"registry-1.docker.io", "auth.docker.io", "hub.docker.com"}, Scope: "account or address"}
@@ -128,6 +135,8 @@ func codePreset(p Preset) Dialect {
 		return Dialect{Hosts: []string{"gitlab.com"}}
 	case Jira:
 		return Dialect{Hosts: []string{"*.atlassian.net", "api.atlassian.com"}}
+	case Meta:
+		return meta()
 	case Linear:
 		return Dialect{
 			Hosts: []string{"api.linear.app"},
@@ -217,9 +226,31 @@ func shopify() Dialect {
 		Fields: []Field{{Name: "X-Shopify-Shop-Api-Call-Limit", Form: UsedOf, Bucket: "shop"}},
 		Members: []Field{
 			member("maximumAvailable", RoleLimit), member("currentlyAvailable", RoleRemaining), member("restoreRate", RoleRate),
-			member("requestedQueryCost", RoleCost),
+			member("actualQueryCost", RoleCost), member("requestedQueryCost", RoleCost), // where it was refused there is no actual one
 		},
 		Rules: []Rule{{Statuses: []int{200}, Body: []Match{one("code", "THROTTLED")}}},
+	}
+}
+
+// meta is the Graph API: https://developers.facebook.com/docs/graph-api/overview/rate-limiting. Headers tell per cents that
+// were used, and errors have the status 400.
+func meta() Dialect {
+	percent := func(name string) Field { return Field{Name: name, Role: RolePercent} }
+	usage := func(name, bucket string) Field { return Field{Name: name, Form: JSON, Bucket: bucket} }
+	return Dialect{
+		Hosts: []string{"graph.facebook.com", "graph.instagram.com", "graph.threads.net", "graph.oculus.com"},
+		Fields: []Field{
+			usage("X-App-Usage", "app"), usage("X-Page-Usage", "page"), usage("X-Business-Use-Case-Usage", "business"),
+			usage("X-Ad-Account-Usage", "ad-account"), usage("X-FB-Ads-Insights-Throttle", "ads-insights"),
+		},
+		Members: []Field{
+			percent("call_count"), percent("total_time"), percent("total_cputime"), percent("acc_id_util_pct"), percent("app_id_util_pct"),
+			{Name: "estimated_time_to_regain_access", Role: RoleResetAfter, Unit: Minutes},
+			{Name: "reset_time_duration", Role: RoleResetAfter, Unit: Seconds},
+		},
+		Rules: []Rule{{Statuses: []int{400, 403}, Body: []Match{{"code", []string{
+			"4", "17", "32", "613", "80000", "80001", "80002", "80003", "80004", "80005", "80006", "80008", "80009", "80014",
+		}}}}},
 	}
 }
 

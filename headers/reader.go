@@ -50,7 +50,7 @@ func (d *Dialect) validate() error {
 		}
 	}
 	for _, f := range append(d.Fields[:len(d.Fields):len(d.Fields)], d.Members...) {
-		if f.Name == "" || f.Form > Family || f.Role >= roles || f.Window < 0 {
+		if f.Name == "" || f.Form > JSON || f.Role >= roles || f.Window < 0 {
 			fault("field %+v has no name, or a form, role or window that there isn't", f)
 		}
 	}

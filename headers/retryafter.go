@@ -1,6 +1,10 @@
 package headers
 
-import "time"
+import (
+	"iter"
+	"strings"
+	"time"
+)
 
 // A pause is the longest of several delays that a server gave in its Retry-After or one of the relatives.
 type pause struct {
@@ -24,13 +28,42 @@ func (p *pause) longest(text string, unit TimeUnit, clock time.Time) {
 	}
 }
 
-// readPause returns the longest valid line.
+// read takes the longest valid value of all lines.
 func (p *pause) read(lines []string, unit TimeUnit, clock time.Time) {
 	for _, line := range lines {
 		if text, ok := clean(line); ok {
-			p.longest(text, unit, clock)
+			for value := range joined(text) {
+				p.longest(value, unit, clock)
+			}
 		}
 	}
+}
+
+// joined yields the values of a line, which commas separate. An HTTP date has a comma of its own, after its weekday.
+func joined(line string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for line != "" {
+			value, rest, _ := strings.Cut(line, ",")
+			if isWeekday(value) {
+				date, after, _ := strings.Cut(rest, ",")
+				value, rest = value+","+date, after
+			}
+			if line = rest; !yield(strings.Trim(value, " \t")) {
+				return
+			}
+		}
+	}
+}
+
+// isWeekday reports whether s is the name of a day, or its first three letters.
+func isWeekday(s string) bool {
+	s = strings.Trim(s, " \t")
+	for day := time.Sunday; day <= time.Saturday; day++ {
+		if name := day.String(); s == name || s == name[:3] {
+			return true
+		}
+	}
+	return false
 }
 
 // refined returns p as a finer header tells it: that one says the same in milliseconds where Retry-After had to be rounded up

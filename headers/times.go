@@ -15,6 +15,7 @@ const (
 	Milliseconds                      // milliseconds from now
 	EpochSeconds                      // seconds since 1970
 	EpochMilliseconds                 // milliseconds since 1970
+	Minutes                           // minutes from now
 )
 
 // Numbers are told apart by their size: nobody gives a delay of three years or more, and an epoch in seconds has had ten
@@ -81,6 +82,8 @@ func (n number) moment(unit TimeUnit, clock time.Time) moment {
 		return n.delta(time.Second)
 	case Milliseconds:
 		return n.delta(time.Millisecond)
+	case Minutes:
+		return n.delta(time.Minute)
 	case EpochSeconds:
 		return n.epoch(time.Second, clock)
 	case EpochMilliseconds:
