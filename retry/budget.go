@@ -1,37 +1,78 @@
 package retry
 
-import "sync"
+import (
+	"context"
+	"reflect"
+	"sync"
+)
 
 // A budget limits retries. A nil budget does not.
 //
 //	retries ≤ reserve + ratio · successes, at any time
+//
+// A token is lent to a retry before its wait, and comes back if the wait was cancelled.
 type budget struct {
-	reserve, ratio float64 // not changed
+	most, ratio int64 // in billionths of a retry; not changed
 
-	// mu guards tokens, which are from 0 to reserve. Nothing is called under it.
+	// mu guards what follows. Nothing is called under it that takes long.
 	mu     sync.Mutex
-	tokens float64
+	tokens int64 // in billionths of a retry, from 0 to most
+	lent   map[context.Context]int
 }
+
+const (
+	token   = 1_000_000_000 // for one retry
+	maxLent = 10_000        // contexts that are remembered
+)
 
 func newBudget(c *config) *budget {
 	if c.boundless {
 		return nil
 	}
-	return &budget{reserve: float64(c.reserve), ratio: c.ratio, tokens: float64(c.reserve)}
+	reserve := min(int64(c.reserve), 1<<32) * token
+	return &budget{most: max(reserve, token), ratio: int64(c.ratio * token), tokens: reserve, lent: make(map[context.Context]int)}
 }
 
-// take pays for a retry, if it can be paid for.
-func (b *budget) take() bool {
+// lend pays for a retry that waits under ctx, if it can be paid for.
+func (b *budget) lend(ctx context.Context) bool {
 	if b == nil {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.tokens < 1 {
+	if b.tokens < token {
+		b.reclaimLocked()
+	}
+	if b.tokens < token {
 		return false
 	}
-	b.tokens--
+	b.tokens -= token
+	if ctx.Done() != nil && len(b.lent) < maxLent && reflect.TypeOf(ctx).Comparable() {
+		b.lent[ctx]++
+	}
 	return true
+}
+
+// reclaimLocked takes the tokens back of retries whose context ended while they waited.
+func (b *budget) reclaimLocked() {
+	for ctx, n := range b.lent {
+		if ctx.Err() != nil {
+			b.tokens = min(b.tokens+int64(n)*token, b.most)
+			delete(b.lent, ctx)
+		}
+	}
+}
+
+// spend notes that a retry is about to be sent, which was paid for by lend if it had to be.
+func (b *budget) spend(ctx context.Context) {
+	if b == nil || !reflect.TypeOf(ctx).Comparable() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lent[ctx]--; b.lent[ctx] <= 0 {
+		delete(b.lent, ctx)
+	}
 }
 
 // succeeded gives back what a success is worth.
@@ -41,5 +82,5 @@ func (b *budget) succeeded() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tokens = min(b.tokens+b.ratio, b.reserve)
+	b.tokens = min(b.tokens+b.ratio, b.most)
 }

@@ -1,6 +1,7 @@
 package retry_test
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-retryablehttp"
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/retry"
 	"github.com/stretchr/testify/assert"
@@ -167,4 +169,57 @@ func TestLastAttemptIsNotPaid(t *testing.T) {
 		}
 		assert.Len(t, script.at, 5+5+1)
 	})
+}
+
+// Without a reserve, retries are a share of the successes before them: after ten at 0.1 there is one.
+func TestABudgetWithoutReserveIsEarned(t *testing.T) {
+	t.Parallel()
+	bubble(t, "", func(t *testing.T) {
+		script := scripted(answer(200))
+		c := newClient(t, script, retry.WithBudget(0, 0.1))
+		get := func() {
+			resp, err := c.Get(site)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		for range 30 { // saves up one, and no more
+			get()
+		}
+		script.steps = []step{answer(503)}
+		begun := len(script.at)
+		for range 10 {
+			get()
+		}
+		assert.Len(t, script.at, begun+11)
+	})
+}
+
+// A retry that was never sent, since its context ended in the wait before it, costs nothing.
+func TestACancelledWaitCostsNoRetry(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]step{"a response": answer(503), "an error": fail(errBroken)} {
+		bubble(t, name, func(t *testing.T) {
+			script := scripted(first)
+			c := newClient(t, script, retry.WithBudget(1, 0))
+			for range 5 {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Millisecond, cancel)
+				req, err := retryablehttp.NewRequestWithContext(ctx, "GET", site, nil)
+				require.NoError(t, err)
+				_, err = c.Do(req)
+				require.ErrorIs(t, err, context.Canceled)
+			}
+			require.Len(t, script.at, 5)
+			resp, err := c.Get(site)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Len(t, script.at, 7, "the one retry that there is")
+			resp, err = c.Get(site)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Len(t, script.at, 8)
+		})
+	}
 }

@@ -102,7 +102,7 @@ func (p *Policy) CheckRetry(ctx context.Context, resp *http.Response, err error)
 	if n >= p.client.RetryMax {
 		return true, nil // and retryablehttp will see that attempts are used up
 	}
-	if !f.invited && !p.budget.take() {
+	if !f.invited && !p.budget.lend(ctx) {
 		p.report(ctx, "budget", f, err)
 		return false, nil
 	}
@@ -171,6 +171,7 @@ func (p *Policy) attempt(ctx context.Context) int {
 // PrepareRetry counts attempts in the context of the request, which must be the client's own copy, as retryablehttp makes it.
 func (p *Policy) PrepareRetry(req *http.Request) error {
 	ctx := req.Context()
+	p.budget.spend(ctx)
 	*req = *req.WithContext(context.WithValue(ctx, attemptKey{p}, p.attempt(ctx)+1))
 	return nil
 }

@@ -72,9 +72,14 @@ func (streamError) Error() string { return "stream error" }
 // refusedStream says that the server has not processed the request (RFC 9113, 7 and 8.7).
 const refusedStream = 0x7
 
+func isRefusedStream(err error) bool {
+	s, ok := errors.AsType[streamError](err)
+	return ok && s.Code == refusedStream
+}
+
 // unsent reports whether the error shows that the server has not processed the request.
 func unsent(err error) bool {
-	if s, ok := errors.AsType[streamError](err); ok && s.Code == refusedStream {
+	if isRefusedStream(err) {
 		return true
 	}
 	if o, ok := errors.AsType[*net.OpError](err); ok && (o.Op == "dial" || o.Op == "proxyconnect") {

@@ -48,7 +48,11 @@ func (w *witness) RoundTrip(req *http.Request) (*http.Response, error) {
 		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 	})
 	resp, err := w.next.RoundTrip(req.WithContext(ctx))
-	return resp, testify(err, untouched && (sought.Load() && !got.Load() || unsent(err)))
+	processed := got.Load() && !isRefusedStream(err) // though the error may look as if there was no connection: the body's can
+	if !sought.Load() {
+		processed = !unsent(err)
+	}
+	return resp, testify(err, untouched && !processed)
 }
 
 // witnessed is an error, and whether the request may be sent again after it.
