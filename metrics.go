@@ -207,7 +207,7 @@ func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Durat
 	}
 	o.line(ctx, slog.LevelWarn, int(r.Reason), "throttle: request refused",
 		slog.String("reason", r.Reason.String()), slog.String("limit", r.Limit), slog.String("key", r.Key),
-		slog.Int64("cost", r.Cost), slog.Duration("wait", r.Wait), slog.Bool("dry_run", dry))
+		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", dry))
 }
 
 // waits tells that w begins to wait.

@@ -23,12 +23,12 @@ func TestMaxWaitIsJudgedBeforeTheDeadline(t *testing.T) {
 		patience time.Duration
 		text     string
 	}{
-		{"FailFast", 0, 100 * time.Millisecond, 0, throttle.ReasonNoTokens, 0, `a cost of 1 can be paid in 1s, not now`},
-		{"FailFastHeld", 0, time.Minute, time.Hour, throttle.ReasonHeld, 0, `held for 1h0m0s, longer than the 0s allowed`},
-		{"MaxWaitBeforeDeadline", time.Second - 1, time.Second - 2, 0, throttle.ReasonMaxWait, time.Second - 1, `a wait of 1s is longer than the 999.999ms allowed`},
-		{"MaxWaitHeld", time.Minute, time.Second, time.Hour, throttle.ReasonHeld, time.Minute, `held for 1h0m0s, longer than the 1m0s allowed`},
-		{"DeadlineWithinMaxWait", time.Second, time.Second, 0, throttle.ReasonDeadline, time.Second, `a wait of 1s would not end before the context's deadline, after 1s`},
-		{"DeadlineWithinMaxWaitHeld", 2 * time.Hour, time.Minute, time.Hour, throttle.ReasonDeadline, time.Minute, `a wait of 1h0m0s would not end before the context's deadline, after 1m0s`},
+		{"FailFast", 0, 100 * time.Millisecond, 0, throttle.ReasonNoTokens, 0, `cost 1 can be paid in 1s, and the request may not wait`},
+		{"FailFastHeld", 0, time.Minute, time.Hour, throttle.ReasonHeld, 0, `held for 1h0m0s`},
+		{"MaxWaitBeforeDeadline", time.Second - 1, time.Second - 2, 0, throttle.ReasonMaxWait, time.Second - 1, `a wait of 1s exceeds the maximum of 999.999ms`},
+		{"MaxWaitHeld", time.Minute, time.Second, time.Hour, throttle.ReasonHeld, time.Minute, `held for 1h0m0s, and the maximum wait is 1m0s`},
+		{"DeadlineWithinMaxWait", time.Second, time.Second, 0, throttle.ReasonDeadline, time.Second, `a wait of 1s does not fit the context's deadline in 1s`},
+		{"DeadlineWithinMaxWaitHeld", 2 * time.Hour, time.Minute, time.Hour, throttle.ReasonDeadline, time.Minute, `a wait of 1h0m0s does not fit the context's deadline in 1m0s`},
 		{"Both", time.Second, time.Second + 1, 0, 0, 0, ""},
 	}
 	for _, c := range cases {

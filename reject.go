@@ -1,37 +1,34 @@
 package throttle
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"math"
-	"net/http"
 	"strconv"
 	"time"
 )
 
-// ErrThrottled is what every refusal is: errors.Is(err, ErrThrottled). The error behind it is a [*Rejection].
-// A context that ends while a request waits is no refusal.
-var ErrThrottled = errors.New("throttle: refused")
+// ErrThrottled is what every rejection is: errors.Is(err, ErrThrottled). The error behind it is a [*Rejection].
+// The error of a request whose context ends while it waits is not ErrThrottled.
+var ErrThrottled = errors.New("throttle: request rejected by the rate limiter")
 
-// errCanceled is returned when Request.Cancel was closed while the request stood in line.
+// errCanceled is returned when Request.Cancel was closed while the request waited.
 var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)
 
-// A Reason says why a request was refused.
+// A Reason says why a request was rejected.
 type Reason uint8
 
 const (
 	_               Reason = iota
-	ReasonNoTokens         // fail fast, and there are no tokens now
-	ReasonMaxWait          // the wait would be, or has become, longer than it may be
+	ReasonNoTokens         // no tokens now, and the request may not wait
+	ReasonMaxWait          // the wait would be, or has become, longer than the maximum
 	ReasonDeadline         // the wait would not end before the context's deadline
-	ReasonQueueFull        // as many wait in this line as may
+	ReasonQueueFull        // the queue is full
 	ReasonCost             // the cost is negative, or larger than the limit can ever pay
-	ReasonHeld             // held, by the user or a server's word, for longer than the request may wait
-	ReasonKeys             // as many keys are in use as may be kept, and none can be forgotten
+	ReasonHeld             // the limit is held, by the user or by the server, for longer than the request may wait
+	ReasonKeys             // no room for another key, and none can be forgotten
 	reasons
 )
 
@@ -40,7 +37,12 @@ var reasonNames = [reasons]string{
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
 }
 
-// String returns the reason in one or two words.
+var reasonLabels = [reasons]string{
+	ReasonNoTokens: "no_tokens", ReasonMaxWait: "max_wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue_full",
+	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "keys",
+}
+
+// String returns the reason in one to three words, for people.
 func (r Reason) String() string {
 	if r == 0 || r >= reasons {
 		return "Reason(" + strconv.Itoa(int(r)) + ")"
@@ -48,48 +50,96 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
-// A Rejection is the decision not to send a request, and the error that a refusal is: errors.Is(err, ErrThrottled)
-// holds, and errors.Is(err, context.DeadlineExceeded) where the context's deadline was the reason.
+// Label returns the reason as an identifier for logs and metrics, which stays the same in later versions: no_tokens,
+// max_wait, deadline, queue_full, cost, held or keys; "" for another value.
+func (r Reason) Label() string {
+	if r >= reasons {
+		return ""
+	}
+	return reasonLabels[r]
+}
+
+// A Rejection is the decision not to send a request, and the error that tells of it. errors.Is(err, ErrThrottled) holds,
+// and errors.Is(err, context.DeadlineExceeded) if the context's deadline is the reason.
 type Rejection struct {
 	Reason Reason
-	Limit  string // the limit that binds, by name; "server" for what a server said
-	Key    string // the key of its bucket; "" is the one key of a limit that has no keys
-	Cost   int64  // what the request would have cost there
+	Limit  string // the name of the limit that the request would have waited for; "server" for what a server said
+	Key    string // the key of its bucket; "" if the limit has one bucket
+	Cost   int64  // what the request would have cost there, in tokens
 
-	// Wait is how long until the request could have gone: exact with one limit and no line, else a lower bound;
+	// Wait is how long until the request could have gone: exact with one limit and an empty queue, otherwise a lower bound;
 	// math.MaxInt64 if never.
 	Wait time.Duration
-	// Patience is the longest that the request could have waited, by its MaxWait or by the deadline of its context,
-	// whichever the Reason speaks of; else the shorter.
+	// Patience is the longest that the request could have waited, counted from its arrival: by its MaxWait for
+	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
+	// shorter of the two; 0 if there is no such bound.
 	Patience time.Duration
 }
 
-// Error says why the request was refused, with the numbers.
-func (r *Rejection) Error() string {
-	subject := fmt.Sprintf("throttle: limit %q", r.Limit)
+// Error says why the request was rejected, with the numbers.
+func (r *Rejection) Error() string { return string(r.appendText(make([]byte, 0, 160))) }
+
+// String returns the same as [Rejection.Error].
+func (r Rejection) String() string { return r.Error() }
+
+// appendText appends what Error returns. Waits are rounded up for people, and bounds down.
+func (r *Rejection) appendText(b []byte) []byte {
+	b = strconv.AppendQuote(append(b, "throttle: limit "...), r.Limit)
 	if r.Key != "" {
-		subject += fmt.Sprintf(", key %q", r.Key)
+		b = strconv.AppendQuote(append(b, ", key "...), r.Key)
 	}
-	wait, patience := shortened(r.Wait, true), shortened(r.Patience, false)
+	b = append(b, ": "...)
+	wait, patience := rounded(r.Wait, true), rounded(r.Patience, false)
 	switch r.Reason {
 	case ReasonNoTokens:
-		return fmt.Sprintf("%s: a cost of %d can be paid in %v, not now", subject, r.Cost, wait)
+		return appendDuration(appendCost(b, r.Cost), " can be paid in ", wait, ", and the request may not wait")
 	case ReasonMaxWait:
-		return fmt.Sprintf("%s: a wait of %v is longer than the %v allowed", subject, wait, patience)
+		if r.Wait > r.Patience {
+			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the maximum of ", patience, "")
+		}
+		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", patience, ""), wait)
 	case ReasonDeadline:
-		return fmt.Sprintf("%s: a wait of %v would not end before the context's deadline, after %v", subject, wait, patience)
+		if r.Wait >= r.Patience {
+			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " does not fit the context's deadline in ", patience, "")
+		}
+		return appendRest(append(b, "the wait does not fit the context's deadline"...), wait)
 	case ReasonQueueFull:
-		return fmt.Sprintf("%s: the line is full, and its end would wait %v", subject, wait)
+		return appendRest(append(b, "the queue is full"...), wait)
 	case ReasonCost:
-		return fmt.Sprintf("%s: a cost of %d can never be paid", subject, r.Cost)
+		if r.Cost < 0 {
+			return append(appendCost(b, r.Cost), " is negative"...)
+		}
+		return append(appendCost(b, r.Cost), " exceeds what the limit can ever pay"...)
 	case ReasonHeld:
-		return fmt.Sprintf("%s: held for %v, longer than the %v allowed", subject, wait, patience)
+		b = appendDuration(b, "held for ", wait, "")
+		if patience > 0 {
+			b = appendDuration(b, ", and the maximum wait is ", patience, "")
+		}
+		return b
+	case ReasonKeys:
+		return append(b, "no room for another key; raise WithMaxKeys"...)
 	}
-	return fmt.Sprintf("%s: refused: %v", subject, r.Reason)
+	return append(append(b, "rejected: "...), r.Reason.String()...)
 }
 
-// shortened rounds a Duration for people, up or down, to a thousandth of its leading unit.
-func shortened(d time.Duration, up bool) time.Duration {
+// appendRest appends when a request could go that was rejected while it waited, or that did not get to.
+func appendRest(b []byte, wait time.Duration) []byte {
+	if wait == 0 {
+		return b
+	}
+	return appendDuration(b, "; the request could go in ", wait, "")
+}
+
+func appendCost(b []byte, cost int64) []byte {
+	return strconv.AppendInt(append(b, "cost "...), cost, 10)
+}
+
+func appendDuration(b []byte, before string, d time.Duration, after string) []byte {
+	return append(append(append(b, before...), d.String()...), after...)
+}
+
+// rounded rounds a Duration, up or down, to a thousandth of its leading unit.
+func rounded(d time.Duration, up bool) time.Duration {
 	unit := time.Nanosecond
 	switch {
 	case d >= time.Second:
@@ -104,125 +154,63 @@ func shortened(d time.Duration, up bool) time.Duration {
 	return short
 }
 
-// Is reports whether target is [ErrThrottled], or context.DeadlineExceeded where that was the reason.
+// Is reports whether target is [ErrThrottled], or context.DeadlineExceeded if the context's deadline is the reason.
 func (r *Rejection) Is(target error) bool {
 	return target == ErrThrottled || target == context.DeadlineExceeded && r.Reason == ReasonDeadline
 }
 
-// Timeout reports whether the deadline of the context was the reason; so does url.Error.Timeout then.
+// Unwrap returns nil, or for [ReasonCost] an error that has a method NonRetriable, which stops the retries of the Azure SDK.
+func (r *Rejection) Unwrap() error {
+	if r.Reason == ReasonCost {
+		return hopeless{}
+	}
+	return nil
+}
+
+// hopeless is in the chain of a rejection that no retry can change.
+type hopeless struct{}
+
+func (hopeless) Error() string { return "throttle: no retry can succeed" }
+
+func (hopeless) NonRetriable() {}
+
+// Timeout reports whether the deadline of the context is the reason; so does url.Error.Timeout then.
 func (r *Rejection) Timeout() bool { return r.Reason == ReasonDeadline }
 
-// RetryableError reports whether a later try may pass; the AWS SDK asks for it under this name.
+// RetryableError reports whether a later attempt may pass. The AWS SDK asks for it by this name.
 func (r *Rejection) RetryableError() bool { return !r.onlyError() }
 
-// onlyError reports whether the refusal is an error even where the user wants responses: no later try can pass, or
-// nobody has the time left to read one.
+// onlyError reports whether the rejection is an error even where the user wants responses: no later attempt can pass, or
+// the caller has no time left to read one.
 func (r *Rejection) onlyError() bool { return r.Reason == ReasonDeadline || r.Reason == ReasonCost }
 
-type localKey struct{}
-
-// local marks a response as made here. It names the response, since its Request, and so the mark, may be sent again.
-type local struct {
-	response  *http.Response
-	rejection *Rejection
+// MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and patience. Durations are in
+// seconds; a wait is null if the request could never go.
+func (r Rejection) MarshalJSON() ([]byte, error) {
+	b := appendJSONString(append(make([]byte, 0, 160), `{"reason":`...), r.Reason.Label())
+	b = appendJSONString(append(b, `,"limit":`...), r.Limit)
+	b = appendJSONString(append(b, `,"key":`...), r.Key)
+	b = strconv.AppendInt(append(b, `,"cost":`...), r.Cost, 10)
+	b = append(b, `,"wait":`...)
+	if r.Wait == math.MaxInt64 {
+		b = append(b, "null"...)
+	} else {
+		b = strconv.AppendFloat(b, r.Wait.Seconds(), 'g', -1, 64)
+	}
+	b = strconv.AppendFloat(append(b, `,"patience":`...), r.Patience.Seconds(), 'g', -1, 64)
+	return append(b, '}'), nil
 }
 
-// RejectionOf returns the rejection behind a response that was made here, and whether it was: it tells a synthetic 429
-// from the server's own. It goes by the context of the response's Request, which nobody outside can forge, and wants the
-// response itself, not a copy; http.Client hands out the response itself.
-func RejectionOf(resp *http.Response) (*Rejection, bool) {
-	if resp == nil || resp.Request == nil {
-		return nil, false
-	}
-	if l, ok := resp.Request.Context().Value(localKey{}).(local); ok && l.response == resp {
-		return l.rejection, true
-	}
-	return nil, false
+// LogValue returns a group with the attributes reason, limit, key, cost and wait.
+func (r Rejection) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("reason", r.Reason.Label()), slog.String("limit", r.Limit), slog.String("key", r.Key),
+		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait))
 }
 
-// localResponse turns a rejection into a whole response, of the user's shape if there is one.
-func localResponse(r *Rejection, req *http.Request, shape func(*Rejection, *http.Request) *http.Response) *http.Response {
-	resp := tooManyRequests(r)
-	if shape != nil {
-		if shaped := shape(r, req); shaped != nil {
-			*resp = *shaped // which the user may hand out more than once
-		}
+// durationAttr returns an attribute that says never for a wait without an end.
+func durationAttr(name string, d time.Duration) slog.Attr {
+	if d == math.MaxInt64 {
+		return slog.String(name, "never")
 	}
-	if resp.Body != nil && req.Method == http.MethodHead {
-		resp.Body.Close() // the caller does not get it
-		resp.Body = nil
-	}
-	switch {
-	case resp.Body == nil:
-		resp.Body = http.NoBody
-	case resp.ContentLength == 0 && resp.Body != http.NoBody:
-		resp.ContentLength = -1
-	}
-	if resp.Header == nil {
-		resp.Header = http.Header{}
-	}
-	if resp.StatusCode == 0 {
-		resp.StatusCode = http.StatusTooManyRequests
-	}
-	if resp.Status == "" {
-		resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
-	}
-	if resp.Proto == "" {
-		resp.Proto, resp.ProtoMajor, resp.ProtoMinor = "HTTP/1.1", 1, 1
-	}
-	resp.Request = req.WithContext(context.WithValue(req.Context(), localKey{}, local{resp, r}))
-	return resp
-}
-
-// problem is the body of a synthetic 429: RFC 9457, with the problem type of the draft "RateLimit header fields for HTTP",
-// and extension members by which SDKs find out what it says.
-type problem struct {
-	Type     string       `json:"type"`
-	Title    string       `json:"title"`
-	Status   int          `json:"status"`
-	Detail   string       `json:"detail"`
-	Policies []string     `json:"violated-policies"`
-	Message  string       `json:"message"` // as GitHub has it
-	Error    problemError `json:"error"`   // as OpenAI and Anthropic have it
-}
-
-type problemError struct {
-	Type    string `json:"type"`
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
-func tooManyRequests(r *Rejection) *http.Response {
-	detail := r.Error()
-	body, err := json.Marshal(problem{
-		Type:     "https://iana.org/assignments/http-problem-types#quota-exceeded",
-		Title:    "Request not sent: refused by the client's own throttle",
-		Status:   http.StatusTooManyRequests,
-		Detail:   detail,
-		Policies: []string{r.Limit},
-		Message:  detail,
-		Error:    problemError{"rate_limit_error", "rate_limit_exceeded", detail},
-	})
-	if err != nil {
-		panic("throttle: bug: " + err.Error())
-	}
-	return &http.Response{
-		StatusCode:    http.StatusTooManyRequests,
-		ContentLength: int64(len(body)),
-		Body:          io.NopCloser(bytes.NewReader(body)),
-		Header: http.Header{
-			"Content-Type":   {"application/problem+json"},
-			"Content-Length": {strconv.Itoa(len(body))},
-			"Retry-After":    {strconv.FormatInt(retryAfter(r.Wait, time.Second), 10)},
-			"Retry-After-Ms": {strconv.FormatInt(retryAfter(r.Wait, time.Millisecond), 10)}, // some SDKs prefer it
-		},
-	}
-}
-
-// retryAfter returns a wait in whole units, rounded up, and never 0, on which some clients retry at once.
-func retryAfter(wait, unit time.Duration) int64 {
-	if wait > math.MaxInt64-unit {
-		return int64(wait / unit)
-	}
-	return max(1, int64((wait+unit-1)/unit))
+	return slog.Duration(name, d)
 }

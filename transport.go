@@ -302,5 +302,8 @@ func (t *Transport) refuse(req *http.Request, r *Rejection) (*http.Response, err
 	if t.asError || r.onlyError() {
 		return nil, r
 	}
-	return localResponse(r, req, t.shape), nil
+	if t.shape != nil {
+		return r.shaped(req, t.shape), nil
+	}
+	return r.Response(req), nil
 }

@@ -1,0 +1,194 @@
+package throttle
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+type localKey struct{}
+
+// A synthetic is a response that was made here, with all that it refers to: one allocation. The context of its Request
+// marks it, and names the response, because that Request, and with it the mark, may be sent again.
+type synthetic struct {
+	context.Context // of the request that was rejected
+
+	rejection *Rejection
+	response  http.Response
+	request   http.Request
+	body      syntheticBody
+	values    [4]string // of its header
+}
+
+// Value marks the request of the response.
+func (s *synthetic) Value(key any) any {
+	if key == (localKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+type syntheticBody struct{ bytes.Reader }
+
+func (*syntheticBody) Close() error { return nil }
+
+// RejectionOf returns the rejection behind a response that was made here, and whether it was: it tells a synthetic 429
+// from one of the server. It looks at the context of the response's Request, which a server cannot forge, and needs the
+// response itself, not a copy; http.Client returns the response itself.
+func RejectionOf(resp *http.Response) (*Rejection, bool) {
+	if resp == nil || resp.Request == nil {
+		return nil, false
+	}
+	if s, ok := resp.Request.Context().Value(localKey{}).(*synthetic); ok && &s.response == resp {
+		return s.rejection, true
+	}
+	return nil, false
+}
+
+// Response returns the response that a Transport rejects req with by default: 429 Too Many Requests with Retry-After in
+// whole seconds and a problem document (RFC 9457) as its body, in which retry_after has the seconds with a fraction.
+// [RejectionOf] tells it from a response of a server. A function for [WithRejectionResponse] can change it and return it.
+func (r *Rejection) Response(req *http.Request) *http.Response {
+	s := r.respond(req)
+	s.response = http.Response{
+		Status: "429 Too Many Requests", StatusCode: http.StatusTooManyRequests,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: make(http.Header, len(s.values)), Request: &s.request,
+	}
+	text := s.document(r)
+	s.response.ContentLength = int64(len(text))
+	s.response.Body = http.NoBody
+	if req.Method != http.MethodHead {
+		s.body.Reset(text)
+		s.response.Body = &s.body
+	}
+	return &s.response
+}
+
+// respond returns a response without content, to be filled in, that is marked as made here.
+func (r *Rejection) respond(req *http.Request) *synthetic {
+	s := &synthetic{Context: req.Context(), rejection: r}
+	s.request = *req.WithContext(s)
+	s.response.Request = &s.request
+	return s
+}
+
+// WriteResponse answers a request to a server with the same response, as a handler in front of the Transport does, such
+// as an httputil.ReverseProxy in its ErrorHandler.
+func (r *Rejection) WriteResponse(w http.ResponseWriter) {
+	resp := r.Response(new(http.Request))
+	for name, values := range resp.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(resp.StatusCode)
+	_, _ = io.Copy(w, resp.Body) // an error is that of the client's connection
+}
+
+// document returns the body, and sets the header to go with it.
+func (s *synthetic) document(r *Rejection) []byte {
+	b := make([]byte, 0, 1024)
+	b = r.appendText(b)
+	detail := b
+	b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
+		`"title":"Request not sent: rejected by the client's own rate limiter","status":429,"detail":`...)
+	b = appendJSONString(b, detail)
+	b = appendJSONString(append(b, `,"violated-policies":[`...), r.Limit)
+	b = appendJSONString(append(b, `],"message":`...), detail) // as GitHub has it
+	if r.Wait < math.MaxInt64 {
+		b = strconv.AppendFloat(append(b, `,"retry_after":`...), float64(inWhole(r.Wait, time.Millisecond))/1000, 'f', -1, 64) // as Discord has it
+	}
+	b = append(b, `,"error":{"type":"rate_limit_error","code":"rate_limit_exceeded","message":`...) // as OpenAI and Anthropic have it
+	b = append(appendJSONString(b, detail), "}}"...)
+	text := b[len(detail):]
+	s.values[0] = "application/problem+json"
+	set := func(name string, i int) { s.response.Header[name] = s.values[i : i+1 : i+1] }
+	set("Content-Type", 0)
+	var room [64]byte
+	numbers := strconv.AppendInt(room[:0], int64(len(text)), 10)
+	length := len(numbers)
+	numbers = strconv.AppendInt(numbers, inWhole(r.Wait, time.Second), 10)
+	seconds := len(numbers)
+	all := string(strconv.AppendInt(numbers, inWhole(r.Wait, time.Millisecond), 10))
+	s.values[1], s.values[2], s.values[3] = all[:length], all[length:seconds], all[seconds:]
+	set("Content-Length", 1)
+	if r.Wait < math.MaxInt64 {
+		set("Retry-After", 2)
+		set("Retry-After-Ms", 3) // some SDKs prefer it
+	}
+	return text
+}
+
+// inWhole returns a wait in whole units, rounded up, and never 0, on which some clients retry at once.
+func inWhole(wait, unit time.Duration) int64 {
+	if wait > math.MaxInt64-unit {
+		return int64(wait / unit)
+	}
+	return max(1, int64((wait+unit-1)/unit))
+}
+
+// appendJSONString appends a text as a string of JSON. What is not UTF-8 becomes U+FFFD, as in encoding/json.
+func appendJSONString[T string | []byte](b []byte, text T) []byte {
+	b = append(b, '"')
+	for i := 0; i < len(text); {
+		c := text[i]
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ':
+			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
+		case c < utf8.RuneSelf:
+			b = append(b, c)
+		default:
+			r, size := utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
+			b = utf8.AppendRune(b, r)
+			i += size - 1
+		}
+		i++
+	}
+	return append(b, '"')
+}
+
+// shaped returns the response of the user's shape to a rejection, or the default if that is nil. What is missing of a whole
+// response is filled in.
+func (r *Rejection) shaped(req *http.Request, shape func(*Rejection, *http.Request) *http.Response) *http.Response {
+	made := shape(r, req)
+	if made == nil {
+		return r.Response(req)
+	}
+	resp := made
+	if by, ok := RejectionOf(made); !ok || by != r { // not made by Response, and the user may return it more than once
+		s := r.respond(req)
+		s.response = *made
+		s.response.Request = &s.request
+		resp = &s.response
+	}
+	if resp.Body != nil && req.Method == http.MethodHead {
+		resp.Body.Close() // the caller does not get it
+		resp.Body = nil
+	}
+	switch {
+	case resp.Body == nil:
+		resp.Body = http.NoBody
+	case resp.ContentLength == 0 && resp.Body != http.NoBody:
+		resp.ContentLength = -1
+	}
+	if resp.Header == nil {
+		resp.Header = http.Header{}
+	}
+	if resp.StatusCode == 0 {
+		resp.StatusCode = http.StatusTooManyRequests
+	}
+	if !strings.HasPrefix(resp.Status, strconv.Itoa(resp.StatusCode)+" ") {
+		resp.Status = strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
+	}
+	if resp.Proto == "" {
+		resp.Proto, resp.ProtoMajor, resp.ProtoMinor = "HTTP/1.1", 1, 1
+	}
+	return resp
+}
