@@ -24,6 +24,7 @@ type synthetic struct {
 	request   http.Request
 	body      syntheticBody
 	values    [4]string // of its header
+	room      [900]byte // for the text of the error, and the body after it; more is allocated
 }
 
 // Value marks the request of the response.
@@ -92,8 +93,7 @@ func (r *Rejection) WriteResponse(w http.ResponseWriter) {
 
 // document returns the body, and sets the header to go with it.
 func (s *synthetic) document(r *Rejection) []byte {
-	b := make([]byte, 0, 1024)
-	b = r.appendText(b)
+	b := r.appendText(s.room[:0])
 	detail := b
 	b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
 		`"title":"Request not sent: rejected by the client's own rate limiter","status":429,"detail":`...)

@@ -2,11 +2,17 @@
 // every client wrapped in a throttle.Transport: go run ./internal/nethttptest, in the root of this module.
 //
 // Nothing in GOROOT is changed: go test -overlay shows this module's own packages as net/http/internal/throttle, and a
-// net/http with a hook in http.Client and httputil.ReverseProxy. The tests run as they are, then with limits that are
-// never reached (mode generous), and then with every request waiting in line (mode waiting). One that passes as it is
-// and not with the hook is run again, many times, and as often with a wrapper that does nothing (mode control), because
-// net/http itself treats its own Transport otherwise than any other RoundTripper. The exit code is 1 if it fails where
-// the control passes, or if a package sent nothing through the hook.
+// net/http with a hook in http.Client and httputil.ReverseProxy. The tests run as they are (mode plain), and then in each of
+// these modes:
+//
+//   - generous: with limits that are never reached
+//   - waiting: each request waits in a queue
+//   - rejecting: of each request a copy is rejected first, by response and by error, and must have its body closed
+//   - bodies: presets want the body of each response, and SettleJSON looks for its cost
+//
+// A test that does not pass with the hook is run again, many times, and as often with a wrapper that does nothing (mode
+// control), because net/http itself treats its own Transport otherwise than any other RoundTripper. The exit code is 1 if
+// it passes more often with the control, if a package ran no test, or if it sent nothing through the hook.
 package main
 
 import (
@@ -61,14 +67,15 @@ func compare(args []string) error {
 	}
 	hooked := append(args, "-overlay="+overlay)
 	var faults []error
-	for _, mode := range []string{"generous", "waiting"} {
+	for _, mode := range []string{"generous", "waiting", "rejecting", "bodies"} {
 		r, err := goTest(mode, slices.Concat(hooked, skipping(mode)), packages)
 		if err != nil {
 			return err
 		}
+		faults = append(faults, r.faults...)
 		for _, pkg := range packages {
-			if r.sent[pkg] == 0 && plain.count(pkg) > 0 {
-				faults = append(faults, fmt.Errorf("%s: %s: nothing went through a Transport", mode, pkg))
+			if err := r.isMissing(plain, pkg); err != nil {
+				faults = append(faults, err)
 				continue
 			}
 			faults = append(faults, r.again(r.lost(plain, pkg), hooked))

@@ -28,6 +28,11 @@ type results struct {
 	failed map[test]int
 	output map[test]string
 	sent   map[string]int // requests that went through a Transport, by package
+	faults []error        // that the hook found
+}
+
+func newResults(mode string) *results {
+	return &results{mode: mode, passed: map[test]int{}, failed: map[test]int{}, output: map[test]string{}, sent: map[string]int{}}
 }
 
 // goTest runs the tests of some packages. That tests fail is not an error.
@@ -40,7 +45,7 @@ func goTest(mode string, args, packages []string) (*results, error) {
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		return nil, err
 	}
-	r := &results{mode, map[test]int{}, map[test]int{}, map[test]string{}, map[string]int{}}
+	r := newResults(mode)
 	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
 		var e event
 		if err := d.Decode(&e); err != nil {
@@ -62,7 +67,10 @@ func (r *results) add(e event) {
 		fmt.Print(e.Output)
 	case e.Action == "output":
 		r.output[t] += e.Output
-		if said, ok := strings.CutPrefix(e.Output, "nethttptest: "); ok {
+		said, ok := strings.CutPrefix(e.Output, "nethttptest: ")
+		if fault, bad := strings.CutPrefix(said, "fault: "); ok && bad {
+			r.faults = append(r.faults, fmt.Errorf("%s: %s: %s", r.mode, e.Package, fault))
+		} else if ok {
 			fmt.Printf("%s: %s: %s", r.mode, e.Package, said)
 			var n int
 			_, _ = fmt.Sscanf(said, "sent %d", &n) // or it stays 0, which is reported
@@ -78,27 +86,48 @@ func (r *results) add(e event) {
 	}
 }
 
-// count returns how many tests of a package passed.
-func (r *results) count(pkg string) (n int) {
-	for t := range r.passed {
-		if t.pkg == pkg {
-			n++
+// ran returns how many tests of a package were run.
+func (r *results) ran(pkg string) (n int) {
+	for _, tests := range []map[test]int{r.passed, r.failed} {
+		for t := range tests {
+			if t.pkg == pkg {
+				n++
+			}
 		}
 	}
 	return n
 }
 
-// lost returns the tests of a package that passed as they are, but not in r.
+// isMissing returns an error if no test of a package ran, or none sent anything through the hook.
+func (r *results) isMissing(plain *results, pkg string) error {
+	switch {
+	case plain.ran(pkg) == 0:
+		return fmt.Errorf("%s: %s: no test ran", plain.mode, pkg)
+	case r.ran(pkg) == 0:
+		return fmt.Errorf("%s: %s: no test ran", r.mode, pkg)
+	case r.sent[pkg] == 0:
+		return fmt.Errorf("%s: %s: nothing went through a Transport", r.mode, pkg)
+	}
+	return nil
+}
+
+// lost returns the tests of a package that ran as they are, and did not pass in r.
 func (r *results) lost(plain *results, pkg string) []test {
 	var lost []test
-	for t := range plain.passed {
-		if t.pkg == pkg && r.passed[t] == 0 && !isSkipped(r.mode, t) {
-			lost = append(lost, t)
+	for _, tests := range []map[test]int{plain.passed, plain.failed} {
+		for t := range tests {
+			if t.pkg == pkg && r.passed[t] == 0 && !isSkipped(r.mode, t) && !slices.Contains(lost, t) {
+				lost = append(lost, t)
+			}
 		}
 	}
 	slices.SortFunc(lost, func(a, b test) int { return strings.Compare(a.name, b.name) })
 	return lost
 }
+
+// isWorse reports whether a test that passed n times of so many does worse than one that passed m times: by more than
+// chance explains, or at all where it always passed.
+func isWorse(n, m, times int) bool { return n < times && m == times || m-n > times/4 }
 
 // again runs the lost tests of a package many times, and returns an error for those that do better with the control.
 func (r *results) again(lost []test, args []string) error {
@@ -124,7 +153,7 @@ func (r *results) again(lost []test, args []string) error {
 		n, m := with.passed[t], control.passed[t]
 		verdict := fmt.Sprintf("%s: %s: %s failed; again, it passed %d times of %d, with the control %d times", r.mode, t.pkg, t.name, n, times, m)
 		fmt.Println(verdict)
-		if n < times && m == times || n == 0 && m > times/4 { // what passes seldom may pass never, by chance
+		if isWorse(n, m, times) {
 			faults = append(faults, fmt.Errorf("%s\n%s", verdict, r.output[t]))
 		}
 	}
