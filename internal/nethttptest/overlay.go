@@ -20,7 +20,7 @@ import (
 // target is where this module's root package appears in the standard library.
 const target = "net/http/internal/throttle"
 
-//go:embed testdata/hook_test.go
+//go:embed hook_test.go.txt
 var hookTest string
 
 // An overlay shows go test files that are not there.
