@@ -27,6 +27,7 @@ const (
 // It is safe for concurrent use, has no goroutine of its own and need not be closed. It must be made by [NewLimiter].
 type Limiter struct {
 	limits   []*limit
+	maxWait  time.Duration // of asks that say nothing else; negative: no bound
 	maxQueue int
 	maxKeys  int
 	dry      bool

@@ -13,26 +13,38 @@ import (
 // Connections tell requests that certainly never reached a server, whose tokens are given back, from those that may have.
 //
 // An error alone is no proof. A request body can fail with a dial error of its own, and an [http.Transport] returns one
-// when a server took a request on an idle connection, closed it, and the second connection could not be made. Proof is
-// that no connection was ever got, as [httptrace] tells. A trace costs more than a grant, so only those requests have one
-// whose base has not answered yet or whose host could not be connected to the last time. When a server goes down, the
-// requests under way are charged; the ones after them are not.
+// when a server took a request on an idle connection, closed it, and the second connection could not be made. There is
+// proof where no connection was ever got, as [httptrace] tells, and where there was no body and no response before. A trace
+// costs more than a grant, and a copy of the request, so only requests have one that could not be told apart otherwise and
+// are not on a busy way: to a host that could not be connected to the last time, and, before the first response, those
+// with a body. When a server goes down, the requests under way are charged; the ones after them are not.
 type connections struct {
-	tracing atomic.Uint32 // one of the below
-	failing atomic.Int32  // how many there are in hosts
+	answered atomic.Bool   // there was a response
+	tracing  atomic.Uint32 // one of the below
+	failing  atomic.Int32  // how many there are in hosts
 
 	mu    sync.Mutex
 	hosts map[string]bool // that could not be connected to the last time
 }
 
 const (
-	tracingUnknown = iota // nothing was answered yet
+	tracingUnknown = iota // until the first response all requests are traced
 	tracingWorks          // the base calls the hooks of a trace
 	tracingIgnored        // the base answered without: what an error looks like is all there is
 )
 
 // maxFailing is how many hosts are remembered that could not be connected to. Requests to others are charged.
 const maxFailing = 1024
+
+// learn notes what is known of a base before it is used.
+func (c *connections) learn(base http.RoundTripper) {
+	switch b := base.(type) {
+	case *http.Transport:
+		c.tracing.Store(tracingWorks)
+	case *Transport:
+		c.tracing.Store(b.connections.tracing.Load())
+	}
+}
 
 // A trace notes how far a request got.
 type trace struct {
@@ -43,13 +55,19 @@ type trace struct {
 // forward hands a request to the base. With an error it reports whether the request certainly never reached a server.
 func (t *Transport) forward(req *http.Request) (resp *http.Response, unsent bool, err error) {
 	c := &t.connections
-	tracing := c.tracing.Load()
-	if tracing == tracingUnknown || c.failing.Load() > 0 && c.fails(hostOf(req)) {
+	answered, tracing := c.answered.Load(), c.tracing.Load()
+	if !answered && (tracing == tracingUnknown || hasBody(req)) || c.failing.Load() > 0 && c.fails(hostOf(req)) {
 		return t.forwardTraced(req)
 	}
-	if resp, err = t.base.RoundTrip(req); err != nil && isDialError(err) {
+	resp, err = t.base.RoundTrip(req)
+	switch {
+	case err == nil:
+		if !answered {
+			c.answered.Store(true)
+		}
+	case isDialError(err):
 		c.note(hostOf(req), true)
-		unsent = tracing == tracingIgnored && !hasBody(req)
+		unsent = !hasBody(req) && (!answered || tracing == tracingIgnored)
 	}
 	return resp, unsent, err
 }
@@ -62,10 +80,12 @@ func (t *Transport) forwardTraced(req *http.Request) (resp *http.Response, unsen
 		resp.Request = req
 	}
 	asked, got := tr.asked.Load(), tr.got.Load()
-	switch {
-	case err == nil && asked:
+	if asked {
 		c.tracing.Store(tracingWorks)
+	}
+	switch {
 	case err == nil:
+		c.answered.Store(true)
 		c.tracing.CompareAndSwap(tracingUnknown, tracingIgnored)
 	case asked:
 		unsent = !got

@@ -174,7 +174,8 @@ func askRates(charges []charge) ([]rate, error) {
 			continue
 		}
 		if err := c.limit.check(rates[i]); err != nil {
-			return nil, fmt.Errorf("throttle: limit %q: RateFor(%q) = %d, %v: %w", c.limit.name, c.key, n, per, err)
+			return nil, join(fmt.Sprintf("throttle: limit %q: RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)",
+				c.limit.name, c.key, n, per), err)
 		}
 	}
 	return rates, nil

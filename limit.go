@@ -290,10 +290,7 @@ func (l *Limit) validate() error {
 	if burst := l.burstOf(l.rate); l.initial > burst {
 		faults = append(faults, fmt.Errorf("Initial(%d) is more than the burst of %d", l.initial, burst))
 	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("limit %q: %w", l.name, err)
-	}
-	return nil
+	return join(fmt.Sprintf("limit %q", l.name), faults...)
 }
 
 // check returns every problem of a rate for this limit.

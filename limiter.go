@@ -13,20 +13,22 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// NewLimiter returns budgets that are full. It takes [WithLimit], [WithMaxQueue], [WithMaxKeys], [WithHooks] and
-// [WithLogger]; the error names everything that is wrong with the options.
+// NewLimiter returns a Limiter whose budgets are full. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
+// [WithMaxQueue], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the options.
 func NewLimiter(opts ...Option) (*Limiter, error) {
 	c := newConfig(opts)
 	c.forLimiter()
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return newLimiter(c), nil
+	l := newLimiter(c)
+	l.maxWait = c.maxWait
+	return l, nil
 }
 
 func newLimiter(c *config) *Limiter {
 	l := &Limiter{
-		start: time.Now(), maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
+		start: time.Now(), maxWait: -1, maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
 		direct: asker{observer: &observer{hooks: c.hooks, log: c.log}}, lines: make(map[string]*line), queues: make(map[string]*queue),
 	}
 	l.gate, l.share, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, 1, maphash.MakeSeed()
@@ -49,20 +51,27 @@ func newLimiter(c *config) *Limiter {
 	return l
 }
 
+func (l *Limiter) mustBeMade() {
+	if l.gate == nil {
+		panic("throttle: the zero Limiter has no limits; make it with NewLimiter")
+	}
+}
+
 // An Ask is what [Limiter.Acquire] is asked for.
 type Ask struct {
 	Key      string            // whom it counts for; "" is a key like any other, and the one of a Transport without keys
-	Cost     int64             // what it costs against each limit; 0: nothing
+	Cost     int64             // what it costs against each limit, a slot for InFlight; 0: 1
 	Keys     map[string]string // keys by limit, in place of Key
-	Costs    map[string]int64  // costs by limit, in place of Cost
+	Costs    map[string]int64  // costs by limit, instead of Cost; 0: the limit does not apply
 	Priority int               // see ContextWithPriority
-	MaxWait  *time.Duration    // the longest to stand in line; nil: until the context ends; 0 or less: fail fast
+	MaxWait  *time.Duration    // the longest to wait; nil: as WithMaxWait has it; 0 or less: not at all
 }
 
 // Acquire pays what is asked for, in all limits at one instant, or waits until it can. The error is a [*Rejection] for a
 // refusal, the context's cause where that is over, and another one for an Ask that names limits which there are not.
 // Unlike [Limiter.Wait] it heeds nothing that the context says but when it ends.
 func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
+	l.mustBeMade()
 	g, p, err := l.acquire(ctx, ask)
 	if p != nil {
 		var r *Rejection
@@ -97,7 +106,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 		cost, ok := by.Costs[li.name]
 		switch {
 		case ok:
-		case li.kind == kindInFlight:
+		case li.kind == kindInFlight || by.Cost == 0:
 			cost = 1
 		default:
 			cost = by.Cost
@@ -109,7 +118,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	var ok bool
 	var err error
 	if g.mark, ok, err = l.pass(ctx, nil, charges, g.by, nil); !ok && err == nil {
-		a := ask{priority: by.Priority, maxWait: -1, by: g.by}
+		a := ask{priority: by.Priority, maxWait: l.maxWait, by: g.by}
 		if by.MaxWait != nil {
 			a.maxWait = max(0, *by.MaxWait)
 		}
@@ -133,16 +142,13 @@ func (l *Limiter) check(by Ask) error {
 			faults = append(faults, fmt.Errorf("Ask.Costs: %w", err))
 		}
 	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("throttle: %w", err)
-	}
-	return nil
+	return join("throttle", faults...)
 }
 
 func (l *Limiter) named(name string) (*limit, error) {
 	i := slices.IndexFunc(l.limits, func(li *limit) bool { return li.name == name && li.kind != kindNone })
 	if i < 0 {
-		return nil, fmt.Errorf("there is no limit named %q", name)
+		return nil, unknownLimit(name, l.limits)
 	}
 	return l.limits[i], nil
 }
@@ -154,6 +160,7 @@ var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Gran
 // error is a [*Rejection] for a refusal, the context's cause where that is over, and another one where a limit is
 // [InFlight], of which nobody would give the slots back: use [Limiter.Acquire].
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
+	l.mustBeMade()
 	ok, err := l.passFor(ctx, key, cost)
 	if ok || err != nil {
 		return err
@@ -193,7 +200,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 // pendFor is pend for the same, made anew so that it outlives what pass was called with.
 func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) (*pending, error) {
 	o := overridesOf(ctx)
-	p := &pending{ask: o.ask(-1, &l.direct), receipt: o.receipt}
+	p := &pending{ask: o.ask(l.maxWait, &l.direct), receipt: o.receipt}
 	p.charges = l.chargesFor(make([]charge, 0, len(l.limits)), o, key, cost)
 	var err error
 	p.rates, err = askRates(p.charges)
@@ -225,6 +232,7 @@ func (l *Limiter) chargesFor(charges []charge, o *overrides, key string, cost in
 // how long until it could: exact with one limit and no line, else a lower bound, and math.MaxInt64 if never, as where a
 // limit is [InFlight], of which nobody would give the slots back.
 func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
+	l.mustBeMade()
 	if l.slots {
 		return math.MaxInt64, false
 	}
@@ -254,6 +262,7 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 // [Share] applies. A window counts what was granted before as of now. It is an error if there is no such limit, or if n
 // or per is not positive; to stop everything use [Limiter.Hold].
 func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
+	l.mustBeMade()
 	li, err := l.named(limit)
 	if err != nil {
 		return fmt.Errorf("throttle: SetRate: %w", err)
@@ -263,7 +272,7 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 	}
 	r := rate{N: n, Per: per}
 	if err := li.check(r); err != nil {
-		return fmt.Errorf("throttle: SetRate(%q, %d, %v): %w", limit, n, per, err)
+		return join(fmt.Sprintf("throttle: SetRate(%q, %d, %v)", limit, n, per), err)
 	}
 	l.change(li, func(now instant) { li.rate = r }, func(b *bucket, now instant) {
 		if !b.ownRate {
@@ -278,6 +287,7 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 // waits. The balance stays, but what is above the new burst is lost. It is an error if there is no such limit, if it
 // has no burst, or if n is not positive.
 func (l *Limiter) SetBurst(limit string, n int64) error {
+	l.mustBeMade()
 	li, err := l.named(limit)
 	if err != nil {
 		return fmt.Errorf("throttle: SetBurst: %w", err)
@@ -340,6 +350,7 @@ func (l *Limiter) replanLocked(now instant, buckets ...*bucket) {
 // Tokens still come in, up to the burst. The longest of several holds counts; 0 and less do nothing; more than 146
 // years are 146 years.
 func (l *Limiter) Hold(key string, d time.Duration) {
+	l.mustBeMade()
 	if d <= 0 {
 		return
 	}
@@ -373,12 +384,16 @@ func (l *Limiter) hold(key string, d int64) {
 }
 
 // Stats returns what the Limiter has done so far, for all who use it.
-func (l *Limiter) Stats() Stats { return l.statsOf(&l.counts) }
+func (l *Limiter) Stats() Stats {
+	l.mustBeMade()
+	return l.statsOf(&l.counts)
+}
 
 // Buckets yields the state of every bucket that is kept, each as it is when it is yielded. Those of limits without
 // keys have the key "". What a server has said that bounds requests now is a bucket of the limit "server", whose key is
 // the host and what requests are counted by there, once for each of the resources that it counts apart.
 func (l *Limiter) Buckets() iter.Seq[BucketStats] {
+	l.mustBeMade()
 	return func(yield func(BucketStats) bool) {
 		const most = 256 // under one lock
 		for some := range slices.Chunk(l.snapshot(), most) {

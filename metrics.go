@@ -7,28 +7,35 @@ import (
 	"time"
 )
 
-// Stats is a snapshot of what a Transport or a Limiter has done. To publish it with expvar:
+// Stats are the counters and gauges of a Transport or a Limiter. It is a plain value, and prints as one line. To publish it
+// with expvar:
 //
 //	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
 //
-// Under [WithDryRun], Delayed, Waited and Refused count what would have happened.
+// Under [WithDryRun], Delayed, Waited and Refused count what would have been.
 type Stats struct {
 	// Gauges
-	Waiting int // requests in the queue now
-	Buckets int // buckets kept now in all limits, except those of limits without keys
+	Waiting int `json:"waiting"` // requests in the queue now
+	Buckets int `json:"buckets"` // buckets kept now in all limits, except those of limits without keys
 
 	// Counters
-	Granted  uint64        // requests granted, immediately or after a wait
-	Delayed  uint64        // requests granted after a wait
-	Waited   time.Duration // total time for which those waited
-	Refused  Refusals      // requests rejected
-	Canceled uint64        // requests whose context ended while they waited
-	Exempt   uint64        // requests that passed untouched; always 0 for a Limiter
+	Granted  uint64        `json:"granted"`          // requests granted, immediately or after a wait
+	Delayed  uint64        `json:"delayed"`          // requests granted after a wait
+	Waited   time.Duration `json:"waited"`           // total time for which those waited; in seconds as JSON
+	Refused  Refusals      `json:"refused"`          // requests rejected
+	Canceled uint64        `json:"canceled"`         // requests whose context ended while they waited
+	Exempt   uint64        `json:"exempt,omitempty"` // requests that passed untouched; always 0 for a Limiter
 }
 
 // Refusals counts rejected requests by [Reason].
 type Refusals struct {
-	NoTokens, MaxWait, Deadline, QueueFull, Cost, Held, Keys uint64
+	NoTokens  uint64 `json:"no_tokens"`
+	MaxWait   uint64 `json:"max_wait"`
+	Deadline  uint64 `json:"deadline"`
+	QueueFull uint64 `json:"queue_full"`
+	Cost      uint64 `json:"cost"`
+	Held      uint64 `json:"held"`
+	Keys      uint64 `json:"keys"`
 }
 
 // Total returns the number of rejected requests.
@@ -36,14 +43,15 @@ func (r Refusals) Total() uint64 {
 	return r.NoTokens + r.MaxWait + r.Deadline + r.QueueFull + r.Cost + r.Held + r.Keys
 }
 
-// BucketStats is the state of one bucket: of one limit for one key.
+// BucketStats is the state of one bucket: of one limit for one key. It prints as one line.
 type BucketStats struct {
-	Limit, Key string
-	Rate       float64   // tokens per second; 0 for what a server said, and for InFlight
-	Tokens     float64   // balance now; negative: debt
-	Waiting    int       // requests in the queue that this bucket applies to
-	InFlight   int       // requests without a response yet, for Adaptive and InFlight limits and servers
-	HeldUntil  time.Time // end of a hold; zero: not held
+	Limit     string    `json:"limit"`
+	Key       string    `json:"key"`                 // "" if the limit has one bucket
+	Rate      float64   `json:"rate"`                // tokens per second; 0 for what a server said, and for InFlight
+	Tokens    float64   `json:"tokens"`              // balance now; negative: debt
+	Waiting   int       `json:"waiting"`             // requests in the queue that this bucket applies to
+	InFlight  int       `json:"in_flight"`           // requests without a response yet, for Adaptive and InFlight limits and servers
+	HeldUntil time.Time `json:"held_until,omitzero"` // end of a hold; zero: not held
 }
 
 // counts are the counters of one Transport or Limiter. The Limiter's mu guards them.

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -123,8 +122,9 @@ func WithoutServerHints() Option {
 func WithLimiter(l *Limiter) Option {
 	return option{"WithLimiter", func(c *config) {
 		c.limiter = l
-		if l == nil {
-			c.fault("WithLimiter(nil): a Limiter is needed")
+		if l == nil || l.gate == nil {
+			c.fault("WithLimiter: the Limiter is nil or zero; make it with NewLimiter")
+			c.limiter = nil
 		}
 	}}
 }
@@ -273,22 +273,23 @@ func (c *config) validate() error {
 	}
 	var err error
 	if c.reader, err = headers.NewReader(c.hints...); err != nil {
-		faults = append(faults, fmt.Errorf("WithServerHints: %w", err))
+		faults = append(faults, join("WithServerHints", err))
 	}
 	if c.weigh, err = costByPattern(c.weights); err != nil {
-		faults = append(faults, fmt.Errorf("WithWeights: %w", err))
+		faults = append(faults, join("WithWeights", err))
 	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("throttle: %w", err)
-	}
-	return nil
+	return join("throttle", faults...)
 }
 
 // forLimiter adds the problems that the options have for a Limiter without HTTP.
 func (c *config) forLimiter() {
-	allowed := []string{"WithLimit", "WithAdaptive", "WithMaxQueue", "WithMaxKeys", "WithHooks", "WithLogger"}
+	allowed := []string{"WithLimit", "WithAdaptive", "WithMaxWait", "WithMaxQueue", "WithMaxKeys", "WithHooks", "WithLogger"}
 	for _, name := range c.used {
-		if !slices.Contains(allowed, name) {
+		switch {
+		case slices.Contains(allowed, name):
+		case name == "WithFailFast":
+			c.fault("WithFailFast is an option of New; NewLimiter takes WithMaxWait(0)")
+		default:
 			c.fault("%s is an option of New, not of NewLimiter", name)
 		}
 	}

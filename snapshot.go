@@ -58,6 +58,7 @@ type QuotaSnapshot struct {
 // Snapshot returns what is to be remembered over a restart. Requests that are in line or in flight count as not made,
 // but for what they were charged.
 func (l *Limiter) Snapshot() Snapshot {
+	l.mustBeMade()
 	const most = 256 // under one lock
 	var s Snapshot
 	var looked []time.Time
@@ -133,6 +134,7 @@ func (l *Limiter) saveServers() (saved []ServerSnapshot) {
 // is for a Limiter that has not been used yet: what is restored takes the place of what there is. The error names
 // everything that does not fit, and the rest is restored.
 func (l *Limiter) Restore(s Snapshot) error {
+	l.mustBeMade()
 	since := max(0, int64(time.Since(s.Taken)))
 	var faults []error
 	for i := range s.Buckets {
@@ -145,10 +147,7 @@ func (l *Limiter) Restore(s Snapshot) error {
 			faults = append(faults, fmt.Errorf("server %q: %w", s.Servers[i].Host, err))
 		}
 	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("throttle: Restore: %w", err)
-	}
-	return nil
+	return join("throttle: Restore", faults...)
 }
 
 var errNoFit = errors.New("what was saved does not fit this kind of limit")

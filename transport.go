@@ -52,12 +52,16 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.limiter == nil {
 		t.limiter = newLimiter(c)
 	}
+	if t.maxWait < 0 {
+		t.maxWait = t.limiter.maxWait
+	}
 	if !slices.ContainsFunc(t.limiter.limits, func(li *limit) bool { return li.key == nil }) {
 		t.key = nil
 	}
 	if !slices.ContainsFunc(t.limiter.limits, func(li *limit) bool { return !li.priced }) {
 		t.cost = nil
 	}
+	t.connections.learn(base)
 	t.asker.observer = t.limiter.direct.observer
 	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
 		t.asker.observer = &observer{hooks: c.hooks, log: c.log}
@@ -73,11 +77,21 @@ func Must(t *Transport, err error) *Transport {
 	return t
 }
 
-// Limiter returns the budgets that the Transport draws on.
-func (t *Transport) Limiter() *Limiter { return t.limiter }
+func (t *Transport) mustBeMade() {
+	if t.limiter == nil {
+		panic("throttle: the zero Transport has no limits; make it with New")
+	}
+}
+
+// Limiter returns the Limiter whose budgets the Transport draws on.
+func (t *Transport) Limiter() *Limiter {
+	t.mustBeMade()
+	return t.limiter
+}
 
 // Stats returns what the Transport has done so far; it leaves out what others did who share its Limiter.
 func (t *Transport) Stats() Stats {
+	t.mustBeMade()
 	s := t.limiter.statsOf(&t.asker.counts)
 	s.Exempt = t.exempted.Load()
 	return s
@@ -96,6 +110,7 @@ func (t *Transport) CloseIdleConnections() {
 // the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
 // request waits, the error is the context's cause, and nothing is charged.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	t.mustBeMade()
 	var g Grant
 	p, err := t.enter(req, &g)
 	if p != nil || err != nil {
