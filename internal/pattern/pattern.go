@@ -100,11 +100,12 @@ const slash = "/"
 
 // cut returns the first segment of a path that begins with a slash, and what follows it.
 func cut(path string) (segment, rest string) {
-	path = path[1:]
-	if i := strings.IndexByte(path, '/'); i >= 0 {
-		return path[:i], path[i:]
+	for i := 1; i < len(path); i++ { // faster than strings.IndexByte, because segments are short
+		if path[i] == '/' {
+			return path[1:i], path[i:]
+		}
 	}
-	return path, ""
+	return path[1:], ""
 }
 
 func unescape(segment string) string {
@@ -129,16 +130,7 @@ func (m *Map[V]) Match(r *http.Request) (value V, ok bool) {
 	if !isClean(s.path) {
 		s.path = clean(s.path)
 	}
-	host := r.Host
-	if host == "" {
-		host = r.URL.Host
-	}
-	if strings.IndexByte(host, ':') >= 0 {
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-	}
-	l := s.in(m, host)
+	l := s.in(m, r)
 	if (l == nil || s.inexact) && s.withSlash != nil {
 		l = s.withSlash // such as /tree/ for /tree, which ServeMux would redirect there
 	}
@@ -150,7 +142,15 @@ func (m *Map[V]) Match(r *http.Request) (value V, ok bool) {
 
 // isClean reports whether clean would return p. It may be wrong in saying no.
 func isClean(p string) bool {
-	return p != "" && p[0] == '/' && !strings.Contains(p, "//") && !strings.Contains(p, "/.")
+	if p == "" || p[0] != '/' {
+		return false
+	}
+	for i := 1; i < len(p); i++ {
+		if p[i-1] == '/' && (p[i] == '/' || p[i] == '.') {
+			return false
+		}
+	}
+	return true
 }
 
 // clean returns p as a ServeMux cleans it.
@@ -166,4 +166,18 @@ func clean(p string) string {
 		return p
 	}
 	return cleaned + "/"
+}
+
+// hostOf returns the host of r without its port.
+func hostOf(r *http.Request) string {
+	host := r.Host
+	if host == "" {
+		host = r.URL.Host
+	}
+	if strings.IndexByte(host, ':') >= 0 {
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			return h
+		}
+	}
+	return host
 }

@@ -72,10 +72,12 @@ type search[V any] struct {
 }
 
 // in returns the leaf of the most specific pattern: of the host first, then of any host.
-func (s *search[V]) in(m *Map[V], host string) *leaf[V] {
-	if h := m.hosts.find(host); h != nil {
-		if l := s.host(h); l != nil {
-			return l
+func (s *search[V]) in(m *Map[V], r *http.Request) *leaf[V] {
+	if len(m.hosts.few) > 0 {
+		if h := m.hosts.find(hostOf(r)); h != nil {
+			if l := s.host(h); l != nil {
+				return l
+			}
 		}
 	}
 	return s.host(m.anyHost)
