@@ -381,7 +381,7 @@ func TestAnAdaptiveLimitTakesNoRateFromElsewhere(t *testing.T) {
 }
 
 // A current rate that is low refuses nobody in advance, since it may grow: that is for holds and Max alone.
-func TestNobodyIsRefusedInAdvanceForALowRate(t *testing.T) {
+func TestLowRateRejectsNoRequestInAdvance(t *testing.T) {
 	at := func(t *testing.T, a throttle.AIMD, opts ...throttle.Option) *observed {
 		o := observe(t, serverOf(t).Direct(), throttle.Adaptive(a), append(opts, throttle.WithRejectionError())...)
 		require.Equal(t, 200, o.send(t, t.Context()))

@@ -105,8 +105,8 @@ func TestClockThatIsSetBackForgivesWhatIsLongOver(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsForAWindowSeesThatTheClockWasSet waits for a window that has begun long ago, once the clock is right.
-func TestWhoWaitsForAWindowSeesThatTheClockWasSet(t *testing.T) {
+// TestWaiterForAWindowSeesThatTheClockWasSet waits for a window that has begun long ago, once the clock is right.
+func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(FixedWindow(5, 24*time.Hour)))
 		sleep(23 * time.Hour)

@@ -38,7 +38,7 @@ func get(ctx context.Context, url string) *http.Request {
 }
 
 // A starved line of a host that the server then holds bars every other host for the whole hold.
-func TestAStarvedLineThatIsHeldBarsNobody(t *testing.T) {
+func TestStarvedLineThatIsHeldBarsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var n atomic.Int64
@@ -172,7 +172,7 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 }
 
 // A quota that an answer other than a refusal says is empty refuses nobody who is in line and can't make it.
-func TestAnEmptyQuotaRefusesAtOnceWhoCantWait(t *testing.T) {
+func TestEmptyQuotaRejectsImmediatelyWithoutPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
@@ -240,7 +240,7 @@ func TestBucketsDontStandInTheWayOfGates(t *testing.T) {
 }
 
 // Plans do not count those who wait for the same bucket without a gate.
-func TestPlansCountThoseWhoWaitWithoutAGate(t *testing.T) {
+func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := NewLimiter(WithLimit(TokenBucket(1, time.Second, Burst(1))))
 		require.NoError(t, err)
@@ -261,7 +261,7 @@ func TestPlansCountThoseWhoWaitWithoutAGate(t *testing.T) {
 }
 
 // A new rate refuses who can make it, since those ahead in another line are refused only afterwards.
-func TestRejudgingDoesNotCountThoseWhoAreRefused(t *testing.T) {
+func TestRejudgingDoesNotCountRejectedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
 			WithLimit(TokenBucket(10, time.Second, Burst(1), Name("x"))))
@@ -436,7 +436,7 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 }
 
 // Nil response without an error.
-func TestANilResponseWithoutAnErrorPanicsNobody(t *testing.T) {
+func TestNilResponseWithoutAnErrorDoesNotPanic(t *testing.T) {
 	for _, o := range []Option{WithLimit(TokenBucket(9, time.Second)), WithAdaptive(), WithLimit(InFlight(1))} {
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return nil, nil }), o)
 		require.NoError(t, err)

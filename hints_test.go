@@ -241,7 +241,7 @@ func TestARefusalWithoutAKnownEndHoldsForTwiceAsLongEachTime(t *testing.T) {
 	})
 }
 
-func TestAHoldRefusesAtOnceWhoIsInLineAndCantWait(t *testing.T) {
+func TestHoldRejectsWaitersThatCannotWaitForItsEnd(t *testing.T) {
 	for _, status := range []int{429, 503} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
@@ -292,7 +292,7 @@ func TestTheLineIsPlannedExactlyOverSeveralHosts(t *testing.T) {
 	})
 }
 
-func TestA503RefusesAtOnceWhoeverWaitsForThatHost(t *testing.T) {
+func TestA503RejectsWaitersForThatHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		tr, err := throttle.New(serverFunc(func(r *http.Request) *http.Response {

@@ -52,7 +52,7 @@ func TestCostlyRequestIsNotStarved(t *testing.T) {
 	})
 }
 
-func TestNobodyOvertakesAtASharedBucket(t *testing.T) {
+func TestNoRequestOvertakesAtASharedBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), Burst(3), Name("a")), TokenBucket(100, time.Second, Name("b"))))
 		both := send(t, l, Ask{Cost: 3})
@@ -65,8 +65,8 @@ func TestNobodyOvertakesAtASharedBucket(t *testing.T) {
 	})
 }
 
-// TestNobodyPassesWhoIsStopped has enough for the second request, but not for the first.
-func TestNobodyPassesWhoIsStopped(t *testing.T) {
+// TestNoRequestPassesOneThatIsStopped has enough for the second request, but not for the first.
+func TestNoRequestPassesOneThatIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(1), Burst(3), Name("a")), TokenBucket(100, time.Second, Name("b"))))
 		both := send(t, l, Ask{Cost: 3})
@@ -83,8 +83,8 @@ func TestNobodyPassesWhoIsStopped(t *testing.T) {
 	})
 }
 
-// TestRequestStoppedElsewhereBarsNobody waits at one bucket, and leaves the other to those who come after it.
-func TestRequestStoppedElsewhereBarsNobody(t *testing.T) {
+// TestRequestStoppedElsewhereBarsNoOther waits at one bucket, and leaves the other to those who come after it.
+func TestRequestStoppedElsewhereBarsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(5), Name("a")), TokenBucket(1, time.Hour, Burst(2), Initial(0), Name("b"))))
 		both := send(t, l, Ask{Costs: map[string]int64{"a": 5, "b": 2}})
@@ -99,9 +99,9 @@ func TestRequestStoppedElsewhereBarsNobody(t *testing.T) {
 	})
 }
 
-// TestWhoIsNoLongerBarredIsChargedAsOfNow has one come first that waits elsewhere only, before one who barred a bucket:
+// TestRequestNoLongerBarredIsChargedAsOfNow has one come first that waits elsewhere only, before one who barred a bucket:
 // who was barred there was not late.
-func TestWhoIsNoLongerBarredIsChargedAsOfNow(t *testing.T) {
+func TestRequestNoLongerBarredIsChargedAsOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(
 			TokenBucket(1000, time.Second, Burst(10), Name("a")), TokenBucket(1, time.Second, Burst(10), Initial(0), Name("b")),

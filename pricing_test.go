@@ -39,7 +39,7 @@ func get(t *testing.T, ctx context.Context, url string) *http.Request {
 
 func costing(n int64) throttle.CostFunc { return func(*http.Request) int64 { return n } }
 
-func TestCostComesFromWhoKnowsBest(t *testing.T) {
+func TestMostSpecificCostCounts(t *testing.T) {
 	own := throttle.WithLimit(thousand(throttle.Name("own"), throttle.Cost(costing(7))), thousand(throttle.Name("other")))
 	weights := throttle.WithWeights(map[string]int64{"GET /a": 3})
 	none := t.Context()
@@ -90,7 +90,7 @@ func TestWeightsGoByThePatternsOfServeMux(t *testing.T) {
 	}
 }
 
-func TestKeyComesFromWhoKnowsBest(t *testing.T) {
+func TestMostSpecificKeyCounts(t *testing.T) {
 	keyed := func(key string) throttle.KeyFunc { return func(*http.Request) string { return key } }
 	limits := throttle.WithLimit(
 		thousand(throttle.Name("own"), throttle.Key(keyed("o"))), thousand(throttle.Name("other")),

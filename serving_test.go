@@ -145,8 +145,8 @@ func lastIn(l *Limiter) *waiter {
 	return w
 }
 
-// TestWhoGoesByWhatIsGivenBackIsChargedAsOfNow would otherwise find more than the burst at one instant.
-func TestWhoGoesByWhatIsGivenBackIsChargedAsOfNow(t *testing.T) {
+// TestRequestThatGoesByARefundIsChargedAsOfNow would otherwise find more than the burst at one instant.
+func TestRequestThatGoesByARefundIsChargedAsOfNow(t *testing.T) {
 	for name, giveBack := range map[string]func(g *Grant) error{
 		"cancelled": func(g *Grant) error { g.Cancel(); return nil },
 		"settled":   func(g *Grant) error { return g.Settle("bucket", 0) },
@@ -189,8 +189,8 @@ func TestContextWinsOverAGrant(t *testing.T) {
 	}
 }
 
-// TestWhoIsGoneIsNotRefusedToo has the patience of a request end when its context has, on another goroutine.
-func TestWhoIsGoneIsNotRefusedToo(t *testing.T) {
+// TestRequestThatLeftIsNotRejectedToo has the patience of a request end when its context has, on another goroutine.
+func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1))
 		ctx, cancel := context.WithCancel(t.Context())

@@ -52,7 +52,7 @@ func TestTicketsAreNumberedAsTheControllerDoes(t *testing.T) {
 }
 
 // As a user sees it: 20 in flight whose estimates were too high, and one who waits for what they give back.
-func TestWhoWaitsGoesByWhatTwentyInFlightGiveBack(t *testing.T) {
+func TestWaiterGoesWhenTwentyInFlightAreRefunded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(2000, time.Minute)))
 		var grants []*Grant

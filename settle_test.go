@@ -93,7 +93,7 @@ func TestEachLimitSettlesByItself(t *testing.T) {
 	})
 }
 
-func TestARefundReachesThoseWhoWaitAtOnceAndADebtDelaysThem(t *testing.T) {
+func TestRefundReleasesWaitersImmediatelyAndDebtDelaysThem(t *testing.T) {
 	for _, c := range []struct {
 		name, cost string
 		after      time.Duration
@@ -124,7 +124,7 @@ func TestARefundReachesThoseWhoWaitAtOnceAndADebtDelaysThem(t *testing.T) {
 	}
 }
 
-func TestWhoCannotGoInTimeBecauseOfADebtIsRefusedWhenItIsKnown(t *testing.T) {
+func TestDebtRejectsWaitersThatCannotGoInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(10))))
 		require.NoError(t, err)
@@ -276,7 +276,7 @@ func TestWhatNeverReachedAServerCostsNothing(t *testing.T) {
 }
 
 // What is given back reaches those who wait: they go now, and not an hour later.
-func TestWhoWaitsGoesByWhatNeverReachedAServer(t *testing.T) {
+func TestWaiterGoesByTokensOfARequestThatWasNeverSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := true
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -349,7 +349,7 @@ func TestACostAboveTheSizeIsClampedWhereTheUserSaysSo(t *testing.T) {
 }
 
 // Those in line are clamped anew when the limit becomes smaller, and go.
-func TestWhoWaitsIsClampedToALimitThatShrinks(t *testing.T) {
+func TestWaiterIsClampedToALimitThatShrinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(throttle.WithLimit(
 			throttle.TokenBucket(1, time.Second, throttle.Burst(10), throttle.Initial(0), throttle.ClampCost())))

@@ -18,7 +18,7 @@ import (
 
 // A goroutine begins on 2 KiB of stack, and gets twice as much where that does not do. Stacks begin as large as others have
 // become, though: hence a process of its own. The race detector's frames are larger.
-func TestWhoWaitsDoesItOnTheSmallestStack(t *testing.T) {
+func TestWaitersUseSmallestStack(t *testing.T) {
 	const inside = "THROTTLE_TEST_STACKS"
 	if os.Getenv(inside) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")

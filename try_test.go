@@ -100,7 +100,7 @@ func TestTryInADryRunLetsGoWhatItWouldRefuse(t *testing.T) {
 	})
 }
 
-func TestNobodyIsAskedForACostOrAKeyThatNoLimitTakes(t *testing.T) {
+func TestFunctionsAreNotCalledForLimitsWithTheirOwn(t *testing.T) {
 	transport, err := throttle.New(
 		roundTripper(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil

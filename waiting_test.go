@@ -129,7 +129,7 @@ func TestCancelledRequestsCostNoThroughput(t *testing.T) {
 	})
 }
 
-func TestNewRateReachesAllWhoWait(t *testing.T) {
+func TestNewRateReachesAllWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1, Burst(1)))
 		all := sendMany(t, l, 1000, Ask{Cost: 1})
@@ -143,7 +143,7 @@ func TestNewRateReachesAllWhoWait(t *testing.T) {
 	})
 }
 
-func TestWhoCantBeServedInTimeIsToldAtOnce(t *testing.T) {
+func TestRequestThatCannotBeServedInTimeIsRejectedImmediately(t *testing.T) {
 	wait := new(10 * time.Second)
 	for name, change := range map[string]func(*Limiter) (bool, Reason){
 		"slower":         func(l *Limiter) (bool, Reason) { return l.SetRate("bucket", 1, time.Minute) == nil, ReasonMaxWait },
@@ -376,7 +376,7 @@ func TestLineIsNoLongerThanMaxQueue(t *testing.T) {
 	})
 }
 
-func TestPanicInOnWaitLeavesNobodyInLine(t *testing.T) {
+func TestPanicInOnWaitLeavesNoWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1), WithHooks(Hooks{OnWait: func(WaitEvent) { panic("user") }}))
 		require.PanicsWithValue(t, "user", func() { _ = l.Wait(t.Context(), "", 1) })

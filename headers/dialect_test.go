@@ -22,7 +22,7 @@ func TestTheZeroDialectIsParse(t *testing.T) {
 	}
 }
 
-func TestMinWaitIsForLimitsWhoseEndNobodyTells(t *testing.T) {
+func TestMinWaitIsForLimitsWithoutAKnownEnd(t *testing.T) {
 	d := headers.Dialect{MinWait: time.Minute}
 	for _, c := range []struct {
 		want  unknownOr

@@ -271,7 +271,7 @@ func TestCostsAreChargedWhereTheyApply(t *testing.T) {
 	})
 }
 
-func TestCountRefusedLetsNobodyInWhoPresses(t *testing.T) {
+func TestCountRefusedRejectsAClientThatKeepsAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newCaller(t, WithLimits(SlidingWindow(5, 10*time.Second, CountRefused())))
 		assert.Equal(t, 5, api.take(6))

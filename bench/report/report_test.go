@@ -60,7 +60,7 @@ func TestResultsAreMediansWithRatiosTargetsAndReasons(t *testing.T) {
 	}
 }
 
-func TestWhereNobodyIsBetterNoReasonIsGiven(t *testing.T) {
+func TestWithoutABetterPeerNoReasonIsGiven(t *testing.T) {
 	m, err := readMeasurements(strings.NewReader("BenchmarkCancelled/impl=throttle-2 1 99.5 %ofIdeal\nBenchmarkCancelled/impl=xtime-2 1 51 %ofIdeal\n"))
 	if err != nil {
 		t.Fatal(err)

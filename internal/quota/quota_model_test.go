@@ -84,7 +84,7 @@ func TestPaceIsAnchoredAtWhatWasDue(t *testing.T) {
 	}
 }
 
-func TestPaceIsForThoseWhoAskForIt(t *testing.T) {
+func TestPaceIsOnlyAfterPacedHolds(t *testing.T) {
 	_, g, held := heldAccount(1, false)
 	sends(t, g, held, 1000)
 
@@ -446,7 +446,7 @@ func (w *hostWorld) requireNotStuck(t *testing.T) {
 	}
 }
 
-func TestQuotaModelFixedWindowNeverRefusesWhoHasHeardOfIt(t *testing.T) {
+func TestQuotaModelFixedWindowNeverRejectsAClientThatKnowsIt(t *testing.T) {
 	for _, c := range []struct {
 		limit, length    int64
 		gates            int

@@ -82,7 +82,7 @@ func TestQuotaOpensAtItsResetAndNotBefore(t *testing.T) {
 	requireReady(t, g, 60*second, 60*second)
 }
 
-func TestQuotaResetIsSeenByThoseWhoAskFromBeforeIt(t *testing.T) {
+func TestQuotaResetIsSeenFromBeforeIt(t *testing.T) {
 	_, g, _ := newFamilies(0)
 	asks(t, g, 0, core(3, 2, 60*second))
 	sends(t, g, 59*second, 2)
@@ -249,7 +249,7 @@ func TestQuotaWithoutAKnownLimitIsForgottenAtItsReset(t *testing.T) {
 	require.Equal(t, meter.MaxCount, a.quotas[0].told)
 }
 
-func TestQuotaThatNobodyCanTellMoreOfIsForgotten(t *testing.T) {
+func TestQuotaWithoutFurtherNewsIsForgotten(t *testing.T) {
 	a, g, _ := newFamilies(0)
 	asks(t, g, 0, core(50, 0, meter.Never))
 	requireReady(t, g, 1, 1)
