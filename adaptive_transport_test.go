@@ -174,7 +174,7 @@ func TestWhatIsNoSampleMovesNothing(t *testing.T) {
 			all.Go(func() {
 				for time.Now().Before(stop) {
 					o.send(t, ctx(t.Context()))
-					time.Sleep(time.Millisecond)
+					time.Sleep(10 * time.Millisecond)
 				}
 			})
 		}

@@ -43,7 +43,7 @@ func (s scene) halfLoad() (load float64, steady bool) {
 }
 
 func TestAdaptiveAtHalfLoad(t *testing.T) {
-	for _, s := range halves() {
+	for _, s := range played(halves()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			s.reach(t)
@@ -76,7 +76,7 @@ var punishing = []scene{
 
 // What is let in depends on the server's mercy and is logged; the manners are asserted.
 func TestServersThatPunishPressingAreLeftAlone(t *testing.T) {
-	for _, s := range punishing {
+	for _, s := range played(punishing) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			all := s.playAll(t)
