@@ -15,9 +15,11 @@ check: ## vet every module; the short tests of this one, without the race detect
 # Their dependencies compile for minutes, and would have to be compiled once more for the race detector.
 WITHOUT_RACE := ./internal/sdktest ./examples/sdk
 
-test: ## every module: vet, race detector, shuffled; the examples are run by their tests
-	@for m in $(MODULES); do echo "== $$m"; case " $(WITHOUT_RACE) " in *" $$m "*) race=;; *) race=-race;; esac; \
-		(cd $$m && $(GO) vet ./... && $(GO) test $$race -shuffle on -timeout 30m $$($(GO) list ./... | grep -v /internal/realserver$$)) || exit 1; done
+NOT_REAL := grep -v /internal/realserver
+test: ## every module: vet, race detector, shuffled; then the long simulations without it; the examples are run by their tests
+	@for m in $(MODULES); do echo "== $$m, race detector"; (cd $$m && $(GO) vet ./... && \
+		$(GO) test -race -short -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL))) || exit 1; done
+	@echo "== this module, in full"; $(GO) test -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL))
 	@missing=; PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma; do command -v $$s >/dev/null || missing="$$missing $$s"; done; \
 		echo "== internal/realserver, alone and without the race detector: its figures are of real time$${missing:+; left out, because not installed:$$missing}"
 	@$(GO) test -shuffle on -timeout 30m ./internal/realserver
