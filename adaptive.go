@@ -1,10 +1,9 @@
 package throttle
 
 import (
-	"errors"
-	"fmt"
-	"math"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
 // AIMD configures how the rate of an [Adaptive] limit is found, for each of its keys. The rate increases additively while
@@ -12,9 +11,9 @@ import (
 // gives equal shares to clients that share a server (Chiu and Jain 1989). The zero value is ready for use.
 //
 // A new key starts at Initial and doubles about once a second until the first sign of too much (slow start, RFC 5681). The
-// rate at which that sign came is remembered as the ceiling, and approached in small steps, as in RFC 9438. Once the rate
-// exceeds the ceiling by a tenth, the ceiling is forgotten and the rate doubles again. The rate grows only while at least half
-// of it is used (RFC 7661). At most twice the requests that the rate needs may be in flight (BBR).
+// rate at which that sign came is remembered as the ceiling. The rate approaches the ceiling ever slower and leaves it ever
+// faster, as in RFC 9438: to cross it is the test of whether the limit is still there. The rate grows only while at least
+// half of it is used (RFC 7661). At most twice the requests that the rate needs may be in flight (BBR).
 //
 // Signs of too much are: a 429, or a 503 with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
 // fewer at a lower rate; latency well above the lowest of the last minute, if it falls at a lower rate. A server that does
@@ -27,78 +26,17 @@ type AIMD struct {
 	// at most.
 	Min, Max float64
 	// LatencyThreshold is the median latency, until the headers of a response, above which the rate is cut. 0 stands for a
-	// threshold that is learned: 1.2 times the lowest median of the last minute, plus 10 ms and the noise. That one counts only as
-	// long as lower rates reduce the latency.
+	// threshold that is learned: 1.1 times the lowest median of the last minute, plus 10 ms and the noise, in two rounds in a
+	// row. That one counts only as long as lower rates reduce the latency.
 	LatencyThreshold time.Duration
 	// ErrorThreshold is the share of failed requests, above 0 and at most 1, above which the rate is cut. A 5xx other than
 	// 503 counts as 0.4 of a failure. 0 stands for a threshold that is learned: 8 % plus one and a half times the usual share at
 	// low load. That one counts only as long as lower rates reduce the failures. A 429 always cuts the rate.
 	ErrorThreshold float64
-
-	off ablation
 }
-
-// An ablation switches rules of the controller off, so that tests can show the effect of each.
-type ablation struct {
-	round, mild, step, start, ceiling, stretch, past, calm, soon, use bool // how the rate moves
-	pause, quota, steady, dear                                        bool // what Retry-After and windows add
-	errors, verify, silence                                           bool // failures
-	inFlight, latency, slower                                         bool // latency
-}
-
-const (
-	defaultInitial = 10.0
-	defaultMin     = 0.1
-	maxRate        = float64(maxCount)
-)
 
 // validate returns every problem of the configuration.
-func (a AIMD) validate() error {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{{"Initial", a.Initial}, {"Min", a.Min}, {"Max", a.Max}, {"ErrorThreshold", a.ErrorThreshold}} {
-		if math.IsNaN(f.value) || math.IsInf(f.value, 0) || f.value < 0 {
-			fault("AIMD.%s is %v: neither 0 nor a positive number", f.name, f.value)
-		}
-	}
-	if a.Max > 0 && a.Min > a.Max {
-		fault("AIMD.Min is %v: above Max, which is %v", a.Min, a.Max)
-	}
-	if a.Initial > 0 && a.Initial < a.Min {
-		fault("AIMD.Initial is %v: below Min, which is %v", a.Initial, a.Min)
-	}
-	if a.Max > 0 && a.Initial > a.Max {
-		fault("AIMD.Initial is %v: above Max, which is %v", a.Initial, a.Max)
-	}
-	if a.ErrorThreshold > 1 {
-		fault("AIMD.ErrorThreshold is %v: above 1", a.ErrorThreshold)
-	}
-	if a.LatencyThreshold < 0 {
-		fault("AIMD.LatencyThreshold is %v: negative", a.LatencyThreshold)
-	}
-	return errors.Join(faults...)
-}
-
-// withDefaults returns a valid configuration in which no field is 0 that has a default.
-func (a AIMD) withDefaults() AIMD {
-	if a.Max == 0 {
-		a.Max = maxRate
-	}
-	a.Max = min(a.Max, maxRate)
-	if a.Min == 0 {
-		a.Min = min(defaultMin, a.Max)
-		if a.Initial > 0 {
-			a.Min = min(a.Min, a.Initial)
-		}
-	}
-	if a.Initial == 0 {
-		a.Initial = max(a.Min, min(defaultInitial, a.Max))
-	}
-	return a
-}
+func (a AIMD) validate() error { return aimd.Config(a).Validate() }
 
 // An Outcome is the result of a request, as far as it tells about load.
 type Outcome uint8
@@ -119,17 +57,6 @@ const (
 	OutcomeIgnore
 )
 
-// weight returns how much of a failure an Outcome counts as.
-func (o Outcome) weight() float64 {
-	switch o {
-	case OutcomeThrottled, OutcomeUnavailable:
-		return 1
-	case OutcomeError:
-		return 0.4
-	}
-	return 0
-}
-
 // Learned is what was learned about a key of an [Adaptive] limit, as part of a [Snapshot].
 type Learned struct {
 	Rate     float64 `json:"rate"`               // tokens per second
@@ -137,14 +64,4 @@ type Learned struct {
 	Failures float64 `json:"failures,omitzero"`  // usual share of failed requests
 	Latency  float64 `json:"latency,omitzero"`   // mean of the idle server, in seconds
 	DearHold float64 `json:"dear_hold,omitzero"` // seconds for which the rate does not grow after an expensive rejection
-}
-
-// valid reports whether the values are possible, since they may come from anywhere.
-func (l Learned) valid() bool {
-	for _, x := range []float64{l.Rate, l.Ceiling, l.Failures, l.Latency, l.DearHold} {
-		if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
-			return false
-		}
-	}
-	return l.Rate > 0
 }

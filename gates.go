@@ -148,7 +148,7 @@ func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 	if p == nil {
 		soFar := 0.0
 		if !l.heard.Load() { // nobody has counted by party
-			soFar = float64(l.counts.granted) / max(1, seconds(now))
+			soFar = float64(l.counts.granted) / max(1, time.Duration(now).Seconds())
 		}
 		p = &party{account: quota.NewAccount(now, h.server, rand.Uint64(), soFar), host: h, gates: make(map[*bucket]bool)}
 		h.parties[key.party] = p
@@ -224,7 +224,7 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 	others := min(int64(l.counts.granted)-int64(m.nth), 1<<32)
 	if others > 0 && g.Account.Bounds(4*others) {
-		g.Account.Hold(now, min(now-m.at, second), false)
+		g.Account.Hold(now, min(now-m.at, int64(time.Second)), false)
 	}
 }
 

@@ -429,7 +429,7 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 	defer l.mu.Unlock()
 	b := l.gateLocked(gateKey{host: "h"}, 0)
 	g := b.meter.(*gateBucket)
-	g.Account.Restore(10, &quota.Tell{Name: anyQuota, Limit: 5000, Left: 4999, Reset: second, Counted: true})
+	g.Account.Restore(10, &quota.Tell{Name: anyQuota, Limit: 5000, Left: 4999, Reset: int64(time.Second), Counted: true})
 	l.counts.granted = 1 // two were granted, the second is this one, and the first was abandoned then
 	l.waitForOthersLocked(g, mark{5, 2}, 10)
 	assert.LessOrEqual(t, g.Account.Held(), int64(10), "nobody else is on the way")
@@ -462,15 +462,6 @@ func BenchmarkAnswerToAPartyOfManyFamilies(b *testing.B) {
 			}
 		})
 	}
-}
-
-// After a pause, one more than the bound may be in flight.
-func TestNoMoreAreInFlightAfterAPauseThanMayBe(t *testing.T) {
-	b := newAdaptiveBucket(0, AIMD{}, 1)
-	b.control.inFlight = b.control.inFlightBound()
-	b.control.pausedUntil = 5 * second
-	assert.Equal(t, never, b.Ready(6*second, 0, 1))
-	assert.Equal(t, never, b.Ready(4*second, 0, 1), "it is asked with the instant since which the line is there, and later found to be due")
 }
 
 // The first word holds its party for as long as its answer took, for the sake of requests to other hosts, also of

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -37,8 +38,8 @@ func (b *bucket) ready(from instant, ahead, cost int64) instant {
 // heldUntil returns until when nothing goes, because somebody said so.
 func (b *bucket) heldUntil() instant {
 	switch m := b.meter.(type) {
-	case *adaptiveBucket:
-		return max(b.held, m.control.pausedUntil)
+	case *aimd.Meter:
+		return max(b.held, m.PausedUntil())
 	case *gateBucket:
 		return max(b.held, m.Account.Until())
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
@@ -367,7 +368,7 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter.Meter
 	case kindInFlight:
 		return meter.NewSlots(burst)
 	case kindAIMD:
-		return newAdaptiveBucket(now, l.aimd, rand.Uint64())
+		return aimd.New(now, aimd.Config(l.aimd), rand.Uint64())
 	case kindNone:
 		return meter.Unlimited{}
 	}

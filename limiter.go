@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -434,8 +435,8 @@ func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
 			Limit: b.limit.name, Key: b.key, Rate: b.rate.PerSecond(), Tokens: b.meter.Tokens(now), Waiting: b.waiting(),
 		}
 		switch m := b.meter.(type) {
-		case *adaptiveBucket:
-			stats[i].Rate, stats[i].InFlight = m.control.rate(now), m.control.inFlight
+		case *aimd.Meter:
+			stats[i].Rate, stats[i].InFlight = m.Rate(now), m.InFlight()
 		case *gateBucket:
 			stats[i].Rate, stats[i].InFlight = 0, int(m.InFlight())
 		case *meter.Slots:

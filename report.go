@@ -3,6 +3,8 @@ package throttle
 import (
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
 // tracked reports whether a limit wants to know what becomes of the requests that it let go.
@@ -48,11 +50,11 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
 		switch m := c.bucket.meter.(type) {
-		case *adaptiveBucket: // learns from an error, whether it was sent or not
+		case *aimd.Meter: // learns from an error, whether it was sent or not
 			adaptive = true
 			held = l.answeredLocked(c, m, g.mark.at, a, now)
-			if r, ok := m.control.retuned(); ok {
-				retunes = append(retunes, RetuneEvent{c.bucket.limit.name, c.bucket.key, string(r.cause), r.from, r.to})
+			if r, ok := m.Retuned(); ok {
+				retunes = append(retunes, RetuneEvent{c.bucket.limit.name, c.bucket.key, r.Cause, r.From, r.To})
 			}
 		case *gateBucket:
 			if !a.unsent {
@@ -74,18 +76,18 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 }
 
 // answeredLocked tells the controller of a bucket, and returns for how long the key is held because of it.
-func (l *Limiter) answeredLocked(c *charge, b *adaptiveBucket, sent instant, a *answer, now instant) (held time.Duration) {
+func (l *Limiter) answeredLocked(c *charge, b *aimd.Meter, sent instant, a *answer, now instant) (held time.Duration) {
 	o := a.outcome
 	if c.outcome != 0 {
 		o = c.outcome
 	}
-	paused := b.control.pausedUntil
-	b.answered(now, c.paid, sent, c.cost, o, a.retryAfter())
+	paused := b.PausedUntil()
+	b.Answered(now, c.paid, sent, c.cost, aimd.Outcome(o), a.retryAfter())
 	if a.unsent && !c.settled {
-		b.refund(c.paid, now, c.cost)
+		b.Refund(c.paid, now, c.cost)
 	}
-	if b.control.pausedUntil != paused {
-		held = time.Duration(b.control.pausedUntil - now)
+	if b.PausedUntil() != paused {
+		held = time.Duration(b.PausedUntil() - now)
 		l.replanLocked(now, c.bucket)
 	}
 	if len(c.bucket.lines) > 0 {

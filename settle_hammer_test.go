@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 
 	"github.com/stretchr/testify/require"
@@ -98,8 +99,8 @@ func TestSettlementAtOnce(t *testing.T) {
 				switch m := b.meter.(type) {
 				case *meter.Slots:
 					require.Zero(t, m.InUse(), key)
-				case *adaptiveBucket:
-					require.Zero(t, m.control.inFlight, key)
+				case *aimd.Meter:
+					require.Zero(t, m.InFlight(), key)
 				}
 			}
 		}

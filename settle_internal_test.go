@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 
 	"github.com/stretchr/testify/assert"
@@ -35,20 +36,11 @@ func TestOneCutPerCongestionEventAfterSettlements(t *testing.T) {
 			for _, g := range grants { // all of them at one instant
 				g.Report(OutcomeThrottled)
 			}
-			rate = l.limits[0].single.meter.(*adaptiveBucket).control.current
+			rate = l.limits[0].single.meter.(*aimd.Meter).Rate(0)
 		})
 		return rate
 	}
 	assert.InDelta(t, rateAfter(1), rateAfter(2), 0.1, "the rate after one event of 8 refusals: settled to 1, and to 2")
-}
-
-// The two number requests alike.
-func TestTicketsAreNumberedAsTheControllerDoes(t *testing.T) {
-	b := newAdaptiveBucket(0, AIMD{Initial: 10}, 1)
-	charged := b.Take(0, 0, 1, false)
-	b.Settle(charged, second, 1, 2)
-	charged = b.Take(3*second, 3*second, 1, false)
-	require.Equal(t, b.control.seq, uint64(charged/2))
 }
 
 // As a user sees it: 20 in flight whose estimates were too high, and one who waits for what they give back.

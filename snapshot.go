@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -93,8 +94,8 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 			for _, g := range saved.Grants {
 				s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
 			}
-		case *adaptiveBucket:
-			s.Learned, s.Held = new(m.control.snapshot(now)), time.Duration(max(0, b.heldUntil()-now))
+		case *aimd.Meter:
+			s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.heldUntil()-now))
 		default:
 			if s.Held == 0 {
 				continue
@@ -177,11 +178,10 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 			saved.Grants = append(saved.Grants, meter.Granted{Ago: g.Ago, Cost: g.Cost})
 		}
 		err = m.Restore(now, since, saved)
-	case *adaptiveBucket:
-		if s.Learned == nil || !m.control.restore(now, *s.Learned) {
+	case *aimd.Meter:
+		if s.Learned == nil || !m.Learn(now, aimd.Learned(*s.Learned)) {
 			err = errNoFit
 		}
-		m.follow(now)
 	}
 	b.held = max(b.held, meter.AddInstant(now, max(0, max(0, int64(s.Held))-since)))
 	l.replanLocked(now, b)

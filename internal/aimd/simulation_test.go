@@ -1,9 +1,8 @@
-package throttle
+package aimd
 
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -77,9 +76,8 @@ func (s scenario) run(seed uint64, off ablation) *tally {
 	tenths := int(w.seconds*10) + 1
 	w.found = tally{scenario: w.scenario, accepted: make([]int32, tenths), failed: make([]int32, tenths), per: make([]int32, w.clients)}
 	for i := range w.clients {
-		cfg := w.config
-		cfg.off = off
-		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], controller: newController(cfg, 0, seed*1000+uint64(i))}
+		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], controller: newController(w.config, 0, seed*1000+uint64(i))}
+		c.controller.off = off
 		c.bucket = meter.NewTokenBucket(0, c.perMega(0), 1, 1)
 		w.after(at(w.stagger*float64(i)), c.start)
 	}
@@ -110,9 +108,9 @@ type simClient struct {
 }
 
 // perMega is the controller's rate as a bucket wants it.
-func (c *simClient) perMega(now instant) rate {
+func (c *simClient) perMega(now instant) meter.Rate {
 	c.paced = c.controller.rate(now)
-	return rate{N: max(1, int64(c.paced*1e6)), Per: time.Duration(1e6 * second)}
+	return meter.Rate{N: max(1, int64(c.paced*1e6)), Per: time.Duration(1e6 * second)}
 }
 
 func (c *simClient) start() {
@@ -153,6 +151,9 @@ func (c *simClient) arrive() {
 
 // pump sends what may go now, and sees to it that it is called again when the next may.
 func (c *simClient) pump() {
+	if c.whileClientStands(c.pump) {
+		return
+	}
 	for c.head < len(c.line) {
 		if at := c.controller.gate(c.now); at > c.now {
 			c.wake(at)
@@ -200,8 +201,9 @@ func (c *simClient) send(saturating bool) {
 	start := c.now
 	c.found.sendTimes = append(c.found.sendTimes, float32(float64(c.now)/1e9))
 	done := false
-	finish := func(o Outcome, retryAfter time.Duration) {
-		if done {
+	var finish func(o Outcome, retryAfter time.Duration)
+	finish = func(o Outcome, retryAfter time.Duration) {
+		if done || c.whileClientStands(func() { finish(o, retryAfter) }) {
 			return
 		}
 		done = true
@@ -216,197 +218,44 @@ func (c *simClient) send(saturating bool) {
 		}
 		c.pump()
 	}
-	c.after(c.oneWay(), func() {
-		o, d, retryAfter := c.server.answer(c.now)
-		if d < 0 { // hangs
+	c.after(c.oneWay(), func() { c.server.serve(finish, c.oneWay) })
+	if c.timeout > 0 {
+		c.after(at(c.timeout), func() { finish(Unavailable, 0) })
+	}
+}
+
+// whileClientStands puts off what a client that stands still would do now, and reports whether it did.
+func (c *simClient) whileClientStands(do func()) bool {
+	if c.clientStands == nil {
+		return false
+	}
+	d := at(c.clientStands(float64(c.now) / 1e9))
+	if d > 0 {
+		c.after(d, do)
+	}
+	return d > 0
+}
+
+// serve answers a request that has come, or does so once the server no longer stands still.
+func (s *simServer) serve(finish func(Outcome, time.Duration), back func() int64) {
+	if s.stands != nil {
+		if d := at(s.stands(float64(s.now) / 1e9)); d > 0 {
+			s.after(d, func() { s.serve(finish, back) })
 			return
 		}
-		if o == OutcomeUnavailable && retryAfter > 0 {
-			o = OutcomeThrottled
-		}
-		c.after(d+c.oneWay(), func() { finish(o, retryAfter) })
-	})
-	if c.timeout > 0 {
-		c.after(at(c.timeout), func() { finish(OutcomeUnavailable, 0) })
 	}
+	o, d, retryAfter := s.answer(s.now)
+	if d < 0 { // hangs
+		return
+	}
+	if o == Unavailable && retryAfter > 0 {
+		o = Throttled
+	}
+	if s.stands != nil {
+		d += at(s.stands(float64(s.now+d) / 1e9))
+	}
+	s.after(d+back(), func() { finish(o, retryAfter) })
 }
-
-// A simServer has a policy, a service time, faults and outages.
-type simServer struct {
-	*world
-	policy policy
-}
-
-// answer returns what becomes of a request that comes now: the Outcome, how long until the answer leaves (negative:
-// never), and Retry-After.
-func (s *simServer) answer(now instant) (Outcome, int64, time.Duration) {
-	t := float64(now) / 1e9
-	if s.outage != nil && t >= s.outage.from && t < s.outage.to {
-		if s.outage.hangs {
-			return OutcomeOK, -1, 0
-		}
-		return OutcomeUnavailable, second / 1000, 0
-	}
-	ok, wait, retryAfter := s.policy.admit(now)
-	if !ok {
-		s.found.refused++
-		return s.refusal, second / 1000, retryAfter
-	}
-	if s.faults > 0 && s.rng.Float64() < s.faults {
-		return s.fault, second / 1000, 0
-	}
-	return OutcomeOK, wait + at(s.service(s.rng, t)), 0
-}
-
-// A policy says whether a request that comes now is accepted; if so, how long it has to wait for service.
-type policy interface {
-	admit(now instant) (ok bool, wait int64, retryAfter time.Duration)
-}
-
-type retryAfterHeader func(until int64) time.Duration
-
-func bare(int64) time.Duration { return 0 }
-func wholeSeconds(d int64) time.Duration {
-	return max(time.Second, time.Duration((d+second-1)/second*second))
-}
-func fiveSeconds(int64) time.Duration { return 5 * time.Second }
-
-// policeBucket is a token bucket whose limit may change.
-type policeBucket struct {
-	limit  func(t float64) float64
-	burst  float64
-	after  retryAfterHeader
-	level  float64
-	last   instant
-	filled bool
-}
-
-func (p *policeBucket) admit(now instant) (bool, int64, time.Duration) {
-	l := p.limit(float64(now) / 1e9)
-	if !p.filled {
-		p.level, p.filled = p.burst, true
-	}
-	p.level = min(p.burst, p.level+l*float64(now-p.last)/1e9)
-	p.last = now
-	if p.level < 1 {
-		return false, 0, p.after(at((1 - p.level) / l))
-	}
-	p.level--
-	return true, 0, 0
-}
-
-// policeWindow is n per fixed window.
-type policeWindow struct {
-	n     int
-	per   float64
-	after retryAfterHeader
-	index int64
-	used  int
-}
-
-func (p *policeWindow) admit(now instant) (bool, int64, time.Duration) {
-	per := at(p.per)
-	if i := now / per; i != p.index {
-		p.index, p.used = i, 0
-	}
-	if p.used >= p.n {
-		return false, 0, p.after((p.index+1)*per - now)
-	}
-	p.used++
-	return true, 0, 0
-}
-
-// policeLog is n in any stretch of length per. With counting, refused requests count too (HAProxy's stick tables);
-// with elastic, a refused request begins the window anew.
-type policeLog struct {
-	n                 int
-	per               float64
-	counting, elastic bool
-	after             retryAfterHeader
-	log               []instant
-	barredUntil       instant
-}
-
-func (p *policeLog) admit(now instant) (bool, int64, time.Duration) {
-	per := at(p.per)
-	i, _ := slices.BinarySearch(p.log, now-per+1)
-	p.log = p.log[i:]
-	ok := len(p.log) < p.n && now >= p.barredUntil
-	if ok || p.counting {
-		p.log = append(p.log, now)
-	}
-	if !ok && p.elastic {
-		p.barredUntil = now + per
-	}
-	if ok {
-		return true, 0, 0
-	}
-	if len(p.log) == 0 {
-		return false, 0, p.after(p.barredUntil - now)
-	}
-	return false, 0, p.after(p.log[max(0, len(p.log)-p.n)] + per - now)
-}
-
-// nginx is limit_req, delaying up to burst requests or, with nodelay, letting them pass.
-type nginx struct {
-	limit, burst float64
-	nodelay      bool
-	excess       float64
-	last         instant
-}
-
-func (p *nginx) admit(now instant) (bool, int64, time.Duration) {
-	excess := 0.0
-	if p.last > 0 {
-		excess = max(0, p.excess-p.limit*float64(now-p.last)/1e9+1)
-	}
-	if excess > p.burst {
-		return false, 0, 0
-	}
-	p.excess, p.last = excess, now
-	if p.nodelay {
-		return true, 0, 0
-	}
-	return true, at(excess / p.limit), 0
-}
-
-// pool is some workers and a queue before them.
-type pool struct {
-	workers int
-	queue   int
-	service func(t float64) float64
-	rng     *rand.Rand
-	free    []instant // when each worker is free
-	starts  []instant // of those in the queue
-}
-
-func (p *pool) admit(now instant) (bool, int64, time.Duration) {
-	if p.free == nil {
-		p.free = make([]instant, p.workers)
-	}
-	i, _ := slices.BinarySearch(p.starts, now+1)
-	p.starts = p.starts[i:]
-	if len(p.starts) >= p.queue {
-		return false, 0, 0
-	}
-	best := 0
-	for i, f := range p.free {
-		if f < p.free[best] {
-			best = i
-		}
-	}
-	start := max(now, p.free[best])
-	done := start + at(p.service(float64(now)/1e9)*math.Exp(0.3*p.rng.NormFloat64()-0.045))
-	p.free[best] = done
-	if start > now {
-		p.starts = append(p.starts, start)
-	}
-	return true, done - now, 0
-}
-
-type anything struct{}
-
-func (anything) admit(instant) (bool, int64, time.Duration) { return true, 0, 0 }
 
 // An outage is a time in which nothing is served.
 type outage struct {
@@ -421,7 +270,7 @@ type scenario struct {
 
 	clients int
 	stagger float64
-	config  AIMD
+	config  Config
 	rtt     []float64 // one way, by client
 	jitter  float64
 	timeout float64
@@ -436,8 +285,12 @@ type scenario struct {
 	fault   Outcome
 	outage  *outage
 
+	refusing             float64                 // seconds that a refusal takes
+	stands, clientStands func(t float64) float64 // seconds for which the server, or each client, stands still from t on
+
 	limit   func(t float64) float64 // what the oracle sends
 	changes []float64               // when recovery is looked at
+	share   float64                 // of the limit that counts as found; 0.8
 }
 
 func logNormal(median, sigma float64) func(*rand.Rand, float64) float64 {
@@ -464,10 +317,16 @@ func (s scenario) withDefaults() scenario {
 		s.callersAt = crowd(50)
 	}
 	if s.refusal == 0 {
-		s.refusal = OutcomeThrottled
+		s.refusal = Throttled
 	}
 	if s.service == nil {
 		s.service = logNormal(0.010, 0.3)
+	}
+	if s.share == 0 {
+		s.share = 0.8
+	}
+	if s.refusing == 0 {
+		s.refusing = 0.001
 	}
 	if s.limit == nil {
 		s.limit = constant(100)

@@ -1,4 +1,4 @@
-package throttle
+package aimd
 
 import (
 	"math"
@@ -21,7 +21,7 @@ type tally struct {
 func (f *tally) count(c *simClient, start instant, o Outcome) {
 	f.sent++
 	i := int(c.now / (second / 10))
-	if o != OutcomeOK {
+	if o != OK {
 		f.bad++
 		f.failed[i]++
 		return
@@ -63,7 +63,7 @@ func (f *tally) figures() figures {
 		sum += float64(n)
 		squares += float64(n) * float64(n)
 	}
-	r.jain = sum * sum / squares / float64(len(f.per))
+	r.jain = sum * sum / max(1, squares) / float64(len(f.per))
 	if f.outage != nil {
 		for _, t := range f.sendTimes {
 			if float64(t) >= f.outage.from && float64(t) < f.outage.to {
@@ -77,7 +77,7 @@ func (f *tally) figures() figures {
 	return r
 }
 
-// backAfter returns the seconds after t until a second began in which 80 % of the limit was accepted and at most a
+// backAfter returns the seconds after t until a second began in which that share of the limit was accepted and at most a
 // tenth failed.
 func (f *tally) backAfter(t float64) float64 {
 	for i := int(t * 10); i+10 < len(f.accepted); i++ {
@@ -86,7 +86,7 @@ func (f *tally) backAfter(t float64) float64 {
 			ok += int(f.accepted[i+j])
 			bad += int(f.failed[i+j])
 		}
-		if float64(ok) >= 0.8*f.limit(float64(i)/10+0.5) && 10*bad <= ok+bad {
+		if float64(ok) >= f.share*f.limit(float64(i)/10+0.5) && 10*bad <= ok+bad {
 			return float64(i)/10 - t
 		}
 	}

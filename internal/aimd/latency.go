@@ -1,29 +1,30 @@
-package throttle
+package aimd
 
 import (
 	"math"
 	"slices"
 )
 
-// latency tells a queue from the server's own time. It looks at rounds: the answers to requests that were sent after
-// the round began.
+// latency tells a queue from the server's own service time. It looks at rounds: the responses to requests that were sent
+// after the round began.
 type latency struct {
 	smooth float64 // seconds, as TCP's srtt
-	mean   float64 // of the last answers, some 64
-	count  int     // of answers, up to 64
+	mean   float64 // of the last 64 responses or so
+	count  int     // of responses, up to 64
 	spread float64 // mean distance of the logarithms from that of the median
 
 	from    instant // of the round
 	fromSeq uint64
-	done    int         // answers in it, those to older requests too
-	n       int         // those to its own
-	sample  [64]float32 // of those, each being as likely
+	done    int         // responses in it, those to older requests too
+	n       int         // those to its own requests
+	sample  [64]float32 // of those, each with the same probability
 
 	medians lowest // of the rounds
 	means   lowest
 
-	goal   float64 // rate once the queue has drained; 0: there is none
-	clear  instant // when it will have
+	full   bool    // the last round showed a queue
+	goal   float64 // the rate after the queue has drained; 0: there is none
+	clear  instant // when it will have drained
 	row    int     // cuts that did not lower the latency
 	worst  float64 // median at the first of them
 	before float64 // rate before it
@@ -31,9 +32,10 @@ type latency struct {
 
 const (
 	leastRound = 16
-	queueAt    = 1.12 // of the lowest median
-	queueSlack = 0.01 // s, on top
-	cutsInVain = 4    // cuts in a row after which the service is slower, not fuller
+	queueAt    = 1.1  // times the lowest median
+	queueSlack = 0.01 // seconds on top
+	queueToll  = 2
+	cutsAtMost = 4 // cuts in a row that do not lower the latency of a queue; then the service is slower
 )
 
 func newLatency(now instant) latency {
@@ -41,7 +43,7 @@ func newLatency(now instant) latency {
 	return latency{from: now, medians: none, means: none}
 }
 
-// idleMean is the mean latency of a request on an idle server: half a second at least while too little is known.
+// idleMean returns the mean latency of a request on an idle server: half a second at least while too little is known.
 func (l *latency) idleMean() float64 {
 	if m := l.means.value(); !math.IsInf(m, 1) {
 		return m
@@ -49,7 +51,7 @@ func (l *latency) idleMean() float64 {
 	return max(0.5, l.mean)
 }
 
-// measure takes in the latency of an answer, and decides at the end of a round.
+// measure counts the latency of a response, and decides at the end of a round.
 func (c *controller) measure(now instant, t ticket, s float64) {
 	l := &c.latency
 	if l.smooth == 0 {
@@ -69,14 +71,14 @@ func (c *controller) measure(now instant, t ticket, s float64) {
 		l.sample[i] = float32(s)
 	}
 	least := 0.5
-	if c.mode == modeStart {
+	if c.ceiling == 0 {
 		least = 0.25
 	}
 	if took := seconds(now - l.from); l.n >= leastRound && took >= max(least, l.smooth) {
 		done := float64(l.done) * c.cost / took
 		median, n := l.endRound(now)
 		l.from, l.fromSeq, l.done, l.n = now, c.seq, 0, 0
-		if c.mode != modeQuiet && !c.cfg.off.latency {
+		if !c.silence.on && !c.off.latency {
 			c.judge(now, median, n, min(c.current, done))
 		}
 	}
@@ -102,25 +104,27 @@ func (l *latency) endRound(now instant) (median, n float64) {
 	return median, n
 }
 
-// judge looks for a queue, given what was completed per second. What is above the lowest median of the last minute by
-// more than noise and a little is one.
+// judge looks for a queue, given the tokens completed per second: a median above the lowest of the last minute by more than
+// noise, in two rounds in a row. One round may be slow because the server, or this program, stood still for a moment.
 func (c *controller) judge(now instant, median, n, done float64) {
 	l := &c.latency
 	base := l.medians.value()
-	most := queueAt*base*math.Exp(3*1.57*l.spread/math.Sqrt(n)) + queueSlack // three standard errors of a median
+	most := queueAt*base*math.Exp(2*1.57*l.spread/math.Sqrt(n)) + queueSlack // two standard errors of a median
 	full := median > most
 	if th := c.cfg.LatencyThreshold.Seconds(); th > 0 {
 		base, full = th, median > th
 	}
+	again := l.full || c.off.again
+	l.full = full
 	switch {
 	case !full:
 		l.row = 0
-	case now >= l.clear:
+	case again && now >= l.clear:
 		c.queued(now, median, base, done)
 	}
 }
 
-// queued cuts the rate below what was completed until the queue has drained, unless that has been in vain too often.
+// queued cuts the rate below what was completed until the queue has drained, unless too many such cuts have not helped.
 func (c *controller) queued(now instant, median, base, done float64) {
 	l := &c.latency
 	if l.row == 0 {
@@ -129,7 +133,7 @@ func (c *controller) queued(now instant, median, base, done float64) {
 	if l.row == 0 || median < 0.9*l.worst {
 		l.row, l.worst = 0, median
 	}
-	if l.row++; l.row > cutsInVain && c.cfg.LatencyThreshold == 0 && !c.cfg.off.slower {
+	if l.row++; l.row > cutsAtMost && c.cfg.LatencyThreshold == 0 && !c.off.slower {
 		c.slower(now, median)
 		return
 	}
@@ -138,12 +142,13 @@ func (c *controller) queued(now instant, median, base, done float64) {
 		f = 0.7
 	}
 	c.cut(now, causeLatency, done, f*done)
-	c.stretch, l.goal = leastStep, 0.97*done
+	c.tollOf(queueToll)
+	l.goal = 0.97 * done
 	l.clear = now + nanos(min(5, (median-base)/0.15))
 	c.heldUntil = max(c.heldUntil, l.clear)
 }
 
-// drained goes back to just below what was completed once the queue has drained, and stays there for a while.
+// drained returns to just below what was completed once the queue has drained, and stays there for a while.
 func (c *controller) drained(now instant) {
 	l := &c.latency
 	if l.goal == 0 || now < l.clear {
@@ -154,7 +159,7 @@ func (c *controller) drained(now instant) {
 	l.goal = 0
 }
 
-// slower takes a latency that four cuts have not lowered for the server's own, and gives the rate back.
+// slower takes a latency that four cuts have not lowered for the server's own, and undoes the cuts.
 func (c *controller) slower(now instant, median float64) {
 	l := &c.latency
 	l.row, l.goal = 0, 0

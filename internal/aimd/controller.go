@@ -1,0 +1,343 @@
+// Package aimd finds the rate that a server allows: a controller of one rate, and the token bucket that follows it.
+//
+// It has no lock and no clock. The time is a parameter and must not run backwards.
+package aimd
+
+import (
+	"math"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+type instant = meter.Instant
+
+const (
+	never  = meter.Never
+	second = int64(time.Second)
+)
+
+// A controller finds the rate of one key of an adaptive limit. Its clocks are lazy: they move when it is called.
+//
+// This file is how the rate moves. refusals.go, failures.go, silence.go and latency.go are the signs of overload. A server
+// can be found to be faster only by sending too much, so each rule is a choice of how often to try.
+type controller struct {
+	cfg  Config
+	off  ablation
+	dice meter.Dice
+
+	current   float64 // tokens per second, as of grownAt
+	ceiling   float64 // the rate at the last sign of overload; 0: there was none
+	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
+	grownAt   instant
+	heldUntil instant // no growth before
+
+	seq            uint64 // of the last request
+	cutSeq         uint64 // of the last request before the last cut
+	cutAt          instant
+	heard, refused float64 // responses to requests that were sent since the last cut, and refusals among them
+	inFlight       int
+	cost           float64 // mean of a request
+	used           meter.MeanRate
+
+	pausedUntil instant // nothing goes before
+	workedFrom  instant // the end of the last pause or silence
+	worked      float64 // tokens accepted since
+	whole       bool    // there was such a pause: worked is all that the server gave since
+	okAt        instant // of the last success
+	dearHold    float64 // seconds for which the rate was held after the last dear refusal; see holdDear
+	dearUntil   instant
+
+	row      float64 // failures since the last success
+	silence  silence
+	failures failures
+	latency  latency
+
+	why   cause   // of the last change that was not growth, if it has not been reported
+	shown float64 // the rate that was reported last
+}
+
+const (
+	beta       = 0.9                // of the rate is left by a cut: 0.5 costs 8 % of the goodput, 0.95 doubles the refusals
+	leastLeft  = 0.6                // of the rate is left by a cut that follows another
+	oneEvent   = 40 * second / 1000 // refusals within that time of a cut are of the same event
+	usedEnough = 0.5                // share of the rate that must be used for it to grow; 0.3 to 0.8 give the same
+	reported   = 0.1                // growth by that share is reported
+	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
+)
+
+// A ticket identifies a request when its response arrives.
+type ticket struct {
+	seq   uint64
+	at    instant
+	cost  float64
+	probe bool
+}
+
+// A cause is why the rate changed.
+type cause string
+
+const (
+	causeGrowth    cause = "growth"         // the rate was used, and no response spoke against more
+	causeThrottled cause = "throttled"      // 429, or 503 with Retry-After
+	causeErrors    cause = "errors"         // more failures than usual
+	causeNotLoad   cause = "errors stayed"  // the failures are not caused by load: the cut is undone
+	causeLatency   cause = "latency"        // the server queues
+	causeDrained   cause = "queue drained"  // the rate returns to just below what was completed
+	causeSlower    cause = "latency stayed" // the server is slower and does not queue: the cuts are undone
+	causeSilence   cause = "silence"        // a row of failures: only probes are sent
+	causeAlive     cause = "probe answered"
+	causeRestored  cause = "restored"
+)
+
+// newController returns the controller of a new key. The configuration must be valid.
+func newController(cfg Config, now instant, seed uint64) *controller {
+	cfg = cfg.withDefaults()
+	return &controller{
+		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
+		grownAt: now, workedFrom: now, okAt: -never / 4, cutAt: -never / 4,
+		silence: silence{resume: beta}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
+	}
+}
+
+// rate returns the tokens per second that may be sent now.
+func (c *controller) rate(now instant) float64 {
+	c.grow(now)
+	return c.current
+}
+
+// burst returns the tokens that may be sent together: 50 ms worth, so that a random load rarely waits.
+func (c *controller) burst() float64 { return max(1, 0.05*c.current) }
+
+// gate returns the earliest instant at which the next request may go if the rate allows it; never if that depends on a
+// response that has not arrived.
+func (c *controller) gate(now instant) instant {
+	switch {
+	case c.silence.on && c.silence.probing:
+		return never
+	case c.silence.on:
+		return max(c.pausedUntil, c.silence.probeAt)
+	case c.pausedUntil <= now && c.inFlight >= c.inFlightBound():
+		return never
+	}
+	return c.pausedUntil
+}
+
+// inFlightBound returns twice what the rate needs at the latency of an idle server, as BBR's cwnd_gain does. A rate alone
+// hardly shortens a queue, and this bounds what a server that hangs swallows.
+func (c *controller) inFlightBound() int {
+	if c.off.inFlight {
+		return math.MaxInt
+	}
+	return int(min(max(8, 2*c.requests(c.current)*c.latency.idleMean()), 1<<30))
+}
+
+// requests converts tokens to requests of the mean cost.
+func (c *controller) requests(tokens float64) float64 { return tokens / c.cost }
+
+// tau returns the time in ns in which an effect of the rate can be seen: a second, a round trip, or ten requests.
+func (c *controller) tau() float64 {
+	return max(1, c.latency.smooth, 10*c.cost/c.current) * 1e9
+}
+
+// send counts a request that goes now.
+func (c *controller) send(now instant, cost int64) ticket {
+	c.grow(now)
+	c.seq++
+	c.inFlight++
+	t := ticket{seq: c.seq, at: now, cost: max(1, float64(cost)), probe: c.silence.on}
+	c.silence.probing = c.silence.probing || t.probe
+	c.cost += (t.cost - c.cost) / float64(min(c.seq, 64))
+	c.used.Add(now, t.cost, c.tau())
+	return t
+}
+
+// result takes the outcome of a request, its latency, and the Retry-After of the response, or 0.
+func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfter time.Duration) {
+	c.grow(now)
+	c.inFlight--
+	if o == Ignore {
+		c.ignore(now, t)
+		return
+	}
+	if t.seq > c.cutSeq {
+		c.heard++
+		if o == Throttled || o == Unavailable {
+			c.refused++
+		}
+	}
+	if o == OK || o == ClientError {
+		c.succeeded(now, t)
+	} else {
+		c.failed(now, t, o, int64(retryAfter))
+	}
+	if !c.silence.on && t.seq > c.cutSeq && o != Throttled {
+		c.weigh(now, o)
+	}
+	if o == OK {
+		c.measure(now, t, latency.Seconds())
+	}
+}
+
+func (c *controller) ignore(now instant, t ticket) {
+	c.used.Remove(now, t.at, t.cost, c.tau())
+	if t.probe && c.silence.on {
+		c.probeAgain(now, t.at)
+	}
+}
+
+func (c *controller) succeeded(now instant, t ticket) {
+	c.row, c.okAt = 0, now
+	c.silence.okSince++
+	if t.at >= c.workedFrom {
+		c.worked += t.cost
+	}
+	if t.probe && c.silence.on {
+		c.endSilence(now)
+	}
+}
+
+// failed counts a failure. One cut is enough for all requests that were in flight: what their responses say is old news.
+func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) {
+	news := t.seq > c.cutSeq || c.off.round
+	if o != Throttled || c.off.pause {
+		retryAfter = 0
+	}
+	if news || retryAfter <= 0 {
+		c.row += o.weight()
+	}
+	switch {
+	case c.silence.on:
+		if t.probe {
+			c.probeFailed(now, t, o)
+		}
+	case c.dead(now, o):
+		c.beginSilence(now, o)
+	case o == Throttled && news && c.anotherEvent(now):
+		c.throttled(now, retryAfter)
+	}
+	if retryAfter > 0 {
+		c.pause(now, retryAfter)
+	}
+}
+
+// anotherEvent reports whether the last cut is so long ago that a refusal is of another event, however short the round
+// trip.
+func (c *controller) anotherEvent(now instant) bool {
+	return now-c.cutAt >= oneEvent || c.off.event
+}
+
+// cut lowers the rate to r at most, and remembers the ceiling.
+func (c *controller) cut(now instant, why cause, ceiling, r float64) {
+	if c.off.mild {
+		r *= 0.5 / beta
+	}
+	c.cutAt = now
+	c.ceiling = c.clamp(ceiling)
+	c.heldUntil = max(c.heldUntil, now)
+	c.latency.goal = 0
+	c.forgetResponses()
+	c.set(why, min(c.current, r))
+}
+
+// forgetResponses makes what is in flight old news, and begins the counts of responses again.
+func (c *controller) forgetResponses() {
+	c.cutSeq = c.seq
+	c.heard, c.refused, c.toll = 0, 0, 0
+	c.failures.forget()
+}
+
+func (c *controller) set(why cause, r float64) {
+	if why != causeGrowth {
+		if c.why == "" {
+			c.shown = c.current
+		}
+		c.why = why
+	}
+	c.current = c.clamp(r)
+}
+
+func (c *controller) clamp(r float64) float64 { return max(c.cfg.Min, min(r, c.cfg.Max)) }
+
+// retuned returns the change of the rate since the last call, if it is worth a report.
+func (c *controller) retuned() (Retune, bool) {
+	r := Retune{string(c.why), c.shown, c.current}
+	if c.why == "" {
+		if math.Abs(c.current-c.shown) < reported*c.shown {
+			return r, false
+		}
+		r.Cause = string(causeGrowth)
+	}
+	c.why, c.shown = "", c.current
+	return r, true
+}
+
+// free reports whether nothing but a lack of use forbids growth. A server that only fails is not asked for more.
+func (c *controller) free(now instant) bool {
+	return !c.silence.on && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 &&
+		float64(now-c.okAt) <= c.tau()
+}
+
+// inUse reports whether the rate is used (RFC 7661). A rate that is not used has not been shown to be right.
+func (c *controller) inUse(now instant) bool {
+	return c.off.use || c.used.Of(now, c.tau()) >= usedEnough*c.current
+}
+
+// grow brings the rate up to date.
+func (c *controller) grow(now instant) {
+	dt := now - max(c.grownAt, c.pausedUntil)
+	if dt < growEvery {
+		return
+	}
+	c.grownAt = now
+	if c.silence.on {
+		return
+	}
+	if !c.inUse(now) { // its clocks stand still
+		if c.heldUntil > now-dt {
+			c.heldUntil += dt
+		}
+		return
+	}
+	c.drained(now)
+	if c.free(now) {
+		c.climb(now, min(float64(dt), c.tau())/1e9)
+	}
+}
+
+// climb lets the rate grow for s seconds. Until the first sign of overload it doubles about once a second. Then it
+// approaches the ceiling ever slower and leaves it ever faster, as CUBIC does (RFC 9438): to cross the ceiling is the test
+// of whether it is still there. The time constants fall with the square root of the rate, not with the rate, so that clients
+// which share a server come to equal shares. Where refusals are dear, the rate creeps beyond the ceiling.
+func (c *controller) climb(now instant, s float64) {
+	if c.ceiling == 0 {
+		c.set(causeGrowth, c.current*math.Exp2(s*1e9/c.tau()))
+		return
+	}
+	n := c.requests(c.current)
+	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), 10/n, c.toll)
+	up, below := x*c.creep(n), c.ceiling-c.current
+	switch {
+	case c.off.curve:
+	case c.dear(now):
+		up = max(up, below*math.Expm1(2*x))
+	case below > 0:
+		up += below * math.Expm1(x/3)
+	default:
+		up -= below * math.Expm1(x/0.7)
+	}
+	c.set(causeGrowth, c.current+up)
+}
+
+// creep returns how far n requests per second move the rate in one time constant, at the ceiling: less than in proportion
+// to n, so that clients which share a server come to equal shares; more than a constant, so that large limits are tested as
+// often as small ones.
+func (c *controller) creep(n float64) float64 {
+	if c.off.creep {
+		n = 100
+	}
+	return c.cost * 0.035 * math.Pow(n, 0.72)
+}
+
+func seconds(d int64) float64 { return float64(d) / 1e9 }
+func nanos(s float64) int64   { return int64(min(s*1e9, float64(never/4))) }

@@ -1,0 +1,160 @@
+package aimd
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Meter is a token bucket whose rate and burst a controller sets.
+type Meter struct {
+	bucket  meter.TokenBucket
+	control controller
+	rate    float64 // of bucket
+}
+
+// per is the period of the rates of the bucket, so that they are precise to a millionth of a token per second and change
+// without a conversion of the balance.
+const per = 1e6 * second
+
+// KeepLearned is how long an idle key is remembered if it has learned something.
+const KeepLearned = 3600 * second
+
+// New returns the meter of a new key. The configuration must be valid.
+func New(now instant, cfg Config, seed uint64) *Meter {
+	m := &Meter{control: *newController(cfg, now, seed)}
+	m.bucket = *meter.NewTokenBucket(now, meter.Rate{N: 1, Per: time.Duration(per)}, 1, 1)
+	m.follow(now)
+	m.bucket.Fill()
+	return m
+}
+
+// follow sets the rate of the bucket to that of the controller.
+func (m *Meter) follow(now instant) {
+	r := m.control.rate(now)
+	if r == m.rate {
+		return
+	}
+	m.rate = r
+	m.bucket.Retune(now, meter.Rate{N: perMega(r), Per: time.Duration(per)})
+	if burst := int64(min(m.control.burst(), maxRate)); burst != m.bucket.Burst() {
+		m.bucket.Resize(now, burst)
+		m.control.seq = uint64(m.bucket.LastTake()) // both number requests alike
+	}
+}
+
+// perMega converts a rate per second to one per million seconds.
+func perMega(r float64) int64 { return int64(max(1, min(r*1e6, 1<<62))) }
+
+// within returns cost, but no more than a full bucket has: a larger cost passes then and leaves a debt.
+func (m *Meter) within(cost int64) int64 { return min(cost, m.bucket.Burst()) }
+
+func (m *Meter) Payable(now instant, cost int64) bool {
+	m.follow(now)
+	return m.control.gate(now) <= now && m.bucket.Payable(now, m.within(cost))
+}
+
+// Spend is meter.SpendIf without the interface, which costs time.
+func (m *Meter) Spend(now instant, cost int64) (charged int64, ok bool) {
+	if !m.Payable(now, cost) {
+		return 0, false
+	}
+	return m.Take(now, now, cost, false), true
+}
+
+func (m *Meter) Ready(from instant, _, cost int64) instant {
+	gate := m.control.gate(max(from, m.control.pausedUntil))
+	if gate == never {
+		return never
+	}
+	return max(gate, m.bucket.Ready(from, 0, m.within(cost)))
+}
+
+// Plan considers only pauses and Max, because the rate may grow until then.
+func (m *Meter) Plan(from instant, ahead, cost int64) instant {
+	fastest := m.bucket.ReadyAtRate(perMega(m.control.cfg.Max), from, ahead, m.within(cost))
+	return max(m.control.pausedUntil, fastest)
+}
+
+// Take returns twice the number of the request, plus one for a probe.
+func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
+	charged := 2 * m.bucket.Take(due, now, cost, waited)
+	if m.control.send(now, cost).probe {
+		charged++
+	}
+	m.follow(now)
+	return charged
+}
+
+// Answered takes the outcome of a request that left at sent, and the Retry-After of its response, or 0.
+func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) {
+	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
+	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)
+	m.follow(now)
+}
+
+// GiveBack undoes the Take of a request that was never sent.
+func (m *Meter) GiveBack(charged int64, now instant, cost int64) {
+	m.bucket.GiveBack(charged/2, now, cost)
+	m.Answered(now, charged, now, cost, Ignore, 0)
+}
+
+// Refund gives the tokens of a request back that never reached the server, after Answered.
+func (m *Meter) Refund(charged int64, now instant, cost int64) {
+	m.bucket.GiveBack(charged/2, now, cost)
+}
+
+func (m *Meter) Settle(charged int64, now instant, paid, cost int64) {
+	m.bucket.Correct(charged/2, now, paid, cost, int64(min(meter.SettleOver*m.rate, maxRate)))
+	m.control.seq = uint64(m.bucket.LastTake()) // both number requests alike
+	m.control.settled(now, float64(cost-paid))
+}
+
+// settled corrects the cost of a request.
+func (c *controller) settled(now instant, more float64) {
+	c.cost = max(1, c.cost+more/float64(min(c.seq, 64)))
+	c.used.Add(now, more, c.tau())
+	c.used.Value = max(0, c.used.Value)
+}
+
+// FullAt returns the instant until which the meter must be kept, unless the time of a response decides that; never then.
+// A pause, a silence and a limit that is dear to touch are kept until they are over, and what the rate has learned for
+// KeepLearned after the last request.
+func (m *Meter) FullAt() instant {
+	c := &m.control
+	if c.inFlight > 0 {
+		return never
+	}
+	at := max(m.bucket.FullAt(), c.pausedUntil, c.dearUntil)
+	if c.silence.on {
+		at = max(at, c.silence.probeAt+windowGap)
+	}
+	if c.current != c.cfg.Initial || c.ceiling > 0 {
+		at = max(at, meter.AddInstant(m.bucket.AsOf(), KeepLearned))
+	}
+	return at
+}
+
+// Indebted reports whether to forget the meter would mint tokens, lose a response, or disturb a server that wants to be left
+// alone.
+func (m *Meter) Indebted(now instant) bool {
+	c := &m.control
+	return m.bucket.Indebted(now) || c.inFlight > 0 || c.silence.on || max(c.pausedUntil, c.dearUntil) > now
+}
+
+func (m *Meter) Most() int64                  { return meter.MaxCount }
+func (m *Meter) Tokens(now instant) float64   { return m.bucket.Tokens(now) }
+func (m *Meter) Retune(instant, meter.Rate)   {} // only the controller sets the rate
+func (m *Meter) Resize(instant, int64)        {}
+func (m *Meter) Rate(now instant) float64     { return m.control.rate(now) }
+func (m *Meter) InFlight() int                { return m.control.inFlight }
+func (m *Meter) PausedUntil() instant         { return m.control.pausedUntil }
+func (m *Meter) Retuned() (Retune, bool)      { return m.control.retuned() }
+func (m *Meter) Snapshot(now instant) Learned { return m.control.snapshot(now) }
+
+// Learn makes a new meter resume with what another has learned. It reports whether l is valid.
+func (m *Meter) Learn(now instant, l Learned) bool {
+	ok := m.control.restore(now, l)
+	m.follow(now)
+	return ok
+}

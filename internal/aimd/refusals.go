@@ -1,0 +1,99 @@
+package aimd
+
+import "github.com/httpthrottle/throttle/internal/meter"
+
+const (
+	tollAtMost  = 5.0          // seconds
+	dearFor     = 600 * second // a touch of the limit stays dear for that long after the hold
+	dearPause   = 3 * second   // the shortest pause that can be dear
+	longestHold = 3600.0       // seconds for which a rate is held, at most; or one cycle, if that is longer
+	holdPauses  = 18           // pauses for which the rate is held after one
+	mostHeld    = 120 * second // and at most; or two pauses, if that is longer
+)
+
+// throttled cuts the rate after a refusal. Retry-After says how far too high the rate was.
+func (c *controller) throttled(now instant, retryAfter int64) {
+	if retryAfter <= 0 {
+		c.bare(now, causeThrottled)
+		return
+	}
+	p, active := seconds(retryAfter), max(0.001, seconds(now-c.workedFrom))
+	if retryAfter >= dearPause && (p > active/2 || c.dear(now)) && c.known() && !c.off.quota {
+		// A quota was spent too fast: the server gives what it gave over work and pause.
+		r := min(c.current, c.worked/(active+p))
+		c.cut(now, causeThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
+		c.holdDear(now, active+p)
+	} else {
+		r := c.gave(p, active)
+		c.cut(now, causeThrottled, r, 0.99*r)
+		if !c.off.hold {
+			c.heldUntil = now + min(holdPauses*retryAfter, max(mostHeld, 2*retryAfter))
+		}
+	}
+	c.tollOf(2.5 * p)
+}
+
+// gave returns the rate that the server seems to give, when it asked for a pause of p seconds after active seconds of work:
+// what it gave in that time, if half of the pause had been part of it. While the rate was doubling, that says little.
+func (c *controller) gave(p, active float64) float64 {
+	share, least, left := active/(active+p/2), 0.8, 0.8
+	if c.ceiling == 0 {
+		least, left = 0.5, 0.75
+	}
+	if active >= 6*p || c.off.part {
+		share = 1
+	}
+	return min(c.current, max(c.worked/active, left*c.current)) * max(least, share)
+}
+
+// bare cuts the rate after a refusal without Retry-After: by a tenth, or by the share that was refused since the last cut
+// if that is more. Where everything was refused, the ceiling stays, because a window is closed or the server is down.
+func (c *controller) bare(now instant, why cause) {
+	left, ceiling := max(leastLeft, min(beta, 1-c.refused/(c.heard+4))), c.current
+	if c.off.deeper {
+		left = beta
+	}
+	if c.okAt < c.cutAt && !c.off.closed {
+		ceiling = max(ceiling, c.ceiling)
+	}
+	c.cut(now, why, ceiling, left*c.current)
+}
+
+// tollOf sets the toll of the last overload, in seconds.
+func (c *controller) tollOf(s float64) {
+	if !c.off.toll {
+		c.toll = min(s, tollAtMost)
+	}
+}
+
+// pause lets no request go for d, and a little longer, so that many clients do not return together.
+func (c *controller) pause(now instant, d int64) {
+	until := meter.AddInstant(now, min(d, never/4)+c.dice.Jitter(d))
+	if until > c.pausedUntil {
+		c.pausedUntil, c.workedFrom, c.worked, c.whole = until, until, 0, true
+		c.used.At = max(c.used.At, until)
+	}
+}
+
+// known reports whether worked tells what the server gives. It does not if other clients, or an earlier run of this
+// program, may have spent most of the quota.
+func (c *controller) known() bool {
+	return c.whole && c.worked > 0 || c.requests(c.worked) >= leastRound
+}
+
+// dear reports whether a touch of the limit costs about as much time as there is work between two touches, as with quotas
+// and with servers that count what they refuse.
+func (c *controller) dear(now instant) bool { return now < c.dearUntil }
+
+// holdDear holds the rate after a dear touch for as long as the cycle of work and waiting that it ended, in seconds, and
+// twice as long after each further one. In the long run the rate stays below the limit.
+func (c *controller) holdDear(now instant, cycle float64) {
+	c.dearHold = min(2*c.dearHold, max(longestHold, cycle))
+	if !c.dear(now) {
+		c.dearHold = cycle
+	}
+	c.heldUntil = now + nanos(c.dearHold)
+	if !c.off.dear {
+		c.dearUntil = c.heldUntil + dearFor
+	}
+}

@@ -1,0 +1,94 @@
+package aimd
+
+import "github.com/httpthrottle/throttle/internal/meter"
+
+// silence is what is known of a server that answers nothing or refuses everything. It gets one probe now and then, and no
+// other request.
+type silence struct {
+	on        bool
+	from      instant
+	probeAt   instant
+	gap       int64   // between probes
+	probing   bool    // one is in flight
+	throttled bool    // the server refuses; otherwise it is down
+	resume    float64 // share of the rate to resume with
+	okSince   int     // successes since the last silence
+}
+
+const (
+	rowOfDead   = 10 // failures in a row after which only probes are sent
+	rowIfDear   = 2  // and where each touch of the limit is dear
+	firstGap    = 2 * second / 5
+	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
+	windowGap   = 300 * second   // and of one that refuses: some count every request, or prolong a ban for each
+	windowAfter = 60 * second    // which the gap outgrows after that time
+)
+
+// dead reports whether the row of failures is long enough for a silence.
+func (c *controller) dead(now instant, o Outcome) bool {
+	if c.off.silence {
+		return false
+	}
+	return c.row >= rowOfDead || c.row >= rowIfDear && o == Throttled && c.dear(now)
+}
+
+func (c *controller) beginSilence(now instant, o Outcome) {
+	s := &c.silence
+	if s.from > 0 && s.okSince < 64 {
+		s.resume /= 4 // a relapse
+	} else {
+		s.resume = beta
+	}
+	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, nanos(2*c.latency.smooth)), o == Throttled
+	c.ceiling = max(c.ceiling, c.current)
+	c.cutSeq = c.seq
+	c.set(causeSilence, c.current)
+	c.probeAgain(now, now)
+}
+
+// probeFailed doubles the gap. Where the server refuses, it soon is two thirds of the silence, so that it outgrows a window
+// in which refused requests count.
+func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
+	s := &c.silence
+	s.throttled = o == Throttled
+	most := outageGap
+	if dark := now - s.from; s.throttled && dark > windowAfter && !c.off.dear {
+		most = min(dark/2, windowGap)
+	}
+	s.gap = min(2*s.gap, most)
+	c.probeAgain(now, t.at)
+}
+
+// probeAgain sets the instant of the next probe, a gap after the last, part of which has passed if the server hangs. The gap
+// is a little random, so that many clients do not probe together.
+func (c *controller) probeAgain(now, last instant) {
+	c.silence.probing = false
+	c.silence.probeAt = max(now, last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance())))
+}
+
+// endSilence resumes after a probe was answered. A server that refused is taken to give what it gave over work and silence.
+func (c *controller) endSilence(now instant) {
+	s := &c.silence
+	active, dark := max(0.001, seconds(s.from-c.workedFrom)), seconds(now-s.from)
+	sustained := c.worked / (active + dark - seconds(s.gap)/2) // the refusals ended between the last two probes
+	s.on = false
+	c.heldUntil = now
+	c.forgetResponses()
+	switch {
+	case s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && c.known() && !c.off.quota:
+		r := min(c.ceiling, sustained) // current was cut for the first refusals of the row
+		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
+		c.holdDear(now, active+dark)
+		c.set(causeAlive, r)
+	case s.throttled && c.worked > 0:
+		c.set(causeAlive, min(s.resume*c.ceiling, sustained))
+	default:
+		c.set(causeAlive, s.resume*c.ceiling)
+	}
+	if s.throttled {
+		c.tollOf(4 * dark)
+	}
+	s.okSince, s.probing = 0, false
+	c.row, c.worked, c.workedFrom, c.whole = 0, 0, now, true
+	c.used = meter.MeanRate{At: now}
+}
