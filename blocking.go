@@ -47,7 +47,9 @@ type Limiter struct {
 	//     or earlier: what somebody else takes at a gate may move it later.
 	mu        sync.Mutex
 	unix      int64   // Unix time, in ns, of instant 0
-	synced    instant // when it is to be looked at anew; never: there are no fixed windows
+	wallAt    instant // when the wall clock is to be looked at again; never: there are no fixed windows
+	synced    instant // when syncLocked is to be called: at wallAt, or for a booking
+	bookings  bookings
 	seq       uint64
 	lines     map[string]*line
 	queues    map[string]*queue
@@ -55,8 +57,10 @@ type Limiter struct {
 	serial    uint64    // of the last bucket made
 	gates     map[gateKey]*bucket
 	hosts     map[string]*host
-	idle      idleHeap // all buckets but those of the key ""
-	idleGates idleHeap // and those of gates
+	gatesPeak int    // the most since the map was made
+	hostsPeak int    // the same
+	keys      keeper // of all buckets except those of the key ""
+	gateKeys  keeper // and of those of gates
 	sweeper   *time.Timer
 	sweepAt   instant // when sweeper fires; never: it does not
 	counts    counts  // not beside mu, on which others spin while it is written
@@ -98,6 +102,7 @@ type charge struct {
 	outcome Outcome // as the limit's Classify has it; 0: as the answer has it
 	kept    bool    // a slot that is given back by Grant.Done
 	told    bool    // the body of the answer may tell what it cost
+	booked  bool    // in Limiter.bookings: paid is not known yet
 	settled bool    // guarded by the Limiter's mu, as cost is from then on
 }
 
@@ -105,7 +110,7 @@ type charge struct {
 func charged(charges []charge, li *limit, key string, cost int64) []charge {
 	charges = charges[:len(charges)+1] // field by field into what is zero already: this is on every request's way
 	c := &charges[len(charges)-1]
-	c.limit, c.key, c.cost = li, key, cost
+	c.limit, c.key, c.cost = li, key, min(cost, maxCount)
 	if key == "" {
 		c.bucket = li.single
 	}
@@ -121,11 +126,20 @@ func (l *Limiter) nowLocked() instant {
 	return now
 }
 
-// syncLocked learns the wall time, once a second, since it may be set or drift.
+// syncLocked does what is due by the clock: it learns the wall time, once a second, because that may be set or drift, and
+// books what a dry run has put off.
 func (l *Limiter) syncLocked(now instant) {
+	if now >= l.wallAt {
+		l.lookAtWallLocked(now)
+	}
+	l.bookLocked(now)
+	l.synced = min(l.wallAt, l.bookings.first())
+}
+
+func (l *Limiter) lookAtWallLocked(now instant) {
 	unix := time.Now().UnixNano() - now
 	back := unix < l.unix-int64(time.Second)
-	l.unix, l.synced = unix, now+int64(time.Second)
+	l.unix, l.wallAt = unix, now+int64(time.Second)
 	if !back || l.dry {
 		return
 	}
@@ -189,7 +203,7 @@ func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []ch
 	m, ok, _ = l.payLocked(charges, by, now)
 	l.mu.Unlock()
 	if ok && by.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, by.observer, charges, 0)
+		l.tellGranted(ctx, by, charges, 0)
 	}
 	return m, ok, nil
 }
@@ -215,7 +229,7 @@ func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool
 	l.mu.Unlock()
 	switch o := a.by.observer; {
 	case r.Reason == 0 && o.hooks.OnGrant != nil:
-		l.tellGranted(context.Background(), o, charges, 0)
+		l.tellGranted(context.Background(), a.by, charges, 0)
 	case r.Reason != 0 && (o.hooks.OnReject != nil || o.log != nil):
 		told := r
 		o.rejected(context.Background(), &told, 0, false)
@@ -223,20 +237,15 @@ func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool
 	return m, r, true
 }
 
-// pend makes a request pending that could not pass. The error is what is wrong with a rate that RateFor told.
+// pend makes a request pending that could not pass.
 //
 //go:noinline
-func pend(charges []charge, a ask, g *gateKey, r *Receipt) (*pending, error) {
+func pend(charges []charge, a ask, g *gateKey, r *Receipt) *pending {
 	p := &pending{ask: a, charges: slices.Clone(charges), receipt: r}
 	if g != nil {
 		p.gate, p.charges = new(*g), p.charges[:len(charges)-1]
 	}
-	rates, err := askRates(p.charges)
-	if err != nil {
-		return nil, err
-	}
-	p.rates = rates
-	return p, nil
+	return p
 }
 
 // lockSoon takes a lock that nobody holds for as long as it takes to park a goroutine and to wake it again.
@@ -256,9 +265,9 @@ func lockSoon(mu *sync.Mutex) {
 // nothing else.
 func (l *Limiter) await(ctx context.Context, p *pending) (*pending, *Rejection, error) {
 	cancel := p.ask.cancel
-	w, r := l.lineUp(ctx, p)
+	w, r, err := l.lineUp(ctx, p)
 	if w == nil {
-		return p, r, nil
+		return p, r, err
 	}
 	if o := w.by.observer; o.hooks.OnWait != nil || o.log != nil {
 		l.announce(ctx, o, w)
@@ -276,17 +285,40 @@ func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *
 	}
 	p := &pending{charges: w.charges(), receipt: w.receipt, waited: time.Duration(w.at - w.arrived)}
 	p.mark.at = w.at
-	l.tellGranted(ctx, w.by.observer, p.charges, p.waited)
+	l.tellGranted(ctx, w.by, p.charges, p.waited)
 	return p, nil, nil
 }
 
-func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) {
+// lockFor takes the lock, once the rates are known of all buckets that are to be made for p. The error is what is wrong with
+// a rate that RateFor told.
+func (l *Limiter) lockFor(p *pending) error {
+	for {
+		l.mu.Lock()
+		asked := askedLocked(p.charges, p.rates)
+		if asked && !l.crowdedLocked(p.charges) {
+			return nil
+		}
+		l.mu.Unlock() // in between, others may have it
+		if asked {
+			continue
+		}
+		rates, err := askRates(p.charges)
+		if err != nil {
+			return err
+		}
+		p.rates = rates
+	}
+}
+
+func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, error) {
 	a := &p.ask
 	var w *waiter // made before the lock is taken
 	if a.maxWait != 0 {
 		w = &waiter{passed: never, by: a.by, receipt: p.receipt, decided: make(chan struct{})}
 	}
-	l.mu.Lock()
+	if err := l.lockFor(p); err != nil {
+		return nil, nil, err
+	}
 	now := l.nowLocked()
 	if p.gate != nil && !p.late {
 		l.passLocked(p, now)
@@ -295,17 +327,14 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	if ok {
 		p.mark = m
 		l.mu.Unlock()
-		l.tellGranted(ctx, a.by.observer, p.charges, 0)
-		return nil, nil
+		l.tellGranted(ctx, a.by, p.charges, 0)
+		return nil, nil, nil
 	}
 	if l.dry {
 		waited := l.pretendLocked(ctx, p, now, missing)
 		l.mu.Unlock()
-		a.by.observer.pretended(ctx, waited, p.refusal)
-		if p.refusal != nil {
-			p.charges = nil // it is sent, but nothing was charged
-		}
-		return nil, nil
+		l.tellPretended(ctx, p, waited)
+		return nil, nil, nil
 	}
 	if p.late && missing == nil && w != nil {
 		l.passLocked(p, now)
@@ -314,13 +343,13 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection) 
 	l.mu.Unlock()
 	switch {
 	case waits:
-		return w, nil
+		return w, nil, nil
 	case p.refusal != nil:
 		a.by.observer.rejected(ctx, p.refusal, 0, false)
-		return nil, p.refusal
+		return nil, p.refusal, nil
 	}
-	l.tellGranted(ctx, a.by.observer, p.charges, 0)
-	return nil, nil
+	l.tellGranted(ctx, a.by, p.charges, 0)
+	return nil, nil, nil
 }
 
 // takeLocked charges what can be paid now, and goes without waiting.
@@ -331,7 +360,7 @@ func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 	}
 	by.counts.granted++
 	l.counts.granted++
-	return mark{now, l.counts.granted}
+	return mark{now, l.counts.sent()}
 }
 
 // lineUpLocked decides about what can't simply go: w is put in line, or it is refused, or granted out of turn by its
@@ -367,31 +396,6 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 	return true
 }
 
-// pretendLocked is what a dry run does with what would have to wait: it books it for when it would have gone.
-// What would have been refused passes as well.
-func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration) {
-	a, charges := &p.ask, p.charges
-	by := a.bounds(ctx, now)
-	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
-		l.refuseLocked(p, &by, reason, c, due, now)
-		return 0
-	}
-	due, i := planLocked(charges, nil, nil, now, now)
-	if reason := by.judge(due, charges[i].bucket); reason != 0 {
-		l.refuseLocked(p, &by, reason, &charges[i], due, now)
-		return 0
-	}
-	for i := range charges {
-		c := &charges[i]
-		c.paid = c.bucket.meter.Take(due, due, c.cost, true)
-		c.bucket.since = due
-	}
-	p.mark = mark{at: now}
-	l.counts.grantedAfter(due - now)
-	a.by.counts.grantedAfter(due - now)
-	return time.Duration(due - now)
-}
-
 // announce tells that w begins to wait. Should that panic, nobody waits.
 func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
 	told := false
@@ -400,8 +404,17 @@ func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
 			_ = l.abandon(ctx, w) // what its caller gets is the panic
 		}
 	}()
-	o.waits(ctx, w)
+	o.waits(l.waitEvent(ctx, w))
 	told = true
+}
+
+// waitEvent returns what is told of w when it begins to wait. It takes the lock because a smaller burst may be clamping the
+// costs in line.
+func (l *Limiter) waitEvent(ctx context.Context, w *waiter) WaitEvent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := w.line.stops[w.binding].bucket
+	return WaitEvent{Context: ctx, Limit: b.limit.name, Key: b.key, Cost: w.costs[w.binding], Wait: until(w.due, w.arrived)}
 }
 
 // stand stands in line until w is decided: without a rejection or an error, it was granted. Should the context be over
@@ -435,8 +448,8 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	case refused:
 		return nil
 	case granted:
-		w.by.counts.takeBack(w.at - w.arrived)
-		l.counts.takeBack(w.at - w.arrived)
+		w.by.counts.undone++
+		l.counts.undone++
 		for i := range w.line.stops {
 			l.giveBackLocked(w.line.stops[i].bucket, w.paid()[i], now, w.costs[i])
 		}

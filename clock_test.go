@@ -39,7 +39,8 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 			time.Sleep(time.Hour - 2*time.Second)
 			l.mu.Lock()
 			l.unix += int64(wrong)
-			l.synced = int64(time.Since(l.start)) + int64(time.Second)
+			l.wallAt = int64(time.Since(l.start)) + int64(time.Second)
+			l.synced = l.wallAt
 			unusedLocked(l)
 			l.mu.Unlock()
 			_, ok := l.Try("", 5)
@@ -60,7 +61,8 @@ func setWrong(l *Limiter, by, until time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unix += int64(by)
-	l.synced = int64(time.Since(l.start) + until)
+	l.wallAt = int64(time.Since(l.start) + until)
+	l.synced = l.wallAt
 	unusedLocked(l)
 }
 
@@ -112,13 +114,13 @@ func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
 		sleep(23 * time.Hour)
 		setWrong(l, -12*time.Hour, time.Second)
 		l.mu.Lock()
-		l.synced = never
+		l.wallAt, l.synced = never, never
 		l.mu.Unlock()
 		_, ok := l.Try("", 5)
 		require.True(t, ok)
 		waits := send(t, l, Ask{Cost: 1})
 		l.mu.Lock()
-		l.synced = 0
+		l.wallAt, l.synced = 0, 0
 		l.mu.Unlock()
 		sleep(2 * time.Hour)
 		require.True(t, waits.done, "waits until the clock would have been right")

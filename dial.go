@@ -24,17 +24,24 @@ type connections struct {
 	failing  atomic.Int32  // how many there are in hosts
 
 	mu    sync.Mutex
-	hosts map[string]bool // that could not be connected to the last time
+	hosts map[string]*downServer // those that could not be connected to the last time
+	purge instant                // when those are to be forgotten that were not tried for long
 }
+
+// A reach is how far a request got.
+type reach uint8
+
+const (
+	reachedServer   reach = iota // as far as is known
+	reachedNoServer              // certainly
+	reachedNoBase                // no Transport has handed it on, which is no news of a server
+)
 
 const (
 	tracingUnknown = iota // until the first response all requests are traced
 	tracingWorks          // the base calls the hooks of a trace
 	tracingIgnored        // the base answered without: what an error looks like is all there is
 )
-
-// maxFailing is how many hosts are remembered that could not be connected to. Requests to others are charged.
-const maxFailing = 1024
 
 // learn notes what is known of a base before it is used.
 func (c *connections) learn(base http.RoundTripper) {
@@ -52,34 +59,63 @@ type trace struct {
 	got   atomic.Bool // a connection
 }
 
-// forward hands a request to the base. With an error it reports whether the request certainly never reached a server.
-func (t *Transport) forward(req *http.Request) (resp *http.Response, unsent bool, err error) {
+// forward hands a request that was let go to the base, and reports how far it got.
+func (t *Transport) forward(req *http.Request, g *Grant) (resp *http.Response, far reach, err error) {
 	c := &t.connections
-	answered, tracing := c.answered.Load(), c.tracing.Load()
-	if !answered && (tracing == tracingUnknown || hasBody(req)) || c.failing.Load() > 0 && c.fails(hostOf(req)) {
-		return t.forwardTraced(req)
+	down := c.failing.Load() > 0 && c.down(serverOf(req))
+	if down {
+		if err := t.attempt(req, g); err != nil {
+			closeBody(req)
+			return nil, reachedNoBase, err
+		}
 	}
-	resp, err = t.base.RoundTrip(req)
+	answered, tracing := c.answered.Load(), c.tracing.Load()
+	if !answered && (tracing == tracingUnknown || hasBody(req)) || down {
+		return t.forwardTraced(req, g)
+	}
+	resp, far, err = t.sendOn(req)
 	switch {
+	case far == reachedNoBase:
 	case err == nil:
 		if !answered {
 			c.answered.Store(true)
 		}
 	case isDialError(err):
-		c.note(hostOf(req), true)
-		unsent = !hasBody(req) && (!answered || tracing == tracingIgnored)
+		c.failed(serverOf(req), g.mark.at, t.limiter.sinceStart(), err)
+		if !hasBody(req) && (!answered || tracing == tracingIgnored) {
+			far = reachedNoServer
+		}
 	}
-	return resp, unsent, err
+	return resp, far, err
 }
 
-func (t *Transport) forwardTraced(req *http.Request) (resp *http.Response, unsent bool, err error) {
+// sendOn hands a request to the base. A Transport tells how far it got.
+func (t *Transport) sendOn(req *http.Request) (*http.Response, reach, error) {
+	if inner, ok := t.base.(*Transport); ok {
+		return inner.roundTrip(req)
+	}
+	resp, err := t.base.RoundTrip(req)
+	return resp, reachedServer, err
+}
+
+// nested reports whether the base is a Transport.
+func (t *Transport) nested() bool {
+	_, nested := t.base.(*Transport)
+	return nested
+}
+
+func (t *Transport) forwardTraced(req *http.Request, g *Grant) (resp *http.Response, far reach, err error) {
 	c, tr := &t.connections, new(trace)
 	traced := req.WithContext(tr.on(req.Context()))
-	resp, err = t.base.RoundTrip(traced)
+	resp, far, err = t.sendOn(traced)
 	if resp != nil && resp.Request == traced {
 		resp.Request = req
 	}
+	if far == reachedNoBase {
+		return resp, far, err
+	}
 	asked, got := tr.asked.Load(), tr.got.Load()
+	unsent := far == reachedNoServer
 	if asked {
 		c.tracing.Store(tracingWorks)
 	}
@@ -90,12 +126,18 @@ func (t *Transport) forwardTraced(req *http.Request) (resp *http.Response, unsen
 	case asked:
 		unsent = !got
 	default:
-		unsent = isDialError(err) && !hasBody(req)
+		unsent = unsent || isDialError(err) && !hasBody(req)
 	}
-	if err == nil || got || isDialError(err) {
-		c.note(hostOf(req), err != nil && !got)
+	switch {
+	case err == nil || got:
+		c.reached(serverOf(req))
+	case isDialError(err):
+		c.failed(serverOf(req), g.mark.at, t.limiter.sinceStart(), err)
 	}
-	return resp, unsent, err
+	if unsent {
+		far = reachedNoServer
+	}
+	return resp, far, err
 }
 
 // on returns a context that has tr told of connections.
@@ -104,27 +146,6 @@ func (tr *trace) on(ctx context.Context) context.Context {
 		GetConn: func(string) { tr.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { tr.got.Store(true) },
 	})
-}
-
-func (c *connections) fails(host string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.hosts[host]
-}
-
-// note notes whether a host could not be connected to.
-func (c *connections) note(host string, failed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !failed:
-		delete(c.hosts, host)
-	case c.hosts == nil:
-		c.hosts = map[string]bool{host: true}
-	case len(c.hosts) < maxFailing:
-		c.hosts[host] = true
-	}
-	c.failing.Store(int32(len(c.hosts)))
 }
 
 // isDialError reports whether an error of a base is one for a connection that could not be made, as net/http returns it.

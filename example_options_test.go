@@ -326,7 +326,6 @@ func ExampleLimiter_Buckets() {
 		fmt.Printf("%s %q: %.0f left\n", b.Limit, b.Key, b.Tokens)
 	}
 	// Output:
-	// sliding-window "": 10 left
 	// sliding-window "tenant": 6 left
 }
 

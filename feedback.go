@@ -27,7 +27,7 @@ func (a *answer) retryAfter() time.Duration {
 }
 
 // exchange sends a request of which the Limiter wants to know what becomes.
-func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error) {
+func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach, error) {
 	var kept *Grant // the same, where it outlives this call
 	if g.receipt != nil {
 		kept = g.filed()
@@ -40,12 +40,12 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error
 			t.abort(kept.or(g), resp, &a)
 		}
 	}()
-	resp, unsent, err := t.forward(req)
+	resp, far, err := t.forward(req, kept.or(g))
 	heeded := resp
 	if err != nil { // whatever comes with it
 		heeded = nil
 	}
-	a = t.answerOf(req, heeded, unsent, err)
+	a = t.answerOf(req, heeded, far, err)
 	charges := kept.or(g).charges()
 	gated, adaptive, after := false, false, false
 	for i := range charges {
@@ -65,7 +65,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, error
 	}
 	t.limiter.report(kept.or(g), &a)
 	done = true
-	return resp, err
+	return resp, far, err
 }
 
 // abort ends an exchange in which somebody panicked, so that nobody gets the body, which is closed.
@@ -78,14 +78,14 @@ func (t *Transport) abort(g *Grant, resp *http.Response, a *answer) {
 }
 
 // hear takes in the answer to a request of which the Limiter did not want to know what becomes.
-func (t *Transport) hear(req *http.Request, resp *http.Response, unsent bool, err error, g *Grant) {
+func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err error, g *Grant) {
 	done := false
 	defer func() {
 		if !done && resp != nil && resp.Body != nil { // a hook has panicked
 			resp.Body.Close()
 		}
 	}()
-	a := t.answerOf(req, resp, unsent, err)
+	a := t.answerOf(req, resp, far, err)
 	switch {
 	case a.unsent:
 		t.limiter.report(g, &a)
@@ -101,15 +101,15 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, unsent bool, er
 }
 
 // answerOf returns what is news in an answer or an error.
-func (t *Transport) answerOf(req *http.Request, resp *http.Response, unsent bool, err error) answer {
-	if resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
+func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error) answer {
+	if far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
 		return answer{outcome: OutcomeIgnore, unsent: true, local: true}
 	}
 	word, more := t.listen(req, resp)
-	a := answer{outcome: outcomeOf(req.Context(), resp, err, word), unsent: unsent, word: word, more: more}
-	if err != nil && errors.Is(err, ErrThrottled) {
+	a := answer{outcome: outcomeOf(req.Context(), resp, err, word), unsent: far == reachedNoServer, word: word, more: more}
+	if err != nil && errors.Is(err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
-		a.unsent = a.unsent || t.rejectedFurtherIn(req)
+		a.unsent = a.unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
 	return a
 }
@@ -149,11 +149,4 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 		return OutcomeIgnore
 	}
 	return OutcomeUnavailable
-}
-
-// rejectedFurtherIn reports whether an error that is ErrThrottled is certainly a rejection of req. The body of a request,
-// which may come from another throttled request, can fail with one too.
-func (t *Transport) rejectedFurtherIn(req *http.Request) bool {
-	_, nested := t.base.(*Transport)
-	return nested || !hasBody(req)
 }

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"container/heap"
 	"hash/maphash"
 	"math/rand/v2"
 	"net/http"
@@ -47,6 +46,7 @@ type party struct {
 	account *quota.Account
 	host    *host
 	gates   map[*bucket]bool
+	peak    int       // the most gates since the map was made
 	lined   []*bucket // gates at which somebody waits
 }
 
@@ -54,6 +54,7 @@ type party struct {
 type host struct {
 	server  *quota.Server
 	parties map[string]*party
+	peak    int // the most parties since the map was made
 }
 
 // gateOf returns the gate that a request is to pass.
@@ -126,14 +127,16 @@ func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
 	}
 	p := l.partyLocked(key, now)
 	l.serial++
-	b := &bucket{limit: l.gate, key: key.name(), serial: l.serial, armed: never, idle: -1, idleAt: now}
+	b := &bucket{limit: l.gate, key: key.name(), serial: l.serial, armed: never, place: -1}
 	b.meter = &gateBucket{quota.NewGate(p.account), key, p}
 	p.gates[b] = true
+	p.peak = max(p.peak, len(p.gates))
 	if p.account.Knows(anyQuota) {
 		b.meter.(*gateBucket).Under(now, anyQuota)
 	}
 	l.gates[key] = b
-	heap.Push(&l.idleGates, b)
+	l.gatesPeak = max(l.gatesPeak, len(l.gates))
+	l.gateKeys.add(b, now)
 	l.sweepLaterLocked(now)
 	return b
 }
@@ -141,17 +144,19 @@ func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
 func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 	h := l.hosts[key.host]
 	if h == nil {
-		h = &host{quota.NewServer(rand.Uint64()), make(map[string]*party)}
+		h = &host{server: quota.NewServer(rand.Uint64()), parties: make(map[string]*party)}
 		l.hosts[key.host] = h
+		l.hostsPeak = max(l.hostsPeak, len(l.hosts))
 	}
 	p := h.parties[key.party]
 	if p == nil {
 		soFar := 0.0
 		if !l.heard.Load() { // nobody has counted by party
-			soFar = float64(l.counts.granted) / max(1, time.Duration(now).Seconds())
+			soFar = float64(l.counts.sent()) / max(1, time.Duration(now).Seconds())
 		}
 		p = &party{account: quota.NewAccount(now, h.server, rand.Uint64(), soFar), host: h, gates: make(map[*bucket]bool)}
 		h.parties[key.party] = p
+		h.peak = max(h.peak, len(h.parties))
 	}
 	return p
 }
@@ -159,14 +164,18 @@ func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 // forgetGateLocked forgets a gate, and with the last of its party that, and so on.
 func (l *Limiter) forgetGateLocked(b *bucket, g *gateBucket) {
 	delete(l.gates, g.key)
-	p := g.party
+	l.gates = shrunk(l.gates, &l.gatesPeak)
+	p, h := g.party, g.party.host
 	delete(p.gates, b)
+	p.gates = shrunk(p.gates, &p.peak)
 	if len(p.gates) > 0 {
 		return
 	}
-	delete(p.host.parties, g.key.party)
-	if len(p.host.parties) == 0 {
+	delete(h.parties, g.key.party)
+	h.parties = shrunk(h.parties, &h.peak)
+	if len(h.parties) == 0 {
 		delete(l.hosts, g.key.host)
+		l.hosts = shrunk(l.hosts, &l.hostsPeak)
 	}
 }
 
@@ -222,7 +231,7 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 // waitForOthersLocked lets nobody go for the time that the first answer of all took, if so many are on the way that
 // nobody has counted that they might use up what is left: by then they have told so.
 func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
-	others := min(int64(l.counts.granted)-int64(m.nth), 1<<32)
+	others := min(int64(l.counts.sent())-int64(m.nth), 1<<32)
 	if others > 0 && g.Account.Bounds(4*others) {
 		g.Account.Hold(now, min(now-m.at, int64(time.Second)), false)
 	}
@@ -230,7 +239,7 @@ func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 
 // roomForGateLocked reports whether one more gate may be kept, for which another is forgotten if need be.
 func (l *Limiter) roomForGateLocked(now instant) bool {
-	return len(l.gates) < l.maxKeys || l.evictLocked(now, nil, &l.idleGates)
+	return len(l.gates) < l.maxKeys || l.evictLocked(now, nil, &l.gateKeys)
 }
 
 // heardLocked takes in what a server said in answer to a request that passed a gate, and returns for how long requests are

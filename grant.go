@@ -79,21 +79,32 @@ func (g *Grant) Cancel() {
 	defer l.mu.Unlock()
 	if g.spent == 0 {
 		g.spent = grantCanceled
-		l.undoLocked(g.charges())
+		l.undoLocked(g.charges(), g.by)
 	}
 }
 
 // undoLocked gives all charges back, but for those that somebody has settled: it cannot be said what of that to undo.
-func (l *Limiter) undoLocked(charges []charge) {
+func (l *Limiter) undoLocked(charges []charge, by *asker) {
+	l.counts.undone++
+	by.counts.undone++
 	now := l.nowLocked()
 	l.markAllLocked(charges)
 	l.serveLocked(now) // what is due goes first
 	for i := range charges {
 		if c := &charges[i]; !c.settled {
-			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
+			l.refundLocked(c, now)
 		}
 	}
 	l.serveLocked(now)
+}
+
+// refundLocked gives a charge back, or does not make it, if a dry run has yet to.
+func (l *Limiter) refundLocked(c *charge, now instant) {
+	if c.booked {
+		c.booked = false
+		return
+	}
+	l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 }
 
 // Report tells an [Adaptive] limit what has become of what was paid for; the time since the grant is its latency. Whoever

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // checkInvariants checks what holds of a Limiter whenever its mu is free and no timer is late.
@@ -41,19 +43,28 @@ func checkInvariants(t *testing.T, l *Limiter) {
 			checkBucket(t, l, b, now)
 		}
 	}
-	require.Len(t, l.idle, kept)
-	require.Len(t, l.idleGates, len(l.gates))
-	for _, idle := range []idleHeap{l.idle, l.idleGates} {
-		for i, b := range idle {
-			require.Equal(t, i, b.idle)
-			require.LessOrEqual(t, idle.first(), b.idleAt)
-			require.Same(t, b, keptFor(l, b))
+	require.Equal(t, kept, l.keys.size())
+	require.Equal(t, len(l.gates), l.gateKeys.size())
+	for _, k := range []*keeper{&l.keys, &l.gateKeys} {
+		for busy, h := range map[bool]bucketHeap{false: k.idle, true: k.busy} {
+			for i, b := range h {
+				require.Equal(t, i, b.place)
+				require.Equal(t, busy, b.busy)
+				require.LessOrEqual(t, h.first(), b.lookAt)
+				require.Same(t, b, keptFor(l, b))
+			}
 		}
 	}
 	for _, b := range l.gates {
 		checkBucket(t, l, b, now)
 	}
 	checkHosts(t, l)
+}
+
+// fullAt returns the instant from which a bucket is as good as new.
+func fullAt(m meter.Meter) instant {
+	_, full := m.Matters(0)
+	return full
 }
 
 // keptFor returns the bucket that is kept in the place of b.

@@ -1,10 +1,7 @@
 package throttle
 
 import (
-	"container/heap"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -19,15 +16,16 @@ type bucket struct {
 	meter   meter.Meter
 	rate    rate
 	held    instant  // nothing goes before
-	since   instant  // nobody can have been due before; in a dry run, the last who would have gone goes then
+	since   instant  // nobody can have been due before; in a dry run, the last whom it stopped would have gone then
 	stopped stopHeap // the lines whose first request can't pay here, or may not go before one that can't
 	lines   []*stop  // all lines that fall under this bucket
 	timer   *time.Timer
 	armed   instant // when timer fires; never: it does not
 	dirty   bool    // in Limiter.dirty
 	ownRate bool    // as RateFor said
-	idle    int     // where Limiter.idle has it; -1: it stays
-	idleAt  instant // no later than when it is full again, unless its meter was changed
+	place   int     // in its keeper; -1: it is never forgotten
+	busy    bool    // it may not be forgotten, as far as its keeper knows
+	lookAt  instant // when its keeper is to look at it
 }
 
 // ready returns when cost can be paid here once ahead has been, not before from.
@@ -54,7 +52,17 @@ func (b *bucket) plan(from instant, ahead, cost int64) instant {
 	return b.ready(from, ahead, cost)
 }
 
-// payable reports whether cost can be paid here now.
+// perSecond returns the rate in tokens; 0: there is none.
+func (b *bucket) perSecond(now instant) float64 {
+	switch m := b.meter.(type) {
+	case *aimd.Meter:
+		return m.Rate(now)
+	case *gateBucket, *meter.Slots, meter.Unlimited:
+		return 0
+	}
+	return b.rate.PerSecond()
+}
+
 // waiting returns how many requests in line fall under the bucket.
 func (b *bucket) waiting() int {
 	n := 0
@@ -69,10 +77,14 @@ type limit struct {
 	single  *bucket // of the key "", which most programs use alone; it is never forgotten
 	buckets map[string]*bucket
 	gates   bool // its buckets are those of gates
+	keyed   bool // requests have keys, or some have had one
 	priced  bool // it says itself what requests cost
 	Limit
 	size int64 // the burst of keys that have no rate of their own
 	peak int   // the most buckets since the map was made
+
+	holds   map[string]instant // of keys that have no bucket, because there was no room; nil: none
+	holdNew instant            // nothing goes before in buckets that are yet to be made
 }
 
 // findLocked finds the bucket of a charge, and reports whether there is one.
@@ -129,7 +141,7 @@ func (l *Limiter) haveLocked(c *charge, charges []charge, r rate, now instant) b
 	if c.findLocked() {
 		return true
 	}
-	if len(l.idle) >= l.maxKeys && !l.evictLocked(now, charges, &l.idle) {
+	if l.keys.size() >= l.maxKeys && !l.evictLocked(now, charges, &l.keys) {
 		return false
 	}
 	c.bucket = l.makeLocked(c.limit, c.key, r, now)
@@ -155,12 +167,9 @@ func (b *bucket) reclampLocked() {
 	}
 }
 
-// askRates asks the users' RateFor for the rates of all charges, unless all have buckets or no limit has one. The zero rate
-// is the limit's own. It is called without the lock.
+// askRates asks the users' RateFor for the rates of all charges. The zero rate is the limit's own. No rates: no limit has a
+// RateFor for these keys. It is called without the lock.
 func askRates(charges []charge) ([]rate, error) {
-	if !slices.ContainsFunc(charges, func(c charge) bool { return c.bucket == nil }) {
-		return nil, nil
-	}
 	var rates []rate
 	for i := range charges {
 		c := &charges[i]
@@ -182,6 +191,17 @@ func askRates(charges []charge) ([]rate, error) {
 	return rates, nil
 }
 
+// askedLocked reports whether the rates are known of all buckets that are to be made. It finds out under the lock under which
+// they are made: a bucket that was there a moment ago may have been forgotten.
+func askedLocked(charges []charge, rates []rate) bool {
+	for i := range charges {
+		if c := &charges[i]; rates == nil && c.limit.rateFor != nil && c.key != "" && !c.findLocked() {
+			return false
+		}
+	}
+	return true
+}
+
 // rateAt returns what askRates found for a charge.
 func rateAt(rates []rate, i int) rate {
 	if i < len(rates) {
@@ -200,159 +220,14 @@ func (l *Limiter) makeLocked(li *limit, key string, r rate, now instant) *bucket
 		size = li.burstOf(r)
 	}
 	l.serial++
-	b := &bucket{limit: li, key: key, serial: l.serial, armed: never, idle: -1}
+	b := &bucket{limit: li, key: key, serial: l.serial, armed: never, place: -1}
 	b.ownRate, b.rate = own, li.shared(r)
 	b.meter = li.meter(now, b.rate, size, &l.unix)
 	if key == "" {
 		li.single = b
 		return b
 	}
+	b.held = li.takeHold(key)
 	l.keepLocked(b, now)
 	return b
-}
-
-// keepLocked keeps a bucket until it is full.
-func (l *Limiter) keepLocked(b *bucket, now instant) {
-	b.idleAt = now
-	b.limit.buckets[b.key] = b
-	b.limit.peak = max(b.limit.peak, len(b.limit.buckets))
-	heap.Push(&l.idle, b)
-	l.sweepLaterLocked(now)
-}
-
-// idleHeap orders buckets by the instant at which they are full again, as far as is known: use only moves it later,
-// so the first that is really full at its instant is the first of all.
-type idleHeap []*bucket
-
-func (h idleHeap) Len() int           { return len(h) }
-func (h idleHeap) Less(i, j int) bool { return h[i].idleAt < h[j].idleAt }
-func (h idleHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].idle, h[j].idle = i, j }
-func (h *idleHeap) Push(x any)        { b := x.(*bucket); b.idle = len(*h); *h = append(*h, b) }
-func (h *idleHeap) Pop() any {
-	old := *h
-	b := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	b.idle = -1
-	return b
-}
-
-// idleOf returns where a bucket is kept among those that may be forgotten: gates apart, so that neither stands in the
-// other's way.
-func (l *Limiter) idleOf(b *bucket) *idleHeap {
-	if b.limit == l.gate {
-		return &l.idleGates
-	}
-	return &l.idle
-}
-
-// first returns when the first may be forgotten; never if there is none.
-func (h idleHeap) first() instant {
-	if len(h) == 0 {
-		return never
-	}
-	return h[0].idleAt
-}
-
-const (
-	sweepEvery = time.Second      // buckets are forgotten no more often
-	sweepMost  = 1024             // and no more of them under one lock
-	busyFor    = 10 * time.Second // one with a line is looked at again after
-	evictLook  = 64               // how many are looked at for one that may go
-)
-
-// touchLocked brings a bucket's place among the idle up to date, and reports whether that changed it.
-func (l *Limiter) touchLocked(b *bucket, now instant) bool {
-	at := max(b.meter.FullAt(), b.held)
-	if at == never {
-		at = now + int64(busyFor) // it is not known yet
-	}
-	if len(b.lines) > 0 {
-		at = max(at, now+int64(busyFor))
-	}
-	if at <= b.idleAt {
-		return false
-	}
-	b.idleAt = at
-	heap.Fix(l.idleOf(b), b.idle)
-	return true
-}
-
-// sweep forgets the buckets that are as good as new.
-func (l *Limiter) sweep() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sweepAt = never
-	now := l.nowLocked()
-	l.sweepLocked(&l.idle, now)
-	l.sweepLocked(&l.idleGates, now)
-	l.sweepLaterLocked(now)
-}
-
-func (l *Limiter) sweepLocked(idle *idleHeap, now instant) {
-	for range sweepMost {
-		if idle.first() > now {
-			return
-		}
-		if b := (*idle)[0]; !l.touchLocked(b, now) {
-			l.forgetLocked(b)
-		}
-	}
-}
-
-// sweepLaterLocked sees to it that buckets are forgotten once they are full.
-func (l *Limiter) sweepLaterLocked(now instant) {
-	first := min(l.idle.first(), l.idleGates.first())
-	if first == never {
-		return
-	}
-	at := max(first, now+int64(sweepEvery))
-	if first <= now-int64(sweepEvery) {
-		at = now + int64(time.Millisecond) // behind: let others have the lock, then go on
-	}
-	if at >= l.sweepAt {
-		return
-	}
-	l.sweepAt = at
-	if l.sweeper == nil {
-		l.sweeper = time.AfterFunc(time.Duration(at-now), l.sweep)
-		return
-	}
-	l.sweeper.Reset(time.Duration(at - now))
-}
-
-// evictLocked makes room for a bucket: the one that is or will be full first goes, if it has no debt, no hold, nobody
-// waiting and no charge that is about to be made.
-func (l *Limiter) evictLocked(now instant, charges []charge, idle *idleHeap) bool {
-	for range evictLook {
-		if len(*idle) == 0 || !l.touchLocked((*idle)[0], now) {
-			break
-		}
-	}
-	for _, b := range (*idle)[:min(evictLook, len(*idle))] {
-		wanted := slices.ContainsFunc(charges, func(c charge) bool { return c.bucket == b })
-		if !wanted && len(b.lines) == 0 && b.held <= now && !b.meter.Indebted(now) {
-			l.forgetLocked(b)
-			return true
-		}
-	}
-	return false
-}
-
-func (l *Limiter) forgetLocked(b *bucket) {
-	heap.Remove(l.idleOf(b), b.idle)
-	if b.timer != nil {
-		b.timer.Stop()
-	}
-	if g, ok := b.meter.(*gateBucket); ok {
-		l.forgetGateLocked(b, g)
-		return
-	}
-	delete(b.limit.buckets, b.key)
-	// A Go map never shrinks by itself.
-	if n := len(b.limit.buckets); b.limit.peak > 1024 && n < b.limit.peak/4 {
-		kept := make(map[string]*bucket, n)
-		maps.Copy(kept, b.limit.buckets)
-		b.limit.buckets, b.limit.peak = kept, n
-	}
 }

@@ -34,17 +34,17 @@ func newLimiter(c *config) *Limiter {
 	}
 	l.gate, l.share, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, 1, maphash.MakeSeed()
 	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
-	l.unix, l.synced, l.sweepAt = l.start.UnixNano(), never, never
+	l.unix, l.wallAt, l.synced, l.sweepAt = l.start.UnixNano(), never, never, never
 	if len(c.limits) == 0 {
 		c.limits = []Limit{{kind: kindNone, name: "none", rate: rate{N: maxCount, Per: 1}, share: 1, burst: -1, initial: -1}}
 	}
 	for _, described := range c.limits {
-		li := &limit{Limit: described, buckets: make(map[string]*bucket)}
+		li := &limit{Limit: described, buckets: make(map[string]*bucket), keyed: c.key != nil || described.key != nil}
 		l.slots = l.slots || li.kind == kindInFlight
 		l.tracks, l.share = l.tracks || li.tracked(), min(l.share, li.share)
 		li.size, li.priced = li.burstOf(li.rate), li.cost != nil || li.kind == kindInFlight
 		if li.followsWallClock() {
-			l.synced = 0
+			l.wallAt, l.synced = 0, 0
 		}
 		l.limits = append(l.limits, li)
 		l.makeLocked(li, "", rate{}, 0)
@@ -123,8 +123,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 		if by.MaxWait != nil {
 			a.maxWait = max(0, *by.MaxWait)
 		}
-		p, err := pend(charges, a, nil, nil)
-		return g, p, err
+		return g, pend(charges, a, nil, nil), nil
 	}
 	g.hold(len(charges))
 	return g, nil, err
@@ -166,11 +165,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	if ok || err != nil {
 		return err
 	}
-	p, err := l.pendFor(ctx, key, cost)
-	if err != nil {
-		return err
-	}
-	p, r, err := l.await(ctx, p)
+	p, r, err := l.await(ctx, l.pendFor(ctx, key, cost))
 	if r != nil {
 		return r
 	}
@@ -199,13 +194,11 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 }
 
 // pendFor is pend for the same, made anew so that it outlives what pass was called with.
-func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) (*pending, error) {
+func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *pending {
 	o := overridesOf(ctx)
 	p := &pending{ask: o.ask(l.maxWait, &l.direct), receipt: o.receipt}
 	p.charges = l.chargesFor(make([]charge, 0, len(l.limits)), o, key, cost)
-	var err error
-	p.rates, err = askRates(p.charges)
-	return p, err
+	return p
 }
 
 // chargesFor appends what is to be paid for one who asks with that key and cost, and what the context says. There is to be
@@ -242,11 +235,11 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), noOverrides, key, cost)
 	m, r, known := l.try(charges, &a)
 	if !known { // there is a bucket to be made
-		p, err := pend(charges, a, nil, nil)
-		if err != nil {
+		p := pend(charges, a, nil, nil)
+		switch _, refusal, err := l.lineUp(context.Background(), p); {
+		case err != nil:
 			return math.MaxInt64, false // RateFor says no rate for this key
-		}
-		if _, refusal := l.lineUp(context.Background(), p); refusal != nil {
+		case refusal != nil:
 			r = *refusal
 		}
 		charges, m = p.charges, p.mark
@@ -355,11 +348,15 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	l.hold(key, min(int64(d), maxPer))
+	crowded := l.hold(key, min(int64(d), maxPer))
+	for _, limit := range crowded {
+		l.direct.observer.heldAll(limit, key, d)
+	}
 	l.direct.observer.held(key, d)
 }
 
-func (l *Limiter) hold(key string, d int64) {
+// hold returns the names of the limits that hold more than that key, because there was no room to remember it.
+func (l *Limiter) hold(key string, d int64) (crowded []string) {
 	charges, rates := make([]charge, 0, len(l.limits)), make([][]rate, 0, len(l.limits))
 	for _, li := range l.limits {
 		c := charged(make([]charge, 0, 1), li, key, 0)
@@ -373,7 +370,10 @@ func (l *Limiter) hold(key string, d int64) {
 	for i := range charges {
 		c := charges[i : i+1]
 		if !l.haveLocked(&c[0], c, rateAt(rates[i], 0), now) {
-			continue // as above
+			if !c[0].limit.keepHold(key, now+d, now) {
+				crowded = append(crowded, c[0].limit.name)
+			}
+			continue
 		}
 		b := c[0].bucket
 		l.markLocked(b)
@@ -382,6 +382,7 @@ func (l *Limiter) hold(key string, d int64) {
 		l.replanLocked(now, b)
 		l.serveLocked(now)
 	}
+	return crowded
 }
 
 // Stats returns what the Limiter has done so far, for all who use it.
@@ -391,7 +392,7 @@ func (l *Limiter) Stats() Stats {
 }
 
 // Buckets yields the state of every bucket that is kept, each as it is when it is yielded. Those of limits without
-// keys have the key "". What a server has said that bounds requests now is a bucket of the limit "server", whose key is
+// keys have the key "", and are left out of a Limiter without limits unless they are held. What a server has said that bounds requests now is a bucket of the limit "server", whose key is
 // the host and what requests are counted by there, once for each of the resources that it counts apart.
 func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	l.mustBeMade()
@@ -411,18 +412,30 @@ func (l *Limiter) snapshot() []*bucket {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []*bucket
+	now := l.nowLocked()
 	for _, li := range l.limits {
 		for _, b := range li.all() {
-			all = append(all, b)
+			if b.key != "" || li.showsSingle(now) {
+				all = append(all, b)
+			}
 		}
 	}
-	now := l.nowLocked()
 	for _, b := range l.gates {
 		if g := b.meter.(*gateBucket); !g.Open(now) {
 			all = append(all, b)
 		}
 	}
 	return all
+}
+
+// showsSingle reports whether the bucket of the key "" says anything: not that of a limit with keys that nobody has used.
+func (li *limit) showsSingle(now instant) bool {
+	b := li.single
+	if !li.keyed && li.kind != kindNone {
+		return true
+	}
+	_, full := b.matters(now)
+	return full > now
 }
 
 func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
@@ -432,15 +445,15 @@ func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
 	stats := make([]BucketStats, len(buckets))
 	for i, b := range buckets {
 		stats[i] = BucketStats{
-			Limit: b.limit.name, Key: b.key, Rate: b.rate.PerSecond(), Tokens: b.meter.Tokens(now), Waiting: b.waiting(),
+			Limit: b.limit.name, Key: b.key, Rate: b.perSecond(now), Tokens: b.meter.Tokens(now), Waiting: b.waiting(),
 		}
 		switch m := b.meter.(type) {
 		case *aimd.Meter:
-			stats[i].Rate, stats[i].InFlight = m.Rate(now), m.InFlight()
+			stats[i].InFlight = m.InFlight()
 		case *gateBucket:
-			stats[i].Rate, stats[i].InFlight = 0, int(m.InFlight())
+			stats[i].InFlight = int(m.InFlight())
 		case *meter.Slots:
-			stats[i].Rate, stats[i].InFlight = 0, int(m.InUse())
+			stats[i].InFlight = int(m.InUse())
 		}
 		if held := b.heldUntil(); held > now {
 			stats[i].HeldUntil = l.start.Add(time.Duration(held))

@@ -188,25 +188,25 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 	}
 }
 
-func TestHeapOfIdleBucketsKnowsItsFirst(t *testing.T) {
+func TestHeapOfBucketsKnowsItsFirst(t *testing.T) {
 	r := metertest.Seeded(t, 8)
-	var h idleHeap
+	var h bucketHeap
 	for range 6_000 {
 		switch {
 		case len(h) < 10 || r.IntN(3) == 0 && len(h) < 200:
-			heap.Push(&h, &bucket{idleAt: r.Int64N(100), idle: -1})
+			heap.Push(&h, &bucket{lookAt: r.Int64N(100), place: -1})
 		case r.IntN(2) == 0:
 			b := h[r.IntN(len(h))]
-			b.idleAt = r.Int64N(100)
-			heap.Fix(&h, b.idle)
+			b.lookAt = r.Int64N(100)
+			heap.Fix(&h, b.place)
 		default:
 			b := h[r.IntN(len(h))]
-			heap.Remove(&h, b.idle)
-			require.Equal(t, -1, b.idle)
+			heap.Remove(&h, b.place)
+			require.Equal(t, -1, b.place)
 		}
 		for i, b := range h {
-			require.Equal(t, i, b.idle)
-			require.LessOrEqual(t, h[0].idleAt, b.idleAt)
+			require.Equal(t, i, b.place)
+			require.LessOrEqual(t, h[0].lookAt, b.lookAt)
 		}
 	}
 }

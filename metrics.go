@@ -13,6 +13,9 @@ import (
 //	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
 //
 // Under [WithDryRun], Delayed, Waited and Refused count what would have been.
+//
+// A grant is undone if the context ends while it is given, if a hook panics, by [Grant.Cancel], or if the request did not reach
+// a server. Granted and Delayed include it: no counter ever falls.
 type Stats struct {
 	// Gauges
 	Waiting int `json:"waiting"` // requests in the queue now
@@ -20,6 +23,7 @@ type Stats struct {
 
 	// Counters
 	Granted  uint64        `json:"granted"`          // requests granted, immediately or after a wait
+	Undone   uint64        `json:"undone,omitempty"` // grants that were never used and returned their tokens: see above
 	Delayed  uint64        `json:"delayed"`          // requests granted after a wait
 	Waited   time.Duration `json:"waited"`           // total time for which those waited; in seconds as JSON
 	Refused  Refusals      `json:"refused"`          // requests rejected
@@ -58,9 +62,13 @@ type BucketStats struct {
 type counts struct {
 	waiting                    int
 	granted, delayed, canceled uint64
+	undone                     uint64 // of granted
 	waited                     time.Duration
 	refused                    [reasons]uint64
 }
+
+// sent returns how many requests were granted and not taken back.
+func (c *counts) sent() uint64 { return c.granted - c.undone }
 
 func (c *counts) grantedAfter(wait int64) {
 	c.granted++
@@ -68,20 +76,13 @@ func (c *counts) grantedAfter(wait int64) {
 	c.waited += time.Duration(wait)
 }
 
-// takeBack undoes grantedAfter.
-func (c *counts) takeBack(wait int64) {
-	c.granted--
-	c.delayed--
-	c.waited -= time.Duration(wait)
-}
-
 // statsOf returns c as Stats.
 func (l *Limiter) statsOf(c *counts) Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{
-		Waiting: c.waiting, Buckets: len(l.idle),
-		Granted: c.granted, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
+		Waiting: c.waiting, Buckets: l.keys.size(),
+		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
 		Refused: Refusals{
 			NoTokens: c.refused[ReasonNoTokens], MaxWait: c.refused[ReasonMaxWait], Deadline: c.refused[ReasonDeadline],
 			QueueFull: c.refused[ReasonQueueFull], Cost: c.refused[ReasonCost], Held: c.refused[ReasonHeld],
@@ -149,13 +150,14 @@ type HoldEvent struct {
 type observer struct {
 	hooks   Hooks
 	log     *slog.Logger
-	rations [reasons + 3]ration // by what a line says: a Reason, or one of those below
+	rations [reasons + 4]ration // by what a line says: a Reason, or one of those below
 }
 
 const (
-	rationWait = reasons
-	rationHold = reasons + 1
-	rationTune = reasons + 2
+	rationWait  = reasons
+	rationHold  = reasons + 1
+	rationTune  = reasons + 2
+	rationCrowd = reasons + 3
 )
 
 // A ration lets one line a second pass.
@@ -187,7 +189,8 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 }
 
 // tellGranted tells that a request is let go. Should that panic, nothing was charged.
-func (l *Limiter) tellGranted(ctx context.Context, o *observer, charges []charge, waited time.Duration) {
+func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, waited time.Duration) {
+	o := by.observer
 	if o.hooks.OnGrant == nil {
 		return
 	}
@@ -196,7 +199,7 @@ func (l *Limiter) tellGranted(ctx context.Context, o *observer, charges []charge
 		if !told {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.undoLocked(charges)
+			l.undoLocked(charges, by)
 		}
 	}()
 	o.granted(ctx, waited, l.dry)
@@ -218,16 +221,12 @@ func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Durat
 		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", dry))
 }
 
-// waits tells that w begins to wait.
-func (o *observer) waits(ctx context.Context, w *waiter) {
-	b := w.line.stops[w.binding].bucket
-	e := WaitEvent{
-		Context: ctx, Limit: b.limit.name, Key: b.key, Cost: w.costs[w.binding], Wait: until(w.due, w.arrived),
-	}
+// waits tells that a request begins to wait.
+func (o *observer) waits(e WaitEvent) {
 	if o.hooks.OnWait != nil {
 		o.hooks.OnWait(e)
 	}
-	o.line(ctx, slog.LevelInfo, int(rationWait), "throttle: request waits",
+	o.line(e.Context, slog.LevelInfo, int(rationWait), "throttle: request waits",
 		slog.String("limit", e.Limit), slog.String("key", e.Key), slog.Int64("cost", e.Cost), slog.Duration("wait", e.Wait))
 }
 
@@ -242,21 +241,18 @@ func (o *observer) waited(ctx context.Context, w *waiter, err error) {
 	}
 }
 
-// pretended tells what would have become of a request without a dry run.
-func (o *observer) pretended(ctx context.Context, waited time.Duration, r *Rejection) {
-	if r != nil {
-		o.rejected(ctx, r, 0, true)
-	} else {
-		o.granted(ctx, waited, true)
-	}
-}
-
 func (o *observer) held(key string, d time.Duration) {
 	if o.hooks.OnHold != nil {
 		o.hooks.OnHold(HoldEvent{Key: key, For: d})
 	}
 	o.line(context.Background(), slog.LevelWarn, int(rationHold), "throttle: held",
 		slog.String("key", key), slog.Duration("for", d))
+}
+
+// heldAll tells that a limit holds all keys that are new to it, since it could not remember the one that was to be held.
+func (o *observer) heldAll(limit, key string, d time.Duration) {
+	o.line(context.Background(), slog.LevelWarn, int(rationCrowd), "throttle: no room to hold a key, so all keys without a bucket are held",
+		slog.String("limit", limit), slog.String("key", key), slog.Duration("for", d))
 }
 
 func (o *observer) settled(e SettleEvent) {

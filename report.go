@@ -37,6 +37,8 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 	}
 	if a.unsent {
 		g.spent = grantCanceled
+		l.counts.undone++
+		g.by.counts.undone++
 	}
 	now := l.nowLocked()
 	charges := g.charges()
@@ -64,9 +66,10 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 		default:
 			if a.unsent && !c.settled || c.limit.kind == kindInFlight && !c.kept {
-				l.giveBackLocked(c.bucket, c.paid, now, c.cost)
+				l.refundLocked(c, now)
 			}
 		}
+		l.freeLocked(c.bucket, now)
 		if held > 0 {
 			holds = append(holds, HoldEvent{Key: c.bucket.key, For: held})
 		}

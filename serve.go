@@ -114,7 +114,7 @@ func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
 	w.line.queue.size--
 	switch {
 	case w.line.size == 0:
-		l.closeLocked(w.line)
+		l.closeLocked(w.line, w.at)
 	case wasFirst:
 		l.headLocked(w.line)
 	}
@@ -133,7 +133,7 @@ func (l *Limiter) headLocked(ln *line) {
 }
 
 // closeLocked closes an empty line.
-func (l *Limiter) closeLocked(ln *line) {
+func (l *Limiter) closeLocked(ln *line, now instant) {
 	for i := range ln.stops {
 		s := &ln.stops[i]
 		b := s.bucket
@@ -146,6 +146,7 @@ func (l *Limiter) closeLocked(ln *line) {
 			g.party.lined = slices.DeleteFunc(g.party.lined, func(other *bucket) bool { return other == b })
 		}
 		l.markLocked(b)
+		l.freeLocked(b, now)
 	}
 	delete(l.lines, ln.id)
 	q := ln.queue
@@ -290,6 +291,7 @@ func (l *Limiter) lookLocked(ln *line, now instant) {
 // giveBackLocked gives back what was charged, to those who can go by it from now on.
 func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
 	b.meter.GiveBack(charged, now, cost)
+	l.freeLocked(b, now)
 	b.since = max(b.since, now)
 	l.markLocked(b)
 	if g, ok := b.meter.(*gateBucket); ok {

@@ -92,7 +92,7 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	}
 	g.spent |= grantSettled
 	charged, c.cost, c.settled = c.cost, cost, true
-	if cost == charged {
+	if cost == charged || c.booked {
 		return charged, nil
 	}
 	now := l.nowLocked()
@@ -106,11 +106,23 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	if cost < charged {
 		b.since = max(b.since, now)
 		l.markLocked(b)
+		l.freeLocked(b, now)
 	} else {
 		l.replanLocked(now, b)
+		l.owedLocked(b, now)
 	}
 	l.serveLocked(now)
 	return charged, nil
+}
+
+// owedLocked turns the debt of a bucket that was forgotten, and for which there is no room any more, into a hold of its key.
+func (l *Limiter) owedLocked(b *bucket, now instant) {
+	if b.key == "" || b.place >= 0 {
+		return
+	}
+	if must, _ := b.meter.Matters(now); must > now {
+		b.limit.keepHold(b.key, must, now)
+	}
 }
 
 // keptLocked returns the bucket that counts for the key of a charge now. The one that was charged may have been forgotten,
@@ -123,8 +135,8 @@ func (l *Limiter) keptLocked(c *charge, now instant) *bucket {
 	if other := b.limit.buckets[b.key]; other != nil {
 		return other
 	}
-	if len(l.idle) >= l.maxKeys && !l.evictLocked(now, nil, &l.idle) {
-		return b // there is no room for one more, and the debt is forgotten as the bucket was
+	if l.keys.size() >= l.maxKeys && !l.evictLocked(now, nil, &l.keys) {
+		return b // there is no room for one more; see owedLocked
 	}
 	if !b.ownRate { // it was not there when the limit was changed
 		b.rate = b.limit.shared(b.limit.rate)

@@ -148,7 +148,7 @@ func TestAGrantIsSettledOnceAndOnlyWithSense(t *testing.T) {
 			throttle.TokenBucket(100, time.Minute, throttle.Name("a")), throttle.TokenBucket(100, time.Minute, throttle.Name("b")),
 			throttle.InFlight(5)), throttle.WithHooks(throttle.Hooks{OnSettle: func(throttle.SettleEvent) { told++ }}))
 		require.NoError(t, err)
-		g, err := l.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{"a": 10}})
+		g, err := l.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{"a": 10, "b": 0}})
 		require.NoError(t, err)
 		assert.ErrorContains(t, g.Settle("nowhere", 1), `"nowhere"`)
 		assert.ErrorContains(t, g.Settle("b", 1), "nothing was charged")

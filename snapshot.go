@@ -23,6 +23,7 @@ type Snapshot struct {
 // A BucketSnapshot is the state of one bucket that is not as good as new.
 type BucketSnapshot struct {
 	Limit   string        `json:"limit"`
+	Kind    string        `json:"kind,omitzero"` // of the limit, such as "bucket"
 	Key     string        `json:"key,omitzero"`
 	Tokens  float64       `json:"tokens"`           // what was left of a TokenBucket or a Pace
 	Spent   []Spent       `json:"spent,omitzero"`   // of a window
@@ -86,7 +87,7 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 	defer l.mu.Unlock()
 	now := l.nowLocked()
 	for _, b := range buckets {
-		s := BucketSnapshot{Limit: b.limit.name, Key: b.key, Held: time.Duration(max(0, b.held-now))}
+		s := BucketSnapshot{Limit: b.limit.name, Kind: string(b.limit.kind), Key: b.key, Held: time.Duration(max(0, b.held-now))}
 		switch m := b.meter.(type) {
 		case meter.Saver:
 			saved := m.Save(now)
@@ -101,7 +102,7 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 				continue
 			}
 		}
-		if s.Held > 0 || s.Learned != nil || b.meter.FullAt() > now {
+		if _, full := b.meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
 			saved = append(saved, s)
 		}
 	}
@@ -159,6 +160,14 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		return errors.New("there is no such limit")
 	}
 	li := l.limits[i]
+	switch {
+	case s.Kind != "" && s.Kind != string(li.kind):
+		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, li.kind)
+	case (s.Learned != nil) != (li.kind == kindAIMD):
+		return errNoFit
+	case s.Held < 0:
+		return fmt.Errorf("a hold of %v cannot be", s.Held)
+	}
 	c := charged(make([]charge, 0, 1), li, s.Key, 0)
 	rates, err := askRates(c)
 	if err != nil {
@@ -179,7 +188,7 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		}
 		err = m.Restore(now, since, saved)
 	case *aimd.Meter:
-		if s.Learned == nil || !m.Learn(now, aimd.Learned(*s.Learned)) {
+		if !m.Learn(now, aimd.Learned(*s.Learned)) {
 			err = errNoFit
 		}
 	}
@@ -199,17 +208,20 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 	l.heard.Store(true)
 	b := l.gateLocked(gateKey{host: s.Host, party: s.Party}, now)
 	g := b.meter.(*gateBucket)
+	var faults []error
+	if s.Held < 0 || s.HostHeld < 0 {
+		faults = append(faults, fmt.Errorf("holds of %v and %v cannot be", s.Held, s.HostHeld))
+	}
 	if d := max(0, int64(s.Held)) - since; d > 0 {
 		g.Account.Hold(now, min(d, maxPer), true)
 	}
 	if d := max(0, int64(s.HostHeld)) - since; d > 0 {
 		g.party.host.server.Hold(now, min(d, maxPer), true)
 	}
-	var faults []error
 	for _, q := range s.Quotas {
 		reset := max(0, int64(q.Reset)) - since
-		if q.Limit < -1 || int64(q.Reset) > maxPer {
-			faults = append(faults, fmt.Errorf("quota %q: a limit of %d until %v can't be", q.Name, q.Limit, q.Reset))
+		if q.Limit < -1 || q.Reserve < 0 || q.Reset < 0 || int64(q.Reset) > maxPer {
+			faults = append(faults, fmt.Errorf("quota %q: a limit of %d, with %d in reserve, until %v cannot be", q.Name, q.Limit, q.Reserve, q.Reset))
 		} else if reset > 0 {
 			g.Account.Restore(now, &quota.Tell{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
 		}

@@ -109,7 +109,19 @@ func (t *Transport) CloseIdleConnections() {
 // A refusal is a synthetic 429 response, or an error that is [ErrThrottled] under [WithRejectionError], and always when
 // the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
 // request waits, the error is the context's cause, and nothing is charged.
+//
+// While a server cannot be connected to, requests to it that fall under limits with a rate leave one by one, at the slowest of
+// these rates and at least ten a second. The others wait for the next attempt, and share its error if it fails.
+//
+// If the next RoundTripper is a Transport too, a request whose context ends while it waits there is not charged here either.
+// Where another RoundTripper stands between the two, it is charged here: the cause of a context does not say where it ended.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, _, err := t.roundTrip(req)
+	return resp, err
+}
+
+// roundTrip is RoundTrip, and reports how far the request got.
+func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) {
 	t.mustBeMade()
 	var g Grant
 	p, err := t.enter(req, &g)
@@ -120,21 +132,21 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // send sends a request that was let go.
-func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, error) {
+func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, error) {
 	if g.tracked {
 		return t.exchange(req, g)
 	}
 	if g.limiter == nil { // exempt
-		return t.base.RoundTrip(req)
+		return t.sendOn(req)
 	}
-	resp, unsent, err := t.forward(req)
+	resp, far, err := t.forward(req, g)
 	switch {
 	case err != nil:
-		t.hear(req, nil, unsent, err, g) // a response beside an error is not heeded
+		t.hear(req, nil, far, err, g) // a response beside an error is not heeded
 	case resp != nil && t.speaks(req, resp):
-		t.hear(req, resp, false, nil, g)
+		t.hear(req, resp, far, nil, g)
 	}
-	return resp, err
+	return resp, far, err
 }
 
 // speaks reports whether a response may say something of limits, or may have been made by a Transport further in.
@@ -150,13 +162,14 @@ func mayBeLocal(req *http.Request, resp *http.Response) bool {
 
 // lineUp sends a request that could not simply go, when its turn comes. It is apart since those who only wait do it on a
 // small stack.
-func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Response, error) {
+func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Response, reach, error) {
 	var r *Rejection
 	if p != nil {
 		p, r, err = t.await(req, p)
 	}
 	if r != nil || err != nil {
-		return t.turnAway(req, r, err)
+		resp, err := t.turnAway(req, r, err)
+		return resp, reachedNoBase, err
 	}
 	return t.sendWaited(req, p)
 }
@@ -180,9 +193,12 @@ func (t *Transport) await(req *http.Request, p *pending) (_ *pending, r *Rejecti
 // sendWaited is not inlined, for the sake of the stack that those who call it have waited on.
 //
 //go:noinline
-func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, error) {
+func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, reach, error) {
 	g := p.grant(t.limiter, t.asker)
-	g.tracked = g.tracked || slices.ContainsFunc(g.charges(), func(c charge) bool { return c.limit.tracked() })
+	charges := g.charges()
+	for i := range charges { // no copy of a charge, which another may be settling
+		g.tracked = g.tracked || charges[i].limit.tracked()
+	}
 	return t.send(req, &g)
 }
 
@@ -260,7 +276,7 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 	if !ok {
 		a := o.ask(t.maxWait, t.asker)
 		a.cancel = cancel
-		return pend(charges, a, gate, o.receipt)
+		return pend(charges, a, gate, o.receipt), nil
 	}
 	g.limiter, g.by, g.mark, g.receipt = t.limiter, t.asker, m, o.receipt
 	g.hold(len(charges))

@@ -117,29 +117,22 @@ func (c *controller) settled(now instant, more float64) {
 	c.used.Value = max(0, c.used.Value)
 }
 
-// FullAt returns the instant until which the meter must be kept, unless the time of a response decides that; never then.
-// A pause, a silence and a limit that is dear to touch are kept until they are over, and what the rate has learned for
-// KeepLearned after the last request.
-func (m *Meter) FullAt() instant {
+// Matters counts a request in flight, a pause, a silence and a limit that is dear to touch as what must be kept. What the rate
+// has learned is worth keeping for KeepLearned after the last request. The next probe of a silent server may take windowGap.
+func (m *Meter) Matters(now instant) (must, full instant) {
 	c := &m.control
 	if c.inFlight > 0 {
-		return never
+		return never, never
 	}
-	at := max(m.bucket.FullAt(), c.pausedUntil, c.dearUntil)
+	must, full = m.bucket.Matters(now)
+	must = max(must, c.pausedUntil, c.dearUntil)
 	if c.silence.on {
-		at = max(at, c.silence.probeAt+windowGap)
+		must = max(must, c.silence.probeAt+windowGap)
 	}
 	if c.current != c.cfg.Initial || c.ceiling > 0 {
-		at = max(at, meter.AddInstant(m.bucket.AsOf(), KeepLearned))
+		full = max(full, meter.AddInstant(m.bucket.AsOf(), KeepLearned))
 	}
-	return at
-}
-
-// Indebted reports whether to forget the meter would mint tokens, lose a response, or disturb a server that wants to be left
-// alone.
-func (m *Meter) Indebted(now instant) bool {
-	c := &m.control
-	return m.bucket.Indebted(now) || c.inFlight > 0 || c.silence.on || max(c.pausedUntil, c.dearUntil) > now
+	return must, max(must, full)
 }
 
 func (m *Meter) Most() int64                  { return meter.MaxCount }

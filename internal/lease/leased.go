@@ -357,13 +357,16 @@ func (m *Leased) Most() int64 {
 	return min(m.budget.N, mostUnits)
 }
 
-// FullAt implements [meter.Meter]. The state of the bucket is in the store. The meter is the same as a new one when it has no
-// tokens, nothing to tell and no ask under way.
-func (m *Leased) FullAt() meter.Instant {
-	if m.have > 0 || len(m.runs) > 0 || m.busy() {
-		return meter.Never
+// Matters implements [meter.Meter]. The state of the bucket is in the store. The meter is the same as a new one when it has no
+// tokens, nothing to tell and no ask under way. Tokens at hand may be forgotten, because the store has counted them.
+func (m *Leased) Matters(meter.Instant) (must, full meter.Instant) {
+	switch {
+	case m.busy():
+		return meter.Never, meter.Never
+	case m.have > 0 || len(m.runs) > 0:
+		return 0, meter.Never
 	}
-	return max(m.held, m.again)
+	return 0, max(m.held, m.again)
 }
 
 // Tokens implements [meter.Meter]. It adds the tokens at hand to those that the store had left at its latest response.
@@ -371,9 +374,6 @@ func (m *Leased) Tokens(now meter.Instant) float64 {
 	m.advance(now)
 	return float64(m.have-m.owe) + m.told.left
 }
-
-// Indebted implements [meter.Meter]. Tokens at hand may be forgotten, because the store has counted them.
-func (m *Leased) Indebted(meter.Instant) bool { return m.busy() }
 
 // Retune implements [meter.Meter]. The next ask tells the store the rate. Promised tokens are traded for new ones.
 func (m *Leased) Retune(now meter.Instant, r meter.Rate) {

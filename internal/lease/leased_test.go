@@ -212,8 +212,8 @@ func TestUnusedTokensGoBackAfterTheirTime(t *testing.T) {
 		t.Errorf("%d are left", left)
 	}
 	b.instant("nothing is asked any more", b.AskAt(b.now, Demand{}), meter.Never)
-	if b.FullAt() > b.now || b.Indebted(b.now) {
-		t.Errorf("full at %v, indebted %v", b.FullAt(), b.Indebted(b.now))
+	if must, full := b.Matters(b.now); must > b.now || full > b.now {
+		t.Errorf("must be kept until %v, full at %v", must, full)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestTokensOfALeaseAtHandAreUsedAgain(t *testing.T) {
 	id, _ = b.Spend(b.now, 5)
 	b.GiveBack(id, b.now, 1)
 	b.payable(1, true)
-	if b.Indebted(b.now) {
+	if must, _ := b.Matters(b.now); must > b.now {
 		t.Error("it has something to tell")
 	}
 	b.Spend(b.now, 1)
@@ -402,7 +402,7 @@ func TestRecentUseIsLeasedAhead(t *testing.T) {
 		b.question(Demand{})
 	}
 	b.instant("ask", b.AskAt(b.now, Demand{}), meter.Never)
-	if b.have != 0 || b.Indebted(b.now) {
+	if must, _ := b.Matters(b.now); b.have != 0 || must > b.now {
 		t.Errorf("%d tokens are left", b.have)
 	}
 }

@@ -20,6 +20,7 @@ const (
 // that comes twice begins no window twice.
 type windows struct {
 	per, origin int64 // in ns, the origin of Unix time
+	start       start // which origin was made from
 	unit        Calendar
 	zone        *time.Location // nil: all are per long
 
@@ -59,7 +60,11 @@ func (w *windows) begins(index int64) int64 {
 }
 
 // retune changes the period of windows that are not of a calendar.
-func (w *windows) retune(per int64) { w.per, w.from, w.until = per, 0, 0 }
+func (w *windows) retune(per int64) {
+	if w.zone == nil {
+		w.per, w.origin, w.from, w.until = per, w.start.boundary(uint64(per)), 0, 0
+	}
+}
 
 // local returns the number of the window that a local clock shows.
 func (w *windows) local(unix int64) int64 {

@@ -123,7 +123,7 @@ func TestCalendarWindowPlansByMonths(t *testing.T) {
 	require.Equal(t, at(2024, 3), w.Ready(0, 13, 1))
 	require.Equal(t, at(2025, 2), w.Ready(0, 123, 1))
 	require.Equal(t, Never, w.Ready(0, 0, 11))
-	require.Equal(t, at(2024, 2), w.FullAt())
+	require.Equal(t, at(2024, 2), fullAt(w))
 	require.False(t, w.Payable(at(2024, 2)-1, 10))
 	require.True(t, w.Payable(at(2024, 2), 10))
 

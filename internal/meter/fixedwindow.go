@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"fmt"
 	"math/bits"
 	"time"
 )
@@ -21,8 +20,9 @@ type FixedWindow struct {
 func NewFixedWindow(now Instant, r Rate, start time.Time, unix *int64) *FixedWindow {
 	grid := windows{per: int64(r.Per)}
 	if !start.IsZero() {
-		grid.origin = boundary(start, uint64(r.Per))
+		grid.start = startOf(start)
 	}
+	grid.origin = grid.start.boundary(uint64(grid.per))
 	return newWindow(now, r, grid, unix)
 }
 
@@ -123,21 +123,19 @@ func (w *FixedWindow) Settle(charged int64, now Instant, paid, cost int64) {
 
 func (w *FixedWindow) Most() int64 { return w.n }
 
-func (w *FixedWindow) FullAt() Instant {
-	if w.used == 0 {
-		return 0
+func (w *FixedWindow) Matters(Instant) (must, full Instant) {
+	if w.used > 0 {
+		full = w.begins(w.index + 1)
 	}
-	return w.begins(w.index + 1)
+	if w.used > w.n {
+		must = full
+	}
+	return must, full
 }
 
 func (w *FixedWindow) Tokens(now Instant) float64 {
 	_, used := w.at(now)
 	return float64(w.n - used)
-}
-
-func (w *FixedWindow) Indebted(now Instant) bool {
-	_, used := w.at(now)
-	return used > w.n
 }
 
 func (w *FixedWindow) Retune(now Instant, r Rate) {
@@ -157,27 +155,35 @@ func (w *FixedWindow) Save(now Instant) (s State) {
 }
 
 func (w *FixedWindow) Restore(now Instant, since int64, saved State) error {
+	if saved.Tokens != 0 {
+		return errOtherKind
+	}
+	var fault error
 	w.roll(now)
 	w.used = 0
 	for _, s := range saved.Grants {
-		if s.Cost <= 0 || s.Ago < 0 {
-			return fmt.Errorf("a cost of %d spent %v ago can't be", s.Cost, s.Ago)
+		if err := s.check(); err != nil {
+			fault = err
+			continue
 		}
 		if w.indexAt(now-min(int64(s.Ago), MaxPer/2)-min(since, MaxPer/2)) == w.index {
 			w.used = AddCount(w.used, s.Cost)
 		}
 	}
-	return nil
+	return fault
 }
 
-// boundary returns the first instant of Unix time, in ns, that is a whole number of periods from t. UnixNano would be
-// undefined for times that are far off.
-func boundary(t time.Time, per uint64) int64 {
-	seconds := t.Unix()
-	hi, lo := bits.Mul64(uint64(max(seconds, -seconds)), uint64(time.Second))
+// A start is a Unix time at which a window begins. As one count of ns, times that are far off would overflow.
+type start struct{ seconds, nanos int64 }
+
+func startOf(t time.Time) start { return start{t.Unix(), int64(t.Nanosecond())} }
+
+// boundary returns the first instant of Unix time, in ns, that is a whole number of periods from the start.
+func (s start) boundary(per uint64) int64 {
+	hi, lo := bits.Mul64(uint64(max(s.seconds, -s.seconds)), uint64(time.Second))
 	rest := bits.Rem64(hi, lo, per)
-	if seconds < 0 && rest > 0 {
+	if s.seconds < 0 && rest > 0 {
 		rest = per - rest
 	}
-	return int64((rest + uint64(t.Nanosecond())) % per)
+	return int64((rest + uint64(s.nanos)) % per)
 }

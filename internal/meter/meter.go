@@ -4,6 +4,8 @@
 package meter
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -44,12 +46,13 @@ type Meter interface {
 	Settle(charged int64, now Instant, paid, cost int64)
 	// Most returns the largest cost that can ever be paid.
 	Most() int64
-	// FullAt returns the instant from which the bucket is in the same state as a new one.
-	FullAt() Instant
+	// Matters returns until when what the bucket knows makes a difference. From full on, it is in the same state as a new one.
+	// Before must, it may not be forgotten even to make room for another, because it owes tokens or knows something that a new
+	// bucket would have to learn again: a request in flight, a hold, a silence, a refusal that still counts. Never stands for an
+	// event without a known instant, such as a response. full is not before must.
+	Matters(now Instant) (must, full Instant)
 	// Tokens returns the balance, which is negative for debt.
 	Tokens(now Instant) float64
-	// Indebted reports whether the bucket owes tokens, so that replacing it by a new one would mint some.
-	Indebted(now Instant) bool
 	// Retune sets the rate and keeps the balance.
 	Retune(now Instant, r Rate)
 	// Resize sets the burst and keeps the balance, up to the new burst.
@@ -76,7 +79,8 @@ type Planner interface {
 type Saver interface {
 	// Save returns the state of now.
 	Save(now Instant) State
-	// Restore replaces the state by one that was saved since nanoseconds ago. It returns an error if the state is invalid.
+	// Restore replaces the state by one that was saved since nanoseconds ago. The error says what of it cannot be right; the
+	// rest is restored.
 	Restore(now Instant, since int64, s State) error
 }
 
@@ -91,6 +95,16 @@ type Granted struct {
 	Ago  time.Duration
 	Cost int64
 }
+
+// check returns what is wrong with g.
+func (g Granted) check() error {
+	if g.Cost <= 0 || g.Cost > MaxCount || g.Ago < 0 {
+		return fmt.Errorf("a cost of %d spent %v ago cannot be", g.Cost, g.Ago)
+	}
+	return nil
+}
+
+var errOtherKind = errors.New("what was saved does not fit this kind of limit")
 
 // SpendIf implements Spend by Payable and Take.
 func SpendIf(m Meter, now Instant, cost int64) (charged int64, ok bool) {
@@ -110,9 +124,8 @@ func (Unlimited) Take(_, now Instant, _ int64, _ bool) int64 { return now }
 func (Unlimited) GiveBack(int64, Instant, int64)             {}
 func (Unlimited) Settle(int64, Instant, int64, int64)        {}
 func (Unlimited) Most() int64                                { return MaxCount }
-func (Unlimited) FullAt() Instant                            { return 0 }
+func (Unlimited) Matters(Instant) (must, full Instant)       { return 0, 0 }
 func (Unlimited) Tokens(Instant) float64                     { return math.MaxInt64 }
-func (Unlimited) Indebted(Instant) bool                      { return false }
 func (Unlimited) Retune(Instant, Rate)                       {}
 func (Unlimited) Resize(Instant, int64)                      {}
 

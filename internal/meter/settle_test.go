@@ -47,7 +47,7 @@ func TestASlidingWindowOwesWhereItWasCharged(t *testing.T) {
 	w.Take(0, 30*second, 4, false)
 	w.Settle(first, 40*second, 4, 100)
 	require.Equal(t, -10.0, w.Tokens(40*second), "no more than twice the size in all")
-	require.True(t, w.Indebted(40*second))
+	require.True(t, needed(w, 40*second))
 	require.Equal(t, 60*second, w.Ready(40*second, 0, 6))
 	require.Equal(t, 90*second, w.Ready(40*second, 0, 7))
 	w.Settle(first, 60*second, 100, 0)

@@ -1,7 +1,6 @@
 package meter
 
 import (
-	"fmt"
 	"sort"
 	"time"
 )
@@ -125,11 +124,15 @@ func (w *SlidingWindow) find(at Instant) *event {
 
 func (w *SlidingWindow) Most() int64 { return w.n }
 
-func (w *SlidingWindow) FullAt() Instant {
+func (w *SlidingWindow) Matters(Instant) (must, full Instant) {
 	if w.head == len(w.log) {
-		return 0
+		return 0, 0
 	}
-	return AddInstant(w.log[len(w.log)-1].at, w.per)
+	for used, i := w.used, w.head; used > w.n; i++ {
+		used -= w.log[i].cost
+		must = AddInstant(w.log[i].at, w.per)
+	}
+	return must, AddInstant(w.log[len(w.log)-1].at, w.per)
 }
 
 func (w *SlidingWindow) Tokens(now Instant) float64 {
@@ -142,8 +145,6 @@ func (w *SlidingWindow) Tokens(now Instant) float64 {
 	}
 	return float64(w.n - used)
 }
-
-func (w *SlidingWindow) Indebted(Instant) bool { return w.used > w.n }
 
 func (w *SlidingWindow) Retune(now Instant, r Rate) {
 	w.expire(now)
@@ -163,20 +164,26 @@ func (w *SlidingWindow) Save(now Instant) (s State) {
 }
 
 func (w *SlidingWindow) Restore(now Instant, since int64, saved State) error {
+	if saved.Tokens != 0 {
+		return errOtherKind
+	}
+	var fault error
 	w.log, w.head, w.used = nil, 0, 0
 	for _, s := range saved.Grants {
-		if s.Cost <= 0 || s.Ago < 0 {
-			return fmt.Errorf("a cost of %d spent %v ago can't be", s.Cost, s.Ago)
+		if err := s.check(); err != nil {
+			fault = err
+			continue
 		}
+		s.Cost = min(s.Cost, 2*MaxCount-w.used)
 		at := now - min(int64(s.Ago), MaxPer/2) - min(since, MaxPer/2)
 		if n := len(w.log); n > 0 && (w.log[n-1].at >= at || n >= exactEvents+2*slots) {
 			w.log[n-1].at = max(w.log[n-1].at, at)
-			w.log[n-1].cost = AddCount(w.log[n-1].cost, s.Cost)
+			w.log[n-1].cost += s.Cost
 		} else {
 			w.log = append(w.log, event{at, at, s.Cost})
 		}
-		w.used = AddCount(w.used, s.Cost)
+		w.used += s.Cost
 	}
 	w.expire(now)
-	return nil
+	return fault
 }

@@ -51,7 +51,7 @@ func TestSlidingWindowAgreesWithAPlainList(t *testing.T) {
 				}
 			}
 			require.InDelta(t, float64(m.N-m.Used(now)), w.Tokens(now), 0, "%s: tokens", what)
-			if full := w.FullAt(); full > now {
+			if full := fullAt(w); full > now {
 				require.Zero(t, m.Used(full), "%s: full at %d", what, full)
 			} else {
 				require.Zero(t, m.Used(now), "%s: full at %d", what, full)
@@ -199,7 +199,7 @@ func TestSlidingWindowFollowsANewRate(t *testing.T) {
 	w := &SlidingWindow{n: 10, per: 1000}
 	w.Take(0, 0, 10, false)
 	w.Retune(500, Rate{4, 1000})
-	require.True(t, w.Indebted(500))
+	require.True(t, needed(w, 500))
 	require.InDelta(t, -6, w.Tokens(500), 0)
 	require.Equal(t, Instant(1000), w.Ready(500, 0, 4))
 	require.Equal(t, Instant(2000), w.Ready(500, 4, 1))

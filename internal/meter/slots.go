@@ -45,14 +45,13 @@ func (s *Slots) Settle(int64, Instant, int64, int64) { panic("throttle: bug: a s
 
 func (s *Slots) Most() int64 { return s.n }
 
-func (s *Slots) FullAt() Instant {
+func (s *Slots) Matters(Instant) (must, full Instant) {
 	if s.used > 0 {
-		return Never
+		return Never, Never
 	}
-	return 0
+	return 0, 0
 }
 
 func (s *Slots) Tokens(Instant) float64 { return float64(s.n - s.used) }
-func (s *Slots) Indebted(Instant) bool  { return s.used > 0 }
 func (s *Slots) Retune(Instant, Rate)   {}
 func (s *Slots) Resize(Instant, int64)  {}

@@ -276,8 +276,13 @@ func (b *TokenBucket) Correct(charged int64, now Instant, paid, cost, owed int64
 	}
 }
 
-func (b *TokenBucket) FullAt() Instant {
-	if missing := b.full.sub(b.level); missing.hi >= 0 {
+func (b *TokenBucket) Matters(Instant) (must, full Instant) {
+	return b.reaches(int128{}), b.reaches(b.full)
+}
+
+// reaches returns the instant from which there is that much, which may lie before last.
+func (b *TokenBucket) reaches(level int128) Instant {
+	if missing := level.sub(b.level); missing.hi >= 0 {
 		return AddInstant(b.last, missing.ceilDiv(b.n))
 	}
 	return b.last
@@ -290,8 +295,6 @@ func (b *TokenBucket) Tokens(now Instant) float64 {
 	}
 	return level.float() / float64(b.per)
 }
-
-func (b *TokenBucket) Indebted(now Instant) bool { return b.levelAt(now).hi < 0 }
 
 func (b *TokenBucket) Retune(now Instant, r Rate) {
 	b.advance(now)
@@ -329,9 +332,15 @@ func (b *TokenBucket) Resize(now Instant, burst int64) {
 func (b *TokenBucket) Save(now Instant) State { return State{Tokens: b.Tokens(now)} }
 
 func (b *TokenBucket) Restore(now Instant, since int64, s State) error {
-	tokens := s.Tokens
-	if math.IsNaN(tokens) || math.Abs(tokens) > float64(MaxCount) {
-		return fmt.Errorf("%v tokens are not a balance", tokens)
+	tokens, fault := s.Tokens, error(nil)
+	switch drains := -tokens * float64(b.per) / float64(b.n); {
+	case len(s.Grants) > 0:
+		return errOtherKind
+	case math.IsNaN(tokens) || math.Abs(tokens) > float64(MaxCount), b.paced && drains > float64(MaxPer):
+		return fmt.Errorf("%v tokens cannot be a balance", tokens)
+	case !b.paced && tokens < -float64(b.burst):
+		fault = fmt.Errorf("a debt of %v tokens is more than the burst of %d, which is restored instead", -tokens, b.burst)
+		tokens = -float64(b.burst)
 	}
 	whole, part := math.Modf(math.Abs(tokens))
 	level := b.units(int64(whole)).add(int128{lo: uint64(part * float64(b.per))})
@@ -343,5 +352,5 @@ func (b *TokenBucket) Restore(now Instant, since int64, s State) error {
 	b.filled, b.peaks = b.seq, nil // no Cancel of before counts
 	b.advance(now)
 	b.clip()
-	return nil
+	return fault
 }

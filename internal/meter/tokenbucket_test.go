@@ -170,8 +170,8 @@ func runBucket(t *testing.T, r *rand.Rand, now Instant, burst int64, b *TokenBuc
 		require.GreaterOrEqual(t, now, b.last, what)
 		left, _ := metertest.MinRat(m.Burst, m.At(now, nil)).Float64()
 		require.InDelta(t, left, b.Tokens(now), math.Abs(left)*1e-12+1e-9, "%s: tokens", what)
-		require.Equal(t, m.At(now, nil).Sign() < 0, b.Indebted(now), "%s: indebted", what)
-		if full := b.FullAt(); full < Never {
+		require.Equal(t, m.At(now, nil).Sign() < 0, needed(b, now), "%s: indebted", what)
+		if full := fullAt(b); full < Never {
 			require.Zero(t, m.Burst.Cmp(metertest.MinRat(m.Burst, m.At(full, nil))), "%s: full at %d", what, full)
 			require.True(t, full == m.Last || m.At(full-1, nil).Cmp(m.Burst) < 0, "%s: not full before %d", what, full)
 		}

@@ -120,18 +120,28 @@ func (g *Gate) Under(now meter.Instant, name string) *quota {
 	return q
 }
 
-func (g *Gate) FullAt() meter.Instant {
+// Matters counts a request in flight, a hold, refusals in a row and an empty quota as what must be kept.
+func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 	if g.inFlight > 0 {
-		return meter.Never
+		return meter.Never, meter.Never
 	}
-	at := max(g.Account.Until(), g.Account.pace.next)
+	a := g.Account
+	must = a.Until()
+	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
+		must = meter.AddInstant(must, second<<longestBack)
+	}
+	full = max(must, a.pace.next)
 	for _, q := range g.quotas {
-		at = max(at, q.pace.next)
-		if q.reset < meter.Never {
-			at = max(at, meter.AddInstant(q.reset, second))
+		full = max(full, q.pace.next)
+		if q.reset == meter.Never {
+			continue
+		}
+		full = max(full, meter.AddInstant(q.reset, second))
+		if !q.pays(1) {
+			must = max(must, q.reset)
 		}
 	}
-	return meter.AddInstant(at, paceIdle)
+	return must, meter.AddInstant(full, paceIdle)
 }
 
 func (g *Gate) Tokens(now meter.Instant) float64 {
@@ -143,12 +153,6 @@ func (g *Gate) Tokens(now meter.Instant) float64 {
 		}
 	}
 	return float64(least)
-}
-
-func (g *Gate) Indebted(now meter.Instant) bool {
-	return g.inFlight > 0 || g.Account.Until() > now || slices.ContainsFunc(g.quotas, func(q *quota) bool {
-		return !q.pays(1) && q.reset > now && q.reset < meter.Never
-	})
 }
 
 // Open reports whether nothing at all stops or bounds requests here now.

@@ -186,7 +186,7 @@ func TestPaceOfAQuotaOutlastsItsLimit(t *testing.T) {
 	asks(t, g, 60*second, core(-1, 0, 120*second))
 	start := departs(t, g, 60*second)
 	require.False(t, g.Open(start))
-	require.Greater(t, g.FullAt(), g.Ready(0, 0, 1))
+	require.Greater(t, fullAt(g), g.Ready(0, 0, 1))
 	require.True(t, g.Open(start+3*second))
 }
 

@@ -488,24 +488,24 @@ func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
 
 func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
 	a, g, _ := newFamilies(0)
-	require.False(t, g.Indebted(0))
+	require.False(t, needed(g, 0))
 	sends(t, g, 0, 1)
-	require.Equal(t, meter.Never, g.FullAt())
-	require.True(t, g.Indebted(0))
+	require.Equal(t, meter.Never, fullAt(g))
+	require.True(t, needed(g, 0))
 	g.Answered(0, 0, true, []Tell{core(10, 0, 60*second)})
-	require.Greater(t, g.FullAt(), a.quotas[0].resumes())
-	require.True(t, g.Indebted(60*second-1))
-	require.False(t, g.Indebted(60*second))
+	require.Greater(t, fullAt(g), a.quotas[0].resumes())
+	require.True(t, needed(g, 60*second-1))
+	require.False(t, needed(g, 60*second))
 	a.Hold(0, 100*second, true)
-	require.Greater(t, g.FullAt(), a.held)
-	require.True(t, g.Indebted(a.held-1))
-	require.False(t, g.Indebted(a.held))
+	require.Greater(t, fullAt(g), a.held)
+	require.True(t, needed(g, a.held-1))
+	require.False(t, needed(g, a.held))
 	a.server.Hold(0, 200*second, true)
-	require.Greater(t, g.FullAt(), a.server.held)
-	require.True(t, g.Indebted(a.server.held-1))
+	require.Greater(t, fullAt(g), a.server.held)
+	require.True(t, needed(g, a.server.held-1))
 	sends(t, g, a.server.held, 1)
 	g.GiveBack(0, a.server.held, 1)
-	require.Greater(t, g.FullAt(), a.pace.next)
+	require.Greater(t, fullAt(g), a.pace.next)
 	require.Panics(t, func() { g.GiveBack(0, a.server.held, 1) })
 }
 
@@ -592,4 +592,16 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 		}
 		g.Answered(now, max(0, now-r.Int64N(second)), r.IntN(2) == 0, slices.Clone(tells))
 	}
+}
+
+// needed reports whether a gate may not be forgotten now.
+func needed(g *Gate, now meter.Instant) bool {
+	must, _ := g.Matters(now)
+	return must > now
+}
+
+// fullAt returns the instant from which a gate is as good as new.
+func fullAt(g *Gate) meter.Instant {
+	_, full := g.Matters(0)
+	return full
 }

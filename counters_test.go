@@ -1,0 +1,164 @@
+package throttle
+
+import (
+	"context"
+	"math"
+	"net"
+	"net/http"
+	"reflect"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A watch finds counters that fall.
+type watch struct{ last Stats }
+
+// check compares the counters with those of the last call.
+func (w *watch) check(t testing.TB, s Stats) {
+	t.Helper()
+	last, now := reflect.ValueOf(w.last), reflect.ValueOf(s)
+	for i := range now.NumField() {
+		switch name := now.Type().Field(i).Name; now.Field(i).Kind() {
+		case reflect.Uint64:
+			require.GreaterOrEqual(t, now.Field(i).Uint(), last.Field(i).Uint(), "%s fell", name)
+		case reflect.Int64:
+			require.GreaterOrEqual(t, now.Field(i).Int(), last.Field(i).Int(), "%s fell", name)
+		}
+	}
+	require.GreaterOrEqual(t, s.Refused.Total(), w.last.Refused.Total())
+	require.LessOrEqual(t, s.Undone, s.Granted)
+	w.last = s
+}
+
+func TestNoCounterFallsWhenContextsEndAsAHoldDoes(t *testing.T) {
+	undone := uint64(0)
+	for range 100 { // which of the two comes first is a matter of luck
+		synctest.Test(t, func(t *testing.T) {
+			const n = 50
+			l := limiterOf(t, WithLimit(TokenBucket(2*n, time.Hour)))
+			l.Hold("", time.Second)
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			for range n {
+				all.Go(func() { _ = l.Wait(ctx, "", 1) })
+			}
+			var w watch
+			time.Sleep(time.Second)
+			for range n {
+				w.check(t, l.Stats())
+				runtime.Gosched()
+			}
+			cancel()
+			all.Wait()
+			s := l.Stats()
+			w.check(t, s)
+			undone += s.Undone
+			for b := range l.Buckets() {
+				require.InDelta(t, 2*n-float64(s.Granted-s.Undone), b.Tokens, 1e-9)
+			}
+		})
+	}
+	require.Positive(t, undone)
+}
+
+func TestUndoneCountsGrantsThatWereNeverUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := true
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			if fails {
+				return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
+			}
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
+		})
+		panics := true
+		transport := Must(New(base, WithLimit(TokenBucket(10, time.Hour)), WithHooks(Hooks{OnGrant: func(GrantEvent) {
+			if panics {
+				panic("user")
+			}
+		}})))
+		l := transport.Limiter()
+		check := func(granted, undone uint64, what string) {
+			for _, s := range []Stats{l.Stats(), transport.Stats()} {
+				require.Equal(t, granted, s.Granted, what)
+				require.Equal(t, undone, s.Undone, what)
+			}
+			for b := range l.Buckets() {
+				require.EqualValues(t, 10-(granted-undone), b.Tokens, what)
+			}
+		}
+		send := func() { _, _ = transport.RoundTrip(get(t.Context(), "http://h/")) }
+		require.PanicsWithValue(t, "user", send)
+		check(1, 1, "OnGrant panicked")
+		panics = false
+		send()
+		check(2, 2, "the dial failed")
+		fails = false
+		send()
+		check(3, 2, "sent")
+	})
+	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour)))
+	g, err := l.Acquire(t.Context(), Ask{Cost: 3})
+	require.NoError(t, err)
+	g.Cancel()
+	g.Cancel()
+	require.Equal(t, Stats{Granted: 1, Undone: 1}, l.Stats())
+}
+
+func TestTheLargestCostFitsTheLargestLimit(t *testing.T) {
+	for _, limit := range []Limit{TokenBucket(math.MaxInt64, time.Second), SlidingWindow(math.MaxInt64, time.Second), FixedWindow(math.MaxInt64, time.Second), InFlight(math.MaxInt64), Pace(math.MaxInt64, time.Second)} {
+		l := limiterOf(t, WithLimit(limit))
+		g, err := l.Acquire(t.Context(), Ask{Costs: map[string]int64{string(limit.kind): math.MaxInt64}, MaxWait: new(time.Duration(0))})
+		require.NoError(t, err, "%s", limit.kind)
+		g.Done()
+	}
+}
+
+// A bucket that is forgotten between the first look at it and the second is made again at the rate of its own.
+func TestRateForIsAskedForABucketThatWasJustForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(1, time.Hour, RateFor(func(key string) (int64, time.Duration) {
+			n, err := strconv.ParseInt(key, 10, 64)
+			if err != nil {
+				return -1, 0
+			}
+			return n, time.Hour
+		}))))
+		require.Equal(t, 7, drain(l, "7"))
+		_, p, err := l.acquire(t.Context(), Ask{Key: "7", Cost: 1})
+		require.NoError(t, err)
+		require.NotNil(t, p, "there is nothing left")
+		_, ok := l.Try("9", 1)
+		require.True(t, ok)
+		_, r, err := l.await(t.Context(), p)
+		require.NoError(t, err)
+		require.Nil(t, r)
+		require.Equal(t, 6, drain(l, "7"))
+	})
+}
+
+// For the race detector: OnWait is told a cost that a smaller burst is just clamping.
+func TestOnWaitIsToldCostsThatABurstClamps(t *testing.T) {
+	l := limiterOf(t, empty(1_000_000, Burst(10), ClampCost()), WithHooks(Hooks{OnWait: func(e WaitEvent) {
+		require.Contains(t, []int64{5, 10}, e.Cost)
+	}}))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 500 {
+				require.NoError(t, l.Wait(t.Context(), "", 10))
+			}
+		})
+	}
+	all.Go(func() {
+		for i := range 2000 {
+			require.NoError(t, l.SetBurst("bucket", int64(5+i%2*5)))
+		}
+	})
+	all.Wait()
+}

@@ -1,0 +1,96 @@
+package throttle
+
+import (
+	"container/heap"
+	"context"
+	"time"
+)
+
+// This file is what a dry run does with a request that would have to wait. It is sent at once, and charged as of when it would
+// have gone: in the bucket that stops it immediately, since those behind it there would go later still, and in the others when
+// that time has come, since until then it would be in nobody's way there.
+
+// A booking is a charge that is yet to be made.
+type booking struct {
+	due    instant
+	charge *charge
+}
+
+// bookings is a heap by when they are due.
+type bookings []booking
+
+func (h bookings) Len() int           { return len(h) }
+func (h bookings) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h bookings) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *bookings) Push(x any)        { *h = append(*h, x.(booking)) }
+func (h *bookings) Pop() any {
+	last := len(*h) - 1
+	b := (*h)[last]
+	(*h)[last] = booking{}
+	*h = (*h)[:last]
+	return b
+}
+
+// first returns when the first is due; never: there is none.
+func (h bookings) first() instant {
+	if len(h) == 0 {
+		return never
+	}
+	return h[0].due
+}
+
+// bookLocked makes the charges that are due.
+func (l *Limiter) bookLocked(now instant) {
+	for l.bookings.first() <= now {
+		b := heap.Pop(&l.bookings).(booking)
+		c := b.charge
+		if !c.booked {
+			continue // it was given back
+		}
+		c.booked, c.bucket = false, l.keptLocked(c, now)
+		c.paid = c.bucket.meter.Take(b.due, b.due, c.cost, true)
+	}
+}
+
+// pretendLocked books what would have to wait, and notes the refusal of what would be refused.
+func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration) {
+	a, charges := &p.ask, p.charges
+	by := a.bounds(ctx, now)
+	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
+		l.refuseLocked(p, &by, reason, c, due, now)
+		return 0
+	}
+	due, binding := planLocked(charges, nil, nil, now, now)
+	if reason := by.judge(due, charges[binding].bucket); reason != 0 {
+		l.refuseLocked(p, &by, reason, &charges[binding], due, now)
+		return 0
+	}
+	for i := range charges {
+		switch c := &charges[i]; {
+		case i == binding:
+			c.paid = c.bucket.meter.Take(due, due, c.cost, true)
+			c.bucket.since = due
+		case c.limit.reported(): // it counts what is really on its way
+			c.paid = c.bucket.meter.Take(now, now, c.cost, false)
+		case len(l.bookings) < l.maxQueue: // else the others seem to have more than they would
+			c.booked = true
+			heap.Push(&l.bookings, booking{due, c})
+		}
+	}
+	l.synced = min(l.synced, l.bookings.first())
+	p.mark = mark{at: now}
+	l.counts.grantedAfter(due - now)
+	a.by.counts.grantedAfter(due - now)
+	return time.Duration(due - now)
+}
+
+// tellPretended tells what would have become of a request without a dry run. What would have been refused is sent, but nothing
+// is charged for it.
+func (l *Limiter) tellPretended(ctx context.Context, p *pending, waited time.Duration) {
+	if p.refusal != nil {
+		p.ask.by.observer.rejected(ctx, p.refusal, 0, true)
+		p.charges = nil
+		return
+	}
+	l.tellGranted(ctx, p.ask.by, p.charges, waited)
+}

@@ -1,0 +1,216 @@
+package throttle
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(Adaptive(AIMD{})), WithMaxKeys(2))
+		g, err := l.Acquire(t.Context(), Ask{Key: "slow", Cost: 1})
+		require.NoError(t, err)
+		for i := range 30 { // swept, and evicted
+			sleep(time.Second)
+			_, ok := l.Try(strconv.Itoa(i), 1)
+			require.True(t, ok)
+		}
+		l.report(g, &answer{outcome: OutcomeThrottled, word: waitWord(time.Minute)})
+		wait, ok := l.Try("slow", 1)
+		require.False(t, ok)
+		require.GreaterOrEqual(t, wait, time.Minute)
+		sleep(2 * time.Hour)
+		require.Zero(t, l.Stats().Buckets)
+		checkInvariants(t, l)
+	})
+}
+
+// waitWord is what a server said that wants to be left alone for d.
+func waitWord(d time.Duration) *word {
+	w := &word{limited: true}
+	w.wait.Value, w.wait.Known = d, true
+	return w
+}
+
+func TestAServerThatHangsGetsNoMoreThanMayBeInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(Adaptive(AIMD{})))
+		granted := 0
+		for range 600 {
+			if _, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 1, MaxWait: new(time.Duration(0))}); err == nil {
+				granted++
+			}
+			sleep(time.Second)
+		}
+		require.LessOrEqual(t, granted, 10, "twice what the rate needs at a latency of half a second")
+	})
+}
+
+// A client that is told nothing but 429s backs off as long as it would if its bucket were never forgotten.
+func TestRefusalsCountAsLongAsTheyMatter(t *testing.T) {
+	sent := func(every time.Duration) (n int) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := Must(New(roundTripper(func(r *http.Request) (*http.Response, error) {
+				n++
+				return reply(429)
+			}), WithFailFast()))
+			for range 20 * time.Minute / every {
+				_, _ = tr.RoundTrip(get(t.Context(), "http://h/"))
+				sleep(every)
+			}
+			sleep(time.Hour)
+			tr.limiter.mu.Lock()
+			defer tr.limiter.mu.Unlock()
+			require.Empty(t, tr.limiter.gates)
+		})
+		return n
+	}
+	for _, every := range []time.Duration{time.Second / 4, 7 * time.Second, 11 * time.Second} {
+		require.LessOrEqual(t, sent(every), 30, "%v", every)
+	}
+}
+
+func TestAServerThatIsSilentIsAskedNoMoreForBeingForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(Adaptive(AIMD{})))
+		asked := 0
+		for range 10 * 60 * 4 {
+			if g, err := l.Acquire(t.Context(), Ask{Key: "dead", Cost: 1, MaxWait: new(time.Duration(0))}); err == nil {
+				asked++
+				time.AfterFunc(2*time.Second, func() { g.Report(OutcomeUnavailable) })
+			}
+			sleep(time.Second / 4)
+		}
+		require.LessOrEqual(t, asked, 300)
+	})
+}
+
+func TestAnIdleKeyAmongManyBusyOnesMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3000
+		l := limiterOf(t, WithLimit(InFlight(1, Name("slot")), TokenBucket(10, time.Hour)), WithMaxKeys(n))
+		var busy []*Grant
+		for i := range n / 2 { // two buckets each; the first half is busy
+			g, err := l.Acquire(t.Context(), Ask{Key: strconv.Itoa(i), Cost: 1})
+			require.NoError(t, err)
+			if i%100 > 0 {
+				busy = append(busy, g)
+			} else {
+				g.Done()
+			}
+		}
+		require.Equal(t, n, l.Stats().Buckets)
+		for i := range n/2 - len(busy) { // as many keys without a slot as there are free ones
+			require.NotNil(t, send(t, l, Ask{Key: fmt.Sprint("new", i), Cost: 1}).grant, "key %d", i)
+		}
+		checkInvariants(t, l)
+		for _, g := range busy {
+			g.Done()
+		}
+		for i := range n / 2 {
+			require.NotNil(t, send(t, l, Ask{Key: fmt.Sprint("newer", i), Costs: map[string]int64{"slot": 0}, Cost: 1}).grant, "key %d", i)
+		}
+		checkInvariants(t, l)
+	})
+}
+
+func TestAHoldOfANewKeyIsKeptWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1))
+		_, ok := l.Try("debt", 10)
+		require.True(t, ok)
+		l.Hold("new", time.Minute)
+		sleep(12 * time.Second)
+		wait, ok := l.Try("new", 1)
+		require.False(t, ok, "its bucket is made now")
+		require.Equal(t, 48*time.Second, wait)
+		sleep(wait)
+		_, ok = l.Try("new", 1)
+		require.True(t, ok)
+		require.Empty(t, l.limits[0].holds)
+	})
+}
+
+func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		_, ok := l.Try("debt", 10)
+		require.True(t, ok)
+		for i := range maxHolds {
+			l.Hold(strconv.Itoa(i), time.Hour)
+		}
+		require.NotContains(t, log.String(), "no room")
+		l.Hold("one more", time.Minute)
+		require.Contains(t, log.String(), "no room")
+		require.Len(t, l.limits[0].holds, maxHolds)
+		sleep(12 * time.Second)
+		wait, ok := l.Try("another", 1)
+		require.False(t, ok)
+		require.Equal(t, 48*time.Second, wait)
+		sleep(time.Hour)
+		l.Hold("another", time.Minute)
+		_, ok = l.Try("one more", 1)
+		require.False(t, ok, "the bucket that is held can't be forgotten")
+		l.Hold("one more", 2*time.Minute)
+		require.Len(t, l.limits[0].holds, 1, "the holds that are over have made room")
+		sleep(time.Minute)
+		wait, _ = l.Try("one more", 1)
+		require.Equal(t, time.Minute, wait)
+	})
+}
+
+// A debt that is told after its bucket was forgotten is owed by the next one.
+func TestADebtOfAForgottenBucketIsOwedWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1))
+		g, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 1})
+		require.NoError(t, err)
+		sleep(3 * time.Second)
+		_, ok := l.Try("other", 10)
+		require.True(t, ok)
+		require.NoError(t, g.Settle("pace", 31))
+		sleep(11 * time.Second)
+		wait, ok := l.Try("k", 1)
+		require.False(t, ok)
+		require.Equal(t, 19*time.Second, wait)
+	})
+}
+
+func TestManyHostsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heap := func() int64 {
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		before := heap()
+		tr := Must(New(roundTripper(func(r *http.Request) (*http.Response, error) {
+			return reply(429, "Retry-After", "1")
+		}), WithLimit(TokenBucket(10, time.Second)), WithKey(ByHost)))
+		const n = 100_000
+		for i := range n {
+			resp, err := tr.RoundTrip(get(t.Context(), fmt.Sprintf("http://host-%d/", i)))
+			require.NoError(t, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+		}
+		require.Len(t, tr.limiter.gates, n)
+		sleep(10 * time.Minute)
+		require.Empty(t, tr.limiter.gates)
+		require.Less(t, heap()-before, int64(4<<20), "memory is kept for hosts that are not")
+		checkInvariants(t, tr.limiter)
+		runtime.KeepAlive(tr)
+	})
+}
