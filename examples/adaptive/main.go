@@ -145,9 +145,9 @@ type watch struct {
 }
 
 const (
-	look = 20 * time.Millisecond  // between two looks at the rate
-	tick = 500 * time.Millisecond // between two lines
-	rest = time.Second            // for which a limit stays when it has been found
+	look = 20 * time.Millisecond // between two looks at the rate
+	tick = time.Second           // between two lines, so that all of them fit on a screen
+	rest = time.Second           // for which a limit stays when it has been found
 )
 
 // watch returns when all limits have been found, the time is over, or ctx ends.
@@ -244,7 +244,16 @@ func (w *watch) report() {
 		all.lasted, all.accepted, all.refused = all.lasted+p.lasted, all.accepted+p.accepted, all.refused+p.refused
 	}
 	fmt.Fprintf(w.out, "%-18s%7s%7.1fs%12.0f%10d%9d\n", "all", "", all.lasted.Seconds(), whole, all.accepted, all.refused)
-	fmt.Fprintf(w.out, "\nThe API refused %.1f%% of the requests, and let through %.0f%% of what it could.\n",
+	w.compare(all, whole)
+}
+
+// compare says what fixed limits would have cost: the high one while the API allows only the low one, and the low one all
+// the time. Its last line is the verdict.
+func (w *watch) compare(all phase, whole float64) {
+	high, low := float64(w.c.high), float64(w.c.low)
+	fmt.Fprintf(w.out, "\nA fixed %d/s would have had %.0f%% of its requests refused after the drop,\nand a fixed %d/s would have got %.0f%% of what the API could give.\n",
+		w.c.high, 100*(high-low)/high, w.c.low, 100*low*all.lasted.Seconds()/whole)
+	fmt.Fprintf(w.out, "Adaptive: %.1f%% refused, %.0f%% of what the API could give, and no guess.\n",
 		100*float64(all.refused)/float64(max(1, all.accepted+all.refused)), 100*float64(all.accepted)/whole)
 }
 

@@ -55,7 +55,7 @@ func TestEachLimitIsFound(t *testing.T) {
 
 				assert.Less(t, rowOf(t, out.String(), "at first").found, 6.0)
 				assert.Less(t, rowOf(t, out.String(), "after the drop").found, 2.0)
-				assert.Less(t, rowOf(t, out.String(), "after the return").found, 18.0, "it depends on when it was looked for last")
+				assert.Less(t, rowOf(t, out.String(), "after the return").found, 16.0)
 				all := rowOf(t, out.String(), "all")
 				assert.Less(t, all.refused, 0.03*(all.accepted+all.refused))
 				assert.Greater(t, all.accepted, 0.2*all.gives)
@@ -80,7 +80,7 @@ func TestOnSockets(t *testing.T) {
 	assert.Less(t, all.accepted, 1.1*all.gives+10, "no more than it could: 4 at once, and what is rounded")
 	assert.Less(t, all.refused, 0.3*all.accepted)
 	assert.Regexp(t, `(?m)^ +\d\.\ds +40/s +\d+/s +\d+ +\d+   █`, out.String())
-	assert.Regexp(t, `refused \d+\.\d% of the requests, and let through \d+% of what it could\.\n$`, out.String())
+	assert.Regexp(t, `\nA fixed 40/s would have had 25% .*\n.*\nAdaptive: \d+\.\d% refused, \d+% of what the API could give, and no guess\.\n$`, out.String())
 }
 
 func TestNotFound(t *testing.T) {
