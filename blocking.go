@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/quota"
+
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -31,11 +33,11 @@ type Limiter struct {
 	maxQueue int
 	maxKeys  int
 	dry      bool
-	tracks   bool    // some limit wants to know what becomes of requests
-	slots    bool    // some limit is InFlight
-	gate     *limit  // of the buckets in gates
-	share    float64 // of the quotas that servers tell of
+	tracks   bool   // some limit wants to know what becomes of requests
+	slots    bool   // some limit is InFlight
+	gate     *limit // of the buckets in gates
 	seed     maphash.Seed
+	quotaOff quota.Rules // that tests switch off
 	heard    atomic.Bool // some server has said something of its limits
 	start    time.Time
 

@@ -47,18 +47,17 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 	}
 	a = t.answerOf(req, heeded, far, err)
 	charges := kept.or(g).charges()
-	gated, adaptive, after := false, false, false
+	gated, after := false, false
 	for i := range charges {
 		li := charges[i].limit
 		gated = gated || li.gates
-		adaptive = adaptive || li.kind == kindAIMD
 		after = after || li.kind == kindInFlight || li.settled()
 		if li.judge != nil && !a.local {
 			charges[i].outcome = li.judge(heeded, err)
 		}
 	}
 	if !gated && a.word != nil {
-		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, adaptive, t.asker.observer)
+		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, charges, t.asker.observer)
 	}
 	if heeded != nil && (a.more != nil || after && !a.unsent) {
 		kept = t.follow(req, heeded, g, kept, a.more)
@@ -90,7 +89,7 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 	case a.unsent:
 		t.limiter.report(g, &a)
 	case a.word != nil:
-		t.limiter.hear(t.gateOf(req), g.mark, &a, false, t.asker.observer)
+		t.limiter.hear(t.gateOf(req), g.mark, &a, g.charges(), t.asker.observer)
 	}
 	if a.more != nil {
 		a.more.sent = g.mark.at

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"hash/maphash"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -150,11 +151,8 @@ func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 	}
 	p := h.parties[key.party]
 	if p == nil {
-		soFar := 0.0
-		if !l.heard.Load() { // nobody has counted by party
-			soFar = float64(l.counts.sent()) / max(1, time.Duration(now).Seconds())
-		}
-		p = &party{account: quota.NewAccount(now, h.server, rand.Uint64(), soFar), host: h, gates: make(map[*bucket]bool)}
+		p = &party{account: quota.NewAccount(h.server, rand.Uint64()), host: h, gates: make(map[*bucket]bool)}
+		p.account.Off = l.quotaOff
 		h.parties[key.party] = p
 		h.peak = max(h.peak, len(h.parties))
 	}
@@ -196,14 +194,14 @@ type mark struct {
 }
 
 // hear takes in what a server said in answer to a request that passed no gate, since no server had said anything yet.
-func (l *Limiter) hear(key *gateKey, m mark, a *answer, adaptive bool, o *observer) {
-	held := l.hearAndServe(key, m, a, adaptive)
+func (l *Limiter) hear(key *gateKey, m mark, a *answer, charges []charge, o *observer) {
+	held := l.hearAndServe(key, m, a, charges)
 	if held > 0 {
 		o.held(key.name(), held)
 	}
 }
 
-func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) time.Duration {
+func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, charges []charge) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
@@ -212,15 +210,18 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 		return 0
 	}
 	b := l.gateLocked(*key, now)
-	l.heard.Store(true)
+	first := !l.heard.Swap(true)
 	g := b.meter.(*gateBucket)
 	l.markPartyLocked(g.party)
 	l.serveLocked(now)
 	known := g.Account.Quotas()
 	if a.word.after == nil {
-		g.Take(now, now, 1, false)
+		g.Sent()
 	}
-	held := l.heardLocked(g, m.at, a, adaptive, now)
+	if first && m.nth > 0 && now < int64(10*time.Second) { // nobody has counted by party
+		g.Account.Sofar(int64(m.nth) - 1)
+	}
+	held := l.heardLocked(g, m.at, a, charges, now)
 	if g.Account.Quotas() > known && m.nth > 0 {
 		l.waitForOthersLocked(g, m, now)
 	}
@@ -233,7 +234,7 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, adaptive bool) t
 func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 	others := min(int64(l.counts.sent())-int64(m.nth), 1<<32)
 	if others > 0 && g.Account.Bounds(4*others) {
-		g.Account.Hold(now, min(now-m.at, int64(time.Second)), false)
+		g.Account.Hold(now, min(now-m.at, int64(time.Second)))
 	}
 }
 
@@ -244,14 +245,18 @@ func (l *Limiter) roomForGateLocked(now instant) bool {
 
 // heardLocked takes in what a server said in answer to a request that passed a gate, and returns for how long requests are
 // held that were not before. Where an Adaptive limit is told as well, what is said to the one who asked is its business.
-func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, adaptive bool, now instant) (held time.Duration) {
+func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []charge, now instant) (held time.Duration) {
 	w := a.word
 	if w == nil {
 		w = new(word)
 	}
 	account := g.Account
+	own, adaptive := ownRate(charges)
+	if w.after == nil {
+		account.Cover(own, adaptive)
+	}
 	until, open, news := account.Until(), g.Payable(now, 1), !account.Knows(anyQuota)
-	tells, named := w.tells(now)
+	tells, named, explained := w.tells(now)
 	switch {
 	case w.after != nil && named:
 		g.Hear(now, never-1, tells) // it says otherwise than its headers, and was heard after them
@@ -267,17 +272,19 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, adaptive b
 	w.from = account.Held()
 	switch d := int64(w.wait.Value); {
 	case !w.limited:
-	case w.host && d > 0:
-		g.party.host.server.Hold(now, d, !adaptive)
-	case adaptive: // decides about it
+	case w.host && d > 0 && adaptive:
+		g.party.host.server.Hold(now, d)
+	case adaptive && !explained: // decides about it
 	case named && d > 0 && !w.global: // its quota stops them
 		if first := w.after; first != nil {
 			account.TakeBack(first.from, first.to)
 		}
+	case explained && d > 0:
+		account.Hold(now, d)
 	case d > 0:
-		account.Hold(now, d, true)
-	default:
-		account.Backoff(now, sent, true)
+		account.Refused(now, sent, d, w.host)
+	case !explained:
+		account.Backoff(now, sent)
 	}
 	w.to = account.Held()
 	moved := account.Until() > until
@@ -302,3 +309,33 @@ func (l *Limiter) markPartyLocked(p *party) {
 }
 
 func (l *Limiter) replanPartyLocked(p *party, now instant) { l.replanLocked(now, p.lined...) }
+
+// ownRate returns the least rate of the limits that a request was charged in, in such requests per second (0: none has one),
+// and whether one is Adaptive.
+func ownRate(charges []charge) (own float64, adaptive bool) {
+	for i := range charges {
+		c := &charges[i]
+		switch c.limit.kind {
+		case kindAIMD:
+			adaptive = true
+		case kindBucket, kindPace, kindSliding, kindFixed:
+			if r := c.bucket.rate.PerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
+				own = r
+			}
+		}
+	}
+	return own, adaptive
+}
+
+// reserveLocked returns how much of a quota of that limit is left to others, since limits have a [Share]: nothing where the
+// server tells the very number that such a limit was given, which then keeps to its share already.
+func (l *Limiter) reserveLocked(limit int64) int64 {
+	share := 1.0
+	for _, li := range l.limits {
+		if li.share < 1 && li.rate.N == limit {
+			return 0
+		}
+		share = min(share, li.share)
+	}
+	return int64(math.Ceil((1 - share) * float64(limit)))
+}

@@ -32,7 +32,7 @@ func newLimiter(c *config) *Limiter {
 		start: time.Now(), maxWait: -1, maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
 		direct: asker{observer: &observer{hooks: c.hooks, log: c.log}}, lines: make(map[string]*line), queues: make(map[string]*queue),
 	}
-	l.gate, l.share, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, 1, maphash.MakeSeed()
+	l.gate, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, maphash.MakeSeed()
 	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
 	l.unix, l.wallAt, l.synced, l.sweepAt = l.start.UnixNano(), never, never, never
 	if len(c.limits) == 0 {
@@ -41,7 +41,7 @@ func newLimiter(c *config) *Limiter {
 	for _, described := range c.limits {
 		li := &limit{Limit: described, buckets: make(map[string]*bucket), keyed: c.key != nil || described.key != nil}
 		l.slots = l.slots || li.kind == kindInFlight
-		l.tracks, l.share = l.tracks || li.tracked(), min(l.share, li.share)
+		l.tracks = l.tracks || li.tracked()
 		li.size, li.priced = li.burstOf(li.rate), li.cost != nil || li.kind == kindInFlight
 		if li.followsWallClock() {
 			l.wallAt, l.synced = 0, 0

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -19,13 +18,14 @@ type word struct {
 	wait     headers.Maybe[time.Duration]
 	quotas   []headers.Bucket
 	violated []string // the names of those that the request was too much for
-	share    float64  // of each quota is ours
+	limiter  *Limiter // whose limits may leave a share of quotas to others; its mu is held where tells is called
 	after    *word    // what the headers of the same response told; nil: these are the headers
 	from, to instant  // what the hold of the account was before, and is because of this
 }
 
-// tells returns what is news for a gate, and whether the limit that a refusal is for is named there.
-func (w *word) tells(now instant) (tells []quota.Tell, named bool) {
+// tells returns what is news for a gate, whether the limit that a refusal is for is named there, and whether a quota that is
+// empty explains the refusal.
+func (w *word) tells(now instant) (tells []quota.Tell, named, explained bool) {
 	for i := range w.quotas {
 		q := &w.quotas[i]
 		left, known := q.Remaining.Get()
@@ -41,16 +41,16 @@ func (w *word) tells(now instant) (tells []quota.Tell, named bool) {
 		if ends {
 			t.Reset = meter.AddInstant(now, int64(reset))
 		}
-		if w.share < 1 && t.Limit > 0 {
-			t.Reserve = int64(math.Ceil((1 - w.share) * float64(t.Limit)))
+		if w.limiter != nil && t.Limit > 0 {
+			t.Reserve = w.limiter.reserveLocked(t.Limit)
 		}
-		if empty {
-			named = true
-			t.Reset = max(t.Reset, meter.AddInstant(now, int64(w.wait.Value)))
+		if w.limited && left <= 0 {
+			explained, named = true, named || empty
+			t.Refused, t.Reset = true, max(t.Reset, meter.AddInstant(now, int64(w.wait.Value)))
 		}
 		tells = append(tells, t)
 	}
-	return tells, named
+	return tells, named, explained
 }
 
 // listen returns what the headers of a response tell of limits, nil if nothing, and what listens to its body where that may
@@ -83,7 +83,7 @@ func hasContent(req *http.Request, resp *http.Response) bool {
 
 func (t *Transport) wordOf(status int, s *headers.Signal) *word {
 	return &word{
-		share:   t.limiter.share,
+		limiter: t.limiter,
 		limited: s.Limited, wait: s.Wait, quotas: s.Buckets, violated: s.Violated,
 		host:   status == http.StatusServiceUnavailable || status == 529,
 		global: s.Scope == "global",
@@ -133,6 +133,6 @@ func (m *listener) tell() {
 	if signal.Limited || len(signal.Buckets) > 0 {
 		w := t.wordOf(m.status, &signal)
 		w.after = m.word
-		t.limiter.hear(m.gate, mark{at: m.sent}, &answer{word: w}, false, t.asker.observer)
+		t.limiter.hear(m.gate, mark{at: m.sent}, &answer{word: w}, nil, t.asker.observer)
 	}
 }

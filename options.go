@@ -95,8 +95,8 @@ func WithAdaptive(configs ...AIMD) Option {
 // A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host.
 // A hold lasts up to a tenth longer, a second at most, at random. A 429 without a known wait holds for 1 s, and twice as long
 // after each further one, up to 64 s. If an [Adaptive] limit was charged, that limit decides instead, except for a 503. After
-// a hold, waiters leave one by one. They start at the rate of the last ten seconds before the hold, at least one per second,
-// and the rate doubles every two seconds.
+// a refusal that no empty quota explains, requests leave one by one at the rate that was accepted before, which doubles every
+// two seconds later on. What is left of a quota that ran dry is spread evenly until its reset.
 //
 // The remaining quota bounds what is sent before its reset; requests in flight count. A quota whose unit is not requests
 // stops requests only while nothing is left of it. A quota with a name applies to requests like those for which the server

@@ -48,19 +48,25 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 		}
 	}
 	l.serveLocked(now) // who is due goes first, as it was planned
-	adaptive := false
+	explained := false
+	if a.word != nil && !l.quotaOff.Explain {
+		_, _, explained = a.word.tells(now)
+	}
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
 		switch m := c.bucket.meter.(type) {
 		case *aimd.Meter: // learns from an error, whether it was sent or not
-			adaptive = true
-			held = l.answeredLocked(c, m, g.mark.at, a, now)
+			b := *a
+			if explained { // by a quota, which stops requests by itself
+				b.outcome = OutcomeIgnore
+			}
+			held = l.answeredLocked(c, m, g.mark.at, &b, now)
 			if r, ok := m.Retuned(); ok {
 				retunes = append(retunes, RetuneEvent{c.bucket.limit.name, c.bucket.key, r.Cause, r.From, r.To})
 			}
 		case *gateBucket:
 			if !a.unsent {
-				held = l.heardLocked(m, g.mark.at, a, adaptive, now)
+				held = l.heardLocked(m, g.mark.at, a, charges, now)
 				break
 			}
 			l.giveBackLocked(c.bucket, c.paid, now, c.cost)

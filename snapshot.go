@@ -213,10 +213,10 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 		faults = append(faults, fmt.Errorf("holds of %v and %v cannot be", s.Held, s.HostHeld))
 	}
 	if d := max(0, int64(s.Held)) - since; d > 0 {
-		g.Account.Hold(now, min(d, maxPer), true)
+		g.Account.Hold(now, min(d, maxPer))
 	}
 	if d := max(0, int64(s.HostHeld)) - since; d > 0 {
-		g.party.host.server.Hold(now, min(d, maxPer), true)
+		g.party.host.server.Hold(now, min(d, maxPer))
 	}
 	for _, q := range s.Quotas {
 		reset := max(0, int64(q.Reset)) - since

@@ -49,19 +49,22 @@ func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool
 }
 
 func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
-	a := g.Account
-	a.resume(now)
+	g.Account.pace.take(due)
 	for _, q := range g.quotas {
-		q.roll(a, now)
-		q.probe(a, due)
-		q.pace.take(due)
-		q.inFlight++
-		q.sent++
+		q.roll(now)
+		q.probe(due)
+		q.last = due
 	}
-	a.pace.take(due)
-	a.used.Add(due, 1, meanOver)
-	g.inFlight++
+	g.Sent()
 	return 0
+}
+
+// Sent notes that a request is on its way, which was let go before there was a gate.
+func (g *Gate) Sent() {
+	g.inFlight++
+	for _, q := range g.quotas {
+		q.inFlight++
+	}
 }
 
 // GiveBack undoes a take, of a request that was not sent.
@@ -86,13 +89,13 @@ func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug
 // as after an error, it tells nothing, but the request may have been counted.
 func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 	a := g.Account
-	if ok && sentAt > a.set {
-		a.refusals = 0
+	if ok {
+		a.accepted(sentAt)
 	}
 	g.GiveBack(0, now, 1)
 	g.quotas = slices.DeleteFunc(g.quotas, func(q *quota) bool { return q.dropped })
 	for _, q := range g.quotas {
-		q.roll(a, now)
+		q.roll(now)
 		if !slices.ContainsFunc(tells, func(t Tell) bool { return t.Name == q.name }) {
 			q.missed(now)
 		}
@@ -103,9 +106,16 @@ func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 // Hear notes what the answer to a request that was sent then tells of quotas.
 func (g *Gate) Hear(now, sentAt meter.Instant, tells []Tell) {
 	for i := range tells {
-		if t := &tells[i]; t.Reset > now { // else of a window that is over
-			g.Under(now, t.Name).hear(now, sentAt, t)
+		t := &tells[i]
+		if t.Reset <= now { // of a window that ends about now
+			if !g.Account.scarce(t.Name) {
+				continue
+			}
+			if t.Reset = meter.Never; t.Left == 0 {
+				t.Reset, t.Refused = now+second, true
+			}
 		}
+		g.Under(now, t.Name).hear(now, sentAt, t)
 	}
 }
 
@@ -113,7 +123,7 @@ func (g *Gate) Hear(now, sentAt meter.Instant, tells []Tell) {
 func (g *Gate) Under(now meter.Instant, name string) *quota {
 	q := g.Account.quota(now, name)
 	if !slices.Contains(g.quotas, q) {
-		q.roll(g.Account, now)
+		q.roll(now)
 		q.inFlight += g.inFlight
 		g.quotas = append(g.quotas, q)
 	}
@@ -128,15 +138,14 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 	a := g.Account
 	must = a.Until()
 	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
-		must = meter.AddInstant(must, second<<longestBack)
+		must = meter.AddInstant(max(must, a.set), second<<longestBack)
 	}
 	full = max(must, a.pace.next)
 	for _, q := range g.quotas {
-		full = max(full, q.pace.next)
 		if q.reset == meter.Never {
 			continue
 		}
-		full = max(full, meter.AddInstant(q.reset, second))
+		full = max(full, q.reset)
 		if !q.pays(1) {
 			must = max(must, q.reset)
 		}
@@ -147,7 +156,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 func (g *Gate) Tokens(now meter.Instant) float64 {
 	least := int64(math.MaxInt64)
 	for _, q := range g.quotas {
-		q.roll(g.Account, now)
+		q.roll(now)
 		if !q.pays(plenty) {
 			least = min(least, q.told-q.reserve-q.inFlight)
 		}
@@ -158,10 +167,9 @@ func (g *Gate) Tokens(now meter.Instant) float64 {
 // Open reports whether nothing at all stops or bounds requests here now.
 func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
-	a.resume(now)
 	return a.Until() <= now && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
-		q.roll(a, now)
-		return !q.pays(plenty) || !q.pace.over(now)
+		q.roll(now)
+		return !q.pays(plenty)
 	})
 }
 

@@ -16,18 +16,14 @@ const (
 
 	maxSilent   = 128
 	maxQuotas   = 32
-	plenty      = int64(1) << 40       // a quota with that much left bounds nobody
-	quotaStale  = 3600 * second        // a quota that was over that long ago makes room for the next
-	meanOver    = float64(10 * second) // what the rate is measured over, from which a pace begins
-	paceLeast   = 1.0                  // per second
-	paceMost    = 10_000.0             // per second; there is no pace above
-	paceDoubles = float64(2 * second)  // in which the rate of a pace doubles
-	paceIdle    = second               // a pace that is not used for longer is over
-	longestBack = 6                    // doublings of the backoff of 1 s
-	sameWindow  = second               // resets of one window are told with that precision
+	plenty      = int64(1) << 40 // a quota with that much left bounds nobody
+	quotaStale  = 3600 * second  // a quota that was over that long ago makes room for the next
+	longestBack = 6              // doublings of the backoff of 1 s
+	sameWindow  = second         // resets of one window are told with that precision
+	spreadOver  = 10 * second    // the longest time that what is left is spread over
 )
 
-// A tell is what an answer says of one quota.
+// A Tell is what an answer says of one quota.
 type Tell struct {
 	Name    string
 	Limit   int64 // -1: unknown
@@ -35,34 +31,34 @@ type Tell struct {
 	Reset   meter.Instant // Never: unknown
 	Counted bool          // its unit is requests
 	Reserve int64         // is left for others
+	Refused bool          // the answer is a refusal that it explains: nothing is to be sent before Reset
 }
 
 // A quota is what a server counts under one name. Where its unit is not requests, it is not known what one costs: it
 // stops them only while nothing is left of it.
 type quota struct {
+	account  *Account
 	name     string
-	limit    int64 // -1: unknown
-	told     int64 // what is left, by the server's word; maxCount: unknown
-	at       meter.Instant
+	counted  bool            // its unit is requests
+	limit    int64           // -1: unknown
+	reserve  int64           // of what is left is for others
+	told     int64           // what is left, by the server's word; maxCount: unknown
+	at       meter.Instant   // told is known since
 	low      int64           // the lowest word since then, if told is lower; maxCount: none
 	silent   []meter.Instant // the last answers that did not name it
-	reset    meter.Instant   // never: unknown
-	counted  bool            // its unit is requests
-	reserve  int64           // of what is left is for others
-	renewed  meter.Instant   // its reset when it was empty, until an answer tells what that gave; never: none
-	sent     int64           // since then
-	gives    int64           // no more than that was left after such a reset
 	inFlight int64           // requests whose answers may tell that less is left
-	emptied  meter.Instant   // since then nothing is left for us; never: something is
-	luck     float64         // of the jitter after that
-	pace     pace
-	dice     meter.Dice
-	dropped  bool // by its account
+	reset    meter.Instant   // the end of this window: the earliest that was told; never: unknown
+	turn     meter.Instant   // its beginning, as far as known
+	awaited  bool            // no word of this window has come
+	before   int64           // what was left at the end of the window before
+	scarce   bool            // a window ran dry: what is left is spread over the time to its end
+	last     meter.Instant   // departure
+	dropped  bool            // by its account
 }
 
 // newQuota returns a quota of which nothing is known: it stops nobody.
-func newQuota(name string, d meter.Dice) quota {
-	return quota{name: name, limit: -1, told: meter.MaxCount, at: -1, low: meter.MaxCount, renewed: meter.Never, gives: meter.MaxCount, reset: meter.Never, emptied: meter.Never, dice: d}
+func newQuota(a *Account, name string) quota {
+	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, at: -1, low: meter.MaxCount, reset: meter.Never, last: -1, turn: -1}
 }
 
 // ends returns when what is known of it is over.
@@ -75,23 +71,37 @@ func (q *quota) ends() meter.Instant {
 
 func (q *quota) stale(now meter.Instant) bool { return q.inFlight == 0 && q.ends() < now-quotaStale }
 
-// pays reports whether so many requests can go.
+// pays reports whether so many requests can go. What own limits or Adaptive cover is stopped only when nothing is left.
 func (q *quota) pays(need int64) bool {
-	if !q.counted {
+	switch {
+	case !q.counted:
 		return q.told > q.reserve || q.reset == meter.Never
+	case q.scarce && q.awaited: // one asks
+		return q.told > q.reserve && (q.last < q.turn || q.inFlight == 0)
+	case q.account.covered && !q.scarce && !q.account.Off.Covered:
+		return q.told > q.reserve
 	}
 	return q.told-q.reserve-q.inFlight >= need
 }
 
+// due returns when the next request may go of what is left: after a window that ran dry, evenly until its end.
+func (q *quota) due() meter.Instant {
+	if !q.scarce || q.reset == meter.Never || q.last < q.turn || q.account.Off.Spread {
+		return max(0, q.turn)
+	}
+	spare := max(0, q.told-q.reserve-q.inFlight)
+	return meter.AddInstant(q.last, min(q.reset-q.last, spreadOver)/(spare+1))
+}
+
 // next returns when so many requests can go, not before from. It is not sure if answers that are on their way decide it.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
-	if q.reset < meter.Never && !q.pays(need) {
+	if q.reset < meter.Never && (q.reset <= from || !q.pays(need)) {
 		from = max(from, q.reset)
 		renewed := *q
-		renewed.renew(0)
+		renewed.renew(from)
 		q = &renewed
 	}
-	return max(from, q.pace.next), q.inFlight == 0 || q.pays(need)
+	return max(from, q.due()), q.inFlight == 0 || q.pays(need)
 }
 
 // hear notes what an answer says, to a request that was sent then. One that was sent after what is known was learned
@@ -110,21 +120,38 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	if q.limit >= 0 {
 		left = min(left, q.limit)
 	}
-	if sentAt >= q.renewed {
-		q.gives, q.renewed = left+q.sent, meter.Never
+	if sentAt < q.turn && left <= q.before && t.Reset <= q.turn+sameWindow+now-sentAt && !t.Refused {
+		return // of the window before
 	}
 	for _, at := range q.silent {
 		if at > sentAt {
 			left-- // it may have been counted after
 		}
 	}
-	learn := news || left <= q.told
-	if t.Reset < meter.Never && (learn || q.reset == meter.Never) {
-		q.reset = t.Reset
+	first := q.awaited && sentAt >= q.turn || news && left > q.told // word of a window
+	if first && !q.awaited {
+		q.turned()
+		q.turn = sentAt
+	}
+	learn := first || news || left <= q.told
+	switch {
+	case t.Reset == meter.Never:
+	case first || t.Refused || q.reset == meter.Never || q.account.Off.Least && learn:
+		q.reset, q.awaited = t.Reset, false
+	case learn:
+		q.reset = min(q.reset, t.Reset)
 	}
 	q.low = min(q.low, left)
 	if learn {
 		q.learn(q.low, now)
+	}
+}
+
+// turned notes that a window is over.
+func (q *quota) turned() {
+	q.before = q.told
+	if q.told-q.reserve-q.inFlight > max(1, q.limit/8) {
+		q.scarce = false
 	}
 }
 
@@ -141,51 +168,32 @@ func (q *quota) missed(now meter.Instant) {
 
 func (q *quota) learn(told int64, at meter.Instant) {
 	q.told, q.at, q.low = told, at, meter.MaxCount
-	switch {
-	case told > q.reserve:
-		q.emptied = meter.Never
-	case q.emptied == meter.Never:
-		q.emptied, q.luck = at, q.dice.Chance()
-	}
-}
-
-// resumes returns when the first goes after the reset of an empty quota.
-func (q *quota) resumes() meter.Instant {
-	return meter.AddInstant(q.reset, meter.Jitter(q.luck, q.reset-q.emptied))
+	q.scarce = q.scarce || told <= q.reserve
 }
 
 // roll brings the quota up to date.
-func (q *quota) roll(a *Account, now meter.Instant) {
-	switch {
-	case q.reset > now:
-	case q.emptied == meter.Never:
-		q.renew(0)
-	default:
-		q.renew(a.stopped(q.emptied, q.resumes()))
+func (q *quota) roll(now meter.Instant) {
+	if q.reset <= now {
+		q.renew(now)
 	}
 }
 
-// renew is the reset: all is left again, if it is known how much that is. Those who were stopped go at that rate.
-func (q *quota) renew(rate float64) {
-	told, at := q.limit, q.reset
+// renew is the reset: all is left again, if it is known how much that is. After a window that ran dry one request asks first.
+func (q *quota) renew(now meter.Instant) {
+	q.turned()
+	q.scarce = q.scarce && now-q.last <= second+q.reset-q.turn
+	told := q.limit
 	if told < 0 {
 		told = meter.MaxCount
 	}
-	if q.emptied < meter.Never {
-		q.pace.begin(q.resumes(), rate)
-		q.renewed, q.sent = at, 0
-		told = min(told, q.gives)
-	}
-	q.reset, q.emptied = meter.Never, meter.Never
+	at := q.reset
+	q.turn, q.awaited, q.reset = at, true, meter.Never
 	q.learn(told, at)
 }
 
-// probe forgets what is left when nothing is and nobody is on the way who could tell that there is more. Nor does
-// anybody know when it will be, so that requests go one by one.
-func (q *quota) probe(a *Account, due meter.Instant) {
-	if q.pays(1) || q.inFlight > 0 || q.reset < meter.Never {
-		return
+// probe lets a request ask when nothing is left and none is on its way that could tell that there is more.
+func (q *quota) probe(due meter.Instant) {
+	if !q.pays(1) && q.inFlight == 0 && q.reset == meter.Never {
+		q.learn(q.reserve+1, due-1) // its answer is news
 	}
-	q.pace.begin(due, a.stopped(min(q.emptied, due), due))
-	q.learn(meter.MaxCount, due)
 }

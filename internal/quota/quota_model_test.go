@@ -12,209 +12,23 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// departs lets the next one go as early as it may, and returns when.
-func departs(t testing.TB, g *Gate, from meter.Instant) meter.Instant {
-	t.Helper()
-	at := g.Ready(from, 0, 1)
-	requireReady(t, g, from, at)
-	g.Take(at, at, 1, true)
-	g.GiveBack(0, at, 1)
-	return at
-}
-
-// heldAccount returns one that was held at 0, its requests having gone at that rate before.
-func heldAccount(rate float64, paced bool) (*Account, *Gate, meter.Instant) {
-	a, g, _ := newFamilies(rate)
-	a.Hold(0, 10*second, paced)
-	return a, g, a.held
-}
-
-// gapOf returns the gap at t of a pace which began at rate.
-func gapOf(rate float64, t int64) int64 { return int64(1e9 / (rate * math.Exp2(float64(t)/2e9))) }
-
-func TestPaceAfterAHoldIsTheRateBeforeIt(t *testing.T) {
-	for _, rate := range []float64{1, 4, 50, 1000} {
-		_, g, held := heldAccount(rate, true)
-		next := held
-		for range 200 {
-			require.Equal(t, next, departs(t, g, 1))
-			next += gapOf(rate, next-held)
-		}
-	}
-}
-
-func TestPaceIsAtLeastOneASecondAndNotForEver(t *testing.T) {
-	for _, rate := range []float64{0, 0.01, math.NaN(), math.Inf(-1)} {
-		_, g, held := heldAccount(rate, true)
-		require.Equal(t, held, departs(t, g, 1))
-		require.Equal(t, held+second, departs(t, g, 1))
-		at := held
-		for !g.Open(at) {
-			at = departs(t, g, at)
-		}
-		require.InDelta(t, 2*math.Log2(1e4), float64(at-held)/1e9, 0.1)
-		sends(t, g, at, 1000)
-	}
-	a, g, held := heldAccount(math.Inf(1), true)
-	sends(t, g, held+1, 1000)
-	g = NewGate(NewAccount(0, a.server, 1, math.Inf(1)))
-	g.Account.Hold(200*second, second, true)
-	held = departs(t, g, 1)
-	require.Equal(t, held+second, g.Ready(1, 0, 1), "and is forgotten")
-}
-
-func TestPaceIsOverOnceItIsNotUsedForASecond(t *testing.T) {
-	_, g, held := heldAccount(1, true)
-	require.Equal(t, held, departs(t, g, 1))
-	require.Equal(t, held+2*second, departs(t, g, held+2*second)) // it could have gone a second ago
-	next := held + 2*second + gapOf(1, 2*second)
-	requireReady(t, g, held+2*second, next)
-	require.False(t, g.Open(next+second))
-	require.True(t, g.Open(next+second+1))
-	sends(t, g, next+second+1, 1000)
-}
-
-func TestPaceIsAnchoredAtWhatWasDue(t *testing.T) {
-	_, g, held := heldAccount(1000, true)
-	next := held
-	for range 100 { // with timers that are late by more than the gaps, no departure is lost
-		require.Equal(t, next, g.Ready(1, 0, 1))
-		g.Take(next, next+5*milli, 1, true)
-		next += gapOf(1000, next-held)
-	}
-}
-
-func TestPaceIsOnlyAfterPacedHolds(t *testing.T) {
-	_, g, held := heldAccount(1, false)
-	sends(t, g, held, 1000)
-
-	a, g, _ := heldAccount(1, false)
-	a.Hold(second, second, true) // one of the two
-	departs(t, g, 1)
-	require.Equal(t, a.held+second, g.Ready(1, 0, 1))
-	a.Hold(1000*second, second, true)
-	a.Hold(1000*second, 2*second, false)
-	departs(t, g, 1)
-	require.Equal(t, a.held+second, g.Ready(1, 0, 1))
-	a.Hold(2000*second, second, false)
-	sends(t, g, a.held, 1000)
-}
-
-func TestPaceFollowsAHoldOfTheServerInEachAccount(t *testing.T) {
-	s := NewServer(7)
-	x, y := NewAccount(0, s, 1, 2), NewAccount(0, s, 2, 20)
-	s.Hold(0, 10*second, true)
-	for a, rate := range map[*Account]float64{x: 2, y: 20} {
-		g := NewGate(a)
-		require.Equal(t, s.held, departs(t, g, 1))
-		require.Equal(t, s.held+gapOf(rate, 0), g.Ready(1, 0, 1))
-	}
-}
-
-func TestPaceIsNotCutShortByALittleHold(t *testing.T) {
-	a, g, held := heldAccount(1, true)
-	departs(t, g, 1)
-	a.Hold(held, 1, true)
-	requireReady(t, g, held, held+second)
-	require.False(t, g.Open(held+100))
-	requireReady(t, g, held, held+second)
-}
-
-func TestPaceRateIsMeasuredOverTenSecondsThatWereNotHeld(t *testing.T) {
-	a, g, _ := newFamilies(0)
-	now := meter.Instant(0)
-	for range 60 * 100 {
-		now += 10 * milli
-		asks(t, g, now)
-	}
-	a.Hold(now, 3600*second, true)
-	first := a.held
-	require.Equal(t, first, departs(t, g, now))
-	require.InEpsilon(t, 10*milli, g.Ready(first, 0, 1)-first, 0.02)
-	a.Hold(first, 3600*second, true)
-	a.server.Hold(a.held, 3600*second, true) // and at once another
-	last := a.server.held
-	require.Equal(t, last, departs(t, g, now))
-	require.InEpsilon(t, 10*milli, g.Ready(last, 0, 1)-last, 0.02)
-
-	a.Hold(last, 3600*second, true)
-	a.Hold(a.held, 3600*second, true) // nothing went in between
-	last = a.held
-	departs(t, g, now)
-	require.InEpsilon(t, 10*milli, g.Ready(last, 0, 1)-last, 0.02)
-
-	a.Hold(last+10*second, second, true) // ten idle seconds count
-	departs(t, g, now)
-	require.InEpsilon(t, 10*math.E*float64(milli), g.Ready(last, 0, 1)-a.held, 0.03)
-}
-
-func TestPaceFollowsTheResetOfAnEmptyQuota(t *testing.T) {
-	starts := map[meter.Instant]bool{}
-	for seed := range uint64(100) {
-		a := NewAccount(0, NewServer(1), seed, 20)
-		g, other := NewGate(a), NewGate(a)
-		asks(t, g, 0, core(100, 0, 5*second))
-		start := g.Ready(0, 0, 1)
-		starts[start] = true
-		require.GreaterOrEqual(t, start, 5*second)
-		require.Less(t, start, 5*second+second/2)
-		sends(t, other, 5*second, 1000) // it is nobody else's
-		other.inFlight = 0
-		require.Equal(t, start, departs(t, g, 0))
-		require.Greater(t, g.Ready(0, 0, 1), start)
-		require.False(t, g.Open(start))
-	}
-	require.Greater(t, len(starts), 90)
-
-	a, g, _ := newFamilies(20)
-	asks(t, g, 0, core(100, 0, 3600*second))
-	require.Less(t, a.quotas[0].resumes(), 3601*second)
-	start := departs(t, g, 0)
-	require.InEpsilon(t, 1e9/20, g.Ready(0, 0, 1)-start, 0.02, "the time that it was empty does not count")
-
-	_, g, _ = newFamilies(20)
-	asks(t, g, 0, core(100, 0, 5*second))
-	asks(t, g, g.Ready(0, 0, 1), core(100, 50, 10*second))
-	sends(t, g, 10*second, 100) // it was not empty
-}
-
-func TestPaceOfAQuotaOutlastsItsLimit(t *testing.T) {
-	_, g, _ := newFamilies(0)
-	asks(t, g, 0, core(-1, 5, 60*second))
-	require.False(t, g.Open(60*second-1))
-	require.True(t, g.Open(60*second))
-	asks(t, g, 60*second, core(-1, 0, 120*second))
-	start := departs(t, g, 60*second)
-	require.False(t, g.Open(start))
-	require.Greater(t, fullAt(g), g.Ready(0, 0, 1))
-	require.True(t, g.Open(start+3*second))
-}
-
-// Some servers tell the time to some more. What the first answer after the reset of an empty quota tells shows it, and
-// after the next no more go than were there then, before an answer has told more.
-func TestQuotaResetGivesNoMoreThanTheLastOneDid(t *testing.T) {
-	_, g, _ := newFamilies(1e9)
+// Some servers tell the time to some more, and not to all: after the reset of a quota that was empty one request asks, and the
+// others wait for its answer.
+func TestQuotaAfterAWindowThatRanDryOneRequestAsks(t *testing.T) {
+	_, g, _ := newFamilies()
 	asks(t, g, 0, core(50, 1, 10*second))
 	sends(t, g, 1, 1)
 	g.Answered(2, 1, true, []Tell{core(50, 0, 10*second)})
-	at := g.Ready(0, 0, 1)
-	sends(t, g, at, 3)
-	g.Answered(at+1, at, true, []Tell{core(50, 2, at+10*second)}) // so 5 at most: 3 of ours and 2
-	g.Answered(at+2, at, true, []Tell{core(50, 0, at+10*second)})
-	g.Answered(at+2, at, true, []Tell{core(50, 0, at+10*second)})
-	at = g.Ready(0, 0, 1)
-	sends(t, g, at, 5)
-	require.Equal(t, meter.Never, g.Ready(at, 0, 1))
-	g.Answered(at+1, at-second, true, []Tell{core(50, 1, at+10*second)}) // sent before: tells nothing of it
-	g.Answered(at+2, at, true, []Tell{core(50, 49, at+10*second)})
-	for range 3 {
-		g.Answered(at+3, at, true, []Tell{core(50, 0, at+10*second)})
-	}
-	sends(t, g, g.Ready(0, 0, 1), 50) // it was a window after all
+	requireReady(t, g, 2, 10*second)
+	sends(t, g, 10*second, 1)
+	requireWaits(t, g, 10*second)
+	g.Answered(11*second, 10*second, true, []Tell{core(50, 4, 15*second)})
+	sends(t, g, 11*second, 1)
+	requireReady(t, g, 11*second, 12*second) // three are left for four seconds
 }
 
 func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 10, meter.Never))
 	sends(t, g, 1, 2)
 	sends(t, g, 6, 1)
@@ -231,14 +45,14 @@ func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {
 }
 
 func TestQuotaDetails(t *testing.T) {
-	a, g, _ := newFamilies(0)
-	asks(t, g, 0, core(10, 1, meter.Never), Tell{"daily", 10, 9, meter.Never, true, 0})
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(10, 1, meter.Never), Tell{"daily", 10, 9, meter.Never, true, 0, false})
 	sends(t, g, 1, 1)
 	requireWaits(t, g, 1) // for an answer, whatever the second of the two says
 	g.Take(2, 2, 1, true) // in a dry run
 	require.EqualValues(t, 1, a.quotas[0].told)
 
-	a, g, y := newFamilies(0)
+	a, g, y := newFamilies()
 	sends(t, y, 5, 1)
 	asks(t, g, 10, core(10, 0, 60*second))
 	y.Answered(61*second, 5, true, []Tell{core(10, 5, 120*second)}) // who falls under it now sees the reset, too
@@ -321,7 +135,7 @@ func (s *tokens) arrive(now meter.Instant) (bool, Tell) {
 
 func newWorld(seed uint64, s modelServer, gates int) *hostWorld {
 	w := &hostWorld{
-		r: rand.New(rand.NewPCG(seed, 0)), server: s, account: NewAccount(0, NewServer(seed), seed+1, 0),
+		r: rand.New(rand.NewPCG(seed, 0)), server: s, account: NewAccount(NewServer(seed), seed+1),
 		up: [2]int64{5 * milli, 100 * milli}, down: [2]int64{5 * milli, 100 * milli}, heard: meter.Never, deaf: gates,
 	}
 	for range gates {
@@ -451,16 +265,17 @@ func TestQuotaModelFixedWindowNeverRejectsAClientThatKnowsIt(t *testing.T) {
 		limit, length    int64
 		gates            int
 		lost, mute, back float64
-		least            float64 // of what the windows allow
+		least            float64
+		blind            int // refused since no answer of a small window may have told anything // of what the windows allow
 	}{
-		{50, 10 * second, 1, 0, 0, 0, 0.95},
-		{50, 10 * second, 1, 0.03, 0.1, 0.02, 0.95},
-		{50, 10 * second, 3, 0.03, 0.1, 0.02, 0.95},
-		{1000, 10 * second, 1, 0.03, 0.1, 0.02, 0.95},
-		{1000, 60 * second, 2, 0.03, 0.1, 0.02, 0.95},
-		{20, 4 * second, 2, 0.03, 0.1, 0.02, 0.95},
-		{3, 10 * second, 2, 0.03, 0.1, 0.02, 0.95},
-		{50, 10 * second, 2, 0.1, 0.6, 0.1, 0.88}, // who hears less must be more careful
+		{50, 10 * second, 1, 0, 0, 0, 0.95, 0},
+		{50, 10 * second, 1, 0.03, 0.1, 0.02, 0.95, 0},
+		{50, 10 * second, 3, 0.03, 0.1, 0.02, 0.95, 0},
+		{1000, 10 * second, 1, 0.03, 0.1, 0.02, 0.95, 0},
+		{1000, 60 * second, 2, 0.03, 0.1, 0.02, 0.95, 0},
+		{20, 4 * second, 2, 0.03, 0.1, 0.02, 0.95, 0},
+		{3, 10 * second, 2, 0.03, 0.1, 0.02, 0.95, 2},
+		{50, 10 * second, 2, 0.1, 0.6, 0.1, 0.88, 0}, // who hears less must be more careful
 	} {
 		t.Run(fmt.Sprintf("%d in %ds by %d gates, %v mute", c.limit, c.length/second, c.gates, c.mute), func(t *testing.T) {
 			const n = 40
@@ -470,7 +285,7 @@ func TestQuotaModelFixedWindowNeverRejectsAClientThatKnowsIt(t *testing.T) {
 				w := newWorld(seed, s, c.gates)
 				w.lost, w.mute, w.back, w.until = c.lost, c.mute, c.back, n*c.length
 				w.run()
-				require.Zero(t, w.refused, "seed %d: refused of %d", seed, w.sent)
+				require.LessOrEqual(t, w.refused, c.blind, "seed %d: refused of %d", seed, w.sent)
 				require.LessOrEqual(t, w.toWhy, 200)
 				good := 0.0
 				for i := range int64(n - 1) {
@@ -486,9 +301,10 @@ func TestQuotaModelFixedWindowNeverRejectsAClientThatKnowsIt(t *testing.T) {
 }
 
 // What a token bucket tells is the time to some more: at such a reset, there is not the limit again. Once that has been
-// seen, few are refused, though all want to go at once; without, it was four of five.
+// seen, few are refused, though all want to go at once. One request for each reset asks first, which at round trips of 105 ms
+// costs throughput where a token comes every 20 ms.
 func TestQuotaModelTokenBucketIsUsedUpAndSeldomOverrun(t *testing.T) {
-	for _, c := range []struct{ rate, burst float64 }{{1, 5}, {5, 10}, {20, 20}, {50, 50}, {50, 500}} {
+	for _, c := range []struct{ rate, burst, least float64 }{{1, 5, 0.95}, {5, 10, 0.95}, {20, 20, 0.75}, {50, 50, 0.45}, {50, 500, 0.95}} {
 		t.Run(fmt.Sprintf("%v per second, burst %v", c.rate, c.burst), func(t *testing.T) {
 			worst, refused := 1.0, 0.0
 			for seed := range uint64(10) {
@@ -500,8 +316,8 @@ func TestQuotaModelTokenBucketIsUsedUpAndSeldomOverrun(t *testing.T) {
 				w.requireNotStuck(t)
 			}
 			t.Logf("goodput at least %.4f, refused at most %.4f", worst, refused)
-			require.GreaterOrEqual(t, worst, 0.95)
-			require.Less(t, refused, 0.35)
+			require.GreaterOrEqual(t, worst, c.least)
+			require.Less(t, refused, 0.2)
 		})
 	}
 }

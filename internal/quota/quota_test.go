@@ -17,14 +17,14 @@ import (
 const milli = second / 1000
 
 // newFamilies returns gates of one account, whose requests went at that rate so far.
-func newFamilies(rate float64) (a *Account, x, y *Gate) {
-	a = NewAccount(0, NewServer(1), 2, rate)
+func newFamilies() (a *Account, x, y *Gate) {
+	a = NewAccount(NewServer(1), 2)
 	return a, NewGate(a), NewGate(a)
 }
 
 // core is what an answer tells of a quota of that name.
 func core(limit, left int64, reset meter.Instant) Tell {
-	return Tell{"core", limit, left, reset, true, 0}
+	return Tell{"core", limit, left, reset, true, 0, false}
 }
 
 // sends takes n at now, each of which must be payable.
@@ -64,7 +64,7 @@ func requireWaits(t testing.TB, g *Gate, now meter.Instant) {
 }
 
 func TestQuotaPaysWhatIsLeftLessWhatIsInFlight(t *testing.T) {
-	_, g, _ := newFamilies(0)
+	_, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 3, meter.Never))
 	sends(t, g, 1, 3)
 	requireWaits(t, g, 1)
@@ -73,7 +73,7 @@ func TestQuotaPaysWhatIsLeftLessWhatIsInFlight(t *testing.T) {
 }
 
 func TestQuotaOpensAtItsResetAndNotBefore(t *testing.T) {
-	_, g, _ := newFamilies(0)
+	_, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 1, 60*second))
 	sends(t, g, 1, 1)
 	requireReady(t, g, 2, 60*second)
@@ -83,7 +83,7 @@ func TestQuotaOpensAtItsResetAndNotBefore(t *testing.T) {
 }
 
 func TestQuotaResetIsSeenFromBeforeIt(t *testing.T) {
-	_, g, _ := newFamilies(0)
+	_, g, _ := newFamilies()
 	asks(t, g, 0, core(3, 2, 60*second))
 	sends(t, g, 59*second, 2)
 	require.Equal(t, 60*second, g.Ready(0, 0, 1)) // what a line is due at does not depend on when it is asked
@@ -94,7 +94,7 @@ func TestQuotaResetIsSeenFromBeforeIt(t *testing.T) {
 }
 
 func TestQuotaStopsOnlyFamiliesWhoseAnswersNamedIt(t *testing.T) {
-	_, search, repos := newFamilies(0)
+	_, search, repos := newFamilies()
 	empty := core(30, 0, 60*second)
 	empty.Name = "search"
 	asks(t, search, 0, empty)
@@ -107,7 +107,7 @@ func TestQuotaStopsOnlyFamiliesWhoseAnswersNamedIt(t *testing.T) {
 }
 
 func TestQuotaCountsWhatIsInFlightAtAllItsGates(t *testing.T) {
-	_, x, y := newFamilies(0)
+	_, x, y := newFamilies()
 	sends(t, y, 0, 3)
 	asks(t, x, 1, core(100, 4, meter.Never))
 	asks(t, y, 2, core(100, 4, meter.Never)) // it falls under the quota from now on, with what was on its way
@@ -120,7 +120,7 @@ func TestQuotaCountsWhatIsInFlightAtAllItsGates(t *testing.T) {
 
 func TestQuotaOutOfOrderTheLowestWordCounts(t *testing.T) {
 	for _, order := range [][]int64{{7, 8, 9}, {9, 8, 7}, {8, 7, 9}, {9, 7, 8}, {7, 9, 8}} {
-		a, g, _ := newFamilies(0)
+		a, g, _ := newFamilies()
 		asks(t, g, 0, core(100, 10, meter.Never))
 		sends(t, g, 1, 3)
 		for i, left := range order {
@@ -132,7 +132,7 @@ func TestQuotaOutOfOrderTheLowestWordCounts(t *testing.T) {
 }
 
 func TestQuotaNewsOfARequestSentLaterReplaces(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 5, meter.Never))
 	sends(t, g, 10, 2)
 	g.Answered(20, 10, true, []Tell{core(100, 3, meter.Never)}) // 10 > 0: the news
@@ -147,7 +147,7 @@ func TestQuotaNewsOfARequestSentLaterReplaces(t *testing.T) {
 }
 
 func TestQuotaLoweredByALateWordIsNotRaisedByAnOlderOne(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 50, meter.Never))
 	sends(t, g, 5, 1)
 	sends(t, g, 6, 1)
@@ -165,7 +165,7 @@ func TestQuotaLoweredByALateWordIsNotRaisedByAnOlderOne(t *testing.T) {
 }
 
 func TestQuotaWordOfAWindowThatIsOverIsNoNews(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	asks(t, g, 0, core(10, 5, 60*second))
 	sends(t, g, 59*second, 3)
 	for range 2 {
@@ -176,7 +176,7 @@ func TestQuotaWordOfAWindowThatIsOverIsNoNews(t *testing.T) {
 	g.Answered(60*second, 59*second, true, []Tell{core(10, 9, 120*second)})
 	require.EqualValues(t, 9, g.Tokens(60*second))
 
-	_, fresh, _ := newFamilies(0)
+	_, fresh, _ := newFamilies()
 	asks(t, fresh, 5, core(10, 0, 5))
 	requireReady(t, fresh, 5, 5)
 }
@@ -184,7 +184,7 @@ func TestQuotaWordOfAWindowThatIsOverIsNoNews(t *testing.T) {
 // A server's clock may be ahead, and its window begin before ours: then late words of the window before come after
 // the first of the new one.
 func TestQuotaLateWordOfTheWindowBeforeDoesNotEndTheNew(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 50, 60*second))
 	sends(t, g, 58*second, 2)
 	asks(t, g, 59*second, core(100, 90, 120*second))
@@ -197,7 +197,7 @@ func TestQuotaLateWordOfTheWindowBeforeDoesNotEndTheNew(t *testing.T) {
 }
 
 func TestQuotaResetIsLearnedFromAnyWord(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 5, meter.Never))
 	sends(t, g, 0, 1)
 	g.Answered(1, 0, true, []Tell{core(100, 9, 60*second)}) // out of order, but it has one
@@ -212,7 +212,7 @@ func TestQuotaResetIsLearnedFromAnyWord(t *testing.T) {
 }
 
 func TestQuotaAnswerThatDoesNotNameItMayHaveBeenCounted(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 10, meter.Never))
 	sends(t, g, 1, 2)
 	g.Answered(10, 1, false, nil)
@@ -225,7 +225,7 @@ func TestQuotaAnswerThatDoesNotNameItMayHaveBeenCounted(t *testing.T) {
 }
 
 func TestQuotaAtAResetNoMoreGoThanTheLimitBeforeAnAnswer(t *testing.T) {
-	_, g, _ := newFamilies(0)
+	_, g, _ := newFamilies()
 	asks(t, g, 0, core(50, 50, 60*second))
 	sends(t, g, 59*second, 10) // on their way across the reset
 	sends(t, g, 60*second, 40)
@@ -240,7 +240,7 @@ func TestQuotaAtAResetNoMoreGoThanTheLimitBeforeAnAnswer(t *testing.T) {
 }
 
 func TestQuotaWithoutAKnownLimitIsForgottenAtItsReset(t *testing.T) {
-	a, g, _ := newFamilies(1e9)
+	a, g, _ := newFamilies()
 	asks(t, g, 0, core(-1, 1, 60*second))
 	sends(t, g, 1, 1)
 	sends(t, g, 60*second, 1000)
@@ -250,22 +250,21 @@ func TestQuotaWithoutAKnownLimitIsForgottenAtItsReset(t *testing.T) {
 }
 
 func TestQuotaWithoutFurtherNewsIsForgotten(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	_, g, _ := newFamilies()
 	asks(t, g, 0, core(50, 0, meter.Never))
 	requireReady(t, g, 1, 1)
 	require.False(t, g.Open(1))
 	sends(t, g, second, 1)
-	requireReady(t, g, second, 2*second) // but not all at once
-	require.Equal(t, meter.MaxCount, a.quotas[0].told)
+	requireWaits(t, g, second) // but not all at once
 	g.Answered(second+1, second, true, []Tell{core(50, 0, meter.Never)})
-	requireReady(t, g, second+1, 2*second)
+	requireReady(t, g, second+1, second+1)
 	sends(t, g, 2*second, 1)
-	g.Answered(2*second+1, 2*second, true, []Tell{core(50, 3, meter.Never)})
+	g.Answered(2*second+1, 2*second, true, []Tell{core(50, 3, 9*second)})
 	require.EqualValues(t, 3, g.Tokens(2*second+1))
 }
 
 func TestQuotaOfAnotherUnitStopsOnlyWhileItIsEmpty(t *testing.T) {
-	_, g, _ := newFamilies(1e9)
+	_, g, _ := newFamilies()
 	used := Tell{Name: "tokens", Limit: 1000, Left: 1, Reset: 60 * second}
 	asks(t, g, 0, used)
 	sends(t, g, 1, 100) // nobody knows what each costs
@@ -291,23 +290,31 @@ func TestQuotaOfAnotherUnitStopsOnlyWhileItIsEmpty(t *testing.T) {
 }
 
 func TestQuotaLeavesTheReserveToOthers(t *testing.T) {
-	_, g, _ := newFamilies(1e9)
+	_, g, _ := newFamilies()
 	c := core(100, 42, 60*second)
 	c.Reserve = 40
 	asks(t, g, 0, c)
 	sends(t, g, 1, 2)
 	require.False(t, g.Payable(2, 1))
 	require.Zero(t, g.Tokens(2))
-	g.Answered(3, 1, true, []Tell{{"core", 100, 41, 60 * second, true, 40}})
-	g.Answered(3, 1, true, []Tell{{"core", 100, 40, 60 * second, true, 40}})
-	at := g.Ready(3, 0, 1)
-	require.GreaterOrEqual(t, at, 60*second)
-	sends(t, g, at, 60)
+	g.Answered(3, 1, true, []Tell{{"core", 100, 41, 60 * second, true, 40, false}})
+	g.Answered(3, 1, true, []Tell{{"core", 100, 40, 60 * second, true, 40, false}})
+	requireReady(t, g, 3, 60*second)
+	sends(t, g, 60*second, 1)
+	requireWaits(t, g, 60*second)
+	g.Answered(60*second, 60*second, true, []Tell{{"core", 100, 99, 70 * second, true, 40, false}})
+	at := 60 * second
+	for range 59 { // evenly, since all was used of the window before
+		next := g.Ready(at, 0, 1)
+		require.Greater(t, next, at)
+		at = next
+		sends(t, g, at, 1)
+	}
 	require.False(t, g.Payable(at, 1), "nor after the reset")
 }
 
 func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
-	a, g, y := newFamilies(0)
+	a, g, y := newFamilies()
 	for i := range maxQuotas + 8 {
 		c := core(10, 0, meter.Instant(100+i)*second)
 		c.Name = fmt.Sprint("q", i)
@@ -325,22 +332,22 @@ func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
 }
 
 func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
-	a, x, y := newFamilies(0)
-	asks(t, x, 0, Tell{"old", 10, 0, 60 * second, true, 0})
+	a, x, y := newFamilies()
+	asks(t, x, 0, Tell{"old", 10, 0, 60 * second, true, 0, false})
 	at := 60*second + quotaStale
-	asks(t, y, at, Tell{"new", 10, 5, meter.Never, true, 0})
+	asks(t, y, at, Tell{"new", 10, 5, meter.Never, true, 0, false})
 	require.Len(t, a.quotas, 2)
-	asks(t, y, at+1, Tell{"newer", 10, 5, meter.Never, true, 0})
+	asks(t, y, at+1, Tell{"newer", 10, 5, meter.Never, true, 0, false})
 	require.Len(t, a.quotas, 2)
 	require.True(t, x.Open(at+1), "nobody obeys what was dropped")
 	sends(t, x, at+1, 200)
 	asks(t, x, at+2)
 	require.Empty(t, x.quotas)
 
-	a, x, y = newFamilies(0)
-	asks(t, x, 0, Tell{"old", 10, 5, 60 * second, true, 0})
+	a, x, y = newFamilies()
+	asks(t, x, 0, Tell{"old", 10, 5, 60 * second, true, 0, false})
 	sends(t, x, 1, 1)
-	asks(t, y, 2*at, Tell{"new", 10, 5, meter.Never, true, 0})
+	asks(t, y, 2*at, Tell{"new", 10, 5, meter.Never, true, 0, false})
 	require.Len(t, a.quotas, 2, "something is in flight")
 }
 
@@ -348,17 +355,17 @@ func TestAccountHoldLetsNothingGoBeforeAndJitterComesAfter(t *testing.T) {
 	for _, d := range []int64{1, 10, second, 5 * second, 10 * second, 3600 * second} {
 		ends := map[meter.Instant]bool{}
 		for seed := range uint64(100) {
-			a := NewAccount(0, NewServer(1), seed, 0)
+			a := NewAccount(NewServer(1), seed)
 			g := NewGate(a)
-			a.Hold(7, d, true)
+			a.Hold(7, d)
 			require.GreaterOrEqual(t, a.held, 7+d)
 			require.Less(t, a.held, 7+d+max(1, min(second, d/10)))
 			requireReady(t, g, 7, a.held)
 			ends[a.held] = true
 
 			s := NewServer(seed)
-			g = NewGate(NewAccount(0, s, 1, 0))
-			s.Hold(7, d, false)
+			g = NewGate(NewAccount(s, 1))
+			s.Hold(7, d)
 			require.GreaterOrEqual(t, s.held, 7+d)
 			require.Less(t, s.held, 7+d+max(1, min(second, d/10)))
 			requireReady(t, g, 7, s.held)
@@ -370,29 +377,29 @@ func TestAccountHoldLetsNothingGoBeforeAndJitterComesAfter(t *testing.T) {
 }
 
 func TestAccountHoldIsNeverShortened(t *testing.T) {
-	a, g, _ := newFamilies(0)
-	a.Hold(0, 10*second, true)
+	a, g, _ := newFamilies()
+	a.Hold(0, 10*second)
 	held := a.held
 	for _, d := range []int64{1, 0, -1, math.MinInt64, 5 * second} {
-		a.Hold(second, d, true)
-		a.server.Hold(second, d, true)
+		a.Hold(second, d)
+		a.server.Hold(second, d)
 		require.Equal(t, held, a.held)
 	}
 	requireReady(t, g, second, held)
-	a.server.Hold(second, 100*second, true)
+	a.server.Hold(second, 100*second)
 	requireReady(t, g, second, a.server.held)
-	a.Hold(second, math.MaxInt64, true)
+	a.Hold(second, math.MaxInt64)
 	require.Equal(t, meter.Never, g.Ready(2*second, 0, 1))
 	require.Equal(t, meter.Never, g.Plan(2*second, 0, 1), "this is no want of an answer")
 }
 
 func TestAccountHoldStopsNoOtherAccount(t *testing.T) {
-	a, x, _ := newFamilies(0)
-	other := NewGate(NewAccount(0, a.server, 3, 0))
-	a.Hold(0, second, true)
+	a, x, _ := newFamilies()
+	other := NewGate(NewAccount(a.server, 3))
+	a.Hold(0, second)
 	require.False(t, x.Payable(1, 1))
 	requireReady(t, other, 1, 1)
-	a.server.Hold(0, second, true)
+	a.server.Hold(0, second)
 	require.False(t, other.Payable(1, 1))
 }
 
@@ -404,52 +411,52 @@ func requireBackoff(t *testing.T, a *Account, now meter.Instant, d int64) {
 }
 
 func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
-	a, _, _ := newFamilies(0)
+	a, _, _ := newFamilies()
 	now := meter.Instant(0)
 	for _, d := range []int64{1, 2, 4, 8, 16, 32, 64, 64, 64} {
 		sentAt := now
 		now += 100 * milli
-		a.Backoff(now, sentAt, true)
+		a.Backoff(now, sentAt)
 		requireBackoff(t, a, now, d*second)
 		now = a.held
 	}
 }
 
 func TestAccountBackoffIsOneStepForOneEvent(t *testing.T) {
-	a, g, _ := newFamilies(0)
-	a.Backoff(second, 0, true)
+	a, g, _ := newFamilies()
+	a.Backoff(second, 0)
 	held := a.held
 	for i := range meter.Instant(100) {
-		a.Backoff(second+i, second, true) // they were sent before, or at that instant
+		a.Backoff(second+i, second) // they were sent before, or at that instant
 	}
 	require.Equal(t, held, a.held)
-	a.Backoff(5*second, second+1, true)
+	a.Backoff(5*second, second+1)
 	requireBackoff(t, a, 5*second, 2*second)
 
 	sends(t, g, 10*second, 2)
 	g.Answered(11*second, 5*second, true, nil) // sent before the hold: no sign that it was enough
-	a.Backoff(12*second, 5*second+1, true)
+	a.Backoff(12*second, 5*second+1)
 	requireBackoff(t, a, 12*second, 4*second)
 	g.Answered(20*second, 12*second+1, false, nil)
-	a.Backoff(20*second, 12*second+1, true)
+	a.Backoff(20*second, 12*second+1)
 	requireBackoff(t, a, 20*second, 8*second)
 	sends(t, g, 30*second, 1)
 	g.Answered(40*second, 30*second, true, nil)
-	a.Backoff(40*second, 39*second, true)
+	a.Backoff(40*second, 39*second)
 	requireBackoff(t, a, 40*second, second)
 }
 
 func TestAccountKnownWaitDoesNotRaiseTheBackoff(t *testing.T) {
-	a, _, _ := newFamilies(0)
+	a, _, _ := newFamilies()
 	for i := range meter.Instant(5) {
-		a.Hold(i*second, second/2, true)
+		a.Hold(i*second, second/2)
 	}
-	a.Backoff(100*second, 99*second, true)
+	a.Backoff(100*second, 99*second)
 	requireBackoff(t, a, 100*second, second)
 }
 
 func TestGatePlansWithWhatIsAhead(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	require.Equal(t, 5*second, g.Plan(5*second, 1<<50, 1))
 	asks(t, g, 0, core(100, 10, 60*second))
 	assert.Equal(t, second, g.Plan(second, 9, 1))
@@ -457,14 +464,12 @@ func TestGatePlansWithWhatIsAhead(t *testing.T) {
 	assert.Equal(t, 60*second, g.Plan(second, 1000, 1), "a lower bound")
 	sends(t, g, 1, 1)
 	assert.Equal(t, 60*second, g.Plan(second, 9, 1))
-	a.Hold(second, 100*second, true)
+	a.Hold(second, 100*second)
 	assert.Equal(t, a.held, g.Plan(second, 1000, 1))
-	sends(t, g, a.held, 1)
-	assert.Equal(t, a.held+second, g.Plan(a.held, 20, 1), "by the next departure alone")
 }
 
 func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	require.True(t, g.Open(0))
 	asks(t, g, 0)
 	require.True(t, g.Open(0))
@@ -475,32 +480,31 @@ func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
 	asks(t, g, 3, core(plenty, plenty, meter.Never))
 	require.True(t, g.Open(3))
 
-	a.Hold(second, second, true)
+	a.Hold(second, second)
 	held := a.held
 	require.False(t, g.Open(held-1))
-	require.False(t, g.Open(held), "a pace is to begin")
-	require.False(t, g.Open(held+paceIdle))
-	require.True(t, g.Open(held+paceIdle+1))
-	a.Hold(10*second, second, false)
-	require.False(t, g.Open(a.held-1))
-	require.True(t, g.Open(a.held))
+	require.True(t, g.Open(held))
+	a.Refused(10*second, 10*second, second, false)
+	require.False(t, g.Open(a.held), "a pace is to begin")
+	require.False(t, g.Open(a.held+paceIdle))
+	require.True(t, g.Open(a.held+paceIdle+1))
 }
 
 func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
-	a, g, _ := newFamilies(0)
+	a, g, _ := newFamilies()
 	require.False(t, needed(g, 0))
 	sends(t, g, 0, 1)
 	require.Equal(t, meter.Never, fullAt(g))
 	require.True(t, needed(g, 0))
 	g.Answered(0, 0, true, []Tell{core(10, 0, 60*second)})
-	require.Greater(t, fullAt(g), a.quotas[0].resumes())
+	require.Greater(t, fullAt(g), 60*second)
 	require.True(t, needed(g, 60*second-1))
 	require.False(t, needed(g, 60*second))
-	a.Hold(0, 100*second, true)
+	a.Hold(0, 100*second)
 	require.Greater(t, fullAt(g), a.held)
 	require.True(t, needed(g, a.held-1))
 	require.False(t, needed(g, a.held))
-	a.server.Hold(0, 200*second, true)
+	a.server.Hold(0, 200*second)
 	require.Greater(t, fullAt(g), a.server.held)
 	require.True(t, needed(g, a.server.held-1))
 	sends(t, g, a.server.held, 1)
@@ -510,13 +514,13 @@ func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
 }
 
 func TestGateTellsTheLeastOfItsQuotas(t *testing.T) {
-	_, g, _ := newFamilies(0)
+	_, g, _ := newFamilies()
 	require.Equal(t, float64(math.MaxInt64), g.Tokens(0))
-	asks(t, g, 0, core(100, 40, 60*second), Tell{"daily", 1000, 30, meter.Never, true, 0}, Tell{"bytes", 1000, 20, meter.Never, false, 0})
+	asks(t, g, 0, core(100, 40, 60*second), Tell{"daily", 1000, 30, meter.Never, true, 0, false}, Tell{"bytes", 1000, 20, meter.Never, false, 0, false})
 	require.EqualValues(t, 30, g.Tokens(0))
 	sends(t, g, 1, 1)
 	require.EqualValues(t, 29, g.Tokens(0))
-	asks(t, g, 2, core(100, 40, 60*second), Tell{"daily", 1000, 500, meter.Never, true, 0})
+	asks(t, g, 2, core(100, 40, 60*second), Tell{"daily", 1000, 500, meter.Never, true, 0, false})
 	require.EqualValues(t, 39, g.Tokens(59*second))
 	require.EqualValues(t, 99, g.Tokens(60*second))
 }
@@ -526,8 +530,7 @@ func TestGateTellsTheLeastOfItsQuotas(t *testing.T) {
 func TestQuotaArithmeticIsTotal(t *testing.T) {
 	for seed := range uint64(300) {
 		r := metertest.Seeded(t, seed)
-		rates := []float64{0, 1, 1e300, math.Inf(1), math.NaN(), math.Inf(-1)}
-		a := NewAccount(0, NewServer(seed), seed, rates[r.IntN(len(rates))])
+		a := NewAccount(NewServer(seed), seed)
 		gates := []*Gate{NewGate(a), NewGate(a)}
 		now := meter.Instant(0)
 		for range 200 {
@@ -566,11 +569,11 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 	}
 	switch r.IntN(8) {
 	case 0:
-		a.Hold(now, number()*milli, r.IntN(2) == 0)
+		a.Hold(now, number()*milli)
 	case 1:
-		a.server.Hold(now, number(), r.IntN(2) == 0)
+		a.server.Hold(now, number())
 	case 2:
-		a.Backoff(now, max(0, now-r.Int64N(second)), true)
+		a.Backoff(now, max(0, now-r.Int64N(second)))
 	case 3:
 		if g.inFlight > 0 {
 			g.GiveBack(0, now, 1)
@@ -585,7 +588,7 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 		}
 		var tells []Tell
 		for range r.IntN(5) {
-			tells = append(tells, Tell{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number()})
+			tells = append(tells, Tell{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number(), r.IntN(4) == 0})
 			if r.IntN(2) == 0 {
 				tells[len(tells)-1].Reset = meter.AddInstant(now, r.Int64N(10*second))
 			}

@@ -1,0 +1,80 @@
+package quota
+
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+const (
+	paceLeast   = 1.0                 // per second
+	paceMost    = 10_000.0            // per second; there is no pace above
+	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows
+	paceIdle    = second              // a pace that is not used for longer is over
+	paceWait    = 10 * second         // a longer wait says no more of the rate
+)
+
+// A pace lets requests go one by one after a refusal that asked to stay away, since nothing else tells a client how fast the
+// server wants them: first as fast as they were accepted before, counting the wait. Then the rate doubles, so that it is
+// not for ever.
+type pace struct {
+	next   meter.Instant // nothing goes before
+	rate   float64       // per second; 0: there is no pace
+	steady meter.Instant // from then on the rate doubles
+	last   meter.Instant // departure
+	since  meter.Instant // done counts from here: the last refusal's wait, a second of rest or the beginning of growth
+	done   int64         // accepted
+	waited meter.Instant // the end of the last refusal's wait; 0: there was none
+}
+
+// at returns the rate at an instant.
+func (p *pace) at(now meter.Instant) float64 {
+	return p.rate * math.Exp2(float64(max(0, now-p.steady))/paceDoubles)
+}
+
+func (p *pace) over(now meter.Instant) bool { return p.rate == 0 || now-p.next > paceIdle }
+
+func (p *pace) take(due meter.Instant) {
+	switch {
+	case due-p.last > paceIdle && due > p.next:
+		p.since, p.done = due, 0
+	case p.rate > 0 && due >= p.steady && p.since < p.steady:
+		p.since, p.done = p.steady, 0
+	}
+	p.last = due
+	r := p.at(due)
+	if p.over(due) || r > paceMost {
+		p.rate = 0
+		return
+	}
+	p.next = meter.AddInstant(due, int64(1e9/r))
+}
+
+func (p *pace) accepted(sentAt meter.Instant) {
+	if sentAt >= p.since {
+		p.done++
+	}
+}
+
+// refused begins a pace at the end of a wait.
+func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
+	wait = min(wait, paceWait)
+	found := max(paceLeast, float64(p.done)*1e9/float64(max(sentAt-p.since, wait)))
+	long := meter.AddInstant(end, 20*wait)
+	isolated := sentAt > meter.AddInstant(p.waited, 20*wait) || p.waited == 0
+	p.waited = end
+	switch {
+	case a.covered && a.own == 0: // Adaptive decides
+	case !p.over(sentAt) && sentAt < p.steady:
+		p.rate, p.steady = max(paceLeast, 0.9*p.rate), long
+	case !p.over(sentAt):
+		p.rate, p.steady = max(found, p.rate), long
+	case a.own > 0 && (isolated || a.own <= 1.25*found): // its own limit is about right
+		p.rate = 0
+	case p.done == 0:
+		p.rate, p.steady = paceLeast, end
+	default:
+		p.rate, p.steady = found, meter.AddInstant(end, 2*wait)
+	}
+	p.next, p.since, p.done = max(p.next, end), end, 0
+}
