@@ -20,6 +20,8 @@ test: ## every module: vet, race detector, shuffled; then the long simulations w
 	@for m in $(MODULES); do echo "== $$m, race detector"; (cd $$m && $(GO) vet ./... && \
 		$(GO) test -race -short -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL))) || exit 1; done
 	@echo "== this module, in full"; $(GO) test -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL))
+	@command -v redis-server >/dev/null && command -v redis-sentinel >/dev/null || echo "redis-server or redis-sentinel is not installed: throttleredis skips the tests that need them"
+	@echo "== throttleredis, in full"; cd throttleredis && $(GO) test -shuffle on .
 	@missing=; PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma; do command -v $$s >/dev/null || missing="$$missing $$s"; done; \
 		echo "== internal/realserver, alone and without the race detector: its figures are of real time$${missing:+; left out, because not installed:$$missing}"
 	@$(GO) test -shuffle on -timeout 30m ./internal/realserver

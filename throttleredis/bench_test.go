@@ -1,0 +1,69 @@
+package throttleredis
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+)
+
+// BenchmarkLease reports the time of a call, and the processor time of Redis for each ask.
+func BenchmarkLease(b *testing.B) {
+	s := start(b).client(b)
+	for _, asks := range []int{1, 8, 32, 64} {
+		for _, kind := range []lease.Kind{lease.Bucket, lease.Sliding, lease.Fixed, lease.Slots} {
+			for _, backs := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%s/asks=%d/back=%v", kind, asks, backs), func(b *testing.B) { benchLease(b, s, kind, asks, backs) })
+			}
+		}
+	}
+}
+
+func benchLease(b *testing.B, c *redis.Client, kind lease.Kind, asks int, backs bool) {
+	st, err := New(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	all := make([]lease.Ask, asks)
+	for i := range all {
+		p := lease.Part{
+			Budget: lease.Budget{Kind: kind, Limit: "requests", Key: fmt.Sprint("key-", i), N: 1000, Per: time.Second, Burst: 1000, Initial: 1000},
+			Need:   1, Want: 10, Horizon: 50 * time.Millisecond, Holder: "holder",
+		}
+		all[i].Parts = []lease.Part{p}
+	}
+	if _, err := st.Lease(b.Context(), all); err != nil {
+		b.Fatal(err)
+	}
+	before := cpu(b, c)
+	for b.Loop() {
+		leases, err := st.Lease(b.Context(), all)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i, l := range leases {
+			if backs {
+				all[i].Parts[0].Back = []lease.Return{{Tokens: 1, Lease: l.Parts[0].ID}}
+			}
+		}
+	}
+	b.ReportMetric((cpu(b, c)-before)/float64(b.N*asks)*1e6, "redis-µs/ask")
+}
+
+// cpu returns how many seconds of processor time Redis has used.
+func cpu(b *testing.B, c *redis.Client) (seconds float64) {
+	info := c.Info(b.Context(), "cpu").Val()
+	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([\d.]+)`).FindAllStringSubmatch(info, -1) {
+		s, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		seconds += s
+	}
+	return seconds
+}

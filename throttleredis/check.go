@@ -1,0 +1,91 @@
+package throttleredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+)
+
+// ErrEvicts is in the chain of [Store.Check]'s error if Redis may evict keys for lack of memory. A budget whose key is
+// evicted starts again: at most one burst of a bucket, or n of a window, is granted in addition.
+var ErrEvicts = errors.New("throttleredis: Redis may evict the keys of budgets")
+
+// checkTags is the number of slots of a Cluster that Check uses. With three masters, it misses one with a chance of 10^-11.
+const checkTags = 64
+
+// Check reports whether the store can work: it decides an ask, by the script's hash and by its source, on every server that
+// it would write to, and looks whether they may evict keys. It is for the start of a program. New does not ask the server
+// anything.
+//
+// The error has lease.ErrSetup in its chain if the set-up must change, and ErrEvicts if that is all there is to say. A user
+// without permission for INFO is not told about eviction. The keys that Check writes expire after two seconds.
+func (s *Store) Check(ctx context.Context) error {
+	var asks []lease.Ask
+	for i := range checkTags {
+		var a lease.Ask
+		for _, limit := range []string{"check-1", "check-2"} {
+			a.Parts = append(a.Parts, lease.Part{
+				Budget: lease.Budget{Kind: lease.Bucket, Limit: limit, Key: fmt.Sprintf("throttleredis.Check-%d", i), N: 1, Per: time.Second, Burst: 1, Initial: 1},
+				Need:   1, Back: []lease.Return{{Tokens: 1}}, // for the nonce
+			})
+		}
+		if asks = append(asks, a); !s.cluster {
+			break
+		}
+	}
+	for _, run := range []func(context.Context, []*call){s.execHash, s.execSource} {
+		calls := s.calls(asks, make([]lease.Lease, len(asks)))
+		run(ctx, calls)
+		for _, c := range calls {
+			if c.err != nil && !redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+				return classify(c.err)
+			}
+		}
+	}
+	return s.checkEviction(ctx)
+}
+
+func (s *Store) checkEviction(ctx context.Context) error {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return s.evicts(ctx, s.client)
+	}
+	var mu sync.Mutex
+	var faults []error
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		fault := s.evicts(ctx, c)
+		mu.Lock()
+		defer mu.Unlock()
+		faults = append(faults, fault)
+		return nil
+	})
+	return errors.Join(append(faults, err)...)
+}
+
+func (s *Store) evicts(ctx context.Context, c redis.Cmdable) error {
+	info, err := c.Info(ctx, "memory").Result()
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		s.logger.DebugContext(ctx, "throttleredis: INFO is not permitted: whether keys may be evicted is unknown")
+		return nil
+	}
+	if err != nil {
+		return classify(err)
+	}
+	values := make(map[string]string)
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			values[name] = value
+		}
+	}
+	if policy := values["maxmemory_policy"]; values["maxmemory"] != "0" && policy != "" && policy != "noeviction" {
+		return fmt.Errorf("%w: maxmemory is %s bytes, maxmemory-policy is %s", ErrEvicts, values["maxmemory"], policy)
+	}
+	return nil
+}

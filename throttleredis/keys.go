@@ -1,0 +1,78 @@
+package throttleredis
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+)
+
+// version is the version of the format of states. Another format has another version, so that two releases can run side by
+// side, each with budgets of its own.
+const version = "1"
+
+// letters are the last part of a key name, because each kind has a format of its own.
+var letters = map[lease.Kind]string{
+	lease.Bucket: "b", lease.Pace: "p", lease.Sliding: "s", lease.Fixed: "f", lease.Slots: "i",
+}
+
+const slotCount = 1 << 14
+
+// tag returns the hash tag of a budget's key.
+func (s *Store) tag(b *lease.Budget) string {
+	if s.oneSlot {
+		return "#"
+	}
+	return safe(b.Key)
+}
+
+// key returns the key name of a budget's state:
+//
+//	throttle:1:{key}limit:b
+func (s *Store) key(b *lease.Budget) string {
+	key := safe(b.Key)
+	if s.oneSlot {
+		key = "#}" + key // the tag ends at the first brace; names contain none
+	}
+	return s.prefix + ":" + version + ":{" + key + "}" + safe(b.Limit) + ":" + letters[b.Kind]
+}
+
+// nonceKey returns the key name that records, for ten seconds, that a script with that nonce has run.
+func (s *Store) nonceKey(tag, nonce string) string {
+	return s.prefix + ":" + version + ":{" + tag + "}#" + nonce
+}
+
+// safe returns name, or a hash of it if name is long or contains characters that could confuse Redis or its operators.
+func safe(name string) string {
+	switch {
+	case name == "":
+		return "#"
+	case !isHashed(name):
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "#" + base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+func isHashed(name string) bool {
+	return len(name) > 64 || name[0] == '#' || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '{' || r == '}' })
+}
+
+// slotOf returns the slot of a hash tag in a Cluster, by CRC-16/XMODEM, as specified for Redis Cluster.
+func slotOf(tag string) int {
+	crc := uint16(0)
+	for i := range len(tag) {
+		crc ^= uint16(tag[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % slotCount
+}

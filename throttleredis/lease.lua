@@ -1,0 +1,445 @@
+local t = redis.call('TIME')
+-- Decides asks for tokens of shared budgets by the rules of package lease. Each function here has a counterpart
+-- there. All numbers are integers below 2^53; instants and durations are in microseconds.
+--
+-- KEYS: one for each part of each ask, in order, and one for the nonce if parts give something back.
+-- ARGV[1]: not after, whether there is a nonce, the number of asks; for each ask the number of its parts and the parts.
+-- Returns now, and nine numbers for each part; now alone if it is too late.
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local pack, unpack, sub, call = struct.pack, struct.unpack, string.sub, redis.call
+local EPOCH, LINGER = 10000000, 1000000
+local MOST = 2251799813685248
+
+local a = ARGV[1]
+local now = t[1] * 1000000 + t[2]
+local notAfter, nonce, asks, pos = unpack('<ddd', a)
+if notAfter > 0 and now > notAfter then return pack('<d', now) end
+-- A client may repeat a script whose response was lost. Returns must count once.
+local again = nonce > 0 and not call('SET', KEYS[#KEYS], '', 'NX', 'PX', 10000)
+
+local tick, n, per, full, initial, owed, origin, need, due, want, ahead, horizon, ticks, owe, pause, since, held
+local holder, back
+
+local function visit(seen, busy, before, hold)
+  local past = floor(now / EPOCH) - floor(seen / EPOCH)
+  if past > 0 then
+    before = past == 1 and busy or 0
+    busy = 0
+  end
+  if pause > 0 then hold = max(hold, now + pause) elseif pause < 0 then hold = 0 end
+  return busy + since, before, hold
+end
+
+local function processes(busy, before)
+  return max(1, floor((floor(before * (EPOCH - now % EPOCH) / EPOCH) + busy + EPOCH / 2) / EPOCH))
+end
+
+local function save(key, value, expires)
+  call('SET', key, value, 'PX', max(1, ceil((expires + LINGER - now) / 1000)))
+end
+
+local function reply(id, tokens, atOnce, next, till, wait, left, hold, busy, before)
+  return pack('<ddddddddd', id, tokens, atOnce, next, till, wait, left, max(0, hold - now), processes(busy, before))
+end
+
+-- Token buckets.
+
+local function rescale(level, from, to)
+  local whole = floor(level / from)
+  local part = (level - whole * from) * to / from
+  local most = floor(MOST / to)
+  return max(-most, min(whole, most)) * to + floor(part * (1 - 2 ^ -50))
+end
+
+local function giveBack(level, full, per, filled, peaks, leased, tokens)
+  if filled > leased then return level, peaks end
+  local i, room = 1, full - level
+  while i < #peaks do
+    local seq, r = unpack('<dd', peaks, i)
+    if seq > leased then
+      room = min(room, r)
+      break
+    end
+    i = i + 16
+  end
+  local units = min(tokens * per, room)
+  if units <= 0 then return level, peaks end
+  if i < #peaks then
+    local head, tail, least = sub(peaks, 1, i - 1), '', nil
+    for j = i, #peaks, 16 do
+      local seq, r = unpack('<dd', peaks, j)
+      least = least or r - units
+      tail = tail .. pack('<dd', seq, r - units)
+    end
+    while #head > 0 do
+      local _, r = unpack('<dd', head, #head - 15)
+      if r < least then break end
+      head = sub(head, 1, #head - 16)
+    end
+    peaks = head .. tail
+  end
+  return level + units, peaks
+end
+
+local function thin(peaks)
+  local kept, room = unpack('<dd', peaks)
+  local _, last = unpack('<dd', peaks, #peaks - 15)
+  local apart, thinned = ceil((last - room) / 4), ''
+  for i = 17, #peaks, 16 do
+    local s, r = unpack('<dd', peaks, i)
+    if r - room >= apart then
+      thinned = thinned .. pack('<dd', kept, room)
+      room = r
+    end
+    kept = s
+  end
+  return thinned .. pack('<dd', kept, room)
+end
+
+local function remember(level, seq, filled, peaks)
+  seq = seq + 1
+  if level >= full then return seq, seq, '' end
+  local room = full - level
+  while #peaks > 0 do
+    local _, r = unpack('<dd', peaks, #peaks - 15)
+    if r < room then break end
+    peaks = sub(peaks, 1, #peaks - 16)
+  end
+  peaks = peaks .. pack('<dd', seq, room)
+  if #peaks >= 128 then peaks = thin(peaks) end
+  return seq, filled, peaks
+end
+
+local function readBucket(key)
+  local s = call('GET', key)
+  local busy, before, hold, at, level, seq, filled, peaks
+  local seen, tick0, n0, per0, full0 = now, tick, n, per, full
+  if s then
+    seen, busy, before, hold, at, level, tick0, n0, per0, full0, seq, filled = unpack('<dddddddddddd', s)
+    peaks = sub(s, 97)
+    busy, before, hold = visit(seen, busy, before, hold)
+    local whole, past = floor(now / tick0), ceil(now / tick0)
+    at = min(at, past)
+    if whole > at then
+      local missing = full0 - level
+      if missing > 0 and whole - at < ceil(missing / n0) then
+        level = level + (whole - at) * n0
+        at = whole
+      else
+        level = max(level, full0)
+        at = past
+      end
+    end
+  else
+    busy, before, hold = visit(now, 0, 0, 0)
+    at, level, seq, filled, peaks = ceil(now / tick), initial, now, now, ''
+  end
+  for i = 1, #back, 16 do
+    local tokens, leased = unpack('<dd', back, i)
+    level, peaks = giveBack(level, full0, per0, filled, peaks, leased, tokens)
+  end
+  if tick0 ~= tick or n0 ~= n or per0 ~= per or full0 ~= full then
+    level = rescale(level, per0, per)
+    if tick0 ~= tick then at = ceil(now / tick) end
+    filled, peaks = seq + 1, ''
+  end
+  if level >= full then
+    level, at = full, ceil(now / tick)
+  end
+  if owe > 0 then
+    seq, filled, peaks = remember(level, seq, filled, peaks)
+    level = max(min(level, -owed), level - owe * per)
+  end
+  local wait = max(0, hold - now)
+  local missing = due * per - level
+  if need > 0 and missing > 0 then wait = max(wait, (ceil(missing / n) - ticks) * tick) end
+  return wait, busy, before, hold, at, level, seq, filled, peaks
+end
+
+local function mostOfBucket(level)
+  local room = level + floor(horizon / 2)
+  if level < 0 then room = max(0, floor((horizon + level) / 2)) end
+  return max(need, min(want, floor(room / per)))
+end
+
+local function aheadOfBucket(level, tokens) return max(0, floor((level - tokens * per) / (4 * per))) end
+
+local function writeBucket(key, tokens, wait, busy, before, hold, at, level, seq, filled, peaks)
+  local id, atOnce, next = 0, 0, 0
+  if tokens > 0 then
+    atOnce = min(tokens, floor(max(0, level) / per))
+    if atOnce < tokens then
+      next = max(0, (at + ceil(((atOnce + 1) * per - level) / n)) * tick - now)
+    end
+    seq, filled, peaks = remember(level, seq, filled, peaks)
+    id = seq
+    level = level - tokens * per
+  end
+  local fullAt = at
+  if level < full then fullAt = at + ceil((full - level) / n) end
+  save(key, pack('<dddddddddddd', now, busy, before, hold, at, level, tick, n, per, full, seq, filled) .. peaks,
+    max(fullAt * tick, hold))
+  return reply(id, tokens, atOnce, next, 0, wait, level / per, hold, busy, before)
+end
+
+-- Sliding windows.
+
+local function joined(log)
+  local slot, out = max(1, floor(per / 64)), ''
+  local at, count = unpack('<dd', log)
+  for i = 17, #log, 16 do
+    local next, c = unpack('<dd', log, i)
+    if floor(next / slot) == floor(at / slot) then
+      count = count + c
+    else
+      out = out .. pack('<dd', at, count)
+      count = c
+    end
+    at = next
+  end
+  return out .. pack('<dd', at, count)
+end
+
+local function addToLog(s, tokens)
+  s.used = s.used + tokens
+  if #s.log > 0 then
+    local at, count = unpack('<dd', s.log, #s.log - 15)
+    if at == now then
+      s.log = sub(s.log, 1, #s.log - 16) .. pack('<dd', at, count + tokens)
+      return
+    end
+  end
+  s.log = s.log .. pack('<dd', now, tokens)
+  if #s.log >= 2048 then s.log = joined(s.log) end
+end
+
+local function backToLog(s, leased, tokens)
+  if leased + per <= now then return end
+  for i = 1, #s.log, 16 do
+    local at, count = unpack('<dd', s.log, i)
+    if at >= leased then
+      tokens = min(tokens, count)
+      s.used = s.used - tokens
+      s.log = sub(s.log, 1, i - 1) .. pack('<dd', at, count - tokens) .. sub(s.log, i + 16)
+      return
+    end
+  end
+end
+
+local function readSliding(key)
+  local s, value, seen = { log = '', used = 0 }, call('GET', key), now
+  s.busy, s.before, s.hold = 0, 0, 0
+  if value then
+    seen, s.busy, s.before, s.hold, s.used = unpack('<ddddd', value)
+    s.log = sub(value, 41)
+  end
+  if now < seen then -- the clock went back
+    local log = ''
+    for i = 1, #s.log, 16 do
+      local at, count = unpack('<dd', s.log, i)
+      log = log .. pack('<dd', at - (seen - now), count)
+    end
+    s.log = log
+  end
+  s.busy, s.before, s.hold = visit(seen, s.busy, s.before, s.hold)
+  local live = 1
+  while live < #s.log do
+    local at, count = unpack('<dd', s.log, live)
+    if at + per > now then break end
+    s.used = s.used - count
+    live = live + 16
+  end
+  s.log = sub(s.log, live)
+  for i = 1, #back, 16 do
+    local tokens, leased = unpack('<dd', back, i)
+    backToLog(s, leased, tokens)
+  end
+  local more = min(owe, 2 * n - s.used)
+  if more > 0 then addToLog(s, more) end
+
+  s.wait = max(0, s.hold - now)
+  local missing = need - (n - s.used)
+  if need > 0 and missing > 0 then
+    local wait = per
+    for i = 1, #s.log, 16 do
+      local at, count = unpack('<dd', s.log, i)
+      missing = missing - count
+      if missing <= 0 then
+        wait = at + per - now
+        break
+      end
+    end
+    s.wait = max(s.wait, wait, ceil(per / 64), min(per, floor(floor(per / 64) * processes(s.busy, s.before) / 64)))
+  end
+  return s
+end
+
+local function writeSliding(key, s, tokens)
+  if tokens > 0 then addToLog(s, tokens) end
+  local last = now
+  if #s.log > 0 then last = unpack('<d', s.log, #s.log - 15) + per end
+  save(key, pack('<ddddd', now, s.busy, s.before, s.hold, s.used) .. s.log, max(last, s.hold))
+  local id, till = 0, 0
+  if tokens > 0 then id, till = now, per end
+  return reply(id, tokens, tokens, 0, till, s.wait, n - s.used, s.hold, s.busy, s.before)
+end
+
+-- Fixed windows.
+
+local function readFixed(key)
+  local s, value, seen = { used = 0, at = now }, call('GET', key), now
+  s.busy, s.before, s.hold = 0, 0, 0
+  if value then seen, s.busy, s.before, s.hold, s.used, s.at = unpack('<dddddd', value) end
+  s.busy, s.before, s.hold = visit(seen, s.busy, s.before, s.hold)
+  s.at = min(s.at, now) -- the clock went back
+  local begins = now - (now - origin) % per
+  s.ends = begins + per
+  if s.at < begins then s.used, s.at = 0, now end
+  for i = 1, #back, 16 do
+    local tokens, leased = unpack('<dd', back, i)
+    if leased >= begins then s.used = max(0, s.used - tokens) end
+  end
+  local more = min(owe, 2 * n - s.used)
+  if more > 0 then s.used, s.at = s.used + more, now end
+  s.wait = max(0, s.hold - now)
+  if need > max(0, n - s.used) then s.wait = max(s.wait, s.ends - now) end
+  return s
+end
+
+local function writeFixed(key, s, tokens)
+  local id, till = 0, 0
+  if tokens > 0 then
+    s.used, s.at = s.used + tokens, now
+    id, till = now, s.ends - now
+  end
+  save(key, pack('<dddddd', now, s.busy, s.before, s.hold, s.used, s.at), max(s.ends, s.hold))
+  return reply(id, tokens, tokens, 0, till, s.wait, n - s.used, s.hold, s.busy, s.before)
+end
+
+-- Slots.
+
+local function readSlots(key)
+  local s, value = { hold = 0, used = 0, holders = 0, others = '', last = 0 }, call('GET', key)
+  if value then
+    local p
+    s.hold, p = unpack('<d', value)
+    while p <= #value do
+      local name, count, till, next = unpack('<Bc0dd', value, p)
+      if till > now and name ~= holder then
+        s.used, s.holders, s.last = s.used + count, s.holders + 1, max(s.last, till)
+        s.others = s.others .. sub(value, p, next - 1)
+      end
+      p = next
+    end
+  end
+  if pause > 0 then s.hold = max(s.hold, now + pause) elseif pause < 0 then s.hold = 0 end
+  if held > 0 or want > 0 then s.holders = s.holders + 1 end
+  s.free = max(0, n - s.used - held)
+  s.wait = max(0, s.hold - now)
+  if need > s.free then s.wait = max(s.wait, min(100, s.holders) * 10000) end
+  return s
+end
+
+local function writeSlots(key, s, tokens)
+  local mine, till = '', now + 10000000
+  if held > 0 or want > 0 or tokens > 0 then
+    mine = pack('<Bc0dd', #holder, holder, held + tokens, till)
+    s.last = till
+    if held == 0 and want == 0 then s.holders = s.holders + 1 end
+  end
+  save(key, pack('<d', s.hold) .. s.others .. mine, max(s.hold, s.last))
+  local id, expires = 0, 0
+  if tokens > 0 then id, expires = now, 10000000 end
+  return pack('<ddddddddd', id, tokens, tokens, 0, expires, s.wait, n - s.used - held - tokens,
+    max(0, s.hold - now), max(1, s.holders))
+end
+
+-- Asks.
+
+local kind
+
+local function readPart()
+  local backs, names
+  kind, tick, n, per, full, initial, owed, origin, need, due, want, ahead, horizon, ticks, owe, pause, since, held,
+    names, backs, pos = unpack('<dddddddddddddddddddd', a, pos)
+  holder = sub(a, pos, pos + names - 1)
+  pos = pos + names
+  back = ''
+  if backs > 0 then
+    if not again then back = sub(a, pos, pos + backs * 16 - 1) end
+    pos = pos + backs * 16
+  end
+end
+
+local function read(key)
+  if kind == 1 then
+    local s = {}
+    s.wait, s.busy, s.before, s.hold, s.at, s.level, s.seq, s.filled, s.peaks = readBucket(key)
+    s.can = mostOfBucket(s.level)
+    return s
+  end
+  local s
+  if kind == 2 then s = readSliding(key) elseif kind == 3 then s = readFixed(key) else s = readSlots(key) end
+  s.free = s.free or n - s.used
+  s.can = max(need, min(want, s.free))
+  return s
+end
+
+local function plenty(s)
+  if kind == 1 then return aheadOfBucket(s.level, want) end
+  return max(0, floor((s.free - want) / 4))
+end
+
+local function write(key, s, tokens)
+  if kind == 1 then
+    return writeBucket(key, tokens, s.wait, s.busy, s.before, s.hold, s.at, s.level, s.seq, s.filled, s.peaks)
+  elseif kind == 2 then
+    return writeSliding(key, s, tokens)
+  elseif kind == 3 then
+    return writeFixed(key, s, tokens)
+  end
+  return writeSlots(key, s, tokens)
+end
+
+local out, k = { pack('<d', now) }, 0
+for _ = 1, asks do
+  local parts
+  parts, pos = unpack('<d', a, pos)
+  local start, key = pos, k + 1
+  if parts == 1 then readPart() end
+  if parts == 1 and kind == 1 then -- the common case, without a table
+    local wait, busy, before, hold, at, level, seq, filled, peaks = readBucket(KEYS[key])
+    local tokens = 0
+    if wait == 0 then
+      tokens = mostOfBucket(level)
+      if tokens == want then tokens = want + min(ahead, aheadOfBucket(level, want)) end
+    end
+    out[#out + 1] = writeBucket(KEYS[key], tokens, wait, busy, before, hold, at, level, seq, filled, peaks)
+  else
+    local states, refused, some, wanted, least = {}, false, nil, nil, nil
+    pos = start
+    for i = 1, parts do
+      readPart()
+      local s = read(KEYS[k + i])
+      states[i] = s
+      refused = refused or s.wait > 0
+      if not least or s.can * wanted < some * want then some, wanted, least = s.can, want, i end
+    end
+    pos = start
+    for i = 1, parts do
+      readPart()
+      local s, tokens = states[i], 0
+      if not refused then
+        tokens = s.can
+        if some == wanted then
+          tokens = want + min(ahead, plenty(s))
+        elseif i ~= least then
+          tokens = min(s.can, max(need, floor(want * some / wanted)))
+        end
+      end
+      out[#out + 1] = write(KEYS[k + i], s, tokens)
+    end
+  end
+  k = k + parts
+end
+return table.concat(out)

@@ -1,0 +1,234 @@
+package throttleredis
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+)
+
+// modelScript returns the script with a clock that the test sets, and with states that last until the test deletes them.
+func modelScript(t *testing.T) script {
+	t.Helper()
+	source := leaseScript.source
+	for _, r := range [][2]string{
+		{"redis.call('TIME')", "{0, redis.call('GET', 'clock')}"},
+		{"'PX', max(1, ceil((expires + LINGER - now) / 1000))", "'PX', 100000000"},
+	} {
+		if strings.Count(source, r[0]) != 1 {
+			t.Fatalf("lease.lua does not have %q once", r[0])
+		}
+		source = strings.Replace(source, r[0], r[1], 1)
+	}
+	return newScript(source)
+}
+
+// TestScriptDecidesAsTheBook asks the script and the reference at random and compares every number of their responses.
+func TestScriptDecidesAsTheBook(t *testing.T) {
+	redis := start(t)
+	seeds, asks := uint64(4), 10_000
+	if testing.Short() {
+		seeds, asks = 1, 2_000
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			c := redis.client(t)
+			must(t, c.FlushAll(t.Context()).Err())
+			m := newModel(t, c, seed)
+			for range asks {
+				m.step()
+			}
+			if m.granted < asks/10 || m.refused < asks/10 || m.returned < asks/100 {
+				t.Errorf("the run says little: %d granted, %d refused, %d returned", m.granted, m.refused, m.returned)
+			}
+		})
+	}
+}
+
+type model struct {
+	*testing.T
+	*rand.Rand
+	client  *redis.Client
+	store   *Store
+	book    *lease.Book
+	now     int64
+	base    []lease.Budget
+	budgets []lease.Budget
+	seed    uint64
+	had     map[string][]lease.Return // by key of Redis
+
+	granted, refused, returned int
+}
+
+func newModel(t *testing.T, c *redis.Client, seed uint64) *model {
+	m := &model{
+		T: t, Rand: rand.New(rand.NewPCG(seed, 1)), client: c, store: newStore(t, c), book: lease.NewBook(), now: 1_763_800_000_123_456,
+		seed: seed, had: make(map[string][]lease.Return),
+	}
+	m.store.script = modelScript(t)
+	for _, key := range []string{"a", "b"} {
+		m.base = append(m.base,
+			lease.Budget{Kind: lease.Bucket, Limit: "l", Key: key, N: 100, Per: time.Second, Burst: 50, Initial: 50},
+			lease.Budget{Kind: lease.Bucket, Limit: "odd", Key: key, N: 7, Per: 24 * time.Hour, Burst: 5, Initial: 3},
+			lease.Budget{Kind: lease.Bucket, Limit: "ms", Key: key, N: 999_983, Per: 24 * time.Hour, Burst: 999_983, Initial: 1_000},
+			lease.Budget{Kind: lease.Bucket, Limit: "s", Key: key, N: 999_999_937, Per: 24 * time.Hour, Burst: 999_999_937, Initial: 100},
+			lease.Budget{Kind: lease.Bucket, Limit: "rounded", Key: key, N: 1_000_000, Per: 85_714_285_715, Burst: 700_000, Initial: 700_000},
+			lease.Budget{Kind: lease.Bucket, Limit: "fast", Key: key, N: 20_000, Per: time.Second, Burst: 10, Initial: 10},
+			lease.Budget{Kind: lease.Bucket, Limit: "deep", Key: key, N: 10, Per: time.Second, Burst: 100_000, Initial: 100_000},
+			lease.Budget{Kind: lease.Pace, Limit: "l", Key: key, N: 30, Per: time.Second},
+			lease.Budget{Kind: lease.Sliding, Limit: "l", Key: key, N: 20, Per: 300 * time.Millisecond},
+			lease.Budget{Kind: lease.Sliding, Limit: "many", Key: key, N: 20_000, Per: 100 * time.Second},
+			lease.Budget{Kind: lease.Fixed, Limit: "l", Key: key, N: 30, Per: 400 * time.Millisecond, Start: time.UnixMicro(123_457)},
+			lease.Budget{Kind: lease.Slots, Limit: "l", Key: key, N: 20},
+		)
+	}
+	m.budgets = slices.Clone(m.base)
+	return m
+}
+
+// step moves the clock, changes and loses budgets now and then, and asks.
+func (m *model) step() {
+	switch r := m.IntN(3000); {
+	case r < 3:
+		m.now -= m.Int64N(5_000_000)
+	case r < 6 && m.seed%2 == 0:
+		m.now += m.Int64N(3_600_000_000)
+	case r < 12 && m.seed%2 == 0:
+		m.now += m.Int64N(20_000_000)
+	case r < 60:
+		m.now += m.Int64N(200_000 << (m.seed % 4))
+	case r < 1000:
+		m.now += m.Int64N(20_000)
+	}
+	pipe := m.client.Pipeline()
+	pipe.Set(m.Context(), "clock", m.now, 0)
+	lost := m.IntN(len(m.budgets) * 200)
+	for i := range m.budgets {
+		b := &m.budgets[i]
+		if i == lost || m.book.Expired(b, m.now) {
+			m.book.Drop(b)
+			pipe.Del(m.Context(), m.store.key(b))
+		}
+	}
+	_, err := pipe.Exec(m.Context())
+	must(m.T, err)
+	if m.IntN(50) == 0 {
+		i := m.IntN(len(m.budgets))
+		m.budgets[i] = m.varied(m.base[i])
+	}
+	asks := make([]lease.Ask, 1+m.IntN(4))
+	for i := range asks {
+		asks[i] = m.ask()
+	}
+	m.compare(asks)
+}
+
+// varied returns a budget with another rate and size.
+func (m *model) varied(b lease.Budget) lease.Budget {
+	b.N = 1 + m.Int64N(2*b.N)
+	switch b.Kind {
+	case lease.Bucket:
+		b.Burst = 1 + m.Int64N(2*b.Burst)
+		b.Initial = m.Int64N(b.Burst + 1)
+		if m.IntN(4) == 0 {
+			b.Per = []time.Duration{time.Second, time.Minute, 86_399_999_999_999, 7 * time.Second / 3}[m.IntN(4)]
+		}
+	case lease.Pace, lease.Sliding, lease.Fixed:
+		b.Per = b.Per/2 + time.Duration(m.Int64N(int64(b.Per)))
+	}
+	return b
+}
+
+// ask asks for one, two or three budgets.
+func (m *model) ask() lease.Ask {
+	var a lease.Ask
+	first := m.IntN(len(m.budgets))
+	parts := max(1, m.IntN(6)-2)
+	for i := range parts {
+		a.Parts = append(a.Parts, m.part(m.budgets[(first+i)%len(m.budgets)]))
+	}
+	return a
+}
+
+func (m *model) part(b lease.Budget) lease.Part {
+	most := b.N
+	if b.Kind == lease.Bucket {
+		most = b.Burst
+	}
+	p := lease.Part{Budget: b, Need: m.Int64N(min(most, 8) + 1), Since: time.Duration(m.Int64N(int64(30 * time.Second)))}
+	p.Want = p.Need + m.Int64N(20)
+	if m.IntN(10) == 0 {
+		p.Need = min(most, p.Need*p.Need*p.Need)
+		p.Want = m.Int64N(1 << 40)
+	}
+	if m.IntN(3) == 0 {
+		p.Ahead = m.Int64N(20)
+	}
+	if m.IntN(2) == 0 {
+		p.Horizon = time.Duration(m.Int64N(int64(100 * time.Millisecond)))
+	}
+	if m.IntN(4) == 0 {
+		p.Within = time.Duration(m.Int64N(int64(5 * time.Second)))
+	}
+	switch m.IntN(300) {
+	case 0:
+		p.Hold = time.Duration(m.Int64N(int64(time.Second)))
+	case 1:
+		p.Hold = -1
+	}
+	if m.IntN(12) == 0 {
+		if p.Owe = m.Int64N(4); m.IntN(50) == 0 {
+			p.Owe = m.Int64N(most + 3)
+		}
+	}
+	if b.Kind == lease.Slots {
+		p.Holder = fmt.Sprint("process-", m.IntN(4))
+		p.Held = m.Int64N(5)
+	}
+	key := m.store.key(&b)
+	for len(m.had[key]) > 0 && m.IntN(2) == 0 {
+		i := m.IntN(len(m.had[key]))
+		r := m.had[key][i]
+		m.had[key] = append(m.had[key][:i], m.had[key][i+1:]...)
+		r.Tokens = m.Int64N(r.Tokens + 2)
+		p.Back = append(p.Back, r)
+		m.returned++
+	}
+	return p
+}
+
+func (m *model) compare(asks []lease.Ask) {
+	m.Helper()
+	got, err := m.store.Lease(m.Context(), asks)
+	must(m.T, err)
+	want := m.book.Lease(m.now, asks)
+	for i := range asks {
+		if (got[i].Err == nil) != (want[i].Err == nil) {
+			m.Fatalf("now %d, ask %+v:\nthe script: %v\nthe book: %v", m.now, asks[i], got[i].Err, want[i].Err)
+		}
+		if got[i].Err != nil {
+			continue
+		}
+		if !reflect.DeepEqual(got[i].Parts, want[i].Parts) {
+			m.Fatalf("now %d, ask %+v:\nthe script: %+v\nthe book:   %+v", m.now, asks[i], got[i].Parts, want[i].Parts)
+		}
+		for k, p := range got[i].Parts {
+			if p.Tokens == 0 {
+				m.refused++
+				continue
+			}
+			m.granted++
+			key := m.store.key(&asks[i].Parts[k].Budget)
+			if m.had[key] = append(m.had[key], lease.Return{Tokens: p.Tokens, Lease: p.ID}); len(m.had[key]) > 30 {
+				m.had[key] = m.had[key][10:]
+			}
+		}
+	}
+}

@@ -1,0 +1,190 @@
+// Package throttleredis keeps budgets that several processes share in Redis: in one server, a Sentinel group or a Cluster.
+package throttleredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/store"
+)
+
+// A Store keeps shared budgets in Redis. It starts no goroutine and opens no connection, so it has no Close method. The
+// client remains the caller's. A Store is safe for concurrent use.
+//
+// The store uses Redis's clock. If Redis loses a budget's key, the budget starts again: at most one burst of a bucket, or n
+// of a window, is granted in addition. A failover to a replica that lacks the latest writes loses those writes.
+type Store struct {
+	client  redis.UniversalClient
+	cluster bool
+	oneSlot bool
+	prefix  string
+	logger  *slog.Logger
+	script  script
+	began   time.Time
+
+	// offsets are lower bounds of Redis's clock minus the time since began, in µs, from the latest response of the only
+	// server, or of the server of each slot. 0 stands for unknown.
+	offsets []atomic.Int64
+}
+
+var _ store.Store = (*Store)(nil)
+
+// An Option changes how a [Store] works.
+type Option interface{ apply(*Store) error }
+
+type option func(*Store) error
+
+func (f option) apply(s *Store) error { return f(s) }
+
+// Prefix sets the first part of all key names, by default "throttle". Stores with different prefixes share nothing. The
+// prefix must have 1 to 64 bytes, must not begin with #, and must not contain braces, spaces or control characters.
+func Prefix(prefix string) Option {
+	return option(func(s *Store) error {
+		if prefix == "" || strings.HasPrefix(prefix, "#") || isHashed(prefix) || strings.Contains(prefix, " ") {
+			return fmt.Errorf("Prefix(%q): want 1 to 64 bytes, no # at the start, no braces, spaces or control characters", prefix)
+		}
+		s.prefix = prefix
+		return nil
+	})
+}
+
+// OneSlot keeps all keys in one slot of a Cluster, and so on one server. A request is then charged in all its limits
+// together. Without OneSlot, a Cluster charges limits together only if they count the request by the same key.
+func OneSlot() Option {
+	return option(func(s *Store) error {
+		s.oneSlot = true
+		return nil
+	})
+}
+
+// WithLogger logs at debug level that Redis has lost the script, and that its clock has jumped ahead.
+func WithLogger(logger *slog.Logger) Option {
+	return option(func(s *Store) error {
+		if logger == nil {
+			return errors.New("WithLogger(nil): a logger is needed")
+		}
+		s.logger = logger
+		return nil
+	})
+}
+
+// New returns a Store that uses client: a [redis.Client], which may be one of a Sentinel group, or a [redis.ClusterClient].
+// It returns an error for a [redis.Ring], because a Ring that loses a server moves keys to servers on which every budget is
+// new. New sends nothing to Redis; see [Store.Check].
+func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
+	s := &Store{client: client, prefix: "throttle", logger: slog.New(slog.DiscardHandler), script: leaseScript, began: time.Now()}
+	var faults []error
+	switch client.(type) {
+	case nil:
+		faults = append(faults, errors.New("the client is nil"))
+	case *redis.Ring:
+		faults = append(faults, errors.New("a redis.Ring moves keys when it loses a server: use a ClusterClient"))
+	case *redis.ClusterClient:
+		s.cluster = true
+	}
+	for _, o := range opts {
+		if o == nil {
+			faults = append(faults, errors.New("an Option is nil"))
+			continue
+		}
+		faults = append(faults, o.apply(s))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, fmt.Errorf("throttleredis: %w", err)
+	}
+	s.offsets = make([]atomic.Int64, 1)
+	if s.cluster {
+		s.offsets = make([]atomic.Int64, slotCount)
+	}
+	return s, nil
+}
+
+// Lease decides the asks by scripts, all in one pipeline: one script for up to 64 asks, in a Cluster of the same slot.
+//
+// The error has lease.ErrSetup in its chain if Redis rejected the script for a reason that retrying does not fix. Other
+// errors mean that Redis is out of reach. After the first response, Redis carries nothing out after the deadline of ctx.
+func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	leases := make([]lease.Lease, len(asks))
+	calls := s.calls(asks, leases)
+	s.run(ctx, calls)
+	var failed error
+	failures := 0
+	for _, c := range calls {
+		err := c.err
+		if err == nil {
+			err = c.read(leases)
+		}
+		if err != nil {
+			err = classify(err)
+			for _, i := range c.asks {
+				leases[i] = lease.Lease{Err: err}
+			}
+			failed = err
+			failures += len(c.asks)
+		}
+	}
+	if failures == len(asks) && failed != nil {
+		return nil, failed
+	}
+	return leases, nil
+}
+
+// run runs the scripts of all calls. It repeats those that Redis took for late, because its clock may have jumped ahead.
+func (s *Store) run(ctx context.Context, calls []*call) {
+	for _, c := range calls {
+		s.stamp(ctx, c)
+	}
+	s.exec(ctx, calls)
+	var late []*call
+	for _, c := range calls {
+		if c.err == nil && s.heard(c) && ctx.Err() == nil {
+			late = append(late, c)
+		}
+	}
+	if len(late) == 0 {
+		return
+	}
+	s.logger.DebugContext(ctx, "throttleredis: repeating what was late by Redis's clock", "scripts", len(late))
+	for _, c := range late {
+		s.stamp(ctx, c)
+	}
+	s.exec(ctx, late)
+	for _, c := range late {
+		if c.err == nil && s.heard(c) {
+			c.err = errLate
+		}
+	}
+}
+
+// stamp sets the instant of Redis's clock after which the script does nothing.
+func (s *Store) stamp(ctx context.Context, c *call) {
+	deadline, ok := ctx.Deadline()
+	offset := s.offsets[c.clock].Load()
+	if !ok || offset == 0 {
+		c.notAfter(0)
+		return
+	}
+	c.notAfter(offset + deadline.Sub(s.began).Microseconds())
+}
+
+// heard records Redis's clock from a response and reports whether the call was late.
+func (s *Store) heard(c *call) (late bool) {
+	now, late := c.now()
+	if now > 0 {
+		s.offsets[c.clock].Store(now - time.Since(s.began).Microseconds())
+	}
+	return late
+}
+
+var errLate = errors.New("throttleredis: Redis's clock was past the deadline of the context")
