@@ -2,6 +2,7 @@ package realserver
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -19,6 +20,21 @@ type Bar struct {
 	Refused float64       // at most, of all that is sent; 0: any
 	P50     time.Duration // at most, until the header; 0: any
 	Jain    float64       // at least, of the clients' accepted requests
+}
+
+// String names the bar: the server, the client, and what is unusual about the load.
+func (b Bar) String() string {
+	text := b.Spec + ": " + b.Client
+	if b.Clients > 1 {
+		text += fmt.Sprintf(", %d clients", b.Clients)
+	}
+	if b.Callers > 0 {
+		text += fmt.Sprintf(", %d callers", b.Callers)
+	}
+	if b.Length > 0 {
+		text += fmt.Sprintf(", %.0f s", b.Length.Seconds())
+	}
+	return text
 }
 
 // Load returns the bar's load with a client.

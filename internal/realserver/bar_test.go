@@ -55,7 +55,10 @@ func TestReachesFindsTheFirstTwoSecondsAtARate(t *testing.T) {
 
 // Every bar and every load names a server and a client that exist, else Named and ClientNamed panic.
 func TestBarsNameServersAndClients(t *testing.T) {
+	names := make(map[string]bool)
 	for _, b := range Bars() {
+		assert.False(t, names[b.String()], "%s is there twice", b)
+		names[b.String()] = true
 		assert.NotPanics(t, func() {
 			Named(b.Spec)
 			b.Load(b.Client)
@@ -63,5 +66,8 @@ func TestBarsNameServersAndClients(t *testing.T) {
 				b.Load(b.Like)
 			}
 		})
+	}
+	for _, name := range open {
+		assert.True(t, names[name], "no bar is called %q", name)
 	}
 }

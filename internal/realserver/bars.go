@@ -2,7 +2,6 @@ package realserver
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -25,21 +24,62 @@ const (
 	banned      = "HAProxy, banned until quiet for 5 s"
 )
 
-// open are the bars that are not reached yet, as a client and servers. They are measured, but not asserted.
-var open = map[string][]string{
-	"known":                    {noBurst, flaskFixed, flaskMoving, "express-rate-limit, draft-6", "express-rate-limit, draft-7", "express-rate-limit, draft-8", "@fastify/rate-limit"},
-	"window":                   {flaskFixed, flaskMoving, "express-rate-limit, draft-6", "express-rate-limit, draft-7", "express-rate-limit, draft-8", "@fastify/rate-limit"},
-	"hints":                    {""},
-	"adaptive":                 {lua, flaskFixed, flaskMoving, "express", "@fastify", "Retry-After", noBurst, "HAProxy", "limit_conn", delay},
-	"adaptive behind a window": {""},
-	"adaptive from 10/s":       {""},
-	"the whole limit":          {""},
+// open are the bars that are not reached yet. They are measured, but not asserted. The report names those that could go.
+var open = []string{
+	"Flask-Limiter, fixed window: known",
+	"Flask-Limiter, fixed window: window",
+	"express-rate-limit, draft-6: window",
+	"express-rate-limit, draft-7: window",
+	"express-rate-limit, draft-8: window",
+	"@fastify/rate-limit: window",
+	"Flask-Limiter, moving window: known",
+	"Flask-Limiter, moving window: window",
+	"nginx, no burst: known",
+	"nginx with Lua, as GitHub, 100 per 5 s: hints",
+	"express-rate-limit, draft-6: hints",
+	"express-rate-limit, draft-7: hints",
+	"express-rate-limit, draft-8: hints",
+	"@fastify/rate-limit: hints",
+	"Flask-Limiter, fixed window: hints",
+	"Flask-Limiter, moving window: hints",
+	"Varnish, vsthrottle, Retry-After 1: hints",
+	"HAProxy, accepted counted, Retry-After 1: hints",
+	"nginx, burst 20 nodelay, Retry-After 1: hints",
+	"nginx, 10/s, burst 10 nodelay, Retry-After 2: hints",
+	"rack-attack, Retry-After: hints",
+	"express-rate-limit, draft-7: hints, 2 clients, 60 s",
+	"@fastify/rate-limit: hints, 5 clients, 60 s",
+	"HAProxy, accepted counted, Retry-After 1: hints, 2 clients, 60 s",
+	"express-rate-limit, draft-7: the whole limit, 2 clients, 60 s",
+	"@fastify/rate-limit: the whole limit, 5 clients, 60 s",
+	"HAProxy, accepted counted, Retry-After 1: the whole limit, 2 clients, 60 s",
+	"nginx with Lua, as GitHub, 100 per 5 s: adaptive",
+	"Flask-Limiter, fixed window: adaptive",
+	"express-rate-limit, draft-6: adaptive",
+	"express-rate-limit, draft-7: adaptive",
+	"express-rate-limit, draft-8: adaptive",
+	"@fastify/rate-limit: adaptive",
+	"rack-attack, Retry-After: adaptive",
+	"Flask-Limiter, moving window: adaptive",
+	"nginx, no burst: adaptive",
+	"nginx, limit_conn 4: adaptive",
+	"HAProxy, all counted, tarpit 2 s: adaptive",
+	"HAProxy, all counted, 1 s: adaptive, 60 s",
+	"HAProxy, banned until quiet for 5 s: adaptive, 60 s",
+	"HAProxy, accepted counted, Retry-After 1: adaptive from 10/s, 60 s",
+	"rack-attack, Retry-After: adaptive from 10/s, 60 s",
+	"Flask-Limiter, fixed window: adaptive from 10/s",
+	"express-rate-limit, draft-6: adaptive from 10/s",
+	"express-rate-limit, draft-7: adaptive from 10/s",
+	"express-rate-limit, draft-8: adaptive from 10/s",
+	"@fastify/rate-limit: adaptive from 10/s",
+	"Flask-Limiter, moving window: adaptive from 10/s",
+	"express-rate-limit, draft-7: adaptive, 2 clients, 60 s",
+	"@fastify/rate-limit: adaptive, 5 clients, 60 s",
 }
 
 // Open reports whether the bar is not reached yet.
-func (b Bar) Open() bool {
-	return slices.ContainsFunc(open[b.Client], func(part string) bool { return strings.Contains(b.Spec, part) })
-}
+func (b Bar) Open() bool { return slices.Contains(open, b.String()) }
 
 // Bars returns what must be reached.
 func Bars() (all []Bar) {

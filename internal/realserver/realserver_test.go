@@ -116,8 +116,7 @@ func TestBarsAreReached(t *testing.T) {
 		if bar.Open() && !*open || !installed(t, realserver.Named(bar.Spec)) {
 			continue
 		}
-		name := fmt.Sprintf("%s/%s", bar.Spec, bar.Client)
-		t.Run(name, func(t *testing.T) {
+		t.Run(bar.String(), func(t *testing.T) {
 			t.Parallel()
 			mostly(t, func() string {
 				r, err := bar.Measure()
@@ -126,7 +125,7 @@ func TestBarsAreReached(t *testing.T) {
 				if bar.Reached(r, margin) || r.Stalled > 200*time.Millisecond {
 					return ""
 				}
-				return fmt.Sprintf("%+v", bar)
+				return fmt.Sprintf("%.1f / %.2f, want %.0f / %.1f", r.Share, r.Refused, bar.Share, bar.Refused)
 			})
 		})
 	}

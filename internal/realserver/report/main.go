@@ -113,7 +113,7 @@ func (r *report) measure() {
 				if err != nil {
 					log.Fatal(err)
 				}
-				log.Printf("%s, %s, %d client(s): %.1f %% / %.2f %%", b.Spec, b.Client, max(1, b.Clients), result.Share, result.Refused)
+				log.Printf("%s: %.1f %% / %.2f %%", b, result.Share, result.Refused)
 				c := r.results[b]
 				c.mu.Lock()
 				c.all = append(c.all, result)
@@ -197,9 +197,9 @@ func (r *report) goals(w io.Writer) {
 		}
 		switch {
 		case bar.Reached(m, 0) && bar.Open():
-			log.Printf("no longer open: %s, %s%s: %s", bar.Spec, bar.Client, setting(bar), text)
+			log.Printf("no longer open: %s: %s", bar, text)
 		case !bar.Reached(m, 0):
-			missed = append(missed, fmt.Sprintf("- %s, %s%s: %s%s", bar.Spec, bar.Client, setting(bar), text, aim(bar, m)))
+			missed = append(missed, fmt.Sprintf("- %s: %s%s", bar, text, aim(bar, m)))
 		}
 	}
 	fmt.Fprintf(w, "## Goals\n\n%d of %d goals are reached.", len(r.bars)-len(missed), len(r.bars))
@@ -207,16 +207,6 @@ func (r *report) goals(w io.Writer) {
 		fmt.Fprintf(w, " These are not:\n\n%s", strings.Join(missed, "\n"))
 	}
 	fmt.Fprint(w, "\n\n")
-}
-
-func setting(b realserver.Bar) (text string) {
-	if b.Clients > 1 {
-		text += fmt.Sprintf(", %d clients", b.Clients)
-	}
-	if b.Length > 0 {
-		text += fmt.Sprintf(", %.0f s", b.Length.Seconds())
-	}
-	return text
 }
 
 func aim(b realserver.Bar, m realserver.Result) string {
