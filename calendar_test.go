@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,6 +140,20 @@ func TestCalendarWindowTakesANewNumberOnly(t *testing.T) {
 		_, ok = l.Try("", 1)
 		require.False(t, ok)
 		require.ErrorContains(t, l.SetRate("calendar-window", 7, time.Hour), "a period of 1h0m0s is not the 730h29m6s of a month")
+	})
+}
+
+func TestCalendarWindowHasANumberForEachKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(CalendarWindow(5, Day, time.UTC, RateFor(func(key string) (int64, time.Duration) {
+			return map[string]int64{"gold": 50, "wrong": 1}[key], map[string]time.Duration{"gold": Day.Period(), "wrong": time.Hour}[key]
+		}))))
+		_, ok := l.Try("gold", 50)
+		require.True(t, ok)
+		wait, ok := l.Try("other", 6)
+		require.False(t, ok)
+		require.Equal(t, time.Duration(math.MaxInt64), wait)
+		require.ErrorContains(t, l.Wait(t.Context(), "wrong", 1), "a period of 1h0m0s is not the 24h0m0s of a day")
 	})
 }
 
