@@ -10,24 +10,24 @@ import (
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 )
 
-// A body is one that a caller reads, watched for what it says that the request cost, and for when it is over: read to its
-// end, failed or closed, or, where there are slots to be given back, its request's context ended.
+// A body wraps a response body that a caller reads. It finds costs in it, passes its beginning to a listener, and gives
+// slots back when it is over: read to its end, failed, closed, or the context of its request ended.
 type body struct {
 	io.ReadCloser
 	grant   *Grant
-	own     Grant // for grant to point to, unless it is kept elsewhere
+	own     Grant // where grant points, unless that is kept elsewhere
 	slots   bool
-	watched bool // there are costs to be found, or more
+	watched bool // there are costs to find, or a listener
 
 	mu      sync.Mutex  // guards what follows: a context may end, and a body be closed, while it is read
-	release func() bool // stops waiting for the end of the context; nil: nobody waits for it
+	release func() bool // stops the wait for the end of the context; nil: there is none
 	over    bool
-	more    *listener // nil: it has heard enough, or there is none
+	more    *listener // nil: it has read enough, or there is none
 	costs   []bodyCost
 	room    [1]bodyCost
 }
 
-// A bodyCost is what a body says of one charge.
+// A bodyCost finds the cost of one charge in a body.
 type bodyCost struct {
 	charge int
 	finder jsonfinder.Finder
@@ -50,7 +50,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// observe takes in what was read. It returns the listener once that has heard enough.
+// observe passes on what was read. It returns the listener once that has enough.
 func (b *body) observe(p []byte) (more *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,8 +71,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// end gives slots back, and corrects what was charged. Where a body was not read to its end, not all that it costs may
-// have been said yet.
+// end gives slots back and settles charges. A body that was not read to its end may lack a part of the cost: then a
+// charge is settled only if every path was found.
 func (b *body) end(whole bool) {
 	first, release, more := b.first()
 	if release != nil {
@@ -80,7 +80,7 @@ func (b *body) end(whole bool) {
 	}
 	defer more.tell()
 	if b.slots {
-		b.grant.Done() // be it first or not: whoever closes a body finds that its slots are free
+		b.grant.Done() // each time, so that slots are free when Close returns
 	}
 	if !first {
 		return
@@ -93,8 +93,8 @@ func (b *body) end(whole bool) {
 	}
 }
 
-// first reports whether this is the first end of all, and returns what stops waiting for the end of the context, and the
-// listener if that has not told yet what it heard.
+// first reports whether the body ends for the first time. It returns what stops the wait for the end of the context, and
+// the listener if that has not reported yet.
 func (b *body) first() (first bool, release func() bool, more *listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,8 +103,8 @@ func (b *body) first() (first bool, release func() bool, more *listener) {
 	return first, b.release, more
 }
 
-// follow corrects the charges of a request by the headers of its answer, or has its body watched for that, and keeps its
-// slots until that is over. It returns its Grant where that is kept: as it is already, or was not and must be now.
+// follow settles the charges of a request by the headers of its response, and wraps the body if it may tell costs or
+// limits, or if slots are kept until it is over. It returns the Grant to use from now on, nil if that is still g.
 func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant, more *listener) *Grant {
 	slots, costs := t.settle(req, resp, kept.or(g))
 	if !slots && costs == 0 && more == nil {
@@ -126,8 +126,8 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 	return b.grant
 }
 
-// settle corrects the charges of a request by the headers of its answer. It returns whether there are slots to be kept
-// until the body is over, and for how many charges that may tell what they cost.
+// settle settles the charges of a request by the headers of its response. It reports whether slots are kept until the body
+// is over, and for how many charges the body may tell the cost.
 func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (slots bool, costs int) {
 	read := resp.Body != nil && resp.Body != http.NoBody
 	charges := g.charges()
@@ -135,7 +135,7 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 		c := &charges[i]
 		if f := c.limit.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
-				_ = t.limiter.settle(g, i, cost) // what is wrong is ignored, as SettleFunc says
+				_ = t.limiter.settle(g, i, cost) // a wrong cost is ignored, as SettleFunc documents
 				continue
 			}
 		}
@@ -152,7 +152,7 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 	return slots, costs
 }
 
-// watch prepares to find so many costs.
+// watch prepares to find that many costs.
 func (b *body) watch(resp *http.Response, costs int) {
 	if costs == 0 {
 		return
@@ -169,7 +169,7 @@ func (b *body) watch(resp *http.Response, costs int) {
 	}
 }
 
-// until has the body be over when the context ends.
+// until makes the body end when the context does.
 func (b *body) until(ctx context.Context) {
 	release := context.AfterFunc(ctx, func() { b.end(false) })
 	b.mu.Lock()
@@ -177,7 +177,7 @@ func (b *body) until(ctx context.Context) {
 	b.release = release
 }
 
-// as returns b as something that can be written to, if the body of an upgraded connection could.
+// as returns b with the methods to write that the original has, as the body of an upgraded connection.
 func (b *body) as(original io.ReadCloser) io.ReadCloser {
 	switch w := original.(type) {
 	case halfCloser:
@@ -196,8 +196,8 @@ func (b *body) as(original io.ReadCloser) io.ReadCloser {
 
 const eventStream = "text/event-stream"
 
-// isJSON reports whether the body of a response is to be read as JSON or as events: if it is of no other type, and not
-// compressed, which it is only where the caller asked for that.
+// isJSON reports whether the body of a response may hold JSON, or events of it: its type is one of these or missing, and it
+// is not compressed.
 func isJSON(resp *http.Response) bool {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return false

@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 )
 
-// Connections tell requests that certainly never reached a server, whose tokens are given back, from those that may have.
+// Connections tell requests that certainly never reached a server, whose tokens are refunded, from those that may have.
 //
 // An error alone is no proof. A request body can fail with a dial error of its own, and an [http.Transport] returns one
 // when a server took a request on an idle connection, closed it, and the second connection could not be made. There is
 // proof where no connection was ever got, as [httptrace] tells, and where there was no body and no response before. A trace
-// costs more than a grant, and a copy of the request, so only requests have one that could not be told apart otherwise and
-// are not on a busy way: to a host that could not be connected to the last time, and, before the first response, those
-// with a body. When a server goes down, the requests under way are charged; the ones after them are not.
+// costs more than a grant, and a copy of the request. So only these requests have one: those to a host that could not be
+// connected to the last time and, before the first response, those with a body. When a server goes down, the requests
+// under way are charged, and the ones after them are not.
 type connections struct {
 	answered atomic.Bool   // there was a response
 	tracing  atomic.Uint32 // one of the below
@@ -40,10 +40,10 @@ const (
 const (
 	tracingUnknown = iota // until the first response all requests are traced
 	tracingWorks          // the base calls the hooks of a trace
-	tracingIgnored        // the base answered without: what an error looks like is all there is
+	tracingIgnored        // the base does not: only the error shows what happened
 )
 
-// learn notes what is known of a base before it is used.
+// learn sets what is known of a base before it is used.
 func (c *connections) learn(base http.RoundTripper) {
 	switch b := base.(type) {
 	case *http.Transport:
@@ -140,7 +140,7 @@ func (t *Transport) forwardTraced(req *http.Request, g *Grant) (resp *http.Respo
 	return resp, far, err
 }
 
-// on returns a context that has tr told of connections.
+// on returns a context under which tr records connections.
 func (tr *trace) on(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { tr.asked.Store(true) },

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// An answer is what became of a request that was let go. The zero answer is news of nothing.
+// An answer is the outcome of a request that was granted. The zero answer has no news.
 type answer struct {
 	outcome Outcome
 	unsent  bool      // it never reached the server
-	local   bool      // it is a refusal of a Transport further in
-	word    *word     // what the server said of its limits; nil: nothing
-	more    *listener // which its body may tell more of; nil: it does not
+	local   bool      // an inner Transport rejected it
+	word    *word     // what the server said about its limits; nil: nothing
+	more    *listener // reads more of it in the body; nil: the body adds nothing
 }
 
-// retryAfter returns how long the server said to stay away; 0: it did not say.
+// retryAfter returns how long to stay away, by the server; 0 if it did not say.
 func (a *answer) retryAfter() time.Duration {
 	if a.word == nil {
 		return 0
@@ -26,9 +26,9 @@ func (a *answer) retryAfter() time.Duration {
 	return a.word.wait.Value
 }
 
-// exchange sends a request of which the Limiter wants to know what becomes.
+// exchange sends a request whose outcome the Limiter wants to know.
 func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach, error) {
-	var kept *Grant // the same, where it outlives this call
+	var kept *Grant // the same Grant, where it outlives this call
 	if g.receipt != nil {
 		kept = g.filed()
 	}
@@ -36,13 +36,13 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 	a := answer{outcome: OutcomeIgnore} // if base panics
 	done := false
 	defer func() {
-		if !done { // base, or a function of the user's, has panicked
+		if !done { // base or a user's function has panicked
 			t.abort(kept.or(g), resp, &a)
 		}
 	}()
 	resp, far, err := t.forward(req, kept.or(g))
 	heeded := resp
-	if err != nil { // whatever comes with it
+	if err != nil { // a response beside an error is ignored
 		heeded = nil
 	}
 	a = t.answerOf(req, heeded, far, err)
@@ -67,16 +67,16 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 	return resp, far, err
 }
 
-// abort ends an exchange in which somebody panicked, so that nobody gets the body, which is closed.
+// abort ends an exchange that panicked. No caller gets the response body, so it is closed.
 func (t *Transport) abort(g *Grant, resp *http.Response, a *answer) {
 	if resp != nil && resp.Body != nil {
-		defer resp.Body.Close() // last, and whatever else happens: there is nobody to be told of its error
+		defer resp.Body.Close() // last, whatever else happens; no caller could get its error
 	}
 	g.Done()
 	t.limiter.report(g, a)
 }
 
-// hear takes in the answer to a request of which the Limiter did not want to know what becomes.
+// hear processes the outcome of a request that the Limiter does not track.
 func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err error, g *Grant) {
 	done := false
 	defer func() {
@@ -99,7 +99,7 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 	done = true
 }
 
-// answerOf returns what is news in an answer or an error.
+// answerOf returns what a response or an error means.
 func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error) answer {
 	if far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
 		return answer{outcome: OutcomeIgnore, unsent: true, local: true}
@@ -118,7 +118,7 @@ func isLocal(resp *http.Response) bool {
 	return local
 }
 
-// outcomeOf is the rule that counts without a Classify.
+// outcomeOf is the rule for limits without Classify.
 func outcomeOf(ctx context.Context, resp *http.Response, err error, said *word) Outcome {
 	if err != nil || resp == nil {
 		return outcomeOfError(ctx, err)

@@ -10,21 +10,21 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A word is what a server said of its limits, as far as it says for how long to stay away.
+// A word is what a server said about its limits in one response.
 type word struct {
 	limited  bool
-	host     bool // for reasons of the server's own, and so to everybody who asks that host
-	global   bool // not only by the limits that it tells of
+	host     bool // it concerns all requests to the host, whatever their keys
+	global   bool // it concerns more than the quotas that it names
 	wait     headers.Maybe[time.Duration]
 	quotas   []headers.Bucket
-	violated []string // the names of those that the request was too much for
+	violated []string // names of quotas that the request exceeded
 	limiter  *Limiter // whose limits may leave a share of quotas to others; its mu is held where tells is called
-	after    *word    // what the headers of the same response told; nil: these are the headers
-	from, to instant  // what the hold of the account was before, and is because of this
+	after    *word    // what the headers of the same response said, if this is from its body
+	from, to instant  // the end of the hold before and after it
 }
 
-// tells returns what is news for a gate, whether the limit that a refusal is for is named there, and whether a quota that is
-// empty explains the refusal.
+// tells returns what it says about quotas, whether it names the one that was exceeded, and whether an empty quota explains
+// the refusal.
 func (w *word) tells(now instant) (tells []quota.Tell, named, explained bool) {
 	for i := range w.quotas {
 		q := &w.quotas[i]
@@ -53,8 +53,7 @@ func (w *word) tells(now instant) (tells []quota.Tell, named, explained bool) {
 	return tells, named, explained
 }
 
-// listen returns what the headers of a response tell of limits, nil if nothing, and what listens to its body where that may
-// tell more.
+// listen returns what the headers of a response say about limits, nil if nothing, and a listener if its body may say more.
 func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *listener) {
 	if t.deaf || resp == nil {
 		return nil, nil
@@ -75,7 +74,7 @@ func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *list
 	return w, more
 }
 
-// hasContent reports whether there may be something in the body of a response.
+// hasContent reports whether the body of a response may have content to read.
 func hasContent(req *http.Request, resp *http.Response) bool {
 	return resp.Body != nil && resp.Body != http.NoBody && req.Method != http.MethodHead &&
 		resp.StatusCode != http.StatusSwitchingProtocols
@@ -90,28 +89,28 @@ func (t *Transport) wordOf(status int, s *headers.Signal) *word {
 	}
 }
 
-// A listener keeps the beginning of a body as the caller reads it, and reports what it tells of limits beyond the headers.
+// A listener keeps the beginning of a body as the caller reads it, and reports what it says about limits beyond the headers.
 type listener struct {
 	transport *Transport
 	gate      *gateKey
-	sent      instant   // when the request was let go
+	sent      instant   // when the request was granted
 	at        time.Time // when the headers came
 	host      string
 	status    int
-	header    http.Header // a copy, since the caller may change its own
+	header    http.Header // a copy, because the caller may change the original
 	told      headers.Signal
-	word      *word // what was made of that
+	word      *word // the same, as it was reported
 	begin     []byte
 }
 
-// observe takes in what was read, and reports whether that is enough.
+// observe keeps what was read, and reports whether that is enough.
 func (m *listener) observe(p []byte) bool {
 	m.begin = append(m.begin, p[:min(len(p), headers.BodyBytes-len(m.begin))]...)
 	return len(m.begin) == headers.BodyBytes
 }
 
-// tell reports what the body tells beyond the headers. A body that names the policies which were violated makes the hold
-// that its headers asked for one of these alone.
+// tell reports what the body says beyond the headers. If it names the policies that were violated, the hold that the
+// headers asked for becomes one of these quotas alone.
 func (m *listener) tell() {
 	if m == nil || len(m.begin) == 0 {
 		return

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// A Receipt tells what a request was charged, and takes what it really cost: for a caller whose SDK hands out no response.
-// It speaks of the last attempt, where there were several, and of those that a Transport, or [Limiter.Wait], let go. It is
-// safe for concurrent use, but does not tell requests apart that share its context at one time: each is to have its own.
+// A Receipt tells how long a request waited and what it was charged, and settles the charge. It serves callers whose SDK
+// returns no response. After several attempts it holds the last one that a Transport or [Limiter.Wait] granted. It is safe for
+// concurrent use. Requests that are under way at the same time need a Receipt each.
 type Receipt struct {
 	mu     sync.Mutex
-	grants []*Grant // the last of each Limiter, the latest first
+	grants []*Grant // the last one of each Limiter, the latest first
 }
 
-// ContextWithReceipt returns a context whose requests are noted in the Receipt.
+// ContextWithReceipt returns a context under which requests are recorded in the Receipt.
 func ContextWithReceipt(ctx context.Context) (context.Context, *Receipt) {
 	r := new(Receipt)
 	return with(ctx, func(o *overrides) { o.receipt = r }), r
 }
 
-// filed returns the same Grant, kept and noted in its Receipt.
+// filed returns a copy of the Grant on the heap, recorded in its Receipt.
 func (g *Grant) filed() *Grant {
 	k, r := new(*g), g.receipt
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// What was filed after the last Grant of this Limiter was further in, and so part of the attempt before.
+	// Grants after the last one of this Limiter belong to inner Transports, and so to the attempt before.
 	before := slices.IndexFunc(r.grants, func(other *Grant) bool { return other.limiter == k.limiter })
 	r.grants = append([]*Grant{k}, r.grants[before+1:]...)
 	return k
 }
 
-// Waited returns how long the request stood in line.
+// Waited returns how long the request waited, in all Limiters together.
 func (r *Receipt) Waited() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,8 +44,8 @@ func (r *Receipt) Waited() time.Duration {
 	return waited
 }
 
-// Cost returns what was charged in the limit of that name, as corrected so far; ok is false if nothing was, or if all was
-// given back.
+// Cost returns what was charged in the limit of that name, settled or not. ok is false if nothing was charged there, or if
+// it was refunded.
 func (r *Receipt) Cost(limit string) (cost int64, ok bool) {
 	g, i := r.find(limit)
 	if g == nil {
@@ -56,7 +56,7 @@ func (r *Receipt) Cost(limit string) (cost int64, ok bool) {
 	return g.charges()[i].cost, g.spent&grantReturned == 0
 }
 
-// Settle corrects what was charged in the limit of that name, as [Grant.Settle] does and with the same errors.
+// Settle settles the charge in the limit of that name, as [Grant.Settle] does, with the same errors.
 func (r *Receipt) Settle(limit string, cost int64) error {
 	err := errUncharged
 	if g, i := r.find(limit); g != nil {
@@ -68,7 +68,7 @@ func (r *Receipt) Settle(limit string, cost int64) error {
 	return nil
 }
 
-// find returns the latest Grant that was charged in the limit of that name, and which of its charges that is.
+// find returns the latest Grant with a charge in the limit of that name, and the index of the charge.
 func (r *Receipt) find(limit string) (*Grant, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

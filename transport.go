@@ -9,17 +9,17 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 )
 
-// A Transport is an [http.RoundTripper] that lets each request wait until the limits allow it, or refuses it, and then
-// hands it to the next RoundTripper. It never changes a request, reads a body or sends anything twice. It is safe for
-// concurrent use, has no goroutine of its own and need not be closed. It must be made by [New].
+// A Transport is an [http.RoundTripper] that makes each request wait until its limits allow it, or rejects it, and passes
+// it on to another RoundTripper. It never changes a request, reads a request body or sends a request twice. It is safe for
+// concurrent use, runs no background goroutine and need not be closed. Make one with [New].
 //
-// The Timeout of an http.Client includes the wait in line, so that a request whose turn would come after it is refused
-// at once. Where only the server's time is meant, set the timeouts of the [http.Transport] instead.
+// The Timeout of an http.Client includes the wait, so that a request that would wait longer is rejected immediately. To
+// limit only the server's time, set the timeouts of the [http.Transport] instead.
 type Transport struct {
 	base    http.RoundTripper
 	limiter *Limiter
-	key     KeyFunc  // of limits that have none of their own; nil: one key for all
-	cost    CostFunc // in limits that have none of their own; nil: 1
+	key     KeyFunc  // for limits without a key of their own; nil: one key for all
+	cost    CostFunc // for limits without a cost of their own; nil: 1
 	maxWait time.Duration
 	asError bool
 	shape   func(*Rejection, *http.Request) *http.Response
@@ -28,12 +28,12 @@ type Transport struct {
 	deaf    bool
 
 	connections connections
-	asker       *asker // apart, since it is written while others read what is here
+	asker       *asker // apart, because it is written while other goroutines read these fields
 	exempted    atomic.Uint64
 }
 
-// New returns a Transport that sends by base, or by [http.DefaultTransport] if base is nil. The error names everything
-// that is wrong with the options.
+// New returns a Transport that sends requests with base, or with [http.DefaultTransport] if base is nil. Without limits it
+// follows only what servers say. The error names everything that is wrong with the options, one fault a line.
 func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	c := newConfig(opts)
 	if err := c.validate(); err != nil {
@@ -69,7 +69,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	return t, nil
 }
 
-// Must returns t, and panics if err is not nil: for package-level variables.
+// Must returns t, or panics if err is not nil. It is meant for package-level variables.
 func Must(t *Transport, err error) *Transport {
 	if err != nil {
 		panic(err)
@@ -89,7 +89,7 @@ func (t *Transport) Limiter() *Limiter {
 	return t.limiter
 }
 
-// Stats returns what the Transport has done so far; it leaves out what others did who share its Limiter.
+// Stats returns the counters of this Transport, without those of others that share its Limiter.
 func (t *Transport) Stats() Stats {
 	t.mustBeMade()
 	s := t.limiter.statsOf(&t.asker.counts)
@@ -97,7 +97,7 @@ func (t *Transport) Stats() Stats {
 	return s
 }
 
-// CloseIdleConnections forwards to the next RoundTripper, if that has it.
+// CloseIdleConnections calls the method of the same name of the base, if it has one.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -106,9 +106,9 @@ func (t *Transport) CloseIdleConnections() {
 
 // RoundTrip sends a request when the limits allow it.
 //
-// A refusal is a synthetic 429 response, or an error that is [ErrThrottled] under [WithRejectionError], and always when
-// the deadline of the context can't be met or the cost can never be paid. If the context is over, or ends while the
-// request waits, the error is the context's cause, and nothing is charged.
+// A rejected request gets a synthetic 429 response, or an error that is [ErrThrottled] under [WithRejectionError]. It always
+// gets an error if it cannot meet the deadline of its context, or its cost can never be paid. If the context ends before the
+// request is sent, the error is the context's cause, and nothing is charged.
 //
 // While a server cannot be connected to, requests to it that fall under limits with a rate leave one by one, at the slowest of
 // these rates and at least ten a second. The others wait for the next attempt, and share its error if it fails.
@@ -131,7 +131,7 @@ func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) 
 	return t.send(req, &g)
 }
 
-// send sends a request that was let go.
+// send sends a request that was granted.
 func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, error) {
 	if g.tracked {
 		return t.exchange(req, g)
@@ -142,26 +142,26 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, er
 	resp, far, err := t.forward(req, g)
 	switch {
 	case err != nil:
-		t.hear(req, nil, far, err, g) // a response beside an error is not heeded
+		t.hear(req, nil, far, err, g) // a response beside an error is ignored
 	case resp != nil && t.speaks(req, resp):
 		t.hear(req, resp, far, nil, g)
 	}
 	return resp, far, err
 }
 
-// speaks reports whether a response may say something of limits, or may have been made by a Transport further in.
+// speaks reports whether a response may say something about limits, or may come from an inner Transport.
 func (t *Transport) speaks(req *http.Request, resp *http.Response) bool {
 	return mayBeLocal(req, resp) ||
 		!t.deaf && (len(resp.Header) > 0 || resp.StatusCode >= 400) && !t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header)
 }
 
-// mayBeLocal reports whether a response may be one that a Transport has made itself: for a copy of the request.
+// mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
 func mayBeLocal(req *http.Request, resp *http.Response) bool {
 	return resp.Request != nil && resp.Request != req
 }
 
-// lineUp sends a request that could not simply go, when its turn comes. It is apart since those who only wait do it on a
-// small stack.
+// lineUp waits until a request that could not go immediately is granted, and sends it. It is a function of its own so that
+// requests wait on a small stack.
 func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Response, reach, error) {
 	var r *Rejection
 	if p != nil {
@@ -190,7 +190,7 @@ func (t *Transport) await(req *http.Request, p *pending) (_ *pending, r *Rejecti
 	return p, r, err
 }
 
-// sendWaited is not inlined, for the sake of the stack that those who call it have waited on.
+// sendWaited is not inlined, to keep the stack of its caller small, on which the request waited.
 //
 //go:noinline
 func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, reach, error) {
@@ -202,7 +202,7 @@ func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, r
 	return t.send(req, &g)
 }
 
-// turnAway answers a request that is not sent.
+// turnAway returns the response or the error for a request that is not sent.
 func (t *Transport) turnAway(req *http.Request, r *Rejection, err error) (*http.Response, error) {
 	closeBody(req)
 	if r != nil {
@@ -219,8 +219,8 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// enter prices req and lets it go at once if it can: then g is what it paid, and empty for one that is exempt. If not, it is
-// pending. If a function of the user's panics, the request is not sent.
+// enter prices req and grants it immediately if it can: g is what it paid, and empty if it is exempt. Otherwise the request
+// is pending. If a user's function panics, the request is not sent, and its body is closed.
 func (t *Transport) enter(req *http.Request, g *Grant) (_ *pending, err error) {
 	done := false
 	defer func() {
@@ -284,7 +284,7 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 	return nil, nil
 }
 
-// costOf returns what a request costs in limits that do not say it themselves.
+// costOf returns the cost of a request in limits without a cost of their own.
 func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 	switch {
 	case o.hasCost:
@@ -295,7 +295,7 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 	return 1
 }
 
-// costOf returns what a request costs in a limit.
+// costOf returns the cost of a request in a limit.
 func (li *limit) costOf(o *overrides, req *http.Request, shared int64) int64 {
 	if cost, ok := o.costFor(li.name); ok {
 		return cost
@@ -309,7 +309,7 @@ func (li *limit) costOf(o *overrides, req *http.Request, shared int64) int64 {
 	return shared
 }
 
-// keyOf returns the key of a request in limits that have none of their own.
+// keyOf returns the key of a request in limits without a key of their own.
 func (t *Transport) keyOf(o *overrides, req *http.Request) string {
 	switch {
 	case o.hasKey:
@@ -328,7 +328,7 @@ func (li *limit) keyOf(req *http.Request, shared string) string {
 	return shared
 }
 
-// refuse turns a rejection into what the caller gets.
+// refuse returns what the caller gets for a rejection.
 func (t *Transport) refuse(req *http.Request, r *Rejection) (*http.Response, error) {
 	if t.asError || r.onlyError() {
 		return nil, r
