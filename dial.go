@@ -14,10 +14,11 @@ import (
 //
 // An error alone is no proof. A request body can fail with a dial error of its own, and an [http.Transport] returns one
 // when a server took a request on an idle connection, closed it, and the second connection could not be made. There is
-// proof where no connection was ever got, as [httptrace] tells, and where there was no body and no response before. A trace
-// costs more than a grant, and a copy of the request. So only these requests have one: those to a host that could not be
-// connected to the last time and, before the first response, those with a body. When a server goes down, the requests
-// under way are charged, and the ones after them are not.
+// proof where no connection was ever got, as [httptrace] tells, and where there was no body and no response before.
+//
+// A trace costs more than a grant, and it needs a copy of the request, which [http.Transport.CancelRequest] does not know.
+// So only requests to a host that could not be connected to the last time have one, and those to an unknown base until its
+// first response. When a server goes down, the requests under way are charged, and the ones after them are not.
 type connections struct {
 	answered atomic.Bool   // there was a response
 	tracing  atomic.Uint32 // one of the below
@@ -70,7 +71,7 @@ func (t *Transport) forward(req *http.Request, g *Grant) (resp *http.Response, f
 		}
 	}
 	answered, tracing := c.answered.Load(), c.tracing.Load()
-	if !answered && (tracing == tracingUnknown || hasBody(req)) || down {
+	if !answered && tracing == tracingUnknown || down {
 		return t.forwardTraced(req, g)
 	}
 	resp, far, err = t.sendOn(req)

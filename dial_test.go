@@ -174,6 +174,21 @@ func TestARequestWithoutAConnectionCostsNothing(t *testing.T) {
 	}
 }
 
+// Of the first requests with a body nothing is certain, until one has shown that the server is down.
+func TestARequestWithABodyIsChargedUntilTheServerIsKnownToBeDown(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l.Close()
+	tr := hourly(t, &http.Transport{}, 5)
+	for range 10 {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+l.Addr().String(), strings.NewReader("body"))
+		require.NoError(t, err)
+		_, err = tr.RoundTrip(req)
+		require.ErrorContains(t, err, "dial")
+	}
+	assert.InDelta(t, 4, left(t, tr.Limiter(), "hourly"), 0.01)
+}
+
 // The request that a caller gets back with the response is its own.
 func TestATracedRequestIsTheCallersInTheResponse(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())

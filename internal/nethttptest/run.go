@@ -76,8 +76,12 @@ func (r *results) add(e event) {
 			_, _ = fmt.Sscanf(said, "sent %d", &n) // or it stays 0, which is reported
 			r.sent[e.Package] = n
 		}
-	case e.Test == "" && e.Action == "fail" && r.sent[e.Package] == 0:
-		fmt.Print(r.output[t]) // it did not get to its end
+	case e.Test == "" && e.Action == "fail" && r.sent[e.Package] == 0: // it did not get to its end
+		for t, output := range r.output {
+			if t.pkg == e.Package && r.passed[t]+r.failed[t] == 0 {
+				fmt.Print(output)
+			}
+		}
 	case e.Test == "":
 	case e.Action == "pass":
 		r.passed[t]++
