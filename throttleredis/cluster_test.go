@@ -30,9 +30,11 @@ func startCluster(t *testing.T) *cluster {
 		n := start(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "2000")
 		c.nodes, ports, addrs = append(c.nodes, n), append(ports, bus), append(addrs, n.addr())
 	}
+	for i, n := range c.nodes { // before any node knows another
+		must(t, n.client(t).Do(t.Context(), "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+	}
 	for i, n := range c.nodes {
 		admin := n.client(t)
-		must(t, admin.Do(t.Context(), "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 		must(t, admin.ClusterAddSlotsRange(t.Context(), i*slotCount/3, (i+1)*slotCount/3-1).Err())
 		c.ids = append(c.ids, admin.Do(t.Context(), "CLUSTER", "MYID").Val().(string))
 		for k, other := range c.nodes {
