@@ -1,0 +1,132 @@
+package throttle
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// sendBy makes a request that passes a gate of the host "h" as well.
+func sendBy(ctx context.Context, l *Limiter, family uint64, ask Ask) *request {
+	r := new(request)
+	ctx, r.cancel = context.WithCancelCause(ctx)
+	go func() {
+		_, p, err := l.acquire(ctx, ask)
+		if r.err = err; p != nil {
+			var rejection *Rejection
+			p.gate = &gateKey{host: "h", family: family}
+			if _, rejection, r.err = l.await(ctx, p); rejection != nil {
+				r.err = rejection
+			}
+		}
+		r.at, r.done = time.Since(l.start), true
+	}()
+	synctest.Wait()
+	return r
+}
+
+func TestARequestThatExpiresLetsTheNextGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(InFlight(2, Name("slots"))))
+		ask := func(n int64) Ask { return Ask{Costs: map[string]int64{"slots": n}} }
+		requireGranted(t, send(t, l, ask(1)), 0)
+		both := ask(2)
+		both.MaxWait = new(time.Second)
+		expires, next := send(t, l, both), send(t, l, ask(1))
+		require.False(t, next.done)
+		sleep(time.Second)
+		requireRefused(t, expires, time.Second, ReasonMaxWait)
+		requireGranted(t, next, time.Second)
+		checkInvariants(t, l)
+	})
+}
+
+func TestWhatIsStoppedByItsGateIsNotAheadOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1, Burst(1)))
+		l.mu.Lock()
+		g := l.gateLocked(gateKey{host: "h", family: 1}, 0).meter.(*gateBucket)
+		g.Take(0, 0, 1, false)
+		g.Answered(0, 0, true, []quota.Tell{{Name: "core", Limit: 100, Left: 0, Reset: 1000 * second, Counted: true}})
+		l.mu.Unlock()
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 10 {
+			sendBy(ctx, l, 1, Ask{Cost: 1})
+		}
+		soon, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		defer stop()
+		free := sendBy(soon, l, 2, Ask{Cost: 1})
+		require.NoError(t, l.SetRate("bucket", 1, time.Second))
+		synctest.Wait()
+		require.False(t, free.done, "%v", free.err)
+		sleep(time.Second)
+		requireGranted(t, free, time.Second)
+		cancel()
+		synctest.Wait()
+		checkInvariants(t, l)
+	})
+}
+
+func TestABucketThatIsKeptAgainHasTheBurstOfToday(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second)))
+		g := send(t, l, Ask{Key: "k", Cost: 1}).grant
+		sleep(3 * time.Second)
+		require.Zero(t, l.Stats().Buckets)
+		require.NoError(t, l.SetBurst("bucket", 3))
+		require.NoError(t, g.Settle("bucket", 2))
+		require.Equal(t, 2, drain(l, "k"))
+	})
+}
+
+// A request that was barred by one that gives up was not late.
+func TestARequestThatIsBarredNoMoreIsChargedAsOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(
+			TokenBucket(1000, time.Second, Burst(10), Name("a")), TokenBucket(1, time.Second, Burst(10), Initial(0), Name("b"))))
+		bars := send(t, l, Ask{Costs: map[string]int64{"a": 0, "b": 5}})
+		barred := send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 1}})
+		sleep(2 * time.Second)
+		require.False(t, barred.done)
+		bars.cancel(nil)
+		synctest.Wait()
+		requireGranted(t, barred, 2*time.Second)
+		requireRefused(t, send(t, l, Ask{Costs: map[string]int64{"a": 10, "b": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, ReasonNoTokens)
+	})
+}
+
+// A starved line bars its gate while that could pay. Meanwhile others of the account may use up what there is.
+func TestAStarvedLineWaitsForItsGate(t *testing.T) {
+	for _, hold := range []int64{8 * second, 30 * second} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, WithLimit(TokenBucket(1, 5*time.Second, Initial(0))))
+			r := sendBy(t.Context(), l, 1, Ask{Cost: 1})
+			l.mu.Lock()
+			for _, ln := range l.lines {
+				ln.starved = true
+				for i := range ln.stops {
+					l.markLocked(ln.stops[i].bucket)
+				}
+				ln.first.passed = 0
+				l.tryLocked(ln, 0)
+			}
+			l.serveLocked(0)
+			for _, b := range l.gates {
+				require.Len(t, b.stopped, 1)
+				require.Equal(t, never, b.armed)
+				b.meter.(*gateBucket).Account.Hold(0, hold, false)
+			}
+			l.mu.Unlock()
+			sleep(5 * time.Second)
+			require.False(t, r.done)
+			sleep(time.Duration(hold))
+			require.True(t, r.done, "nothing wakes it")
+			require.NoError(t, r.err)
+		})
+	}
+}
