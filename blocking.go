@@ -383,9 +383,13 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 		l.serveLocked(now)
 		return false
 	}
-	due, i := planLocked(charges, q, ln, by.rank, now)
+	due, i := planLocked(charges, q, ln, by.rank, now, maxAhead)
+	reason := by.judge(due, charges[i].bucket)
+	if reason == 0 && min(by.expiry, by.deadline) < never && q != nil && len(q.lines) > maxAhead {
+		due, i = planLocked(charges, q, ln, by.rank, now, len(q.lines))
+		reason = by.judge(due, charges[i].bucket)
+	}
 	binding := &charges[i]
-	reason := by.judge(due, binding.bucket)
 	if reason == 0 && q != nil && q.size >= l.maxQueue {
 		reason = ReasonQueueFull
 	}
@@ -493,7 +497,7 @@ func (l *Limiter) expire(w *waiter) {
 	}
 	ahead := make([]int64, len(w.costs))
 	for i := range ahead {
-		ahead[i] = meter.AddCount(w.line.ahead(w.rank, w.seq, i), w.line.queue.ahead(w.line, w.rank, w.seq, i, now))
+		ahead[i] = meter.AddCount(w.line.ahead(w.rank, w.seq, i), w.line.queue.ahead(w.line, w.rank, w.seq, i, now, maxAhead))
 	}
 	due, s := w.planLocked(ahead, now)
 	l.rejectLocked(w, s, ReasonMaxWait, due, now)

@@ -60,7 +60,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, mi
 		l.refuseLocked(p, &by, reason, c, due, now)
 		return 0
 	}
-	due, binding := planLocked(charges, nil, nil, now, now)
+	due, binding := planLocked(charges, nil, nil, now, now, 0)
 	if reason := by.judge(due, charges[binding].bucket); reason != 0 {
 		l.refuseLocked(p, &by, reason, &charges[binding], due, now)
 		return 0

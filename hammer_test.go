@@ -97,6 +97,11 @@ func TestEverythingAtOnce(t *testing.T) {
 			}
 		})
 	}
+	all.Go(func() {
+		for watch := (watch{}); ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			watch.check(t, l.Stats())
+		}
+	})
 	all.Wait()
 	require.Zero(t, l.Stats().Waiting)
 	checkInvariants(t, l)

@@ -342,7 +342,8 @@ func (l *Limiter) replanLocked(now instant, buckets ...*bucket) {
 
 // Hold lets nothing go for d that is counted under that key, in whatever limit, and plans anew for everyone who waits.
 // Tokens still come in, up to the burst. The longest of several holds counts; 0 and less do nothing; more than 146
-// years are 146 years.
+// years are 146 years. If there is no room for the key's bucket, a limit remembers 1,024 holds without; beyond that it holds
+// all keys that have no bucket, and logs that.
 func (l *Limiter) Hold(key string, d time.Duration) {
 	l.mustBeMade()
 	if d <= 0 {

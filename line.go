@@ -34,16 +34,17 @@ type queue struct {
 // stops returns how many stops all its lines have in common.
 func (q *queue) stops() int { return len(q.id) / 8 }
 
-// maxAhead is how many other lines of a queue are looked at for what is ahead there. With more, plans are lower bounds.
+// maxAhead is how many other lines of a queue are looked at for what is ahead there. With more, the plan of a request is a lower
+// bound, unless it is to be rejected if its wait is too long.
 const maxAhead = 64
 
-// ahead returns what is to be paid at a stop before one of that rank and sequence number, in all lines whose gates are
-// open, but for one.
-func (q *queue) ahead(but *line, rank instant, seq uint64, stop int, now instant) (sum int64) {
+// ahead returns what is to be paid at a stop before one of that rank and sequence number, in those of the first most lines whose
+// gates are open, except one.
+func (q *queue) ahead(but *line, rank instant, seq uint64, stop int, now instant, most int) (sum int64) {
 	if q == nil || len(q.lines) == 1 && q.lines[0] == but {
 		return 0
 	}
-	for _, ln := range q.lines[:min(maxAhead, len(q.lines))] {
+	for _, ln := range q.lines[:min(most, len(q.lines))] {
 		if ln != but && stop < q.stops() && ln.isOpen(now) {
 			sum = meter.AddCount(sum, ln.ahead(rank, seq, stop))
 		}

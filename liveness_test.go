@@ -52,7 +52,7 @@ func TestWhatIsStoppedByItsGateIsNotAheadOfOthers(t *testing.T) {
 		l.mu.Lock()
 		g := l.gateLocked(gateKey{host: "h", family: 1}, 0).meter.(*gateBucket)
 		g.Take(0, 0, 1, false)
-		g.Answered(0, 0, true, []quota.Tell{{Name: "core", Limit: 100, Left: 0, Reset: 1000 * second, Counted: true}})
+		g.Answered(0, 0, true, []quota.Tell{{Name: "core", Limit: 100, Left: 0, Reset: 1000 * int64(time.Second), Counted: true}})
 		l.mu.Unlock()
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 10 {
@@ -102,7 +102,7 @@ func TestARequestThatIsBarredNoMoreIsChargedAsOfNow(t *testing.T) {
 
 // A starved line bars its gate while that could pay. Meanwhile others of the account may use up what there is.
 func TestAStarvedLineWaitsForItsGate(t *testing.T) {
-	for _, hold := range []int64{8 * second, 30 * second} {
+	for _, hold := range []int64{8e9, 30e9} {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiterOf(t, WithLimit(TokenBucket(1, 5*time.Second, Initial(0))))
 			r := sendBy(t.Context(), l, 1, Ask{Cost: 1})
@@ -119,7 +119,7 @@ func TestAStarvedLineWaitsForItsGate(t *testing.T) {
 			for _, b := range l.gates {
 				require.Len(t, b.stopped, 1)
 				require.Equal(t, never, b.armed)
-				b.meter.(*gateBucket).Account.Hold(0, hold, false)
+				b.meter.(*gateBucket).Account.Hold(0, hold)
 			}
 			l.mu.Unlock()
 			sleep(5 * time.Second)
@@ -129,4 +129,30 @@ func TestAStarvedLineWaitsForItsGate(t *testing.T) {
 			require.NoError(t, r.err)
 		})
 	}
+}
+
+// A queue has a line for each path family that a server may count apart.
+func TestDeadlinesAreJudgedOnArrivalWhateverTheNumberOfFamilies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1, Burst(1)))
+		ctx, cancel := context.WithCancel(t.Context())
+		const families = 200
+		for i := range families {
+			sendBy(ctx, l, uint64(i), Ask{Cost: 1})
+		}
+		require.Len(t, l.lines, families)
+		soon, stop := context.WithTimeout(t.Context(), 100*time.Second)
+		defer stop()
+		for _, family := range []uint64{0, families - 1, families} { // with a line of its own or without
+			rejection := requireRefused(t, sendBy(soon, l, family, Ask{Cost: 1}), 0, ReasonDeadline)
+			require.Equal(t, (families+1)*time.Second, rejection.Wait)
+			rejection = requireRefused(t, sendBy(ctx, l, family, Ask{Cost: 1, MaxWait: new(families * time.Second)}), 0, ReasonMaxWait)
+			require.Equal(t, (families+1)*time.Second, rejection.Wait)
+		}
+		late := sendBy(ctx, l, families, Ask{Cost: 1, MaxWait: new((families + 1) * time.Second)})
+		sleep((families + 1) * time.Second)
+		requireGranted(t, late, (families+1)*time.Second)
+		cancel()
+		synctest.Wait()
+	})
 }

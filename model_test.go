@@ -275,6 +275,7 @@ type modelRun struct {
 	mu      sync.Mutex
 	fates   map[int]fate
 	waiters map[int]*modelWaiter
+	watch   watch
 }
 
 func (x *modelRun) now() instant { return instant(time.Since(x.l.start)) }
@@ -481,6 +482,7 @@ func (x *modelRun) compare() {
 		x.l.mu.Unlock()
 		require.Zero(x, b.At(max(b.Last, last), nil).Cmp(maxLevel(real, level, last, max(b.Last, last))), "%s: level", what)
 	}
+	x.watch.check(x, x.l.Stats())
 	checkInvariants(x.T, x.l)
 }
 

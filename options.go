@@ -192,8 +192,8 @@ func WithMaxQueue(n int) Option {
 // positive. The default is 1,048,576.
 //
 // A bucket that is full again is forgotten after about a second. If too many buckets are not full, the one that will be full
-// first is forgotten, unless it has debt, is held, or has waiters. If there is none, a request with a new key is rejected
-// with [ReasonKeys].
+// first is forgotten, unless it has debt, a hold, waiters or a request in flight, or knows of a refusal or a silence that still
+// counts. If there is none, a request with a new key is rejected with [ReasonKeys].
 func WithMaxKeys(n int) Option {
 	return option{"WithMaxKeys", func(c *config) {
 		c.maxKeys = n
@@ -232,8 +232,8 @@ func WithExempt(f func(*http.Request) bool) Option {
 }
 
 // WithDryRun makes the Transport count what would happen, without delaying or rejecting requests. A request that would wait
-// is booked for the instant at which it would be sent, in order of arrival. Priorities, cancellations and [WithMaxQueue] have
-// no effect, because no request waits.
+// is charged as of the instant at which it would be sent, in order of arrival, and until then only in the limit that stops it.
+// Priorities, cancellations and [WithMaxQueue] have no effect, because no request waits.
 func WithDryRun() Option {
 	return option{"WithDryRun", func(c *config) { c.dry = true }}
 }

@@ -121,9 +121,9 @@ func (b *bucket) barsLocked(rank instant) bool {
 // planLocked returns when the charges could be paid if all goes on as it is now, and which of them is the last:
 // exactly where a line has one limit only (and, for a window, costs of 1, which fill it without gaps), else no later
 // than it will be.
-func planLocked(charges []charge, q *queue, ln *line, rank, now instant) (due instant, binding int) {
+func planLocked(charges []charge, q *queue, ln *line, rank, now instant, most int) (due instant, binding int) {
 	for i := range charges {
-		c, ahead := &charges[i], q.ahead(ln, rank, math.MaxUint64, i, now)
+		c, ahead := &charges[i], q.ahead(ln, rank, math.MaxUint64, i, now, most)
 		if ln != nil {
 			ahead = meter.AddCount(ahead, ln.ahead(rank, math.MaxUint64, i))
 		}

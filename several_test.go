@@ -276,8 +276,10 @@ func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			x := newSeveralRun(t, metertest.Seeded(t, seed))
+			var watch watch
 			for op := range 1500 {
 				x.anything()
+				watch.check(t, x.l.Stats())
 				if op%10 == 0 {
 					x.book()
 					x.balance()
