@@ -157,15 +157,6 @@ func TestAnSDKKnowsItsShape(t *testing.T) {
 	}
 }
 
-// The default response suffices for discordgo, which looped without a pause when it had no retry_after.
-func TestDiscordgoWaitsByTheDefaultResponse(t *testing.T) {
-	for _, wait := range []time.Duration{shortWait, time.Hour} {
-		bubble(t, wait.String(), func(t *testing.T) {
-			_ = sdk{api: answers(`{"id": "1"}`), call: newDiscord}.check(t, t.Context(), wait, outcome{tries: 2, min: wait, ok: true}, throttle.WithFailFast())
-		})
-	}
-}
-
 // A request that can never pass is not retried by azcore, which finds NonRetriable in the chain.
 func TestAzcoreStopsAtACostThatCanNeverBePaid(t *testing.T) {
 	bubble(t, "download", func(t *testing.T) {
