@@ -284,7 +284,7 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []
 	case d > 0:
 		account.Refused(now, sent, d, w.host)
 	case !explained:
-		account.Backoff(now, sent)
+		account.Backoff(now, sent, g.InFlight())
 	}
 	w.to = account.Held()
 	moved := account.Until() > until

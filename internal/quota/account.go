@@ -41,6 +41,7 @@ type Account struct {
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
 	covered  bool    // own limits or an Adaptive one decide how fast requests go
 	refusals int     // in a row without a known wait, each of a request sent after the last event
+	older    int64   // requests that were on their way when the row began, and not refused since: one may yet end it
 	pace     pace
 	quotas   []*quota
 }
@@ -84,31 +85,44 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 	}
 }
 
-// Backoff notes a refusal of which no one knows how long it lasts: a hold of 1 s, twice as long after each further one, at
-// most 64 s. Refusals of requests that were sent before the last hold was set are of one event with what it was set for. A
-// client with limits of its own is believed once: the first in a row sets no hold.
-func (a *Account) Backoff(now, sentAt meter.Instant) {
+// Backoff notes a refusal whose end is unknown, while inFlight other requests are on their way: a hold of 1 s, twice as long
+// after each further one, at most 64 s. Refusals of requests that were sent before the last hold was set are of one event
+// with what it was set for.
+//
+// A client with limits of its own is believed until refusals come in a row. The first sets no hold, but requests leave
+// evenly for a while, because some servers refuse requests that come too close together. Refusals are faster than
+// responses, so that a second one within a second is no row while older requests are on their way.
+func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64) {
 	if sentAt <= a.set {
 		return
 	}
 	n := a.refusals
-	a.refusals = min(n+1, longestBack+1)
 	if a.own > 0 && !a.Off.First {
+		a.pace.even(now, a.own)
+		if n > 0 && a.older > 0 && now-a.set < second {
+			return
+		}
 		n--
 	}
+	a.refusals = min(a.refusals+1, longestBack+1)
 	if n < 0 {
-		a.set = now
+		a.set, a.older = now, inFlight
 		return
 	}
 	a.Refused(now, sentAt, second<<min(n, longestBack), false)
 }
 
-// accepted notes that a request was accepted.
-func (a *Account) accepted(sentAt meter.Instant) {
-	if sentAt > a.set {
-		a.refusals = 0
+// answered notes that a request was accepted, or that it was not.
+func (a *Account) answered(sentAt meter.Instant, accepted bool) {
+	switch older := sentAt <= a.set; {
+	case accepted && (!older || a.older > 0):
+		a.refusals, a.older = 0, 0
+	case older && a.older > 0:
+		a.older--
 	}
-	a.pace.accepted(sentAt)
+	if accepted {
+		a.pace.accepted(sentAt)
+	}
 }
 
 // Sofar tells an account that was asked nothing yet how many requests were accepted since the Limiter was made.

@@ -49,7 +49,7 @@ func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool
 }
 
 func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
-	g.Account.pace.take(due)
+	g.Account.pace.take(due, now)
 	for _, q := range g.quotas {
 		q.roll(now)
 		q.probe(due)
@@ -88,10 +88,7 @@ func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug
 // Answered notes what the answer to a request that was sent then tells, and whether it was a success. If there is none,
 // as after an error, it tells nothing, but the request may have been counted.
 func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
-	a := g.Account
-	if ok {
-		a.accepted(sentAt)
-	}
+	g.Account.answered(sentAt, ok)
 	g.GiveBack(0, now, 1)
 	g.quotas = slices.DeleteFunc(g.quotas, func(q *quota) bool { return q.dropped })
 	for _, q := range g.quotas {

@@ -12,6 +12,7 @@ const (
 	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows
 	paceIdle    = second              // a pace that is not used for longer is over
 	paceWait    = 10 * second         // a longer wait says no more of the rate
+	paceEven    = 5 * second          // for so long requests leave evenly after a refusal that names no wait
 )
 
 // A pace lets requests go one by one after a refusal that asked to stay away, since nothing else tells a client how fast the
@@ -25,6 +26,7 @@ type pace struct {
 	since  meter.Instant // done counts from here: the last refusal's wait, a second of rest or the beginning of growth
 	done   int64         // accepted
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
+	evenly bool          // no two requests leave closer together, not even to make up for a late timer
 }
 
 // at returns the rate at an instant.
@@ -34,7 +36,10 @@ func (p *pace) at(now meter.Instant) float64 {
 
 func (p *pace) over(now meter.Instant) bool { return p.rate == 0 || now-p.next > paceIdle }
 
-func (p *pace) take(due meter.Instant) {
+func (p *pace) take(due, now meter.Instant) {
+	if p.evenly {
+		due = now
+	}
 	switch {
 	case due-p.last > paceIdle && due > p.next:
 		p.since, p.done = due, 0
@@ -44,7 +49,7 @@ func (p *pace) take(due meter.Instant) {
 	p.last = due
 	r := p.at(due)
 	if p.over(due) || r > paceMost {
-		p.rate = 0
+		p.rate, p.evenly = 0, false
 		return
 	}
 	p.next = meter.AddInstant(due, int64(1e9/r))
@@ -56,9 +61,15 @@ func (p *pace) accepted(sentAt meter.Instant) {
 	}
 }
 
+// even lets requests leave evenly at a rate, for some time after a refusal that names no wait.
+func (p *pace) even(now meter.Instant, rate float64) {
+	p.rate, p.steady, p.evenly = rate, meter.AddInstant(now, paceEven), true
+	p.next = max(p.next, meter.AddInstant(p.last, int64(1e9/rate)))
+}
+
 // refused begins a pace at the end of a wait.
 func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
-	wait = min(wait, paceWait)
+	wait, p.evenly = min(wait, paceWait), false
 	found := max(paceLeast, float64(p.done)*1e9/float64(max(sentAt-p.since, wait)))
 	long := meter.AddInstant(end, 20*wait)
 	isolated := sentAt > meter.AddInstant(p.waited, 20*wait) || p.waited == 0

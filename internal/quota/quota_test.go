@@ -416,7 +416,7 @@ func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
 	for _, d := range []int64{1, 2, 4, 8, 16, 32, 64, 64, 64} {
 		sentAt := now
 		now += 100 * milli
-		a.Backoff(now, sentAt)
+		a.Backoff(now, sentAt, 0)
 		requireBackoff(t, a, now, d*second)
 		now = a.held
 	}
@@ -424,26 +424,84 @@ func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
 
 func TestAccountBackoffIsOneStepForOneEvent(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Backoff(second, 0)
+	a.Backoff(second, 0, 0)
 	held := a.held
 	for i := range meter.Instant(100) {
-		a.Backoff(second+i, second) // they were sent before, or at that instant
+		a.Backoff(second+i, second, 0) // they were sent before, or at that instant
 	}
 	require.Equal(t, held, a.held)
-	a.Backoff(5*second, second+1)
+	a.Backoff(5*second, second+1, 0)
 	requireBackoff(t, a, 5*second, 2*second)
 
 	sends(t, g, 10*second, 2)
 	g.Answered(11*second, 5*second, true, nil) // sent before the hold: no sign that it was enough
-	a.Backoff(12*second, 5*second+1)
+	a.Backoff(12*second, 5*second+1, 0)
 	requireBackoff(t, a, 12*second, 4*second)
 	g.Answered(20*second, 12*second+1, false, nil)
-	a.Backoff(20*second, 12*second+1)
+	a.Backoff(20*second, 12*second+1, 0)
 	requireBackoff(t, a, 20*second, 8*second)
 	sends(t, g, 30*second, 1)
 	g.Answered(40*second, 30*second, true, nil)
-	a.Backoff(40*second, 39*second)
+	a.Backoff(40*second, 39*second, 0)
 	requireBackoff(t, a, 40*second, second)
+}
+
+func TestRefusalsAreNoRowWhileOlderRequestsAreOnTheirWay(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		accepted bool          // whether the older request is
+		after    meter.Instant // the first refusal
+		held     bool
+	}{
+		{"an older request is accepted", true, second - 1, false},
+		{"all older requests are refused", false, 50 * milli, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			a.Cover(50, false)
+			now := 10 * second
+			sends(t, g, now, 2)
+			g.Answered(now+milli, now, false, nil)
+			a.Backoff(now+milli, now, g.InFlight())
+			require.LessOrEqual(t, a.Until(), now, "the first of a row sets no hold")
+
+			refused := func(sentAt meter.Instant) {
+				sends(t, g, sentAt, 1)
+				g.Answered(sentAt+milli, sentAt, false, nil)
+				a.Backoff(sentAt+milli, sentAt, g.InFlight())
+			}
+			refused(now + 30*milli)
+			require.LessOrEqual(t, a.Until(), now, "the older request may yet be accepted")
+			g.Answered(now+40*milli, now, c.accepted, nil)
+			refused(now + milli + c.after)
+			if c.held {
+				requireBackoff(t, a, now+2*milli+c.after, second)
+			} else {
+				require.LessOrEqual(t, a.Until(), now)
+			}
+		})
+	}
+	a, g, _ := newFamilies()
+	a.Cover(50, false)
+	sends(t, g, second, 2) // one of them hangs
+	g.Answered(second, second, false, nil)
+	a.Backoff(second, second, g.InFlight())
+	a.Backoff(2*second-1, 2*second-2, g.InFlight())
+	require.Less(t, a.Until(), second)
+	a.Backoff(2*second, 2*second-1, g.InFlight())
+	requireBackoff(t, a, 2*second, second)
+}
+
+func TestRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.Cover(50, false)
+	sends(t, g, second, 1)
+	g.Answered(second+milli, second, false, nil)
+	a.Backoff(second+milli, second, 0)
+	requireReady(t, g, second+milli, second+20*milli)
+	g.Take(second+20*milli, second+25*milli, 1, true) // late
+	requireReady(t, g, second+25*milli, second+45*milli)
+	sends(t, g, 20*second, 2) // a pace that is not used for a second is over
 }
 
 func TestAccountKnownWaitDoesNotRaiseTheBackoff(t *testing.T) {
@@ -451,7 +509,7 @@ func TestAccountKnownWaitDoesNotRaiseTheBackoff(t *testing.T) {
 	for i := range meter.Instant(5) {
 		a.Hold(i*second, second/2)
 	}
-	a.Backoff(100*second, 99*second)
+	a.Backoff(100*second, 99*second, 0)
 	requireBackoff(t, a, 100*second, second)
 }
 
@@ -573,7 +631,7 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 	case 1:
 		a.server.Hold(now, number())
 	case 2:
-		a.Backoff(now, max(0, now-r.Int64N(second)))
+		a.Backoff(now, max(0, now-r.Int64N(second)), 0)
 	case 3:
 		if g.inFlight > 0 {
 			g.GiveBack(0, now, 1)
