@@ -61,6 +61,7 @@ func (k *keeper) remove(b *bucket) {
 	} else {
 		heap.Remove(&k.idle, b.place)
 	}
+	b.busy = false
 }
 
 // put has the bucket looked at again then.
