@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -84,9 +85,7 @@ func (r *Rejection) respond(req *http.Request) *synthetic {
 // as an httputil.ReverseProxy in its ErrorHandler.
 func (r *Rejection) WriteResponse(w http.ResponseWriter) {
 	resp := r.Response(new(http.Request))
-	for name, values := range resp.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	_, _ = io.Copy(w, resp.Body) // an error is that of the client's connection
 }

@@ -48,9 +48,9 @@ func startCluster(t *testing.T) *cluster {
 	for _, n := range c.nodes {
 		admin := n.client(t)
 		eventually(t, "every node knows all slots", func() bool {
-			slots, err := admin.ClusterSlots(t.Context()).Result()
+			shards, err := admin.ClusterShards(t.Context()).Result()
 			info := admin.ClusterInfo(t.Context()).Val()
-			return err == nil && len(slots) == 3 && len(info) > 16 && info[:16] == "cluster_state:ok"
+			return err == nil && len(shards) == 3 && len(info) > 16 && info[:16] == "cluster_state:ok"
 		})
 	}
 	return c

@@ -2,6 +2,7 @@ package realserver
 
 import (
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -28,9 +29,7 @@ func (s Spec) Rate() float64 { return float64(s.N) / s.Per.Seconds() }
 func (s Spec) with(name string, pairs ...string) Spec {
 	old := s.settings
 	s.Name, s.settings = name, make(map[string]string, len(old)+len(pairs)/2)
-	for k, v := range old {
-		s.settings[k] = v
-	}
+	maps.Copy(s.settings, old)
 	for i := 0; i < len(pairs); i += 2 {
 		s.settings[pairs[i]] = pairs[i+1]
 	}

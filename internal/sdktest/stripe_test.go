@@ -22,7 +22,7 @@ var stripeAPI = api{
 
 func newStripe(url string, client *http.Client) *stripe.Client {
 	return stripe.NewClient("sk_test_1", stripe.WithBackends(stripe.NewBackendsWithConfig(&stripe.BackendConfig{
-		URL: &url, HTTPClient: client, LeveledLogger: &stripe.LeveledLogger{}, EnableTelemetry: stripe.Bool(false),
+		URL: &url, HTTPClient: client, LeveledLogger: &stripe.LeveledLogger{}, EnableTelemetry: new(false),
 	})))
 }
 
