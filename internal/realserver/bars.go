@@ -44,6 +44,7 @@ var open = []string{
 	"Flask-Limiter, moving window: hints",
 	"Varnish, vsthrottle, Retry-After 1: hints",
 	"HAProxy, accepted counted, Retry-After 1: hints",
+	"HAProxy, accepted counted, Retry-After 1: window",
 	"nginx, burst 20 nodelay, Retry-After 1: hints",
 	"nginx, 10/s, burst 10 nodelay, Retry-After 2: hints",
 	"rack-attack, Retry-After: hints",
