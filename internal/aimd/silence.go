@@ -16,8 +16,9 @@ type silence struct {
 }
 
 const (
-	rowOfDead   = 10 // failures in a row after which only probes are sent
-	rowIfDear   = 2  // and where each touch of the limit is dear
+	resumeAt    = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
+	rowOfDead   = 10   // failures in a row after which only probes are sent
+	rowIfDear   = 2    // and where each touch of the limit is dear
 	firstGap    = 2 * second / 5
 	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
 	windowGap   = 300 * second   // and of one that refuses: some count every request, or prolong a ban for each
@@ -37,7 +38,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	if s.from > 0 && s.okSince < 64 {
 		s.resume /= 4 // a relapse
 	} else {
-		s.resume = beta
+		s.resume = resumeAt
 	}
 	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, nanos(2*c.latency.smooth)), o == Throttled
 	c.ceiling = max(c.ceiling, c.current)

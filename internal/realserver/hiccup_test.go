@@ -83,7 +83,7 @@ func TestAServerThatIsDownIsLeftAlone(t *testing.T) {
 		{name: "hanging", client: "adaptive", fall: (*realserver.Server).Pause, rise: (*realserver.Server).Resume,
 			timeout: 5 * time.Second, most: 40, open: true},
 		{name: "503", client: "adaptive", fall: unavailable, rise: available, most: 40, open: true},
-		{name: "dials refused", client: "known", fall: kill, rise: (*realserver.Server).Launch, most: plain, open: true},
+		{name: "dials refused", client: "known", fall: kill, rise: (*realserver.Server).Launch, most: plain},
 		{name: "503", client: "known", fall: unavailable, rise: available, most: plain},
 	} {
 		spec := realserver.Named("nginx, burst 20 nodelay")
