@@ -17,14 +17,14 @@ func sendBy(ctx context.Context, l *Limiter, family uint64, ask Ask) *request {
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	go func() {
 		_, p, err := l.acquire(ctx, ask)
-		if r.err = err; p != nil {
+		if p != nil {
 			var rejection *Rejection
 			p.gate = &gateKey{host: "h", family: family}
-			if _, rejection, r.err = l.await(ctx, p); rejection != nil {
-				r.err = rejection
+			if _, rejection, err = l.await(ctx, p); rejection != nil {
+				err = rejection
 			}
 		}
-		r.at, r.done = time.Since(l.start), true
+		r.decide(l, nil, err)
 	}()
 	synctest.Wait()
 	return r

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,15 @@ type request struct {
 	err    error
 }
 
+// deciding orders what a test has read of a request before it lets time pass, and what the request then becomes.
+var deciding sync.Mutex
+
+func (r *request) decide(l *Limiter, g *Grant, err error) {
+	deciding.Lock()
+	defer deciding.Unlock()
+	r.grant, r.err, r.at, r.done = g, err, time.Since(l.start), true
+}
+
 // send makes a request, and returns when it is decided or waits.
 func send(t *testing.T, l *Limiter, ask Ask) *request {
 	return sendUnder(t.Context(), l, ask)
@@ -29,8 +39,8 @@ func sendUnder(ctx context.Context, l *Limiter, ask Ask) *request {
 	r := new(request)
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	go func() {
-		r.grant, r.err = l.Acquire(ctx, ask)
-		r.at, r.done = time.Since(l.start), true
+		g, err := l.Acquire(ctx, ask)
+		r.decide(l, g, err)
 	}()
 	synctest.Wait()
 	return r
@@ -38,6 +48,9 @@ func sendUnder(ctx context.Context, l *Limiter, ask Ask) *request {
 
 // sleep lets time pass, and all that then happens.
 func sleep(d time.Duration) {
+	deciding.Lock()
+	//lint:ignore SA2001 what was read before happens before what is decided from now on
+	deciding.Unlock()
 	time.Sleep(d)
 	synctest.Wait()
 }
