@@ -533,22 +533,23 @@ func struck(f throttletest.Fault) []throttletest.Option {
 	return served(bucketOf(100, 20), silently, throttletest.WithFaults(f.Between(60*time.Second, 90*time.Second)))
 }
 
-// scenes are those of the table that the controller was made for, with its figures.
+// scenes are those of the table that the controller was made for, with its figures. Six are a little lower than in the first
+// round: the price of finding a raised limit in half the time.
 var scenes = []scene{
 	{name: "token bucket, bare 429", server: bareBucket, options: bare, want: want{goodput: 98.5, refused: 0.2}},
-	{name: "token bucket, Retry-After", server: headBucket, want: want{goodput: 94, refused: 0.1}},
+	{name: "token bucket, Retry-After", server: headBucket, want: want{goodput: 93.5, refused: 0.1}},
 	{name: "600 per minute, Retry-After", server: window, limit: constantly(10), want: want{goodput: 98, refused: 1}},
 	{name: "600 per minute, bare 429", server: bareWindow, options: bare, limit: constantly(10), want: want{goodput: 97, refused: 4}},
 	{name: "nginx, 503 above burst 20", server: nginx, want: want{goodput: 98.5, refused: 0.7}},
-	{name: "nginx, delays up to 50", server: nginxDelay, want: want{goodput: 95.5, refused: 0.05, p50: 55, p99: 150}},
-	{name: "10 servers at 100 ms, queue of 100", server: queue, want: want{goodput: 89, refused: 0.05, p50: 142, p99: 560}},
+	{name: "nginx, delays up to 50", server: nginxDelay, want: want{goodput: 94.5, refused: 0.05, p50: 55, p99: 150}},
+	{name: "10 servers at 100 ms, queue of 100", server: queue, want: want{goodput: 89, refused: 0.05, p50: 145, p99: 560}},
 	{name: "limit / 10 at 60 s, back at 180 s", server: bareBucket, limit: except(60, 180, 100, 10), named: "bucket", changes: []float64{60, 180},
 		want: want{goodput: 93, refused: 0.6, back: []float64{2, 13}}},
 	{name: "limit drifts by half", seconds: 480, server: bareBucket, named: "bucket",
-		limit: func(t float64) float64 { return 100 + 50*math.Sin(2*math.Pi*t/240) }, want: want{goodput: 96, refused: 0.3}},
+		limit: func(t float64) float64 { return 100 + 50*math.Sin(2*math.Pi*t/240) }, want: want{goodput: 96, refused: 0.33}},
 	{name: "load comes and goes", server: bareBucket, callers: 50, off: func(t float64) bool { return math.Mod(t, 80) >= 40 },
-		load: shiftsOf(0, 10), limit: shiftsOf(100, 10), want: want{goodput: 98, refused: 0.2}},
-	{name: "ten clients", clients: 10, stagger: 5, server: bareBucket, want: want{goodput: 99, refused: 2.5, jain: 0.97}},
+		load: shiftsOf(0, 10), limit: shiftsOf(100, 10), want: want{goodput: 98, refused: 0.22}},
+	{name: "ten clients", clients: 10, stagger: 5, server: bareBucket, want: want{goodput: 99, refused: 2.5, jain: 0.92}},
 	{name: "heavy tail, 1 % random 500", server: faulty, limit: constantly(99), want: want{goodput: 98.5, refused: 1.2}},
 	{name: "outage 60 to 90 s, fast 503", server: struck(throttletest.Outage(503)), outage: [2]float64{60, 90}, changes: []float64{90},
 		want: want{goodput: 95.5, refused: 0.4, inOutage: 25, back: []float64{3}}},

@@ -50,7 +50,7 @@ func TestReachesFindsTheFirstTwoSecondsAtARate(t *testing.T) {
 	}
 	assert.Equal(t, 6*time.Second, r.Reaches(9, 4*time.Second))
 	assert.Equal(t, time.Duration(0), r.Reaches(1, 4*time.Second))
-	assert.EqualValues(t, math.MaxInt64, r.Reaches(20, 0))
+	assert.Equal(t, time.Duration(math.MaxInt64), r.Reaches(20, 0))
 }
 
 // Every bar and every load names a server and a client that exist, else Named and ClientNamed panic.
