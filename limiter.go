@@ -158,7 +158,7 @@ var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Gran
 // Wait pays cost in every limit, for that key, or waits until it can. What the context says by [ContextWithCost],
 // [ContextWithKey], [ContextWithPriority], [ContextWithMaxWait] and [ContextWithExempt] goes before key and cost. The
 // error is a [*Rejection] for a refusal, the context's cause where that is over, and another one where a limit is
-// [InFlight], of which nobody would give the slots back: use [Limiter.Acquire].
+// [InFlight], because nothing would give the slots back: use [Limiter.Acquire].
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	l.mustBeMade()
 	ok, err := l.passFor(ctx, key, cost)
@@ -224,7 +224,7 @@ func (l *Limiter) chargesFor(charges []charge, o *overrides, key string, cost in
 
 // Try pays cost in every limit, for that key, if it can at once and nobody waits for those buckets. If not, wait is
 // how long until it could: exact with one limit and no line, else a lower bound, and math.MaxInt64 if never, as where a
-// limit is [InFlight], of which nobody would give the slots back.
+// limit is [InFlight], because nothing would give the slots back.
 func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	l.mustBeMade()
 	if l.slots {
@@ -299,7 +299,7 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 	return nil
 }
 
-// change changes a limit and then all its buckets, and plans anew for everyone who waits there.
+// change changes a limit and then all its buckets, and plans their waiters again.
 func (l *Limiter) change(li *limit, limit func(instant), each func(*bucket, instant)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,7 +317,7 @@ func (l *Limiter) change(li *limit, limit func(instant), each func(*bucket, inst
 	l.serveLocked(now)
 }
 
-// replanLocked judges everyone anew who waits for buckets that have changed.
+// replanLocked judges the waiters of buckets that have changed again.
 func (l *Limiter) replanLocked(now instant, buckets ...*bucket) {
 	var queues []*queue
 	for _, b := range buckets {
@@ -340,7 +340,7 @@ func (l *Limiter) replanLocked(now instant, buckets ...*bucket) {
 	}
 }
 
-// Hold lets nothing go for d that is counted under that key, in whatever limit, and plans anew for everyone who waits.
+// Hold blocks all requests for key, in every limit, for duration d. Waiters that can no longer be granted in time are rejected.
 // Tokens still come in, up to the burst. The longest of several holds counts; 0 and less do nothing; more than 146
 // years are 146 years. If there is no room for the key's bucket, a limit remembers 1,024 holds without; beyond that it holds
 // all keys that have no bucket, and logs that.
