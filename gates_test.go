@@ -417,7 +417,7 @@ func TestThereAreNoGatesBeforeAServerHasSpoken(t *testing.T) {
 			req.Header.Set("Tenant", fmt.Sprint(i))
 			tr.RoundTrip(req)
 		}
-		assert.Zero(t, len(tr.limiter.gates), "there are gates only for those who wait in line")
+		assert.Zero(t, tr.limiter.gateCount(), "there are gates only for those who wait in line")
 	})
 }
 
