@@ -249,6 +249,8 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []
 	w := a.word
 	if w == nil {
 		w = new(word)
+	} else if !l.heard.Load() { // only those who stood in line passed a gate
+		l.heard.Store(true)
 	}
 	account := g.Account
 	own, adaptive := ownRate(charges)

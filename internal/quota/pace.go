@@ -24,7 +24,8 @@ type pace struct {
 	steady meter.Instant // from then on the rate doubles
 	last   meter.Instant // departure
 	since  meter.Instant // done counts from here: the last refusal's wait, a second of rest or the beginning of growth
-	done   int64         // accepted
+	done   int64         // accepted since then
+	before float64       // accepted per second in the stretch before the last rest, which counts
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	evenly bool          // no two requests leave closer together, not even to make up for a late timer
 }
@@ -42,6 +43,7 @@ func (p *pace) take(due, now meter.Instant) {
 	}
 	switch {
 	case due-p.last > paceIdle && due > p.next:
+		p.before = float64(p.done) * 1e9 / float64(max(due-p.since, second))
 		p.since, p.done = due, 0
 	case p.rate > 0 && due >= p.steady && p.since < p.steady:
 		p.since, p.done = p.steady, 0
@@ -70,7 +72,7 @@ func (p *pace) even(now meter.Instant, rate float64) {
 // refused begins a pace at the end of a wait.
 func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
 	wait, p.evenly = min(wait, paceWait), false
-	found := max(paceLeast, float64(p.done)*1e9/float64(max(sentAt-p.since, wait)))
+	found := max(paceLeast, p.before, float64(p.done)*1e9/float64(max(sentAt-p.since, wait)))
 	long := meter.AddInstant(end, 20*wait)
 	isolated := sentAt > meter.AddInstant(p.waited, 20*wait) || p.waited == 0
 	p.waited = end
@@ -80,12 +82,14 @@ func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
 		p.rate, p.steady = max(paceLeast, 0.9*p.rate), long
 	case !p.over(sentAt):
 		p.rate, p.steady = max(found, p.rate), long
-	case a.own > 0 && (isolated || a.own <= 1.25*found): // its own limit is about right
+	case a.own > 0 && isolated: // it is believed
 		p.rate = 0
-	case p.done == 0:
-		p.rate, p.steady = paceLeast, end
+	case a.own > 0 && a.own <= 1.25*found: // its own limit is about right, but its bursts are not
+		p.rate, p.steady = a.own, long
+	case p.done == 0 && p.before == 0:
+		p.rate, p.steady = max(paceLeast, a.own/2), end
 	default:
 		p.rate, p.steady = found, meter.AddInstant(end, 2*wait)
 	}
-	p.next, p.since, p.done = max(p.next, end), end, 0
+	p.next, p.since, p.done, p.before = max(p.next, end), end, 0, 0
 }
