@@ -245,7 +245,7 @@ func TestQuotaWithoutAKnownLimitIsForgottenAtItsReset(t *testing.T) {
 	sends(t, g, 1, 1)
 	sends(t, g, 60*second, 1000)
 	require.True(t, g.Open(60*second))
-	require.Equal(t, float64(math.MaxInt64), g.Tokens(60*second))
+	require.Equal(t, math.Inf(1), g.Tokens(60*second))
 	require.Equal(t, meter.MaxCount, a.quotas[0].told)
 }
 
@@ -573,7 +573,7 @@ func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
 
 func TestGateTellsTheLeastOfItsQuotas(t *testing.T) {
 	_, g, _ := newFamilies()
-	require.Equal(t, float64(math.MaxInt64), g.Tokens(0))
+	require.Equal(t, math.Inf(1), g.Tokens(0))
 	asks(t, g, 0, core(100, 40, 60*second), Tell{"daily", 1000, 30, meter.Never, true, 0, false, ""}, Tell{"bytes", 1000, 20, meter.Never, false, 0, false, ""})
 	require.EqualValues(t, 30, g.Tokens(0))
 	sends(t, g, 1, 1)
