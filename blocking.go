@@ -57,6 +57,7 @@ type Limiter struct {
 	queues    map[string]*queue
 	dirty     []*bucket // to be looked at before mu is freed
 	serial    uint64    // of the last bucket made
+	refreshes uint64    // calls of Refresh
 	gates     map[gateKey]*bucket
 	hosts     map[string]*host
 	gatesPeak int    // the most since the map was made
@@ -173,6 +174,7 @@ type pending struct {
 	ask     ask
 	charges []charge
 	rates   []rate // see askRates
+	asked   uint64 // the number of the last Refresh before that
 	receipt *Receipt
 	mark    mark          // once it was granted
 	waited  time.Duration // the same
@@ -205,7 +207,7 @@ func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []ch
 	m, ok, _ = l.payLocked(charges, by, now)
 	l.mu.Unlock()
 	if ok && by.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, by, charges, 0, nil)
+		l.tellGranted(ctx, by, charges, 0)
 	}
 	return m, ok, nil
 }
@@ -231,7 +233,7 @@ func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool
 	l.mu.Unlock()
 	switch o := a.by.observer; {
 	case r.Reason == 0 && o.hooks.OnGrant != nil:
-		l.tellGranted(context.Background(), a.by, charges, 0, nil)
+		l.tellGranted(context.Background(), a.by, charges, 0)
 	case r.Reason != 0 && (o.hooks.OnReject != nil || o.log != nil):
 		told := r
 		o.rejected(context.Background(), &told, 0, false)
@@ -287,7 +289,7 @@ func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *
 	}
 	p := &pending{charges: w.charges(), receipt: w.receipt, waited: time.Duration(w.at - w.arrived)}
 	p.mark.at = w.at
-	l.tellGranted(ctx, w.by, p.charges, p.waited, w.stop().bucket)
+	l.tellGranted(ctx, w.by, p.charges, p.waited)
 	return p, nil, nil
 }
 
@@ -296,10 +298,11 @@ func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *
 func (l *Limiter) lockFor(p *pending) error {
 	for {
 		l.mu.Lock()
-		asked := askedLocked(p.charges, p.rates)
+		asked := p.askedLocked()
 		if asked && !l.crowdedLocked(p.charges) {
 			return nil
 		}
+		p.asked = l.refreshes
 		l.mu.Unlock() // in between, others may have it
 		if asked {
 			continue
@@ -329,13 +332,13 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, 
 	if ok {
 		p.mark = m
 		l.mu.Unlock()
-		l.tellGranted(ctx, a.by, p.charges, 0, nil)
+		l.tellGranted(ctx, a.by, p.charges, 0)
 		return nil, nil, nil
 	}
 	if l.dry {
-		waited, binding := l.pretendLocked(ctx, p, now, missing)
+		waited := l.pretendLocked(ctx, p, now, missing)
 		l.mu.Unlock()
-		l.tellPretended(ctx, p, waited, binding)
+		l.tellPretended(ctx, p, waited)
 		return nil, nil, nil
 	}
 	if p.late && missing == nil && w != nil {
@@ -350,7 +353,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, 
 		a.by.observer.rejected(ctx, p.refusal, 0, false)
 		return nil, p.refusal, nil
 	}
-	l.tellGranted(ctx, a.by, p.charges, 0, nil)
+	l.tellGranted(ctx, a.by, p.charges, 0)
 	return nil, nil, nil
 }
 
@@ -359,7 +362,6 @@ func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 	for i := range charges {
 		c := &charges[i]
 		c.paid = c.bucket.meter.Take(now, now, c.cost, false)
-		c.limit.counts.took(c.cost)
 	}
 	by.counts.granted++
 	l.counts.granted++
@@ -420,7 +422,7 @@ func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
 func (l *Limiter) waitEvent(ctx context.Context, w *waiter) WaitEvent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := w.stop().bucket
+	b := w.line.stops[w.binding].bucket
 	return WaitEvent{Context: ctx, Limit: b.limit.name, Key: b.key, Cost: w.costs[w.binding], Wait: until(w.due, w.arrived)}
 }
 
@@ -445,12 +447,16 @@ func (l *Limiter) stand(ctx context.Context, cancel <-chan struct{}, w *waiter) 
 	return nil
 }
 
-// abandon takes back a request whose context is over, whatever has become of it; a refusal stays one.
+// abandon takes back a request whose context is over, whatever has become of it. A refusal stays one, also that of a request
+// whose patience ends at the same instant: MaxWait is judged before the deadline.
 func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
 	l.lookLocked(w.line, now)
+	if w.verdict == waiting && w.expiry <= now {
+		l.expireLocked(w, now)
+	}
 	switch w.verdict {
 	case refused:
 		return nil
@@ -458,7 +464,6 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 		w.by.counts.undone++
 		l.counts.undone++
 		for i := range w.line.stops {
-			w.line.stops[i].bucket.limit.counts.undone++
 			l.giveBackLocked(w.line.stops[i].bucket, w.paid()[i], now, w.costs[i])
 		}
 	case waiting:
@@ -467,7 +472,6 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	}
 	l.counts.canceled++
 	w.by.counts.canceled++
-	w.stop().bucket.limit.counts.canceled++
 	l.serveLocked(now)
 	return causeOf(ctx)
 }
@@ -495,9 +499,12 @@ func (l *Limiter) expire(w *waiter) {
 	defer l.mu.Unlock()
 	now := l.nowLocked()
 	l.lookLocked(w.line, now)
-	if w.verdict != waiting {
-		return
+	if w.verdict == waiting {
+		l.expireLocked(w, now)
 	}
+}
+
+func (l *Limiter) expireLocked(w *waiter, now instant) {
 	ahead := make([]int64, len(w.costs))
 	for i := range ahead {
 		ahead[i] = meter.AddCount(w.line.ahead(w.rank, w.seq, i), w.line.queue.ahead(w.line, w.rank, w.seq, i, now, maxAhead))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -22,25 +23,24 @@ type bucket struct {
 	armed   instant // when timer fires; never: it does not
 	dirty   bool    // in Limiter.dirty
 	ownRate bool    // as RateFor said
-	place   int     // in its keeper; -1: it is never forgotten
 	busy    bool    // it may not be forgotten, as far as its keeper knows
+	asked   uint64  // the number of the last Refresh before RateFor was asked
+	place   int     // in its keeper; -1: it is never forgotten
 	lookAt  instant // when its keeper is to look at it
 }
 
 // ready returns when cost can be paid here once ahead has been, not before from.
 func (b *bucket) ready(from instant, ahead, cost int64) instant {
-	return b.meter.Ready(max(from, b.held, b.limit.held, b.since), ahead, cost)
+	return b.meter.Ready(max(from, b.held, b.since), ahead, cost)
 }
 
 // heldUntil returns until when nothing goes, because somebody said so.
 func (b *bucket) heldUntil() instant {
-	return max(b.limit.held, b.heldAlone())
-}
-
-// heldAlone is the same without HoldAll.
-func (b *bucket) heldAlone() instant {
-	if m, ok := b.meter.(meter.Holder); ok {
-		return max(b.held, m.HeldUntil())
+	switch m := b.meter.(type) {
+	case *aimd.Meter:
+		return max(b.held, m.PausedUntil())
+	case *gateBucket:
+		return max(b.held, m.Account.Until())
 	}
 	return b.held
 }
@@ -48,15 +48,18 @@ func (b *bucket) heldAlone() instant {
 // plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
 func (b *bucket) plan(from instant, ahead, cost int64) instant {
 	if p, ok := b.meter.(meter.Planner); ok {
-		return p.Plan(max(from, b.held, b.limit.held, b.since), ahead, cost)
+		return p.Plan(max(from, b.held, b.since), ahead, cost)
 	}
 	return b.ready(from, ahead, cost)
 }
 
 // perSecond returns the rate in tokens; 0: there is none.
 func (b *bucket) perSecond(now instant) float64 {
-	if m, ok := b.meter.(meter.Rater); ok {
-		return m.PerSecond(now)
+	switch m := b.meter.(type) {
+	case *aimd.Meter:
+		return m.Rate(now)
+	case *gateBucket, *meter.Slots, meter.Unlimited:
+		return 0
 	}
 	return b.rate.PerSecond()
 }
@@ -81,14 +84,10 @@ type limit struct {
 	size int64 // the burst of keys that have no rate of their own
 	peak int   // the most buckets since the map was made
 
+	refreshed uint64 // the number of its last Refresh; 0: there was none
+
 	holds   map[string]instant // of keys that have no bucket, because there was no room; nil: none
 	holdNew instant            // nothing goes before in buckets that are yet to be made
-
-	_        [64]byte // what follows is written under the lock while requests read what stands above without it
-	held     instant  // by HoldAll: nothing goes before in any bucket
-	heldMost instant  // the latest end of a hold of a bucket, past ones included
-	counts   limitCounts
-	_        [64]byte
 }
 
 // findLocked finds the bucket of a charge, and reports whether there is one.
@@ -109,13 +108,11 @@ func (l *Limiter) payLocked(charges []charge, by *asker, now instant) (m mark, o
 			return m, false, i
 		}
 		b := c.bucket
-		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, c.limit.held, b.since) <= now && (i == 0 || b.meter.Payable(now, c.cost))
+		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, b.since) <= now && (i == 0 || b.meter.Payable(now, c.cost))
 	}
 	if ok && len(charges) > 0 {
 		c := &charges[0]
-		if c.paid, ok = c.bucket.meter.Spend(now, c.cost); ok {
-			c.limit.counts.took(c.cost)
-		}
+		c.paid, ok = c.bucket.meter.Spend(now, c.cost)
 		charges = charges[1:]
 	}
 	if ok {
@@ -185,23 +182,33 @@ func askRates(charges []charge) ([]rate, error) {
 		if rates == nil {
 			rates = make([]rate, len(charges))
 		}
-		n, per := c.limit.rateFor(c.key)
-		if rates[i] = (rate{N: n, Per: per}); rates[i] == (rate{}) {
-			continue
-		}
-		if err := c.limit.check(rates[i]); err != nil {
-			return nil, join(fmt.Sprintf("throttle: limit %q: RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)",
-				c.limit.name, c.key, n, per), err)
+		var err error
+		if rates[i], err = c.limit.askRate(c.key); err != nil {
+			return nil, fmt.Errorf("throttle: limit %q: %w", c.limit.name, err)
 		}
 	}
 	return rates, nil
 }
 
-// askedLocked reports whether the rates are known of all buckets that are to be made. It finds out under the lock under which
-// they are made: a bucket that was there a moment ago may have been forgotten.
-func askedLocked(charges []charge, rates []rate) bool {
-	for i := range charges {
-		if c := &charges[i]; rates == nil && c.limit.rateFor != nil && c.key != "" && !c.findLocked() {
+// askRate asks RateFor for the rate of a key, which is not "".
+func (li *limit) askRate(key string) (rate, error) {
+	n, per := li.rateFor(key)
+	r := rate{N: n, Per: per}
+	if r == (rate{}) {
+		return r, nil
+	}
+	if err := li.check(r); err != nil {
+		return r, join(fmt.Sprintf("RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)", key, n, per), err)
+	}
+	return r, nil
+}
+
+// askedLocked reports whether the rates are known of all buckets that are to be made, as of the last [Limiter.Refresh]. It
+// finds out under the lock under which they are made: a bucket that was there a moment ago may have been forgotten.
+func (p *pending) askedLocked() bool {
+	for i := range p.charges {
+		c := &p.charges[i]
+		if (p.rates == nil || p.asked < c.limit.refreshed) && c.limit.rateFor != nil && c.key != "" && !c.findLocked() {
 			return false
 		}
 	}
@@ -218,17 +225,10 @@ func rateAt(rates []rate, i int) rate {
 
 // makeLocked makes a bucket, with that rate or, if it is zero, the limit's own.
 func (l *Limiter) makeLocked(li *limit, key string, r rate, now instant) *bucket {
-	own, size := r != rate{}, li.size
-	switch {
-	case !own:
-		r = li.rate
-	case li.burst < 0:
-		size = li.burstOf(r)
-	}
 	l.serial++
-	b := &bucket{limit: li, key: key, serial: l.serial, armed: never, place: -1}
-	b.ownRate, b.rate = own, li.shared(r)
-	b.meter = li.meter(now, b.rate, size, &l.unix)
+	b := &bucket{limit: li, key: key, serial: l.serial, armed: never, place: -1, asked: li.refreshed, ownRate: r != rate{}}
+	rate, burst := li.terms(r)
+	b.rate, b.meter = rate, li.meter(now, rate, burst, &l.unix)
 	if key == "" {
 		li.single = b
 		return b
@@ -236,4 +236,15 @@ func (l *Limiter) makeLocked(li *limit, key string, r rate, now instant) *bucket
 	b.held = li.takeHold(key)
 	l.keepLocked(b, now)
 	return b
+}
+
+// terms returns the rate and the burst of a key for which RateFor returned own; zero: the limit's own.
+func (li *limit) terms(own rate) (r rate, burst int64) {
+	switch {
+	case own == rate{}:
+		return li.shared(li.rate), li.size
+	case li.burst >= 0:
+		return li.shared(own), li.size
+	}
+	return li.shared(own), li.burstOf(own)
 }

@@ -111,8 +111,8 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 // response was read to its end, failed or was closed, when the context of the request ends, or immediately if there is no
 // response or no body. [UntilHeaders] gives it back earlier. A request takes 1 slot unless the limit has a [Cost] of its own or
 // the context sets one by the limit's name ([ContextWithCost]). A request that takes more than n can never be sent and is
-// rejected. Waits are lower bounds, because it is not known when a slot becomes free. Without HTTP, use [Limiter.Acquire] and
-// [Grant.Done].
+// rejected. Waits are lower bounds, because it is not known when a slot becomes free. [Limiter.SetInFlight] changes n. Without
+// HTTP, use [Limiter.Acquire] and [Grant.Done].
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
@@ -223,8 +223,8 @@ func Share(fraction float64) LimitOption {
 }
 
 // RateFor sets a rate for each key, such as the tier of a tenant or the crawl delay of a host. f is called without a lock,
-// possibly several times at once, when a key is new or was forgotten (see [WithMaxKeys]). [Limiter.SetRate] does not change
-// its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not positive are an error of the
+// possibly several times at once, when a key is new or was forgotten (see [WithMaxKeys]), and by [Limiter.Refresh].
+// [Limiter.SetRate] does not change its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not positive are an error of the
 // request. The burst of a token bucket is the key's n unless [Burst] is set.
 func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 	return limitOption(func(l *Limit) {

@@ -56,6 +56,7 @@ type model struct {
 	fates  map[int]fate
 	grants []*modelWaiter // those that may be given back
 	paid   int
+	clamps int64 // the most that a request costs, of a limit with ClampCost; else 0
 }
 
 func (m *model) ready(of metertest.Meter, from instant, cost int64) instant {
@@ -150,6 +151,7 @@ func (m *model) judge(w *modelWaiter, due, now instant) (f fate, ok bool) {
 
 // arrive lets w in, refuses it, or puts it in line.
 func (m *model) arrive(w *modelWaiter, now instant, try bool) {
+	m.clamp(w)
 	plan, from := m.ideal.Clone(), now
 	if len(m.line) > 0 {
 		from = 0
@@ -160,7 +162,7 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 		plan.Pay(due, due, m.line[i].cost, true)
 	}
 	due := max(now, m.ready(plan, from, w.cost))
-	if due == now && (!try || len(m.line) == 0) {
+	if i == 0 && m.ready(m.ideal, from, w.cost) <= now && (!try || len(m.line) == 0) {
 		m.pay(w, now, now, false)
 		m.fates[w.id] = fate{at: now}
 		return
@@ -229,6 +231,8 @@ func (m *model) giveBack(w *modelWaiter, back int64, now instant) {
 		if i := b.Index(now + b.Unix); m.fates[w.id].at >= b.Opened(now) {
 			b.Used[i] -= back
 		}
+	case *metertest.Slots:
+		b.Used -= back
 	}
 	m.since = now
 	m.serve(now)
@@ -271,6 +275,11 @@ type modelRun struct {
 	l       *Limiter
 	m       *model
 	name    string
+	key     string
+	limit   rate  // without RateFor
+	size    int64 // the same, or whatever the rate if fixed
+	fixed   bool
+	rateFor rate  // what RateFor returns for the key
 	burst   int64 // the most that a request costs
 	mu      sync.Mutex
 	fates   map[int]fate
@@ -310,33 +319,6 @@ func (x *modelRun) rate() rate {
 	return rate{N: 1 + x.r.Int64N(20), Per: time.Duration(1 + x.r.Int64N(int64(10*time.Second)))}
 }
 
-// make makes a Limiter and its model.
-func (x *modelRun) make() {
-	r, limit := x.rate(), Limit{}
-	x.burst = 1 + x.r.Int64N(10)
-	x.m = &model{fates: make(map[int]fate)}
-	switch x.r.IntN(6) {
-	case 0, 1, 2:
-		initial := x.r.Int64N(x.burst + 1)
-		limit = TokenBucket(r.N, r.Per, Burst(x.burst), Initial(initial))
-		x.m.ideal = metertest.NewBucket(0, r, x.burst, initial)
-	case 3:
-		limit = Pace(r.N, r.Per)
-		x.m.ideal = metertest.NewPace(0, r)
-	case 4: // windows plan exactly for requests of cost 1
-		x.burst = 1
-		limit = SlidingWindow(r.N, r.Per)
-		x.m.ideal = &metertest.SlidingWindow{N: r.N, Per: int64(r.Per)}
-	case 5:
-		x.burst = 1
-		limit = FixedWindow(r.N, r.Per)
-		x.m.ideal = &metertest.FixedWindow{N: r.N, Per: int64(r.Per), Unix: time.Now().UnixNano(), Used: make(map[int64]int64)}
-	}
-	x.l = limiterOf(x.T, WithLimit(limit))
-	x.name = string(limit.kind)
-	synctest.Wait()
-}
-
 func (x *modelRun) step() {
 	switch now := x.now(); x.r.IntN(20) {
 	case 0, 1, 2, 3, 4, 5:
@@ -353,31 +335,34 @@ func (x *modelRun) step() {
 			x.m.serve(now)
 		}
 	case 8:
-		if x.r.IntN(3) == 0 {
-			r := x.rate()
-			require.NoError(x, x.l.SetRate(x.name, r.N, r.Per))
-			x.m.ideal.Retune(now, r)
-			x.m.replan(now)
+		if _, slots := x.m.ideal.(*metertest.Slots); !slots && x.r.IntN(3) == 0 {
+			x.limit = x.rate()
+			require.NoError(x, x.l.SetRate(x.name, x.limit.N, x.limit.Per))
+			if (x.rateFor == rate{}) {
+				x.follow(now)
+			}
 		}
 	case 9:
-		if b, ok := x.m.ideal.(*metertest.Bucket); ok && !b.Paced && x.r.IntN(3) == 0 {
-			x.burst = 1 + x.r.Int64N(10)
-			require.NoError(x, x.l.SetBurst(x.name, x.burst))
-			b.Resize(now, x.burst)
-			x.m.grants = nil // what the old burst could not hold is lost
-			x.m.replan(now)
+		if x.r.IntN(3) == 0 {
+			x.resize(now)
+		}
+		if x.key != "" && x.r.IntN(3) == 0 {
+			x.refresh(now)
 		}
 	case 10:
 		if x.r.IntN(3) == 0 {
 			d := 1 + x.r.Int64N(1<<x.r.IntN(34))
-			x.l.Hold("", time.Duration(d))
+			x.l.Hold(x.key, time.Duration(d))
 			x.m.held = max(x.m.held, now+d)
 			x.m.replan(now)
 		}
 	case 11, 12:
 		switch w := x.m.cancelable(now); {
 		case w == nil:
-		case x.r.IntN(2) == 0:
+		case x.name == "in-flight" && x.r.IntN(2) == 0:
+			w.grant.Done()
+			x.m.giveBack(w, w.cost, now)
+		case x.name == "in-flight", x.r.IntN(2) == 0:
 			w.grant.Cancel()
 			x.m.giveBack(w, w.cost, now)
 		default:
@@ -407,7 +392,10 @@ func (x *modelRun) arrive(now instant) {
 		w.cost = x.burst + 20 // more than can ever be paid, but for a Pace
 	}
 	w.bounds = bounds{arrived: now, expiry: never, deadline: never}
-	ask := Ask{Cost: w.cost}
+	ask := Ask{Key: x.key, Cost: w.cost}
+	if x.name == "in-flight" {
+		ask.Costs = map[string]int64{x.name: w.cost}
+	}
 	if x.r.IntN(4) == 0 {
 		ask.Priority = x.r.IntN(5) - 2
 	}
@@ -446,9 +434,14 @@ func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask Ask) {
 
 // try asks for what can be had at once.
 func (x *modelRun) try(now instant) {
+	if x.name == "in-flight" {
+		_, ok := x.l.Try(x.key, 1)
+		require.False(x, ok, "nothing would give the slot back")
+		return
+	}
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bounds{arrived: now, rank: now, expiry: now, deadline: never}}
 	x.waiters[w.id] = w
-	wait, ok := x.l.Try("", w.cost)
+	wait, ok := x.l.Try(x.key, w.cost)
 	x.m.arrive(w, now, true)
 	f := x.m.fates[w.id]
 	require.Equal(x, f.reason == 0, ok)
@@ -475,15 +468,25 @@ func (x *modelRun) compare() {
 		waiting = append(waiting, w.id)
 	}
 	require.Equal(x, len(waiting), x.l.Stats().Waiting, "%s: waiting are %v", what, waiting)
-	if b, ok := x.m.ideal.(*metertest.Bucket); ok {
-		x.l.mu.Lock()
-		real := x.l.limits[0].single.meter.(*meter.TokenBucket)
-		level, last := levelOf(real), real.AsOf()
-		x.l.mu.Unlock()
-		require.Zero(x, b.At(max(b.Last, last), nil).Cmp(maxLevel(real, level, last, max(b.Last, last))), "%s: level", what)
-	}
+	x.compareBalance(what)
 	x.watch.check(x, x.l.Stats())
 	checkInvariants(x.T, x.l)
+}
+
+func (x *modelRun) compareBalance(what string) {
+	kept := x.bucket()
+	switch b := x.m.ideal.(type) {
+	case *metertest.Bucket:
+		if kept == nil {
+			require.Zero(x, b.At(max(b.Last, x.now()), nil).Cmp(b.Burst), "%s: it was forgotten", what)
+			return
+		}
+		real := kept.meter.(*meter.TokenBucket)
+		level, last := levelOf(real), real.AsOf()
+		require.Zero(x, b.At(max(b.Last, last), nil).Cmp(maxLevel(real, level, last, max(b.Last, last))), "%s: level", what)
+	case *metertest.Slots:
+		require.Equal(x, b.Used, kept.meter.(*meter.Slots).InUse(), "%s: slots", what)
+	}
 }
 
 // maxLevel returns the level of a real bucket moved on to t.

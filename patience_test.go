@@ -60,3 +60,21 @@ func TestMaxWaitIsJudgedBeforeTheDeadline(t *testing.T) {
 		})
 	}
 }
+
+// A slot is not known to be late before the patience for it is over: the timer of that and the context's then fire together.
+func TestPatienceGoesBeforeADeadlineAtTheSameInstant(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(1)))
+			require.NoError(t, err)
+			_, err = l.Acquire(t.Context(), throttle.Ask{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = l.Acquire(ctx, throttle.Ask{MaxWait: new(time.Second)})
+			var r *throttle.Rejection
+			require.ErrorAs(t, err, &r)
+			require.Equal(t, throttle.ReasonMaxWait, r.Reason)
+		})
+	}
+}

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -62,7 +61,6 @@ var (
 
 // A SettleEvent says that a charge was corrected.
 type SettleEvent struct {
-	Context       context.Context // of the request; nil: none is known
 	Limit, Key    string
 	Charged, Cost int64 // what was charged first, and what it really cost
 }
@@ -78,7 +76,7 @@ func (l *Limiter) settle(g *Grant, i int, cost int64) error {
 	}
 	charged, err := l.correct(g, c, min(cost, maxCount))
 	if err == nil {
-		g.by.observer.settled(SettleEvent{g.ctx, c.limit.name, c.key, charged, cost})
+		g.by.observer.settled(SettleEvent{c.limit.name, c.key, charged, cost})
 	}
 	return err
 }
@@ -106,12 +104,10 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	l.serveLocked(now) // who is due goes first
 	b.meter.Settle(c.paid, now, charged, cost)
 	if cost < charged {
-		c.limit.counts.gave(charged - cost)
 		b.since = max(b.since, now)
 		l.markLocked(b)
 		l.freeLocked(b, now)
 	} else {
-		c.limit.counts.charged += uint64(cost - charged)
 		l.replanLocked(now, b)
 		l.owedLocked(b, now)
 	}
@@ -139,15 +135,13 @@ func (l *Limiter) keptLocked(c *charge, now instant) *bucket {
 	if other := b.limit.buckets[b.key]; other != nil {
 		return other
 	}
-	if l.keys.size() >= l.maxKeys && !l.evictLocked(now, nil, &l.keys) {
-		return b // there is no room for one more; see owedLocked
+	stale := b.limit.rateFor != nil && b.asked < b.limit.refreshed // the next request asks for its rate
+	if stale || l.keys.size() >= l.maxKeys && !l.evictLocked(now, nil, &l.keys) {
+		return b // it is not kept; see owedLocked
 	}
 	if !b.ownRate { // it was not there when the limit was changed
-		b.rate = b.limit.shared(b.limit.rate)
-		b.meter.Retune(now, b.rate)
-		if b.limit.kind == kindBucket {
-			b.meter.Resize(now, b.limit.size)
-		}
+		r, burst := b.limit.terms(rate{})
+		b.setTermsLocked(r, burst, now)
 	}
 	l.keepLocked(b, now)
 	return b

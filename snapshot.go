@@ -18,7 +18,6 @@ type Snapshot struct {
 	Taken   time.Time        `json:"taken"`
 	Buckets []BucketSnapshot `json:"buckets,omitzero"`
 	Servers []ServerSnapshot `json:"servers,omitzero"`
-	Held    time.Duration    `json:"held,omitzero"` // for how long yet all keys, by HoldAll
 }
 
 // A BucketSnapshot is the state of one bucket that is not as good as new.
@@ -62,16 +61,17 @@ type QuotaSnapshot struct {
 // but for what they were charged.
 func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
+	const most = 256 // under one lock
 	var s Snapshot
 	var looked []time.Time
-	for some := range slices.Chunk(l.kept(), pieceSize) {
+	for some := range slices.Chunk(l.snapshot(), most) {
 		n := len(s.Buckets)
 		s.Buckets = l.saveBuckets(s.Buckets, some)
 		for range s.Buckets[n:] {
 			looked = append(looked, time.Now())
 		}
 	}
-	s.Servers, s.Taken, s.Held = l.saveServers(), time.Now(), l.heldFor()
+	s.Servers, s.Taken = l.saveServers(), time.Now()
 	for i := range s.Buckets { // some were looked at a little before
 		b, ago := &s.Buckets[i], s.Taken.Sub(looked[i])
 		b.Held = max(0, b.Held-ago)
@@ -82,15 +82,11 @@ func (l *Limiter) Snapshot() Snapshot {
 	return s
 }
 
-// heldFor returns for how long yet all keys are held.
-func (l *Limiter) heldFor() time.Duration {
+func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Duration(max(0, l.limits[0].held-l.nowLocked()))
-}
-
-func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
-	l.look(buckets, func(b *bucket, now instant) {
+	now := l.nowLocked()
+	for _, b := range buckets {
 		s := BucketSnapshot{Limit: b.limit.name, Kind: string(b.limit.kind), Key: b.key, Held: time.Duration(max(0, b.held-now))}
 		switch m := b.meter.(type) {
 		case meter.Saver:
@@ -100,16 +96,16 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 				s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
 			}
 		case *aimd.Meter:
-			s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.heldAlone()-now))
+			s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.heldUntil()-now))
 		default:
 			if s.Held == 0 {
-				return
+				continue
 			}
 		}
 		if _, full := b.meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
 			saved = append(saved, s)
 		}
-	})
+	}
 	return saved
 }
 
@@ -153,11 +149,6 @@ func (l *Limiter) Restore(s Snapshot) error {
 			faults = append(faults, fmt.Errorf("server %q: %w", s.Servers[i].Host, err))
 		}
 	}
-	if s.Held < 0 {
-		faults = append(faults, fmt.Errorf("a hold of %v cannot be", s.Held))
-	} else if d := int64(s.Held) - since; d > 0 {
-		l.holdAll(min(d, maxPer))
-	}
 	return join("throttle: Restore", faults...)
 }
 
@@ -177,15 +168,14 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	case s.Held < 0:
 		return fmt.Errorf("a hold of %v cannot be", s.Held)
 	}
-	c := charged(make([]charge, 0, 1), li, s.Key, 0)
-	rates, err := askRates(c)
+	p := pending{charges: charged(make([]charge, 0, 1), li, s.Key, 0)}
+	err := l.lockFor(&p)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.nowLocked()
-	if !l.haveLocked(&c[0], c, rateAt(rates, 0), now) {
+	c, now := p.charges, l.nowLocked()
+	if !l.haveLocked(&c[0], c, rateAt(p.rates, 0), now) {
 		return errors.New("there is no room for another key")
 	}
 	b := c[0].bucket
@@ -202,7 +192,6 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		}
 	}
 	b.held = max(b.held, meter.AddInstant(now, max(0, max(0, int64(s.Held))-since)))
-	li.heldMost = max(li.heldMost, b.heldAlone())
 	l.replanLocked(now, b)
 	l.serveLocked(now)
 	return err
@@ -239,7 +228,6 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 	if g.Account.Knows(anyQuota) {
 		l.adoptLocked(g.party, now)
 	}
-	l.gate.heldMost = max(l.gate.heldMost, g.HeldUntil())
 	l.replanPartyLocked(g.party, now)
 	l.serveLocked(now)
 	return errors.Join(faults...)

@@ -133,12 +133,6 @@ func (w *FixedWindow) Matters(Instant) (must, full Instant) {
 	return must, full
 }
 
-// Turns returns when the window of now ends.
-func (w *FixedWindow) Turns(now Instant) Instant {
-	index, _ := w.at(now)
-	return w.begins(index + 1)
-}
-
 func (w *FixedWindow) Tokens(now Instant) float64 {
 	_, used := w.at(now)
 	return float64(w.n - used)
@@ -151,7 +145,7 @@ func (w *FixedWindow) Retune(now Instant, r Rate) {
 	w.index = w.indexAt(now)
 }
 
-func (w *FixedWindow) Resize(Instant, int64) { panic("throttle: bug: a window has no burst") }
+func (w *FixedWindow) Resize(Instant, int64) {}
 
 func (w *FixedWindow) Save(now Instant) (s State) {
 	if w.roll(now); w.used > 0 {

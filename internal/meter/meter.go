@@ -55,7 +55,8 @@ type Meter interface {
 	Tokens(now Instant) float64
 	// Retune sets the rate and keeps the balance.
 	Retune(now Instant, r Rate)
-	// Resize sets the burst and keeps the balance, up to the new burst.
+	// Resize sets the burst and keeps the balance, up to the new burst; or the number of slots. Other meters have neither, and
+	// ignore it.
 	Resize(now Instant, burst int64)
 }
 
@@ -125,8 +126,7 @@ func (Unlimited) GiveBack(int64, Instant, int64)             {}
 func (Unlimited) Settle(int64, Instant, int64, int64)        {}
 func (Unlimited) Most() int64                                { return MaxCount }
 func (Unlimited) Matters(Instant) (must, full Instant)       { return 0, 0 }
-func (Unlimited) Tokens(Instant) float64                     { return math.Inf(1) }
-func (Unlimited) PerSecond(Instant) float64                  { return 0 }
+func (Unlimited) Tokens(Instant) float64                     { return math.MaxInt64 }
 func (Unlimited) Retune(Instant, Rate)                       {}
 func (Unlimited) Resize(Instant, int64)                      {}
 

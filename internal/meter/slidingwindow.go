@@ -151,7 +151,7 @@ func (w *SlidingWindow) Retune(now Instant, r Rate) {
 	w.n, w.per = r.N, int64(r.Per)
 }
 
-func (w *SlidingWindow) Resize(Instant, int64) { panic("throttle: bug: a window has no burst") }
+func (w *SlidingWindow) Resize(Instant, int64) {}
 
 func (w *SlidingWindow) Save(now Instant) (s State) {
 	w.expire(now)

@@ -321,6 +321,9 @@ func rescale(level int128, from, to uint64) int128 {
 }
 
 func (b *TokenBucket) Resize(now Instant, burst int64) {
+	if b.paced || burst == b.burst {
+		return
+	}
 	b.advance(now)
 	b.seq++
 	b.remember()
