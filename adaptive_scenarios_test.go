@@ -131,7 +131,7 @@ func (r *recorder) retuned(e throttle.RetuneEvent) {
 	switch e.Reason {
 	case "silence":
 		r.silences = append(r.silences, stretch{now, math.MaxInt64})
-	case "probe answered":
+	case "probe_answered":
 		r.silences[len(r.silences)-1].to = now
 	}
 }

@@ -287,7 +287,8 @@ func TestAGrantIsReportedOrCancelled(t *testing.T) {
 		require.Equal(t, 1, bucketIn(l).InFlight)
 		g.Cancel()
 		g.Report(throttle.OutcomeThrottled)
-		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 10, Tokens: 1}, bucketIn(l), "as if it had never been")
+		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 10, Tokens: 1, Learned: &throttle.LearnedStats{InFlightMost: 10, Mode: "start"}},
+			bucketIn(l), "as if it had never been")
 		for range 600 {
 			g := acquire()
 			time.Sleep(10 * time.Millisecond)
@@ -517,13 +518,14 @@ func TestStatisticsOfAnAdaptiveLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serverOf(t, throttletest.WithFaults(throttletest.Respond(429, http.Header{"Retry-After": {"2"}}).OnRequests(1)))
 		o := observe(t, h.Direct(), throttle.Adaptive(throttle.AIMD{Initial: 50}))
-		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 50, Tokens: 2}, o.bucket())
+		learned := &throttle.LearnedStats{InFlightMost: 50, Mode: "start"}
+		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 50, Tokens: 2, Learned: learned}, o.bucket())
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() { o.send(t, t.Context()) })
 		}
 		synctest.Wait()
-		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 50, InFlight: 2, Waiting: 3}, o.bucket())
+		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 50, InFlight: 2, Waiting: 3, Wait: 1, Learned: learned}, o.bucket())
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
 		b, now := o.bucket(), time.Now()

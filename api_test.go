@@ -157,14 +157,15 @@ func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"waiting":1,"buckets":2,"granted":30,"delayed":4,"waited":1.500000001,"canceled":6,
-		"refused":{"no_tokens":2,"max_wait":0,"deadline":0,"queue_full":0,"cost":0,"held":5,"keys":0}}`, string(text))
+		"refused":{"no_tokens":2,"max_wait":0,"deadline":0,"queue_full":0,"cost":0,"held":5,"keys":0},
+		"server_refused":0,"max_queue":0,"max_keys":0}`, string(text))
 
 	b := throttle.BucketStats{Limit: "rpm", Key: "a", Rate: 1.0 / 3, Tokens: -2.5, Waiting: 1, InFlight: 2, HeldUntil: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	assert.Equal(t, `rpm "a": -2.5 tokens, 0.3333/s, 1 waiting, 2 in flight, held until 2026-01-02T03:04:05Z`, fmt.Sprint(b))
 	assert.Equal(t, `rpm: 5 tokens`, throttle.BucketStats{Limit: "rpm", Tokens: 5}.String())
 	text, err = json.Marshal(b)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"limit":"rpm","key":"a","rate":0.3333333333333333,"tokens":-2.5,"waiting":1,"in_flight":2,"held_until":"2026-01-02T03:04:05Z"}`, string(text))
+	assert.JSONEq(t, `{"limit":"rpm","key":"a","rate":0.3333333333333333,"capacity":0,"tokens":-2.5,"wait":0,"waiting":1,"in_flight":2,"held_until":"2026-01-02T03:04:05Z"}`, string(text))
 
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "stats", s, "bucket", b)

@@ -207,7 +207,7 @@ func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []ch
 	m, ok, _ = l.payLocked(charges, by, now)
 	l.mu.Unlock()
 	if ok && by.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, by, charges, 0)
+		l.tellGranted(ctx, by, charges, 0, nil)
 	}
 	return m, ok, nil
 }
@@ -233,7 +233,7 @@ func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool
 	l.mu.Unlock()
 	switch o := a.by.observer; {
 	case r.Reason == 0 && o.hooks.OnGrant != nil:
-		l.tellGranted(context.Background(), a.by, charges, 0)
+		l.tellGranted(context.Background(), a.by, charges, 0, nil)
 	case r.Reason != 0 && (o.hooks.OnReject != nil || o.log != nil):
 		told := r
 		o.rejected(context.Background(), &told, 0, false)
@@ -289,7 +289,7 @@ func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *
 	}
 	p := &pending{charges: w.charges(), receipt: w.receipt, waited: time.Duration(w.at - w.arrived)}
 	p.mark.at = w.at
-	l.tellGranted(ctx, w.by, p.charges, p.waited)
+	l.tellGranted(ctx, w.by, p.charges, p.waited, w.stop().bucket)
 	return p, nil, nil
 }
 
@@ -332,13 +332,13 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, 
 	if ok {
 		p.mark = m
 		l.mu.Unlock()
-		l.tellGranted(ctx, a.by, p.charges, 0)
+		l.tellGranted(ctx, a.by, p.charges, 0, nil)
 		return nil, nil, nil
 	}
 	if l.dry {
-		waited := l.pretendLocked(ctx, p, now, missing)
+		waited, binding := l.pretendLocked(ctx, p, now, missing)
 		l.mu.Unlock()
-		l.tellPretended(ctx, p, waited)
+		l.tellPretended(ctx, p, waited, binding)
 		return nil, nil, nil
 	}
 	if p.late && missing == nil && w != nil {
@@ -353,7 +353,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, 
 		a.by.observer.rejected(ctx, p.refusal, 0, false)
 		return nil, p.refusal, nil
 	}
-	l.tellGranted(ctx, a.by, p.charges, 0)
+	l.tellGranted(ctx, a.by, p.charges, 0, nil)
 	return nil, nil, nil
 }
 
@@ -362,6 +362,7 @@ func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 	for i := range charges {
 		c := &charges[i]
 		c.paid = c.bucket.meter.Take(now, now, c.cost, false)
+		c.limit.counts.took(c.cost)
 	}
 	by.counts.granted++
 	l.counts.granted++
@@ -422,7 +423,7 @@ func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
 func (l *Limiter) waitEvent(ctx context.Context, w *waiter) WaitEvent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := w.line.stops[w.binding].bucket
+	b := w.stop().bucket
 	return WaitEvent{Context: ctx, Limit: b.limit.name, Key: b.key, Cost: w.costs[w.binding], Wait: until(w.due, w.arrived)}
 }
 
@@ -464,6 +465,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 		w.by.counts.undone++
 		l.counts.undone++
 		for i := range w.line.stops {
+			w.line.stops[i].bucket.limit.counts.undone++
 			l.giveBackLocked(w.line.stops[i].bucket, w.paid()[i], now, w.costs[i])
 		}
 	case waiting:
@@ -472,6 +474,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	}
 	l.counts.canceled++
 	w.by.counts.canceled++
+	w.stop().bucket.limit.counts.canceled++
 	l.serveLocked(now)
 	return causeOf(ctx)
 }

@@ -110,7 +110,7 @@ func TestUndoneCountsGrantsThatWereNeverUsed(t *testing.T) {
 	require.NoError(t, err)
 	g.Cancel()
 	g.Cancel()
-	require.Equal(t, Stats{Granted: 1, Undone: 1}, l.Stats())
+	require.Equal(t, Stats{Granted: 1, Undone: 1, MaxQueue: defaultMaxQueue, MaxKeys: defaultMaxKeys}, l.Stats())
 }
 
 func TestTheLargestCostFitsTheLargestLimit(t *testing.T) {

@@ -49,29 +49,35 @@ func (l *Limiter) bookLocked(now instant) {
 		}
 		c.booked, c.bucket = false, l.keptLocked(c, now)
 		c.paid = c.bucket.meter.Take(b.due, b.due, c.cost, true)
+		c.limit.counts.charged += uint64(c.cost)
 	}
 }
 
 // pretendLocked books what would have to wait, and notes the refusal of what would be refused.
-func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration) {
+func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration, binding *bucket) {
 	a, charges := &p.ask, p.charges
 	by := a.bounds(ctx, now)
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
-		return 0
+		return 0, nil
 	}
-	due, binding := planLocked(charges, nil, nil, now, now, 0)
-	if reason := by.judge(due, charges[binding].bucket); reason != 0 {
-		l.refuseLocked(p, &by, reason, &charges[binding], due, now)
-		return 0
+	due, last := planLocked(charges, nil, nil, now, now, 0)
+	binding = charges[last].bucket
+	if reason := by.judge(due, binding); reason != 0 {
+		l.refuseLocked(p, &by, reason, &charges[last], due, now)
+		return 0, nil
 	}
 	for i := range charges {
-		switch c := &charges[i]; {
-		case i == binding:
+		c := &charges[i]
+		c.limit.counts.granted++
+		switch {
+		case i == last:
 			c.paid = c.bucket.meter.Take(due, due, c.cost, true)
+			c.limit.counts.charged += uint64(c.cost)
 			c.bucket.since = due
 		case c.limit.reported(): // it counts what is really on its way
 			c.paid = c.bucket.meter.Take(now, now, c.cost, false)
+			c.limit.counts.charged += uint64(c.cost)
 		case len(l.bookings) < l.maxQueue: // else the others seem to have more than they would
 			c.booked = true
 			heap.Push(&l.bookings, booking{due, c})
@@ -81,16 +87,17 @@ func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, mi
 	p.mark = mark{at: now}
 	l.counts.grantedAfter(due - now)
 	a.by.counts.grantedAfter(due - now)
-	return time.Duration(due - now)
+	binding.limit.counts.waited(due - now)
+	return time.Duration(due - now), binding
 }
 
 // tellPretended tells what would have become of a request without a dry run. What would have been refused is sent, but nothing
 // is charged for it.
-func (l *Limiter) tellPretended(ctx context.Context, p *pending, waited time.Duration) {
+func (l *Limiter) tellPretended(ctx context.Context, p *pending, waited time.Duration, binding *bucket) {
 	if p.refusal != nil {
 		p.ask.by.observer.rejected(ctx, p.refusal, 0, true)
 		p.charges = nil
 		return
 	}
-	l.tellGranted(ctx, p.ask.by, p.charges, waited)
+	l.tellGranted(ctx, p.ask.by, p.charges, waited, binding)
 }

@@ -27,7 +27,7 @@ func TestExtremeValuesSaturate(t *testing.T) {
 			continue
 		}
 		unix = r.Int64N(1 << 61)
-		b := bucket{meter: l.meter(0, l.shared(rt), l.burstOf(rt), &unix)}
+		b := bucket{limit: new(limit), meter: l.meter(0, l.shared(rt), l.burstOf(rt), &unix)}
 		now := instant(0)
 		for range 50 {
 			now = min(now+r.Int64N(1<<r.IntN(61)), maxPer/2)

@@ -57,7 +57,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 		}
 	}
 	if !gated && a.word != nil {
-		t.limiter.hear(t.gateOf(req), mark{at: g.mark.at}, &a, charges, t.asker.observer)
+		t.limiter.hear(req.Context(), t.gateOf(req), mark{at: g.mark.at}, &a, charges, t.asker)
 	}
 	if heeded != nil && (a.more != nil || after && !a.unsent) {
 		kept = t.follow(req, heeded, g, kept, a.more)
@@ -89,7 +89,7 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 	case a.unsent:
 		t.limiter.report(g, &a)
 	case a.word != nil:
-		t.limiter.hear(t.gateOf(req), g.mark, &a, g.charges(), t.asker.observer)
+		t.limiter.hear(req.Context(), t.gateOf(req), g.mark, &a, g.charges(), t.asker)
 	}
 	if a.more != nil {
 		a.more.sent = g.mark.at

@@ -232,6 +232,7 @@ func (l *Limiter) evictLocked(now instant, charges []charge, k *keeper) bool {
 			moved++
 			k.keep(b, must, full, now)
 		default:
+			b.limit.counts.evicted++
 			l.forgetLocked(b)
 			return true
 		}
@@ -274,6 +275,7 @@ func (li *limit) keepHold(key string, until, now instant) bool {
 		maps.DeleteFunc(li.holds, func(_ string, until instant) bool { return until <= now })
 		if len(li.holds) == maxHolds {
 			li.holdNew = max(li.holdNew, until)
+			li.heldMost = max(li.heldMost, until)
 			return false
 		}
 	}
@@ -281,6 +283,7 @@ func (li *limit) keepHold(key string, until, now instant) bool {
 		li.holds = make(map[string]instant)
 	}
 	li.holds[key] = max(li.holds[key], until)
+	li.heldMost = max(li.heldMost, until)
 	return true
 }
 

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"context"
 	"hash/maphash"
 	"math"
 	"math/rand/v2"
@@ -32,7 +33,7 @@ const keySeparator = "\x00"
 
 // name is what a party is called in refusals and statistics.
 func (g *gateKey) name() string {
-	return strings.TrimSpace(g.host + " " + strings.ReplaceAll(g.party, keySeparator, " "))
+	return strings.TrimSpace(g.host + " " + g.partyName())
 }
 
 // A gateBucket is the meter of a gate.
@@ -49,6 +50,7 @@ type party struct {
 	gates   map[*bucket]bool
 	peak    int       // the most gates since the map was made
 	lined   []*bucket // gates at which somebody waits
+	refused uint64    // responses by which the server refused
 }
 
 // A host is a server with all its parties.
@@ -194,20 +196,19 @@ type mark struct {
 }
 
 // hear takes in what a server said in answer to a request that passed no gate, since no server had said anything yet.
-func (l *Limiter) hear(key *gateKey, m mark, a *answer, charges []charge, o *observer) {
-	held := l.hearAndServe(key, m, a, charges)
-	if held > 0 {
-		o.held(key.name(), held)
+func (l *Limiter) hear(ctx context.Context, key *gateKey, m mark, a *answer, charges []charge, by *asker) {
+	if e := l.hearAndServe(ctx, key, m, a, charges, by); e.For > 0 {
+		by.observer.held(e)
 	}
 }
 
-func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, charges []charge) time.Duration {
+func (l *Limiter) hearAndServe(ctx context.Context, key *gateKey, m mark, a *answer, charges []charge, by *asker) (e HoldEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
 	if l.gates[*key] == nil && !l.roomForGateLocked(now) {
 		l.heard.Store(true)
-		return 0
+		return e
 	}
 	b := l.gateLocked(*key, now)
 	first := !l.heard.Swap(true)
@@ -225,8 +226,11 @@ func (l *Limiter) hearAndServe(key *gateKey, m mark, a *answer, charges []charge
 	if g.Account.Quotas() > known && m.nth > 0 {
 		l.waitForOthersLocked(g, m, now)
 	}
+	if held > 0 {
+		e = l.heldLocked(ctx, b, held, by)
+	}
 	l.serveLocked(now)
-	return held
+	return e
 }
 
 // waitForOthersLocked lets nobody go for the time that the first answer of all took, if so many are on the way that
@@ -235,6 +239,7 @@ func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 	others := min(int64(l.counts.sent())-int64(m.nth), 1<<32)
 	if others > 0 && g.Account.Bounds(4*others) {
 		g.Account.Hold(now, min(now-m.at, int64(time.Second)))
+		l.gate.heldMost = max(l.gate.heldMost, g.HeldUntil())
 	}
 }
 
@@ -253,6 +258,9 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []
 		l.heard.Store(true)
 	}
 	account := g.Account
+	if w.limited && (w.after == nil || !w.after.limited) {
+		g.party.refused++
+	}
 	own, adaptive := ownRate(charges)
 	if w.after == nil {
 		account.Cover(own, adaptive)

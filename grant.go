@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -11,10 +12,11 @@ type Grant struct {
 	by      *asker // who asked
 	mark    mark
 	waited  time.Duration
-	receipt *Receipt // where it is to be filed
-	tracked bool     // the Limiter wants to know what becomes of it
-	spent   uint8    // guarded by the Limiter's mu: what was done with it
-	n       uint8    // of the charges in room
+	ctx     context.Context // of the request; nil: it is not known
+	receipt *Receipt        // where it is to be filed
+	tracked bool            // the Limiter wants to know what becomes of it
+	spent   uint8           // guarded by the Limiter's mu: what was done with it
+	n       uint8           // of the charges in room
 	room    [4]charge
 	more    []charge // all of them, if room is not enough, or if they came to be elsewhere
 }
@@ -91,7 +93,9 @@ func (l *Limiter) undoLocked(charges []charge, by *asker) {
 	l.markAllLocked(charges)
 	l.serveLocked(now) // what is due goes first
 	for i := range charges {
-		if c := &charges[i]; !c.settled {
+		c := &charges[i]
+		c.limit.counts.undone++
+		if !c.settled {
 			l.refundLocked(c, now)
 		}
 	}

@@ -108,7 +108,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	l.mu.Lock()
 	require.Empty(t, l.lines)
 	for _, b := range l.limits[3].all() {
-		require.Zero(t, b.meter.(*meter.Slots).InUse())
+		require.Zero(t, b.meter.(*meter.Slots).InFlight())
 	}
 	l.mu.Unlock()
 	require.Positive(t, seen.Load())

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -66,6 +67,41 @@ func checkInvariants(t *testing.T, l *Limiter) {
 		checkBucket(t, l, b, now)
 	}
 	checkHosts(t, l)
+	checkLimits(t, l, now)
+}
+
+// checkLimits checks what is known of each limit against its buckets.
+func checkLimits(t *testing.T, l *Limiter, now instant) {
+	t.Helper()
+	for _, li := range append(slices.Clone(l.limits), l.gate) {
+		buckets := slices.Collect(maps.Values(l.gates))
+		if !li.gates {
+			buckets = buckets[:0]
+			for _, b := range li.all() {
+				buckets = append(buckets, b)
+			}
+		}
+		s := l.limitStatsLocked(li, now)
+		waiting, inFlight := 0, 0
+		for _, b := range buckets {
+			waiting += b.waiting()
+			inFlight += l.bucketStatsLocked(b, now).InFlight
+			require.GreaterOrEqual(t, li.heldMost, b.heldAlone(), "limit %s, key %q", li.name, b.key)
+		}
+		require.Equal(t, waiting, s.Waiting, li.name)
+		require.Equal(t, inFlight, s.InFlight, li.name)
+		require.LessOrEqual(t, s.Returned, s.Charged, li.name)
+		require.LessOrEqual(t, s.Undone, s.Granted, li.name)
+		require.LessOrEqual(t, s.Granted, l.counts.granted, li.name)
+		require.Equal(t, s.Delayed, sum(s.Waits.Counts[:]), li.name)
+	}
+}
+
+func sum(counts []uint64) (n uint64) {
+	for _, count := range counts {
+		n += count
+	}
+	return n
 }
 
 // fullAt returns the instant from which a bucket is as good as new.

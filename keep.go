@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -31,16 +30,18 @@ type bucket struct {
 
 // ready returns when cost can be paid here once ahead has been, not before from.
 func (b *bucket) ready(from instant, ahead, cost int64) instant {
-	return b.meter.Ready(max(from, b.held, b.since), ahead, cost)
+	return b.meter.Ready(max(from, b.held, b.limit.held, b.since), ahead, cost)
 }
 
 // heldUntil returns until when nothing goes, because somebody said so.
 func (b *bucket) heldUntil() instant {
-	switch m := b.meter.(type) {
-	case *aimd.Meter:
-		return max(b.held, m.PausedUntil())
-	case *gateBucket:
-		return max(b.held, m.Account.Until())
+	return max(b.limit.held, b.heldAlone())
+}
+
+// heldAlone is the same without HoldAll.
+func (b *bucket) heldAlone() instant {
+	if m, ok := b.meter.(meter.Holder); ok {
+		return max(b.held, m.HeldUntil())
 	}
 	return b.held
 }
@@ -48,18 +49,15 @@ func (b *bucket) heldUntil() instant {
 // plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
 func (b *bucket) plan(from instant, ahead, cost int64) instant {
 	if p, ok := b.meter.(meter.Planner); ok {
-		return p.Plan(max(from, b.held, b.since), ahead, cost)
+		return p.Plan(max(from, b.held, b.limit.held, b.since), ahead, cost)
 	}
 	return b.ready(from, ahead, cost)
 }
 
 // perSecond returns the rate in tokens; 0: there is none.
 func (b *bucket) perSecond(now instant) float64 {
-	switch m := b.meter.(type) {
-	case *aimd.Meter:
-		return m.Rate(now)
-	case *gateBucket, *meter.Slots, meter.Unlimited:
-		return 0
+	if m, ok := b.meter.(meter.Rater); ok {
+		return m.PerSecond(now)
 	}
 	return b.rate.PerSecond()
 }
@@ -88,6 +86,12 @@ type limit struct {
 
 	holds   map[string]instant // of keys that have no bucket, because there was no room; nil: none
 	holdNew instant            // nothing goes before in buckets that are yet to be made
+
+	_        [64]byte // what follows is written under the lock while requests read what stands above without it
+	held     instant  // by HoldAll: nothing goes before in any bucket
+	heldMost instant  // the latest end of a hold of a bucket, past ones included
+	counts   limitCounts
+	_        [64]byte
 }
 
 // findLocked finds the bucket of a charge, and reports whether there is one.
@@ -108,11 +112,13 @@ func (l *Limiter) payLocked(charges []charge, by *asker, now instant) (m mark, o
 			return m, false, i
 		}
 		b := c.bucket
-		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, b.since) <= now && (i == 0 || b.meter.Payable(now, c.cost))
+		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, c.limit.held, b.since) <= now && (i == 0 || b.meter.Payable(now, c.cost))
 	}
 	if ok && len(charges) > 0 {
 		c := &charges[0]
-		c.paid, ok = c.bucket.meter.Spend(now, c.cost)
+		if c.paid, ok = c.bucket.meter.Spend(now, c.cost); ok {
+			c.limit.counts.took(c.cost)
+		}
 		charges = charges[1:]
 	}
 	if ok {

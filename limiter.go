@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"math"
 	"slices"
 	"time"
-
-	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // NewLimiter returns a Limiter whose budgets are full. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
@@ -30,7 +26,7 @@ func NewLimiter(opts ...Option) (*Limiter, error) {
 func newLimiter(c *config) *Limiter {
 	l := &Limiter{
 		start: time.Now(), maxWait: -1, maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
-		direct: asker{observer: &observer{hooks: c.hooks, log: c.log}}, lines: make(map[string]*line), queues: make(map[string]*queue),
+		direct: asker{observer: newObserver(c.hooks, c.log)}, lines: make(map[string]*line), queues: make(map[string]*queue),
 	}
 	l.gate, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, maphash.MakeSeed()
 	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
@@ -86,6 +82,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	if p != nil {
 		*g = p.grant(l, &l.direct)
 	}
+	g.ctx = ctx
 	for i := range g.charges() {
 		c := &g.charges()[i]
 		c.kept = c.limit.kind == kindInFlight
@@ -251,123 +248,8 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// Hold blocks all requests for key, in every limit, for duration d. Waiters that can no longer be granted in time are rejected.
-// Tokens still come in, up to the burst. The longest of several holds counts; 0 and less do nothing; more than 146
-// years are 146 years. If there is no room for the key's bucket, a limit remembers 1,024 holds without; beyond that it holds
-// all keys that have no bucket, and logs that.
-func (l *Limiter) Hold(key string, d time.Duration) {
-	l.mustBeMade()
-	if d <= 0 {
-		return
-	}
-	crowded := l.hold(key, min(int64(d), maxPer))
-	for _, limit := range crowded {
-		l.direct.observer.heldAll(limit, key, d)
-	}
-	l.direct.observer.held(key, d)
-}
-
-// hold returns the names of the limits that hold more than that key, because there was no room to remember it.
-func (l *Limiter) hold(key string, d int64) (crowded []string) {
-	for _, li := range l.limits {
-		p := pending{charges: charged(make([]charge, 0, 1), li, key, 0)}
-		if l.lockFor(&p) != nil {
-			continue // no request of this key gets in either, and is told why
-		}
-		if !l.holdLocked(&p, d) {
-			crowded = append(crowded, li.name)
-		}
-		l.mu.Unlock()
-	}
-	return crowded
-}
-
-// holdLocked holds the key of the one charge of p, and reports whether there was room to remember it.
-func (l *Limiter) holdLocked(p *pending, d int64) bool {
-	c, now := &p.charges[0], l.nowLocked()
-	if !l.haveLocked(c, p.charges, rateAt(p.rates, 0), now) {
-		return c.limit.keepHold(c.key, now+d, now)
-	}
-	l.changeLocked(now, []*bucket{c.bucket}, func(b *bucket) bool {
-		b.held = max(b.held, now+d)
-		return true
-	})
-	return true
-}
-
 // Stats returns what the Limiter has done so far, for all who use it.
 func (l *Limiter) Stats() Stats {
 	l.mustBeMade()
 	return l.statsOf(&l.counts)
-}
-
-// Buckets yields the state of every bucket that is kept, each as it is when it is yielded. Those of limits without
-// keys have the key "", and are left out of a Limiter without limits unless they are held. What a server has said that bounds requests now is a bucket of the limit "server", whose key is
-// the host and what requests are counted by there, once for each of the resources that it counts apart.
-func (l *Limiter) Buckets() iter.Seq[BucketStats] {
-	l.mustBeMade()
-	return func(yield func(BucketStats) bool) {
-		const most = 256 // under one lock
-		for some := range slices.Chunk(l.snapshot(), most) {
-			for _, s := range l.statsOfBuckets(some) {
-				if !yield(s) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (l *Limiter) snapshot() []*bucket {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []*bucket
-	now := l.nowLocked()
-	for _, li := range l.limits {
-		for _, b := range li.all() {
-			if b.key != "" || li.showsSingle(now) {
-				all = append(all, b)
-			}
-		}
-	}
-	for _, b := range l.gates {
-		if g := b.meter.(*gateBucket); !g.Open(now) {
-			all = append(all, b)
-		}
-	}
-	return all
-}
-
-// showsSingle reports whether the bucket of the key "" says anything: not that of a limit with keys that nobody has used.
-func (li *limit) showsSingle(now instant) bool {
-	b := li.single
-	if !li.keyed && li.kind != kindNone {
-		return true
-	}
-	_, full := b.matters(now)
-	return full > now
-}
-
-func (l *Limiter) statsOfBuckets(buckets []*bucket) []BucketStats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	stats := make([]BucketStats, len(buckets))
-	for i, b := range buckets {
-		stats[i] = BucketStats{
-			Limit: b.limit.name, Key: b.key, Rate: b.perSecond(now), Tokens: b.meter.Tokens(now), Waiting: b.waiting(),
-		}
-		switch m := b.meter.(type) {
-		case *aimd.Meter:
-			stats[i].InFlight = m.InFlight()
-		case *gateBucket:
-			stats[i].InFlight = int(m.InFlight())
-		case *meter.Slots:
-			stats[i].InFlight = int(m.InUse())
-		}
-		if held := b.heldUntil(); held > now {
-			stats[i].HeldUntil = l.start.Add(time.Duration(held))
-		}
-	}
-	return stats
 }

@@ -82,7 +82,7 @@ type waiter struct {
 	bounds
 	parent, left, right *waiter
 	weight              uint32
-	binding             uint16 // the stop because of which it waits, as it seemed on arrival
+	binding             uint16 // the stop because of which it waits, as it seemed when it was planned last
 	verdict             verdict
 	seq                 uint64
 	line                *line
@@ -100,6 +100,9 @@ type waiter struct {
 // paid returns by stop, once w is granted, what giving back takes. It is where sums were, since w is in no line any more
 // and there may be many.
 func (w *waiter) paid() []int64 { return w.sums }
+
+// stop returns the stop because of which w waits, or has waited.
+func (w *waiter) stop() *stop { return &w.line.stops[w.binding] }
 
 // charges returns what w was charged, once it is granted.
 func (w *waiter) charges() []charge {

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"time"
@@ -37,7 +38,7 @@ func (w *word) tells(now instant) (tells []quota.Tell, named, explained bool) {
 		if !known || q.Advisory || !ends && !empty {
 			continue // nothing to count, or nobody knows until when
 		}
-		t := quota.Tell{Name: q.Name, Left: left, Limit: q.Limit.Or(-1), Counted: q.Unit == "" || q.Unit == "requests"}
+		t := quota.Tell{Name: q.Name, Unit: q.Unit, Left: left, Limit: q.Limit.Or(-1), Counted: q.Unit == "" || q.Unit == "requests"}
 		if ends {
 			t.Reset = meter.AddInstant(now, int64(reset))
 		}
@@ -55,7 +56,7 @@ func (w *word) tells(now instant) (tells []quota.Tell, named, explained bool) {
 
 // listen returns what the headers of a response say about limits, nil if nothing, and a listener if its body may say more.
 func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *listener) {
-	if t.deaf || resp == nil {
+	if resp == nil || t.deaf && resp.StatusCode < 400 {
 		return nil, nil
 	}
 	host := hostOf(req)
@@ -64,14 +65,32 @@ func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *list
 	}
 	now := time.Now()
 	signal := t.hints.Parse(host, resp.StatusCode, resp.Header, nil, now)
+	if signal.Limited {
+		t.refused(req.Context(), ByHost(req), resp.StatusCode, signal.Wait.Value)
+	}
+	if t.deaf {
+		return nil, nil
+	}
 	w := t.wordOf(resp.StatusCode, &signal)
 	var more *listener
 	if hasContent(req, resp) && t.hints.WantsBody(host, resp.StatusCode, resp.Header) {
 		more = &listener{
-			transport: t, gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), told: signal, word: w,
+			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), told: signal, word: w,
 		}
 	}
 	return w, more
+}
+
+// refused counts and tells that a server refused a request because of a limit.
+func (t *Transport) refused(ctx context.Context, host string, status int, wait time.Duration) {
+	l := t.limiter
+	l.mu.Lock()
+	l.counts.serverRefused++
+	t.asker.counts.serverRefused++
+	l.mu.Unlock()
+	if f := t.asker.observer.hooks.OnServerRefusal; f != nil {
+		f(ServerRefusalEvent{Context: ctx, Host: host, Status: status, RetryAfter: wait})
+	}
 }
 
 // hasContent reports whether the body of a response may have content to read.
@@ -92,6 +111,7 @@ func (t *Transport) wordOf(status int, s *headers.Signal) *word {
 // A listener keeps the beginning of a body as the caller reads it, and reports what it says about limits beyond the headers.
 type listener struct {
 	transport *Transport
+	ctx       context.Context // of the request
 	gate      *gateKey
 	sent      instant   // when the request was granted
 	at        time.Time // when the headers came
@@ -132,6 +152,9 @@ func (m *listener) tell() {
 	if signal.Limited || len(signal.Buckets) > 0 {
 		w := t.wordOf(m.status, &signal)
 		w.after = m.word
-		t.limiter.hear(m.gate, mark{at: m.sent}, &answer{word: w}, nil, t.asker.observer)
+		if w.limited && !m.told.Limited {
+			t.refused(m.ctx, m.gate.host, m.status, w.wait.Value)
+		}
+		t.limiter.hear(m.ctx, m.gate, mark{at: m.sent}, &answer{word: w}, nil, t.asker)
 	}
 }

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,14 @@ type Stats struct {
 	Refused  Refusals      `json:"refused"`          // requests rejected
 	Canceled uint64        `json:"canceled"`         // requests whose context ended while they waited
 	Exempt   uint64        `json:"exempt,omitempty"` // requests that passed untouched; always 0 for a Limiter
+
+	ServerRefused uint64     `json:"server_refused"` // responses by which a server refused, also if its hints are ignored
+	Holds         HoldCounts `json:"holds,omitzero"` // holds set; those of Hold and HoldAll count for the Limiter alone
+
+	// Settings
+	MaxQueue int  `json:"max_queue"`        // see WithMaxQueue
+	MaxKeys  int  `json:"max_keys"`         // see WithMaxKeys
+	DryRun   bool `json:"dry_run,omitzero"` // see WithDryRun
 }
 
 // Refusals counts rejected requests by [Reason].
@@ -42,20 +51,31 @@ type Refusals struct {
 	Keys      uint64 `json:"keys"`
 }
 
-// Total returns the number of rejected requests.
-func (r Refusals) Total() uint64 {
-	return r.NoTokens + r.MaxWait + r.Deadline + r.QueueFull + r.Cost + r.Held + r.Keys
+func refusals(n *[reasons]uint64) Refusals {
+	return Refusals{
+		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
+		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys],
+	}
 }
 
-// BucketStats is the state of one bucket: of one limit for one key. It prints as one line.
-type BucketStats struct {
-	Limit     string    `json:"limit"`
-	Key       string    `json:"key"`                 // "" if the limit has one bucket
-	Rate      float64   `json:"rate"`                // tokens per second; 0 for what a server said, and for InFlight
-	Tokens    float64   `json:"tokens"`              // balance now; negative: debt
-	Waiting   int       `json:"waiting"`             // requests in the queue that this bucket applies to
-	InFlight  int       `json:"in_flight"`           // requests without a response yet, for Adaptive and InFlight limits and servers
-	HeldUntil time.Time `json:"held_until,omitzero"` // end of a hold; zero: not held
+// All yields every [Reason] and its count.
+func (r Refusals) All() iter.Seq2[Reason, uint64] {
+	counts := [reasons]uint64{
+		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
+		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys,
+	}
+	return func(yield func(Reason, uint64) bool) {
+		for reason := Reason(1); reason < reasons && yield(reason, counts[reason]); reason++ {
+		}
+	}
+}
+
+// Total returns the number of rejected requests.
+func (r Refusals) Total() (n uint64) {
+	for _, count := range r.All() {
+		n += count
+	}
+	return n
 }
 
 // counts are the counters of one Transport or Limiter. The Limiter's mu guards them.
@@ -65,6 +85,8 @@ type counts struct {
 	undone                     uint64 // of granted
 	waited                     time.Duration
 	refused                    [reasons]uint64
+	serverRefused              uint64
+	holds                      HoldCounts
 }
 
 // sent returns how many requests were granted and not taken back.
@@ -83,11 +105,8 @@ func (l *Limiter) statsOf(c *counts) Stats {
 	return Stats{
 		Waiting: c.waiting, Buckets: l.keys.size(),
 		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
-		Refused: Refusals{
-			NoTokens: c.refused[ReasonNoTokens], MaxWait: c.refused[ReasonMaxWait], Deadline: c.refused[ReasonDeadline],
-			QueueFull: c.refused[ReasonQueueFull], Cost: c.refused[ReasonCost], Held: c.refused[ReasonHeld],
-			Keys: c.refused[ReasonKeys],
-		},
+		Refused: refusals(&c.refused), ServerRefused: c.serverRefused, Holds: c.holds,
+		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
 	}
 }
 
@@ -102,7 +121,9 @@ type Hooks struct {
 	OnReject func(RejectEvent)
 	// OnCancel is called when the context of a request ended while the request waited.
 	OnCancel func(CancelEvent)
-	// OnHold is called after a hold was set, by [Limiter.Hold] or by a server.
+	// OnServerRefusal is called when a server has refused a request because of a limit, also under [WithoutServerHints].
+	OnServerRefusal func(ServerRefusalEvent)
+	// OnHold is called after a hold was set, by [Limiter.Hold], [Limiter.HoldAll], a server or an [Adaptive] limit.
 	OnHold func(HoldEvent)
 	// OnSettle is called after a charge was corrected to the true cost.
 	OnSettle func(SettleEvent)
@@ -120,9 +141,10 @@ type WaitEvent struct {
 
 // A GrantEvent reports that a request was granted.
 type GrantEvent struct {
-	Context context.Context
-	Waited  time.Duration // 0: it was granted immediately
-	DryRun  bool          // it would have waited that long
+	Context    context.Context
+	Waited     time.Duration // 0: it was granted immediately
+	DryRun     bool          // it would have waited that long
+	Limit, Key string        // what it waited for; "" if it did not wait
 }
 
 // A RejectEvent reports that a request was rejected.
@@ -135,22 +157,65 @@ type RejectEvent struct {
 
 // A CancelEvent reports that the context of a request ended while the request waited.
 type CancelEvent struct {
-	Context context.Context
-	Cause   error
-	Waited  time.Duration
+	Context    context.Context
+	Cause      error
+	Waited     time.Duration
+	Limit, Key string // what it waited for
 }
 
-// A HoldEvent reports that a key was held, by [Limiter.Hold] or by a server.
+// A ServerRefusalEvent reports that a server refused a request because of a limit. The response is passed on as it is.
+type ServerRefusalEvent struct {
+	Context    context.Context
+	Host       string // as ByHost returns it
+	Status     int
+	RetryAfter time.Duration // until the server would accept the request; 0: it did not say
+}
+
+// A HoldEvent reports that a key was held.
 type HoldEvent struct {
-	Key string        // after a server's word the host, or the host and the keys; for an Adaptive limit its key
-	For time.Duration // as it was asked; one that is held for longer already stays so
+	Context context.Context // of the request whose response asked for it; nil: Hold or HoldAll was called
+	Key     string          // for a server the host, or the host and the keys; for an Adaptive limit its key
+	For     time.Duration   // as it was asked; one that is held for longer already stays so
+	Source  Source
+	All     bool // all keys are held, by HoldAll
+}
+
+// and returns Hooks that call both, h first.
+func (h Hooks) and(other Hooks) Hooks {
+	return Hooks{
+		OnWait: both(h.OnWait, other.OnWait), OnGrant: both(h.OnGrant, other.OnGrant), OnReject: both(h.OnReject, other.OnReject),
+		OnCancel: both(h.OnCancel, other.OnCancel), OnServerRefusal: both(h.OnServerRefusal, other.OnServerRefusal),
+		OnHold: both(h.OnHold, other.OnHold), OnSettle: both(h.OnSettle, other.OnSettle), OnRetune: both(h.OnRetune, other.OnRetune),
+	}
+}
+
+func both[E any](first, second func(E)) func(E) {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(e E) { first(e); second(e) }
 }
 
 // An observer calls hooks and a logger.
 type observer struct {
 	hooks   Hooks
 	log     *slog.Logger
-	rations [reasons + 4]ration // by what a line says: a Reason, or one of those below
+	rations *[reasons + 4]ration // by what a line says: a Reason, or one of those below
+}
+
+func newObserver(h Hooks, log *slog.Logger) *observer {
+	return &observer{hooks: h, log: log, rations: new([reasons + 4]ration)}
+}
+
+// with returns an observer for a Transport with hooks, and maybe a logger, of its own.
+func (o *observer) with(h Hooks, log *slog.Logger) *observer {
+	if log != nil {
+		return newObserver(o.hooks.and(h), log)
+	}
+	return &observer{hooks: o.hooks.and(h), log: o.log, rations: o.rations}
 }
 
 const (
@@ -188,8 +253,8 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 	}
 }
 
-// tellGranted tells that a request is let go. Should that panic, nothing was charged.
-func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, waited time.Duration) {
+// tellGranted tells that a request is let go, after a wait for a bucket if it waited. Should that panic, nothing was charged.
+func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, waited time.Duration, bucket *bucket) {
 	o := by.observer
 	if o.hooks.OnGrant == nil {
 		return
@@ -202,14 +267,12 @@ func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, 
 			l.undoLocked(charges, by)
 		}
 	}()
-	o.granted(ctx, waited, l.dry)
-	told = true
-}
-
-func (o *observer) granted(ctx context.Context, waited time.Duration, dry bool) {
-	if o.hooks.OnGrant != nil {
-		o.hooks.OnGrant(GrantEvent{Context: ctx, Waited: waited, DryRun: dry})
+	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}
+	if bucket != nil {
+		e.Limit, e.Key = bucket.limit.name, bucket.key
 	}
+	o.hooks.OnGrant(e)
+	told = true
 }
 
 func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Duration, dry bool) {
@@ -237,16 +300,29 @@ func (o *observer) waited(ctx context.Context, w *waiter, err error) {
 	case w.rejection != nil:
 		o.rejected(ctx, w.rejection, waited, false)
 	case err != nil && o.hooks.OnCancel != nil:
-		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited})
+		b := w.stop().bucket
+		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited, Limit: b.limit.name, Key: b.key})
 	}
 }
 
-func (o *observer) held(key string, d time.Duration) {
+func (o *observer) held(e HoldEvent) {
 	if o.hooks.OnHold != nil {
-		o.hooks.OnHold(HoldEvent{Key: key, For: d})
+		o.hooks.OnHold(e)
 	}
-	o.line(context.Background(), slog.LevelWarn, int(rationHold), "throttle: held",
-		slog.String("key", key), slog.Duration("for", d))
+	what := slog.String("key", e.Key)
+	if e.All {
+		what = slog.Bool("all", true)
+	}
+	o.line(orBackground(e.Context), slog.LevelWarn, int(rationHold), "throttle: held",
+		what, slog.Duration("for", e.For), slog.String("source", string(e.Source)))
+}
+
+// orBackground returns the context of an event for a logger.
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
 }
 
 // heldAll tells that a limit holds all keys that are new to it, since it could not remember the one that was to be held.
@@ -265,6 +341,6 @@ func (o *observer) retuned(e RetuneEvent) {
 	if o.hooks.OnRetune != nil {
 		o.hooks.OnRetune(e)
 	}
-	o.line(context.Background(), slog.LevelInfo, int(rationTune), "throttle: rate changed", slog.String("limit", e.Limit),
+	o.line(orBackground(e.Context), slog.LevelInfo, int(rationTune), "throttle: rate changed", slog.String("limit", e.Limit),
 		slog.String("key", e.Key), slog.String("reason", e.Reason), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }

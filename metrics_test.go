@@ -56,7 +56,7 @@ func TestHooksAndStatsTellWhatHappens(t *testing.T) {
 		require.NoError(t, send(ctx, "/"))
 		go send(ctx, "/") // waits a second, but is cancelled
 		synctest.Wait()
-		require.Equal(t, throttle.Stats{Waiting: 1, Buckets: 1, Granted: 1}, transport.Stats())
+		require.Equal(t, throttle.Stats{Waiting: 1, Buckets: 1, Granted: 1}, counted(transport.Stats()))
 		require.ErrorIs(t, send(ctx, "/"), throttle.ErrThrottled) // the line is full
 		time.Sleep(400 * time.Millisecond)
 		cancel(errors.New("enough"))
@@ -74,10 +74,10 @@ func TestHooksAndStatsTellWhatHappens(t *testing.T) {
 			Buckets: 1, Granted: 2, Delayed: 1, Waited: 600 * time.Millisecond, Canceled: 1, Exempt: 2,
 			Refused: throttle.Refusals{NoTokens: 1, MaxWait: 1, QueueFull: 1, Cost: 1, Held: 1},
 		}
-		require.Equal(t, want, transport.Stats())
+		require.Equal(t, want, counted(transport.Stats()))
 		require.Equal(t, uint64(5), want.Refused.Total())
-		want.Exempt = 0
-		require.Equal(t, want, transport.Limiter().Stats())
+		want.Exempt, want.Holds.Caller = 0, 1
+		require.Equal(t, want, counted(transport.Limiter().Stats()))
 
 		require.Equal(t, []throttle.WaitEvent{
 			{Context: ctx, Limit: "slow", Key: "h", Cost: 1, Wait: time.Second},
@@ -90,20 +90,26 @@ func TestHooksAndStatsTellWhatHappens(t *testing.T) {
 		require.Equal(t, throttle.ReasonHeld, x.rejects[4].Rejection.Reason)
 		require.Equal(t, time.Hour, x.rejects[4].Rejection.Wait)
 		require.Equal(t, time.Minute, x.rejects[4].Rejection.Patience)
-		require.Equal(t, []throttle.CancelEvent{{Context: ctx, Cause: context.Cause(ctx), Waited: 400 * time.Millisecond}}, x.cancels)
-		require.Equal(t, []throttle.HoldEvent{{Key: "h", For: time.Hour}}, x.holds)
+		require.Equal(t, []throttle.CancelEvent{{Context: ctx, Cause: context.Cause(ctx), Waited: 400 * time.Millisecond, Limit: "slow", Key: "h"}}, x.cancels)
+		require.Equal(t, []throttle.HoldEvent{{Key: "h", For: time.Hour, Source: throttle.SourceCaller}}, x.holds)
 
 		buckets := map[string]throttle.BucketStats{}
 		for b := range transport.Limiter().Buckets() {
 			buckets[b.Key] = b
 		}
-		require.Equal(t, throttle.BucketStats{Limit: "slow", Key: "h", Rate: 1, HeldUntil: time.Now().Add(time.Hour).Round(0)},
+		require.Equal(t, throttle.BucketStats{Limit: "slow", Key: "h", Rate: 1, Capacity: 1, Wait: time.Hour, HeldUntil: time.Now().Add(time.Hour).Round(0)},
 			rounded(buckets["h"]))
 		_, err := json.Marshal(transport.Stats()) // as expvar does
 		require.NoError(t, err)
 		_, err = json.Marshal(buckets)
 		require.NoError(t, err)
 	})
+}
+
+// counted takes the settings out of Stats.
+func counted(s throttle.Stats) throttle.Stats {
+	s.MaxQueue, s.MaxKeys, s.DryRun = 0, 0, false
+	return s
 }
 
 // rounded takes the monotonic clock out of a BucketStats, and its tokens, which Tokens tests have.
@@ -140,7 +146,7 @@ func TestNothingIsLoggedByDefaultAndOneLineASecondElse(t *testing.T) {
 		send(throttle.ContextWithCost(t.Context(), 5))
 		require.Contains(t, lines()[0], "suppressed=100")
 		transport.Limiter().Hold("", time.Second)
-		require.Contains(t, lines()[0], `level=WARN msg="throttle: held" key="" for=1s`)
+		require.Contains(t, lines()[0], `level=WARN msg="throttle: held" key="" for=1s source=caller`)
 		send(t.Context())
 		require.Contains(t, lines()[0], `level=INFO msg="throttle: request waits" limit=bucket key="" cost=1 wait=1s`)
 	})
@@ -161,7 +167,7 @@ func TestDryRunDelaysAndRefusesNothing(t *testing.T) {
 		require.Zero(t, time.Since(start))
 		require.Equal(t, throttle.Stats{
 			Granted: 3, Delayed: 2, Waited: 3 * time.Second, Refused: throttle.Refusals{MaxWait: 2},
-		}, transport.Stats())
+		}, counted(transport.Stats()))
 		require.Len(t, x.grants, 3)
 		require.Equal(t, 2*time.Second, x.grants[2].Waited)
 		require.True(t, x.grants[2].DryRun)
@@ -198,12 +204,12 @@ func TestSeveralTransportsShareOneBudget(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 200*time.Millisecond, time.Since(start))
 
-		require.Equal(t, throttle.Stats{Granted: 1, Refused: throttle.Refusals{NoTokens: 1}}, search.Stats())
-		require.Equal(t, throttle.Stats{Granted: 1, Delayed: 1, Waited: 100 * time.Millisecond}, bulk.Stats())
+		require.Equal(t, throttle.Stats{Granted: 1, Refused: throttle.Refusals{NoTokens: 1}}, counted(search.Stats()))
+		require.Equal(t, throttle.Stats{Granted: 1, Delayed: 1, Waited: 100 * time.Millisecond}, counted(bulk.Stats()))
 		require.Equal(t, throttle.Stats{
 			Granted: 3, Delayed: 2, Waited: 200 * time.Millisecond, Refused: throttle.Refusals{NoTokens: 1},
-		}, limiter.Stats())
-		require.Len(t, x.grants, 2, "of search, and of the Limiter itself")
+		}, counted(limiter.Stats()))
+		require.Len(t, x.grants, 3, "of both Transports, and of the Limiter itself")
 		require.Len(t, y.grants, 1, "hooks of its own")
 	})
 }

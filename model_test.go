@@ -485,7 +485,7 @@ func (x *modelRun) compareBalance(what string) {
 		level, last := levelOf(real), real.AsOf()
 		require.Zero(x, b.At(max(b.Last, last), nil).Cmp(maxLevel(real, level, last, max(b.Last, last))), "%s: level", what)
 	case *metertest.Slots:
-		require.Equal(x, b.Used, kept.meter.(*meter.Slots).InUse(), "%s: slots", what)
+		require.Equal(x, b.Used, kept.meter.(*meter.Slots).InFlight(), "%s: slots", what)
 	}
 }
 

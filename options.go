@@ -117,8 +117,8 @@ func WithoutServerHints() Option {
 }
 
 // WithLimiter makes the Transport use the limits of l, which may be shared with others, instead of limits of its own. It
-// excludes [WithLimit], [WithAdaptive], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. [WithHooks] and [WithLogger] beside it
-// replace those of l for the requests of this Transport.
+// excludes [WithLimit], [WithAdaptive], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. [WithHooks] beside it adds to
+// the hooks of l, which are called first, for the requests of this Transport; [WithLogger] replaces the logger of l for them.
 func WithLimiter(l *Limiter) Option {
 	return option{"WithLimiter", func(c *config) {
 		c.limiter = l
@@ -238,9 +238,10 @@ func WithDryRun() Option {
 	return option{"WithDryRun", func(c *config) { c.dry = true }}
 }
 
-// WithHooks sets functions that are called when requests wait, are granted or rejected, and so on. The default is none.
+// WithHooks adds functions that are called when requests wait, are granted or rejected, and so on, in the order in which they were
+// added. The default is none.
 func WithHooks(h Hooks) Option {
-	return option{"WithHooks", func(c *config) { c.hooks = h }}
+	return option{"WithHooks", func(c *config) { c.hooks = c.hooks.and(h) }}
 }
 
 // WithLogger logs rejections and holds at level Warn, and waits and changes of an adaptive rate at level Info. It logs at most

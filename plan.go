@@ -88,6 +88,7 @@ func (l *Limiter) refuseLocked(p *pending, by *bounds, reason Reason, c *charge,
 	*p.refusal = by.reject(reason, c.limit, c.key, c.cost, due, now)
 	l.counts.refused[reason]++
 	p.ask.by.counts.refused[reason]++
+	c.limit.counts.refused[reason]++
 }
 
 // bounds returns what bounds the wait of an ask that came now.
@@ -174,6 +175,7 @@ func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now insta
 	w.rejection = &r
 	l.counts.refused[reason]++
 	w.by.counts.refused[reason]++
+	s.bucket.limit.counts.refused[reason]++
 	l.quitLocked(w, now)
 	close(w.decided)
 }
@@ -217,6 +219,7 @@ func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 			l.rejectLocked(w, s, reason, due, now)
 			continue
 		}
+		w.binding = uint16(s.index)
 		for i, cost := range w.costs {
 			p.ahead[i] = meter.AddCount(p.ahead[i], cost)
 			if p.open && i < q.stops() {

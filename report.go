@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -25,7 +26,7 @@ func (l *Limiter) report(g *Grant, a *answer) {
 		g.by.observer.retuned(e)
 	}
 	for _, e := range holds {
-		g.by.observer.held(e.Key, e.For)
+		g.by.observer.held(e)
 	}
 }
 
@@ -39,6 +40,9 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 		g.spent = grantCanceled
 		l.counts.undone++
 		g.by.counts.undone++
+		for i := range g.charges() {
+			g.charges()[i].limit.counts.undone++
+		}
 	}
 	now := l.nowLocked()
 	charges := g.charges()
@@ -61,12 +65,15 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 				b.outcome = OutcomeIgnore
 			}
 			held = l.answeredLocked(c, m, g.mark.at, &b, now)
+			c.limit.counts.ended++
 			if r, ok := m.Retuned(); ok {
-				retunes = append(retunes, RetuneEvent{c.bucket.limit.name, c.bucket.key, r.Cause, r.From, r.To})
+				c.limit.counts.retunes[r.Cause]++
+				retunes = append(retunes, RetuneEvent{g.ctx, c.bucket.limit.name, c.bucket.key, r.Cause.String(), r.From, r.To})
 			}
 		case *gateBucket:
 			if !a.unsent {
 				held = l.heardLocked(m, g.mark.at, a, charges, now)
+				c.limit.counts.ended++
 				break
 			}
 			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
@@ -77,7 +84,7 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 		}
 		l.freeLocked(c.bucket, now)
 		if held > 0 {
-			holds = append(holds, HoldEvent{Key: c.bucket.key, For: held})
+			holds = append(holds, l.heldLocked(g.ctx, c.bucket, held, g.by))
 		}
 	}
 	l.serveLocked(now)
@@ -90,13 +97,14 @@ func (l *Limiter) answeredLocked(c *charge, b *aimd.Meter, sent instant, a *answ
 	if c.outcome != 0 {
 		o = c.outcome
 	}
-	paused := b.PausedUntil()
+	paused := b.HeldUntil()
 	b.Answered(now, c.paid, sent, c.cost, aimd.Outcome(o), a.retryAfter())
 	if a.unsent && !c.settled {
 		b.Refund(c.paid, now, c.cost)
+		c.limit.counts.gave(c.cost)
 	}
-	if b.PausedUntil() != paused {
-		held = time.Duration(b.PausedUntil() - now)
+	if b.HeldUntil() != paused {
+		held = time.Duration(b.HeldUntil() - now)
 		l.replanLocked(now, c.bucket)
 	}
 	if len(c.bucket.lines) > 0 {
@@ -130,8 +138,12 @@ func (l *Limiter) forgetNow(charges []charge, m mark, r *Receipt) {
 }
 
 // A RetuneEvent says that an [Adaptive] limit has changed the rate of a key.
+//
+// Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,
+// silence, probe_answered or restored.
 type RetuneEvent struct {
+	Context    context.Context // of the request whose response made it so; nil: none is known
 	Limit, Key string
-	Reason     string  // what made it so: growth, throttled, errors, latency, silence, …
+	Reason     string  // see above
 	Old, New   float64 // tokens per second; growth is told when it comes to a tenth
 }

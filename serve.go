@@ -26,6 +26,7 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	l.seq++
 	l.counts.waiting++
 	w.by.counts.waiting++
+	ln.waitLocked(1)
 	ln.queue.size++
 	ln.insert(w)
 	if ln.first == w {
@@ -111,6 +112,7 @@ func (l *Limiter) quitLocked(w *waiter, now instant) {
 func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
 	l.counts.waiting--
 	w.by.counts.waiting--
+	w.line.waitLocked(-1)
 	w.line.queue.size--
 	switch {
 	case w.line.size == 0:
@@ -236,10 +238,12 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 	w.verdict, w.at = granted, now
 	l.counts.grantedAfter(now - w.arrived)
 	w.by.counts.grantedAfter(now - w.arrived)
+	w.stop().bucket.limit.counts.waited(now - w.arrived)
 	ln.remove(w)
 	for i := range ln.stops {
 		b := ln.stops[i].bucket
 		w.paid()[i] = b.meter.Take(due, now, w.costs[i], true)
+		b.limit.counts.took(w.costs[i])
 		b.since = max(b.since, due) // for those it was in the way of
 		l.markLocked(b)
 	}
@@ -291,6 +295,8 @@ func (l *Limiter) lookLocked(ln *line, now instant) {
 // giveBackLocked gives back what was charged, to those who can go by it from now on.
 func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
 	b.meter.GiveBack(charged, now, cost)
+	b.limit.counts.gave(cost)
+	b.limit.counts.ended++
 	l.freeLocked(b, now)
 	b.since = max(b.since, now)
 	l.markLocked(b)

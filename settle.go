@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -61,6 +62,7 @@ var (
 
 // A SettleEvent says that a charge was corrected.
 type SettleEvent struct {
+	Context       context.Context // of the request; nil: none is known
 	Limit, Key    string
 	Charged, Cost int64 // what was charged first, and what it really cost
 }
@@ -76,7 +78,7 @@ func (l *Limiter) settle(g *Grant, i int, cost int64) error {
 	}
 	charged, err := l.correct(g, c, min(cost, maxCount))
 	if err == nil {
-		g.by.observer.settled(SettleEvent{c.limit.name, c.key, charged, cost})
+		g.by.observer.settled(SettleEvent{g.ctx, c.limit.name, c.key, charged, cost})
 	}
 	return err
 }
@@ -104,10 +106,12 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	l.serveLocked(now) // who is due goes first
 	b.meter.Settle(c.paid, now, charged, cost)
 	if cost < charged {
+		c.limit.counts.gave(charged - cost)
 		b.since = max(b.since, now)
 		l.markLocked(b)
 		l.freeLocked(b, now)
 	} else {
+		c.limit.counts.charged += uint64(cost - charged)
 		l.replanLocked(now, b)
 		l.owedLocked(b, now)
 	}

@@ -202,8 +202,8 @@ func TestAPaceOwesWhatARequestHasReallyCost(t *testing.T) {
 	}
 }
 
-// The hooks of a Transport take the place of its Limiter's, also for what a receipt settles.
-func TestAReceiptTellsTheHooksOfTheTransport(t *testing.T) {
+// Hooks of a Transport add to those of its Limiter, also for what a receipt settles.
+func TestReceiptCallsTheHooksOfTransportAndLimiter(t *testing.T) {
 	var own, shared int
 	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour)),
 		throttle.WithHooks(throttle.Hooks{OnSettle: func(throttle.SettleEvent) { shared++ }}))
@@ -213,7 +213,7 @@ func TestAReceiptTellsTheHooksOfTheTransport(t *testing.T) {
 	ctx, receipt := throttle.ContextWithReceipt(t.Context())
 	opened(t, tr, ctx)
 	require.NoError(t, receipt.Settle("bucket", 3))
-	assert.Equal(t, []int{1, 0}, []int{own, shared})
+	assert.Equal(t, []int{1, 1}, []int{own, shared})
 }
 
 // A refusal further in costs nothing whatever it looks like.

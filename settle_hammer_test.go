@@ -98,7 +98,7 @@ func TestSettlementAtOnce(t *testing.T) {
 			for key, b := range li.all() {
 				switch m := b.meter.(type) {
 				case *meter.Slots:
-					require.Zero(t, m.InUse(), key)
+					require.Zero(t, m.InFlight(), key)
 				case *aimd.Meter:
 					require.Zero(t, m.InFlight(), key)
 				}

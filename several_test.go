@@ -215,7 +215,7 @@ func (x *severalRun) balance() {
 	defer x.mu.Unlock()
 	x.l.mu.Lock()
 	defer x.l.mu.Unlock()
-	require.Equal(x, x.slots, x.l.limits[4].single.meter.(*meter.Slots).InUse())
+	require.Equal(x, x.slots, x.l.limits[4].single.meter.(*meter.Slots).InFlight())
 	for _, li := range x.l.limits[:3] {
 		for key, b := range li.all() {
 			m := x.account(li.name, li.name+"/"+key)

@@ -18,6 +18,7 @@ type Snapshot struct {
 	Taken   time.Time        `json:"taken"`
 	Buckets []BucketSnapshot `json:"buckets,omitzero"`
 	Servers []ServerSnapshot `json:"servers,omitzero"`
+	Held    time.Duration    `json:"held,omitzero"` // for how long yet all keys, by HoldAll
 }
 
 // A BucketSnapshot is the state of one bucket that is not as good as new.
@@ -61,17 +62,16 @@ type QuotaSnapshot struct {
 // but for what they were charged.
 func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
-	const most = 256 // under one lock
 	var s Snapshot
 	var looked []time.Time
-	for some := range slices.Chunk(l.snapshot(), most) {
+	for some := range slices.Chunk(l.kept(), pieceSize) {
 		n := len(s.Buckets)
 		s.Buckets = l.saveBuckets(s.Buckets, some)
 		for range s.Buckets[n:] {
 			looked = append(looked, time.Now())
 		}
 	}
-	s.Servers, s.Taken = l.saveServers(), time.Now()
+	s.Servers, s.Taken, s.Held = l.saveServers(), time.Now(), l.heldFor()
 	for i := range s.Buckets { // some were looked at a little before
 		b, ago := &s.Buckets[i], s.Taken.Sub(looked[i])
 		b.Held = max(0, b.Held-ago)
@@ -82,11 +82,15 @@ func (l *Limiter) Snapshot() Snapshot {
 	return s
 }
 
-func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
+// heldFor returns for how long yet all keys are held.
+func (l *Limiter) heldFor() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.nowLocked()
-	for _, b := range buckets {
+	return time.Duration(max(0, l.limits[0].held-l.nowLocked()))
+}
+
+func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
+	l.look(buckets, func(b *bucket, now instant) {
 		s := BucketSnapshot{Limit: b.limit.name, Kind: string(b.limit.kind), Key: b.key, Held: time.Duration(max(0, b.held-now))}
 		switch m := b.meter.(type) {
 		case meter.Saver:
@@ -96,16 +100,16 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 				s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
 			}
 		case *aimd.Meter:
-			s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.heldUntil()-now))
+			s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.heldAlone()-now))
 		default:
 			if s.Held == 0 {
-				continue
+				return
 			}
 		}
 		if _, full := b.meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
 			saved = append(saved, s)
 		}
-	}
+	})
 	return saved
 }
 
@@ -148,6 +152,11 @@ func (l *Limiter) Restore(s Snapshot) error {
 		if err := l.restoreServer(&s.Servers[i], since); err != nil {
 			faults = append(faults, fmt.Errorf("server %q: %w", s.Servers[i].Host, err))
 		}
+	}
+	if s.Held < 0 {
+		faults = append(faults, fmt.Errorf("a hold of %v cannot be", s.Held))
+	} else if d := int64(s.Held) - since; d > 0 {
+		l.holdAll(min(d, maxPer))
 	}
 	return join("throttle: Restore", faults...)
 }
@@ -192,6 +201,7 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		}
 	}
 	b.held = max(b.held, meter.AddInstant(now, max(0, max(0, int64(s.Held))-since)))
+	li.heldMost = max(li.heldMost, b.heldAlone())
 	l.replanLocked(now, b)
 	l.serveLocked(now)
 	return err
@@ -228,6 +238,7 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 	if g.Account.Knows(anyQuota) {
 		l.adoptLocked(g.party, now)
 	}
+	l.gate.heldMost = max(l.gate.heldMost, g.HeldUntil())
 	l.replanPartyLocked(g.party, now)
 	l.serveLocked(now)
 	return errors.Join(faults...)

@@ -64,7 +64,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	t.connections.learn(base)
 	t.asker.observer = t.limiter.direct.observer
 	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
-		t.asker.observer = &observer{hooks: c.hooks, log: c.log}
+		t.asker.observer = t.limiter.direct.observer.with(c.hooks, c.log)
 	}
 	return t, nil
 }
@@ -151,8 +151,8 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, er
 
 // speaks reports whether a response may say something about limits, or may come from an inner Transport.
 func (t *Transport) speaks(req *http.Request, resp *http.Response) bool {
-	return mayBeLocal(req, resp) ||
-		!t.deaf && (len(resp.Header) > 0 || resp.StatusCode >= 400) && !t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header)
+	return mayBeLocal(req, resp) || resp.StatusCode >= 400 && !t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header) ||
+		!t.deaf && len(resp.Header) > 0 && !t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header)
 }
 
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
@@ -195,6 +195,7 @@ func (t *Transport) await(req *http.Request, p *pending) (_ *pending, r *Rejecti
 //go:noinline
 func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, reach, error) {
 	g := p.grant(t.limiter, t.asker)
+	g.ctx = req.Context()
 	charges := g.charges()
 	for i := range charges { // no copy of a charge, which another may be settling
 		g.tracked = g.tracked || charges[i].limit.tracked()
@@ -278,7 +279,7 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 		a.cancel = cancel
 		return pend(charges, a, gate, o.receipt), nil
 	}
-	g.limiter, g.by, g.mark, g.receipt = t.limiter, t.asker, m, o.receipt
+	g.limiter, g.by, g.mark, g.ctx, g.receipt = t.limiter, t.asker, m, ctx, o.receipt
 	g.hold(len(charges))
 	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
 	return nil, nil

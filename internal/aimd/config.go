@@ -103,7 +103,7 @@ func (o Outcome) weight() float64 {
 
 // A Retune is a change of the rate, in tokens per second, and its cause.
 type Retune struct {
-	Cause    string
+	Cause    Cause
 	From, To float64
 }
 
@@ -148,9 +148,9 @@ func (c *controller) restore(now instant, l Learned) bool {
 	c.latency.mean = l.Latency
 	if l.DearHold > 0 {
 		c.holdDear(now, l.DearHold)
-		c.set(causeRestored, beta*l.Rate)
+		c.set(CauseRestored, beta*l.Rate)
 		return true
 	}
-	c.set(causeRestored, l.Rate/2)
+	c.set(CauseRestored, l.Rate/2)
 	return true
 }

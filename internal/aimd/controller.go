@@ -53,7 +53,7 @@ type controller struct {
 	failures failures
 	latency  latency
 
-	why   cause   // of the last change that was not growth, if it has not been reported
+	why   Cause   // of the last change that was not growth, if it has not been reported
 	shown float64 // the rate that was reported last
 }
 
@@ -73,22 +73,6 @@ type ticket struct {
 	cost  float64
 	probe bool
 }
-
-// A cause is why the rate changed.
-type cause string
-
-const (
-	causeGrowth    cause = "growth"         // the rate was used, and no response spoke against more
-	causeThrottled cause = "throttled"      // 429, or 503 with Retry-After
-	causeErrors    cause = "errors"         // more failures than usual
-	causeNotLoad   cause = "errors stayed"  // the failures are not caused by load: the cut is undone
-	causeLatency   cause = "latency"        // the server queues
-	causeDrained   cause = "queue drained"  // the rate returns to just below what was completed
-	causeSlower    cause = "latency stayed" // the server is slower and does not queue: the cuts are undone
-	causeSilence   cause = "silence"        // a row of failures: only probes are sent
-	causeAlive     cause = "probe answered"
-	causeRestored  cause = "restored"
-)
 
 // newController returns the controller of a new key. The configuration must be valid.
 func newController(cfg Config, now instant, seed uint64) *controller {
@@ -228,7 +212,7 @@ func (c *controller) anotherEvent(now instant) bool {
 }
 
 // cut lowers the rate to r at most, and remembers the ceiling.
-func (c *controller) cut(now instant, why cause, ceiling, r float64) {
+func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 	if c.off.mild {
 		r *= 0.5 / beta
 	}
@@ -247,9 +231,9 @@ func (c *controller) forgetResponses() {
 	c.failures.forget()
 }
 
-func (c *controller) set(why cause, r float64) {
-	if why != causeGrowth {
-		if c.why == "" {
+func (c *controller) set(why Cause, r float64) {
+	if why != CauseGrowth {
+		if c.why == 0 {
 			c.shown = c.current
 		}
 		c.why = why
@@ -261,14 +245,14 @@ func (c *controller) clamp(r float64) float64 { return max(c.cfg.Min, min(r, c.c
 
 // retuned returns the change of the rate since the last call, if it is worth a report.
 func (c *controller) retuned() (Retune, bool) {
-	r := Retune{string(c.why), c.shown, c.current}
-	if c.why == "" {
+	r := Retune{c.why, c.shown, c.current}
+	if c.why == 0 {
 		if math.Abs(c.current-c.shown) < reported*c.shown {
 			return r, false
 		}
-		r.Cause = string(causeGrowth)
+		r.Cause = CauseGrowth
 	}
-	c.why, c.shown = "", c.current
+	c.why, c.shown = 0, c.current
 	return r, true
 }
 
@@ -311,7 +295,7 @@ func (c *controller) grow(now instant) {
 // which share a server come to equal shares. Where refusals are dear, the rate creeps beyond the ceiling.
 func (c *controller) climb(now instant, s float64) {
 	if c.ceiling == 0 {
-		c.set(causeGrowth, c.current*math.Exp2(s*1e9/c.tau()))
+		c.set(CauseGrowth, c.current*math.Exp2(s*1e9/c.tau()))
 		return
 	}
 	n := c.requests(c.current)
@@ -326,7 +310,7 @@ func (c *controller) climb(now instant, s float64) {
 	default:
 		up -= below * math.Expm1(x/0.7)
 	}
-	c.set(causeGrowth, c.current+up)
+	c.set(CauseGrowth, c.current+up)
 }
 
 // creep returns how far n requests per second move the rate in one time constant, at the ceiling: less than in proportion

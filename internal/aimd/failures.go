@@ -46,7 +46,7 @@ func (c *controller) weigh(now instant, o Outcome) {
 	case w == 0:
 	case c.cfg.ErrorThreshold > 0:
 		if f.n >= leastSeen && share > c.cfg.ErrorThreshold {
-			c.cut(now, causeErrors, c.current*(1-share), c.current*max(0.3, min(1-share, beta)))
+			c.cut(now, CauseErrors, c.current*(1-share), c.current*max(0.3, min(1-share, beta)))
 		}
 	case o == Unavailable && now < f.loadUntil:
 		if f.weight >= 1+2*f.n*f.usual && c.anotherEvent(now) {
@@ -59,7 +59,7 @@ func (c *controller) weigh(now instant, o Outcome) {
 
 // try cuts the rate to a half, or to the share that did not fail, to see whether the failures become fewer.
 func (c *controller) try(now instant, share, before float64, again bool) {
-	c.cut(now, causeErrors, c.current*(1-share), c.current*min(1-share, 0.5))
+	c.cut(now, CauseErrors, c.current*(1-share), c.current*min(1-share, 0.5))
 	f := &c.failures
 	f.trial, f.before, f.again = share, before, again
 }
@@ -71,7 +71,7 @@ func (c *controller) takeWord(now instant) {
 	if f.words++; f.words > wordsAtMost && !c.off.verify {
 		f.loadUntil, f.words = now, 0
 	}
-	c.bare(now, causeErrors)
+	c.bare(now, CauseErrors)
 }
 
 // learnUsual learns the share of failures where load cannot be the cause: below the ceiling, or while the rate is little
@@ -100,6 +100,6 @@ func (c *controller) judgeTrial(now instant, share float64) {
 	default:
 		f.usual, f.notLoadUntil = (share+f.trial)/2, now+doubtFor
 		c.ceiling, f.trial = f.before, 0
-		c.set(causeNotLoad, f.before)
+		c.set(CauseNotLoad, f.before)
 	}
 }

@@ -141,7 +141,7 @@ func (c *controller) queued(now instant, median, base, done float64) {
 	if median > 3*base {
 		f = 0.7
 	}
-	c.cut(now, causeLatency, done, f*done)
+	c.cut(now, CauseLatency, done, f*done)
 	c.tollOf(queueToll)
 	l.goal = 0.97 * done
 	l.clear = now + nanos(min(5, (median-base)/0.15))
@@ -154,7 +154,7 @@ func (c *controller) drained(now instant) {
 	if l.goal == 0 || now < l.clear {
 		return
 	}
-	c.set(causeDrained, max(c.current, l.goal))
+	c.set(CauseDrained, max(c.current, l.goal))
 	c.heldUntil = max(c.heldUntil, now+10*second)
 	l.goal = 0
 }
@@ -165,7 +165,7 @@ func (c *controller) slower(now instant, median float64) {
 	l.row, l.goal = 0, 0
 	l.medians = lowest{median, math.Inf(1), now}
 	c.ceiling, c.heldUntil = l.before, now
-	c.set(causeSlower, l.before)
+	c.set(CauseSlower, l.before)
 }
 
 // A lowest is the lowest value of the last 30 to 60 s.

@@ -135,15 +135,26 @@ func (m *Meter) Matters(now instant) (must, full instant) {
 	return must, max(must, full)
 }
 
-func (m *Meter) Most() int64                  { return meter.MaxCount }
-func (m *Meter) Tokens(now instant) float64   { return m.bucket.Tokens(now) }
-func (m *Meter) Retune(instant, meter.Rate)   {} // only the controller sets the rate
-func (m *Meter) Resize(instant, int64)        {}
-func (m *Meter) Rate(now instant) float64     { return m.control.rate(now) }
-func (m *Meter) InFlight() int                { return m.control.inFlight }
-func (m *Meter) PausedUntil() instant         { return m.control.pausedUntil }
-func (m *Meter) Retuned() (Retune, bool)      { return m.control.retuned() }
-func (m *Meter) Snapshot(now instant) Learned { return m.control.snapshot(now) }
+func (m *Meter) Most() int64                   { return meter.MaxCount }
+func (m *Meter) Tokens(now instant) float64    { return m.bucket.Tokens(now) }
+func (m *Meter) Retune(instant, meter.Rate)    {} // only the controller sets the rate
+func (m *Meter) Resize(instant, int64)         {}
+func (m *Meter) PerSecond(now instant) float64 { return m.control.rate(now) }
+func (m *Meter) InFlight() int64               { return int64(m.control.inFlight) }
+func (m *Meter) HeldUntil() instant            { return m.control.pausedUntil }
+func (m *Meter) Retuned() (Retune, bool)       { return m.control.retuned() }
+func (m *Meter) Snapshot(now instant) Learned  { return m.control.snapshot(now) }
+
+// Resume ends a pause.
+func (m *Meter) Resume(now instant) { m.control.resume(now) }
+
+// Bounds returns the rate of the last sign of overload (0: there was none), the most requests that may be in flight, and how
+// the rate moves now.
+func (m *Meter) Bounds(now instant) (ceiling float64, inFlight int, mode string) {
+	c := &m.control
+	c.grow(now)
+	return c.ceiling, c.inFlightBound(), c.mode(now)
+}
 
 // Learn makes a new meter resume with what another has learned. It reports whether l is valid.
 func (m *Meter) Learn(now instant, l Learned) bool {

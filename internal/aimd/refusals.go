@@ -14,18 +14,18 @@ const (
 // throttled cuts the rate after a refusal. Retry-After says how far too high the rate was.
 func (c *controller) throttled(now instant, retryAfter int64) {
 	if retryAfter <= 0 {
-		c.bare(now, causeThrottled)
+		c.bare(now, CauseThrottled)
 		return
 	}
 	p, active := seconds(retryAfter), max(0.001, seconds(now-c.workedFrom))
 	if retryAfter >= dearPause && (p > active/2 || c.dear(now)) && c.known() && !c.off.quota {
 		// A quota was spent too fast: the server gives what it gave over work and pause.
 		r := min(c.current, c.worked/(active+p))
-		c.cut(now, causeThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
+		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
 		c.holdDear(now, active+p)
 	} else {
 		r := c.gave(p, active)
-		c.cut(now, causeThrottled, r, 0.99*r)
+		c.cut(now, CauseThrottled, r, 0.99*r)
 		if !c.off.hold {
 			c.heldUntil = now + min(holdPauses*retryAfter, max(mostHeld, 2*retryAfter))
 		}
@@ -48,7 +48,7 @@ func (c *controller) gave(p, active float64) float64 {
 
 // bare cuts the rate after a refusal without Retry-After: by a tenth, or by the share that was refused since the last cut
 // if that is more. Where everything was refused, the ceiling stays, because a window is closed or the server is down.
-func (c *controller) bare(now instant, why cause) {
+func (c *controller) bare(now instant, why Cause) {
 	left, ceiling := max(leastLeft, min(beta, 1-c.refused/(c.heard+4))), c.current
 	if c.off.deeper {
 		left = beta

@@ -43,7 +43,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, nanos(2*c.latency.smooth)), o == Throttled
 	c.ceiling = max(c.ceiling, c.current)
 	c.cutSeq = c.seq
-	c.set(causeSilence, c.current)
+	c.set(CauseSilence, c.current)
 	c.probeAgain(now, now)
 }
 
@@ -80,11 +80,11 @@ func (c *controller) endSilence(now instant) {
 		r := min(c.ceiling, sustained) // current was cut for the first refusals of the row
 		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
 		c.holdDear(now, active+dark)
-		c.set(causeAlive, r)
+		c.set(CauseAlive, r)
 	case s.throttled && c.worked > 0:
-		c.set(causeAlive, min(s.resume*c.ceiling, sustained))
+		c.set(CauseAlive, min(s.resume*c.ceiling, sustained))
 	default:
-		c.set(causeAlive, s.resume*c.ceiling)
+		c.set(CauseAlive, s.resume*c.ceiling)
 	}
 	if s.throttled {
 		c.tollOf(4 * dark)

@@ -133,6 +133,12 @@ func (w *FixedWindow) Matters(Instant) (must, full Instant) {
 	return must, full
 }
 
+// Turns returns when the window of now ends.
+func (w *FixedWindow) Turns(now Instant) Instant {
+	index, _ := w.at(now)
+	return w.begins(index + 1)
+}
+
 func (w *FixedWindow) Tokens(now Instant) float64 {
 	_, used := w.at(now)
 	return float64(w.n - used)

@@ -126,7 +126,8 @@ func (Unlimited) GiveBack(int64, Instant, int64)             {}
 func (Unlimited) Settle(int64, Instant, int64, int64)        {}
 func (Unlimited) Most() int64                                { return MaxCount }
 func (Unlimited) Matters(Instant) (must, full Instant)       { return 0, 0 }
-func (Unlimited) Tokens(Instant) float64                     { return math.MaxInt64 }
+func (Unlimited) Tokens(Instant) float64                     { return math.Inf(1) }
+func (Unlimited) PerSecond(Instant) float64                  { return 0 }
 func (Unlimited) Retune(Instant, Rate)                       {}
 func (Unlimited) Resize(Instant, int64)                      {}
 

@@ -9,8 +9,8 @@ var _ Planner = (*Slots)(nil)
 // NewSlots returns n free slots.
 func NewSlots(n int64) *Slots { return &Slots{n: n} }
 
-// InUse returns how many slots are taken.
-func (s *Slots) InUse() int64 { return s.used }
+// InFlight returns how many slots are taken.
+func (s *Slots) InFlight() int64 { return s.used }
 
 func (s *Slots) Payable(_ Instant, cost int64) bool { return cost <= s.n-s.used }
 
@@ -53,8 +53,9 @@ func (s *Slots) Matters(Instant) (must, full Instant) {
 	return 0, 0
 }
 
-func (s *Slots) Tokens(Instant) float64 { return float64(s.n - s.used) }
-func (s *Slots) Retune(Instant, Rate)   {}
+func (s *Slots) PerSecond(Instant) float64 { return 0 }
+func (s *Slots) Tokens(Instant) float64    { return float64(s.n - s.used) }
+func (s *Slots) Retune(Instant, Rate)      {}
 
 // Resize sets the number of slots. Those that are taken stay so.
 func (s *Slots) Resize(_ Instant, n int64) { s.n = n }

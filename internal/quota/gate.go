@@ -150,16 +150,23 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 	return must, meter.AddInstant(full, paceIdle)
 }
 
+// Tokens returns the least that a quota has left; +Inf: none bounds requests.
 func (g *Gate) Tokens(now meter.Instant) float64 {
-	least := int64(math.MaxInt64)
+	least := math.Inf(1)
 	for _, q := range g.quotas {
 		q.roll(now)
 		if !q.pays(plenty) {
-			least = min(least, q.told-q.reserve-q.inFlight)
+			least = min(least, float64(q.told-q.reserve-q.inFlight))
 		}
 	}
-	return float64(least)
+	return least
 }
+
+// PerSecond returns 0: what a server said is no rate.
+func (g *Gate) PerSecond(meter.Instant) float64 { return 0 }
+
+// HeldUntil returns when the last hold ends.
+func (g *Gate) HeldUntil() meter.Instant { return g.Account.Until() }
 
 // Open reports whether nothing at all stops or bounds requests here now.
 func (g *Gate) Open(now meter.Instant) bool {

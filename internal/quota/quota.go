@@ -6,6 +6,7 @@ package quota
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -32,6 +33,7 @@ type Tell struct {
 	Counted bool          // its unit is requests
 	Reserve int64         // is left for others
 	Refused bool          // the answer is a refusal that it explains: nothing is to be sent before Reset
+	Unit    string        // as the server names it; "": requests
 }
 
 // A quota is what a server counts under one name. Where its unit is not requests, it is not known what one costs: it
@@ -39,6 +41,7 @@ type Tell struct {
 type quota struct {
 	account  *Account
 	name     string
+	unit     string          // as the server names it
 	counted  bool            // its unit is requests
 	limit    int64           // -1: unknown
 	reserve  int64           // of what is left is for others
@@ -113,6 +116,9 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 		return // of the window before
 	}
 	q.counted, q.reserve = t.Counted, min(max(t.Reserve, 0), meter.MaxCount)
+	if q.unit != t.Unit {
+		q.unit = strings.Clone(t.Unit)
+	}
 	left := min(max(t.Left, 0), meter.MaxCount)
 	if t.Limit >= 0 {
 		q.limit = min(t.Limit, meter.MaxCount)

@@ -46,7 +46,7 @@ func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {
 
 func TestQuotaDetails(t *testing.T) {
 	a, g, _ := newFamilies()
-	asks(t, g, 0, core(10, 1, meter.Never), Tell{"daily", 10, 9, meter.Never, true, 0, false})
+	asks(t, g, 0, core(10, 1, meter.Never), Tell{"daily", 10, 9, meter.Never, true, 0, false, ""})
 	sends(t, g, 1, 1)
 	requireWaits(t, g, 1) // for an answer, whatever the second of the two says
 	g.Take(2, 2, 1, true) // in a dry run

@@ -24,7 +24,7 @@ func newFamilies() (a *Account, x, y *Gate) {
 
 // core is what an answer tells of a quota of that name.
 func core(limit, left int64, reset meter.Instant) Tell {
-	return Tell{"core", limit, left, reset, true, 0, false}
+	return Tell{"core", limit, left, reset, true, 0, false, ""}
 }
 
 // sends takes n at now, each of which must be payable.
@@ -245,7 +245,7 @@ func TestQuotaWithoutAKnownLimitIsForgottenAtItsReset(t *testing.T) {
 	sends(t, g, 1, 1)
 	sends(t, g, 60*second, 1000)
 	require.True(t, g.Open(60*second))
-	require.Equal(t, float64(math.MaxInt64), g.Tokens(60*second))
+	require.Equal(t, math.Inf(1), g.Tokens(60*second))
 	require.Equal(t, meter.MaxCount, a.quotas[0].told)
 }
 
@@ -297,12 +297,12 @@ func TestQuotaLeavesTheReserveToOthers(t *testing.T) {
 	sends(t, g, 1, 2)
 	require.False(t, g.Payable(2, 1))
 	require.Zero(t, g.Tokens(2))
-	g.Answered(3, 1, true, []Tell{{"core", 100, 41, 60 * second, true, 40, false}})
-	g.Answered(3, 1, true, []Tell{{"core", 100, 40, 60 * second, true, 40, false}})
+	g.Answered(3, 1, true, []Tell{{"core", 100, 41, 60 * second, true, 40, false, ""}})
+	g.Answered(3, 1, true, []Tell{{"core", 100, 40, 60 * second, true, 40, false, ""}})
 	requireReady(t, g, 3, 60*second)
 	sends(t, g, 60*second, 1)
 	requireWaits(t, g, 60*second)
-	g.Answered(60*second, 60*second, true, []Tell{{"core", 100, 99, 70 * second, true, 40, false}})
+	g.Answered(60*second, 60*second, true, []Tell{{"core", 100, 99, 70 * second, true, 40, false, ""}})
 	at := 60 * second
 	for range 59 { // evenly, since all was used of the window before
 		next := g.Ready(at, 0, 1)
@@ -333,11 +333,11 @@ func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
 
 func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
 	a, x, y := newFamilies()
-	asks(t, x, 0, Tell{"old", 10, 0, 60 * second, true, 0, false})
+	asks(t, x, 0, Tell{"old", 10, 0, 60 * second, true, 0, false, ""})
 	at := 60*second + quotaStale
-	asks(t, y, at, Tell{"new", 10, 5, meter.Never, true, 0, false})
+	asks(t, y, at, Tell{"new", 10, 5, meter.Never, true, 0, false, ""})
 	require.Len(t, a.quotas, 2)
-	asks(t, y, at+1, Tell{"newer", 10, 5, meter.Never, true, 0, false})
+	asks(t, y, at+1, Tell{"newer", 10, 5, meter.Never, true, 0, false, ""})
 	require.Len(t, a.quotas, 2)
 	require.True(t, x.Open(at+1), "nobody obeys what was dropped")
 	sends(t, x, at+1, 200)
@@ -345,9 +345,9 @@ func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
 	require.Empty(t, x.quotas)
 
 	a, x, y = newFamilies()
-	asks(t, x, 0, Tell{"old", 10, 5, 60 * second, true, 0, false})
+	asks(t, x, 0, Tell{"old", 10, 5, 60 * second, true, 0, false, ""})
 	sends(t, x, 1, 1)
-	asks(t, y, 2*at, Tell{"new", 10, 5, meter.Never, true, 0, false})
+	asks(t, y, 2*at, Tell{"new", 10, 5, meter.Never, true, 0, false, ""})
 	require.Len(t, a.quotas, 2, "something is in flight")
 }
 
@@ -573,12 +573,12 @@ func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
 
 func TestGateTellsTheLeastOfItsQuotas(t *testing.T) {
 	_, g, _ := newFamilies()
-	require.Equal(t, float64(math.MaxInt64), g.Tokens(0))
-	asks(t, g, 0, core(100, 40, 60*second), Tell{"daily", 1000, 30, meter.Never, true, 0, false}, Tell{"bytes", 1000, 20, meter.Never, false, 0, false})
+	require.Equal(t, math.Inf(1), g.Tokens(0))
+	asks(t, g, 0, core(100, 40, 60*second), Tell{"daily", 1000, 30, meter.Never, true, 0, false, ""}, Tell{"bytes", 1000, 20, meter.Never, false, 0, false, ""})
 	require.EqualValues(t, 30, g.Tokens(0))
 	sends(t, g, 1, 1)
 	require.EqualValues(t, 29, g.Tokens(0))
-	asks(t, g, 2, core(100, 40, 60*second), Tell{"daily", 1000, 500, meter.Never, true, 0, false})
+	asks(t, g, 2, core(100, 40, 60*second), Tell{"daily", 1000, 500, meter.Never, true, 0, false, ""})
 	require.EqualValues(t, 39, g.Tokens(59*second))
 	require.EqualValues(t, 99, g.Tokens(60*second))
 }
@@ -646,7 +646,7 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 		}
 		var tells []Tell
 		for range r.IntN(5) {
-			tells = append(tells, Tell{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number(), r.IntN(4) == 0})
+			tells = append(tells, Tell{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number(), r.IntN(4) == 0, ""})
 			if r.IntN(2) == 0 {
 				tells[len(tells)-1].Reset = meter.AddInstant(now, r.Int64N(10*second))
 			}

@@ -1,0 +1,169 @@
+package throttle
+
+import (
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// BucketStats is the state of one bucket: of one limit for one key. It prints as one line.
+type BucketStats struct {
+	Limit     string        `json:"limit"`
+	Key       string        `json:"key"`                 // "" if the limit has one bucket
+	Rate      float64       `json:"rate"`                // tokens per second; 0 for what a server said, and for InFlight
+	Capacity  float64       `json:"capacity"`            // tokens when full: the burst, the n of a window, slots; 0: no bound
+	Tokens    float64       `json:"tokens"`              // balance now; negative: debt; +Inf, in JSON null: no bound
+	Wait      time.Duration `json:"wait"`                // until a request of cost 1 could go, if it came now: a lower bound with several limits, Adaptive or InFlight; math.MaxInt64: never
+	Waiting   int           `json:"waiting"`             // requests in the queue that this bucket applies to
+	InFlight  int           `json:"in_flight"`           // requests without a response yet, for Adaptive and InFlight limits and servers
+	HeldUntil time.Time     `json:"held_until,omitzero"` // end of a hold; zero: not held
+	Reset     time.Time     `json:"reset,omitzero"`      // end of the window of a FixedWindow or CalendarWindow; zero: there is none
+	Learned   *LearnedStats `json:"learned,omitzero"`    // what an Adaptive limit knows; nil: it is none
+}
+
+// LearnedStats is what an [Adaptive] limit knows of a key, beside its rate.
+type LearnedStats struct {
+	Ceiling      float64 `json:"ceiling"`        // rate at the last sign of too much, in tokens per second; 0: there was none
+	InFlightMost int     `json:"in_flight_most"` // requests that may be in flight
+	// Mode is how the rate moves: start (it doubles, no sign of too much so far), below (it approaches the ceiling), above (it
+	// leaves the ceiling), steady (it stays for a while), paused (Retry-After) or silence (only probes are sent).
+	Mode string `json:"mode"`
+}
+
+// pieceSize is how many buckets are looked at under one lock.
+const pieceSize = 64
+
+// Buckets yields the state of every bucket that is kept, each as it is about when it is yielded, in no particular order. Those of
+// limits without keys have the key "". The bucket of a key "" that nothing has used is left out where requests have keys, and in a
+// Limiter without limits. What a server has said that bounds requests now is a bucket of the limit "server", whose key is the
+// host and what requests are counted by there, once for each of the resources that it counts apart.
+//
+// The lock is taken for at most 64 buckets at once, so that requests go on meanwhile. For figures over all keys, [Limiter.Limits]
+// is faster.
+func (l *Limiter) Buckets() iter.Seq[BucketStats] {
+	l.mustBeMade()
+	return func(yield func(BucketStats) bool) {
+		var stats []BucketStats
+		for some := range slices.Chunk(l.kept(), pieceSize) {
+			stats = stats[:0]
+			l.look(some, func(b *bucket, now instant) { stats = append(stats, l.bucketStatsLocked(b, now)) })
+			for i := range stats {
+				if !yield(stats[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Bucket returns the state of one bucket, and reports whether there is such a limit and a bucket is kept for that key: one that
+// is full is forgotten after a second. For what servers said see [Limiter.Servers].
+func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
+	l.mustBeMade()
+	li, err := l.named(limit)
+	if err != nil {
+		return BucketStats{}, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	b := li.bucket(key)
+	if b == nil || !l.showsLocked(b, now) {
+		return BucketStats{}, false
+	}
+	return l.bucketStatsLocked(b, now), true
+}
+
+// bucket returns the bucket of a key; nil: none is kept.
+func (li *limit) bucket(key string) *bucket {
+	if key == "" {
+		return li.single
+	}
+	return li.buckets[key]
+}
+
+// kept returns every bucket that is kept: those of the key "", then those of other keys, then those of gates.
+func (l *Limiter) kept() []*bucket {
+	for size := 0; ; {
+		all := make([]*bucket, 0, size) // without the lock, because the system may have to find the memory
+		l.mu.Lock()
+		need := len(l.limits) + l.keys.size() + l.gateKeys.size()
+		if need > size {
+			l.mu.Unlock()
+			size = need + need/8
+			continue
+		}
+		for _, li := range l.limits {
+			all = append(all, li.single)
+		}
+		for _, some := range [...]bucketHeap{l.keys.idle, l.keys.busy, l.gateKeys.idle, l.gateKeys.busy} {
+			all = append(all, some...)
+		}
+		l.mu.Unlock()
+		return all
+	}
+}
+
+// look calls f under the lock for those of some buckets that say anything.
+func (l *Limiter) look(some []*bucket, f func(b *bucket, now instant)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, b := range some {
+		if l.showsLocked(b, now) {
+			f(b, now)
+		}
+	}
+}
+
+// showsLocked reports whether a bucket says anything: not that of a key "" that nothing has used where requests have keys, a gate
+// that stops nobody, or a bucket that was forgotten.
+func (l *Limiter) showsLocked(b *bucket, now instant) bool {
+	switch {
+	case b.limit.gates:
+		return b.place >= 0 && !b.meter.(*gateBucket).Open(now)
+	case b.key != "":
+		return b.place >= 0
+	case b.limit.keyed || b.limit.kind == kindNone:
+		_, full := b.matters(now)
+		return max(full, b.limit.held) > now
+	}
+	return true
+}
+
+func (l *Limiter) bucketStatsLocked(b *bucket, now instant) BucketStats {
+	s := BucketStats{
+		Limit: b.limit.name, Key: b.key, Rate: b.perSecond(now), Capacity: b.capacity(), Tokens: b.meter.Tokens(now),
+		Wait: b.waitLocked(now), Waiting: b.waiting(),
+	}
+	if m, ok := b.meter.(meter.Flier); ok {
+		s.InFlight = int(m.InFlight())
+	}
+	if held := b.heldUntil(); held > now {
+		s.HeldUntil = l.start.Add(time.Duration(held))
+	}
+	if m, ok := b.meter.(meter.Turner); ok {
+		if turns := m.Turns(now); turns < never {
+			s.Reset = l.start.Add(time.Duration(turns))
+		}
+	}
+	if m, ok := b.meter.(*aimd.Meter); ok {
+		ceiling, most, mode := m.Bounds(now)
+		s.Learned = &LearnedStats{Ceiling: ceiling, InFlightMost: most, Mode: mode}
+	}
+	return s
+}
+
+// waitLocked returns how long a request of cost 1 that comes now would wait for the bucket, as far as is known.
+func (b *bucket) waitLocked(now instant) time.Duration {
+	var ahead int64
+	for _, s := range b.lines[:min(len(b.lines), maxAhead)] {
+		ahead = meter.AddCount(ahead, s.line.root.sums[s.index])
+	}
+	due := b.planLocked(nil, nil, math.MinInt64, ahead, 1, now)
+	return until(due, now)
+}

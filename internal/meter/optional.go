@@ -1,0 +1,13 @@
+package meter
+
+// A Flier is a meter that counts requests, or slots, in flight.
+type Flier interface{ InFlight() int64 }
+
+// A Rater is a meter whose rate is not the one that it was given; 0: it has none.
+type Rater interface{ PerSecond(now Instant) float64 }
+
+// A Holder is a meter that holds by itself, beside the holds of its bucket.
+type Holder interface{ HeldUntil() Instant }
+
+// A Turner is a meter of windows, the current one of which ends at an instant.
+type Turner interface{ Turns(now Instant) Instant }

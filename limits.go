@@ -1,0 +1,198 @@
+package throttle
+
+import (
+	"iter"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// LimitStats are the counters and gauges of one limit, over all of its keys. It is a plain value, and prints as one line.
+//
+// A request counts in each limit that it was charged in. Delayed, Canceled, Refused and Waits count it in one alone: the limit
+// that it would have waited for the longest.
+//
+// The limit "server" stands for what servers said. Its tokens are requests.
+type LimitStats struct {
+	Name  string `json:"name"`
+	Kind  string `json:"kind"`  // bucket, pace, sliding-window, fixed-window, calendar-window, in-flight, adaptive, server, or none without limits
+	Keyed bool   `json:"keyed"` // requests have keys in this limit, or some had one
+
+	// Gauges
+	Rate      float64   `json:"rate"`                // tokens per second: as set, or as learned by an Adaptive limit without keys; 0: none
+	Capacity  float64   `json:"capacity"`            // tokens when full, as set: the burst, the n of a window, slots; 0: no bound
+	Tokens    float64   `json:"tokens"`              // balance now of a limit without keys; negative: debt; +Inf, in JSON null: no bound
+	Keys      int       `json:"keys"`                // buckets kept now, except the one of the key ""
+	Waiting   int       `json:"waiting"`             // requests in the queue that this limit applies to
+	InFlight  int       `json:"in_flight"`           // requests without a response yet, for Adaptive limits and servers; slots in use
+	HeldUntil time.Time `json:"held_until,omitzero"` // the latest end of the holds of all keys; zero: none is held
+
+	// Counters
+	Granted  uint64       `json:"granted"`  // requests that it was charged for
+	Undone   uint64       `json:"undone"`   // of these, the ones that were never used; see Stats
+	Delayed  uint64       `json:"delayed"`  // requests granted after a wait for this limit
+	Canceled uint64       `json:"canceled"` // requests whose context ended while they waited for this limit
+	Refused  Refusals     `json:"refused"`  // requests rejected because of this limit
+	Waits    Waits        `json:"waits"`    // the waits of Delayed
+	Charged  uint64       `json:"charged"`  // tokens charged, including those by which a settlement raised a cost
+	Returned uint64       `json:"returned"` // tokens of Charged that were given back; for InFlight, slots that are free again
+	Holds    uint64       `json:"holds"`    // holds set
+	Retunes  RetuneCounts `json:"retunes"`  // changes of learned rates
+	Evicted  uint64       `json:"evicted"`  // keys forgotten before they were full again, to make room
+}
+
+// RetuneCounts counts the changes of the rates of an [Adaptive] limit by cause, as [RetuneEvent] has it.
+type RetuneCounts struct {
+	Growth        uint64 `json:"growth"`
+	Throttled     uint64 `json:"throttled"`
+	Errors        uint64 `json:"errors"`
+	ErrorsStayed  uint64 `json:"errors_stayed"`
+	Latency       uint64 `json:"latency"`
+	QueueDrained  uint64 `json:"queue_drained"`
+	LatencyStayed uint64 `json:"latency_stayed"`
+	Silence       uint64 `json:"silence"`
+	ProbeAnswered uint64 `json:"probe_answered"`
+	Restored      uint64 `json:"restored"`
+}
+
+func retuneCounts(n *[aimd.Causes]uint64) RetuneCounts {
+	return RetuneCounts{
+		Growth: n[aimd.CauseGrowth], Throttled: n[aimd.CauseThrottled], Errors: n[aimd.CauseErrors], ErrorsStayed: n[aimd.CauseNotLoad],
+		Latency: n[aimd.CauseLatency], QueueDrained: n[aimd.CauseDrained], LatencyStayed: n[aimd.CauseSlower],
+		Silence: n[aimd.CauseSilence], ProbeAnswered: n[aimd.CauseAlive], Restored: n[aimd.CauseRestored],
+	}
+}
+
+// All yields every cause and its count.
+func (r RetuneCounts) All() iter.Seq2[string, uint64] {
+	counts := [aimd.Causes]uint64{
+		aimd.CauseGrowth: r.Growth, aimd.CauseThrottled: r.Throttled, aimd.CauseErrors: r.Errors, aimd.CauseNotLoad: r.ErrorsStayed,
+		aimd.CauseLatency: r.Latency, aimd.CauseDrained: r.QueueDrained, aimd.CauseSlower: r.LatencyStayed,
+		aimd.CauseSilence: r.Silence, aimd.CauseAlive: r.ProbeAnswered, aimd.CauseRestored: r.Restored,
+	}
+	return func(yield func(string, uint64) bool) {
+		for c := aimd.CauseGrowth; c < aimd.Causes && yield(c.String(), counts[c]); c++ {
+		}
+	}
+}
+
+// Total returns the number of changes.
+func (r RetuneCounts) Total() (n uint64) {
+	for _, count := range r.All() {
+		n += count
+	}
+	return n
+}
+
+// Waits is a histogram of the waits of the requests that had to wait.
+type Waits struct {
+	Counts [19]uint64    `json:"counts"` // Counts[i]: of waits up to WaitBounds()[i], and longer than the bound before; the last has no bound
+	Sum    time.Duration `json:"sum"`    // in seconds as JSON
+}
+
+var waitBounds = [...]time.Duration{
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second,
+	10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour,
+}
+
+// WaitBounds returns the upper bounds of [Waits], from 1 ms to 1 h. The slice is a copy.
+func WaitBounds() []time.Duration { return append([]time.Duration(nil), waitBounds[:]...) }
+
+func (w *Waits) add(d time.Duration) {
+	i := 0
+	for i < len(waitBounds) && d > waitBounds[i] {
+		i++
+	}
+	w.Counts[i]++
+	w.Sum += d
+}
+
+// limitCounts are the counters of one limit. The Limiter's mu guards them.
+type limitCounts struct {
+	granted, charged, returned uint64
+	ended                      uint64 // of granted: requests that are not in flight any more, where that counts
+	undone, delayed, canceled  uint64
+	holds, evicted             uint64
+	waiting                    int
+	waits                      Waits
+	refused                    [reasons]uint64
+	retunes                    [aimd.Causes]uint64
+}
+
+// took counts a charge.
+func (c *limitCounts) took(cost int64) {
+	c.granted++
+	c.charged += uint64(cost)
+}
+
+func (c *limitCounts) gave(cost int64) { c.returned += uint64(cost) }
+
+func (c *limitCounts) waited(d int64) {
+	c.delayed++
+	c.waits.add(time.Duration(d))
+}
+
+// waitLocked counts n more requests in line for the limits of the line's buckets.
+func (ln *line) waitLocked(n int) {
+	for i := range ln.stops {
+		ln.stops[i].bucket.limit.counts.waiting += n
+	}
+}
+
+// inFlight returns how many requests are in flight, or slots in use.
+func (li *limit) inFlight() int {
+	switch {
+	case !li.reported():
+		return 0
+	case li.kind == kindInFlight:
+		return int(li.counts.charged - li.counts.returned)
+	}
+	return int(li.counts.granted - li.counts.ended)
+}
+
+// Limits returns the state of each limit over all of its keys, in their order, and last that of the limit "server". It takes
+// the lock for a few microseconds, however many keys there are.
+func (l *Limiter) Limits() []LimitStats {
+	l.mustBeMade()
+	all := make([]LimitStats, 0, len(l.limits)+1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, li := range l.limits {
+		all = append(all, l.limitStatsLocked(li, now))
+	}
+	server := l.limitStatsLocked(l.gate, now)
+	server.Keys, server.Keyed = len(l.gates), true
+	return append(all, server)
+}
+
+func (l *Limiter) limitStatsLocked(li *limit, now instant) LimitStats {
+	c := &li.counts
+	s := LimitStats{
+		Name: li.name, Kind: string(li.kind), Keyed: li.keyed, Keys: len(li.buckets), Waiting: c.waiting, InFlight: li.inFlight(),
+		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Canceled: c.canceled, Refused: refusals(&c.refused), Waits: c.waits,
+		Charged: c.charged, Returned: c.returned, Holds: c.holds, Retunes: retuneCounts(&c.retunes), Evicted: c.evicted,
+	}
+	if b := li.single; b != nil {
+		s.Capacity = b.capacity()
+		if !li.keyed {
+			s.Rate, s.Tokens = b.perSecond(now), b.meter.Tokens(now)
+		} else if _, learns := b.meter.(meter.Rater); !learns {
+			s.Rate = li.shared(li.rate).PerSecond()
+		}
+	}
+	if held := max(li.held, li.heldMost); held > now {
+		s.HeldUntil = l.start.Add(time.Duration(held))
+	}
+	return s
+}
+
+// capacity returns how many tokens the bucket holds when it is full; 0: there is no bound.
+func (b *bucket) capacity() float64 {
+	if most := b.meter.Most(); most < maxCount {
+		return float64(most)
+	}
+	return 0
+}

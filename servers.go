@@ -1,0 +1,128 @@
+package throttle
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ServerStats is what one server has said about its limits, to requests that it counts under the same keys. It prints as one line.
+type ServerStats struct {
+	Host      string       `json:"host"`
+	Party     string       `json:"party,omitzero"`      // the keys by which requests are counted there, with spaces between; "" if there are none
+	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
+	Pace      float64      `json:"pace"`                // requests per second that leave one by one after a refusal; 0: they need not
+	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
+	Quotas    []QuotaStats `json:"quotas,omitzero"`     // by name
+}
+
+// QuotaStats is what is known of a quota of a server.
+type QuotaStats struct {
+	Name     string    `json:"name"` // "default" if the server does not name it
+	Unit     string    `json:"unit"` // such as requests or tokens
+	Limit    int64     `json:"limit"`
+	Left     int64     `json:"left"`           // -1, as for Limit: not known; requests in flight are not taken off
+	InFlight int64     `json:"in_flight"`      // requests whose responses may tell that less is left
+	Reset    time.Time `json:"reset,omitzero"` // zero: not known
+}
+
+// Servers returns what servers have said that is still remembered, ordered by host. It takes the lock for at most 64 servers at
+// once.
+func (l *Limiter) Servers() []ServerStats {
+	l.mustBeMade()
+	var all []ServerStats
+	for some := range slices.Chunk(l.partiesOf(func(gateKey) bool { return true }), pieceSize) {
+		all = l.appendServers(all, some)
+	}
+	slices.SortFunc(all, func(x, y ServerStats) int {
+		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Party, y.Party))
+	})
+	return all
+}
+
+// partiesOf returns a gate of each party whose gates are wanted.
+func (l *Limiter) partiesOf(want func(gateKey) bool) (gates []*bucket) {
+	seen := make(map[*party]bool)
+	for _, b := range l.kept() {
+		if g, ok := b.meter.(*gateBucket); ok && want(g.key) && !seen[g.party] {
+			seen[g.party] = true
+			gates = append(gates, b)
+		}
+	}
+	return gates
+}
+
+func (l *Limiter) appendServers(all []ServerStats, gates []*bucket) []ServerStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, b := range gates {
+		if s := l.serverStatsLocked(b.meter.(*gateBucket), now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func (l *Limiter) serverStatsLocked(g *gateBucket, now instant) ServerStats {
+	s := ServerStats{Host: g.key.host, Party: g.key.partyName(), Refused: g.party.refused}
+	if held := g.HeldUntil(); held > now {
+		s.HeldUntil = l.start.Add(time.Duration(held))
+	}
+	pace, quotas := g.Account.State(now)
+	s.Pace = pace
+	for _, q := range quotas {
+		stats := QuotaStats{Name: q.Name, Unit: cmp.Or(q.Unit, "requests"), Limit: q.Limit, Left: q.Left, InFlight: q.InFlight}
+		if q.Reset < never {
+			stats.Reset = l.start.Add(time.Duration(q.Reset))
+		}
+		s.Quotas = append(s.Quotas, stats)
+	}
+	return s
+}
+
+// partyName is what a party is called at its host.
+func (g *gateKey) partyName() string { return strings.ReplaceAll(g.party, keySeparator, " ") }
+
+// ReleaseServer forgets what a server said that stops requests: holds, the pace after a refusal, and quotas. key is a host, or a
+// host and a party as the keys of the limit "server" have them. The pauses of [Adaptive] limits for that key end, too. What the
+// server says next counts again.
+func (l *Limiter) ReleaseServer(key string) {
+	l.mustBeMade()
+	gates := l.partiesOf(func(g gateKey) bool { return g.host == key || g.name() == key })
+	l.forgetSaid(gates, key)
+	l.recountHolds(l.gate)
+	for _, li := range l.limits {
+		if li.kind == kindAIMD {
+			l.recountHolds(li)
+		}
+	}
+}
+
+func (l *Limiter) forgetSaid(gates []*bucket, key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, b := range gates {
+		g := b.meter.(*gateBucket)
+		g.Account.Forget(now)
+		for _, p := range g.party.host.parties { // the host's hold was theirs, too
+			l.markPartyLocked(p)
+		}
+	}
+	for _, li := range l.limits {
+		b := li.bucket(key)
+		if b == nil {
+			continue
+		}
+		if m, ok := b.meter.(resumer); ok {
+			m.Resume(now)
+			l.markLocked(b)
+		}
+	}
+	l.serveLocked(now)
+}
+
+// A resumer is a meter that pauses because of what servers said.
+type resumer interface{ Resume(now instant) }
