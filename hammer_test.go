@@ -99,7 +99,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	all.Go(func() {
 		for watch := (watch{}); ctx.Err() == nil; time.Sleep(time.Millisecond) {
-			watch.check(t, l.Stats())
+			watch.look(t, l)
 		}
 	})
 	all.Wait()

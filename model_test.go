@@ -469,7 +469,7 @@ func (x *modelRun) compare() {
 	}
 	require.Equal(x, len(waiting), x.l.Stats().Waiting, "%s: waiting are %v", what, waiting)
 	x.compareBalance(what)
-	x.watch.check(x, x.l.Stats())
+	x.watch.look(x, x.l)
 	checkInvariants(x.T, x.l)
 }
 

@@ -279,7 +279,7 @@ func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 			var watch watch
 			for op := range 1500 {
 				x.anything()
-				watch.check(t, x.l.Stats())
+				watch.look(t, x.l)
 				if op%10 == 0 {
 					x.book()
 					x.balance()

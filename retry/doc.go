@@ -68,6 +68,11 @@
 // costs 5). Retries that put no unexpected load on the server are not counted: those of requests that the Transport rejected,
 // and those after a 4xx that named the time to come back.
 //
+// # Observability
+//
+// [Policy.Stats] counts attempts, retries by cause, and failures that were not retried by reason. [WithOnRetry] sets a function
+// that is called for each retry. [Retries] tells the hooks of a Transport which attempt a request is.
+//
 // # Bodies
 //
 // retryablehttp drains the body of a response that is retried, up to 4 KiB, and closes it. ErrorHandler closes the body of a

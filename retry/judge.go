@@ -23,6 +23,7 @@ const (
 // A failure is what became of an attempt, and what was said of the next one.
 type failure struct {
 	outcome outcome
+	cause   Cause
 	status  int           // 0: there was no response
 	word    time.Duration // how long to wait at least, by what the server or the Transport said
 	margin  time.Duration // how much longer than that it may become in the Transport
@@ -42,7 +43,7 @@ func (p *Policy) judge(resp *http.Response, err error) failure {
 	}
 	f := p.judgeResponse(resp)
 	if f.outcome == done { // and the handler is not content
-		f.outcome = p.ifRepeatable(repeatable(resp.Request))
+		f.outcome, f.cause = p.ifRepeatable(repeatable(resp.Request)), CauseHandler
 	}
 	return f
 }
@@ -61,11 +62,11 @@ func (p *Policy) judgeResponse(resp *http.Response) failure {
 	status := resp.StatusCode
 	signal := p.signal(resp)
 	word := max(signal.RetryAfter.Or(0), signal.Wait.Or(0))
-	f := failure{status: status, word: word, margin: min(word/10, time.Second)}
+	f := failure{cause: CauseStatus, status: status, word: word, margin: min(word/10, time.Second)}
 	switch {
 	case signal.Limited:
 		_, untouched := origin(resp.Request)
-		f.outcome = p.ifRepeatable(untouched || repeatable(resp.Request))
+		f.outcome, f.cause = p.ifRepeatable(untouched || repeatable(resp.Request)), CauseLimited
 		f.invited = status < 500 && word > 0
 	case status == 0 || status >= 500 && status != http.StatusNotImplemented: // as retryablehttp.DefaultRetryPolicy has it
 		f.outcome = p.ifRepeatable(repeatable(resp.Request))
@@ -80,7 +81,7 @@ func judgeRejection(r *throttle.Rejection, status int) failure {
 	if r.Reason == throttle.ReasonCost || r.Reason == throttle.ReasonDeadline {
 		return failure{status: status}
 	}
-	return failure{outcome: retryable, status: status, word: max(r.Wait, 0), invited: true}
+	return failure{outcome: retryable, cause: CauseRejected, status: status, word: max(r.Wait, 0), invited: true}
 }
 
 func (p *Policy) judgeError(err error) failure {
@@ -90,7 +91,7 @@ func (p *Policy) judgeError(err error) failure {
 	if hopeless(err) || overdue(err) && !p.timesOut() {
 		return failure{}
 	}
-	return failure{outcome: p.ifRepeatable(repeatableAfter(err))}
+	return failure{outcome: p.ifRepeatable(repeatableAfter(err)), cause: CauseError}
 }
 
 // timesOut reports whether attempts have a timeout of their own, so that a deadline need not be that of a caller's context.

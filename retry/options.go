@@ -32,6 +32,7 @@ type config struct {
 	nonIdempotent bool
 	reader        *headers.Reader
 	log           *slog.Logger
+	onRetry       func(RetryEvent)
 }
 
 func newConfig(opts []Option) *config {
@@ -108,5 +109,16 @@ func WithLogger(log *slog.Logger) Option {
 			c.fault("WithLogger(nil): to log nothing, leave it out")
 		}
 		c.log = log
+	})
+}
+
+// WithOnRetry sets a function that is called when a request will be retried, before the wait, by the goroutine of the request. It
+// must be safe for concurrent use. The default is none.
+func WithOnRetry(f func(RetryEvent)) Option {
+	return option(func(c *config) {
+		if f == nil {
+			c.fault("WithOnRetry(nil): a function is needed")
+		}
+		c.onRetry = f
 	})
 }

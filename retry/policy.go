@@ -27,6 +27,8 @@ type Policy struct {
 	reader        *headers.Reader
 	log           *slog.Logger // nil: none
 	budget        *budget
+	onRetry       func(RetryEvent) // nil: none
+	counts        counts
 }
 
 // NewClient returns a client that retries, and whose attempts all go through t. Set its RetryMax (4), RetryWaitMin (1 s),
@@ -73,12 +75,14 @@ func New(c *retryablehttp.Client, opts ...Option) (*Policy, error) {
 		reader:        cfg.reader,
 		log:           cfg.log,
 		budget:        newBudget(cfg),
+		onRetry:       cfg.onRetry,
 	}, nil
 }
 
 // CheckRetry reports whether to retry, as the package documentation describes. It returns an error only if the context ends
 // while it waits: otherwise the caller gets the response or the error of the attempt.
 func (p *Policy) CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	p.counts.attempts.Add(1)
 	f := p.judge(resp, err)
 	unwitnessed(err)
 	switch {
@@ -96,16 +100,18 @@ func (p *Policy) CheckRetry(ctx context.Context, resp *http.Response, err error)
 		missing = max(0, f.word-shortest)
 	}
 	if why := p.tooLong(ctx, f, missing, longest); why != "" {
-		p.report(ctx, why, f, err)
+		p.wontRetry(ctx, why, f, err)
 		return false, nil
 	}
 	if n >= p.client.RetryMax {
+		p.counts.exhaustion.Add(1)
 		return true, nil // and retryablehttp will see that attempts are used up
 	}
 	if !f.invited && !p.budget.lend(ctx) {
-		p.report(ctx, "budget", f, err)
+		p.wontRetry(ctx, whyBudget, f, err)
 		return false, nil
 	}
+	p.willRetry(ctx, f, err, max(f.word, shortest))
 	if resp != nil {
 		remember(resp, time.Now().Add(f.word))
 	}
@@ -115,12 +121,12 @@ func (p *Policy) CheckRetry(ctx context.Context, resp *http.Response, err error)
 // tooLong says why the wait before a retry would be too long, "" if it would not.
 func (p *Policy) tooLong(ctx context.Context, f failure, missing, longest time.Duration) string {
 	if f.word > p.maxWait || missing > 0 && longest > p.maxWait-missing {
-		return "max wait"
+		return whyMaxWait
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		room := time.Until(deadline)
 		if f.word >= room-f.margin || longest >= room-missing {
-			return "deadline"
+			return whyDeadline
 		}
 	}
 	return ""
@@ -132,7 +138,7 @@ func (p *Policy) report(ctx context.Context, why string, f failure, err error) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("reason", why), slog.Duration("wait", f.word), slog.Int("attempt", p.attempt(ctx)+1)}
-	if why == "max wait" {
+	if why == whyMaxWait {
 		attrs = append(attrs, slog.Duration("max", p.maxWait))
 	}
 	if f.status != 0 {
@@ -172,7 +178,8 @@ func (p *Policy) attempt(ctx context.Context) int {
 func (p *Policy) PrepareRetry(req *http.Request) error {
 	ctx := req.Context()
 	p.budget.spend(ctx)
-	*req = *req.WithContext(context.WithValue(ctx, attemptKey{p}, p.attempt(ctx)+1))
+	n := p.attempt(ctx) + 1
+	*req = *req.WithContext(context.WithValue(context.WithValue(ctx, attemptKey{p}, n), retriesKey{}, n))
 	return nil
 }
 

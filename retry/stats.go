@@ -1,0 +1,104 @@
+package retry
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A Cause says what a retry follows. The values stay the same in later versions.
+type Cause string
+
+const (
+	CauseRejected Cause = "rejected" // the Transport rejected the attempt
+	CauseLimited  Cause = "limited"  // the server refused it because of a limit
+	CauseStatus   Cause = "status"   // another response, such as a 500
+	CauseError    Cause = "error"    // there was no response
+	CauseHandler  Cause = "handler"  // a response handler returned an error
+)
+
+var causes = [...]Cause{CauseRejected, CauseLimited, CauseStatus, CauseError, CauseHandler}
+
+// Stats counts what a [Policy] has decided. It is a plain value.
+type Stats struct {
+	Attempts uint64           `json:"attempts"` // attempts that have come back, first ones included
+	Retries  map[Cause]uint64 `json:"retries"`  // decisions to retry, with an entry for each Cause; a context may end before the attempt
+	NoRetry  NoRetries        `json:"no_retry"` // failures that a retry might have mended, and that were returned
+}
+
+// NoRetries counts failures that were not retried, by the reason.
+type NoRetries struct {
+	Budget    uint64 `json:"budget"`    // the budget was empty
+	MaxWait   uint64 `json:"max_wait"`  // the wait would exceed WithMaxWait
+	Deadline  uint64 `json:"deadline"`  // the wait would exceed the context's deadline
+	Exhausted uint64 `json:"exhausted"` // RetryMax attempts were made
+}
+
+// A RetryEvent reports that a request will be retried.
+type RetryEvent struct {
+	Context context.Context
+	Attempt int           // number of the attempt that failed, from 1
+	Cause   Cause         // of its failure
+	Status  int           // of its response; 0: there was none
+	Err     error         // nil if there was a response
+	Wait    time.Duration // until the retry at least
+}
+
+// counts are the counters of a Policy.
+type counts struct {
+	attempts                              atomic.Uint64
+	retries                               [len(causes)]atomic.Uint64
+	budget, maxWait, deadline, exhaustion atomic.Uint64
+}
+
+// Stats returns what the Policy has decided so far.
+func (p *Policy) Stats() Stats {
+	c := &p.counts
+	s := Stats{Attempts: c.attempts.Load(), Retries: make(map[Cause]uint64, len(causes)), NoRetry: NoRetries{
+		Budget: c.budget.Load(), MaxWait: c.maxWait.Load(), Deadline: c.deadline.Load(), Exhausted: c.exhaustion.Load(),
+	}}
+	for i, cause := range causes {
+		s.Retries[cause] = c.retries[i].Load()
+	}
+	return s
+}
+
+// willRetry counts and tells that an attempt is retried.
+func (p *Policy) willRetry(ctx context.Context, f failure, err error, wait time.Duration) {
+	for i, cause := range causes {
+		if cause == f.cause {
+			p.counts.retries[i].Add(1)
+		}
+	}
+	if p.onRetry != nil {
+		p.onRetry(RetryEvent{Context: ctx, Attempt: p.attempt(ctx) + 1, Cause: f.cause, Status: f.status, Err: err, Wait: wait})
+	}
+}
+
+// wontRetry counts and logs why a failure is not retried.
+func (p *Policy) wontRetry(ctx context.Context, why string, f failure, err error) {
+	switch why {
+	case whyBudget:
+		p.counts.budget.Add(1)
+	case whyMaxWait:
+		p.counts.maxWait.Add(1)
+	case whyDeadline:
+		p.counts.deadline.Add(1)
+	}
+	p.report(ctx, why, f, err)
+}
+
+const (
+	whyBudget   = "budget"
+	whyMaxWait  = "max wait"
+	whyDeadline = "deadline"
+)
+
+type retriesKey struct{}
+
+// Retries returns how many retries of the request came before this attempt: 0 for the first. ctx is the context of an attempt, as
+// the hooks of a Transport have it. Of nested clients the innermost counts.
+func Retries(ctx context.Context) int {
+	n, _ := ctx.Value(retriesKey{}).(int)
+	return n
+}
