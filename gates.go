@@ -220,7 +220,7 @@ func (l *Limiter) hearAndServe(ctx context.Context, key *gateKey, m mark, a *ans
 		g.Sent()
 	}
 	if first && m.nth > 0 && now < int64(10*time.Second) { // nobody has counted by party
-		g.Account.Sofar(int64(m.nth) - 1)
+		g.Account.Sofar(max(int64(m.nth)-1, int64(l.counts.sent())*3/4)) // refusals are faster than other responses
 	}
 	held := l.heardLocked(g, m.at, a, charges, now)
 	if g.Account.Quotas() > known && m.nth > 0 {

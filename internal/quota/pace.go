@@ -89,7 +89,7 @@ func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
 	case p.done == 0 && p.before == 0:
 		p.rate, p.steady = max(paceLeast, a.own/2), end
 	default:
-		p.rate, p.steady = found, meter.AddInstant(end, 2*wait)
+		p.rate, p.steady = found, meter.AddInstant(end, wait/2)
 	}
 	p.next, p.since, p.done, p.before = max(p.next, end), end, 0, 0
 }
