@@ -35,6 +35,7 @@ type Limiter struct {
 	dry      bool
 	tracks   bool   // some limit wants to know what becomes of requests
 	slots    bool   // some limit is InFlight
+	urgent   int    // the lowest priority for which limits keep a reserve; the lowest int: none does
 	gate     *limit // of the buckets in gates
 	seed     maphash.Seed
 	quotaOff quota.Rules // that tests switch off
@@ -190,7 +191,7 @@ func (p *pending) grant(l *Limiter, by *asker) Grant {
 
 // pass lets a request go at once if it can. If not, and without an error, it is to be made pending. The two are apart so
 // that those who wait do it on a small stack, which 100,000 of them would have to grow.
-func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []charge, by *asker, g *gateKey) (m mark, ok bool, err error) {
+func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []charge, by *asker, g *gateKey, below bool) (m mark, ok bool, err error) {
 	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
 		return mark{}, false, causeOf(ctx)
 	}
@@ -204,7 +205,7 @@ func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []ch
 	if g != nil { // the last of the charges is that of the gate
 		charges[len(charges)-1].bucket = l.gates[*g]
 	}
-	m, ok, _ = l.payLocked(charges, by, now)
+	m, ok, _ = l.payLocked(charges, by, below, now)
 	l.mu.Unlock()
 	if ok && by.observer.hooks.OnGrant != nil {
 		l.tellGranted(ctx, by, charges, 0, nil)
@@ -217,14 +218,14 @@ func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool
 	if !l.mu.TryLock() {
 		lockSoon(&l.mu)
 	}
-	now := l.nowLocked()
-	m, ok, missing := l.payLocked(charges, a.by, now)
+	now, below := l.nowLocked(), a.priority < l.urgent
+	m, ok, missing := l.payLocked(charges, a.by, below, now)
 	switch {
 	case missing >= 0 || !ok && l.dry:
 		l.mu.Unlock()
 		return m, r, false
-	case !ok && clampLocked(charges):
-		m, ok, _ = l.payLocked(charges, a.by, now)
+	case !ok && clampLocked(charges, below):
+		m, ok, _ = l.payLocked(charges, a.by, below, now)
 	}
 	if !ok {
 		p := pending{ask: *a, charges: charges, refusal: &r}
@@ -328,7 +329,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, 
 	if p.gate != nil && !p.late {
 		l.passLocked(p, now)
 	}
-	m, ok, missing := l.payAllLocked(p.charges, p.rates, a.by, now)
+	m, ok, missing := l.payAllLocked(p.charges, p.rates, a, now)
 	if ok {
 		p.mark = m
 		l.mu.Unlock()
@@ -373,24 +374,24 @@ func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 // priority.
 func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge, w *waiter, now instant) (waits bool) {
 	a, charges := &p.ask, p.charges
-	by := a.bounds(ctx, now)
+	by := l.bounds(ctx, a, charges, now)
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
 		return false
 	}
 	l.markAllLocked(charges)
 	l.serveLocked(now) // those who are due go first
-	q, ln := l.lineOf(charges)
-	if !a.try && (ln == nil || by.rank < ln.first.rank) && passesLocked(charges, by.rank, now) {
+	q, ln := l.lineOf(charges, by.below)
+	if !a.try && (ln == nil || by.before(&ln.first.place)) && passesLocked(charges, &by.place, now) {
 		p.mark = l.takeLocked(charges, a.by, now)
 		l.markAllLocked(charges)
 		l.serveLocked(now)
 		return false
 	}
-	due, i := planLocked(charges, q, ln, by.rank, now, maxAhead)
+	due, i := planLocked(charges, q, ln, &by.place, now, maxAhead)
 	reason := by.judge(due, charges[i].bucket)
 	if reason == 0 && min(by.expiry, by.deadline) < never && q != nil && len(q.lines) > maxAhead {
-		due, i = planLocked(charges, q, ln, by.rank, now, len(q.lines))
+		due, i = planLocked(charges, q, ln, &by.place, now, len(q.lines))
 		reason = by.judge(due, charges[i].bucket)
 	}
 	binding := &charges[i]
@@ -398,7 +399,7 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 		reason = ReasonQueueFull
 	}
 	if reason != 0 {
-		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost), now)
+		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost, by.below), now)
 		return false
 	}
 	w.bounds, w.due, w.binding = by, due, uint16(i)
@@ -508,11 +509,12 @@ func (l *Limiter) expire(w *waiter) {
 }
 
 func (l *Limiter) expireLocked(w *waiter, now instant) {
-	ahead := make([]int64, len(w.costs))
+	urgent, ahead := make([]int64, len(w.costs)), make([]int64, len(w.costs))
 	for i := range ahead {
-		ahead[i] = meter.AddCount(w.line.ahead(w.rank, w.seq, i), w.line.queue.ahead(w.line, w.rank, w.seq, i, now, maxAhead))
+		urgent[i], ahead[i] = w.line.queue.ahead(w.line, &w.place, i, now, maxAhead)
+		ahead[i] = meter.AddCount(ahead[i], w.line.ahead(&w.place, i))
 	}
-	due, s := w.planLocked(ahead, now)
+	due, s := w.planLocked(urgent, ahead, now)
 	l.rejectLocked(w, s, ReasonMaxWait, due, now)
 	l.serveLocked(now)
 }

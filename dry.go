@@ -56,12 +56,12 @@ func (l *Limiter) bookLocked(now instant) {
 // pretendLocked books what would have to wait, and notes the refusal of what would be refused.
 func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration, binding *bucket) {
 	a, charges := &p.ask, p.charges
-	by := a.bounds(ctx, now)
+	by := l.bounds(ctx, a, charges, now)
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
 		return 0, nil
 	}
-	due, last := planLocked(charges, nil, nil, now, now, 0)
+	due, last := planLocked(charges, nil, nil, &by.place, now, 0)
 	binding = charges[last].bucket
 	if reason := by.judge(due, binding); reason != 0 {
 		l.refuseLocked(p, &by, reason, &charges[last], due, now)

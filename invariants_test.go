@@ -183,14 +183,14 @@ func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 	for i, s := range b.stopped {
 		require.Equal(t, i, s.pos)
 		require.Same(t, b, s.bucket)
-		require.False(t, s.line.before(b.stopped[0].line), "not a heap")
+		require.False(t, b.before(s.line, b.stopped[0].line), "not a heap")
 	}
 	if len(b.stopped) == 0 {
 		require.Equal(t, never, b.armed)
 		return
 	}
 	top := b.stopped[0]
-	ready := b.ready(0, 0, top.cost())
+	ready := top.readyAt()
 	switch {
 	case b.limit.followsWallClock(): // it looks at the wall clock before
 		require.Greater(t, b.armed, now)
@@ -208,6 +208,6 @@ func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 	}
 	require.True(t, top.line.starved, "the first who is stopped here can go")
 	require.True(t, slices.ContainsFunc(top.line.stops, func(s stop) bool {
-		return s.bucket.ready(0, 0, s.line.first.costs[s.index]) > now || s.barred()
+		return s.readyAt() > now || s.barred()
 	}), "the first who is stopped here can go")
 }

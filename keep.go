@@ -104,7 +104,7 @@ func (c *charge) findLocked() bool {
 
 // payLocked pays all charges if that can be done now, with nobody waiting there. It tells the first whose bucket there is
 // not, else -1.
-func (l *Limiter) payLocked(charges []charge, by *asker, now instant) (m mark, ok bool, missing int) {
+func (l *Limiter) payLocked(charges []charge, by *asker, below bool, now instant) (m mark, ok bool, missing int) {
 	ok = true
 	for i := range charges {
 		c := &charges[i]
@@ -112,7 +112,8 @@ func (l *Limiter) payLocked(charges []charge, by *asker, now instant) (m mark, o
 			return m, false, i
 		}
 		b := c.bucket
-		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, c.limit.held, b.since) <= now && (i == 0 || b.meter.Payable(now, c.cost))
+		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, c.limit.held, b.since) <= now && (i == 0 || b.meter.Payable(now, c.cost)) &&
+			(!below || b.leaves(c.cost, now))
 	}
 	if ok && len(charges) > 0 {
 		c := &charges[0]
@@ -129,7 +130,7 @@ func (l *Limiter) payLocked(charges []charge, by *asker, now instant) (m mark, o
 
 // payAllLocked is payLocked with every bucket made that there is not, with those rates, and costs brought down to what can be
 // paid where limits say so. It tells the first for which there is no room.
-func (l *Limiter) payAllLocked(charges []charge, rates []rate, by *asker, now instant) (m mark, ok bool, missing *charge) {
+func (l *Limiter) payAllLocked(charges []charge, rates []rate, a *ask, now instant) (m mark, ok bool, missing *charge) {
 	for i := range charges {
 		charges[i].findLocked() // before any is forgotten to make room for another
 	}
@@ -138,8 +139,9 @@ func (l *Limiter) payAllLocked(charges []charge, rates []rate, by *asker, now in
 			return m, false, c
 		}
 	}
-	if m, ok, _ = l.payLocked(charges, by, now); !ok && clampLocked(charges) {
-		m, ok, _ = l.payLocked(charges, by, now)
+	below := a.priority < l.urgent
+	if m, ok, _ = l.payLocked(charges, a.by, below, now); !ok && clampLocked(charges, below) {
+		m, ok, _ = l.payLocked(charges, a.by, below, now)
 	}
 	return m, ok, nil
 }
@@ -158,10 +160,10 @@ func (l *Limiter) haveLocked(c *charge, charges []charge, r rate, now instant) b
 }
 
 // clampLocked brings costs down to the sizes of limits with ClampCost, and reports whether there was one to bring down.
-func clampLocked(charges []charge) (clamped bool) {
+func clampLocked(charges []charge, below bool) (clamped bool) {
 	for i := range charges {
-		if c := &charges[i]; c.limit.clamps && c.cost > c.bucket.meter.Most() {
-			c.cost, clamped = c.bucket.meter.Most(), true
+		if c := &charges[i]; c.limit.clamps && c.cost > c.bucket.most(below) {
+			c.cost, clamped = c.bucket.most(below), true
 		}
 	}
 	return clamped
@@ -171,7 +173,7 @@ func clampLocked(charges []charge) (clamped bool) {
 func (b *bucket) reclampLocked() {
 	if b.limit.clamps {
 		for _, s := range b.lines {
-			s.line.root.clamp(s.index, b.meter.Most())
+			s.line.root.clamp(s.index, b.most(s.line.below))
 		}
 	}
 }

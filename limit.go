@@ -36,7 +36,9 @@ type Limit struct {
 	costAt  *jsonfinder.Paths
 
 	clamps       bool
-	untilHeaders bool // of an InFlight limit
+	reserve      float64 // the fraction that is kept back; 0: none
+	urgent       int     // the lowest priority that it is kept for
+	untilHeaders bool    // of an InFlight limit
 	faults       []error
 }
 
@@ -288,6 +290,7 @@ func (l *Limit) validate() error {
 	default:
 		faults = append(faults, l.check(l.rate))
 	}
+	faults = append(faults, l.checkReserve())
 	if burst := l.burstOf(l.rate); l.initial > burst {
 		faults = append(faults, fmt.Errorf("Initial(%d) is more than the burst of %d", l.initial, burst))
 	}

@@ -29,6 +29,7 @@ func newLimiter(c *config) *Limiter {
 		direct: asker{observer: newObserver(c.hooks, c.log)}, lines: make(map[string]*line), queues: make(map[string]*queue),
 	}
 	l.gate, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, maphash.MakeSeed()
+	l.reserve(c.limits)
 	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
 	l.unix, l.wallAt, l.synced, l.sweepAt = l.start.UnixNano(), never, never, never
 	if len(c.limits) == 0 {
@@ -115,7 +116,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	}
 	var ok bool
 	var err error
-	if g.mark, ok, err = l.pass(ctx, nil, charges, g.by, nil); !ok && err == nil {
+	if g.mark, ok, err = l.pass(ctx, nil, charges, g.by, nil, by.Priority < l.urgent); !ok && err == nil {
 		a := ask{priority: by.Priority, maxWait: l.maxWait, by: g.by}
 		if by.MaxWait != nil {
 			a.maxWait = max(0, *by.MaxWait)
@@ -183,7 +184,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	}
 	var room [3]charge // enough for most, and little on the stack of those who wait
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), o, key, cost)
-	m, ok, err := l.pass(ctx, nil, charges, &l.direct, nil)
+	m, ok, err := l.pass(ctx, nil, charges, &l.direct, nil, o.priority < l.urgent)
 	if ok {
 		l.forgetNow(charges, m, o.receipt)
 	}

@@ -19,6 +19,7 @@ type line struct {
 	first   *waiter
 	size    int
 	starved bool // its first request has been passed over for too long, and bars all its buckets
+	below   bool // of all its requests: they leave a part of some limits to urgent ones
 }
 
 // A queue is all lines for one and the same set of limits' buckets, which differ in their gates alone. While all these are
@@ -38,18 +39,23 @@ func (q *queue) stops() int { return len(q.id) / 8 }
 // bound, unless it is to be rejected if its wait is too long.
 const maxAhead = 64
 
-// ahead returns what is to be paid at a stop before one of that rank and sequence number, in those of the first most lines whose
-// gates are open, except one.
-func (q *queue) ahead(but *line, rank instant, seq uint64, stop int, now instant, most int) (sum int64) {
+// ahead returns what is to be paid at a stop before a request in that place, in those of the first most lines whose gates are
+// open, except one; urgent is the part of requests that are urgent, where that one is not.
+func (q *queue) ahead(but *line, p *place, stop int, now instant, most int) (urgent, ahead int64) {
 	if q == nil || len(q.lines) == 1 && q.lines[0] == but {
-		return 0
+		return 0, 0
 	}
 	for _, ln := range q.lines[:min(most, len(q.lines))] {
-		if ln != but && stop < q.stops() && ln.isOpen(now) {
-			sum = meter.AddCount(sum, ln.ahead(rank, seq, stop))
+		switch {
+		case ln == but || stop >= q.stops() || !ln.isOpen(now):
+		case ln.below == p.below:
+			ahead = meter.AddCount(ahead, ln.ahead(p, stop))
+		case ln.below || !ln.stops[stop].bucket.limit.urgentFirst():
+		default:
+			urgent = meter.AddCount(urgent, ln.root.sums[stop])
 		}
 	}
-	return sum
+	return urgent, ahead
 }
 
 // isOpen reports whether the gate of a line lets all pass now.
@@ -69,10 +75,22 @@ type stop struct {
 	short  bool    // and whether it is stopped there
 }
 
+// A place is where a request stands in line.
+type place struct {
+	rank  instant
+	seq   uint64
+	below bool // it leaves a part of some limits to urgent requests
+}
+
+// before reports whether p comes before other, in one line.
+func (p *place) before(other *place) bool {
+	return p.rank < other.rank || p.rank == other.rank && p.seq < other.seq
+}
+
 // Bounds say where a request stands in line, and for how long.
 type bounds struct {
+	place
 	arrived  instant
-	rank     instant
 	expiry   instant // the last at which it may be granted, by its patience; never: none
 	deadline instant // the first at which it may not, by its context; never: none
 }
@@ -84,7 +102,6 @@ type waiter struct {
 	weight              uint32
 	binding             uint16 // the stop because of which it waits, as it seemed when it was planned last
 	verdict             verdict
-	seq                 uint64
 	line                *line
 	costs, sums         []int64  // by stop: its own; its own and those of all below it
 	inline              [4]int64 // room for both where there are no more than two stops
@@ -123,18 +140,11 @@ const (
 	left // its context was over first
 )
 
-// before reports whether w goes before one of that rank and sequence number.
-func (w *waiter) before(rank instant, seq uint64) bool {
-	return w.rank < rank || w.rank == rank && w.seq < seq
-}
-
-func (ln *line) before(other *line) bool { return ln.first.before(other.first.rank, other.first.seq) }
-
-// ahead returns what is to be paid at a stop before one of that rank and sequence number.
-func (ln *line) ahead(rank instant, seq uint64, stop int) int64 {
+// ahead returns what is to be paid at a stop before a request in that place.
+func (ln *line) ahead(p *place, stop int) int64 {
 	var sum int64
 	for w := ln.root; w != nil; {
-		if !w.before(rank, seq) {
+		if !w.before(p) {
 			w = w.left
 			continue
 		}
@@ -151,13 +161,13 @@ func (ln *line) ahead(rank instant, seq uint64, stop int) int64 {
 func (ln *line) insert(w *waiter) {
 	w.line, w.weight = ln, mix(w.seq)
 	ln.size++
-	if ln.first == nil || w.before(ln.first.rank, ln.first.seq) {
+	if ln.first == nil || w.before(&ln.first.place) {
 		ln.first = w
 	}
 	place := &ln.root
 	for *place != nil {
 		w.parent = *place
-		if w.before(w.parent.rank, w.parent.seq) {
+		if w.before(&w.parent.place) {
 			place = &w.parent.left
 		} else {
 			place = &w.parent.right
@@ -272,11 +282,11 @@ func mix(seq uint64) uint32 {
 	return uint32(z >> 32)
 }
 
-// stopHeap orders the lines that are stopped at one bucket by the rank of their first requests.
+// stopHeap orders the lines that are stopped at one bucket by the places of their first requests.
 type stopHeap []*stop
 
 func (h stopHeap) Len() int           { return len(h) }
-func (h stopHeap) Less(i, j int) bool { return h[i].line.before(h[j].line) }
+func (h stopHeap) Less(i, j int) bool { return h[i].bucket.before(h[i].line, h[j].line) }
 func (h stopHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].pos, h[j].pos = i, j }
 func (h *stopHeap) Push(x any)        { s := x.(*stop); s.pos = len(*h); *h = append(*h, s) }
 func (h *stopHeap) Pop() any {
@@ -294,7 +304,7 @@ func (s *stop) barred() bool {
 		return false
 	}
 	top := s.bucket.stopped[0].line
-	return top != s.line && top.before(s.line)
+	return top != s.line && s.bucket.before(top, s.line)
 }
 
 // set notes whether the line is stopped at this bucket.
@@ -307,5 +317,37 @@ func (s *stop) set(stopped bool) {
 	}
 }
 
+// before reports whether the first request of a line goes before that of another one at this bucket. Where that is not a matter
+// of rank alone, lines that have been passed over for too long come first, by rank, so that no two of them bar each other.
+func (b *bucket) before(ln, other *line) bool {
+	if b.limit.ordered() && (ln.starved || other.starved) {
+		if ln.starved != other.starved {
+			return ln.starved
+		}
+		return ln.first.place.before(&other.first.place)
+	}
+	return b.precedes(&ln.first.place, &other.first.place)
+}
+
+// precedes is the same for requests.
+func (b *bucket) precedes(p, other *place) bool {
+	if p.below != other.below && b.limit.urgentFirst() {
+		return other.below
+	}
+	return p.before(other)
+}
+
+// bars reports whether a request that is stopped here goes before one in that place, which has just come.
+func (b *bucket) bars(p *place) bool {
+	if len(b.stopped) == 0 {
+		return false
+	}
+	top := b.stopped[0].line
+	return top.starved && b.limit.ordered() || b.precedes(&top.first.place, p)
+}
+
 // cost returns what the first request of the line costs here.
 func (s *stop) cost() int64 { return s.line.first.costs[s.index] }
+
+// readyAt returns when the first request of the line can be paid here.
+func (s *stop) readyAt() instant { return s.bucket.readyFor(s.line.below, s.cost()) }

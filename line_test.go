@@ -14,13 +14,13 @@ import (
 
 // testWaiter returns one that is in no line yet.
 func testWaiter(rank instant, seq uint64, costs ...int64) *waiter {
-	return &waiter{bounds: bounds{rank: rank}, seq: seq, costs: costs, sums: make([]int64, len(costs))}
+	return &waiter{bounds: bounds{place: place{rank: rank, seq: seq}}, costs: costs, sums: make([]int64, len(costs))}
 }
 
 // aheadIn returns what ahead should, by a sorted slice.
 func aheadIn(sorted []*waiter, rank instant, seq uint64, stop int) (sum int64) {
 	for _, w := range sorted {
-		if w.before(rank, seq) {
+		if w.before(&place{rank: rank, seq: seq}) {
 			sum += w.costs[stop]
 		}
 	}
@@ -57,7 +57,7 @@ func checkTree(t *testing.T, ln *line) (inOrder []*waiter, depth int) {
 		if i == 0 {
 			require.Same(t, ln.first, w)
 		} else {
-			require.True(t, inOrder[i-1].before(w.rank, w.seq), "out of order")
+			require.True(t, inOrder[i-1].before(&w.place), "out of order")
 			require.Same(t, w, inOrder[i-1].next())
 		}
 	}
@@ -82,7 +82,7 @@ func TestLineAgreesWithASortedSlice(t *testing.T) {
 				w := testWaiter(r.Int64N(50), uint64(op), costs...)
 				ln.insert(w)
 				i, _ := slices.BinarySearchFunc(sorted, w, func(a, b *waiter) int {
-					if a.before(b.rank, b.seq) {
+					if a.before(&b.place) {
 						return -1
 					}
 					return 1
@@ -99,7 +99,7 @@ func TestLineAgreesWithASortedSlice(t *testing.T) {
 			if r.IntN(2) == 0 {
 				seq = math.MaxUint64
 			}
-			require.Equal(t, aheadIn(sorted, rank, seq, stop), ln.ahead(rank, seq, stop), "seed %d, op %d", seed, op)
+			require.Equal(t, aheadIn(sorted, rank, seq, stop), ln.ahead(&place{rank: rank, seq: seq}, stop), "seed %d, op %d", seed, op)
 		}
 	}
 }
@@ -113,13 +113,13 @@ func TestLineSaturates(t *testing.T) {
 		ln.insert(testWaiter(r.Int64N(50), 1+seq, huge[r.IntN(len(huge))]))
 		last := int64(0)
 		for w := first; w != nil; w = w.next() {
-			ahead := ln.ahead(w.rank, w.seq, 0)
+			ahead := ln.ahead(&w.place, 0)
 			require.GreaterOrEqual(t, ahead, min(last, maxCount-1), "less is ahead of a later one")
 			require.LessOrEqual(t, ahead, 2*maxCount)
 			require.Positive(t, w.sums[0])
 			last = ahead
 		}
-		require.GreaterOrEqual(t, ln.ahead(100, 0, 0), maxCount-1)
+		require.GreaterOrEqual(t, ln.ahead(&place{rank: 100}, 0), maxCount-1)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestLineStaysShallow(t *testing.T) {
 
 func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 	r := metertest.Seeded(t, 7)
-	b := new(bucket)
+	b := &bucket{limit: new(limit)}
 	lines := make([]*line, 40)
 	for i := range lines {
 		ln := &line{stops: make([]stop, 1)}
@@ -174,7 +174,7 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 			}
 			n++
 			require.Same(t, s, b.stopped[s.pos])
-			if top == nil || ln.before(top) {
+			if top == nil || b.before(ln, top) {
 				top = ln
 			}
 		}
@@ -183,7 +183,7 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 			require.Same(t, top, b.stopped[0].line)
 		}
 		for _, ln := range lines {
-			require.Equal(t, top != nil && top != ln && top.before(ln), ln.stops[0].barred())
+			require.Equal(t, top != nil && top != ln && b.before(top, ln), ln.stops[0].barred())
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (x *modelRun) make() {
 	if clamps {
 		x.m.clamps = x.burst
 	}
-	x.l = limiterOf(x.T, WithLimit(limit))
+	x.l = limiterOf(x.T, WithLimit(x.reserve(limit)))
 	x.name = string(limit.kind)
 	synctest.Wait()
 }

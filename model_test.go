@@ -56,17 +56,18 @@ type model struct {
 	fates  map[int]fate
 	grants []*modelWaiter // those that may be given back
 	paid   int
-	clamps int64 // the most that a request costs, of a limit with ClampCost; else 0
+	clamps int64   // the most that a request costs, of a limit with ClampCost; else 0
+	part   float64 // is kept back for urgent requests
 }
 
-func (m *model) ready(of metertest.Meter, from instant, cost int64) instant {
-	return of.Ready(max(from, m.held, m.since), cost)
+func (m *model) ready(of metertest.Meter, from instant, w *modelWaiter) instant {
+	return of.Ready(max(from, m.held, m.since), w.cost+m.reserved(w))
 }
 
 // run lets time pass.
 func (m *model) run(until instant) {
 	for len(m.line) > 0 {
-		next := m.ready(m.ideal, 0, m.line[0].cost)
+		next := m.ready(m.ideal, 0, m.line[0])
 		for _, w := range m.line {
 			next = min(next, w.expiry, w.deadline)
 		}
@@ -90,7 +91,7 @@ func (m *model) run(until instant) {
 func (m *model) serve(now instant) {
 	for len(m.line) > 0 {
 		w := m.line[0]
-		due := m.ready(m.ideal, 0, w.cost)
+		due := m.ready(m.ideal, 0, w)
 		if due > now {
 			return
 		}
@@ -157,12 +158,12 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 		from = 0
 	}
 	i := 0
-	for ; i < len(m.line) && m.line[i].rank <= w.rank; i++ {
-		due := m.ready(plan, from, m.line[i].cost)
+	for ; i < len(m.line) && !m.precedes(w, m.line[i]); i++ {
+		due := m.ready(plan, from, m.line[i])
 		plan.Pay(due, due, m.line[i].cost, true)
 	}
-	due := max(now, m.ready(plan, from, w.cost))
-	if i == 0 && m.ready(m.ideal, from, w.cost) <= now && (!try || len(m.line) == 0) {
+	due := max(now, m.ready(plan, from, w))
+	if i == 0 && m.ready(m.ideal, from, w) <= now && (!try || len(m.line) == 0) {
 		m.pay(w, now, now, false)
 		m.fates[w.id] = fate{at: now}
 		return
@@ -181,7 +182,7 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 func (m *model) replan(now instant) {
 	plan := m.ideal.Clone()
 	for _, w := range slices.Clone(m.line) {
-		due := max(now, m.ready(plan, 0, w.cost))
+		due := max(now, m.ready(plan, 0, w))
 		if f, ok := m.judge(w, due, now); !ok {
 			m.leave(w, f)
 			continue
@@ -399,7 +400,7 @@ func (x *modelRun) arrive(now instant) {
 	if x.r.IntN(4) == 0 {
 		ask.Priority = x.r.IntN(5) - 2
 	}
-	w.rank = rankOf(now, ask.Priority)
+	w.rank, w.below = rankOf(now, ask.Priority), x.m.part > 0 && ask.Priority < 1
 	ctx, cancel := context.WithCancel(x.Context())
 	if x.r.IntN(3) == 0 {
 		w.expiry = now + x.r.Int64N(1<<x.r.IntN(35))
@@ -439,7 +440,7 @@ func (x *modelRun) try(now instant) {
 		require.False(x, ok, "nothing would give the slot back")
 		return
 	}
-	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bounds{arrived: now, rank: now, expiry: now, deadline: never}}
+	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bounds{place: place{rank: now, below: x.m.part > 0}, arrived: now, expiry: now, deadline: never}}
 	x.waiters[w.id] = w
 	wait, ok := x.l.Try(x.key, w.cost)
 	x.m.arrive(w, now, true)

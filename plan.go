@@ -55,9 +55,9 @@ func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, n
 
 // soonest returns when one who could go at due can go as things are now, should that be later and known: due is a lower
 // bound where it depends on answers that are yet to come.
-func (b *bucket) soonest(due instant, cost int64) instant {
+func (b *bucket) soonest(due instant, cost int64, below bool) instant {
 	if _, ok := b.meter.(meter.Planner); ok {
-		if ready := b.ready(0, 0, cost); ready < never {
+		if ready := b.readyFor(below, cost); ready < never {
 			return max(due, ready)
 		}
 	}
@@ -92,8 +92,9 @@ func (l *Limiter) refuseLocked(p *pending, by *bounds, reason Reason, c *charge,
 }
 
 // bounds returns what bounds the wait of an ask that came now.
-func (a *ask) bounds(ctx context.Context, now instant) bounds {
-	b := bounds{arrived: now, rank: rankOf(now, a.priority), expiry: never, deadline: never}
+func (l *Limiter) bounds(ctx context.Context, a *ask, charges []charge, now instant) bounds {
+	b := bounds{arrived: now, expiry: never, deadline: never}
+	b.place = place{rank: rankOf(now, a.priority), seq: math.MaxUint64, below: a.priority < l.urgent && reserved(charges)}
 	if a.maxWait >= 0 {
 		b.expiry = meter.AddInstant(now, int64(a.maxWait))
 	}
@@ -103,32 +104,28 @@ func (a *ask) bounds(ctx context.Context, now instant) bounds {
 	return b
 }
 
-// passesLocked reports whether all can pay now, and nobody who waits goes before one of that rank.
-func passesLocked(charges []charge, rank, now instant) bool {
+// passesLocked reports whether all can pay now, and no request that waits goes before one in that place.
+func passesLocked(charges []charge, p *place, now instant) bool {
 	for i := range charges {
 		b := charges[i].bucket
-		if b.ready(0, 0, charges[i].cost) > now || b.barsLocked(rank) {
+		if b.readyFor(p.below, charges[i].cost) > now || b.bars(p) {
 			return false
 		}
 	}
 	return true
 }
 
-// barsLocked reports whether somebody who is stopped here goes before one who came now with that rank.
-func (b *bucket) barsLocked(rank instant) bool {
-	return len(b.stopped) > 0 && b.stopped[0].line.first.rank <= rank
-}
-
 // planLocked returns when the charges could be paid if all goes on as it is now, and which of them is the last:
 // exactly where a line has one limit only (and, for a window, costs of 1, which fill it without gaps), else no later
 // than it will be.
-func planLocked(charges []charge, q *queue, ln *line, rank, now instant, most int) (due instant, binding int) {
+func planLocked(charges []charge, q *queue, ln *line, p *place, now instant, most int) (due instant, binding int) {
 	for i := range charges {
-		c, ahead := &charges[i], q.ahead(ln, rank, math.MaxUint64, i, now, most)
+		c := &charges[i]
+		urgent, ahead := q.ahead(ln, p, i, now, most)
 		if ln != nil {
-			ahead = meter.AddCount(ahead, ln.ahead(rank, math.MaxUint64, i))
+			ahead = meter.AddCount(ahead, ln.ahead(p, i))
 		}
-		if d := c.bucket.planLocked(q, ln, rank, ahead, c.cost, now); d > due {
+		if d := c.bucket.planLocked(q, ln, p, urgent, ahead, c.cost, now); d > due {
 			due, binding = d, i
 		}
 	}
@@ -136,10 +133,10 @@ func planLocked(charges []charge, q *queue, ln *line, rank, now instant, most in
 }
 
 // planLocked is the same for a request in line, given the costs ahead of it.
-func (w *waiter) planLocked(ahead []int64, now instant) (due instant, binding *stop) {
+func (w *waiter) planLocked(urgent, ahead []int64, now instant) (due instant, binding *stop) {
 	for i := range w.line.stops {
 		s := &w.line.stops[i]
-		if d := s.bucket.planLocked(w.line.queue, w.line, w.rank, ahead[i], w.costs[i], now); binding == nil || d > due {
+		if d := s.bucket.planLocked(w.line.queue, w.line, &w.place, urgent[i], ahead[i], w.costs[i], now); binding == nil || d > due {
 			due, binding = d, s
 		}
 	}
@@ -148,17 +145,17 @@ func (w *waiter) planLocked(ahead []int64, now instant) (due instant, binding *s
 
 // planLocked returns when this bucket could pay cost, once it has paid what is ahead in the queue and in ln (nil: a line
 // that is yet to be opened), and the first of the other lines that are stopped here.
-func (b *bucket) planLocked(q *queue, ln *line, rank instant, ahead, cost int64, now instant) instant {
+func (b *bucket) planLocked(q *queue, ln *line, p *place, urgent, ahead, cost int64, now instant) instant {
 	from := now
 	if len(b.stopped) > 0 {
 		from = 0 // who waits has what came in since
 	}
-	if b.barsLocked(rank) {
+	if b.bars(p) {
 		if first := b.stopped[0].line; first != ln && (first.queue != q || !first.isOpen(now)) {
 			ahead = meter.AddCount(ahead, b.stopped[0].cost())
 		}
 	}
-	return max(now, b.plan(from, ahead, cost))
+	return max(now, b.planFor(p.below, from, urgent, ahead, cost))
 }
 
 // rankOf returns the place in line of one who came now with that priority.
@@ -170,7 +167,7 @@ func rankOf(now instant, priority int) instant {
 // rejectLocked refuses w, which is in line and could go at due.
 func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now instant) {
 	w.verdict = refused
-	due = s.bucket.soonest(due, w.costs[s.index])
+	due = s.bucket.soonest(due, w.costs[s.index], w.below)
 	r := w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
 	w.rejection = &r
 	l.counts.refused[reason]++
@@ -183,19 +180,41 @@ func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now insta
 // rejudgeLocked refuses all in a queue who can't be granted in time any more, after a hold or another rate: in order, so
 // that who is refused stands in nobody's way.
 func (l *Limiter) rejudgeLocked(q *queue, now instant) {
+	var urgent, below []*line
+	for _, ln := range q.lines {
+		if ln.below {
+			below = append(below, ln)
+		} else {
+			urgent = append(urgent, ln)
+		}
+	}
+	before := l.rejudgeLinesLocked(urgent, make([]int64, q.stops()+1), now) // one more for a gate
+	if len(below) == 0 {
+		return
+	}
+	for i := range q.stops() { // elsewhere they wait by rank
+		if !below[0].stops[i].bucket.limit.urgentFirst() {
+			before[i] = 0
+		}
+	}
+	l.rejudgeLinesLocked(below, before, now)
+}
+
+// rejudgeLinesLocked is the same for lines of a queue that are all urgent or all not, given what urgent requests cost before
+// them. It returns what those that stay cost where all gates are open.
+func (l *Limiter) rejudgeLinesLocked(lines []*line, urgent []int64, now instant) []int64 {
 	type place struct {
 		open  bool
 		ahead []int64 // by stop, in this line
 	}
-	first := q.lines[0]
-	places, next := make(map[*line]*place, len(q.lines)), make(inOrder, 0, len(q.lines))
-	shared := make([]int64, len(first.stops)) // ahead in all lines that are open
-	for _, ln := range q.lines {
+	places, next := make(map[*line]*place, len(lines)), make(inOrder, 0, len(lines))
+	shared := make([]int64, len(urgent)) // ahead in all lines that are open
+	for _, ln := range lines {
 		places[ln] = &place{ln.isOpen(now), make([]int64, len(ln.stops))}
 		next = append(next, ln.first)
 	}
 	heap.Init(&next)
-	before := make([]int64, len(first.stops)+1)
+	before := make([]int64, len(urgent))
 	for len(next) > 0 {
 		w := next[0]
 		if follower := w.next(); follower != nil {
@@ -204,7 +223,7 @@ func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 		} else {
 			heap.Pop(&next)
 		}
-		p := places[w.line]
+		p, q := places[w.line], w.line.queue
 		for i := range w.costs {
 			before[i] = p.ahead[i]
 			if i < q.stops() {
@@ -214,7 +233,7 @@ func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 				}
 			}
 		}
-		due, s := w.planLocked(before, now)
+		due, s := w.planLocked(urgent, before, now)
 		if reason := w.judge(due, s.bucket); reason != 0 {
 			l.rejectLocked(w, s, reason, due, now)
 			continue
@@ -227,13 +246,14 @@ func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 			}
 		}
 	}
+	return shared
 }
 
 // inOrder is a heap of those who are next in their lines.
 type inOrder []*waiter
 
 func (h inOrder) Len() int           { return len(h) }
-func (h inOrder) Less(i, j int) bool { return h[i].before(h[j].rank, h[j].seq) }
+func (h inOrder) Less(i, j int) bool { return h[i].before(&h[j].place) }
 func (h inOrder) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *inOrder) Push(x any)        { *h = append(*h, x.(*waiter)) }
 func (h *inOrder) Pop() any {

@@ -12,7 +12,7 @@ import (
 // joinLocked puts a waiter in its line, at its place.
 func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant) {
 	if ln == nil {
-		ln = l.openLocked(charges, now)
+		ln = l.openLocked(charges, w.below, now)
 	}
 	n, room := len(charges), w.inline[:]
 	if 2*n > len(room) {
@@ -43,7 +43,7 @@ func (l *Limiter) markAllLocked(charges []charge) {
 }
 
 // lineID appends to buf what tells the line of these charges from others, and before it what tells its queue, so long.
-func lineID(buf []byte, charges []charge) (id []byte, queue int) {
+func lineID(buf []byte, charges []charge, below bool) (id []byte, queue int) {
 	for i := range charges {
 		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.serial)
 		if charges[i].limit.kind != kindServer && charges[i].limit.kind != kindNone {
@@ -53,6 +53,9 @@ func lineID(buf []byte, charges []charge) (id []byte, queue int) {
 	if queue == 0 { // without limits, only those of one gate wait for the same
 		queue = len(buf)
 	}
+	if below {
+		buf = append(buf, 1)
+	}
 	return buf, queue
 }
 
@@ -60,18 +63,18 @@ func lineID(buf []byte, charges []charge) (id []byte, queue int) {
 // the stack that those who call it wait on.
 //
 //go:noinline
-func (l *Limiter) lineOf(charges []charge) (*queue, *line) {
+func (l *Limiter) lineOf(charges []charge, below bool) (*queue, *line) {
 	if len(l.lines) == 0 {
 		return nil, nil
 	}
-	id, queue := lineID(make([]byte, 0, 64), charges)
+	id, queue := lineID(make([]byte, 0, 64), charges, below)
 	return l.queues[string(id[:queue])], l.lines[string(id)]
 }
 
 // openLocked opens a line for these charges.
-func (l *Limiter) openLocked(charges []charge, now instant) *line {
-	id, of := lineID(nil, charges)
-	ln := &line{id: string(id), stops: make([]stop, len(charges))}
+func (l *Limiter) openLocked(charges []charge, below bool, now instant) *line {
+	id, of := lineID(nil, charges, below)
+	ln := &line{id: string(id), below: below, stops: make([]stop, len(charges))}
 	if ln.queue = l.queues[ln.id[:of]]; ln.queue == nil {
 		ln.queue = &queue{id: ln.id[:of]}
 		l.queues[ln.queue.id] = ln.queue
@@ -189,7 +192,7 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 	due, stopped, freed, robbed := instant(0), 0, false, false
 	for i := range ln.stops {
 		s := &ln.stops[i]
-		s.ready = s.bucket.ready(0, 0, w.costs[i])
+		s.ready = s.readyAt()
 		due = max(due, s.ready)
 		if s.short = s.ready > now || s.barred(); s.short {
 			stopped++
@@ -221,6 +224,10 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 				s.bucket.since = max(s.ready, now-slack, w.arrived)
 			}
 			s.set(bar)
+			l.markLocked(s.bucket)
+		} else if bar && ln.starved != wasStarved && s.bucket.limit.ordered() {
+			moved = true
+			heap.Fix(&s.bucket.stopped, s.pos)
 			l.markLocked(s.bucket)
 		}
 		if s.pos == 0 && s.ready > now && s.bucket.armed > s.ready {
@@ -255,7 +262,7 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 func (l *Limiter) armLocked(b *bucket, now instant) {
 	at := never
 	if len(b.stopped) > 0 {
-		if ready := b.ready(0, 0, b.stopped[0].cost()); ready > now {
+		if ready := b.stopped[0].readyAt(); ready > now {
 			at = ready
 		}
 		if b.limit.followsWallClock() {

@@ -270,7 +270,7 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	cancel := req.Cancel
-	m, ok, err := t.limiter.pass(ctx, cancel, charges, t.asker, gate)
+	m, ok, err := t.limiter.pass(ctx, cancel, charges, t.asker, gate, o.priority < t.limiter.urgent)
 	if err != nil {
 		return nil, err
 	}

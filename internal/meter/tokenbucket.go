@@ -137,7 +137,7 @@ func (b *TokenBucket) Take(due, _ Instant, cost int64, waited bool) int64 {
 		b.level, b.last = b.levelAt(due), due
 		// The part of a nanosecond by which a request that waited until then has been waiting too long is not lost: losing it
 		// would make the schedule drift.
-		if !waited || !b.level.less(b.need(0, cost).add(int128{lo: b.n})) {
+		if !waited || !b.level.less(b.full.add(int128{lo: b.n})) {
 			b.clip()
 		}
 	}

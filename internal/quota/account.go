@@ -156,7 +156,7 @@ func (a *Account) Quotas() int { return len(a.quotas) }
 
 // Bounds reports whether a quota that counts requests may have less than n left.
 func (a *Account) Bounds(n int64) bool {
-	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.counted && !q.pays(n) })
+	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.counted && !q.pays(n, 0) })
 }
 
 // Saved returns what is left of the quota of that name, requests in flight taken off, if that is known until its reset.

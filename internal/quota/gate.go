@@ -25,7 +25,12 @@ func (g *Gate) Spend(now meter.Instant, cost int64) (int64, bool) { return meter
 
 // Ready returns never where only an answer can tell.
 func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
-	at, sure := g.next(from, meter.AddCount(ahead, cost))
+	return g.ReadyLeaving(from, 0, ahead, cost, 0)
+}
+
+// ReadyLeaving implements [meter.Reserver]: that part of each quota remains.
+func (g *Gate) ReadyLeaving(from meter.Instant, urgent, ahead, cost int64, part float64) meter.Instant {
+	at, sure := g.next(from, meter.AddCount(meter.AddCount(urgent, ahead), cost), part)
 	if !sure {
 		return meter.Never
 	}
@@ -34,15 +39,20 @@ func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 
 // Plan returns a lower bound of when cost can be paid once ahead has been, whatever answers will tell.
 func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
-	at, _ := g.next(from, meter.AddCount(ahead, cost))
+	return g.PlanLeaving(from, 0, ahead, cost, 0)
+}
+
+// PlanLeaving implements [meter.ReservePlanner].
+func (g *Gate) PlanLeaving(from meter.Instant, urgent, ahead, cost int64, part float64) meter.Instant {
+	at, _ := g.next(from, meter.AddCount(meter.AddCount(urgent, ahead), cost), part)
 	return at
 }
 
-func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
+func (g *Gate) next(from meter.Instant, need int64, part float64) (at meter.Instant, sure bool) {
 	at, sure = max(from, g.Account.Until(), g.Account.pace.next), true
 	for _, q := range g.quotas {
 		var ok bool
-		at, ok = q.next(at, need)
+		at, ok = q.next(at, need, part)
 		sure = sure && ok
 	}
 	return at, sure
@@ -143,7 +153,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 			continue
 		}
 		full = max(full, q.reset)
-		if !q.pays(1) {
+		if !q.pays(1, 0) {
 			must = max(must, q.reset)
 		}
 	}
@@ -155,7 +165,7 @@ func (g *Gate) Tokens(now meter.Instant) float64 {
 	least := math.Inf(1)
 	for _, q := range g.quotas {
 		q.roll(now)
-		if !q.pays(plenty) {
+		if !q.pays(plenty, 0) {
 			least = min(least, float64(q.told-q.reserve-q.inFlight))
 		}
 	}
@@ -173,7 +183,7 @@ func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
 	return a.Until() <= now && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
 		q.roll(now)
-		return !q.pays(plenty)
+		return !q.pays(plenty, 0)
 	})
 }
 

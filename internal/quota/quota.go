@@ -74,17 +74,22 @@ func (q *quota) ends() meter.Instant {
 
 func (q *quota) stale(now meter.Instant) bool { return q.inFlight == 0 && q.ends() < now-quotaStale }
 
-// pays reports whether so many requests can go. What own limits or Adaptive cover is stopped only when nothing is left.
-func (q *quota) pays(need int64) bool {
+// pays reports whether so many requests can go that leave that part of the quota. What own limits or Adaptive cover is
+// stopped only when nothing is left.
+func (q *quota) pays(need int64, part float64) bool {
+	spare := q.told - q.reserve
+	if part > 0 && q.limit > 0 {
+		spare -= meter.Reserved(q.limit, part)
+	}
 	switch {
 	case !q.counted:
-		return q.told > q.reserve || q.reset == meter.Never
+		return spare > 0 || q.reset == meter.Never
 	case q.scarce && q.awaited: // one asks
-		return q.told > q.reserve && (q.last < q.turn || q.inFlight == 0)
+		return spare > 0 && (q.last < q.turn || q.inFlight == 0)
 	case q.account.covered && !q.scarce && !q.account.Off.Covered:
-		return q.told > q.reserve
+		return spare > 0
 	}
-	return q.told-q.reserve-q.inFlight >= need
+	return spare-q.inFlight >= need
 }
 
 // due returns when the next request may go of what is left: after a window that ran dry, evenly until its end.
@@ -96,15 +101,15 @@ func (q *quota) due() meter.Instant {
 	return meter.AddInstant(q.last, min(q.reset-q.last, spreadOver)/(spare+1))
 }
 
-// next returns when so many requests can go, not before from. It is not sure if answers that are on their way decide it.
-func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
-	if q.reset < meter.Never && (q.reset <= from || !q.pays(need)) {
+// next returns when so many requests can go that leave that part of the quota, not before from. It is not sure if answers that are on their way decide it.
+func (q *quota) next(from meter.Instant, need int64, part float64) (at meter.Instant, sure bool) {
+	if q.reset < meter.Never && (q.reset <= from || !q.pays(need, part)) {
 		from = max(from, q.reset)
 		renewed := *q
 		renewed.renew(from)
 		q = &renewed
 	}
-	return max(from, q.due()), q.inFlight == 0 || q.pays(need)
+	return max(from, q.due()), q.inFlight == 0 || q.pays(need, part)
 }
 
 // hear notes what an answer says, to a request that was sent then. One that was sent after what is known was learned
@@ -199,7 +204,7 @@ func (q *quota) renew(now meter.Instant) {
 
 // probe lets a request ask when nothing is left and none is on its way that could tell that there is more.
 func (q *quota) probe(due meter.Instant) {
-	if !q.pays(1) && q.inFlight == 0 && q.reset == meter.Never {
+	if !q.pays(1, 0) && q.inFlight == 0 && q.reset == meter.Never {
 		q.learn(q.reserve+1, due-1) // its answer is news
 	}
 }

@@ -126,7 +126,7 @@ func (m *Bucket) Pay(due, _ instant, cost int64, waited bool) { m.Take(due, cost
 func (m *Bucket) Take(t instant, cost int64, waited bool) {
 	var keep *big.Rat
 	if waited {
-		keep = m.need(cost)
+		keep = m.Burst
 	}
 	m.Level, m.Last = new(big.Rat).Sub(m.At(t, keep), Rat(cost)), max(m.Last, t)
 	if waited {

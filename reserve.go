@@ -1,0 +1,124 @@
+package throttle
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file is what a limit keeps back for urgent requests. The others are below: they stand in lines of their own, which never
+// bar an urgent request at a limit with a reserve.
+
+// Reserve keeps a fraction of the limit, above 0 and below 1, back for urgent requests: those of that priority or a higher one
+// ([ContextWithPriority]). A request of a lower priority is sent only if fraction × capacity remains afterwards. The capacity is
+// the burst of a [TokenBucket], the n of a window, and the slots of an [InFlight] limit; the reserve is rounded up, and leaves
+// one token at least. A request of a lower priority that costs more than the rest can never be paid.
+//
+// In a token bucket the reserve is a level: without urgent requests, the others still get the full rate. In a window or in
+// slots it is unused without urgent requests. In an [Adaptive] limit it is that fraction of the burst, and of the requests in
+// flight, half of them at most, while the server is slow. The same fraction is kept of every quota that a server tells (see
+// [WithServerHints]); the largest fraction of the limits counts.
+//
+// Urgent requests that wait go before all others at limits with a Reserve and at a server's quotas. So if they use the full
+// rate, the others wait for as long. All limits of a Limiter must have the same priority for Reserve, and [Pace] has nothing
+// to keep back: these are errors from [New].
+func Reserve(fraction float64, priority int) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.reserve, l.urgent = fraction, priority
+		switch {
+		case !(fraction > 0 && fraction < 1):
+			l.reserve = 0
+			l.fault("Reserve(%v, %d): the fraction is not above 0 and below 1", fraction, priority)
+		case l.kind == kindPace:
+			l.fault("Reserve(%v, %d) does not fit a limit of kind %s, which has no burst to keep back", fraction, priority, l.kind)
+		}
+	})
+}
+
+// checkReserve returns what is wrong with the reserve of a limit.
+func (l *Limit) checkReserve() error {
+	if l.reserve == 0 || l.kind == kindAIMD || l.kind == kindPace {
+		return nil
+	}
+	capacity := l.burstOf(l.rate)
+	if l.isWindow() {
+		capacity = l.part(l.rate.N)
+	}
+	if float64(capacity-meter.Reserved(capacity, l.reserve)) > float64(capacity)*(1-l.reserve)+1e-9 {
+		return fmt.Errorf("Reserve(%v, %d) of %d leaves no token to other requests", l.reserve, l.urgent, capacity)
+	}
+	return nil
+}
+
+// checkReserves returns an error if the reserves of several limits are not for the same requests.
+func checkReserves(limits []Limit) error {
+	var first *Limit
+	for i := range limits {
+		switch l := &limits[i]; {
+		case l.reserve == 0:
+		case first == nil:
+			first = l
+		case l.urgent != first.urgent:
+			return fmt.Errorf("WithLimit: Reserve for priority %d in limit %q and for %d in limit %q: a Limiter has one queue for urgent requests",
+				first.urgent, first.name, l.urgent, l.name)
+		}
+	}
+	return nil
+}
+
+// reserve sets which requests are urgent.
+func (l *Limiter) reserve(limits []Limit) {
+	l.urgent = math.MinInt
+	for i := range limits {
+		if li := &limits[i]; li.reserve > 0 {
+			l.urgent, l.gate.reserve = li.urgent, max(l.gate.reserve, li.reserve)
+		}
+	}
+}
+
+// urgentFirst reports whether urgent requests go before all others here.
+func (l *Limit) urgentFirst() bool { return l.reserve > 0 }
+
+// ordered reports whether the order of lines here is not by rank alone.
+func (l *Limit) ordered() bool { return l.reserve > 0 }
+
+// reserved reports whether one of the limits of these charges keeps something back.
+func reserved(charges []charge) bool {
+	for i := range charges {
+		if charges[i].limit.reserve > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// leaves reports whether a request below can be paid now, so that enough remains for urgent ones.
+func (b *bucket) leaves(cost int64, now instant) bool {
+	return b.limit.reserve == 0 || meter.ReadyLeaving(b.meter, now, 0, 0, cost, b.limit.reserve) <= now
+}
+
+// readyFor returns when cost can be paid here.
+func (b *bucket) readyFor(below bool, cost int64) instant {
+	if below && b.limit.reserve > 0 {
+		return meter.ReadyLeaving(b.meter, max(b.held, b.limit.held, b.since), 0, 0, cost, b.limit.reserve)
+	}
+	return b.ready(0, 0, cost)
+}
+
+// planFor returns when cost can be paid here once what is ahead has been, as far as is known.
+func (b *bucket) planFor(below bool, from instant, urgent, ahead, cost int64) instant {
+	if below && b.limit.reserve > 0 {
+		return meter.PlanLeaving(b.meter, max(from, b.held, b.limit.held, b.since), urgent, ahead, cost, b.limit.reserve)
+	}
+	return b.plan(from, meter.AddCount(urgent, ahead), cost)
+}
+
+// most returns the largest cost that can ever be paid here.
+func (b *bucket) most(below bool) int64 {
+	most := b.meter.Most()
+	if below && b.limit.reserve > 0 {
+		most -= meter.Reserved(most, b.limit.reserve)
+	}
+	return most
+}
