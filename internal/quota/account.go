@@ -8,14 +8,14 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A barrier is a hold: nothing goes before held.
+// A barrier is a hold: no request leaves before held.
 type barrier struct {
 	held meter.Instant
-	set  meter.Instant // when held was set last; refusals of requests that were sent before are of that event
+	set  meter.Instant // when held was set last; refusals of requests sent earlier belong to that event
 	dice meter.Dice
 }
 
-// Hold lets nothing go for d, and up to a tenth or a second longer.
+// Hold blocks all requests for d, and for a random time longer: up to a tenth of d, at most a second.
 func (b *barrier) Hold(now meter.Instant, d int64) {
 	if d <= 0 {
 		return
@@ -24,29 +24,29 @@ func (b *barrier) Hold(now meter.Instant, d int64) {
 	b.held = max(b.held, meter.AddInstant(meter.AddInstant(now, d), b.dice.Jitter(d)))
 }
 
-// Held returns until when nothing goes.
+// Held returns the end of the hold.
 func (b *barrier) Held() meter.Instant { return b.held }
 
-// A Server is one host, whoever asks it.
+// A Server is one host, for all accounts.
 type Server struct{ barrier }
 
 // NewServer returns a server that holds nothing.
 func NewServer(seed uint64) *Server { return &Server{barrier{set: -1, dice: meter.Dice(seed)}} }
 
-// An Account is one host and one set of keys of requests, such as a credential.
+// An Account is one host and one set of request keys, such as a credential.
 type Account struct {
 	barrier
-	Off      Rules // that tests switch off
+	Off      Rules // switched off by tests
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
 	covered  bool    // own limits or an Adaptive one decide how fast requests go
-	refusals int     // in a row without a known wait, each of a request sent after the last event
-	older    int64   // requests that were on their way when the row began, and not refused since: one may yet end it
+	refusals int     // refusals in a row without a known wait, each of a request sent after the last event
+	older    int64   // requests on their way when the row began and not refused since: one of them may still end it
 	pace     pace
 	quotas   []*quota
 }
 
-// Rules are switched off by tests, to show what each is good for.
+// Rules are switched off by tests, to show what each of them gains.
 type Rules struct {
 	Covered, Least, First, Spread, Pace, Explain bool
 }
@@ -56,15 +56,15 @@ func NewAccount(s *Server, seed uint64) *Account {
 	return &Account{barrier: barrier{set: -1, dice: meter.Dice(seed)}, server: s}
 }
 
-// Cover notes what limits requests beside the server's word: the least rate of limits with a known one, in requests per
-// second (0: there is none), and whether there is an Adaptive one.
+// Cover notes what limits requests besides the server: own, the lowest rate of the client's own limits in requests per second,
+// or 0 if none has a rate, and whether there is an Adaptive limit.
 func (a *Account) Cover(own float64, adaptive bool) { a.own, a.covered = own, own > 0 || adaptive }
 
 // Until returns when the last hold ends.
 func (a *Account) Until() meter.Instant { return max(a.held, a.server.held) }
 
-// Refused notes a refusal that asks to stay away for d, be it all who ask that server or this account alone, and that no
-// quota explains.
+// Refused takes a refusal that no quota explains, and that asks to stay away for d. With host it concerns all accounts of the
+// server, otherwise this account alone.
 func (a *Account) Refused(now, sentAt meter.Instant, d int64, host bool) {
 	news := sentAt > max(a.set, a.server.set)
 	b := &a.barrier
@@ -77,21 +77,21 @@ func (a *Account) Refused(now, sentAt meter.Instant, d int64, host bool) {
 	}
 }
 
-// TakeBack undoes a hold of the account that prolonged the one until from to to, unless another has come since, and the pace
-// that was to follow.
+// TakeBack undoes a hold that moved the end of the account's hold from from to to, and the pace after it, unless another hold
+// has come since.
 func (a *Account) TakeBack(from, to meter.Instant) {
 	if a.held == to {
 		a.held, a.pace.rate, a.pace.next = from, 0, from
 	}
 }
 
-// Backoff notes a refusal whose end is unknown, while inFlight other requests are on their way: a hold of 1 s, twice as long
-// after each further one, at most 64 s. Refusals of requests that were sent before the last hold was set are of one event
-// with what it was set for.
+// Backoff takes a refusal without a known wait, while inFlight other requests are on their way. It holds the account for 1 s,
+// and for twice as long after each further refusal, at most 64 s. Refusals of requests that left before the last hold was set
+// belong to the event that the hold was set for.
 //
-// A client with limits of its own is believed until refusals come in a row. The first sets no hold, but requests leave
-// evenly for a while, because some servers refuse requests that come too close together. Refusals are faster than
-// responses, so that a second one within a second is no row while older requests are on their way.
+// A client with limits of its own is trusted until refusals come in a row. The first refusal sets no hold, but requests leave
+// evenly for a while, because some servers refuse requests that come too close together. Refusals are faster than other
+// responses, so a second one within a second makes no row while older requests are on their way.
 func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64) {
 	if sentAt <= a.set {
 		return
@@ -112,7 +112,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64) {
 	a.Refused(now, sentAt, second<<min(n, longestBack), false)
 }
 
-// answered notes that a request was accepted, or that it was not.
+// answered counts a request that was accepted, or was not.
 func (a *Account) answered(sentAt meter.Instant, accepted bool) {
 	switch older := sentAt <= a.set; {
 	case accepted && (!older || a.older > 0):
@@ -125,10 +125,10 @@ func (a *Account) answered(sentAt meter.Instant, accepted bool) {
 	}
 }
 
-// Sofar tells an account that was asked nothing yet how many requests were accepted since the Limiter was made.
+// Sofar sets how many requests a new account has accepted since the Limiter was made.
 func (a *Account) Sofar(n int64) { a.pace.done = n }
 
-// quota returns the quota of that name. A new one is in the place of the one that is over first, if there is no room.
+// quota returns the quota of that name. If there is no room for a new one, it replaces the quota that ends first.
 func (a *Account) quota(now meter.Instant, name string) *quota {
 	for _, q := range a.quotas {
 		if q.name == name {
@@ -159,7 +159,7 @@ func (a *Account) Bounds(n int64) bool {
 	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.counted && !q.pays(n, 0) })
 }
 
-// Saved returns what is left of the quota of that name, requests in flight taken off, if that is known until its reset.
+// Saved returns what is left of the quota of that name, less the requests in flight, if that and the reset are known.
 func (a *Account) Saved(now meter.Instant, name string) (t Tell, ok bool) {
 	for _, q := range a.quotas {
 		if q.name == name && q.reset > now && q.reset < meter.Never && q.told < meter.MaxCount {
@@ -169,10 +169,10 @@ func (a *Account) Saved(now meter.Instant, name string) (t Tell, ok bool) {
 	return Tell{}, false
 }
 
-// Restore takes in what Saved returned in another process.
+// Restore takes what Saved returned in another process.
 func (a *Account) Restore(now meter.Instant, t *Tell) { a.quota(now, t.Name).hear(now, now, t) }
 
-// scarce reports whether what is left of a quota of that name is given out sparingly.
+// scarce reports whether the rest of the quota of that name is spread over the time until its reset.
 func (a *Account) scarce(name string) bool {
 	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == name && q.scarce && q.reset < meter.Never })
 }

@@ -7,23 +7,24 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A gate is what the requests of one family pass, such as those to one route: servers count resources in quotas of
-// their own, and name them in the answer. All costs at a gate are 1.
+// A Gate is what the requests of one family pass, such as those to one route. Servers count resources in separate quotas, and
+// name the quota in the response. All costs at a gate are 1.
 type Gate struct {
 	Account  *Account
-	quotas   []*quota // that answers to requests of the family named
+	quotas   []*quota // named by responses to requests of the family
 	inFlight int64
 }
 
 var _ meter.Meter = (*Gate)(nil)
 
+// NewGate returns a gate that stops no request.
 func NewGate(a *Account) *Gate { return &Gate{Account: a} }
 
 func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
 
 func (g *Gate) Spend(now meter.Instant, cost int64) (int64, bool) { return meter.SpendIf(g, now, cost) }
 
-// Ready returns never where only an answer can tell.
+// Ready returns never if only a response can tell.
 func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	return g.ReadyLeaving(from, 0, ahead, cost, 0)
 }
@@ -37,7 +38,7 @@ func (g *Gate) ReadyLeaving(from meter.Instant, urgent, ahead, cost int64, part 
 	return at
 }
 
-// Plan returns a lower bound of when cost can be paid once ahead has been, whatever answers will tell.
+// Plan returns a lower bound for when cost can be paid after ahead, whatever responses will tell.
 func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	return g.PlanLeaving(from, 0, ahead, cost, 0)
 }
@@ -69,7 +70,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 	return 0
 }
 
-// Sent notes that a request is on its way, which was let go before there was a gate.
+// Sent counts a request that was granted before there was a gate.
 func (g *Gate) Sent() {
 	g.inFlight++
 	for _, q := range g.quotas {
@@ -77,7 +78,7 @@ func (g *Gate) Sent() {
 	}
 }
 
-// GiveBack undoes a take, of a request that was not sent.
+// GiveBack undoes the Take of a request that was not sent.
 func (g *Gate) GiveBack(int64, meter.Instant, int64) {
 	if g.inFlight == 0 {
 		panic("throttle: bug: more answers than requests")
@@ -88,15 +89,15 @@ func (g *Gate) GiveBack(int64, meter.Instant, int64) {
 	}
 }
 
-// InFlight returns how many requests have not been answered.
+// InFlight returns how many requests have no response yet.
 func (g *Gate) InFlight() int64 { return g.inFlight }
 
 func (g *Gate) Most() int64 { return meter.MaxCount }
 
 func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug: a gate has no cost") }
 
-// Answered notes what the answer to a request that was sent then tells, and whether it was a success. If there is none,
-// as after an error, it tells nothing, but the request may have been counted.
+// Answered takes what the response to a request tells that left at sentAt, and whether the request was accepted. After an
+// error there is nothing told, but the request may have been counted.
 func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 	g.Account.answered(sentAt, ok)
 	g.GiveBack(0, now, 1)
@@ -110,11 +111,11 @@ func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 	g.Hear(now, sentAt, tells)
 }
 
-// Hear notes what the answer to a request that was sent then tells of quotas.
+// Hear takes what the response to a request tells of quotas that left at sentAt.
 func (g *Gate) Hear(now, sentAt meter.Instant, tells []Tell) {
 	for i := range tells {
 		t := &tells[i]
-		if t.Reset <= now { // of a window that ends about now
+		if t.Reset <= now { // the window ends about now
 			if !g.Account.scarce(t.Name) {
 				continue
 			}
@@ -126,7 +127,7 @@ func (g *Gate) Hear(now, sentAt meter.Instant, tells []Tell) {
 	}
 }
 
-// Under returns the quota of that name, which the gate falls under from now on.
+// Under returns the quota of that name. The gate falls under it from now on.
 func (g *Gate) Under(now meter.Instant, name string) *quota {
 	q := g.Account.quota(now, name)
 	if !slices.Contains(g.quotas, q) {
@@ -137,7 +138,7 @@ func (g *Gate) Under(now meter.Instant, name string) *quota {
 	return q
 }
 
-// Matters counts a request in flight, a hold, refusals in a row and an empty quota as what must be kept.
+// Matters keeps a gate for a request in flight, a hold, refusals in a row and an empty quota.
 func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 	if g.inFlight > 0 {
 		return meter.Never, meter.Never
@@ -178,7 +179,7 @@ func (g *Gate) PerSecond(meter.Instant) float64 { return 0 }
 // HeldUntil returns when the last hold ends.
 func (g *Gate) HeldUntil() meter.Instant { return g.Account.Until() }
 
-// Open reports whether nothing at all stops or bounds requests here now.
+// Open reports whether nothing stops or bounds requests here now.
 func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
 	return a.Until() <= now && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {

@@ -10,19 +10,19 @@ const (
 	paceLeast   = 1.0                 // per second
 	paceMost    = 10_000.0            // per second; there is no pace above
 	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows
-	paceIdle    = second              // a pace that is not used for longer is over
-	paceWait    = 10 * second         // a longer wait says no more of the rate
-	paceEven    = 5 * second          // for so long requests leave evenly after a refusal that names no wait
+	paceIdle    = second              // a pace that is unused for longer is over
+	paceWait    = 10 * second         // a longer wait says no more about the rate
+	paceEven    = 5 * second          // requests leave evenly for so long after a refusal that names no wait
 )
 
-// A pace lets requests go one by one after a refusal that asked to stay away, since nothing else tells a client how fast the
-// server wants them: first as fast as they were accepted before, counting the wait. Then the rate doubles, so that it is
-// not for ever.
+// A pace lets requests leave one by one after a refusal that asked to stay away, because nothing else tells a client which
+// rate the server accepts. The pace begins at the rate that was accepted before, with the wait counted in. Then the rate
+// doubles every two seconds, so that the pace ends.
 type pace struct {
-	next   meter.Instant // nothing goes before
+	next   meter.Instant // no request leaves before
 	rate   float64       // per second; 0: there is no pace
 	steady meter.Instant // from then on the rate doubles
-	last   meter.Instant // departure
+	last   meter.Instant // when the last request left
 	since  meter.Instant // done counts from here: the last refusal's wait, a second of rest or the beginning of growth
 	done   int64         // accepted since then
 	before float64       // accepted per second in the stretch before the last rest, which counts
@@ -82,7 +82,7 @@ func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
 		p.rate, p.steady = max(paceLeast, 0.9*p.rate), long
 	case !p.over(sentAt):
 		p.rate, p.steady = max(found, p.rate), long
-	case a.own > 0 && isolated: // it is believed
+	case a.own > 0 && isolated: // its own limit is trusted
 		p.rate = 0
 	case a.own > 0 && a.own <= 1.25*found: // its own limit is about right, but its bursts are not
 		p.rate, p.steady = a.own, long

@@ -1,7 +1,8 @@
-// Package quota is the arithmetic of what servers say about their limits: how long to stay away, and what is left.
+// Package quota is the arithmetic of what servers say about their limits: how long to stay away, and how much of a quota
+// is left.
 //
-// It has no lock and no clock. A server is one host, an account is one host and whom a request counts for there, and a gate
-// is what the requests of one family pass: they fall under the quotas that the answers to requests of their family name.
+// It has no lock and no clock. A server is one host. An account is one host and one set of request keys. A gate is what the
+// requests of one family pass. They fall under the quotas that the responses to requests of this family name.
 package quota
 
 import (
@@ -17,54 +18,54 @@ const (
 
 	maxSilent   = 128
 	maxQuotas   = 32
-	plenty      = int64(1) << 40 // a quota with that much left bounds nobody
-	quotaStale  = 3600 * second  // a quota that was over that long ago makes room for the next
+	plenty      = int64(1) << 40 // a quota with that much left bounds no request
+	quotaStale  = 3600 * second  // a quota that ended so long ago makes room for the next
 	longestBack = 6              // doublings of the backoff of 1 s
-	sameWindow  = second         // resets of one window are told with that precision
-	spreadOver  = 10 * second    // the longest time that what is left is spread over
+	sameWindow  = second         // the precision with which servers tell the reset of one window
+	spreadOver  = 10 * second    // the longest time that the rest of a quota is spread over
 )
 
-// A Tell is what an answer says of one quota.
+// A Tell is what a response says of one quota.
 type Tell struct {
 	Name    string
 	Limit   int64 // -1: unknown
 	Left    int64
 	Reset   meter.Instant // Never: unknown
 	Counted bool          // its unit is requests
-	Reserve int64         // is left for others
-	Refused bool          // the answer is a refusal that it explains: nothing is to be sent before Reset
+	Reserve int64         // tokens left to other clients
+	Refused bool          // the response is a refusal that this quota explains: no request may leave before Reset
 	Unit    string        // as the server names it; "": requests
 }
 
-// A quota is what a server counts under one name. Where its unit is not requests, it is not known what one costs: it
-// stops them only while nothing is left of it.
+// A quota is what a server counts under one name. If its unit is not requests, the cost of a request is unknown. Such a quota
+// stops requests only while it is empty.
 type quota struct {
 	account  *Account
 	name     string
 	unit     string          // as the server names it
 	counted  bool            // its unit is requests
 	limit    int64           // -1: unknown
-	reserve  int64           // of what is left is for others
-	told     int64           // what is left, by the server's word; maxCount: unknown
-	at       meter.Instant   // told is known since
-	low      int64           // the lowest word since then, if told is lower; maxCount: none
-	silent   []meter.Instant // the last answers that did not name it
-	inFlight int64           // requests whose answers may tell that less is left
+	reserve  int64           // of told, for other clients
+	told     int64           // what is left, as the server told; maxCount: unknown
+	at       meter.Instant   // when told was learned
+	low      int64           // the lowest value told since then, if told is lower; maxCount: none
+	silent   []meter.Instant // when the last responses came that did not name it
+	inFlight int64           // requests whose responses may tell that less is left
 	reset    meter.Instant   // the end of this window: the earliest that was told; never: unknown
 	turn     meter.Instant   // its beginning, as far as known
-	awaited  bool            // no word of this window has come
-	before   int64           // what was left at the end of the window before
-	scarce   bool            // a window ran dry: what is left is spread over the time to its end
-	last     meter.Instant   // departure
-	dropped  bool            // by its account
+	awaited  bool            // no response of this window has come
+	before   int64           // what was left at the end of the previous window
+	scarce   bool            // a window ran dry: what is left is spread over the time until the reset
+	last     meter.Instant   // when the last request left
+	dropped  bool            // its account has forgotten it
 }
 
-// newQuota returns a quota of which nothing is known: it stops nobody.
+// newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
 	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, at: -1, low: meter.MaxCount, reset: meter.Never, last: -1, turn: -1}
 }
 
-// ends returns when what is known of it is over.
+// ends returns when all that is known of the quota is over.
 func (q *quota) ends() meter.Instant {
 	if q.reset < meter.Never {
 		return q.reset
@@ -74,8 +75,8 @@ func (q *quota) ends() meter.Instant {
 
 func (q *quota) stale(now meter.Instant) bool { return q.inFlight == 0 && q.ends() < now-quotaStale }
 
-// pays reports whether so many requests can go that leave that part of the quota. What own limits or Adaptive cover is
-// stopped only when nothing is left.
+// pays reports whether need requests can leave if that part of the quota must remain. Requests that the client's own limits or
+// Adaptive cover are stopped only when nothing else is left.
 func (q *quota) pays(need int64, part float64) bool {
 	spare := q.told - q.reserve
 	if part > 0 && q.limit > 0 {
@@ -84,7 +85,7 @@ func (q *quota) pays(need int64, part float64) bool {
 	switch {
 	case !q.counted:
 		return spare > 0 || q.reset == meter.Never
-	case q.scarce && q.awaited: // one asks
+	case q.scarce && q.awaited: // one request asks
 		return spare > 0 && (q.last < q.turn || q.inFlight == 0)
 	case q.account.covered && !q.scarce && !q.account.Off.Covered:
 		return spare > 0
@@ -92,7 +93,7 @@ func (q *quota) pays(need int64, part float64) bool {
 	return spare-q.inFlight >= need
 }
 
-// due returns when the next request may go of what is left: after a window that ran dry, evenly until its end.
+// due returns when the next request may leave: after a window that ran dry, evenly until the reset.
 func (q *quota) due() meter.Instant {
 	if !q.scarce || q.reset == meter.Never || q.last < q.turn || q.account.Off.Spread {
 		return max(0, q.turn)
@@ -101,7 +102,8 @@ func (q *quota) due() meter.Instant {
 	return meter.AddInstant(q.last, min(q.reset-q.last, spreadOver)/(spare+1))
 }
 
-// next returns when so many requests can go that leave that part of the quota, not before from. It is not sure if answers that are on their way decide it.
+// next returns when need requests can leave if that part of the quota must remain, not before from. sure is false if that
+// depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64, part float64) (at meter.Instant, sure bool) {
 	if q.reset < meter.Never && (q.reset <= from || !q.pays(need, part)) {
 		from = max(from, q.reset)
@@ -112,13 +114,13 @@ func (q *quota) next(from meter.Instant, need int64, part float64) (at meter.Ins
 	return max(from, q.due()), q.inFlight == 0 || q.pays(need, part)
 }
 
-// hear notes what an answer says, to a request that was sent then. One that was sent after what is known was learned
-// tells the news, but others may have been counted after it that were answered before it. Of words that are out of order
-// the lowest was the last.
+// hear takes what the response to a request says that left at sentAt. If the request left after the last news, its response
+// is news, although the server may have counted later requests whose responses came earlier. Among responses out of order
+// the lowest value was told last.
 func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	news := sentAt > q.at
 	if !news && q.reset < meter.Never && t.Reset < q.reset-sameWindow {
-		return // of the window before
+		return // it tells of the previous window
 	}
 	q.counted, q.reserve = t.Counted, min(max(t.Reserve, 0), meter.MaxCount)
 	if q.unit != t.Unit {
@@ -132,14 +134,14 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 		left = min(left, q.limit)
 	}
 	if sentAt < q.turn && left <= q.before && t.Reset <= q.turn+sameWindow+now-sentAt && !t.Refused {
-		return // of the window before
+		return // it tells of the previous window
 	}
 	for _, at := range q.silent {
 		if at > sentAt {
-			left-- // it may have been counted after
+			left-- // the silent request may have been counted later
 		}
 	}
-	first := q.awaited && sentAt >= q.turn || news && left > q.told // word of a window
+	first := q.awaited && sentAt >= q.turn || news && left > q.told // the first response of a window
 	if first && !q.awaited {
 		q.turned()
 		q.turn = sentAt
@@ -158,7 +160,7 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	}
 }
 
-// turned notes that a window is over.
+// turned ends a window.
 func (q *quota) turned() {
 	q.before = q.told
 	if q.told-q.reserve-q.inFlight > max(1, q.limit/8) {
@@ -166,7 +168,7 @@ func (q *quota) turned() {
 	}
 }
 
-// missed notes an answer that does not name the quota: its request may have been counted.
+// missed takes a response that does not name the quota. Its request may have been counted.
 func (q *quota) missed(now meter.Instant) {
 	if q.counted {
 		q.learn(q.told-1, now)
@@ -189,7 +191,7 @@ func (q *quota) roll(now meter.Instant) {
 	}
 }
 
-// renew is the reset: all is left again, if it is known how much that is. After a window that ran dry one request asks first.
+// renew is the reset: the whole limit is left again, if it is known. After a window that ran dry, one request asks first.
 func (q *quota) renew(now meter.Instant) {
 	q.turned()
 	q.scarce = q.scarce && now-q.last <= second+q.reset-q.turn
@@ -202,7 +204,7 @@ func (q *quota) renew(now meter.Instant) {
 	q.learn(told, at)
 }
 
-// probe lets a request ask when nothing is left and none is on its way that could tell that there is more.
+// probe lets one request ask when nothing is left and no request is on its way that could tell of more.
 func (q *quota) probe(due meter.Instant) {
 	if !q.pays(1, 0) && q.inFlight == 0 && q.reset == meter.Never {
 		q.learn(q.reserve+1, due-1) // its answer is news

@@ -1,0 +1,211 @@
+package quota
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
+	a, g, y := newFamilies()
+	for i := range maxQuotas + 8 {
+		c := core(10, 0, meter.Instant(100+i)*second)
+		c.Name = fmt.Sprint("q", i)
+		sends(t, y, 0, 1)
+		y.Answered(0, 0, true, []Tell{c})
+		y = NewGate(a)
+		g.Take(0, 0, 1, false)
+		g.Answered(0, 0, true, []Tell{c}) // it falls under all
+		require.LessOrEqual(t, len(a.quotas), maxQuotas)
+	}
+	require.Len(t, g.quotas, maxQuotas)
+	for _, q := range a.quotas {
+		require.GreaterOrEqual(t, q.reset, 108*second)
+	}
+}
+
+func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
+	a, x, y := newFamilies()
+	asks(t, x, 0, Tell{"old", 10, 0, 60 * second, true, 0, false, ""})
+	at := 60*second + quotaStale
+	asks(t, y, at, Tell{"new", 10, 5, meter.Never, true, 0, false, ""})
+	require.Len(t, a.quotas, 2)
+	asks(t, y, at+1, Tell{"newer", 10, 5, meter.Never, true, 0, false, ""})
+	require.Len(t, a.quotas, 2)
+	require.True(t, x.Open(at+1), "nobody obeys what was dropped")
+	sends(t, x, at+1, 200)
+	asks(t, x, at+2)
+	require.Empty(t, x.quotas)
+
+	a, x, y = newFamilies()
+	asks(t, x, 0, Tell{"old", 10, 5, 60 * second, true, 0, false, ""})
+	sends(t, x, 1, 1)
+	asks(t, y, 2*at, Tell{"new", 10, 5, meter.Never, true, 0, false, ""})
+	require.Len(t, a.quotas, 2, "something is in flight")
+}
+
+func TestAccountHoldEndsNoEarlierAndAtMostATenthLater(t *testing.T) {
+	for _, d := range []int64{1, 10, second, 5 * second, 10 * second, 3600 * second} {
+		ends := map[meter.Instant]bool{}
+		for seed := range uint64(100) {
+			a := NewAccount(NewServer(1), seed)
+			g := NewGate(a)
+			a.Hold(7, d)
+			require.GreaterOrEqual(t, a.held, 7+d)
+			require.Less(t, a.held, 7+d+max(1, min(second, d/10)))
+			requireReady(t, g, 7, a.held)
+			ends[a.held] = true
+
+			s := NewServer(seed)
+			g = NewGate(NewAccount(s, 1))
+			s.Hold(7, d)
+			require.GreaterOrEqual(t, s.held, 7+d)
+			require.Less(t, s.held, 7+d+max(1, min(second, d/10)))
+			requireReady(t, g, 7, s.held)
+		}
+		if d >= second {
+			require.Greater(t, len(ends), 90)
+		}
+	}
+}
+
+func TestAccountHoldIsNeverShortened(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.Hold(0, 10*second)
+	held := a.held
+	for _, d := range []int64{1, 0, -1, math.MinInt64, 5 * second} {
+		a.Hold(second, d)
+		a.server.Hold(second, d)
+		require.Equal(t, held, a.held)
+	}
+	requireReady(t, g, second, held)
+	a.server.Hold(second, 100*second)
+	requireReady(t, g, second, a.server.held)
+	a.Hold(second, math.MaxInt64)
+	require.Equal(t, meter.Never, g.Ready(2*second, 0, 1))
+	require.Equal(t, meter.Never, g.Plan(2*second, 0, 1), "this is no want of an answer")
+}
+
+func TestAccountHoldStopsNoOtherAccount(t *testing.T) {
+	a, x, _ := newFamilies()
+	other := NewGate(NewAccount(a.server, 3))
+	a.Hold(0, second)
+	require.False(t, x.Payable(1, 1))
+	requireReady(t, other, 1, 1)
+	a.server.Hold(0, second)
+	require.False(t, other.Payable(1, 1))
+}
+
+// requireBackoff demands that a hold of d begins at now.
+func requireBackoff(t *testing.T, a *Account, now meter.Instant, d int64) {
+	t.Helper()
+	require.GreaterOrEqual(t, a.held, now+d)
+	require.Less(t, a.held, now+d+min(second, d/10))
+}
+
+func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
+	a, _, _ := newFamilies()
+	now := meter.Instant(0)
+	for _, d := range []int64{1, 2, 4, 8, 16, 32, 64, 64, 64} {
+		sentAt := now
+		now += 100 * milli
+		a.Backoff(now, sentAt, 0)
+		requireBackoff(t, a, now, d*second)
+		now = a.held
+	}
+}
+
+func TestAccountBackoffTakesOneStepPerEvent(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.Backoff(second, 0, 0)
+	held := a.held
+	for i := range meter.Instant(100) {
+		a.Backoff(second+i, second, 0) // they were sent before, or at that instant
+	}
+	require.Equal(t, held, a.held)
+	a.Backoff(5*second, second+1, 0)
+	requireBackoff(t, a, 5*second, 2*second)
+
+	sends(t, g, 10*second, 2)
+	g.Answered(11*second, 5*second, true, nil) // sent before the hold: no sign that it was enough
+	a.Backoff(12*second, 5*second+1, 0)
+	requireBackoff(t, a, 12*second, 4*second)
+	g.Answered(20*second, 12*second+1, false, nil)
+	a.Backoff(20*second, 12*second+1, 0)
+	requireBackoff(t, a, 20*second, 8*second)
+	sends(t, g, 30*second, 1)
+	g.Answered(40*second, 30*second, true, nil)
+	a.Backoff(40*second, 39*second, 0)
+	requireBackoff(t, a, 40*second, second)
+}
+
+func TestAccountRefusalsMakeNoRowWhileOlderRequestsAreInFlight(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		accepted bool          // whether the older request is
+		after    meter.Instant // the first refusal
+		held     bool
+	}{
+		{"an older request is accepted", true, second - 1, false},
+		{"all older requests are refused", false, 50 * milli, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			a.Cover(50, false)
+			now := 10 * second
+			sends(t, g, now, 2)
+			g.Answered(now+milli, now, false, nil)
+			a.Backoff(now+milli, now, g.InFlight())
+			require.LessOrEqual(t, a.Until(), now, "the first of a row sets no hold")
+
+			refused := func(sentAt meter.Instant) {
+				sends(t, g, sentAt, 1)
+				g.Answered(sentAt+milli, sentAt, false, nil)
+				a.Backoff(sentAt+milli, sentAt, g.InFlight())
+			}
+			refused(now + 30*milli)
+			require.LessOrEqual(t, a.Until(), now, "the older request may yet be accepted")
+			g.Answered(now+40*milli, now, c.accepted, nil)
+			refused(now + milli + c.after)
+			if c.held {
+				requireBackoff(t, a, now+2*milli+c.after, second)
+			} else {
+				require.LessOrEqual(t, a.Until(), now)
+			}
+		})
+	}
+	a, g, _ := newFamilies()
+	a.Cover(50, false)
+	sends(t, g, second, 2) // one of them hangs
+	g.Answered(second, second, false, nil)
+	a.Backoff(second, second, g.InFlight())
+	a.Backoff(2*second-1, 2*second-2, g.InFlight())
+	require.Less(t, a.Until(), second)
+	a.Backoff(2*second, 2*second-1, g.InFlight())
+	requireBackoff(t, a, 2*second, second)
+}
+
+func TestAccountLetsRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.Cover(50, false)
+	sends(t, g, second, 1)
+	g.Answered(second+milli, second, false, nil)
+	a.Backoff(second+milli, second, 0)
+	requireReady(t, g, second+milli, second+20*milli)
+	g.Take(second+20*milli, second+25*milli, 1, true) // late
+	requireReady(t, g, second+25*milli, second+45*milli)
+	sends(t, g, 20*second, 2) // a pace that is not used for a second is over
+}
+
+func TestAccountKnownWaitDoesNotRaiseTheBackoff(t *testing.T) {
+	a, _, _ := newFamilies()
+	for i := range meter.Instant(5) {
+		a.Hold(i*second, second/2)
+	}
+	a.Backoff(100*second, 99*second, 0)
+	requireBackoff(t, a, 100*second, second)
+}
