@@ -1,0 +1,169 @@
+package throttlepage
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// A change is what happened between two samples.
+type change struct{ first, last *sample }
+
+func (c change) rejected() uint64 {
+	return grown(c.last.stats.Refused.Total(), c.first.stats.Refused.Total())
+}
+
+func (c change) refused() uint64 {
+	return grown(c.last.stats.ServerRefused, c.first.stats.ServerRefused)
+}
+
+// grown returns by how much a counter has grown. What is computed of two counters may fall a little, as they are not read at
+// the same instant.
+func grown(now, before uint64) uint64 { return now - min(now, before) }
+
+// longestQueue returns the name of the limit that most requests wait for.
+func (c change) longestQueue() string {
+	longest, name := 0, ""
+	for _, li := range c.last.limits {
+		if li.Waiting > longest {
+			longest, name = li.Waiting, li.Name
+		}
+	}
+	return printable(name)
+}
+
+// waits returns how long requests waited in all limits.
+func (c change) waits() string {
+	last, first := &c.last.stats, &c.first.stats
+	all := waits{none: grown(last.Granted-last.Delayed, first.Granted-first.Delayed)}
+	for i := range c.last.limits {
+		before := c.first.limit(c.last.limits[i].Name)
+		for j, n := range waitsOf(&c.last.limits[i], &before).some {
+			if j == len(all.some) {
+				all.some = append(all.some, 0)
+			}
+			all.some[j] += n
+		}
+	}
+	return "p90 wait " + all.quantile(0.9)
+}
+
+// limit returns what the sample says of a limit, or zeros.
+func (s *sample) limit(name string) throttle.LimitStats {
+	i := slices.IndexFunc(s.limits, func(li throttle.LimitStats) bool { return li.Name == name })
+	if i < 0 {
+		return throttle.LimitStats{}
+	}
+	return s.limits[i]
+}
+
+// waits counts how long requests waited.
+type waits struct {
+	none uint64   // did not wait
+	some []uint64 // by throttle.WaitBounds; the last are those beyond
+}
+
+func waitsOf(now, before *throttle.LimitStats) waits {
+	w := waits{none: grown(now.Granted-now.Delayed, before.Granted-before.Delayed)}
+	for i, n := range now.Waits.Counts {
+		w.some = append(w.some, grown(n, before.Waits.Counts[i]))
+	}
+	return w
+}
+
+// quantile returns which wait the part q of all requests did not exceed, interpolated between two bounds.
+func (w waits) quantile(q float64) string {
+	all := w.none
+	for _, n := range w.some {
+		all += n
+	}
+	if all == 0 {
+		return none
+	}
+	rank := q * float64(all)
+	if rank <= float64(w.none) {
+		return duration(0)
+	}
+	rank -= float64(w.none)
+	bounds, lower := throttle.WaitBounds(), time.Duration(0)
+	for i, n := range w.some {
+		if i == len(bounds) {
+			break
+		}
+		if rank <= float64(n) {
+			return duration(lower + time.Duration(rank/float64(n)*float64(bounds[i]-lower)))
+		}
+		rank, lower = rank-float64(n), bounds[i]
+	}
+	return ">\u00a0" + duration(lower)
+}
+
+// perSecond returns how many requests were granted per second, over the last few seconds.
+func (l *watched) perSecond() float64 {
+	const few = 5
+	return grantedPerSecond(&l.history[max(0, len(l.history)-1-few)], l.last())
+}
+
+func grantedPerSecond(a, b *sample) float64 {
+	d := float64(b.stats.Granted-b.stats.Undone) - float64(a.stats.Granted-a.stats.Undone)
+	return max(0, d/b.at.Sub(a.at).Seconds())
+}
+
+// A line is a chart of one figure over the time that the page remembers.
+type line struct {
+	Points string // of an SVG polyline, in a box of 120 by 32 that hides its ends; "": no chart
+	Title  string
+	flat   bool // all values are the same
+}
+
+// lineOf returns the chart of a figure that is taken from two successive samples.
+func lineOf(history []sample, title string, figure func(a, b *sample) float64) line {
+	const width, height, margin = 120.0, 32.0, 2.0
+	if len(history) < 3 {
+		return line{flat: true}
+	}
+	values, lowest, highest := make([]float64, 0, len(history)), math.Inf(1), 0.0
+	for i := range history[1:] {
+		y := figure(&history[i], &history[i+1])
+		values, lowest, highest = append(values, y), min(lowest, y), max(highest, y)
+	}
+	var points strings.Builder
+	x := func(i int) string {
+		ago := history[len(history)-1].at.Sub(history[i+1].at)
+		return strconv.FormatFloat(max(0, width-width*ago.Seconds()/span.Seconds()), 'f', 1, 64)
+	}
+	for i, y := range values {
+		points.WriteString(x(i) + "," + strconv.FormatFloat(height-margin-(height-2*margin)*y/max(highest, 1e-9), 'f', 1, 64) + " ")
+	}
+	return line{
+		Points: x(0) + ",33 " + points.String() + "125,33",
+		Title:  title + ": at most " + number(highest) + ", now " + number(values[len(values)-1]),
+		flat:   lowest == highest,
+	}
+}
+
+// A gauge is what is left of something.
+type gauge struct {
+	Text  string
+	Level string
+	Width string // of the bar, as a percentage; "": no bar
+}
+
+func gaugeOf(left, full float64) gauge {
+	switch {
+	case math.IsInf(left, 0) || left >= math.MaxInt64:
+		return gauge{Text: none}
+	case full <= 0:
+		return gauge{Text: number(left)}
+	}
+	part := min(1, max(0, left/full))
+	return gauge{
+		Text:  number(left) + " / " + number(full),
+		Level: level(part < 0.1, "low"),
+		Width: strconv.FormatFloat(100*part, 'f', 1, 64) + "%",
+	}
+}

@@ -1,0 +1,75 @@
+package throttlepage
+
+import (
+	"iter"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// A fake is a source that says what it is told to, and counts how often it is asked.
+type fake struct {
+	stats   throttle.Stats
+	limits  []throttle.LimitStats
+	servers []throttle.ServerStats
+	single  throttle.BucketStats
+	buckets []throttle.BucketStats
+	each    func() // called for each reading
+
+	read, walked atomic.Int32
+}
+
+func (f *fake) Stats() throttle.Stats {
+	f.read.Add(1)
+	if f.each != nil {
+		f.each()
+	}
+	return f.stats
+}
+
+func (f *fake) Limits() []throttle.LimitStats   { return slices.Clone(f.limits) }
+func (f *fake) Servers() []throttle.ServerStats { return slices.Clone(f.servers) }
+
+func (f *fake) Bucket(limit, _ string) (throttle.BucketStats, bool) {
+	return f.single, f.single.Limit == limit
+}
+
+func (f *fake) Buckets() iter.Seq[throttle.BucketStats] {
+	f.walked.Add(1)
+	return slices.Values(f.buckets)
+}
+
+// busy returns a source with something in every part of the page.
+func busy(now time.Time) *fake {
+	f := &fake{
+		stats: throttle.Stats{Waiting: 41, Buckets: 1204, Granted: 18_204, Delayed: 218, Refused: throttle.Refusals{Deadline: 3}, ServerRefused: 2},
+		limits: []throttle.LimitStats{
+			{Name: "requests", Kind: "sliding-window", Rate: 25.0 / 3, Capacity: 500, Tokens: 212, Waiting: 41, Granted: 18_204, Delayed: 218},
+			{Name: "learned", Kind: "adaptive", Rate: 23.4, Tokens: 0.8, Waiting: 12, InFlight: 9, Granted: 18_204},
+			{Name: "tenants", Kind: "bucket", Keyed: true, Rate: 10, Capacity: 20, Keys: 1204, Granted: 18_204, HeldUntil: now.Add(5 * time.Second)},
+			{Name: "server", Kind: "server", Keys: 2, Granted: 18_204},
+		},
+		servers: []throttle.ServerStats{
+			{Host: "uploads.example.com", Refused: 1},
+			{
+				Host: "api.example.com", Party: "a1b2", HeldUntil: now.Add(34 * time.Second), Pace: 3.2, Refused: 1,
+				Quotas: []throttle.QuotaStats{
+					{Name: "core", Unit: "requests", Limit: 5000, Left: 4231, Reset: now.Add(12 * time.Minute)},
+					{Name: "search", Unit: "requests", Limit: 30, Left: 2, Reset: now.Add(34 * time.Second)},
+					{Name: "other", Unit: "points", Limit: -1, Left: -1},
+				},
+			},
+		},
+		single: throttle.BucketStats{Limit: "learned", Learned: &throttle.LearnedStats{Ceiling: 26, Mode: "below"}},
+		buckets: []throttle.BucketStats{
+			{Limit: "learned", Key: "", Waiting: 99},
+			{Limit: "server", Key: "api.example.com a1b2", Waiting: 98},
+			{Limit: "tenants", Key: "acme", Rate: 10, Capacity: 20, Tokens: 7},
+			{Limit: "tenants", Key: "zenith", Rate: 10, Capacity: 20, Tokens: -4, Waiting: 29, Wait: 2900 * time.Millisecond, HeldUntil: now.Add(5 * time.Second)},
+		},
+	}
+	f.limits[0].Waits.Counts[5], f.limits[0].Waits.Counts[10] = 118, 100
+	return f
+}

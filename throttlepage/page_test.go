@@ -1,0 +1,222 @@
+package throttlepage
+
+import (
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden page")
+
+func get(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+// all returns every text that a handler sends.
+func all(t *testing.T, h http.Handler) map[string]string {
+	t.Helper()
+	page, state := get(h, "/"), get(h, "/state.json")
+	require.Equal(t, http.StatusOK, page.Code)
+	require.Equal(t, http.StatusOK, state.Code)
+	return map[string]string{"page": page.Body.String(), "state": state.Body.String(), "event": firstEvent(t, h)}
+}
+
+func TestFirstLookIsComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(map[string]source{"github": busy(time.Now()), "idle": &fake{}})
+		got := string(p.frame().content)
+		if *update {
+			require.NoError(t, os.WriteFile("testdata/content.html", []byte(got), 0o644))
+		}
+		want, err := os.ReadFile("testdata/content.html")
+		require.NoError(t, err)
+		assert.Equal(t, string(want), strings.ReplaceAll(got, time.Now().Format("MST"), "UTC"))
+		assert.Contains(t, get(p, "/").Body.String(), got)
+	})
+}
+
+func TestHeadersAreStrict(t *testing.T) {
+	p := newPage(map[string]source{"a": &fake{}})
+	for _, path := range []string{"/", "/state.json", "/nothing"} {
+		h := get(p, path).Header()
+		assert.Equal(t, "no-store", h.Get("Cache-Control"), path)
+		assert.Equal(t, "nosniff", h.Get("X-Content-Type-Options"), path)
+		assert.Equal(t, "no-referrer", h.Get("Referrer-Policy"), path)
+		policy := h.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
+			assert.Contains(t, policy, want, path)
+		}
+		assert.NotContains(t, policy, "unsafe")
+		assert.NotContains(t, policy, "*")
+	}
+	assert.Equal(t, "text/html; charset=utf-8", get(p, "/").Header().Get("Content-Type"))
+	assert.Equal(t, "application/json", get(p, "/state.json").Header().Get("Content-Type"))
+}
+
+// What the policy does not allow, a browser drops without a word to the user.
+func TestPolicyAllowsOwnScriptAndStyle(t *testing.T) {
+	w := get(newPage(map[string]source{"a": busy(time.Now())}), "/")
+	page, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
+	for _, element := range []string{"script", "style"} {
+		found := regexp.MustCompile(`(?s)<`+element+`>(.*?)</`+element+`>`).FindAllStringSubmatch(page, -1)
+		require.Len(t, found, 1)
+		assert.Contains(t, policy, element+"-src "+hashOf(found[0][1])+";")
+	}
+	assert.NotRegexp(t, `(?i)<[^>]* (style|on[a-z]+)=`, page, "no inline style or handler")
+	assert.NotRegexp(t, `(?i)(src|href|action)="(https?:)?//`, page, "no other host")
+}
+
+func TestScriptIsSmall(t *testing.T) {
+	assert.Less(t, len(mustRead("page.js")), 2048)
+}
+
+func TestNothingIsWritable(t *testing.T) {
+	p := newPage(map[string]source{"a": &fake{}})
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions} {
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, httptest.NewRequest(method, "/", nil))
+		assert.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
+		assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"), method)
+	}
+}
+
+func TestHeadSendsNoStream(t *testing.T) {
+	w := httptest.NewRecorder()
+	newPage(nil).ServeHTTP(w, httptest.NewRequest(http.MethodHead, "/events", nil))
+	assert.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
+	assert.Empty(t, w.Body.String())
+}
+
+func TestServesAtEveryPath(t *testing.T) {
+	p := newPage(map[string]source{"github": &fake{}})
+	for name, mount := range map[string]func(*http.ServeMux){
+		"/":                func(m *http.ServeMux) { m.Handle("/", p) },
+		"/debug/throttle/": func(m *http.ServeMux) { m.Handle("/debug/throttle/", p) },
+		"/admin/limits/":   func(m *http.ServeMux) { m.Handle("/admin/", http.StripPrefix("/admin/limits", p)) },
+		"/x/":              func(m *http.ServeMux) { m.Handle("GET /x/", http.StripPrefix("/x/", p)) },
+	} {
+		mux := http.NewServeMux()
+		mount(mux)
+		assert.Contains(t, get(mux, name).Body.String(), "<h2>github</h2>", name)
+		assert.True(t, json.Valid(get(mux, name+"state.json").Body.Bytes()), name)
+		assert.Contains(t, firstEvent(t, at(mux, name)), "github", name)
+		assert.Equal(t, http.StatusNotFound, get(mux, name+"favicon.ico").Code, name)
+	}
+}
+
+// at serves the root as h serves that path.
+func at(h http.Handler, path string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.URL.Path = path + strings.TrimPrefix(r.URL.Path, "/")
+		h.ServeHTTP(w, r)
+	})
+}
+
+var hostile = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `</main></style><script>`, `{{.}}`, `javascript:alert(1)`,
+	"\r\n\r\nevent: close\ndata: x", "nul\x00 esc\x1b[31m", "turned\u202eround", "broken\xff\xc0utf8", "line\u2028break", strings.Repeat("long", 1<<16),
+}
+
+func TestHostileNamesStayText(t *testing.T) {
+	for _, name := range hostile {
+		f := busy(time.Now())
+		for i := range f.limits[:3] {
+			f.limits[i].Name = name
+		}
+		f.single.Limit = name
+		f.buckets[2].Key, f.buckets[2].Limit = name, name
+		f.servers[1].Host, f.servers[1].Party = name, name
+		f.servers[1].Quotas[0].Name, f.servers[1].Quotas[0].Unit = name, name
+		for part, text := range all(t, newPage(map[string]source{name: f})) {
+			assertHarmless(t, name, part, text)
+		}
+	}
+}
+
+func assertHarmless(t *testing.T, name, part, text string) {
+	t.Helper()
+	assert.True(t, utf8.ValidString(text), "%s of %.40q", part, name)
+	if part == "state" {
+		assert.True(t, json.Valid([]byte(text)), "%.40q", name)
+		return
+	}
+	assert.False(t, strings.ContainsFunc(text, func(r rune) bool {
+		return r != '\n' && r != '\u00a0' && !unicode.IsPrint(r)
+	}), "%s of %.40q has something that is not printable", part, name)
+	assert.Less(t, len(text), 40_000, "%s of %.40q", part, name)
+	if part == "page" {
+		assert.Equal(t, 1, strings.Count(text, "<script"), "%.40q", name)
+		assert.Equal(t, 2, strings.Count(text, "</main>"), "one is in the script; %.40q", name)
+		assert.NotContains(t, text, "<img", "%.40q", name)
+		return
+	}
+	assert.NotContains(t, text, "<script", "%.40q", name)
+	for line := range strings.Lines(strings.TrimSuffix(text, "\n\n")) {
+		assert.True(t, strings.HasPrefix(line, "data: "), "%.40q: %q", name, line)
+	}
+}
+
+func TestHideKeys(t *testing.T) {
+	secrets := []string{"acme", "zenith", "api.example.com", "uploads.example.com", "a1b2"}
+	p := newPage(map[string]source{"github": busy(time.Now())}, HideKeys())
+	for part, text := range all(t, p) {
+		for _, secret := range secrets {
+			assert.NotContains(t, text, secret, part)
+		}
+	}
+	assert.Equal(t, p.names("acme"), p.names("acme"))
+	assert.NotEqual(t, p.names("acme"), p.names("acme "))
+	assert.Regexp(t, `^#[0-9a-f]{12}$`, p.names("acme"))
+	assert.NotEqual(t, p.names("acme"), newPage(nil, HideKeys()).names("acme"), "whoever guesses a key cannot check it")
+	for _, text := range all(t, newPage(map[string]source{"github": busy(time.Now())})) {
+		assert.Contains(t, text, "acme", "without the option they are shown")
+	}
+}
+
+// ByHeader hashes, and the page has no other way to a header.
+func TestCredentialsLeaveNoTrace(t *testing.T) {
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"30"}}, Body: http.NoBody, Request: r}, nil
+	})
+	transport := throttle.Must(throttle.New(base, throttle.WithKey(throttle.ByHeader("Authorization")), throttle.WithLimit(throttle.TokenBucket(5, time.Hour))))
+	req := httptest.NewRequest(http.MethodGet, "http://api.example.com/", nil)
+	req.Header.Set("Authorization", "Bearer secret-token")
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	resp.Body.Close()
+	for part, text := range all(t, New(map[string]*throttle.Limiter{"api": transport.Limiter()})) {
+		assert.Contains(t, text, "api.example.com", part)
+		assert.NotContains(t, text, "secret-token", part)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestNilLimiterPanics(t *testing.T) {
+	assert.PanicsWithValue(t, `throttlepage: New: the Limiter "github" is nil`, func() {
+		New(map[string]*throttle.Limiter{"github": nil})
+	})
+}
+
+func TestNoLimiterAtAll(t *testing.T) {
+	p := New(nil)
+	assert.Contains(t, get(p, "/").Body.String(), "There is no Limiter to show.")
+	assert.JSONEq(t, "[]", get(p, "/state.json").Body.String())
+}

@@ -1,0 +1,136 @@
+package throttlepage
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/stretchr/testify/assert"
+)
+
+func TestTopIsStartOfSorted(t *testing.T) {
+	var all []int
+	for i := range 1000 {
+		all = append(all, i*7919%1009%50) // with duplicates
+	}
+	got := top(slices.Values(all), cmp.Compare[int])
+	slices.Sort(all)
+	assert.Equal(t, all[:most], got)
+	assert.Equal(t, []int{1, 2}, top(slices.Values([]int{2, 1}), cmp.Compare[int]))
+	assert.Empty(t, top(slices.Values([]int(nil)), cmp.Compare[int]))
+}
+
+func TestLongestQueuesAreShown(t *testing.T) {
+	f := &fake{}
+	for i := range 2000 {
+		f.buckets = append(f.buckets, throttle.BucketStats{Limit: "tenants", Key: fmt.Sprint("key-", i), Waiting: i * 17 % 2000})
+	}
+	p := newPage(map[string]source{"a": f})
+	p.frame()
+	keys := p.views[0].keys
+	assert.Len(t, keys, most)
+	for i := range keys {
+		assert.Equal(t, 1999-i, keys[i].Waiting)
+	}
+}
+
+func TestKeysAreCutInEveryPart(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	f := &fake{
+		buckets: []throttle.BucketStats{{Limit: "a", Key: long}},
+		servers: []throttle.ServerStats{{Host: long, Party: long, Quotas: []throttle.QuotaStats{{Name: long, Unit: long}}}},
+	}
+	for part, text := range all(t, newPage(map[string]source{"a": f})) {
+		assert.NotContains(t, text, long[:longest+1], part)
+		assert.Contains(t, text, long[:longest], part)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(map[string]source{"a": &fake{limits: []throttle.LimitStats{{Name: "x"}}}})
+		for range 1000 {
+			p.frame()
+			time.Sleep(every)
+		}
+		l := p.views[0]
+		assert.Len(t, l.history, readings)
+		assert.Less(t, cap(l.history), 4*readings)
+		assert.Equal(t, span, l.last().at.Sub(l.history[0].at))
+		time.Sleep(span)
+		p.frame()
+		assert.Len(t, l.history, 1, "what nobody looked at is not shown")
+	})
+}
+
+func TestManyKeysAreReadSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		few := &fake{stats: throttle.Stats{Buckets: many}}
+		crowd := &fake{stats: throttle.Stats{Buckets: many + 1}}
+		p := newPage(map[string]source{"few": few, "crowd": crowd})
+		for range 20 {
+			p.frame()
+			time.Sleep(every)
+		}
+		assert.EqualValues(t, 20, few.walked.Load())
+		assert.EqualValues(t, 4, crowd.walked.Load())
+		assert.EqualValues(t, 20, crowd.read.Load())
+	})
+}
+
+func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{
+			stats:  throttle.Stats{Granted: 1000, Refused: throttle.Refusals{Deadline: 7}, ServerRefused: 5},
+			limits: []throttle.LimitStats{{Name: "x", Granted: 1000, Delayed: 1000}},
+		}
+		f.limits[0].Waits.Counts[12] = 1000 // up to 10 s each
+		p := newPage(map[string]source{"a": f})
+		first := p.views[0].viewed(p)
+		assert.Equal(t, "7", first.Tiles[2].Value)
+		assert.Equal(t, "rejected, since the start", first.Tiles[2].Label)
+		assert.Equal(t, "7.5\u00a0s", first.Limits[0].P50)
+		assert.Equal(t, "refused", first.Word)
+		for range 10 {
+			time.Sleep(every)
+			f.stats.Granted += 20
+			f.limits[0].Granted += 20
+			p.frame()
+		}
+		later := p.views[0].viewed(p)
+		assert.Equal(t, "20", later.Tiles[0].Value, "granted per second")
+		assert.Equal(t, "0", later.Tiles[2].Value)
+		assert.Equal(t, "rejected, last 10\u00a0s", later.Tiles[2].Label)
+		assert.Equal(t, "0", later.Limits[0].P50)
+		assert.Equal(t, "flowing", later.Word)
+		assert.Equal(t, 12, strings.Count(later.Tiles[0].Line.Points, ","), "10 points and both ends")
+	})
+}
+
+func (l *watched) viewed(p *page) limiterView {
+	p.frame()
+	return l.view(time.Now())
+}
+
+func TestVerdict(t *testing.T) {
+	now := time.Now()
+	for says, f := range map[string]*fake{
+		"flowing: Nothing waits.":                                  {},
+		"waiting: 1 request waiting, most for limit “b”.":          {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a"}, {Name: "b", Waiting: 1}}},
+		"held: Limit “a” is held for 5\u00a0s.":                    {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
+		"held: h asks to wait for 2\u00a0min.":                     {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
+		"rejecting: 2 requests rejected.":                          {stats: throttle.Stats{Refused: throttle.Refusals{MaxWait: 2}}},
+		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Refused: throttle.Refusals{MaxWait: 2}}},
+		"flowing: Nothing waits. ":                                 {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},
+	} {
+		l := &watched{source: f}
+		l.read(now, plainNames)
+		v := l.view(now)
+		assert.Equal(t, strings.TrimSuffix(says, " "), v.Word+": "+v.Says)
+	}
+}
