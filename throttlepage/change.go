@@ -25,12 +25,12 @@ func (c change) refused() uint64 {
 // the same instant.
 func grown(now, before uint64) uint64 { return now - min(now, before) }
 
-// longestQueue returns the name of the limit that most requests wait for.
-func (c change) longestQueue() string {
-	longest, name := 0, ""
+// slowest returns the name of the limit that requests waited for the longest, all together; "" if none waited.
+func (c change) slowest() string {
+	most, name := time.Duration(0), ""
 	for _, li := range c.last.limits {
-		if li.Waiting > longest {
-			longest, name = li.Waiting, li.Name
+		if d := li.Waits.Sum - c.first.limit(li.Name).Waits.Sum; d > most {
+			most, name = d, li.Name
 		}
 	}
 	return printable(name)
@@ -120,9 +120,9 @@ type line struct {
 	flat   bool // all values are the same
 }
 
-// lineOf returns the chart of a figure that is taken from two successive samples.
+// lineOf returns the chart of a figure that is taken from two successive samples. It becomes denser as the history grows.
 func lineOf(history []sample, title string, figure func(a, b *sample) float64) line {
-	const width, height, margin = 120.0, 32.0, 2.0
+	const width, height, margin, shortest = 120.0, 32.0, 2.0, 15 * time.Second
 	if len(history) < 3 {
 		return line{flat: true}
 	}
@@ -132,15 +132,15 @@ func lineOf(history []sample, title string, figure func(a, b *sample) float64) l
 		values, lowest, highest = append(values, y), min(lowest, y), max(highest, y)
 	}
 	var points strings.Builder
-	x := func(i int) string {
-		ago := history[len(history)-1].at.Sub(history[i+1].at)
-		return strconv.FormatFloat(max(0, width-width*ago.Seconds()/span.Seconds()), 'f', 1, 64)
-	}
+	first, last := history[1].at, history[len(history)-1].at
+	scale := width / max(last.Sub(first), shortest).Seconds()
 	for i, y := range values {
-		points.WriteString(x(i) + "," + strconv.FormatFloat(height-margin-(height-2*margin)*y/max(highest, 1e-9), 'f', 1, 64) + " ")
+		points.WriteString(decimals(width-scale*last.Sub(history[i+1].at).Seconds(), 10) + "," +
+			decimals(height-margin-(height-2*margin)*y/max(highest, 1e-9), 10) + " ")
 	}
+	start := decimals(width-scale*last.Sub(first).Seconds()-1, 10)
 	return line{
-		Points: x(0) + ",33 " + points.String() + "125,33",
+		Points: start + ",33 " + points.String() + "125,33",
 		Title:  title + ": at most " + number(highest) + ", now " + number(values[len(values)-1]),
 		flat:   lowest == highest,
 	}

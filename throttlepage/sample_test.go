@@ -93,7 +93,7 @@ func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 		p := newPage(map[string]source{"a": f})
 		first := p.views[0].viewed(p)
 		assert.Equal(t, "7", first.Tiles[2].Value)
-		assert.Equal(t, "rejected, since the start", first.Tiles[2].Label)
+		assert.Equal(t, "since the start, 7 (deadline 7) in all", first.Tiles[2].Note)
 		assert.Equal(t, "7.5\u00a0s", first.Limits[0].P50)
 		assert.Equal(t, "refused", first.Word)
 		for range 10 {
@@ -105,7 +105,7 @@ func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 		later := p.views[0].viewed(p)
 		assert.Equal(t, "20", later.Tiles[0].Value, "granted per second")
 		assert.Equal(t, "0", later.Tiles[2].Value)
-		assert.Equal(t, "rejected, last 10\u00a0s", later.Tiles[2].Label)
+		assert.Equal(t, "last 10\u00a0s, 7 (deadline 7) in all", later.Tiles[2].Note)
 		assert.Equal(t, "0", later.Limits[0].P50)
 		assert.Equal(t, "flowing", later.Word)
 		assert.Equal(t, 12, strings.Count(later.Tiles[0].Line.Points, ","), "10 points and both ends")
@@ -120,13 +120,14 @@ func (l *watched) viewed(p *page) limiterView {
 func TestVerdict(t *testing.T) {
 	now := time.Now()
 	for says, f := range map[string]*fake{
-		"flowing: Nothing waits.":                                  {},
-		"waiting: 1 request waiting, most for limit “b”.":          {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a"}, {Name: "b", Waiting: 1}}},
-		"held: Limit “a” is held for 5\u00a0s.":                    {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
-		"held: h asks to wait for 2\u00a0min.":                     {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
-		"rejecting: 2 requests rejected.":                          {stats: throttle.Stats{Refused: throttle.Refusals{MaxWait: 2}}},
-		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Refused: throttle.Refusals{MaxWait: 2}}},
-		"flowing: Nothing waits. ":                                 {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},
+		"flowing: Nothing waits.":                                     {},
+		"waiting: 1 request waiting.":                                 {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}}},
+		"waiting: 1 request waiting, most of the time for limit “b”.": {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}, {Name: "b", Waiting: 1, Waits: throttle.Waits{Sum: 1}}}},
+		"held: Limit “a” is held for 5\u00a0s.":                       {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
+		"held: h asks to wait for 2\u00a0min.":                        {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
+		"rejecting: 2 requests rejected.":                             {stats: throttle.Stats{Refused: throttle.Refusals{MaxWait: 2}}},
+		"refused: Servers refused 1 request. 2 requests rejected.":    {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Refused: throttle.Refusals{MaxWait: 2}}},
+		"flowing: Nothing waits. ":                                    {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},
 	} {
 		l := &watched{source: f}
 		l.read(now, plainNames)

@@ -116,12 +116,19 @@ func (l *watched) tiles(c change, since string) []tile {
 	}
 	waiting := tile{Label: "waiting now", Value: number(float64(s.Waiting)), Note: c.waits(), Level: level(s.Waiting > 0, "busy")}
 	waiting.Line = lineOf(l.history, "waiting", func(_, b *sample) float64 { return float64(b.stats.Waiting) })
-	rejected := tile{Label: "rejected, " + since, Value: count(c.rejected()), Note: rejections(s.Refused), Level: level(c.rejected() > 0, "bad")}
-	refused := tile{
-		Label: "refused by servers, " + since, Value: count(c.refused()), Note: count(s.ServerRefused) + " since the start",
-		Level: level(c.refused() > 0, "bad"),
+	return []tile{
+		granted, waiting,
+		{Label: "rejected", Value: count(c.rejected()), Note: since + inAll(s.Refused.Total(), s.Refused.String()), Level: level(c.rejected() > 0, "bad")},
+		{Label: "refused by servers", Value: count(c.refused()), Note: since + inAll(s.ServerRefused, count(s.ServerRefused)), Level: level(c.refused() > 0, "bad")},
 	}
-	return []tile{granted, waiting, rejected, refused}
+}
+
+// inAll returns a note about n since the start.
+func inAll(n uint64, text string) string {
+	if n == 0 {
+		return ", none in all"
+	}
+	return ", " + text + " in all"
 }
 
 // quiet returns the class of a figure that says that there is nothing.
@@ -137,13 +144,6 @@ func level(is bool, name string) string {
 		return name
 	}
 	return ""
-}
-
-func rejections(r throttle.Refusals) string {
-	if r.Total() == 0 {
-		return "none since the start"
-	}
-	return r.String() + " since the start"
 }
 
 // verdict returns how the Limiter is in a word and a sentence or two.
@@ -165,12 +165,21 @@ func (l *watched) verdict(c change, now time.Time) (level, word, says string) {
 		tell("busy", "held", "%s.", held)
 	}
 	if n := c.last.stats.Waiting; n > 0 {
-		tell("busy", "waiting", "%s waiting, most for limit “%s”.", plural(uint64(n), "request"), c.longestQueue())
+		tell("busy", "waiting", "%s waiting%s.", plural(uint64(n), "request"), c.mostly())
 	}
 	if len(all) == 0 {
 		tell("ok", "flowing", "Nothing waits.")
 	}
 	return level, word, strings.Join(all[:min(2, len(all))], " ")
+}
+
+// mostly returns which limit requests waited for the longest.
+func (c change) mostly() string {
+	name := c.slowest()
+	if name == "" {
+		return ""
+	}
+	return ", most of the time for limit “" + name + "”"
 }
 
 // heldBy returns which server, or which limit without keys, is held and for how long.
@@ -201,7 +210,9 @@ func (l *watched) limitView(li *throttle.LimitStats, c change, now time.Time) li
 		v.InFlight = number(float64(li.InFlight))
 	}
 	switch {
-	case li.Keyed || li.Name == serverLimit:
+	case li.Name == serverLimit:
+		v.Kind, v.Keys = "what servers said", plural(uint64(len(l.servers)), "server")
+	case li.Keyed:
 		v.Keys = plural(uint64(li.Keys), "key")
 	default:
 		v.Left, v.Note = gaugeOf(li.Tokens, li.Capacity), noteOf(l.single[li.Name], now)
