@@ -21,6 +21,17 @@ func (c change) refused() uint64 {
 	return grown(c.last.stats.ServerRefused, c.first.stats.ServerRefused)
 }
 
+// refusedLevel returns how bad it is that servers refused requests: one in a hundred is the price of looking for their limits.
+func (c change) refusedLevel() string {
+	switch n := c.refused(); {
+	case n == 0:
+		return ""
+	case 100*n <= grown(c.last.stats.Granted, c.first.stats.Granted):
+		return "busy"
+	}
+	return "bad"
+}
+
 // grown returns by how much a counter has grown. What is computed of two counters may fall a little, as they are not read at
 // the same instant.
 func grown(now, before uint64) uint64 { return now - min(now, before) }

@@ -95,7 +95,7 @@ func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 		assert.Equal(t, "7", first.Tiles[2].Value)
 		assert.Equal(t, "since the start, 7 (deadline 7) in all", first.Tiles[2].Note)
 		assert.Equal(t, "7.5\u00a0s", first.Limits[0].P50)
-		assert.Equal(t, "refused", first.Word)
+		assert.Equal(t, "rejecting", first.Word)
 		for range 10 {
 			time.Sleep(every)
 			f.stats.Granted += 20
@@ -120,18 +120,20 @@ func (l *watched) viewed(p *page) limiterView {
 func TestVerdict(t *testing.T) {
 	now := time.Now()
 	for says, f := range map[string]*fake{
-		"flowing: Nothing waits.":                                     {},
-		"waiting: 1 request waiting.":                                 {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}}},
-		"waiting: 1 request waiting, most of the time for limit “b”.": {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}, {Name: "b", Waiting: 1, Waits: throttle.Waits{Sum: 1}}}},
-		"held: Limit “a” is held for 5\u00a0s.":                       {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
-		"held: h asks to wait for 2\u00a0min.":                        {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
-		"rejecting: 2 requests rejected.":                             {stats: throttle.Stats{Refused: throttle.Refusals{MaxWait: 2}}},
-		"refused: Servers refused 1 request. 2 requests rejected.":    {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Refused: throttle.Refusals{MaxWait: 2}}},
-		"flowing: Nothing waits. ":                                    {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},
+		"flowing: Nothing waits.":                                  {},
+		"waiting: 1 request waiting.":                              {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}}},
+		"waiting: 1 request waiting, mostly for limit “b”.":        {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}, {Name: "b", Waiting: 1, Waits: throttle.Waits{Sum: 1}}}},
+		"held: Limit “a” is held for 5\u00a0s.":                    {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
+		"held: h asks to wait for 2\u00a0min.":                     {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
+		"rejecting: 2 requests rejected.":                          {stats: throttle.Stats{Refused: throttle.Refusals{MaxWait: 2}}},
+		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Refused: throttle.Refusals{MaxWait: 2}}},
+		"flowing: Nothing waits.  ":                                {stats: throttle.Stats{Granted: 100, ServerRefused: 1}},
+		"refused: Servers refused 2 requests.":                     {stats: throttle.Stats{Granted: 199, ServerRefused: 2}},
+		"flowing: Nothing waits. ":                                 {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},
 	} {
 		l := &watched{source: f}
 		l.read(now, plainNames)
 		v := l.view(now)
-		assert.Equal(t, strings.TrimSuffix(says, " "), v.Word+": "+v.Says)
+		assert.Equal(t, strings.TrimSpace(says), v.Word+": "+v.Says)
 	}
 }

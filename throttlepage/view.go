@@ -119,7 +119,7 @@ func (l *watched) tiles(c change, since string) []tile {
 	return []tile{
 		granted, waiting,
 		{Label: "rejected", Value: count(c.rejected()), Note: since + inAll(s.Refused.Total(), s.Refused.String()), Level: level(c.rejected() > 0, "bad")},
-		{Label: "refused by servers", Value: count(c.refused()), Note: since + inAll(s.ServerRefused, count(s.ServerRefused)), Level: level(c.refused() > 0, "bad")},
+		{Label: "refused by servers", Value: count(c.refused()), Note: since + inAll(s.ServerRefused, count(s.ServerRefused)), Level: c.refusedLevel()},
 	}
 }
 
@@ -155,8 +155,8 @@ func (l *watched) verdict(c change, now time.Time) (level, word, says string) {
 		}
 		all = append(all, fmt.Sprintf(format, args...))
 	}
-	if n := c.refused(); n > 0 {
-		tell("bad", "refused", "Servers refused %s.", plural(n, "request"))
+	if c.refusedLevel() == "bad" {
+		tell("bad", "refused", "Servers refused %s.", plural(c.refused(), "request"))
 	}
 	if n := c.rejected(); n > 0 {
 		tell("bad", "rejecting", "%s rejected.", plural(n, "request"))
@@ -179,7 +179,7 @@ func (c change) mostly() string {
 	if name == "" {
 		return ""
 	}
-	return ", most of the time for limit “" + name + "”"
+	return ", mostly for limit “" + name + "”"
 }
 
 // heldBy returns which server, or which limit without keys, is held and for how long.
@@ -199,12 +199,15 @@ func (l *watched) limitView(li *throttle.LimitStats, c change, now time.Time) li
 	before := c.first.limit(li.Name)
 	waits := waitsOf(li, &before)
 	v := limitView{
-		Name: printable(li.Name), Kind: strings.ReplaceAll(li.Kind, "-", " "), Rate: rate(li.Rate),
+		Name: printable(li.Name), Rate: rate(li.Rate),
 		Waiting: number(float64(li.Waiting)), InFlight: none,
 		P50: waits.quantile(0.5), P90: waits.quantile(0.9),
 		Rejected: count(grown(li.Refused.Total(), before.Refused.Total())),
 		Held:     held(li.HeldUntil, now),
 		Level:    level(li.Waiting > 0, "busy"),
+	}
+	if li.Kind != li.Name { // as it is by default
+		v.Kind = strings.ReplaceAll(li.Kind, "-", " ")
 	}
 	if li.InFlight > 0 || li.Kind == "in-flight" || li.Kind == "adaptive" {
 		v.InFlight = number(float64(li.InFlight))

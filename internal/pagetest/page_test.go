@@ -1,0 +1,185 @@
+package pagetest
+
+import (
+	"flag"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttlepage"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	pictures = flag.String("pictures", "", "keep the pictures in this directory")
+	load     = flag.Duration("load", 6*time.Second, "watch clients under load for this time before a picture is taken")
+)
+
+const live = `document.documentElement.dataset.link === "live"`
+
+func TestPageIsLive(t *testing.T) {
+	b := openTab(t, 1120, 900)
+	if b == nil {
+		return
+	}
+	server := serve(t, "", throttlepage.New(limiters(t)))
+	defer stop(server)
+	b.navigate(pageOf(server))
+	b.within(5*time.Second, live)
+	b.within(5*time.Second, `document.querySelectorAll(".line").length > 0`)
+	const points = `document.querySelector(".line polyline").getAttribute("points").split(",").length`
+	before := eval[int](b, points)
+	eval[bool](b, `document.querySelector("h2").kept = document.querySelector("details").open = true`)
+	time.Sleep(*load)
+	assert.Greater(t, eval[int](b, points), before, "the chart grows")
+	assert.True(t, eval[bool](b, `document.querySelector("h2").kept && document.querySelector("details").open`), "what is the same stays in place")
+	eval[bool](b, `document.querySelector("details").open = false; true`)
+	for _, scheme := range []string{"light", "dark"} {
+		b.prefer(scheme)
+		assert.Empty(t, eval[[]string](b, faint), scheme)
+		b.crop("2")
+		b.picture(map[string]string{"light": "page.png", "dark": "page-dark.png"}[scheme])
+	}
+	assert.Empty(t, b.console(), "on the console")
+	for _, url := range b.requested() {
+		assert.True(t, strings.HasPrefix(url, pageOf(server)) || strings.HasPrefix(url, "data:"), url)
+	}
+}
+
+// faint lists the texts whose contrast is below 4.5, as WCAG has it.
+const faint = `(() => {
+	const channels = color => color.match(/[\d.]+/g).map(Number)
+	const luminance = color => {
+		const [r, g, b] = channels(color).map(c => c / 255).map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b
+	}
+	const behind = e => {
+		const color = getComputedStyle(e).backgroundColor
+		return channels(color)[3] === 0 ? behind(e.parentElement) : color
+	}
+	return [...document.querySelectorAll("main *")].filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && e.checkVisibility()).filter(e => {
+		const [a, b] = [luminance(getComputedStyle(e).color), luminance(behind(e))]
+		return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5
+	}).map(e => e.innerText)
+})()`
+
+func (b *tab) prefer(scheme string) {
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+	require.NoError(b.t, err)
+	dark := eval[bool](b, `getComputedStyle(document.body).backgroundColor.match(/\d+/)[0] < 100`)
+	assert.Equal(b.t, scheme == "dark", dark)
+}
+
+// crop makes the screen as high as the first sections.
+func (b *tab) crop(sections string) {
+	height := eval[float64](b, `document.querySelectorAll("section")[`+sections+`-1].getBoundingClientRect().bottom + scrollY + 24`)
+	require.NoError(b.t, chromedp.Do(b.ctx, chromedp.EmulateViewport(1120, int64(height), chromedp.EmulateScale(1.5))))
+}
+
+func (b *tab) picture(name string) {
+	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	require.NoError(b.t, err)
+	dir := *pictures
+	if dir == "" {
+		dir = b.t.ArtifactDir()
+	}
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name), shot, 0o644))
+}
+
+func TestFitsNarrowScreen(t *testing.T) {
+	b := openTab(t, 360, 740, chromedp.EmulateMobile)
+	if b == nil {
+		return
+	}
+	all := limiters(t)
+	all["hostile"] = hostile(t)
+	server := serve(t, "", throttlepage.New(all))
+	defer stop(server)
+	b.navigate(pageOf(server))
+	b.within(5*time.Second, live)
+	assert.Contains(t, eval[string](b, `document.querySelector("main").innerText`), "<script>alert(1)</script>")
+	time.Sleep(4 * time.Second) // for long keys, and charts
+	eval[bool](b, `document.querySelectorAll("details").forEach(d => d.open = true); true`)
+	assert.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 360)
+	assert.Empty(t, eval[[]string](b, `[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 360.5).map(e => e.outerHTML)`))
+	b.picture("page-narrow.png")
+}
+
+func TestLostConnectionIsShownUntilItReturns(t *testing.T) {
+	b := openTab(t, 800, 600)
+	if b == nil {
+		return
+	}
+	page := throttlepage.New(map[string]*throttle.Limiter{"api": limiter(t)})
+	server := serve(t, "", page)
+	b.navigate(pageOf(server))
+	b.within(5*time.Second, live)
+	assert.False(t, eval[bool](b, lost))
+	address := server.Listener.Addr().String()
+	stop(server)
+	b.within(5*time.Second, lost)
+	b.picture("page-lost.png")
+	server = serve(t, address, page)
+	defer stop(server)
+	b.within(6*time.Second, live)
+	assert.False(t, eval[bool](b, lost))
+}
+
+const lost = `document.querySelector("[role=alert]").checkVisibility()`
+
+func limiter(t *testing.T) *throttle.Limiter {
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1000, time.Hour)))
+	require.NoError(t, err)
+	return l
+}
+
+// As behind a proxy or a handler that does not let streams through.
+func TestPageIsLiveWithoutStreams(t *testing.T) {
+	b := openTab(t, 800, 600)
+	if b == nil {
+		return
+	}
+	page := throttlepage.New(map[string]*throttle.Limiter{"api": limiter(t)})
+	server := serve(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			http.Error(w, "no streams here", http.StatusBadGateway)
+			return
+		}
+		page.ServeHTTP(w, r)
+	}))
+	defer stop(server)
+	b.navigate(pageOf(server))
+	for range 2 {
+		b.within(5*time.Second, live)
+		before := eval[string](b, `document.querySelector("time").innerText`)
+		b.within(5*time.Second, `document.querySelector("time").innerText !== "`+before+`"`)
+	}
+}
+
+func TestFirstLookNeedsNoScript(t *testing.T) {
+	b := openTab(t, 800, 600)
+	if b == nil {
+		return
+	}
+	l := limiter(t)
+	require.NoError(t, l.Wait(t.Context(), "", 1))
+	server := serve(t, "", throttlepage.New(map[string]*throttle.Limiter{"api": l}))
+	defer stop(server)
+	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	require.NoError(t, err)
+	b.navigate(pageOf(server))
+	text := eval[string](b, `document.body.innerText`)
+	for _, want := range []string{"api", "flowing", "Nothing waits.", "999 / 1,000", "bucket"} {
+		assert.Contains(t, text, want)
+	}
+	assert.False(t, eval[bool](b, live), "and does not claim to be live")
+}
