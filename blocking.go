@@ -33,10 +33,11 @@ type Limiter struct {
 	maxQueue int
 	maxKeys  int
 	dry      bool
-	tracks   bool   // some limit wants to know what becomes of requests
-	slots    bool   // some limit is InFlight
-	urgent   int    // the lowest priority for which limits keep a reserve; the lowest int: none does
-	gate     *limit // of the buckets in gates
+	tracks   bool      // some limit wants to know what becomes of requests
+	slots    bool      // some limit is InFlight
+	urgent   int       // the lowest priority for which limits keep a reserve; the lowest int: none does
+	supplies []*supply // of the limits that are Shared; nil: there are none
+	gate     *limit    // of the buckets in gates
 	seed     maphash.Seed
 	quotaOff quota.Rules // that tests switch off
 	heard    atomic.Bool // some server has said something of its limits
@@ -319,7 +320,7 @@ func (l *Limiter) lockFor(p *pending) error {
 func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, error) {
 	a := &p.ask
 	var w *waiter // made before the lock is taken
-	if a.maxWait != 0 {
+	if a.maxWait != 0 || l.supplies != nil {
 		w = &waiter{passed: never, by: a.by, receipt: p.receipt, decided: make(chan struct{})}
 	}
 	if err := l.lockFor(p); err != nil {
@@ -381,6 +382,12 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 	}
 	l.markAllLocked(charges)
 	l.serveLocked(now) // those who are due go first
+	if l.supplies != nil {
+		l.lookLoansLocked(charges, now)
+		if !a.try {
+			by.respite = respite(charges, &by, now)
+		}
+	}
 	q, ln := l.lineOf(charges, by.below)
 	if !a.try && (ln == nil || by.before(&ln.first.place)) && passesLocked(charges, &by.place, now) {
 		p.mark = l.takeLocked(charges, a.by, now)
@@ -389,10 +396,10 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 		return false
 	}
 	due, i := planLocked(charges, q, ln, &by.place, now, maxAhead)
-	reason := by.judge(due, charges[i].bucket)
+	reason := by.judge(due, now, charges[i].bucket)
 	if reason == 0 && min(by.expiry, by.deadline) < never && q != nil && len(q.lines) > maxAhead {
 		due, i = planLocked(charges, q, ln, &by.place, now, len(q.lines))
-		reason = by.judge(due, charges[i].bucket)
+		reason = by.judge(due, now, charges[i].bucket)
 	}
 	binding := &charges[i]
 	if reason == 0 && q != nil && q.size >= l.maxQueue {
@@ -400,6 +407,9 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 	}
 	if reason != 0 {
 		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost, by.below), now)
+		if l.supplies != nil {
+			l.wantLocked(charges, now)
+		}
 		return false
 	}
 	w.bounds, w.due, w.binding = by, due, uint16(i)
@@ -432,8 +442,8 @@ func (l *Limiter) waitEvent(ctx context.Context, w *waiter) WaitEvent {
 // when it is granted, the context wins and all is given back: what can't be sent must not be charged.
 func (l *Limiter) stand(ctx context.Context, cancel <-chan struct{}, w *waiter) error {
 	var patience *time.Timer
-	if w.expiry < never {
-		patience = time.AfterFunc(time.Duration(w.expiry-w.arrived), func() { l.expire(w) })
+	if last := w.last(); last < never {
+		patience = time.AfterFunc(time.Duration(last-w.arrived), func() { l.expire(w) })
 	}
 	select {
 	case <-w.decided:
@@ -515,6 +525,10 @@ func (l *Limiter) expireLocked(w *waiter, now instant) {
 		ahead[i] = meter.AddCount(ahead[i], w.line.ahead(&w.place, i))
 	}
 	due, s := w.planLocked(urgent, ahead, now)
-	l.rejectLocked(w, s, ReasonMaxWait, due, now)
+	reason := ReasonMaxWait
+	if w.expiry == w.arrived { // it has waited for a store
+		reason = ReasonNoTokens
+	}
+	l.rejectLocked(w, s, reason, due, now)
 	l.serveLocked(now)
 }

@@ -51,6 +51,12 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetBurst(%q, %d): a burst must be positive", limit, n)
 	}
+	if li.store != nil {
+		b := li.budget("", li.shared(li.rate), li.part(min(n, maxCount)))
+		if err := b.Check(); err != nil {
+			return fmt.Errorf("throttle: SetBurst(%q, %d): %w", limit, n, err)
+		}
+	}
 	l.resize(li, func() { li.burst = min(n, maxCount) })
 	return nil
 }

@@ -63,7 +63,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, mi
 	}
 	due, last := planLocked(charges, nil, nil, &by.place, now, 0)
 	binding = charges[last].bucket
-	if reason := by.judge(due, binding); reason != 0 {
+	if reason := by.judge(due, now, binding); reason != 0 {
 		l.refuseLocked(p, &by, reason, &charges[last], due, now)
 		return 0, nil
 	}

@@ -244,6 +244,7 @@ func (l *Limiter) forgetLocked(b *bucket) {
 	l.keeperOf(b).remove(b)
 	if b.timer != nil {
 		b.timer.Stop()
+		b.armed = never
 	}
 	if g, ok := b.meter.(*gateBucket); ok {
 		l.forgetGateLocked(b, g)

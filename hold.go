@@ -64,7 +64,7 @@ func (l *Limiter) holdLocked(p *pending, d int64) bool {
 		return c.limit.keepHold(c.key, now+d, now)
 	}
 	l.changeLocked(now, []*bucket{c.bucket}, func(b *bucket) bool {
-		b.held = max(b.held, now+d)
+		b.hold(now, now+d)
 		b.limit.heldMost = max(b.limit.heldMost, b.held)
 		return true
 	})
@@ -164,8 +164,7 @@ func (l *Limiter) release(key string) (last []*limit) {
 
 // liftLocked ends a hold of a bucket. None of those who wait could have gone before.
 func (l *Limiter) liftLocked(b *bucket, now instant) {
-	if b.held > now {
-		b.held = now
+	if b.lift(now) {
 		l.freeLocked(b, now)
 		l.markLocked(b)
 	}

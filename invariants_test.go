@@ -185,6 +185,10 @@ func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 		require.Same(t, b, s.bucket)
 		require.False(t, b.before(s.line, b.stopped[0].line), "not a heap")
 	}
+	if b.loan != nil {
+		checkLoan(t, b, now)
+		return
+	}
 	if len(b.stopped) == 0 {
 		require.Equal(t, never, b.armed)
 		return
@@ -210,4 +214,24 @@ func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 	require.True(t, slices.ContainsFunc(top.line.stops, func(s stop) bool {
 		return s.readyAt() > now || s.barred()
 	}), "the first who is stopped here can go")
+}
+
+// checkLoan checks that a shared bucket asks its store in time, and that the first who is stopped there is not forgotten.
+func checkLoan(t *testing.T, b *bucket, now instant) {
+	t.Helper()
+	n := b.loan
+	require.Same(t, b.meter, n.Borrower)
+	require.Equal(t, n.queued, slices.Contains(n.supply.asking, b))
+	require.GreaterOrEqual(t, n.supply.calls, 0)
+	require.LessOrEqual(t, n.supply.calls, maxCalls)
+	require.LessOrEqual(t, n.supply.late, maxCalls)
+	require.Greater(t, b.armed, now)
+	if ask := n.AskAt(now, b.demandLocked(now)); ask < never && !n.queued {
+		require.LessOrEqual(t, b.armed, max(ask, n.outage.again), "the store is not asked in time")
+	}
+	if len(b.stopped) > 0 {
+		if ready := b.ready(0, 0, b.stopped[0].cost()); ready > now && ready < never {
+			require.LessOrEqual(t, b.armed, ready, "the timer is not set for the first who is stopped here")
+		}
+	}
 }

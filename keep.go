@@ -14,6 +14,7 @@ type bucket struct {
 	serial  uint64 // tells buckets apart, also those of one key that was forgotten and came back
 	meter   meter.Meter
 	rate    rate
+	loan    *loan    // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
 	held    instant  // nothing goes before
 	since   instant  // nobody can have been due before; in a dry run, the last whom it stopped would have gone then
 	stopped stopHeap // the lines whose first request can't pay here, or may not go before one that can't
@@ -46,10 +47,33 @@ func (b *bucket) heldAlone() instant {
 	return b.held
 }
 
+// hold lets nothing go before until: in all processes, where the budget is shared.
+func (b *bucket) hold(now, until instant) {
+	b.held = max(b.held, until)
+	if b.loan != nil {
+		b.loan.Hold(now, until)
+	}
+}
+
+// lift ends what hold did, and reports whether there was a hold.
+func (b *bucket) lift(now instant) bool {
+	held := b.held > now
+	b.held = min(b.held, now)
+	if b.loan != nil && (held || b.loan.HeldUntil() > now) {
+		b.loan.Hold(now, now)
+		return true
+	}
+	return held
+}
+
 // plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
 func (b *bucket) plan(from instant, ahead, cost int64) instant {
 	if p, ok := b.meter.(meter.Planner); ok {
-		return p.Plan(max(from, b.held, b.limit.held, b.since), ahead, cost)
+		due := p.Plan(max(from, b.held, b.limit.held, b.since), ahead, cost)
+		if until := b.blockedUntil(); until > due && due < never && b.ready(from, ahead, cost) == never {
+			return until
+		}
+		return due
 	}
 	return b.ready(from, ahead, cost)
 }
@@ -79,8 +103,9 @@ type limit struct {
 	keyed   bool // requests have keys, or some have had one
 	priced  bool // it says itself what requests cost
 	Limit
-	size int64 // the burst of keys that have no rate of their own
-	peak int   // the most buckets since the map was made
+	supply *supply // of a limit that is Shared; nil: it is not
+	size   int64   // the burst of keys that have no rate of their own
+	peak   int     // the most buckets since the map was made
 
 	refreshed uint64 // the number of its last Refresh; 0: there was none
 
@@ -105,6 +130,7 @@ func (c *charge) findLocked() bool {
 // payLocked pays all charges if that can be done now, with nobody waiting there. It tells the first whose bucket there is
 // not, else -1.
 func (l *Limiter) payLocked(charges []charge, by *asker, below bool, now instant) (m mark, ok bool, missing int) {
+	all := charges
 	ok = true
 	for i := range charges {
 		c := &charges[i]
@@ -124,6 +150,9 @@ func (l *Limiter) payLocked(charges []charge, by *asker, below bool, now instant
 	}
 	if ok {
 		m = l.takeLocked(charges, by, now)
+		if l.supplies != nil {
+			l.drawnLocked(all, now)
+		}
 	}
 	return m, ok, -1
 }
@@ -236,7 +265,13 @@ func (l *Limiter) makeLocked(li *limit, key string, r rate, now instant) *bucket
 	l.serial++
 	b := &bucket{limit: li, key: key, serial: l.serial, armed: never, place: -1, asked: li.refreshed, ownRate: r != rate{}}
 	rate, burst := li.terms(r)
-	b.rate, b.meter = rate, li.meter(now, rate, burst, &l.unix)
+	b.rate = rate
+	if li.supply != nil {
+		b.loan = li.lend(key, rate, burst)
+		b.meter = b.loan.Borrower
+	} else {
+		b.meter = li.meter(now, rate, burst, &l.unix)
+	}
 	if key == "" {
 		li.single = b
 		return b

@@ -40,6 +40,7 @@ type Limit struct {
 	urgent       int     // the lowest priority that it is kept for
 	untilHeaders bool    // of an InFlight limit
 	faults       []error
+	store        *sharing // of a limit that is Shared
 }
 
 type limitKind string
@@ -314,6 +315,10 @@ func (l *Limit) check(r rate) error {
 	if r.N > 0 && l.isWindow() && l.part(r.N) == 0 {
 		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.share, r.N))
 	}
+	if l.store != nil && len(faults) == 0 {
+		b := l.budget("", l.shared(r), l.burstOf(r))
+		faults = append(faults, b.Check())
+	}
 	return errors.Join(faults...)
 }
 
@@ -351,15 +356,19 @@ func (l *Limit) burstOf(r rate) int64 {
 	return max(1, l.part(burst))
 }
 
+// initialOf returns how many tokens a new token bucket of this burst has.
+func (l *Limit) initialOf(burst int64) int64 {
+	if l.initial < 0 {
+		return burst
+	}
+	return min(l.initial, burst)
+}
+
 // meter returns the meter of a new bucket. Share is already applied to r and burst.
 func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter.Meter {
 	switch l.kind {
 	case kindBucket:
-		initial := burst
-		if l.initial >= 0 {
-			initial = min(l.initial, burst)
-		}
-		return meter.NewTokenBucket(now, r, burst, initial)
+		return meter.NewTokenBucket(now, r, burst, l.initialOf(burst))
 	case kindPace:
 		return meter.NewPace(now, r)
 	case kindSliding:

@@ -43,6 +43,9 @@ func newLimiter(c *config) *Limiter {
 		if li.followsWallClock() {
 			l.wallAt, l.synced = 0, 0
 		}
+		if li.store != nil {
+			li.supply = l.supplyOf(li.store.supplyTerms, li.name)
+		}
 		l.limits = append(l.limits, li)
 		l.makeLocked(li, "", rate{}, 0)
 	}

@@ -93,7 +93,11 @@ type bounds struct {
 	arrived  instant
 	expiry   instant // the last at which it may be granted, by its patience; never: none
 	deadline instant // the first at which it may not, by its context; never: none
+	respite  int64   // for how long it may wait for a response of a store, although expiry is earlier
 }
+
+// last returns the last instant at which a request may be granted.
+func (b *bounds) last() instant { return max(b.expiry, b.arrived+b.respite) }
 
 // A waiter is a request in line.
 type waiter struct {

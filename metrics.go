@@ -49,12 +49,13 @@ type Refusals struct {
 	Cost      uint64 `json:"cost"`
 	Held      uint64 `json:"held"`
 	Keys      uint64 `json:"keys"`
+	Store     uint64 `json:"store"`
 }
 
 func refusals(n *[reasons]uint64) Refusals {
 	return Refusals{
 		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
-		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys],
+		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys], Store: n[ReasonStore],
 	}
 }
 
@@ -62,7 +63,7 @@ func refusals(n *[reasons]uint64) Refusals {
 func (r Refusals) All() iter.Seq2[Reason, uint64] {
 	counts := [reasons]uint64{
 		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
-		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys,
+		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
 	}
 	return func(yield func(Reason, uint64) bool) {
 		for reason := Reason(1); reason < reasons && yield(reason, counts[reason]); reason++ {
@@ -129,6 +130,9 @@ type Hooks struct {
 	OnSettle func(SettleEvent)
 	// OnRetune is called after an [Adaptive] limit changed a rate notably.
 	OnRetune func(RetuneEvent)
+	// OnStore is called when the store of a [Shared] limit went out of reach, is in reach again, or is set up wrongly. It is
+	// called by the goroutine that called the store.
+	OnStore func(StoreEvent)
 }
 
 // A WaitEvent reports that a request begins to wait.
@@ -186,6 +190,7 @@ func (h Hooks) and(other Hooks) Hooks {
 		OnWait: both(h.OnWait, other.OnWait), OnGrant: both(h.OnGrant, other.OnGrant), OnReject: both(h.OnReject, other.OnReject),
 		OnCancel: both(h.OnCancel, other.OnCancel), OnServerRefusal: both(h.OnServerRefusal, other.OnServerRefusal),
 		OnHold: both(h.OnHold, other.OnHold), OnSettle: both(h.OnSettle, other.OnSettle), OnRetune: both(h.OnRetune, other.OnRetune),
+		OnStore: both(h.OnStore, other.OnStore),
 	}
 }
 
@@ -203,11 +208,11 @@ func both[E any](first, second func(E)) func(E) {
 type observer struct {
 	hooks   Hooks
 	log     *slog.Logger
-	rations *[reasons + 4]ration // by what a line says: a Reason, or one of those below
+	rations *[reasons + 5]ration // by what a line says: a Reason, or one of those below
 }
 
 func newObserver(h Hooks, log *slog.Logger) *observer {
-	return &observer{hooks: h, log: log, rations: new([reasons + 4]ration)}
+	return &observer{hooks: h, log: log, rations: new([reasons + 5]ration)}
 }
 
 // with returns an observer for a Transport with hooks, and maybe a logger, of its own.
@@ -223,6 +228,7 @@ const (
 	rationHold  = reasons + 1
 	rationTune  = reasons + 2
 	rationCrowd = reasons + 3
+	rationStore = reasons + 4
 )
 
 // A ration lets one line a second pass.
@@ -343,4 +349,17 @@ func (o *observer) retuned(e RetuneEvent) {
 	}
 	o.line(orBackground(e.Context), slog.LevelInfo, int(rationTune), "throttle: rate changed", slog.String("limit", e.Limit),
 		slog.String("key", e.Key), slog.String("reason", e.Reason), slog.Float64("old", e.Old), slog.Float64("new", e.New))
+}
+
+// storeChanged tells that a store went out of reach, or is in reach again.
+func (o *observer) storeChanged(e StoreEvent) {
+	if o.hooks.OnStore != nil {
+		o.hooks.OnStore(e)
+	}
+	limits := slog.Any("limits", e.Limits)
+	if e.Err == nil {
+		o.line(context.Background(), slog.LevelInfo, int(rationStore), "throttle: the store is in reach again", limits, slog.Duration("down", e.Down))
+		return
+	}
+	o.line(context.Background(), slog.LevelError, int(rationStore), "throttle: the store is out of reach", limits, slog.Any("error", e.Err))
 }

@@ -267,6 +267,9 @@ func (c *config) validate() error {
 			faults = append(faults, fmt.Errorf("%s has no effect beside WithLimiter", name))
 		}
 	}
+	if i := slices.IndexFunc(c.limits, func(l Limit) bool { return l.store != nil }); i >= 0 && c.dry {
+		faults = append(faults, fmt.Errorf("WithDryRun: limit %q is Shared, and what other processes use cannot be told without leasing", c.limits[i].name))
+	}
 	if names := c.usedOf("WithRejectionError", "WithRejectionResponse"); len(names) > 1 {
 		faults = append(faults, fmt.Errorf("%s exclude each other", strings.Join(names, " and ")))
 	}

@@ -146,7 +146,7 @@ func TestRefusalLeavesAllBalances(t *testing.T) {
 		l.Hold("", time.Minute)
 		requireRefused(t, send(t, l, Ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: new(time.Second)}), 0, ReasonHeld)
 		require.Equal(t, before, tokens())
-		require.Equal(t, Refusals{1, 1, 1, 1, 2, 1, 0}, l.Stats().Refused)
+		require.Equal(t, Refusals{1, 1, 1, 1, 2, 1, 0, 0}, l.Stats().Refused)
 	})
 }
 

@@ -11,11 +11,16 @@ import (
 
 // judge returns why a request that would be granted at due must be rejected; 0 if it need not. MaxWait comes before the
 // deadline, so that one client sees one kind of rejection, whatever deadlines its callers set.
-func (b *bounds) judge(due instant, binding *bucket) Reason {
+//
+// A request that waits for a response of a store may wait for longer than MaxWait, as long as it may be granted immediately.
+func (b *bounds) judge(due, now instant, binding *bucket) Reason {
+	patience := max(b.expiry, min(now, b.arrived+b.respite))
 	switch {
 	case due == never:
 		return ReasonCost
-	case due <= b.expiry && b.expiry > b.arrived:
+	case binding.loan != nil && b.isCutOff(due, binding.blockedUntil()):
+		return ReasonStore
+	case due <= patience && (b.expiry > b.arrived || b.respite > 0):
 		if due >= b.deadline {
 			return ReasonDeadline
 		}
@@ -28,12 +33,17 @@ func (b *bounds) judge(due instant, binding *bucket) Reason {
 	return ReasonMaxWait
 }
 
+// isCutOff reports whether a request that waits for a store that is out of reach until then cannot wait so long.
+func (b *bounds) isCutOff(due, until instant) bool {
+	return until > 0 && due >= until && (until == shut || due > b.expiry || due >= b.deadline)
+}
+
 // until returns how long it is until due: the longest Duration if that is never.
 func until(due, now instant) time.Duration {
 	if due == never {
 		return math.MaxInt64
 	}
-	return time.Duration(due - now)
+	return time.Duration(max(0, due-now))
 }
 
 // reject returns the rejection of a request that could go at due.
@@ -61,6 +71,9 @@ func (b *bucket) soonest(due instant, cost int64, below bool) instant {
 			return max(due, ready)
 		}
 	}
+	if until := b.blockedUntil(); until > 0 && until <= due && due < never {
+		return b.loan.out().again // the store is asked then
+	}
 	return due
 }
 
@@ -86,6 +99,9 @@ func (l *Limiter) refuseLocked(p *pending, by *bounds, reason Reason, c *charge,
 		p.refusal = new(Rejection)
 	}
 	*p.refusal = by.reject(reason, c.limit, c.key, c.cost, due, now)
+	if reason == ReasonStore {
+		p.refusal.Err = c.bucket.loan.out().err
+	}
 	l.counts.refused[reason]++
 	p.ask.by.counts.refused[reason]++
 	c.limit.counts.refused[reason]++
@@ -108,6 +124,9 @@ func (l *Limiter) bounds(ctx context.Context, a *ask, charges []charge, now inst
 func passesLocked(charges []charge, p *place, now instant) bool {
 	for i := range charges {
 		b := charges[i].bucket
+		if b.loan != nil {
+			b.loan.Advance(now)
+		}
 		if b.readyFor(p.below, charges[i].cost) > now || b.bars(p) {
 			return false
 		}
@@ -169,6 +188,9 @@ func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now insta
 	w.verdict = refused
 	due = s.bucket.soonest(due, w.costs[s.index], w.below)
 	r := w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
+	if reason == ReasonStore {
+		r.Err = s.bucket.loan.out().err
+	}
 	w.rejection = &r
 	l.counts.refused[reason]++
 	w.by.counts.refused[reason]++
@@ -234,7 +256,7 @@ func (l *Limiter) rejudgeLinesLocked(lines []*line, urgent []int64, now instant)
 			}
 		}
 		due, s := w.planLocked(urgent, before, now)
-		if reason := w.judge(due, s.bucket); reason != 0 {
+		if reason := w.judge(due, now, s.bucket); reason != 0 {
 			l.rejectLocked(w, s, reason, due, now)
 			continue
 		}

@@ -29,17 +29,19 @@ const (
 	ReasonCost             // the cost is negative, or larger than the limit can ever pay
 	ReasonHeld             // the limit is held, by the user or by the server, for longer than the request may wait
 	ReasonKeys             // no room for another key, and none can be forgotten
+	ReasonStore            // the store of a shared limit is out of reach, or set up wrongly
 	reasons
 )
 
 var reasonNames = [reasons]string{
 	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
+	ReasonStore: "store out of reach",
 }
 
 var reasonLabels = [reasons]string{
 	ReasonNoTokens: "no_tokens", ReasonMaxWait: "max_wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue_full",
-	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "keys",
+	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "keys", ReasonStore: "store",
 }
 
 // String returns the reason in one to three words, for people.
@@ -51,7 +53,7 @@ func (r Reason) String() string {
 }
 
 // Label returns the reason as an identifier for logs and metrics, which stays the same in later versions: no_tokens,
-// max_wait, deadline, queue_full, cost, held or keys; "" for another value.
+// max_wait, deadline, queue_full, cost, held, keys or store; "" for another value.
 func (r Reason) Label() string {
 	if r >= reasons {
 		return ""
@@ -74,6 +76,8 @@ type Rejection struct {
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
 	// shorter of the two; 0 if there is no such bound.
 	Patience time.Duration
+	// Err is why the store of a shared limit is out of reach, for ReasonStore. It is in the chain of the Rejection.
+	Err error
 }
 
 // Error says why the request was rejected, with the numbers.
@@ -118,6 +122,8 @@ func (r *Rejection) appendText(b []byte) []byte {
 		return b
 	case ReasonKeys:
 		return append(b, "no room for another key; raise WithMaxKeys"...)
+	case ReasonStore:
+		return append(append(b, "the store is out of reach: "...), r.Err.Error()...)
 	}
 	return append(append(b, "rejected: "...), r.Reason.String()...)
 }
@@ -159,12 +165,12 @@ func (r *Rejection) Is(target error) bool {
 	return target == ErrThrottled || target == context.DeadlineExceeded && r.Reason == ReasonDeadline
 }
 
-// Unwrap returns nil, or for [ReasonCost] an error that has a method NonRetriable, which stops the retries of the Azure SDK.
+// Unwrap returns Err, or for [ReasonCost] an error that has a method NonRetriable, which stops the retries of the Azure SDK.
 func (r *Rejection) Unwrap() error {
 	if r.Reason == ReasonCost {
 		return hopeless{}
 	}
-	return nil
+	return r.Err
 }
 
 // hopeless is in the chain of a rejection that no retry can change.

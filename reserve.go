@@ -38,6 +38,9 @@ func Reserve(fraction float64, priority int) LimitOption {
 
 // checkReserve returns what is wrong with the reserve of a limit.
 func (l *Limit) checkReserve() error {
+	if l.reserve > 0 && l.store != nil {
+		return fmt.Errorf("Reserve(%v, %d) does not work with Shared: what remains is in the store", l.reserve, l.urgent)
+	}
 	if l.reserve == 0 || l.kind == kindAIMD || l.kind == kindPace {
 		return nil
 	}

@@ -162,7 +162,7 @@ func (l *Limiter) closeLocked(ln *line, now instant) {
 
 // markLocked notes that a bucket is to be served before mu is freed.
 func (l *Limiter) markLocked(b *bucket) {
-	if !b.dirty && (len(b.stopped) > 0 || b.armed != never) {
+	if !b.dirty && (len(b.stopped) > 0 || b.armed != never || b.loan != nil) {
 		b.dirty = true
 		l.dirty = append(l.dirty, b)
 	}
@@ -192,6 +192,9 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 	due, stopped, freed, robbed := instant(0), 0, false, false
 	for i := range ln.stops {
 		s := &ln.stops[i]
+		if s.bucket.loan != nil {
+			s.bucket.loan.Advance(now)
+		}
 		s.ready = s.readyAt()
 		due = max(due, s.ready)
 		if s.short = s.ready > now || s.barred(); s.short {
@@ -269,6 +272,9 @@ func (l *Limiter) armLocked(b *bucket, now instant) {
 			at = min(at, now+wallCheck)
 		}
 	}
+	if b.loan != nil {
+		at = min(at, l.lendLocked(b, now))
+	}
 	switch {
 	case at == b.armed:
 		return
@@ -287,8 +293,13 @@ func (l *Limiter) wake(b *bucket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.armed = never
+	now := l.nowLocked()
 	l.markLocked(b)
-	l.serveLocked(l.nowLocked())
+	if b.loan != nil && b.loan.out() != nil { // the grace of an outage may be over
+		b.loan.look(now)
+		l.replanLocked(now, b)
+	}
+	l.serveLocked(now)
 }
 
 // lookLocked grants what is due now in a line, before something changes.

@@ -91,6 +91,9 @@ func (l *Limiter) heldFor() time.Duration {
 
 func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
 	l.look(buckets, func(b *bucket, now instant) {
+		if b.loan != nil {
+			return // the store keeps it
+		}
 		s := BucketSnapshot{Limit: b.limit.name, Kind: string(b.limit.kind), Key: b.key, Held: time.Duration(max(0, b.held-now))}
 		switch m := b.meter.(type) {
 		case meter.Saver:
@@ -174,6 +177,8 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, li.kind)
 	case (s.Learned != nil) != (li.kind == kindAIMD):
 		return errNoFit
+	case li.store != nil:
+		return errors.New("the limit is Shared: its store keeps what was spent")
 	case s.Held < 0:
 		return fmt.Errorf("a hold of %v cannot be", s.Held)
 	}

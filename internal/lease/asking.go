@@ -41,6 +41,10 @@ const (
 	spreadOver = int64(10 * time.Millisecond) // a fleet's asks are spread over it after a window begins
 	meanOver   = float64(50 * time.Millisecond)
 	maxReturns = 16 // more are joined
+
+	// A budget may get tokens before the instant that the store told: others give some back, its state is lost, or a hold is
+	// released. So the store is asked again after this time, or this time for each process if that is longer.
+	recheckAfter, recheckEach = 5 * time.Second, 500 * time.Millisecond
 )
 
 // busy reports whether an ask is under way or needed to tell the store something.
@@ -101,6 +105,9 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		return meter.Never
 	}
 	m.advance(now)
+	if m.local != nil && m.drawn > 0 {
+		return now
+	}
 	at := meter.AddInstant(m.since, tellAfter)
 	total := m.have + m.promised()
 	switch {
@@ -110,6 +117,9 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		at = min(at, max(m.again, m.dueAt(total-m.have)-int64(m.lead)))
 	case m.drawn > 0 && total < m.target()/2:
 		at = min(at, max(m.again, m.spare))
+	}
+	if d.First > m.have && d.First <= total && m.dueAt(d.First-m.have)-now > int64(recheckAfter) {
+		at = min(at, meter.AddInstant(m.asked, int64(m.recheck())))
 	}
 	if d.All == 0 {
 		for i := range m.lots {
@@ -200,14 +210,16 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	if p.Until > 0 {
 		void = meter.AddInstant(sent, int64(p.Until))
 	}
-	m.told = told{known: true, sent: sent, left: p.Left}
+	m.told = told{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
+	m.alone = alone{}
+	m.schedule()
 	if m.held = 0; p.Hold > 0 {
 		m.held = meter.AddInstant(now, int64(p.Hold))
 	}
 	m.held = max(m.held, m.hold)
 	m.again = now
-	if p.Wait > 0 {
-		m.again = meter.AddInstant(now, int64(p.Wait))
+	if p.Tokens < asked.Need {
+		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(p.Wait, m.recheck()))))
 	}
 	if m.budget.Kind == Fixed {
 		m.ends(sent, now, p)
@@ -215,9 +227,17 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	if p.Tokens > 0 {
 		m.lease(now, void, asked.Budget, p)
 	}
+	if own := float64(m.promised()); own > 0 && p.Left+own >= 1 && m.dueAt(1)-now > int64(m.config.Horizon) {
+		m.trade(now) // others gave tokens back, which are there earlier
+	}
 	if p.Tokens <= asked.Want {
 		m.spare = meter.AddInstant(now, int64(m.config.Ahead))
 	}
+}
+
+// recheck returns how long to wait for tokens before the store is asked again.
+func (m *Leased) recheck() time.Duration {
+	return max(recheckAfter, time.Duration(m.told.processes)*recheckEach)
 }
 
 // ends records the end of a Fixed window, and spreads the asks of a fleet after it.
@@ -264,7 +284,7 @@ func (m *Leased) Failed(now, again meter.Instant) {
 	m.again = again
 	if m.sent.owe > 0 || m.sent.hold != 0 {
 		m.tell(now)
-		m.owe = meter.AddCount(m.owe, m.sent.owe)
+		m.owes(m.sent.owe, now)
 		if m.hold == 0 {
 			m.hold = m.sent.hold
 		}

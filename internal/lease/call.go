@@ -66,6 +66,15 @@ func NewCall(p *Part) (Call, error) {
 	return c, nil
 }
 
+// Check returns an error if the budget is invalid, or too large for a store.
+func (b *Budget) Check() error {
+	err := b.check()
+	if err == nil && (b.Kind == Bucket || b.Kind == Pace) {
+		_, err = b.Units()
+	}
+	return err
+}
+
 // check returns an error if the budget is invalid.
 func (b *Budget) check() error {
 	switch {

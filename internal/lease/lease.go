@@ -8,7 +8,11 @@ package lease
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A Kind is the algorithm of a budget.
@@ -82,6 +86,15 @@ type LeasedPart struct {
 	Left           float64       // tokens in the store after this ask, negative if promised or owed
 	Hold           time.Duration // how long the budget is still blocked
 	Processes      int           // estimates how many processes use the budget; at least 1
+}
+
+// Check returns an error if no store that decides by the rules of this package can have sent p in response to asked.
+func (p *LeasedPart) Check(asked *Part) error {
+	most := meter.AddCount(max(0, asked.Need, asked.Want), max(0, asked.Ahead))
+	if p.Tokens < 0 || p.Tokens > most || p.AtOnce < 0 || p.AtOnce > p.Tokens || min(p.Next, p.Until, p.Wait, p.Hold) < 0 || math.IsNaN(p.Left) {
+		return fmt.Errorf("%w: limit %q: no response to an ask for %d tokens can be %+v", ErrSetup, asked.Budget.Limit, most, *p)
+	}
+	return nil
 }
 
 const (

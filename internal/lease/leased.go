@@ -27,6 +27,7 @@ type Leased struct {
 	last LeasedPart    // the latest lease that had tokens
 	void meter.Instant // when those are void
 	asking
+	alone
 
 	told told
 }
@@ -60,12 +61,34 @@ type told struct {
 	sent  meter.Instant // when the ask was sent
 	left  float64
 	ends  meter.Instant // of a Fixed window: its end
+
+	processes int // how many use the budget; 0: unknown
 }
 
-var _ interface {
+// A Borrower is a meter that is filled by leases. Its owner sends the Part of Ask to the store at the instant that AskAt
+// returns, and passes the response to Booked, or calls Failed.
+type Borrower interface {
 	meter.Meter
 	meter.Planner
-} = (*Leased)(nil)
+	// Advance moves the meter on to now. Ready is as of the latest instant that it was moved to.
+	Advance(now meter.Instant)
+	AskAt(now meter.Instant, d Demand) meter.Instant
+	Ask(now meter.Instant, d Demand) Part
+	Booked(sent, now meter.Instant, asked Part, p LeasedPart)
+	Failed(now, again meter.Instant)
+	// Hold blocks the budget until an instant, for all processes. An instant that is not after now ends every hold.
+	Hold(now, until meter.Instant)
+	// HeldUntil returns the end of the latest hold, which may be over.
+	HeldUntil() meter.Instant
+	// Processes estimates how many processes use the budget; 0: the store has not told yet.
+	Processes() int
+	// Alone makes local pay until the next response is booked, and Local returns the meter of a process's share.
+	Alone(now meter.Instant, local meter.Meter, owing bool, spent *uint64)
+	IsAlone() bool
+	Local(now meter.Instant, processes int) meter.Meter
+}
+
+var _ Borrower = (*Leased)(nil)
 
 // NewLeased returns the meter of a budget, with nothing leased.
 func NewLeased(b Budget, c Config) *Leased {
@@ -103,6 +126,15 @@ func (r *run) dueAt(k int64) meter.Instant {
 	return meter.AddInstant(r.start, int64(min(q, math.MaxInt64)))
 }
 
+// Advance implements [Borrower].
+func (m *Leased) Advance(now meter.Instant) { m.advance(now) }
+
+// HeldUntil implements [Borrower].
+func (m *Leased) HeldUntil() meter.Instant { return m.held }
+
+// Processes implements [Borrower].
+func (m *Leased) Processes() int { return m.told.processes }
+
 // advance moves the meter on to now: tokens become due, and void.
 func (m *Leased) advance(now meter.Instant) {
 	m.at = max(m.at, now)
@@ -129,6 +161,9 @@ func (m *Leased) advance(now meter.Instant) {
 // schedule sets next.
 func (m *Leased) schedule() {
 	m.next = meter.Never
+	if m.local != nil {
+		m.next = 0 // Spend is to ask Payable
+	}
 	for i := range m.lots {
 		m.next = min(m.next, m.lots[i].void)
 	}
@@ -159,10 +194,12 @@ func (m *Leased) promised() (n int64) {
 // Payable implements [meter.Meter].
 func (m *Leased) Payable(now meter.Instant, cost int64) bool {
 	m.advance(now)
-	if now < m.held {
+	switch {
+	case now < m.held:
 		return false
-	}
-	if m.budget.Kind == Pace { // any cost goes with its first token
+	case m.local != nil:
+		return cost <= m.Most() && m.local.Payable(now, cost)
+	case m.budget.Kind == Pace: // any cost goes with its first token
 		return cost == 0 || m.have > 0 && cost <= m.have+m.promised()
 	}
 	return cost <= m.have
@@ -174,15 +211,20 @@ func (m *Leased) Spend(now meter.Instant, cost int64) (charged int64, ok bool) {
 		if !m.Payable(now, cost) {
 			return 0, false
 		}
-	} else if m.have < cost {
+		return m.Take(now, now, cost, false), true
+	}
+	if m.have < cost {
 		return 0, false
 	}
 	return m.draw(cost), true
 }
 
 // Take implements [meter.Meter].
-func (m *Leased) Take(_, now meter.Instant, cost int64, _ bool) (charged int64) {
+func (m *Leased) Take(due, now meter.Instant, cost int64, waited bool) (charged int64) {
 	m.advance(now)
+	if m.local != nil {
+		return m.drawLocal(due, now, cost, waited)
+	}
 	return m.draw(cost)
 }
 
@@ -225,14 +267,17 @@ func (m *Leased) draw(cost int64) (id int64) {
 func (m *Leased) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	from = max(from, m.held)
 	all := meter.AddCount(ahead, cost)
-	if all > m.have+m.promised() {
+	switch {
+	case m.local != nil && cost <= m.Most():
+		return m.local.Ready(from, ahead, cost)
+	case m.local != nil, all > m.have+m.promised():
 		return meter.Never
 	}
 	if m.budget.Kind == Pace {
 		all = min(all, ahead+1)
 	}
-	if all <= m.have {
-		return max(from, m.at)
+	if all <= m.have { // a request that waited for the response is not late in its other limits
+		return from
 	}
 	return max(from, m.dueAt(all-m.have))
 }
@@ -313,6 +358,10 @@ func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 	if cost <= 0 {
 		return
 	}
+	if charged == localCharge {
+		m.settleLocal(now, cost, 0)
+		return
+	}
 	m.advance(now)
 	for i := range m.lots {
 		if m.lots[i].id == charged {
@@ -333,6 +382,10 @@ func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 func (m *Leased) Settle(charged int64, now meter.Instant, paid, cost int64) {
 	if cost <= paid {
 		m.GiveBack(charged, now, paid-cost)
+		return
+	}
+	if charged == localCharge {
+		m.settleLocal(now, paid, cost)
 		return
 	}
 	m.advance(now)
@@ -359,20 +412,42 @@ func (m *Leased) Most() int64 {
 
 // Matters implements [meter.Meter]. The state of the bucket is in the store. The meter is the same as a new one when it has no
 // tokens, nothing to tell and no ask under way. Tokens at hand may be forgotten, because the store has counted them.
-func (m *Leased) Matters(meter.Instant) (must, full meter.Instant) {
+func (m *Leased) Matters(now meter.Instant) (must, full meter.Instant) {
 	switch {
 	case m.busy():
 		return meter.Never, meter.Never
 	case m.have > 0 || len(m.runs) > 0:
 		return 0, meter.Never
 	}
-	return 0, max(m.held, m.again)
+	if m.local != nil {
+		must, full = m.local.Matters(now)
+	}
+	return must, max(full, m.held, m.again)
 }
 
-// Tokens implements [meter.Meter]. It adds the tokens at hand to those that the store had left at its latest response.
+// Tokens implements [meter.Meter]. It adds the tokens at hand to those that the store should have, by its latest response.
 func (m *Leased) Tokens(now meter.Instant) float64 {
 	m.advance(now)
-	return float64(m.have-m.owe) + m.told.left
+	return float64(m.have-m.owe) + m.inStore(now)
+}
+
+// inStore returns how many tokens the store has if no other process has asked since its latest response.
+func (m *Leased) inStore(now meter.Instant) float64 {
+	b := &m.budget
+	came := float64(now-m.told.sent) * float64(b.N) / float64(b.Per)
+	switch {
+	case b.Kind == Bucket && m.told.known:
+		return min(float64(b.Burst), m.told.left+came)
+	case b.Kind == Bucket:
+		return float64(b.Initial)
+	case b.Kind == Pace && m.told.known:
+		return min(1, m.told.left+came)
+	case b.Kind == Pace:
+		return 1
+	case m.told.known && (b.Kind != Fixed || now < m.told.ends):
+		return m.told.left
+	}
+	return float64(b.N)
 }
 
 // Retune implements [meter.Meter]. The next ask tells the store the rate. Promised tokens are traded for new ones.

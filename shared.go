@@ -1,0 +1,202 @@
+package throttle
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/store"
+)
+
+// A Store keeps budgets that several processes share. Module throttleredis has one for Redis, [NewMemoryStore] makes one for
+// the Limiters of one process, and package storetest tests others.
+//
+// Lease decides all asks, in one round trip if it can, and returns a [Lease] for each, in order. If it returns an error, each
+// ask may still have been carried out, or will be. The error has [ErrStoreSetup] in its chain if retrying does not fix it. Asks
+// should not be carried out after the deadline of the context. A store that repeats an ask must count what the ask returns
+// once. Lease is called by up to two goroutines of a Limiter, and must return some time after its context is done: a Limiter
+// does not wait for that, but does not ask again while two such calls are open.
+type Store = store.Store
+
+// A LeaseAsk asks a [Store] for the tokens of one request, or of all requests in one queue. The store grants either every
+// part or none.
+type LeaseAsk = lease.Ask
+
+// A LeasePart asks for tokens of one budget, and tells the store what was returned, owed and held.
+type LeasePart = lease.Part
+
+// A Lease is the response to a [LeaseAsk]: a part for each of its parts, in order, or an error.
+type Lease = lease.Lease
+
+// A LeasedPart tells which tokens of one budget a [Store] has granted.
+type LeasedPart = lease.LeasedPart
+
+// A LeaseReturn gives tokens of one lease back to a [Store].
+type LeaseReturn = lease.Return
+
+// A StoreBudget names a budget in a [Store], and the rule by which the store computes it.
+type StoreBudget = lease.Budget
+
+// A StoreKind is the algorithm of a [StoreBudget].
+type StoreKind = lease.Kind
+
+// The kinds of budgets.
+const (
+	StoreBucket  = lease.Bucket
+	StorePace    = lease.Pace
+	StoreSliding = lease.Sliding
+	StoreFixed   = lease.Fixed
+	StoreSlots   = lease.Slots
+)
+
+var (
+	// ErrStoreSetup is in the chain of an error of a [Store] that retrying does not fix, such as a missing permission.
+	// Requests are then rejected immediately, whatever [WithoutStore] says.
+	ErrStoreSetup = lease.ErrSetup
+
+	// ErrStoreApart is the error of a [Lease] whose parts are in different places, so that the store cannot grant them
+	// together. Nothing was carried out. The Limiter asks for each part alone.
+	ErrStoreApart = lease.ErrApart
+)
+
+// NewMemoryStore returns a [Store] in memory, for tests and for several Limiters in one process. It has no goroutine and need
+// not be closed. It keeps a budget until a second after the budget is the same as a new one.
+func NewMemoryStore() Store { return store.NewMemory() }
+
+// An Outage says what happens to requests when a [Store] has been out of reach for longer than [StoreGrace].
+type Outage uint8
+
+const (
+	// Refuse rejects requests with [ReasonStore].
+	Refuse Outage = iota
+	// LocalShare lets each process use its even share of the rate, by the number of processes that the store last told,
+	// and without bursts. A process that never reached the store rejects requests.
+	LocalShare
+	// Pass lets all requests pass.
+	Pass
+)
+
+// String returns "refuse", "local share" or "pass".
+func (o Outage) String() string {
+	switch o {
+	case LocalShare:
+		return "local share"
+	case Pass:
+		return "pass"
+	}
+	return "refuse"
+}
+
+const (
+	defaultLeaseAhead   = 10 * time.Millisecond
+	defaultStoreTimeout = 250 * time.Millisecond
+	defaultStoreGrace   = 3 * time.Second
+)
+
+// sharing is what [Shared] says of a limit.
+type sharing struct {
+	supplyTerms
+	ahead time.Duration
+}
+
+// supplyTerms are how a Limiter uses a store.
+type supplyTerms struct {
+	store          Store
+	timeout, grace time.Duration
+	without        Outage
+}
+
+// Shared makes all processes that use the same store share the budgets of a [TokenBucket], [Pace], [SlidingWindow] or
+// [FixedWindow]. Budgets with the same kind of limit, name of the limit and key are the same budget, so give the limit a
+// [Name]. All processes should set the same rate; if they differ, the latest ask counts.
+//
+// The queue, priorities, deadlines and settlements work as for other limits, within each process. The Limiter leases tokens
+// from the store for all waiting requests at once and a little ahead ([LeaseAhead]), so most requests do not wait for the
+// store. The store never leases more than the limit allows. A request that may wait for less than [StoreTimeout] still waits up
+// to that long for a response of the store, if the tokens may be there. [Limiter.Try] does not; it asks for the tokens, so
+// that a later Try may get them. [Limiter.Hold] and a server's Retry-After hold the budgets for all processes.
+//
+// If the store is out of reach, requests that may wait go on waiting for [StoreGrace]. Others, and later all, are rejected with
+// [ReasonStore] or served as [WithoutStore] says. Tokens at hand are used in any case.
+//
+// Shared does not work with [WithDryRun]. [Limiter.Snapshot] leaves shared budgets out, because the store keeps them.
+func Shared(s Store, opts ...ShareOption) LimitOption {
+	return limitOption(func(l *Limit) {
+		sh := &sharing{supplyTerms{s, defaultStoreTimeout, defaultStoreGrace, Refuse}, defaultLeaseAhead}
+		l.store = sh
+		switch {
+		case s == nil:
+			l.fault("Shared(nil): a store is needed")
+		case !reflect.TypeOf(s).Comparable():
+			l.fault("Shared: a %T cannot be compared; use a pointer", s)
+		}
+		if _, ok := l.kind.inStore(); !ok {
+			l.fault("Shared does not fit a limit of kind %s", l.kind)
+		}
+		for _, o := range opts {
+			if o == nil {
+				l.fault("Shared: a ShareOption is nil")
+				continue
+			}
+			o.applyTo(l, sh)
+		}
+	})
+}
+
+// inStore returns what a store calls the kind, and whether limits of it can be shared.
+func (k limitKind) inStore() (lease.Kind, bool) {
+	switch kind := lease.Kind(k); k {
+	case kindBucket, kindPace, kindSliding, kindFixed:
+		return kind, true
+	}
+	return "", false
+}
+
+// A ShareOption configures [Shared].
+type ShareOption interface{ applyTo(*Limit, *sharing) }
+
+type shareOption func(*Limit, *sharing)
+
+func (f shareOption) applyTo(l *Limit, s *sharing) { f(l, s) }
+
+// LeaseAhead sets how much of its recent use a process leases before requests need it. The default is 10 ms, the most is one
+// second. With 0, only tokens that requests wait for are leased. Tokens that were not used for 100 ms are returned.
+func LeaseAhead(d time.Duration) ShareOption {
+	return shareOption(func(l *Limit, s *sharing) {
+		s.ahead = d
+		if d < 0 || d > time.Second {
+			l.fault("LeaseAhead(%v) is not from 0 to 1s", d)
+		}
+	})
+}
+
+// StoreTimeout sets after which time a call of the store counts as failed. The default is 250 ms; it must be positive.
+func StoreTimeout(d time.Duration) ShareOption {
+	return shareOption(func(l *Limit, s *sharing) {
+		s.timeout = d
+		if d <= 0 {
+			l.fault("StoreTimeout(%v) is not positive", d)
+		}
+	})
+}
+
+// StoreGrace sets for how long requests go on waiting when the store is out of reach, counted from the first call that failed.
+// Requests whose time ends before are rejected immediately. The default is 3 s.
+func StoreGrace(d time.Duration) ShareOption {
+	return shareOption(func(l *Limit, s *sharing) {
+		s.grace = d
+		if d < 0 {
+			l.fault("StoreGrace(%v) is negative", d)
+		}
+	})
+}
+
+// WithoutStore sets what happens when the store has been out of reach for longer than [StoreGrace]. The default is [Refuse].
+func WithoutStore(o Outage) ShareOption {
+	return shareOption(func(l *Limit, s *sharing) {
+		s.without = o
+		if o > Pass {
+			l.fault("WithoutStore(%d): want Refuse, LocalShare or Pass", o)
+		}
+	})
+}

@@ -1,0 +1,248 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A trip is a Store in memory that is some way off: a call takes a while, and may fail or hang.
+type trip struct {
+	Store
+	mu    sync.Mutex
+	takes time.Duration // half of it on the way there
+	err   error         // of every call
+	hangs chan struct{} // calls return when it is closed, whatever their context says; nil: they do not hang
+	calls [][]LeaseAsk
+}
+
+func newTrip(takes time.Duration) *trip { return &trip{Store: NewMemoryStore(), takes: takes} }
+
+// overTrip runs a test in a bubble, over a store that is so far off.
+func overTrip(t *testing.T, takes time.Duration, f func(t *testing.T, s *trip)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newTrip(takes)
+		f(t, s)
+		sleep(time.Minute) // until the last call is over
+	})
+}
+
+func (s *trip) Lease(ctx context.Context, asks []LeaseAsk) ([]Lease, error) {
+	s.mu.Lock()
+	s.calls = append(s.calls, asks)
+	takes, hangs := s.takes, s.hangs
+	s.mu.Unlock()
+	if hangs != nil {
+		<-hangs
+		return nil, errors.New("it hung")
+	}
+	time.Sleep(takes / 2)
+	s.mu.Lock()
+	err := s.err
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	leases, err := s.Store.Lease(ctx, asks)
+	time.Sleep(takes - takes/2)
+	return leases, err
+}
+
+// set changes how calls end from now on.
+func (s *trip) set(err error, hangs chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err, s.hangs = err, hangs
+}
+
+func (s *trip) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls)
+}
+
+const ms = time.Millisecond
+
+func TestSharedRequestIsGrantedWithTheResponse(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s, LeaseAhead(0)))))
+		one := send(t, l, Ask{})
+		require.False(t, one.done)
+		checkInvariants(t, l)
+		sleep(2*ms - 1)
+		require.False(t, one.done)
+		sleep(1)
+		requireGranted(t, one, 2*ms)
+		checkInvariants(t, l)
+		require.Equal(t, 1, s.count())
+		require.Empty(t, l.Stats().Refused.Total())
+	})
+}
+
+func TestSharedTokensOfManyRequestsTakeOneCall(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s, LeaseAhead(0)))))
+		first := send(t, l, Ask{})
+		all := sendMany(t, l, 9, Ask{})
+		sleep(4 * ms)
+		requireGranted(t, first, 2*ms)
+		for _, r := range all {
+			requireGranted(t, r, 4*ms)
+		}
+		require.Equal(t, 2, s.count())
+		waits := send(t, l, Ask{}) // the token is due at 101 ms by the store, and the response of 5 ms arrives at 6 ms
+		sleep(time.Second)
+		requireGranted(t, waits, 102*ms)
+		checkInvariants(t, l)
+	})
+}
+
+func TestLimitersShareABudget(t *testing.T) {
+	overTrip(t, ms, func(t *testing.T, s *trip) {
+		limit := TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0)))
+		a, b := limiterOf(t, WithLimit(limit)), limiterOf(t, WithLimit(limit))
+		sendMany(t, a, 6, Ask{})
+		sleep(10 * ms)
+		all := sendMany(t, b, 4, Ask{})
+		sleep(10 * ms)
+		for _, r := range all {
+			require.True(t, r.done)
+		}
+		late := send(t, a, Ask{MaxWait: new(80 * ms)})
+		sleep(10 * ms)
+		requireRefused(t, late, 21*ms, ReasonMaxWait)
+		checkInvariants(t, a)
+		checkInvariants(t, b)
+	})
+}
+
+func TestRequestWithoutAnyWaitWaitsForTheStoreAlone(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Shared(s, LeaseAhead(0)))))
+		now := Ask{MaxWait: new(time.Duration)}
+		a, b := send(t, l, now), send(t, l, now)
+		require.False(t, b.done)
+		sleep(time.Second)
+		requireGranted(t, a, 2*ms)
+		r := requireRefused(t, b, 2*ms, ReasonNoTokens)
+		require.InDelta(t, time.Second, r.Wait, float64(3*ms))
+		c := send(t, l, now)
+		sleep(2 * ms)
+		requireGranted(t, c, 1002*ms)
+		requireRefused(t, send(t, l, now), 1002*ms, ReasonNoTokens) // as far as is known
+	})
+}
+
+func TestTryGetsTheNextTimeWhatIsNotAtHand(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+		wait, ok := l.Try("", 3)
+		require.False(t, ok)
+		require.Positive(t, wait)
+		sleep(2 * ms)
+		_, ok = l.Try("", 3)
+		require.True(t, ok)
+		checkInvariants(t, l)
+	})
+}
+
+func TestUnusedTokensReturnToTheStore(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		limit := TokenBucket(10, 1000*time.Hour, Name("calls"), Shared(s))
+		a, b := limiterOf(t, WithLimit(limit)), limiterOf(t, WithLimit(limit))
+		r := send(t, a, Ask{Cost: 10})
+		sleep(2 * ms)
+		r.grant.Cancel()
+		waits := send(t, b, Ask{Cost: 5})
+		sleep(time.Minute)
+		require.True(t, waits.done)
+		require.NoError(t, waits.err)
+		require.Less(t, waits.at, 10*time.Second)
+		checkInvariants(t, a)
+		require.Equal(t, uint64(10), a.Stores()[0].Returned)
+	})
+}
+
+func TestHoldReachesAllProcesses(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		limit := TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0)))
+		a, b := limiterOf(t, WithLimit(limit)), limiterOf(t, WithLimit(limit))
+		a.Hold("", time.Minute)
+		sleep(10 * ms)
+		r := send(t, b, Ask{})
+		refused := send(t, b, Ask{MaxWait: new(time.Second)})
+		sleep(2 * ms)
+		require.False(t, r.done)
+		requireRefused(t, refused, 12*ms, ReasonHeld)
+		for bucket := range b.Buckets() {
+			require.InDelta(t, 59*time.Second, time.Until(bucket.HeldUntil), float64(time.Second))
+		}
+		sleep(2 * time.Minute)
+		require.True(t, r.done)
+		require.GreaterOrEqual(t, r.at, time.Minute)
+		require.Less(t, r.at, time.Minute+20*ms)
+	})
+}
+
+func TestSeveralSharedLimitsAreGrantedTogether(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Name("a"), Shared(s, LeaseAhead(0))), SlidingWindow(50, time.Second, Name("b"), Shared(s, LeaseAhead(0)))))
+		all := sendMany(t, l, 20, Ask{})
+		sleep(4 * ms)
+		for i, r := range all {
+			requireGranted(t, r, []time.Duration{4 * ms, 2 * ms}[map[bool]int{true: 1}[i == 0]])
+		}
+		require.Equal(t, 2, s.count())
+		require.Len(t, s.calls[1], 1)
+		require.Len(t, s.calls[1][0].Parts, 2)
+		checkInvariants(t, l)
+	})
+}
+
+func TestSharedLimitWithAMemoryLimitLeasesWhatCanBeUsed(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Name("fleet"), Shared(s)), TokenBucket(1, time.Second, Name("own"))))
+		all := sendMany(t, l, 100, Ask{})
+		sleep(99*time.Second + 10*ms)
+		for i, r := range all {
+			require.True(t, r.done, "%d", i)
+			require.InDelta(t, time.Duration(i)*time.Second, r.at, float64(10*ms))
+		}
+		require.Less(t, l.Stores()[0].Leased, uint64(250))
+		checkInvariants(t, l)
+	})
+}
+
+func TestSharedWithWhatItDoesNotFitIsAnError(t *testing.T) {
+	s := NewMemoryStore()
+	for text, opt := range map[string]Option{
+		"Shared(nil)":          WithLimit(Pace(1, time.Second, Shared(nil))),
+		"a ShareOption is nil": WithLimit(Pace(1, time.Second, Shared(s, nil))),
+		"kind adaptive":        WithLimit(Adaptive(AIMD{}, Shared(s))),
+		"kind calendar-window": WithLimit(CalendarWindow(1, Day, time.UTC, Shared(s))),
+		"LeaseAhead(-1ns)":     WithLimit(Pace(1, time.Second, Shared(s, LeaseAhead(-1)))),
+		"LeaseAhead(2s)":       WithLimit(Pace(1, time.Second, Shared(s, LeaseAhead(2*time.Second)))),
+		"StoreTimeout(0s)":     WithLimit(Pace(1, time.Second, Shared(s, StoreTimeout(0)))),
+		"StoreGrace(-1ns)":     WithLimit(Pace(1, time.Second, Shared(s, StoreGrace(-1)))),
+		"WithoutStore(3)":      WithLimit(Pace(1, time.Second, Shared(s, WithoutStore(3)))),
+		"too large":            WithLimit(TokenBucket(math.MaxInt64, time.Nanosecond, Shared(s))),
+		"cannot be compared":   WithLimit(Pace(1, time.Second, Shared(uncomparable{s, nil}))),
+	} {
+		_, err := NewLimiter(opt)
+		require.ErrorContains(t, err, text)
+	}
+	_, err := New(nil, WithDryRun(), WithLimit(Pace(1, time.Second, Shared(s))))
+	require.ErrorContains(t, err, "WithDryRun")
+}
+
+type uncomparable struct {
+	Store
+	_ []int
+}

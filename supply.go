@@ -1,0 +1,302 @@
+package throttle
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A supply is a store as one Limiter uses it. The Limiter's mu guards it.
+type supply struct {
+	supplyTerms
+	limits    []string  // the names of the limits that use it
+	asking    []*bucket // those for which the store is to be asked, in this order
+	calls     int       // under way
+	late      int       // given up, but not returned yet
+	apart     bool      // budgets with different keys cannot be granted together
+	processes int       // as the store told last; 0: it has not
+	outage    outage    // of the whole store
+	probe     *time.Timer
+	probeAt   instant // when probe fires; never: it does not
+	stats     StoreStats
+}
+
+// A loan is the part of a bucket whose budget is in a store.
+type loan struct {
+	lease.Borrower
+	supply *supply
+	queued bool   // in supply.asking
+	wanted int64  // a cost that could not be paid and does not wait: the store is asked for it once
+	outage outage // of this budget alone, while the store decides about others
+}
+
+const (
+	maxCalls = 2   // under way at the same time, and given up without having returned
+	maxAsks  = 128 // of one call
+)
+
+// supplyOf returns the supply with these terms.
+func (l *Limiter) supplyOf(terms supplyTerms, limit string) *supply {
+	i := slices.IndexFunc(l.supplies, func(s *supply) bool { return s.supplyTerms == terms })
+	if i < 0 {
+		i = len(l.supplies)
+		l.supplies = append(l.supplies, &supply{supplyTerms: terms, probeAt: never})
+	}
+	s := l.supplies[i]
+	s.limits = append(s.limits, limit)
+	return s
+}
+
+// lend returns the loan of a new bucket. Share is already applied to r and burst.
+func (li *limit) lend(key string, r rate, burst int64) *loan {
+	config := lease.Config{Ahead: li.store.ahead, Seed: rand.Uint64()}
+	return &loan{Borrower: lease.NewLeased(li.budget(key, r, burst), config), supply: li.supply}
+}
+
+// budget returns what a store is to know of a bucket.
+func (l *Limit) budget(key string, r rate, burst int64) lease.Budget {
+	kind, _ := l.kind.inStore()
+	b := lease.Budget{Kind: kind, Limit: l.name, Key: key, N: r.N, Per: r.Per, Start: l.start}
+	if kind == lease.Bucket {
+		b.Burst, b.Initial = burst, l.initialOf(burst)
+	}
+	return b
+}
+
+// lendLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise.
+func (l *Limiter) lendLocked(b *bucket, now instant) (at instant) {
+	n := b.loan
+	at = never
+	out := n.out()
+	if out != nil && len(b.lines) > 0 && now < n.graceEnd(out) {
+		at = n.graceEnd(out)
+	}
+	if n.queued {
+		return at
+	}
+	ask := max(n.AskAt(now, b.demandLocked(now)), n.outage.again)
+	if ask > now {
+		return min(at, ask)
+	}
+	n.queued = true
+	n.supply.asking = append(n.supply.asking, b)
+	if out != nil && len(b.lines) > 0 {
+		n.look(now)
+		l.replanLocked(now, b) // whoever cannot wait for the store is rejected now
+	}
+	l.callLocked(n.supply, now)
+	return at
+}
+
+// callLocked starts a call of the store, if there is something to ask for and it may be called.
+func (l *Limiter) callLocked(s *supply, now instant) {
+	switch out := &s.outage; {
+	case len(s.asking) == 0 || s.late >= maxCalls || s.calls >= maxCalls || out.err != nil && s.calls > 0:
+	case out.err == nil || now >= out.again:
+		s.calls++
+		go l.fly(s)
+	case s.probe == nil:
+		s.probeAt = out.again
+		s.probe = time.AfterFunc(time.Duration(out.again-now), func() { l.probe(s) })
+	case s.probeAt != out.again:
+		s.probeAt = out.again
+		s.probe.Reset(time.Duration(out.again - now))
+	}
+}
+
+// probe is what the timer of a supply calls: a store that was out of reach may be called again.
+func (l *Limiter) probe(s *supply) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.probeAt = never
+	l.callLocked(s, l.nowLocked())
+}
+
+// drawnLocked sees to the loans from which charges were paid that no request waits for.
+func (l *Limiter) drawnLocked(charges []charge, now instant) {
+	for i := range charges {
+		if b := charges[i].bucket; b.loan != nil {
+			l.armLocked(b, now)
+		}
+	}
+}
+
+// lookLoansLocked brings the loans of charges up to date.
+func (l *Limiter) lookLoansLocked(charges []charge, now instant) {
+	for i := range charges {
+		if n := charges[i].bucket.loan; n != nil {
+			n.look(now)
+		}
+	}
+}
+
+// wantLocked has the store asked for a cost that is not waited for.
+func (l *Limiter) wantLocked(charges []charge, now instant) {
+	for i := range charges {
+		if b := charges[i].bucket; b.loan != nil && b.ready(0, 0, charges[i].cost) == never {
+			b.loan.wanted = min(charges[i].cost, b.loan.Most())
+			l.markLocked(b)
+		}
+	}
+	l.serveLocked(now)
+}
+
+// demandLocked describes the requests that wait for tokens of a shared bucket.
+func (b *bucket) demandLocked(now instant) lease.Demand {
+	if len(b.stopped) == 0 {
+		return lease.Demand{First: b.loan.wanted, All: b.loan.wanted, Until: now, Alone: true}
+	}
+	top := b.stopped[0]
+	first := top.line.first
+	d := lease.Demand{First: top.cost(), Until: min(first.expiry, first.deadline-1), Alone: true}
+	for i := range top.line.stops {
+		if other := &top.line.stops[i]; other != top && other.isAskedWith(top) {
+			d.Alone = false
+		}
+	}
+	for _, s := range b.stopped[:min(len(b.stopped), maxAhead)] {
+		d.All = meter.AddCount(d.All, s.demand(now))
+	}
+	d.All = max(d.All, d.First)
+	return d
+}
+
+// isAskedWith reports whether the store grants tokens of both stops of a line together.
+func (s *stop) isAskedWith(other *stop) bool {
+	a, b := s.bucket.loan, other.bucket.loan
+	return a != nil && a.supply == b.supply && (!a.supply.apart || s.bucket.key == other.bucket.key)
+}
+
+// demand returns how many tokens the requests of the line can use that wait here: those of requests that another bucket
+// stops would be leased for nothing.
+func (s *stop) demand(now instant) int64 {
+	sum := s.line.root.sums[s.index]
+	for i := range s.line.stops {
+		other := &s.line.stops[i]
+		if other == s {
+			continue
+		}
+		cost, all := other.cost(), s.line.root.sums[i]
+		first := other.bucket.ready(0, 0, cost)
+		switch {
+		case first == never && other.isAskedWith(s): // for as many
+		case first > now:
+			return 0
+		case other.bucket.ready(0, max(0, all-cost), cost) > now:
+			sum = s.cost()
+		}
+	}
+	return sum
+}
+
+// An outage is the time in which a store is out of reach. The zero value is for none.
+type outage struct {
+	err   error   // of the latest call; nil: there is no outage
+	since instant // when the first call failed
+	again instant // when the next call may be made
+	tries int     // how many have failed, at most 4
+	over  bool    // the grace has passed
+}
+
+const (
+	firstProbe = int64(25 * time.Millisecond) // after an outage began; twice as long after each further failure
+	lastProbe  = int64(250 * time.Millisecond)
+	shut       = never - 1 // the end of an outage that requests do not wait for
+)
+
+// fail records that a call has failed.
+func (o *outage) fail(err error, now instant) {
+	if o.err == nil {
+		*o = outage{since: now}
+	}
+	wait := min(firstProbe<<o.tries, lastProbe)
+	o.err, o.tries, o.again = err, min(o.tries+1, 4), now+wait+rand.Int64N(wait/2)
+}
+
+// isSetup reports whether it is a mistake that retrying does not fix.
+func (o *outage) isSetup() bool { return errors.Is(o.err, lease.ErrSetup) }
+
+// out returns the outage of the bucket or of its store; nil: there is none.
+func (n *loan) out() *outage {
+	switch {
+	case n.outage.err != nil:
+		return &n.outage
+	case n.supply.outage.err != nil:
+		return &n.supply.outage
+	}
+	return nil
+}
+
+func (n *loan) graceEnd(o *outage) instant { return meter.AddInstant(o.since, int64(n.supply.grace)) }
+
+// look brings the loan up to date with an outage: when the grace has passed, another meter may pay. An outage that no call
+// has looked at for long is forgotten, so that the next request finds out.
+func (n *loan) look(now instant) {
+	s := n.supply
+	idle := int64(max(s.grace, time.Second) + s.timeout)
+	if n.outage.err != nil && !n.queued && now-n.outage.again > idle {
+		n.outage = outage{}
+	}
+	if s.outage.err != nil && len(s.asking)+s.calls+s.late == 0 && now-s.outage.again > idle {
+		s.outage = outage{}
+	}
+	o := n.out()
+	if o == nil {
+		return
+	}
+	if o.over = now >= n.graceEnd(o); !o.over || o.isSetup() || n.IsAlone() {
+		return
+	}
+	switch s.without {
+	case LocalShare:
+		processes := n.Processes()
+		if processes == 0 {
+			processes = s.processes
+		}
+		if processes > 0 {
+			n.Alone(now, n.Local(now, processes), true, &s.stats.Alone)
+		}
+	case Pass:
+		n.Alone(now, meter.Unlimited{}, false, &s.stats.Alone)
+	}
+}
+
+// blockedUntil returns until when requests wait for a store that is out of reach: shut if they do not, 0 if it is in reach or
+// another meter pays.
+func (b *bucket) blockedUntil() instant {
+	n := b.loan
+	if n == nil {
+		return 0
+	}
+	switch o := n.out(); {
+	case o == nil:
+		return 0
+	case o.isSetup():
+		return shut
+	case n.IsAlone():
+		return 0
+	case o.over:
+		return shut
+	default:
+		return n.graceEnd(o)
+	}
+}
+
+// respite returns for how much longer than its MaxWait a request may wait, because the store may have the tokens: until the
+// response of the store. 0: it need not.
+func respite(charges []charge, by *bounds, now instant) (d int64) {
+	for i := range charges {
+		c := &charges[i]
+		if n := c.bucket.loan; n != nil && c.bucket.blockedUntil() == 0 && c.bucket.ready(0, 0, c.cost) == never {
+			if c.bucket.plan(now, 0, c.cost) > max(now, by.expiry) {
+				return 0
+			}
+			d = max(d, int64(n.supply.timeout))
+		}
+	}
+	return d
+}
