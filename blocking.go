@@ -383,10 +383,7 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 	l.markAllLocked(charges)
 	l.serveLocked(now) // those who are due go first
 	if l.supplies != nil {
-		l.lookLoansLocked(charges, now)
-		if !a.try {
-			by.respite = respite(charges, &by, now)
-		}
+		by.respite = respite(charges, a.try, by.expiry, now)
 	}
 	q, ln := l.lineOf(charges, by.below)
 	if !a.try && (ln == nil || by.before(&ln.first.place)) && passesLocked(charges, &by.place, now) {

@@ -67,7 +67,10 @@ func (l *Limit) budget(key string, r rate, burst int64) lease.Budget {
 	return b
 }
 
-// lendLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise.
+// lendLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise. It is
+// not inlined, for the sake of the stack that those who wait do it on.
+//
+//go:noinline
 func (l *Limiter) lendLocked(b *bucket, now instant) (at instant) {
 	n := b.loan
 	at = never
@@ -125,16 +128,10 @@ func (l *Limiter) drawnLocked(charges []charge, now instant) {
 	}
 }
 
-// lookLoansLocked brings the loans of charges up to date.
-func (l *Limiter) lookLoansLocked(charges []charge, now instant) {
-	for i := range charges {
-		if n := charges[i].bucket.loan; n != nil {
-			n.look(now)
-		}
-	}
-}
-
-// wantLocked has the store asked for a cost that is not waited for.
+// wantLocked has the store asked for a cost that is not waited for. It is not inlined, for the sake of the stack that those who
+// wait do it on.
+//
+//go:noinline
 func (l *Limiter) wantLocked(charges []charge, now instant) {
 	for i := range charges {
 		if b := charges[i].bucket; b.loan != nil && b.ready(0, 0, charges[i].cost) == never {
@@ -286,13 +283,21 @@ func (b *bucket) blockedUntil() instant {
 	}
 }
 
-// respite returns for how much longer than its MaxWait a request may wait, because the store may have the tokens: until the
-// response of the store. 0: it need not.
-func respite(charges []charge, by *bounds, now instant) (d int64) {
+// respite brings the loans of charges up to date. It returns for how long a request that may wait until expiry may wait for a
+// response of a store that may have the tokens; 0: not at all. It is not inlined, for the sake of the stack that those who wait
+// do it on.
+//
+//go:noinline
+func respite(charges []charge, try bool, expiry, now instant) (d int64) {
+	for i := range charges {
+		if n := charges[i].bucket.loan; n != nil {
+			n.look(now)
+		}
+	}
 	for i := range charges {
 		c := &charges[i]
-		if n := c.bucket.loan; n != nil && c.bucket.blockedUntil() == 0 && c.bucket.ready(0, 0, c.cost) == never {
-			if c.bucket.plan(now, 0, c.cost) > max(now, by.expiry) {
+		if n := c.bucket.loan; n != nil && !try && c.bucket.blockedUntil() == 0 && c.bucket.ready(0, 0, c.cost) == never {
+			if c.bucket.plan(now, 0, c.cost) > max(now, expiry) {
 				return 0
 			}
 			d = max(d, int64(n.supply.timeout))
