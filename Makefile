@@ -6,7 +6,7 @@ MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '
 NODE_SERVERS := internal/realserver/node
 NODE_MODULES := $(if $(shell command -v npm),$(NODE_SERVERS)/node_modules)
 
-.PHONY: check test servers bench bench-compare fuzz lint nethttp
+.PHONY: check test long servers bench bench-compare fuzz lint nethttp
 
 check: ## vet every module; the short tests of this one, without the race detector: under a minute
 	@for m in $(MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
@@ -16,14 +16,18 @@ check: ## vet every module; the short tests of this one, without the race detect
 WITHOUT_RACE := ./internal/sdktest ./examples/sdk
 
 NOT_REAL := grep -v /internal/realserver
-test: ## every module: vet, race detector, shuffled; then the long simulations without it; the examples are run by their tests
-	@for m in $(MODULES); do echo "== $$m, race detector"; (cd $$m && $(GO) vet ./... && \
-		$(GO) test -race -short -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL))) || exit 1; done
-	@echo "== this module, in full"; $(GO) test -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL))
-	@command -v redis-server >/dev/null && command -v redis-sentinel >/dev/null || echo "redis-server or redis-sentinel is not installed: throttleredis skips the tests that need them"
-	@echo "== throttleredis, in full"; cd throttleredis && $(GO) test -shuffle on .
-	@missing=; PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma; do command -v $$s >/dev/null || missing="$$missing $$s"; done; \
-		echo "== internal/realserver, alone and without the race detector: its figures are of real time$${missing:+; left out, because not installed:$$missing}"
+INSTALLED = PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma redis-server redis-sentinel; do command -v $$s >/dev/null || printf ' %s' $$s; done
+test: ## every module: vet, race detector, shuffled, the examples; then a few bars at real servers
+	@for m in $(MODULES); do race=-race; case " $(WITHOUT_RACE) " in *" $$m "*) race=;; esac; \
+		echo "== $$m$${race:+, race detector}"; (cd $$m && $(GO) vet ./... && \
+		$(GO) test $$race -short -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL))) || exit 1; done
+	@missing=$$($(INSTALLED)); echo "== real servers, without the race detector: their figures are of real time$${missing:+; left out, because not installed:$$missing}"
+	@$(GO) test -short -shuffle on -timeout 30m ./internal/realserver
+	@echo "left to make long: the long simulations and the other bars at real servers"
+
+long: ## the long simulations, throttleredis in full, and every bar at real servers: about 12 minutes
+	@$(GO) test -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL))
+	@cd throttleredis && $(GO) test -shuffle on .
 	@$(GO) test -shuffle on -timeout 30m ./internal/realserver
 
 SERVERS ?=

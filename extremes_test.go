@@ -17,7 +17,11 @@ func TestExtremeValuesSaturate(t *testing.T) {
 		return max(from, all[r.IntN(len(all))])
 	}
 	var unix int64
-	for range 2_000 {
+	rounds := 2_000
+	if testing.Short() {
+		rounds = 300
+	}
+	for range rounds {
 		l := Limit{burst: -1, initial: -1, share: 1, kind: []limitKind{kindBucket, kindPace, kindSliding, kindFixed}[r.IntN(4)]}
 		if r.IntN(3) == 0 {
 			l.share = 1 - r.Float64()

@@ -359,6 +359,14 @@ func (s *hintServer) result(c hintCase) (r hintResult) {
 	return r
 }
 
+// seeds returns n, or 1 in a short test.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return n
+}
+
 // median runs a case with several seeds, and returns the medians.
 func (c hintCase) median(t *testing.T, seeds uint64) hintResult {
 	t.Helper()

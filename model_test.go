@@ -293,7 +293,11 @@ func (x *modelRun) now() instant { return instant(time.Since(x.l.start)) }
 // TestLimiterAgreesWithItsModel does anything that can be done to a Limiter with one limit, and knows to the
 // nanosecond what becomes of every request.
 func TestLimiterAgreesWithItsModel(t *testing.T) {
-	for seed := range uint64(120) {
+	seeds := uint64(120)
+	if testing.Short() {
+		seeds = 40
+	}
+	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			r := metertest.Seeded(t, seed)
 			x := &modelRun{T: t, r: r, fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
