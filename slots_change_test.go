@@ -119,6 +119,8 @@ func TestFewerSlotsLetRequestsFinish(t *testing.T) {
 		x.set(2)
 		assert.Equal(t, 4, x.stats().InFlight)
 		assert.Equal(t, -2.0, x.stats().Tokens)
+		assert.Equal(t, 2.0, x.l.Limits()[0].Capacity)
+		assert.Equal(t, 4, x.l.Limits()[0].InFlight)
 		for i := range 3 { // 3, 2 and then 1 of 2 are in flight
 			x.sleep(sec - 1)
 			require.Equal(t, time.Duration(-1), x.ended()[4], "before %d are done", i+1)

@@ -111,9 +111,9 @@ func spend(ctx context.Context, budget money, api *throttletest.Server, out io.W
 		if made%6 == 1 {
 			fmt.Fprintf(out, "%4d %12v %12v %12v\n", i+1, c.most(), cost, left(transport))
 		}
-		if used := budget - left(transport); !warned && float64(used) >= warnAt*float64(budget) {
+		if used := used(transport); !warned && used >= warnAt {
 			warned = true
-			fmt.Fprintf(out, "\nWarning: %.0f %% of the budget is spent after %d calls.\n\n", 100*float64(used)/float64(budget), made)
+			fmt.Fprintf(out, "\nWarning: %.0f %% of the budget is spent after %d calls.\n\n", 100*used, made)
 		}
 	}
 	if spent > budget {
@@ -123,14 +123,15 @@ func spend(ctx context.Context, budget money, api *throttletest.Server, out io.W
 	return nil
 }
 
-// left returns what the budget still pays for.
+// left returns what the budget still pays for: it is the only limit.
 func left(transport *throttle.Transport) money {
-	for bucket := range transport.Limiter().Buckets() {
-		if bucket.Limit == "budget" {
-			return money(bucket.Tokens)
-		}
-	}
-	return 0
+	return money(transport.Limiter().Limits()[0].Tokens)
+}
+
+// used returns which part of the budget is spent.
+func used(transport *throttle.Transport) float64 {
+	budget := transport.Limiter().Limits()[0]
+	return 1 - budget.Tokens/budget.Capacity
 }
 
 // ask makes a call. It is charged the most that it can cost, and then what it did.

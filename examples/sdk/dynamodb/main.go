@@ -1,5 +1,5 @@
 // Dynamodb reads with the AWS SDK over a limit that is used up, and shows what the SDK makes of a rejection: as a plain 429,
-// as an error, and with the header by which DynamoDB itself says that it throttles, which the SDK knows and retries.
+// as an error, and in the shape in which DynamoDB itself says that it throttles, which the SDK knows and retries.
 //
 //	cd examples/sdk && go run ./dynamodb
 //
@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/shape"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
@@ -33,11 +34,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "dynamodb:", err)
 		os.Exit(1)
 	}
-}
-
-// throttling makes a rejection look like DynamoDB's own: the SDK reads the kind of an error from this header.
-func throttling(*throttle.Rejection, *http.Request) *http.Response {
-	return &http.Response{Header: http.Header{"X-Amzn-Errortype": {"ThrottlingException"}}}
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {
@@ -53,7 +49,7 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 	if _, err = read(ctx, out, "a token an hour, an error", time.Hour, opts, failFast, throttle.WithRejectionError()); err != nil {
 		return err
 	}
-	shaped, err := read(ctx, out, "a token an hour, as DynamoDB says it", time.Hour, opts, failFast, throttle.WithRejectionResponse(throttling))
+	shaped, err := read(ctx, out, "a token an hour, as DynamoDB says it", time.Hour, opts, failFast, throttle.WithRejectionResponse(shape.AWSJSON))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/httpthrottle/throttle/throttletest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLimitsFollowTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		require.NoError(t, run(t.Context(), &out, throttletest.WithInMemory()))
+		lines := strings.Split(out.String(), "\n")
+		require.Len(t, lines, 8, out.String())
+		require.Contains(t, lines[3], `level=ERROR msg="the limits stay as they are" error="throttle: limit \"tenant\": n of -10 is not positive"`)
+		for i, want := range map[int][2]float64{1: {40, 5}, 2: {80, 10}, 4: {80, 10}, 5: {30, 10}, 6: {10, 10}} {
+			columns := strings.Fields(lines[i])
+			for j, want := range want {
+				n, err := strconv.ParseFloat(columns[len(columns)-2+j], 64)
+				require.NoError(t, err)
+				assert.InDelta(t, want, n, 1+want/20, lines[i])
+			}
+		}
+	})
+}
+
+// docs/recipes.md shows the very code that runs here.
+func TestTheRecipeIsThisCode(t *testing.T) {
+	recipes, err := os.ReadFile("../../docs/recipes.md")
+	require.NoError(t, err)
+	code, err := os.ReadFile("limits/limits.go")
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(recipes), "```go\n"+string(code)+"```\n"))
+}
