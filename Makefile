@@ -16,7 +16,7 @@ check: ## vet every module; the short tests of this one, without the race detect
 WITHOUT_RACE := ./internal/sdktest ./examples/sdk
 
 NOT_REAL := grep -v /internal/realserver
-INSTALLED = PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma redis-server redis-sentinel; do command -v $$s >/dev/null || printf ' %s' $$s; done
+INSTALLED = PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma redis-server redis-sentinel promtool; do command -v $$s >/dev/null || printf ' %s' $$s; done
 test: ## every module: vet, race detector, shuffled, the examples; then a few bars at real servers
 	@for m in $(MODULES); do race=-race; case " $(WITHOUT_RACE) " in *" $$m "*) race=;; esac; \
 		echo "== $$m$${race:+, race detector}"; (cd $$m && $(GO) vet ./... && \

@@ -41,6 +41,35 @@ func (l *Limiter) Servers() []ServerStats {
 	return all
 }
 
+// Server returns what one server has said, as [Limiter.Servers] does: an entry for each set of keys by which it counts requests.
+// The host is as [ByHost] returns it.
+func (l *Limiter) Server(host string) []ServerStats {
+	l.mustBeMade()
+	var all []ServerStats
+	for some := range slices.Chunk(l.partiesAt(host), pieceSize) {
+		all = l.appendServers(all, some)
+	}
+	slices.SortFunc(all, func(x, y ServerStats) int { return cmp.Compare(x.Party, y.Party) })
+	return all
+}
+
+// partiesAt returns a gate of each party of a host.
+func (l *Limiter) partiesAt(name string) (gates []*bucket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.hosts[name]
+	if h == nil {
+		return nil
+	}
+	for _, p := range h.parties {
+		for b := range p.gates {
+			gates = append(gates, b)
+			break
+		}
+	}
+	return gates
+}
+
 // partiesOf returns a gate of each party whose gates are wanted.
 func (l *Limiter) partiesOf(want func(gateKey) bool) (gates []*bucket) {
 	seen := make(map[*party]bool)

@@ -1,0 +1,277 @@
+package throttleprom
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// A Collector is a [prometheus.Collector] of one Limiter. It is safe for concurrent use.
+type Collector struct {
+	limiter    *throttle.Limiter
+	descs      descs
+	transports []transport
+	keys       []key
+	exemplars  *Exemplars
+	faults     []error
+}
+
+type transport struct {
+	name string
+	*throttle.Transport
+}
+
+// An Option configures a [Collector].
+type Option interface{ applyTo(*Collector) }
+
+type option func(*Collector)
+
+func (o option) applyTo(c *Collector) { o(c) }
+
+// WithTransport adds throttle_transport_requests_total of a Transport, which tells Transports apart that share a Limiter.
+func WithTransport(name string, t *throttle.Transport) Option {
+	return option(func(c *Collector) {
+		if t == nil {
+			c.fault("WithTransport(%q, nil): a Transport is needed", name)
+			return
+		}
+		c.transports = append(c.transports, transport{name, t})
+	})
+}
+
+// NewCollector returns a Collector of l, whose metrics have the label limiter with that name. Invalid options, and a name that is
+// registered already, are errors of Register.
+func NewCollector(l *throttle.Limiter, name string, opts ...Option) *Collector {
+	c := &Collector{limiter: l, descs: newDescs(name)}
+	if l == nil {
+		c.fault("the Limiter is nil")
+	}
+	for _, o := range opts {
+		if o == nil {
+			c.fault("an Option is nil")
+			continue
+		}
+		o.applyTo(c)
+	}
+	return c
+}
+
+func (c *Collector) fault(format string, args ...any) {
+	c.faults = append(c.faults, fmt.Errorf("throttleprom: "+format, args...))
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	if err := errors.Join(c.faults...); err != nil {
+		out <- prometheus.NewInvalidDesc(err)
+		return
+	}
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// A metric is the index of a Desc.
+type metric int
+
+const (
+	requests metric = iota
+	refusals
+	wait
+	charged
+	returned
+	serverRefusals
+	holds
+	retunes
+	evicted
+	waiting
+	inFlight
+	available
+	rate
+	capacity
+	heldUntil
+	keys
+	keysMax
+	queueMax
+	dryRun
+	undone
+	transportRequests
+	keyAvailable
+	keyRate
+	keyWaiting
+	keyHeldUntil
+	quotaRemaining
+	quotaLimit
+	quotaReset
+	metrics
+)
+
+type descs [metrics]*prometheus.Desc
+
+func newDescs(name string) (d descs) {
+	constant := prometheus.Labels{"limiter": clean(name)}
+	for m, of := range map[metric]struct {
+		name, help string
+		labels     []string
+	}{
+		requests:          {"requests_total", "Requests that asked, by what became of them.", []string{"outcome"}},
+		refusals:          {"refusals_total", "Requests rejected here, by the limit that they would have waited for.", []string{"limit", "reason"}},
+		wait:              {"wait_seconds", "Time in the queue because of this limit, of all requests that it was charged for; le=0: they did not wait.", []string{"limit"}},
+		charged:           {"tokens_charged_total", "Tokens charged, settlements upwards included.", []string{"limit"}},
+		returned:          {"tokens_returned_total", "Tokens given back.", []string{"limit"}},
+		serverRefusals:    {"server_refusals_total", "Responses by which a server refused because of a limit.", nil},
+		holds:             {"holds_total", "Holds set, by what set them.", []string{"source"}},
+		retunes:           {"retunes_total", "Changes of learned rates.", []string{"limit", "cause"}},
+		evicted:           {"keys_evicted_total", "Keys forgotten before they were full again, to make room.", []string{"limit"}},
+		waiting:           {"waiting_requests", "Requests in the queue now; a request counts in each of its limits.", []string{"limit"}},
+		inFlight:          {"in_flight_requests", "Requests without a response yet, or slots in use.", []string{"limit"}},
+		available:         {"tokens_available", "Tokens left now; negative: debt.", []string{"limit"}},
+		rate:              {"rate_per_second", "Tokens per second, as set or learned.", []string{"limit"}},
+		capacity:          {"tokens_capacity", "Tokens when full, or slots.", []string{"limit"}},
+		heldUntil:         {"held_until_seconds", "Unix time at which the last hold ends; 0: none.", []string{"limit"}},
+		keys:              {"keys", "Keys that are remembered.", []string{"limit"}},
+		keysMax:           {"keys_max", "The most keys that are remembered in all limits.", nil},
+		queueMax:          {"queue_max_requests", "The most requests in one queue.", nil},
+		dryRun:            {"dry_run", "1: nothing is delayed or rejected, and the figures are what would have been.", nil},
+		undone:            {"grants_undone_total", "Requests granted that were never sent.", []string{"limit"}},
+		transportRequests: {"transport_requests_total", "Requests of one Transport, by what became of them.", []string{"transport", "outcome"}},
+		keyAvailable:      {"key_tokens_available", "Tokens left now; negative: debt.", []string{"limit", "key"}},
+		keyRate:           {"key_rate_per_second", "Tokens per second, as set or learned.", []string{"limit", "key"}},
+		keyWaiting:        {"key_waiting_requests", "Requests in the queue now.", []string{"limit", "key"}},
+		keyHeldUntil:      {"key_held_until_seconds", "Unix time at which the hold ends; 0: none.", []string{"limit", "key"}},
+		quotaRemaining:    {"server_quota_remaining", "What is left of a quota, as the server said last.", []string{"host", "quota"}},
+		quotaLimit:        {"server_quota_limit", "The size of a quota, as the server said.", []string{"host", "quota"}},
+		quotaReset:        {"server_quota_reset_seconds", "Unix time at which a quota resets, as the server said.", []string{"host", "quota"}},
+	} {
+		d[m] = prometheus.NewDesc("throttle_"+of.name, of.help, of.labels, constant)
+	}
+	return d
+}
+
+// Collect implements [prometheus.Collector].
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	w := writer{c.descs, out}
+	s := c.limiter.Stats()
+	w.outcomes(requests, s)
+	w.counter(serverRefusals, s.ServerRefused)
+	w.counter(holds, s.Holds.Caller, string(throttle.SourceCaller))
+	w.counter(holds, s.Holds.Server, string(throttle.SourceServer))
+	w.counter(holds, s.Holds.Adaptive, string(throttle.SourceAdaptive))
+	w.gauge(keysMax, float64(s.MaxKeys))
+	w.gauge(queueMax, float64(s.MaxQueue))
+	dry := 0.0
+	if s.DryRun {
+		dry = 1
+	}
+	w.gauge(dryRun, dry)
+	for _, limit := range c.limiter.Limits() {
+		w.limit(&limit, c.exemplars)
+	}
+	for _, t := range c.transports {
+		s := t.Stats()
+		w.outcomes(transportRequests, s, t.name)
+		w.counter(transportRequests, s.Exempt, t.name, "exempt")
+	}
+	c.collectKeys(w)
+}
+
+// A writer makes metrics.
+type writer struct {
+	descs descs
+	out   chan<- prometheus.Metric
+}
+
+func (w writer) counter(m metric, n uint64, labels ...string) {
+	w.value(m, prometheus.CounterValue, float64(n), labels)
+}
+
+func (w writer) gauge(m metric, f float64, labels ...string) {
+	w.value(m, prometheus.GaugeValue, f, labels)
+}
+
+func (w writer) value(m metric, kind prometheus.ValueType, f float64, labels []string) {
+	made, err := prometheus.NewConstMetric(w.descs[m], kind, f, labels...)
+	if err != nil {
+		made = prometheus.NewInvalidMetric(w.descs[m], err)
+	}
+	w.out <- made
+}
+
+// outcomes writes what became of requests.
+func (w writer) outcomes(m metric, s throttle.Stats, labels ...string) {
+	labels = labels[:len(labels):len(labels)]
+	w.counter(m, s.Granted, append(labels, "granted")...)
+	w.counter(m, s.Refused.Total(), append(labels, "refused")...)
+	w.counter(m, s.Canceled, append(labels, "canceled")...)
+}
+
+// limit writes the metrics of one limit. What a limit cannot have is left out.
+func (w writer) limit(s *throttle.LimitStats, exemplars *Exemplars) {
+	name := clean(s.Name)
+	for reason, n := range s.Refused.All() {
+		w.counter(refusals, n, name, reason.Label())
+	}
+	w.waits(s, name, exemplars)
+	w.counter(undone, s.Undone, name)
+	w.gauge(waiting, float64(s.Waiting), name)
+	w.gauge(heldUntil, unix(s.HeldUntil), name)
+	w.gauge(keys, float64(s.Keys), name)
+	w.counter(evicted, s.Evicted, name)
+	if s.Kind == "adaptive" {
+		for cause, n := range s.Retunes.All() {
+			w.counter(retunes, n, name, cause)
+		}
+	}
+	if s.Kind == "adaptive" || s.Kind == "in-flight" || s.Kind == "server" {
+		w.gauge(inFlight, float64(s.InFlight), name)
+	}
+	if s.Kind == "server" || s.Kind == "none" {
+		return
+	}
+	w.counter(charged, s.Charged, name)
+	w.counter(returned, s.Returned, name)
+	if s.Capacity > 0 {
+		w.gauge(capacity, s.Capacity, name)
+	}
+	if !s.Keyed && !math.IsInf(s.Tokens, 0) {
+		w.gauge(available, s.Tokens, name)
+	}
+	if !s.Keyed && s.Rate > 0 {
+		w.gauge(rate, s.Rate, name)
+	}
+}
+
+var bounds = throttle.WaitBounds()
+
+// waits writes the histogram of a limit.
+func (w writer) waits(s *throttle.LimitStats, name string, exemplars *Exemplars) {
+	count := s.Granted - s.Delayed
+	buckets := make(map[float64]uint64, len(bounds)+1)
+	buckets[0] = count
+	for i, n := range s.Waits.Counts {
+		count += n
+		if i < len(bounds) {
+			buckets[bounds[i].Seconds()] = count
+		}
+	}
+	made, err := prometheus.NewConstHistogram(w.descs[wait], count, s.Waits.Sum.Seconds(), buckets, name)
+	if err != nil {
+		made = prometheus.NewInvalidMetric(w.descs[wait], err)
+	} else if exemplars != nil {
+		made = exemplars.add(made, s.Name)
+	}
+	w.out <- made
+}
+
+// unix returns a Unix time in seconds, 0 for the zero Time.
+func unix(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMicro()) / 1e6
+}

@@ -1,0 +1,241 @@
+package throttleprom_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttleprom"
+)
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// server answers as a server with a quota, and refuses every fourth request.
+func server() roundTripper {
+	n := 0
+	return func(r *http.Request) (*http.Response, error) {
+		n++
+		resp := &http.Response{StatusCode: 200, Body: http.NoBody, Request: r, Header: http.Header{
+			"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {fmt.Sprint(90 - n)}, "X-Ratelimit-Reset": {"3600"}}}
+		if n%4 == 0 {
+			resp.StatusCode, resp.Header = 429, nil
+		}
+		return resp, nil
+	}
+}
+
+func get(t *testing.T, ctx context.Context, url string) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	require.NoError(t, err)
+	return req
+}
+
+// busy plays a scene that moves most of the counters. It must run in a bubble.
+func busy(t *testing.T, opts ...throttle.Option) *throttle.Transport {
+	tr, err := throttle.New(server(), append(opts, throttle.WithRejectionError(), throttle.WithKey(throttle.ByHost),
+		throttle.WithExempt(func(r *http.Request) bool { return r.URL.Path == "/health" }),
+		throttle.WithLimit(
+			throttle.TokenBucket(2, time.Second, throttle.Name("requests")),
+			throttle.InFlight(5, throttle.Name("slots"), throttle.Key(func(*http.Request) string { return "all" })),
+			throttle.Adaptive(throttle.AIMD{Initial: 50, Max: 100}, throttle.Name("learned"))))...)
+	require.NoError(t, err)
+	send := func(ctx context.Context, path string) {
+		if resp, err := tr.RoundTrip(get(t, ctx, "http://api.example.com"+path)); err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+	}
+	for range 6 {
+		send(t.Context(), "/")
+	}
+	send(t.Context(), "/health")
+	send(throttle.ContextWithMaxWait(t.Context(), 0), "/")
+	send(throttle.ContextWithCost(t.Context(), 9, "requests"), "/")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	send(ctx, "/")
+	tr.Limiter().Hold("other", 10*time.Minute)
+	return tr
+}
+
+func TestMetricsAreAsTheGoldenFileHasThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := busy(t)
+		c := throttleprom.NewCollector(tr.Limiter(), "github", throttleprom.WithTransport("search", tr),
+			throttleprom.WithKeys("requests", "api.example.com", "unknown"))
+		reg := prometheus.NewPedanticRegistry()
+		require.NoError(t, reg.Register(c))
+		got := gather(t, reg)
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			require.NoError(t, os.WriteFile("testdata/metrics.txt", []byte(got), 0o644))
+		}
+		want, err := os.ReadFile("testdata/metrics.txt")
+		require.NoError(t, err)
+		require.Equal(t, strings.Split(string(want), "\n"), strings.Split(got, "\n"))
+
+		problems, err := testutil.GatherAndLint(reg)
+		require.NoError(t, err)
+		assert.Empty(t, problems)
+	})
+}
+
+// gather returns what a scrape gets, as text.
+func gather(t *testing.T, reg prometheus.Gatherer) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, 200, w.Code, w.Body)
+	return w.Body.String()
+}
+
+func TestRegisterReportsWhatIsWrong(t *testing.T) {
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
+	require.NoError(t, err)
+	many := make([]string, 101)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	for want, c := range map[string]*throttleprom.Collector{
+		"the Limiter is nil":         throttleprom.NewCollector(nil, "x", throttleprom.WithKeys("y", "z")),
+		"an Option is nil":           throttleprom.NewCollector(l, "x", nil),
+		`there is no limit "y"`:      throttleprom.NewCollector(l, "x", throttleprom.WithKeys("y", "z")),
+		`there is no limit "server"`: throttleprom.NewCollector(l, "x", throttleprom.WithKeys("server", "z")),
+		"101 keys are more than 100": throttleprom.NewCollector(l, "x", throttleprom.WithKeys("bucket", many...)),
+		"is not valid UTF-8":         throttleprom.NewCollector(l, "x", throttleprom.WithKeys("bucket", "\xff")),
+		`WithTransport("t", nil)`:    throttleprom.NewCollector(l, "x", throttleprom.WithTransport("t", nil)),
+		"WithExemplars(nil)":         throttleprom.NewCollector(l, "x", throttleprom.WithExemplars(nil)),
+	} {
+		assert.ErrorContains(t, prometheus.NewRegistry().Register(c), want)
+	}
+	reg := prometheus.NewRegistry()
+	require.NoError(t, reg.Register(throttleprom.NewCollector(l, "one")))
+	require.NoError(t, reg.Register(throttleprom.NewCollector(l, "two")))
+	assert.Error(t, reg.Register(throttleprom.NewCollector(l, "two")), "a name twice")
+}
+
+// However many keys there are, and whatever they are, the series are those of the limits.
+func TestSeriesAreBoundedByLimits(t *testing.T) {
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour), throttle.SlidingWindow(10, time.Hour), throttle.InFlight(9), throttle.Adaptive(throttle.AIMD{})))
+	require.NoError(t, err)
+	c := throttleprom.NewCollector(l, "x")
+	before := testutil.CollectAndCount(c)
+	for i := range 10_000 {
+		g, err := l.Acquire(t.Context(), throttle.Ask{Key: fmt.Sprintf("key \xff %d", i)})
+		require.NoError(t, err)
+		g.Done()
+		g.Report(throttle.OutcomeOK)
+	}
+	after := testutil.CollectAndCount(c)
+	assert.LessOrEqual(t, after, before, "keyed limits have fewer")
+	assert.LessOrEqual(t, before, 10+5*40, "metrics, each histogram counted as one")
+	assert.NotContains(t, gather(t, registry(t, c)), "key ")
+}
+
+func registry(t *testing.T, c prometheus.Collector) *prometheus.Registry {
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(c))
+	return reg
+}
+
+func TestNamesThatServersMakeUpAreCut(t *testing.T) {
+	name := strings.Repeat("long", 100) + "\xff"
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r, Header: http.Header{"Ratelimit": {`"` + strings.Repeat("long", 25) + `";r=5;t=60`}}}, nil
+	})
+	tr, err := throttle.New(base, throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name(name))))
+	require.NoError(t, err)
+	_, err = tr.RoundTrip(get(t, t.Context(), "http://h/"))
+	require.NoError(t, err)
+	text := gather(t, registry(t, throttleprom.NewCollector(tr.Limiter(), name, throttleprom.WithKeys(name, "h"))))
+	assert.False(t, strings.Contains(text, strings.Repeat("long", 21)))
+	assert.True(t, strings.Contains(text, `throttle_server_quota_remaining{host="h",limiter="`))
+}
+
+// Nothing of a credential by which requests are counted is exported.
+func TestNoSecretIsExported(t *testing.T) {
+	const secret = "Bearer hunter2"
+	tr, err := throttle.New(server(), throttle.WithKey(throttle.ByHeader("Authorization")), throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
+	require.NoError(t, err)
+	req := get(t, t.Context(), "http://h/")
+	req.Header.Set("Authorization", secret)
+	_, err = tr.RoundTrip(req)
+	require.NoError(t, err)
+	key := throttle.ByHeader("Authorization")(req)
+	text := gather(t, registry(t, throttleprom.NewCollector(tr.Limiter(), "x", throttleprom.WithTransport("t", tr), throttleprom.WithKeys("bucket", key))))
+	assert.Contains(t, text, "throttle_key_tokens_available")
+	assert.NotContains(t, text, "hunter2")
+}
+
+func TestScrapesAtTheSameTime(t *testing.T) {
+	tr, err := throttle.New(server(), throttle.WithKey(throttle.ByHost), throttle.WithFailFast(), throttle.WithLimit(throttle.TokenBucket(1000, time.Second)))
+	require.NoError(t, err)
+	reg := registry(t, throttleprom.NewCollector(tr.Limiter(), "x", throttleprom.WithTransport("t", tr), throttleprom.WithKeys("bucket", "h")))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				_, err := reg.Gather()
+				assert.NoError(t, err)
+			}
+		})
+	}
+	for i := range 1000 {
+		_, err := tr.RoundTrip(get(t, t.Context(), fmt.Sprintf("http://h%d/", i%100)))
+		require.NoError(t, err)
+	}
+	all.Wait()
+}
+
+func TestExemplarsLeadFromWaitsToRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type id struct{}
+		calls := 0
+		exemplars := throttleprom.NewExemplars(func(ctx context.Context) prometheus.Labels {
+			calls++
+			if name, ok := ctx.Value(id{}).(string); ok {
+				return prometheus.Labels{"trace_id": name}
+			}
+			return nil
+		})
+		l, err := throttle.NewLimiter(throttle.WithHooks(exemplars.Hooks()), throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
+		require.NoError(t, err)
+		for _, name := range []string{"did not wait", "first", "second", strings.Repeat("too long", 20)} {
+			require.NoError(t, l.Wait(context.WithValue(t.Context(), id{}, name), "", 1))
+		}
+		require.NoError(t, l.Wait(throttle.ContextWithCost(t.Context(), 1), "", 1))
+		assert.Equal(t, 4, calls, "only for requests that waited")
+		require.NoError(t, l.Wait(context.WithValue(t.Context(), id{}, "third"), "", 1))
+
+		reg := registry(t, throttleprom.NewCollector(l, "x", throttleprom.WithExemplars(exemplars)))
+		w := httptest.NewRecorder()
+		req := httptest.NewRequest("GET", "/metrics", nil)
+		req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+		promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(w, req)
+		text, err := io.ReadAll(w.Body)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), `throttle_wait_seconds_bucket{limit="bucket",limiter="x",le="1.0"} 6 # {trace_id="third"} 1.0`)
+		assert.Equal(t, 1, strings.Count(string(text), "trace_id"))
+	})
+}
+
+func TestDryRunSaysSo(t *testing.T) {
+	tr, err := throttle.New(server(), throttle.WithDryRun(), throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
+	require.NoError(t, err)
+	assert.Contains(t, gather(t, registry(t, throttleprom.NewCollector(tr.Limiter(), "x"))), `throttle_dry_run{limiter="x"} 1`)
+}

@@ -1,0 +1,247 @@
+package throttleprom_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttleprom"
+)
+
+// promtool runs promtool. Without it the test is left out, or fails if THROTTLE_REAL_SERVERS is set.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	if err != nil {
+		require.Empty(t, os.Getenv("THROTTLE_REAL_SERVERS"), "THROTTLE_REAL_SERVERS is set, and there is no promtool")
+		t.Skip("no promtool on this machine: install prometheus")
+	}
+	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	require.NoError(t, err, "promtool %v: %s", args, out)
+}
+
+type board struct {
+	Panels []struct {
+		ID      int
+		Title   string
+		Targets []struct{ Expr string }
+	}
+	Annotations struct{ List []struct{ Expr string } }
+	Templating  struct {
+		List []struct{ Name, Definition string }
+	}
+}
+
+type rules struct {
+	Groups []group `yaml:"groups"`
+}
+
+type group struct {
+	Name  string `yaml:"name"`
+	Rules []rule `yaml:"rules"`
+}
+
+type rule struct {
+	Alert  string `yaml:"alert,omitempty"`
+	Record string `yaml:"record,omitempty"`
+	Expr   string `yaml:"expr"`
+}
+
+func readBoard(t *testing.T) (b board) {
+	t.Helper()
+	text, err := os.ReadFile("grafana/board.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &b))
+	return b
+}
+
+func readRules(t *testing.T) (r rules) {
+	t.Helper()
+	text, err := os.ReadFile("grafana/alerts.yaml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &r))
+	return r
+}
+
+// expressions returns those of the board, with its variables filled in.
+func (b board) expressions() (all []string) {
+	fill := strings.NewReplacer("$__rate_interval", "5m", "$__interval", "1m", "$job", ".*", "$limiter", ".*", "$limit", ".*")
+	for _, p := range b.Panels {
+		for _, target := range p.Targets {
+			all = append(all, fill.Replace(target.Expr))
+		}
+	}
+	for _, a := range b.Annotations.List {
+		all = append(all, fill.Replace(a.Expr))
+	}
+	return all
+}
+
+func TestExpressionsOfTheBoardAndTheAlertsAreValid(t *testing.T) {
+	promtool(t, "check", "rules", "grafana/alerts.yaml")
+	var made rules
+	made.Groups = []group{{Name: "board"}}
+	for i, expr := range readBoard(t).expressions() {
+		made.Groups[0].Rules = append(made.Groups[0].Rules, rule{Record: fmt.Sprintf("board:%d", i), Expr: expr})
+	}
+	text, err := yaml.Marshal(made)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "board.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	promtool(t, "check", "rules", file)
+}
+
+// Prometheus takes every name for a metric: only the Collector knows which there are.
+func TestBoardAndAlertsUseMetricsThatAreExported(t *testing.T) {
+	exported := map[string]bool{
+		"throttle_store_up": true, // of shared limits
+	}
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descs)
+		l, err := throttle.NewLimiter()
+		if assert.NoError(t, err) {
+			throttleprom.NewCollector(l, "x").Describe(descs)
+		}
+	}()
+	fqName := regexp.MustCompile(`fqName: "(\w+)"`)
+	for d := range descs {
+		name := fqName.FindStringSubmatch(d.String())[1]
+		exported[name] = true
+		if strings.HasPrefix(name, "throttle_wait_") {
+			exported[name+"_bucket"], exported[name+"_count"], exported[name+"_sum"] = true, true, true
+		}
+	}
+	b := readBoard(t)
+	all := b.expressions()
+	for _, v := range b.Templating.List {
+		all = append(all, v.Definition)
+	}
+	for _, g := range readRules(t).Groups {
+		for _, r := range g.Rules {
+			all = append(all, r.Expr)
+		}
+	}
+	used := make(map[string]bool)
+	for _, expr := range all {
+		for _, name := range regexp.MustCompile(`\bthrottle_\w+`).FindAllString(expr, -1) {
+			assert.True(t, exported[name], "%s in %s", name, expr)
+			used[name] = true
+		}
+	}
+	assert.Greater(t, len(used), 15)
+}
+
+func TestPanelsOfTheBoardHaveIDsAndTitlesOfTheirOwn(t *testing.T) {
+	ids, titles := make(map[int]bool), make(map[string]bool)
+	for _, p := range readBoard(t).Panels {
+		assert.False(t, ids[p.ID], p.ID)
+		assert.False(t, titles[p.Title], p.Title)
+		assert.NotEmpty(t, p.Targets, p.Title)
+		ids[p.ID], titles[p.Title] = true, true
+	}
+	assert.Len(t, ids, 14)
+}
+
+// Series are those of the tests of promtool: a start, a step for each minute, and how many.
+type series map[string]string
+
+// Each alert fires for the first series, and not for the second.
+var alerts = map[string]struct {
+	at            string
+	fires, silent series
+}{
+	"ThrottleServerStillRefuses": {"25m",
+		series{`throttle_server_refusals_total{limiter="l"}`: "0+2x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+100x60"},
+		series{`throttle_server_refusals_total{limiter="l"}`: "0+1x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"}},
+	"ThrottleWaitsTooLong": {"25m",
+		series{`throttle_wait_seconds_bucket{limiter="l", limit="a", le="30"}`: "0+80x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="60"}`: "0+100x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="+Inf"}`: "0+100x60"},
+		series{`throttle_wait_seconds_bucket{limiter="l", limit="a", le="30"}`: "0+95x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="60"}`: "0+100x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="+Inf"}`: "0+100x60"}},
+	"ThrottleQueueNearlyFull": {"10m",
+		series{`throttle_waiting_requests{limiter="l", limit="a"}`: "81x60", `throttle_waiting_requests{limiter="l", limit="b"}`: "1x60", `throttle_queue_max_requests{limiter="l"}`: "100x60"},
+		series{`throttle_waiting_requests{limiter="l", limit="a"}`: "41x60", `throttle_waiting_requests{limiter="l", limit="b"}`: "41x60", `throttle_queue_max_requests{limiter="l"}`: "100x60"}},
+	"ThrottleDeadlinesCannotBeMet": {"25m",
+		series{`throttle_refusals_total{limiter="l", limit="a", reason="deadline"}`: "0+7x60"},
+		series{`throttle_refusals_total{limiter="l", limit="a", reason="deadline"}`: "0+5x60", `throttle_refusals_total{limiter="l", limit="a", reason="max_wait"}`: "0+100x60"}},
+	"ThrottleStoreUnreachable": {"5m",
+		series{`throttle_store_up{store="s", instance="1"}`: "1x60", `throttle_store_up{store="s", instance="2"}`: "0x60"},
+		series{`throttle_store_up{store="s", instance="1"}`: "1x60", `throttle_store_up{store="s", instance="2"}`: "1x60"}},
+	"ThrottleCostCanNeverBePaid": {"20m",
+		series{`throttle_refusals_total{limiter="l", limit="a", reason="cost"}`: "0x15 1x60"},
+		series{`throttle_refusals_total{limiter="l", limit="a", reason="cost"}`: "1x60"}},
+	"ThrottleHeldForLong": {"10m",
+		series{`throttle_held_until_seconds{limiter="l", limit="a"}`: "3600x60"},
+		series{`throttle_held_until_seconds{limiter="l", limit="a"}`: "900x60"}},
+	"ThrottleQuotaGoneBeforeReset": {"10m",
+		series{`throttle_server_quota_remaining{host="h", quota="q"}`: "4x60", `throttle_server_quota_limit{host="h", quota="q"}`: "100x60", `throttle_server_quota_reset_seconds{host="h", quota="q"}`: "3600x60"},
+		series{`throttle_server_quota_remaining{host="h", quota="q"}`: "4x60", `throttle_server_quota_limit{host="h", quota="q"}`: "100x60", `throttle_server_quota_reset_seconds{host="h", quota="q"}`: "1000x60"}},
+	"ThrottleLearnedRateHalved": {"26h",
+		series{`throttle_rate_per_second{limiter="l", limit="a"}`: "100x1450 49x200"},
+		series{`throttle_rate_per_second{limiter="l", limit="a"}`: "100x1450 51x200"}},
+}
+
+func TestEachAlertFiresAndStaysSilent(t *testing.T) {
+	known := make(map[string]bool)
+	for _, g := range readRules(t).Groups {
+		for _, r := range g.Rules {
+			known[r.Alert] = true
+			assert.Contains(t, alerts, r.Alert)
+		}
+	}
+	for name, c := range alerts {
+		t.Run(name, func(t *testing.T) {
+			require.True(t, known[name])
+			for fires, values := range map[bool]series{true: c.fires, false: c.silent} {
+				checkAlert(t, name, c.at, fires, values)
+			}
+		})
+	}
+}
+
+// checkAlert has promtool find out whether an alert fires. What its labels are is for promtool to say: an expectation of
+// none must fail if it fires.
+func checkAlert(t *testing.T, name, at string, fires bool, values series) {
+	t.Helper()
+	type input struct {
+		Series string `yaml:"series"`
+		Values string `yaml:"values"`
+	}
+	type sample struct {
+		Labels string  `yaml:"labels"`
+		Value  float64 `yaml:"value"`
+	}
+	type query struct {
+		Expr     string   `yaml:"expr"`
+		At       string   `yaml:"eval_time"`
+		Expected []sample `yaml:"exp_samples"`
+	}
+	inputs := make([]input, 0, len(values))
+	for s, v := range values {
+		inputs = append(inputs, input{s, v})
+	}
+	expect := query{Expr: fmt.Sprintf(`count(ALERTS{alertname=%q, alertstate="firing"})`, name), At: at}
+	if fires {
+		expect.Expected = []sample{{"{}", 1}}
+	}
+	rulesFile, err := filepath.Abs("grafana/alerts.yaml")
+	require.NoError(t, err)
+	text, err := yaml.Marshal(map[string]any{
+		"rule_files": []string{rulesFile}, "evaluation_interval": "1m",
+		"tests": []any{map[string]any{"interval": "1m", "input_series": inputs, "promql_expr_test": []query{expect}}},
+	})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "test.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	promtool(t, "test", "rules", file)
+}

@@ -1,0 +1,99 @@
+package throttleprom
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/httpthrottle/throttle"
+)
+
+const (
+	maxKeys  = 100 // of one Collector
+	maxLabel = 80  // bytes of a name that a server made up
+)
+
+type key struct{ limit, key string }
+
+// WithKeys adds the metrics throttle_key_… of some keys of a limit, at most 100 keys in all. A key that has no bucket has no
+// series: one that is full is forgotten after a second. Of keys that are hosts, the quotas that the server has told are exported,
+// too; where it counts several parties, the one with the least left.
+func WithKeys(limit string, keys ...string) Option {
+	return option(func(c *Collector) {
+		for _, k := range keys {
+			if !utf8.ValidString(k) {
+				c.fault("WithKeys(%q): key %q is not valid UTF-8", limit, k)
+			}
+			c.keys = append(c.keys, key{limit, k})
+		}
+		if len(c.keys) > maxKeys {
+			c.fault("WithKeys: %d keys are more than %d", len(c.keys), maxKeys)
+		}
+		if !c.has(limit) {
+			c.fault("WithKeys: there is no limit %q", limit)
+		}
+	})
+}
+
+func (c *Collector) has(limit string) bool {
+	if c.limiter == nil {
+		return true // which is a fault of its own
+	}
+	for _, s := range c.limiter.Limits() {
+		if s.Name == limit && s.Kind != "server" && s.Kind != "none" {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Collector) collectKeys(w writer) {
+	seen, hosts := make(map[key]bool), make(map[string]bool)
+	for _, k := range c.keys {
+		if seen[k] {
+			continue
+		}
+		seen[k] = true
+		if b, ok := c.limiter.Bucket(k.limit, k.key); ok {
+			limit := clean(k.limit)
+			w.gauge(keyAvailable, b.Tokens, limit, k.key)
+			w.gauge(keyRate, b.Rate, limit, k.key)
+			w.gauge(keyWaiting, float64(b.Waiting), limit, k.key)
+			w.gauge(keyHeldUntil, unix(b.HeldUntil), limit, k.key)
+		}
+		if !hosts[k.key] {
+			hosts[k.key] = true
+			w.quotas(k.key, c.limiter.Server(k.key))
+		}
+	}
+}
+
+// quotas writes what is left of the quotas of a host.
+func (w writer) quotas(host string, parties []throttle.ServerStats) {
+	least := make(map[string]throttle.QuotaStats)
+	for _, p := range parties {
+		for _, q := range p.Quotas {
+			name := clean(q.Name)
+			if known, ok := least[name]; q.Left >= 0 && (!ok || q.Left < known.Left) {
+				least[name] = q
+			}
+		}
+	}
+	for name, q := range least {
+		w.gauge(quotaRemaining, float64(q.Left), host, name)
+		if q.Limit >= 0 {
+			w.gauge(quotaLimit, float64(q.Limit), host, name)
+		}
+		if !q.Reset.IsZero() {
+			w.gauge(quotaReset, unix(q.Reset), host, name)
+		}
+	}
+}
+
+// clean returns a valid value of a label, of bounded length.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) > maxLabel {
+		s = strings.ToValidUTF8(s[:maxLabel], "")
+	}
+	return s
+}
