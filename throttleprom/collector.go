@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -101,6 +102,9 @@ const (
 	dryRun
 	undone
 	transportRequests
+	storeUp
+	storeCalls
+	storeTokens
 	keyAvailable
 	keyRate
 	keyWaiting
@@ -140,6 +144,9 @@ func newDescs(name string) (d descs) {
 		dryRun:            {"dry_run", "1: nothing is delayed or rejected, and the figures are what would have been.", nil},
 		undone:            {"grants_undone_total", "Requests granted that were never sent.", []string{"limit"}},
 		transportRequests: {"transport_requests_total", "Requests of one Transport, by what became of them.", []string{"transport", "outcome"}},
+		storeUp:           {"store_up", "1: the last call to the store of shared limits succeeded, or there was none.", []string{"store"}},
+		storeCalls:        {"store_calls_total", "Calls to the store of shared limits.", []string{"store", "outcome"}},
+		storeTokens:       {"store_tokens_total", "Tokens that the store granted, that it got back, and that were used without it.", []string{"store", "kind"}},
 		keyAvailable:      {"key_tokens_available", "Tokens left now; negative: debt.", []string{"limit", "key"}},
 		keyRate:           {"key_rate_per_second", "Tokens per second, as set or learned.", []string{"limit", "key"}},
 		keyWaiting:        {"key_waiting_requests", "Requests in the queue now.", []string{"limit", "key"}},
@@ -164,13 +171,12 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	w.counter(holds, s.Holds.Adaptive, string(throttle.SourceAdaptive))
 	w.gauge(keysMax, float64(s.MaxKeys))
 	w.gauge(queueMax, float64(s.MaxQueue))
-	dry := 0.0
-	if s.DryRun {
-		dry = 1
-	}
-	w.gauge(dryRun, dry)
+	w.flag(dryRun, s.DryRun)
 	for _, limit := range c.limiter.Limits() {
 		w.limit(&limit, c.exemplars)
+	}
+	for _, s := range c.limiter.Stores() {
+		w.store(&s)
 	}
 	for _, t := range c.transports {
 		s := t.Stats()
@@ -192,6 +198,14 @@ func (w writer) counter(m metric, n uint64, labels ...string) {
 
 func (w writer) gauge(m metric, f float64, labels ...string) {
 	w.value(m, prometheus.GaugeValue, f, labels)
+}
+
+func (w writer) flag(m metric, on bool, labels ...string) {
+	f := 0.0
+	if on {
+		f = 1
+	}
+	w.gauge(m, f, labels...)
 }
 
 func (w writer) value(m metric, kind prometheus.ValueType, f float64, labels []string) {
@@ -244,6 +258,18 @@ func (w writer) limit(s *throttle.LimitStats, exemplars *Exemplars) {
 	if !s.Keyed && s.Rate > 0 {
 		w.gauge(rate, s.Rate, name)
 	}
+}
+
+// store writes the metrics of the store of some limits, which is called by their names.
+func (w writer) store(s *throttle.StoreStats) {
+	name := clean(strings.Join(s.Limits, ","))
+	w.flag(storeUp, s.Up, name)
+	w.counter(storeCalls, s.OK, name, "ok")
+	w.counter(storeCalls, s.Failed, name, "failed")
+	w.counter(storeCalls, s.Setup, name, "setup")
+	w.counter(storeTokens, s.Leased, name, "leased")
+	w.counter(storeTokens, s.Returned, name, "returned")
+	w.counter(storeTokens, s.Alone, name, "alone")
 }
 
 var bounds = throttle.WaitBounds()

@@ -239,3 +239,18 @@ func TestDryRunSaysSo(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, gather(t, registry(t, throttleprom.NewCollector(tr.Limiter(), "x"))), `throttle_dry_run{limiter="x"} 1`)
 }
+
+func TestStoresOfSharedLimitsAreExported(t *testing.T) {
+	l, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.TokenBucket(100, time.Second, throttle.Name("all"), throttle.Shared(throttle.NewMemoryStore())), throttle.Pace(100, time.Second)))
+	require.NoError(t, err)
+	require.NoError(t, l.Wait(t.Context(), "", 1))
+	text := gather(t, registry(t, throttleprom.NewCollector(l, "x")))
+	for _, want := range []string{
+		`throttle_store_up{limiter="x",store="all"} 1`, `throttle_store_calls_total{limiter="x",outcome="failed",store="all"} 0`,
+		`throttle_store_tokens_total{kind="alone",limiter="x",store="all"} 0`,
+	} {
+		assert.True(t, strings.Contains(text, want), want)
+	}
+	assert.NotContains(t, text, `throttle_store_tokens_total{kind="leased",limiter="x",store="all"} 0`)
+}
