@@ -37,6 +37,7 @@ type watched struct {
 	single  map[string]throttle.BucketStats // by limit, of those without keys
 	keys    []throttle.BucketStats
 	servers []throttle.ServerStats
+	served  int       // servers, of which servers are some
 	walked  time.Time // when keys and servers were read
 }
 
@@ -114,7 +115,8 @@ func (l *watched) read(now time.Time, names naming) {
 	for i := range l.keys {
 		l.keys[i].Key = names(l.keys[i].Key)
 	}
-	l.servers = top(slices.Values(l.source.Servers()), bySilence)
+	servers := l.source.Servers()
+	l.servers, l.served = top(slices.Values(servers), bySilence), len(servers)
 	for i := range l.servers {
 		v := &l.servers[i]
 		v.Host, v.Party = names(v.Host), names(v.Party)

@@ -27,7 +27,8 @@ type limiterView struct {
 	Limits  []limitView
 	Servers []serverView
 	Keys    []keyView
-	OfKeys  string // how many keys there are
+
+	OfServers, OfKeys string // how many are shown if it is unfolded; "": no more
 }
 
 // A tile is one figure.
@@ -94,8 +95,18 @@ func (l *watched) view(now time.Time) limiterView {
 	for i := range l.keys {
 		v.Keys = append(v.Keys, viewOfKey(&l.keys[i], now))
 	}
-	v.OfKeys = count(uint64(last.stats.Buckets))
+	v.OfServers = more(len(v.Servers), l.served, "servers, those that ask to wait first")
+	v.OfKeys = more(len(v.Keys), last.stats.Buckets, "keys, the longest queues first")
 	return v
+}
+
+// more returns how many of all are shown, if they are folded.
+func more(shown, all int, what string) string {
+	const folded = 6 // as in page.css
+	if shown <= folded {
+		return ""
+	}
+	return count(uint64(shown)) + " of " + count(uint64(max(shown, all))) + " " + what
 }
 
 // rounded returns d in whole minutes, or in seconds if it is less than one.
@@ -214,7 +225,7 @@ func (l *watched) limitView(li *throttle.LimitStats, c change, now time.Time) li
 	}
 	switch {
 	case li.Name == serverLimit:
-		v.Kind, v.Keys = "what servers said", plural(uint64(len(l.servers)), "server")
+		v.Kind, v.Keys = "what servers said", plural(uint64(l.served), "server")
 	case li.Keyed:
 		v.Keys = plural(uint64(li.Keys), "key")
 	default:
@@ -254,7 +265,10 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 	}
 	v.More = strings.Join(more, " · ")
 	for _, q := range s.Quotas {
-		shown := quotaView{Name: q.Name, Unit: q.Unit, Left: quotaGauge(q), Reset: none}
+		shown := quotaView{Name: q.Name, Left: quotaGauge(q), Reset: none}
+		if q.Unit != q.Name {
+			shown.Unit = q.Unit
+		}
 		if q.Reset.After(now) {
 			shown.Reset = duration(q.Reset.Sub(now))
 		}

@@ -29,9 +29,8 @@ func TestPageIsLive(t *testing.T) {
 	if b == nil {
 		return
 	}
-	server := serve(t, "", throttlepage.New(limiters(t)))
-	defer stop(server)
-	b.navigate(pageOf(server))
+	url := dashboard(t)
+	b.navigate(url)
 	b.within(5*time.Second, live)
 	b.within(5*time.Second, `document.querySelectorAll(".line").length > 0`)
 	const points = `document.querySelector(".line polyline").getAttribute("points").split(",").length`
@@ -48,8 +47,8 @@ func TestPageIsLive(t *testing.T) {
 		b.picture(map[string]string{"light": "page.png", "dark": "page-dark.png"}[scheme])
 	}
 	assert.Empty(t, b.console(), "on the console")
-	for _, url := range b.requested() {
-		assert.True(t, strings.HasPrefix(url, pageOf(server)) || strings.HasPrefix(url, "data:"), url)
+	for _, asked := range b.requested() {
+		assert.True(t, strings.HasPrefix(asked, url) || strings.HasPrefix(asked, "data:"), asked)
 	}
 }
 
@@ -100,18 +99,39 @@ func TestFitsNarrowScreen(t *testing.T) {
 	if b == nil {
 		return
 	}
-	all := limiters(t)
-	all["hostile"] = hostile(t)
-	server := serve(t, "", throttlepage.New(all))
+	server := serve(t, "", throttlepage.New(map[string]*throttle.Limiter{`<b id="x">`: hostile(t)}))
+	defer stop(server)
+	for _, url := range []string{pageOf(server), dashboard(t)} {
+		b.navigate(url)
+		b.within(5*time.Second, live)
+		time.Sleep(4 * time.Second) // for charts
+		eval[bool](b, `document.querySelectorAll("details").forEach(d => d.open = true); true`)
+		assert.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 360)
+		assert.Empty(t, eval[[]string](b, `[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 360.5).map(e => e.outerHTML)`))
+	}
+	b.picture("page-narrow.png")
+}
+
+func TestHostileNamesStayText(t *testing.T) {
+	b := openTab(t, 1120, 900)
+	if b == nil {
+		return
+	}
+	server := serve(t, "", throttlepage.New(map[string]*throttle.Limiter{`<b id="x">`: hostile(t)}))
 	defer stop(server)
 	b.navigate(pageOf(server))
-	b.within(5*time.Second, live)
-	assert.Contains(t, eval[string](b, `document.querySelector("main").innerText`), "<script>alert(1)</script>")
-	time.Sleep(4 * time.Second) // for long keys, and charts
-	eval[bool](b, `document.querySelectorAll("details").forEach(d => d.open = true); true`)
-	assert.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 360)
-	assert.Empty(t, eval[[]string](b, `[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 360.5).map(e => e.outerHTML)`))
-	b.picture("page-narrow.png")
+	for _, state := range []string{"true", live} { // as the document has them, and as a patch
+		b.within(5*time.Second, state)
+		text := eval[string](b, `document.querySelector("main").innerText`)
+		for _, name := range []string{`<b id="x">`, `<img src="//example.com/x">`, "<script>alert(1)</script>", `"a\x00b\u202ec\xff"`, `"><b onclick=alert(1)>`, `"a\r\n\r\ndata: b"`} {
+			assert.Contains(t, text, name)
+		}
+		assert.Zero(t, eval[int](b, `document.querySelectorAll("main script, main img, main [onclick], #x").length`))
+	}
+	assert.Empty(t, b.console())
+	for _, asked := range b.requested() {
+		assert.True(t, strings.HasPrefix(asked, pageOf(server)) || strings.HasPrefix(asked, "data:"), asked)
+	}
 }
 
 func TestLostConnectionIsShownUntilItReturns(t *testing.T) {

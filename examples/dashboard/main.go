@@ -1,0 +1,127 @@
+// Dashboard shows, on a web page, how four clients with different limits get along with an API whose limit changes.
+//
+//	go run ./examples/dashboard
+//	go run ./examples/dashboard -listen 127.0.0.1:9000 -for 30s
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttlepage"
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "dashboard:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves the page until ctx ends, or for the time that the arguments say.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	c, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if c.duration > 0 { // not as a deadline, because requests that would miss it would be rejected
+		defer time.AfterFunc(c.duration, cancel).Stop()
+	}
+	listener, err := net.Listen("tcp", c.listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	api, err := startAPI(c.change)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	clients, err := newClients(api)
+	if err != nil {
+		return err
+	}
+	limiters := make(map[string]*throttle.Limiter)
+	for _, cl := range clients {
+		limiters[cl.name] = cl.transport.Limiter()
+	}
+	fmt.Fprintf(out, "Open http://%s/ to see the four clients.\n", listener.Addr())
+
+	work, ctx := errgroup.WithContext(ctx)
+	server := &http.Server{Handler: handler(limiters), ReadHeaderTimeout: 5 * time.Second}
+	work.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	work.Go(func() error {
+		<-ctx.Done()
+		return server.Shutdown(context.WithoutCancel(ctx)) // ends the streams of the page as well
+	})
+	work.Go(func() error { return api.change(ctx) })
+	for _, cl := range clients {
+		work.Go(func() error { return cl.load(ctx, api.URL) })
+	}
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(limiters)) {
+		fmt.Fprintf(out, "%s: %v\n", name, limiters[name].Stats())
+	}
+	return nil
+}
+
+// handler serves the page.
+func handler(limiters map[string]*throttle.Limiter) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", throttlepage.New(limiters)) // this is all there is to it
+	return mux
+}
+
+type config struct {
+	listen           string
+	duration, change time.Duration
+}
+
+func parse(args []string, out io.Writer) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("dashboard", flag.ContinueOnError)
+	flags.StringVar(&c.listen, "listen", "127.0.0.1:8080", "address of the page")
+	flags.DurationVar(&c.duration, "for", 0, "end after this time; 0: when interrupted")
+	flags.DurationVar(&c.change, "change", 30*time.Second, "the limit of the API changes this often")
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(out)
+			flags.PrintDefaults()
+		}
+		return c, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case c.duration < 0:
+		return c, fmt.Errorf("-for %v: must not be negative", c.duration)
+	case c.change <= 0:
+		return c, fmt.Errorf("-change %v: must be positive", c.change)
+	}
+	return c, nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// lines is a Writer whose lines can be received.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+func TestPageShowsFourClients(t *testing.T) {
+	t.Parallel()
+	out, over := make(lines, 10), make(chan error)
+	go func() {
+		over <- run(t.Context(), []string{"-listen", "127.0.0.1:0", "-for", "3s", "-change", "500ms"}, out)
+	}()
+	address := regexp.MustCompile(`http://\S+/`).FindString(<-out)
+	require.NotEmpty(t, address)
+	time.Sleep(2 * time.Second) // the page has something to show
+	page := get(t, address)
+	for _, want := range []string{"<h2>adaptive</h2>", "<h2>documented</h2>", "<h2>hints</h2>", "<h2>tenants</h2>", "acme", "sliding window", "127.0.0.1"} {
+		assert.Contains(t, page, want)
+	}
+	require.NoError(t, <-over)
+	for _, name := range []string{"adaptive", "documented", "hints", "tenants"} {
+		assert.Regexp(t, "^"+name+`: granted [1-9]\d*`, <-out)
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(body)
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, over := make(lines, 10), make(chan error)
+	go func() { over <- run(ctx, []string{"-listen", "127.0.0.1:0"}, out) }()
+	<-out
+	cancel()
+	assert.NoError(t, <-over)
+}
+
+func TestAddressInUse(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	assert.ErrorContains(t, run(t.Context(), []string{"-listen", taken.Addr().String()}, io.Discard), "address already in use")
+}
+
+func TestBadArguments(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"-for -1s":   "-for -1s: must not be negative",
+		"-change 0s": "-change 0s: must be positive",
+		"-what":      "-what",
+		"now":        `unexpected argument "now"`,
+	} {
+		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), io.Discard), want, args)
+	}
+	var out strings.Builder
+	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
+	assert.Contains(t, out.String(), "-listen string")
+}
