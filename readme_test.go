@@ -14,7 +14,7 @@ import (
 
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|retry|slog|synctest|testing|throttle|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|retry|slog|synctest|testing|throttle|throttlepage|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
 
@@ -82,8 +82,9 @@ func asProgram(statements string) string {
 	imports := map[string]string{
 		"http": "net/http", "httputil": "net/http/httputil", "json": "encoding/json", "slog": "log/slog", "synctest": "testing/synctest",
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
-		"retry":   "github.com/httpthrottle/throttle/retry",
-		"headers": "github.com/httpthrottle/throttle/headers",
+		"throttlepage": "github.com/httpthrottle/throttle/throttlepage",
+		"retry":        "github.com/httpthrottle/throttle/retry",
+		"headers":      "github.com/httpthrottle/throttle/headers",
 	}
 	given := []struct{ name, typ string }{
 		{"ctx", "context.Context"}, {"client", "*http.Client"}, {"req", "*http.Request"}, {"t", "*testing.T"},

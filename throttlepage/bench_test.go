@@ -1,0 +1,29 @@
+package throttlepage
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/stretchr/testify/require"
+)
+
+// What a new frame costs, whatever the number of viewers.
+func BenchmarkFrame(b *testing.B) {
+	for _, keys := range []int{0, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			l, err := throttle.NewLimiter(throttle.WithMaxKeys(200_000), throttle.WithLimit(throttle.TokenBucket(2, time.Hour)))
+			require.NoError(b, err)
+			for i := range keys {
+				require.NoError(b, l.Wait(b.Context(), fmt.Sprint("key-", i), 1))
+			}
+			p := newPage(map[string]source{"a": l})
+			for b.Loop() {
+				p.latest, p.views[0].walked = frame{}, time.Time{}
+				p.frame()
+			}
+			b.ReportMetric(float64(len(p.latest.content)), "B/event")
+		})
+	}
+}
