@@ -42,6 +42,9 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	}
 	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, nanos(2*c.latency.smooth)), o == Throttled
 	c.ceiling = max(c.ceiling, c.current)
+	if c.failures.trial > 0 { // its failures were the first of this row, not load
+		c.ceiling = max(c.ceiling, c.failures.before)
+	}
 	c.cutSeq = c.seq
 	c.set(CauseSilence, c.current)
 	c.probeAgain(now, now)
