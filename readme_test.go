@@ -14,6 +14,7 @@ import (
 
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
+	clause   = regexp.MustCompile(`(?m)^package `)
 	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|retry|slog|synctest|testing|throttle|throttlepage|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
@@ -42,7 +43,7 @@ func TestDocumentsCompile(t *testing.T) {
 		require.NoError(t, err)
 		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
 			program := block[1]
-			if !strings.HasPrefix(program, "package ") {
+			if !clause.MatchString(program) {
 				program = asProgram(program)
 			}
 			write(fmt.Sprintf("%s/block%d/main.go", strings.TrimSuffix(filepath.Base(name), ".md"), i+1), program)

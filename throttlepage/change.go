@@ -47,7 +47,7 @@ func (c change) slowest() string {
 	return printable(name)
 }
 
-// waits returns how long requests waited in all limits.
+// waits returns how long requests waited in all limits, and how many were canceled meanwhile.
 func (c change) waits() string {
 	last, first := &c.last.stats, &c.first.stats
 	all := waits{none: grown(last.Granted-last.Delayed, first.Granted-first.Delayed)}
@@ -60,7 +60,11 @@ func (c change) waits() string {
 			all.some[j] += n
 		}
 	}
-	return "p90 wait " + all.quantile(0.9)
+	text := "p90 wait " + all.quantile(0.9)
+	if n := grown(last.Canceled, first.Canceled); n > 0 {
+		text += ", " + count(n) + " gave up"
+	}
+	return text
 }
 
 // limit returns what the sample says of a limit, or zeros.

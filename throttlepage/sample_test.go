@@ -11,6 +11,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestTopIsStartOfSorted(t *testing.T) {
@@ -136,4 +137,17 @@ func TestVerdict(t *testing.T) {
 		v := l.view(now)
 		assert.Equal(t, strings.TrimSpace(says), v.Word+": "+v.Says)
 	}
+}
+
+func TestLimiterWithoutLimitsHasNoRows(t *testing.T) {
+	l, err := throttle.NewLimiter()
+	require.NoError(t, err)
+	p := newPage(map[string]source{"a": l})
+	assert.Empty(t, p.views[0].viewed(p).Limits)
+}
+
+func TestCanceledWaitsAreCounted(t *testing.T) {
+	f := &fake{stats: throttle.Stats{Canceled: 12}}
+	p := newPage(map[string]source{"a": f})
+	assert.Equal(t, "p90 wait –, 12 gave up", p.views[0].viewed(p).Tiles[1].Note)
 }

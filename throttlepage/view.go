@@ -8,7 +8,7 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-const serverLimit = "server" // the limit that stands for what servers have said
+const serverLimit = "server" // name and kind of the limit that stands for what servers have said
 
 // A view is what the template shows. All texts are ready, except that the template escapes them.
 type view struct {
@@ -65,11 +65,11 @@ type quotaView struct {
 }
 
 type keyView struct {
-	Key, Limit    string
-	Left          gauge
-	Waiting, Next string
-	Held          string
-	Level         string
+	Key, Limit, Rate string
+	Left             gauge
+	Waiting, Next    string
+	Held             string
+	Level            string
 }
 
 // view returns what is shown of the last reading.
@@ -85,7 +85,7 @@ func (l *watched) view(now time.Time) limiterView {
 	v.DryRun = last.stats.DryRun
 	v.Tiles = l.tiles(c, v.Since)
 	for i := range last.limits {
-		if li := &last.limits[i]; li.Name != serverLimit || len(l.servers) > 0 {
+		if li := &last.limits[i]; li.Kind != "none" && (li.Kind != serverLimit || len(l.servers) > 0) {
 			v.Limits = append(v.Limits, l.limitView(li, c, now))
 		}
 	}
@@ -224,7 +224,7 @@ func (l *watched) limitView(li *throttle.LimitStats, c change, now time.Time) li
 		v.InFlight = number(float64(li.InFlight))
 	}
 	switch {
-	case li.Name == serverLimit:
+	case li.Kind == serverLimit:
 		v.Kind, v.Keys = "what servers said", plural(uint64(l.served), "server")
 	case li.Keyed:
 		v.Keys = plural(uint64(li.Keys), "key")
@@ -279,7 +279,7 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 
 func viewOfKey(b *throttle.BucketStats, now time.Time) keyView {
 	v := keyView{
-		Key: b.Key, Limit: printable(b.Limit), Left: gaugeOf(b.Tokens, b.Capacity),
+		Key: b.Key, Limit: printable(b.Limit), Rate: rate(b.Rate), Left: gaugeOf(b.Tokens, b.Capacity),
 		Waiting: number(float64(b.Waiting)), Held: held(b.HeldUntil, now), Level: level(b.Waiting > 0, "busy"),
 		Next: duration(b.Wait),
 	}

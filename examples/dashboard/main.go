@@ -1,4 +1,5 @@
-// Dashboard shows, on a web page, how four clients with different limits get along with an API whose limit changes.
+// Dashboard shows, on a web page, how four clients with different limits get along with an API whose limit changes. It exports
+// the same figures to Prometheus; throttleprom/grafana has a board for them.
 //
 //	go run ./examples/dashboard
 //	go run ./examples/dashboard -listen 127.0.0.1:9000 -for 30s
@@ -20,6 +21,9 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/throttlepage"
+	"github.com/httpthrottle/throttle/throttleprom"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -63,6 +67,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		limiters[cl.name] = cl.transport.Limiter()
 	}
 	fmt.Fprintf(out, "Open http://%s/ to see the four clients.\n", listener.Addr())
+	fmt.Fprintln(out, "Metrics for Prometheus are at /metrics. throttleprom/grafana has a board for Grafana and alert rules.")
 
 	work, ctx := errgroup.WithContext(ctx)
 	server := &http.Server{Handler: handler(limiters), ReadHeaderTimeout: 5 * time.Second}
@@ -89,10 +94,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// handler serves the page.
+// handler serves the page, and metrics for Prometheus beside it.
 func handler(limiters map[string]*throttle.Limiter) http.Handler {
+	metrics := prometheus.NewRegistry()
+	for name, l := range limiters {
+		metrics.MustRegister(throttleprom.NewCollector(l, name))
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/", throttlepage.New(limiters)) // this is all there is to it
+	mux.Handle("/", throttlepage.New(limiters))
+	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux
 }
 

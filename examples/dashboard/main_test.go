@@ -36,6 +36,8 @@ func TestPageShowsFourClients(t *testing.T) {
 	for _, want := range []string{"<h2>adaptive</h2>", "<h2>documented</h2>", "<h2>hints</h2>", "<h2>tenants</h2>", "acme", "sliding window", "127.0.0.1"} {
 		assert.Contains(t, page, want)
 	}
+	assert.Contains(t, <-out, "/metrics")
+	assert.Regexp(t, `(?m)^throttle_requests_total\{limiter="adaptive",outcome="granted"\} [1-9]`, get(t, address+"metrics"))
 	require.NoError(t, <-over)
 	for _, name := range []string{"adaptive", "documented", "hints", "tenants"} {
 		assert.Regexp(t, "^"+name+`: granted [1-9]\d*`, <-out)
