@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// waits returns a channel on which the wait of a request for that key is sent, or -1 if it was rejected.
+// waits returns a channel on which the wait of a request for that key is sent, or -1 if it was rejected. The request is in
+// the queue when waits returns.
 func waits(ctx context.Context, l *Limiter, key string) <-chan time.Duration {
 	out, start := make(chan time.Duration, 1), time.Now()
 	go func() {
@@ -21,6 +22,7 @@ func waits(ctx context.Context, l *Limiter, key string) <-chan time.Duration {
 		}
 		out <- time.Since(start)
 	}()
+	synctest.Wait()
 	return out
 }
 
