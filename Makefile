@@ -13,10 +13,10 @@ check: ## vet every module; the short tests of this one, without the race detect
 	@$(GO) test -short -shuffle on ./...
 
 # Their dependencies compile for minutes, and would have to be compiled once more for the race detector.
-WITHOUT_RACE := ./internal/sdktest ./examples/sdk
+WITHOUT_RACE := ./internal/sdktest ./internal/pagetest ./examples/sdk
 
 NOT_REAL := grep -v /internal/realserver
-INSTALLED = PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma redis-server redis-sentinel promtool; do command -v $$s >/dev/null || printf ' %s' $$s; done
+INSTALLED = PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma redis-server redis-sentinel promtool; do command -v $$s >/dev/null || printf ' %s' $$s; done; { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || printf ' chromium'
 test: ## every module: vet, race detector, shuffled, the examples; then a few bars at real servers
 	@for m in $(MODULES); do race=-race; case " $(WITHOUT_RACE) " in *" $$m "*) race=;; esac; \
 		echo "== $$m$${race:+, race detector}"; (cd $$m && $(GO) vet ./... && \

@@ -6,12 +6,12 @@
 // The page has no login. It shows keys, hosts and traffic, so mount it where you would mount net/http/pprof: on an internal
 // address, or behind your own authentication. Nothing on it changes anything.
 //
-// It works without JavaScript, then as a picture of the moment. With JavaScript it follows a stream of server-sent events,
-// one a second, and fetches itself every two seconds where streams do not get through.
+// Without JavaScript the page shows the moment at which it was loaded. With JavaScript it follows a stream of server-sent events,
+// one a second. Where streams do not get through, it fetches itself instead.
 //
-// Limiters are read only while a client looks: at most once a second, however many do. There is no goroutine except those of
-// the requests. A request that a Limiter limits pays nothing for the page. The page remembers two minutes, in about 60 kB
-// for each limit, and shows at most 50 keys and 50 servers of a Limiter.
+// Limiters are read at most once a second, however many clients look, and not at all while none does. There is no goroutine
+// except those of the page's own requests. Requests that a Limiter limits pay nothing for the page. The page remembers two
+// minutes, in about 60 kB for each limit, and shows at most 50 keys and 50 servers of a Limiter.
 package throttlepage
 
 import (

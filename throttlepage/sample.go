@@ -72,7 +72,7 @@ func (p *page) frame() frame {
 	if len(p.latest.content) > 0 && now.Sub(p.latest.at) < every {
 		return p.latest
 	}
-	v := view{At: now.Format("15:04:05 MST")}
+	v := view{At: now.UTC().Format("15:04:05 UTC")}
 	f := frame{state: make([]state, 0, len(p.views))}
 	for _, l := range p.views {
 		l.read(now, p.names)

@@ -95,7 +95,7 @@ func (l *watched) view(now time.Time) limiterView {
 	for i := range l.keys {
 		v.Keys = append(v.Keys, viewOfKey(&l.keys[i], now))
 	}
-	v.OfServers = more(len(v.Servers), l.served, "servers, those that ask to wait first")
+	v.OfServers = more(len(v.Servers), l.served, "servers and their keys, those that ask to wait first")
 	v.OfKeys = more(len(v.Keys), last.stats.Buckets, "keys, the longest queues first")
 	return v
 }
@@ -225,7 +225,7 @@ func (l *watched) limitView(li *throttle.LimitStats, c change, now time.Time) li
 	}
 	switch {
 	case li.Kind == serverLimit:
-		v.Kind, v.Keys = "what servers said", plural(uint64(l.served), "server")
+		v.Kind, v.Left = "what servers said", gauge{Text: none}
 	case li.Keyed:
 		v.Keys = plural(uint64(li.Keys), "key")
 	default:
