@@ -135,7 +135,7 @@ func TestSeriesAreBoundedByLimits(t *testing.T) {
 	require.NoError(t, err)
 	c := throttleprom.NewCollector(l, "x")
 	before := testutil.CollectAndCount(c)
-	for i := range 10_000 {
+	for i := range 25_000 { // 100,000 buckets
 		g, err := l.Acquire(t.Context(), throttle.Ask{Key: fmt.Sprintf("key \xff %d", i)})
 		require.NoError(t, err)
 		g.Done()
