@@ -258,6 +258,7 @@ func (n *loan) land(sent, now instant, part *lease.Part, o *outcome, alone bool)
 		return !known || n.HeldUntil() > held
 	}
 	n.Failed(now, now)
+	n.wanted = 0
 	if alone {
 		n.outage.fail(o.err, now)
 	}

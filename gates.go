@@ -308,6 +308,9 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []
 	}
 	if moved {
 		held = time.Duration(account.Until() - now)
+		if w.limited {
+			l.holdLoansLocked(charges, account.Until(), now)
+		}
 	}
 	return held
 }

@@ -65,7 +65,7 @@ func (l *Limiter) holdLocked(p *pending, d int64) bool {
 	}
 	l.changeLocked(now, []*bucket{c.bucket}, func(b *bucket) bool {
 		b.hold(now, now+d)
-		b.limit.heldMost = max(b.limit.heldMost, b.held)
+		b.limit.heldMost = max(b.limit.heldMost, b.heldAlone())
 		return true
 	})
 	return true
@@ -151,7 +151,7 @@ func (l *Limiter) release(key string) (last []*limit) {
 		held := li.holds[key]
 		delete(li.holds, key)
 		if b := li.bucket(key); b != nil {
-			held = max(held, b.held)
+			held = max(held, b.heldAlone())
 			l.liftLocked(b, now)
 		}
 		if held > now && held == li.heldMost {

@@ -49,10 +49,11 @@ func (b *bucket) heldAlone() instant {
 
 // hold lets nothing go before until: in all processes, where the budget is shared.
 func (b *bucket) hold(now, until instant) {
-	b.held = max(b.held, until)
 	if b.loan != nil {
 		b.loan.Hold(now, until)
+		return
 	}
+	b.held = max(b.held, until)
 }
 
 // lift ends what hold did, and reports whether there was a hold.

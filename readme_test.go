@@ -15,7 +15,7 @@ import (
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
 	clause   = regexp.MustCompile(`(?m)^package `)
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|retry|slog|synctest|testing|throttle|throttlepage|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|slog|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
 
@@ -37,7 +37,11 @@ func TestDocumentsCompile(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	write("go.mod", fmt.Sprintf("module example.com/readme\n\ngo 1.26\n\n"+
-		"require github.com/httpthrottle/throttle v0.0.0\n\nreplace github.com/httpthrottle/throttle => %s\n", repo))
+		"require github.com/httpthrottle/throttle v0.0.0\nrequire github.com/httpthrottle/throttle/throttleredis v0.0.0\n\n"+
+		"replace github.com/httpthrottle/throttle => %[1]s\nreplace github.com/httpthrottle/throttle/throttleredis => %[1]s/throttleredis\n", repo))
+	sums, err := os.ReadFile("throttleredis/go.sum")
+	require.NoError(t, err)
+	write("go.sum", string(sums))
 	for _, name := range documents(t) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
@@ -86,6 +90,7 @@ func asProgram(statements string) string {
 		"throttlepage": "github.com/httpthrottle/throttle/throttlepage",
 		"retry":        "github.com/httpthrottle/throttle/retry",
 		"headers":      "github.com/httpthrottle/throttle/headers",
+		"redis":        "github.com/redis/go-redis/v9", "throttleredis": "github.com/httpthrottle/throttle/throttleredis",
 	}
 	given := []struct{ name, typ string }{
 		{"ctx", "context.Context"}, {"client", "*http.Client"}, {"req", "*http.Request"}, {"t", "*testing.T"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -188,6 +189,50 @@ func TestHoldReachesAllProcesses(t *testing.T) {
 		require.True(t, r.done)
 		require.GreaterOrEqual(t, r.at, time.Minute)
 		require.Less(t, r.at, time.Minute+20*ms)
+	})
+}
+
+func TestRetryAfterReachesAllProcesses(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		limit := WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0))))
+		refuses := roundTripper(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"10"}}, Body: http.NoBody, Request: req}, nil
+		})
+		transport, err := New(refuses, limit)
+		require.NoError(t, err)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(req)
+		require.NoError(t, err)
+		other := limiterOf(t, limit)
+		sleep(10 * ms)
+		r := send(t, other, Ask{})
+		sleep(20 * time.Second)
+		require.NoError(t, r.err)
+		require.True(t, r.done)
+		require.InDelta(t, 10500*ms, r.at, float64(510*ms)) // a hold is up to a tenth longer, at most a second
+	})
+}
+
+func TestReleaseReachesAllProcesses(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		limit := WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0))))
+		a, b, c := limiterOf(t, limit), limiterOf(t, limit), limiterOf(t, limit)
+		a.Hold("", time.Hour)
+		sleep(10 * ms)
+		first := send(t, a, Ask{})
+		second := send(t, b, Ask{})
+		sleep(10 * ms)
+		c.Release("") // c does not know of the hold
+		third := send(t, c, Ask{})
+		sleep(10 * ms)
+		c.Release("")
+		sleep(6 * time.Second)
+		for _, r := range []*request{first, second, third} {
+			require.True(t, r.done)
+			require.NoError(t, r.err)
+			require.Less(t, r.at, 5500*ms) // after the time until the store is asked again
+		}
 	})
 }
 

@@ -128,6 +128,16 @@ func (l *Limiter) drawnLocked(charges []charge, now instant) {
 	}
 }
 
+// holdLoansLocked holds the shared budgets of a request that a server has refused for a while, in all processes.
+func (l *Limiter) holdLoansLocked(charges []charge, until, now instant) {
+	for i := range charges {
+		if b := charges[i].bucket; b.loan != nil {
+			b.loan.Hold(now, until)
+			l.replanLocked(now, b)
+		}
+	}
+}
+
 // wantLocked has the store asked for a cost that is not waited for. It is not inlined, for the sake of the stack that those who
 // wait do it on.
 //
