@@ -5,12 +5,14 @@ package throttleredis
 import (
 	"context"
 	"errors"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/lease"
 )
 
@@ -34,4 +36,49 @@ func TestStoppedServerHoldsNoCallBeyondItsContext(t *testing.T) {
 	if got := lease1(t, st, lease.Part{Budget: p.Budget, Want: 9}); got.Tokens != 4 {
 		t.Errorf("%d tokens are left: what was asked before SIGCONT was carried out after its deadline", got.Tokens)
 	}
+}
+
+// TestDeadlinesHoldWhileRedisIsStopped has many callers with deadlines while Redis does not respond, and then does again.
+func TestDeadlinesHoldWhileRedisIsStopped(t *testing.T) {
+	s := start(t)
+	l := limiterOn(t, s.addr(), bucketOf(100_000, 10), throttle.StoreTimeout(200*time.Millisecond))
+	must(t, l.Wait(t.Context(), "", 1))
+	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
+	time.Sleep(150 * time.Millisecond) // the tokens at hand are given back
+	const patience, stopped = 300 * time.Millisecond, 2 * time.Second
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var slowest, granted time.Duration // granted: when the first request was, after Redis went on
+	began := time.Now()
+	for range 64 {
+		wg.Go(func() {
+			for time.Since(began) < stopped+time.Second {
+				asked := time.Now()
+				err := within(patience, func(ctx context.Context) error { return l.Wait(ctx, "", 1) })
+				mu.Lock()
+				slowest = max(slowest, time.Since(asked))
+				if at := time.Since(began); err == nil && at > stopped && granted == 0 {
+					granted = at - stopped
+				}
+				mu.Unlock()
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(stopped - time.Since(began))
+	must(t, s.cmd.Process.Signal(syscall.SIGCONT))
+	wg.Wait()
+	t.Logf("the slowest answer took %v, the first grant came %v after SIGCONT", slowest, granted)
+	if slowest > patience+200*time.Millisecond { // on a busy machine
+		t.Errorf("an answer took %v", slowest)
+	}
+	if granted == 0 || granted > 800*time.Millisecond {
+		t.Errorf("the first grant came %v after SIGCONT", granted)
+	}
+}
+
+func within(d time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return f(ctx)
 }

@@ -1,0 +1,20 @@
+module github.com/httpthrottle/throttle/examples/fleet
+
+go 1.26.0
+
+require (
+	github.com/httpthrottle/throttle v0.0.0
+	github.com/httpthrottle/throttle/throttleredis v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+replace (
+	github.com/httpthrottle/throttle => ../..
+	github.com/httpthrottle/throttle/throttleredis => ../../throttleredis
+)

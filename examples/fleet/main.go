@@ -1,0 +1,179 @@
+// Fleet has eight processes share 100 requests per second over Redis. One process is killed, and Redis is stopped for a while.
+// A chart shows what each process got. The API, which enforces the limit, refuses none.
+//
+//	go run ./examples/fleet
+//
+// It starts a redis-server of its own, without a file, on a loopback port. Without redis-server on the machine, eight Limiters
+// in one process stand for the processes, over a store in memory.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttleredis"
+	"github.com/httpthrottle/throttle/throttletest"
+)
+
+const (
+	processes = 8
+	callers   = 4   // of each process
+	rate      = 100 // requests per second, of all processes
+	burst     = 10
+	tolerance = 20 // the API's burst is larger by so much: a Redis that was started again has a full bucket
+)
+
+// What happens when, since the first second.
+const (
+	killAt = 2 * time.Second
+	stopAt = 3500 * time.Millisecond
+	backAt = 4500 * time.Millisecond
+	endAt  = 7 * time.Second
+)
+
+const header = "X-Process"
+
+func main() {
+	redis.SetLogger(silent{})
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(1)
+	}
+}
+
+// silent keeps go-redis from logging that Redis is stopped.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
+	flags.SetOutput(out)
+	process := flags.Int("process", 0, "be this process of the fleet; needs -redis and -api")
+	addr := flags.String("redis", "", "address of the Redis that a process uses")
+	url := flags.String("api", "", "URL of the API that a process calls")
+	memory := flags.Bool("memory", false, "do not look for redis-server")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *process > 0 {
+		return work(ctx, *process, storeAt(*addr), *url)
+	}
+	path, err := exec.LookPath("redis-server")
+	if err != nil || *memory {
+		fmt.Fprintln(out, "No redis-server: eight Limiters in this process stand for eight processes, over a store in memory.")
+		path = ""
+	}
+	return play(ctx, path, out)
+}
+
+// storeAt returns the store that a process uses.
+func storeAt(addr string) throttle.Store {
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	store, err := throttleredis.New(rdb)
+	if err != nil {
+		panic(err) // the client is one that it takes
+	}
+	return store
+}
+
+// work is what each process does until ctx ends: it calls the API as often as it may.
+func work(ctx context.Context, process int, store throttle.Store, url string) error {
+	transport, err := throttle.New(nil, throttle.WithLimit(
+		throttle.TokenBucket(rate, time.Second, throttle.Burst(burst), throttle.Name("api"), throttle.Shared(store))))
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: transport}
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				call(ctx, client, url, process)
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// call makes one request. What becomes of it is counted by the API.
+func call(ctx context.Context, client *http.Client, url string, process int) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		panic(err) // the URL is the API's own
+	}
+	req.Header.Set(header, strconv.Itoa(process))
+	if resp, err := client.Do(req); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// play runs the fleet and shows what it got.
+func play(ctx context.Context, redisServer string, out io.Writer) error {
+	c := newChart()
+	api, err := throttletest.New(throttletest.WithHandler(c), throttletest.WithLimits(
+		throttletest.TokenBucket(rate, time.Second, throttletest.Burst(burst+tolerance))))
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	f, err := newFleet(redisServer, api.URL)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	for i := range processes {
+		if err := f.start(ctx, i+1); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-c.first: // the processes have come up
+	case <-time.After(10 * time.Second):
+		return errors.New("no process called the API within 10 s")
+	}
+	fmt.Fprintf(out, "%d processes share %d requests per second.\n", processes, rate)
+	for _, event := range []struct {
+		at   time.Duration
+		what string
+		do   func() error
+	}{
+		{killAt, "process 8 is killed", func() error { return f.kill(processes) }},
+		{stopAt, "the store is stopped", f.stopStore},
+		{backAt, "the store is started again", f.startStore},
+		{endAt, "", func() error { return nil }},
+	} {
+		select {
+		case <-time.After(time.Until(c.began.Add(event.at))):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if event.what != "" {
+			fmt.Fprintf(out, "%4.1f s  %s\n", event.at.Seconds(), event.what)
+		}
+		if err := event.do(); err != nil {
+			return err
+		}
+	}
+	c.show(out)
+	counts := api.Counts()
+	fmt.Fprintf(out, "\nThe API accepted %d requests and refused %d.\n", counts.Accepted, counts.Refused)
+	return nil
+}
