@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,6 +183,32 @@ func TestPageIsLiveWithoutStreams(t *testing.T) {
 		b.within(5*time.Second, live)
 		before := eval[string](b, `document.querySelector("time").innerText`)
 		b.within(5*time.Second, `document.querySelector("time").innerText !== "`+before+`"`)
+	}
+}
+
+func TestHiddenPageDoesNotStream(t *testing.T) {
+	b := openTab(t, 800, 600)
+	if b == nil {
+		return
+	}
+	page, streams := throttlepage.New(map[string]*throttle.Limiter{"api": limiter(t)}), atomic.Int32{}
+	server := serve(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			streams.Add(1)
+			defer streams.Add(-1)
+		}
+		page.ServeHTTP(w, r)
+	}))
+	defer stop(server)
+	b.navigate(pageOf(server))
+	b.within(5*time.Second, live)
+	for _, hidden := range []string{"true", "false"} {
+		eval[bool](b, `Object.defineProperty(document, "hidden", {value: `+hidden+`, configurable: true}); dispatchEvent(new Event("visibilitychange"))`)
+		want := int32(1)
+		if hidden == "true" {
+			want = 0
+		}
+		assert.Eventually(t, func() bool { return streams.Load() == want }, 5*time.Second, 10*time.Millisecond)
 	}
 }
 
