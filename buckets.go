@@ -121,7 +121,7 @@ func (l *Limiter) look(some []*bucket, f func(b *bucket, now instant)) {
 }
 
 // showsLocked reports whether a bucket says anything: not that of a key "" that nothing has used where requests have keys, a gate
-// that stops nobody, or a bucket that was forgotten.
+// that stops no request, or a bucket that was forgotten.
 func (l *Limiter) showsLocked(b *bucket, now instant) bool {
 	switch {
 	case b.limit.gates:

@@ -87,8 +87,8 @@ func (l *Limiter) heldLocked(ctx context.Context, b *bucket, held time.Duration,
 	return e
 }
 
-// HoldAll blocks all requests, whatever their keys, for duration d, as [Limiter.Hold] does for one key. It takes effect at once.
-// Waiters that can no longer be granted in time are rejected before HoldAll returns.
+// HoldAll blocks all requests, whatever their keys, for duration d, as [Limiter.Hold] does for one key. It takes effect
+// immediately. Waiters that can no longer be granted in time are rejected before HoldAll returns.
 func (l *Limiter) HoldAll(d time.Duration) {
 	l.mustBeMade()
 	if d <= 0 {
@@ -162,7 +162,7 @@ func (l *Limiter) release(key string) (last []*limit) {
 	return last
 }
 
-// liftLocked ends a hold of a bucket. None of those who wait could have gone before.
+// liftLocked ends a hold of a bucket. No waiter could have been granted before.
 func (l *Limiter) liftLocked(b *bucket, now instant) {
 	if b.lift(now) {
 		l.freeLocked(b, now)

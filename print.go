@@ -160,14 +160,14 @@ func (s LimitStats) LogValue() slog.Value {
 
 // String returns what the server said in one line, for people.
 func (s ServerStats) String() string {
-	text := strings.TrimSpace(s.Host+" "+s.Party) + ": refused " + strconv.FormatUint(s.Refused, 10)
+	said := []string{"refused " + strconv.FormatUint(s.Refused, 10)}
 	for _, q := range s.Quotas {
-		text += ", " + q.String()
+		said = append(said, q.String())
 	}
 	if s.Pace > 0 {
-		text += ", paced at " + number(s.Pace) + "/s"
+		said = append(said, "paced at "+number(s.Pace)+"/s")
 	}
-	return text + heldText(s.HeldUntil)
+	return strings.TrimSpace(s.Host+" "+s.Party) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
 }
 
 // String returns what is left of the quota, for people.
