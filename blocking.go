@@ -35,6 +35,7 @@ type Limiter struct {
 	dry      bool
 	tracks   bool      // some limit wants to know what becomes of requests
 	slots    bool      // some limit is InFlight
+	fair     *limit    // whose callers take turns; nil: none
 	urgent   int       // the lowest priority for which limits keep a reserve; the lowest int: none does
 	supplies []*supply // of the limits that are Shared; nil: there are none
 	gate     *limit    // of the buckets in gates
@@ -55,6 +56,8 @@ type Limiter struct {
 	synced    instant // when syncLocked is to be called: at wallAt, or for a booking
 	bookings  bookings
 	seq       uint64
+	judging   uint64 // counts rejudgeLocked
+	callers   int    // with requests in line, where they take turns
 	lines     map[string]*line
 	queues    map[string]*queue
 	dirty     []*bucket // to be looked at before mu is freed
@@ -76,6 +79,8 @@ type Limiter struct {
 // would have to be allocated, since some of it is kept for as long as the request waits.
 type ask struct {
 	priority int
+	caller   string          // where callers take turns
+	weight   int64           // the same
 	maxWait  time.Duration   // negative: no bound
 	try      bool            // never to go before anybody who waits
 	cancel   <-chan struct{} // Request.Cancel; nil: none
@@ -178,6 +183,7 @@ type pending struct {
 	rates   []rate // see askRates
 	asked   uint64 // the number of the last Refresh before that
 	receipt *Receipt
+	caller  *caller       // once it was granted in its turn
 	mark    mark          // once it was granted
 	waited  time.Duration // the same
 	refusal *Rejection    // where it is noted why it was refused; nil: it is made then
@@ -187,7 +193,7 @@ type pending struct {
 
 // grant returns what was paid for it, once it was granted.
 func (p *pending) grant(l *Limiter, by *asker) Grant {
-	return Grant{limiter: l, by: by, more: p.charges, mark: p.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
+	return Grant{limiter: l, by: by, caller: p.caller, more: p.charges, mark: p.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
 }
 
 // pass lets a request go at once if it can. If not, and without an error, it is to be made pending. The two are apart so
@@ -290,6 +296,9 @@ func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *
 		return nil, w.rejection, err
 	}
 	p := &pending{charges: w.charges(), receipt: w.receipt, waited: time.Duration(w.at - w.arrived)}
+	if w.seat != nil {
+		p.caller = w.seat.caller
+	}
 	p.mark.at = w.at
 	l.tellGranted(ctx, w.by, p.charges, p.waited, w.stop().bucket)
 	return p, nil, nil
@@ -322,6 +331,9 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, 
 	var w *waiter // made before the lock is taken
 	if a.maxWait != 0 || l.supplies != nil {
 		w = &waiter{passed: never, by: a.by, receipt: p.receipt, decided: make(chan struct{})}
+		if l.fair != nil {
+			w.seat = &seat{name: a.caller, weight: max(1, a.weight)}
+		}
 	}
 	if err := l.lockFor(p); err != nil {
 		return nil, nil, err
@@ -381,13 +393,16 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 		return false
 	}
 	l.markAllLocked(charges)
+	l.tidyLocked(charges, a, by.below, now)
 	l.serveLocked(now) // those who are due go first
 	if l.supplies != nil {
 		by.respite = respite(charges, a.try, by.expiry, now)
 	}
 	q, ln := l.lineOf(charges, by.below)
+	by.tag = l.tagLocked(charges, a, &by.place)
 	if !a.try && (ln == nil || by.before(&ln.first.place)) && passesLocked(charges, &by.place, now) {
 		p.mark = l.takeLocked(charges, a.by, now)
+		p.caller = l.passedLocked(charges, a, &by.place, now)
 		l.markAllLocked(charges)
 		l.serveLocked(now)
 		return false
@@ -475,6 +490,9 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 		for i := range w.line.stops {
 			w.line.stops[i].bucket.limit.counts.undone++
 			l.giveBackLocked(w.line.stops[i].bucket, w.paid()[i], now, w.costs[i])
+			if w.seat != nil {
+				l.turnLocked(w.seat.caller, w.line.stops[i].bucket, -w.costs[i], now)
+			}
 		}
 	case waiting:
 		w.verdict = left // its patience may be over at the same time

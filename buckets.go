@@ -19,6 +19,7 @@ type BucketStats struct {
 	Tokens    float64       `json:"tokens"`              // balance now; negative: debt; +Inf, in JSON null: no bound
 	Wait      time.Duration `json:"wait"`                // until a request of cost 1 could go, if it came now: a lower bound with several limits, Adaptive or InFlight; math.MaxInt64: never
 	Waiting   int           `json:"waiting"`             // requests in the queue that this bucket applies to
+	Callers   int           `json:"callers,omitempty"`   // callers of these, where the limit has FairBy
 	InFlight  int           `json:"in_flight"`           // requests without a response yet, for Adaptive and InFlight limits and servers
 	HeldUntil time.Time     `json:"held_until,omitzero"` // end of a hold; zero: not held
 	Reset     time.Time     `json:"reset,omitzero"`      // end of the window of a FixedWindow or CalendarWindow; zero: there is none
@@ -138,7 +139,7 @@ func (l *Limiter) showsLocked(b *bucket, now instant) bool {
 func (l *Limiter) bucketStatsLocked(b *bucket, now instant) BucketStats {
 	s := BucketStats{
 		Limit: b.limit.name, Key: b.key, Rate: b.perSecond(now), Capacity: b.capacity(), Tokens: b.meter.Tokens(now),
-		Wait: b.waitLocked(now), Waiting: b.waiting(),
+		Wait: b.waitLocked(now), Waiting: b.waiting(), Callers: b.fair.active(),
 	}
 	if m, ok := b.meter.(meter.Flier); ok {
 		s.InFlight = int(m.InFlight())

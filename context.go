@@ -16,6 +16,8 @@ type overrides struct {
 	cost     int64
 	hasCost  bool
 	costs    []costOf
+	caller   string
+	called   bool // caller is set
 	priority int
 	maxWait  time.Duration
 	hasWait  bool
@@ -90,6 +92,11 @@ func ContextWithCost(ctx context.Context, cost int64, limits ...string) context.
 // An empty key stands for [NoKey].
 func ContextWithKey(ctx context.Context, key string) context.Context {
 	return with(ctx, func(o *overrides) { o.key, o.hasKey = orNoKey(key), true })
+}
+
+// ContextWithCaller returns a context whose requests are those of that caller, where a limit has [FairBy].
+func ContextWithCaller(ctx context.Context, caller string) context.Context {
+	return with(ctx, func(o *overrides) { o.caller, o.called = caller, true })
 }
 
 // ContextWithPriority returns a context whose requests have that priority. The default is 0. Each step counts as having

@@ -13,6 +13,7 @@ type Grant struct {
 	mark    mark
 	waited  time.Duration
 	ctx     context.Context // of the request; nil: it is not known
+	caller  *caller         // where it was granted in its turn
 	receipt *Receipt        // where it is to be filed
 	tracked bool            // the Limiter wants to know what becomes of it
 	spent   uint8           // guarded by the Limiter's mu: what was done with it
@@ -81,12 +82,12 @@ func (g *Grant) Cancel() {
 	defer l.mu.Unlock()
 	if g.spent == 0 {
 		g.spent = grantCanceled
-		l.undoLocked(g.charges(), g.by)
+		l.undoLocked(g.charges(), g.by, g.caller)
 	}
 }
 
 // undoLocked gives all charges back, but for those that somebody has settled: it cannot be said what of that to undo.
-func (l *Limiter) undoLocked(charges []charge, by *asker) {
+func (l *Limiter) undoLocked(charges []charge, by *asker, of *caller) {
 	l.counts.undone++
 	by.counts.undone++
 	now := l.nowLocked()
@@ -97,6 +98,7 @@ func (l *Limiter) undoLocked(charges []charge, by *asker) {
 		c.limit.counts.undone++
 		if !c.settled {
 			l.refundLocked(c, now)
+			l.turnLocked(of, c.bucket, -c.cost, now)
 		}
 	}
 	l.serveLocked(now)

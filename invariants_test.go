@@ -43,14 +43,16 @@ func checkInvariants(t *testing.T, l *Limiter) {
 		require.Equal(t, q.size, size)
 	}
 	require.Equal(t, waiting, l.counts.waiting)
-	kept := 0
+	kept, callers := 0, 0
 	for _, li := range l.limits {
 		kept += len(li.buckets)
 		for key, b := range li.all() {
 			require.Equal(t, key, b.key)
 			checkBucket(t, l, b, now)
+			callers += checkTurns(t, l, b)
 		}
 	}
+	require.Equal(t, l.callers, callers)
 	require.Equal(t, kept, l.keys.size())
 	require.Equal(t, len(l.gates), l.gateKeys.size())
 	for _, k := range []*keeper{&l.keys, &l.gateKeys} {

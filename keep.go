@@ -14,11 +14,12 @@ type bucket struct {
 	serial  uint64 // tells buckets apart, also those of one key that was forgotten and came back
 	meter   meter.Meter
 	rate    rate
-	loan    *loan    // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
-	held    instant  // nothing goes before
-	since   instant  // nobody can have been due before; in a dry run, the last whom it stopped would have gone then
-	stopped stopHeap // the lines whose first request can't pay here, or may not go before one that can't
-	lines   []*stop  // all lines that fall under this bucket
+	loan    *loan       // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
+	held    instant     // nothing goes before
+	since   instant     // nobody can have been due before; in a dry run, the last whom it stopped would have gone then
+	stopped stopHeap    // the lines whose first request can't pay here, or may not go before one that can't
+	lines   []*stop     // all lines that fall under this bucket
+	fair    *fairBucket // nil: no callers wait here, or they take no turns
 	timer   *time.Timer
 	armed   instant // when timer fires; never: it does not
 	dirty   bool    // in Limiter.dirty

@@ -36,6 +36,8 @@ type Limit struct {
 	costAt  *jsonfinder.Paths
 
 	clamps       bool
+	fairBy       KeyFunc // nil: callers take no turns
+	fairWeights  func(caller string) int
 	reserve      float64 // the fraction that is kept back; 0: none
 	urgent       int     // the lowest priority that it is kept for
 	untilHeaders bool    // of an InFlight limit

@@ -47,6 +47,9 @@ func newLimiter(c *config) *Limiter {
 			li.supply = l.supplyOf(li.store.supplyTerms, li.name)
 		}
 		l.limits = append(l.limits, li)
+		if li.ordersFairly() {
+			l.fair = li
+		}
 		l.makeLocked(li, "", rate{}, 0)
 	}
 	return l
@@ -64,6 +67,7 @@ type Ask struct {
 	Cost     int64             // what it costs against each limit, a slot for InFlight; 0: 1
 	Keys     map[string]string // keys by limit, in place of Key
 	Costs    map[string]int64  // costs by limit, instead of Cost; 0: the limit does not apply
+	Caller   string            // who takes turns with others where a limit has FairBy; "" is one caller
 	Priority int               // see ContextWithPriority
 	MaxWait  *time.Duration    // the longest to wait; nil: as WithMaxWait has it; 0 or less: not at all
 }
@@ -121,6 +125,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	var err error
 	if g.mark, ok, err = l.pass(ctx, nil, charges, g.by, nil, by.Priority < l.urgent); !ok && err == nil {
 		a := ask{priority: by.Priority, maxWait: l.maxWait, by: g.by}
+		a.of(l, by.Caller)
 		if by.MaxWait != nil {
 			a.maxWait = max(0, *by.MaxWait)
 		}
@@ -198,6 +203,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *pending {
 	o := overridesOf(ctx)
 	p := &pending{ask: o.ask(l.maxWait, &l.direct), receipt: o.receipt}
+	p.ask.of(l, o.caller)
 	p.charges = l.chargesFor(make([]charge, 0, len(l.limits)), o, key, cost)
 	return p
 }

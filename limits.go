@@ -25,6 +25,7 @@ type LimitStats struct {
 	Tokens    float64   `json:"tokens"`              // balance now of a limit without keys; negative: debt; +Inf, in JSON null: no bound
 	Keys      int       `json:"keys"`                // buckets kept now, except the one of the key ""
 	Waiting   int       `json:"waiting"`             // requests in the queue that this limit applies to
+	Callers   int       `json:"callers,omitempty"`   // callers of these, where the limit has FairBy; one that waits for several keys counts for each
 	InFlight  int       `json:"in_flight"`           // requests without a response yet, for Adaptive limits and servers; slots in use
 	HeldUntil time.Time `json:"held_until,omitzero"` // the latest end of the holds of all keys; zero: none is held
 
@@ -182,6 +183,9 @@ func (l *Limiter) limitStatsLocked(li *limit, now instant) LimitStats {
 		} else if _, learns := b.meter.(meter.Rater); !learns {
 			s.Rate = li.shared(li.rate).PerSecond()
 		}
+	}
+	if li == l.fair {
+		s.Callers = l.callers
 	}
 	if held := max(li.held, li.heldMost); held > now {
 		s.HeldUntil = l.start.Add(time.Duration(held))

@@ -50,7 +50,7 @@ func (q *queue) ahead(but *line, p *place, stop int, now instant, most int) (urg
 		case ln == but || stop >= q.stops() || !ln.isOpen(now):
 		case ln.below == p.below:
 			ahead = meter.AddCount(ahead, ln.ahead(p, stop))
-		case ln.below || !ln.stops[stop].bucket.limit.urgentFirst():
+		case ln.below || !ln.stops[stop].bucket.limit.ordered():
 		default:
 			urgent = meter.AddCount(urgent, ln.root.sums[stop])
 		}
@@ -77,6 +77,7 @@ type stop struct {
 
 // A place is where a request stands in line.
 type place struct {
+	tag   int64 // its turn, where callers take turns
 	rank  instant
 	seq   uint64
 	below bool // it leaves a part of some limits to urgent requests
@@ -84,6 +85,11 @@ type place struct {
 
 // before reports whether p comes before other, in one line.
 func (p *place) before(other *place) bool {
+	return p.tag < other.tag || p.tag == other.tag && p.earlier(other)
+}
+
+// earlier is the same by arrival and priority alone.
+func (p *place) earlier(other *place) bool {
 	return p.rank < other.rank || p.rank == other.rank && p.seq < other.seq
 }
 
@@ -113,6 +119,7 @@ type waiter struct {
 	due                 instant  // when it would be granted, as it seemed on arrival
 	at                  instant  // when it was granted
 	decided             chan struct{}
+	seat                *seat // nil: no callers take turns where it waits
 	rejection           *Rejection
 	by                  *asker
 	receipt             *Receipt
@@ -328,17 +335,20 @@ func (b *bucket) before(ln, other *line) bool {
 		if ln.starved != other.starved {
 			return ln.starved
 		}
-		return ln.first.place.before(&other.first.place)
+		return ln.first.place.earlier(&other.first.place)
 	}
 	return b.precedes(&ln.first.place, &other.first.place)
 }
 
 // precedes is the same for requests.
 func (b *bucket) precedes(p, other *place) bool {
-	if p.below != other.below && b.limit.urgentFirst() {
+	switch {
+	case p.below != other.below && b.limit.ordered():
 		return other.below
+	case b.limit.ordersFairly():
+		return p.before(other)
 	}
-	return p.before(other)
+	return p.earlier(other)
 }
 
 // bars reports whether a request that is stopped here goes before one in that place, which has just come.

@@ -19,8 +19,9 @@ import (
 // a server. Granted and Delayed include it: no counter ever falls.
 type Stats struct {
 	// Gauges
-	Waiting int `json:"waiting"` // requests in the queue now
-	Buckets int `json:"buckets"` // buckets kept now in all limits, except those of limits without keys
+	Waiting int `json:"waiting"`           // requests in the queue now
+	Callers int `json:"callers,omitempty"` // callers with requests in the queue now, where a limit has FairBy
+	Buckets int `json:"buckets"`           // buckets kept now in all limits, except those of limits without keys
 
 	// Counters
 	Granted  uint64        `json:"granted"`          // requests granted, immediately or after a wait
@@ -104,7 +105,7 @@ func (l *Limiter) statsOf(c *counts) Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{
-		Waiting: c.waiting, Buckets: l.keys.size(),
+		Waiting: c.waiting, Callers: l.callers, Buckets: l.keys.size(),
 		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
 		Refused: refusals(&c.refused), ServerRefused: c.serverRefused, Holds: c.holds,
 		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
@@ -270,7 +271,7 @@ func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, 
 		if !told {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.undoLocked(charges, by)
+			l.undoLocked(charges, by, nil)
 		}
 	}()
 	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}

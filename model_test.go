@@ -37,6 +37,8 @@ type modelWaiter struct {
 	grant  *Grant
 	peak   *big.Rat // of the bucket's level, since it was granted
 	nth    int      // of those granted
+	caller string
+	turned bool // it was granted in its caller's turn
 }
 
 // A fate is what has become of a request, and when.
@@ -56,7 +58,8 @@ type model struct {
 	fates  map[int]fate
 	grants []*modelWaiter // those that may be given back
 	paid   int
-	clamps int64   // the most that a request costs, of a limit with ClampCost; else 0
+	clamps int64 // the most that a request costs, of a limit with ClampCost; else 0
+	fair   *modelTurns
 	part   float64 // is kept back for urgent requests
 }
 
@@ -108,6 +111,7 @@ func (m *model) leave(w *modelWaiter, f fate) {
 		m.since = max(m.since, f.at)
 	}
 	m.line = slices.DeleteFunc(m.line, func(other *modelWaiter) bool { return other == w })
+	m.standUp(w, f.reason == 0 && !f.ended, f.at)
 	m.fates[w.id] = f
 }
 
@@ -153,6 +157,7 @@ func (m *model) judge(w *modelWaiter, due, now instant) (f fate, ok bool) {
 // arrive lets w in, refuses it, or puts it in line.
 func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 	m.clamp(w)
+	w.tag = m.tag(w)
 	plan, from := m.ideal.Clone(), now
 	if len(m.line) > 0 {
 		from = 0
@@ -165,6 +170,7 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 	due := max(now, m.ready(plan, from, w))
 	if i == 0 && m.ready(m.ideal, from, w) <= now && (!try || len(m.line) == 0) {
 		m.pay(w, now, now, false)
+		m.passed(w, now)
 		m.fates[w.id] = fate{at: now}
 		return
 	}
@@ -176,15 +182,22 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 		m.since = now
 	}
 	m.line = slices.Insert(m.line, i, w)
+	m.sit(w)
 }
 
 // replan judges all in line anew.
 func (m *model) replan(now instant) {
 	plan := m.ideal.Clone()
-	for _, w := range slices.Clone(m.line) {
+	for judged := make(map[*modelWaiter]bool); ; {
+		i := slices.IndexFunc(m.line, func(w *modelWaiter) bool { return !judged[w] })
+		if i < 0 {
+			break
+		}
+		w := m.line[i]
+		judged[w] = true
 		due := max(now, m.ready(plan, 0, w))
 		if f, ok := m.judge(w, due, now); !ok {
-			m.leave(w, f)
+			m.leave(w, f) // which may move others
 			continue
 		}
 		plan.Pay(due, due, w.cost, true)
@@ -369,6 +382,7 @@ func (x *modelRun) step() {
 			x.m.giveBack(w, w.cost, now)
 		case x.name == "in-flight", x.r.IntN(2) == 0:
 			w.grant.Cancel()
+			x.m.turn(w, -w.cost, now)
 			x.m.giveBack(w, w.cost, now)
 		default:
 			cost := x.r.Int64N(2*w.cost + 1)
@@ -378,6 +392,7 @@ func (x *modelRun) step() {
 			require.NoError(x, w.grant.Settle(x.name, cost))
 			require.ErrorIs(x, w.grant.Settle(x.name, 0), errSettled)
 			w.grant.Cancel() // does nothing
+			x.m.turn(w, min(cost, maxCount)-w.cost, now)
 			if cost <= w.cost {
 				x.m.giveBack(w, w.cost-cost, now)
 			} else {
@@ -405,6 +420,10 @@ func (x *modelRun) arrive(now instant) {
 		ask.Priority = x.r.IntN(5) - 2
 	}
 	w.rank, w.below = rankOf(now, ask.Priority), x.m.part > 0 && ask.Priority < 1
+	if x.m.fair != nil {
+		w.caller = string(rune('a' + x.r.IntN(5)))
+		ask.Caller = w.caller
+	}
 	ctx, cancel := context.WithCancel(x.Context())
 	if x.r.IntN(3) == 0 {
 		w.expiry = now + x.r.Int64N(1<<x.r.IntN(35))

@@ -261,7 +261,7 @@ func (c *config) validate() error {
 	for i := range c.limits {
 		faults = append(faults, c.limits[i].validate())
 	}
-	faults = append(faults, checkReserves(c.limits))
+	faults = append(append(faults, checkReserves(c.limits)), checkFairness(c.limits)...)
 	if c.limiter != nil {
 		for _, name := range c.usedOf("WithLimit", "WithAdaptive", "WithMaxQueue", "WithMaxKeys", "WithDryRun") {
 			faults = append(faults, fmt.Errorf("%s has no effect beside WithLimiter", name))

@@ -202,6 +202,7 @@ func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now insta
 // rejudgeLocked refuses all in a queue who can't be granted in time any more, after a hold or another rate: in order, so
 // that who is refused stands in nobody's way.
 func (l *Limiter) rejudgeLocked(q *queue, now instant) {
+	l.judging++
 	var urgent, below []*line
 	for _, ln := range q.lines {
 		if ln.below {
@@ -215,7 +216,7 @@ func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 		return
 	}
 	for i := range q.stops() { // elsewhere they wait by rank
-		if !below[0].stops[i].bucket.limit.urgentFirst() {
+		if !below[0].stops[i].bucket.limit.ordered() {
 			before[i] = 0
 		}
 	}
@@ -239,12 +240,7 @@ func (l *Limiter) rejudgeLinesLocked(lines []*line, urgent []int64, now instant)
 	before := make([]int64, len(urgent))
 	for len(next) > 0 {
 		w := next[0]
-		if follower := w.next(); follower != nil {
-			next[0] = follower
-			heap.Fix(&next, 0)
-		} else {
-			heap.Pop(&next)
-		}
+		follower, heir := w.next(), w.heir()
 		p, q := places[w.line], w.line.queue
 		for i := range w.costs {
 			before[i] = p.ahead[i]
@@ -258,14 +254,23 @@ func (l *Limiter) rejudgeLinesLocked(lines []*line, urgent []int64, now instant)
 		due, s := w.planLocked(urgent, before, now)
 		if reason := w.judge(due, now, s.bucket); reason != 0 {
 			l.rejectLocked(w, s, reason, due, now)
-			continue
-		}
-		w.binding = uint16(s.index)
-		for i, cost := range w.costs {
-			p.ahead[i] = meter.AddCount(p.ahead[i], cost)
-			if p.open && i < q.stops() {
-				shared[i] = meter.AddCount(shared[i], cost)
+			if heir != nil && heir.seat.judged < l.judging && (follower == nil || heir.before(&follower.place)) {
+				follower = heir // it has the turn of the one that was rejected
 			}
+		} else {
+			w.binding = uint16(s.index)
+			for i, cost := range w.costs {
+				p.ahead[i] = meter.AddCount(p.ahead[i], cost)
+				if p.open && i < q.stops() {
+					shared[i] = meter.AddCount(shared[i], cost)
+				}
+			}
+		}
+		if follower = l.unjudged(w, follower); follower != nil {
+			next[0] = follower
+			heap.Fix(&next, 0)
+		} else {
+			heap.Pop(&next)
 		}
 	}
 	return shared

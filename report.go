@@ -80,6 +80,9 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 		default:
 			if a.unsent && !c.settled || c.limit.kind == kindInFlight && !c.kept {
 				l.refundLocked(c, now)
+				if a.unsent {
+					l.turnLocked(g.caller, c.bucket, -c.cost, now)
+				}
 			}
 		}
 		l.freeLocked(c.bucket, now)

@@ -22,7 +22,8 @@ import (
 //
 // Urgent requests that wait go before all others at limits with a Reserve and at a server's quotas. So if they use the full
 // rate, the others wait for as long. All limits of a Limiter must have the same priority for Reserve, and [Pace] has nothing
-// to keep back: these are errors from [New].
+// to keep back, nor a limit that is [Shared], because a store leases tokens without knowing what they are for: these are errors
+// from [New].
 func Reserve(fraction float64, priority int) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.reserve, l.urgent = fraction, priority
@@ -41,8 +42,11 @@ func (l *Limit) checkReserve() error {
 	if l.reserve > 0 && l.store != nil {
 		return fmt.Errorf("Reserve(%v, %d) does not work with Shared: what remains is in the store", l.reserve, l.urgent)
 	}
-	if l.reserve == 0 || l.kind == kindAIMD || l.kind == kindPace {
+	switch {
+	case l.reserve == 0 || l.kind == kindAIMD || l.kind == kindPace:
 		return nil
+	case l.store != nil:
+		return fmt.Errorf("Reserve(%v, %d) does not work with Shared: a store leases tokens without knowing what they are for", l.reserve, l.urgent)
 	}
 	capacity := l.burstOf(l.rate)
 	if l.isWindow() {
@@ -80,11 +84,8 @@ func (l *Limiter) reserve(limits []Limit) {
 	}
 }
 
-// urgentFirst reports whether urgent requests go before all others here.
-func (l *Limit) urgentFirst() bool { return l.reserve > 0 }
-
-// ordered reports whether the order of lines here is not by rank alone.
-func (l *Limit) ordered() bool { return l.reserve > 0 }
+// ordered reports whether the order of lines here is not by rank alone: urgent requests go first, or callers take turns.
+func (l *Limit) ordered() bool { return l.reserve > 0 || l.ordersFairly() }
 
 // reserved reports whether one of the limits of these charges keeps something back.
 func reserved(charges []charge) bool {

@@ -39,7 +39,7 @@ func (m *model) precedes(w, other *modelWaiter) bool {
 	if w.below != other.below {
 		return other.below
 	}
-	return w.rank < other.rank
+	return w.tag < other.tag || w.tag == other.tag && w.rank < other.rank
 }
 
 func TestReserveIsALevelOfATokenBucket(t *testing.T) {
@@ -262,6 +262,7 @@ func TestReserveThatCannotHoldIsAnError(t *testing.T) {
 		`Reserve(NaN, 1): the fraction is not above 0 and below 1`:           {TokenBucket(9, time.Second, Reserve(math.NaN(), 1))},
 		`Reserve(0.5, 1) of 1 leaves no token to other requests`:             {InFlight(1, Reserve(.5, 1))},
 		`Reserve(0.6, 1) of 2 leaves no token to other requests`:             {SlidingWindow(4, time.Second, Share(.5), Reserve(.6, 1))},
+		`Reserve(0.5, 1) does not work with Shared`:                          {TokenBucket(9, time.Second, Reserve(.5, 1), Shared(NewMemoryStore()))},
 		`Reserve for priority 1 in limit "a" and for 2 in limit "b": a Limiter has one queue for urgent requests`: {
 			TokenBucket(9, time.Second, Name("a"), Reserve(.5, 1)), InFlight(9, Name("b"), Reserve(.5, 2))},
 	} {

@@ -24,6 +24,9 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	}
 	w.seq = l.seq
 	l.seq++
+	if w.seat != nil {
+		l.sitLocked(w, charges)
+	}
 	l.counts.waiting++
 	w.by.counts.waiting++
 	ln.waitLocked(1)
@@ -109,6 +112,7 @@ func (l *Limiter) quitLocked(w *waiter, now instant) {
 	w.at = now
 	w.line.remove(w)
 	l.leftLocked(w, wasFirst)
+	l.standUpLocked(w, false, now)
 }
 
 // leftLocked sees to the line that w has been taken out of, wasFirst or not.
@@ -258,6 +262,7 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 		l.markLocked(b)
 	}
 	l.leftLocked(w, true)
+	l.standUpLocked(w, true, now)
 	close(w.decided)
 }
 

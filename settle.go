@@ -105,6 +105,7 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	l.markLocked(b)
 	l.serveLocked(now) // who is due goes first
 	b.meter.Settle(c.paid, now, charged, cost)
+	l.turnLocked(g.caller, b, cost-charged, now)
 	if cost < charged {
 		c.limit.counts.gave(charged - cost)
 		b.since = max(b.since, now)

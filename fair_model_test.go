@@ -1,0 +1,204 @@
+package throttle
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+)
+
+// This file is the part of the model that takes turns, by brute force: all tags of a caller are computed again whenever
+// something becomes of one of its requests, and the line is sorted.
+
+// modelTurns are those of requests that are urgent, and of the others.
+type modelTurns struct{ urgent, below modelClass }
+
+type modelClass struct {
+	now, later int64
+	granted    int64
+	since      instant
+	ends       map[string]int64 // finish tags, by caller
+}
+
+// weightOf returns the weight of a caller: a 1, b 2, and so on.
+func weightOf(caller string) int {
+	if caller == "" {
+		return 1
+	}
+	return 1 + int(caller[0]-'a')
+}
+
+// takeTurns makes the callers of the model take turns.
+func (x *modelRun) takeTurns() []LimitOption {
+	x.m.fair = new(modelTurns)
+	return []LimitOption{FairBy(ByHost), FairWeights(weightOf)}
+}
+
+func (m *model) class(w *modelWaiter) *modelClass {
+	if w.below {
+		return &m.fair.below
+	}
+	return &m.fair.urgent
+}
+
+// seated returns the requests in line of w's class, or of its caller alone, in order of arrival.
+func (m *model) seated(w *modelWaiter, caller bool) (all []*modelWaiter) {
+	for _, other := range m.line {
+		if other.below == w.below && (!caller || other.caller == w.caller) {
+			all = append(all, other)
+		}
+	}
+	slices.SortFunc(all, func(a, b *modelWaiter) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+// weights returns those of all callers in line, and of w's.
+func (m *model) weights(w *modelWaiter) (sum int64) {
+	seen := map[string]bool{w.caller: true}
+	sum = int64(weightOf(w.caller))
+	for _, other := range m.seated(w, false) {
+		if !seen[other.caller] {
+			seen[other.caller] = true
+			sum += int64(weightOf(other.caller))
+		}
+	}
+	return sum
+}
+
+func (w *modelWaiter) finish(tag int64) int64 {
+	return min(tag+w.cost*tagScale/int64(weightOf(w.caller)), maxTag)
+}
+
+// tag returns the start tag of a request that has just come.
+func (m *model) tag(w *modelWaiter) int64 {
+	if m.fair == nil {
+		return 0
+	}
+	c := m.class(w)
+	tag := c.later
+	if w.rank < c.since {
+		tag = c.now
+	}
+	switch end := c.ends[w.caller]; {
+	case len(m.seated(w, true)) > 0:
+		return end
+	case end > c.later:
+		return max(tag, end)
+	}
+	return tag
+}
+
+func (m *model) sit(w *modelWaiter) {
+	if m.fair == nil {
+		return
+	}
+	c := m.class(w)
+	if len(m.seated(w, false)) == 1 {
+		*c = modelClass{ends: make(map[string]int64)}
+	}
+	w.turned, c.ends[w.caller] = true, w.finish(w.tag)
+}
+
+// grant notes a grant at a tag, and returns the finish tag.
+func (m *model) grant(w *modelWaiter, tag int64, now instant) int64 {
+	c := m.class(w)
+	if tag = max(tag, c.now); tag > c.now {
+		c.now, c.granted, c.later = tag, 0, max(c.later, tag)
+	}
+	c.granted += w.cost * tagScale
+	if turned := c.now + c.granted/m.weights(w); turned >= c.later+2*(w.finish(tag)-tag) {
+		if c.later == c.now {
+			c.since = now
+		}
+		c.later = turned
+	}
+	return w.finish(tag)
+}
+
+// passed notes that w went before all in line.
+func (m *model) passed(w *modelWaiter, now instant) {
+	if m.fair == nil || len(m.seated(w, false)) == 0 {
+		return
+	}
+	w.turned = true
+	if len(m.seated(w, true)) > 0 {
+		panic("a caller overtook itself")
+	}
+	m.class(w).ends[w.caller] = m.grant(w, w.tag, now)
+}
+
+// standUp notes that w has left the line.
+func (m *model) standUp(w *modelWaiter, granted bool, now instant) {
+	if m.fair == nil {
+		return
+	}
+	c, end := m.class(w), w.tag
+	if granted {
+		end = m.grant(w, w.tag, now)
+	}
+	mine := m.seated(w, true)
+	if !granted {
+		mine = slices.DeleteFunc(mine, func(other *modelWaiter) bool { return other.id < w.id })
+	}
+	m.chain(c, w.caller, mine, end)
+	if len(m.seated(w, false)) == 0 {
+		*c = modelClass{}
+	}
+}
+
+// chain has these requests of a caller follow one another from a tag on.
+func (m *model) chain(c *modelClass, caller string, mine []*modelWaiter, tag int64) {
+	for _, w := range mine {
+		w.tag = tag
+		tag = w.finish(tag)
+	}
+	c.ends[caller] = tag
+	slices.SortStableFunc(m.line, func(a, b *modelWaiter) int {
+		switch {
+		case a.below != b.below && a.below:
+			return 1
+		case a.below != b.below:
+			return -1
+		}
+		return cmp.Or(cmp.Compare(a.tag, b.tag), cmp.Compare(a.rank, b.rank), cmp.Compare(a.id, b.id))
+	})
+}
+
+// most returns the largest debt that counts.
+func (m *model) most() int64 {
+	switch b := m.ideal.(type) {
+	case *metertest.SlidingWindow:
+		return b.N
+	case *metertest.FixedWindow:
+		return b.N
+	case *metertest.Bucket:
+		if !b.Paced {
+			return b.Burst.Num().Int64()
+		}
+	}
+	return maxCount
+}
+
+// turn corrects what a request that was granted has cost its caller.
+func (m *model) turn(w *modelWaiter, more int64, now instant) {
+	if m.fair == nil || !w.turned || len(m.seated(w, false)) == 0 || more == 0 {
+		return
+	}
+	c, mine, first := m.class(w), m.seated(w, true), m.line[0]
+	weight := int64(weightOf(w.caller))
+	by := min(max(more, -more), m.most(), int64(maxTag)/tagScale) * tagScale / weight
+	if more < 0 {
+		by = -by
+	}
+	switch end := c.ends[w.caller]; {
+	case len(mine) > 0:
+		m.chain(c, w.caller, mine, min(max(c.now, mine[0].tag+by), maxTag))
+	case end > c.later:
+		c.ends[w.caller] = min(max(c.now, end+by), maxTag)
+	case more > 0:
+		c.ends[w.caller] = min(c.now+by, maxTag)
+	}
+	if m.line[0] != first {
+		m.since = max(m.since, now)
+	}
+}

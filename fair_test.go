@@ -1,0 +1,420 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+)
+
+// fairly is a bucket of n per second that starts empty, whose callers take turns.
+func fairly(n int64, opts ...LimitOption) Option { return empty(n, append(opts, FairBy(ByHost))...) }
+
+// checkTurns checks what holds of the turns at a bucket.
+func checkTurns(t *testing.T, l *Limiter, b *bucket) (callers int) {
+	t.Helper()
+	if b.fair == nil {
+		require.True(t, b.limit != l.fair || len(b.lines) == 0, "callers wait, and take no turns")
+		return 0
+	}
+	require.NotEmpty(t, b.lines)
+	for _, f := range []*turns{&b.fair.urgent, &b.fair.below} {
+		waiting, weights, idle := 0, int64(0), 0
+		for name, c := range f.callers {
+			require.Equal(t, name, c.name)
+			if c.first == nil {
+				require.Nil(t, c.last)
+				require.Same(t, c, f.idle[c.place])
+				idle++
+				continue
+			}
+			require.Equal(t, -1, c.place)
+			callers++
+			weights += c.weight
+			stale := false
+			for w, end := c.first, c.first.tag; w != nil; w = w.seat.later {
+				waiting++
+				if stale = stale || w == c.stale; !stale {
+					require.Equal(t, end, w.tag)
+				}
+				require.True(t, w != c.first || !stale, "the first of a caller has a stale tag")
+				end = c.after(w.tag, w.costs[f.stop])
+				require.True(t, stale || w != c.last || end == c.end)
+				require.True(t, w == c.last || w.seat.later.seat.earlier == w && w.seq < w.seat.later.seq)
+			}
+		}
+		require.Equal(t, f.waiting, waiting)
+		require.Equal(t, f.active, len(f.callers)-idle)
+		require.Equal(t, f.weights, weights)
+		require.Len(t, f.idle, idle)
+		require.LessOrEqual(t, f.now, f.later)
+	}
+	return callers
+}
+
+func TestOneRequestPassesTenThousandOfAnotherCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 10_000
+		l := limiterOf(t, fairly(10))
+		ctx, cancel := context.WithCancel(t.Context())
+		for range n {
+			go func() { _, _ = l.Acquire(ctx, Ask{Caller: "greedy"}) }()
+		}
+		sleep(time.Minute + 50*time.Millisecond)
+		require.EqualValues(t, 600, l.Stats().Granted)
+		require.Equal(t, 1, l.Stats().Callers)
+		one := send(t, l, Ask{Caller: "one"})
+		plan := requireRefused(t, send(t, l, Ask{Caller: "another", MaxWait: new(time.Duration(0))}), time.Since(l.start), ReasonNoTokens)
+		require.Equal(t, 150*time.Millisecond, plan.Wait)
+		sleep(50*time.Millisecond - 1)
+		require.False(t, one.done)
+		sleep(1)
+		requireGranted(t, one, time.Minute+100*time.Millisecond)
+		two := sendMany(t, l, 2, Ask{Caller: "two"})
+		sleep(time.Second)
+		requireGranted(t, two[0], time.Minute+200*time.Millisecond)
+		requireGranted(t, two[1], time.Minute+400*time.Millisecond)
+		checkInvariants(t, l)
+		cancel()
+		synctest.Wait()
+		checkInvariants(t, l)
+	})
+}
+
+func TestCallersShareByCostAndWeight(t *testing.T) {
+	for name, weights := range map[string]map[string]int{"equal": {}, "weights": {"a": 3, "b": 1, "c": 2}} {
+		within(t, name, func(t *testing.T) {
+			r := metertest.Seeded(t, 1)
+			l := limiterOf(t, fairly(1000, Burst(20), FairWeights(func(caller string) int { return weights[caller] })))
+			type grant struct {
+				caller string
+				cost   int64
+				at     time.Duration
+			}
+			var grants []grant
+			ctx, cancel := context.WithCancel(t.Context())
+			for i, caller := range []string{"a", "b", "c"} {
+				for range 2000 {
+					cost := 1 + r.Int64N(int64(1+6*i)) // one asks for little each time, another for more
+					go func() {
+						if _, err := l.Acquire(ctx, Ask{Caller: caller, Cost: cost}); err == nil {
+							deciding.Lock()
+							defer deciding.Unlock()
+							grants = append(grants, grant{caller, cost, time.Since(l.start)})
+						}
+					}()
+				}
+				synctest.Wait()
+			}
+			sleep(2 * time.Second)
+			for from, turns := 0, 300; from+turns <= len(grants); from += 50 { // a hundred of each
+				got := make(map[string]float64)
+				for _, g := range grants[from : from+turns] {
+					got[g.caller] += float64(g.cost) / float64(max(1, weights[g.caller]))
+				}
+				sum, squares := 0.0, 0.0
+				for _, x := range got {
+					sum, squares = sum+x, squares+x*x
+				}
+				require.GreaterOrEqual(t, sum*sum/squares/3, .99, "grants from %d on: %v", from, got)
+			}
+			require.Greater(t, len(grants), 300)
+			cancel()
+			synctest.Wait()
+		})
+	}
+}
+
+func TestIdleCallerSavesNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		greedy := sendMany(t, l, 100, Ask{Caller: "greedy"})
+		sleep(30*time.Second + time.Second/2)
+		require.True(t, greedy[29].done && !greedy[30].done)
+		late := sendMany(t, l, 10, Ask{Caller: "late"})
+		sleep(20 * time.Second)
+		for i, r := range late { // one each, and not ten for the half minute
+			requireGranted(t, r, time.Duration(31+2*i)*time.Second)
+		}
+		requireGranted(t, greedy[30], 32*time.Second)
+		checkInvariants(t, l)
+	})
+}
+
+// TestPriorityCountsBetweenFirstRequests is at one nanosecond more and less than ten seconds.
+func TestPriorityCountsBetweenFirstRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		l.Hold("", time.Minute)
+		greedy := sendMany(t, l, 3, Ask{Caller: "greedy", Priority: 0})
+		sleep(time.Second)
+		first := send(t, l, Ask{Caller: "first"})
+		sleep(10*time.Second - 1)
+		sooner := send(t, l, Ask{Caller: "sooner", Priority: 1})
+		sleep(2)
+		later := send(t, l, Ask{Caller: "later", Priority: 1})
+		sleep(2 * time.Minute)
+		for i, r := range []*request{greedy[0], sooner, first, later, greedy[1], greedy[2]} {
+			requireGranted(t, r, time.Minute+time.Duration(i)*time.Second)
+		}
+	})
+}
+
+func TestCancelledRequestLeavesItsTurnToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		const n = 300 // more than are corrected at once
+		a, b := sendMany(t, l, n, Ask{Caller: "a"}), sendMany(t, l, n, Ask{Caller: "b"})
+		for _, r := range a[:n-2] {
+			r.cancel(nil)
+			synctest.Wait()
+			checkInvariants(t, l)
+		}
+		sleep(4 * time.Second)
+		requireGranted(t, a[n-2], time.Second)
+		requireGranted(t, b[0], 2*time.Second)
+		requireGranted(t, a[n-1], 3*time.Second)
+		requireGranted(t, b[1], 4*time.Second)
+		for _, r := range b {
+			r.cancel(nil)
+		}
+		synctest.Wait()
+		checkInvariants(t, l)
+		require.Zero(t, l.Stats().Callers)
+	})
+}
+
+func TestTurnsGoByTrueCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1, Burst(10)))
+		a, b := sendMany(t, l, 3, Ask{Caller: "a"}), sendMany(t, l, 9, Ask{Caller: "b"})
+		sleep(time.Second)
+		requireGranted(t, a[0], time.Second)
+		require.NoError(t, a[0].grant.Settle("bucket", 4)) // three more, which are owed as well
+		checkInvariants(t, l)
+		sleep(time.Minute)
+		for i, r := range []*request{b[0], b[1], b[2], b[3], a[1], b[4], a[2], b[5]} {
+			requireGranted(t, r, time.Duration(5+i)*time.Second)
+		}
+	})
+}
+
+// TestNoCallerIsStarvedByNewOnes has callers come that never came before, faster than they can be served.
+func TestNoCallerIsStarvedByNewOnes(t *testing.T) {
+	for _, priority := range []int{0, 2} {
+		within(t, fmt.Sprint("priority ", priority), func(t *testing.T) {
+			l := limiterOf(t, fairly(10))
+			greedy := sendMany(t, l, 20, Ask{Caller: "greedy"})
+			ctx, cancel := context.WithCancel(t.Context())
+			most := 0
+			for i := range 1500 {
+				go func() { _, _ = l.Acquire(ctx, Ask{Caller: fmt.Sprint(i), Priority: priority}) }()
+				sleep(time.Second / 11)
+				l.mu.Lock()
+				most = max(most, len(l.limits[0].single.fair.urgent.callers))
+				l.mu.Unlock()
+			}
+			checkInvariants(t, l)
+			require.True(t, greedy[3].done, "starved")
+			require.Less(t, most, 700, "callers are not forgotten")
+			cancel()
+			synctest.Wait()
+		})
+	}
+}
+
+func TestCallersAreForgottenWithTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(10, Key(ByHost)))
+		for i := range 500 {
+			send(t, l, Ask{Caller: fmt.Sprint(i % 60), Key: fmt.Sprint(i % 3)})
+		}
+		require.Equal(t, 60, l.Stats().Callers)
+		for b := range l.Buckets() {
+			require.True(t, b.Callers == 20 || b.Key == "")
+		}
+		sleep(time.Minute)
+		require.Zero(t, l.Stats().Callers)
+		for _, b := range l.limits[0].all() {
+			require.Nil(t, b.fair)
+		}
+		checkInvariants(t, l)
+	})
+}
+
+func TestUrgentRequestsTakeTurnsOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1, Burst(4), Reserve(.5, 1)))
+		low := append(sendMany(t, l, 2, Ask{Caller: "a"}), send(t, l, Ask{Caller: "b"}))
+		high := append(sendMany(t, l, 2, Ask{Caller: "a", Priority: 1}), send(t, l, Ask{Caller: "b", Priority: 1}))
+		sleep(time.Minute)
+		for i, r := range []*request{high[0], high[2], high[1]} {
+			requireGranted(t, r, time.Duration(1+i)*time.Second)
+		}
+		for i, r := range []*request{low[0], low[2], low[1]} {
+			requireGranted(t, r, time.Duration(6+i)*time.Second)
+		}
+	})
+}
+
+// TestTurnsOverSeveralLimits does anything to a Limiter whose requests fall under a bucket with turns and under others.
+func TestTurnsOverSeveralLimits(t *testing.T) {
+	for seed := range uint64(6) {
+		synctest.Test(t, func(t *testing.T) {
+			r := metertest.Seeded(t, seed)
+			l := limiterOf(t, WithLimit(
+				TokenBucket(20, time.Second, Burst(10), Name("all"), FairBy(ByHost), Reserve(.2, 2)),
+				TokenBucket(8, time.Second, Burst(5), Name("key")), InFlight(6, Name("slots"))))
+			all := make([]*request, 0, 600)
+			for range cap(all) {
+				costs := map[string]int64{"all": r.Int64N(8), "key": r.Int64N(5), "slots": r.Int64N(2)}
+				ask := Ask{Keys: map[string]string{"key": fmt.Sprint(r.IntN(4))}, Costs: costs, Priority: r.IntN(4) - 1, Caller: fmt.Sprint(r.IntN(5))}
+				if r.IntN(3) == 0 {
+					ask.MaxWait = new(time.Duration(r.Int64N(int64(20 * time.Second))))
+				}
+				all = append(all, send(t, l, ask))
+				some := all[r.IntN(len(all))]
+				switch r.IntN(12) {
+				case 0, 1, 2, 3:
+					sleep(time.Duration(r.Int64N(int64(time.Second))))
+				case 4:
+					l.Hold(fmt.Sprint(r.IntN(4)), time.Duration(r.Int64N(int64(12*time.Second))))
+				case 5:
+					some.cancel(nil)
+				case 6:
+					require.NoError(t, l.SetRate("all", 10+r.Int64N(20), time.Second))
+				case 7, 8:
+					if some.grant != nil && costs["all"] > 0 {
+						_ = some.grant.Settle("all", r.Int64N(20)) // which may be settled, or not charged
+					}
+				}
+				for _, r := range all {
+					if r.grant != nil {
+						r.grant.Done()
+					}
+				}
+				synctest.Wait()
+				checkInvariants(t, l)
+			}
+			for range 60 {
+				sleep(time.Minute)
+				for _, r := range all {
+					if r.grant != nil {
+						r.grant.Done()
+					}
+				}
+			}
+			for i, r := range all {
+				require.True(t, r.done, "request %d waits forever", i)
+			}
+			require.Empty(t, l.lines)
+		})
+	}
+}
+
+func TestCallerOfARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := New(rt(func(*http.Request) (*http.Response, error) { return reply(200) }),
+			WithLimit(TokenBucket(1, time.Hour, Initial(0), FairBy(func(r *http.Request) string { return r.Header.Get("Tenant") }))))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		goes := func(ctx context.Context, tenant string) {
+			req := get(ctx, "http://a.com/")
+			req.Header.Set("Tenant", tenant)
+			go func() { _, _ = tr.RoundTrip(req) }()
+			synctest.Wait()
+		}
+		goes(ctx, "one")
+		goes(ctx, "")
+		goes(ContextWithCaller(ctx, "three"), "one")
+		goes(ContextWithCaller(ctx, ""), "one")
+		go func() { _ = tr.Limiter().Wait(ContextWithCaller(ctx, "five"), "", 1) }()
+		go func() { _ = tr.Limiter().Wait(ctx, "", 1) }()
+		synctest.Wait()
+		l := tr.Limiter()
+		l.mu.Lock()
+		waiting := map[string]int{}
+		for name, c := range l.limits[0].single.fair.urgent.callers {
+			for w := c.first; w != nil; w = w.seat.later {
+				waiting[name]++
+			}
+		}
+		l.mu.Unlock()
+		require.Equal(t, map[string]int{"one": 1, "": 3, "three": 1, "five": 1}, waiting)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestTurnsThatCannotBeTakenAreAnError(t *testing.T) {
+	for text, limits := range map[string][]Limit{
+		`FairBy in limits "a" and "b": a request has one place in the queue`: {Pace(1, 1, Name("a"), FairBy(ByHost)), Pace(1, 1, Name("b"), FairBy(ByHost))},
+		`limit "a": FairWeights has no effect without FairBy`:                {Pace(1, 1, Name("a"), FairWeights(func(string) int { return 1 }))},
+		"FairBy(nil): a function is needed":                                  {Pace(1, 1, FairBy(nil))},
+		"FairWeights(nil): a function is needed":                             {Pace(1, 1, FairBy(ByHost), FairWeights(nil))},
+	} {
+		_, err := NewLimiter(WithLimit(limits...))
+		require.ErrorContains(t, err, text)
+	}
+}
+
+func TestTagsSaturate(t *testing.T) {
+	require.EqualValues(t, tagScale, taken(1, 1))
+	require.EqualValues(t, 1, taken(1, maxWeight))
+	require.InDelta(t, float64(maxTag), float64(taken(math.MaxInt64, 1)), tagScale)
+	require.Equal(t, taken(math.MaxInt64, 1), taken(maxCount, 1))
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(Pace(maxCount, time.Nanosecond, FairBy(ByHost))))
+		l.Hold("", time.Second)
+		var all []*request
+		for i := range 12 {
+			all = append(all, send(t, l, Ask{Cost: maxCount, Caller: fmt.Sprint(i % 3)}))
+			checkTurns(t, l, l.limits[0].single)
+		}
+		sleep(time.Hour)
+		for _, r := range all {
+			require.True(t, r.done)
+		}
+	})
+}
+
+func TestLongTurnsAgreeWithTheirModel(t *testing.T) {
+	ops, seeds := 10_000, uint64(4)
+	if testing.Short() {
+		ops, seeds = 2000, 1
+	}
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) {
+			x := &modelRun{T: t, r: metertest.Seeded(t, seed), fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
+			for x.m == nil || x.m.fair == nil || x.m.part == 0 {
+				x.make()
+			}
+			for op := range ops {
+				x.step()
+				if op%10 == 0 {
+					x.compare()
+					x.m.grants = x.m.grants[max(0, len(x.m.grants)-64):]
+					for id := range x.m.fates { // they agree, and never change
+						if w := x.waiters[id]; !slices.Contains(x.m.grants, w) {
+							delete(x.m.fates, id)
+							delete(x.fates, id)
+						}
+					}
+				}
+			}
+			for _, w := range x.m.line {
+				w.cancel()
+			}
+			synctest.Wait()
+			checkInvariants(t, x.l)
+		})
+	}
+}
