@@ -387,7 +387,8 @@ func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 // priority.
 func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge, w *waiter, now instant) (waits bool) {
 	a, charges := &p.ask, p.charges
-	by := l.bounds(ctx, a, charges, now)
+	var by bounds
+	l.bound(ctx, &by, a, charges, now)
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
 		return false

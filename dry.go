@@ -56,7 +56,8 @@ func (l *Limiter) bookLocked(now instant) {
 // pretendLocked books what would have to wait, and notes the refusal of what would be refused.
 func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration, binding *bucket) {
 	a, charges := &p.ask, p.charges
-	by := l.bounds(ctx, a, charges, now)
+	var by bounds
+	l.bound(ctx, &by, a, charges, now)
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
 		return 0, nil

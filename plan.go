@@ -107,9 +107,9 @@ func (l *Limiter) refuseLocked(p *pending, by *bounds, reason Reason, c *charge,
 	c.limit.counts.refused[reason]++
 }
 
-// bounds returns what bounds the wait of an ask that came now.
-func (l *Limiter) bounds(ctx context.Context, a *ask, charges []charge, now instant) bounds {
-	b := bounds{arrived: now, expiry: never, deadline: never}
+// bound sets what bounds the wait of an ask that came now. It is not the result, to keep the stack of its callers small.
+func (l *Limiter) bound(ctx context.Context, b *bounds, a *ask, charges []charge, now instant) {
+	b.arrived, b.expiry, b.deadline = now, never, never
 	b.place = place{rank: rankOf(now, a.priority), seq: math.MaxUint64, below: a.priority < l.urgent && reserved(charges)}
 	if a.maxWait >= 0 {
 		b.expiry = meter.AddInstant(now, int64(a.maxWait))
@@ -117,7 +117,6 @@ func (l *Limiter) bounds(ctx context.Context, a *ask, charges []charge, now inst
 	if d, ok := ctx.Deadline(); ok {
 		b.deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
 	}
-	return b
 }
 
 // passesLocked reports whether all can pay now, and no request that waits goes before one in that place.

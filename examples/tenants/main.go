@@ -1,0 +1,172 @@
+// Tenants is a gateway whose tenants share the quota of one upstream API. One of them is greedy: it sends everything that it
+// has at the start. The program runs the same load twice, in order of arrival and with turns, and shows who waits.
+//
+//	go run ./examples/tenants
+//	go run ./examples/tenants -greedy 100
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/throttletest"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "tenants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	greedy, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	upstream, err := throttletest.New(throttletest.WithLimits(throttletest.TokenBucket(50, time.Second)))
+	if err != nil {
+		return err
+	}
+	defer upstream.Close()
+
+	fmt.Fprintf(out, "Three tenants share %d requests a second. acme sends %d at once; blue and coral send one every 200 ms.\n", rate, greedy)
+	for _, fair := range []bool{false, true} {
+		gateway, err := newGateway(http.DefaultTransport, upstream.URL, fair)
+		if err != nil {
+			return err
+		}
+		server := httptest.NewServer(gateway)
+		waits, err := load(ctx, greedy, func(ctx context.Context, tenant string) error { return call(ctx, server.URL, tenant) })
+		server.Close()
+		if err != nil {
+			return err
+		}
+		chart(out, fair, waits)
+	}
+	fmt.Fprintf(out, "\nThe upstream refused %d of %d requests.\n", upstream.Counts().Refused, upstream.Counts().Received)
+	return nil
+}
+
+func parse(args []string, out io.Writer) (greedy int, err error) {
+	flags := flag.NewFlagSet("tenants", flag.ContinueOnError)
+	flags.IntVar(&greedy, "greedy", 60, "requests that the greedy tenant sends at once")
+	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(out)
+			flags.PrintDefaults()
+		}
+		return 0, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return 0, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case greedy < 1 || greedy > 1000:
+		return 0, fmt.Errorf("-greedy %d: must be from 1 to 1000", greedy)
+	}
+	return greedy, nil
+}
+
+const rate = 40 // a second: less than what the upstream allows, since requests arrive closer together than they leave
+
+// newGateway returns a reverse proxy that keeps the upstream quota, for all tenants together.
+func newGateway(base http.RoundTripper, upstream string, fair bool) (http.Handler, error) {
+	target, err := url.Parse(upstream)
+	if err != nil {
+		return nil, err
+	}
+	opts := []throttle.LimitOption{throttle.Burst(1)}
+	if fair {
+		opts = append(opts, throttle.FairBy(func(r *http.Request) string { return r.Header.Get("X-Tenant") }))
+	}
+	transport, err := throttle.New(base, throttle.WithLimit(throttle.TokenBucket(rate, time.Second, opts...)))
+	if err != nil {
+		return nil, err
+	}
+	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport}, nil
+}
+
+// call sends a request of a tenant to the gateway.
+func call(ctx context.Context, gateway, tenant string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, gateway, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Tenant", tenant)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the gateway answered %s to %s", resp.Status, tenant)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// load sends what the tenants have, and returns how long each of their requests took.
+func load(ctx context.Context, greedy int, call func(ctx context.Context, tenant string) error) (map[string][]time.Duration, error) {
+	var (
+		all   sync.WaitGroup
+		mu    sync.Mutex
+		fault error
+	)
+	took := make(map[string][]time.Duration)
+	send := func(tenant string) {
+		start := time.Now()
+		all.Go(func() {
+			err := call(ctx, tenant)
+			mu.Lock()
+			defer mu.Unlock()
+			took[tenant] = append(took[tenant], time.Since(start))
+			fault = cmp.Or(fault, err)
+		})
+	}
+	for range greedy {
+		send("acme")
+	}
+	for range 6 {
+		time.Sleep(200 * time.Millisecond)
+		send("blue")
+		send("coral")
+	}
+	all.Wait()
+	return took, fault
+}
+
+// chart shows how long the requests of each tenant took.
+func chart(out io.Writer, fair bool, took map[string][]time.Duration) {
+	title := "In order of arrival"
+	if fair {
+		title = "With FairBy"
+	}
+	fmt.Fprintf(out, "\n%-20s requests   median     worst\n", title)
+	for _, tenant := range []string{"acme", "blue", "coral"} {
+		waits := slices.Sorted(slices.Values(took[tenant]))
+		median, worst := waits[len(waits)/2], waits[len(waits)-1]
+		fmt.Fprintf(out, "  %-18s %8d %7.2fs  %7.2fs  %s\n", tenant, len(waits), median.Seconds(), worst.Seconds(), bar(median))
+	}
+}
+
+// bar is a block for each 40 ms.
+func bar(d time.Duration) string { return strings.Repeat("█", int(d/(40*time.Millisecond))+1) }

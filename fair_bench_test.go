@@ -1,0 +1,61 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkScale lines up 100,000 requests of so many callers, cancels every tenth, and grants the others; 0 callers take no
+// turns. It reports what each of these takes.
+func BenchmarkScale(b *testing.B) {
+	const n = 100_000
+	for _, callers := range []int{0, 1, 10, 1000, 100_000} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			var in, out, off time.Duration
+			for b.Loop() {
+				var opts []LimitOption
+				if callers > 0 {
+					opts = append(opts, FairBy(ByHost))
+				}
+				l := limiterOf(b, WithLimit(TokenBucket(1, time.Hour, append(opts, Burst(n), Initial(0))...)))
+				names := make([]string, max(1, callers))
+				for i := range names {
+					names[i] = fmt.Sprint("caller ", i)
+				}
+				pendings := make([]*pending, n)
+				for i := range pendings {
+					pendings[i] = &pending{ask: ask{maxWait: -1, caller: names[i%len(names)], weight: 1, by: &l.direct}}
+					pendings[i].charges = charged(make([]charge, 0, 1), l.limits[0], "", 1)
+				}
+				waiters := make([]*waiter, n)
+				ctx, cancel := context.WithCancel(b.Context())
+				start := time.Now()
+				for i, p := range pendings {
+					waiters[i], _, _ = l.lineUp(ctx, p)
+				}
+				in += time.Since(start)
+				cancel()
+				start = time.Now()
+				for i := 0; i < n; i += 10 {
+					_ = l.abandon(ctx, waiters[i])
+				}
+				off += time.Since(start)
+				start = time.Now()
+				require.NoError(b, l.SetRate("bucket", maxCount, time.Nanosecond))
+				for l.Stats().Waiting > 0 { // for a timer
+					time.Sleep(10 * time.Microsecond)
+				}
+				out += time.Since(start)
+				require.Empty(b, l.lines)
+			}
+			b.ReportMetric(float64(in.Nanoseconds())/float64(b.N)/n, "ns/line-up")
+			b.ReportMetric(float64(off.Nanoseconds())/float64(b.N)/(n/10), "ns/cancel")
+			b.ReportMetric(float64(out.Nanoseconds())/float64(b.N)/(n*9/10), "ns/grant")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
