@@ -57,7 +57,8 @@ const (
 	tagScale  = 1 << 10 // of a cost of 1 at weight 1
 	maxWeight = 1000
 	maxTag    = never / 2
-	rechained = 64 // requests of a caller whose tags are corrected at once
+	allAtOnce = 16 // requests of a caller whose tags are corrected at once
+	someOfAll = 4  // and of one with more
 )
 
 // ordersFairly reports whether callers take turns here.
@@ -145,6 +146,7 @@ type caller struct {
 	name   string
 	below  bool
 	weight int64
+	size   int   // requests in line
 	end    int64 // the finish tag of its last request
 	place  int   // in turns.idle; -1: it has requests in line
 
@@ -262,6 +264,7 @@ func (l *Limiter) sitLocked(w *waiter, charges []charge) {
 		c.last.seat.later, s.earlier = w, c.last
 	}
 	c.last = w
+	c.size++
 	c.end = c.after(w.tag, w.costs[i])
 }
 
@@ -377,6 +380,7 @@ func (l *Limiter) standUpLocked(w *waiter, granted bool, now instant) {
 // unlink takes w out of the requests of its caller, and reports whether its tag was stale.
 func (c *caller) unlink(w *waiter) (stale bool) {
 	s := w.seat
+	c.size--
 	if stale = c.stale != nil && w.seq >= c.stale.seq; c.stale == w {
 		c.stale = s.later
 	}
@@ -432,15 +436,15 @@ func (l *Limiter) turnLocked(c *caller, b *bucket, more int64, now instant) {
 	l.chargeLocked(t, current, by, now)
 }
 
-// rechainLocked has w start at tag, and those after it one after the other: up to rechained of them now, and the others, which
-// then are stale, when something becomes of their caller again.
+// rechainLocked has w start at tag, and those after it one after the other: all of them if they are few, and else some now, and
+// the others, which then are stale, when something becomes of their caller again.
 func (l *Limiter) rechainLocked(t *turns, c *caller, w *waiter, tag int64, now instant) {
 	fresh := true
 	for n := 0; w != nil; n++ {
 		if fresh = fresh && w != c.stale; fresh && w.tag == tag {
 			return // and so are those after it
 		}
-		if n == rechained {
+		if n == someOfAll && c.size > allAtOnce {
 			c.stale = w
 			return
 		}
