@@ -30,7 +30,7 @@ func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 		s.set(errDown, nil)
 		patient := send(t, l, Ask{})
 		short := send(t, l, Ask{MaxWait: new(3*time.Second - 1)})
-		long := send(t, l, Ask{MaxWait: new(3*time.Second + ms)})
+		long := send(t, l, Ask{MaxWait: new(3*time.Second + 2*ms)})
 		sleep(ms - 1)
 		require.False(t, short.done)
 		sleep(1) // the first call fails, and the grace begins
