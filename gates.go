@@ -288,6 +288,7 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []
 	case named && d > 0 && !w.global: // its quota stops them
 		if first := w.after; first != nil {
 			account.TakeBack(first.from, first.to)
+			l.recountServersLocked()
 		}
 	case explained && d > 0:
 		account.Hold(now, d)

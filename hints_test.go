@@ -171,6 +171,9 @@ func TestARefusalThatNamesAPolicyStopsOnlyThoseUnderIt(t *testing.T) {
 		_, r := ask(t, tr, "http://api.example.com/search/all")
 		require.NotNil(t, r)
 		assert.InDelta(t, 30*time.Second, r.Wait, float64(time.Second), "not for a whole day: there is something left")
+		for _, s := range tr.Limiter().Limits() {
+			assert.Zero(t, s.HeldUntil, "%s: the quota stops them, and no hold", s.Name)
+		}
 		status, r := ask(t, tr, "http://api.example.com/items/1")
 		assert.Nil(t, r)
 		assert.Equal(t, 200, status)

@@ -193,6 +193,18 @@ func (l *Limiter) releaseHeld() {
 	}
 }
 
+// recountServersLocked finds when the last hold of a server ends, after one was taken back. With many gates that stays the end of
+// the longest hold so far: under the lock there is no time to look at them all.
+func (l *Limiter) recountServersLocked() {
+	if len(l.gates) > pieceSize {
+		return
+	}
+	l.gate.heldMost = 0
+	for _, b := range l.gates {
+		l.gate.heldMost = max(l.gate.heldMost, b.heldAlone())
+	}
+}
+
 // recountHolds finds when the last hold of a limit ends, after that one was lifted. Holds that are set meanwhile count.
 func (l *Limiter) recountHolds(li *limit) {
 	l.mu.Lock()
