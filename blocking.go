@@ -19,21 +19,21 @@ const (
 	slack = int64(20 * time.Millisecond)
 	// ageStep is what one step of priority is worth.
 	ageStep = int64(10 * time.Second)
-	// wallCheck is how often who waits for a fixed window looks whether the wall clock was set.
+	// wallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
 	wallCheck = int64(time.Minute)
-	// passOver is for how long a request may be passed over before it bars all its buckets.
+	// passOver is how long a request may be passed over before it bars all its buckets.
 	passOver = int64(10 * time.Second)
 )
 
-// A Limiter is budgets without HTTP: for work that is not a request, and for several Transports that share.
-// It is safe for concurrent use, has no goroutine of its own and need not be closed. It must be made by [NewLimiter].
+// A Limiter holds budgets without HTTP: for work that is not a request, and for several Transports that share budgets. It is
+// safe for concurrent use, runs no background goroutine and need not be closed. Make one with [NewLimiter].
 type Limiter struct {
 	limits   []*limit
-	maxWait  time.Duration // of asks that say nothing else; negative: no bound
+	maxWait  time.Duration // the default of asks; negative: no bound
 	maxQueue int
 	maxKeys  int
 	dry      bool
-	tracks   bool      // some limit wants to know what becomes of requests
+	tracks   bool      // some limit needs the outcome of requests
 	slots    bool      // some limit is InFlight
 	fair     *limit    // whose callers take turns; nil: none
 	urgent   int       // the lowest priority for which limits keep a reserve; the lowest int: none does
@@ -41,26 +41,26 @@ type Limiter struct {
 	gate     *limit    // of the buckets in gates
 	seed     maphash.Seed
 	quotaOff quota.Rules // that tests switch off
-	heard    atomic.Bool // some server has said something of its limits
+	heard    atomic.Bool // some server has sent rate-limit information
 	start    time.Time
 
-	// mu guards all below, and every bucket, line and waiter. Nothing blocks under it, and no user code runs: what is
-	// to be told to users is collected and told after. Whenever it is free:
-	//   - every line has somebody in it, and is stopped at one of its buckets at least;
-	//   - the first of the lines that are stopped at a bucket can't pay there now or, if it is starved, elsewhere;
-	//   - a bucket at which a line is stopped for want of tokens has its timer set for the instant at which they are there,
-	//     or earlier: what somebody else takes at a gate may move it later.
+	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
+	// events for users are collected under it and delivered afterwards. Whenever mu is free:
+	//   - every line has a waiter, and is stopped at one of its buckets at least;
+	//   - the first of the lines that are stopped at a bucket cannot pay there now or, if it is starved, elsewhere;
+	//   - a bucket at which a line is stopped because tokens are missing has its timer set for the instant at which they
+	//     arrive, or earlier: a request of another line may have moved that instant at a gate.
 	mu        sync.Mutex
 	unix      int64   // Unix time, in ns, of instant 0
-	wallAt    instant // when the wall clock is to be looked at again; never: there are no fixed windows
-	synced    instant // when syncLocked is to be called: at wallAt, or for a booking
+	wallAt    instant // when to read the wall clock again; never: there are no fixed windows
+	synced    instant // when to call syncLocked: at wallAt, or for a booking
 	bookings  bookings
 	seq       uint64
 	judging   uint64 // counts rejudgeLocked
-	callers   int    // with requests in line, where they take turns
+	callers   int    // with waiting requests, where callers take turns
 	lines     map[string]*line
 	queues    map[string]*queue
-	dirty     []*bucket // to be looked at before mu is freed
+	dirty     []*bucket // to be served before mu is freed
 	serial    uint64    // of the last bucket made
 	refreshes uint64    // calls of Refresh
 	gates     map[gateKey]*bucket
@@ -71,23 +71,23 @@ type Limiter struct {
 	gateKeys  keeper // and of those of gates
 	sweeper   *time.Timer
 	sweepAt   instant // when sweeper fires; never: it does not
-	counts    counts  // not beside mu, on which others spin while it is written
-	direct    asker   // whoever asks the Limiter itself, not through a Transport
+	counts    counts  // not beside mu, because other goroutines spin on mu while it is written
+	direct    asker   // for callers of the Limiter itself, without a Transport
 }
 
-// An ask is a request as the Limiter sees it, but for its charges. They are handed on beside it: were they in it, they
-// would have to be allocated, since some of it is kept for as long as the request waits.
+// An ask is a request as the Limiter sees it, without its charges. Charges are a separate argument because parts of an ask are
+// kept while the request waits, and as a part of it they would have to be allocated.
 type ask struct {
 	priority int
 	caller   string          // where callers take turns
 	weight   int64           // the same
 	maxWait  time.Duration   // negative: no bound
-	try      bool            // never to go before anybody who waits
+	try      bool            // it never overtakes a waiter
 	cancel   <-chan struct{} // Request.Cancel; nil: none
 	by       *asker
 }
 
-// ask returns what one asks who would wait for so long, and says what the context does.
+// ask returns the ask of a request with that default of MaxWait, and the overrides of its context.
 func (o *overrides) ask(maxWait time.Duration, by *asker) ask {
 	if o.hasWait {
 		maxWait = o.maxWait
@@ -95,7 +95,7 @@ func (o *overrides) ask(maxWait time.Duration, by *asker) ask {
 	return ask{priority: o.priority, maxWait: maxWait, by: by}
 }
 
-// An asker is a Transport, or whoever else asks a Limiter.
+// An asker is a Transport, or the Limiter itself.
 type asker struct {
 	counts   counts // guarded by the Limiter's mu
 	observer *observer
@@ -107,18 +107,18 @@ type charge struct {
 	key    string
 	cost   int64
 	bucket *bucket
-	paid   int64 // for giving it back and for reports, once it was granted
+	paid   int64 // what refunds and reports need, once it was granted
 
-	outcome Outcome // as the limit's Classify has it; 0: as the answer has it
-	kept    bool    // a slot that is given back by Grant.Done
-	told    bool    // the body of the answer may tell what it cost
+	outcome Outcome // by the limit's Classify; 0: by the response
+	kept    bool    // a slot that Grant.Done gives back
+	told    bool    // the body of the response may tell the cost
 	booked  bool    // in Limiter.bookings: paid is not known yet
 	settled bool    // guarded by the Limiter's mu, as cost is from then on
 }
 
-// charged appends what is to be paid in a limit, for which there is room.
+// charged appends a charge, for which there must be room.
 func charged(charges []charge, li *limit, key string, cost int64) []charge {
-	charges = charges[:len(charges)+1] // field by field into what is zero already: this is on every request's way
+	charges = charges[:len(charges)+1] // field by field into zeroed memory, because every request comes here
 	c := &charges[len(charges)-1]
 	c.limit, c.key, c.cost = li, key, min(cost, maxCount)
 	if key == "" {
@@ -127,7 +127,7 @@ func charged(charges []charge, li *limit, key string, cost int64) []charge {
 	return charges
 }
 
-// nowLocked reads the clock, once for each time that mu is taken.
+// nowLocked reads the clock. It is called once for each time that mu is taken.
 func (l *Limiter) nowLocked() instant {
 	now := instant(time.Since(l.start))
 	if now >= l.synced {
@@ -136,8 +136,8 @@ func (l *Limiter) nowLocked() instant {
 	return now
 }
 
-// syncLocked does what is due by the clock: it learns the wall time, once a second, because that may be set or drift, and
-// books what a dry run has put off.
+// syncLocked does what is due by the clock: it reads the wall time once a second, because the wall clock may be set or drift,
+// and makes the charges that a dry run has put off.
 func (l *Limiter) syncLocked(now instant) {
 	if now >= l.wallAt {
 		l.lookAtWallLocked(now)
@@ -176,7 +176,7 @@ func (li *limit) all() iter.Seq2[string, *bucket] {
 	}
 }
 
-// A pending request is one that can't simply go.
+// A pending request could not be granted immediately.
 type pending struct {
 	ask     ask
 	charges []charge
@@ -186,18 +186,18 @@ type pending struct {
 	caller  *caller       // once it was granted in its turn
 	mark    mark          // once it was granted
 	waited  time.Duration // the same
-	refusal *Rejection    // where it is noted why it was refused; nil: it is made then
+	refusal *Rejection    // where the rejection is stored; nil: it is allocated
 	gate    *gateKey      // nil: there is none to pass
-	late    bool          // it is passed only by those who wait
+	late    bool          // only a waiter passes it
 }
 
-// grant returns what was paid for it, once it was granted.
+// grant returns the Grant of a request that was granted.
 func (p *pending) grant(l *Limiter, by *asker) Grant {
 	return Grant{limiter: l, by: by, caller: p.caller, more: p.charges, mark: p.mark, waited: p.waited, receipt: p.receipt, tracked: p.receipt != nil}
 }
 
-// pass lets a request go at once if it can. If not, and without an error, it is to be made pending. The two are apart so
-// that those who wait do it on a small stack, which 100,000 of them would have to grow.
+// pass grants a request if all limits can pay now. If they cannot, and there is no error, the caller makes the request pending.
+// The two functions are separate so that requests wait on a small stack: there may be 100,000 of them.
 func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []charge, by *asker, g *gateKey, below bool) (m mark, ok bool, err error) {
 	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
 		return mark{}, false, causeOf(ctx)
@@ -205,11 +205,11 @@ func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []ch
 	if !l.mu.TryLock() {
 		lockSoon(&l.mu)
 	}
-	now := instant(time.Since(l.start)) // as nowLocked does, but without a call
+	now := instant(time.Since(l.start)) // as nowLocked does, without a call
 	if now >= l.synced {
 		l.syncLocked(now)
 	}
-	if g != nil { // the last of the charges is that of the gate
+	if g != nil { // the last charge is that of the gate
 		charges[len(charges)-1].bucket = l.gates[*g]
 	}
 	m, ok, _ = l.payLocked(charges, by, below, now)
@@ -220,7 +220,7 @@ func (l *Limiter) pass(ctx context.Context, cancel <-chan struct{}, charges []ch
 	return m, ok, nil
 }
 
-// try lets a request go at once or refuses it, if all its buckets are there.
+// try grants or rejects a request immediately, if all its buckets exist.
 func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool) {
 	if !l.mu.TryLock() {
 		lockSoon(&l.mu)
@@ -249,7 +249,7 @@ func (l *Limiter) try(charges []charge, a *ask) (m mark, r Rejection, known bool
 	return m, r, true
 }
 
-// pend makes a request pending that could not pass.
+// pend makes a request pending.
 //
 //go:noinline
 func pend(charges []charge, a ask, g *gateKey, r *Receipt) *pending {
@@ -260,7 +260,7 @@ func pend(charges []charge, a ask, g *gateKey, r *Receipt) *pending {
 	return p
 }
 
-// lockSoon takes a lock that nobody holds for as long as it takes to park a goroutine and to wake it again.
+// lockSoon takes a lock that is never held for as long as it takes to park a goroutine and to wake it again.
 // [sync.Mutex] itself does not spin while other goroutines are ready to run.
 func lockSoon(mu *sync.Mutex) {
 	const spins = 20
@@ -272,9 +272,8 @@ func lockSoon(mu *sync.Mutex) {
 	mu.Lock()
 }
 
-// await lets a request go, by its priority or since it can by now, or refuses it, or lets it stand in line. What it returns
-// of one that was let go takes the place of p, which is forgotten meanwhile: what waits is a waiter and a small stack, and
-// nothing else.
+// await grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait. The pending
+// that it returns replaces p, which is garbage meanwhile: a waiting request takes a waiter and a small stack, and nothing else.
 func (l *Limiter) await(ctx context.Context, p *pending) (*pending, *Rejection, error) {
 	cancel := p.ask.cancel
 	w, r, err := l.lineUp(ctx, p)
@@ -287,7 +286,7 @@ func (l *Limiter) await(ctx context.Context, p *pending) (*pending, *Rejection, 
 	return l.waited(ctx, w, l.stand(ctx, cancel, w))
 }
 
-// waited tells what has become of w. It is not inlined, for the sake of the stack that those who call it have waited on.
+// waited reports the fate of w to the observer. It is not inlined, to keep the stack small on which its caller waited.
 //
 //go:noinline
 func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *Rejection, error) {
@@ -304,8 +303,8 @@ func (l *Limiter) waited(ctx context.Context, w *waiter, err error) (*pending, *
 	return p, nil, nil
 }
 
-// lockFor takes the lock, once the rates are known of all buckets that are to be made for p. The error is what is wrong with
-// a rate that RateFor told.
+// lockFor takes the lock when the rates of all buckets are known that must be made for p. The error describes an invalid rate
+// of RateFor.
 func (l *Limiter) lockFor(p *pending) error {
 	for {
 		l.mu.Lock()
@@ -314,7 +313,7 @@ func (l *Limiter) lockFor(p *pending) error {
 			return nil
 		}
 		p.asked = l.refreshes
-		l.mu.Unlock() // in between, others may have it
+		l.mu.Unlock() // other goroutines may take it in between
 		if asked {
 			continue
 		}
@@ -328,7 +327,7 @@ func (l *Limiter) lockFor(p *pending) error {
 
 func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, error) {
 	a := &p.ask
-	var w *waiter // made before the lock is taken
+	var w *waiter // allocated before the lock is taken
 	if a.maxWait != 0 || l.supplies != nil {
 		w = &waiter{passed: never, by: a.by, receipt: p.receipt, decided: make(chan struct{})}
 		if l.fair != nil {
@@ -371,7 +370,7 @@ func (l *Limiter) lineUp(ctx context.Context, p *pending) (*waiter, *Rejection, 
 	return nil, nil, nil
 }
 
-// takeLocked charges what can be paid now, and goes without waiting.
+// takeLocked makes charges that can be paid now, for a request that does not wait.
 func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 	for i := range charges {
 		c := &charges[i]
@@ -383,7 +382,7 @@ func (l *Limiter) takeLocked(charges []charge, by *asker, now instant) mark {
 	return mark{now, l.counts.sent()}
 }
 
-// lineUpLocked decides about what can't simply go: w is put in line, or it is refused, or granted out of turn by its
+// lineUpLocked decides about a request that could not be granted immediately: it waits as w, is rejected, or overtakes by its
 // priority.
 func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge, w *waiter, now instant) (waits bool) {
 	a, charges := &p.ask, p.charges
@@ -395,7 +394,7 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 	}
 	l.markAllLocked(charges)
 	l.tidyLocked(charges, a, by.below, now)
-	l.serveLocked(now) // those who are due go first
+	l.serveLocked(now) // requests that are due go first
 	if l.supplies != nil {
 		by.respite = respite(charges, a.try, by.expiry, now)
 	}
@@ -430,20 +429,20 @@ func (l *Limiter) lineUpLocked(ctx context.Context, p *pending, missing *charge,
 	return true
 }
 
-// announce tells that w begins to wait. Should that panic, nobody waits.
+// announce reports that w begins to wait. If a hook panics, w does not wait.
 func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
 	told := false
 	defer func() {
 		if !told {
-			_ = l.abandon(ctx, w) // what its caller gets is the panic
+			_ = l.abandon(ctx, w) // its caller gets the panic
 		}
 	}()
 	o.waits(l.waitEvent(ctx, w))
 	told = true
 }
 
-// waitEvent returns what is told of w when it begins to wait. It takes the lock because a smaller burst may be clamping the
-// costs in line.
+// waitEvent returns the event of a request that begins to wait. It takes the lock because a smaller burst may be clamping the
+// costs of waiters.
 func (l *Limiter) waitEvent(ctx context.Context, w *waiter) WaitEvent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -451,8 +450,8 @@ func (l *Limiter) waitEvent(ctx context.Context, w *waiter) WaitEvent {
 	return WaitEvent{Context: ctx, Limit: b.limit.name, Key: b.key, Cost: w.costs[w.binding], Wait: until(w.due, w.arrived)}
 }
 
-// stand stands in line until w is decided: without a rejection or an error, it was granted. Should the context be over
-// when it is granted, the context wins and all is given back: what can't be sent must not be charged.
+// stand waits until w is decided: without a rejection or an error, it was granted. If the context is over by then, the context
+// wins and all tokens are given back: a request that cannot be sent must not be charged.
 func (l *Limiter) stand(ctx context.Context, cancel <-chan struct{}, w *waiter) error {
 	var patience *time.Timer
 	if last := w.last(); last < never {
@@ -472,8 +471,8 @@ func (l *Limiter) stand(ctx context.Context, cancel <-chan struct{}, w *waiter) 
 	return nil
 }
 
-// abandon takes back a request whose context is over, whatever has become of it. A refusal stays one, also that of a request
-// whose patience ends at the same instant: MaxWait is judged before the deadline.
+// abandon takes back a request whose context is over, granted or not. A rejection stays one, also if MaxWait ends at the same
+// instant: MaxWait is judged before the deadline.
 func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -496,7 +495,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 			}
 		}
 	case waiting:
-		w.verdict = left // its patience may be over at the same time
+		w.verdict = left // its MaxWait may end at the same time
 		l.quitLocked(w, now)
 	}
 	l.counts.canceled++
@@ -506,7 +505,7 @@ func (l *Limiter) abandon(ctx context.Context, w *waiter) error {
 	return causeOf(ctx)
 }
 
-// causeOf returns why a request is over, by its context or else by its Cancel.
+// causeOf returns why a request is over: the cause of its context, or its Cancel.
 func causeOf(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -523,7 +522,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// expire refuses a request whose patience is over, unless its turn comes at this very instant.
+// expire rejects a request at the end of its MaxWait, unless it can be granted at this very instant.
 func (l *Limiter) expire(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

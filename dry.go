@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// This file is what a dry run does with a request that would have to wait. It is sent at once, and charged as of when it would
-// have gone: in the bucket that stops it immediately, since those behind it there would go later still, and in the others when
-// that time has come, since until then it would be in nobody's way there.
+// This file handles requests that would have to wait, in a dry run. They are sent immediately and charged as of when they would
+// have left: immediately in the bucket that stops them, because requests behind them there would leave later still, and in the
+// other buckets when that time has come, because until then they would bar no request there.
 
 // A booking is a charge that is yet to be made.
 type booking struct {
@@ -53,7 +53,7 @@ func (l *Limiter) bookLocked(now instant) {
 	}
 }
 
-// pretendLocked books what would have to wait, and notes the refusal of what would be refused.
+// pretendLocked charges a request that would have to wait, and stores the rejection of one that would be rejected.
 func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration, binding *bucket) {
 	a, charges := &p.ask, p.charges
 	var by bounds

@@ -13,25 +13,24 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is where the words of servers are kept in a Limiter: a bucket for each host, each of those whom requests
-// are counted for there, and each family of requests, which a request must pass beside the limits that it was given.
-// Before any server has said anything, nobody pays for that: there are gates only for those who wait in line, so that
-// the first word reaches them.
+// This file keeps what servers say about limits. A gate is a bucket for each host, each set of keys there, and each family of
+// requests. A request passes its gate in addition to its limits. Until a server first sends rate-limit information, only
+// waiters have gates, so that the first response reaches them, and other requests pay nothing for it.
 
-// gateLimit is what buckets of gates are called in refusals and statistics.
+// gateLimit is the name of the limit of gates in rejections and statistics.
 const gateLimit = "server"
 
-// A gateKey says what a request is in the eyes of a server, as far as can be told from here.
+// A gateKey is what a server probably counts a request by.
 type gateKey struct {
 	host   string
 	party  string // the keys by which it is counted
-	family uint64 // a hash, since paths may hold secrets
+	family uint64 // a hash, because paths may contain secrets
 }
 
 // keySeparator stands between the keys of a party.
 const keySeparator = "\x00"
 
-// name is what a party is called in refusals and statistics.
+// name is the key of a party in rejections and statistics.
 func (g *gateKey) name() string {
 	return strings.TrimSpace(g.host + " " + g.partyName())
 }
@@ -49,7 +48,7 @@ type party struct {
 	host    *host
 	gates   map[*bucket]bool
 	peak    int       // the most gates since the map was made
-	lined   []*bucket // gates at which somebody waits
+	lined   []*bucket // gates with waiters
 	refused uint64    // responses by which the server refused
 }
 
@@ -60,7 +59,7 @@ type host struct {
 	peak    int // the most parties since the map was made
 }
 
-// gateOf returns the gate that a request is to pass.
+// gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *gateKey {
 	g := &gateKey{host: ByHost(req), family: t.limiter.family(req)}
 	key := t.keyOf(overridesOf(req.Context()), req)
@@ -88,8 +87,8 @@ func (g *gateKey) join(key string) {
 	}
 }
 
-// familyOf returns the first segment of a path that says what is asked for, as servers count different resources
-// apart; "api" and versions don't.
+// familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
+// and versions.
 func familyOf(path string) string {
 	for {
 		segment, rest, more := strings.Cut(strings.TrimPrefix(path, "/"), "/")
@@ -109,10 +108,10 @@ func isPrefix(segment string) bool {
 	return strings.IndexFunc(version, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != '-' }) < 0
 }
 
-// passing adds to charges that of the gate.
+// passing appends the charge of the gate.
 func (l *Limiter) passing(charges []charge) []charge { return charged(charges, l.gate, "", 1) }
 
-// passLocked adds what the gate of p charges, unless there is no room for one more.
+// passLocked appends the charge of the gate of p, unless there is no room for another gate.
 func (l *Limiter) passLocked(p *pending, now instant) {
 	if l.gates[*p.gate] == nil && !l.roomForGateLocked(now) {
 		return
@@ -123,7 +122,7 @@ func (l *Limiter) passLocked(p *pending, now instant) {
 	c.key = c.bucket.key
 }
 
-// gateLocked returns the bucket of a gate, made if there is none.
+// gateLocked returns the bucket of a gate, and makes it if there is none.
 func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
 	if b := l.gates[key]; b != nil {
 		return b
@@ -161,7 +160,7 @@ func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 	return p
 }
 
-// forgetGateLocked forgets a gate, and with the last of its party that, and so on.
+// forgetGateLocked forgets a gate, its party with the last gate, and its host with the last party.
 func (l *Limiter) forgetGateLocked(b *bucket, g *gateBucket) {
 	delete(l.gates, g.key)
 	l.gates = shrunk(l.gates, &l.gatesPeak)
@@ -179,23 +178,23 @@ func (l *Limiter) forgetGateLocked(b *bucket, g *gateBucket) {
 	}
 }
 
-// anyQuota is what the quota is called that a server does not name, which all requests of a party fall under.
+// anyQuota is the name of the quota that a server does not name. All requests of a party fall under it.
 const anyQuota = "default"
 
-// adoptLocked lets all gates of a party fall under the quota that is everybody's.
+// adoptLocked puts all gates of a party under the quota without a name.
 func (l *Limiter) adoptLocked(p *party, now instant) {
 	for b := range p.gates {
 		b.meter.(*gateBucket).Under(now, anyQuota)
 	}
 }
 
-// A mark is when a request was let go, and how many had been by then.
+// A mark is when a request was granted, and how many had been granted by then.
 type mark struct {
 	at  instant
-	nth uint64 // 0: it is not known, or the request is none of the Limiter's
+	nth uint64 // 0: it is unknown, or the Limiter did not grant the request
 }
 
-// hear takes in what a server said in answer to a request that passed no gate, since no server had said anything yet.
+// hear takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
 func (l *Limiter) hear(ctx context.Context, key *gateKey, m mark, a *answer, charges []charge, by *asker) {
 	if e := l.hearAndServe(ctx, key, m, a, charges, by); e.For > 0 {
 		by.observer.held(e)
@@ -219,7 +218,7 @@ func (l *Limiter) hearAndServe(ctx context.Context, key *gateKey, m mark, a *ans
 	if a.word.after == nil {
 		g.Sent()
 	}
-	if first && m.nth > 0 && now < int64(10*time.Second) { // nobody has counted by party
+	if first && m.nth > 0 && now < int64(10*time.Second) { // there is no count by party yet
 		g.Account.Sofar(max(int64(m.nth)-1, int64(l.counts.sent())*3/4)) // refusals are faster than other responses
 	}
 	held := l.heardLocked(g, m.at, a, charges, now)
@@ -233,8 +232,8 @@ func (l *Limiter) hearAndServe(ctx context.Context, key *gateKey, m mark, a *ans
 	return e
 }
 
-// waitForOthersLocked lets nobody go for the time that the first answer of all took, if so many are on the way that
-// nobody has counted that they might use up what is left: by then they have told so.
+// waitForOthersLocked holds requests for as long as the first response took, if so many uncounted requests are on their way
+// that they might use up the quota. Their responses have come by then.
 func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 	others := min(int64(l.counts.sent())-int64(m.nth), 1<<32)
 	if others > 0 && g.Account.Bounds(4*others) {
@@ -243,18 +242,18 @@ func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 	}
 }
 
-// roomForGateLocked reports whether one more gate may be kept, for which another is forgotten if need be.
+// roomForGateLocked reports whether there is room for another gate. It forgets a gate to make room if it must.
 func (l *Limiter) roomForGateLocked(now instant) bool {
 	return len(l.gates) < l.maxKeys || l.evictLocked(now, nil, &l.gateKeys)
 }
 
-// heardLocked takes in what a server said in answer to a request that passed a gate, and returns for how long requests are
-// held that were not before. Where an Adaptive limit is told as well, what is said to the one who asked is its business.
+// heardLocked takes a response to a request that passed a gate, and returns how long a new hold lasts. If an Adaptive limit was
+// charged too, that limit decides about a refusal of the request itself.
 func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []charge, now instant) (held time.Duration) {
 	w := a.word
 	if w == nil {
 		w = new(word)
-	} else if !l.heard.Load() { // only those who stood in line passed a gate
+	} else if !l.heard.Load() { // only waiters passed a gate until now
 		l.heard.Store(true)
 	}
 	account := g.Account
@@ -269,7 +268,7 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []
 	tells, named, explained := w.tells(now)
 	switch {
 	case w.after != nil && named:
-		g.Hear(now, never-1, tells) // it says otherwise than its headers, and was heard after them
+		g.Hear(now, never-1, tells) // the body contradicts the headers, and is later
 	case w.after != nil:
 		g.Hear(now, sent, tells)
 	default:
@@ -324,8 +323,8 @@ func (l *Limiter) markPartyLocked(p *party) {
 
 func (l *Limiter) replanPartyLocked(p *party, now instant) { l.replanLocked(now, p.lined...) }
 
-// ownRate returns the least rate of the limits that a request was charged in, in such requests per second (0: none has one),
-// and whether one is Adaptive.
+// ownRate returns the lowest rate of the limits that a request was charged in, in such requests per second, or 0 if none has a
+// rate, and whether one of them is Adaptive.
 func ownRate(charges []charge) (own float64, adaptive bool) {
 	for i := range charges {
 		c := &charges[i]
@@ -341,8 +340,8 @@ func ownRate(charges []charge) (own float64, adaptive bool) {
 	return own, adaptive
 }
 
-// reserveLocked returns how much of a quota of that limit is left to others, since limits have a [Share]: nothing where the
-// server tells the very number that such a limit was given, which then keeps to its share already.
+// reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Share]. It is 0 if the
+// server tells the very number that such a limit was given: that limit keeps to its share already.
 func (l *Limiter) reserveLocked(limit int64) int64 {
 	share := 1.0
 	for _, li := range l.limits {

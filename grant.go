@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Grant is what was paid.
+// A Grant represents tokens taken from a Limiter.
 type Grant struct {
 	limiter *Limiter
 	by      *asker // who asked
@@ -14,15 +14,15 @@ type Grant struct {
 	waited  time.Duration
 	ctx     context.Context // of the request; nil: it is not known
 	caller  *caller         // where it was granted in its turn
-	receipt *Receipt        // where it is to be filed
-	tracked bool            // the Limiter wants to know what becomes of it
-	spent   uint8           // guarded by the Limiter's mu: what was done with it
+	receipt *Receipt        // where to record it
+	tracked bool            // the Limiter needs the outcome
+	spent   uint8           // guarded by the Limiter's mu: which of the calls below were made
 	n       uint8           // of the charges in room
 	room    [4]charge
-	more    []charge // all of them, if room is not enough, or if they came to be elsewhere
+	more    []charge // all of them, if room is too small or they were allocated elsewhere
 }
 
-// or returns the Grant where it is kept, if it is, and else the one that is not.
+// or returns g, or other if g is nil.
 func (g *Grant) or(other *Grant) *Grant {
 	if g != nil {
 		return g
@@ -30,8 +30,8 @@ func (g *Grant) or(other *Grant) *Grant {
 	return other
 }
 
-// charges returns what was charged. It is no field, since that could point into the Grant itself, which then could not be
-// on the stack of a request that need not wait.
+// charges returns the charges. They are no field, because a field could point into the Grant itself, and then a Grant could
+// not be on the stack.
 func (g *Grant) charges() []charge {
 	if g.more != nil {
 		return g.more
@@ -39,7 +39,7 @@ func (g *Grant) charges() []charge {
 	return g.room[:g.n]
 }
 
-// space returns where up to n charges are to be appended.
+// space returns an empty slice with room for n charges.
 func (g *Grant) space(n int) []charge {
 	if n <= len(g.room) {
 		return g.room[:0]
@@ -48,7 +48,7 @@ func (g *Grant) space(n int) []charge {
 	return g.more
 }
 
-// hold notes that n charges were appended to the space.
+// hold stores that n charges were appended to the space.
 func (g *Grant) hold(n int) {
 	if g.more != nil {
 		g.more = g.more[:n]
@@ -57,7 +57,7 @@ func (g *Grant) hold(n int) {
 	}
 }
 
-// What may be done with a Grant, each once.
+// The calls that count once for a Grant.
 const (
 	grantReported = 1 << iota
 	grantDone
@@ -66,16 +66,16 @@ const (
 	grantCanceled = grantReported | grantDone | grantSettled | grantReturned
 )
 
-// firstLocked reports whether nothing of what has been done before, and notes that it is now.
+// firstLocked reports whether none of these calls was made before, and stores that they are made now.
 func (g *Grant) firstLocked(what uint8) bool {
 	first := g.spent&what == 0
 	g.spent |= what
 	return first
 }
 
-// Cancel gives all back, for what was never used, at once to those who wait. What would make no difference had it
-// never been taken, because its bucket has been full since or its window is over, is not given back: nothing is minted.
-// A second call, and one after [Grant.Report], [Grant.Done] or [Grant.Settle], does nothing.
+// Cancel gives back the tokens of work that was never done. They are available to waiters immediately. Tokens are not given
+// back to a bucket that has been full since, or to a window that is over: no tokens are minted. A second call, and a call after
+// [Grant.Report], [Grant.Done] or [Grant.Settle], has no effect.
 func (g *Grant) Cancel() {
 	l := g.limiter
 	l.mu.Lock()
@@ -86,13 +86,13 @@ func (g *Grant) Cancel() {
 	}
 }
 
-// undoLocked gives all charges back, but for those that somebody has settled: it cannot be said what of that to undo.
+// undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.
 func (l *Limiter) undoLocked(charges []charge, by *asker, of *caller) {
 	l.counts.undone++
 	by.counts.undone++
 	now := l.nowLocked()
 	l.markAllLocked(charges)
-	l.serveLocked(now) // what is due goes first
+	l.serveLocked(now) // requests that are due go first
 	for i := range charges {
 		c := &charges[i]
 		c.limit.counts.undone++
@@ -104,7 +104,7 @@ func (l *Limiter) undoLocked(charges []charge, by *asker, of *caller) {
 	l.serveLocked(now)
 }
 
-// refundLocked gives a charge back, or does not make it, if a dry run has yet to.
+// refundLocked gives back a charge, or drops it if a dry run has not made it yet.
 func (l *Limiter) refundLocked(c *charge, now instant) {
 	if c.booked {
 		c.booked = false
@@ -113,15 +113,15 @@ func (l *Limiter) refundLocked(c *charge, now instant) {
 	l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 }
 
-// Report tells an [Adaptive] limit what has become of what was paid for; the time since the grant is its latency. Whoever
-// acquires from such a limit must call Report or [Grant.Cancel], since no more than it may have in flight are granted.
-// Other limits take no notice, and only the first of all calls to the two counts.
+// Report tells an [Adaptive] limit the outcome of the work; the time since the grant is its latency. Callers that acquire from
+// such a limit must call Report or [Grant.Cancel], because the limit bounds how many grants have no outcome yet. Other limits
+// ignore it. Only the first call of either method counts.
 func (g *Grant) Report(o Outcome) {
 	g.limiter.report(g, &answer{outcome: o})
 }
 
-// Done gives the slots of [InFlight] limits back, when what was acquired for is over. Whoever acquires from such a limit
-// must call it, or [Grant.Cancel]. A second call does nothing.
+// Done gives back the slots of [InFlight] limits when the work is over. Callers that acquire from such a limit must call Done
+// or [Grant.Cancel]. A second call has no effect.
 func (g *Grant) Done() {
 	l := g.limiter
 	l.mu.Lock()
@@ -138,14 +138,13 @@ func (g *Grant) Done() {
 	l.serveLocked(now)
 }
 
-// Settle corrects what was charged in the limit of that name to what it really cost, which may be 0. What was too much
-// goes at once to those who wait. What was too little is owed from now on: at most the burst of a [TokenBucket], the n of a
-// window, and a minute's worth of a [Pace] (n at least) or an [Adaptive] limit. A charge is
-// corrected where it was made: if its window is over, or its bucket has been full since, nothing is given back, and of a
-// window that is over nothing is owed.
+// Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket
+// immediately and may release waiters. An undercharge becomes debt: at most the burst of a [TokenBucket], the n of a window, and
+// a minute's worth of a [Pace] (n at least) or an [Adaptive] limit. A charge is corrected where it was made: nothing is given
+// back if its window is over or its bucket has been full since, and there is no debt in a window that is over.
 //
-// It is an error, and changes nothing, if there is no such limit, if it is [InFlight], if nothing was charged there or
-// all was given back, if it was settled before, or if cost is negative.
+// It is an error without effect if there is no such limit, if it is [InFlight], if nothing was charged there or the charge was
+// given back, if it was settled before, or if cost is negative.
 func (g *Grant) Settle(limit string, cost int64) error {
 	if err := g.settle(limit, cost); err != nil {
 		return fmt.Errorf("throttle: Settle(%q, %d): %w", limit, cost, err)
@@ -153,10 +152,10 @@ func (g *Grant) Settle(limit string, cost int64) error {
 	return nil
 }
 
-// chargeOf returns which charge is that of the limit of that name; -1: none.
+// chargeOf returns the index of the charge in the limit of that name; -1: there is none.
 func (g *Grant) chargeOf(limit string) int {
 	charges := g.charges()
-	for i := range charges { // no copy of a charge, which another may be settling
+	for i := range charges { // without a copy, because another goroutine may be settling the charge
 		if li := charges[i].limit; li.name == limit && !li.gates && li.kind != kindNone {
 			return i
 		}

@@ -1,7 +1,7 @@
 package throttle
 
-// UntilHeaders gives the slots of an [InFlight] limit back when the headers of the answer have come, in place of when its
-// body was read or closed.
+// UntilHeaders gives back the slots of an [InFlight] limit when the headers of the response arrive, instead of when its body was
+// read or closed.
 func UntilHeaders() LimitOption {
 	return limitOption(func(l *Limit) {
 		l.untilHeaders = true

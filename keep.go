@@ -16,8 +16,8 @@ type bucket struct {
 	rate    rate
 	loan    *loan       // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
 	held    instant     // nothing goes before
-	since   instant     // nobody can have been due before; in a dry run, the last whom it stopped would have gone then
-	stopped stopHeap    // the lines whose first request can't pay here, or may not go before one that can't
+	since   instant     // no request can have been due before; in a dry run, when the last one that it stopped would have gone
+	stopped stopHeap    // the lines whose first request cannot be paid here, or may not go before one that cannot
 	lines   []*stop     // all lines that fall under this bucket
 	fair    *fairBucket // nil: no callers wait here, or they take no turns
 	timer   *time.Timer
@@ -35,7 +35,7 @@ func (b *bucket) ready(from instant, ahead, cost int64) instant {
 	return b.meter.Ready(max(from, b.held, b.limit.held, b.since), ahead, cost)
 }
 
-// heldUntil returns until when nothing goes, because somebody said so.
+// heldUntil returns the end of the hold of a caller, a server or a controller.
 func (b *bucket) heldUntil() instant {
 	return max(b.limit.held, b.heldAlone())
 }
@@ -129,8 +129,7 @@ func (c *charge) findLocked() bool {
 	return c.bucket != nil
 }
 
-// payLocked pays all charges if that can be done now, with nobody waiting there. It tells the first whose bucket there is
-// not, else -1.
+// payLocked makes all charges if they can be paid now and no request waits there. missing is the first without a bucket, or -1.
 func (l *Limiter) payLocked(charges []charge, by *asker, below bool, now instant) (m mark, ok bool, missing int) {
 	all := charges
 	ok = true
@@ -159,8 +158,8 @@ func (l *Limiter) payLocked(charges []charge, by *asker, below bool, now instant
 	return m, ok, -1
 }
 
-// payAllLocked is payLocked with every bucket made that there is not, with those rates, and costs brought down to what can be
-// paid where limits say so. It tells the first for which there is no room.
+// payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
+// missing is the first charge without room for its bucket.
 func (l *Limiter) payAllLocked(charges []charge, rates []rate, a *ask, now instant) (m mark, ok bool, missing *charge) {
 	for i := range charges {
 		charges[i].findLocked() // before any is forgotten to make room for another
@@ -177,8 +176,8 @@ func (l *Limiter) payAllLocked(charges []charge, rates []rate, a *ask, now insta
 	return m, ok, nil
 }
 
-// haveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. What is to be
-// charged as well stays.
+// haveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. Buckets of the other
+// charges are not evicted.
 func (l *Limiter) haveLocked(c *charge, charges []charge, r rate, now instant) bool {
 	if c.findLocked() {
 		return true
@@ -190,7 +189,7 @@ func (l *Limiter) haveLocked(c *charge, charges []charge, r rate, now instant) b
 	return true
 }
 
-// clampLocked brings costs down to the sizes of limits with ClampCost, and reports whether there was one to bring down.
+// clampLocked reduces costs to the sizes of limits with ClampCost, and reports whether there was one to reduce.
 func clampLocked(charges []charge, below bool) (clamped bool) {
 	for i := range charges {
 		if c := &charges[i]; c.limit.clamps && c.cost > c.bucket.most(below) {
@@ -200,7 +199,7 @@ func clampLocked(charges []charge, below bool) (clamped bool) {
 	return clamped
 }
 
-// reclampLocked is the same for everyone who waits for a bucket that has become smaller.
+// reclampLocked does the same for the waiters of a bucket that has become smaller.
 func (b *bucket) reclampLocked() {
 	if b.limit.clamps {
 		for _, s := range b.lines {

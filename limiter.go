@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// NewLimiter returns a Limiter whose budgets are full. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
+// NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
 // [WithMaxQueue], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the options.
 func NewLimiter(opts ...Option) (*Limiter, error) {
 	c := newConfig(opts)
@@ -61,20 +61,19 @@ func (l *Limiter) mustBeMade() {
 	}
 }
 
-// An Ask is what [Limiter.Acquire] is asked for.
+// An Ask describes the tokens that [Limiter.Acquire] takes.
 type Ask struct {
-	Key      string            // whom it counts for; "" is a key like any other, and the one of a Transport without keys
-	Cost     int64             // what it costs against each limit, a slot for InFlight; 0: 1
-	Keys     map[string]string // keys by limit, in place of Key
+	Key      string            // the key it is counted under; "" is a key like any other, and that of a Transport without keys
+	Cost     int64             // cost in each limit except InFlight, where it is a slot; 0 stands for 1
+	Keys     map[string]string // keys by limit, instead of Key
 	Costs    map[string]int64  // costs by limit, instead of Cost; 0: the limit does not apply
 	Caller   string            // who takes turns with others where a limit has FairBy; "" is one caller
 	Priority int               // see ContextWithPriority
 	MaxWait  *time.Duration    // the longest to wait; nil: as WithMaxWait has it; 0 or less: not at all
 }
 
-// Acquire pays what is asked for, in all limits at one instant, or waits until it can. The error is a [*Rejection] for a
-// refusal, the context's cause where that is over, and another one for an Ask that names limits which there are not.
-// Unlike [Limiter.Wait] it heeds nothing that the context says but when it ends.
+// Acquire charges all limits at one instant, and waits until it can. The error is a [*Rejection], the cause of a context that is
+// over, or an error that names unknown limits of the Ask. Of the context it heeds only its end, unlike [Limiter.Wait].
 func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	l.mustBeMade()
 	g, p, err := l.acquire(ctx, ask)
@@ -135,7 +134,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	return g, nil, err
 }
 
-// check returns which limits an Ask names that there are not.
+// check returns an error for each unknown limit that an Ask names.
 func (l *Limiter) check(by Ask) error {
 	var faults []error
 	for name := range by.Keys {
@@ -161,10 +160,9 @@ func (l *Limiter) named(name string) (*limit, error) {
 
 var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Grant.Done")
 
-// Wait pays cost in every limit, for that key, or waits until it can. What the context says by [ContextWithCost],
-// [ContextWithKey], [ContextWithPriority], [ContextWithMaxWait] and [ContextWithExempt] goes before key and cost. The
-// error is a [*Rejection] for a refusal, the context's cause where that is over, and another one where a limit is
-// [InFlight], because nothing would give the slots back: use [Limiter.Acquire].
+// Wait charges cost for key in every limit, and waits until it can. [ContextWithCost], [ContextWithKey], [ContextWithPriority],
+// [ContextWithMaxWait] and [ContextWithExempt] override key and cost. The error is a [*Rejection], the cause of a context that is
+// over, or an error if a limit is [InFlight], because nothing would give the slots back: use [Limiter.Acquire].
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	l.mustBeMade()
 	ok, err := l.passFor(ctx, key, cost)
@@ -181,7 +179,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	return err
 }
 
-// passFor is pass for one who asks with that key and cost, and what the context says.
+// passFor is pass for that key and cost, and the overrides of the context.
 func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool, err error) {
 	if l.slots {
 		return false, errNoWait
@@ -190,7 +188,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	if o.exempt {
 		return true, nil
 	}
-	var room [3]charge // enough for most, and little on the stack of those who wait
+	var room [3]charge // enough for most, and little on the stack of waiters
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), o, key, cost)
 	m, ok, err := l.pass(ctx, nil, charges, &l.direct, nil, o.priority < l.urgent)
 	if ok {
@@ -199,7 +197,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	return ok, err
 }
 
-// pendFor is pend for the same, made anew so that it outlives what pass was called with.
+// pendFor is pend for the same, with charges of its own that outlive those that pass was called with.
 func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *pending {
 	o := overridesOf(ctx)
 	p := &pending{ask: o.ask(l.maxWait, &l.direct), receipt: o.receipt}
@@ -208,8 +206,7 @@ func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *pending 
 	return p
 }
 
-// chargesFor appends what is to be paid for one who asks with that key and cost, and what the context says. There is to be
-// room for all limits.
+// chargesFor appends the charges for that key and cost, and the overrides of the context. There must be room for all limits.
 func (l *Limiter) chargesFor(charges []charge, o *overrides, key string, cost int64) []charge {
 	if o.hasKey {
 		key = o.key
@@ -229,8 +226,8 @@ func (l *Limiter) chargesFor(charges []charge, o *overrides, key string, cost in
 	return charges
 }
 
-// Try pays cost in every limit, for that key, if it can at once and nobody waits for those buckets. If not, wait is
-// how long until it could: exact with one limit and no line, else a lower bound, and math.MaxInt64 if never, as where a
+// Try charges cost for key in every limit if it can do so immediately and no request waits for these buckets. If not, wait is
+// how long until it could: exact with one limit and an empty queue, otherwise a lower bound. It is math.MaxInt64 if never, and if a
 // limit is [InFlight], because nothing would give the slots back.
 func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	l.mustBeMade()
@@ -241,11 +238,11 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	a := ask{try: true, by: &l.direct}
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), noOverrides, key, cost)
 	m, r, known := l.try(charges, &a)
-	if !known { // there is a bucket to be made
+	if !known { // a bucket must be made
 		p := pend(charges, a, nil, nil)
 		switch _, refusal, err := l.lineUp(context.Background(), p); {
 		case err != nil:
-			return math.MaxInt64, false // RateFor says no rate for this key
+			return math.MaxInt64, false // RateFor has an invalid rate for this key
 		case refusal != nil:
 			r = *refusal
 		}
@@ -258,7 +255,7 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// Stats returns what the Limiter has done so far, for all who use it.
+// Stats returns the counters of the Limiter, for all its users together.
 func (l *Limiter) Stats() Stats {
 	l.mustBeMade()
 	return l.statsOf(&l.counts)

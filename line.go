@@ -6,11 +6,11 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A line holds the requests that wait for one and the same set of buckets, in order of rank.
+// A line holds the requests that wait for the same set of buckets, in order of rank.
 //
 // It is a treap (Seidel and Aragon, "Randomized Search Trees", 1996): a search tree by rank that is a heap by a random
-// weight, in which each request knows the costs of all below it. So a request finds in logarithmic time what is to be
-// paid before it, whatever its priority, and leaves the line as fast.
+// weight, in which each request knows the costs of all below it. So a request finds the costs
+// before it in logarithmic time, whatever its priority, and leaves the line as fast.
 type line struct {
 	id      string
 	queue   *queue
@@ -22,14 +22,13 @@ type line struct {
 	below   bool // of all its requests: they leave a part of some limits to urgent ones
 }
 
-// A queue is all lines for one and the same set of limits' buckets, which differ in their gates alone. While all these are
-// open it is as if they were one line.
+// A queue is all lines that differ only in their gates. While all gates are open, they are served as one line.
 type queue struct {
 	id    string
 	lines []*line
 	size  int // requests in line
 
-	replanned bool // it is about to be judged anew
+	replanned bool // it is about to be judged again
 }
 
 // stops returns how many stops all its lines have in common.
@@ -58,7 +57,7 @@ func (q *queue) ahead(but *line, p *place, stop int, now instant, most int) (urg
 	return urgent, ahead
 }
 
-// isOpen reports whether the gate of a line lets all pass now.
+// isOpen reports whether the gate of a line stops no request now.
 func (ln *line) isOpen(now instant) bool {
 	g, ok := ln.stops[len(ln.stops)-1].bucket.meter.(*gateBucket)
 	return !ok || g.Open(now)
@@ -97,7 +96,7 @@ func (p *place) earlier(other *place) bool {
 type bounds struct {
 	place
 	arrived  instant
-	expiry   instant // the last at which it may be granted, by its patience; never: none
+	expiry   instant // the last at which it may be granted, by its MaxWait; never: none
 	deadline instant // the first at which it may not, by its context; never: none
 	respite  int64   // for how long it may wait for a response of a store, although expiry is earlier
 }
@@ -125,8 +124,8 @@ type waiter struct {
 	receipt             *Receipt
 }
 
-// paid returns by stop, once w is granted, what giving back takes. It is where sums were, since w is in no line any more
-// and there may be many.
+// paid returns what refunds of a granted w need, by stop. It takes the memory of sums, because w is in no line any more and there
+// may be many waiters.
 func (w *waiter) paid() []int64 { return w.sums }
 
 // stop returns the stop because of which w waits, or has waited.

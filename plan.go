@@ -63,8 +63,8 @@ func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, n
 	return r
 }
 
-// soonest returns when one who could go at due can go as things are now, should that be later and known: due is a lower
-// bound where it depends on answers that are yet to come.
+// soonest returns when a request that could go at due can go as things are now, if that is later and known. due is a lower bound
+// where it depends on responses that have not come.
 func (b *bucket) soonest(due instant, cost int64, below bool) instant {
 	if _, ok := b.meter.(meter.Planner); ok {
 		if ready := b.readyFor(below, cost); ready < never {
@@ -77,8 +77,8 @@ func (b *bucket) soonest(due instant, cost int64, below bool) instant {
 	return due
 }
 
-// unpayable returns which charge no bucket can be asked for, and why: one that found no room for its bucket, or one below 0;
-// and when it may be asked for again.
+// unpayable returns a charge that cannot be made at all, and why: there is no room for its bucket, or it is negative. due is when
+// the request may be tried again.
 func unpayable(charges []charge, missing *charge, now instant) (reason Reason, c *charge, due instant) {
 	if missing != nil {
 		return ReasonKeys, missing, now + int64(sweepEvery)
@@ -91,7 +91,7 @@ func unpayable(charges []charge, missing *charge, now instant) (reason Reason, c
 	return 0, nil, 0
 }
 
-// refuseLocked refuses what could go at due. It is not inlined, for the sake of the stack that those who wait do it on.
+// refuseLocked rejects a request that could go at due. It is not inlined, to keep the stack small on which its callers wait.
 //
 //go:noinline
 func (l *Limiter) refuseLocked(p *pending, by *bounds, reason Reason, c *charge, due, now instant) {
@@ -133,9 +133,8 @@ func passesLocked(charges []charge, p *place, now instant) bool {
 	return true
 }
 
-// planLocked returns when the charges could be paid if all goes on as it is now, and which of them is the last:
-// exactly where a line has one limit only (and, for a window, costs of 1, which fill it without gaps), else no later
-// than it will be.
+// planLocked returns when the charges could be paid if nothing changes, and which of them is the last. It is exact where a line
+// has one limit only (and, for a window, costs of 1, which fill it without gaps). Otherwise it is a lower bound.
 func planLocked(charges []charge, q *queue, ln *line, p *place, now instant, most int) (due instant, binding int) {
 	for i := range charges {
 		c := &charges[i]
@@ -166,7 +165,7 @@ func (w *waiter) planLocked(urgent, ahead []int64, now instant) (due instant, bi
 func (b *bucket) planLocked(q *queue, ln *line, p *place, urgent, ahead, cost int64, now instant) instant {
 	from := now
 	if len(b.stopped) > 0 {
-		from = 0 // who waits has what came in since
+		from = 0 // waiters own the tokens that came in since
 	}
 	if b.bars(p) {
 		if first := b.stopped[0].line; first != ln && (first.queue != q || !first.isOpen(now)) {
@@ -176,13 +175,13 @@ func (b *bucket) planLocked(q *queue, ln *line, p *place, urgent, ahead, cost in
 	return max(now, b.planFor(p.below, from, urgent, ahead, cost))
 }
 
-// rankOf returns the place in line of one who came now with that priority.
+// rankOf returns the rank of a request that came now with that priority.
 func rankOf(now instant, priority int) instant {
 	const most = int(never / ageStep / 4)
 	return now - int64(max(-most, min(priority, most)))*ageStep
 }
 
-// rejectLocked refuses w, which is in line and could go at due.
+// rejectLocked rejects a waiter that could go at due.
 func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now instant) {
 	w.verdict = refused
 	due = s.bucket.soonest(due, w.costs[s.index], w.below)
@@ -198,8 +197,8 @@ func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now insta
 	close(w.decided)
 }
 
-// rejudgeLocked refuses all in a queue who can't be granted in time any more, after a hold or another rate: in order, so
-// that who is refused stands in nobody's way.
+// rejudgeLocked rejects all waiters of a queue that cannot be granted in time any more, after a hold or another rate. It goes in
+// order, so that a rejected waiter delays no other.
 func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 	l.judging++
 	var urgent, below []*line

@@ -8,18 +8,18 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
-// tracked reports whether a limit wants to know what becomes of the requests that it let go.
+// tracked reports whether a limit needs the outcome of the requests that it granted.
 func (li *Limit) tracked() bool { return li.reported() || li.settled() }
 
-// settled reports whether answers tell it what requests have cost.
+// settled reports whether responses tell the limit the true cost of requests.
 func (li *Limit) settled() bool { return li.settles != nil || li.costAt != nil }
 
-// reported reports whether its buckets do.
+// reported reports whether the meters of the limit need the outcome.
 func (li *Limit) reported() bool {
 	return li.kind == kindAIMD || li.kind == kindInFlight || li.kind == kindServer
 }
 
-// report tells the buckets that a request was charged in what has become of it, which may change when others can go.
+// report tells the outcome of a request to the buckets that it was charged in. That may change when waiters can go.
 func (l *Limiter) report(g *Grant, a *answer) {
 	retunes, holds := l.reportAndServe(g, a)
 	for _, e := range retunes {
@@ -51,7 +51,7 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 			l.markLocked(b)
 		}
 	}
-	l.serveLocked(now) // who is due goes first, as it was planned
+	l.serveLocked(now) // requests that are due go first, as they were planned
 	explained := false
 	if a.word != nil && !l.quotaOff.Explain {
 		_, _, explained = a.word.tells(now)
@@ -59,7 +59,7 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
 		switch m := c.bucket.meter.(type) {
-		case *aimd.Meter: // learns from an error, whether it was sent or not
+		case *aimd.Meter: // learns from an error, whether the request was sent or not
 			b := *a
 			if explained { // by a quota, which stops requests by itself
 				b.outcome = OutcomeIgnore
@@ -94,7 +94,7 @@ func (l *Limiter) reportAndServe(g *Grant, a *answer) (retunes []RetuneEvent, ho
 	return retunes, holds
 }
 
-// answeredLocked tells the controller of a bucket, and returns for how long the key is held because of it.
+// answeredLocked tells the outcome to the controller of a bucket, and returns for how long the key is held because of it.
 func (l *Limiter) answeredLocked(c *charge, b *aimd.Meter, sent instant, a *answer, now instant) (held time.Duration) {
 	o := a.outcome
 	if c.outcome != 0 {
@@ -116,8 +116,8 @@ func (l *Limiter) answeredLocked(c *charge, b *aimd.Meter, sent instant, a *answ
 	return held
 }
 
-// forget files what was charged for a request that was let go, of whose fate nobody will tell. It is not inlined, for the
-// sake of the stack that those who call it have waited on.
+// forget records the charges of a request whose outcome will not be reported. It is not inlined, to keep the stack small on
+// which its callers waited.
 //
 //go:noinline
 func (l *Limiter) forget(p *pending) {
@@ -133,7 +133,7 @@ func (l *Limiter) forget(p *pending) {
 	}
 }
 
-// forgetNow is forget for one that went at once.
+// forgetNow is forget for a request that did not wait.
 func (l *Limiter) forgetNow(charges []charge, m mark, r *Receipt) {
 	if r != nil || l.tracks {
 		l.forget(&pending{mark: m, charges: slices.Clone(charges), receipt: r})
@@ -145,7 +145,7 @@ func (l *Limiter) forgetNow(charges []charge, m mark, r *Receipt) {
 // Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,
 // silence, probe_answered or restored.
 type RetuneEvent struct {
-	Context    context.Context // of the request whose response made it so; nil: none is known
+	Context    context.Context // of the request whose response caused it; nil: unknown
 	Limit, Key string
 	Reason     string  // see above
 	Old, New   float64 // tokens per second; growth is told when it comes to a tenth

@@ -9,7 +9,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// joinLocked puts a waiter in its line, at its place.
+// joinLocked inserts a waiter into its line, at its place.
 func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant) {
 	if ln == nil {
 		ln = l.openLocked(charges, w.below, now)
@@ -45,7 +45,7 @@ func (l *Limiter) markAllLocked(charges []charge) {
 	}
 }
 
-// lineID appends to buf what tells the line of these charges from others, and before it what tells its queue, so long.
+// lineID appends the identity of the line of these charges to buf. The first queue bytes of it identify the queue.
 func lineID(buf []byte, charges []charge, below bool) (id []byte, queue int) {
 	for i := range charges {
 		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.serial)
@@ -53,7 +53,7 @@ func lineID(buf []byte, charges []charge, below bool) (id []byte, queue int) {
 			queue = len(buf)
 		}
 	}
-	if queue == 0 { // without limits, only those of one gate wait for the same
+	if queue == 0 { // without limits, only requests of one gate share a queue
 		queue = len(buf)
 	}
 	if below {
@@ -62,8 +62,8 @@ func lineID(buf []byte, charges []charge, below bool) (id []byte, queue int) {
 	return buf, queue
 }
 
-// lineOf returns the queue and the line of these charges, nil if nobody stands there. It is not inlined, for the sake of
-// the stack that those who call it wait on.
+// lineOf returns the queue and the line of these charges, nil if they have no waiters. It is not inlined, to keep the stack small
+// on which its callers wait.
 //
 //go:noinline
 func (l *Limiter) lineOf(charges []charge, below bool) (*queue, *line) {
@@ -99,7 +99,7 @@ func (l *Limiter) openLocked(charges []charge, below bool, now instant) *line {
 	return ln
 }
 
-// quitLocked takes w out of its line, which is not granted. Whoever it was in the way of can go from now on.
+// quitLocked takes a waiter that is not granted out of its line. Requests that it barred can go from now on.
 func (l *Limiter) quitLocked(w *waiter, now instant) {
 	wasFirst := w.line.first == w
 	if wasFirst {
@@ -115,7 +115,7 @@ func (l *Limiter) quitLocked(w *waiter, now instant) {
 	l.standUpLocked(w, false, now)
 }
 
-// leftLocked sees to the line that w has been taken out of, wasFirst or not.
+// leftLocked updates the line that w was taken out of.
 func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
 	l.counts.waiting--
 	w.by.counts.waiting--
@@ -129,7 +129,7 @@ func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
 	}
 }
 
-// headLocked sees to a line that has another first request.
+// headLocked updates a line that has another first request.
 func (l *Limiter) headLocked(ln *line) {
 	ln.starved = false
 	for i := range ln.stops {
@@ -164,7 +164,7 @@ func (l *Limiter) closeLocked(ln *line, now instant) {
 	}
 }
 
-// markLocked notes that a bucket is to be served before mu is freed.
+// markLocked queues a bucket to be served before mu is freed.
 func (l *Limiter) markLocked(b *bucket) {
 	if !b.dirty && (len(b.stopped) > 0 || b.armed != never || b.loan != nil) {
 		b.dirty = true
@@ -172,8 +172,7 @@ func (l *Limiter) markLocked(b *bucket) {
 	}
 }
 
-// serveLocked is what every change ends with, whatever it was: it grants what can go now, in order, and sets the
-// timers for what can't.
+// serveLocked ends every change: it grants the requests that can go now, in order, and sets timers for the others.
 func (l *Limiter) serveLocked(now instant) {
 	for len(l.dirty) > 0 {
 		b := l.dirty[len(l.dirty)-1]
@@ -185,12 +184,12 @@ func (l *Limiter) serveLocked(now instant) {
 	}
 }
 
-// tryLocked grants the first request of a line if it can go now, or notes where it is stopped, and reports whether
-// that changed anything.
+// tryLocked grants the first request of a line if it can go now, or stores where it is stopped. It reports whether that changed
+// anything.
 //
-// A request is stopped at a bucket that can't pay it, or that another must be paid from before; there it bars those
-// who come after it. It does not bar its other buckets, lest lines of different keys delay each other, unless it was
-// passed over for long: each time that one bucket had saved up for it, others had emptied the next.
+// A request is stopped at a bucket that cannot pay it, or that must pay another request first. There it bars later requests. It
+// does not bar its other buckets, because lines of different keys would delay each other. The exception is a request that was
+// passed over for long: each time that one bucket had saved up for it, other requests had emptied the next.
 func (l *Limiter) tryLocked(ln *line, now instant) bool {
 	w := ln.first
 	due, stopped, freed, robbed := instant(0), 0, false, false
@@ -214,7 +213,7 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 	}
 	wasStarved := ln.starved
 	passedOver := wasStarved || freed && robbed && now >= meter.AddInstant(w.passed, passOver)
-	ln.starved = passedOver && due <= meter.AddInstant(now, passOver) // it bars nobody by a hold of its own
+	ln.starved = passedOver && due <= meter.AddInstant(now, passOver) // it bars no request by a hold of its own
 	if stopped < len(ln.stops) {
 		w.passed = min(w.passed, now)
 	}
@@ -225,9 +224,9 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 			moved = true
 			switch {
 			case bar || s.pos != 0:
-			case wasStarved: // it was in the way until now
+			case wasStarved: // it barred the bucket until now
 				s.bucket.since = now
-			default: // others may go from when this one came and could be paid
+			default: // others may go from when this request came and could be paid
 				s.bucket.since = max(s.ready, now-slack, w.arrived)
 			}
 			s.set(bar)
@@ -238,14 +237,14 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 			l.markLocked(s.bucket)
 		}
 		if s.pos == 0 && s.ready > now && s.bucket.armed > s.ready {
-			l.markLocked(s.bucket) // it could be paid when it was looked at last, and not any more: a gate
+			l.markLocked(s.bucket) // it could be paid when it was tried last, and cannot be paid any more: a gate
 		}
 	}
 	return moved
 }
 
-// grantLocked lets w go, which was due then. A timer is late now and then: those who were due in the meantime are
-// charged as of when they were due, so that it costs no throughput; but what is older than slack is forfeited.
+// grantLocked grants w, which was due then. Timers are late sometimes. Requests that became due in the meantime are charged as
+// of when they were due, so that lateness costs no throughput, but lateness beyond slack is forfeited.
 func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 	due = max(due, now-slack)
 	ln := w.line
@@ -258,7 +257,7 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 		b := ln.stops[i].bucket
 		w.paid()[i] = b.meter.Take(due, now, w.costs[i], true)
 		b.limit.counts.took(w.costs[i])
-		b.since = max(b.since, due) // for those it was in the way of
+		b.since = max(b.since, due) // for the requests that it barred
 		l.markLocked(b)
 	}
 	l.leftLocked(w, true)
@@ -266,7 +265,7 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 	close(w.decided)
 }
 
-// armLocked sets a bucket's timer for the instant at which the first who is stopped there can pay.
+// armLocked sets a bucket's timer for the instant at which the first request that is stopped there can be paid.
 func (l *Limiter) armLocked(b *bucket, now instant) {
 	at := never
 	if len(b.stopped) > 0 {
@@ -307,7 +306,7 @@ func (l *Limiter) wake(b *bucket) {
 	l.serveLocked(now)
 }
 
-// lookLocked grants what is due now in a line, before something changes.
+// lookLocked grants the requests of a line that are due now, before something changes.
 func (l *Limiter) lookLocked(ln *line, now instant) {
 	for i := range ln.stops {
 		l.markLocked(ln.stops[i].bucket)
@@ -315,7 +314,7 @@ func (l *Limiter) lookLocked(ln *line, now instant) {
 	l.serveLocked(now)
 }
 
-// giveBackLocked gives back what was charged, to those who can go by it from now on.
+// giveBackLocked gives back a charge. Waiters can use it from now on.
 func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
 	b.meter.GiveBack(charged, now, cost)
 	b.limit.counts.gave(cost)
@@ -324,6 +323,6 @@ func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int
 	b.since = max(b.since, now)
 	l.markLocked(b)
 	if g, ok := b.meter.(*gateBucket); ok {
-		l.markPartyLocked(g.party) // they share what was given back
+		l.markPartyLocked(g.party) // gates of a party share what is given back
 	}
 }

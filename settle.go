@@ -8,12 +8,12 @@ import (
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 )
 
-// A SettleFunc tells what a request really cost, once it was answered. Without ok it does not know, and the charge stays.
-// It must not read the body, and is called by many goroutines at once. A negative cost is ignored.
+// A SettleFunc returns the true cost of a request from its response. If ok is false, the cost is unknown and the charge stays.
+// A negative cost is ignored. It must not read the body, and must be safe for concurrent use.
 type SettleFunc func(*http.Request, *http.Response) (cost int64, ok bool)
 
-// Settle corrects the charge of each request in this limit when the headers of its answer have come, as [Grant.Settle]
-// does: for APIs that say there what a request has cost. It does not fit a limit that is [InFlight].
+// Settle corrects the charge of each request in this limit when the headers of its response arrive, as [Grant.Settle] does. It is
+// for APIs that report the cost of a request in the headers. It does not fit an [InFlight] limit.
 func Settle(f SettleFunc) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.settles = f
@@ -25,22 +25,21 @@ func Settle(f SettleFunc) LimitOption {
 	})
 }
 
-// SettleJSON corrects the charge of each request in this limit once the body of its answer was read or closed, as
-// [Grant.Settle] does, by the number in that JSON to which a path of names leads, such as "usage.total_tokens". It is found
-// as the caller reads the body: nothing is delayed, and less than 1 KiB kept. Over TLS on a loopback socket that makes
-// reading slower by a twentieth, or by a fifth where there are many quotes, as in JSON within a string; by two fifths where
-// there is nothing but small objects within objects.
+// SettleJSON corrects the charge of each request in this limit when the body of its response was read or closed, as
+// [Grant.Settle] does. The cost is the number at a path of names in the JSON body, such as "usage.total_tokens". It is found while
+// the caller reads the body: nothing is delayed, and less than 1 KiB is kept. Over TLS on a loopback socket, reading becomes
+// slower by a twentieth; by a fifth for JSON with many quotes, such as JSON within a string; by two fifths for small objects
+// within objects.
 //
-// The numbers at several paths are added up. What has several names is one path, with bars between the names: with
-// "usage.input_tokens|message.usage.input_tokens", the last that comes counts. There may be 16 in all, of at most 16
-// names. Of several values in one body, be they lines or server-sent events, the last with a number counts. A number is
-// rounded up, and one that is negative or above the range of int64 is none. Names are those of objects: nothing within an
-// array is found.
+// The numbers at several paths are added up. Alternatives are one path with bars between them: of
+// "usage.input_tokens|message.usage.input_tokens", the last number in the body counts. There may be 16 alternatives in all, of at
+// most 16 names each. If the body has several values, as lines or server-sent events, the last one with a number counts. A number
+// is rounded up; a negative number or one above the range of int64 is ignored. Nothing within an array is found.
 //
-// The charge stays if no number is found, if the body is closed before there was one for each path (so of a figure that
-// grows in the course of a stream, do not name the place where it is told first), if its Content-Type is
-// neither JSON nor text/event-stream nor missing, or if it is compressed, which net/http undoes by itself but where the
-// caller asked for it. Where a limit has [Settle] too, that goes first.
+// The charge stays if no number is found, or if the body is closed before each path had a number: of a figure that grows during a
+// stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor text/event-stream
+// nor missing, or if the body is compressed; net/http decompresses unless the caller asked for compression. If the limit has
+// [Settle] too, that one goes first.
 func SettleJSON(paths ...string) LimitOption {
 	return limitOption(func(l *Limit) {
 		compiled, err := jsonfinder.Compile(paths)
@@ -103,7 +102,7 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 		b = l.keptLocked(c, now)
 	}
 	l.markLocked(b)
-	l.serveLocked(now) // who is due goes first
+	l.serveLocked(now) // requests that are due go first
 	b.meter.Settle(c.paid, now, charged, cost)
 	l.turnLocked(g.caller, b, cost-charged, now)
 	if cost < charged {
@@ -120,7 +119,7 @@ func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err e
 	return charged, nil
 }
 
-// owedLocked turns the debt of a bucket that was forgotten, and for which there is no room any more, into a hold of its key.
+// owedLocked turns the debt of a bucket into a hold of its key, if the bucket was forgotten and there is no room for it.
 func (l *Limiter) owedLocked(b *bucket, now instant) {
 	if b.key == "" || b.place >= 0 {
 		return
@@ -130,8 +129,8 @@ func (l *Limiter) owedLocked(b *bucket, now instant) {
 	}
 }
 
-// keptLocked returns the bucket that counts for the key of a charge now. The one that was charged may have been forgotten,
-// full or to make room, and others may have come in its place; if none has, it is kept again.
+// keptLocked returns the bucket of the key of a charge. The bucket that was charged may have been forgotten, because it was full
+// or to make room, and another may have replaced it. If none has, it is kept again.
 func (l *Limiter) keptLocked(c *charge, now instant) *bucket {
 	b := c.bucket
 	if b.key == "" || b.limit.buckets[b.key] == b {

@@ -11,9 +11,9 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A Snapshot is what a Limiter has learned and what has been spent of its budgets, for the next process: to be kept as
-// JSON, for example. Keys are in it as the KeyFuncs returned them, hence without secrets if those hash them. Of what servers
-// said it has holds, and the quotas that have no name: those with one are told again by the first answer that names them.
+// A Snapshot is what a Limiter has learned and what has been spent of its budgets. It is meant for the next process, as JSON
+// for example. It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers said it contains
+// holds, and quotas without a name: a quota with a name is told again by the first response that names it.
 type Snapshot struct {
 	Taken   time.Time        `json:"taken"`
 	Buckets []BucketSnapshot `json:"buckets,omitzero"`
@@ -45,21 +45,21 @@ type ServerSnapshot struct {
 	Held   time.Duration   `json:"held,omitzero"`  // for how long yet
 	Quotas []QuotaSnapshot `json:"quotas,omitzero"`
 
-	HostHeld time.Duration `json:"host_held,omitzero"` // for how long yet whoever asks the host
+	HostHeld time.Duration `json:"host_held,omitzero"` // for how long yet all requests to the host
 }
 
 // A QuotaSnapshot is what is left of a quota.
 type QuotaSnapshot struct {
 	Name    string        `json:"name"`
 	Limit   int64         `json:"limit"` // -1: not known
-	Left    int64         `json:"left"`  // requests in flight taken off
+	Left    int64         `json:"left"`  // less the requests in flight
 	Reset   time.Duration `json:"reset"` // how long until more is left
 	Counted bool          `json:"counted"`
 	Reserve int64         `json:"reserve,omitzero"`
 }
 
-// Snapshot returns what is to be remembered over a restart. Requests that are in line or in flight count as not made,
-// but for what they were charged.
+// Snapshot returns the state to keep over a restart. Waiting requests are not part of it; of requests in flight, their charges
+// are.
 func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
 	var s Snapshot
@@ -72,7 +72,7 @@ func (l *Limiter) Snapshot() Snapshot {
 		}
 	}
 	s.Servers, s.Taken, s.Held = l.saveServers(), time.Now(), l.heldFor()
-	for i := range s.Buckets { // some were looked at a little before
+	for i := range s.Buckets { // some were read a little earlier
 		b, ago := &s.Buckets[i], s.Taken.Sub(looked[i])
 		b.Held = max(0, b.Held-ago)
 		for j := range b.Spent {
@@ -139,9 +139,9 @@ func (l *Limiter) saveServers() (saved []ServerSnapshot) {
 	return saved
 }
 
-// Restore goes on from a Snapshot, in a Limiter whose limits have the same names and kinds; the time since then counts. It
-// is for a Limiter that has not been used yet: what is restored takes the place of what there is. The error names
-// everything that does not fit, and the rest is restored.
+// Restore continues from a Snapshot, in a Limiter whose limits have the same names and kinds. The time since the Snapshot counts.
+// It is meant for a Limiter that has not been used yet: what it restores replaces what there is. The error names everything that
+// does not fit, and the rest is restored.
 func (l *Limiter) Restore(s Snapshot) error {
 	l.mustBeMade()
 	since := max(0, int64(time.Since(s.Taken)))
