@@ -24,9 +24,9 @@ import (
 // of callers, whose turns are the same: there, each step is worth ten seconds of arrival. To let urgent work of one tenant
 // overtake its other work, make it a caller of its own, or use [Reserve]: urgent requests take turns of their own.
 //
-// Turns go by cost as it is corrected by [Settle] and its like, and by the weights of [FairWeights]. A cancelled request leaves its turn to
-// the next one of its caller. Nothing is kept of callers once the queue of the bucket is empty, and of a caller without a
-// request in the queue only for about one turn.
+// Turns go by cost as it is corrected by [Settle] and its like, and by the weights of [FairWeights]. A cancelled request leaves
+// its turn to the next one of its caller. Nothing is kept of callers once the queue of the bucket is empty, and of a caller
+// without a request in the queue only for about one turn.
 //
 // One limit of a Limiter can have FairBy: it sets the order in the queue, so choose the limit that requests wait for. Other
 // limits and server quotas keep the order of arrival between requests that do not fall under the same buckets. A request that
@@ -107,7 +107,6 @@ func checkFairness(limits []Limit) (faults []error) {
 
 // A turns is who takes turns at one bucket, among urgent requests or among the others.
 type turns struct {
-	stop    int   // of the bucket in its lines' requests
 	now     int64 // the largest start tag granted
 	waiting int   // requests
 	active  int   // callers with requests in line
@@ -161,6 +160,7 @@ type seat struct {
 	caller         *caller
 	name           string
 	weight         int64
+	stop           int // of the bucket among its own
 	earlier, later *waiter
 	judged         uint64 // see rejudgeLocked
 }
@@ -250,10 +250,10 @@ func (l *Limiter) sitLocked(w *waiter, charges []charge) {
 	}
 	t, s := b.fair.of(w.below), w.seat
 	if t.waiting == 0 {
-		*t = turns{stop: i, callers: make(map[string]*caller)}
+		*t = turns{callers: make(map[string]*caller)}
 	}
 	c := t.caller(s.name, s.weight, w.below)
-	s.turns, s.caller = t, c
+	s.turns, s.caller, s.stop = t, c, i
 	t.waiting++
 	if c.first == nil {
 		c.first = w
@@ -344,7 +344,7 @@ func (l *Limiter) standUpLocked(w *waiter, granted bool, now instant) {
 	if s == nil {
 		return
 	}
-	t, c, cost := s.turns, s.caller, w.costs[s.turns.stop]
+	t, c, cost := s.turns, s.caller, w.taken()
 	tag := w.tag
 	if granted {
 		tag = c.first.tag // in the turn of one that waits elsewhere, if there is one
@@ -365,12 +365,12 @@ func (l *Limiter) standUpLocked(w *waiter, granted bool, now instant) {
 	case !stale:
 		l.rechainLocked(t, c, next, tag, now)
 	case c.stale == nil:
-		c.end = c.after(c.last.tag, c.last.costs[t.stop])
+		c.end = c.after(c.last.tag, c.last.taken())
 	default:
 		l.rechainStaleLocked(t, c, now)
 	}
 	if t.waiting == 0 {
-		b := w.line.stops[t.stop].bucket
+		b := w.line.stops[s.stop].bucket
 		if *t = (turns{}); b.fair.urgent.waiting+b.fair.below.waiting == 0 {
 			b.fair = nil
 		}
@@ -451,7 +451,7 @@ func (l *Limiter) rechainLocked(t *turns, c *caller, w *waiter, tag int64, now i
 		if w.tag != tag {
 			l.retagLocked(w, tag, now)
 		}
-		tag = c.after(tag, w.costs[t.stop])
+		tag = c.after(tag, w.taken())
 		w = w.seat.later
 	}
 	c.stale, c.end = nil, tag
@@ -459,7 +459,7 @@ func (l *Limiter) rechainLocked(t *turns, c *caller, w *waiter, tag int64, now i
 
 func (l *Limiter) rechainStaleLocked(t *turns, c *caller, now instant) {
 	if w := c.stale; w != nil {
-		l.rechainLocked(t, c, w, c.after(w.seat.earlier.tag, w.seat.earlier.costs[t.stop]), now)
+		l.rechainLocked(t, c, w, c.after(w.seat.earlier.tag, w.seat.earlier.taken()), now)
 	}
 }
 
@@ -480,6 +480,9 @@ func (l *Limiter) retagLocked(w *waiter, tag int64, now instant) {
 	}
 	l.headLocked(ln)
 }
+
+// taken returns what w costs where callers take turns.
+func (w *waiter) taken() int64 { return w.costs[w.seat.stop] }
 
 // heir returns the request in the same line that gets the turn of w if w is cancelled; nil: none does.
 func (w *waiter) heir() *waiter {

@@ -46,7 +46,7 @@ func checkTurns(t *testing.T, l *Limiter, b *bucket) (callers int) {
 					require.Equal(t, end, w.tag)
 				}
 				require.True(t, w != c.first || !stale, "the first of a caller has a stale tag")
-				end = c.after(w.tag, w.costs[f.stop])
+				end = c.after(w.tag, w.taken())
 				require.True(t, stale || w != c.last || end == c.end)
 				require.True(t, w == c.last || w.seat.later.seat.earlier == w && w.seq < w.seat.later.seq)
 			}
@@ -287,8 +287,8 @@ func TestTurnsOverSeveralLimits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := metertest.Seeded(t, seed)
 			l := limiterOf(t, WithLimit(
-				TokenBucket(20, time.Second, Burst(10), Name("all"), FairBy(ByHost), Reserve(.2, 2)),
-				TokenBucket(8, time.Second, Burst(5), Name("key")), InFlight(6, Name("slots"))))
+				TokenBucket(8, time.Second, Burst(5), Name("key")), InFlight(6, Name("slots")),
+				TokenBucket(20, time.Second, Burst(10), Name("all"), FairBy(ByHost), Reserve(.2, 2))))
 			all := make([]*request, 0, 600)
 			for range cap(all) {
 				costs := map[string]int64{"all": r.Int64N(8), "key": r.Int64N(5), "slots": r.Int64N(2)}
