@@ -171,9 +171,10 @@ func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 			return n, sum
 		}
 		for i := range served {
-			all = append(all, limiterOf(t, WithLimit(limit)))
+			l := limiterOf(t, WithLimit(limit))
+			all = append(all, l)
 			go func() {
-				for all[i].Wait(t.Context(), "", 1) == nil {
+				for l.Wait(t.Context(), "", 1) == nil {
 					served[i].Add(1)
 				}
 			}()
