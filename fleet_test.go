@@ -95,7 +95,9 @@ func TestFleetSharesOneBudget(t *testing.T) {
 			time.Sleep(time.Duration((warm + seconds) * float64(time.Second)))
 			cancel()
 			wg.Wait()
+			s.mu.Lock()
 			sum, calls := 0, s.n
+			s.mu.Unlock()
 			for _, n := range used {
 				sum += n
 			}
