@@ -1,6 +1,8 @@
 package throttle
 
 import (
+	"container/heap"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -214,4 +216,80 @@ func TestManyHostsAreForgotten(t *testing.T) {
 		checkInvariants(t, tr.limiter)
 		runtime.KeepAlive(tr)
 	})
+}
+
+// Buckets that are due are forgotten a thousand at a time, with a pause of a millisecond for others, and no more often than every
+// second if there is no such backlog.
+func TestForgettingLeavesTheLockToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Millisecond)))
+		buckets := func() int {
+			synctest.Wait()
+			return l.Stats().Buckets
+		}
+		l.Try("first", 1)
+		require.Equal(t, int64(time.Second), l.sweepAt)
+		for i := range 2*sweepMost + 9 {
+			l.Try(strconv.Itoa(i), 1)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, sweepMost+10, buckets())
+		time.Sleep(time.Millisecond - 1)
+		require.Equal(t, sweepMost+10, buckets())
+		time.Sleep(1)
+		require.Equal(t, 10, buckets())
+		time.Sleep(time.Millisecond)
+		require.Zero(t, buckets())
+	})
+}
+
+// The longest search for a bucket that may make room goes on beyond what is looked at under one lock.
+func TestAKeyMakesRoomBehindThousandsThatAreBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const busy = 3 * sweepMost
+		l := limiterOf(t, WithLimit(InFlight(1)), WithMaxKeys(busy+1))
+		for i := range busy {
+			_, err := l.Acquire(t.Context(), Ask{Key: strconv.Itoa(i)})
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Millisecond)
+		g, err := l.Acquire(t.Context(), Ask{Key: "idle"})
+		require.NoError(t, err)
+		g.Done()
+		_, err = l.Acquire(t.Context(), Ask{Key: "new"})
+		require.NoError(t, err)
+		_, err = l.Acquire(t.Context(), Ask{Key: "one too many"})
+		r, ok := errors.AsType[*Rejection](err)
+		require.True(t, ok)
+		require.Equal(t, ReasonKeys, r.Reason)
+	})
+}
+
+// Memory is given back when little of it is in use, and what is small or well used stays where it is.
+func TestOnlyWhatIsLargeAndMostlyEmptyIsCopied(t *testing.T) {
+	filled := func(n int) map[int]bool {
+		m := make(map[int]bool)
+		for i := range n {
+			m[i] = true
+		}
+		return m
+	}
+	for _, c := range []struct{ size, peak, after int }{
+		{2000, 100_000, 100_000}, {1000, 2000, 2000}, {200, shrinkAbove, shrinkAbove}, {1000, 4000, 1000}, {shrinkAbove, 100_000, shrinkAbove},
+	} {
+		peak := c.peak
+		require.Len(t, shrunk(filled(c.size), &peak), c.size)
+		require.Equal(t, c.after, peak, "%d of %d", c.size, c.peak)
+	}
+	for _, c := range []struct {
+		size, room int
+		copied     bool
+	}{{100, shrinkAbove, false}, {2000, 3000, false}, {400, 2000, true}} {
+		h := make(bucketHeap, c.size, c.room)
+		for i := range h {
+			h[i] = &bucket{place: i}
+		}
+		heap.Pop(&h)
+		require.Equal(t, c.copied, cap(h) < c.room, "%d of %d", c.size, c.room)
+	}
 }

@@ -62,3 +62,21 @@ func TestAClientThatFollowsRedirectsLeavesNoSlotTaken(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, int64(42), cost)
 }
+
+// A Receipt of a request that waited speaks of the grant, where no limit wants to know what becomes of requests.
+func TestAReceiptOfARequestThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(costly(""), throttle.WithLimit(throttle.Pace(1, time.Second)))
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		opened(t, tr, t.Context())
+		ctx, receipt := throttle.ContextWithReceipt(t.Context())
+		opened(t, tr, ctx)
+		assert.Equal(t, time.Second, receipt.Waited())
+		cost, ok := receipt.Cost("pace")
+		assert.True(t, ok)
+		assert.Equal(t, int64(1), cost)
+		require.NoError(t, receipt.Settle("pace", 5))
+		assert.Equal(t, -5.0, left(t, tr.Limiter(), "pace"))
+	})
+}
