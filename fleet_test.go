@@ -54,8 +54,8 @@ func TestFleetSharesOneBudget(t *testing.T) {
 		"fast bucket":    {func(s LimitOption) Limit { return TokenBucket(20_000, time.Second, Burst(1000), s) }, 20_000, 1000, 64, 0, 0.97, 0.25},
 		"slow bucket":    {func(s LimitOption) Limit { return TokenBucket(20, time.Second, Burst(5), s) }, 20, 5, 4, 0, 0.97, 0.25},
 		"pace":           {func(s LimitOption) Limit { return Pace(500, time.Second, s) }, 500, 1, 16, 0, 0.97, 0.25},
-		"sliding window": {func(s LimitOption) Limit { return SlidingWindow(500, time.Second, s) }, 500, 500, 16, 0, 0.95, 0.5},
-		"fixed window":   {func(s LimitOption) Limit { return FixedWindow(500, time.Second, s) }, 500, 1000, 16, 0, 0.97, 0.5},
+		"sliding window": {func(s LimitOption) Limit { return SlidingWindow(500, time.Second, s) }, 500, 500, 16, 0, 0.95, 0.6},
+		"fixed window":   {func(s LimitOption) Limit { return FixedWindow(500, time.Second, s) }, 500, 1000, 16, 0, 0.97, 0.6},
 		"lost responses": {func(s LimitOption) Limit { return TokenBucket(1000, time.Second, Burst(100), s) }, 1000, 100, 16, 0.01, 0.9, 0.3},
 	} {
 		within(t, name, func(t *testing.T) {
