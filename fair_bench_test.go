@@ -9,12 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkScale lines up 100,000 requests of so many callers, cancels every tenth, and grants the others; 0 callers take no
-// turns. It reports what each of these takes.
+// BenchmarkScale lines up 100,000 requests of so many callers, cancels every tenth, and grants the others. It reports what each of
+// these takes. 0 callers take no turns: their requests stand in the order of arrival or, as a comparison, in an order that is as
+// mixed as that of callers.
 func BenchmarkScale(b *testing.B) {
 	const n = 100_000
-	for _, callers := range []int{0, 1, 10, 1000, 100_000} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+	for _, c := range []struct{ callers, priorities int }{{0, 1}, {0, 1000}, {1, 1}, {10, 1}, {1000, 1}, {100_000, 1}} {
+		callers := c.callers
+		b.Run(fmt.Sprintf("callers=%d/priorities=%d", callers, c.priorities), func(b *testing.B) {
 			in, off, out := time.Hour, time.Hour, time.Hour // the best of all runs: others use the machine, too
 			for b.Loop() {
 				var opts []LimitOption
@@ -28,7 +30,7 @@ func BenchmarkScale(b *testing.B) {
 				}
 				pendings := make([]*pending, n)
 				for i := range pendings {
-					pendings[i] = &pending{ask: ask{maxWait: -1, caller: names[i%len(names)], weight: 1, by: &l.direct}}
+					pendings[i] = &pending{ask: ask{maxWait: -1, priority: i % c.priorities, caller: names[i%len(names)], weight: 1, by: &l.direct}}
 					pendings[i].charges = charged(make([]charge, 0, 1), l.limits[0], "", 1)
 				}
 				waiters := make([]*waiter, n)

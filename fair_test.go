@@ -384,13 +384,27 @@ func TestTagsSaturate(t *testing.T) {
 		var all []*request
 		for i := range 12 {
 			all = append(all, send(t, l, Ask{Cost: maxCount, Caller: fmt.Sprint(i % 3)}))
+			l.mu.Lock()
 			checkTurns(t, l, l.limits[0].single)
+			l.mu.Unlock()
 		}
 		sleep(time.Hour)
 		for _, r := range all {
 			require.True(t, r.done)
 		}
 	})
+}
+
+// forgetOld forgets requests that were decided long ago: they agree with the model, and never change.
+func (x *modelRun) forgetOld() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id := range x.m.fates {
+		if w := x.waiters[id]; !slices.Contains(x.m.grants, w) {
+			delete(x.m.fates, id)
+			delete(x.fates, id)
+		}
+	}
 }
 
 func TestLongTurnsAgreeWithTheirModel(t *testing.T) {
@@ -409,12 +423,7 @@ func TestLongTurnsAgreeWithTheirModel(t *testing.T) {
 				if op%10 == 0 {
 					x.compare()
 					x.m.grants = x.m.grants[max(0, len(x.m.grants)-64):]
-					for id := range x.m.fates { // they agree, and never change
-						if w := x.waiters[id]; !slices.Contains(x.m.grants, w) {
-							delete(x.m.fates, id)
-							delete(x.fates, id)
-						}
-					}
+					x.forgetOld()
 				}
 			}
 			for _, w := range x.m.line {

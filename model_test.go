@@ -472,12 +472,28 @@ func (x *modelRun) try(now instant) {
 	if !ok {
 		require.Equal(x, max(1, f.wait), wait)
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.fates[w.id] = f
 }
 
 // compare compares the Limiter with its model.
 func (x *modelRun) compare() {
 	what := fmt.Sprintf("%s at %d", x.name, x.now())
+	x.compareFates(what)
+	waiting := make([]int, 0, len(x.m.line))
+	for _, w := range x.m.line {
+		waiting = append(waiting, w.id)
+	}
+	require.Equal(x, len(waiting), x.l.Stats().Waiting, "%s: waiting are %v", what, waiting)
+	x.compareBalance(what)
+	x.watch.look(x, x.l)
+	checkInvariants(x.T, x.l)
+}
+
+func (x *modelRun) compareFates(what string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for id, want := range x.m.fates {
 		got, ok := x.fates[id]
 		require.True(x, ok, "%s: request %d still waits: %+v", what, id, want)
@@ -487,14 +503,6 @@ func (x *modelRun) compare() {
 		require.Equal(x, want, got, "%s: request %d, %+v", what, id, x.waiters[id].bounds)
 	}
 	require.Len(x, x.fates, len(x.m.fates), "%s: requests are decided that wait in the model", what)
-	waiting := make([]int, 0, len(x.m.line))
-	for _, w := range x.m.line {
-		waiting = append(waiting, w.id)
-	}
-	require.Equal(x, len(waiting), x.l.Stats().Waiting, "%s: waiting are %v", what, waiting)
-	x.compareBalance(what)
-	x.watch.look(x, x.l)
-	checkInvariants(x.T, x.l)
 }
 
 func (x *modelRun) compareBalance(what string) {
