@@ -257,7 +257,7 @@ func TestAContextThatEndsInTheInnerLineCostsNothingOutside(t *testing.T) {
 				for i := range 4 {
 					gone := errors.New("gone")
 					ctx, cancel := context.WithCancelCause(t.Context())
-					time.AfterFunc(time.Duration(i)*time.Millisecond, func() { cancel(gone) })
+					time.AfterFunc(time.Duration(1+i)*time.Millisecond, func() { cancel(gone) })
 					_, err := outer.RoundTrip(get(t, ctx, "http://h/"))
 					require.Same(t, gone, err, "the cause itself")
 				}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/require"
-	gitlab "gitlab.com/gitlab-org/api/client-go"
+	gitlab "gitlab.com/gitlab-org/api/client-go/v2"
 )
 
 // GitLab's client retries a 429 five times, after 0.1, 0.2, 0.4, 0.8 and 1.6 s, each up to 0.3 s longer; it ignores Retry-After and

@@ -15,8 +15,8 @@ import (
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/stripe/stripe-go/v84"
-	gitlab "gitlab.com/gitlab-org/api/client-go"
+	"github.com/stripe/stripe-go/v85"
+	gitlab "gitlab.com/gitlab-org/api/client-go/v2"
 	"google.golang.org/api/googleapi"
 	"google.golang.org/genai"
 )

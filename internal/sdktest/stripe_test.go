@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/throttletest"
-	"github.com/stripe/stripe-go/v84"
+	"github.com/stripe/stripe-go/v85"
 )
 
 var stripeAPI = api{
