@@ -56,9 +56,9 @@ var cloudflareSDK = sdk{
 		long:  outcome{tries: 2, min: longWait, ok: true},
 		hour:  outcome{tries: 2, min: time.Hour, ok: true},
 	},
-	// Errors are retried ten times, after 2, 4, 8, 16 and then 30 s, each shortened by up to a quarter.
-	errored:  outcome{tries: 11, min: 157*time.Second + 500*time.Millisecond, max: 210 * time.Second},
-	deadline: once,
+	// Errors are retried twice, after half a second and a second, each shortened by up to a quarter.
+	errored:  outcome{tries: 3, min: 1125 * time.Millisecond, max: 1500 * time.Millisecond},
+	deadline: outcome{tries: 3, min: 1125 * time.Millisecond, max: 1500 * time.Millisecond},
 }
 
 func TestCloudflare(t *testing.T) { checkSDK(t, cloudflareSDK) }
@@ -67,6 +67,6 @@ func TestCloudflareWithoutRetries(t *testing.T) {
 	s := cloudflareSDK
 	s.call = cloudflareCaller(option.WithMaxRetries(0))
 	s.rejected = rejections{once, once, once}
-	s.errored = once
+	s.errored, s.deadline = once, once
 	checkSDK(t, s)
 }
