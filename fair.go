@@ -72,14 +72,14 @@ func (l *Limit) weightOf(caller string) int64 {
 	return int64(max(1, min(l.fairWeights(caller), maxWeight)))
 }
 
-// of sets whom a request counts for, before the lock is taken.
+// of sets the caller of a request, before the lock is taken.
 func (a *ask) of(l *Limiter, caller string) {
 	if l.fair != nil {
 		a.caller, a.weight = caller, l.fair.weightOf(caller)
 	}
 }
 
-// callerOf returns whom a request counts for.
+// callerOf returns the caller of a request.
 func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
 	if o.called {
 		return o.caller
@@ -105,7 +105,7 @@ func checkFairness(limits []Limit) (faults []error) {
 	return faults
 }
 
-// A turns is who takes turns at one bucket, among urgent requests or among the others.
+// A turns holds the callers that take turns at one bucket, with urgent requests or with other requests.
 type turns struct {
 	now     int64 // the largest start tag granted
 	waiting int   // requests

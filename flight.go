@@ -157,7 +157,7 @@ func (f *flight) try(ctx context.Context, asks []lease.Ask) (outcomes []outcome,
 // land books the response of a call, or that there is none. It reports false if the call was given up before.
 func (l *Limiter) land(f *flight, outcomes []outcome, err error, givenUp bool) bool {
 	ok, queued, event := l.landOnce(f, outcomes, err, givenUp)
-	for some := range slices.Chunk(queued, 64) { // the store is out of reach: some of those who wait cannot wait so long
+	for some := range slices.Chunk(queued, 64) { // the store is out of reach: some waiters cannot wait so long
 		l.replanSome(some)
 	}
 	if event != nil {

@@ -67,7 +67,7 @@ type Ask struct {
 	Cost     int64             // cost in each limit except InFlight, where it is a slot; 0 stands for 1
 	Keys     map[string]string // keys by limit, instead of Key
 	Costs    map[string]int64  // costs by limit, instead of Cost; 0: the limit does not apply
-	Caller   string            // who takes turns with others where a limit has FairBy; "" is one caller
+	Caller   string            // the caller that takes turns where a limit has FairBy; "" is one caller
 	Priority int               // see ContextWithPriority
 	MaxWait  *time.Duration    // the longest to wait; nil: as WithMaxWait has it; 0 or less: not at all
 }

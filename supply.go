@@ -89,7 +89,7 @@ func (l *Limiter) lendLocked(b *bucket, now instant) (at instant) {
 	n.supply.asking = append(n.supply.asking, b)
 	if out != nil && len(b.lines) > 0 {
 		n.look(now)
-		l.replanLocked(now, b) // whoever cannot wait for the store is rejected now
+		l.replanLocked(now, b) // waiters that cannot wait for the store are rejected now
 	}
 	l.callLocked(n.supply, now)
 	return at
