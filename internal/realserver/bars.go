@@ -26,6 +26,14 @@ const (
 
 // open are the bars that are not reached yet. They are measured, but not asserted. The report names those that could go.
 var open = []string{
+	"nginx, limit_conn 4: adaptive",
+	"nginx, no burst: adaptive",
+	"Flask-Limiter, fixed window: window",
+	"express-rate-limit, draft-6: window",
+	"express-rate-limit, draft-7: window",
+	"@fastify/rate-limit: window",
+	"express-rate-limit, draft-7: adaptive, 2 clients, 60 s",
+	"express-rate-limit, draft-7: the whole limit, 2 clients, 60 s",
 	"express-rate-limit, draft-8: window",
 	"Flask-Limiter, moving window: known",
 	"Flask-Limiter, moving window: window",
