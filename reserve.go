@@ -39,14 +39,13 @@ func Reserve(fraction float64, priority int) LimitOption {
 
 // checkReserve returns what is wrong with the reserve of a limit.
 func (l *Limit) checkReserve() error {
-	if l.reserve > 0 && l.store != nil {
-		return fmt.Errorf("Reserve(%v, %d) does not work with Shared: what remains is in the store", l.reserve, l.urgent)
-	}
 	switch {
-	case l.reserve == 0 || l.kind == kindAIMD || l.kind == kindPace:
+	case l.reserve == 0:
 		return nil
 	case l.store != nil:
 		return fmt.Errorf("Reserve(%v, %d) does not work with Shared: a store leases tokens without knowing what they are for", l.reserve, l.urgent)
+	case l.kind == kindAIMD || l.kind == kindPace:
+		return nil
 	}
 	capacity := l.burstOf(l.rate)
 	if l.isWindow() {

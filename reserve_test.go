@@ -20,8 +20,12 @@ func (x *modelRun) reserve(limit Limit) Limit {
 	if limit.kind != kindBucket || limit.clamps || x.burst == 1 || x.r.IntN(2) == 0 {
 		return limit
 	}
-	x.m.part = float64(1+x.r.Int64N(x.burst-1)) / float64(x.burst)
-	limit.reserve, limit.urgent = x.m.part, 1
+	part, plain := float64(1+x.r.Int64N(x.burst-1))/float64(x.burst), limit
+	limit.reserve, limit.urgent = part, 1
+	if limit.checkReserve() != nil { // the burst of keys without a rate of their own is too small
+		return plain
+	}
+	x.m.part = part
 	return limit
 }
 
