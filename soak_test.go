@@ -84,7 +84,7 @@ func header(r *http.Request, name string) int64 {
 // tierOf is a RateFor.
 func tierOf(key string) (int64, time.Duration) { return 1 + int64(len(key)*7), time.Second }
 
-// make makes both Transports anew, as they were saved.
+// make makes both Transports again, as they were saved.
 func (x *soak) make(saved [2][]byte) {
 	key := WithKey(func(r *http.Request) string { return r.Header.Get("Key") })
 	cost := WithCost(func(r *http.Request) int64 { return header(r, "Cost") })

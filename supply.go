@@ -68,7 +68,7 @@ func (l *Limit) budget(key string, r rate, burst int64) lease.Budget {
 }
 
 // lendLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise. It is
-// not inlined, for the sake of the stack that those who wait do it on.
+// not inlined, to keep the stack small on which requests wait.
 //
 //go:noinline
 func (l *Limiter) lendLocked(b *bucket, now instant) (at instant) {
@@ -138,8 +138,8 @@ func (l *Limiter) holdLoansLocked(charges []charge, until, now instant) {
 	}
 }
 
-// wantLocked has the store asked for a cost that is not waited for. It is not inlined, for the sake of the stack that those who
-// wait do it on.
+// wantLocked has the store asked for a cost that no request waits for. It is not inlined, to keep the stack small on which
+// requests wait.
 //
 //go:noinline
 func (l *Limiter) wantLocked(charges []charge, now instant) {
@@ -294,8 +294,8 @@ func (b *bucket) blockedUntil() instant {
 }
 
 // respite brings the loans of charges up to date. It returns for how long a request that may wait until expiry may wait for a
-// response of a store that may have the tokens; 0: not at all. It is not inlined, for the sake of the stack that those who wait
-// do it on.
+// response of a store that may have the tokens; 0: not at all. It is not inlined, to keep the stack small on which
+// requests wait.
 //
 //go:noinline
 func respite(charges []charge, try bool, expiry, now instant) (d int64) {

@@ -182,7 +182,7 @@ func TestHideKeys(t *testing.T) {
 	assert.Equal(t, p.names("acme"), p.names("acme"))
 	assert.NotEqual(t, p.names("acme"), p.names("acme "))
 	assert.Regexp(t, `^#[0-9a-f]{12}$`, p.names("acme"))
-	assert.NotEqual(t, p.names("acme"), newPage(nil, HideKeys()).names("acme"), "whoever guesses a key cannot check it")
+	assert.NotEqual(t, p.names("acme"), newPage(nil, HideKeys()).names("acme"), "a guessed key cannot be checked")
 	for _, text := range all(t, newPage(map[string]source{"github": busy(time.Now())})) {
 		assert.Contains(t, text, "acme", "without the option they are shown")
 	}

@@ -65,7 +65,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		assert.Equal(t, span, l.last().at.Sub(l.history[0].at))
 		time.Sleep(span)
 		p.frame()
-		assert.Len(t, l.history, 1, "what nobody looked at is not shown")
+		assert.Len(t, l.history, 1, "what was not looked at is not shown")
 	})
 }
 

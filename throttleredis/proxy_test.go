@@ -180,7 +180,7 @@ func TestRepeatedScriptGrantsNoMoreThanThereIs(t *testing.T) {
 	st := newStore(t, c)
 	lease1(t, st, lease.Part{Budget: bucket("k")})
 	p.inject(resetAfter)
-	if got := lease1(t, st, lease.Part{Budget: bucket("k"), Want: 3}); got.Tokens != 2 { // 3 were granted in vain
+	if got := lease1(t, st, lease.Part{Budget: bucket("k"), Want: 3}); got.Tokens != 2 { // 3 were granted and lost
 		t.Errorf("%d tokens", got.Tokens)
 	}
 	slots := lease.Budget{Kind: lease.Slots, Limit: "l", Key: "k", N: 5}

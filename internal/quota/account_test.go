@@ -36,7 +36,7 @@ func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
 	require.Len(t, a.quotas, 2)
 	asks(t, y, at+1, Tell{"newer", 10, 5, meter.Never, true, 0, false, ""})
 	require.Len(t, a.quotas, 2)
-	require.True(t, x.Open(at+1), "nobody obeys what was dropped")
+	require.True(t, x.Open(at+1), "a dropped quota stops no request")
 	sends(t, x, at+1, 200)
 	asks(t, x, at+2)
 	require.Empty(t, x.quotas)

@@ -25,7 +25,7 @@ type pace struct {
 	last   meter.Instant // when the last request left
 	since  meter.Instant // done counts from here: the last refusal's wait, a second of rest or the beginning of growth
 	done   int64         // accepted since then
-	before float64       // accepted per second in the stretch before the last rest, which counts
+	before float64       // accepted per second before the last rest, with that rest counted in
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	evenly bool          // no two requests leave closer together, not even to make up for a late timer
 }

@@ -275,7 +275,7 @@ func TestQuotaModelFixedWindowNeverRejectsAClientThatKnowsIt(t *testing.T) {
 		{1000, 60 * second, 2, 0.03, 0.1, 0.02, 0.95, 0},
 		{20, 4 * second, 2, 0.03, 0.1, 0.02, 0.95, 0},
 		{3, 10 * second, 2, 0.03, 0.1, 0.02, 0.95, 2},
-		{50, 10 * second, 2, 0.1, 0.6, 0.1, 0.88, 0}, // who hears less must be more careful
+		{50, 10 * second, 2, 0.1, 0.6, 0.1, 0.88, 0}, // a client that hears less must be more careful
 	} {
 		t.Run(fmt.Sprintf("%d in %ds by %d gates, %v mute", c.limit, c.length/second, c.gates, c.mute), func(t *testing.T) {
 			const n = 40
