@@ -55,14 +55,15 @@ type quota struct {
 	turn     meter.Instant   // its beginning, as far as known
 	awaited  bool            // no response of this window has come
 	before   int64           // what was left at the end of the previous window
-	scarce   bool            // a window ran dry: what is left is spread over the time until the reset
-	last     meter.Instant   // when the last request left
-	dropped  bool            // its account has forgotten it
+	length   length
+	scarce   bool          // a window ran dry: what is left is spread over the time until the reset
+	last     meter.Instant // when the last request left
+	dropped  bool          // its account has forgotten it
 }
 
 // newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
-	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, at: -1, low: meter.MaxCount, reset: meter.Never, last: -1, turn: -1}
+	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, at: -1, low: meter.MaxCount, reset: meter.Never, last: -1, turn: -1, length: newLength()}
 }
 
 // ends returns when all that is known of the quota is over.
@@ -136,19 +137,24 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	if sentAt < q.turn && left <= q.before && t.Reset <= q.turn+sameWindow+now-sentAt && !t.Refused {
 		return // it tells of the previous window
 	}
+	q.length.hear(now, sentAt, left, q.limit)
 	for _, at := range q.silent {
 		if at > sentAt {
 			left-- // the silent request may have been counted later
 		}
 	}
 	first := q.awaited && sentAt >= q.turn || news && left > q.told // the first response of a window
-	if first && !q.awaited {
-		q.turned()
-		q.turn = sentAt
+	if first {
+		q.begin(now, sentAt, left)
 	}
 	learn := first || news || left <= q.told
 	switch {
 	case t.Reset == meter.Never:
+	case first && !t.Refused && left > 0:
+		q.reset, q.awaited = t.Reset, false
+		if !q.account.Off.Length {
+			q.reset = min(q.reset, meter.AddInstant(now, q.length.most))
+		}
 	case first || t.Refused || q.reset == meter.Never || q.account.Off.Least && learn:
 		q.reset, q.awaited = t.Reset, false
 	case learn:
@@ -160,10 +166,26 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	}
 }
 
-// turned ends a window.
-func (q *quota) turned() {
+// begin takes the first response of a window, to a request that left at sentAt.
+func (q *quota) begin(now, sentAt meter.Instant, left int64) {
+	if q.awaited {
+		if left <= q.before { // the old window goes on
+			q.length = newLength()
+		}
+		return
+	}
+	rest := int64(0) // of the limit, for the rest of the window that was expected
+	if jumped(q.told, left, q.limit) && q.reset < meter.Never && q.reset > now {
+		rest = int64(float64(q.limit) * float64(q.reset-now) / float64(q.reset-max(0, q.turn)))
+	}
+	q.turned(rest)
+	q.turn = sentAt
+}
+
+// turned ends a window. If an eighth of the limit is left besides rest, nothing is scarce.
+func (q *quota) turned(rest int64) {
 	q.before = q.told
-	if q.told-q.reserve-q.inFlight > max(1, q.limit/8) {
+	if q.told-q.reserve-q.inFlight > max(1, q.limit/8)+rest {
 		q.scarce = false
 	}
 }
@@ -193,7 +215,7 @@ func (q *quota) roll(now meter.Instant) {
 
 // renew is the reset: the whole limit is left again, if it is known. After a window that ran dry, one request asks first.
 func (q *quota) renew(now meter.Instant) {
-	q.turned()
+	q.turned(0)
 	q.scarce = q.scarce && now-q.last <= second+q.reset-q.turn
 	told := q.limit
 	if told < 0 {
