@@ -283,7 +283,7 @@ func finish(all []*request) {
 
 // TestTurnsOverSeveralLimits does anything to a Limiter whose requests fall under a bucket with turns and under others.
 func TestTurnsOverSeveralLimits(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range seeds(6) {
 		synctest.Test(t, func(t *testing.T) {
 			r := metertest.Seeded(t, seed)
 			l := limiterOf(t, WithLimit(

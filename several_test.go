@@ -245,7 +245,7 @@ func (x *severalRun) ordered() {
 }
 
 func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range seeds(4) {
 		synctest.Test(t, func(t *testing.T) {
 			x := newSeveralRun(t, metertest.Seeded(t, seed))
 			for op := range 2500 {
@@ -273,7 +273,7 @@ func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 
 // TestSeveralLimitsUnderAllThatCanHappen cancels, refuses, holds and retunes.
 func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range seeds(8) {
 		synctest.Test(t, func(t *testing.T) {
 			x := newSeveralRun(t, metertest.Seeded(t, seed))
 			var watch watch
