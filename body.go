@@ -133,7 +133,8 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 	charges := g.charges()
 	for i := range charges {
 		c := &charges[i]
-		if f := c.limit.settles; f != nil {
+		policy := t.limiter.policyOf(c.limit)
+		if f := policy.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
 				_ = t.limiter.settle(g, i, cost) // a wrong cost is ignored, as SettleFunc documents
 				continue
@@ -141,10 +142,10 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 		}
 		switch {
 		case !read:
-		case c.limit.kind == kindInFlight:
-			c.kept = !c.limit.untilHeaders
+		case c.limit.frees:
+			c.kept = !policy.untilHeaders
 			slots = slots || c.kept
-		case c.limit.costAt != nil && isJSON(resp):
+		case policy.costAt != nil && isJSON(resp):
 			c.told = true
 			costs++
 		}
@@ -164,7 +165,7 @@ func (b *body) watch(resp *http.Response, costs int) {
 	charges := b.grant.charges()
 	for i := range charges {
 		if c := &charges[i]; c.told {
-			b.costs = append(b.costs, bodyCost{i, c.limit.costAt.Finder(events)})
+			b.costs = append(b.costs, bodyCost{i, b.grant.limiter.policyOf(c.limit).costAt.Finder(events)})
 		}
 	}
 }

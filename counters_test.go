@@ -183,7 +183,7 @@ func TestRateForIsAskedForABucketThatWasJustForgotten(t *testing.T) {
 		require.NotNil(t, p, "there is nothing left")
 		_, ok := l.Try("9", 1)
 		require.True(t, ok)
-		_, r, err := l.await(t.Context(), p)
+		_, r, err := l.await(t.Context(), p, &l.direct)
 		require.NoError(t, err)
 		require.Nil(t, r)
 		require.Equal(t, 6, drain(l, "7"))

@@ -40,7 +40,7 @@ func (h bookings) first() instant {
 }
 
 // bookLocked makes the charges that are due.
-func (l *Limiter) bookLocked(now instant) {
+func (l *core) bookLocked(now instant) {
 	for l.bookings.first() <= now {
 		b := heap.Pop(&l.bookings).(booking)
 		c := b.charge
@@ -53,20 +53,20 @@ func (l *Limiter) bookLocked(now instant) {
 	}
 }
 
-// pretendLocked charges a request that would have to wait, and stores the rejection of one that would be rejected.
-func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) (waited time.Duration, binding *bucket) {
+// pretendLocked charges a request that would have to wait, and decides about one that would be rejected.
+func (l *core) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) verdict {
 	a, charges := &p.ask, p.charges
 	var by bounds
 	l.bound(ctx, &by, a, charges, now)
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
-		return 0, nil
+		return refused
 	}
 	due, last := planLocked(charges, nil, nil, &by.place, now, 0)
-	binding = charges[last].bucket
+	binding := charges[last].bucket
 	if reason := by.judge(due, now, binding); reason != 0 {
 		l.refuseLocked(p, &by, reason, &charges[last], due, now)
-		return 0, nil
+		return refused
 	}
 	for i := range charges {
 		c := &charges[i]
@@ -76,7 +76,7 @@ func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, mi
 			c.paid = c.bucket.meter.Take(due, due, c.cost, true)
 			c.limit.counts.charged += uint64(c.cost)
 			c.bucket.since = due
-		case c.limit.reported(): // it counts what is really on its way
+		case c.limit.reported: // it counts what is really on its way
 			c.paid = c.bucket.meter.Take(now, now, c.cost, false)
 			c.limit.counts.charged += uint64(c.cost)
 		case len(l.bookings) < l.maxQueue: // else the others seem to have more than they would
@@ -87,18 +87,8 @@ func (l *Limiter) pretendLocked(ctx context.Context, p *pending, now instant, mi
 	l.synced = min(l.synced, l.bookings.first())
 	p.mark = mark{at: now}
 	l.counts.grantedAfter(due - now)
-	a.by.counts.grantedAfter(due - now)
+	a.by.grantedAfter(due - now)
 	binding.limit.counts.waited(due - now)
-	return time.Duration(due - now), binding
-}
-
-// tellPretended tells what would have become of a request without a dry run. What would have been refused is sent, but nothing
-// is charged for it.
-func (l *Limiter) tellPretended(ctx context.Context, p *pending, waited time.Duration, binding *bucket) {
-	if p.refusal != nil {
-		p.ask.by.observer.rejected(ctx, p.refusal, 0, true)
-		p.charges = nil
-		return
-	}
-	l.tellGranted(ctx, p.ask.by, p.charges, waited, binding)
+	p.pretended, p.binding = time.Duration(due-now), binding
+	return granted
 }

@@ -37,7 +37,7 @@ func split(err error) (all []error) {
 func unknownLimit(name string, limits []*limit) error {
 	var names []string
 	for _, li := range limits {
-		if li.kind != kindNone {
+		if !li.open {
 			names = append(names, strconv.Quote(li.name))
 		}
 	}

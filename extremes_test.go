@@ -22,7 +22,7 @@ func TestExtremeValuesSaturate(t *testing.T) {
 		rounds = 300
 	}
 	for range rounds {
-		l := Limit{burst: -1, initial: -1, share: 1, kind: []limitKind{kindBucket, kindPace, kindSliding, kindFixed}[r.IntN(4)]}
+		l := newLimit([]limitKind{kindBucket, kindPace, kindSliding, kindFixed}[r.IntN(4)], 1, 1, nil)
 		if r.IntN(3) == 0 {
 			l.share = 1 - r.Float64()
 		}

@@ -2,8 +2,6 @@ package throttle
 
 import (
 	"container/heap"
-	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -15,44 +13,6 @@ import (
 // before the start tag that was granted last. Requests go in the order of these tags, and of rank where they are equal, as those
 // of callers are that had nothing in line.
 
-// FairBy makes the callers of a bucket take turns by cost, whatever each of them has in the queue: a caller with one request
-// waits for at most one request of each other caller. A caller that was idle has nothing saved up. f returns the caller of a
-// request, such as a tenant; [Ask.Caller] and [ContextWithCaller] take precedence. Requests whose caller is "" are one caller.
-// [Limiter.Try] has no caller.
-//
-// The requests of one caller go in the order of arrival. A priority ([ContextWithPriority]) counts between the first requests
-// of callers, whose turns are the same: there, each step is worth ten seconds of arrival. To let urgent work of one tenant
-// overtake its other work, make it a caller of its own, or use [Reserve]: urgent requests take turns of their own.
-//
-// Turns go by cost as it is corrected by [Settle] and its like, and by the weights of [FairWeights]. A cancelled request leaves
-// its turn to the next one of its caller. Nothing is kept of callers once the queue of the bucket is empty, and of a caller
-// without a request in the queue only for about one turn.
-//
-// One limit of a Limiter can have FairBy: it sets the order in the queue, so choose the limit that requests wait for. Other
-// limits and server quotas keep the order of arrival between requests that do not fall under the same buckets. A request that
-// another limit stops keeps its turn, and its caller's later requests come after it. Over a limit that is [Shared], callers take
-// turns within each process. The algorithm is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
-func FairBy(f KeyFunc) LimitOption {
-	return limitOption(func(l *Limit) {
-		l.fairBy = f
-		if f == nil {
-			l.fault("FairBy(nil): a function is needed")
-		}
-	})
-}
-
-// FairWeights sets how much of the limit each caller of [FairBy] gets while several wait, relative to the others: from 1 to
-// 1,000; the default is 1. Smaller and larger weights count as these bounds. f is called without a lock, possibly several times
-// at once, for each request that waits.
-func FairWeights(f func(caller string) int) LimitOption {
-	return limitOption(func(l *Limit) {
-		l.fairWeights = f
-		if f == nil {
-			l.fault("FairWeights(nil): a function is needed")
-		}
-	})
-}
-
 const (
 	tagScale  = 1 << 10 // of a cost of 1 at weight 1
 	maxWeight = 1000
@@ -60,50 +20,6 @@ const (
 	allAtOnce = 16 // requests of a caller whose tags are corrected at once
 	someOfAll = 4  // and of one with more
 )
-
-// ordersFairly reports whether callers take turns here.
-func (l *Limit) ordersFairly() bool { return l.fairBy != nil }
-
-// weightOf returns the weight of a caller.
-func (l *Limit) weightOf(caller string) int64 {
-	if l.fairWeights == nil {
-		return 1
-	}
-	return int64(max(1, min(l.fairWeights(caller), maxWeight)))
-}
-
-// of sets the caller of a request, before the lock is taken.
-func (a *ask) of(l *Limiter, caller string) {
-	if l.fair != nil {
-		a.caller, a.weight = caller, l.fair.weightOf(caller)
-	}
-}
-
-// callerOf returns the caller of a request.
-func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
-	if o.called {
-		return o.caller
-	}
-	return l.fair.fairBy(req)
-}
-
-// checkFairness returns what is wrong with the turns of several limits.
-func checkFairness(limits []Limit) (faults []error) {
-	var first *Limit
-	for i := range limits {
-		switch l := &limits[i]; {
-		case l.fairBy == nil && l.fairWeights != nil:
-			faults = append(faults, fmt.Errorf("limit %q: FairWeights has no effect without FairBy", l.name))
-		case l.fairBy == nil:
-		case first == nil:
-			first = l
-		default:
-			faults = append(faults, fmt.Errorf("WithLimit: FairBy in limits %q and %q: a request has one place in the queue; set it on the limit "+
-				"whose cost counts", first.name, l.name))
-		}
-	}
-	return faults
-}
 
 // A turns holds the callers that take turns at one bucket, with urgent requests or with other requests.
 type turns struct {
@@ -190,7 +106,7 @@ func taken(cost, weight int64) int64 {
 func (c *caller) after(tag, cost int64) int64 { return min(tag+taken(cost, c.weight), maxTag) }
 
 // fairLocked returns which of the charges is of a bucket where callers take turns; -1: none.
-func (l *Limiter) fairLocked(charges []charge) int {
+func (l *core) fairLocked(charges []charge) int {
 	if l.fair != nil {
 		for i := range charges {
 			if charges[i].limit == l.fair {
@@ -202,7 +118,7 @@ func (l *Limiter) fairLocked(charges []charge) int {
 }
 
 // tidyLocked corrects what is stale among the requests of a caller.
-func (l *Limiter) tidyLocked(charges []charge, a *ask, below bool, now instant) {
+func (l *core) tidyLocked(charges []charge, a *ask, below bool, now instant) {
 	if i := l.fairLocked(charges); i >= 0 && charges[i].bucket.fair != nil {
 		t := charges[i].bucket.fair.of(below)
 		if c := t.callers[a.caller]; c != nil {
@@ -212,7 +128,7 @@ func (l *Limiter) tidyLocked(charges []charge, a *ask, below bool, now instant) 
 }
 
 // tagLocked returns the start tag of a request that has just come.
-func (l *Limiter) tagLocked(charges []charge, a *ask, p *place) int64 {
+func (l *core) tagLocked(charges []charge, a *ask, p *place) int64 {
 	i := l.fairLocked(charges)
 	if i < 0 || charges[i].bucket.fair == nil {
 		return 0
@@ -238,7 +154,7 @@ func (t *turns) start(name string, rank instant) int64 {
 func (t *turns) counts(c *caller) bool { return c.first != nil || c.end > t.later }
 
 // sitLocked has a request that joins a line take its place among those of its caller.
-func (l *Limiter) sitLocked(w *waiter, charges []charge) {
+func (l *core) sitLocked(w *waiter, charges []charge) {
 	i := l.fairLocked(charges)
 	if i < 0 {
 		w.seat = nil
@@ -301,7 +217,7 @@ func (t *turns) rest(c *caller) {
 }
 
 // passedLocked notes that a request went before others that wait.
-func (l *Limiter) passedLocked(charges []charge, a *ask, p *place, now instant) *caller {
+func (l *core) passedLocked(charges []charge, a *ask, p *place, now instant) *caller {
 	i := l.fairLocked(charges)
 	if i < 0 || charges[i].bucket.fair == nil {
 		return nil
@@ -339,7 +255,7 @@ func (t *turns) grant(c *caller, tag, cost, weights int64, now instant) (finish 
 }
 
 // standUpLocked takes a request out of those of its caller, granted or not, which is in no line any more.
-func (l *Limiter) standUpLocked(w *waiter, granted bool, now instant) {
+func (l *core) standUpLocked(w *waiter, granted bool, now instant) {
 	s := w.seat
 	if s == nil {
 		return
@@ -399,7 +315,7 @@ func (c *caller) unlink(w *waiter) (stale bool) {
 }
 
 // chargeLocked moves the tags of a caller on, or back.
-func (l *Limiter) chargeLocked(t *turns, c *caller, by int64, now instant) {
+func (l *core) chargeLocked(t *turns, c *caller, by int64, now instant) {
 	switch {
 	case c.first != nil:
 		l.rechainLocked(t, c, c.first, min(max(t.now, c.first.tag+by), maxTag), now)
@@ -413,7 +329,7 @@ func (l *Limiter) chargeLocked(t *turns, c *caller, by int64, now instant) {
 }
 
 // turnLocked corrects the turns of a caller by what a request of it was charged too little, or too much if it is negative.
-func (l *Limiter) turnLocked(c *caller, b *bucket, more int64, now instant) {
+func (l *core) turnLocked(c *caller, b *bucket, more int64, now instant) {
 	if c == nil || b.limit != l.fair || b.fair == nil {
 		return
 	}
@@ -438,7 +354,7 @@ func (l *Limiter) turnLocked(c *caller, b *bucket, more int64, now instant) {
 
 // rechainLocked has w start at tag, and those after it one after the other: all of them if they are few, and else some now, and
 // the others, which then are stale, when something becomes of their caller again.
-func (l *Limiter) rechainLocked(t *turns, c *caller, w *waiter, tag int64, now instant) {
+func (l *core) rechainLocked(t *turns, c *caller, w *waiter, tag int64, now instant) {
 	fresh := true
 	for n := 0; w != nil; n++ {
 		if fresh = fresh && w != c.stale; fresh && w.tag == tag {
@@ -457,14 +373,14 @@ func (l *Limiter) rechainLocked(t *turns, c *caller, w *waiter, tag int64, now i
 	c.stale, c.end = nil, tag
 }
 
-func (l *Limiter) rechainStaleLocked(t *turns, c *caller, now instant) {
+func (l *core) rechainStaleLocked(t *turns, c *caller, now instant) {
 	if w := c.stale; w != nil {
 		l.rechainLocked(t, c, w, c.after(w.seat.earlier.tag, w.seat.earlier.taken()), now)
 	}
 }
 
 // retagLocked moves a request in its line.
-func (l *Limiter) retagLocked(w *waiter, tag int64, now instant) {
+func (l *core) retagLocked(w *waiter, tag int64, now instant) {
 	ln := w.line
 	first := ln.first
 	ln.remove(w)
@@ -494,7 +410,7 @@ func (w *waiter) heir() *waiter {
 
 // unjudged notes that w is judged, and returns the first from follower on that is not: where callers take turns, a request that
 // is rejected moves others.
-func (l *Limiter) unjudged(w, follower *waiter) *waiter {
+func (l *core) unjudged(w, follower *waiter) *waiter {
 	if w.seat == nil {
 		return follower
 	}

@@ -30,14 +30,14 @@ func BenchmarkScale(b *testing.B) {
 				}
 				pendings := make([]*pending, n)
 				for i := range pendings {
-					pendings[i] = &pending{ask: ask{maxWait: -1, priority: i % c.priorities, caller: names[i%len(names)], weight: 1, by: &l.direct}}
+					pendings[i] = &pending{ask: ask{maxWait: -1, priority: i % c.priorities, caller: names[i%len(names)], weight: 1, by: &l.direct.counts}}
 					pendings[i].charges = charged(make([]charge, 0, 1), l.limits[0], "", 1)
 				}
 				waiters := make([]*waiter, n)
 				ctx, cancel := context.WithCancel(b.Context())
 				start := time.Now()
 				for i, p := range pendings {
-					waiters[i], _, _ = l.lineUp(ctx, p)
+					waiters[i], _ = l.decide(ctx, p)
 				}
 				in = min(in, time.Since(start))
 				cancel()

@@ -6,24 +6,15 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
-// An answer is the outcome of a request that was granted. The zero answer has no news.
-type answer struct {
-	outcome Outcome
-	unsent  bool      // it never reached the server
-	local   bool      // an inner Transport rejected it
-	word    *word     // what the server said about its limits; nil: nothing
-	more    *listener // reads more of it in the body; nil: the body adds nothing
-}
-
-// retryAfter returns how long to stay away, by the server; 0 if it did not say.
-func (a *answer) retryAfter() time.Duration {
-	if a.word == nil {
-		return 0
-	}
-	return a.word.wait.Value
+// A result is an answer with what the Transport alone needs.
+type result struct {
+	answer
+	local bool      // an inner Transport rejected it
+	more  *listener // reads more of what the server says in the body; nil: the body adds nothing
 }
 
 // exchange sends a request whose outcome the Limiter wants to know.
@@ -33,11 +24,11 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 		kept = g.filed()
 	}
 	var resp *http.Response
-	a := answer{outcome: OutcomeIgnore} // if base panics
+	a := result{answer: answer{outcome: aimd.Ignore}} // if base panics
 	done := false
 	defer func() {
 		if !done { // base or a user's function has panicked
-			t.abort(kept.or(g), resp, &a)
+			t.abort(kept.or(g), resp, &a.answer)
 		}
 	}()
 	resp, far, err := t.forward(req, kept.or(g))
@@ -50,19 +41,20 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 	gated, after := false, false
 	for i := range charges {
 		li := charges[i].limit
+		policy := t.limiter.policyOf(li)
 		gated = gated || li.gates
-		after = after || li.kind == kindInFlight || li.settled()
-		if li.judge != nil && !a.local {
-			charges[i].outcome = li.judge(heeded, err)
+		after = after || li.frees || policy.settled()
+		if policy.judge != nil && !a.local {
+			charges[i].outcome = aimd.Outcome(policy.judge(heeded, err))
 		}
 	}
 	if !gated && a.word != nil {
-		t.limiter.hear(req.Context(), t.gateOf(req), mark{at: g.mark.at}, &a, charges, t.asker)
+		t.limiter.hear(req.Context(), t.gateOf(req), mark{at: g.mark.at}, &a.answer, charges, t.asker)
 	}
 	if heeded != nil && (a.more != nil || after && !a.unsent) {
 		kept = t.follow(req, heeded, g, kept, a.more)
 	}
-	t.limiter.report(kept.or(g), &a)
+	t.limiter.report(kept.or(g), &a.answer)
 	done = true
 	return resp, far, err
 }
@@ -87,9 +79,9 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 	a := t.answerOf(req, resp, far, err)
 	switch {
 	case a.unsent:
-		t.limiter.report(g, &a)
+		t.limiter.report(g, &a.answer)
 	case a.word != nil:
-		t.limiter.hear(req.Context(), t.gateOf(req), g.mark, &a, g.charges(), t.asker)
+		t.limiter.hear(req.Context(), t.gateOf(req), g.mark, &a.answer, g.charges(), t.asker)
 	}
 	if a.more != nil {
 		a.more.sent = g.mark.at
@@ -100,12 +92,12 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 }
 
 // answerOf returns what a response or an error means.
-func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error) answer {
+func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error) result {
 	if far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
-		return answer{outcome: OutcomeIgnore, unsent: true, local: true}
+		return result{answer: answer{outcome: aimd.Ignore, unsent: true}, local: true}
 	}
 	word, more := t.listen(req, resp)
-	a := answer{outcome: outcomeOf(req.Context(), resp, err, word), unsent: far == reachedNoServer, word: word, more: more}
+	a := result{answer: answer{aimd.Outcome(outcomeOf(req.Context(), resp, err, word)), far == reachedNoServer, word}, more: more}
 	if err != nil && errors.Is(err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
 		a.unsent = a.unsent || !hasBody(req) && !t.nested() // which would have said so

@@ -1,9 +1,7 @@
 package throttle
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -26,25 +24,8 @@ type outcome struct {
 	err error
 }
 
-// fly calls a store until there is nothing to ask for. A call that takes too long is given up: what it asked for is asked for
-// again, by other calls, whenever it returns.
-func (l *Limiter) fly(s *supply) {
-	for f := l.board(s); f != nil; f = l.board(s) {
-		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-		stop := context.AfterFunc(ctx, func() {
-			l.land(f, nil, fmt.Errorf("throttle: no response from the store within %v", s.timeout), true)
-		})
-		outcomes, err := f.call(ctx)
-		stop()
-		cancel()
-		if !l.land(f, outcomes, err, false) {
-			return
-		}
-	}
-}
-
 // board collects what is to be asked for; nil: nothing, or the store must not be called now.
-func (l *Limiter) board(s *supply) *flight {
+func (l *core) board(s *supply) *flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
@@ -96,77 +77,7 @@ func (f *flight) ask(b *bucket, now instant) int {
 	return len(parts)
 }
 
-// call asks the store. It asks for each part alone where the store has them in different places.
-func (f *flight) call(ctx context.Context) ([]outcome, error) {
-	outcomes, err := f.try(ctx, f.asks)
-	if err != nil {
-		return nil, err
-	}
-	var apart []lease.Ask
-	var places []int
-	i := 0
-	for _, ask := range f.asks {
-		for _, part := range ask.Parts {
-			if len(ask.Parts) > 1 && errors.Is(outcomes[i].err, lease.ErrApart) {
-				apart, places = append(apart, lease.Ask{Parts: []lease.Part{part}}), append(places, i)
-			}
-			i++
-		}
-	}
-	if len(apart) == 0 {
-		return outcomes, nil
-	}
-	f.apart = true
-	again, err := f.try(ctx, apart)
-	for j, i := range places {
-		if err != nil {
-			outcomes[i] = outcome{err: err}
-		} else {
-			outcomes[i] = again[j]
-		}
-	}
-	return outcomes, nil
-}
-
-// try calls the store and checks that its response fits what was asked.
-func (f *flight) try(ctx context.Context, asks []lease.Ask) (outcomes []outcome, err error) {
-	leases, err := f.supply.store.Lease(ctx, asks)
-	if err != nil {
-		return nil, err
-	}
-	if len(leases) != len(asks) {
-		return nil, fmt.Errorf("%w: it returned %d leases for %d asks", lease.ErrSetup, len(leases), len(asks))
-	}
-	for i := range asks {
-		err := leases[i].Err
-		if n, want := len(leases[i].Parts), len(asks[i].Parts); err == nil && n != want {
-			err = fmt.Errorf("%w: it returned %d parts for an ask of %d", lease.ErrSetup, n, want)
-		}
-		for j := range asks[i].Parts {
-			o := outcome{err: err}
-			if err == nil {
-				o.LeasedPart = leases[i].Parts[j]
-				o.err = o.Check(&asks[i].Parts[j])
-			}
-			outcomes = append(outcomes, o)
-		}
-	}
-	return outcomes, nil
-}
-
-// land books the response of a call, or that there is none. It reports false if the call was given up before.
-func (l *Limiter) land(f *flight, outcomes []outcome, err error, givenUp bool) bool {
-	ok, queued, event := l.landOnce(f, outcomes, err, givenUp)
-	for some := range slices.Chunk(queued, 64) { // the store is out of reach: some waiters cannot wait so long
-		l.replanSome(some)
-	}
-	if event != nil {
-		l.direct.observer.storeChanged(*event)
-	}
-	return ok
-}
-
-func (l *Limiter) landOnce(f *flight, outcomes []outcome, err error, givenUp bool) (ok bool, queued []*bucket, event *StoreEvent) {
+func (l *core) landOnce(f *flight, outcomes []outcome, err error, givenUp bool) (ok bool, queued []*bucket, event *storeEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, now := f.supply, l.nowLocked()
@@ -203,19 +114,19 @@ func (l *Limiter) landOnce(f *flight, outcomes []outcome, err error, givenUp boo
 func (s *supply) note(err error, now instant) {
 	switch {
 	case err == nil:
-		s.stats.OK++
+		s.counts.ok++
 		s.outage = outage{}
 		return
 	case errors.Is(err, lease.ErrSetup):
-		s.stats.Setup++
+		s.counts.setup++
 	default:
-		s.stats.Failed++
+		s.counts.failed++
 	}
 	s.outage.fail(err, now)
 }
 
 // landPartsLocked books the parts of a response, or that there is none.
-func (l *Limiter) landPartsLocked(f *flight, outcomes []outcome, err error, now instant) {
+func (l *core) landPartsLocked(f *flight, outcomes []outcome, err error, now instant) {
 	i := 0
 	for _, ask := range f.asks {
 		for _, part := range ask.Parts {
@@ -247,10 +158,10 @@ func (b *bucket) fewWait() bool { return len(b.lines) <= maxRejudged && b.waitin
 func (n *loan) land(sent, now instant, part *lease.Part, o *outcome, alone bool) (news bool) {
 	s := n.supply
 	for _, r := range part.Back {
-		s.stats.Returned += uint64(r.Tokens)
+		s.counts.returned += uint64(r.Tokens)
 	}
 	if o.err == nil {
-		s.stats.Leased += uint64(o.Tokens)
+		s.counts.leased += uint64(o.Tokens)
 		s.processes = max(1, o.Processes)
 		n.outage, n.wanted = outage{}, 0
 		held, known := n.HeldUntil(), n.Processes() > 0
@@ -270,7 +181,7 @@ func (n *loan) land(sent, now instant, part *lease.Part, o *outcome, alone bool)
 }
 
 // replanSome judges the requests again that wait for these buckets, if their store is out of reach.
-func (l *Limiter) replanSome(buckets []*bucket) {
+func (l *core) replanSome(buckets []*bucket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
@@ -283,16 +194,16 @@ func (l *Limiter) replanSome(buckets []*bucket) {
 	l.serveLocked(now)
 }
 
-// A StoreEvent reports that a [Store] went out of reach, is in reach again, or is set up wrongly.
-type StoreEvent struct {
-	Limits []string      // the names of the limits that use it
-	Err    error         // why it is out of reach; with ErrStoreSetup in its chain, the set-up is wrong; nil: it is in reach
-	Down   time.Duration // for how long it was out of reach; 0 when it went
+// A storeEvent says that a store went out of reach, is in reach again, or is set up wrongly; see [StoreEvent].
+type storeEvent struct {
+	Limits []string
+	Err    error
+	Down   time.Duration
 }
 
 // event returns what has changed since was; nil: nothing.
-func (s *supply) event(was *outage, now instant) *StoreEvent {
-	e := &StoreEvent{Limits: s.limits, Err: s.outage.err}
+func (s *supply) event(was *outage, now instant) *storeEvent {
+	e := &storeEvent{Limits: s.limits, Err: s.outage.err}
 	switch {
 	case (was.err == nil) == (e.Err == nil) && was.isSetup() == s.outage.isSetup():
 		return nil
@@ -300,34 +211,4 @@ func (s *supply) event(was *outage, now instant) *StoreEvent {
 		e.Down = time.Duration(now - was.since)
 	}
 	return e
-}
-
-// StoreStats are the state and the counters of a [Store] in one Limiter: of the calls for all limits that use it in the same
-// way.
-type StoreStats struct {
-	Limits []string `json:"limits"` // the names of the limits
-	Up     bool     `json:"up"`     // the latest call succeeded, or there was none
-	Err    error    `json:"-"`      // of the latest call, if it failed
-
-	// Counters
-	OK       uint64 `json:"ok"`       // calls that succeeded
-	Failed   uint64 `json:"failed"`   // calls that failed because the store was out of reach
-	Setup    uint64 `json:"setup"`    // calls that failed because of a wrong set-up
-	Leased   uint64 `json:"leased"`   // tokens that the store granted
-	Returned uint64 `json:"returned"` // tokens that were given back
-	Alone    uint64 `json:"alone"`    // tokens used without the store, by LocalShare or Pass
-}
-
-// Stores returns the state of each [Store], in the order of the limits that use them. It returns nothing without a [Shared]
-// limit.
-func (l *Limiter) Stores() []StoreStats {
-	l.mustBeMade()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := make([]StoreStats, len(l.supplies))
-	for i, s := range l.supplies {
-		all[i] = s.stats
-		all[i].Limits, all[i].Up, all[i].Err = slices.Clone(s.limits), s.outage.err == nil, s.outage.err
-	}
-	return all
 }

@@ -118,7 +118,7 @@ func (b *bucket) matters(now instant) (must, full instant) {
 }
 
 // keeperOf returns where a bucket is kept. Gates are kept apart, so that neither take the room of the other.
-func (l *Limiter) keeperOf(b *bucket) *keeper {
+func (l *core) keeperOf(b *bucket) *keeper {
 	if b.limit == l.gate {
 		return &l.gateKeys
 	}
@@ -126,7 +126,7 @@ func (l *Limiter) keeperOf(b *bucket) *keeper {
 }
 
 // keepLocked keeps a bucket until it is as good as new.
-func (l *Limiter) keepLocked(b *bucket, now instant) {
+func (l *core) keepLocked(b *bucket, now instant) {
 	b.limit.buckets[b.key], b.limit.keyed = b, true
 	b.limit.peak = max(b.limit.peak, len(b.limit.buckets))
 	l.keys.add(b, now)
@@ -134,7 +134,7 @@ func (l *Limiter) keepLocked(b *bucket, now instant) {
 }
 
 // freeLocked notes that what made a bucket busy may be over.
-func (l *Limiter) freeLocked(b *bucket, now instant) {
+func (l *core) freeLocked(b *bucket, now instant) {
 	if b.busy && b.lookAt > now {
 		l.keeperOf(b).put(b, true, now)
 		l.sweepLaterLocked(now)
@@ -142,7 +142,7 @@ func (l *Limiter) freeLocked(b *bucket, now instant) {
 }
 
 // sweep forgets the buckets that are as good as new.
-func (l *Limiter) sweep() {
+func (l *core) sweep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sweepAt = never
@@ -152,7 +152,7 @@ func (l *Limiter) sweep() {
 	l.sweepLaterLocked(now)
 }
 
-func (l *Limiter) sweepLocked(k *keeper, now instant) {
+func (l *core) sweepLocked(k *keeper, now instant) {
 	for range sweepMost {
 		b := k.next(now)
 		if b == nil || b.lookAt > now {
@@ -167,7 +167,7 @@ func (l *Limiter) sweepLocked(k *keeper, now instant) {
 }
 
 // sweepLaterLocked makes sure that buckets are forgotten once they are as good as new.
-func (l *Limiter) sweepLaterLocked(now instant) {
+func (l *core) sweepLaterLocked(now instant) {
 	first := min(l.keys.idle.first(), l.keys.busy.first(), l.gateKeys.idle.first(), l.gateKeys.busy.first())
 	if first == never {
 		return
@@ -189,7 +189,7 @@ func (l *Limiter) sweepLaterLocked(now instant) {
 
 // crowdedLocked reports whether a bucket is to be made, for which there is no room, and more than one piece of work is needed
 // to find out which bucket may make room. It has done one of them.
-func (l *Limiter) crowdedLocked(charges []charge) bool {
+func (l *core) crowdedLocked(charges []charge) bool {
 	if l.keys.size() < l.maxKeys || !slices.ContainsFunc(charges, func(c charge) bool { return !c.findLocked() }) {
 		return false
 	}
@@ -210,7 +210,7 @@ func (l *Limiter) crowdedLocked(charges []charge) bool {
 
 // evictLocked makes room for a bucket: the one that is full first is forgotten, except those that must be kept, or are about to
 // be charged. It reports whether there was one.
-func (l *Limiter) evictLocked(now instant, charges []charge, k *keeper) bool {
+func (l *core) evictLocked(now instant, charges []charge, k *keeper) bool {
 	var apart []*bucket
 	defer func() {
 		for _, b := range apart {
@@ -240,7 +240,7 @@ func (l *Limiter) evictLocked(now instant, charges []charge, k *keeper) bool {
 	return false
 }
 
-func (l *Limiter) forgetLocked(b *bucket) {
+func (l *core) forgetLocked(b *bucket) {
 	l.keeperOf(b).remove(b)
 	if b.timer != nil {
 		b.timer.Stop()

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
 func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
@@ -27,7 +29,7 @@ func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 			_, ok := l.Try(strconv.Itoa(i), 1)
 			require.True(t, ok)
 		}
-		l.report(g, &answer{outcome: OutcomeThrottled, word: waitWord(time.Minute)})
+		l.report(g, &answer{outcome: aimd.Throttled, word: waitWord(time.Minute)})
 		wait, ok := l.Try("slow", 1)
 		require.False(t, ok)
 		require.GreaterOrEqual(t, wait, time.Minute)
@@ -39,9 +41,7 @@ func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 
 // waitWord is what a server said that wants to be left alone for d.
 func waitWord(d time.Duration) *word {
-	w := &word{limited: true}
-	w.wait.Value, w.wait.Known = d, true
-	return w
+	return &word{limited: true, wait: d}
 }
 
 func TestAServerThatHangsGetsNoMoreThanMayBeInFlight(t *testing.T) {

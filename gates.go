@@ -1,15 +1,13 @@
 package throttle
 
 import (
-	"context"
-	"hash/maphash"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -59,23 +57,6 @@ type host struct {
 	peak    int // the most parties since the map was made
 }
 
-// gateOf returns the gate of a request.
-func (t *Transport) gateOf(req *http.Request) *gateKey {
-	g := &gateKey{host: ByHost(req), family: t.limiter.family(req)}
-	key := t.keyOf(overridesOf(req.Context()), req)
-	for _, li := range t.limiter.limits {
-		g.join(li.keyOf(req, key))
-	}
-	return g
-}
-
-func (l *Limiter) family(req *http.Request) uint64 {
-	if req.URL == nil {
-		return 0
-	}
-	return maphash.String(l.seed, familyOf(req.URL.Path))
-}
-
 // join adds the key of a limit to the party.
 func (g *gateKey) join(key string) {
 	switch {
@@ -87,32 +68,11 @@ func (g *gateKey) join(key string) {
 	}
 }
 
-// familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
-// and versions.
-func familyOf(path string) string {
-	for {
-		segment, rest, more := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-		if !more || !isPrefix(segment) {
-			return segment
-		}
-		path = rest
-	}
-}
-
-func isPrefix(segment string) bool {
-	switch segment {
-	case "", "api", "rest":
-		return true
-	}
-	version := strings.TrimPrefix(segment, "v")
-	return strings.IndexFunc(version, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != '-' }) < 0
-}
-
 // passing appends the charge of the gate.
-func (l *Limiter) passing(charges []charge) []charge { return charged(charges, l.gate, "", 1) }
+func (l *core) passing(charges []charge) []charge { return charged(charges, l.gate, "", 1) }
 
 // passLocked appends the charge of the gate of p, unless there is no room for another gate.
-func (l *Limiter) passLocked(p *pending, now instant) {
+func (l *core) passLocked(p *pending, now instant) {
 	if l.gates[*p.gate] == nil && !l.roomForGateLocked(now) {
 		return
 	}
@@ -123,7 +83,7 @@ func (l *Limiter) passLocked(p *pending, now instant) {
 }
 
 // gateLocked returns the bucket of a gate, and makes it if there is none.
-func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
+func (l *core) gateLocked(key gateKey, now instant) *bucket {
 	if b := l.gates[key]; b != nil {
 		return b
 	}
@@ -143,7 +103,7 @@ func (l *Limiter) gateLocked(key gateKey, now instant) *bucket {
 	return b
 }
 
-func (l *Limiter) partyLocked(key gateKey, now instant) *party {
+func (l *core) partyLocked(key gateKey, now instant) *party {
 	h := l.hosts[key.host]
 	if h == nil {
 		h = &host{server: quota.NewServer(rand.Uint64()), parties: make(map[string]*party)}
@@ -161,7 +121,7 @@ func (l *Limiter) partyLocked(key gateKey, now instant) *party {
 }
 
 // forgetGateLocked forgets a gate, its party with the last gate, and its host with the last party.
-func (l *Limiter) forgetGateLocked(b *bucket, g *gateBucket) {
+func (l *core) forgetGateLocked(b *bucket, g *gateBucket) {
 	delete(l.gates, g.key)
 	l.gates = shrunk(l.gates, &l.gatesPeak)
 	p, h := g.party, g.party.host
@@ -182,7 +142,7 @@ func (l *Limiter) forgetGateLocked(b *bucket, g *gateBucket) {
 const anyQuota = "default"
 
 // adoptLocked puts all gates of a party under the quota without a name.
-func (l *Limiter) adoptLocked(p *party, now instant) {
+func (l *core) adoptLocked(p *party, now instant) {
 	for b := range p.gates {
 		b.meter.(*gateBucket).Under(now, anyQuota)
 	}
@@ -194,14 +154,8 @@ type mark struct {
 	nth uint64 // 0: it is unknown, or the Limiter did not grant the request
 }
 
-// hear takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
-func (l *Limiter) hear(ctx context.Context, key *gateKey, m mark, a *answer, charges []charge, by *asker) {
-	if e := l.hearAndServe(ctx, key, m, a, charges, by); e.For > 0 {
-		by.observer.held(e)
-	}
-}
-
-func (l *Limiter) hearAndServe(ctx context.Context, key *gateKey, m mark, a *answer, charges []charge, by *asker) (e HoldEvent) {
+// hearAndServe takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
+func (l *core) hearAndServe(key *gateKey, m mark, a *answer, charges []charge, by *counts) (e heldEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
@@ -221,12 +175,14 @@ func (l *Limiter) hearAndServe(ctx context.Context, key *gateKey, m mark, a *ans
 	if first && m.nth > 0 && now < int64(10*time.Second) { // there is no count by party yet
 		g.Account.Sofar(max(int64(m.nth)-1, int64(l.counts.sent())*3/4)) // refusals are faster than other responses
 	}
-	held := l.heardLocked(g, m.at, a, charges, now)
+	said := l.tellLocked(a.word, now)
+	held := l.heardLocked(g, m.at, a, &said, charges, now)
 	if g.Account.Quotas() > known && m.nth > 0 {
 		l.waitForOthersLocked(g, m, now)
 	}
 	if held > 0 {
-		e = l.heldLocked(ctx, b, held, by)
+		l.heldLocked(b, by)
+		e = heldEvent{b, held}
 	}
 	l.serveLocked(now)
 	return e
@@ -234,7 +190,7 @@ func (l *Limiter) hearAndServe(ctx context.Context, key *gateKey, m mark, a *ans
 
 // waitForOthersLocked holds requests for as long as the first response took, if so many uncounted requests are on their way
 // that they might use up the quota. Their responses have come by then.
-func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
+func (l *core) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 	others := min(int64(l.counts.sent())-int64(m.nth), 1<<32)
 	if others > 0 && g.Account.Bounds(4*others) {
 		g.Account.Hold(now, min(now-m.at, int64(time.Second)))
@@ -243,13 +199,13 @@ func (l *Limiter) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 }
 
 // roomForGateLocked reports whether there is room for another gate. It forgets a gate to make room if it must.
-func (l *Limiter) roomForGateLocked(now instant) bool {
+func (l *core) roomForGateLocked(now instant) bool {
 	return len(l.gates) < l.maxKeys || l.evictLocked(now, nil, &l.gateKeys)
 }
 
 // heardLocked takes a response to a request that passed a gate, and returns how long a new hold lasts. If an Adaptive limit was
 // charged too, that limit decides about a refusal of the request itself.
-func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []charge, now instant) (held time.Duration) {
+func (l *core) heardLocked(g *gateBucket, sent instant, a *answer, said *telling, charges []charge, now instant) (held time.Duration) {
 	w := a.word
 	if w == nil {
 		w = new(word)
@@ -260,40 +216,39 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []
 	if w.limited && (w.after == nil || !w.after.limited) {
 		g.party.refused++
 	}
-	own, adaptive := ownRate(charges)
+	own, adaptive := ownRate(charges, now)
 	if w.after == nil {
 		account.Cover(own, adaptive)
 	}
 	until, open, news := account.Until(), g.Payable(now, 1), !account.Knows(anyQuota)
-	tells, named, explained := w.tells(now)
 	switch {
-	case w.after != nil && named:
-		g.Hear(now, never-1, tells) // the body contradicts the headers, and is later
+	case w.after != nil && said.named:
+		g.Hear(now, never-1, said.tells) // the body contradicts the headers, and is later
 	case w.after != nil:
-		g.Hear(now, sent, tells)
+		g.Hear(now, sent, said.tells)
 	default:
-		g.Answered(now, sent, a.outcome == OutcomeOK || a.outcome == OutcomeClientError, tells)
+		g.Answered(now, sent, a.outcome == aimd.OK || a.outcome == aimd.ClientError, said.tells)
 	}
 	if news && account.Knows(anyQuota) {
 		l.adoptLocked(g.party, now)
 	}
 	l.markPartyLocked(g.party)
 	w.from = account.Held()
-	switch d := int64(w.wait.Value); {
+	switch d := int64(w.wait); {
 	case !w.limited:
 	case w.host && d > 0 && adaptive:
 		g.party.host.server.Hold(now, d)
-	case adaptive && !explained: // decides about it
-	case named && d > 0 && !w.global: // its quota stops them
+	case adaptive && !said.explained: // decides about it
+	case said.named && d > 0 && !w.global: // its quota stops them
 		if first := w.after; first != nil {
 			account.TakeBack(first.from, first.to)
 			l.recountServersLocked()
 		}
-	case explained && d > 0:
+	case said.explained && d > 0:
 		account.Hold(now, d)
 	case d > 0:
 		account.Refused(now, sent, d, w.host)
-	case !explained:
+	case !said.explained:
 		account.Backoff(now, sent, g.InFlight())
 	}
 	w.to = account.Held()
@@ -315,26 +270,23 @@ func (l *Limiter) heardLocked(g *gateBucket, sent instant, a *answer, charges []
 	return held
 }
 
-func (l *Limiter) markPartyLocked(p *party) {
+func (l *core) markPartyLocked(p *party) {
 	for _, b := range p.lined {
 		l.markLocked(b)
 	}
 }
 
-func (l *Limiter) replanPartyLocked(p *party, now instant) { l.replanLocked(now, p.lined...) }
+func (l *core) replanPartyLocked(p *party, now instant) { l.replanLocked(now, p.lined...) }
 
 // ownRate returns the lowest rate of the limits that a request was charged in, in such requests per second, or 0 if none has a
-// rate, and whether one of them is Adaptive.
-func ownRate(charges []charge) (own float64, adaptive bool) {
+// rate, and whether one of them learns its rate.
+func ownRate(charges []charge, now instant) (own float64, adaptive bool) {
 	for i := range charges {
 		c := &charges[i]
-		switch c.limit.kind {
-		case kindAIMD:
+		if _, learns := c.bucket.meter.(learner); learns {
 			adaptive = true
-		case kindBucket, kindPace, kindSliding, kindFixed:
-			if r := c.bucket.rate.PerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
-				own = r
-			}
+		} else if r := c.bucket.perSecond(now) / float64(max(1, c.cost)); r > 0 && (own == 0 || r < own) {
+			own = r
 		}
 	}
 	return own, adaptive
@@ -342,7 +294,7 @@ func ownRate(charges []charge) (own float64, adaptive bool) {
 
 // reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Share]. It is 0 if the
 // server tells the very number that such a limit was given: that limit keeps to its share already.
-func (l *Limiter) reserveLocked(limit int64) int64 {
+func (l *core) reserveLocked(limit int64) int64 {
 	share := 1.0
 	for _, li := range l.limits {
 		if li.share < 1 && li.rate.N == limit {
@@ -352,3 +304,62 @@ func (l *Limiter) reserveLocked(limit int64) int64 {
 	}
 	return int64(math.Ceil((1 - share) * float64(limit)))
 }
+
+// partiesAt returns a gate of each party of a host.
+func (l *core) partiesAt(name string) (gates []*bucket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.hosts[name]
+	if h == nil {
+		return nil
+	}
+	for _, p := range h.parties {
+		for b := range p.gates {
+			gates = append(gates, b)
+			break
+		}
+	}
+	return gates
+}
+
+// partiesOf returns a gate of each party whose gates are wanted.
+func (l *core) partiesOf(want func(gateKey) bool) (gates []*bucket) {
+	seen := make(map[*party]bool)
+	for _, b := range l.kept() {
+		if g, ok := b.meter.(*gateBucket); ok && want(g.key) && !seen[g.party] {
+			seen[g.party] = true
+			gates = append(gates, b)
+		}
+	}
+	return gates
+}
+
+func (l *core) forgetSaid(gates []*bucket, key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, b := range gates {
+		g := b.meter.(*gateBucket)
+		g.Account.Forget(now)
+		for _, p := range g.party.host.parties { // the host's hold was theirs, too
+			l.markPartyLocked(p)
+		}
+	}
+	for _, li := range l.limits {
+		b := li.bucket(key)
+		if b == nil {
+			continue
+		}
+		if m, ok := b.meter.(resumer); ok {
+			m.Resume(now)
+			l.markLocked(b)
+		}
+	}
+	l.serveLocked(now)
+}
+
+// A resumer is a meter that pauses because of what servers said.
+type resumer interface{ Resume(now instant) }
+
+// partyName is what a party is called at its host.
+func (g *gateKey) partyName() string { return strings.ReplaceAll(g.party, keySeparator, " ") }

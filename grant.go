@@ -4,22 +4,19 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
 // A Grant represents tokens taken from a Limiter.
 type Grant struct {
 	limiter *Limiter
-	by      *asker // who asked
-	mark    mark
+	by      *asker // the Transport, or the Limiter itself
 	waited  time.Duration
 	ctx     context.Context // of the request; nil: it is not known
-	caller  *caller         // where it was granted in its turn
 	receipt *Receipt        // where to record it
 	tracked bool            // the Limiter needs the outcome
-	spent   uint8           // guarded by the Limiter's mu: which of the calls below were made
-	n       uint8           // of the charges in room
-	room    [4]charge
-	more    []charge // all of them, if room is too small or they were allocated elsewhere
+	grant
 }
 
 // or returns g, or other if g is nil.
@@ -28,49 +25,6 @@ func (g *Grant) or(other *Grant) *Grant {
 		return g
 	}
 	return other
-}
-
-// charges returns the charges. They are no field, because a field could point into the Grant itself, and then a Grant could
-// not be on the stack.
-func (g *Grant) charges() []charge {
-	if g.more != nil {
-		return g.more
-	}
-	return g.room[:g.n]
-}
-
-// space returns an empty slice with room for n charges.
-func (g *Grant) space(n int) []charge {
-	if n <= len(g.room) {
-		return g.room[:0]
-	}
-	g.more = make([]charge, 0, n)
-	return g.more
-}
-
-// hold stores that n charges were appended to the space.
-func (g *Grant) hold(n int) {
-	if g.more != nil {
-		g.more = g.more[:n]
-	} else {
-		g.n = uint8(n)
-	}
-}
-
-// The calls that count once for a Grant.
-const (
-	grantReported = 1 << iota
-	grantDone
-	grantSettled
-	grantReturned
-	grantCanceled = grantReported | grantDone | grantSettled | grantReturned
-)
-
-// firstLocked reports whether none of these calls was made before, and stores that they are made now.
-func (g *Grant) firstLocked(what uint8) bool {
-	first := g.spent&what == 0
-	g.spent |= what
-	return first
 }
 
 // Cancel gives back the tokens of work that was never done. They are available to waiters immediately. Tokens are not given
@@ -82,42 +36,15 @@ func (g *Grant) Cancel() {
 	defer l.mu.Unlock()
 	if g.spent == 0 {
 		g.spent = grantCanceled
-		l.undoLocked(g.charges(), g.by, g.caller)
+		l.undoLocked(g.charges(), &g.by.counts, g.caller)
 	}
-}
-
-// undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.
-func (l *Limiter) undoLocked(charges []charge, by *asker, of *caller) {
-	l.counts.undone++
-	by.counts.undone++
-	now := l.nowLocked()
-	l.markAllLocked(charges)
-	l.serveLocked(now) // requests that are due go first
-	for i := range charges {
-		c := &charges[i]
-		c.limit.counts.undone++
-		if !c.settled {
-			l.refundLocked(c, now)
-			l.turnLocked(of, c.bucket, -c.cost, now)
-		}
-	}
-	l.serveLocked(now)
-}
-
-// refundLocked gives back a charge, or drops it if a dry run has not made it yet.
-func (l *Limiter) refundLocked(c *charge, now instant) {
-	if c.booked {
-		c.booked = false
-		return
-	}
-	l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 }
 
 // Report tells an [Adaptive] limit the outcome of the work; the time since the grant is its latency. Callers that acquire from
 // such a limit must call Report or [Grant.Cancel], because the limit bounds how many grants have no outcome yet. Other limits
 // ignore it. Only the first call of either method counts.
 func (g *Grant) Report(o Outcome) {
-	g.limiter.report(g, &answer{outcome: o})
+	g.limiter.report(g, &answer{outcome: aimd.Outcome(o)})
 }
 
 // Done gives back the slots of [InFlight] limits when the work is over. Callers that acquire from such a limit must call Done
@@ -156,7 +83,7 @@ func (g *Grant) Settle(limit string, cost int64) error {
 func (g *Grant) chargeOf(limit string) int {
 	charges := g.charges()
 	for i := range charges { // without a copy, because another goroutine may be settling the charge
-		if li := charges[i].limit; li.name == limit && !li.gates && li.kind != kindNone {
+		if li := charges[i].limit; li.name == limit && !li.gates && !li.open {
 			return i
 		}
 	}

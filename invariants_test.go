@@ -198,7 +198,7 @@ func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 	top := b.stopped[0]
 	ready := top.readyAt()
 	switch {
-	case b.limit.followsWallClock(): // it looks at the wall clock before
+	case b.limit.wall: // it looks at the wall clock before
 		require.Greater(t, b.armed, now)
 		require.LessOrEqual(t, b.armed, now+wallCheck)
 		require.True(t, ready <= now || b.armed <= ready, "the timer is not set for the first who is stopped here")

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -103,8 +102,8 @@ type limit struct {
 	buckets map[string]*bucket
 	gates   bool // its buckets are those of gates
 	keyed   bool // requests have keys, or some have had one
-	priced  bool // it says itself what requests cost
-	Limit
+	index   int  // in core.limits; that of gates comes after all
+	rule
 	supply *supply // of a limit that is Shared; nil: it is not
 	size   int64   // the burst of keys that have no rate of their own
 	peak   int     // the most buckets since the map was made
@@ -130,7 +129,7 @@ func (c *charge) findLocked() bool {
 }
 
 // payLocked makes all charges if they can be paid now and no request waits there. missing is the first without a bucket, or -1.
-func (l *Limiter) payLocked(charges []charge, by *asker, below bool, now instant) (m mark, ok bool, missing int) {
+func (l *core) payLocked(charges []charge, by *counts, below bool, now instant) (m mark, ok bool, missing int) {
 	all := charges
 	ok = true
 	for i := range charges {
@@ -160,7 +159,7 @@ func (l *Limiter) payLocked(charges []charge, by *asker, below bool, now instant
 
 // payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
 // missing is the first charge without room for its bucket.
-func (l *Limiter) payAllLocked(charges []charge, rates []rate, a *ask, now instant) (m mark, ok bool, missing *charge) {
+func (l *core) payAllLocked(charges []charge, rates []rate, a *ask, now instant) (m mark, ok bool, missing *charge) {
 	for i := range charges {
 		charges[i].findLocked() // before any is forgotten to make room for another
 	}
@@ -178,7 +177,7 @@ func (l *Limiter) payAllLocked(charges []charge, rates []rate, a *ask, now insta
 
 // haveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. Buckets of the other
 // charges are not evicted.
-func (l *Limiter) haveLocked(c *charge, charges []charge, r rate, now instant) bool {
+func (l *core) haveLocked(c *charge, charges []charge, r rate, now instant) bool {
 	if c.findLocked() {
 		return true
 	}
@@ -208,61 +207,20 @@ func (b *bucket) reclampLocked() {
 	}
 }
 
-// askRates asks the users' RateFor for the rates of all charges. The zero rate is the limit's own. No rates: no limit has a
-// RateFor for these keys. It is called without the lock.
-func askRates(charges []charge) ([]rate, error) {
-	var rates []rate
-	for i := range charges {
-		c := &charges[i]
-		if c.limit.rateFor == nil || c.key == "" {
-			continue
-		}
-		if rates == nil {
-			rates = make([]rate, len(charges))
-		}
-		var err error
-		if rates[i], err = c.limit.askRate(c.key); err != nil {
-			return nil, fmt.Errorf("throttle: limit %q: %w", c.limit.name, err)
-		}
-	}
-	return rates, nil
-}
-
-// askRate asks RateFor for the rate of a key, which is not "".
-func (li *limit) askRate(key string) (rate, error) {
-	n, per := li.rateFor(key)
-	r := rate{N: n, Per: per}
-	if r == (rate{}) {
-		return r, nil
-	}
-	if err := li.check(r); err != nil {
-		return r, join(fmt.Sprintf("RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)", key, n, per), err)
-	}
-	return r, nil
-}
-
 // askedLocked reports whether the rates are known of all buckets that are to be made, as of the last [Limiter.Refresh]. It
 // finds out under the lock under which they are made: a bucket that was there a moment ago may have been forgotten.
 func (p *pending) askedLocked() bool {
 	for i := range p.charges {
 		c := &p.charges[i]
-		if (p.rates == nil || p.asked < c.limit.refreshed) && c.limit.rateFor != nil && c.key != "" && !c.findLocked() {
+		if (p.rates == nil || p.asked < c.limit.refreshed) && c.limit.asks && c.key != "" && !c.findLocked() {
 			return false
 		}
 	}
 	return true
 }
 
-// rateAt returns what askRates found for a charge.
-func rateAt(rates []rate, i int) rate {
-	if i < len(rates) {
-		return rates[i]
-	}
-	return rate{}
-}
-
 // makeLocked makes a bucket, with that rate or, if it is zero, the limit's own.
-func (l *Limiter) makeLocked(li *limit, key string, r rate, now instant) *bucket {
+func (l *core) makeLocked(li *limit, key string, r rate, now instant) *bucket {
 	l.serial++
 	b := &bucket{limit: li, key: key, serial: l.serial, armed: never, place: -1, asked: li.refreshed, ownRate: r != rate{}}
 	rate, burst := li.terms(r)
@@ -271,7 +229,7 @@ func (l *Limiter) makeLocked(li *limit, key string, r rate, now instant) *bucket
 		b.loan = li.lend(key, rate, burst)
 		b.meter = b.loan.Borrower
 	} else {
-		b.meter = li.meter(now, rate, burst, &l.unix)
+		b.meter = li.make(now, rate, burst, &l.unix)
 	}
 	if key == "" {
 		li.single = b
@@ -291,4 +249,12 @@ func (li *limit) terms(own rate) (r rate, burst int64) {
 		return li.shared(own), li.size
 	}
 	return li.shared(own), li.burstOf(own)
+}
+
+// rateAt returns what askRates found for a charge.
+func rateAt(rates []rate, i int) rate {
+	if i < len(rates) {
+		return rates[i]
+	}
+	return rate{}
 }

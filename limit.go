@@ -3,46 +3,35 @@ package throttle
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/meter"
-
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
 // without state, made by [TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow], [InFlight] or
 // [Adaptive], and may be given to any number of Limiters.
 type Limit struct {
+	rule
 	kind    limitKind
-	name    string
-	rate    rate
-	burst   int64 // -1: as large as the rate's n
-	initial int64 // -1: full
-	share   float64
-	start   time.Time // of one fixed window; zero: the epoch
-	unit    Calendar  // of a calendar window
+	unit    Calendar // of a calendar window
 	zone    *time.Location
+	aimd    AIMD
 	key     KeyFunc
 	cost    CostFunc
 	rateFor func(key string) (int64, time.Duration)
-	aimd    AIMD
 	judge   ClassifyFunc
 	settles SettleFunc
 	costAt  *jsonfinder.Paths
 
-	clamps       bool
 	fairBy       KeyFunc // nil: callers take no turns
 	fairWeights  func(caller string) int
-	reserve      float64 // the fraction that is kept back; 0: none
-	urgent       int     // the lowest priority that it is kept for
-	untilHeaders bool    // of an InFlight limit
+	untilHeaders bool // of an InFlight limit
 	faults       []error
-	store        *sharing // of a limit that is Shared
 }
 
 type limitKind string
@@ -121,7 +110,11 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
-	l := Limit{kind: kind, rate: rate{N: n, Per: per}, burst: -1, initial: -1, share: 1}
+	l := Limit{kind: kind, rule: rule{rate: rate{N: n, Per: per}, burst: -1, initial: -1, share: 1}}
+	l.windowed = kind == kindSliding || kind == kindFixed || kind == kindCalendar
+	l.wall = kind == kindFixed || kind == kindCalendar
+	l.reported, l.frees = kind == kindAIMD || kind == kindInFlight, kind == kindInFlight
+	l.stored, _ = kind.inStore()
 	for _, o := range opts {
 		if o == nil {
 			l.fault("a LimitOption is nil")
@@ -314,7 +307,7 @@ func (l *Limit) check(r rate) error {
 	case r.Per <= 0:
 		faults = append(faults, fmt.Errorf("a period of %v is not positive", r.Per))
 	}
-	if r.N > 0 && l.isWindow() && l.part(r.N) == 0 {
+	if r.N > 0 && l.windowed && l.part(r.N) == 0 {
 		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.share, r.N))
 	}
 	if l.store != nil && len(faults) == 0 {
@@ -324,46 +317,12 @@ func (l *Limit) check(r rate) error {
 	return errors.Join(faults...)
 }
 
-func (l *Limit) isWindow() bool { return l.kind == kindSliding || l.followsWallClock() }
-
-// followsWallClock reports whether the windows are those of the wall clock, which may be set.
-func (l *Limit) followsWallClock() bool { return l.kind == kindFixed || l.kind == kindCalendar }
-
-// part returns the share of n, rounded down. It tolerates the rounding of float64: 0.29 of 100 is 29.
-func (l *Limit) part(n int64) int64 {
-	if l.share == 1 {
-		return n
-	}
-	return int64(math.Floor(float64(n)*l.share*(1+1e-15) + 1e-9))
-}
-
-// shared returns the rate that Share leaves of r.
-func (l *Limit) shared(r rate) rate {
-	r.N, r.Per = min(r.N, maxCount), min(r.Per, time.Duration(maxPer))
-	if l.isWindow() {
-		return rate{N: l.part(r.N), Per: r.Per}
-	}
-	if l.share < 1 {
-		r.Per = time.Duration(math.Ceil(min(float64(r.Per)/l.share, float64(maxPer))))
-	}
+// atWork returns the rule by which the limit works.
+func (l Limit) atWork() rule {
+	r := l.rule
+	r.make, r.asks, r.fair = l.meter, l.rateFor != nil, l.fairBy != nil
+	r.tracked, r.open = r.reported || l.settled(), l.kind == kindNone
 	return r
-}
-
-// burstOf returns the burst of a token bucket of this limit with that rate.
-func (l *Limit) burstOf(r rate) int64 {
-	burst := l.burst
-	if burst < 0 {
-		burst = min(r.N, maxCount)
-	}
-	return max(1, l.part(burst))
-}
-
-// initialOf returns how many tokens a new token bucket of this burst has.
-func (l *Limit) initialOf(burst int64) int64 {
-	if l.initial < 0 {
-		return burst
-	}
-	return min(l.initial, burst)
 }
 
 // meter returns the meter of a new bucket. Share is already applied to r and burst.

@@ -24,36 +24,33 @@ func NewLimiter(opts ...Option) (*Limiter, error) {
 }
 
 func newLimiter(c *config) *Limiter {
-	l := &Limiter{
-		start: time.Now(), maxWait: -1, maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry,
-		direct: asker{observer: newObserver(c.hooks, c.log)}, lines: make(map[string]*line), queues: make(map[string]*queue),
-	}
-	l.gate, l.seed = &limit{gates: true, Limit: Limit{kind: kindServer, name: gateLimit, share: 1}}, maphash.MakeSeed()
-	l.reserve(c.limits)
-	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
-	l.unix, l.wallAt, l.synced, l.sweepAt = l.start.UnixNano(), never, never, never
 	if len(c.limits) == 0 {
-		c.limits = []Limit{{kind: kindNone, name: "none", rate: rate{N: maxCount, Per: 1}, share: 1, burst: -1, initial: -1}}
+		c.limits = []Limit{newLimit(kindNone, maxCount, 1, []LimitOption{Name("none")})}
 	}
+	l := &Limiter{maxWait: -1, seed: maphash.MakeSeed(), direct: asker{observer: newObserver(c.hooks, c.log)}}
+	l.open(c.maxQueue, c.maxKeys, c.dry)
 	for _, described := range c.limits {
-		li := &limit{Limit: described, buckets: make(map[string]*bucket), keyed: c.key != nil || described.key != nil}
-		l.slots = l.slots || li.kind == kindInFlight
-		l.tracks = l.tracks || li.tracked()
-		li.size, li.priced = li.burstOf(li.rate), li.cost != nil || li.kind == kindInFlight
-		if li.followsWallClock() {
-			l.wallAt, l.synced = 0, 0
-		}
-		if li.store != nil {
-			li.supply = l.supplyOf(li.store.supplyTerms, li.name)
-		}
-		l.limits = append(l.limits, li)
-		if li.ordersFairly() {
-			l.fair = li
-		}
-		l.makeLocked(li, "", rate{}, 0)
+		li := l.add(described.atWork(), c.key != nil || described.key != nil)
+		l.policies = append(l.policies, policy{described, li, described.cost != nil || li.frees})
+		l.slots, l.tracks = l.slots || li.frees, l.tracks || li.tracked
 	}
+	l.policies = append(l.policies, policy{Limit{rule: l.gate.rule, kind: kindServer}, l.gate, true})
+	l.fly = func(s *supply) { go l.callStore(s) }
 	return l
 }
+
+// A policy is a Limit at work in a Limiter.
+type policy struct {
+	Limit         // as it was made
+	at     *limit // what has become of it
+	priced bool   // it says itself what requests cost
+}
+
+// own returns the policies without that of gates.
+func (l *Limiter) own() []policy { return l.policies[:len(l.policies)-1] }
+
+// policyOf returns the policy of a limit, which may be that of gates.
+func (l *Limiter) policyOf(li *limit) *policy { return &l.policies[li.index] }
 
 func (l *Limiter) mustBeMade() {
 	if l.gate == nil {
@@ -79,7 +76,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	g, p, err := l.acquire(ctx, ask)
 	if p != nil {
 		var r *Rejection
-		if p, r, err = l.await(ctx, p); r != nil {
+		if p, r, err = l.await(ctx, p, &l.direct); r != nil {
 			return nil, r
 		}
 	}
@@ -87,12 +84,12 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		return nil, err
 	}
 	if p != nil {
-		*g = p.grant(l, &l.direct)
+		*g = l.grantOf(p, &l.direct)
 	}
 	g.ctx = ctx
 	for i := range g.charges() {
 		c := &g.charges()[i]
-		c.kept = c.limit.kind == kindInFlight
+		c.kept = c.limit.frees
 	}
 	return g, nil
 }
@@ -111,7 +108,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 		cost, ok := by.Costs[li.name]
 		switch {
 		case ok:
-		case li.kind == kindInFlight || by.Cost == 0:
+		case li.frees || by.Cost == 0:
 			cost = 1
 		default:
 			cost = by.Cost
@@ -122,13 +119,16 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	}
 	var ok bool
 	var err error
-	if g.mark, ok, err = l.pass(ctx, nil, charges, g.by, nil, by.Priority < l.urgent); !ok && err == nil {
-		a := ask{priority: by.Priority, maxWait: l.maxWait, by: g.by}
+	if g.mark, ok, err = l.pass(ctx, nil, charges, &l.direct.counts, nil, by.Priority < l.urgent); !ok && err == nil {
+		a := ask{priority: by.Priority, maxWait: l.maxWait, by: &l.direct.counts}
 		a.of(l, by.Caller)
 		if by.MaxWait != nil {
 			a.maxWait = max(0, *by.MaxWait)
 		}
-		return g, pend(charges, a, nil, nil), nil
+		return g, pend(charges, a, nil), nil
+	}
+	if ok && l.direct.observer.hooks.OnGrant != nil {
+		l.tellGranted(ctx, &l.direct, charges, 0, nil)
 	}
 	g.hold(len(charges))
 	return g, nil, err
@@ -151,7 +151,7 @@ func (l *Limiter) check(by Ask) error {
 }
 
 func (l *Limiter) named(name string) (*limit, error) {
-	i := slices.IndexFunc(l.limits, func(li *limit) bool { return li.name == name && li.kind != kindNone })
+	i := slices.IndexFunc(l.limits, func(li *limit) bool { return li.name == name && !li.open })
 	if i < 0 {
 		return nil, unknownLimit(name, l.limits)
 	}
@@ -169,12 +169,12 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	if ok || err != nil {
 		return err
 	}
-	p, r, err := l.await(ctx, l.pendFor(ctx, key, cost))
+	p, r, err := l.await(ctx, l.pendFor(ctx, key, cost), &l.direct)
 	if r != nil {
 		return r
 	}
 	if err == nil {
-		l.forget(p)
+		l.forget(p, overridesOf(ctx).receipt)
 	}
 	return err
 }
@@ -190,8 +190,11 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	}
 	var room [3]charge // enough for most, and little on the stack of waiters
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), o, key, cost)
-	m, ok, err := l.pass(ctx, nil, charges, &l.direct, nil, o.priority < l.urgent)
+	m, ok, err := l.pass(ctx, nil, charges, &l.direct.counts, nil, o.priority < l.urgent)
 	if ok {
+		if l.direct.observer.hooks.OnGrant != nil {
+			l.tellGranted(ctx, &l.direct, charges, 0, nil)
+		}
 		l.forgetNow(charges, m, o.receipt)
 	}
 	return ok, err
@@ -200,7 +203,8 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 // pendFor is pend for the same, with charges of its own that outlive those that pass was called with.
 func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *pending {
 	o := overridesOf(ctx)
-	p := &pending{ask: o.ask(l.maxWait, &l.direct), receipt: o.receipt}
+	p := &pending{ask: o.ask(l.maxWait, &l.direct)}
+	p.refusal = &p.room
 	p.ask.of(l, o.caller)
 	p.charges = l.chargesFor(make([]charge, 0, len(l.limits)), o, key, cost)
 	return p
@@ -235,21 +239,27 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		return math.MaxInt64, false
 	}
 	var room [4]charge
-	a := ask{try: true, by: &l.direct}
+	a := ask{try: true, by: &l.direct.counts}
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), noOverrides, key, cost)
-	m, r, known := l.try(charges, &a)
+	m, refused, known := l.try(charges, &a)
 	if !known { // a bucket must be made
-		p := pend(charges, a, nil, nil)
-		switch _, refusal, err := l.lineUp(context.Background(), p); {
+		p := pend(charges, a, nil)
+		switch _, r, err := l.await(context.Background(), p, &l.direct); {
 		case err != nil:
 			return math.MaxInt64, false // RateFor has an invalid rate for this key
-		case refusal != nil:
-			r = *refusal
+		case r != nil:
+			return max(1, r.Wait), false
 		}
-		charges, m = p.charges, p.mark
+		l.forgetNow(p.charges, p.mark, nil)
+		return 0, true
 	}
-	if r.Reason != 0 {
-		return max(1, r.Wait), false
+	if o := l.direct.observer; refused.reason != 0 {
+		if o.hooks.OnReject != nil || o.log != nil {
+			o.rejected(context.Background(), refused.rejection(), 0, false)
+		}
+		return max(1, refused.wait), false
+	} else if o.hooks.OnGrant != nil {
+		l.tellGranted(context.Background(), &l.direct, charges, 0, nil)
 	}
 	l.forgetNow(charges, m, nil)
 	return 0, true

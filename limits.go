@@ -92,66 +92,8 @@ type Waits struct {
 	Sum    time.Duration `json:"sum"`    // in seconds as JSON
 }
 
-var waitBounds = [...]time.Duration{
-	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second,
-	10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour,
-}
-
 // WaitBounds returns the upper bounds of [Waits], from 1 ms to 1 h. The slice is a copy.
 func WaitBounds() []time.Duration { return append([]time.Duration(nil), waitBounds[:]...) }
-
-func (w *Waits) add(d time.Duration) {
-	i := 0
-	for i < len(waitBounds) && d > waitBounds[i] {
-		i++
-	}
-	w.Counts[i]++
-	w.Sum += d
-}
-
-// limitCounts are the counters of one limit. The Limiter's mu guards them.
-type limitCounts struct {
-	granted, charged, returned uint64
-	ended                      uint64 // of granted: requests that are not in flight any more, where that counts
-	undone, delayed, canceled  uint64
-	holds, evicted             uint64
-	waiting                    int
-	waits                      Waits
-	refused                    [reasons]uint64
-	retunes                    [aimd.Causes]uint64
-}
-
-// took counts a charge.
-func (c *limitCounts) took(cost int64) {
-	c.granted++
-	c.charged += uint64(cost)
-}
-
-func (c *limitCounts) gave(cost int64) { c.returned += uint64(cost) }
-
-func (c *limitCounts) waited(d int64) {
-	c.delayed++
-	c.waits.add(time.Duration(d))
-}
-
-// waitLocked counts n more requests in line for the limits of the line's buckets.
-func (ln *line) waitLocked(n int) {
-	for i := range ln.stops {
-		ln.stops[i].bucket.limit.counts.waiting += n
-	}
-}
-
-// inFlight returns how many requests are in flight, or slots in use.
-func (li *limit) inFlight() int {
-	switch {
-	case !li.reported():
-		return 0
-	case li.kind == kindInFlight:
-		return int(li.counts.charged - li.counts.returned)
-	}
-	return int(li.counts.granted - li.counts.ended)
-}
 
 // Limits returns the state of each limit over all of its keys, in their order, and last that of the limit "server". It takes
 // the lock for a few microseconds, however many keys there are.
@@ -172,8 +114,8 @@ func (l *Limiter) Limits() []LimitStats {
 func (l *Limiter) limitStatsLocked(li *limit, now instant) LimitStats {
 	c := &li.counts
 	s := LimitStats{
-		Name: li.name, Kind: string(li.kind), Keyed: li.keyed, Keys: len(li.buckets), Waiting: c.waiting, InFlight: li.inFlight(),
-		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Canceled: c.canceled, Refused: refusals(&c.refused), Waits: c.waits,
+		Name: li.name, Kind: string(l.policyOf(li).kind), Keyed: li.keyed, Keys: len(li.buckets), Waiting: c.waiting, InFlight: li.inFlight(),
+		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Canceled: c.canceled, Refused: refusals(&c.refused), Waits: Waits(c.waits),
 		Charged: c.charged, Returned: c.returned, Holds: c.holds, Retunes: retuneCounts(&c.retunes), Evicted: c.evicted,
 	}
 	if b := li.single; b != nil {
@@ -191,12 +133,4 @@ func (l *Limiter) limitStatsLocked(li *limit, now instant) LimitStats {
 		s.HeldUntil = l.start.Add(time.Duration(held))
 	}
 	return s
-}
-
-// capacity returns how many tokens the bucket holds when it is full; 0: there is no bound.
-func (b *bucket) capacity() float64 {
-	if most := b.meter.Most(); most < maxCount {
-		return float64(most)
-	}
-	return 0
 }

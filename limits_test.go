@@ -120,10 +120,10 @@ func TestStatsOfLimitsSayWhichOneHeldARequestUp(t *testing.T) {
 }
 
 func TestWaitsAreCountedUpToTheirBounds(t *testing.T) {
-	var w Waits
+	var w waitCounts
 	require.Len(t, w.Counts, len(WaitBounds())+1)
 	for i, bound := range WaitBounds() {
-		w = Waits{}
+		w = waitCounts{}
 		w.add(bound)
 		require.EqualValues(t, 1, w.Counts[i], "%v", bound)
 		w.add(bound + 1)

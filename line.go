@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"container/heap"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -118,10 +119,9 @@ type waiter struct {
 	due                 instant  // when it would be granted, as it seemed on arrival
 	at                  instant  // when it was granted
 	decided             chan struct{}
-	seat                *seat // nil: no callers take turns where it waits
-	rejection           *Rejection
-	by                  *asker
-	receipt             *Receipt
+	seat                *seat    // nil: no callers take turns where it waits
+	refusal             *refusal // nil: it was not rejected
+	by                  *counts
 }
 
 // paid returns what refunds of a granted w need, by stop. It takes the memory of sums, because w is in no line any more and there
@@ -141,13 +141,24 @@ func (w *waiter) charges() []charge {
 	return charges
 }
 
+// granted returns w as a request that was granted.
+func (w *waiter) granted() *pending {
+	p := &pending{charges: w.charges(), waited: time.Duration(w.at - w.arrived), mark: mark{at: w.at}}
+	if w.seat != nil {
+		p.caller = w.seat.caller
+	}
+	return p
+}
+
+// A verdict is what has become of a request.
 type verdict uint8
 
 const (
 	waiting verdict = iota
 	granted
 	refused
-	left // its context was over first
+	left    // its context was over first
+	unasked // nothing is decided: RateFor must be asked first
 )
 
 // ahead returns what is to be paid at a stop before a request in that place.
@@ -344,7 +355,7 @@ func (b *bucket) precedes(p, other *place) bool {
 	switch {
 	case p.below != other.below && b.limit.ordered():
 		return other.below
-	case b.limit.ordersFairly():
+	case b.limit.fair:
 		return p.before(other)
 	}
 	return p.earlier(other)

@@ -7,52 +7,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
-	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/quota"
 )
-
-// A word is what a server said about its limits in one response.
-type word struct {
-	limited  bool
-	host     bool // it concerns all requests to the host, whatever their keys
-	global   bool // it concerns more than the quotas that it names
-	wait     headers.Maybe[time.Duration]
-	quotas   []headers.Bucket
-	violated []string // names of quotas that the request exceeded
-	limiter  *Limiter // whose limits may leave a share of quotas to others; its mu is held where tells is called
-	after    *word    // what the headers of the same response said, if this is from its body
-	from, to instant  // the end of the hold before and after it
-}
-
-// tells returns what it says about quotas, whether it names the one that was exceeded, and whether an empty quota explains
-// the refusal.
-func (w *word) tells(now instant) (tells []quota.Tell, named, explained bool) {
-	for i := range w.quotas {
-		q := &w.quotas[i]
-		left, known := q.Remaining.Get()
-		reset, ends := q.Reset.Get()
-		if w.limited && w.wait.Value > 0 && (left > 0 || !known) && slices.Contains(w.violated, q.Name) {
-			left, known, reset, ends = 0, true, w.wait.Value, true // not enough is nothing, for as long as the server says
-		}
-		empty := w.limited && left <= 0 && q.Name != anyQuota
-		if !known || q.Advisory || !ends && !empty {
-			continue // nothing to count, or nobody knows until when
-		}
-		t := quota.Tell{Name: q.Name, Unit: q.Unit, Left: left, Limit: q.Limit.Or(-1), Counted: q.Unit == "" || q.Unit == "requests"}
-		if ends {
-			t.Reset = meter.AddInstant(now, int64(reset))
-		}
-		if w.limiter != nil && t.Limit > 0 {
-			t.Reserve = w.limiter.reserveLocked(t.Limit)
-		}
-		if w.limited && left <= 0 {
-			explained, named = true, named || empty
-			t.Refused, t.Reset = true, max(t.Reset, meter.AddInstant(now, int64(w.wait.Value)))
-		}
-		tells = append(tells, t)
-	}
-	return tells, named, explained
-}
 
 // listen returns what the headers of a response say about limits, nil if nothing, and a listener if its body may say more.
 func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *listener) {
@@ -100,12 +55,24 @@ func hasContent(req *http.Request, resp *http.Response) bool {
 }
 
 func (t *Transport) wordOf(status int, s *headers.Signal) *word {
-	return &word{
-		limiter: t.limiter,
-		limited: s.Limited, wait: s.Wait, quotas: s.Buckets, violated: s.Violated,
+	w := &word{
+		limited: s.Limited, wait: s.Wait.Value,
 		host:   status == http.StatusServiceUnavailable || status == 529,
 		global: s.Scope == "global",
 	}
+	if len(s.Buckets) > 0 {
+		w.quotas = make([]quotaWord, len(s.Buckets))
+	}
+	for i := range s.Buckets {
+		b := &s.Buckets[i]
+		left, known := b.Remaining.Get()
+		reset, ends := b.Reset.Get()
+		w.quotas[i] = quotaWord{
+			name: b.Name, unit: b.Unit, limit: b.Limit.Or(-1), left: left, known: known, reset: reset, ends: ends,
+			violated: slices.Contains(s.Violated, b.Name), advisory: b.Advisory,
+		}
+	}
+	return w
 }
 
 // A listener keeps the beginning of a body as the caller reads it, and reports what it says about limits beyond the headers.
@@ -153,7 +120,7 @@ func (m *listener) tell() {
 		w := t.wordOf(m.status, &signal)
 		w.after = m.word
 		if w.limited && !m.told.Limited {
-			t.refused(m.ctx, m.gate.host, m.status, w.wait.Value)
+			t.refused(m.ctx, m.gate.host, m.status, w.wait)
 		}
 		t.limiter.hear(m.ctx, m.gate, mark{at: m.sent}, &answer{word: w}, nil, t.asker)
 	}

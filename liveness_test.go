@@ -20,7 +20,7 @@ func sendBy(ctx context.Context, l *Limiter, family uint64, ask Ask) *request {
 		if p != nil {
 			var rejection *Rejection
 			p.gate = &gateKey{host: "h", family: family}
-			if _, rejection, err = l.await(ctx, p); rejection != nil {
+			if _, rejection, err = l.await(ctx, p, &l.direct); rejection != nil {
 				err = rejection
 			}
 		}

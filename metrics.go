@@ -67,7 +67,7 @@ func (r Refusals) All() iter.Seq2[Reason, uint64] {
 		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
 	}
 	return func(yield func(Reason, uint64) bool) {
-		for reason := Reason(1); reason < reasons && yield(reason, counts[reason]); reason++ {
+		for reason := ReasonNoTokens; reason < Reason(reasons) && yield(reason, counts[reason]); reason++ {
 		}
 	}
 }
@@ -80,26 +80,6 @@ func (r Refusals) Total() (n uint64) {
 	return n
 }
 
-// counts are the counters of one Transport or Limiter. The Limiter's mu guards them.
-type counts struct {
-	waiting                    int
-	granted, delayed, canceled uint64
-	undone                     uint64 // of granted
-	waited                     time.Duration
-	refused                    [reasons]uint64
-	serverRefused              uint64
-	holds                      HoldCounts
-}
-
-// sent returns how many requests were granted and not taken back.
-func (c *counts) sent() uint64 { return c.granted - c.undone }
-
-func (c *counts) grantedAfter(wait int64) {
-	c.granted++
-	c.delayed++
-	c.waited += time.Duration(wait)
-}
-
 // statsOf returns c as Stats.
 func (l *Limiter) statsOf(c *counts) Stats {
 	l.mu.Lock()
@@ -107,7 +87,7 @@ func (l *Limiter) statsOf(c *counts) Stats {
 	return Stats{
 		Waiting: c.waiting, Callers: l.callers, Buckets: l.keys.size(),
 		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
-		Refused: refusals(&c.refused), ServerRefused: c.serverRefused, Holds: c.holds,
+		Refused: refusals(&c.refused), ServerRefused: c.serverRefused, Holds: HoldCounts(c.holds),
 		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
 	}
 }
@@ -271,7 +251,7 @@ func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, 
 		if !told {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.undoLocked(charges, by, nil)
+			l.undoLocked(charges, &by.counts, nil)
 		}
 	}()
 	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}
@@ -301,11 +281,11 @@ func (o *observer) waits(e WaitEvent) {
 }
 
 // waited tells what has become of w, unless it was granted; err is the cause why its context is over.
-func (o *observer) waited(ctx context.Context, w *waiter, err error) {
+func (o *observer) waited(ctx context.Context, w *waiter, r *Rejection, err error) {
 	waited := time.Duration(w.at - w.arrived)
 	switch {
-	case w.rejection != nil:
-		o.rejected(ctx, w.rejection, waited, false)
+	case r != nil:
+		o.rejected(ctx, r, waited, false)
 	case err != nil && o.hooks.OnCancel != nil:
 		b := w.stop().bucket
 		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited, Limit: b.limit.name, Key: b.key})

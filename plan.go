@@ -13,24 +13,24 @@ import (
 // deadline, so that one client sees one kind of rejection, whatever deadlines its callers set.
 //
 // A request that waits for a response of a store may wait for longer than MaxWait, as long as it may be granted immediately.
-func (b *bounds) judge(due, now instant, binding *bucket) Reason {
+func (b *bounds) judge(due, now instant, binding *bucket) reason {
 	patience := max(b.expiry, min(now, b.arrived+b.respite))
 	switch {
 	case due == never:
-		return ReasonCost
+		return reasonCost
 	case binding.loan != nil && b.isCutOff(due, binding.blockedUntil()):
-		return ReasonStore
+		return reasonStore
 	case due <= patience && (b.expiry > b.arrived || b.respite > 0):
 		if due >= b.deadline {
-			return ReasonDeadline
+			return reasonDeadline
 		}
 		return 0
-	case binding.limit.kind == kindServer || binding.heldUntil() > b.expiry:
-		return ReasonHeld
+	case binding.limit.gates || binding.heldUntil() > b.expiry:
+		return reasonHeld
 	case b.expiry == b.arrived:
-		return ReasonNoTokens
+		return reasonNoTokens
 	}
-	return ReasonMaxWait
+	return reasonMaxWait
 }
 
 // isCutOff reports whether a request that waits for a store that is out of reach until then cannot wait so long.
@@ -46,19 +46,19 @@ func until(due, now instant) time.Duration {
 	return time.Duration(max(0, due-now))
 }
 
-// reject returns the rejection of a request that could go at due.
-func (b *bounds) reject(reason Reason, li *limit, key string, cost int64, due, now instant) Rejection {
-	r := Rejection{Reason: reason, Limit: li.name, Key: key, Cost: cost, Wait: until(due, now)}
+// refuse returns the refusal of a request that could go at due.
+func (b *bounds) refuse(reason reason, li *limit, key string, cost int64, due, now instant) refusal {
+	r := refusal{reason: reason, limit: li, key: key, cost: cost, wait: until(due, now)}
 	patience := b.expiry
 	switch reason {
-	case ReasonMaxWait, ReasonNoTokens, ReasonHeld:
-	case ReasonDeadline:
+	case reasonMaxWait, reasonNoTokens, reasonHeld:
+	case reasonDeadline:
 		patience = b.deadline
 	default:
 		patience = min(b.expiry, b.deadline)
 	}
 	if patience < never {
-		r.Patience = time.Duration(patience - b.arrived)
+		r.patience = time.Duration(patience - b.arrived)
 	}
 	return r
 }
@@ -79,13 +79,13 @@ func (b *bucket) soonest(due instant, cost int64, below bool) instant {
 
 // unpayable returns a charge that cannot be made at all, and why: there is no room for its bucket, or it is negative. due is when
 // the request may be tried again.
-func unpayable(charges []charge, missing *charge, now instant) (reason Reason, c *charge, due instant) {
+func unpayable(charges []charge, missing *charge, now instant) (why reason, c *charge, due instant) {
 	if missing != nil {
-		return ReasonKeys, missing, now + int64(sweepEvery)
+		return reasonKeys, missing, now + int64(sweepEvery)
 	}
 	for i := range charges {
 		if c := &charges[i]; c.cost < 0 {
-			return ReasonCost, c, never
+			return reasonCost, c, never
 		}
 	}
 	return 0, nil, 0
@@ -94,21 +94,21 @@ func unpayable(charges []charge, missing *charge, now instant) (reason Reason, c
 // refuseLocked rejects a request that could go at due. It is not inlined, to keep the stack small on which its callers wait.
 //
 //go:noinline
-func (l *Limiter) refuseLocked(p *pending, by *bounds, reason Reason, c *charge, due, now instant) {
+func (l *core) refuseLocked(p *pending, by *bounds, reason reason, c *charge, due, now instant) {
 	if p.refusal == nil {
-		p.refusal = new(Rejection)
+		p.refusal = new(refusal)
 	}
-	*p.refusal = by.reject(reason, c.limit, c.key, c.cost, due, now)
-	if reason == ReasonStore {
-		p.refusal.Err = c.bucket.loan.out().err
+	*p.refusal = by.refuse(reason, c.limit, c.key, c.cost, due, now)
+	if reason == reasonStore {
+		p.refusal.err = c.bucket.loan.out().err
 	}
 	l.counts.refused[reason]++
-	p.ask.by.counts.refused[reason]++
+	p.ask.by.refused[reason]++
 	c.limit.counts.refused[reason]++
 }
 
 // bound sets what bounds the wait of an ask that came now. It is not the result, to keep the stack of its callers small.
-func (l *Limiter) bound(ctx context.Context, b *bounds, a *ask, charges []charge, now instant) {
+func (l *core) bound(ctx context.Context, b *bounds, a *ask, charges []charge, now instant) {
 	b.arrived, b.expiry, b.deadline = now, never, never
 	b.place = place{rank: rankOf(now, a.priority), seq: math.MaxUint64, below: a.priority < l.urgent && reserved(charges)}
 	if a.maxWait >= 0 {
@@ -182,16 +182,16 @@ func rankOf(now instant, priority int) instant {
 }
 
 // rejectLocked rejects a waiter that could go at due.
-func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now instant) {
+func (l *core) rejectLocked(w *waiter, s *stop, reason reason, due, now instant) {
 	w.verdict = refused
 	due = s.bucket.soonest(due, w.costs[s.index], w.below)
-	r := w.reject(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
-	if reason == ReasonStore {
-		r.Err = s.bucket.loan.out().err
+	r := w.refuse(reason, s.bucket.limit, s.bucket.key, w.costs[s.index], due, now)
+	if reason == reasonStore {
+		r.err = s.bucket.loan.out().err
 	}
-	w.rejection = &r
+	w.refusal = &r
 	l.counts.refused[reason]++
-	w.by.counts.refused[reason]++
+	w.by.refused[reason]++
 	s.bucket.limit.counts.refused[reason]++
 	l.quitLocked(w, now)
 	close(w.decided)
@@ -199,7 +199,7 @@ func (l *Limiter) rejectLocked(w *waiter, s *stop, reason Reason, due, now insta
 
 // rejudgeLocked rejects all waiters of a queue that cannot be granted in time any more, after a hold or another rate. It goes in
 // order, so that a rejected waiter delays no other.
-func (l *Limiter) rejudgeLocked(q *queue, now instant) {
+func (l *core) rejudgeLocked(q *queue, now instant) {
 	l.judging++
 	var urgent, below []*line
 	for _, ln := range q.lines {
@@ -223,7 +223,7 @@ func (l *Limiter) rejudgeLocked(q *queue, now instant) {
 
 // rejudgeLinesLocked is the same for lines of a queue that are all urgent or all not, given what urgent requests cost before
 // them. It returns what those that stay cost where all gates are open.
-func (l *Limiter) rejudgeLinesLocked(lines []*line, urgent []int64, now instant) []int64 {
+func (l *core) rejudgeLinesLocked(lines []*line, urgent []int64, now instant) []int64 {
 	type place struct {
 		open  bool
 		ahead []int64 // by stop, in this line

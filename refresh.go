@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 )
 
@@ -23,7 +22,7 @@ func (l *Limiter) Refresh(limit string, keys ...string) error {
 	if err != nil {
 		return fmt.Errorf("throttle: Refresh: %w", err)
 	}
-	if li.rateFor == nil {
+	if !li.asks {
 		return fmt.Errorf("throttle: Refresh(%q): the limit has no RateFor", limit)
 	}
 	pieces := l.pieces(li)
@@ -49,38 +48,6 @@ func (l *Limiter) Refresh(limit string, keys ...string) error {
 // maxFaults is how many keys an error of Refresh names.
 const maxFaults = 100
 
-// refreshing returns the number of a new Refresh. Rates for which RateFor was asked before are not used for new buckets.
-func (l *Limiter) refreshing(li *limit) uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.refreshes++
-	li.refreshed = l.refreshes
-	return l.refreshes
-}
-
-// piecesOf yields the buckets of these keys, a few at a time.
-func (l *Limiter) piecesOf(li *limit, keys []string) iter.Seq[[]*bucket] {
-	return func(yield func([]*bucket) bool) {
-		for some := range slices.Chunk(keys, pieceBuckets) {
-			if !yield(l.find(li, some)) {
-				return
-			}
-		}
-	}
-}
-
-// find returns the buckets of these keys, as far as there are any.
-func (l *Limiter) find(li *limit, keys []string) (buckets []*bucket) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, key := range keys {
-		if b := li.buckets[key]; b != nil {
-			buckets = append(buckets, b)
-		}
-	}
-	return buckets
-}
-
 // refresh asks RateFor for the rates of buckets, and returns what is wrong with them. It sets those that are right, unless
 // RateFor has been asked since.
 func (l *Limiter) refresh(buckets []*bucket, nth uint64) (faults []error) {
@@ -89,7 +56,7 @@ func (l *Limiter) refresh(buckets []*bucket, nth uint64) (faults []error) {
 		if b.key == "" {
 			continue
 		}
-		r, err := b.limit.askRate(b.key)
+		r, err := l.policyOf(b.limit).askRate(b.key)
 		if err != nil {
 			faults = append(faults, err)
 			continue
@@ -110,4 +77,34 @@ func (l *Limiter) refresh(buckets []*bucket, nth uint64) (faults []error) {
 		return changed
 	})
 	return faults
+}
+
+// askRates asks the users' RateFor for the rates of a request's charges. The zero rate is the limit's own. It is called without
+// the lock.
+func (l *Limiter) askRates(p *pending) (err error) {
+	rates := make([]rate, len(p.charges))
+	for i := range p.charges {
+		c := &p.charges[i]
+		if !c.limit.asks || c.key == "" {
+			continue
+		}
+		if rates[i], err = l.policyOf(c.limit).askRate(c.key); err != nil {
+			return fmt.Errorf("throttle: limit %q: %w", c.limit.name, err)
+		}
+	}
+	p.rates = rates
+	return nil
+}
+
+// askRate asks RateFor for the rate of a key, which is not "".
+func (p *policy) askRate(key string) (rate, error) {
+	n, per := p.rateFor(key)
+	r := rate{N: n, Per: per}
+	if r == (rate{}) {
+		return r, nil
+	}
+	if err := p.check(r); err != nil {
+		return r, join(fmt.Sprintf("RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)", key, n, per), err)
+	}
+	return r, nil
 }

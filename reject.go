@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"strconv"
@@ -14,23 +13,18 @@ import (
 // The error of a request whose context ends while it waits is not ErrThrottled.
 var ErrThrottled = errors.New("throttle: request rejected by the rate limiter")
 
-// errCanceled is returned when Request.Cancel was closed while the request waited.
-var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)
-
 // A Reason says why a request was rejected.
 type Reason uint8
 
 const (
-	_               Reason = iota
-	ReasonNoTokens         // no tokens now, and the request may not wait
-	ReasonMaxWait          // the wait would be, or has become, longer than the maximum
-	ReasonDeadline         // the wait would not end before the context's deadline
-	ReasonQueueFull        // the queue is full
-	ReasonCost             // the cost is negative, or larger than the limit can ever pay
-	ReasonHeld             // the limit is held, by the user or by the server, for longer than the request may wait
-	ReasonKeys             // no room for another key, and none can be forgotten
-	ReasonStore            // the store of a shared limit is out of reach, or set up wrongly
-	reasons
+	ReasonNoTokens  = Reason(reasonNoTokens)  // no tokens now, and the request may not wait
+	ReasonMaxWait   = Reason(reasonMaxWait)   // the wait would be, or has become, longer than the maximum
+	ReasonDeadline  = Reason(reasonDeadline)  // the wait would not end before the context's deadline
+	ReasonQueueFull = Reason(reasonQueueFull) // the queue is full
+	ReasonCost      = Reason(reasonCost)      // the cost is negative, or larger than the limit can ever pay
+	ReasonHeld      = Reason(reasonHeld)      // the limit is held, by the user or by the server, for longer than the request may wait
+	ReasonKeys      = Reason(reasonKeys)      // no room for another key, and none can be forgotten
+	ReasonStore     = Reason(reasonStore)     // the store of a shared limit is out of reach, or set up wrongly
 )
 
 var reasonNames = [reasons]string{
@@ -46,7 +40,7 @@ var reasonLabels = [reasons]string{
 
 // String returns the reason in one to three words, for people.
 func (r Reason) String() string {
-	if r == 0 || r >= reasons {
+	if r == 0 || r >= Reason(reasons) {
 		return "Reason(" + strconv.Itoa(int(r)) + ")"
 	}
 	return reasonNames[r]
@@ -55,7 +49,7 @@ func (r Reason) String() string {
 // Label returns the reason as an identifier for logs and metrics, which stays the same in later versions: no_tokens,
 // max_wait, deadline, queue_full, cost, held, keys or store; "" for another value.
 func (r Reason) Label() string {
-	if r >= reasons {
+	if r >= Reason(reasons) {
 		return ""
 	}
 	return reasonLabels[r]
@@ -78,6 +72,11 @@ type Rejection struct {
 	Patience time.Duration
 	// Err is why the store of a shared limit is out of reach, for ReasonStore. It is in the chain of the Rejection.
 	Err error
+}
+
+// rejection returns the refusal as users see it.
+func (r *refusal) rejection() *Rejection {
+	return &Rejection{Reason(r.reason), r.limit.name, r.key, r.cost, r.wait, r.patience, r.err}
 }
 
 // Error says why the request was rejected, with the numbers.

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -48,7 +47,7 @@ func (l *Limit) checkReserve() error {
 		return nil
 	}
 	capacity := l.burstOf(l.rate)
-	if l.isWindow() {
+	if l.windowed {
 		capacity = l.part(l.rate.N)
 	}
 	if float64(capacity-meter.Reserved(capacity, l.reserve)) > float64(capacity)*(1-l.reserve)+1e-9 {
@@ -71,57 +70,4 @@ func checkReserves(limits []Limit) error {
 		}
 	}
 	return nil
-}
-
-// reserve sets which requests are urgent.
-func (l *Limiter) reserve(limits []Limit) {
-	l.urgent = math.MinInt
-	for i := range limits {
-		if li := &limits[i]; li.reserve > 0 {
-			l.urgent, l.gate.reserve = li.urgent, max(l.gate.reserve, li.reserve)
-		}
-	}
-}
-
-// ordered reports whether the order of lines here is not by rank alone: urgent requests go first, or callers take turns.
-func (l *Limit) ordered() bool { return l.reserve > 0 || l.ordersFairly() }
-
-// reserved reports whether one of the limits of these charges keeps something back.
-func reserved(charges []charge) bool {
-	for i := range charges {
-		if charges[i].limit.reserve > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// leaves reports whether a request below can be paid now, so that enough remains for urgent ones.
-func (b *bucket) leaves(cost int64, now instant) bool {
-	return b.limit.reserve == 0 || meter.ReadyLeaving(b.meter, now, 0, 0, cost, b.limit.reserve) <= now
-}
-
-// readyFor returns when cost can be paid here.
-func (b *bucket) readyFor(below bool, cost int64) instant {
-	if below && b.limit.reserve > 0 {
-		return meter.ReadyLeaving(b.meter, max(b.held, b.limit.held, b.since), 0, 0, cost, b.limit.reserve)
-	}
-	return b.ready(0, 0, cost)
-}
-
-// planFor returns when cost can be paid here once what is ahead has been, as far as is known.
-func (b *bucket) planFor(below bool, from instant, urgent, ahead, cost int64) instant {
-	if below && b.limit.reserve > 0 {
-		return meter.PlanLeaving(b.meter, max(from, b.held, b.limit.held, b.since), urgent, ahead, cost, b.limit.reserve)
-	}
-	return b.plan(from, meter.AddCount(urgent, ahead), cost)
-}
-
-// most returns the largest cost that can ever be paid here.
-func (b *bucket) most(below bool) int64 {
-	most := b.meter.Most()
-	if below && b.limit.reserve > 0 {
-		most -= meter.Reserved(most, b.limit.reserve)
-	}
-	return most
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // joinLocked inserts a waiter into its line, at its place.
-func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant) {
+func (l *core) joinLocked(ln *line, w *waiter, charges []charge, now instant) {
 	if ln == nil {
 		ln = l.openLocked(charges, w.below, now)
 	}
@@ -28,7 +28,7 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 		l.sitLocked(w, charges)
 	}
 	l.counts.waiting++
-	w.by.counts.waiting++
+	w.by.waiting++
 	ln.waitLocked(1)
 	ln.queue.size++
 	ln.insert(w)
@@ -39,7 +39,7 @@ func (l *Limiter) joinLocked(ln *line, w *waiter, charges []charge, now instant)
 	}
 }
 
-func (l *Limiter) markAllLocked(charges []charge) {
+func (l *core) markAllLocked(charges []charge) {
 	for i := range charges {
 		l.markLocked(charges[i].bucket)
 	}
@@ -49,7 +49,7 @@ func (l *Limiter) markAllLocked(charges []charge) {
 func lineID(buf []byte, charges []charge, below bool) (id []byte, queue int) {
 	for i := range charges {
 		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.serial)
-		if charges[i].limit.kind != kindServer && charges[i].limit.kind != kindNone {
+		if !charges[i].limit.gates && !charges[i].limit.open {
 			queue = len(buf)
 		}
 	}
@@ -66,7 +66,7 @@ func lineID(buf []byte, charges []charge, below bool) (id []byte, queue int) {
 // on which its callers wait.
 //
 //go:noinline
-func (l *Limiter) lineOf(charges []charge, below bool) (*queue, *line) {
+func (l *core) lineOf(charges []charge, below bool) (*queue, *line) {
 	if len(l.lines) == 0 {
 		return nil, nil
 	}
@@ -75,7 +75,7 @@ func (l *Limiter) lineOf(charges []charge, below bool) (*queue, *line) {
 }
 
 // openLocked opens a line for these charges.
-func (l *Limiter) openLocked(charges []charge, below bool, now instant) *line {
+func (l *core) openLocked(charges []charge, below bool, now instant) *line {
 	id, of := lineID(nil, charges, below)
 	ln := &line{id: string(id), below: below, stops: make([]stop, len(charges))}
 	if ln.queue = l.queues[ln.id[:of]]; ln.queue == nil {
@@ -100,7 +100,7 @@ func (l *Limiter) openLocked(charges []charge, below bool, now instant) *line {
 }
 
 // quitLocked takes a waiter that is not granted out of its line. Requests that it barred can go from now on.
-func (l *Limiter) quitLocked(w *waiter, now instant) {
+func (l *core) quitLocked(w *waiter, now instant) {
 	wasFirst := w.line.first == w
 	if wasFirst {
 		for i := range w.line.stops {
@@ -116,9 +116,9 @@ func (l *Limiter) quitLocked(w *waiter, now instant) {
 }
 
 // leftLocked updates the line that w was taken out of.
-func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
+func (l *core) leftLocked(w *waiter, wasFirst bool) {
 	l.counts.waiting--
-	w.by.counts.waiting--
+	w.by.waiting--
 	w.line.waitLocked(-1)
 	w.line.queue.size--
 	switch {
@@ -130,7 +130,7 @@ func (l *Limiter) leftLocked(w *waiter, wasFirst bool) {
 }
 
 // headLocked updates a line that has another first request.
-func (l *Limiter) headLocked(ln *line) {
+func (l *core) headLocked(ln *line) {
 	ln.starved = false
 	for i := range ln.stops {
 		s := &ln.stops[i]
@@ -142,7 +142,7 @@ func (l *Limiter) headLocked(ln *line) {
 }
 
 // closeLocked closes an empty line.
-func (l *Limiter) closeLocked(ln *line, now instant) {
+func (l *core) closeLocked(ln *line, now instant) {
 	for i := range ln.stops {
 		s := &ln.stops[i]
 		b := s.bucket
@@ -165,7 +165,7 @@ func (l *Limiter) closeLocked(ln *line, now instant) {
 }
 
 // markLocked queues a bucket to be served before mu is freed.
-func (l *Limiter) markLocked(b *bucket) {
+func (l *core) markLocked(b *bucket) {
 	if !b.dirty && (len(b.stopped) > 0 || b.armed != never || b.loan != nil) {
 		b.dirty = true
 		l.dirty = append(l.dirty, b)
@@ -173,7 +173,7 @@ func (l *Limiter) markLocked(b *bucket) {
 }
 
 // serveLocked ends every change: it grants the requests that can go now, in order, and sets timers for the others.
-func (l *Limiter) serveLocked(now instant) {
+func (l *core) serveLocked(now instant) {
 	for len(l.dirty) > 0 {
 		b := l.dirty[len(l.dirty)-1]
 		l.dirty = l.dirty[:len(l.dirty)-1]
@@ -190,7 +190,7 @@ func (l *Limiter) serveLocked(now instant) {
 // A request is stopped at a bucket that cannot pay it, or that must pay another request first. There it bars later requests. It
 // does not bar its other buckets, because lines of different keys would delay each other. The exception is a request that was
 // passed over for long: each time that one bucket had saved up for it, other requests had emptied the next.
-func (l *Limiter) tryLocked(ln *line, now instant) bool {
+func (l *core) tryLocked(ln *line, now instant) bool {
 	w := ln.first
 	due, stopped, freed, robbed := instant(0), 0, false, false
 	for i := range ln.stops {
@@ -245,12 +245,12 @@ func (l *Limiter) tryLocked(ln *line, now instant) bool {
 
 // grantLocked grants w, which was due then. Timers are late sometimes. Requests that became due in the meantime are charged as
 // of when they were due, so that lateness costs no throughput, but lateness beyond slack is forfeited.
-func (l *Limiter) grantLocked(w *waiter, due, now instant) {
+func (l *core) grantLocked(w *waiter, due, now instant) {
 	due = max(due, now-slack)
 	ln := w.line
 	w.verdict, w.at = granted, now
 	l.counts.grantedAfter(now - w.arrived)
-	w.by.counts.grantedAfter(now - w.arrived)
+	w.by.grantedAfter(now - w.arrived)
 	w.stop().bucket.limit.counts.waited(now - w.arrived)
 	ln.remove(w)
 	for i := range ln.stops {
@@ -266,13 +266,13 @@ func (l *Limiter) grantLocked(w *waiter, due, now instant) {
 }
 
 // armLocked sets a bucket's timer for the instant at which the first request that is stopped there can be paid.
-func (l *Limiter) armLocked(b *bucket, now instant) {
+func (l *core) armLocked(b *bucket, now instant) {
 	at := never
 	if len(b.stopped) > 0 {
 		if ready := b.stopped[0].readyAt(); ready > now {
 			at = ready
 		}
-		if b.limit.followsWallClock() {
+		if b.limit.wall {
 			at = min(at, now+wallCheck)
 		}
 	}
@@ -293,7 +293,7 @@ func (l *Limiter) armLocked(b *bucket, now instant) {
 }
 
 // wake is what the timer of a bucket calls.
-func (l *Limiter) wake(b *bucket) {
+func (l *core) wake(b *bucket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.armed = never
@@ -307,7 +307,7 @@ func (l *Limiter) wake(b *bucket) {
 }
 
 // lookLocked grants the requests of a line that are due now, before something changes.
-func (l *Limiter) lookLocked(ln *line, now instant) {
+func (l *core) lookLocked(ln *line, now instant) {
 	for i := range ln.stops {
 		l.markLocked(ln.stops[i].bucket)
 	}
@@ -315,7 +315,7 @@ func (l *Limiter) lookLocked(ln *line, now instant) {
 }
 
 // giveBackLocked gives back a charge. Waiters can use it from now on.
-func (l *Limiter) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
+func (l *core) giveBackLocked(b *bucket, charged int64, now instant, cost int64) {
 	b.meter.GiveBack(charged, now, cost)
 	b.limit.counts.gave(cost)
 	b.limit.counts.ended++

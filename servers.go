@@ -3,7 +3,6 @@ package throttle
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -53,35 +52,6 @@ func (l *Limiter) Server(host string) []ServerStats {
 	return all
 }
 
-// partiesAt returns a gate of each party of a host.
-func (l *Limiter) partiesAt(name string) (gates []*bucket) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	h := l.hosts[name]
-	if h == nil {
-		return nil
-	}
-	for _, p := range h.parties {
-		for b := range p.gates {
-			gates = append(gates, b)
-			break
-		}
-	}
-	return gates
-}
-
-// partiesOf returns a gate of each party whose gates are wanted.
-func (l *Limiter) partiesOf(want func(gateKey) bool) (gates []*bucket) {
-	seen := make(map[*party]bool)
-	for _, b := range l.kept() {
-		if g, ok := b.meter.(*gateBucket); ok && want(g.key) && !seen[g.party] {
-			seen[g.party] = true
-			gates = append(gates, b)
-		}
-	}
-	return gates
-}
-
 func (l *Limiter) appendServers(all []ServerStats, gates []*bucket) []ServerStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,9 +81,6 @@ func (l *Limiter) serverStatsLocked(g *gateBucket, now instant) ServerStats {
 	return s
 }
 
-// partyName is what a party is called at its host.
-func (g *gateKey) partyName() string { return strings.ReplaceAll(g.party, keySeparator, " ") }
-
 // ReleaseServer forgets what a server said that stops requests: holds, the pace after a refusal, and quotas. key is a host, or a
 // host and a party as the keys of the limit "server" have them. The pauses of [Adaptive] limits for that key end, too. What the
 // server says next counts again.
@@ -123,35 +90,8 @@ func (l *Limiter) ReleaseServer(key string) {
 	l.forgetSaid(gates, key)
 	l.recountHolds(l.gate)
 	for _, li := range l.limits {
-		if li.kind == kindAIMD {
+		if l.policyOf(li).kind == kindAIMD {
 			l.recountHolds(li)
 		}
 	}
 }
-
-func (l *Limiter) forgetSaid(gates []*bucket, key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	for _, b := range gates {
-		g := b.meter.(*gateBucket)
-		g.Account.Forget(now)
-		for _, p := range g.party.host.parties { // the host's hold was theirs, too
-			l.markPartyLocked(p)
-		}
-	}
-	for _, li := range l.limits {
-		b := li.bucket(key)
-		if b == nil {
-			continue
-		}
-		if m, ok := b.meter.(resumer); ok {
-			m.Resume(now)
-			l.markLocked(b)
-		}
-	}
-	l.serveLocked(now)
-}
-
-// A resumer is a meter that pauses because of what servers said.
-type resumer interface{ Resume(now instant) }

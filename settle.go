@@ -53,8 +53,6 @@ func SettleJSON(paths ...string) LimitOption {
 
 var (
 	errUncharged = errors.New("nothing was charged there")
-	errReturned  = errors.New("all was given back")
-	errSettled   = errors.New("it was settled before")
 	errNegative  = errors.New("the cost is negative")
 	errSlots     = errors.New("a limit of kind " + string(kindInFlight) + " has no cost to be settled")
 )
@@ -72,81 +70,12 @@ func (l *Limiter) settle(g *Grant, i int, cost int64) error {
 	switch {
 	case cost < 0:
 		return errNegative
-	case c.limit.kind == kindInFlight:
+	case c.limit.frees:
 		return errSlots
 	}
-	charged, err := l.correct(g, c, min(cost, maxCount))
+	charged, err := l.correct(&g.grant, c, min(cost, maxCount))
 	if err == nil {
 		g.by.observer.settled(SettleEvent{g.ctx, c.limit.name, c.key, charged, cost})
 	}
 	return err
-}
-
-func (l *Limiter) correct(g *Grant, c *charge, cost int64) (charged int64, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case g.spent&grantReturned != 0:
-		return 0, errReturned
-	case c.settled:
-		return 0, errSettled
-	}
-	g.spent |= grantSettled
-	charged, c.cost, c.settled = c.cost, cost, true
-	if cost == charged || c.booked {
-		return charged, nil
-	}
-	now := l.nowLocked()
-	b := c.bucket
-	if cost > charged {
-		b = l.keptLocked(c, now)
-	}
-	l.markLocked(b)
-	l.serveLocked(now) // requests that are due go first
-	b.meter.Settle(c.paid, now, charged, cost)
-	l.turnLocked(g.caller, b, cost-charged, now)
-	if cost < charged {
-		c.limit.counts.gave(charged - cost)
-		b.since = max(b.since, now)
-		l.markLocked(b)
-		l.freeLocked(b, now)
-	} else {
-		c.limit.counts.charged += uint64(cost - charged)
-		l.replanLocked(now, b)
-		l.owedLocked(b, now)
-	}
-	l.serveLocked(now)
-	return charged, nil
-}
-
-// owedLocked turns the debt of a bucket into a hold of its key, if the bucket was forgotten and there is no room for it.
-func (l *Limiter) owedLocked(b *bucket, now instant) {
-	if b.key == "" || b.place >= 0 {
-		return
-	}
-	if must, _ := b.meter.Matters(now); must > now {
-		b.limit.keepHold(b.key, must, now)
-	}
-}
-
-// keptLocked returns the bucket of the key of a charge. The bucket that was charged may have been forgotten, because it was full
-// or to make room, and another may have replaced it. If none has, it is kept again.
-func (l *Limiter) keptLocked(c *charge, now instant) *bucket {
-	b := c.bucket
-	if b.key == "" || b.limit.buckets[b.key] == b {
-		return b
-	}
-	if other := b.limit.buckets[b.key]; other != nil {
-		return other
-	}
-	stale := b.limit.rateFor != nil && b.asked < b.limit.refreshed // the next request asks for its rate
-	if stale || l.keys.size() >= l.maxKeys && !l.evictLocked(now, nil, &l.keys) {
-		return b // it is not kept; see owedLocked
-	}
-	if !b.ownRate { // it was not there when the limit was changed
-		r, burst := b.limit.terms(rate{})
-		b.setTermsLocked(r, burst, now)
-	}
-	l.keepLocked(b, now)
-	return b
 }

@@ -159,7 +159,7 @@ func (x *severalRun) book() {
 			continue
 		}
 		for _, c := range e.grant.charges() {
-			if c.limit.kind == kindInFlight {
+			if c.limit.frees {
 				continue
 			}
 			p := payment{limit: c.limit.name, cost: e.ask.Costs[c.limit.name], at: e.to, waited: e.to > e.from}

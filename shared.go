@@ -68,12 +68,12 @@ type Outage uint8
 
 const (
 	// Refuse rejects requests with [ReasonStore].
-	Refuse Outage = iota
+	Refuse = Outage(withoutNothing)
 	// LocalShare lets each process use its even share of the rate, by the number of processes that the store last told,
 	// and without bursts. A process that never reached the store rejects requests.
-	LocalShare
+	LocalShare = Outage(withoutButLocally)
 	// Pass lets all requests pass.
-	Pass
+	Pass = Outage(withoutLimit)
 )
 
 // String returns "refuse", "local share" or "pass".
@@ -93,19 +93,6 @@ const (
 	defaultStoreGrace   = 3 * time.Second
 )
 
-// sharing is what [Shared] says of a limit.
-type sharing struct {
-	supplyTerms
-	ahead time.Duration
-}
-
-// supplyTerms are how a Limiter uses a store.
-type supplyTerms struct {
-	store          Store
-	timeout, grace time.Duration
-	without        Outage
-}
-
 // Shared makes all processes that use the same store share the budgets of a [TokenBucket], [Pace], [SlidingWindow] or
 // [FixedWindow]. Budgets with the same kind of limit, name of the limit and key are the same budget, so give the limit a
 // [Name]. All processes should set the same rate; if they differ, the latest ask counts.
@@ -122,7 +109,7 @@ type supplyTerms struct {
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] leaves shared budgets out, because the store keeps them.
 func Shared(s Store, opts ...ShareOption) LimitOption {
 	return limitOption(func(l *Limit) {
-		sh := &sharing{supplyTerms{s, defaultStoreTimeout, defaultStoreGrace, Refuse}, defaultLeaseAhead}
+		sh := &sharing{supplyTerms{s, defaultStoreTimeout, defaultStoreGrace, withoutNothing}, defaultLeaseAhead}
 		l.store = sh
 		switch {
 		case s == nil:
@@ -194,7 +181,7 @@ func StoreGrace(d time.Duration) ShareOption {
 // WithoutStore sets what happens when the store has been out of reach for longer than [StoreGrace]. The default is [Refuse].
 func WithoutStore(o Outage) ShareOption {
 	return shareOption(func(l *Limit, s *sharing) {
-		s.without = o
+		s.without = without(o)
 		if o > Pass {
 			l.fault("WithoutStore(%d): want Refuse, LocalShare or Pass", o)
 		}

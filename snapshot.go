@@ -94,7 +94,7 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 		if b.loan != nil {
 			return // the store keeps it
 		}
-		s := BucketSnapshot{Limit: b.limit.name, Kind: string(b.limit.kind), Key: b.key, Held: time.Duration(max(0, b.held-now))}
+		s := BucketSnapshot{Limit: b.limit.name, Kind: string(l.policyOf(b.limit).kind), Key: b.key, Held: time.Duration(max(0, b.held-now))}
 		switch m := b.meter.(type) {
 		case meter.Saver:
 			saved := m.Save(now)
@@ -171,11 +171,11 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	if i < 0 {
 		return errors.New("there is no such limit")
 	}
-	li := l.limits[i]
+	li, kind := l.limits[i], l.policies[i].kind
 	switch {
-	case s.Kind != "" && s.Kind != string(li.kind):
-		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, li.kind)
-	case (s.Learned != nil) != (li.kind == kindAIMD):
+	case s.Kind != "" && s.Kind != string(kind):
+		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, kind)
+	case (s.Learned != nil) != (kind == kindAIMD):
 		return errNoFit
 	case li.store != nil:
 		return errors.New("the limit is Shared: its store keeps what was spent")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/store"
 )
 
 // A supply is a store as one Limiter uses it. The Limiter's mu guards it.
@@ -22,8 +23,20 @@ type supply struct {
 	outage    outage    // of the whole store
 	probe     *time.Timer
 	probeAt   instant // when probe fires; never: it does not
-	stats     StoreStats
+	counts    storeCounts
 }
+
+// storeCounts count calls of a store and tokens; see [StoreStats].
+type storeCounts struct{ ok, failed, setup, leased, returned, alone uint64 }
+
+// A without says what happens to requests when a store is out of reach for long; see [Outage].
+type without uint8
+
+const (
+	withoutNothing without = iota // they are rejected
+	withoutButLocally
+	withoutLimit
+)
 
 // A loan is the part of a bucket whose budget is in a store.
 type loan struct {
@@ -40,7 +53,7 @@ const (
 )
 
 // supplyOf returns the supply with these terms.
-func (l *Limiter) supplyOf(terms supplyTerms, limit string) *supply {
+func (l *core) supplyOf(terms supplyTerms, limit string) *supply {
 	i := slices.IndexFunc(l.supplies, func(s *supply) bool { return s.supplyTerms == terms })
 	if i < 0 {
 		i = len(l.supplies)
@@ -58,10 +71,9 @@ func (li *limit) lend(key string, r rate, burst int64) *loan {
 }
 
 // budget returns what a store is to know of a bucket.
-func (l *Limit) budget(key string, r rate, burst int64) lease.Budget {
-	kind, _ := l.kind.inStore()
-	b := lease.Budget{Kind: kind, Limit: l.name, Key: key, N: r.N, Per: r.Per, Start: l.start}
-	if kind == lease.Bucket {
+func (l *rule) budget(key string, r rate, burst int64) lease.Budget {
+	b := lease.Budget{Kind: l.stored, Limit: l.name, Key: key, N: r.N, Per: r.Per, Start: l.start}
+	if l.stored == lease.Bucket {
 		b.Burst, b.Initial = burst, l.initialOf(burst)
 	}
 	return b
@@ -71,7 +83,7 @@ func (l *Limit) budget(key string, r rate, burst int64) lease.Budget {
 // not inlined, to keep the stack small on which requests wait.
 //
 //go:noinline
-func (l *Limiter) lendLocked(b *bucket, now instant) (at instant) {
+func (l *core) lendLocked(b *bucket, now instant) (at instant) {
 	n := b.loan
 	at = never
 	out := n.out()
@@ -96,12 +108,12 @@ func (l *Limiter) lendLocked(b *bucket, now instant) (at instant) {
 }
 
 // callLocked starts a call of the store, if there is something to ask for and it may be called.
-func (l *Limiter) callLocked(s *supply, now instant) {
+func (l *core) callLocked(s *supply, now instant) {
 	switch out := &s.outage; {
 	case len(s.asking) == 0 || s.late >= maxCalls || s.calls >= maxCalls || out.err != nil && s.calls > 0:
 	case out.err == nil || now >= out.again:
 		s.calls++
-		go l.fly(s)
+		l.fly(s)
 	case s.probe == nil:
 		s.probeAt = out.again
 		s.probe = time.AfterFunc(time.Duration(out.again-now), func() { l.probe(s) })
@@ -112,7 +124,7 @@ func (l *Limiter) callLocked(s *supply, now instant) {
 }
 
 // probe is what the timer of a supply calls: a store that was out of reach may be called again.
-func (l *Limiter) probe(s *supply) {
+func (l *core) probe(s *supply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.probeAt = never
@@ -120,7 +132,7 @@ func (l *Limiter) probe(s *supply) {
 }
 
 // drawnLocked sees to the loans from which charges were paid that no request waits for.
-func (l *Limiter) drawnLocked(charges []charge, now instant) {
+func (l *core) drawnLocked(charges []charge, now instant) {
 	for i := range charges {
 		if b := charges[i].bucket; b.loan != nil {
 			l.armLocked(b, now)
@@ -129,7 +141,7 @@ func (l *Limiter) drawnLocked(charges []charge, now instant) {
 }
 
 // holdLoansLocked holds the shared budgets of a request that a server has refused for a while, in all processes.
-func (l *Limiter) holdLoansLocked(charges []charge, until, now instant) {
+func (l *core) holdLoansLocked(charges []charge, until, now instant) {
 	for i := range charges {
 		if b := charges[i].bucket; b.loan != nil {
 			b.loan.Hold(now, until)
@@ -142,7 +154,7 @@ func (l *Limiter) holdLoansLocked(charges []charge, until, now instant) {
 // requests wait.
 //
 //go:noinline
-func (l *Limiter) wantLocked(charges []charge, now instant) {
+func (l *core) wantLocked(charges []charge, now instant) {
 	for i := range charges {
 		if b := charges[i].bucket; b.loan != nil && b.ready(0, 0, charges[i].cost) == never {
 			b.loan.wanted = min(charges[i].cost, b.loan.Most())
@@ -259,16 +271,16 @@ func (n *loan) look(now instant) {
 		return
 	}
 	switch s.without {
-	case LocalShare:
+	case withoutButLocally:
 		processes := n.Processes()
 		if processes == 0 {
 			processes = s.processes
 		}
 		if processes > 0 {
-			n.Alone(now, n.Local(now, processes), true, &s.stats.Alone)
+			n.Alone(now, n.Local(now, processes), true, &s.counts.alone)
 		}
-	case Pass:
-		n.Alone(now, meter.Unlimited{}, false, &s.stats.Alone)
+	case withoutLimit:
+		n.Alone(now, meter.Unlimited{}, false, &s.counts.alone)
 	}
 }
 
@@ -314,4 +326,17 @@ func respite(charges []charge, try bool, expiry, now instant) (d int64) {
 		}
 	}
 	return d
+}
+
+// sharing is what [Shared] says of a limit.
+type sharing struct {
+	supplyTerms
+	ahead time.Duration
+}
+
+// supplyTerms are how a Limiter uses a store.
+type supplyTerms struct {
+	store          store.Store
+	timeout, grace time.Duration
+	without        without
 }

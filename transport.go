@@ -55,10 +55,10 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.maxWait < 0 {
 		t.maxWait = t.limiter.maxWait
 	}
-	if !slices.ContainsFunc(t.limiter.limits, func(li *limit) bool { return li.key == nil }) {
+	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil }) {
 		t.key = nil
 	}
-	if !slices.ContainsFunc(t.limiter.limits, func(li *limit) bool { return !li.priced }) {
+	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return !p.priced }) {
 		t.cost = nil
 	}
 	t.connections.learn(base)
@@ -185,7 +185,7 @@ func (t *Transport) await(req *http.Request, p *pending) (_ *pending, r *Rejecti
 	if p.gate == nil && !t.deaf && p.ask.maxWait != 0 {
 		p.gate, p.late = t.gateOf(req), true
 	}
-	p, r, err = t.limiter.await(req.Context(), p)
+	p, r, err = t.limiter.await(req.Context(), p, t.asker)
 	done = true
 	return p, r, err
 }
@@ -194,11 +194,13 @@ func (t *Transport) await(req *http.Request, p *pending) (_ *pending, r *Rejecti
 //
 //go:noinline
 func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, reach, error) {
-	g := p.grant(t.limiter, t.asker)
+	g := t.limiter.grantOf(p, t.asker)
 	g.ctx = req.Context()
+	g.receipt = overridesOf(g.ctx).receipt
+	g.tracked = g.receipt != nil
 	charges := g.charges()
 	for i := range charges { // no copy of a charge, which another may be settling
-		g.tracked = g.tracked || charges[i].limit.tracked()
+		g.tracked = g.tracked || charges[i].limit.tracked
 	}
 	return t.send(req, &g)
 }
@@ -241,25 +243,25 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 		t.exempted.Add(1)
 		return nil, nil
 	}
-	limits := t.limiter.limits
-	most := len(limits)
+	policies := t.limiter.own()
+	most := len(policies)
 	var gate *gateKey
 	if !t.deaf && t.limiter.heard.Load() {
 		gate = &gateKey{host: ByHost(req), family: t.limiter.family(req)}
 		most++
 	}
 	charges, key, shared := g.space(most), t.keyOf(o, req), t.costOf(o, req)
-	for _, li := range limits {
-		cost := shared
-		if li.priced || o.costs != nil {
-			cost = li.costOf(o, req, shared)
+	for i := range policies {
+		p, cost := &policies[i], shared
+		if p.priced || o.costs != nil {
+			cost = p.costOf(o, req, shared)
 		}
 		if cost == 0 && gate == nil {
 			continue
 		}
-		key := li.keyOf(req, key)
+		key := p.keyOf(req, key)
 		if cost != 0 {
-			charges = charged(charges, li, key, cost)
+			charges = charged(charges, p.at, key, cost)
 		}
 		if gate != nil {
 			gate.join(key)
@@ -270,7 +272,7 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	cancel := req.Cancel
-	m, ok, err := t.limiter.pass(ctx, cancel, charges, t.asker, gate, o.priority < t.limiter.urgent)
+	m, ok, err := t.limiter.pass(ctx, cancel, charges, &t.asker.counts, gate, o.priority < t.limiter.urgent)
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +282,10 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 			a.of(t.limiter, t.limiter.callerOf(o, req))
 		}
 		a.cancel = cancel
-		return pend(charges, a, gate, o.receipt), nil
+		return pend(charges, a, gate), nil
+	}
+	if t.asker.observer.hooks.OnGrant != nil {
+		t.limiter.tellGranted(ctx, t.asker, charges, 0, nil)
 	}
 	g.limiter, g.by, g.mark, g.ctx, g.receipt = t.limiter, t.asker, m, ctx, o.receipt
 	g.hold(len(charges))
@@ -300,14 +305,14 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 }
 
 // costOf returns the cost of a request in a limit.
-func (li *limit) costOf(o *overrides, req *http.Request, shared int64) int64 {
-	if cost, ok := o.costFor(li.name); ok {
+func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
+	if cost, ok := o.costFor(p.name); ok {
 		return cost
 	}
 	switch {
-	case li.cost != nil:
-		return li.cost(req)
-	case li.priced:
+	case p.cost != nil:
+		return p.cost(req)
+	case p.priced:
 		return 1 // slot
 	}
 	return shared
@@ -325,9 +330,9 @@ func (t *Transport) keyOf(o *overrides, req *http.Request) string {
 }
 
 // keyOf returns the key of a request in a limit.
-func (li *limit) keyOf(req *http.Request, shared string) string {
-	if li.key != nil {
-		return keyBy(li.key, req)
+func (p *policy) keyOf(req *http.Request, shared string) string {
+	if p.key != nil {
+		return keyBy(p.key, req)
 	}
 	return shared
 }

@@ -1,0 +1,66 @@
+package throttle
+
+import (
+	"context"
+	"slices"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+)
+
+// report tells the outcome of a request to the buckets that it was charged in, and then the hooks what that has changed.
+func (l *Limiter) report(g *Grant, a *answer) {
+	n := l.reportAndServe(&g.grant, a, &g.by.counts)
+	for _, r := range n.retunes {
+		g.by.observer.retuned(RetuneEvent{g.ctx, r.bucket.limit.name, r.bucket.key, r.Cause.String(), r.From, r.To})
+	}
+	for i := range n.holds {
+		g.by.observer.held(n.holds[i].event(g.ctx))
+	}
+}
+
+// event returns the hold as users see it.
+func (e *heldEvent) event(ctx context.Context) HoldEvent {
+	source := SourceAdaptive
+	if e.bucket.limit.gates {
+		source = SourceServer
+	}
+	return HoldEvent{Context: ctx, Key: e.bucket.key, For: e.by, Source: source}
+}
+
+// forget records the charges of a request whose outcome will not be reported. It is not inlined, to keep the stack small on
+// which its callers waited.
+//
+//go:noinline
+func (l *Limiter) forget(p *pending, r *Receipt) {
+	if r == nil && !l.tracks {
+		return
+	}
+	g := l.grantOf(p, &l.direct)
+	if g.receipt = r; r != nil {
+		g.filed()
+	}
+	if l.tracks {
+		l.report(&g, &answer{outcome: aimd.Ignore})
+	}
+}
+
+// forgetNow is forget for a request that did not wait.
+func (l *Limiter) forgetNow(charges []charge, m mark, r *Receipt) {
+	if r != nil || l.tracks {
+		l.forget(&pending{mark: m, charges: slices.Clone(charges)}, r)
+	}
+}
+
+// A RetuneEvent says that an [Adaptive] limit has changed the rate of a key.
+//
+// Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,
+// silence, probe_answered or restored.
+type RetuneEvent struct {
+	Context    context.Context // of the request whose response caused it; nil: unknown
+	Limit, Key string
+	Reason     string  // see above
+	Old, New   float64 // tokens per second; growth is told when it comes to a tenth
+}
+
+// settled reports whether responses tell the limit the true cost of requests.
+func (li *Limit) settled() bool { return li.settles != nil || li.costAt != nil }

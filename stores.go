@@ -1,0 +1,138 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+)
+
+// callStore calls a store until there is nothing to ask for. A call that takes too long is given up: what it asked for is asked for
+// again, by other calls, whenever it returns.
+func (l *Limiter) callStore(s *supply) {
+	for f := l.board(s); f != nil; f = l.board(s) {
+		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+		stop := context.AfterFunc(ctx, func() {
+			l.land(f, nil, fmt.Errorf("throttle: no response from the store within %v", s.timeout), true)
+		})
+		outcomes, err := f.call(ctx)
+		stop()
+		cancel()
+		if !l.land(f, outcomes, err, false) {
+			return
+		}
+	}
+}
+
+// land books the response of a call, or that there is none. It reports false if the call was given up before.
+func (l *Limiter) land(f *flight, outcomes []outcome, err error, givenUp bool) bool {
+	ok, queued, event := l.landOnce(f, outcomes, err, givenUp)
+	for some := range slices.Chunk(queued, 64) { // the store is out of reach: some waiters cannot wait so long
+		l.replanSome(some)
+	}
+	if event != nil {
+		l.direct.observer.storeChanged(StoreEvent(*event))
+	}
+	return ok
+}
+
+// A StoreEvent reports that a [Store] went out of reach, is in reach again, or is set up wrongly.
+type StoreEvent struct {
+	Limits []string      // the names of the limits that use it
+	Err    error         // why it is out of reach; with ErrStoreSetup in its chain, the set-up is wrong; nil: it is in reach
+	Down   time.Duration // for how long it was out of reach; 0 when it went
+}
+
+// StoreStats are the state and the counters of a [Store] in one Limiter: of the calls for all limits that use it in the same
+// way.
+type StoreStats struct {
+	Limits []string `json:"limits"` // the names of the limits
+	Up     bool     `json:"up"`     // the latest call succeeded, or there was none
+	Err    error    `json:"-"`      // of the latest call, if it failed
+
+	// Counters
+	OK       uint64 `json:"ok"`       // calls that succeeded
+	Failed   uint64 `json:"failed"`   // calls that failed because the store was out of reach
+	Setup    uint64 `json:"setup"`    // calls that failed because of a wrong set-up
+	Leased   uint64 `json:"leased"`   // tokens that the store granted
+	Returned uint64 `json:"returned"` // tokens that were given back
+	Alone    uint64 `json:"alone"`    // tokens used without the store, by LocalShare or Pass
+}
+
+// Stores returns the state of each [Store], in the order of the limits that use them. It returns nothing without a [Shared]
+// limit.
+func (l *Limiter) Stores() []StoreStats {
+	l.mustBeMade()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]StoreStats, len(l.supplies))
+	for i, s := range l.supplies {
+		c := &s.counts
+		all[i] = StoreStats{
+			Limits: slices.Clone(s.limits), Up: s.outage.err == nil, Err: s.outage.err,
+			OK: c.ok, Failed: c.failed, Setup: c.setup, Leased: c.leased, Returned: c.returned, Alone: c.alone,
+		}
+	}
+	return all
+}
+
+// call asks the store. It asks for each part alone where the store has them in different places.
+func (f *flight) call(ctx context.Context) ([]outcome, error) {
+	outcomes, err := f.try(ctx, f.asks)
+	if err != nil {
+		return nil, err
+	}
+	var apart []lease.Ask
+	var places []int
+	i := 0
+	for _, ask := range f.asks {
+		for _, part := range ask.Parts {
+			if len(ask.Parts) > 1 && errors.Is(outcomes[i].err, lease.ErrApart) {
+				apart, places = append(apart, lease.Ask{Parts: []lease.Part{part}}), append(places, i)
+			}
+			i++
+		}
+	}
+	if len(apart) == 0 {
+		return outcomes, nil
+	}
+	f.apart = true
+	again, err := f.try(ctx, apart)
+	for j, i := range places {
+		if err != nil {
+			outcomes[i] = outcome{err: err}
+		} else {
+			outcomes[i] = again[j]
+		}
+	}
+	return outcomes, nil
+}
+
+// try calls the store and checks that its response fits what was asked.
+func (f *flight) try(ctx context.Context, asks []lease.Ask) (outcomes []outcome, err error) {
+	leases, err := f.supply.store.Lease(ctx, asks)
+	if err != nil {
+		return nil, err
+	}
+	if len(leases) != len(asks) {
+		return nil, fmt.Errorf("%w: it returned %d leases for %d asks", lease.ErrSetup, len(leases), len(asks))
+	}
+	for i := range asks {
+		err := leases[i].Err
+		if n, want := len(leases[i].Parts), len(asks[i].Parts); err == nil && n != want {
+			err = fmt.Errorf("%w: it returned %d parts for an ask of %d", lease.ErrSetup, n, want)
+		}
+		for j := range asks[i].Parts {
+			o := outcome{err: err}
+			if err == nil {
+				o.LeasedPart = leases[i].Parts[j]
+				o.err = o.Check(&asks[i].Parts[j])
+			}
+			outcomes = append(outcomes, o)
+		}
+	}
+	return outcomes, nil
+}
