@@ -24,6 +24,8 @@ type asking struct {
 	drawn int64         // tokens drawn after the latest ask
 	use   float64       // recent use, in tokens per ns
 
+	turns
+
 	back  []Return
 	owe   int64
 	hold  meter.Instant // the end of a hold that the store does not know; -1: that holds have ended; 0: none
@@ -164,6 +166,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) Part {
 	if d.Until > now {
 		p.Within = time.Duration(d.Until - now)
 	}
+	m.limitToTurn(&p, now)
 	if m.hold > now {
 		p.Hold = time.Duration(m.hold - now)
 	} else if m.hold < 0 {
@@ -224,6 +227,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	if m.budget.Kind == Fixed {
 		m.ends(sent, now, p)
 	}
+	m.endTurn(sent, now, p)
 	if p.Tokens > 0 {
 		m.lease(now, void, asked.Budget, p)
 	}
@@ -235,9 +239,11 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	}
 }
 
-// recheck returns how long to wait for tokens before the store is asked again.
+// recheck returns how long to wait for tokens before the store is asked again. It differs from ask to ask, so that no process is
+// always behind another one.
 func (m *Leased) recheck() time.Duration {
-	return max(recheckAfter, time.Duration(m.told.processes)*recheckEach)
+	mean := max(recheckAfter, time.Duration(m.told.processes)*recheckEach)
+	return mean*3/4 + time.Duration(m.chance(m.asked, int64(mean/2)))
 }
 
 // ends records the end of a Fixed window, and spreads the asks of a fleet after it.
@@ -247,18 +253,18 @@ func (m *Leased) ends(sent, now meter.Instant, p LeasedPart) {
 		m.told.ends = meter.AddInstant(sent, int64(p.Until))
 	case p.Wait > 0:
 		m.told.ends = meter.AddInstant(sent, int64(p.Wait))
-		m.again = meter.AddInstant(m.again, m.spread())
+		m.again = meter.AddInstant(m.again, m.chance(m.told.ends/spreadOver, spreadOver)) // the same for one window, whatever the latency
 	default:
 		m.told.ends = now
 	}
 }
 
-// spread returns how long after the begin of a window this process asks. It differs from window to window.
-func (m *Leased) spread() int64 {
-	z := m.config.Seed ^ uint64(m.told.ends/spreadOver) // the same for one window, whatever the latency
+// chance returns a number from 0 to below most that depends on the process and on at.
+func (m *Leased) chance(at meter.Instant, most int64) int64 {
+	z := m.config.Seed ^ uint64(at)
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return int64((z ^ z>>31) % uint64(spreadOver))
+	return int64((z ^ z>>31) % uint64(most))
 }
 
 // lease adds the tokens of a response.

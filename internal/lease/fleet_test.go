@@ -33,6 +33,7 @@ type process struct {
 	used     int64
 	question int64 // the number of the one that is under way
 	wakes    int64
+	leaves   int64 // callers that leave with each token
 }
 
 // A happening is what happens at an instant.
@@ -90,6 +91,7 @@ func (f *fleet) step(p *process) {
 		p.meter.Take(f.now, f.now, p.cost, true)
 		p.used += p.cost
 		f.used += p.cost
+		p.callers -= p.leaves
 		if f.bound != nil {
 			f.over = max(f.over, float64(f.used)-f.bound(f.now))
 		}

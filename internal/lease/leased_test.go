@@ -317,7 +317,7 @@ func TestHoldIsToldImmediatelyAndReachesOthers(t *testing.T) {
 	other := &bench{T: t, Leased: NewLeased(b.budget, Config{}), book: b.book, now: b.now + 10*ms}
 	other.question(waiting(1))
 	other.instant("the other's plan", other.Plan(other.now, 0, 1), end)
-	other.instant("the other asks again", other.AskAt(other.now, waiting(1)), other.now+5*int64(time.Second)) // the hold may be released
+	other.instant("the other asks again", other.AskAt(other.now, waiting(1)), other.now+int64(other.recheck())) // the hold may be released
 	b.instant("ready", b.Ready(0, 0, 1), end)
 	b.now = end - 1
 	b.payable(1, false)

@@ -1,0 +1,119 @@
+package lease
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func window(kind Kind, n int64, per time.Duration) Budget { return Budget{Kind: kind, N: n, Per: per} }
+
+func TestProcessesGetEvenSharesOfAWindow(t *testing.T) {
+	for name, c := range map[string]struct {
+		budget  Budget
+		callers int64
+		periods int
+		calls   float64 // a token, at most
+	}{
+		"sliding":              {window(Sliding, 500, time.Second), 16, 30, 0.25},
+		"fixed":                {window(Fixed, 500, time.Second), 16, 30, 0.25},
+		"small, sliding":       {window(Sliding, 100, time.Second), 16, 30, 1},
+		"small, fixed":         {window(Fixed, 100, time.Second), 16, 30, 1},
+		"large, sliding":       {window(Sliding, 5000, time.Second), 16, 10, 0.25},
+		"large, fixed":         {window(Fixed, 5000, time.Second), 16, 10, 0.25},
+		"long queues, sliding": {window(Sliding, 5000, time.Second), 1000, 30, 0.1},
+		"long queues, fixed":   {window(Fixed, 5000, time.Second), 1000, 30, 0.1},
+		"sliding, 200 ms":      {window(Sliding, 500, 200*time.Millisecond), 16, 30, 0.25},
+		"sliding, a minute":    {window(Sliding, 600, time.Minute), 16, 30, 1},
+		"fixed, a minute":      {window(Fixed, 600, time.Minute), 16, 30, 1},
+		"sliding, an hour":     {window(Sliding, 3600, time.Hour), 16, 20, 2},
+		"fixed, an hour":       {window(Fixed, 3600, time.Hour), 16, 20, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(1, c.budget, 8, c.callers)
+			over := time.Duration(c.periods) * c.budget.Per
+			f.run(2 * c.budget.Per)
+			f.reset()
+			f.run(over)
+			used := float64(f.used) / float64(c.budget.N) / float64(c.periods)
+			least, most := f.shares()
+			calls := float64(f.calls) / float64(f.used)
+			t.Logf("%.3f of the budget, shares of %.2f to %.2f, %.2f calls a token", used, least, most, calls)
+			if used < 0.97 || used > 1.01 || least < 0.75 || most > 1.25 || calls > c.calls {
+				t.Errorf("%.3f of the budget, shares of %.2f to %.2f, %.2f calls a token", used, least, most, calls)
+			}
+		})
+	}
+}
+
+// shares returns the least and the largest use of a process, as parts of the mean.
+func (f *fleet) shares() (least, most float64) {
+	var used []float64
+	for _, p := range f.processes {
+		used = append(used, float64(p.used)*float64(len(f.processes))/float64(f.used))
+	}
+	return slices.Min(used), slices.Max(used)
+}
+
+// TestProcessThatNeedsLittleOfAWindowGetsIt has one process that always wants more, and others that want a token five times a
+// period. It uses up a fixed window before the others have asked for all.
+func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		budget Budget
+		gets   float64 // of what it wants
+	}{
+		"sliding": {window(Sliding, 500, time.Second), 0.9}, "fixed": {window(Fixed, 500, time.Second), 0.4},
+		"large, sliding": {window(Sliding, 5000, time.Second), 0.9}, "large, fixed": {window(Fixed, 5000, time.Second), 0.4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const periods, each = 30, 5
+			b := c.budget
+			f := newFleet(1, b, 8, 0)
+			f.processes[0].callers = 64
+			for i, p := range f.processes[1:] {
+				p.leaves = 1
+				var comes func()
+				comes = func() {
+					p.callers = 1
+					f.step(p)
+					f.at(f.now+int64(b.Per)/each, comes)
+				}
+				f.at(int64(i)*int64(10*time.Millisecond), comes)
+			}
+			f.run(3 * b.Per)
+			f.reset()
+			f.run(periods * b.Per)
+			used := float64(f.used) / float64(b.N) / periods
+			least := f.processes[1].used
+			for _, p := range f.processes[1:] {
+				least = min(least, p.used)
+			}
+			t.Logf("%.3f of the budget; %d of %d requests of a small process", used, least, periods*each)
+			if used < 0.97 {
+				t.Errorf("%.3f of the budget", used)
+			}
+			if float64(least) < c.gets*periods*each {
+				t.Errorf("a process that wanted %d tokens got %d", periods*each, least)
+			}
+		})
+	}
+}
+
+func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
+	b := newBench(t, window(Fixed, 320, time.Second))
+	b.told.known, b.told.processes = true, 4
+	if p := b.Ask(b.now, waiting(200)); p.Want != 80 {
+		t.Fatalf("it asks for %d, its share is 80", p.Want)
+	}
+	b.Booked(b.now, b.now, Part{Want: 80, Budget: b.budget}, LeasedPart{ID: 1, Tokens: 80, AtOnce: 80, Until: time.Second, Left: 200, Processes: 4})
+	b.instant("while half is left", b.AskAt(b.now, waiting(200)), b.now)
+	p := b.Ask(b.now, waiting(200))
+	if p.Want != 10 {
+		t.Fatalf("it asks for %d beyond its share, a turn is 10", p.Want)
+	}
+	b.Booked(b.now, b.now, p, LeasedPart{ID: 2, Tokens: 10, AtOnce: 10, Until: time.Second, Left: 100, Processes: 4})
+	turn := int64(time.Second) / 32
+	if at := b.AskAt(b.now, waiting(200)); at < b.now+turn/4 || at > b.now+turn*5/4 {
+		t.Errorf("its next turn is in %v", time.Duration(at-b.now))
+	}
+}
