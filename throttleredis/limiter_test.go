@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,66 +16,33 @@ import (
 // limiterOn returns a Limiter with one shared limit, and its client, which gives calls up in time.
 func limiterOn(t testing.TB, addr string, limit func(throttle.LimitOption) throttle.Limit, opts ...throttle.ShareOption) *throttle.Limiter {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = c.Close() })
-	st, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := throttle.NewLimiter(throttle.WithLimit(limit(throttle.Shared(st, opts...))))
+	return limiterOver(t, storeOn(t, addr), limit, opts...)
+}
+
+func limiterOver(t testing.TB, s throttle.Store, limit func(throttle.LimitOption) throttle.Limit, opts ...throttle.ShareOption) *throttle.Limiter {
+	t.Helper()
+	l, err := throttle.NewLimiter(throttle.WithLimit(limit(throttle.Shared(s, opts...))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
+// storeOn returns a Store with a client of its own.
+func storeOn(t testing.TB, addr string) *Store {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = c.Close() })
+	st, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
 func bucketOf(n, burst int64) func(throttle.LimitOption) throttle.Limit {
 	return func(shared throttle.LimitOption) throttle.Limit {
 		return throttle.TokenBucket(n, time.Second, throttle.Burst(burst), throttle.Name("calls"), shared)
-	}
-}
-
-// TestLimitersShareABudgetOverRedis has eight Limiters with clients of their own, and callers that always want more.
-func TestLimitersShareABudgetOverRedis(t *testing.T) {
-	s := start(t)
-	const processes, rate, burst, seconds = 8, 1000, 100, 4
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	all, over, used := 0, 0.0, make([]int, processes)
-	var began time.Time
-	for i := range processes {
-		l := limiterOn(t, s.addr(), bucketOf(rate, burst))
-		for range 8 {
-			wg.Go(func() {
-				for l.Wait(ctx, "", 1) == nil {
-					mu.Lock()
-					if all++; all == 1 {
-						began = time.Now()
-					}
-					over = max(over, float64(all)-burst-rate*time.Since(began).Seconds())
-					used[i]++
-					mu.Unlock()
-				}
-			})
-		}
-	}
-	time.Sleep(seconds * time.Second)
-	cancel()
-	took := time.Since(began).Seconds()
-	wg.Wait()
-	part := float64(all) / (burst + rate*took)
-	t.Logf("%.3f of the budget, %v, over %.1f", part, used, over)
-	if over > 0.1*rate { // tokens may be used up to 100 ms after they were leased
-		t.Errorf("%.1f more than burst + rate·t", over)
-	}
-	if part < 0.9 || part > 1.1 { // a busy machine delays the callers
-		t.Errorf("%.3f of the budget was used", part)
-	}
-	mean := float64(all) / processes
-	if least, most := slices.Min(used), slices.Max(used); float64(least) < 0.75*mean || float64(most) > 1.25*mean {
-		t.Errorf("the shares are %v", used)
 	}
 }
 
