@@ -24,7 +24,7 @@ var compared = []string{
 	"golang.org/x/time", "go.uber.org/ratelimit", "github.com/failsafe-go/failsafe-go", "resty.dev/v3",
 	"github.com/gofri/go-github-ratelimit/v2", "github.com/platinummonkey/go-concurrency-limits", "github.com/juju/ratelimit",
 	"github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2", "k8s.io/client-go", "golang.org/x/sync",
-	"github.com/aws/aws-sdk-go-v2",
+	"github.com/aws/aws-sdk-go-v2", "github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9", "github.com/redis/rueidis",
 }
 
 // asWell is what is missing with a module.
@@ -98,6 +98,7 @@ func (m machineInfo) lines(c config) string {
 	put("m-date", m.date)
 	put("m-modules", strings.Join(m.modules, "; "))
 	put("m-missing", strings.Join(m.missing, "; "))
+	put("m-shared", fmt.Sprintf("%d rounds of %s each", c.count, c.benchtime))
 	put("m-run", fmt.Sprintf("%d rounds of %s each, %d seeds of each adaptive scene", c.count, c.benchtime, c.seeds))
 	return b.String()
 }

@@ -1,7 +1,8 @@
 // Report runs the benchmarks of this module and writes RESULTS.md and the plots beside it:
 //
 //	go run ./report                    # as make bench does
-//	go run ./report -from out/raw.txt  # what was measured before, written anew
+//	go run ./report -from out/raw.txt  # what was measured before, written again
+//	go run ./report -shared            # only the section about budgets over Redis
 //
 // Implementations take turns: each round measures everything once, and what is written is the median of the rounds.
 package main
@@ -24,6 +25,7 @@ type config struct {
 	keys      int
 	waiters   int
 	from      string
+	shared    bool
 }
 
 func main() {
@@ -45,12 +47,16 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	flags.IntVar(&c.seeds, "seeds", 3, "how often each adaptive scene is played")
 	flags.IntVar(&c.keys, "keys", 1_000_000, "how many keys there are where there are many")
 	flags.IntVar(&c.waiters, "waiters", 1_000_000, "the most that wait at once")
+	flags.BoolVar(&c.shared, "shared", false, "only budgets over Redis: their section of RESULTS.md is replaced")
 	flags.StringVar(&c.from, "from", "", "measure nothing: take this file, as a run has left it in out/raw.txt")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if c.from == "" {
 		c.from = filepath.Join("out", "raw.txt")
+		if c.shared {
+			c.from = filepath.Join("out", "shared.txt")
+		}
 		if err := measure(ctx, c, log); err != nil {
 			return err
 		}
@@ -64,6 +70,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if c.shared {
+		return writeShared(m)
+	}
 	text, unexplained := render(m)
 	for _, u := range unexplained {
 		fmt.Fprintln(log, "no reason is given in why.go for:", u)
@@ -72,4 +81,21 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		return err
 	}
 	return draw(m, ".")
+}
+
+// writeShared replaces the section about budgets over Redis.
+func writeShared(m *measurements) error {
+	section, _ := sharedSection(m)
+	if section == "" {
+		return errors.New("nothing was measured over Redis: is there a redis-server?")
+	}
+	text, err := os.ReadFile("RESULTS.md")
+	if err != nil {
+		return err
+	}
+	replaced, err := replaceShared(string(text), section)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("RESULTS.md", []byte(replaced), 0o644)
 }

@@ -22,6 +22,9 @@ type stage struct {
 
 // stages are run in turn, in each round.
 func (c config) stages() []stage {
+	if c.shared {
+		return sharedStages
+	}
 	most := func(n int) []string { return []string{"-waiters", strconv.Itoa(n)} }
 	s := []stage{
 		{bench: "^BenchmarkRequest$", cpu: "1,2"},
@@ -36,13 +39,13 @@ func (c config) stages() []stage {
 			stage{bench: "^BenchmarkWaiters$/n=10*$/^impl=" + impl + "$", cpu: "2", benchtime: "1x", rounds: 3, args: most(min(c.waiters, 100_000))},
 			stage{bench: "^BenchmarkWaiters$/n=1000000/^impl=" + impl + "$", cpu: "2", benchtime: "1x", rounds: 1, args: most(c.waiters)})
 	}
-	return s
+	return append(s, sharedStages...)
 }
 
 // waiterImpls are those of BenchmarkWaiters.
 var waiterImpls = []string{"channel", "throttle", "xtime", "failsafe", "resty"}
 
-// measure runs everything, and leaves what was measured in out/raw.txt.
+// measure runs everything, and leaves what was measured in c.from.
 func measure(ctx context.Context, c config, log io.Writer) error {
 	dir, err := os.MkdirTemp("", "throttle-bench")
 	if err != nil {
@@ -56,7 +59,7 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 	if err := os.MkdirAll("out", 0o755); err != nil {
 		return err
 	}
-	raw, err := os.Create(filepath.Join("out", "raw.txt"))
+	raw, err := os.Create(c.from)
 	if err != nil {
 		return err
 	}
@@ -79,6 +82,9 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 				return err
 			}
 		}
+	}
+	if c.shared {
+		return raw.Close()
 	}
 	fmt.Fprintf(log, "%4.0f s  adaptive scenes\n", time.Since(began).Seconds())
 	if err := scenes(ctx, c, program, filepath.Join(dir, "scenes"), raw, log); err != nil {

@@ -28,6 +28,9 @@ func render(m *measurements) (text string, unexplained []string) {
 	put(latenessTable(), hammerTable(), lineTable())
 	b.WriteString("![Lines that change](line.svg)\n\n## Keys\n\n")
 	put(keysTable())
+	shared, missing := sharedSection(m)
+	b.WriteString(shared)
+	unexplained = append(unexplained, missing...)
 	b.WriteString("## Adapting\n\nThe real code of everybody against the same servers, in bubbles of `testing/synctest`: 50 callers who always have a next request, unless\n" +
 		"the name of the scene says otherwise. The fixed rates stand for somebody who knows the limit, or has guessed half or double of it.\n" +
 		"Where there are hundreds of callers, others play once.\n\n" +

@@ -70,6 +70,33 @@ func TestWithoutABetterPeerNoReasonIsGiven(t *testing.T) {
 	}
 }
 
+func TestSectionOverRedisIsReplacedAlone(t *testing.T) {
+	m, err := readMeasurements(strings.NewReader("m-date: 2026-11-22\nm-modules: a.com/x v1; b.com/redis v2\n" +
+		"BenchmarkShared/keys=1/impl=throttle-2 1 100 ns/op 0.1 redis-µs/token\nBenchmarkShared/keys=1/impl=redis_rate-2 1 5000 ns/op\n" +
+		"BenchmarkSharedLateness/impl=throttle-2 1 700 p50-µs-late 100 p50-µs-trip\nBenchmarkSharedLateness/impl=memory-2 1 650 p50-µs-late\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	section, unexplained := sharedSection(m)
+	for _, want := range []string{
+		"2026-11-22", "b.com/redis v2", "| **throttle** |", "| one key, tokens/s of redis_rate's, 2 CPU | ≥ 10 | 50 | pass |",
+		"| median lateness, more than in memory, in round trips | ≤ 1 | 0.50 | pass |",
+	} {
+		if !strings.Contains(section, want) {
+			t.Errorf("missing: %s in\n%s", want, section)
+		}
+	}
+	if len(unexplained) > 0 || strings.Contains(section, "a.com") {
+		t.Errorf("unexplained: %v\n%s", unexplained, section)
+	}
+	for _, text := range []string{"# R\n\n## Keys\n\nk\n\n## Adapting\n\na\n", "# R\n\n## Keys\n\nk\n\n## Shared over Redis\n\nold\n\n## Adapting\n\na\n"} {
+		got, err := replaceShared(text, section)
+		if want := "# R\n\n## Keys\n\nk\n\n" + section + "## Adapting\n\na\n"; err != nil || got != want {
+			t.Errorf("%v:\n%s", err, got)
+		}
+	}
+}
+
 func TestNothingMeasuredIsAnError(t *testing.T) {
 	if _, err := readMeasurements(strings.NewReader("PASS\n")); err == nil {
 		t.Error("no error")

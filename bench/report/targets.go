@@ -9,7 +9,7 @@ import (
 type target struct {
 	what  string
 	least float64 // 0: none
-	most  float64
+	most  float64 // 0 beside a least: none
 	value func(*measurements) (float64, bool)
 	unit  string
 	why   string // it is missed, should it be
@@ -112,20 +112,25 @@ func lineTargets() (all []target) {
 	return all
 }
 
-func renderTargets(m *measurements, b *strings.Builder) {
+func renderTargets(m *measurements, b *strings.Builder) { writeTargets(m, b, targets()) }
+
+func writeTargets(m *measurements, b *strings.Builder, targets []target) {
 	var missed strings.Builder
 	b.WriteString("| target | set | measured | |\n|---|---:|---:|---|\n")
-	for _, t := range targets() {
+	for _, t := range targets {
 		x, ok := t.value(m)
 		if !ok {
 			continue
 		}
 		set := "≤ " + number(t.most) + t.unit
-		if t.least > 0 {
+		switch {
+		case t.least > 0 && t.most > 0:
 			set = number(t.least) + " to " + number(t.most) + t.unit
+		case t.least > 0:
+			set = "≥ " + number(t.least) + t.unit
 		}
 		verdict := "pass"
-		if x < t.least || x > t.most {
+		if x < t.least || x > t.most && (t.most > 0 || t.least == 0) {
 			verdict = "**fail**"
 			if t.why != "" {
 				fmt.Fprintf(&missed, "- **%s**: %s\n", t.what, t.why)
