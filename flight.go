@@ -125,7 +125,8 @@ func (s *supply) note(err error, now instant) {
 	s.outage.fail(err, now)
 }
 
-// landPartsLocked books the parts of a response, or that there is none.
+// landPartsLocked books the parts of a response, or that there is none. Requests that can go are granted before the others are
+// judged again: mostly none are left.
 func (l *core) landPartsLocked(f *flight, outcomes []outcome, err error, now instant) {
 	i := 0
 	for _, ask := range f.asks {
@@ -135,14 +136,16 @@ func (l *core) landPartsLocked(f *flight, outcomes []outcome, err error, now ins
 				o = outcomes[i]
 			}
 			b := f.buckets[i]
-			news := b.loan.land(f.sent, now, &part, &o, err == nil)
+			b.loan.news = b.loan.land(f.sent, now, &part, &o, err == nil)
 			l.freeLocked(b, now)
-			if news || b.fewWait() {
-				l.replanLocked(now, b)
-			} else {
-				l.markLocked(b)
-			}
+			l.markLocked(b)
 			i++
+		}
+	}
+	l.serveLocked(now)
+	for _, b := range f.buckets {
+		if len(b.lines) > 0 && (b.loan.news || b.fewWait()) {
+			l.replanLocked(now, b)
 		}
 	}
 }

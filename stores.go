@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -13,7 +14,12 @@ import (
 // callStore calls a store until there is nothing to ask for. A call that takes too long is given up: what it asked for is asked for
 // again, by other calls, whenever it returns.
 func (l *Limiter) callStore(s *supply) {
-	for f := l.board(s); f != nil; f = l.board(s) {
+	for {
+		runtime.Gosched() // requests that are ready to run, as those that the latest response has granted, may ask with the next call
+		f := l.board(s)
+		if f == nil {
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 		stop := context.AfterFunc(ctx, func() {
 			l.land(f, nil, fmt.Errorf("throttle: no response from the store within %v", s.timeout), true)

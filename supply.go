@@ -43,6 +43,7 @@ type loan struct {
 	lease.Borrower
 	supply *supply
 	queued bool   // in supply.asking
+	news   bool   // the latest response may delay its requests for longer than planned
 	wanted int64  // a cost that could not be paid and does not wait: the store is asked for it once
 	outage outage // of this budget alone, while the store decides about others
 }

@@ -96,7 +96,7 @@ local now = t[1] * 1000000 + t[2]
 local at = math.max(now, tonumber(redis.call('GET', KEYS[1]) or 0)) + ARGV[1]
 local wait = at - ARGV[2] - now
 if wait > 0 then return wait end
-redis.call('SET', KEYS[1], string.format('%.3f', at), 'PX', math.ceil((at - now) / 1000))
+redis.call('SET', KEYS[1], string.format('%.3f', at), 'PX', math.max(1, math.ceil((at - now) / 1000)))
 return 0`
 
 	// counter is the same for a token of a window that begins with the first request.
