@@ -267,6 +267,10 @@ func (l *core) abandon(ctx context.Context, w *waiter) error {
 		}
 	case waiting:
 		w.verdict = left // its MaxWait may end at the same time
+		if len(w.costs) > 1 {
+			_, s := l.planAgainLocked(w, now)
+			w.binding = uint16(s.index)
+		}
 		l.quitLocked(w, now)
 	}
 	l.counts.canceled++
@@ -308,16 +312,21 @@ func (l *core) expire(w *waiter) {
 }
 
 func (l *core) expireLocked(w *waiter, now instant) {
-	urgent, ahead := make([]int64, len(w.costs)), make([]int64, len(w.costs))
-	for i := range ahead {
-		urgent[i], ahead[i] = w.line.queue.ahead(w.line, &w.place, i, now, maxAhead)
-		ahead[i] = meter.AddCount(ahead[i], w.line.ahead(&w.place, i))
-	}
-	due, s := w.planLocked(urgent, ahead, now)
+	due, s := l.planAgainLocked(w, now)
 	reason := reasonMaxWait
 	if w.expiry == w.arrived { // it has waited for a store
 		reason = reasonNoTokens
 	}
 	l.rejectLocked(w, s, reason, due, now)
 	l.serveLocked(now)
+}
+
+// planAgainLocked plans a request in line as things are now.
+func (l *core) planAgainLocked(w *waiter, now instant) (due instant, binding *stop) {
+	urgent, ahead := make([]int64, len(w.costs)), make([]int64, len(w.costs))
+	for i := range ahead {
+		urgent[i], ahead[i] = w.line.queue.ahead(w.line, &w.place, i, now, maxAhead)
+		ahead[i] = meter.AddCount(ahead[i], w.line.ahead(&w.place, i))
+	}
+	return w.planLocked(urgent, ahead, now)
 }

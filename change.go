@@ -69,7 +69,7 @@ func (l *core) pieces(li *limit) iter.Seq[[]*bucket] {
 // change changes the terms of buckets.
 func (l *core) change(buckets []*bucket, each func(*bucket, instant) bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	now := l.nowLocked()
 	l.changeLocked(now, buckets, func(b *bucket) bool {
 		changed := each(b, now)
@@ -96,9 +96,8 @@ func (l *core) changeLocked(now instant, buckets []*bucket, change func(*bucket)
 	l.serveLocked(now)
 }
 
-// replanLocked judges the waiters of buckets that have changed again.
+// replanLocked judges the waiters of buckets that have changed again. The caller frees mu by unlockJudged.
 func (l *core) replanLocked(now instant, buckets ...*bucket) {
-	var queues []*queue
 	for _, b := range buckets {
 		l.markLocked(b)
 		for _, s := range b.lines {
@@ -107,16 +106,10 @@ func (l *core) replanLocked(now instant, buckets ...*bucket) {
 					l.markLocked(s.line.stops[i].bucket)
 				}
 			}
-			if !s.line.queue.replanned {
-				s.line.queue.replanned = true
-				queues = append(queues, s.line.queue)
-			}
+			l.judgeAgainLocked(s.line.queue)
 		}
 	}
-	for _, q := range queues {
-		q.replanned = false
-		l.rejudgeLocked(q, now)
-	}
+	l.judgeLocked(now)
 }
 
 // refreshing returns the number of a new Refresh. Rates for which RateFor was asked before are not used for new buckets.

@@ -38,7 +38,7 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 			require.NoError(t, err)
 			time.Sleep(time.Hour - 2*time.Second)
 			l.mu.Lock()
-			l.unix += int64(wrong)
+			l.wall.Unix += int64(wrong)
 			l.wallAt = int64(time.Since(l.start)) + int64(time.Second)
 			l.synced = l.wallAt
 			unusedLocked(l)
@@ -60,7 +60,7 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 func setWrong(l *Limiter, by, until time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unix += int64(by)
+	l.wall.Unix += int64(by)
 	l.wallAt = int64(time.Since(l.start) + until)
 	l.synced = l.wallAt
 	unusedLocked(l)
@@ -69,7 +69,7 @@ func setWrong(l *Limiter, by, until time.Duration) {
 // unusedLocked replaces the meter of the only bucket by an unused one, which begins in the window of now.
 func unusedLocked(l *Limiter) {
 	b := l.limits[0].single
-	b.meter = l.limits[0].make(l.nowLocked(), b.rate, 0, &l.unix)
+	b.meter = l.limits[0].make(l.nowLocked(), b.rate, 0, &l.wall)
 }
 
 // TestClockThatIsSetBackALittleStartsNoWindowTwice is about one that is corrected across the end of a window.
@@ -100,7 +100,7 @@ func TestClockThatIsSetBackForgivesWhatIsLongOver(t *testing.T) {
 		require.True(t, ok)
 		time.Sleep(10 * time.Hour)
 		l.mu.Lock()
-		l.unix += int64(2 * time.Hour)
+		l.wall.Unix += int64(2 * time.Hour)
 		l.mu.Unlock()
 		_, ok = l.Try("", 5)
 		require.True(t, ok)

@@ -35,6 +35,7 @@ type core struct {
 	quotaOff quota.Rules // that tests switch off
 	heard    atomic.Bool // some server has sent rate-limit information
 	start    time.Time
+	atOnce   int           // requests that are judged under one lock
 	fly      func(*supply) // begins to call a store, without blocking
 
 	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
@@ -44,16 +45,16 @@ type core struct {
 	//   - a bucket at which a line is stopped because tokens are missing has its timer set for the instant at which they
 	//     arrive, or earlier: a request of another line may have moved that instant at a gate.
 	mu        sync.Mutex
-	unix      int64   // Unix time, in ns, of instant 0
+	wall      meter.Wall
 	wallAt    instant // when to read the wall clock again; never: there are no fixed windows
 	synced    instant // when to call syncLocked: at wallAt, or for a booking
 	bookings  bookings
 	seq       uint64
-	judging   uint64 // counts rejudgeLocked
-	callers   int    // with waiting requests, where callers take turns
+	callers   int // with waiting requests, where callers take turns
 	lines     map[string]*line
 	queues    map[string]*queue
 	dirty     []*bucket // to be served before mu is freed
+	unjudged  []*queue  // to be judged before the call returns that has put them here
 	serial    uint64    // of the last bucket made
 	refreshes uint64    // calls of Refresh
 	gates     map[gateKey]*bucket
@@ -71,9 +72,10 @@ type core struct {
 func (l *core) open(maxQueue, maxKeys int, dry bool) {
 	l.start, l.maxQueue, l.maxKeys, l.dry, l.urgent = time.Now(), maxQueue, maxKeys, dry, math.MinInt
 	l.gate = &limit{gates: true, rule: rule{name: gateLimit, share: 1, reported: true, tracked: true}}
+	l.atOnce = judgeAtOnce
 	l.lines, l.queues = make(map[string]*line), make(map[string]*queue)
 	l.gates, l.hosts = make(map[gateKey]*bucket), make(map[string]*host)
-	l.unix, l.wallAt, l.synced, l.sweepAt = l.start.UnixNano(), never, never, never
+	l.wall.Unix, l.wallAt, l.synced, l.sweepAt = l.start.UnixNano(), never, never, never
 }
 
 // add adds a limit, before any request comes. keyed says that requests have keys there.
@@ -119,17 +121,10 @@ func (l *core) syncLocked(now instant) {
 
 func (l *core) lookAtWallLocked(now instant) {
 	unix := time.Now().UnixNano() - now
-	back := unix < l.unix-int64(time.Second)
-	l.unix, l.wallAt = unix, now+int64(time.Second)
-	if !back || l.dry {
-		return
-	}
-	for _, li := range l.limits {
-		for _, b := range li.all() {
-			if w, ok := b.meter.(meter.Follower); ok {
-				w.SetBack(now)
-			}
-		}
+	back := unix < l.wall.Unix-int64(time.Second)
+	l.wall.Unix, l.wallAt = unix, now+int64(time.Second)
+	if back && !l.dry {
+		l.wall.SetBack(now)
 	}
 }
 

@@ -4,7 +4,7 @@ import "errors"
 
 func (l *core) correct(g *grant, c *charge, cost int64) (charged int64, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	switch {
 	case g.spent&grantReturned != 0:
 		return 0, errReturned

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +17,6 @@ func TestExtremeValuesSaturate(t *testing.T) {
 		all := []int64{0, 1, 2, maxCount - 1, maxCount, maxCount + 1, maxPer, math.MaxInt64 - 1, math.MaxInt64}
 		return max(from, all[r.IntN(len(all))])
 	}
-	var unix int64
 	rounds := 2_000
 	if testing.Short() {
 		rounds = 300
@@ -30,8 +30,8 @@ func TestExtremeValuesSaturate(t *testing.T) {
 		if l.check(rt) != nil {
 			continue
 		}
-		unix = r.Int64N(1 << 61)
-		b := bucket{limit: new(limit), meter: l.meter(0, l.shared(rt), l.burstOf(rt), &unix)}
+		wall := &meter.Wall{Unix: r.Int64N(1 << 61)}
+		b := bucket{limit: new(limit), meter: l.meter(0, l.shared(rt), l.burstOf(rt), wall)}
 		now := instant(0)
 		for range 50 {
 			now = min(now+r.Int64N(1<<r.IntN(61)), maxPer/2)

@@ -78,7 +78,6 @@ type seat struct {
 	weight         int64
 	stop           int // of the bucket among its own
 	earlier, later *waiter
-	judged         uint64 // see rejudgeLocked
 }
 
 // idleCallers is a heap of callers with nothing in line, by their finish tags.
@@ -386,6 +385,9 @@ func (l *core) retagLocked(w *waiter, tag int64, now instant) {
 	ln.remove(w)
 	w.tag = tag
 	ln.insert(w)
+	if q := ln.queue; q.unjudged && w.below == q.from.below && w.before(&q.from) {
+		q.from = w.place // it has the turn of one that was rejected
+	}
 	if ln.first == first && first != w {
 		return
 	}
@@ -399,24 +401,3 @@ func (l *core) retagLocked(w *waiter, tag int64, now instant) {
 
 // taken returns what w costs where callers take turns.
 func (w *waiter) taken() int64 { return w.costs[w.seat.stop] }
-
-// heir returns the request in the same line that gets the turn of w if w is cancelled; nil: none does.
-func (w *waiter) heir() *waiter {
-	if w.seat == nil || w.seat.later == nil || w.seat.later.line != w.line {
-		return nil
-	}
-	return w.seat.later
-}
-
-// unjudged notes that w is judged, and returns the first from follower on that is not: where callers take turns, a request that
-// is rejected moves others.
-func (l *core) unjudged(w, follower *waiter) *waiter {
-	if w.seat == nil {
-		return follower
-	}
-	w.seat.judged = l.judging
-	for follower != nil && follower.seat.judged == l.judging {
-		follower = follower.next()
-	}
-	return follower
-}

@@ -27,7 +27,7 @@ type outcome struct {
 // board collects what is to be asked for; nil: nothing, or the store must not be called now.
 func (l *core) board(s *supply) *flight {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	now := l.nowLocked()
 	f, most := &flight{supply: s, sent: now}, maxAsks
 	if s.outage.err != nil {
@@ -79,7 +79,7 @@ func (f *flight) ask(b *bucket, now instant) int {
 
 func (l *core) landOnce(f *flight, outcomes []outcome, err error, givenUp bool) (ok bool, queued []*bucket, event *storeEvent) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	s, now := f.supply, l.nowLocked()
 	switch {
 	case f.over && !givenUp: // it returns late
@@ -186,7 +186,7 @@ func (n *loan) land(sent, now instant, part *lease.Part, o *outcome, alone bool)
 // replanSome judges the requests again that wait for these buckets, if their store is out of reach.
 func (l *core) replanSome(buckets []*bucket) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	now := l.nowLocked()
 	for _, b := range buckets {
 		if b.loan.out() != nil {

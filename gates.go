@@ -157,7 +157,7 @@ type mark struct {
 // hearAndServe takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
 func (l *core) hearAndServe(key *gateKey, m mark, a *answer, charges []charge, by *counts) (e heldEvent) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	now := l.nowLocked()
 	if l.gates[*key] == nil && !l.roomForGateLocked(now) {
 		l.heard.Store(true)

@@ -47,7 +47,7 @@ func (l *Limiter) hold(key string, d int64) (crowded []string) {
 		if !l.holdLocked(&p, d) {
 			crowded = append(crowded, li.name)
 		}
-		l.mu.Unlock()
+		l.unlockJudged()
 	}
 	return crowded
 }

@@ -229,7 +229,7 @@ func (l *core) makeLocked(li *limit, key string, r rate, now instant) *bucket {
 		b.loan = li.lend(key, rate, burst)
 		b.meter = b.loan.Borrower
 	} else {
-		b.meter = li.make(now, rate, burst, &l.unix)
+		b.meter = li.make(now, rate, burst, &l.wall)
 	}
 	if key == "" {
 		li.single = b

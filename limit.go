@@ -326,7 +326,7 @@ func (l Limit) atWork() rule {
 }
 
 // meter returns the meter of a new bucket. Share is already applied to r and burst.
-func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter.Meter {
+func (l *Limit) meter(now instant, r rate, burst int64, wall *meter.Wall) meter.Meter {
 	switch l.kind {
 	case kindBucket:
 		return meter.NewTokenBucket(now, r, burst, l.initialOf(burst))
@@ -335,9 +335,9 @@ func (l *Limit) meter(now instant, r rate, burst int64, unix *int64) meter.Meter
 	case kindSliding:
 		return meter.NewSlidingWindow(r)
 	case kindFixed:
-		return meter.NewFixedWindow(now, r, l.start, unix)
+		return meter.NewFixedWindow(now, r, l.start, wall)
 	case kindCalendar:
-		return meter.NewCalendarWindow(now, r, meter.Calendar(l.unit), l.zone, unix)
+		return meter.NewCalendarWindow(now, r, meter.Calendar(l.unit), l.zone, wall)
 	case kindInFlight:
 		return meter.NewSlots(burst)
 	case kindAIMD:

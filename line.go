@@ -29,7 +29,8 @@ type queue struct {
 	lines []*line
 	size  int // requests in line
 
-	replanned bool // it is about to be judged again
+	unjudged bool  // in Limiter.unjudged
+	from     place // if so, requests are judged from there on; those that are not urgent come last
 }
 
 // stops returns how many stops all its lines have in common.
@@ -52,7 +53,7 @@ func (q *queue) ahead(but *line, p *place, stop int, now instant, most int) (urg
 			ahead = meter.AddCount(ahead, ln.ahead(p, stop))
 		case ln.below || !ln.stops[stop].bucket.limit.ordered():
 		default:
-			urgent = meter.AddCount(urgent, ln.root.sums[stop])
+			urgent = meter.AddCount(urgent, ln.root.sums()[stop])
 		}
 	}
 	return urgent, ahead
@@ -105,6 +106,9 @@ type bounds struct {
 // last returns the last instant at which a request may be granted.
 func (b *bounds) last() instant { return max(b.expiry, b.arrived+b.respite) }
 
+// tight returns an instant at which a request may certainly be granted, if it may wait until then.
+func (b *bounds) tight() instant { return min(b.expiry, b.deadline-1, shut-1) }
+
 // A waiter is a request in line.
 type waiter struct {
 	bounds
@@ -113,8 +117,9 @@ type waiter struct {
 	binding             uint16 // the stop because of which it waits, as it seemed when it was planned last
 	verdict             verdict
 	line                *line
-	costs, sums         []int64  // by stop: its own; its own and those of all below it
-	inline              [4]int64 // room for both where there are no more than two stops
+	costs               []int64  // by stop; behind them come sums and mosts
+	inline              [6]int64 // room for all three where there are no more than two stops
+	tightest            instant  // the earliest limit of its own and of all below it
 	passed              instant  // when it could first have been passed over; never: not yet
 	due                 instant  // when it would be granted, as it seemed on arrival
 	at                  instant  // when it was granted
@@ -124,9 +129,33 @@ type waiter struct {
 	by                  *counts
 }
 
+// take stores what w costs, by stop.
+func (w *waiter) take(charges []charge) {
+	n, room := len(charges), w.inline[:]
+	if 3*n > len(room) {
+		room = make([]int64, 3*n)
+	}
+	w.costs = room[: n : 3*n]
+	for i := range charges {
+		w.costs[i] = charges[i].cost
+	}
+}
+
+// sums returns the costs of w and of all below it, by stop.
+func (w *waiter) sums() []int64 {
+	n := len(w.costs)
+	return w.costs[n : 2*n]
+}
+
+// mosts returns the largest costs of w and of all below it, by stop.
+func (w *waiter) mosts() []int64 {
+	n := len(w.costs)
+	return w.costs[2*n : 3*n]
+}
+
 // paid returns what refunds of a granted w need, by stop. It takes the memory of sums, because w is in no line any more and there
 // may be many waiters.
-func (w *waiter) paid() []int64 { return w.sums }
+func (w *waiter) paid() []int64 { return w.sums() }
 
 // stop returns the stop because of which w waits, or has waited.
 func (w *waiter) stop() *stop { return &w.line.stops[w.binding] }
@@ -171,7 +200,7 @@ func (ln *line) ahead(p *place, stop int) int64 {
 		}
 		sum = meter.AddCount(sum, w.costs[stop])
 		if w.left != nil {
-			sum = meter.AddCount(sum, w.left.sums[stop])
+			sum = meter.AddCount(sum, w.left.sums()[stop])
 		}
 		w = w.right
 	}
@@ -258,28 +287,46 @@ func (ln *line) hang(parent, old, w *waiter) {
 	}
 }
 
-// sum brings w's sums up to date with those right below it.
+// sum brings what w knows of all below it up to date with those right below it.
 func (w *waiter) sum() {
-	for i, sum := range w.costs {
-		if w.left != nil {
-			sum = meter.AddCount(sum, w.left.sums[i])
+	sums, mosts := w.sums(), w.mosts()
+	copy(sums, w.costs)
+	copy(mosts, w.costs)
+	w.tightest = w.tight()
+	for _, below := range [...]*waiter{w.left, w.right} {
+		if below == nil {
+			continue
 		}
-		if w.right != nil {
-			sum = meter.AddCount(sum, w.right.sums[i])
+		w.tightest = min(w.tightest, below.tightest)
+		more := below.costs[:3*len(sums)]
+		for i := range sums {
+			sums[i] = meter.AddCount(sums[i], more[len(sums)+i])
+			mosts[i] = max(mosts[i], more[2*len(sums)+i])
 		}
-		w.sums[i] = sum
 	}
 }
 
 // clamp brings the costs at a stop down to most, of w and all below it.
 func (w *waiter) clamp(stop int, most int64) {
-	if w == nil {
+	if w == nil || w.mosts()[stop] <= most {
 		return
 	}
 	w.left.clamp(stop, most)
 	w.right.clamp(stop, most)
 	w.costs[stop] = min(w.costs[stop], most)
 	w.sum()
+}
+
+// from returns the first request that is not before a place; nil: there is none.
+func (ln *line) from(p *place) (first *waiter) {
+	for w := ln.root; w != nil; {
+		if w.before(p) {
+			w = w.right
+		} else {
+			first, w = w, w.left
+		}
+	}
+	return first
 }
 
 // next returns the one after w, nil if w is the last.

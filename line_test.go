@@ -14,7 +14,13 @@ import (
 
 // testWaiter returns one that is in no line yet.
 func testWaiter(rank instant, seq uint64, costs ...int64) *waiter {
-	return &waiter{bounds: bounds{place: place{rank: rank, seq: seq}}, costs: costs, sums: make([]int64, len(costs))}
+	w := &waiter{bounds: bounds{place: place{rank: rank, seq: seq}, expiry: never, deadline: never}}
+	charges := make([]charge, len(costs))
+	for i, cost := range costs {
+		charges[i].cost = cost
+	}
+	w.take(charges)
+	return w
 }
 
 // aheadIn returns what ahead should, by a sorted slice.
@@ -42,14 +48,19 @@ func checkTree(t *testing.T, ln *line) (inOrder []*waiter, depth int) {
 		walk(w.left, w, level+1)
 		inOrder = append(inOrder, w)
 		walk(w.right, w, level+1)
+		tightest := w.tight()
 		for i, sum := range w.costs {
+			most := sum
 			for _, below := range []*waiter{w.left, w.right} {
 				if below != nil {
-					sum += below.sums[i]
+					sum += below.sums()[i]
+					most, tightest = max(most, below.mosts()[i]), min(tightest, below.tightest)
 				}
 			}
-			require.Equal(t, sum, w.sums[i], "sum of stop %d", i)
+			require.Equal(t, sum, w.sums()[i], "sum of stop %d", i)
+			require.Equal(t, most, w.mosts()[i], "largest cost of stop %d", i)
 		}
+		require.Equal(t, tightest, w.tightest)
 	}
 	walk(ln.root, nil, 1)
 	require.Len(t, inOrder, ln.size)
@@ -116,7 +127,7 @@ func TestLineSaturates(t *testing.T) {
 			ahead := ln.ahead(&w.place, 0)
 			require.GreaterOrEqual(t, ahead, min(last, maxCount-1), "less is ahead of a later one")
 			require.LessOrEqual(t, ahead, 2*maxCount)
-			require.Positive(t, w.sums[0])
+			require.Positive(t, w.sums()[0])
 			last = ahead
 		}
 		require.GreaterOrEqual(t, ln.ahead(&place{rank: 100}, 0), maxCount-1)
@@ -137,7 +148,7 @@ func TestLineStaysShallow(t *testing.T) {
 		_, depth := checkTree(t, ln)
 		require.Less(t, depth, 80, "%s: %d deep", name, depth)
 		for i := range n {
-			require.Equal(t, int64(n-i), ln.root.sums[0])
+			require.Equal(t, int64(n-i), ln.root.sums()[0])
 			ln.remove(ln.first)
 		}
 		require.Nil(t, ln.root)

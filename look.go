@@ -68,9 +68,9 @@ func (l *core) showsLocked(b *bucket, now instant) bool {
 func (b *bucket) waitLocked(now instant) time.Duration {
 	var ahead int64
 	for _, s := range b.lines[:min(len(b.lines), maxAhead)] {
-		ahead = meter.AddCount(ahead, s.line.root.sums[s.index])
+		ahead = meter.AddCount(ahead, s.line.root.sums()[s.index])
 	}
-	due := b.planLocked(nil, nil, &place{rank: math.MinInt64}, 0, ahead, 1, now)
+	due := b.planLocked(nil, nil, false, b.bars(&place{rank: math.MinInt64}), 0, ahead, 1, now)
 	return until(due, now)
 }
 

@@ -35,6 +35,9 @@ func (x *modelRun) make() {
 	}
 	x.l = limiterOf(x.T, WithLimit(x.reserve(limit)))
 	x.name = string(limit.kind)
+	if x.size%2 == 0 {
+		x.l.atOnce = int(x.size)
+	}
 	synctest.Wait()
 }
 

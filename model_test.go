@@ -187,22 +187,23 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 
 // replan judges all in line anew.
 func (m *model) replan(now instant) {
+	for m.rejectFirst(now) {
+	}
+	m.serve(now)
+}
+
+// rejectFirst rejects the first in line that is too late, and reports whether there is one. That may move others.
+func (m *model) rejectFirst(now instant) bool {
 	plan := m.ideal.Clone()
-	for judged := make(map[*modelWaiter]bool); ; {
-		i := slices.IndexFunc(m.line, func(w *modelWaiter) bool { return !judged[w] })
-		if i < 0 {
-			break
-		}
-		w := m.line[i]
-		judged[w] = true
+	for _, w := range m.line {
 		due := max(now, m.ready(plan, 0, w))
 		if f, ok := m.judge(w, due, now); !ok {
-			m.leave(w, f) // which may move others
-			continue
+			m.leave(w, f)
+			return true
 		}
 		plan.Pay(due, due, w.cost, true)
 	}
-	m.serve(now)
+	return false
 }
 
 // cancelable returns a grant that can be given back as if it had never been; nil if there is none.

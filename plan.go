@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"container/heap"
 	"context"
 	"math"
 	"time"
@@ -142,7 +141,7 @@ func planLocked(charges []charge, q *queue, ln *line, p *place, now instant, mos
 		if ln != nil {
 			ahead = meter.AddCount(ahead, ln.ahead(p, i))
 		}
-		if d := c.bucket.planLocked(q, ln, p, urgent, ahead, c.cost, now); d > due {
+		if d := c.bucket.planLocked(q, ln, p.below, c.bucket.bars(p), urgent, ahead, c.cost, now); d > due {
 			due, binding = d, i
 		}
 	}
@@ -153,7 +152,8 @@ func planLocked(charges []charge, q *queue, ln *line, p *place, now instant, mos
 func (w *waiter) planLocked(urgent, ahead []int64, now instant) (due instant, binding *stop) {
 	for i := range w.line.stops {
 		s := &w.line.stops[i]
-		if d := s.bucket.planLocked(w.line.queue, w.line, &w.place, urgent[i], ahead[i], w.costs[i], now); binding == nil || d > due {
+		b := s.bucket
+		if d := b.planLocked(w.line.queue, w.line, w.below, b.bars(&w.place), urgent[i], ahead[i], w.costs[i], now); binding == nil || d > due {
 			due, binding = d, s
 		}
 	}
@@ -161,18 +161,18 @@ func (w *waiter) planLocked(urgent, ahead []int64, now instant) (due instant, bi
 }
 
 // planLocked returns when this bucket could pay cost, once it has paid what is ahead in the queue and in ln (nil: a line
-// that is yet to be opened), and the first of the other lines that are stopped here.
-func (b *bucket) planLocked(q *queue, ln *line, p *place, urgent, ahead, cost int64, now instant) instant {
+// that is yet to be opened), and, if that bars the request, the first of the other lines that are stopped here.
+func (b *bucket) planLocked(q *queue, ln *line, below, barred bool, urgent, ahead, cost int64, now instant) instant {
 	from := now
 	if len(b.stopped) > 0 {
 		from = 0 // waiters own the tokens that came in since
 	}
-	if b.bars(p) {
+	if barred {
 		if first := b.stopped[0].line; first != ln && (first.queue != q || !first.isOpen(now)) {
 			ahead = meter.AddCount(ahead, b.stopped[0].cost())
 		}
 	}
-	return max(now, b.planFor(p.below, from, urgent, ahead, cost))
+	return max(now, b.planFor(below, from, urgent, ahead, cost))
 }
 
 // rankOf returns the rank of a request that came now with that priority.
@@ -195,95 +195,4 @@ func (l *core) rejectLocked(w *waiter, s *stop, reason reason, due, now instant)
 	s.bucket.limit.counts.refused[reason]++
 	l.quitLocked(w, now)
 	close(w.decided)
-}
-
-// rejudgeLocked rejects all waiters of a queue that cannot be granted in time any more, after a hold or another rate. It goes in
-// order, so that a rejected waiter delays no other.
-func (l *core) rejudgeLocked(q *queue, now instant) {
-	l.judging++
-	var urgent, below []*line
-	for _, ln := range q.lines {
-		if ln.below {
-			below = append(below, ln)
-		} else {
-			urgent = append(urgent, ln)
-		}
-	}
-	before := l.rejudgeLinesLocked(urgent, make([]int64, q.stops()+1), now) // one more for a gate
-	if len(below) == 0 {
-		return
-	}
-	for i := range q.stops() { // elsewhere they wait by rank
-		if !below[0].stops[i].bucket.limit.ordered() {
-			before[i] = 0
-		}
-	}
-	l.rejudgeLinesLocked(below, before, now)
-}
-
-// rejudgeLinesLocked is the same for lines of a queue that are all urgent or all not, given what urgent requests cost before
-// them. It returns what those that stay cost where all gates are open.
-func (l *core) rejudgeLinesLocked(lines []*line, urgent []int64, now instant) []int64 {
-	type place struct {
-		open  bool
-		ahead []int64 // by stop, in this line
-	}
-	places, next := make(map[*line]*place, len(lines)), make(inOrder, 0, len(lines))
-	shared := make([]int64, len(urgent)) // ahead in all lines that are open
-	for _, ln := range lines {
-		places[ln] = &place{ln.isOpen(now), make([]int64, len(ln.stops))}
-		next = append(next, ln.first)
-	}
-	heap.Init(&next)
-	before := make([]int64, len(urgent))
-	for len(next) > 0 {
-		w := next[0]
-		follower, heir := w.next(), w.heir()
-		p, q := places[w.line], w.line.queue
-		for i := range w.costs {
-			before[i] = p.ahead[i]
-			if i < q.stops() {
-				before[i] = shared[i]
-				if !p.open {
-					before[i] = meter.AddCount(shared[i], p.ahead[i])
-				}
-			}
-		}
-		due, s := w.planLocked(urgent, before, now)
-		if reason := w.judge(due, now, s.bucket); reason != 0 {
-			l.rejectLocked(w, s, reason, due, now)
-			if heir != nil && heir.seat.judged < l.judging && (follower == nil || heir.before(&follower.place)) {
-				follower = heir // it has the turn of the one that was rejected
-			}
-		} else {
-			w.binding = uint16(s.index)
-			for i, cost := range w.costs {
-				p.ahead[i] = meter.AddCount(p.ahead[i], cost)
-				if p.open && i < q.stops() {
-					shared[i] = meter.AddCount(shared[i], cost)
-				}
-			}
-		}
-		if follower = l.unjudged(w, follower); follower != nil {
-			next[0] = follower
-			heap.Fix(&next, 0)
-		} else {
-			heap.Pop(&next)
-		}
-	}
-	return shared
-}
-
-// inOrder is a heap of those who are next in their lines.
-type inOrder []*waiter
-
-func (h inOrder) Len() int           { return len(h) }
-func (h inOrder) Less(i, j int) bool { return h[i].before(&h[j].place) }
-func (h inOrder) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *inOrder) Push(x any)        { *h = append(*h, x.(*waiter)) }
-func (h *inOrder) Pop() any {
-	old := *h
-	w := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return w
 }

@@ -45,7 +45,7 @@ type retuned struct {
 // reportAndServe tells the outcome of a request to the buckets that it was charged in. That may change when waiters can go.
 func (l *core) reportAndServe(g *grant, a *answer, by *counts) (n news) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	if !g.firstLocked(grantReported) {
 		return n
 	}

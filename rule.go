@@ -11,7 +11,7 @@ import (
 // A rule is what the core knows of a limit: how to make its meters, numbers, and what differs between limits beside their meters.
 type rule struct {
 	name    string
-	make    func(now instant, r rate, burst int64, unix *int64) meter.Meter // Share is already applied to r and burst
+	make    func(now instant, r rate, burst int64, wall *meter.Wall) meter.Meter // Share is already applied to r and burst
 	rate    rate
 	burst   int64 // -1: as large as the rate's n
 	initial int64 // -1: full

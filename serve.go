@@ -14,14 +14,7 @@ func (l *core) joinLocked(ln *line, w *waiter, charges []charge, now instant) {
 	if ln == nil {
 		ln = l.openLocked(charges, w.below, now)
 	}
-	n, room := len(charges), w.inline[:]
-	if 2*n > len(room) {
-		room = make([]int64, 2*n)
-	}
-	w.costs, w.sums = room[:n:n], room[n:2*n]
-	for i := range charges {
-		w.costs[i] = charges[i].cost
-	}
+	w.take(charges)
 	w.seq = l.seq
 	l.seq++
 	if w.seat != nil {
@@ -249,6 +242,11 @@ func (l *core) grantLocked(w *waiter, due, now instant) {
 	due = max(due, now-slack)
 	ln := w.line
 	w.verdict, w.at = granted, now
+	for i := range ln.stops {
+		if ln.stops[i].ready > w.stop().ready {
+			w.binding = uint16(i)
+		}
+	}
 	l.counts.grantedAfter(now - w.arrived)
 	w.by.grantedAfter(now - w.arrived)
 	w.stop().bucket.limit.counts.waited(now - w.arrived)
@@ -295,7 +293,7 @@ func (l *core) armLocked(b *bucket, now instant) {
 // wake is what the timer of a bucket calls.
 func (l *core) wake(b *bucket) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	b.armed = never
 	now := l.nowLocked()
 	l.markLocked(b)

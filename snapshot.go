@@ -187,7 +187,7 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	if err != nil {
 		return err
 	}
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	c, now := p.charges, l.nowLocked()
 	if !l.haveLocked(&c[0], c, rateAt(p.rates, 0), now) {
 		return errors.New("there is no room for another key")
@@ -214,7 +214,7 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 
 func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	now := l.nowLocked()
 	if !l.roomForGateLocked(now) {
 		return errors.New("there is no room for another key")

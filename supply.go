@@ -127,7 +127,7 @@ func (l *core) callLocked(s *supply, now instant) {
 // probe is what the timer of a supply calls: a store that was out of reach may be called again.
 func (l *core) probe(s *supply) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlockJudged()
 	s.probeAt = never
 	l.callLocked(s, l.nowLocked())
 }
@@ -194,13 +194,13 @@ func (s *stop) isAskedWith(other *stop) bool {
 // demand returns how many tokens the requests of the line can use that wait here: those of requests that another bucket
 // stops would be leased for nothing.
 func (s *stop) demand(now instant) int64 {
-	sum := s.line.root.sums[s.index]
+	sum := s.line.root.sums()[s.index]
 	for i := range s.line.stops {
 		other := &s.line.stops[i]
 		if other == s {
 			continue
 		}
-		cost, all := other.cost(), s.line.root.sums[i]
+		cost, all := other.cost(), s.line.root.sums()[i]
 		first := other.bucket.ready(0, 0, cost)
 		switch {
 		case first == never && other.isAskedWith(s): // for as many

@@ -22,6 +22,7 @@ type windows struct {
 	per, origin int64 // in ns, the origin of Unix time
 	start       start // which origin was made from
 	unit        Calendar
+	backs       uint32         // how often the wall clock had been set back when they were used last
 	zone        *time.Location // nil: all are per long
 
 	found, from, until int64 // the window found last, and its bounds in ns of Unix time

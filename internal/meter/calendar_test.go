@@ -116,7 +116,7 @@ func TestCalendarWindowPlansByMonths(t *testing.T) {
 	at := func(year int, month time.Month) Instant {
 		return time.Date(year, month, 1, 0, 0, 0, 0, time.UTC).UnixNano() - unix
 	}
-	w := NewCalendarWindow(0, Rate{N: 10}, Month, time.UTC, &unix)
+	w := NewCalendarWindow(0, Rate{N: 10}, Month, time.UTC, &Wall{Unix: unix})
 	w.Take(0, 0, 7, false)
 	require.Equal(t, Instant(0), w.Ready(0, 0, 3))
 	require.Equal(t, at(2024, 2), w.Ready(0, 0, 4))
@@ -131,7 +131,7 @@ func TestCalendarWindowPlansByMonths(t *testing.T) {
 	require.InDelta(t, 13, w.Tokens(1), 0)
 	saved := w.Save(2)
 	for since, left := range map[int64]float64{int64(time.Hour): 13, at(2024, 2): 20} {
-		restored := NewCalendarWindow(2+since, Rate{N: 20}, Month, time.UTC, &unix)
+		restored := NewCalendarWindow(2+since, Rate{N: 20}, Month, time.UTC, &Wall{Unix: unix})
 		require.NoError(t, restored.Restore(2+since, since, saved))
 		require.InDelta(t, left, restored.Tokens(2+since), 0)
 	}
@@ -141,7 +141,7 @@ func TestCalendarWindowAllocatesNothing(t *testing.T) {
 	zone, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
 	unix := time.Date(2024, 3, 31, 0, 0, 0, 0, time.UTC).UnixNano()
-	w := NewCalendarWindow(0, Rate{N: 10}, Day, zone, &unix)
+	w := NewCalendarWindow(0, Rate{N: 10}, Day, zone, &Wall{Unix: unix})
 	now := Instant(0)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		now += int64(time.Hour)

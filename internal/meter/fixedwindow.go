@@ -9,39 +9,54 @@ import (
 type FixedWindow struct {
 	n      int64
 	grid   windows
-	unix   *int64 // the Unix time, in ns, of instant 0; its owner keeps it true
-	index  int64  // the window that used is of
+	wall   *Wall
+	index  int64 // the window that used is of
 	used   int64
 	opened Instant // when it was first used, or later
 }
 
 // NewFixedWindow returns an unused window. Windows begin at start and every period before and after it; the zero start is
-// the Unix epoch. unix points to the Unix time of instant 0, in ns, which the caller keeps up to date.
-func NewFixedWindow(now Instant, r Rate, start time.Time, unix *int64) *FixedWindow {
+// the Unix epoch.
+func NewFixedWindow(now Instant, r Rate, start time.Time, wall *Wall) *FixedWindow {
 	grid := windows{per: int64(r.Per)}
 	if !start.IsZero() {
 		grid.start = startOf(start)
 	}
 	grid.origin = grid.start.boundary(uint64(grid.per))
-	return newWindow(now, r, grid, unix)
+	return newWindow(now, r, grid, wall)
 }
 
 // NewCalendarWindow returns an unused window of a calendar in a time zone. The period of its rate has no effect.
-func NewCalendarWindow(now Instant, r Rate, unit Calendar, zone *time.Location, unix *int64) *FixedWindow {
-	return newWindow(now, r, windows{unit: unit, zone: zone}, unix)
+func NewCalendarWindow(now Instant, r Rate, unit Calendar, zone *time.Location, wall *Wall) *FixedWindow {
+	return newWindow(now, r, windows{unit: unit, zone: zone}, wall)
 }
 
-func newWindow(now Instant, r Rate, grid windows, unix *int64) *FixedWindow {
-	w := &FixedWindow{n: r.N, grid: grid, unix: unix, opened: now}
+func newWindow(now Instant, r Rate, grid windows, wall *Wall) *FixedWindow {
+	w := &FixedWindow{n: r.N, grid: grid, wall: wall, opened: now}
+	w.grid.backs = wall.backs
 	w.index = w.indexAt(now)
 	return w
 }
 
-// SetBack tells the meter that the wall clock was set back, so that an earlier window may be the current one again.
-func (w *FixedWindow) SetBack(now Instant) { w.index = min(w.index, w.indexAt(now)) }
+// A Wall is the wall clock of all windows of one owner, who keeps it true.
+type Wall struct {
+	Unix  int64  // the time, in ns, of instant 0
+	backs uint32 // how often it was set back
+	back  int64  // what it showed then, the last time
+}
+
+// SetBack tells all windows that the wall clock was set back, so that an earlier window may be the current one again. Each finds
+// out when it is used next: there may be a million.
+func (c *Wall) SetBack(now Instant) { c.backs, c.back = c.backs+1, now+c.Unix }
 
 // indexAt returns the number of the window that t falls into.
-func (w *FixedWindow) indexAt(t Instant) int64 { return w.grid.at(t + *w.unix) }
+func (w *FixedWindow) indexAt(t Instant) int64 {
+	if w.grid.backs != w.wall.backs {
+		w.grid.backs = w.wall.backs
+		w.index = min(w.index, w.grid.at(w.wall.back))
+	}
+	return w.grid.at(t + w.wall.Unix)
+}
 
 // begins returns the instant at which the window of that number begins.
 func (w *FixedWindow) begins(index int64) Instant {
@@ -49,7 +64,7 @@ func (w *FixedWindow) begins(index int64) Instant {
 	if start == Never {
 		return Never
 	}
-	return start - *w.unix
+	return start - w.wall.Unix
 }
 
 // at returns the window that counts at t, and what has been used of it.
@@ -123,7 +138,8 @@ func (w *FixedWindow) Settle(charged int64, now Instant, paid, cost int64) {
 
 func (w *FixedWindow) Most() int64 { return w.n }
 
-func (w *FixedWindow) Matters(Instant) (must, full Instant) {
+func (w *FixedWindow) Matters(now Instant) (must, full Instant) {
+	w.indexAt(now) // if the wall clock was set back, an earlier window counts
 	if w.used > 0 {
 		full = w.begins(w.index + 1)
 	}

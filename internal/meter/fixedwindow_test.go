@@ -12,8 +12,7 @@ import (
 )
 
 func TestFixedWindowFollowsANewRate(t *testing.T) {
-	var unix int64
-	w := NewFixedWindow(0, Rate{10, 1000}, time.Time{}, &unix)
+	w := NewFixedWindow(0, Rate{10, 1000}, time.Time{}, new(Wall))
 	w.Take(500, 500, 10, false)
 	w.Retune(1500, Rate{10, 2000})
 	require.True(t, w.Payable(1500, 10), "what an earlier window used counts")
@@ -34,7 +33,7 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 			start = time.Unix(0, m.Origin)
 		}
 		now := r.Int64N(1 << 50)
-		w := NewFixedWindow(now, rt, start, &unix)
+		w := NewFixedWindow(now, rt, start, &Wall{Unix: unix})
 		var grants []metertest.Event
 		for range 100 {
 			what := fmt.Sprintf("seed %d: %+v, now %d", seed, w, now)

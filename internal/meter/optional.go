@@ -9,8 +9,5 @@ type Rater interface{ PerSecond(now Instant) float64 }
 // A Holder is a meter that holds by itself, beside the holds of its bucket.
 type Holder interface{ HeldUntil() Instant }
 
-// A Follower is a meter whose windows follow the wall clock, which may be set back.
-type Follower interface{ SetBack(now Instant) }
-
 // A Turner is a meter of windows, the current one of which ends at an instant.
 type Turner interface{ Turns(now Instant) Instant }

@@ -56,7 +56,7 @@ func TestASlidingWindowOwesWhereItWasCharged(t *testing.T) {
 }
 
 func TestAFixedWindowOwesUntilItEnds(t *testing.T) {
-	w := &FixedWindow{n: 10, grid: windows{per: 60 * second}, unix: new(int64)}
+	w := &FixedWindow{n: 10, grid: windows{per: 60 * second}, wall: new(Wall)}
 	first := w.Take(0, 10*second, 4, false)
 	w.Settle(first, 20*second, 4, 9)
 	require.Equal(t, 1.0, w.Tokens(20*second))

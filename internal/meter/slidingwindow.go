@@ -20,13 +20,34 @@ type SlidingWindow struct {
 	n, per int64
 	log    []event // in order of time; the live ones start at head
 	head   int
-	used   int64 // the sum of the live ones
+	gone   int64 // what was granted before the live ones; it may wrap around, as event.granted
 }
 
 // An event is one grant, or several that are forgotten together.
 type event struct {
 	first, at Instant // at is the last
-	cost      int64
+	granted   int64   // by all events up to this one, so that a search among them is binary
+}
+
+// used returns the sum of the live events.
+func (w *SlidingWindow) used() int64 { return w.since(len(w.log)) }
+
+// since returns the sum of the live events before the i-th.
+func (w *SlidingWindow) since(i int) int64 {
+	if i == w.head {
+		return 0
+	}
+	return w.log[i-1].granted - w.gone
+}
+
+// cost returns that of the i-th event, which is live.
+func (w *SlidingWindow) cost(i int) int64 { return w.since(i+1) - w.since(i) }
+
+// frees returns when live events that cost that much in all no longer count. It must be positive, and no more than used.
+func (w *SlidingWindow) frees(cost int64) Instant {
+	live := w.log[w.head:]
+	i := sort.Search(len(live), func(i int) bool { return live[i].granted-w.gone >= cost })
+	return AddInstant(live[i].at, w.per)
 }
 
 // NewSlidingWindow returns an unused window.
@@ -34,12 +55,12 @@ func NewSlidingWindow(r Rate) *SlidingWindow { return &SlidingWindow{n: r.N, per
 
 func (w *SlidingWindow) Payable(now Instant, cost int64) bool {
 	w.expire(now)
-	return cost <= w.n-w.used
+	return cost <= w.n-w.used()
 }
 
 func (w *SlidingWindow) expire(now Instant) {
 	for w.head < len(w.log) && AddInstant(w.log[w.head].at, w.per) <= now {
-		w.used -= w.log[w.head].cost
+		w.gone = w.log[w.head].granted
 		w.head++
 	}
 	switch {
@@ -59,24 +80,19 @@ func (w *SlidingWindow) Ready(from Instant, ahead, cost int64) Instant {
 	// Whatever goes at t goes again at t+per, and so on: the generation, and the place in it.
 	before := AddCount(ahead, cost) - 1
 	generation, place := before/w.n, before%w.n+1
-	free, i := w.n-w.used, w.head
-	for ; free < place; i++ {
-		free += w.log[i].cost
-	}
-	if i > w.head {
-		from = max(from, AddInstant(w.log[i-1].at, w.per))
+	if missing := place - (w.n - w.used()); missing > 0 {
+		from = max(from, w.frees(missing))
 	}
 	return AddInstant(from, mulCount(generation, w.per))
 }
 
 func (w *SlidingWindow) Take(_, now Instant, cost int64, _ bool) int64 {
 	w.expire(now)
-	w.used += cost
 	if last := len(w.log) - 1; last >= w.head && w.joins(w.log[last].at, now) {
 		w.log[last].at = now
-		w.log[last].cost += cost
+		w.log[last].granted += cost
 	} else {
-		w.log = append(w.log, event{now, now, cost})
+		w.log = append(w.log, event{now, now, w.gone + w.used() + cost})
 	}
 	return now
 }
@@ -92,10 +108,8 @@ func (w *SlidingWindow) joins(earlier, now Instant) bool {
 
 func (w *SlidingWindow) GiveBack(charged int64, now Instant, cost int64) {
 	w.expire(now)
-	if e := w.find(charged); e != nil {
-		cost = min(cost, e.cost)
-		e.cost -= cost
-		w.used -= cost
+	if i, ok := w.find(charged); ok {
+		w.correct(i, -min(cost, w.cost(i)))
 	}
 }
 
@@ -105,21 +119,23 @@ func (w *SlidingWindow) Settle(charged int64, now Instant, paid, cost int64) {
 		return
 	}
 	w.expire(now)
-	if e := w.find(charged); e != nil {
-		more := min(cost-paid, max(0, 2*w.n-w.used))
-		e.cost += more
-		w.used += more
+	if i, ok := w.find(charged); ok {
+		w.correct(i, min(cost-paid, max(0, 2*w.n-w.used())))
 	}
 }
 
-// find returns the event, or the one that stands for several, of that instant; nil if it counts no more.
-func (w *SlidingWindow) find(at Instant) *event {
-	live := w.log[w.head:]
-	i := sort.Search(len(live), func(i int) bool { return live[i].at >= at })
-	if i < len(live) && live[i].first <= at {
-		return &live[i]
+// correct adds to the cost of the i-th event.
+func (w *SlidingWindow) correct(i int, more int64) {
+	for ; i < len(w.log); i++ {
+		w.log[i].granted += more
 	}
-	return nil
+}
+
+// find returns the event, or the one that stands for several, of that instant, if it still counts.
+func (w *SlidingWindow) find(at Instant) (i int, ok bool) {
+	live := w.log[w.head:]
+	i = sort.Search(len(live), func(i int) bool { return live[i].at >= at })
+	return w.head + i, i < len(live) && live[i].first <= at
 }
 
 func (w *SlidingWindow) Most() int64 { return w.n }
@@ -128,22 +144,16 @@ func (w *SlidingWindow) Matters(Instant) (must, full Instant) {
 	if w.head == len(w.log) {
 		return 0, 0
 	}
-	for used, i := w.used, w.head; used > w.n; i++ {
-		used -= w.log[i].cost
-		must = AddInstant(w.log[i].at, w.per)
+	if debt := w.used() - w.n; debt > 0 {
+		must = w.frees(debt)
 	}
 	return must, AddInstant(w.log[len(w.log)-1].at, w.per)
 }
 
 func (w *SlidingWindow) Tokens(now Instant) float64 {
-	used := w.used
-	for _, e := range w.log[w.head:] {
-		if AddInstant(e.at, w.per) > now {
-			break
-		}
-		used -= e.cost
-	}
-	return float64(w.n - used)
+	live := w.log[w.head:]
+	over := sort.Search(len(live), func(i int) bool { return AddInstant(live[i].at, w.per) > now })
+	return float64(w.n - w.used() + w.since(w.head+over))
 }
 
 func (w *SlidingWindow) Retune(now Instant, r Rate) {
@@ -155,9 +165,9 @@ func (w *SlidingWindow) Resize(Instant, int64) {}
 
 func (w *SlidingWindow) Save(now Instant) (s State) {
 	w.expire(now)
-	for _, e := range w.log[w.head:] {
-		if e.cost > 0 { // else it was given back
-			s.Grants = append(s.Grants, Granted{time.Duration(max(0, now-e.at)), e.cost})
+	for i := w.head; i < len(w.log); i++ {
+		if cost := w.cost(i); cost > 0 { // else it was given back
+			s.Grants = append(s.Grants, Granted{time.Duration(max(0, now-w.log[i].at)), cost})
 		}
 	}
 	return s
@@ -168,21 +178,20 @@ func (w *SlidingWindow) Restore(now Instant, since int64, saved State) error {
 		return errOtherKind
 	}
 	var fault error
-	w.log, w.head, w.used = nil, 0, 0
+	w.log, w.head, w.gone = nil, 0, 0
 	for _, s := range saved.Grants {
 		if err := s.check(); err != nil {
 			fault = err
 			continue
 		}
-		s.Cost = min(s.Cost, 2*MaxCount-w.used)
+		s.Cost = min(s.Cost, 2*MaxCount-w.used())
 		at := now - min(int64(s.Ago), MaxPer/2) - min(since, MaxPer/2)
 		if n := len(w.log); n > 0 && (w.log[n-1].at >= at || n >= exactEvents+2*slots) {
 			w.log[n-1].at = max(w.log[n-1].at, at)
-			w.log[n-1].cost += s.Cost
+			w.log[n-1].granted += s.Cost
 		} else {
-			w.log = append(w.log, event{at, at, s.Cost})
+			w.log = append(w.log, event{at, at, w.used() + s.Cost})
 		}
-		w.used += s.Cost
 	}
 	w.expire(now)
 	return fault

@@ -167,8 +167,7 @@ func TestSlidingWindowGivesBackOnlyWhatStillCounts(t *testing.T) {
 
 // TestWindowsGiveBackNothingThatANewRateForgot is about grants that no longer counted when the period became longer.
 func TestWindowsGiveBackNothingThatANewRateForgot(t *testing.T) {
-	var unix int64
-	for _, w := range []Meter{&SlidingWindow{n: 10, per: 1000}, NewFixedWindow(0, Rate{10, 1000}, time.Time{}, &unix)} {
+	for _, w := range []Meter{&SlidingWindow{n: 10, per: 1000}, NewFixedWindow(0, Rate{10, 1000}, time.Time{}, new(Wall))} {
 		w.Take(500, 500, 5, false)
 		require.True(t, w.Payable(2500, 8))
 		w.Take(2500, 2500, 8, false)
@@ -189,9 +188,44 @@ func TestSlidingWindowGivesBackWhatSharesAnEntry(t *testing.T) {
 	for at := range int64(30_000) {
 		w.GiveBack(at*1000, at*1000, 1)
 	}
-	require.Zero(t, w.used)
-	for _, e := range w.log {
-		require.Zero(t, e.cost)
+	require.Zero(t, w.used())
+	for i := range w.log {
+		require.Zero(t, w.cost(i))
+	}
+}
+
+// A window finds by a binary search what looking at all events finds, whatever was given back or settled.
+func TestSlidingWindowSearchesAsItScans(t *testing.T) {
+	for seed := range uint64(50) {
+		r := metertest.Seeded(t, seed)
+		w := &SlidingWindow{n: 1 + r.Int64N(20), per: 1 + r.Int64N(1000)}
+		charges := make(map[Instant]int64)
+		for now := Instant(0); now < 20_000; now += r.Int64N(100) {
+			charged, cost := now-r.Int64N(300), 1+r.Int64N(5)
+			switch paid := charges[charged]; {
+			case w.Payable(now, cost):
+				w.Take(now, now, cost, false)
+				charges[now] += cost
+			case paid > 0:
+				cost = r.Int64N(3 * paid)
+				delete(charges, charged)
+				w.Settle(charged, now, paid, cost)
+			}
+			ahead, cost := r.Int64N(50), 1+r.Int64N(w.n)
+			free, ready, i := w.n-w.used(), now, w.head
+			for before := ahead + cost - 1; free < before%w.n+1; i++ {
+				free += w.cost(i)
+				ready = max(ready, w.log[i].at+w.per)
+			}
+			require.Equal(t, ready+(ahead+cost-1)/w.n*w.per, w.Ready(now, ahead, cost), "seed %d: %+v", seed, w)
+			must, free := Instant(0), w.n-w.used()
+			for i := w.head; free < 0; i++ {
+				free += w.cost(i)
+				must = w.log[i].at + w.per
+			}
+			got, _ := w.Matters(now)
+			require.Equal(t, must, got, "seed %d: %+v", seed, w)
+		}
 	}
 }
 

@@ -1,0 +1,327 @@
+package throttle
+
+import (
+	"container/heap"
+	"math"
+	"runtime"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file judges waiting requests again, after a change that may make some of them too late. It goes in order, so that a
+// rejected request delays no other: the first that is too late is rejected, until none is.
+//
+// A line skips a part of its tree if the plan of the last request there meets the tightest bound there. If many requests must be
+// looked at, the work goes in pieces between which others have the lock.
+
+const (
+	judgeAtOnce   = 2_000 // so many requests are judged under one lock: some 0.3 ms
+	rejectionTake = 10    // times as long as to judge a request
+)
+
+// firstPlace is before those of all requests that are urgent, or of all others.
+func firstPlace(below bool) place {
+	return place{tag: math.MinInt64, rank: math.MinInt64, below: below}
+}
+
+// judgeAgainLocked notes that all requests of a queue must be judged.
+func (l *core) judgeAgainLocked(q *queue) {
+	if !q.unjudged {
+		q.unjudged = true
+		l.unjudged = append(l.unjudged, q)
+	}
+	q.from = firstPlace(false)
+}
+
+// judgeLocked judges requests that must be, as many as one lock is held for. Where it leaves some, the caller frees mu by
+// unlockJudged.
+func (l *core) judgeLocked(now instant) {
+	if len(l.unjudged) == 0 {
+		return
+	}
+	left := l.atOnce // allocated
+	for len(l.unjudged) > 0 {
+		q := l.unjudged[0]
+		if !l.judgeQueueLocked(q, now, &left) {
+			return
+		}
+		q.unjudged = false
+		l.unjudged[0], l.unjudged = nil, l.unjudged[1:]
+	}
+	l.unjudged = nil
+}
+
+// unlockJudged frees mu once all requests are judged that must be.
+func (l *core) unlockJudged() {
+	for len(l.unjudged) > 0 {
+		l.mu.Unlock()
+		runtime.Gosched() // a goroutine that waits for mu has it first
+		l.mu.Lock()
+		now := l.nowLocked()
+		l.judgeLocked(now)
+		l.serveLocked(now)
+	}
+	l.mu.Unlock()
+}
+
+// judgeQueueLocked goes on with a queue, and reports whether it came to the end: first of the urgent requests, then of all.
+func (l *core) judgeQueueLocked(q *queue, now instant, left *int) (done bool) {
+	j := judge{queue: q, now: now, left: left}
+	for {
+		j.gather(q.from.below)
+		switch {
+		case len(j.lines) == 1:
+			done = l.judgeLineLocked(&j)
+		default:
+			done = j.meetAll() || l.judgeLinesLocked(&j)
+		}
+		if !done || q.from.below {
+			return done
+		}
+		q.from = firstPlace(true)
+	}
+}
+
+// A judge judges requests of one queue that are all urgent or all not.
+type judge struct {
+	queue *queue
+	now   instant
+	left  *int // how many more may be judged under this lock
+
+	lines        []*line
+	urgent, open []int64 // by stop: what urgent requests cost before, and what all cost in lines with open gates
+	late         *waiter // the first that must be rejected
+	due          instant // when it could be granted
+	stop         *stop   // because of this stop
+	reason       reason
+}
+
+// gather finds the lines that are to be judged.
+func (j *judge) gather(below bool) {
+	q := j.queue
+	j.lines, j.urgent, j.open = j.lines[:0], make([]int64, q.stops()+1), make([]int64, q.stops()+1) // one more for a gate
+	for _, ln := range q.lines {
+		if ln.below == below {
+			j.lines = append(j.lines, ln)
+		} else if !below || !ln.isOpen(j.now) {
+			continue
+		}
+		for i := range q.stops() {
+			switch {
+			case ln.below == below && ln.isOpen(j.now):
+				j.open[i] = meter.AddCount(j.open[i], ln.root.sums()[i])
+			case ln.below != below && ln.stops[i].bucket.limit.ordered(): // elsewhere they wait by rank
+				j.urgent[i] = meter.AddCount(j.urgent[i], ln.root.sums()[i])
+			}
+		}
+	}
+}
+
+// meet reports whether all requests below n, n included, can certainly be granted in time, given what is to be paid until then.
+func (j *judge) meet(n *waiter, all []int64) bool {
+	ln := n.line
+	for i := range ln.stops {
+		b := ln.stops[i].bucket
+		if b.loan != nil || b.planLocked(j.queue, ln, n.below, len(b.stopped) > 0, j.urgent[i], all[i], n.mosts()[i], j.now) > n.tightest {
+			return false
+		}
+	}
+	return true
+}
+
+// meetAll is the same for all lines.
+func (j *judge) meetAll() bool {
+	if j.queue.from != firstPlace(j.queue.from.below) {
+		return false // it did not before
+	}
+	var all []int64
+	for _, ln := range j.lines {
+		all = append(all[:0], j.open...)
+		for i := range ln.stops {
+			if i >= j.queue.stops() || !ln.isOpen(j.now) {
+				all[i] = meter.AddCount(all[i], ln.root.sums()[i])
+			}
+		}
+		if !j.meet(ln.root, all) {
+			return false
+		}
+	}
+	return true
+}
+
+// convict judges w, given what is ahead of it. It reports true if w must be rejected or there is no time left to judge it.
+func (j *judge) convict(w *waiter, ahead []int64) bool {
+	j.late = nil
+	if *j.left <= 0 {
+		j.queue.from = w.place
+		return true
+	}
+	*j.left--
+	j.due, j.stop = w.planLocked(j.urgent, ahead, j.now)
+	if j.reason = w.judge(j.due, j.now, j.stop.bucket); j.reason != 0 {
+		j.late = w
+		return true
+	}
+	w.binding = uint16(j.stop.index)
+	return false
+}
+
+// rejectLateLocked rejects the request that is too late.
+func (l *core) rejectLateLocked(j *judge) {
+	*j.left -= rejectionTake
+	j.queue.from = j.late.place
+	l.rejectLocked(j.late, j.stop, j.reason, j.due, j.now)
+}
+
+// judgeLineLocked judges the requests of the only line.
+func (l *core) judgeLineLocked(j *judge) (done bool) {
+	ln := j.lines[0]
+	n := len(ln.stops)
+	room := make([]int64, 2*n) // for what is ahead of a request, and with it
+	for ln.size > 0 {
+		clear(room)
+		ahead := room[:n]
+		if !j.search(ln.root, ahead) {
+			return true
+		}
+		if j.late == nil {
+			return false
+		}
+		l.rejectLateLocked(j)
+	}
+	return true
+}
+
+// search looks for the first request from queue.from on that convict reports, among n and those below it. It adds what they cost
+// to ahead if there is none.
+func (j *judge) search(n *waiter, ahead []int64) bool {
+	if n == nil {
+		return false
+	}
+	all := ahead[len(ahead):]
+	for i, sum := range n.sums() {
+		all = append(all, meter.AddCount(ahead[i], sum))
+	}
+	if j.meet(n, all) {
+		copy(ahead, all)
+		return false
+	}
+	if !n.before(&j.queue.from) {
+		if j.search(n.left, ahead) || j.convict(n, ahead) {
+			return true
+		}
+	} else if n.left != nil {
+		addCounts(ahead, n.left.sums())
+	}
+	addCounts(ahead, n.costs)
+	return j.search(n.right, ahead)
+}
+
+// addCounts adds counts to sums.
+func addCounts(sums, counts []int64) {
+	for i, n := range counts {
+		sums[i] = meter.AddCount(sums[i], n)
+	}
+}
+
+// judgeLinesLocked judges the requests of several lines, all of them from queue.from on.
+func (l *core) judgeLinesLocked(j *judge) (done bool) {
+	m := j.merge()
+	for len(m.next) > 0 {
+		w := m.next[0]
+		follower := w.next()
+		if j.convict(w, m.ahead(w)) {
+			if j.late == nil {
+				return false
+			}
+			if l.rejectLateLocked(j); w.seat != nil { // that may have moved others
+				m = j.merge()
+				continue
+			}
+		} else {
+			m.pass(w)
+		}
+		if follower != nil {
+			m.next[0] = follower
+			heap.Fix(&m.next, 0)
+		} else {
+			heap.Pop(&m.next)
+		}
+	}
+	return true
+}
+
+// A merge goes through several lines in order.
+type merge struct {
+	next   inOrder
+	passed map[*line]*mergedLine
+	shared []int64 // passed in all lines that are open, by stop of the queue
+	before []int64 // room for ahead
+}
+
+// A mergedLine is what a merge has passed of a line.
+type mergedLine struct {
+	open  bool
+	costs []int64 // by stop
+}
+
+// merge begins at queue.from.
+func (j *judge) merge() *merge {
+	m := &merge{passed: make(map[*line]*mergedLine, len(j.lines)), shared: make([]int64, j.queue.stops()), before: make([]int64, len(j.open))}
+	for _, ln := range j.queue.lines {
+		if ln.below != j.queue.from.below {
+			continue
+		}
+		p := &mergedLine{ln.isOpen(j.now), make([]int64, len(ln.stops))}
+		for i := range p.costs {
+			p.costs[i] = ln.ahead(&j.queue.from, i)
+		}
+		if m.passed[ln] = p; p.open {
+			addCounts(m.shared, p.costs[:len(m.shared)])
+		}
+		if w := ln.from(&j.queue.from); w != nil {
+			m.next = append(m.next, w)
+		}
+	}
+	heap.Init(&m.next)
+	return m
+}
+
+// ahead returns what is to be paid before w, which is next.
+func (m *merge) ahead(w *waiter) []int64 {
+	p := m.passed[w.line]
+	for i := range w.costs {
+		m.before[i] = p.costs[i]
+		switch {
+		case i >= len(m.shared):
+		case p.open:
+			m.before[i] = m.shared[i]
+		default:
+			m.before[i] = meter.AddCount(m.shared[i], p.costs[i])
+		}
+	}
+	return m.before
+}
+
+// pass goes past w, which stays.
+func (m *merge) pass(w *waiter) {
+	p := m.passed[w.line]
+	addCounts(p.costs, w.costs)
+	if p.open {
+		addCounts(m.shared, w.costs[:len(m.shared)])
+	}
+}
+
+// inOrder is a heap of the requests that are next in their lines.
+type inOrder []*waiter
+
+func (h inOrder) Len() int           { return len(h) }
+func (h inOrder) Less(i, j int) bool { return h[i].before(&h[j].place) }
+func (h inOrder) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *inOrder) Push(x any)        { *h = append(*h, x.(*waiter)) }
+func (h *inOrder) Pop() any {
+	old := *h
+	w := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return w
+}
