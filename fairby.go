@@ -59,8 +59,8 @@ func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
 	return l.policyOf(l.fair).fairBy(req)
 }
 
-// of sets the caller of a request, before the lock is taken.
-func (a *ask) of(l *Limiter, caller string) {
+// setCaller sets the caller of a request, before the lock is taken.
+func (l *Limiter) setCaller(a *ask, caller string) {
 	if l.fair != nil {
 		a.caller, a.weight = caller, l.policyOf(l.fair).weightOf(caller)
 	}

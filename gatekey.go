@@ -49,6 +49,6 @@ func isPrefix(segment string) bool {
 // hear takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
 func (l *Limiter) hear(ctx context.Context, key *gateKey, m mark, a *answer, charges []charge, by *asker) {
 	if e := l.hearAndServe(key, m, a, charges, &by.counts); e.by > 0 {
-		by.observer.held(e.event(ctx))
+		by.observer.held(holdEventOf(ctx, &e))
 	}
 }

@@ -121,7 +121,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *pending, error)
 	var err error
 	if g.mark, ok, err = l.pass(ctx, nil, charges, &l.direct.counts, nil, by.Priority < l.urgent); !ok && err == nil {
 		a := ask{priority: by.Priority, maxWait: l.maxWait, by: &l.direct.counts}
-		a.of(l, by.Caller)
+		l.setCaller(&a, by.Caller)
 		if by.MaxWait != nil {
 			a.maxWait = max(0, *by.MaxWait)
 		}
@@ -205,7 +205,7 @@ func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *pending 
 	o := overridesOf(ctx)
 	p := &pending{ask: o.ask(l.maxWait, &l.direct)}
 	p.refusal = &p.room
-	p.ask.of(l, o.caller)
+	l.setCaller(&p.ask, o.caller)
 	p.charges = l.chargesFor(make([]charge, 0, len(l.limits)), o, key, cost)
 	return p
 }
@@ -255,7 +255,7 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	}
 	if o := l.direct.observer; refused.reason != 0 {
 		if o.hooks.OnReject != nil || o.log != nil {
-			o.rejected(context.Background(), refused.rejection(), 0, false)
+			o.rejected(context.Background(), rejected(&refused), 0, false)
 		}
 		return max(1, refused.wait), false
 	} else if o.hooks.OnGrant != nil {

@@ -14,12 +14,12 @@ func (l *Limiter) report(g *Grant, a *answer) {
 		g.by.observer.retuned(RetuneEvent{g.ctx, r.bucket.limit.name, r.bucket.key, r.Cause.String(), r.From, r.To})
 	}
 	for i := range n.holds {
-		g.by.observer.held(n.holds[i].event(g.ctx))
+		g.by.observer.held(holdEventOf(g.ctx, &n.holds[i]))
 	}
 }
 
-// event returns the hold as users see it.
-func (e *heldEvent) event(ctx context.Context) HoldEvent {
+// holdEventOf returns a hold as users see it.
+func holdEventOf(ctx context.Context, e *heldEvent) HoldEvent {
 	source := SourceAdaptive
 	if e.bucket.limit.gates {
 		source = SourceServer

@@ -74,8 +74,8 @@ type Rejection struct {
 	Err error
 }
 
-// rejection returns the refusal as users see it.
-func (r *refusal) rejection() *Rejection {
+// rejected returns a refusal as users see it.
+func rejected(r *refusal) *Rejection {
 	return &Rejection{Reason(r.reason), r.limit.name, r.key, r.cost, r.wait, r.patience, r.err}
 }
 

@@ -24,7 +24,7 @@ func (l *Limiter) callStore(s *supply) {
 		stop := context.AfterFunc(ctx, func() {
 			l.land(f, nil, fmt.Errorf("throttle: no response from the store within %v", s.timeout), true)
 		})
-		outcomes, err := f.call(ctx)
+		outcomes, err := call(ctx, f)
 		stop()
 		cancel()
 		if !l.land(f, outcomes, err, false) {
@@ -86,8 +86,8 @@ func (l *Limiter) Stores() []StoreStats {
 }
 
 // call asks the store. It asks for each part alone where the store has them in different places.
-func (f *flight) call(ctx context.Context) ([]outcome, error) {
-	outcomes, err := f.try(ctx, f.asks)
+func call(ctx context.Context, f *flight) ([]outcome, error) {
+	outcomes, err := tryStore(ctx, f, f.asks)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (f *flight) call(ctx context.Context) ([]outcome, error) {
 		return outcomes, nil
 	}
 	f.apart = true
-	again, err := f.try(ctx, apart)
+	again, err := tryStore(ctx, f, apart)
 	for j, i := range places {
 		if err != nil {
 			outcomes[i] = outcome{err: err}
@@ -117,8 +117,8 @@ func (f *flight) call(ctx context.Context) ([]outcome, error) {
 	return outcomes, nil
 }
 
-// try calls the store and checks that its response fits what was asked.
-func (f *flight) try(ctx context.Context, asks []lease.Ask) (outcomes []outcome, err error) {
+// tryStore calls the store and checks that its response fits what was asked.
+func tryStore(ctx context.Context, f *flight, asks []lease.Ask) (outcomes []outcome, err error) {
 	leases, err := f.supply.store.Lease(ctx, asks)
 	if err != nil {
 		return nil, err

@@ -279,7 +279,7 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 	if !ok {
 		a := o.ask(t.maxWait, t.asker)
 		if t.limiter.fair != nil {
-			a.of(t.limiter, t.limiter.callerOf(o, req))
+			t.limiter.setCaller(&a, t.limiter.callerOf(o, req))
 		}
 		a.cancel = cancel
 		return pend(charges, a, gate), nil

@@ -44,7 +44,7 @@ func (l *Limiter) decided(ctx context.Context, p *pending, by *asker, v verdict)
 		l.tellGranted(ctx, by, p.charges, p.pretended, p.binding)
 		return nil
 	}
-	r := p.refusal.rejection()
+	r := rejected(p.refusal)
 	by.observer.rejected(ctx, r, 0, l.dry)
 	if l.dry {
 		p.charges = nil // it is sent, but nothing is charged for it
@@ -58,7 +58,7 @@ func (l *Limiter) decided(ctx context.Context, p *pending, by *asker, v verdict)
 //go:noinline
 func (l *Limiter) waited(ctx context.Context, w *waiter, by *asker, err error) (p *pending, r *Rejection, _ error) {
 	if w.refusal != nil {
-		r = w.refusal.rejection()
+		r = rejected(w.refusal)
 	}
 	if err != nil || r != nil {
 		by.observer.waited(ctx, w, r, err)
