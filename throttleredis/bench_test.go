@@ -2,6 +2,7 @@ package throttleredis
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"testing"
@@ -66,4 +67,36 @@ func cpu(b *testing.B, c *redis.Client) (seconds float64) {
 		seconds += s
 	}
 	return seconds
+}
+
+// BenchmarkColdKeys has calls of 64 asks, each for one of 10,000 budgets that are full.
+func BenchmarkColdKeys(b *testing.B) {
+	c := start(b).client(b)
+	st, err := New(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	asks := make([]lease.Ask, 64)
+	for i := range asks {
+		asks[i].Parts = []lease.Part{{
+			Budget: lease.Budget{Kind: lease.Bucket, Limit: "requests", N: 1e6, Per: time.Second, Burst: 1e6, Initial: 1e6},
+			Need:   1, Want: 1, Horizon: 50 * time.Millisecond, Since: time.Second,
+		}}
+	}
+	lease := func() {
+		for i := range asks {
+			asks[i].Parts[0].Budget.Key = fmt.Sprint("key-", rand.IntN(10_000))
+		}
+		if _, err := st.Lease(b.Context(), asks); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range 500 {
+		lease()
+	}
+	before := cpu(b, c)
+	for b.Loop() {
+		lease()
+	}
+	b.ReportMetric((cpu(b, c)-before)/float64(b.N*len(asks))*1e6, "redis-µs/ask")
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"time"
 
 	"github.com/httpthrottle/throttle/internal/lease"
 )
@@ -25,26 +23,32 @@ type call struct {
 	backs bool // a part gives tokens back
 	args  []byte
 
+	budget [9]int64 // the numbers of the latest part's budget
+
 	reply string
 	err   error
 }
 
 const (
 	headerSize = 3 * 8
-	replySize  = 9 * 8 // of a part
+	askSize    = 8 * 8 // of a part, at least
+	budgetSize = 9 * 8
 )
 
 // calls returns the calls that decide asks. It sets the leases of asks that are invalid.
 func (s *Store) calls(asks []lease.Ask, leases []lease.Lease) []*call {
 	var calls []*call
 	open := make(map[int]*call) // by clock
+	var numbers []lease.Call
 	for i := range asks {
 		a := &asks[i]
 		clock, err := s.clockOf(a)
-		numbers := make([]lease.Call, len(a.Parts))
+		numbers = numbers[:0]
 		for k := range a.Parts {
 			if err == nil {
-				numbers[k], err = lease.NewCall(&a.Parts[k])
+				var c lease.Call
+				c, err = lease.NewCall(&a.Parts[k])
+				numbers = append(numbers, c)
 			}
 		}
 		if err != nil || len(a.Parts) == 0 {
@@ -53,7 +57,14 @@ func (s *Store) calls(asks []lease.Ask, leases []lease.Lease) []*call {
 		}
 		c := open[clock]
 		if c == nil || len(c.asks) == mostAsks {
-			c = &call{clock: clock, tag: s.tag(&a.Parts[0].Budget), args: make([]byte, headerSize, 512)}
+			most := 1 // as in a Cluster
+			if !s.cluster {
+				most = min(mostAsks, len(asks)-i)
+			}
+			c = &call{
+				clock: clock, tag: s.tag(&a.Parts[0].Budget), args: make([]byte, headerSize, headerSize+budgetSize+most*askSize),
+				asks: make([]int, 0, most), parts: make([]int, 0, most), keys: make([]string, 0, most+1),
+			}
 			open[clock] = c
 			calls = append(calls, c)
 		}
@@ -85,30 +96,47 @@ func (s *Store) clockOf(a *lease.Ask) (clock int, err error) {
 
 var kinds = map[lease.Kind]int64{lease.Bucket: 1, lease.Pace: 1, lease.Sliding: 2, lease.Fixed: 3, lease.Slots: 4}
 
-// add appends an ask, in the format that lease.lua reads.
+// The numbers of a budget are left out where they are those of the part before, and other numbers where all are 0.
+const (
+	withBudget = 1
+	withExtras = 2
+)
+
+// add appends an ask, in the format that lease.lua reads: for each part the number of parts and what follows.
 func (c *call) add(ask int, parts []lease.Call) {
 	c.asks = append(c.asks, ask)
 	c.parts = append(c.parts, len(parts))
-	c.number(int64(len(parts)))
 	for i := range parts {
 		p := &parts[i]
-		for _, n := range [...]int64{
-			kinds[p.Kind], p.Tick, p.N, p.Per, p.Full, p.Initial, p.Owed, p.Origin, p.Need, p.Due, p.Want, p.Ahead, p.Horizon,
-			p.Ticks, p.Owe, p.Hold, p.Since, p.Held, int64(len(p.Holder)), int64(len(p.Back)),
-		} {
-			c.number(n)
+		budget := [...]int64{kinds[p.Kind], p.Tick, p.N, p.Per, p.Full, p.Initial, p.Owed, p.Origin, p.Horizon}
+		what := int64(0)
+		if budget != c.budget || len(parts) > 1 { // the script reads the parts of an ask twice
+			what += withBudget
 		}
+		if p.Owe > 0 || p.Hold != 0 || p.Held > 0 || p.Holder != "" || len(p.Back) > 0 {
+			what += withExtras
+		}
+		c.number(int64(len(parts)), what, p.Need, p.Due, p.Want, p.Ahead, p.Ticks, p.Since)
+		if what&withBudget != 0 {
+			c.budget = budget
+			c.number(budget[:]...)
+		}
+		if what&withExtras == 0 {
+			continue
+		}
+		c.number(p.Owe, p.Hold, p.Held, int64(len(p.Holder)), int64(len(p.Back)))
 		c.args = append(c.args, p.Holder...)
 		for _, r := range p.Back {
-			c.number(r.Tokens)
-			c.number(r.Lease)
+			c.number(r.Tokens, r.Lease)
 			c.backs = true
 		}
 	}
 }
 
-func (c *call) number(n int64) {
-	c.args = binary.LittleEndian.AppendUint64(c.args, math.Float64bits(float64(n)))
+func (c *call) number(all ...int64) {
+	for _, n := range all {
+		c.args = binary.LittleEndian.AppendUint64(c.args, math.Float64bits(float64(n)))
+	}
 }
 
 // finish writes the header. If the call gives tokens back it adds a nonce, so that they count once.
@@ -141,30 +169,47 @@ func number(s string) float64 {
 
 // read sets leases from the response.
 func (c *call) read(leases []lease.Lease) error {
-	parts := 0
-	for _, n := range c.parts {
-		parts += n
+	n := 0
+	for _, parts := range c.parts {
+		n += parts
 	}
-	if len(c.reply) != 8+parts*replySize {
-		return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), parts)
-	}
-	rest := c.reply[8:]
-	for i, ask := range c.asks {
-		l := lease.Lease{Parts: slices.Grow([]lease.LeasedPart(nil), c.parts[i])}
-		for range c.parts[i] {
-			l.Parts = append(l.Parts, readPart(rest))
-			rest = rest[replySize:]
+	all := make([]lease.LeasedPart, n)
+	rest := c.reply[min(8, len(c.reply)):]
+	for i := range all {
+		size, ok := readPart(rest, &all[i])
+		if !ok {
+			return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), n)
 		}
-		leases[ask] = l
+		rest = rest[size:]
+	}
+	if rest != "" {
+		return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), n)
+	}
+	for i, ask := range c.asks {
+		leases[ask] = lease.Lease{Parts: all[:c.parts[i]:c.parts[i]]}
+		all = all[c.parts[i]:]
 	}
 	return nil
 }
 
-func readPart(s string) lease.LeasedPart {
-	at := func(i int) float64 { return number(s[8*i:]) }
-	span := func(i int) time.Duration { return lease.Micros(int64(at(i))) }
-	return lease.LeasedPart{
-		ID: int64(at(0)), Tokens: int64(at(1)), AtOnce: int64(at(2)), Next: span(3), Until: span(4), Wait: span(5),
-		Left: at(6), Hold: span(7), Processes: int(at(8)),
+const (
+	shortReply = 5 * 8 // of a part
+	longReply  = 9 * 8
+)
+
+// readPart reads a part from the begin of a response, as lease.lua writes it. It returns its size in bytes.
+func readPart(s string, p *lease.LeasedPart) (size int, ok bool) {
+	if len(s) < shortReply {
+		return 0, false
 	}
+	at := func(i int) int64 { return int64(number(s[8*i:])) }
+	p.Processes, p.ID, p.Tokens, p.AtOnce, p.Left = int(at(0)/2), at(1), at(2), at(3), number(s[8*4:])
+	if at(0)%2 == 0 {
+		return shortReply, true
+	}
+	if len(s) < longReply {
+		return 0, false
+	}
+	p.Next, p.Until, p.Wait, p.Hold = lease.Micros(at(5)), lease.Micros(at(6)), lease.Micros(at(7)), lease.Micros(at(8))
+	return longReply, true
 }

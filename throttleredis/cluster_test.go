@@ -57,11 +57,14 @@ func startCluster(t *testing.T) *cluster {
 }
 
 func TestClusterConforms(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	t.Run("OneSlot", func(t *testing.T) {
+		t.Parallel()
 		storetest.Run(t, func(t *testing.T) store.Store { return newStore(t, c.client, OneSlot()) })
 	})
 	t.Run("ByKey", func(t *testing.T) {
+		t.Parallel()
 		storetest.Run(t, func(t *testing.T) store.Store { return newStore(t, c.client) })
 	})
 	t.Run("Check", func(t *testing.T) {
@@ -71,6 +74,7 @@ func TestClusterConforms(t *testing.T) {
 }
 
 func TestPartsInDifferentSlotsAreApart(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	a, b := bucket("a"), bucket("b")
 	both := ask(lease.Part{Budget: a, Want: 1}, lease.Part{Budget: b, Want: 1})
@@ -90,6 +94,7 @@ func TestPartsInDifferentSlotsAreApart(t *testing.T) {
 }
 
 func TestOneFailedNodeFailsItsAsksAlone(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	st := newStore(t, c.client)
 	var asks []lease.Ask
@@ -117,6 +122,7 @@ func TestOneFailedNodeFailsItsAsksAlone(t *testing.T) {
 }
 
 func TestMovingSlotLosesAndMintsNothing(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t)
 	st := newStore(t, c.client)
 	b := lease.Budget{Kind: lease.Bucket, Limit: "l", Key: "moves", N: 100, Per: time.Second, Burst: 50, Initial: 50}

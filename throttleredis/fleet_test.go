@@ -107,6 +107,7 @@ func (l *ledger) overFixed(n int, per time.Duration) (over float64) {
 // TestLimitersShareABudgetOverRedis has eight Limiters for each kind of limit, each with a client of its own and callers that
 // always want more.
 func TestLimitersShareABudgetOverRedis(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	const rate, burst = 500, 100
 	for name, c := range map[string]struct {

@@ -3,11 +3,11 @@ local t = redis.call('TIME')
 -- there. All numbers are integers below 2^53; instants and durations are in microseconds.
 --
 -- KEYS: one for each part of each ask, in order, and one for the nonce if parts give something back.
--- ARGV[1]: not after, whether there is a nonce, the number of asks; for each ask the number of its parts and the parts.
--- Returns now, and nine numbers for each part; now alone if it is too late.
+-- ARGV[1]: not after, whether there is a nonce, the number of asks; for each ask its parts, as readPart reads them.
+-- Returns now, and for each part the numbers of reply; now alone if it is too late. Packing a number takes as long as computing it.
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, unpack, sub, call = struct.pack, struct.unpack, string.sub, redis.call
-local EPOCH, LINGER = 10000000, 1000000
+local EPOCH, LINGER, SPARE = 10000000, 1000000, 4000000
 local MOST = 2251799813685248
 
 local a = ARGV[1]
@@ -17,13 +17,18 @@ if notAfter > 0 and now > notAfter then return pack('<d', now) end
 -- A client may repeat a script whose response was lost. Returns must count once.
 local again = nonce > 0 and not call('SET', KEYS[#KEYS], '', 'NX', 'PX', 10000)
 
-local tick, n, per, full, initial, owed, origin, need, due, want, ahead, horizon, ticks, owe, pause, since, held
+-- On the path of most asks, x - x % 1 stands for floor, and comparisons for max and min: function calls cost more.
+local kind, tick, n, per, full, initial, owed, origin, horizon
+local parts, need, due, want, ahead, ticks, since, owe, pause, held
+local rule -- tick, n, per and full, as states have them
 local holder, back
 
+local began = now - now % EPOCH -- of this epoch
+local rest = began + EPOCH - now
+
 local function visit(seen, busy, before, hold)
-  local past = floor(now / EPOCH) - floor(seen / EPOCH)
-  if past > 0 then
-    before = past == 1 and busy or 0
+  if seen < began then
+    before = seen >= began - EPOCH and busy or 0
     busy = 0
   end
   if pause > 0 then hold = max(hold, now + pause) elseif pause < 0 then hold = 0 end
@@ -31,15 +36,21 @@ local function visit(seen, busy, before, hold)
 end
 
 local function processes(busy, before)
-  return max(1, floor((floor(before * (EPOCH - now % EPOCH) / EPOCH) + busy + EPOCH / 2) / EPOCH))
+  local sum = busy + EPOCH / 2
+  if before > 0 then sum = sum + floor(before * rest / EPOCH) end
+  sum = (sum - sum % EPOCH) / EPOCH
+  return sum < 1 and 1 or sum
 end
 
 local function save(key, value, expires)
   call('SET', key, value, 'PX', max(1, ceil((expires + LINGER - now) / 1000)))
 end
 
-local function reply(id, tokens, atOnce, next, till, wait, left, hold, busy, before)
-  return pack('<ddddddddd', id, tokens, atOnce, next, till, wait, left, max(0, hold - now), processes(busy, before))
+-- reply returns twice the number of processes, plus one if four numbers that are mostly 0 follow at the end.
+local function reply(id, tokens, atOnce, next, till, wait, left, hold, processes)
+  hold = hold > now and hold - now or 0
+  if next == 0 and till == 0 and wait == 0 and hold == 0 then return pack('<ddddd', 2 * processes, id, tokens, atOnce, left) end
+  return pack('<ddddddddd', 2 * processes + 1, id, tokens, atOnce, left, next, till, wait, hold)
 end
 
 -- Token buckets.
@@ -112,27 +123,29 @@ end
 
 local function readBucket(key)
   local s = call('GET', key)
-  local busy, before, hold, at, level, seq, filled, peaks
+  local busy, before, hold, till, at, level, seq, filled, peaks
   local seen, tick0, n0, per0, full0 = now, tick, n, per, full
+  local whole = (now - now % tick) / tick
+  local past = now % tick == 0 and whole or whole + 1
   if s then
-    seen, busy, before, hold, at, level, tick0, n0, per0, full0, seq, filled = unpack('<dddddddddddd', s)
-    peaks = sub(s, 97)
+    seen, busy, before, hold, till, at, level, seq, filled, tick0, n0, per0, full0 = unpack('<ddddddddddddd', s)
+    peaks = sub(s, 105)
     busy, before, hold = visit(seen, busy, before, hold)
-    local whole, past = floor(now / tick0), ceil(now / tick0)
-    at = min(at, past)
+    if tick0 ~= tick then whole, past = floor(now / tick0), ceil(now / tick0) end
+    if past < at then at = past end
     if whole > at then
-      local missing = full0 - level
-      if missing > 0 and whole - at < ceil(missing / n0) then
-        level = level + (whole - at) * n0
+      local came = (whole - at) * n0
+      if came < full0 - level then
+        level = level + came
         at = whole
       else
-        level = max(level, full0)
+        if level < full0 then level = full0 end
         at = past
       end
     end
   else
     busy, before, hold = visit(now, 0, 0, 0)
-    at, level, seq, filled, peaks = ceil(now / tick), initial, now, now, ''
+    till, at, level, seq, filled, peaks = 0, past, initial, now, now, ''
   end
   for i = 1, #back, 16 do
     local tokens, leased = unpack('<dd', back, i)
@@ -140,46 +153,69 @@ local function readBucket(key)
   end
   if tick0 ~= tick or n0 ~= n or per0 ~= per or full0 ~= full then
     level = rescale(level, per0, per)
-    if tick0 ~= tick then at = ceil(now / tick) end
+    past = ceil(now / tick)
+    if tick0 ~= tick then at = past end
     filled, peaks = seq + 1, ''
   end
   if level >= full then
-    level, at = full, ceil(now / tick)
+    level, at = full, past
   end
   if owe > 0 then
     seq, filled, peaks = remember(level, seq, filled, peaks)
     level = max(min(level, -owed), level - owe * per)
   end
-  local wait = max(0, hold - now)
+  local wait = hold > now and hold - now or 0
   local missing = due * per - level
   if need > 0 and missing > 0 then wait = max(wait, (ceil(missing / n) - ticks) * tick) end
-  return wait, busy, before, hold, at, level, seq, filled, peaks
+  return wait, busy, before, hold, till, at, level, seq, filled, peaks
 end
 
 local function mostOfBucket(level)
-  local room = level + floor(horizon / 2)
-  if level < 0 then room = max(0, floor((horizon + level) / 2)) end
-  return max(need, min(want, floor(room / per)))
+  local room
+  if level >= 0 then
+    room = level + (horizon - horizon % 2) / 2
+  else
+    room = max(0, floor((horizon + level) / 2))
+  end
+  room = (room - room % per) / per
+  if room > want then room = want end
+  return room < need and need or room
 end
 
-local function aheadOfBucket(level, tokens) return max(0, floor((level - tokens * per) / (4 * per))) end
+local function aheadOfBucket(level, tokens)
+  level = level - tokens * per
+  if level <= 0 then return 0 end
+  return (level - level % (4 * per)) / (4 * per)
+end
 
-local function writeBucket(key, tokens, wait, busy, before, hold, at, level, seq, filled, peaks)
+-- Most states expire later than they must, so that not every change sets another time: that takes longer than all the rest.
+local function writeBucket(key, tokens, wait, busy, before, hold, till, at, level, seq, filled, peaks)
   local id, atOnce, next = 0, 0, 0
   if tokens > 0 then
-    atOnce = min(tokens, floor(max(0, level) / per))
+    if level > 0 then atOnce = (level - level % per) / per end
     if atOnce < tokens then
       next = max(0, (at + ceil(((atOnce + 1) * per - level) / n)) * tick - now)
+    else
+      atOnce = tokens
     end
     seq, filled, peaks = remember(level, seq, filled, peaks)
     id = seq
     level = level - tokens * per
   end
-  local fullAt = at
-  if level < full then fullAt = at + ceil((full - level) / n) end
-  save(key, pack('<dddddddddddd', now, busy, before, hold, at, level, tick, n, per, full, seq, filled) .. peaks,
-    max(fullAt * tick, hold))
-  return reply(id, tokens, atOnce, next, 0, wait, level / per, hold, busy, before)
+  local expires = at
+  if level < full then expires = at + ceil((full - level) / n) end
+  expires = expires * tick
+  if expires < hold then expires = hold end
+  expires = expires + LINGER
+  local keep = till >= expires
+  if not keep then till = expires + SPARE end
+  local value = pack('<ddddddddd', now, busy, before, hold, till, at, level, seq, filled) .. rule .. peaks
+  if keep then
+    call('SET', key, value, 'KEEPTTL')
+  else
+    call('SET', key, value, 'PX', ceil((till - now) / 1000))
+  end
+  return reply(id, tokens, atOnce, next, 0, wait, level / per, hold, processes(busy, before))
 end
 
 -- Sliding windows.
@@ -281,7 +317,7 @@ local function writeSliding(key, s, tokens)
   save(key, pack('<ddddd', now, s.busy, s.before, s.hold, s.used) .. s.log, max(last, s.hold))
   local id, till = 0, 0
   if tokens > 0 then id, till = now, per end
-  return reply(id, tokens, tokens, 0, till, s.wait, n - s.used, s.hold, s.busy, s.before)
+  return reply(id, tokens, tokens, 0, till, s.wait, n - s.used, s.hold, processes(s.busy, s.before))
 end
 
 -- Fixed windows.
@@ -313,7 +349,7 @@ local function writeFixed(key, s, tokens)
     id, till = now, s.ends - now
   end
   save(key, pack('<dddddd', now, s.busy, s.before, s.hold, s.used, s.at), max(s.ends, s.hold))
-  return reply(id, tokens, tokens, 0, till, s.wait, n - s.used, s.hold, s.busy, s.before)
+  return reply(id, tokens, tokens, 0, till, s.wait, n - s.used, s.hold, processes(s.busy, s.before))
 end
 
 -- Slots.
@@ -350,18 +386,23 @@ local function writeSlots(key, s, tokens)
   save(key, pack('<d', s.hold) .. s.others .. mine, max(s.hold, s.last))
   local id, expires = 0, 0
   if tokens > 0 then id, expires = now, 10000000 end
-  return pack('<ddddddddd', id, tokens, tokens, 0, expires, s.wait, n - s.used - held - tokens,
-    max(0, s.hold - now), max(1, s.holders))
+  return reply(id, tokens, tokens, 0, expires, s.wait, n - s.used - held - tokens, s.hold, max(1, s.holders))
 end
 
 -- Asks.
 
-local kind
-
 local function readPart()
-  local backs, names
-  kind, tick, n, per, full, initial, owed, origin, need, due, want, ahead, horizon, ticks, owe, pause, since, held,
-    names, backs, pos = unpack('<dddddddddddddddddddd', a, pos)
+  local what, names, backs
+  parts, what, need, due, want, ahead, ticks, since, pos = unpack('<dddddddd', a, pos)
+  if what % 2 == 1 then -- else the budget has the numbers of the one before
+    kind, tick, n, per, full, initial, owed, origin, horizon, pos = unpack('<ddddddddd', a, pos)
+    rule = pack('<dddd', tick, n, per, full)
+  end
+  if what < 2 then
+    owe, pause, held, holder, back = 0, 0, 0, '', ''
+    return
+  end
+  owe, pause, held, names, backs, pos = unpack('<ddddd', a, pos)
   holder = sub(a, pos, pos + names - 1)
   pos = pos + names
   back = ''
@@ -374,7 +415,7 @@ end
 local function read(key)
   if kind == 1 then
     local s = {}
-    s.wait, s.busy, s.before, s.hold, s.at, s.level, s.seq, s.filled, s.peaks = readBucket(key)
+    s.wait, s.busy, s.before, s.hold, s.till, s.at, s.level, s.seq, s.filled, s.peaks = readBucket(key)
     s.can = mostOfBucket(s.level)
     return s
   end
@@ -392,7 +433,7 @@ end
 
 local function write(key, s, tokens)
   if kind == 1 then
-    return writeBucket(key, tokens, s.wait, s.busy, s.before, s.hold, s.at, s.level, s.seq, s.filled, s.peaks)
+    return writeBucket(key, tokens, s.wait, s.busy, s.before, s.hold, s.till, s.at, s.level, s.seq, s.filled, s.peaks)
   elseif kind == 2 then
     return writeSliding(key, s, tokens)
   elseif kind == 3 then
@@ -403,22 +444,21 @@ end
 
 local out, k = { pack('<d', now) }, 0
 for _ = 1, asks do
-  local parts
-  parts, pos = unpack('<d', a, pos)
-  local start, key = pos, k + 1
-  if parts == 1 then readPart() end
-  if parts == 1 and kind == 1 then -- the common case, without a table
-    local wait, busy, before, hold, at, level, seq, filled, peaks = readBucket(KEYS[key])
+  local start, key, count = pos, KEYS[k + 1], nil
+  readPart()
+  count = parts
+  if count == 1 and kind == 1 then -- the common case, without a table
+    local wait, busy, before, hold, till, at, level, seq, filled, peaks = readBucket(key)
     local tokens = 0
     if wait == 0 then
       tokens = mostOfBucket(level)
-      if tokens == want then tokens = want + min(ahead, aheadOfBucket(level, want)) end
+      if tokens == want and ahead > 0 then tokens = want + min(ahead, aheadOfBucket(level, want)) end
     end
-    out[#out + 1] = writeBucket(KEYS[key], tokens, wait, busy, before, hold, at, level, seq, filled, peaks)
+    out[#out + 1] = writeBucket(key, tokens, wait, busy, before, hold, till, at, level, seq, filled, peaks)
   else
     local states, refused, some, wanted, least = {}, false, nil, nil, nil
     pos = start
-    for i = 1, parts do
+    for i = 1, count do
       readPart()
       local s = read(KEYS[k + i])
       states[i] = s
@@ -426,7 +466,7 @@ for _ = 1, asks do
       if not least or s.can * wanted < some * want then some, wanted, least = s.can, want, i end
     end
     pos = start
-    for i = 1, parts do
+    for i = 1, count do
       readPart()
       local s, tokens = states[i], 0
       if not refused then
@@ -440,6 +480,6 @@ for _ = 1, asks do
       out[#out + 1] = write(KEYS[k + i], s, tokens)
     end
   end
-  k = k + parts
+  k = k + count
 end
 return table.concat(out)

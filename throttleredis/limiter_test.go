@@ -58,6 +58,7 @@ func (s *server) again(t *testing.T) {
 }
 
 func TestLimiterGoesOnWhenRedisIsStartedAgain(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	l := limiterOn(t, s.addr(), bucketOf(1000, 10))
 	must(t, l.Wait(t.Context(), "", 1))
@@ -100,6 +101,7 @@ func TestMissingPasswordIsAWrongSetUpInEveryMode(t *testing.T) {
 }
 
 func TestLimitsOfDifferentKeysInAClusterAreAskedForAlone(t *testing.T) {
+	t.Parallel()
 	st := newStore(t, startCluster(t).client)
 	l, err := throttle.NewLimiter(throttle.WithLimit(
 		throttle.TokenBucket(1000, time.Second, throttle.Name("all"), throttle.Shared(st)),

@@ -21,6 +21,7 @@ func modelScript(t *testing.T) script {
 	for _, r := range [][2]string{
 		{"redis.call('TIME')", "{0, redis.call('GET', 'clock')}"},
 		{"'PX', max(1, ceil((expires + LINGER - now) / 1000))", "'PX', 100000000"},
+		{"'PX', ceil((till - now) / 1000)", "'PX', 100000000"},
 	} {
 		if strings.Count(source, r[0]) != 1 {
 			t.Fatalf("lease.lua does not have %q once", r[0])

@@ -103,6 +103,7 @@ func TestKeyOfAnotherTypeIsASetupError(t *testing.T) {
 }
 
 func TestReplicaIsASetupError(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	replica := start(t, "--replicaof", "127.0.0.1 "+s.port)
 	c := replica.client(t)
@@ -243,6 +244,7 @@ func TestPausedServerIsNoFailure(t *testing.T) {
 }
 
 func TestServerThatIsGoneIsOutOfReach(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	st := newStore(t, s.client(t))
 	p := lease.Part{Budget: bucket("k"), Want: 1}

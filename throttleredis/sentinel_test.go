@@ -40,11 +40,13 @@ func startSentinel(t *testing.T) (master *server, sentinel *redis.SentinelClient
 }
 
 func TestFailoverCostsAtMostABurst(t *testing.T) {
+	t.Parallel()
 	for name, failover := range map[string]func(*testing.T, *server, *redis.SentinelClient){
 		"orderly": func(t *testing.T, _ *server, s *redis.SentinelClient) { must(t, s.Failover(t.Context(), "main").Err()) },
 		"killed":  func(t *testing.T, master *server, _ *redis.SentinelClient) { master.kill(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			master, sentinel, client := startSentinel(t)
 			st := newStore(t, client)
 			must(t, st.Check(t.Context()))

@@ -2,6 +2,7 @@ package throttleredis
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -16,7 +17,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // go-redis logs every failed dial
+	redis.SetLogger(silent{})          // go-redis logs every failed dial
+	_ = flag.Set("test.parallel", "8") // most tests wait, for servers or for time to pass
 	os.Exit(m.Run())
 }
 

@@ -45,7 +45,7 @@ func TestDeadlinesHoldWhileRedisIsStopped(t *testing.T) {
 	must(t, l.Wait(t.Context(), "", 1))
 	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(150 * time.Millisecond) // the tokens at hand are given back
-	const patience, stopped = 300 * time.Millisecond, 2 * time.Second
+	const patience, stopped = 300 * time.Millisecond, 3 * time.Second
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var slowest, granted time.Duration // granted: when the first request was, after Redis went on

@@ -42,6 +42,7 @@ func try(ctx context.Context, s *Store, p lease.Part) (lease.LeasedPart, error) 
 }
 
 func TestSingleServerConforms(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	storetest.Run(t, func(t *testing.T) store.Store { return newStore(t, s.client(t)) })
 }
@@ -154,7 +155,7 @@ func TestStatesAreSmallAndExpire(t *testing.T) {
 	lease1(t, st, p)
 	ttl, err := c.PTTL(t.Context(), st.key(&p.Budget)).Result()
 	must(t, err)
-	if ttl < 3*time.Hour || ttl > 3*time.Hour+2*time.Second {
+	if ttl < 3*time.Hour || ttl > 3*time.Hour+6*time.Second {
 		t.Errorf("held for 3 h: expires in %v", ttl)
 	}
 }
@@ -195,13 +196,14 @@ func (withoutDone) Err() error            { return nil }
 
 func FuzzResponse(f *testing.F) {
 	f.Add([]byte{}, 1, 1)
-	f.Add(make([]byte, 8+replySize), 1, 1)
-	f.Add(make([]byte, 8+3*replySize), 1, 2)
+	f.Add(make([]byte, 8+2*shortReply), 1, 1)
+	f.Add(make([]byte, 8+3*shortReply), 1, 2)
 	f.Fuzz(func(t *testing.T, reply []byte, one, two int) {
 		c := call{asks: []int{0, 1}, parts: []int{max(1, one%8), max(1, two%8)}, reply: string(reply)}
 		leases := make([]lease.Lease, 2)
 		c.now()
-		if err := c.read(leases); err == nil && len(reply) != 8+replySize*(c.parts[0]+c.parts[1]) {
+		err, n := c.read(leases), c.parts[0]+c.parts[1]
+		if err == nil && (len(reply) < 8+n*shortReply || len(reply) > 8+n*longReply || len(leases[0].Parts)+len(leases[1].Parts) != n) {
 			t.Errorf("%d bytes are a response", len(reply))
 		}
 	})
@@ -217,10 +219,10 @@ func FuzzNumbersArePackedExactly(f *testing.F) {
 		var c call
 		c.add(0, []lease.Call{{Kind: lease.Slots, Units: lease.Units{N: tokens}, Held: id, Holder: holder, Back: []lease.Return{{Tokens: tokens, Lease: id}}}})
 		args := string(c.args)
-		if number(args) != 1 || number(args[8:]) != 4 || int64(number(args[8*3:])) != tokens || int64(number(args[8*18:])) != id {
+		if number(args) != 1 || number(args[8*8:]) != 4 || int64(number(args[8*10:])) != tokens || int64(number(args[8*19:])) != id {
 			t.Fatal("a number differs")
 		}
-		if rest := args[8*21:]; rest[:len(holder)] != holder || int64(number(rest[len(holder):])) != tokens || int64(number(rest[len(holder)+8:])) != id {
+		if rest := args[8*22:]; rest[:len(holder)] != holder || int64(number(rest[len(holder):])) != tokens || int64(number(rest[len(holder)+8:])) != id {
 			t.Fatal("the holder or a return differs")
 		}
 	})
