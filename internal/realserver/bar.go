@@ -20,6 +20,7 @@ type Bar struct {
 	Refused float64       // at most, of all that is sent; 0: any
 	P50     time.Duration // at most, until the header; 0: any
 	Jain    float64       // at least, of the clients' accepted requests
+	Trend   float64       // at most, see Result; 0: any
 }
 
 // String names the bar: the server, the client, and what is unusual about the load.
@@ -126,7 +127,7 @@ func (b Bar) Reached(r Result, margin float64) bool {
 		atMost(r.Refused, b.Refused) &&
 		atMost(r.P50.Seconds()*1000, b.P50.Seconds()*1000) &&
 		r.Jain >= b.Jain-margin/100 &&
-		(b.Clients < 2 || r.Trend <= 1.2+margin/10)
+		(b.Trend == 0 || r.Trend <= b.Trend+margin/10)
 }
 
 // Median returns the medians of the figures.
