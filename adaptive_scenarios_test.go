@@ -35,7 +35,7 @@ type scene struct {
 	timeout  time.Duration         // for the server's part; 0: none
 	patience time.Duration         // for all; 0: endless
 
-	callers int                     // who always have a next request; 50 unless there is another load
+	callers int                     // that always have a next request; 50 unless there is another load
 	load    func(t float64) float64 // of requests that come at random, per second
 	off     func(t float64) bool    // callers have none
 	cost    func(*rand.Rand) int64  // of a request; nil: 1
@@ -258,7 +258,7 @@ func (s scene) follow(t testing.TB, h *throttletest.Handler) {
 	}
 }
 
-// press is a caller who always has a next request.
+// press is a caller that always has a next request.
 func (s scene) press(t testing.TB, ctx context.Context, tr http.RoundTripper, r *rand.Rand) {
 	began := time.Now()
 	for ctx.Err() == nil {
@@ -308,7 +308,7 @@ func (s scene) do(t testing.TB, ctx context.Context, tr http.RoundTripper, r *ra
 		return s.timeout > 0 || assert.ErrorIs(t, err, context.Canceled)
 	}
 	if _, local := throttle.RejectionOf(resp); local {
-		return assert.Fail(t, "nobody is refused in advance")
+		return assert.Fail(t, "no request is rejected in advance")
 	}
 	return assert.NoError(t, resp.Body.Close())
 }

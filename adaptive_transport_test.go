@@ -237,7 +237,7 @@ func TestTheTimeOfABodyIsNoLatency(t *testing.T) {
 		o.pressed(t, 500, 80*time.Second)
 		assert.Zero(t, o.told("latency"))
 		assert.Equal(t, 50.0, o.bucket().Rate)
-		assert.Greater(t, s.Counts().Received, int64(50*70), "who reads a body is not in flight")
+		assert.Greater(t, s.Counts().Received, int64(50*70), "a request whose body is read is not in flight")
 		s.Transport().CloseIdleConnections()
 	})
 }
@@ -381,7 +381,7 @@ func TestAnAdaptiveLimitTakesNoRateFromElsewhere(t *testing.T) {
 	assert.ErrorContains(t, err, "AIMD.ErrorThreshold is -1")
 }
 
-// A current rate that is low refuses nobody in advance, since it may grow: that is for holds and Max alone.
+// A current rate that is low rejects no request in advance, because it may grow: that is for holds and Max alone.
 func TestLowRateRejectsNoRequestInAdvance(t *testing.T) {
 	at := func(t *testing.T, a throttle.AIMD, opts ...throttle.Option) *observed {
 		o := observe(t, serverOf(t).Direct(), throttle.Adaptive(a), append(opts, throttle.WithRejectionError())...)
@@ -507,7 +507,7 @@ func TestFailFastTellsWhenItWouldGo(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		assert.Equal(t, 8, o.bucket().InFlight)
-		t.Log(refused(t, o, throttle.ReasonNoTokens).Wait, "since nobody knows when an answer comes")
+		t.Log(refused(t, o, throttle.ReasonNoTokens).Wait, "because it is not known when a response comes")
 		cancel()
 		all.Wait()
 		assert.Zero(t, o.bucket().InFlight)

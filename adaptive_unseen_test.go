@@ -55,7 +55,7 @@ func sliding(n int64, per time.Duration, opts ...throttletest.LimitOption) []thr
 	return served(limits(throttletest.SlidingWindow(n, per, opts...)), silently)
 }
 
-// punishing are servers that let nobody in who presses.
+// punishing are servers that refuse clients while these press.
 var punishing = []scene{
 	{name: "100 per 10 s, refused counted", server: sliding(100, 10*time.Second, throttletest.CountRefused()), limit: constantly(10)},
 	{name: "100 per 10 s, refused counted, start at twice", config: throttle.AIMD{Initial: 20},
@@ -92,7 +92,7 @@ func TestServersThatPunishPressingAreLeftAlone(t *testing.T) {
 	}
 }
 
-// checkProbes checks that probes are sent one after the other, after gaps that grow, but for what a low rate makes them
+// checkProbes checks that probes are sent one after the other, after gaps that grow, except for what a low rate makes them
 // anyway, and for chance when they are as long as they get.
 func checkProbes(t *testing.T, seed int, probes []stretch) {
 	t.Helper()
@@ -135,7 +135,7 @@ func TestAServerThatRefusesForAnHourIsAskedSeldom(t *testing.T) {
 	}
 }
 
-// untuned are scenes on which nobody has looked while the rules were made.
+// untuned are scenes that were not used while the rules were made.
 var untuned = []scene{
 	{name: "7/s, burst 3, round trip 300 ms", rtt: 300 * time.Millisecond, server: served(bucketOf(7, 3), silently), limit: constantly(7)},
 	{name: "300/s, burst 30, round trip 5 ms", rtt: 5 * time.Millisecond, server: served(bucketOf(300, 30), silently), limit: constantly(300)},
@@ -167,8 +167,8 @@ func costOf(r *http.Request) int64 {
 	return max(1, cost)
 }
 
-// BenchmarkAdaptiveOnScenesNobodyTunedFor reports what comes out: there is nothing to assert.
-func BenchmarkAdaptiveOnScenesNobodyTunedFor(b *testing.B) {
+// BenchmarkAdaptiveOnUnseenScenes reports what comes out: there is nothing to assert.
+func BenchmarkAdaptiveOnUnseenScenes(b *testing.B) {
 	for _, s := range append(untuned, punishing...) {
 		b.Run(s.name, func(b *testing.B) {
 			for b.Loop() {

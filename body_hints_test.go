@@ -223,7 +223,7 @@ func TestAnUpgradedConnectionIsLeftAloneByPresets(t *testing.T) {
 	assert.IsType(t, struct{ io.ReadWriteCloser }{}, resp.Body)
 }
 
-// http.Client ignores a response beside an error, and nobody closes its body.
+// http.Client ignores a response beside an error, and does not close its body.
 func TestAResponseBesideAnErrorKeepsNoSlot(t *testing.T) {
 	broken := errors.New("broken")
 	for name, status := range map[string]int{"200": 200, "429": 429} {

@@ -125,7 +125,7 @@ func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 		go tr.RoundTrip(get(t.Context(), "http://a.com/x").WithContext(cancelledLater{t.Context(), &looks, 1, arrive})) // waits for the hold, 1 s
 		time.Sleep(2 * time.Hour)
 		assert.NotZero(t, y.Load(), "waits for ever")
-		assert.Less(t, y.Load(), int64(time.Minute), "1 was left, and nobody used it")
+		assert.Less(t, y.Load(), int64(time.Minute), "1 was left, and no request used it")
 	})
 }
 
@@ -171,7 +171,7 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 	}
 }
 
-// A quota that an answer other than a refusal says is empty refuses nobody who is in line and can't make it.
+// A quota that an answer other than a refusal says is empty rejects no waiter that cannot be granted in time.
 func TestEmptyQuotaRejectsImmediatelyWithoutPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -239,7 +239,7 @@ func TestBucketsDontStandInTheWayOfGates(t *testing.T) {
 	})
 }
 
-// Plans do not count those who wait for the same bucket without a gate.
+// Plans do not count requests that wait for the same bucket without a gate.
 func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := NewLimiter(WithLimit(TokenBucket(1, time.Second, Burst(1))))
@@ -260,7 +260,7 @@ func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 	})
 }
 
-// A new rate refuses who can make it, since those ahead in another line are refused only afterwards.
+// A new rate rejects a request that could be granted in time, because those ahead in another line are rejected only afterwards.
 func TestRejudgingDoesNotCountRejectedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
@@ -406,7 +406,7 @@ func TestTheWordInAnswerToWhatCostsNothingIsHeard(t *testing.T) {
 	}
 }
 
-// A gate, a party and a host are made for each new key, though no server has said anything and nobody waits.
+// A gate, a party and a host are made for each new key, although no server has said anything and no request waits.
 func TestThereAreNoGatesBeforeAServerHasSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
@@ -417,7 +417,7 @@ func TestThereAreNoGatesBeforeAServerHasSpoken(t *testing.T) {
 			req.Header.Set("Tenant", fmt.Sprint(i))
 			tr.RoundTrip(req)
 		}
-		assert.Zero(t, tr.limiter.gateCount(), "there are gates only for those who wait in line")
+		assert.Zero(t, tr.limiter.gateCount(), "there are gates only for waiters")
 	})
 }
 
@@ -432,7 +432,7 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 	g.Account.Restore(10, &quota.Tell{Name: anyQuota, Limit: 5000, Left: 4999, Reset: int64(time.Second), Counted: true})
 	l.counts.granted, l.counts.undone = 2, 1 // the second is this one, and the first was abandoned then
 	l.waitForOthersLocked(g, mark{5, 2}, 10)
-	assert.LessOrEqual(t, g.Account.Held(), int64(10), "nobody else is on the way")
+	assert.LessOrEqual(t, g.Account.Held(), int64(10), "no other request is on the way")
 }
 
 // Nil response without an error.

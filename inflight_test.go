@@ -240,7 +240,7 @@ func TestSlotsWithoutHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(2), throttle.TokenBucket(10, time.Second)))
 		require.NoError(t, err)
-		require.Error(t, l.Wait(t.Context(), "", 1), "nobody would give the slot back")
+		require.Error(t, l.Wait(t.Context(), "", 1), "nothing would give the slot back")
 		_, ok := l.Try("", 1)
 		require.False(t, ok)
 		one, err := l.Acquire(t.Context(), throttle.Ask{Cost: 3})

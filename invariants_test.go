@@ -160,7 +160,7 @@ func checkLine(t *testing.T, l *Limiter, ln *line) {
 		require.Same(t, ln, s.line)
 		require.Equal(t, i, s.index)
 		require.Same(t, s, b.lines[s.lined])
-		require.Same(t, b, keptFor(l, b), "somebody waits for a bucket that was forgotten")
+		require.Same(t, b, keptFor(l, b), "a request waits for a bucket that was forgotten")
 		if s.pos >= 0 {
 			stopped++
 			require.Same(t, s, b.stopped[s.pos])
@@ -168,13 +168,13 @@ func checkLine(t *testing.T, l *Limiter, ln *line) {
 	}
 	require.Positive(t, stopped)
 	require.True(t, !ln.starved || stopped == len(ln.stops), "a starved line bars all its buckets")
-	require.True(t, !ln.starved || ln.first.passed < never, "nobody was passed over")
+	require.True(t, !ln.starved || ln.first.passed < never, "no request was passed over")
 	for _, w := range waiters {
 		require.Equal(t, waiting, w.verdict)
 	}
 }
 
-// checkBucket checks that the first who is stopped at a bucket can't go, and that its timer is set for when it can.
+// checkBucket checks that the first request that is stopped at a bucket cannot go, and that its timer is set for when it can.
 func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 	t.Helper()
 	require.False(t, b.dirty)
@@ -201,24 +201,24 @@ func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 	case b.limit.wall: // it looks at the wall clock before
 		require.Greater(t, b.armed, now)
 		require.LessOrEqual(t, b.armed, now+wallCheck)
-		require.True(t, ready <= now || b.armed <= ready, "the timer is not set for the first who is stopped here")
+		require.True(t, ready <= now || b.armed <= ready, "the timer is not set for the first request that is stopped here")
 	case b.limit == l.gate && ready > now && ready < never: // what others of its party took may have moved it later
-		require.LessOrEqual(t, b.armed, ready, "the timer is not set for the first who is stopped here")
+		require.LessOrEqual(t, b.armed, ready, "the timer is not set for the first request that is stopped here")
 	case ready > now && ready < never:
-		require.Equal(t, ready, b.armed, "the timer is not set for the first who is stopped here")
+		require.Equal(t, ready, b.armed, "the timer is not set for the first request that is stopped here")
 	default:
 		require.Equal(t, never, b.armed)
 	}
 	if ready > now {
 		return
 	}
-	require.True(t, top.line.starved, "the first who is stopped here can go")
+	require.True(t, top.line.starved, "the first request that is stopped here can go")
 	require.True(t, slices.ContainsFunc(top.line.stops, func(s stop) bool {
 		return s.readyAt() > now || s.barred()
-	}), "the first who is stopped here can go")
+	}), "the first request that is stopped here can go")
 }
 
-// checkLoan checks that a shared bucket asks its store in time, and that the first who is stopped there is not forgotten.
+// checkLoan checks that a shared bucket asks its store in time, and that the first request that is stopped there is not forgotten.
 func checkLoan(t *testing.T, b *bucket, now instant) {
 	t.Helper()
 	n := b.loan
@@ -233,7 +233,7 @@ func checkLoan(t *testing.T, b *bucket, now instant) {
 	}
 	if len(b.stopped) > 0 {
 		if ready := b.ready(0, 0, b.stopped[0].cost()); ready > now && ready < never {
-			require.LessOrEqual(t, b.armed, ready, "the timer is not set for the first who is stopped here")
+			require.LessOrEqual(t, b.armed, ready, "the timer is not set for the first request that is stopped here")
 		}
 	}
 }

@@ -207,7 +207,7 @@ func ClampCost() LimitOption {
 	})
 }
 
-// Share uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to others who use the same limit.
+// Share uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to other clients of the same limit.
 // It slows the rate of a token bucket to that fraction, by a longer period rounded up to a nanosecond. It rounds down the burst,
 // to 1 at least, and the n of a window.
 func Share(fraction float64) LimitOption {

@@ -53,7 +53,7 @@ type fate struct {
 type model struct {
 	ideal  metertest.Meter
 	held   instant
-	since  instant        // none can have been due before: until then somebody else was in the way
+	since  instant        // none can have been due before: until then another was in the way
 	line   []*modelWaiter // in order
 	fates  map[int]fate
 	grants []*modelWaiter // those that may be given back
@@ -102,7 +102,7 @@ func (m *model) serve(now instant) {
 		m.pay(w, due, now, true)
 		since := max(m.since, due)
 		m.leave(w, fate{at: now})
-		m.since = since // a late timer was in nobody's way
+		m.since = since // a late timer was in no way
 	}
 }
 
@@ -185,7 +185,7 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 	m.sit(w)
 }
 
-// replan judges all in line anew.
+// replan judges all in line again.
 func (m *model) replan(now instant) {
 	for m.rejectFirst(now) {
 	}
@@ -410,7 +410,7 @@ func (x *modelRun) step() {
 func (x *modelRun) arrive(now instant) {
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst)}
 	if x.r.IntN(30) == 0 {
-		w.cost = x.burst + 20 // more than can ever be paid, but for a Pace
+		w.cost = x.burst + 20 // more than can ever be paid, except by a Pace
 	}
 	w.bounds = bounds{arrived: now, expiry: never, deadline: never}
 	ask := Ask{Key: x.key, Cost: w.cost}

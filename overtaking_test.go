@@ -83,7 +83,7 @@ func TestNoRequestPassesOneThatIsStopped(t *testing.T) {
 	})
 }
 
-// TestRequestStoppedElsewhereBarsNoOther waits at one bucket, and leaves the other to those who come after it.
+// TestRequestStoppedElsewhereBarsNoOther waits at one bucket, and leaves the other to later requests.
 func TestRequestStoppedElsewhereBarsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(5), Name("a")), TokenBucket(1, time.Hour, Burst(2), Initial(0), Name("b"))))
@@ -99,8 +99,8 @@ func TestRequestStoppedElsewhereBarsNoOther(t *testing.T) {
 	})
 }
 
-// TestRequestNoLongerBarredIsChargedAsOfNow has one come first that waits elsewhere only, before one who barred a bucket:
-// who was barred there was not late.
+// TestRequestNoLongerBarredIsChargedAsOfNow has one come first that waits elsewhere only, before one that barred a bucket:
+// the request that was barred there was not late.
 func TestRequestNoLongerBarredIsChargedAsOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(

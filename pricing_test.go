@@ -104,8 +104,8 @@ func TestMostSpecificKeyCounts(t *testing.T) {
 		{"none", t.Context(), nil, []string{"own/o", "other/", "context/(no key)"}},
 		{"of the Transport", t.Context(), keyed("t"), []string{"own/o", "other/t", "context/(no key)"}},
 		{"of the context", throttle.ContextWithKey(t.Context(), "c"), keyed("t"), []string{"own/o", "other/c", "context/c"}},
-		{"empty is nobody's", throttle.ContextWithKey(t.Context(), ""), keyed("t"), []string{"own/o", "other/(no key)", "context/(no key)"}},
-		{"not computed is nobody's", t.Context(), keyed(""), []string{"own/o", "other/(no key)", "context/(no key)"}},
+		{"empty is no key", throttle.ContextWithKey(t.Context(), ""), keyed("t"), []string{"own/o", "other/(no key)", "context/(no key)"}},
+		{"not computed is no key", t.Context(), keyed(""), []string{"own/o", "other/(no key)", "context/(no key)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			opts := []throttle.Option{limits}

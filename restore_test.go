@@ -114,7 +114,7 @@ func TestFixedWindowsWithAStartAgreeAfterANewRate(t *testing.T) {
 	})
 }
 
-func TestBucketsLeavesOutThoseThatNobodyUses(t *testing.T) {
+func TestBucketsLeavesOutUnusedOnes(t *testing.T) {
 	listed := func(tr *throttle.Transport) (all []string) {
 		for b := range tr.Limiter().Buckets() {
 			all = append(all, b.Limit+"/"+b.Key)

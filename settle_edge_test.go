@@ -84,7 +84,7 @@ func TestATenantWhoseAnswersStreamForSecondsStaysWithinTheRate(t *testing.T) {
 	})
 }
 
-// A user's function that panics must not leak the slot: nobody is handed a body to close.
+// A user's function that panics must not leak the slot: no caller is handed a body to close.
 func TestASettleFuncThatPanicsLeaksNoSlot(t *testing.T) {
 	for name, opts := range map[string][]throttle.Option{
 		"SettleFunc": {throttle.WithLimit(throttle.InFlight(1), throttle.TokenBucket(10, time.Second,
@@ -101,7 +101,7 @@ func TestASettleFuncThatPanicsLeaksNoSlot(t *testing.T) {
 			require.NoError(t, err)
 			assert.Panics(t, func() { _, _ = tr.RoundTrip(get(t, t.Context(), api)) })
 			assert.Zero(t, inFlight(tr.Limiter()))
-			assert.True(t, closed, "nobody else can")
+			assert.True(t, closed, "no caller can")
 		})
 	}
 }
@@ -169,7 +169,7 @@ func settledThenUnsent(t *testing.T, limit throttle.Limit, cost int64) *throttle
 }
 
 // Nobody can say what of that would have to be undone, and so nothing is.
-func TestWhatSomebodyHasSettledStaysSoThoughItWasNeverSent(t *testing.T) {
+func TestASettledChargeStaysThoughItWasNeverSent(t *testing.T) {
 	for name, limit := range map[string]throttle.Limit{
 		"bucket":  throttle.TokenBucket(10, time.Hour, throttle.Name("x")),
 		"sliding": throttle.SlidingWindow(10, time.Hour, throttle.Name("x")),

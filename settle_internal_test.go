@@ -43,7 +43,7 @@ func TestOneCutPerCongestionEventAfterSettlements(t *testing.T) {
 	assert.InDelta(t, rateAfter(1), rateAfter(2), 0.1, "the rate after one event of 8 refusals: settled to 1, and to 2")
 }
 
-// As a user sees it: 20 in flight whose estimates were too high, and one who waits for what they give back.
+// As a user sees it: 20 in flight whose estimates were too high, and one that waits for what they give back.
 func TestWaiterGoesWhenTwentyInFlightAreRefunded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(2000, time.Minute)))
@@ -79,7 +79,7 @@ func TestADebtIsOwedThoughTheBucketWasEvictedMeanwhile(t *testing.T) {
 	})
 }
 
-// A hook that panics must not leak the slots of a response that nobody is handed.
+// A hook that panics must not leak the slots of a response that no caller is handed.
 func TestAHookThatPanicsAfterTheAnswerLeaksNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {

@@ -236,7 +236,7 @@ func TestWhatNeverReachedAServerCostsNothing(t *testing.T) {
 		base http.RoundTripper
 		back bool
 	}{
-		{"nobody listens", &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		{"no server listens", &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", closed.String())
 		}}, true},
 		{"the proxy is down", &http.Transport{Proxy: http.ProxyURL(get(t, t.Context(), "http://"+closed.String()).URL)}, true},
@@ -275,7 +275,7 @@ func TestWhatNeverReachedAServerCostsNothing(t *testing.T) {
 	}
 }
 
-// What is given back reaches those who wait: they go now, and not an hour later.
+// Returned tokens reach waiters: they go now, and not an hour later.
 func TestWaiterGoesByTokensOfARequestThatWasNeverSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := true
@@ -348,7 +348,7 @@ func TestACostAboveTheSizeIsClampedWhereTheUserSaysSo(t *testing.T) {
 	})
 }
 
-// Those in line are clamped anew when the limit becomes smaller, and go.
+// Waiters are clamped again when the limit becomes smaller, and go.
 func TestWaiterIsClampedToALimitThatShrinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(throttle.WithLimit(

@@ -225,7 +225,7 @@ func (x *severalRun) balance() {
 	}
 }
 
-// ordered checks that nobody overtook among requests with the same buckets.
+// ordered checks that no request overtook another with the same buckets.
 func (x *severalRun) ordered() {
 	sets := make(map[string][]*entry)
 	for _, e := range x.decided {
@@ -263,7 +263,7 @@ func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 			x.book()
 			x.balance()
 			x.ordered()
-			require.Empty(t, x.waiting, "somebody waits forever")
+			require.Empty(t, x.waiting, "a request waits forever")
 			require.Equal(t, uint64(2500), x.l.Stats().Granted)
 			checkInvariants(t, x.l)
 			require.Empty(t, x.l.lines)
@@ -290,7 +290,7 @@ func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 			x.book()
 			x.balance()
 			x.ordered()
-			require.Empty(t, x.waiting, "somebody waits forever")
+			require.Empty(t, x.waiting, "a request waits forever")
 			checkInvariants(t, x.l)
 			stats, granted := x.l.Stats(), 0
 			for _, e := range x.decided {

@@ -123,7 +123,7 @@ func (s *synthetic) document(r *Rejection) []byte {
 	return text
 }
 
-// inWhole returns a wait in whole units, rounded up, and never 0, on which some clients retry at once.
+// inWhole returns a wait in whole units, rounded up, and never 0, on which some clients retry immediately.
 func inWhole(wait, unit time.Duration) int64 {
 	if wait > math.MaxInt64-unit {
 		return int64(wait / unit)

@@ -42,7 +42,7 @@ func TestTryTellsHooksWhatItDoes(t *testing.T) {
 	})
 }
 
-func TestTryWhoseHookPanicsHasPaidNothing(t *testing.T) {
+func TestTryWithAHookThatPanicsPaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(2, time.Hour)),
 			throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("mine") }}))
@@ -72,7 +72,7 @@ func TestTryPaysWhatIsLeftOfAClampedCost(t *testing.T) {
 func TestWhatTryLetGoIsNotInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterWith(t, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{Initial: 1000})))
-		for range 2 { // it is over as soon as it was let go, since nobody tells of its end
+		for range 2 { // it is over as soon as it was let go, because nothing tells of its end
 			_, ok := l.Try("new", 1)
 			require.True(t, ok)
 		}

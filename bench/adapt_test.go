@@ -21,7 +21,7 @@ type scene struct {
 	server  []throttletest.Option // besides the usual travel and service time
 	timeout time.Duration         // for the server's part; 0: none
 
-	callers int                     // who always have a next request; 50 unless there is another load
+	callers int                     // that always have a next request; 50 unless there is another load
 	load    func(t float64) float64 // of requests that come at random, per second
 	off     func(t float64) bool    // callers have none
 
@@ -181,7 +181,7 @@ func (s scene) follow(t *testing.T, h *throttletest.Handler) {
 	}
 }
 
-// press is a caller who always has a next request.
+// press is a caller that always has a next request.
 func (s scene) press(ctx context.Context, tr http.RoundTripper) {
 	began := time.Now()
 	for ctx.Err() == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// An adapter is a client that does not know the limit. Those of a fixed rate stand for what somebody has guessed.
+// An adapter is a client that does not know the limit. Those of a fixed rate stand for a guess.
 type adapter struct {
 	name string
 	make func(*testing.T, http.RoundTripper, scene) http.RoundTripper
@@ -38,7 +38,7 @@ var adapters = []adapter{
 	{"fixed-double", fixed(2)},
 }
 
-// fixed is x/time/rate at a share of the limit at the beginning, which clients who know of each other divide.
+// fixed is x/time/rate at a share of the limit at the beginning, which clients that know of each other divide.
 func fixed(share float64) func(*testing.T, http.RoundTripper, scene) http.RoundTripper {
 	return func(_ *testing.T, base http.RoundTripper, s scene) http.RoundTripper {
 		return &xtimeWrapper{paced(share * s.limit(0) / float64(s.clients)), base}
@@ -78,7 +78,7 @@ func (a *awsAdaptive) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, errors.Join(err, release(result))
 }
 
-// passing lets a microsecond pass whenever somebody begins to wait. In a bubble none passes while a program computes, so
+// passing lets a microsecond pass whenever a request begins to wait. In a bubble none passes while a program computes, so
 // that a wait that is rounded to 0, as happens to the SDK's, would be repeated for ever.
 type passing struct{ context.Context }
 

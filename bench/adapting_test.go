@@ -28,7 +28,7 @@ func TestAdapting(t *testing.T) {
 		}
 		return
 	}
-	var lines []*string // in order, whoever is done first
+	var lines []*string // in order, whichever is done first
 	t.Cleanup(func() {  // after the parallel ones
 		var text strings.Builder
 		for _, l := range lines {
@@ -52,7 +52,7 @@ func TestAdapting(t *testing.T) {
 	}
 }
 
-// seedsFor is how often a scene is played: once by those who press without end, where there are hundreds of callers.
+// seedsFor is how often a scene is played: once by callers that press without end, where there are hundreds of callers.
 func (s scene) seedsFor(a adapter) uint64 {
 	if s = s.withDefaults(); a.name != "throttle" && s.clients*s.callers >= 250 {
 		return min(1, *seeds)

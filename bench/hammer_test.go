@@ -48,7 +48,7 @@ func BenchmarkHammer(b *testing.B) {
 	}
 }
 
-// hammer returns what was granted until nobody asks any more.
+// hammer returns what was granted until no caller asks any more.
 func hammer(take func() bool) (granted int64, took time.Duration) {
 	var n atomic.Int64
 	var all sync.WaitGroup

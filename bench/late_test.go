@@ -109,7 +109,7 @@ func lateness(b *testing.B, wait func(context.Context) error, n int) []time.Dura
 	return went
 }
 
-// BenchmarkOrder lets 200 line up one after the other at 1,000/s, and reports how many of them somebody overtook who had
+// BenchmarkOrder lets 200 line up one after the other at 1,000/s, and reports how many of them one overtook that had
 // come later.
 func BenchmarkOrder(b *testing.B) {
 	const waiters, rate = 200, 1000
@@ -143,7 +143,7 @@ func overtaken(b *testing.B, wait func(context.Context) error, n int) int {
 	all.Wait()
 	count, latest := 0, -1
 	for _, i := range order {
-		if i < latest { // one who came later has gone already
+		if i < latest { // one that came later has gone already
 			count++
 		}
 		latest = max(latest, i)

@@ -128,7 +128,7 @@ var floor = []limiter{
 	}},
 }
 
-// BenchmarkLimiter is what a limiter alone costs when it grants, when a caller who would wait need not, and when it
+// BenchmarkLimiter is what a limiter alone costs when it grants, when a caller that would wait need not, and when it
 // denies.
 func BenchmarkLimiter(b *testing.B) {
 	for _, l := range floor {

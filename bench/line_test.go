@@ -124,13 +124,13 @@ func retuned(b *testing.B, wait func(context.Context) error, tune func(), n int)
 		all.Wait()
 		return 0, 0, false
 	}
-	// An instant at which nobody is due, for who is a little late.
+	// An instant at which no request is due, because some are a little late.
 	servedAt := func(t float64) float64 {
 		t += 0.5 / float64(n)
 		time.Sleep(time.Until(began.Add(time.Duration(t * 1e9))))
 		return float64(served.Load())
 	}
-	const settled = 0.02 // by then those have gone who were due before the change
+	const settled = 0.02 // by then the requests have gone that were due before the change
 	before := servedAt(settled)
 	share := func(t float64) float64 { return 100 * (servedAt(t) - before) / ((t - settled) * float64(n)) }
 	early = share(0.4)

@@ -199,7 +199,7 @@ func request(tb testing.TB, url string) *http.Request {
 	return req
 }
 
-// send sends a request as a caller does who has no use for the body.
+// send sends a request as a caller does that has no use for the body.
 func send(t http.RoundTripper, req *http.Request) error {
 	resp, err := t.RoundTrip(req)
 	if err != nil {

@@ -108,7 +108,7 @@ func untilQuiet() time.Time {
 	const window = 5 * time.Millisecond
 	deadline := time.Now().Add(time.Minute)
 	for {
-		for range 100 { // whoever is ready has a turn first
+		for range 100 { // each goroutine that is ready has a turn first
 			runtime.Gosched()
 		}
 		began, used := time.Now(), processorTime()

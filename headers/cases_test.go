@@ -94,7 +94,7 @@ func TestPresetsAskForTheBodiesTheyNeed(t *testing.T) {
 	}
 }
 
-// Presets add to what is certain: they read every response of another API as Parse does, but for how long GitHub stays away.
+// Presets add to what is certain: they read every response of another API as Parse does, except for how long GitHub stays away.
 func TestPresetsKeepWhatIsCertain(t *testing.T) {
 	for _, c := range responses(t) {
 		if c.Preset != headers.Generic {

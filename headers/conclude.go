@@ -55,7 +55,7 @@ func (r *reading) buckets() []Bucket {
 			}
 		}
 	}
-	if r.status == 401 { // of whoever has no credentials
+	if r.status == 401 { // the quotas are those of clients without credentials
 		for i := range out {
 			out[i].Advisory = true
 		}

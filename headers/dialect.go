@@ -95,7 +95,7 @@ type Rule struct {
 	Scope       string
 }
 
-// A Match is a header, whose name may be in any case, or a member of a body. Its value is any of Values, but for case: text,
+// A Match is a header, whose name may be in any case, or a member of a body. Its value is any of Values, in any case: text,
 // *text, text* or *text*; nil for any at all.
 type Match struct {
 	Name   string

@@ -282,7 +282,7 @@ func (g *group) bucket(i, n int) Bucket {
 	return b
 }
 
-// repair makes sense of numbers that contradict each other: who sends a negative limit doesn't know what is left either, an
+// repair makes sense of numbers that contradict each other: a server that sends a negative limit does not know what is left either, an
 // overdrawn bucket is empty, and no more is left than there is.
 func (b *Bucket) repair() {
 	if b.Limit.Known && b.Limit.Value < 0 {

@@ -75,7 +75,7 @@ func TestStatusesThatSayLimited(t *testing.T) {
 	}
 }
 
-func TestQuotasOfA401AreSomebodyElses(t *testing.T) {
+func TestQuotasOfA401AreAdvisory(t *testing.T) {
 	got := parse(401, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 3600")
 	require.Len(t, got.Buckets, 1)
 	assert.True(t, got.Buckets[0].Advisory)

@@ -58,7 +58,7 @@ func limitAt(name string, i int) bool {
 	return i >= len("rate") && equalFold(name[i-len("rate"):i], "rate")
 }
 
-// equalFold reports whether s is lower, which is in lower case, but for the case of ASCII letters.
+// equalFold reports whether s is lower, which is in lower case, in any case of ASCII letters.
 func equalFold(s, lower string) bool {
 	if len(s) != len(lower) {
 		return false

@@ -66,7 +66,7 @@ func (d *Dialect) validate() error {
 // preset that does; otherwise the first Dialect or Preset that it was given, so that a single one applies to
 // every host; otherwise what [Parse] reads. It is immutable and safe for concurrent use. A nil Reader reads what Parse reads.
 type Reader struct {
-	other *Dialect // for hosts that nobody claims
+	other *Dialect // for hosts that no dialect claims
 	hosts map[string]*Dialect
 	below map[string]*Dialect // *.host
 }
@@ -109,7 +109,7 @@ func NewReader(hints ...Hint) (*Reader, error) {
 	return r, nil
 }
 
-// claim gives d its hosts, but for those that are given.
+// claim gives d its hosts, except those that another dialect has.
 func (r *Reader) claim(d *Dialect) {
 	for _, host := range d.Hosts {
 		hosts := r.hosts

@@ -67,7 +67,7 @@ func isWeekday(s string) bool {
 }
 
 // refined returns p as a finer header tells it: that one says the same in milliseconds where Retry-After had to be rounded up
-// to seconds. Where they say different things, who waits longer is right; a fine zero says nothing.
+// to seconds. Where they say different things, the longer wait is right; a fine zero says nothing.
 func (p pause) refined(fine pause) pause {
 	switch {
 	case !fine.known || fine.d == 0:

@@ -18,7 +18,7 @@ const (
 	Minutes                           // minutes from now
 )
 
-// Numbers are told apart by their size: nobody gives a delay of three years or more, and an epoch in seconds has had ten
+// Numbers are told apart by their size: no server gives a delay of three years or more, and an epoch in seconds has had ten
 // digits since 2001. What lies between is neither.
 const (
 	notDelta   = 1e8

@@ -150,7 +150,7 @@ func FuzzTimesStayWithinBounds(f *testing.F) {
 		if m.d < 0 || m.d > Ceiling || (m.is != told && m.d != 0) {
 			t.Fatalf("%q: %+v", text, m)
 		}
-		// What Go reads as a duration, and we do too, is the same but for rounding up each fraction to a billionth: of an hour, 3.6 µs.
+		// What Go reads as a duration, and we do too, is the same except for rounding up each fraction to a billionth: of an hour, 3.6 µs.
 		if want, err := time.ParseDuration(text); err == nil && want >= 0 && want <= Ceiling {
 			up := time.Duration(len(text)) * 4 * time.Microsecond
 			if got, is := scanDuration(text); is == told && (got < want || got > want+up) {

@@ -77,7 +77,7 @@ func parseDigits(digits string) uint64 {
 	return n
 }
 
-// billionths returns the value of the digits after a decimal point, rounded up: who waits should wait long enough.
+// billionths returns the value of the digits after a decimal point, rounded up, so that a wait is long enough.
 func billionths(digits string) uint64 {
 	if len(digits) > 9 {
 		n := parseDigits(digits[:9])

@@ -289,7 +289,7 @@ type script0 struct{}
 
 func (script0) RoundTrip(*http.Request) (*http.Response, error) { return nil, errBroken }
 
-// The witness leaves errors as they are for whoever asks, be it of a POST.
+// The witness leaves errors as they are, also those of a POST.
 func TestErrorsOfPostsAreUnchanged(t *testing.T) {
 	t.Parallel()
 	timeout := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// refused is what a dialer returns where nobody listens.
+// refused is what a dialer returns where no server listens.
 var refused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
 // http2Refused is what net/http returns for a stream that was refused; errors.As finds it by its fields.
@@ -342,7 +342,7 @@ func TestCheckRetryOfBareResponses(t *testing.T) {
 	for status, want := range map[int]bool{200: false, 429: true, 500: false} {
 		again, err := p.CheckRetry(t.Context(), &http.Response{StatusCode: status}, nil)
 		require.NoError(t, err)
-		assert.Equal(t, want, again, status) // nobody knows whether the request may be sent twice
+		assert.Equal(t, want, again, status) // it is not known whether the request may be sent twice
 	}
 	again, err := p.CheckRetry(t.Context(), nil, errBroken)
 	require.NoError(t, err)

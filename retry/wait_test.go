@@ -326,7 +326,7 @@ func TestRefusalsByReason(t *testing.T) {
 		whole(t, resp, err, 200)
 		resp, err = c.Get(site)
 		checkRefused(t, resp, err, throttle.ReasonNoTokens)
-		assert.Zero(t, time.Since(script.begun), "it waited in vain")
+		assert.Zero(t, time.Since(script.begun), "it waited for nothing")
 	})
 }
 

@@ -165,7 +165,7 @@ func TestInFlightCountsUntilTheAnswer(t *testing.T) {
 		synctest.Wait()
 		refused := api.do()
 		assert.Equal(t, 429, refused.StatusCode)
-		assert.Empty(t, refused.Header.Get("Retry-After"), "nobody knows")
+		assert.Empty(t, refused.Header.Get("Retry-After"), "it is not known")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Equal(t, 200, api.status())
@@ -283,7 +283,7 @@ func TestCountRefusedRejectsAClientThatKeepsAsking(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 7, wait, "then four count: the two of now, and those of the last two seconds")
 		time.Sleep(time.Duration(wait) * time.Second)
-		assert.Equal(t, 1, api.take(1), "whoever heeds Retry-After is let in")
+		assert.Equal(t, 1, api.take(1), "a client that heeds Retry-After is let in")
 	})
 }
 
@@ -307,7 +307,7 @@ func TestBans(t *testing.T) {
 		open bool // 10 s after the first refusal, with another at 6 s
 	}{
 		{"a ban ends by itself", Ban(10 * time.Second), true},
-		{"a ban until quiet begins anew", BanUntilQuiet(10 * time.Second), false},
+		{"a ban until quiet begins again", BanUntilQuiet(10 * time.Second), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -345,7 +345,7 @@ func TestLimitsChangeWhileItServes(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.Equal(t, 20, api.take(30), "the old burst")
 		require.NoError(t, api.SetLimit("rate", FixedWindow(3, time.Second, Status(503))))
-		assert.Equal(t, 3, api.take(4), "another kind begins anew")
+		assert.Equal(t, 3, api.take(4), "another kind begins again")
 		assert.Equal(t, 503, api.status())
 
 		assert.ErrorContains(t, api.SetRate("rat", 1, time.Second), `there is no limit named "rat"`)

@@ -86,7 +86,7 @@ func InFlight(n int64, opts ...LimitOption) Limit {
 }
 
 // LeakyBucket is nginx's limit_req (ngx_http_limit_req_module.c): n per period, with up to [Burst] requests (default 0)
-// beyond that pace. What exceeds the burst is refused; what lies within it is served at once (nginx's "nodelay"), or
+// beyond that pace. What exceeds the burst is refused; what lies within it is served immediately (nginx's "nodelay"), or
 // with [Delay] held back until the pace is kept. It counts in nanoseconds; nginx itself counts in milliseconds, which
 // [Resolution] imitates.
 //

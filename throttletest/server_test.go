@@ -202,7 +202,7 @@ func TestDialInMemoryEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := newMemoryListener().dial(ctx, "tcp", "api.test:80") // nobody accepts
+		_, err := newMemoryListener().dial(ctx, "tcp", "api.test:80") // it is never accepted
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

@@ -60,7 +60,7 @@ func TestEachLimitIsFound(t *testing.T) {
 				assert.Less(t, all.refused, 0.03*(all.accepted+all.refused))
 				assert.Greater(t, all.accepted, 0.2*all.gives)
 				seen := api.Counts()
-				assert.InDelta(t, seen.Accepted, all.accepted, 50, "but for those on the way at the end")
+				assert.InDelta(t, seen.Accepted, all.accepted, 50, "except those on the way at the end")
 				assert.InDelta(t, seen.Refused, all.refused, 5)
 				assertNarrow(t, out.String())
 			})

@@ -62,7 +62,7 @@ func TestRefusedBeforeAndNotAfter(t *testing.T) {
 }
 
 // On sockets. What is refused without throttle depends on the machine, as does whether one request of the first few,
-// of which nobody has told yet what is left, is overtaken by all others.
+// of which it is not known yet what is left, is overtaken by all others.
 func TestOnSockets(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -179,7 +179,7 @@ func testAnswers(t *testing.T) {
 	assert.Equal(t, "text/event-stream", kind)
 	assert.Regexp(t, `"usage":null}\n\ndata: {"choices":\[\],.*`+cost+"}\n\ndata: \\[DONE\\]\n\n$", answer)
 	_, _, answer = post("/v1/chat/completions", chat+`,"stream":true}`)
-	assert.NotContains(t, answer, cost, "nobody asked for it")
+	assert.NotContains(t, answer, cost, "it was not asked for")
 	for _, c := range []struct {
 		words int
 		says  string

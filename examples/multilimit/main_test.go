@@ -40,7 +40,7 @@ func TestBothLimitsBindAndNeitherIsExceeded(t *testing.T) {
 		r := rowOf(t, out.String(), limit)
 		assert.Equal(t, allowed, r.allowed)
 		assert.LessOrEqual(t, r.most, allowed)
-		assert.Positive(t, r.waited, "nobody waited for %q:\n%s", limit, out.String())
+		assert.Positive(t, r.waited, "no request waited for %q:\n%s", limit, out.String())
 	}
 	assert.Contains(t, out.String(), "saw 12 requests and refused 0.", "all but the book, and those that were tried before their time")
 	assert.Regexp(t, `book +5000  never: more than "tokens" can ever pay`, out.String())

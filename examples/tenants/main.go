@@ -1,5 +1,5 @@
 // Tenants is a gateway whose tenants share the quota of one upstream API. One of them is greedy: it sends everything that it
-// has at the start. The program runs the same load twice, in order of arrival and with turns, and shows who waits.
+// has at the start. The program runs the same load twice, in order of arrival and with turns, and shows which requests wait.
 //
 //	go run ./examples/tenants
 //	go run ./examples/tenants -greedy 100

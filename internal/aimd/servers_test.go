@@ -93,7 +93,7 @@ func (p *policeWindow) admit(now instant) (bool, int64, time.Duration) {
 }
 
 // policeLog is n in any stretch of length per. With counting, refused requests count too (HAProxy's stick tables);
-// with elastic, a refused request begins the window anew.
+// with elastic, a refused request begins the window again.
 type policeLog struct {
 	n                 int
 	per               float64

@@ -101,9 +101,9 @@ type simClient struct {
 	controller *controller
 	bucket     *meter.TokenBucket
 	paced      float64   // the rate that the bucket has
-	line       []instant // when those who wait came
+	line       []instant // when the waiters came
 	head       int
-	callers    int // of the saturating kind who are in line or in flight
+	callers    int // of the saturating kind that are in line or in flight
 	wakeAt     instant
 }
 

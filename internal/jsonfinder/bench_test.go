@@ -25,7 +25,7 @@ func (sink) Write(p []byte) (int, error) { return len(p), nil }
 type bodyReader struct {
 	io.Reader
 	finder Finder
-	plain  bool // nobody observes
+	plain  bool // it is not observed
 }
 
 func (r *bodyReader) Read(p []byte) (int, error) {

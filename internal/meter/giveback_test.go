@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A history is what was taken from a token bucket, and how it was changed: it can be gone through anew without what
+// A history is what was taken from a token bucket, and how it was changed: it can be gone through again without what
 // was given back.
 type history struct {
 	rate           Rate

@@ -178,7 +178,7 @@ func runBucket(t *testing.T, r *rand.Rand, now Instant, burst int64, b *TokenBuc
 	}
 }
 
-// TestNeverMoreThanBurstAndRate counts from any grant that found nobody waiting.
+// TestNeverMoreThanBurstAndRate counts from any grant that found no waiter.
 func TestNeverMoreThanBurstAndRate(t *testing.T) {
 	for seed := range uint64(5) {
 		r := metertest.Seeded(t, seed)

@@ -55,11 +55,11 @@ func TestQuotaDetails(t *testing.T) {
 	a, g, y := newFamilies()
 	sends(t, y, 5, 1)
 	asks(t, g, 10, core(10, 0, 60*second))
-	y.Answered(61*second, 5, true, []Tell{core(10, 5, 120*second)}) // who falls under it now sees the reset, too
+	y.Answered(61*second, 5, true, []Tell{core(10, 5, 120*second)}) // other requests that fall under it see the reset, too
 	require.EqualValues(t, 5, a.quotas[0].told)
 }
 
-// A hostWorld is one server and one client with many who want to send, in simulated time.
+// A hostWorld is one server and one client with many requests to send, in simulated time.
 type hostWorld struct {
 	eventHeap
 	now     meter.Instant
@@ -71,7 +71,7 @@ type hostWorld struct {
 	up, down         [2]int64      // least and most latency
 	lost, mute, back float64       // shares of answers lost, of answers without headers, and of requests not sent
 	blur             int64         // to what resets are rounded: up, if negative down
-	until            meter.Instant // nobody wants to send after
+	until            meter.Instant // no request comes after
 
 	deaf           int           // gates that have heard nothing yet
 	heard          meter.Instant // all have
@@ -184,7 +184,7 @@ func (w *hostWorld) run() {
 	}
 }
 
-// serve lets go who may, and sets timers, which are late, for the others.
+// serve sends the requests that may go, and sets timers, which are late, for the others.
 func (w *hostWorld) serve() {
 	for _, g := range w.gates {
 		for g.waiting > 0 && w.now < w.until {
@@ -205,7 +205,7 @@ func (w *hostWorld) serve() {
 	}
 }
 
-// send sends a request. When it has been answered, whoever sent it wants to send the next.
+// send sends a request. When it has been answered, its sender wants to send the next.
 func (w *hostWorld) send(g *modelGate) {
 	sentAt := w.now
 	if w.r.Float64() < w.back {

@@ -262,7 +262,7 @@ func TestQuotaOfAnotherUnitStopsOnlyWhileItIsEmpty(t *testing.T) {
 	_, g, _ := newFamilies()
 	used := Tell{Name: "tokens", Limit: 1000, Left: 1, Reset: 60 * second}
 	asks(t, g, 0, used)
-	sends(t, g, 1, 100) // nobody knows what each costs
+	sends(t, g, 1, 100) // it is not known what each costs
 	require.True(t, g.Open(1))
 	for range 99 {
 		g.Answered(2, 1, true, nil) // and one that tells nothing cost not one
@@ -281,7 +281,7 @@ func TestQuotaOfAnotherUnitStopsOnlyWhileItIsEmpty(t *testing.T) {
 	g.Take(at+second, at+second, 1, true)
 	g.Take(at+second, at+second, 1, true)
 	g.Answered(at+second, at+second, true, []Tell{used})
-	require.Less(t, g.Ready(at+second, 0, 1), meter.Never, "empty until nobody knows when")
+	require.Less(t, g.Ready(at+second, 0, 1), meter.Never, "empty, and it is not known until when")
 }
 
 func TestQuotaKeepsItsReserve(t *testing.T) {
