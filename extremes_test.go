@@ -19,7 +19,7 @@ func TestExtremeValuesSaturate(t *testing.T) {
 	}
 	rounds := 2_000
 	if testing.Short() {
-		rounds = 300
+		rounds = 100
 	}
 	for range rounds {
 		l := newLimit([]limitKind{kindBucket, kindPace, kindSliding, kindFixed}[r.IntN(4)], 1, 1, nil)

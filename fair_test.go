@@ -42,13 +42,12 @@ func checkTurns(t *testing.T, l *Limiter, b *bucket) (callers int) {
 			stale := false
 			for w, end := c.first, c.first.tag; w != nil; w = w.seat.later {
 				waiting++
-				if stale = stale || w == c.stale; !stale {
-					require.Equal(t, end, w.tag)
-				}
-				require.True(t, w != c.first || !stale, "the first of a caller has a stale tag")
+				stale = stale || w == c.stale
+				holds(t, stale || end == w.tag, "a tag does not follow the one before")
+				holds(t, w != c.first || !stale, "the first of a caller has a stale tag")
 				end = c.after(w.tag, w.taken())
-				require.True(t, stale || w != c.last || end == c.end)
-				require.True(t, w == c.last || w.seat.later.seat.earlier == w && w.seq < w.seat.later.seq)
+				holds(t, stale || w != c.last || end == c.end, "the end of a caller is not that of its last request")
+				holds(t, w == c.last || w.seat.later.seat.earlier == w && w.seq < w.seat.later.seq, "requests of a caller are out of order")
 			}
 		}
 		require.Equal(t, f.waiting, waiting)
@@ -60,9 +59,12 @@ func checkTurns(t *testing.T, l *Limiter, b *bucket) (callers int) {
 	return callers
 }
 
-func TestOneRequestPassesTenThousandOfAnotherCaller(t *testing.T) {
+func TestOneRequestPassesThousandsOfAnotherCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 10_000
+		n := 10_000
+		if testing.Short() {
+			n = 2_000
+		}
 		l := limiterOf(t, fairly(10))
 		ctx, cancel := context.WithCancel(t.Context())
 		for range n {
@@ -173,10 +175,12 @@ func TestCancelledRequestLeavesItsTurnToTheNext(t *testing.T) {
 		l := limiterOf(t, fairly(1))
 		const n = 300 // more than are corrected at once
 		a, b := sendMany(t, l, n, Ask{Caller: "a"}), sendMany(t, l, n, Ask{Caller: "b"})
-		for _, r := range a[:n-2] {
+		for i, r := range a[:n-2] {
 			r.cancel(nil)
 			synctest.Wait()
-			checkInvariants(t, l)
+			if i%10 == 0 {
+				checkInvariants(t, l)
+			}
 		}
 		sleep(4 * time.Second)
 		requireGranted(t, a[n-2], time.Second)
@@ -289,7 +293,7 @@ func TestTurnsOverSeveralLimits(t *testing.T) {
 			l := limiterOf(t, WithLimit(
 				TokenBucket(8, time.Second, Burst(5), Name("key")), InFlight(6, Name("slots")),
 				TokenBucket(20, time.Second, Burst(10), Name("all"), FairBy(ByHost), Reserve(.2, 2))))
-			all := make([]*request, 0, 600)
+			all := make([]*request, 0, 200+400*(seeds(2)-1))
 			for range cap(all) {
 				costs := map[string]int64{"all": r.Int64N(8), "key": r.Int64N(5), "slots": r.Int64N(2)}
 				ask := Ask{Keys: map[string]string{"key": fmt.Sprint(r.IntN(4))}, Costs: costs, Priority: r.IntN(4) - 1, Caller: fmt.Sprint(r.IntN(5))}

@@ -29,7 +29,7 @@ func (c hintCase) with(options func(int64, time.Duration) []Option, trip time.Du
 }
 
 func TestHintsCostAKnownLimitNoThroughput(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		server        string
 		bucket, slide float64 // least share of what the same gets without hints
 	}{
@@ -46,6 +46,9 @@ func TestHintsCostAKnownLimitNoThroughput(t *testing.T) {
 		{"rack-attack, Retry-After 1", 0.98, 0.98},
 		{"bucket 10/s, burst 10, Retry-After", 0.98, 0.98},
 	} {
+		if testing.Short() && i%3 != 0 {
+			continue
+		}
 		t.Run(c.server, func(t *testing.T) {
 			s := hintServerOf(t, c.server)
 			trips := []time.Duration{time.Millisecond, 20 * time.Millisecond}
@@ -99,8 +102,9 @@ func TestAdaptiveBesideHintsUsesTheLimit(t *testing.T) {
 }
 
 func TestNeighboursShareAWindow(t *testing.T) {
+	several := []int{2, 5}
 	for name, options := range map[string]func(int64, time.Duration) []Option{"hints": hintsAlone, "known": wholeLimit, "adaptive": adaptiveTwice} {
-		for _, clients := range []int{2, 5} {
+		for _, clients := range several[:seeds(2)] {
 			t.Run(name, func(t *testing.T) {
 				c := hintServerOf(t, "express draft-6")
 				c.options, c.clients, c.length, c.apart = options, clients, time.Minute, 700*time.Millisecond

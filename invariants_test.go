@@ -18,6 +18,15 @@ func (l *Limiter) gateCount() int {
 	return len(l.gates)
 }
 
+// holds fails the test if a condition does not hold. It is much faster than require, and the checks here are made after every
+// step of many tests.
+func holds(t *testing.T, ok bool, what string) {
+	if !ok {
+		t.Helper()
+		require.Fail(t, what)
+	}
+}
+
 // checkInvariants checks what holds of a Limiter whenever its mu is free and no timer is late.
 func checkInvariants(t *testing.T, l *Limiter) {
 	t.Helper()
@@ -29,7 +38,7 @@ func checkInvariants(t *testing.T, l *Limiter) {
 	for id, ln := range l.lines {
 		require.Equal(t, id, ln.id)
 		waiting += ln.size
-		require.Contains(t, ln.queue.lines, ln)
+		holds(t, slices.Contains(ln.queue.lines, ln), "a queue does not have its line")
 		checkLine(t, l, ln)
 	}
 	for id, q := range l.queues {
@@ -47,7 +56,7 @@ func checkInvariants(t *testing.T, l *Limiter) {
 	for _, li := range l.limits {
 		kept += len(li.buckets)
 		for key, b := range li.all() {
-			require.Equal(t, key, b.key)
+			holds(t, key == b.key, "a bucket is kept under another key")
 			checkBucket(t, l, b, now)
 			callers += checkTurns(t, l, b)
 		}
@@ -58,10 +67,9 @@ func checkInvariants(t *testing.T, l *Limiter) {
 	for _, k := range []*keeper{&l.keys, &l.gateKeys} {
 		for busy, h := range map[bool]bucketHeap{false: k.idle, true: k.busy} {
 			for i, b := range h {
-				require.Equal(t, i, b.place)
-				require.Equal(t, busy, b.busy)
-				require.LessOrEqual(t, h.first(), b.lookAt)
-				require.Same(t, b, keptFor(l, b))
+				holds(t, i == b.place && busy == b.busy, "a bucket is not where it says")
+				holds(t, h.first() <= b.lookAt, "not a heap")
+				holds(t, b == keptFor(l, b), "a bucket is in a keeper that is not kept")
 			}
 		}
 	}
@@ -88,7 +96,7 @@ func checkLimits(t *testing.T, l *Limiter, now instant) {
 		for _, b := range buckets {
 			waiting += b.waiting()
 			inFlight += l.bucketStatsLocked(b, now).InFlight
-			require.GreaterOrEqual(t, li.heldMost, b.heldAlone(), "limit %s, key %q", li.name, b.key)
+			holds(t, li.heldMost >= b.heldAlone(), "a hold ends after the last one of its limit")
 		}
 		require.Equal(t, waiting, s.Waiting, li.name)
 		require.Equal(t, inFlight, s.InFlight, li.name)
@@ -157,42 +165,38 @@ func checkLine(t *testing.T, l *Limiter, ln *line) {
 	for i := range ln.stops {
 		s := &ln.stops[i]
 		b := s.bucket
-		require.Same(t, ln, s.line)
-		require.Equal(t, i, s.index)
-		require.Same(t, s, b.lines[s.lined])
-		require.Same(t, b, keptFor(l, b), "a request waits for a bucket that was forgotten")
+		holds(t, ln == s.line && i == s.index && s == b.lines[s.lined], "a stop is not where it says")
+		holds(t, b == keptFor(l, b), "a request waits for a bucket that was forgotten")
 		if s.pos >= 0 {
 			stopped++
-			require.Same(t, s, b.stopped[s.pos])
+			holds(t, s == b.stopped[s.pos], "a stop is not where it says")
 		}
 	}
 	require.Positive(t, stopped)
 	require.True(t, !ln.starved || stopped == len(ln.stops), "a starved line bars all its buckets")
 	require.True(t, !ln.starved || ln.first.passed < never, "no request was passed over")
 	for _, w := range waiters {
-		require.Equal(t, waiting, w.verdict)
+		holds(t, w.verdict == waiting, "a request in line is decided")
 	}
 }
 
 // checkBucket checks that the first request that is stopped at a bucket cannot go, and that its timer is set for when it can.
 func checkBucket(t *testing.T, l *Limiter, b *bucket, now instant) {
 	t.Helper()
-	require.False(t, b.dirty)
+	holds(t, !b.dirty, "a bucket was not served")
 	for i, s := range b.lines {
-		require.Equal(t, i, s.lined)
-		require.Same(t, s.line, l.lines[s.line.id])
+		holds(t, i == s.lined && s.line == l.lines[s.line.id], "a stop is not where it says")
 	}
 	for i, s := range b.stopped {
-		require.Equal(t, i, s.pos)
-		require.Same(t, b, s.bucket)
-		require.False(t, b.before(s.line, b.stopped[0].line), "not a heap")
+		holds(t, i == s.pos && b == s.bucket, "a stop is not where it says")
+		holds(t, !b.before(s.line, b.stopped[0].line), "not a heap")
 	}
 	if b.loan != nil {
 		checkLoan(t, b, now)
 		return
 	}
 	if len(b.stopped) == 0 {
-		require.Equal(t, never, b.armed)
+		holds(t, b.armed == never, "a timer is set for no waiter")
 		return
 	}
 	top := b.stopped[0]

@@ -26,7 +26,10 @@ func drain(l *Limiter, key string) (n int) {
 
 func TestManyKeysAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 400_000
+		n := 400_000
+		if testing.Short() {
+			n = 100_000
+		}
 		heap := func() uint64 {
 			runtime.GC()
 			var m runtime.MemStats
@@ -289,7 +292,9 @@ func TestForgettingMintsNothing(t *testing.T) {
 			require.Equal(t, now, m.Ready(now, 1), "key %s got more than its bucket had", key)
 			m.Take(now, 1, false)
 			granted[key] = append(granted[key], metertest.Event{At: now, Cost: 1})
-			checkInvariants(t, l)
+			if now%5 == 0 {
+				checkInvariants(t, l)
+			}
 		}
 		for _, events := range granted {
 			require.LessOrEqual(t, metertest.MostInAnyWindow(events, int64(10*time.Second)), int64(8))

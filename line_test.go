@@ -42,9 +42,8 @@ func checkTree(t *testing.T, ln *line) (inOrder []*waiter, depth int) {
 			return
 		}
 		depth = max(depth, level)
-		require.Same(t, parent, w.parent)
-		require.Same(t, ln, w.line)
-		require.True(t, parent == nil || parent.weight >= w.weight, "not a heap by weight")
+		holds(t, parent == w.parent && ln == w.line, "not a tree")
+		holds(t, parent == nil || parent.weight >= w.weight, "not a heap by weight")
 		walk(w.left, w, level+1)
 		inOrder = append(inOrder, w)
 		walk(w.right, w, level+1)
@@ -57,19 +56,19 @@ func checkTree(t *testing.T, ln *line) (inOrder []*waiter, depth int) {
 					most, tightest = max(most, below.mosts()[i]), min(tightest, below.tightest)
 				}
 			}
-			require.Equal(t, sum, w.sums()[i], "sum of stop %d", i)
-			require.Equal(t, most, w.mosts()[i], "largest cost of stop %d", i)
+			holds(t, sum == w.sums()[i], "a sum of costs is wrong")
+			holds(t, most == w.mosts()[i], "a largest cost is wrong")
 		}
-		require.Equal(t, tightest, w.tightest)
+		holds(t, tightest == w.tightest, "the tightest is wrong")
 	}
 	walk(ln.root, nil, 1)
 	require.Len(t, inOrder, ln.size)
 	for i, w := range inOrder {
 		if i == 0 {
-			require.Same(t, ln.first, w)
+			holds(t, ln.first == w, "another is the first")
 		} else {
-			require.True(t, inOrder[i-1].before(&w.place), "out of order")
-			require.Same(t, w, inOrder[i-1].next())
+			holds(t, inOrder[i-1].before(&w.place), "out of order")
+			holds(t, w == inOrder[i-1].next(), "another is the next")
 		}
 	}
 	if ln.size == 0 {
@@ -81,7 +80,7 @@ func checkTree(t *testing.T, ln *line) (inOrder []*waiter, depth int) {
 }
 
 func TestLineAgreesWithASortedSlice(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range 6 * seeds(5) {
 		r, ln, sorted := metertest.Seeded(t, seed), new(line), []*waiter(nil)
 		stops := 1 + r.IntN(3)
 		for op := range 400 {

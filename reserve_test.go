@@ -226,7 +226,7 @@ func TestReserveIsKeptOfAServersQuota(t *testing.T) {
 
 // TestReserveOverSeveralLimits has urgent requests and others wait for two buckets, one of them with a reserve.
 func TestReserveOverSeveralLimits(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range seeds(6) {
 		synctest.Test(t, func(t *testing.T) {
 			r := metertest.Seeded(t, seed)
 			l := limiterOf(t, WithLimit(TokenBucket(20, time.Second, Burst(10), Name("a"), Reserve(.3, 1)), TokenBucket(15, time.Second, Burst(10), Name("b"))))
