@@ -81,6 +81,61 @@ func (g *grant) hold(n int) {
 	}
 }
 
+// cancel gives back the charges of a request that was never sent, unless something else was done with the grant.
+func (l *core) cancel(g *grant, by *counts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.spent == 0 {
+		g.spent = grantCanceled
+		l.undoLocked(g.charges(), by, g.caller)
+	}
+}
+
+// free gives back the slots of a request that is over.
+func (l *core) free(g *grant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !g.firstLocked(grantDone) {
+		return
+	}
+	now := l.nowLocked()
+	charges := g.charges()
+	for i := range charges {
+		if c := &charges[i]; c.kept {
+			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
+		}
+	}
+	l.serveLocked(now)
+}
+
+// charged returns what the i-th charge came to, and whether it was not given back.
+func (l *core) charged(g *grant, i int) (cost int64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return g.charges()[i].cost, g.spent&grantReturned == 0
+}
+
+// longest returns for how long, in seconds, the rate of a bucket is used up by what it was charged: the longest of all; 0: none has a rate.
+func (l *core) longest(charges []charge) (seconds float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for i := range charges {
+		c := &charges[i]
+		if rate := c.bucket.perSecond(now); rate > 0 {
+			seconds = max(seconds, float64(c.cost)/rate)
+		}
+	}
+	return seconds
+}
+
+// undo gives back all charges of a request that is not sent after all.
+func (l *core) undo(charges []charge, by *counts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.undoLocked(charges, by, nil)
+}
+
 // undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.
 func (l *core) undoLocked(charges []charge, by *counts, of *caller) {
 	l.counts.undone++

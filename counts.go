@@ -92,3 +92,18 @@ func (w *waitCounts) add(d time.Duration) {
 	w.Counts[i]++
 	w.Sum += d
 }
+
+// read returns a copy of counters, with the callers that wait and the buckets that are kept.
+func (l *core) read(of *counts) (c counts, callers, buckets int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return *of, l.callers, l.keys.size()
+}
+
+// countRefusal counts a refusal of a server.
+func (l *core) countRefusal(by *counts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts.serverRefused++
+	by.serverRefused++
+}

@@ -42,17 +42,7 @@ func (l *Limiter) sinceStart() instant { return instant(time.Since(l.start)) }
 // gap returns how far apart the limits that a request falls under let such requests leave in the long run, and no more than a
 // tenth of a second; 0: none of them has a rate.
 func (t *Transport) gap(g *Grant) int64 {
-	l := t.limiter
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now, longest := l.nowLocked(), 0.0
-	for i := range g.charges() {
-		c := &g.charges()[i]
-		if rate := c.bucket.perSecond(now); rate > 0 {
-			longest = max(longest, 1e9*float64(c.cost)/rate)
-		}
-	}
-	return int64(math.Ceil(min(longest, float64(slowestAttempts))))
+	return int64(math.Ceil(min(1e9*t.limiter.longest(g.charges()), float64(slowestAttempts))))
 }
 
 // attempt waits until the request may be sent, where its server is down. The error is that of another attempt that failed

@@ -219,9 +219,6 @@ func TestEightProcessesShareABudgetEvenly(t *testing.T) {
 		"fixed window": {func(s LimitOption) Limit { return FixedWindow(500, time.Second, s) }, 500, 16,
 			func(m *measured) float64 { return float64(m.mostInWindow(time.Second)) - 500 }},
 	} {
-		if testing.Short() && (c.perSec > 5000 || c.lost > 0) {
-			continue
-		}
 		within(t, name, func(t *testing.T) {
 			f := fleet{limit: c.limit, processes: 8, callers: c.callers, warm: 2 * time.Second, over: 30 * time.Second}
 			m := f.run(t)

@@ -215,3 +215,21 @@ func (s *supply) event(was *outage, now instant) *storeEvent {
 	}
 	return e
 }
+
+// A storeState is what is known of a store.
+type storeState struct {
+	limits []string // which never change
+	err    error    // of the latest call
+	counts storeCounts
+}
+
+// storeStates returns the state of each store.
+func (l *core) storeStates() []storeState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]storeState, len(l.supplies))
+	for i, s := range l.supplies {
+		all[i] = storeState{s.limits, s.outage.err, s.counts}
+	}
+	return all
+}

@@ -31,13 +31,7 @@ func (g *Grant) or(other *Grant) *Grant {
 // back to a bucket that has been full since, or to a window that is over: no tokens are minted. A second call, and a call after
 // [Grant.Report], [Grant.Done] or [Grant.Settle], has no effect.
 func (g *Grant) Cancel() {
-	l := g.limiter
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if g.spent == 0 {
-		g.spent = grantCanceled
-		l.undoLocked(g.charges(), &g.by.counts, g.caller)
-	}
+	g.limiter.cancel(&g.grant, &g.by.counts)
 }
 
 // Report tells an [Adaptive] limit the outcome of the work; the time since the grant is its latency. Callers that acquire from
@@ -50,19 +44,7 @@ func (g *Grant) Report(o Outcome) {
 // Done gives back the slots of [InFlight] limits when the work is over. Callers that acquire from such a limit must call Done
 // or [Grant.Cancel]. A second call has no effect.
 func (g *Grant) Done() {
-	l := g.limiter
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !g.firstLocked(grantDone) {
-		return
-	}
-	now := l.nowLocked()
-	for i := range g.charges() {
-		if c := &g.charges()[i]; c.kept {
-			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
-		}
-	}
-	l.serveLocked(now)
+	g.limiter.free(&g.grant)
 }
 
 // Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket

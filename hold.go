@@ -5,6 +5,23 @@ import (
 	"time"
 )
 
+// hold holds the key of the one charge of p. It reports whether there was room to remember it. If the rate of its bucket must be
+// asked for first, nothing is held, and hold is to be called again.
+func (l *core) hold(p *pending, d int64) (fits, asked bool) {
+	if !l.lockIfAsked(p) {
+		return false, false
+	}
+	defer l.unlockJudged()
+	return l.holdLocked(p, d), true
+}
+
+// countHold counts a hold of a caller.
+func (l *core) countHold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts.holds.Caller++
+}
+
 // holdLocked holds the key of the one charge of p, and reports whether there was room to remember it.
 func (l *core) holdLocked(p *pending, d int64) bool {
 	c, now := &p.charges[0], l.nowLocked()
@@ -97,6 +114,15 @@ func (l *core) liftLocked(b *bucket, now instant) {
 	}
 }
 
+// releaseAll ends what hold and holdAll did.
+func (l *core) releaseAll() {
+	l.releaseHeld()
+	l.inPieces(func(b *bucket, now instant) {
+		l.liftLocked(b, now)
+		l.markLocked(b)
+	})
+}
+
 func (l *core) releaseHeld() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,4 +158,11 @@ func (l *core) recountHolds(li *limit) {
 			li.heldMost = max(li.heldMost, b.heldAlone())
 		}
 	})
+}
+
+// heldFor returns for how long yet all keys are held.
+func (l *core) heldFor() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Duration(max(0, l.limits[0].held-l.nowLocked()))
 }

@@ -27,27 +27,25 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	l.mu.Lock()
-	l.counts.holds.Caller++
-	l.mu.Unlock()
-	crowded := l.hold(key, min(int64(d), maxPer))
+	l.countHold()
+	crowded := l.holdKey(key, min(int64(d), maxPer))
 	for _, limit := range crowded {
 		l.direct.observer.heldAll(limit, key, d)
 	}
 	l.direct.observer.held(HoldEvent{Key: key, For: d, Source: SourceCaller})
 }
 
-// hold returns the names of the limits that hold more than that key, because there was no room to remember it.
-func (l *Limiter) hold(key string, d int64) (crowded []string) {
+// holdKey holds a key, and returns the names of the limits that hold more than that key, because there was no room to remember it.
+func (l *Limiter) holdKey(key string, d int64) (crowded []string) {
 	for _, li := range l.limits {
 		p := pending{charges: charged(make([]charge, 0, 1), li, key, 0)}
-		if l.lockFor(&p) != nil {
-			continue // no request of this key gets in either, and is told why
+		fits, asked := l.hold(&p, d)
+		for !asked && l.askRates(&p) == nil {
+			fits, asked = l.hold(&p, d)
 		}
-		if !l.holdLocked(&p, d) {
+		if asked && !fits { // else no request of this key gets in either, and is told why
 			crowded = append(crowded, li.name)
 		}
-		l.unlockJudged()
 	}
 	return crowded
 }
@@ -80,11 +78,7 @@ func (l *Limiter) Release(key string) {
 // ReleaseAll ends what [Limiter.Hold] and [Limiter.HoldAll] set for any key. A Hold that is set meanwhile may be ended, too.
 func (l *Limiter) ReleaseAll() {
 	l.mustBeMade()
-	l.releaseHeld()
-	l.inPieces(func(b *bucket, now instant) {
-		l.liftLocked(b, now)
-		l.markLocked(b)
-	})
+	l.releaseAll()
 	for _, li := range l.limits {
 		l.recountHolds(li)
 	}

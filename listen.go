@@ -38,11 +38,7 @@ func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *list
 
 // refused counts and tells that a server refused a request because of a limit.
 func (t *Transport) refused(ctx context.Context, host string, status int, wait time.Duration) {
-	l := t.limiter
-	l.mu.Lock()
-	l.counts.serverRefused++
-	t.asker.counts.serverRefused++
-	l.mu.Unlock()
+	t.limiter.countRefusal(&t.asker.counts)
 	if f := t.asker.observer.hooks.OnServerRefusal; f != nil {
 		f(ServerRefusalEvent{Context: ctx, Host: host, Status: status, RetryAfter: wait})
 	}

@@ -81,11 +81,10 @@ func (r Refusals) Total() (n uint64) {
 }
 
 // statsOf returns c as Stats.
-func (l *Limiter) statsOf(c *counts) Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *Limiter) statsOf(of *counts) Stats {
+	c, callers, buckets := l.read(of)
 	return Stats{
-		Waiting: c.waiting, Callers: l.callers, Buckets: l.keys.size(),
+		Waiting: c.waiting, Callers: callers, Buckets: buckets,
 		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
 		Refused: refusals(&c.refused), ServerRefused: c.serverRefused, Holds: HoldCounts(c.holds),
 		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
@@ -249,9 +248,7 @@ func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, 
 	told := false
 	defer func() {
 		if !told {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.undoLocked(charges, &by.counts, nil)
+			l.undo(charges, &by.counts)
 		}
 	}()
 	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}

@@ -51,9 +51,7 @@ func (r *Receipt) Cost(limit string) (cost int64, ok bool) {
 	if g == nil {
 		return 0, false
 	}
-	g.limiter.mu.Lock()
-	defer g.limiter.mu.Unlock()
-	return g.charges()[i].cost, g.spent&grantReturned == 0
+	return g.limiter.charged(&g.grant, i)
 }
 
 // Settle settles the charge in the limit of that name, as [Grant.Settle] does, with the same errors.

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,64 +24,99 @@ import (
 // forgotten. They know neither HTTP nor the functions, hooks and loggers of users. Files that are not listed stand above them.
 var queueFiles = []string{
 	"arithmetic.go", "blocking.go", "change.go", "charge.go", "core.go", "correct.go", "counts.go", "dry.go", "fair.go", "flight.go", "forget.go",
-	"gates.go", "hold.go", "judge.go", "keep.go", "leave.go", "line.go", "look.go", "plan.go", "refusal.go", "report.go", "rule.go", "serve.go", "supply.go",
+	"gates.go", "hold.go", "judge.go", "judge.go", "keep.go", "leave.go", "line.go", "look.go", "plan.go", "refusal.go", "report.go", "rule.go", "serve.go", "supply.go",
 	"word.go",
 }
 
 func TestFilesOfTheQueueReferToNothingAboveThem(t *testing.T) {
-	above, imported := referencesAbove(t, queueFiles)
-	assert.Empty(t, above)
-	for _, path := range []string{"net/http", "log/slog", "github.com/httpthrottle/throttle/headers"} {
-		assert.NotContains(t, imported, path)
+	c := checked(t)
+	assert.Empty(t, c.references(queueFiles, func(to types.Object, file string) bool { return !slices.Contains(queueFiles, file) }))
+	for _, file := range queueFiles {
+		for _, path := range []string{"net/http", "log/slog", "github.com/httpthrottle/throttle/headers"} {
+			assert.NotContains(t, c.imports[file], path, file)
+		}
 	}
 }
 
-// referencesAbove returns the declarations in other files of this package that these refer to, with the functions that do, and
-// the packages that these files import.
-func referencesAbove(t *testing.T, files []string) (above, imported map[string][]string) {
-	fset := token.NewFileSet()
-	names, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	var parsed []*ast.File
-	for _, name := range names {
-		if !strings.HasSuffix(name, "_test.go") {
-			f, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-			require.NoError(t, err)
-			parsed = append(parsed, f)
+// lockers are the functions above the queue that take its lock themselves. There may only become fewer.
+var lockers = []string{
+	"appendServers", "Bucket", "bucketStatsLocked", "Limits", "refresh", "restoreBucket", "restoreServer", "saveServers", "SetRate",
+}
+
+func TestFewFunctionsAboveTheQueueTakeItsLock(t *testing.T) {
+	c := checked(t)
+	var above []string
+	for file := range c.files {
+		if !slices.Contains(queueFiles, file) {
+			above = append(above, file)
 		}
 	}
-	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
-	config := types.Config{Importer: importer.ForCompiler(fset, "gc", exported(t))}
-	root, err := config.Check("github.com/httpthrottle/throttle", fset, parsed, info)
+	var names []string
+	for to, from := range c.references(above, func(to types.Object, file string) bool {
+		return slices.Contains(queueFiles, file) && (to.Name() == "mu" || strings.HasSuffix(to.Name(), "Locked"))
+	}) {
+		assert.Subset(t, lockers, from, "%s", to)
+		names = append(names, from...)
+	}
+	assert.Subset(t, names, lockers, "remove from the list what is done")
+}
+
+// A checkedPackage is the root package without its tests.
+type checkedPackage struct {
+	files   map[string]*ast.File
+	imports map[string][]string // by file
+	fset    *token.FileSet
+	info    *types.Info
+	root    *types.Package
+}
+
+func checked(t *testing.T) *checkedPackage {
+	c := &checkedPackage{
+		files: make(map[string]*ast.File), imports: make(map[string][]string), fset: token.NewFileSet(),
+		info: &types.Info{Uses: make(map[*ast.Ident]types.Object)},
+	}
+	names, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	above, imported = make(map[string][]string), make(map[string][]string)
-	for _, f := range parsed {
-		file := fset.Position(f.Pos()).Filename
-		if !slices.Contains(files, file) {
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
+		f, err := parser.ParseFile(c.fset, name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		c.files[name] = f
 		for _, path := range f.Imports {
-			path := strings.Trim(path.Path.Value, `"`)
-			imported[path] = append(imported[path], file)
+			c.imports[name] = append(c.imports[name], strings.Trim(path.Path.Value, `"`))
 		}
-		for _, decl := range f.Decls {
+	}
+	config := types.Config{Importer: importer.ForCompiler(c.fset, "gc", exported(t))}
+	c.root, err = config.Check("github.com/httpthrottle/throttle", c.fset, slices.Collect(maps.Values(c.files)), c.info)
+	require.NoError(t, err)
+	return c
+}
+
+// references returns the declarations of the package that these files refer to and that are wanted, with the functions that do.
+func (c *checkedPackage) references(files []string, wanted func(to types.Object, file string) bool) map[string][]string {
+	all := make(map[string][]string)
+	for _, file := range files {
+		for _, decl := range c.files[file].Decls {
 			from := nameOf(decl)
 			ast.Inspect(decl, func(n ast.Node) bool {
 				id, ok := n.(*ast.Ident)
 				if !ok {
 					return true
 				}
-				if to := info.Uses[id]; to != nil && to.Pkg() == root && !slices.Contains(files, fset.Position(to.Pos()).Filename) {
-					name := to.Name()
-					if !slices.Contains(above[name], from) {
-						above[name] = append(above[name], from)
-					}
+				to := c.info.Uses[id]
+				if to == nil || to.Pkg() != c.root || slices.Contains(all[to.Name()], from) {
+					return true
+				}
+				if wanted(to, c.fset.Position(to.Pos()).Filename) {
+					all[to.Name()] = append(all[to.Name()], from)
 				}
 				return true
 			})
 		}
 	}
-	return above, imported
+	return all
 }
 
 // exported returns a function that opens the export data of the packages that this one depends on.

@@ -82,13 +82,6 @@ func (l *Limiter) Snapshot() Snapshot {
 	return s
 }
 
-// heldFor returns for how long yet all keys are held.
-func (l *Limiter) heldFor() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Duration(max(0, l.limits[0].held-l.nowLocked()))
-}
-
 func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
 	l.look(buckets, func(b *bucket, now instant) {
 		if b.loan != nil {

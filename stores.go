@@ -72,13 +72,13 @@ type StoreStats struct {
 // limit.
 func (l *Limiter) Stores() []StoreStats {
 	l.mustBeMade()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := make([]StoreStats, len(l.supplies))
-	for i, s := range l.supplies {
+	states := l.storeStates()
+	all := make([]StoreStats, len(states))
+	for i := range states {
+		s := &states[i]
 		c := &s.counts
 		all[i] = StoreStats{
-			Limits: slices.Clone(s.limits), Up: s.outage.err == nil, Err: s.outage.err,
+			Limits: slices.Clone(s.limits), Up: s.err == nil, Err: s.err,
 			OK: c.ok, Failed: c.failed, Setup: c.setup, Leased: c.leased, Returned: c.returned, Alone: c.alone,
 		}
 	}
