@@ -12,26 +12,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 	"golang.org/x/sync/errgroup"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "adaptive:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
@@ -146,7 +137,7 @@ type watch struct {
 
 const (
 	look = 20 * time.Millisecond // between two looks at the rate
-	tick = time.Second           // between two lines, so that all of them fit on a screen
+	tick = 2 * time.Second       // between two lines, so that all of them fit on a screen
 	rest = time.Second           // for which a limit stays when it has been found
 )
 
@@ -253,7 +244,8 @@ func (w *watch) compare(all phase, whole float64) {
 	high, low := float64(w.c.high), float64(w.c.low)
 	fmt.Fprintf(w.out, "\nA fixed %d/s would have had %.0f%% of its requests refused after the drop,\nand a fixed %d/s would have got %.0f%% of what the API could give.\n",
 		w.c.high, 100*(high-low)/high, w.c.low, 100*low*all.lasted.Seconds()/whole)
-	fmt.Fprintf(w.out, "Adaptive: %.1f%% refused, %.0f%% of what the API could give, and no guess.\n",
+	example.Verdict(w.out, float64(all.refused) < (high-low)/high*float64(all.accepted+all.refused),
+		"Adaptive: %.1f%% refused, %.0f%% of what the API could give, and no guess.",
 		100*float64(all.refused)/float64(max(1, all.accepted+all.refused)), 100*float64(all.accepted)/whole)
 }
 

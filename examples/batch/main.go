@@ -12,26 +12,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 	"golang.org/x/sync/errgroup"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "batch:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
@@ -52,11 +43,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%d items, %d workers, 20 requests per second, %v to go.\n", c.n, c.workers, c.deadline)
 	ctx, cancel := context.WithTimeout(ctx, c.deadline)
 	defer cancel()
-	p := &progress{out: out, of: c.n, bar: isTerminal(out)}
+	p := &progress{out: out, of: c.n, bar: example.IsTerminal(out)}
 	s, err := fetchAll(ctx, client, api.URL, c, p)
 	s.report(out, c.n)
 	seen := api.Counts()
-	fmt.Fprintf(out, "The API saw %d requests and refused %d.\n", seen.Received, seen.Refused)
+	example.Verdict(out, seen.Refused == 0, "The API saw %d requests and refused %d.", seen.Received, seen.Refused)
 	return err
 }
 
@@ -179,15 +170,6 @@ func (p *progress) show(done int) {
 		p.last = fifth
 		fmt.Fprintf(p.out, "  %d/%d\n", done, p.of)
 	}
-}
-
-func isTerminal(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 func startAPI() (*throttletest.Server, error) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -113,7 +114,7 @@ func TestProgressBar(t *testing.T) {
 	p.show(1)
 	p.show(4)
 	assert.Equal(t, "\r["+strings.Repeat("█", 10)+strings.Repeat("·", 30)+"] 1/4\r["+strings.Repeat("█", 40)+"] 4/4", out.String())
-	assert.False(t, isTerminal(&out))
+	assert.False(t, example.IsTerminal(&out))
 }
 
 func TestBadArguments(t *testing.T) {

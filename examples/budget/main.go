@@ -16,23 +16,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "budget:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 const (
 	inputPrice  = 3  // micro-dollars for a token of the prompt
@@ -119,7 +110,8 @@ func spend(ctx context.Context, budget money, api *throttletest.Server, out io.W
 	if spent > budget {
 		return fmt.Errorf("spent %v of a budget of %v", spent, budget)
 	}
-	fmt.Fprintf(out, "\n%d calls cost %v of %v; %d more were rejected, and cost nothing.\n", made, spent, budget, rejected)
+	fmt.Fprintln(out)
+	example.Verdict(out, true, "%d calls cost %v of %v; %d more were rejected, and cost nothing.", made, spent, budget, rejected)
 	return nil
 }
 

@@ -20,28 +20,20 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
 //go:embed testdata/urls.txt
 var localURLs string
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "crawler:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
@@ -330,7 +322,8 @@ func (w web) report(out io.Writer) {
 		seen := s.server.Counts()
 		received, refused = received+seen.Received, refused+seen.Refused
 	}
-	fmt.Fprintf(out, "\nThe hosts saw %d requests and refused %d.\n", received, refused)
+	fmt.Fprintln(out)
+	example.Verdict(out, refused == 0, "The hosts saw %d requests and refused %d.", received, refused)
 }
 
 func (w web) close() {

@@ -14,12 +14,11 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttlepage"
 	"github.com/httpthrottle/throttle/throttleprom"
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,15 +26,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "dashboard:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 // run serves the page until ctx ends, or for the time that the arguments say.
 func run(ctx context.Context, args []string, out io.Writer) error {

@@ -14,9 +14,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
 	"sync"
 	"time"
@@ -24,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttleredis"
 	"github.com/httpthrottle/throttle/throttletest"
 )
@@ -48,13 +47,7 @@ const header = "X-Process"
 
 func main() {
 	redis.SetLogger(silent{})
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "fleet:", err)
-		os.Exit(1)
-	}
+	example.Main(run)
 }
 
 // silent keeps go-redis from logging that Redis is stopped.

@@ -15,27 +15,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/throttletest"
 	"golang.org/x/sync/errgroup"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "github:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
@@ -60,7 +51,8 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nWhile search was used up, %d requests for core went through.\n", overlap)
+	fmt.Fprintln(out)
+	example.Verdict(out, overlap > 0, "While search was used up, %d requests for core went through.", overlap)
 	return nil
 }
 

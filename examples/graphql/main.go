@@ -15,24 +15,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"sync"
 	"time"
 
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 	"golang.org/x/sync/errgroup"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "graphql:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parseArgs(args, out)
@@ -60,7 +51,8 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 	fmt.Fprintf(out, "\n%-18s%9s%11s%12s%11s%9s\n", "", "answered", "throttled", "too costly", "not sent", "time")
 	before.print(out, "without throttle")
 	after.print(out, "with throttle")
-	fmt.Fprintf(out, "\nThe estimates came to %d points, the costs to %d: uncorrected, at least %.1fs.\n",
+	fmt.Fprintln(out)
+	example.Verdict(out, after.throttled == 0, "The estimates came to %d points, the costs to %d: uncorrected, at least %.1fs.",
 		after.estimated, after.actual, float64(max(0, after.estimated-held(c.margin)))/restoreRate)
 	return nil
 }

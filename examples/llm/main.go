@@ -15,26 +15,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 	"golang.org/x/sync/errgroup"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "llm:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
@@ -73,8 +64,8 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 	before.print(out, "without throttle")
 	after.print(out, "with throttle")
 	tokens := first.tokens.Load()
-	fmt.Fprintf(out, "\nThe estimates came to %d tokens: uncorrected, they would take at least %.1fs.\n"+
-		"That of the book was more than the limit can hold, and was cut to that.\n", tokens,
+	fmt.Fprintln(out, "\nThe estimate of the book was more than the limit can hold, and was cut to that.")
+	example.Verdict(out, after.refused == 0, "The estimates came to %d tokens: uncorrected, they would take at least %.1fs.", tokens,
 		float64(max(0, tokens-tokensPerMinute/parts))*minute.Seconds()/tokensPerMinute)
 	return nil
 }

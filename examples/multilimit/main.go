@@ -12,24 +12,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"strconv"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "multilimit:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
@@ -148,7 +139,8 @@ func report(out io.Writer, api *throttletest.Server, c config, bound map[string]
 		fmt.Fprintf(out, "%-10s%16d%24d%11dx\n", l.name, l.allowed, most, bound[l.name])
 	}
 	seen := api.Counts()
-	fmt.Fprintf(out, "\nThe API saw %d requests and refused %d.\n", seen.Received, seen.Refused)
+	fmt.Fprintln(out)
+	example.Verdict(out, seen.Refused == 0, "The API saw %d requests and refused %d.", seen.Received, seen.Refused)
 	return nil
 }
 

@@ -15,25 +15,16 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"os/signal"
 	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 	"golang.org/x/sync/errgroup"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
@@ -166,6 +157,15 @@ func report(out io.Writer, before, after []answer) {
 	fmt.Fprintln(out)
 	chart(out, "without throttle", before, tick, scale)
 	chart(out, "with throttle", after, tick, scale)
+	var without, with tally
+	for _, a := range before {
+		without.add(a)
+	}
+	for _, a := range after {
+		with.add(a)
+	}
+	fmt.Fprintln(out)
+	example.Verdict(out, with[1] == 0, "The API refused %d requests without throttle, and %d with it.", without[1], with[1])
 }
 
 // A tally counts answers: 2xx, 429, others.

@@ -14,24 +14,18 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/examples/reload/limits"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "reload:", err)
-		os.Exit(1)
-	}
+	example.Main(func(ctx context.Context, _ []string, out io.Writer) error { return run(ctx, out) })
 }
 
 // The API answers in 100 ms.
@@ -72,6 +66,7 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 		all.Go(func() { ask(ctx, transport, api.URL, "other", &other) })
 	}
 	fmt.Fprintf(out, "%-56s %8s %8s\n", "limits.json", "gold/s", "other/s")
+	var rates []int64 // of gold
 	for i, text := range files {
 		if err := replaceFile(file, text); err != nil {
 			return err
@@ -88,8 +83,11 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 		if !wait(ctx, 2*time.Second) {
 			return ctx.Err()
 		}
-		fmt.Fprintf(out, "%-56s %8d %8d\n", text, gold.Load()/2, other.Load()/2)
+		rates = append(rates, gold.Load()/2)
+		fmt.Fprintf(out, "%-56s %8d %8d\n", text, rates[i], other.Load()/2)
 	}
+	before, invalid := rates[1], rates[2]
+	example.Verdict(out, invalid > before*3/4, "The invalid file changed nothing: gold had %d/s before it, and %d/s with it.", before, invalid)
 	return nil
 }
 

@@ -18,7 +18,7 @@ func TestLimitsFollowTheFile(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), &out, throttletest.WithInMemory()))
 		lines := strings.Split(out.String(), "\n")
-		require.Len(t, lines, 8, out.String())
+		require.Len(t, lines, 9, out.String())
 		require.Contains(t, lines[3], `level=ERROR msg="the limits stay as they are" error="throttle: limit \"tenant\": n of -10 is not positive"`)
 		for i, want := range map[int][2]float64{1: {40, 5}, 2: {80, 10}, 4: {80, 10}, 5: {30, 10}, 6: {10, 10}} {
 			columns := strings.Fields(lines[i])

@@ -16,28 +16,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/retry"
 	"github.com/httpthrottle/throttle/throttletest"
 	"golang.org/x/sync/errgroup"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "retry:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
@@ -68,6 +59,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	fmt.Fprint(out, "\nWhat throttle gave up without keys are orders: they may have been processed, and to\n"+
 		"send them again doubles some, as in the first line.\n")
+	keyed := results[len(results)-1]
+	example.Verdict(out, keyed.done == c.n && keyed.doubled == 0, "With keys, %d of %d were done, and %d doubled.", keyed.done, c.n, keyed.doubled)
 	return nil
 }
 

@@ -16,26 +16,17 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "tenants:", err)
-		os.Exit(1)
-	}
-}
+func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	greedy, err := parse(args, out)
@@ -62,7 +53,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		chart(out, fair, waits)
 	}
-	fmt.Fprintf(out, "\nThe upstream refused %d of %d requests.\n", upstream.Counts().Refused, upstream.Counts().Received)
+	fmt.Fprintln(out)
+	seen := upstream.Counts()
+	example.Verdict(out, seen.Refused == 0, "The upstream refused %d of %d requests.", seen.Refused, seen.Received)
 	return nil
 }
 
