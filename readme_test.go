@@ -46,11 +46,12 @@ func TestDocumentsCompile(t *testing.T) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
-			program := block[1]
-			if !clause.MatchString(program) {
-				program = asProgram(program)
+			program, doc := block[1], strings.TrimSuffix(filepath.Base(name), ".md")
+			if clause.MatchString(program) {
+				write(fmt.Sprintf("%s/block%d/main.go", doc, i+1), program)
+			} else { // all in one package, because go vet begins a process for each
+				write(fmt.Sprintf("statements/%s_block%d.go", doc, i+1), asFunction(program, fmt.Sprintf("%s%d", strings.ReplaceAll(doc, "-", ""), i+1)))
 			}
-			write(fmt.Sprintf("%s/block%d/main.go", strings.TrimSuffix(filepath.Base(name), ".md"), i+1), program)
 		}
 	}
 	vet := exec.CommandContext(t.Context(), "go", "vet", "-unusedresult=false", "./...")
@@ -81,9 +82,9 @@ func TestReadmeIsShort(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(string(text), "\n"), 250)
 }
 
-// asProgram makes a program of statements, which may use what the text around them speaks of, and leave unused what
+// asFunction makes a file with a function of statements, which may use what the text around them speaks of, and leave unused what
 // they declare.
-func asProgram(statements string) string {
+func asFunction(statements, name string) string {
 	imports := map[string]string{
 		"http": "net/http", "httputil": "net/http/httputil", "json": "encoding/json", "slog": "log/slog", "synctest": "testing/synctest",
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
@@ -108,7 +109,7 @@ func asProgram(statements string) string {
 			uses = append(uses, "_ = "+declared[1])
 		}
 	}
-	body := "package main\n\nfunc main() {}\n\nfunc readme(" + strings.Join(params, ", ") + ") (err error) {\n" +
+	body := "package statements\n\nfunc " + name + "(" + strings.Join(params, ", ") + ") (err error) {\n" +
 		strings.ReplaceAll(statements, "err := limiter", "err = limiter") + strings.Join(uses, "\n") + "\nreturn err\n}\n"
 	seen := map[string]bool{}
 	var list []string
@@ -121,5 +122,5 @@ func asProgram(statements string) string {
 			list = append(list, fmt.Sprintf("import %q", path))
 		}
 	}
-	return strings.Replace(body, "package main\n", "package main\n\n"+strings.Join(list, "\n")+"\n", 1)
+	return strings.Replace(body, "package statements\n", "package statements\n\n"+strings.Join(list, "\n")+"\n", 1)
 }
