@@ -62,25 +62,30 @@ func (l *core) pass(ctx context.Context, cancel <-chan struct{}, charges []charg
 	return m, ok, nil
 }
 
-// try grants or rejects a request immediately, if all its buckets exist.
-func (l *core) try(charges []charge, a *ask) (m mark, r refusal, known bool) {
+// try grants or rejects a request immediately, and stores why it is rejected. If a bucket is missing, nothing is decided.
+func (l *core) try(charges []charge, a *ask, r *refusal) (m mark, v verdict) {
 	if !l.mu.TryLock() {
 		lockSoon(&l.mu)
 	}
-	defer l.mu.Unlock()
 	now, below := l.nowLocked(), a.priority < l.urgent
 	m, ok, missing := l.payLocked(charges, a.by, below, now)
 	switch {
-	case missing >= 0 || !ok && l.dry:
-		return m, r, false
-	case !ok && clampLocked(charges, below):
-		m, ok, _ = l.payLocked(charges, a.by, below, now)
+	case ok:
+		v = granted
+	case missing >= 0 || l.dry:
+		v = unasked
+	default:
+		if clampLocked(charges, below) {
+			m, ok, _ = l.payLocked(charges, a.by, below, now)
+		}
+		if v = granted; !ok {
+			p := pending{ask: *a, charges: charges, refusal: r}
+			v = l.lineUpLocked(context.Background(), &p, nil, nil, now)
+			m = p.mark
+		}
 	}
-	if !ok {
-		p := pending{ask: *a, charges: charges, refusal: &r}
-		l.lineUpLocked(context.Background(), &p, nil, nil, now)
-	}
-	return m, r, true
+	l.mu.Unlock()
+	return m, v
 }
 
 // pend makes a request pending.

@@ -216,7 +216,7 @@ func (l *core) heardLocked(g *gateBucket, sent instant, a *answer, said *telling
 	if w.limited && (w.after == nil || !w.after.limited) {
 		g.party.refused++
 	}
-	own, adaptive := ownRate(charges, now)
+	own, adaptive := ownRate(charges)
 	if w.after == nil {
 		account.Cover(own, adaptive)
 	}
@@ -280,13 +280,14 @@ func (l *core) replanPartyLocked(p *party, now instant) { l.replanLocked(now, p.
 
 // ownRate returns the lowest rate of the limits that a request was charged in, in such requests per second, or 0 if none has a
 // rate, and whether one of them learns its rate.
-func ownRate(charges []charge, now instant) (own float64, adaptive bool) {
+func ownRate(charges []charge) (own float64, adaptive bool) {
 	for i := range charges {
 		c := &charges[i]
-		if _, learns := c.bucket.meter.(learner); learns {
-			adaptive = true
-		} else if r := c.bucket.perSecond(now) / float64(max(1, c.cost)); r > 0 && (own == 0 || r < own) {
-			own = r
+		adaptive = adaptive || c.limit.learns
+		if c.limit.rated {
+			if r := c.bucket.rate.PerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
+				own = r
+			}
 		}
 	}
 	return own, adaptive

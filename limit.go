@@ -114,6 +114,7 @@ func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Li
 	l.windowed = kind == kindSliding || kind == kindFixed || kind == kindCalendar
 	l.wall = kind == kindFixed || kind == kindCalendar
 	l.reported, l.frees = kind == kindAIMD || kind == kindInFlight, kind == kindInFlight
+	l.learns, l.rated = kind == kindAIMD, kind != kindAIMD && kind != kindInFlight && kind != kindNone
 	l.stored, _ = kind.inStore()
 	for _, o := range opts {
 		if o == nil {

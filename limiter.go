@@ -241,27 +241,34 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 	var room [4]charge
 	a := ask{try: true, by: &l.direct.counts}
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.limits)), noOverrides, key, cost)
-	m, refused, known := l.try(charges, &a)
-	if !known { // a bucket must be made
-		p := pend(charges, a, nil)
-		switch _, r, err := l.await(context.Background(), p, &l.direct); {
-		case err != nil:
-			return math.MaxInt64, false // RateFor has an invalid rate for this key
-		case r != nil:
-			return max(1, r.Wait), false
-		}
-		l.forgetNow(p.charges, p.mark, nil)
-		return 0, true
-	}
-	if o := l.direct.observer; refused.reason != 0 {
+	var r refusal
+	o := l.direct.observer
+	m, v := l.try(charges, &a, &r)
+	switch {
+	case v == unasked: // a bucket must be made
+		return l.tryLater(charges, a)
+	case v == refused:
 		if o.hooks.OnReject != nil || o.log != nil {
-			o.rejected(context.Background(), rejected(&refused), 0, false)
+			o.rejected(context.Background(), rejected(&r), 0, false)
 		}
-		return max(1, refused.wait), false
-	} else if o.hooks.OnGrant != nil {
+		return max(1, r.wait), false
+	case o.hooks.OnGrant != nil:
 		l.tellGranted(context.Background(), &l.direct, charges, 0, nil)
 	}
 	l.forgetNow(charges, m, nil)
+	return 0, true
+}
+
+// tryLater is Try where a bucket must be made, or a dry run pretends to wait.
+func (l *Limiter) tryLater(charges []charge, a ask) (wait time.Duration, ok bool) {
+	p, r, err := l.await(context.Background(), pend(charges, a, nil), &l.direct)
+	switch {
+	case err != nil:
+		return math.MaxInt64, false // RateFor has an invalid rate for this key
+	case r != nil:
+		return max(1, r.Wait), false
+	}
+	l.forgetNow(p.charges, p.mark, nil)
 	return 0, true
 }
 

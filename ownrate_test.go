@@ -29,7 +29,7 @@ func TestOwnRateIsThatOfTheSlowestLimit(t *testing.T) {
 		l := limiterOf(t, WithLimit(c.limits...))
 		g, err := l.Acquire(t.Context(), Ask{Cost: 2})
 		require.NoError(t, err, name)
-		own, adaptive := ownRate(g.charges(), 0)
+		own, adaptive := ownRate(g.charges())
 		require.InDelta(t, c.own, own, 1e-9, name)
 		require.Equal(t, c.adaptive, adaptive, name)
 	}

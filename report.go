@@ -71,12 +71,13 @@ func (l *core) reportAndServe(g *grant, a *answer, by *counts) (n news) {
 	}
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
-		switch m, learns := c.bucket.meter.(learner); {
-		case learns: // from an error, whether the request was sent or not
+		switch {
+		case c.limit.learns: // from an error, whether the request was sent or not
 			o := *a
 			if said.explained && !l.quotaOff.Explain { // by a quota, which stops requests by itself
 				o.outcome = aimd.Ignore
 			}
+			m := c.bucket.meter.(learner)
 			held = l.answeredLocked(c, m, g.mark.at, &o, now)
 			c.limit.counts.ended++
 			if r, ok := m.Retuned(); ok {

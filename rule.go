@@ -26,6 +26,8 @@ type rule struct {
 	wall     bool // of the wall clock, which may be set
 	reported bool // its meters need the outcome of requests
 	tracked  bool // the outcome or the response of requests is needed
+	rated    bool // its buckets have a rate that is set
+	learns   bool // its meters are learners
 	frees    bool // what was charged is given back when the request is over
 	clamps   bool // costs are reduced to what can be paid
 	fair     bool // callers take turns
