@@ -91,45 +91,116 @@ func TestOneRequestPassesThousandsOfAnotherCaller(t *testing.T) {
 	})
 }
 
+// A shared is a request of one of several callers that was granted.
+type shared struct {
+	caller int
+	cost   int64
+}
+
+// shareOut has three callers with these weights ask for more than there is, each for larger costs than the one before.
+func shareOut(t *testing.T, weights []int) (grants []shared) {
+	r := metertest.Seeded(t, 1)
+	l := limiterOf(t, fairly(1000, Burst(20), FairWeights(func(caller string) int { return weights[caller[0]-'a'] })))
+	ctx, cancel := context.WithCancel(t.Context())
+	for i := range weights {
+		for range 3000 {
+			cost := 1 + r.Int64N(int64(1+6*i))
+			go func() {
+				if _, err := l.Acquire(ctx, Ask{Caller: string(rune('a' + i)), Cost: cost}); err == nil {
+					deciding.Lock()
+					defer deciding.Unlock()
+					grants = append(grants, shared{i, cost})
+				}
+			}()
+		}
+		synctest.Wait()
+	}
+	sleep(5 * time.Second)
+	cancel()
+	synctest.Wait()
+	return grants[20:] // which did not wait
+}
+
+// TestCallersShareByCostAndWeight checks the bound of start-time fair queueing (theorem 1 of the paper) over all stretches of
+// time, and Jain's index over 100 turns: a turn is one request of each caller, as the costs of single requests differ.
 func TestCallersShareByCostAndWeight(t *testing.T) {
-	for name, weights := range map[string]map[string]int{"equal": {}, "weights": {"a": 3, "b": 1, "c": 2}} {
+	for name, weights := range map[string][]int{"equal": {1, 1, 1}, "weights": {3, 1, 2}} {
 		within(t, name, func(t *testing.T) {
-			r := metertest.Seeded(t, 1)
-			l := limiterOf(t, fairly(1000, Burst(20), FairWeights(func(caller string) int { return weights[caller] })))
-			type grant struct {
-				caller string
-				cost   int64
-				at     time.Duration
-			}
-			var grants []grant
-			ctx, cancel := context.WithCancel(t.Context())
-			for i, caller := range []string{"a", "b", "c"} {
-				for range 2000 {
-					cost := 1 + r.Int64N(int64(1+6*i)) // one asks for little each time, another for more
-					go func() {
-						if _, err := l.Acquire(ctx, Ask{Caller: caller, Cost: cost}); err == nil {
-							deciding.Lock()
-							defer deciding.Unlock()
-							grants = append(grants, grant{caller, cost, time.Since(l.start)})
+			grants := shareOut(t, weights)
+			require.Greater(t, len(grants), 1000)
+			stretches := 0
+			for from := range grants {
+				var got [3]float64
+				var turns [3]int
+				jain := false
+				for to := from; to < len(grants); to++ {
+					g := grants[to]
+					got[g.caller] += float64(g.cost) / float64(weights[g.caller])
+					turns[g.caller]++
+					for i, x := range got {
+						for j, y := range got[:i] {
+							most := float64(1+6*i)/float64(weights[i]) + float64(1+6*j)/float64(weights[j])
+							if x-y > most+1 || y-x > most+1 { // tags are rounded, by a thousandth of a token
+								require.Fail(t, "unfair", "grants %d to %d: %v", from, to, got)
+							}
 						}
-					}()
+					}
+					if !jain && min(turns[0], turns[1], turns[2]) == 100 {
+						sum, squares := got[0]+got[1]+got[2], got[0]*got[0]+got[1]*got[1]+got[2]*got[2]
+						require.GreaterOrEqual(t, sum*sum/squares/3, .99, "grants %d to %d: %v", from, to, got)
+						jain = true
+						stretches++
+					}
 				}
-				synctest.Wait()
 			}
-			sleep(2 * time.Second)
-			for from, turns := 0, 300; from+turns <= len(grants); from += 50 { // a hundred of each
-				got := make(map[string]float64)
-				for _, g := range grants[from : from+turns] {
-					got[g.caller] += float64(g.cost) / float64(max(1, weights[g.caller]))
-				}
-				sum, squares := 0.0, 0.0
-				for _, x := range got {
-					sum, squares = sum+x, squares+x*x
-				}
-				require.GreaterOrEqual(t, sum*sum/squares/3, .99, "grants from %d on: %v", from, got)
+			require.Greater(t, stretches, 100)
+		})
+	}
+}
+
+// Whatever is cancelled, each of three callers has one of any three grants, also where more requests wait than are moved at once.
+func TestTurnsStayExactWhateverIsCancelled(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			r := metertest.Seeded(t, seed)
+			l := limiterOf(t, fairly(1))
+			const n = 100
+			var all [3][]*request
+			for i := range all {
+				all[i] = sendMany(t, l, n, Ask{Caller: string(rune('a' + i))})
 			}
-			require.Greater(t, len(grants), 300)
-			cancel()
+			granted := func(i int) (n int) {
+				for _, r := range all[i] {
+					if r.done && r.err == nil {
+						n++
+					}
+				}
+				return n
+			}
+			for turn := 1; turn <= 25; turn++ {
+				for range r.IntN(4) {
+					caller := all[r.IntN(len(all))]
+					if w := caller[r.IntN(n)]; !w.done {
+						w.cancel(nil)
+						synctest.Wait()
+					}
+				}
+				sleep(3 * time.Second)
+				for i := range all {
+					require.Equal(t, turn, granted(i), "seed %d, turn %d: caller %d", seed, turn, i)
+				}
+				checkInvariants(t, l)
+			}
+			for i := range all {
+				last := time.Duration(0)
+				for _, r := range all[i] {
+					if r.done && r.err == nil {
+						require.Greater(t, r.at, last, "not in order of arrival")
+						last = r.at
+					}
+					r.cancel(nil)
+				}
+			}
 			synctest.Wait()
 		})
 	}

@@ -14,8 +14,16 @@ import (
 // of callers, whose turns are the same: there, each step is worth ten seconds of arrival. To let urgent work of one tenant
 // overtake its other work, make it a caller of its own, or use [Reserve]: urgent requests take turns of their own.
 //
-// Turns go by cost as it is corrected by [Settle] and its like, and by the weights of [FairWeights]. A cancelled request leaves
-// its turn to the next one of its caller. Nothing is kept of callers once the queue of the bucket is empty, and of a caller
+// Turns go by cost as it is corrected by [Settle] and its like, and by the weights of [FairWeights]. Over any stretch of time in
+// which two callers have requests in the queue, what they get, divided by their weights, differs by at most the largest cost of
+// each.
+//
+// A cancelled request leaves its turn to the next one of its caller. If that caller has more than 16 requests in the queue, only
+// the next four move immediately, and the others when they come to the front, so that a cancellation takes little time. Requests
+// are granted as if all had moved. But until then the wait that is planned for a new request, for which it may be rejected
+// because of [WithMaxWait] or a deadline, is off by up to the cost of what was cancelled. So is it after a cost was corrected.
+//
+// Nothing is kept of callers once the queue of the bucket is empty, and of a caller
 // without a request in the queue only for about one turn.
 //
 // One limit of a Limiter can have FairBy: it sets the order in the queue, so choose the limit that requests wait for. Other

@@ -1,0 +1,100 @@
+package throttle_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// lineUp has requests wait one after the other, and then prints in which order they were granted.
+func lineUp(limiter *throttle.Limiter, asks ...throttle.Ask) {
+	var requests sync.WaitGroup
+	var mu sync.Mutex
+	var granted []string
+	limiter.Hold("", time.Second)
+	for i, ask := range asks {
+		requests.Go(func() {
+			if _, err := limiter.Acquire(context.Background(), ask); err != nil {
+				log.Fatal(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			granted = append(granted, ask.Caller)
+		})
+		for limiter.Stats().Waiting <= i {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	limiter.Release("")
+	requests.Wait()
+	fmt.Println(granted)
+}
+
+// Two tenants share a limit. The first has three requests in the queue when the second comes with one.
+func ExampleFairBy() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(50, time.Second,
+		throttle.FairBy(throttle.ByHeader("X-Tenant")))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	greedy := throttle.Ask{Caller: "greedy"}
+	lineUp(limiter, greedy, greedy, greedy, throttle.Ask{Caller: "modest"})
+	// Output: [greedy modest greedy greedy]
+}
+
+// A tenant that pays for twice as much gets two requests for each request of another.
+func ExampleFairWeights() {
+	weight := func(caller string) int {
+		if caller == "gold" {
+			return 2
+		}
+		return 1
+	}
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(50, time.Second,
+		throttle.FairBy(throttle.ByHeader("X-Tenant")), throttle.FairWeights(weight))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	gold, basic := throttle.Ask{Caller: "gold"}, throttle.Ask{Caller: "basic"}
+	lineUp(limiter, basic, basic, basic, gold, gold, gold, gold)
+	// Output: [basic gold gold basic gold gold basic]
+}
+
+// Background work leaves three tokens of ten to users, who have priority 1.
+func ExampleReserve() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Reserve(0.3, 1))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, priority := range []int{0, 1} {
+		sent := 0
+		for {
+			ask := throttle.Ask{Priority: priority, MaxWait: new(time.Duration(0))}
+			if _, err := limiter.Acquire(context.Background(), ask); err != nil {
+				break
+			}
+			sent++
+		}
+		fmt.Println(sent)
+	}
+	// Output:
+	// 7
+	// 3
+}
+
+// A caller that holds only a context, as with most SDKs, says in it for whom it works.
+func ExampleContextWithCaller() {
+	transport, err := throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(10, time.Second,
+		throttle.FairBy(throttle.ByHeader("X-Tenant"))))) // for requests whose context names no caller
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := throttle.ContextWithCaller(context.Background(), "nightly-export")
+	fmt.Println(status(transport, ctx, http.MethodGet, "https://api.example.com/"))
+	// Output: 200 OK
+}
