@@ -385,6 +385,7 @@ func (l *core) retagLocked(w *waiter, tag int64, now instant) {
 	ln.remove(w)
 	w.tag = tag
 	ln.insert(w)
+	ln.queue.class(w.below).moved(w)
 	if q := ln.queue; q.unjudged && w.below == q.from.below && w.before(&q.from) {
 		q.from = w.place // it has the turn of one that was rejected
 	}

@@ -38,6 +38,43 @@ type gateBucket struct {
 	*quota.Gate
 	key   gateKey
 	party *party
+	at    [2]int // in the lists of its party, counted from 1; 0: it is not there
+}
+
+// The lists of a party.
+const (
+	linedGates   = iota // with waiters
+	stoppedGates        // where waiters are stopped
+)
+
+// list puts the gate, whose bucket is b, into a list of its party, or takes it out.
+func (g *gateBucket) list(which int, b *bucket, in bool) {
+	all := &g.party.lists[which]
+	switch i := g.at[which]; {
+	case in && i == 0:
+		*all = append(*all, b)
+		g.at[which] = len(*all)
+	case !in && i > 0:
+		n := len(*all) - 1
+		last := (*all)[n]
+		(*all)[i-1], last.meter.(*gateBucket).at[which] = last, i
+		(*all)[n], *all = nil, (*all)[:n]
+		g.at[which] = 0
+	}
+}
+
+// heed notes that a server has told the party something.
+func (p *party) heed() {
+	if p.vocal || p.account.Silent() {
+		return
+	}
+	p.vocal = true
+	for _, b := range p.lists[linedGates] {
+		for _, s := range b.lines {
+			s.line.vocal = true
+			s.line.queue.vocal++
+		}
+	}
 }
 
 // A party is an account at a server, with all its gates.
@@ -45,9 +82,10 @@ type party struct {
 	account *quota.Account
 	host    *host
 	gates   map[*bucket]bool
-	peak    int       // the most gates since the map was made
-	lined   []*bucket // gates with waiters
-	refused uint64    // responses by which the server refused
+	peak    int          // the most gates since the map was made
+	lists   [2][]*bucket // linedGates and stoppedGates
+	vocal   bool         // the server has told it something: its gates may be closed
+	refused uint64       // responses by which the server refused
 }
 
 // A host is a server with all its parties.
@@ -90,7 +128,7 @@ func (l *core) gateLocked(key gateKey, now instant) *bucket {
 	p := l.partyLocked(key, now)
 	l.serial++
 	b := &bucket{limit: l.gate, key: key.name(), serial: l.serial, armed: never, place: -1}
-	b.meter = &gateBucket{quota.NewGate(p.account), key, p}
+	b.meter = &gateBucket{Gate: quota.NewGate(p.account), key: key, party: p}
 	p.gates[b] = true
 	p.peak = max(p.peak, len(p.gates))
 	if p.account.Knows(anyQuota) {
@@ -114,6 +152,7 @@ func (l *core) partyLocked(key gateKey, now instant) *party {
 	if p == nil {
 		p = &party{account: quota.NewAccount(h.server, rand.Uint64()), host: h, gates: make(map[*bucket]bool)}
 		p.account.Off = l.quotaOff
+		p.heed() // the server may hold all of its parties
 		h.parties[key.party] = p
 		h.peak = max(h.peak, len(h.parties))
 	}
@@ -194,6 +233,7 @@ func (l *core) waitForOthersLocked(g *gateBucket, m mark, now instant) {
 	others := min(int64(l.counts.sent())-int64(m.nth), 1<<32)
 	if others > 0 && g.Account.Bounds(4*others) {
 		g.Account.Hold(now, min(now-m.at, int64(time.Second)))
+		g.party.heed()
 		l.gate.heldMost = max(l.gate.heldMost, g.HeldUntil())
 	}
 }
@@ -267,16 +307,21 @@ func (l *core) heardLocked(g *gateBucket, sent instant, a *answer, said *telling
 			l.holdLoansLocked(charges, account.Until(), now)
 		}
 	}
+	g.party.heed()
 	return held
 }
 
 func (l *core) markPartyLocked(p *party) {
-	for _, b := range p.lined {
+	p.heed()
+	for _, b := range p.lists[stoppedGates] {
 		l.markLocked(b)
 	}
 }
 
-func (l *core) replanPartyLocked(p *party, now instant) { l.replanLocked(now, p.lined...) }
+func (l *core) replanPartyLocked(p *party, now instant) {
+	p.heed()
+	l.replanLocked(now, p.lists[linedGates]...)
+}
 
 // ownRate returns the lowest rate of the limits that a request was charged in, in such requests per second, or 0 if none has a
 // rate, and whether one of them learns its rate.

@@ -44,12 +44,7 @@ func checkInvariants(t *testing.T, l *Limiter) {
 	for id, q := range l.queues {
 		require.Equal(t, id, q.id)
 		require.NotEmpty(t, q.lines)
-		size := 0
-		for _, ln := range q.lines {
-			require.Same(t, q, ln.queue)
-			size += ln.size
-		}
-		require.Equal(t, q.size, size)
+		checkQueue(t, q)
 	}
 	require.Equal(t, waiting, l.counts.waiting)
 	kept, callers := 0, 0
@@ -78,6 +73,44 @@ func checkInvariants(t *testing.T, l *Limiter) {
 	}
 	checkHosts(t, l)
 	checkLimits(t, l, now)
+}
+
+// checkQueue checks what a queue knows of its lines.
+func checkQueue(t *testing.T, q *queue) {
+	t.Helper()
+	size, vocal := 0, 0
+	var sizes [2]int
+	var totals [2][]int64
+	for nth, ln := range q.lines {
+		require.Same(t, q, ln.queue)
+		require.Equal(t, nth, ln.nth)
+		size += ln.size
+		if ln.vocal {
+			vocal++
+		}
+		class, c := 0, q.class(ln.below)
+		if ln.below {
+			class = 1
+		}
+		sizes[class] += ln.size
+		totals[class] = append(totals[class], make([]int64, q.stops()-len(totals[class]))...)
+		require.LessOrEqual(t, c.tightest, ln.root.tightest)
+		for i := range q.stops() {
+			totals[class][i] = meter.AddCount(totals[class][i], ln.root.sums()[i])
+			require.GreaterOrEqual(t, c.mosts[i], ln.root.mosts()[i])
+		}
+		for w := ln.first; w != nil; w = w.next() {
+			require.False(t, c.latest.before(&w.place))
+		}
+	}
+	require.Equal(t, q.size, size)
+	require.Equal(t, q.vocal, vocal)
+	for class, c := range q.classes {
+		require.Equal(t, sizes[class], c.size)
+		for i := range totals[class] {
+			require.Equal(t, totals[class][i], c.totals[i].count())
+		}
+	}
 }
 
 // checkLimits checks what is known of each limit against its buckets.
@@ -141,16 +174,22 @@ func checkHosts(t *testing.T, l *Limiter) {
 			require.Same(t, h, p.host)
 			require.NotEmpty(t, p.gates)
 			gates += len(p.gates)
-			lined := 0
+			lined, stopped := 0, 0
 			for b := range p.gates {
 				require.Same(t, p, b.meter.(*gateBucket).party)
 				require.Same(t, b, keptFor(l, b))
 				if len(b.lines) > 0 {
 					lined++
-					require.Contains(t, p.lined, b)
+					require.Same(t, b, p.lists[linedGates][b.meter.(*gateBucket).at[linedGates]-1])
+				}
+				if len(b.stopped) > 0 {
+					stopped++
+					require.Same(t, b, p.lists[stoppedGates][b.meter.(*gateBucket).at[stoppedGates]-1])
 				}
 			}
-			require.Len(t, p.lined, lined)
+			require.Len(t, p.lists[linedGates], lined)
+			require.Len(t, p.lists[stoppedGates], stopped)
+			require.True(t, p.vocal || p.account.Silent(), "a party whose server has told something counts as silent")
 		}
 	}
 	require.Len(t, l.gates, gates)

@@ -68,8 +68,12 @@ func (l *core) unlockJudged() {
 func (l *core) judgeQueueLocked(q *queue, now instant, left *int) (done bool) {
 	j := judge{queue: q, now: now, left: left}
 	for {
-		j.gather(q.from.below)
+		if done = j.meetQueue(); !done {
+			q.look(q.from.below)
+			j.gather(q.from.below)
+		}
 		switch {
+		case done:
 		case len(j.lines) == 1:
 			done = l.judgeLineLocked(&j)
 		default:
@@ -129,7 +133,29 @@ func (j *judge) meet(n *waiter, all []int64) bool {
 	return true
 }
 
-// meetAll is the same for all lines.
+// meetQueue is the same for all lines, without looking at them.
+func (j *judge) meetQueue() bool {
+	q := j.queue
+	c := q.class(q.from.below)
+	switch {
+	case c.size == 0:
+		return true
+	case q.vocal > 0 || c.tightest < j.now || q.from != firstPlace(q.from.below):
+		return false
+	}
+	for i := range q.stops() {
+		b, urgent := q.lines[0].stops[i].bucket, int64(0)
+		if q.from.below {
+			urgent = q.urgent(i)
+		}
+		if b.loan != nil || b.planLocked(q, nil, q.from.below, len(b.stopped) > 0, urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
+			return false
+		}
+	}
+	return true
+}
+
+// meetAll is the same for all lines, one by one.
 func (j *judge) meetAll() bool {
 	if j.queue.from != firstPlace(j.queue.from.below) {
 		return false // it did not before

@@ -55,9 +55,7 @@ func benchmarkJudge(b *testing.B, limit Limit, n, families int, tight bool) {
 		if families > 1 {
 			p.gate, p.late = &gateKey{host: "h", family: uint64(i)}, true
 		}
-		if w, _ := l.decide(ctx, p); w == nil {
-			b.Fatal("not in line")
-		}
+		l.decide(ctx, p)
 	}
 	report := func(name string, op func(i int)) {
 		best := time.Hour

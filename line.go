@@ -19,44 +19,10 @@ type line struct {
 	root    *waiter
 	first   *waiter
 	size    int
+	nth     int  // in its queue
+	vocal   bool // its gate may be closed, or close without notice: see party.vocal
 	starved bool // its first request has been passed over for too long, and bars all its buckets
 	below   bool // of all its requests: they leave a part of some limits to urgent ones
-}
-
-// A queue is all lines that differ only in their gates. While all gates are open, they are served as one line.
-type queue struct {
-	id    string
-	lines []*line
-	size  int // requests in line
-
-	unjudged bool  // in Limiter.unjudged
-	from     place // if so, requests are judged from there on; those that are not urgent come last
-}
-
-// stops returns how many stops all its lines have in common.
-func (q *queue) stops() int { return len(q.id) / 8 }
-
-// maxAhead is how many other lines of a queue are looked at for what is ahead there. With more, the plan of a request is a lower
-// bound, unless it is to be rejected if its wait is too long.
-const maxAhead = 64
-
-// ahead returns what is to be paid at a stop before a request in that place, in those of the first most lines whose gates are
-// open, except one; urgent is the part of requests that are urgent, where that one is not.
-func (q *queue) ahead(but *line, p *place, stop int, now instant, most int) (urgent, ahead int64) {
-	if q == nil || len(q.lines) == 1 && q.lines[0] == but {
-		return 0, 0
-	}
-	for _, ln := range q.lines[:min(most, len(q.lines))] {
-		switch {
-		case ln == but || stop >= q.stops() || !ln.isOpen(now):
-		case ln.below == p.below:
-			ahead = meter.AddCount(ahead, ln.ahead(p, stop))
-		case ln.below || !ln.stops[stop].bucket.limit.ordered():
-		default:
-			urgent = meter.AddCount(urgent, ln.root.sums()[stop])
-		}
-	}
-	return urgent, ahead
 }
 
 // isOpen reports whether the gate of a line stops no request now.
@@ -313,7 +279,10 @@ func (w *waiter) clamp(stop int, most int64) {
 	}
 	w.left.clamp(stop, most)
 	w.right.clamp(stop, most)
-	w.costs[stop] = min(w.costs[stop], most)
+	if over := w.costs[stop] - most; over > 0 {
+		w.line.queue.reduced(w, stop, over)
+		w.costs[stop] = most
+	}
 	w.sum()
 }
 
@@ -382,6 +351,11 @@ func (s *stop) set(stopped bool) {
 		heap.Push(&s.bucket.stopped, s)
 	case !stopped && s.pos >= 0:
 		heap.Remove(&s.bucket.stopped, s.pos)
+	default:
+		return
+	}
+	if g, ok := s.bucket.meter.(*gateBucket); ok {
+		g.list(stoppedGates, s.bucket, len(s.bucket.stopped) > 0)
 	}
 }
 

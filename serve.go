@@ -3,7 +3,6 @@ package throttle
 import (
 	"container/heap"
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -23,7 +22,7 @@ func (l *core) joinLocked(ln *line, w *waiter, charges []charge, now instant) {
 	l.counts.waiting++
 	w.by.waiting++
 	ln.waitLocked(1)
-	ln.queue.size++
+	ln.queue.enter(w)
 	ln.insert(w)
 	if ln.first == w {
 		l.headLocked(ln)
@@ -75,6 +74,7 @@ func (l *core) openLocked(charges []charge, below bool, now instant) *line {
 		ln.queue = &queue{id: ln.id[:of]}
 		l.queues[ln.queue.id] = ln.queue
 	}
+	ln.nth = len(ln.queue.lines)
 	ln.queue.lines = append(ln.queue.lines, ln)
 	for i := range charges {
 		b := charges[i].bucket
@@ -84,8 +84,12 @@ func (l *core) openLocked(charges []charge, below bool, now instant) *line {
 		s := &ln.stops[i]
 		*s = stop{line: ln, bucket: b, index: i, lined: len(b.lines), pos: -1}
 		b.lines = append(b.lines, s)
-		if g, ok := b.meter.(*gateBucket); ok && len(b.lines) == 1 {
-			g.party.lined = append(g.party.lined, b)
+		if g, ok := b.meter.(*gateBucket); ok {
+			g.list(linedGates, b, true)
+			if g.party.heed(); g.party.vocal {
+				ln.vocal = true
+				ln.queue.vocal++
+			}
 		}
 	}
 	l.lines[ln.id] = ln
@@ -113,7 +117,7 @@ func (l *core) leftLocked(w *waiter, wasFirst bool) {
 	l.counts.waiting--
 	w.by.waiting--
 	w.line.waitLocked(-1)
-	w.line.queue.size--
+	w.line.queue.leave(w)
 	switch {
 	case w.line.size == 0:
 		l.closeLocked(w.line, w.at)
@@ -145,14 +149,20 @@ func (l *core) closeLocked(ln *line, now instant) {
 		b.lines[len(b.lines)-1] = nil
 		b.lines = b.lines[:len(b.lines)-1]
 		if g, ok := b.meter.(*gateBucket); ok && len(b.lines) == 0 {
-			g.party.lined = slices.DeleteFunc(g.party.lined, func(other *bucket) bool { return other == b })
+			g.list(linedGates, b, false)
 		}
 		l.markLocked(b)
 		l.freeLocked(b, now)
 	}
 	delete(l.lines, ln.id)
 	q := ln.queue
-	if q.lines = slices.DeleteFunc(q.lines, func(other *line) bool { return other == ln }); len(q.lines) == 0 {
+	if ln.vocal {
+		q.vocal--
+	}
+	last := q.lines[len(q.lines)-1]
+	q.lines[ln.nth], last.nth = last, ln.nth
+	q.lines[len(q.lines)-1] = nil
+	if q.lines = q.lines[:len(q.lines)-1]; len(q.lines) == 0 {
 		delete(l.queues, q.id)
 	}
 }

@@ -146,6 +146,11 @@ func (a *Account) quota(now meter.Instant, name string) *quota {
 	return &q
 }
 
+// Silent reports whether the server has told nothing yet that stops or bounds requests.
+func (a *Account) Silent() bool {
+	return a.held == 0 && a.server.held == 0 && a.pace.rate == 0 && len(a.quotas) == 0
+}
+
 // Knows reports whether an account has a quota of that name.
 func (a *Account) Knows(name string) bool {
 	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == name })
