@@ -11,33 +11,35 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// lineUp has requests wait one after the other, and then prints in which order they were granted.
+// lineUp has requests wait for the only slot, one after the other, and then prints in which order they got it.
 func lineUp(limiter *throttle.Limiter, asks ...throttle.Ask) {
+	slot, err := limiter.Acquire(context.Background(), throttle.Ask{Caller: "first"})
+	if err != nil {
+		log.Fatal(err)
+	}
 	var requests sync.WaitGroup
-	var mu sync.Mutex
 	var granted []string
-	limiter.Hold("", time.Second)
 	for i, ask := range asks {
 		requests.Go(func() {
-			if _, err := limiter.Acquire(context.Background(), ask); err != nil {
+			slot, err := limiter.Acquire(context.Background(), ask)
+			if err != nil {
 				log.Fatal(err)
 			}
-			mu.Lock()
-			defer mu.Unlock()
 			granted = append(granted, ask.Caller)
+			slot.Done()
 		})
 		for limiter.Stats().Waiting <= i {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	limiter.Release("")
+	slot.Done()
 	requests.Wait()
 	fmt.Println(granted)
 }
 
 // Two tenants share a limit. The first has three requests in the queue when the second comes with one.
 func ExampleFairBy() {
-	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(50, time.Second,
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(1,
 		throttle.FairBy(throttle.ByHeader("X-Tenant")))))
 	if err != nil {
 		log.Fatal(err)
@@ -55,7 +57,7 @@ func ExampleFairWeights() {
 		}
 		return 1
 	}
-	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(50, time.Second,
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(1,
 		throttle.FairBy(throttle.ByHeader("X-Tenant")), throttle.FairWeights(weight))))
 	if err != nil {
 		log.Fatal(err)

@@ -24,6 +24,11 @@ func firstPlace(below bool) place {
 	return place{tag: math.MinInt64, rank: math.MinInt64, below: below}
 }
 
+// lastPlace is after those of all: what bars any request bars one there.
+func lastPlace(below bool) *place {
+	return &place{tag: math.MaxInt64, rank: math.MaxInt64, below: below}
+}
+
 // judgeAgainLocked notes that all requests of a queue must be judged.
 func (l *core) judgeAgainLocked(q *queue) {
 	if !q.unjudged {
@@ -126,7 +131,7 @@ func (j *judge) meet(n *waiter, all []int64) bool {
 	ln := n.line
 	for i := range ln.stops {
 		b := ln.stops[i].bucket
-		if b.loan != nil || b.planLocked(j.queue, ln, n.below, len(b.stopped) > 0, j.urgent[i], all[i], n.mosts()[i], j.now) > n.tightest {
+		if b.loan != nil || b.planLocked(j.queue, ln, lastPlace(n.below), j.urgent[i], all[i], n.mosts()[i], j.now) > n.tightest {
 			return false
 		}
 	}
@@ -148,7 +153,7 @@ func (j *judge) meetQueue() bool {
 		if q.from.below {
 			urgent = q.urgent(i)
 		}
-		if b.loan != nil || b.planLocked(q, nil, q.from.below, len(b.stopped) > 0, urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
+		if b.loan != nil || b.planLocked(q, nil, lastPlace(q.from.below), urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
 			return false
 		}
 	}

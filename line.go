@@ -253,22 +253,29 @@ func (ln *line) hang(parent, old, w *waiter) {
 	}
 }
 
-// sum brings what w knows of all below it up to date with those right below it.
+// sum brings what w knows of all below it up to date with those right below it. Its frame is small: waiters join on a small stack.
 func (w *waiter) sum() {
-	sums, mosts := w.sums(), w.mosts()
-	copy(sums, w.costs)
-	copy(mosts, w.costs)
-	w.tightest = w.tight()
-	for _, below := range [...]*waiter{w.left, w.right} {
-		if below == nil {
-			continue
-		}
-		w.tightest = min(w.tightest, below.tightest)
-		more := below.costs[:3*len(sums)]
-		for i := range sums {
-			sums[i] = meter.AddCount(sums[i], more[len(sums)+i])
-			mosts[i] = max(mosts[i], more[2*len(sums)+i])
-		}
+	n, tightest := len(w.costs), w.tight()
+	for i := range n {
+		w.costs[:3*n][n+i], w.costs[:3*n][2*n+i] = w.costs[i], w.costs[i]
+	}
+	if w.left != nil {
+		tightest = min(tightest, w.left.tightest)
+		w.addBelow(w.left)
+	}
+	if w.right != nil {
+		tightest = min(tightest, w.right.tightest)
+		w.addBelow(w.right)
+	}
+	w.tightest = tightest
+}
+
+// addBelow counts what is below w on one side.
+func (w *waiter) addBelow(below *waiter) {
+	n := len(w.costs)
+	all, more := w.costs[:3*n], below.costs[:3*n]
+	for i := n; i < 2*n; i++ {
+		all[i], all[i+n] = meter.AddCount(all[i], more[i]), max(all[i+n], more[i+n])
 	}
 }
 

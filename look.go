@@ -70,7 +70,7 @@ func (b *bucket) waitLocked(now instant) time.Duration {
 	for _, s := range b.lines[:min(len(b.lines), maxAhead)] {
 		ahead = meter.AddCount(ahead, s.line.root.sums()[s.index])
 	}
-	due := b.planLocked(nil, nil, false, b.bars(&place{rank: math.MinInt64}), 0, ahead, 1, now)
+	due := b.planLocked(nil, nil, &place{rank: math.MinInt64}, 0, ahead, 1, now)
 	return until(due, now)
 }
 

@@ -141,7 +141,7 @@ func planLocked(charges []charge, q *queue, ln *line, p *place, now instant, mos
 		if ln != nil {
 			ahead = meter.AddCount(ahead, ln.ahead(p, i))
 		}
-		if d := c.bucket.planLocked(q, ln, p.below, c.bucket.bars(p), urgent, ahead, c.cost, now); d > due {
+		if d := c.bucket.planLocked(q, ln, p, urgent, ahead, c.cost, now); d > due {
 			due, binding = d, i
 		}
 	}
@@ -152,8 +152,7 @@ func planLocked(charges []charge, q *queue, ln *line, p *place, now instant, mos
 func (w *waiter) planLocked(urgent, ahead []int64, now instant) (due instant, binding *stop) {
 	for i := range w.line.stops {
 		s := &w.line.stops[i]
-		b := s.bucket
-		if d := b.planLocked(w.line.queue, w.line, w.below, b.bars(&w.place), urgent[i], ahead[i], w.costs[i], now); binding == nil || d > due {
+		if d := s.bucket.planLocked(w.line.queue, w.line, &w.place, urgent[i], ahead[i], w.costs[i], now); binding == nil || d > due {
 			due, binding = d, s
 		}
 	}
@@ -161,18 +160,18 @@ func (w *waiter) planLocked(urgent, ahead []int64, now instant) (due instant, bi
 }
 
 // planLocked returns when this bucket could pay cost, once it has paid what is ahead in the queue and in ln (nil: a line
-// that is yet to be opened), and, if that bars the request, the first of the other lines that are stopped here.
-func (b *bucket) planLocked(q *queue, ln *line, below, barred bool, urgent, ahead, cost int64, now instant) instant {
+// that is yet to be opened), and the first of the other lines that are stopped here.
+func (b *bucket) planLocked(q *queue, ln *line, p *place, urgent, ahead, cost int64, now instant) instant {
 	from := now
 	if len(b.stopped) > 0 {
 		from = 0 // waiters own the tokens that came in since
 	}
-	if barred {
+	if b.bars(p) {
 		if first := b.stopped[0].line; first != ln && (first.queue != q || !first.isOpen(now)) {
 			ahead = meter.AddCount(ahead, b.stopped[0].cost())
 		}
 	}
-	return max(now, b.planFor(below, from, urgent, ahead, cost))
+	return max(now, b.planFor(p.below, from, urgent, ahead, cost))
 }
 
 // rankOf returns the rank of a request that came now with that priority.

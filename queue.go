@@ -40,12 +40,11 @@ func (q *queue) class(below bool) *class {
 
 // enter counts a request that joins one of the lines.
 func (q *queue) enter(w *waiter) {
-	q.size++
 	c := q.class(w.below)
 	if c.size == 0 {
-		n := q.stops()
-		*c = class{latest: w.place, totals: make([]total, n), mosts: make([]int64, n), tightest: never}
+		c.clear(w, q.stops())
 	}
+	q.size++
 	c.size++
 	c.moved(w)
 	c.tightest = min(c.tightest, w.tight())
@@ -53,6 +52,16 @@ func (q *queue) enter(w *waiter) {
 		c.totals[i].add(w.costs[i])
 		c.mosts[i] = max(c.mosts[i], w.costs[i])
 	}
+}
+
+// clear begins with the first request of a class.
+func (c *class) clear(first *waiter, stops int) {
+	if c.totals == nil {
+		c.totals, c.mosts = make([]total, stops), make([]int64, stops)
+	}
+	clear(c.totals)
+	clear(c.mosts)
+	c.latest, c.tightest = first.place, never
 }
 
 // moved notes that a request has another place.
