@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -99,4 +100,31 @@ func BenchmarkColdKeys(b *testing.B) {
 		lease()
 	}
 	b.ReportMetric((cpu(b, c)-before)/float64(b.N*len(asks))*1e6, "redis-µs/ask")
+}
+
+// BenchmarkFleet has 64 processes that ask for one budget, a call each: what Redis can bear is a second over its processor time.
+func BenchmarkFleet(b *testing.B) {
+	c := start(b).client(b)
+	st, err := New(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, kind := range []lease.Kind{lease.Bucket, lease.Sliding, lease.Fixed} {
+		b.Run(string(kind), func(b *testing.B) {
+			asks := []lease.Ask{{Parts: []lease.Part{{
+				Budget: lease.Budget{Kind: kind, Limit: "requests", N: 20_000, Per: time.Second, Burst: 20_000, Initial: 20_000},
+				Need:   1, Want: 10, Horizon: 50 * time.Millisecond, Since: 50 * time.Millisecond,
+			}}}}
+			before := cpu(b, c)
+			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if _, err := st.Lease(b.Context(), asks); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+			b.ReportMetric((cpu(b, c)-before)/float64(b.N)*1e6, "redis-µs/call")
+		})
+	}
 }

@@ -56,6 +56,7 @@ var reasons = map[string]string{
 		"a new limit sooner in both directions, and costs goodput at every touch of it, as above.",
 	"convergence/nginx, delays up to 50":             "The server queues what is too much, so that pressing finds its limit at once: at the latencies above.",
 	"convergence/10 servers at 100 ms, queue of 100": "The server queues what is too much, so that pressing finds its limit at once: at the latencies above.",
-	"fairness": "Cuts of a tenth bring shares together more slowly than the SDK's of three tenths, and cost less each time: see the goodput.",
-	"outages":  "What is sent before the outage shows, and single requests that look whether it is over.",
+	"shared-10000": coldKeys,
+	"fairness":     "Cuts of a tenth bring shares together more slowly than the SDK's of three tenths, and cost less each time: see the goodput.",
+	"outages":      "What is sent before the outage shows, and single requests that look whether it is over.",
 }
