@@ -229,6 +229,7 @@ func TestEightProcessesShareABudgetEvenly(t *testing.T) {
 			require.LessOrEqual(t, c.over(&m), 1e-3*c.perSec) // promised instants are rounded to µs
 			require.GreaterOrEqual(t, part, 0.97)
 			require.LessOrEqual(t, part, 1.01)
+			require.LessOrEqual(t, m.lateness(0.99), 3*ms) // the longest round trip
 			require.GreaterOrEqual(t, least, 0.75)
 			require.LessOrEqual(t, most, 1.25)
 		})
