@@ -77,6 +77,8 @@ func (s *far) record(asks []LeaseAsk, leases []Lease, lost bool) {
 
 // due returns when the tokens that were leased and not returned were due, in order.
 func (s *far) due() (all []time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, due := range s.leased {
 		all = append(all, due...)
 	}
