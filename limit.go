@@ -105,8 +105,8 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 // response was read to its end, failed or was closed, when the context of the request ends, or immediately if there is no
 // response or no body. [UntilHeaders] gives it back earlier. A request takes 1 slot unless the limit has a [Cost] of its own or
 // the context sets one by the limit's name ([ContextWithCost]). A request that takes more than n can never be sent and is
-// rejected. Waits are lower bounds, because it is not known when a slot becomes free. [Limiter.SetInFlight] changes n. Without
-// HTTP, use [Limiter.Acquire] and [Grant.Done].
+// rejected. Waits are lower bounds, because it is not known when a slot becomes free. [Limiter.SetInFlight] changes n. [Shared]
+// makes n the number of requests of all processes. Without HTTP, use [Limiter.Acquire] and [Grant.Done].
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {

@@ -65,7 +65,8 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 // SetInFlight changes how many requests an [InFlight] limit allows at a time, for all its keys. [Share] applies. More slots
 // release waiters immediately. With fewer, requests in flight finish, and no request is sent until it fits below n; until
 // then [BucketStats.Tokens] is negative. Waiters that take more than n are rejected, unless [ClampCost] reduces their cost.
-// It is an error if there is no such limit, if it is not an InFlight limit, or if n is not positive.
+// A process tells the store of a [Shared] limit with its next call, so change all processes. It is an error if there is no such
+// limit, if it is not an InFlight limit, or if n is not positive.
 func (l *Limiter) SetInFlight(limit string, n int64) error {
 	l.mustBeMade()
 	li, err := l.named(limit)

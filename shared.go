@@ -70,7 +70,8 @@ const (
 	// Refuse rejects requests with [ReasonStore].
 	Refuse = Outage(withoutNothing)
 	// LocalShare lets each process use its even share of the rate, by the number of processes that the store last told,
-	// and without bursts. A process that never reached the store rejects requests.
+	// and without bursts. Of the slots of an [InFlight] limit, it is n divided by the number of processes that had slots or
+	// waited for some, rounded down, and at least 1. A process that never reached the store rejects requests.
 	LocalShare = Outage(withoutButLocally)
 	// Pass lets all requests pass.
 	Pass = Outage(withoutLimit)
@@ -93,8 +94,8 @@ const (
 	defaultStoreGrace   = 3 * time.Second
 )
 
-// Shared makes all processes that use the same store share the budgets of a [TokenBucket], [Pace], [SlidingWindow] or
-// [FixedWindow]. Budgets with the same kind of limit, name of the limit and key are the same budget, so give the limit a
+// Shared makes all processes that use the same store share the budgets of a [TokenBucket], [Pace], [SlidingWindow],
+// [FixedWindow] or [InFlight]. Budgets with the same kind of limit, name of the limit and key are the same budget, so give the limit a
 // [Name]. All processes should set the same rate; if they differ, the latest ask counts.
 //
 // The queue, priorities, deadlines and settlements work as for other limits, within each process. The Limiter leases tokens
@@ -105,6 +106,14 @@ const (
 //
 // If the store is out of reach, requests that may wait go on waiting for [StoreGrace]. Others, and later all, are rejected with
 // [ReasonStore] or served as [WithoutStore] says. Tokens at hand are used in any case.
+//
+// The tokens of an InFlight limit are slots. A request that ends gives its slot to the next request of its process. A slot that
+// was unused for 100 to 200 ms goes back to the store, and so does a slot above the process's even share when its request ends
+// and other processes wait. A process renews its slots every 3 s. The slots of a process that dies, or that does not reach the
+// store, are free for others 10 s after its latest call. So if a process is stopped or cut off for longer than that while its
+// requests go on, more than n are in flight until they end: the process takes no more slots then until the store has some.
+// A request that takes several slots needs them free at the same instant; requests of other processes that take fewer may go
+// before it.
 //
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] leaves shared budgets out, because the store keeps them.
 func Shared(s Store, opts ...ShareOption) LimitOption {
@@ -133,7 +142,7 @@ func Shared(s Store, opts ...ShareOption) LimitOption {
 // inStore returns what a store calls the kind, and whether limits of it can be shared.
 func (k limitKind) inStore() (lease.Kind, bool) {
 	switch kind := lease.Kind(k); k {
-	case kindBucket, kindPace, kindSliding, kindFixed:
+	case kindBucket, kindPace, kindSliding, kindFixed, kindInFlight:
 		return kind, true
 	}
 	return "", false
@@ -147,12 +156,16 @@ type shareOption func(*Limit, *sharing)
 func (f shareOption) applyTo(l *Limit, s *sharing) { f(l, s) }
 
 // LeaseAhead sets how much of its recent use a process leases before requests need it. The default is 10 ms, the most is one
-// second. With 0, only tokens that requests wait for are leased. Tokens that were not used for 100 ms are returned.
+// second. With 0, only tokens that requests wait for are leased. Tokens that were not used for 100 ms are returned. It does not fit
+// an [InFlight] limit, which keeps the slots that its requests give back.
 func LeaseAhead(d time.Duration) ShareOption {
 	return shareOption(func(l *Limit, s *sharing) {
 		s.ahead = d
 		if d < 0 || d > time.Second {
 			l.fault("LeaseAhead(%v) is not from 0 to 1s", d)
+		}
+		if l.kind == kindInFlight {
+			l.fault("LeaseAhead(%v) does not fit a limit of kind %s, which keeps the slots that its requests give back", d, l.kind)
 		}
 	})
 }

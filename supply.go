@@ -68,14 +68,17 @@ func (l *core) supplyOf(terms supplyTerms, limit string) *supply {
 // lend returns the loan of a new bucket. Share is already applied to r and burst.
 func (li *limit) lend(key string, r rate, burst int64) *loan {
 	config := lease.Config{Ahead: li.store.ahead, Seed: rand.Uint64()}
-	return &loan{Borrower: lease.NewLeased(li.budget(key, r, burst), config), supply: li.supply}
+	return &loan{Borrower: lease.New(li.budget(key, r, burst), config), supply: li.supply}
 }
 
 // budget returns what a store is to know of a bucket.
 func (l *rule) budget(key string, r rate, burst int64) lease.Budget {
 	b := lease.Budget{Kind: l.stored, Limit: l.name, Key: key, N: r.N, Per: r.Per, Start: l.start}
-	if l.stored == lease.Bucket {
+	switch l.stored {
+	case lease.Bucket:
 		b.Burst, b.Initial = burst, l.initialOf(burst)
+	case lease.Slots:
+		b.N, b.Per = burst, 0
 	}
 	return b
 }
@@ -167,15 +170,23 @@ func (l *core) wantLocked(charges []charge, now instant) {
 
 // demandLocked describes the requests that wait for tokens of a shared bucket.
 func (b *bucket) demandLocked(now instant) lease.Demand {
+	d := lease.Demand{First: b.loan.wanted, All: b.loan.wanted, From: max(b.held, b.limit.held), Until: now, Alone: true}
 	if len(b.stopped) == 0 {
-		return lease.Demand{First: b.loan.wanted, All: b.loan.wanted, Until: now, Alone: true}
+		return d
 	}
 	top := b.stopped[0]
 	first := top.line.first
-	d := lease.Demand{First: top.cost(), Until: min(first.expiry, first.deadline-1), Alone: true}
+	d.First, d.All, d.Until = top.cost(), 0, min(first.expiry, first.deadline-1)
 	for i := range top.line.stops {
-		if other := &top.line.stops[i]; other != top && other.isAskedWith(top) {
+		other := &top.line.stops[i]
+		if other == top {
+			continue
+		}
+		if other.isAskedWith(top) {
 			d.Alone = false
+		}
+		if ready := other.readyAt(); ready < never {
+			d.From = max(d.From, ready)
 		}
 	}
 	for _, s := range b.stopped[:min(len(b.stopped), maxAhead)] {

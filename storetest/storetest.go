@@ -55,6 +55,7 @@ func Cases() []Case {
 		{"FixedWindowGrantsNPerWindow", false, fixed},
 		{"FixedWindowIgnoresWhatWasLeasedBefore", false, fixedBack},
 		{"SlotsAreCountedByHolder", false, slots},
+		{"SlotsPassToOthersThatWait", false, slotsPass},
 		{"SlotsExpireWithTheirHolder", true, slotsExpire},
 		{"ProcessesAreCounted", false, processes},
 		{"BudgetsAreApart", false, apart},

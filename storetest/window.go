@@ -103,6 +103,7 @@ func slots(t *testing.T, st store.Store) {
 		return s.one(lease.Part{Budget: b, Holder: holder, Held: held, Need: min(want, 1), Want: want})
 	}
 	s.tokens("a's", of("a", 0, 3), 3, 3)
+	s.tokens("a's once more, its response being lost", of("a", 0, 3), 3, 3)
 	s.tokens("b's", of("b", 0, 3), 2, 2)
 	got := of("c", 0, 1)
 	s.tokens("c's", got, 0, 0)
@@ -110,7 +111,6 @@ func slots(t *testing.T, st store.Store) {
 	if got.Processes != 3 {
 		t.Errorf("%d processes, want 3", got.Processes)
 	}
-	s.tokens("a's once more, its response being lost", of("a", 0, 3), 3, 3)
 	s.tokens("a keeps one", of("a", 1, 0), 0, 0)
 	s.tokens("c's then", of("c", 0, 9), 2, 2)
 	of("c", 0, 0)
@@ -118,6 +118,27 @@ func slots(t *testing.T, st store.Store) {
 	if got = of("a", 1, 0); got.Left != 4 || got.Processes != 1 {
 		t.Errorf("%v slots are left, of %d processes; want 4, 1", got.Left, got.Processes)
 	}
+}
+
+func slotsPass(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	b := s.budget(lease.Slots, 5, 0)
+	of := func(holder string, held, want int64) lease.LeasedPart {
+		t.Helper()
+		return s.one(lease.Part{Budget: b, Holder: holder, Held: held, Need: min(want, 1), Want: want})
+	}
+	of("a", 0, 5)
+	of("b", 0, 3)
+	if got := of("a", 5, 2); got.Left != -3 {
+		t.Errorf("%v slots are left; want -3, because b waits for three", got.Left)
+	}
+	s.tokens("what a gives back and wants again", of("a", 3, 4), 0, 0)
+	s.tokens("b's", of("b", 0, 3), 2, 2)
+	if got := of("a", 3, 0); got.Left != -1 {
+		t.Errorf("%v slots are left; want -1, because b waits for one more", got.Left)
+	}
+	of("b", 2, 0)
+	s.tokens("what a gives back and wants again while nothing waits", of("a", 1, 4), 2, 2)
 }
 
 func slotsExpire(t *testing.T, st store.Store) {

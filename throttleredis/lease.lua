@@ -355,14 +355,17 @@ end
 -- Slots.
 
 local function readSlots(key)
-  local s, value = { hold = 0, used = 0, holders = 0, others = '', last = 0 }, call('GET', key)
+  local s, value = { hold = 0, used = 0, wanted = 0, holders = 0, others = '', last = 0 }, call('GET', key)
+  local had = 0
   if value then
     local p
     s.hold, p = unpack('<d', value)
     while p <= #value do
-      local name, count, till, next = unpack('<Bc0dd', value, p)
-      if till > now and name ~= holder then
-        s.used, s.holders, s.last = s.used + count, s.holders + 1, max(s.last, till)
+      local name, count, wants, till, next = unpack('<Bc0ddd', value, p)
+      if till > now and name == holder then
+        had = count
+      elseif till > now then
+        s.used, s.wanted, s.holders, s.last = s.used + count, s.wanted + wants, s.holders + 1, max(s.last, till)
         s.others = s.others .. sub(value, p, next - 1)
       end
       p = next
@@ -371,6 +374,7 @@ local function readSlots(key)
   if pause > 0 then s.hold = max(s.hold, now + pause) elseif pause < 0 then s.hold = 0 end
   if held > 0 or want > 0 then s.holders = s.holders + 1 end
   s.free = max(0, n - s.used - held)
+  if held < had and s.wanted > 0 then s.free = 0 end
   s.wait = max(0, s.hold - now)
   if need > s.free then s.wait = max(s.wait, min(100, s.holders) * 10000) end
   return s
@@ -379,14 +383,15 @@ end
 local function writeSlots(key, s, tokens)
   local mine, till = '', now + 10000000
   if held > 0 or want > 0 or tokens > 0 then
-    mine = pack('<Bc0dd', #holder, holder, held + tokens, till)
-    s.last = till
+    mine = pack('<Bc0ddd', #holder, holder, held + tokens, max(0, want - tokens), till)
+    s.last = max(s.last, till)
     if held == 0 and want == 0 then s.holders = s.holders + 1 end
   end
   save(key, pack('<d', s.hold) .. s.others .. mine, max(s.hold, s.last))
   local id, expires = 0, 0
   if tokens > 0 then id, expires = now, 10000000 end
-  return reply(id, tokens, tokens, 0, expires, s.wait, n - s.used - held - tokens, s.hold, max(1, s.holders))
+  local left = n - s.used - s.wanted - held - tokens
+  return reply(id, tokens, tokens, 0, expires, s.wait, left, s.hold, max(1, s.holders))
 end
 
 -- Asks.

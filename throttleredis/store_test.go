@@ -128,7 +128,7 @@ func TestStatesAreSmallAndExpire(t *testing.T) {
 		{lease.Budget{Kind: lease.Pace, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 330},
 		{lease.Budget{Kind: lease.Sliding, Limit: "requests", Key: "api.example.com", N: 100_000, Per: time.Second}, 2700},
 		{lease.Budget{Kind: lease.Fixed, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 160},
-		{lease.Budget{Kind: lease.Slots, Limit: "requests", Key: "api.example.com", N: 1000}, 250},
+		{lease.Budget{Kind: lease.Slots, Limit: "requests", Key: "api.example.com", N: 1000}, 290},
 	} {
 		first, largest := int64(0), int64(0)
 		for i := range 500 {

@@ -25,7 +25,7 @@ func (m *Leased) Alone(now meter.Instant, local meter.Meter, owing bool, spent *
 }
 
 // IsAlone reports whether another meter pays.
-func (m *Leased) IsAlone() bool { return m.local != nil }
+func (a *alone) IsAlone() bool { return a.local != nil }
 
 // drawLocal charges the local meter.
 func (m *Leased) drawLocal(due, now meter.Instant, cost int64, waited bool) int64 {

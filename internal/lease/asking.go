@@ -10,6 +10,7 @@ import (
 // A Demand describes the requests that wait for a bucket. The zero value is for none.
 type Demand struct {
 	First, All int64         // the cost of the first request, and the sum of all costs
+	From       meter.Instant // the first request cannot use a token earlier, because it waits for another limit
 	Until      meter.Instant // the first request cannot use a token that is due later
 	Alone      bool          // the first request waits for no other shared limit, so that it may save tokens up
 }
@@ -28,14 +29,8 @@ type asking struct {
 
 	back  []Return
 	owe   int64
-	hold  meter.Instant // the end of a hold that the store does not know; -1: that holds have ended; 0: none
-	since meter.Instant // how long back, owe or hold have waited for an ask; meter.Never: there is nothing to tell
-	sent  debts         // those of the ask under way
-}
-
-type debts struct {
-	owe  int64
-	hold meter.Instant
+	since meter.Instant // how long back, owe or a hold have waited for an ask; meter.Never: there is nothing to tell
+	owed  int64         // owe of the ask under way
 }
 
 const (
@@ -83,11 +78,7 @@ func (m *Leased) owes(tokens int64, now meter.Instant) {
 // Hold blocks the budget until an instant, for all processes. An instant that is not after now ends every hold.
 func (m *Leased) Hold(now, until meter.Instant) {
 	m.tell(now - tellAfter)
-	if until <= now {
-		m.held, m.hold = 0, -1
-		return
-	}
-	m.held, m.hold = max(m.held, until), max(m.hold, until)
+	m.set(now, until)
 }
 
 func (m *Leased) tell(since meter.Instant) { m.since = min(m.since, since) }
@@ -167,14 +158,9 @@ func (m *Leased) Ask(now meter.Instant, d Demand) Part {
 		p.Within = time.Duration(d.Until - now)
 	}
 	m.limitToTurn(&p, now)
-	if m.hold > now {
-		p.Hold = time.Duration(m.hold - now)
-	} else if m.hold < 0 {
-		p.Hold = -1
-	}
+	p.Hold = m.holds.ask(now)
 	m.under, m.asked, m.drawn = true, now, 0
-	m.sent = debts{m.owe, m.hold}
-	m.back, m.owe, m.hold, m.since = nil, 0, 0, meter.Never
+	m.back, m.owe, m.owed, m.since = nil, 0, m.owe, meter.Never
 	return p
 }
 
@@ -216,10 +202,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	m.told = told{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
 	m.alone = alone{}
 	m.schedule()
-	if m.held = 0; p.Hold > 0 {
-		m.held = meter.AddInstant(now, int64(p.Hold))
-	}
-	m.held = max(m.held, m.hold)
+	m.holds.booked(now, p.Hold)
 	m.again = now
 	if p.Tokens < asked.Need {
 		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(p.Wait, m.recheck()))))
@@ -288,11 +271,8 @@ func (m *Leased) lease(now, void meter.Instant, b Budget, p LeasedPart) {
 func (m *Leased) Failed(now, again meter.Instant) {
 	m.under = false
 	m.again = again
-	if m.sent.owe > 0 || m.sent.hold != 0 {
+	if m.holds.failed(now) {
 		m.tell(now)
-		m.owes(m.sent.owe, now)
-		if m.hold == 0 {
-			m.hold = m.sent.hold
-		}
 	}
+	m.owes(m.owed, now)
 }

@@ -83,7 +83,7 @@ type LeasedPart struct {
 	Next           time.Duration
 	Until          time.Duration // the tokens expire so long after the ask was sent; 0: never
 	Wait           time.Duration // if nothing was granted: how long to wait before the next ask
-	Left           float64       // tokens in the store after this ask, negative if promised or owed
+	Left           float64       // tokens in the store after this ask, negative if promised or owed; of Slots: less those that others wait for
 	Hold           time.Duration // how long the budget is still blocked
 	Processes      int           // estimates how many processes use the budget; at least 1
 }

@@ -22,12 +22,12 @@ type Leased struct {
 	runs []run         // tokens that are promised
 	have int64         // the number of tokens in lots
 	next meter.Instant // when the next token of runs is due, or the next of lots or runs is void
-	held meter.Instant // the budget is blocked until then
 	at   meter.Instant // lots and runs are as of this instant
 	last LeasedPart    // the latest lease that had tokens
 	void meter.Instant // when those are void
 	asking
 	alone
+	holds
 
 	told told
 }
@@ -37,7 +37,7 @@ type Config struct {
 	Ahead   time.Duration // leases the tokens of so much time before they are needed, at the rate of recent use
 	Keep    time.Duration // gives tokens back that were not used for so long; 0: 100 ms
 	Horizon time.Duration // Part.Horizon; 0: 50 ms
-	Seed    uint64        // another in each process, so that they ask at different instants after a Fixed window begins
+	Seed    uint64        // another in each process: it names the process as a Holder, and has processes ask at different instants after a Fixed window begins
 }
 
 // A lot is tokens of one lease that may be used now.
@@ -90,7 +90,15 @@ type Borrower interface {
 
 var _ Borrower = (*Leased)(nil)
 
-// NewLeased returns the meter of a budget, with nothing leased.
+// New returns the meter of a budget, with nothing leased.
+func New(b Budget, c Config) Borrower {
+	if b.Kind == Slots {
+		return NewLeasedSlots(b, c)
+	}
+	return NewLeased(b, c)
+}
+
+// NewLeased returns the meter of a budget of any kind except Slots, with nothing leased.
 func NewLeased(b Budget, c Config) *Leased {
 	if c.Keep == 0 {
 		c.Keep = 100 * time.Millisecond
@@ -128,9 +136,6 @@ func (r *run) dueAt(k int64) meter.Instant {
 
 // Advance implements [Borrower].
 func (m *Leased) Advance(now meter.Instant) { m.advance(now) }
-
-// HeldUntil implements [Borrower].
-func (m *Leased) HeldUntil() meter.Instant { return m.held }
 
 // Processes implements [Borrower].
 func (m *Leased) Processes() int { return m.told.processes }

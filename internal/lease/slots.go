@@ -1,0 +1,302 @@
+package lease
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A LeasedSlots is the meter of a bucket of kind Slots. A request that ends gives its slot back to the process, and the next
+// request takes it. Each ask contains the number of slots that the process has, so an ask that fails or is repeated leaves no
+// trace.
+//
+// The process asks again [RenewSlots] after its latest ask, as long as it has slots. If no ask succeeds for LeaseOfSlots, the
+// store frees the slots. Then requests in flight go on, but no other request takes their slots.
+type LeasedSlots struct {
+	budget Budget
+	keep   int64 // slots that were unused for so long are given back
+	holder string
+
+	leased int64         // the slots that the process has at the store, and keeps
+	void   meter.Instant // when the store may have freed them
+	used   int64         // the slots of requests in flight; more than leased if those are void, or were reduced
+	low    int64         // the fewest unused slots since a time before kept
+	kept   meter.Instant // when low slots are given back; meter.Never: no slot is unused
+	at     meter.Instant // the fields above are as of this instant
+
+	under   bool          // an ask is under way
+	asked   meter.Instant // when the latest ask was sent; meter.Never: none was
+	counted meter.Instant // the store counts nothing of this process from then on if no ask comes before
+	tell    meter.Instant // when to tell the store how many slots the process has; meter.Never: it knows
+	again   meter.Instant // no slots are asked for before, because there were too few
+	lead    int64         // slots are asked for so long before requests can use them
+	wants   int64         // the slots that the store believes this process waits for
+	came    bool          // a request has given a slot back since the latest ask
+	yield   int64         // of the slots that requests give back next, those that are for other processes, which have less than their share
+
+	processes int // how many use the budget; 0: unknown
+	left      float64
+	alone
+	holds
+}
+
+// RenewSlots is how long after its latest ask a process that has slots asks again.
+const RenewSlots = 3 * time.Second
+
+// passEach, times the number of processes, is the time after an ask in which a process gives slots to its own requests without
+// asking whether others wait for them, if it has more than its share would be with one more process.
+const passEach = int64(100 * time.Millisecond)
+
+var _ Borrower = (*LeasedSlots)(nil)
+
+// NewLeasedSlots returns the meter of a budget of kind Slots, with nothing leased.
+func NewLeasedSlots(b Budget, c Config) *LeasedSlots {
+	if c.Keep == 0 {
+		c.Keep = 100 * time.Millisecond
+	}
+	return &LeasedSlots{
+		budget: b, keep: int64(c.Keep), holder: strconv.FormatUint(c.Seed, 36),
+		kept: meter.Never, asked: meter.Never, tell: meter.Never, left: float64(b.N),
+	}
+}
+
+// InFlight implements [meter.Flier].
+func (m *LeasedSlots) InFlight() int64 { return m.used }
+
+// PerSecond implements [meter.Rater].
+func (m *LeasedSlots) PerSecond(meter.Instant) float64 { return 0 }
+
+// Processes implements [Borrower].
+func (m *LeasedSlots) Processes() int { return m.processes }
+
+// free returns how many slots requests can take.
+func (m *LeasedSlots) free() int64 {
+	if m.local != nil {
+		return max(0, m.local.Most()-m.used)
+	}
+	return max(0, min(m.leased, m.budget.N)-m.used)
+}
+
+// Advance implements [Borrower].
+func (m *LeasedSlots) Advance(now meter.Instant) {
+	m.at = max(m.at, now)
+	if now >= m.void {
+		m.leased = 0
+	}
+	if idle := m.leased - m.used; idle <= 0 {
+		m.low = 0
+	}
+	if now >= m.kept && m.low == 0 {
+		m.kept = meter.Never
+		m.watch(now)
+	}
+}
+
+// watch begins another time in which slots must be used, if there is none and there are unused ones.
+func (m *LeasedSlots) watch(now meter.Instant) {
+	if idle := m.leased - m.used; m.kept == meter.Never && idle > 0 {
+		m.low, m.kept = idle, meter.AddInstant(now, m.keep)
+	}
+}
+
+// Payable implements [meter.Meter].
+func (m *LeasedSlots) Payable(now meter.Instant, cost int64) bool {
+	m.Advance(now)
+	return now >= m.held && cost <= m.free()
+}
+
+// Spend implements [meter.Meter].
+func (m *LeasedSlots) Spend(now meter.Instant, cost int64) (charged int64, ok bool) {
+	return meter.SpendIf(m, now, cost)
+}
+
+// Take implements [meter.Meter].
+func (m *LeasedSlots) Take(_, _ meter.Instant, cost int64, _ bool) (charged int64) {
+	m.used += cost
+	m.low = max(0, min(m.low, m.leased-m.used))
+	if m.local != nil {
+		*m.spent += uint64(cost)
+	}
+	return 0
+}
+
+// Ready implements [meter.Meter]. It returns meter.Never if a slot must become free first.
+func (m *LeasedSlots) Ready(from meter.Instant, _, cost int64) meter.Instant {
+	if cost > m.free() {
+		return meter.Never
+	}
+	return max(from, m.held)
+}
+
+// Plan implements [meter.Planner]. A request cannot have a slot immediately if the store has just said that there are too few.
+func (m *LeasedSlots) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
+	if cost > m.budget.N {
+		return meter.Never
+	}
+	from = max(from, m.held)
+	if now := max(from, m.at); meter.AddCount(ahead, cost) > m.free() && (now < m.again || m.local != nil) {
+		return now + 1
+	}
+	return from
+}
+
+// GiveBack implements [meter.Meter].
+func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
+	m.Advance(now)
+	if m.used -= cost; m.used < 0 {
+		panic("throttle: bug: more slots given back than taken")
+	}
+	m.came = true
+	if !m.under { // the response says how many others wait for
+		pass := max(0, min(m.yield, cost, m.leased-m.used))
+		m.yield -= pass
+		m.shed(now, pass)
+	}
+	m.watch(now)
+}
+
+// shed gives unused slots back, and those that the limit does not have any more.
+func (m *LeasedSlots) shed(now meter.Instant, unused int64) {
+	if give := max(unused, m.leased-max(m.used, m.budget.N)); give > 0 {
+		m.leased -= give
+		m.low = max(0, min(m.low, m.leased-m.used))
+		m.tell = now
+	}
+}
+
+// Settle implements [meter.Meter].
+func (m *LeasedSlots) Settle(int64, meter.Instant, int64, int64) {
+	panic("throttle: bug: a slot has no cost")
+}
+
+// Most implements [meter.Meter].
+func (m *LeasedSlots) Most() int64 { return m.budget.N }
+
+// Matters implements [meter.Meter].
+func (m *LeasedSlots) Matters(now meter.Instant) (must, full meter.Instant) {
+	m.Advance(now)
+	if m.under || m.used > 0 || m.leased > 0 || m.tellAt(now) < meter.Never {
+		return meter.Never, meter.Never
+	}
+	return 0, max(m.held, m.again)
+}
+
+// Tokens implements [meter.Meter]. It adds the unused slots to those that the store had left at its latest response.
+func (m *LeasedSlots) Tokens(now meter.Instant) float64 {
+	m.Advance(now)
+	return float64(m.leased-m.used) + max(0, m.left)
+}
+
+// Retune implements [meter.Meter].
+func (m *LeasedSlots) Retune(meter.Instant, meter.Rate) {}
+
+// Resize implements [meter.Meter]. The next ask tells the store the number.
+func (m *LeasedSlots) Resize(now meter.Instant, n int64) {
+	m.Advance(now)
+	m.budget.N, m.again = n, now
+	m.shed(now, 0)
+}
+
+// Hold implements [Borrower].
+func (m *LeasedSlots) Hold(now, until meter.Instant) {
+	m.tell = now
+	m.set(now, until)
+}
+
+// Alone implements [Borrower]. The other meter says how many requests may be in flight, including those that are.
+func (m *LeasedSlots) Alone(now meter.Instant, local meter.Meter, owing bool, spent *uint64) {
+	m.Advance(now)
+	m.alone = alone{local, owing, spent}
+}
+
+// Local implements [Borrower].
+func (m *LeasedSlots) Local(_ meter.Instant, processes int) meter.Meter {
+	return meter.NewSlots(max(1, m.budget.N/int64(processes)))
+}
+
+// tellAt returns when the store is to be told how many slots the process has, or of a hold.
+func (m *LeasedSlots) tellAt(now meter.Instant) meter.Instant {
+	if now < m.counted || m.hold != 0 {
+		return m.tell
+	}
+	return meter.Never
+}
+
+// wanted returns how many slots requests wait for that can use them now or soon, and how many the first of them lacks.
+func (m *LeasedSlots) wanted(now meter.Instant, d Demand) (first, all int64) {
+	free := m.free()
+	if d.From-m.lead > now {
+		return 0, 0
+	}
+	return max(0, min(d.First, m.budget.N)-free), max(0, d.All-free)
+}
+
+// AskAt implements [Borrower].
+func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
+	if m.under {
+		return meter.Never
+	}
+	m.Advance(now)
+	at := min(m.tellAt(now), m.kept)
+	if m.used > 0 || m.leased > 0 {
+		at = min(at, meter.AddInstant(m.asked, int64(RenewSlots)))
+	}
+	if m.came && m.leased > m.budget.N/int64(m.processes+1) {
+		at = min(at, meter.AddInstant(m.asked, int64(m.processes)*passEach))
+	}
+	if d.All > m.free() && m.leased < m.budget.N { // with all of them, there is none to ask for
+		at = min(at, max(m.again, d.From-m.lead))
+	}
+	if _, all := m.wanted(now, d); all == 0 && m.wants > 0 {
+		at = min(at, meter.AddInstant(m.asked, tellAfter))
+	}
+	if m.local != nil && (m.used > 0 || d.All > 0) {
+		at = now
+	}
+	return max(at, now)
+}
+
+// Ask implements [Borrower].
+func (m *LeasedSlots) Ask(now meter.Instant, d Demand) Part {
+	m.Advance(now)
+	if now >= m.kept {
+		m.leased -= m.low
+		m.kept = meter.Never
+		m.watch(now)
+	}
+	p := Part{Budget: m.budget, Holder: m.holder, Held: max(m.leased, m.used), Hold: m.holds.ask(now)}
+	if p.Need, p.Want = m.wanted(now, d); p.Want > 0 {
+		p.Need = max(1, p.Need)
+	}
+	if p.Held > 0 || p.Want > 0 {
+		m.counted = meter.AddInstant(now, int64(LeaseOfSlots))
+	}
+	m.under, m.asked, m.wants, m.came, m.tell = true, now, p.Want, false, meter.Never
+	return p
+}
+
+// Booked implements [Borrower].
+func (m *LeasedSlots) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
+	m.under, m.alone = false, alone{}
+	m.lead = 2*(now-sent) + int64(time.Millisecond)
+	m.leased, m.void = asked.Held+p.Tokens, meter.AddInstant(sent, int64(LeaseOfSlots))
+	m.processes, m.left, m.wants = max(1, p.Processes), p.Left, max(0, asked.Want-p.Tokens)
+	m.holds.booked(now, p.Hold)
+	m.again = now
+	if p.Tokens < asked.Want {
+		poll := time.Duration(min(100, m.processes)) * Micros(slotPoll)
+		m.again = meter.AddInstant(now, int64(max(poll, min(p.Wait, recheckAfter))))
+	}
+	m.Advance(now)
+	m.watch(now)
+	share := m.budget.N / int64(m.processes)
+	m.yield = int64(max(0, min(-p.Left, float64(m.leased-share))))
+	m.shed(now, 0)
+}
+
+// Failed implements [Borrower]. The store may have counted slots that the process does not know of.
+func (m *LeasedSlots) Failed(now, again meter.Instant) {
+	m.under, m.again, m.tell = false, again, now
+	m.holds.failed(now)
+}
