@@ -64,7 +64,7 @@ type StoreStats struct {
 	Failed   uint64 `json:"failed"`   // calls that failed because the store was out of reach
 	Setup    uint64 `json:"setup"`    // calls that failed because of a wrong set-up
 	Leased   uint64 `json:"leased"`   // tokens that the store granted
-	Returned uint64 `json:"returned"` // tokens that were given back
+	Returned uint64 `json:"returned"` // tokens that were given back, except slots
 	Alone    uint64 `json:"alone"`    // tokens used without the store, by LocalShare or Pass
 }
 
