@@ -164,6 +164,20 @@ func TestSlotsAreRenewedEveryThreeSeconds(t *testing.T) {
 	})
 }
 
+// ask returns the first ask of a call.
+func (s *trip) ask(call int) LeaseAsk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[call][0]
+}
+
+// armedAt returns when the timer of a bucket fires.
+func armedAt(l *Limiter, key string) instant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limits[0].buckets[key].armed
+}
+
 func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		goroutines := runtime.NumGoroutine()
@@ -171,15 +185,15 @@ func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {
 		all := sendMany(t, l, 5, Ask{Key: "tenant"})
 		sleep(10 * ms)
 		done(all...)
-		require.Equal(t, 0, int(s.calls[0][0].Parts[0].Held))
+		require.Equal(t, 0, int(s.ask(0).Parts[0].Held))
 		sleep(210 * ms)
 		require.Equal(t, goroutines, runtime.NumGoroutine())
-		require.Equal(t, never, l.limits[0].buckets["tenant"].armed)
-		last := s.calls[s.count()-1][0].Parts[0]
+		require.Equal(t, never, armedAt(l, "tenant"))
+		last := s.ask(s.count() - 1).Parts[0]
 		require.Zero(t, last.Held)
 		require.Zero(t, last.Want)
 		sleep(2 * time.Second)
-		require.Empty(t, l.limits[0].buckets)
+		require.Zero(t, l.Limits()[0].Keys)
 	})
 }
 
@@ -262,7 +276,7 @@ func TestSetInFlightChangesSlotsThatAreShared(t *testing.T) {
 		done(all[3])
 		requireGranted(t, all[4], at)
 		sleep(time.Second)
-		require.Equal(t, int64(1), s.calls[s.count()-1][0].Parts[0].Held)
+		require.Equal(t, int64(1), s.ask(s.count() - 1).Parts[0].Held)
 		checkInvariants(t, l)
 		done(all[4])
 		done(all[5])
@@ -447,7 +461,7 @@ func TestSlotsAndTokensOfAStoreAreGrantedTogether(t *testing.T) {
 		}
 		done(all[0])
 		require.True(t, all[3].done)
-		require.Len(t, s.calls[0][0].Parts, 2)
+		require.Len(t, s.ask(0).Parts, 2)
 		done(all[1:4]...)
 		done(all[4])
 		checkInvariants(t, l)
@@ -525,8 +539,8 @@ func TestShareOfSharedSlotsIsAPartOfTheirNumber(t *testing.T) {
 		sleep(10 * ms)
 		require.True(t, all[1].done)
 		require.False(t, all[2].done)
-		require.Equal(t, int64(2), s.calls[0][0].Parts[0].Budget.N)
-		require.LessOrEqual(t, len(s.calls[0][0].Parts[0].Holder), 64)
+		require.Equal(t, int64(2), s.ask(0).Parts[0].Budget.N)
+		require.LessOrEqual(t, len(s.ask(0).Parts[0].Holder), 64)
 		require.IsType(t, (*lease.LeasedSlots)(nil), l.limits[0].single.meter)
 		done(all[:2]...)
 		done(all[2])
