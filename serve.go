@@ -243,10 +243,8 @@ func (l *core) tryLocked(ln *line, now instant) bool {
 			l.markLocked(s.bucket) // it could be paid when it was tried last, and cannot be paid any more: a gate
 		}
 	}
-	for i := range ln.stops { // what is to be asked for depends on the other stops
-		if moved && ln.stops[i].bucket.loan != nil {
-			l.markLocked(ln.stops[i].bucket)
-		}
+	if moved && l.supplies != nil {
+		l.markLoansLocked(ln)
 	}
 	return moved
 }

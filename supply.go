@@ -168,6 +168,18 @@ func (l *core) wantLocked(charges []charge, now instant) {
 	l.serveLocked(now)
 }
 
+// markLoansLocked marks the shared buckets of a line of which a stop has changed: what is to be asked for depends on all of them.
+// It is not inlined, to keep the stack small on which requests wait.
+//
+//go:noinline
+func (l *core) markLoansLocked(ln *line) {
+	for i := range ln.stops {
+		if b := ln.stops[i].bucket; b.loan != nil {
+			l.markLocked(b)
+		}
+	}
+}
+
 // demandLocked describes the requests that wait for tokens of a shared bucket.
 func (b *bucket) demandLocked(now instant) lease.Demand {
 	d := lease.Demand{First: b.loan.wanted, All: b.loan.wanted, From: max(b.held, b.limit.held), Until: now, Alone: true}
