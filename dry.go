@@ -58,6 +58,7 @@ func (l *core) pretendLocked(ctx context.Context, p *pending, now instant, missi
 	a, charges := &p.ask, p.charges
 	var by bounds
 	l.bound(ctx, &by, a, charges, now)
+	p.mark = mark{at: now}
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
 		return refused
@@ -85,7 +86,6 @@ func (l *core) pretendLocked(ctx context.Context, p *pending, now instant, missi
 		}
 	}
 	l.synced = min(l.synced, l.bookings.first())
-	p.mark = mark{at: now}
 	l.counts.grantedAfter(due - now)
 	a.by.grantedAfter(due - now)
 	binding.limit.counts.waited(due - now)

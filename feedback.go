@@ -36,7 +36,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 	if err != nil { // a response beside an error is ignored
 		heeded = nil
 	}
-	a = t.answerOf(req, heeded, far, err)
+	a = t.answerOf(req, heeded, far, err, heeded != nil && t.speaks(req, heeded, g.mark.at))
 	charges := kept.or(g).charges()
 	gated, after := false, false
 	for i := range charges {
@@ -76,7 +76,7 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 			resp.Body.Close()
 		}
 	}()
-	a := t.answerOf(req, resp, far, err)
+	a := t.answerOf(req, resp, far, err, true)
 	switch {
 	case a.unsent:
 		t.limiter.report(g, &a.answer)
@@ -91,13 +91,17 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 	done = true
 }
 
-// answerOf returns what a response or an error means.
-func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error) result {
+// answerOf returns what a response or an error means. speaks is what the method of that name reports.
+func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error, speaks bool) result {
 	if far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
 		return result{answer: answer{outcome: aimd.Ignore, unsent: true}, local: true}
 	}
-	word, more := t.listen(req, resp)
-	a := result{answer: answer{aimd.Outcome(outcomeOf(req.Context(), resp, err, word)), far == reachedNoServer, word}, more: more}
+	var said *word
+	var more *listener
+	if speaks {
+		said, more = t.listen(req, resp)
+	}
+	a := result{answer: answer{aimd.Outcome(outcomeOf(req.Context(), resp, err, said)), far == reachedNoServer, said}, more: more}
 	if err != nil && errors.Is(err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
 		a.unsent = a.unsent || !hasBody(req) && !t.nested() // which would have said so

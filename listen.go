@@ -2,12 +2,56 @@ package throttle
 
 import (
 	"context"
+	"hash/maphash"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
 )
+
+// speaks reports whether a response to a request that was granted then may say something about limits, or may come from an
+// inner Transport.
+func (t *Transport) speaks(req *http.Request, resp *http.Response, granted instant) bool {
+	if mayBeLocal(req, resp) {
+		return true
+	}
+	host := hostOf(req)
+	if resp.StatusCode < 400 && (t.deaf || len(resp.Header) == 0 || !t.reads(host, granted)) {
+		return false
+	}
+	return !t.hints.Silent(host, resp.StatusCode, resp.Header)
+}
+
+// mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
+func mayBeLocal(req *http.Request, resp *http.Response) bool {
+	return resp.Request != nil && resp.Request != req
+}
+
+// A quiet bounds how many good responses are read until a server first sends rate-limit information, because to look at each
+// header of a response takes about as long as everything else that is done for a request. It is a leaky bucket for each of 64
+// sets of hosts, and holds the instant at which that is empty.
+type quiet [64]atomic.Int64
+
+const (
+	quietEvery = int64(time.Second) / 10_000 // between two responses that are read
+	quietBurst = 100                         // responses that are read without a pause
+)
+
+// reads reports whether a good response of a host, to a request that was granted then, is to be read.
+func (t *Transport) reads(host string, granted instant) bool {
+	if t.quiet == nil || t.limiter.heard.Load() {
+		return true
+	}
+	place := &t.quiet[maphash.String(t.limiter.seed, host)%uint64(len(t.quiet))]
+	empty := place.Load()
+	if empty > granted+(quietBurst-1)*quietEvery {
+		return false
+	}
+	place.CompareAndSwap(empty, max(empty, granted)+quietEvery) // else another response counts, and both are read
+	return true
+}
 
 // listen returns what the headers of a response say about limits, nil if nothing, and a listener if its body may say more.
 func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *listener) {

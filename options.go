@@ -106,6 +106,9 @@ func WithAdaptive(configs ...AIMD) Option {
 // quotas to others; the smallest share of the limits counts.
 //
 // At most 32 quotas are kept for each host and set of keys.
+//
+// Without this option, good responses are read at a bounded rate until a server first sends rate-limit information: the first
+// 100 of a host, and then 10,000 a second. Responses with a status of 400 or more are always read.
 func WithServerHints(hints ...headers.Hint) Option {
 	return option{"WithServerHints", func(c *config) { c.hints = append(c.hints, hints...) }}
 }

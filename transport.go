@@ -29,6 +29,7 @@ type Transport struct {
 
 	connections connections
 	asker       *asker // apart, because it is written while other goroutines read these fields
+	quiet       *quiet // the same; nil: each response is read
 	exempted    atomic.Uint64
 }
 
@@ -45,6 +46,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	t := &Transport{
 		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
 		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, asker: new(asker),
+	}
+	if len(c.usedOf("WithServerHints")) == 0 {
+		t.quiet = new(quiet)
 	}
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
@@ -143,21 +147,10 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, er
 	switch {
 	case err != nil:
 		t.hear(req, nil, far, err, g) // a response beside an error is ignored
-	case resp != nil && t.speaks(req, resp):
+	case resp != nil && t.speaks(req, resp, g.mark.at):
 		t.hear(req, resp, far, nil, g)
 	}
 	return resp, far, err
-}
-
-// speaks reports whether a response may say something about limits, or may come from an inner Transport.
-func (t *Transport) speaks(req *http.Request, resp *http.Response) bool {
-	return mayBeLocal(req, resp) || resp.StatusCode >= 400 && !t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header) ||
-		!t.deaf && len(resp.Header) > 0 && !t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header)
-}
-
-// mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
-func mayBeLocal(req *http.Request, resp *http.Response) bool {
-	return resp.Request != nil && resp.Request != req
 }
 
 // lineUp waits until a request that could not go immediately is granted, and sends it. It is a function of its own so that
