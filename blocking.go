@@ -57,7 +57,10 @@ func (l *core) pass(ctx context.Context, cancel <-chan struct{}, charges []charg
 	if g != nil { // the last charge is that of the gate
 		charges[len(charges)-1].bucket = l.gates[*g]
 	}
-	m, ok, _ = l.payLocked(charges, by, below, now)
+	m, ok, missing := l.payLocked(charges, by, below, now)
+	if missing >= 0 && l.canMakeLocked(charges) {
+		m, ok, _ = l.payAllLocked(charges, nil, by, below, now)
+	}
 	l.mu.Unlock()
 	return m, ok, nil
 }
@@ -69,6 +72,10 @@ func (l *core) try(charges []charge, a *ask, r *refusal) (m mark, v verdict) {
 	}
 	now, below := l.nowLocked(), a.priority < l.urgent
 	m, ok, missing := l.payLocked(charges, a.by, below, now)
+	if missing >= 0 && l.canMakeLocked(charges) {
+		m, ok, _ = l.payAllLocked(charges, nil, a.by, below, now)
+		missing = -1
+	}
 	switch {
 	case ok:
 		v = granted
@@ -146,7 +153,7 @@ func (l *core) decide(ctx context.Context, p *pending) (w *waiter, v verdict) {
 	if p.gate != nil && !p.late {
 		l.passLocked(p, now)
 	}
-	m, ok, missing := l.payAllLocked(p.charges, p.rates, a, now)
+	m, ok, missing := l.payAllLocked(p.charges, p.rates, a.by, a.priority < l.urgent, now)
 	switch {
 	case ok:
 		p.mark = m

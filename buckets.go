@@ -78,7 +78,7 @@ func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 func (l *Limiter) bucketStatsLocked(b *bucket, now instant) BucketStats {
 	s := BucketStats{
 		Limit: b.limit.name, Key: b.key, Rate: b.perSecond(now), Capacity: b.capacity(), Tokens: b.meter.Tokens(now),
-		Wait: b.waitLocked(now), Waiting: b.waiting(), Callers: b.fair.active(),
+		Wait: b.waitLocked(now), Waiting: b.waiting(), Callers: b.turns().active(),
 	}
 	if m, ok := b.meter.(meter.Flier); ok {
 		s.InFlight = int(m.InFlight())

@@ -20,7 +20,6 @@ func (l *core) resize(li *limit, change func()) {
 
 // setTermsLocked sets the rate and the size of a bucket.
 func (b *bucket) setTermsLocked(r rate, size int64, now instant) {
-	b.rate = r
 	b.meter.Retune(now, r)
 	b.meter.Resize(now, size)
 }
@@ -99,6 +98,9 @@ func (l *core) changeLocked(now instant, buckets []*bucket, change func(*bucket)
 // replanLocked judges the waiters of buckets that have changed again. The caller frees mu by unlockJudged.
 func (l *core) replanLocked(now instant, buckets ...*bucket) {
 	for _, b := range buckets {
+		if b.extra == nil {
+			continue
+		}
 		l.markLocked(b)
 		for _, s := range b.lines {
 			if s.line.starved { // it may bar others no more

@@ -69,7 +69,7 @@ func setWrong(l *Limiter, by, until time.Duration) {
 // unusedLocked replaces the meter of the only bucket by an unused one, which begins in the window of now.
 func unusedLocked(l *Limiter) {
 	b := l.limits[0].single
-	b.meter = l.limits[0].make(l.nowLocked(), b.rate, 0, &l.wall)
+	b.meter = l.limits[0].make(l.nowLocked(), b.rate(), 0, &l.wall)
 }
 
 // TestClockThatIsSetBackALittleStartsNoWindowTwice is about one that is corrected across the end of a window.

@@ -27,7 +27,7 @@ func (l *core) correct(g *grant, c *charge, cost int64) (charged int64, err erro
 	l.turnLocked(g.caller, b, cost-charged, now)
 	if cost < charged {
 		c.limit.counts.gave(charged - cost)
-		b.since = max(b.since, now)
+		b.freed(now)
 		l.markLocked(b)
 		l.freeLocked(b, now)
 	} else {
@@ -63,7 +63,7 @@ func (l *core) keptLocked(c *charge, now instant) *bucket {
 	if stale || l.keys.size() >= l.maxKeys && !l.evictLocked(now, nil, &l.keys) {
 		return b // it is not kept; see owedLocked
 	}
-	if !b.ownRate { // it was not there when the limit was changed
+	if !b.hasOwnRate() { // it was not there when the limit was changed
 		r, burst := b.limit.terms(rate{})
 		b.setTermsLocked(r, burst, now)
 	}

@@ -76,7 +76,7 @@ func (l *core) pretendLocked(ctx context.Context, p *pending, now instant, missi
 		case i == last:
 			c.paid = c.bucket.meter.Take(due, due, c.cost, true)
 			c.limit.counts.charged += uint64(c.cost)
-			c.bucket.since = due
+			c.bucket.needs().since = due
 		case c.limit.reported: // it counts what is really on its way
 			c.paid = c.bucket.meter.Take(now, now, c.cost, false)
 			c.limit.counts.charged += uint64(c.cost)

@@ -31,7 +31,7 @@ func TestExtremeValuesSaturate(t *testing.T) {
 			continue
 		}
 		wall := &meter.Wall{Unix: r.Int64N(1 << 61)}
-		b := bucket{limit: new(limit), meter: l.meter(0, l.shared(rt), l.burstOf(rt), wall)}
+		b := bucket{limit: new(limit), extra: new(extra), meter: l.meter(0, l.shared(rt), l.burstOf(rt), wall)}
 		now := instant(0)
 		for range 50 {
 			now = min(now+r.Int64N(1<<r.IntN(61)), maxPer/2)

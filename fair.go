@@ -48,6 +48,14 @@ func (f *fairBucket) of(below bool) *turns {
 	return &f.urgent
 }
 
+// turns returns what the bucket knows of turns; nil: no callers wait here, or they take none.
+func (b *bucket) turns() *fairBucket {
+	if b.extra == nil {
+		return nil
+	}
+	return b.fair
+}
+
 // active returns how many callers wait.
 func (f *fairBucket) active() int {
 	if f == nil {
@@ -118,7 +126,7 @@ func (l *core) fairLocked(charges []charge) int {
 
 // tidyLocked corrects what is stale among the requests of a caller.
 func (l *core) tidyLocked(charges []charge, a *ask, below bool, now instant) {
-	if i := l.fairLocked(charges); i >= 0 && charges[i].bucket.fair != nil {
+	if i := l.fairLocked(charges); i >= 0 && charges[i].bucket.turns() != nil {
 		t := charges[i].bucket.fair.of(below)
 		if c := t.callers[a.caller]; c != nil {
 			l.rechainStaleLocked(t, c, now)
@@ -129,7 +137,7 @@ func (l *core) tidyLocked(charges []charge, a *ask, below bool, now instant) {
 // tagLocked returns the start tag of a request that has just come.
 func (l *core) tagLocked(charges []charge, a *ask, p *place) int64 {
 	i := l.fairLocked(charges)
-	if i < 0 || charges[i].bucket.fair == nil {
+	if i < 0 || charges[i].bucket.turns() == nil {
 		return 0
 	}
 	return charges[i].bucket.fair.of(p.below).start(a.caller, p.rank)
@@ -218,7 +226,7 @@ func (t *turns) rest(c *caller) {
 // passedLocked notes that a request went before others that wait.
 func (l *core) passedLocked(charges []charge, a *ask, p *place, now instant) *caller {
 	i := l.fairLocked(charges)
-	if i < 0 || charges[i].bucket.fair == nil {
+	if i < 0 || charges[i].bucket.turns() == nil {
 		return nil
 	}
 	t := charges[i].bucket.fair.of(p.below)
@@ -329,7 +337,7 @@ func (l *core) chargeLocked(t *turns, c *caller, by int64, now instant) {
 
 // turnLocked corrects the turns of a caller by what a request of it was charged too little, or too much if it is negative.
 func (l *core) turnLocked(c *caller, b *bucket, more int64, now instant) {
-	if c == nil || b.limit != l.fair || b.fair == nil {
+	if c == nil || b.limit != l.fair || b.turns() == nil {
 		return
 	}
 	t := b.fair.of(c.below)

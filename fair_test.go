@@ -21,8 +21,8 @@ func fairly(n int64, opts ...LimitOption) Option { return empty(n, append(opts, 
 // checkTurns checks what holds of the turns at a bucket.
 func checkTurns(t *testing.T, l *Limiter, b *bucket) (callers int) {
 	t.Helper()
-	if b.fair == nil {
-		require.True(t, b.limit != l.fair || len(b.lines) == 0, "callers wait, and take no turns")
+	if b.turns() == nil {
+		require.True(t, b.limit != l.fair || !b.hasLines(), "callers wait, and take no turns")
 		return 0
 	}
 	require.NotEmpty(t, b.lines)
@@ -319,7 +319,7 @@ func TestCallersAreForgottenWithTheQueue(t *testing.T) {
 		sleep(time.Minute)
 		require.Zero(t, l.Stats().Callers)
 		for _, b := range l.limits[0].all() {
-			require.Nil(t, b.fair)
+			require.Nil(t, b.turns())
 		}
 		checkInvariants(t, l)
 	})

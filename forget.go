@@ -18,8 +18,11 @@ type bucketHeap []*bucket
 
 func (h bucketHeap) Len() int           { return len(h) }
 func (h bucketHeap) Less(i, j int) bool { return h[i].lookAt < h[j].lookAt }
-func (h bucketHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].place, h[j].place = i, j }
-func (h *bucketHeap) Push(x any)        { b := x.(*bucket); b.place = len(*h); *h = append(*h, b) }
+func (h bucketHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = int32(i), int32(j)
+}
+func (h *bucketHeap) Push(x any) { b := x.(*bucket); b.place = int32(len(*h)); *h = append(*h, b) }
 func (h *bucketHeap) Pop() any {
 	last := len(*h) - 1
 	b := (*h)[last]
@@ -43,6 +46,7 @@ func (h bucketHeap) first() instant {
 const (
 	sweepEvery  = time.Second // buckets are forgotten no more often
 	sweepMost   = 1024        // and no more of them are looked at under one lock
+	sweepWith   = 4           // are looked at whenever buckets are made, so that forgetting keeps up
 	lookAgain   = time.Minute // at a bucket of which it is not known when it may be forgotten
 	evictLook   = 64          // places brought up to date in search of the bucket that is full first
 	shrinkAbove = 1024        // entries; the room that fewer take is not worth giving back
@@ -57,9 +61,9 @@ func (k *keeper) add(b *bucket, now instant) {
 
 func (k *keeper) remove(b *bucket) {
 	if b.busy {
-		heap.Remove(&k.busy, b.place)
+		heap.Remove(&k.busy, int(b.place))
 	} else {
-		heap.Remove(&k.idle, b.place)
+		heap.Remove(&k.idle, int(b.place))
 	}
 	b.busy = false
 }
@@ -78,9 +82,9 @@ func (k *keeper) put(b *bucket, busy bool, at instant) {
 	}
 	b.lookAt = at
 	if busy {
-		heap.Fix(&k.busy, b.place)
+		heap.Fix(&k.busy, int(b.place))
 	} else {
-		heap.Fix(&k.idle, b.place)
+		heap.Fix(&k.idle, int(b.place))
 	}
 }
 
@@ -109,11 +113,13 @@ func (k *keeper) next(now instant) *bucket {
 
 // matters returns until when the bucket must be kept, and from when it is as good as new.
 func (b *bucket) matters(now instant) (must, full instant) {
-	if len(b.lines) > 0 {
+	if b.hasLines() {
 		return never, never
 	}
 	must, full = b.meter.Matters(now)
-	must = max(must, b.held)
+	if b.extra != nil {
+		must = max(must, b.held)
+	}
 	return must, max(must, full)
 }
 
@@ -130,14 +136,14 @@ func (l *core) keepLocked(b *bucket, now instant) {
 	b.limit.buckets[b.key], b.limit.keyed = b, true
 	b.limit.peak = max(b.limit.peak, len(b.limit.buckets))
 	l.keys.add(b, now)
-	l.sweepLaterLocked(now)
+	l.sweepLaterLocked(now, sweepEvery)
 }
 
 // freeLocked notes that what made a bucket busy may be over.
 func (l *core) freeLocked(b *bucket, now instant) {
 	if b.busy && b.lookAt > now {
 		l.keeperOf(b).put(b, true, now)
-		l.sweepLaterLocked(now)
+		l.sweepLaterLocked(now, sweepEvery)
 	}
 }
 
@@ -147,16 +153,20 @@ func (l *core) sweep() {
 	defer l.mu.Unlock()
 	l.sweepAt = never
 	now := l.nowLocked()
-	l.sweepLocked(&l.keys, now)
-	l.sweepLocked(&l.gateKeys, now)
-	l.sweepLaterLocked(now)
+	more := l.sweepLocked(&l.keys, sweepMost, now)
+	if l.sweepLocked(&l.gateKeys, sweepMost, now) || more {
+		l.sweepLaterLocked(now, time.Millisecond) // let others have the lock, then go on
+		return
+	}
+	l.sweepLaterLocked(now, sweepEvery)
 }
 
-func (l *core) sweepLocked(k *keeper, now instant) {
-	for range sweepMost {
+// sweepLocked looks at the first most buckets that are to be looked at, and reports whether there may be more of them.
+func (l *core) sweepLocked(k *keeper, most int, now instant) (more bool) {
+	for range most {
 		b := k.next(now)
 		if b == nil || b.lookAt > now {
-			return
+			return false
 		}
 		if must, full := b.matters(now); full <= now {
 			l.forgetLocked(b)
@@ -164,18 +174,16 @@ func (l *core) sweepLocked(k *keeper, now instant) {
 			k.keep(b, must, full, now)
 		}
 	}
+	return true
 }
 
-// sweepLaterLocked makes sure that buckets are forgotten once they are as good as new.
-func (l *core) sweepLaterLocked(now instant) {
+// sweepLaterLocked makes sure that buckets are forgotten once they are as good as new, after a pause.
+func (l *core) sweepLaterLocked(now instant, pause time.Duration) {
 	first := min(l.keys.idle.first(), l.keys.busy.first(), l.gateKeys.idle.first(), l.gateKeys.busy.first())
 	if first == never {
 		return
 	}
-	at := max(first, now+int64(sweepEvery))
-	if first <= now-int64(sweepEvery) {
-		at = now + int64(time.Millisecond) // behind: let others have the lock, then go on
-	}
+	at := max(first, now+int64(pause))
 	if at >= l.sweepAt {
 		return
 	}
@@ -242,7 +250,7 @@ func (l *core) evictLocked(now instant, charges []charge, k *keeper) bool {
 
 func (l *core) forgetLocked(b *bucket) {
 	l.keeperOf(b).remove(b)
-	if b.timer != nil {
+	if b.extra != nil && b.timer != nil {
 		b.timer.Stop()
 		b.armed = never
 	}

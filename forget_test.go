@@ -99,17 +99,20 @@ func TestAnIdleKeyAmongManyBusyOnesMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3000
 		l := limiterOf(t, WithLimit(InFlight(1, Name("slot")), TokenBucket(10, time.Hour)), WithMaxKeys(n))
-		var busy []*Grant
+		var busy, free []*Grant
 		for i := range n / 2 { // two buckets each; the first half is busy
 			g, err := l.Acquire(t.Context(), Ask{Key: strconv.Itoa(i), Cost: 1})
 			require.NoError(t, err)
 			if i%100 > 0 {
 				busy = append(busy, g)
 			} else {
-				g.Done()
+				free = append(free, g)
 			}
 		}
 		require.Equal(t, n, l.Stats().Buckets)
+		for _, g := range free {
+			g.Done()
+		}
 		for i := range n/2 - len(busy) { // as many keys without a slot as there are free ones
 			require.NotNil(t, send(t, l, Ask{Key: fmt.Sprint("new", i), Cost: 1}).grant, "key %d", i)
 		}
@@ -287,7 +290,7 @@ func TestOnlyWhatIsLargeAndMostlyEmptyIsCopied(t *testing.T) {
 	}{{100, shrinkAbove, false}, {2000, 3000, false}, {400, 2000, true}} {
 		h := make(bucketHeap, c.size, c.room)
 		for i := range h {
-			h[i] = &bucket{place: i}
+			h[i] = &bucket{place: int32(i)}
 		}
 		heap.Pop(&h)
 		require.Equal(t, c.copied, cap(h) < c.room, "%d of %d", c.size, c.room)

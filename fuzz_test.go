@@ -38,7 +38,7 @@ func FuzzOptions(f *testing.F) {
 				return
 			}
 			b := transport.limiter.limits[0].single
-			r := b.rate
+			r := b.rate()
 			require.Positive(t, r.N)
 			require.Positive(t, r.Per)
 			start := time.Now()

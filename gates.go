@@ -126,8 +126,7 @@ func (l *core) gateLocked(key gateKey, now instant) *bucket {
 		return b
 	}
 	p := l.partyLocked(key, now)
-	l.serial++
-	b := &bucket{limit: l.gate, key: key.name(), serial: l.serial, armed: never, place: -1}
+	b := &bucket{limit: l.gate, key: key.name(), place: -1, extra: &extra{armed: never}}
 	b.meter = &gateBucket{Gate: quota.NewGate(p.account), key: key, party: p}
 	p.gates[b] = true
 	p.peak = max(p.peak, len(p.gates))
@@ -137,7 +136,7 @@ func (l *core) gateLocked(key gateKey, now instant) *bucket {
 	l.gates[key] = b
 	l.gatesPeak = max(l.gatesPeak, len(l.gates))
 	l.gateKeys.add(b, now)
-	l.sweepLaterLocked(now)
+	l.sweepLaterLocked(now, sweepEvery)
 	return b
 }
 

@@ -60,7 +60,7 @@ func (l *Limiter) HoldAll(d time.Duration) {
 	l.holdAll(min(int64(d), maxPer))
 	for _, li := range l.limits {
 		for piece := range l.pieces(li) {
-			l.change(piece, func(b *bucket, _ instant) bool { return len(b.lines) > 0 })
+			l.change(piece, func(b *bucket, _ instant) bool { return b.hasLines() })
 		}
 	}
 	l.direct.observer.held(HoldEvent{For: d, Source: SourceCaller, All: true})

@@ -6,32 +6,89 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A bucket is the state of one limit for one key.
+// A bucket is the state of one limit for one key. There may be a million of them, so what few of them need is apart.
 type bucket struct {
-	limit   *limit
-	key     string
-	serial  uint64 // tells buckets apart, also those of one key that was forgotten and came back
-	meter   meter.Meter
-	rate    rate
+	limit  *limit
+	key    string
+	meter  meter.Meter
+	lookAt instant // when its keeper is to look at it
+	place  int32   // in its keeper; -1: it is never forgotten
+	busy   bool    // it may not be forgotten, as far as its keeper knows
+	*extra         // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
+}
+
+// An extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
+type extra struct {
+	own     rate        // as RateFor said; zero: the limit's
+	asked   uint64      // the number of the last Refresh before RateFor was asked
 	loan    *loan       // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
 	held    instant     // nothing goes before
-	since   instant     // no request can have been due before; in a dry run, when the last one that it stopped would have gone
+	since   instant     // no request in line can have been due before; in a dry run, when the last one that it stopped would have gone
+	serial  uint64      // tells buckets apart that have or had lines, also those of one key that was forgotten and came back; 0: it had none
 	stopped stopHeap    // the lines whose first request cannot be paid here, or may not go before one that cannot
 	lines   []*stop     // all lines that fall under this bucket
 	fair    *fairBucket // nil: no callers wait here, or they take no turns
 	timer   *time.Timer
 	armed   instant // when timer fires; never: it does not
 	dirty   bool    // in Limiter.dirty
-	ownRate bool    // as RateFor said
-	busy    bool    // it may not be forgotten, as far as its keeper knows
-	asked   uint64  // the number of the last Refresh before RateFor was asked
-	place   int     // in its keeper; -1: it is never forgotten
-	lookAt  instant // when its keeper is to look at it
+}
+
+// needs returns the extra of a bucket, and makes it if there is none.
+func (b *bucket) needs() *extra {
+	if b.extra == nil {
+		b.extra = &extra{armed: never}
+	}
+	return b.extra
+}
+
+// hasLines reports whether requests wait that fall under the bucket.
+func (b *bucket) hasLines() bool { return b.extra != nil && len(b.lines) > 0 }
+
+// lent returns the loan of the bucket; nil: its budget is not in a store.
+func (b *bucket) lent() *loan {
+	if b.extra == nil {
+		return nil
+	}
+	return b.loan
+}
+
+// hasOwnRate reports whether the rate of the bucket is not that of its limit.
+func (b *bucket) hasOwnRate() bool { return b.extra != nil && b.own != rate{} }
+
+// number returns what tells the bucket apart; 0: it never had a line.
+func (b *bucket) number() uint64 {
+	if b.extra == nil {
+		return 0
+	}
+	return b.serial
+}
+
+// freed notes that tokens came back. Waiters can use them from now on.
+func (b *bucket) freed(now instant) {
+	if b.extra != nil {
+		b.since = max(b.since, now)
+	}
+}
+
+// rate returns the rate of its limit for its key.
+func (b *bucket) rate() rate {
+	if b.hasOwnRate() {
+		return b.limit.shared(b.own)
+	}
+	return b.limit.shared(b.limit.rate)
+}
+
+// opens returns the instant before which nothing goes, whatever there is to pay with.
+func (b *bucket) opens() instant {
+	if b.extra == nil {
+		return b.limit.held
+	}
+	return max(b.limit.held, b.held, b.since)
 }
 
 // ready returns when cost can be paid here once ahead has been, not before from.
 func (b *bucket) ready(from instant, ahead, cost int64) instant {
-	return b.meter.Ready(max(from, b.held, b.limit.held, b.since), ahead, cost)
+	return b.meter.Ready(max(from, b.opens()), ahead, cost)
 }
 
 // heldUntil returns the end of the hold of a caller, a server or a controller.
@@ -40,24 +97,31 @@ func (b *bucket) heldUntil() instant {
 }
 
 // heldAlone is the same without HoldAll.
-func (b *bucket) heldAlone() instant {
-	if m, ok := b.meter.(meter.Holder); ok {
-		return max(b.held, m.HeldUntil())
+func (b *bucket) heldAlone() (until instant) {
+	if b.extra != nil {
+		until = b.held
 	}
-	return b.held
+	if m, ok := b.meter.(meter.Holder); ok {
+		until = max(until, m.HeldUntil())
+	}
+	return until
 }
 
 // hold lets nothing go before until: in all processes, where the budget is shared.
 func (b *bucket) hold(now, until instant) {
-	if b.loan != nil {
+	if b.lent() != nil {
 		b.loan.Hold(now, until)
 		return
 	}
-	b.held = max(b.held, until)
+	e := b.needs()
+	e.held = max(e.held, until)
 }
 
 // lift ends what hold did, and reports whether there was a hold.
 func (b *bucket) lift(now instant) bool {
+	if b.extra == nil {
+		return false
+	}
 	held := b.held > now
 	b.held = min(b.held, now)
 	if b.loan != nil && (held || b.loan.HeldUntil() > now) {
@@ -70,7 +134,7 @@ func (b *bucket) lift(now instant) bool {
 // plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
 func (b *bucket) plan(from instant, ahead, cost int64) instant {
 	if p, ok := b.meter.(meter.Planner); ok {
-		due := p.Plan(max(from, b.held, b.limit.held, b.since), ahead, cost)
+		due := p.Plan(max(from, b.opens()), ahead, cost)
 		if until := b.blockedUntil(); until > due && due < never && b.ready(from, ahead, cost) == never {
 			return until
 		}
@@ -84,14 +148,16 @@ func (b *bucket) perSecond(now instant) float64 {
 	if m, ok := b.meter.(meter.Rater); ok {
 		return m.PerSecond(now)
 	}
-	return b.rate.PerSecond()
+	return b.rate().PerSecond()
 }
 
 // waiting returns how many requests in line fall under the bucket.
 func (b *bucket) waiting() int {
 	n := 0
-	for _, s := range b.lines {
-		n += s.line.size
+	if b.extra != nil {
+		for _, s := range b.lines {
+			n += s.line.size
+		}
 	}
 	return n
 }
@@ -138,7 +204,7 @@ func (l *core) payLocked(charges []charge, by *counts, below bool, now instant) 
 			return m, false, i
 		}
 		b := c.bucket
-		ok = ok && c.cost >= 0 && len(b.lines) == 0 && max(b.held, c.limit.held, b.since) <= now && (i == 0 || b.meter.Payable(now, c.cost)) &&
+		ok = ok && c.cost >= 0 && !b.hasLines() && b.opens() <= now && (i == 0 || b.meter.Payable(now, c.cost)) &&
 			(!below || b.leaves(c.cost, now))
 	}
 	if ok && len(charges) > 0 {
@@ -159,7 +225,8 @@ func (l *core) payLocked(charges []charge, by *counts, below bool, now instant) 
 
 // payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
 // missing is the first charge without room for its bucket.
-func (l *core) payAllLocked(charges []charge, rates []rate, a *ask, now instant) (m mark, ok bool, missing *charge) {
+func (l *core) payAllLocked(charges []charge, rates []rate, by *counts, below bool, now instant) (m mark, ok bool, missing *charge) {
+	kept := l.keys.size()
 	for i := range charges {
 		charges[i].findLocked() // before any is forgotten to make room for another
 	}
@@ -168,11 +235,27 @@ func (l *core) payAllLocked(charges []charge, rates []rate, a *ask, now instant)
 			return m, false, c
 		}
 	}
-	below := a.priority < l.urgent
-	if m, ok, _ = l.payLocked(charges, a.by, below, now); !ok && clampLocked(charges, below) {
-		m, ok, _ = l.payLocked(charges, a.by, below, now)
+	if m, ok, _ = l.payLocked(charges, by, below, now); !ok && clampLocked(charges, below) {
+		m, ok, _ = l.payLocked(charges, by, below, now)
+	}
+	if ok && l.keys.size() > kept { // what was charged is not as good as new, and stays
+		l.sweepLocked(&l.keys, sweepWith, now)
 	}
 	return m, ok, nil
+}
+
+// canMakeLocked reports whether all buckets of these charges that are missing can be made under this lock: there is room, and
+// no rate to ask for.
+func (l *core) canMakeLocked(charges []charge) bool {
+	if l.keys.size()+len(charges) > l.maxKeys {
+		return false
+	}
+	for i := range charges {
+		if c := &charges[i]; c.limit.asks || c.limit.gates && c.bucket == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // haveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. Buckets of the other
@@ -200,7 +283,7 @@ func clampLocked(charges []charge, below bool) (clamped bool) {
 
 // reclampLocked does the same for the waiters of a bucket that has become smaller.
 func (b *bucket) reclampLocked() {
-	if b.limit.clamps {
+	if b.limit.clamps && b.extra != nil {
 		for _, s := range b.lines {
 			s.line.root.clamp(s.index, b.most(s.line.below))
 		}
@@ -221,23 +304,36 @@ func (p *pending) askedLocked() bool {
 
 // makeLocked makes a bucket, with that rate or, if it is zero, the limit's own.
 func (l *core) makeLocked(li *limit, key string, r rate, now instant) *bucket {
-	l.serial++
-	b := &bucket{limit: li, key: key, serial: l.serial, armed: never, place: -1, asked: li.refreshed, ownRate: r != rate{}}
+	b := &bucket{limit: li, key: key, place: -1}
+	if key == "" || li.asks || li.supply != nil {
+		b.extra = &extra{armed: never, own: r, asked: li.refreshed}
+	}
 	rate, burst := li.terms(r)
-	b.rate = rate
 	if li.supply != nil {
 		b.loan = li.lend(key, rate, burst)
 		b.meter = b.loan.Borrower
 	} else {
-		b.meter = li.make(now, rate, burst, &l.wall)
+		b.meter = l.meterLocked(li, rate, burst, now)
 	}
 	if key == "" {
 		li.single = b
 		return b
 	}
-	b.held = li.takeHold(key)
+	if until := li.takeHold(key); until > 0 {
+		b.needs().held = until
+	}
 	l.keepLocked(b, now)
 	return b
+}
+
+// meterLocked returns a new meter, which shares with that of the key "" what it can.
+func (l *core) meterLocked(li *limit, r rate, burst int64, now instant) meter.Meter {
+	if li.single != nil {
+		if m, ok := li.single.meter.(meter.Sharer); ok {
+			return m.Another(now, r, burst, li.initialOf(burst))
+		}
+	}
+	return li.make(now, r, burst, &l.wall)
 }
 
 // terms returns the rate and the burst of a key for which RateFor returned own; zero: the limit's own.

@@ -237,7 +237,7 @@ func TestShareLeavesTheRest(t *testing.T) {
 			wait, _ := l.Try("key", 1)
 			require.Equal(t, c.next, wait)
 			require.NoError(t, l.SetRate(l.limits[0].name, c.limit.rate.N*10, time.Hour))
-			require.InDelta(t, float64(c.limit.rate.N)*10*c.limit.share/3600, l.limits[0].buckets["key"].rate.PerSecond(), 0.01)
+			require.InDelta(t, float64(c.limit.rate.N)*10*c.limit.share/3600, l.limits[0].buckets["key"].rate().PerSecond(), 0.01)
 		})
 	}
 }

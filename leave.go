@@ -23,7 +23,7 @@ func (b *bucket) leaves(cost int64, now instant) bool {
 // readyFor returns when cost can be paid here.
 func (b *bucket) readyFor(below bool, cost int64) instant {
 	if below && b.limit.reserve > 0 {
-		return meter.ReadyLeaving(b.meter, max(b.held, b.limit.held, b.since), 0, 0, cost, b.limit.reserve)
+		return meter.ReadyLeaving(b.meter, b.opens(), 0, 0, cost, b.limit.reserve)
 	}
 	return b.ready(0, 0, cost)
 }
@@ -31,7 +31,7 @@ func (b *bucket) readyFor(below bool, cost int64) instant {
 // planFor returns when cost can be paid here once what is ahead has been, as far as is known.
 func (b *bucket) planFor(below bool, from instant, urgent, ahead, cost int64) instant {
 	if below && b.limit.reserve > 0 {
-		return meter.PlanLeaving(b.meter, max(from, b.held, b.limit.held, b.since), urgent, ahead, cost, b.limit.reserve)
+		return meter.PlanLeaving(b.meter, max(from, b.opens()), urgent, ahead, cost, b.limit.reserve)
 	}
 	return b.plan(from, meter.AddCount(urgent, ahead), cost)
 }

@@ -391,7 +391,7 @@ func (b *bucket) precedes(p, other *place) bool {
 
 // bars reports whether a request that is stopped here goes before one in that place, which has just come.
 func (b *bucket) bars(p *place) bool {
-	if len(b.stopped) == 0 {
+	if b.extra == nil || len(b.stopped) == 0 {
 		return false
 	}
 	top := b.stopped[0].line

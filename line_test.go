@@ -156,7 +156,7 @@ func TestLineStaysShallow(t *testing.T) {
 
 func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 	r := metertest.Seeded(t, 7)
-	b := &bucket{limit: new(limit)}
+	b := &bucket{limit: new(limit), extra: new(extra)}
 	lines := make([]*line, 40)
 	for i := range lines {
 		ln := &line{stops: make([]stop, 1)}
@@ -208,14 +208,14 @@ func TestHeapOfBucketsKnowsItsFirst(t *testing.T) {
 		case r.IntN(2) == 0:
 			b := h[r.IntN(len(h))]
 			b.lookAt = r.Int64N(100)
-			heap.Fix(&h, b.place)
+			heap.Fix(&h, int(b.place))
 		default:
 			b := h[r.IntN(len(h))]
-			heap.Remove(&h, b.place)
-			require.Equal(t, -1, b.place)
+			heap.Remove(&h, int(b.place))
+			require.EqualValues(t, -1, b.place)
 		}
 		for i, b := range h {
-			require.Equal(t, i, b.place)
+			require.EqualValues(t, i, b.place)
 			require.LessOrEqual(t, h[0].lookAt, b.lookAt)
 		}
 	}

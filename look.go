@@ -67,8 +67,10 @@ func (l *core) showsLocked(b *bucket, now instant) bool {
 // waitLocked returns how long a request of cost 1 that comes now would wait for the bucket, as far as is known.
 func (b *bucket) waitLocked(now instant) time.Duration {
 	var ahead int64
-	for _, s := range b.lines[:min(len(b.lines), maxAhead)] {
-		ahead = meter.AddCount(ahead, s.line.root.sums()[s.index])
+	if b.hasLines() {
+		for _, s := range b.lines[:min(len(b.lines), maxAhead)] {
+			ahead = meter.AddCount(ahead, s.line.root.sums()[s.index])
+		}
 	}
 	due := b.planLocked(nil, nil, &place{rank: math.MinInt64}, 0, ahead, 1, now)
 	return until(due, now)

@@ -17,7 +17,7 @@ func (b *bounds) judge(due, now instant, binding *bucket) reason {
 	switch {
 	case due == never:
 		return reasonCost
-	case binding.loan != nil && b.isCutOff(due, binding.blockedUntil()):
+	case binding.lent() != nil && b.isCutOff(due, binding.blockedUntil()):
 		return reasonStore
 	case due <= patience && (b.expiry > b.arrived || b.respite > 0):
 		if due >= b.deadline {
@@ -122,7 +122,7 @@ func (l *core) bound(ctx context.Context, b *bounds, a *ask, charges []charge, n
 func passesLocked(charges []charge, p *place, now instant) bool {
 	for i := range charges {
 		b := charges[i].bucket
-		if b.loan != nil {
+		if b.lent() != nil {
 			b.loan.Advance(now)
 		}
 		if b.readyFor(p.below, charges[i].cost) > now || b.bars(p) {
@@ -163,7 +163,7 @@ func (w *waiter) planLocked(urgent, ahead []int64, now instant) (due instant, bi
 // that is yet to be opened), and the first of the other lines that are stopped here.
 func (b *bucket) planLocked(q *queue, ln *line, p *place, urgent, ahead, cost int64, now instant) instant {
 	from := now
-	if len(b.stopped) > 0 {
+	if b.extra != nil && len(b.stopped) > 0 {
 		from = 0 // waiters own the tokens that came in since
 	}
 	if b.bars(p) {

@@ -69,8 +69,8 @@ func (l *Limiter) refresh(buckets []*bucket, nth uint64) (faults []error) {
 			return false
 		}
 		r, size := b.limit.terms(own)
-		changed := b.ownRate != (own != rate{}) || b.rate != r
-		b.asked, b.ownRate = nth, own != rate{}
+		changed := b.own != own
+		b.asked, b.own = nth, own
 		if changed {
 			b.setTermsLocked(r, size, now)
 		}

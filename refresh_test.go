@@ -198,7 +198,7 @@ func TestRefreshGivesAndTakesRates(t *testing.T) {
 	check := func(perHour float64, burst int64) {
 		t.Helper()
 		b := l.limits[0].buckets["k"]
-		require.InDelta(t, perHour, b.rate.PerSecond()*3600, 1e-9)
+		require.InDelta(t, perHour, b.rate().PerSecond()*3600, 1e-9)
 		require.Equal(t, burst, b.meter.Most())
 	}
 	_, ok := l.Try("k", 2)
@@ -347,7 +347,7 @@ func TestALateAnswerDoesNotUndoALaterRefresh(t *testing.T) {
 		synctest.Wait()
 		early <- rate{N: 2, Per: time.Hour}
 		synctest.Wait()
-		require.Equal(t, int64(3), l.limits[0].buckets["k"].rate.N)
+		require.Equal(t, int64(3), l.limits[0].buckets["k"].rate().N)
 	})
 }
 
@@ -369,7 +369,7 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, l.Wait(t.Context(), "k", 1))
 		require.Equal(t, sec, time.Since(start))
-		require.Equal(t, int64(2), l.limits[0].buckets["k"].rate.N)
+		require.Equal(t, int64(2), l.limits[0].buckets["k"].rate().N)
 		checkInvariants(t, l)
 	})
 }

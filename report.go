@@ -60,7 +60,7 @@ func (l *core) reportAndServe(g *grant, a *answer, by *counts) (n news) {
 	}
 	now := l.nowLocked()
 	for i := range charges {
-		if b := charges[i].bucket; len(b.lines) > 0 && (a.unsent || b.limit.reported) {
+		if b := charges[i].bucket; b.hasLines() && (a.unsent || b.limit.reported) {
 			l.markLocked(b)
 		}
 	}
@@ -129,7 +129,7 @@ func (l *core) answeredLocked(c *charge, m learner, sent instant, a *answer, now
 		held = time.Duration(m.HeldUntil() - now)
 		l.replanLocked(now, c.bucket)
 	}
-	if len(c.bucket.lines) > 0 {
+	if c.bucket.hasLines() {
 		l.markLocked(c.bucket)
 	}
 	return held

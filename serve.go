@@ -40,7 +40,7 @@ func (l *core) markAllLocked(charges []charge) {
 // lineID appends the identity of the line of these charges to buf. The first queue bytes of it identify the queue.
 func lineID(buf []byte, charges []charge, below bool) (id []byte, queue int) {
 	for i := range charges {
-		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.serial)
+		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.number())
 		if !charges[i].limit.gates && !charges[i].limit.open {
 			queue = len(buf)
 		}
@@ -62,12 +62,18 @@ func (l *core) lineOf(charges []charge, below bool) (*queue, *line) {
 	if len(l.lines) == 0 {
 		return nil, nil
 	}
-	id, queue := lineID(make([]byte, 0, 64), charges, below)
+	id, queue := lineID(make([]byte, 0, 48), charges, below)
 	return l.queues[string(id[:queue])], l.lines[string(id)]
 }
 
 // openLocked opens a line for these charges.
 func (l *core) openLocked(charges []charge, below bool, now instant) *line {
+	for i := range charges {
+		if e := charges[i].bucket.needs(); e.serial == 0 {
+			l.serial++
+			e.serial = l.serial
+		}
+	}
 	id, of := lineID(nil, charges, below)
 	ln := &line{id: string(id), below: below, stops: make([]stop, len(charges))}
 	if ln.queue = l.queues[ln.id[:of]]; ln.queue == nil {
@@ -169,7 +175,7 @@ func (l *core) closeLocked(ln *line, now instant) {
 
 // markLocked queues a bucket to be served before mu is freed.
 func (l *core) markLocked(b *bucket) {
-	if !b.dirty && (len(b.stopped) > 0 || b.armed != never || b.loan != nil) {
+	if b.extra != nil && !b.dirty && (len(b.stopped) > 0 || b.armed != never || b.loan != nil) {
 		b.dirty = true
 		l.dirty = append(l.dirty, b)
 	}
@@ -331,7 +337,7 @@ func (l *core) giveBackLocked(b *bucket, charged int64, now instant, cost int64)
 	b.limit.counts.gave(cost)
 	b.limit.counts.ended++
 	l.freeLocked(b, now)
-	b.since = max(b.since, now)
+	b.freed(now)
 	l.markLocked(b)
 	if g, ok := b.meter.(*gateBucket); ok {
 		l.markPartyLocked(g.party) // gates of a party share what is given back

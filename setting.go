@@ -27,7 +27,7 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 		return join(fmt.Sprintf("throttle: SetRate(%q, %d, %v)", limit, n, per), err)
 	}
 	l.set(li, func() { li.rate = r }, func(b *bucket, now instant) bool {
-		if b.ownRate {
+		if b.hasOwnRate() {
 			return false
 		}
 		b.setTermsLocked(li.shared(li.rate), li.size, now)

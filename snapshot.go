@@ -84,10 +84,13 @@ func (l *Limiter) Snapshot() Snapshot {
 
 func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
 	l.look(buckets, func(b *bucket, now instant) {
-		if b.loan != nil {
+		if b.lent() != nil {
 			return // the store keeps it
 		}
-		s := BucketSnapshot{Limit: b.limit.name, Kind: string(l.policyOf(b.limit).kind), Key: b.key, Held: time.Duration(max(0, b.held-now))}
+		s := BucketSnapshot{Limit: b.limit.name, Kind: string(l.policyOf(b.limit).kind), Key: b.key}
+		if b.extra != nil {
+			s.Held = time.Duration(max(0, b.held-now))
+		}
 		switch m := b.meter.(type) {
 		case meter.Saver:
 			saved := m.Save(now)
@@ -198,7 +201,10 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 			err = errNoFit
 		}
 	}
-	b.held = max(b.held, meter.AddInstant(now, max(0, max(0, int64(s.Held))-since)))
+	if left := int64(s.Held) - since; left > 0 {
+		e := b.needs()
+		e.held = max(e.held, meter.AddInstant(now, left))
+	}
 	li.heldMost = max(li.heldMost, b.heldAlone())
 	l.replanLocked(now, b)
 	l.serveLocked(now)

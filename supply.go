@@ -138,7 +138,7 @@ func (l *core) probe(s *supply) {
 // drawnLocked sees to the loans from which charges were paid that no request waits for.
 func (l *core) drawnLocked(charges []charge, now instant) {
 	for i := range charges {
-		if b := charges[i].bucket; b.loan != nil {
+		if b := charges[i].bucket; b.lent() != nil {
 			l.armLocked(b, now)
 		}
 	}
@@ -147,7 +147,7 @@ func (l *core) drawnLocked(charges []charge, now instant) {
 // holdLoansLocked holds the shared budgets of a request that a server has refused for a while, in all processes.
 func (l *core) holdLoansLocked(charges []charge, until, now instant) {
 	for i := range charges {
-		if b := charges[i].bucket; b.loan != nil {
+		if b := charges[i].bucket; b.lent() != nil {
 			b.loan.Hold(now, until)
 			l.replanLocked(now, b)
 		}
@@ -160,7 +160,7 @@ func (l *core) holdLoansLocked(charges []charge, until, now instant) {
 //go:noinline
 func (l *core) wantLocked(charges []charge, now instant) {
 	for i := range charges {
-		if b := charges[i].bucket; b.loan != nil && b.ready(0, 0, charges[i].cost) == never {
+		if b := charges[i].bucket; b.lent() != nil && b.ready(0, 0, charges[i].cost) == never {
 			b.loan.wanted = min(charges[i].cost, b.loan.Most())
 			l.markLocked(b)
 		}
@@ -210,7 +210,7 @@ func (b *bucket) demandLocked(now instant) lease.Demand {
 
 // isAskedWith reports whether the store grants tokens of both stops of a line together.
 func (s *stop) isAskedWith(other *stop) bool {
-	a, b := s.bucket.loan, other.bucket.loan
+	a, b := s.bucket.lent(), other.bucket.lent()
 	return a != nil && a.supply == b.supply && (!a.supply.apart || s.bucket.key == other.bucket.key)
 }
 
@@ -311,7 +311,7 @@ func (n *loan) look(now instant) {
 // blockedUntil returns until when requests wait for a store that is out of reach: shut if they do not, 0 if it is in reach or
 // another meter pays.
 func (b *bucket) blockedUntil() instant {
-	n := b.loan
+	n := b.lent()
 	if n == nil {
 		return 0
 	}
@@ -336,13 +336,13 @@ func (b *bucket) blockedUntil() instant {
 //go:noinline
 func respite(charges []charge, try bool, expiry, now instant) (d int64) {
 	for i := range charges {
-		if n := charges[i].bucket.loan; n != nil {
+		if n := charges[i].bucket.lent(); n != nil {
 			n.look(now)
 		}
 	}
 	for i := range charges {
 		c := &charges[i]
-		if n := c.bucket.loan; n != nil && !try && c.bucket.blockedUntil() == 0 && c.bucket.ready(0, 0, c.cost) == never {
+		if n := c.bucket.lent(); n != nil && !try && c.bucket.blockedUntil() == 0 && c.bucket.ready(0, 0, c.cost) == never {
 			if c.bucket.plan(now, 0, c.cost) > max(now, expiry) {
 				return 0
 			}

@@ -23,7 +23,7 @@ const KeepLearned = 3600 * second
 // New returns the meter of a new key. The configuration must be valid.
 func New(now instant, cfg Config, seed uint64) *Meter {
 	m := &Meter{control: *newController(cfg, now, seed)}
-	m.bucket = *meter.NewTokenBucket(now, meter.Rate{N: 1, Per: time.Duration(per)}, 1, 1)
+	m.bucket = meter.NewTokenBucket(now, meter.Rate{N: 1, Per: time.Duration(per)}, 1, 1).Alone()
 	m.follow(now)
 	m.bucket.Fill()
 	return m

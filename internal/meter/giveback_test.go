@@ -86,7 +86,7 @@ func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
 				}
 			}
 			copied := *b
-			copied.peaks = slices.Clone(b.peaks)
+			copied.past = &past{peaks: slices.Clone(b.peaks())}
 			copied.Payable(now, 1)
 			diff := copied.rational().Cmp(h.level(now))
 			if takes <= MaxPeaks && !changed {
@@ -129,7 +129,7 @@ func TestManyOnTheWayAreSettledToTheToken(t *testing.T) {
 			charged := make([]int64, n)
 			for i := range charged {
 				charged[i] = b.Take(0, 0, 100, false)
-				require.LessOrEqual(t, len(b.peaks), MaxPeaks)
+				require.LessOrEqual(t, len(b.peaks()), MaxPeaks)
 			}
 			for i := range charged {
 				b.Settle(charged[order(i)], 0, 100, 10)

@@ -9,5 +9,11 @@ type Rater interface{ PerSecond(now Instant) float64 }
 // A Holder is a meter that holds by itself, beside the holds of its bucket.
 type Holder interface{ HeldUntil() Instant }
 
+// A Sharer is a meter that keeps in one place what it has in common with other meters of its limit.
+type Sharer interface {
+	// Another returns another one, unused, for a key with that rate, burst and initial balance.
+	Another(now Instant, r Rate, burst, initial int64) Meter
+}
+
 // A Turner is a meter of windows, the current one of which ends at an instant.
 type Turner interface{ Turns(now Instant) Instant }

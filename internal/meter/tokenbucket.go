@@ -13,15 +13,28 @@ import (
 //
 // Balances are counted in token·ns, that is in 1/per of a token, so that the k-th grant is due at start + ⌈k·per/n⌉.
 type TokenBucket struct {
-	n, per uint64
-	burst  int64
-	full   int128 // the level of a full bucket
-	paced  bool
+	*terms
 	last   Instant // level is as of this instant
 	level  int128
 	seq    int64 // of the last take
 	filled int64 // the last take that found the bucket full
-	peaks  []peak
+	past   *past // nil: no take found it less than full
+}
+
+// Terms are what buckets of one limit have in common: there may be a million of them.
+type terms struct {
+	n, per uint64
+	burst  int64
+	full   int128 // the level of a full bucket
+	paced  bool
+	alone  bool   // one bucket has them, which changes them in place
+	like   *terms // made last for a bucket that had these; nil: none
+}
+
+// A past is what a bucket remembers of takes that found it less than full.
+type past struct {
+	peaks []peak
+	room  [1]peak
 }
 
 // A peak is how little room there was below full before a take, less than ever since: in order of time, the room grows.
@@ -36,14 +49,65 @@ const MaxPeaks = 64
 
 // NewTokenBucket returns a bucket that holds initial tokens now.
 func NewTokenBucket(now Instant, r Rate, burst, initial int64) *TokenBucket {
-	b := &TokenBucket{n: uint64(r.N), per: uint64(r.Per), burst: burst, last: now}
-	b.full, b.level = b.units(burst), b.units(initial)
-	return b
+	return (&terms{}).bucket(now, r, burst, initial)
+}
+
+// Another implements [Sharer].
+func (b *TokenBucket) Another(now Instant, r Rate, burst, initial int64) Meter {
+	return b.terms.bucket(now, r, burst, initial)
+}
+
+func (t *terms) bucket(now Instant, r Rate, burst, initial int64) *TokenBucket {
+	if t.paced {
+		burst, initial = 0, 0
+	}
+	t = t.with(uint64(r.N), uint64(r.Per), burst)
+	return &TokenBucket{terms: t, last: now, level: t.units(initial)}
 }
 
 // NewPace returns a paced bucket: it has no burst.
 func NewPace(now Instant, r Rate) *TokenBucket {
-	return &TokenBucket{n: uint64(r.N), per: uint64(r.Per), paced: true, last: now}
+	return (&terms{paced: true}).bucket(now, r, 0, 0)
+}
+
+// Alone returns the bucket with terms of its own, so that to change them makes no garbage.
+func (b TokenBucket) Alone() TokenBucket {
+	t := *b.terms
+	t.alone = true
+	b.terms = &t
+	return b
+}
+
+// with returns the terms with another rate and burst, the same for all buckets that ask for the same in turn.
+func (t *terms) with(n, per uint64, burst int64) *terms {
+	switch other := t.like; {
+	case t.alone:
+		t.set(n, per, burst)
+		return t
+	case t.is(n, per, burst):
+		return t
+	case other == nil || !other.is(n, per, burst):
+		t.like = &terms{paced: t.paced}
+		t.like.set(n, per, burst)
+	}
+	return t.like
+}
+
+func (t *terms) set(n, per uint64, burst int64) {
+	t.n, t.per, t.burst = n, per, burst
+	t.full = t.units(burst)
+}
+
+func (t *terms) is(n, per uint64, burst int64) bool {
+	return t.n == n && t.per == per && t.burst == burst
+}
+
+// peaks returns what the bucket remembers of takes that found it less than full.
+func (b *TokenBucket) peaks() []peak {
+	if b.past == nil {
+		return nil
+	}
+	return b.past.peaks
 }
 
 // Fill makes the bucket full.
@@ -66,20 +130,20 @@ func (b *TokenBucket) Level() (hi int64, lo uint64) { return b.level.hi, b.level
 
 // ReadyAtRate returns what Ready would if the rate were n per period and the burst unlimited.
 func (b *TokenBucket) ReadyAtRate(n int64, from Instant, ahead, cost int64) Instant {
-	other := *b
-	other.n, other.burst = uint64(n), MaxCount
-	other.full = other.units(MaxCount)
+	other, t := *b, *b.terms
+	t.set(uint64(n), t.per, MaxCount)
+	other.terms = &t
 	return other.Ready(from, ahead, cost)
 }
 
-func (b *TokenBucket) units(tokens int64) int128 { return mul128(uint64(tokens), b.per) }
+func (t *terms) units(tokens int64) int128 { return mul128(uint64(tokens), t.per) }
 
 // need returns the level at which a request of this cost may go once ahead has been paid.
-func (b *TokenBucket) need(ahead, cost int64) int128 {
-	if b.paced {
-		return b.units(ahead)
+func (t *terms) need(ahead, cost int64) int128 {
+	if t.paced {
+		return t.units(ahead)
 	}
-	return b.units(AddCount(ahead, cost))
+	return t.units(AddCount(ahead, cost))
 }
 
 // levelAt returns the level at t, were the bucket bottomless upwards.
@@ -106,8 +170,8 @@ func (b *TokenBucket) Spend(now Instant, cost int64) (charged int64, ok bool) {
 	}
 	b.seq++
 	if b.level == b.full {
-		if b.filled = b.seq; len(b.peaks) > 0 {
-			b.peaks = b.peaks[:0]
+		if b.filled = b.seq; b.past != nil {
+			b.past.peaks = b.past.peaks[:0]
 		}
 	} else {
 		b.remember()
@@ -159,11 +223,19 @@ func (b *TokenBucket) clip() {
 
 // remember notes the room there is, before something is taken or the burst is changed.
 func (b *TokenBucket) remember() {
-	if !b.level.less(b.full) {
-		b.filled, b.peaks = b.seq, b.peaks[:0]
+	p := b.past
+	switch less := b.level.less(b.full); {
+	case !less && p == nil:
+		b.filled = b.seq
 		return
+	case !less:
+		b.filled, p.peaks = b.seq, p.peaks[:0]
+		return
+	case p == nil:
+		p = new(past)
+		b.past, p.peaks = p, p.room[:0]
 	}
-	b.peaks = pushPeak(b.peaks, peak{b.seq, b.full.sub(b.level)})
+	p.peaks = pushPeak(p.peaks, peak{b.seq, b.full.sub(b.level)})
 }
 
 func pushPeak(peaks []peak, p peak) []peak {
@@ -209,9 +281,10 @@ func (b *TokenBucket) GiveBack(charged int64, _ Instant, cost int64) {
 	}
 	// Had it never been taken, there would have been less room by it ever since.
 	back, room := b.units(cost), b.full.sub(b.level)
-	i := slices.IndexFunc(b.peaks, func(p peak) bool { return p.seq > charged })
-	if i >= 0 && b.peaks[i].room.less(room) {
-		room = b.peaks[i].room
+	peaks := b.peaks()
+	i := slices.IndexFunc(peaks, func(p peak) bool { return p.seq > charged })
+	if i >= 0 && peaks[i].room.less(room) {
+		room = peaks[i].room
 	}
 	if room.less(back) {
 		back = room
@@ -223,14 +296,14 @@ func (b *TokenBucket) GiveBack(charged int64, _ Instant, cost int64) {
 	if i < 0 {
 		return
 	}
-	for k := i; k < len(b.peaks); k++ {
-		b.peaks[k].room = b.peaks[k].room.sub(back)
+	for k := i; k < len(peaks); k++ {
+		peaks[k].room = peaks[k].room.sub(back)
 	}
 	first := i // of those that the ones before are no peaks beside any more
-	for first > 0 && !b.peaks[first-1].room.less(b.peaks[i].room) {
+	for first > 0 && !peaks[first-1].room.less(peaks[i].room) {
 		first--
 	}
-	b.peaks = slices.Delete(b.peaks, first, i)
+	b.past.peaks = slices.Delete(peaks, first, i)
 }
 
 func (b *TokenBucket) Settle(charged int64, now Instant, paid, cost int64) {
@@ -298,15 +371,15 @@ func (b *TokenBucket) Tokens(now Instant) float64 {
 
 func (b *TokenBucket) Retune(now Instant, r Rate) {
 	b.advance(now)
-	if b.n = uint64(r.N); b.per == uint64(r.Per) {
+	was, peaks := b.per, b.peaks()
+	b.terms = b.with(uint64(r.N), uint64(r.Per), b.burst)
+	if b.per == was {
 		return
 	}
-	b.level = rescale(b.level, b.per, uint64(r.Per))
-	for i := range b.peaks {
-		b.peaks[i].room = rescale(b.peaks[i].room, b.per, uint64(r.Per))
+	b.level = rescale(b.level, was, b.per)
+	for i := range peaks {
+		peaks[i].room = rescale(peaks[i].room, was, b.per)
 	}
-	b.per = uint64(r.Per)
-	b.full = b.units(b.burst)
 }
 
 // rescale returns a level counted in 1/from of a token in 1/to of a token, rounded down.
@@ -327,7 +400,7 @@ func (b *TokenBucket) Resize(now Instant, burst int64) {
 	b.advance(now)
 	b.seq++
 	b.remember()
-	b.burst, b.full = burst, b.units(burst)
+	b.terms = b.with(b.n, b.per, burst)
 	b.clip()
 	b.remember()
 }
@@ -352,7 +425,7 @@ func (b *TokenBucket) Restore(now Instant, since int64, s State) error {
 	}
 	b.level, b.last = level, now-min(since, MaxPer)
 	b.seq++
-	b.filled, b.peaks = b.seq, nil // no Cancel of before counts
+	b.filled, b.past = b.seq, nil // no Cancel of before counts
 	b.advance(now)
 	b.clip()
 	return fault

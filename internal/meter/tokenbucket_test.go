@@ -241,13 +241,17 @@ func TestSpendIsPayableAndTake(t *testing.T) {
 			now = max(0, now-5+r.Int64N(1<<r.IntN(40)))
 			cost := r.Int64N(burst + 2)
 			other := *b
-			other.peaks = slices.Clone(b.peaks)
+			if b.past != nil {
+				other.past = &past{peaks: slices.Clone(b.peaks())}
+			}
 			charged, ok := b.Spend(now, cost)
 			require.Equal(t, ok, other.Payable(now, cost))
 			if ok {
 				require.Equal(t, charged, other.Take(now, now, cost, false))
 				paid++
 			}
+			require.Equal(t, other.peaks(), b.peaks())
+			other.past = b.past
 			require.Equal(t, other, *b)
 			if r.IntN(5) == 0 && ok {
 				b.GiveBack(charged, now, cost)
