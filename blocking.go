@@ -58,8 +58,8 @@ func (l *core) pass(ctx context.Context, cancel <-chan struct{}, charges []charg
 		charges[len(charges)-1].bucket = l.gates[*g]
 	}
 	m, ok, missing := l.payLocked(charges, by, below, now)
-	if missing >= 0 && l.canMakeLocked(charges) {
-		m, ok, _ = l.payAllLocked(charges, nil, by, below, now)
+	if missing >= 0 {
+		m, ok = l.makeAndPayLocked(charges, by, below, now)
 	}
 	l.mu.Unlock()
 	return m, ok, nil

@@ -244,6 +244,17 @@ func (l *core) payAllLocked(charges []charge, rates []rate, by *counts, below bo
 	return m, ok, nil
 }
 
+// makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock. It is not inlined, to keep the stack
+// small on which its callers may have to wait for the lock.
+//
+//go:noinline
+func (l *core) makeAndPayLocked(charges []charge, by *counts, below bool, now instant) (m mark, ok bool) {
+	if l.canMakeLocked(charges) {
+		m, ok, _ = l.payAllLocked(charges, nil, by, below, now)
+	}
+	return m, ok
+}
+
 // canMakeLocked reports whether all buckets of these charges that are missing can be made under this lock: there is room, and
 // no rate to ask for.
 func (l *core) canMakeLocked(charges []charge) bool {
