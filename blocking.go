@@ -65,7 +65,8 @@ func (l *core) pass(ctx context.Context, cancel <-chan struct{}, charges []charg
 	return m, ok, nil
 }
 
-// try grants or rejects a request immediately, and stores why it is rejected. If a bucket is missing, nothing is decided.
+// try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
+// requests wait and it is not one of Try.
 func (l *core) try(charges []charge, a *ask, r *refusal) (m mark, v verdict) {
 	if !l.mu.TryLock() {
 		lockSoon(&l.mu)
@@ -76,23 +77,33 @@ func (l *core) try(charges []charge, a *ask, r *refusal) (m mark, v verdict) {
 		m, ok, _ = l.payAllLocked(charges, nil, a.by, below, now)
 		missing = -1
 	}
+	if !ok && missing < 0 && clampLocked(charges, below) {
+		m, ok, _ = l.payLocked(charges, a.by, below, now)
+	}
 	switch {
 	case ok:
 		v = granted
 	case missing >= 0 || l.dry:
 		v = unasked
+	case l.denyLocked(charges, a.by, below, now, r):
+		v = refused
+	case a.try:
+		m, v = l.tryInLineLocked(charges, a, r, now)
 	default:
-		if clampLocked(charges, below) {
-			m, ok, _ = l.payLocked(charges, a.by, below, now)
-		}
-		if v = granted; !ok {
-			p := pending{ask: *a, charges: charges, refusal: r}
-			v = l.lineUpLocked(context.Background(), &p, nil, nil, now)
-			m = p.mark
-		}
+		v = unasked
 	}
 	l.mu.Unlock()
 	return m, v
+}
+
+// tryInLineLocked decides about a request that may neither wait nor overtake the requests that wait. It is not inlined, because most
+// calls of try need none of its stack.
+//
+//go:noinline
+func (l *core) tryInLineLocked(charges []charge, a *ask, r *refusal, now instant) (mark, verdict) {
+	p := pending{ask: *a, charges: charges, refusal: r}
+	v := l.lineUpLocked(context.Background(), &p, nil, nil, now)
+	return p.mark, v
 }
 
 // pend makes a request pending.
@@ -162,6 +173,9 @@ func (l *core) decide(ctx context.Context, p *pending) (w *waiter, v verdict) {
 		return nil, l.pretendLocked(ctx, p, now, missing)
 	case p.late && missing == nil && w != nil:
 		l.passLocked(p, now)
+	}
+	if w == nil && missing == nil && l.denyPendingLocked(p, now) {
+		return nil, refused
 	}
 	return w, l.lineUpLocked(ctx, p, missing, w, now)
 }

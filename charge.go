@@ -34,7 +34,7 @@ type grant struct {
 	caller *caller // where it was granted in its turn
 	spent  uint8   // guarded by the Limiter's mu: which of the calls below were made
 	n      uint8   // of the charges in room
-	room   [4]charge
+	room   [5]charge
 	more   []charge // all of them, if room is too small or they were allocated elsewhere
 }
 

@@ -329,7 +329,7 @@ func ownRate(charges []charge) (own float64, adaptive bool) {
 		c := &charges[i]
 		adaptive = adaptive || c.limit.learns
 		if c.limit.rated {
-			if r := c.bucket.rate.PerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
+			if r := c.bucket.rate().PerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
 				own = r
 			}
 		}

@@ -23,7 +23,7 @@ import (
 // queueFiles are the files that will be the package internal/queue: the lock, lines, plans, grants, timers, and buckets kept and
 // forgotten. They know neither HTTP nor the functions, hooks and loggers of users. Files that are not listed stand above them.
 var queueFiles = []string{
-	"arithmetic.go", "blocking.go", "change.go", "charge.go", "core.go", "correct.go", "counts.go", "dry.go", "fair.go", "flight.go", "forget.go",
+	"arithmetic.go", "blocking.go", "change.go", "charge.go", "core.go", "correct.go", "counts.go", "deny.go", "dry.go", "fair.go", "flight.go", "forget.go",
 	"gates.go", "hold.go", "judge.go", "keep.go", "leave.go", "line.go", "look.go", "plan.go", "queue.go", "refusal.go", "report.go", "rule.go", "serve.go", "supply.go",
 	"word.go",
 }

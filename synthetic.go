@@ -93,18 +93,20 @@ func (r *Rejection) WriteResponse(w http.ResponseWriter) {
 // document returns the body, and sets the header to go with it.
 func (s *synthetic) document(r *Rejection) []byte {
 	b := r.appendText(s.room[:0])
-	detail := b
+	plain := len(b)
 	b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
 		`"title":"Request not sent: rejected by the client's own rate limiter","status":429,"detail":`...)
-	b = appendJSONString(b, detail)
+	from := len(b)
+	b = appendJSONString(b, b[:plain])
+	detail := b[from:]
 	b = appendJSONString(append(b, `,"violated-policies":[`...), r.Limit)
-	b = appendJSONString(append(b, `],"message":`...), detail) // as GitHub has it
+	b = append(append(b, `],"message":`...), detail...) // as GitHub has it
 	if r.Wait < math.MaxInt64 {
-		b = strconv.AppendFloat(append(b, `,"retry_after":`...), float64(inWhole(r.Wait, time.Millisecond))/1000, 'f', -1, 64) // as Discord has it
+		b = appendSeconds(append(b, `,"retry_after":`...), inWhole(r.Wait, time.Millisecond)) // as Discord has it
 	}
 	b = append(b, `,"error":{"type":"rate_limit_error","code":"rate_limit_exceeded","message":`...) // as OpenAI and Anthropic have it
-	b = append(appendJSONString(b, detail), "}}"...)
-	text := b[len(detail):]
+	b = append(append(b, detail...), "}}"...)
+	text := b[plain:]
 	s.values[0] = "application/problem+json"
 	set := func(name string, i int) { s.response.Header[name] = s.values[i : i+1 : i+1] }
 	set("Content-Type", 0)
@@ -131,22 +133,36 @@ func inWhole(wait, unit time.Duration) int64 {
 	return max(1, int64((wait+unit-1)/unit))
 }
 
+// appendSeconds appends a time in ms as a number of seconds.
+func appendSeconds(b []byte, ms int64) []byte {
+	b = strconv.AppendInt(b, ms/1000, 10)
+	if ms %= 1000; ms == 0 {
+		return b
+	}
+	b = append(b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10))
+	return bytes.TrimRight(b, "0")
+}
+
 // appendJSONString appends a text as a string of JSON. What is not UTF-8 becomes U+FFFD, as in encoding/json.
 func appendJSONString[T string | []byte](b []byte, text T) []byte {
 	b = append(b, '"')
 	for i := 0; i < len(text); {
-		c := text[i]
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ':
-			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
-		case c < utf8.RuneSelf:
-			b = append(b, c)
-		default:
+		run := i
+		for i < len(text) && text[i] >= ' ' && text[i] < utf8.RuneSelf && text[i] != '"' && text[i] != '\\' {
+			i++
+		}
+		if b = append(b, text[run:i]...); i == len(text) {
+			break
+		}
+		switch c := text[i]; {
+		case c >= utf8.RuneSelf:
 			r, size := utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
 			b = utf8.AppendRune(b, r)
 			i += size - 1
+		case c < ' ':
+			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
+		default:
+			b = append(b, '\\', c)
 		}
 		i++
 	}

@@ -128,9 +128,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) {
 	t.mustBeMade()
 	var g Grant
-	p, err := t.enter(req, &g)
-	if p != nil || err != nil {
-		return t.lineUp(req, p, err)
+	p, r, err := t.enter(req, &g)
+	if p != nil || r != nil || err != nil {
+		return t.lineUp(req, p, r, err)
 	}
 	return t.send(req, &g)
 }
@@ -153,10 +153,9 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, er
 	return resp, far, err
 }
 
-// lineUp waits until a request that could not go immediately is granted, and sends it. It is a function of its own so that
-// requests wait on a small stack.
-func (t *Transport) lineUp(req *http.Request, p *pending, err error) (*http.Response, reach, error) {
-	var r *Rejection
+// lineUp waits until a pending request is granted, and sends it. A request without one is rejected or over already. It is a
+// function of its own so that requests wait on a small stack.
+func (t *Transport) lineUp(req *http.Request, p *pending, r *Rejection, err error) (*http.Response, reach, error) {
 	if p != nil {
 		p, r, err = t.await(req, p)
 	}
@@ -216,25 +215,25 @@ func closeBody(req *http.Request) {
 }
 
 // enter prices req and grants it immediately if it can: g is what it paid, and empty if it is exempt. Otherwise the request
-// is pending. If a user's function panics, the request is not sent, and its body is closed.
-func (t *Transport) enter(req *http.Request, g *Grant) (_ *pending, err error) {
+// is pending, or rejected if it may not wait. If a user's function panics, the request is not sent, and its body is closed.
+func (t *Transport) enter(req *http.Request, g *Grant) (*pending, *Rejection, error) {
 	done := false
 	defer func() {
 		if !done {
 			closeBody(req)
 		}
 	}()
-	p, err := t.price(req, g)
+	p, r, err := t.price(req, g)
 	done = true
-	return p, err
+	return p, r, err
 }
 
-func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
+func (t *Transport) price(req *http.Request, g *Grant) (*pending, *Rejection, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
 		t.exempted.Add(1)
-		return nil, nil
+		return nil, nil, nil
 	}
 	policies := t.limiter.own()
 	most := len(policies)
@@ -267,7 +266,18 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 	cancel := req.Cancel
 	m, ok, err := t.limiter.pass(ctx, cancel, charges, &t.asker.counts, gate, o.priority < t.limiter.urgent)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if !ok && gate == nil && o.patience(t.maxWait) == 0 {
+		a := o.ask(0, t.asker)
+		var why refusal
+		var v verdict
+		if m, v = t.limiter.try(charges, &a, &why); v == refused {
+			r := rejected(&why)
+			t.asker.observer.rejected(ctx, r, 0, false)
+			return nil, r, nil
+		}
+		ok = v == granted
 	}
 	if !ok {
 		a := o.ask(t.maxWait, t.asker)
@@ -275,7 +285,7 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 			t.limiter.setCaller(&a, t.limiter.callerOf(o, req))
 		}
 		a.cancel = cancel
-		return pend(charges, a, gate), nil
+		return pend(charges, a, gate), nil, nil
 	}
 	if t.asker.observer.hooks.OnGrant != nil {
 		t.limiter.tellGranted(ctx, t.asker, charges, 0, nil)
@@ -283,7 +293,7 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, error) {
 	g.limiter, g.by, g.mark, g.ctx, g.receipt = t.limiter, t.asker, m, ctx, o.receipt
 	g.hold(len(charges))
 	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
-	return nil, nil
+	return nil, nil, nil
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.

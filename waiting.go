@@ -100,10 +100,15 @@ func (l *Limiter) grantOf(p *pending, by *asker) Grant {
 
 // ask returns the ask of a request with that default of MaxWait, and the overrides of its context.
 func (o *overrides) ask(maxWait time.Duration, by *asker) ask {
+	return ask{priority: o.priority, maxWait: o.patience(maxWait), by: &by.counts}
+}
+
+// patience returns how long a request may wait, given the default; negative: there is no bound.
+func (o *overrides) patience(maxWait time.Duration) time.Duration {
 	if o.hasWait {
-		maxWait = o.maxWait
+		return o.maxWait
 	}
-	return ask{priority: o.priority, maxWait: maxWait, by: &by.counts}
+	return maxWait
 }
 
 // An asker is a Transport, or the Limiter itself.
