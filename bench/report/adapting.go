@@ -11,33 +11,26 @@ var adapterImpls = []string{"throttle", "aws", "failsafe-adaptive", "rule", "fix
 type sceneTable struct {
 	id, title, note string
 	units           []string
-	better          func(ours, theirs result) bool // of those who did not know the limit either
+	better          func(ours, theirs result) bool // among those that did not know the limit either
 }
 
 var sceneTables = []sceneTable{
-	{"goodput", "Goodput and refusals", "What the server accepted, in percent of what an oracle sends that knows the limit / what it refused, in percent of what was sent.",
+	{"goodput", "Goodput and refusals", "Requests that the server accepted, in percent of those of a client that knows the limit / requests that it refused, in percent of those sent.",
 		[]string{"%goodput", "%refused"}, acceptedMore},
-	{"latency", "Latency", "Median / 99th percentile in ms, of answers of the server, where the round trip takes 40 ms and service 10 ms.",
+	{"latency", "Latency", "Median / 99th percentile of the server's responses, in ms. A round trip takes 40 ms, and the service 10 ms.",
 		[]string{"p50-ms", "p99-ms"}, lowerBy(5)},
-	{"convergence", "Convergence", "Seconds until 90 % of the limit were accepted in one, and at most a tenth refused; and until 80 % were after each change. The rest of\n" +
-		"the scene, where it was never so.", []string{"s-found", "s-back-1", "s-back-2"}, lowerBy(0.5)},
-	{"fairness", "Fairness", "Jain's index of ten clients that share a limit and do not know of each other: 1 is equal shares.", []string{"jain"}, fairer},
-	{"outages", "Outages", "Requests sent into one of 30 s.", []string{"inOutage"}, lowerBy(1)},
-	{"half", "Half load", "Median ms from the wish to the answer, of requests that come at random at half of the limit.", []string{"ms-random"}, lowerBy(1)},
+	{"convergence", "Convergence", "Seconds until 90 % of the limit were accepted within one second, with at most a tenth refused / until 80 % were, after each change. " +
+		"If that never happened, it is the rest of the scene.", []string{"s-found", "s-back-1", "s-back-2"}, lowerBy(0.5)},
+	{"fairness", "Fairness", "Jain's index of ten clients that share a limit and do not know of each other. 1 means equal shares.", []string{"jain"}, fairer},
+	{"outages", "Outages", "Requests that were sent during an outage of 30 s.", []string{"inOutage"}, lowerBy(1)},
+	{"half", "Half load", "Median time from the caller's request to the response, in ms, of requests that come at random at half of the limit.", []string{"ms-random"}, lowerBy(1)},
 }
 
-// adapting writes the tables of the scenes.
-func adapting(m *measurements, b *strings.Builder) (unexplained []string) {
+func (t sceneTable) render(m *measurements, r *report) {
 	if len(m.order["Adapting/scene"]) == 0 {
-		return nil
+		return
 	}
-	for _, t := range sceneTables {
-		unexplained = append(unexplained, t.render(m, b)...)
-	}
-	return unexplained
-}
-
-func (t sceneTable) render(m *measurements, b *strings.Builder) (unexplained []string) {
+	b := &r.tables
 	fmt.Fprintf(b, "### %s\n\n%s\n\n| |", t.title, t.note)
 	for _, impl := range adapterImpls {
 		fmt.Fprintf(b, " %s |", label(impl))
@@ -53,7 +46,7 @@ func (t sceneTable) render(m *measurements, b *strings.Builder) (unexplained []s
 		}
 	}
 	b.WriteString("\n")
-	return t.losses(m, b)
+	t.losses(m, r)
 }
 
 func (t sceneTable) cell(m *measurements, scene, impl string) string {
@@ -70,9 +63,8 @@ func (t sceneTable) cell(m *measurements, scene, impl string) string {
 	return strings.Join(values, " / ")
 }
 
-// losses says who is better, and why.
-func (t sceneTable) losses(m *measurements, b *strings.Builder) (unexplained []string) {
-	var lost strings.Builder
+// losses reports in which scenes other implementations are better than ours, and why.
+func (t sceneTable) losses(m *measurements, r *report) {
 	for _, scene := range m.order["Adapting/scene"] {
 		ours := t.result(m, scene, "throttle")
 		var who []string
@@ -87,18 +79,14 @@ func (t sceneTable) losses(m *measurements, b *strings.Builder) (unexplained []s
 		}
 		reason := why(t.id, spaced(scene))
 		if reason == "" {
-			unexplained = append(unexplained, t.id+"/"+spaced(scene))
+			r.unexplained = append(r.unexplained, t.id+"/"+spaced(scene))
 			reason = "No reason is known yet."
 		}
-		fmt.Fprintf(&lost, "- **%s**, ours %s: %s. %s\n", spaced(scene), t.cell(m, scene, "throttle"), strings.Join(who, ", "), reason)
+		r.lose(t.title, fmt.Sprintf("**%s**, ours %s: %s", spaced(scene), t.cell(m, scene, "throttle"), strings.Join(who, ", ")), reason)
 	}
-	if lost.Len() > 0 {
-		b.WriteString("Others are better here:\n\n" + lost.String() + "\n")
-	}
-	return unexplained
 }
 
-// A result is what somebody came to in a scene.
+// A result is what an implementation reached in a scene.
 type result struct {
 	goodput, refused float64
 	values           []float64 // of the table's units
@@ -115,18 +103,18 @@ func (t sceneTable) result(m *measurements, scene, impl string) (r result) {
 	return r
 }
 
-// acceptedMore is who accepted more without being refused a tenth, or was refused less and accepted no less.
+// acceptedMore reports whether more requests were accepted with less than a tenth refused, or as many with fewer refused.
 func acceptedMore(ours, theirs result) bool {
 	return theirs.goodput > ours.goodput+0.5 && theirs.refused < 10 ||
 		theirs.goodput >= ours.goodput && theirs.refused < ours.refused-0.1
 }
 
-// alike leaves out who sends next to nothing, or all there is: they have the best of latencies and shares.
+// alike leaves out implementations that send next to nothing, or everything: these have the best latencies and shares.
 func alike(ours, theirs result) bool {
 	return theirs.goodput >= 0.8*ours.goodput && theirs.refused <= 10
 }
 
-// lowerBy is who has any value lower, by more than a tenth and more than an amount.
+// lowerBy reports whether any value is lower, by more than a tenth and more than an amount.
 func lowerBy(amount float64) func(ours, theirs result) bool {
 	return func(ours, theirs result) bool {
 		for i, x := range theirs.values {

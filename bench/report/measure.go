@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,11 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // A stage is some benchmarks that are run by a process of their own.
 type stage struct {
+	of        string // where they are, relative to this module
 	bench     string
 	cpu       string
 	benchtime string // "": as the user says
@@ -28,9 +31,14 @@ func (c config) stages() []stage {
 	most := func(n int) []string { return []string{"-waiters", strconv.Itoa(n)} }
 	s := []stage{
 		{bench: "^BenchmarkRequest$", cpu: "1,2"},
+		{of: "../throttleprom", bench: "^Benchmark(GrantProm|Scrape)$", cpu: "1"},
+		{of: "../throttleotel", bench: "^BenchmarkGrantOtel$", cpu: "1"},
 		{bench: "^BenchmarkLimiter$", cpu: "2"},
 		{bench: "^BenchmarkLoopback$", cpu: "1,2"},
 		{bench: "^Benchmark(Lateness|Order|Hammer|Cancelled|Retuned)$", cpu: "2", benchtime: "1x"},
+		{of: "../internal/jsonfinder", bench: "^BenchmarkCopyTCP$/load=(" + strings.Join(observedBodies, "|") + ")$", cpu: "2"},
+		{bench: "^BenchmarkObserve$", cpu: "2"},
+		{bench: "^BenchmarkScale$", cpu: "2", benchtime: "20x", rounds: 1, args: []string{"-scale", strconv.Itoa(c.keys)}},
 		{bench: "^BenchmarkKeys$", cpu: "2", benchtime: "1x", rounds: 2, args: []string{"-keys", strconv.Itoa(c.keys)}},
 	}
 	for _, impl := range waiterImpls {
@@ -42,6 +50,9 @@ func (c config) stages() []stage {
 	return append(s, sharedStages...)
 }
 
+// observedBodies are the loads of BenchmarkCopyTCP in which costs are searched for the longest.
+var observedBodies = []string{"nested", "graphql"}
+
 // waiterImpls are those of BenchmarkWaiters.
 var waiterImpls = []string{"channel", "throttle", "xtime", "failsafe", "resty"}
 
@@ -52,9 +63,15 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "bench.test")
-	if err := execute(ctx, log, log, "go", "test", "-c", "-o", program, "."); err != nil {
-		return err
+	programs := make(map[string]string) // by where they are
+	for i, s := range c.stages() {
+		if programs[s.of] != "" {
+			continue
+		}
+		programs[s.of] = filepath.Join(dir, fmt.Sprintf("bench-%d.test", i))
+		if err := execute(ctx, log, log, "go", "-C", cmp.Or(s.of, "."), "test", "-c", "-o", programs[s.of], "."); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll("out", 0o755); err != nil {
 		return err
@@ -78,7 +95,7 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 				continue
 			}
 			fmt.Fprintf(log, "%4.0f s  round %d of %d: %s\n", time.Since(began).Seconds(), round+1, c.count, s.bench)
-			if err := s.run(ctx, c, program, raw, log); err != nil {
+			if err := s.run(ctx, c, programs[s.of], raw, log); err != nil {
 				return err
 			}
 		}
@@ -87,7 +104,7 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 		return raw.Close()
 	}
 	fmt.Fprintf(log, "%4.0f s  adaptive scenes\n", time.Since(began).Seconds())
-	if err := scenes(ctx, c, program, filepath.Join(dir, "scenes"), raw, log); err != nil {
+	if err := scenes(ctx, c, programs[""], filepath.Join(dir, "scenes"), raw, log); err != nil {
 		return err
 	}
 	fmt.Fprintf(log, "%4.0f s  done\n", time.Since(began).Seconds())

@@ -31,7 +31,7 @@ var (
 // draw writes the plots.
 func draw(m *measurements, dir string) error {
 	for name, draw := range map[string]func(*measurements) (*plot.Plot, vg.Length, error){
-		"request.svg": requestPlot, "line.svg": linePlot, "adapting.svg": adaptingPlot,
+		"request.svg": requestPlot, "line.svg": linePlot, "adapting.svg": adaptingPlot, "scale.svg": scalePlot,
 	} {
 		p, height, err := draw(m)
 		if err != nil {

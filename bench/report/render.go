@@ -2,49 +2,71 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// render writes RESULTS.md, and returns what it found no reason for.
+// A report is RESULTS.md while it is written.
+type report struct {
+	tables      strings.Builder
+	titles      []string            // of the tables in which others are better somewhere
+	lost        map[string][]string // what is lost, by title
+	unexplained []string            // columns and scenes that are lost without a reason in why.go
+}
+
+func newReport() *report { return &report{lost: make(map[string][]string)} }
+
+// lose notes that others are better in a table.
+func (r *report) lose(title, what, reason string) {
+	if !slices.Contains(r.titles, title) {
+		r.titles = append(r.titles, title)
+	}
+	r.lost[title] = append(r.lost[title], what+". "+reason)
+}
+
+// render returns RESULTS.md, and what it found no reason for.
 func render(m *measurements) (text string, unexplained []string) {
-	var b strings.Builder
-	b.WriteString("# Results\n\nWritten by `make bench`; no figure is typed by hand. Medians of " + m.config["m-run"] + ", in which the\n" +
-		"implementations took turns. Where somebody else is better, the reason stands below the table.\n\n")
-	renderMachine(m, &b)
-	b.WriteString("## Targets\n\n")
-	renderTargets(m, &b)
-	put := func(tables ...table) {
-		for _, t := range tables {
-			unexplained = append(unexplained, t.render(m, &b)...)
+	r := newReport()
+	for _, s := range sections() {
+		if s.title == adapting {
+			text, unexplained := sharedSection(m)
+			r.tables.WriteString(text)
+			r.unexplained = append(r.unexplained, unexplained...)
+		}
+		fmt.Fprintf(&r.tables, "## %s\n\n%s\n\n", s.title, s.note)
+		for _, part := range s.parts {
+			part.render(m, r)
 		}
 	}
-	b.WriteString("## The cost of a request\n\nThat need not wait.\n\n![ns per request](request.svg)\n\n")
-	put(requestTable(), loopbackTable("http1", "HTTP/1.1 over a loopback socket"), loopbackTable("http2", "HTTP/2 over a loopback socket"))
-	b.WriteString("## The cost of the limiter alone\n\nOn 2 CPUs; in brackets the ratio to x/time/rate.\n\n")
-	put(floorTable(), limiterTable("try", "Granted", "Asked without waiting."), limiterTable("wait", "Granted to who would wait", "Wait, where there are tokens."),
-		limiterTable("denied", "Denied", "Asked without waiting, where there are none."))
-	b.WriteString("## Waiting\n\n")
-	put(waiterTables()...)
-	put(latenessTable(), hammerTable(), lineTable())
-	b.WriteString("![Lines that change](line.svg)\n\n## Keys\n\n")
-	put(keysTable())
-	shared, missing := sharedSection(m)
-	b.WriteString(shared)
-	unexplained = append(unexplained, missing...)
-	b.WriteString("## Adapting\n\nThe real code of everybody against the same servers, in bubbles of `testing/synctest`: 50 callers who always have a next request, unless\n" +
-		"the name of the scene says otherwise. The fixed rates stand for somebody who knows the limit, or has guessed half or double of it.\n" +
-		"Where there are hundreds of callers, others play once.\n\n" +
-		"![Requests per second over time](adapting.svg)\n\n")
-	unexplained = append(unexplained, adapting(m, &b)...)
-	return b.String(), unexplained
+	var b strings.Builder
+	b.WriteString("# Results\n\n`make bench` writes this page; no figure is typed by hand. Figures are medians of " + m.config["m-run"] + ", in which the implementations took turns.\n\n")
+	renderGains(m, &b)
+	renderTargets(m, &b)
+	if len(r.titles) > 0 {
+		b.WriteString("## Where others are better\n\nEach row in which another implementation is better than ours, and why.\n\n")
+		r.renderLost(&b)
+	}
+	b.WriteString(r.tables.String())
+	renderMachine(m, &b)
+	return b.String(), r.unexplained
+}
+
+func (r *report) renderLost(b *strings.Builder) {
+	for _, title := range r.titles {
+		fmt.Fprintf(b, "**%s**\n\n", title)
+		for _, what := range r.lost[title] {
+			fmt.Fprintf(b, "- %s\n", what)
+		}
+		b.WriteString("\n")
+	}
 }
 
 func renderMachine(m *measurements, b *strings.Builder) {
+	b.WriteString("## The machine\n\n")
 	fmt.Fprintf(b, "| | |\n|---|---|\n| CPU | %s × %s |\n| system | %s |\n| Go | %s |\n| commit | %s |\n| date | %s |\n| compared with | %s |\n",
 		m.config["m-cpus"], m.config["cpu"], m.config["m-os"], m.config["m-go"], m.config["m-commit"], m.config["m-date"],
 		strings.ReplaceAll(m.config["m-modules"], "; ", "<br>"))
 	if missing := m.config["m-missing"]; missing != "" {
 		fmt.Fprintf(b, "| missing | %s |\n", strings.ReplaceAll(missing, "; ", "<br>"))
 	}
-	b.WriteString("\n")
 }

@@ -14,11 +14,56 @@ var limiterImpls = []string{
 
 var pacerImpls = []string{"sleep", "xtime", "uber", "failsafe", "resty", "juju", "client-go", "throttle"}
 
+// A section is a part of the page.
+type section struct {
+	title, note string
+	parts       []part
+}
+
+// A part of a section is a table.
+type part interface{ render(*measurements, *report) }
+
+// adapting is the title before which the section about budgets over Redis stands.
+const adapting = "Adapting"
+
+func sections() []section {
+	all := []section{
+		{"The cost of a request", "These requests need not wait.\n\n![ns per request](request.svg)",
+			[]part{requestTable(), loopbackTable("http1", "HTTP/1.1 over a loopback socket"), loopbackTable("http2", "HTTP/2 over a loopback socket")}},
+		{"The cost of the limiter alone", "On 2 CPUs. The ratio to x/time/rate is in brackets.", []part{floorTable(),
+			limiterTable("try", "Granted", "Calls that never wait."), limiterTable("wait", "Granted by Wait", "Calls that could wait, and need not."),
+			limiterTable("denied", "Rejected", "Calls that never wait, without tokens.")}},
+		{"Waiting", "", nil},
+		{"Keys", "", []part{keysTable()}},
+		{"Scale", "![µs that other callers wait](scale.svg)", nil},
+		{"Observability", "", []part{observeTable{}}},
+		{adapting, "The real code of each, against the same servers, in bubbles of `testing/synctest`. There are 50 callers that always have another request, unless\n" +
+			"the name of the scene says otherwise. The fixed rates stand for a client that knows the limit, or has guessed half or double of it.\n" +
+			"Scenes with hundreds of callers are played once for the others.\n\n![Requests per second over time](adapting.svg)", nil},
+	}
+	for _, t := range waiterTables() {
+		all[2].parts = append(all[2].parts, t)
+	}
+	all[2].parts = append(all[2].parts, latenessTable(), hammerTable(), lineTable(), picture("![Queues that change](line.svg)"))
+	for _, t := range scaleTables {
+		all[4].parts = append(all[4].parts, t)
+	}
+	for _, t := range sceneTables {
+		all[6].parts = append(all[6].parts, t)
+	}
+	return all
+}
+
+// A picture stands between tables.
+type picture string
+
+func (p picture) render(_ *measurements, r *report) { r.tables.WriteString(string(p) + "\n\n") }
+
 func requestTable() table {
 	t := table{
 		id: "request", title: "In memory",
-		note: "The server answers at once, with six headers that say nothing of limits. ns per request, and its ratio to the ten-line wrapper\n" +
-			"of x/time/rate. The bucket of resty stands in the same ten lines; its whole client builds requests and reads answers itself.",
+		note: "The server responds immediately, with six headers that say nothing about limits. The time of a request in ns, and in brackets its ratio to that\n" +
+			"of a wrapper of ten lines around x/time/rate. The bucket of resty has the same wrapper; its whole client builds requests and reads responses.",
 		rows: clientImpls,
 	}
 	for _, n := range []int{1, 64} {
@@ -36,8 +81,8 @@ func requestTable() table {
 func loopbackTable(protocol, title string) table {
 	t := table{
 		id: protocol, title: title,
-		note: "Each client takes turns with a bare one, block by block: the share is the median of the ratios of neighbours, in percent. How far\n" +
-			"the bare client is from 100, compared with itself, is what the machine adds. Bytes and allocations are the server's too.",
+		note: "Each client takes turns with a bare one, block by block. The figure is the median of the ratios of two neighbours, in percent. The bare client is\n" +
+			"compared with itself: its distance from 100 is the machine's noise. Bytes and allocations include the server's.",
 		rows: clientImpls,
 	}
 	for _, n := range []int{1, 64} {
@@ -88,7 +133,7 @@ func limiterTable(op, title, note string) table {
 
 func floorTable() table {
 	return table{
-		id: "floor", title: "The floor", note: "What no limiter can do without, or little more.",
+		id: "floor", title: "The floor", note: "What every limiter needs, or little more.",
 		rows: []string{"time.Since", "lock", "time.Since+lock", "atomic"},
 		columns: []column{{id: "1", head: "ns", bench: "Limiter", unit: "ns/op", dims: append(goroutinesOn(1, 2), "op=floor"),
 			better: neither}},
@@ -96,9 +141,9 @@ func floorTable() table {
 }
 
 func waiterTables() []table {
-	bytes := table{id: "waiters", title: "Bytes for each that waits", rows: waiterImpls,
-		note: "Stack and heap, with its goroutine. The others' waiters are timers of the runtime; ours stand in one line before one timer."}
-	time := table{id: "lineup", title: "Time to line up", rows: waiterImpls, note: "ns for each, until all wait and the processors rest."}
+	bytes := table{id: "waiters", title: "Bytes for each waiting request", rows: waiterImpls,
+		note: "Stack and heap, with its goroutine. In other limiters each waiter has a timer of the runtime; ours stand in one queue with one timer."}
+	time := table{id: "lineup", title: "Time to begin to wait", rows: waiterImpls, note: "ns for each, until all requests wait and the processors are idle."}
 	var most string
 	for _, n := range []string{"1000", "10000", "100000", "1000000"} {
 		head := group(n) + " wait"
@@ -124,8 +169,8 @@ func group(digits string) string {
 
 func latenessTable() table {
 	t := table{id: "late", title: "Lateness and order", rows: pacerImpls,
-		note: "100 goroutines wait again and again for half a second. The k-th grant is due k intervals after the first: µs by which they\n" +
-			"went later, and who was overtaken of 200 that had lined up one after the other at 1,000/s."}
+		note: "100 goroutines wait again and again for half a second. The k-th grant is due k intervals after the first; the figure is by how many µs it was\n" +
+			"later. Overtaken is the share of 200 requests that came one after the other, at 1,000/s, and did not go in that order."}
 	for _, r := range []string{"1000", "50000"} {
 		for _, p := range []string{"p50", "p99"} {
 			t.columns = append(t.columns, column{id: p + "-" + r, head: group(r) + "/s,<br>" + p + ", µs", bench: "Lateness", unit: p + "-µs-late",
@@ -138,8 +183,8 @@ func latenessTable() table {
 
 func hammerTable() table {
 	t := table{id: "hammer", title: "Exactness under contention", rows: []string{"xtime", "failsafe", "juju", "throttle"},
-		note: "64 goroutines take from one bucket of 100 as fast as they can, on 2 CPUs: granted, in percent of burst + rate · t. Above 100 the\n" +
-			"limit is broken; below, the processors are busy or tokens are lost."}
+		note: "64 goroutines take from one bucket of 100 as fast as they can, on 2 CPUs. The figure is what was granted, in percent of burst + rate · t. Above 100\n" +
+			"the limit is broken. Below 100 the processors are busy, or tokens are lost."}
 	for _, op := range []string{"try", "wait"} {
 		for _, r := range []string{"10000", "1000000"} {
 			t.columns = append(t.columns, column{id: op + "-" + r, head: op + ",<br>" + group(r) + "/s", bench: "Hammer", unit: "%ofAllowed",
@@ -151,10 +196,10 @@ func hammerTable() table {
 
 func lineTable() table {
 	up, down := []string{"from=10", "to=1000", "cpu=2"}, []string{"from=10000", "to=100", "cpu=2"}
-	return table{id: "line", title: "Lines that change", rows: []string{"xtime", "failsafe", "resty", "client-go", "throttle"},
-		note: "1,000 wait. Half of them are cancelled: the time in which the rest could have been served at best, in percent of the time it took.\n" +
-			"Or the rate is changed a hundredfold, for those who can: how many were served from 20 ms until 0.4 s\nand 1 s after it, in percent of what the " +
-			"new rate allows. 100 is ideal, for less the line goes on at the old rate, for more the limit is broken.",
+	return table{id: "line", title: "Queues that change", rows: []string{"xtime", "failsafe", "resty", "client-go", "throttle"},
+		note: "1,000 requests wait. In the first column half of them are cancelled: the figure is the time in which the others can be served at best, in percent of\n" +
+			"the time it took. In the others the rate changes a hundredfold, where that is possible: the figure is how many requests were sent from 20 ms until\n" +
+			"0.4 s and 1 s after the change, in percent of what the new rate allows. 100 is ideal; below, the queue goes on at the old rate; above, the limit is broken.",
 		columns: []column{
 			{id: "cancelled", head: "half cancelled", bench: "Cancelled", unit: "%ofIdeal", dims: []string{"cpu=2"}, better: hundred},
 			{id: "up-0.4", head: "10 → 1,000/s,<br>0.4 s", bench: "Retuned", unit: "%ofIdeal-0.4s", dims: up, better: hundred},
@@ -169,8 +214,8 @@ func keysTable() table {
 		return column{id: load + "-" + id, head: load + ",<br>" + head, bench: "Keys", unit: unit, dims: []string{"load=" + load, "cpu=2"}}
 	}
 	return table{id: "keys", title: "Many keys", rows: []string{"xtime-map", "sethvargo", "throttled", "throttle"},
-		note: "Live: all keys have buckets that are not full, and are asked for at random. Churning: each comes once, and its bucket is full again\n" +
-			"after 10 ms; what is left is looked at after the last request, and some seconds later. One goroutine; bytes without the keys themselves.",
+		note: "Live: no bucket is full, and keys come at random. Churning: each key comes once, and its bucket is full again after 10 ms; the heap is measured after\n" +
+			"the last request, and some seconds later. One goroutine; bytes without the keys themselves.",
 		columns: []column{
 			col("live", "new", "ns for a new key", "ns/newKey"), col("live", "request", "ns per request", "ns/request"), col("live", "bytes", "B per key", "B/key"),
 			col("churning", "request", "ns per request", "ns/request"), col("churning", "bytes", "B per key", "B/key"),

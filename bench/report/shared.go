@@ -54,6 +54,7 @@ func sharedSection(m *measurements) (text string, unexplained []string) {
 		"Where the machine does other work as well, the processor times say more than the times per token.\n\n",
 		m.config["m-date"], m.config["m-go"], m.config["m-commit"], strings.Join(redisModules(m), ", "), m.config["m-shared"])
 	b.WriteString(sharedTargets(m))
+	r := newReport()
 	for _, t := range []table{
 		sharedTable("1", "One key"), sharedTable("10000", "10,000 keys at random"),
 		{
@@ -70,9 +71,14 @@ func sharedSection(m *measurements) (text string, unexplained []string) {
 			},
 		},
 	} {
-		unexplained = append(unexplained, t.render(m, &b)...)
+		t.render(m, r)
 	}
-	return b.String(), unexplained
+	b.WriteString(r.tables.String())
+	if len(r.titles) > 0 {
+		b.WriteString("Others are better here:\n\n")
+		r.renderLost(&b)
+	}
+	return b.String(), r.unexplained
 }
 
 func redisModules(m *measurements) []string {

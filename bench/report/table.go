@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A table has an implementation in each row, and something that was measured in each column.
+// A table has an implementation in each row, and a measurement in each column.
 type table struct {
 	id, title, note string
 	rows            []string // implementations; those without measurements are left out
@@ -16,17 +16,17 @@ type table struct {
 type column struct {
 	id, head    string
 	bench, unit string
-	dims        []string // but for the implementation
+	dims        []string // except the implementation
 	better      better
 	ratioTo     string // implementation; "": no ratio is shown
 }
 
-// better is which values are.
+// A better says which values are better.
 type better int
 
 const (
 	lower   better = iota
-	hundred        // the nearer to 100, the better
+	hundred        // those nearer to 100
 	neither        // it is only shown
 )
 
@@ -34,7 +34,8 @@ func (c column) value(m *measurements, impl string) (float64, bool) {
 	return m.median(c.bench, c.unit, append([]string{"impl=" + impl}, c.dims...)...)
 }
 
-func (t table) render(m *measurements, b *strings.Builder) (unexplained []string) {
+func (t table) render(m *measurements, r *report) {
+	b := &r.tables
 	fmt.Fprintf(b, "### %s\n\n", t.title)
 	if t.note != "" {
 		fmt.Fprintf(b, "%s\n\n", t.note)
@@ -48,9 +49,7 @@ func (t table) render(m *measurements, b *strings.Builder) (unexplained []string
 		t.row(m, b, impl)
 	}
 	b.WriteString("\n")
-	lost, unexplained := t.losses(m)
-	b.WriteString(lost)
-	return unexplained
+	t.losses(m, r)
 }
 
 func (t table) row(m *measurements, b *strings.Builder, impl string) {
@@ -77,8 +76,8 @@ func (c column) cell(m *measurements, x float64, ok bool) string {
 	return s
 }
 
-// losses says where somebody else is better than ours, and why: but for what serves as a measure.
-func (t table) losses(m *measurements) (text string, unexplained []string) {
+// losses reports in which columns other implementations are better than ours, and why.
+func (t table) losses(m *measurements, r *report) {
 	var order []string
 	lost := make(map[string][]string) // by reason
 	for _, c := range t.columns {
@@ -88,7 +87,7 @@ func (t table) losses(m *measurements) (text string, unexplained []string) {
 		}
 		reason := why(t.id, c.id)
 		if reason == "" {
-			unexplained = append(unexplained, t.id+"/"+c.id)
+			r.unexplained = append(r.unexplained, t.id+"/"+c.id)
 			reason = "No reason is known yet."
 		}
 		if lost[reason] == nil {
@@ -96,18 +95,12 @@ func (t table) losses(m *measurements) (text string, unexplained []string) {
 		}
 		lost[reason] = append(lost[reason], l)
 	}
-	if order == nil {
-		return "", nil
-	}
-	var b strings.Builder
-	b.WriteString("Others are better here:\n\n")
 	for _, reason := range order {
-		fmt.Fprintf(&b, "- %s. %s\n", strings.Join(lost[reason], "; "), reason)
+		r.lose(t.title, strings.Join(lost[reason], "; "), reason)
 	}
-	return b.String() + "\n", unexplained
 }
 
-// lost says who is better in a column.
+// lost returns which implementations are better in a column.
 func (t table) lost(m *measurements, c column) string {
 	ours, ok := c.value(m, "throttle")
 	if !ok || c.better == neither {

@@ -134,7 +134,7 @@ func benchmarkHTTP(b *testing.B, start func(http.Handler) *httptest.Server, zipp
 func benchmarkCopy(b *testing.B, connect func(*testing.B, jsonLoad) func() io.Reader) {
 	const bodies = 100 // in turn
 	for _, l := range jsonLoads() {
-		b.Run(l.name, func(b *testing.B) {
+		b.Run("load="+l.name, func(b *testing.B) {
 			paths, err := compileJSON(l.paths)
 			require.NoError(b, err)
 			next, buf := connect(b, l), make([]byte, 32<<10)

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+)
+
+// stallOf is how long another caller waited for the lock during an operation over so many keys or waiters.
+func stallOf(of, n, op string) query {
+	return query{"Scale", "µs-stall", []string{"of=" + of, "n=" + n, "op=" + op, "cpu=2"}}
+}
+
+// A scaleTable has an operation in each row, and a number of keys or waiters in each column.
+type scaleTable struct{ of, title, note string }
+
+var scaleTables = []scaleTable{
+	{"keys", "Operations over many keys", "Keys whose buckets are empty."},
+	{"waiters", "Operations over many waiting requests", "Requests that wait for one key."},
+}
+
+// sizes returns the numbers of keys or waiters that were measured, in order.
+func (t scaleTable) sizes(m *measurements) (sizes []int) {
+	for _, s := range m.order["Scale/n"] {
+		n, err := strconv.Atoi(s)
+		if err == nil && slices.ContainsFunc(m.order["Scale/op"], func(op string) bool { _, ok := stallOf(t.of, s, op).of(m); return ok }) {
+			sizes = append(sizes, n)
+		}
+	}
+	slices.Sort(sizes)
+	return sizes
+}
+
+// stall returns what was measured for an operation over n.
+func (t scaleTable) stall(m *measurements, n int, op string) (float64, bool) {
+	return stallOf(t.of, strconv.Itoa(n), op).of(m)
+}
+
+func (t scaleTable) render(m *measurements, r *report) {
+	b := &r.tables
+	sizes := t.sizes(m)
+	if len(sizes) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "### %s\n\n%s The longest that another caller waited for the lock meanwhile, in µs / the time of the whole operation, in ms. "+
+		"Each is the median of its runs.\n\n| |", t.title, t.note)
+	for _, n := range sizes {
+		fmt.Fprintf(b, " %s |", number(float64(n)))
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---:|", len(sizes)) + "\n")
+	for _, op := range m.order["Scale/op"] {
+		var cells []string
+		measured := false
+		for _, n := range sizes {
+			cell := "–"
+			if stall, ok := t.stall(m, n, op); ok {
+				q := stallOf(t.of, strconv.Itoa(n), op)
+				q.unit = "ns/op"
+				whole, _ := q.of(m)
+				cell, measured = number(stall)+" / "+number(whole/1e6), true
+			}
+			cells = append(cells, cell)
+		}
+		if measured {
+			fmt.Fprintf(b, "| %s | %s |\n", spaced(op), strings.Join(cells, " | "))
+		}
+	}
+	b.WriteString("\n")
+}
+
+// scalePlot shows how long other callers wait for the lock, over the number of keys and waiters.
+func scalePlot(m *measurements) (*plot.Plot, vg.Length, error) {
+	p := newPlot("How long an operation keeps other callers waiting")
+	p.X.Label.Text, p.Y.Label.Text = "keys (solid) or waiting requests (dashed)", "µs"
+	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(decades), plot.TickerFunc(decades)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 1000, 1_000_000, 1, 10_000
+	colors, lines := []color.Color{blue, orange, green, purple, grey}, 0
+	for _, t := range scaleTables {
+		for _, op := range m.order["Scale/op"] {
+			var xy plotter.XYs
+			for _, n := range t.sizes(m) {
+				if stall, ok := t.stall(m, n, op); ok {
+					xy = append(xy, plotter.XY{X: float64(n), Y: max(1, stall)})
+					p.Y.Max = max(p.Y.Max, stall)
+				}
+			}
+			if len(xy) == 0 {
+				continue
+			}
+			l, err := plotter.NewLine(xy)
+			if err != nil {
+				return nil, 0, err
+			}
+			l.Color, l.Width = colors[lines%len(colors)], vg.Points(1.5)
+			if t.of == "waiters" {
+				l.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
+			}
+			p.Add(l)
+			p.Legend.Add(t.of+": "+spaced(op), l)
+			lines++
+		}
+	}
+	if lines == 0 {
+		return nil, 0, nil
+	}
+	p.Legend.Left = true
+	return p, 6 * vg.Inch, nil
+}
