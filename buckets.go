@@ -58,7 +58,7 @@ func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 }
 
 // Bucket returns the state of one bucket, and reports whether there is such a limit and a bucket is kept for that key: one that
-// is full is forgotten after a second. For what servers said see [Limiter.Servers].
+// is full is forgotten within about a second. For what servers said see [Limiter.Servers].
 func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 	l.mustBeMade()
 	li, err := l.named(limit)

@@ -38,7 +38,7 @@ func (c config) stages() []stage {
 		{bench: "^Benchmark(Lateness|Order|Hammer|Cancelled|Retuned)$", cpu: "2", benchtime: "1x"},
 		{of: "../internal/jsonfinder", bench: "^BenchmarkCopyTCP$/load=(" + strings.Join(observedBodies, "|") + ")$", cpu: "2"},
 		{bench: "^BenchmarkObserve$", cpu: "2"},
-		{bench: "^BenchmarkScale$", cpu: "2", benchtime: "20x", rounds: 1, args: []string{"-scale", strconv.Itoa(c.keys)}},
+		{bench: "^BenchmarkScale$", cpu: "2", benchtime: "5x", rounds: 1, args: []string{"-scale", strconv.Itoa(c.keys)}},
 		{bench: "^BenchmarkKeys$", cpu: "2", benchtime: "1x", rounds: 2, args: []string{"-keys", strconv.Itoa(c.keys)}},
 	}
 	for _, impl := range waiterImpls {

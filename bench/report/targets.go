@@ -192,7 +192,7 @@ func (t target) set() string {
 // verdict returns whether x reaches the target, in words, and whether it does.
 func (t target) verdict(x float64) (string, bool) {
 	switch {
-	case x >= t.least && (x <= t.most || t.most == 0 && t.least > 0):
+	case (t.least == 0 || x >= t.least) && (x <= t.most || t.most == 0 && t.least > 0):
 		return "pass", true
 	case t.goal:
 		return "goal, not required", false
