@@ -48,7 +48,7 @@ func FuzzOptions(f *testing.F) {
 				resp, err := transport.RoundTrip(req)
 				require.True(t, err != nil || resp != nil)
 				require.False(t, math.IsNaN(before))
-				if burst := b.burst(); burst < math.MaxInt64/4 {
+				if burst := burstOf(b); burst < math.MaxInt64/4 {
 					most := float64(burst) + r.PerSecond()*(time.Since(start).Seconds()+2e-9)
 					require.LessOrEqual(t, float64(2*sent), most*(1+1e-9)+2, "%+v", b.meter)
 				}
@@ -75,8 +75,8 @@ func fuzzedLimit(kind uint8, n int64, per time.Duration, burst, initial int64, s
 	return []func(int64, time.Duration, ...LimitOption) Limit{TokenBucket, Pace, SlidingWindow, FixedWindow}[kind%4](n, per, opts...)
 }
 
-// burst returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
-func (b *bucket) burst() int64 {
+// burstOf returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
+func burstOf(b *bucket) int64 {
 	switch m := b.meter.(type) {
 	case *meter.TokenBucket:
 		return m.Burst()

@@ -431,7 +431,7 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 	g := b.meter.(*gateBucket)
 	g.Account.Restore(10, &quota.Tell{Name: anyQuota, Limit: 5000, Left: 4999, Reset: int64(time.Second), Counted: true})
 	l.counts.granted, l.counts.undone = 2, 1 // the second is this one, and the first was abandoned then
-	l.waitForOthersLocked(g, mark{5, 2}, 10)
+	l.waitForOthersLocked(g, mark{at: 5, nth: 2}, 10)
 	assert.LessOrEqual(t, g.Account.Held(), int64(10), "no other request is on the way")
 }
 
