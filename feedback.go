@@ -101,7 +101,7 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, 
 	if speaks {
 		said, more = t.listen(req, resp)
 	}
-	a := result{answer: answer{aimd.Outcome(outcomeOf(req.Context(), resp, err, said)), far == reachedNoServer, said}, more: more}
+	a := result{answer: answer{outcome: aimd.Outcome(outcomeOf(req.Context(), resp, err, said)), unsent: far == reachedNoServer, word: said}, more: more}
 	if err != nil && errors.Is(err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
 		a.unsent = a.unsent || !hasBody(req) && !t.nested() // which would have said so

@@ -118,7 +118,10 @@ const (
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] leaves shared budgets out, because the store keeps them.
 func Shared(s Store, opts ...ShareOption) LimitOption {
 	return limitOption(func(l *Limit) {
-		sh := &sharing{supplyTerms{s, defaultStoreTimeout, defaultStoreGrace, withoutNothing}, defaultLeaseAhead}
+		sh := &sharing{
+			supplyTerms: supplyTerms{store: s, timeout: defaultStoreTimeout, grace: defaultStoreGrace, without: withoutNothing},
+			ahead:       defaultLeaseAhead,
+		}
 		l.store = sh
 		switch {
 		case s == nil:
