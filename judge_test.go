@@ -156,6 +156,8 @@ func TestJudgingSkipsNoRequestThatIsTooLate(t *testing.T) {
 				}
 				brute.l.serveLocked(now)
 				brute.l.mu.Unlock()
+				x.l.mu.Lock() // timers may have granted
+				brute.l.mu.Lock()
 				for i, w := range x.waiters {
 					other := brute.waiters[i]
 					require.Equal(t, other.verdict, w.verdict, "seed %d, op %d: request %d", seed, op, i)
@@ -167,6 +169,8 @@ func TestJudgingSkipsNoRequestThatIsTooLate(t *testing.T) {
 						require.Equal(t, want, got, "seed %d, op %d: request %d", seed, op, i)
 					}
 				}
+				brute.l.mu.Unlock()
+				x.l.mu.Unlock()
 				checkInvariants(t, x.l)
 			}
 			for _, x := range []*judged{x, brute} {
