@@ -2,357 +2,293 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"hash/maphash"
+	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
-// An ask is a request as the Limiter sees it, without its charges. Charges are a separate argument because parts of an ask are
-// kept while the request waits, and as a part of it they would have to be allocated.
-type ask struct {
-	priority int
-	caller   string          // where callers take turns
-	weight   int64           // the same
-	maxWait  time.Duration   // negative: no bound
-	try      bool            // it never overtakes a waiter
-	cancel   <-chan struct{} // Request.Cancel; nil: none
-	by       *counts
+// A Limiter holds budgets without HTTP: for work that is not a request, and for several Transports that share budgets. It is
+// safe for concurrent use, runs no background goroutine and need not be closed. Make one with [NewLimiter].
+type Limiter struct {
+	policies []policy      // of all limits, in order; the last one is that of gates
+	maxWait  time.Duration // the default of asks; negative: no bound
+	tracks   bool          // some limit needs the outcome or the response of requests
+	slots    bool          // some limit is InFlight
+	seed     maphash.Seed
+	core     queue.Core // beside direct, because both are written under the lock
+	direct   asker      // for callers of the Limiter itself, without a Transport
 }
 
-// A pending request could not be granted immediately.
-type pending struct {
-	ask     ask
-	gate    *gateKey // nil: there is none to pass
-	late    bool     // only a waiter passes it
-	charges []charge
-	rates   []rate // by charge, as RateFor said; the zero rate is the limit's own; nil: nothing was asked
-	asked   uint64 // the number of the last Refresh before that
-
-	// Once it is decided:
-	refusal   *refusal      // where it is stored; nil: it is allocated
-	mark      mark          // of the grant
-	caller    *caller       // of a grant in its turn
-	waited    time.Duration // before the grant
-	pretended time.Duration // for which it would have waited without a dry run
-	binding   *bucket       // for this bucket then
-	room      refusal
+// NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
+// [WithMaxQueue], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the options.
+func NewLimiter(opts ...Option) (*Limiter, error) {
+	c := newConfig(opts)
+	c.forLimiter()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	l := newLimiter(c)
+	l.maxWait = c.maxWait
+	return l, nil
 }
 
-// pass grants a request if all limits can pay now. If they cannot, and there is no error, the caller makes the request pending.
-// The two functions are separate so that requests wait on a small stack: there may be 100,000 of them.
-func (l *core) pass(ctx context.Context, cancel <-chan struct{}, charges []charge, by *counts, g *gateKey, below bool) (m mark, ok bool, err error) {
-	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
-		return mark{}, false, causeOf(ctx)
+func newLimiter(c *config) *Limiter {
+	if len(c.limits) == 0 {
+		c.limits = []Limit{newLimit(kindNone, meter.MaxCount, 1, []LimitOption{Name("none")})}
 	}
-	if !l.mu.TryLock() {
-		lockSoon(&l.mu)
+	l := &Limiter{maxWait: -1, seed: maphash.MakeSeed(), direct: asker{observer: newObserver(c.hooks, c.log)}}
+	l.core.Open(c.maxQueue, c.maxKeys, c.dry)
+	for _, described := range c.limits {
+		li := l.core.Add(described.atWork(), c.key != nil || described.key != nil)
+		l.policies = append(l.policies, policy{described, li, described.cost != nil || li.Frees})
+		l.slots, l.tracks = l.slots || li.Frees, l.tracks || li.Tracked
 	}
-	now := instant(time.Since(l.start)) // as nowLocked does, without a call
-	if now >= l.synced {
-		l.syncLocked(now)
-	}
-	if g != nil { // the last charge is that of the gate
-		charges[len(charges)-1].bucket = l.gates[*g]
-	}
-	m, ok, missing := l.payLocked(charges, by, below, now)
-	if missing >= 0 {
-		m, ok = l.makeAndPayLocked(charges, by, below, now)
-	}
-	l.mu.Unlock()
-	return m, ok, nil
+	l.policies = append(l.policies, policy{Limit{rule: l.core.Gate.Rule, kind: kindServer}, l.core.Gate, true})
+	l.core.Fly = func(s *queue.Supply) { go l.callStore(s) }
+	return l
 }
 
-// try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
-// requests wait and it is not one of Try.
-func (l *core) try(charges []charge, a *ask, r *refusal) (m mark, v verdict) {
-	if !l.mu.TryLock() {
-		lockSoon(&l.mu)
-	}
-	now, below := l.nowLocked(), a.priority < l.urgent
-	m, ok, missing := l.payLocked(charges, a.by, below, now)
-	if missing >= 0 && l.canMakeLocked(charges) {
-		m, ok, _ = l.payAllLocked(charges, nil, a.by, below, now)
-		missing = -1
-	}
-	if !ok && missing < 0 && clampLocked(charges, below) {
-		m, ok, _ = l.payLocked(charges, a.by, below, now)
-	}
-	switch {
-	case ok:
-		v = granted
-	case missing >= 0 || l.dry:
-		v = unasked
-	case l.denyLocked(charges, a.by, below, now, r):
-		v = refused
-	case a.try:
-		m, v = l.tryInLineLocked(charges, a, r, now)
-	default:
-		v = unasked
-	}
-	l.mu.Unlock()
-	return m, v
+// A policy is a Limit at work in a Limiter.
+type policy struct {
+	Limit               // as it was made
+	at     *queue.Limit // what has become of it
+	priced bool         // it says itself what requests cost
 }
 
-// tryInLineLocked decides about a request that may neither wait nor overtake the requests that wait. It is not inlined, because most
-// calls of try need none of its stack.
-//
-//go:noinline
-func (l *core) tryInLineLocked(charges []charge, a *ask, r *refusal, now instant) (mark, verdict) {
-	p := pending{ask: *a, charges: charges, refusal: r}
-	v := l.lineUpLocked(context.Background(), &p, nil, nil, now)
-	return p.mark, v
+// own returns the policies without that of gates.
+func (l *Limiter) own() []policy { return l.policies[:len(l.policies)-1] }
+
+// policyOf returns the policy of a limit, which may be that of gates.
+func (l *Limiter) policyOf(li *queue.Limit) *policy { return &l.policies[li.Index] }
+
+func (l *Limiter) mustBeMade() {
+	if l.core.Gate == nil {
+		panic("throttle: the zero Limiter has no limits; make it with NewLimiter")
+	}
 }
 
-// pend makes a request pending.
-//
-//go:noinline
-func pend(charges []charge, a ask, g *gateKey) *pending {
-	p := &pending{ask: a, charges: slices.Clone(charges)}
-	p.refusal = &p.room
-	if g != nil {
-		p.gate, p.charges = new(*g), p.charges[:len(charges)-1]
+// An Ask describes the tokens that [Limiter.Acquire] takes.
+type Ask struct {
+	Key      string            // the key it is counted under; "" is a key like any other, and that of a Transport without keys
+	Cost     int64             // cost in each limit except InFlight, where it is a slot; 0 stands for 1
+	Keys     map[string]string // keys by limit, instead of Key
+	Costs    map[string]int64  // costs by limit, instead of Cost; 0: the limit does not apply
+	Caller   string            // the caller that takes turns where a limit has FairBy; "" is one caller
+	Priority int               // see ContextWithPriority
+	MaxWait  *time.Duration    // the longest to wait; nil: as WithMaxWait has it; 0 or less: not at all
+}
+
+// Acquire charges all limits at one instant, and waits until it can. The error is a [*Rejection], the cause of a context that is
+// over, or an error that names unknown limits of the Ask. Of the context it heeds only its end, unlike [Limiter.Wait].
+func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
+	l.mustBeMade()
+	g, p, err := l.acquire(ctx, ask)
+	if p != nil {
+		var r *Rejection
+		if p, r, err = l.await(ctx, p, &l.direct); r != nil {
+			return nil, r
+		}
 	}
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		*g = l.grantOf(p, &l.direct)
+	}
+	g.ctx = ctx
+	for i := range g.grant.Charges() {
+		c := &g.grant.Charges()[i]
+		c.Kept = c.Limit.Frees
+	}
+	return g, nil
+}
+
+func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, error) {
+	if err := l.check(by); err != nil {
+		return nil, nil, err
+	}
+	g := &Grant{limiter: l, by: &l.direct}
+	charges := g.grant.Space(len(l.core.Limits))
+	for _, li := range l.core.Limits {
+		key, ok := by.Keys[li.Name]
+		if !ok {
+			key = by.Key
+		}
+		cost, ok := by.Costs[li.Name]
+		switch {
+		case ok:
+		case li.Frees || by.Cost == 0:
+			cost = 1
+		default:
+			cost = by.Cost
+		}
+		if cost != 0 {
+			charges = queue.Charged(charges, li, key, cost)
+		}
+	}
+	var ok bool
+	var err error
+	if g.grant.Mark, ok, err = l.core.Pass(ctx, nil, charges, &l.direct.counts, nil, by.Priority < l.core.Urgent); !ok && err == nil {
+		a := queue.Ask{Priority: by.Priority, MaxWait: l.maxWait, By: &l.direct.counts}
+		l.setCaller(&a, by.Caller)
+		if by.MaxWait != nil {
+			a.MaxWait = max(0, *by.MaxWait)
+		}
+		return g, queue.Pend(charges, a, nil), nil
+	}
+	if ok && l.direct.observer.hooks.OnGrant != nil {
+		l.tellGranted(ctx, &l.direct, charges, 0, nil)
+	}
+	g.grant.Hold(len(charges))
+	return g, nil, err
+}
+
+// check returns an error for each unknown limit that an Ask names.
+func (l *Limiter) check(by Ask) error {
+	var faults []error
+	for name := range by.Keys {
+		if _, err := l.named(name); err != nil {
+			faults = append(faults, fmt.Errorf("Ask.Keys: %w", err))
+		}
+	}
+	for name := range by.Costs {
+		if _, err := l.named(name); err != nil {
+			faults = append(faults, fmt.Errorf("Ask.Costs: %w", err))
+		}
+	}
+	return join("throttle", faults...)
+}
+
+func (l *Limiter) named(name string) (*queue.Limit, error) {
+	i := slices.IndexFunc(l.core.Limits, func(li *queue.Limit) bool { return li.Name == name && !li.Open })
+	if i < 0 {
+		return nil, unknownLimit(name, l.core.Limits)
+	}
+	return l.core.Limits[i], nil
+}
+
+var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Grant.Done")
+
+// Wait charges cost for key in every limit, and waits until it can. [ContextWithCost], [ContextWithKey], [ContextWithPriority],
+// [ContextWithMaxWait] and [ContextWithExempt] override key and cost. The error is a [*Rejection], the cause of a context that is
+// over, or an error if a limit is [InFlight], because nothing would give the slots back: use [Limiter.Acquire].
+func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
+	l.mustBeMade()
+	ok, err := l.passFor(ctx, key, cost)
+	if ok || err != nil {
+		return err
+	}
+	p, r, err := l.await(ctx, l.pendFor(ctx, key, cost), &l.direct)
+	if r != nil {
+		return r
+	}
+	if err == nil {
+		l.forget(p, overridesOf(ctx).receipt)
+	}
+	return err
+}
+
+// passFor is pass for that key and cost, and the overrides of the context.
+func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool, err error) {
+	if l.slots {
+		return false, errNoWait
+	}
+	o := overridesOf(ctx)
+	if o.exempt {
+		return true, nil
+	}
+	var room [3]queue.Charge // enough for most, and little on the stack of waiters
+	charges := l.chargesFor(slices.Grow(room[:0], len(l.core.Limits)), o, key, cost)
+	m, ok, err := l.core.Pass(ctx, nil, charges, &l.direct.counts, nil, o.priority < l.core.Urgent)
+	if ok {
+		if l.direct.observer.hooks.OnGrant != nil {
+			l.tellGranted(ctx, &l.direct, charges, 0, nil)
+		}
+		l.forgetNow(charges, m, o.receipt)
+	}
+	return ok, err
+}
+
+// pendFor is pend for the same, with charges of its own that outlive those that pass was called with.
+func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *queue.Pending {
+	o := overridesOf(ctx)
+	p := &queue.Pending{Ask: o.ask(l.maxWait, &l.direct)}
+	p.Refusal = &p.Room
+	l.setCaller(&p.Ask, o.caller)
+	p.Charges = l.chargesFor(make([]queue.Charge, 0, len(l.core.Limits)), o, key, cost)
 	return p
 }
 
-// lockSoon takes a lock that is never held for as long as it takes to park a goroutine and to wake it again.
-// [sync.Mutex] itself does not spin while other goroutines are ready to run.
-func lockSoon(mu *sync.Mutex) {
-	const spins = 20
-	for range spins {
-		if mu.TryLock() {
-			return
+// chargesFor appends the charges for that key and cost, and the overrides of the context. There must be room for all limits.
+func (l *Limiter) chargesFor(charges []queue.Charge, o *overrides, key string, cost int64) []queue.Charge {
+	if o.hasKey {
+		key = o.key
+	}
+	if o.hasCost {
+		cost = o.cost
+	}
+	for _, li := range l.core.Limits {
+		c, ok := o.costFor(li.Name)
+		if !ok {
+			c = cost
+		}
+		if c != 0 {
+			charges = queue.Charged(charges, li, key, c)
 		}
 	}
-	mu.Lock()
+	return charges
 }
 
-// lockIfAsked takes the lock if the rates of all buckets are known that must be made for p, and reports whether it did.
-func (l *core) lockIfAsked(p *pending) bool {
-	for {
-		l.mu.Lock()
-		if !p.askedLocked() {
-			p.asked = l.refreshes
-			l.mu.Unlock()
-			return false
-		}
-		if !l.crowdedLocked(p.charges) {
-			return true
-		}
-		l.mu.Unlock() // other goroutines may take it in between
+// Try charges cost for key in every limit if it can do so immediately and no request waits for these buckets. If not, wait is
+// how long until it could: exact with one limit and an empty queue, otherwise a lower bound. It is math.MaxInt64 if never, and if a
+// limit is [InFlight], because nothing would give the slots back.
+func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
+	l.mustBeMade()
+	if l.slots {
+		return math.MaxInt64, false
 	}
-}
-
-// decide grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait as w. If the
-// rates of its buckets must be asked for first, the verdict is unasked, and decide is to be called again.
-func (l *core) decide(ctx context.Context, p *pending) (w *waiter, v verdict) {
-	a := &p.ask
-	if a.maxWait != 0 || l.supplies != nil { // allocated before the lock is taken
-		w = &waiter{passed: never, by: a.by, decided: make(chan struct{})}
-		if l.fair != nil {
-			w.seat = &seat{name: a.caller, weight: max(1, a.weight)}
-		}
-	}
-	if !l.lockIfAsked(p) {
-		return nil, unasked
-	}
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	if p.gate != nil && !p.late {
-		l.passLocked(p, now)
-	}
-	m, ok, missing := l.payAllLocked(p.charges, p.rates, a.by, a.priority < l.urgent, now)
+	var room [4]queue.Charge
+	a := queue.Ask{Try: true, By: &l.direct.counts}
+	charges := l.chargesFor(slices.Grow(room[:0], len(l.core.Limits)), noOverrides, key, cost)
+	var r queue.Refusal
+	o := l.direct.observer
+	m, v := l.core.Try(charges, &a, &r)
 	switch {
-	case ok:
-		p.mark = m
-		return nil, granted
-	case l.dry:
-		return nil, l.pretendLocked(ctx, p, now, missing)
-	case p.late && missing == nil && w != nil:
-		l.passLocked(p, now)
-	}
-	if w == nil && missing == nil && l.denyPendingLocked(p, now) {
-		return nil, refused
-	}
-	return w, l.lineUpLocked(ctx, p, missing, w, now)
-}
-
-// takeLocked makes charges that can be paid now, for a request that does not wait.
-func (l *core) takeLocked(charges []charge, by *counts, now instant) mark {
-	for i := range charges {
-		c := &charges[i]
-		c.paid = c.bucket.meter.Take(now, now, c.cost, false)
-		c.limit.counts.took(c.cost)
-	}
-	by.granted++
-	l.counts.granted++
-	return mark{now, l.counts.sent()}
-}
-
-// lineUpLocked decides about a request that could not be granted immediately: it waits as w, is rejected, or overtakes by its
-// priority.
-func (l *core) lineUpLocked(ctx context.Context, p *pending, missing *charge, w *waiter, now instant) verdict {
-	a, charges := &p.ask, p.charges
-	var by bounds
-	l.bound(ctx, &by, a, charges, now)
-	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
-		l.refuseLocked(p, &by, reason, c, due, now)
-		return refused
-	}
-	l.markAllLocked(charges)
-	l.tidyLocked(charges, a, by.below, now)
-	l.serveLocked(now) // requests that are due go first
-	if l.supplies != nil {
-		by.respite = respite(charges, a.try, by.expiry, now)
-	}
-	q, ln := l.lineOf(charges, by.below)
-	by.tag = l.tagLocked(charges, a, &by.place)
-	if !a.try && (ln == nil || by.before(&ln.first.place)) && passesLocked(charges, &by.place, now) {
-		p.mark = l.takeLocked(charges, a.by, now)
-		p.caller = l.passedLocked(charges, a, &by.place, now)
-		l.markAllLocked(charges)
-		l.serveLocked(now)
-		return granted
-	}
-	due, i := planLocked(charges, q, ln, &by.place, now, maxAhead)
-	reason := by.judge(due, now, charges[i].bucket)
-	if reason == 0 && min(by.expiry, by.deadline) < never && q != nil && len(q.lines) > maxAhead {
-		due, i = planLocked(charges, q, ln, &by.place, now, len(q.lines))
-		reason = by.judge(due, now, charges[i].bucket)
-	}
-	binding := &charges[i]
-	if reason == 0 && q != nil && q.size >= l.maxQueue {
-		reason = reasonQueueFull
-	}
-	if reason != 0 {
-		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost, by.below), now)
-		if l.supplies != nil {
-			l.wantLocked(charges, now)
+	case v == queue.Unasked: // a bucket must be made
+		return l.tryLater(charges, a)
+	case v == queue.Refused:
+		if o.hooks.OnReject != nil || o.log != nil {
+			o.rejected(context.Background(), rejected(&r), 0, false)
 		}
-		return refused
+		return max(1, r.Wait), false
+	case o.hooks.OnGrant != nil:
+		l.tellGranted(context.Background(), &l.direct, charges, 0, nil)
 	}
-	w.bounds, w.due, w.binding = by, due, uint16(i)
-	l.joinLocked(ln, w, charges, now)
-	return waiting
+	l.forgetNow(charges, m, nil)
+	return 0, true
 }
 
-// waitsFor returns the bucket that w waits for, and what w costs there. It takes the lock because a smaller burst may be
-// clamping the costs of waiters.
-func (l *core) waitsFor(w *waiter) (b *bucket, cost int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return w.stop().bucket, w.costs[w.binding]
+// tryLater is Try where a bucket must be made, or a dry run pretends to wait.
+func (l *Limiter) tryLater(charges []queue.Charge, a queue.Ask) (wait time.Duration, ok bool) {
+	p, r, err := l.await(context.Background(), queue.Pend(charges, a, nil), &l.direct)
+	switch {
+	case err != nil:
+		return math.MaxInt64, false // RateFor has an invalid rate for this key
+	case r != nil:
+		return max(1, r.Wait), false
+	}
+	l.forgetNow(p.Charges, p.Mark, nil)
+	return 0, true
 }
 
-// stand waits until w is decided: without a rejection or an error, it was granted. If the context is over by then, the context
-// wins and all tokens are given back: a request that cannot be sent must not be charged.
-func (l *core) stand(ctx context.Context, cancel <-chan struct{}, w *waiter) error {
-	var patience *time.Timer
-	if last := w.last(); last < never {
-		patience = time.AfterFunc(time.Duration(last-w.arrived), func() { l.expire(w) })
-	}
-	select {
-	case <-w.decided:
-	case <-ctx.Done():
-	case <-cancel:
-	}
-	if patience != nil {
-		patience.Stop()
-	}
-	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
-		return l.abandon(ctx, w)
-	}
-	return nil
-}
-
-// abandon takes back a request whose context is over, granted or not. A rejection stays one, also if MaxWait ends at the same
-// instant: MaxWait is judged before the deadline.
-func (l *core) abandon(ctx context.Context, w *waiter) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	l.lookLocked(w.line, now)
-	if w.verdict == waiting && w.expiry <= now {
-		l.expireLocked(w, now)
-	}
-	switch w.verdict {
-	case refused:
-		return nil
-	case granted:
-		w.by.undone++
-		l.counts.undone++
-		for i := range w.line.stops {
-			w.line.stops[i].bucket.limit.counts.undone++
-			l.giveBackLocked(w.line.stops[i].bucket, w.paid()[i], now, w.costs[i])
-			if w.seat != nil {
-				l.turnLocked(w.seat.caller, w.line.stops[i].bucket, -w.costs[i], now)
-			}
-		}
-	case waiting:
-		w.verdict = left // its MaxWait may end at the same time
-		if len(w.costs) > 1 {
-			_, s := l.planAgainLocked(w, now)
-			w.binding = uint16(s.index)
-		}
-		l.quitLocked(w, now)
-	}
-	l.counts.canceled++
-	w.by.canceled++
-	w.stop().bucket.limit.counts.canceled++
-	l.serveLocked(now)
-	return causeOf(ctx)
-}
-
-// causeOf returns why a request is over: the cause of its context, or its Cancel.
-func causeOf(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	return errCanceled
-}
-
-// errCanceled is returned when Request.Cancel was closed while the request waited.
-var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// expire rejects a request at the end of its MaxWait, unless it can be granted at this very instant.
-func (l *core) expire(w *waiter) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	l.lookLocked(w.line, now)
-	if w.verdict == waiting {
-		l.expireLocked(w, now)
-	}
-}
-
-func (l *core) expireLocked(w *waiter, now instant) {
-	due, s := l.planAgainLocked(w, now)
-	reason := reasonMaxWait
-	if w.expiry == w.arrived { // it has waited for a store
-		reason = reasonNoTokens
-	}
-	l.rejectLocked(w, s, reason, due, now)
-	l.serveLocked(now)
-}
-
-// planAgainLocked plans a request in line as things are now.
-func (l *core) planAgainLocked(w *waiter, now instant) (due instant, binding *stop) {
-	urgent, ahead := make([]int64, len(w.costs)), make([]int64, len(w.costs))
-	for i := range ahead {
-		urgent[i], ahead[i] = w.line.queue.ahead(w.line, &w.place, i, now, maxAhead)
-		ahead[i] = meter.AddCount(ahead[i], w.line.ahead(&w.place, i))
-	}
-	return w.planLocked(urgent, ahead, now)
+// Stats returns the counters of the Limiter, for all its users together.
+func (l *Limiter) Stats() Stats {
+	l.mustBeMade()
+	return l.statsOf(&l.core.Counts)
 }

@@ -111,7 +111,7 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 		return kept
 	}
 	if more != nil {
-		more.sent = g.mark.at
+		more.sent = g.grant.Mark.At
 	}
 	b := &body{ReadCloser: resp.Body, grant: kept, slots: slots, watched: costs > 0 || more != nil, more: more}
 	if kept == nil {
@@ -130,10 +130,10 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 // is over, and for how many charges the body may tell the cost.
 func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (slots bool, costs int) {
 	read := resp.Body != nil && resp.Body != http.NoBody
-	charges := g.charges()
+	charges := g.grant.Charges()
 	for i := range charges {
 		c := &charges[i]
-		policy := t.limiter.policyOf(c.limit)
+		policy := t.limiter.policyOf(c.Limit)
 		if f := policy.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
 				_ = t.limiter.settle(g, i, cost) // a wrong cost is ignored, as SettleFunc documents
@@ -142,11 +142,11 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 		}
 		switch {
 		case !read:
-		case c.limit.frees:
-			c.kept = !policy.untilHeaders
-			slots = slots || c.kept
+		case c.Limit.Frees:
+			c.Kept = !policy.untilHeaders
+			slots = slots || c.Kept
 		case policy.costAt != nil && isJSON(resp):
-			c.told = true
+			c.Told = true
 			costs++
 		}
 	}
@@ -162,10 +162,10 @@ func (b *body) watch(resp *http.Response, costs int) {
 		b.costs = make([]bodyCost, 0, costs)
 	}
 	events := mediaType(resp) == eventStream
-	charges := b.grant.charges()
+	charges := b.grant.grant.Charges()
 	for i := range charges {
-		if c := &charges[i]; c.told {
-			b.costs = append(b.costs, bodyCost{i, b.grant.limiter.policyOf(c.limit).costAt.Finder(events)})
+		if c := &charges[i]; c.Told {
+			b.costs = append(b.costs, bodyCost{i, b.grant.limiter.policyOf(c.Limit).costAt.Finder(events)})
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // BucketStats is the state of one bucket: of one limit for one key. It prints as one line.
@@ -45,9 +46,9 @@ func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	l.mustBeMade()
 	return func(yield func(BucketStats) bool) {
 		var stats []BucketStats
-		for some := range slices.Chunk(l.kept(), pieceSize) {
+		for some := range slices.Chunk(l.core.Kept(), queue.PieceSize) {
 			stats = stats[:0]
-			l.look(some, func(b *bucket, now instant) { stats = append(stats, l.bucketStatsLocked(b, now)) })
+			l.core.Look(some, func(b *queue.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) })
 			for i := range stats {
 				if !yield(stats[i]) {
 					return
@@ -65,33 +66,33 @@ func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 	if err != nil {
 		return BucketStats{}, false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	b := li.bucket(key)
-	if b == nil || !l.showsLocked(b, now) {
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	now := l.core.NowLocked()
+	b := li.Bucket(key)
+	if b == nil || !l.core.ShowsLocked(b, now) {
 		return BucketStats{}, false
 	}
 	return l.bucketStatsLocked(b, now), true
 }
 
-func (l *Limiter) bucketStatsLocked(b *bucket, now instant) BucketStats {
+func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketStats {
 	s := BucketStats{
-		Limit: b.limit.name, Key: b.key, Rate: b.perSecond(now), Capacity: b.capacity(), Tokens: b.meter.Tokens(now),
-		Wait: b.waitLocked(now), Waiting: b.waiting(), Callers: b.turns().active(),
+		Limit: b.Limit.Name, Key: b.Key, Rate: b.PerSecond(now), Capacity: b.Capacity(), Tokens: b.Meter.Tokens(now),
+		Wait: b.WaitLocked(now), Waiting: b.Waiting(), Callers: b.Turns().Active(),
 	}
-	if m, ok := b.meter.(meter.Flier); ok {
+	if m, ok := b.Meter.(meter.Flier); ok {
 		s.InFlight = int(m.InFlight())
 	}
-	if held := b.heldUntil(); held > now {
-		s.HeldUntil = l.start.Add(time.Duration(held))
+	if held := b.HeldUntil(); held > now {
+		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}
-	if m, ok := b.meter.(meter.Turner); ok {
-		if turns := m.Turns(now); turns < never {
-			s.Reset = l.start.Add(time.Duration(turns))
+	if m, ok := b.Meter.(meter.Turner); ok {
+		if turns := m.Turns(now); turns < meter.Never {
+			s.Reset = l.core.Start.Add(time.Duration(turns))
 		}
 	}
-	if m, ok := b.meter.(*aimd.Meter); ok {
+	if m, ok := b.Meter.(*aimd.Meter); ok {
 		ceiling, most, mode := m.Bounds(now)
 		s.Learned = &LearnedStats{Ceiling: ceiling, InFlightMost: most, Mode: mode}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 func TestFixedWindowsAreThoseOfTheWallClock(t *testing.T) {
@@ -37,12 +39,12 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 			l, err := NewLimiter(WithLimit(FixedWindow(5, time.Hour)))
 			require.NoError(t, err)
 			time.Sleep(time.Hour - 2*time.Second)
-			l.mu.Lock()
-			l.wall.Unix += int64(wrong)
-			l.wallAt = int64(time.Since(l.start)) + int64(time.Second)
-			l.synced = l.wallAt
+			l.core.Mu.Lock()
+			l.core.Wall.Unix += int64(wrong)
+			l.core.WallAt = int64(time.Since(l.core.Start)) + int64(time.Second)
+			l.core.Synced = l.core.WallAt
 			unusedLocked(l)
-			l.mu.Unlock()
+			l.core.Mu.Unlock()
 			_, ok := l.Try("", 5)
 			require.True(t, ok)
 			time.Sleep(time.Second) // now the clock is looked at
@@ -58,18 +60,18 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 
 // setWrong has a Limiter believe that the clock is wrong, until it looks again.
 func setWrong(l *Limiter, by, until time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.wall.Unix += int64(by)
-	l.wallAt = int64(time.Since(l.start) + until)
-	l.synced = l.wallAt
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	l.core.Wall.Unix += int64(by)
+	l.core.WallAt = int64(time.Since(l.core.Start) + until)
+	l.core.Synced = l.core.WallAt
 	unusedLocked(l)
 }
 
 // unusedLocked replaces the meter of the only bucket by an unused one, which begins in the window of now.
 func unusedLocked(l *Limiter) {
-	b := l.limits[0].single
-	b.meter = l.limits[0].make(l.nowLocked(), b.rate(), 0, &l.wall)
+	b := l.core.Limits[0].Single
+	b.Meter = l.core.Limits[0].Make(l.core.NowLocked(), b.Rate(), 0, &l.core.Wall)
 }
 
 // TestClockThatIsSetBackALittleStartsNoWindowTwice is about one that is corrected across the end of a window.
@@ -99,9 +101,9 @@ func TestClockThatIsSetBackForgivesWhatIsLongOver(t *testing.T) {
 		_, ok := l.Try("", 5)
 		require.True(t, ok)
 		time.Sleep(10 * time.Hour)
-		l.mu.Lock()
-		l.wall.Unix += int64(2 * time.Hour)
-		l.mu.Unlock()
+		l.core.Mu.Lock()
+		l.core.Wall.Unix += int64(2 * time.Hour)
+		l.core.Mu.Unlock()
 		_, ok = l.Try("", 5)
 		require.True(t, ok)
 	})
@@ -113,15 +115,15 @@ func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
 		l := limiterOf(t, WithLimit(FixedWindow(5, 24*time.Hour)))
 		sleep(23 * time.Hour)
 		setWrong(l, -12*time.Hour, time.Second)
-		l.mu.Lock()
-		l.wallAt, l.synced = never, never
-		l.mu.Unlock()
+		l.core.Mu.Lock()
+		l.core.WallAt, l.core.Synced = meter.Never, meter.Never
+		l.core.Mu.Unlock()
 		_, ok := l.Try("", 5)
 		require.True(t, ok)
 		waits := send(t, l, Ask{Cost: 1})
-		l.mu.Lock()
-		l.wallAt, l.synced = 0, 0
-		l.mu.Unlock()
+		l.core.Mu.Lock()
+		l.core.WallAt, l.core.Synced = 0, 0
+		l.core.Mu.Unlock()
 		sleep(2 * time.Hour)
 		require.True(t, waits.done, "waits until the clock would have been right")
 		require.LessOrEqual(t, waits.at, 24*time.Hour+time.Minute)

@@ -8,6 +8,8 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // Connections tell requests that certainly never reached a server, whose tokens are refunded, from those that may have.
@@ -26,7 +28,7 @@ type connections struct {
 
 	mu    sync.Mutex
 	hosts map[string]*downServer // those that could not be connected to the last time
-	purge instant                // when those are to be forgotten that were not tried for long
+	purge meter.Instant          // when those are to be forgotten that were not tried for long
 }
 
 // A reach is how far a request got.
@@ -82,7 +84,7 @@ func (t *Transport) forward(req *http.Request, g *Grant) (resp *http.Response, f
 			c.answered.Store(true)
 		}
 	case isDialError(err):
-		c.failed(serverOf(req), g.mark.at, t.limiter.sinceStart(), err)
+		c.failed(serverOf(req), g.grant.Mark.At, t.limiter.sinceStart(), err)
 		if !hasBody(req) && (!answered || tracing == tracingIgnored) {
 			far = reachedNoServer
 		}
@@ -133,7 +135,7 @@ func (t *Transport) forwardTraced(req *http.Request, g *Grant) (resp *http.Respo
 	case err == nil || got:
 		c.reached(serverOf(req))
 	case isDialError(err):
-		c.failed(serverOf(req), g.mark.at, t.limiter.sinceStart(), err)
+		c.failed(serverOf(req), g.grant.Mark.At, t.limiter.sinceStart(), err)
 	}
 	if unsent {
 		far = reachedNoServer

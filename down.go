@@ -6,6 +6,9 @@ import (
 	"math"
 	"net/http"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A downServer could not be connected to the last time. Such an attempt costs no tokens, so limits alone would not bound how
@@ -14,8 +17,8 @@ import (
 // its error too, so that a server that is down never looks like a long wait.
 type downServer struct {
 	err     error // of the last attempt
-	failed  instant
-	tried   instant       // when the last attempt was made
+	failed  meter.Instant
+	tried   meter.Instant // when the last attempt was made
 	changed chan struct{} // closed with each attempt that fails, and when one got through
 }
 
@@ -37,12 +40,12 @@ func serverOf(req *http.Request) string {
 }
 
 // sinceStart returns the time, on the Limiter's clock.
-func (l *Limiter) sinceStart() instant { return instant(time.Since(l.start)) }
+func (l *Limiter) sinceStart() meter.Instant { return meter.Instant(time.Since(l.core.Start)) }
 
 // gap returns how far apart the limits that a request falls under let such requests leave in the long run, and no more than a
 // tenth of a second; 0: none of them has a rate.
 func (t *Transport) gap(g *Grant) int64 {
-	return int64(math.Ceil(min(1e9*t.limiter.longest(g.charges()), float64(slowestAttempts))))
+	return int64(math.Ceil(min(1e9*t.limiter.core.Longest(g.grant.Charges()), float64(slowestAttempts))))
 }
 
 // attempt waits until the request may be sent, where its server is down. The error is that of another attempt that failed
@@ -50,10 +53,10 @@ func (t *Transport) gap(g *Grant) int64 {
 // wait is part of the attempt, as a dial would be, and not of the wait in line that MaxWait bounds.
 func (t *Transport) attempt(req *http.Request, g *Grant) error {
 	ctx := req.Context()
-	if t.limiter.dry {
+	if t.limiter.core.Dry {
 		return nil
 	}
-	gap, arrived := t.gap(g), g.mark.at-int64(g.waited)
+	gap, arrived := t.gap(g), g.grant.Mark.At-int64(g.waited)
 	if gap == 0 {
 		return nil
 	}
@@ -81,9 +84,9 @@ func waitFor(ctx context.Context, cancel, changed <-chan struct{}, d time.Durati
 	case <-changed:
 	case <-timer.C:
 	case <-ctx.Done():
-		return causeOf(ctx)
+		return queue.CauseOf(ctx)
 	case <-cancel:
-		return causeOf(ctx)
+		return queue.CauseOf(ctx)
 	}
 	return nil
 }
@@ -97,7 +100,7 @@ func (c *connections) down(server string) bool {
 
 // try decides about a request that arrived then: it may be sent (no channel, no error), it has failed with an attempt that was
 // made meanwhile (no channel), or it waits until due or a change. The error is that of the last attempt then.
-func (c *connections) try(server string, now, arrived instant, gap int64) (changed <-chan struct{}, due instant, err error) {
+func (c *connections) try(server string, now, arrived meter.Instant, gap int64) (changed <-chan struct{}, due meter.Instant, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.purgeStale(now)
@@ -115,7 +118,7 @@ func (c *connections) try(server string, now, arrived instant, gap int64) (chang
 }
 
 // failed notes that a server could not be connected to, for a request that was sent then.
-func (c *connections) failed(server string, sent, now instant, err error) {
+func (c *connections) failed(server string, sent, now meter.Instant, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.purgeStale(now)
@@ -148,7 +151,7 @@ func (c *connections) reached(server string) {
 }
 
 // purgeStale forgets servers that no request has tried to reach for long.
-func (c *connections) purgeStale(now instant) {
+func (c *connections) purgeStale(now meter.Instant) {
 	if now < c.purge {
 		return
 	}

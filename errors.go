@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // join returns all faults as one error, each on a line that begins with the prefix; nil if there are none.
@@ -34,11 +36,11 @@ func split(err error) (all []error) {
 }
 
 // unknownLimit returns the error for a name that no limit has, with the names there are.
-func unknownLimit(name string, limits []*limit) error {
+func unknownLimit(name string, limits []*queue.Limit) error {
 	var names []string
 	for _, li := range limits {
-		if !li.open {
-			names = append(names, strconv.Quote(li.name))
+		if !li.Open {
+			names = append(names, strconv.Quote(li.Name))
 		}
 	}
 	if len(names) == 0 {

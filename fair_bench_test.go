@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // BenchmarkScale lines up 100,000 requests of so many callers, cancels every tenth, and grants the others. It reports what each of
@@ -28,31 +31,31 @@ func BenchmarkScale(b *testing.B) {
 				for i := range names {
 					names[i] = fmt.Sprint("caller ", i)
 				}
-				pendings := make([]*pending, n)
+				pendings := make([]*queue.Pending, n)
 				for i := range pendings {
-					pendings[i] = &pending{ask: ask{maxWait: -1, priority: i % c.priorities, caller: names[i%len(names)], weight: 1, by: &l.direct.counts}}
-					pendings[i].charges = charged(make([]charge, 0, 1), l.limits[0], "", 1)
+					pendings[i] = &queue.Pending{Ask: queue.Ask{MaxWait: -1, Priority: i % c.priorities, Caller: names[i%len(names)], Weight: 1, By: &l.direct.counts}}
+					pendings[i].Charges = queue.Charged(make([]queue.Charge, 0, 1), l.core.Limits[0], "", 1)
 				}
-				waiters := make([]*waiter, n)
+				waiters := make([]*queue.Waiter, n)
 				ctx, cancel := context.WithCancel(b.Context())
 				start := time.Now()
 				for i, p := range pendings {
-					waiters[i], _ = l.decide(ctx, p)
+					waiters[i], _ = l.core.Decide(ctx, p)
 				}
 				in = min(in, time.Since(start))
 				cancel()
 				start = time.Now()
 				for i := 0; i < n; i += 10 {
-					_ = l.abandon(ctx, waiters[i])
+					_ = l.core.Abandon(ctx, waiters[i])
 				}
 				off = min(off, time.Since(start))
 				start = time.Now()
-				require.NoError(b, l.SetRate("bucket", maxCount, time.Nanosecond))
+				require.NoError(b, l.SetRate("bucket", meter.MaxCount, time.Nanosecond))
 				for l.Stats().Waiting > 0 { // for a timer
 					time.Sleep(10 * time.Microsecond)
 				}
 				out = min(out, time.Since(start))
-				require.Empty(b, l.lines)
+				require.Empty(b, l.core.Lines)
 			}
 			b.ReportMetric(float64(in.Nanoseconds())/n, "ns/line-up")
 			b.ReportMetric(float64(off.Nanoseconds())/(n/10), "ns/cancel")

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // This file is the part of the model that takes turns, by brute force: all tags of a caller are computed again whenever
@@ -16,7 +18,7 @@ type modelTurns struct{ urgent, below modelClass }
 type modelClass struct {
 	now, later int64
 	granted    int64
-	since      instant
+	since      meter.Instant
 	ends       map[string]int64 // finish tags, by caller
 }
 
@@ -35,7 +37,7 @@ func (x *modelRun) takeTurns() []LimitOption {
 }
 
 func (m *model) class(w *modelWaiter) *modelClass {
-	if w.below {
+	if w.bounds.Below {
 		return &m.fair.below
 	}
 	return &m.fair.urgent
@@ -44,7 +46,7 @@ func (m *model) class(w *modelWaiter) *modelClass {
 // seated returns the requests in line of w's class, or of its caller alone, in order of arrival.
 func (m *model) seated(w *modelWaiter, caller bool) (all []*modelWaiter) {
 	for _, other := range m.line {
-		if other.below == w.below && (!caller || other.caller == w.caller) {
+		if other.bounds.Below == w.bounds.Below && (!caller || other.caller == w.caller) {
 			all = append(all, other)
 		}
 	}
@@ -66,7 +68,7 @@ func (m *model) weights(w *modelWaiter) (sum int64) {
 }
 
 func (w *modelWaiter) finish(tag int64) int64 {
-	return min(tag+w.cost*tagScale/int64(weightOf(w.caller)), maxTag)
+	return min(tag+w.cost*queue.TagScale/int64(weightOf(w.caller)), queue.MaxTag)
 }
 
 // tag returns the start tag of a request that has just come.
@@ -76,7 +78,7 @@ func (m *model) tag(w *modelWaiter) int64 {
 	}
 	c := m.class(w)
 	tag := c.later
-	if w.rank < c.since {
+	if w.bounds.Rank < c.since {
 		tag = c.now
 	}
 	switch end := c.ends[w.caller]; {
@@ -96,16 +98,16 @@ func (m *model) sit(w *modelWaiter) {
 	if len(m.seated(w, false)) == 1 {
 		*c = modelClass{ends: make(map[string]int64)}
 	}
-	w.turned, c.ends[w.caller] = true, w.finish(w.tag)
+	w.turned, c.ends[w.caller] = true, w.finish(w.bounds.Tag)
 }
 
 // grant notes a grant at a tag, and returns the finish tag.
-func (m *model) grant(w *modelWaiter, tag int64, now instant) int64 {
+func (m *model) grant(w *modelWaiter, tag int64, now meter.Instant) int64 {
 	c := m.class(w)
 	if tag = max(tag, c.now); tag > c.now {
 		c.now, c.granted, c.later = tag, 0, max(c.later, tag)
 	}
-	c.granted += w.cost * tagScale
+	c.granted += w.cost * queue.TagScale
 	if turned := c.now + c.granted/m.weights(w); turned >= c.later+2*(w.finish(tag)-tag) {
 		if c.later == c.now {
 			c.since = now
@@ -116,7 +118,7 @@ func (m *model) grant(w *modelWaiter, tag int64, now instant) int64 {
 }
 
 // passed notes that w went before all in line.
-func (m *model) passed(w *modelWaiter, now instant) {
+func (m *model) passed(w *modelWaiter, now meter.Instant) {
 	if m.fair == nil || len(m.seated(w, false)) == 0 {
 		return
 	}
@@ -124,17 +126,17 @@ func (m *model) passed(w *modelWaiter, now instant) {
 	if len(m.seated(w, true)) > 0 {
 		panic("a caller overtook itself")
 	}
-	m.class(w).ends[w.caller] = m.grant(w, w.tag, now)
+	m.class(w).ends[w.caller] = m.grant(w, w.bounds.Tag, now)
 }
 
 // standUp notes that w has left the line.
-func (m *model) standUp(w *modelWaiter, granted bool, now instant) {
+func (m *model) standUp(w *modelWaiter, granted bool, now meter.Instant) {
 	if m.fair == nil {
 		return
 	}
-	c, end := m.class(w), w.tag
+	c, end := m.class(w), w.bounds.Tag
 	if granted {
-		end = m.grant(w, w.tag, now)
+		end = m.grant(w, w.bounds.Tag, now)
 	}
 	mine := m.seated(w, true)
 	if !granted {
@@ -149,18 +151,18 @@ func (m *model) standUp(w *modelWaiter, granted bool, now instant) {
 // chain has these requests of a caller follow one another from a tag on.
 func (m *model) chain(c *modelClass, caller string, mine []*modelWaiter, tag int64) {
 	for _, w := range mine {
-		w.tag = tag
+		w.bounds.Tag = tag
 		tag = w.finish(tag)
 	}
 	c.ends[caller] = tag
 	slices.SortStableFunc(m.line, func(a, b *modelWaiter) int {
 		switch {
-		case a.below != b.below && a.below:
+		case a.bounds.Below != b.bounds.Below && a.bounds.Below:
 			return 1
-		case a.below != b.below:
+		case a.bounds.Below != b.bounds.Below:
 			return -1
 		}
-		return cmp.Or(cmp.Compare(a.tag, b.tag), cmp.Compare(a.rank, b.rank), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.bounds.Tag, b.bounds.Tag), cmp.Compare(a.bounds.Rank, b.bounds.Rank), cmp.Compare(a.id, b.id))
 	})
 }
 
@@ -176,27 +178,27 @@ func (m *model) most() int64 {
 			return b.Burst.Num().Int64()
 		}
 	}
-	return maxCount
+	return meter.MaxCount
 }
 
 // turn corrects what a request that was granted has cost its caller.
-func (m *model) turn(w *modelWaiter, more int64, now instant) {
+func (m *model) turn(w *modelWaiter, more int64, now meter.Instant) {
 	if m.fair == nil || !w.turned || len(m.seated(w, false)) == 0 || more == 0 {
 		return
 	}
 	c, mine, first := m.class(w), m.seated(w, true), m.line[0]
 	weight := int64(weightOf(w.caller))
-	by := min(max(more, -more), m.most(), int64(maxTag)/tagScale) * tagScale / weight
+	by := min(max(more, -more), m.most(), int64(queue.MaxTag)/queue.TagScale) * queue.TagScale / weight
 	if more < 0 {
 		by = -by
 	}
 	switch end := c.ends[w.caller]; {
 	case len(mine) > 0:
-		m.chain(c, w.caller, mine, min(max(c.now, mine[0].tag+by), maxTag))
+		m.chain(c, w.caller, mine, min(max(c.now, mine[0].bounds.Tag+by), queue.MaxTag))
 	case end > c.later:
-		c.ends[w.caller] = min(max(c.now, end+by), maxTag)
+		c.ends[w.caller] = min(max(c.now, end+by), queue.MaxTag)
 	case more > 0:
-		c.ends[w.caller] = min(c.now+by, maxTag)
+		c.ends[w.caller] = min(c.now+by, queue.MaxTag)
 	}
 	if m.line[0] != first {
 		m.since = max(m.since, now)

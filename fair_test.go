@@ -12,49 +12,51 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // fairly is a bucket of n per second that starts empty, whose callers take turns.
 func fairly(n int64, opts ...LimitOption) Option { return empty(n, append(opts, FairBy(ByHost))...) }
 
 // checkTurns checks what holds of the turns at a bucket.
-func checkTurns(t *testing.T, l *Limiter, b *bucket) (callers int) {
+func checkTurns(t *testing.T, l *Limiter, b *queue.Bucket) (callers int) {
 	t.Helper()
-	if b.turns() == nil {
-		require.True(t, b.limit != l.fair || !b.hasLines(), "callers wait, and take no turns")
+	if b.Turns() == nil {
+		require.True(t, b.Limit != l.core.Fair || !b.HasLines(), "callers wait, and take no turns")
 		return 0
 	}
-	require.NotEmpty(t, b.lines)
-	for _, f := range []*turns{&b.fair.urgent, &b.fair.below} {
+	require.NotEmpty(t, b.Lines)
+	for _, f := range []*queue.Turns{&b.Fair.Urgent, &b.Fair.Below} {
 		waiting, weights, idle := 0, int64(0), 0
-		for name, c := range f.callers {
-			require.Equal(t, name, c.name)
-			if c.first == nil {
-				require.Nil(t, c.last)
-				require.Same(t, c, f.idle[c.place])
+		for name, c := range f.Callers {
+			require.Equal(t, name, c.Name)
+			if c.First == nil {
+				require.Nil(t, c.Last)
+				require.Same(t, c, f.Idle[c.Place])
 				idle++
 				continue
 			}
-			require.Equal(t, -1, c.place)
+			require.Equal(t, -1, c.Place)
 			callers++
-			weights += c.weight
+			weights += c.Weight
 			stale := false
-			for w, end := c.first, c.first.tag; w != nil; w = w.seat.later {
+			for w, end := c.First, c.First.Tag; w != nil; w = w.Seat.Later {
 				waiting++
-				stale = stale || w == c.stale
-				holds(t, stale || end == w.tag, "a tag does not follow the one before")
-				holds(t, w != c.first || !stale, "the first of a caller has a stale tag")
-				end = c.after(w.tag, w.taken())
-				holds(t, stale || w != c.last || end == c.end, "the end of a caller is not that of its last request")
-				holds(t, w == c.last || w.seat.later.seat.earlier == w && w.seq < w.seat.later.seq, "requests of a caller are out of order")
+				stale = stale || w == c.Stale
+				holds(t, stale || end == w.Tag, "a tag does not follow the one before")
+				holds(t, w != c.First || !stale, "the first of a caller has a stale tag")
+				end = c.After(w.Tag, w.Taken())
+				holds(t, stale || w != c.Last || end == c.End, "the end of a caller is not that of its last request")
+				holds(t, w == c.Last || w.Seat.Later.Seat.Earlier == w && w.Seq < w.Seat.Later.Seq, "requests of a caller are out of order")
 			}
 		}
-		require.Equal(t, f.waiting, waiting)
-		require.Equal(t, f.active, len(f.callers)-idle)
-		require.Equal(t, f.weights, weights)
-		require.Len(t, f.idle, idle)
-		require.LessOrEqual(t, f.now, f.later)
+		require.Equal(t, f.Waiting, waiting)
+		require.Equal(t, f.Active, len(f.Callers)-idle)
+		require.Equal(t, f.Weights, weights)
+		require.Len(t, f.Idle, idle)
+		require.LessOrEqual(t, f.Now, f.Later)
 	}
 	return callers
 }
@@ -74,7 +76,7 @@ func TestOneRequestPassesThousandsOfAnotherCaller(t *testing.T) {
 		require.EqualValues(t, 600, l.Stats().Granted)
 		require.Equal(t, 1, l.Stats().Callers)
 		one := send(t, l, Ask{Caller: "one"})
-		plan := requireRefused(t, send(t, l, Ask{Caller: "another", MaxWait: new(time.Duration(0))}), time.Since(l.start), ReasonNoTokens)
+		plan := requireRefused(t, send(t, l, Ask{Caller: "another", MaxWait: new(time.Duration(0))}), time.Since(l.core.Start), ReasonNoTokens)
 		require.Equal(t, 150*time.Millisecond, plan.Wait)
 		sleep(50*time.Millisecond - 1)
 		require.False(t, one.done)
@@ -293,9 +295,9 @@ func TestNoCallerIsStarvedByNewOnes(t *testing.T) {
 			for i := range 1500 {
 				go func() { _, _ = l.Acquire(ctx, Ask{Caller: fmt.Sprint(i), Priority: priority}) }()
 				sleep(time.Second / 11)
-				l.mu.Lock()
-				most = max(most, len(l.limits[0].single.fair.urgent.callers))
-				l.mu.Unlock()
+				l.core.Mu.Lock()
+				most = max(most, len(l.core.Limits[0].Single.Fair.Urgent.Callers))
+				l.core.Mu.Unlock()
 			}
 			checkInvariants(t, l)
 			require.True(t, greedy[3].done, "starved")
@@ -318,8 +320,8 @@ func TestCallersAreForgottenWithTheQueue(t *testing.T) {
 		}
 		sleep(time.Minute)
 		require.Zero(t, l.Stats().Callers)
-		for _, b := range l.limits[0].all() {
-			require.Nil(t, b.turns())
+		for _, b := range l.core.Limits[0].All() {
+			require.Nil(t, b.Turns())
 		}
 		checkInvariants(t, l)
 	})
@@ -397,7 +399,7 @@ func TestTurnsOverSeveralLimits(t *testing.T) {
 			for i, r := range all {
 				require.True(t, r.done, "request %d waits forever", i)
 			}
-			require.Empty(t, l.lines)
+			require.Empty(t, l.core.Lines)
 		})
 	}
 }
@@ -422,14 +424,14 @@ func TestCallerOfARequest(t *testing.T) {
 		go func() { _ = tr.Limiter().Wait(ctx, "", 1) }()
 		synctest.Wait()
 		l := tr.Limiter()
-		l.mu.Lock()
+		l.core.Mu.Lock()
 		waiting := map[string]int{}
-		for name, c := range l.limits[0].single.fair.urgent.callers {
-			for w := c.first; w != nil; w = w.seat.later {
+		for name, c := range l.core.Limits[0].Single.Fair.Urgent.Callers {
+			for w := c.First; w != nil; w = w.Seat.Later {
 				waiting[name]++
 			}
 		}
-		l.mu.Unlock()
+		l.core.Mu.Unlock()
 		require.Equal(t, map[string]int{"one": 1, "": 3, "three": 1, "five": 1}, waiting)
 		cancel()
 		synctest.Wait()
@@ -449,19 +451,19 @@ func TestTurnsThatCannotBeTakenAreAnError(t *testing.T) {
 }
 
 func TestTagsSaturate(t *testing.T) {
-	require.EqualValues(t, tagScale, taken(1, 1))
-	require.EqualValues(t, 1, taken(1, maxWeight))
-	require.InDelta(t, float64(maxTag), float64(taken(math.MaxInt64, 1)), tagScale)
-	require.Equal(t, taken(math.MaxInt64, 1), taken(maxCount, 1))
+	require.EqualValues(t, queue.TagScale, queue.Taken(1, 1))
+	require.EqualValues(t, 1, queue.Taken(1, queue.MaxWeight))
+	require.InDelta(t, float64(queue.MaxTag), float64(queue.Taken(math.MaxInt64, 1)), queue.TagScale)
+	require.Equal(t, queue.Taken(math.MaxInt64, 1), queue.Taken(meter.MaxCount, 1))
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(Pace(maxCount, time.Nanosecond, FairBy(ByHost))))
+		l := limiterOf(t, WithLimit(Pace(meter.MaxCount, time.Nanosecond, FairBy(ByHost))))
 		l.Hold("", time.Second)
 		var all []*request
 		for i := range 12 {
-			all = append(all, send(t, l, Ask{Cost: maxCount, Caller: fmt.Sprint(i % 3)}))
-			l.mu.Lock()
-			checkTurns(t, l, l.limits[0].single)
-			l.mu.Unlock()
+			all = append(all, send(t, l, Ask{Cost: meter.MaxCount, Caller: fmt.Sprint(i % 3)}))
+			l.core.Mu.Lock()
+			checkTurns(t, l, l.core.Limits[0].Single)
+			l.core.Mu.Unlock()
 		}
 		sleep(time.Hour)
 		for _, r := range all {

@@ -3,6 +3,8 @@ package throttle
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // FairBy makes the callers of a bucket take turns by cost, whatever each of them has in the queue: a caller with one request
@@ -56,7 +58,7 @@ func (l *Limit) weightOf(caller string) int64 {
 	if l.fairWeights == nil {
 		return 1
 	}
-	return int64(max(1, min(l.fairWeights(caller), maxWeight)))
+	return int64(max(1, min(l.fairWeights(caller), queue.MaxWeight)))
 }
 
 // callerOf returns the caller of a request.
@@ -64,13 +66,13 @@ func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
 	if o.called {
 		return o.caller
 	}
-	return l.policyOf(l.fair).fairBy(req)
+	return l.policyOf(l.core.Fair).fairBy(req)
 }
 
 // setCaller sets the caller of a request, before the lock is taken.
-func (l *Limiter) setCaller(a *ask, caller string) {
-	if l.fair != nil {
-		a.caller, a.weight = caller, l.policyOf(l.fair).weightOf(caller)
+func (l *Limiter) setCaller(a *queue.Ask, caller string) {
+	if l.core.Fair != nil {
+		a.Caller, a.Weight = caller, l.policyOf(l.core.Fair).weightOf(caller)
 	}
 }
 
@@ -80,13 +82,13 @@ func checkFairness(limits []Limit) (faults []error) {
 	for i := range limits {
 		switch l := &limits[i]; {
 		case l.fairBy == nil && l.fairWeights != nil:
-			faults = append(faults, fmt.Errorf("limit %q: FairWeights has no effect without FairBy", l.name))
+			faults = append(faults, fmt.Errorf("limit %q: FairWeights has no effect without FairBy", l.rule.Name))
 		case l.fairBy == nil:
 		case first == nil:
 			first = l
 		default:
 			faults = append(faults, fmt.Errorf("WithLimit: FairBy in limits %q and %q: a request has one place in the queue; set it on the limit "+
-				"whose cost counts", first.name, l.name))
+				"whose cost counts", first.rule.Name, l.rule.Name))
 		}
 	}
 	return faults

@@ -8,13 +8,14 @@ import (
 	"net/http"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A result is an answer with what the Transport alone needs.
 type result struct {
-	answer
-	local bool      // an inner Transport rejected it
-	more  *listener // reads more of what the server says in the body; nil: the body adds nothing
+	answer queue.Answer
+	local  bool      // an inner Transport rejected it
+	more   *listener // reads more of what the server says in the body; nil: the body adds nothing
 }
 
 // exchange sends a request whose outcome the Limiter wants to know.
@@ -24,7 +25,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 		kept = g.filed()
 	}
 	var resp *http.Response
-	a := result{answer: answer{outcome: aimd.Ignore}} // if base panics
+	a := result{answer: queue.Answer{Outcome: aimd.Ignore}} // if base panics
 	done := false
 	defer func() {
 		if !done { // base or a user's function has panicked
@@ -36,22 +37,22 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 	if err != nil { // a response beside an error is ignored
 		heeded = nil
 	}
-	a = t.answerOf(req, heeded, far, err, heeded != nil && t.speaks(req, heeded, g.mark.at))
-	charges := kept.or(g).charges()
+	a = t.answerOf(req, heeded, far, err, heeded != nil && t.speaks(req, heeded, g.grant.Mark.At))
+	charges := kept.or(g).grant.Charges()
 	gated, after := false, false
 	for i := range charges {
-		li := charges[i].limit
+		li := charges[i].Limit
 		policy := t.limiter.policyOf(li)
-		gated = gated || li.gates
-		after = after || li.frees || policy.settled()
+		gated = gated || li.Gates
+		after = after || li.Frees || policy.settled()
 		if policy.judge != nil && !a.local {
-			charges[i].outcome = aimd.Outcome(policy.judge(heeded, err))
+			charges[i].Outcome = aimd.Outcome(policy.judge(heeded, err))
 		}
 	}
-	if !gated && a.word != nil {
-		t.limiter.hear(req.Context(), t.gateOf(req), mark{at: g.mark.at}, &a.answer, charges, t.asker)
+	if !gated && a.answer.Word != nil {
+		t.limiter.hear(req.Context(), t.gateOf(req), queue.Mark{At: g.grant.Mark.At}, &a.answer, charges, t.asker)
 	}
-	if heeded != nil && (a.more != nil || after && !a.unsent) {
+	if heeded != nil && (a.more != nil || after && !a.answer.Unsent) {
 		kept = t.follow(req, heeded, g, kept, a.more)
 	}
 	t.limiter.report(kept.or(g), &a.answer)
@@ -60,7 +61,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 }
 
 // abort ends an exchange that panicked. No caller gets the response body, so it is closed.
-func (t *Transport) abort(g *Grant, resp *http.Response, a *answer) {
+func (t *Transport) abort(g *Grant, resp *http.Response, a *queue.Answer) {
 	if resp != nil && resp.Body != nil {
 		defer resp.Body.Close() // last, whatever else happens; no caller could get its error
 	}
@@ -78,13 +79,13 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 	}()
 	a := t.answerOf(req, resp, far, err, true)
 	switch {
-	case a.unsent:
+	case a.answer.Unsent:
 		t.limiter.report(g, &a.answer)
-	case a.word != nil:
-		t.limiter.hear(req.Context(), t.gateOf(req), g.mark, &a.answer, g.charges(), t.asker)
+	case a.answer.Word != nil:
+		t.limiter.hear(req.Context(), t.gateOf(req), g.grant.Mark, &a.answer, g.grant.Charges(), t.asker)
 	}
 	if a.more != nil {
-		a.more.sent = g.mark.at
+		a.more.sent = g.grant.Mark.At
 		b := &body{ReadCloser: resp.Body, more: a.more, watched: true}
 		resp.Body = b.as(resp.Body)
 	}
@@ -94,17 +95,17 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 // answerOf returns what a response or an error means. speaks is what the method of that name reports.
 func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error, speaks bool) result {
 	if far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
-		return result{answer: answer{outcome: aimd.Ignore, unsent: true}, local: true}
+		return result{answer: queue.Answer{Outcome: aimd.Ignore, Unsent: true}, local: true}
 	}
-	var said *word
+	var said *queue.Word
 	var more *listener
 	if speaks {
 		said, more = t.listen(req, resp)
 	}
-	a := result{answer: answer{outcome: aimd.Outcome(outcomeOf(req.Context(), resp, err, said)), unsent: far == reachedNoServer, word: said}, more: more}
+	a := result{answer: queue.Answer{Outcome: aimd.Outcome(outcomeOf(req.Context(), resp, err, said)), Unsent: far == reachedNoServer, Word: said}, more: more}
 	if err != nil && errors.Is(err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
-		a.unsent = a.unsent || !hasBody(req) && !t.nested() // which would have said so
+		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
 	return a
 }
@@ -115,12 +116,12 @@ func isLocal(resp *http.Response) bool {
 }
 
 // outcomeOf is the rule for limits without Classify.
-func outcomeOf(ctx context.Context, resp *http.Response, err error, said *word) Outcome {
+func outcomeOf(ctx context.Context, resp *http.Response, err error, said *queue.Word) Outcome {
 	if err != nil || resp == nil {
 		return outcomeOfError(ctx, err)
 	}
 	switch status := resp.StatusCode; {
-	case status == http.StatusTooManyRequests, said != nil && said.limited:
+	case status == http.StatusTooManyRequests, said != nil && said.Limited:
 		return OutcomeThrottled
 	case status == http.StatusServiceUnavailable:
 		return OutcomeUnavailable

@@ -106,7 +106,7 @@ type measured struct {
 func (f *fleet) run(t *testing.T) measured {
 	s := newFar(f.lost)
 	limit := f.limit(Shared(s))
-	limit.name = "calls"
+	limit.rule.Name = "calls"
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
 	var wg sync.WaitGroup

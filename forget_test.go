@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
@@ -29,7 +30,7 @@ func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 			_, ok := l.Try(strconv.Itoa(i), 1)
 			require.True(t, ok)
 		}
-		l.report(g, &answer{outcome: aimd.Throttled, word: waitWord(time.Minute)})
+		l.report(g, &queue.Answer{Outcome: aimd.Throttled, Word: waitWord(time.Minute)})
 		wait, ok := l.Try("slow", 1)
 		require.False(t, ok)
 		require.GreaterOrEqual(t, wait, time.Minute)
@@ -40,8 +41,8 @@ func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 }
 
 // waitWord is what a server said that wants to be left alone for d.
-func waitWord(d time.Duration) *word {
-	return &word{limited: true, wait: d}
+func waitWord(d time.Duration) *queue.Word {
+	return &queue.Word{Limited: true, Wait: d}
 }
 
 func TestAServerThatHangsGetsNoMoreThanMayBeInFlight(t *testing.T) {
@@ -140,7 +141,7 @@ func TestAHoldOfANewKeyIsKeptWithoutRoom(t *testing.T) {
 		sleep(wait)
 		_, ok = l.Try("new", 1)
 		require.True(t, ok)
-		require.Empty(t, l.limits[0].holds)
+		require.Empty(t, l.core.Limits[0].Holds)
 	})
 }
 
@@ -150,13 +151,13 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		_, ok := l.Try("debt", 10)
 		require.True(t, ok)
-		for i := range maxHolds {
+		for i := range queue.MaxHolds {
 			l.Hold(strconv.Itoa(i), time.Hour)
 		}
 		require.NotContains(t, log.String(), "no room")
 		l.Hold("one more", time.Minute)
 		require.Contains(t, log.String(), "no room")
-		require.Len(t, l.limits[0].holds, maxHolds)
+		require.Len(t, l.core.Limits[0].Holds, queue.MaxHolds)
 		sleep(12 * time.Second)
 		wait, ok := l.Try("another", 1)
 		require.False(t, ok)
@@ -166,7 +167,7 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 		_, ok = l.Try("one more", 1)
 		require.False(t, ok, "the bucket that is held can't be forgotten")
 		l.Hold("one more", 2*time.Minute)
-		require.Len(t, l.limits[0].holds, 1, "the holds that are over have made room")
+		require.Len(t, l.core.Limits[0].Holds, 1, "the holds that are over have made room")
 		sleep(time.Minute)
 		wait, _ = l.Try("one more", 1)
 		require.Equal(t, time.Minute, wait)
@@ -231,14 +232,14 @@ func TestForgettingLeavesTheLockToOthers(t *testing.T) {
 			return l.Stats().Buckets
 		}
 		l.Try("first", 1)
-		require.Equal(t, int64(time.Second), l.sweepAt)
-		for i := range 2*sweepMost + 9 {
+		require.Equal(t, int64(time.Second), l.core.SweepAt)
+		for i := range 2*queue.SweepMost + 9 {
 			l.Try(strconv.Itoa(i), 1)
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, sweepMost+10, buckets())
+		require.Equal(t, queue.SweepMost+10, buckets())
 		time.Sleep(time.Millisecond - 1)
-		require.Equal(t, sweepMost+10, buckets())
+		require.Equal(t, queue.SweepMost+10, buckets())
 		sleep(1)
 		require.Equal(t, 10, buckets())
 		time.Sleep(time.Millisecond)
@@ -249,7 +250,7 @@ func TestForgettingLeavesTheLockToOthers(t *testing.T) {
 // The longest search for a bucket that may make room goes on beyond what is looked at under one lock.
 func TestAKeyMakesRoomBehindThousandsThatAreBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const busy = 3 * sweepMost
+		const busy = 3 * queue.SweepMost
 		l := limiterOf(t, WithLimit(InFlight(1)), WithMaxKeys(busy+1))
 		for i := range busy {
 			_, err := l.Acquire(t.Context(), Ask{Key: strconv.Itoa(i)})
@@ -278,19 +279,19 @@ func TestOnlyWhatIsLargeAndMostlyEmptyIsCopied(t *testing.T) {
 		return m
 	}
 	for _, c := range []struct{ size, peak, after int }{
-		{2000, 100_000, 100_000}, {1000, 2000, 2000}, {200, shrinkAbove, shrinkAbove}, {1000, 4000, 1000}, {shrinkAbove, 100_000, shrinkAbove},
+		{2000, 100_000, 100_000}, {1000, 2000, 2000}, {200, queue.ShrinkAbove, queue.ShrinkAbove}, {1000, 4000, 1000}, {queue.ShrinkAbove, 100_000, queue.ShrinkAbove},
 	} {
 		peak := c.peak
-		require.Len(t, shrunk(filled(c.size), &peak), c.size)
+		require.Len(t, queue.Shrunk(filled(c.size), &peak), c.size)
 		require.Equal(t, c.after, peak, "%d of %d", c.size, c.peak)
 	}
 	for _, c := range []struct {
 		size, room int
 		copied     bool
-	}{{100, shrinkAbove, false}, {2000, 3000, false}, {400, 2000, true}} {
-		h := make(bucketHeap, c.size, c.room)
+	}{{100, queue.ShrinkAbove, false}, {2000, 3000, false}, {400, 2000, true}} {
+		h := make(queue.BucketHeap, c.size, c.room)
 		for i := range h {
-			h[i] = &bucket{place: int32(i)}
+			h[i] = &queue.Bucket{Place: int32(i)}
 		}
 		heap.Pop(&h)
 		require.Equal(t, c.copied, cap(h) < c.room, "%d of %d", c.size, c.room)

@@ -12,6 +12,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,20 +38,20 @@ func FuzzOptions(f *testing.F) {
 				require.NotEmpty(t, err.Error())
 				return
 			}
-			b := transport.limiter.limits[0].single
-			r := b.rate()
+			b := transport.limiter.core.Limits[0].Single
+			r := b.Rate()
 			require.Positive(t, r.N)
 			require.Positive(t, r.Per)
 			start := time.Now()
 			for range 30 {
-				before := b.meter.Tokens(int64(time.Since(start)))
+				before := b.Meter.Tokens(int64(time.Since(start)))
 				req, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://example.com/fuzz/only", nil)
 				resp, err := transport.RoundTrip(req)
 				require.True(t, err != nil || resp != nil)
 				require.False(t, math.IsNaN(before))
 				if burst := burstOf(b); burst < math.MaxInt64/4 {
 					most := float64(burst) + r.PerSecond()*(time.Since(start).Seconds()+2e-9)
-					require.LessOrEqual(t, float64(2*sent), most*(1+1e-9)+2, "%+v", b.meter)
+					require.LessOrEqual(t, float64(2*sent), most*(1+1e-9)+2, "%+v", b.Meter)
 				}
 			}
 			checkInvariants(t, transport.limiter)
@@ -75,9 +76,9 @@ func fuzzedLimit(kind uint8, n int64, per time.Duration, burst, initial int64, s
 	return []func(int64, time.Duration, ...LimitOption) Limit{TokenBucket, Pace, SlidingWindow, FixedWindow}[kind%4](n, per, opts...)
 }
 
-// burstOf returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
-func burstOf(b *bucket) int64 {
-	switch m := b.meter.(type) {
+// BurstOf returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
+func burstOf(b *queue.Bucket) int64 {
+	switch m := b.Meter.(type) {
 	case *meter.TokenBucket:
 		return m.Burst()
 	case *meter.SlidingWindow:
@@ -100,8 +101,8 @@ func FuzzArrivals(f *testing.F) {
 			return // what New refuses is FuzzOptions' business
 		}
 		synctest.Test(t, func(t *testing.T) {
-			x := &modelRun{T: t, name: "bucket", burst: min(burst, maxCount), fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
-			r := limit.shared(limit.rate)
+			x := &modelRun{T: t, name: "bucket", burst: min(burst, meter.MaxCount), fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
+			r := limit.rule.Shared(limit.rule.Rate)
 			x.m = &model{ideal: metertest.NewBucket(0, r, x.burst, 0), fates: make(map[int]fate)}
 			x.l = limiterOf(t, WithLimit(limit))
 			for ; len(data) >= 4; data = data[4:] {
@@ -112,13 +113,13 @@ func FuzzArrivals(f *testing.F) {
 				w.cancel()
 			}
 			synctest.Wait()
-			require.Empty(t, x.l.lines)
+			require.Empty(t, x.l.core.Lines)
 		})
 	})
 }
 
 // fuzzed does what a word says: it lets time pass, or sends a request in.
-func (x *modelRun) fuzzed(word uint32, r rate) {
+func (x *modelRun) fuzzed(word uint32, r meter.Rate) {
 	value := int64(word >> 4)
 	if word&1 == 0 {
 		one := min(int64(r.Per)/r.N+1, int64(time.Hour))
@@ -129,13 +130,13 @@ func (x *modelRun) fuzzed(word uint32, r rate) {
 	}
 	now := x.now()
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + value%min(x.burst+1, 1<<20)}
-	w.bounds = bounds{arrived: now, expiry: never, deadline: never}
+	w.bounds = queue.Bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
 	ask := Ask{Cost: w.cost, Priority: int(word>>1&3) - 1}
 	if word&8 != 0 {
-		w.expiry = now + value*int64(time.Microsecond)
-		ask.MaxWait = new(time.Duration(w.expiry - now))
+		w.bounds.Expiry = now + value*int64(time.Microsecond)
+		ask.MaxWait = new(time.Duration(w.bounds.Expiry - now))
 	}
-	w.rank = rankOf(now, ask.Priority)
+	w.bounds.Rank = queue.RankOf(now, ask.Priority)
 	ctx, cancel := context.WithCancel(x.Context())
 	w.cancel = cancel
 	x.enter(ctx, w, ask)

@@ -5,15 +5,17 @@ import (
 	"hash/maphash"
 	"net/http"
 	"strings"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // gateOf returns the gate of a request.
-func (t *Transport) gateOf(req *http.Request) *gateKey {
-	g := &gateKey{host: ByHost(req), family: t.limiter.family(req)}
+func (t *Transport) gateOf(req *http.Request) *queue.GateKey {
+	g := &queue.GateKey{Host: ByHost(req), Family: t.limiter.family(req)}
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
-		g.join(policies[i].keyOf(req, key))
+		g.Join(policies[i].keyOf(req, key))
 	}
 	return g
 }
@@ -47,8 +49,8 @@ func isPrefix(segment string) bool {
 }
 
 // hear takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
-func (l *Limiter) hear(ctx context.Context, key *gateKey, m mark, a *answer, charges []charge, by *asker) {
-	if e := l.hearAndServe(key, m, a, charges, &by.counts); e.by > 0 {
+func (l *Limiter) hear(ctx context.Context, key *queue.GateKey, m queue.Mark, a *queue.Answer, charges []queue.Charge, by *asker) {
+	if e := l.core.HearAndServe(key, m, a, charges, &by.counts); e.By > 0 {
 		by.observer.held(holdEventOf(ctx, &e))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -425,13 +426,13 @@ func TestThereAreNoGatesBeforeAServerHasSpoken(t *testing.T) {
 func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 	l, err := NewLimiter()
 	require.NoError(t, err)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.gateLocked(gateKey{host: "h"}, 0)
-	g := b.meter.(*gateBucket)
-	g.Account.Restore(10, &quota.Tell{Name: anyQuota, Limit: 5000, Left: 4999, Reset: int64(time.Second), Counted: true})
-	l.counts.granted, l.counts.undone = 2, 1 // the second is this one, and the first was abandoned then
-	l.waitForOthersLocked(g, mark{at: 5, nth: 2}, 10)
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	b := l.core.GateLocked(queue.GateKey{Host: "h"}, 0)
+	g := b.Meter.(*queue.GateBucket)
+	g.Account.Restore(10, &quota.Tell{Name: queue.AnyQuota, Limit: 5000, Left: 4999, Reset: int64(time.Second), Counted: true})
+	l.core.Counts.Granted, l.core.Counts.Undone = 2, 1 // the second is this one, and the first was abandoned then
+	l.core.WaitForOthersLocked(g, queue.Mark{At: 5, Nth: 2}, 10)
 	assert.LessOrEqual(t, g.Account.Held(), int64(10), "no other request is on the way")
 }
 

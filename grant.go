@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A Grant represents tokens taken from a Limiter.
@@ -16,7 +17,7 @@ type Grant struct {
 	ctx     context.Context // of the request; nil: it is not known
 	receipt *Receipt        // where to record it
 	tracked bool            // the Limiter needs the outcome
-	grant
+	grant   queue.Grant
 }
 
 // or returns g, or other if g is nil.
@@ -31,20 +32,20 @@ func (g *Grant) or(other *Grant) *Grant {
 // back to a bucket that has been full since, or to a window that is over: no tokens are minted. A second call, and a call after
 // [Grant.Report], [Grant.Done] or [Grant.Settle], has no effect.
 func (g *Grant) Cancel() {
-	g.limiter.cancel(&g.grant, &g.by.counts)
+	g.limiter.core.Cancel(&g.grant, &g.by.counts)
 }
 
 // Report tells an [Adaptive] limit the outcome of the work; the time since the grant is its latency. Callers that acquire from
 // such a limit must call Report or [Grant.Cancel], because the limit bounds how many grants have no outcome yet. Other limits
 // ignore it. Only the first call of either method counts.
 func (g *Grant) Report(o Outcome) {
-	g.limiter.report(g, &answer{outcome: aimd.Outcome(o)})
+	g.limiter.report(g, &queue.Answer{Outcome: aimd.Outcome(o)})
 }
 
 // Done gives back the slots of [InFlight] limits when the work is over. Callers that acquire from such a limit must call Done
 // or [Grant.Cancel]. A second call has no effect.
 func (g *Grant) Done() {
-	g.limiter.free(&g.grant)
+	g.limiter.core.Free(&g.grant)
 }
 
 // Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket
@@ -63,9 +64,9 @@ func (g *Grant) Settle(limit string, cost int64) error {
 
 // chargeOf returns the index of the charge in the limit of that name; -1: there is none.
 func (g *Grant) chargeOf(limit string) int {
-	charges := g.charges()
+	charges := g.grant.Charges()
 	for i := range charges { // without a copy, because another goroutine may be settling the charge
-		if li := charges[i].limit; li.name == limit && !li.gates && !li.open {
+		if li := charges[i].Limit; li.Name == limit && !li.Gates && !li.Open {
 			return i
 		}
 	}

@@ -45,7 +45,7 @@ func TestManyGoroutinesNeverGetMore(t *testing.T) {
 						})
 					}
 					all.Wait()
-					elapsed := time.Since(l.start)
+					elapsed := time.Since(l.core.Start)
 					most := int64(float64(perSecond)*elapsed.Seconds()) + 1
 					switch limit.kind {
 					case kindBucket:
@@ -105,12 +105,12 @@ func TestEverythingAtOnce(t *testing.T) {
 	all.Wait()
 	require.Zero(t, l.Stats().Waiting)
 	checkInvariants(t, l)
-	l.mu.Lock()
-	require.Empty(t, l.lines)
-	for _, b := range l.limits[3].all() {
-		require.Zero(t, b.meter.(*meter.Slots).InFlight())
+	l.core.Mu.Lock()
+	require.Empty(t, l.core.Lines)
+	for _, b := range l.core.Limits[3].All() {
+		require.Zero(t, b.Meter.(*meter.Slots).InFlight())
 	}
-	l.mu.Unlock()
+	l.core.Mu.Unlock()
 	require.Positive(t, seen.Load())
 }
 

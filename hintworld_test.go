@@ -298,7 +298,7 @@ func (c hintCase) run(t *testing.T, seed uint64) (res hintResult) {
 				t.Error(err)
 				return
 			}
-			tr.limiter.quotaOff = c.off
+			tr.limiter.core.QuotaOff = c.off
 			from, until := time.Duration(i)*c.apart, c.length
 			if c.stop != nil {
 				from, until = c.stop(i)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // waits returns a channel on which the wait of a request for that key is sent, or -1 if it was rejected. The request is in
@@ -47,7 +49,7 @@ func TestReleaseEndsAHoldAtTheInstantItIsCalled(t *testing.T) {
 		require.Equal(t, time.Minute+time.Second, <-second)
 		require.Empty(t, b, "another key")
 		s := l.Limits()[0]
-		require.Equal(t, time.Hour, s.HeldUntil.Sub(l.start), "b is still held")
+		require.Equal(t, time.Hour, s.HeldUntil.Sub(l.core.Start), "b is still held")
 		l.Release("b")
 		require.Equal(t, time.Minute+time.Second, <-b)
 		require.Zero(t, l.Limits()[0].HeldUntil)
@@ -62,9 +64,9 @@ func TestReleaseOfAKeyWithoutABucketEndsItsHold(t *testing.T) {
 		require.True(t, ok)
 		l.Hold("busy", 2*time.Hour) // may not be forgotten: there is room for no other
 		l.Hold("new", time.Hour)
-		require.Equal(t, 2*time.Hour, l.Limits()[0].HeldUntil.Sub(l.start))
+		require.Equal(t, 2*time.Hour, l.Limits()[0].HeldUntil.Sub(l.core.Start))
 		l.Release("busy")
-		require.Equal(t, time.Hour, l.Limits()[0].HeldUntil.Sub(l.start))
+		require.Equal(t, time.Hour, l.Limits()[0].HeldUntil.Sub(l.core.Start))
 		l.Release("new")
 		require.Zero(t, l.Limits()[0].HeldUntil)
 		time.Sleep(time.Hour) // the bucket of busy is full, and makes room
@@ -108,7 +110,7 @@ func TestHoldAllStopsEveryKeyUntilItsInstant(t *testing.T) {
 
 func TestReleaseAllLetsEveryoneGoAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const keys = 3 * pieceSize
+		const keys = 3 * queue.PieceSize
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
 		var all []<-chan time.Duration
 		for i := range keys {

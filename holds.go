@@ -1,6 +1,11 @@
 package throttle
 
-import "time"
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
+)
 
 // A Source says what set a hold.
 type Source string
@@ -27,8 +32,8 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	l.countHold()
-	crowded := l.holdKey(key, min(int64(d), maxPer))
+	l.core.CountHold()
+	crowded := l.holdKey(key, min(int64(d), meter.MaxPer))
 	for _, limit := range crowded {
 		l.direct.observer.heldAll(limit, key, d)
 	}
@@ -37,14 +42,14 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 
 // holdKey holds a key, and returns the names of the limits that hold more than that key, because there was no room to remember it.
 func (l *Limiter) holdKey(key string, d int64) (crowded []string) {
-	for _, li := range l.limits {
-		p := pending{charges: charged(make([]charge, 0, 1), li, key, 0)}
-		fits, asked := l.hold(&p, d)
+	for _, li := range l.core.Limits {
+		p := queue.Pending{Charges: queue.Charged(make([]queue.Charge, 0, 1), li, key, 0)}
+		fits, asked := l.core.Hold(&p, d)
 		for !asked && l.askRates(&p) == nil {
-			fits, asked = l.hold(&p, d)
+			fits, asked = l.core.Hold(&p, d)
 		}
 		if asked && !fits { // else no request of this key gets in either, and is told why
-			crowded = append(crowded, li.name)
+			crowded = append(crowded, li.Name)
 		}
 	}
 	return crowded
@@ -57,10 +62,10 @@ func (l *Limiter) HoldAll(d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	l.holdAll(min(int64(d), maxPer))
-	for _, li := range l.limits {
-		for piece := range l.pieces(li) {
-			l.change(piece, func(b *bucket, _ instant) bool { return b.hasLines() })
+	l.core.HoldAll(min(int64(d), meter.MaxPer))
+	for _, li := range l.core.Limits {
+		for piece := range l.core.Pieces(li) {
+			l.core.Change(piece, func(b *queue.Bucket, _ meter.Instant) bool { return b.HasLines() })
 		}
 	}
 	l.direct.observer.held(HoldEvent{For: d, Source: SourceCaller, All: true})
@@ -70,16 +75,16 @@ func (l *Limiter) HoldAll(d time.Duration) {
 // server or an [Adaptive] limit set stays.
 func (l *Limiter) Release(key string) {
 	l.mustBeMade()
-	for _, li := range l.release(key) {
-		l.recountHolds(li)
+	for _, li := range l.core.Release(key) {
+		l.core.RecountHolds(li)
 	}
 }
 
 // ReleaseAll ends what [Limiter.Hold] and [Limiter.HoldAll] set for any key. A Hold that is set meanwhile may be ended, too.
 func (l *Limiter) ReleaseAll() {
 	l.mustBeMade()
-	l.releaseAll()
-	for _, li := range l.limits {
-		l.recountHolds(li)
+	l.core.ReleaseAll()
+	for _, li := range l.core.Limits {
+		l.core.RecountHolds(li)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // BenchmarkJudge reports how long an operation takes that judges n waiters again, best of all runs. Their patience is far longer
@@ -47,15 +49,15 @@ func benchmarkJudge(b *testing.B, limit Limit, n, families int, tight bool) {
 		n = families
 	}
 	for i := range n {
-		p := &pending{ask: ask{maxWait: 10_000 * time.Hour, weight: 1, by: &l.direct.counts}}
+		p := &queue.Pending{Ask: queue.Ask{MaxWait: 10_000 * time.Hour, Weight: 1, By: &l.direct.counts}}
 		if tight {
-			p.ask.maxWait = time.Duration(i+3000) * time.Millisecond
+			p.Ask.MaxWait = time.Duration(i+3000) * time.Millisecond
 		}
-		p.charges = charged(make([]charge, 0, 2), l.limits[0], "", 1)
+		p.Charges = queue.Charged(make([]queue.Charge, 0, 2), l.core.Limits[0], "", 1)
 		if families > 1 {
-			p.gate, p.late = &gateKey{host: "h", family: uint64(i)}, true
+			p.Gate, p.Late = &queue.GateKey{Host: "h", Family: uint64(i)}, true
 		}
-		l.decide(ctx, p)
+		l.core.Decide(ctx, p)
 	}
 	report := func(name string, op func(i int)) {
 		best := time.Hour
@@ -75,7 +77,7 @@ func benchmarkJudge(b *testing.B, limit Limit, n, families int, tight bool) {
 		}
 		report("Hold", func(i int) { l.Hold("", time.Duration(1+i)*time.Millisecond) })
 		report("Settle", func(i int) {
-			grant.spent, grant.charges()[0].settled = 0, false
+			grant.grant.Spent, grant.grant.Charges()[0].Settled = 0, false
 			require.NoError(b, grant.Settle("limit", int64(2+i)))
 		})
 		b.ReportMetric(float64(l.Stats().Waiting), "left")

@@ -11,13 +11,15 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/stretchr/testify/require"
 )
 
 // A judged is a Limiter whose waiters are to be judged.
 type judged struct {
 	l       *Limiter
-	waiters []*waiter
+	waiters []*queue.Waiter
 }
 
 // newJudged lines up requests at random: of several costs, patiences, priorities, callers and gates.
@@ -27,21 +29,21 @@ func newJudged(t *testing.T, seed uint64) *judged {
 	families := 1 + r.IntN(4)*r.IntN(2)
 	gated := r.IntN(2) == 0
 	for range 150 {
-		p := &pending{ask: ask{priority: r.IntN(3), caller: string(rune('a' + r.IntN(5))), weight: 1, maxWait: -1, by: &x.l.direct.counts}}
+		p := &queue.Pending{Ask: queue.Ask{Priority: r.IntN(3), Caller: string(rune('a' + r.IntN(5))), Weight: 1, MaxWait: -1, By: &x.l.direct.counts}}
 		if r.IntN(3) > 0 {
-			p.ask.maxWait = time.Duration(r.Int64N(int64(200 * time.Second)))
+			p.Ask.MaxWait = time.Duration(r.Int64N(int64(200 * time.Second)))
 		}
-		for _, li := range x.l.limits {
-			p.charges = charged(slices.Grow(p.charges, 1), li, "", 1+r.Int64N(5))
+		for _, li := range x.l.core.Limits {
+			p.Charges = queue.Charged(slices.Grow(p.Charges, 1), li, "", 1+r.Int64N(5))
 		}
 		if gated {
-			p.gate, p.late = &gateKey{host: "h", family: uint64(r.IntN(families))}, true
+			p.Gate, p.Late = &queue.GateKey{Host: "h", Family: uint64(r.IntN(families))}, true
 		}
 		ctx, cancel := t.Context(), context.CancelFunc(func() {})
 		if r.IntN(4) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(1+r.Int64N(int64(200*time.Second))))
 		}
-		if w, verdict := x.l.decide(ctx, p); verdict == waiting {
+		if w, verdict := x.l.core.Decide(ctx, p); verdict == queue.Waiting {
 			x.waiters = append(x.waiters, w)
 		}
 		cancel()
@@ -78,45 +80,45 @@ func judgedLimits(r *rand.Rand) (limits []Limit) {
 }
 
 // change holds a limit, or changes its terms.
-func (x *judged) change(r *rand.Rand, now instant) []*bucket {
-	li := x.l.limits[r.IntN(len(x.l.limits))]
-	b := li.single
+func (x *judged) change(r *rand.Rand, now meter.Instant) []*queue.Bucket {
+	li := x.l.core.Limits[r.IntN(len(x.l.core.Limits))]
+	b := li.Single
 	switch r.IntN(4) {
 	case 0:
-		b.meter.Resize(now, 1+r.Int64N(10))
+		b.Meter.Resize(now, 1+r.Int64N(10))
 	case 1:
-		b.meter.Retune(now, rate{N: 3 + r.Int64N(7), Per: time.Duration(1 + r.Int64N(int64(8*time.Second)))})
+		b.Meter.Retune(now, meter.Rate{N: 3 + r.Int64N(7), Per: time.Duration(1 + r.Int64N(int64(8*time.Second)))})
 	case 2:
-		if gate := x.l.gates[gateKey{host: "h", family: uint64(r.IntN(4))}]; gate != nil {
-			li, b = x.l.gate, gate
+		if gate := x.l.core.Gates[queue.GateKey{Host: "h", Family: uint64(r.IntN(4))}]; gate != nil {
+			li, b = x.l.core.Gate, gate
 		}
 		fallthrough
 	default:
-		b.held = now + r.Int64N(int64(100*time.Second))
-		li.heldMost = max(li.heldMost, b.held)
+		b.Held = now + r.Int64N(int64(100*time.Second))
+		li.HeldMost = max(li.HeldMost, b.Held)
 	}
-	return []*bucket{b}
+	return []*queue.Bucket{b}
 }
 
 // rejectFirst rejects the first request that is too late, as found by planning one by one, and reports whether there is one.
-func (x *judged) rejectFirst(now instant) bool {
+func (x *judged) rejectFirst(now meter.Instant) bool {
 	for _, below := range []bool{false, true} {
-		var all []*waiter
+		var all []*queue.Waiter
 		for _, w := range x.waiters {
-			if w.verdict == waiting && w.below == below {
+			if w.Verdict == queue.Waiting && w.Below == below {
 				all = append(all, w)
 			}
 		}
-		slices.SortFunc(all, func(a, b *waiter) int {
-			if a.before(&b.place) {
+		slices.SortFunc(all, func(a, b *queue.Waiter) int {
+			if a.Before(&b.Place) {
 				return -1
 			}
 			return 1
 		})
 		for _, w := range all {
-			due, s := x.l.planAgainLocked(w, now)
-			if reason := w.judge(due, now, s.bucket); reason != 0 {
-				x.l.rejectLocked(w, s, reason, due, now)
+			due, s := x.l.core.PlanAgainLocked(w, now)
+			if reason := w.Judge(due, now, s.Bucket); reason != 0 {
+				x.l.core.RejectLocked(w, s, reason, due, now)
 				return true
 			}
 		}
@@ -135,47 +137,47 @@ func TestJudgingSkipsNoRequestThatIsTooLate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			x, brute := newJudged(t, seed), newJudged(t, seed)
 			require.Len(t, brute.waiters, len(x.waiters))
-			lines = max(lines, len(x.l.lines))
-			x.l.atOnce = 1 + int(seed%50)
+			lines = max(lines, len(x.l.core.Lines))
+			x.l.core.AtOnce = 1 + int(seed%50)
 			for op := range uint64(4) {
 				time.Sleep(time.Duration(op) * time.Second)
 				synctest.Wait()
-				x.l.mu.Lock()
-				now := x.l.nowLocked()
+				x.l.core.Mu.Lock()
+				now := x.l.core.NowLocked()
 				buckets := x.change(rand.New(rand.NewPCG(seed, op)), now)
-				x.l.replanLocked(now, buckets...)
-				x.l.serveLocked(now)
-				x.l.unlockJudged()
+				x.l.core.ReplanLocked(now, buckets...)
+				x.l.core.ServeLocked(now)
+				x.l.core.UnlockJudged()
 
-				brute.l.mu.Lock()
+				brute.l.core.Mu.Lock()
 				buckets = brute.change(rand.New(rand.NewPCG(seed, op)), now)
 				for brute.rejectFirst(now) {
 				}
 				for _, b := range buckets {
-					brute.l.markLocked(b)
+					brute.l.core.MarkLocked(b)
 				}
-				brute.l.serveLocked(now)
-				brute.l.mu.Unlock()
-				x.l.mu.Lock() // timers may have granted
-				brute.l.mu.Lock()
+				brute.l.core.ServeLocked(now)
+				brute.l.core.Mu.Unlock()
+				x.l.core.Mu.Lock() // timers may have granted
+				brute.l.core.Mu.Lock()
 				for i, w := range x.waiters {
 					other := brute.waiters[i]
-					require.Equal(t, other.verdict, w.verdict, "seed %d, op %d: request %d", seed, op, i)
-					if w.verdict == refused {
+					require.Equal(t, other.Verdict, w.Verdict, "seed %d, op %d: request %d", seed, op, i)
+					if w.Verdict == queue.Refused {
 						rejected++
-						require.Equal(t, other.refusal.limit.name, w.refusal.limit.name)
-						want, got := *other.refusal, *w.refusal
-						want.limit, got.limit = nil, nil
+						require.Equal(t, other.Refusal.Limit.Name, w.Refusal.Limit.Name)
+						want, got := *other.Refusal, *w.Refusal
+						want.Limit, got.Limit = nil, nil
 						require.Equal(t, want, got, "seed %d, op %d: request %d", seed, op, i)
 					}
 				}
-				brute.l.mu.Unlock()
-				x.l.mu.Unlock()
+				brute.l.core.Mu.Unlock()
+				x.l.core.Mu.Unlock()
 				checkInvariants(t, x.l)
 			}
 			for _, x := range []*judged{x, brute} {
 				for _, w := range x.waiters {
-					_ = x.l.abandon(t.Context(), w)
+					_ = x.l.core.Abandon(t.Context(), w)
 				}
 			}
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/stretchr/testify/require"
 )
 
@@ -76,7 +77,7 @@ func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
 				require.NoError(t, err)
 			}
 			sleep(10 * time.Second)
-			require.LessOrEqual(t, len(l.limits[0].buckets), 1)
+			require.LessOrEqual(t, len(l.core.Limits[0].Buckets), 1)
 		})
 	}
 }
@@ -231,13 +232,13 @@ func TestShareLeavesTheRest(t *testing.T) {
 		{FixedWindow(100, time.Second, Share(0.07)), 7, time.Second},
 		{SlidingWindow(7, time.Second, Share(1.0/7)), 1, time.Second},
 	} {
-		within(t, fmt.Sprint(c.limit.kind, c.limit.share), func(t *testing.T) {
+		within(t, fmt.Sprint(c.limit.kind, c.limit.rule.Share), func(t *testing.T) {
 			l := limiterOf(t, WithLimit(c.limit))
 			require.Equal(t, c.burst, drain(l, "key"))
 			wait, _ := l.Try("key", 1)
 			require.Equal(t, c.next, wait)
-			require.NoError(t, l.SetRate(l.limits[0].name, c.limit.rate.N*10, time.Hour))
-			require.InDelta(t, float64(c.limit.rate.N)*10*c.limit.share/3600, l.limits[0].buckets["key"].rate().PerSecond(), 0.01)
+			require.NoError(t, l.SetRate(l.core.Limits[0].Name, c.limit.rule.Rate.N*10, time.Hour))
+			require.InDelta(t, float64(c.limit.rule.Rate.N)*10*c.limit.rule.Share/3600, l.core.Limits[0].Buckets["key"].Rate().PerSecond(), 0.01)
 		})
 	}
 }
@@ -280,13 +281,13 @@ func TestForgettingMintsNothing(t *testing.T) {
 		granted := make(map[string][]metertest.Event)
 		for range 5000 {
 			sleep(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
-			key, now := strconv.Itoa(r.IntN(20)), int64(time.Since(l.start))
+			key, now := strconv.Itoa(r.IntN(20)), int64(time.Since(l.core.Start))
 			if _, ok := l.Try(key, 1); !ok {
 				continue
 			}
 			m := model[key]
 			if m == nil {
-				m = metertest.NewBucket(now, rate{N: 1, Per: time.Second}, 5, 5)
+				m = metertest.NewBucket(now, meter.Rate{N: 1, Per: time.Second}, 5, 5)
 				model[key] = m
 			}
 			require.Equal(t, now, m.Ready(now, 1), "key %s got more than its bucket had", key)

@@ -10,13 +10,14 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
 // without state, made by [TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow], [InFlight] or
 // [Adaptive], and may be given to any number of Limiters.
 type Limit struct {
-	rule
+	rule    queue.Rule
 	kind    limitKind
 	unit    Calendar // of a calendar window
 	zone    *time.Location
@@ -110,12 +111,12 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
-	l := Limit{kind: kind, rule: rule{rate: rate{N: n, Per: per}, burst: -1, initial: -1, share: 1}}
-	l.windowed = kind == kindSliding || kind == kindFixed || kind == kindCalendar
-	l.wall = kind == kindFixed || kind == kindCalendar
-	l.reported, l.frees = kind == kindAIMD || kind == kindInFlight, kind == kindInFlight
-	l.learns, l.rated = kind == kindAIMD, kind != kindAIMD && kind != kindInFlight && kind != kindNone
-	l.stored, _ = kind.inStore()
+	l := Limit{kind: kind, rule: queue.Rule{Rate: meter.Rate{N: n, Per: per}, Burst: -1, Initial: -1, Share: 1}}
+	l.rule.Windowed = kind == kindSliding || kind == kindFixed || kind == kindCalendar
+	l.rule.Wall = kind == kindFixed || kind == kindCalendar
+	l.rule.Reported, l.rule.Frees = kind == kindAIMD || kind == kindInFlight, kind == kindInFlight
+	l.rule.Learns, l.rule.Rated = kind == kindAIMD, kind != kindAIMD && kind != kindInFlight && kind != kindNone
+	l.rule.Stored, _ = kind.inStore()
 	for _, o := range opts {
 		if o == nil {
 			l.fault("a LimitOption is nil")
@@ -137,7 +138,7 @@ func (f limitOption) applyTo(l *Limit) { f(l) }
 // sliding-window, fixed-window, calendar-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on.
 func Name(name string) LimitOption {
 	return limitOption(func(l *Limit) {
-		l.name = name
+		l.rule.Name = name
 		if name == "" {
 			l.fault(`Name("") is empty`)
 		}
@@ -147,7 +148,7 @@ func Name(name string) LimitOption {
 // Burst sets how many tokens a full [TokenBucket] holds. It must be positive. The default is the n of its rate.
 func Burst(tokens int64) LimitOption {
 	return limitOption(func(l *Limit) {
-		l.burst = min(tokens, maxCount)
+		l.rule.Burst = min(tokens, meter.MaxCount)
 		l.onlyFor(kindBucket, "Burst", tokens)
 		if tokens <= 0 {
 			l.fault("Burst(%d) is not positive", tokens)
@@ -159,7 +160,7 @@ func Burst(tokens int64) LimitOption {
 // key that is new or was forgotten (see [WithMaxKeys]).
 func Initial(tokens int64) LimitOption {
 	return limitOption(func(l *Limit) {
-		l.initial = tokens
+		l.rule.Initial = tokens
 		l.onlyFor(kindBucket, "Initial", tokens)
 		if tokens < 0 {
 			l.fault("Initial(%d) is negative", tokens)
@@ -170,7 +171,7 @@ func Initial(tokens int64) LimitOption {
 // Start sets an instant at which a window of a [FixedWindow] begins. The default is the Unix epoch.
 func Start(t time.Time) LimitOption {
 	return limitOption(func(l *Limit) {
-		l.start = t
+		l.rule.Start = t
 		l.onlyFor(kindFixed, "Start", t)
 	})
 }
@@ -201,7 +202,7 @@ func Cost(f CostFunc) LimitOption {
 // limits. It does not apply to [Pace] and [Adaptive], which can pay any cost.
 func ClampCost() LimitOption {
 	return limitOption(func(l *Limit) {
-		l.clamps = true
+		l.rule.Clamps = true
 		if l.kind == kindPace || l.kind == kindAIMD {
 			l.fault("ClampCost() does not fit a limit of kind %s", l.kind)
 		}
@@ -213,9 +214,9 @@ func ClampCost() LimitOption {
 // to 1 at least, and the n of a window.
 func Share(fraction float64) LimitOption {
 	return limitOption(func(l *Limit) {
-		l.share = fraction
+		l.rule.Share = fraction
 		if !(fraction > 0 && fraction <= 1) {
-			l.share = 1
+			l.rule.Share = 1
 			l.fault("Share(%v) is not above 0 and at most 1", fraction)
 		}
 	})
@@ -270,32 +271,32 @@ func (l *Limit) validate() error {
 	switch l.kind {
 	case kindNone:
 	case kindInFlight:
-		if l.rate.N <= 0 {
-			faults = append(faults, fmt.Errorf("InFlight(%d) is not positive", l.rate.N))
+		if l.rule.Rate.N <= 0 {
+			faults = append(faults, fmt.Errorf("InFlight(%d) is not positive", l.rule.Rate.N))
 		}
 		if l.rateFor != nil {
 			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
 		}
 	case kindAIMD:
 		faults = append(faults, l.aimd.validate())
-		if l.share != 1 {
-			faults = append(faults, fmt.Errorf("Share(%v) does not fit a limit of kind %s", l.share, l.kind))
+		if l.rule.Share != 1 {
+			faults = append(faults, fmt.Errorf("Share(%v) does not fit a limit of kind %s", l.rule.Share, l.kind))
 		}
 		if l.rateFor != nil {
 			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
 		}
 	default:
-		faults = append(faults, l.check(l.rate))
+		faults = append(faults, l.check(l.rule.Rate))
 	}
 	faults = append(faults, l.checkReserve())
-	if burst := l.burstOf(l.rate); l.initial > burst {
-		faults = append(faults, fmt.Errorf("Initial(%d) is more than the burst of %d", l.initial, burst))
+	if burst := l.rule.BurstOf(l.rule.Rate); l.rule.Initial > burst {
+		faults = append(faults, fmt.Errorf("Initial(%d) is more than the burst of %d", l.rule.Initial, burst))
 	}
-	return join(fmt.Sprintf("limit %q", l.name), faults...)
+	return join(fmt.Sprintf("limit %q", l.rule.Name), faults...)
 }
 
 // check returns every problem of a rate for this limit.
-func (l *Limit) check(r rate) error {
+func (l *Limit) check(r meter.Rate) error {
 	var faults []error
 	if r.N <= 0 {
 		faults = append(faults, fmt.Errorf("n of %d is not positive", r.N))
@@ -308,35 +309,35 @@ func (l *Limit) check(r rate) error {
 	case r.Per <= 0:
 		faults = append(faults, fmt.Errorf("a period of %v is not positive", r.Per))
 	}
-	if r.N > 0 && l.windowed && l.part(r.N) == 0 {
-		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.share, r.N))
+	if r.N > 0 && l.rule.Windowed && l.rule.Part(r.N) == 0 {
+		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.rule.Share, r.N))
 	}
-	if l.store != nil && len(faults) == 0 {
-		b := l.budget("", l.shared(r), l.burstOf(r))
+	if l.rule.Store != nil && len(faults) == 0 {
+		b := l.rule.Budget("", l.rule.Shared(r), l.rule.BurstOf(r))
 		faults = append(faults, b.Check())
 	}
 	return errors.Join(faults...)
 }
 
 // atWork returns the rule by which the limit works.
-func (l Limit) atWork() rule {
+func (l Limit) atWork() queue.Rule {
 	r := l.rule
-	r.make, r.asks, r.fair = l.meter, l.rateFor != nil, l.fairBy != nil
-	r.tracked, r.open = r.reported || l.settled(), l.kind == kindNone
+	r.Make, r.Asks, r.Fair = l.meter, l.rateFor != nil, l.fairBy != nil
+	r.Tracked, r.Open = r.Reported || l.settled(), l.kind == kindNone
 	return r
 }
 
 // meter returns the meter of a new bucket. Share is already applied to r and burst.
-func (l *Limit) meter(now instant, r rate, burst int64, wall *meter.Wall) meter.Meter {
+func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.Wall) meter.Meter {
 	switch l.kind {
 	case kindBucket:
-		return meter.NewTokenBucket(now, r, burst, l.initialOf(burst))
+		return meter.NewTokenBucket(now, r, burst, l.rule.InitialOf(burst))
 	case kindPace:
 		return meter.NewPace(now, r)
 	case kindSliding:
 		return meter.NewSlidingWindow(r)
 	case kindFixed:
-		return meter.NewFixedWindow(now, r, l.start, wall)
+		return meter.NewFixedWindow(now, r, l.rule.Start, wall)
 	case kindCalendar:
 		return meter.NewCalendarWindow(now, r, meter.Calendar(l.unit), l.zone, wall)
 	case kindInFlight:

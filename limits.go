@@ -6,6 +6,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // LimitStats are the counters and gauges of one limit, over all of its keys. It is a plain value, and prints as one line.
@@ -93,44 +94,44 @@ type Waits struct {
 }
 
 // WaitBounds returns the upper bounds of [Waits], from 1 ms to 1 h. The slice is a copy.
-func WaitBounds() []time.Duration { return append([]time.Duration(nil), waitBounds[:]...) }
+func WaitBounds() []time.Duration { return append([]time.Duration(nil), queue.WaitBounds[:]...) }
 
 // Limits returns the state of each limit over all of its keys, in their order, and last that of the limit "server". It takes
 // the lock for a few microseconds, however many keys there are.
 func (l *Limiter) Limits() []LimitStats {
 	l.mustBeMade()
-	all := make([]LimitStats, 0, len(l.limits)+1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	for _, li := range l.limits {
+	all := make([]LimitStats, 0, len(l.core.Limits)+1)
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	now := l.core.NowLocked()
+	for _, li := range l.core.Limits {
 		all = append(all, l.limitStatsLocked(li, now))
 	}
-	server := l.limitStatsLocked(l.gate, now)
-	server.Keys, server.Keyed = len(l.gates), true
+	server := l.limitStatsLocked(l.core.Gate, now)
+	server.Keys, server.Keyed = len(l.core.Gates), true
 	return append(all, server)
 }
 
-func (l *Limiter) limitStatsLocked(li *limit, now instant) LimitStats {
-	c := &li.counts
+func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStats {
+	c := &li.Counts
 	s := LimitStats{
-		Name: li.name, Kind: string(l.policyOf(li).kind), Keyed: li.keyed, Keys: len(li.buckets), Waiting: c.waiting, InFlight: li.inFlight(),
-		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Canceled: c.canceled, Refused: refusals(&c.refused), Waits: Waits(c.waits),
-		Charged: c.charged, Returned: c.returned, Holds: c.holds, Retunes: retuneCounts(&c.retunes), Evicted: c.evicted,
+		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed, Keys: len(li.Buckets), Waiting: c.Waiting, InFlight: li.InFlight(),
+		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Refused: refusals(&c.Refused), Waits: Waits(c.Waits),
+		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: retuneCounts(&c.Retunes), Evicted: c.Evicted,
 	}
-	if b := li.single; b != nil {
-		s.Capacity = b.capacity()
-		if !li.keyed {
-			s.Rate, s.Tokens = b.perSecond(now), b.meter.Tokens(now)
-		} else if _, learns := b.meter.(meter.Rater); !learns {
-			s.Rate = li.shared(li.rate).PerSecond()
+	if b := li.Single; b != nil {
+		s.Capacity = b.Capacity()
+		if !li.Keyed {
+			s.Rate, s.Tokens = b.PerSecond(now), b.Meter.Tokens(now)
+		} else if _, learns := b.Meter.(meter.Rater); !learns {
+			s.Rate = li.Shared(li.Rate).PerSecond()
 		}
 	}
-	if li == l.fair {
-		s.Callers = l.callers
+	if li == l.core.Fair {
+		s.Callers = l.core.Callers
 	}
-	if held := max(li.held, li.heldMost); held > now {
-		s.HeldUntil = l.start.Add(time.Duration(held))
+	if held := max(li.Held, li.HeldMost); held > now {
+		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}
 	return s
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 func TestServerRefusalsCountAlsoForTheDeaf(t *testing.T) {
@@ -120,13 +122,13 @@ func TestStatsOfLimitsSayWhichOneHeldARequestUp(t *testing.T) {
 }
 
 func TestWaitsAreCountedUpToTheirBounds(t *testing.T) {
-	var w waitCounts
+	var w queue.WaitCounts
 	require.Len(t, w.Counts, len(WaitBounds())+1)
 	for i, bound := range WaitBounds() {
-		w = waitCounts{}
-		w.add(bound)
+		w = queue.WaitCounts{}
+		w.Add(bound)
 		require.EqualValues(t, 1, w.Counts[i], "%v", bound)
-		w.add(bound + 1)
+		w.Add(bound + 1)
 		require.EqualValues(t, 1, w.Counts[i+1], "%v", bound+1)
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // speaks reports whether a response to a request that was granted then may say something about limits, or may come from an
 // inner Transport.
-func (t *Transport) speaks(req *http.Request, resp *http.Response, granted instant) bool {
+func (t *Transport) speaks(req *http.Request, resp *http.Response, granted meter.Instant) bool {
 	if mayBeLocal(req, resp) {
 		return true
 	}
@@ -39,8 +41,8 @@ const (
 )
 
 // reads reports whether a good response of a host, to a request that was granted then, is to be read.
-func (t *Transport) reads(host string, granted instant) bool {
-	if t.quiet == nil || t.limiter.heard.Load() {
+func (t *Transport) reads(host string, granted meter.Instant) bool {
+	if t.quiet == nil || t.limiter.core.Heard.Load() {
 		return true
 	}
 	place := &t.quiet[placeOf(host)]
@@ -74,7 +76,7 @@ func le64(s string) uint64 {
 }
 
 // listen returns what the headers of a response say about limits, nil if nothing, and a listener if its body may say more.
-func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *listener) {
+func (t *Transport) listen(req *http.Request, resp *http.Response) (*queue.Word, *listener) {
 	if resp == nil || t.deaf && resp.StatusCode < 400 {
 		return nil, nil
 	}
@@ -102,7 +104,7 @@ func (t *Transport) listen(req *http.Request, resp *http.Response) (*word, *list
 
 // refused counts and tells that a server refused a request because of a limit.
 func (t *Transport) refused(ctx context.Context, host string, status int, wait time.Duration) {
-	t.limiter.countRefusal(&t.asker.counts)
+	t.limiter.core.CountRefusal(&t.asker.counts)
 	if f := t.asker.observer.hooks.OnServerRefusal; f != nil {
 		f(ServerRefusalEvent{Context: ctx, Host: host, Status: status, RetryAfter: wait})
 	}
@@ -114,22 +116,22 @@ func hasContent(req *http.Request, resp *http.Response) bool {
 		resp.StatusCode != http.StatusSwitchingProtocols
 }
 
-func (t *Transport) wordOf(status int, s *headers.Signal) *word {
-	w := &word{
-		limited: s.Limited, wait: s.Wait.Value,
-		host:   status == http.StatusServiceUnavailable || status == 529,
-		global: s.Scope == "global",
+func (t *Transport) wordOf(status int, s *headers.Signal) *queue.Word {
+	w := &queue.Word{
+		Limited: s.Limited, Wait: s.Wait.Value,
+		Host:   status == http.StatusServiceUnavailable || status == 529,
+		Global: s.Scope == "global",
 	}
 	if len(s.Buckets) > 0 {
-		w.quotas = make([]quotaWord, len(s.Buckets))
+		w.Quotas = make([]queue.QuotaWord, len(s.Buckets))
 	}
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
 		left, known := b.Remaining.Get()
 		reset, ends := b.Reset.Get()
-		w.quotas[i] = quotaWord{
-			name: b.Name, unit: b.Unit, limit: b.Limit.Or(-1), left: left, known: known, reset: reset, ends: ends,
-			violated: slices.Contains(s.Violated, b.Name), advisory: b.Advisory,
+		w.Quotas[i] = queue.QuotaWord{
+			Name: b.Name, Unit: b.Unit, Limit: b.Limit.Or(-1), Left: left, Known: known, Reset: reset, Ends: ends,
+			Violated: slices.Contains(s.Violated, b.Name), Advisory: b.Advisory,
 		}
 	}
 	return w
@@ -139,14 +141,14 @@ func (t *Transport) wordOf(status int, s *headers.Signal) *word {
 type listener struct {
 	transport *Transport
 	ctx       context.Context // of the request
-	gate      *gateKey
-	sent      instant   // when the request was granted
-	at        time.Time // when the headers came
+	gate      *queue.GateKey
+	sent      meter.Instant // when the request was granted
+	at        time.Time     // when the headers came
 	host      string
 	status    int
 	header    http.Header // a copy, because the caller may change the original
 	told      headers.Signal
-	word      *word // the same, as it was reported
+	word      *queue.Word // the same, as it was reported
 	begin     []byte
 }
 
@@ -178,10 +180,10 @@ func (m *listener) tell() {
 	}
 	if signal.Limited || len(signal.Buckets) > 0 {
 		w := t.wordOf(m.status, &signal)
-		w.after = m.word
-		if w.limited && !m.told.Limited {
-			t.refused(m.ctx, m.gate.host, m.status, w.wait)
+		w.After = m.word
+		if w.Limited && !m.told.Limited {
+			t.refused(m.ctx, m.gate.Host, m.status, w.Wait)
 		}
-		t.limiter.hear(m.ctx, m.gate, mark{at: m.sent}, &answer{word: w}, nil, t.asker)
+		t.limiter.hear(m.ctx, m.gate, queue.Mark{At: m.sent}, &queue.Answer{Word: w}, nil, t.asker)
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -19,7 +21,7 @@ func sendBy(ctx context.Context, l *Limiter, family uint64, ask Ask) *request {
 		_, p, err := l.acquire(ctx, ask)
 		if p != nil {
 			var rejection *Rejection
-			p.gate = &gateKey{host: "h", family: family}
+			p.Gate = &queue.GateKey{Host: "h", Family: family}
 			if _, rejection, err = l.await(ctx, p, &l.direct); rejection != nil {
 				err = rejection
 			}
@@ -49,11 +51,11 @@ func TestARequestThatExpiresLetsTheNextGo(t *testing.T) {
 func TestWhatIsStoppedByItsGateIsNotAheadOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1, Burst(1)))
-		l.mu.Lock()
-		g := l.gateLocked(gateKey{host: "h", family: 1}, 0).meter.(*gateBucket)
+		l.core.Mu.Lock()
+		g := l.core.GateLocked(queue.GateKey{Host: "h", Family: 1}, 0).Meter.(*queue.GateBucket)
 		g.Take(0, 0, 1, false)
 		g.Answered(0, 0, true, []quota.Tell{{Name: "core", Limit: 100, Left: 0, Reset: 1000 * int64(time.Second), Counted: true}})
-		l.mu.Unlock()
+		l.core.Mu.Unlock()
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 10 {
 			sendBy(ctx, l, 1, Ask{Cost: 1})
@@ -106,22 +108,22 @@ func TestAStarvedLineWaitsForItsGate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiterOf(t, WithLimit(TokenBucket(1, 5*time.Second, Initial(0))))
 			r := sendBy(t.Context(), l, 1, Ask{Cost: 1})
-			l.mu.Lock()
-			for _, ln := range l.lines {
-				ln.starved = true
-				for i := range ln.stops {
-					l.markLocked(ln.stops[i].bucket)
+			l.core.Mu.Lock()
+			for _, ln := range l.core.Lines {
+				ln.Starved = true
+				for i := range ln.Stops {
+					l.core.MarkLocked(ln.Stops[i].Bucket)
 				}
-				ln.first.passed = 0
-				l.tryLocked(ln, 0)
+				ln.First.Passed = 0
+				l.core.TryLocked(ln, 0)
 			}
-			l.serveLocked(0)
-			for _, b := range l.gates {
-				require.Len(t, b.stopped, 1)
-				require.Equal(t, never, b.armed)
-				b.meter.(*gateBucket).Account.Hold(0, hold)
+			l.core.ServeLocked(0)
+			for _, b := range l.core.Gates {
+				require.Len(t, b.Stopped, 1)
+				require.Equal(t, meter.Never, b.Armed)
+				b.Meter.(*queue.GateBucket).Account.Hold(0, hold)
 			}
-			l.mu.Unlock()
+			l.core.Mu.Unlock()
 			sleep(5 * time.Second)
 			require.False(t, r.done)
 			sleep(time.Duration(hold))
@@ -140,7 +142,7 @@ func TestDeadlinesAreJudgedOnArrivalWhateverTheNumberOfFamilies(t *testing.T) {
 		for i := range families {
 			sendBy(ctx, l, uint64(i), Ask{Cost: 1})
 		}
-		require.Len(t, l.lines, families)
+		require.Len(t, l.core.Lines, families)
 		soon, stop := context.WithTimeout(t.Context(), 100*time.Second)
 		defer stop()
 		for _, family := range []uint64{0, families - 1, families} { // with a line of its own or without

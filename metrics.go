@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // Stats are the counters and gauges of a Transport or a Limiter. It is a plain value, and prints as one line. To publish it
@@ -53,7 +55,7 @@ type Refusals struct {
 	Store     uint64 `json:"store"`
 }
 
-func refusals(n *[reasons]uint64) Refusals {
+func refusals(n *[queue.Reasons]uint64) Refusals {
 	return Refusals{
 		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
 		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys], Store: n[ReasonStore],
@@ -62,12 +64,12 @@ func refusals(n *[reasons]uint64) Refusals {
 
 // All yields every [Reason] and its count.
 func (r Refusals) All() iter.Seq2[Reason, uint64] {
-	counts := [reasons]uint64{
+	counts := [queue.Reasons]uint64{
 		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
 		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
 	}
 	return func(yield func(Reason, uint64) bool) {
-		for reason := ReasonNoTokens; reason < Reason(reasons) && yield(reason, counts[reason]); reason++ {
+		for reason := ReasonNoTokens; reason < Reason(queue.Reasons) && yield(reason, counts[reason]); reason++ {
 		}
 	}
 }
@@ -81,13 +83,13 @@ func (r Refusals) Total() (n uint64) {
 }
 
 // statsOf returns c as Stats.
-func (l *Limiter) statsOf(of *counts) Stats {
-	c, callers, buckets := l.read(of)
+func (l *Limiter) statsOf(of *queue.Counts) Stats {
+	c, callers, buckets := l.core.Read(of)
 	return Stats{
-		Waiting: c.waiting, Callers: callers, Buckets: buckets,
-		Granted: c.granted, Undone: c.undone, Delayed: c.delayed, Waited: c.waited, Canceled: c.canceled,
-		Refused: refusals(&c.refused), ServerRefused: c.serverRefused, Holds: HoldCounts(c.holds),
-		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
+		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
+		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
+		Refused: refusals(&c.Refused), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
+		MaxQueue: l.core.MaxQueue, MaxKeys: l.core.MaxKeys, DryRun: l.core.Dry,
 	}
 }
 
@@ -188,11 +190,11 @@ func both[E any](first, second func(E)) func(E) {
 type observer struct {
 	hooks   Hooks
 	log     *slog.Logger
-	rations *[reasons + 5]ration // by what a line says: a Reason, or one of those below
+	rations *[queue.Reasons + 5]ration // by what a line says: a Reason, or one of those below
 }
 
 func newObserver(h Hooks, log *slog.Logger) *observer {
-	return &observer{hooks: h, log: log, rations: new([reasons + 5]ration)}
+	return &observer{hooks: h, log: log, rations: new([queue.Reasons + 5]ration)}
 }
 
 // with returns an observer for a Transport with hooks, and maybe a logger, of its own.
@@ -204,11 +206,11 @@ func (o *observer) with(h Hooks, log *slog.Logger) *observer {
 }
 
 const (
-	rationWait  = reasons
-	rationHold  = reasons + 1
-	rationTune  = reasons + 2
-	rationCrowd = reasons + 3
-	rationStore = reasons + 4
+	rationWait  = queue.Reasons
+	rationHold  = queue.Reasons + 1
+	rationTune  = queue.Reasons + 2
+	rationCrowd = queue.Reasons + 3
+	rationStore = queue.Reasons + 4
 )
 
 // A ration lets one line a second pass.
@@ -240,7 +242,7 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 }
 
 // tellGranted tells that a request is let go, after a wait for a bucket if it waited. Should that panic, nothing was charged.
-func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, waited time.Duration, bucket *bucket) {
+func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []queue.Charge, waited time.Duration, bucket *queue.Bucket) {
 	o := by.observer
 	if o.hooks.OnGrant == nil {
 		return
@@ -248,12 +250,12 @@ func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []charge, 
 	told := false
 	defer func() {
 		if !told {
-			l.undo(charges, &by.counts)
+			l.core.Undo(charges, &by.counts)
 		}
 	}()
-	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}
+	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.core.Dry}
 	if bucket != nil {
-		e.Limit, e.Key = bucket.limit.name, bucket.key
+		e.Limit, e.Key = bucket.Limit.Name, bucket.Key
 	}
 	o.hooks.OnGrant(e)
 	told = true
@@ -278,14 +280,14 @@ func (o *observer) waits(e WaitEvent) {
 }
 
 // waited tells what has become of w, unless it was granted; err is the cause why its context is over.
-func (o *observer) waited(ctx context.Context, w *waiter, r *Rejection, err error) {
-	waited := time.Duration(w.at - w.arrived)
+func (o *observer) waited(ctx context.Context, w *queue.Waiter, r *Rejection, err error) {
+	waited := time.Duration(w.At - w.Arrived)
 	switch {
 	case r != nil:
 		o.rejected(ctx, r, waited, false)
 	case err != nil && o.hooks.OnCancel != nil:
-		b := w.stop().bucket
-		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited, Limit: b.limit.name, Key: b.key})
+		b := w.Stop().Bucket
+		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited, Limit: b.Limit.Name, Key: b.Key})
 	}
 }
 

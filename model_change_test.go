@@ -6,6 +6,8 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,7 +38,7 @@ func (x *modelRun) make() {
 	x.l = limiterOf(x.T, WithLimit(x.reserve(limit)))
 	x.name = string(limit.kind)
 	if x.size%2 == 0 {
-		x.l.atOnce = int(x.size)
+		x.l.core.AtOnce = int(x.size)
 	}
 	synctest.Wait()
 }
@@ -77,15 +79,15 @@ func (x *modelRun) makeLimit(kind int, opts []LimitOption) Limit {
 
 // newRateFor has RateFor return another rate from now on, or none.
 func (x *modelRun) newRateFor() {
-	if x.rateFor = (rate{}); x.r.IntN(3) > 0 {
+	if x.rateFor = (meter.Rate{}); x.r.IntN(3) > 0 {
 		x.rateFor = x.rate()
 	}
 }
 
 // terms returns the rate and the burst that the key has.
-func (x *modelRun) terms() (r rate, burst int64) {
+func (x *modelRun) terms() (r meter.Rate, burst int64) {
 	switch {
-	case x.rateFor == rate{}:
+	case x.rateFor == meter.Rate{}:
 		return x.limit, x.size
 	case x.fixed:
 		return x.rateFor, x.size
@@ -94,7 +96,7 @@ func (x *modelRun) terms() (r rate, burst int64) {
 }
 
 // follow has the model do what a change of the terms does.
-func (x *modelRun) follow(now instant) {
+func (x *modelRun) follow(now meter.Instant) {
 	r, burst := x.terms()
 	x.m.ideal.Retune(now, r)
 	b, ok := x.m.ideal.(*metertest.Bucket)
@@ -113,17 +115,17 @@ func (x *modelRun) follow(now instant) {
 }
 
 // bucket returns the only one; nil: it is not there.
-func (x *modelRun) bucket() *bucket {
-	x.l.mu.Lock()
-	defer x.l.mu.Unlock()
+func (x *modelRun) bucket() *queue.Bucket {
+	x.l.core.Mu.Lock()
+	defer x.l.core.Mu.Unlock()
 	if x.key == "" {
-		return x.l.limits[0].single
+		return x.l.core.Limits[0].Single
 	}
-	return x.l.limits[0].buckets[x.key]
+	return x.l.core.Limits[0].Buckets[x.key]
 }
 
 // refresh has RateFor return something else, be it nonsense.
-func (x *modelRun) refresh(now instant) {
+func (x *modelRun) refresh(now meter.Instant) {
 	before := x.rateFor
 	keys := []string{x.key, "other"}[:x.r.IntN(3)]
 	if x.r.IntN(3) > 0 {
@@ -134,14 +136,14 @@ func (x *modelRun) refresh(now instant) {
 		}
 		return
 	}
-	x.rateFor = rate{N: -1}
+	x.rateFor = meter.Rate{N: -1}
 	err := x.l.Refresh(x.name, keys...)
 	require.Equal(x, x.bucket() != nil, err != nil, "%v", err)
 	x.rateFor = before
 }
 
 // resize changes the burst or the slots, if there are any.
-func (x *modelRun) resize(now instant) {
+func (x *modelRun) resize(now meter.Instant) {
 	n := 1 + x.r.Int64N(10)
 	switch b := x.m.ideal.(type) {
 	case *metertest.Bucket:
@@ -166,7 +168,7 @@ func (m *model) clamp(w *modelWaiter) {
 }
 
 // resize sets the most that a request may cost.
-func (m *model) resize(most, now instant) {
+func (m *model) resize(most, now meter.Instant) {
 	switch of := m.ideal.(type) {
 	case *metertest.Bucket:
 		of.Resize(now, most)

@@ -17,6 +17,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,7 +31,7 @@ func limiterOf(t testing.TB, opts ...Option) *Limiter {
 
 // A modelWaiter is a request as the model sees it.
 type modelWaiter struct {
-	bounds
+	bounds queue.Bounds
 	id     int
 	cost   int64
 	cancel context.CancelFunc
@@ -43,7 +44,7 @@ type modelWaiter struct {
 
 // A fate is what has become of a request, and when.
 type fate struct {
-	at     instant
+	at     meter.Instant
 	reason Reason        // 0: granted, or its context ended
 	wait   time.Duration // of a refusal
 	ended  bool
@@ -52,8 +53,8 @@ type fate struct {
 // A model is a Limiter with one limit, by brute force.
 type model struct {
 	ideal  metertest.Meter
-	held   instant
-	since  instant        // none can have been due before: until then another was in the way
+	held   meter.Instant
+	since  meter.Instant  // none can have been due before: until then another was in the way
 	line   []*modelWaiter // in order
 	fates  map[int]fate
 	grants []*modelWaiter // those that may be given back
@@ -63,16 +64,16 @@ type model struct {
 	part   float64 // is kept back for urgent requests
 }
 
-func (m *model) ready(of metertest.Meter, from instant, w *modelWaiter) instant {
+func (m *model) ready(of metertest.Meter, from meter.Instant, w *modelWaiter) meter.Instant {
 	return of.Ready(max(from, m.held, m.since), w.cost+m.reserved(w))
 }
 
 // run lets time pass.
-func (m *model) run(until instant) {
+func (m *model) run(until meter.Instant) {
 	for len(m.line) > 0 {
 		next := m.ready(m.ideal, 0, m.line[0])
 		for _, w := range m.line {
-			next = min(next, w.expiry, w.deadline)
+			next = min(next, w.bounds.Expiry, w.bounds.Deadline)
 		}
 		if next > until {
 			return
@@ -80,9 +81,9 @@ func (m *model) run(until instant) {
 		m.serve(next)
 		for _, w := range slices.Clone(m.line) {
 			switch next {
-			case w.expiry:
+			case w.bounds.Expiry:
 				m.leave(w, fate{at: next, reason: ReasonMaxWait})
-			case w.deadline:
+			case w.bounds.Deadline:
 				m.leave(w, fate{at: next, ended: true})
 			}
 		}
@@ -91,14 +92,14 @@ func (m *model) run(until instant) {
 }
 
 // serve grants what is due, as of when it was due but no more than slack ago.
-func (m *model) serve(now instant) {
+func (m *model) serve(now meter.Instant) {
 	for len(m.line) > 0 {
 		w := m.line[0]
 		due := m.ready(m.ideal, 0, w)
 		if due > now {
 			return
 		}
-		due = max(due, now-slack)
+		due = max(due, now-queue.Slack)
 		m.pay(w, due, now, true)
 		since := max(m.since, due)
 		m.leave(w, fate{at: now})
@@ -115,7 +116,7 @@ func (m *model) leave(w *modelWaiter, f fate) {
 	m.fates[w.id] = f
 }
 
-func (m *model) pay(w *modelWaiter, due, now instant, waited bool) {
+func (m *model) pay(w *modelWaiter, due, now meter.Instant, waited bool) {
 	m.peak(due)
 	m.ideal.Pay(due, now, w.cost, waited)
 	m.paid++
@@ -124,7 +125,7 @@ func (m *model) pay(w *modelWaiter, due, now instant, waited bool) {
 }
 
 // peak notes for all that were granted how full the bucket is now, before something is taken.
-func (m *model) peak(now instant) {
+func (m *model) peak(now meter.Instant) {
 	if b, ok := m.ideal.(*metertest.Bucket); ok {
 		for _, g := range m.grants {
 			if level := b.At(now, nil); g.peak.Cmp(level) < 0 {
@@ -135,18 +136,18 @@ func (m *model) peak(now instant) {
 }
 
 // judge says what the plan of a request comes to.
-func (m *model) judge(w *modelWaiter, due, now instant) (f fate, ok bool) {
-	f = fate{at: now, wait: until(due, now)}
+func (m *model) judge(w *modelWaiter, due, now meter.Instant) (f fate, ok bool) {
+	f = fate{at: now, wait: queue.Until(due, now)}
 	switch {
-	case due == never:
+	case due == meter.Never:
 		f.reason = ReasonCost
-	case due <= w.expiry && w.expiry > w.arrived && due >= w.deadline:
+	case due <= w.bounds.Expiry && w.bounds.Expiry > w.bounds.Arrived && due >= w.bounds.Deadline:
 		f.reason = ReasonDeadline
-	case due <= w.expiry && w.expiry > w.arrived:
+	case due <= w.bounds.Expiry && w.bounds.Expiry > w.bounds.Arrived:
 		return f, true
-	case m.held > w.expiry:
+	case m.held > w.bounds.Expiry:
 		f.reason = ReasonHeld
-	case w.expiry == w.arrived:
+	case w.bounds.Expiry == w.bounds.Arrived:
 		f.reason = ReasonNoTokens
 	default:
 		f.reason = ReasonMaxWait
@@ -155,9 +156,9 @@ func (m *model) judge(w *modelWaiter, due, now instant) (f fate, ok bool) {
 }
 
 // arrive lets w in, refuses it, or puts it in line.
-func (m *model) arrive(w *modelWaiter, now instant, try bool) {
+func (m *model) arrive(w *modelWaiter, now meter.Instant, try bool) {
 	m.clamp(w)
-	w.tag = m.tag(w)
+	w.bounds.Tag = m.tag(w)
 	plan, from := m.ideal.Clone(), now
 	if len(m.line) > 0 {
 		from = 0
@@ -186,14 +187,14 @@ func (m *model) arrive(w *modelWaiter, now instant, try bool) {
 }
 
 // replan judges all in line again.
-func (m *model) replan(now instant) {
+func (m *model) replan(now meter.Instant) {
 	for m.rejectFirst(now) {
 	}
 	m.serve(now)
 }
 
 // rejectFirst rejects the first in line that is too late, and reports whether there is one. That may move others.
-func (m *model) rejectFirst(now instant) bool {
+func (m *model) rejectFirst(now meter.Instant) bool {
 	plan := m.ideal.Clone()
 	for _, w := range m.line {
 		due := max(now, m.ready(plan, 0, w))
@@ -207,7 +208,7 @@ func (m *model) rejectFirst(now instant) bool {
 }
 
 // cancelable returns a grant that can be given back as if it had never been; nil if there is none.
-func (m *model) cancelable(now instant) *modelWaiter {
+func (m *model) cancelable(now meter.Instant) *modelWaiter {
 	b, ok := m.ideal.(*metertest.Bucket)
 	for _, w := range slices.Backward(m.grants) {
 		if w.grant == nil || m.paid-w.nth >= meter.MaxPeaks {
@@ -227,9 +228,9 @@ func (m *model) cancelable(now instant) *modelWaiter {
 	return nil
 }
 
-func (m *model) giveBack(w *modelWaiter, back int64, now instant) {
+func (m *model) giveBack(w *modelWaiter, back int64, now meter.Instant) {
 	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
-	if back == 0 && w.grant.spent&grantSettled != 0 {
+	if back == 0 && w.grant.grant.Spent&queue.GrantSettled != 0 {
 		return
 	}
 	switch b := m.ideal.(type) {
@@ -254,7 +255,7 @@ func (m *model) giveBack(w *modelWaiter, back int64, now instant) {
 }
 
 // owe charges more for a request that was granted, but no more than leaves the bucket once its size in debt.
-func (m *model) owe(w *modelWaiter, more int64, now instant) {
+func (m *model) owe(w *modelWaiter, more int64, now meter.Instant) {
 	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
 	switch b := m.ideal.(type) {
 	case *metertest.Bucket:
@@ -291,18 +292,18 @@ type modelRun struct {
 	m       *model
 	name    string
 	key     string
-	limit   rate  // without RateFor
-	size    int64 // the same, or whatever the rate if fixed
+	limit   meter.Rate // without RateFor
+	size    int64      // the same, or whatever the rate if fixed
 	fixed   bool
-	rateFor rate  // what RateFor returns for the key
-	burst   int64 // the most that a request costs
+	rateFor meter.Rate // what RateFor returns for the key
+	burst   int64      // the most that a request costs
 	mu      sync.Mutex
 	fates   map[int]fate
 	waiters map[int]*modelWaiter
 	watch   watch
 }
 
-func (x *modelRun) now() instant { return instant(time.Since(x.l.start)) }
+func (x *modelRun) now() meter.Instant { return meter.Instant(time.Since(x.l.core.Start)) }
 
 // TestLimiterAgreesWithItsModel does anything that can be done to a Limiter with one limit, and knows to the
 // nanosecond what becomes of every request.
@@ -325,7 +326,7 @@ func TestLimiterAgreesWithItsModel(t *testing.T) {
 			}
 			synctest.Wait()
 			checkInvariants(t, x.l)
-			require.Empty(t, x.l.lines)
+			require.Empty(t, x.l.core.Lines)
 			require.Zero(t, x.l.Stats().Waiting)
 		})
 		if t.Failed() {
@@ -334,8 +335,8 @@ func TestLimiterAgreesWithItsModel(t *testing.T) {
 	}
 }
 
-func (x *modelRun) rate() rate {
-	return rate{N: 1 + x.r.Int64N(20), Per: time.Duration(1 + x.r.Int64N(int64(10*time.Second)))}
+func (x *modelRun) rate() meter.Rate {
+	return meter.Rate{N: 1 + x.r.Int64N(20), Per: time.Duration(1 + x.r.Int64N(int64(10*time.Second)))}
 }
 
 func (x *modelRun) step() {
@@ -357,7 +358,7 @@ func (x *modelRun) step() {
 		if _, slots := x.m.ideal.(*metertest.Slots); !slots && x.r.IntN(3) == 0 {
 			x.limit = x.rate()
 			require.NoError(x, x.l.SetRate(x.name, x.limit.N, x.limit.Per))
-			if (x.rateFor == rate{}) {
+			if (x.rateFor == meter.Rate{}) {
 				x.follow(now)
 			}
 		}
@@ -391,13 +392,13 @@ func (x *modelRun) step() {
 				cost = math.MaxInt64
 			}
 			require.NoError(x, w.grant.Settle(x.name, cost))
-			require.ErrorIs(x, w.grant.Settle(x.name, 0), errSettled)
+			require.ErrorIs(x, w.grant.Settle(x.name, 0), queue.ErrSettled)
 			w.grant.Cancel() // does nothing
-			x.m.turn(w, min(cost, maxCount)-w.cost, now)
+			x.m.turn(w, min(cost, meter.MaxCount)-w.cost, now)
 			if cost <= w.cost {
 				x.m.giveBack(w, w.cost-cost, now)
 			} else {
-				x.m.owe(w, min(cost, maxCount)-w.cost, now)
+				x.m.owe(w, min(cost, meter.MaxCount)-w.cost, now)
 			}
 		}
 	default:
@@ -407,12 +408,12 @@ func (x *modelRun) step() {
 }
 
 // arrive sends a request in.
-func (x *modelRun) arrive(now instant) {
+func (x *modelRun) arrive(now meter.Instant) {
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst)}
 	if x.r.IntN(30) == 0 {
 		w.cost = x.burst + 20 // more than can ever be paid, except by a Pace
 	}
-	w.bounds = bounds{arrived: now, expiry: never, deadline: never}
+	w.bounds = queue.Bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
 	ask := Ask{Key: x.key, Cost: w.cost}
 	if x.name == "in-flight" {
 		ask.Costs = map[string]int64{x.name: w.cost}
@@ -420,19 +421,19 @@ func (x *modelRun) arrive(now instant) {
 	if x.r.IntN(4) == 0 {
 		ask.Priority = x.r.IntN(5) - 2
 	}
-	w.rank, w.below = rankOf(now, ask.Priority), x.m.part > 0 && ask.Priority < 1
+	w.bounds.Rank, w.bounds.Below = queue.RankOf(now, ask.Priority), x.m.part > 0 && ask.Priority < 1
 	if x.m.fair != nil {
 		w.caller = string(rune('a' + x.r.IntN(5)))
 		ask.Caller = w.caller
 	}
 	ctx, cancel := context.WithCancel(x.Context())
 	if x.r.IntN(3) == 0 {
-		w.expiry = now + x.r.Int64N(1<<x.r.IntN(35))
-		ask.MaxWait = new(time.Duration(w.expiry - now))
+		w.bounds.Expiry = now + x.r.Int64N(1<<x.r.IntN(35))
+		ask.MaxWait = new(time.Duration(w.bounds.Expiry - now))
 	}
 	if x.r.IntN(4) == 0 {
-		w.deadline = now + 1 + x.r.Int64N(1<<x.r.IntN(35))
-		ctx, cancel = context.WithDeadline(ctx, time.Now().Add(time.Duration(w.deadline-now)))
+		w.bounds.Deadline = now + 1 + x.r.Int64N(1<<x.r.IntN(35))
+		ctx, cancel = context.WithDeadline(ctx, time.Now().Add(time.Duration(w.bounds.Deadline-now)))
 	}
 	w.cancel = cancel
 	x.enter(ctx, w, ask)
@@ -454,17 +455,17 @@ func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask Ask) {
 		w.grant, x.fates[w.id] = g, f
 	}()
 	synctest.Wait()
-	x.m.arrive(w, w.arrived, false)
+	x.m.arrive(w, w.bounds.Arrived, false)
 }
 
 // try asks for what can be had at once.
-func (x *modelRun) try(now instant) {
+func (x *modelRun) try(now meter.Instant) {
 	if x.name == "in-flight" {
 		_, ok := x.l.Try(x.key, 1)
 		require.False(x, ok, "nothing would give the slot back")
 		return
 	}
-	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bounds{place: place{rank: now, below: x.m.part > 0}, arrived: now, expiry: now, deadline: never}}
+	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: queue.Bounds{Place: queue.Place{Rank: now, Below: x.m.part > 0}, Arrived: now, Expiry: now, Deadline: meter.Never}}
 	x.waiters[w.id] = w
 	wait, ok := x.l.Try(x.key, w.cost)
 	x.m.arrive(w, now, true)
@@ -514,16 +515,16 @@ func (x *modelRun) compareBalance(what string) {
 			require.Zero(x, b.At(max(b.Last, x.now()), nil).Cmp(b.Burst), "%s: it was forgotten", what)
 			return
 		}
-		real := kept.meter.(*meter.TokenBucket)
+		real := kept.Meter.(*meter.TokenBucket)
 		level, last := levelOf(real), real.AsOf()
 		require.Zero(x, b.At(max(b.Last, last), nil).Cmp(maxLevel(real, level, last, max(b.Last, last))), "%s: level", what)
 	case *metertest.Slots:
-		require.Equal(x, b.Used, kept.meter.(*meter.Slots).InFlight(), "%s: slots", what)
+		require.Equal(x, b.Used, kept.Meter.(*meter.Slots).InFlight(), "%s: slots", what)
 	}
 }
 
 // maxLevel returns the level of a real bucket moved on to t.
-func maxLevel(b *meter.TokenBucket, level *big.Rat, last, t instant) *big.Rat {
+func maxLevel(b *meter.TokenBucket, level *big.Rat, last, t meter.Instant) *big.Rat {
 	m := metertest.Bucket{Rate: b.Rate(), Burst: metertest.Rat(b.Burst()), Level: level, Last: last}
 	return m.At(t, nil)
 }
@@ -536,7 +537,7 @@ func levelOf(b *meter.TokenBucket) *big.Rat {
 }
 
 // byTime orders by instant.
-func byTime[T any](all []T, at func(T) instant) []T {
+func byTime[T any](all []T, at func(T) meter.Instant) []T {
 	slices.SortStableFunc(all, func(a, b T) int { return cmp.Compare(at(a), at(b)) })
 	return all
 }

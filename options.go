@@ -125,7 +125,7 @@ func WithoutServerHints() Option {
 func WithLimiter(l *Limiter) Option {
 	return option{"WithLimiter", func(c *config) {
 		c.limiter = l
-		if l == nil || l.gate == nil {
+		if l == nil || l.core.Gate == nil {
 			c.fault("WithLimiter: the Limiter is nil or zero; make it with NewLimiter")
 			c.limiter = nil
 		}
@@ -270,8 +270,8 @@ func (c *config) validate() error {
 			faults = append(faults, fmt.Errorf("%s has no effect beside WithLimiter", name))
 		}
 	}
-	if i := slices.IndexFunc(c.limits, func(l Limit) bool { return l.store != nil }); i >= 0 && c.dry {
-		faults = append(faults, fmt.Errorf("WithDryRun: limit %q is Shared, and what other processes use cannot be told without leasing", c.limits[i].name))
+	if i := slices.IndexFunc(c.limits, func(l Limit) bool { return l.rule.Store != nil }); i >= 0 && c.dry {
+		faults = append(faults, fmt.Errorf("WithDryRun: limit %q is Shared, and what other processes use cannot be told without leasing", c.limits[i].rule.Name))
 	}
 	if names := c.usedOf("WithRejectionError", "WithRejectionResponse"); len(names) > 1 {
 		faults = append(faults, fmt.Errorf("%s exclude each other", strings.Join(names, " and ")))
@@ -312,7 +312,7 @@ func (c *config) usedOf(names ...string) []string {
 func (c *config) nameLimits() (faults []error) {
 	taken := make(map[string]bool, len(c.limits))
 	for i := range c.limits {
-		name := c.limits[i].name
+		name := c.limits[i].rule.Name
 		if name != "" && taken[name] {
 			faults = append(faults, fmt.Errorf("WithLimit: two limits are named %q", name))
 		}
@@ -320,13 +320,13 @@ func (c *config) nameLimits() (faults []error) {
 	}
 	for i := range c.limits {
 		l := &c.limits[i]
-		for n := 2; l.name == ""; n++ {
+		for n := 2; l.rule.Name == ""; n++ {
 			name := string(l.kind)
 			if taken[name] {
 				name = fmt.Sprintf("%s-%d", l.kind, n)
 			}
 			if !taken[name] {
-				l.name, taken[name] = name, true
+				l.rule.Name, taken[name] = name, true
 			}
 		}
 	}

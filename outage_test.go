@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 var errDown = errors.New("connection refused")
@@ -89,7 +91,7 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 		require.Equal(t, 250*ms, before.at)
 		requireRefused(t, after, 250*ms, ReasonStore)
 		sleep(2 * time.Second)
-		require.LessOrEqual(t, s.count(), 2*maxCalls, "calls that hang pile up")
+		require.LessOrEqual(t, s.count(), 2*queue.MaxCalls, "calls that hang pile up")
 		goroutines := runtime.NumGoroutine()
 		s.set(nil, nil)
 		close(hangs)
@@ -315,8 +317,8 @@ func TestBudgetsInDifferentPlacesAreAskedForAlone(t *testing.T) {
 			}
 			require.NoError(t, r.err)
 		}
-		require.InDelta(t, 10*time.Second, time.Since(l.start), float64(300*ms))
-		require.True(t, l.supplies[0].apart)
+		require.InDelta(t, 10*time.Second, time.Since(l.core.Start), float64(300*ms))
+		require.True(t, l.core.Supplies[0].Apart)
 		checkInvariants(t, l)
 		sleep(time.Minute)
 	})

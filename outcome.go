@@ -5,33 +5,34 @@ import (
 	"slices"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // report tells the outcome of a request to the buckets that it was charged in, and then the hooks what that has changed.
-func (l *Limiter) report(g *Grant, a *answer) {
-	n := l.reportAndServe(&g.grant, a, &g.by.counts)
-	for _, r := range n.retunes {
-		g.by.observer.retuned(RetuneEvent{g.ctx, r.bucket.limit.name, r.bucket.key, r.Cause.String(), r.From, r.To})
+func (l *Limiter) report(g *Grant, a *queue.Answer) {
+	n := l.core.ReportAndServe(&g.grant, a, &g.by.counts)
+	for _, r := range n.Retunes {
+		g.by.observer.retuned(RetuneEvent{g.ctx, r.Bucket.Limit.Name, r.Bucket.Key, r.Cause.String(), r.From, r.To})
 	}
-	for i := range n.holds {
-		g.by.observer.held(holdEventOf(g.ctx, &n.holds[i]))
+	for i := range n.Holds {
+		g.by.observer.held(holdEventOf(g.ctx, &n.Holds[i]))
 	}
 }
 
 // holdEventOf returns a hold as users see it.
-func holdEventOf(ctx context.Context, e *heldEvent) HoldEvent {
+func holdEventOf(ctx context.Context, e *queue.HeldEvent) HoldEvent {
 	source := SourceAdaptive
-	if e.bucket.limit.gates {
+	if e.Bucket.Limit.Gates {
 		source = SourceServer
 	}
-	return HoldEvent{Context: ctx, Key: e.bucket.key, For: e.by, Source: source}
+	return HoldEvent{Context: ctx, Key: e.Bucket.Key, For: e.By, Source: source}
 }
 
 // forget records the charges of a request whose outcome will not be reported. It is not inlined, to keep the stack small on
 // which its callers waited.
 //
 //go:noinline
-func (l *Limiter) forget(p *pending, r *Receipt) {
+func (l *Limiter) forget(p *queue.Pending, r *Receipt) {
 	if r == nil && !l.tracks {
 		return
 	}
@@ -40,14 +41,14 @@ func (l *Limiter) forget(p *pending, r *Receipt) {
 		g.filed()
 	}
 	if l.tracks {
-		l.report(&g, &answer{outcome: aimd.Ignore})
+		l.report(&g, &queue.Answer{Outcome: aimd.Ignore})
 	}
 }
 
 // forgetNow is forget for a request that did not wait.
-func (l *Limiter) forgetNow(charges []charge, m mark, r *Receipt) {
+func (l *Limiter) forgetNow(charges []queue.Charge, m queue.Mark, r *Receipt) {
 	if r != nil || l.tracks {
-		l.forget(&pending{mark: m, charges: slices.Clone(charges)}, r)
+		l.forget(&queue.Pending{Mark: m, Charges: slices.Clone(charges)}, r)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestCostlyRequestIsNotStarved(t *testing.T) {
 		}
 		sleep(10*time.Second + 1)
 		for range 5 {
-			start := time.Since(l.start)
+			start := time.Since(l.core.Start)
 			costly := send(t, l, Ask{Costs: map[string]int64{"a": 10, "b": 7}})
 			sleep(20 * time.Second)
 			require.True(t, costly.done, "starved")
@@ -161,7 +161,7 @@ func TestPlanNeverPromisesTooLittle(t *testing.T) {
 			for range 100 {
 				ask := Ask{Cost: 1 + r.Int64N(2)}
 				refused := send(t, l, Ask{Cost: ask.Cost, MaxWait: new(time.Duration(0))})
-				now := time.Since(l.start)
+				now := time.Since(l.core.Start)
 				if refused.err == nil {
 					continue
 				}

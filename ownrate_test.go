@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A limit of the caller's own that has a rate spares requests the even spread of a server's quota.
@@ -29,7 +31,7 @@ func TestOwnRateIsThatOfTheSlowestLimit(t *testing.T) {
 		l := limiterOf(t, WithLimit(c.limits...))
 		g, err := l.Acquire(t.Context(), Ask{Cost: 2})
 		require.NoError(t, err, name)
-		own, adaptive := ownRate(g.charges())
+		own, adaptive := queue.OwnRate(g.grant.Charges())
 		require.InDelta(t, c.own, own, 1e-9, name)
 		require.Equal(t, c.adaptive, adaptive, name)
 	}

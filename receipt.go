@@ -51,7 +51,7 @@ func (r *Receipt) Cost(limit string) (cost int64, ok bool) {
 	if g == nil {
 		return 0, false
 	}
-	return g.limiter.charged(&g.grant, i)
+	return g.limiter.core.Charged(&g.grant, i)
 }
 
 // Settle settles the charge in the limit of that name, as [Grant.Settle] does, with the same errors.

@@ -3,6 +3,9 @@ package throttle
 import (
 	"fmt"
 	"slices"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // Refresh calls [RateFor] again for keys that have a bucket, so that a change of its rates takes effect: for the given keys, or
@@ -22,14 +25,14 @@ func (l *Limiter) Refresh(limit string, keys ...string) error {
 	if err != nil {
 		return fmt.Errorf("throttle: Refresh: %w", err)
 	}
-	if !li.asks {
+	if !li.Asks {
 		return fmt.Errorf("throttle: Refresh(%q): the limit has no RateFor", limit)
 	}
-	pieces := l.pieces(li)
+	pieces := l.core.Pieces(li)
 	if len(keys) > 0 {
-		pieces = l.piecesOf(li, slices.Compact(slices.Sorted(slices.Values(keys))))
+		pieces = l.core.PiecesOf(li, slices.Compact(slices.Sorted(slices.Values(keys))))
 	}
-	nth := l.refreshing(li)
+	nth := l.core.Refreshing(li)
 	var faults []error
 	failed := 0
 	for piece := range pieces {
@@ -50,29 +53,29 @@ const maxFaults = 100
 
 // refresh asks RateFor for the rates of buckets, and returns what is wrong with them. It sets those that are right, unless
 // RateFor has been asked since.
-func (l *Limiter) refresh(buckets []*bucket, nth uint64) (faults []error) {
-	rates := make(map[*bucket]rate, len(buckets))
+func (l *Limiter) refresh(buckets []*queue.Bucket, nth uint64) (faults []error) {
+	rates := make(map[*queue.Bucket]meter.Rate, len(buckets))
 	for _, b := range buckets {
-		if b.key == "" {
+		if b.Key == "" {
 			continue
 		}
-		r, err := l.policyOf(b.limit).askRate(b.key)
+		r, err := l.policyOf(b.Limit).askRate(b.Key)
 		if err != nil {
 			faults = append(faults, err)
 			continue
 		}
 		rates[b] = r
 	}
-	l.change(buckets, func(b *bucket, now instant) bool {
+	l.core.Change(buckets, func(b *queue.Bucket, now meter.Instant) bool {
 		own, ok := rates[b]
-		if !ok || b.asked >= nth {
+		if !ok || b.Asked >= nth {
 			return false
 		}
-		r, size := b.limit.terms(own)
-		changed := b.own != own
-		b.asked, b.own = nth, own
+		r, size := b.Limit.Terms(own)
+		changed := b.Own != own
+		b.Asked, b.Own = nth, own
 		if changed {
-			b.setTermsLocked(r, size, now)
+			b.SetTermsLocked(r, size, now)
 		}
 		return changed
 	})
@@ -81,26 +84,26 @@ func (l *Limiter) refresh(buckets []*bucket, nth uint64) (faults []error) {
 
 // askRates asks the users' RateFor for the rates of a request's charges. The zero rate is the limit's own. It is called without
 // the lock.
-func (l *Limiter) askRates(p *pending) (err error) {
-	rates := make([]rate, len(p.charges))
-	for i := range p.charges {
-		c := &p.charges[i]
-		if !c.limit.asks || c.key == "" {
+func (l *Limiter) askRates(p *queue.Pending) (err error) {
+	rates := make([]meter.Rate, len(p.Charges))
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		if !c.Limit.Asks || c.Key == "" {
 			continue
 		}
-		if rates[i], err = l.policyOf(c.limit).askRate(c.key); err != nil {
-			return fmt.Errorf("throttle: limit %q: %w", c.limit.name, err)
+		if rates[i], err = l.policyOf(c.Limit).askRate(c.Key); err != nil {
+			return fmt.Errorf("throttle: limit %q: %w", c.Limit.Name, err)
 		}
 	}
-	p.rates = rates
+	p.Rates = rates
 	return nil
 }
 
 // askRate asks RateFor for the rate of a key, which is not "".
-func (p *policy) askRate(key string) (rate, error) {
+func (p *policy) askRate(key string) (meter.Rate, error) {
 	n, per := p.rateFor(key)
-	r := rate{N: n, Per: per}
-	if r == (rate{}) {
+	r := meter.Rate{N: n, Per: per}
+	if r == (meter.Rate{}) {
 		return r, nil
 	}
 	if err := p.check(r); err != nil {

@@ -12,21 +12,26 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // tiers is where RateFor finds the rates of keys; it counts how often it is asked.
 type tiers struct {
 	mu    sync.Mutex
-	rates map[string]rate
+	rates map[string]meter.Rate
 	asked map[string]int
 }
 
-func newTiers() *tiers { return &tiers{rates: make(map[string]rate), asked: make(map[string]int)} }
+func newTiers() *tiers {
+	return &tiers{rates: make(map[string]meter.Rate), asked: make(map[string]int)}
+}
 
 func (x *tiers) set(key string, n int64, per time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.rates[key] = rate{N: n, Per: per}
+	x.rates[key] = meter.Rate{N: n, Per: per}
 }
 
 func (x *tiers) of(key string) (int64, time.Duration) {
@@ -197,9 +202,9 @@ func TestRefreshGivesAndTakesRates(t *testing.T) {
 	l := limiterOf(t, WithLimit(TokenBucket(5, time.Hour, RateFor(x.of), Share(0.5))))
 	check := func(perHour float64, burst int64) {
 		t.Helper()
-		b := l.limits[0].buckets["k"]
-		require.InDelta(t, perHour, b.rate().PerSecond()*3600, 1e-9)
-		require.Equal(t, burst, b.meter.Most())
+		b := l.core.Limits[0].Buckets["k"]
+		require.InDelta(t, perHour, b.Rate().PerSecond()*3600, 1e-9)
+		require.Equal(t, burst, b.Meter.Most())
 	}
 	_, ok := l.Try("k", 2)
 	require.True(t, ok)
@@ -287,10 +292,10 @@ func TestRateForIsCalledWithoutTheLock(t *testing.T) {
 }
 
 // asking is a RateFor whose calls return when they are told to.
-type asking chan chan rate
+type asking chan chan meter.Rate
 
 func (a asking) rateFor(string) (int64, time.Duration) {
-	answer := make(chan rate)
+	answer := make(chan meter.Rate)
 	a <- answer
 	r := <-answer
 	return r.N, r.Per
@@ -316,9 +321,9 @@ func TestANewKeyAsksAgainIfThereWasARefreshMeanwhile(t *testing.T) {
 				}()
 				old := <-a
 				require.NoError(t, l.Refresh("bucket"), "there is no bucket yet")
-				old <- rate{N: 1, Per: sec}
+				old <- meter.Rate{N: 1, Per: sec}
 				again := <-a
-				again <- rate{N: 2, Per: sec}
+				again <- meter.Rate{N: 2, Per: sec}
 				<-ended
 				for b := range l.Buckets() {
 					if b.Key == "k" {
@@ -336,18 +341,18 @@ func TestALateAnswerDoesNotUndoALaterRefresh(t *testing.T) {
 		a := make(asking)
 		l := limiterOf(t, WithLimit(TokenBucket(5, time.Hour, RateFor(a.rateFor))))
 		go l.Try("k", 1)
-		(<-a) <- rate{N: 1, Per: time.Hour}
+		(<-a) <- meter.Rate{N: 1, Per: time.Hour}
 		synctest.Wait()
-		begin := func() chan rate {
+		begin := func() chan meter.Rate {
 			go func() { assert.NoError(t, l.Refresh("bucket")) }()
 			return <-a
 		}
 		early, late := begin(), begin()
-		late <- rate{N: 3, Per: time.Hour}
+		late <- meter.Rate{N: 3, Per: time.Hour}
 		synctest.Wait()
-		early <- rate{N: 2, Per: time.Hour}
+		early <- meter.Rate{N: 2, Per: time.Hour}
 		synctest.Wait()
-		require.Equal(t, int64(3), l.limits[0].buckets["k"].rate().N)
+		require.Equal(t, int64(3), l.core.Limits[0].Buckets["k"].Rate().N)
 	})
 }
 
@@ -362,14 +367,14 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(5 * sec)
 		synctest.Wait()
-		require.Empty(t, l.limits[0].buckets, "it is full, and forgotten")
+		require.Empty(t, l.core.Limits[0].Buckets, "it is full, and forgotten")
 		x.set("k", 2, sec)
 		require.NoError(t, l.Refresh("bucket"))
 		require.NoError(t, g.Settle("bucket", 30)) // 10 of 20 more are owed: the burst is all that a debt may be
 		start := time.Now()
 		require.NoError(t, l.Wait(t.Context(), "k", 1))
 		require.Equal(t, sec, time.Since(start))
-		require.Equal(t, int64(2), l.limits[0].buckets["k"].rate().N)
+		require.Equal(t, int64(2), l.core.Limits[0].Buckets["k"].Rate().N)
 		checkInvariants(t, l)
 	})
 }
@@ -378,35 +383,35 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 func TestWorkUnderTheLockIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Hour)))
-		for i := range 2*pieceBuckets + 9 {
+		for i := range 2*queue.PieceBuckets + 9 {
 			require.True(t, func() bool { _, ok := l.Try(fmt.Sprint(i), 1); return ok }())
 		}
 		sizes := func() (all []int) {
-			for piece := range l.pieces(l.limits[0]) {
-				require.True(t, l.mu.TryLock())
-				l.mu.Unlock()
+			for piece := range l.core.Pieces(l.core.Limits[0]) {
+				require.True(t, l.core.Mu.TryLock())
+				l.core.Mu.Unlock()
 				all = append(all, len(piece))
 			}
 			return all
 		}
-		require.Equal(t, []int{pieceBuckets, pieceBuckets, 10}, sizes())
+		require.Equal(t, []int{queue.PieceBuckets, queue.PieceBuckets, 10}, sizes())
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 6 {
-			for range pieceWaiters / 2 {
+			for range queue.PieceWaiters / 2 {
 				go func() { _ = l.Wait(ctx, fmt.Sprint(i), 1) }()
 			}
 		}
 		synctest.Wait()
 		waiting := 0
-		for piece := range l.pieces(l.limits[0]) {
+		for piece := range l.core.Pieces(l.core.Limits[0]) {
 			n := 0
 			for _, b := range piece {
-				n += b.waiting()
+				n += b.Waiting()
 			}
-			require.LessOrEqual(t, n, pieceWaiters)
+			require.LessOrEqual(t, n, queue.PieceWaiters)
 			waiting += n
 		}
-		require.Equal(t, 3*pieceWaiters, waiting)
+		require.Equal(t, 3*queue.PieceWaiters, waiting)
 		cancel()
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // ErrThrottled is what every rejection is: errors.Is(err, ErrThrottled). The error behind it is a [*Rejection].
@@ -17,30 +19,30 @@ var ErrThrottled = errors.New("throttle: request rejected by the rate limiter")
 type Reason uint8
 
 const (
-	ReasonNoTokens  = Reason(reasonNoTokens)  // no tokens now, and the request may not wait
-	ReasonMaxWait   = Reason(reasonMaxWait)   // the wait would be, or has become, longer than the maximum
-	ReasonDeadline  = Reason(reasonDeadline)  // the wait would not end before the context's deadline
-	ReasonQueueFull = Reason(reasonQueueFull) // the queue is full
-	ReasonCost      = Reason(reasonCost)      // the cost is negative, or larger than the limit can ever pay
-	ReasonHeld      = Reason(reasonHeld)      // the limit is held, by the user or by the server, for longer than the request may wait
-	ReasonKeys      = Reason(reasonKeys)      // no room for another key, and none can be forgotten
-	ReasonStore     = Reason(reasonStore)     // the store of a shared limit is out of reach, or set up wrongly
+	ReasonNoTokens  = Reason(queue.ReasonNoTokens)  // no tokens now, and the request may not wait
+	ReasonMaxWait   = Reason(queue.ReasonMaxWait)   // the wait would be, or has become, longer than the maximum
+	ReasonDeadline  = Reason(queue.ReasonDeadline)  // the wait would not end before the context's deadline
+	ReasonQueueFull = Reason(queue.ReasonQueueFull) // the queue is full
+	ReasonCost      = Reason(queue.ReasonCost)      // the cost is negative, or larger than the limit can ever pay
+	ReasonHeld      = Reason(queue.ReasonHeld)      // the limit is held, by the user or by the server, for longer than the request may wait
+	ReasonKeys      = Reason(queue.ReasonKeys)      // no room for another key, and none can be forgotten
+	ReasonStore     = Reason(queue.ReasonStore)     // the store of a shared limit is out of reach, or set up wrongly
 )
 
-var reasonNames = [reasons]string{
+var reasonNames = [queue.Reasons]string{
 	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
 	ReasonStore: "store out of reach",
 }
 
-var reasonLabels = [reasons]string{
+var reasonLabels = [queue.Reasons]string{
 	ReasonNoTokens: "no_tokens", ReasonMaxWait: "max_wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue_full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "keys", ReasonStore: "store",
 }
 
 // String returns the reason in one to three words, for people.
 func (r Reason) String() string {
-	if r == 0 || r >= Reason(reasons) {
+	if r == 0 || r >= Reason(queue.Reasons) {
 		return "Reason(" + strconv.Itoa(int(r)) + ")"
 	}
 	return reasonNames[r]
@@ -49,7 +51,7 @@ func (r Reason) String() string {
 // Label returns the reason as an identifier for logs and metrics, which stays the same in later versions: no_tokens,
 // max_wait, deadline, queue_full, cost, held, keys or store; "" for another value.
 func (r Reason) Label() string {
-	if r >= Reason(reasons) {
+	if r >= Reason(queue.Reasons) {
 		return ""
 	}
 	return reasonLabels[r]
@@ -75,8 +77,8 @@ type Rejection struct {
 }
 
 // rejected returns a refusal as users see it.
-func rejected(r *refusal) *Rejection {
-	return &Rejection{Reason(r.reason), r.limit.name, r.key, r.cost, r.wait, r.patience, r.err}
+func rejected(r *queue.Refusal) *Rejection {
+	return &Rejection{Reason(r.Reason), r.Limit.Name, r.Key, r.Cost, r.Wait, r.Patience, r.Err}
 }
 
 // Error says why the request was rejected, with the numbers.

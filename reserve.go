@@ -25,10 +25,10 @@ import (
 // from [New].
 func Reserve(fraction float64, priority int) LimitOption {
 	return limitOption(func(l *Limit) {
-		l.reserve, l.urgent = fraction, priority
+		l.rule.Reserve, l.rule.Urgent = fraction, priority
 		switch {
 		case !(fraction > 0 && fraction < 1):
-			l.reserve = 0
+			l.rule.Reserve = 0
 			l.fault("Reserve(%v, %d): the fraction is not above 0 and below 1", fraction, priority)
 		case l.kind == kindPace:
 			l.fault("Reserve(%v, %d) does not fit a limit of kind %s, which has no burst to keep back", fraction, priority, l.kind)
@@ -39,19 +39,19 @@ func Reserve(fraction float64, priority int) LimitOption {
 // checkReserve returns what is wrong with the reserve of a limit.
 func (l *Limit) checkReserve() error {
 	switch {
-	case l.reserve == 0:
+	case l.rule.Reserve == 0:
 		return nil
-	case l.store != nil:
-		return fmt.Errorf("Reserve(%v, %d) does not work with Shared: a store leases tokens without knowing what they are for", l.reserve, l.urgent)
+	case l.rule.Store != nil:
+		return fmt.Errorf("Reserve(%v, %d) does not work with Shared: a store leases tokens without knowing what they are for", l.rule.Reserve, l.rule.Urgent)
 	case l.kind == kindAIMD || l.kind == kindPace:
 		return nil
 	}
-	capacity := l.burstOf(l.rate)
-	if l.windowed {
-		capacity = l.part(l.rate.N)
+	capacity := l.rule.BurstOf(l.rule.Rate)
+	if l.rule.Windowed {
+		capacity = l.rule.Part(l.rule.Rate.N)
 	}
-	if float64(capacity-meter.Reserved(capacity, l.reserve)) > float64(capacity)*(1-l.reserve)+1e-9 {
-		return fmt.Errorf("Reserve(%v, %d) of %d leaves no token to other requests", l.reserve, l.urgent, capacity)
+	if float64(capacity-meter.Reserved(capacity, l.rule.Reserve)) > float64(capacity)*(1-l.rule.Reserve)+1e-9 {
+		return fmt.Errorf("Reserve(%v, %d) of %d leaves no token to other requests", l.rule.Reserve, l.rule.Urgent, capacity)
 	}
 	return nil
 }
@@ -61,12 +61,12 @@ func checkReserves(limits []Limit) error {
 	var first *Limit
 	for i := range limits {
 		switch l := &limits[i]; {
-		case l.reserve == 0:
+		case l.rule.Reserve == 0:
 		case first == nil:
 			first = l
-		case l.urgent != first.urgent:
+		case l.rule.Urgent != first.rule.Urgent:
 			return fmt.Errorf("WithLimit: Reserve for priority %d in limit %q and for %d in limit %q: a Limiter has one queue for urgent requests",
-				first.urgent, first.name, l.urgent, l.name)
+				first.rule.Urgent, first.rule.Name, l.rule.Urgent, l.rule.Name)
 		}
 	}
 	return nil

@@ -17,11 +17,11 @@ import (
 
 // reserve lets a token bucket of the model keep something back, now and then.
 func (x *modelRun) reserve(limit Limit) Limit {
-	if limit.kind != kindBucket || limit.clamps || x.burst == 1 || x.r.IntN(2) == 0 {
+	if limit.kind != kindBucket || limit.rule.Clamps || x.burst == 1 || x.r.IntN(2) == 0 {
 		return limit
 	}
 	part, plain := float64(1+x.r.Int64N(x.burst-1))/float64(x.burst), limit
-	limit.reserve, limit.urgent = part, 1
+	limit.rule.Reserve, limit.rule.Urgent = part, 1
 	if limit.checkReserve() != nil { // the burst of keys without a rate of their own is too small
 		return plain
 	}
@@ -31,7 +31,7 @@ func (x *modelRun) reserve(limit Limit) Limit {
 
 // reserved returns how many tokens must remain once w is granted.
 func (m *model) reserved(w *modelWaiter) int64 {
-	if !w.below || m.part == 0 {
+	if !w.bounds.Below || m.part == 0 {
 		return 0
 	}
 	burst, _ := m.ideal.(*metertest.Bucket).Burst.Float64()
@@ -40,10 +40,10 @@ func (m *model) reserved(w *modelWaiter) int64 {
 
 // precedes reports whether w, which has just come, goes before a request in line.
 func (m *model) precedes(w, other *modelWaiter) bool {
-	if w.below != other.below {
-		return other.below
+	if w.bounds.Below != other.bounds.Below {
+		return other.bounds.Below
 	}
-	return w.tag < other.tag || w.tag == other.tag && w.rank < other.rank
+	return w.bounds.Tag < other.bounds.Tag || w.bounds.Tag == other.bounds.Tag && w.bounds.Rank < other.bounds.Rank
 }
 
 func TestReserveIsALevelOfATokenBucket(t *testing.T) {
@@ -59,7 +59,7 @@ func TestReserveIsALevelOfATokenBucket(t *testing.T) {
 		}
 		for i, r := range low[7:] { // three of ten tokens must remain
 			at := time.Duration(i+4) * time.Second / 10
-			sleep(at - time.Since(l.start) - 1)
+			sleep(at - time.Since(l.core.Start) - 1)
 			require.False(t, r.done)
 			sleep(1)
 			requireGranted(t, r, at)
@@ -135,20 +135,20 @@ func TestSlotsKeptBackAreFreeForUrgentRequests(t *testing.T) {
 func TestAdaptiveKeepsAPartOfWhatMayBeInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(Adaptive(AIMD{Initial: 1000}, Reserve(.25, 1)))) // burst 50
-		b := l.limits[0].single
+		b := l.core.Limits[0].Single
 		bound := 0
 		for ; bound < 1000; bound++ {
 			if r := send(t, l, Ask{Priority: 1, MaxWait: new(time.Duration(0))}); r.err != nil {
 				break
 			}
 			sleep(5 * time.Millisecond)
-			if b.leaves(1, instant(time.Since(l.start))) {
+			if b.Leaves(1, meter.Instant(time.Since(l.core.Start))) {
 				continue
 			}
 			break
 		}
 		require.Positive(t, bound)
-		requireRefused(t, send(t, l, Ask{MaxWait: new(time.Duration(0))}), time.Since(l.start), ReasonNoTokens)
+		requireRefused(t, send(t, l, Ask{MaxWait: new(time.Duration(0))}), time.Since(l.core.Start), ReasonNoTokens)
 		g := send(t, l, Ask{Priority: 1, MaxWait: new(time.Duration(0))})
 		require.NoError(t, g.err, "what is kept back is for urgent requests")
 	})
@@ -178,7 +178,7 @@ func TestPlansOfWindowsWithAReserve(t *testing.T) {
 			r := metertest.Seeded(t, seed)
 			n := 2 + r.Int64N(9)
 			limit := []Limit{SlidingWindow(n, time.Second), FixedWindow(n, time.Second)}[r.IntN(2)]
-			limit.reserve, limit.urgent = float64(1+r.Int64N(n-1))/float64(n), 1
+			limit.rule.Reserve, limit.rule.Urgent = float64(1+r.Int64N(n-1))/float64(n), 1
 			l := limiterOf(t, WithLimit(limit))
 			type planned struct {
 				*request
@@ -187,7 +187,7 @@ func TestPlansOfWindowsWithAReserve(t *testing.T) {
 			var all []planned
 			for range 40 {
 				wait, _ := l.Try("", 1)
-				now := time.Since(l.start)
+				now := time.Since(l.core.Start)
 				if wait > 0 {
 					all = append(all, planned{send(t, l, Ask{}), now + wait})
 				}
@@ -253,7 +253,7 @@ func TestReserveOverSeveralLimits(t *testing.T) {
 			for i, r := range all {
 				require.True(t, r.done, "request %d waits forever", i)
 			}
-			require.Empty(t, l.lines)
+			require.Empty(t, l.core.Lines)
 		})
 	}
 }

@@ -2,7 +2,11 @@ package throttle
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,13 +24,15 @@ var rooms = map[string]struct {
 	inside []string // packages of this module
 	never  []string // packages of the standard library
 }{
-	".":                   {inside: []string{"headers", "internal/aimd", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/pattern", "internal/quota", "internal/store"}},
-	"headers":             {},
-	"retry":               {inside: []string{".", "headers"}},
-	"shape":               {inside: []string{"."}},
-	"throttlepage":        {inside: []string{"."}},
-	"throttletest":        {},
-	"storetest":           {inside: []string{".", "internal/lease", "internal/store"}},
+	".":            {inside: []string{"headers", "internal/aimd", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/pattern", "internal/queue", "internal/quota", "internal/store"}},
+	"headers":      {},
+	"retry":        {inside: []string{".", "headers"}},
+	"shape":        {inside: []string{"."}},
+	"throttlepage": {inside: []string{"."}},
+	"throttletest": {},
+	"storetest":    {inside: []string{".", "internal/lease", "internal/store"}},
+	"internal/queue": {inside: []string{"internal/aimd", "internal/lease", "internal/meter", "internal/quota", "internal/store"},
+		never: []string{"net/http", "log", "log/slog", "os"}},
 	"internal/aimd":       {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/quota":      {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/meter":      {never: arithmetic},
@@ -72,6 +78,35 @@ func TestImportsKeepTheDirectionOfTheRooms(t *testing.T) {
 			}
 		}
 	}
+}
+
+// lockers are the functions above the queue that take its lock themselves. There may only become fewer.
+var lockers = []string{
+	"appendServers", "Bucket", "Buckets", "bucketStatsLocked", "Limits", "refresh", "restoreBucket", "restoreServer", "saveServers", "SetRate",
+}
+
+func TestFewFunctionsAboveTheQueueTakeItsLock(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	taking := make(map[string]bool)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				ast.Inspect(fn, func(n ast.Node) bool {
+					if x, ok := n.(*ast.SelectorExpr); ok && (x.Sel.Name == "Mu" || strings.HasSuffix(x.Sel.Name, "Locked")) {
+						taking[fn.Name.Name] = true
+					}
+					return true
+				})
+			}
+		}
+	}
+	assert.ElementsMatch(t, lockers, slices.Collect(maps.Keys(taking)))
 }
 
 // Arithmetic is given the time.

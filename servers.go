@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // ServerStats is what one server has said about its limits, to requests that it counts under the same keys. It prints as one line.
@@ -31,7 +34,7 @@ type QuotaStats struct {
 func (l *Limiter) Servers() []ServerStats {
 	l.mustBeMade()
 	var all []ServerStats
-	for some := range slices.Chunk(l.partiesOf(func(gateKey) bool { return true }), pieceSize) {
+	for some := range slices.Chunk(l.core.PartiesOf(func(queue.GateKey) bool { return true }), queue.PieceSize) {
 		all = l.appendServers(all, some)
 	}
 	slices.SortFunc(all, func(x, y ServerStats) int {
@@ -45,36 +48,36 @@ func (l *Limiter) Servers() []ServerStats {
 func (l *Limiter) Server(host string) []ServerStats {
 	l.mustBeMade()
 	var all []ServerStats
-	for some := range slices.Chunk(l.partiesAt(host), pieceSize) {
+	for some := range slices.Chunk(l.core.PartiesAt(host), queue.PieceSize) {
 		all = l.appendServers(all, some)
 	}
 	slices.SortFunc(all, func(x, y ServerStats) int { return cmp.Compare(x.Party, y.Party) })
 	return all
 }
 
-func (l *Limiter) appendServers(all []ServerStats, gates []*bucket) []ServerStats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
+func (l *Limiter) appendServers(all []ServerStats, gates []*queue.Bucket) []ServerStats {
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	now := l.core.NowLocked()
 	for _, b := range gates {
-		if s := l.serverStatsLocked(b.meter.(*gateBucket), now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
+		if s := l.serverStatsLocked(b.Meter.(*queue.GateBucket), now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
 			all = append(all, s)
 		}
 	}
 	return all
 }
 
-func (l *Limiter) serverStatsLocked(g *gateBucket, now instant) ServerStats {
-	s := ServerStats{Host: g.key.host, Party: g.key.partyName(), Refused: g.party.refused}
+func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) ServerStats {
+	s := ServerStats{Host: g.Key.Host, Party: g.Key.PartyName(), Refused: g.Party.Refused}
 	if held := g.HeldUntil(); held > now {
-		s.HeldUntil = l.start.Add(time.Duration(held))
+		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}
 	pace, quotas := g.Account.State(now)
 	s.Pace = pace
 	for _, q := range quotas {
 		stats := QuotaStats{Name: q.Name, Unit: cmp.Or(q.Unit, "requests"), Limit: q.Limit, Left: q.Left, InFlight: q.InFlight}
-		if q.Reset < never {
-			stats.Reset = l.start.Add(time.Duration(q.Reset))
+		if q.Reset < meter.Never {
+			stats.Reset = l.core.Start.Add(time.Duration(q.Reset))
 		}
 		s.Quotas = append(s.Quotas, stats)
 	}
@@ -86,12 +89,12 @@ func (l *Limiter) serverStatsLocked(g *gateBucket, now instant) ServerStats {
 // server says next counts again.
 func (l *Limiter) ReleaseServer(key string) {
 	l.mustBeMade()
-	gates := l.partiesOf(func(g gateKey) bool { return g.host == key || g.name() == key })
-	l.forgetSaid(gates, key)
-	l.recountHolds(l.gate)
-	for _, li := range l.limits {
+	gates := l.core.PartiesOf(func(g queue.GateKey) bool { return g.Host == key || g.Name() == key })
+	l.core.ForgetSaid(gates, key)
+	l.core.RecountHolds(l.core.Gate)
+	for _, li := range l.core.Limits {
 		if l.policyOf(li).kind == kindAIMD {
-			l.recountHolds(li)
+			l.core.RecountHolds(li)
 		}
 	}
 }

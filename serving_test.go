@@ -11,6 +11,8 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/stretchr/testify/require"
 )
 
@@ -67,7 +69,7 @@ func TestASlowKeyDelaysNoOther(t *testing.T) {
 			cancel()
 			synctest.Wait()
 			checkInvariants(t, l)
-			require.Empty(t, l.lines)
+			require.Empty(t, l.core.Lines)
 		})
 	}
 }
@@ -81,12 +83,12 @@ func TestLateTimerLosesNoThroughput(t *testing.T) {
 		within(t, c.late.String(), func(t *testing.T) {
 			l := limiterOf(t, empty(1000, Burst(1)))
 			all := sendMany(t, l, 100, Ask{Cost: 1})
-			l.mu.Lock()
-			l.markLocked(l.limits[0].single)
+			l.core.Mu.Lock()
+			l.core.MarkLocked(l.core.Limits[0].Single)
 			now := int64(time.Millisecond + c.late)
-			l.serveLocked(now)
-			checkBucket(t, l, l.limits[0].single, now)
-			l.mu.Unlock()
+			l.core.ServeLocked(now)
+			checkBucket(t, l, l.core.Limits[0].Single, now)
+			l.core.Mu.Unlock()
 			synctest.Wait()
 			require.Equal(t, uint64(c.granted), l.Stats().Granted)
 			for i, r := range all {
@@ -107,7 +109,7 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 		"hold":          {func(l *Limiter, _, _ *request, _ *Grant) { l.Hold("", time.Hour) }, 10},
 		"cancel last":   {func(_ *Limiter, _, last *request, _ *Grant) { last.cancel(nil) }, 10},
 		"cancel first":  {func(_ *Limiter, first, _ *request, _ *Grant) { first.cancel(nil) }, 10},
-		"expire":        {func(l *Limiter, _, _ *request, _ *Grant) { l.expire(lastIn(l)) }, 10},
+		"expire":        {func(l *Limiter, _, _ *request, _ *Grant) { l.core.Expire(lastIn(l)) }, 10},
 		"give back":     {func(_ *Limiter, _, _ *request, g *Grant) { g.Cancel() }, 11},
 		"settle less":   {func(_ *Limiter, _, _ *request, g *Grant) { _ = g.Settle("bucket", 1) }, 11},
 		"settle more":   {func(_ *Limiter, _, _ *request, g *Grant) { _ = g.Settle("bucket", 3) }, 10},
@@ -117,9 +119,9 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Burst(2), Initial(2))))
 			g := send(t, l, Ask{Cost: 2}).grant
 			all := sendMany(t, l, 100, Ask{Cost: 1})
-			l.mu.Lock()
-			l.start = l.start.Add(-10 * time.Millisecond)
-			l.mu.Unlock()
+			l.core.Mu.Lock()
+			l.core.Start = l.core.Start.Add(-10 * time.Millisecond)
+			l.core.Mu.Unlock()
 			c.change(l, all[0], all[99], g)
 			synctest.Wait()
 			granted := 0
@@ -135,12 +137,12 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 }
 
 // lastIn returns the last of the only line.
-func lastIn(l *Limiter) *waiter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.limits[0].single.lines[0].line.first
-	for w.next() != nil {
-		w = w.next()
+func lastIn(l *Limiter) *queue.Waiter {
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	w := l.core.Limits[0].Single.Lines[0].Line.First
+	for w.Next() != nil {
+		w = w.Next()
 	}
 	return w
 }
@@ -173,18 +175,18 @@ func TestContextWinsOverAGrant(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			_, p, err := l.acquire(ctx, Ask{Cost: 1})
 			require.NoError(t, err)
-			w, v := l.decide(ctx, p)
-			require.Equal(t, waiting, v)
-			l.mu.Lock()
-			l.markLocked(l.limits[0].single)
-			l.serveLocked(int64(time.Second))
-			l.mu.Unlock()
-			require.Equal(t, granted, w.verdict)
+			w, v := l.core.Decide(ctx, p)
+			require.Equal(t, queue.Waiting, v)
+			l.core.Mu.Lock()
+			l.core.MarkLocked(l.core.Limits[0].Single)
+			l.core.ServeLocked(int64(time.Second))
+			l.core.Mu.Unlock()
+			require.Equal(t, queue.Granted, w.Verdict)
 			gone := errors.New("gone")
 			cancel(gone)
-			require.Equal(t, gone, l.stand(ctx, nil, w))
+			require.Equal(t, gone, l.core.Stand(ctx, nil, w))
 			require.Equal(t, l.Stats().Undone, l.Stats().Granted)
-			require.InDelta(t, 1, l.limits[0].single.meter.Tokens(int64(time.Second)), 0)
+			require.InDelta(t, 1, l.core.Limits[0].Single.Meter.Tokens(int64(time.Second)), 0)
 		})
 	}
 }
@@ -196,12 +198,12 @@ func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		_, p, err := l.acquire(ctx, Ask{Cost: 1, MaxWait: new(time.Hour)})
 		require.NoError(t, err)
-		w, _ := l.decide(ctx, p)
+		w, _ := l.core.Decide(ctx, p)
 		other := send(t, l, Ask{Cost: 1})
 		cancel()
-		require.ErrorIs(t, l.abandon(ctx, w), context.Canceled)
-		l.expire(w)
-		require.Nil(t, w.refusal)
+		require.ErrorIs(t, l.core.Abandon(ctx, w), context.Canceled)
+		l.core.Expire(w)
+		require.Nil(t, w.Refusal)
 		require.Equal(t, 1, l.Stats().Waiting)
 		require.Zero(t, l.Stats().Refused.Total())
 		checkInvariants(t, l)
@@ -214,10 +216,10 @@ func TestWindowsNeverCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Millisecond)))
 		all := sendMany(t, l, 10, Ask{Cost: 1})
-		l.mu.Lock()
-		l.markLocked(l.limits[0].single)
-		l.serveLocked(int64(15 * time.Millisecond))
-		l.mu.Unlock()
+		l.core.Mu.Lock()
+		l.core.MarkLocked(l.core.Limits[0].Single)
+		l.core.ServeLocked(int64(15 * time.Millisecond))
+		l.core.Mu.Unlock()
 		synctest.Wait()
 		require.True(t, all[1].done)
 		require.False(t, all[2].done)
@@ -328,7 +330,7 @@ func TestLongestHoldCounts(t *testing.T) {
 		checkInvariants(t, l)
 		wait, ok = l.Try("", 1)
 		require.False(t, ok)
-		require.Equal(t, time.Duration(maxPer), wait)
+		require.Equal(t, time.Duration(meter.MaxPer), wait)
 		patient = send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
 		require.False(t, patient.done)
 		patient.cancel(nil)
@@ -361,7 +363,7 @@ func TestDryRunWaitsAsTheRealOne(t *testing.T) {
 			var came []time.Duration
 			for i := range 200 {
 				cost := int64(1 + r.IntN(5))
-				came = append(came, time.Since(real.start))
+				came = append(came, time.Since(real.core.Start))
 				did = append(did, send(t, real, Ask{Cost: cost}))
 				require.NoError(t, dry.Wait(t.Context(), "", cost))
 				require.Len(t, would, i+1)

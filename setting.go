@@ -3,6 +3,9 @@ package throttle
 import (
 	"fmt"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // This file changes limits at run time.
@@ -22,15 +25,15 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 	if kind == kindAIMD || kind == kindInFlight {
 		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to be set", limit, n, per, kind)
 	}
-	r := rate{N: n, Per: per}
+	r := meter.Rate{N: n, Per: per}
 	if err := l.policyOf(li).check(r); err != nil {
 		return join(fmt.Sprintf("throttle: SetRate(%q, %d, %v)", limit, n, per), err)
 	}
-	l.set(li, func() { li.rate = r }, func(b *bucket, now instant) bool {
-		if b.hasOwnRate() {
+	l.core.Set(li, func() { li.Rate = r }, func(b *queue.Bucket, now meter.Instant) bool {
+		if b.HasOwnRate() {
 			return false
 		}
-		b.setTermsLocked(li.shared(li.rate), li.size, now)
+		b.SetTermsLocked(li.Shared(li.Rate), li.Size, now)
 		return true
 	})
 	return nil
@@ -52,13 +55,13 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetBurst(%q, %d): a burst must be positive", limit, n)
 	}
-	if li.store != nil {
-		b := li.budget("", li.shared(li.rate), li.part(min(n, maxCount)))
+	if li.Store != nil {
+		b := li.Budget("", li.Shared(li.Rate), li.Part(min(n, meter.MaxCount)))
 		if err := b.Check(); err != nil {
 			return fmt.Errorf("throttle: SetBurst(%q, %d): %w", limit, n, err)
 		}
 	}
-	l.resize(li, func() { li.burst = min(n, maxCount) })
+	l.core.Resize(li, func() { li.Burst = min(n, meter.MaxCount) })
 	return nil
 }
 
@@ -80,6 +83,6 @@ func (l *Limiter) SetInFlight(limit string, n int64) error {
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetInFlight(%q, %d): n must be positive; to stop all requests use Hold", limit, n)
 	}
-	l.resize(li, func() { li.rate.N = min(n, maxCount) })
+	l.core.Resize(li, func() { li.Rate.N = min(n, meter.MaxCount) })
 	return nil
 }

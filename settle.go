@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A SettleFunc returns the true cost of a request from its response. If ok is false, the cost is unknown and the charge stays.
@@ -66,16 +67,16 @@ type SettleEvent struct {
 
 // settle corrects the i-th charge of a Grant.
 func (l *Limiter) settle(g *Grant, i int, cost int64) error {
-	c := &g.charges()[i]
+	c := &g.grant.Charges()[i]
 	switch {
 	case cost < 0:
 		return errNegative
-	case c.limit.frees:
+	case c.Limit.Frees:
 		return errSlots
 	}
-	charged, err := l.correct(&g.grant, c, min(cost, maxCount))
+	charged, err := l.core.Correct(&g.grant, c, min(cost, meter.MaxCount))
 	if err == nil {
-		g.by.observer.settled(SettleEvent{g.ctx, c.limit.name, c.key, charged, cost})
+		g.by.observer.settled(SettleEvent{g.ctx, c.Limit.Name, c.Key, charged, cost})
 	}
 	return err
 }

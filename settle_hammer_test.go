@@ -92,11 +92,11 @@ func TestSettlementAtOnce(t *testing.T) {
 		l := tr.limiter
 		require.Zero(t, l.Stats().Waiting)
 		checkInvariants(t, l)
-		l.mu.Lock()
-		require.Empty(t, l.lines)
-		for _, li := range l.limits {
-			for key, b := range li.all() {
-				switch m := b.meter.(type) {
+		l.core.Mu.Lock()
+		require.Empty(t, l.core.Lines)
+		for _, li := range l.core.Limits {
+			for key, b := range li.All() {
+				switch m := b.Meter.(type) {
 				case *meter.Slots:
 					require.Zero(t, m.InFlight(), key)
 				case *aimd.Meter:
@@ -104,7 +104,7 @@ func TestSettlementAtOnce(t *testing.T) {
 				}
 			}
 		}
-		l.mu.Unlock()
+		l.core.Mu.Unlock()
 	}
 	t.Log(inner.Stats(), outer.Stats())
 }

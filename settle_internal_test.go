@@ -36,7 +36,7 @@ func TestOneCutPerCongestionEventAfterSettlements(t *testing.T) {
 			for _, g := range grants { // all of them at one instant
 				g.Report(OutcomeThrottled)
 			}
-			rate = l.limits[0].single.meter.(*aimd.Meter).PerSecond(0)
+			rate = l.core.Limits[0].Single.Meter.(*aimd.Meter).PerSecond(0)
 		})
 		return rate
 	}
@@ -89,6 +89,6 @@ func TestAHookThatPanicsAfterTheAnswerLeaksNoSlot(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://example.com/", nil)
 		require.NoError(t, err)
 		assert.Panics(t, func() { _, _ = tr.RoundTrip(req) })
-		assert.Zero(t, tr.limiter.limits[0].single.meter.(*meter.Slots).InFlight())
+		assert.Zero(t, tr.limiter.core.Limits[0].Single.Meter.(*meter.Slots).InFlight())
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,7 +24,7 @@ type severalRun struct {
 	*testing.T
 	r       *rand.Rand
 	l       *Limiter
-	rates   map[string]rate // of the token buckets, by limit
+	rates   map[string]meter.Rate // of the token buckets, by limit
 	bursts  map[string]int64
 	buckets map[string]*metertest.Bucket // by limit and key
 	windows map[string][]metertest.Event
@@ -42,19 +43,19 @@ type entry struct {
 	ask      Ask
 	id       int
 	set      string // its buckets
-	rank     instant
-	from, to instant
+	rank     meter.Instant
+	from, to meter.Instant
 	err      error
 	grant    *Grant
 	holds    time.Duration // its slots
 	cancel   context.CancelFunc
 }
 
-func (x *severalRun) now() instant { return instant(time.Since(x.l.start)) }
+func (x *severalRun) now() meter.Instant { return meter.Instant(time.Since(x.l.core.Start)) }
 
 func newSeveralRun(t *testing.T, r *rand.Rand) *severalRun {
 	x := &severalRun{
-		T: t, r: r, rates: map[string]rate{"all": {N: 40, Per: time.Second}, "key": {N: 7, Per: time.Second}, "slow": {N: 3, Per: 2 * time.Second}},
+		T: t, r: r, rates: map[string]meter.Rate{"all": {N: 40, Per: time.Second}, "key": {N: 7, Per: time.Second}, "slow": {N: 3, Per: 2 * time.Second}},
 		bursts: map[string]int64{"all": 10, "key": 5, "slow": 6}, buckets: make(map[string]*metertest.Bucket),
 		windows: make(map[string][]metertest.Event), waiting: make(map[*entry]bool),
 	}
@@ -85,15 +86,15 @@ func (x *severalRun) enter(patient bool) {
 		e.ask.Keys["slots"] = ""
 		e.holds = time.Duration(x.r.Int64N(int64(time.Second)))
 	}
-	for _, li := range x.l.limits {
-		if e.ask.Costs[li.name] > 0 {
-			e.set += x.keyOf(e, li.name) + " "
+	for _, li := range x.l.core.Limits {
+		if e.ask.Costs[li.Name] > 0 {
+			e.set += x.keyOf(e, li.Name) + " "
 		}
 	}
 	if x.r.IntN(5) == 0 {
 		e.ask.Priority = x.r.IntN(3) - 1
 	}
-	e.rank = rankOf(e.from, e.ask.Priority)
+	e.rank = queue.RankOf(e.from, e.ask.Priority)
 	ctx, cancel := context.WithCancel(x.Context())
 	if !patient {
 		if x.r.IntN(4) == 0 {
@@ -158,11 +159,11 @@ func (x *severalRun) book() {
 		if e.err != nil {
 			continue
 		}
-		for _, c := range e.grant.charges() {
-			if c.limit.frees {
+		for _, c := range e.grant.grant.Charges() {
+			if c.Limit.Frees {
 				continue
 			}
-			p := payment{limit: c.limit.name, cost: e.ask.Costs[c.limit.name], at: e.to, waited: e.to > e.from}
+			p := payment{limit: c.Limit.Name, cost: e.ask.Costs[c.Limit.Name], at: e.to, waited: e.to > e.from}
 			key := x.keyOf(e, p.limit)
 			taken[key] = append(taken[key], p)
 		}
@@ -176,13 +177,13 @@ func (x *severalRun) book() {
 type payment struct {
 	limit  string
 	cost   int64
-	at     instant
+	at     meter.Instant
 	waited bool
 }
 
 // pay takes payments from the account of their bucket.
 func (x *severalRun) pay(key string, payments []payment) {
-	for _, p := range byTime(payments, func(p payment) instant { return p.at }) {
+	for _, p := range byTime(payments, func(p payment) meter.Instant { return p.at }) {
 		if p.limit == "window" {
 			x.windows[key] = append(x.windows[key], metertest.Event{At: p.at, Cost: p.cost})
 			window := metertest.SlidingWindow{Per: int64(10 * time.Second), Events: x.windows[key]}
@@ -197,7 +198,7 @@ func (x *severalRun) pay(key string, payments []payment) {
 }
 
 // doubt returns by how much an account may be wrong: by what comes in within 2 ns.
-func doubt(m *metertest.Bucket) float64 { return rate(m.Rate).PerSecond() * 2e-9 }
+func doubt(m *metertest.Bucket) float64 { return meter.Rate(m.Rate).PerSecond() * 2e-9 }
 
 func (x *severalRun) account(limit, key string) *metertest.Bucket {
 	m := x.buckets[key]
@@ -213,14 +214,14 @@ func (x *severalRun) balance() {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.l.mu.Lock()
-	defer x.l.mu.Unlock()
-	require.Equal(x, x.slots, x.l.limits[4].single.meter.(*meter.Slots).InFlight())
-	for _, li := range x.l.limits[:3] {
-		for key, b := range li.all() {
-			m := x.account(li.name, li.name+"/"+key)
+	x.l.core.Mu.Lock()
+	defer x.l.core.Mu.Unlock()
+	require.Equal(x, x.slots, x.l.core.Limits[4].Single.Meter.(*meter.Slots).InFlight())
+	for _, li := range x.l.core.Limits[:3] {
+		for key, b := range li.All() {
+			m := x.account(li.Name, li.Name+"/"+key)
 			want, _ := m.At(now, nil).Float64()
-			require.InDelta(x, want, b.meter.Tokens(now), doubt(m), "%s/%s at %d", li.name, key, now)
+			require.InDelta(x, want, b.Meter.Tokens(now), doubt(m), "%s/%s at %d", li.Name, key, now)
 		}
 	}
 }
@@ -266,7 +267,7 @@ func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 			require.Empty(t, x.waiting, "a request waits forever")
 			require.Equal(t, uint64(2500), x.l.Stats().Granted)
 			checkInvariants(t, x.l)
-			require.Empty(t, x.l.lines)
+			require.Empty(t, x.l.core.Lines)
 		})
 	}
 }
@@ -403,13 +404,13 @@ func (x *severalRun) settle() {
 
 // openAccounts opens one for each bucket that there is, and closes those of buckets that were forgotten, full.
 func (x *severalRun) openAccounts() {
-	x.l.mu.Lock()
-	defer x.l.mu.Unlock()
+	x.l.core.Mu.Lock()
+	defer x.l.core.Mu.Unlock()
 	kept := make(map[string]*metertest.Bucket)
-	for _, li := range x.l.limits[:3] {
-		for key := range li.all() {
-			key = li.name + "/" + key
-			kept[key] = x.account(li.name, key)
+	for _, li := range x.l.core.Limits[:3] {
+		for key := range li.All() {
+			key = li.Name + "/" + key
+			kept[key] = x.account(li.Name, key)
 		}
 	}
 	x.buckets = kept
@@ -422,7 +423,7 @@ func (x *severalRun) change() {
 	x.openAccounts()
 	now := x.now()
 	if x.r.IntN(2) == 0 {
-		r := rate{N: 1 + x.r.Int64N(60), Per: time.Duration(1+x.r.Int64N(3)) * time.Second}
+		r := meter.Rate{N: 1 + x.r.Int64N(60), Per: time.Duration(1+x.r.Int64N(3)) * time.Second}
 		x.rates[name] = r
 		require.NoError(x, x.l.SetRate(name, r.N, r.Per))
 	} else {

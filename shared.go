@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/httpthrottle/throttle/internal/store"
 )
 
@@ -68,13 +69,13 @@ type Outage uint8
 
 const (
 	// Refuse rejects requests with [ReasonStore].
-	Refuse = Outage(withoutNothing)
+	Refuse = Outage(queue.WithoutNothing)
 	// LocalShare lets each process use its even share of the rate, by the number of processes that the store last told,
 	// and without bursts. Of the slots of an [InFlight] limit, it is n divided by the number of processes that had slots or
 	// waited for some, rounded down, and at least 1. A process that never reached the store rejects requests.
-	LocalShare = Outage(withoutButLocally)
+	LocalShare = Outage(queue.WithoutButLocally)
 	// Pass lets all requests pass.
-	Pass = Outage(withoutLimit)
+	Pass = Outage(queue.WithoutLimit)
 )
 
 // String returns "refuse", "local share" or "pass".
@@ -118,11 +119,11 @@ const (
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] leaves shared budgets out, because the store keeps them.
 func Shared(s Store, opts ...ShareOption) LimitOption {
 	return limitOption(func(l *Limit) {
-		sh := &sharing{
-			supplyTerms: supplyTerms{store: s, timeout: defaultStoreTimeout, grace: defaultStoreGrace, without: withoutNothing},
-			ahead:       defaultLeaseAhead,
+		sh := &queue.Sharing{
+			SupplyTerms: queue.SupplyTerms{Store: s, Timeout: defaultStoreTimeout, Grace: defaultStoreGrace, Without: queue.WithoutNothing},
+			Ahead:       defaultLeaseAhead,
 		}
-		l.store = sh
+		l.rule.Store = sh
 		switch {
 		case s == nil:
 			l.fault("Shared(nil): a store is needed")
@@ -152,18 +153,18 @@ func (k limitKind) inStore() (lease.Kind, bool) {
 }
 
 // A ShareOption configures [Shared].
-type ShareOption interface{ applyTo(*Limit, *sharing) }
+type ShareOption interface{ applyTo(*Limit, *queue.Sharing) }
 
-type shareOption func(*Limit, *sharing)
+type shareOption func(*Limit, *queue.Sharing)
 
-func (f shareOption) applyTo(l *Limit, s *sharing) { f(l, s) }
+func (f shareOption) applyTo(l *Limit, s *queue.Sharing) { f(l, s) }
 
 // LeaseAhead sets how much of its recent use a process leases before requests need it. The default is 10 ms, the most is one
 // second. With 0, only tokens that requests wait for are leased. Tokens that were not used for 100 ms are returned. It does not fit
 // an [InFlight] limit, which keeps the slots that its requests give back.
 func LeaseAhead(d time.Duration) ShareOption {
-	return shareOption(func(l *Limit, s *sharing) {
-		s.ahead = d
+	return shareOption(func(l *Limit, s *queue.Sharing) {
+		s.Ahead = d
 		if d < 0 || d > time.Second {
 			l.fault("LeaseAhead(%v) is not from 0 to 1s", d)
 		}
@@ -175,8 +176,8 @@ func LeaseAhead(d time.Duration) ShareOption {
 
 // StoreTimeout sets after which time a call of the store counts as failed. The default is 250 ms; it must be positive.
 func StoreTimeout(d time.Duration) ShareOption {
-	return shareOption(func(l *Limit, s *sharing) {
-		s.timeout = d
+	return shareOption(func(l *Limit, s *queue.Sharing) {
+		s.Timeout = d
 		if d <= 0 {
 			l.fault("StoreTimeout(%v) is not positive", d)
 		}
@@ -186,8 +187,8 @@ func StoreTimeout(d time.Duration) ShareOption {
 // StoreGrace sets for how long requests go on waiting when the store is out of reach, counted from the first call that failed.
 // Requests whose time ends before are rejected immediately. The default is 3 s.
 func StoreGrace(d time.Duration) ShareOption {
-	return shareOption(func(l *Limit, s *sharing) {
-		s.grace = d
+	return shareOption(func(l *Limit, s *queue.Sharing) {
+		s.Grace = d
 		if d < 0 {
 			l.fault("StoreGrace(%v) is negative", d)
 		}
@@ -196,8 +197,8 @@ func StoreGrace(d time.Duration) ShareOption {
 
 // WithoutStore sets what happens when the store has been out of reach for longer than [StoreGrace]. The default is [Refuse].
 func WithoutStore(o Outage) ShareOption {
-	return shareOption(func(l *Limit, s *sharing) {
-		s.without = without(o)
+	return shareOption(func(l *Limit, s *queue.Sharing) {
+		s.Without = queue.Without(o)
 		if o > Pass {
 			l.fault("WithoutStore(%d): want Refuse, LocalShare or Pass", o)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // sharedSlots returns a Limiter for n requests in flight over a store.
@@ -141,7 +142,7 @@ func TestSlotsOfALimiterThatDiesAreFreeTenSecondsAfterItsLastAsk(t *testing.T) {
 		sleep(9003*ms - time.Nanosecond)
 		require.Zero(t, freeSlots(t, s.Store, 3))
 		sleep(time.Nanosecond)
-		require.Equal(t, 13003*ms, time.Since(a.start))
+		require.Equal(t, 13003*ms, time.Since(a.core.Start))
 		require.Equal(t, 3, freeSlots(t, s.Store, 3))
 	})
 }
@@ -172,10 +173,10 @@ func (s *trip) ask(call int) LeaseAsk {
 }
 
 // armedAt returns when the timer of a bucket fires.
-func armedAt(l *Limiter, key string) instant {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.limits[0].buckets[key].armed
+func armedAt(l *Limiter, key string) meter.Instant {
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	return l.core.Limits[0].Buckets[key].Armed
 }
 
 func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {
@@ -188,7 +189,7 @@ func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {
 		require.Equal(t, 0, int(s.ask(0).Parts[0].Held))
 		sleep(210 * ms)
 		require.Equal(t, goroutines, runtime.NumGoroutine())
-		require.Equal(t, never, armedAt(l, "tenant"))
+		require.Equal(t, meter.Never, armedAt(l, "tenant"))
 		last := s.ask(s.count() - 1).Parts[0]
 		require.Zero(t, last.Held)
 		require.Zero(t, last.Want)
@@ -272,7 +273,7 @@ func TestSetInFlightChangesSlotsThatAreShared(t *testing.T) {
 		done(all[:3]...)
 		sleep(time.Second)
 		require.False(t, all[4].done)
-		at := time.Since(l.start)
+		at := time.Since(l.core.Start)
 		done(all[3])
 		requireGranted(t, all[4], at)
 		sleep(time.Second)
@@ -541,7 +542,7 @@ func TestShareOfSharedSlotsIsAPartOfTheirNumber(t *testing.T) {
 		require.False(t, all[2].done)
 		require.Equal(t, int64(2), s.ask(0).Parts[0].Budget.N)
 		require.LessOrEqual(t, len(s.ask(0).Parts[0].Holder), 64)
-		require.IsType(t, (*lease.LeasedSlots)(nil), l.limits[0].single.meter)
+		require.IsType(t, (*lease.LeasedSlots)(nil), l.core.Limits[0].Single.Meter)
 		done(all[:2]...)
 		done(all[2])
 	})

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A slotRun is a set of requests against a Limiter, each with the instant at which it was decided.
@@ -234,7 +236,7 @@ func TestSetInFlightNamesWhatIsWrong(t *testing.T) {
 	require.NoError(t, l.SetInFlight("in-flight", math.MaxInt64))
 	for b := range l.Buckets() {
 		if b.Limit == "in-flight" {
-			require.Equal(t, float64(maxCount), b.Tokens)
+			require.Equal(t, float64(meter.MaxCount), b.Tokens)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -64,14 +65,14 @@ func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
 	var s Snapshot
 	var looked []time.Time
-	for some := range slices.Chunk(l.kept(), pieceSize) {
+	for some := range slices.Chunk(l.core.Kept(), queue.PieceSize) {
 		n := len(s.Buckets)
 		s.Buckets = l.saveBuckets(s.Buckets, some)
 		for range s.Buckets[n:] {
 			looked = append(looked, time.Now())
 		}
 	}
-	s.Servers, s.Taken, s.Held = l.saveServers(), time.Now(), l.heldFor()
+	s.Servers, s.Taken, s.Held = l.saveServers(), time.Now(), l.core.HeldFor()
 	for i := range s.Buckets { // some were read a little earlier
 		b, ago := &s.Buckets[i], s.Taken.Sub(looked[i])
 		b.Held = max(0, b.Held-ago)
@@ -82,16 +83,16 @@ func (l *Limiter) Snapshot() Snapshot {
 	return s
 }
 
-func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []BucketSnapshot {
-	l.look(buckets, func(b *bucket, now instant) {
-		if b.lent() != nil {
+func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*queue.Bucket) []BucketSnapshot {
+	l.core.Look(buckets, func(b *queue.Bucket, now meter.Instant) {
+		if b.Lent() != nil {
 			return // the store keeps it
 		}
-		s := BucketSnapshot{Limit: b.limit.name, Kind: string(l.policyOf(b.limit).kind), Key: b.key}
-		if b.extra != nil {
-			s.Held = time.Duration(max(0, b.held-now))
+		s := BucketSnapshot{Limit: b.Limit.Name, Kind: string(l.policyOf(b.Limit).kind), Key: b.Key}
+		if b.Extra != nil {
+			s.Held = time.Duration(max(0, b.Held-now))
 		}
-		switch m := b.meter.(type) {
+		switch m := b.Meter.(type) {
 		case meter.Saver:
 			saved := m.Save(now)
 			s.Tokens = saved.Tokens
@@ -99,13 +100,13 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 				s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
 			}
 		case *aimd.Meter:
-			s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.heldAlone()-now))
+			s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.HeldAlone()-now))
 		default:
 			if s.Held == 0 {
 				return
 			}
 		}
-		if _, full := b.meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
+		if _, full := b.Meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
 			saved = append(saved, s)
 		}
 	})
@@ -113,16 +114,16 @@ func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*bucket) []Bucke
 }
 
 func (l *Limiter) saveServers() (saved []ServerSnapshot) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	for name, h := range l.hosts {
-		for key, p := range h.parties {
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	now := l.core.NowLocked()
+	for name, h := range l.core.Hosts {
+		for key, p := range h.Parties {
 			s := ServerSnapshot{
 				Host: name, Party: key,
-				Held: time.Duration(max(0, p.account.Held()-now)), HostHeld: time.Duration(max(0, h.server.Held()-now)),
+				Held: time.Duration(max(0, p.Account.Held()-now)), HostHeld: time.Duration(max(0, h.Server.Held()-now)),
 			}
-			if q, ok := p.account.Saved(now, anyQuota); ok {
+			if q, ok := p.Account.Saved(now, queue.AnyQuota); ok {
 				s.Quotas = append(s.Quotas, QuotaSnapshot{
 					q.Name, q.Limit, q.Left, time.Duration(q.Reset - now), q.Counted, q.Reserve,
 				})
@@ -155,7 +156,7 @@ func (l *Limiter) Restore(s Snapshot) error {
 	if s.Held < 0 {
 		faults = append(faults, fmt.Errorf("a hold of %v cannot be", s.Held))
 	} else if d := int64(s.Held) - since; d > 0 {
-		l.holdAll(min(d, maxPer))
+		l.core.HoldAll(min(d, meter.MaxPer))
 	}
 	return join("throttle: Restore", faults...)
 }
@@ -163,33 +164,33 @@ func (l *Limiter) Restore(s Snapshot) error {
 var errNoFit = errors.New("what was saved does not fit this kind of limit")
 
 func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
-	i := slices.IndexFunc(l.limits, func(li *limit) bool { return li.name == s.Limit })
+	i := slices.IndexFunc(l.core.Limits, func(li *queue.Limit) bool { return li.Name == s.Limit })
 	if i < 0 {
 		return errors.New("there is no such limit")
 	}
-	li, kind := l.limits[i], l.policies[i].kind
+	li, kind := l.core.Limits[i], l.policies[i].kind
 	switch {
 	case s.Kind != "" && s.Kind != string(kind):
 		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, kind)
 	case (s.Learned != nil) != (kind == kindAIMD):
 		return errNoFit
-	case li.store != nil:
+	case li.Store != nil:
 		return errors.New("the limit is Shared: its store keeps what was spent")
 	case s.Held < 0:
 		return fmt.Errorf("a hold of %v cannot be", s.Held)
 	}
-	p := pending{charges: charged(make([]charge, 0, 1), li, s.Key, 0)}
+	p := queue.Pending{Charges: queue.Charged(make([]queue.Charge, 0, 1), li, s.Key, 0)}
 	err := l.lockFor(&p)
 	if err != nil {
 		return err
 	}
-	defer l.unlockJudged()
-	c, now := p.charges, l.nowLocked()
-	if !l.haveLocked(&c[0], c, rateAt(p.rates, 0), now) {
+	defer l.core.UnlockJudged()
+	c, now := p.Charges, l.core.NowLocked()
+	if !l.core.HaveLocked(&c[0], c, queue.RateAt(p.Rates, 0), now) {
 		return errors.New("there is no room for another key")
 	}
-	b := c[0].bucket
-	switch m := b.meter.(type) {
+	b := c[0].Bucket
+	switch m := b.Meter.(type) {
 	case meter.Saver:
 		saved := meter.State{Tokens: s.Tokens}
 		for _, g := range s.Spent {
@@ -202,48 +203,48 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		}
 	}
 	if left := int64(s.Held) - since; left > 0 {
-		e := b.needs()
-		e.held = max(e.held, meter.AddInstant(now, left))
+		e := b.Needs()
+		e.Held = max(e.Held, meter.AddInstant(now, left))
 	}
-	li.heldMost = max(li.heldMost, b.heldAlone())
-	l.replanLocked(now, b)
-	l.serveLocked(now)
+	li.HeldMost = max(li.HeldMost, b.HeldAlone())
+	l.core.ReplanLocked(now, b)
+	l.core.ServeLocked(now)
 	return err
 }
 
 func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
-	l.mu.Lock()
-	defer l.unlockJudged()
-	now := l.nowLocked()
-	if !l.roomForGateLocked(now) {
+	l.core.Mu.Lock()
+	defer l.core.UnlockJudged()
+	now := l.core.NowLocked()
+	if !l.core.RoomForGateLocked(now) {
 		return errors.New("there is no room for another key")
 	}
-	l.heard.Store(true)
-	b := l.gateLocked(gateKey{host: s.Host, party: s.Party}, now)
-	g := b.meter.(*gateBucket)
+	l.core.Heard.Store(true)
+	b := l.core.GateLocked(queue.GateKey{Host: s.Host, Party: s.Party}, now)
+	g := b.Meter.(*queue.GateBucket)
 	var faults []error
 	if s.Held < 0 || s.HostHeld < 0 {
 		faults = append(faults, fmt.Errorf("holds of %v and %v cannot be", s.Held, s.HostHeld))
 	}
 	if d := max(0, int64(s.Held)) - since; d > 0 {
-		g.Account.Hold(now, min(d, maxPer))
+		g.Account.Hold(now, min(d, meter.MaxPer))
 	}
 	if d := max(0, int64(s.HostHeld)) - since; d > 0 {
-		g.party.host.server.Hold(now, min(d, maxPer))
+		g.Party.Host.Server.Hold(now, min(d, meter.MaxPer))
 	}
 	for _, q := range s.Quotas {
 		reset := max(0, int64(q.Reset)) - since
-		if q.Limit < -1 || q.Reserve < 0 || q.Reset < 0 || int64(q.Reset) > maxPer {
+		if q.Limit < -1 || q.Reserve < 0 || q.Reset < 0 || int64(q.Reset) > meter.MaxPer {
 			faults = append(faults, fmt.Errorf("quota %q: a limit of %d, with %d in reserve, until %v cannot be", q.Name, q.Limit, q.Reserve, q.Reset))
 		} else if reset > 0 {
 			g.Account.Restore(now, &quota.Tell{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
 		}
 	}
-	if g.Account.Knows(anyQuota) {
-		l.adoptLocked(g.party, now)
+	if g.Account.Knows(queue.AnyQuota) {
+		l.core.AdoptLocked(g.Party, now)
 	}
-	l.gate.heldMost = max(l.gate.heldMost, g.HeldUntil())
-	l.replanPartyLocked(g.party, now)
-	l.serveLocked(now)
+	l.core.Gate.HeldMost = max(l.core.Gate.HeldMost, g.HeldUntil())
+	l.core.ReplanPartyLocked(g.Party, now)
+	l.core.ServeLocked(now)
 	return errors.Join(faults...)
 }

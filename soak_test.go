@@ -355,9 +355,9 @@ func (x *soak) check() {
 		flying = inFlight // the others wait for their turn to connect
 	}
 	require.Equal(x, inFlight, flying, "a bucket with a request in flight was forgotten, or a request is forgotten by its bucket")
-	inner.mu.Lock()
-	gates := len(inner.gates)
-	inner.mu.Unlock()
+	inner.core.Mu.Lock()
+	gates := len(inner.core.Gates)
+	inner.core.Mu.Unlock()
 	require.LessOrEqual(x, gates, 150)
 	for b := range outer.Buckets() {
 		if b.Limit == "slow" {
@@ -390,9 +390,9 @@ func (x *soak) forgotten() {
 	synctest.Wait()
 	l := x.inner.Limiter()
 	require.Zero(x, l.Stats().Buckets)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	require.Empty(x, l.gates)
-	require.Empty(x, l.hosts)
-	require.Empty(x, l.lines)
+	l.core.Mu.Lock()
+	defer l.core.Mu.Unlock()
+	require.Empty(x, l.core.Gates)
+	require.Empty(x, l.core.Hosts)
+	require.Empty(x, l.core.Lines)
 }

@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // callStore calls a store until there is nothing to ask for. A call that takes too long is given up: what it asked for is asked for
 // again, by other calls, whenever it returns.
-func (l *Limiter) callStore(s *supply) {
+func (l *Limiter) callStore(s *queue.Supply) {
 	for {
 		runtime.Gosched() // requests that are ready to run, as those that the latest response has granted, may ask with the next call
-		f := l.board(s)
+		f := l.core.Board(s)
 		if f == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), s.Timeout)
 		stop := context.AfterFunc(ctx, func() {
-			l.land(f, nil, fmt.Errorf("throttle: no response from the store within %v", s.timeout), true)
+			l.land(f, nil, fmt.Errorf("throttle: no response from the store within %v", s.Timeout), true)
 		})
 		outcomes, err := call(ctx, f)
 		stop()
@@ -34,10 +35,10 @@ func (l *Limiter) callStore(s *supply) {
 }
 
 // land books the response of a call, or that there is none. It reports false if the call was given up before.
-func (l *Limiter) land(f *flight, outcomes []outcome, err error, givenUp bool) bool {
-	ok, queued, event := l.landOnce(f, outcomes, err, givenUp)
+func (l *Limiter) land(f *queue.Flight, outcomes []queue.Outcome, err error, givenUp bool) bool {
+	ok, queued, event := l.core.LandOnce(f, outcomes, err, givenUp)
 	for some := range slices.Chunk(queued, 64) { // the store is out of reach: some waiters cannot wait so long
-		l.replanSome(some)
+		l.core.ReplanSome(some)
 	}
 	if event != nil {
 		l.direct.observer.storeChanged(StoreEvent(*event))
@@ -72,31 +73,31 @@ type StoreStats struct {
 // limit.
 func (l *Limiter) Stores() []StoreStats {
 	l.mustBeMade()
-	states := l.storeStates()
+	states := l.core.StoreStates()
 	all := make([]StoreStats, len(states))
 	for i := range states {
 		s := &states[i]
-		c := &s.counts
+		c := &s.Counts
 		all[i] = StoreStats{
-			Limits: slices.Clone(s.limits), Up: s.err == nil, Err: s.err,
-			OK: c.ok, Failed: c.failed, Setup: c.setup, Leased: c.leased, Returned: c.returned, Alone: c.alone,
+			Limits: slices.Clone(s.Limits), Up: s.Err == nil, Err: s.Err,
+			OK: c.Ok, Failed: c.Failed, Setup: c.Setup, Leased: c.Leased, Returned: c.Returned, Alone: c.Alone,
 		}
 	}
 	return all
 }
 
 // call asks the store. It asks for each part alone where the store has them in different places.
-func call(ctx context.Context, f *flight) ([]outcome, error) {
-	outcomes, err := tryStore(ctx, f, f.asks)
+func call(ctx context.Context, f *queue.Flight) ([]queue.Outcome, error) {
+	outcomes, err := tryStore(ctx, f, f.Asks)
 	if err != nil {
 		return nil, err
 	}
 	var apart []lease.Ask
 	var places []int
 	i := 0
-	for _, ask := range f.asks {
+	for _, ask := range f.Asks {
 		for _, part := range ask.Parts {
-			if len(ask.Parts) > 1 && errors.Is(outcomes[i].err, lease.ErrApart) {
+			if len(ask.Parts) > 1 && errors.Is(outcomes[i].Err, lease.ErrApart) {
 				apart, places = append(apart, lease.Ask{Parts: []lease.Part{part}}), append(places, i)
 			}
 			i++
@@ -105,11 +106,11 @@ func call(ctx context.Context, f *flight) ([]outcome, error) {
 	if len(apart) == 0 {
 		return outcomes, nil
 	}
-	f.apart = true
+	f.Apart = true
 	again, err := tryStore(ctx, f, apart)
 	for j, i := range places {
 		if err != nil {
-			outcomes[i] = outcome{err: err}
+			outcomes[i] = queue.Outcome{Err: err}
 		} else {
 			outcomes[i] = again[j]
 		}
@@ -118,8 +119,8 @@ func call(ctx context.Context, f *flight) ([]outcome, error) {
 }
 
 // tryStore calls the store and checks that its response fits what was asked.
-func tryStore(ctx context.Context, f *flight, asks []lease.Ask) (outcomes []outcome, err error) {
-	leases, err := f.supply.store.Lease(ctx, asks)
+func tryStore(ctx context.Context, f *queue.Flight, asks []lease.Ask) (outcomes []queue.Outcome, err error) {
+	leases, err := f.Supply.Store.Lease(ctx, asks)
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +133,10 @@ func tryStore(ctx context.Context, f *flight, asks []lease.Ask) (outcomes []outc
 			err = fmt.Errorf("%w: it returned %d parts for an ask of %d", lease.ErrSetup, n, want)
 		}
 		for j := range asks[i].Parts {
-			o := outcome{err: err}
+			o := queue.Outcome{Err: err}
 			if err == nil {
 				o.LeasedPart = leases[i].Parts[j]
-				o.err = o.Check(&asks[i].Parts[j])
+				o.Err = o.Check(&asks[i].Parts[j])
 			}
 			outcomes = append(outcomes, o)
 		}

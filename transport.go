@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A Transport is an [http.RoundTripper] that makes each request wait until its limits allow it, or rejects it, and passes
@@ -147,7 +148,7 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, er
 	switch {
 	case err != nil:
 		t.hear(req, nil, far, err, g) // a response beside an error is ignored
-	case resp != nil && t.speaks(req, resp, g.mark.at):
+	case resp != nil && t.speaks(req, resp, g.grant.Mark.At):
 		t.hear(req, resp, far, nil, g)
 	}
 	return resp, far, err
@@ -155,7 +156,7 @@ func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, er
 
 // lineUp waits until a pending request is granted, and sends it. A request without one is rejected or over already. It is a
 // function of its own so that requests wait on a small stack.
-func (t *Transport) lineUp(req *http.Request, p *pending, r *Rejection, err error) (*http.Response, reach, error) {
+func (t *Transport) lineUp(req *http.Request, p *queue.Pending, r *Rejection, err error) (*http.Response, reach, error) {
 	if p != nil {
 		p, r, err = t.await(req, p)
 	}
@@ -167,15 +168,15 @@ func (t *Transport) lineUp(req *http.Request, p *pending, r *Rejection, err erro
 }
 
 // await is [Limiter.await] for a request. If a hook panics, the request is not sent.
-func (t *Transport) await(req *http.Request, p *pending) (_ *pending, r *Rejection, err error) {
+func (t *Transport) await(req *http.Request, p *queue.Pending) (_ *queue.Pending, r *Rejection, err error) {
 	done := false
 	defer func() {
 		if !done {
 			closeBody(req)
 		}
 	}()
-	if p.gate == nil && !t.deaf && p.ask.maxWait != 0 {
-		p.gate, p.late = t.gateOf(req), true
+	if p.Gate == nil && !t.deaf && p.Ask.MaxWait != 0 {
+		p.Gate, p.Late = t.gateOf(req), true
 	}
 	p, r, err = t.limiter.await(req.Context(), p, t.asker)
 	done = true
@@ -185,14 +186,14 @@ func (t *Transport) await(req *http.Request, p *pending) (_ *pending, r *Rejecti
 // sendWaited is not inlined, to keep the stack of its caller small, on which the request waited.
 //
 //go:noinline
-func (t *Transport) sendWaited(req *http.Request, p *pending) (*http.Response, reach, error) {
+func (t *Transport) sendWaited(req *http.Request, p *queue.Pending) (*http.Response, reach, error) {
 	g := t.limiter.grantOf(p, t.asker)
 	g.ctx = req.Context()
 	g.receipt = overridesOf(g.ctx).receipt
 	g.tracked = g.receipt != nil
-	charges := g.charges()
+	charges := g.grant.Charges()
 	for i := range charges { // no copy of a charge, which another may be settling
-		g.tracked = g.tracked || charges[i].limit.tracked
+		g.tracked = g.tracked || charges[i].Limit.Tracked
 	}
 	return t.send(req, &g)
 }
@@ -216,7 +217,7 @@ func closeBody(req *http.Request) {
 
 // enter prices req and grants it immediately if it can: g is what it paid, and empty if it is exempt. Otherwise the request
 // is pending, or rejected if it may not wait. If a user's function panics, the request is not sent, and its body is closed.
-func (t *Transport) enter(req *http.Request, g *Grant) (*pending, *Rejection, error) {
+func (t *Transport) enter(req *http.Request, g *Grant) (*queue.Pending, *Rejection, error) {
 	done := false
 	defer func() {
 		if !done {
@@ -228,7 +229,7 @@ func (t *Transport) enter(req *http.Request, g *Grant) (*pending, *Rejection, er
 	return p, r, err
 }
 
-func (t *Transport) price(req *http.Request, g *Grant) (*pending, *Rejection, error) {
+func (t *Transport) price(req *http.Request, g *Grant) (*queue.Pending, *Rejection, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
@@ -237,12 +238,12 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, *Rejection, er
 	}
 	policies := t.limiter.own()
 	most := len(policies)
-	var gate *gateKey
-	if !t.deaf && t.limiter.heard.Load() {
-		gate = &gateKey{host: ByHost(req), family: t.limiter.family(req)}
+	var gate *queue.GateKey
+	if !t.deaf && t.limiter.core.Heard.Load() {
+		gate = &queue.GateKey{Host: ByHost(req), Family: t.limiter.family(req)}
 		most++
 	}
-	charges, key, shared := g.space(most), t.keyOf(o, req), t.costOf(o, req)
+	charges, key, shared := g.grant.Space(most), t.keyOf(o, req), t.costOf(o, req)
 	for i := range policies {
 		p, cost := &policies[i], shared
 		if p.priced || o.costs != nil {
@@ -253,45 +254,45 @@ func (t *Transport) price(req *http.Request, g *Grant) (*pending, *Rejection, er
 		}
 		key := p.keyOf(req, key)
 		if cost != 0 {
-			charges = charged(charges, p.at, key, cost)
+			charges = queue.Charged(charges, p.at, key, cost)
 		}
 		if gate != nil {
-			gate.join(key)
+			gate.Join(key)
 		}
 	}
 	if gate != nil {
-		charges = t.limiter.passing(charges)
+		charges = t.limiter.core.Passing(charges)
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	cancel := req.Cancel
-	m, ok, err := t.limiter.pass(ctx, cancel, charges, &t.asker.counts, gate, o.priority < t.limiter.urgent)
+	m, ok, err := t.limiter.core.Pass(ctx, cancel, charges, &t.asker.counts, gate, o.priority < t.limiter.core.Urgent)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !ok && gate == nil && o.patience(t.maxWait) == 0 {
 		a := o.ask(0, t.asker)
-		var why refusal
-		var v verdict
-		if m, v = t.limiter.try(charges, &a, &why); v == refused {
+		var why queue.Refusal
+		var v queue.Verdict
+		if m, v = t.limiter.core.Try(charges, &a, &why); v == queue.Refused {
 			r := rejected(&why)
 			t.asker.observer.rejected(ctx, r, 0, false)
 			return nil, r, nil
 		}
-		ok = v == granted
+		ok = v == queue.Granted
 	}
 	if !ok {
 		a := o.ask(t.maxWait, t.asker)
-		if t.limiter.fair != nil {
+		if t.limiter.core.Fair != nil {
 			t.limiter.setCaller(&a, t.limiter.callerOf(o, req))
 		}
-		a.cancel = cancel
-		return pend(charges, a, gate), nil, nil
+		a.Cancel = cancel
+		return queue.Pend(charges, a, gate), nil, nil
 	}
 	if t.asker.observer.hooks.OnGrant != nil {
 		t.limiter.tellGranted(ctx, t.asker, charges, 0, nil)
 	}
-	g.limiter, g.by, g.mark, g.ctx, g.receipt = t.limiter, t.asker, m, ctx, o.receipt
-	g.hold(len(charges))
+	g.limiter, g.by, g.grant.Mark, g.ctx, g.receipt = t.limiter, t.asker, m, ctx, o.receipt
+	g.grant.Hold(len(charges))
 	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
 	return nil, nil, nil
 }
@@ -309,7 +310,7 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 
 // costOf returns the cost of a request in a limit.
 func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
-	if cost, ok := o.costFor(p.name); ok {
+	if cost, ok := o.costFor(p.rule.Name); ok {
 		return cost
 	}
 	switch {

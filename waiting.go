@@ -2,52 +2,41 @@ package throttle
 
 import (
 	"context"
-	"hash/maphash"
 	"time"
-)
 
-// A Limiter holds budgets without HTTP: for work that is not a request, and for several Transports that share budgets. It is
-// safe for concurrent use, runs no background goroutine and need not be closed. Make one with [NewLimiter].
-type Limiter struct {
-	policies []policy      // of all limits, in order; the last one is that of gates
-	maxWait  time.Duration // the default of asks; negative: no bound
-	tracks   bool          // some limit needs the outcome or the response of requests
-	slots    bool          // some limit is InFlight
-	seed     maphash.Seed
-	core           // beside direct, because both are written under the lock
-	direct   asker // for callers of the Limiter itself, without a Transport
-}
+	"github.com/httpthrottle/throttle/internal/queue"
+)
 
 // await grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait. The pending
 // that it returns replaces p, which is garbage meanwhile: a waiting request takes a waiter and a small stack, and nothing else.
-func (l *Limiter) await(ctx context.Context, p *pending, by *asker) (*pending, *Rejection, error) {
-	cancel := p.ask.cancel
-	w, v := l.decide(ctx, p)
-	for v == unasked {
+func (l *Limiter) await(ctx context.Context, p *queue.Pending, by *asker) (*queue.Pending, *Rejection, error) {
+	cancel := p.Ask.Cancel
+	w, v := l.core.Decide(ctx, p)
+	for v == queue.Unasked {
 		if err := l.askRates(p); err != nil {
 			return nil, nil, err
 		}
-		w, v = l.decide(ctx, p)
+		w, v = l.core.Decide(ctx, p)
 	}
-	if v != waiting {
+	if v != queue.Waiting {
 		return p, l.decided(ctx, p, by, v), nil
 	}
 	if o := by.observer; o.hooks.OnWait != nil || o.log != nil {
 		l.announce(ctx, o, w)
 	}
-	return l.waited(ctx, w, by, l.stand(ctx, cancel, w))
+	return l.waited(ctx, w, by, l.core.Stand(ctx, cancel, w))
 }
 
 // decided reports to the observer what became of a request that does not wait.
-func (l *Limiter) decided(ctx context.Context, p *pending, by *asker, v verdict) *Rejection {
-	if v == granted {
-		l.tellGranted(ctx, by, p.charges, p.pretended, p.binding)
+func (l *Limiter) decided(ctx context.Context, p *queue.Pending, by *asker, v queue.Verdict) *Rejection {
+	if v == queue.Granted {
+		l.tellGranted(ctx, by, p.Charges, p.Pretended, p.Binding)
 		return nil
 	}
-	r := rejected(p.refusal)
-	by.observer.rejected(ctx, r, 0, l.dry)
-	if l.dry {
-		p.charges = nil // it is sent, but nothing is charged for it
+	r := rejected(p.Refusal)
+	by.observer.rejected(ctx, r, 0, l.core.Dry)
+	if l.core.Dry {
+		p.Charges = nil // it is sent, but nothing is charged for it
 		return nil
 	}
 	return r
@@ -56,23 +45,23 @@ func (l *Limiter) decided(ctx context.Context, p *pending, by *asker, v verdict)
 // waited reports the fate of w to the observer. It is not inlined, to keep the stack small on which its caller waited.
 //
 //go:noinline
-func (l *Limiter) waited(ctx context.Context, w *waiter, by *asker, err error) (p *pending, r *Rejection, _ error) {
-	if w.refusal != nil {
-		r = rejected(w.refusal)
+func (l *Limiter) waited(ctx context.Context, w *queue.Waiter, by *asker, err error) (p *queue.Pending, r *Rejection, _ error) {
+	if w.Refusal != nil {
+		r = rejected(w.Refusal)
 	}
 	if err != nil || r != nil {
 		by.observer.waited(ctx, w, r, err)
 		return nil, r, err
 	}
-	p = w.granted()
-	l.tellGranted(ctx, by, p.charges, p.waited, w.stop().bucket)
+	p = w.Granted()
+	l.tellGranted(ctx, by, p.Charges, p.Waited, w.Stop().Bucket)
 	return p, nil, nil
 }
 
 // lockFor takes the lock when the rates of all buckets are known that must be made for p. The error describes an invalid rate
 // of RateFor.
-func (l *Limiter) lockFor(p *pending) error {
-	for !l.lockIfAsked(p) {
+func (l *Limiter) lockFor(p *queue.Pending) error {
+	for !l.core.LockIfAsked(p) {
 		if err := l.askRates(p); err != nil {
 			return err
 		}
@@ -81,26 +70,26 @@ func (l *Limiter) lockFor(p *pending) error {
 }
 
 // announce reports that w begins to wait. If a hook panics, w does not wait.
-func (l *Limiter) announce(ctx context.Context, o *observer, w *waiter) {
+func (l *Limiter) announce(ctx context.Context, o *observer, w *queue.Waiter) {
 	told := false
 	defer func() {
 		if !told {
-			_ = l.abandon(ctx, w) // its caller gets the panic
+			_ = l.core.Abandon(ctx, w) // its caller gets the panic
 		}
 	}()
-	b, cost := l.waitsFor(w)
-	o.waits(WaitEvent{Context: ctx, Limit: b.limit.name, Key: b.key, Cost: cost, Wait: until(w.due, w.arrived)})
+	b, cost := l.core.WaitsFor(w)
+	o.waits(WaitEvent{Context: ctx, Limit: b.Limit.Name, Key: b.Key, Cost: cost, Wait: queue.Until(w.Due, w.Arrived)})
 	told = true
 }
 
 // grantOf returns the Grant of a request that was granted.
-func (l *Limiter) grantOf(p *pending, by *asker) Grant {
-	return Grant{limiter: l, by: by, waited: p.waited, grant: grant{mark: p.mark, caller: p.caller, more: p.charges}}
+func (l *Limiter) grantOf(p *queue.Pending, by *asker) Grant {
+	return Grant{limiter: l, by: by, waited: p.Waited, grant: queue.Grant{Mark: p.Mark, Caller: p.Caller, More: p.Charges}}
 }
 
 // ask returns the ask of a request with that default of MaxWait, and the overrides of its context.
-func (o *overrides) ask(maxWait time.Duration, by *asker) ask {
-	return ask{priority: o.priority, maxWait: o.patience(maxWait), by: &by.counts}
+func (o *overrides) ask(maxWait time.Duration, by *asker) queue.Ask {
+	return queue.Ask{Priority: o.priority, MaxWait: o.patience(maxWait), By: &by.counts}
 }
 
 // patience returns how long a request may wait, given the default; negative: there is no bound.
@@ -113,6 +102,6 @@ func (o *overrides) patience(maxWait time.Duration) time.Duration {
 
 // An asker is a Transport, or the Limiter itself.
 type asker struct {
-	counts   counts // guarded by the Limiter's mu
+	counts   queue.Counts // guarded by the Limiter's mu
 	observer *observer
 }

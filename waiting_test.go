@@ -27,7 +27,7 @@ var deciding sync.Mutex
 func (r *request) decide(l *Limiter, g *Grant, err error) {
 	deciding.Lock()
 	defer deciding.Unlock()
-	r.grant, r.err, r.at, r.done = g, err, time.Since(l.start), true
+	r.grant, r.err, r.at, r.done = g, err, time.Since(l.core.Start), true
 }
 
 // send makes a request, and returns when it is decided or waits.
@@ -104,7 +104,7 @@ func TestCancelledRequestsCostNoThroughput(t *testing.T) {
 			r.cancel, all[i] = cancel, r
 			go func() {
 				r.err = l.Wait(ctx, "", 1)
-				r.at = time.Since(l.start)
+				r.at = time.Since(l.core.Start)
 			}()
 		}
 		sleep(time.Second + time.Millisecond/2)
@@ -247,7 +247,7 @@ func TestContextThatEndsWithTheGrantIsNotCharged(t *testing.T) {
 			for i := range 10 {
 				r := send(t, l, Ask{Cost: 1})
 				all = append(all, r)
-				time.AfterFunc(time.Duration(i+1)*time.Second-time.Since(l.start), func() { r.cancel(nil) })
+				time.AfterFunc(time.Duration(i+1)*time.Second-time.Since(l.core.Start), func() { r.cancel(nil) })
 			}
 			sleep(10 * time.Second)
 			charged := 0

@@ -1,4 +1,4 @@
-package throttle
+package queue
 
 import (
 	"container/heap"
@@ -20,17 +20,17 @@ const (
 )
 
 // firstPlace is before those of all requests that are urgent, or of all others.
-func firstPlace(below bool) place {
-	return place{tag: math.MinInt64, rank: math.MinInt64, below: below}
+func firstPlace(below bool) Place {
+	return Place{Tag: math.MinInt64, Rank: math.MinInt64, Below: below}
 }
 
 // lastPlace is after those of all: what bars any request bars one there.
-func lastPlace(below bool) *place {
-	return &place{tag: math.MaxInt64, rank: math.MaxInt64, below: below}
+func lastPlace(below bool) *Place {
+	return &Place{Tag: math.MaxInt64, Rank: math.MaxInt64, Below: below}
 }
 
 // judgeAgainLocked notes that all requests of a queue must be judged.
-func (l *core) judgeAgainLocked(q *queue) {
+func (l *Core) judgeAgainLocked(q *Queue) {
 	if !q.unjudged {
 		q.unjudged = true
 		l.unjudged = append(l.unjudged, q)
@@ -39,12 +39,12 @@ func (l *core) judgeAgainLocked(q *queue) {
 }
 
 // judgeLocked judges requests that must be, as many as one lock is held for. Where it leaves some, the caller frees mu by
-// unlockJudged.
-func (l *core) judgeLocked(now instant) {
+// UnlockJudged.
+func (l *Core) judgeLocked(now Instant) {
 	if len(l.unjudged) == 0 {
 		return
 	}
-	left := l.atOnce // allocated
+	left := l.AtOnce // allocated
 	for len(l.unjudged) > 0 {
 		q := l.unjudged[0]
 		if !l.judgeQueueLocked(q, now, &left) {
@@ -56,26 +56,26 @@ func (l *core) judgeLocked(now instant) {
 	l.unjudged = nil
 }
 
-// unlockJudged frees mu once all requests are judged that must be.
-func (l *core) unlockJudged() {
+// UnlockJudged frees mu once all requests are judged that must be.
+func (l *Core) UnlockJudged() {
 	for len(l.unjudged) > 0 {
-		l.mu.Unlock()
+		l.Mu.Unlock()
 		runtime.Gosched() // a goroutine that waits for mu has it first
-		l.mu.Lock()
-		now := l.nowLocked()
+		l.Mu.Lock()
+		now := l.NowLocked()
 		l.judgeLocked(now)
-		l.serveLocked(now)
+		l.ServeLocked(now)
 	}
-	l.mu.Unlock()
+	l.Mu.Unlock()
 }
 
 // judgeQueueLocked goes on with a queue, and reports whether it came to the end: first of the urgent requests, then of all.
-func (l *core) judgeQueueLocked(q *queue, now instant, left *int) (done bool) {
+func (l *Core) judgeQueueLocked(q *Queue, now Instant, left *int) (done bool) {
 	j := judge{queue: q, now: now, left: left}
 	for {
 		if done = j.meetQueue(); !done {
-			q.look(q.from.below)
-			j.gather(q.from.below)
+			q.look(q.from.Below)
+			j.gather(q.from.Below)
 		}
 		switch {
 		case done:
@@ -84,54 +84,54 @@ func (l *core) judgeQueueLocked(q *queue, now instant, left *int) (done bool) {
 		default:
 			done = j.meetAll() || l.judgeLinesLocked(&j)
 		}
-		if !done || q.from.below {
+		if !done || q.from.Below {
 			return done
 		}
 		q.from = firstPlace(true)
 	}
 }
 
-// A judge judges requests of one queue that are all urgent or all not.
+// A Judge judges requests of one queue that are all urgent or all not.
 type judge struct {
-	queue *queue
-	now   instant
+	queue *Queue
+	now   Instant
 	left  *int // how many more may be judged under this lock
 
-	lines        []*line
+	lines        []*Line
 	urgent, open []int64 // by stop: what urgent requests cost before, and what all cost in lines with open gates
-	late         *waiter // the first that must be rejected
-	due          instant // when it could be granted
-	stop         *stop   // because of this stop
+	late         *Waiter // the first that must be rejected
+	due          Instant // when it could be granted
+	stop         *Stop   // because of this stop
 	reason       reason
 }
 
 // gather finds the lines that are to be judged.
 func (j *judge) gather(below bool) {
 	q := j.queue
-	j.lines, j.urgent, j.open = j.lines[:0], make([]int64, q.stops()+1), make([]int64, q.stops()+1) // one more for a gate
-	for _, ln := range q.lines {
-		if ln.below == below {
+	j.lines, j.urgent, j.open = j.lines[:0], make([]int64, q.Stops()+1), make([]int64, q.Stops()+1) // one more for a gate
+	for _, ln := range q.Lines {
+		if ln.Below == below {
 			j.lines = append(j.lines, ln)
 		} else if !below || !ln.isOpen(j.now) {
 			continue
 		}
-		for i := range q.stops() {
+		for i := range q.Stops() {
 			switch {
-			case ln.below == below && ln.isOpen(j.now):
-				j.open[i] = meter.AddCount(j.open[i], ln.root.sums()[i])
-			case ln.below != below && ln.stops[i].bucket.limit.ordered(): // elsewhere they wait by rank
-				j.urgent[i] = meter.AddCount(j.urgent[i], ln.root.sums()[i])
+			case ln.Below == below && ln.isOpen(j.now):
+				j.open[i] = meter.AddCount(j.open[i], ln.Root.Sums()[i])
+			case ln.Below != below && ln.Stops[i].Bucket.Limit.ordered(): // elsewhere they wait by rank
+				j.urgent[i] = meter.AddCount(j.urgent[i], ln.Root.Sums()[i])
 			}
 		}
 	}
 }
 
 // meet reports whether all requests below n, n included, can certainly be granted in time, given what is to be paid until then.
-func (j *judge) meet(n *waiter, all []int64) bool {
+func (j *judge) meet(n *Waiter, all []int64) bool {
 	ln := n.line
-	for i := range ln.stops {
-		b := ln.stops[i].bucket
-		if b.loan != nil || b.planLocked(j.queue, ln, lastPlace(n.below), j.urgent[i], all[i], n.mosts()[i], j.now) > n.tightest {
+	for i := range ln.Stops {
+		b := ln.Stops[i].Bucket
+		if b.Loan != nil || b.planLocked(j.queue, ln, lastPlace(n.Below), j.urgent[i], all[i], n.Mosts()[i], j.now) > n.Tightest {
 			return false
 		}
 	}
@@ -141,19 +141,19 @@ func (j *judge) meet(n *waiter, all []int64) bool {
 // meetQueue is the same for all lines, without looking at them.
 func (j *judge) meetQueue() bool {
 	q := j.queue
-	c := q.class(q.from.below)
+	c := q.Class(q.from.Below)
 	switch {
-	case c.size == 0:
+	case c.Size == 0:
 		return true
-	case q.vocal > 0 || c.tightest < j.now || q.from != firstPlace(q.from.below):
+	case q.Vocal > 0 || c.Tightest < j.now || q.from != firstPlace(q.from.Below):
 		return false
 	}
-	for i := range q.stops() {
-		b, urgent := q.lines[0].stops[i].bucket, int64(0)
-		if q.from.below {
+	for i := range q.Stops() {
+		b, urgent := q.Lines[0].Stops[i].Bucket, int64(0)
+		if q.from.Below {
 			urgent = q.urgent(i)
 		}
-		if b.loan != nil || b.planLocked(q, nil, lastPlace(q.from.below), urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
+		if b.Loan != nil || b.planLocked(q, nil, lastPlace(q.from.Below), urgent, c.Totals[i].Count(), c.Mosts[i], j.now) > c.Tightest {
 			return false
 		}
 	}
@@ -162,18 +162,18 @@ func (j *judge) meetQueue() bool {
 
 // meetAll is the same for all lines, one by one.
 func (j *judge) meetAll() bool {
-	if j.queue.from != firstPlace(j.queue.from.below) {
+	if j.queue.from != firstPlace(j.queue.from.Below) {
 		return false // it did not before
 	}
 	var all []int64
 	for _, ln := range j.lines {
 		all = append(all[:0], j.open...)
-		for i := range ln.stops {
-			if i >= j.queue.stops() || !ln.isOpen(j.now) {
-				all[i] = meter.AddCount(all[i], ln.root.sums()[i])
+		for i := range ln.Stops {
+			if i >= j.queue.Stops() || !ln.isOpen(j.now) {
+				all[i] = meter.AddCount(all[i], ln.Root.Sums()[i])
 			}
 		}
-		if !j.meet(ln.root, all) {
+		if !j.meet(ln.Root, all) {
 			return false
 		}
 	}
@@ -181,38 +181,38 @@ func (j *judge) meetAll() bool {
 }
 
 // convict judges w, given what is ahead of it. It reports true if w must be rejected or there is no time left to judge it.
-func (j *judge) convict(w *waiter, ahead []int64) bool {
+func (j *judge) convict(w *Waiter, ahead []int64) bool {
 	j.late = nil
 	if *j.left <= 0 {
-		j.queue.from = w.place
+		j.queue.from = w.Place
 		return true
 	}
 	*j.left--
 	j.due, j.stop = w.planLocked(j.urgent, ahead, j.now)
-	if j.reason = w.judge(j.due, j.now, j.stop.bucket); j.reason != 0 {
+	if j.reason = w.Judge(j.due, j.now, j.stop.Bucket); j.reason != 0 {
 		j.late = w
 		return true
 	}
-	w.binding = uint16(j.stop.index)
+	w.binding = uint16(j.stop.Index)
 	return false
 }
 
 // rejectLateLocked rejects the request that is too late.
-func (l *core) rejectLateLocked(j *judge) {
+func (l *Core) rejectLateLocked(j *judge) {
 	*j.left -= rejectionTake
-	j.queue.from = j.late.place
-	l.rejectLocked(j.late, j.stop, j.reason, j.due, j.now)
+	j.queue.from = j.late.Place
+	l.RejectLocked(j.late, j.stop, j.reason, j.due, j.now)
 }
 
 // judgeLineLocked judges the requests of the only line.
-func (l *core) judgeLineLocked(j *judge) (done bool) {
+func (l *Core) judgeLineLocked(j *judge) (done bool) {
 	ln := j.lines[0]
-	n := len(ln.stops)
+	n := len(ln.Stops)
 	room := make([]int64, 2*n) // for what is ahead of a request, and with it
-	for ln.size > 0 {
+	for ln.Size > 0 {
 		clear(room)
 		ahead := room[:n]
-		if !j.search(ln.root, ahead) {
+		if !j.search(ln.Root, ahead) {
 			return true
 		}
 		if j.late == nil {
@@ -225,24 +225,24 @@ func (l *core) judgeLineLocked(j *judge) (done bool) {
 
 // search looks for the first request from queue.from on that convict reports, among n and those below it. It adds what they cost
 // to ahead if there is none.
-func (j *judge) search(n *waiter, ahead []int64) bool {
+func (j *judge) search(n *Waiter, ahead []int64) bool {
 	if n == nil {
 		return false
 	}
 	all := ahead[len(ahead):]
-	for i, sum := range n.sums() {
+	for i, sum := range n.Sums() {
 		all = append(all, meter.AddCount(ahead[i], sum))
 	}
 	if j.meet(n, all) {
 		copy(ahead, all)
 		return false
 	}
-	if !n.before(&j.queue.from) {
+	if !n.Before(&j.queue.from) {
 		if j.search(n.left, ahead) || j.convict(n, ahead) {
 			return true
 		}
 	} else if n.left != nil {
-		addCounts(ahead, n.left.sums())
+		addCounts(ahead, n.left.Sums())
 	}
 	addCounts(ahead, n.costs)
 	return j.search(n.right, ahead)
@@ -256,16 +256,16 @@ func addCounts(sums, counts []int64) {
 }
 
 // judgeLinesLocked judges the requests of several lines, all of them from queue.from on.
-func (l *core) judgeLinesLocked(j *judge) (done bool) {
+func (l *Core) judgeLinesLocked(j *judge) (done bool) {
 	m := j.merge()
 	for len(m.next) > 0 {
 		w := m.next[0]
-		follower := w.next()
+		follower := w.Next()
 		if j.convict(w, m.ahead(w)) {
 			if j.late == nil {
 				return false
 			}
-			if l.rejectLateLocked(j); w.seat != nil { // that may have moved others
+			if l.rejectLateLocked(j); w.Seat != nil { // that may have moved others
 				m = j.merge()
 				continue
 			}
@@ -285,7 +285,7 @@ func (l *core) judgeLinesLocked(j *judge) (done bool) {
 // A merge goes through several lines in order.
 type merge struct {
 	next   inOrder
-	passed map[*line]*mergedLine
+	passed map[*Line]*mergedLine
 	shared []int64 // passed in all lines that are open, by stop of the queue
 	before []int64 // room for ahead
 }
@@ -298,12 +298,12 @@ type mergedLine struct {
 
 // merge begins at queue.from.
 func (j *judge) merge() *merge {
-	m := &merge{passed: make(map[*line]*mergedLine, len(j.lines)), shared: make([]int64, j.queue.stops()), before: make([]int64, len(j.open))}
-	for _, ln := range j.queue.lines {
-		if ln.below != j.queue.from.below {
+	m := &merge{passed: make(map[*Line]*mergedLine, len(j.lines)), shared: make([]int64, j.queue.Stops()), before: make([]int64, len(j.open))}
+	for _, ln := range j.queue.Lines {
+		if ln.Below != j.queue.from.Below {
 			continue
 		}
-		p := &mergedLine{ln.isOpen(j.now), make([]int64, len(ln.stops))}
+		p := &mergedLine{ln.isOpen(j.now), make([]int64, len(ln.Stops))}
 		for i := range p.costs {
 			p.costs[i] = ln.ahead(&j.queue.from, i)
 		}
@@ -319,7 +319,7 @@ func (j *judge) merge() *merge {
 }
 
 // ahead returns what is to be paid before w, which is next.
-func (m *merge) ahead(w *waiter) []int64 {
+func (m *merge) ahead(w *Waiter) []int64 {
 	p := m.passed[w.line]
 	for i := range w.costs {
 		m.before[i] = p.costs[i]
@@ -334,8 +334,8 @@ func (m *merge) ahead(w *waiter) []int64 {
 	return m.before
 }
 
-// pass goes past w, which stays.
-func (m *merge) pass(w *waiter) {
+// Pass goes past w, which stays.
+func (m *merge) pass(w *Waiter) {
 	p := m.passed[w.line]
 	addCounts(p.costs, w.costs)
 	if p.open {
@@ -344,12 +344,12 @@ func (m *merge) pass(w *waiter) {
 }
 
 // inOrder is a heap of the requests that are next in their lines.
-type inOrder []*waiter
+type inOrder []*Waiter
 
 func (h inOrder) Len() int           { return len(h) }
-func (h inOrder) Less(i, j int) bool { return h[i].before(&h[j].place) }
+func (h inOrder) Less(i, j int) bool { return h[i].Before(&h[j].Place) }
 func (h inOrder) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *inOrder) Push(x any)        { *h = append(*h, x.(*waiter)) }
+func (h *inOrder) Push(x any)        { *h = append(*h, x.(*Waiter)) }
 func (h *inOrder) Pop() any {
 	old := *h
 	w := old[len(old)-1]

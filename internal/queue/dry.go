@@ -1,4 +1,4 @@
-package throttle
+package queue
 
 import (
 	"container/heap"
@@ -12,8 +12,8 @@ import (
 
 // A booking is a charge that is yet to be made.
 type booking struct {
-	due    instant
-	charge *charge
+	due    Instant
+	charge *Charge
 }
 
 // bookings is a heap by when they are due.
@@ -31,64 +31,64 @@ func (h *bookings) Pop() any {
 	return b
 }
 
-// first returns when the first is due; never: there is none.
-func (h bookings) first() instant {
+// First returns when the first is due; never: there is none.
+func (h bookings) first() Instant {
 	if len(h) == 0 {
-		return never
+		return Never
 	}
 	return h[0].due
 }
 
 // bookLocked makes the charges that are due.
-func (l *core) bookLocked(now instant) {
+func (l *Core) bookLocked(now Instant) {
 	for l.bookings.first() <= now {
 		b := heap.Pop(&l.bookings).(booking)
 		c := b.charge
 		if !c.booked {
 			continue // it was given back
 		}
-		c.booked, c.bucket = false, l.keptLocked(c, now)
-		c.paid = c.bucket.meter.Take(b.due, b.due, c.cost, true)
-		c.limit.counts.charged += uint64(c.cost)
+		c.booked, c.Bucket = false, l.keptLocked(c, now)
+		c.paid = c.Bucket.Meter.Take(b.due, b.due, c.cost, true)
+		c.Limit.Counts.Charged += uint64(c.cost)
 	}
 }
 
 // pretendLocked charges a request that would have to wait, and decides about one that would be rejected.
-func (l *core) pretendLocked(ctx context.Context, p *pending, now instant, missing *charge) verdict {
-	a, charges := &p.ask, p.charges
-	var by bounds
+func (l *Core) pretendLocked(ctx context.Context, p *Pending, now Instant, missing *Charge) Verdict {
+	a, charges := &p.Ask, p.Charges
+	var by Bounds
 	l.bound(ctx, &by, a, charges, now)
-	p.mark = mark{at: now}
+	p.Mark = Mark{At: now}
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
-		return refused
+		return Refused
 	}
-	due, last := planLocked(charges, nil, nil, &by.place, now, 0)
-	binding := charges[last].bucket
-	if reason := by.judge(due, now, binding); reason != 0 {
+	due, last := planLocked(charges, nil, nil, &by.Place, now, 0)
+	binding := charges[last].Bucket
+	if reason := by.Judge(due, now, binding); reason != 0 {
 		l.refuseLocked(p, &by, reason, &charges[last], due, now)
-		return refused
+		return Refused
 	}
 	for i := range charges {
 		c := &charges[i]
-		c.limit.counts.granted++
+		c.Limit.Counts.Granted++
 		switch {
 		case i == last:
-			c.paid = c.bucket.meter.Take(due, due, c.cost, true)
-			c.limit.counts.charged += uint64(c.cost)
-			c.bucket.needs().since = due
-		case c.limit.reported: // it counts what is really on its way
-			c.paid = c.bucket.meter.Take(now, now, c.cost, false)
-			c.limit.counts.charged += uint64(c.cost)
-		case len(l.bookings) < l.maxQueue: // else the others seem to have more than they would
+			c.paid = c.Bucket.Meter.Take(due, due, c.cost, true)
+			c.Limit.Counts.Charged += uint64(c.cost)
+			c.Bucket.Needs().since = due
+		case c.Limit.Reported: // it counts what is really on its way
+			c.paid = c.Bucket.Meter.Take(now, now, c.cost, false)
+			c.Limit.Counts.Charged += uint64(c.cost)
+		case len(l.bookings) < l.MaxQueue: // else the others seem to have more than they would
 			c.booked = true
 			heap.Push(&l.bookings, booking{due, c})
 		}
 	}
-	l.synced = min(l.synced, l.bookings.first())
-	l.counts.grantedAfter(due - now)
-	a.by.grantedAfter(due - now)
-	binding.limit.counts.waited(due - now)
-	p.pretended, p.binding = time.Duration(due-now), binding
-	return granted
+	l.Synced = min(l.Synced, l.bookings.first())
+	l.Counts.grantedAfter(due - now)
+	a.By.grantedAfter(due - now)
+	binding.Limit.Counts.waited(due - now)
+	p.Pretended, p.Binding = time.Duration(due-now), binding
+	return Granted
 }

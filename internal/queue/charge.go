@@ -1,0 +1,164 @@
+package queue
+
+import "github.com/httpthrottle/throttle/internal/aimd"
+
+// A Charge is what an ask costs against one limit.
+type Charge struct {
+	Limit  *Limit
+	Key    string
+	cost   int64
+	Bucket *Bucket
+	paid   int64 // what refunds and reports need, once it was granted
+
+	Outcome aimd.Outcome // by the limit's Classify; 0: by the response
+	Kept    bool         // a slot that Grant.Done gives back
+	Told    bool         // the body of the response may tell the cost
+	booked  bool         // in Limiter.bookings: paid is not known yet
+	Settled bool         // guarded by the Limiter's mu, as cost is from then on
+}
+
+// Charged appends a charge, for which there must be room.
+func Charged(charges []Charge, li *Limit, key string, cost int64) []Charge {
+	charges = charges[:len(charges)+1] // field by field into zeroed memory, because every request comes here
+	c := &charges[len(charges)-1]
+	c.Limit, c.Key, c.cost = li, key, min(cost, MaxCount)
+	if key == "" {
+		c.Bucket = li.Single
+	}
+	return charges
+}
+
+// A Grant is what the core knows of a request that was granted.
+type Grant struct {
+	Mark   Mark
+	Caller *caller // where it was granted in its turn
+	Spent  uint8   // guarded by the Limiter's mu: which of the calls below were made
+	n      uint8   // of the charges in room
+	room   [5]Charge
+	More   []Charge // all of them, if room is too small or they were allocated elsewhere
+}
+
+// The calls that count once for a grant.
+const (
+	grantReported = 1 << iota
+	grantDone
+	GrantSettled
+	grantReturned
+	grantCanceled = grantReported | grantDone | GrantSettled | grantReturned
+)
+
+// firstLocked reports whether none of these calls was made before, and stores that they are made now.
+func (g *Grant) firstLocked(what uint8) bool {
+	first := g.Spent&what == 0
+	g.Spent |= what
+	return first
+}
+
+// Charges returns the charges. They are no field, because a field could point into the grant itself, and then a grant could
+// not be on the stack.
+func (g *Grant) Charges() []Charge {
+	if g.More != nil {
+		return g.More
+	}
+	return g.room[:g.n]
+}
+
+// Space returns an empty slice with room for n charges.
+func (g *Grant) Space(n int) []Charge {
+	if n <= len(g.room) {
+		return g.room[:0]
+	}
+	g.More = make([]Charge, 0, n)
+	return g.More
+}
+
+// Hold stores that n charges were appended to the space.
+func (g *Grant) Hold(n int) {
+	if g.More != nil {
+		g.More = g.More[:n]
+	} else {
+		g.n = uint8(n)
+	}
+}
+
+// Cancel gives back the charges of a request that was never sent, unless something else was done with the grant.
+func (l *Core) Cancel(g *Grant, by *Counts) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if g.Spent == 0 {
+		g.Spent = grantCanceled
+		l.undoLocked(g.Charges(), by, g.Caller)
+	}
+}
+
+// Free gives back the slots of a request that is over.
+func (l *Core) Free(g *Grant) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if !g.firstLocked(grantDone) {
+		return
+	}
+	now := l.NowLocked()
+	charges := g.Charges()
+	for i := range charges {
+		if c := &charges[i]; c.Kept {
+			l.giveBackLocked(c.Bucket, c.paid, now, c.cost)
+		}
+	}
+	l.ServeLocked(now)
+}
+
+// Charged returns what the i-th charge came to, and whether it was not given back.
+func (l *Core) Charged(g *Grant, i int) (cost int64, ok bool) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return g.Charges()[i].cost, g.Spent&grantReturned == 0
+}
+
+// Longest returns for how long, in seconds, the rate of a bucket is used up by what it was charged: the longest of all; 0: none has a rate.
+func (l *Core) Longest(charges []Charge) (seconds float64) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	for i := range charges {
+		c := &charges[i]
+		if rate := c.Bucket.PerSecond(now); rate > 0 {
+			seconds = max(seconds, float64(c.cost)/rate)
+		}
+	}
+	return seconds
+}
+
+// Undo gives back all charges of a request that is not sent after all.
+func (l *Core) Undo(charges []Charge, by *Counts) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.undoLocked(charges, by, nil)
+}
+
+// undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.
+func (l *Core) undoLocked(charges []Charge, by *Counts, of *caller) {
+	l.Counts.Undone++
+	by.Undone++
+	now := l.NowLocked()
+	l.markAllLocked(charges)
+	l.ServeLocked(now) // requests that are due go first
+	for i := range charges {
+		c := &charges[i]
+		c.Limit.Counts.Undone++
+		if !c.Settled {
+			l.refundLocked(c, now)
+			l.turnLocked(of, c.Bucket, -c.cost, now)
+		}
+	}
+	l.ServeLocked(now)
+}
+
+// refundLocked gives back a charge, or drops it if a dry run has not made it yet.
+func (l *Core) refundLocked(c *Charge, now Instant) {
+	if c.booked {
+		c.booked = false
+		return
+	}
+	l.giveBackLocked(c.Bucket, c.paid, now, c.cost)
+}

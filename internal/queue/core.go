@@ -1,0 +1,143 @@
+package queue
+
+import (
+	"iter"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+const (
+	// Slack is how late a timer may be without costing throughput.
+	Slack = int64(20 * time.Millisecond)
+	// ageStep is what one step of priority is worth.
+	ageStep = int64(10 * time.Second)
+	// WallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
+	WallCheck = int64(time.Minute)
+	// passOver is how long a request may be passed over before it bars all its buckets.
+	passOver = int64(10 * time.Second)
+)
+
+// A Core is a Limiter without HTTP, users' functions, hooks and logging.
+type Core struct {
+	Limits   []*Limit
+	MaxQueue int
+	MaxKeys  int
+	Dry      bool
+	Fair     *Limit      // whose callers take turns; nil: none
+	Urgent   int         // the lowest priority for which limits keep a reserve; the lowest int: none does
+	Supplies []*Supply   // of the limits that are Shared; nil: there are none
+	Gate     *Limit      // of the buckets in gates
+	QuotaOff quota.Rules // that tests switch off
+	Heard    atomic.Bool // some server has sent rate-limit information
+	Start    time.Time
+	AtOnce   int           // requests that are judged under one lock
+	Fly      func(*Supply) // begins to call a store, without blocking
+
+	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
+	// events for users are collected under it and delivered afterwards. Whenever mu is free:
+	//   - every line has a waiter, and is stopped at one of its buckets at least;
+	//   - the first of the lines that are stopped at a bucket cannot pay there now or, if it is starved, elsewhere;
+	//   - a bucket at which a line is stopped because tokens are missing has its timer set for the instant at which they
+	//     arrive, or earlier: a request of another line may have moved that instant at a gate.
+	Mu        sync.Mutex
+	Wall      meter.Wall
+	WallAt    Instant // when to read the wall clock again; never: there are no fixed windows
+	Synced    Instant // when to call syncLocked: at wallAt, or for a booking
+	bookings  bookings
+	seq       uint64
+	Callers   int // with waiting requests, where callers take turns
+	Lines     map[string]*Line
+	Queues    map[string]*Queue
+	Dirty     []*Bucket // to be served before mu is freed
+	unjudged  []*Queue  // to be judged before the call returns that has put them here
+	serial    uint64    // of the last bucket made
+	refreshes uint64    // calls of Refresh
+	Gates     map[GateKey]*Bucket
+	Hosts     map[string]*host
+	gatesPeak int    // the most since the map was made
+	hostsPeak int    // the same
+	Keys      Keeper // of all buckets except those of the key ""
+	GateKeys  Keeper // and of those of gates
+	sweeper   *time.Timer
+	SweepAt   Instant // when sweeper fires; never: it does not
+	Counts    Counts  // not beside mu, because other goroutines spin on mu while it is written
+}
+
+// Open makes a core without limits.
+func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
+	l.Start, l.MaxQueue, l.MaxKeys, l.Dry, l.Urgent = time.Now(), maxQueue, maxKeys, dry, math.MinInt
+	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
+	l.AtOnce = judgeAtOnce
+	l.Lines, l.Queues = make(map[string]*Line), make(map[string]*Queue)
+	l.Gates, l.Hosts = make(map[GateKey]*Bucket), make(map[string]*host)
+	l.Wall.Unix, l.WallAt, l.Synced, l.SweepAt = l.Start.UnixNano(), Never, Never, Never
+}
+
+// Add adds a limit, before any request comes. keyed says that requests have keys there.
+func (l *Core) Add(r Rule, keyed bool) *Limit {
+	li := &Limit{Rule: r, Index: len(l.Limits), Buckets: make(map[string]*Bucket), Keyed: keyed}
+	li.Size = li.BurstOf(li.Rate)
+	if li.Wall {
+		l.WallAt, l.Synced = 0, 0
+	}
+	if li.Store != nil {
+		li.supply = l.supplyOf(li.Store.SupplyTerms, li.Name)
+	}
+	if li.Fair {
+		l.Fair = li
+	}
+	if li.Reserve > 0 {
+		l.Urgent, l.Gate.Reserve = li.Urgent, max(l.Gate.Reserve, li.Reserve)
+	}
+	l.Limits = append(l.Limits, li)
+	l.Gate.Index = len(l.Limits)
+	l.makeLocked(li, "", Rate{}, 0)
+	return li
+}
+
+// NowLocked reads the clock. It is called once for each time that mu is taken.
+func (l *Core) NowLocked() Instant {
+	now := Instant(time.Since(l.Start))
+	if now >= l.Synced {
+		l.syncLocked(now)
+	}
+	return now
+}
+
+// syncLocked does what is due by the clock: it reads the wall time once a second, because the wall clock may be set or drift,
+// and makes the charges that a dry run has put off.
+func (l *Core) syncLocked(now Instant) {
+	if now >= l.WallAt {
+		l.lookAtWallLocked(now)
+	}
+	l.bookLocked(now)
+	l.Synced = min(l.WallAt, l.bookings.first())
+}
+
+func (l *Core) lookAtWallLocked(now Instant) {
+	unix := time.Now().UnixNano() - now
+	back := unix < l.Wall.Unix-int64(time.Second)
+	l.Wall.Unix, l.WallAt = unix, now+int64(time.Second)
+	if back && !l.Dry {
+		l.Wall.SetBack(now)
+	}
+}
+
+// All yields the buckets of a limit.
+func (li *Limit) All() iter.Seq2[string, *Bucket] {
+	return func(yield func(string, *Bucket) bool) {
+		if !yield("", li.Single) {
+			return
+		}
+		for key, b := range li.Buckets {
+			if !yield(key, b) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package queue
+
+import "errors"
+
+func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err error) {
+	l.Mu.Lock()
+	defer l.UnlockJudged()
+	switch {
+	case g.Spent&grantReturned != 0:
+		return 0, errReturned
+	case c.Settled:
+		return 0, ErrSettled
+	}
+	g.Spent |= GrantSettled
+	charged, c.cost, c.Settled = c.cost, cost, true
+	if cost == charged || c.booked {
+		return charged, nil
+	}
+	now := l.NowLocked()
+	b := c.Bucket
+	if cost > charged {
+		b = l.keptLocked(c, now)
+	}
+	l.MarkLocked(b)
+	l.ServeLocked(now) // requests that are due go first
+	b.Meter.Settle(c.paid, now, charged, cost)
+	l.turnLocked(g.Caller, b, cost-charged, now)
+	if cost < charged {
+		c.Limit.Counts.gave(charged - cost)
+		b.freed(now)
+		l.MarkLocked(b)
+		l.freeLocked(b, now)
+	} else {
+		c.Limit.Counts.Charged += uint64(cost - charged)
+		l.ReplanLocked(now, b)
+		l.owedLocked(b, now)
+	}
+	l.ServeLocked(now)
+	return charged, nil
+}
+
+// owedLocked turns the debt of a bucket into a hold of its key, if the bucket was forgotten and there is no room for it.
+func (l *Core) owedLocked(b *Bucket, now Instant) {
+	if b.Key == "" || b.Place >= 0 {
+		return
+	}
+	if must, _ := b.Meter.Matters(now); must > now {
+		b.Limit.keepHold(b.Key, must, now)
+	}
+}
+
+// keptLocked returns the bucket of the key of a charge. The bucket that was charged may have been forgotten, because it was full
+// or to make room, and another may have replaced it. If none has, it is kept again.
+func (l *Core) keptLocked(c *Charge, now Instant) *Bucket {
+	b := c.Bucket
+	if b.Key == "" || b.Limit.Buckets[b.Key] == b {
+		return b
+	}
+	if other := b.Limit.Buckets[b.Key]; other != nil {
+		return other
+	}
+	stale := b.Limit.Asks && b.Asked < b.Limit.refreshed // the next request asks for its rate
+	if stale || l.Keys.Size() >= l.MaxKeys && !l.evictLocked(now, nil, &l.Keys) {
+		return b // it is not kept; see owedLocked
+	}
+	if !b.HasOwnRate() { // it was not there when the limit was changed
+		r, burst := b.Limit.Terms(Rate{})
+		b.SetTermsLocked(r, burst, now)
+	}
+	l.keepLocked(b, now)
+	return b
+}
+
+var (
+	errReturned = errors.New("all was given back")
+	ErrSettled  = errors.New("it was settled before")
+)

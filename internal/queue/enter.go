@@ -1,0 +1,358 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// An Ask is a request as the Limiter sees it, without its charges. Charges are a separate argument because parts of an ask are
+// kept while the request waits, and as a part of it they would have to be allocated.
+type Ask struct {
+	Priority int
+	Caller   string          // where callers take turns
+	Weight   int64           // the same
+	MaxWait  time.Duration   // negative: no bound
+	Try      bool            // it never overtakes a waiter
+	Cancel   <-chan struct{} // Request.Cancel; nil: none
+	By       *Counts
+}
+
+// A Pending request could not be granted immediately.
+type Pending struct {
+	Ask     Ask
+	Gate    *GateKey // nil: there is none to pass
+	Late    bool     // only a waiter passes it
+	Charges []Charge
+	Rates   []Rate // by charge, as RateFor said; the zero rate is the limit's own; nil: nothing was asked
+	asked   uint64 // the number of the last Refresh before that
+
+	// Once it is decided:
+	Refusal   *Refusal      // where it is stored; nil: it is allocated
+	Mark      Mark          // of the grant
+	Caller    *caller       // of a grant in its turn
+	Waited    time.Duration // before the grant
+	Pretended time.Duration // for which it would have waited without a dry run
+	Binding   *Bucket       // for this bucket then
+	Room      Refusal
+}
+
+// Pass grants a request if all limits can pay now. If they cannot, and there is no error, the caller makes the request pending.
+// The two functions are separate so that requests wait on a small stack: there may be 100,000 of them.
+func (l *Core) Pass(ctx context.Context, cancel <-chan struct{}, charges []Charge, by *Counts, g *GateKey, below bool) (m Mark, ok bool, err error) {
+	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
+		return Mark{}, false, CauseOf(ctx)
+	}
+	if !l.Mu.TryLock() {
+		lockSoon(&l.Mu)
+	}
+	now := Instant(time.Since(l.Start)) // as NowLocked does, without a call
+	if now >= l.Synced {
+		l.syncLocked(now)
+	}
+	if g != nil { // the last charge is that of the gate
+		charges[len(charges)-1].Bucket = l.Gates[*g]
+	}
+	m, ok, missing := l.payLocked(charges, by, below, now)
+	if missing >= 0 {
+		m, ok = l.makeAndPayLocked(charges, by, below, now)
+	}
+	l.Mu.Unlock()
+	return m, ok, nil
+}
+
+// Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
+// requests wait and it is not one of Try.
+func (l *Core) Try(charges []Charge, a *Ask, r *Refusal) (m Mark, v Verdict) {
+	if !l.Mu.TryLock() {
+		lockSoon(&l.Mu)
+	}
+	now, below := l.NowLocked(), a.Priority < l.Urgent
+	m, ok, missing := l.payLocked(charges, a.By, below, now)
+	if missing >= 0 && l.canMakeLocked(charges) {
+		m, ok, _ = l.payAllLocked(charges, nil, a.By, below, now)
+		missing = -1
+	}
+	if !ok && missing < 0 && clampLocked(charges, below) {
+		m, ok, _ = l.payLocked(charges, a.By, below, now)
+	}
+	switch {
+	case ok:
+		v = Granted
+	case missing >= 0 || l.Dry:
+		v = Unasked
+	case l.denyLocked(charges, a.By, below, now, r):
+		v = Refused
+	case a.Try:
+		m, v = l.tryInLineLocked(charges, a, r, now)
+	default:
+		v = Unasked
+	}
+	l.Mu.Unlock()
+	return m, v
+}
+
+// tryInLineLocked decides about a request that may neither wait nor overtake the requests that wait. It is not inlined, because most
+// calls of try need none of its stack.
+//
+//go:noinline
+func (l *Core) tryInLineLocked(charges []Charge, a *Ask, r *Refusal, now Instant) (Mark, Verdict) {
+	p := Pending{Ask: *a, Charges: charges, Refusal: r}
+	v := l.lineUpLocked(context.Background(), &p, nil, nil, now)
+	return p.Mark, v
+}
+
+// Pend makes a request pending.
+//
+//go:noinline
+func Pend(charges []Charge, a Ask, g *GateKey) *Pending {
+	p := &Pending{Ask: a, Charges: slices.Clone(charges)}
+	p.Refusal = &p.Room
+	if g != nil {
+		p.Gate, p.Charges = new(*g), p.Charges[:len(charges)-1]
+	}
+	return p
+}
+
+// lockSoon takes a lock that is never held for as long as it takes to park a goroutine and to wake it again.
+// [sync.Mutex] itself does not spin while other goroutines are ready to run.
+func lockSoon(mu *sync.Mutex) {
+	const spins = 20
+	for range spins {
+		if mu.TryLock() {
+			return
+		}
+	}
+	mu.Lock()
+}
+
+// LockIfAsked takes the lock if the rates of all buckets are known that must be made for p, and reports whether it did.
+func (l *Core) LockIfAsked(p *Pending) bool {
+	for {
+		l.Mu.Lock()
+		if !p.askedLocked() {
+			p.asked = l.refreshes
+			l.Mu.Unlock()
+			return false
+		}
+		if !l.crowdedLocked(p.Charges) {
+			return true
+		}
+		l.Mu.Unlock() // other goroutines may take it in between
+	}
+}
+
+// Decide grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait as w. If the
+// rates of its buckets must be asked for first, the verdict is unasked, and decide is to be called again.
+func (l *Core) Decide(ctx context.Context, p *Pending) (w *Waiter, v Verdict) {
+	a := &p.Ask
+	if a.MaxWait != 0 || l.Supplies != nil { // allocated before the lock is taken
+		w = &Waiter{Passed: Never, by: a.By, decided: make(chan struct{})}
+		if l.Fair != nil {
+			w.Seat = &seat{name: a.Caller, weight: max(1, a.Weight)}
+		}
+	}
+	if !l.LockIfAsked(p) {
+		return nil, Unasked
+	}
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	if p.Gate != nil && !p.Late {
+		l.passLocked(p, now)
+	}
+	m, ok, missing := l.payAllLocked(p.Charges, p.Rates, a.By, a.Priority < l.Urgent, now)
+	switch {
+	case ok:
+		p.Mark = m
+		return nil, Granted
+	case l.Dry:
+		return nil, l.pretendLocked(ctx, p, now, missing)
+	case p.Late && missing == nil && w != nil:
+		l.passLocked(p, now)
+	}
+	if w == nil && missing == nil && l.denyPendingLocked(p, now) {
+		return nil, Refused
+	}
+	return w, l.lineUpLocked(ctx, p, missing, w, now)
+}
+
+// takeLocked makes charges that can be paid now, for a request that does not wait.
+func (l *Core) takeLocked(charges []Charge, by *Counts, now Instant) Mark {
+	for i := range charges {
+		c := &charges[i]
+		c.paid = c.Bucket.Meter.Take(now, now, c.cost, false)
+		c.Limit.Counts.took(c.cost)
+	}
+	by.Granted++
+	l.Counts.Granted++
+	return Mark{now, l.Counts.sent()}
+}
+
+// lineUpLocked decides about a request that could not be granted immediately: it waits as w, is rejected, or overtakes by its
+// priority.
+func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w *Waiter, now Instant) Verdict {
+	a, charges := &p.Ask, p.Charges
+	var by Bounds
+	l.bound(ctx, &by, a, charges, now)
+	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
+		l.refuseLocked(p, &by, reason, c, due, now)
+		return Refused
+	}
+	l.markAllLocked(charges)
+	l.tidyLocked(charges, a, by.Below, now)
+	l.ServeLocked(now) // requests that are due go first
+	if l.Supplies != nil {
+		by.respite = respite(charges, a.Try, by.Expiry, now)
+	}
+	q, ln := l.lineOf(charges, by.Below)
+	by.Tag = l.tagLocked(charges, a, &by.Place)
+	if !a.Try && (ln == nil || by.Before(&ln.First.Place)) && passesLocked(charges, &by.Place, now) {
+		p.Mark = l.takeLocked(charges, a.By, now)
+		p.Caller = l.passedLocked(charges, a, &by.Place, now)
+		l.markAllLocked(charges)
+		l.ServeLocked(now)
+		return Granted
+	}
+	due, i := planLocked(charges, q, ln, &by.Place, now, maxAhead)
+	reason := by.Judge(due, now, charges[i].Bucket)
+	if reason == 0 && min(by.Expiry, by.Deadline) < Never && q != nil && len(q.Lines) > maxAhead {
+		due, i = planLocked(charges, q, ln, &by.Place, now, len(q.Lines))
+		reason = by.Judge(due, now, charges[i].Bucket)
+	}
+	binding := &charges[i]
+	if reason == 0 && q != nil && q.Size >= l.MaxQueue {
+		reason = ReasonQueueFull
+	}
+	if reason != 0 {
+		l.refuseLocked(p, &by, reason, binding, binding.Bucket.soonest(due, binding.cost, by.Below), now)
+		if l.Supplies != nil {
+			l.wantLocked(charges, now)
+		}
+		return Refused
+	}
+	w.Bounds, w.Due, w.binding = by, due, uint16(i)
+	l.joinLocked(ln, w, charges, now)
+	return Waiting
+}
+
+// WaitsFor returns the bucket that w waits for, and what w costs there. It takes the lock because a smaller burst may be
+// clamping the costs of waiters.
+func (l *Core) WaitsFor(w *Waiter) (b *Bucket, cost int64) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return w.Stop().Bucket, w.costs[w.binding]
+}
+
+// Stand waits until w is decided: without a rejection or an error, it was granted. If the context is over by then, the context
+// wins and all tokens are given back: a request that cannot be sent must not be charged.
+func (l *Core) Stand(ctx context.Context, cancel <-chan struct{}, w *Waiter) error {
+	var patience *time.Timer
+	if last := w.last(); last < Never {
+		patience = time.AfterFunc(time.Duration(last-w.Arrived), func() { l.Expire(w) })
+	}
+	select {
+	case <-w.decided:
+	case <-ctx.Done():
+	case <-cancel:
+	}
+	if patience != nil {
+		patience.Stop()
+	}
+	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
+		return l.Abandon(ctx, w)
+	}
+	return nil
+}
+
+// Abandon takes back a request whose context is over, granted or not. A rejection stays one, also if MaxWait ends at the same
+// instant: MaxWait is judged before the deadline.
+func (l *Core) Abandon(ctx context.Context, w *Waiter) error {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	l.lookLocked(w.line, now)
+	if w.Verdict == Waiting && w.Expiry <= now {
+		l.expireLocked(w, now)
+	}
+	switch w.Verdict {
+	case Refused:
+		return nil
+	case Granted:
+		w.by.Undone++
+		l.Counts.Undone++
+		for i := range w.line.Stops {
+			w.line.Stops[i].Bucket.Limit.Counts.Undone++
+			l.giveBackLocked(w.line.Stops[i].Bucket, w.paid()[i], now, w.costs[i])
+			if w.Seat != nil {
+				l.turnLocked(w.Seat.caller, w.line.Stops[i].Bucket, -w.costs[i], now)
+			}
+		}
+	case Waiting:
+		w.Verdict = left // its MaxWait may end at the same time
+		if len(w.costs) > 1 {
+			_, s := l.PlanAgainLocked(w, now)
+			w.binding = uint16(s.Index)
+		}
+		l.quitLocked(w, now)
+	}
+	l.Counts.Canceled++
+	w.by.Canceled++
+	w.Stop().Bucket.Limit.Counts.Canceled++
+	l.ServeLocked(now)
+	return CauseOf(ctx)
+}
+
+// CauseOf returns why a request is over: the cause of its context, or its Cancel.
+func CauseOf(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return errCanceled
+}
+
+// errCanceled is returned when Request.Cancel was closed while the request waited.
+var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Expire rejects a request at the end of its MaxWait, unless it can be granted at this very instant.
+func (l *Core) Expire(w *Waiter) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	l.lookLocked(w.line, now)
+	if w.Verdict == Waiting {
+		l.expireLocked(w, now)
+	}
+}
+
+func (l *Core) expireLocked(w *Waiter, now Instant) {
+	due, s := l.PlanAgainLocked(w, now)
+	reason := ReasonMaxWait
+	if w.Expiry == w.Arrived { // it has waited for a store
+		reason = ReasonNoTokens
+	}
+	l.RejectLocked(w, s, reason, due, now)
+	l.ServeLocked(now)
+}
+
+// PlanAgainLocked plans a request in line as things are now.
+func (l *Core) PlanAgainLocked(w *Waiter, now Instant) (due Instant, binding *Stop) {
+	urgent, ahead := make([]int64, len(w.costs)), make([]int64, len(w.costs))
+	for i := range ahead {
+		urgent[i], ahead[i] = w.line.Queue.ahead(w.line, &w.Place, i, now, maxAhead)
+		ahead[i] = meter.AddCount(ahead[i], w.line.ahead(&w.Place, i))
+	}
+	return w.planLocked(urgent, ahead, now)
+}

@@ -1,0 +1,412 @@
+package queue
+
+import (
+	"container/heap"
+	"strings"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file is how the callers of a bucket take turns, by start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair
+// Queueing: A Scheduling Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996). Each request in line has
+// a start tag: the finish tag of its caller's request before it, which is cost/weight after the start tag of that one, but not
+// before the start tag that was granted last. Requests go in the order of these tags, and of rank where they are equal, as those
+// of callers are that had nothing in line.
+
+const (
+	TagScale  = 1 << 10 // of a cost of 1 at weight 1
+	MaxWeight = 1000
+	MaxTag    = Never / 2
+	allAtOnce = 16 // requests of a caller whose tags are corrected at once
+	someOfAll = 4  // and of one with more
+)
+
+// A Turns holds the callers that take turns at one bucket, with urgent requests or with other requests.
+type Turns struct {
+	Now     int64 // the largest start tag granted
+	Waiting int   // requests
+	Active  int   // callers with requests in line
+	Weights int64 // of the callers that have requests in line
+	Callers map[string]*caller
+	Idle    idleCallers
+
+	// As long as callers keep coming that had nothing in line, their start tags are all now, and no other would ever be granted.
+	// So once requests have been granted in this turn for twice what the callers in line would have got in it, callers that come
+	// from since on have a later tag.
+	granted int64 // in this turn, times TagScale
+	Later   int64 // never before now
+	since   Instant
+}
+
+// A fairBucket is what a bucket knows of turns while requests wait there.
+type fairBucket struct{ Urgent, Below Turns }
+
+func (f *fairBucket) of(below bool) *Turns {
+	if below {
+		return &f.Below
+	}
+	return &f.Urgent
+}
+
+// Turns returns what the bucket knows of turns; nil: no callers wait here, or they take none.
+func (b *Bucket) Turns() *fairBucket {
+	if b.Extra == nil {
+		return nil
+	}
+	return b.Fair
+}
+
+// Active returns how many callers wait.
+func (f *fairBucket) Active() int {
+	if f == nil {
+		return 0
+	}
+	return f.Urgent.Active + f.Below.Active
+}
+
+// A caller has requests in line at one bucket, or had one granted a moment ago.
+type caller struct {
+	Name   string
+	below  bool
+	Weight int64
+	size   int   // requests in line
+	End    int64 // the finish tag of its last request
+	Place  int   // in turns.idle; -1: it has requests in line
+
+	// Its requests in line, in order of arrival. The tag of the first is right; from stale on, they are later or earlier than
+	// they should be by what was cancelled or corrected.
+	First, Last, Stale *Waiter
+}
+
+// A seat is a request's place among those of its caller.
+type seat struct {
+	turns          *Turns
+	caller         *caller
+	name           string
+	weight         int64
+	stop           int // of the bucket among its own
+	Earlier, Later *Waiter
+}
+
+// idleCallers is a heap of callers with nothing in line, by their finish tags.
+type idleCallers []*caller
+
+func (h idleCallers) Len() int           { return len(h) }
+func (h idleCallers) Less(i, j int) bool { return h[i].End < h[j].End }
+func (h idleCallers) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].Place, h[j].Place = i, j }
+func (h *idleCallers) Push(x any)        { c := x.(*caller); c.Place = len(*h); *h = append(*h, c) }
+func (h *idleCallers) Pop() any {
+	last := len(*h) - 1
+	c := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	c.Place = -1
+	return c
+}
+
+// Taken returns by how much a cost moves the tags of a caller on.
+func Taken(cost, weight int64) int64 {
+	return max(0, min(cost, MaxTag/TagScale)) * TagScale / weight
+}
+
+// After returns the finish tag of a cost that starts at tag.
+func (c *caller) After(tag, cost int64) int64 { return min(tag+Taken(cost, c.Weight), MaxTag) }
+
+// fairLocked returns which of the charges is of a bucket where callers take turns; -1: none.
+func (l *Core) fairLocked(charges []Charge) int {
+	if l.Fair != nil {
+		for i := range charges {
+			if charges[i].Limit == l.Fair {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// tidyLocked corrects what is stale among the requests of a caller.
+func (l *Core) tidyLocked(charges []Charge, a *Ask, below bool, now Instant) {
+	if i := l.fairLocked(charges); i >= 0 && charges[i].Bucket.Turns() != nil {
+		t := charges[i].Bucket.Fair.of(below)
+		if c := t.Callers[a.Caller]; c != nil {
+			l.rechainStaleLocked(t, c, now)
+		}
+	}
+}
+
+// tagLocked returns the start tag of a request that has just come.
+func (l *Core) tagLocked(charges []Charge, a *Ask, p *Place) int64 {
+	i := l.fairLocked(charges)
+	if i < 0 || charges[i].Bucket.Turns() == nil {
+		return 0
+	}
+	return charges[i].Bucket.Fair.of(p.Below).start(a.Caller, p.Rank)
+}
+
+func (t *Turns) start(name string, rank Instant) int64 {
+	c, tag := t.Callers[name], t.Later
+	if rank < t.since {
+		tag = t.Now
+	}
+	switch {
+	case c != nil && c.First != nil:
+		return c.End
+	case c != nil && t.counts(c):
+		return max(tag, c.End)
+	}
+	return tag
+}
+
+// Counts reports whether it makes a difference what a caller has had.
+func (t *Turns) counts(c *caller) bool { return c.First != nil || c.End > t.Later }
+
+// sitLocked has a request that joins a line take its place among those of its caller.
+func (l *Core) sitLocked(w *Waiter, charges []Charge) {
+	i := l.fairLocked(charges)
+	if i < 0 {
+		w.Seat = nil
+		return
+	}
+	b := charges[i].Bucket
+	if b.Fair == nil {
+		b.Fair = new(fairBucket)
+	}
+	t, s := b.Fair.of(w.Below), w.Seat
+	if t.Waiting == 0 {
+		*t = Turns{Callers: make(map[string]*caller)}
+	}
+	c := t.caller(s.name, s.weight, w.Below)
+	s.turns, s.caller, s.stop = t, c, i
+	t.Waiting++
+	if c.First == nil {
+		c.First = w
+		t.Weights += c.Weight
+		t.Active++
+		l.Callers++
+	} else {
+		c.Last.Seat.Later, s.Earlier = w, c.Last
+	}
+	c.Last = w
+	c.size++
+	c.End = c.After(w.Tag, w.costs[i])
+}
+
+// caller returns the caller of that name, which is about to have a request in line or granted.
+func (t *Turns) caller(name string, weight int64, below bool) *caller {
+	c := t.Callers[name]
+	switch {
+	case c == nil:
+		c = &caller{Name: strings.Clone(name), below: below, Weight: weight, Place: -1} // a clone, so that the stack of Try may hold what it came in
+		t.Callers[c.Name] = c
+		return c
+	case c.Place >= 0:
+		heap.Remove(&t.Idle, c.Place)
+	default:
+		t.Weights += weight - c.Weight
+	}
+	c.Weight = weight
+	return c
+}
+
+// rest notes that a caller has nothing in line, and forgets it if that makes no difference.
+func (t *Turns) rest(c *caller) {
+	if t.counts(c) {
+		heap.Push(&t.Idle, c)
+	} else {
+		delete(t.Callers, c.Name)
+	}
+	for range 2 { // more than come in
+		if len(t.Idle) == 0 || t.Idle[0].End > t.Later {
+			return
+		}
+		delete(t.Callers, heap.Pop(&t.Idle).(*caller).Name)
+	}
+}
+
+// passedLocked notes that a request went before others that wait.
+func (l *Core) passedLocked(charges []Charge, a *Ask, p *Place, now Instant) *caller {
+	i := l.fairLocked(charges)
+	if i < 0 || charges[i].Bucket.Turns() == nil {
+		return nil
+	}
+	t := charges[i].Bucket.Fair.of(p.Below)
+	if t.Waiting == 0 {
+		return nil
+	}
+	if c := t.Callers[a.Caller]; c != nil && c.First != nil { // it overtook none of its own: they wait elsewhere
+		l.chargeLocked(t, c, Taken(charges[i].cost, c.Weight), now)
+		return c
+	}
+	c := t.caller(a.Caller, a.Weight, p.Below)
+	c.End = t.grant(c, p.Tag, charges[i].cost, t.Weights+c.Weight, now)
+	t.rest(c)
+	return c
+}
+
+// Grant notes a grant at a start tag, given the weights of all callers in line and this one, and returns the finish tag.
+func (t *Turns) grant(c *caller, tag, cost, weights int64, now Instant) (finish int64) {
+	tag = max(tag, t.Now)
+	finish = c.After(tag, cost)
+	if tag > t.Now {
+		t.Now, t.granted = tag, 0
+		t.Later = max(t.Later, t.Now)
+	}
+	t.granted = meter.AddCount(t.granted, Taken(cost, 1))
+	if turned := t.Now + t.granted/weights; turned >= t.Later+2*(finish-tag) && turned < MaxTag {
+		if t.Later == t.Now {
+			t.since = now
+		}
+		t.Later = turned
+	}
+	return finish
+}
+
+// standUpLocked takes a request out of those of its caller, granted or not, which is in no line any more.
+func (l *Core) standUpLocked(w *Waiter, granted bool, now Instant) {
+	s := w.Seat
+	if s == nil {
+		return
+	}
+	t, c, cost := s.turns, s.caller, w.Taken()
+	tag := w.Tag
+	if granted {
+		tag = c.First.Tag // in the turn of one that waits elsewhere, if there is one
+		tag = t.grant(c, tag, cost, t.Weights, now)
+	}
+	next := s.Later
+	stale := c.unlink(w)
+	t.Waiting--
+	switch {
+	case c.First == nil:
+		c.End = tag
+		t.Weights -= c.Weight
+		t.Active--
+		l.Callers--
+		t.rest(c)
+	case granted:
+		l.rechainLocked(t, c, c.First, tag, now)
+	case !stale:
+		l.rechainLocked(t, c, next, tag, now)
+	case c.Stale == nil:
+		c.End = c.After(c.Last.Tag, c.Last.Taken())
+	default:
+		l.rechainStaleLocked(t, c, now)
+	}
+	if t.Waiting == 0 {
+		b := w.line.Stops[s.stop].Bucket
+		if *t = (Turns{}); b.Fair.Urgent.Waiting+b.Fair.Below.Waiting == 0 {
+			b.Fair = nil
+		}
+	}
+}
+
+// unlink takes w out of the requests of its caller, and reports whether its tag was stale.
+func (c *caller) unlink(w *Waiter) (stale bool) {
+	s := w.Seat
+	c.size--
+	if stale = c.Stale != nil && w.Seq >= c.Stale.Seq; c.Stale == w {
+		c.Stale = s.Later
+	}
+	if s.Earlier == nil {
+		c.First = s.Later
+	} else {
+		s.Earlier.Seat.Later = s.Later
+	}
+	if s.Later == nil {
+		c.Last = s.Earlier
+	} else {
+		s.Later.Seat.Earlier = s.Earlier
+	}
+	s.Earlier, s.Later = nil, nil
+	return stale
+}
+
+// chargeLocked moves the tags of a caller on, or back.
+func (l *Core) chargeLocked(t *Turns, c *caller, by int64, now Instant) {
+	switch {
+	case c.First != nil:
+		l.rechainLocked(t, c, c.First, min(max(t.Now, c.First.Tag+by), MaxTag), now)
+	case c.Place >= 0:
+		heap.Remove(&t.Idle, c.Place)
+		fallthrough
+	default:
+		c.End = min(max(t.Now, c.End+by), MaxTag)
+		t.rest(c)
+	}
+}
+
+// turnLocked corrects the turns of a caller by what a request of it was charged too little, or too much if it is negative.
+func (l *Core) turnLocked(c *caller, b *Bucket, more int64, now Instant) {
+	if c == nil || b.Limit != l.Fair || b.Turns() == nil {
+		return
+	}
+	t := b.Fair.of(c.below)
+	if t.Waiting == 0 {
+		return
+	}
+	by := Taken(min(max(more, -more), b.Meter.Most()), c.Weight) // no bucket owes more
+	if more < 0 {
+		by = -by
+	}
+	current := t.Callers[c.Name]
+	if current == nil || !t.counts(current) {
+		if more < 0 {
+			return
+		}
+		current = t.caller(c.Name, c.Weight, c.below)
+		current.End = t.Now
+	}
+	l.chargeLocked(t, current, by, now)
+}
+
+// rechainLocked has w start at tag, and those after it one after the other: all of them if they are few, and else some now, and
+// the others, which then are stale, when something becomes of their caller again.
+func (l *Core) rechainLocked(t *Turns, c *caller, w *Waiter, tag int64, now Instant) {
+	fresh := true
+	for n := 0; w != nil; n++ {
+		if fresh = fresh && w != c.Stale; fresh && w.Tag == tag {
+			return // and so are those after it
+		}
+		if n == someOfAll && c.size > allAtOnce {
+			c.Stale = w
+			return
+		}
+		if w.Tag != tag {
+			l.retagLocked(w, tag, now)
+		}
+		tag = c.After(tag, w.Taken())
+		w = w.Seat.Later
+	}
+	c.Stale, c.End = nil, tag
+}
+
+func (l *Core) rechainStaleLocked(t *Turns, c *caller, now Instant) {
+	if w := c.Stale; w != nil {
+		l.rechainLocked(t, c, w, c.After(w.Seat.Earlier.Tag, w.Seat.Earlier.Taken()), now)
+	}
+}
+
+// retagLocked moves a request in its line.
+func (l *Core) retagLocked(w *Waiter, tag int64, now Instant) {
+	ln := w.line
+	first := ln.First
+	ln.remove(w)
+	w.Tag = tag
+	ln.insert(w)
+	ln.Queue.Class(w.Below).moved(w)
+	if q := ln.Queue; q.unjudged && w.Below == q.from.Below && w.Before(&q.from) {
+		q.from = w.Place // it has the turn of one that was rejected
+	}
+	if ln.First == first && first != w {
+		return
+	}
+	for i := range ln.Stops {
+		if s := &ln.Stops[i]; s.Pos == 0 && ln.First != first {
+			s.Bucket.since = now // the one before was in the way until now
+		}
+	}
+	l.headLocked(ln)
+}
+
+// Taken returns what w costs where callers take turns.
+func (w *Waiter) Taken() int64 { return w.costs[w.Seat.stop] }

@@ -1,0 +1,410 @@
+package queue
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// This file keeps what servers say about limits. A gate is a bucket for each host, each set of keys there, and each family of
+// requests. A request passes its gate in addition to its limits. Until a server first sends rate-limit information, only
+// waiters have gates, so that the first response reaches them, and other requests pay nothing for it.
+
+// gateLimit is the name of the limit of gates in rejections and statistics.
+const gateLimit = "server"
+
+// A GateKey is what a server probably counts a request by.
+type GateKey struct {
+	Host   string
+	Party  string // the keys by which it is counted
+	Family uint64 // a hash, because paths may contain secrets
+}
+
+// keySeparator stands between the keys of a party.
+const keySeparator = "\x00"
+
+// Name is the key of a party in rejections and statistics.
+func (g *GateKey) Name() string {
+	return strings.TrimSpace(g.Host + " " + g.PartyName())
+}
+
+// A GateBucket is the meter of a gate.
+type GateBucket struct {
+	*quota.Gate
+	Key   GateKey
+	Party *party
+	At    [2]int // in the lists of its party, counted from 1; 0: it is not there
+}
+
+// The lists of a party.
+const (
+	LinedGates   = iota // with waiters
+	StoppedGates        // where waiters are stopped
+)
+
+// list puts the gate, whose bucket is b, into a list of its party, or takes it out.
+func (g *GateBucket) list(which int, b *Bucket, in bool) {
+	all := &g.Party.Lists[which]
+	switch i := g.At[which]; {
+	case in && i == 0:
+		*all = append(*all, b)
+		g.At[which] = len(*all)
+	case !in && i > 0:
+		n := len(*all) - 1
+		last := (*all)[n]
+		(*all)[i-1], last.Meter.(*GateBucket).At[which] = last, i
+		(*all)[n], *all = nil, (*all)[:n]
+		g.At[which] = 0
+	}
+}
+
+// heed notes that a server has told the party something.
+func (p *party) heed() {
+	if p.Vocal || p.Account.Silent() {
+		return
+	}
+	p.Vocal = true
+	for _, b := range p.Lists[LinedGates] {
+		for _, s := range b.Lines {
+			s.Line.Vocal = true
+			s.Line.Queue.Vocal++
+		}
+	}
+}
+
+// A party is an account at a server, with all its gates.
+type party struct {
+	Account *quota.Account
+	Host    *host
+	Gates   map[*Bucket]bool
+	peak    int          // the most gates since the map was made
+	Lists   [2][]*Bucket // LinedGates and StoppedGates
+	Vocal   bool         // the server has told it something: its gates may be closed
+	Refused uint64       // responses by which the server refused
+}
+
+// A host is a server with all its parties.
+type host struct {
+	Server  *quota.Server
+	Parties map[string]*party
+	peak    int // the most parties since the map was made
+}
+
+// Join adds the key of a limit to the party.
+func (g *GateKey) Join(key string) {
+	switch {
+	case key == "" || key == g.Host || key == g.Party:
+	case g.Party == "":
+		g.Party = key
+	case !slices.Contains(strings.Split(g.Party, keySeparator), key):
+		g.Party += keySeparator + key
+	}
+}
+
+// Passing appends the charge of the gate.
+func (l *Core) Passing(charges []Charge) []Charge { return Charged(charges, l.Gate, "", 1) }
+
+// passLocked appends the charge of the gate of p, unless there is no room for another gate.
+func (l *Core) passLocked(p *Pending, now Instant) {
+	if l.Gates[*p.Gate] == nil && !l.RoomForGateLocked(now) {
+		return
+	}
+	p.Charges = l.Passing(slices.Grow(p.Charges, 1))
+	c := &p.Charges[len(p.Charges)-1]
+	c.Bucket = l.GateLocked(*p.Gate, now)
+	c.Key = c.Bucket.Key
+}
+
+// GateLocked returns the bucket of a gate, and makes it if there is none.
+func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
+	if b := l.Gates[key]; b != nil {
+		return b
+	}
+	p := l.partyLocked(key, now)
+	b := &Bucket{Limit: l.Gate, Key: key.Name(), Place: -1, Extra: &Extra{Armed: Never}}
+	b.Meter = &GateBucket{Gate: quota.NewGate(p.Account), Key: key, Party: p}
+	p.Gates[b] = true
+	p.peak = max(p.peak, len(p.Gates))
+	if p.Account.Knows(AnyQuota) {
+		b.Meter.(*GateBucket).Under(now, AnyQuota)
+	}
+	l.Gates[key] = b
+	l.gatesPeak = max(l.gatesPeak, len(l.Gates))
+	l.GateKeys.add(b, now)
+	l.sweepLaterLocked(now, sweepEvery)
+	return b
+}
+
+func (l *Core) partyLocked(key GateKey, now Instant) *party {
+	h := l.Hosts[key.Host]
+	if h == nil {
+		h = &host{Server: quota.NewServer(rand.Uint64()), Parties: make(map[string]*party)}
+		l.Hosts[key.Host] = h
+		l.hostsPeak = max(l.hostsPeak, len(l.Hosts))
+	}
+	p := h.Parties[key.Party]
+	if p == nil {
+		p = &party{Account: quota.NewAccount(h.Server, rand.Uint64()), Host: h, Gates: make(map[*Bucket]bool)}
+		p.Account.Off = l.QuotaOff
+		p.heed() // the server may hold all of its parties
+		h.Parties[key.Party] = p
+		h.peak = max(h.peak, len(h.Parties))
+	}
+	return p
+}
+
+// forgetGateLocked forgets a gate, its party with the last gate, and its host with the last party.
+func (l *Core) forgetGateLocked(b *Bucket, g *GateBucket) {
+	delete(l.Gates, g.Key)
+	l.Gates = Shrunk(l.Gates, &l.gatesPeak)
+	p, h := g.Party, g.Party.Host
+	delete(p.Gates, b)
+	p.Gates = Shrunk(p.Gates, &p.peak)
+	if len(p.Gates) > 0 {
+		return
+	}
+	delete(h.Parties, g.Key.Party)
+	h.Parties = Shrunk(h.Parties, &h.peak)
+	if len(h.Parties) == 0 {
+		delete(l.Hosts, g.Key.Host)
+		l.Hosts = Shrunk(l.Hosts, &l.hostsPeak)
+	}
+}
+
+// AnyQuota is the name of the quota that a server does not name. All requests of a party fall under it.
+const AnyQuota = "default"
+
+// AdoptLocked puts all gates of a party under the quota without a name.
+func (l *Core) AdoptLocked(p *party, now Instant) {
+	for b := range p.Gates {
+		b.Meter.(*GateBucket).Under(now, AnyQuota)
+	}
+}
+
+// A Mark is when a request was granted, and how many had been granted by then.
+type Mark struct {
+	At  Instant
+	Nth uint64 // 0: it is unknown, or the Limiter did not grant the request
+}
+
+// HearAndServe takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
+func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, by *Counts) (e HeldEvent) {
+	l.Mu.Lock()
+	defer l.UnlockJudged()
+	now := l.NowLocked()
+	if l.Gates[*key] == nil && !l.RoomForGateLocked(now) {
+		l.Heard.Store(true)
+		return e
+	}
+	b := l.GateLocked(*key, now)
+	first := !l.Heard.Swap(true)
+	g := b.Meter.(*GateBucket)
+	l.markPartyLocked(g.Party)
+	l.ServeLocked(now)
+	known := g.Account.Quotas()
+	if a.Word.After == nil {
+		g.Sent()
+	}
+	if first && m.Nth > 0 && now < int64(10*time.Second) { // there is no count by party yet
+		g.Account.Sofar(max(int64(m.Nth)-1, int64(l.Counts.sent())*3/4)) // refusals are faster than other responses
+	}
+	said := l.tellLocked(a.Word, now)
+	held := l.heardLocked(g, m.At, a, &said, charges, now)
+	if g.Account.Quotas() > known && m.Nth > 0 {
+		l.WaitForOthersLocked(g, m, now)
+	}
+	if held > 0 {
+		l.heldLocked(b, by)
+		e = HeldEvent{b, held}
+	}
+	l.ServeLocked(now)
+	return e
+}
+
+// WaitForOthersLocked holds requests for as long as the first response took, if so many uncounted requests are on their way
+// that they might use up the quota. Their responses have come by then.
+func (l *Core) WaitForOthersLocked(g *GateBucket, m Mark, now Instant) {
+	others := min(int64(l.Counts.sent())-int64(m.Nth), 1<<32)
+	if others > 0 && g.Account.Bounds(4*others) {
+		g.Account.Hold(now, min(now-m.At, int64(time.Second)))
+		g.Party.heed()
+		l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
+	}
+}
+
+// RoomForGateLocked reports whether there is room for another gate. It forgets a gate to make room if it must.
+func (l *Core) RoomForGateLocked(now Instant) bool {
+	return len(l.Gates) < l.MaxKeys || l.evictLocked(now, nil, &l.GateKeys)
+}
+
+// heardLocked takes a response to a request that passed a gate, and returns how long a new hold lasts. If an Adaptive limit was
+// charged too, that limit decides about a refusal of the request itself.
+func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling, charges []Charge, now Instant) (held time.Duration) {
+	w := a.Word
+	if w == nil {
+		w = new(Word)
+	} else if !l.Heard.Load() { // only waiters passed a gate until now
+		l.Heard.Store(true)
+	}
+	account := g.Account
+	if w.Limited && (w.After == nil || !w.After.Limited) {
+		g.Party.Refused++
+	}
+	own, adaptive := OwnRate(charges)
+	if w.After == nil {
+		account.Cover(own, adaptive)
+	}
+	until, open, news := account.Until(), g.Payable(now, 1), !account.Knows(AnyQuota)
+	switch {
+	case w.After != nil && said.named:
+		g.Hear(now, Never-1, said.tells) // the body contradicts the headers, and is later
+	case w.After != nil:
+		g.Hear(now, sent, said.tells)
+	default:
+		g.Answered(now, sent, a.Outcome == aimd.OK || a.Outcome == aimd.ClientError, said.tells)
+	}
+	if news && account.Knows(AnyQuota) {
+		l.AdoptLocked(g.Party, now)
+	}
+	l.markPartyLocked(g.Party)
+	w.from = account.Held()
+	switch d := int64(w.Wait); {
+	case !w.Limited:
+	case w.Host && d > 0 && adaptive:
+		g.Party.Host.Server.Hold(now, d)
+	case adaptive && !said.explained: // decides about it
+	case said.named && d > 0 && !w.Global: // its quota stops them
+		if first := w.After; first != nil {
+			account.TakeBack(first.from, first.to)
+			l.recountServersLocked()
+		}
+	case said.explained && d > 0:
+		account.Hold(now, d)
+	case d > 0:
+		account.Refused(now, sent, d, w.Host)
+	case !said.explained:
+		account.Backoff(now, sent, g.InFlight())
+	}
+	w.to = account.Held()
+	moved := account.Until() > until
+	switch {
+	case moved && w.Host:
+		for _, p := range g.Party.Host.Parties {
+			l.ReplanPartyLocked(p, now)
+		}
+	case moved, open && !g.Payable(now, 1):
+		l.ReplanPartyLocked(g.Party, now)
+	}
+	if moved {
+		held = time.Duration(account.Until() - now)
+		if w.Limited {
+			l.holdLoansLocked(charges, account.Until(), now)
+		}
+	}
+	g.Party.heed()
+	return held
+}
+
+func (l *Core) markPartyLocked(p *party) {
+	p.heed()
+	for _, b := range p.Lists[StoppedGates] {
+		l.MarkLocked(b)
+	}
+}
+
+func (l *Core) ReplanPartyLocked(p *party, now Instant) {
+	p.heed()
+	l.ReplanLocked(now, p.Lists[LinedGates]...)
+}
+
+// OwnRate returns the lowest rate of the limits that a request was charged in, in such requests per second, or 0 if none has a
+// rate, and whether one of them learns its rate.
+func OwnRate(charges []Charge) (own float64, adaptive bool) {
+	for i := range charges {
+		c := &charges[i]
+		adaptive = adaptive || c.Limit.Learns
+		if c.Limit.Rated {
+			if r := c.Bucket.Rate().PerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
+				own = r
+			}
+		}
+	}
+	return own, adaptive
+}
+
+// reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Share]. It is 0 if the
+// server tells the very number that such a limit was given: that limit keeps to its share already.
+func (l *Core) reserveLocked(limit int64) int64 {
+	share := 1.0
+	for _, li := range l.Limits {
+		if li.Share < 1 && li.Rate.N == limit {
+			return 0
+		}
+		share = min(share, li.Share)
+	}
+	return int64(math.Ceil((1 - share) * float64(limit)))
+}
+
+// PartiesAt returns a gate of each party of a host.
+func (l *Core) PartiesAt(name string) (gates []*Bucket) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	h := l.Hosts[name]
+	if h == nil {
+		return nil
+	}
+	for _, p := range h.Parties {
+		for b := range p.Gates {
+			gates = append(gates, b)
+			break
+		}
+	}
+	return gates
+}
+
+// PartiesOf returns a gate of each party whose gates are wanted.
+func (l *Core) PartiesOf(want func(GateKey) bool) (gates []*Bucket) {
+	seen := make(map[*party]bool)
+	for _, b := range l.Kept() {
+		if g, ok := b.Meter.(*GateBucket); ok && want(g.Key) && !seen[g.Party] {
+			seen[g.Party] = true
+			gates = append(gates, b)
+		}
+	}
+	return gates
+}
+
+func (l *Core) ForgetSaid(gates []*Bucket, key string) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	for _, b := range gates {
+		g := b.Meter.(*GateBucket)
+		g.Account.Forget(now)
+		for _, p := range g.Party.Host.Parties { // the host's hold was theirs, too
+			l.markPartyLocked(p)
+		}
+	}
+	for _, li := range l.Limits {
+		b := li.Bucket(key)
+		if b == nil {
+			continue
+		}
+		if m, ok := b.Meter.(resumer); ok {
+			m.Resume(now)
+			l.MarkLocked(b)
+		}
+	}
+	l.ServeLocked(now)
+}
+
+// A resumer is a meter that pauses because of what servers said.
+type resumer interface{ Resume(now Instant) }
+
+// PartyName is what a party is called at its host.
+func (g *GateKey) PartyName() string { return strings.ReplaceAll(g.Party, keySeparator, " ") }

@@ -1,0 +1,168 @@
+package queue
+
+import (
+	"slices"
+	"time"
+)
+
+// Hold holds the key of the one charge of p. It reports whether there was room to remember it. If the rate of its bucket must be
+// asked for first, nothing is held, and hold is to be called again.
+func (l *Core) Hold(p *Pending, d int64) (fits, asked bool) {
+	if !l.LockIfAsked(p) {
+		return false, false
+	}
+	defer l.UnlockJudged()
+	return l.holdLocked(p, d), true
+}
+
+// CountHold counts a hold of a caller.
+func (l *Core) CountHold() {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	l.Counts.Holds.Caller++
+}
+
+// holdLocked holds the key of the one charge of p, and reports whether there was room to remember it.
+func (l *Core) holdLocked(p *Pending, d int64) bool {
+	c, now := &p.Charges[0], l.NowLocked()
+	c.Limit.Counts.Holds++
+	if !l.HaveLocked(c, p.Charges, RateAt(p.Rates, 0), now) {
+		return c.Limit.keepHold(c.Key, now+d, now)
+	}
+	l.changeLocked(now, []*Bucket{c.Bucket}, func(b *Bucket) bool {
+		b.hold(now, now+d)
+		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
+		return true
+	})
+	return true
+}
+
+// A HeldEvent says that a bucket is held because of a response.
+type HeldEvent struct {
+	Bucket *Bucket
+	By     time.Duration
+}
+
+// heldLocked counts a hold of a bucket by a server or an Adaptive limit.
+func (l *Core) heldLocked(b *Bucket, by *Counts) {
+	if b.Limit.Gates {
+		l.Counts.Holds.Server++
+		by.Holds.Server++
+	} else {
+		l.Counts.Holds.Adaptive++
+		by.Holds.Adaptive++
+	}
+	b.Limit.Counts.Holds++
+	b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
+}
+
+func (l *Core) HoldAll(d int64) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	l.Counts.Holds.Caller++
+	for _, li := range l.Limits {
+		li.Held = max(li.Held, now+d)
+		li.Counts.Holds++
+	}
+}
+
+// inPieces calls f under the lock for every bucket that is kept, and serves waiters, in pieces between which others have the lock.
+func (l *Core) inPieces(f func(b *Bucket, now Instant)) {
+	for some := range slices.Chunk(l.Kept(), PieceSize) {
+		l.piece(some, f)
+	}
+}
+
+func (l *Core) piece(some []*Bucket, f func(b *Bucket, now Instant)) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	for _, b := range some {
+		if b.Key == "" || b.Place >= 0 {
+			f(b, now)
+		}
+	}
+	l.ServeLocked(now)
+}
+
+// Release returns the limits in which that hold was the last to end.
+func (l *Core) Release(key string) (last []*Limit) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	for _, li := range l.Limits {
+		held := li.Holds[key]
+		delete(li.Holds, key)
+		if b := li.Bucket(key); b != nil {
+			held = max(held, b.HeldAlone())
+			l.liftLocked(b, now)
+		}
+		if held > now && held == li.HeldMost {
+			last = append(last, li)
+		}
+	}
+	l.ServeLocked(now)
+	return last
+}
+
+// liftLocked ends a hold of a bucket. No waiter could have been granted before.
+func (l *Core) liftLocked(b *Bucket, now Instant) {
+	if b.lift(now) {
+		l.freeLocked(b, now)
+		l.MarkLocked(b)
+	}
+}
+
+// ReleaseAll ends what hold and HoldAll did.
+func (l *Core) ReleaseAll() {
+	l.releaseHeld()
+	l.inPieces(func(b *Bucket, now Instant) {
+		l.liftLocked(b, now)
+		l.MarkLocked(b)
+	})
+}
+
+func (l *Core) releaseHeld() {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	for _, li := range l.Limits {
+		li.Held, li.holdNew = min(li.Held, now), min(li.holdNew, now)
+		clear(li.Holds)
+	}
+}
+
+// recountServersLocked finds when the last hold of a server ends, after one was taken back. With many gates that stays the end of
+// the longest hold so far: under the lock there is no time to look at them all.
+func (l *Core) recountServersLocked() {
+	if len(l.Gates) > PieceSize {
+		return
+	}
+	l.Gate.HeldMost = 0
+	for _, b := range l.Gates {
+		l.Gate.HeldMost = max(l.Gate.HeldMost, b.HeldAlone())
+	}
+}
+
+// RecountHolds finds when the last hold of a limit ends, after that one was lifted. Holds that are set meanwhile count.
+func (l *Core) RecountHolds(li *Limit) {
+	l.Mu.Lock()
+	li.HeldMost = li.holdNew
+	for _, held := range li.Holds {
+		li.HeldMost = max(li.HeldMost, held)
+	}
+	l.Mu.Unlock()
+	l.inPieces(func(b *Bucket, _ Instant) {
+		if b.Limit == li {
+			li.HeldMost = max(li.HeldMost, b.HeldAlone())
+		}
+	})
+}
+
+// HeldFor returns for how long yet all keys are held.
+func (l *Core) HeldFor() time.Duration {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return time.Duration(max(0, l.Limits[0].Held-l.NowLocked()))
+}

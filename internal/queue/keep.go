@@ -1,0 +1,367 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Bucket is the state of one limit for one key. There may be a million of them, so what few of them need is apart.
+type Bucket struct {
+	Limit  *Limit
+	Key    string
+	Meter  meter.Meter
+	LookAt Instant // when its keeper is to look at it
+	Place  int32   // in its keeper; -1: it is never forgotten
+	Busy   bool    // it may not be forgotten, as far as its keeper knows
+	*Extra         // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
+}
+
+// An Extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
+type Extra struct {
+	Own     Rate        // as RateFor said; zero: the limit's
+	Asked   uint64      // the number of the last Refresh before RateFor was asked
+	Loan    *loan       // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
+	Held    Instant     // nothing goes before
+	since   Instant     // no request in line can have been due before; in a dry run, when the last one that it stopped would have gone
+	serial  uint64      // tells buckets apart that have or had lines, also those of one key that was forgotten and came back; 0: it had none
+	Stopped stopHeap    // the lines whose first request cannot be paid here, or may not go before one that cannot
+	Lines   []*Stop     // all lines that fall under this bucket
+	Fair    *fairBucket // nil: no callers wait here, or they take no turns
+	timer   *time.Timer
+	Armed   Instant // when timer fires; never: it does not
+	Dirty   bool    // in Limiter.dirty
+}
+
+// Needs returns the extra of a bucket, and makes it if there is none.
+func (b *Bucket) Needs() *Extra {
+	if b.Extra == nil {
+		b.Extra = &Extra{Armed: Never}
+	}
+	return b.Extra
+}
+
+// HasLines reports whether requests wait that fall under the bucket.
+func (b *Bucket) HasLines() bool { return b.Extra != nil && len(b.Lines) > 0 }
+
+// Lent returns the loan of the bucket; nil: its budget is not in a store.
+func (b *Bucket) Lent() *loan {
+	if b.Extra == nil {
+		return nil
+	}
+	return b.Loan
+}
+
+// HasOwnRate reports whether the rate of the bucket is not that of its limit.
+func (b *Bucket) HasOwnRate() bool { return b.Extra != nil && b.Own != Rate{} }
+
+// number returns what tells the bucket apart; 0: it never had a line.
+func (b *Bucket) number() uint64 {
+	if b.Extra == nil {
+		return 0
+	}
+	return b.serial
+}
+
+// freed notes that tokens came back. Waiters can use them from now on.
+func (b *Bucket) freed(now Instant) {
+	if b.Extra != nil {
+		b.since = max(b.since, now)
+	}
+}
+
+// Rate returns the rate of its limit for its key.
+func (b *Bucket) Rate() Rate {
+	if b.HasOwnRate() {
+		return b.Limit.Shared(b.Own)
+	}
+	return b.Limit.Shared(b.Limit.Rate)
+}
+
+// opens returns the instant before which nothing goes, whatever there is to pay with.
+func (b *Bucket) opens() Instant {
+	if b.Extra == nil {
+		return b.Limit.Held
+	}
+	return max(b.Limit.Held, b.Held, b.since)
+}
+
+// Ready returns when cost can be paid here once ahead has been, not before from.
+func (b *Bucket) Ready(from Instant, ahead, cost int64) Instant {
+	return b.Meter.Ready(max(from, b.opens()), ahead, cost)
+}
+
+// HeldUntil returns the end of the hold of a caller, a server or a controller.
+func (b *Bucket) HeldUntil() Instant {
+	return max(b.Limit.Held, b.HeldAlone())
+}
+
+// HeldAlone is the same without HoldAll.
+func (b *Bucket) HeldAlone() (until Instant) {
+	if b.Extra != nil {
+		until = b.Held
+	}
+	if m, ok := b.Meter.(meter.Holder); ok {
+		until = max(until, m.HeldUntil())
+	}
+	return until
+}
+
+// Hold lets nothing go before until: in all processes, where the budget is shared.
+func (b *Bucket) hold(now, until Instant) {
+	if b.Lent() != nil {
+		b.Loan.Hold(now, until)
+		return
+	}
+	e := b.Needs()
+	e.Held = max(e.Held, until)
+}
+
+// lift ends what hold did, and reports whether there was a hold.
+func (b *Bucket) lift(now Instant) bool {
+	if b.Extra == nil {
+		return false
+	}
+	held := b.Held > now
+	b.Held = min(b.Held, now)
+	if b.Loan != nil && (held || b.Loan.HeldUntil() > now) {
+		b.Loan.Hold(now, now)
+		return true
+	}
+	return held
+}
+
+// plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
+func (b *Bucket) plan(from Instant, ahead, cost int64) Instant {
+	if p, ok := b.Meter.(meter.Planner); ok {
+		due := p.Plan(max(from, b.opens()), ahead, cost)
+		if until := b.blockedUntil(); until > due && due < Never && b.Ready(from, ahead, cost) == Never {
+			return until
+		}
+		return due
+	}
+	return b.Ready(from, ahead, cost)
+}
+
+// PerSecond returns the rate in tokens; 0: there is none.
+func (b *Bucket) PerSecond(now Instant) float64 {
+	if m, ok := b.Meter.(meter.Rater); ok {
+		return m.PerSecond(now)
+	}
+	return b.Rate().PerSecond()
+}
+
+// Waiting returns how many requests in line fall under the bucket.
+func (b *Bucket) Waiting() int {
+	n := 0
+	if b.Extra != nil {
+		for _, s := range b.Lines {
+			n += s.Line.Size
+		}
+	}
+	return n
+}
+
+// A Limit is a Limit at work in one Limiter.
+type Limit struct {
+	Single  *Bucket // of the key "", which most programs use alone; it is never forgotten
+	Buckets map[string]*Bucket
+	Gates   bool // its buckets are those of gates
+	Keyed   bool // requests have keys, or some have had one
+	Index   int  // in core.limits; that of gates comes after all
+	Rule
+	supply *Supply // of a limit that is Shared; nil: it is not
+	Size   int64   // the burst of keys that have no rate of their own
+	peak   int     // the most buckets since the map was made
+
+	refreshed uint64 // the number of its last Refresh; 0: there was none
+
+	Holds   map[string]Instant // of keys that have no bucket, because there was no room; nil: none
+	holdNew Instant            // nothing goes before in buckets that are yet to be made
+
+	_        [64]byte // what follows is written under the lock while requests read what stands above without it
+	Held     Instant  // by HoldAll: nothing goes before in any bucket
+	HeldMost Instant  // the latest end of a hold of a bucket, past ones included
+	Counts   limitCounts
+	_        [64]byte
+}
+
+// findLocked finds the bucket of a charge, and reports whether there is one.
+func (c *Charge) findLocked() bool {
+	if c.Key != "" && !c.Limit.Gates { // else it is found already
+		c.Bucket = c.Limit.Buckets[c.Key]
+	}
+	return c.Bucket != nil
+}
+
+// payLocked makes all charges if they can be paid now and no request waits there. missing is the first without a bucket, or -1.
+func (l *Core) payLocked(charges []Charge, by *Counts, below bool, now Instant) (m Mark, ok bool, missing int) {
+	all := charges
+	ok = true
+	for i := range charges {
+		c := &charges[i]
+		if !c.findLocked() {
+			return m, false, i
+		}
+		b := c.Bucket
+		ok = ok && c.cost >= 0 && !b.HasLines() && b.opens() <= now && (i == 0 || b.Meter.Payable(now, c.cost)) &&
+			(!below || b.Leaves(c.cost, now))
+	}
+	if ok && len(charges) > 0 {
+		c := &charges[0]
+		if c.paid, ok = c.Bucket.Meter.Spend(now, c.cost); ok {
+			c.Limit.Counts.took(c.cost)
+		}
+		charges = charges[1:]
+	}
+	if ok {
+		m = l.takeLocked(charges, by, now)
+		if l.Supplies != nil {
+			l.drawnLocked(all, now)
+		}
+	}
+	return m, ok, -1
+}
+
+// payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
+// missing is the first charge without room for its bucket.
+func (l *Core) payAllLocked(charges []Charge, rates []Rate, by *Counts, below bool, now Instant) (m Mark, ok bool, missing *Charge) {
+	kept := l.Keys.Size()
+	for i := range charges {
+		charges[i].findLocked() // before any is forgotten to make room for another
+	}
+	for i := range charges {
+		if c := &charges[i]; !l.HaveLocked(c, charges, RateAt(rates, i), now) {
+			return m, false, c
+		}
+	}
+	if m, ok, _ = l.payLocked(charges, by, below, now); !ok && clampLocked(charges, below) {
+		m, ok, _ = l.payLocked(charges, by, below, now)
+	}
+	if ok && l.Keys.Size() > kept { // what was charged is not as good as new, and stays
+		l.sweepLocked(&l.Keys, sweepWith, now)
+	}
+	return m, ok, nil
+}
+
+// makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock. It is not inlined, to keep the stack
+// small on which its callers may have to wait for the lock.
+//
+//go:noinline
+func (l *Core) makeAndPayLocked(charges []Charge, by *Counts, below bool, now Instant) (m Mark, ok bool) {
+	if l.canMakeLocked(charges) {
+		m, ok, _ = l.payAllLocked(charges, nil, by, below, now)
+	}
+	return m, ok
+}
+
+// canMakeLocked reports whether all buckets of these charges that are missing can be made under this lock: there is room, and
+// no rate to ask for.
+func (l *Core) canMakeLocked(charges []Charge) bool {
+	if l.Keys.Size()+len(charges) > l.MaxKeys {
+		return false
+	}
+	for i := range charges {
+		if c := &charges[i]; c.Limit.Asks || c.Limit.Gates && c.Bucket == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// HaveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. Buckets of the other
+// charges are not evicted.
+func (l *Core) HaveLocked(c *Charge, charges []Charge, r Rate, now Instant) bool {
+	if c.findLocked() {
+		return true
+	}
+	if l.Keys.Size() >= l.MaxKeys && !l.evictLocked(now, charges, &l.Keys) {
+		return false
+	}
+	c.Bucket = l.makeLocked(c.Limit, c.Key, r, now)
+	return true
+}
+
+// clampLocked reduces costs to the sizes of limits with ClampCost, and reports whether there was one to reduce.
+func clampLocked(charges []Charge, below bool) (clamped bool) {
+	for i := range charges {
+		if c := &charges[i]; c.Limit.Clamps && c.cost > c.Bucket.most(below) {
+			c.cost, clamped = c.Bucket.most(below), true
+		}
+	}
+	return clamped
+}
+
+// reclampLocked does the same for the waiters of a bucket that has become smaller.
+func (b *Bucket) reclampLocked() {
+	if b.Limit.Clamps && b.Extra != nil {
+		for _, s := range b.Lines {
+			s.Line.Root.clamp(s.Index, b.most(s.Line.Below))
+		}
+	}
+}
+
+// askedLocked reports whether the rates are known of all buckets that are to be made, as of the last [Limiter.Refresh]. It
+// finds out under the lock under which they are made: a bucket that was there a moment ago may have been forgotten.
+func (p *Pending) askedLocked() bool {
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		if (p.Rates == nil || p.asked < c.Limit.refreshed) && c.Limit.Asks && c.Key != "" && !c.findLocked() {
+			return false
+		}
+	}
+	return true
+}
+
+// makeLocked makes a bucket, with that rate or, if it is zero, the limit's own.
+func (l *Core) makeLocked(li *Limit, key string, r Rate, now Instant) *Bucket {
+	b := &Bucket{Limit: li, Key: key, Place: -1}
+	if key == "" || li.Asks || li.supply != nil {
+		b.Extra = &Extra{Armed: Never, Own: r, Asked: li.refreshed}
+	}
+	rate, burst := li.Terms(r)
+	if li.supply != nil {
+		b.Loan = li.lend(key, rate, burst)
+		b.Meter = b.Loan.Borrower
+	} else {
+		b.Meter = l.meterLocked(li, rate, burst, now)
+	}
+	if key == "" {
+		li.Single = b
+		return b
+	}
+	if until := li.takeHold(key); until > 0 {
+		b.Needs().Held = until
+	}
+	l.keepLocked(b, now)
+	return b
+}
+
+// meterLocked returns a new meter, which shares with that of the key "" what it can.
+func (l *Core) meterLocked(li *Limit, r Rate, burst int64, now Instant) meter.Meter {
+	if li.Single != nil {
+		if m, ok := li.Single.Meter.(meter.Sharer); ok {
+			return m.Another(now, r, burst, li.InitialOf(burst))
+		}
+	}
+	return li.Make(now, r, burst, &l.Wall)
+}
+
+// Terms returns the rate and the burst of a key for which RateFor returned own; zero: the limit's own.
+func (li *Limit) Terms(own Rate) (r Rate, burst int64) {
+	switch {
+	case own == Rate{}:
+		return li.Shared(li.Rate), li.Size
+	case li.Burst >= 0:
+		return li.Shared(own), li.Size
+	}
+	return li.Shared(own), li.BurstOf(own)
+}
+
+// RateAt returns what askRates found for a charge.
+func RateAt(rates []Rate, i int) Rate {
+	if i < len(rates) {
+		return rates[i]
+	}
+	return Rate{}
+}

@@ -1,0 +1,405 @@
+package queue
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Line holds the requests that wait for the same set of buckets, in order of rank.
+//
+// It is a treap (Seidel and Aragon, "Randomized Search Trees", 1996): a search tree by rank that is a heap by a random
+// weight, in which each request knows the costs of all below it. So a request finds the costs
+// before it in logarithmic time, whatever its priority, and leaves the line as fast.
+type Line struct {
+	Id      string
+	Queue   *Queue
+	Stops   []Stop
+	Root    *Waiter
+	First   *Waiter
+	Size    int
+	Nth     int  // in its queue
+	Vocal   bool // its gate may be closed, or close without notice: see party.vocal
+	Starved bool // its first request has been passed over for too long, and bars all its buckets
+	Below   bool // of all its requests: they leave a part of some limits to urgent ones
+}
+
+// isOpen reports whether the gate of a line stops no request now.
+func (ln *Line) isOpen(now Instant) bool {
+	g, ok := ln.Stops[len(ln.Stops)-1].Bucket.Meter.(*GateBucket)
+	return !ok || g.Open(now)
+}
+
+// A Stop ties a line to one of its buckets.
+type Stop struct {
+	Line   *Line
+	Bucket *Bucket
+	Index  int     // of this stop in its line, and of its cost in a waiter
+	Lined  int     // where the bucket's lines have it
+	Pos    int     // where the bucket's stopped lines have it; -1: the line is not stopped there
+	ready  Instant // as Limiter.TryLocked found it: when its first request can be paid
+	short  bool    // and whether it is stopped there
+}
+
+// A Place is where a request stands in line.
+type Place struct {
+	Tag   int64 // its turn, where callers take turns
+	Rank  Instant
+	Seq   uint64
+	Below bool // it leaves a part of some limits to urgent requests
+}
+
+// Before reports whether p comes before other, in one line.
+func (p *Place) Before(other *Place) bool {
+	return p.Tag < other.Tag || p.Tag == other.Tag && p.earlier(other)
+}
+
+// earlier is the same by arrival and priority alone.
+func (p *Place) earlier(other *Place) bool {
+	return p.Rank < other.Rank || p.Rank == other.Rank && p.Seq < other.Seq
+}
+
+// Bounds say where a request stands in line, and for how long.
+type Bounds struct {
+	Place
+	Arrived  Instant
+	Expiry   Instant // the last at which it may be granted, by its MaxWait; never: none
+	Deadline Instant // the first at which it may not, by its context; never: none
+	respite  int64   // for how long it may wait for a response of a store, although expiry is earlier
+}
+
+// last returns the last instant at which a request may be granted.
+func (b *Bounds) last() Instant { return max(b.Expiry, b.Arrived+b.respite) }
+
+// tight returns an instant at which a request may certainly be granted, if it may wait until then.
+func (b *Bounds) tight() Instant { return min(b.Expiry, b.Deadline-1, shut-1) }
+
+// A Waiter is a request in line.
+type Waiter struct {
+	Bounds
+	parent, left, right *Waiter
+	weight              uint32
+	binding             uint16 // the stop because of which it waits, as it seemed when it was planned last
+	Verdict             Verdict
+	line                *Line
+	costs               []int64  // by stop; behind them come sums and mosts
+	inline              [6]int64 // room for all three where there are no more than two stops
+	Tightest            Instant  // the earliest limit of its own and of all below it
+	Passed              Instant  // when it could first have been passed over; never: not yet
+	Due                 Instant  // when it would be granted, as it seemed on arrival
+	At                  Instant  // when it was granted
+	decided             chan struct{}
+	Seat                *seat    // nil: no callers take turns where it waits
+	Refusal             *Refusal // nil: it was not rejected
+	by                  *Counts
+}
+
+// take stores what w costs, by stop.
+func (w *Waiter) take(charges []Charge) {
+	n, room := len(charges), w.inline[:]
+	if 3*n > len(room) {
+		room = make([]int64, 3*n)
+	}
+	w.costs = room[: n : 3*n]
+	for i := range charges {
+		w.costs[i] = charges[i].cost
+	}
+}
+
+// Sums returns the costs of w and of all below it, by stop.
+func (w *Waiter) Sums() []int64 {
+	n := len(w.costs)
+	return w.costs[n : 2*n]
+}
+
+// Mosts returns the largest costs of w and of all below it, by stop.
+func (w *Waiter) Mosts() []int64 {
+	n := len(w.costs)
+	return w.costs[2*n : 3*n]
+}
+
+// paid returns what refunds of a granted w need, by stop. It takes the memory of sums, because w is in no line any more and there
+// may be many waiters.
+func (w *Waiter) paid() []int64 { return w.Sums() }
+
+// Stop returns the stop because of which w waits, or has waited.
+func (w *Waiter) Stop() *Stop { return &w.line.Stops[w.binding] }
+
+// Charges returns what w was charged, once it is granted.
+func (w *Waiter) charges() []Charge {
+	charges := make([]Charge, len(w.costs))
+	for i := range charges {
+		b := w.line.Stops[i].Bucket
+		charges[i] = Charge{Limit: b.Limit, Key: b.Key, Bucket: b, cost: w.costs[i], paid: w.paid()[i]}
+	}
+	return charges
+}
+
+// Granted returns w as a request that was granted.
+func (w *Waiter) Granted() *Pending {
+	p := &Pending{Charges: w.charges(), Waited: time.Duration(w.At - w.Arrived), Mark: Mark{At: w.At}}
+	if w.Seat != nil {
+		p.Caller = w.Seat.caller
+	}
+	return p
+}
+
+// A Verdict is what has become of a request.
+type Verdict uint8
+
+const (
+	Waiting Verdict = iota
+	Granted
+	Refused
+	left    // its context was over first
+	Unasked // nothing is decided: RateFor must be asked first
+)
+
+// ahead returns what is to be paid at a stop before a request in that place.
+func (ln *Line) ahead(p *Place, stop int) int64 {
+	var sum int64
+	for w := ln.Root; w != nil; {
+		if !w.Before(p) {
+			w = w.left
+			continue
+		}
+		sum = meter.AddCount(sum, w.costs[stop])
+		if w.left != nil {
+			sum = meter.AddCount(sum, w.left.Sums()[stop])
+		}
+		w = w.right
+	}
+	return sum
+}
+
+// insert puts w in its place.
+func (ln *Line) insert(w *Waiter) {
+	w.line, w.weight = ln, mix(w.Seq)
+	ln.Size++
+	if ln.First == nil || w.Before(&ln.First.Place) {
+		ln.First = w
+	}
+	place := &ln.Root
+	for *place != nil {
+		w.parent = *place
+		if w.Before(&w.parent.Place) {
+			place = &w.parent.left
+		} else {
+			place = &w.parent.right
+		}
+	}
+	*place = w
+	for w.parent != nil && w.parent.weight < w.weight {
+		ln.rotate(w)
+	}
+	for p := w; p != nil; p = p.parent {
+		p.sum()
+	}
+}
+
+// remove takes w out.
+func (ln *Line) remove(w *Waiter) {
+	if ln.First == w {
+		ln.First = w.Next()
+	}
+	ln.Size--
+	for w.left != nil || w.right != nil {
+		if w.right == nil || w.left != nil && w.left.weight > w.right.weight {
+			ln.rotate(w.left)
+		} else {
+			ln.rotate(w.right)
+		}
+	}
+	parent := w.parent
+	ln.hang(parent, w, nil)
+	for p := parent; p != nil; p = p.parent {
+		p.sum()
+	}
+	w.parent = nil
+}
+
+// rotate lifts w into the place of its parent. Sums above w are left to the caller.
+func (ln *Line) rotate(w *Waiter) {
+	p := w.parent
+	ln.hang(p.parent, p, w)
+	if p.left == w {
+		p.left, w.right = w.right, p
+		if p.left != nil {
+			p.left.parent = p
+		}
+	} else {
+		p.right, w.left = w.left, p
+		if p.right != nil {
+			p.right.parent = p
+		}
+	}
+	p.parent = w
+	p.sum()
+}
+
+// hang puts w where old was below parent.
+func (ln *Line) hang(parent, old, w *Waiter) {
+	switch {
+	case parent == nil:
+		ln.Root = w
+	case parent.left == old:
+		parent.left = w
+	default:
+		parent.right = w
+	}
+	if w != nil {
+		w.parent = parent
+	}
+}
+
+// sum brings what w knows of all below it up to date with those right below it. Its frame is small: waiters join on a small stack.
+func (w *Waiter) sum() {
+	n, tightest := len(w.costs), w.tight()
+	for i := range n {
+		w.costs[:3*n][n+i], w.costs[:3*n][2*n+i] = w.costs[i], w.costs[i]
+	}
+	if w.left != nil {
+		tightest = min(tightest, w.left.Tightest)
+		w.addBelow(w.left)
+	}
+	if w.right != nil {
+		tightest = min(tightest, w.right.Tightest)
+		w.addBelow(w.right)
+	}
+	w.Tightest = tightest
+}
+
+// addBelow counts what is below w on one side.
+func (w *Waiter) addBelow(below *Waiter) {
+	n := len(w.costs)
+	all, more := w.costs[:3*n], below.costs[:3*n]
+	for i := n; i < 2*n; i++ {
+		all[i], all[i+n] = meter.AddCount(all[i], more[i]), max(all[i+n], more[i+n])
+	}
+}
+
+// clamp brings the costs at a stop down to most, of w and all below it.
+func (w *Waiter) clamp(stop int, most int64) {
+	if w == nil || w.Mosts()[stop] <= most {
+		return
+	}
+	w.left.clamp(stop, most)
+	w.right.clamp(stop, most)
+	if over := w.costs[stop] - most; over > 0 {
+		w.line.Queue.reduced(w, stop, over)
+		w.costs[stop] = most
+	}
+	w.sum()
+}
+
+// from returns the first request that is not before a place; nil: there is none.
+func (ln *Line) from(p *Place) (first *Waiter) {
+	for w := ln.Root; w != nil; {
+		if w.Before(p) {
+			w = w.right
+		} else {
+			first, w = w, w.left
+		}
+	}
+	return first
+}
+
+// Next returns the one after w, nil if w is the last.
+func (w *Waiter) Next() *Waiter {
+	if w.right != nil {
+		for w = w.right; w.left != nil; w = w.left {
+		}
+		return w
+	}
+	for w.parent != nil && w.parent.right == w {
+		w = w.parent
+	}
+	return w.parent
+}
+
+// mix scatters sequence numbers over the weights of a treap (the finalizer of Steele, Lea and Flood's SplitMix64).
+func mix(seq uint64) uint32 {
+	z := seq * 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return uint32(z >> 32)
+}
+
+// stopHeap orders the lines that are stopped at one bucket by the places of their first requests.
+type stopHeap []*Stop
+
+func (h stopHeap) Len() int           { return len(h) }
+func (h stopHeap) Less(i, j int) bool { return h[i].Bucket.Before(h[i].Line, h[j].Line) }
+func (h stopHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].Pos, h[j].Pos = i, j }
+func (h *stopHeap) Push(x any)        { s := x.(*Stop); s.Pos = len(*h); *h = append(*h, s) }
+func (h *stopHeap) Pop() any {
+	old := *h
+	s := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	s.Pos = -1
+	return s
+}
+
+// Barred reports whether another line goes before this one here.
+func (s *Stop) Barred() bool {
+	if len(s.Bucket.Stopped) == 0 {
+		return false
+	}
+	top := s.Bucket.Stopped[0].Line
+	return top != s.Line && s.Bucket.Before(top, s.Line)
+}
+
+// Set notes whether the line is stopped at this bucket.
+func (s *Stop) set(stopped bool) {
+	switch {
+	case stopped && s.Pos < 0:
+		heap.Push(&s.Bucket.Stopped, s)
+	case !stopped && s.Pos >= 0:
+		heap.Remove(&s.Bucket.Stopped, s.Pos)
+	default:
+		return
+	}
+	if g, ok := s.Bucket.Meter.(*GateBucket); ok {
+		g.list(StoppedGates, s.Bucket, len(s.Bucket.Stopped) > 0)
+	}
+}
+
+// Before reports whether the first request of a line goes before that of another one at this bucket. Where that is not a matter
+// of rank alone, lines that have been passed over for too long come first, by rank, so that no two of them bar each other.
+func (b *Bucket) Before(ln, other *Line) bool {
+	if b.Limit.ordered() && (ln.Starved || other.Starved) {
+		if ln.Starved != other.Starved {
+			return ln.Starved
+		}
+		return ln.First.Place.earlier(&other.First.Place)
+	}
+	return b.precedes(&ln.First.Place, &other.First.Place)
+}
+
+// precedes is the same for requests.
+func (b *Bucket) precedes(p, other *Place) bool {
+	switch {
+	case p.Below != other.Below && b.Limit.ordered():
+		return other.Below
+	case b.Limit.Fair:
+		return p.Before(other)
+	}
+	return p.earlier(other)
+}
+
+// bars reports whether a request that is stopped here goes before one in that place, which has just come.
+func (b *Bucket) bars(p *Place) bool {
+	if b.Extra == nil || len(b.Stopped) == 0 {
+		return false
+	}
+	top := b.Stopped[0].Line
+	return top.Starved && b.Limit.ordered() || b.precedes(&top.First.Place, p)
+}
+
+// Cost returns what the first request of the line costs here.
+func (s *Stop) Cost() int64 { return s.Line.First.costs[s.Index] }
+
+// ReadyAt returns when the first request of the line can be paid here.
+func (s *Stop) ReadyAt() Instant { return s.Bucket.readyFor(s.Line.Below, s.Cost()) }

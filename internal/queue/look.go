@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"math"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// Bucket returns the bucket of a key; nil: none is kept.
+func (li *Limit) Bucket(key string) *Bucket {
+	if key == "" {
+		return li.Single
+	}
+	return li.Buckets[key]
+}
+
+// Kept returns every bucket that is kept: those of the key "", then those of other keys, then those of gates.
+func (l *Core) Kept() []*Bucket {
+	for size := 0; ; {
+		all := make([]*Bucket, 0, size) // without the lock, because the system may have to find the memory
+		l.Mu.Lock()
+		need := len(l.Limits) + l.Keys.Size() + l.GateKeys.Size()
+		if need > size {
+			l.Mu.Unlock()
+			size = need + need/8
+			continue
+		}
+		for _, li := range l.Limits {
+			all = append(all, li.Single)
+		}
+		for _, some := range [...]BucketHeap{l.Keys.Idle, l.Keys.Busy, l.GateKeys.Idle, l.GateKeys.Busy} {
+			all = append(all, some...)
+		}
+		l.Mu.Unlock()
+		return all
+	}
+}
+
+// Look calls f under the lock for those of some buckets that say anything.
+func (l *Core) Look(some []*Bucket, f func(b *Bucket, now Instant)) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	for _, b := range some {
+		if l.ShowsLocked(b, now) {
+			f(b, now)
+		}
+	}
+}
+
+// ShowsLocked reports whether a bucket says anything: not that of a key "" that nothing has used where requests have keys, a gate
+// that stops no request, or a bucket that was forgotten.
+func (l *Core) ShowsLocked(b *Bucket, now Instant) bool {
+	switch {
+	case b.Limit.Gates:
+		return b.Place >= 0 && !b.Meter.(*GateBucket).Open(now)
+	case b.Key != "":
+		return b.Place >= 0
+	case b.Limit.Keyed || b.Limit.Open:
+		_, full := b.matters(now)
+		return max(full, b.Limit.Held) > now
+	}
+	return true
+}
+
+// WaitLocked returns how long a request of cost 1 that comes now would wait for the bucket, as far as is known.
+func (b *Bucket) WaitLocked(now Instant) time.Duration {
+	var ahead int64
+	if b.HasLines() {
+		for _, s := range b.Lines[:min(len(b.Lines), maxAhead)] {
+			ahead = meter.AddCount(ahead, s.Line.Root.Sums()[s.Index])
+		}
+	}
+	due := b.planLocked(nil, nil, &Place{Rank: math.MinInt64}, 0, ahead, 1, now)
+	return Until(due, now)
+}
+
+// PieceSize is how many buckets are looked at under one lock.
+const PieceSize = 64
+
+// Capacity returns how many tokens the bucket holds when it is full; 0: there is no bound.
+func (b *Bucket) Capacity() float64 {
+	if most := b.Meter.Most(); most < MaxCount {
+		return float64(most)
+	}
+	return 0
+}

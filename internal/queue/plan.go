@@ -1,0 +1,197 @@
+package queue
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// Judge returns why a request that would be granted at due must be rejected; 0 if it need not. MaxWait comes before the
+// deadline, so that one client sees one kind of rejection, whatever deadlines its callers set.
+//
+// A request that waits for a response of a store may wait for longer than MaxWait, as long as it may be granted immediately.
+func (b *Bounds) Judge(due, now Instant, binding *Bucket) reason {
+	patience := max(b.Expiry, min(now, b.Arrived+b.respite))
+	switch {
+	case due == Never:
+		return ReasonCost
+	case binding.Lent() != nil && b.isCutOff(due, binding.blockedUntil()):
+		return ReasonStore
+	case due <= patience && (b.Expiry > b.Arrived || b.respite > 0):
+		if due >= b.Deadline {
+			return ReasonDeadline
+		}
+		return 0
+	case binding.Limit.Gates || binding.HeldUntil() > b.Expiry:
+		return ReasonHeld
+	case b.Expiry == b.Arrived:
+		return ReasonNoTokens
+	}
+	return ReasonMaxWait
+}
+
+// isCutOff reports whether a request that waits for a store that is out of reach until then cannot wait so long.
+func (b *Bounds) isCutOff(due, until Instant) bool {
+	return until > 0 && due >= until && (until == shut || due > b.Expiry || due >= b.Deadline)
+}
+
+// Until returns how long it is until due: the longest Duration if that is never.
+func Until(due, now Instant) time.Duration {
+	if due == Never {
+		return math.MaxInt64
+	}
+	return time.Duration(max(0, due-now))
+}
+
+// refuse returns the refusal of a request that could go at due.
+func (b *Bounds) refuse(reason reason, li *Limit, key string, cost int64, due, now Instant) Refusal {
+	r := Refusal{Reason: reason, Limit: li, Key: key, Cost: cost, Wait: Until(due, now)}
+	patience := b.Expiry
+	switch reason {
+	case ReasonMaxWait, ReasonNoTokens, ReasonHeld:
+	case ReasonDeadline:
+		patience = b.Deadline
+	default:
+		patience = min(b.Expiry, b.Deadline)
+	}
+	if patience < Never {
+		r.Patience = time.Duration(patience - b.Arrived)
+	}
+	return r
+}
+
+// soonest returns when a request that could go at due can go as things are now, if that is later and known. due is a lower bound
+// where it depends on responses that have not come.
+func (b *Bucket) soonest(due Instant, cost int64, below bool) Instant {
+	if _, ok := b.Meter.(meter.Planner); ok {
+		if ready := b.readyFor(below, cost); ready < Never {
+			return max(due, ready)
+		}
+	}
+	if until := b.blockedUntil(); until > 0 && until <= due && due < Never {
+		return b.Loan.out().Again // the store is asked then
+	}
+	return due
+}
+
+// unpayable returns a charge that cannot be made at all, and why: there is no room for its bucket, or it is negative. due is when
+// the request may be tried again.
+func unpayable(charges []Charge, missing *Charge, now Instant) (why reason, c *Charge, due Instant) {
+	if missing != nil {
+		return ReasonKeys, missing, now + int64(sweepEvery)
+	}
+	for i := range charges {
+		if c := &charges[i]; c.cost < 0 {
+			return ReasonCost, c, Never
+		}
+	}
+	return 0, nil, 0
+}
+
+// refuseLocked rejects a request that could go at due. It is not inlined, to keep the stack small on which its callers wait.
+//
+//go:noinline
+func (l *Core) refuseLocked(p *Pending, by *Bounds, reason reason, c *Charge, due, now Instant) {
+	if p.Refusal == nil {
+		p.Refusal = new(Refusal)
+	}
+	*p.Refusal = by.refuse(reason, c.Limit, c.Key, c.cost, due, now)
+	if reason == ReasonStore {
+		p.Refusal.Err = c.Bucket.Loan.out().err
+	}
+	l.Counts.Refused[reason]++
+	p.Ask.By.Refused[reason]++
+	c.Limit.Counts.Refused[reason]++
+}
+
+// bound sets what bounds the wait of an ask that came now. It is not the result, to keep the stack of its callers small.
+func (l *Core) bound(ctx context.Context, b *Bounds, a *Ask, charges []Charge, now Instant) {
+	b.Arrived, b.Expiry, b.Deadline = now, Never, Never
+	b.Place = Place{Rank: RankOf(now, a.Priority), Seq: math.MaxUint64, Below: a.Priority < l.Urgent && reserved(charges)}
+	if a.MaxWait >= 0 {
+		b.Expiry = meter.AddInstant(now, int64(a.MaxWait))
+	}
+	if d, ok := ctx.Deadline(); ok {
+		b.Deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
+	}
+}
+
+// passesLocked reports whether all can pay now, and no request that waits goes before one in that place.
+func passesLocked(charges []Charge, p *Place, now Instant) bool {
+	for i := range charges {
+		b := charges[i].Bucket
+		if b.Lent() != nil {
+			b.Loan.Advance(now)
+		}
+		if b.readyFor(p.Below, charges[i].cost) > now || b.bars(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// planLocked returns when the charges could be paid if nothing changes, and which of them is the last. It is exact where a line
+// has one limit only (and, for a window, costs of 1, which fill it without gaps). Otherwise it is a lower bound.
+func planLocked(charges []Charge, q *Queue, ln *Line, p *Place, now Instant, most int) (due Instant, binding int) {
+	for i := range charges {
+		c := &charges[i]
+		urgent, ahead := q.ahead(ln, p, i, now, most)
+		if ln != nil {
+			ahead = meter.AddCount(ahead, ln.ahead(p, i))
+		}
+		if d := c.Bucket.planLocked(q, ln, p, urgent, ahead, c.cost, now); d > due {
+			due, binding = d, i
+		}
+	}
+	return due, binding
+}
+
+// planLocked is the same for a request in line, given the costs ahead of it.
+func (w *Waiter) planLocked(urgent, ahead []int64, now Instant) (due Instant, binding *Stop) {
+	for i := range w.line.Stops {
+		s := &w.line.Stops[i]
+		if d := s.Bucket.planLocked(w.line.Queue, w.line, &w.Place, urgent[i], ahead[i], w.costs[i], now); binding == nil || d > due {
+			due, binding = d, s
+		}
+	}
+	return due, binding
+}
+
+// planLocked returns when this bucket could pay cost, once it has paid what is ahead in the queue and in ln (nil: a line
+// that is yet to be opened), and the first of the other lines that are stopped here.
+func (b *Bucket) planLocked(q *Queue, ln *Line, p *Place, urgent, ahead, cost int64, now Instant) Instant {
+	from := now
+	if b.Extra != nil && len(b.Stopped) > 0 {
+		from = 0 // waiters own the tokens that came in since
+	}
+	if b.bars(p) {
+		if first := b.Stopped[0].Line; first != ln && (first.Queue != q || !first.isOpen(now)) {
+			ahead = meter.AddCount(ahead, b.Stopped[0].Cost())
+		}
+	}
+	return max(now, b.planFor(p.Below, from, urgent, ahead, cost))
+}
+
+// RankOf returns the rank of a request that came now with that priority.
+func RankOf(now Instant, priority int) Instant {
+	const most = int(Never / ageStep / 4)
+	return now - int64(max(-most, min(priority, most)))*ageStep
+}
+
+// RejectLocked rejects a waiter that could go at due.
+func (l *Core) RejectLocked(w *Waiter, s *Stop, reason reason, due, now Instant) {
+	w.Verdict = Refused
+	due = s.Bucket.soonest(due, w.costs[s.Index], w.Below)
+	r := w.refuse(reason, s.Bucket.Limit, s.Bucket.Key, w.costs[s.Index], due, now)
+	if reason == ReasonStore {
+		r.Err = s.Bucket.Loan.out().err
+	}
+	w.Refusal = &r
+	l.Counts.Refused[reason]++
+	w.by.Refused[reason]++
+	s.Bucket.Limit.Counts.Refused[reason]++
+	l.quitLocked(w, now)
+	close(w.decided)
+}

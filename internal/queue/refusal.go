@@ -1,0 +1,30 @@
+package queue
+
+import "time"
+
+// A reason says why a request is rejected; see [Reason].
+type reason uint8
+
+const (
+	_ reason = iota
+	ReasonNoTokens
+	ReasonMaxWait
+	ReasonDeadline
+	ReasonQueueFull
+	ReasonCost
+	ReasonHeld
+	ReasonKeys
+	ReasonStore
+	Reasons
+)
+
+// A Refusal is the decision not to grant a request; see [Rejection].
+type Refusal struct {
+	Reason   reason // 0: it is none
+	Limit    *Limit
+	Key      string
+	Cost     int64
+	Wait     time.Duration // until it could have gone; the longest Duration: never
+	Patience time.Duration
+	Err      error // of a store
+}

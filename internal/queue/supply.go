@@ -1,0 +1,366 @@
+package queue
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/store"
+)
+
+// A Supply is a store as one Limiter uses it. The Limiter's mu guards it.
+type Supply struct {
+	SupplyTerms
+	limits    []string  // the names of the limits that use it
+	Asking    []*Bucket // those for which the store is to be asked, in this order
+	Calls     int       // under way
+	Late      int       // given up, but not returned yet
+	Apart     bool      // budgets with different keys cannot be granted together
+	processes int       // as the store told last; 0: it has not
+	outage    outage    // of the whole store
+	probe     *time.Timer
+	probeAt   Instant // when probe fires; never: it does not
+	counts    storeCounts
+}
+
+// storeCounts count calls of a store and tokens; see [StoreStats].
+type storeCounts struct{ Ok, Failed, Setup, Leased, Returned, Alone uint64 }
+
+// A Without says what happens to requests when a store is out of reach for long; see [Outage].
+type Without uint8
+
+const (
+	WithoutNothing Without = iota // they are rejected
+	WithoutButLocally
+	WithoutLimit
+)
+
+// A loan is the part of a bucket whose budget is in a store.
+type loan struct {
+	lease.Borrower
+	Supply *Supply
+	Queued bool   // in supply.asking
+	news   bool   // the latest response may delay its requests for longer than planned
+	wanted int64  // a cost that could not be paid and does not wait: the store is asked for it once
+	Outage outage // of this budget alone, while the store decides about others
+}
+
+const (
+	MaxCalls = 2   // under way at the same time, and given up without having returned
+	maxAsks  = 128 // of one call
+)
+
+// supplyOf returns the supply with these terms.
+func (l *Core) supplyOf(terms SupplyTerms, limit string) *Supply {
+	i := slices.IndexFunc(l.Supplies, func(s *Supply) bool { return s.SupplyTerms == terms })
+	if i < 0 {
+		i = len(l.Supplies)
+		l.Supplies = append(l.Supplies, &Supply{SupplyTerms: terms, probeAt: Never})
+	}
+	s := l.Supplies[i]
+	s.limits = append(s.limits, limit)
+	return s
+}
+
+// lend returns the loan of a new bucket. Share is already applied to r and burst.
+func (li *Limit) lend(key string, r Rate, burst int64) *loan {
+	config := lease.Config{Ahead: li.Store.Ahead, Seed: rand.Uint64()}
+	return &loan{Borrower: lease.New(li.Budget(key, r, burst), config), Supply: li.supply}
+}
+
+// Budget returns what a store is to know of a bucket.
+func (l *Rule) Budget(key string, r Rate, burst int64) lease.Budget {
+	b := lease.Budget{Kind: l.Stored, Limit: l.Name, Key: key, N: r.N, Per: r.Per, Start: l.Start}
+	switch l.Stored {
+	case lease.Bucket:
+		b.Burst, b.Initial = burst, l.InitialOf(burst)
+	case lease.Slots:
+		b.N, b.Per = burst, 0
+	}
+	return b
+}
+
+// lendLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise. It is
+// not inlined, to keep the stack small on which requests wait.
+//
+//go:noinline
+func (l *Core) lendLocked(b *Bucket, now Instant) (at Instant) {
+	n := b.Loan
+	at = Never
+	out := n.out()
+	if out != nil && len(b.Lines) > 0 && now < n.graceEnd(out) {
+		at = n.graceEnd(out)
+	}
+	if n.Queued {
+		return at
+	}
+	ask := max(n.AskAt(now, b.DemandLocked(now)), n.Outage.Again)
+	if ask > now {
+		return min(at, ask)
+	}
+	n.Queued = true
+	n.Supply.Asking = append(n.Supply.Asking, b)
+	if out != nil && len(b.Lines) > 0 {
+		n.look(now)
+		l.ReplanLocked(now, b) // waiters that cannot wait for the store are rejected now
+	}
+	l.callLocked(n.Supply, now)
+	return at
+}
+
+// callLocked starts a call of the store, if there is something to ask for and it may be called.
+func (l *Core) callLocked(s *Supply, now Instant) {
+	switch out := &s.outage; {
+	case len(s.Asking) == 0 || s.Late >= MaxCalls || s.Calls >= MaxCalls || out.err != nil && s.Calls > 0:
+	case out.err == nil || now >= out.Again:
+		s.Calls++
+		l.Fly(s)
+	case s.probe == nil:
+		s.probeAt = out.Again
+		s.probe = time.AfterFunc(time.Duration(out.Again-now), func() { l.probe(s) })
+	case s.probeAt != out.Again:
+		s.probeAt = out.Again
+		s.probe.Reset(time.Duration(out.Again - now))
+	}
+}
+
+// probe is what the timer of a supply calls: a store that was out of reach may be called again.
+func (l *Core) probe(s *Supply) {
+	l.Mu.Lock()
+	defer l.UnlockJudged()
+	s.probeAt = Never
+	l.callLocked(s, l.NowLocked())
+}
+
+// drawnLocked sees to the loans from which charges were paid that no request waits for.
+func (l *Core) drawnLocked(charges []Charge, now Instant) {
+	for i := range charges {
+		if b := charges[i].Bucket; b.Lent() != nil {
+			l.armLocked(b, now)
+		}
+	}
+}
+
+// holdLoansLocked holds the shared budgets of a request that a server has refused for a while, in all processes.
+func (l *Core) holdLoansLocked(charges []Charge, until, now Instant) {
+	for i := range charges {
+		if b := charges[i].Bucket; b.Lent() != nil {
+			b.Loan.Hold(now, until)
+			l.ReplanLocked(now, b)
+		}
+	}
+}
+
+// wantLocked has the store asked for a cost that no request waits for. It is not inlined, to keep the stack small on which
+// requests wait.
+//
+//go:noinline
+func (l *Core) wantLocked(charges []Charge, now Instant) {
+	for i := range charges {
+		if b := charges[i].Bucket; b.Lent() != nil && b.Ready(0, 0, charges[i].cost) == Never {
+			b.Loan.wanted = min(charges[i].cost, b.Loan.Most())
+			l.MarkLocked(b)
+		}
+	}
+	l.ServeLocked(now)
+}
+
+// markLoansLocked marks the shared buckets of a line of which a stop has changed: what is to be asked for depends on all of them.
+// It is not inlined, to keep the stack small on which requests wait.
+//
+//go:noinline
+func (l *Core) markLoansLocked(ln *Line) {
+	for i := range ln.Stops {
+		if b := ln.Stops[i].Bucket; b.Loan != nil {
+			l.MarkLocked(b)
+		}
+	}
+}
+
+// DemandLocked describes the requests that wait for tokens of a shared bucket.
+func (b *Bucket) DemandLocked(now Instant) lease.Demand {
+	d := lease.Demand{First: b.Loan.wanted, All: b.Loan.wanted, From: max(b.Held, b.Limit.Held), Until: now, Alone: true}
+	if len(b.Stopped) == 0 {
+		return d
+	}
+	top := b.Stopped[0]
+	first := top.Line.First
+	d.First, d.All, d.Until = top.Cost(), 0, min(first.Expiry, first.Deadline-1)
+	for i := range top.Line.Stops {
+		other := &top.Line.Stops[i]
+		if other == top {
+			continue
+		}
+		if other.isAskedWith(top) {
+			d.Alone = false
+		}
+		if ready := other.ReadyAt(); ready < Never {
+			d.From = max(d.From, ready)
+		}
+	}
+	for _, s := range b.Stopped[:min(len(b.Stopped), maxAhead)] {
+		d.All = meter.AddCount(d.All, s.demand(now))
+	}
+	d.All = max(d.All, d.First)
+	return d
+}
+
+// isAskedWith reports whether the store grants tokens of both stops of a line together.
+func (s *Stop) isAskedWith(other *Stop) bool {
+	a, b := s.Bucket.Lent(), other.Bucket.Lent()
+	return a != nil && a.Supply == b.Supply && (!a.Supply.Apart || s.Bucket.Key == other.Bucket.Key)
+}
+
+// demand returns how many tokens the requests of the line can use that wait here: those of requests that another bucket
+// stops would be leased for nothing.
+func (s *Stop) demand(now Instant) int64 {
+	sum := s.Line.Root.Sums()[s.Index]
+	for i := range s.Line.Stops {
+		other := &s.Line.Stops[i]
+		if other == s {
+			continue
+		}
+		cost, all := other.Cost(), s.Line.Root.Sums()[i]
+		first := other.Bucket.Ready(0, 0, cost)
+		switch {
+		case first == Never && other.isAskedWith(s): // for as many
+		case first > now:
+			return 0
+		case other.Bucket.Ready(0, max(0, all-cost), cost) > now:
+			sum = s.Cost()
+		}
+	}
+	return sum
+}
+
+// An outage is the time in which a store is out of reach. The zero value is for none.
+type outage struct {
+	err   error   // of the latest call; nil: there is no outage
+	since Instant // when the first call failed
+	Again Instant // when the next call may be made
+	tries int     // how many have failed, at most 4
+	over  bool    // the grace has passed
+}
+
+const (
+	firstProbe = int64(25 * time.Millisecond) // after an outage began; twice as long after each further failure
+	lastProbe  = int64(250 * time.Millisecond)
+	shut       = Never - 1 // the end of an outage that requests do not wait for
+)
+
+// fail records that a call has failed.
+func (o *outage) fail(err error, now Instant) {
+	if o.err == nil {
+		*o = outage{since: now}
+	}
+	wait := min(firstProbe<<o.tries, lastProbe)
+	o.err, o.tries, o.Again = err, min(o.tries+1, 4), now+wait+rand.Int64N(wait/2)
+}
+
+// isSetup reports whether it is a mistake that retrying does not fix.
+func (o *outage) isSetup() bool { return errors.Is(o.err, lease.ErrSetup) }
+
+// out returns the outage of the bucket or of its store; nil: there is none.
+func (n *loan) out() *outage {
+	switch {
+	case n.Outage.err != nil:
+		return &n.Outage
+	case n.Supply.outage.err != nil:
+		return &n.Supply.outage
+	}
+	return nil
+}
+
+func (n *loan) graceEnd(o *outage) Instant { return meter.AddInstant(o.since, int64(n.Supply.Grace)) }
+
+// Look brings the loan up to date with an outage: when the grace has passed, another meter may pay. An outage that no call
+// has looked at for long is forgotten, so that the next request finds out.
+func (n *loan) look(now Instant) {
+	s := n.Supply
+	idle := int64(max(s.Grace, time.Second) + s.Timeout)
+	if n.Outage.err != nil && !n.Queued && now-n.Outage.Again > idle {
+		n.Outage = outage{}
+	}
+	if s.outage.err != nil && len(s.Asking)+s.Calls+s.Late == 0 && now-s.outage.Again > idle {
+		s.outage = outage{}
+	}
+	o := n.out()
+	if o == nil {
+		return
+	}
+	if o.over = now >= n.graceEnd(o); !o.over || o.isSetup() || n.IsAlone() {
+		return
+	}
+	switch s.Without {
+	case WithoutButLocally:
+		processes := n.Processes()
+		if processes == 0 {
+			processes = s.processes
+		}
+		if processes > 0 {
+			n.Alone(now, n.Local(now, processes), true, &s.counts.Alone)
+		}
+	case WithoutLimit:
+		n.Alone(now, meter.Unlimited{}, false, &s.counts.Alone)
+	}
+}
+
+// blockedUntil returns until when requests wait for a store that is out of reach: shut if they do not, 0 if it is in reach or
+// another meter pays.
+func (b *Bucket) blockedUntil() Instant {
+	n := b.Lent()
+	if n == nil {
+		return 0
+	}
+	switch o := n.out(); {
+	case o == nil:
+		return 0
+	case o.isSetup():
+		return shut
+	case n.IsAlone():
+		return 0
+	case o.over:
+		return shut
+	default:
+		return n.graceEnd(o)
+	}
+}
+
+// respite brings the loans of charges up to date. It returns for how long a request that may wait until expiry may wait for a
+// response of a store that may have the tokens; 0: not at all. It is not inlined, to keep the stack small on which
+// requests wait.
+//
+//go:noinline
+func respite(charges []Charge, try bool, expiry, now Instant) (d int64) {
+	for i := range charges {
+		if n := charges[i].Bucket.Lent(); n != nil {
+			n.look(now)
+		}
+	}
+	for i := range charges {
+		c := &charges[i]
+		if n := c.Bucket.Lent(); n != nil && !try && c.Bucket.blockedUntil() == 0 && c.Bucket.Ready(0, 0, c.cost) == Never {
+			if c.Bucket.plan(now, 0, c.cost) > max(now, expiry) {
+				return 0
+			}
+			d = max(d, int64(n.Supply.Timeout))
+		}
+	}
+	return d
+}
+
+// Sharing is what [Shared] says of a limit.
+type Sharing struct {
+	SupplyTerms
+	Ahead time.Duration
+}
+
+// SupplyTerms are how a Limiter uses a store.
+type SupplyTerms struct {
+	Store          store.Store
+	Timeout, Grace time.Duration
+	Without        Without
+}
