@@ -46,7 +46,7 @@ func TestGoodResponsesOfSilentServersAreReadAtABoundedRate(t *testing.T) {
 					status, _ := ask(t, tr, api)
 					require.Equal(t, 200, status, "not heard yet")
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				status, _ := ask(t, tr, api)
 				require.Equal(t, 200, status)
 				_, refused := ask(t, tr, api)
