@@ -76,7 +76,7 @@ func fuzzedLimit(kind uint8, n int64, per time.Duration, burst, initial int64, s
 	return []func(int64, time.Duration, ...LimitOption) Limit{TokenBucket, Pace, SlidingWindow, FixedWindow}[kind%4](n, per, opts...)
 }
 
-// BurstOf returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
+// burstOf returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
 func burstOf(b *queue.Bucket) int64 {
 	switch m := b.Meter.(type) {
 	case *meter.TokenBucket:

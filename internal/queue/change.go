@@ -95,7 +95,7 @@ func (l *Core) changeLocked(now Instant, buckets []*Bucket, change func(*Bucket)
 	l.ServeLocked(now)
 }
 
-// ReplanLocked judges the waiters of buckets that have changed again. The caller frees mu by UnlockJudged.
+// ReplanLocked judges the waiters of buckets that have changed again. The caller frees Mu by UnlockJudged.
 func (l *Core) ReplanLocked(now Instant, buckets ...*Bucket) {
 	for _, b := range buckets {
 		if b.Extra == nil {

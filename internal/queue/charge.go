@@ -14,7 +14,7 @@ type Charge struct {
 	Kept    bool         // a slot that Grant.Done gives back
 	Told    bool         // the body of the response may tell the cost
 	booked  bool         // in Limiter.bookings: paid is not known yet
-	Settled bool         // guarded by the Limiter's mu, as cost is from then on
+	Settled bool         // guarded by Core.Mu, as cost is from then on
 }
 
 // Charged appends a charge, for which there must be room.
@@ -32,7 +32,7 @@ func Charged(charges []Charge, li *Limit, key string, cost int64) []Charge {
 type Grant struct {
 	Mark   Mark
 	Caller *caller // where it was granted in its turn
-	Spent  uint8   // guarded by the Limiter's mu: which of the calls below were made
+	Spent  uint8   // guarded by Core.Mu: which of the calls below were made
 	n      uint8   // of the charges in room
 	room   [5]Charge
 	More   []Charge // all of them, if room is too small or they were allocated elsewhere

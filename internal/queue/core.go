@@ -38,8 +38,8 @@ type Core struct {
 	AtOnce   int           // requests that are judged under one lock
 	Fly      func(*Supply) // begins to call a store, without blocking
 
-	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
-	// events for users are collected under it and delivered afterwards. Whenever mu is free:
+	// Mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
+	// events for users are collected under it and delivered afterwards. Whenever Mu is free:
 	//   - every line has a waiter, and is stopped at one of its buckets at least;
 	//   - the first of the lines that are stopped at a bucket cannot pay there now or, if it is starved, elsewhere;
 	//   - a bucket at which a line is stopped because tokens are missing has its timer set for the instant at which they
@@ -53,7 +53,7 @@ type Core struct {
 	Callers   int // with waiting requests, where callers take turns
 	Lines     map[string]*Line
 	Queues    map[string]*Queue
-	Dirty     []*Bucket // to be served before mu is freed
+	Dirty     []*Bucket // to be served before Mu is freed
 	unjudged  []*Queue  // to be judged before the call returns that has put them here
 	serial    uint64    // of the last bucket made
 	refreshes uint64    // calls of Refresh
@@ -65,7 +65,7 @@ type Core struct {
 	GateKeys  Keeper // and of those of gates
 	sweeper   *time.Timer
 	SweepAt   Instant // when sweeper fires; never: it does not
-	Counts    Counts  // not beside mu, because other goroutines spin on mu while it is written
+	Counts    Counts  // not beside Mu, because other goroutines spin on Mu while it is written
 }
 
 // Open makes a core without limits.
@@ -100,7 +100,7 @@ func (l *Core) Add(r Rule, keyed bool) *Limit {
 	return li
 }
 
-// NowLocked reads the clock. It is called once for each time that mu is taken.
+// NowLocked reads the clock. It is called once for each time that Mu is taken.
 func (l *Core) NowLocked() Instant {
 	now := Instant(time.Since(l.Start))
 	if now >= l.Synced {

@@ -6,7 +6,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
-// limitCounts are the counters of one limit. The Limiter's mu guards them.
+// limitCounts are the counters of one limit. Core.Mu guards them.
 type limitCounts struct {
 	Granted, Charged, Returned uint64
 	ended                      uint64 // of granted: requests that are not in flight any more, where that counts
@@ -31,7 +31,7 @@ func (c *limitCounts) waited(d int64) {
 	c.Waits.Add(time.Duration(d))
 }
 
-// WaitLocked counts n more requests in line for the limits of the line's buckets.
+// waitLocked counts n more requests in line for the limits of the line's buckets.
 func (ln *Line) waitLocked(n int) {
 	for i := range ln.Stops {
 		ln.Stops[i].Bucket.Limit.Counts.Waiting += n
@@ -49,7 +49,7 @@ func (li *Limit) InFlight() int {
 	return int(li.Counts.Granted - li.Counts.ended)
 }
 
-// Counts are the counters of one Transport or Limiter. The Limiter's mu guards them.
+// Counts are the counters of one Transport or Limiter. Core.Mu guards them.
 type Counts struct {
 	Waiting                    int
 	Granted, Delayed, Canceled uint64

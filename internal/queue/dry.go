@@ -31,7 +31,7 @@ func (h *bookings) Pop() any {
 	return b
 }
 
-// First returns when the first is due; never: there is none.
+// first returns when the first is due; never: there is none.
 func (h bookings) first() Instant {
 	if len(h) == 0 {
 		return Never

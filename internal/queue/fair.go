@@ -157,7 +157,7 @@ func (t *Turns) start(name string, rank Instant) int64 {
 	return tag
 }
 
-// Counts reports whether it makes a difference what a caller has had.
+// counts reports whether it makes a difference what a caller has had.
 func (t *Turns) counts(c *caller) bool { return c.First != nil || c.End > t.Later }
 
 // sitLocked has a request that joins a line take its place among those of its caller.
@@ -243,7 +243,7 @@ func (l *Core) passedLocked(charges []Charge, a *Ask, p *Place, now Instant) *ca
 	return c
 }
 
-// Grant notes a grant at a start tag, given the weights of all callers in line and this one, and returns the finish tag.
+// grant notes a grant at a start tag, given the weights of all callers in line and this one, and returns the finish tag.
 func (t *Turns) grant(c *caller, tag, cost, weights int64, now Instant) (finish int64) {
 	tag = max(tag, t.Now)
 	finish = c.After(tag, cost)

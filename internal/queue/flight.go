@@ -8,7 +8,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/lease"
 )
 
-// A Flight is a call of a store. The Limiter's mu guards it, except for what is asked.
+// A Flight is a call of a store. Core.Mu guards it, except for what is asked.
 type Flight struct {
 	Supply  *Supply
 	sent    Instant
@@ -53,7 +53,7 @@ func (l *Core) Board(s *Supply) *Flight {
 	return f
 }
 
-// Ask adds an ask for a bucket, and for the others that the first request there waits for. It returns the number of parts.
+// ask adds an ask for a bucket, and for the others that the first request there waits for. It returns the number of parts.
 func (f *Flight) ask(b *Bucket, now Instant) int {
 	var parts []lease.Part
 	add := func(b *Bucket) {

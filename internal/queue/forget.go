@@ -100,7 +100,7 @@ func (k *Keeper) keep(b *Bucket, must, full, now Instant) {
 	}
 }
 
-// Next returns the bucket that is to be looked at first, one that may have become idle before all others; nil: there is none.
+// next returns the bucket that is to be looked at first, one that may have become idle before all others; nil: there is none.
 func (k *Keeper) next(now Instant) *Bucket {
 	switch {
 	case k.Busy.First() <= now:

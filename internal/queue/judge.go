@@ -38,7 +38,7 @@ func (l *Core) judgeAgainLocked(q *Queue) {
 	q.from = firstPlace(false)
 }
 
-// judgeLocked judges requests that must be, as many as one lock is held for. Where it leaves some, the caller frees mu by
+// judgeLocked judges requests that must be, as many as one lock is held for. Where it leaves some, the caller frees Mu by
 // UnlockJudged.
 func (l *Core) judgeLocked(now Instant) {
 	if len(l.unjudged) == 0 {
@@ -56,11 +56,11 @@ func (l *Core) judgeLocked(now Instant) {
 	l.unjudged = nil
 }
 
-// UnlockJudged frees mu once all requests are judged that must be.
+// UnlockJudged frees Mu once all requests are judged that must be.
 func (l *Core) UnlockJudged() {
 	for len(l.unjudged) > 0 {
 		l.Mu.Unlock()
-		runtime.Gosched() // a goroutine that waits for mu has it first
+		runtime.Gosched() // a goroutine that waits for Mu has it first
 		l.Mu.Lock()
 		now := l.NowLocked()
 		l.judgeLocked(now)
@@ -91,7 +91,7 @@ func (l *Core) judgeQueueLocked(q *Queue, now Instant, left *int) (done bool) {
 	}
 }
 
-// A Judge judges requests of one queue that are all urgent or all not.
+// A judge judges requests of one queue that are all urgent or all not.
 type judge struct {
 	queue *Queue
 	now   Instant
@@ -334,7 +334,7 @@ func (m *merge) ahead(w *Waiter) []int64 {
 	return m.before
 }
 
-// Pass goes past w, which stays.
+// pass goes past w, which stays.
 func (m *merge) pass(w *Waiter) {
 	p := m.passed[w.line]
 	addCounts(p.costs, w.costs)

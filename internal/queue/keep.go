@@ -107,7 +107,7 @@ func (b *Bucket) HeldAlone() (until Instant) {
 	return until
 }
 
-// Hold lets nothing go before until: in all processes, where the budget is shared.
+// hold lets nothing go before until: in all processes, where the budget is shared.
 func (b *Bucket) hold(now, until Instant) {
 	if b.Lent() != nil {
 		b.Loan.Hold(now, until)

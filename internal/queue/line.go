@@ -126,7 +126,7 @@ func (w *Waiter) paid() []int64 { return w.Sums() }
 // Stop returns the stop because of which w waits, or has waited.
 func (w *Waiter) Stop() *Stop { return &w.line.Stops[w.binding] }
 
-// Charges returns what w was charged, once it is granted.
+// charges returns what w was charged, once it is granted.
 func (w *Waiter) charges() []Charge {
 	charges := make([]Charge, len(w.costs))
 	for i := range charges {
@@ -351,7 +351,7 @@ func (s *Stop) Barred() bool {
 	return top != s.Line && s.Bucket.Before(top, s.Line)
 }
 
-// Set notes whether the line is stopped at this bucket.
+// set notes whether the line is stopped at this bucket.
 func (s *Stop) set(stopped bool) {
 	switch {
 	case stopped && s.Pos < 0:

@@ -18,7 +18,7 @@ type Queue struct {
 	from     Place // if so, requests are judged from there on; those that are not urgent come last
 }
 
-// A Class is what is known of all urgent requests in a queue, or of all others, without looking at each line: there may be one
+// A class is what is known of all urgent requests in a queue, or of all others, without looking at each line: there may be one
 // for each family of paths.
 type class struct {
 	Size     int
@@ -88,7 +88,7 @@ func (q *Queue) reduced(w *Waiter, stop int, by int64) {
 	}
 }
 
-// Look finds the largest costs and the tightest bound again: those that were noted may be of requests that have left.
+// look finds the largest costs and the tightest bound again: those that were noted may be of requests that have left.
 func (q *Queue) look(below bool) {
 	c := q.Class(below)
 	clear(c.Mosts)

@@ -30,7 +30,7 @@ type learner interface {
 	Retuned() (aimd.Retune, bool)
 }
 
-// News is what a response has changed.
+// news is what a response has changed.
 type news struct {
 	Retunes []retuned
 	Holds   []HeldEvent

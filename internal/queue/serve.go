@@ -173,7 +173,7 @@ func (l *Core) closeLocked(ln *Line, now Instant) {
 	}
 }
 
-// MarkLocked queues a bucket to be served before mu is freed.
+// MarkLocked queues a bucket to be served before Mu is freed.
 func (l *Core) MarkLocked(b *Bucket) {
 	if b.Extra != nil && !b.Dirty && (len(b.Stopped) > 0 || b.Armed != Never || b.Loan != nil) {
 		b.Dirty = true

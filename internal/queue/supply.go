@@ -11,7 +11,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/store"
 )
 
-// A Supply is a store as one Limiter uses it. The Limiter's mu guards it.
+// A Supply is a store as one Limiter uses it. Core.Mu guards it.
 type Supply struct {
 	SupplyTerms
 	limits    []string  // the names of the limits that use it
@@ -276,7 +276,7 @@ func (n *loan) out() *outage {
 
 func (n *loan) graceEnd(o *outage) Instant { return meter.AddInstant(o.since, int64(n.Supply.Grace)) }
 
-// Look brings the loan up to date with an outage: when the grace has passed, another meter may pay. An outage that no call
+// look brings the loan up to date with an outage: when the grace has passed, another meter may pay. An outage that no call
 // has looked at for long is forgotten, so that the next request finds out.
 func (n *loan) look(now Instant) {
 	s := n.Supply
