@@ -1,4 +1,5 @@
-// Package throttleredis keeps budgets that several processes share in Redis: in one server, a Sentinel group or a Cluster.
+// Package throttleredis keeps budgets that several processes share in Redis: in one server, a Sentinel group or a Cluster. It
+// needs Redis 6.0 or newer, or Valkey.
 package throttleredis
 
 import (
