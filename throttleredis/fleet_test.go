@@ -56,6 +56,8 @@ func (r recorded) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, e
 
 // overBucket returns how many tokens were due beyond burst + rate·t.
 func (l *ledger) overBucket(burst, perSecond float64) (over float64) {
+	l.mu.Lock() // a Limiter may be giving tokens back
+	defer l.mu.Unlock()
 	var all []time.Duration
 	for _, due := range l.leased {
 		all = append(all, due...)
@@ -69,6 +71,8 @@ func (l *ledger) overBucket(burst, perSecond float64) (over float64) {
 
 // ofWindow returns the instants of the leases of a window, in µs by Redis's clock, which are their names, and their tokens.
 func (l *ledger) ofWindow() (at []int64, tokens map[int64]int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	tokens = make(map[int64]int)
 	for id, due := range l.leased {
 		at, tokens[id] = append(at, id), len(due)
