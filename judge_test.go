@@ -91,6 +91,15 @@ func (x *judged) change(r *rand.Rand, now meter.Instant) []*queue.Bucket {
 	case 2:
 		if gate := x.l.core.Gates[queue.GateKey{Host: "h", Family: uint64(r.IntN(4))}]; gate != nil {
 			li, b = x.l.core.Gate, gate
+			if p := gate.Meter.(*queue.GateBucket).Party; !p.Vocal { // as if the server had told it
+				p.Vocal = true
+				for _, lined := range p.Lists[queue.LinedGates] {
+					for _, s := range lined.Lines {
+						s.Line.Vocal = true
+						s.Line.Queue.Vocal++
+					}
+				}
+			}
 		}
 		fallthrough
 	default:
