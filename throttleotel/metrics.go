@@ -71,7 +71,7 @@ func Register(l *throttle.Limiter, name string, opts ...Option) (metric.Registra
 type instruments struct {
 	requests, refusals, charged, returned, serverRefusals, holds, retunes, undone, evicted metric.Int64ObservableCounter
 	storeCalls, storeTokens                                                                metric.Int64ObservableCounter
-	waiting, inFlight, keys                                                                metric.Int64ObservableUpDownCounter
+	waiting, callers, inFlight, keys                                                       metric.Int64ObservableUpDownCounter
 	available, capacity, rate, heldUntil, storeUp                                          metric.Float64ObservableGauge
 }
 
@@ -103,6 +103,7 @@ func newInstruments(meter metric.Meter) (in *instruments, all []metric.Observabl
 		name, unit, help string
 	}{
 		{&in.waiting, "throttle.waiting_requests", "{request}", "Requests in the queue now; a request counts in each of its limits."},
+		{&in.callers, "throttle.waiting_callers", "{caller}", "Callers with requests in the queue now, where a limit has FairBy."},
 		{&in.inFlight, "throttle.in_flight_requests", "{request}", "Requests without a response yet, or slots in use."},
 		{&in.keys, "throttle.keys", "{key}", "Keys that are remembered."},
 	} {
@@ -141,6 +142,7 @@ func (r *reporter) report(_ context.Context, o metric.Observer) error {
 	count(r.requests, s.Refused.Total(), outcomeKey.String("refused"))
 	count(r.requests, s.Canceled, outcomeKey.String("canceled"))
 	count(r.serverRefusals, s.ServerRefused)
+	o.ObserveInt64(r.callers, int64(s.Callers), metric.WithAttributes(r.name))
 	count(r.holds, s.Holds.Caller, sourceKey.String(string(throttle.SourceCaller)))
 	count(r.holds, s.Holds.Server, sourceKey.String(string(throttle.SourceServer)))
 	count(r.holds, s.Holds.Adaptive, sourceKey.String(string(throttle.SourceAdaptive)))

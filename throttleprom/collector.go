@@ -91,6 +91,7 @@ const (
 	retunes
 	evicted
 	waiting
+	callers
 	inFlight
 	available
 	rate
@@ -133,6 +134,7 @@ func newDescs(name string) (d descs) {
 		retunes:           {"retunes_total", "Changes of learned rates.", []string{"limit", "cause"}},
 		evicted:           {"keys_evicted_total", "Keys forgotten before they were full again, to make room.", []string{"limit"}},
 		waiting:           {"waiting_requests", "Requests in the queue now; a request counts in each of its limits.", []string{"limit"}},
+		callers:           {"waiting_callers", "Callers with requests in the queue now, where a limit has FairBy.", nil},
 		inFlight:          {"in_flight_requests", "Requests without a response yet, or slots in use.", []string{"limit"}},
 		available:         {"tokens_available", "Tokens left now; negative: debt.", []string{"limit"}},
 		rate:              {"rate_per_second", "Tokens per second, as set or learned.", []string{"limit"}},
@@ -169,6 +171,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	w.counter(holds, s.Holds.Caller, string(throttle.SourceCaller))
 	w.counter(holds, s.Holds.Server, string(throttle.SourceServer))
 	w.counter(holds, s.Holds.Adaptive, string(throttle.SourceAdaptive))
+	w.gauge(callers, float64(s.Callers))
 	w.gauge(keysMax, float64(s.MaxKeys))
 	w.gauge(queueMax, float64(s.MaxQueue))
 	w.flag(dryRun, s.DryRun)
