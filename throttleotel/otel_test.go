@@ -206,7 +206,7 @@ func TestNamesInPrometheusAreThoseOfThrottleprom(t *testing.T) {
 		text := w.Body.String()
 		for _, name := range []string{
 			"throttle_requests_total", "throttle_refusals_total", "throttle_wait_seconds_bucket", "throttle_tokens_charged_total",
-			"throttle_server_refusals_total", "throttle_holds_total", "throttle_waiting_requests", "throttle_in_flight_requests",
+			"throttle_server_refusals_total", "throttle_holds_total", "throttle_waiting_requests", "throttle_waiting_callers", "throttle_in_flight_requests",
 			"throttle_tokens_available", "throttle_rate_per_second", "throttle_held_until_seconds", "throttle_keys", "throttle_grants_undone_total",
 		} {
 			assert.True(t, strings.Contains(text, "\n"+name+"{"), name)
