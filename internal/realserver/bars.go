@@ -37,12 +37,15 @@ const (
 	others    = "the last requests of a window are sent by several clients at once, before one of them has heard that it is over"
 	counted   = "the rate is found by touching the limit, and each refused request keeps it closed"
 	slots     = "refusals by the number of requests in flight come and go with the latency, and say little about a rate"
+	busy      = "reached on a quiet machine; a busy one bunches requests and hears late"
 	fromBelow = "the first minute is spent on growing from 10/s with a second's wait at each touch"
 )
 
 // missed are the goals that are not reached.
 var missed = map[string]floor{
 	"Flask-Limiter, fixed window: window":                                        {share: 88, why: lateReset},
+	"Flask-Limiter, fixed window: hints":                                         {share: 73, refused: 1, why: busy},
+	"nginx, no burst: adaptive":                                                  {share: 62, refused: 3, why: busy},
 	"Flask-Limiter, fixed window: adaptive":                                      {share: 65, refused: 1, why: lateReset},
 	"nginx with Lua, as GitHub, 100 per 5 s: hints":                              {share: 90, refused: 1, why: lateReset},
 	"nginx with Lua, as GitHub, 100 per 5 s: adaptive":                           {share: 85, refused: 1, why: lateReset},

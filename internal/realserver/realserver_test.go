@@ -130,7 +130,7 @@ func TestBarsAreReached(t *testing.T) {
 				r, err := bar.Measure()
 				require.NoError(t, err)
 				t.Logf("%+v", r)
-				if least.Reached(r, margin) || r.Stalled > 200*time.Millisecond {
+				if least.Reached(r, margin) || r.Stalled > 60*time.Millisecond {
 					return ""
 				}
 				return fmt.Sprintf("%.1f / %.2f, want %.0f / %.1f", r.Share, r.Refused, least.Share, least.Refused)
