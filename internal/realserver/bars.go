@@ -31,7 +31,7 @@ type floor struct {
 const (
 	lateReset = "resets are told up to a second late; until the length of the windows is learned, each costs that time"
 	lateLog   = "resets are told up to a second late, and a moving window has no beginning that would show its length"
-	lastOnes  = "who is refused at the end of a window is paced in the next one"
+	lastOnes  = "a client that is refused at the end of a window is paced in the next one"
 	unheard   = "nothing but refusals tells the limit: each costs a wait, and some are needed"
 	inPhase   = "each client learns of the other by refusals alone, and the one that is refused loses a second"
 	others    = "the last requests of a window are sent by several clients at once, before one of them has heard that it is over"
