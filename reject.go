@@ -19,15 +19,18 @@ var ErrThrottled = errors.New("throttle: request rejected by the rate limiter")
 type Reason uint8
 
 const (
-	ReasonNoTokens  = Reason(queue.ReasonNoTokens)  // no tokens now, and the request may not wait
-	ReasonMaxWait   = Reason(queue.ReasonMaxWait)   // the wait would be, or has become, longer than the maximum
-	ReasonDeadline  = Reason(queue.ReasonDeadline)  // the wait would not end before the context's deadline
-	ReasonQueueFull = Reason(queue.ReasonQueueFull) // the queue is full
-	ReasonCost      = Reason(queue.ReasonCost)      // the cost is negative, or larger than the limit can ever pay
-	ReasonHeld      = Reason(queue.ReasonHeld)      // the limit is held, by the user or by the server, for longer than the request may wait
-	ReasonKeys      = Reason(queue.ReasonKeys)      // no room for another key, and none can be forgotten
-	ReasonStore     = Reason(queue.ReasonStore)     // the store of a shared limit is out of reach, or set up wrongly
+	ReasonNoTokens  Reason = iota + 1 // no tokens now, and the request may not wait
+	ReasonMaxWait                     // the wait would be, or has become, longer than the maximum
+	ReasonDeadline                    // the wait would not end before the context's deadline
+	ReasonQueueFull                   // the queue is full
+	ReasonCost                        // the cost is negative, or larger than the limit can ever pay
+	ReasonHeld                        // the limit is held, by the user or by the server, for longer than the request may wait
+	ReasonKeys                        // no room for another key, and none can be forgotten
+	ReasonStore                       // the store of a shared limit is out of reach, or set up wrongly
 )
+
+// A reason has the same number in the queue: the array has one element, at the index 0.
+var _ = [1]struct{}{}[ReasonStore-Reason(queue.ReasonStore)]
 
 var reasonNames = [queue.Reasons]string{
 	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
