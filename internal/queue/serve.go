@@ -37,7 +37,10 @@ func (l *Core) markAllLocked(charges []Charge) {
 	}
 }
 
-// lineID appends the identity of the line of these charges to buf. The first queue bytes of it identify the queue.
+// lineID appends the identity of the line of these charges to buf. The first queue bytes of it identify the queue. It is not
+// inlined, for the same reason as lineOf.
+//
+//go:noinline
 func lineID(buf []byte, charges []Charge, below bool) (id []byte, queue int) {
 	for i := range charges {
 		buf = binary.NativeEndian.AppendUint64(buf, charges[i].Bucket.number())
@@ -63,7 +66,10 @@ func (l *Core) lineOf(charges []Charge, below bool) (*Queue, *Line) {
 		return nil, nil
 	}
 	id, queue := lineID(make([]byte, 0, 48), charges, below)
-	return l.Queues[string(id[:queue])], l.Lines[string(id)]
+	if ln := l.Lines[string(id)]; ln != nil {
+		return ln.Queue, ln
+	}
+	return l.Queues[string(id[:queue])], nil
 }
 
 // openLocked opens a line for these charges.
