@@ -67,7 +67,7 @@ func ExampleFairWeights() {
 	// Output: [basic gold gold basic gold gold basic]
 }
 
-// Background work leaves three tokens of ten to users, who have priority 1.
+// Background work leaves three tokens of ten to users. Their requests have priority 1.
 func ExampleReserve() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Reserve(0.3, 1))))
 	if err != nil {
@@ -89,10 +89,10 @@ func ExampleReserve() {
 	// 3
 }
 
-// A caller that holds only a context, as with most SDKs, says in it for whom it works.
+// Most SDKs take only a context, so the context names the caller.
 func ExampleContextWithCaller() {
 	transport, err := throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(10, time.Second,
-		throttle.FairBy(throttle.ByHeader("X-Tenant"))))) // for requests whose context names no caller
+		throttle.FairBy(throttle.ByHeader("X-Tenant"))))) // if the context names no caller
 	if err != nil {
 		log.Fatal(err)
 	}

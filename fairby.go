@@ -9,7 +9,7 @@ import (
 
 // FairBy makes the callers of a bucket take turns by cost, whatever each of them has in the queue: a caller with one request
 // waits for at most one request of each other caller. A caller that was idle has nothing saved up. f returns the caller of a
-// request, such as a tenant; [Ask.Caller] and [ContextWithCaller] take precedence. Requests whose caller is "" are one caller.
+// request, such as a tenant; [Ask.Caller] and [ContextWithCaller] take precedence. Requests without a caller are one caller.
 // [Limiter.Try] has no caller.
 //
 // The requests of one caller go in the order of arrival. A priority ([ContextWithPriority]) counts between the first requests

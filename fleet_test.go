@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// far is a Store whose calls take 2 ± 1 ms, and of which a part of the responses is lost. It records what it leases of its
+// far is a Store. Its calls take 2 ± 1 ms, and a part of its responses is lost. It records what it leases of its
 // only budget.
 type far struct {
 	Store

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A judged is a Limiter whose waiters are to be judged.
+// A judged is a Limiter with waiters to be judged.
 type judged struct {
 	l       *Limiter
 	waiters []*queue.Waiter
@@ -51,7 +51,7 @@ func newJudged(t *testing.T, seed uint64) *judged {
 	return x
 }
 
-// judgedLimits returns one to three limits, none of which grants much.
+// judgedLimits returns one to three limits. None grants much.
 func judgedLimits(r *rand.Rand) (limits []Limit) {
 	for i := range 1 + r.IntN(3) {
 		opts := []LimitOption{Name(fmt.Sprint(i))}

@@ -5,5 +5,5 @@
 // of their meters. The package knows neither HTTP nor the functions, hooks and loggers of users: it returns decisions and what
 // has changed, and the caller tells them.
 //
-// A function whose name ends in Locked is called with Core.Mu held.
+// Callers of a function hold Core.Mu if its name ends in Locked.
 package queue

@@ -47,7 +47,7 @@ const (
 	sweepEvery  = time.Second // buckets are forgotten no more often
 	SweepMost   = 1024        // and no more of them are looked at under one lock
 	sweepWith   = 4           // are looked at whenever buckets are made, so that forgetting keeps up
-	lookAgain   = time.Minute // at a bucket of which it is not known when it may be forgotten
+	lookAgain   = time.Minute // at a bucket, if nothing tells when it may be forgotten
 	evictLook   = 64          // places brought up to date in search of the bucket that is full first
 	ShrinkAbove = 1024        // entries; the room that fewer take is not worth giving back
 )

@@ -80,7 +80,7 @@ type Waiter struct {
 	Bounds
 	parent, left, right *Waiter
 	weight              uint32
-	binding             uint16 // the stop because of which it waits, as it seemed when it was planned last
+	binding             uint16 // the stop that delays it, by its last plan
 	Verdict             Verdict
 	line                *Line
 	costs               []int64  // by stop; behind them come sums and mosts
@@ -123,7 +123,7 @@ func (w *Waiter) Mosts() []int64 {
 // may be many waiters.
 func (w *Waiter) paid() []int64 { return w.Sums() }
 
-// Stop returns the stop because of which w waits, or has waited.
+// Stop returns the stop that delays w, or has delayed it.
 func (w *Waiter) Stop() *Stop { return &w.line.Stops[w.binding] }
 
 // charges returns what w was charged, once it is granted.

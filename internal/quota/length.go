@@ -7,7 +7,7 @@ import "github.com/httpthrottle/throttle/internal/meter"
 // that were seen to begin.
 type length struct {
 	most   int64         // maxCount: unknown
-	sentAt meter.Instant // when the request left whose response was heard last
+	sentAt meter.Instant // when the last request left that has a response
 	at     meter.Instant // when that response came; -1: there was none
 	left   int64         // what it told
 	opened meter.Instant // the last window that was seen to begin did so after that; -1: none was

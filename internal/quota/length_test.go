@@ -8,7 +8,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// lateWindows returns a gate whose server has windows of 10 s for 50 requests, and tells each reset 4 s late. The client used
+// lateWindows returns a gate. Its server has windows of 10 s for 50 requests, and tells each reset 4 s late. The client used
 // up the first window at once, asked when that was told to be over, and kept asking: it saw windows begin at 14 s, 24 s and
 // 34 s.
 func lateWindows(t *testing.T) (*Account, *Gate) {
