@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // Connections tell requests that certainly never reached a server, whose tokens are refunded, from those that may have.
@@ -62,19 +63,19 @@ type trace struct {
 	got   atomic.Bool // a connection
 }
 
-// forward hands a request that was let go to the base, and reports how far it got.
-func (t *Transport) forward(req *http.Request, g *Grant) (resp *http.Response, far reach, err error) {
+// forward hands a request to the base that arrived and was granted then, and reports how far it got.
+func (t *Transport) forward(req *http.Request, charges []queue.Charge, granted, arrived meter.Instant) (resp *http.Response, far reach, err error) {
 	c := &t.connections
 	down := c.failing.Load() > 0 && c.down(serverOf(req))
 	if down {
-		if err := t.attempt(req, g); err != nil {
+		if err := t.attempt(req, charges, arrived); err != nil {
 			closeBody(req)
 			return nil, reachedNoBase, err
 		}
 	}
 	answered, tracing := c.answered.Load(), c.tracing.Load()
 	if !answered && tracing == tracingUnknown || down {
-		return t.forwardTraced(req, g)
+		return t.forwardTraced(req, granted)
 	}
 	resp, far, err = t.sendOn(req)
 	switch {
@@ -84,7 +85,7 @@ func (t *Transport) forward(req *http.Request, g *Grant) (resp *http.Response, f
 			c.answered.Store(true)
 		}
 	case isDialError(err):
-		c.failed(serverOf(req), g.grant.Mark.At, t.limiter.sinceStart(), err)
+		c.failed(serverOf(req), granted, t.limiter.sinceStart(), err)
 		if !hasBody(req) && (!answered || tracing == tracingIgnored) {
 			far = reachedNoServer
 		}
@@ -95,10 +96,17 @@ func (t *Transport) forward(req *http.Request, g *Grant) (resp *http.Response, f
 // sendOn hands a request to the base. A Transport tells how far it got.
 func (t *Transport) sendOn(req *http.Request) (*http.Response, reach, error) {
 	if inner, ok := t.base.(*Transport); ok {
-		return inner.roundTrip(req)
+		return inner.nestedTrip(req)
 	}
 	resp, err := t.base.RoundTrip(req)
 	return resp, reachedServer, err
+}
+
+// nestedTrip is RoundTrip for an outer Transport.
+func (t *Transport) nestedTrip(req *http.Request) (*http.Response, reach, error) {
+	t.mustBeMade()
+	var room [2]queue.Charge
+	return t.roundTrip(req, room[:0])
 }
 
 // nested reports whether the base is a Transport.
@@ -107,7 +115,7 @@ func (t *Transport) nested() bool {
 	return nested
 }
 
-func (t *Transport) forwardTraced(req *http.Request, g *Grant) (resp *http.Response, far reach, err error) {
+func (t *Transport) forwardTraced(req *http.Request, granted meter.Instant) (resp *http.Response, far reach, err error) {
 	c, tr := &t.connections, new(trace)
 	traced := req.WithContext(tr.on(req.Context()))
 	resp, far, err = t.sendOn(traced)
@@ -135,7 +143,7 @@ func (t *Transport) forwardTraced(req *http.Request, g *Grant) (resp *http.Respo
 	case err == nil || got:
 		c.reached(serverOf(req))
 	case isDialError(err):
-		c.failed(serverOf(req), g.grant.Mark.At, t.limiter.sinceStart(), err)
+		c.failed(serverOf(req), granted, t.limiter.sinceStart(), err)
 	}
 	if unsent {
 		far = reachedNoServer

@@ -44,19 +44,19 @@ func (l *Limiter) sinceStart() meter.Instant { return meter.Instant(time.Since(l
 
 // gap returns how far apart the limits that a request falls under let such requests leave in the long run, and no more than a
 // tenth of a second; 0: none of them has a rate.
-func (t *Transport) gap(g *Grant) int64 {
-	return int64(math.Ceil(min(1e9*t.limiter.core.Longest(g.grant.Charges()), float64(slowestAttempts))))
+func (t *Transport) gap(charges []queue.Charge) int64 {
+	return int64(math.Ceil(min(1e9*t.limiter.core.Longest(charges), float64(slowestAttempts))))
 }
 
 // attempt waits until the request may be sent, where its server is down. The error is that of another attempt that failed
 // meanwhile, or of the last one if the context's deadline comes before the next, or the cause of a context that is over. The
 // wait is part of the attempt, as a dial would be, and not of the wait in line that MaxWait bounds.
-func (t *Transport) attempt(req *http.Request, g *Grant) error {
+func (t *Transport) attempt(req *http.Request, charges []queue.Charge, arrived meter.Instant) error {
 	ctx := req.Context()
 	if t.limiter.core.Dry {
 		return nil
 	}
-	gap, arrived := t.gap(g), g.grant.Mark.At-int64(g.waited)
+	gap := t.gap(charges)
 	if gap == 0 {
 		return nil
 	}

@@ -32,7 +32,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 			t.abort(kept.or(g), resp, &a.answer)
 		}
 	}()
-	resp, far, err := t.forward(req, kept.or(g))
+	resp, far, err := t.forward(req, kept.or(g).grant.Charges(), g.grant.Mark.At, g.arrived())
 	heeded := resp
 	if err != nil { // a response beside an error is ignored
 		heeded = nil
@@ -69,8 +69,11 @@ func (t *Transport) abort(g *Grant, resp *http.Response, a *queue.Answer) {
 	t.limiter.report(g, a)
 }
 
-// hear processes the outcome of a request that the Limiter does not track.
+// hear processes the outcome of a request that the Limiter does not track. A response beside an error is ignored.
 func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err error, g *Grant) {
+	if err != nil {
+		resp = nil
+	}
 	done := false
 	defer func() {
 		if !done && resp != nil && resp.Body != nil { // a hook has panicked

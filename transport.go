@@ -27,6 +27,8 @@ type Transport struct {
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
 	deaf    bool
+	plain   []queue.Charge // of each request whose context overrides nothing; nil: functions tell its keys and costs
+	calls   bool           // price may call a user's function
 
 	connections connections
 	asker       *asker // apart, because it is written while other goroutines read these fields
@@ -66,12 +68,29 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return !p.priced }) {
 		t.cost = nil
 	}
+	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.asker.observer = t.limiter.direct.observer
 	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
 		t.asker.observer = t.limiter.direct.observer.with(c.hooks, c.log)
 	}
+	t.calls = t.exempt != nil || t.key != nil || c.cost != nil || t.limiter.core.Fair != nil || t.asker.observer.decides() ||
+		slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key != nil || p.cost != nil })
 	return t, nil
+}
+
+// plainCharges returns what each request is charged, if no function tells its keys and costs.
+func (t *Transport) plainCharges() []queue.Charge {
+	policies := t.limiter.own()
+	charges := make([]queue.Charge, 0, len(policies))
+	for i := range policies {
+		p := &policies[i]
+		if p.key != nil || p.cost != nil || t.key != nil || t.cost != nil {
+			return nil
+		}
+		charges = queue.Charged(charges, p.at, "", 1)
+	}
+	return charges
 }
 
 // Must returns t, or panics if err is not nil. It is meant for package-level variables.
@@ -121,37 +140,81 @@ func (t *Transport) CloseIdleConnections() {
 // If the next RoundTripper is a Transport too, a request whose context ends while it waits there is not charged here either.
 // Where another RoundTripper stands between the two, it is charged here: the cause of a context does not say where it ended.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, _, err := t.roundTrip(req)
+	t.mustBeMade()
+	var room [2]queue.Charge // enough for most, and little to clear
+	resp, _, err := t.roundTrip(req, room[:0])
 	return resp, err
 }
 
-// roundTrip is RoundTrip, and reports how far the request got.
-func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) {
-	t.mustBeMade()
-	var g Grant
-	p, r, err := t.enter(req, &g)
+// roundTrip is RoundTrip, and reports how far the request got. The charges are made in room if it is large enough.
+func (t *Transport) roundTrip(req *http.Request, room []queue.Charge) (*http.Response, reach, error) {
+	if cap(room) < len(t.limiter.policies) {
+		return t.roundTripWide(req)
+	}
+	var (
+		a   admission
+		p   *queue.Pending
+		r   *Rejection
+		err error
+	)
+	if t.calls {
+		room, p, r, err = t.guardedPrice(req, room, &a)
+	} else {
+		room, p, r, err = t.price(req, room, &a)
+	}
 	if p != nil || r != nil || err != nil {
 		return t.lineUp(req, p, r, err)
 	}
-	return t.send(req, &g)
+	return t.send(req, room, &a)
 }
 
-// send sends a request that was granted.
-func (t *Transport) send(req *http.Request, g *Grant) (*http.Response, reach, error) {
-	if g.tracked {
-		return t.exchange(req, g)
+// roundTripWide is roundTrip for requests with more than a few charges.
+func (t *Transport) roundTripWide(req *http.Request) (*http.Response, reach, error) {
+	var some [5]queue.Charge
+	room := some[:0]
+	if most := len(t.limiter.policies); most > len(some) {
+		room = make([]queue.Charge, 0, most)
 	}
-	if g.limiter == nil { // exempt
+	return t.roundTrip(req, room)
+}
+
+// An admission is what is known of a request that was granted immediately. It becomes a [Grant] only if that is needed.
+type admission struct {
+	mark    queue.Mark
+	receipt *Receipt
+	tracked bool // the Limiter needs the outcome
+	exempt  bool
+}
+
+// send sends a request that was granted immediately.
+func (t *Transport) send(req *http.Request, charges []queue.Charge, a *admission) (*http.Response, reach, error) {
+	if a.tracked {
+		return t.sendTracked(req, charges, a)
+	}
+	if a.exempt {
 		return t.sendOn(req)
 	}
-	resp, far, err := t.forward(req, g)
-	switch {
-	case err != nil:
-		t.hear(req, nil, far, err, g) // a response beside an error is ignored
-	case resp != nil && t.speaks(req, resp, g.grant.Mark.At):
-		t.hear(req, resp, far, nil, g)
+	resp, far, err := t.forward(req, charges, a.mark.At, a.mark.At)
+	if err != nil || resp != nil && t.speaks(req, resp, a.mark.At) {
+		var g Grant
+		t.grant(&g, req, charges, a)
+		t.hear(req, resp, far, err, &g)
 	}
 	return resp, far, err
+}
+
+// sendTracked sends a request that was granted immediately, and whose outcome the Limiter wants to know.
+func (t *Transport) sendTracked(req *http.Request, charges []queue.Charge, a *admission) (*http.Response, reach, error) {
+	var g Grant
+	t.grant(&g, req, charges, a)
+	return t.exchange(req, &g)
+}
+
+// grant makes g that of a request that was granted immediately.
+func (t *Transport) grant(g *Grant, req *http.Request, charges []queue.Charge, a *admission) {
+	g.limiter, g.by, g.ctx, g.receipt, g.tracked = t.limiter, t.asker, req.Context(), a.receipt, a.tracked
+	g.grant.Mark = a.mark
+	g.grant.Keep(charges)
 }
 
 // lineUp waits until a pending request is granted, and sends it. A request without one is rejected or over already. It is a
@@ -195,7 +258,14 @@ func (t *Transport) sendWaited(req *http.Request, p *queue.Pending) (*http.Respo
 	for i := range charges { // no copy of a charge, which another may be settling
 		g.tracked = g.tracked || charges[i].Limit.Tracked
 	}
-	return t.send(req, &g)
+	if g.tracked {
+		return t.exchange(req, &g)
+	}
+	resp, far, err := t.forward(req, charges, g.grant.Mark.At, g.arrived())
+	if err != nil || resp != nil && t.speaks(req, resp, g.grant.Mark.At) {
+		t.hear(req, resp, far, err, &g)
+	}
+	return resp, far, err
 }
 
 // turnAway returns the response or the error for a request that is not sent.
@@ -215,35 +285,68 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// enter prices req and grants it immediately if it can: g is what it paid, and empty if it is exempt. Otherwise the request
-// is pending, or rejected if it may not wait. If a user's function panics, the request is not sent, and its body is closed.
-func (t *Transport) enter(req *http.Request, g *Grant) (*queue.Pending, *Rejection, error) {
+// guardedPrice is price where it may call a user's function: if that panics, the request is not sent, and its body is closed.
+func (t *Transport) guardedPrice(req *http.Request, room []queue.Charge, a *admission) ([]queue.Charge, *queue.Pending, *Rejection, error) {
 	done := false
 	defer func() {
 		if !done {
 			closeBody(req)
 		}
 	}()
-	p, r, err := t.price(req, g)
+	charges, p, r, err := t.price(req, room, a)
 	done = true
-	return p, r, err
+	return charges, p, r, err
 }
 
-func (t *Transport) price(req *http.Request, g *Grant) (*queue.Pending, *Rejection, error) {
+// price appends the charges of req to an empty slice with room for all, and grants it immediately if it can: a is the rest of what
+// is known then. Otherwise the request is pending, or rejected if it may not wait.
+func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admission) ([]queue.Charge, *queue.Pending, *Rejection, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
 		t.exempted.Add(1)
-		return nil, nil, nil
+		a.exempt = true
+		return nil, nil, nil, nil
 	}
-	policies := t.limiter.own()
-	most := len(policies)
+	l := t.limiter
 	var gate *queue.GateKey
-	if !t.deaf && t.limiter.core.Heard.Load() {
-		gate = &queue.GateKey{Host: ByHost(req), Family: t.limiter.family(req)}
-		most++
+	if !t.deaf && l.core.Heard.Load() {
+		gate = &queue.GateKey{Host: ByHost(req), Family: l.family(req)}
 	}
-	charges, key, shared := g.grant.Space(most), t.keyOf(o, req), t.costOf(o, req)
+	if t.plain != nil && o == noOverrides {
+		charges = charges[:len(t.plain)]
+		for i := range charges { // faster than append
+			charges[i] = t.plain[i]
+		}
+	} else {
+		charges = t.charge(o, req, charges, gate)
+	}
+	if gate != nil {
+		charges = l.core.Passing(charges)
+	}
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	m, ok, err := l.core.Pass(ctx, req.Cancel, charges, &t.asker.counts, gate, o.priority < l.core.Urgent)
+	if !ok {
+		var p *queue.Pending
+		var r *Rejection
+		if err == nil {
+			m, p, r = t.unpaid(o, req, charges, gate)
+		}
+		if p != nil || r != nil || err != nil {
+			return nil, p, r, err
+		}
+	}
+	if t.asker.observer.hooks.OnGrant != nil {
+		l.tellGranted(ctx, t.asker, charges, 0, nil)
+	}
+	a.mark, a.receipt, a.tracked = m, o.receipt, l.tracks || gate != nil || o.receipt != nil
+	return charges, nil, nil, nil
+}
+
+// charge appends what a request costs in each limit, and adds its keys to those of its gate. There must be room for all limits.
+func (t *Transport) charge(o *overrides, req *http.Request, charges []queue.Charge, gate *queue.GateKey) []queue.Charge {
+	key, shared := t.keyOf(o, req), t.costOf(o, req)
+	policies := t.limiter.own()
 	for i := range policies {
 		p, cost := &policies[i], shared
 		if p.priced || o.costs != nil {
@@ -260,41 +363,32 @@ func (t *Transport) price(req *http.Request, g *Grant) (*queue.Pending, *Rejecti
 			gate.Join(key)
 		}
 	}
-	if gate != nil {
-		charges = t.limiter.core.Passing(charges)
-	}
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	cancel := req.Cancel
-	m, ok, err := t.limiter.core.Pass(ctx, cancel, charges, &t.asker.counts, gate, o.priority < t.limiter.core.Urgent)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !ok && gate == nil && o.patience(t.maxWait) == 0 {
+	return charges
+}
+
+// unpaid decides about a request that cannot be paid now. If it may not wait, it is rejected, or granted at that instant if it
+// could be paid meanwhile. Otherwise it is pending.
+func (t *Transport) unpaid(o *overrides, req *http.Request, charges []queue.Charge, gate *queue.GateKey) (queue.Mark, *queue.Pending, *Rejection) {
+	l := t.limiter
+	if gate == nil && o.patience(t.maxWait) == 0 {
 		a := o.ask(0, t.asker)
 		var why queue.Refusal
-		var v queue.Verdict
-		if m, v = t.limiter.core.Try(charges, &a, &why); v == queue.Refused {
+		switch m, v := l.core.Try(charges, &a, &why); v {
+		case queue.Refused:
 			r := rejected(&why)
-			t.asker.observer.rejected(ctx, r, 0, false)
-			return nil, r, nil
+			t.asker.observer.rejected(req.Context(), r, 0, false)
+			return m, nil, r
+		case queue.Granted:
+			return m, nil, nil
 		}
-		ok = v == queue.Granted
 	}
-	if !ok {
-		a := o.ask(t.maxWait, t.asker)
-		if t.limiter.core.Fair != nil {
-			t.limiter.setCaller(&a, t.limiter.callerOf(o, req))
-		}
-		a.Cancel = cancel
-		return queue.Pend(charges, a, gate), nil, nil
+	a := o.ask(t.maxWait, t.asker)
+	if l.core.Fair != nil {
+		l.setCaller(&a, l.callerOf(o, req))
 	}
-	if t.asker.observer.hooks.OnGrant != nil {
-		t.limiter.tellGranted(ctx, t.asker, charges, 0, nil)
-	}
-	g.limiter, g.by, g.grant.Mark, g.ctx, g.receipt = t.limiter, t.asker, m, ctx, o.receipt
-	g.grant.Hold(len(charges))
-	g.tracked = t.limiter.tracks || gate != nil || o.receipt != nil
-	return nil, nil, nil
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	a.Cancel = req.Cancel
+	return queue.Mark{}, queue.Pend(charges, a, gate), nil
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.

@@ -81,6 +81,11 @@ func (g *Grant) Hold(n int) {
 	}
 }
 
+// Keep stores a copy of the charges.
+func (g *Grant) Keep(charges []Charge) {
+	g.Hold(len(append(g.Space(len(charges)), charges...)))
+}
+
 // Cancel gives back the charges of a request that was never sent, unless something else was done with the grant.
 func (l *Core) Cancel(g *Grant, by *Counts) {
 	l.Mu.Lock()
