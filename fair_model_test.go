@@ -188,9 +188,9 @@ func (m *model) turn(w *modelWaiter, more int64, now meter.Instant) {
 	}
 	c, mine, first := m.class(w), m.seated(w, true), m.line[0]
 	weight := int64(weightOf(w.caller))
-	by := min(max(more, -more), m.most(), int64(queue.MaxTag)/queue.TagScale) * queue.TagScale / weight
-	if more < 0 {
-		by = -by
+	by := -(min(-more, queue.MaxTag/queue.TagScale) * queue.TagScale / weight)
+	if more > 0 {
+		by = min(more, m.most(), queue.MaxTag/queue.TagScale) * queue.TagScale / weight
 	}
 	switch end := c.ends[w.caller]; {
 	case len(mine) > 0:

@@ -344,9 +344,9 @@ func (l *Core) turnLocked(c *caller, b *Bucket, more int64, now Instant) {
 	if t.Waiting == 0 {
 		return
 	}
-	by := Taken(min(max(more, -more), b.Meter.Most()), c.Weight) // no bucket owes more
-	if more < 0 {
-		by = -by
+	by := -Taken(-more, c.Weight)
+	if more > 0 {
+		by = Taken(min(more, b.Meter.Most()), c.Weight) // no bucket owes more
 	}
 	current := t.Callers[c.Name]
 	if current == nil || !t.counts(current) {
