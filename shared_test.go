@@ -171,6 +171,21 @@ func TestUnusedTokensReturnToTheStore(t *testing.T) {
 	})
 }
 
+// A store counts the processes of a budget by how long ago each of them asked for the last time.
+func TestProcessThatAsksSeldomIsCountedOnce(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+		for i := range 5 {
+			require.NoError(t, l.Wait(t.Context(), "key", 1))
+			if i > 0 {
+				require.Equal(t, 3*time.Second, s.calls[i][0].Parts[0].Since.Round(10*ms))
+			}
+			sleep(3 * time.Second)
+		}
+		require.Len(t, s.calls, 5)
+	})
+}
+
 func TestHoldReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		limit := TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0)))

@@ -416,7 +416,8 @@ func (m *Leased) Most() int64 {
 }
 
 // Matters implements [meter.Meter]. The state of the bucket is in the store. The meter is the same as a new one when it has no
-// tokens, nothing to tell and no ask under way. Tokens at hand may be forgotten, because the store has counted them.
+// tokens, nothing to tell, no ask under way and none for so long that Part.Since is that of a first ask. Tokens at hand may be
+// forgotten, because the store has counted them.
 func (m *Leased) Matters(now meter.Instant) (must, full meter.Instant) {
 	switch {
 	case m.busy():
@@ -426,6 +427,9 @@ func (m *Leased) Matters(now meter.Instant) (must, full meter.Instant) {
 	}
 	if m.local != nil {
 		must, full = m.local.Matters(now)
+	}
+	if m.asked < meter.Never {
+		full = max(full, meter.AddInstant(m.asked, int64(SinceMost)))
 	}
 	return must, max(full, m.held, m.again)
 }
