@@ -90,16 +90,17 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	l.mustBeMade()
 	g, p, err := l.acquire(ctx, ask)
 	if p != nil {
-		var r *Rejection
-		if p, r, err = l.await(ctx, p, &l.direct); r != nil {
+		paid, r, err := l.await(ctx, p, &l.direct)
+		switch {
+		case r != nil:
 			return nil, r
+		case err != nil:
+			return nil, err
 		}
+		*g = l.grantOf(paid, &l.direct)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if p != nil {
-		*g = l.grantOf(p, &l.direct)
 	}
 	g.ctx = ctx
 	for i := range g.grant.Charges() {

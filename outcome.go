@@ -32,7 +32,7 @@ func holdEventOf(ctx context.Context, e *queue.HeldEvent) HoldEvent {
 // which its callers waited.
 //
 //go:noinline
-func (l *Limiter) forget(p *queue.Pending, r *Receipt) {
+func (l *Limiter) forget(p *queue.Paid, r *Receipt) {
 	if r == nil && !l.tracks {
 		return
 	}
@@ -48,7 +48,7 @@ func (l *Limiter) forget(p *queue.Pending, r *Receipt) {
 // forgetNow is forget for a request that did not wait.
 func (l *Limiter) forgetNow(charges []queue.Charge, m queue.Mark, r *Receipt) {
 	if r != nil || l.tracks {
-		l.forget(&queue.Pending{Mark: m, Charges: slices.Clone(charges)}, r)
+		l.forget(&queue.Paid{Mark: m, Charges: slices.Clone(charges)}, r)
 	}
 }
 

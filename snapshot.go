@@ -179,7 +179,7 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	case s.Held < 0:
 		return fmt.Errorf("a hold of %v cannot be", s.Held)
 	}
-	p := queue.Pending{Charges: queue.Charged(make([]queue.Charge, 0, 1), li, s.Key, 0)}
+	p := queue.Pending{Paid: queue.Paid{Charges: queue.Charged(make([]queue.Charge, 0, 1), li, s.Key, 0)}}
 	err := l.lockFor(&p)
 	if err != nil {
 		return err

@@ -127,6 +127,7 @@ func tryStore(ctx context.Context, f *queue.Flight, asks []lease.Ask) (outcomes 
 	if len(leases) != len(asks) {
 		return nil, fmt.Errorf("%w: it returned %d leases for %d asks", lease.ErrSetup, len(leases), len(asks))
 	}
+	outcomes = make([]queue.Outcome, 0, f.Parts())
 	for i := range asks {
 		err := leases[i].Err
 		if n, want := len(leases[i].Parts), len(asks[i].Parts); err == nil && n != want {

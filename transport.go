@@ -220,18 +220,19 @@ func (t *Transport) grant(g *Grant, req *http.Request, charges []queue.Charge, a
 // lineUp waits until a pending request is granted, and sends it. A request without one is rejected or over already. It is a
 // function of its own so that requests wait on a small stack.
 func (t *Transport) lineUp(req *http.Request, p *queue.Pending, r *Rejection, err error) (*http.Response, reach, error) {
+	var paid *queue.Paid
 	if p != nil {
-		p, r, err = t.await(req, p)
+		paid, r, err = t.await(req, p)
 	}
 	if r != nil || err != nil {
 		resp, err := t.turnAway(req, r, err)
 		return resp, reachedNoBase, err
 	}
-	return t.sendWaited(req, p)
+	return t.sendWaited(req, paid)
 }
 
 // await is [Limiter.await] for a request. If a hook panics, the request is not sent.
-func (t *Transport) await(req *http.Request, p *queue.Pending) (_ *queue.Pending, r *Rejection, err error) {
+func (t *Transport) await(req *http.Request, p *queue.Pending) (paid *queue.Paid, r *Rejection, err error) {
 	done := false
 	defer func() {
 		if !done {
@@ -241,15 +242,15 @@ func (t *Transport) await(req *http.Request, p *queue.Pending) (_ *queue.Pending
 	if p.Gate == nil && !t.deaf && p.Ask.MaxWait != 0 {
 		p.Gate, p.Late = t.gateOf(req), true
 	}
-	p, r, err = t.limiter.await(req.Context(), p, t.asker)
+	paid, r, err = t.limiter.await(req.Context(), p, t.asker)
 	done = true
-	return p, r, err
+	return paid, r, err
 }
 
 // sendWaited is not inlined, to keep the stack of its caller small, on which the request waited.
 //
 //go:noinline
-func (t *Transport) sendWaited(req *http.Request, p *queue.Pending) (*http.Response, reach, error) {
+func (t *Transport) sendWaited(req *http.Request, p *queue.Paid) (*http.Response, reach, error) {
 	g := t.limiter.grantOf(p, t.asker)
 	g.ctx = req.Context()
 	g.receipt = overridesOf(g.ctx).receipt

@@ -7,9 +7,9 @@ import (
 	"github.com/httpthrottle/throttle/internal/queue"
 )
 
-// await grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait. The pending
-// that it returns replaces p, which is garbage meanwhile: a waiting request takes a waiter and a small stack, and nothing else.
-func (l *Limiter) await(ctx context.Context, p *queue.Pending, by *asker) (*queue.Pending, *Rejection, error) {
+// await grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait. What
+// it returns replaces p, which is garbage meanwhile: a waiting request takes a waiter and a small stack, and nothing else.
+func (l *Limiter) await(ctx context.Context, p *queue.Pending, by *asker) (*queue.Paid, *Rejection, error) {
 	cancel := p.Ask.Cancel
 	w, v := l.core.Decide(ctx, p)
 	for v == queue.Unasked {
@@ -19,7 +19,7 @@ func (l *Limiter) await(ctx context.Context, p *queue.Pending, by *asker) (*queu
 		w, v = l.core.Decide(ctx, p)
 	}
 	if v != queue.Waiting {
-		return p, l.decided(ctx, p, by, v), nil
+		return &p.Paid, l.decided(ctx, p, by, v), nil
 	}
 	if o := by.observer; o.hooks.OnWait != nil || o.log != nil {
 		l.announce(ctx, o, w)
@@ -45,7 +45,7 @@ func (l *Limiter) decided(ctx context.Context, p *queue.Pending, by *asker, v qu
 // waited reports the fate of w to the observer. It is not inlined, to keep the stack small on which its caller waited.
 //
 //go:noinline
-func (l *Limiter) waited(ctx context.Context, w *queue.Waiter, by *asker, err error) (p *queue.Pending, r *Rejection, _ error) {
+func (l *Limiter) waited(ctx context.Context, w *queue.Waiter, by *asker, err error) (p *queue.Paid, r *Rejection, _ error) {
 	if w.Refusal != nil {
 		r = rejected(w.Refusal)
 	}
@@ -83,7 +83,7 @@ func (l *Limiter) announce(ctx context.Context, o *observer, w *queue.Waiter) {
 }
 
 // grantOf returns the Grant of a request that was granted.
-func (l *Limiter) grantOf(p *queue.Pending, by *asker) Grant {
+func (l *Limiter) grantOf(p *queue.Paid, by *asker) Grant {
 	return Grant{limiter: l, by: by, waited: p.Waited, grant: queue.Grant{Mark: p.Mark, Caller: p.Caller, More: p.Charges}}
 }
 

@@ -17,8 +17,10 @@ const mostAsks = 64
 type call struct {
 	clock int // the index of that server's clock in Store.offsets
 	tag   string
-	asks  []int // indexes of the asks
-	parts []int // the number of parts of each
+	asks  []int  // indexes of the asks
+	parts []int  // the number of parts of each
+	names []byte // of all keys, one after the other
+	ends  []int  // of each in names
 	keys  []string
 	backs bool // a part gives tokens back
 	args  []byte
@@ -33,12 +35,14 @@ const (
 	headerSize = 3 * 8
 	askSize    = 8 * 8 // of a part, at least
 	budgetSize = 9 * 8
+	keySize    = 48 // of most names
 )
 
 // calls returns the calls that decide asks. It sets the leases of asks that are invalid.
 func (s *Store) calls(asks []lease.Ask, leases []lease.Lease) []*call {
 	var calls []*call
-	open := make(map[int]*call) // by clock
+	var latest *call
+	var open map[int]*call // by clock, in a Cluster
 	var numbers []lease.Call
 	for i := range asks {
 		a := &asks[i]
@@ -55,28 +59,41 @@ func (s *Store) calls(asks []lease.Ask, leases []lease.Lease) []*call {
 			leases[i] = lease.Lease{Err: err}
 			continue
 		}
-		c := open[clock]
-		if c == nil || len(c.asks) == mostAsks {
+		if s.cluster {
+			latest = open[clock]
+		}
+		if latest == nil || len(latest.asks) == mostAsks {
 			most := 1 // as in a Cluster
 			if !s.cluster {
 				most = min(mostAsks, len(asks)-i)
 			}
-			c = &call{
-				clock: clock, tag: s.tag(&a.Parts[0].Budget), args: make([]byte, headerSize, headerSize+budgetSize+most*askSize),
-				asks: make([]int, 0, most), parts: make([]int, 0, most), keys: make([]string, 0, most+1),
+			latest = newCall(clock, s.tag(&a.Parts[0].Budget), most)
+			calls = append(calls, latest)
+			if s.cluster {
+				if open == nil {
+					open = make(map[int]*call)
+				}
+				open[clock] = latest
 			}
-			open[clock] = c
-			calls = append(calls, c)
 		}
-		c.add(i, numbers)
+		latest.add(i, numbers)
 		for k := range a.Parts {
-			c.keys = append(c.keys, s.key(&a.Parts[k].Budget))
+			latest.names = s.appendKey(latest.names, &a.Parts[k].Budget)
+			latest.ends = append(latest.ends, len(latest.names))
 		}
 	}
 	for _, c := range calls {
 		c.finish(s)
 	}
 	return calls
+}
+
+// newCall returns a call with room for most asks of one part.
+func newCall(clock int, tag string, most int) *call {
+	return &call{
+		clock: clock, tag: tag, args: make([]byte, headerSize, headerSize+budgetSize+most*askSize),
+		asks: make([]int, 0, most), parts: make([]int, 0, most), names: make([]byte, 0, most*keySize), ends: make([]int, 0, most),
+	}
 }
 
 // clockOf returns the index of the clock for an ask. In a Cluster that is the slot of all its keys.
@@ -139,8 +156,14 @@ func (c *call) number(all ...int64) {
 	}
 }
 
-// finish writes the header. If the call gives tokens back it adds a nonce, so that they count once.
+// finish names the keys and writes the header. If the call gives tokens back it adds a nonce, so that they count once.
 func (c *call) finish(s *Store) {
+	c.keys = make([]string, 0, len(c.ends)+1)
+	names, from := string(c.names), 0
+	for _, end := range c.ends {
+		c.keys = append(c.keys, names[from:end])
+		from = end
+	}
 	nonce := 0.0
 	if c.backs {
 		nonce = 1

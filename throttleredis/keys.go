@@ -3,7 +3,6 @@ package throttleredis
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/httpthrottle/throttle/internal/lease"
@@ -31,12 +30,16 @@ func (s *Store) tag(b *lease.Budget) string {
 // key returns the key name of a budget's state:
 //
 //	throttle:1:{key}limit:b
-func (s *Store) key(b *lease.Budget) string {
-	key := safe(b.Key)
+func (s *Store) key(b *lease.Budget) string { return string(s.appendKey(nil, b)) }
+
+func (s *Store) appendKey(to []byte, b *lease.Budget) []byte {
+	to = append(append(to, s.prefix...), ":"+version+":{"...)
 	if s.oneSlot {
-		key = "#}" + key // the tag ends at the first brace; names contain none
+		to = append(to, "#}"...) // the tag ends at the first brace; names contain none
 	}
-	return s.prefix + ":" + version + ":{" + key + "}" + safe(b.Limit) + ":" + letters[b.Kind]
+	to = append(append(to, safe(b.Key)...), '}')
+	to = append(append(to, safe(b.Limit)...), ':')
+	return append(to, letters[b.Kind]...)
 }
 
 // nonceKey returns the key name that records, for ten seconds, that a script with that nonce has run.
@@ -57,8 +60,15 @@ func safe(name string) string {
 }
 
 func isHashed(name string) bool {
-	return len(name) > 64 || name[0] == '#' || !utf8.ValidString(name) ||
-		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '{' || r == '}' })
+	if len(name) > 64 || name[0] == '#' {
+		return true
+	}
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c == 0x7f || c == '{' || c == '}' {
+			return true
+		}
+	}
+	return !utf8.ValidString(name)
 }
 
 // slotOf returns the slot of a hash tag in a Cluster, by CRC-16/XMODEM, as specified for Redis Cluster.

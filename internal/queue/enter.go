@@ -24,21 +24,26 @@ type Ask struct {
 
 // A Pending request could not be granted immediately.
 type Pending struct {
-	Ask     Ask
-	Gate    *GateKey // nil: there is none to pass
-	Late    bool     // only a waiter passes it
-	Charges []Charge
-	Rates   []Rate // by charge, as RateFor said; the zero rate is the limit's own; nil: nothing was asked
-	asked   uint64 // the number of the last Refresh before that
+	Ask   Ask
+	Gate  *GateKey // nil: there is none to pass
+	Late  bool     // only a waiter passes it
+	Rates []Rate   // by charge, as RateFor said; the zero rate is the limit's own; nil: nothing was asked
+	asked uint64   // the number of the last Refresh before that
 
 	// Once it is decided:
+	Paid
 	Refusal   *Refusal      // where it is stored; nil: it is allocated
-	Mark      Mark          // of the grant
-	Caller    *caller       // of a grant in its turn
-	Waited    time.Duration // before the grant
 	Pretended time.Duration // for which it would have waited without a dry run
 	Binding   *Bucket       // for this bucket then
 	Room      Refusal
+}
+
+// A Paid is what remains of a request that was granted.
+type Paid struct {
+	Charges []Charge      // of a request that is not granted yet: what it is to pay
+	Mark    Mark          // of the grant
+	Caller  *caller       // of a grant in its turn
+	Waited  time.Duration // before the grant
 }
 
 // Pass grants a request if all limits can pay now. If they cannot, and there is no error, the caller makes the request pending.
@@ -101,7 +106,7 @@ func (l *Core) Try(charges []Charge, a *Ask, r *Refusal) (m Mark, v Verdict) {
 //
 //go:noinline
 func (l *Core) tryInLineLocked(charges []Charge, a *Ask, r *Refusal, now Instant) (Mark, Verdict) {
-	p := Pending{Ask: *a, Charges: charges, Refusal: r}
+	p := Pending{Ask: *a, Paid: Paid{Charges: charges}, Refusal: r}
 	v := l.lineUpLocked(context.Background(), &p, nil, nil, now)
 	return p.Mark, v
 }
@@ -110,7 +115,7 @@ func (l *Core) tryInLineLocked(charges []Charge, a *Ask, r *Refusal, now Instant
 //
 //go:noinline
 func Pend(charges []Charge, a Ask, g *GateKey) *Pending {
-	p := &Pending{Ask: a, Charges: slices.Clone(charges)}
+	p := &Pending{Ask: a, Paid: Paid{Charges: slices.Clone(charges)}}
 	p.Refusal = &p.Room
 	if g != nil {
 		p.Gate, p.Charges = new(*g), p.Charges[:len(charges)-1]

@@ -13,9 +13,10 @@ type Flight struct {
 	Supply  *Supply
 	sent    Instant
 	Asks    []lease.Ask
-	buckets []*Bucket // of all parts of all asks, in order
-	Apart   bool      // the store has some of the parts in different places
-	over    bool      // its response was booked, or it was given up
+	parts   []lease.Part // of all asks, in order
+	buckets []*Bucket    // of all parts
+	Apart   bool         // the store has some of the parts in different places
+	over    bool         // its response was booked, or it was given up
 }
 
 // An Outcome is the response to one part.
@@ -29,13 +30,15 @@ func (l *Core) Board(s *Supply) *Flight {
 	l.Mu.Lock()
 	defer l.UnlockJudged()
 	now := l.NowLocked()
-	f, most := &Flight{Supply: s, sent: now}, maxAsks
+	most := maxAsks
 	if s.outage.err != nil {
 		most = 1
 		if now < s.outage.Again {
 			most = 0
 		}
 	}
+	n := min(len(s.Asking), most)
+	f := &Flight{Supply: s, sent: now, Asks: make([]lease.Ask, 0, n), parts: make([]lease.Part, 0, n), buckets: make([]*Bucket, 0, n)}
 	for len(s.Asking) > 0 && len(f.Asks) < most {
 		b := s.Asking[0]
 		s.Asking[0], s.Asking = nil, s.Asking[1:]
@@ -55,27 +58,32 @@ func (l *Core) Board(s *Supply) *Flight {
 
 // ask adds an ask for a bucket, and for the others that the first request there waits for. It returns the number of parts.
 func (f *Flight) ask(b *Bucket, now Instant) int {
-	var parts []lease.Part
-	add := func(b *Bucket) {
-		if d := b.DemandLocked(now); b.Loan.AskAt(now, d) <= now {
-			parts = append(parts, b.Loan.Ask(now, d))
-			f.buckets = append(f.buckets, b)
-		}
-	}
-	add(b)
-	if len(parts) > 0 && len(b.Stopped) > 0 {
+	first := len(f.parts)
+	f.askPart(b, now)
+	if len(f.parts) > first && len(b.Stopped) > 0 {
 		top := b.Stopped[0]
 		for i := range top.Line.Stops {
 			if s := &top.Line.Stops[i]; s != top && s.Pos == 0 && s.isAskedWith(top) {
-				add(s.Bucket)
+				f.askPart(s.Bucket, now)
 			}
 		}
 	}
+	parts := f.parts[first:len(f.parts):len(f.parts)]
 	if len(parts) > 0 {
 		f.Asks = append(f.Asks, lease.Ask{Parts: parts})
 	}
 	return len(parts)
 }
+
+func (f *Flight) askPart(b *Bucket, now Instant) {
+	if d := b.DemandLocked(now); b.Loan.AskAt(now, d) <= now {
+		f.parts = append(f.parts, b.Loan.Ask(now, d))
+		f.buckets = append(f.buckets, b)
+	}
+}
+
+// Parts returns the number of parts of all asks.
+func (f *Flight) Parts() int { return len(f.parts) }
 
 func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) (ok bool, queued []*Bucket, event *storeEvent) {
 	l.Mu.Lock()
@@ -128,19 +136,15 @@ func (s *Supply) note(err error, now Instant) {
 // landPartsLocked books the parts of a response, or that there is none. Requests that can go are granted before the others are
 // judged again: mostly none are left.
 func (l *Core) landPartsLocked(f *Flight, outcomes []Outcome, err error, now Instant) {
-	i := 0
-	for _, ask := range f.Asks {
-		for _, part := range ask.Parts {
-			o := Outcome{Err: err}
-			if err == nil {
-				o = outcomes[i]
-			}
-			b := f.buckets[i]
-			b.Loan.news = b.Loan.land(f.sent, now, &part, &o, err == nil)
-			l.freeLocked(b, now)
-			l.MarkLocked(b)
-			i++
+	failed := Outcome{Err: err}
+	for i, b := range f.buckets {
+		o := &failed
+		if err == nil {
+			o = &outcomes[i]
 		}
+		b.Loan.news = b.Loan.land(f.sent, now, &f.parts[i], o, err == nil)
+		l.freeLocked(b, now)
+		l.MarkLocked(b)
 	}
 	l.ServeLocked(now)
 	for _, b := range f.buckets {

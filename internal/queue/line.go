@@ -136,9 +136,9 @@ func (w *Waiter) charges() []Charge {
 	return charges
 }
 
-// Granted returns w as a request that was granted.
-func (w *Waiter) Granted() *Pending {
-	p := &Pending{Charges: w.charges(), Waited: time.Duration(w.At - w.Arrived), Mark: Mark{At: w.At}}
+// Granted returns what remains of w, which was granted.
+func (w *Waiter) Granted() *Paid {
+	p := &Paid{Charges: w.charges(), Waited: time.Duration(w.At - w.Arrived), Mark: Mark{At: w.At}}
 	if w.Seat != nil {
 		p.Caller = w.Seat.caller
 	}
