@@ -64,7 +64,19 @@ type trace struct {
 }
 
 // forward hands a request to the base that arrived and was granted then, and reports how far it got.
-func (t *Transport) forward(req *http.Request, charges []queue.Charge, granted, arrived meter.Instant) (resp *http.Response, far reach, err error) {
+func (t *Transport) forward(req *http.Request, charges []queue.Charge, granted, arrived meter.Instant) (*http.Response, reach, error) {
+	if !t.connections.answered.Load() || t.connections.failing.Load() > 0 {
+		return t.forwardWarily(req, charges, granted, arrived)
+	}
+	resp, far, err := t.sendOn(req)
+	if err != nil {
+		far = t.noteError(req, granted, far, err)
+	}
+	return resp, far, err
+}
+
+// forwardWarily is forward as long as there was no response, or where some server is down.
+func (t *Transport) forwardWarily(req *http.Request, charges []queue.Charge, granted, arrived meter.Instant) (resp *http.Response, far reach, err error) {
 	c := &t.connections
 	down := c.failing.Load() > 0 && c.down(serverOf(req))
 	if down {
@@ -73,24 +85,29 @@ func (t *Transport) forward(req *http.Request, charges []queue.Charge, granted, 
 			return nil, reachedNoBase, err
 		}
 	}
-	answered, tracing := c.answered.Load(), c.tracing.Load()
-	if !answered && tracing == tracingUnknown || down {
+	if !c.answered.Load() && c.tracing.Load() == tracingUnknown || down {
 		return t.forwardTraced(req, granted)
 	}
 	resp, far, err = t.sendOn(req)
-	switch {
-	case far == reachedNoBase:
-	case err == nil:
-		if !answered {
-			c.answered.Store(true)
-		}
-	case isDialError(err):
-		c.failed(serverOf(req), granted, t.limiter.sinceStart(), err)
-		if !hasBody(req) && (!answered || tracing == tracingIgnored) {
-			far = reachedNoServer
-		}
+	if err != nil {
+		far = t.noteError(req, granted, far, err)
+	} else if far != reachedNoBase {
+		c.answered.Store(true)
 	}
 	return resp, far, err
+}
+
+// noteError notes an error of the base for a request that was granted then, and returns how far the request got.
+func (t *Transport) noteError(req *http.Request, granted meter.Instant, far reach, err error) reach {
+	c := &t.connections
+	if far == reachedNoBase || !isDialError(err) {
+		return far
+	}
+	c.failed(serverOf(req), granted, t.limiter.sinceStart(), err)
+	if !hasBody(req) && (!c.answered.Load() || c.tracing.Load() == tracingIgnored) {
+		return reachedNoServer
+	}
+	return far
 }
 
 // sendOn hands a request to the base. A Transport tells how far it got.

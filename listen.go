@@ -19,8 +19,10 @@ func (t *Transport) speaks(req *http.Request, resp *http.Response, granted meter
 		return true
 	}
 	host := hostOf(req)
-	if resp.StatusCode < 400 && (t.deaf || len(resp.Header) == 0 || !t.reads(host, granted)) {
-		return false
+	if resp.StatusCode < 400 {
+		if t.deaf || len(resp.Header) == 0 || t.quiet != nil && !t.limiter.core.Heard.Load() && !t.quiet.reads(host, granted) {
+			return false
+		}
 	}
 	return !t.hints.Silent(host, resp.StatusCode, resp.Header)
 }
@@ -40,23 +42,9 @@ const (
 	quietBurst = 100                         // responses that are read without a pause
 )
 
-// reads reports whether a good response of a host, to a request that was granted then, is to be read.
-func (t *Transport) reads(host string, granted meter.Instant) bool {
-	if t.quiet == nil || t.limiter.core.Heard.Load() {
-		return true
-	}
-	place := &t.quiet[placeOf(host)]
-	empty := place.Load()
-	if empty > granted+(quietBurst-1)*quietEvery {
-		return false
-	}
-	place.CompareAndSwap(empty, max(empty, granted)+quietEvery) // else another response counts, and both are read
-	return true
-}
-
-// placeOf returns the place of a host. It looks at the beginning and the end of its name, because a hash of all of it would take
-// longer than everything else that is done here.
-func placeOf(host string) int {
+// reads reports whether a good response of a host, to a request that was granted then, is to be read. A host's place depends on
+// the beginning and the end of its name, because a hash of all of it would take longer than everything else that is done here.
+func (q *quiet) reads(host string, granted meter.Instant) bool {
 	var first, last uint64
 	if n := len(host); n >= 8 {
 		first, last = le64(host), le64(host[n-8:])
@@ -66,7 +54,13 @@ func placeOf(host string) int {
 		}
 	}
 	const odd = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
-	return int((first*odd ^ last) * odd >> (64 - 6))
+	place := &q[(first*odd^last)*odd>>(64-6)]
+	empty := place.Load()
+	if empty > granted+(quietBurst-1)*quietEvery {
+		return false
+	}
+	place.CompareAndSwap(empty, max(empty, granted)+quietEvery) // else another response counts, and both are read
+	return true
 }
 
 // le64 returns the first eight bytes of s as a number.

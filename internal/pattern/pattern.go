@@ -21,19 +21,21 @@ import (
 
 // A Map holds a value for each of its patterns. It is safe for concurrent use.
 type Map[V any] struct {
-	hosts, anyHost *node[V]
+	hosts, anyHost node
+	values         []V // by leaf
 }
 
 // New returns a Map that holds value(p) for each pattern p. The error names every pattern that is invalid or conflicts
 // with one before it.
 func New[V any](patterns []string, value func(pattern string) V) (*Map[V], error) {
-	m := &Map[V]{hosts: new(node[V]), anyHost: new(node[V])}
+	m := &Map[V]{values: make([]V, 1)}
 	var mux http.ServeMux
 	var faults []error
 	for _, pattern := range patterns {
 		err := validate(&mux, pattern)
 		if err == nil {
-			err = m.add(pattern, value(pattern))
+			m.values = append(m.values, value(pattern))
+			err = m.add(pattern, leaf(len(m.values)-1))
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("pattern %q: %w", pattern, err))
@@ -58,7 +60,7 @@ func validate(mux *http.ServeMux, pattern string) (err error) {
 var registered = regexp.MustCompile(` \(registered at [^)]*\)`)
 
 // add adds a valid pattern: [METHOD ][HOST]/[PATH].
-func (m *Map[V]) add(pattern string, value V) error {
+func (m *Map[V]) add(pattern string, l leaf) error {
 	method, rest := "", pattern
 	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
 		method, rest = pattern[:i], strings.TrimLeft(pattern[i+1:], " \t")
@@ -67,7 +69,7 @@ func (m *Map[V]) add(pattern string, value V) error {
 	if i < 0 {
 		return errors.New("it has no path")
 	}
-	n := m.anyHost
+	n := &m.anyHost
 	if host := rest[:i]; host != "" {
 		n = m.hosts.child(host)
 	}
@@ -81,7 +83,7 @@ func (m *Map[V]) add(pattern string, value V) error {
 		segment, rest = cut(rest)
 		switch {
 		case segment == "" && rest == "", strings.HasPrefix(segment, "{") && strings.HasSuffix(segment, "...}"):
-			n.rest = &leaf[V]{value}
+			n.rest = l
 			return nil
 		case segment == "{$}":
 			n = n.child(slash)
@@ -91,7 +93,7 @@ func (m *Map[V]) add(pattern string, value V) error {
 			n = n.child(unescape(segment))
 		}
 	}
-	n.leaf = &leaf[V]{value}
+	n.leaf = l
 	return nil
 }
 
@@ -120,24 +122,39 @@ func (m *Map[V]) Match(r *http.Request) (value V, ok bool) {
 	if r.URL == nil {
 		return value, false
 	}
-	s := search[V]{method: r.Method, path: r.URL.Path}
+	s := search{method: r.Method, path: r.URL.Path}
 	if s.method == "" {
 		s.method = http.MethodGet
 	}
 	if r.URL.RawPath != "" {
 		s.path, s.escaped = r.URL.EscapedPath(), true
 	}
-	if !isClean(s.path) {
-		s.path = clean(s.path)
+	l, exact := m.search(&s, r)
+	if !exact && !isClean(s.path) {
+		s = search{method: s.method, path: clean(s.path), escaped: s.escaped}
+		l, _ = m.search(&s, r)
 	}
-	l := s.in(m, r)
-	if (l == nil || s.inexact) && s.withSlash != nil {
+	if (l == 0 || s.inexact) && s.withSlash != 0 {
 		l = s.withSlash // such as /tree/ for /tree, which ServeMux would redirect there
 	}
-	if l == nil {
-		return value, false
+	return m.values[l], l != 0
+}
+
+// search returns the leaf of the most specific pattern: of the host first, then of any host. exact reports that the path is clean,
+// and matches to its end.
+func (m *Map[V]) search(s *search, r *http.Request) (l leaf, exact bool) {
+	if s.path == "" || s.path[0] != '/' {
+		return 0, false
 	}
-	return l.value, true
+	if len(m.hosts.few) > 0 {
+		if h := m.hosts.find(hostOf(r)); h != nil {
+			l = s.host(h)
+		}
+	}
+	if l == 0 {
+		l = s.host(&m.anyHost)
+	}
+	return l, l != 0 && !s.inexact && !s.dotted
 }
 
 // isClean reports whether clean would return p. It may be wrong in saying no.

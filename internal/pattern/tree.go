@@ -3,26 +3,28 @@ package pattern
 import "net/http"
 
 // A node is a place in the tree of patterns, which branches on host, method and then one segment of the path at a time.
-type node[V any] struct {
-	leaf *leaf[V] // of the pattern that ends here
-	rest *leaf[V] // of the one that ends here in a wildcard for all that follows: {x...} or a trailing slash
-	wild *node[V] // for any segment, or any method
-	few  []edge[V]
-	many map[string]*node[V] // nil as long as there are few
+type node struct {
+	leaf  leaf  // of the pattern that ends here
+	rest  leaf  // of the one that ends here in a wildcard for all that follows: {x...} or a trailing slash
+	wild  *node // for any segment, or any method
+	slash *node // the child of that name
+	few   []edge
+	many  map[string]*node // nil as long as there are few
 }
 
-type leaf[V any] struct{ value V }
+// A leaf is the index of the value of a pattern; 0: there is none.
+type leaf int
 
-type edge[V any] struct {
+type edge struct {
 	name string
-	node *node[V]
+	node *node
 }
 
 // fewEdges is up to how many edges are faster to look through than to look up.
 const fewEdges = 8
 
 // find returns the child of that name; nil if there is none.
-func (n *node[V]) find(name string) *node[V] {
+func (n *node) find(name string) *node {
 	if n.many != nil {
 		return n.many[name]
 	}
@@ -35,7 +37,7 @@ func (n *node[V]) find(name string) *node[V] {
 }
 
 // child returns the child of that name, which is made if there is none. As in ServeMux, the empty name is the wildcard.
-func (n *node[V]) child(name string) *node[V] {
+func (n *node) child(name string) *node {
 	if name == "" {
 		return n.wildChild()
 	}
@@ -43,10 +45,13 @@ func (n *node[V]) child(name string) *node[V] {
 	if c != nil {
 		return c
 	}
-	c = new(node[V])
-	n.few = append(n.few, edge[V]{name, c})
+	c = new(node)
+	if name == slash {
+		n.slash = c
+	}
+	n.few = append(n.few, edge{name, c})
 	if len(n.few) > fewEdges && n.many == nil {
-		n.many = make(map[string]*node[V])
+		n.many = make(map[string]*node)
 		for _, e := range n.few {
 			n.many[e.name] = e.node
 		}
@@ -56,39 +61,29 @@ func (n *node[V]) child(name string) *node[V] {
 	return c
 }
 
-func (n *node[V]) wildChild() *node[V] {
+func (n *node) wildChild() *node {
 	if n.wild == nil {
-		n.wild = new(node[V])
+		n.wild = new(node)
 	}
 	return n.wild
 }
 
 // A search is for the pattern that matches one request.
-type search[V any] struct {
+type search struct {
 	method, path string
-	escaped      bool     // each segment of path is to be unescaped
-	inexact      bool     // what was found is a wildcard that stands for more than a trailing slash
-	withSlash    *leaf[V] // the first exact match, should path end in a slash
+	escaped      bool // each segment of path is to be unescaped
+	inexact      bool // what was found is a wildcard that stands for more than a trailing slash
+	dotted       bool // a segment is empty or begins with a dot, so the path may not be clean
+	withSlash    leaf // the first exact match, should path end in a slash
 }
 
-// in returns the leaf of the most specific pattern: of the host first, then of any host.
-func (s *search[V]) in(m *Map[V], r *http.Request) *leaf[V] {
-	if len(m.hosts.few) > 0 {
-		if h := m.hosts.find(hostOf(r)); h != nil {
-			if l := s.host(h); l != nil {
-				return l
-			}
-		}
-	}
-	return s.host(m.anyHost)
-}
-
-func (s *search[V]) host(n *node[V]) *leaf[V] {
-	if l := s.under(n.find(s.method), s.path); l != nil {
+// host returns the leaf of the most specific pattern of a host: of the method first, then of any method.
+func (s *search) host(n *node) leaf {
+	if l := s.under(n.find(s.method), s.path); l != 0 {
 		return l
 	}
 	if s.method == http.MethodHead {
-		if l := s.under(n.find(http.MethodGet), s.path); l != nil {
+		if l := s.under(n.find(http.MethodGet), s.path); l != 0 {
 			return l
 		}
 	}
@@ -97,41 +92,52 @@ func (s *search[V]) host(n *node[V]) *leaf[V] {
 
 // under returns the leaf for what is left of the path. A literal segment goes before a wildcard, and that before one for
 // all that follows.
-func (s *search[V]) under(n *node[V], path string) *leaf[V] {
-	if n == nil {
-		return nil
-	}
-	switch path {
-	case "":
-		if s.withSlash == nil {
-			s.withSlash = n.slashed()
+func (s *search) under(n *node, path string) leaf {
+	for n != nil {
+		switch path {
+		case "":
+			if s.withSlash == 0 {
+				s.withSlash = n.slashed()
+			}
+			s.inexact = false
+			return n.leaf
+		case slash:
+			s.inexact = false
+			return n.slashed()
 		}
-		s.inexact = false
-		return n.leaf
-	case slash:
-		s.inexact = false
-		return n.slashed()
-	}
-	segment, rest := cut(path)
-	if s.escaped {
-		segment = unescape(segment)
-	}
-	if l := s.under(n.find(segment), rest); l != nil {
-		return l
-	}
-	if segment != slash {
-		if l := s.under(n.wild, rest); l != nil {
+		segment, rest := cut(path)
+		if segment == "" || segment[0] == '.' {
+			s.dotted = true
+		}
+		if s.escaped {
+			segment = unescape(segment)
+		}
+		first, second := n.find(segment), n.wild
+		if segment == slash {
+			second = nil
+		} else if first == nil {
+			first, second = second, nil
+		}
+		if second == nil && n.rest == 0 { // there is one way on
+			n, path = first, rest
+			continue
+		}
+		if l := s.under(first, rest); l != 0 {
 			return l
 		}
+		if l := s.under(second, rest); l != 0 {
+			return l
+		}
+		s.inexact = true
+		return n.rest
 	}
-	s.inexact = true
-	return n.rest
+	return 0
 }
 
 // slashed returns the leaf for a path that has only a slash left.
-func (n *node[V]) slashed() *leaf[V] {
-	if c := n.find(slash); c != nil && c.leaf != nil {
-		return c.leaf
+func (n *node) slashed() leaf {
+	if n.slash != nil && n.slash.leaf != 0 {
+		return n.slash.leaf
 	}
 	return n.rest
 }
