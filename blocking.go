@@ -135,7 +135,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, 
 	}
 	var ok bool
 	var err error
-	if g.grant.Mark, ok, err = l.core.Pass(ctx, nil, charges, &l.direct.counts, nil, by.Priority < l.core.Urgent); !ok && err == nil {
+	if _, g.grant.Mark, ok, err = l.core.Pass(ctx, nil, charges, &l.direct.counts, nil, by.Priority < l.core.Urgent); !ok && err == nil {
 		a := queue.Ask{Priority: by.Priority, MaxWait: l.maxWait, By: &l.direct.counts}
 		l.setCaller(&a, by.Caller)
 		if by.MaxWait != nil {
@@ -206,7 +206,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	}
 	var room [3]queue.Charge // enough for most, and little on the stack of waiters
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.core.Limits)), o, key, cost)
-	m, ok, err := l.core.Pass(ctx, nil, charges, &l.direct.counts, nil, o.priority < l.core.Urgent)
+	_, m, ok, err := l.core.Pass(ctx, nil, charges, &l.direct.counts, nil, o.priority < l.core.Urgent)
 	if ok {
 		if l.direct.observer.hooks.OnGrant != nil {
 			l.tellGranted(ctx, &l.direct, charges, 0, nil)

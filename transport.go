@@ -299,8 +299,8 @@ func (t *Transport) guardedPrice(req *http.Request, room []queue.Charge, a *admi
 	return charges, p, r, err
 }
 
-// price appends the charges of req to an empty slice with room for all, and grants it immediately if it can: a is the rest of what
-// is known then. Otherwise the request is pending, or rejected if it may not wait.
+// price appends the charges of req to an empty slice with room for all and its gate, and grants it immediately if it can: a is the
+// rest of what is known then. Otherwise the request is pending, or rejected if it may not wait.
 func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admission) ([]queue.Charge, *queue.Pending, *Rejection, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
@@ -322,11 +322,8 @@ func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admissio
 	} else {
 		charges = t.charge(o, req, charges, gate)
 	}
-	if gate != nil {
-		charges = l.core.Passing(charges)
-	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	m, ok, err := l.core.Pass(ctx, req.Cancel, charges, &t.asker.counts, gate, o.priority < l.core.Urgent)
+	paid, m, ok, err := l.core.Pass(ctx, req.Cancel, charges, &t.asker.counts, gate, o.priority < l.core.Urgent)
 	if !ok {
 		var p *queue.Pending
 		var r *Rejection
@@ -338,10 +335,10 @@ func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admissio
 		}
 	}
 	if t.asker.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, t.asker, charges, 0, nil)
+		l.tellGranted(ctx, t.asker, paid, 0, nil)
 	}
 	a.mark, a.receipt, a.tracked = m, o.receipt, l.tracks || gate != nil || o.receipt != nil
-	return charges, nil, nil, nil
+	return paid, nil, nil, nil
 }
 
 // charge appends what a request costs in each limit, and adds its keys to those of its gate. There must be room for all limits.

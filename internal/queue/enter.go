@@ -46,11 +46,12 @@ type Paid struct {
 	Waited  time.Duration // before the grant
 }
 
-// Pass grants a request if all limits can pay now. If they cannot, and there is no error, the caller makes the request pending.
-// The two functions are separate so that requests wait on a small stack: there may be 100,000 of them.
-func (l *Core) Pass(ctx context.Context, cancel <-chan struct{}, charges []Charge, by *Counts, g *GateKey, below bool) (m Mark, ok bool, err error) {
+// Pass grants a request if all limits can pay now, and its gate if it has one; paid are the charges and, if it was granted, that of
+// the gate, for which there must be room. If they cannot, and there is no error, the caller makes the request pending. The two
+// functions are separate so that requests wait on a small stack: there may be 100,000 of them.
+func (l *Core) Pass(ctx context.Context, cancel <-chan struct{}, charges []Charge, by *Counts, g *GateKey, below bool) (paid []Charge, m Mark, ok bool, err error) {
 	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
-		return Mark{}, false, CauseOf(ctx)
+		return nil, Mark{}, false, CauseOf(ctx)
 	}
 	if !l.Mu.TryLock() {
 		lockSoon(&l.Mu)
@@ -59,15 +60,21 @@ func (l *Core) Pass(ctx context.Context, cancel <-chan struct{}, charges []Charg
 	if now >= l.Synced {
 		l.syncLocked(now)
 	}
-	if g != nil { // the last charge is that of the gate
-		charges[len(charges)-1].Bucket = l.Gates[*g]
+	paid = charges
+	if g != nil {
+		gate := l.Gates[*g]
+		if gate == nil { // Decide makes it
+			l.Mu.Unlock()
+			return nil, m, false, nil
+		}
+		paid = passing(paid, gate)
 	}
-	m, ok, missing := l.payLocked(charges, by, below, now)
+	m, ok, missing := l.payLocked(paid, by, below, now)
 	if missing >= 0 {
-		m, ok = l.makeAndPayLocked(charges, by, below, now)
+		m, ok = l.makeAndPayLocked(paid, by, below, now)
 	}
 	l.Mu.Unlock()
-	return m, ok, nil
+	return paid, m, ok, nil
 }
 
 // Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
@@ -118,7 +125,7 @@ func Pend(charges []Charge, a Ask, g *GateKey) *Pending {
 	p := &Pending{Ask: a, Paid: Paid{Charges: slices.Clone(charges)}}
 	p.Refusal = &p.Room
 	if g != nil {
-		p.Gate, p.Charges = new(*g), p.Charges[:len(charges)-1]
+		p.Gate = new(*g)
 	}
 	return p
 }

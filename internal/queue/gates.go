@@ -106,18 +106,18 @@ func (g *GateKey) Join(key string) {
 	}
 }
 
-// Passing appends the charge of the gate.
-func (l *Core) Passing(charges []Charge) []Charge { return Charged(charges, l.Gate, "", 1) }
+// passing appends the charge of a gate, for which there must be room.
+func passing(charges []Charge, gate *Bucket) []Charge {
+	charges = Charged(charges, gate.Limit, gate.Key, 1)
+	charges[len(charges)-1].Bucket = gate
+	return charges
+}
 
 // passLocked appends the charge of the gate of p, unless there is no room for another gate.
 func (l *Core) passLocked(p *Pending, now Instant) {
-	if l.Gates[*p.Gate] == nil && !l.RoomForGateLocked(now) {
-		return
+	if l.Gates[*p.Gate] != nil || l.RoomForGateLocked(now) {
+		p.Charges = passing(slices.Grow(p.Charges, 1), l.GateLocked(*p.Gate, now))
 	}
-	p.Charges = l.Passing(slices.Grow(p.Charges, 1))
-	c := &p.Charges[len(p.Charges)-1]
-	c.Bucket = l.GateLocked(*p.Gate, now)
-	c.Key = c.Bucket.Key
 }
 
 // GateLocked returns the bucket of a gate, and makes it if there is none.

@@ -262,7 +262,7 @@ func (l *Core) canMakeLocked(charges []Charge) bool {
 		return false
 	}
 	for i := range charges {
-		if c := &charges[i]; c.Limit.Asks || c.Limit.Gates && c.Bucket == nil {
+		if charges[i].Limit.Asks {
 			return false
 		}
 	}

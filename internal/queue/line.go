@@ -15,7 +15,8 @@ import (
 type Line struct {
 	Id      string
 	Queue   *Queue
-	Stops   []Stop
+	Stops   []Stop      // those that the lines of its queue share come first
+	Gate    *GateBucket // nil: its requests pass none
 	Root    *Waiter
 	First   *Waiter
 	Size    int
@@ -27,8 +28,7 @@ type Line struct {
 
 // isOpen reports whether the gate of a line stops no request now.
 func (ln *Line) isOpen(now Instant) bool {
-	g, ok := ln.Stops[len(ln.Stops)-1].Bucket.Meter.(*GateBucket)
-	return !ok || g.Open(now)
+	return ln.Gate == nil || ln.Gate.Open(now)
 }
 
 // A Stop ties a line to one of its buckets.

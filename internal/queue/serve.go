@@ -97,6 +97,7 @@ func (l *Core) openLocked(charges []Charge, below bool, now Instant) *Line {
 		*s = Stop{Line: ln, Bucket: b, Index: i, Lined: len(b.Lines), Pos: -1}
 		b.Lines = append(b.Lines, s)
 		if g, ok := b.Meter.(*GateBucket); ok {
+			ln.Gate = g
 			g.list(LinedGates, b, true)
 			if g.Party.heed(); g.Party.Vocal {
 				ln.Vocal = true
