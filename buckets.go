@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -46,7 +45,7 @@ func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	l.mustBeMade()
 	return func(yield func(BucketStats) bool) {
 		var stats []BucketStats
-		for some := range slices.Chunk(l.core.Kept(), queue.PieceSize) {
+		for some := range l.core.Kept() {
 			stats = stats[:0]
 			l.core.Look(some, func(b *queue.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) })
 			for i := range stats {

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"testing"
@@ -51,7 +52,7 @@ func checkInvariants(t *testing.T, l *Limiter) {
 	kept, callers := 0, 0
 	for _, li := range l.core.Limits {
 		kept += len(li.Buckets)
-		for key, b := range li.All() {
+		for key, b := range everyBucket(li) {
 			holds(t, key == b.Key, "a bucket is kept under another key")
 			checkBucket(t, l, b, now)
 			callers += checkTurns(t, l, b)
@@ -74,6 +75,16 @@ func checkInvariants(t *testing.T, l *Limiter) {
 	}
 	checkHosts(t, l)
 	checkLimits(t, l, now)
+}
+
+// everyBucket yields the buckets of a limit.
+func everyBucket(li *queue.Limit) iter.Seq2[string, *queue.Bucket] {
+	return func(yield func(string, *queue.Bucket) bool) {
+		if !yield("", li.Single) {
+			return
+		}
+		maps.All(li.Buckets)(yield)
+	}
 }
 
 // checkQueue checks what a queue knows of its lines.
@@ -121,7 +132,7 @@ func checkLimits(t *testing.T, l *Limiter, now meter.Instant) {
 		buckets := slices.Collect(maps.Values(l.core.Gates))
 		if !li.Gates {
 			buckets = buckets[:0]
-			for _, b := range li.All() {
+			for _, b := range everyBucket(li) {
 				buckets = append(buckets, b)
 			}
 		}
@@ -228,9 +239,12 @@ func checkBucket(t *testing.T, l *Limiter, b *queue.Bucket, now meter.Instant) {
 		return
 	}
 	holds(t, !b.Dirty, "a bucket was not served")
+	waiting := 0
 	for i, s := range b.Lines {
 		holds(t, i == s.Lined && s.Line == l.core.Lines[s.Line.Id], "a stop is not where it says")
+		waiting += s.Line.Size
 	}
+	holds(t, waiting == b.Waiting(), "a bucket counts other waiters than its lines")
 	for i, s := range b.Stopped {
 		holds(t, i == s.Pos && b == s.Bucket, "a stop is not where it says")
 		holds(t, !b.Before(s.Line, b.Stopped[0].Line), "not a heap")

@@ -383,7 +383,7 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 func TestWorkUnderTheLockIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Hour)))
-		for i := range 2*queue.PieceBuckets + 9 {
+		for i := range 2*queue.PieceSize + 9 {
 			require.True(t, func() bool { _, ok := l.Try(fmt.Sprint(i), 1); return ok }())
 		}
 		sizes := func() (all []int) {
@@ -394,7 +394,7 @@ func TestWorkUnderTheLockIsBounded(t *testing.T) {
 			}
 			return all
 		}
-		require.Equal(t, []int{queue.PieceBuckets, queue.PieceBuckets, 10}, sizes())
+		require.Equal(t, []int{queue.PieceSize, queue.PieceSize, 10}, sizes())
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 6 {
 			for range queue.PieceWaiters / 2 {

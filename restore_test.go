@@ -40,6 +40,7 @@ func TestRestoreNamesWhatCannotBeRight(t *testing.T) {
 		"nothing learned":            {adaptive, tokens(3), "kind"},
 		"learned nonsense":           {adaptive, throttle.BucketSnapshot{Learned: &throttle.Learned{Rate: math.NaN()}}, "kind"},
 		"another kind":               {bucket, throttle.BucketSnapshot{Kind: "fixed-window"}, "fixed-window"},
+		"read too early":             {bucket, throttle.BucketSnapshot{After: -1, Tokens: 5}, "read -1ns after"},
 		"a negative hold":            {bucket, throttle.BucketSnapshot{Held: -1, Tokens: 5}, "hold of -1ns"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,5 +137,5 @@ func TestBucketsLeavesOutUnusedOnes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"bucket/h"}, listed(keyed))
 	keyed.Limiter().Try("", 1)
-	require.Equal(t, []string{"bucket/", "bucket/h"}, listed(keyed))
+	require.ElementsMatch(t, []string{"bucket/", "bucket/h"}, listed(keyed))
 }

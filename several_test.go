@@ -218,7 +218,7 @@ func (x *severalRun) balance() {
 	defer x.l.core.Mu.Unlock()
 	require.Equal(x, x.slots, x.l.core.Limits[4].Single.Meter.(*meter.Slots).InFlight())
 	for _, li := range x.l.core.Limits[:3] {
-		for key, b := range li.All() {
+		for key, b := range everyBucket(li) {
 			m := x.account(li.Name, li.Name+"/"+key)
 			want, _ := m.At(now, nil).Float64()
 			require.InDelta(x, want, b.Meter.Tokens(now), doubt(m), "%s/%s at %d", li.Name, key, now)
@@ -408,7 +408,7 @@ func (x *severalRun) openAccounts() {
 	defer x.l.core.Mu.Unlock()
 	kept := make(map[string]*metertest.Bucket)
 	for _, li := range x.l.core.Limits[:3] {
-		for key := range li.All() {
+		for key := range everyBucket(li) {
 			key = li.Name + "/" + key
 			kept[key] = x.account(li.Name, key)
 		}

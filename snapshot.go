@@ -15,6 +15,10 @@ import (
 // A Snapshot is what a Limiter has learned and what has been spent of its budgets. It is meant for the next process, as JSON
 // for example. It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers said it contains
 // holds, and quotas without a name: a quota with a name is told again by the first response that names it.
+//
+// Everything that was granted before Taken counts, in every limit. The buckets are read one after the other, so what was granted
+// a little later counts in some limits and not in others. A request that is granted after its bucket was read is lost, as is
+// every request after the Snapshot; to lose none, stop sending requests first.
 type Snapshot struct {
 	Taken   time.Time        `json:"taken"`
 	Buckets []BucketSnapshot `json:"buckets,omitzero"`
@@ -22,7 +26,7 @@ type Snapshot struct {
 	Held    time.Duration    `json:"held,omitzero"` // for how long yet all keys, by HoldAll
 }
 
-// A BucketSnapshot is the state of one bucket that is not as good as new.
+// A BucketSnapshot is the state of one bucket that is not as good as new, exact as of the instant at which it was read.
 type BucketSnapshot struct {
 	Limit   string        `json:"limit"`
 	Kind    string        `json:"kind,omitzero"` // of the limit, such as "bucket"
@@ -31,11 +35,12 @@ type BucketSnapshot struct {
 	Spent   []Spent       `json:"spent,omitzero"`   // of a window
 	Learned *Learned      `json:"learned,omitzero"` // by an Adaptive limit
 	Held    time.Duration `json:"held,omitzero"`    // for how long yet
+	After   time.Duration `json:"after,omitzero"`   // it was read that long after Taken
 }
 
 // Spent is what a window has granted.
 type Spent struct {
-	Ago  time.Duration `json:"ago"` // before the Snapshot was taken
+	Ago  time.Duration `json:"ago"` // before the bucket was read
 	Cost int64         `json:"cost"`
 }
 
@@ -47,6 +52,7 @@ type ServerSnapshot struct {
 	Quotas []QuotaSnapshot `json:"quotas,omitzero"`
 
 	HostHeld time.Duration `json:"host_held,omitzero"` // for how long yet all requests to the host
+	After    time.Duration `json:"after,omitzero"`     // it was read that long after Taken
 }
 
 // A QuotaSnapshot is what is left of a quota.
@@ -60,77 +66,71 @@ type QuotaSnapshot struct {
 }
 
 // Snapshot returns the state to keep over a restart. Waiting requests are not part of it; of requests in flight, their charges
-// are.
+// are. It takes the lock for at most 64 buckets at once, so that requests go on meanwhile.
 func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
-	var s Snapshot
-	var looked []time.Time
-	for some := range slices.Chunk(l.core.Kept(), queue.PieceSize) {
-		n := len(s.Buckets)
-		s.Buckets = l.saveBuckets(s.Buckets, some)
-		for range s.Buckets[n:] {
-			looked = append(looked, time.Now())
-		}
+	held, began := l.core.HeldFor()
+	now := time.Now()
+	s := Snapshot{Taken: now.Add(l.core.Start.Add(time.Duration(began)).Sub(now)), Held: held}
+	read := make([]BucketSnapshot, 0, queue.PieceSize) // s.Buckets grows without the lock
+	for piece := range l.core.Kept() {
+		read = read[:0]
+		l.core.Look(piece, func(b *queue.Bucket, now meter.Instant) { read = l.appendSaved(read, b, now, began) })
+		s.Buckets = append(s.Buckets, read...)
 	}
-	s.Servers, s.Taken, s.Held = l.saveServers(), time.Now(), l.core.HeldFor()
-	for i := range s.Buckets { // some were read a little earlier
-		b, ago := &s.Buckets[i], s.Taken.Sub(looked[i])
-		b.Held = max(0, b.Held-ago)
-		for j := range b.Spent {
-			b.Spent[j].Ago += ago
-		}
+	for some := range slices.Chunk(l.core.PartiesOf(func(queue.GateKey) bool { return true }), queue.PieceSize) {
+		s.Servers = append(s.Servers, l.saveServers(some, began)...)
 	}
 	return s
 }
 
-func (l *Limiter) saveBuckets(saved []BucketSnapshot, buckets []*queue.Bucket) []BucketSnapshot {
-	l.core.Look(buckets, func(b *queue.Bucket, now meter.Instant) {
-		if b.Lent() != nil {
-			return // the store keeps it
+// appendSaved appends the state of a bucket, unless it is as good as new.
+func (l *Limiter) appendSaved(saved []BucketSnapshot, b *queue.Bucket, now, began meter.Instant) []BucketSnapshot {
+	if b.Lent() != nil {
+		return saved // the store keeps it
+	}
+	s := BucketSnapshot{Limit: b.Limit.Name, Kind: string(l.policyOf(b.Limit).kind), Key: b.Key, After: time.Duration(now - began)}
+	if b.Extra != nil {
+		s.Held = time.Duration(max(0, b.Held-now))
+	}
+	switch m := b.Meter.(type) {
+	case meter.Saver:
+		state := m.Save(now)
+		s.Tokens = state.Tokens
+		for _, g := range state.Grants {
+			s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
 		}
-		s := BucketSnapshot{Limit: b.Limit.Name, Kind: string(l.policyOf(b.Limit).kind), Key: b.Key}
-		if b.Extra != nil {
-			s.Held = time.Duration(max(0, b.Held-now))
+	case *aimd.Meter:
+		s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.HeldAlone()-now))
+	default:
+		if s.Held == 0 {
+			return saved
 		}
-		switch m := b.Meter.(type) {
-		case meter.Saver:
-			saved := m.Save(now)
-			s.Tokens = saved.Tokens
-			for _, g := range saved.Grants {
-				s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
-			}
-		case *aimd.Meter:
-			s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.HeldAlone()-now))
-		default:
-			if s.Held == 0 {
-				return
-			}
-		}
-		if _, full := b.Meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
-			saved = append(saved, s)
-		}
-	})
+	}
+	if _, full := b.Meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
+		saved = append(saved, s)
+	}
 	return saved
 }
 
-func (l *Limiter) saveServers() (saved []ServerSnapshot) {
+// saveServers returns what servers said, given a gate of each party.
+func (l *Limiter) saveServers(gates []*queue.Bucket, began meter.Instant) (saved []ServerSnapshot) {
 	l.core.Mu.Lock()
 	defer l.core.Mu.Unlock()
 	now := l.core.NowLocked()
-	for name, h := range l.core.Hosts {
-		for key, p := range h.Parties {
-			s := ServerSnapshot{
-				Host: name, Party: key,
-				Held: time.Duration(max(0, p.Account.Held()-now)), HostHeld: time.Duration(max(0, h.Server.Held()-now)),
-			}
-			if q, ok := p.Account.Saved(now, queue.AnyQuota); ok {
-				s.Quotas = append(s.Quotas, QuotaSnapshot{
-					q.Name, q.Limit, q.Left, time.Duration(q.Reset - now), q.Counted, q.Reserve,
-				})
-			}
-			if s.Held > 0 || s.HostHeld > 0 || s.Quotas != nil {
-				saved = append(saved, s)
-			}
+	for _, b := range gates {
+		g := b.Meter.(*queue.GateBucket)
+		s := ServerSnapshot{
+			Host: g.Key.Host, Party: g.Key.Party, After: time.Duration(now - began),
+			Held: time.Duration(max(0, g.Account.Held()-now)), HostHeld: time.Duration(max(0, g.Party.Host.Server.Held()-now)),
+		}
+		if q, ok := g.Account.Saved(now, queue.AnyQuota); ok {
+			s.Quotas = append(s.Quotas, QuotaSnapshot{
+				q.Name, q.Limit, q.Left, time.Duration(q.Reset - now), q.Counted, q.Reserve,
+			})
+		}
+		if s.Held > 0 || s.HostHeld > 0 || s.Quotas != nil {
+			saved = append(saved, s)
 		}
 	}
 	return saved
@@ -141,24 +141,28 @@ func (l *Limiter) saveServers() (saved []ServerSnapshot) {
 // does not fit, and the rest is restored.
 func (l *Limiter) Restore(s Snapshot) error {
 	l.mustBeMade()
-	since := max(0, int64(time.Since(s.Taken)))
+	since := func(after time.Duration) int64 { return max(0, int64(time.Since(s.Taken)-after)) }
 	var faults []error
 	for i := range s.Buckets {
-		if err := l.restoreBucket(&s.Buckets[i], since); err != nil {
+		if err := l.restoreBucket(&s.Buckets[i], since(s.Buckets[i].After)); err != nil {
 			faults = append(faults, fmt.Errorf("limit %q, key %q: %w", s.Buckets[i].Limit, s.Buckets[i].Key, err))
 		}
 	}
 	for i := range s.Servers {
-		if err := l.restoreServer(&s.Servers[i], since); err != nil {
+		if err := l.restoreServer(&s.Servers[i], since(s.Servers[i].After)); err != nil {
 			faults = append(faults, fmt.Errorf("server %q: %w", s.Servers[i].Host, err))
 		}
 	}
 	if s.Held < 0 {
 		faults = append(faults, fmt.Errorf("a hold of %v cannot be", s.Held))
-	} else if d := int64(s.Held) - since; d > 0 {
+	} else if d := int64(s.Held) - since(0); d > 0 {
 		l.core.HoldAll(min(d, meter.MaxPer))
 	}
 	return join("throttle: Restore", faults...)
+}
+
+func errBefore(after time.Duration) error {
+	return fmt.Errorf("it cannot have been read %v after the snapshot was taken", after)
 }
 
 var errNoFit = errors.New("what was saved does not fit this kind of limit")
@@ -178,6 +182,8 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		return errors.New("the limit is Shared: its store keeps what was spent")
 	case s.Held < 0:
 		return fmt.Errorf("a hold of %v cannot be", s.Held)
+	case s.After < 0:
+		return errBefore(s.After)
 	}
 	p := queue.Pending{Paid: queue.Paid{Charges: queue.Charged(make([]queue.Charge, 0, 1), li, s.Key, 0)}}
 	err := l.lockFor(&p)
@@ -223,6 +229,9 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 	b := l.core.GateLocked(queue.GateKey{Host: s.Host, Party: s.Party}, now)
 	g := b.Meter.(*queue.GateBucket)
 	var faults []error
+	if s.After < 0 {
+		faults, since = append(faults, errBefore(s.After)), 0
+	}
 	if s.Held < 0 || s.HostHeld < 0 {
 		faults = append(faults, fmt.Errorf("holds of %v and %v cannot be", s.Held, s.HostHeld))
 	}

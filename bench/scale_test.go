@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -112,10 +111,14 @@ func stall(b *testing.B, l *throttle.Limiter, op operation) {
 			}
 		}
 	})
-	var all []float64
+	var all, held []float64
 	for i := 0; b.Loop(); i++ {
 		longest.Store(0)
+		_, _ = longestHold(l)
 		op.do(b, l, i)
+		if d, ok := longestHold(l); ok {
+			held = append(held, float64(d)/1e3)
+		}
 		for longest.Load() == 0 {
 			runtime.Gosched() // until the caller has noted what it waited
 		}
@@ -123,6 +126,8 @@ func stall(b *testing.B, l *throttle.Limiter, op operation) {
 	}
 	stop.Store(1)
 	caller.Wait()
-	slices.Sort(all)
-	b.ReportMetric(all[len(all)/2], "µs-stall")
+	b.ReportMetric(median(all), "µs-stall")
+	if len(held) > 0 {
+		b.ReportMetric(median(held), "µs-lock")
+	}
 }

@@ -36,27 +36,29 @@ func (l *Core) Set(li *Limit, change func(), each func(*Bucket, Instant) bool) {
 }
 
 const (
-	PieceBuckets = 256   // no more buckets are worked on under one lock
+	PieceSize    = 64    // no more buckets are worked on under one lock
 	PieceWaiters = 1_000 // nor more waiters, unless they wait for one bucket
 )
 
-// Pieces yields the buckets of a limit, a few at a time. Those that are made meanwhile may be left out, and some may have been
-// forgotten. The lock is free while one piece is worked on.
-func (l *Core) Pieces(li *Limit) iter.Seq[[]*Bucket] {
+// Pieces yields the buckets of some limits, a few at a time. Every bucket is among them that is kept all the while: those that
+// are made meanwhile may be left out, and some may have been forgotten. The lock is free while one piece is worked on.
+func (l *Core) Pieces(limits ...*Limit) iter.Seq[[]*Bucket] {
 	return func(yield func([]*Bucket) bool) {
+		piece, waiters := make([]*Bucket, 0, PieceSize), 0
 		l.Mu.Lock()
-		piece, waiters := make([]*Bucket, 0, min(PieceBuckets, 1+len(li.Buckets))), 0
-		for _, b := range li.All() {
+		for b := range l.allLocked(limits) {
 			piece, waiters = append(piece, b), waiters+b.Waiting()
-			if len(piece) < PieceBuckets && waiters < PieceWaiters {
+			if len(piece) < PieceSize && waiters < PieceWaiters {
 				continue
 			}
 			l.Mu.Unlock()
+			l.Pause()
 			if !yield(piece) {
 				return
 			}
 			piece, waiters = piece[:0], 0
-			l.Mu.Lock() // others may have changed the map: what is still to come of it is what is in it then
+			l.Pause()
+			l.Mu.Lock() // others may have changed the maps: what is still to come of them is what is in them then
 		}
 		l.Mu.Unlock()
 		if len(piece) > 0 {
@@ -64,6 +66,9 @@ func (l *Core) Pieces(li *Limit) iter.Seq[[]*Bucket] {
 		}
 	}
 }
+
+// Kept yields all buckets in the same way: those of keys, those of gates, and those of the key "".
+func (l *Core) Kept() iter.Seq[[]*Bucket] { return l.Pieces(append(slices.Clone(l.Limits), l.Gate)...) }
 
 // Change changes the terms of buckets.
 func (l *Core) Change(buckets []*Bucket, each func(*Bucket, Instant) bool) {
@@ -126,7 +131,7 @@ func (l *Core) Refreshing(li *Limit) uint64 {
 // PiecesOf yields the buckets of these keys, a few at a time.
 func (l *Core) PiecesOf(li *Limit, keys []string) iter.Seq[[]*Bucket] {
 	return func(yield func([]*Bucket) bool) {
-		for some := range slices.Chunk(keys, PieceBuckets) {
+		for some := range slices.Chunk(keys, PieceSize) {
 			if !yield(l.find(li, some)) {
 				return
 			}

@@ -3,7 +3,7 @@ package queue
 import (
 	"iter"
 	"math"
-	"sync"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +36,7 @@ type Core struct {
 	Heard    atomic.Bool // some server has sent rate-limit information
 	Start    time.Time
 	AtOnce   int           // requests that are judged under one lock
+	Pause    func()        // between two pieces of work; Mu is free
 	Fly      func(*Supply) // begins to call a store, without blocking
 
 	// Mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
@@ -44,7 +45,7 @@ type Core struct {
 	//   - the first of the lines that are stopped at a bucket cannot pay there now or, if it is starved, elsewhere;
 	//   - a bucket at which a line is stopped because tokens are missing has its timer set for the instant at which they
 	//     arrive, or earlier: a request of another line may have moved that instant at a gate.
-	Mu        sync.Mutex
+	Mu        mutex
 	Wall      meter.Wall
 	WallAt    Instant // when to read the wall clock again; never: there are no fixed windows
 	Synced    Instant // when to call syncLocked: at wallAt, or for a booking
@@ -72,7 +73,7 @@ type Core struct {
 func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Start, l.MaxQueue, l.MaxKeys, l.Dry, l.Urgent = time.Now(), maxQueue, maxKeys, dry, math.MinInt
 	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
-	l.AtOnce = judgeAtOnce
+	l.AtOnce, l.Pause = judgeAtOnce, runtime.Gosched
 	l.Lines, l.Queues = make(map[string]*Line), make(map[string]*Queue)
 	l.Gates, l.Hosts = make(map[GateKey]*Bucket), make(map[string]*host)
 	l.Wall.Unix, l.WallAt, l.Synced, l.SweepAt = l.Start.UnixNano(), Never, Never, Never
@@ -128,14 +129,26 @@ func (l *Core) lookAtWallLocked(now Instant) {
 	}
 }
 
-// All yields the buckets of a limit.
-func (li *Limit) All() iter.Seq2[string, *Bucket] {
-	return func(yield func(string, *Bucket) bool) {
-		if !yield("", li.Single) {
-			return
+// allLocked yields the buckets of some limits, those of the key "" last: if there are keys, most requests are charged there, too.
+func (l *Core) allLocked(limits []*Limit) iter.Seq[*Bucket] {
+	return func(yield func(*Bucket) bool) {
+		for _, li := range limits {
+			for _, b := range li.Buckets {
+				if !yield(b) {
+					return
+				}
+			}
+			if !li.Gates {
+				continue
+			}
+			for _, b := range l.Gates {
+				if !yield(b) {
+					return
+				}
+			}
 		}
-		for key, b := range li.Buckets {
-			if !yield(key, b) {
+		for _, li := range limits {
+			if li.Single != nil && !yield(li.Single) {
 				return
 			}
 		}

@@ -31,10 +31,12 @@ func (c *limitCounts) waited(d int64) {
 	c.Waits.Add(time.Duration(d))
 }
 
-// waitLocked counts n more requests in line for the limits of the line's buckets.
+// waitLocked counts n more requests in line for the line's buckets and their limits.
 func (ln *Line) waitLocked(n int) {
 	for i := range ln.Stops {
-		ln.Stops[i].Bucket.Limit.Counts.Waiting += n
+		b := ln.Stops[i].Bucket
+		b.waiting += int32(n)
+		b.Limit.Counts.Waiting += n
 	}
 }
 

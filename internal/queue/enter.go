@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -131,8 +130,8 @@ func Pend(charges []Charge, a Ask, g *GateKey) *Pending {
 }
 
 // lockSoon takes a lock that is never held for as long as it takes to park a goroutine and to wake it again.
-// [sync.Mutex] itself does not spin while other goroutines are ready to run.
-func lockSoon(mu *sync.Mutex) {
+// A sync.Mutex itself does not spin while other goroutines are ready to run.
+func lockSoon(mu *mutex) {
 	const spins = 20
 	for range spins {
 		if mu.TryLock() {

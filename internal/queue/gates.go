@@ -370,10 +370,12 @@ func (l *Core) PartiesAt(name string) (gates []*Bucket) {
 // PartiesOf returns a gate of each party whose gates are wanted.
 func (l *Core) PartiesOf(want func(GateKey) bool) (gates []*Bucket) {
 	seen := make(map[*party]bool)
-	for _, b := range l.Kept() {
-		if g, ok := b.Meter.(*GateBucket); ok && want(g.Key) && !seen[g.Party] {
-			seen[g.Party] = true
-			gates = append(gates, b)
+	for piece := range l.Pieces(l.Gate) {
+		for _, b := range piece {
+			if g := b.Meter.(*GateBucket); want(g.Key) && !seen[g.Party] {
+				seen[g.Party] = true
+				gates = append(gates, b)
+			}
 		}
 	}
 	return gates

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"slices"
 	"time"
 )
 
@@ -69,8 +68,8 @@ func (l *Core) HoldAll(d int64) {
 
 // inPieces calls f under the lock for every bucket that is kept, and serves waiters, in pieces between which others have the lock.
 func (l *Core) inPieces(f func(b *Bucket, now Instant)) {
-	for some := range slices.Chunk(l.Kept(), PieceSize) {
-		l.piece(some, f)
+	for piece := range l.Kept() {
+		l.piece(piece, f)
 	}
 }
 
@@ -160,9 +159,10 @@ func (l *Core) RecountHolds(li *Limit) {
 	})
 }
 
-// HeldFor returns for how long yet all keys are held.
-func (l *Core) HeldFor() time.Duration {
+// HeldFor returns for how long from now on all keys are held.
+func (l *Core) HeldFor() (d time.Duration, now Instant) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return time.Duration(max(0, l.Limits[0].Held-l.NowLocked()))
+	now = l.NowLocked()
+	return time.Duration(max(0, l.Limits[0].Held-now)), now
 }

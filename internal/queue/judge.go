@@ -3,7 +3,6 @@ package queue
 import (
 	"container/heap"
 	"math"
-	"runtime"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -60,7 +59,7 @@ func (l *Core) judgeLocked(now Instant) {
 func (l *Core) UnlockJudged() {
 	for len(l.unjudged) > 0 {
 		l.Mu.Unlock()
-		runtime.Gosched() // a goroutine that waits for Mu has it first
+		l.Pause()
 		l.Mu.Lock()
 		now := l.NowLocked()
 		l.judgeLocked(now)

@@ -30,6 +30,7 @@ type Extra struct {
 	Fair    *fairBucket // nil: no callers wait here, or they take no turns
 	timer   *time.Timer
 	Armed   Instant // when timer fires; never: it does not
+	waiting int32   // requests in Lines
 	Dirty   bool    // in Limiter.dirty
 }
 
@@ -153,13 +154,10 @@ func (b *Bucket) PerSecond(now Instant) float64 {
 
 // Waiting returns how many requests in line fall under the bucket.
 func (b *Bucket) Waiting() int {
-	n := 0
-	if b.Extra != nil {
-		for _, s := range b.Lines {
-			n += s.Line.Size
-		}
+	if b.Extra == nil {
+		return 0
 	}
-	return n
+	return int(b.waiting)
 }
 
 // A Limit is a Limit at work in one Limiter.

@@ -15,28 +15,6 @@ func (li *Limit) Bucket(key string) *Bucket {
 	return li.Buckets[key]
 }
 
-// Kept returns every bucket that is kept: those of the key "", then those of other keys, then those of gates.
-func (l *Core) Kept() []*Bucket {
-	for size := 0; ; {
-		all := make([]*Bucket, 0, size) // without the lock, because the system may have to find the memory
-		l.Mu.Lock()
-		need := len(l.Limits) + l.Keys.Size() + l.GateKeys.Size()
-		if need > size {
-			l.Mu.Unlock()
-			size = need + need/8
-			continue
-		}
-		for _, li := range l.Limits {
-			all = append(all, li.Single)
-		}
-		for _, some := range [...]BucketHeap{l.Keys.Idle, l.Keys.Busy, l.GateKeys.Idle, l.GateKeys.Busy} {
-			all = append(all, some...)
-		}
-		l.Mu.Unlock()
-		return all
-	}
-}
-
 // Look calls f under the lock for those of some buckets that say anything.
 func (l *Core) Look(some []*Bucket, f func(b *Bucket, now Instant)) {
 	l.Mu.Lock()
@@ -75,9 +53,6 @@ func (b *Bucket) WaitLocked(now Instant) time.Duration {
 	due := b.planLocked(nil, nil, &Place{Rank: math.MinInt64}, 0, ahead, 1, now)
 	return Until(due, now)
 }
-
-// PieceSize is how many buckets are looked at under one lock.
-const PieceSize = 64
 
 // Capacity returns how many tokens the bucket holds when it is full; 0: there is no bound.
 func (b *Bucket) Capacity() float64 {
