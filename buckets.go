@@ -65,14 +65,9 @@ func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 	if err != nil {
 		return BucketStats{}, false
 	}
-	l.core.Mu.Lock()
-	defer l.core.Mu.Unlock()
-	now := l.core.NowLocked()
-	b := li.Bucket(key)
-	if b == nil || !l.core.ShowsLocked(b, now) {
-		return BucketStats{}, false
-	}
-	return l.bucketStatsLocked(b, now), true
+	var s BucketStats
+	ok := l.core.LookAt(li, key, func(b *queue.Bucket, now meter.Instant) { s = l.bucketStatsLocked(b, now) })
+	return s, ok
 }
 
 func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketStats {

@@ -101,15 +101,8 @@ func WaitBounds() []time.Duration { return append([]time.Duration(nil), queue.Wa
 func (l *Limiter) Limits() []LimitStats {
 	l.mustBeMade()
 	all := make([]LimitStats, 0, len(l.core.Limits)+1)
-	l.core.Mu.Lock()
-	defer l.core.Mu.Unlock()
-	now := l.core.NowLocked()
-	for _, li := range l.core.Limits {
-		all = append(all, l.limitStatsLocked(li, now))
-	}
-	server := l.limitStatsLocked(l.core.Gate, now)
-	server.Keys, server.Keyed = len(l.core.Gates), true
-	return append(all, server)
+	l.core.LookAtLimits(func(li *queue.Limit, now meter.Instant) { all = append(all, l.limitStatsLocked(li, now)) })
+	return all
 }
 
 func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStats {
@@ -118,6 +111,9 @@ func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStat
 		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed, Keys: len(li.Buckets), Waiting: c.Waiting, InFlight: li.InFlight(),
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Refused: refusals(&c.Refused), Waits: Waits(c.Waits),
 		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: retuneCounts(&c.Retunes), Evicted: c.Evicted,
+	}
+	if li.Gates {
+		s.Keys, s.Keyed = len(l.core.Gates), true
 	}
 	if b := li.Single; b != nil {
 		s.Capacity = b.Capacity()

@@ -66,19 +66,7 @@ func (l *Limiter) refresh(buckets []*queue.Bucket, nth uint64) (faults []error) 
 		}
 		rates[b] = r
 	}
-	l.core.Change(buckets, func(b *queue.Bucket, now meter.Instant) bool {
-		own, ok := rates[b]
-		if !ok || b.Asked >= nth {
-			return false
-		}
-		r, size := b.Limit.Terms(own)
-		changed := b.Own != own
-		b.Asked, b.Own = nth, own
-		if changed {
-			b.SetTermsLocked(r, size, now)
-		}
-		return changed
-	})
+	l.core.Refresh(buckets, rates, nth)
 	return faults
 }
 

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 
@@ -34,7 +35,7 @@ type QuotaStats struct {
 func (l *Limiter) Servers() []ServerStats {
 	l.mustBeMade()
 	var all []ServerStats
-	for some := range slices.Chunk(l.core.PartiesOf(func(queue.GateKey) bool { return true }), queue.PieceSize) {
+	for some := range l.parties() {
 		all = l.appendServers(all, some)
 	}
 	slices.SortFunc(all, func(x, y ServerStats) int {
@@ -55,15 +56,17 @@ func (l *Limiter) Server(host string) []ServerStats {
 	return all
 }
 
+// parties yields a gate of each party, a few at a time.
+func (l *Limiter) parties() iter.Seq[[]*queue.Bucket] {
+	return slices.Chunk(l.core.PartiesOf(func(queue.GateKey) bool { return true }), queue.PieceSize)
+}
+
 func (l *Limiter) appendServers(all []ServerStats, gates []*queue.Bucket) []ServerStats {
-	l.core.Mu.Lock()
-	defer l.core.Mu.Unlock()
-	now := l.core.NowLocked()
-	for _, b := range gates {
-		if s := l.serverStatsLocked(b.Meter.(*queue.GateBucket), now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
+	l.core.LookAtGates(gates, func(g *queue.GateBucket, now meter.Instant) {
+		if s := l.serverStatsLocked(g, now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
 			all = append(all, s)
 		}
-	}
+	})
 	return all
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // This file changes limits at run time.
@@ -29,13 +28,7 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 	if err := l.policyOf(li).check(r); err != nil {
 		return join(fmt.Sprintf("throttle: SetRate(%q, %d, %v)", limit, n, per), err)
 	}
-	l.core.Set(li, func() { li.Rate = r }, func(b *queue.Bucket, now meter.Instant) bool {
-		if b.HasOwnRate() {
-			return false
-		}
-		b.SetTermsLocked(li.Shared(li.Rate), li.Size, now)
-		return true
-	})
+	l.core.SetRate(li, r)
 	return nil
 }
 

@@ -78,7 +78,7 @@ func (l *Limiter) Snapshot() Snapshot {
 		l.core.Look(piece, func(b *queue.Bucket, now meter.Instant) { read = l.appendSaved(read, b, now, began) })
 		s.Buckets = append(s.Buckets, read...)
 	}
-	for some := range slices.Chunk(l.core.PartiesOf(func(queue.GateKey) bool { return true }), queue.PieceSize) {
+	for some := range l.parties() {
 		s.Servers = append(s.Servers, l.saveServers(some, began)...)
 	}
 	return s
@@ -115,11 +115,7 @@ func (l *Limiter) appendSaved(saved []BucketSnapshot, b *queue.Bucket, now, bega
 
 // saveServers returns what servers said, given a gate of each party.
 func (l *Limiter) saveServers(gates []*queue.Bucket, began meter.Instant) (saved []ServerSnapshot) {
-	l.core.Mu.Lock()
-	defer l.core.Mu.Unlock()
-	now := l.core.NowLocked()
-	for _, b := range gates {
-		g := b.Meter.(*queue.GateBucket)
+	l.core.LookAtGates(gates, func(g *queue.GateBucket, now meter.Instant) {
 		s := ServerSnapshot{
 			Host: g.Key.Host, Party: g.Key.Party, After: time.Duration(now - began),
 			Held: time.Duration(max(0, g.Account.Held()-now)), HostHeld: time.Duration(max(0, g.Party.Host.Server.Held()-now)),
@@ -132,7 +128,7 @@ func (l *Limiter) saveServers(gates []*queue.Bucket, began meter.Instant) (saved
 		if s.Held > 0 || s.HostHeld > 0 || s.Quotas != nil {
 			saved = append(saved, s)
 		}
-	}
+	})
 	return saved
 }
 
@@ -186,48 +182,41 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 		return errBefore(s.After)
 	}
 	p := queue.Pending{Paid: queue.Paid{Charges: queue.Charged(make([]queue.Charge, 0, 1), li, s.Key, 0)}}
-	err := l.lockFor(&p)
-	if err != nil {
-		return err
+	restore := func(b *queue.Bucket, now meter.Instant) error { return restoreMeter(b.Meter, s, since, now) }
+	for {
+		asked, err := l.core.Restore(&p, int64(s.Held)-since, restore)
+		if asked {
+			return err
+		}
+		if err := l.askRates(&p); err != nil {
+			return err
+		}
 	}
-	defer l.core.UnlockJudged()
-	c, now := p.Charges, l.core.NowLocked()
-	if !l.core.HaveLocked(&c[0], c, queue.RateAt(p.Rates, 0), now) {
-		return errors.New("there is no room for another key")
-	}
-	b := c[0].Bucket
-	switch m := b.Meter.(type) {
+}
+
+func restoreMeter(m meter.Meter, s *BucketSnapshot, since int64, now meter.Instant) error {
+	switch m := m.(type) {
 	case meter.Saver:
 		saved := meter.State{Tokens: s.Tokens}
 		for _, g := range s.Spent {
 			saved.Grants = append(saved.Grants, meter.Granted{Ago: g.Ago, Cost: g.Cost})
 		}
-		err = m.Restore(now, since, saved)
+		return m.Restore(now, since, saved)
 	case *aimd.Meter:
 		if !m.Learn(now, aimd.Learned(*s.Learned)) {
-			err = errNoFit
+			return errNoFit
 		}
 	}
-	if left := int64(s.Held) - since; left > 0 {
-		e := b.Needs()
-		e.Held = max(e.Held, meter.AddInstant(now, left))
-	}
-	li.HeldMost = max(li.HeldMost, b.HeldAlone())
-	l.core.ReplanLocked(now, b)
-	l.core.ServeLocked(now)
-	return err
+	return nil
 }
 
 func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
-	l.core.Mu.Lock()
-	defer l.core.UnlockJudged()
-	now := l.core.NowLocked()
-	if !l.core.RoomForGateLocked(now) {
-		return errors.New("there is no room for another key")
-	}
-	l.core.Heard.Store(true)
-	b := l.core.GateLocked(queue.GateKey{Host: s.Host, Party: s.Party}, now)
-	g := b.Meter.(*queue.GateBucket)
+	return l.core.RestoreGate(queue.GateKey{Host: s.Host, Party: s.Party}, func(g *queue.GateBucket, now meter.Instant) error {
+		return restoreGate(g, s, since, now)
+	})
+}
+
+func restoreGate(g *queue.GateBucket, s *ServerSnapshot, since int64, now meter.Instant) error {
 	var faults []error
 	if s.After < 0 {
 		faults, since = append(faults, errBefore(s.After)), 0
@@ -249,11 +238,5 @@ func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
 			g.Account.Restore(now, &quota.Tell{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
 		}
 	}
-	if g.Account.Knows(queue.AnyQuota) {
-		l.core.AdoptLocked(g.Party, now)
-	}
-	l.core.Gate.HeldMost = max(l.core.Gate.HeldMost, g.HeldUntil())
-	l.core.ReplanPartyLocked(g.Party, now)
-	l.core.ServeLocked(now)
 	return errors.Join(faults...)
 }

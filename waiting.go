@@ -58,17 +58,6 @@ func (l *Limiter) waited(ctx context.Context, w *queue.Waiter, by *asker, err er
 	return p, nil, nil
 }
 
-// lockFor takes the lock when the rates of all buckets are known that must be made for p. The error describes an invalid rate
-// of RateFor.
-func (l *Limiter) lockFor(p *queue.Pending) error {
-	for !l.core.LockIfAsked(p) {
-		if err := l.askRates(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // announce reports that w begins to wait. If a hook panics, w does not wait.
 func (l *Limiter) announce(ctx context.Context, o *observer, w *queue.Waiter) {
 	told := false

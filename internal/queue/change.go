@@ -9,7 +9,7 @@ import (
 
 // Resize changes the size of a limit, for all its keys.
 func (l *Core) Resize(li *Limit, change func()) {
-	l.Set(li, func() {
+	l.set(li, func() {
 		change()
 		li.Size = li.BurstOf(li.Rate)
 	}, func(b *Bucket, now Instant) bool {
@@ -18,15 +18,26 @@ func (l *Core) Resize(li *Limit, change func()) {
 	})
 }
 
-// SetTermsLocked sets the rate and the size of a bucket.
-func (b *Bucket) SetTermsLocked(r Rate, size int64, now Instant) {
+// SetRate changes the rate of a limit, for all keys without a rate of their own.
+func (l *Core) SetRate(li *Limit, r Rate) {
+	l.set(li, func() { li.Rate = r }, func(b *Bucket, now Instant) bool {
+		if b.HasOwnRate() {
+			return false
+		}
+		b.setTermsLocked(li.Shared(li.Rate), li.Size, now)
+		return true
+	})
+}
+
+// setTermsLocked sets the rate and the size of a bucket.
+func (b *Bucket) setTermsLocked(r Rate, size int64, now Instant) {
 	b.Meter.Retune(now, r)
 	b.Meter.Resize(now, size)
 }
 
-// Set changes a limit, and then its buckets piece by piece. Of two calls at the same time the last change counts, because
+// set changes a limit, and then its buckets piece by piece. Of two calls at the same time the last change counts, because
 // each is what the limit says when it is made.
-func (l *Core) Set(li *Limit, change func(), each func(*Bucket, Instant) bool) {
+func (l *Core) set(li *Limit, change func(), each func(*Bucket, Instant) bool) {
 	l.Mu.Lock()
 	change()
 	l.Mu.Unlock()
@@ -126,6 +137,22 @@ func (l *Core) Refreshing(li *Limit) uint64 {
 	l.refreshes++
 	li.refreshed = l.refreshes
 	return l.refreshes
+}
+
+// Refresh gives buckets the rates of their own that the Refresh of that number asked for, except where RateFor was asked since.
+func (l *Core) Refresh(buckets []*Bucket, rates map[*Bucket]Rate, nth uint64) {
+	l.Change(buckets, func(b *Bucket, now Instant) bool {
+		own, ok := rates[b]
+		if !ok || b.Asked >= nth {
+			return false
+		}
+		changed := b.Own != own
+		if b.Asked, b.Own = nth, own; changed {
+			r, size := b.Limit.Terms(own)
+			b.setTermsLocked(r, size, now)
+		}
+		return changed
+	})
 }
 
 // PiecesOf yields the buckets of these keys, a few at a time.

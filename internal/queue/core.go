@@ -114,13 +114,14 @@ func (l *Core) NowLocked() Instant {
 // and makes the charges that a dry run has put off.
 func (l *Core) syncLocked(now Instant) {
 	if now >= l.WallAt {
-		l.lookAtWallLocked(now)
+		l.readWallLocked(now)
 	}
 	l.bookLocked(now)
 	l.Synced = min(l.WallAt, l.bookings.first())
 }
 
-func (l *Core) lookAtWallLocked(now Instant) {
+// readWallLocked reads the wall clock, and tells the windows if it was set back.
+func (l *Core) readWallLocked(now Instant) {
 	unix := time.Now().UnixNano() - now
 	back := unix < l.Wall.Unix-int64(time.Second)
 	l.Wall.Unix, l.WallAt = unix, now+int64(time.Second)

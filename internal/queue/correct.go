@@ -65,7 +65,7 @@ func (l *Core) keptLocked(c *Charge, now Instant) *Bucket {
 	}
 	if !b.HasOwnRate() { // it was not there when the limit was changed
 		r, burst := b.Limit.Terms(Rate{})
-		b.SetTermsLocked(r, burst, now)
+		b.setTermsLocked(r, burst, now)
 	}
 	l.keepLocked(b, now)
 	return b

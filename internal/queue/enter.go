@@ -141,8 +141,8 @@ func lockSoon(mu *mutex) {
 	mu.Lock()
 }
 
-// LockIfAsked takes the lock if the rates of all buckets are known that must be made for p, and reports whether it did.
-func (l *Core) LockIfAsked(p *Pending) bool {
+// lockIfAsked takes the lock if the rates of all buckets are known that must be made for p, and reports whether it did.
+func (l *Core) lockIfAsked(p *Pending) bool {
 	for {
 		l.Mu.Lock()
 		if !p.askedLocked() {
@@ -167,7 +167,7 @@ func (l *Core) Decide(ctx context.Context, p *Pending) (w *Waiter, v Verdict) {
 			w.Seat = &seat{name: a.Caller, weight: max(1, a.Weight)}
 		}
 	}
-	if !l.LockIfAsked(p) {
+	if !l.lockIfAsked(p) {
 		return nil, Unasked
 	}
 	defer l.Mu.Unlock()

@@ -115,7 +115,7 @@ func passing(charges []Charge, gate *Bucket) []Charge {
 
 // passLocked appends the charge of the gate of p, unless there is no room for another gate.
 func (l *Core) passLocked(p *Pending, now Instant) {
-	if l.Gates[*p.Gate] != nil || l.RoomForGateLocked(now) {
+	if l.Gates[*p.Gate] != nil || l.roomForGateLocked(now) {
 		p.Charges = passing(slices.Grow(p.Charges, 1), l.GateLocked(*p.Gate, now))
 	}
 }
@@ -179,8 +179,8 @@ func (l *Core) forgetGateLocked(b *Bucket, g *GateBucket) {
 // AnyQuota is the name of the quota that a server does not name. All requests of a party fall under it.
 const AnyQuota = "default"
 
-// AdoptLocked puts all gates of a party under the quota without a name.
-func (l *Core) AdoptLocked(p *party, now Instant) {
+// adoptLocked puts all gates of a party under the quota without a name.
+func (l *Core) adoptLocked(p *party, now Instant) {
 	for b := range p.Gates {
 		b.Meter.(*GateBucket).Under(now, AnyQuota)
 	}
@@ -197,7 +197,7 @@ func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, b
 	l.Mu.Lock()
 	defer l.UnlockJudged()
 	now := l.NowLocked()
-	if l.Gates[*key] == nil && !l.RoomForGateLocked(now) {
+	if l.Gates[*key] == nil && !l.roomForGateLocked(now) {
 		l.Heard.Store(true)
 		return e
 	}
@@ -237,8 +237,8 @@ func (l *Core) WaitForOthersLocked(g *GateBucket, m Mark, now Instant) {
 	}
 }
 
-// RoomForGateLocked reports whether there is room for another gate. It forgets a gate to make room if it must.
-func (l *Core) RoomForGateLocked(now Instant) bool {
+// roomForGateLocked reports whether there is room for another gate. It forgets a gate to make room if it must.
+func (l *Core) roomForGateLocked(now Instant) bool {
 	return len(l.Gates) < l.MaxKeys || l.evictLocked(now, nil, &l.GateKeys)
 }
 
@@ -269,7 +269,7 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 		g.Answered(now, sent, a.Outcome == aimd.OK || a.Outcome == aimd.ClientError, said.tells)
 	}
 	if news && account.Knows(AnyQuota) {
-		l.AdoptLocked(g.Party, now)
+		l.adoptLocked(g.Party, now)
 	}
 	l.markPartyLocked(g.Party)
 	w.from = account.Held()
@@ -295,10 +295,10 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 	switch {
 	case moved && w.Host:
 		for _, p := range g.Party.Host.Parties {
-			l.ReplanPartyLocked(p, now)
+			l.replanPartyLocked(p, now)
 		}
 	case moved, open && !g.Payable(now, 1):
-		l.ReplanPartyLocked(g.Party, now)
+		l.replanPartyLocked(g.Party, now)
 	}
 	if moved {
 		held = time.Duration(account.Until() - now)
@@ -317,7 +317,7 @@ func (l *Core) markPartyLocked(p *party) {
 	}
 }
 
-func (l *Core) ReplanPartyLocked(p *party, now Instant) {
+func (l *Core) replanPartyLocked(p *party, now Instant) {
 	p.heed()
 	l.ReplanLocked(now, p.Lists[LinedGates]...)
 }

@@ -7,7 +7,7 @@ import (
 // Hold holds the key of the one charge of p. It reports whether there was room to remember it. If the rate of its bucket must be
 // asked for first, nothing is held, and hold is to be called again.
 func (l *Core) Hold(p *Pending, d int64) (fits, asked bool) {
-	if !l.LockIfAsked(p) {
+	if !l.lockIfAsked(p) {
 		return false, false
 	}
 	defer l.UnlockJudged()
@@ -25,7 +25,7 @@ func (l *Core) CountHold() {
 func (l *Core) holdLocked(p *Pending, d int64) bool {
 	c, now := &p.Charges[0], l.NowLocked()
 	c.Limit.Counts.Holds++
-	if !l.HaveLocked(c, p.Charges, RateAt(p.Rates, 0), now) {
+	if !l.haveLocked(c, p.Charges, RateAt(p.Rates, 0), now) {
 		return c.Limit.keepHold(c.Key, now+d, now)
 	}
 	l.changeLocked(now, []*Bucket{c.Bucket}, func(b *Bucket) bool {

@@ -229,7 +229,7 @@ func (l *Core) payAllLocked(charges []Charge, rates []Rate, by *Counts, below bo
 		charges[i].findLocked() // before any is forgotten to make room for another
 	}
 	for i := range charges {
-		if c := &charges[i]; !l.HaveLocked(c, charges, RateAt(rates, i), now) {
+		if c := &charges[i]; !l.haveLocked(c, charges, RateAt(rates, i), now) {
 			return m, false, c
 		}
 	}
@@ -267,9 +267,9 @@ func (l *Core) canMakeLocked(charges []Charge) bool {
 	return true
 }
 
-// HaveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. Buckets of the other
+// haveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. Buckets of the other
 // charges are not evicted.
-func (l *Core) HaveLocked(c *Charge, charges []Charge, r Rate, now Instant) bool {
+func (l *Core) haveLocked(c *Charge, charges []Charge, r Rate, now Instant) bool {
 	if c.findLocked() {
 		return true
 	}

@@ -21,15 +21,48 @@ func (l *Core) Look(some []*Bucket, f func(b *Bucket, now Instant)) {
 	defer l.Mu.Unlock()
 	now := l.NowLocked()
 	for _, b := range some {
-		if l.ShowsLocked(b, now) {
+		if l.showsLocked(b, now) {
 			f(b, now)
 		}
 	}
 }
 
-// ShowsLocked reports whether a bucket says anything: not that of a key "" that nothing has used where requests have keys, a gate
+// LookAt calls f under the lock for the bucket of a key, and returns whether it did: a bucket is kept, and it says anything.
+func (l *Core) LookAt(li *Limit, key string, f func(b *Bucket, now Instant)) bool {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now, b := l.NowLocked(), li.Bucket(key)
+	if b == nil || !l.showsLocked(b, now) {
+		return false
+	}
+	f(b, now)
+	return true
+}
+
+// LookAtLimits calls f under the lock for every limit, and last for that of gates.
+func (l *Core) LookAtLimits(f func(li *Limit, now Instant)) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	for _, li := range l.Limits {
+		f(li, now)
+	}
+	f(l.Gate, now)
+}
+
+// LookAtGates calls f under the lock for some gates.
+func (l *Core) LookAtGates(some []*Bucket, f func(g *GateBucket, now Instant)) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	now := l.NowLocked()
+	for _, b := range some {
+		f(b.Meter.(*GateBucket), now)
+	}
+}
+
+// showsLocked reports whether a bucket says anything: not that of a key "" that nothing has used where requests have keys, a gate
 // that stops no request, or a bucket that was forgotten.
-func (l *Core) ShowsLocked(b *Bucket, now Instant) bool {
+func (l *Core) showsLocked(b *Bucket, now Instant) bool {
 	switch {
 	case b.Limit.Gates:
 		return b.Place >= 0 && !b.Meter.(*GateBucket).Open(now)
