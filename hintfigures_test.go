@@ -42,6 +42,7 @@ func TestHintsCostAKnownLimitNoThroughput(t *testing.T) {
 		{"clock, a second late", 0.98, 0.98},
 		{"clock, exact", 0.98, 0.98},
 		{"GitHub-like, 100 in 5 s", 0.98, 0.98},
+		{"flask moving", 0.94, 0.92},
 		{"haproxy, Retry-After 1", 0.97, 0.8},
 		{"rack-attack, Retry-After 1", 0.98, 0.98},
 		{"bucket 10/s, burst 10, Retry-After", 0.98, 0.98},
@@ -78,6 +79,8 @@ func TestHintsAloneUseTheLimit(t *testing.T) {
 		{"clock, epoch rounded up", 0.85, 0.001}, // resets up to a second late: the first windows teach how long one is
 		{"clock, a second late", 0.72, 0.001},
 		{"flask fixed", 0.8, 0.001},
+		{"flask moving", 0.85, 0.001},
+		{"sliding log, exact", 0.98, 0.001},
 		{"GitHub-like, 100 in 5 s", 0.98, 0.001},
 		{"rack-attack, Retry-After 1", 0.74, 0.04},
 		{"haproxy, Retry-After 1", 0.75, 0.04},
@@ -133,6 +136,7 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 		earns   float64
 	}{
 		{"the length of a window is learned", quota.Rules{Length: true}, "flask fixed", hintsAlone, 1, 0, goodput, 0.2},
+		{"the length of a sliding log is learned", quota.Rules{Log: true}, "flask moving", hintsAlone, 1, 0, goodput, 0.3},
 		{"what is left bounds a known limit only when it is nothing", quota.Rules{Covered: true}, "clock, exact", known, 1, time.Second, goodput, 0.1},
 		{"within a window the earliest reset counts", quota.Rules{Least: true}, "express draft-6", hintsAlone, 1, 0, goodput, 0.05},
 		{"after a window that ran dry what is left is spread", quota.Rules{Spread: true}, "express draft-6", hintsAlone, 2, 0, accepted, 0.02},

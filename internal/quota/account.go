@@ -48,7 +48,7 @@ type Account struct {
 
 // Rules are switched off by tests, to show what each of them gains.
 type Rules struct {
-	Covered, Least, First, Spread, Pace, Explain, Length bool
+	Covered, Least, First, Spread, Pace, Explain, Length, Log bool
 }
 
 // NewAccount returns an account of which nothing is known.

@@ -65,6 +65,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 		q.roll(now)
 		q.probe(due)
 		q.last = due
+		q.log.take(now, q.inFlight)
 	}
 	g.Sent()
 	return 0
@@ -86,6 +87,18 @@ func (g *Gate) GiveBack(int64, meter.Instant, int64) {
 	g.inFlight--
 	for _, q := range g.quotas {
 		q.inFlight--
+		q.log.forget()
+	}
+}
+
+// landed counts a response.
+func (g *Gate) landed() {
+	if g.inFlight == 0 {
+		panic("throttle: bug: more answers than requests")
+	}
+	g.inFlight--
+	for _, q := range g.quotas {
+		q.inFlight--
 	}
 }
 
@@ -100,12 +113,16 @@ func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug
 // error there is nothing told, but the request may have been counted.
 func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 	g.Account.answered(sentAt, ok)
-	g.GiveBack(0, now, 1)
+	g.landed()
 	g.quotas = slices.DeleteFunc(g.quotas, func(q *quota) bool { return q.dropped })
 	for _, q := range g.quotas {
 		q.roll(now)
-		if !slices.ContainsFunc(tells, func(t Tell) bool { return t.Name == q.name }) {
+		named := slices.ContainsFunc(tells, func(t Tell) bool { return t.Name == q.name })
+		if !named {
 			q.missed(now)
+		}
+		if !named || !ok {
+			q.log.forget()
 		}
 	}
 	g.Hear(now, sentAt, tells)
@@ -133,6 +150,7 @@ func (g *Gate) Under(now meter.Instant, name string) *quota {
 	if !slices.Contains(g.quotas, q) {
 		q.roll(now)
 		q.inFlight += g.inFlight
+		q.log.forget()
 		g.quotas = append(g.quotas, q)
 	}
 	return q

@@ -56,6 +56,7 @@ type quota struct {
 	awaited  bool            // no response of this window has come
 	before   int64           // what was left at the end of the previous window
 	length   length
+	log      log
 	scarce   bool          // a window ran dry: what is left is spread over the time until the reset
 	last     meter.Instant // when the last request left
 	dropped  bool          // its account has forgotten it
@@ -63,7 +64,7 @@ type quota struct {
 
 // newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
-	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, at: -1, low: meter.MaxCount, reset: meter.Never, last: -1, turn: -1, length: newLength()}
+	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, at: -1, low: meter.MaxCount, reset: meter.Never, last: -1, turn: -1, length: newLength(), log: newLog(-1)}
 }
 
 // ends returns when all that is known of the quota is over.
@@ -106,6 +107,11 @@ func (q *quota) due() meter.Instant {
 // next returns when need requests can leave if that part of the quota must remain, not before from. sure is false if that
 // depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64, part float64) (at meter.Instant, sure bool) {
+	if q.log.known() && q.counted && !q.account.Off.Log {
+		room := q.limit - q.reserve - meter.Reserved(q.limit, part) - need
+		at, sure := q.log.ready(from, room)
+		return at, sure || q.inFlight == 0
+	}
 	if q.reset < meter.Never && (q.reset <= from || !q.pays(need, part)) {
 		from = max(from, q.reset)
 		renewed := *q
@@ -138,6 +144,7 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 		return // it tells of the previous window
 	}
 	q.length.hear(now, sentAt, left, q.limit)
+	q.log.hear(now, sentAt, left, q.limit)
 	for _, at := range q.silent {
 		if at > sentAt {
 			left-- // the silent request may have been counted later

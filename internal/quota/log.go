@@ -1,0 +1,109 @@
+package quota
+
+import (
+	"sort"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+const (
+	logMost  = 1000 // the largest limit for which a log is kept
+	logSpare = 64   // departures that are kept besides as many as the limit allows
+)
+
+// A log is the sliding log of a server, as far as one client can know it. Servers that keep such a log often tell the reset in
+// whole seconds, rounded up, and a client that waits for it loses up to a second for each request that would have found room.
+// What is left tells more: of u requests in the log the u-th last was still there, and the one before it was not. Their ages
+// bound the length of the log. Once the bounds are close, the client's own departures tell when there is room.
+//
+// If the bounds contradict each other, the server counts in windows or in a bucket, or other clients share the quota. Then
+// only what it tells counts.
+type log struct {
+	off         bool  // the bounds contradicted each other
+	limit       int64 // for which they were learned
+	heard       int64 // responses that they were learned from
+	least, most int64 // bounds of the length
+	ring        []departure
+	newest      int // in ring
+}
+
+// A departure is a request that left.
+type departure struct {
+	at, answered meter.Instant // answered is 0 until the response comes
+	inFlight     int64         // other requests that had no response then
+}
+
+func newLog(limit int64) log { return log{limit: limit, most: meter.MaxCount} }
+
+// forget starts afresh after a request that the server may not have counted.
+func (l *log) forget() {
+	if !l.off {
+		*l = log{limit: l.limit, most: meter.MaxCount, ring: l.ring[:0]}
+	}
+}
+
+// back returns the n-th departure before the newest.
+func (l *log) back(n int) *departure {
+	return &l.ring[(l.newest-n+len(l.ring))%len(l.ring)]
+}
+
+// take notes that a request leaves.
+func (l *log) take(now meter.Instant, inFlight int64) {
+	switch d := (departure{at: now, inFlight: inFlight}); {
+	case l.off || l.limit <= 0 || l.limit > logMost:
+	case int64(len(l.ring)) < l.limit+logSpare:
+		l.ring = append(l.ring, d)
+		l.newest = len(l.ring) - 1
+	default:
+		l.newest = (l.newest + 1) % len(l.ring)
+		l.ring[l.newest] = d
+	}
+}
+
+// hear takes what is left, as told by the response to a request that left at sentAt.
+func (l *log) hear(now, sentAt meter.Instant, left, limit int64) {
+	if limit != l.limit {
+		*l = newLog(limit)
+	}
+	later := sort.Search(len(l.ring), func(n int) bool { return l.back(n).at <= sentAt })
+	if later == len(l.ring) || l.back(later).at != sentAt {
+		return
+	}
+	request := l.back(later)
+	for n := later; n < len(l.ring) && l.back(n).at == sentAt; n++ {
+		if d := l.back(n); d.answered == 0 {
+			d.answered = now
+			break
+		}
+	}
+	used := int(limit - left) // this request, and those before it that are in the log
+	if used < 1 {
+		return
+	}
+	l.heard++
+	if gone := later + used + int(request.inFlight); gone < len(l.ring) { // those in flight may have been counted later
+		l.most = min(l.most, now-l.back(gone).at)
+	}
+	if kept := used - 1; kept > later && kept < len(l.ring) && l.back(kept).answered > 0 { // later ones may have been counted earlier
+		l.least = max(l.least, sentAt-l.back(kept).answered)
+	}
+	if l.least > l.most+l.most/8 {
+		*l = log{off: true, limit: limit}
+	}
+}
+
+// known reports whether departures tell how much is left. It takes twice as many responses as the limit, because a fixed window
+// shows only at its end that it is none of this.
+func (l *log) known() bool {
+	return l.limit > 0 && l.heard >= 2*l.limit && l.least >= l.most-l.most/4
+}
+
+// ready returns when a request may leave after all but room of the limit are used. sure is false if that depends on a response
+// that has not come.
+func (l *log) ready(from meter.Instant, room int64) (at meter.Instant, sure bool) {
+	if room >= int64(len(l.ring)) {
+		return from, true
+	}
+	d := l.back(int(max(0, room)))
+	return max(from, meter.AddInstant(max(d.at, d.answered), l.most)), room >= 0 && d.answered > 0
+}

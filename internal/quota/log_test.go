@@ -1,0 +1,196 @@
+package quota
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// slidingLog is a server with a sliding log of requests that it accepted.
+type slidingLog struct {
+	limit  int64
+	length int64
+	late   int64 // by how much the reset is told late
+	sent   []meter.Instant
+}
+
+func (s *slidingLog) arrive(now meter.Instant) (bool, Tell) {
+	s.sent = slices.DeleteFunc(s.sent, func(at meter.Instant) bool { return at <= now-s.length })
+	ok := int64(len(s.sent)) < s.limit
+	if ok {
+		s.sent = append(s.sent, now)
+	}
+	t := core(s.limit, s.limit-int64(len(s.sent)), s.sent[0]+s.length+s.late)
+	t.Refused = !ok
+	return ok, t
+}
+
+// asksAlways sends requests one by one as early as the gate allows, each answered after trip, until until. It returns how many
+// were accepted and refused.
+func asksAlways(g *Gate, s modelServer, from, until meter.Instant, trip int64) (accepted, refused int) {
+	for now := from; ; {
+		if now = g.Ready(now, 0, 1); now >= until {
+			return accepted, refused
+		}
+		g.Take(now, now, 1, false)
+		ok, told := s.arrive(now + trip/2)
+		if ok {
+			accepted++
+		} else {
+			refused++
+		}
+		g.Answered(now+trip, now, ok, []Tell{told})
+		now += trip
+	}
+}
+
+// known returns a gate that has learned the log of a server: 5 for 10 s, told 5 s late, each request answered after 10 ms.
+func known(t *testing.T) (*slidingLog, *Account, *Gate, meter.Instant) {
+	a, g, _ := newFamilies()
+	s := &slidingLog{limit: 5, length: 10 * second, late: 5 * second}
+	_, refused := asksAlways(g, s, 0, 70*second, 10*milli)
+	require.Zero(t, refused)
+	require.True(t, a.quotas[0].log.known())
+	last := a.quotas[0].log.back(0).at
+	return s, a, g, last + 10*milli
+}
+
+func TestQuotaUsesASlidingLogThatIsToldLate(t *testing.T) {
+	for _, c := range []struct {
+		limit, length, late, trip int64
+		least                     float64
+	}{
+		{50, second, second, 2 * milli, 0.95},
+		{50, second, 0, 2 * milli, 0.95},
+		{5, 10 * second, 5 * second, 10 * milli, 0.85}, // departures are far apart, and so are the bounds
+		{1000, 60 * second, second, 2 * milli, 0.95},
+	} {
+		t.Run(fmt.Sprintf("%d for %ds, %ds late", c.limit, c.length/second, c.late/second), func(t *testing.T) {
+			_, g, _ := newFamilies()
+			s := &slidingLog{limit: c.limit, length: c.length, late: c.late}
+			_, refused := asksAlways(g, s, 0, 10*(c.length+c.late), c.trip)
+			require.Zero(t, refused)
+			used, refused := asksAlways(g, s, 10*(c.length+c.late), 10*(c.length+c.late)+20*c.length, c.trip)
+			require.Zero(t, refused)
+			require.GreaterOrEqual(t, float64(used), c.least*20*float64(c.limit))
+		})
+	}
+}
+
+func TestQuotaOpensWhenARequestHasLeftAKnownLog(t *testing.T) {
+	_, a, g, now := known(t)
+	l := &a.quotas[0].log
+	require.GreaterOrEqual(t, l.most, 10*second)
+	require.Less(t, l.most, 12*second)
+	oldest := l.back(4)
+	requireReady(t, g, now, oldest.answered+l.most)
+	// A reserve, or a part that is left to requests of higher priority, leaves less room.
+	require.Equal(t, l.back(2).answered+l.most, g.ReadyLeaving(now, 0, 0, 1, 0.4))
+	require.Equal(t, l.back(2).answered+l.most, g.Ready(now, 2, 1))
+	require.Equal(t, l.back(0).answered+l.most, g.Ready(now, 99, 1))
+}
+
+func TestQuotaWaitsForTheResponseOfTheOldestRequestInALog(t *testing.T) {
+	_, a, g, now := known(t)
+	l := &a.quotas[0].log
+	at := g.Ready(now, 0, 1)
+	for range 5 {
+		at = max(at, l.back(4).answered+l.most)
+		g.Take(at, at, 1, false)
+	}
+	require.Equal(t, meter.Never, g.Ready(at, 0, 1)) // the server may count it late
+	require.Equal(t, l.back(4).at+l.most, g.Plan(at, 0, 1))
+}
+
+func TestQuotaTakesNoWindowForALog(t *testing.T) {
+	for _, trip := range []int64{2 * milli, 25 * milli, 150 * milli} {
+		for _, late := range []int64{0, second} {
+			a, g, _ := newFamilies()
+			s := &lateWindow{windows{limit: 50, length: 5 * second, mostly: map[int64]int64{}}, late}
+			for now := meter.Instant(0); now < 100*second; now += second {
+				asksAlways(g, s, now, now+second, trip)
+				require.False(t, a.quotas[0].log.known())
+			}
+			require.True(t, a.quotas[0].log.off)
+			require.Nil(t, a.quotas[0].log.ring)
+		}
+	}
+}
+
+// lateWindow tells its reset late.
+type lateWindow struct {
+	windows
+	late int64
+}
+
+func (s *lateWindow) arrive(now meter.Instant) (bool, Tell) {
+	ok, t := s.windows.arrive(now)
+	t.Reset, t.Refused = t.Reset+s.late, !ok
+	return ok, t
+}
+
+func TestQuotaLearnsALogAfreshAfterWhatMayNotHaveBeenCounted(t *testing.T) {
+	for name, odd := range map[string]func(g *Gate, at meter.Instant){
+		"refused":  func(g *Gate, at meter.Instant) { g.Answered(at, at, false, []Tell{core(5, 0, at+second)}) },
+		"silent":   func(g *Gate, at meter.Instant) { g.Answered(at, at, true, nil) },
+		"not sent": func(g *Gate, at meter.Instant) { g.GiveBack(0, at, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, a, g, now := known(t)
+			at := g.Ready(now, 0, 1)
+			g.Take(at, at, 1, false)
+			odd(g, at)
+			require.False(t, a.quotas[0].log.known())
+			_, refused := asksAlways(g, s, at, at+120*second, 10*milli)
+			require.LessOrEqual(t, refused, 2)
+			require.True(t, a.quotas[0].log.known())
+		})
+	}
+}
+
+func TestQuotaLearnsALogAfreshForAnotherLimit(t *testing.T) {
+	s, a, g, now := known(t)
+	s.limit = 3
+	_, refused := asksAlways(g, s, now, now+100*second, 10*milli)
+	require.LessOrEqual(t, refused, 2)
+	require.True(t, a.quotas[0].log.known())
+	require.Equal(t, int64(3), a.quotas[0].log.limit)
+}
+
+// Requests of another client make the log look longer, or contradict it. Either way fewer leave.
+func TestQuotaLearnsNoShorterLogFromOtherClients(t *testing.T) {
+	for seed := range int64(20) {
+		a, g, _ := newFamilies()
+		s := &slidingLog{limit: 20, length: 5 * second, late: second}
+		sent, refused := 0, 0
+		for now := meter.Instant(0); now < 200*second; now += second {
+			for i := range (seed + now/(10*second)) % 4 {
+				s.arrive(now + i)
+			}
+			n, r := asksAlways(g, s, now+10, now+second, 20*milli)
+			sent, refused = sent+n, refused+r
+			l := &a.quotas[0].log
+			require.True(t, l.off || l.most >= 5*second)
+		}
+		require.Less(t, float64(refused), 0.1*float64(sent))
+	}
+}
+
+func TestQuotaKeepsNoLogOfALargeLimit(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(logMost+1, 10, second))
+	asks(t, g, 1, core(logMost+1, 9, second))
+	require.Empty(t, a.quotas[0].log.ring)
+}
+
+func TestALogKeepsBoundedDepartures(t *testing.T) {
+	a, g, _ := newFamilies()
+	for i := range int64(500) {
+		asks(t, g, i*second, core(5, 4, i*second+milli))
+	}
+	require.LessOrEqual(t, len(a.quotas[0].log.ring), 5+logSpare)
+}
