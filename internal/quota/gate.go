@@ -80,25 +80,22 @@ func (g *Gate) Sent() {
 }
 
 // GiveBack undoes the Take of a request that was not sent.
-func (g *Gate) GiveBack(int64, meter.Instant, int64) {
-	if g.inFlight == 0 {
-		panic("throttle: bug: more answers than requests")
-	}
-	g.inFlight--
+func (g *Gate) GiveBack(_ int64, now meter.Instant, _ int64) {
+	g.landed(now, now)
 	for _, q := range g.quotas {
-		q.inFlight--
-		q.log.forget()
+		q.log.doubt(now, now)
 	}
 }
 
-// landed counts a response.
-func (g *Gate) landed() {
+// landed ends a request that left at sentAt.
+func (g *Gate) landed(now, sentAt meter.Instant) {
 	if g.inFlight == 0 {
 		panic("throttle: bug: more answers than requests")
 	}
 	g.inFlight--
 	for _, q := range g.quotas {
 		q.inFlight--
+		q.log.answer(now, sentAt)
 	}
 }
 
@@ -113,7 +110,7 @@ func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug
 // error there is nothing told, but the request may have been counted.
 func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 	g.Account.answered(sentAt, ok)
-	g.landed()
+	g.landed(now, sentAt)
 	g.quotas = slices.DeleteFunc(g.quotas, func(q *quota) bool { return q.dropped })
 	for _, q := range g.quotas {
 		q.roll(now)
@@ -122,7 +119,7 @@ func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 			q.missed(now)
 		}
 		if !named || !ok {
-			q.log.forget()
+			q.log.doubt(now, sentAt)
 		}
 	}
 	g.Hear(now, sentAt, tells)
@@ -150,7 +147,7 @@ func (g *Gate) Under(now meter.Instant, name string) *quota {
 	if !slices.Contains(g.quotas, q) {
 		q.roll(now)
 		q.inFlight += g.inFlight
-		q.log.forget()
+		q.log.doubt(now, now)
 		g.quotas = append(g.quotas, q)
 	}
 	return q

@@ -24,7 +24,9 @@ type log struct {
 	heard       int64 // responses that they were learned from
 	least, most int64 // bounds of the length
 	ring        []departure
-	newest      int // in ring
+	newest      int           // in ring
+	sure        int64         // departures since the last doubt
+	doubted     meter.Instant // when that was
 }
 
 // A departure is a request that left.
@@ -35,13 +37,6 @@ type departure struct {
 
 func newLog(limit int64) log { return log{limit: limit, most: meter.MaxCount} }
 
-// forget starts afresh after a request that the server may not have counted.
-func (l *log) forget() {
-	if !l.off {
-		*l = log{limit: l.limit, most: meter.MaxCount, ring: l.ring[:0]}
-	}
-}
-
 // back returns the n-th departure before the newest.
 func (l *log) back(n int) *departure {
 	return &l.ring[(l.newest-n+len(l.ring))%len(l.ring)]
@@ -49,6 +44,7 @@ func (l *log) back(n int) *departure {
 
 // take notes that a request leaves.
 func (l *log) take(now meter.Instant, inFlight int64) {
+	l.sure++
 	switch d := (departure{at: now, inFlight: inFlight}); {
 	case l.off || l.limit <= 0 || l.limit > logMost:
 	case int64(len(l.ring)) < l.limit+logSpare:
@@ -60,31 +56,49 @@ func (l *log) take(now meter.Instant, inFlight int64) {
 	}
 }
 
+// place returns the place of the last request that left by sentAt, counted from the newest departure.
+func (l *log) place(sentAt meter.Instant) int {
+	return sort.Search(len(l.ring), func(n int) bool { return l.back(n).at <= sentAt })
+}
+
+// answer takes the response to a request that left at sentAt.
+func (l *log) answer(now, sentAt meter.Instant) {
+	for n := l.place(sentAt); n < len(l.ring); n++ {
+		if d := l.back(n); d.answered == 0 {
+			d.answered = now
+			return
+		}
+	}
+}
+
+// doubt says that the server may not have counted a request that left at sentAt. Learning goes on with later ones. A second
+// doubt soon after the first, about a request that left after it, ends what was learned.
+func (l *log) doubt(now, sentAt meter.Instant) {
+	if sentAt >= l.doubted && l.sure < l.limit && !l.off {
+		*l = newLog(l.limit)
+	}
+	l.doubted, l.sure = now, 0
+}
+
 // hear takes what is left, as told by the response to a request that left at sentAt.
 func (l *log) hear(now, sentAt meter.Instant, left, limit int64) {
 	if limit != l.limit {
 		*l = newLog(limit)
 	}
-	later := sort.Search(len(l.ring), func(n int) bool { return l.back(n).at <= sentAt })
+	later := l.place(sentAt)
 	if later == len(l.ring) || l.back(later).at != sentAt {
 		return
 	}
-	request := l.back(later)
-	for n := later; n < len(l.ring) && l.back(n).at == sentAt; n++ {
-		if d := l.back(n); d.answered == 0 {
-			d.answered = now
-			break
-		}
-	}
 	used := int(limit - left) // this request, and those before it that are in the log
-	if used < 1 {
+	known := int(min(l.sure, int64(len(l.ring))))
+	if used < 1 || used >= known {
 		return
 	}
 	l.heard++
-	if gone := later + used + int(request.inFlight); gone < len(l.ring) { // those in flight may have been counted later
+	if gone := later + used + int(l.back(later).inFlight); gone < known { // those in flight may have been counted later
 		l.most = min(l.most, now-l.back(gone).at)
 	}
-	if kept := used - 1; kept > later && kept < len(l.ring) && l.back(kept).answered > 0 { // later ones may have been counted earlier
+	if kept := used - 1; kept > later && l.back(kept).answered > 0 { // later ones may have been counted earlier
 		l.least = max(l.least, sentAt-l.back(kept).answered)
 	}
 	if l.least > l.most+l.most/8 {
