@@ -112,12 +112,16 @@ func (l *log) known() bool {
 	return l.limit > 0 && l.heard >= 2*l.limit && l.least >= l.most-l.most/4
 }
 
-// ready returns when a request may leave after all but room of the limit are used. sure is false if that depends on a response
-// that has not come.
-func (l *log) ready(from meter.Instant, room int64) (at meter.Instant, sure bool) {
+// ready returns when at most room requests are in the log. A request may have been counted as late as its response came, but
+// a request that hangs is not waited for.
+func (l *log) ready(from meter.Instant, room int64) meter.Instant {
 	if room >= int64(len(l.ring)) {
-		return from, true
+		return from
 	}
 	d := l.back(int(max(0, room)))
-	return max(from, meter.AddInstant(max(d.at, d.answered), l.most)), room >= 0 && d.answered > 0
+	counted := d.at + l.most/8
+	if d.answered > 0 {
+		counted = min(counted, d.answered)
+	}
+	return max(from, meter.AddInstant(counted, l.most))
 }

@@ -109,8 +109,7 @@ func (q *quota) due() meter.Instant {
 func (q *quota) next(from meter.Instant, need int64, part float64) (at meter.Instant, sure bool) {
 	if q.log.known() && q.counted && !q.account.Off.Log {
 		room := q.limit - q.reserve - meter.Reserved(q.limit, part) - need
-		at, sure := q.log.ready(from, room)
-		return at, sure || q.inFlight == 0
+		return q.log.ready(from, room), room >= 0 || q.inFlight == 0
 	}
 	if q.reset < meter.Never && (q.reset <= from || !q.pays(need, part)) {
 		from = max(from, q.reset)
