@@ -120,6 +120,15 @@ func (w *winLimit) admit(now int64) (bool, int64, int64, int64) {
 	return ok, w.n - w.used, w.end, w.end
 }
 
+// elasticLimit is a fixed window that each request prolongs, whether it is accepted or not.
+type elasticLimit struct{ winLimit }
+
+func (e *elasticLimit) admit(now int64) (bool, int64, int64, int64) {
+	ok, left, _, _ := e.winLimit.admit(now)
+	e.end = now + e.per
+	return ok, left, e.end, e.end
+}
+
 // logLimit is a sliding log.
 type logLimit struct {
 	n   int
@@ -417,6 +426,9 @@ func window(n int64, per time.Duration, clock bool) func(*rand.Rand) hintLimit {
 		return w
 	}
 }
+func elastic(n int64, per time.Duration) func(*rand.Rand) hintLimit {
+	return func(*rand.Rand) hintLimit { return &elasticLimit{winLimit{n: n, per: int64(per), clock: -1}} }
+}
 func slidingLog(n int, per time.Duration) func(*rand.Rand) hintLimit {
 	return func(*rand.Rand) hintLimit { return &logLimit{n: n, per: int64(per)} }
 }
@@ -437,6 +449,8 @@ var hintServers = []hintCase{
 	{name: "GitHub-like, 100 in 5 s", limit: window(100, 5*time.Second, true), tell: epochUp},
 	{name: "flask fixed", limit: window(50, time.Second, false), tell: flaskLike},
 	{name: "flask moving", limit: slidingLog(50, time.Second), tell: flaskLike},
+	{name: "elastic window", limit: elastic(50, time.Second), tell: deltaExact},
+	{name: "elastic window, told late", limit: elastic(50, time.Second), tell: flaskLike},
 	{name: "sliding log, exact", limit: slidingLog(50, time.Second), tell: deltaExact},
 	{name: "bucket 50/s, burst 50, exact", limit: drip(50, 50), tell: deltaExact},
 	{name: "haproxy, Retry-After 1", limit: slidingLog(50, time.Second), tell: onlyRetryAfter},

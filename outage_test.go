@@ -163,6 +163,8 @@ func TestPassLetsAllRequestsPassAfterTheGrace(t *testing.T) {
 func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		limit := TokenBucket(10, time.Second, Burst(1), Name("calls"), Shared(s, WithoutStore(LocalShare), LeaseAhead(0)))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
 		var all []*Limiter
 		served := make([]atomic.Int64, 4)
 		counts := func() (n []int64, sum int64) {
@@ -176,7 +178,7 @@ func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 			l := limiterOf(t, WithLimit(limit))
 			all = append(all, l)
 			go func() {
-				for l.Wait(t.Context(), "", 1) == nil {
+				for l.Wait(ctx, "", 1) == nil {
 					served[i].Add(1)
 				}
 			}()
