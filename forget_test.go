@@ -40,6 +40,20 @@ func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 	})
 }
 
+// The sweeper's timer is set for the instant at which the first bucket is full.
+func TestAKeyIsForgottenWhenItsBucketIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, 10*time.Second)))
+		sleep(time.Minute)
+		_, ok := l.Try("k", 1)
+		require.True(t, ok)
+		sleep(10*time.Second - 1)
+		require.Equal(t, 1, l.Stats().Buckets)
+		sleep(1)
+		require.Zero(t, l.Stats().Buckets)
+	})
+}
+
 // waitWord is what a server said that wants to be left alone for d.
 func waitWord(d time.Duration) *queue.Word {
 	return &queue.Word{Limited: true, Wait: d}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -32,14 +33,22 @@ func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 		s.set(errDown, nil)
 		patient := send(t, l, Ask{})
 		short := send(t, l, Ask{MaxWait: new(3*time.Second - 1)})
+		just := send(t, l, Ask{MaxWait: new(3*time.Second + ms)})
 		long := send(t, l, Ask{MaxWait: new(3*time.Second + 2*ms)})
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second+ms)
+		defer cancel()
+		late := sendUnder(ctx, l, Ask{})
 		sleep(ms - 1)
 		require.False(t, short.done)
 		sleep(1) // the first call fails, and the grace begins
 		requireRefusedFor(t, short, ms, errDown)
+		requireRefusedFor(t, late, ms, errDown)
 		requireRefusedFor(t, send(t, l, Ask{MaxWait: new(time.Duration)}), ms, errDown)
 		require.False(t, patient.done)
+		require.False(t, just.done)
 		require.False(t, l.Stores()[0].Up)
+		dear := requireRefused(t, send(t, l, Ask{Cost: 11}), ms, ReasonCost)
+		require.EqualValues(t, math.MaxInt64, dear.Wait, "whatever the store says")
 		sleep(3*time.Second - 1)
 		require.False(t, patient.done)
 		require.False(t, long.done)

@@ -52,6 +52,31 @@ func TestCostlyRequestIsNotStarved(t *testing.T) {
 	})
 }
 
+// TestARequestPassedOverFor10sBarsBothBuckets has two buckets that can pay in turn, and other requests that take what each can
+// pay. The time counts from when one bucket could first have paid, half a period after the request came.
+func TestARequestPassedOverFor10sBarsBothBuckets(t *testing.T) {
+	for _, c := range []struct{ period, granted time.Duration }{
+		{2 * time.Second, 13 * time.Second},  // from 1 s until 12 s: passed over for 9 s at 10 s
+		{20 * time.Second, 30 * time.Second}, // from 10 s until 20 s, when the other bucket can pay in 10 s
+		{22 * time.Second, 0},                // it would hold the other bucket's tokens for more than 10 s each time
+	} {
+		within(t, c.period.String(), func(t *testing.T) {
+			l := limiterOf(t, WithLimit(TokenBucket(2, c.period, Initial(0), Name("a")), TokenBucket(2, c.period, Initial(1), Name("b"))))
+			both := send(t, l, Ask{Cost: 2})
+			others := append(sendMany(t, l, 9, Ask{Costs: map[string]int64{"a": 2, "b": 0}}), sendMany(t, l, 9, Ask{Costs: map[string]int64{"a": 0, "b": 2}})...)
+			sleep(90 * time.Second)
+			if checkInvariants(t, l); c.granted > 0 {
+				requireGranted(t, both, c.granted)
+			}
+			require.Equal(t, c.granted > 0, both.done)
+			for _, r := range append(others, both) {
+				r.cancel(nil)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
 func TestNoRequestOvertakesAtASharedBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), Burst(3), Name("a")), TokenBucket(100, time.Second, Name("b"))))
@@ -176,4 +201,33 @@ func TestPlanNeverPromisesTooLittle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A bucket that was full saves nothing up for the requests that wait elsewhere.
+func TestAPlanCountsNoMoreThanABucketHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(10), Name("all")), TokenBucket(1000, time.Second, Name("key"))))
+		ask := Ask{Key: "k", Keys: map[string]string{"all": ""}, Costs: map[string]int64{"all": 10, "key": 1}}
+		l.Hold("k", 105*time.Second)
+		first := send(t, l, ask)
+		sleep(100 * time.Second)
+		ask.MaxWait = new(time.Duration(0))
+		refused := requireRefused(t, send(t, l, ask), 100*time.Second, ReasonNoTokens)
+		require.Equal(t, 10*time.Second, refused.Wait)
+		require.Equal(t, "all", refused.Limit)
+		sleep(5 * time.Second)
+		requireGranted(t, first, 105*time.Second)
+	})
+}
+
+func TestOfEqualWaitsTheFirstLimitIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), Name("a")), TokenBucket(1, time.Second, Initial(0), Name("b"))))
+		require.Equal(t, "a", requireRefused(t, send(t, l, Ask{MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens).Limit)
+		waits := send(t, l, Ask{})
+		sleep(time.Second)
+		requireGranted(t, waits, time.Second)
+		limits := l.Limits()
+		require.Equal(t, []uint64{1, 0}, []uint64{limits[0].Delayed, limits[1].Delayed})
+	})
 }
