@@ -210,3 +210,22 @@ func TestOnWaitIsToldCostsThatABurstClamps(t *testing.T) {
 	})
 	all.Wait()
 }
+
+// TestARejectionInTheQueueIsCounted has a slower rate reject what waits, in the Transport's counters and the Limiter's.
+func TestARejectionInTheQueueIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1))
+		tr := Must(New(rt(func(*http.Request) (*http.Response, error) { return reply(200) }), WithLimiter(l), WithMaxWait(time.Second), WithRejectionError()))
+		done := make(chan error)
+		go func() {
+			_, err := tr.RoundTrip(get(t.Context(), "http://h/"))
+			done <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, l.SetRate("bucket", 1, time.Hour))
+		require.ErrorIs(t, <-done, ErrThrottled)
+		require.EqualValues(t, 1, tr.Stats().Refused.MaxWait)
+		require.EqualValues(t, 1, l.Stats().Refused.MaxWait)
+		require.EqualValues(t, 1, l.Limits()[0].Refused.MaxWait)
+	})
+}

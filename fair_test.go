@@ -269,27 +269,32 @@ func TestCancelledRequestLeavesItsTurnToTheNext(t *testing.T) {
 	})
 }
 
-func TestCancelReturnsTheWholeTurnAfterTheLimitShrank(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(InFlight(6, FairBy(ByHost))))
-		slots := func(n int64) map[string]int64 { return map[string]int64{"in-flight": n} }
-		running := send(t, l, Ask{Costs: slots(6)})
-		large, next := send(t, l, Ask{Caller: "a", Costs: slots(6)}), send(t, l, Ask{Caller: "a"})
-		others := sendMany(t, l, 4, Ask{Caller: "b"})
-		running.grant.Done()
-		synctest.Wait()
-		requireGranted(t, large, 0)
-		require.NoError(t, l.SetInFlight("in-flight", 2))
-		large.grant.Cancel()
-		synctest.Wait()
-		requireGranted(t, next, 0) // its caller has had nothing
-		requireGranted(t, others[0], 0)
-		require.False(t, others[1].done)
-		for _, r := range others {
-			r.cancel(nil)
-		}
-		synctest.Wait()
-	})
+func TestRefundReturnsTheWholeTurnAfterTheLimitShrank(t *testing.T) {
+	for name, refund := range map[string]func(*Limiter, *Grant){
+		"cancelled": func(_ *Limiter, g *Grant) { g.Cancel() },
+		"unsent":    func(l *Limiter, g *Grant) { l.report(g, &queue.Answer{Unsent: true}) },
+	} {
+		within(t, name, func(t *testing.T) {
+			l := limiterOf(t, WithLimit(InFlight(6, FairBy(ByHost))))
+			slots := func(n int64) map[string]int64 { return map[string]int64{"in-flight": n} }
+			running := send(t, l, Ask{Costs: slots(6)})
+			large, next := send(t, l, Ask{Caller: "a", Costs: slots(6)}), send(t, l, Ask{Caller: "a"})
+			others := sendMany(t, l, 4, Ask{Caller: "b"})
+			running.grant.Done()
+			synctest.Wait()
+			requireGranted(t, large, 0)
+			require.NoError(t, l.SetInFlight("in-flight", 2))
+			refund(l, large.grant)
+			synctest.Wait()
+			requireGranted(t, next, 0) // its caller has had nothing
+			requireGranted(t, others[0], 0)
+			require.False(t, others[1].done)
+			for _, r := range others {
+				r.cancel(nil)
+			}
+			synctest.Wait()
+		})
+	}
 }
 
 func TestTurnsGoByTrueCost(t *testing.T) {

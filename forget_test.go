@@ -311,3 +311,31 @@ func TestOnlyWhatIsLargeAndMostlyEmptyIsCopied(t *testing.T) {
 		require.Equal(t, c.copied, cap(h) < c.room, "%d of %d", c.size, c.room)
 	}
 }
+
+// TestDebtOfAForgottenBucketIsKept settles a request after its bucket was full again and forgotten.
+func TestDebtOfAForgottenBucketIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(1, time.Second, RateFor(func(string) (int64, time.Duration) { return 10, time.Second }))))
+		require.NoError(t, l.Refresh("bucket"))
+		g := send(t, l, Ask{Key: "k"}).grant
+		sleep(time.Minute)
+		require.Zero(t, l.Stats().Buckets)
+		require.NoError(t, g.Settle("bucket", 6))
+		require.Equal(t, 1, l.Stats().Buckets)
+		refused := requireRefused(t, send(t, l, Ask{Key: "k", Cost: 10, MaxWait: new(time.Duration(0))}), time.Minute, ReasonNoTokens)
+		require.Equal(t, 500*time.Millisecond, refused.Wait)
+	})
+}
+
+// TestDebtOfAForgottenBucketTakesNoRoom has another bucket in its place that may not be forgotten.
+func TestDebtOfAForgottenBucketTakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Second)))
+		g := send(t, l, Ask{Key: "k"}).grant
+		sleep(time.Minute)
+		l.Hold("other", time.Hour)
+		require.NoError(t, g.Settle("bucket", 6))
+		require.Equal(t, 1, l.Stats().Buckets)
+		checkInvariants(t, l)
+	})
+}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/queue"
 )
 
@@ -180,5 +182,31 @@ func TestReleaseServerForgetsWhatAServerSaid(t *testing.T) {
 		require.Zero(t, l.Limits()[1].HeldUntil)
 		require.EqualValues(t, 1, l.Stats().ServerRefused)
 		require.EqualValues(t, 1, tr.Stats().Holds.Server)
+	})
+}
+
+func TestAHoldEventTellsHowLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var holds []HoldEvent
+		l := limiterOf(t, WithLimit(Adaptive(AIMD{})), WithHooks(Hooks{OnHold: func(e HoldEvent) { holds = append(holds, e) }}))
+		sleep(time.Hour)
+		g := send(t, l, Ask{}).grant
+		l.report(g, &queue.Answer{Outcome: aimd.Throttled, Word: waitWord(time.Minute)})
+		require.Len(t, holds, 1)
+		require.InDelta(t, time.Minute, holds[0].For, float64(time.Second), "a minute and jitter")
+	})
+}
+
+// TestAHoldThatEndsMakesRoomForAnother fills the table of holds of keys without a bucket.
+func TestAHoldThatEndsMakesRoomForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Second)))
+		l.Hold("kept", time.Hour)
+		for i := range queue.MaxHolds {
+			l.Hold(strconv.Itoa(i), time.Minute)
+		}
+		sleep(time.Minute)
+		l.Hold("new", time.Minute)
+		require.Len(t, l.core.Limits[0].Holds, 1)
 	})
 }

@@ -304,3 +304,12 @@ func TestForgettingMintsNothing(t *testing.T) {
 		require.Zero(t, l.Stats().Buckets)
 	})
 }
+
+// TestTryOfAMissingKeyClampsNothing asks for the rate first, because the cost is clamped to a bucket that is yet to be made.
+func TestTryOfAMissingKeyClampsNothing(t *testing.T) {
+	l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, ClampCost(), RateFor(func(string) (int64, time.Duration) { return 5, time.Hour }))))
+	_, ok := l.Try("k", 100)
+	require.True(t, ok)
+	_, ok = l.Try("k", 1)
+	require.False(t, ok)
+}

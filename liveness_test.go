@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,26 +136,56 @@ func TestAStarvedLineWaitsForItsGate(t *testing.T) {
 
 // A queue has a line for each path family that a server may count apart.
 func TestDeadlinesAreJudgedOnArrivalWhateverTheNumberOfFamilies(t *testing.T) {
+	within(t, "last", func(t *testing.T) { deadlinesOfManyFamilies(t, false) })
+	within(t, "before another", func(t *testing.T) { deadlinesOfManyFamilies(t, true) })
+}
+
+// deadlinesOfManyFamilies judges requests that come last, or before one that waits.
+func deadlinesOfManyFamilies(t *testing.T, before bool) {
+	l := limiterOf(t, empty(1, Burst(1)))
+	ctx, cancel := context.WithCancel(t.Context())
+	const families = 200
+	for i := range families {
+		sendBy(ctx, l, uint64(i), Ask{Cost: 1})
+	}
+	if before {
+		sendBy(ctx, l, 0, Ask{Cost: 1, Priority: -1000})
+	}
+	require.Len(t, l.core.Lines, families)
+	soon, stop := context.WithTimeout(t.Context(), 100*time.Second)
+	defer stop()
+	for _, family := range []uint64{0, families - 1, families} { // with a line of its own or without
+		rejection := requireRefused(t, sendBy(soon, l, family, Ask{Cost: 1}), 0, ReasonDeadline)
+		require.Equal(t, (families+1)*time.Second, rejection.Wait)
+		rejection = requireRefused(t, sendBy(ctx, l, family, Ask{Cost: 1, MaxWait: new(families * time.Second)}), 0, ReasonMaxWait)
+		require.Equal(t, (families+1)*time.Second, rejection.Wait)
+	}
+	late := sendBy(ctx, l, families, Ask{Cost: 1, MaxWait: new((families + 1) * time.Second)})
+	sleep((families + 1) * time.Second)
+	requireGranted(t, late, (families+1)*time.Second)
+	cancel()
+	synctest.Wait()
+}
+
+// TestAClosedLineIsNoLongerVocal has a server hold two families of requests, and those of one family leave the queue.
+func TestAClosedLineIsNoLongerVocal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, empty(1, Burst(1)))
-		ctx, cancel := context.WithCancel(t.Context())
-		const families = 200
-		for i := range families {
-			sendBy(ctx, l, uint64(i), Ask{Cost: 1})
+		tr := Must(New(rt(func(*http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), WithLimit(TokenBucket(1, time.Hour))))
+		_, err := tr.RoundTrip(get(t.Context(), "http://h/a"))
+		require.NoError(t, err)
+		waits := func(path string) (cancel func()) {
+			ctx, stop := context.WithCancel(t.Context())
+			go func() { _, _ = tr.RoundTrip(get(ctx, "http://h/"+path)) }()
+			synctest.Wait()
+			return stop
 		}
-		require.Len(t, l.core.Lines, families)
-		soon, stop := context.WithTimeout(t.Context(), 100*time.Second)
-		defer stop()
-		for _, family := range []uint64{0, families - 1, families} { // with a line of its own or without
-			rejection := requireRefused(t, sendBy(soon, l, family, Ask{Cost: 1}), 0, ReasonDeadline)
-			require.Equal(t, (families+1)*time.Second, rejection.Wait)
-			rejection = requireRefused(t, sendBy(ctx, l, family, Ask{Cost: 1, MaxWait: new(families * time.Second)}), 0, ReasonMaxWait)
-			require.Equal(t, (families+1)*time.Second, rejection.Wait)
+		first, second, third := waits("a"), waits("b"), waits("c")
+		require.Len(t, tr.limiter.core.Lines, 3)
+		for _, stop := range []func(){second, first, third} {
+			checkInvariants(t, tr.limiter)
+			stop()
+			synctest.Wait()
 		}
-		late := sendBy(ctx, l, families, Ask{Cost: 1, MaxWait: new((families + 1) * time.Second)})
-		sleep((families + 1) * time.Second)
-		requireGranted(t, late, (families+1)*time.Second)
-		cancel()
-		synctest.Wait()
+		checkInvariants(t, tr.limiter)
 	})
 }

@@ -286,3 +286,9 @@ func TestReservedIsRoundedUpAndLeavesOne(t *testing.T) {
 	huge := new(big.Int).Div(big.NewInt(meter.MaxCount), big.NewInt(2)).Int64()
 	require.InEpsilon(t, huge, meter.Reserved(meter.MaxCount, .5), 1e-9)
 }
+
+func TestTryOfThePriorityThatAReserveIsForIsUrgent(t *testing.T) {
+	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour, Reserve(.5, 0))))
+	_, ok := l.Try("", 10)
+	require.True(t, ok)
+}
