@@ -182,6 +182,29 @@ func TestReleaseServerForgetsWhatAServerSaid(t *testing.T) {
 		require.Zero(t, l.Limits()[1].HeldUntil)
 		require.EqualValues(t, 1, l.Stats().ServerRefused)
 		require.EqualValues(t, 1, tr.Stats().Holds.Server)
+		require.EqualValues(t, 1, l.Stats().Holds.Server)
+	})
+}
+
+func TestReleaseAllReachesTheKeyThatIsNoKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
+		l.Hold("", time.Hour)
+		_, ok := l.Try("", 1)
+		require.False(t, ok)
+		l.ReleaseAll()
+		_, ok = l.Try("", 1)
+		require.True(t, ok)
+	})
+}
+
+func TestASnapshotTellsHowLongAllAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
+		sleep(time.Minute)
+		l.HoldAll(time.Hour)
+		sleep(time.Minute)
+		require.Equal(t, 59*time.Minute, l.Snapshot().Held)
 	})
 }
 
@@ -194,6 +217,7 @@ func TestAHoldEventTellsHowLong(t *testing.T) {
 		l.report(g, &queue.Answer{Outcome: aimd.Throttled, Word: waitWord(time.Minute)})
 		require.Len(t, holds, 1)
 		require.InDelta(t, time.Minute, holds[0].For, float64(time.Second), "a minute and jitter")
+		require.EqualValues(t, 1, l.Stats().Holds.Adaptive)
 	})
 }
 

@@ -194,3 +194,24 @@ func TestJudgingSkipsNoRequestThatIsTooLate(t *testing.T) {
 	require.Greater(t, rejected, 1000)
 	require.Greater(t, lines, 4)
 }
+
+// A change of the rate rejects the requests that it moves to their deadline or past their MaxWait, and no others.
+func TestAChangeRejectsAtTheExactBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1))
+		late, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		just, stop := context.WithTimeout(t.Context(), 4*time.Second+1)
+		defer stop()
+		first, second := sendUnder(late, l, Ask{}), sendUnder(just, l, Ask{})
+		third := send(t, l, Ask{MaxWait: new(4 * time.Second)})
+		fourth := send(t, l, Ask{MaxWait: new(6*time.Second - 1)})
+		require.NoError(t, l.SetRate("bucket", 1, 2*time.Second))
+		synctest.Wait()
+		requireRefused(t, first, 0, ReasonDeadline)
+		requireRefused(t, fourth, 0, ReasonMaxWait)
+		sleep(4 * time.Second)
+		requireGranted(t, second, 2*time.Second)
+		requireGranted(t, third, 4*time.Second)
+	})
+}
