@@ -133,9 +133,11 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, 
 			charges = queue.Charged(charges, li, key, cost)
 		}
 	}
+	if ctx.Err() != nil {
+		return nil, nil, queue.CauseOf(ctx)
+	}
 	var ok bool
-	var err error
-	if _, g.grant.Mark, ok, err = l.core.Pass(ctx, nil, charges, &l.direct.counts, nil, by.Priority < l.core.Urgent); !ok && err == nil {
+	if g.grant.Mark, ok = l.core.Pass(charges, &l.direct.counts, nil, by.Priority < l.core.Urgent); !ok {
 		a := queue.Ask{Priority: by.Priority, MaxWait: l.maxWait, By: &l.direct.counts}
 		l.setCaller(&a, by.Caller)
 		if by.MaxWait != nil {
@@ -143,11 +145,11 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, 
 		}
 		return g, queue.Pend(charges, a, nil), nil
 	}
-	if ok && l.direct.observer.hooks.OnGrant != nil {
+	if l.direct.observer.hooks.OnGrant != nil {
 		l.tellGranted(ctx, &l.direct, charges, 0, nil)
 	}
 	g.grant.Hold(len(charges))
-	return g, nil, err
+	return g, nil, nil
 }
 
 // check returns an error for each unknown limit that an Ask names.
@@ -206,14 +208,17 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	}
 	var room [3]queue.Charge // enough for most, and little on the stack of waiters
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.core.Limits)), o, key, cost)
-	_, m, ok, err := l.core.Pass(ctx, nil, charges, &l.direct.counts, nil, o.priority < l.core.Urgent)
+	if ctx.Err() != nil {
+		return false, queue.CauseOf(ctx)
+	}
+	m, ok := l.core.Pass(charges, &l.direct.counts, nil, o.priority < l.core.Urgent)
 	if ok {
 		if l.direct.observer.hooks.OnGrant != nil {
 			l.tellGranted(ctx, &l.direct, charges, 0, nil)
 		}
 		l.forgetNow(charges, m, o.receipt)
 	}
-	return ok, err
+	return ok, nil
 }
 
 // pendFor is pend for the same, with charges of its own that outlive those that pass was called with.

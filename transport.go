@@ -323,22 +323,25 @@ func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admissio
 		charges = t.charge(o, req, charges, gate)
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	paid, m, ok, err := l.core.Pass(ctx, req.Cancel, charges, &t.asker.counts, gate, o.priority < l.core.Urgent)
+	if ctx.Err() != nil || req.Cancel != nil && queue.IsClosed(req.Cancel) {
+		return nil, nil, nil, queue.CauseOf(ctx)
+	}
+	m, ok := l.core.Pass(charges, &t.asker.counts, gate, o.priority < l.core.Urgent)
 	if !ok {
 		var p *queue.Pending
 		var r *Rejection
-		if err == nil {
-			m, p, r = t.unpaid(o, req, charges, gate)
+		if m, p, r = t.unpaid(o, req, charges, gate); p != nil || r != nil {
+			return nil, p, r, nil
 		}
-		if p != nil || r != nil || err != nil {
-			return nil, p, r, err
-		}
+	}
+	if gate != nil {
+		charges = charges[:len(charges)+1]
 	}
 	if t.asker.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, t.asker, paid, 0, nil)
+		l.tellGranted(ctx, t.asker, charges, 0, nil)
 	}
 	a.mark, a.receipt, a.tracked = m, o.receipt, l.tracks || gate != nil || o.receipt != nil
-	return paid, nil, nil, nil
+	return charges, nil, nil, nil
 }
 
 // charge appends what a request costs in each limit, and adds its keys to those of its gate. There must be room for all limits.

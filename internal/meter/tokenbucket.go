@@ -161,22 +161,29 @@ func (b *TokenBucket) Payable(now Instant, cost int64) bool {
 
 // Spend is what most requests cost: it does what Payable and Take do in one step, without unnecessary writes.
 func (b *TokenBucket) Spend(now Instant, cost int64) (charged int64, ok bool) {
+	t, level := b.terms, b.level
 	if now > b.last {
-		b.level, b.last = b.levelAt(now), now
-		b.clip()
+		level, b.last = level.add(mul128(uint64(now-b.last), t.n)), now
+		if t.full.less(level) {
+			level = t.full
+		}
 	}
-	if b.level.less(b.need(0, cost)) {
+	price, need := t.units(cost), int128{}
+	if !t.paced {
+		need = price
+	}
+	if level.less(need) {
+		b.level = level
 		return 0, false
 	}
 	b.seq++
-	if b.level == b.full {
-		if b.filled = b.seq; b.past != nil {
-			b.past.peaks = b.past.peaks[:0]
-		}
-	} else {
+	if level != t.full {
+		b.level = level
 		b.remember()
+	} else if b.filled = b.seq; b.past != nil {
+		b.past.peaks = b.past.peaks[:0]
 	}
-	b.level = b.level.sub(b.units(cost))
+	b.level = level.sub(price)
 	return b.seq, true
 }
 

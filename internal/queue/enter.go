@@ -45,13 +45,10 @@ type Paid struct {
 	Waited  time.Duration // before the grant
 }
 
-// Pass grants a request if all limits can pay now, and its gate if it has one; paid are the charges and, if it was granted, that of
-// the gate, for which there must be room. If they cannot, and there is no error, the caller makes the request pending. The two
-// functions are separate so that requests wait on a small stack: there may be 100,000 of them.
-func (l *Core) Pass(ctx context.Context, cancel <-chan struct{}, charges []Charge, by *Counts, g *GateKey, below bool) (paid []Charge, m Mark, ok bool, err error) {
-	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
-		return nil, Mark{}, false, CauseOf(ctx)
-	}
+// Pass grants a request if all limits can pay now, and its gate if it has one: the charge of the gate comes behind the others,
+// for which there must be room. If they cannot, the caller makes the request pending. The two functions are separate so that
+// requests wait on a small stack: there may be 100,000 of them.
+func (l *Core) Pass(charges []Charge, by *Counts, g *GateKey, below bool) (m Mark, ok bool) {
 	if !l.Mu.TryLock() {
 		lockSoon(&l.Mu)
 	}
@@ -59,21 +56,20 @@ func (l *Core) Pass(ctx context.Context, cancel <-chan struct{}, charges []Charg
 	if now >= l.Synced {
 		l.syncLocked(now)
 	}
-	paid = charges
 	if g != nil {
 		gate := l.Gates[*g]
 		if gate == nil { // Decide makes it
 			l.Mu.Unlock()
-			return nil, m, false, nil
+			return m, false
 		}
-		paid = passing(paid, gate)
+		charges = passing(charges, gate)
 	}
-	m, ok, missing := l.payLocked(paid, by, below, now)
-	if missing >= 0 {
-		m, ok = l.makeAndPayLocked(paid, by, below, now)
+	m, ok, missing := l.payLocked(charges, by, below, now)
+	if missing {
+		m, ok = l.makeAndPayLocked(charges, by, below, now)
 	}
 	l.Mu.Unlock()
-	return paid, m, ok, nil
+	return m, ok
 }
 
 // Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
@@ -84,17 +80,17 @@ func (l *Core) Try(charges []Charge, a *Ask, r *Refusal) (m Mark, v Verdict) {
 	}
 	now, below := l.NowLocked(), a.Priority < l.Urgent
 	m, ok, missing := l.payLocked(charges, a.By, below, now)
-	if missing >= 0 && l.canMakeLocked(charges) {
+	if missing && l.canMakeLocked(charges) {
 		m, ok, _ = l.payAllLocked(charges, nil, a.By, below, now)
-		missing = -1
+		missing = false
 	}
-	if !ok && missing < 0 && clampLocked(charges, below) {
+	if !ok && !missing && clampLocked(charges, below) {
 		m, ok, _ = l.payLocked(charges, a.By, below, now)
 	}
 	switch {
 	case ok:
 		v = Granted
-	case missing >= 0 || l.Dry:
+	case missing || l.Dry:
 		v = Unasked
 	case l.denyLocked(charges, a.By, below, now, r):
 		v = Refused
@@ -198,6 +194,11 @@ func (l *Core) takeLocked(charges []Charge, by *Counts, now Instant) Mark {
 		c.paid = c.Bucket.Meter.Take(now, now, c.cost, false)
 		c.Limit.Counts.took(c.cost)
 	}
+	return l.grantedLocked(by, now)
+}
+
+// grantedLocked counts a request that is granted now, and did not wait.
+func (l *Core) grantedLocked(by *Counts, now Instant) Mark {
 	by.Granted++
 	l.Counts.Granted++
 	return Mark{now, l.Counts.sent()}
@@ -273,7 +274,7 @@ func (l *Core) Stand(ctx context.Context, cancel <-chan struct{}, w *Waiter) err
 	if patience != nil {
 		patience.Stop()
 	}
-	if ctx.Err() != nil || cancel != nil && isClosed(cancel) {
+	if ctx.Err() != nil || cancel != nil && IsClosed(cancel) {
 		return l.Abandon(ctx, w)
 	}
 	return nil
@@ -328,7 +329,8 @@ func CauseOf(ctx context.Context) error {
 // errCanceled is returned when Request.Cancel was closed while the request waited.
 var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)
 
-func isClosed(c <-chan struct{}) bool {
+// IsClosed reports whether a channel is closed, on which nothing is sent.
+func IsClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true

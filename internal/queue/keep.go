@@ -45,6 +45,12 @@ func (b *Bucket) Needs() *Extra {
 // HasLines reports whether requests wait that fall under the bucket.
 func (b *Bucket) HasLines() bool { return b.Extra != nil && len(b.Lines) > 0 }
 
+// isOpen reports whether no hold and no waiting request stops one that comes now.
+func (b *Bucket) isOpen(now Instant) bool {
+	e := b.Extra
+	return b.Limit.Held <= now && (e == nil || len(e.Lines) == 0 && e.Held <= now && e.since <= now)
+}
+
 // Lent returns the loan of the bucket; nil: its budget is not in a store.
 func (b *Bucket) Lent() *loan {
 	if b.Extra == nil {
@@ -192,33 +198,56 @@ func (c *Charge) findLocked() bool {
 	return c.Bucket != nil
 }
 
-// payLocked makes all charges if they can be paid now and no request waits there. missing is the first without a bucket, or -1.
-func (l *Core) payLocked(charges []Charge, by *Counts, below bool, now Instant) (m Mark, ok bool, missing int) {
-	all := charges
+// payLocked makes all charges if they can be paid now and no request waits there. missing reports that a bucket is missing; otherwise
+// all are found.
+func (l *Core) payLocked(charges []Charge, by *Counts, below bool, now Instant) (m Mark, ok, missing bool) {
+	if len(charges) == 0 {
+		return l.grantedLocked(by, now), true, false
+	}
+	c := &charges[0]
+	if !c.findLocked() {
+		return m, false, true
+	}
+	if len(charges) > 1 {
+		if ok, missing = payableLocked(charges[1:], below, now); !ok {
+			return m, false, missing
+		}
+	}
+	if !c.passesLocked(below, now) {
+		return m, false, false
+	}
+	if c.paid, ok = c.Bucket.Meter.Spend(now, c.cost); !ok {
+		return m, false, false
+	}
+	c.Limit.Counts.took(c.cost)
+	if len(charges) > 1 {
+		m = l.takeLocked(charges[1:], by, now)
+	} else {
+		m = l.grantedLocked(by, now)
+	}
+	if l.Supplies != nil {
+		l.drawnLocked(charges, now)
+	}
+	return m, true, false
+}
+
+// payableLocked reports whether all charges can be paid now and no request waits there, or whether a bucket is missing; otherwise
+// all are found.
+func payableLocked(charges []Charge, below bool, now Instant) (ok, missing bool) {
 	ok = true
 	for i := range charges {
 		c := &charges[i]
 		if !c.findLocked() {
-			return m, false, i
+			return false, true
 		}
-		b := c.Bucket
-		ok = ok && c.cost >= 0 && !b.HasLines() && b.opens() <= now && (i == 0 || b.Meter.Payable(now, c.cost)) &&
-			(!below || b.Leaves(c.cost, now))
+		ok = ok && c.passesLocked(below, now) && c.Bucket.Meter.Payable(now, c.cost)
 	}
-	if ok && len(charges) > 0 {
-		c := &charges[0]
-		if c.paid, ok = c.Bucket.Meter.Spend(now, c.cost); ok {
-			c.Limit.Counts.took(c.cost)
-		}
-		charges = charges[1:]
-	}
-	if ok {
-		m = l.takeLocked(charges, by, now)
-		if l.Supplies != nil {
-			l.drawnLocked(all, now)
-		}
-	}
-	return m, ok, -1
+	return ok, false
+}
+
+// passesLocked reports whether nothing stops the charge except what it costs.
+func (c *Charge) passesLocked(below bool, now Instant) bool {
+	return c.cost >= 0 && c.Bucket.isOpen(now) && (!below || c.Bucket.Leaves(c.cost, now))
 }
 
 // payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
