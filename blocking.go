@@ -240,9 +240,11 @@ func (l *Limiter) chargesFor(charges []queue.Charge, o *overrides, key string, c
 		cost = o.cost
 	}
 	for _, li := range l.core.Limits {
-		c, ok := o.costFor(li.Name)
-		if !ok {
-			c = cost
+		c := cost
+		if o.costs != nil {
+			if named, ok := o.costFor(li.Name); ok {
+				c = named
+			}
 		}
 		if c != 0 {
 			charges = queue.Charged(charges, li, key, c)
@@ -260,14 +262,13 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		return math.MaxInt64, false
 	}
 	var room [4]queue.Charge
-	a := queue.Ask{Try: true, By: &l.direct.counts}
 	charges := l.chargesFor(slices.Grow(room[:0], len(l.core.Limits)), noOverrides, key, cost)
 	var r queue.Refusal
 	o := l.direct.observer
-	m, v := l.core.Try(charges, &a, &r)
+	m, v := l.core.Try(charges, &l.direct.counts, 0, true, &r)
 	switch {
 	case v == queue.Unasked: // a bucket must be made
-		return l.tryLater(charges, a)
+		return l.tryLater(charges)
 	case v == queue.Refused:
 		if o.hooks.OnReject != nil || o.log != nil {
 			o.rejected(context.Background(), rejected(&r), 0, false)
@@ -281,7 +282,8 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 }
 
 // tryLater is Try where a bucket must be made, or a dry run pretends to wait.
-func (l *Limiter) tryLater(charges []queue.Charge, a queue.Ask) (wait time.Duration, ok bool) {
+func (l *Limiter) tryLater(charges []queue.Charge) (wait time.Duration, ok bool) {
+	a := queue.Ask{Try: true, By: &l.direct.counts}
 	p, r, err := l.await(context.Background(), queue.Pend(charges, a, nil), &l.direct)
 	switch {
 	case err != nil:

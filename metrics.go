@@ -270,6 +270,9 @@ func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Durat
 	if o.hooks.OnReject != nil {
 		o.hooks.OnReject(RejectEvent{Context: ctx, Rejection: r, Waited: waited, DryRun: dry})
 	}
+	if o.log == nil {
+		return
+	}
 	o.line(ctx, slog.LevelWarn, int(r.Reason), "throttle: request refused",
 		slog.String("reason", r.Reason.String()), slog.String("limit", r.Limit), slog.String("key", r.Key),
 		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", dry))

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -92,9 +93,9 @@ func (r Rejection) String() string { return r.Error() }
 
 // appendText appends what Error returns. Waits are rounded up for people, and bounds down.
 func (r *Rejection) appendText(b []byte) []byte {
-	b = strconv.AppendQuote(append(b, "throttle: limit "...), r.Limit)
+	b = appendQuoted(append(b, "throttle: limit "...), r.Limit)
 	if r.Key != "" {
-		b = strconv.AppendQuote(append(b, ", key "...), r.Key)
+		b = appendQuoted(append(b, ", key "...), r.Key)
 	}
 	b = append(b, ": "...)
 	wait, patience := rounded(r.Wait, true), rounded(r.Patience, false)
@@ -130,6 +131,14 @@ func (r *Rejection) appendText(b []byte) []byte {
 		return append(append(b, "the store is out of reach: "...), r.Err.Error()...)
 	}
 	return append(append(b, "rejected: "...), r.Reason.String()...)
+}
+
+// appendQuoted is [strconv.AppendQuote], and faster for most names.
+func appendQuoted(b []byte, name string) []byte {
+	if plain := []byte(name); plainPrefix(plain) < len(name) || bytes.IndexByte(plain, 0x7f) >= 0 {
+		return strconv.AppendQuote(b, name)
+	}
+	return append(append(append(b, '"'), name...), '"')
 }
 
 // appendRest appends when a request could go that was rejected while it waited, or that did not get to.
@@ -197,9 +206,9 @@ func (r *Rejection) onlyError() bool { return r.Reason == ReasonDeadline || r.Re
 // MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and patience. Durations are in
 // seconds; a wait is null if the request could never go.
 func (r Rejection) MarshalJSON() ([]byte, error) {
-	b := appendJSONString(append(make([]byte, 0, 160), `{"reason":`...), r.Reason.Label())
-	b = appendJSONString(append(b, `,"limit":`...), r.Limit)
-	b = appendJSONString(append(b, `,"key":`...), r.Key)
+	b := appendJSONString(append(make([]byte, 0, 160), `{"reason":`...), []byte(r.Reason.Label()))
+	b = appendJSONString(append(b, `,"limit":`...), []byte(r.Limit))
+	b = appendJSONString(append(b, `,"key":`...), []byte(r.Key))
 	b = strconv.AppendInt(append(b, `,"cost":`...), r.Cost, 10)
 	b = append(b, `,"wait":`...)
 	if r.Wait == math.MaxInt64 {

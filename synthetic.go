@@ -3,6 +3,7 @@ package throttle
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"maps"
 	"math"
@@ -99,7 +100,7 @@ func (s *synthetic) document(r *Rejection) []byte {
 	from := len(b)
 	b = appendJSONString(b, b[:plain])
 	detail := b[from:]
-	b = appendJSONString(append(b, `,"violated-policies":[`...), r.Limit)
+	b = appendJSONString(append(b, `,"violated-policies":[`...), []byte(r.Limit))
 	b = append(append(b, `],"message":`...), detail...) // as GitHub has it
 	if r.Wait < math.MaxInt64 {
 		b = appendSeconds(append(b, `,"retry_after":`...), inWhole(r.Wait, time.Millisecond)) // as Discord has it
@@ -144,29 +145,44 @@ func appendSeconds(b []byte, ms int64) []byte {
 }
 
 // appendJSONString appends a text as a string of JSON. What is not UTF-8 becomes U+FFFD, as in encoding/json.
-func appendJSONString[T string | []byte](b []byte, text T) []byte {
+func appendJSONString(b, text []byte) []byte {
 	b = append(b, '"')
-	for i := 0; i < len(text); {
-		run := i
-		for i < len(text) && text[i] >= ' ' && text[i] < utf8.RuneSelf && text[i] != '"' && text[i] != '\\' {
-			i++
+	for {
+		n := plainPrefix(text)
+		if b = append(b, text[:n]...); n == len(text) {
+			return append(b, '"')
 		}
-		if b = append(b, text[run:i]...); i == len(text) {
-			break
-		}
-		switch c := text[i]; {
+		text = text[n:]
+		size := 1
+		switch c := text[0]; {
 		case c >= utf8.RuneSelf:
-			r, size := utf8.DecodeRuneInString(string(text[i:min(len(text), i+utf8.UTFMax)]))
+			var r rune
+			r, size = utf8.DecodeRune(text)
 			b = utf8.AppendRune(b, r)
-			i += size - 1
 		case c < ' ':
 			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
 		default:
 			b = append(b, '\\', c)
 		}
-		i++
+		text = text[size:]
 	}
-	return append(b, '"')
+}
+
+// plainPrefix returns how many bytes at the beginning of a text stand for themselves in a string of JSON. It skips eight at a time
+// where the highest bit of each stays clear: by itself, less a space, and less one after a quote or a backslash was made a zero.
+func plainPrefix(text []byte) int {
+	const ones = 0x0101010101010101
+	n := 0
+	for ; len(text)-n >= 8; n += 8 {
+		x := binary.LittleEndian.Uint64(text[n:])
+		if (x|(x-ones*' ')|((x^ones*'"')-ones)|((x^ones*'\\')-ones))&(ones<<7) != 0 {
+			break
+		}
+	}
+	for n < len(text) && text[n] >= ' ' && text[n] < utf8.RuneSelf && text[n] != '"' && text[n] != '\\' {
+		n++
+	}
+	return n
 }
 
 // shaped returns the response of the user's shape to a rejection, or the default if that is nil. What is missing of a whole

@@ -326,13 +326,18 @@ func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admissio
 	if ctx.Err() != nil || req.Cancel != nil && queue.IsClosed(req.Cancel) {
 		return nil, nil, nil, queue.CauseOf(ctx)
 	}
-	m, ok := l.core.Pass(charges, &t.asker.counts, gate, o.priority < l.core.Urgent)
-	if !ok {
-		var p *queue.Pending
+	var m queue.Mark
+	var ok bool
+	if gate != nil || o.patience(t.maxWait) != 0 {
+		m, ok = l.core.Pass(charges, &t.asker.counts, gate, o.priority < l.core.Urgent)
+	} else {
 		var r *Rejection
-		if m, p, r = t.unpaid(o, req, charges, gate); p != nil || r != nil {
-			return nil, p, r, nil
+		if m, ok, r = t.try(o, req, charges); r != nil {
+			return nil, nil, r, nil
 		}
+	}
+	if !ok {
+		return nil, t.pend(o, req, charges, gate), nil, nil
 	}
 	if gate != nil {
 		charges = charges[:len(charges)+1]
@@ -367,29 +372,26 @@ func (t *Transport) charge(o *overrides, req *http.Request, charges []queue.Char
 	return charges
 }
 
-// unpaid decides about a request that cannot be paid now. If it may not wait, it is rejected, or granted at that instant if it
-// could be paid meanwhile. Otherwise it is pending.
-func (t *Transport) unpaid(o *overrides, req *http.Request, charges []queue.Charge, gate *queue.GateKey) (queue.Mark, *queue.Pending, *Rejection) {
-	l := t.limiter
-	if gate == nil && o.patience(t.maxWait) == 0 {
-		a := o.ask(0, t.asker)
-		var why queue.Refusal
-		switch m, v := l.core.Try(charges, &a, &why); v {
-		case queue.Refused:
-			r := rejected(&why)
-			t.asker.observer.rejected(req.Context(), r, 0, false)
-			return m, nil, r
-		case queue.Granted:
-			return m, nil, nil
-		}
+// try grants or rejects a request that may not wait. It does neither if a bucket must be made or other requests wait.
+func (t *Transport) try(o *overrides, req *http.Request, charges []queue.Charge) (m queue.Mark, ok bool, r *Rejection) {
+	var why queue.Refusal
+	m, v := t.limiter.core.Try(charges, &t.asker.counts, o.priority, false, &why)
+	if v == queue.Refused {
+		r = rejected(&why)
+		t.asker.observer.rejected(req.Context(), r, 0, false)
 	}
+	return m, v == queue.Granted, r
+}
+
+// pend makes a request pending that cannot be granted immediately.
+func (t *Transport) pend(o *overrides, req *http.Request, charges []queue.Charge, gate *queue.GateKey) *queue.Pending {
 	a := o.ask(t.maxWait, t.asker)
-	if l.core.Fair != nil {
-		l.setCaller(&a, l.callerOf(o, req))
+	if t.limiter.core.Fair != nil {
+		t.limiter.setCaller(&a, t.limiter.callerOf(o, req))
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	a.Cancel = req.Cancel
-	return queue.Mark{}, queue.Pend(charges, a, gate), nil
+	return queue.Pend(charges, a, gate)
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.

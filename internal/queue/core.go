@@ -73,6 +73,7 @@ type Core struct {
 func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Start, l.MaxQueue, l.MaxKeys, l.Dry, l.Urgent = time.Now(), maxQueue, maxKeys, dry, math.MinInt
 	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
+	l.Gate.look(&GateBucket{})
 	l.AtOnce, l.Pause = judgeAtOnce, runtime.Gosched
 	l.Lines, l.Queues = make(map[string]*Line), make(map[string]*Queue)
 	l.Gates, l.Hosts = make(map[GateKey]*Bucket), make(map[string]*host)

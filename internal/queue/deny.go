@@ -9,27 +9,37 @@ func (l *Core) denyPendingLocked(p *Pending, now Instant) bool {
 }
 
 // denyLocked rejects a request that cannot be paid now and may not wait, where no other request waits: then its wait is the
-// longest that its buckets say, and nothing has to be planned. It has no effect, and returns false, where requests wait, or may
-// have to wait for a store.
+// longest that its buckets say, and nothing has to be planned. It has no effect, and returns false, where requests wait or may
+// have to wait for a store, where costs are to be clamped, and in a dry run.
 func (l *Core) denyLocked(charges []Charge, by *Counts, below bool, now Instant, r *Refusal) bool {
-	if l.Supplies != nil || r == nil {
+	if l.Supplies != nil || l.Dry || r == nil {
 		return false
 	}
-	due, binding := now, 0
+	due, binding := now, &charges[0]
 	for i := range charges {
 		c := &charges[i]
-		if c.cost < 0 || c.Bucket.HasLines() {
+		if c.cost < 0 || c.Bucket.HasLines() || c.Limit.Clamps && c.cost > c.Bucket.most(below) {
 			return false
 		}
 		if at := c.Bucket.planFor(below, now, 0, 0, c.cost); at > due {
-			due, binding = at, i
+			due, binding = at, c
 		}
 	}
-	c, none := &charges[binding], Bounds{Arrived: now, Expiry: now, Deadline: Never}
-	r.Reason, r.Limit, r.Key, r.Cost = none.Judge(due, now, c.Bucket), c.Limit, c.Bucket.Key, c.cost
-	r.Wait = Until(c.Bucket.soonest(due, c.cost, below), now)
-	l.Counts.Refused[r.Reason]++
-	by.Refused[r.Reason]++
-	c.Limit.Counts.Refused[r.Reason]++
+	b := binding.Bucket
+	reason := ReasonNoTokens
+	switch {
+	case due == Never:
+		reason = ReasonCost
+	case b.isHeld(now):
+		reason = ReasonHeld
+	}
+	r.Reason, r.Limit, r.Key, r.Cost = reason, binding.Limit, b.Key, binding.cost
+	if b.Limit.plans {
+		due = b.soonest(due, binding.cost, below)
+	}
+	r.Wait = Until(due, now)
+	l.Counts.Refused[reason]++
+	by.Refused[reason]++
+	binding.Limit.Counts.Refused[reason]++
 	return true
 }

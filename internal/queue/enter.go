@@ -73,43 +73,53 @@ func (l *Core) Pass(charges []Charge, by *Counts, g *GateKey, below bool) (m Mar
 }
 
 // Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
-// requests wait and it is not one of Try.
-func (l *Core) Try(charges []Charge, a *Ask, r *Refusal) (m Mark, v Verdict) {
+// requests wait and the request is not behind them: one that is behind them never overtakes.
+func (l *Core) Try(charges []Charge, by *Counts, priority int, behind bool, r *Refusal) (m Mark, v Verdict) {
 	if !l.Mu.TryLock() {
 		lockSoon(&l.Mu)
 	}
-	now, below := l.NowLocked(), a.Priority < l.Urgent
-	m, ok, missing := l.payLocked(charges, a.By, below, now)
-	if missing && l.canMakeLocked(charges) {
-		m, ok, _ = l.payAllLocked(charges, nil, a.By, below, now)
-		missing = false
+	now := Instant(time.Since(l.Start)) // as NowLocked does, without a call
+	if now >= l.Synced {
+		l.syncLocked(now)
 	}
-	if !ok && !missing && clampLocked(charges, below) {
-		m, ok, _ = l.payLocked(charges, a.By, below, now)
-	}
+	below := priority < l.Urgent
+	m, ok, missing := l.payLocked(charges, by, below, now)
 	switch {
 	case ok:
 		v = Granted
-	case missing || l.Dry:
-		v = Unasked
-	case l.denyLocked(charges, a.By, below, now, r):
+	case !missing && l.denyLocked(charges, by, below, now, r):
 		v = Refused
-	case a.Try:
-		m, v = l.tryInLineLocked(charges, a, r, now)
 	default:
-		v = Unasked
+		m, v = l.tryAgainLocked(charges, by, priority, behind, missing, r, now)
 	}
 	l.Mu.Unlock()
 	return m, v
 }
 
-// tryInLineLocked decides about a request that may neither wait nor overtake the requests that wait. It is not inlined, because most
-// calls of try need none of its stack.
+// tryAgainLocked is Try where buckets are missing, costs are to be clamped or requests wait. It is not inlined, because most calls of
+// Try need none of its stack.
 //
 //go:noinline
-func (l *Core) tryInLineLocked(charges []Charge, a *Ask, r *Refusal, now Instant) (Mark, Verdict) {
-	p := Pending{Ask: *a, Paid: Paid{Charges: charges}, Refusal: r}
-	v := l.lineUpLocked(context.Background(), &p, nil, nil, now)
+func (l *Core) tryAgainLocked(charges []Charge, by *Counts, priority int, behind, missing bool, r *Refusal, now Instant) (m Mark, v Verdict) {
+	ok, below := false, priority < l.Urgent
+	if missing && l.canMakeLocked(charges) {
+		m, ok, _ = l.payAllLocked(charges, nil, by, below, now)
+		missing = false
+	} else if !missing && clampLocked(charges, below) {
+		m, ok, _ = l.payLocked(charges, by, below, now)
+	}
+	switch {
+	case ok:
+		return m, Granted
+	case missing || l.Dry:
+		return m, Unasked
+	case l.denyLocked(charges, by, below, now, r):
+		return m, Refused
+	case !behind:
+		return m, Unasked
+	}
+	p := Pending{Ask: Ask{Priority: priority, Try: true, By: by}, Paid: Paid{Charges: charges}, Refusal: r}
+	v = l.lineUpLocked(context.Background(), &p, nil, nil, now)
 	return p.Mark, v
 }
 

@@ -108,8 +108,8 @@ func (b *Bucket) HeldAlone() (until Instant) {
 	if b.Extra != nil {
 		until = b.Held
 	}
-	if m, ok := b.Meter.(meter.Holder); ok {
-		until = max(until, m.HeldUntil())
+	if b.Limit.holds {
+		until = max(until, b.Meter.(meter.Holder).HeldUntil())
 	}
 	return until
 }
@@ -140,14 +140,14 @@ func (b *Bucket) lift(now Instant) bool {
 
 // plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
 func (b *Bucket) plan(from Instant, ahead, cost int64) Instant {
-	if p, ok := b.Meter.(meter.Planner); ok {
-		due := p.Plan(max(from, b.opens()), ahead, cost)
-		if until := b.blockedUntil(); until > due && due < Never && b.Ready(from, ahead, cost) == Never {
-			return until
-		}
-		return due
+	if !b.Limit.plans {
+		return b.Ready(from, ahead, cost)
 	}
-	return b.Ready(from, ahead, cost)
+	due := b.Meter.(meter.Planner).Plan(max(from, b.opens()), ahead, cost)
+	if until := b.blockedUntil(); until > due && due < Never && b.Ready(from, ahead, cost) == Never {
+		return until
+	}
+	return due
 }
 
 // PerSecond returns the rate in tokens; 0: there is none.
@@ -173,6 +173,8 @@ type Limit struct {
 	Gates   bool // its buckets are those of gates
 	Keyed   bool // requests have keys, or some have had one
 	Index   int  // in core.limits; that of gates comes after all
+	plans   bool // its meters are Planners
+	holds   bool // its meters are Holders
 	Rule
 	supply *Supply // of a limit that is Shared; nil: it is not
 	Size   int64   // the burst of keys that have no rate of their own
@@ -188,6 +190,12 @@ type Limit struct {
 	HeldMost Instant  // the latest end of a hold of a bucket, past ones included
 	Counts   limitCounts
 	_        [64]byte
+}
+
+// look notes what the meters of the limit are, because it takes time to find out.
+func (li *Limit) look(m meter.Meter) {
+	_, li.plans = m.(meter.Planner)
+	_, li.holds = m.(meter.Holder)
 }
 
 // findLocked finds the bucket of a charge, and reports whether there is one.
@@ -355,6 +363,7 @@ func (l *Core) makeLocked(li *Limit, key string, r Rate, now Instant) *Bucket {
 	}
 	if key == "" {
 		li.Single = b
+		li.look(b.Meter)
 		return b
 	}
 	if until := li.takeHold(key); until > 0 {

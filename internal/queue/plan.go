@@ -24,13 +24,16 @@ func (b *Bounds) Judge(due, now Instant, binding *Bucket) reason {
 			return ReasonDeadline
 		}
 		return 0
-	case binding.Limit.Gates || binding.HeldUntil() > b.Expiry:
+	case binding.isHeld(b.Expiry):
 		return ReasonHeld
 	case b.Expiry == b.Arrived:
 		return ReasonNoTokens
 	}
 	return ReasonMaxWait
 }
+
+// isHeld reports whether a hold that lasts longer than until, or a server, stops requests here.
+func (b *Bucket) isHeld(until Instant) bool { return b.Limit.Gates || b.HeldUntil() > until }
 
 // isCutOff reports whether a request that waits for a store that is out of reach until then cannot wait so long.
 func (b *Bounds) isCutOff(due, until Instant) bool {
@@ -65,7 +68,7 @@ func (b *Bounds) refuse(reason reason, li *Limit, key string, cost int64, due, n
 // soonest returns when a request that could go at due can go as things are now, if that is later and known. due is a lower bound
 // where it depends on responses that have not come.
 func (b *Bucket) soonest(due Instant, cost int64, below bool) Instant {
-	if _, ok := b.Meter.(meter.Planner); ok {
+	if b.Limit.plans {
 		if ready := b.readyFor(below, cost); ready < Never {
 			return max(due, ready)
 		}
