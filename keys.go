@@ -38,7 +38,24 @@ func ByHost(r *http.Request) string {
 	} else {
 		host = strings.TrimSuffix(host, ":80")
 	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
+	return lower(strings.TrimSuffix(host, "."))
+}
+
+// lower is [strings.ToLower], and faster for a host that is in lower case already. It looks at eight bytes at a time: the highest
+// bit of each stays clear unless that byte is from 'A' to 'Z', or is not ASCII.
+func lower(host string) string {
+	const ones, highest = 0x0101010101010101, 0x8080808080808080
+	n := len(host)
+	if n < 8 {
+		return strings.ToLower(host)
+	}
+	for i := 0; i < n; i += 8 {
+		x := le64(host[min(i, n-8):])
+		if (x|(x+ones*(0x80-'A'))&^(x+ones*(0x7f-'Z')))&highest != 0 {
+			return strings.ToLower(host)
+		}
+	}
+	return host
 }
 
 func hostOf(r *http.Request) string {

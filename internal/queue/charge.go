@@ -83,7 +83,11 @@ func (g *Grant) Hold(n int) {
 
 // Keep stores a copy of the charges.
 func (g *Grant) Keep(charges []Charge) {
-	g.Hold(len(append(g.Space(len(charges)), charges...)))
+	own := g.Space(len(charges))[:len(charges)]
+	for i := range own { // faster than copy
+		own[i] = charges[i]
+	}
+	g.Hold(len(own))
 }
 
 // Cancel gives back the charges of a request that was never sent, unless something else was done with the grant.
