@@ -15,7 +15,7 @@ const mostAsks = 64
 
 // A call is one run of the script, which decides several asks with keys on the same server.
 type call struct {
-	clock int // the index of that server's clock in Store.offsets
+	clock int // the index of that server's clock in Store.clocks
 	tag   string
 	asks  []int  // indexes of the asks
 	parts []int  // the number of parts of each
@@ -28,6 +28,7 @@ type call struct {
 	budget [9]int64 // the numbers of the latest part's budget
 
 	reply string
+	early int64 // by so many µs the response could have arrived earlier; see clock
 	err   error
 }
 
@@ -203,6 +204,7 @@ func (c *call) read(leases []lease.Lease) error {
 		if !ok {
 			return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), n)
 		}
+		all[i].Next = max(0, all[i].Next-lease.Micros(c.early)) // by Redis's clock, however long the response took
 		rest = rest[size:]
 	}
 	if rest != "" {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,9 +30,7 @@ type Store struct {
 	script  script
 	began   time.Time
 
-	// offsets are lower bounds of Redis's clock minus the time since began, in µs, from the latest response of the only
-	// server, or of the server of each slot. 0 stands for unknown.
-	offsets []atomic.Int64
+	clocks []clock // of the only server, or of the server of each slot
 }
 
 var _ store.Store = (*Store)(nil)
@@ -101,9 +98,9 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("throttleredis: %w", err)
 	}
-	s.offsets = make([]atomic.Int64, 1)
+	s.clocks = make([]clock, 1)
 	if s.cluster {
-		s.offsets = make([]atomic.Int64, slotCount)
+		s.clocks = make([]clock, slotCount)
 	}
 	return s, nil
 }
@@ -143,49 +140,50 @@ func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, err
 
 // run runs the scripts of all calls. It repeats those that Redis took for late, because its clock may have jumped ahead.
 func (s *Store) run(ctx context.Context, calls []*call) {
-	for _, c := range calls {
-		s.stamp(ctx, c)
-	}
-	s.exec(ctx, calls)
-	var late []*call
-	for _, c := range calls {
-		if c.err == nil && s.heard(c) && ctx.Err() == nil {
-			late = append(late, c)
-		}
+	late := s.send(ctx, calls)
+	if ctx.Err() != nil {
+		late = nil
 	}
 	if len(late) == 0 {
 		return
 	}
 	s.logger.DebugContext(ctx, "throttleredis: repeating what was late by Redis's clock", "scripts", len(late))
-	for _, c := range late {
+	for _, c := range s.send(ctx, late) {
+		c.err = errLate
+	}
+}
+
+// send runs the scripts of all calls once. It returns those that Redis took for late.
+func (s *Store) send(ctx context.Context, calls []*call) (late []*call) {
+	for _, c := range calls {
 		s.stamp(ctx, c)
 	}
-	s.exec(ctx, late)
-	for _, c := range late {
-		if c.err == nil && s.heard(c) {
-			c.err = errLate
+	sent := time.Since(s.began).Microseconds()
+	s.exec(ctx, calls)
+	arrived := time.Since(s.began).Microseconds()
+	for _, c := range calls {
+		if c.err != nil {
+			continue
+		}
+		now, isLate := c.now()
+		if now > 0 {
+			c.early = s.clocks[c.clock].heard(now, sent, arrived)
+		}
+		if isLate {
+			late = append(late, c)
 		}
 	}
+	return late
 }
 
 // stamp sets the instant of Redis's clock after which the script does nothing.
 func (s *Store) stamp(ctx context.Context, c *call) {
-	deadline, ok := ctx.Deadline()
-	offset := s.offsets[c.clock].Load()
-	if !ok || offset == 0 {
-		c.notAfter(0)
-		return
+	c.notAfter(0)
+	if deadline, ok := ctx.Deadline(); ok {
+		if at, known := s.clocks[c.clock].at(deadline.Sub(s.began).Microseconds()); known {
+			c.notAfter(at)
+		}
 	}
-	c.notAfter(offset + deadline.Sub(s.began).Microseconds())
-}
-
-// heard records Redis's clock from a response and reports whether the call was late.
-func (s *Store) heard(c *call) (late bool) {
-	now, late := c.now()
-	if now > 0 {
-		s.offsets[c.clock].Store(now - time.Since(s.began).Microseconds())
-	}
-	return late
 }
 
 var errLate = errors.New("throttleredis: Redis's clock was past the deadline of the context")

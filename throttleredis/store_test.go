@@ -180,7 +180,7 @@ func TestDeadlineIsCarriedToRedis(t *testing.T) {
 	if got := lease1(t, st, lease.Part{Budget: p.Budget, Want: 9}); got.Tokens != 4 {
 		t.Errorf("%d tokens are left, want 4", got.Tokens)
 	}
-	st.offsets[0].Add(-int64(time.Hour / time.Microsecond)) // as if Redis's clock had jumped ahead since
+	st.clocks[0].latest.Add(-int64(time.Hour / time.Microsecond)) // as if Redis's clock had jumped ahead since
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := st.Lease(ctx, ask(p)); err != nil {
