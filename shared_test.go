@@ -5,12 +5,15 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A trip is a Store in memory that is some way off: a call takes a while, and may fail or hang.
@@ -103,6 +106,31 @@ func TestSharedTokensOfManyRequestsTakeOneCall(t *testing.T) {
 		requireGranted(t, waits, 102*ms)
 		checkInvariants(t, l)
 	})
+}
+
+// While one response is booked, the store decides the asks of another call.
+func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
+	for keys, want := range map[int][]int{15: {15}, 16: {8, 8}, 41: {21, 20}, 256: {128, 128}} {
+		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+			l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+			fly, flights := l.core.Fly, []*queue.Supply{}
+			l.core.Fly = func(s *queue.Supply) { flights = append(flights, s) } // they leave when all requests have asked
+			var wg sync.WaitGroup
+			for i := range keys {
+				wg.Go(func() { require.NoError(t, l.Wait(t.Context(), strconv.Itoa(i), 1)) })
+			}
+			synctest.Wait()
+			for _, s := range flights {
+				fly(s)
+			}
+			wg.Wait()
+			var asks []int
+			for _, call := range s.calls {
+				asks = append(asks, len(call))
+			}
+			require.Equal(t, want, asks)
+		})
+	}
 }
 
 func TestLimitersShareABudget(t *testing.T) {

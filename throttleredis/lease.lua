@@ -21,7 +21,9 @@ local again = nonce > 0 and not call('SET', KEYS[#KEYS], '', 'NX', 'PX', 10000)
 local kind, tick, n, per, full, initial, owed, origin, horizon
 local parts, need, due, want, ahead, ticks, since, owe, pause, held
 local rule -- tick, n, per and full, as states have them
-local holder, back
+local whole, past -- now in ticks, rounded down and up
+local holder, back, extras = '', '', false -- extras: the part before had some
+owe, pause, held = 0, 0, 0
 
 local began = now - now % EPOCH -- of this epoch
 local rest = began + EPOCH - now
@@ -125,12 +127,15 @@ local function readBucket(key)
   local s = call('GET', key)
   local busy, before, hold, till, at, level, seq, filled, peaks
   local seen, tick0, n0, per0, full0 = now, tick, n, per, full
-  local whole = (now - now % tick) / tick
-  local past = now % tick == 0 and whole or whole + 1
+  local whole, past = whole, past
   if s then
     seen, busy, before, hold, till, at, level, seq, filled, tick0, n0, per0, full0 = unpack('<ddddddddddddd', s)
     peaks = sub(s, 105)
-    busy, before, hold = visit(seen, busy, before, hold)
+    if seen < began or pause ~= 0 then
+      busy, before, hold = visit(seen, busy, before, hold)
+    else
+      busy = busy + since
+    end
     if tick0 ~= tick then whole, past = floor(now / tick0), ceil(now / tick0) end
     if past < at then at = past end
     if whole > at then
@@ -198,12 +203,20 @@ local function writeBucket(key, tokens, wait, busy, before, hold, till, at, leve
     else
       atOnce = tokens
     end
-    seq, filled, peaks = remember(level, seq, filled, peaks)
+    if level >= full then
+      seq = seq + 1
+      filled, peaks = seq, ''
+    else
+      seq, filled, peaks = remember(level, seq, filled, peaks)
+    end
     id = seq
     level = level - tokens * per
   end
   local expires = at
-  if level < full then expires = at + ceil((full - level) / n) end
+  if level < full then
+    local missing = full - level + n - 1
+    expires = at + (missing - missing % n) / n
+  end
   expires = expires * tick
   if expires < hold then expires = hold end
   expires = expires + LINGER
@@ -402,11 +415,19 @@ local function readPart()
   if what % 2 == 1 then -- else the budget has the numbers of the one before
     kind, tick, n, per, full, initial, owed, origin, horizon, pos = unpack('<ddddddddd', a, pos)
     rule = pack('<dddd', tick, n, per, full)
+    if kind == 1 then
+      local part = now % tick
+      whole = (now - part) / tick
+      past = part == 0 and whole or whole + 1
+    end
   end
   if what < 2 then
-    owe, pause, held, holder, back = 0, 0, 0, '', ''
+    if extras then
+      owe, pause, held, holder, back, extras = 0, 0, 0, '', '', false
+    end
     return
   end
+  extras = true
   owe, pause, held, names, backs, pos = unpack('<ddddd', a, pos)
   holder = sub(a, pos, pos + names - 1)
   pos = pos + names
@@ -447,7 +468,7 @@ local function write(key, s, tokens)
   return writeSlots(key, s, tokens)
 end
 
-local out, k = { pack('<d', now) }, 0
+local out, written, k = { pack('<d', now) }, 1, 0
 for _ = 1, asks do
   local start, key, count = pos, KEYS[k + 1], nil
   readPart()
@@ -459,7 +480,8 @@ for _ = 1, asks do
       tokens = mostOfBucket(level)
       if tokens == want and ahead > 0 then tokens = want + min(ahead, aheadOfBucket(level, want)) end
     end
-    out[#out + 1] = writeBucket(key, tokens, wait, busy, before, hold, till, at, level, seq, filled, peaks)
+    written = written + 1
+    out[written] = writeBucket(key, tokens, wait, busy, before, hold, till, at, level, seq, filled, peaks)
   else
     local states, refused, some, wanted, least = {}, false, nil, nil, nil
     pos = start
@@ -482,7 +504,8 @@ for _ = 1, asks do
           tokens = min(s.can, max(need, floor(want * some / wanted)))
         end
       end
-      out[#out + 1] = write(KEYS[k + i], s, tokens)
+      written = written + 1
+      out[written] = write(KEYS[k + i], s, tokens)
     end
   end
   k = k + count

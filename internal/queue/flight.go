@@ -37,6 +37,9 @@ func (l *Core) Board(s *Supply) *Flight {
 			most = 0
 		}
 	}
+	if many := len(s.Asking); s.aloft == 0 && many >= splitFrom {
+		most = min(most, (many+1)/2) // another call takes the rest: the store decides those while the first response is booked
+	}
 	n := min(len(s.Asking), most)
 	f := &Flight{Supply: s, sent: now, Asks: make([]lease.Ask, 0, n), parts: make([]lease.Part, 0, n), buckets: make([]*Bucket, 0, n)}
 	for len(s.Asking) > 0 && len(f.Asks) < most {
@@ -53,6 +56,8 @@ func (l *Core) Board(s *Supply) *Flight {
 		l.callLocked(s, now)
 		return nil
 	}
+	s.aloft++
+	l.callLocked(s, now)
 	return f
 }
 
@@ -85,6 +90,8 @@ func (f *Flight) askPart(b *Bucket, now Instant) {
 // Parts returns the number of parts of all asks.
 func (f *Flight) Parts() int { return len(f.parts) }
 
+// LandOnce books the response of a call, or that there is none. It reports false if the call was given up before. The store has
+// gone out of reach if it returns buckets: some waiters there cannot wait so long.
 func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) (ok bool, queued []*Bucket, event *storeEvent) {
 	l.Mu.Lock()
 	defer l.UnlockJudged()
@@ -102,8 +109,11 @@ func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) 
 		s.Calls--
 	}
 	f.over = true
+	s.aloft--
 	for _, b := range f.buckets {
-		l.MarkLocked(b)
+		if b.Armed <= now {
+			l.MarkLocked(b)
+		}
 	}
 	l.ServeLocked(now) // what is due goes first, as it was planned
 	was := s.outage

@@ -26,6 +26,30 @@ type Line struct {
 	Below   bool // of all its requests: they leave a part of some limits to urgent ones
 }
 
+// newLine returns a line of so many stops, and its queue if that is nil. Most lines have one stop and a queue of their own: all
+// of it is in one piece of memory.
+func newLine(stops int, q *Queue, below bool) *Line {
+	if q != nil || stops > 1 {
+		if q == nil {
+			q = &Queue{}
+		}
+		return &Line{Queue: q, Below: below, Stops: make([]Stop, stops)}
+	}
+	all := &struct {
+		line  Line
+		queue Queue
+		stops [1]Stop
+		lines [1]*Line
+		sums  [1]total
+		mosts [1]int64
+	}{}
+	all.line = Line{Queue: &all.queue, Below: below, Stops: all.stops[:]}
+	all.queue.Lines = all.lines[:0]
+	c := all.queue.Class(below)
+	c.Totals, c.Mosts = all.sums[:], all.mosts[:]
+	return &all.line
+}
+
 // isOpen reports whether the gate of a line stops no request now.
 func (ln *Line) isOpen(now Instant) bool {
 	return ln.Gate == nil || ln.Gate.Open(now)

@@ -81,9 +81,9 @@ func (l *Core) openLocked(charges []Charge, below bool, now Instant) *Line {
 		}
 	}
 	id, of := lineID(nil, charges, below)
-	ln := &Line{Id: string(id), Below: below, Stops: make([]Stop, len(charges))}
-	if ln.Queue = l.Queues[ln.Id[:of]]; ln.Queue == nil {
-		ln.Queue = &Queue{Id: ln.Id[:of]}
+	ln := newLine(len(charges), l.Queues[string(id[:of])], below)
+	if ln.Id = string(id); ln.Queue.Id == "" {
+		ln.Queue.Id = ln.Id[:of]
 		l.Queues[ln.Queue.Id] = ln.Queue
 	}
 	ln.Nth = len(ln.Queue.Lines)

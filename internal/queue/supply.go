@@ -17,6 +17,7 @@ type Supply struct {
 	limits    []string  // the names of the limits that use it
 	Asking    []*Bucket // those for which the store is to be asked, in this order
 	Calls     int       // under way
+	aloft     int       // of those, which were sent and did not land
 	Late      int       // given up, but not returned yet
 	Apart     bool      // budgets with different keys cannot be granted together
 	processes int       // as the store told last; 0: it has not
@@ -51,6 +52,8 @@ type loan struct {
 const (
 	MaxCalls = 2   // under way at the same time, and given up without having returned
 	maxAsks  = 128 // of one call
+
+	splitFrom = 16 // fewer asks are not worth another call
 )
 
 // supplyOf returns the supply with these terms.
