@@ -110,7 +110,7 @@ func TestSharedTokensOfManyRequestsTakeOneCall(t *testing.T) {
 
 // While one response is booked, the store decides the asks of another call.
 func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
-	for keys, want := range map[int][]int{15: {15}, 16: {8, 8}, 41: {21, 20}, 256: {128, 128}} {
+	for keys, want := range map[int][]int{15: {15}, 16: {8, 8}, 40: {20, 20}, 256: {128, 128}} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 			l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
 			fly, flights := l.core.Fly, []*queue.Supply{}
