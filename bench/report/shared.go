@@ -64,7 +64,7 @@ func sharedSection(m *measurements) (text string, unexplained []string) {
 				neitherBetter(costs("SharedGrant", []string{"cpu=2"}))...),
 		},
 		{
-			id: "shared-late", title: "Lateness at 1,000/s", rows: []string{"memory", "throttle"}, note: "µs, as under *Lateness and order*; beside it the median round trip to Redis.",
+			id: "shared-late", title: "Lateness at 1,000/s", rows: []string{"memory", "throttle"}, note: "µs, as under *Lateness and order*; beside it the median round trip to Redis: of a PING each millisecond, and of the calls that the Limiter makes.",
 			columns: []column{
 				{id: "p50", head: "p50", bench: "SharedLateness", unit: "p50-µs-late", dims: []string{"cpu=2"}, better: neither},
 				{id: "p99", head: "p99", bench: "SharedLateness", unit: "p99-µs-late", dims: []string{"cpu=2"}, better: neither},
@@ -133,9 +133,8 @@ func sharedTargets(m *measurements) string {
 			more, ok := more(late("p50-µs-late", "throttle"), late("p50-µs-late", "memory"))(m)
 			trip, known := late("p50-µs-trip", "throttle").of(m)
 			return more / trip, ok && known
-		}, why: "Tokens come in from the first call on, which takes longer than a PING that is repeated each millisecond. On a busy machine the " +
-			"process also asks too late at times, and with a burst of 1 the tokens of that time are lost; in memory, 20 ms are made up for. In " +
-			"simulated time, half of a round trip is the median."})
+		}, why: "On a busy machine the process asks too late at times, and with a burst of 1 the tokens of that time are lost; in memory, 20 ms " +
+			"are made up for. In simulated time, half of a round trip is the median."})
 	var b strings.Builder
 	writeTargets(m, &b, targets)
 	return b.String()
