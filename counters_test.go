@@ -229,3 +229,21 @@ func TestARejectionInTheQueueIsCounted(t *testing.T) {
 		require.EqualValues(t, 1, l.Limits()[0].Refused.MaxWait)
 	})
 }
+
+func TestReturnedIsWhatASettlementGaveBack(t *testing.T) {
+	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour)))
+	g, err := l.Acquire(t.Context(), Ask{Cost: 10})
+	require.NoError(t, err)
+	require.NoError(t, g.Settle("bucket", 4))
+	require.EqualValues(t, 10, l.Limits()[0].Charged)
+	require.EqualValues(t, 6, l.Limits()[0].Returned)
+}
+
+func TestEvictedCountsTheBucketsThatMadeRoom(t *testing.T) {
+	l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Hour)))
+	for i := range 4 {
+		_, ok := l.Try(strconv.Itoa(i), 1)
+		require.True(t, ok)
+		require.EqualValues(t, i, l.Limits()[0].Evicted)
+	}
+}

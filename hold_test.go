@@ -218,6 +218,7 @@ func TestAHoldEventTellsHowLong(t *testing.T) {
 		require.Len(t, holds, 1)
 		require.InDelta(t, time.Minute, holds[0].For, float64(time.Second), "a minute and jitter")
 		require.EqualValues(t, 1, l.Stats().Holds.Adaptive)
+		require.EqualValues(t, 1, g.by.counts.Holds.Adaptive)
 	})
 }
 

@@ -292,3 +292,10 @@ func TestTryOfThePriorityThatAReserveIsForIsUrgent(t *testing.T) {
 	_, ok := l.Try("", 10)
 	require.True(t, ok)
 }
+
+// A request whose key is new is decided apart from others, because its rate must be asked for first.
+func TestARequestOfTheUrgentPriorityWithANewKeyIsUrgent(t *testing.T) {
+	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour, Reserve(.5, 1), RateFor(func(string) (int64, time.Duration) { return 10, time.Hour }))))
+	_, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 10, Priority: 1, MaxWait: new(time.Duration(0))})
+	require.NoError(t, err)
+}

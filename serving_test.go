@@ -186,6 +186,7 @@ func TestContextWinsOverAGrant(t *testing.T) {
 			cancel(gone)
 			require.Equal(t, gone, l.core.Stand(ctx, nil, w))
 			require.Equal(t, l.Stats().Undone, l.Stats().Granted)
+			require.EqualValues(t, 1, p.Ask.By.Undone)
 			require.InDelta(t, 1, l.core.Limits[0].Single.Meter.Tokens(int64(time.Second)), 0)
 		})
 	}
