@@ -339,3 +339,19 @@ func TestDebtOfAForgottenBucketTakesNoRoom(t *testing.T) {
 		checkInvariants(t, l)
 	})
 }
+
+// TestTheBucketThatIsFullFirstMakesRoom uses the older key more, after it was last looked at.
+func TestTheBucketThatIsFullFirstMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxKeys(2), WithLimit(TokenBucket(10, 10*time.Second)))
+		for _, use := range []struct {
+			key  string
+			cost int64
+		}{{"older", 1}, {"newer", 2}, {"older", 5}, {"third", 1}} {
+			_, ok := l.Try(use.key, use.cost)
+			require.True(t, ok)
+		}
+		require.Contains(t, l.core.Limits[0].Buckets, "older")
+		require.NotContains(t, l.core.Limits[0].Buckets, "newer")
+	})
+}
