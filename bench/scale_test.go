@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"runtime"
@@ -18,29 +17,23 @@ var mostScale = flag.Int("scale", 10_000, "the most keys and waiters of Benchmar
 
 // An operation changes or reads a whole Limiter, or a line.
 type operation struct {
-	name string
-	do   func(b *testing.B, l *throttle.Limiter, i int)
+	name    string
+	do      func(b *testing.B, l *throttle.Limiter, i int)
+	prepare func(b *testing.B, l *throttle.Limiter) // before each; nil: nothing
 }
 
 var overKeys = []operation{
-	{"SetRate", func(b *testing.B, l *throttle.Limiter, i int) { must(b, l.SetRate("tenant", int64(10+i%2), time.Hour)) }},
-	{"SetBurst", func(b *testing.B, l *throttle.Limiter, i int) { must(b, l.SetBurst("tenant", int64(10+i%2))) }},
-	{"Refresh", func(b *testing.B, l *throttle.Limiter, _ int) { must(b, l.Refresh("tenant")) }},
-	{"Hold", func(_ *testing.B, l *throttle.Limiter, i int) { l.Hold("k0", time.Duration(1+i)*time.Hour) }},
-	{"HoldAll", func(_ *testing.B, l *throttle.Limiter, _ int) { l.HoldAll(1) }},
-	{"Buckets", func(_ *testing.B, l *throttle.Limiter, _ int) {
+	{name: "SetRate", do: func(b *testing.B, l *throttle.Limiter, i int) { must(b, l.SetRate("tenant", int64(10+i%2), time.Hour)) }},
+	{name: "SetBurst", do: func(b *testing.B, l *throttle.Limiter, i int) { must(b, l.SetBurst("tenant", int64(10+i%2))) }},
+	{name: "Refresh", do: func(b *testing.B, l *throttle.Limiter, _ int) { must(b, l.Refresh("tenant")) }},
+	{name: "Hold", do: func(_ *testing.B, l *throttle.Limiter, i int) { l.Hold("k0", time.Duration(1+i)*time.Hour) }},
+	{name: "HoldAll", do: func(_ *testing.B, l *throttle.Limiter, _ int) { l.HoldAll(1) }},
+	{name: "Buckets", do: func(_ *testing.B, l *throttle.Limiter, _ int) {
 		for range l.Buckets() {
 		}
 	}},
-	{"Limits", func(_ *testing.B, l *throttle.Limiter, _ int) { l.Limits() }},
-	{"Snapshot", func(_ *testing.B, l *throttle.Limiter, _ int) { l.Snapshot() }},
-}
-
-var overWaiters = []operation{
-	{"SetRate", func(b *testing.B, l *throttle.Limiter, i int) { must(b, l.SetRate("tenant", int64(10+i%2), time.Hour)) }},
-	{"SetBurst", func(b *testing.B, l *throttle.Limiter, i int) { must(b, l.SetBurst("tenant", int64(10+i%2))) }},
-	{"Hold", func(_ *testing.B, l *throttle.Limiter, i int) { l.Hold("k0", time.Duration(1+i)*time.Hour) }},
-	{"Stats", func(_ *testing.B, l *throttle.Limiter, _ int) { l.Stats() }},
+	{name: "Limits", do: func(_ *testing.B, l *throttle.Limiter, _ int) { l.Limits() }},
+	{name: "Snapshot", do: func(_ *testing.B, l *throttle.Limiter, _ int) { l.Snapshot() }},
 }
 
 func must(b *testing.B, err error) {
@@ -50,8 +43,8 @@ func must(b *testing.B, err error) {
 }
 
 // BenchmarkScale reports how long an operation takes with many keys, or with many waiters of one key, and the longest that another
-// caller waited for the lock meanwhile: the median of all iterations. With -scale 1000000 it goes to a million keys and 100,000
-// waiters.
+// caller waited for the lock meanwhile: the median of all iterations. With the build tag locktime it also reports the longest for
+// which the lock was held. With -scale 1000000 it goes to a million keys and 100,000 waiters.
 func BenchmarkScale(b *testing.B) {
 	for n := 1000; n <= *mostScale; n *= 10 {
 		l := scaled(b, n)
@@ -61,12 +54,11 @@ func BenchmarkScale(b *testing.B) {
 		if n > 100_000 {
 			continue // a waiter is a goroutine
 		}
-		l = scaled(b, 1)
-		leave := lineUpFor(b, l, n)
-		for _, op := range overWaiters {
-			b.Run(fmt.Sprintf("of=waiters/n=%d/op=%s", n, op.name), func(b *testing.B) { stall(b, l, op) })
+		c := crowded(b, n)
+		for _, op := range c.operations() {
+			b.Run(fmt.Sprintf("of=waiters/n=%d/op=%s", n, op.name), func(b *testing.B) { stall(b, c.tr.Limiter(), op) })
 		}
-		leave()
+		c.leave()
 	}
 }
 
@@ -83,22 +75,6 @@ func scaled(b *testing.B, n int) *throttle.Limiter {
 	return l
 }
 
-// lineUpFor has n goroutines wait for the first key, until they are told to leave.
-func lineUpFor(b *testing.B, l *throttle.Limiter, n int) (leave func()) {
-	ctx, cancel := context.WithCancel(b.Context())
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() { _ = l.Wait(ctx, "k0", 1) })
-	}
-	for l.Stats().Waiting < n {
-		time.Sleep(time.Millisecond)
-	}
-	return func() {
-		cancel()
-		all.Wait()
-	}
-}
-
 func stall(b *testing.B, l *throttle.Limiter, op operation) {
 	var longest, stop atomic.Int64
 	var caller sync.WaitGroup
@@ -113,6 +89,11 @@ func stall(b *testing.B, l *throttle.Limiter, op operation) {
 	})
 	var all, held []float64
 	for i := 0; b.Loop(); i++ {
+		if op.prepare != nil {
+			b.StopTimer()
+			op.prepare(b, l)
+			b.StartTimer()
+		}
 		longest.Store(0)
 		_, _ = longestHold(l)
 		op.do(b, l, i)

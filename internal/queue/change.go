@@ -63,7 +63,6 @@ func (l *Core) Pieces(limits ...*Limit) iter.Seq[[]*Bucket] {
 				continue
 			}
 			l.Mu.Unlock()
-			l.Pause()
 			if !yield(piece) {
 				return
 			}

@@ -207,6 +207,7 @@ func (ln *Line) insert(w *Waiter) {
 	place := &ln.Root
 	for *place != nil {
 		w.parent = *place
+		w.parent.gain(w)
 		if w.Before(&w.parent.Place) {
 			place = &w.parent.left
 		} else {
@@ -217,9 +218,7 @@ func (ln *Line) insert(w *Waiter) {
 	for w.parent != nil && w.parent.weight < w.weight {
 		ln.rotate(w)
 	}
-	for p := w; p != nil; p = p.parent {
-		p.sum()
-	}
+	w.sum()
 }
 
 // remove takes w out.
@@ -228,6 +227,7 @@ func (ln *Line) remove(w *Waiter) {
 		ln.First = w.Next()
 	}
 	ln.Size--
+	above := w.parent
 	for w.left != nil || w.right != nil {
 		if w.right == nil || w.left != nil && w.left.weight > w.right.weight {
 			ln.rotate(w.left)
@@ -237,8 +237,13 @@ func (ln *Line) remove(w *Waiter) {
 	}
 	parent := w.parent
 	ln.hang(parent, w, nil)
-	for p := parent; p != nil; p = p.parent {
+	for p := parent; p != above; p = p.parent {
 		p.sum()
+	}
+	for p := above; p != nil; p = p.parent {
+		if !p.lose(w) {
+			p.sum()
+		}
 	}
 	w.parent = nil
 }
@@ -292,6 +297,35 @@ func (w *Waiter) sum() {
 		w.addBelow(w.right)
 	}
 	w.Tightest = tightest
+}
+
+// gain counts another request below w.
+func (w *Waiter) gain(more *Waiter) {
+	n := len(w.costs)
+	all := w.costs[:3*n]
+	for i, cost := range more.costs {
+		all[n+i], all[2*n+i] = meter.AddCount(all[n+i], cost), max(all[2*n+i], cost)
+	}
+	w.Tightest = min(w.Tightest, more.tight())
+}
+
+// lose counts a request less below w, without a look at the others: they are seldom in the caches of the processor. It reports
+// false if it cannot tell what remains, because the request was the largest or the tightest, or the sum is at its bound.
+func (w *Waiter) lose(less *Waiter) bool {
+	n := len(w.costs)
+	all := w.costs[:3*n]
+	for i, cost := range less.costs {
+		if all[n+i] >= 2*meter.MaxCount || cost == all[2*n+i] && all[i] < cost {
+			return false
+		}
+	}
+	if less.tight() == w.Tightest && w.tight() > w.Tightest {
+		return false
+	}
+	for i, cost := range less.costs {
+		all[n+i] -= cost
+	}
+	return true
 }
 
 // addBelow counts what is below w on one side.

@@ -45,9 +45,12 @@ func TestLineAgreesWithASortedSlice(t *testing.T) {
 			if len(sorted) == 0 || r.IntN(5) > r.IntN(4) {
 				costs := make([]int64, stops)
 				for i := range costs {
-					costs[i] = 1 + r.Int64N(100)
+					costs[i] = 1 + r.Int64N(1+100*r.Int64N(2)) // many cost the same
 				}
 				w := testWaiter(r.Int64N(50), uint64(op), costs...)
+				if r.IntN(2) == 0 {
+					w.Expiry = r.Int64N(20)
+				}
 				ln.insert(w)
 				i, _ := slices.BinarySearchFunc(sorted, w, func(a, b *Waiter) int {
 					if a.Before(&b.Place) {
@@ -178,5 +181,21 @@ func TestHeapOfBucketsKnowsItsFirst(t *testing.T) {
 			require.EqualValues(t, i, b.Place)
 			require.LessOrEqual(t, h[0].LookAt, b.LookAt)
 		}
+	}
+}
+
+// BenchmarkLine takes a request out of a long line, and puts it back elsewhere.
+func BenchmarkLine(b *testing.B) {
+	const n = 100_000
+	r, ln, all := rand.New(rand.NewPCG(1, 2)), new(Line), make([]*Waiter, n)
+	for i := range all {
+		all[i] = testWaiter(r.Int64(), uint64(i), 1)
+		ln.insert(all[i])
+	}
+	for b.Loop() {
+		w := all[r.IntN(n)]
+		ln.remove(w)
+		w.Rank = r.Int64()
+		ln.insert(w)
 	}
 }
