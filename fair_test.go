@@ -20,47 +20,6 @@ import (
 // fairly is a bucket of n per second that starts empty, whose callers take turns.
 func fairly(n int64, opts ...LimitOption) Option { return empty(n, append(opts, FairBy(ByHost))...) }
 
-// checkTurns checks what holds of the turns at a bucket.
-func checkTurns(t *testing.T, l *Limiter, b *queue.Bucket) (callers int) {
-	t.Helper()
-	if b.Turns() == nil {
-		require.True(t, b.Limit != l.core.Fair || !b.HasLines(), "callers wait, and take no turns")
-		return 0
-	}
-	require.NotEmpty(t, b.Lines)
-	for _, f := range []*queue.Turns{&b.Fair.Urgent, &b.Fair.Below} {
-		waiting, weights, idle := 0, int64(0), 0
-		for name, c := range f.Callers {
-			require.Equal(t, name, c.Name)
-			if c.First == nil {
-				require.Nil(t, c.Last)
-				require.Same(t, c, f.Idle[c.Place])
-				idle++
-				continue
-			}
-			require.Equal(t, -1, c.Place)
-			callers++
-			weights += c.Weight
-			stale := false
-			for w, end := c.First, c.First.Tag; w != nil; w = w.Seat.Later {
-				waiting++
-				stale = stale || w == c.Stale
-				holds(t, stale || end == w.Tag, "a tag does not follow the one before")
-				holds(t, w != c.First || !stale, "the first of a caller has a stale tag")
-				end = c.After(w.Tag, w.Taken())
-				holds(t, stale || w != c.Last || end == c.End, "the end of a caller is not that of its last request")
-				holds(t, w == c.Last || w.Seat.Later.Seat.Earlier == w && w.Seq < w.Seat.Later.Seq, "requests of a caller are out of order")
-			}
-		}
-		require.Equal(t, f.Waiting, waiting)
-		require.Equal(t, f.Active, len(f.Callers)-idle)
-		require.Equal(t, f.Weights, weights)
-		require.Len(t, f.Idle, idle)
-		require.LessOrEqual(t, f.Now, f.Later)
-	}
-	return callers
-}
-
 func TestOneRequestPassesThousandsOfAnotherCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 10_000
@@ -489,9 +448,7 @@ func TestTagsSaturate(t *testing.T) {
 		var all []*request
 		for i := range 12 {
 			all = append(all, send(t, l, Ask{Cost: meter.MaxCount, Caller: fmt.Sprint(i % 3)}))
-			l.core.Mu.Lock()
-			checkTurns(t, l, l.core.Limits[0].Single)
-			l.core.Mu.Unlock()
+			require.NoError(t, l.core.Check())
 		}
 		sleep(time.Hour)
 		for _, r := range all {

@@ -87,7 +87,7 @@ func TestLateTimerLosesNoThroughput(t *testing.T) {
 			l.core.MarkLocked(l.core.Limits[0].Single)
 			now := int64(time.Millisecond + c.late)
 			l.core.ServeLocked(now)
-			checkBucket(t, l, l.core.Limits[0].Single, now)
+			require.NoError(t, l.core.CheckLocked(l.core.Limits[0].Single, now))
 			l.core.Mu.Unlock()
 			synctest.Wait()
 			require.Equal(t, uint64(c.granted), l.Stats().Granted)

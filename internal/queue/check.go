@@ -3,10 +3,291 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
+// This file is for tests. What it checks cannot be seen from outside.
+
+// Check returns what contradicts the invariants of the core, which hold whenever Mu is free and no timer is late.
+func (l *Core) Check() error {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	c := checker{l: l, now: Instant(time.Since(l.Start))}
+	c.holds(len(l.Dirty) == 0, "a bucket is dirty")
+	waiting := 0
+	for id, ln := range l.Lines {
+		waiting += ln.Size
+		c.holds(id == ln.Id, "a line is kept under another name")
+		c.holds(slices.Contains(ln.Queue.Lines, ln), "a queue does not have its line")
+		c.line(ln)
+	}
+	c.holds(waiting == l.Counts.Waiting, "another number of requests waits than was counted")
+	for id, q := range l.Queues {
+		c.holds(id == q.Id && len(q.Lines) > 0, "a queue is kept under another name, or is empty")
+		c.queue(q)
+	}
+	kept, callers := 0, 0
+	for _, li := range l.Limits {
+		kept += len(li.Buckets)
+		for key, b := range li.Buckets {
+			c.holds(key == b.Key, "a bucket is kept under another key")
+		}
+		for b := range l.allLocked([]*Limit{li}) {
+			c.bucket(b)
+			callers += c.turns(b)
+		}
+	}
+	c.holds(callers == l.Callers, "another number of callers waits than was counted")
+	c.holds(kept == l.Keys.Size() && len(l.Gates) == l.gateKeys.Size(), "a keeper does not have all buckets")
+	c.keeper(&l.Keys)
+	c.keeper(&l.gateKeys)
+	for _, b := range l.Gates {
+		c.bucket(b)
+	}
+	c.hosts()
+	return errors.Join(c.faults...)
+}
+
+// CheckLocked returns what contradicts the invariants at a bucket at that instant.
+func (l *Core) CheckLocked(b *Bucket, now Instant) error {
+	c := checker{l: l, now: now}
+	c.bucket(b)
+	return errors.Join(c.faults...)
+}
+
+// A checker collects what contradicts the invariants.
+type checker struct {
+	l      *Core
+	now    Instant
+	faults []error
+}
+
+func (c *checker) holds(ok bool, fault string) {
+	if !ok {
+		c.faults = append(c.faults, errors.New(fault))
+	}
+}
+
+// keeper checks that the buckets of a keeper are where they say, and still kept.
+func (c *checker) keeper(k *keeper) {
+	for _, h := range []BucketHeap{k.idle, k.busy} {
+		for i, b := range h {
+			c.holds(i == int(b.Place) && h.first() <= b.LookAt, "a bucket is not where it says, or this is not a heap")
+			c.holds(b == c.kept(b), "a bucket is in a keeper that is not kept")
+		}
+	}
+	for _, b := range k.idle {
+		c.holds(!b.Busy, "a busy bucket is among the idle ones")
+	}
+	for _, b := range k.busy {
+		c.holds(b.Busy, "an idle bucket is among the busy ones")
+	}
+}
+
+// kept returns the bucket that is kept in the place of b.
+func (c *checker) kept(b *Bucket) *Bucket {
+	if g, ok := b.Meter.(*GateBucket); ok {
+		return c.l.Gates[g.Key]
+	}
+	return b.Limit.bucket(b.Key)
+}
+
+// queue checks what a queue knows of its lines.
+func (c *checker) queue(q *Queue) {
+	size, vocal := 0, 0
+	var sizes [2]int
+	totals := [2][]int64{make([]int64, q.stops()), make([]int64, q.stops())}
+	for nth, ln := range q.Lines {
+		c.holds(q == ln.Queue && nth == ln.Nth, "a line is not where it says")
+		size += ln.Size
+		if ln.Vocal {
+			vocal++
+		}
+		of, all := 0, q.class(ln.Below)
+		if ln.Below {
+			of = 1
+		}
+		sizes[of] += ln.Size
+		c.holds(all.tightest <= ln.Root.Tightest, "a request has an earlier limit than its queue knows")
+		for i := range q.stops() {
+			totals[of][i] = meter.AddCount(totals[of][i], ln.Root.Sums()[i])
+			c.holds(all.mosts[i] >= ln.Root.Mosts()[i], "a request costs more than its queue knows")
+		}
+		for w := ln.First; w != nil; w = w.Next() {
+			c.holds(!all.latest.Before(&w.Place), "a request comes after the last one that its queue knows")
+		}
+	}
+	c.holds(size == q.Size && vocal == q.Vocal, "a queue has another size, or other vocal lines, than it knows")
+	for of := range q.classes {
+		all := &q.classes[of]
+		c.holds(sizes[of] == all.size, "a class has another size than it knows")
+		for i := range all.totals {
+			c.holds(sizes[of] == 0 || totals[of][i] == all.totals[i].count(), "the requests of a class cost something else than it knows")
+		}
+	}
+}
+
+// hosts checks that hosts and parties are kept for gates alone.
+func (c *checker) hosts() {
+	gates := 0
+	for _, h := range c.l.Hosts {
+		c.holds(len(h.parties) > 0, "a host without parties is kept")
+		for _, p := range h.parties {
+			c.holds(h == p.Host && len(p.gates) > 0, "a party is at another host, or without gates")
+			gates += len(p.gates)
+			lined, stopped := 0, 0
+			for b := range p.gates {
+				g := b.Meter.(*GateBucket)
+				c.holds(p == g.Party && b == c.kept(b), "a gate is of another party, or not kept")
+				if len(b.Lines) > 0 {
+					lined++
+					c.holds(b == p.Lists[LinedGates][g.at[LinedGates]-1], "a gate with waiters is not where it says")
+				}
+				if len(b.Stopped) > 0 {
+					stopped++
+					c.holds(b == p.Lists[StoppedGates][g.at[StoppedGates]-1], "a gate that stops waiters is not where it says")
+				}
+			}
+			c.holds(len(p.Lists[LinedGates]) == lined && len(p.Lists[StoppedGates]) == stopped, "a party lists other gates")
+			c.holds(p.Vocal || p.account.Silent(), "a party whose server has told something counts as silent")
+		}
+	}
+	c.holds(gates == len(c.l.Gates), "a gate has no party")
+}
+
+// line checks that a line is not empty, and stopped somewhere.
+func (c *checker) line(ln *Line) {
+	waiters, _, err := ln.Check()
+	if err != nil {
+		c.faults = append(c.faults, err)
+	}
+	c.holds(len(waiters) > 0, "a line is empty")
+	stopped := 0
+	for i := range ln.Stops {
+		s := &ln.Stops[i]
+		b := s.Bucket
+		c.holds(ln == s.Line && i == s.Index && s == b.Lines[s.Lined], "a stop is not where it says")
+		c.holds(b == c.kept(b), "a request waits for a bucket that was forgotten")
+		if s.Pos >= 0 {
+			stopped++
+			c.holds(s == b.Stopped[s.Pos], "a stop is not where it says")
+		}
+	}
+	c.holds(stopped > 0, "a line is stopped nowhere")
+	c.holds(!ln.Starved || stopped == len(ln.Stops), "a starved line does not bar all its buckets")
+	c.holds(!ln.Starved || ln.First.Passed < Never, "no request was passed over")
+	for _, w := range waiters {
+		c.holds(w.Verdict == Waiting, "a request in line is decided")
+	}
+}
+
+// bucket checks that the first request that is stopped at a bucket cannot go, and that its timer is set for when it can.
+func (c *checker) bucket(b *Bucket) {
+	if b.Extra == nil {
+		return
+	}
+	c.holds(!b.Dirty, "a bucket was not served")
+	for i, s := range b.Lines {
+		c.holds(i == s.Lined && s.Line == c.l.Lines[s.Line.Id], "a stop is not where it says")
+	}
+	for i, s := range b.Stopped {
+		c.holds(i == s.Pos && b == s.Bucket, "a stop is not where it says")
+		c.holds(!b.Before(s.Line, b.Stopped[0].Line), "the lines that are stopped here are not a heap")
+	}
+	switch {
+	case b.Loan != nil:
+		c.loan(b)
+	case len(b.Stopped) == 0:
+		c.holds(b.Armed == Never, "a timer is set for no waiter")
+	default:
+		c.timer(b)
+	}
+}
+
+func (c *checker) timer(b *Bucket) {
+	const fault = "the timer is not set for the first request that is stopped here"
+	top, now := b.Stopped[0], c.now
+	ready := top.ReadyAt()
+	switch {
+	case b.Limit.Wall: // it looks at the wall clock before
+		c.holds(b.Armed > now && b.Armed <= now+WallCheck && (ready <= now || b.Armed <= ready), fault)
+	case b.Limit == c.l.Gate && ready > now && ready < Never: // what others of its party took may have moved it later
+		c.holds(b.Armed <= ready, fault)
+	case ready > now && ready < Never:
+		c.holds(b.Armed == ready, fault)
+	default:
+		c.holds(b.Armed == Never, "a timer is set for a request that can go, or never can")
+	}
+	if ready <= now {
+		c.holds(top.Line.Starved && slices.ContainsFunc(top.Line.Stops, func(s Stop) bool { return s.ReadyAt() > now || s.Barred() }),
+			"the first request that is stopped here can go")
+	}
+}
+
+// loan checks that a shared bucket asks its store in time, and that the first request that is stopped there is not forgotten.
+func (c *checker) loan(b *Bucket) {
+	n, now := b.Loan, c.now
+	c.holds(b.Meter == n.Borrower, "a loan is of another meter")
+	c.holds(n.Queued == slices.Contains(n.Supply.Asking, b), "a bucket is not where it says among those that ask")
+	c.holds(n.Supply.Calls >= 0 && n.Supply.Calls <= MaxCalls && n.Supply.Late <= MaxCalls, "too many calls of a store")
+	c.holds(b.Armed > now, "a timer was not set again")
+	if ask := n.AskAt(now, b.DemandLocked(now)); ask < Never && !n.Queued {
+		c.holds(b.Armed <= max(ask, n.Outage.Again), "the store is not asked in time")
+	}
+	if len(b.Stopped) > 0 {
+		if ready := b.Ready(0, 0, b.Stopped[0].Cost()); ready > now && ready < Never {
+			c.holds(b.Armed <= ready, "the timer is not set for the first request that is stopped here")
+		}
+	}
+}
+
+// turns checks what holds of the turns at a bucket, and returns how many callers wait there.
+func (c *checker) turns(b *Bucket) (callers int) {
+	if b.Turns() == nil {
+		c.holds(b.Limit != c.l.Fair || !b.HasLines(), "callers wait, and take no turns")
+		return 0
+	}
+	c.holds(len(b.Lines) > 0, "callers take turns where no request waits")
+	for _, t := range []*turns{&b.Fair.Urgent, &b.Fair.Below} {
+		waiting, active, weights := 0, 0, int64(0)
+		for name, one := range t.Callers {
+			c.holds(name == one.name, "a caller is kept under another name")
+			if one.First == nil {
+				c.holds(one.last == nil && t.idle[one.place] == one, "a caller with nothing in line is not where it says")
+				continue
+			}
+			c.holds(one.place == -1, "a caller with requests in line is among the idle ones")
+			active++
+			weights += one.weight
+			waiting += c.caller(one)
+		}
+		callers += active
+		c.holds(t.waiting == waiting && t.active == active && t.weights == weights, "the callers at a bucket were counted wrongly")
+		c.holds(len(t.idle) == len(t.Callers)-active && t.now <= t.later, "a caller is lost, or turns go back")
+	}
+	return callers
+}
+
+// caller checks the requests of a caller, and returns how many there are.
+func (c *checker) caller(one *caller) (waiting int) {
+	stale := false
+	for w, end := one.First, one.First.Tag; w != nil; w = w.Seat.Later {
+		waiting++
+		stale = stale || w == one.stale
+		c.holds(stale || end == w.Tag, "a tag does not follow the one before")
+		c.holds(w != one.First || !stale, "the first of a caller has a stale tag")
+		end = one.after(w.Tag, w.taken())
+		c.holds(stale || w != one.last || end == one.end, "the end of a caller is not that of its last request")
+		c.holds(w == one.last || w.Seat.Later.Seat.Earlier == w && w.Seq < w.Seat.Later.Seq, "requests of a caller are out of order")
+	}
+	return waiting
+}
+
 // Check walks a line from the root of its tree. It returns its waiters in order, how deep the tree is, and what contradicts
-// its invariants. It is for tests.
+// its invariants.
 func (ln *Line) Check() (inOrder []*Waiter, depth int, err error) {
 	var faults []error
 	holds := func(ok bool, fault string) {

@@ -62,8 +62,8 @@ type Core struct {
 	Hosts     map[string]*host
 	gatesPeak int    // the most since the map was made
 	hostsPeak int    // the same
-	Keys      Keeper // of all buckets except those of the key ""
-	GateKeys  Keeper // and of those of gates
+	Keys      keeper // of all buckets except those of the key ""
+	gateKeys  keeper // and of those of gates
 	sweeper   *time.Timer
 	SweepAt   Instant // when sweeper fires; never: it does not
 	Counts    Counts  // not beside Mu, because other goroutines spin on Mu while it is written

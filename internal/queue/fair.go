@@ -21,27 +21,27 @@ const (
 	someOfAll = 4  // and of one with more
 )
 
-// A Turns holds the callers that take turns at one bucket, with urgent requests or with other requests.
-type Turns struct {
-	Now     int64 // the largest start tag granted
-	Waiting int   // requests
-	Active  int   // callers with requests in line
-	Weights int64 // of the callers that have requests in line
+// A turns holds the callers that take turns at one bucket, with urgent requests or with other requests.
+type turns struct {
+	now     int64 // the largest start tag granted
+	waiting int   // requests
+	active  int   // callers with requests in line
+	weights int64 // of the callers that have requests in line
 	Callers map[string]*caller
-	Idle    idleCallers
+	idle    idleCallers
 
 	// As long as callers keep coming that had nothing in line, their start tags are all now, and no other would ever be granted.
 	// So once requests have been granted in this turn for twice what the callers in line would have got in it, callers that come
 	// from since on have a later tag.
 	granted int64 // in this turn, times TagScale
-	Later   int64 // never before now
+	later   int64 // never before now
 	since   Instant
 }
 
 // A fairBucket is what a bucket knows of turns while requests wait there.
-type fairBucket struct{ Urgent, Below Turns }
+type fairBucket struct{ Urgent, Below turns }
 
-func (f *fairBucket) of(below bool) *Turns {
+func (f *fairBucket) of(below bool) *turns {
 	if below {
 		return &f.Below
 	}
@@ -61,26 +61,26 @@ func (f *fairBucket) Active() int {
 	if f == nil {
 		return 0
 	}
-	return f.Urgent.Active + f.Below.Active
+	return f.Urgent.active + f.Below.active
 }
 
 // A caller has requests in line at one bucket, or had one granted a moment ago.
 type caller struct {
-	Name   string
+	name   string
 	below  bool
-	Weight int64
+	weight int64
 	size   int   // requests in line
-	End    int64 // the finish tag of its last request
-	Place  int   // in turns.idle; -1: it has requests in line
+	end    int64 // the finish tag of its last request
+	place  int   // in turns.idle; -1: it has requests in line
 
 	// Its requests in line, in order of arrival. The tag of the first is right; from stale on, they are later or earlier than
 	// they should be by what was cancelled or corrected.
-	First, Last, Stale *Waiter
+	First, last, stale *Waiter
 }
 
 // A seat is a request's place among those of its caller.
 type seat struct {
-	turns          *Turns
+	turns          *turns
 	caller         *caller
 	name           string
 	weight         int64
@@ -92,15 +92,15 @@ type seat struct {
 type idleCallers []*caller
 
 func (h idleCallers) Len() int           { return len(h) }
-func (h idleCallers) Less(i, j int) bool { return h[i].End < h[j].End }
-func (h idleCallers) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].Place, h[j].Place = i, j }
-func (h *idleCallers) Push(x any)        { c := x.(*caller); c.Place = len(*h); *h = append(*h, c) }
+func (h idleCallers) Less(i, j int) bool { return h[i].end < h[j].end }
+func (h idleCallers) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].place, h[j].place = i, j }
+func (h *idleCallers) Push(x any)        { c := x.(*caller); c.place = len(*h); *h = append(*h, c) }
 func (h *idleCallers) Pop() any {
 	last := len(*h) - 1
 	c := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	c.Place = -1
+	c.place = -1
 	return c
 }
 
@@ -109,8 +109,8 @@ func Taken(cost, weight int64) int64 {
 	return max(0, min(cost, MaxTag/TagScale)) * TagScale / weight
 }
 
-// After returns the finish tag of a cost that starts at tag.
-func (c *caller) After(tag, cost int64) int64 { return min(tag+Taken(cost, c.Weight), MaxTag) }
+// after returns the finish tag of a cost that starts at tag.
+func (c *caller) after(tag, cost int64) int64 { return min(tag+Taken(cost, c.weight), MaxTag) }
 
 // fairLocked returns which of the charges is of a bucket where callers take turns; -1: none.
 func (l *Core) fairLocked(charges []Charge) int {
@@ -143,22 +143,22 @@ func (l *Core) tagLocked(charges []Charge, a *Ask, p *Place) int64 {
 	return charges[i].Bucket.Fair.of(p.Below).start(a.Caller, p.Rank)
 }
 
-func (t *Turns) start(name string, rank Instant) int64 {
-	c, tag := t.Callers[name], t.Later
+func (t *turns) start(name string, rank Instant) int64 {
+	c, tag := t.Callers[name], t.later
 	if rank < t.since {
-		tag = t.Now
+		tag = t.now
 	}
 	switch {
 	case c != nil && c.First != nil:
-		return c.End
+		return c.end
 	case c != nil && t.counts(c):
-		return max(tag, c.End)
+		return max(tag, c.end)
 	}
 	return tag
 }
 
 // counts reports whether it makes a difference what a caller has had.
-func (t *Turns) counts(c *caller) bool { return c.First != nil || c.End > t.Later }
+func (t *turns) counts(c *caller) bool { return c.First != nil || c.end > t.later }
 
 // sitLocked has a request that joins a line take its place among those of its caller.
 func (l *Core) sitLocked(w *Waiter, charges []Charge) {
@@ -172,54 +172,54 @@ func (l *Core) sitLocked(w *Waiter, charges []Charge) {
 		b.Fair = new(fairBucket)
 	}
 	t, s := b.Fair.of(w.Below), w.Seat
-	if t.Waiting == 0 {
-		*t = Turns{Callers: make(map[string]*caller)}
+	if t.waiting == 0 {
+		*t = turns{Callers: make(map[string]*caller)}
 	}
 	c := t.caller(s.name, s.weight, w.Below)
 	s.turns, s.caller, s.stop = t, c, i
-	t.Waiting++
+	t.waiting++
 	if c.First == nil {
 		c.First = w
-		t.Weights += c.Weight
-		t.Active++
+		t.weights += c.weight
+		t.active++
 		l.Callers++
 	} else {
-		c.Last.Seat.Later, s.Earlier = w, c.Last
+		c.last.Seat.Later, s.Earlier = w, c.last
 	}
-	c.Last = w
+	c.last = w
 	c.size++
-	c.End = c.After(w.Tag, w.costs[i])
+	c.end = c.after(w.Tag, w.costs[i])
 }
 
 // caller returns the caller of that name, which is about to have a request in line or granted.
-func (t *Turns) caller(name string, weight int64, below bool) *caller {
+func (t *turns) caller(name string, weight int64, below bool) *caller {
 	c := t.Callers[name]
 	switch {
 	case c == nil:
-		c = &caller{Name: strings.Clone(name), below: below, Weight: weight, Place: -1} // a clone, so that the stack of Try may hold what it came in
-		t.Callers[c.Name] = c
+		c = &caller{name: strings.Clone(name), below: below, weight: weight, place: -1} // a clone, so that the stack of Try may hold what it came in
+		t.Callers[c.name] = c
 		return c
-	case c.Place >= 0:
-		heap.Remove(&t.Idle, c.Place)
+	case c.place >= 0:
+		heap.Remove(&t.idle, c.place)
 	default:
-		t.Weights += weight - c.Weight
+		t.weights += weight - c.weight
 	}
-	c.Weight = weight
+	c.weight = weight
 	return c
 }
 
 // rest notes that a caller has nothing in line, and forgets it if that makes no difference.
-func (t *Turns) rest(c *caller) {
+func (t *turns) rest(c *caller) {
 	if t.counts(c) {
-		heap.Push(&t.Idle, c)
+		heap.Push(&t.idle, c)
 	} else {
-		delete(t.Callers, c.Name)
+		delete(t.Callers, c.name)
 	}
 	for range 2 { // more than come in
-		if len(t.Idle) == 0 || t.Idle[0].End > t.Later {
+		if len(t.idle) == 0 || t.idle[0].end > t.later {
 			return
 		}
-		delete(t.Callers, heap.Pop(&t.Idle).(*caller).Name)
+		delete(t.Callers, heap.Pop(&t.idle).(*caller).name)
 	}
 }
 
@@ -230,33 +230,33 @@ func (l *Core) passedLocked(charges []Charge, a *Ask, p *Place, now Instant) *ca
 		return nil
 	}
 	t := charges[i].Bucket.Fair.of(p.Below)
-	if t.Waiting == 0 {
+	if t.waiting == 0 {
 		return nil
 	}
 	if c := t.Callers[a.Caller]; c != nil && c.First != nil { // it overtook none of its own: they wait elsewhere
-		l.chargeLocked(t, c, Taken(charges[i].cost, c.Weight), now)
+		l.chargeLocked(t, c, Taken(charges[i].cost, c.weight), now)
 		return c
 	}
 	c := t.caller(a.Caller, a.Weight, p.Below)
-	c.End = t.grant(c, p.Tag, charges[i].cost, t.Weights+c.Weight, now)
+	c.end = t.grant(c, p.Tag, charges[i].cost, t.weights+c.weight, now)
 	t.rest(c)
 	return c
 }
 
 // grant notes a grant at a start tag, given the weights of all callers in line and this one, and returns the finish tag.
-func (t *Turns) grant(c *caller, tag, cost, weights int64, now Instant) (finish int64) {
-	tag = max(tag, t.Now)
-	finish = c.After(tag, cost)
-	if tag > t.Now {
-		t.Now, t.granted = tag, 0
-		t.Later = max(t.Later, t.Now)
+func (t *turns) grant(c *caller, tag, cost, weights int64, now Instant) (finish int64) {
+	tag = max(tag, t.now)
+	finish = c.after(tag, cost)
+	if tag > t.now {
+		t.now, t.granted = tag, 0
+		t.later = max(t.later, t.now)
 	}
 	t.granted = meter.AddCount(t.granted, Taken(cost, 1))
-	if turned := t.Now + t.granted/weights; turned >= t.Later+2*(finish-tag) && turned < MaxTag {
-		if t.Later == t.Now {
+	if turned := t.now + t.granted/weights; turned >= t.later+2*(finish-tag) && turned < MaxTag {
+		if t.later == t.now {
 			t.since = now
 		}
-		t.Later = turned
+		t.later = turned
 	}
 	return finish
 }
@@ -267,34 +267,34 @@ func (l *Core) standUpLocked(w *Waiter, granted bool, now Instant) {
 	if s == nil {
 		return
 	}
-	t, c, cost := s.turns, s.caller, w.Taken()
+	t, c, cost := s.turns, s.caller, w.taken()
 	tag := w.Tag
 	if granted {
 		tag = c.First.Tag // in the turn of one that waits elsewhere, if there is one
-		tag = t.grant(c, tag, cost, t.Weights, now)
+		tag = t.grant(c, tag, cost, t.weights, now)
 	}
 	next := s.Later
 	stale := c.unlink(w)
-	t.Waiting--
+	t.waiting--
 	switch {
 	case c.First == nil:
-		c.End = tag
-		t.Weights -= c.Weight
-		t.Active--
+		c.end = tag
+		t.weights -= c.weight
+		t.active--
 		l.Callers--
 		t.rest(c)
 	case granted:
 		l.rechainLocked(t, c, c.First, tag, now)
 	case !stale:
 		l.rechainLocked(t, c, next, tag, now)
-	case c.Stale == nil:
-		c.End = c.After(c.Last.Tag, c.Last.Taken())
+	case c.stale == nil:
+		c.end = c.after(c.last.Tag, c.last.taken())
 	default:
 		l.rechainStaleLocked(t, c, now)
 	}
-	if t.Waiting == 0 {
+	if t.waiting == 0 {
 		b := w.line.Stops[s.stop].Bucket
-		if *t = (Turns{}); b.Fair.Urgent.Waiting+b.Fair.Below.Waiting == 0 {
+		if *t = (turns{}); b.Fair.Urgent.waiting+b.Fair.Below.waiting == 0 {
 			b.Fair = nil
 		}
 	}
@@ -304,8 +304,8 @@ func (l *Core) standUpLocked(w *Waiter, granted bool, now Instant) {
 func (c *caller) unlink(w *Waiter) (stale bool) {
 	s := w.Seat
 	c.size--
-	if stale = c.Stale != nil && w.Seq >= c.Stale.Seq; c.Stale == w {
-		c.Stale = s.Later
+	if stale = c.stale != nil && w.Seq >= c.stale.Seq; c.stale == w {
+		c.stale = s.Later
 	}
 	if s.Earlier == nil {
 		c.First = s.Later
@@ -313,7 +313,7 @@ func (c *caller) unlink(w *Waiter) (stale bool) {
 		s.Earlier.Seat.Later = s.Later
 	}
 	if s.Later == nil {
-		c.Last = s.Earlier
+		c.last = s.Earlier
 	} else {
 		s.Later.Seat.Earlier = s.Earlier
 	}
@@ -322,15 +322,15 @@ func (c *caller) unlink(w *Waiter) (stale bool) {
 }
 
 // chargeLocked moves the tags of a caller on, or back.
-func (l *Core) chargeLocked(t *Turns, c *caller, by int64, now Instant) {
+func (l *Core) chargeLocked(t *turns, c *caller, by int64, now Instant) {
 	switch {
 	case c.First != nil:
-		l.rechainLocked(t, c, c.First, min(max(t.Now, c.First.Tag+by), MaxTag), now)
-	case c.Place >= 0:
-		heap.Remove(&t.Idle, c.Place)
+		l.rechainLocked(t, c, c.First, min(max(t.now, c.First.Tag+by), MaxTag), now)
+	case c.place >= 0:
+		heap.Remove(&t.idle, c.place)
 		fallthrough
 	default:
-		c.End = min(max(t.Now, c.End+by), MaxTag)
+		c.end = min(max(t.now, c.end+by), MaxTag)
 		t.rest(c)
 	}
 }
@@ -341,48 +341,48 @@ func (l *Core) turnLocked(c *caller, b *Bucket, more int64, now Instant) {
 		return
 	}
 	t := b.Fair.of(c.below)
-	if t.Waiting == 0 {
+	if t.waiting == 0 {
 		return
 	}
-	by := -Taken(-more, c.Weight)
+	by := -Taken(-more, c.weight)
 	if more > 0 {
-		by = Taken(min(more, b.Meter.Most()), c.Weight) // no bucket owes more
+		by = Taken(min(more, b.Meter.Most()), c.weight) // no bucket owes more
 	}
-	current := t.Callers[c.Name]
+	current := t.Callers[c.name]
 	if current == nil || !t.counts(current) {
 		if more < 0 {
 			return
 		}
-		current = t.caller(c.Name, c.Weight, c.below)
-		current.End = t.Now
+		current = t.caller(c.name, c.weight, c.below)
+		current.end = t.now
 	}
 	l.chargeLocked(t, current, by, now)
 }
 
 // rechainLocked has w start at tag, and those after it one after the other: all of them if they are few, and else some now, and
 // the others, which then are stale, when something becomes of their caller again.
-func (l *Core) rechainLocked(t *Turns, c *caller, w *Waiter, tag int64, now Instant) {
+func (l *Core) rechainLocked(t *turns, c *caller, w *Waiter, tag int64, now Instant) {
 	fresh := true
 	for n := 0; w != nil; n++ {
-		if fresh = fresh && w != c.Stale; fresh && w.Tag == tag {
+		if fresh = fresh && w != c.stale; fresh && w.Tag == tag {
 			return // and so are those after it
 		}
 		if n == someOfAll && c.size > allAtOnce {
-			c.Stale = w
+			c.stale = w
 			return
 		}
 		if w.Tag != tag {
 			l.retagLocked(w, tag, now)
 		}
-		tag = c.After(tag, w.Taken())
+		tag = c.after(tag, w.taken())
 		w = w.Seat.Later
 	}
-	c.Stale, c.End = nil, tag
+	c.stale, c.end = nil, tag
 }
 
-func (l *Core) rechainStaleLocked(t *Turns, c *caller, now Instant) {
-	if w := c.Stale; w != nil {
-		l.rechainLocked(t, c, w, c.After(w.Seat.Earlier.Tag, w.Seat.Earlier.Taken()), now)
+func (l *Core) rechainStaleLocked(t *turns, c *caller, now Instant) {
+	if w := c.stale; w != nil {
+		l.rechainLocked(t, c, w, c.after(w.Seat.Earlier.Tag, w.Seat.Earlier.taken()), now)
 	}
 }
 
@@ -393,7 +393,7 @@ func (l *Core) retagLocked(w *Waiter, tag int64, now Instant) {
 	ln.remove(w)
 	w.Tag = tag
 	ln.insert(w)
-	ln.Queue.Class(w.Below).moved(w)
+	ln.Queue.class(w.Below).moved(w)
 	if q := ln.Queue; q.unjudged && w.Below == q.from.Below && w.Before(&q.from) {
 		q.from = w.Place // it has the turn of one that was rejected
 	}
@@ -408,5 +408,5 @@ func (l *Core) retagLocked(w *Waiter, tag int64, now Instant) {
 	l.headLocked(ln)
 }
 
-// Taken returns what w costs where callers take turns.
-func (w *Waiter) Taken() int64 { return w.costs[w.Seat.stop] }
+// taken returns what w costs where callers take turns.
+func (w *Waiter) taken() int64 { return w.costs[w.Seat.stop] }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A Keeper holds the buckets that may be forgotten once: in idle those that may be forgotten to make room for another, ordered
+// A keeper holds the buckets that may be forgotten once: in idle those that may be forgotten to make room for another, ordered
 // by when they are as good as new, and in busy those that may not, ordered by when they may. Use moves these instants later,
 // but a request should not pay for a heap: a bucket's place is brought up to date when the keeper looks at it, and busy ones
 // are looked at again as soon as a response, a refund or an empty line may have set them free.
-type Keeper struct{ Idle, Busy BucketHeap }
+type keeper struct{ idle, busy BucketHeap }
 
 // BucketHeap orders buckets by when they are to be looked at.
 type BucketHeap []*Bucket
@@ -35,8 +35,8 @@ func (h *BucketHeap) Pop() any {
 	return b
 }
 
-// First returns when the first is to be looked at; never: there is none.
-func (h BucketHeap) First() Instant {
+// first returns when the first is to be looked at; never: there is none.
+func (h BucketHeap) first() Instant {
 	if len(h) == 0 {
 		return Never
 	}
@@ -52,44 +52,44 @@ const (
 	ShrinkAbove = 1024        // entries; the room that fewer take is not worth giving back
 )
 
-func (k *Keeper) Size() int { return len(k.Idle) + len(k.Busy) }
+func (k *keeper) Size() int { return len(k.idle) + len(k.busy) }
 
-func (k *Keeper) add(b *Bucket, now Instant) {
+func (k *keeper) add(b *Bucket, now Instant) {
 	b.Busy, b.LookAt = false, now
-	heap.Push(&k.Idle, b)
+	heap.Push(&k.idle, b)
 }
 
-func (k *Keeper) remove(b *Bucket) {
+func (k *keeper) remove(b *Bucket) {
 	if b.Busy {
-		heap.Remove(&k.Busy, int(b.Place))
+		heap.Remove(&k.busy, int(b.Place))
 	} else {
-		heap.Remove(&k.Idle, int(b.Place))
+		heap.Remove(&k.idle, int(b.Place))
 	}
 	b.Busy = false
 }
 
 // put has the bucket looked at again then.
-func (k *Keeper) put(b *Bucket, busy bool, at Instant) {
+func (k *keeper) put(b *Bucket, busy bool, at Instant) {
 	if busy != b.Busy {
 		k.remove(b)
 		b.Busy, b.LookAt = busy, at
 		if busy {
-			heap.Push(&k.Busy, b)
+			heap.Push(&k.busy, b)
 		} else {
-			heap.Push(&k.Idle, b)
+			heap.Push(&k.idle, b)
 		}
 		return
 	}
 	b.LookAt = at
 	if busy {
-		heap.Fix(&k.Busy, int(b.Place))
+		heap.Fix(&k.busy, int(b.Place))
 	} else {
-		heap.Fix(&k.Idle, int(b.Place))
+		heap.Fix(&k.idle, int(b.Place))
 	}
 }
 
 // keep puts the bucket where it belongs, given until when it must be kept and when it is as good as new.
-func (k *Keeper) keep(b *Bucket, must, full, now Instant) {
+func (k *keeper) keep(b *Bucket, must, full, now Instant) {
 	switch later := now + int64(lookAgain); {
 	case must > now:
 		k.put(b, true, min(must, later))
@@ -101,12 +101,12 @@ func (k *Keeper) keep(b *Bucket, must, full, now Instant) {
 }
 
 // next returns the bucket that is to be looked at first, one that may have become idle before all others; nil: there is none.
-func (k *Keeper) next(now Instant) *Bucket {
+func (k *keeper) next(now Instant) *Bucket {
 	switch {
-	case k.Busy.First() <= now:
-		return k.Busy[0]
-	case len(k.Idle) > 0:
-		return k.Idle[0]
+	case k.busy.first() <= now:
+		return k.busy[0]
+	case len(k.idle) > 0:
+		return k.idle[0]
 	}
 	return nil
 }
@@ -124,9 +124,9 @@ func (b *Bucket) matters(now Instant) (must, full Instant) {
 }
 
 // keeperOf returns where a bucket is kept. Gates are kept apart, so that neither take the room of the other.
-func (l *Core) keeperOf(b *Bucket) *Keeper {
+func (l *Core) keeperOf(b *Bucket) *keeper {
 	if b.Limit == l.Gate {
-		return &l.GateKeys
+		return &l.gateKeys
 	}
 	return &l.Keys
 }
@@ -154,7 +154,7 @@ func (l *Core) sweep() {
 	l.SweepAt = Never
 	now := l.NowLocked()
 	more := l.sweepLocked(&l.Keys, SweepMost, now)
-	if l.sweepLocked(&l.GateKeys, SweepMost, now) || more {
+	if l.sweepLocked(&l.gateKeys, SweepMost, now) || more {
 		l.sweepLaterLocked(now, time.Millisecond) // let others have the lock, then go on
 		return
 	}
@@ -162,7 +162,7 @@ func (l *Core) sweep() {
 }
 
 // sweepLocked looks at the first most buckets that are to be looked at, and reports whether there may be more of them.
-func (l *Core) sweepLocked(k *Keeper, most int, now Instant) (more bool) {
+func (l *Core) sweepLocked(k *keeper, most int, now Instant) (more bool) {
 	for range most {
 		b := k.next(now)
 		if b == nil || b.LookAt > now {
@@ -179,7 +179,7 @@ func (l *Core) sweepLocked(k *Keeper, most int, now Instant) (more bool) {
 
 // sweepLaterLocked makes sure that buckets are forgotten once they are as good as new, after a pause.
 func (l *Core) sweepLaterLocked(now Instant, pause time.Duration) {
-	first := min(l.Keys.Idle.First(), l.Keys.Busy.First(), l.GateKeys.Idle.First(), l.GateKeys.Busy.First())
+	first := min(l.Keys.idle.first(), l.Keys.busy.first(), l.gateKeys.idle.first(), l.gateKeys.busy.first())
 	if first == Never {
 		return
 	}
@@ -218,7 +218,7 @@ func (l *Core) crowdedLocked(charges []Charge) bool {
 
 // evictLocked makes room for a bucket: the one that is full first is forgotten, except those that must be kept, or are about to
 // be charged. It reports whether there was one.
-func (l *Core) evictLocked(now Instant, charges []Charge, k *Keeper) bool {
+func (l *Core) evictLocked(now Instant, charges []Charge, k *keeper) bool {
 	var apart []*Bucket
 	defer func() {
 		for _, b := range apart {

@@ -38,7 +38,7 @@ type GateBucket struct {
 	*quota.Gate
 	Key   GateKey
 	Party *party
-	At    [2]int // in the lists of its party, counted from 1; 0: it is not there
+	at    [2]int // in the lists of its party, counted from 1; 0: it is not there
 }
 
 // The lists of a party.
@@ -50,22 +50,22 @@ const (
 // list puts the gate, whose bucket is b, into a list of its party, or takes it out.
 func (g *GateBucket) list(which int, b *Bucket, in bool) {
 	all := &g.Party.Lists[which]
-	switch i := g.At[which]; {
+	switch i := g.at[which]; {
 	case in && i == 0:
 		*all = append(*all, b)
-		g.At[which] = len(*all)
+		g.at[which] = len(*all)
 	case !in && i > 0:
 		n := len(*all) - 1
 		last := (*all)[n]
-		(*all)[i-1], last.Meter.(*GateBucket).At[which] = last, i
+		(*all)[i-1], last.Meter.(*GateBucket).at[which] = last, i
 		(*all)[n], *all = nil, (*all)[:n]
-		g.At[which] = 0
+		g.at[which] = 0
 	}
 }
 
 // heed notes that a server has told the party something.
 func (p *party) heed() {
-	if p.Vocal || p.Account.Silent() {
+	if p.Vocal || p.account.Silent() {
 		return
 	}
 	p.Vocal = true
@@ -79,9 +79,9 @@ func (p *party) heed() {
 
 // A party is an account at a server, with all its gates.
 type party struct {
-	Account *quota.Account
+	account *quota.Account
 	Host    *host
-	Gates   map[*Bucket]bool
+	gates   map[*Bucket]bool
 	peak    int          // the most gates since the map was made
 	Lists   [2][]*Bucket // LinedGates and StoppedGates
 	Vocal   bool         // the server has told it something: its gates may be closed
@@ -91,7 +91,7 @@ type party struct {
 // A host is a server with all its parties.
 type host struct {
 	Server  *quota.Server
-	Parties map[string]*party
+	parties map[string]*party
 	peak    int // the most parties since the map was made
 }
 
@@ -127,15 +127,15 @@ func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 	}
 	p := l.partyLocked(key, now)
 	b := &Bucket{Limit: l.Gate, Key: key.Name(), Place: -1, Extra: &Extra{Armed: Never}}
-	b.Meter = &GateBucket{Gate: quota.NewGate(p.Account), Key: key, Party: p}
-	p.Gates[b] = true
-	p.peak = max(p.peak, len(p.Gates))
-	if p.Account.Knows(AnyQuota) {
+	b.Meter = &GateBucket{Gate: quota.NewGate(p.account), Key: key, Party: p}
+	p.gates[b] = true
+	p.peak = max(p.peak, len(p.gates))
+	if p.account.Knows(AnyQuota) {
 		b.Meter.(*GateBucket).Under(now, AnyQuota)
 	}
 	l.Gates[key] = b
 	l.gatesPeak = max(l.gatesPeak, len(l.Gates))
-	l.GateKeys.add(b, now)
+	l.gateKeys.add(b, now)
 	l.sweepLaterLocked(now, sweepEvery)
 	return b
 }
@@ -143,17 +143,17 @@ func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 func (l *Core) partyLocked(key GateKey, now Instant) *party {
 	h := l.Hosts[key.Host]
 	if h == nil {
-		h = &host{Server: quota.NewServer(rand.Uint64()), Parties: make(map[string]*party)}
+		h = &host{Server: quota.NewServer(rand.Uint64()), parties: make(map[string]*party)}
 		l.Hosts[key.Host] = h
 		l.hostsPeak = max(l.hostsPeak, len(l.Hosts))
 	}
-	p := h.Parties[key.Party]
+	p := h.parties[key.Party]
 	if p == nil {
-		p = &party{Account: quota.NewAccount(h.Server, rand.Uint64()), Host: h, Gates: make(map[*Bucket]bool)}
-		p.Account.Off = l.QuotaOff
+		p = &party{account: quota.NewAccount(h.Server, rand.Uint64()), Host: h, gates: make(map[*Bucket]bool)}
+		p.account.Off = l.QuotaOff
 		p.heed() // the server may hold all of its parties
-		h.Parties[key.Party] = p
-		h.peak = max(h.peak, len(h.Parties))
+		h.parties[key.Party] = p
+		h.peak = max(h.peak, len(h.parties))
 	}
 	return p
 }
@@ -163,14 +163,14 @@ func (l *Core) forgetGateLocked(b *Bucket, g *GateBucket) {
 	delete(l.Gates, g.Key)
 	l.Gates = Shrunk(l.Gates, &l.gatesPeak)
 	p, h := g.Party, g.Party.Host
-	delete(p.Gates, b)
-	p.Gates = Shrunk(p.Gates, &p.peak)
-	if len(p.Gates) > 0 {
+	delete(p.gates, b)
+	p.gates = Shrunk(p.gates, &p.peak)
+	if len(p.gates) > 0 {
 		return
 	}
-	delete(h.Parties, g.Key.Party)
-	h.Parties = Shrunk(h.Parties, &h.peak)
-	if len(h.Parties) == 0 {
+	delete(h.parties, g.Key.Party)
+	h.parties = Shrunk(h.parties, &h.peak)
+	if len(h.parties) == 0 {
 		delete(l.Hosts, g.Key.Host)
 		l.Hosts = Shrunk(l.Hosts, &l.hostsPeak)
 	}
@@ -181,7 +181,7 @@ const AnyQuota = "default"
 
 // adoptLocked puts all gates of a party under the quota without a name.
 func (l *Core) adoptLocked(p *party, now Instant) {
-	for b := range p.Gates {
+	for b := range p.gates {
 		b.Meter.(*GateBucket).Under(now, AnyQuota)
 	}
 }
@@ -239,7 +239,7 @@ func (l *Core) WaitForOthersLocked(g *GateBucket, m Mark, now Instant) {
 
 // roomForGateLocked reports whether there is room for another gate. It forgets a gate to make room if it must.
 func (l *Core) roomForGateLocked(now Instant) bool {
-	return len(l.Gates) < l.MaxKeys || l.evictLocked(now, nil, &l.GateKeys)
+	return len(l.Gates) < l.MaxKeys || l.evictLocked(now, nil, &l.gateKeys)
 }
 
 // heardLocked takes a response to a request that passed a gate, and returns how long a new hold lasts. If an Adaptive limit was
@@ -294,7 +294,7 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 	moved := account.Until() > until
 	switch {
 	case moved && w.Host:
-		for _, p := range g.Party.Host.Parties {
+		for _, p := range g.Party.Host.parties {
 			l.replanPartyLocked(p, now)
 		}
 	case moved, open && !g.Payable(now, 1):
@@ -358,8 +358,8 @@ func (l *Core) PartiesAt(name string) (gates []*Bucket) {
 	if h == nil {
 		return nil
 	}
-	for _, p := range h.Parties {
-		for b := range p.Gates {
+	for _, p := range h.parties {
+		for b := range p.gates {
 			gates = append(gates, b)
 			break
 		}
@@ -388,12 +388,12 @@ func (l *Core) ForgetSaid(gates []*Bucket, key string) {
 	for _, b := range gates {
 		g := b.Meter.(*GateBucket)
 		g.Account.Forget(now)
-		for _, p := range g.Party.Host.Parties { // the host's hold was theirs, too
+		for _, p := range g.Party.Host.parties { // the host's hold was theirs, too
 			l.markPartyLocked(p)
 		}
 	}
 	for _, li := range l.Limits {
-		b := li.Bucket(key)
+		b := li.bucket(key)
 		if b == nil {
 			continue
 		}

@@ -93,7 +93,7 @@ func (l *Core) Release(key string) (last []*Limit) {
 	for _, li := range l.Limits {
 		held := li.Holds[key]
 		delete(li.Holds, key)
-		if b := li.Bucket(key); b != nil {
+		if b := li.bucket(key); b != nil {
 			held = max(held, b.HeldAlone())
 			l.liftLocked(b, now)
 		}

@@ -107,14 +107,14 @@ type judge struct {
 // gather finds the lines that are to be judged.
 func (j *judge) gather(below bool) {
 	q := j.queue
-	j.lines, j.urgent, j.open = j.lines[:0], make([]int64, q.Stops()+1), make([]int64, q.Stops()+1) // one more for a gate
+	j.lines, j.urgent, j.open = j.lines[:0], make([]int64, q.stops()+1), make([]int64, q.stops()+1) // one more for a gate
 	for _, ln := range q.Lines {
 		if ln.Below == below {
 			j.lines = append(j.lines, ln)
 		} else if !below || !ln.isOpen(j.now) {
 			continue
 		}
-		for i := range q.Stops() {
+		for i := range q.stops() {
 			switch {
 			case ln.Below == below && ln.isOpen(j.now):
 				j.open[i] = meter.AddCount(j.open[i], ln.Root.Sums()[i])
@@ -140,19 +140,19 @@ func (j *judge) meet(n *Waiter, all []int64) bool {
 // meetQueue is the same for all lines, without looking at them.
 func (j *judge) meetQueue() bool {
 	q := j.queue
-	c := q.Class(q.from.Below)
+	c := q.class(q.from.Below)
 	switch {
-	case c.Size == 0:
+	case c.size == 0:
 		return true
-	case q.Vocal > 0 || c.Tightest < j.now || q.from != firstPlace(q.from.Below):
+	case q.Vocal > 0 || c.tightest < j.now || q.from != firstPlace(q.from.Below):
 		return false
 	}
-	for i := range q.Stops() {
+	for i := range q.stops() {
 		b, urgent := q.Lines[0].Stops[i].Bucket, int64(0)
 		if q.from.Below {
 			urgent = q.urgent(i)
 		}
-		if b.Loan != nil || b.planLocked(q, nil, lastPlace(q.from.Below), urgent, c.Totals[i].Count(), c.Mosts[i], j.now) > c.Tightest {
+		if b.Loan != nil || b.planLocked(q, nil, lastPlace(q.from.Below), urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
 			return false
 		}
 	}
@@ -168,7 +168,7 @@ func (j *judge) meetAll() bool {
 	for _, ln := range j.lines {
 		all = append(all[:0], j.open...)
 		for i := range ln.Stops {
-			if i >= j.queue.Stops() || !ln.isOpen(j.now) {
+			if i >= j.queue.stops() || !ln.isOpen(j.now) {
 				all[i] = meter.AddCount(all[i], ln.Root.Sums()[i])
 			}
 		}
@@ -297,7 +297,7 @@ type mergedLine struct {
 
 // merge begins at queue.from.
 func (j *judge) merge() *merge {
-	m := &merge{passed: make(map[*Line]*mergedLine, len(j.lines)), shared: make([]int64, j.queue.Stops()), before: make([]int64, len(j.open))}
+	m := &merge{passed: make(map[*Line]*mergedLine, len(j.lines)), shared: make([]int64, j.queue.stops()), before: make([]int64, len(j.open))}
 	for _, ln := range j.queue.Lines {
 		if ln.Below != j.queue.from.Below {
 			continue

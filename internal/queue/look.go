@@ -7,8 +7,8 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// Bucket returns the bucket of a key; nil: none is kept.
-func (li *Limit) Bucket(key string) *Bucket {
+// bucket returns the bucket of a key; nil: none is kept.
+func (li *Limit) bucket(key string) *Bucket {
 	if key == "" {
 		return li.Single
 	}
@@ -31,7 +31,7 @@ func (l *Core) Look(some []*Bucket, f func(b *Bucket, now Instant)) {
 func (l *Core) LookAt(li *Limit, key string, f func(b *Bucket, now Instant)) bool {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	now, b := l.NowLocked(), li.Bucket(key)
+	now, b := l.NowLocked(), li.bucket(key)
 	if b == nil || !l.showsLocked(b, now) {
 		return false
 	}

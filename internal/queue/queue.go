@@ -11,7 +11,7 @@ type Queue struct {
 	Id      string
 	Lines   []*Line
 	Size    int      // requests in line
-	Classes [2]class // of urgent requests, and of all others
+	classes [2]class // of urgent requests, and of all others
 	Vocal   int      // lines with a vocal gate; 0: all gates are open
 
 	unjudged bool  // in Limiter.unjudged
@@ -21,85 +21,85 @@ type Queue struct {
 // A class is what is known of all urgent requests in a queue, or of all others, without looking at each line: there may be one
 // for each family of paths.
 type class struct {
-	Size     int
-	Latest   Place   // no request comes after this place
-	Totals   []total // what they cost, by stop
-	Mosts    []int64 // no request costs more, by stop
-	Tightest Instant // no request has an earlier limit
+	size     int
+	latest   Place   // no request comes after this place
+	totals   []total // what they cost, by stop
+	mosts    []int64 // no request costs more, by stop
+	tightest Instant // no request has an earlier limit
 }
 
-// Stops returns how many stops all its lines have in common.
-func (q *Queue) Stops() int { return len(q.Id) / 8 }
+// stops returns how many stops all its lines have in common.
+func (q *Queue) stops() int { return len(q.Id) / 8 }
 
-func (q *Queue) Class(below bool) *class {
+func (q *Queue) class(below bool) *class {
 	if below {
-		return &q.Classes[1]
+		return &q.classes[1]
 	}
-	return &q.Classes[0]
+	return &q.classes[0]
 }
 
 // enter counts a request that joins one of the lines.
 func (q *Queue) enter(w *Waiter) {
-	c := q.Class(w.Below)
-	if c.Size == 0 {
-		c.clear(w, q.Stops())
+	c := q.class(w.Below)
+	if c.size == 0 {
+		c.clear(w, q.stops())
 	}
 	q.Size++
-	c.Size++
+	c.size++
 	c.moved(w)
-	c.Tightest = min(c.Tightest, w.tight())
-	for i := range c.Totals {
-		c.Totals[i].add(w.costs[i])
-		c.Mosts[i] = max(c.Mosts[i], w.costs[i])
+	c.tightest = min(c.tightest, w.tight())
+	for i := range c.totals {
+		c.totals[i].add(w.costs[i])
+		c.mosts[i] = max(c.mosts[i], w.costs[i])
 	}
 }
 
 // clear begins with the first request of a class.
 func (c *class) clear(first *Waiter, stops int) {
-	if c.Totals == nil {
-		c.Totals, c.Mosts = make([]total, stops), make([]int64, stops)
+	if c.totals == nil {
+		c.totals, c.mosts = make([]total, stops), make([]int64, stops)
 	}
-	clear(c.Totals)
-	clear(c.Mosts)
-	c.Latest, c.Tightest = first.Place, Never
+	clear(c.totals)
+	clear(c.mosts)
+	c.latest, c.tightest = first.Place, Never
 }
 
 // moved notes that a request has another place.
 func (c *class) moved(w *Waiter) {
-	if c.Latest.Before(&w.Place) {
-		c.Latest = w.Place
+	if c.latest.Before(&w.Place) {
+		c.latest = w.Place
 	}
 }
 
 // leave counts a request that is in no line any more.
 func (q *Queue) leave(w *Waiter) {
 	q.Size--
-	c := q.Class(w.Below)
-	c.Size--
-	for i := range c.Totals {
-		c.Totals[i].add(-w.costs[i])
+	c := q.class(w.Below)
+	c.size--
+	for i := range c.totals {
+		c.totals[i].add(-w.costs[i])
 	}
 }
 
 // reduced notes that a request costs less at a stop.
 func (q *Queue) reduced(w *Waiter, stop int, by int64) {
-	if stop < q.Stops() {
-		q.Class(w.Below).Totals[stop].add(-by)
+	if stop < q.stops() {
+		q.class(w.Below).totals[stop].add(-by)
 	}
 }
 
 // look finds the largest costs and the tightest bound again: those that were noted may be of requests that have left.
 func (q *Queue) look(below bool) {
-	c := q.Class(below)
-	clear(c.Mosts)
-	c.Tightest = Never
+	c := q.class(below)
+	clear(c.mosts)
+	c.tightest = Never
 	for _, ln := range q.Lines {
 		if ln.Below != below {
 			continue
 		}
-		c.Tightest = min(c.Tightest, ln.Root.Tightest)
-		for i := range c.Mosts {
-			c.Mosts[i] = max(c.Mosts[i], ln.Root.Mosts()[i])
+		c.tightest = min(c.tightest, ln.Root.Tightest)
+		for i := range c.mosts {
+			c.mosts[i] = max(c.mosts[i], ln.Root.Mosts()[i])
 		}
 	}
 }
@@ -112,12 +112,12 @@ const maxAhead = 64
 // ahead returns what is to be paid at a stop before a request in that place, in those of the first most lines whose gates are
 // open, except one; urgent is the part of requests that are urgent, where that one is not.
 func (q *Queue) ahead(but *Line, p *Place, stop int, now Instant, most int) (urgent, ahead int64) {
-	if q == nil || stop >= q.Stops() || len(q.Lines) == 1 && q.Lines[0] == but {
+	if q == nil || stop >= q.stops() || len(q.Lines) == 1 && q.Lines[0] == but {
 		return 0, 0
 	}
-	if c := q.Class(p.Below); q.Vocal == 0 && (c.Size == 0 || c.Latest.Before(p)) {
-		if c.Size > 0 {
-			ahead = c.Totals[stop].Count()
+	if c := q.class(p.Below); q.Vocal == 0 && (c.size == 0 || c.latest.Before(p)) {
+		if c.size > 0 {
+			ahead = c.totals[stop].count()
 		}
 		if but != nil {
 			ahead = max(0, ahead-but.Root.Sums()[stop])
@@ -142,10 +142,10 @@ func (q *Queue) ahead(but *Line, p *Place, stop int, now Instant, most int) (urg
 
 // urgent returns what all urgent requests cost that go before all others at a stop.
 func (q *Queue) urgent(stop int) int64 {
-	if q.Classes[0].Size == 0 || !q.Lines[0].Stops[stop].Bucket.Limit.ordered() {
+	if q.classes[0].size == 0 || !q.Lines[0].Stops[stop].Bucket.Limit.ordered() {
 		return 0
 	}
-	return q.Classes[0].Totals[stop].Count()
+	return q.classes[0].totals[stop].count()
 }
 
 // A total is a sum of costs, which may not fit an int64.
@@ -159,8 +159,8 @@ func (t *total) add(n int64) {
 	t.hi, t.lo = t.hi+n>>63+int64(carry), lo
 }
 
-// Count returns the total as AddCount would.
-func (t *total) Count() int64 {
+// count returns the total as AddCount would.
+func (t *total) count() int64 {
 	if t.hi > 0 || t.lo > 2*uint64(meter.MaxCount) {
 		return 2 * meter.MaxCount
 	}
