@@ -46,10 +46,8 @@ func estimate(r *http.Request) int64 {
 // An answer is what became of a query.
 type answer struct {
 	query             string
-	at                time.Duration // since the work began
 	waited            time.Duration
 	estimated, actual int64
-	left              int64               // points
 	code              string              // of an error of the API
 	refused           *throttle.Rejection // it was not sent
 }
@@ -80,10 +78,7 @@ func ask(ctx context.Context, client *http.Client, url, query string) (a answer,
 	var said struct {
 		Errors     []struct{ Extensions struct{ Code string } }
 		Extensions struct {
-			Cost struct {
-				ActualQueryCost int64
-				ThrottleStatus  struct{ CurrentlyAvailable int64 }
-			}
+			Cost struct{ ActualQueryCost int64 }
 		}
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&said); err != nil {
@@ -93,11 +88,11 @@ func ask(ctx context.Context, client *http.Client, url, query string) (a answer,
 		a.code = said.Errors[0].Extensions.Code
 	}
 	a.waited = receipt.Waited()
-	a.actual, a.left = said.Extensions.Cost.ActualQueryCost, said.Extensions.Cost.ThrottleStatus.CurrentlyAvailable
+	a.actual = said.Extensions.Cost.ActualQueryCost
 	return a, nil
 }
 
-var queries = []string{
+var queries = [...]string{
 	"{ products(first: 40) { nodes { title variants(first: 10) { nodes { sku } } } } }",
 	"{ orders(first: 60) { nodes { name lineItems(first: 5) { nodes { title quantity } } } } }",
 	`{ customers(first: 20, query: "tag:new") { nodes { email } } }`,

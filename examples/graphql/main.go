@@ -1,6 +1,6 @@
 // Graphql sends queries of very different costs to an API that gives points for them, as those of shops and code hosts
 // do: first as any client would, then with throttle, which estimates what a query costs by how much it asks for, and
-// corrects that by what the answer says. A table shows each query.
+// corrects that by what the response says. A table shows each query.
 //
 //	go run ./examples/graphql
 //	go run ./examples/graphql -queries 60 -workers 8
@@ -35,36 +35,38 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // compare does the same work twice.
 func compare(ctx context.Context, c config, out io.Writer) error {
-	fmt.Fprintf(out, "The API holds %d points, and %d come back each second. %d queries, %d at a time.\n\nWith throttle:\n\n",
+	fmt.Fprintf(out, "The API holds %d points, and %d come back each second. %d queries, %d at a time,\nare sent twice: first without throttle, then with it, which waits.\n\n",
 		maximumAvailable, restoreRate, c.queries, c.workers)
 	plain := func(base http.RoundTripper) (http.RoundTripper, error) { return base, nil }
-	before, err := do(ctx, plain, c, func(answer) {})
+	before, err := do(ctx, plain, c)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%7s%8s%11s%8s%6s  %s\n", "time", "waited", "estimated", "actual", "left", "query")
-	after, err := do(ctx, func(base http.RoundTripper) (http.RoundTripper, error) { return throttled(base, c.margin) }, c,
-		func(a answer) { a.print(out) })
+	after, err := do(ctx, func(base http.RoundTripper) (http.RoundTripper, error) { return throttled(base, c.margin) }, c)
 	if err != nil {
 		return err
+	}
+	fmt.Fprintf(out, "%8s%14s%12s%9s  %s\n", "answered", "longest wait", "estimated", "actual", "query, with throttle")
+	for i := range after.longest {
+		after.longest[i].print(out)
 	}
 	fmt.Fprintf(out, "\n%-18s%9s%11s%12s%11s%9s\n", "", "answered", "throttled", "too costly", "not sent", "time")
 	before.print(out, "without throttle")
 	after.print(out, "with throttle")
 	fmt.Fprintln(out)
-	example.Verdict(out, after.throttled == 0, "The estimates came to %d points, the costs to %d: uncorrected, at least %.1fs.",
+	example.Verdict(out, after.throttled == 0, "Estimates came to %d points, costs to %d: uncorrected, it takes at least %.1fs.",
 		after.estimated, after.actual, float64(max(0, after.estimated-held(c.margin)))/restoreRate)
 	return nil
 }
 
-func (a *answer) print(out io.Writer) {
-	fmt.Fprintf(out, "%6.2fs", a.at.Seconds())
-	if a.refused != nil {
-		fmt.Fprintf(out, "%8s%11d%8s%6s", "never", a.estimated, "-", "-")
-	} else {
-		fmt.Fprintf(out, "%7.2fs%11d%8d%6d", a.waited.Seconds(), a.estimated, a.actual, a.left)
+func (l *longest) print(out io.Writer) {
+	switch {
+	case l.query == "":
+	case l.refused != nil:
+		fmt.Fprintf(out, "%8d%14s%12d%9s  %v\n", l.answered, "never sent", l.estimated, "-", parse(l.query))
+	default:
+		fmt.Fprintf(out, "%8d%13.2fs%12d%9d  %v\n", l.answered, l.waited.Seconds(), l.estimated, l.actual, parse(l.query))
 	}
-	fmt.Fprintf(out, "  %v\n", parse(a.query))
 }
 
 // A result is what became of the work.
@@ -72,10 +74,17 @@ type result struct {
 	answered, throttled, costly, unsent int
 	estimated, actual                   int64 // of what was answered
 	took                                time.Duration
+	longest                             [len(queries)]longest
 }
 
-// do sends all queries to an API of its own, and has each answer seen, one after the other.
-func do(ctx context.Context, wrap func(http.RoundTripper) (http.RoundTripper, error), c config, see func(answer)) (result, error) {
+// A longest is the answer to a query that waited the longest, and how many were answered.
+type longest struct {
+	answer
+	answered int
+}
+
+// do sends all queries to an API of its own.
+func do(ctx context.Context, wrap func(http.RoundTripper) (http.RoundTripper, error), c config) (result, error) {
 	api, err := throttletest.New(append(c.api, throttletest.WithHandler(newShop()))...)
 	if err != nil {
 		return result{}, err
@@ -102,20 +111,23 @@ func do(ctx context.Context, wrap func(http.RoundTripper) (http.RoundTripper, er
 			mu.Lock()
 			defer mu.Unlock()
 			r.took = time.Since(start)
-			a.at = r.took
-			see(a)
-			return r.add(a)
+			return r.add(a, i%len(queries))
 		})
 	}
 	return r, g.Wait()
 }
 
-func (r *result) add(a answer) error {
+func (r *result) add(a answer, nth int) error {
+	l := &r.longest[nth]
+	if l.query == "" || a.waited > l.waited {
+		l.answer = a
+	}
 	switch {
 	case a.refused != nil:
 		r.unsent++
 	case a.code == "":
 		r.answered++
+		l.answered++
 		r.estimated += a.estimated
 		r.actual += a.actual
 	case a.code == "THROTTLED":

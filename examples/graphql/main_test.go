@@ -43,17 +43,18 @@ func shown(t *testing.T, out string) {
 	assert.Equal(t, 21, before.answered+before.throttled)
 	assert.Equal(t, 3, before.costly)
 	assert.Equal(t, row{answered: 21, unsent: 3}, rowOf(t, out, "with throttle"))
-	for line, times := range map[string]int{
-		`never +27601 +- +-  100 products \(25 variants \(10 prices\)\)`:              3,
-		`\d\.\d\ds +441 +118 +\d+  40 products \(10 variants\)`:                       3,
-		`\d\.\d\ds +751 +175 +\d+  30 orders \(8 lineItems \(2 discounts\)\)`:         3,
-		`\d\.\d\ds +589 +76 +\d+  12 collections \(12 products \(3 images\)\)`:        3,
-		`\d\.\d\ds +351 +117 +\d+  25 customers \(3 addresses, 10 orders\)`:           3,
-		`\d\.\d\ds +21 +21 +\d+  20 customers`:                                        3,
-		`The estimates came to 8769 points, the costs to 1977: uncorrected, at least`: 1,
+	for _, line := range []string{
+		`0 +never sent +27601 +-  100 products \(25 variants \(10 prices\)\)`,
+		`3 +\d\.\d\ds +441 +118  40 products \(10 variants\)`,
+		`3 +\d\.\d\ds +751 +175  30 orders \(8 lineItems \(2 discounts\)\)`,
+		`3 +\d\.\d\ds +589 +76  12 collections \(12 products \(3 images\)\)`,
+		`3 +\d\.\d\ds +351 +117  25 customers \(3 addresses, 10 orders\)`,
+		`3 +\d\.\d\ds +21 +21  20 customers`,
+		`Estimates came to 8769 points, costs to 1977: uncorrected, it takes at least`,
 	} {
-		assert.Len(t, regexp.MustCompile(`(?m)`+line).FindAllString(out, -1), times, line)
+		assert.Len(t, regexp.MustCompile(`(?m)`+line).FindAllString(out, -1), 1, line)
 	}
+	assert.LessOrEqual(t, strings.Count(out, "\n"), 24, "one screen")
 	for line := range strings.Lines(out) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 84, line)
 	}

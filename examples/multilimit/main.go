@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		case waited != nil:
 			bound[waited.Limit]++
-			fmt.Fprintf(out, "after %.2fs in line for %q\n", waited.Wait.Seconds(), waited.Limit)
+			fmt.Fprintf(out, "after %.2fs in the queue for %q\n", waited.Wait.Seconds(), waited.Limit)
 		default:
 			fmt.Fprintln(out, "immediately")
 		}

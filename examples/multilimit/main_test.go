@@ -44,8 +44,8 @@ func TestBothLimitsBindAndNeitherIsExceeded(t *testing.T) {
 	}
 	assert.Contains(t, out.String(), "saw 12 requests and refused 0.", "all but the book, and those that were tried before their time")
 	assert.Regexp(t, `book +5000  never: more than "tokens" can ever pay`, out.String())
-	assert.Regexp(t, `question 6 +20  after [\d.]+s in line for "requests"`, out.String())
-	assert.Regexp(t, `document 3 +400  after [\d.]+s in line for "tokens"`, out.String())
+	assert.Regexp(t, `question 6 +20  after [\d.]+s in the queue for "requests"`, out.String())
+	assert.Regexp(t, `document 3 +400  after [\d.]+s in the queue for "tokens"`, out.String())
 }
 
 func TestOneLimitBindsAlone(t *testing.T) {

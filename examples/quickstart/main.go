@@ -39,7 +39,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		defer api.Close()
 		c.url = api.URL
 	}
-	fmt.Fprintf(out, "%s allows %d requests per %v.\n%d requests, %d at a time:\n\n", c.url, c.rate, c.per, c.n, c.workers)
+	fmt.Fprintf(out, "%s allows %d requests per %v.\nthrottle allows %d per %v: the network delays some. %d requests, %d at a time:\n\n",
+		c.url, c.rate, c.per, c.rate, c.per+c.margin, c.n, c.workers)
 
 	plain := http.DefaultClient
 	throttled, err := throttledClient(c)
@@ -69,7 +70,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 // window is longer than the API's, by more than any request is ever held up: then whatever fits ours fits the API's.
 // (A TokenBucket of 20 per second wouldn't do: it sends a burst of 20, and up to 20 more in the same second.)
 //
-// Mind that http.Client.Timeout includes the time in line: for the API's part of it alone, set the timeouts of an
+// Mind that http.Client.Timeout includes the time in the queue: for the API's part of it alone, set the timeouts of an
 // http.Transport, and give that to New instead of nil.
 func throttledClient(c config) (*http.Client, error) {
 	transport, err := throttle.New(nil, throttle.WithLimit(throttle.SlidingWindow(c.rate, c.per+c.margin)))
@@ -237,11 +238,11 @@ func lasted(answers []answer) time.Duration {
 	return last
 }
 
-// tickFor returns a round length of time, such that at most 16 of them make up a chart.
+// tickFor returns a round length of time, such that at most 8 of them make up a chart.
 func tickFor(whole time.Duration) time.Duration {
 	for unit := 10 * time.Millisecond; ; unit *= 10 {
 		for _, t := range []time.Duration{unit, unit * 5 / 2, unit * 5} {
-			if whole/t < 16 {
+			if whole/t < 8 {
 				return t
 			}
 		}
