@@ -301,7 +301,7 @@ func (s scene) do(t testing.TB, ctx context.Context, tr http.RoundTripper, r *ra
 	require.NoError(t, err)
 	resp, err := tr.RoundTrip(req)
 	if s.patience > 0 && err != nil {
-		time.Sleep(10 * time.Millisecond) // one who is refused would ask again at once
+		time.Sleep(10 * time.Millisecond) // a client that is refused would ask again immediately
 		return true
 	}
 	if err != nil {

@@ -71,7 +71,7 @@ func (o *overrides) costFor(limit string) (int64, bool) {
 	return 0, false
 }
 
-// ContextWithCost returns a context whose requests have that cost in the limits with these names, or in all limits if there
+// ContextWithCost returns a context under which requests have that cost in the limits with these names, or in all limits if there
 // are no names. A cost for a limit by name takes precedence over everything else. A cost for all limits applies where the limit
 // has no [Cost] of its own. With 0 the limit does not apply; a request with a negative cost is rejected. Unknown names are
 // ignored, because a context may pass through several Transports. Calls nest: use several for different costs.
@@ -88,30 +88,30 @@ func ContextWithCost(ctx context.Context, cost int64, limits ...string) context.
 	})
 }
 
-// ContextWithKey returns a context whose requests have that key, in limits without a [Key] of their own and for [ByContext].
+// ContextWithKey returns a context under which requests have that key, in limits without a [Key] of their own and for [ByContext].
 // An empty key stands for [NoKey].
 func ContextWithKey(ctx context.Context, key string) context.Context {
 	return with(ctx, func(o *overrides) { o.key, o.hasKey = orNoKey(key), true })
 }
 
-// ContextWithCaller returns a context whose requests are those of that caller, where a limit has [FairBy].
+// ContextWithCaller returns a context under which requests are those of that caller, where a limit has [FairBy].
 func ContextWithCaller(ctx context.Context, caller string) context.Context {
 	return with(ctx, func(o *overrides) { o.caller, o.called = caller, true })
 }
 
-// ContextWithPriority returns a context whose requests have that priority. The default is 0. Each step counts as having
+// ContextWithPriority returns a context under which requests have that priority. The default is 0. Each step counts as having
 // arrived ten seconds earlier, or later if negative, so that a low priority delays requests but never starves them.
 func ContextWithPriority(ctx context.Context, priority int) context.Context {
 	return with(ctx, func(o *overrides) { o.priority = priority })
 }
 
-// ContextWithMaxWait returns a context whose requests wait for at most d in the queue, instead of [WithMaxWait]. With 0 or
+// ContextWithMaxWait returns a context under which requests wait for at most d in the queue, instead of [WithMaxWait]. With 0 or
 // less, they are rejected if they cannot be sent now.
 func ContextWithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	return with(ctx, func(o *overrides) { o.maxWait, o.hasWait = max(0, d), true })
 }
 
-// ContextWithExempt returns a context whose requests pass untouched and uncounted, as with [WithExempt].
+// ContextWithExempt returns a context under which requests pass untouched and uncounted, as with [WithExempt].
 func ContextWithExempt(ctx context.Context) context.Context {
 	return with(ctx, func(o *overrides) { o.exempt = true })
 }

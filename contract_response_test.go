@@ -134,7 +134,7 @@ func TestRejectionOfIsNotForgedByAServer(t *testing.T) {
 	}
 }
 
-// Who retries has only the response at hand, at times, and so its Request.
+// A retry layer sometimes has only the response, and so its Request.
 func TestRejectionOfIsNotInheritedByARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefusal(t, throttle.WithFailFast())

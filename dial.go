@@ -13,7 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/queue"
 )
 
-// Connections tell requests that certainly never reached a server, whose tokens are refunded, from those that may have.
+// Connections tell requests that certainly never reached a server from those that may have. The former are refunded.
 //
 // An error alone is no proof. A request body can fail with a dial error of its own, and an [http.Transport] returns one
 // when a server took a request on an idle connection, closed it, and the second connection could not be made. There is

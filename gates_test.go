@@ -130,7 +130,7 @@ func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 	})
 }
 
-// Who is in line for an Adaptive limit or a gate waits for ever after hooks panicked.
+// Requests that waited for an Adaptive limit or a gate waited for ever after hooks panicked.
 func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Receipt tells how long a request waited and what it was charged, and settles the charge. It serves callers whose SDK
-// returns no response. After several attempts it holds the last one that a Transport or [Limiter.Wait] granted. It is safe for
+// A Receipt tells how long a request waited and what it was charged, and settles the charge. It is for SDKs that
+// return no response. After several attempts it holds the last one that a Transport or [Limiter.Wait] granted. It is safe for
 // concurrent use. Requests that are under way at the same time need a Receipt each.
 type Receipt struct {
 	mu     sync.Mutex

@@ -168,7 +168,7 @@ func settledThenUnsent(t *testing.T, limit throttle.Limit, cost int64) *throttle
 	return tr.Limiter()
 }
 
-// Nobody can say what of that would have to be undone, and so nothing is.
+// It is unknown what of that would have to be undone, so nothing is.
 func TestASettledChargeStaysThoughItWasNeverSent(t *testing.T) {
 	for name, limit := range map[string]throttle.Limit{
 		"bucket":  throttle.TokenBucket(10, time.Hour, throttle.Name("x")),

@@ -107,7 +107,7 @@ func (t *Transport) mustBeMade() {
 	}
 }
 
-// Limiter returns the Limiter whose budgets the Transport draws on.
+// Limiter returns the Limiter that the Transport takes tokens from.
 func (t *Transport) Limiter() *Limiter {
 	t.mustBeMade()
 	return t.limiter

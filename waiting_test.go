@@ -307,7 +307,7 @@ func TestDeadlineIsKeptToTheNanosecond(t *testing.T) {
 	})
 }
 
-// TestOvertakenRequestIsRefusedWhenItsPatienceEnds is about one whose plan was good when it came.
+// TestOvertakenRequestIsRefusedWhenItsPatienceEnds is about a request that could go in time when it came.
 func TestOvertakenRequestIsRefusedWhenItsPatienceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1, Burst(1)))

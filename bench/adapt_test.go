@@ -190,7 +190,7 @@ func (s scene) press(ctx context.Context, tr http.RoundTripper) {
 			continue
 		}
 		if do(ctx, tr) != nil {
-			time.Sleep(10 * time.Millisecond) // one who is refused here would ask again at once
+			time.Sleep(10 * time.Millisecond) // a client that is refused here would ask again immediately
 		}
 	}
 }

@@ -62,7 +62,7 @@ func sleeper(_ testing.TB, n int) func(context.Context) error {
 }
 
 // BenchmarkLateness keeps 100 waiting at a limit, and reports by how much later they went than the limit demands: the
-// k-th is due k intervals after the first. Who makes up for no delay falls behind, so that its median grows with time.
+// k-th is due k intervals after the first. A limiter that makes up for no delay falls behind, so that its median grows with time.
 func BenchmarkLateness(b *testing.B) {
 	for _, n := range []int{1000, 50_000} {
 		for _, p := range slices.Concat([]pacer{{"sleep", sleeper}}, pacers) {

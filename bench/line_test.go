@@ -17,7 +17,7 @@ import (
 const inLine = 1000
 
 // BenchmarkCancelled lets 1,000 line up at 1,000/s and cancels every other one. It reports in how much of the time that
-// the rest needs at least they were served: 100 is ideal. Who gives nothing back that was reserved comes to 50.
+// the rest needs at least they were served: 100 is ideal. A limiter that gives nothing back that was reserved comes to 50.
 func BenchmarkCancelled(b *testing.B) {
 	for _, p := range pacers {
 		if p.name == "uber" || p.name == "juju" {

@@ -297,7 +297,7 @@ func WithSeed(seed uint64) Option {
 	return option(func(c *config) { c.seed = seed })
 }
 
-// WithFaults adds faults. To each request the first one happens whose conditions it meets.
+// WithFaults adds faults. A request gets the first fault that it meets the conditions of.
 func WithFaults(faults ...Fault) Option {
 	return option(func(c *config) {
 		for _, f := range faults {

@@ -61,7 +61,7 @@ func whyMissing(ctx context.Context, path string) string {
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		return "the module proxy has it, and nobody has added it yet"
+		return "the module proxy has it, and it is not added yet"
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return "the module proxy does not give it (" + strings.TrimSpace(lines[len(lines)-1]) + ")"

@@ -54,7 +54,7 @@ func plainLabel(impl string) string { return strings.ReplaceAll(label(impl), "*"
 
 func isOurs(impl string) bool { return strings.HasPrefix(impl, "throttle") && impl != "throttled" }
 
-// isPeer tells others who limit from ours, and from what serves as a measure.
+// isPeer tells other limiters from ours, and from what serves as a measure.
 func isPeer(impl string) bool {
 	switch impl {
 	case "bare", "channel", "memory", "sleep", "time.Since", "lock", "atomic", "time.Since+lock":

@@ -47,7 +47,7 @@ func draw(m *measurements, dir string) error {
 	return nil
 }
 
-// save writes a plot as SVG. The fonts are those of whoever looks at it, as wide as the one that it was drawn for.
+// save writes a plot as SVG. The fonts are those of the viewer, as wide as the one that it was drawn for.
 func save(p *plot.Plot, height vg.Length, file string) error {
 	w, err := p.WriterTo(8*vg.Inch, height, "svg")
 	if err != nil {
@@ -179,7 +179,7 @@ func requestPlot(m *measurements) (*plot.Plot, vg.Length, error) {
 	return bars("What a request costs that need not wait", "ns", all)
 }
 
-// linePlot is of what happens to a line; who is not there can't do it.
+// linePlot is of what happens to a queue; a limiter that is missing there cannot do it.
 func linePlot(m *measurements) (*plot.Plot, vg.Length, error) {
 	var all []bar
 	for i, c := range lineTable().columns[:2] {

@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		defer api.Close()
 		c.url = api.URL
 	}
-	fmt.Fprintf(out, "%s allows %d requests per %v.\nthrottle allows %d per %v: the network delays some. %d requests, %d at a time:\n\n",
+	fmt.Fprintf(out, "%s allows %d requests per %v.\nthrottle allows %d per %v, because the network delays requests.\n%d requests, %d at a time:\n\n",
 		c.url, c.rate, c.per, c.rate, c.per+c.margin, c.n, c.workers)
 
 	plain := http.DefaultClient

@@ -9,7 +9,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A fleet is processes that share one budget of a Book, each with callers who ask for the next token when they have one.
+// A fleet is processes that share one budget of a Book, each with callers that ask for the next token when they have one.
 // Time is simulated, event by event.
 type fleet struct {
 	*rand.Rand

@@ -38,7 +38,7 @@ func newWindow(now Instant, r Rate, grid windows, wall *Wall) *FixedWindow {
 	return w
 }
 
-// A Wall is the wall clock of all windows of one owner, who keeps it true.
+// A Wall is the wall clock of all windows of one owner, which keeps it true.
 type Wall struct {
 	Unix  int64  // the time, in ns, of instant 0
 	backs uint32 // how often it was set back

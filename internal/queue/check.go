@@ -311,7 +311,7 @@ func (ln *Line) Check() (inOrder []*Waiter, depth int, err error) {
 			most := sum
 			for _, below := range []*Waiter{w.left, w.right} {
 				if below != nil {
-					sum += below.Sums()[i]
+					sum = meter.AddCount(sum, below.Sums()[i])
 					most, tightest = max(most, below.Mosts()[i]), min(tightest, below.Tightest)
 				}
 			}

@@ -28,7 +28,7 @@ type Core struct {
 	MaxQueue int
 	MaxKeys  int
 	Dry      bool
-	Fair     *Limit      // whose callers take turns; nil: none
+	Fair     *Limit      // where callers take turns; nil: nowhere
 	Urgent   int         // the lowest priority for which limits keep a reserve; the lowest int: none does
 	Supplies []*Supply   // of the limits that are Shared; nil: there are none
 	Gate     *Limit      // of the buckets in gates

@@ -277,7 +277,7 @@ func Shrunk[K comparable, V any](m map[K]V, peak *int) map[K]V {
 // MaxHolds is how many holds of keys without a bucket a limit remembers.
 const MaxHolds = 1024
 
-// keepHold remembers a hold of a key for whose bucket there is no room. If there is no room for the hold either, all keys are
+// keepHold remembers a hold of a key if there is no room for its bucket. If there is no room for the hold either, all keys are
 // held for which a bucket is yet to be made, and it returns false: a hold that is too wide is safer than none.
 func (li *Limit) keepHold(key string, until, now Instant) bool {
 	if _, ok := li.Holds[key]; !ok && len(li.Holds) == MaxHolds {

@@ -47,7 +47,7 @@ const (
 	StoppedGates        // where waiters are stopped
 )
 
-// list puts the gate, whose bucket is b, into a list of its party, or takes it out.
+// list puts the gate of bucket b into a list of its party, or takes it out.
 func (g *GateBucket) list(which int, b *Bucket, in bool) {
 	all := &g.Party.Lists[which]
 	switch i := g.at[which]; {
@@ -367,7 +367,7 @@ func (l *Core) PartiesAt(name string) (gates []*Bucket) {
 	return gates
 }
 
-// PartiesOf returns a gate of each party whose gates are wanted.
+// PartiesOf returns a gate of each party that want accepts.
 func (l *Core) PartiesOf(want func(GateKey) bool) (gates []*Bucket) {
 	seen := make(map[*party]bool)
 	for piece := range l.Pieces(l.Gate) {

@@ -79,7 +79,7 @@ func checkSettled(t *testing.T, a api, settle throttle.LimitOption, usage int64,
 		require.Error(t, receipt.Settle("tpm", reported))
 		assert.EqualValues(t, size-usage, left(t, transport, "tpm"))
 	})
-	bubble(t, "at once, so that who comes next does not wait for an estimate", func(t *testing.T) {
+	bubble(t, "immediately, so that the next request does not wait for an estimate", func(t *testing.T) {
 		server := a.start(t)
 		transport, client := throttled(t, server, throttle.WithLimit(tokens(size, settle)))
 		begun := time.Now()
