@@ -45,8 +45,8 @@ func newLine(stops int, q *Queue, below bool) *Line {
 	}{}
 	all.line = Line{Queue: &all.queue, Below: below, Stops: all.stops[:]}
 	all.queue.Lines = all.lines[:0]
-	c := all.queue.Class(below)
-	c.Totals, c.Mosts = all.sums[:], all.mosts[:]
+	c := all.queue.class(below)
+	c.totals, c.mosts = all.sums[:], all.mosts[:]
 	return &all.line
 }
 
