@@ -20,7 +20,7 @@ func (offline) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func Example() {
-	transport, err := throttle.New(offline{}, throttle.WithLimit(throttle.Pace(100, time.Second)))
+	transport, err := throttle.New(offline{}, throttle.WithLimit(throttle.Pace(10, time.Second)))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -5,8 +5,21 @@ package bench
 import (
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/queue"
 )
+
+func init() {
+	queue.ThreadTime = func() time.Duration {
+		var t unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+			panic(err)
+		}
+		return time.Duration(t.Nano())
+	}
+}
 
 // longestHold returns the longest time for which the lock has been held since the last call.
 func longestHold(l *throttle.Limiter) (time.Duration, bool) { return l.LongestHold(), true }
