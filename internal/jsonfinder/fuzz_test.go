@@ -75,7 +75,11 @@ func TestJSONFinderFindsTheSameInDenseValues(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 3000 {
+	bodies := 3000
+	if testing.Short() {
+		bodies = 600
+	}
+	for range bodies {
 		var b []byte
 		for range 1 + r.IntN(3) {
 			b = append(appendObject(b, r, 6), " \n"[r.IntN(2)])

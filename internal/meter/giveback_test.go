@@ -49,7 +49,11 @@ func (h *history) level(now Instant) *big.Rat {
 // TestWhatIsGivenBackIsAsIfItHadNeverBeen gives back at any time, and never finds more than if it had not been taken:
 // just as much where few grants are younger.
 func TestWhatIsGivenBackIsAsIfItHadNeverBeen(t *testing.T) {
-	for seed := range uint64(500) {
+	seeds := uint64(500)
+	if testing.Short() {
+		seeds = 100
+	}
+	for seed := range seeds {
 		r := metertest.Seeded(t, seed)
 		burst, most, pause := 1+r.Int64N(20), int64(20), int64(2)
 		if seed%3 == 0 { // many small ones, so that more is to be remembered than is
