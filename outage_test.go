@@ -48,7 +48,7 @@ func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 		require.False(t, just.done)
 		require.False(t, l.Stores()[0].Up)
 		dear := requireRefused(t, send(t, l, Ask{Cost: 11}), ms, ReasonCost)
-		require.EqualValues(t, math.MaxInt64, dear.Wait, "whatever the store says")
+		require.EqualValues(t, int64(math.MaxInt64), dear.Wait, "whatever the store says")
 		sleep(3*time.Second - 1)
 		require.False(t, patient.done)
 		require.False(t, long.done)
