@@ -18,15 +18,13 @@ type crowd struct {
 	grants   []*throttle.Grant
 	refuse   chan int // for how many seconds to stay away
 	refused  chan error
-	late     sync.WaitGroup // waiters that are rejected
 	everyone sync.WaitGroup
 	cancel   context.CancelFunc
 }
 
 const (
-	inFlight = 100  // requests, and as many grants to settle
-	lateOnes = 1000 // waiters that one operation rejects
-	perHour  = 10   // requests, and 1 where it is slow
+	inFlight = 100 // requests, and as many grants to settle
+	perHour  = 10  // requests
 )
 
 // RoundTrip waits, and refuses.
@@ -84,7 +82,6 @@ func (c *crowd) waits(n int) {
 func (c *crowd) leave() {
 	c.cancel()
 	c.everyone.Wait()
-	c.late.Wait()
 }
 
 func (c *crowd) operations() []operation {
@@ -104,18 +101,5 @@ func (c *crowd) operations() []operation {
 		{name: "SetBurst", do: func(b *testing.B, l *throttle.Limiter, i int) { must(b, l.SetBurst("tenant", int64(10+i%2))) }},
 		{name: "Hold", do: func(_ *testing.B, l *throttle.Limiter, i int) { l.Hold("k0", time.Duration(1+i)*time.Hour) }},
 		{name: "Stats", do: func(_ *testing.B, l *throttle.Limiter, _ int) { l.Stats() }},
-		{name: "reject_1,000", prepare: c.joinLate, do: func(b *testing.B, l *throttle.Limiter, _ int) { must(b, l.SetRate("tenant", 1, time.Hour)) }},
 	}
-}
-
-// joinLate adds waiters that a slower rate makes too late.
-func (c *crowd) joinLate(b *testing.B, l *throttle.Limiter) {
-	must(b, l.SetRate("tenant", perHour, time.Hour))
-	c.late.Wait()
-	c.waits(c.n)
-	maxWait := time.Duration(c.n) / 2 * time.Hour // at the full rate they wait for a fifth of it at most, and else for twice as long
-	for range lateOnes {
-		c.late.Go(func() { _, _ = l.Acquire(b.Context(), throttle.Ask{Key: "k0", MaxWait: &maxWait}) })
-	}
-	c.waits(c.n + lateOnes)
 }

@@ -17,9 +17,8 @@ var mostScale = flag.Int("scale", 10_000, "the most keys and waiters of Benchmar
 
 // An operation changes or reads a whole Limiter, or a line.
 type operation struct {
-	name    string
-	do      func(b *testing.B, l *throttle.Limiter, i int)
-	prepare func(b *testing.B, l *throttle.Limiter) // before each; nil: nothing
+	name string
+	do   func(b *testing.B, l *throttle.Limiter, i int)
 }
 
 var overKeys = []operation{
@@ -89,11 +88,6 @@ func stall(b *testing.B, l *throttle.Limiter, op operation) {
 	})
 	var all, held []float64
 	for i := 0; b.Loop(); i++ {
-		if op.prepare != nil {
-			b.StopTimer()
-			op.prepare(b, l)
-			b.StartTimer()
-		}
 		longest.Store(0)
 		_, _ = longestHold(l)
 		op.do(b, l, i)

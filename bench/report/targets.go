@@ -109,13 +109,8 @@ func keyTargets() []target {
 // scaleTargets are for how long an operation may hold the lock.
 func scaleTargets(m *measurements) (all []target) {
 	for _, op := range m.order["Scale/op"] {
-		if op == "reject_1,000" {
-			continue
-		}
 		all = append(all, target{what: spaced(op) + " with 100,000 waiting, the lock", most: 50, unit: " µs", value: heldFor("waiters", "100000", op).of})
 	}
-	all = append(all, target{what: "a rate that rejects 1,000 of 100,000 waiting, the lock at once", most: 1000, unit: " µs",
-		value: heldFor("waiters", "100000", "reject_1,000").of})
 	for _, op := range []string{"SetRate", "SetBurst", "Snapshot", "Buckets"} {
 		all = append(all, target{what: op + " with 1,000,000 keys, the lock at once", most: 1000, unit: " µs", value: heldFor("keys", "1000000", op).of})
 	}
