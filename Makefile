@@ -10,7 +10,7 @@ NODE_MODULES := $(if $(shell command -v npm),$(NODE_SERVERS)/node_modules)
 
 check: ## vet and the short tests of this module, without the examples, real servers and the race detector: about a minute
 	@$(GO) vet ./...
-	@$(GO) test -short -shuffle on $$($(GO) list ./... | grep -v -e /examples/ -e /internal/realserver)
+	@$(GO) test -short -shuffle on $$($(GO) list ./... | $(NOT_REAL) | grep -v /examples/)
 
 # Their dependencies compile for minutes, and would have to be compiled once more for the race detector.
 WITHOUT_RACE := ./internal/sdktest ./internal/pagetest ./examples/sdk

@@ -293,7 +293,7 @@ func TestTryOfThePriorityThatAReserveIsForIsUrgent(t *testing.T) {
 	require.True(t, ok)
 }
 
-// A request whose key is new is decided apart from others, because its rate must be asked for first.
+// A request for a new key takes a way of its own, because the rate of the key must be asked for first.
 func TestARequestOfTheUrgentPriorityWithANewKeyIsUrgent(t *testing.T) {
 	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour, Reserve(.5, 1), RateFor(func(string) (int64, time.Duration) { return 10, time.Hour }))))
 	_, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 10, Priority: 1, MaxWait: new(time.Duration(0))})

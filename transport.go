@@ -27,7 +27,7 @@ type Transport struct {
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
 	deaf    bool
-	plain   []queue.Charge // of each request whose context overrides nothing; nil: functions tell its keys and costs
+	plain   []queue.Charge // of each request without overrides in its context; nil: functions tell keys or costs
 	calls   bool           // price may call a user's function
 
 	connections connections
@@ -203,7 +203,7 @@ func (t *Transport) send(req *http.Request, charges []queue.Charge, a *admission
 	return resp, far, err
 }
 
-// sendTracked sends a request that was granted immediately, and whose outcome the Limiter wants to know.
+// sendTracked sends a request that was granted immediately. The Limiter wants to know its outcome.
 func (t *Transport) sendTracked(req *http.Request, charges []queue.Charge, a *admission) (*http.Response, reach, error) {
 	var g Grant
 	t.grant(&g, req, charges, a)
@@ -339,7 +339,7 @@ func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admissio
 	if !ok {
 		return nil, t.pend(o, req, charges, gate), nil, nil
 	}
-	if gate != nil {
+	if gate != nil { // Pass put its charge behind the others
 		charges = charges[:len(charges)+1]
 	}
 	if t.asker.observer.hooks.OnGrant != nil {

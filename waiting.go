@@ -8,7 +8,7 @@ import (
 )
 
 // await grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait. What
-// it returns replaces p, which is garbage meanwhile: a waiting request takes a waiter and a small stack, and nothing else.
+// it returns replaces p, which is garbage while the request waits: that takes a waiter and a small stack, and nothing else.
 func (l *Limiter) await(ctx context.Context, p *queue.Pending, by *asker) (*queue.Paid, *Rejection, error) {
 	cancel := p.Ask.Cancel
 	w, v := l.core.Decide(ctx, p)

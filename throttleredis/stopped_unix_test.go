@@ -39,7 +39,7 @@ func TestStoppedServerHoldsNoCallBeyondItsContext(t *testing.T) {
 }
 
 // TestDeadlinesHoldWhileRedisIsStopped has many callers with deadlines while Redis does not respond, and then does again. All
-// deadlines are within the grace: a request whose deadline is later waits for the end of the grace.
+// deadlines are within the grace: a request with a later deadline waits for the end of the grace.
 func TestDeadlinesHoldWhileRedisIsStopped(t *testing.T) {
 	s := start(t)
 	const timeout = 200 * time.Millisecond

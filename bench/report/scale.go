@@ -28,7 +28,7 @@ func heldFor(of, n, op string) query {
 type scaleTable struct{ of, title, note string }
 
 var scaleTables = []scaleTable{
-	{"keys", "Operations over many keys", "Keys whose buckets are empty."},
+	{"keys", "Operations over many keys", "The buckets of all keys are empty."},
 	{"waiters", "Operations over many waiting requests", "Requests that wait for one key."},
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// This file is for tests. What it checks cannot be seen from outside.
+// This file is for tests, also those of the package above. What it checks cannot be seen from outside.
 
 // Check returns what contradicts the invariants of the core, which hold whenever Mu is free and no timer is late.
 func (l *Core) Check() error {
@@ -152,7 +152,7 @@ func (c *checker) hosts() {
 				}
 			}
 			c.holds(len(p.Lists[LinedGates]) == lined && len(p.Lists[StoppedGates]) == stopped, "a party lists other gates")
-			c.holds(p.Vocal || p.account.Silent(), "a party whose server has told something counts as silent")
+			c.holds(p.Vocal || p.account.Silent(), "a party counts as silent, and its server has told something")
 		}
 	}
 	c.holds(gates == len(c.l.Gates), "a gate has no party")

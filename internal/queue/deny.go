@@ -25,14 +25,8 @@ func (l *Core) denyLocked(charges []Charge, by *Counts, below bool, now Instant,
 			due, binding = at, c
 		}
 	}
-	b := binding.Bucket
-	reason := ReasonNoTokens
-	switch {
-	case due == Never:
-		reason = ReasonCost
-	case b.isHeld(now):
-		reason = ReasonHeld
-	}
+	b, none := binding.Bucket, Bounds{Arrived: now, Expiry: now}
+	reason := none.Judge(due, now, b)
 	r.Reason, r.Limit, r.Key, r.Cost = reason, binding.Limit, b.Key, binding.cost
 	if b.Limit.plans {
 		due = b.soonest(due, binding.cost, below)

@@ -147,7 +147,7 @@ func (g *Gate) Under(now meter.Instant, name string) *quota {
 	if !slices.Contains(g.quotas, q) {
 		q.roll(now)
 		q.inFlight += g.inFlight
-		q.log.doubt(now, now)
+		q.log.doubt(now, now) // the server has counted requests here that the log does not have
 		g.quotas = append(g.quotas, q)
 	}
 	return q

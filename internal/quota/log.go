@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	logMost  = 1000 // the largest limit for which a log is kept
-	logSpare = 64   // departures that are kept besides as many as the limit allows
+	maxLogged = 1000 // the largest limit for which a log is kept; each departure takes 24 bytes
+	spareLog  = 64   // departures that are kept besides as many as the limit allows
 )
 
 // A log is the sliding log of a server, as far as one client can know it. Servers that keep such a log often tell the reset in
@@ -25,7 +25,7 @@ type log struct {
 	least, most int64 // bounds of the length
 	ring        []departure
 	newest      int           // in ring
-	sure        int64         // departures since the last doubt
+	certain     int64         // departures since the last doubt
 	doubted     meter.Instant // when that was
 }
 
@@ -44,10 +44,10 @@ func (l *log) back(n int) *departure {
 
 // take notes that a request leaves.
 func (l *log) take(now meter.Instant, inFlight int64) {
-	l.sure++
+	l.certain++
 	switch d := (departure{at: now, inFlight: inFlight}); {
-	case l.off || l.limit <= 0 || l.limit > logMost:
-	case int64(len(l.ring)) < l.limit+logSpare:
+	case l.off || l.limit <= 0 || l.limit > maxLogged:
+	case int64(len(l.ring)) < l.limit+spareLog:
 		l.ring = append(l.ring, d)
 		l.newest = len(l.ring) - 1
 	default:
@@ -74,10 +74,10 @@ func (l *log) answer(now, sentAt meter.Instant) {
 // doubt says that the server may not have counted a request that left at sentAt. Learning goes on with later ones. A second
 // doubt soon after the first, about a request that left after it, ends what was learned.
 func (l *log) doubt(now, sentAt meter.Instant) {
-	if sentAt >= l.doubted && l.sure < l.limit && !l.off {
+	if sentAt >= l.doubted && l.certain < l.limit && !l.off {
 		*l = newLog(l.limit)
 	}
-	l.doubted, l.sure = now, 0
+	l.doubted, l.certain = now, 0
 }
 
 // hear takes what is left, as told by the response to a request that left at sentAt.
@@ -90,12 +90,12 @@ func (l *log) hear(now, sentAt meter.Instant, left, limit int64) {
 		return
 	}
 	used := int(limit - left) // this request, and those before it that are in the log
-	known := int(min(l.sure, int64(len(l.ring))))
-	if used < 1 || used >= known {
+	certain := int(min(l.certain, int64(len(l.ring))))
+	if used < 1 || used >= certain {
 		return
 	}
 	l.heard++
-	if gone := later + used + int(l.back(later).inFlight); gone < known { // those in flight may have been counted later
+	if gone := later + used + int(l.back(later).inFlight); gone < certain { // those in flight may have been counted later
 		l.most = min(l.most, now-l.back(gone).at)
 	}
 	if kept := used - 1; kept > later && l.back(kept).answered > 0 { // later ones may have been counted earlier
@@ -107,7 +107,7 @@ func (l *log) hear(now, sentAt meter.Instant, left, limit int64) {
 }
 
 // known reports whether departures tell how much is left. It takes twice as many responses as the limit, because a fixed window
-// shows only at its end that it is none of this.
+// shows only at its end that it is no log.
 func (l *log) known() bool {
 	return l.limit > 0 && l.heard >= 2*l.limit && l.least >= l.most-l.most/4
 }

@@ -208,8 +208,8 @@ func TestQuotaLearnsNoShorterLogFromOtherClients(t *testing.T) {
 
 func TestQuotaKeepsNoLogOfALargeLimit(t *testing.T) {
 	a, g, _ := newFamilies()
-	asks(t, g, 0, core(logMost+1, 10, second))
-	asks(t, g, 1, core(logMost+1, 9, second))
+	asks(t, g, 0, core(maxLogged+1, 10, second))
+	asks(t, g, 1, core(maxLogged+1, 9, second))
 	require.Empty(t, a.quotas[0].log.ring)
 }
 
@@ -218,5 +218,31 @@ func TestALogKeepsBoundedDepartures(t *testing.T) {
 	for i := range int64(500) {
 		asks(t, g, i*second, core(5, 4, i*second+milli))
 	}
-	require.LessOrEqual(t, len(a.quotas[0].log.ring), 5+logSpare)
+	require.LessOrEqual(t, len(a.quotas[0].log.ring), 5+spareLog)
+}
+
+// A request that is in flight may reach the server after one that left later.
+func TestALogIsNotShorterBecauseARequestIsOnItsWay(t *testing.T) {
+	l := newLog(5)
+	l.take(1*second, 0)
+	l.answer(2*second, 1*second)
+	l.take(10*second, 0)
+	l.take(12*second, 1)
+	l.hear(13*second, 12*second, 4, 5) // the server has counted this one alone
+	require.Equal(t, 12*second, l.most)
+}
+
+func TestALogIsKnownOnceItsBoundsAreClose(t *testing.T) {
+	for _, c := range []struct {
+		log   log
+		known bool
+	}{
+		{log{limit: 5, heard: 10, least: 8, most: 10}, true},
+		{log{limit: 5, heard: 10, least: 7, most: 10}, false},
+		{log{limit: 5, heard: 9, least: 8, most: 10}, false},
+		{newLog(-1), false},
+		{log{limit: 5, off: true}, false},
+	} {
+		require.Equal(t, c.known, c.log.known(), "%+v", c.log)
+	}
 }
