@@ -30,7 +30,7 @@ func TestAChangedLimitIsFoundOnNginx(t *testing.T) {
 		}
 		t.Run(c.spec, func(t *testing.T) {
 			t.Parallel()
-			mostly(t, func() string { return changedLimit(t, spec, c.share, c.back) })
+			inThree(t, func() string { return changedLimit(t, spec, c.share, c.back) })
 		})
 	}
 }

@@ -32,7 +32,7 @@ func TestAStoppedServerIsUsedAsBeforeWhenItGoesOn(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%s, %v", c.client, c.stop), func(t *testing.T) {
 			t.Parallel()
-			mostly(t, func() string { return stopped(t, spec, c.client, c.stop) })
+			inThree(t, func() string { return stopped(t, spec, c.client, c.stop) })
 		})
 	}
 }
@@ -91,7 +91,7 @@ func TestAServerThatIsDownIsLeftAlone(t *testing.T) {
 		}
 		t.Run(c.client+", "+c.name, func(t *testing.T) {
 			t.Parallel()
-			mostly(t, func() string {
+			inThree(t, func() string {
 				load := realserver.Load{Client: realserver.ClientNamed(c.client), Callers: 64, Length: 52 * time.Second, Timeout: c.timeout}
 				return down(t, spec, load, c.fall, c.rise, c.most)
 			})
