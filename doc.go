@@ -1,6 +1,6 @@
 // Package throttle implements client-side rate limiting: it keeps a program within the limits of the APIs that it calls.
 //
-// A [Transport] is an [net/http.RoundTripper]. Set it as http.Client.Transport, or pass it to an SDK. Each request then
+// A [Transport] is a [net/http.RoundTripper]. Set it as http.Client.Transport, or pass it to an SDK. Each request then
 // spends tokens before it is sent. If there are not enough, it waits in a queue under its context, or is rejected with a
 // synthetic 429 response:
 //

@@ -28,7 +28,7 @@ type Dialect struct {
 	// Reset is the unit of a bare number that is a reset. The zero TimeUnit decides by its size.
 	Reset TimeUnit
 
-	// Scope is whom or what limits are counted for, unless the response says so.
+	// Scope is what limits are counted by, such as a user or an address, unless the response tells it.
 	Scope string
 
 	// ZeroIsConcurrency means that an empty bucket with a limit of 0 stands for too many concurrent requests.

@@ -20,12 +20,12 @@ var ErrEvicts = errors.New("throttleredis: Redis may evict the keys of budgets")
 // checkTags is the number of slots of a Cluster that Check uses. With three masters, it misses one with a chance of 10^-11.
 const checkTags = 64
 
-// Check reports whether the store can work: it decides an ask, by the script's hash and by its source, on every server that
-// it would write to, and looks whether they may evict keys. It is for the start of a program. New does not ask the server
-// anything.
+// Check reports whether the store can work. On every server that it would write to, it decides an ask by the script's hash and
+// by its source, and looks whether keys may be evicted. Call it when a program starts: New sends nothing to Redis.
 //
-// The error has lease.ErrSetup in its chain if the set-up must change, and ErrEvicts if that is all there is to say. A user
-// without permission for INFO is not told about eviction. The keys that Check writes expire after two seconds.
+// The error has throttle.ErrStoreSetup in its chain if the set-up must change, and ErrEvicts if eviction is the only problem.
+// Check does not find out about eviction if the user has no permission for INFO. The keys that Check writes expire after two
+// seconds.
 func (s *Store) Check(ctx context.Context) error {
 	var asks []lease.Ask
 	for i := range checkTags {

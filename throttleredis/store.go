@@ -107,7 +107,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 
 // Lease decides the asks by scripts, all in one pipeline: one script for up to 64 asks, in a Cluster of the same slot.
 //
-// The error has lease.ErrSetup in its chain if Redis rejected the script for a reason that retrying does not fix. Other
+// The error has throttle.ErrStoreSetup in its chain if Redis rejected the script for a reason that retrying does not fix. Other
 // errors mean that Redis is out of reach. After the first response, Redis carries nothing out after the deadline of ctx.
 func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, error) {
 	if err := context.Cause(ctx); err != nil {

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Counts tell what the server has seen. The first two are gauges, the others only grow. Requests that have been received
-// but not yet decided, since they travel (see [WithRoundTrip]), are in Received and in none of the others.
+// Counts are the gauges and counters of a server. A counter never falls. A request that has been received but not decided
+// yet, because it travels (see [WithRoundTrip]), is in Received and in none of the other counters.
 type Counts struct {
-	InFlight    int64 // requests received and not yet answered, whatever becomes of them
-	MaxInFlight int64 // the most of them at the same time
+	InFlight    int64 // requests received that have no response yet
+	MaxInFlight int64 // the most such requests at one time
 
 	Received  int64            // all requests
 	Accepted  int64            // charged to all their limits
 	Refused   int64            // refused by a limit, or by a full queue
 	RefusedBy map[string]int64 // refused by each limit, by its name; a request that two limits refuse counts in both
-	QueueFull int64            // refused since the queue of the workers was full
-	Failed    int64            // struck by Outage, Hang or Abort, and so neither accepted nor refused
-	Spoiled   int64            // accepted, and then struck by Respond, CutBody or SlowBody
+	QueueFull int64            // refused because the queue of the workers was full
+	Failed    int64            // hit by Outage, Hang or Abort, and so neither accepted nor refused
+	Spoiled   int64            // accepted, and then hit by Respond, CutBody or SlowBody
 }
 
-// A Slot counts the requests that were decided in one stretch of time: see [WithSlots].
+// A Slot counts the requests that were accepted, refused or failed in one stretch of time: see [WithSlots].
 type Slot struct {
 	Start    time.Duration // since the server was made
 	Accepted int64
@@ -71,8 +71,8 @@ func (h *Handler) slotLocked(now int64) *Slot {
 	return &h.slots[i]
 }
 
-// Accepted returns the instants at which requests were accepted, in order; of more than [WithRecording] has room for,
-// the first ones.
+// Accepted returns the instants at which requests were accepted, in order. If there were more than [WithRecording] keeps, it
+// returns the first ones.
 func (h *Handler) Accepted() []time.Time {
 	h.mu.Lock()
 	accepted := h.accepted // only appended to, so what is there can be read without the lock
@@ -84,13 +84,12 @@ func (h *Handler) Accepted() []time.Time {
 	return at
 }
 
-// MaxAccepted is the largest cost that the named limit has accepted for any one key in any stretch of time of this length
-// (half-open: two requests exactly one length apart are not in the same stretch). With "" for the limit it is the largest number of
-// requests that the server has accepted. A test asserts with it that a client has kept a limit, be it one that the
-// server does not enforce.
+// MaxAccepted returns the largest cost that the limit of that name has accepted for one key in any stretch of time of that
+// length. Stretches are half-open: two requests exactly one length apart are not in the same one. If limit is "", it returns the
+// largest number of requests that the server has accepted in such a stretch. With it, a test asserts that a client has kept a
+// limit, also one that the server does not enforce.
 //
-// It returns an error for a limit that is not there, for a length that is not positive, and when more was accepted
-// than [WithRecording] has room for.
+// It is an error if there is no such limit, if length is not positive, or if more was accepted than [WithRecording] keeps.
 func (h *Handler) MaxAccepted(limit string, length time.Duration) (int64, error) {
 	if length <= 0 {
 		return 0, fmt.Errorf("throttletest: MaxAccepted(%q, %v): the length must be positive", limit, length)

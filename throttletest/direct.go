@@ -12,15 +12,16 @@ import (
 	"time"
 )
 
-// errAborted is what a client of Direct sees where a connection would have been closed before the answer.
+// errAborted is the error of a request for which a connection would have been closed before the response.
 var errAborted = errors.New("throttletest: the server closed the connection before it answered")
 
-// Direct returns a RoundTripper that calls the Handler without any connection. It plays the same limits, latencies and
-// faults, works in a bubble of testing/synctest and outside, and is about three times as fast as a connection in
-// memory, without goroutines that outlive the request: for simulations of many requests. What it lacks is what HTTP
-// itself does: an answer arrives when the Handler has returned, so its body does not stream ([SlowBody] delays the
-// whole answer), and informational responses, trailers and upgrades do not arrive at all. The request's context ends
-// the wait for the answer; the Handler works on, as it does behind a connection.
+// Direct returns a RoundTripper that calls the Handler without a connection, for simulations of many requests. It has the
+// same limits, latencies and faults, and works inside and outside a bubble of testing/synctest. It is about three times as
+// fast as a connection in memory, and its goroutines end with the request.
+//
+// It does not do what HTTP itself does. The response arrives when the Handler has returned, so its body does not stream, and
+// [SlowBody] delays the whole response. Informational responses, trailers and upgrades do not arrive at all. If the context
+// of the request ends, the client stops waiting, but the Handler goes on, as it does behind a connection.
 func (h *Handler) Direct() http.RoundTripper { return direct{h} }
 
 type direct struct{ h *Handler }

@@ -10,32 +10,38 @@
 //
 // # Ways to run it
 //
-// The same options play the same server in four ways:
+// The same options run the same server in four ways:
 //
 //   - [New] and [Start] serve on a loopback socket, in real time: for example programs, for clients in other processes, and
 //     for whatever tests the HTTP stack itself. A socket does not work in a bubble of testing/synctest.
 //   - The same with [WithInMemory], inside a bubble of testing/synctest: real HTTP over connections in memory, and time
-//     that stands still until all goroutines wait, so a test of an hour takes a moment and instants are exact to the nanosecond. Make
-//     the server inside the bubble, with Start or with a deferred Close: the bubble ends only when its goroutines have.
+//     that stands still until all goroutines wait, so a test of an hour takes a moment and instants are exact to the
+//     nanosecond. Make the server inside the bubble, with Start or with a deferred Close: a bubble ends only after all of
+//     its goroutines.
 //   - [Handler.Direct] calls the Handler without any connection: for simulations of hundreds of thousands of requests, in
 //     a bubble or not.
-//   - [NewHandler] alone goes into any http.Server, or httptest.Server for TLS. There Close is that server's: it waits for
-//     requests that travel, are served or hang, unless their clients give up.
+//   - [NewHandler] alone goes into any http.Server, or httptest.Server for TLS. The Close of that server waits for requests
+//     that travel, are served or hang, unless their clients give up.
 //
 // # The way of a request
 //
-// A request is received and numbered, travels half of [WithRoundTrip], and may be struck by a fault. The limits accept it
-// all together, at one instant, or refuse it. An accepted request waits for a worker ([WithWorkers]), is served
-// ([WithServiceTime]), travels back, and is answered by [WithHandler]; a refused one takes [WithRefusalTime], travels back,
-// and is answered with [WithStatus], [WithRetryAfter] and [WithFields], whose times [WithRounding] and [WithLateResets] blur. [InFlight] counts a request from its acceptance until its
-// answer has been written: until the Handler has returned, which may be just after a client has read the last byte
-// of an answer of more than 2 KiB.
+//  1. The request travels for half of [WithRoundTrip]. When it arrives, the server gives it a number.
+//  2. A fault may happen to it ([WithFaults]).
+//  3. All limits accept it together, at one instant, or refuse it.
+//  4. An accepted request waits for a worker ([WithWorkers]) and is served ([WithServiceTime]). [WithHandler] writes the
+//     response.
+//  5. A refused request takes [WithRefusalTime]. [WithStatus], [WithRetryAfter] and [WithFields] set what the response says;
+//     [WithRounding] and [WithLateResets] make its times less exact.
+//  6. The response travels for the other half of WithRoundTrip.
+//
+// [InFlight] counts a request from its acceptance until the Handler has returned. A client may read the last byte of a
+// response of more than 2 KiB just before that.
 //
 // [Handler.SetRate] and [Handler.SetLimit] change the limits while the server runs, and [Handler.Stall] stops it for a while.
 //
 // # Imitating real servers
 //
-// These options answer as the servers do that people run, here each with 50 requests per second:
+// These options imitate common servers, here with 50 requests per second each:
 //
 //	nginx, limit_req       LeakyBucket(50, time.Second, Resolution(time.Millisecond), Status(503)), WithRetryAfter(NoRetryAfter);
 //	                       "burst=20 nodelay" is Burst(20), "burst=20" is Burst(20) and Delay(0)
@@ -49,5 +55,5 @@
 //	                       WithRounding(RoundDown); its moving window is SlidingWindow and WithFullResets()
 //	INCR and EXPIRE        FixedWindow(50, time.Second, Elastic(), CountRefused()): every request prolongs the window
 //
-// What is random depends on [WithSeed] and the number of the request alone.
+// Random values depend only on [WithSeed] and on the number of the request.
 package throttletest

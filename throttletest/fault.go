@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// A Fault is something that goes wrong, and when. It is made by one of the constructors below, which say what happens;
-// its methods return a copy with one more condition, and all conditions must hold. Without any it always happens:
+// A Fault is something that goes wrong, and when. The constructors below say what happens. The methods return a copy with
+// one more condition. A Fault happens to a request that meets all of its conditions, and to every request if it has none:
 //
 //	throttletest.Hang().Between(60*time.Second, 90*time.Second)
 //	throttletest.Respond(500, nil).Chance(0.01)
 //	throttletest.CutBody(10).OnRequests(3, 4).Matching(isUpload)
 //
-// [Outage], [Hang] and [Abort] strike when a request arrives, before the limits: it is neither accepted nor refused, and
-// charged to none. [Respond], [CutBody] and [SlowBody] strike the answers of accepted requests. Where several faults fit
-// a request, the first one in the order of [WithFaults] happens.
+// [Outage], [Hang] and [Abort] happen when a request arrives, before the limits: such a request is neither accepted nor
+// refused, and no limit is charged for it. [Respond], [CutBody] and [SlowBody] change the responses to accepted requests.
+// If several faults apply to a request, the first one in the order of [WithFaults] happens.
 type Fault struct {
 	kind   faultKind
 	status int
@@ -50,26 +50,26 @@ type attempt struct {
 	rng    *rand.Rand
 }
 
-// Outage answers immediately (see [WithRefusalTime]) with a status from 200 to 599, typically 503.
+// Outage responds with a status from 200 to 599, typically 503, after [WithRefusalTime], which is 0 by default.
 func Outage(status int) Fault {
 	return Fault{kind: outage, status: status, err: checkStatus("Outage", status)}
 }
 
-// Hang never answers: it lasts until the client gives up or the server is closed.
+// Hang never responds. It ends when the client gives up or the server is closed.
 func Hang() Fault { return Fault{kind: hang} }
 
-// Abort closes the connection before the answer (an HTTP/2 stream is reset). Mind that net/http's Transport sends a
-// request again by itself if it was idempotent and went over a connection that had served another one before.
+// Abort closes the connection, or resets the HTTP/2 stream, before the response. Note that net/http's Transport sends an
+// idempotent request again by itself if its connection was used before.
 func Abort() Fault { return Fault{kind: abort} }
 
-// Respond answers with a status from 200 to 599 and these headers (nil: none), after the service time, instead of the
-// Handler. The header is copied.
+// Respond responds with a status from 200 to 599 and these headers after the service time, instead of the handler of
+// [WithHandler]. A nil header stands for none. The header is copied.
 func Respond(status int, header http.Header) Fault {
 	return Fault{kind: respond, status: status, header: header.Clone(), err: checkStatus("Respond", status)}
 }
 
-// CutBody breaks the connection after n bytes of the body, or at its end if it is shorter. The client sees a whole header, and
-// then io.ErrUnexpectedEOF, unless the Handler has declared a Content-Length and the body ends before n.
+// CutBody breaks the connection after n bytes of the body, or at the end of a shorter body. The client gets the whole header,
+// and then io.ErrUnexpectedEOF, unless the handler set a Content-Length and the body ends before n.
 func CutBody(n int) Fault {
 	f := Fault{kind: cutBody, size: n}
 	if n < 0 {

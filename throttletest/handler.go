@@ -33,8 +33,8 @@ type Handler struct {
 	slots    []Slot
 }
 
-// NewHandler makes a Handler. Its clock, on which [Fault.Between] and [WithSlots] count, begins now. The error joins every
-// problem of the options.
+// NewHandler returns a Handler. The times of [Fault.Between] and [WithSlots] count from now. The error names everything that
+// is wrong with the options.
 func NewHandler(opts ...Option) (*Handler, error) {
 	c, err := newConfig(opts, false)
 	if err != nil {
@@ -63,7 +63,7 @@ func (h *Handler) shareSpecsLocked() {
 // now is nanoseconds since the Unix epoch, but monotonic: the wall clock of the start plus what has passed since.
 func (h *Handler) now() int64 { return h.start.UnixNano() + int64(time.Since(h.start)) }
 
-// ServeHTTP lets the request travel, strikes it with a fault or asks the limits, and answers.
+// ServeHTTP serves one request, as the package documentation describes.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number := h.enter()
 	var v verdict
@@ -191,7 +191,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, v verdict) {
 	writeStatus(w, v.refusal.Status)
 }
 
-// answer serves an accepted request, spoiled by f if that is not nil.
+// answer responds to an accepted request, with the fault f if that is not nil.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, f *Fault) {
 	if f == nil {
 		h.next.ServeHTTP(w, r)

@@ -13,24 +13,25 @@ import (
 type RetryAfter int
 
 // The forms of Retry-After (RFC 9110, section 10.2.3). All are rounded up unless [WithRounding] says otherwise, so that
-// a request at that time is not too early. The header is left out where the wait is unknown: for [InFlight], for a full queue, and for a cost that can never be paid.
+// a request at that time is not too early. There is no header if the wait is unknown: for [InFlight], for a full queue, and
+// for a cost that can never be paid.
 const (
 	RetryAfterSeconds RetryAfter = iota // "2": delta seconds, at least 1 if rounded up
 	RetryAfterDate                      // "Fri, 13 Feb 2009 23:31:30 GMT"
 	NoRetryAfter                        // left out
 )
 
-// Rounding is how a server that tells times in whole seconds rounds them.
+// Rounding is how a server rounds times to whole seconds.
 type Rounding int
 
-// The ways to round. A client that believes a time that was rounded down comes up to a second too early, and is told
-// "Retry-After: 0" for the last second of a wait.
+// The ways to round. With RoundDown, a client that does as it is told comes up to a second too early, and gets "Retry-After: 0"
+// in the last second of a wait.
 const (
 	RoundUp Rounding = iota
 	RoundDown
 )
 
-// Fields is a form in which answers tell what is left.
+// Fields is a form in which responses tell what is left of limits.
 type Fields int
 
 // The forms of rate-limit fields. The reset is the time until something comes back: the end of a fixed window, the next
@@ -41,7 +42,7 @@ const (
 	//	RateLimit-Policy: "minute";q=100;w=60, "calls";q=5;qu="concurrent-requests"
 	//	RateLimit: "minute";r=42;t=17, "calls";r=3
 	//
-	// A period that is no whole number of seconds is told as the next whole number, with a quota in proportion.
+	// A period that is not a whole number of seconds is rounded up, with a quota in proportion.
 	Draft Fields = iota + 1
 	// XEpoch is X-RateLimit-Limit, -Remaining and -Reset of the limit that has the smallest share left (InFlight aside),
 	// the reset in seconds since the Unix epoch, rounded up. The limit of a bucket is how much it holds.
@@ -62,11 +63,11 @@ const (
 	Draft7
 )
 
-// A Refusal is what the server decided about a request that it does not serve.
+// A Refusal tells why and for how long the server refused a request.
 type Refusal struct {
-	Limit  string        // the limit that refused, of several the one with the longest wait; "" for a full queue
-	Status int           // the status that the server was told to answer with
-	Wait   time.Duration // until it could be accepted; 0 if unknown, math.MaxInt64 if never
+	Limit  string        // the limit that refused: of several, the one with the longest wait; "" for a full queue
+	Status int           // the status of the response, as Status or WithStatus set it
+	Wait   time.Duration // until the request could be accepted; 0 if unknown, math.MaxInt64 if never
 }
 
 // standing is what one limit has left for the key of a request.

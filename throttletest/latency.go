@@ -16,7 +16,7 @@ type Latency struct {
 // maxLatency keeps sums of latencies and instants within 63 bits.
 const maxLatency = 10 * 366 * 24 * time.Hour
 
-// Constant is always d, which must not be negative.
+// Constant returns a Latency that is always d, which must not be negative.
 func Constant(d time.Duration) Latency {
 	if d < 0 {
 		return Latency{err: fmt.Errorf("Constant(%v) must not be negative", d)}
@@ -24,7 +24,7 @@ func Constant(d time.Duration) Latency {
 	return LatencyFunc(func(*rand.Rand) time.Duration { return d })
 }
 
-// Uniform is evenly distributed from low to high, both included; 0 <= low <= high.
+// Uniform returns a Latency that is evenly distributed from low to high, both included; 0 <= low <= high.
 func Uniform(low, high time.Duration) Latency {
 	if low < 0 || high < low || high-low == math.MaxInt64 {
 		return Latency{err: fmt.Errorf("Uniform(%v, %v) needs 0 <= low <= high", low, high)}
@@ -32,8 +32,8 @@ func Uniform(low, high time.Duration) Latency {
 	return LatencyFunc(func(r *rand.Rand) time.Duration { return low + time.Duration(r.Int64N(int64(high-low)+1)) })
 }
 
-// LogNormal has this median, and its logarithm the standard deviation sigma: 0.3 is a steady service, 1.2 has a heavy
-// tail. The median must be positive, sigma finite and not negative.
+// LogNormal returns a Latency with that median. The standard deviation of its logarithm is sigma: 0.3 is a steady service,
+// 1.2 has a heavy tail. The median must be positive, sigma finite and not negative.
 func LogNormal(median time.Duration, sigma float64) Latency {
 	if median <= 0 || !(sigma >= 0) || math.IsInf(sigma, 0) {
 		return Latency{err: fmt.Errorf("LogNormal(%v, %v) needs a positive median and a finite sigma that is not negative", median, sigma)}
@@ -44,7 +44,7 @@ func LogNormal(median time.Duration, sigma float64) Latency {
 	})
 }
 
-// Sometimes is rare with probability p (from 0 to 1), and else usual.
+// Sometimes returns a Latency that is rare with probability p, from 0 to 1, and usual otherwise.
 func Sometimes(p float64, rare, usual Latency) Latency {
 	switch {
 	case !(p >= 0 && p <= 1):
@@ -64,8 +64,9 @@ func Sometimes(p float64, rare, usual Latency) Latency {
 	})
 }
 
-// LatencyFunc is what draw returns. It is called concurrently, each time with a source of its own, and should draw from
-// that alone, so that runs can be repeated. Negative values count as 0, those above ten years as ten years.
+// LatencyFunc returns a Latency that is what draw returns. It is called concurrently, each time with a source of its own. It
+// should take random values only from that source, so that runs can be repeated. Negative values count as 0, and values
+// above ten years as ten years.
 func LatencyFunc(draw func(*rand.Rand) time.Duration) Latency {
 	if draw == nil {
 		return Latency{err: fmt.Errorf("LatencyFunc(nil)")}

@@ -168,9 +168,8 @@ func chain(first, second func()) func() {
 	return func() { first(); second() }
 }
 
-// SetRate changes a limit to n per period while the server runs; it keeps the burst, and what was counted (a
-// [FixedWindow] of another length starts afresh). It returns an error for a limit that is not there, for [InFlight], and for bad
-// values.
+// SetRate changes a limit to n per period while the server runs. The burst and the balances stay, except that a [FixedWindow]
+// of another length starts from zero. It is an error if there is no such limit, if it is [InFlight], or if a value is invalid.
 func (h *Handler) SetRate(limit string, n int64, per time.Duration) error {
 	return h.change(limit, func(old Limit) (Limit, error) {
 		if old.kind == inFlight {
@@ -181,9 +180,8 @@ func (h *Handler) SetRate(limit string, n int64, per time.Duration) error {
 	})
 }
 
-// SetLimit puts another limit in the place of the one with this name while the server runs; it keeps the place's name. If
-// both are of one kind, what was counted is kept, otherwise it starts from zero; bans last. It returns an error for a limit that
-// is not there, and for a bad one.
+// SetLimit replaces the limit of that name while the server runs. The new limit gets its name, its bans, and, if both are of
+// the same kind, its balances. It is an error if there is no such limit, or if the new one is invalid.
 func (h *Handler) SetLimit(limit string, to Limit) error {
 	return h.change(limit, func(old Limit) (Limit, error) {
 		if to.name != "" && to.name != old.name {

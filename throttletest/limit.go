@@ -62,35 +62,35 @@ func (k kind) constructor() string {
 }
 
 // TokenBucket refills n tokens per period evenly, and holds at most n of them, or as many as [Burst] says. It is full at
-// the beginning. A refused request is told when enough tokens will be there (Turner 1986; RFC 2697 as a policer).
+// the beginning. A refusal says when there will be enough tokens (Turner 1986; RFC 2697 as a policer).
 func TokenBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(tokenBucket, n, per, opts)
 }
 
 // FixedWindow accepts n per window. The windows are aligned to the Unix epoch (a minute's window begins on the minute),
-// or with [FromFirstRequest] the first request after a window has ended begins the next.
+// With [FromFirstRequest], the first request after the end of a window begins the next one.
 func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(fixedWindow, n, per, opts)
 }
 
-// SlidingWindow accepts at most n in any stretch of that length. It keeps a log of every request counted, so it is exact;
-// a request exactly one window old no longer counts.
+// SlidingWindow accepts at most n in any stretch of length per. It keeps a log of all counted requests, so it is exact. A
+// request that is exactly one window old no longer counts.
 func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(slidingWindow, n, per, opts)
 }
 
-// InFlight accepts n at once: a request counts from its acceptance until its answer has been written. The server cannot
-// know when there will be room again, so a refusal by InFlight alone carries no Retry-After.
+// InFlight accepts n requests at a time. A request counts from its acceptance until its response has been written. The
+// server cannot know when there will be room again, so a refusal by InFlight alone has no Retry-After.
 func InFlight(n int64, opts ...LimitOption) Limit {
 	return newLimit(inFlight, n, 0, opts)
 }
 
 // LeakyBucket is nginx's limit_req (ngx_http_limit_req_module.c): n per period, with up to [Burst] requests (default 0)
-// beyond that pace. What exceeds the burst is refused; what lies within it is served immediately (nginx's "nodelay"), or
-// with [Delay] held back until the pace is kept. It counts in nanoseconds; nginx itself counts in milliseconds, which
-// [Resolution] imitates.
+// beyond that pace. It refuses requests beyond the burst. It serves those within the burst immediately (nginx's "nodelay"),
+// or delays them until the pace is kept ([Delay]). It counts in nanoseconds; nginx counts in milliseconds, which [Resolution]
+// imitates.
 //
-// nginx answers 503 without Retry-After unless configured otherwise: add Status(503) here and
+// nginx responds with 503 and without Retry-After unless it is configured otherwise: add Status(503) here and
 // WithRetryAfter(NoRetryAfter) to the server.
 func LeakyBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(leakyBucket, n, per, opts)
@@ -141,7 +141,7 @@ func Burst(n int64) LimitOption {
 	})
 }
 
-// FromFirstRequest lets a [FixedWindow] begin with the first accepted request after the last window has ended, instead
+// FromFirstRequest makes a [FixedWindow] begin with the first accepted request after the end of the window before, instead
 // of at a multiple of its length since the Unix epoch.
 func FromFirstRequest() LimitOption {
 	return limitOption(func(l *Limit) {
@@ -153,8 +153,8 @@ func FromFirstRequest() LimitOption {
 }
 
 // Elastic makes every counted request restart a [FixedWindow]: the window ends when no request was counted for its whole
-// length. Servers do this that renew the expiry of a counter at each request. With [CountRefused], refused requests
-// prolong the window too, so a client that keeps asking is never accepted again:
+// length. Servers that renew the expiry of a counter at each request do this. With [CountRefused], refused requests prolong
+// the window too, so a client that keeps sending is never accepted again:
 //
 //	throttletest.FixedWindow(50, time.Second, throttletest.Elastic(), throttletest.CountRefused())
 func Elastic() LimitOption {
@@ -184,8 +184,8 @@ func Resolution(d time.Duration) LimitOption {
 	})
 }
 
-// Delay lets a [LeakyBucket] hold back the requests within its burst until the pace is kept, except for the first free
-// ones (nginx's "delay=free"; 0 is nginx's default).
+// Delay makes a [LeakyBucket] delay the requests within its burst until the pace is kept, except the first free ones
+// (nginx's "delay=free"; 0 is nginx's default).
 func Delay(free int64) LimitOption {
 	return limitOption(func(l *Limit) {
 		if l.kind != leakyBucket || free < 0 {
@@ -197,7 +197,7 @@ func Delay(free int64) LimitOption {
 
 // Key sets the key by which a request is counted: requests of different keys have budgets of their own. The default is the
 // server's [WithKey], else one budget for all requests. The function is called concurrently and must not change the
-// request. What is known of a key is kept as long as the server is.
+// request. The state of a key is kept as long as the server.
 func Key(key func(*http.Request) string) LimitOption {
 	return limitOption(func(l *Limit) {
 		if key == nil {
@@ -207,9 +207,9 @@ func Key(key func(*http.Request) string) LimitOption {
 	})
 }
 
-// Cost sets how many tokens a request costs. The default is the server's [WithCost], else 1. To a request that costs 0
-// or less the limit does not apply. One that costs more than the limit can ever pay is always refused, without a
-// Retry-After. The function is called concurrently and must not change the request.
+// Cost sets how many tokens a request costs in this limit, instead of the server's [WithCost]. The limit does not apply to a
+// request that costs 0 or less. A request that costs more than the limit can ever pay is always refused, without Retry-After.
+// The function is called concurrently and must not change the request.
 func Cost(cost func(*http.Request) int64) LimitOption {
 	return limitOption(func(l *Limit) {
 		if cost == nil {
@@ -219,9 +219,9 @@ func Cost(cost func(*http.Request) int64) LimitOption {
 	})
 }
 
-// CountRefused charges refused requests too (those that any limit refused), as servers do that count requests before
-// they judge them (HAProxy's stick tables): a client that keeps pressing on a sliding window is never let in. A bucket goes no
-// deeper than one full burst below empty. It does not apply to [InFlight].
+// CountRefused charges also the requests that any limit refused, as servers do that count requests before they judge them
+// (HAProxy's stick tables). A client that keeps sending too fast is then never accepted by a sliding window. The debt of a
+// bucket is at most one burst. It does not apply to [InFlight].
 func CountRefused() LimitOption {
 	return limitOption(func(l *Limit) {
 		if l.kind == inFlight {
@@ -231,12 +231,12 @@ func CountRefused() LimitOption {
 	})
 }
 
-// Ban shuts a key out for d after it was refused by this limit, whether it goes on asking or not. At the end of the
-// ban the limit judges again; while it lasts, Retry-After speaks of its end.
+// Ban refuses all requests of a key for d after the limit has refused one, whether the client goes on sending or not.
+// Retry-After is the time until the end of the ban.
 func Ban(d time.Duration) LimitOption { return ban("Ban", d, false) }
 
-// BanUntilQuiet shuts a key out after it was refused by this limit, until d has passed without any request of it: each
-// refused request restarts the ban.
+// BanUntilQuiet refuses all requests of a key after the limit has refused one, until there was no request of that key for d:
+// each refused request restarts the ban.
 func BanUntilQuiet(d time.Duration) LimitOption { return ban("BanUntilQuiet", d, true) }
 
 func ban(name string, d time.Duration, untilQuiet bool) LimitOption {
@@ -251,8 +251,8 @@ func ban(name string, d time.Duration, untilQuiet bool) LimitOption {
 	})
 }
 
-// Status is the status of this limit's refusals, from 200 to 599; the default is the server's [WithStatus]. Where several
-// limits refuse a request, the one with the longest wait decides.
+// Status sets the status of this limit's refusals, from 200 to 599, instead of the server's [WithStatus]. If several limits
+// refuse a request, the one with the longest wait decides.
 func Status(code int) LimitOption {
 	return limitOption(func(l *Limit) {
 		if code < 200 || code > 599 {

@@ -148,8 +148,9 @@ func WithCost(cost func(*http.Request) int64) Option {
 	})
 }
 
-// WithHandler sets the handler of the accepted requests. The default answers 200 with the body "ok\n". It is called when the
-// answer is due, so after all latency. [Server.Close] waits for it, so it must heed the request's context if it blocks.
+// WithHandler sets the handler of accepted requests. The default responds with 200 and the body "ok\n". The handler is called
+// when the response is due, after all latency. [Server.Close] waits for it, so it must heed the request's context if it
+// blocks.
 func WithHandler(next http.Handler) Option {
 	return option(func(c *config) {
 		if next == nil {
@@ -215,10 +216,9 @@ func WithRounding(r Rounding) Option {
 	})
 }
 
-// WithFullResets makes the server tell as the reset how long it is until everything is back, as OpenAI and Anthropic do,
-// and Flask-Limiter's moving window: when a bucket is full, or when the newest request leaves a sliding window. The
-// default is the time until something comes back. Retry-After of refusals stays the time until the request could be
-// accepted.
+// WithFullResets makes resets the time until the whole limit is available, as OpenAI, Anthropic and Flask-Limiter's moving
+// window tell it: until a bucket is full, or until the newest request leaves a sliding window. By default, resets are the time
+// until anything becomes available. The Retry-After of a refusal is the time until the request could be accepted in any case.
 func WithFullResets() Option {
 	return option(func(c *config) { c.words.whenFull = true })
 }
@@ -234,9 +234,8 @@ func WithLateResets(d time.Duration) Option {
 	})
 }
 
-// WithRefusal lets f write the refusals, for APIs that speak a dialect of their own. When f is called, Retry-After and
-// the rate-limit fields are already in w.Header(), and the latency is over; the status is f's to write. It is called
-// concurrently.
+// WithRefusal sets the function that writes refusals, for APIs with responses of their own. When f is called, the latency is
+// over, and Retry-After and the rate-limit fields are in w.Header(); f writes the status. It is called concurrently.
 func WithRefusal(f func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
 	return option(func(c *config) {
 		if f == nil {
@@ -246,9 +245,9 @@ func WithRefusal(f func(w http.ResponseWriter, r *http.Request, refusal Refusal)
 	})
 }
 
-// WithRoundTrip sets the time that a request and its answer travel: half of it passes before the limits see the request,
-// half after the answer is ready, each half longer or shorter by up to jitter, evenly distributed. The default is 0.
-// Every answer travels, whatever it is. A request travels on when its client has given up, as on a real network.
+// WithRoundTrip sets the time for which a request and its response travel: half of it before the limits see the request,
+// half after the response is ready. Each half is longer or shorter by up to jitter, evenly distributed. The default is 0. It
+// applies to every response, also to refusals and faults. A request goes on when its client has given up, as on a real network.
 func WithRoundTrip(d, jitter time.Duration) Option {
 	return option(func(c *config) {
 		if d < 0 || jitter < 0 || jitter > d/2 {
@@ -258,13 +257,13 @@ func WithRoundTrip(d, jitter time.Duration) Option {
 	})
 }
 
-// WithServiceTime sets how long the server works on an accepted request. The default is 0. It works on when the client has
-// given up, as most servers do.
+// WithServiceTime sets how long the server works on an accepted request. The default is 0. The work goes on when the client
+// has given up, as on most servers.
 func WithServiceTime(l Latency) Option {
 	return option(func(c *config) { c.service = c.checked("WithServiceTime", l) })
 }
 
-// WithRefusalTime sets how long the server takes for a refusal, or for the answer of an [Outage]. The default is 0.
+// WithRefusalTime sets how long the server takes for a refusal, or for the response of an [Outage]. The default is 0.
 func WithRefusalTime(l Latency) Option {
 	return option(func(c *config) { c.refusalTime = c.checked("WithRefusalTime", l) })
 }
@@ -278,9 +277,9 @@ func (c *config) checked(name string, l Latency) Latency {
 	return l
 }
 
-// WithWorkers lets n workers serve the accepted requests, one each at a time and in order of acceptance, so that latency
-// grows with load; up to queue more wait. With a full queue a request is refused with 503 and without Retry-After, and
-// charged to no limit. The default is as many workers as there are requests.
+// WithWorkers sets how many workers serve accepted requests, so that latency grows with load. Each serves one request at a
+// time, in order of acceptance; up to queue more requests wait. If the queue is full, a request is refused with 503 and
+// without Retry-After, and no limit is charged. By default there are as many workers as requests.
 func WithWorkers(n, queue int) Option {
 	return option(func(c *config) {
 		if n < 1 || queue < 0 {
@@ -291,13 +290,13 @@ func WithWorkers(n, queue int) Option {
 	})
 }
 
-// WithSeed sets the seed of everything random: jitter, latencies and [Fault.Chance]. The default is 1. What is drawn for
-// a request depends on the seed and its number alone, so a run can be repeated.
+// WithSeed sets the seed of everything random: jitter, latencies and [Fault.Chance]. The default is 1. The random values of
+// a request depend only on the seed and the request's number, so a run can be repeated.
 func WithSeed(seed uint64) Option {
 	return option(func(c *config) { c.seed = seed })
 }
 
-// WithFaults adds faults. A request gets the first fault that it meets the conditions of.
+// WithFaults adds faults. If several apply to a request, the first one happens.
 func WithFaults(faults ...Fault) Option {
 	return option(func(c *config) {
 		for _, f := range faults {
@@ -311,8 +310,8 @@ func WithFaults(faults ...Fault) Option {
 	})
 }
 
-// WithRecording sets how many charges are kept for [Handler.Accepted] and [Handler.MaxAccepted]: per accepted request one
-// of 8 bytes, and one of 24 for every limit. The default is 1,048,576 (24 MiB when they are used up); 0 turns it off.
+// WithRecording sets how many charges are kept for [Handler.Accepted] and [Handler.MaxAccepted]: for each accepted request
+// one of 8 bytes, and one of 24 bytes for each limit. The default is 1,048,576, which is 24 MiB at most; 0 keeps none.
 func WithRecording(n int) Option {
 	return option(func(c *config) {
 		if n < 0 {
@@ -322,8 +321,8 @@ func WithRecording(n int) Option {
 	})
 }
 
-// WithSlots counts requests per stretch of this length for [Handler.Slots], for charts. The default is not to. At most
-// the first 262,144 slots (8 MiB) are kept.
+// WithSlots counts requests in slots of this length for [Handler.Slots], for charts. The default is not to. Only the first
+// 262,144 slots (8 MiB) are kept.
 func WithSlots(length time.Duration) Option {
 	return option(func(c *config) {
 		if length <= 0 {
@@ -339,8 +338,8 @@ func WithInMemory() Option {
 	return option(func(c *config) { c.inMemory = true })
 }
 
-// WithHTTP2 lets the [Server]'s own Client and Transport speak HTTP/2 (without TLS, by prior knowledge) instead of
-// HTTP/1.1. The server understands both in any case. It is an error for [NewHandler].
+// WithHTTP2 makes the [Server]'s own Client and Transport use HTTP/2 (without TLS, by prior knowledge) instead of HTTP/1.1.
+// The server accepts both in any case. It is an error for [NewHandler].
 func WithHTTP2() Option {
 	return option(func(c *config) { c.http2 = true })
 }

@@ -24,8 +24,8 @@ type Server struct {
 	conns     connections
 }
 
-// New makes a Server and lets it listen. The caller must [Server.Close] it. The error joins every problem of the options,
-// or says why it cannot listen.
+// New starts a Server. The caller must call [Server.Close]. The error names everything that is wrong with the options, or says
+// why the server cannot listen.
 func New(opts ...Option) (*Server, error) {
 	c, err := newConfig(opts, true)
 	if err != nil {
@@ -85,11 +85,11 @@ func (s *Server) listen() (net.Listener, error) {
 	return l, nil
 }
 
-// Transport is a transport that reaches the server, with connections enough for any number of callers. It is the same at
-// every call, and lasts until Close. In memory it leads all hosts to the server, without proxies or DNS.
+// Transport returns a transport that reaches the server, without a bound on its connections. It returns the same one at every
+// call; it works until Close. In memory all hosts lead to the server, without proxies or DNS.
 func (s *Server) Transport() *http.Transport { return s.transport }
 
-// Client is a new client with [Server.Transport], for the caller to change. It has no timeout.
+// Client returns a new client with [Server.Transport], which the caller may change. It has no timeout.
 func (s *Server) Client() *http.Client { return &http.Client{Transport: s.transport} }
 
 // Close aborts the requests that are being served, closes all connections, and returns when no goroutine of the server
