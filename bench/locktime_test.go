@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,3 +24,12 @@ func init() {
 
 // longestHold returns the longest time for which the lock has been held since the last call.
 func longestHold(l *throttle.Limiter) (time.Duration, bool) { return l.LongestHold(), true }
+
+// cpuOf returns the CPU time that do takes on this goroutine.
+func cpuOf(do func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := queue.ThreadTime()
+	do()
+	return queue.ThreadTime() - began
+}

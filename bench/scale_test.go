@@ -17,8 +17,9 @@ var mostScale = flag.Int("scale", 10_000, "the most keys and waiters of Benchmar
 
 // An operation changes or reads a whole Limiter, or a line.
 type operation struct {
-	name string
-	do   func(b *testing.B, l *throttle.Limiter, i int)
+	name    string
+	prepare func(b *testing.B, l *throttle.Limiter) // before each; nil: nothing
+	do      func(b *testing.B, l *throttle.Limiter, i int)
 }
 
 var overKeys = []operation{
@@ -58,6 +59,7 @@ func BenchmarkScale(b *testing.B) {
 			b.Run(fmt.Sprintf("of=waiters/n=%d/op=%s", n, op.name), func(b *testing.B) { stall(b, c.tr.Limiter(), op) })
 		}
 		c.leave()
+		benchmarkRejections(b, n)
 	}
 }
 
@@ -88,6 +90,11 @@ func stall(b *testing.B, l *throttle.Limiter, op operation) {
 	})
 	var all, held []float64
 	for i := 0; b.Loop(); i++ {
+		if op.prepare != nil {
+			b.StopTimer()
+			op.prepare(b, l)
+			b.StartTimer()
+		}
 		longest.Store(0)
 		_, _ = longestHold(l)
 		op.do(b, l, i)

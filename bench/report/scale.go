@@ -24,12 +24,24 @@ func heldFor(of, n, op string) query {
 	return q
 }
 
+// rejects reports whether an operation rejects waiting requests.
+func rejects(op string) bool { return strings.HasPrefix(op, "reject") }
+
+// rejectedFor is the CPU time of an operation for each request that it rejects.
+func rejectedFor(n, op string) query {
+	q := stallOf("waiters", n, op)
+	q.unit = "ns-cpu/rejected"
+	return q
+}
+
 // A scaleTable has an operation in each row, and a number of keys or waiters in each column.
 type scaleTable struct{ of, title, note string }
 
 var scaleTables = []scaleTable{
 	{"keys", "Operations over many keys", "The buckets of all keys are empty."},
-	{"waiters", "Operations over many waiting requests", "Requests that wait for one key."},
+	{"waiters", "Operations over many waiting requests", "Requests that wait for one key. The last rows are of a slower rate that rejects one in a hundred, all over the " +
+		"queue: either one in a hundred has a MaxWait, or the queue is full, so that the MaxWait of each request is just enough. Behind them is the CPU time " +
+		"for each rejected request."},
 }
 
 // sizes returns the numbers of keys or waiters that were measured, in order.
@@ -74,6 +86,9 @@ func (t scaleTable) render(m *measurements, r *report) {
 				cell, measured = number(stall)+" / "+number(whole/1e6), true
 				if held, ok := heldFor(t.of, strconv.Itoa(n), op).of(m); ok {
 					cell = number(held) + " / " + cell
+				}
+				if each, ok := rejectedFor(strconv.Itoa(n), op).of(m); ok && t.of == "waiters" {
+					cell += ", " + number(each/1e3) + " µs each"
 				}
 			}
 			cells = append(cells, cell)

@@ -109,7 +109,15 @@ func keyTargets() []target {
 // scaleTargets are for how long an operation may hold the lock.
 func scaleTargets(m *measurements) (all []target) {
 	for _, op := range m.order["Scale/op"] {
-		all = append(all, target{what: spaced(op) + " with 100,000 waiting, the lock", most: 50, unit: " µs", value: heldFor("waiters", "100000", op).of})
+		held := target{what: spaced(op) + " with 100,000 waiting, the lock", most: 50, unit: " µs", value: heldFor("waiters", "100000", op).of}
+		if rejects(op) {
+			held.what, held.most = held.what+" at once", 1000
+		}
+		all = append(all, held)
+	}
+	for _, op := range m.order["Scale/op"] {
+		all = append(all, target{what: spaced(op) + ", 100,000 waiting: CPU time for each, of 1,000 waiting", most: 5. / 3, // as their logarithms
+			value: share(rejectedFor("100000", op), rejectedFor("1000", op)), why: "A request that waits is looked at where memory has it: 1,000 fit into the caches of the processor."})
 	}
 	for _, op := range []string{"SetRate", "SetBurst", "Snapshot", "Buckets"} {
 		all = append(all, target{what: op + " with 1,000,000 keys, the lock at once", most: 1000, unit: " µs", value: heldFor("keys", "1000000", op).of})

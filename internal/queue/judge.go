@@ -15,7 +15,7 @@ import (
 
 const (
 	judgeAtOnce   = 2_000 // so many requests are judged under one lock: some 0.3 ms
-	rejectionTake = 10    // times as long as to judge a request
+	rejectionTake = 30    // times as long as to judge a request
 )
 
 // firstPlace is before those of all requests that are urgent, or of all others.
