@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -275,17 +274,10 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.workers, "workers", 50, "so many workers send requests")
 	flags.DurationVar(&c.duration, "duration", 30*time.Second, "give up after this time")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of how long the API takes for each request")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case c.low < 1 || c.high < c.low:
 		return c, fmt.Errorf("-high %d -low %d: low must be at least 1, and high no less", c.high, c.low)
 	case c.workers < 1:

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,8 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -62,7 +60,7 @@ func TestEachLimitIsFound(t *testing.T) {
 				seen := api.Counts()
 				assert.InDelta(t, seen.Accepted, all.accepted, 50, "except those on the way at the end")
 				assert.InDelta(t, seen.Refused, all.refused, 5)
-				assertNarrow(t, out.String())
+				exampletest.AssertNarrow(t, out.String())
 			})
 		})
 	}
@@ -101,11 +99,8 @@ func TestAFailureEndsIt(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(200*time.Millisecond, cancel)
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(ctx, nil, &out), context.Canceled)
-	assert.Regexp(t, `(?m)^at first +200/s .* never$`, out.String(), "what was seen is reported")
+	out := exampletest.Program(run).Interrupted(t, 200*time.Millisecond)
+	assert.Regexp(t, `(?m)^at first +200/s .* never$`, out, "what was seen is reported")
 }
 
 func TestBar(t *testing.T) {
@@ -120,7 +115,7 @@ func TestBar(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-duration duration", map[string]string{
 		"-high 10":       "-high 10 -low 20",
 		"-low 0":         "-high 200 -low 0",
 		"-workers 0":     "-workers 0",
@@ -129,19 +124,5 @@ func TestBadArguments(t *testing.T) {
 		"-seed -1":       `invalid value "-1" for flag -seed`,
 		"-what":          "-what",
 		"now":            `unexpected argument "now"`,
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-duration duration")
-}
-
-func assertNarrow(t *testing.T, out string) {
-	t.Helper()
-	for line := range strings.Lines(out) {
-		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), 80, line)
-	}
+	})
 }

@@ -190,17 +190,10 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.n, "n", 50, "fetch this many items")
 	flags.IntVar(&c.workers, "workers", 8, "by so many workers")
 	flags.DurationVar(&c.deadline, "deadline", 10*time.Second, "within this time")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case min(c.n, c.workers) < 1:
 		return c, fmt.Errorf("-n %d -workers %d: each must be at least 1", c.n, c.workers)
 	case c.deadline <= 0:

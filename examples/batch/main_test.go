@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"io"
 	"net/http"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/examples/internal/example"
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -102,9 +102,7 @@ func TestAFailureEndsTheBatch(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	assert.ErrorIs(t, run(ctx, nil, io.Discard), context.Canceled)
+	exampletest.Program(run).Interrupted(t, 100*time.Millisecond)
 }
 
 func TestProgressBar(t *testing.T) {
@@ -119,21 +117,14 @@ func TestProgressBar(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-deadline duration", map[string]string{
 		"-n 0":           "-n 0",
 		"-workers -3":    "-workers -3",
 		"-deadline 0s":   "-deadline 0s",
 		"-deadline soon": `invalid value "soon" for flag -deadline`,
 		"-what":          "-what",
 		"17":             `unexpected argument "17"`,
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-deadline duration")
+	})
 }
 
 // number returns what the pattern finds in out.

@@ -56,9 +56,8 @@ func (u usage) cost() money { return money(u.Input*inputPrice + u.Output*outputP
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("budget", flag.ContinueOnError)
-	flags.SetOutput(out)
 	dollars := flags.Float64("dollars", 1, "budget of a day (UTC)")
-	if err := flags.Parse(args); err != nil {
+	if err := example.Parse(flags, args, out); err != nil {
 		return err
 	}
 	if !(*dollars >= 0.1 && *dollars <= 1e6) {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"flag"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -64,8 +63,5 @@ func TestOnSockets(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{"-dollars 0": "-dollars 0", "-dollars NaN": "-dollars NaN", "-dollars x": `"x"`, "-what": "-what"} {
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), io.Discard), want, args)
-	}
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, io.Discard), flag.ErrHelp)
+	exampletest.Program(run).RejectsArguments(t, "-dollars float", map[string]string{"-dollars 0": "-dollars 0", "-dollars NaN": "-dollars NaN", "-dollars x": `"x"`, "-what": "-what"})
 }

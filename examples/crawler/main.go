@@ -351,18 +351,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.StringVar(&c.file, "urls", "", "read URLs from this `FILE`, one per line (default: those of three local hosts)")
 	flags.Func("delay", "the least time between two requests to a host: `DURATION` for all hosts (default 1s), "+
 		"or HOST=DURATION for one; may be repeated", c.setDelay)
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
-		return c, err
-	}
-	if flags.NArg() > 0 {
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	return c, nil
+	return c, example.Parse(flags, args, out)
 }
 
 func (c *config) setDelay(s string) error {

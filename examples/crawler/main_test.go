@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"io"
 	"net/http"
 	"net/url"
@@ -16,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,11 +94,8 @@ func TestBadFiles(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(ctx, nil, &out), context.Canceled)
-	assert.Regexp(t, `(?m)^archive.test +\d +[34] `, out.String(), "what was done is reported")
+	out := exampletest.Program(run).Interrupted(t, 100*time.Millisecond)
+	assert.Regexp(t, `(?m)^archive.test +\d +[34] `, out, "what was done is reported")
 }
 
 func TestSummary(t *testing.T) {
@@ -112,19 +109,12 @@ func TestSummary(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-delay DURATION", map[string]string{
 		"-delay -1s":            "must be positive",
 		"-delay soon":           `invalid duration "soon"`,
 		"-delay example.com=0s": "must be positive",
 		"-delay =1s":            "want HOST=DURATION",
 		"-what":                 "-what",
 		"urls.txt":              `unexpected argument "urls.txt"`,
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-delay DURATION")
+	})
 }

@@ -108,17 +108,10 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.StringVar(&c.listen, "listen", "127.0.0.1:8080", "address of the page")
 	flags.DurationVar(&c.duration, "for", 0, "end after this time; 0: when interrupted")
 	flags.DurationVar(&c.change, "change", 30*time.Second, "the limit of the API changes this often")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case c.duration < 0:
 		return c, fmt.Errorf("-for %v: must not be negative", c.duration)
 	case c.change <= 0:

@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"flag"
 	"io"
 	"net"
 	"net/http"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -76,15 +75,10 @@ func TestAddressInUse(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-listen string", map[string]string{
 		"-for -1s":   "-for -1s: must not be negative",
 		"-change 0s": "-change 0s: must be positive",
 		"-what":      "-what",
 		"now":        `unexpected argument "now"`,
-	} {
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), io.Discard), want, args)
-	}
-	var out strings.Builder
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-listen string")
+	})
 }

@@ -57,12 +57,11 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
-	flags.SetOutput(out)
 	process := flags.Int("process", 0, "be this process of the fleet; needs -redis and -api")
 	addr := flags.String("redis", "", "address of the Redis that a process uses")
 	url := flags.String("api", "", "URL of the API that a process calls")
 	memory := flags.Bool("memory", false, "do not look for redis-server")
-	if err := flags.Parse(args); err != nil {
+	if err := example.Parse(flags, args, out); err != nil {
 		return err
 	}
 	if *process > 0 {

@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -166,18 +165,10 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.repos, "repos", 90, "fetch this many repositories, twice")
 	flags.IntVar(&c.searches, "searches", 15, "send this many searches, twice")
 	flags.IntVar(&c.workers, "workers", 4, "send so many of each at a time")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
-	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case min(c.repos, c.searches, c.workers) < 1:
+	if min(c.repos, c.searches, c.workers) < 1 {
 		return c, fmt.Errorf("-repos %d -searches %d -workers %d: each must be at least 1", c.repos, c.searches, c.workers)
 	}
 	return c, nil

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"flag"
 	"io"
 	"net/http"
 	"regexp"
@@ -14,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -136,26 +135,17 @@ func TestAFailureEndsIt(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Second, cancel) // while the Transport waits for a reset
-	assert.ErrorIs(t, run(ctx, nil, io.Discard), context.Canceled)
+	exampletest.Program(run).Interrupted(t, time.Second) // while the Transport waits for a reset
 }
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-workers int", map[string]string{
 		"-repos 0":     "-repos 0",
 		"-searches -1": "-searches -1",
 		"-workers 0":   "-workers 0",
 		"-repos many":  `invalid value "many" for flag -repos`,
 		"-what":        "-what",
 		"now":          `unexpected argument "now"`,
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-workers int")
+	})
 }

@@ -156,17 +156,10 @@ func parseArgs(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.queries, "queries", 24, "send this many queries, twice")
 	flags.IntVar(&c.workers, "workers", 4, "send so many at a time")
 	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case min(c.queries, c.workers) < 1:
 		return c, fmt.Errorf("-queries %d -workers %d: each must be at least 1", c.queries, c.workers)
 	case c.margin < 0 || held(c.margin) < 1:

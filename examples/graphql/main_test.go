@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"flag"
 	"io"
 	"net/http"
 	"regexp"
@@ -15,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -168,14 +167,12 @@ func TestAFailureEndsIt(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(200*time.Millisecond, cancel) // while the Transport waits for points
-	assert.ErrorIs(t, run(ctx, nil, io.Discard), context.Canceled)
+	exampletest.Program(run).Interrupted(t, 200*time.Millisecond) // while the Transport waits for points
 }
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-margin duration", map[string]string{
 		"-queries 0":    "-queries 0",
 		"-workers -1":   "-workers -1",
 		"-margin 2s":    "-margin 2s",
@@ -183,12 +180,5 @@ func TestBadArguments(t *testing.T) {
 		"-queries many": `invalid value "many" for flag -queries`,
 		"-what":         "-what",
 		"now":           `unexpected argument "now"`,
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-margin duration")
+	})
 }

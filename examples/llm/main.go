@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -154,17 +153,10 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.workers, "workers", 8, "send so many at a time")
 	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of the prompts")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
 	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case min(c.prompts, c.workers) < 1:
 		return c, fmt.Errorf("-prompts %d -workers %d: each must be at least 1", c.prompts, c.workers)
 	case c.margin < 0 || c.margin >= minute/parts:

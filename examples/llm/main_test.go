@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,8 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
@@ -63,7 +61,7 @@ func TestNothingIsRefusedAndLittleUnused(t *testing.T) {
 				assert.Greater(t, after.used, 95.0)
 				assert.LessOrEqual(t, after.used, 100.0)
 				assert.Regexp(t, `(?m)^ +\d\.\d\ds  book 86 +0\.\d\ds +12000 +11\d\d\d$`, out.String(), "cut to what the limit holds")
-				assertNarrow(t, out.String())
+				exampletest.AssertNarrow(t, out.String())
 			})
 		})
 	}
@@ -88,7 +86,7 @@ func TestOnSockets(t *testing.T) {
 	assert.Equal(t, 60, after.answered)
 	assert.Zero(t, after.refused)
 	assert.LessOrEqual(t, after.used, 100.0)
-	assertNarrow(t, out.String())
+	exampletest.AssertNarrow(t, out.String())
 }
 
 func TestTheEstimateOfAPromptNeedsItsBody(t *testing.T) {
@@ -204,14 +202,12 @@ func TestAFailureEndsIt(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	assert.ErrorIs(t, run(ctx, nil, io.Discard), context.Canceled)
+	exampletest.Program(run).Interrupted(t, 100*time.Millisecond)
 }
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-margin duration", map[string]string{
 		"-prompts 0":    "-prompts 0",
 		"-workers -1":   "-workers -1",
 		"-margin 500ms": "-margin 500ms",
@@ -219,19 +215,5 @@ func TestBadArguments(t *testing.T) {
 		"-prompts many": `invalid value "many" for flag -prompts`,
 		"-what":         "-what",
 		"now":           `unexpected argument "now"`,
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-margin duration")
-}
-
-func assertNarrow(t *testing.T, out string) {
-	t.Helper()
-	for line := range strings.Lines(out) {
-		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 84, line)
-	}
+	})
 }

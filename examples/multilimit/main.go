@@ -162,18 +162,10 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags := flag.NewFlagSet("multilimit", flag.ContinueOnError)
 	flags.Int64Var(&c.requests, "requests", 5, "the API allows this many requests in any second")
 	flags.Int64Var(&c.tokens, "tokens", 1000, "and this many tokens")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
-	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case min(c.requests, c.tokens) < 1:
+	if min(c.requests, c.tokens) < 1 {
 		return c, fmt.Errorf("-requests %d -tokens %d: each must be at least 1", c.requests, c.tokens)
 	}
 	return c, nil

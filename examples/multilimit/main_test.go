@@ -2,15 +2,12 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"flag"
-	"io"
 	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -59,25 +56,16 @@ func TestOneLimitBindsAlone(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	assert.ErrorIs(t, run(ctx, nil, io.Discard), context.Canceled)
+	exampletest.Program(run).Interrupted(t, 100*time.Millisecond)
 }
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-tokens int", map[string]string{
 		"-requests 0":  "-requests 0",
 		"-tokens -1":   "-tokens -1",
 		"-tokens many": `invalid value "many" for flag -tokens`,
 		"-what":        "-what",
 		"now":          `unexpected argument "now"`,
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
-	var out bytes.Buffer
-	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-tokens int")
+	})
 }

@@ -9,7 +9,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -265,18 +264,11 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.Int64Var(&c.rate, "rate", 20, "the API allows this many requests …")
 	flags.DurationVar(&c.per, "per", time.Second, "… in any stretch of this length")
 	flags.DurationVar(&c.margin, "margin", 250*time.Millisecond, "no request is held up on the way for longer than this")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
 	u, err := url.Parse(c.url)
 	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case err != nil:
 		return c, fmt.Errorf("-url: %w", err)
 	case c.url != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == ""):

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,7 +44,7 @@ func TestRefusedBeforeAndNotAfter(t *testing.T) {
 	assert.Equal(t, result{60, 60, 0, 0}, after)
 	assert.Equal(t, 60, before.ok+before.refused)
 	assert.Positive(t, before.refused)
-	assertNarrow(t, out.String())
+	exampletest.AssertNarrow(t, out.String())
 
 	_, charts, _ := strings.Cut(out.String(), "other\n")
 	first, second, found := strings.Cut(charts, "with throttle\n")
@@ -108,7 +108,7 @@ func TestInterrupted(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-workers int", map[string]string{
 		"-n 0":                          "-n 0",
 		"-n many":                       `invalid value "many" for flag -n`,
 		"-workers -1":                   "-workers -1",
@@ -123,11 +123,7 @@ func TestBadArguments(t *testing.T) {
 		"-what":                         "-what",
 		"http://example.com":            `unexpected argument "http://example.com"`,
 		"-url http://x -per 2000000000": "-per",
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
+	})
 }
 
 func TestHelp(t *testing.T) {
@@ -146,14 +142,7 @@ func TestChartFits(t *testing.T) {
 		}
 		var out bytes.Buffer
 		report(&out, answers, answers[:1])
-		assertNarrow(t, out.String())
+		exampletest.AssertNarrow(t, out.String())
 		assert.Less(t, strings.Count(out.String(), "\n"), 45, fmt.Sprint(whole))
-	}
-}
-
-func assertNarrow(t *testing.T, out string) {
-	t.Helper()
-	for line := range strings.Lines(out) {
-		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), 80, line)
 	}
 }

@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -234,18 +233,10 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags := flag.NewFlagSet("retry", flag.ContinueOnError)
 	flags.IntVar(&c.n, "n", 60, "send this many requests, in each way")
 	flags.IntVar(&c.workers, "workers", 15, "send so many at a time")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return c, err
 	}
-	switch {
-	case flags.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case min(c.n, c.workers) < 1:
+	if min(c.n, c.workers) < 1 {
 		return c, fmt.Errorf("-n %d -workers %d: each must be at least 1", c.n, c.workers)
 	}
 	return c, nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"regexp"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -59,24 +59,18 @@ func TestRetriesWithinTheLimit(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
-	assert.ErrorIs(t, run(ctx, nil, &bytes.Buffer{}), context.Canceled)
+	exampletest.Program(run).Interrupted(t, 50*time.Millisecond)
 }
 
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	for args, want := range map[string]string{
+	exampletest.Program(run).RejectsArguments(t, "-workers int", map[string]string{
 		"-n 0":        "-n 0",
 		"-n many":     `invalid value "many" for flag -n`,
 		"-workers -1": "-workers -1",
 		"-what":       "-what",
 		"now":         `unexpected argument "now"`,
-	} {
-		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), want, args)
-		assert.Empty(t, out.String(), args)
-	}
+	})
 }
 
 func TestHelp(t *testing.T) {

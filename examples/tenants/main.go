@@ -8,7 +8,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -62,18 +61,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 func parse(args []string, out io.Writer) (greedy int, err error) {
 	flags := flag.NewFlagSet("tenants", flag.ContinueOnError)
 	flags.IntVar(&greedy, "greedy", 60, "requests that the greedy tenant sends at once")
-	flags.SetOutput(io.Discard) // errors are returned; usage is printed only on request
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			flags.SetOutput(out)
-			flags.PrintDefaults()
-		}
+	if err := example.Parse(flags, args, out); err != nil {
 		return 0, err
 	}
-	switch {
-	case flags.NArg() > 0:
-		return 0, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case greedy < 1 || greedy > 1000:
+	if greedy < 1 || greedy > 1000 {
 		return 0, fmt.Errorf("-greedy %d: must be from 1 to 1000", greedy)
 	}
 	return greedy, nil

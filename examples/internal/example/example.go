@@ -23,6 +23,20 @@ func Main(run func(ctx context.Context, args []string, out io.Writer) error) {
 	}
 }
 
+// Parse parses flags. It returns errors, also for what is left after the flags, and prints the usage only if it is asked for.
+func Parse(flags *flag.FlagSet, args []string, out io.Writer) error {
+	flags.SetOutput(io.Discard)
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(out)
+		flags.PrintDefaults()
+	case err == nil && flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return err
+}
+
 // Verdict prints the last line of a program: in green if it is good and in red if it is not, on a terminal, unless the
 // environment has NO_COLOR.
 func Verdict(out io.Writer, good bool, format string, args ...any) {

@@ -1,0 +1,50 @@
+// Package exampletest is what the tests of the example programs have in common.
+package exampletest
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A Program is the run function of an example.
+type Program func(ctx context.Context, args []string, out io.Writer) error
+
+// RejectsArguments asserts that the program prints nothing and returns the wanted text in its error for each of the arguments, and
+// that -h prints help, among the rest.
+func (run Program) RejectsArguments(t *testing.T, help string, want map[string]string) {
+	t.Helper()
+	for args, text := range want {
+		var out bytes.Buffer
+		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), text, args)
+		assert.Empty(t, out.String(), args)
+	}
+	var out bytes.Buffer
+	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
+	assert.Contains(t, out.String(), help)
+}
+
+// Interrupted interrupts the program after d, asserts that it ends with the error of its context, and returns what it printed.
+func (run Program) Interrupted(t *testing.T, d time.Duration) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(d, cancel)
+	var out bytes.Buffer
+	assert.ErrorIs(t, run(ctx, nil, &out), context.Canceled)
+	return out.String()
+}
+
+// AssertNarrow asserts that the lines fit a terminal of 84 columns.
+func AssertNarrow(t *testing.T, out string) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 84, line)
+	}
+}
