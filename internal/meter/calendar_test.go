@@ -51,6 +51,13 @@ func starts(t *testing.T, year int, month time.Month, day int, zone *time.Locati
 	return first(t, utc.In(zone))
 }
 
+// clockIsSet reports whether the offset from UTC changes within four hours.
+func clockIsSet(at time.Time) bool {
+	_, before := at.Zone()
+	_, after := at.Add(4 * time.Hour).Zone()
+	return before != after
+}
+
 func TestCalendarWindowsAgreeWithTimeDate(t *testing.T) {
 	for _, name := range zones {
 		t.Run(name, func(t *testing.T) {
@@ -69,6 +76,14 @@ func TestCalendarWindowsAgreeWithTimeDate(t *testing.T) {
 					require.Equal(t, at, w.begins(index), "%v: window %d of unit %d", date, index, unit)
 					require.Less(t, w.at(at-1), index, "%v: 1 ns before", date)
 					require.Equal(t, index, w.at(w.begins(index+1)-1), "%v: 1 ns before the next", date)
+					if !clockIsSet(time.Unix(0, at).In(zone)) {
+						continue
+					}
+					for later := range int64(24) { // the clock may show the day before once more
+						fresh := &windows{unit: unit, zone: zone}
+						require.Equal(t, index, fresh.at(at+later*int64(10*time.Minute)), "%v: %d0 minutes later", date, later)
+						require.Equal(t, w.begins(index+1), fresh.until)
+					}
 				}
 			}
 		})
@@ -109,6 +124,29 @@ func TestCalendarWindowsOfFarTimesSaturate(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The first and the last window that begin within an int64 of nanoseconds begin in zones that have midnight just then.
+func TestCalendarWindowsReachAsFarAsNanoseconds(t *testing.T) {
+	const most = math.MaxInt64 / second
+	for _, at := range []int64{-most, -25_567 * secondsPerDay, -secondsPerDay, 0, 90_000 * secondsPerDay, most} {
+		zone := time.FixedZone("", int(-at%secondsPerDay))
+		w := &windows{unit: Day, zone: zone}
+		require.Equal(t, at*second, w.begins(w.at(at*second)), "%v", time.Unix(at, 0).In(zone))
+	}
+	for _, unit := range []Calendar{Day, Month} {
+		w := &windows{unit: unit, zone: time.UTC}
+		require.Zero(t, w.begins(w.at(0)), "1970 begins with a month")
+	}
+}
+
+func TestFloorRoundsDown(t *testing.T) {
+	for a := int64(-20); a <= 20; a++ {
+		for b := int64(1); b < 9; b++ {
+			require.Equal(t, int64(math.Floor(float64(a)/float64(b))), floor(a, b), "⌊%d / %d⌋", a, b)
+		}
+	}
+	require.Equal(t, int64(math.MinInt64), floor(math.MinInt64, 1))
 }
 
 func TestCalendarWindowPlansByMonths(t *testing.T) {

@@ -204,7 +204,7 @@ func startOf(t time.Time) start { return start{t.Unix(), int64(t.Nanosecond())} 
 func (s start) boundary(per uint64) int64 {
 	hi, lo := bits.Mul64(uint64(max(s.seconds, -s.seconds)), uint64(time.Second))
 	rest := bits.Rem64(hi, lo, per)
-	if s.seconds < 0 && rest > 0 {
+	if s.seconds < 0 {
 		rest = per - rest
 	}
 	return int64((rest + uint64(s.nanos)) % per)

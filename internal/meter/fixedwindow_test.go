@@ -2,6 +2,7 @@ package meter
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -44,8 +45,7 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 			case 1, 2:
 				ok := w.Payable(now, cost)
 				require.Equal(t, m.Used[i]+cost <= m.N, ok, what)
-				if ok {
-					w.Take(now, now, cost, false)
+				if _, spent := spendOrTake(w, r, now, cost); spent {
 					m.Used[i] += cost
 					if e := (metertest.Event{At: now, Cost: cost}); !slices.Contains(grants, e) {
 						grants = append(grants, e)
@@ -55,6 +55,9 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 				ahead := r.Int64N(3 * m.N)
 				due := w.Ready(now, ahead, 1)
 				windows := (m.Used[i] + ahead) / m.N
+				if used := m.Used[i]; used > m.N { // a debt ends with its window
+					windows = 1 + ahead/m.N
+				}
 				want := now
 				if windows > 0 {
 					want = (i+windows)*m.Per + m.Origin - unix
@@ -65,19 +68,57 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 				if len(grants) > 0 {
 					e := grants[r.IntN(len(grants))]
 					grants = slices.DeleteFunc(grants, func(other metertest.Event) bool { return other == e })
-					giveBackTo(w, e.At, now, e.Cost)
+					settled := r.Int64N(3 * e.Cost)
+					w.Settle(e.At, now, e.Cost, settled)
 					if m.Index(e.At+unix) == i { // else its window is over
-						m.Used[i] -= e.Cost
+						m.Used[i] += min(settled-e.Cost, max(0, 2*m.N-m.Used[i]))
 					}
 				}
 			}
 			i = m.Index(now + unix)
 			require.InDelta(t, float64(m.N-m.Used[i]), w.Tokens(now), 0, what)
-			if full := fullAt(w); m.Used[i] > 0 {
-				require.Equal(t, (i+1)*m.Per+m.Origin-unix, full, what)
+			ends := (i+1)*m.Per + m.Origin - unix
+			require.Equal(t, ends, w.Turns(now), what)
+			must, full := w.Matters(now)
+			require.Equal(t, m.Used[i] > m.N, must > now, what)
+			if must > now {
+				require.Equal(t, ends, must, what)
+			}
+			if m.Used[i] > 0 {
+				require.Equal(t, ends, full, what)
 			} else {
 				require.LessOrEqual(t, full, now, what)
 			}
 		}
 	}
+}
+
+// spendOrTake spends a cost, by Spend or by Payable and Take.
+func spendOrTake(m Meter, r *rand.Rand, now Instant, cost int64) (charged int64, ok bool) {
+	if r.IntN(2) == 0 {
+		return m.Spend(now, cost)
+	}
+	return SpendIf(m, now, cost)
+}
+
+// When the wall clock was set back, the window that it shows then counts what was used of a later one: nothing is free
+// twice, and nothing is locked for as long as the clock was ahead.
+func TestFixedWindowFollowsAWallClockThatIsSetBack(t *testing.T) {
+	const unix = 1_000_500
+	wall := &Wall{Unix: unix}
+	w := NewFixedWindow(0, Rate{10, 1000}, time.Time{}, wall)
+	w.Take(100, 100, 7, false)
+	require.Equal(t, Instant(500), w.Turns(100))
+	for _, ends := range []Instant{700, 900} {
+		wall.Unix -= 7200
+		wall.SetBack(200)
+		require.Equal(t, ends, w.Turns(200))
+		require.Equal(t, ends, fullAt(w))
+		require.Equal(t, 3.0, w.Tokens(200))
+		require.False(t, w.Payable(ends-1, 4))
+	}
+	require.True(t, w.Payable(900, 10))
+	wall.Unix += 5000
+	require.Equal(t, Instant(1900), w.Turns(900), "a clock that is set forward ends the window")
+	require.True(t, w.Payable(900, 10))
 }

@@ -119,6 +119,26 @@ func TestMoreThanIsRememberedMintsNothing(t *testing.T) {
 	}
 }
 
+// A costly grant among more small ones than are remembered is given back as far as the bucket would not have been full
+// since: never more, and seldom less.
+func TestACostlyGrantIsGivenBackAsFarAsThereWasRoom(t *testing.T) {
+	const burst = 10_000
+	for older := range 4 * MaxPeaks {
+		b := NewTokenBucket(0, Rate{1, 1}, burst, burst)
+		for range older {
+			b.Take(0, 0, 1, false)
+		}
+		costly := b.Take(0, 0, 1000, false)
+		b.Take(990, 990, 1, false) // the room is 10 more than before the costly one
+		b.Take(990, 990, 5000, false)
+		left := b.Tokens(990)
+		b.GiveBack(costly, 990, 1000)
+		back := b.Tokens(990) - left
+		require.LessOrEqual(t, back, float64(10+older), "%d older", older)
+		require.GreaterOrEqual(t, back, min(10, float64(10+older)), "%d older", older)
+	}
+}
+
 // TestManyOnTheWayAreSettledToTheToken has a full bucket go down by one charge after the other, and then corrects them all,
 // in order, backwards or at random. Were all that is remembered merged at one end, nearly nothing would come back.
 func TestManyOnTheWayAreSettledToTheToken(t *testing.T) {

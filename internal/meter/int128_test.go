@@ -57,7 +57,7 @@ func TestInt128AtItsEdges(t *testing.T) {
 	}{
 		{int128{}, 1, 0}, {one, 1, 1}, {one, math.MaxInt64, 1},
 		{mul128(math.MaxInt64, 1), 1, math.MaxInt64}, {mul128(math.MaxInt64-1, 2).add(one), 2, math.MaxInt64},
-		{mul128(math.MaxInt64-1, 3), 3, math.MaxInt64 - 1}, {mul128(1<<63, 1), 1, math.MaxInt64},
+		{mul128(math.MaxInt64-1, 3), 3, math.MaxInt64 - 1}, {mul128(math.MaxInt64, 3).add(one), 3, math.MaxInt64}, {mul128(1<<63, 1), 1, math.MaxInt64},
 		{mul128(1<<62, 1<<62), 1 << 60, math.MaxInt64}, {mul128(1<<62, 1<<62), 1 << 62, 1 << 62},
 	} {
 		require.Equal(t, c.want, c.x.ceilDiv(c.n), "⌈%v / %d⌉", c.x, c.n)

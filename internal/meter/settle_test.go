@@ -34,7 +34,7 @@ func TestAPaceOwesAMinuteAtMost(t *testing.T) {
 		rate Rate
 		owed float64
 	}{{Rate{10, time.Second}, 600}, {Rate{1, time.Second}, 60}, {Rate{7, 24 * time.Hour}, 7}, {Rate{7, 20 * time.Second}, 21},
-		{Rate{MaxCount, 1}, float64(MaxCount)}} {
+		{Rate{MaxCount, 1}, float64(MaxCount)}, {Rate{MaxCount, 3750 * time.Millisecond}, float64(MaxCount)}} {
 		b := NewPace(0, c.rate)
 		b.Settle(b.Take(0, 0, 2, false), 0, 2, MaxCount)
 		require.Equal(t, -c.owed, b.Tokens(0))

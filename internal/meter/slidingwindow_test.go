@@ -26,8 +26,7 @@ func TestSlidingWindowAgreesWithAPlainList(t *testing.T) {
 			case 2, 3: // pay now
 				ok := w.Payable(now, cost)
 				require.Equal(t, m.Used(now)+cost <= m.N, ok, "%s: payable %d", what, cost)
-				if ok {
-					w.Take(now, now, cost, false)
+				if _, spent := spendOrTake(w, r, now, cost); spent {
 					m.Take(now, cost)
 				}
 			case 4, 5: // wait, then pay
@@ -40,9 +39,12 @@ func TestSlidingWindowAgreesWithAPlainList(t *testing.T) {
 			case 6:
 				if len(m.Events) > 0 {
 					i := r.IntN(len(m.Events))
-					e := m.Events[i]
-					giveBackTo(w, e.At, now, e.Cost)
-					m.GiveBack(i)
+					e := &m.Events[i]
+					settled := r.Int64N(3*e.Cost + 1)
+					w.Settle(e.At, now, e.Cost, settled)
+					if e.At+per > now {
+						e.Cost += min(settled-e.Cost, max(0, 2*m.N-m.Used(now)))
+					}
 				}
 			case 7:
 				if r.IntN(4) == 0 {
@@ -142,16 +144,28 @@ func TestSlidingWindowIsExactUpToItsMemory(t *testing.T) {
 	w, m, r := &SlidingWindow{n: exactEvents, per: per}, &metertest.SlidingWindow{N: exactEvents, Per: per}, rand.New(rand.NewPCG(5, 5))
 	now := Instant(0)
 	for range 5 * exactEvents {
-		now = max(now+r.Int64N(per/exactEvents), w.Ready(now, 0, 1))
+		now += r.Int64N(per / exactEvents)
+		want := now
 		if len(m.Events) >= exactEvents {
-			require.GreaterOrEqual(t, now, m.Events[len(m.Events)-exactEvents].At+per)
+			want = max(now, m.Events[len(m.Events)-exactEvents].At+per)
 		}
+		now = w.Ready(now, 0, 1)
+		require.Equal(t, want, now)
 		w.Take(now, now, 1, true)
 		m.Take(now, 1)
 		require.LessOrEqual(t, cap(w.log), 3*exactEvents)
 	}
 	require.Equal(t, int64(exactEvents), metertest.MostInAnyWindow(m.Events, per))
 	require.Equal(t, max(now, m.Events[len(m.Events)-exactEvents].At+per), w.Ready(now, 0, 1))
+}
+
+func TestSlidingWindowRemembersNoMoreThanItMust(t *testing.T) {
+	w := &SlidingWindow{n: MaxCount, per: slots * 1e6}
+	for now := range Instant(2 * exactEvents) {
+		w.Take(now, now, 1, false)
+		require.Len(t, w.log, int(min(now+1, exactEvents)))
+	}
+	require.EqualValues(t, 2*exactEvents, w.used())
 }
 
 // TestSlidingWindowGivesBackOnlyWhatStillCounts would find another's grant reduced for one that no longer counts.

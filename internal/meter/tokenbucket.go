@@ -193,7 +193,7 @@ func (b *TokenBucket) Ready(from Instant, ahead, cost int64) Instant {
 	}
 	from = max(from, b.last)
 	level := b.levelAt(from)
-	if from > b.last && b.full.less(level) {
+	if b.full.less(level) {
 		level = b.full
 	}
 	need := b.need(ahead, cost)
