@@ -15,6 +15,12 @@ func TestReservedIsAPartRoundedUpThatLeavesOneToken(t *testing.T) {
 		capacity, percent := 1+r.Int64N(1_000_000), r.Int64N(101)
 		require.Equal(t, min((capacity*percent+99)/100, capacity-1), Reserved(capacity, float64(percent)/100), "%d%% of %d", percent, capacity)
 	}
+	for range 2000 { // where a float64 has no digits left for the fraction, it is not rounded up
+		hundredth, percent := r.Int64N(MaxCount/100), r.Int64N(100)
+		got, want := Reserved(100*hundredth, float64(percent)/100), hundredth*percent
+		require.LessOrEqual(t, got, want)
+		require.InEpsilon(t, 1+float64(want), 1+float64(got), 1e-14)
+	}
 	require.Zero(t, Reserved(0, .5))
 	require.Zero(t, Reserved(-1, .5))
 }

@@ -67,7 +67,7 @@ func TestARestoredBucketTakesNothingBackOfBefore(t *testing.T) {
 func TestRestoreKnowsItsBounds(t *testing.T) {
 	const huge = float64(MaxCount)
 	bucket := func() Meter { return NewTokenBucket(0, Rate{1, time.Hour}, 10, 10) }
-	slow := func() Meter { return NewPace(0, Rate{1, time.Duration(MaxPer / MaxCount)}) }
+	slow := func() Meter { return NewPace(0, Rate{2, time.Duration(MaxPer / MaxCount * 2)}) }
 	sliding := func() Meter { return NewSlidingWindow(Rate{10, time.Hour}) }
 	fixed := func() Meter { return NewFixedWindow(0, Rate{10, time.Hour}, time.Time{}, new(Wall)) }
 	spent := func(ago time.Duration, cost int64) State { return State{Grants: []Granted{{ago, cost}}} }
