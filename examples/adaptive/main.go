@@ -119,6 +119,7 @@ type phase struct {
 	began, lasted     time.Duration // began: since the start
 	found             time.Duration // since it began: the rate was within a quarter of the limit; negative: never
 	accepted, refused int64
+	searched          int64 // requests that were accepted before the limit was found
 }
 
 // A watch changes the limit of the API, looks at what the client makes of it, and prints that.
@@ -137,7 +138,7 @@ type watch struct {
 const (
 	look = 20 * time.Millisecond // between two looks at the rate
 	tick = 2 * time.Second       // between two lines, so that all of them fit on a screen
-	rest = time.Second           // for which a limit stays when it has been found
+	rest = 3 * time.Second       // for which a limit stays when it has been found
 )
 
 // watch returns when all limits have been found, the time is over, or ctx ends.
@@ -157,6 +158,7 @@ func (w *watch) watch(ctx context.Context) error {
 		p.lasted = time.Since(w.start) - p.began
 		after := w.api.Counts()
 		p.accepted, p.refused = after.Accepted-before.Accepted, after.Refused-before.Refused
+		p.searched -= before.Accepted
 		w.phases = append(w.phases, p)
 		if p.found < 0 {
 			break
@@ -182,7 +184,7 @@ func (w *watch) follow(ctx context.Context, p *phase) {
 		switch {
 		case p.found >= 0:
 		case rate >= 0.75*float64(p.limit) && rate <= 1.25*float64(p.limit):
-			p.found = now - p.began
+			p.found, p.searched = now-p.began, w.api.Counts().Accepted
 		case now >= w.c.duration:
 			return
 		}
@@ -217,35 +219,42 @@ func bar(rate float64, limit, high int64) string {
 	return strings.TrimRight(string(marks), " ")
 }
 
+// used returns the share of the limit that was used after it had been found, and what the API would have accepted then.
+func (p phase) used() (share, gives float64) {
+	gives = float64(p.limit) * (p.lasted - p.found).Seconds()
+	return float64(p.accepted-p.searched) / gives, gives
+}
+
 // report compares what the API accepted with what it would have accepted from a client that knows its limit.
 func (w *watch) report() {
-	fmt.Fprintf(w.out, "\n%-18s%7s%8s%12s%10s%9s%9s\n", "", "limit", "lasted", "would give", "accepted", "refused", "found")
+	fmt.Fprintf(w.out, "\n%-18s%7s%8s%12s%10s%9s%8s%11s\n", "", "limit", "lasted", "would give", "accepted", "refused", "found", "then used")
 	var all phase
-	whole := 0.0
+	var whole, used, known float64
 	for _, p := range w.phases {
-		gives := float64(p.limit) * p.lasted.Seconds()
-		found := "never"
+		gives, found, then := float64(p.limit)*p.lasted.Seconds(), "never", "-"
 		if p.found >= 0 {
-			found = fmt.Sprintf("%.2fs", p.found.Seconds())
+			share, g := p.used()
+			found, then = fmt.Sprintf("%.2fs", p.found.Seconds()), fmt.Sprintf("%.0f%%", 100*share)
+			used, known = used+share*g, known+g
 		}
-		fmt.Fprintf(w.out, "%-18s%5d/s%7.1fs%12.0f%10d%9d%9s\n", p.name, p.limit, p.lasted.Seconds(), gives, p.accepted,
-			p.refused, found)
+		fmt.Fprintf(w.out, "%-18s%5d/s%7.1fs%12.0f%10d%9d%8s%11s\n", p.name, p.limit, p.lasted.Seconds(), gives, p.accepted,
+			p.refused, found, then)
 		whole += gives
 		all.lasted, all.accepted, all.refused = all.lasted+p.lasted, all.accepted+p.accepted, all.refused+p.refused
 	}
 	fmt.Fprintf(w.out, "%-18s%7s%7.1fs%12.0f%10d%9d\n", "all", "", all.lasted.Seconds(), whole, all.accepted, all.refused)
-	w.compare(all, whole)
+	w.compare(all, whole, used/max(1, known))
 }
 
 // compare says what fixed limits would have cost: the high one while the API allows only the low one, and the low one all
 // the time. Its last line is the verdict.
-func (w *watch) compare(all phase, whole float64) {
+func (w *watch) compare(all phase, whole, used float64) {
 	high, low := float64(w.c.high), float64(w.c.low)
 	fmt.Fprintf(w.out, "\nA fixed %d/s would have had %.0f%% of its requests refused after the drop,\nand a fixed %d/s would have got %.0f%% of what the API could give.\n",
 		w.c.high, 100*(high-low)/high, w.c.low, 100*low*all.lasted.Seconds()/whole)
 	example.Verdict(w.out, float64(all.refused) < (high-low)/high*float64(all.accepted+all.refused),
-		"Adaptive: %.1f%% refused, %.0f%% of what the API could give, and no guess.",
-		100*float64(all.refused)/float64(max(1, all.accepted+all.refused)), 100*float64(all.accepted)/whole)
+		"Adaptive, without a guess: %.1f%% refused, and %.0f%% of each limit used once found.",
+		100*float64(all.refused)/float64(max(1, all.accepted+all.refused)), 100*used)
 }
 
 // missing is the error that a limit was not found.
