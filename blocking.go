@@ -115,7 +115,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, 
 		return nil, nil, err
 	}
 	g := &Grant{limiter: l, by: &l.direct}
-	charges := g.grant.Space(len(l.core.Limits))
+	paid := queue.Paid{Charges: g.grant.Space(len(l.core.Limits))}
 	for _, li := range l.core.Limits {
 		key, ok := by.Keys[li.Name]
 		if !ok {
@@ -130,25 +130,25 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, 
 			cost = by.Cost
 		}
 		if cost != 0 {
-			charges = queue.Charged(charges, li, key, cost)
+			paid.Add(li, key, cost)
 		}
 	}
 	if ctx.Err() != nil {
 		return nil, nil, queue.CauseOf(ctx)
 	}
-	var ok bool
-	if g.grant.Mark, ok = l.core.Pass(charges, &l.direct.counts, nil, by.Priority < l.core.Urgent); !ok {
+	if !l.core.Pass(&paid, &l.direct.counts, nil, by.Priority < l.core.Urgent) {
 		a := queue.Ask{Priority: by.Priority, MaxWait: l.maxWait, By: &l.direct.counts}
 		l.setCaller(&a, by.Caller)
 		if by.MaxWait != nil {
 			a.MaxWait = max(0, *by.MaxWait)
 		}
-		return g, queue.Pend(charges, a, nil), nil
+		return g, queue.Pend(paid.Charges, a, nil), nil
 	}
 	if l.direct.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, &l.direct, charges, 0, nil)
+		l.tellGranted(ctx, &l.direct, paid.Charges, 0, nil)
 	}
-	g.grant.Hold(len(charges))
+	g.grant.Mark = paid.Mark
+	g.grant.Hold(len(paid.Charges))
 	return g, nil, nil
 }
 
@@ -207,18 +207,19 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 		return true, nil
 	}
 	var room [3]queue.Charge // enough for most, and little on the stack of waiters
-	charges := l.chargesFor(slices.Grow(room[:0], len(l.core.Limits)), o, key, cost)
+	paid := queue.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
+	l.charge(&paid, o, key, cost)
 	if ctx.Err() != nil {
 		return false, queue.CauseOf(ctx)
 	}
-	m, ok := l.core.Pass(charges, &l.direct.counts, nil, o.priority < l.core.Urgent)
-	if ok {
-		if l.direct.observer.hooks.OnGrant != nil {
-			l.tellGranted(ctx, &l.direct, charges, 0, nil)
-		}
-		l.forgetNow(charges, m, o.receipt)
+	if !l.core.Pass(&paid, &l.direct.counts, nil, o.priority < l.core.Urgent) {
+		return false, nil
 	}
-	return ok, nil
+	if l.direct.observer.hooks.OnGrant != nil {
+		l.tellGranted(ctx, &l.direct, paid.Charges, 0, nil)
+	}
+	l.forgetNow(&paid, o.receipt)
+	return true, nil
 }
 
 // pendFor is pend for the same, with charges of its own that outlive those that pass was called with.
@@ -227,12 +228,13 @@ func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *queue.Pe
 	p := &queue.Pending{Ask: o.ask(l.maxWait, &l.direct)}
 	p.Refusal = &p.Room
 	l.setCaller(&p.Ask, o.caller)
-	p.Charges = l.chargesFor(make([]queue.Charge, 0, len(l.core.Limits)), o, key, cost)
+	p.Charges = make([]queue.Charge, 0, len(l.core.Limits))
+	l.charge(&p.Paid, o, key, cost)
 	return p
 }
 
-// chargesFor appends the charges for that key and cost, and the overrides of the context. There must be room for all limits.
-func (l *Limiter) chargesFor(charges []queue.Charge, o *overrides, key string, cost int64) []queue.Charge {
+// charge adds the charges for that key and cost, and the overrides of the context. There must be room for all limits.
+func (l *Limiter) charge(p *queue.Paid, o *overrides, key string, cost int64) {
 	if o.hasKey {
 		key = o.key
 	}
@@ -247,10 +249,9 @@ func (l *Limiter) chargesFor(charges []queue.Charge, o *overrides, key string, c
 			}
 		}
 		if c != 0 {
-			charges = queue.Charged(charges, li, key, c)
+			p.Add(li, key, c)
 		}
 	}
-	return charges
 }
 
 // Try charges cost for key in every limit if it can do so immediately and no request waits for these buckets. If not, wait is
@@ -262,22 +263,23 @@ func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
 		return math.MaxInt64, false
 	}
 	var room [4]queue.Charge
-	charges := l.chargesFor(slices.Grow(room[:0], len(l.core.Limits)), noOverrides, key, cost)
+	paid := queue.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
+	l.charge(&paid, noOverrides, key, cost)
 	var r queue.Refusal
 	o := l.direct.observer
-	m, v := l.core.Try(charges, &l.direct.counts, 0, true, &r)
+	v := l.core.Try(&paid, &l.direct.counts, 0, true, &r)
 	switch {
 	case v == queue.Unasked: // a bucket must be made
-		return l.tryLater(charges)
+		return l.tryLater(paid.Charges)
 	case v == queue.Refused:
 		if o.hooks.OnReject != nil || o.log != nil {
 			o.rejected(context.Background(), rejected(&r), 0, false)
 		}
 		return max(1, r.Wait), false
 	case o.hooks.OnGrant != nil:
-		l.tellGranted(context.Background(), &l.direct, charges, 0, nil)
+		l.tellGranted(context.Background(), &l.direct, paid.Charges, 0, nil)
 	}
-	l.forgetNow(charges, m, nil)
+	l.forgetNow(&paid, nil)
 	return 0, true
 }
 
@@ -291,7 +293,7 @@ func (l *Limiter) tryLater(charges []queue.Charge) (wait time.Duration, ok bool)
 	case r != nil:
 		return max(1, r.Wait), false
 	}
-	l.forgetNow(p.Charges, p.Mark, nil)
+	l.forgetNow(p, nil)
 	return 0, true
 }
 

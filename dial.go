@@ -63,34 +63,34 @@ type trace struct {
 	got   atomic.Bool // a connection
 }
 
-// forward hands a request to the base that arrived and was granted then, and reports how far it got.
-func (t *Transport) forward(req *http.Request, charges []queue.Charge, granted, arrived meter.Instant) (*http.Response, reach, error) {
+// forward hands a request to the base, given what it has paid, and reports how far it got.
+func (t *Transport) forward(req *http.Request, p *queue.Paid) (*http.Response, reach, error) {
 	if !t.connections.answered.Load() || t.connections.failing.Load() > 0 {
-		return t.forwardWarily(req, charges, granted, arrived)
+		return t.forwardWarily(req, p)
 	}
 	resp, far, err := t.sendOn(req)
 	if err != nil {
-		far = t.noteError(req, granted, far, err)
+		far = t.noteError(req, p.Mark.At, far, err)
 	}
 	return resp, far, err
 }
 
 // forwardWarily is forward as long as there was no response, or where some server is down.
-func (t *Transport) forwardWarily(req *http.Request, charges []queue.Charge, granted, arrived meter.Instant) (resp *http.Response, far reach, err error) {
+func (t *Transport) forwardWarily(req *http.Request, p *queue.Paid) (resp *http.Response, far reach, err error) {
 	c := &t.connections
 	down := c.failing.Load() > 0 && c.down(serverOf(req))
 	if down {
-		if err := t.attempt(req, charges, arrived); err != nil {
+		if err := t.attempt(req, p); err != nil {
 			closeBody(req)
 			return nil, reachedNoBase, err
 		}
 	}
 	if !c.answered.Load() && c.tracing.Load() == tracingUnknown || down {
-		return t.forwardTraced(req, granted)
+		return t.forwardTraced(req, p.Mark.At)
 	}
 	resp, far, err = t.sendOn(req)
 	if err != nil {
-		far = t.noteError(req, granted, far, err)
+		far = t.noteError(req, p.Mark.At, far, err)
 	} else if far != reachedNoBase {
 		c.answered.Store(true)
 	}
@@ -113,17 +113,10 @@ func (t *Transport) noteError(req *http.Request, granted meter.Instant, far reac
 // sendOn hands a request to the base. A Transport tells how far it got.
 func (t *Transport) sendOn(req *http.Request) (*http.Response, reach, error) {
 	if inner, ok := t.base.(*Transport); ok {
-		return inner.nestedTrip(req)
+		return inner.roundTrip(req)
 	}
 	resp, err := t.base.RoundTrip(req)
 	return resp, reachedServer, err
-}
-
-// nestedTrip is RoundTrip for an outer Transport.
-func (t *Transport) nestedTrip(req *http.Request) (*http.Response, reach, error) {
-	t.mustBeMade()
-	var room [2]queue.Charge
-	return t.roundTrip(req, room[:0])
 }
 
 // nested reports whether the base is a Transport.

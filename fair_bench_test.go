@@ -34,7 +34,8 @@ func BenchmarkScale(b *testing.B) {
 				pendings := make([]*queue.Pending, n)
 				for i := range pendings {
 					pendings[i] = &queue.Pending{Ask: queue.Ask{MaxWait: -1, Priority: i % c.priorities, Caller: names[i%len(names)], Weight: 1, By: &l.direct.counts}}
-					pendings[i].Charges = queue.Charged(make([]queue.Charge, 0, 1), l.core.Limits[0], "", 1)
+					pendings[i].Charges = make([]queue.Charge, 0, 1)
+					pendings[i].Add(l.core.Limits[0], "", 1)
 				}
 				waiters := make([]*queue.Waiter, n)
 				ctx, cancel := context.WithCancel(b.Context())

@@ -32,7 +32,8 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 			t.abort(kept.or(g), resp, &a.answer)
 		}
 	}()
-	resp, far, err := t.forward(req, kept.or(g).grant.Charges(), g.grant.Mark.At, g.arrived())
+	p := queue.Paid{Charges: kept.or(g).grant.Charges(), Mark: g.grant.Mark, Waited: g.waited}
+	resp, far, err := t.forward(req, &p)
 	heeded := resp
 	if err != nil { // a response beside an error is ignored
 		heeded = nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/queue"
 )
 
@@ -28,9 +27,6 @@ func (g *Grant) or(other *Grant) *Grant {
 	}
 	return other
 }
-
-// arrived returns when the request began to wait.
-func (g *Grant) arrived() meter.Instant { return g.grant.Mark.At - meter.Instant(g.waited) }
 
 // Cancel gives back the tokens of work that was never done. They are available to waiters immediately. Tokens are not given
 // back to a bucket that has been full since, or to a window that is over: no tokens are minted. A second call, and a call after

@@ -43,7 +43,8 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 // holdKey holds a key, and returns the names of the limits that hold more than that key, because there was no room to remember it.
 func (l *Limiter) holdKey(key string, d int64) (crowded []string) {
 	for _, li := range l.core.Limits {
-		p := queue.Pending{Paid: queue.Paid{Charges: queue.Charged(make([]queue.Charge, 0, 1), li, key, 0)}}
+		p := queue.Pending{Paid: queue.Paid{Charges: make([]queue.Charge, 0, 1)}}
+		p.Add(li, key, 0)
 		fits, asked := l.core.Hold(&p, d)
 		for !asked && l.askRates(&p) == nil {
 			fits, asked = l.core.Hold(&p, d)

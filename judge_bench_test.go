@@ -53,7 +53,8 @@ func benchmarkJudge(b *testing.B, limit Limit, n, families int, tight bool) {
 		if tight {
 			p.Ask.MaxWait = time.Duration(i+3000) * time.Millisecond
 		}
-		p.Charges = queue.Charged(make([]queue.Charge, 0, 2), l.core.Limits[0], "", 1)
+		p.Charges = make([]queue.Charge, 0, 2)
+		p.Add(l.core.Limits[0], "", 1)
 		if families > 1 {
 			p.Gate, p.Late = &queue.GateKey{Host: "h", Family: uint64(i)}, true
 		}

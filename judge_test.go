@@ -34,7 +34,8 @@ func newJudged(t *testing.T, seed uint64) *judged {
 			p.Ask.MaxWait = time.Duration(r.Int64N(int64(200 * time.Second)))
 		}
 		for _, li := range x.l.core.Limits {
-			p.Charges = queue.Charged(slices.Grow(p.Charges, 1), li, "", 1+r.Int64N(5))
+			p.Charges = slices.Grow(p.Charges, 1)
+			p.Add(li, "", 1+r.Int64N(5))
 		}
 		if gated {
 			p.Gate, p.Late = &queue.GateKey{Host: "h", Family: uint64(r.IntN(families))}, true

@@ -46,9 +46,9 @@ func (l *Limiter) forget(p *queue.Paid, r *Receipt) {
 }
 
 // forgetNow is forget for a request that did not wait.
-func (l *Limiter) forgetNow(charges []queue.Charge, m queue.Mark, r *Receipt) {
+func (l *Limiter) forgetNow(p *queue.Paid, r *Receipt) {
 	if r != nil || l.tracks {
-		l.forget(&queue.Paid{Mark: m, Charges: slices.Clone(charges)}, r)
+		l.forget(&queue.Paid{Mark: p.Mark, Charges: slices.Clone(p.Charges)}, r)
 	}
 }
 

@@ -181,7 +181,8 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	case s.After < 0:
 		return errBefore(s.After)
 	}
-	p := queue.Pending{Paid: queue.Paid{Charges: queue.Charged(make([]queue.Charge, 0, 1), li, s.Key, 0)}}
+	p := queue.Pending{Paid: queue.Paid{Charges: make([]queue.Charge, 0, 1)}}
+	p.Add(li, s.Key, 0)
 	restore := func(b *queue.Bucket, now meter.Instant) error { return restoreMeter(b.Meter, s, since, now) }
 	for {
 		asked, err := l.core.Restore(&p, int64(s.Held)-since, restore)

@@ -82,15 +82,15 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 // plainCharges returns what each request is charged, if no function tells its keys and costs.
 func (t *Transport) plainCharges() []queue.Charge {
 	policies := t.limiter.own()
-	charges := make([]queue.Charge, 0, len(policies))
+	plain := queue.Paid{Charges: make([]queue.Charge, 0, len(policies))}
 	for i := range policies {
 		p := &policies[i]
 		if p.key != nil || p.cost != nil || t.key != nil || t.cost != nil {
 			return nil
 		}
-		charges = queue.Charged(charges, p.at, "", 1)
+		plain.Add(p.at, "", 1)
 	}
-	return charges
+	return plain.Charges
 }
 
 // Must returns t, or panics if err is not nil. It is meant for package-level variables.
@@ -140,32 +140,18 @@ func (t *Transport) CloseIdleConnections() {
 // If the next RoundTripper is a Transport too, a request whose context ends while it waits there is not charged here either.
 // Where another RoundTripper stands between the two, it is charged here: the cause of a context does not say where it ended.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	t.mustBeMade()
-	var room [2]queue.Charge // enough for most, and little to clear
-	resp, _, err := t.roundTrip(req, room[:0])
+	resp, _, err := t.roundTrip(req)
 	return resp, err
 }
 
-// roundTrip is RoundTrip, and reports how far the request got. The charges are made in room if it is large enough.
-func (t *Transport) roundTrip(req *http.Request, room []queue.Charge) (*http.Response, reach, error) {
-	if cap(room) < len(t.limiter.policies) {
+// roundTrip is RoundTrip, and reports how far the request got.
+func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) {
+	t.mustBeMade()
+	var room [2]queue.Charge // enough for most, and little to clear
+	if len(t.limiter.policies) > len(room) {
 		return t.roundTripWide(req)
 	}
-	var (
-		a   admission
-		p   *queue.Pending
-		r   *Rejection
-		err error
-	)
-	if t.calls {
-		room, p, r, err = t.guardedPrice(req, room, &a)
-	} else {
-		room, p, r, err = t.price(req, room, &a)
-	}
-	if p != nil || r != nil || err != nil {
-		return t.lineUp(req, p, r, err)
-	}
-	return t.send(req, room, &a)
+	return t.pass(req, &admission{Paid: queue.Paid{Charges: room[:0]}})
 }
 
 // roundTripWide is roundTrip for requests with more than a few charges.
@@ -175,46 +161,66 @@ func (t *Transport) roundTripWide(req *http.Request) (*http.Response, reach, err
 	if most := len(t.limiter.policies); most > len(some) {
 		room = make([]queue.Charge, 0, most)
 	}
-	return t.roundTrip(req, room)
+	return t.pass(req, &admission{Paid: queue.Paid{Charges: room}})
 }
 
 // An admission is what is known of a request that was granted immediately. It becomes a [Grant] only if that is needed.
 type admission struct {
-	mark    queue.Mark
-	receipt *Receipt
+	queue.Paid
 	tracked bool // the Limiter needs the outcome
 	exempt  bool
 }
 
-// send sends a request that was granted immediately.
-func (t *Transport) send(req *http.Request, charges []queue.Charge, a *admission) (*http.Response, reach, error) {
-	if a.tracked {
-		return t.sendTracked(req, charges, a)
+// pass sends a request when the limits allow it. The charges of a are an empty slice with room for all limits and a gate.
+func (t *Transport) pass(req *http.Request, a *admission) (*http.Response, reach, error) {
+	var (
+		p   *queue.Pending
+		r   *Rejection
+		err error
+	)
+	if t.calls {
+		p, r, err = t.guardedPrice(req, a)
+	} else {
+		p, r, err = t.price(req, a)
 	}
-	if a.exempt {
+	switch {
+	case p != nil || r != nil || err != nil:
+		return t.lineUp(req, p, r, err)
+	case a.tracked:
+		return t.sendTracked(req, a)
+	case a.exempt:
 		return t.sendOn(req)
 	}
-	resp, far, err := t.forward(req, charges, a.mark.At, a.mark.At)
-	if err != nil || resp != nil && t.speaks(req, resp, a.mark.At) {
-		var g Grant
-		t.grant(&g, req, charges, a)
-		t.hear(req, resp, far, err, &g)
+	resp, far, err := t.forward(req, &a.Paid)
+	if err != nil || resp != nil && t.speaks(req, resp, a.Mark.At) {
+		t.hearNow(req, resp, far, err, a)
 	}
 	return resp, far, err
 }
 
-// sendTracked sends a request that was granted immediately. The Limiter wants to know its outcome.
-func (t *Transport) sendTracked(req *http.Request, charges []queue.Charge, a *admission) (*http.Response, reach, error) {
+// hearNow is hear for a request that was granted immediately. It is not inlined, to keep the stack small on which the server's
+// response is awaited.
+//
+//go:noinline
+func (t *Transport) hearNow(req *http.Request, resp *http.Response, far reach, err error, a *admission) {
 	var g Grant
-	t.grant(&g, req, charges, a)
+	t.grant(&g, req, a)
+	t.hear(req, resp, far, err, &g)
+}
+
+// sendTracked sends a request that was granted immediately. The Limiter wants to know its outcome.
+func (t *Transport) sendTracked(req *http.Request, a *admission) (*http.Response, reach, error) {
+	var g Grant
+	t.grant(&g, req, a)
 	return t.exchange(req, &g)
 }
 
 // grant makes g that of a request that was granted immediately.
-func (t *Transport) grant(g *Grant, req *http.Request, charges []queue.Charge, a *admission) {
-	g.limiter, g.by, g.ctx, g.receipt, g.tracked = t.limiter, t.asker, req.Context(), a.receipt, a.tracked
-	g.grant.Mark = a.mark
-	g.grant.Keep(charges)
+func (t *Transport) grant(g *Grant, req *http.Request, a *admission) {
+	g.limiter, g.by, g.ctx, g.tracked = t.limiter, t.asker, req.Context(), a.tracked
+	g.receipt = overridesOf(g.ctx).receipt
+	g.grant.Mark = a.Mark
+	g.grant.Keep(a.Charges)
 }
 
 // lineUp waits until a pending request is granted, and sends it. A request without one is rejected or over already. It is a
@@ -262,7 +268,7 @@ func (t *Transport) sendWaited(req *http.Request, p *queue.Paid) (*http.Response
 	if g.tracked {
 		return t.exchange(req, &g)
 	}
-	resp, far, err := t.forward(req, charges, g.grant.Mark.At, g.arrived())
+	resp, far, err := t.forward(req, p)
 	if err != nil || resp != nil && t.speaks(req, resp, g.grant.Mark.At) {
 		t.hear(req, resp, far, err, &g)
 	}
@@ -287,27 +293,27 @@ func closeBody(req *http.Request) {
 }
 
 // guardedPrice is price where it may call a user's function: if that panics, the request is not sent, and its body is closed.
-func (t *Transport) guardedPrice(req *http.Request, room []queue.Charge, a *admission) ([]queue.Charge, *queue.Pending, *Rejection, error) {
+func (t *Transport) guardedPrice(req *http.Request, a *admission) (*queue.Pending, *Rejection, error) {
 	done := false
 	defer func() {
 		if !done {
 			closeBody(req)
 		}
 	}()
-	charges, p, r, err := t.price(req, room, a)
+	p, r, err := t.price(req, a)
 	done = true
-	return charges, p, r, err
+	return p, r, err
 }
 
-// price appends the charges of req to an empty slice with room for all and its gate, and grants it immediately if it can: a is the
-// rest of what is known then. Otherwise the request is pending, or rejected if it may not wait.
-func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admission) ([]queue.Charge, *queue.Pending, *Rejection, error) {
+// price adds the charges of req to a, and grants it immediately if it can. Otherwise the request is pending, or rejected if it may
+// not wait.
+func (t *Transport) price(req *http.Request, a *admission) (*queue.Pending, *Rejection, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
 		t.exempted.Add(1)
 		a.exempt = true
-		return nil, nil, nil, nil
+		return nil, nil, nil
 	}
 	l := t.limiter
 	var gate *queue.GateKey
@@ -315,72 +321,64 @@ func (t *Transport) price(req *http.Request, charges []queue.Charge, a *admissio
 		gate = &queue.GateKey{Host: ByHost(req), Family: l.family(req)}
 	}
 	if t.plain != nil && o == noOverrides {
-		charges = charges[:len(t.plain)]
-		for i := range charges { // faster than append
-			charges[i] = t.plain[i]
-		}
+		a.AddAll(t.plain)
 	} else {
-		charges = t.charge(o, req, charges, gate)
+		t.charge(o, req, &a.Paid, gate)
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	if ctx.Err() != nil || req.Cancel != nil && queue.IsClosed(req.Cancel) {
-		return nil, nil, nil, queue.CauseOf(ctx)
+		return nil, nil, queue.CauseOf(ctx)
 	}
-	var m queue.Mark
 	var ok bool
 	if gate != nil || o.patience(t.maxWait) != 0 {
-		m, ok = l.core.Pass(charges, &t.asker.counts, gate, o.priority < l.core.Urgent)
+		ok = l.core.Pass(&a.Paid, &t.asker.counts, gate, o.priority < l.core.Urgent)
 	} else {
 		var r *Rejection
-		if m, ok, r = t.try(o, req, charges); r != nil {
-			return nil, nil, r, nil
+		if ok, r = t.try(o, req, &a.Paid); r != nil {
+			return nil, r, nil
 		}
 	}
 	if !ok {
-		return nil, t.pend(o, req, charges, gate), nil, nil
-	}
-	if gate != nil { // Pass put its charge behind the others
-		charges = charges[:len(charges)+1]
+		return t.pend(o, req, a.Charges, gate), nil, nil
 	}
 	if t.asker.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, t.asker, charges, 0, nil)
+		l.tellGranted(ctx, t.asker, a.Charges, 0, nil)
 	}
-	a.mark, a.receipt, a.tracked = m, o.receipt, l.tracks || gate != nil || o.receipt != nil
-	return charges, nil, nil, nil
+	a.tracked = l.tracks || gate != nil || o.receipt != nil
+	return nil, nil, nil
 }
 
-// charge appends what a request costs in each limit, and adds its keys to those of its gate. There must be room for all limits.
-func (t *Transport) charge(o *overrides, req *http.Request, charges []queue.Charge, gate *queue.GateKey) []queue.Charge {
+// charge adds what a request costs in each limit to p, and its keys to those of its gate. There must be room for all limits.
+func (t *Transport) charge(o *overrides, req *http.Request, p *queue.Paid, gate *queue.GateKey) {
 	key, shared := t.keyOf(o, req), t.costOf(o, req)
 	policies := t.limiter.own()
 	for i := range policies {
-		p, cost := &policies[i], shared
-		if p.priced || o.costs != nil {
-			cost = p.costOf(o, req, shared)
+		by, cost := &policies[i], shared
+		if by.priced || o.costs != nil {
+			cost = by.costOf(o, req, shared)
 		}
 		if cost == 0 && gate == nil {
 			continue
 		}
-		key := p.keyOf(req, key)
+		key := by.keyOf(req, key)
 		if cost != 0 {
-			charges = queue.Charged(charges, p.at, key, cost)
+			p.Add(by.at, key, cost)
 		}
 		if gate != nil {
 			gate.Join(key)
 		}
 	}
-	return charges
 }
 
 // try grants or rejects a request that may not wait. It does neither if a bucket must be made or other requests wait.
-func (t *Transport) try(o *overrides, req *http.Request, charges []queue.Charge) (m queue.Mark, ok bool, r *Rejection) {
+func (t *Transport) try(o *overrides, req *http.Request, p *queue.Paid) (ok bool, r *Rejection) {
 	var why queue.Refusal
-	m, v := t.limiter.core.Try(charges, &t.asker.counts, o.priority, false, &why)
+	v := t.limiter.core.Try(p, &t.asker.counts, o.priority, false, &why)
 	if v == queue.Refused {
 		r = rejected(&why)
 		t.asker.observer.rejected(req.Context(), r, 0, false)
 	}
-	return m, v == queue.Granted, r
+	return v == queue.Granted, r
 }
 
 // pend makes a request pending that cannot be granted immediately.

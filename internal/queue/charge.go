@@ -17,15 +17,22 @@ type Charge struct {
 	Settled bool         // guarded by Core.Mu, as cost is from then on
 }
 
-// Charged appends a charge, for which there must be room.
-func Charged(charges []Charge, li *Limit, key string, cost int64) []Charge {
-	charges = charges[:len(charges)+1] // field by field into zeroed memory, because every request comes here
-	c := &charges[len(charges)-1]
+// Add adds a charge, for which there must be room.
+func (p *Paid) Add(li *Limit, key string, cost int64) {
+	p.Charges = p.Charges[:len(p.Charges)+1] // field by field into zeroed memory, because every request comes here
+	c := &p.Charges[len(p.Charges)-1]
 	c.Limit, c.Key, c.cost = li, key, min(cost, MaxCount)
 	if key == "" {
 		c.Bucket = li.Single
 	}
-	return charges
+}
+
+// AddAll adds charges that were made before, where there are none yet. There must be room for them.
+func (p *Paid) AddAll(charges []Charge) {
+	p.Charges = p.Charges[:len(charges)]
+	for i := range p.Charges { // faster than copy
+		p.Charges[i] = charges[i]
+	}
 }
 
 // A Grant is what the core knows of a request that was granted.

@@ -37,9 +37,9 @@ type Pending struct {
 	Room      Refusal
 }
 
-// A Paid is what remains of a request that was granted.
+// A Paid is what remains of a request that was granted. Before, it is what the request is to pay.
 type Paid struct {
-	Charges []Charge      // of a request that is not granted yet: what it is to pay
+	Charges []Charge
 	Mark    Mark          // of the grant
 	Caller  *caller       // of a grant in its turn
 	Waited  time.Duration // before the grant
@@ -48,7 +48,7 @@ type Paid struct {
 // Pass grants a request if all limits can pay now, and its gate if it has one: the charge of the gate comes behind the others,
 // for which there must be room. If they cannot, the caller makes the request pending. The two functions are separate so that
 // requests wait on a small stack: there may be 100,000 of them.
-func (l *Core) Pass(charges []Charge, by *Counts, g *GateKey, below bool) (m Mark, ok bool) {
+func (l *Core) Pass(p *Paid, by *Counts, g *GateKey, below bool) (ok bool) {
 	if !l.Mu.TryLock() {
 		lockSoon(&l.Mu)
 	}
@@ -60,21 +60,24 @@ func (l *Core) Pass(charges []Charge, by *Counts, g *GateKey, below bool) (m Mar
 		gate := l.Gates[*g]
 		if gate == nil { // Decide makes it
 			l.Mu.Unlock()
-			return m, false
+			return false
 		}
-		charges = passing(charges, gate)
+		p.pass(gate)
 	}
-	m, ok, missing := l.payLocked(charges, by, below, now)
+	ok, missing := l.payLocked(p, by, below, now)
 	if missing {
-		m, ok = l.makeAndPayLocked(charges, by, below, now)
+		ok = l.makeAndPayLocked(p, by, below, now)
 	}
 	l.Mu.Unlock()
-	return m, ok
+	if !ok && g != nil { // Decide passes the gate again
+		p.Charges = p.Charges[:len(p.Charges)-1]
+	}
+	return ok
 }
 
 // Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
 // requests wait and the request is not behind them: one that is behind them never overtakes.
-func (l *Core) Try(charges []Charge, by *Counts, priority int, behind bool, r *Refusal) (m Mark, v Verdict) {
+func (l *Core) Try(p *Paid, by *Counts, priority int, behind bool, r *Refusal) (v Verdict) {
 	if !l.Mu.TryLock() {
 		lockSoon(&l.Mu)
 	}
@@ -83,44 +86,43 @@ func (l *Core) Try(charges []Charge, by *Counts, priority int, behind bool, r *R
 		l.syncLocked(now)
 	}
 	below := priority < l.Urgent
-	m, ok, missing := l.payLocked(charges, by, below, now)
+	ok, missing := l.payLocked(p, by, below, now)
 	switch {
 	case ok:
 		v = Granted
-	case !missing && l.denyLocked(charges, by, below, now, r):
+	case !missing && l.denyLocked(p.Charges, by, below, now, r):
 		v = Refused
 	default:
-		m, v = l.tryAgainLocked(charges, by, priority, behind, missing, r, now)
+		v = l.tryAgainLocked(p, by, priority, behind, missing, r, now)
 	}
 	l.Mu.Unlock()
-	return m, v
+	return v
 }
 
 // tryAgainLocked is Try where buckets are missing, costs are to be clamped or requests wait. It is not inlined, because most calls of
 // Try need none of its stack.
 //
 //go:noinline
-func (l *Core) tryAgainLocked(charges []Charge, by *Counts, priority int, behind, missing bool, r *Refusal, now Instant) (m Mark, v Verdict) {
+func (l *Core) tryAgainLocked(p *Paid, by *Counts, priority int, behind, missing bool, r *Refusal, now Instant) (v Verdict) {
 	ok, below := false, priority < l.Urgent
-	if missing && l.canMakeLocked(charges) {
-		m, ok, _ = l.payAllLocked(charges, nil, by, below, now)
+	if missing && l.canMakeLocked(p.Charges) {
+		ok, _ = l.payAllLocked(p, nil, by, below, now)
 		missing = false
-	} else if !missing && clampLocked(charges, below) {
-		m, ok, _ = l.payLocked(charges, by, below, now)
+	} else if !missing && clampLocked(p.Charges, below) {
+		ok, _ = l.payLocked(p, by, below, now)
 	}
 	switch {
 	case ok:
-		return m, Granted
+		return Granted
 	case missing || l.Dry:
-		return m, Unasked
-	case l.denyLocked(charges, by, below, now, r):
-		return m, Refused
+		return Unasked
+	case l.denyLocked(p.Charges, by, below, now, r):
+		return Refused
 	case !behind:
-		return m, Unasked
+		return Unasked
 	}
-	p := Pending{Ask: Ask{Priority: priority, Try: true, By: by}, Paid: Paid{Charges: charges}, Refusal: r}
-	v = l.lineUpLocked(context.Background(), &p, nil, nil, now)
-	return p.Mark, v
+	pending := Pending{Ask: Ask{Priority: priority, Try: true, By: by}, Paid: *p, Refusal: r}
+	return l.lineUpLocked(context.Background(), &pending, nil, nil, now) // it grants no Try
 }
 
 // Pend makes a request pending.
@@ -181,10 +183,9 @@ func (l *Core) Decide(ctx context.Context, p *Pending) (w *Waiter, v Verdict) {
 	if p.Gate != nil && !p.Late {
 		l.passLocked(p, now)
 	}
-	m, ok, missing := l.payAllLocked(p.Charges, p.Rates, a.By, a.Priority < l.Urgent, now)
+	ok, missing := l.payAllLocked(&p.Paid, p.Rates, a.By, a.Priority < l.Urgent, now)
 	switch {
 	case ok:
-		p.Mark = m
 		return nil, Granted
 	case l.Dry:
 		return nil, l.pretendLocked(ctx, p, now, missing)

@@ -106,17 +106,17 @@ func (g *GateKey) Join(key string) {
 	}
 }
 
-// passing appends the charge of a gate, for which there must be room.
-func passing(charges []Charge, gate *Bucket) []Charge {
-	charges = Charged(charges, gate.Limit, gate.Key, 1)
-	charges[len(charges)-1].Bucket = gate
-	return charges
+// pass adds the charge of a gate, for which there must be room.
+func (p *Paid) pass(gate *Bucket) {
+	p.Add(gate.Limit, gate.Key, 1)
+	p.Charges[len(p.Charges)-1].Bucket = gate
 }
 
 // passLocked appends the charge of the gate of p, unless there is no room for another gate.
 func (l *Core) passLocked(p *Pending, now Instant) {
 	if l.Gates[*p.Gate] != nil || l.roomForGateLocked(now) {
-		p.Charges = passing(slices.Grow(p.Charges, 1), l.GateLocked(*p.Gate, now))
+		p.Charges = slices.Grow(p.Charges, 1)
+		p.pass(l.GateLocked(*p.Gate, now))
 	}
 }
 

@@ -208,35 +208,36 @@ func (c *Charge) findLocked() bool {
 
 // payLocked makes all charges if they can be paid now and no request waits there. missing reports that a bucket is missing; otherwise
 // all are found.
-func (l *Core) payLocked(charges []Charge, by *Counts, below bool, now Instant) (m Mark, ok, missing bool) {
-	if len(charges) == 0 {
-		return l.grantedLocked(by, now), true, false
+func (l *Core) payLocked(p *Paid, by *Counts, below bool, now Instant) (ok, missing bool) {
+	if len(p.Charges) == 0 {
+		p.Mark = l.grantedLocked(by, now)
+		return true, false
 	}
-	c := &charges[0]
+	c := &p.Charges[0]
 	if !c.findLocked() {
-		return m, false, true
+		return false, true
 	}
-	if len(charges) > 1 {
-		if ok, missing = payableLocked(charges[1:], below, now); !ok {
-			return m, false, missing
+	if len(p.Charges) > 1 {
+		if ok, missing = payableLocked(p.Charges[1:], below, now); !ok {
+			return false, missing
 		}
 	}
 	if !c.passesLocked(below, now) {
-		return m, false, false
+		return false, false
 	}
 	if c.paid, ok = c.Bucket.Meter.Spend(now, c.cost); !ok {
-		return m, false, false
+		return false, false
 	}
 	c.Limit.Counts.took(c.cost)
-	if len(charges) > 1 {
-		m = l.takeLocked(charges[1:], by, now)
+	if len(p.Charges) > 1 {
+		p.Mark = l.takeLocked(p.Charges[1:], by, now)
 	} else {
-		m = l.grantedLocked(by, now)
+		p.Mark = l.grantedLocked(by, now)
 	}
 	if l.Supplies != nil {
-		l.drawnLocked(charges, now)
+		l.drawnLocked(p.Charges, now)
 	}
-	return m, true, false
+	return true, false
 }
 
 // payableLocked reports whether all charges can be paid now and no request waits there, or whether a bucket is missing; otherwise
@@ -260,34 +261,34 @@ func (c *Charge) passesLocked(below bool, now Instant) bool {
 
 // payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
 // missing is the first charge without room for its bucket.
-func (l *Core) payAllLocked(charges []Charge, rates []Rate, by *Counts, below bool, now Instant) (m Mark, ok bool, missing *Charge) {
-	kept := l.Keys.Size()
+func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, below bool, now Instant) (ok bool, missing *Charge) {
+	charges, kept := p.Charges, l.Keys.Size()
 	for i := range charges {
 		charges[i].findLocked() // before any is forgotten to make room for another
 	}
 	for i := range charges {
 		if c := &charges[i]; !l.haveLocked(c, charges, RateAt(rates, i), now) {
-			return m, false, c
+			return false, c
 		}
 	}
-	if m, ok, _ = l.payLocked(charges, by, below, now); !ok && clampLocked(charges, below) {
-		m, ok, _ = l.payLocked(charges, by, below, now)
+	if ok, _ = l.payLocked(p, by, below, now); !ok && clampLocked(charges, below) {
+		ok, _ = l.payLocked(p, by, below, now)
 	}
 	if ok && l.Keys.Size() > kept { // what was charged is not as good as new, and stays
 		l.sweepLocked(&l.Keys, sweepWith, now)
 	}
-	return m, ok, nil
+	return ok, nil
 }
 
 // makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock. It is not inlined, to keep the stack
 // small on which its callers may have to wait for the lock.
 //
 //go:noinline
-func (l *Core) makeAndPayLocked(charges []Charge, by *Counts, below bool, now Instant) (m Mark, ok bool) {
-	if l.canMakeLocked(charges) {
-		m, ok, _ = l.payAllLocked(charges, nil, by, below, now)
+func (l *Core) makeAndPayLocked(p *Paid, by *Counts, below bool, now Instant) (ok bool) {
+	if l.canMakeLocked(p.Charges) {
+		ok, _ = l.payAllLocked(p, nil, by, below, now)
 	}
-	return m, ok
+	return ok
 }
 
 // canMakeLocked reports whether all buckets of these charges that are missing can be made under this lock: there is room, and
