@@ -18,8 +18,8 @@ type result struct {
 	more   *listener // reads more of what the server says in the body; nil: the body adds nothing
 }
 
-// exchange sends a request whose outcome the Limiter wants to know.
-func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach, error) {
+// exchange sends a request whose outcome the Limiter wants to know: p is what it has paid, and g its Grant.
+func (t *Transport) exchange(req *http.Request, p *queue.Paid, g *Grant) (*http.Response, reach, error) {
 	var kept *Grant // the same Grant, where it outlives this call
 	if g.receipt != nil {
 		kept = g.filed()
@@ -32,8 +32,7 @@ func (t *Transport) exchange(req *http.Request, g *Grant) (*http.Response, reach
 			t.abort(kept.or(g), resp, &a.answer)
 		}
 	}()
-	p := queue.Paid{Charges: kept.or(g).grant.Charges(), Mark: g.grant.Mark, Waited: g.waited}
-	resp, far, err := t.forward(req, &p)
+	resp, far, err := t.forward(req, p)
 	heeded := resp
 	if err != nil { // a response beside an error is ignored
 		heeded = nil

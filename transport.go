@@ -212,7 +212,7 @@ func (t *Transport) hearNow(req *http.Request, resp *http.Response, far reach, e
 func (t *Transport) sendTracked(req *http.Request, a *admission) (*http.Response, reach, error) {
 	var g Grant
 	t.grant(&g, req, a)
-	return t.exchange(req, &g)
+	return t.exchange(req, &a.Paid, &g)
 }
 
 // grant makes g that of a request that was granted immediately.
@@ -266,7 +266,7 @@ func (t *Transport) sendWaited(req *http.Request, p *queue.Paid) (*http.Response
 		g.tracked = g.tracked || charges[i].Limit.Tracked
 	}
 	if g.tracked {
-		return t.exchange(req, &g)
+		return t.exchange(req, p, &g)
 	}
 	resp, far, err := t.forward(req, p)
 	if err != nil || resp != nil && t.speaks(req, resp, g.grant.Mark.At) {

@@ -40,6 +40,7 @@ func (b *Bucket) setTermsLocked(r Rate, size int64, now Instant) {
 func (l *Core) set(li *Limit, change func(), each func(*Bucket, Instant) bool) {
 	l.Mu.Lock()
 	change()
+	li.perSecond = li.Shared(li.Rate).PerSecond()
 	l.Mu.Unlock()
 	for piece := range l.Pieces(li) {
 		l.Change(piece, each)

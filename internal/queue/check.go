@@ -35,6 +35,7 @@ func (l *Core) Check() error {
 		for key, b := range li.Buckets {
 			c.holds(key == b.Key, "a bucket is kept under another key")
 		}
+		c.holds(li.latest == nil || li.latest == li.Buckets[li.latest.Key], "a limit finds a bucket that was forgotten")
 		for b := range l.allLocked([]*Limit{li}) {
 			c.bucket(b)
 			callers += c.turns(b)
@@ -42,6 +43,7 @@ func (l *Core) Check() error {
 	}
 	c.holds(callers == l.Callers, "another number of callers waits than was counted")
 	c.holds(kept == l.Keys.Size() && len(l.Gates) == l.gateKeys.Size(), "a keeper does not have all buckets")
+	c.holds(l.latest == nil || l.latest == l.Gates[l.latest.Meter.(*GateBucket).Key], "a gate is found that was forgotten")
 	c.keeper(&l.Keys)
 	c.keeper(&l.gateKeys)
 	for _, b := range l.Gates {

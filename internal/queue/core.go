@@ -59,6 +59,7 @@ type Core struct {
 	serial    uint64    // of the last bucket made
 	refreshes uint64    // calls of Refresh
 	Gates     map[GateKey]*Bucket
+	latest    *Bucket // found by findGateLocked; nil: none, or it was forgotten
 	Hosts     map[string]*host
 	gatesPeak int    // the most since the map was made
 	hostsPeak int    // the same
@@ -83,7 +84,7 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 // Add adds a limit, before any request comes. keyed says that requests have keys there.
 func (l *Core) Add(r Rule, keyed bool) *Limit {
 	li := &Limit{Rule: r, Index: len(l.Limits), Buckets: make(map[string]*Bucket), Keyed: keyed}
-	li.Size = li.BurstOf(li.Rate)
+	li.Size, li.perSecond = li.BurstOf(li.Rate), li.Shared(li.Rate).PerSecond()
 	if li.Wall {
 		l.WallAt, l.Synced = 0, 0
 	}

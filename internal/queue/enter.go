@@ -57,7 +57,7 @@ func (l *Core) Pass(p *Paid, by *Counts, g *GateKey, below bool) (ok bool) {
 		l.syncLocked(now)
 	}
 	if g != nil {
-		gate := l.Gates[*g]
+		gate := l.findGateLocked(g)
 		if gate == nil { // Decide makes it
 			l.Mu.Unlock()
 			return false

@@ -258,6 +258,7 @@ func (l *Core) forgetLocked(b *Bucket) {
 		l.forgetGateLocked(b, g)
 		return
 	}
+	b.Limit.latest = nil
 	delete(b.Limit.Buckets, b.Key)
 	b.Limit.Buckets = Shrunk(b.Limit.Buckets, &b.Limit.peak)
 }

@@ -120,6 +120,14 @@ func (l *Core) passLocked(p *Pending, now Instant) {
 	}
 }
 
+// findGateLocked returns the bucket of a gate; nil: none is kept. Many requests have the gate of the one before.
+func (l *Core) findGateLocked(g *GateKey) *Bucket {
+	if l.latest == nil || l.latest.Meter.(*GateBucket).Key != *g {
+		l.latest = l.Gates[*g]
+	}
+	return l.latest
+}
+
 // GateLocked returns the bucket of a gate, and makes it if there is none.
 func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 	if b := l.Gates[key]; b != nil {
@@ -160,6 +168,7 @@ func (l *Core) partyLocked(key GateKey, now Instant) *party {
 
 // forgetGateLocked forgets a gate, its party with the last gate, and its host with the last party.
 func (l *Core) forgetGateLocked(b *Bucket, g *GateBucket) {
+	l.latest = nil
 	delete(l.Gates, g.Key)
 	l.Gates = Shrunk(l.Gates, &l.gatesPeak)
 	p, h := g.Party, g.Party.Host
@@ -259,7 +268,8 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 	if w.After == nil {
 		account.Cover(own, adaptive)
 	}
-	until, open, news := account.Until(), g.Payable(now, 1), !account.Knows(AnyQuota)
+	waited := len(g.Party.Lists[LinedGates]) > 0 // if not, there is nothing to plan again
+	until, open, news := account.Until(), waited && g.Payable(now, 1), !account.Knows(AnyQuota)
 	switch {
 	case w.After != nil && said.named:
 		g.Hear(now, Never-1, said.tells) // the body contradicts the headers, and is later
@@ -329,7 +339,7 @@ func OwnRate(charges []Charge) (own float64, adaptive bool) {
 		c := &charges[i]
 		adaptive = adaptive || c.Limit.Learns
 		if c.Limit.Rated {
-			if r := c.Bucket.Rate().PerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
+			if r := c.Bucket.setPerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
 				own = r
 			}
 		}

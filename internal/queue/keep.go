@@ -155,7 +155,15 @@ func (b *Bucket) PerSecond(now Instant) float64 {
 	if m, ok := b.Meter.(meter.Rater); ok {
 		return m.PerSecond(now)
 	}
-	return b.Rate().PerSecond()
+	return b.setPerSecond()
+}
+
+// setPerSecond returns Rate in tokens per second.
+func (b *Bucket) setPerSecond() float64 {
+	if b.HasOwnRate() {
+		return b.Rate().PerSecond()
+	}
+	return b.Limit.perSecond
 }
 
 // Waiting returns how many requests in line fall under the bucket.
@@ -180,6 +188,8 @@ type Limit struct {
 	Size   int64   // the burst of keys that have no rate of their own
 	peak   int     // the most buckets since the map was made
 
+	perSecond float64 // the rate of keys that have none of their own, in tokens
+
 	refreshed uint64 // the number of its last Refresh; 0: there was none
 
 	Holds   map[string]Instant // of keys that have no bucket, because there was no room; nil: none
@@ -188,6 +198,7 @@ type Limit struct {
 	_        [64]byte // what follows is written under the lock while requests read what stands above without it
 	Held     Instant  // by HoldAll: nothing goes before in any bucket
 	HeldMost Instant  // the latest end of a hold of a bucket, past ones included
+	latest   *Bucket  // found by findLocked; nil: none, or it was forgotten
 	Counts   limitCounts
 	_        [64]byte
 }
@@ -201,9 +212,17 @@ func (li *Limit) look(m meter.Meter) {
 // findLocked finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) findLocked() bool {
 	if c.Key != "" && !c.Limit.Gates { // else it is found already
-		c.Bucket = c.Limit.Buckets[c.Key]
+		c.Bucket = c.Limit.findLocked(c.Key)
 	}
 	return c.Bucket != nil
+}
+
+// findLocked returns the bucket of a key; nil: none is kept. Many requests have the key of the one before.
+func (li *Limit) findLocked(key string) *Bucket {
+	if li.latest == nil || li.latest.Key != key {
+		li.latest = li.Buckets[key]
+	}
+	return li.latest
 }
 
 // payLocked makes all charges if they can be paid now and no request waits there. missing reports that a bucket is missing; otherwise

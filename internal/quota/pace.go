@@ -49,12 +49,13 @@ func (p *pace) take(due, now meter.Instant) {
 		p.since, p.done = p.steady, 0
 	}
 	p.last = due
-	r := p.at(due)
-	if p.over(due) || r > paceMost {
-		p.rate, p.evenly = 0, false
-		return
+	if !p.over(due) {
+		if r := p.at(due); r <= paceMost {
+			p.next = meter.AddInstant(due, int64(1e9/r))
+			return
+		}
 	}
-	p.next = meter.AddInstant(due, int64(1e9/r))
+	p.rate, p.evenly = 0, false
 }
 
 func (p *pace) accepted(sentAt meter.Instant) {
