@@ -247,3 +247,17 @@ func TestEvictedCountsTheBucketsThatMadeRoom(t *testing.T) {
 		require.EqualValues(t, i, l.Limits()[0].Evicted)
 	}
 }
+
+func TestACancelledRequestCountsAtTheLimitThatDelayedItLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(
+			TokenBucket(1, time.Second, Burst(100), Initial(0), Name("a")), TokenBucket(1, 10*time.Second, Initial(0), Name("b"))))
+		first := send(t, l, Ask{Costs: map[string]int64{"a": 100, "b": 1}})
+		second := send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 1}})
+		for i, r := range []*request{first, second} { // without the first, b delays the second
+			r.cancel(nil)
+			synctest.Wait()
+			require.EqualValues(t, 1, l.Limits()[i].Canceled)
+		}
+	})
+}

@@ -172,3 +172,14 @@ func TestADryRunTakesASettlementBeforeItsBooking(t *testing.T) {
 		require.InDelta(t, 2, tokens(), 0.01)
 	})
 }
+
+func TestADryRunBooksWhatIsDueBeforeARequestThatNeedNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dryOf(t, &answered{&http.Response{StatusCode: 200, Body: http.NoBody}},
+			throttle.WithLimit(throttle.TokenBucket(2, 2*time.Hour), perHost(1, time.Second)))
+		require.Zero(t, d.send(t, "a"))
+		require.Equal(t, time.Second, d.send(t, "a"))
+		time.Sleep(time.Second)
+		require.Equal(t, time.Hour-time.Second, d.send(t, "b"))
+	})
+}

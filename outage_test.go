@@ -66,6 +66,7 @@ func TestRequestsGoAgainWhenTheStoreIsInReachAgain(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		var events []StoreEvent
 		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(s))), WithHooks(Hooks{OnStore: func(e StoreEvent) { events = append(events, e) }}))
+		sleep(time.Hour)
 		s.set(errDown, nil)
 		all := sendMany(t, l, 10, Ask{})
 		sleep(time.Second)
@@ -80,7 +81,11 @@ func TestRequestsGoAgainWhenTheStoreIsInReachAgain(t *testing.T) {
 		require.NoError(t, events[1].Err)
 		require.Equal(t, []string{"calls"}, events[1].Limits)
 		require.InDelta(t, time.Second, events[1].Down, float64(400*ms))
-		require.True(t, l.Stores()[0].Up)
+		st := l.Stores()[0]
+		require.True(t, st.Up)
+		require.EqualValues(t, s.count(), st.OK+st.Failed)
+		require.NotZero(t, st.OK)
+		require.NotZero(t, st.Failed)
 		checkInvariants(t, l)
 	})
 }
@@ -100,7 +105,7 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 		require.Equal(t, 250*ms, before.at)
 		requireRefused(t, after, 250*ms, ReasonStore)
 		sleep(2 * time.Second)
-		require.LessOrEqual(t, s.count(), 2*queue.MaxCalls, "calls that hang pile up")
+		require.Equal(t, queue.MaxCalls, s.count(), "calls that hang pile up")
 		goroutines := runtime.NumGoroutine()
 		s.set(nil, nil)
 		close(hangs)
@@ -110,6 +115,96 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 		require.Less(t, runtime.NumGoroutine(), goroutines)
 		checkInvariants(t, l)
 	})
+}
+
+func TestAnOvertakenRequestIsRejectedOnceItNeedsAStoreThatIsOutOfReach(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Burst(2), Shared(s, LeaseAhead(0)))))
+		send(t, l, Ask{Key: "a", Cost: 2})
+		sleep(2 * ms)
+		waits := send(t, l, Ask{Key: "a", Cost: 2, MaxWait: new(500 * ms)})
+		sleep(3 * ms) // the store has promised its tokens for 11 and 21 ms
+		s.set(errDown, nil)
+		send(t, l, Ask{Key: "b"})
+		sleep(2 * ms)
+		hangs := make(chan struct{})
+		s.set(nil, hangs) // no further call fails soon
+		sleep(6 * ms)
+		requireGranted(t, send(t, l, Ask{Key: "a", Cost: 1, Priority: 1}), 13*ms)
+		requireRefusedFor(t, waits, 13*ms, errDown)
+		close(hangs)
+	})
+}
+
+// Two calls are under way at most, so the store has not been asked for c yet.
+func TestARequestWhoseStoreIsNotAskedYetIsRejectedAsAnOutageBegins(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+		s.set(errDown, nil)
+		var all []*request
+		for _, key := range []string{"a", "b", "c"} {
+			all = append(all, send(t, l, Ask{Key: key, MaxWait: new(time.Second)}))
+		}
+		sleep(ms)
+		for _, r := range all {
+			requireRefusedFor(t, r, ms, errDown)
+		}
+		require.Equal(t, 2, s.count())
+	})
+}
+
+func TestAStoreThatIsOutOfReachIsAskedEverLessOften(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+		s.set(errDown, nil)
+		send(t, l, Ask{})
+		for _, wait := range []time.Duration{25 * ms, 50 * ms, 100 * ms, 200 * ms, 250 * ms, 250 * ms} {
+			calls, after := s.count(), time.Duration(0)
+			sleep(ms) // the call fails
+			for ; s.count() == calls; after += ms {
+				sleep(ms)
+			}
+			require.GreaterOrEqual(t, after, wait)
+			require.LessOrEqual(t, after, wait*3/2+ms)
+		}
+	})
+}
+
+// A request that may not wait finds out whether the store is in reach again, once no call has for three seconds and a timeout.
+func TestAnOutageIsForgottenWhenNoCallWasMadeForLong(t *testing.T) {
+	for _, key := range []string{"a", ""} { // of one budget, and of the store
+		for after, ok := range map[time.Duration]bool{3250 * ms: false, 3290 * ms: true} {
+			synctest.Test(t, func(t *testing.T) {
+				s := &part{Store: NewMemoryStore(), key: key, err: errDown}
+				l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+				ask := Ask{Key: "a", MaxWait: new(time.Duration(0))}
+				requireRefusedFor(t, send(t, l, ask), 0, errDown)
+				s.err = nil
+				sleep(after)
+				require.Equal(t, ok, send(t, l, ask).err == nil)
+				sleep(time.Minute)
+			})
+		}
+	}
+}
+
+func TestAnOutageIsNotForgottenWhileCallsHang(t *testing.T) {
+	for _, keys := range [][]string{{"a"}, {"a", "b", "c", "d"}} { // with one late call and another under way, and with two and asks that wait for them
+		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+			l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+			hangs := make(chan struct{})
+			s.set(nil, hangs)
+			for _, key := range keys {
+				send(t, l, Ask{Key: key, MaxWait: new(time.Duration(0))})
+			}
+			sleep(10 * time.Second)
+			for range 3 {
+				r := send(t, l, Ask{Key: "a", MaxWait: new(time.Duration(0))})
+				requireRefused(t, r, 10*time.Second, ReasonStore)
+			}
+			close(hangs)
+		})
+	}
 }
 
 func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
@@ -140,6 +235,9 @@ func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
 				sleep(2 * ms)
 				require.NoError(t, ok.err)
 				require.True(t, ok.done)
+				st := l.Stores()[0]
+				require.EqualValues(t, s.count(), st.OK+st.Failed+st.Setup)
+				require.NotZero(t, st.Setup)
 			})
 		})
 	}
@@ -226,7 +324,20 @@ func TestLocalShareOfAProcessThatNeverReachedTheStoreIsNothing(t *testing.T) {
 	})
 }
 
-// A part is a Store that fails for one key.
+func TestLocalShareOfANewKeyGoesByTheProcessesOfTheStore(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(Pace(10, time.Second, Shared(s, WithoutStore(LocalShare)))))
+		send(t, l, Ask{Key: "old"})
+		sleep(10 * ms)
+		s.set(errDown, nil)
+		r := send(t, l, Ask{Key: "new"})
+		sleep(4 * time.Second)
+		require.True(t, r.done)
+		require.NoError(t, r.err)
+	})
+}
+
+// A part is a Store that fails for one key, or for all if that is empty.
 type part struct {
 	Store
 	key string
@@ -234,9 +345,12 @@ type part struct {
 }
 
 func (s *part) Lease(ctx context.Context, asks []LeaseAsk) ([]Lease, error) {
+	if s.key == "" && s.err != nil {
+		return nil, s.err
+	}
 	leases, err := s.Store.Lease(ctx, asks)
 	for i := range leases {
-		if asks[i].Parts[0].Budget.Key == s.key {
+		if s.err != nil && asks[i].Parts[0].Budget.Key == s.key {
 			leases[i] = Lease{Err: s.err}
 		}
 	}

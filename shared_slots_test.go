@@ -452,6 +452,19 @@ func TestSlotsAreAskedForWhenOtherLimitsLetTheRequestGo(t *testing.T) {
 	})
 }
 
+func TestSlotsAreAskedForAsSoonAsAnotherLimitCanPay(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(InFlight(3, Name("slots"), Shared(s)), TokenBucket(1, time.Hour, Name("own"))))
+		first := send(t, l, Ask{Costs: map[string]int64{"slots": 0, "own": 1}})
+		second := send(t, l, Ask{})
+		sleep(time.Second)
+		require.False(t, second.done)
+		first.grant.Cancel()
+		sleep(2 * ms)
+		requireGranted(t, second, 1002*ms)
+	})
+}
+
 func TestSlotsAndTokensOfAStoreAreGrantedTogether(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := limiterOf(t, WithLimit(InFlight(3, Name("slots"), Shared(s)), TokenBucket(100, time.Second, Burst(10), Name("tokens"), Shared(s))))

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/queue"
@@ -113,22 +114,29 @@ func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 	for keys, want := range map[int][]int{15: {15}, 16: {8, 8}, 40: {20, 20}, 256: {128, 128}} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 			l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
-			fly, flights := l.core.Fly, []*queue.Supply{}
-			l.core.Fly = func(s *queue.Supply) { flights = append(flights, s) } // they leave when all requests have asked
-			var wg sync.WaitGroup
-			for i := range keys {
-				wg.Go(func() { require.NoError(t, l.Wait(t.Context(), strconv.Itoa(i), 1)) })
+			fly := l.core.Fly
+			for round := range 2 { // also after calls that have landed
+				flights := []*queue.Supply{}
+				l.core.Fly = func(s *queue.Supply) { flights = append(flights, s) } // they leave when all requests have asked
+				var wg sync.WaitGroup
+				for i := range keys {
+					wg.Go(func() { require.NoError(t, l.Wait(t.Context(), strconv.Itoa(round*keys+i), 1)) })
+				}
+				synctest.Wait()
+				assert.Len(t, flights, queue.MaxCalls)
+				l.core.Fly = fly
+				for _, s := range flights {
+					fly(s)
+				}
+				wg.Wait()
+				var asks []int
+				for _, call := range s.calls {
+					asks = append(asks, len(call))
+				}
+				require.Equal(t, want, asks)
+				sleep(time.Minute)
+				s.calls = nil
 			}
-			synctest.Wait()
-			for _, s := range flights {
-				fly(s)
-			}
-			wg.Wait()
-			var asks []int
-			for _, call := range s.calls {
-				asks = append(asks, len(call))
-			}
-			require.Equal(t, want, asks)
 		})
 	}
 }
@@ -305,6 +313,64 @@ func TestSharedLimitWithAMemoryLimitLeasesWhatCanBeUsed(t *testing.T) {
 		}
 		require.Less(t, l.Stores()[0].Leased, uint64(250))
 		checkInvariants(t, l)
+	})
+}
+
+func TestTokensThatAnotherLimitCanPayTakeOneCall(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Shared(s, LeaseAhead(0))), TokenBucket(5, time.Hour, Name("own"))))
+		all := sendMany(t, l, 5, Ask{})
+		sleep(4 * ms)
+		requireGranted(t, all[0], 2*ms) // the others came when the store had been asked
+		for _, r := range all[1:] {
+			requireGranted(t, r, 4*ms)
+		}
+		require.Equal(t, 2, s.count())
+	})
+}
+
+// So many requests are judged again only when there is news that delays all of them.
+func TestHundredsOfRequestsAreRejectedAsTheStoreDelaysThem(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		limit := WithLimit(TokenBucket(1000, time.Hour, Shared(s, LeaseAhead(0))))
+		l, other := limiterOf(t, limit), limiterOf(t, limit)
+		send(t, l, Ask{})
+		sleep(10 * ms)
+		other.Hold("", time.Minute)
+		sleep(10 * ms)
+		waits := sendMany(t, l, 300, Ask{MaxWait: new(time.Second)})
+		sleep(2 * ms) // the response tells of the hold
+		for _, r := range waits {
+			requireRefused(t, r, 22*ms, ReasonHeld)
+		}
+		sleep(time.Minute)
+		send(t, other, Ask{Cost: 990})
+		sleep(10 * ms)
+		waits = sendMany(t, limiterOf(t, limit), 300, Ask{MaxWait: new(time.Second)})
+		sleep(2 * ms) // its first response tells that nothing is left
+		for _, r := range waits[20:] {
+			requireRefused(t, r, 2*ms, ReasonMaxWait)
+		}
+	})
+}
+
+func TestUnusedTokensReturnToTheStoreAlsoWhenItIsNotAskedForMore(t *testing.T) {
+	overTrip(t, 20*ms, func(t *testing.T, s *trip) {
+		limit := WithLimit(TokenBucket(10, 1000*time.Hour, Shared(s, LeaseAhead(0))))
+		l := limiterOf(t, limit)
+		gone := send(t, l, Ask{Key: "a", Cost: 5})
+		gone.cancel(nil)
+		sleep(20 * ms)                                // its tokens come
+		for _, key := range []string{"x", "y", "a"} { // two calls are under way, and a waits for one to return
+			r := send(t, l, Ask{Key: key, Cost: 10})
+			if key == "a" {
+				r.cancel(nil)
+			}
+		}
+		sleep(time.Second)
+		r := send(t, limiterOf(t, limit), Ask{Key: "a", Cost: 10})
+		sleep(time.Second)
+		require.True(t, r.done)
 	})
 }
 

@@ -54,7 +54,7 @@ func (g *GateBucket) list(which int, b *Bucket, in bool) {
 	case in && i == 0:
 		*all = append(*all, b)
 		g.at[which] = len(*all)
-	case !in && i > 0:
+	case !in: // it is there
 		n := len(*all) - 1
 		last := (*all)[n]
 		(*all)[i-1], last.Meter.(*GateBucket).at[which] = last, i
