@@ -12,20 +12,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/scene"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
 // halves are servers at half load, at random.
-func halves() (all []scene) {
-	for _, s := range scenes {
-		load, steady := s.halfLoad()
+func halves(t testing.TB) (all []adaptiveScene) {
+	for _, s := range scenes(t) {
+		load, steady := halfLoad(s.WithDefaults())
 		if !steady {
 			continue
 		}
-		s.name, s.callers, s.load = "half load: "+s.name, 0, constantly(load)
+		s.Name, s.Callers, s.Load = "half load: "+s.Name, 0, scene.Constantly(load)
 		s.want = want{goodput: 98, refused: 0.1}
-		if strings.Contains(s.name, "500") {
+		if strings.Contains(s.Name, "500") {
 			s.want = want{goodput: 98 * 0.99, refused: 1.2} // the server's own faults
 		}
 		if load == 1 {
@@ -37,14 +37,13 @@ func halves() (all []scene) {
 }
 
 // halfLoad returns half of the limit, if that stays what it is and one client has it to itself.
-func (s scene) halfLoad() (load float64, steady bool) {
-	s = s.withDefaults()
-	return s.limit(0) / 2, s.named == "" && s.clients == 1 && s.off == nil && s.outage[1] == 0
+func halfLoad(s scene.Scene) (load float64, steady bool) {
+	return s.Limit(0) / 2, s.Named == "" && s.Clients == 1 && s.Load == nil && s.Outage[1] == 0
 }
 
 func TestAdaptiveAtHalfLoad(t *testing.T) {
-	for _, s := range played(halves()) {
-		t.Run(s.name, func(t *testing.T) {
+	for _, s := range played(halves(t)) {
+		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			s.reach(t)
 		})
@@ -52,32 +51,45 @@ func TestAdaptiveAtHalfLoad(t *testing.T) {
 }
 
 func sliding(n int64, per time.Duration, opts ...throttletest.LimitOption) []throttletest.Option {
-	return served(limits(throttletest.SlidingWindow(n, per, opts...)), silently)
+	return scene.Served(scene.Limits(throttletest.SlidingWindow(n, per, opts...)), scene.Silently)
+}
+
+const startAtTwice = "100 per 10 s, refused counted, start at twice"
+
+// adapted returns scenes for a client that knows nothing, except in one.
+func adapted(scenes []scene.Scene) (all []adaptiveScene) {
+	for _, s := range scenes {
+		a := adaptiveScene{Scene: s}
+		if s.Name == startAtTwice {
+			a.config.Initial = 20
+		}
+		all = append(all, a)
+	}
+	return all
 }
 
 // punishing are servers that refuse clients while these press.
-var punishing = []scene{
-	{name: "100 per 10 s, refused counted", server: sliding(100, 10*time.Second, throttletest.CountRefused()), limit: constantly(10)},
-	{name: "100 per 10 s, refused counted, start at twice", config: throttle.AIMD{Initial: 20},
-		server: sliding(100, 10*time.Second, throttletest.CountRefused()), limit: constantly(10)},
-	{name: "1,000 per 10 s, refused counted", server: sliding(1000, 10*time.Second, throttletest.CountRefused())},
-	{name: "60 per 60 s, refused counted", seconds: 600, server: sliding(60, time.Minute, throttletest.CountRefused()), limit: constantly(1)},
-	{name: "60 per 60 s, refused counted, Retry-After", seconds: 600,
-		server: served(limits(throttletest.SlidingWindow(60, time.Minute, throttletest.CountRefused()))), limit: constantly(1)},
-	{name: "100 per 10 s, ban of 30 s", seconds: 600, server: sliding(100, 10*time.Second, throttletest.Ban(30*time.Second)), limit: constantly(10)},
-	{name: "100/s, ban of 10 s", limit: constantly(100),
-		server: served(limits(throttletest.TokenBucket(100, time.Second, throttletest.Burst(20), throttletest.Ban(10*time.Second))), silently)},
-	{name: "100 per 10 s, ban until quiet for 10 s", server: sliding(100, 10*time.Second, throttletest.BanUntilQuiet(10*time.Second)), limit: constantly(10)},
-	{name: "50 per 20 s, ban until quiet for 20 s", seconds: 600,
-		server: sliding(50, 20*time.Second, throttletest.BanUntilQuiet(20*time.Second)), limit: constantly(2.5)},
-	{name: "50 per 20 s, ban until quiet for 90 s", seconds: 1800,
-		server: sliding(50, 20*time.Second, throttletest.BanUntilQuiet(90*time.Second)), limit: constantly(2.5)},
+var punishing = []scene.Scene{
+	{Name: "100 per 10 s, refused counted", Server: sliding(100, 10*time.Second, throttletest.CountRefused()), Limit: scene.Constantly(10)},
+	{Name: startAtTwice, Server: sliding(100, 10*time.Second, throttletest.CountRefused()), Limit: scene.Constantly(10)},
+	{Name: "1,000 per 10 s, refused counted", Server: sliding(1000, 10*time.Second, throttletest.CountRefused())},
+	{Name: "60 per 60 s, refused counted", Seconds: 600, Server: sliding(60, time.Minute, throttletest.CountRefused()), Limit: scene.Constantly(1)},
+	{Name: "60 per 60 s, refused counted, Retry-After", Seconds: 600,
+		Server: scene.Served(scene.Limits(throttletest.SlidingWindow(60, time.Minute, throttletest.CountRefused()))), Limit: scene.Constantly(1)},
+	{Name: "100 per 10 s, ban of 30 s", Seconds: 600, Server: sliding(100, 10*time.Second, throttletest.Ban(30*time.Second)), Limit: scene.Constantly(10)},
+	{Name: "100/s, ban of 10 s", Limit: scene.Constantly(100),
+		Server: scene.Served(scene.Limits(throttletest.TokenBucket(100, time.Second, throttletest.Burst(20), throttletest.Ban(10*time.Second))), scene.Silently)},
+	{Name: "100 per 10 s, ban until quiet for 10 s", Server: sliding(100, 10*time.Second, throttletest.BanUntilQuiet(10*time.Second)), Limit: scene.Constantly(10)},
+	{Name: "50 per 20 s, ban until quiet for 20 s", Seconds: 600,
+		Server: sliding(50, 20*time.Second, throttletest.BanUntilQuiet(20*time.Second)), Limit: scene.Constantly(2.5)},
+	{Name: "50 per 20 s, ban until quiet for 90 s", Seconds: 1800,
+		Server: sliding(50, 20*time.Second, throttletest.BanUntilQuiet(90*time.Second)), Limit: scene.Constantly(2.5)},
 }
 
 // What is let in depends on the server's mercy and is logged; the manners are asserted.
 func TestServersThatPunishPressingAreLeftAlone(t *testing.T) {
-	for _, s := range played(punishing) {
-		t.Run(s.name, func(t *testing.T) {
+	for _, s := range played(adapted(punishing)) {
+		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			all := s.playAll(t)
 			m, worst := average(all)
@@ -117,7 +129,7 @@ func TestAServerThatRefusesForAnHourIsAskedSeldom(t *testing.T) {
 		{"503", throttletest.Outage(503), 5 * time.Second / 2, 3 * time.Second, 1900},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
-			s := scene{seconds: 3600, server: served(silently, throttletest.WithFaults(c.fault.Between(time.Minute, 2*time.Hour)))}
+			s := adaptiveScene{Scene: scene.Scene{Seconds: 3600, Server: scene.Served(scene.Silently, throttletest.WithFaults(c.fault.Between(time.Minute, 2*time.Hour)))}}
 			s.config.Max = 20
 			r := s.play(t, 1)
 			require.Len(t, r.probes, 1)
@@ -136,51 +148,46 @@ func TestAServerThatRefusesForAnHourIsAskedSeldom(t *testing.T) {
 }
 
 // untuned are scenes that were not used while the rules were made.
-var untuned = []scene{
-	{name: "7/s, burst 3, round trip 300 ms", rtt: 300 * time.Millisecond, server: served(bucketOf(7, 3), silently), limit: constantly(7)},
-	{name: "300/s, burst 30, round trip 5 ms", rtt: 5 * time.Millisecond, server: served(bucketOf(300, 30), silently), limit: constantly(300)},
-	{name: "120 per 10 s from the first request, Retry-After", limit: constantly(12),
-		server: served(limits(throttletest.FixedWindow(120, 10*time.Second, throttletest.FromFirstRequest())))},
-	{name: "5,000 per hour, Retry-After, three hours", seconds: 3 * 3600, limit: constantly(5000. / 3600),
-		server: served(limits(throttletest.FixedWindow(5000, time.Hour)))},
-	{name: "20/s and 500 per minute sliding", seconds: 600, limit: constantly(500. / 60), server: served(silently,
-		limits(throttletest.TokenBucket(20, time.Second), throttletest.SlidingWindow(500, time.Minute)))},
-	{name: "20/s and 500 per minute sliding, Retry-After", seconds: 600, limit: constantly(500. / 60), server: served(
-		limits(throttletest.TokenBucket(20, time.Second), throttletest.SlidingWindow(500, time.Minute)))},
-	{name: "200 tokens/s, burst 40, costs from 1 to 20", server: served(bucketOf(200, 40), silently, throttletest.WithCost(costOf)),
-		cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }, limit: constantly(200)},
-	{name: "another limit every 20 s", server: bareBucket, named: "bucket",
-		limit: func(t float64) float64 { return []float64{30, 90, 60, 150, 20}[int(t/20)%5] }},
-	{name: "2 % random 503", limit: constantly(98),
-		server: served(bucketOf(100, 20), silently, throttletest.WithFaults(throttletest.Respond(503, nil).Chance(0.02)))},
-	{name: "outage 60 to 90 s, hanging, 3 s for all", server: struck(throttletest.Hang()), patience: 3 * time.Second,
-		outage: [2]float64{60, 90}, changes: []float64{90}},
-	{name: "a quota that is spent at the start, Retry-After of a minute", seconds: 600, limit: except(0, 60, 100, 0),
-		server: served(bucketOf(100, 20), throttletest.WithFaults(throttletest.Respond(429, http.Header{"Retry-After": {"60"}}).Between(0, 59*time.Second)))},
-	{name: "a quota of 600 per minute that is spent at the start", seconds: 600, limit: except(0, 45, 10, 0),
-		server: served(limits(throttletest.FixedWindow(600, time.Minute)),
+var untuned = []scene.Scene{
+	{Name: "7/s, burst 3, round trip 300 ms", RoundTrip: 300 * time.Millisecond, Server: scene.Served(scene.Bucket(7, 3), scene.Silently), Limit: scene.Constantly(7)},
+	{Name: "300/s, burst 30, round trip 5 ms", RoundTrip: 5 * time.Millisecond, Server: scene.Served(scene.Bucket(300, 30), scene.Silently), Limit: scene.Constantly(300)},
+	{Name: "120 per 10 s from the first request, Retry-After", Limit: scene.Constantly(12),
+		Server: scene.Served(scene.Limits(throttletest.FixedWindow(120, 10*time.Second, throttletest.FromFirstRequest())))},
+	{Name: "5,000 per hour, Retry-After, three hours", Seconds: 3 * 3600, Limit: scene.Constantly(5000. / 3600),
+		Server: scene.Served(scene.Limits(throttletest.FixedWindow(5000, time.Hour)))},
+	{Name: "20/s and 500 per minute sliding", Seconds: 600, Limit: scene.Constantly(500. / 60), Server: scene.Served(scene.Silently,
+		scene.Limits(throttletest.TokenBucket(20, time.Second), throttletest.SlidingWindow(500, time.Minute)))},
+	{Name: "20/s and 500 per minute sliding, Retry-After", Seconds: 600, Limit: scene.Constantly(500. / 60), Server: scene.Served(
+		scene.Limits(throttletest.TokenBucket(20, time.Second), throttletest.SlidingWindow(500, time.Minute)))},
+	{Name: "200 tokens/s, burst 40, costs from 1 to 20", Server: scene.Served(scene.Bucket(200, 40), scene.Silently, throttletest.WithCost(func(r *http.Request) int64 { return scene.CostOf(r.Context()) })),
+		Cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }, Limit: scene.Constantly(200)},
+	{Name: "another limit every 20 s", Server: scene.BareBucket, Named: "bucket",
+		Limit: func(t float64) float64 { return []float64{30, 90, 60, 150, 20}[int(t/20)%5] }},
+	{Name: "2 % random 503", Limit: scene.Constantly(98),
+		Server: scene.Served(scene.Bucket(100, 20), scene.Silently, throttletest.WithFaults(throttletest.Respond(503, nil).Chance(0.02)))},
+	{Name: "outage 60 to 90 s, hanging, 3 s for all", Server: scene.Struck(throttletest.Hang()), Patience: 3 * time.Second,
+		Outage: [2]float64{60, 90}, Changes: []float64{90}},
+	{Name: "a quota that is spent at the start, Retry-After of a minute", Seconds: 600, Limit: scene.Except(0, 60, 100, 0),
+		Server: scene.Served(scene.Bucket(100, 20), throttletest.WithFaults(throttletest.Respond(429, http.Header{"Retry-After": {"60"}}).Between(0, 59*time.Second)))},
+	{Name: "a quota of 600 per minute that is spent at the start", Seconds: 600, Limit: scene.Except(0, 45, 10, 0),
+		Server: scene.Served(scene.Limits(throttletest.FixedWindow(600, time.Minute)),
 			throttletest.WithFaults(throttletest.Respond(429, http.Header{"Retry-After": {"45"}}).Between(0, 45*time.Second)))},
-}
-
-func costOf(r *http.Request) int64 {
-	cost, _ := r.Context().Value(costKey{}).(int64)
-	return max(1, cost)
 }
 
 // BenchmarkAdaptiveOnUnseenScenes reports what comes out: there is nothing to assert.
 func BenchmarkAdaptiveOnUnseenScenes(b *testing.B) {
-	for _, s := range append(untuned, punishing...) {
-		b.Run(s.name, func(b *testing.B) {
+	for _, s := range adapted(append(untuned, punishing...)) {
+		b.Run(s.Name, func(b *testing.B) {
 			for b.Loop() {
 				all := s.playForBenchmark(b)
 				m, worst := average(all)
 				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(m.goodput, "%goodput")
-				b.ReportMetric(all[worst].goodput, "%goodput/worst")
-				b.ReportMetric(m.refused, "%refused")
-				b.ReportMetric(m.p99, "ms/p99")
-				b.ReportMetric(m.found, "s/found")
-				for i, back := range m.back {
+				b.ReportMetric(m.Goodput, "%goodput")
+				b.ReportMetric(all[worst].Goodput, "%goodput/worst")
+				b.ReportMetric(m.Refused, "%refused")
+				b.ReportMetric(m.P99, "ms/p99")
+				b.ReportMetric(m.Found, "s/found")
+				for i, back := range m.Back {
 					b.ReportMetric(back, fmt.Sprintf("s/back-%d", i+1))
 				}
 			}
@@ -189,7 +196,7 @@ func BenchmarkAdaptiveOnUnseenScenes(b *testing.B) {
 }
 
 // playForBenchmark is playAll for a benchmark, which has no bubbles of its own.
-func (s scene) playForBenchmark(b *testing.B) (all []results) {
+func (s adaptiveScene) playForBenchmark(b *testing.B) (all []results) {
 	test := testing.InternalTest{Name: b.Name(), F: func(t *testing.T) {
 		for seed := range seedsOf() {
 			synctest.Test(t, func(t *testing.T) { all = append(all, s.play(t, uint64(seed)+1)) })

@@ -128,7 +128,7 @@ func TestArithmeticReadsNoClock(t *testing.T) {
 
 // helpers serve tests and development alone.
 var helpers = []string{
-	"internal/meter/metertest", "internal/nethttptest", "internal/realserver", "internal/realserver/report",
+	"internal/meter/metertest", "internal/scene", "internal/nethttptest", "internal/realserver", "internal/realserver/report",
 }
 
 // inside returns the path of a package within the module.

@@ -15,33 +15,34 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/scene"
 )
 
 // An adapter is a client that does not know the limit. Those of a fixed rate stand for a guess.
 type adapter struct {
 	name string
-	make func(*testing.T, http.RoundTripper, scene) http.RoundTripper
+	make func(*testing.T, http.RoundTripper, scene.Scene) http.RoundTripper
 }
 
 var adapters = []adapter{
-	{"throttle", func(_ *testing.T, base http.RoundTripper, _ scene) http.RoundTripper {
+	{"throttle", func(_ *testing.T, base http.RoundTripper, _ scene.Scene) http.RoundTripper {
 		return throttle.Must(throttle.New(base, throttle.WithAdaptive()))
 	}},
-	{"aws", func(_ *testing.T, base http.RoundTripper, _ scene) http.RoundTripper { return newAWS(base) }},
-	{"failsafe-adaptive", func(_ *testing.T, base http.RoundTripper, _ scene) http.RoundTripper {
+	{"aws", func(_ *testing.T, base http.RoundTripper, _ scene.Scene) http.RoundTripper { return newAWS(base) }},
+	{"failsafe-adaptive", func(_ *testing.T, base http.RoundTripper, _ scene.Scene) http.RoundTripper {
 		limiter := adaptivelimiter.NewBuilder[*http.Response]().WithMaxWaitTime(time.Hour).Build()
 		return failsafehttp.NewRoundTripper(base, limiter)
 	}},
-	{"rule", func(_ *testing.T, base http.RoundTripper, _ scene) http.RoundTripper { return newRule(base) }},
+	{"rule", func(_ *testing.T, base http.RoundTripper, _ scene.Scene) http.RoundTripper { return newRule(base) }},
 	{"fixed-half", fixed(0.5)},
 	{"fixed-exact", fixed(1)},
 	{"fixed-double", fixed(2)},
 }
 
 // fixed is x/time/rate at a share of the limit at the beginning, which clients that know of each other divide.
-func fixed(share float64) func(*testing.T, http.RoundTripper, scene) http.RoundTripper {
-	return func(_ *testing.T, base http.RoundTripper, s scene) http.RoundTripper {
-		return &xtimeWrapper{paced(share * s.limit(0) / float64(s.clients)), base}
+func fixed(share float64) func(*testing.T, http.RoundTripper, scene.Scene) http.RoundTripper {
+	return func(_ *testing.T, base http.RoundTripper, s scene.Scene) http.RoundTripper {
+		return &xtimeWrapper{paced(share * s.Limit(0) / float64(s.Clients)), base}
 	}
 }
 

@@ -3,10 +3,13 @@ package bench
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/httpthrottle/throttle/internal/scene"
 )
 
 var (
@@ -18,8 +21,8 @@ var (
 // writes what came of them as benchmarks do, and else it plays a minute of the first scene, to see that it does.
 func TestAdapting(t *testing.T) {
 	if *scenesTo == "" {
-		s := scenes[0]
-		s.seconds = 60
+		s := scene.Scenes()[0]
+		s.Seconds = 60
 		for _, a := range adapters {
 			t.Run(a.name, func(t *testing.T) {
 				t.Parallel()
@@ -38,14 +41,14 @@ func TestAdapting(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, s := range scenes {
+	for _, s := range scene.Scenes() {
 		for _, a := range adapters {
-			for seed := range s.seedsFor(a) {
+			for seed := range seedsFor(s, a) {
 				line := new(string)
 				lines = append(lines, line)
-				t.Run(fmt.Sprint(s.name, "/", a.name, "/", seed), func(t *testing.T) {
+				t.Run(fmt.Sprint(s.Name, "/", a.name, "/", seed), func(t *testing.T) {
 					t.Parallel()
-					*line = playOnce(t, s, a, seed+1).lines(s, a)
+					*line = benchLines(playOnce(t, s, a, seed+1), s, a)
 				})
 			}
 		}
@@ -53,20 +56,23 @@ func TestAdapting(t *testing.T) {
 }
 
 // seedsFor is how often a scene is played: once by callers that press without end, where there are hundreds of callers.
-func (s scene) seedsFor(a adapter) uint64 {
-	if s = s.withDefaults(); a.name != "throttle" && s.clients*s.callers >= 250 {
+func seedsFor(s scene.Scene, a adapter) uint64 {
+	if s = s.WithDefaults(); a.name != "throttle" && s.Clients*s.Callers >= 250 {
 		return min(1, *seeds)
 	}
 	return *seeds
 }
 
-func playOnce(t *testing.T, s scene, a adapter, seed uint64) (o outcome) {
-	synctest.Test(t, func(t *testing.T) { o = s.play(t, seed, a) })
+func playOnce(t *testing.T, s scene.Scene, a adapter, seed uint64) (o scene.Outcome) {
+	synctest.Test(t, func(t *testing.T) {
+		s := s.WithDefaults()
+		o = s.Play(t, seed, func(base http.RoundTripper) http.RoundTripper { return a.make(t, base, s) })
+	})
 	return o
 }
 
 // sane checks that all were let through to the server, and did what they are known for.
-func sane(t *testing.T, name string, o outcome) {
+func sane(t *testing.T, name string, o scene.Outcome) {
 	least, most := 0.5, 105.0
 	switch name {
 	case "throttle":
@@ -76,37 +82,37 @@ func sane(t *testing.T, name string, o outcome) {
 	case "fixed-exact":
 		least = 99
 	}
-	if o.goodput < least || o.goodput > most || o.refused > 99.9 {
-		t.Errorf("goodput %.1f %%, not from %v to %v; refused %.1f %%", o.goodput, least, most, o.refused)
+	if o.Goodput < least || o.Goodput > most || o.Refused > 99.9 {
+		t.Errorf("goodput %.1f %%, not from %v to %v; refused %.1f %%", o.Goodput, least, most, o.Refused)
 	}
 }
 
-// lines are in the format of Go benchmarks.
-func (o outcome) lines(s scene, a adapter) string {
+// benchLines returns an outcome in the format of Go benchmarks.
+func benchLines(o scene.Outcome, s scene.Scene, a adapter) string {
 	var b strings.Builder
-	name := strings.ReplaceAll(s.name, " ", "_")
+	name := strings.ReplaceAll(s.Name, " ", "_")
 	fmt.Fprintf(&b, "BenchmarkAdapting/scene=%s/impl=%s 1 %g %%goodput %g %%refused %g p50-ms %g p99-ms",
-		name, a.name, o.goodput, o.refused, o.p50, o.p99)
-	if s.clients > 1 {
-		fmt.Fprintf(&b, " %g jain", o.jain)
+		name, a.name, o.Goodput, o.Refused, o.P50, o.P99)
+	if s.Clients > 1 {
+		fmt.Fprintf(&b, " %g jain", o.Jain)
 	}
-	if s.callers == 0 && s.load != nil {
-		fmt.Fprintf(&b, " %g ms-random", o.wait)
+	if s.Callers == 0 && s.Load != nil {
+		fmt.Fprintf(&b, " %g ms-random", o.Took)
 	} else {
-		fmt.Fprintf(&b, " %g s-found", o.found)
+		fmt.Fprintf(&b, " %g s-found", o.Found)
 	}
-	if s.outage[1] > 0 {
-		fmt.Fprintf(&b, " %g inOutage", o.inOutage)
+	if s.Outage[1] > 0 {
+		fmt.Fprintf(&b, " %g inOutage", o.InOutage)
 	}
-	for i, back := range o.back {
+	for i, back := range o.Back {
 		fmt.Fprintf(&b, " %g s-back-%d", back, i+1)
 	}
 	b.WriteByte('\n')
-	if s.name != drops {
+	if s.Name != scene.Drops {
 		return b.String()
 	}
-	for i, n := range o.sent {
-		fmt.Fprintf(&b, "BenchmarkAdaptingTime/second=%d/impl=%s 1 %d sent %g limit\n", i, a.name, n, s.limit(float64(i)))
+	for i, n := range o.Sent {
+		fmt.Fprintf(&b, "BenchmarkAdaptingTime/second=%d/impl=%s 1 %d sent %g limit\n", i, a.name, n, s.Limit(float64(i)))
 	}
 	return b.String()
 }
