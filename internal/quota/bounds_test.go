@@ -110,6 +110,8 @@ func TestALimitOfZeroLeavesNothing(t *testing.T) {
 	_, g, _ := newFamilies()
 	asks(t, g, 0, core(0, 5, 10*second))
 	requireReady(t, g, 0, 10*second)
+	sends(t, g, 10*second, 1)
+	requireWaits(t, g, 10*second) // one request asks
 }
 
 func TestAPartOfAQuotaIsReservedIfItsLimitIsKnown(t *testing.T) {
@@ -121,6 +123,13 @@ func TestAPartOfAQuotaIsReservedIfItsLimitIsKnown(t *testing.T) {
 	_, g, _ = newFamilies()
 	asks(t, g, 0, core(-1, 60, 60*second))
 	require.Equal(t, second, g.PlanLeaving(second, 0, 0, 60, .5))
+	for left, at := range map[int64]meter.Instant{50: 60 * second, 51: second} { // where its own limits cover the requests, too
+		a, g, _ := newFamilies()
+		a.Cover(10, false)
+		asks(t, g, 0, core(100, left, 60*second))
+		sends(t, g, second, 60)
+		require.Equal(t, at, g.PlanLeaving(second, 0, 0, 10, .5))
+	}
 }
 
 func TestWhatIsLeftHasJumpedIfItRoseByAQuarterToSevenEighths(t *testing.T) {
@@ -164,4 +173,146 @@ func TestAnAdaptiveLimitNeedsNoPace(t *testing.T) {
 	burst(t, g, second, 10)
 	refuse(t, a, g, 2*second)
 	require.Zero(t, a.pace.rate)
+}
+
+// After a window that ran dry, one request asks what is left, although others hang.
+func TestARequestAsksAtTheResetThoughAnotherHangs(t *testing.T) {
+	_, g, _ := newFamilies()
+	asks(t, g, 0, core(10, 2, 60*second))
+	sends(t, g, 1, 2)
+	g.Answered(2, 1, true, []Tell{core(10, 0, 60*second)})
+	requireReady(t, g, 2, 60*second)
+	sends(t, g, 60*second, 1)
+	requireWaits(t, g, 60*second)
+
+	_, g, _ = newFamilies()
+	for range 2 {
+		g.Take(0, 0, 1, false)
+	}
+	none := core(10, 0, 60*second)
+	none.Reserve = 10
+	g.Answered(0, 0, true, []Tell{none})
+	requireWaits(t, g, 60*second) // all of the next window is reserved, too
+}
+
+// The rest of a quota that ran dry before is spread evenly, less what is reserved or on its way.
+func TestARestIsSpreadUntilTheReset(t *testing.T) {
+	for _, reset := range []meter.Instant{66 * second, 70 * second, 3600 * second} {
+		_, g, _ := newFamilies()
+		asks(t, g, 0, core(10, 0, 60*second))
+		tell := core(10, 9, reset)
+		tell.Reserve = 3
+		asks(t, g, 60*second, tell)
+		at := 60*second + min(reset-60*second, 10*second)/7
+		requireReady(t, g, 60*second, at)
+		sends(t, g, at, 1)
+		requireReady(t, g, at, at+min(reset-at, 10*second)/6)
+	}
+}
+
+func TestAResponseOfThePreviousWindowIsToldByItsReset(t *testing.T) {
+	for name, c := range map[string]struct {
+		sentAt  meter.Instant
+		left    int64
+		reset   meter.Instant
+		refused bool
+		told    int64
+	}{
+		"of the previous window":      {59 * second, 5, 64 * second, false, 10},
+		"lower":                       {59 * second, 4, 64 * second, false, 10},
+		"more than it had":            {59 * second, 6, 64 * second, false, 6},
+		"a later reset":               {59 * second, 5, 64*second + 1, false, 5},
+		"a refusal":                   {59 * second, 5, 64 * second, true, 5},
+		"to a request after it began": {60 * second, 5, 63 * second, false, 5},
+	} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(10, 5, 60*second))
+		sends(t, g, c.sentAt, 1)
+		require.EqualValues(t, 9, g.Tokens(60*second), "its window is over")
+		tell := core(10, c.left, c.reset)
+		tell.Refused = c.refused
+		g.Answered(62*second, c.sentAt, true, []Tell{tell})
+		require.Equal(t, c.told, a.quotas[0].told, name)
+	}
+}
+
+func TestNewsOfTheSameBalanceBeginsNoWindow(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(100, 5, 30*second))
+	asks(t, g, 1, core(100, 5, 31*second))
+	require.Equal(t, 30*second, a.quotas[0].reset)
+	asks(t, g, 2, core(100, 6, 31*second))
+	require.Equal(t, 31*second, a.quotas[0].reset)
+}
+
+func TestAQuotaWithoutAResetIsForgottenAfterAnHour(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, second, core(100, 5, meter.Never))
+	a.quota(second+quotaStale, "other")
+	require.True(t, a.Knows("core"))
+	a.quota(second+quotaStale+1, "another")
+	require.False(t, a.Knows("core"))
+}
+
+func TestAStateNamesTheUnitOfAQuota(t *testing.T) {
+	a, g, _ := newFamilies()
+	points := core(100, 40, 60*second)
+	points.Unit = "points"
+	asks(t, g, 0, points)
+	sends(t, g, second, 3)
+	_, quotas := a.State(second)
+	require.Equal(t, []State{{Name: "core", Unit: "points", Limit: 100, Left: 40, InFlight: 3, Reset: 60 * second}}, quotas)
+	asks(t, g, 2*second, core(-1, 40, 60*second))
+	_, quotas = a.State(2 * second)
+	require.Empty(t, quotas[0].Unit)
+	a, g, _ = newFamilies()
+	asks(t, g, 0, core(-1, 40, 60*second))
+	_, quotas = a.State(60 * second)
+	require.Equal(t, []State{{Name: "core", Limit: -1, Left: -1, Reset: meter.Never}}, quotas, "nothing is known of the next window")
+}
+
+// A request that asks although nothing is left brings news, even if it leaves at the instant of the last response.
+func TestARequestThatAsksBringsNews(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 1, core(50, 0, meter.Never))
+	sends(t, g, 1, 1)
+	require.Zero(t, g.Tokens(1))
+	requireWaits(t, g, 1)
+	g.Answered(2, 1, true, []Tell{core(50, 3, 9*second)})
+	require.EqualValues(t, 3, a.quotas[0].told)
+
+	a, g, _ = newFamilies()
+	asks(t, g, 1, core(50, 0, meter.Never))
+	sends(t, g, 1, 1)
+	g.Take(1, 1, 1, true) // does not wait for the response, and so asks nothing
+	require.EqualValues(t, 1, a.quotas[0].told)
+	g.Take(1, 1, 1, true)
+	require.EqualValues(t, -2, g.Tokens(1))
+}
+
+func TestALengthIsForgottenIfTheOldWindowGoesOn(t *testing.T) {
+	for left, reset := range map[int64]meter.Instant{5: 18 * second, 6: 15 * second} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(10, 5, 10*second))
+		a.quotas[0].length.most = 5 * second
+		asks(t, g, 10*second, core(10, left, 18*second))
+		require.Equal(t, reset, a.quotas[0].reset, "%d left", left)
+	}
+}
+
+// A window ran dry unless an eighth of the limit was left at its end; an idle window says nothing about the next.
+func TestAWindowThatRanDryCountsForTheNextOne(t *testing.T) {
+	for at, scarce := range map[meter.Instant]bool{121 * second: true, 121*second + 1: false} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(10, 0, 60*second))
+		asks(t, g, 60*second, core(10, 0, 120*second))
+		g.Tokens(at)
+		require.Equal(t, scarce, a.quotas[0].scarce, "used last at 60 s, in a window of 60 s, and now it is %d", at)
+	}
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(100, 0, meter.Never))
+	asks(t, g, 1, core(100, 50, meter.Never))
+	require.True(t, a.quotas[0].scarce)
+	asks(t, g, 2, core(100, 100, meter.Never))
+	require.False(t, a.quotas[0].scarce)
 }

@@ -92,6 +92,12 @@ func TestQuotaOpensWhenARequestHasLeftAKnownLog(t *testing.T) {
 	require.Equal(t, l.back(2).answered+l.most, g.ReadyLeaving(now, 0, 0, 1, 0.4))
 	require.Equal(t, l.back(2).answered+l.most, g.Ready(now, 2, 1))
 	require.Equal(t, l.back(0).answered+l.most, g.Ready(now, 99, 1))
+	a.quotas[0].reserve = 2
+	require.Equal(t, l.back(2).answered+l.most, g.Ready(now, 0, 1))
+	a.quotas[0].reserve = 0
+	g.Take(now, now, 1, false)
+	require.Less(t, g.Ready(now, 4, 1), meter.Never, "the log is empty then")
+	require.Equal(t, meter.Never, g.Ready(now, 5, 1), "it depends on the response when the log is counted from")
 }
 
 func TestQuotaWaitsNotLongForAResponse(t *testing.T) {
@@ -211,6 +217,9 @@ func TestQuotaKeepsNoLogOfALargeLimit(t *testing.T) {
 	asks(t, g, 0, core(maxLogged+1, 10, second))
 	asks(t, g, 1, core(maxLogged+1, 9, second))
 	require.Empty(t, a.quotas[0].log.ring)
+	asks(t, g, 2, core(maxLogged, 10, second))
+	asks(t, g, 3, core(maxLogged, 9, second))
+	require.Len(t, a.quotas[0].log.ring, 1)
 }
 
 func TestALogKeepsBoundedDepartures(t *testing.T) {

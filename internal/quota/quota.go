@@ -64,7 +64,7 @@ type quota struct {
 
 // newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
-	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, at: -1, low: meter.MaxCount, reset: meter.Never, last: -1, turn: -1, length: newLength(), log: newLog(-1)}
+	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, low: meter.MaxCount, reset: meter.Never, turn: -1, length: newLength(), log: newLog(-1)}
 }
 
 // ends returns when all that is known of the quota is over.
@@ -81,7 +81,7 @@ func (q *quota) stale(now meter.Instant) bool { return q.inFlight == 0 && q.ends
 // Adaptive cover are stopped only when nothing else is left.
 func (q *quota) pays(need int64, part float64) bool {
 	spare := q.told - q.reserve
-	if part > 0 && q.limit > 0 {
+	if part > 0 {
 		spare -= meter.Reserved(q.limit, part)
 	}
 	switch {
@@ -156,7 +156,7 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	learn := first || news || left <= q.told
 	switch {
 	case t.Reset == meter.Never:
-	case first && !t.Refused && left > 0:
+	case first && !t.Refused:
 		q.reset, q.awaited = t.Reset, false
 		if !q.account.Off.Length {
 			q.reset = min(q.reset, meter.AddInstant(now, q.length.most))
