@@ -99,7 +99,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64) {
 	n := a.refusals
 	if a.own > 0 && !a.Off.First {
 		a.pace.even(now, a.own)
-		if n > 0 && a.older > 0 && now-a.set < second {
+		if a.older > 0 && now-a.set < second {
 			return
 		}
 		n--

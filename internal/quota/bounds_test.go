@@ -72,6 +72,12 @@ func TestOnlyNewsBeginsAPace(t *testing.T) {
 	before := a.pace.rate
 	a.Refused(second, a.set, second, false)
 	require.Equal(t, before, a.pace.rate, "the request left when the hold was set, not later")
+
+	a, g, _ = newFamilies()
+	burst(t, g, second, 10)
+	refuse(t, a, g, 2*second)
+	a.Refused(2*second, 2*second, second, false)
+	require.InDelta(t, 5, a.pace.rate, 1e-9, "one refusal of two that left together")
 }
 
 func TestSavedQuotasAreThoseOfWindowsThatGoOn(t *testing.T) {
@@ -90,6 +96,10 @@ func TestSavedQuotasAreThoseOfWindowsThatGoOn(t *testing.T) {
 	asks(t, g, 0, core(100, 40, meter.Never))
 	_, ok = a.Saved(0, "core")
 	require.False(t, ok, "its window has no known end")
+	a, g, _ = newFamilies()
+	asks(t, g, 0, core(-1, meter.MaxCount, 60*second))
+	_, ok = a.Saved(0, "core")
+	require.False(t, ok, "it bounds nothing")
 }
 
 // A server that tells a reset of now has begun a window, or tells its resets wrongly.
@@ -104,6 +114,11 @@ func TestAnEmptyQuotaThatResetsNowWaitsASecond(t *testing.T) {
 	asks(t, g, second, core(50, 40, 10*second))
 	asks(t, g, 2*second, core(50, 0, 2*second))
 	requireReady(t, g, 2*second, 2*second) // no window ran dry: the next response tells
+
+	_, g, _ = newFamilies()
+	asks(t, g, 0, core(50, 0, 10*second))
+	asks(t, g, 10*second, core(50, 0, 10*second)) // perhaps of the window that is over now
+	requireReady(t, g, 10*second, 10*second)
 }
 
 func TestALimitOfZeroLeavesNothing(t *testing.T) {
@@ -315,4 +330,43 @@ func TestAWindowThatRanDryCountsForTheNextOne(t *testing.T) {
 	require.True(t, a.quotas[0].scarce)
 	asks(t, g, 2, core(100, 100, meter.Never))
 	require.False(t, a.quotas[0].scarce)
+}
+
+// Requests that a limit of the client's own covers are stopped by an empty quota only; others by those on their way, too.
+func TestOnlyALimitOfTheClientCovers(t *testing.T) {
+	for _, c := range []struct {
+		own               float64
+		adaptive, covered bool
+	}{{0, false, false}, {1e-9, false, true}, {0, true, true}} {
+		a, g, _ := newFamilies()
+		a.Cover(c.own, c.adaptive)
+		asks(t, g, 0, core(10, 1, 60*second))
+		sends(t, g, second, 1)
+		require.Equal(t, c.covered, g.Payable(second, 1))
+	}
+}
+
+func TestAHoldIsTakenBackUnlessAnotherHasCome(t *testing.T) {
+	a, _, _ := newFamilies()
+	a.Hold(0, second)
+	first := a.Until()
+	a.Hold(0, 10*second)
+	later := a.Until()
+	a.TakeBack(0, first)
+	require.Equal(t, later, a.Until())
+	a.TakeBack(first, later)
+	require.Equal(t, first, a.Until())
+}
+
+func TestForgettingEndsAHoldThatLasts(t *testing.T) {
+	a, _, _ := newFamilies()
+	a.Hold(0, second)
+	end := a.Until()
+	a.Forget(end)
+	require.Zero(t, a.set, "nothing was lifted: a refusal of a request that left during the hold is news")
+	require.Equal(t, end, a.Until())
+	a.Hold(end, second)
+	a.Forget(end + 1)
+	require.Equal(t, end+1, a.Until())
+	require.Equal(t, end+1, a.set)
 }

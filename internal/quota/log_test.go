@@ -255,3 +255,66 @@ func TestALogIsKnownOnceItsBoundsAreClose(t *testing.T) {
 		require.Equal(t, c.known, c.log.known(), "%+v", c.log)
 	}
 }
+
+// Of u requests in the log, the u-th last is the oldest. It is certain only if it left after the last doubt, and if none of
+// those in flight may have been counted between.
+func TestALogLearnsFromCertainDepartures(t *testing.T) {
+	for name, c := range map[string]struct {
+		used        int64
+		change      func(*log)
+		heard       int64
+		least, most int64
+	}{
+		"none in it":             {0, nil, 0, 0, meter.MaxCount},
+		"this one alone":         {1, nil, 1, 0, second + milli},
+		"three of four":          {3, nil, 1, 2*second - milli, 3*second + milli},
+		"all, and perhaps more":  {4, nil, 0, 0, meter.MaxCount},
+		"others on their way":    {2, func(l *log) { l.back(0).inFlight = 1; l.certain = 3 }, 1, second - milli, meter.MaxCount},
+		"the oldest on its way":  {2, func(l *log) { l.back(1).answered = 0 }, 1, 0, 2*second + milli},
+		"contradicted":           {1, func(l *log) { l.least = 9 * (second + milli) / 8 }, 1, 9 * (second + milli) / 8, second + milli},
+		"contradicted for good":  {1, func(l *log) { l.least = 9*(second+milli)/8 + 1 }, 0, 0, 0},
+		"certain since a doubt":  {2, func(l *log) { l.certain = 3 }, 1, second - milli, 2*second + milli},
+		"certain of no more yet": {2, func(l *log) { l.certain = 2 }, 0, 0, meter.MaxCount},
+	} {
+		l := newLog(5)
+		for at := second; at <= 4*second; at += second {
+			l.take(at, 0)
+			l.answer(at+milli, at)
+		}
+		if c.change != nil {
+			c.change(&l)
+		}
+		l.hear(4*second+milli, 4*second, 5-c.used, 5)
+		require.Equal(t, []int64{c.heard, c.least, c.most}, []int64{l.heard, l.least, l.most}, name)
+		require.Equal(t, c.most == 0, l.off, name)
+	}
+}
+
+func TestALogForgetsAfterASecondDoubtWithinALimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		certain int64
+		sentAt  meter.Instant
+		kept    bool
+	}{
+		"as many as the limit between": {5, 10 * second, true},
+		"fewer":                        {4, 10 * second, false},
+		"left before the first":        {4, 10*second - 1, true},
+	} {
+		l := log{limit: 5, heard: 10, least: 8, most: 10, certain: c.certain, doubted: 10 * second}
+		l.doubt(11*second, c.sentAt)
+		require.Equal(t, c.kept, l.known(), name)
+		require.Equal(t, 11*second, l.doubted, name)
+		require.Zero(t, l.certain, name)
+	}
+}
+
+func TestALogFindsRequestsThatLeftAtOneInstant(t *testing.T) {
+	l := newLog(5)
+	for _, at := range []meter.Instant{1, 2, 2} {
+		l.take(at, 0)
+	}
+	l.answer(3, 2)
+	l.answer(4, 2)
+	require.Equal(t, meter.Instant(9), l.ready(9, 3), "no more than these are in the log")
+	require.Equal(t, []meter.Instant{3, 4, 0}, []meter.Instant{l.back(0).answered, l.back(1).answered, l.back(2).answered})
+}
