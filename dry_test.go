@@ -183,3 +183,43 @@ func TestADryRunBooksWhatIsDueBeforeARequestThatNeedNotWait(t *testing.T) {
 		require.Equal(t, time.Hour-time.Second, d.send(t, "b"))
 	})
 }
+
+func TestADryRunCountsWhatRequestsWouldHaveWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dryOf(t, &answered{&http.Response{StatusCode: 200, Body: http.NoBody}},
+			throttle.WithLimit(throttle.TokenBucket(10, time.Second), perHost(1, time.Second)))
+		time.Sleep(time.Hour)
+		for range 3 {
+			d.send(t, "a")
+		}
+		for _, s := range []throttle.Stats{d.Stats(), d.Limiter().Stats()} {
+			require.EqualValues(t, 3, s.Granted)
+			require.EqualValues(t, 2, s.Delayed)
+			require.Equal(t, 3*time.Second, s.Waited)
+		}
+		for _, s := range d.Limiter().Limits()[:2] {
+			require.EqualValues(t, 3, s.Granted)
+		}
+		require.Equal(t, 3*time.Second, d.Limiter().Limits()[1].Waits.Sum)
+	})
+}
+
+func TestADryRunBooksInOrderAndNoMoreThanMaxQueue(t *testing.T) {
+	for most, last := range map[int]float64{1: 2, 2: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			d := dryOf(t, &answered{&http.Response{StatusCode: 200, Body: http.NoBody}},
+				throttle.WithLimit(throttle.TokenBucket(4, 1000*time.Hour), perHost(1, time.Second)), throttle.WithMaxQueue(most))
+			for range 3 {
+				d.send(t, "a")
+			}
+			for _, left := range []float64{3, 2, last} {
+				for b := range d.Limiter().Buckets() {
+					if b.Limit == "bucket" {
+						require.InDelta(t, left, b.Tokens, 0.01)
+					}
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}

@@ -496,23 +496,3 @@ func TestLongTurnsAgreeWithTheirModel(t *testing.T) {
 		})
 	}
 }
-
-func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fairly(1))
-		ctx, cancel := context.WithCancel(t.Context())
-		_, p, err := l.acquire(ctx, Ask{Caller: "a"})
-		require.NoError(t, err)
-		w, _ := l.core.Decide(ctx, p)
-		next, others := send(t, l, Ask{Caller: "a"}), sendMany(t, l, 2, Ask{Caller: "b"})
-		sleep(time.Second)
-		require.Equal(t, queue.Granted, w.Verdict)
-		cancel()
-		require.ErrorIs(t, l.core.Stand(ctx, nil, w), context.Canceled)
-		synctest.Wait()
-		requireGranted(t, next, time.Second)
-		sleep(2 * time.Second)
-		requireGranted(t, others[0], 2*time.Second)
-		requireGranted(t, others[1], 3*time.Second)
-	})
-}

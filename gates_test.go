@@ -430,10 +430,13 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 	defer l.core.Mu.Unlock()
 	b := l.core.GateLocked(queue.GateKey{Host: "h"}, 0)
 	g := b.Meter.(*queue.GateBucket)
-	g.Account.Restore(10, &quota.Tell{Name: queue.AnyQuota, Limit: 5000, Left: 4999, Reset: int64(time.Second), Counted: true})
+	g.Account.Restore(10, &quota.Tell{Name: queue.AnyQuota, Limit: 5000, Left: 3, Reset: int64(time.Second), Counted: true})
 	l.core.Counts.Granted, l.core.Counts.Undone = 2, 1 // the second is this one, and the first was abandoned then
 	l.core.WaitForOthersLocked(g, queue.Mark{At: 5, Nth: 2}, 10)
 	assert.LessOrEqual(t, g.Account.Held(), int64(10), "no other request is on the way")
+	l.core.Counts.Granted = 6
+	l.core.WaitForOthersLocked(g, queue.Mark{At: 5, Nth: 2}, 10)
+	assert.EqualValues(t, 15, g.Account.Held(), "as long as the first response took")
 }
 
 // Nil response without an error.

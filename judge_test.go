@@ -216,3 +216,18 @@ func TestAChangeRejectsAtTheExactBound(t *testing.T) {
 		requireGranted(t, third, 4*time.Second)
 	})
 }
+
+func TestJudgingFreesTheLockBetweenPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1, Burst(1)))
+		for i := range 100 {
+			send(t, l, Ask{MaxWait: new(time.Duration(i+1) * time.Second)})
+		}
+		pauses := 0
+		l.core.AtOnce, l.core.Pause = 10, func() { pauses++ }
+		require.NoError(t, l.SetRate("bucket", 2, 2*time.Second))
+		require.GreaterOrEqual(t, pauses, 9)
+		sleep(100 * time.Second)
+		require.EqualValues(t, 100, l.Stats().Granted)
+	})
+}

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"errors"
 	"math"
 	"math/big"
 	"net/http"
@@ -289,8 +290,10 @@ func TestReservedIsRoundedUpAndLeavesOne(t *testing.T) {
 
 func TestTryOfThePriorityThatAReserveIsForIsUrgent(t *testing.T) {
 	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour, Reserve(.5, 0))))
-	_, ok := l.Try("", 10)
-	require.True(t, ok)
+	for _, key := range []string{"", "new"} {
+		_, ok := l.Try(key, 10)
+		require.True(t, ok)
+	}
 }
 
 // A request for a new key takes a way of its own, because the rate of the key must be asked for first.
@@ -298,4 +301,25 @@ func TestARequestOfTheUrgentPriorityWithANewKeyIsUrgent(t *testing.T) {
 	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour, Reserve(.5, 1), RateFor(func(string) (int64, time.Duration) { return 10, time.Hour }))))
 	_, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 10, Priority: 1, MaxWait: new(time.Duration(0))})
 	require.NoError(t, err)
+}
+
+func TestARejectionTellsAnUrgentRequestItsOwnWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(10, Burst(10), Reserve(.5, 1)))
+		for priority, wait := range []time.Duration{600 * ms, 100 * ms} {
+			r := requireRefused(t, send(t, l, Ask{Priority: priority, MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens)
+			require.Equal(t, wait, r.Wait)
+		}
+	})
+}
+
+func TestAReserveIsKeptBesideALimitWithoutOne(t *testing.T) {
+	for _, limits := range [][]Limit{{TokenBucket(10, time.Hour, Reserve(.5, 5)), Pace(10, 1)}, {Pace(10, 1), TokenBucket(10, time.Hour, Reserve(.5, 5))}} {
+		l := limiterOf(t, WithLimit(limits...))
+		for priority, reason := range map[int]Reason{4: ReasonCost, 5: 0} {
+			_, err := l.Acquire(t.Context(), Ask{Costs: map[string]int64{"bucket": 6, "pace": 1}, Priority: priority, MaxWait: new(time.Duration(0))})
+			rejection, _ := errors.AsType[*Rejection](err)
+			require.Equal(t, reason != 0, rejection != nil && rejection.Reason == reason, "%v", err)
+		}
+	}
 }

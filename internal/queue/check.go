@@ -259,6 +259,7 @@ func (c *checker) turns(b *Bucket) (callers int) {
 			c.holds(name == one.name, "a caller is kept under another name")
 			if one.First == nil {
 				c.holds(one.last == nil && t.idle[one.place] == one, "a caller with nothing in line is not where it says")
+				c.holds(t.idle[max(0, one.place-1)/2].end <= one.end, "idle callers are out of order")
 				continue
 			}
 			c.holds(one.place == -1, "a caller with requests in line is among the idle ones")
@@ -285,6 +286,7 @@ func (c *checker) caller(one *caller) (waiting int) {
 		c.holds(stale || w != one.last || end == one.end, "the end of a caller is not that of its last request")
 		c.holds(w == one.last || w.Seat.Later.Seat.Earlier == w && w.Seq < w.Seat.Later.Seq, "requests of a caller are out of order")
 	}
+	c.holds(waiting == one.size, "the requests of a caller were counted wrongly")
 	return waiting
 }
 

@@ -1,0 +1,112 @@
+package throttle
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/queue"
+)
+
+func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		ctx, cancel := context.WithCancel(t.Context())
+		_, p, err := l.acquire(ctx, Ask{Caller: "a"})
+		require.NoError(t, err)
+		w, _ := l.core.Decide(ctx, p)
+		next, others := send(t, l, Ask{Caller: "a"}), sendMany(t, l, 2, Ask{Caller: "b"})
+		sleep(time.Second)
+		require.Equal(t, queue.Granted, w.Verdict)
+		cancel()
+		require.ErrorIs(t, l.core.Stand(ctx, nil, w), context.Canceled)
+		synctest.Wait()
+		requireGranted(t, next, time.Second)
+		sleep(2 * time.Second)
+		requireGranted(t, others[0], 2*time.Second)
+		requireGranted(t, others[1], 3*time.Second)
+	})
+}
+
+// A refund reorders the requests of a caller within their line, and their line among others.
+func TestARefundedTurnGoesFirstAmongSeveralLines(t *testing.T) {
+	for _, more := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), FairBy(ByHost)), TokenBucket(10, time.Second, Name("other"))))
+			alone := map[string]int64{"other": 0}
+			a := sendMany(t, l, 2, Ask{Caller: "a", Costs: alone})
+			b := send(t, l, Ask{Caller: "b"})
+			if more {
+				send(t, l, Ask{Caller: "c", Costs: alone})
+			}
+			sleep(time.Second)
+			requireGranted(t, a[0], time.Second)
+			a[0].grant.Cancel()
+			synctest.Wait()
+			requireGranted(t, a[1], time.Second)
+			require.False(t, b.done)
+			checkInvariants(t, l)
+			sleep(time.Minute)
+			requireGranted(t, b, 2*time.Second)
+		})
+	}
+}
+
+func TestTheTurnOfANewRequestCountsWhatWasCancelledBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		ctx, cancel := context.WithCancel(t.Context())
+		b := make([]*request, 41)
+		for i := range b {
+			b[i] = sendUnder(ctx, l, Ask{Caller: "b"})
+		}
+		first := sendUnder(ctx, l, Ask{Caller: "a"})
+		for range 39 {
+			sendUnder(ctx, l, Ask{Caller: "a"})
+		}
+		first.cancel(nil)
+		synctest.Wait()
+		var wait time.Duration
+		for range 10 { // each corrects the tags of four requests
+			wait = requireRefused(t, send(t, l, Ask{Caller: "a", MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens).Wait
+		}
+		require.Equal(t, 80*time.Second, wait)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// Where a caller has many requests, some of their tags are corrected at a time.
+func TestTheLastRequestsOfACallerLeaveInAnyState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		all := sendMany(t, l, 36, Ask{Caller: "a"})
+		all[0].cancel(nil)
+		for i := range 34 {
+			synctest.Wait()
+			checkInvariants(t, l)
+			all[len(all)-1-i].cancel(nil)
+		}
+		synctest.Wait()
+		checkInvariants(t, l)
+		sleep(time.Minute)
+	})
+}
+
+func TestCallersOfBothClassesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1, Burst(10), Reserve(.5, 1)))
+		for priority, callers := range []string{"ab", "c"} {
+			for _, c := range callers {
+				send(t, l, Ask{Caller: string(c), Priority: priority})
+			}
+		}
+		for b := range l.Buckets() {
+			require.Equal(t, 3, b.Callers)
+		}
+		sleep(time.Minute)
+	})
+}

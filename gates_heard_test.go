@@ -1,0 +1,100 @@
+package throttle
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/queue"
+)
+
+func TestGatesAreNoMoreThanMaxKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxKeys(3))
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "60")
+		}), WithLimiter(l)))
+		for round := range 2 { // of requests that leave before a server was heard, and of others
+			for i := range 10 {
+				go tr.RoundTrip(get(t.Context(), fmt.Sprintf("http://h%d-%d.com/x", round, i)))
+			}
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, 3, l.gateCount())
+		}
+		assert.Zero(t, l.Stats().Holds.Server, "nothing was held")
+	})
+}
+
+func TestPartiesDifferInEachOfTheirKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), WithFailFast(),
+			WithLimit(TokenBucket(100, time.Second, Key(ByHeader("User"))), TokenBucket(100, time.Second, Name("org"), Key(ByHeader("Org"))))))
+		for _, keys := range []string{"ax", "bx", "ay"} {
+			req := get(t.Context(), "http://a.com/x")
+			req.Header.Set("User", keys[:1])
+			req.Header.Set("Org", keys[1:])
+			for _, refused := range []bool{false, true} {
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				_, ok := RejectionOf(resp)
+				assert.Equal(t, refused, ok, keys)
+			}
+		}
+	})
+}
+
+func TestAHoldOfAServerIsToldAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var holds []time.Duration
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), WithFailFast(),
+			WithHooks(Hooks{OnHold: func(e HoldEvent) { holds = append(holds, e.For) }})))
+		for range 2 { // heard for the first time, and later through a gate
+			time.Sleep(time.Hour)
+			tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+		}
+		require.Len(t, holds, 2)
+		for _, d := range holds {
+			assert.InDelta(t, time.Minute, d, float64(time.Second))
+		}
+		require.EqualValues(t, 2, tr.Stats().Holds.Server)
+	})
+}
+
+func TestA503HoldsItsHostAlsoUnderAnAdaptiveLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := 503
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(status, "Retry-After", "10") }), WithFailFast(),
+			WithLimit(Adaptive(AIMD{}, Key(ByHeader("Tenant"))))))
+		for i, refused := range []bool{false, true} {
+			req := get(t.Context(), "http://a.com/x")
+			req.Header.Set("Tenant", fmt.Sprint(i))
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			_, ok := RejectionOf(resp)
+			assert.Equal(t, refused, ok)
+			status = 200
+		}
+	})
+}
+
+// A server that names the quota that was exceeded need not say that it is empty, or for how long.
+func TestAnExceededQuotaThatIsNotEmptyStopsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t)
+		hear := func(host string, w *queue.Word) queue.HeldEvent {
+			return l.core.HearAndServe(&queue.GateKey{Host: host}, queue.Mark{}, &queue.Answer{Outcome: aimd.Throttled, Word: w}, nil, &l.direct.counts)
+		}
+		q := queue.QuotaWord{Name: "q", Limit: 10, Left: 5, Known: true, Ends: true, Reset: time.Minute, Violated: true}
+		require.Positive(t, hear("a", &queue.Word{Limited: true, Quotas: []queue.QuotaWord{q}}).By, "there is a pause, though the server asked for none")
+		q.Left = 0
+		hear("b", &queue.Word{Limited: true, Wait: time.Second, Quotas: []queue.QuotaWord{q}})
+		require.Equal(t, time.Minute, time.Until(l.Servers()[1].Quotas[0].Reset))
+	})
+}
