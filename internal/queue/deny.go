@@ -25,8 +25,8 @@ func (l *Core) denyLocked(charges []Charge, by *Counts, below bool, now Instant,
 			due, binding = at, c
 		}
 	}
-	b, none := binding.Bucket, Bounds{Arrived: now, Expiry: now}
-	reason := none.Judge(due, now, b)
+	b := binding.Bucket
+	reason := b.denies(due, now)
 	r.Reason, r.Limit, r.Key, r.Cost = reason, binding.Limit, b.Key, binding.cost
 	if b.Limit.plans {
 		due = b.soonest(due, binding.cost, below)

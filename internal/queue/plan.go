@@ -15,8 +15,7 @@ import (
 func (b *Bounds) Judge(due, now Instant, binding *Bucket) reason {
 	patience := max(b.Expiry, min(now, b.Arrived+b.respite))
 	switch {
-	case due == Never:
-		return ReasonCost
+	case due == Never: // however long the request may wait
 	case binding.Lent() != nil && b.isCutOff(due, binding.blockedUntil()):
 		return ReasonStore
 	case due <= patience && (b.Expiry > b.Arrived || b.respite > 0):
@@ -24,12 +23,21 @@ func (b *Bounds) Judge(due, now Instant, binding *Bucket) reason {
 			return ReasonDeadline
 		}
 		return 0
-	case binding.isHeld(b.Expiry):
-		return ReasonHeld
-	case b.Expiry == b.Arrived:
-		return ReasonNoTokens
+	case b.Expiry > b.Arrived && !binding.isHeld(b.Expiry):
+		return ReasonMaxWait
 	}
-	return ReasonMaxWait
+	return binding.denies(due, b.Expiry)
+}
+
+// denies returns why a request is rejected that would be granted at due, and may not wait or is held past until.
+func (b *Bucket) denies(due, until Instant) reason {
+	switch {
+	case due == Never:
+		return ReasonCost
+	case b.isHeld(until):
+		return ReasonHeld
+	}
+	return ReasonNoTokens
 }
 
 // isHeld reports whether a hold that lasts longer than until, or a server, stops requests here.
