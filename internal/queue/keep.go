@@ -138,18 +138,6 @@ func (b *Bucket) lift(now Instant) bool {
 	return held
 }
 
-// plan returns when cost can be paid here once ahead has been, as far as is known: a lower bound for a planner.
-func (b *Bucket) plan(from Instant, ahead, cost int64) Instant {
-	if !b.Limit.plans {
-		return b.Ready(from, ahead, cost)
-	}
-	due := b.Meter.(meter.Planner).Plan(max(from, b.opens()), ahead, cost)
-	if until := b.blockedUntil(); until > due && due < Never && b.Ready(from, ahead, cost) == Never {
-		return until
-	}
-	return due
-}
-
 // PerSecond returns the rate in tokens; 0: there is none.
 func (b *Bucket) PerSecond(now Instant) float64 {
 	if m, ok := b.Meter.(meter.Rater); ok {

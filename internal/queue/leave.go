@@ -28,12 +28,21 @@ func (b *Bucket) readyFor(below bool, cost int64) Instant {
 	return b.Ready(0, 0, cost)
 }
 
-// planFor returns when cost can be paid here once what is ahead has been, as far as is known.
+// planFor returns when cost can be paid here once what is ahead has been, as far as is known: a lower bound for a planner.
 func (b *Bucket) planFor(below bool, from Instant, urgent, ahead, cost int64) Instant {
+	from = max(from, b.opens())
 	if below && b.Limit.Reserve > 0 {
-		return meter.PlanLeaving(b.Meter, max(from, b.opens()), urgent, ahead, cost, b.Limit.Reserve)
+		return meter.PlanLeaving(b.Meter, from, urgent, ahead, cost, b.Limit.Reserve)
 	}
-	return b.plan(from, meter.AddCount(urgent, ahead), cost)
+	ahead = meter.AddCount(urgent, ahead)
+	if !b.Limit.plans {
+		return b.Meter.Ready(from, ahead, cost)
+	}
+	due := b.Meter.(meter.Planner).Plan(from, ahead, cost)
+	if until := b.blockedUntil(); until > due && due < Never && b.Meter.Ready(from, ahead, cost) == Never {
+		return until
+	}
+	return due
 }
 
 // most returns the largest cost that can ever be paid here.

@@ -346,7 +346,7 @@ func respite(charges []Charge, try bool, expiry, now Instant) (d int64) {
 	for i := range charges {
 		c := &charges[i]
 		if n := c.Bucket.Lent(); n != nil && !try && c.Bucket.blockedUntil() == 0 && c.Bucket.Ready(0, 0, c.cost) == Never {
-			if c.Bucket.plan(now, 0, c.cost) > max(now, expiry) {
+			if c.Bucket.planFor(false, now, 0, 0, c.cost) > max(now, expiry) {
 				return 0
 			}
 			d = max(d, int64(n.Supply.Timeout))
