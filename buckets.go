@@ -39,21 +39,21 @@ type LearnedStats struct {
 // Limiter without limits. What a server has said that bounds requests now is a bucket of the limit "server", whose key is the
 // host and what requests are counted by there, once for each of the resources that it counts apart.
 //
-// The lock is taken for at most 64 buckets at once, so that requests go on meanwhile. For figures over all keys, [Limiter.Limits]
+// The lock is taken for less than 1 ms and at most 1,024 buckets at once, so that requests go on meanwhile. For figures over all keys, [Limiter.Limits]
 // is faster.
 func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	l.mustBeMade()
 	return func(yield func(BucketStats) bool) {
 		var stats []BucketStats
-		for some := range l.core.Kept() {
-			stats = stats[:0]
-			l.core.Look(some, func(b *queue.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) })
+		l.core.Look(func(b *queue.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) }, func() bool {
 			for i := range stats {
 				if !yield(stats[i]) {
-					return
+					return false
 				}
 			}
-		}
+			stats = stats[:0]
+			return true
+		})
 	}
 }
 

@@ -65,9 +65,7 @@ func (l *Limiter) HoldAll(d time.Duration) {
 	}
 	l.core.HoldAll(min(int64(d), meter.MaxPer))
 	for _, li := range l.core.Limits {
-		for piece := range l.core.Pieces(li) {
-			l.core.Change(piece, func(b *queue.Bucket, _ meter.Instant) bool { return b.HasLines() })
-		}
+		l.core.ChangeAll(li, func(b *queue.Bucket, _ meter.Instant) bool { return b.HasLines() })
 	}
 	l.direct.observer.held(HoldEvent{For: d, Source: SourceCaller, All: true})
 }

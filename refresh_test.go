@@ -379,6 +379,29 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 	})
 }
 
+// A visit of all buckets frees the lock after a short time, and stops when it is told to.
+func TestAVisitOfAllBucketsIsInShortPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour)))
+		for i := range 100 {
+			l.Try(fmt.Sprint(i), 1)
+		}
+		visit := func(each time.Duration, most int) (pieces []int) {
+			n := 0
+			l.core.Visit(l.core.Limits, func(*queue.Bucket, meter.Instant) { n++; time.Sleep(each) }, func() bool {
+				require.True(t, l.core.Mu.TryLock())
+				l.core.Mu.Unlock()
+				pieces, n = append(pieces, n), 0
+				return len(pieces) < most
+			})
+			return pieces
+		}
+		require.Equal(t, []int{101}, visit(0, 9))
+		require.Equal(t, []int{32, 32, 32, 5}, visit(10*time.Microsecond, 9), "the clock is read after each 16")
+		require.Equal(t, []int{32, 32}, visit(10*time.Microsecond, 2))
+	})
+}
+
 // Many buckets, and many waiters, are changed a few at a time.
 func TestWorkUnderTheLockIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -66,18 +66,19 @@ type QuotaSnapshot struct {
 }
 
 // Snapshot returns the state to keep over a restart. Waiting requests are not part of it; of requests in flight, their charges
-// are. It takes the lock for at most 64 buckets at once, so that requests go on meanwhile.
+// are. It takes the lock for less than 1 ms at once, so that requests go on meanwhile.
 func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
 	held, began := l.core.HeldFor()
 	now := time.Now()
 	s := Snapshot{Taken: now.Add(l.core.Start.Add(time.Duration(began)).Sub(now)), Held: held}
-	read := make([]BucketSnapshot, 0, queue.PieceSize) // s.Buckets grows without the lock
-	for piece := range l.core.Kept() {
-		read = read[:0]
-		l.core.Look(piece, func(b *queue.Bucket, now meter.Instant) { read = l.appendSaved(read, b, now, began) })
-		s.Buckets = append(s.Buckets, read...)
-	}
+	var read []BucketSnapshot
+	var pieces [][]BucketSnapshot // joined without the lock
+	l.core.Look(func(b *queue.Bucket, now meter.Instant) { read = l.appendSaved(read, b, now, began) }, func() bool {
+		pieces, read = append(pieces, slices.Clone(read)), read[:0]
+		return true
+	})
+	s.Buckets = slices.Concat(pieces...)
 	for some := range l.parties() {
 		s.Servers = append(s.Servers, l.saveServers(some, began)...)
 	}

@@ -125,6 +125,7 @@ func TestWhatWasGrantedBeforeASnapshotCountsInAllLimits(t *testing.T) {
 					x.step(t, old, r)
 				}
 				held, paused := map[string]time.Time{}, 0
+				old.core.VisitAtOnce = 64
 				old.core.Pause = func() {
 					if paused++; paused == 1 { // nothing more happens at the instant of Taken
 						maps.Copy(held, x.held)
@@ -226,6 +227,7 @@ func TestRestoreCountsFromWhenABucketWasRead(t *testing.T) {
 			old.Limiter().Try(fmt.Sprint(i), 1)
 		}
 		began := time.Now()
+		old.Limiter().core.VisitAtOnce = queue.PieceSize
 		old.Limiter().core.Pause = func() { time.Sleep(5 * time.Second) }
 		s := old.Limiter().Snapshot()
 		require.Equal(t, began, s.Taken)

@@ -42,18 +42,34 @@ func (l *Core) set(li *Limit, change func(), each func(*Bucket, Instant) bool) {
 	change()
 	li.perSecond = li.Shared(li.Rate).PerSecond()
 	l.Mu.Unlock()
-	for piece := range l.Pieces(li) {
-		l.Change(piece, each)
-	}
+	l.ChangeAll(li, each)
+}
+
+// ChangeAll changes the terms of all buckets of a limit, piece by piece.
+func (l *Core) ChangeAll(li *Limit, each func(*Bucket, Instant) bool) {
+	l.change(l.allLocked([]*Limit{li}), each)
+}
+
+// change is the same for some buckets.
+func (l *Core) change(some iter.Seq[*Bucket], each func(*Bucket, Instant) bool) {
+	l.visit(some, func(b *Bucket, now Instant) {
+		l.changeLocked(now, b, func() bool {
+			changed := each(b, now)
+			if changed {
+				b.reclampLocked()
+			}
+			return changed
+		})
+	}, onward)
 }
 
 const (
-	PieceSize    = 64    // no more buckets are worked on under one lock
+	PieceSize    = 64    // no more buckets are in one piece
 	PieceWaiters = 1_000 // nor more waiters, unless they wait for one bucket
 )
 
-// Pieces yields the buckets of some limits, a few at a time. Every bucket is among them that is kept all the while: those that
-// are made meanwhile may be left out, and some may have been forgotten. The lock is free while one piece is worked on.
+// Pieces yields the buckets that Visit visits, a few at a time and without the lock: for work that calls users' functions. Some may
+// have been forgotten.
 func (l *Core) Pieces(limits ...*Limit) iter.Seq[[]*Bucket] {
 	return func(yield func([]*Bucket) bool) {
 		piece, waiters := make([]*Bucket, 0, PieceSize), 0
@@ -78,36 +94,13 @@ func (l *Core) Pieces(limits ...*Limit) iter.Seq[[]*Bucket] {
 	}
 }
 
-// Kept yields all buckets in the same way: those of keys, those of gates, and those of the key "".
-func (l *Core) Kept() iter.Seq[[]*Bucket] { return l.Pieces(append(slices.Clone(l.Limits), l.Gate)...) }
-
-// Change changes the terms of buckets.
-func (l *Core) Change(buckets []*Bucket, each func(*Bucket, Instant) bool) {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
-	now := l.NowLocked()
-	l.changeLocked(now, buckets, func(b *Bucket) bool {
-		changed := each(b, now)
-		if changed {
-			b.reclampLocked()
-		}
-		return changed
-	})
-}
-
-// changeLocked changes buckets, and plans the waiters of those that change reports to have changed again.
-func (l *Core) changeLocked(now Instant, buckets []*Bucket, change func(*Bucket) bool) {
-	for _, b := range buckets {
-		l.MarkLocked(b)
-	}
+// changeLocked changes a bucket, and plans its waiters again if change reports that it did.
+func (l *Core) changeLocked(now Instant, b *Bucket, change func() bool) {
+	l.MarkLocked(b)
 	l.ServeLocked(now) // what was due before is granted as it was planned
-	changed := make([]*Bucket, 0, len(buckets))
-	for _, b := range buckets {
-		if change(b) {
-			changed = append(changed, b)
-		}
+	if change() {
+		l.ReplanLocked(now, b)
 	}
-	l.ReplanLocked(now, changed...)
 	l.ServeLocked(now)
 }
 
@@ -141,7 +134,7 @@ func (l *Core) Refreshing(li *Limit) uint64 {
 
 // Refresh gives buckets the rates of their own that the Refresh of that number asked for, except where RateFor was asked since.
 func (l *Core) Refresh(buckets []*Bucket, rates map[*Bucket]Rate, nth uint64) {
-	l.Change(buckets, func(b *Bucket, now Instant) bool {
+	l.change(slices.Values(buckets), func(b *Bucket, now Instant) bool {
 		own, ok := rates[b]
 		if !ok || b.Asked >= nth {
 			return false

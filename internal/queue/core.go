@@ -24,20 +24,21 @@ const (
 
 // A Core is a Limiter without HTTP, users' functions, hooks and logging.
 type Core struct {
-	Limits   []*Limit
-	MaxQueue int
-	MaxKeys  int
-	Dry      bool
-	Fair     *Limit      // where callers take turns; nil: nowhere
-	Urgent   int         // the lowest priority for which limits keep a reserve; the lowest int: none does
-	Supplies []*Supply   // of the limits that are Shared; nil: there are none
-	Gate     *Limit      // of the buckets in gates
-	QuotaOff quota.Rules // that tests switch off
-	Heard    atomic.Bool // some server has sent rate-limit information
-	Start    time.Time
-	AtOnce   int           // requests that are judged under one lock
-	Pause    func()        // between two pieces of work; Mu is free
-	Fly      func(*Supply) // begins to call a store, without blocking
+	Limits      []*Limit
+	MaxQueue    int
+	MaxKeys     int
+	Dry         bool
+	Fair        *Limit      // where callers take turns; nil: nowhere
+	Urgent      int         // the lowest priority for which limits keep a reserve; the lowest int: none does
+	Supplies    []*Supply   // of the limits that are Shared; nil: there are none
+	Gate        *Limit      // of the buckets in gates
+	QuotaOff    quota.Rules // that tests switch off
+	Heard       atomic.Bool // some server has sent rate-limit information
+	Start       time.Time
+	AtOnce      int           // requests that are judged under one lock
+	VisitAtOnce int           // buckets that are visited under one lock, at most
+	Pause       func()        // between two pieces of work; Mu is free
+	Fly         func(*Supply) // begins to call a store, without blocking
 
 	// Mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
 	// events for users are collected under it and delivered afterwards. Whenever Mu is free:
@@ -75,7 +76,7 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Start, l.MaxQueue, l.MaxKeys, l.Dry, l.Urgent = time.Now(), maxQueue, maxKeys, dry, math.MinInt
 	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
 	l.Gate.look(&GateBucket{})
-	l.AtOnce, l.Pause = judgeAtOnce, runtime.Gosched
+	l.AtOnce, l.VisitAtOnce, l.Pause = judgeAtOnce, VisitAtOnce, runtime.Gosched
 	l.Lines, l.Queues = make(map[string]*Line), make(map[string]*Queue)
 	l.Gates, l.Hosts = make(map[GateKey]*Bucket), make(map[string]*host)
 	l.Wall.Unix, l.WallAt, l.Synced, l.SweepAt = l.Start.UnixNano(), Never, Never, Never

@@ -28,7 +28,8 @@ func (l *Core) holdLocked(p *Pending, d int64) bool {
 	if !l.haveLocked(c, p.Charges, RateAt(p.Rates, 0), now) {
 		return c.Limit.keepHold(c.Key, now+d, now)
 	}
-	l.changeLocked(now, []*Bucket{c.Bucket}, func(b *Bucket) bool {
+	b := c.Bucket
+	l.changeLocked(now, b, func() bool {
 		b.hold(now, now+d)
 		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
 		return true
@@ -66,25 +67,6 @@ func (l *Core) HoldAll(d int64) {
 	}
 }
 
-// inPieces calls f under the lock for every bucket that is kept, and serves waiters, in pieces between which others have the lock.
-func (l *Core) inPieces(f func(b *Bucket, now Instant)) {
-	for piece := range l.Kept() {
-		l.piece(piece, f)
-	}
-}
-
-func (l *Core) piece(some []*Bucket, f func(b *Bucket, now Instant)) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	now := l.NowLocked()
-	for _, b := range some {
-		if b.Key == "" || b.Place >= 0 {
-			f(b, now)
-		}
-	}
-	l.ServeLocked(now)
-}
-
 // Release returns the limits in which that hold was the last to end.
 func (l *Core) Release(key string) (last []*Limit) {
 	l.Mu.Lock()
@@ -116,10 +98,11 @@ func (l *Core) liftLocked(b *Bucket, now Instant) {
 // ReleaseAll ends what hold and HoldAll did.
 func (l *Core) ReleaseAll() {
 	l.releaseHeld()
-	l.inPieces(func(b *Bucket, now Instant) {
+	l.Visit(l.allLimits(), func(b *Bucket, now Instant) {
 		l.liftLocked(b, now)
 		l.MarkLocked(b)
-	})
+		l.ServeLocked(now)
+	}, onward)
 }
 
 func (l *Core) releaseHeld() {
@@ -152,11 +135,7 @@ func (l *Core) RecountHolds(li *Limit) {
 		li.HeldMost = max(li.HeldMost, held)
 	}
 	l.Mu.Unlock()
-	l.inPieces(func(b *Bucket, _ Instant) {
-		if b.Limit == li {
-			li.HeldMost = max(li.HeldMost, b.HeldAlone())
-		}
-	})
+	l.Visit([]*Limit{li}, func(b *Bucket, _ Instant) { li.HeldMost = max(li.HeldMost, b.HeldAlone()) }, onward)
 }
 
 // HeldFor returns for how long from now on all keys are held.

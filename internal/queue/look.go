@@ -15,16 +15,14 @@ func (li *Limit) bucket(key string) *Bucket {
 	return li.Buckets[key]
 }
 
-// Look calls f under the lock for those of some buckets that say anything.
-func (l *Core) Look(some []*Bucket, f func(b *Bucket, now Instant)) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	now := l.NowLocked()
-	for _, b := range some {
+// Look calls look under the lock for all buckets that say anything, a few at a time, and between without it, which reports whether
+// to go on.
+func (l *Core) Look(look func(b *Bucket, now Instant), between func() bool) {
+	l.Visit(l.allLimits(), func(b *Bucket, now Instant) {
 		if l.showsLocked(b, now) {
-			f(b, now)
+			look(b, now)
 		}
-	}
+	}, between)
 }
 
 // LookAt calls f under the lock for the bucket of a key, and returns whether it did: a bucket is kept, and it says anything.
