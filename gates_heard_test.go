@@ -98,3 +98,30 @@ func TestAnExceededQuotaThatIsNotEmptyStopsRequests(t *testing.T) {
 		require.Equal(t, time.Minute, time.Until(l.Servers()[1].Quotas[0].Reset))
 	})
 }
+
+// The first response does not count requests whose responses are still to come: there may be no more left for them.
+func TestTheFirstResponseHoldsRequestsForAsLongAsItTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := time.Duration(0)
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+			n++
+			time.Sleep(n * 100 * time.Millisecond)
+			return reply(200, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "20", "X-RateLimit-Reset", "1")
+		}), WithFailFast()))
+		for range 10 {
+			go tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+			synctest.Wait()
+		}
+		for i, refused := range []bool{true, false} { // the second response is no news
+			time.Sleep(time.Duration(150+50*i) * time.Millisecond)
+			resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+			require.NoError(t, err)
+			r, ok := RejectionOf(resp)
+			assert.Equal(t, refused, ok, "%+v", r)
+			if ok {
+				assert.InDelta(t, 50*time.Millisecond, r.Wait, float64(10*time.Millisecond), "with jitter")
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}

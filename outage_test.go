@@ -411,13 +411,17 @@ func TestStoreThatGrantsNothingWithoutAWaitIsNotAskedAllTheTime(t *testing.T) {
 }
 
 // A shard is a Store that grants no budgets of different keys together.
-type shard struct{ Store }
+type shard struct {
+	Store
+	parts int // the most of an ask
+}
 
 func (s *shard) Lease(ctx context.Context, asks []LeaseAsk) ([]Lease, error) {
 	var together []LeaseAsk
 	var places []int
 	leases := make([]Lease, len(asks))
 	for i, a := range asks {
+		s.parts = max(s.parts, len(a.Parts))
 		if len(a.Parts) == 2 && a.Parts[0].Budget.Key != a.Parts[1].Budget.Key {
 			leases[i].Err = ErrStoreApart
 			continue
@@ -433,7 +437,8 @@ func (s *shard) Lease(ctx context.Context, asks []LeaseAsk) ([]Lease, error) {
 
 func TestBudgetsInDifferentPlacesAreAskedForAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := Shared(&shard{NewMemoryStore()})
+		s := &shard{Store: NewMemoryStore()}
+		shared := Shared(s)
 		l := limiterOf(t, WithLimit(TokenBucket(20, time.Second, Burst(1), Name("a"), shared), TokenBucket(10, time.Second, Burst(1), Name("b"), shared)))
 		for range 101 {
 			r := send(t, l, Ask{Keys: map[string]string{"a": "x", "b": "y"}})
@@ -445,6 +450,9 @@ func TestBudgetsInDifferentPlacesAreAskedForAlone(t *testing.T) {
 		require.InDelta(t, 10*time.Second, time.Since(l.core.Start), float64(300*ms))
 		require.True(t, l.core.Supplies[0].Apart)
 		checkInvariants(t, l)
+		s.parts = 0
+		send(t, l, Ask{Keys: map[string]string{"a": "z", "b": "z"}})
+		require.Equal(t, 2, s.parts, "those of one key are in one place")
 		sleep(time.Minute)
 	})
 }

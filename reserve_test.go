@@ -323,3 +323,16 @@ func TestAReserveIsKeptBesideALimitWithoutOne(t *testing.T) {
 		}
 	}
 }
+
+func TestWhereNothingIsReservedUrgentRequestsGoByRank(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Reserve(.5, 1)), Pace(1, 100*time.Second)))
+		sendMany(t, l, 1, Ask{})
+		early := send(t, l, Ask{})
+		sleep(20 * time.Second)
+		urgent := send(t, l, Ask{Priority: 1}) // counts as having come 10 s earlier
+		sleep(200 * time.Second)
+		requireGranted(t, early, 100*time.Second)
+		requireGranted(t, urgent, 200*time.Second)
+	})
+}
