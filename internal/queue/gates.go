@@ -268,8 +268,8 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 	if w.After == nil {
 		account.Cover(own, adaptive)
 	}
-	waited := len(g.Party.Lists[LinedGates]) > 0 // if not, there is nothing to plan again
-	until, open, news := account.Until(), waited && g.Payable(now, 1), !account.Knows(AnyQuota)
+	waiting := len(g.Party.Lists[LinedGates]) > 0 // if not, there is nothing to plan again
+	until, open, news := account.Until(), waiting && g.Payable(now, 1), !account.Knows(AnyQuota)
 	switch {
 	case w.After != nil && said.named:
 		g.Hear(now, Never-1, said.tells) // the body contradicts the headers, and is later
