@@ -196,6 +196,47 @@ func TestJudgingSkipsNoRequestThatIsTooLate(t *testing.T) {
 	require.Greater(t, lines, 4)
 }
 
+// Of many requests, those that a change rejects are found by a search. The others are judged one by one only if they have no time
+// to spare.
+func TestFewRequestsAreJudgedToRejectAFew(t *testing.T) {
+	const n, k = 4096, 64 // requests, and those that are rejected if the others are patient
+	for name, c := range map[string]struct {
+		maxWait  func(i int) time.Duration // of the i-th request, which is due after i seconds
+		slower   time.Duration             // for 100 requests
+		rejected int
+		most     int // requests judged
+	}{
+		"the others are patient": {func(i int) time.Duration {
+			if i%(n/k) != n/k/2 {
+				return -1
+			}
+			return time.Duration(i) * 3 * time.Second / 2
+		}, 200 * time.Second, k, k * 12},
+		"the others could go 256 later": {func(i int) time.Duration { return time.Duration(i+256) * time.Second }, 105 * time.Second, 0, n / 256 * 12},
+		"the others have none to spare": {func(i int) time.Duration { return time.Duration(i)*time.Second + time.Second/2 }, 101 * time.Second, n / 101, n},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiterOf(t, WithLimit(TokenBucket(100, 100*time.Second, Initial(0), Name("limit"))))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for i := range n {
+					p := &queue.Pending{Ask: queue.Ask{MaxWait: c.maxWait(i + 1), Weight: 1, By: &l.direct.counts}}
+					p.Charges = make([]queue.Charge, 0, 1)
+					p.Add(l.core.Limits[0], "", 1)
+					_, verdict := l.core.Decide(ctx, p)
+					require.Equal(t, queue.Waiting, verdict)
+				}
+				judged := 0
+				l.core.AtOnce, l.core.Pause = 1, func() { judged++ } // after each
+				require.NoError(t, l.SetRate("limit", 100, c.slower))
+				require.InDelta(t, n-c.rejected, l.Stats().Waiting, 1)
+				require.LessOrEqual(t, judged, c.most)
+			})
+		})
+	}
+}
+
 // A change of the rate rejects the requests that it moves to their deadline or past their MaxWait, and no others.
 func TestAChangeRejectsAtTheExactBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -40,8 +40,8 @@ type scaleTable struct{ of, title, note string }
 var scaleTables = []scaleTable{
 	{"keys", "Operations over many keys", "The buckets of all keys are empty."},
 	{"waiters", "Operations over many waiting requests", "Requests that wait for one key. The last rows are of a slower rate that rejects one in a hundred, all over the " +
-		"queue: either one in a hundred has a MaxWait, or the queue is full, so that the MaxWait of each request is just enough. Behind them is the CPU time " +
-		"for each rejected request."},
+		"queue: either one in a hundred has a MaxWait, so that a search finds them, or the queue is full, so that the MaxWait of each request is just enough and " +
+		"each request is visited. Behind them is the CPU time for each rejected request."},
 }
 
 // sizes returns the numbers of keys or waiters that were measured, in order.
