@@ -127,6 +127,7 @@ func TestALimitOfZeroLeavesNothing(t *testing.T) {
 	requireReady(t, g, 0, 10*second)
 	sends(t, g, 10*second, 1)
 	requireWaits(t, g, 10*second) // one request asks
+	require.Zero(t, g.Tokens(10*second))
 }
 
 func TestAPartOfAQuotaIsReservedIfItsLimitIsKnown(t *testing.T) {

@@ -139,6 +139,14 @@ func TestQuotaTakesNewsOfALaterRequest(t *testing.T) {
 	sends(t, g, 21, 1)
 	g.Answered(50, 21, true, []Tell{core(100, 90, meter.Never)})
 	require.EqualValues(t, 90, a.quotas[0].told)
+
+	sends(t, g, 51, 2)
+	asks(t, g, 52, core(100, 80, 30*second))
+	sends(t, g, 53, 1)
+	g.Answered(60, 51, true, []Tell{core(100, 80, 30*second)}) // the same again is the last news
+	g.Answered(61, 53, true, []Tell{core(100, 90, 31*second)})
+	require.EqualValues(t, 80, a.quotas[0].told)
+	require.Equal(t, 30*second, a.quotas[0].reset, "no window has begun")
 }
 
 func TestQuotaLoweredByALateResponseIsNotRaisedByAnOlderOne(t *testing.T) {
