@@ -55,6 +55,7 @@ func TestBookAgreesWithRationalNumbers(t *testing.T) {
 			case 2, 3, 4, 5:
 				if got := l.ask(Part{Budget: now, Want: 1 + r.Int64N(8)}); got.Tokens > 0 {
 					require.Equal(t, got.Tokens, got.AtOnce)
+					require.Zero(t, got.Next, "none is promised")
 					all = append(all, lent{at: l.now - someTime, tokens: got.Tokens, id: got.ID})
 					leases++
 				}
