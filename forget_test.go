@@ -236,6 +236,27 @@ func TestManyHostsAreForgotten(t *testing.T) {
 	})
 }
 
+// A request has the gate of the one before, but that gate was forgotten in between.
+func TestAForgottenGateIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := Must(New(roundTripper(func(r *http.Request) (*http.Response, error) {
+			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "99", "X-RateLimit-Reset", "1")
+		}), WithLimit(TokenBucket(10, time.Second))))
+		send := func() {
+			_, err := tr.RoundTrip(get(t.Context(), "http://host/"))
+			require.NoError(t, err)
+			require.Equal(t, 1, tr.limiter.gateCount())
+			checkInvariants(t, tr.limiter)
+		}
+		send()
+		send()
+		sleep(time.Hour)
+		require.Zero(t, tr.limiter.gateCount())
+		checkInvariants(t, tr.limiter)
+		send()
+	})
+}
+
 // Buckets that are due are forgotten a thousand at a time, with a pause of a millisecond for others, and no more often than every
 // second if there is no such backlog.
 func TestForgettingLeavesTheLockToOthers(t *testing.T) {
