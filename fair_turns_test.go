@@ -2,6 +2,8 @@ package throttle
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,4 +111,26 @@ func TestCallersOfBothClassesAreCounted(t *testing.T) {
 		}
 		sleep(time.Minute)
 	})
+}
+
+// A turn is over when twice as much was granted in it as the callers in line would have got. Callers that come later have a
+// later turn, in order, except where their priority says that they came before.
+func TestPriorityCountsFromWhenATurnWasOver(t *testing.T) {
+	for priority, goes := range []time.Duration{142, 142, 141} {
+		within(t, fmt.Sprint("priority ", priority), func(t *testing.T) {
+			l := limiterOf(t, fairly(1, Burst(1)))
+			sleep(100 * time.Second)
+			var all []*request
+			for i := range 41 { // the first goes immediately
+				all = append(all, send(t, l, Ask{Caller: strconv.Itoa(i)}))
+			}
+			sleep(30 * time.Second) // the turn was over after 28 seconds
+			send(t, l, Ask{Caller: "next"})
+			sleep(9 * time.Second)
+			require.True(t, all[39].done)
+			last := send(t, l, Ask{Caller: "last", Priority: priority})
+			sleep(time.Minute)
+			requireGranted(t, last, goes*time.Second)
+		})
+	}
 }
