@@ -116,8 +116,8 @@ func TestProcessesAreCountedOverTwoEpochs(t *testing.T) {
 	h := header{seen: 7*epoch + epoch/4, before: 4 * epoch, busy: epoch}
 	require.EqualValues(t, 4, h.processes(), "three quarters of the epoch before, and this one")
 	require.EqualValues(t, 1, (&header{}).processes())
-	require.EqualValues(t, math.MaxInt64/1000*1000, Micros(math.MaxInt64/1000))
-	require.EqualValues(t, math.MaxInt64, Micros(math.MaxInt64/1000+1))
+	require.Equal(t, time.Duration(math.MaxInt64/1000*1000), Micros(math.MaxInt64/1000))
+	require.Equal(t, time.Duration(math.MaxInt64), Micros(math.MaxInt64/1000+1))
 }
 
 // Slow and large buckets are counted in ms or s instead of µs. A rate that needs other ticks keeps the balance.

@@ -102,8 +102,8 @@ func TestRescaleRoundsDown(t *testing.T) {
 		require.LessOrEqual(t, got, want, "%d/%d in 1/%d", level, from, to)
 		require.GreaterOrEqual(t, got, want-1-to>>49, "%d/%d in 1/%d", level, from, to)
 	}
-	require.EqualValues(t, mostUnits, rescale(mostUnits, 1, 2), "no more than can be counted")
-	require.EqualValues(t, -mostUnits, rescale(-mostUnits, 1, 2))
+	require.Equal(t, int64(mostUnits), rescale(mostUnits, 1, 2), "no more than can be counted")
+	require.Equal(t, -int64(mostUnits), rescale(-mostUnits, 1, 2))
 	require.EqualValues(t, -2, floorDiv(-3, 2))
 	require.EqualValues(t, -2, floorDiv(-4, 2))
 	require.EqualValues(t, 1, floorDiv(3, 2))

@@ -45,7 +45,7 @@ func TestWindowsLeaveAPart(t *testing.T) {
 				require.Equal(t, Never, due)
 				continue
 			}
-			// Others before it, that leave the same part, wait for windows of what they may use; urgent ones for whole windows.
+			// Requests ahead that leave the same part use windows of the rest; urgent ones use whole windows.
 			rest := rt.N - Reserved(rt.N, part)
 			later := ReadyLeaving(m, due+2*int64(rt.Per), 0, rest-cost+3*rest, cost, part)
 			require.GreaterOrEqual(t, later, due+4*int64(rt.Per), "seed %d: %+v", seed, m)

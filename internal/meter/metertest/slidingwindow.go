@@ -54,9 +54,6 @@ func (m *SlidingWindow) Retune(now instant, r Rate) {
 	m.N, m.Per = r.N, int64(r.Per)
 }
 
-// GiveBack forgets a grant, unless it no longer counts.
-func (m *SlidingWindow) GiveBack(i int) { m.Events = slices.Delete(m.Events, i, i+1) }
-
 // MostInAnyWindow returns the most that lies in a half-open stretch of length per.
 func MostInAnyWindow(events []Event, per int64) (most int64) {
 	sum, i := int64(0), 0
