@@ -50,7 +50,6 @@ type stretch struct{ from, to time.Duration }
 
 // An observer notes what the hooks of Transports tell, and what they send when.
 type observer struct {
-	base  http.RoundTripper
 	start time.Time
 
 	mu       sync.Mutex
