@@ -124,6 +124,7 @@ func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
 		l.core.Mu.Lock()
 		l.core.WallAt, l.core.Synced = 0, 0
 		l.core.Mu.Unlock()
+		checkInvariants(t, l)
 		sleep(2 * time.Hour)
 		require.True(t, waits.done, "waits until the clock would have been right")
 		require.LessOrEqual(t, waits.at, 24*time.Hour+time.Minute)
