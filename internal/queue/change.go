@@ -11,9 +11,9 @@ import (
 func (l *Core) Resize(li *Limit, change func()) {
 	l.set(li, func() {
 		change()
-		li.Size = li.BurstOf(li.Rate)
+		li.size = li.BurstOf(li.Rate)
 	}, func(b *Bucket, now Instant) bool {
-		b.Meter.Resize(now, li.Size)
+		b.Meter.Resize(now, li.size)
 		return true
 	})
 }
@@ -21,10 +21,10 @@ func (l *Core) Resize(li *Limit, change func()) {
 // SetRate changes the rate of a limit, for all keys without a rate of their own.
 func (l *Core) SetRate(li *Limit, r Rate) {
 	l.set(li, func() { li.Rate = r }, func(b *Bucket, now Instant) bool {
-		if b.HasOwnRate() {
+		if b.hasOwnRate() {
 			return false
 		}
-		b.setTermsLocked(li.Shared(li.Rate), li.Size, now)
+		b.setTermsLocked(li.Shared(li.Rate), li.size, now)
 		return true
 	})
 }
@@ -136,12 +136,12 @@ func (l *Core) Refreshing(li *Limit) uint64 {
 func (l *Core) Refresh(buckets []*Bucket, rates map[*Bucket]Rate, nth uint64) {
 	l.change(slices.Values(buckets), func(b *Bucket, now Instant) bool {
 		own, ok := rates[b]
-		if !ok || b.Asked >= nth {
+		if !ok || b.asked >= nth {
 			return false
 		}
-		changed := b.Own != own
-		if b.Asked, b.Own = nth, own; changed {
-			r, size := b.Limit.Terms(own)
+		changed := b.own != own
+		if b.asked, b.own = nth, own; changed {
+			r, size := b.Limit.terms(own)
 			b.setTermsLocked(r, size, now)
 		}
 		return changed

@@ -7,7 +7,7 @@ type Charge struct {
 	Limit  *Limit
 	Key    string
 	cost   int64
-	Bucket *Bucket
+	bucket *Bucket
 	paid   int64 // what refunds and reports need, once it was granted
 
 	Outcome aimd.Outcome // by the limit's Classify; 0: by the response
@@ -23,7 +23,7 @@ func (p *Paid) Add(li *Limit, key string, cost int64) {
 	c := &p.Charges[len(p.Charges)-1]
 	c.Limit, c.Key, c.cost = li, key, min(cost, MaxCount)
 	if key == "" {
-		c.Bucket = li.Single
+		c.bucket = li.Single
 	}
 }
 
@@ -118,7 +118,7 @@ func (l *Core) Free(g *Grant) {
 	charges := g.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.Kept {
-			l.giveBackLocked(c.Bucket, c.paid, now, c.cost)
+			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 		}
 	}
 	l.ServeLocked(now)
@@ -138,7 +138,7 @@ func (l *Core) Longest(charges []Charge) (seconds float64) {
 	now := l.NowLocked()
 	for i := range charges {
 		c := &charges[i]
-		if rate := c.Bucket.PerSecond(now); rate > 0 {
+		if rate := c.bucket.PerSecond(now); rate > 0 {
 			seconds = max(seconds, float64(c.cost)/rate)
 		}
 	}
@@ -164,7 +164,7 @@ func (l *Core) undoLocked(charges []Charge, by *Counts, of *caller) {
 		c.Limit.Counts.Undone++
 		if !c.Settled {
 			l.refundLocked(c, now)
-			l.turnLocked(of, c.Bucket, -c.cost, now)
+			l.turnLocked(of, c.bucket, -c.cost, now)
 		}
 	}
 	l.ServeLocked(now)
@@ -176,5 +176,5 @@ func (l *Core) refundLocked(c *Charge, now Instant) {
 		c.booked = false
 		return
 	}
-	l.giveBackLocked(c.Bucket, c.paid, now, c.cost)
+	l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 }

@@ -16,17 +16,17 @@ func (l *Core) Check() error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	c := checker{l: l, now: Instant(time.Since(l.Start))}
-	c.holds(len(l.Dirty) == 0, "a bucket is dirty")
+	c.holds(len(l.dirty) == 0, "a bucket is dirty")
 	waiting := 0
 	for id, ln := range l.Lines {
-		waiting += ln.Size
-		c.holds(id == ln.Id, "a line is kept under another name")
-		c.holds(slices.Contains(ln.Queue.Lines, ln), "a queue does not have its line")
+		waiting += ln.size
+		c.holds(id == ln.id, "a line is kept under another name")
+		c.holds(slices.Contains(ln.Queue.lines, ln), "a queue does not have its line")
 		c.line(ln)
 	}
 	c.holds(waiting == l.Counts.Waiting, "another number of requests waits than was counted")
-	for id, q := range l.Queues {
-		c.holds(id == q.Id && len(q.Lines) > 0, "a queue is kept under another name, or is empty")
+	for id, q := range l.queues {
+		c.holds(id == q.id && len(q.lines) > 0, "a queue is kept under another name, or is empty")
 		c.queue(q)
 	}
 	kept, callers := 0, 0
@@ -42,9 +42,9 @@ func (l *Core) Check() error {
 		}
 	}
 	c.holds(callers == l.Callers, "another number of callers waits than was counted")
-	c.holds(kept == l.Keys.Size() && len(l.Gates) == l.gateKeys.Size(), "a keeper does not have all buckets")
+	c.holds(kept == l.keys.size() && len(l.Gates) == l.gateKeys.size(), "a keeper does not have all buckets")
 	c.holds(l.latest == nil || l.latest == l.Gates[l.latest.Meter.(*GateBucket).Key], "a gate is found that was forgotten")
-	c.keeper(&l.Keys)
+	c.keeper(&l.keys)
 	c.keeper(&l.gateKeys)
 	for _, b := range l.Gates {
 		c.bucket(b)
@@ -77,15 +77,15 @@ func (c *checker) holds(ok bool, fault string) {
 func (c *checker) keeper(k *keeper) {
 	for _, h := range []BucketHeap{k.idle, k.busy} {
 		for i, b := range h {
-			c.holds(i == int(b.Place) && h.first() <= b.LookAt, "a bucket is not where it says, or this is not a heap")
+			c.holds(i == int(b.Place) && h.first() <= b.lookAt, "a bucket is not where it says, or this is not a heap")
 			c.holds(b == c.kept(b), "a bucket is in a keeper that is not kept")
 		}
 	}
 	for _, b := range k.idle {
-		c.holds(!b.Busy, "a busy bucket is among the idle ones")
+		c.holds(!b.busy, "a busy bucket is among the idle ones")
 	}
 	for _, b := range k.busy {
-		c.holds(b.Busy, "an idle bucket is among the busy ones")
+		c.holds(b.busy, "an idle bucket is among the busy ones")
 	}
 }
 
@@ -102,27 +102,27 @@ func (c *checker) queue(q *Queue) {
 	size, vocal := 0, 0
 	var sizes [2]int
 	totals := [2][]int64{make([]int64, q.stops()), make([]int64, q.stops())}
-	for nth, ln := range q.Lines {
-		c.holds(q == ln.Queue && nth == ln.Nth, "a line is not where it says")
-		size += ln.Size
+	for nth, ln := range q.lines {
+		c.holds(q == ln.Queue && nth == ln.nth, "a line is not where it says")
+		size += ln.size
 		if ln.Vocal {
 			vocal++
 		}
-		of, all := 0, q.class(ln.Below)
-		if ln.Below {
+		of, all := 0, q.class(ln.below)
+		if ln.below {
 			of = 1
 		}
-		sizes[of] += ln.Size
-		c.holds(all.tightest <= ln.Root.Tightest, "a request has an earlier limit than its queue knows")
+		sizes[of] += ln.size
+		c.holds(all.tightest <= ln.root.tightest, "a request has an earlier limit than its queue knows")
 		for i := range q.stops() {
-			totals[of][i] = meter.AddCount(totals[of][i], ln.Root.Sums()[i])
-			c.holds(all.mosts[i] >= ln.Root.Mosts()[i], "a request costs more than its queue knows")
+			totals[of][i] = meter.AddCount(totals[of][i], ln.root.sums()[i])
+			c.holds(all.mosts[i] >= ln.root.mosts()[i], "a request costs more than its queue knows")
 		}
 		for w := ln.First; w != nil; w = w.Next() {
 			c.holds(!all.latest.Before(&w.Place), "a request comes after the last one that its queue knows")
 		}
 	}
-	c.holds(size == q.Size && vocal == q.Vocal, "a queue has another size, or other vocal lines, than it knows")
+	c.holds(size == q.size && vocal == q.Vocal, "a queue has another size, or other vocal lines, than it knows")
 	for of := range q.classes {
 		all := &q.classes[of]
 		c.holds(sizes[of] == all.size, "a class has another size than it knows")
@@ -150,10 +150,10 @@ func (c *checker) hosts() {
 				}
 				if len(b.Stopped) > 0 {
 					stopped++
-					c.holds(b == p.Lists[StoppedGates][g.at[StoppedGates]-1], "a gate that stops waiters is not where it says")
+					c.holds(b == p.Lists[stoppedGates][g.at[stoppedGates]-1], "a gate that stops waiters is not where it says")
 				}
 			}
-			c.holds(len(p.Lists[LinedGates]) == lined && len(p.Lists[StoppedGates]) == stopped, "a party lists other gates")
+			c.holds(len(p.Lists[LinedGates]) == lined && len(p.Lists[stoppedGates]) == stopped, "a party lists other gates")
 			c.holds(p.Vocal || p.account.Silent(), "a party counts as silent, and its server has told something")
 		}
 	}
@@ -162,7 +162,7 @@ func (c *checker) hosts() {
 
 // line checks that a line is not empty, and stopped somewhere.
 func (c *checker) line(ln *Line) {
-	waiters, _, err := ln.Check()
+	waiters, _, err := ln.check()
 	if err != nil {
 		c.faults = append(c.faults, err)
 	}
@@ -171,11 +171,11 @@ func (c *checker) line(ln *Line) {
 	for i := range ln.Stops {
 		s := &ln.Stops[i]
 		b := s.Bucket
-		c.holds(ln == s.Line && i == s.Index && s == b.Lines[s.Lined], "a stop is not where it says")
+		c.holds(ln == s.Line && i == s.index && s == b.Lines[s.lined], "a stop is not where it says")
 		c.holds(b == c.kept(b), "a request waits for a bucket that was forgotten")
-		if s.Pos >= 0 {
+		if s.pos >= 0 {
 			stopped++
-			c.holds(s == b.Stopped[s.Pos], "a stop is not where it says")
+			c.holds(s == b.Stopped[s.pos], "a stop is not where it says")
 		}
 	}
 	c.holds(stopped > 0, "a line is stopped nowhere")
@@ -191,16 +191,16 @@ func (c *checker) bucket(b *Bucket) {
 	if b.Extra == nil {
 		return
 	}
-	c.holds(!b.Dirty, "a bucket was not served")
+	c.holds(!b.dirty, "a bucket was not served")
 	for i, s := range b.Lines {
-		c.holds(i == s.Lined && s.Line == c.l.Lines[s.Line.Id], "a stop is not where it says")
+		c.holds(i == s.lined && s.Line == c.l.Lines[s.Line.id], "a stop is not where it says")
 	}
 	for i, s := range b.Stopped {
-		c.holds(i == s.Pos && b == s.Bucket, "a stop is not where it says")
-		c.holds(!b.Before(s.Line, b.Stopped[0].Line), "the lines that are stopped here are not a heap")
+		c.holds(i == s.pos && b == s.Bucket, "a stop is not where it says")
+		c.holds(!b.before(s.Line, b.Stopped[0].Line), "the lines that are stopped here are not a heap")
 	}
 	switch {
-	case b.Loan != nil:
+	case b.loan != nil:
 		c.loan(b)
 	case len(b.Stopped) == 0:
 		c.holds(b.Armed == Never, "a timer is set for no waiter")
@@ -212,10 +212,10 @@ func (c *checker) bucket(b *Bucket) {
 func (c *checker) timer(b *Bucket) {
 	const fault = "the timer is not set for the first request that is stopped here"
 	top, now := b.Stopped[0], c.now
-	ready := top.ReadyAt()
+	ready := top.readyAt()
 	switch {
 	case b.Limit.Wall: // it looks at the wall clock before
-		c.holds(b.Armed > now && b.Armed <= now+WallCheck && (ready <= now || b.Armed <= ready), fault)
+		c.holds(b.Armed > now && b.Armed <= now+wallCheck && (ready <= now || b.Armed <= ready), fault)
 	case b.Limit == c.l.Gate && ready > now && ready < Never: // what others of its party took may have moved it later
 		c.holds(b.Armed <= ready, fault)
 	case ready > now && ready < Never:
@@ -224,23 +224,23 @@ func (c *checker) timer(b *Bucket) {
 		c.holds(b.Armed == Never, "a timer is set for a request that can go, or never can")
 	}
 	if ready <= now {
-		c.holds(top.Line.Starved && slices.ContainsFunc(top.Line.Stops, func(s Stop) bool { return s.ReadyAt() > now || s.Barred() }),
+		c.holds(top.Line.Starved && slices.ContainsFunc(top.Line.Stops, func(s Stop) bool { return s.readyAt() > now || s.barred() }),
 			"the first request that is stopped here can go")
 	}
 }
 
 // loan checks that a shared bucket asks its store in time, and that the first request that is stopped there is not forgotten.
 func (c *checker) loan(b *Bucket) {
-	n, now := b.Loan, c.now
+	n, now := b.loan, c.now
 	c.holds(b.Meter == n.Borrower, "a loan is of another meter")
-	c.holds(n.Queued == slices.Contains(n.Supply.Asking, b), "a bucket is not where it says among those that ask")
-	c.holds(n.Supply.Calls >= 0 && n.Supply.Calls <= MaxCalls && n.Supply.Late <= MaxCalls, "too many calls of a store")
+	c.holds(n.queued == slices.Contains(n.supply.asking, b), "a bucket is not where it says among those that ask")
+	c.holds(n.supply.calls >= 0 && n.supply.calls <= MaxCalls && n.supply.late <= MaxCalls, "too many calls of a store")
 	c.holds(b.Armed > now, "a timer was not set again")
-	if ask := n.AskAt(now, b.DemandLocked(now)); ask < Never && !n.Queued {
-		c.holds(b.Armed <= max(ask, n.Outage.Again), "the store is not asked in time")
+	if ask := n.AskAt(now, b.demandLocked(now)); ask < Never && !n.queued {
+		c.holds(b.Armed <= max(ask, n.outage.again), "the store is not asked in time")
 	}
 	if len(b.Stopped) > 0 {
-		if ready := b.Ready(0, 0, b.Stopped[0].Cost()); ready > now && ready < Never {
+		if ready := b.Ready(0, 0, b.Stopped[0].cost()); ready > now && ready < Never {
 			c.holds(b.Armed <= ready, "the timer is not set for the first request that is stopped here")
 		}
 	}
@@ -253,7 +253,7 @@ func (c *checker) turns(b *Bucket) (callers int) {
 		return 0
 	}
 	c.holds(len(b.Lines) > 0, "callers take turns where no request waits")
-	for _, t := range []*turns{&b.Fair.Urgent, &b.Fair.Below} {
+	for _, t := range []*turns{&b.Fair.Urgent, &b.Fair.below} {
 		waiting, active, weights := 0, 0, int64(0)
 		for name, one := range t.Callers {
 			c.holds(name == one.name, "a caller is kept under another name")
@@ -284,15 +284,15 @@ func (c *checker) caller(one *caller) (waiting int) {
 		c.holds(w != one.First || !stale, "the first of a caller has a stale tag")
 		end = one.after(w.Tag, w.taken())
 		c.holds(stale || w != one.last || end == one.end, "the end of a caller is not that of its last request")
-		c.holds(w == one.last || w.Seat.Later.Seat.Earlier == w && w.Seq < w.Seat.Later.Seq, "requests of a caller are out of order")
+		c.holds(w == one.last || w.Seat.Later.Seat.earlier == w && w.seq < w.Seat.Later.seq, "requests of a caller are out of order")
 	}
 	c.holds(waiting == one.size, "the requests of a caller were counted wrongly")
 	return waiting
 }
 
-// Check walks a line from the root of its tree. It returns its waiters in order, how deep the tree is, and what contradicts
+// check walks a line from the root of its tree. It returns its waiters in order, how deep the tree is, and what contradicts
 // its invariants.
-func (ln *Line) Check() (inOrder []*Waiter, depth int, err error) {
+func (ln *Line) check() (inOrder []*Waiter, depth int, err error) {
 	var faults []error
 	holds := func(ok bool, fault string) {
 		if !ok {
@@ -315,18 +315,18 @@ func (ln *Line) Check() (inOrder []*Waiter, depth int, err error) {
 			most := sum
 			for _, below := range []*Waiter{w.left, w.right} {
 				if below != nil {
-					sum = meter.AddCount(sum, below.Sums()[i])
-					most, tightest = max(most, below.Mosts()[i]), min(tightest, below.Tightest)
+					sum = meter.AddCount(sum, below.sums()[i])
+					most, tightest = max(most, below.mosts()[i]), min(tightest, below.tightest)
 				}
 			}
-			holds(sum == w.Sums()[i], "a sum of costs is wrong")
-			holds(most == w.Mosts()[i], "a largest cost is wrong")
+			holds(sum == w.sums()[i], "a sum of costs is wrong")
+			holds(most == w.mosts()[i], "a largest cost is wrong")
 		}
-		holds(tightest == w.Tightest, "the tightest is wrong")
+		holds(tightest == w.tightest, "the tightest is wrong")
 	}
-	walk(ln.Root, nil, 1)
-	if len(inOrder) != ln.Size {
-		faults = append(faults, fmt.Errorf("%d waiters in a line of %d", len(inOrder), ln.Size))
+	walk(ln.root, nil, 1)
+	if len(inOrder) != ln.size {
+		faults = append(faults, fmt.Errorf("%d waiters in a line of %d", len(inOrder), ln.size))
 	}
 	var before *Waiter
 	for _, w := range inOrder {

@@ -17,7 +17,7 @@ const (
 	// ageStep is what one step of priority is worth.
 	ageStep = int64(10 * time.Second)
 	// WallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
-	WallCheck = int64(time.Minute)
+	wallCheck = int64(time.Minute)
 	// passOver is how long a request may be passed over before it bars all its buckets.
 	passOver = int64(10 * time.Second)
 )
@@ -54,8 +54,8 @@ type Core struct {
 	seq       uint64
 	Callers   int // with waiting requests, where callers take turns
 	Lines     map[string]*Line
-	Queues    map[string]*Queue
-	Dirty     []*Bucket // to be served before Mu is freed
+	queues    map[string]*Queue
+	dirty     []*Bucket // to be served before Mu is freed
 	unjudged  []*Queue  // to be judged before the call returns that has put them here
 	serial    uint64    // of the last bucket made
 	refreshes uint64    // calls of Refresh
@@ -64,7 +64,7 @@ type Core struct {
 	Hosts     map[string]*host
 	gatesPeak int    // the most since the map was made
 	hostsPeak int    // the same
-	Keys      keeper // of all buckets except those of the key ""
+	keys      keeper // of all buckets except those of the key ""
 	gateKeys  keeper // and of those of gates
 	sweeper   *time.Timer
 	SweepAt   Instant // when sweeper fires; never: it does not
@@ -77,7 +77,7 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
 	l.Gate.look(&GateBucket{})
 	l.AtOnce, l.VisitAtOnce, l.Pause = judgeAtOnce, VisitAtOnce, runtime.Gosched
-	l.Lines, l.Queues = make(map[string]*Line), make(map[string]*Queue)
+	l.Lines, l.queues = make(map[string]*Line), make(map[string]*Queue)
 	l.Gates, l.Hosts = make(map[GateKey]*Bucket), make(map[string]*host)
 	l.Wall.Unix, l.WallAt, l.Synced, l.SweepAt = l.Start.UnixNano(), Never, Never, Never
 }
@@ -85,7 +85,7 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 // Add adds a limit, before any request comes. keyed says that requests have keys there.
 func (l *Core) Add(r Rule, keyed bool) *Limit {
 	li := &Limit{Rule: r, Index: len(l.Limits), Buckets: make(map[string]*Bucket), Keyed: keyed}
-	li.Size, li.perSecond = li.BurstOf(li.Rate), li.Shared(li.Rate).PerSecond()
+	li.size, li.perSecond = li.BurstOf(li.Rate), li.Shared(li.Rate).PerSecond()
 	if li.Wall {
 		l.WallAt, l.Synced = 0, 0
 	}

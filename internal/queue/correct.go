@@ -17,7 +17,7 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 		return charged, nil
 	}
 	now := l.NowLocked()
-	b := c.Bucket
+	b := c.bucket
 	if cost > charged {
 		b = l.keptLocked(c, now)
 	}
@@ -52,19 +52,19 @@ func (l *Core) owedLocked(b *Bucket, now Instant) {
 // keptLocked returns the bucket of the key of a charge. The bucket that was charged may have been forgotten, because it was full
 // or to make room, and another may have replaced it. If none has, it is kept again.
 func (l *Core) keptLocked(c *Charge, now Instant) *Bucket {
-	b := c.Bucket
+	b := c.bucket
 	if b.Key == "" || b.Limit.Buckets[b.Key] == b {
 		return b
 	}
 	if other := b.Limit.Buckets[b.Key]; other != nil {
 		return other
 	}
-	stale := b.Limit.Asks && b.Asked < b.Limit.refreshed // the next request asks for its rate
-	if stale || l.Keys.Size() >= l.MaxKeys && !l.evictLocked(now, nil, &l.Keys) {
+	stale := b.Limit.Asks && b.asked < b.Limit.refreshed // the next request asks for its rate
+	if stale || l.keys.size() >= l.MaxKeys && !l.evictLocked(now, nil, &l.keys) {
 		return b // it is not kept; see owedLocked
 	}
-	if !b.HasOwnRate() { // it was not there when the limit was changed
-		r, burst := b.Limit.Terms(Rate{})
+	if !b.hasOwnRate() { // it was not there when the limit was changed
+		r, burst := b.Limit.terms(Rate{})
 		b.setTermsLocked(r, burst, now)
 	}
 	l.keepLocked(b, now)

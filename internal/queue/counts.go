@@ -99,7 +99,7 @@ func (w *WaitCounts) Add(d time.Duration) {
 func (l *Core) Read(of *Counts) (c Counts, callers, buckets int) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return *of, l.Callers, l.Keys.Size()
+	return *of, l.Callers, l.keys.size()
 }
 
 // CountRefusal counts a refusal of a server.

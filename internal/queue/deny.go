@@ -18,14 +18,14 @@ func (l *Core) denyLocked(charges []Charge, by *Counts, below bool, now Instant,
 	due, binding := now, &charges[0]
 	for i := range charges {
 		c := &charges[i]
-		if c.cost < 0 || c.Bucket.HasLines() || c.Limit.Clamps && c.cost > c.Bucket.most(below) {
+		if c.cost < 0 || c.bucket.HasLines() || c.Limit.Clamps && c.cost > c.bucket.most(below) {
 			return false
 		}
-		if at := c.Bucket.planFor(below, now, 0, 0, c.cost); at > due {
+		if at := c.bucket.planFor(below, now, 0, 0, c.cost); at > due {
 			due, binding = at, c
 		}
 	}
-	b := binding.Bucket
+	b := binding.bucket
 	reason := b.denies(due, now)
 	r.Reason, r.Limit, r.Key, r.Cost = reason, binding.Limit, b.Key, binding.cost
 	if b.Limit.plans {

@@ -47,8 +47,8 @@ func (l *Core) bookLocked(now Instant) {
 		if !c.booked {
 			continue // it was given back
 		}
-		c.booked, c.Bucket = false, l.keptLocked(c, now)
-		c.paid = c.Bucket.Meter.Take(b.due, b.due, c.cost, true)
+		c.booked, c.bucket = false, l.keptLocked(c, now)
+		c.paid = c.bucket.Meter.Take(b.due, b.due, c.cost, true)
 		c.Limit.Counts.Charged += uint64(c.cost)
 	}
 }
@@ -64,7 +64,7 @@ func (l *Core) pretendLocked(ctx context.Context, p *Pending, now Instant, missi
 		return Refused
 	}
 	due, last := planLocked(charges, nil, nil, &by.Place, now, 0)
-	binding := charges[last].Bucket
+	binding := charges[last].bucket
 	if reason := by.Judge(due, now, binding); reason != 0 {
 		l.refuseLocked(p, &by, reason, &charges[last], due, now)
 		return Refused
@@ -74,11 +74,11 @@ func (l *Core) pretendLocked(ctx context.Context, p *Pending, now Instant, missi
 		c.Limit.Counts.Granted++
 		switch {
 		case i == last:
-			c.paid = c.Bucket.Meter.Take(due, due, c.cost, true)
+			c.paid = c.bucket.Meter.Take(due, due, c.cost, true)
 			c.Limit.Counts.Charged += uint64(c.cost)
-			c.Bucket.Needs().since = due
+			c.bucket.needs().since = due
 		case c.Limit.Reported: // it counts what is really on its way
-			c.paid = c.Bucket.Meter.Take(now, now, c.cost, false)
+			c.paid = c.bucket.Meter.Take(now, now, c.cost, false)
 			c.Limit.Counts.Charged += uint64(c.cost)
 		case len(l.bookings) < l.MaxQueue: // else the others seem to have more than they would
 			c.booked = true

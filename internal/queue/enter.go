@@ -202,7 +202,7 @@ func (l *Core) Decide(ctx context.Context, p *Pending) (w *Waiter, v Verdict) {
 func (l *Core) takeLocked(charges []Charge, by *Counts, now Instant) Mark {
 	for i := range charges {
 		c := &charges[i]
-		c.paid = c.Bucket.Meter.Take(now, now, c.cost, false)
+		c.paid = c.bucket.Meter.Take(now, now, c.cost, false)
 		c.Limit.Counts.took(c.cost)
 	}
 	return l.grantedLocked(by, now)
@@ -241,17 +241,17 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 		return Granted
 	}
 	due, i := planLocked(charges, q, ln, &by.Place, now, maxAhead)
-	reason := by.Judge(due, now, charges[i].Bucket)
-	if reason == 0 && min(by.Expiry, by.Deadline) < Never && q != nil && len(q.Lines) > maxAhead {
-		due, i = planLocked(charges, q, ln, &by.Place, now, len(q.Lines))
-		reason = by.Judge(due, now, charges[i].Bucket)
+	reason := by.Judge(due, now, charges[i].bucket)
+	if reason == 0 && min(by.Expiry, by.Deadline) < Never && q != nil && len(q.lines) > maxAhead {
+		due, i = planLocked(charges, q, ln, &by.Place, now, len(q.lines))
+		reason = by.Judge(due, now, charges[i].bucket)
 	}
 	binding := &charges[i]
-	if reason == 0 && q != nil && q.Size >= l.MaxQueue {
+	if reason == 0 && q != nil && q.size >= l.MaxQueue {
 		reason = ReasonQueueFull
 	}
 	if reason != 0 {
-		l.refuseLocked(p, &by, reason, binding, binding.Bucket.soonest(due, binding.cost, by.Below), now)
+		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost, by.Below), now)
 		if l.Supplies != nil {
 			l.wantLocked(charges, now)
 		}
@@ -318,7 +318,7 @@ func (l *Core) Abandon(ctx context.Context, w *Waiter) error {
 		w.Verdict = left // its MaxWait may end at the same time
 		if len(w.costs) > 1 {
 			_, s := l.PlanAgainLocked(w, now)
-			w.binding = uint16(s.Index)
+			w.binding = uint16(s.index)
 		}
 		l.quitLocked(w, now)
 	}

@@ -39,11 +39,11 @@ type turns struct {
 }
 
 // A fairBucket is what a bucket knows of turns while requests wait there.
-type fairBucket struct{ Urgent, Below turns }
+type fairBucket struct{ Urgent, below turns }
 
 func (f *fairBucket) of(below bool) *turns {
 	if below {
-		return &f.Below
+		return &f.below
 	}
 	return &f.Urgent
 }
@@ -61,7 +61,7 @@ func (f *fairBucket) Active() int {
 	if f == nil {
 		return 0
 	}
-	return f.Urgent.active + f.Below.active
+	return f.Urgent.active + f.below.active
 }
 
 // A caller has requests in line at one bucket, or had one granted a moment ago.
@@ -85,7 +85,7 @@ type seat struct {
 	name           string
 	weight         int64
 	stop           int // of the bucket among its own
-	Earlier, Later *Waiter
+	earlier, Later *Waiter
 }
 
 // idleCallers is a heap of callers with nothing in line, by their finish tags.
@@ -126,8 +126,8 @@ func (l *Core) fairLocked(charges []Charge) int {
 
 // tidyLocked corrects what is stale among the requests of a caller.
 func (l *Core) tidyLocked(charges []Charge, a *Ask, below bool, now Instant) {
-	if i := l.fairLocked(charges); i >= 0 && charges[i].Bucket.Turns() != nil {
-		t := charges[i].Bucket.Fair.of(below)
+	if i := l.fairLocked(charges); i >= 0 && charges[i].bucket.Turns() != nil {
+		t := charges[i].bucket.Fair.of(below)
 		if c := t.Callers[a.Caller]; c != nil {
 			l.rechainStaleLocked(t, c, now)
 		}
@@ -137,10 +137,10 @@ func (l *Core) tidyLocked(charges []Charge, a *Ask, below bool, now Instant) {
 // tagLocked returns the start tag of a request that has just come.
 func (l *Core) tagLocked(charges []Charge, a *Ask, p *Place) int64 {
 	i := l.fairLocked(charges)
-	if i < 0 || charges[i].Bucket.Turns() == nil {
+	if i < 0 || charges[i].bucket.Turns() == nil {
 		return 0
 	}
-	return charges[i].Bucket.Fair.of(p.Below).start(a.Caller, p.Rank)
+	return charges[i].bucket.Fair.of(p.Below).start(a.Caller, p.Rank)
 }
 
 func (t *turns) start(name string, rank Instant) int64 {
@@ -167,7 +167,7 @@ func (l *Core) sitLocked(w *Waiter, charges []Charge) {
 		w.Seat = nil
 		return
 	}
-	b := charges[i].Bucket
+	b := charges[i].bucket
 	if b.Fair == nil {
 		b.Fair = new(fairBucket)
 	}
@@ -184,7 +184,7 @@ func (l *Core) sitLocked(w *Waiter, charges []Charge) {
 		t.active++
 		l.Callers++
 	} else {
-		c.last.Seat.Later, s.Earlier = w, c.last
+		c.last.Seat.Later, s.earlier = w, c.last
 	}
 	c.last = w
 	c.size++
@@ -226,10 +226,10 @@ func (t *turns) rest(c *caller) {
 // passedLocked notes that a request went before others that wait.
 func (l *Core) passedLocked(charges []Charge, a *Ask, p *Place, now Instant) *caller {
 	i := l.fairLocked(charges)
-	if i < 0 || charges[i].Bucket.Turns() == nil {
+	if i < 0 || charges[i].bucket.Turns() == nil {
 		return nil
 	}
-	t := charges[i].Bucket.Fair.of(p.Below)
+	t := charges[i].bucket.Fair.of(p.Below)
 	if t.waiting == 0 {
 		return nil
 	}
@@ -294,7 +294,7 @@ func (l *Core) standUpLocked(w *Waiter, granted bool, now Instant) {
 	}
 	if t.waiting == 0 {
 		b := w.line.Stops[s.stop].Bucket
-		if *t = (turns{}); b.Fair.Urgent.waiting+b.Fair.Below.waiting == 0 {
+		if *t = (turns{}); b.Fair.Urgent.waiting+b.Fair.below.waiting == 0 {
 			b.Fair = nil
 		}
 	}
@@ -304,20 +304,20 @@ func (l *Core) standUpLocked(w *Waiter, granted bool, now Instant) {
 func (c *caller) unlink(w *Waiter) (stale bool) {
 	s := w.Seat
 	c.size--
-	if stale = c.stale != nil && w.Seq >= c.stale.Seq; c.stale == w {
+	if stale = c.stale != nil && w.seq >= c.stale.seq; c.stale == w {
 		c.stale = s.Later
 	}
-	if s.Earlier == nil {
+	if s.earlier == nil {
 		c.First = s.Later
 	} else {
-		s.Earlier.Seat.Later = s.Later
+		s.earlier.Seat.Later = s.Later
 	}
 	if s.Later == nil {
-		c.last = s.Earlier
+		c.last = s.earlier
 	} else {
-		s.Later.Seat.Earlier = s.Earlier
+		s.Later.Seat.earlier = s.earlier
 	}
-	s.Earlier, s.Later = nil, nil
+	s.earlier, s.Later = nil, nil
 	return stale
 }
 
@@ -382,7 +382,7 @@ func (l *Core) rechainLocked(t *turns, c *caller, w *Waiter, tag int64, now Inst
 
 func (l *Core) rechainStaleLocked(t *turns, c *caller, now Instant) {
 	if w := c.stale; w != nil {
-		l.rechainLocked(t, c, w, c.after(w.Seat.Earlier.Tag, w.Seat.Earlier.taken()), now)
+		l.rechainLocked(t, c, w, c.after(w.Seat.earlier.Tag, w.Seat.earlier.taken()), now)
 	}
 }
 
@@ -401,7 +401,7 @@ func (l *Core) retagLocked(w *Waiter, tag int64, now Instant) {
 		return
 	}
 	for i := range ln.Stops {
-		if s := &ln.Stops[i]; s.Pos == 0 && ln.First != first {
+		if s := &ln.Stops[i]; s.pos == 0 && ln.First != first {
 			s.Bucket.since = now // the one before was in the way until now
 		}
 	}

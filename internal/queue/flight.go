@@ -33,26 +33,26 @@ func (l *Core) Board(s *Supply) *Flight {
 	most := maxAsks
 	if s.outage.err != nil {
 		most = 1
-		if now < s.outage.Again {
+		if now < s.outage.again {
 			most = 0
 		}
 	}
-	if many := len(s.Asking); s.aloft == 0 && many >= splitFrom {
+	if many := len(s.asking); s.aloft == 0 && many >= splitFrom {
 		most = min(most, (many+1)/2) // another call takes the rest: the store decides those while the first response is booked
 	}
-	n := min(len(s.Asking), most)
+	n := min(len(s.asking), most)
 	f := &Flight{Supply: s, sent: now, Asks: make([]lease.Ask, 0, n), parts: make([]lease.Part, 0, n), buckets: make([]*Bucket, 0, n)}
-	for len(s.Asking) > 0 && len(f.Asks) < most {
-		b := s.Asking[0]
-		s.Asking[0], s.Asking = nil, s.Asking[1:]
-		b.Loan.Queued = false
+	for len(s.asking) > 0 && len(f.Asks) < most {
+		b := s.asking[0]
+		s.asking[0], s.asking = nil, s.asking[1:]
+		b.loan.queued = false
 		if f.ask(b, now) == 0 {
 			l.MarkLocked(b)
 		}
 	}
 	l.ServeLocked(now)
 	if len(f.Asks) == 0 {
-		s.Calls--
+		s.calls--
 		l.callLocked(s, now)
 		return nil
 	}
@@ -68,7 +68,7 @@ func (f *Flight) ask(b *Bucket, now Instant) int {
 	if len(f.parts) > first && len(b.Stopped) > 0 {
 		top := b.Stopped[0]
 		for i := range top.Line.Stops {
-			if s := &top.Line.Stops[i]; s != top && s.Pos == 0 && s.isAskedWith(top) {
+			if s := &top.Line.Stops[i]; s != top && s.pos == 0 && s.isAskedWith(top) {
 				f.askPart(s.Bucket, now)
 			}
 		}
@@ -81,8 +81,8 @@ func (f *Flight) ask(b *Bucket, now Instant) int {
 }
 
 func (f *Flight) askPart(b *Bucket, now Instant) {
-	if d := b.DemandLocked(now); b.Loan.AskAt(now, d) <= now {
-		f.parts = append(f.parts, b.Loan.Ask(now, d))
+	if d := b.demandLocked(now); b.loan.AskAt(now, d) <= now {
+		f.parts = append(f.parts, b.loan.Ask(now, d))
 		f.buckets = append(f.buckets, b)
 	}
 }
@@ -98,15 +98,15 @@ func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) 
 	s, now := f.Supply, l.NowLocked()
 	switch {
 	case f.over && !givenUp: // it returns late
-		s.Late--
-		s.outage.Again = min(s.outage.Again, now) // the store may be in reach again
+		s.late--
+		s.outage.again = min(s.outage.again, now) // the store may be in reach again
 		l.callLocked(s, now)
 		return false, nil, nil
 	case f.over:
 		return false, nil, nil
 	case givenUp:
-		s.Late++
-		s.Calls--
+		s.late++
+		s.calls--
 	}
 	f.over = true
 	s.aloft--
@@ -119,7 +119,7 @@ func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) 
 	was := s.outage
 	s.note(err, now)
 	if was.err == nil && s.outage.err != nil {
-		queued = slices.Clone(s.Asking)
+		queued = slices.Clone(s.asking)
 	}
 	s.Apart = s.Apart || f.Apart
 	l.landPartsLocked(f, outcomes, err, now)
@@ -152,13 +152,13 @@ func (l *Core) landPartsLocked(f *Flight, outcomes []Outcome, err error, now Ins
 		if err == nil {
 			o = &outcomes[i]
 		}
-		b.Loan.news = b.Loan.land(f.sent, now, &f.parts[i], o, err == nil)
+		b.loan.news = b.loan.land(f.sent, now, &f.parts[i], o, err == nil)
 		l.freeLocked(b, now)
 		l.MarkLocked(b)
 	}
 	l.ServeLocked(now)
 	for _, b := range f.buckets {
-		if len(b.Lines) > 0 && (b.Loan.news || b.fewWait()) {
+		if len(b.Lines) > 0 && (b.loan.news || b.fewWait()) {
 			l.ReplanLocked(now, b)
 		}
 	}
@@ -173,14 +173,14 @@ func (b *Bucket) fewWait() bool { return len(b.Lines) <= maxRejudged && b.Waitin
 // land books one part, and reports whether requests may have to wait for longer than planned for another reason than that
 // other processes took tokens. Where only this part failed, the outage is that of its bucket.
 func (n *loan) land(sent, now Instant, part *lease.Part, o *Outcome, alone bool) (news bool) {
-	s := n.Supply
+	s := n.supply
 	for _, r := range part.Back {
 		s.counts.Returned += uint64(r.Tokens)
 	}
 	if o.Err == nil {
 		s.counts.Leased += uint64(o.Tokens)
 		s.processes = max(1, o.Processes)
-		n.Outage, n.wanted = outage{}, 0
+		n.outage, n.wanted = outage{}, 0
 		held, known := n.HeldUntil(), n.Processes() > 0
 		n.Booked(sent, now, *part, o.LeasedPart)
 		return !known || n.HeldUntil() > held
@@ -188,7 +188,7 @@ func (n *loan) land(sent, now Instant, part *lease.Part, o *Outcome, alone bool)
 	n.Failed(now, now)
 	n.wanted = 0
 	if alone {
-		n.Outage.fail(o.Err, now)
+		n.outage.fail(o.Err, now)
 	}
 	if n.IsAlone() && n.out().isSetup() {
 		n.Alone(now, nil, false, nil)
@@ -203,8 +203,8 @@ func (l *Core) ReplanSome(buckets []*Bucket) {
 	defer l.UnlockJudged()
 	now := l.NowLocked()
 	for _, b := range buckets {
-		if b.Loan.out() != nil {
-			b.Loan.look(now)
+		if b.loan.out() != nil {
+			b.loan.look(now)
 			l.ReplanLocked(now, b)
 		}
 	}

@@ -17,7 +17,7 @@ type keeper struct{ idle, busy BucketHeap }
 type BucketHeap []*Bucket
 
 func (h BucketHeap) Len() int           { return len(h) }
-func (h BucketHeap) Less(i, j int) bool { return h[i].LookAt < h[j].LookAt }
+func (h BucketHeap) Less(i, j int) bool { return h[i].lookAt < h[j].lookAt }
 func (h BucketHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].Place, h[j].Place = int32(i), int32(j)
@@ -40,7 +40,7 @@ func (h BucketHeap) first() Instant {
 	if len(h) == 0 {
 		return Never
 	}
-	return h[0].LookAt
+	return h[0].lookAt
 }
 
 const (
@@ -52,27 +52,27 @@ const (
 	ShrinkAbove = 1024        // entries; the room that fewer take is not worth giving back
 )
 
-func (k *keeper) Size() int { return len(k.idle) + len(k.busy) }
+func (k *keeper) size() int { return len(k.idle) + len(k.busy) }
 
 func (k *keeper) add(b *Bucket, now Instant) {
-	b.Busy, b.LookAt = false, now
+	b.busy, b.lookAt = false, now
 	heap.Push(&k.idle, b)
 }
 
 func (k *keeper) remove(b *Bucket) {
-	if b.Busy {
+	if b.busy {
 		heap.Remove(&k.busy, int(b.Place))
 	} else {
 		heap.Remove(&k.idle, int(b.Place))
 	}
-	b.Busy = false
+	b.busy = false
 }
 
 // put has the bucket looked at again then.
 func (k *keeper) put(b *Bucket, busy bool, at Instant) {
-	if busy != b.Busy {
+	if busy != b.busy {
 		k.remove(b)
-		b.Busy, b.LookAt = busy, at
+		b.busy, b.lookAt = busy, at
 		if busy {
 			heap.Push(&k.busy, b)
 		} else {
@@ -80,7 +80,7 @@ func (k *keeper) put(b *Bucket, busy bool, at Instant) {
 		}
 		return
 	}
-	b.LookAt = at
+	b.lookAt = at
 	if busy {
 		heap.Fix(&k.busy, int(b.Place))
 	} else {
@@ -128,20 +128,20 @@ func (l *Core) keeperOf(b *Bucket) *keeper {
 	if b.Limit == l.Gate {
 		return &l.gateKeys
 	}
-	return &l.Keys
+	return &l.keys
 }
 
 // keepLocked keeps a bucket until it is as good as new.
 func (l *Core) keepLocked(b *Bucket, now Instant) {
 	b.Limit.Buckets[b.Key], b.Limit.Keyed = b, true
 	b.Limit.peak = max(b.Limit.peak, len(b.Limit.Buckets))
-	l.Keys.add(b, now)
+	l.keys.add(b, now)
 	l.sweepLaterLocked(now, sweepEvery)
 }
 
 // freeLocked notes that what made a bucket busy may be over.
 func (l *Core) freeLocked(b *Bucket, now Instant) {
-	if b.Busy && b.LookAt > now {
+	if b.busy && b.lookAt > now {
 		l.keeperOf(b).put(b, true, now)
 		l.sweepLaterLocked(now, sweepEvery)
 	}
@@ -153,7 +153,7 @@ func (l *Core) sweep() {
 	defer l.Mu.Unlock()
 	l.SweepAt = Never
 	now := l.NowLocked()
-	more := l.sweepLocked(&l.Keys, SweepMost, now)
+	more := l.sweepLocked(&l.keys, SweepMost, now)
 	if l.sweepLocked(&l.gateKeys, SweepMost, now) || more {
 		l.sweepLaterLocked(now, time.Millisecond) // let others have the lock, then go on
 		return
@@ -165,7 +165,7 @@ func (l *Core) sweep() {
 func (l *Core) sweepLocked(k *keeper, most int, now Instant) (more bool) {
 	for range most {
 		b := k.next(now)
-		if b == nil || b.LookAt > now {
+		if b == nil || b.lookAt > now {
 			return false
 		}
 		if must, full := b.matters(now); full <= now {
@@ -179,7 +179,7 @@ func (l *Core) sweepLocked(k *keeper, most int, now Instant) (more bool) {
 
 // sweepLaterLocked makes sure that buckets are forgotten once they are as good as new, after a pause.
 func (l *Core) sweepLaterLocked(now Instant, pause time.Duration) {
-	first := min(l.Keys.idle.first(), l.Keys.busy.first(), l.gateKeys.idle.first(), l.gateKeys.busy.first())
+	first := min(l.keys.idle.first(), l.keys.busy.first(), l.gateKeys.idle.first(), l.gateKeys.busy.first())
 	if first == Never {
 		return
 	}
@@ -198,20 +198,20 @@ func (l *Core) sweepLaterLocked(now Instant, pause time.Duration) {
 // crowdedLocked reports whether a bucket is to be made, for which there is no room, and more than one piece of work is needed
 // to find out which bucket may make room. It has done one of them.
 func (l *Core) crowdedLocked(charges []Charge) bool {
-	if l.Keys.Size() < l.MaxKeys || !slices.ContainsFunc(charges, func(c Charge) bool { return !c.findLocked() }) {
+	if l.keys.size() < l.MaxKeys || !slices.ContainsFunc(charges, func(c Charge) bool { return !c.findLocked() }) {
 		return false
 	}
 	now := l.NowLocked()
 	for range SweepMost {
-		b := l.Keys.next(now)
+		b := l.keys.next(now)
 		if b == nil {
 			return false
 		}
 		must, full := b.matters(now)
-		if must <= now && !b.Busy {
+		if must <= now && !b.busy {
 			return false
 		}
-		l.Keys.keep(b, must, full, now)
+		l.keys.keep(b, must, full, now)
 	}
 	return true
 }
@@ -233,10 +233,10 @@ func (l *Core) evictLocked(now Instant, charges []Charge, k *keeper) bool {
 		}
 		must, full := b.matters(now)
 		switch {
-		case slices.ContainsFunc(charges, func(c Charge) bool { return c.Bucket == b }):
+		case slices.ContainsFunc(charges, func(c Charge) bool { return c.bucket == b }):
 			k.put(b, true, Never)
 			apart = append(apart, b)
-		case must > now || b.Busy || full > b.LookAt && moved < evictLook:
+		case must > now || b.busy || full > b.lookAt && moved < evictLook:
 			moved++
 			k.keep(b, must, full, now)
 		default:

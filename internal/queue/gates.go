@@ -44,7 +44,7 @@ type GateBucket struct {
 // The lists of a party.
 const (
 	LinedGates   = iota // with waiters
-	StoppedGates        // where waiters are stopped
+	stoppedGates        // where waiters are stopped
 )
 
 // list puts the gate of bucket b into a list of its party, or takes it out.
@@ -109,7 +109,7 @@ func (g *GateKey) Join(key string) {
 // pass adds the charge of a gate, for which there must be room.
 func (p *Paid) pass(gate *Bucket) {
 	p.Add(gate.Limit, gate.Key, 1)
-	p.Charges[len(p.Charges)-1].Bucket = gate
+	p.Charges[len(p.Charges)-1].bucket = gate
 }
 
 // passLocked appends the charge of the gate of p, unless there is no room for another gate.
@@ -322,7 +322,7 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 
 func (l *Core) markPartyLocked(p *party) {
 	p.heed()
-	for _, b := range p.Lists[StoppedGates] {
+	for _, b := range p.Lists[stoppedGates] {
 		l.MarkLocked(b)
 	}
 }
@@ -339,7 +339,7 @@ func OwnRate(charges []Charge) (own float64, adaptive bool) {
 		c := &charges[i]
 		adaptive = adaptive || c.Limit.Learns
 		if c.Limit.Rated {
-			if r := c.Bucket.setPerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
+			if r := c.bucket.setPerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
 				own = r
 			}
 		}

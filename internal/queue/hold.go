@@ -25,10 +25,10 @@ func (l *Core) CountHold() {
 func (l *Core) holdLocked(p *Pending, d int64) bool {
 	c, now := &p.Charges[0], l.NowLocked()
 	c.Limit.Counts.Holds++
-	if !l.haveLocked(c, p.Charges, RateAt(p.Rates, 0), now) {
+	if !l.haveLocked(c, p.Charges, rateAt(p.Rates, 0), now) {
 		return c.Limit.keepHold(c.Key, now+d, now)
 	}
-	b := c.Bucket
+	b := c.bucket
 	l.changeLocked(now, b, func() bool {
 		b.hold(now, now+d)
 		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())

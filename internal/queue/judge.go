@@ -112,18 +112,18 @@ type judge struct {
 func (j *judge) gather(below bool) {
 	q := j.queue
 	j.lines, j.urgent, j.open = j.lines[:0], make([]int64, q.stops()+1), make([]int64, q.stops()+1) // one more for a gate
-	for _, ln := range q.Lines {
-		if ln.Below == below {
+	for _, ln := range q.lines {
+		if ln.below == below {
 			j.lines = append(j.lines, ln)
 		} else if !below || !ln.isOpen(j.now) {
 			continue
 		}
 		for i := range q.stops() {
 			switch {
-			case ln.Below == below && ln.isOpen(j.now):
-				j.open[i] = meter.AddCount(j.open[i], ln.Root.Sums()[i])
-			case ln.Below != below && ln.Stops[i].Bucket.Limit.ordered(): // elsewhere they wait by rank
-				j.urgent[i] = meter.AddCount(j.urgent[i], ln.Root.Sums()[i])
+			case ln.below == below && ln.isOpen(j.now):
+				j.open[i] = meter.AddCount(j.open[i], ln.root.sums()[i])
+			case ln.below != below && ln.Stops[i].Bucket.Limit.ordered(): // elsewhere they wait by rank
+				j.urgent[i] = meter.AddCount(j.urgent[i], ln.root.sums()[i])
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (j *judge) meet(n *Waiter, all []int64) bool {
 	ln := n.line
 	for i := range ln.Stops {
 		b := ln.Stops[i].Bucket
-		if b.Loan != nil || b.planLocked(j.queue, ln, lastPlace(n.Below), j.urgent[i], all[i], n.Mosts()[i], j.now) > n.Tightest {
+		if b.loan != nil || b.planLocked(j.queue, ln, lastPlace(n.Below), j.urgent[i], all[i], n.mosts()[i], j.now) > n.tightest {
 			return false
 		}
 	}
@@ -152,11 +152,11 @@ func (j *judge) meetQueue() bool {
 		return false
 	}
 	for i := range q.stops() {
-		b, urgent := q.Lines[0].Stops[i].Bucket, int64(0)
+		b, urgent := q.lines[0].Stops[i].Bucket, int64(0)
 		if q.from.Below {
 			urgent = q.urgent(i)
 		}
-		if b.Loan != nil || b.planLocked(q, nil, lastPlace(q.from.Below), urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
+		if b.loan != nil || b.planLocked(q, nil, lastPlace(q.from.Below), urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
 			return false
 		}
 	}
@@ -173,10 +173,10 @@ func (j *judge) meetAll() bool {
 		all = append(all[:0], j.open...)
 		for i := range ln.Stops {
 			if i >= j.queue.stops() || !ln.isOpen(j.now) {
-				all[i] = meter.AddCount(all[i], ln.Root.Sums()[i])
+				all[i] = meter.AddCount(all[i], ln.root.sums()[i])
 			}
 		}
-		if !j.meet(ln.Root, all) {
+		if !j.meet(ln.root, all) {
 			return false
 		}
 	}
@@ -196,7 +196,7 @@ func (j *judge) convict(w *Waiter, ahead []int64) bool {
 		j.late = w
 		return true
 	}
-	w.binding = uint16(j.stop.Index)
+	w.binding = uint16(j.stop.index)
 	return false
 }
 
@@ -212,10 +212,10 @@ func (l *Core) judgeLineLocked(j *judge) (done bool) {
 	ln := j.lines[0]
 	n := len(ln.Stops)
 	room := make([]int64, 2*n) // for what is ahead of a request, and with it
-	for ln.Size > 0 {
+	for ln.size > 0 {
 		clear(room)
 		ahead := room[:n]
-		if !j.search(ln.Root, ahead) {
+		if !j.search(ln.root, ahead) {
 			return true
 		}
 		if j.late == nil {
@@ -233,7 +233,7 @@ func (j *judge) search(n *Waiter, ahead []int64) bool {
 		return false
 	}
 	all := ahead[len(ahead):]
-	for i, sum := range n.Sums() {
+	for i, sum := range n.sums() {
 		all = append(all, meter.AddCount(ahead[i], sum))
 	}
 	if j.meet(n, all) {
@@ -245,7 +245,7 @@ func (j *judge) search(n *Waiter, ahead []int64) bool {
 			return true
 		}
 	} else if n.left != nil {
-		addCounts(ahead, n.left.Sums())
+		addCounts(ahead, n.left.sums())
 	}
 	addCounts(ahead, n.costs)
 	return j.search(n.right, ahead)
@@ -302,8 +302,8 @@ type mergedLine struct {
 // merge begins at queue.from.
 func (j *judge) merge() *merge {
 	m := &merge{passed: make(map[*Line]*mergedLine, len(j.lines)), shared: make([]int64, j.queue.stops()), before: make([]int64, len(j.open))}
-	for _, ln := range j.queue.Lines {
-		if ln.Below != j.queue.from.Below {
+	for _, ln := range j.queue.lines {
+		if ln.below != j.queue.from.Below {
 			continue
 		}
 		p := &mergedLine{ln.isOpen(j.now), make([]int64, len(ln.Stops))}

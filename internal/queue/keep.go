@@ -11,17 +11,17 @@ type Bucket struct {
 	Limit  *Limit
 	Key    string
 	Meter  meter.Meter
-	LookAt Instant // when its keeper is to look at it
+	lookAt Instant // when its keeper is to look at it
 	Place  int32   // in its keeper; -1: it is never forgotten
-	Busy   bool    // it may not be forgotten, as far as its keeper knows
+	busy   bool    // it may not be forgotten, as far as its keeper knows
 	*Extra         // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
 }
 
 // An Extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
 type Extra struct {
-	Own     Rate        // as RateFor said; zero: the limit's
-	Asked   uint64      // the number of the last Refresh before RateFor was asked
-	Loan    *loan       // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
+	own     Rate        // as RateFor said; zero: the limit's
+	asked   uint64      // the number of the last Refresh before RateFor was asked
+	loan    *loan       // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
 	Held    Instant     // nothing goes before
 	since   Instant     // no request in line can have been due before; in a dry run, when the last one that it stopped would have gone
 	serial  uint64      // tells buckets apart that have or had lines, also those of one key that was forgotten and came back; 0: it had none
@@ -31,11 +31,11 @@ type Extra struct {
 	timer   *time.Timer
 	Armed   Instant // when timer fires; never: it does not
 	waiting int32   // requests in Lines
-	Dirty   bool    // in Limiter.dirty
+	dirty   bool    // in Limiter.dirty
 }
 
-// Needs returns the extra of a bucket, and makes it if there is none.
-func (b *Bucket) Needs() *Extra {
+// needs returns the extra of a bucket, and makes it if there is none.
+func (b *Bucket) needs() *Extra {
 	if b.Extra == nil {
 		b.Extra = &Extra{Armed: Never}
 	}
@@ -56,11 +56,11 @@ func (b *Bucket) Lent() *loan {
 	if b.Extra == nil {
 		return nil
 	}
-	return b.Loan
+	return b.loan
 }
 
-// HasOwnRate reports whether the rate of the bucket is not that of its limit.
-func (b *Bucket) HasOwnRate() bool { return b.Extra != nil && b.Own != Rate{} }
+// hasOwnRate reports whether the rate of the bucket is not that of its limit.
+func (b *Bucket) hasOwnRate() bool { return b.Extra != nil && b.own != Rate{} }
 
 // number returns what tells the bucket apart; 0: it never had a line.
 func (b *Bucket) number() uint64 {
@@ -79,8 +79,8 @@ func (b *Bucket) freed(now Instant) {
 
 // Rate returns the rate of its limit for its key.
 func (b *Bucket) Rate() Rate {
-	if b.HasOwnRate() {
-		return b.Limit.Shared(b.Own)
+	if b.hasOwnRate() {
+		return b.Limit.Shared(b.own)
 	}
 	return b.Limit.Shared(b.Limit.Rate)
 }
@@ -117,10 +117,10 @@ func (b *Bucket) HeldAlone() (until Instant) {
 // hold lets nothing go before until: in all processes, where the budget is shared.
 func (b *Bucket) hold(now, until Instant) {
 	if b.Lent() != nil {
-		b.Loan.Hold(now, until)
+		b.loan.Hold(now, until)
 		return
 	}
-	e := b.Needs()
+	e := b.needs()
 	e.Held = max(e.Held, until)
 }
 
@@ -131,8 +131,8 @@ func (b *Bucket) lift(now Instant) bool {
 	}
 	held := b.Held > now
 	b.Held = min(b.Held, now)
-	if b.Loan != nil && (held || b.Loan.HeldUntil() > now) {
-		b.Loan.Hold(now, now)
+	if b.loan != nil && (held || b.loan.HeldUntil() > now) {
+		b.loan.Hold(now, now)
 		return true
 	}
 	return held
@@ -148,7 +148,7 @@ func (b *Bucket) PerSecond(now Instant) float64 {
 
 // setPerSecond returns Rate in tokens per second.
 func (b *Bucket) setPerSecond() float64 {
-	if b.HasOwnRate() {
+	if b.hasOwnRate() {
 		return b.Rate().PerSecond()
 	}
 	return b.Limit.perSecond
@@ -173,7 +173,7 @@ type Limit struct {
 	holds   bool // its meters are Holders
 	Rule
 	supply *Supply // of a limit that is Shared; nil: it is not
-	Size   int64   // the burst of keys that have no rate of their own
+	size   int64   // the burst of keys that have no rate of their own
 	peak   int     // the most buckets since the map was made
 
 	perSecond float64 // the rate of keys that have none of their own, in tokens
@@ -200,9 +200,9 @@ func (li *Limit) look(m meter.Meter) {
 // findLocked finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) findLocked() bool {
 	if c.Key != "" && !c.Limit.Gates { // else it is found already
-		c.Bucket = c.Limit.findLocked(c.Key)
+		c.bucket = c.Limit.findLocked(c.Key)
 	}
-	return c.Bucket != nil
+	return c.bucket != nil
 }
 
 // findLocked returns the bucket of a key; nil: none is kept. Many requests have the key of the one before.
@@ -232,7 +232,7 @@ func (l *Core) payLocked(p *Paid, by *Counts, below bool, now Instant) (ok, miss
 	if !c.passesLocked(below, now) {
 		return false, false
 	}
-	if c.paid, ok = c.Bucket.Meter.Spend(now, c.cost); !ok {
+	if c.paid, ok = c.bucket.Meter.Spend(now, c.cost); !ok {
 		return false, false
 	}
 	c.Limit.Counts.took(c.cost)
@@ -256,33 +256,33 @@ func payableLocked(charges []Charge, below bool, now Instant) (ok, missing bool)
 		if !c.findLocked() {
 			return false, true
 		}
-		ok = ok && c.passesLocked(below, now) && c.Bucket.Meter.Payable(now, c.cost)
+		ok = ok && c.passesLocked(below, now) && c.bucket.Meter.Payable(now, c.cost)
 	}
 	return ok, false
 }
 
 // passesLocked reports whether nothing stops the charge except what it costs.
 func (c *Charge) passesLocked(below bool, now Instant) bool {
-	return c.cost >= 0 && c.Bucket.isOpen(now) && (!below || c.Bucket.Leaves(c.cost, now))
+	return c.cost >= 0 && c.bucket.isOpen(now) && (!below || c.bucket.Leaves(c.cost, now))
 }
 
 // payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
 // missing is the first charge without room for its bucket.
 func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, below bool, now Instant) (ok bool, missing *Charge) {
-	charges, kept := p.Charges, l.Keys.Size()
+	charges, kept := p.Charges, l.keys.size()
 	for i := range charges {
 		charges[i].findLocked() // before any is forgotten to make room for another
 	}
 	for i := range charges {
-		if c := &charges[i]; !l.haveLocked(c, charges, RateAt(rates, i), now) {
+		if c := &charges[i]; !l.haveLocked(c, charges, rateAt(rates, i), now) {
 			return false, c
 		}
 	}
 	if ok, _ = l.payLocked(p, by, below, now); !ok && clampLocked(charges, below) {
 		ok, _ = l.payLocked(p, by, below, now)
 	}
-	if ok && l.Keys.Size() > kept { // what was charged is not as good as new, and stays
-		l.sweepLocked(&l.Keys, sweepWith, now)
+	if ok && l.keys.size() > kept { // what was charged is not as good as new, and stays
+		l.sweepLocked(&l.keys, sweepWith, now)
 	}
 	return ok, nil
 }
@@ -301,7 +301,7 @@ func (l *Core) makeAndPayLocked(p *Paid, by *Counts, below bool, now Instant) (o
 // canMakeLocked reports whether all buckets of these charges that are missing can be made under this lock: there is room, and
 // no rate to ask for.
 func (l *Core) canMakeLocked(charges []Charge) bool {
-	if l.Keys.Size()+len(charges) > l.MaxKeys {
+	if l.keys.size()+len(charges) > l.MaxKeys {
 		return false
 	}
 	for i := range charges {
@@ -318,18 +318,18 @@ func (l *Core) haveLocked(c *Charge, charges []Charge, r Rate, now Instant) bool
 	if c.findLocked() {
 		return true
 	}
-	if l.Keys.Size() >= l.MaxKeys && !l.evictLocked(now, charges, &l.Keys) {
+	if l.keys.size() >= l.MaxKeys && !l.evictLocked(now, charges, &l.keys) {
 		return false
 	}
-	c.Bucket = l.makeLocked(c.Limit, c.Key, r, now)
+	c.bucket = l.makeLocked(c.Limit, c.Key, r, now)
 	return true
 }
 
 // clampLocked reduces costs to the sizes of limits with ClampCost, and reports whether there was one to reduce.
 func clampLocked(charges []Charge, below bool) (clamped bool) {
 	for i := range charges {
-		if c := &charges[i]; c.Limit.Clamps && c.cost > c.Bucket.most(below) {
-			c.cost, clamped = c.Bucket.most(below), true
+		if c := &charges[i]; c.Limit.Clamps && c.cost > c.bucket.most(below) {
+			c.cost, clamped = c.bucket.most(below), true
 		}
 	}
 	return clamped
@@ -339,7 +339,7 @@ func clampLocked(charges []Charge, below bool) (clamped bool) {
 func (b *Bucket) reclampLocked() {
 	if b.Limit.Clamps && b.Extra != nil {
 		for _, s := range b.Lines {
-			s.Line.Root.clamp(s.Index, b.most(s.Line.Below))
+			s.Line.root.clamp(s.index, b.most(s.Line.below))
 		}
 	}
 }
@@ -360,12 +360,12 @@ func (p *Pending) askedLocked() bool {
 func (l *Core) makeLocked(li *Limit, key string, r Rate, now Instant) *Bucket {
 	b := &Bucket{Limit: li, Key: key, Place: -1}
 	if key == "" || li.Asks || li.supply != nil {
-		b.Extra = &Extra{Armed: Never, Own: r, Asked: li.refreshed}
+		b.Extra = &Extra{Armed: Never, own: r, asked: li.refreshed}
 	}
-	rate, burst := li.Terms(r)
+	rate, burst := li.terms(r)
 	if li.supply != nil {
-		b.Loan = li.lend(key, rate, burst)
-		b.Meter = b.Loan.Borrower
+		b.loan = li.lend(key, rate, burst)
+		b.Meter = b.loan.Borrower
 	} else {
 		b.Meter = l.meterLocked(li, rate, burst, now)
 	}
@@ -375,7 +375,7 @@ func (l *Core) makeLocked(li *Limit, key string, r Rate, now Instant) *Bucket {
 		return b
 	}
 	if until := li.takeHold(key); until > 0 {
-		b.Needs().Held = until
+		b.needs().Held = until
 	}
 	l.keepLocked(b, now)
 	return b
@@ -391,19 +391,19 @@ func (l *Core) meterLocked(li *Limit, r Rate, burst int64, now Instant) meter.Me
 	return li.Make(now, r, burst, &l.Wall)
 }
 
-// Terms returns the rate and the burst of a key for which RateFor returned own; zero: the limit's own.
-func (li *Limit) Terms(own Rate) (r Rate, burst int64) {
+// terms returns the rate and the burst of a key for which RateFor returned own; zero: the limit's own.
+func (li *Limit) terms(own Rate) (r Rate, burst int64) {
 	switch {
 	case own == Rate{}:
-		return li.Shared(li.Rate), li.Size
+		return li.Shared(li.Rate), li.size
 	case li.Burst >= 0:
-		return li.Shared(own), li.Size
+		return li.Shared(own), li.size
 	}
 	return li.Shared(own), li.BurstOf(own)
 }
 
-// RateAt returns what askRates found for a charge.
-func RateAt(rates []Rate, i int) Rate {
+// rateAt returns what askRates found for a charge.
+func rateAt(rates []Rate, i int) Rate {
 	if i < len(rates) {
 		return rates[i]
 	}

@@ -13,17 +13,17 @@ import (
 // weight, in which each request knows the costs of all below it. So a request finds the costs
 // before it in logarithmic time, whatever its priority, and leaves the line as fast.
 type Line struct {
-	Id      string
+	id      string
 	Queue   *Queue
 	Stops   []Stop      // those that the lines of its queue share come first
-	Gate    *GateBucket // nil: its requests pass none
-	Root    *Waiter
+	gate    *GateBucket // nil: its requests pass none
+	root    *Waiter
 	First   *Waiter
-	Size    int
-	Nth     int  // in its queue
+	size    int
+	nth     int  // in its queue
 	Vocal   bool // its gate may be closed, or close without notice: see party.vocal
 	Starved bool // its first request has been passed over for too long, and bars all its buckets
-	Below   bool // of all its requests: they leave a part of some limits to urgent ones
+	below   bool // of all its requests: they leave a part of some limits to urgent ones
 }
 
 // newLine returns a line of so many stops, and its queue if that is nil. Most lines have one stop and a queue of their own: all
@@ -33,7 +33,7 @@ func newLine(stops int, q *Queue, below bool) *Line {
 		if q == nil {
 			q = &Queue{}
 		}
-		return &Line{Queue: q, Below: below, Stops: make([]Stop, stops)}
+		return &Line{Queue: q, below: below, Stops: make([]Stop, stops)}
 	}
 	all := &struct {
 		line  Line
@@ -43,8 +43,8 @@ func newLine(stops int, q *Queue, below bool) *Line {
 		sums  [1]total
 		mosts [1]int64
 	}{}
-	all.line = Line{Queue: &all.queue, Below: below, Stops: all.stops[:]}
-	all.queue.Lines = all.lines[:0]
+	all.line = Line{Queue: &all.queue, below: below, Stops: all.stops[:]}
+	all.queue.lines = all.lines[:0]
 	c := all.queue.class(below)
 	c.totals, c.mosts = all.sums[:], all.mosts[:]
 	return &all.line
@@ -52,16 +52,16 @@ func newLine(stops int, q *Queue, below bool) *Line {
 
 // isOpen reports whether the gate of a line stops no request now.
 func (ln *Line) isOpen(now Instant) bool {
-	return ln.Gate == nil || ln.Gate.Open(now)
+	return ln.gate == nil || ln.gate.Open(now)
 }
 
 // A Stop ties a line to one of its buckets.
 type Stop struct {
 	Line   *Line
 	Bucket *Bucket
-	Index  int     // of this stop in its line, and of its cost in a waiter
-	Lined  int     // where the bucket's lines have it
-	Pos    int     // where the bucket's stopped lines have it; -1: the line is not stopped there
+	index  int     // of this stop in its line, and of its cost in a waiter
+	lined  int     // where the bucket's lines have it
+	pos    int     // where the bucket's stopped lines have it; -1: the line is not stopped there
 	ready  Instant // as Limiter.TryLocked found it: when its first request can be paid
 	short  bool    // and whether it is stopped there
 }
@@ -70,7 +70,7 @@ type Stop struct {
 type Place struct {
 	Tag   int64 // its turn, where callers take turns
 	Rank  Instant
-	Seq   uint64
+	seq   uint64
 	Below bool // it leaves a part of some limits to urgent requests
 }
 
@@ -81,7 +81,7 @@ func (p *Place) Before(other *Place) bool {
 
 // earlier is the same by arrival and priority alone.
 func (p *Place) earlier(other *Place) bool {
-	return p.Rank < other.Rank || p.Rank == other.Rank && p.Seq < other.Seq
+	return p.Rank < other.Rank || p.Rank == other.Rank && p.seq < other.seq
 }
 
 // Bounds say where a request stands in line, and for how long.
@@ -109,7 +109,7 @@ type Waiter struct {
 	line                *Line
 	costs               []int64  // by stop; behind them come sums and mosts
 	inline              [6]int64 // room for all three where there are no more than two stops
-	Tightest            Instant  // the earliest limit of its own and of all below it
+	tightest            Instant  // the earliest limit of its own and of all below it
 	Passed              Instant  // when it could first have been passed over; never: not yet
 	Due                 Instant  // when it would be granted, as it seemed on arrival
 	At                  Instant  // when it was granted
@@ -131,21 +131,21 @@ func (w *Waiter) take(charges []Charge) {
 	}
 }
 
-// Sums returns the costs of w and of all below it, by stop.
-func (w *Waiter) Sums() []int64 {
+// sums returns the costs of w and of all below it, by stop.
+func (w *Waiter) sums() []int64 {
 	n := len(w.costs)
 	return w.costs[n : 2*n]
 }
 
-// Mosts returns the largest costs of w and of all below it, by stop.
-func (w *Waiter) Mosts() []int64 {
+// mosts returns the largest costs of w and of all below it, by stop.
+func (w *Waiter) mosts() []int64 {
 	n := len(w.costs)
 	return w.costs[2*n : 3*n]
 }
 
 // paid returns what refunds of a granted w need, by stop. It takes the memory of sums, because w is in no line any more and there
 // may be many waiters.
-func (w *Waiter) paid() []int64 { return w.Sums() }
+func (w *Waiter) paid() []int64 { return w.sums() }
 
 // Stop returns the stop that delays w, or has delayed it.
 func (w *Waiter) Stop() *Stop { return &w.line.Stops[w.binding] }
@@ -155,7 +155,7 @@ func (w *Waiter) charges() []Charge {
 	charges := make([]Charge, len(w.costs))
 	for i := range charges {
 		b := w.line.Stops[i].Bucket
-		charges[i] = Charge{Limit: b.Limit, Key: b.Key, Bucket: b, cost: w.costs[i], paid: w.paid()[i]}
+		charges[i] = Charge{Limit: b.Limit, Key: b.Key, bucket: b, cost: w.costs[i], paid: w.paid()[i]}
 	}
 	return charges
 }
@@ -183,14 +183,14 @@ const (
 // ahead returns what is to be paid at a stop before a request in that place.
 func (ln *Line) ahead(p *Place, stop int) int64 {
 	var sum int64
-	for w := ln.Root; w != nil; {
+	for w := ln.root; w != nil; {
 		if !w.Before(p) {
 			w = w.left
 			continue
 		}
 		sum = meter.AddCount(sum, w.costs[stop])
 		if w.left != nil {
-			sum = meter.AddCount(sum, w.left.Sums()[stop])
+			sum = meter.AddCount(sum, w.left.sums()[stop])
 		}
 		w = w.right
 	}
@@ -199,12 +199,12 @@ func (ln *Line) ahead(p *Place, stop int) int64 {
 
 // insert puts w in its place.
 func (ln *Line) insert(w *Waiter) {
-	w.line, w.weight = ln, mix(w.Seq)
-	ln.Size++
+	w.line, w.weight = ln, mix(w.seq)
+	ln.size++
 	if ln.First == nil || w.Before(&ln.First.Place) {
 		ln.First = w
 	}
-	place := &ln.Root
+	place := &ln.root
 	for *place != nil {
 		w.parent = *place
 		w.parent.gain(w)
@@ -226,7 +226,7 @@ func (ln *Line) remove(w *Waiter) {
 	if ln.First == w {
 		ln.First = w.Next()
 	}
-	ln.Size--
+	ln.size--
 	above := w.parent
 	for w.left != nil || w.right != nil {
 		if w.right == nil || w.left != nil && w.left.weight > w.right.weight {
@@ -271,7 +271,7 @@ func (ln *Line) rotate(w *Waiter) {
 func (ln *Line) hang(parent, old, w *Waiter) {
 	switch {
 	case parent == nil:
-		ln.Root = w
+		ln.root = w
 	case parent.left == old:
 		parent.left = w
 	default:
@@ -289,14 +289,14 @@ func (w *Waiter) sum() {
 		w.costs[:3*n][n+i], w.costs[:3*n][2*n+i] = w.costs[i], w.costs[i]
 	}
 	if w.left != nil {
-		tightest = min(tightest, w.left.Tightest)
+		tightest = min(tightest, w.left.tightest)
 		w.addBelow(w.left)
 	}
 	if w.right != nil {
-		tightest = min(tightest, w.right.Tightest)
+		tightest = min(tightest, w.right.tightest)
 		w.addBelow(w.right)
 	}
-	w.Tightest = tightest
+	w.tightest = tightest
 }
 
 // gain counts another request below w.
@@ -306,7 +306,7 @@ func (w *Waiter) gain(more *Waiter) {
 	for i, cost := range more.costs {
 		all[n+i], all[2*n+i] = meter.AddCount(all[n+i], cost), max(all[2*n+i], cost)
 	}
-	w.Tightest = min(w.Tightest, more.tight())
+	w.tightest = min(w.tightest, more.tight())
 }
 
 // lose counts a request less below w, without a look at the others: they are seldom in the caches of the processor. It reports
@@ -319,7 +319,7 @@ func (w *Waiter) lose(less *Waiter) bool {
 			return false
 		}
 	}
-	if less.tight() == w.Tightest && w.tight() > w.Tightest {
+	if less.tight() == w.tightest && w.tight() > w.tightest {
 		return false
 	}
 	for i, cost := range less.costs {
@@ -339,7 +339,7 @@ func (w *Waiter) addBelow(below *Waiter) {
 
 // clamp brings the costs at a stop down to most, of w and all below it.
 func (w *Waiter) clamp(stop int, most int64) {
-	if w == nil || w.Mosts()[stop] <= most {
+	if w == nil || w.mosts()[stop] <= most {
 		return
 	}
 	w.left.clamp(stop, most)
@@ -353,7 +353,7 @@ func (w *Waiter) clamp(stop int, most int64) {
 
 // from returns the first request that is not before a place; nil: there is none.
 func (ln *Line) from(p *Place) (first *Waiter) {
-	for w := ln.Root; w != nil; {
+	for w := ln.root; w != nil; {
 		if w.Before(p) {
 			w = w.right
 		} else {
@@ -388,45 +388,45 @@ func mix(seq uint64) uint32 {
 type stopHeap []*Stop
 
 func (h stopHeap) Len() int           { return len(h) }
-func (h stopHeap) Less(i, j int) bool { return h[i].Bucket.Before(h[i].Line, h[j].Line) }
-func (h stopHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].Pos, h[j].Pos = i, j }
-func (h *stopHeap) Push(x any)        { s := x.(*Stop); s.Pos = len(*h); *h = append(*h, s) }
+func (h stopHeap) Less(i, j int) bool { return h[i].Bucket.before(h[i].Line, h[j].Line) }
+func (h stopHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].pos, h[j].pos = i, j }
+func (h *stopHeap) Push(x any)        { s := x.(*Stop); s.pos = len(*h); *h = append(*h, s) }
 func (h *stopHeap) Pop() any {
 	old := *h
 	s := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	s.Pos = -1
+	s.pos = -1
 	return s
 }
 
-// Barred reports whether another line goes before this one here.
-func (s *Stop) Barred() bool {
+// barred reports whether another line goes before this one here.
+func (s *Stop) barred() bool {
 	if len(s.Bucket.Stopped) == 0 {
 		return false
 	}
 	top := s.Bucket.Stopped[0].Line
-	return top != s.Line && s.Bucket.Before(top, s.Line)
+	return top != s.Line && s.Bucket.before(top, s.Line)
 }
 
 // set notes whether the line is stopped at this bucket.
 func (s *Stop) set(stopped bool) {
 	switch {
-	case stopped && s.Pos < 0:
+	case stopped && s.pos < 0:
 		heap.Push(&s.Bucket.Stopped, s)
-	case !stopped && s.Pos >= 0:
-		heap.Remove(&s.Bucket.Stopped, s.Pos)
+	case !stopped && s.pos >= 0:
+		heap.Remove(&s.Bucket.Stopped, s.pos)
 	default:
 		return
 	}
 	if g, ok := s.Bucket.Meter.(*GateBucket); ok {
-		g.list(StoppedGates, s.Bucket, len(s.Bucket.Stopped) > 0)
+		g.list(stoppedGates, s.Bucket, len(s.Bucket.Stopped) > 0)
 	}
 }
 
-// Before reports whether the first request of a line goes before that of another one at this bucket. Where that is not a matter
+// before reports whether the first request of a line goes before that of another one at this bucket. Where that is not a matter
 // of rank alone, lines that have been passed over for too long come first, by rank, so that no two of them bar each other.
-func (b *Bucket) Before(ln, other *Line) bool {
+func (b *Bucket) before(ln, other *Line) bool {
 	if b.Limit.ordered() && (ln.Starved || other.Starved) {
 		if ln.Starved != other.Starved {
 			return ln.Starved
@@ -456,8 +456,8 @@ func (b *Bucket) bars(p *Place) bool {
 	return top.Starved && b.Limit.ordered() || b.precedes(&top.First.Place, p)
 }
 
-// Cost returns what the first request of the line costs here.
-func (s *Stop) Cost() int64 { return s.Line.First.costs[s.Index] }
+// cost returns what the first request of the line costs here.
+func (s *Stop) cost() int64 { return s.Line.First.costs[s.index] }
 
-// ReadyAt returns when the first request of the line can be paid here.
-func (s *Stop) ReadyAt() Instant { return s.Bucket.readyFor(s.Line.Below, s.Cost()) }
+// readyAt returns when the first request of the line can be paid here.
+func (s *Stop) readyAt() Instant { return s.Bucket.readyFor(s.Line.below, s.cost()) }

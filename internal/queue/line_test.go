@@ -14,7 +14,7 @@ import (
 
 // testWaiter returns one that is in no line yet.
 func testWaiter(rank Instant, seq uint64, costs ...int64) *Waiter {
-	w := &Waiter{Bounds: Bounds{Place: Place{Rank: rank, Seq: seq}, Expiry: Never, Deadline: Never}}
+	w := &Waiter{Bounds: Bounds{Place: Place{Rank: rank, seq: seq}, Expiry: Never, Deadline: Never}}
 	charges := make([]Charge, len(costs))
 	for i, cost := range costs {
 		charges[i].cost = cost
@@ -26,7 +26,7 @@ func testWaiter(rank Instant, seq uint64, costs ...int64) *Waiter {
 // aheadIn returns what ahead should, by a sorted slice.
 func aheadIn(sorted []*Waiter, rank Instant, seq uint64, stop int) (sum int64) {
 	for _, w := range sorted {
-		if w.Before(&Place{Rank: rank, Seq: seq}) {
+		if w.Before(&Place{Rank: rank, seq: seq}) {
 			sum += w.costs[stop]
 		}
 	}
@@ -64,14 +64,14 @@ func TestLineAgreesWithASortedSlice(t *testing.T) {
 				ln.remove(sorted[i])
 				sorted = slices.Delete(sorted, i, i+1)
 			}
-			inOrder, _, err := ln.Check()
+			inOrder, _, err := ln.check()
 			require.NoError(t, err)
 			require.True(t, slices.Equal(sorted, inOrder), "seed %d, op %d", seed, op)
 			rank, seq, stop := r.Int64N(52)-1, uint64(r.IntN(400)), r.IntN(stops)
 			if r.IntN(2) == 0 {
 				seq = math.MaxUint64
 			}
-			require.Equal(t, aheadIn(sorted, rank, seq, stop), ln.ahead(&Place{Rank: rank, Seq: seq}, stop), "seed %d, op %d", seed, op)
+			require.Equal(t, aheadIn(sorted, rank, seq, stop), ln.ahead(&Place{Rank: rank, seq: seq}, stop), "seed %d, op %d", seed, op)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestLineSaturates(t *testing.T) {
 			ahead := ln.ahead(&w.Place, 0)
 			require.GreaterOrEqual(t, ahead, min(last, MaxCount-1), "less is ahead of a later one")
 			require.LessOrEqual(t, ahead, 2*MaxCount)
-			require.Positive(t, w.Sums()[0])
+			require.Positive(t, w.sums()[0])
 			last = ahead
 		}
 		require.GreaterOrEqual(t, ln.ahead(&Place{Rank: 100}, 0), MaxCount-1)
@@ -106,15 +106,15 @@ func TestLineStaysShallow(t *testing.T) {
 		for i := range n {
 			ln.insert(testWaiter(rank(i), uint64(i), 1))
 		}
-		_, depth, err := ln.Check()
+		_, depth, err := ln.check()
 		require.NoError(t, err)
 		require.Less(t, depth, 80, "%s: %d deep", name, depth)
 		require.GreaterOrEqual(t, depth, 15, "no tree of so many is flatter")
 		for i := range n {
-			require.Equal(t, int64(n-i), ln.Root.Sums()[0])
+			require.Equal(t, int64(n-i), ln.root.sums()[0])
 			ln.remove(ln.First)
 		}
-		require.Nil(t, ln.Root)
+		require.Nil(t, ln.root)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 	lines := make([]*Line, 40)
 	for i := range lines {
 		ln := &Line{Stops: make([]Stop, 1)}
-		ln.Stops[0] = Stop{Line: ln, Bucket: b, Pos: -1}
+		ln.Stops[0] = Stop{Line: ln, Bucket: b, pos: -1}
 		ln.insert(testWaiter(r.Int64N(20), uint64(i), 1))
 		lines[i] = ln
 	}
@@ -135,20 +135,20 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 			s.set(r.IntN(2) == 0)
 		} else {
 			ln.First.Rank = r.Int64N(20) // as if another were first
-			if s.Pos >= 0 {
-				heap.Fix(&b.Stopped, s.Pos)
+			if s.pos >= 0 {
+				heap.Fix(&b.Stopped, s.pos)
 			}
 		}
 		var top *Line
 		n := 0
 		for _, ln := range lines {
 			s := &ln.Stops[0]
-			if s.Pos < 0 {
+			if s.pos < 0 {
 				continue
 			}
 			n++
-			require.Same(t, s, b.Stopped[s.Pos])
-			if top == nil || b.Before(ln, top) {
+			require.Same(t, s, b.Stopped[s.pos])
+			if top == nil || b.before(ln, top) {
 				top = ln
 			}
 		}
@@ -157,7 +157,7 @@ func TestHeapOfStopsKnowsItsFirst(t *testing.T) {
 			require.Same(t, top, b.Stopped[0].Line)
 		}
 		for _, ln := range lines {
-			require.Equal(t, top != nil && top != ln && b.Before(top, ln), ln.Stops[0].Barred())
+			require.Equal(t, top != nil && top != ln && b.before(top, ln), ln.Stops[0].barred())
 		}
 	}
 }
@@ -168,10 +168,10 @@ func TestHeapOfBucketsKnowsItsFirst(t *testing.T) {
 	for range 6_000 {
 		switch {
 		case len(h) < 10 || r.IntN(3) == 0 && len(h) < 200:
-			heap.Push(&h, &Bucket{LookAt: r.Int64N(100), Place: -1})
+			heap.Push(&h, &Bucket{lookAt: r.Int64N(100), Place: -1})
 		case r.IntN(2) == 0:
 			b := h[r.IntN(len(h))]
-			b.LookAt = r.Int64N(100)
+			b.lookAt = r.Int64N(100)
 			heap.Fix(&h, int(b.Place))
 		default:
 			b := h[r.IntN(len(h))]
@@ -180,7 +180,7 @@ func TestHeapOfBucketsKnowsItsFirst(t *testing.T) {
 		}
 		for i, b := range h {
 			require.EqualValues(t, i, b.Place)
-			require.LessOrEqual(t, h[0].LookAt, b.LookAt)
+			require.LessOrEqual(t, h[0].lookAt, b.lookAt)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (b *Bucket) WaitLocked(now Instant) time.Duration {
 	var ahead int64
 	if b.HasLines() {
 		for _, s := range b.Lines[:min(len(b.Lines), maxAhead)] {
-			ahead = meter.AddCount(ahead, s.Line.Root.Sums()[s.Index])
+			ahead = meter.AddCount(ahead, s.Line.root.sums()[s.index])
 		}
 	}
 	due := b.planLocked(nil, nil, &Place{Rank: math.MinInt64}, 0, ahead, 1, now)

@@ -82,7 +82,7 @@ func (b *Bucket) soonest(due Instant, cost int64, below bool) Instant {
 		}
 	}
 	if until := b.blockedUntil(); until > 0 && until <= due && due < Never {
-		return b.Loan.out().Again // the store is asked then
+		return b.loan.out().again // the store is asked then
 	}
 	return due
 }
@@ -110,7 +110,7 @@ func (l *Core) refuseLocked(p *Pending, by *Bounds, reason reason, c *Charge, du
 	}
 	*p.Refusal = by.refuse(reason, c.Limit, c.Key, c.cost, due, now)
 	if reason == ReasonStore {
-		p.Refusal.Err = c.Bucket.Loan.out().err
+		p.Refusal.Err = c.bucket.loan.out().err
 	}
 	l.Counts.Refused[reason]++
 	p.Ask.By.Refused[reason]++
@@ -120,7 +120,7 @@ func (l *Core) refuseLocked(p *Pending, by *Bounds, reason reason, c *Charge, du
 // bound sets what bounds the wait of an ask that came now. It is not the result, to keep the stack of its callers small.
 func (l *Core) bound(ctx context.Context, b *Bounds, a *Ask, charges []Charge, now Instant) {
 	b.Arrived, b.Expiry, b.Deadline = now, Never, Never
-	b.Place = Place{Rank: RankOf(now, a.Priority), Seq: math.MaxUint64, Below: a.Priority < l.Urgent && reserved(charges)}
+	b.Place = Place{Rank: RankOf(now, a.Priority), seq: math.MaxUint64, Below: a.Priority < l.Urgent && reserved(charges)}
 	if a.MaxWait >= 0 {
 		b.Expiry = meter.AddInstant(now, int64(a.MaxWait))
 	}
@@ -132,9 +132,9 @@ func (l *Core) bound(ctx context.Context, b *Bounds, a *Ask, charges []Charge, n
 // passesLocked reports whether all can pay now, and no request that waits goes before one in that place.
 func passesLocked(charges []Charge, p *Place, now Instant) bool {
 	for i := range charges {
-		b := charges[i].Bucket
+		b := charges[i].bucket
 		if b.Lent() != nil {
-			b.Loan.Advance(now)
+			b.loan.Advance(now)
 		}
 		if b.readyFor(p.Below, charges[i].cost) > now || b.bars(p) {
 			return false
@@ -152,7 +152,7 @@ func planLocked(charges []Charge, q *Queue, ln *Line, p *Place, now Instant, mos
 		if ln != nil {
 			ahead = meter.AddCount(ahead, ln.ahead(p, i))
 		}
-		if d := c.Bucket.planLocked(q, ln, p, urgent, ahead, c.cost, now); d > due {
+		if d := c.bucket.planLocked(q, ln, p, urgent, ahead, c.cost, now); d > due {
 			due, binding = d, i
 		}
 	}
@@ -179,7 +179,7 @@ func (b *Bucket) planLocked(q *Queue, ln *Line, p *Place, urgent, ahead, cost in
 	}
 	if b.bars(p) {
 		if first := b.Stopped[0].Line; first != ln && (first.Queue != q || !first.isOpen(now)) {
-			ahead = meter.AddCount(ahead, b.Stopped[0].Cost())
+			ahead = meter.AddCount(ahead, b.Stopped[0].cost())
 		}
 	}
 	return max(now, b.planFor(p.Below, from, urgent, ahead, cost))
@@ -194,10 +194,10 @@ func RankOf(now Instant, priority int) Instant {
 // RejectLocked rejects a waiter that could go at due.
 func (l *Core) RejectLocked(w *Waiter, s *Stop, reason reason, due, now Instant) {
 	w.Verdict = Refused
-	due = s.Bucket.soonest(due, w.costs[s.Index], w.Below)
-	r := w.refuse(reason, s.Bucket.Limit, s.Bucket.Key, w.costs[s.Index], due, now)
+	due = s.Bucket.soonest(due, w.costs[s.index], w.Below)
+	r := w.refuse(reason, s.Bucket.Limit, s.Bucket.Key, w.costs[s.index], due, now)
 	if reason == ReasonStore {
-		r.Err = s.Bucket.Loan.out().err
+		r.Err = s.Bucket.loan.out().err
 	}
 	w.Refusal = &r
 	l.Counts.Refused[reason]++

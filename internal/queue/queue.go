@@ -8,9 +8,9 @@ import (
 
 // A Queue is all lines that differ only in their gates. While all gates are open, they are served as one line.
 type Queue struct {
-	Id      string
-	Lines   []*Line
-	Size    int      // requests in line
+	id      string
+	lines   []*Line
+	size    int      // requests in line
 	classes [2]class // of urgent requests, and of all others
 	Vocal   int      // lines with a vocal gate; 0: all gates are open
 
@@ -29,7 +29,7 @@ type class struct {
 }
 
 // stops returns how many stops all its lines have in common.
-func (q *Queue) stops() int { return len(q.Id) / 8 }
+func (q *Queue) stops() int { return len(q.id) / 8 }
 
 func (q *Queue) class(below bool) *class {
 	if below {
@@ -44,7 +44,7 @@ func (q *Queue) enter(w *Waiter) {
 	if c.size == 0 {
 		c.clear(w, q.stops())
 	}
-	q.Size++
+	q.size++
 	c.size++
 	c.moved(w)
 	c.tightest = min(c.tightest, w.tight())
@@ -73,7 +73,7 @@ func (c *class) moved(w *Waiter) {
 
 // leave counts a request that is in no line any more.
 func (q *Queue) leave(w *Waiter) {
-	q.Size--
+	q.size--
 	c := q.class(w.Below)
 	c.size--
 	for i := range c.totals {
@@ -93,13 +93,13 @@ func (q *Queue) look(below bool) {
 	c := q.class(below)
 	clear(c.mosts)
 	c.tightest = Never
-	for _, ln := range q.Lines {
-		if ln.Below != below {
+	for _, ln := range q.lines {
+		if ln.below != below {
 			continue
 		}
-		c.tightest = min(c.tightest, ln.Root.Tightest)
+		c.tightest = min(c.tightest, ln.root.tightest)
 		for i := range c.mosts {
-			c.mosts[i] = max(c.mosts[i], ln.Root.Mosts()[i])
+			c.mosts[i] = max(c.mosts[i], ln.root.mosts()[i])
 		}
 	}
 }
@@ -112,7 +112,7 @@ const maxAhead = 64
 // ahead returns what is to be paid at a stop before a request in that place, in those of the first most lines whose gates are
 // open, except one; urgent is the part of requests that are urgent, where that one is not.
 func (q *Queue) ahead(but *Line, p *Place, stop int, now Instant, most int) (urgent, ahead int64) {
-	if q == nil || stop >= q.stops() || len(q.Lines) == 1 && q.Lines[0] == but {
+	if q == nil || stop >= q.stops() || len(q.lines) == 1 && q.lines[0] == but {
 		return 0, 0
 	}
 	if c := q.class(p.Below); q.Vocal == 0 && (c.size == 0 || c.latest.Before(p)) {
@@ -120,21 +120,21 @@ func (q *Queue) ahead(but *Line, p *Place, stop int, now Instant, most int) (urg
 			ahead = c.totals[stop].count()
 		}
 		if but != nil {
-			ahead = max(0, ahead-but.Root.Sums()[stop])
+			ahead = max(0, ahead-but.root.sums()[stop])
 		}
 		if p.Below {
 			urgent = q.urgent(stop)
 		}
 		return urgent, ahead
 	}
-	for _, ln := range q.Lines[:min(most, len(q.Lines))] {
+	for _, ln := range q.lines[:min(most, len(q.lines))] {
 		switch {
 		case ln == but || !ln.isOpen(now):
-		case ln.Below == p.Below:
+		case ln.below == p.Below:
 			ahead = meter.AddCount(ahead, ln.ahead(p, stop))
-		case ln.Below || !ln.Stops[stop].Bucket.Limit.ordered():
+		case ln.below || !ln.Stops[stop].Bucket.Limit.ordered():
 		default:
-			urgent = meter.AddCount(urgent, ln.Root.Sums()[stop])
+			urgent = meter.AddCount(urgent, ln.root.sums()[stop])
 		}
 	}
 	return urgent, ahead
@@ -142,7 +142,7 @@ func (q *Queue) ahead(but *Line, p *Place, stop int, now Instant, most int) (urg
 
 // urgent returns what all urgent requests cost that go before all others at a stop.
 func (q *Queue) urgent(stop int) int64 {
-	if q.classes[0].size == 0 || !q.Lines[0].Stops[stop].Bucket.Limit.ordered() {
+	if q.classes[0].size == 0 || !q.lines[0].Stops[stop].Bucket.Limit.ordered() {
 		return 0
 	}
 	return q.classes[0].totals[stop].count()

@@ -60,7 +60,7 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 	}
 	now := l.NowLocked()
 	for i := range charges {
-		if b := charges[i].Bucket; b.HasLines() && (a.Unsent || b.Limit.Reported) {
+		if b := charges[i].bucket; b.HasLines() && (a.Unsent || b.Limit.Reported) {
 			l.MarkLocked(b)
 		}
 	}
@@ -77,23 +77,23 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 			if said.explained && !l.QuotaOff.Explain { // by a quota, which stops requests by itself
 				o.Outcome = aimd.Ignore
 			}
-			m := c.Bucket.Meter.(learner)
+			m := c.bucket.Meter.(learner)
 			held = l.answeredLocked(c, m, g.Mark.At, &o, now)
 			c.Limit.Counts.ended++
 			if r, ok := m.Retuned(); ok {
 				c.Limit.Counts.Retunes[r.Cause]++
-				n.Retunes = append(n.Retunes, retuned{c.Bucket, r})
+				n.Retunes = append(n.Retunes, retuned{c.bucket, r})
 			}
 		case c.Limit.Gates && !a.Unsent:
-			held = l.heardLocked(c.Bucket.Meter.(*GateBucket), g.Mark.At, a, &said, charges, now)
+			held = l.heardLocked(c.bucket.Meter.(*GateBucket), g.Mark.At, a, &said, charges, now)
 			c.Limit.Counts.ended++
 		default:
 			l.endLocked(g, c, a, now)
 		}
-		l.freeLocked(c.Bucket, now)
+		l.freeLocked(c.bucket, now)
 		if held > 0 {
-			l.heldLocked(c.Bucket, by)
-			n.Holds = append(n.Holds, HeldEvent{c.Bucket, held})
+			l.heldLocked(c.bucket, by)
+			n.Holds = append(n.Holds, HeldEvent{c.bucket, held})
 		}
 	}
 	l.ServeLocked(now)
@@ -104,11 +104,11 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 func (l *Core) endLocked(g *Grant, c *Charge, a *Answer, now Instant) {
 	switch {
 	case a.Unsent && c.Limit.Gates:
-		l.giveBackLocked(c.Bucket, c.paid, now, c.cost)
+		l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 	case a.Unsent && !c.Settled, c.Limit.Frees && !c.Kept:
 		l.refundLocked(c, now)
 		if a.Unsent {
-			l.turnLocked(g.Caller, c.Bucket, -c.cost, now)
+			l.turnLocked(g.Caller, c.bucket, -c.cost, now)
 		}
 	}
 }
@@ -127,10 +127,10 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent Instant, a *Answer, now
 	}
 	if m.HeldUntil() != paused {
 		held = time.Duration(m.HeldUntil() - now)
-		l.ReplanLocked(now, c.Bucket)
+		l.ReplanLocked(now, c.bucket)
 	}
-	if c.Bucket.HasLines() {
-		l.MarkLocked(c.Bucket)
+	if c.bucket.HasLines() {
+		l.MarkLocked(c.bucket)
 	}
 	return held
 }

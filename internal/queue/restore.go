@@ -16,13 +16,13 @@ func (l *Core) Restore(p *Pending, d int64, f func(b *Bucket, now Instant) error
 	}
 	defer l.UnlockJudged()
 	c, now := p.Charges, l.NowLocked()
-	if !l.haveLocked(&c[0], c, RateAt(p.Rates, 0), now) {
+	if !l.haveLocked(&c[0], c, rateAt(p.Rates, 0), now) {
 		return true, errNoRoom
 	}
-	b := c[0].Bucket
+	b := c[0].bucket
 	err = f(b, now)
 	if d > 0 {
-		e := b.Needs()
+		e := b.needs()
 		e.Held = max(e.Held, meter.AddInstant(now, d))
 	}
 	b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())

@@ -14,7 +14,7 @@ func (l *Core) joinLocked(ln *Line, w *Waiter, charges []Charge, now Instant) {
 		ln = l.openLocked(charges, w.Below, now)
 	}
 	w.take(charges)
-	w.Seq = l.seq
+	w.seq = l.seq
 	l.seq++
 	if w.Seat != nil {
 		l.sitLocked(w, charges)
@@ -33,7 +33,7 @@ func (l *Core) joinLocked(ln *Line, w *Waiter, charges []Charge, now Instant) {
 
 func (l *Core) markAllLocked(charges []Charge) {
 	for i := range charges {
-		l.MarkLocked(charges[i].Bucket)
+		l.MarkLocked(charges[i].bucket)
 	}
 }
 
@@ -43,7 +43,7 @@ func (l *Core) markAllLocked(charges []Charge) {
 //go:noinline
 func lineID(buf []byte, charges []Charge, below bool) (id []byte, queue int) {
 	for i := range charges {
-		buf = binary.NativeEndian.AppendUint64(buf, charges[i].Bucket.number())
+		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.number())
 		if !charges[i].Limit.Gates && !charges[i].Limit.Open {
 			queue = len(buf)
 		}
@@ -69,35 +69,35 @@ func (l *Core) lineOf(charges []Charge, below bool) (*Queue, *Line) {
 	if ln := l.Lines[string(id)]; ln != nil {
 		return ln.Queue, ln
 	}
-	return l.Queues[string(id[:queue])], nil
+	return l.queues[string(id[:queue])], nil
 }
 
 // openLocked opens a line for these charges.
 func (l *Core) openLocked(charges []Charge, below bool, now Instant) *Line {
 	for i := range charges {
-		if e := charges[i].Bucket.Needs(); e.serial == 0 {
+		if e := charges[i].bucket.needs(); e.serial == 0 {
 			l.serial++
 			e.serial = l.serial
 		}
 	}
 	id, of := lineID(nil, charges, below)
-	ln := newLine(len(charges), l.Queues[string(id[:of])], below)
-	if ln.Id = string(id); ln.Queue.Id == "" {
-		ln.Queue.Id = ln.Id[:of]
-		l.Queues[ln.Queue.Id] = ln.Queue
+	ln := newLine(len(charges), l.queues[string(id[:of])], below)
+	if ln.id = string(id); ln.Queue.id == "" {
+		ln.Queue.id = ln.id[:of]
+		l.queues[ln.Queue.id] = ln.Queue
 	}
-	ln.Nth = len(ln.Queue.Lines)
-	ln.Queue.Lines = append(ln.Queue.Lines, ln)
+	ln.nth = len(ln.Queue.lines)
+	ln.Queue.lines = append(ln.Queue.lines, ln)
 	for i := range charges {
-		b := charges[i].Bucket
+		b := charges[i].bucket
 		if len(b.Lines) == 0 {
 			b.since = now
 		}
 		s := &ln.Stops[i]
-		*s = Stop{Line: ln, Bucket: b, Index: i, Lined: len(b.Lines), Pos: -1}
+		*s = Stop{Line: ln, Bucket: b, index: i, lined: len(b.Lines), pos: -1}
 		b.Lines = append(b.Lines, s)
 		if g, ok := b.Meter.(*GateBucket); ok {
-			ln.Gate = g
+			ln.gate = g
 			g.list(LinedGates, b, true)
 			if g.Party.heed(); g.Party.Vocal {
 				ln.Vocal = true
@@ -105,7 +105,7 @@ func (l *Core) openLocked(charges []Charge, below bool, now Instant) *Line {
 			}
 		}
 	}
-	l.Lines[ln.Id] = ln
+	l.Lines[ln.id] = ln
 	return ln
 }
 
@@ -114,7 +114,7 @@ func (l *Core) quitLocked(w *Waiter, now Instant) {
 	wasFirst := w.line.First == w
 	if wasFirst {
 		for i := range w.line.Stops {
-			if s := &w.line.Stops[i]; s.Pos == 0 {
+			if s := &w.line.Stops[i]; s.pos == 0 {
 				s.Bucket.since = now
 			}
 		}
@@ -132,7 +132,7 @@ func (l *Core) leftLocked(w *Waiter, wasFirst bool) {
 	w.line.waitLocked(-1)
 	w.line.Queue.leave(w)
 	switch {
-	case w.line.Size == 0:
+	case w.line.size == 0:
 		l.closeLocked(w.line, w.At)
 	case wasFirst:
 		l.headLocked(w.line)
@@ -144,8 +144,8 @@ func (l *Core) headLocked(ln *Line) {
 	ln.Starved = false
 	for i := range ln.Stops {
 		s := &ln.Stops[i]
-		if s.Pos >= 0 {
-			heap.Fix(&s.Bucket.Stopped, s.Pos)
+		if s.pos >= 0 {
+			heap.Fix(&s.Bucket.Stopped, s.pos)
 		}
 		l.MarkLocked(s.Bucket)
 	}
@@ -158,7 +158,7 @@ func (l *Core) closeLocked(ln *Line, now Instant) {
 		b := s.Bucket
 		s.set(false)
 		last := b.Lines[len(b.Lines)-1]
-		b.Lines[s.Lined], last.Lined = last, s.Lined
+		b.Lines[s.lined], last.lined = last, s.lined
 		b.Lines[len(b.Lines)-1] = nil
 		b.Lines = b.Lines[:len(b.Lines)-1]
 		if g, ok := b.Meter.(*GateBucket); ok && len(b.Lines) == 0 {
@@ -167,35 +167,35 @@ func (l *Core) closeLocked(ln *Line, now Instant) {
 		l.MarkLocked(b)
 		l.freeLocked(b, now)
 	}
-	delete(l.Lines, ln.Id)
+	delete(l.Lines, ln.id)
 	q := ln.Queue
 	if ln.Vocal {
 		q.Vocal--
 	}
-	last := q.Lines[len(q.Lines)-1]
-	q.Lines[ln.Nth], last.Nth = last, ln.Nth
-	q.Lines[len(q.Lines)-1] = nil
-	if q.Lines = q.Lines[:len(q.Lines)-1]; len(q.Lines) == 0 {
-		delete(l.Queues, q.Id)
+	last := q.lines[len(q.lines)-1]
+	q.lines[ln.nth], last.nth = last, ln.nth
+	q.lines[len(q.lines)-1] = nil
+	if q.lines = q.lines[:len(q.lines)-1]; len(q.lines) == 0 {
+		delete(l.queues, q.id)
 	}
 }
 
 // MarkLocked queues a bucket to be served before Mu is freed.
 func (l *Core) MarkLocked(b *Bucket) {
-	if b.Extra != nil && !b.Dirty && (len(b.Stopped) > 0 || b.Armed != Never || b.Loan != nil) {
-		b.Dirty = true
-		l.Dirty = append(l.Dirty, b)
+	if b.Extra != nil && !b.dirty && (len(b.Stopped) > 0 || b.Armed != Never || b.loan != nil) {
+		b.dirty = true
+		l.dirty = append(l.dirty, b)
 	}
 }
 
 // ServeLocked ends every change: it grants the requests that can go now, in order, and sets timers for the others.
 func (l *Core) ServeLocked(now Instant) {
-	for len(l.Dirty) > 0 {
-		b := l.Dirty[len(l.Dirty)-1]
-		l.Dirty = l.Dirty[:len(l.Dirty)-1]
+	for len(l.dirty) > 0 {
+		b := l.dirty[len(l.dirty)-1]
+		l.dirty = l.dirty[:len(l.dirty)-1]
 		for len(b.Stopped) > 0 && l.TryLocked(b.Stopped[0].Line, now) {
 		}
-		b.Dirty = false
+		b.dirty = false
 		l.armLocked(b, now)
 	}
 }
@@ -211,16 +211,16 @@ func (l *Core) TryLocked(ln *Line, now Instant) bool {
 	due, stopped, freed, robbed := Instant(0), 0, false, false
 	for i := range ln.Stops {
 		s := &ln.Stops[i]
-		if s.Bucket.Loan != nil {
-			s.Bucket.Loan.Advance(now)
+		if s.Bucket.loan != nil {
+			s.Bucket.loan.Advance(now)
 		}
-		s.ready = s.ReadyAt()
+		s.ready = s.readyAt()
 		due = max(due, s.ready)
-		if s.short = s.ready > now || s.Barred(); s.short {
+		if s.short = s.ready > now || s.barred(); s.short {
 			stopped++
-			robbed = robbed || s.Pos < 0
+			robbed = robbed || s.pos < 0
 		} else {
-			freed = freed || s.Pos >= 0
+			freed = freed || s.pos >= 0
 		}
 	}
 	if stopped == 0 {
@@ -236,10 +236,10 @@ func (l *Core) TryLocked(ln *Line, now Instant) bool {
 	moved := false
 	for i := range ln.Stops {
 		s := &ln.Stops[i]
-		if bar := s.short || ln.Starved; bar != (s.Pos >= 0) {
+		if bar := s.short || ln.Starved; bar != (s.pos >= 0) {
 			moved = true
 			switch {
-			case bar || s.Pos != 0:
+			case bar || s.pos != 0:
 			case wasStarved: // it barred the bucket until now
 				s.Bucket.since = now
 			default: // others may go from when this request came and could be paid
@@ -249,10 +249,10 @@ func (l *Core) TryLocked(ln *Line, now Instant) bool {
 			l.MarkLocked(s.Bucket)
 		} else if bar && ln.Starved != wasStarved && s.Bucket.Limit.ordered() {
 			moved = true
-			heap.Fix(&s.Bucket.Stopped, s.Pos)
+			heap.Fix(&s.Bucket.Stopped, s.pos)
 			l.MarkLocked(s.Bucket)
 		}
-		if s.Pos == 0 && s.ready > now && s.Bucket.Armed > s.ready {
+		if s.pos == 0 && s.ready > now && s.Bucket.Armed > s.ready {
 			l.MarkLocked(s.Bucket) // it could be paid when it was tried last, and cannot be paid any more: a gate
 		}
 	}
@@ -293,14 +293,14 @@ func (l *Core) grantLocked(w *Waiter, due, now Instant) {
 func (l *Core) armLocked(b *Bucket, now Instant) {
 	at := Never
 	if len(b.Stopped) > 0 {
-		if ready := b.Stopped[0].ReadyAt(); ready > now {
+		if ready := b.Stopped[0].readyAt(); ready > now {
 			at = ready
 		}
 		if b.Limit.Wall {
-			at = min(at, now+WallCheck)
+			at = min(at, now+wallCheck)
 		}
 	}
-	if b.Loan != nil {
+	if b.loan != nil {
 		at = min(at, l.lendLocked(b, now))
 	}
 	switch {
@@ -323,8 +323,8 @@ func (l *Core) wake(b *Bucket) {
 	b.Armed = Never
 	now := l.NowLocked()
 	l.MarkLocked(b)
-	if b.Loan != nil && b.Loan.out() != nil { // the grace of an outage may be over
-		b.Loan.look(now)
+	if b.loan != nil && b.loan.out() != nil { // the grace of an outage may be over
+		b.loan.look(now)
 		l.ReplanLocked(now, b)
 	}
 	l.ServeLocked(now)

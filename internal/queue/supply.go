@@ -15,10 +15,10 @@ import (
 type Supply struct {
 	SupplyTerms
 	limits    []string  // the names of the limits that use it
-	Asking    []*Bucket // those for which the store is to be asked, in this order
-	Calls     int       // under way
+	asking    []*Bucket // those for which the store is to be asked, in this order
+	calls     int       // under way
 	aloft     int       // of those, which were sent and did not land
-	Late      int       // given up, but not returned yet
+	late      int       // given up, but not returned yet
 	Apart     bool      // budgets with different keys cannot be granted together
 	processes int       // as the store told last; 0: it has not
 	outage    outage    // of the whole store
@@ -42,11 +42,11 @@ const (
 // A loan is the part of a bucket whose budget is in a store.
 type loan struct {
 	lease.Borrower
-	Supply *Supply
-	Queued bool   // in supply.asking
+	supply *Supply
+	queued bool   // in supply.asking
 	news   bool   // the latest response may delay its requests for longer than planned
 	wanted int64  // a cost that could not be paid and does not wait: the store is asked for it once
-	Outage outage // of this budget alone, while the store decides about others
+	outage outage // of this budget alone, while the store decides about others
 }
 
 const (
@@ -71,7 +71,7 @@ func (l *Core) supplyOf(terms SupplyTerms, limit string) *Supply {
 // lend returns the loan of a new bucket. Share is already applied to r and burst.
 func (li *Limit) lend(key string, r Rate, burst int64) *loan {
 	config := lease.Config{Ahead: li.Store.Ahead, Seed: rand.Uint64()}
-	return &loan{Borrower: lease.New(li.Budget(key, r, burst), config), Supply: li.supply}
+	return &loan{Borrower: lease.New(li.Budget(key, r, burst), config), supply: li.supply}
 }
 
 // Budget returns what a store is to know of a bucket.
@@ -91,42 +91,42 @@ func (l *Rule) Budget(key string, r Rate, burst int64) lease.Budget {
 //
 //go:noinline
 func (l *Core) lendLocked(b *Bucket, now Instant) (at Instant) {
-	n := b.Loan
+	n := b.loan
 	at = Never
 	out := n.out()
 	if out != nil && len(b.Lines) > 0 && now < n.graceEnd(out) {
 		at = n.graceEnd(out)
 	}
-	if n.Queued {
+	if n.queued {
 		return at
 	}
-	ask := max(n.AskAt(now, b.DemandLocked(now)), n.Outage.Again)
+	ask := max(n.AskAt(now, b.demandLocked(now)), n.outage.again)
 	if ask > now {
 		return min(at, ask)
 	}
-	n.Queued = true
-	n.Supply.Asking = append(n.Supply.Asking, b)
+	n.queued = true
+	n.supply.asking = append(n.supply.asking, b)
 	if out != nil && len(b.Lines) > 0 {
 		n.look(now)
 		l.ReplanLocked(now, b) // waiters that cannot wait for the store are rejected now
 	}
-	l.callLocked(n.Supply, now)
+	l.callLocked(n.supply, now)
 	return at
 }
 
 // callLocked starts a call of the store, if there is something to ask for and it may be called.
 func (l *Core) callLocked(s *Supply, now Instant) {
 	switch out := &s.outage; {
-	case len(s.Asking) == 0 || s.Late >= MaxCalls || s.Calls >= MaxCalls || out.err != nil && s.Calls > 0:
-	case out.err == nil || now >= out.Again:
-		s.Calls++
+	case len(s.asking) == 0 || s.late >= MaxCalls || s.calls >= MaxCalls || out.err != nil && s.calls > 0:
+	case out.err == nil || now >= out.again:
+		s.calls++
 		l.Fly(s)
 	case s.probe == nil:
-		s.probeAt = out.Again
-		s.probe = time.AfterFunc(time.Duration(out.Again-now), func() { l.probe(s) })
-	case s.probeAt != out.Again:
-		s.probeAt = out.Again
-		s.probe.Reset(time.Duration(out.Again - now))
+		s.probeAt = out.again
+		s.probe = time.AfterFunc(time.Duration(out.again-now), func() { l.probe(s) })
+	case s.probeAt != out.again:
+		s.probeAt = out.again
+		s.probe.Reset(time.Duration(out.again - now))
 	}
 }
 
@@ -141,7 +141,7 @@ func (l *Core) probe(s *Supply) {
 // drawnLocked sees to the loans from which charges were paid that no request waits for.
 func (l *Core) drawnLocked(charges []Charge, now Instant) {
 	for i := range charges {
-		if b := charges[i].Bucket; b.Lent() != nil {
+		if b := charges[i].bucket; b.Lent() != nil {
 			l.armLocked(b, now)
 		}
 	}
@@ -150,8 +150,8 @@ func (l *Core) drawnLocked(charges []Charge, now Instant) {
 // holdLoansLocked holds the shared budgets of a request that a server has refused for a while, in all processes.
 func (l *Core) holdLoansLocked(charges []Charge, until, now Instant) {
 	for i := range charges {
-		if b := charges[i].Bucket; b.Lent() != nil {
-			b.Loan.Hold(now, until)
+		if b := charges[i].bucket; b.Lent() != nil {
+			b.loan.Hold(now, until)
 			l.ReplanLocked(now, b)
 		}
 	}
@@ -163,8 +163,8 @@ func (l *Core) holdLoansLocked(charges []Charge, until, now Instant) {
 //go:noinline
 func (l *Core) wantLocked(charges []Charge, now Instant) {
 	for i := range charges {
-		if b := charges[i].Bucket; b.Lent() != nil && b.Ready(0, 0, charges[i].cost) == Never {
-			b.Loan.wanted = min(charges[i].cost, b.Loan.Most())
+		if b := charges[i].bucket; b.Lent() != nil && b.Ready(0, 0, charges[i].cost) == Never {
+			b.loan.wanted = min(charges[i].cost, b.loan.Most())
 			l.MarkLocked(b)
 		}
 	}
@@ -177,21 +177,21 @@ func (l *Core) wantLocked(charges []Charge, now Instant) {
 //go:noinline
 func (l *Core) markLoansLocked(ln *Line) {
 	for i := range ln.Stops {
-		if b := ln.Stops[i].Bucket; b.Loan != nil {
+		if b := ln.Stops[i].Bucket; b.loan != nil {
 			l.MarkLocked(b)
 		}
 	}
 }
 
-// DemandLocked describes the requests that wait for tokens of a shared bucket.
-func (b *Bucket) DemandLocked(now Instant) lease.Demand {
-	d := lease.Demand{First: b.Loan.wanted, All: b.Loan.wanted, From: max(b.Held, b.Limit.Held), Until: now, Alone: true}
+// demandLocked describes the requests that wait for tokens of a shared bucket.
+func (b *Bucket) demandLocked(now Instant) lease.Demand {
+	d := lease.Demand{First: b.loan.wanted, All: b.loan.wanted, From: max(b.Held, b.Limit.Held), Until: now, Alone: true}
 	if len(b.Stopped) == 0 {
 		return d
 	}
 	top := b.Stopped[0]
 	first := top.Line.First
-	d.First, d.All, d.Until = top.Cost(), 0, min(first.Expiry, first.Deadline-1)
+	d.First, d.All, d.Until = top.cost(), 0, min(first.Expiry, first.Deadline-1)
 	for i := range top.Line.Stops {
 		other := &top.Line.Stops[i]
 		if other == top {
@@ -200,7 +200,7 @@ func (b *Bucket) DemandLocked(now Instant) lease.Demand {
 		if other.isAskedWith(top) {
 			d.Alone = false
 		}
-		if ready := other.ReadyAt(); ready < Never {
+		if ready := other.readyAt(); ready < Never {
 			d.From = max(d.From, ready)
 		}
 	}
@@ -214,26 +214,26 @@ func (b *Bucket) DemandLocked(now Instant) lease.Demand {
 // isAskedWith reports whether the store grants tokens of both stops of a line together.
 func (s *Stop) isAskedWith(other *Stop) bool {
 	a, b := s.Bucket.Lent(), other.Bucket.Lent()
-	return a != nil && a.Supply == b.Supply && (!a.Supply.Apart || s.Bucket.Key == other.Bucket.Key)
+	return a != nil && a.supply == b.supply && (!a.supply.Apart || s.Bucket.Key == other.Bucket.Key)
 }
 
 // demand returns how many tokens the requests of the line can use that wait here: those of requests that another bucket
 // stops would be leased for nothing.
 func (s *Stop) demand(now Instant) int64 {
-	sum := s.Line.Root.Sums()[s.Index]
+	sum := s.Line.root.sums()[s.index]
 	for i := range s.Line.Stops {
 		other := &s.Line.Stops[i]
 		if other == s {
 			continue
 		}
-		cost, all := other.Cost(), s.Line.Root.Sums()[i]
+		cost, all := other.cost(), s.Line.root.sums()[i]
 		first := other.Bucket.Ready(0, 0, cost)
 		switch {
 		case first == Never && other.isAskedWith(s): // for as many
 		case first > now:
 			return 0
 		case other.Bucket.Ready(0, max(0, all-cost), cost) > now:
-			sum = s.Cost()
+			sum = s.cost()
 		}
 	}
 	return sum
@@ -243,7 +243,7 @@ func (s *Stop) demand(now Instant) int64 {
 type outage struct {
 	err   error   // of the latest call; nil: there is no outage
 	since Instant // when the first call failed
-	Again Instant // when the next call may be made
+	again Instant // when the next call may be made
 	tries int     // how many have failed, at most 4
 	over  bool    // the grace has passed
 }
@@ -260,7 +260,7 @@ func (o *outage) fail(err error, now Instant) {
 		*o = outage{since: now}
 	}
 	wait := min(firstProbe<<o.tries, lastProbe)
-	o.err, o.tries, o.Again = err, min(o.tries+1, 4), now+wait+rand.Int64N(wait/2)
+	o.err, o.tries, o.again = err, min(o.tries+1, 4), now+wait+rand.Int64N(wait/2)
 }
 
 // isSetup reports whether it is a mistake that retrying does not fix.
@@ -269,25 +269,25 @@ func (o *outage) isSetup() bool { return errors.Is(o.err, lease.ErrSetup) }
 // out returns the outage of the bucket or of its store; nil: there is none.
 func (n *loan) out() *outage {
 	switch {
-	case n.Outage.err != nil:
-		return &n.Outage
-	case n.Supply.outage.err != nil:
-		return &n.Supply.outage
+	case n.outage.err != nil:
+		return &n.outage
+	case n.supply.outage.err != nil:
+		return &n.supply.outage
 	}
 	return nil
 }
 
-func (n *loan) graceEnd(o *outage) Instant { return meter.AddInstant(o.since, int64(n.Supply.Grace)) }
+func (n *loan) graceEnd(o *outage) Instant { return meter.AddInstant(o.since, int64(n.supply.Grace)) }
 
 // look brings the loan up to date with an outage: when the grace has passed, another meter may pay. An outage that no call
 // has looked at for long is forgotten, so that the next request finds out.
 func (n *loan) look(now Instant) {
-	s := n.Supply
+	s := n.supply
 	idle := int64(max(s.Grace, time.Second) + s.Timeout)
-	if n.Outage.err != nil && !n.Queued && now-n.Outage.Again > idle {
-		n.Outage = outage{}
+	if n.outage.err != nil && !n.queued && now-n.outage.again > idle {
+		n.outage = outage{}
 	}
-	if s.outage.err != nil && len(s.Asking)+s.Calls+s.Late == 0 && now-s.outage.Again > idle {
+	if s.outage.err != nil && len(s.asking)+s.calls+s.late == 0 && now-s.outage.again > idle {
 		s.outage = outage{}
 	}
 	o := n.out()
@@ -339,17 +339,17 @@ func (b *Bucket) blockedUntil() Instant {
 //go:noinline
 func respite(charges []Charge, try bool, expiry, now Instant) (d int64) {
 	for i := range charges {
-		if n := charges[i].Bucket.Lent(); n != nil {
+		if n := charges[i].bucket.Lent(); n != nil {
 			n.look(now)
 		}
 	}
 	for i := range charges {
 		c := &charges[i]
-		if n := c.Bucket.Lent(); n != nil && !try && c.Bucket.blockedUntil() == 0 && c.Bucket.Ready(0, 0, c.cost) == Never {
-			if c.Bucket.planFor(false, now, 0, 0, c.cost) > max(now, expiry) {
+		if n := c.bucket.Lent(); n != nil && !try && c.bucket.blockedUntil() == 0 && c.bucket.Ready(0, 0, c.cost) == Never {
+			if c.bucket.planFor(false, now, 0, 0, c.cost) > max(now, expiry) {
 				return 0
 			}
-			d = max(d, int64(n.Supply.Timeout))
+			d = max(d, int64(n.supply.Timeout))
 		}
 	}
 	return d
