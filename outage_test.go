@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -106,13 +105,13 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 		requireRefused(t, after, 250*ms, ReasonStore)
 		sleep(2 * time.Second)
 		require.Equal(t, queue.MaxCalls, s.count(), "calls that hang pile up")
-		goroutines := runtime.NumGoroutine()
+		require.Equal(t, queue.MaxCalls, s.underWay())
 		s.set(nil, nil)
 		close(hangs)
 		sleep(10 * ms)
 		require.True(t, patient.done)
 		require.NoError(t, patient.err)
-		require.Less(t, runtime.NumGoroutine(), goroutines)
+		require.Zero(t, s.underWay())
 		checkInvariants(t, l)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -181,14 +180,13 @@ func armedAt(l *Limiter, key string) meter.Instant {
 
 func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		goroutines := runtime.NumGoroutine()
 		l := sharedSlots(t, 5, s)
 		all := sendMany(t, l, 5, Ask{Key: "tenant"})
 		sleep(10 * ms)
 		done(all...)
 		require.Equal(t, 0, int(s.ask(0).Parts[0].Held))
 		sleep(210 * ms)
-		require.Equal(t, goroutines, runtime.NumGoroutine())
+		require.Zero(t, s.underWay())
 		require.Equal(t, meter.Never, armedAt(l, "tenant"))
 		last := s.ask(s.count() - 1).Parts[0]
 		require.Zero(t, last.Held)

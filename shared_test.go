@@ -25,6 +25,7 @@ type trip struct {
 	err   error         // of every call
 	hangs chan struct{} // calls return when it is closed, whatever their context says; nil: they do not hang
 	calls [][]LeaseAsk
+	open  int // calls that have not returned
 }
 
 func newTrip(takes time.Duration) *trip { return &trip{Store: NewMemoryStore(), takes: takes} }
@@ -42,8 +43,14 @@ func overTrip(t *testing.T, takes time.Duration, f func(t *testing.T, s *trip)) 
 func (s *trip) Lease(ctx context.Context, asks []LeaseAsk) ([]Lease, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, asks)
+	s.open++
 	takes, hangs := s.takes, s.hangs
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.open--
+	}()
 	if hangs != nil {
 		<-hangs
 		return nil, errors.New("it hung")
@@ -71,6 +78,13 @@ func (s *trip) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.calls)
+}
+
+// underWay returns how many calls have not returned.
+func (s *trip) underWay() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
 }
 
 const ms = time.Millisecond
