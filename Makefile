@@ -66,7 +66,7 @@ lint: ## gofmt, go fix, staticcheck, tidy
 
 BENCHTIME ?= 100ms
 COUNT ?= 5
-bench: ## everything next to its peers, COUNT rounds of BENCHTIME each: bench/RESULTS.md and the plots beside it, in about 15 minutes
+bench: ## everything next to its peers, COUNT rounds of BENCHTIME each: bench/RESULTS.md and the plots beside it, in about 10 minutes, and 8 more for each round
 	cd bench && $(GO) run ./report -benchtime $(BENCHTIME) -count $(COUNT)
 
 bench-compare: COUNT = 8

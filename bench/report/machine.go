@@ -99,6 +99,6 @@ func (m machineInfo) lines(c config) string {
 	put("m-modules", strings.Join(m.modules, "; "))
 	put("m-missing", strings.Join(m.missing, "; "))
 	put("m-shared", fmt.Sprintf("%d rounds of %s each", c.count, c.benchtime))
-	put("m-run", fmt.Sprintf("%d rounds of %s each, %d seeds of each adaptive scene", c.count, c.benchtime, c.seeds))
+	put("m-run", fmt.Sprintf("%d rounds of %s each (%d of what one request costs), %d seeds of each adaptive scene", c.count, c.benchtime, 3*c.count, c.seeds))
 	return b.String()
 }

@@ -157,7 +157,8 @@ func lineTargets() []target {
 	var all []target
 	for _, c := range lineTable().columns {
 		q := query{c.bench, c.unit, append([]string{"impl=throttle"}, c.dims...)}
-		all = append(all, target{what: "queues that change: " + plain(c.head) + ", of the ideal", least: 99, most: 101, unit: " %", value: q.of})
+		all = append(all, target{what: "queues that change: " + plain(c.head) + ", of the ideal", least: 99, most: 101, unit: " %", value: q.of,
+			why: "At 100 per second there are 40 requests in 0.4 s: a single one that a busy machine sends late is more than a hundredth."})
 	}
 	late := func(impl string) query {
 		return query{"Lateness", "p50-µs-late", []string{"rate=50000", "cpu=2", "impl=" + impl}}
