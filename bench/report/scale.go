@@ -105,10 +105,13 @@ func scalePlot(m *measurements) (*plot.Plot, vg.Length, error) {
 	p := newPlot("How long an operation keeps other callers waiting")
 	p.X.Label.Text, p.Y.Label.Text = "keys (solid) or waiting requests (dashed)", "µs"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(decades), plot.TickerFunc(decades)
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 1000, 1_000_000, 1, 10_000
-	colors, lines := []color.Color{blue, orange, green, purple, grey}, 0
+	const most = 1_000_000
+	p.X.Tick.Marker = plot.TickerFunc(func(from, _ float64) []plot.Tick { return decades(from, most) })
+	p.Y.Tick.Marker = plot.TickerFunc(decades)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 1000, 100*most, 1, 10_000 // the legend stands beside the lines
+	colors, lines := []color.Color{blue, orange, green, purple, grey, red, teal, brown}, 0
 	for _, t := range scaleTables {
+		of := 0 // lines of this table
 		for _, op := range m.order["Scale/op"] {
 			var xy plotter.XYs
 			for _, n := range t.sizes(m) {
@@ -124,18 +127,18 @@ func scalePlot(m *measurements) (*plot.Plot, vg.Length, error) {
 			if err != nil {
 				return nil, 0, err
 			}
-			l.Color, l.Width = colors[lines%len(colors)], vg.Points(1.5)
+			l.Color, l.Width = colors[of%len(colors)], vg.Points(1.5)
 			if t.of == "waiters" {
 				l.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
 			}
 			p.Add(l)
 			p.Legend.Add(t.of+": "+spaced(op), l)
+			of++
 			lines++
 		}
 	}
 	if lines == 0 {
 		return nil, 0, nil
 	}
-	p.Legend.Left = true
 	return p, 6 * vg.Inch, nil
 }
