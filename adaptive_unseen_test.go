@@ -51,7 +51,7 @@ func TestAdaptiveAtHalfLoad(t *testing.T) {
 }
 
 func sliding(n int64, per time.Duration, opts ...throttletest.LimitOption) []throttletest.Option {
-	return scene.Served(scene.Limits(throttletest.SlidingWindow(n, per, opts...)), scene.Silently)
+	return scene.Served(throttletest.WithLimits(throttletest.SlidingWindow(n, per, opts...)), scene.Silently)
 }
 
 const startAtTwice = "100 per 10 s, refused counted, start at twice"
@@ -75,10 +75,10 @@ var punishing = []scene.Scene{
 	{Name: "1,000 per 10 s, refused counted", Server: sliding(1000, 10*time.Second, throttletest.CountRefused())},
 	{Name: "60 per 60 s, refused counted", Seconds: 600, Server: sliding(60, time.Minute, throttletest.CountRefused()), Limit: scene.Constantly(1)},
 	{Name: "60 per 60 s, refused counted, Retry-After", Seconds: 600,
-		Server: scene.Served(scene.Limits(throttletest.SlidingWindow(60, time.Minute, throttletest.CountRefused()))), Limit: scene.Constantly(1)},
+		Server: scene.Served(throttletest.WithLimits(throttletest.SlidingWindow(60, time.Minute, throttletest.CountRefused()))), Limit: scene.Constantly(1)},
 	{Name: "100 per 10 s, ban of 30 s", Seconds: 600, Server: sliding(100, 10*time.Second, throttletest.Ban(30*time.Second)), Limit: scene.Constantly(10)},
 	{Name: "100/s, ban of 10 s", Limit: scene.Constantly(100),
-		Server: scene.Served(scene.Limits(throttletest.TokenBucket(100, time.Second, throttletest.Burst(20), throttletest.Ban(10*time.Second))), scene.Silently)},
+		Server: scene.Served(throttletest.WithLimits(throttletest.TokenBucket(100, time.Second, throttletest.Burst(20), throttletest.Ban(10*time.Second))), scene.Silently)},
 	{Name: "100 per 10 s, ban until quiet for 10 s", Server: sliding(100, 10*time.Second, throttletest.BanUntilQuiet(10*time.Second)), Limit: scene.Constantly(10)},
 	{Name: "50 per 20 s, ban until quiet for 20 s", Seconds: 600,
 		Server: sliding(50, 20*time.Second, throttletest.BanUntilQuiet(20*time.Second)), Limit: scene.Constantly(2.5)},
@@ -152,13 +152,13 @@ var untuned = []scene.Scene{
 	{Name: "7/s, burst 3, round trip 300 ms", RoundTrip: 300 * time.Millisecond, Server: scene.Served(scene.Bucket(7, 3), scene.Silently), Limit: scene.Constantly(7)},
 	{Name: "300/s, burst 30, round trip 5 ms", RoundTrip: 5 * time.Millisecond, Server: scene.Served(scene.Bucket(300, 30), scene.Silently), Limit: scene.Constantly(300)},
 	{Name: "120 per 10 s from the first request, Retry-After", Limit: scene.Constantly(12),
-		Server: scene.Served(scene.Limits(throttletest.FixedWindow(120, 10*time.Second, throttletest.FromFirstRequest())))},
+		Server: scene.Served(throttletest.WithLimits(throttletest.FixedWindow(120, 10*time.Second, throttletest.FromFirstRequest())))},
 	{Name: "5,000 per hour, Retry-After, three hours", Seconds: 3 * 3600, Limit: scene.Constantly(5000. / 3600),
-		Server: scene.Served(scene.Limits(throttletest.FixedWindow(5000, time.Hour)))},
+		Server: scene.Served(throttletest.WithLimits(throttletest.FixedWindow(5000, time.Hour)))},
 	{Name: "20/s and 500 per minute sliding", Seconds: 600, Limit: scene.Constantly(500. / 60), Server: scene.Served(scene.Silently,
-		scene.Limits(throttletest.TokenBucket(20, time.Second), throttletest.SlidingWindow(500, time.Minute)))},
+		throttletest.WithLimits(throttletest.TokenBucket(20, time.Second), throttletest.SlidingWindow(500, time.Minute)))},
 	{Name: "20/s and 500 per minute sliding, Retry-After", Seconds: 600, Limit: scene.Constantly(500. / 60), Server: scene.Served(
-		scene.Limits(throttletest.TokenBucket(20, time.Second), throttletest.SlidingWindow(500, time.Minute)))},
+		throttletest.WithLimits(throttletest.TokenBucket(20, time.Second), throttletest.SlidingWindow(500, time.Minute)))},
 	{Name: "200 tokens/s, burst 40, costs from 1 to 20", Server: scene.Served(scene.Bucket(200, 40), scene.Silently, throttletest.WithCost(func(r *http.Request) int64 { return scene.CostOf(r.Context()) })),
 		Cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(20) }, Limit: scene.Constantly(200)},
 	{Name: "another limit every 20 s", Server: scene.BareBucket, Named: "bucket",
@@ -170,7 +170,7 @@ var untuned = []scene.Scene{
 	{Name: "a quota that is spent at the start, Retry-After of a minute", Seconds: 600, Limit: scene.Except(0, 60, 100, 0),
 		Server: scene.Served(scene.Bucket(100, 20), throttletest.WithFaults(throttletest.Respond(429, http.Header{"Retry-After": {"60"}}).Between(0, 59*time.Second)))},
 	{Name: "a quota of 600 per minute that is spent at the start", Seconds: 600, Limit: scene.Except(0, 45, 10, 0),
-		Server: scene.Served(scene.Limits(throttletest.FixedWindow(600, time.Minute)),
+		Server: scene.Served(throttletest.WithLimits(throttletest.FixedWindow(600, time.Minute)),
 			throttletest.WithFaults(throttletest.Respond(429, http.Header{"Retry-After": {"45"}}).Between(0, 45*time.Second)))},
 }
 

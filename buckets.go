@@ -39,7 +39,7 @@ type LearnedStats struct {
 // Limiter without limits. What a server has said that bounds requests now is a bucket of the limit "server", whose key is the
 // host and what requests are counted by there, once for each of the resources that it counts apart.
 //
-// The lock is taken for less than 1 ms and at most 1,024 buckets at once, so that requests go on meanwhile. For figures over all
+// The lock is taken for about 0.3 ms and at most 1,024 buckets at once, so that requests go on meanwhile. For figures over all
 // keys, [Limiter.Limits] is faster.
 func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	l.mustBeMade()

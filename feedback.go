@@ -18,7 +18,7 @@ type result struct {
 	more   *listener // reads more of what the server says in the body; nil: the body adds nothing
 }
 
-// exchange sends a request whose outcome the Limiter wants to know: p is what it has paid, and g its Grant.
+// exchange sends a request and tells the Limiter its outcome. p is what the request has paid, and g is its Grant.
 func (t *Transport) exchange(req *http.Request, p *queue.Paid, g *Grant) (*http.Response, reach, error) {
 	var kept *Grant // the same Grant, where it outlives this call
 	if g.receipt != nil {

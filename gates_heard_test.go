@@ -61,7 +61,8 @@ func TestAHoldOfAServerIsToldAndCounted(t *testing.T) {
 		}
 		require.Len(t, holds, 2)
 		for _, d := range holds {
-			assert.InDelta(t, time.Minute, d, float64(time.Second))
+			assert.GreaterOrEqual(t, d, time.Minute)
+			assert.LessOrEqual(t, d, time.Minute+time.Second, "with jitter")
 		}
 		require.EqualValues(t, 2, tr.Stats().Holds.Server)
 	})
@@ -99,7 +100,7 @@ func TestAnExceededQuotaThatIsNotEmptyStopsRequests(t *testing.T) {
 	})
 }
 
-// The first response does not count requests whose responses are still to come: there may be no more left for them.
+// The first response of a server may have been sent before it counted the other requests in flight: little may be left for them.
 func TestTheFirstResponseHoldsRequestsForAsLongAsItTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := time.Duration(0)
@@ -119,7 +120,8 @@ func TestTheFirstResponseHoldsRequestsForAsLongAsItTook(t *testing.T) {
 			r, ok := RejectionOf(resp)
 			assert.Equal(t, refused, ok, "%+v", r)
 			if ok {
-				assert.InDelta(t, 50*time.Millisecond, r.Wait, float64(10*time.Millisecond), "with jitter")
+				assert.GreaterOrEqual(t, r.Wait, 50*time.Millisecond)
+				assert.LessOrEqual(t, r.Wait, 60*time.Millisecond, "jitter adds up to a tenth of the hold")
 			}
 		}
 		time.Sleep(time.Minute)

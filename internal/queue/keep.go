@@ -21,7 +21,7 @@ type Bucket struct {
 type Extra struct {
 	own     Rate        // as RateFor said; zero: the limit's
 	asked   uint64      // the number of the last Refresh before RateFor was asked
-	loan    *loan       // of a bucket whose budget is in a store, where its meter is the loan's; nil: it is not
+	loan    *loan       // the budget is in a store, and the meter is the loan's; nil: the budget is here
 	Held    Instant     // nothing goes before
 	since   Instant     // no request in line can have been due before; in a dry run, when the last one that it stopped would have gone
 	serial  uint64      // tells buckets apart that have or had lines, also those of one key that was forgotten and came back; 0: it had none
@@ -31,7 +31,7 @@ type Extra struct {
 	timer   *time.Timer
 	Armed   Instant // when timer fires; never: it does not
 	waiting int32   // requests in Lines
-	dirty   bool    // in Limiter.dirty
+	dirty   bool    // in Core.dirty
 }
 
 // needs returns the extra of a bucket, and makes it if there is none.

@@ -37,7 +37,7 @@ type recorder struct {
 	inOutage  int
 }
 
-// A client is the part of one client.
+// A client records the requests of one client.
 type client struct {
 	*recorder
 	from, late float64 // accepted since

@@ -7,12 +7,9 @@ import (
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
-// Limits returns a server with these limits.
-func Limits(l ...throttletest.Limit) throttletest.Option { return throttletest.WithLimits(l...) }
-
 // Bucket returns a server with a token bucket of n per second.
 func Bucket(n, burst int64) throttletest.Option {
-	return Limits(throttletest.TokenBucket(n, time.Second, throttletest.Burst(burst)))
+	return throttletest.WithLimits(throttletest.TokenBucket(n, time.Second, throttletest.Burst(burst)))
 }
 
 // Served returns the options of a server.
@@ -23,7 +20,7 @@ var Silently = throttletest.WithRetryAfter(throttletest.NoRetryAfter)
 
 func leaky(burst int64, opts ...throttletest.LimitOption) throttletest.Option {
 	opts = append(opts, throttletest.Burst(burst), throttletest.Status(503))
-	return Limits(throttletest.LeakyBucket(100, time.Second, opts...))
+	return throttletest.WithLimits(throttletest.LeakyBucket(100, time.Second, opts...))
 }
 
 // Constantly returns a limit or a load that stays the same.
@@ -53,12 +50,12 @@ func shiftsOf(full, tenth float64) func(float64) float64 {
 }
 
 var (
-	// BareBucket allows 100 per second, and refuses without a word.
+	// BareBucket allows 100 per second. Its refusals tell nothing but a status.
 	BareBucket = Served(Bucket(100, 20), Silently)
 
 	heavyTail = throttletest.Sometimes(0.01, throttletest.Uniform(500*time.Millisecond, 2*time.Second),
 		throttletest.LogNormal(10*time.Millisecond, 1.2))
-	minutely = Limits(throttletest.FixedWindow(600, time.Minute))
+	minutely = throttletest.WithLimits(throttletest.FixedWindow(600, time.Minute))
 )
 
 // Struck returns a BareBucket with a fault from 60 to 90 s.

@@ -17,8 +17,8 @@ import (
 // A Program is the run function of an example.
 type Program func(ctx context.Context, args []string, out io.Writer) error
 
-// RejectsArguments asserts that the program prints nothing and returns the wanted text in its error for each of the arguments, and
-// that -h prints help, among the rest.
+// RejectsArguments asserts, for each of the arguments, that the program prints nothing and returns an error with the wanted text.
+// It also asserts that -h prints help.
 func (run Program) RejectsArguments(t *testing.T, help string, want map[string]string) {
 	t.Helper()
 	for args, text := range want {
