@@ -95,6 +95,7 @@ func TestRetryAfter(t *testing.T) {
 		{seconds(3600), []string{"Retry-After: 1h"}},
 		{seconds(60), []string{"Retry-After: Fri, 20 Nov 2026 12:01:00 GMT"}},
 		{seconds(60), []string{"Retry-After: Friday, 20-Nov-26 12:01:00 GMT"}},
+		{seconds(60), []string{"Retry-After: FrI, 20 nov 2026 12:01:00 GMT"}},
 		{seconds(60), []string{"Retry-After: Fri Nov 20 12:01:00 2026"}},
 		{seconds(60), []string{"Retry-After: 2026-11-20T12:01Z"}},
 		{seconds(60), []string{"Retry-After: 1795176060"}},

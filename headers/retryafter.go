@@ -55,11 +55,11 @@ func joined(line string) iter.Seq[string] {
 	}
 }
 
-// isWeekday reports whether s is the name of a day, or its first three letters.
+// isWeekday reports whether s is the name of a day, or its first three letters, in any case, as package time reads dates.
 func isWeekday(s string) bool {
 	s = strings.Trim(s, " \t")
 	for day := time.Sunday; day <= time.Saturday; day++ {
-		if name := day.String(); s == name || s == name[:3] {
+		if name := day.String(); strings.EqualFold(s, name) || strings.EqualFold(s, name[:3]) {
 			return true
 		}
 	}
