@@ -12,27 +12,25 @@ check: ## vet and the short tests of this module, without the examples, real ser
 	@$(GO) vet ./...
 	@$(GO) test -short -shuffle on $$($(GO) list ./... | $(NOT_REAL) | grep -v /examples/)
 
-# Their dependencies compile for minutes, and would have to be compiled once more for the race detector.
-WITHOUT_RACE := ./internal/sdktest ./internal/pagetest ./examples/sdk
-
-# These start no goroutines: rooms_test.go keeps package sync out of them.
-ARITHMETIC := /internal/(aimd|jsonfinder|meter|pattern|quota)$$
-
+# What starts no goroutines (rooms_test.go keeps package sync out of it), and what has dependencies that compile for minutes,
+# and would have to be compiled once more for the race detector.
+WITHOUT_RACE := /internal/(aimd|jsonfinder|meter|pattern|quota|pagetest|sdktest)$$|/examples/sdk/
 NOT_REAL := grep -v /internal/realserver
+ALL := $(addsuffix /...,$(MODULES))
+
 INSTALLED = PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma redis-server redis-sentinel promtool; do command -v $$s >/dev/null || printf ' %s' $$s; done; { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || printf ' chromium'
 test: ## every module: vet, race detector, shuffled, the examples; then a few bars at real servers
-	@for m in $(MODULES); do race=-race; case " $(WITHOUT_RACE) " in *" $$m "*) race=;; esac; \
-		echo "== $$m$${race:+, race detector}"; (cd $$m && $(GO) vet ./... && \
-		$(GO) test $$race -short -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL) | grep -vE '$(ARITHMETIC)')) || exit 1; done
-	@echo "== arithmetic, without the race detector"
-	@$(GO) test -short -shuffle on $$($(GO) list ./... | grep -E '$(ARITHMETIC)')
+	@$(GO) vet $(ALL)
+	@echo "== race detector"
+	@$(GO) test -race -short -shuffle on -timeout 30m $$($(GO) list $(ALL) | $(NOT_REAL) | grep -vE '$(WITHOUT_RACE)')
+	@echo "== without the race detector: arithmetic, and what runs with SDKs and a browser"
+	@$(GO) test -short -shuffle on $$($(GO) list $(ALL) | grep -E '$(WITHOUT_RACE)')
 	@missing=$$($(INSTALLED)); echo "== real servers, without the race detector: their figures are of real time$${missing:+; left out, because not installed:$$missing}"
 	@$(GO) test -short -shuffle on -timeout 30m ./internal/realserver
 	@echo "left to make long: the long simulations and the other bars at real servers"
 
-long: ## the long simulations, throttleredis in full, and every bar at real servers: about 12 minutes
-	@$(GO) test -shuffle on -timeout 30m $$($(GO) list ./... | $(NOT_REAL) | grep -v /examples/)
-	@cd throttleredis && $(GO) test -shuffle on .
+long: ## the long simulations, throttleredis in full, and every bar at real servers: about 11 minutes
+	@$(GO) test -shuffle on -timeout 30m $$($(GO) list ./... ./throttleredis | $(NOT_REAL) | grep -v /examples/)
 	@$(GO) test -shuffle on -timeout 30m ./internal/realserver
 
 SERVERS ?=
