@@ -129,7 +129,7 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 // settle settles the charges of a request by the headers of its response. It reports whether slots are kept until the body
 // is over, and for how many charges the body may tell the cost.
 func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (slots bool, costs int) {
-	read := resp.Body != nil && resp.Body != http.NoBody
+	empty := isEmpty(req, resp)
 	charges := g.grant.Charges()
 	for i := range charges {
 		c := &charges[i]
@@ -141,7 +141,7 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 			}
 		}
 		switch {
-		case !read:
+		case empty:
 		case c.Limit.Frees:
 			c.Kept = !policy.untilHeaders
 			slots = slots || c.Kept

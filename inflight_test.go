@@ -146,6 +146,43 @@ func TestASlotIsGivenBackWhereThereIsNoBody(t *testing.T) {
 	}
 }
 
+// Responses without content have http.NoBody over HTTP/1.1 alone, and a RoundTripper below may have wrapped that.
+func TestASlotIsGivenBackWhereTheBodyIsEmpty(t *testing.T) {
+	wrapped := func(r *http.Response) roundTripper {
+		return func(req *http.Request) (*http.Response, error) {
+			resp := *r
+			resp.Request, resp.Body = req, io.NopCloser(http.NoBody)
+			return &resp, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		method string
+		resp   http.Response
+		want   int
+	}{
+		"HEAD":                        {http.MethodHead, http.Response{StatusCode: 200, ContentLength: 7}, 0},
+		"no content":                  {http.MethodGet, http.Response{StatusCode: 204}, 0},
+		"not modified":                {http.MethodGet, http.Response{StatusCode: 304, ContentLength: 7}, 0},
+		"a length of 0, HTTP/2":       {http.MethodGet, http.Response{StatusCode: 200, ProtoMajor: 2}, 0},
+		"a length of 0 in the header": {http.MethodGet, http.Response{StatusCode: 200, ProtoMajor: 1, Header: http.Header{"Content-Length": {"0"}}}, 0},
+		"an unset length":             {http.MethodGet, http.Response{StatusCode: 200, ProtoMajor: 1}, 1},
+		"an unknown length, HTTP/2":   {http.MethodGet, http.Response{StatusCode: 200, ProtoMajor: 2, ContentLength: -1}, 1},
+		"an upgrade by HEAD":          {http.MethodHead, http.Response{StatusCode: 101}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, err := throttle.New(wrapped(&c.resp), throttle.WithLimit(throttle.InFlight(1)), throttle.WithFailFast())
+			require.NoError(t, err)
+			req, err := http.NewRequestWithContext(t.Context(), c.method, api, nil)
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, inFlight(tr.Limiter()))
+			require.NoError(t, resp.Body.Close())
+			assert.Zero(t, inFlight(tr.Limiter()))
+		})
+	}
+}
+
 func TestASlotUntilHeadersIsFreeWhileTheBodyIsRead(t *testing.T) {
 	base := bodies(func() io.ReadCloser { return io.NopCloser(strings.NewReader("some text")) })
 	tr, err := throttle.New(base, throttle.WithLimit(throttle.InFlight(1, throttle.UntilHeaders())))

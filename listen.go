@@ -106,8 +106,23 @@ func (t *Transport) refused(ctx context.Context, host string, status int, wait t
 
 // hasContent reports whether the body of a response may have content to read.
 func hasContent(req *http.Request, resp *http.Response) bool {
-	return resp.Body != nil && resp.Body != http.NoBody && req.Method != http.MethodHead &&
-		resp.StatusCode != http.StatusSwitchingProtocols
+	return !isEmpty(req, resp) && resp.StatusCode != http.StatusSwitchingProtocols
+}
+
+// isEmpty reports whether the body of a response certainly has nothing to read, so that callers need not close it.
+// Only HTTP/1.1 then has http.NoBody. A length of 0 alone is no proof: RoundTrippers leave it unset.
+func isEmpty(req *http.Request, resp *http.Response) bool {
+	if resp.Body == nil || resp.Body == http.NoBody {
+		return true
+	}
+	switch resp.StatusCode {
+	case http.StatusSwitchingProtocols:
+		return false
+	case http.StatusNoContent, http.StatusNotModified:
+		return true
+	}
+	return req.Method == http.MethodHead ||
+		resp.ContentLength == 0 && (resp.ProtoMajor > 1 || resp.Header.Get("Content-Length") == "0")
 }
 
 func (t *Transport) wordOf(status int, s *headers.Signal) *queue.Word {
