@@ -135,12 +135,16 @@ type limitOption func(*Limit)
 func (f limitOption) applyTo(l *Limit) { f(l) }
 
 // Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
-// sliding-window, fixed-window, calendar-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on.
+// sliding-window, fixed-window, calendar-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on. "server" is what stands for
+// the limits of servers in statistics and rejections, so it is an error.
 func Name(name string) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.rule.Name = name
-		if name == "" {
+		switch name {
+		case "":
 			l.fault(`Name("") is empty`)
+		case string(kindServer):
+			l.fault(`Name("server") is taken by what servers say`)
 		}
 	})
 }
@@ -289,7 +293,7 @@ func (l *Limit) validate() error {
 		faults = append(faults, l.check(l.rule.Rate))
 	}
 	faults = append(faults, l.checkReserve())
-	if burst := l.rule.BurstOf(l.rule.Rate); l.rule.Initial > burst {
+	if burst := l.rule.BurstOf(l.rule.Rate); l.kind == kindBucket && l.rule.Initial > burst {
 		faults = append(faults, fmt.Errorf("Initial(%d) is more than the burst of %d", l.rule.Initial, burst))
 	}
 	return join(fmt.Sprintf("limit %q", l.rule.Name), faults...)
@@ -312,7 +316,7 @@ func (l *Limit) check(r meter.Rate) error {
 	if r.N > 0 && l.rule.Windowed && l.rule.Part(r.N) == 0 {
 		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.rule.Share, r.N))
 	}
-	if l.rule.Store != nil && len(faults) == 0 {
+	if l.rule.Stored != "" && l.rule.Store != nil && len(faults) == 0 {
 		b := l.rule.Budget("", l.rule.Shared(r), l.rule.BurstOf(r))
 		faults = append(faults, b.Check())
 	}

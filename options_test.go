@@ -42,6 +42,7 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		{limit(throttle.FixedWindow(5, 1, throttle.Share(0.1))), []string{"Share(0.1) of 5 leaves no token"}},
 		{limit(throttle.TokenBucket(1, 1, throttle.Key(nil), throttle.Cost(nil), throttle.RateFor(nil))), []string{"Key(nil)", "Cost(nil)", "RateFor(nil)"}},
 		{throttle.WithLimit(throttle.TokenBucket(1, 1, throttle.Name("x")), throttle.Pace(1, 1, throttle.Name("x"))), []string{`two limits are named "x"`}},
+		{limit(throttle.TokenBucket(1, 1, throttle.Name("server"))), []string{`Name("server") is taken`}},
 		{throttle.WithLimiter(nil), []string{"WithLimiter: the Limiter is nil"}},
 		{throttle.WithLimiter(new(throttle.Limiter)), []string{"WithLimiter: the Limiter is nil or zero"}},
 		{throttle.WithKey(nil), []string{"WithKey(nil)"}},
@@ -61,6 +62,17 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		for _, want := range c.want {
 			require.ErrorContains(t, err, want)
 		}
+	}
+}
+
+func TestAnOptionThatDoesNotFitALimitIsOneFault(t *testing.T) {
+	for fault, l := range map[string]throttle.Limit{
+		"Initial(7) does not fit a limit of kind sliding-window": throttle.SlidingWindow(1, 1, throttle.Initial(7)),
+		"Shared does not fit a limit of kind calendar-window":    throttle.CalendarWindow(1, throttle.Day, time.UTC, throttle.Shared(throttle.NewMemoryStore())),
+	} {
+		_, err := throttle.New(nil, throttle.WithLimit(l))
+		require.ErrorContains(t, err, fault)
+		require.NotContains(t, err.Error(), "\n")
 	}
 }
 
