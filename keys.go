@@ -32,7 +32,7 @@ func keyBy(f KeyFunc, req *http.Request) string { return orNoKey(f(req)) }
 // ByHost returns the host of a request, in lower case and without the default port of its scheme: Request.Host, or the host
 // of the URL if that is empty.
 func ByHost(r *http.Request) string {
-	host := hostOf(r)
+	host := strings.TrimSuffix(hostOf(r), ":") // an empty port, which http.NewRequest removes
 	if r.URL != nil && r.URL.Scheme == "https" {
 		host = strings.TrimSuffix(host, ":443")
 	} else {

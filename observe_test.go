@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -257,6 +258,15 @@ func TestStatisticsOfLimitsAndServersAreReadByPeopleAndMachines(t *testing.T) {
 	for _, want := range []string{"limit.granted=30", "limit.waited=1.5s", "limit.held_until=2026", "server.host=api", "server.refused=2", "server.pace=3.5"} {
 		assert.Contains(t, log.String(), want)
 	}
+}
+
+// What servers said has buckets without a bound, and JSON has no infinity.
+func TestABucketWithoutABoundIsLoggedAsJSON(t *testing.T) {
+	var log bytes.Buffer
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "open", BucketStats{Limit: "server", Tokens: math.Inf(1)}, "rate", BucketStats{Limit: "a", Tokens: 2})
+	assert.NotContains(t, log.String(), "ERROR")
+	assert.Contains(t, log.String(), `"open":{"limit":"server","key":"","rate":0,"waiting":0`)
+	assert.Contains(t, log.String(), `"rate":{"limit":"a","key":"","rate":0,"tokens":2`)
 }
 
 // What is behind an event is in its context; a call of Hold has none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"testing"
 	"time"
 
@@ -122,17 +123,18 @@ func TestMostSpecificKeyCounts(t *testing.T) {
 }
 
 func TestKeysOfRequests(t *testing.T) {
-	for url, want := range map[string]string{
+	for address, want := range map[string]string{
 		"http://API.example.com/x": "api.example.com", "http://api.example.com:80/": "api.example.com",
 		"https://api.example.com:443/": "api.example.com", "https://api.example.com:80/": "api.example.com:80",
 		"http://api.example.com./": "api.example.com", "http://[::1]:80/": "[::1]", "http://10.0.0.1:8080/": "10.0.0.1:8080",
 	} {
-		req := get(t, t.Context(), url)
-		require.Equal(t, want, throttle.ByHost(req), url)
+		req := get(t, t.Context(), address)
+		require.Equal(t, want, throttle.ByHost(req), address)
 		req.Host = ""
-		require.Equal(t, want, throttle.ByHost(req), "%s, by its URL alone", url)
+		require.Equal(t, want, throttle.ByHost(req), "%s, by its URL alone", address)
 	}
 	require.Empty(t, throttle.ByHost(&http.Request{}))
+	require.Equal(t, "h", throttle.ByHost(&http.Request{URL: &url.URL{Scheme: "http", Host: "h:"}}), "as http.NewRequest has it")
 
 	byRoute := throttle.ByRoute("GET /a/{x}", "/b/")
 	require.Equal(t, "GET /a/{x}", byRoute(get(t, t.Context(), "http://x.test/a/1")))

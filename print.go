@@ -207,8 +207,12 @@ func heldGroup(until time.Time, attrs ...slog.Attr) slog.Value {
 // number returns a figure with four digits, for people.
 func number(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) }
 
-// LogValue returns a group with the attributes limit, key, rate, tokens, waiting and in_flight, and held_until if it is held.
+// LogValue returns a group with the attributes limit, key, rate, tokens, waiting and in_flight, and held_until if it is held. Without
+// a bound there is no attribute tokens.
 func (b BucketStats) LogValue() slog.Value {
-	return heldGroup(b.HeldUntil, slog.String("limit", b.Limit), slog.String("key", b.Key), slog.Float64("rate", b.Rate),
-		slog.Float64("tokens", b.Tokens), slog.Int("waiting", b.Waiting), slog.Int("in_flight", b.InFlight))
+	attrs := []slog.Attr{slog.String("limit", b.Limit), slog.String("key", b.Key), slog.Float64("rate", b.Rate)}
+	if !math.IsInf(b.Tokens, 0) { // which a JSONHandler cannot write
+		attrs = append(attrs, slog.Float64("tokens", b.Tokens))
+	}
+	return heldGroup(b.HeldUntil, append(attrs, slog.Int("waiting", b.Waiting), slog.Int("in_flight", b.InFlight))...)
 }

@@ -4,6 +4,7 @@
 // that the program is built with. Requests are matched as ServeMux matches them, with these differences:
 //   - The host is that of the URL where Request.Host is empty, as in a client's requests. An empty method is GET, and an
 //     empty path is "/".
+//   - Hosts match in any case: a client sends them as its URLs have them.
 //   - A CONNECT request is matched as any other; ServeMux does not clean its path.
 //   - GODEBUG=httpmuxgo121=1 has no effect on matching.
 package pattern
@@ -32,10 +33,11 @@ func New[V any](patterns []string, value func(pattern string) V) (*Map[V], error
 	var mux http.ServeMux
 	var faults []error
 	for _, pattern := range patterns {
-		err := validate(&mux, pattern)
+		lower := lowerHost(pattern)
+		err := validate(&mux, lower)
 		if err == nil {
 			m.values = append(m.values, value(pattern))
-			err = m.add(pattern, leaf(len(m.values)-1))
+			err = m.add(lower, leaf(len(m.values)-1))
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("pattern %q: %w", pattern, err))
@@ -56,15 +58,29 @@ func validate(mux *http.ServeMux, pattern string) (err error) {
 	return nil
 }
 
+// lowerHost returns a pattern with its host in lower case.
+func lowerHost(pattern string) string {
+	_, rest := cutMethod(pattern)
+	host, _, _ := strings.Cut(rest, "/")
+	method := pattern[:len(pattern)-len(rest)]
+	return method + strings.ToLower(host) + rest[len(host):]
+}
+
+// cutMethod returns the method of a pattern, "" if it has none, and what follows it.
+func cutMethod(pattern string) (method, rest string) {
+	i := strings.IndexAny(pattern, " \t")
+	if i < 0 {
+		return "", pattern
+	}
+	return pattern[:i], strings.TrimLeft(pattern[i+1:], " \t")
+}
+
 // registered is what ServeMux says about the place in the source that a pattern comes from, which is this package.
 var registered = regexp.MustCompile(` \(registered at [^)]*\)`)
 
 // add adds a valid pattern: [METHOD ][HOST]/[PATH].
 func (m *Map[V]) add(pattern string, l leaf) error {
-	method, rest := "", pattern
-	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
-		method, rest = pattern[:i], strings.TrimLeft(pattern[i+1:], " \t")
-	}
+	method, rest := cutMethod(pattern)
 	i := strings.IndexByte(rest, '/')
 	if i < 0 {
 		return errors.New("it has no path")
@@ -147,7 +163,12 @@ func (m *Map[V]) search(s *search, r *http.Request) (l leaf, exact bool) {
 		return 0, false
 	}
 	if len(m.hosts.few) > 0 {
-		if h := m.hosts.find(hostOf(r)); h != nil {
+		host := hostOf(r)
+		h := m.hosts.find(host)
+		if h == nil {
+			h = m.hosts.find(strings.ToLower(host))
+		}
+		if h != nil {
 			l = s.host(h)
 		}
 	}
