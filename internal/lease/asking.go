@@ -108,7 +108,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		at = min(at, m.again)
 	case d.All > total: // the tokens of the first request are at hand or promised
 		at = min(at, max(m.again, m.dueAt(total-m.have)-int64(m.lead)))
-	case m.drawn > 0 && total < m.target()/2:
+	case m.drawn > 0 && m.Low():
 		at = min(at, max(m.again, m.spare))
 	}
 	if d.First > m.have && d.First <= total && m.dueAt(d.First-m.have)-now > int64(recheckAfter) {
@@ -124,6 +124,9 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	}
 	return max(at, now)
 }
+
+// Low implements [Borrower].
+func (m *Leased) Low() bool { return m.local != nil || m.have+m.promised() < m.target()/2 }
 
 // target returns how many tokens to lease before they are needed.
 func (m *Leased) target() int64 {

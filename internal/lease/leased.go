@@ -73,6 +73,8 @@ type Borrower interface {
 	// Advance moves the meter on to now. Ready is as of the latest instant that it was moved to.
 	Advance(now meter.Instant)
 	AskAt(now meter.Instant, d Demand) meter.Instant
+	// Low reports whether AskAt may be earlier than before the latest charge, although no request waits.
+	Low() bool
 	Ask(now meter.Instant, d Demand) Part
 	Booked(sent, now meter.Instant, asked Part, p LeasedPart)
 	Failed(now, again meter.Instant)

@@ -257,6 +257,9 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	return max(at, now)
 }
 
+// Low implements [Borrower].
+func (m *LeasedSlots) Low() bool { return m.local != nil }
+
 // Ask implements [Borrower].
 func (m *LeasedSlots) Ask(now meter.Instant, d Demand) Part {
 	m.Advance(now)

@@ -138,10 +138,12 @@ func (l *Core) probe(s *Supply) {
 	l.callLocked(s, l.NowLocked())
 }
 
-// drawnLocked sees to the loans from which charges were paid that no request waits for.
+// drawnLocked sees to the loans from which charges were paid that did not wait. Where no request waits and enough tokens are
+// left, the store need not be asked earlier than the timer says.
 func (l *Core) drawnLocked(charges []Charge, now Instant) {
 	for i := range charges {
-		if b := charges[i].bucket; b.Lent() != nil {
+		b := charges[i].bucket
+		if n := b.Lent(); n != nil && (n.Low() || n.wanted > 0 || len(b.Lines) > 0) {
 			l.armLocked(b, now)
 		}
 	}

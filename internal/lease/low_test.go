@@ -1,0 +1,65 @@
+package lease
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A charge that does not leave few tokens need not look when to ask, because that is not earlier than before.
+func TestOnlyFewTokensMoveTheAskEarlier(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		low, high := 0, 0
+		b := newBench(t, bucket(5000, time.Second, 100))
+		b.trip = r.Int64N(3 * ms)
+		var spent uint64
+		for range 2000 {
+			b.now += r.Int64N(ms)
+			before := b.AskAt(b.now, Demand{})
+			if _, ok := b.Spend(b.now, 1+r.Int64N(3)); ok {
+				after := b.AskAt(b.now, Demand{})
+				switch {
+				case b.Low():
+					low++
+				case after < before:
+					t.Fatalf("seed %d: the ask is %v earlier", seed, time.Duration(before-after))
+				default:
+					high++
+				}
+			}
+			switch at := b.AskAt(b.now, Demand{}); {
+			case r.IntN(200) == 0:
+				b.Alone(b.now, meter.Unlimited{}, false, &spent)
+			case at <= b.now:
+				b.question(Demand{})
+			case r.IntN(10) == 0 && !b.Payable(b.now, 3):
+				b.question(waiting(3))
+			}
+		}
+		if low == 0 || high == 0 {
+			t.Errorf("seed %d: tokens were low after %d charges, and not after %d", seed, low, high)
+		}
+	}
+}
+
+func TestFewSlotsMoveNoAskEarlier(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	m, book, now := NewLeasedSlots(Budget{Kind: Slots, N: 10}, Config{Seed: 1}), NewBook(), int64(time.Second)
+	for range 2000 {
+		now += r.Int64N(50 * ms)
+		before := m.AskAt(now, Demand{})
+		if _, ok := m.Spend(now, 1); ok && !m.Low() && m.AskAt(now, Demand{}) < before {
+			t.Fatalf("the ask is earlier by a charge with %d slots left", m.free())
+		}
+		if m.used > 0 && r.IntN(2) == 0 {
+			m.GiveBack(0, now, 1)
+		}
+		if m.AskAt(now, waiting(3)) <= now {
+			p := m.Ask(now, waiting(3))
+			m.Booked(now, now+ms, p, book.Lease((began+now)/1000, []Ask{{[]Part{p}}})[0].Parts[0])
+		}
+	}
+}
