@@ -255,12 +255,14 @@ func TestFleetPastOneMachine(t *testing.T) {
 		if c.long && testing.Short() {
 			continue
 		}
-		within(t, name, func(t *testing.T) {
-			f := fleet{
-				limit:     func(s LimitOption) Limit { return TokenBucket(c.perSec, time.Second, s) },
-				processes: 1000, callers: 10, lost: 0.01, warm: c.warm, over: c.over,
-			}
-			m := f.run(t)
+		f := fleet{
+			limit:     func(s LimitOption) Limit { return TokenBucket(c.perSec, time.Second, s) },
+			processes: 1000, callers: 10, lost: 0.01, warm: c.warm, over: c.over,
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var m measured
+			synctest.Test(t, func(t *testing.T) { m = f.run(t) })
 			part := m.sum / (float64(c.perSec) * f.over.Seconds())
 			_, _, jain := m.shares()
 			over := m.overBucket(float64(c.perSec), float64(c.perSec))
