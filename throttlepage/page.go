@@ -46,7 +46,7 @@ func HideKeys() Option { return option(func(p *page) { p.names = secretNames() }
 
 // New returns a handler that shows limiters by their names. Mount it at a path that ends in a slash: it serves the page there,
 // and beside it events, the stream that the page follows, and state.json, the same figures for programs. All other paths that
-// end in a slash serve the page too. New panics if a Limiter is nil.
+// end in a slash serve the page too. New panics if a Limiter or an Option is nil.
 func New(limiters map[string]*throttle.Limiter, opts ...Option) http.Handler {
 	sources := make(map[string]source, len(limiters))
 	for name, l := range limiters {
@@ -88,6 +88,9 @@ func newPage(sources map[string]source, opts ...Option) *page {
 		p.views = append(p.views, &watched{name: name, source: sources[name]})
 	}
 	for _, o := range opts {
+		if o == nil {
+			panic("throttlepage: New: an Option is nil")
+		}
 		o.apply(p)
 	}
 	return p

@@ -209,7 +209,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestNilLimiterPanics(t *testing.T) {
+func TestANilLimiterAndANilOptionPanic(t *testing.T) {
+	assert.PanicsWithValue(t, "throttlepage: New: an Option is nil", func() { New(nil, nil) })
 	assert.PanicsWithValue(t, `throttlepage: New: the Limiter "github" is nil`, func() {
 		New(map[string]*throttle.Limiter{"github": nil})
 	})

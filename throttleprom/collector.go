@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,12 +35,17 @@ type option func(*Collector)
 
 func (o option) applyTo(c *Collector) { o(c) }
 
-// WithTransport adds throttle_transport_requests_total of a Transport, which tells Transports apart that share a Limiter.
+// WithTransport adds throttle_transport_requests_total of a Transport, which tells Transports apart that share a Limiter. Each needs
+// a name of its own.
 func WithTransport(name string, t *throttle.Transport) Option {
 	return option(func(c *Collector) {
 		if t == nil {
 			c.fault("WithTransport(%q, nil): a Transport is needed", name)
 			return
+		}
+		name = clean(name)
+		if slices.ContainsFunc(c.transports, func(t transport) bool { return t.name == name }) {
+			c.fault("WithTransport: two Transports are named %q", name)
 		}
 		c.transports = append(c.transports, transport{name, t})
 	})

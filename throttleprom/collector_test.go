@@ -107,19 +107,21 @@ func gather(t *testing.T, reg prometheus.Gatherer) string {
 func TestRegisterReportsWhatIsWrong(t *testing.T) {
 	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 	require.NoError(t, err)
+	tr := throttle.Must(throttle.New(nil, throttle.WithLimiter(l)))
 	many := make([]string, 101)
 	for i := range many {
 		many[i] = fmt.Sprint(i)
 	}
 	for want, c := range map[string]*throttleprom.Collector{
-		"the Limiter is nil":         throttleprom.NewCollector(nil, "x", throttleprom.WithKeys("y", "z")),
-		"an Option is nil":           throttleprom.NewCollector(l, "x", nil),
-		`there is no limit "y"`:      throttleprom.NewCollector(l, "x", throttleprom.WithKeys("y", "z")),
-		`there is no limit "server"`: throttleprom.NewCollector(l, "x", throttleprom.WithKeys("server", "z")),
-		"101 keys are more than 100": throttleprom.NewCollector(l, "x", throttleprom.WithKeys("bucket", many...)),
-		"is not valid UTF-8":         throttleprom.NewCollector(l, "x", throttleprom.WithKeys("bucket", "\xff")),
-		`WithTransport("t", nil)`:    throttleprom.NewCollector(l, "x", throttleprom.WithTransport("t", nil)),
-		"WithExemplars(nil)":         throttleprom.NewCollector(l, "x", throttleprom.WithExemplars(nil)),
+		"the Limiter is nil":           throttleprom.NewCollector(nil, "x", throttleprom.WithKeys("y", "z")),
+		"an Option is nil":             throttleprom.NewCollector(l, "x", nil),
+		`there is no limit "y"`:        throttleprom.NewCollector(l, "x", throttleprom.WithKeys("y", "z")),
+		`there is no limit "server"`:   throttleprom.NewCollector(l, "x", throttleprom.WithKeys("server", "z")),
+		"101 keys are more than 100":   throttleprom.NewCollector(l, "x", throttleprom.WithKeys("bucket", many...)),
+		"is not valid UTF-8":           throttleprom.NewCollector(l, "x", throttleprom.WithKeys("bucket", "\xff")),
+		`WithTransport("t", nil)`:      throttleprom.NewCollector(l, "x", throttleprom.WithTransport("t", nil)),
+		`two Transports are named "t"`: throttleprom.NewCollector(l, "x", throttleprom.WithTransport("t", tr), throttleprom.WithTransport("t", tr)),
+		"WithExemplars(nil)":           throttleprom.NewCollector(l, "x", throttleprom.WithExemplars(nil)),
 	} {
 		assert.ErrorContains(t, prometheus.NewRegistry().Register(c), want)
 	}
@@ -127,6 +129,9 @@ func TestRegisterReportsWhatIsWrong(t *testing.T) {
 	require.NoError(t, reg.Register(throttleprom.NewCollector(l, "one")))
 	require.NoError(t, reg.Register(throttleprom.NewCollector(l, "two")))
 	assert.Error(t, reg.Register(throttleprom.NewCollector(l, "two")), "a name twice")
+	require.NoError(t, reg.Register(throttleprom.NewCollector(l, "three", throttleprom.WithTransport("\xff", tr))))
+	_, err = reg.Gather()
+	assert.NoError(t, err)
 }
 
 // However many keys there are, and whatever they are, the series are those of the limits.
