@@ -1,0 +1,417 @@
+package aimd
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// This file has how the rate moves, in single steps.
+
+func TestEveryCauseHasANameOfItsOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for c := Cause(1); c < Causes; c++ {
+		assert.NotEmpty(t, c.String())
+		assert.False(t, seen[c.String()], c.String())
+		seen[c.String()] = true
+	}
+	assert.Equal(t, "Cause(0)", Cause(0).String())
+	assert.Equal(t, "Cause(11)", Causes.String())
+}
+
+func TestAConfigMayBeASingleRate(t *testing.T) {
+	c := Config{Initial: 2, Min: 2, Max: 2, ErrorThreshold: 1}
+	require.NoError(t, c.Validate())
+	assert.Equal(t, c, c.withDefaults())
+}
+
+func TestModeSaysHowTheRateMoves(t *testing.T) {
+	c := newController(Config{Initial: 10}, 0, 1)
+	assert.Equal(t, "start", c.mode(0))
+	c.ceiling = 10
+	assert.Equal(t, "above", c.mode(0), "at the ceiling, the rate leaves it")
+	c.ceiling = 11
+	assert.Equal(t, "below", c.mode(0))
+	c.heldUntil = second
+	assert.Equal(t, "steady", c.mode(second-1))
+	assert.Equal(t, "below", c.mode(second))
+	c.pausedUntil = 3 * second
+	assert.Equal(t, "paused", c.mode(3*second-1))
+	assert.Equal(t, "below", c.mode(3*second))
+	c.silence.on = true
+	assert.Equal(t, "silence", c.mode(0))
+}
+
+func TestAPauseThatIsEndedIsOver(t *testing.T) {
+	b := newBench(t, Config{Initial: 100})
+	b.work(50, OK)
+	b.pause(b.now, 10*second)
+	b.now += second
+	b.resume(b.now)
+	assert.Equal(t, b.now, b.gate(b.now))
+	assert.Equal(t, b.now, b.workedFrom)
+	assert.Equal(t, b.now, b.used.At)
+	b.resume(b.now + second)
+	assert.Equal(t, b.now, b.workedFrom, "it was over already")
+}
+
+func TestARateGrowsOnlyOnceAResponseArrived(t *testing.T) {
+	c := newController(Config{Initial: 10}, 0, 1)
+	now := instant(0)
+	var sent []ticket
+	for range 20 {
+		sent = append(sent, c.send(now, 1))
+		now += second / 10
+	}
+	require.True(t, c.inUse(now))
+	assert.Equal(t, 10.0, c.rate(now))
+	c.result(now, sent[0], OK, time.Second, 0)
+	assert.Greater(t, c.rate(now+second/10), 10.0)
+}
+
+func TestAnEffectShowsAfterTenRequests(t *testing.T) {
+	c := newController(Config{Initial: 4}, 0, 1)
+	assert.Equal(t, 2.5e9, c.tau())
+	c.cost = 10
+	assert.Equal(t, 25e9, c.tau())
+	c.current = 1000
+	assert.Equal(t, 1e9, c.tau(), "a second at least")
+	c.latency.smooth = 3
+	assert.Equal(t, 3e9, c.tau(), "a round trip at least")
+}
+
+// What was sent before a cut says nothing of the rate after it.
+func TestAResponseFromBeforeACutIsNotWeighed(t *testing.T) {
+	b := newBench(t, Config{Initial: 100})
+	b.work(50, OK)
+	old := b.send(b.now, 1)
+	b.cut(b.now, CauseErrors, 100, 50)
+	b.result(b.now, old, Unavailable, 0, 0)
+	assert.Zero(t, b.failures.n)
+	assert.Zero(t, b.heard)
+	b.result(b.now, b.send(b.now, 1), Unavailable, 0, 0)
+	assert.Equal(t, 1.0, b.failures.n)
+	assert.Equal(t, 1.0, b.heard)
+	assert.Equal(t, 1.0, b.refused)
+}
+
+func TestARetuneIsFromTheRateBeforeIt(t *testing.T) {
+	b := newBench(t, Config{Initial: 100})
+	b.current = 109
+	_, ok := b.retuned()
+	require.False(t, ok, "growth by a tenth is reported")
+	b.current = 110
+	r, ok := b.retuned()
+	require.True(t, ok)
+	require.Equal(t, Retune{CauseGrowth, 100, 110}, r)
+
+	b.current = 112
+	b.cut(b.now, CauseThrottled, 112, 90)
+	b.cut(b.now, CauseErrors, 90, 50)
+	r, _ = b.retuned()
+	assert.Equal(t, Retune{CauseErrors, 112, 50}, r, "of two cuts in one response, the first began at 112")
+}
+
+// A hold counts time in which the rate is used.
+func TestAHoldStandsStillWhileTheRateIsNotUsed(t *testing.T) {
+	b := newBench(t, Config{Initial: 100})
+	b.work(50, OK)
+	b.heldUntil = b.now + 10*second
+	b.rate(b.now)
+	held := b.heldUntil
+	b.rate(b.now + 60*second)
+	require.False(t, b.inUse(b.now+60*second))
+	assert.Equal(t, held+60*second, b.heldUntil)
+
+	b.heldUntil = b.now
+	b.rate(b.now + 120*second)
+	assert.Equal(t, b.now, b.heldUntil, "a hold that was over stays over")
+}
+
+func TestARefusalWithAPauseLeavesWhatTheServerGave(t *testing.T) {
+	const now = 1000 * second
+	for name, c := range map[string]struct {
+		ceiling, active, worked float64
+		pause                   int64
+		want                    float64 // the ceiling after it
+	}{
+		"long work":             {200, 60, 5000, second, 5000. / 60},
+		"six pauses of work":    {200, 6, 540, second, 90},
+		"less than six pauses":  {200, 5, 450, second, 90 * 5 / 5.5},
+		"not below four fifths": {200, 1, 90, second, 90 * 0.8},
+		"hardly any work":       {200, 60, 600, second, 80},
+		"more than it sent":     {200, 60, 60000, second, 100},
+		"while it doubled":      {0, 60, 600, second, 75},
+		"half, while it did":    {0, 0.1, 8, 5 * second, 40},
+		"all of a burst":        {0, 0.00001, 8, second, 50}, // divided by a millisecond at least
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newController(Config{Initial: 100}, 0, 1)
+			k.ceiling, k.workedFrom, k.worked = c.ceiling, now-nanos(c.active), c.worked
+			k.throttled(now, c.pause)
+			assert.InDelta(t, c.want, k.ceiling, 1e-9)
+			assert.InDelta(t, 0.99*c.want, k.current, 1e-9)
+			assert.Equal(t, now+18*c.pause, k.heldUntil)
+			assert.Equal(t, min(2.5*seconds(c.pause), 5), k.toll)
+		})
+	}
+	for pause, held := range map[int64]int64{6 * second: 108 * second, 7 * second: 120 * second, 60 * second: 120 * second, 61 * second: 122 * second} {
+		k := newController(Config{Initial: 100}, 0, 1)
+		k.throttled(now, pause)
+		assert.Equal(t, now+held, k.heldUntil, "%v", pause)
+	}
+}
+
+// A quota is spent in a short time, and then the server asks for a pause that is longer than half of that.
+func TestAQuotaIsSpreadOverWorkAndPause(t *testing.T) {
+	const now = 1000 * second
+	quota := func(worked float64, active, pause int64) *controller {
+		k := newController(Config{Initial: 100}, 0, 1)
+		k.ceiling, k.workedFrom, k.worked = 200, now-active, worked
+		k.throttled(now, pause)
+		return k
+	}
+	k := quota(600, 10*second, 50*second)
+	assert.InDelta(t, 10, k.current, 1e-9, "600 in a minute")
+	assert.InDelta(t, 0.9*12, k.ceiling, 1e-9, "or in the pause alone")
+	assert.Equal(t, now+60*second, k.heldUntil)
+	assert.True(t, k.dear(now+660*second-1))
+	assert.False(t, k.dear(now+660*second))
+	assert.Equal(t, 5.0, k.toll)
+
+	assert.True(t, quota(600, 6*second, 3*second+1).dear(now))
+	assert.True(t, quota(600, 6*second-2, 3*second).dear(now))
+	assert.False(t, quota(600, 6*second, 3*second).dear(now), "half of the time of work")
+	assert.False(t, quota(600, second, 3*second-1).dear(now), "too short a pause to be dear")
+	assert.True(t, quota(16, second, 30*second).dear(now))
+	assert.False(t, quota(15, second, 30*second).dear(now), "too little to know what the server gives")
+}
+
+func TestWhatAServerGivesIsKnownAfterAPause(t *testing.T) {
+	c := newController(Config{}, 0, 1)
+	c.cost, c.worked = 2, 31
+	assert.False(t, c.known())
+	c.worked = 32
+	assert.True(t, c.known(), "16 requests")
+	c.worked, c.whole = 1, true
+	assert.True(t, c.known(), "after a pause, all that was accepted counts")
+	c.worked = 0
+	assert.False(t, c.known())
+}
+
+func TestADearHoldDoublesUpToAnHourOrACycle(t *testing.T) {
+	c := newController(Config{}, 0, 1)
+	now := instant(0)
+	for _, want := range []float64{1000, 2000, 3600, 3600} {
+		c.holdDear(now, 1000)
+		assert.Equal(t, want, c.dearHold)
+		assert.Equal(t, now+nanos(want), c.heldUntil)
+		assert.Equal(t, c.heldUntil+dearFor, c.dearUntil)
+	}
+	c.holdDear(now, 5000)
+	assert.Equal(t, 5000.0, c.dearHold, "a cycle of more than an hour")
+	c.holdDear(c.dearUntil, 100)
+	assert.Equal(t, 100.0, c.dearHold, "the first in a long time")
+}
+
+// A bare refusal costs a tenth, or what was refused if that is more.
+func TestABareRefusalCutsByWhatWasRefused(t *testing.T) {
+	for _, c := range []struct{ heard, refused, left float64 }{
+		{0, 0, 0.9}, {1, 1, 0.8}, {6, 1, 0.9}, {16, 4, 0.8}, {16, 8, 0.6}, {16, 16, 0.6},
+	} {
+		k := newController(Config{Initial: 100}, 0, 1)
+		k.okAt, k.heard, k.refused, k.ceiling = second, c.heard, c.refused, 500
+		k.bare(second, CauseThrottled)
+		assert.InDelta(t, 100*c.left, k.current, 1e-9, "%+v", c)
+		assert.Equal(t, 100.0, k.ceiling)
+	}
+	k := newController(Config{Initial: 100}, 0, 1)
+	k.ceiling, k.okAt, k.cutAt = 500, second, second+1
+	k.bare(2*second, CauseThrottled)
+	assert.Equal(t, 500.0, k.ceiling, "nothing was accepted since the last cut")
+	k.ceiling, k.cutAt = 500, second
+	k.bare(2*second, CauseThrottled)
+	assert.Less(t, k.ceiling, 100.0, "accepted in the instant of the cut")
+}
+
+func TestAPauseIsNeverShortenedAndBeginsTheCountOfWork(t *testing.T) {
+	c := newController(Config{}, 0, 1)
+	c.worked = 7
+	c.pause(second, 10*second)
+	until := c.pausedUntil
+	assert.GreaterOrEqual(t, until, 11*second)
+	assert.Less(t, until, 12*second)
+	assert.Equal(t, until, c.workedFrom)
+	assert.Equal(t, until, c.used.At)
+	assert.Zero(t, c.worked)
+	assert.True(t, c.whole)
+	c.worked = 3
+	c.pause(2*second, second)
+	assert.Equal(t, until, c.pausedUntil)
+	assert.Equal(t, 3.0, c.worked)
+}
+
+func TestARelapseIntoSilenceResumesAtAQuarter(t *testing.T) {
+	b := newBench(t, Config{Initial: 100})
+	b.work(10, OK)
+	resume := func(ok int) float64 {
+		b.work(ok, OK)
+		b.work(rowOfDead, Unavailable)
+		require.True(t, b.silence.on)
+		b.now = b.gate(b.now)
+		b.work(1, OK)
+		require.False(t, b.silence.on)
+		return b.silence.resume
+	}
+	assert.Equal(t, resumeAt, resume(5), "the first")
+	assert.Equal(t, resumeAt/4, resume(63))
+	assert.Equal(t, resumeAt/16, resume(63))
+	assert.Equal(t, resumeAt, resume(64))
+}
+
+func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
+	c := newController(Config{}, 0, 1)
+	c.row = rowOfDead - 0.1
+	assert.False(t, c.dead(0, Unavailable))
+	c.row = rowOfDead
+	assert.True(t, c.dead(0, Unavailable))
+	c.row, c.dearUntil = rowIfDear, second
+	assert.True(t, c.dead(second-1, Throttled), "where a touch is dear")
+	assert.False(t, c.dead(second-1, Unavailable))
+	assert.False(t, c.dead(second, Throttled))
+	c.row--
+	assert.False(t, c.dead(second-1, Throttled))
+}
+
+func TestASilenceRemembersTheRateBeforeIt(t *testing.T) {
+	c := newController(Config{Initial: 100}, 0, 1)
+	c.ceiling, c.latency.smooth = 50, 1
+	c.beginSilence(second, Unavailable)
+	assert.Equal(t, 100.0, c.ceiling)
+	assert.Equal(t, 2*second, c.silence.gap, "two round trips")
+	assert.False(t, c.silence.throttled)
+
+	c = newController(Config{Initial: 100}, 0, 1)
+	c.failures.trial, c.failures.before = 0.5, 200
+	c.beginSilence(second, Throttled)
+	assert.Equal(t, 200.0, c.ceiling, "a trial that was the beginning of the row")
+	assert.Equal(t, firstGap, c.silence.gap)
+	assert.True(t, c.silence.throttled)
+
+	c = newController(Config{Initial: 100}, 0, 1)
+	c.failures.before = 200
+	c.beginSilence(second, Unavailable)
+	assert.Equal(t, 100.0, c.ceiling, "no trial")
+}
+
+func TestTheGapBetweenProbesDoublesToItsBound(t *testing.T) {
+	for _, s := range []struct {
+		o          Outcome
+		dark, want int64
+	}{
+		{o: Unavailable, dark: 500 * second, want: outageGap},
+		{o: Throttled, dark: windowAfter, want: outageGap},
+		{o: Throttled, dark: windowAfter + 2, want: windowAfter/2 + 1},
+		{o: Throttled, dark: 3600 * second, want: windowGap},
+	} {
+		c := newController(Config{}, 0, 1)
+		c.silence = silence{on: true, from: second, gap: windowGap}
+		c.probeFailed(second+s.dark, ticket{at: second + s.dark, probe: true}, s.o)
+		assert.Equal(t, s.want, c.silence.gap, "%v after %v", s.o, s.dark)
+		assert.Equal(t, s.o == Throttled, c.silence.throttled)
+		c.silence.gap = second
+		c.probeFailed(second+s.dark, ticket{at: second + s.dark, probe: true}, s.o)
+		assert.Equal(t, 2*second, c.silence.gap)
+	}
+}
+
+func TestTheNextProbeFollowsTheLastByAGap(t *testing.T) {
+	c := newController(Config{}, 0, 1)
+	c.silence = silence{on: true, gap: 10 * second, probing: true}
+	earliest, latest := never, instant(0)
+	for range 1000 {
+		c.probeAgain(5*second, 2*second)
+		earliest, latest = min(earliest, c.silence.probeAt), max(latest, c.silence.probeAt)
+	}
+	assert.False(t, c.silence.probing)
+	assert.InDelta(t, 12, seconds(earliest), 0.02)
+	assert.InDelta(t, 14, seconds(latest), 0.02)
+	c.probeAgain(60*second, 2*second)
+	assert.Equal(t, 60*second, c.silence.probeAt, "the gap passed while the probe was in flight")
+}
+
+func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
+	type state struct {
+		throttled, dear bool
+		worked          float64
+		active, dark    int64
+	}
+	end := func(s state) *controller {
+		c := newController(Config{Initial: 100}, 0, 1)
+		from := 1000 * second
+		c.ceiling, c.worked, c.workedFrom = 200, s.worked, from-s.active
+		c.silence = silence{on: true, from: from, gap: 2 * second, throttled: s.throttled, resume: 0.97, okSince: 9, probing: true}
+		if s.dear {
+			c.dearUntil, c.dearHold = never, 7
+		}
+		c.endSilence(from + s.dark)
+		assert.Equal(t, silence{from: from, gap: 2 * second, throttled: s.throttled, resume: 0.97}, c.silence)
+		assert.Equal(t, from+s.dark, c.workedFrom)
+		assert.True(t, c.whole)
+		assert.Zero(t, c.worked)
+		assert.Equal(t, meter.MeanRate{At: from + s.dark}, c.used)
+		return c
+	}
+	c := end(state{worked: 900, active: 10 * second, dark: 20 * second})
+	assert.InDelta(t, 0.97*200, c.current, 1e-9, "it was down")
+	assert.Equal(t, 1020*second, c.heldUntil)
+	assert.Zero(t, c.toll)
+
+	c = end(state{throttled: true, worked: 900, active: 10 * second, dark: 2 * second})
+	assert.InDelta(t, 900./(10+2-1), c.current, 1e-9, "it refused for a short time")
+	assert.Equal(t, 5.0, c.toll)
+	assert.Equal(t, 1002*second, c.heldUntil)
+	c = end(state{throttled: true, worked: 9000, active: 10 * second, dark: second})
+	assert.InDelta(t, 0.97*200, c.current, 1e-9)
+	assert.Equal(t, 4.0, c.toll)
+	c = end(state{throttled: true, active: 10 * second, dark: 2 * second})
+	assert.InDelta(t, 0.97*200, c.current, 1e-9, "it is unknown what it gave")
+
+	c = end(state{throttled: true, worked: 900, active: 10 * second, dark: 20 * second})
+	assert.InDelta(t, 900./29, c.current, 1e-9, "a quota")
+	assert.InDelta(t, 0.9*45, c.ceiling, 1e-9)
+	assert.Equal(t, 30.0, c.dearHold)
+	assert.Equal(t, 1050*second, c.heldUntil)
+	c = end(state{throttled: true, worked: 90_000, active: 10 * second, dark: 20 * second})
+	assert.Equal(t, 200.0, c.current)
+	assert.Equal(t, 200.0, c.ceiling)
+
+	assert.Positive(t, end(state{throttled: true, worked: 900, active: second, dark: 3*second + 1}).dearHold)
+	assert.Zero(t, end(state{throttled: true, worked: 900, active: second, dark: 3 * second}).dearHold)
+	assert.Positive(t, end(state{throttled: true, worked: 900, active: 10 * second, dark: 5*second + 1}).dearHold)
+	assert.Zero(t, end(state{throttled: true, worked: 900, active: 10 * second, dark: 5 * second}).dearHold)
+	assert.Equal(t, 14.0, end(state{throttled: true, dear: true, worked: 900, active: 10 * second, dark: second}).dearHold)
+	assert.Zero(t, end(state{throttled: true, worked: 15, active: second, dark: 5 * second}).dearHold, "too little to know")
+}
+
+func TestWhatWasLearnedIsBoundedByItsCeiling(t *testing.T) {
+	restored := func(l Learned) *controller {
+		c := newController(Config{}, 0, 1)
+		require.True(t, c.restore(0, l))
+		return c
+	}
+	c := restored(Learned{Rate: 100})
+	assert.Equal(t, 50.0, c.current)
+	assert.Equal(t, 100.0, c.ceiling)
+	assert.Zero(t, c.dearHold)
+	c = restored(Learned{Rate: 100, Ceiling: 60, Failures: 0.5, Latency: 2})
+	assert.Equal(t, 30.0, c.current)
+	assert.Equal(t, 60.0, c.ceiling)
+	assert.Equal(t, usualAtMost, c.failures.usual)
+	assert.Equal(t, 2.0, c.latency.idleMean())
+	assert.False(t, math.IsInf(c.snapshot(0).Latency, 0))
+}
