@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"sync/atomic"
@@ -349,5 +350,9 @@ func (o *observer) storeChanged(e StoreEvent) {
 		o.line(context.Background(), slog.LevelInfo, int(rationStore), "throttle: the store is in reach again", limits, slog.Duration("down", e.Down))
 		return
 	}
-	o.line(context.Background(), slog.LevelError, int(rationStore), "throttle: the store is out of reach", limits, slog.Any("error", e.Err))
+	text := "throttle: the store is out of reach"
+	if errors.Is(e.Err, ErrStoreSetup) {
+		text = "throttle: the store is set up wrongly"
+	}
+	o.line(context.Background(), slog.LevelError, int(rationStore), text, limits, slog.Any("error", e.Err))
 }

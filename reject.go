@@ -128,6 +128,9 @@ func (r *Rejection) appendText(b []byte) []byte {
 	case ReasonKeys:
 		return append(b, "no room for another key; raise WithMaxKeys"...)
 	case ReasonStore:
+		if errors.Is(r.Err, ErrStoreSetup) {
+			return append(b, r.Err.Error()...)
+		}
 		return append(append(b, "the store is out of reach: "...), r.Err.Error()...)
 	}
 	return append(append(b, "rejected: "...), r.Reason.String()...)

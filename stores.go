@@ -22,11 +22,13 @@ func (l *Limiter) callStore(s *queue.Supply) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), s.Timeout)
-		stop := context.AfterFunc(ctx, func() {
-			l.land(f, nil, fmt.Errorf("throttle: no response from the store within %v", s.Timeout), true)
-		})
+		noResponse := fmt.Errorf("throttle: no response from the store within %v", s.Timeout)
+		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse, true) })
 		outcomes, err := call(ctx, f)
 		stop()
+		if err != nil && err == ctx.Err() {
+			err = noResponse
+		}
 		cancel()
 		if !l.land(f, outcomes, err, false) {
 			return

@@ -17,10 +17,14 @@ var outages = []string{
 	"ERR max number of clients reached",
 }
 
-// classify adds lease.ErrSetup to the chain of an error that Redis sent and that retrying does not fix.
+// classify adds lease.ErrSetup to the chain of an error that retrying does not fix: most of those that Redis sends, and that of
+// a client that was closed.
 func classify(err error) error {
 	var response redis.Error
-	if !errors.As(err, &response) || errors.Is(err, redis.Nil) {
+	switch {
+	case errors.Is(err, redis.ErrClosed):
+		return fmt.Errorf("%w: %w", lease.ErrSetup, err)
+	case !errors.As(err, &response) || errors.Is(err, redis.Nil):
 		return err
 	}
 	for _, prefix := range outages {

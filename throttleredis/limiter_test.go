@@ -116,3 +116,16 @@ func TestLimitsOfDifferentKeysInAClusterAreAskedForAlone(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+func TestRequestsDoNotWaitForAClosedClient(t *testing.T) {
+	t.Parallel()
+	c := start(t).client(t)
+	st, err := New(c)
+	must(t, err)
+	l := limiterOver(t, st, bucketOf(1, 1), throttle.StoreTimeout(10*time.Second), throttle.StoreGrace(time.Minute), throttle.WithoutStore(throttle.Pass))
+	must(t, l.Wait(t.Context(), "a", 1))
+	must(t, c.Close())
+	if err := l.Wait(t.Context(), "b", 1); !errors.Is(err, throttle.ErrStoreSetup) || !errors.Is(err, redis.ErrClosed) {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -284,6 +284,9 @@ func TestErrorsAreClassified(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+	if err := classify(redis.ErrClosed); !errors.Is(err, lease.ErrSetup) || !errors.Is(err, redis.ErrClosed) {
+		t.Errorf("%v", err)
+	}
 	if err := classify(context.DeadlineExceeded); errors.Is(err, lease.ErrSetup) {
 		t.Errorf("%v", err)
 	}

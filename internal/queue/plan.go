@@ -76,13 +76,13 @@ func (b *Bounds) refuse(reason reason, li *Limit, key string, cost int64, due, n
 // soonest returns when a request that could go at due can go as things are now, if that is later and known. due is a lower bound
 // where it depends on responses that have not come.
 func (b *Bucket) soonest(due Instant, cost int64, below bool) Instant {
+	if until := b.blockedUntil(); until > 0 && until <= due && due < Never {
+		return b.loan.out().again // the store is asked then
+	}
 	if b.Limit.plans {
 		if ready := b.readyFor(below, cost); ready < Never {
 			return max(due, ready)
 		}
-	}
-	if until := b.blockedUntil(); until > 0 && until <= due && due < Never {
-		return b.loan.out().again // the store is asked then
 	}
 	return due
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -262,7 +263,15 @@ func (o *outage) fail(err error, now Instant) {
 		*o = outage{since: now}
 	}
 	wait := min(firstProbe<<o.tries, lastProbe)
-	o.err, o.tries, o.again = err, min(o.tries+1, 4), now+wait+rand.Int64N(wait/2)
+	o.err, o.tries, o.again = detached(err), min(o.tries+1, 4), now+wait+rand.Int64N(wait/2)
+}
+
+// detached returns err without the end of a call's context in its chain, where it would be taken for that of the request's.
+func detached(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 // isSetup reports whether it is a mistake that retrying does not fix.
