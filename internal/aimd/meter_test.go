@@ -26,6 +26,94 @@ func TestAMeterOwesAMinuteAtMost(t *testing.T) {
 	require.GreaterOrEqual(t, m.control.used.Value, 0.0)
 }
 
+// The bucket has the rate of the controller, and 50 ms of it at once.
+func TestABucketFollowsItsController(t *testing.T) {
+	m := New(0, Config{Initial: 100}, 1)
+	require.Equal(t, 5.0, m.Tokens(0))
+	require.True(t, m.Payable(0, 5))
+	m.Take(0, 0, 5, false)
+	require.Equal(t, 10*second/1000, m.Ready(0, 0, 1))
+	require.Equal(t, 50*second/1000, m.Ready(0, 0, 5))
+	require.Equal(t, 50*second/1000, m.Ready(0, 0, 1000), "a cost of more than a full bucket leaves a debt")
+	require.LessOrEqual(t, m.Plan(0, 0, 1), instant(1), "the rate may grow until then")
+	require.False(t, m.Payable(10*second/1000-1, 1))
+	require.True(t, m.Payable(10*second/1000, 1))
+
+	m = New(0, Config{Initial: 100, Max: 100}, 1)
+	m.Take(0, 0, 5, false)
+	require.Equal(t, 10*second/1000, m.Plan(0, 0, 1))
+	require.Equal(t, 30*second/1000, m.Plan(0, 2, 1))
+	m.control.pausedUntil = second
+	require.Equal(t, second, m.Plan(0, 2, 1))
+	require.Equal(t, second, m.Ready(0, 0, 1))
+	require.False(t, m.Payable(second-1, 1))
+	require.True(t, m.Payable(second, 1))
+	m.Resume(second / 2)
+	require.True(t, m.Payable(second/2, 1))
+}
+
+// Tokens come back only as far as the bucket was never full since they were taken.
+func TestWhatWasTakenBeforeTheBucketWasFullDoesNotComeBack(t *testing.T) {
+	for name, back := range map[string]func(m *Meter, charged int64){
+		"never sent": func(m *Meter, charged int64) { m.GiveBack(charged, second, 3) },
+		"refunded":   func(m *Meter, charged int64) { m.Refund(charged, second, 3) },
+		"corrected":  func(m *Meter, charged int64) { m.Settle(charged, second, 3, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := New(0, Config{Initial: 100, Max: 100}, 1)
+			before := m.Take(0, 0, 3, false)
+			after := m.Take(second, second, 3, false)
+			require.Equal(t, 2.0, m.Tokens(second))
+			back(m, before)
+			assert.Equal(t, 2.0, m.Tokens(second))
+			back(m, after)
+			assert.Equal(t, 5.0, m.Tokens(second))
+		})
+	}
+}
+
+func TestAnAnswerIsThatOfItsRequest(t *testing.T) {
+	m := New(0, Config{Initial: 100}, 1)
+	old, late := m.Take(0, 0, 1, false), m.Take(0, 0, 1, false)
+	m.Answered(second, old, 0, 1, OK, 0)
+	require.Equal(t, 1.0, m.control.latency.mean)
+	m.Answered(2*second, m.Take(2*second, 2*second, 1, false), 2*second, 1, Throttled, 0)
+	rate := m.control.current
+	m.Answered(3*second, late, 0, 1, Throttled, 0)
+	require.Equal(t, rate, m.control.current, "it was sent before the cut")
+
+	now, requests := 3*second, []int64{m.Take(3*second, 3*second, 1, false)}
+	for range rowOfDead {
+		m.Answered(now, m.Take(now, now, 1, false), now, 1, Unavailable, 0)
+	}
+	require.True(t, m.control.silence.on)
+	now = m.control.gate(now)
+	require.True(t, m.Payable(now, 1))
+	probe := m.Take(now, now, 1, false)
+	require.Equal(t, never, m.Ready(now, 0, 1))
+	require.False(t, m.Payable(now, 1))
+	m.Answered(now, requests[0], 3*second, 1, OK, 0)
+	require.True(t, m.control.silence.on, "no probe")
+	m.Answered(now, probe, now, 1, OK, 0)
+	require.False(t, m.control.silence.on)
+}
+
+// A reserve leaves a part of the burst and of the requests in flight.
+func TestAReserveLeavesHalfOfTheRequestsInFlightAtMost(t *testing.T) {
+	for part, most := range map[float64]int{0.2: 8, 0.5: 5, 0.9: 5} {
+		m := New(0, Config{Initial: 10}, 1)
+		require.Equal(t, 10, m.control.inFlightBound())
+		m.control.inFlight = most - 1
+		assert.Less(t, m.ReadyLeaving(0, 0, 0, 1, part), never, "%v", part)
+		m.control.inFlight = most
+		assert.Equal(t, never, m.ReadyLeaving(0, 0, 0, 1, part), "%v", part)
+	}
+	m := New(0, Config{Initial: 100, Max: 100}, 1)
+	m.Take(0, 0, 5, false)
+	assert.Equal(t, 30*second/1000, m.ReadyLeaving(0, 0, 0, 2, 0.2), "1 of 5 is left")
+	assert.Equal(t, 30*second/1000, m.PlanLeaving(0, 1, 1, 1, 0.2))
+}
+
 func TestNoMoreThanTheBoundIsInFlightAfterAPause(t *testing.T) {
 	m := New(0, Config{}, 1)
 	m.control.inFlight = m.control.inFlightBound()
