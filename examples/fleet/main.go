@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // storeAt returns the store that a process uses.
 func storeAt(addr string) throttle.Store {
-	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
 	store, err := throttleredis.New(rdb)
 	if err != nil {
 		panic(err) // the client is one that it takes
