@@ -13,7 +13,9 @@ import (
 
 func processes(t *testing.T, st store.Store) {
 	s := newSuite(t, st)
-	for _, b := range []lease.Budget{s.bucket(10, time.Hour, 5), s.budget(lease.Sliding, 5, time.Hour), s.budget(lease.Fixed, 5, time.Hour)} {
+	for _, b := range []lease.Budget{
+		s.bucket(10, time.Hour, 5), s.budget(lease.Pace, 10, time.Hour), s.budget(lease.Sliding, 5, time.Hour), s.budget(lease.Fixed, 5, time.Hour),
+	} {
 		var got lease.LeasedPart
 		for range 7 {
 			got = s.one(lease.Part{Budget: b, Since: lease.SinceMost})
