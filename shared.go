@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/lease"
@@ -81,12 +82,14 @@ const (
 // String returns "refuse", "local share" or "pass".
 func (o Outage) String() string {
 	switch o {
+	case Refuse:
+		return "refuse"
 	case LocalShare:
 		return "local share"
 	case Pass:
 		return "pass"
 	}
-	return "refuse"
+	return "Outage(" + strconv.Itoa(int(o)) + ")"
 }
 
 const (

@@ -388,6 +388,12 @@ func TestUnusedTokensReturnToTheStoreAlsoWhenItIsNotAskedForMore(t *testing.T) {
 	})
 }
 
+func TestOutagesHaveNames(t *testing.T) {
+	for o, want := range map[Outage]string{Refuse: "refuse", LocalShare: "local share", Pass: "pass", 9: "Outage(9)"} {
+		assert.Equal(t, want, o.String())
+	}
+}
+
 func TestSharedWithWhatItDoesNotFitIsAnError(t *testing.T) {
 	s := NewMemoryStore()
 	for text, opt := range map[string]Option{
