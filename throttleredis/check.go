@@ -36,8 +36,8 @@ func (s *Store) Check(ctx context.Context) error {
 				Need:   1, Back: []lease.Return{{Tokens: 1}}, // for the nonce
 			})
 		}
-		if asks = append(asks, a); !s.cluster {
-			break
+		if asks = append(asks, a); !s.cluster && i > 0 {
+			break // two keys find out that the server is one of a Cluster
 		}
 	}
 	for _, run := range []func(context.Context, []*call){s.execHash, s.execSource} {
@@ -45,7 +45,7 @@ func (s *Store) Check(ctx context.Context) error {
 		run(ctx, calls)
 		for _, c := range calls {
 			if c.err != nil && !redis.HasErrorPrefix(c.err, "NOSCRIPT") {
-				return classify(c.err)
+				return s.classify(c.err)
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func (s *Store) evicts(ctx context.Context, c redis.Cmdable) error {
 		return nil
 	}
 	if err != nil {
-		return classify(err)
+		return s.classify(err)
 	}
 	values := make(map[string]string)
 	for line := range strings.Lines(info) {

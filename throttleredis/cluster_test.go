@@ -3,6 +3,7 @@ package throttleredis
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,6 +72,32 @@ func TestClusterConforms(t *testing.T) {
 		must(t, newStore(t, c.client).Check(t.Context()))
 		must(t, newStore(t, c.client, OneSlot()).Check(t.Context()))
 	})
+}
+
+// A client of one server finds no other server of a Cluster.
+func TestClientOfOneServerIsAWrongSetUpInACluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	for i, n := range c.nodes {
+		st := newStore(t, n.client(t))
+		for what, err := range map[string]error{
+			"Check":      st.Check(t.Context()),
+			"other slot": leaseError(t, st, "a"), "yet another": leaseError(t, st, "b"), "third": leaseError(t, st, "c"), // of two nodes at least
+		} {
+			if what != "Check" && err == nil {
+				continue // of this node
+			}
+			if !errors.Is(err, lease.ErrSetup) || !strings.Contains(err.Error(), "redis.ClusterClient") {
+				t.Errorf("node %d: %s: %v", i, what, err)
+			}
+		}
+	}
+}
+
+func leaseError(t *testing.T, st *Store, key string) error {
+	t.Helper()
+	_, err := st.Lease(t.Context(), ask(lease.Part{Budget: bucket(key), Want: 1}))
+	return err
 }
 
 func TestPartsInDifferentSlotsAreApart(t *testing.T) {

@@ -280,14 +280,14 @@ func TestErrorsAreClassified(t *testing.T) {
 		"ERR unknown command 'EVALSHA'":                   true,
 		"ERR Error running script":                        true,
 	} {
-		if err := classify(replied(text)); errors.Is(err, lease.ErrSetup) != setup || !strings.Contains(err.Error(), text) {
+		if err := (&Store{}).classify(replied(text)); errors.Is(err, lease.ErrSetup) != setup || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if err := classify(redis.ErrClosed); !errors.Is(err, lease.ErrSetup) || !errors.Is(err, redis.ErrClosed) {
+	if err := (&Store{}).classify(redis.ErrClosed); !errors.Is(err, lease.ErrSetup) || !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("%v", err)
 	}
-	if err := classify(context.DeadlineExceeded); errors.Is(err, lease.ErrSetup) {
+	if err := (&Store{}).classify(context.DeadlineExceeded); errors.Is(err, lease.ErrSetup) {
 		t.Errorf("%v", err)
 	}
 }

@@ -124,7 +124,7 @@ func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, err
 			err = c.read(leases)
 		}
 		if err != nil {
-			err = classify(err)
+			err = s.classify(err)
 			for _, i := range c.asks {
 				leases[i] = lease.Lease{Err: err}
 			}
