@@ -75,8 +75,8 @@ func TestWhatWasTakenBeforeTheBucketWasFullDoesNotComeBack(t *testing.T) {
 func TestAnAnswerIsThatOfItsRequest(t *testing.T) {
 	m := New(0, Config{Initial: 100}, 1)
 	old, late := m.Take(0, 0, 1, false), m.Take(0, 0, 1, false)
-	m.Answered(second, old, 0, 1, OK, 0)
-	require.Equal(t, 1.0, m.control.latency.mean)
+	m.Answered(second, old, second/4, 1, OK, 0)
+	require.Equal(t, 0.75, m.control.latency.mean)
 	m.Answered(2*second, m.Take(2*second, 2*second, 1, false), 2*second, 1, Throttled, 0)
 	rate := m.control.current
 	m.Answered(3*second, late, 0, 1, Throttled, 0)
@@ -90,12 +90,27 @@ func TestAnAnswerIsThatOfItsRequest(t *testing.T) {
 	now = m.control.gate(now)
 	require.True(t, m.Payable(now, 1))
 	probe := m.Take(now, now, 1, false)
+	require.Equal(t, m.control.seq, uint64(probe/2))
 	require.Equal(t, never, m.Ready(now, 0, 1))
 	require.False(t, m.Payable(now, 1))
 	m.Answered(now, requests[0], 3*second, 1, OK, 0)
 	require.True(t, m.control.silence.on, "no probe")
 	m.Answered(now, probe, now, 1, OK, 0)
 	require.False(t, m.control.silence.on)
+}
+
+// The mean cost and the use of the rate follow what requests came to.
+func TestACorrectedCostCorrectsTheMean(t *testing.T) {
+	m := New(0, Config{Initial: 100}, 1)
+	charged := m.Take(0, 0, 2, false)
+	m.control.seq, m.control.cost = 4, 2
+	m.control.settled(0, 8)
+	require.Equal(t, 4.0, m.control.cost)
+	m.control.settled(0, -800)
+	require.Equal(t, 1.0, m.control.cost, "1 at least")
+	require.Zero(t, m.control.used.Value)
+	m.Settle(charged, 0, 2, 5)
+	require.Equal(t, 3.0, m.control.used.Value*m.control.tau()/1e9)
 }
 
 // A reserve leaves a part of the burst and of the requests in flight.
