@@ -3,7 +3,6 @@ package throttle
 import (
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -26,6 +25,7 @@ type hintServer struct {
 	tell    teller
 	trip    time.Duration // there and back
 	jitter  float64       // share of the trip
+	works   time.Duration // on an accepted request; what it tells is what is left after that
 	stalls  bool          // the host stands still for 20 to 80 ms every three seconds or so, and at the beginning
 	still   [2]time.Duration
 	dice    *rand.Rand
@@ -81,6 +81,13 @@ func (s *hintServer) answer(i int) *http.Response {
 	defer s.mu.Unlock()
 	now := time.Since(s.began)
 	ok, left, end, retry := s.limit.admit(int64(now))
+	if s.works > 0 && ok {
+		s.mu.Unlock()
+		time.Sleep(s.works)
+		s.mu.Lock()
+		now = time.Since(s.began)
+		left, end = s.limit.(*winLimit).standing(int64(now))
+	}
 	h := http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}
 	n, per := s.limit.size()
 	s.tell(h, ok, n, left, per, time.Now(), s.began.Add(time.Duration(end)), s.began.Add(time.Duration(retry)))
@@ -93,81 +100,6 @@ func (s *hintServer) answer(i int) *http.Response {
 	}
 	s.counts[i][now/time.Second]++
 	return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody}
-}
-
-// winLimit is a fixed window, which begins with the first request or at the clock.
-type winLimit struct {
-	n, used    int64
-	per        int64
-	clock      int64 // where windows of the clock begin; -1: windows begin with the first request
-	begin, end int64
-}
-
-func (w *winLimit) size() (int64, time.Duration) { return w.n, time.Duration(w.per) }
-
-func (w *winLimit) admit(now int64) (bool, int64, int64, int64) {
-	if now >= w.end {
-		w.used, w.begin = 0, now
-		if w.clock >= 0 {
-			w.begin = now - (now+w.clock)%w.per
-		}
-		w.end = w.begin + w.per
-	}
-	ok := w.used < w.n
-	if ok {
-		w.used++
-	}
-	return ok, w.n - w.used, w.end, w.end
-}
-
-// elasticLimit is a fixed window that each request prolongs, whether it is accepted or not.
-type elasticLimit struct{ winLimit }
-
-func (e *elasticLimit) admit(now int64) (bool, int64, int64, int64) {
-	ok, left, _, _ := e.winLimit.admit(now)
-	e.end = now + e.per
-	return ok, left, e.end, e.end
-}
-
-// logLimit is a sliding log.
-type logLimit struct {
-	n   int
-	per int64
-	log []int64
-}
-
-func (l *logLimit) size() (int64, time.Duration) { return int64(l.n), time.Duration(l.per) }
-
-func (l *logLimit) admit(now int64) (bool, int64, int64, int64) {
-	for len(l.log) > 0 && l.log[0]+l.per <= now {
-		l.log = l.log[1:]
-	}
-	ok := len(l.log) < l.n
-	if ok {
-		l.log = append(l.log, now)
-	}
-	return ok, int64(l.n - len(l.log)), l.log[0] + l.per, l.log[0] + l.per
-}
-
-// dripLimit is a token bucket, which tells the time to one more.
-type dripLimit struct {
-	rate, burst, level float64
-	at                 int64
-}
-
-func (d *dripLimit) size() (int64, time.Duration) {
-	return int64(d.burst), time.Duration(d.burst / d.rate * 1e9)
-}
-
-func (d *dripLimit) admit(now int64) (bool, int64, int64, int64) {
-	d.level = min(d.burst, d.level+float64(now-d.at)/1e9*d.rate)
-	d.at = now
-	ok := d.level >= 1
-	if ok {
-		d.level--
-	}
-	more := now + int64((math.Floor(d.level)+1-d.level)/d.rate*1e9)
-	return ok, int64(d.level), more, more
 }
 
 func ceilSeconds(d time.Duration) int64 { return int64((max(0, d) + time.Second - 1) / time.Second) }
@@ -257,6 +189,7 @@ type hintCase struct {
 	trip    time.Duration                             // 0: 20 ms
 	length  time.Duration                             // 0: 20 s
 	apart   time.Duration                             // between the starts of clients
+	works   time.Duration                             // see hintServer
 	stalls  bool
 	stop    func(client int) (from, until time.Duration) // in which a client works; nil: always
 	off     quota.Rules
@@ -297,7 +230,7 @@ func (c hintCase) run(t *testing.T, seed uint64) (res hintResult) {
 		}
 		// Bubbles begin in 2000, whose epoch seconds nothing reads as such.
 		time.Sleep(26*365*24*time.Hour + time.Duration(r.Int64N(int64(time.Second))))
-		s := &hintServer{limit: c.limit(r), tell: c.tell, trip: c.trip, jitter: 0.2, stalls: c.stalls, dice: r, began: time.Now(),
+		s := &hintServer{limit: c.limit(r), tell: c.tell, trip: c.trip, jitter: 0.2, works: c.works, stalls: c.stalls, dice: r, began: time.Now(),
 			refused: make([]int, c.clients), counts: make([][]int, c.clients)}
 		n, per := s.limit.size()
 		var wg sync.WaitGroup
@@ -447,7 +380,7 @@ var hintServers = []hintCase{
 	{name: "clock, a second late", limit: window(50, time.Second, true), tell: deltaLate},
 	{name: "clock, exact", limit: window(50, time.Second, true), tell: deltaExact},
 	{name: "GitHub-like, 100 in 5 s", limit: window(100, 5*time.Second, true), tell: epochUp},
-	{name: "flask fixed", limit: window(50, time.Second, false), tell: flaskLike},
+	{name: "flask fixed", limit: window(50, time.Second, false), tell: flaskLike, works: 2 * time.Millisecond},
 	{name: "flask moving", limit: slidingLog(50, time.Second), tell: flaskLike},
 	{name: "elastic window", limit: elastic(50, time.Second), tell: deltaExact},
 	{name: "elastic window, told late", limit: elastic(50, time.Second), tell: flaskLike},

@@ -48,7 +48,7 @@ type Account struct {
 
 // Rules are switched off by tests, to show what each of them gains.
 type Rules struct {
-	Covered, Least, First, Spread, Pace, Explain, Length, Log bool
+	Covered, Least, First, Spread, Early, Pace, Explain, Length, Log bool
 }
 
 // NewAccount returns an account of which nothing is known.
@@ -176,8 +176,3 @@ func (a *Account) Saved(now meter.Instant, name string) (t Tell, ok bool) {
 
 // Restore takes what Saved returned in another process.
 func (a *Account) Restore(now meter.Instant, t *Tell) { a.quota(now, t.Name).hear(now, now, t) }
-
-// scarce reports whether the rest of the quota of that name is spread over the time until its reset.
-func (a *Account) scarce(name string) bool {
-	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == name && q.scarce && q.reset < meter.Never })
-}

@@ -211,18 +211,20 @@ func TestARequestAsksAtTheResetThoughAnotherHangs(t *testing.T) {
 	requireWaits(t, g, 60*second) // all of the next window is reserved, too
 }
 
-// The rest of a quota that ran dry before is spread evenly, less what is reserved or on its way.
+// The rest of a quota that ran dry before is spread, less what is reserved or on its way: over half of the time until the
+// reset, because that may be told late, but over a second if there is as much, and over ten seconds at most.
 func TestARestIsSpreadUntilTheReset(t *testing.T) {
-	for _, reset := range []meter.Instant{66 * second, 70 * second, 3600 * second} {
+	for left, over := range map[int64]int64{second / 2: second / 2, second: second, 3 * second / 2: second, 6 * second: 3 * second,
+		20 * second: 10 * second, 3600 * second: 10 * second} {
 		_, g, _ := newFamilies()
 		asks(t, g, 0, core(10, 0, 60*second))
-		tell := core(10, 9, reset)
+		tell := core(10, 9, 60*second+left)
 		tell.Reserve = 3
 		asks(t, g, 60*second, tell)
-		at := 60*second + min(reset-60*second, 10*second)/7
-		requireReady(t, g, 60*second, at)
-		sends(t, g, at, 1)
-		requireReady(t, g, at, at+min(reset-at, 10*second)/6)
+		requireReady(t, g, 60*second, 60*second+over/7)
+		sends(t, g, 60*second+over/7, 1)
+		rest := left - over/7
+		requireReady(t, g, 60*second+over/7, 60*second+over/7+min(10*second, max(rest/2, min(rest, second)))/6)
 	}
 }
 

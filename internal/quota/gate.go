@@ -128,16 +128,9 @@ func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 // Hear takes what the response to a request tells of quotas that left at sentAt.
 func (g *Gate) Hear(now, sentAt meter.Instant, tells []Tell) {
 	for i := range tells {
-		t := &tells[i]
-		if t.Reset <= now { // the window ends about now
-			if !g.Account.scarce(t.Name) {
-				continue
-			}
-			if t.Reset = meter.Never; t.Left == 0 {
-				t.Reset, t.Refused = now+second, true
-			}
+		if t := &tells[i]; t.Reset > now || g.Account.Knows(t.Name) {
+			g.Under(now, t.Name).hear(now, sentAt, t)
 		}
-		g.Under(now, t.Name).hear(now, sentAt, t)
 	}
 }
 

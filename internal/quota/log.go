@@ -9,6 +9,7 @@ import (
 const (
 	maxLogged = 1000 // the largest limit for which a log is kept; each departure takes 24 bytes
 	spareLog  = 64   // departures that are kept besides as many as the limit allows
+	fewLogged = 64   // with fewer responses, a fixed window may look like a log by chance
 )
 
 // A log is the sliding log of a server, as far as one client can know it. Servers that keep such a log often tell the reset in
@@ -22,6 +23,7 @@ type log struct {
 	off         bool  // the bounds contradicted each other
 	limit       int64 // for which they were learned
 	heard       int64 // responses that they were learned from
+	need        int64 // so many responses tell enough
 	least, most int64 // bounds of the length
 	ring        []departure
 	newest      int           // in ring
@@ -35,7 +37,7 @@ type departure struct {
 	inFlight     int64         // other requests that had no response then
 }
 
-func newLog(limit int64) log { return log{limit: limit, most: meter.MaxCount} }
+func newLog(limit int64) log { return log{limit: limit, need: 2 * limit, most: meter.MaxCount} }
 
 // back returns the n-th departure before the newest.
 func (l *log) back(n int) *departure {
@@ -72,10 +74,13 @@ func (l *log) answer(now, sentAt meter.Instant) {
 }
 
 // doubt says that the server may not have counted a request that left at sentAt. Learning goes on with later ones. A second
-// doubt soon after the first, about a request that left after it, ends what was learned.
+// doubt soon after the first, about a request that left after it, ends what was learned. To learn it again takes twice as many
+// responses, up to fewLogged.
 func (l *log) doubt(now, sentAt meter.Instant) {
-	if sentAt >= l.doubted && l.certain < l.limit && !l.off {
+	if sentAt >= l.doubted && l.certain <= l.limit && !l.off {
+		need := max(l.need, min(2*l.need, fewLogged))
 		*l = newLog(l.limit)
+		l.need = need
 	}
 	l.doubted, l.certain = now, 0
 }
@@ -106,10 +111,10 @@ func (l *log) hear(now, sentAt meter.Instant, left, limit int64) {
 	}
 }
 
-// known reports whether departures tell how much is left. It takes twice as many responses as the limit, because a fixed window
-// shows only at its end that it is no log.
+// known reports whether departures tell how much is left. It takes twice as many responses as the limit at least, because a
+// fixed window shows only at its end that it is no log.
 func (l *log) known() bool {
-	return l.limit > 0 && l.heard >= 2*l.limit && l.least >= l.most-l.most/4
+	return !l.off && l.limit > 0 && l.heard >= l.need && l.least >= l.most-l.most/4
 }
 
 // ready returns when at most room requests are in the log. A request may have been counted as late as its response came, but

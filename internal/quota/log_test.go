@@ -246,9 +246,9 @@ func TestALogIsKnownOnceItsBoundsAreClose(t *testing.T) {
 		log   log
 		known bool
 	}{
-		{log{limit: 5, heard: 10, least: 8, most: 10}, true},
-		{log{limit: 5, heard: 10, least: 7, most: 10}, false},
-		{log{limit: 5, heard: 9, least: 8, most: 10}, false},
+		{log{limit: 5, heard: 10, need: 10, least: 8, most: 10}, true},
+		{log{limit: 5, heard: 10, need: 10, least: 7, most: 10}, false},
+		{log{limit: 5, heard: 9, need: 10, least: 8, most: 10}, false},
 		{newLog(-1), false},
 		{log{limit: 5, off: true}, false},
 	} {
@@ -296,13 +296,14 @@ func TestALogForgetsAfterASecondDoubtWithinALimit(t *testing.T) {
 		sentAt  meter.Instant
 		kept    bool
 	}{
-		"as many as the limit between": {5, 10 * second, true},
-		"fewer":                        {4, 10 * second, false},
-		"left before the first":        {4, 10*second - 1, true},
+		"more than the limit between":  {6, 10 * second, true},
+		"as many as the limit between": {5, 10 * second, false},
+		"left before the first":        {5, 10*second - 1, true},
 	} {
-		l := log{limit: 5, heard: 10, least: 8, most: 10, certain: c.certain, doubted: 10 * second}
+		l := log{limit: 5, heard: 10, need: 10, least: 8, most: 10, certain: c.certain, doubted: 10 * second}
 		l.doubt(11*second, c.sentAt)
 		require.Equal(t, c.kept, l.known(), name)
+		require.Equal(t, map[bool]int64{true: 10, false: 20}[c.kept], l.need, name)
 		require.Equal(t, 11*second, l.doubted, name)
 		require.Zero(t, l.certain, name)
 	}
@@ -317,4 +318,16 @@ func TestALogFindsRequestsThatLeftAtOneInstant(t *testing.T) {
 	l.answer(4, 2)
 	require.Equal(t, meter.Instant(9), l.ready(9, 3), "no more than these are in the log")
 	require.Equal(t, []meter.Instant{3, 4, 0}, []meter.Instant{l.back(0).answered, l.back(1).answered, l.back(2).answered})
+}
+
+// A window of two requests, spread evenly, looks like a log of half of its length, until requests are refused.
+func TestQuotaTakesNoSmallWindowForALogForLong(t *testing.T) {
+	for _, limit := range []int64{2, 3, 5} {
+		for seed := range uint64(10) {
+			w := newWorld(seed, &windows{limit: limit, length: 10 * second, mostly: map[int64]int64{}}, 1)
+			w.lost, w.mute, w.back, w.until = 0.03, 0.1, 0.02, 400*second
+			w.run()
+			require.LessOrEqual(t, w.refused, 8, "%d: seed %d: refused of %d", limit, seed, w.sent)
+		}
+	}
 }

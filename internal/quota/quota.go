@@ -95,13 +95,19 @@ func (q *quota) pays(need int64, part float64) bool {
 	return spare-q.inFlight >= need
 }
 
-// due returns when the next request may leave: after a window that ran dry, evenly until the reset.
+// due returns when the next request may leave: after a window that ran dry, evenly until the reset. While that is more than a
+// second away, what is left goes up to twice as fast, because many servers tell the reset in whole seconds, up to one late, and
+// what is left at the true end is lost.
 func (q *quota) due() meter.Instant {
 	if !q.scarce || q.reset == meter.Never || q.last < q.turn || q.account.Off.Spread {
 		return max(0, q.turn)
 	}
 	spare := max(0, q.told-q.reserve-q.inFlight)
-	return meter.AddInstant(q.last, min(q.reset-q.last, spreadOver)/(spare+1))
+	over := q.reset - q.last
+	if !q.account.Off.Early {
+		over = max(over/2, min(over, second))
+	}
+	return meter.AddInstant(q.last, min(over, spreadOver)/(spare+1))
 }
 
 // next returns when need requests can leave if that part of the quota must remain, not before from. sure is false if that
@@ -142,6 +148,14 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	if sentAt < q.turn && left <= q.before && t.Reset <= q.turn+sameWindow+now-sentAt && !t.Refused {
 		return // it tells of the previous window
 	}
+	if t.Reset <= now { // the window ends about now
+		if !q.scarce || q.reset == meter.Never {
+			return
+		}
+		if t.Reset = meter.Never; left == 0 {
+			t.Reset, t.Refused = now+second, true
+		}
+	}
 	q.length.hear(now, sentAt, left, q.limit)
 	q.log.hear(now, sentAt, left, q.limit)
 	for _, at := range q.silent {
@@ -152,6 +166,10 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	first := q.awaited && sentAt >= q.turn || news && left > q.told // the first response of a window
 	if first {
 		q.begin(now, sentAt, left)
+		if left == q.limit && left > 0 { // a window is over, and a later request begins the next one
+			q.await(now)
+			return
+		}
 	}
 	learn := first || news || left <= q.told
 	switch {
@@ -223,11 +241,15 @@ func (q *quota) roll(now meter.Instant) {
 func (q *quota) renew(now meter.Instant) {
 	q.turned(0)
 	q.scarce = q.scarce && now-q.last <= second+q.reset-q.turn
+	q.await(q.reset)
+}
+
+// await begins a window of which no response has come.
+func (q *quota) await(at meter.Instant) {
 	told := q.limit
 	if told < 0 {
 		told = meter.MaxCount
 	}
-	at := q.reset
 	q.turn, q.awaited, q.reset = at, true, meter.Never
 	q.learn(told, at)
 }

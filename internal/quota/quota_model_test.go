@@ -24,7 +24,7 @@ func TestQuotaAfterAWindowThatRanDryOneRequestAsks(t *testing.T) {
 	requireWaits(t, g, 10*second)
 	g.Answered(11*second, 10*second, true, []Tell{core(50, 4, 15*second)})
 	sends(t, g, 11*second, 1)
-	requireReady(t, g, 11*second, 12*second) // three are left for four seconds
+	requireReady(t, g, 11*second, 11*second+second/2) // three are left for four seconds, of which two count
 }
 
 func TestQuotaWordIsLessWhatWasSilentSince(t *testing.T) {

@@ -315,3 +315,30 @@ func TestQuotaKeepsItsReserve(t *testing.T) {
 	}
 	require.False(t, g.Payable(at, 1), "nor after the reset")
 }
+
+// The last responses of a window may come after its reset.
+func TestALateResponseOfAWindowThatRanDrySaysNothingOfTheNext(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 2, 10*second))
+	sends(t, g, 9*second, 2)
+	g.Answered(9*second+1, 9*second, true, []Tell{core(50, 0, 10*second)})
+	asks(t, g, 10*second, core(50, 49, 20*second))
+	g.Answered(10*second+1, 9*second, true, []Tell{core(50, 0, 10*second)})
+	require.EqualValues(t, 49, a.quotas[0].told)
+	require.Equal(t, 20*second, a.quotas[0].reset)
+}
+
+// Some servers count a request when it comes, and tell what is left when its response leaves. By then its window may be over,
+// and the next one begins with the next request.
+func TestAWindowOfWhichNothingIsUsedBeginsWithALaterRequest(t *testing.T) {
+	a, g := lateWindows(t)
+	q := a.quotas[0]
+	asks(t, g, 43*second, core(50, 10, 48*second))
+	sends(t, g, 44*second, 1)
+	g.Answered(44*second+1, 44*second, true, []Tell{core(50, 50, 58*second)})
+	require.True(t, q.awaited)
+	require.True(t, q.scarce, "the part that was kept for the rest of the window is not plenty")
+	require.Equal(t, meter.Never, q.reset)
+	asks(t, g, 46*second, core(50, 49, 60*second))
+	require.Equal(t, 57*second, q.reset, "it may have begun as late as its first response came")
+}
