@@ -15,7 +15,7 @@ import (
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
 	clause   = regexp.MustCompile(`(?m)^package `)
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|slog|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|slog|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
 
@@ -90,6 +90,7 @@ func asFunction(statements, name string) string {
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
 		"throttlepage": "github.com/httpthrottle/throttle/throttlepage",
 		"retry":        "github.com/httpthrottle/throttle/retry",
+		"storetest":    "github.com/httpthrottle/throttle/storetest",
 		"headers":      "github.com/httpthrottle/throttle/headers",
 		"redis":        "github.com/redis/go-redis/v9", "throttleredis": "github.com/httpthrottle/throttle/throttleredis",
 	}

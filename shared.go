@@ -11,7 +11,9 @@ import (
 )
 
 // A Store keeps budgets that several processes share. Module throttleredis has one for Redis, [NewMemoryStore] makes one for
-// the Limiters of one process, and package storetest tests others.
+// the Limiters of one process, and package storetest tests others. It has one method:
+//
+//	Lease(ctx context.Context, asks []LeaseAsk) ([]Lease, error)
 //
 // Lease decides all asks, in one round trip if it can, and returns a [Lease] for each, in order. If it returns an error, each
 // ask may still have been carried out, or will be. The error has [ErrStoreSetup] in its chain if retrying does not fix it. Asks
@@ -24,7 +26,8 @@ type Store = store.Store
 // part or none.
 type LeaseAsk = lease.Ask
 
-// A LeasePart asks for tokens of one budget, and tells the store what was returned, owed and held.
+// A LeasePart asks for tokens of one budget, and tells the store what was returned, owed and held. Its fields are documented in
+// package internal/lease, as are those of the types below.
 type LeasePart = lease.Part
 
 // A Lease is the response to a [LeaseAsk]: a part for each of its parts, in order, or an error.
