@@ -1,9 +1,11 @@
 package throttle_test
 
 import (
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -69,13 +71,16 @@ func TestADryRunDelaysNoKeyByAnother(t *testing.T) {
 	}
 }
 
-// A dry run of requests under a limit each and one that they share says what each would have waited.
+// A dry run of requests under several limits says what each would have waited.
 func TestADryRunWaitsAsTheRealOneWithSeveralLimits(t *testing.T) {
-	run := func(dry bool) (waited [400]time.Duration, live int) {
+	window := func(n int64, per time.Duration, opts ...throttle.LimitOption) throttle.Limit {
+		return throttle.SlidingWindow(n, per, opts...)
+	}
+	run := func(limits []throttle.Limit, dry bool) (waited [400]time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			base := &answered{&http.Response{StatusCode: 200, Body: http.NoBody}}
-			opts := []throttle.Option{throttle.WithLimit(throttle.TokenBucket(100, time.Second), perHost(1, time.Second))}
+			opts := []throttle.Option{throttle.WithLimit(limits...)}
 			var all sync.WaitGroup
 			d := new(dried)
 			tr := transportTo(t, base, opts...)
@@ -100,11 +105,17 @@ func TestADryRunWaitsAsTheRealOneWithSeveralLimits(t *testing.T) {
 			}
 			all.Wait()
 		})
-		return waited, live
+		return waited
 	}
-	live, _ := run(false)
-	dry, _ := run(true)
-	require.Equal(t, live, dry)
+	for name, limits := range map[string][]throttle.Limit{
+		"a limit each, and a wide one that they share": {throttle.TokenBucket(100, time.Second), perHost(1, time.Second)},
+		"one for a second, one for a minute":           {throttle.TokenBucket(4, time.Second), window(150, time.Minute)},
+		"the one for a minute first":                   {window(150, time.Minute), throttle.TokenBucket(4, time.Second)},
+		"three":                                        {throttle.TokenBucket(6, time.Second), window(20, 5*time.Second), window(150, time.Minute)},
+		"two of each host":                             {perHost(1, time.Second), window(30, time.Minute, throttle.Key(throttle.ByHost))},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, run(limits, false), run(limits, true)) })
+	}
 }
 
 func TestADryRunBooksNothingForARequestThatIsNotSent(t *testing.T) {
@@ -171,6 +182,45 @@ func TestADryRunTakesASettlementBeforeItsBooking(t *testing.T) {
 		time.Sleep(time.Second)
 		require.InDelta(t, 2, tokens(), 0.01)
 	})
+}
+
+// Costs are corrected by the body and by a Receipt, and requests are canceled, before their charges are made.
+func TestADryRunBooksTrueCosts(t *testing.T) {
+	for others := range 7 { // charges are kept in other places when they are many
+		synctest.Test(t, func(t *testing.T) {
+			limits := []throttle.Limit{throttle.TokenBucket(1, time.Second), throttle.SlidingWindow(50, time.Minute, throttle.Name("w"), throttle.SettleJSON("cost"))}
+			for range others {
+				limits = append(limits, throttle.SlidingWindow(50, time.Minute))
+			}
+			base := bodies(func() io.ReadCloser { return io.NopCloser(strings.NewReader(`{"cost": 3}`)) })
+			d := dryOf(t, base, throttle.WithLimit(limits...))
+			left := func() float64 {
+				b, _ := d.Limiter().Bucket("w", "")
+				return b.Tokens
+			}
+			for i := range 6 {
+				ctx, receipt := throttle.ContextWithReceipt(t.Context())
+				resp, err := d.RoundTrip(get(t, ctx, "http://a/"))
+				require.NoError(t, err)
+				if i%2 == 0 {
+					_, err = io.Copy(io.Discard, resp.Body)
+					require.NoError(t, err)
+				} else {
+					require.NoError(t, receipt.Settle("w", 4))
+				}
+				require.NoError(t, resp.Body.Close())
+			}
+			require.InDelta(t, 47, left(), 0, "the first need not wait")
+			g, err := d.Limiter().Acquire(t.Context(), throttle.Ask{})
+			require.NoError(t, err)
+			g.Cancel()
+			time.Sleep(10 * time.Second)
+			require.InDelta(t, 50-3*3-3*4, left(), 0)
+			_, ok := d.Limiter().Try("", 1)
+			require.True(t, ok)
+			require.InDelta(t, 50-3*3-3*4-1, left(), 0)
+		})
+	}
 }
 
 func TestADryRunBooksWhatIsDueBeforeARequestThatNeedNotWait(t *testing.T) {

@@ -235,8 +235,9 @@ func WithExempt(f func(*http.Request) bool) Option {
 }
 
 // WithDryRun makes the Transport count what would happen, without delaying or rejecting requests. A request that would wait
-// is charged as of the instant at which it would be sent, in order of arrival, and until then only in the limit that stops it.
-// Priorities, cancellations and [WithMaxQueue] have no effect, because no request waits.
+// is charged as of the instant at which it would be sent, in order of arrival, and until then only in the limit that stops it, so
+// that it does not seem to delay requests of other keys. What requests would have waited is exact with one limit; with several it
+// may be too little. Priorities, cancellations and [WithMaxQueue] have no effect, because no request waits.
 func WithDryRun() Option {
 	return option{"WithDryRun", func(c *config) { c.dry = true }}
 }

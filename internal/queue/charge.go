@@ -13,7 +13,7 @@ type Charge struct {
 	Outcome aimd.Outcome // by the limit's Classify; 0: by the response
 	Kept    bool         // a slot that Grant.Done gives back
 	Told    bool         // the body of the response may tell the cost
-	booked  bool         // in Limiter.bookings: paid is not known yet
+	booked  bool         // in Core.books: paid is not known yet
 	Settled bool         // guarded by Core.Mu, as cost is from then on
 }
 
@@ -173,7 +173,7 @@ func (l *Core) undoLocked(charges []Charge, by *Counts, of *caller) {
 // refundLocked gives back a charge, or drops it if a dry run has not made it yet.
 func (l *Core) refundLocked(c *Charge, now Instant) {
 	if c.booked {
-		c.booked = false
+		l.books.drop(c)
 		return
 	}
 	l.giveBackLocked(c.bucket, c.paid, now, c.cost)

@@ -50,7 +50,7 @@ type Core struct {
 	Wall      meter.Wall
 	WallAt    Instant // when to read the wall clock again; never: there are no fixed windows
 	Synced    Instant // when to call syncLocked: at wallAt, or for a booking
-	bookings  bookings
+	books     books
 	seq       uint64
 	Callers   int // with waiting requests, where callers take turns
 	Lines     map[string]*Line
@@ -120,7 +120,7 @@ func (l *Core) syncLocked(now Instant) {
 		l.readWallLocked(now)
 	}
 	l.bookLocked(now)
-	l.Synced = min(l.WallAt, l.bookings.first())
+	l.Synced = min(l.WallAt, l.books.first())
 }
 
 // readWallLocked reads the wall clock, and tells the windows if it was set back.

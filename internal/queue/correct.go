@@ -12,8 +12,13 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 		return 0, ErrSettled
 	}
 	g.Spent |= GrantSettled
-	charged, c.cost, c.Settled = c.cost, cost, true
-	if cost == charged || c.booked {
+	charged, c.Settled = c.cost, true
+	if c.booked {
+		l.books.settle(c, cost)
+		return charged, nil
+	}
+	c.cost = cost
+	if cost == charged {
 		return charged, nil
 	}
 	now := l.NowLocked()
