@@ -27,10 +27,13 @@ func newJudged(t *testing.T, seed uint64) *judged {
 	r := metertest.Seeded(t, seed)
 	x := &judged{l: limiterOf(t, WithLimit(judgedLimits(r)...))}
 	families := 1 + r.IntN(4)*r.IntN(2)
-	gated := r.IntN(2) == 0
+	gated, same := r.IntN(2) == 0, time.Duration(-1)
+	if r.IntN(3) == 0 { // so that the queue is full because of it
+		same = time.Duration(r.Int64N(int64(100 * time.Second)))
+	}
 	for range 150 {
 		p := &queue.Pending{Ask: queue.Ask{Priority: r.IntN(3), Caller: string(rune('a' + r.IntN(5))), Weight: 1, MaxWait: -1, By: &x.l.direct.counts}}
-		if r.IntN(3) > 0 {
+		if p.Ask.MaxWait = same; same < 0 && r.IntN(3) > 0 {
 			p.Ask.MaxWait = time.Duration(r.Int64N(int64(200 * time.Second)))
 		}
 		for _, li := range x.l.core.Limits {
@@ -41,7 +44,7 @@ func newJudged(t *testing.T, seed uint64) *judged {
 			p.Gate, p.Late = &queue.GateKey{Host: "h", Family: uint64(r.IntN(families))}, true
 		}
 		ctx, cancel := t.Context(), context.CancelFunc(func() {})
-		if r.IntN(4) == 0 {
+		if same < 0 && r.IntN(4) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(1+r.Int64N(int64(200*time.Second))))
 		}
 		if w, verdict := x.l.core.Decide(ctx, p); verdict == queue.Waiting {
@@ -161,7 +164,9 @@ func TestJudgingSkipsNoRequestThatIsTooLate(t *testing.T) {
 
 				brute.l.core.Mu.Lock()
 				buckets = brute.change(rand.New(rand.NewPCG(seed, op)), now)
-				for brute.rejectFirst(now) {
+				if buckets[0].HasLines() { // else the change is not about them
+					for brute.rejectFirst(now) {
+					}
 				}
 				for _, b := range buckets {
 					brute.l.core.MarkLocked(b)
@@ -196,40 +201,53 @@ func TestJudgingSkipsNoRequestThatIsTooLate(t *testing.T) {
 	require.Greater(t, lines, 4)
 }
 
-// Of many requests, those that a change rejects are found by a search. The others are judged one by one only if they have no time
-// to spare.
+// Of many requests, those that a change rejects are found by a search.
 func TestFewRequestsAreJudgedToRejectAFew(t *testing.T) {
-	const n, k = 4096, 64 // requests, and those that are rejected if the others are patient
+	const n = 4096
+	rate := func(per time.Duration) func(*testing.T, *Limiter, *Grant) {
+		return func(t *testing.T, l *Limiter, _ *Grant) { require.NoError(t, l.SetRate("limit", 100, per)) }
+	}
+	full := func(due, cost time.Duration) time.Duration { return due + cost/2 } // as if all had the same MaxWait
 	for name, c := range map[string]struct {
-		maxWait  func(i int) time.Duration // of the i-th request, which is due after i seconds
-		slower   time.Duration             // for 100 requests
+		maxWait  func(due, cost time.Duration) time.Duration // of a request that would be granted after due
+		costs    int64
+		change   func(*testing.T, *Limiter, *Grant)
 		rejected int
 		most     int // requests judged
 	}{
-		"the others are patient": {func(i int) time.Duration {
-			if i%(n/k) != n/k/2 {
+		"a slower rate, one in 64 has a MaxWait": {func(due, _ time.Duration) time.Duration {
+			if due/time.Second%64 != 32 {
 				return -1
 			}
-			return time.Duration(i) * 3 * time.Second / 2
-		}, 200 * time.Second, k, k * 12},
-		"the others could go 256 later": {func(i int) time.Duration { return time.Duration(i+256) * time.Second }, 105 * time.Second, 0, n / 256 * 12},
-		"the others have none to spare": {func(i int) time.Duration { return time.Duration(i)*time.Second + time.Second/2 }, 101 * time.Second, n/101 + 1, n},
+			return due * 3 / 2
+		}, 1, rate(200 * time.Second), n / 64, n / 64 * 12},
+		"a slower rate, all could go 256 later":      {func(due, _ time.Duration) time.Duration { return due + 256*time.Second }, 1, rate(105 * time.Second), 0, 20},
+		"a slower rate, a full queue":                {full, 1, rate(101 * time.Second), n/101 + 1, n / 101 * 12},
+		"a slower rate, a full queue, unequal costs": {full, 9, rate(101 * time.Second), 203, 203 * 12},
+		"a settlement, a full queue":                 {full, 1, func(t *testing.T, _ *Limiter, g *Grant) { require.NoError(t, g.Settle("limit", 101)) }, 1, 20},
+		"a settlement, a full queue, unequal costs":  {full, 9, func(t *testing.T, _ *Limiter, g *Grant) { require.NoError(t, g.Settle("limit", 102)) }, 2, 40},
+		"a hold, a full queue":                       {full, 1, func(_ *testing.T, l *Limiter, _ *Grant) { l.Hold("", 2*time.Second) }, 1, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := limiterOf(t, WithLimit(TokenBucket(100, 100*time.Second, Initial(0), Name("limit"))))
+				l := limiterOf(t, WithLimit(TokenBucket(100, 100*time.Second, Name("limit"))))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				for i := range n {
-					p := &queue.Pending{Ask: queue.Ask{MaxWait: c.maxWait(i + 1), Weight: 1, By: &l.direct.counts}}
+				grant, err := l.Acquire(ctx, Ask{Cost: 100})
+				require.NoError(t, err)
+				due := time.Duration(0)
+				for i := range int64(n) {
+					cost := 1 + i*7919%c.costs
+					due += time.Duration(cost) * time.Second
+					p := &queue.Pending{Ask: queue.Ask{MaxWait: c.maxWait(due, time.Duration(cost)*time.Second), Weight: 1, By: &l.direct.counts}}
 					p.Charges = make([]queue.Charge, 0, 1)
-					p.Add(l.core.Limits[0], "", 1)
+					p.Add(l.core.Limits[0], "", cost)
 					_, verdict := l.core.Decide(ctx, p)
 					require.Equal(t, queue.Waiting, verdict)
 				}
 				judged := 0
 				l.core.AtOnce, l.core.Pause = 1, func() { judged++ } // after each
-				require.NoError(t, l.SetRate("limit", 100, c.slower))
+				c.change(t, l, grant)
 				require.Equal(t, n-c.rejected, l.Stats().Waiting)
 				require.LessOrEqual(t, judged, c.most)
 			})
@@ -260,13 +278,13 @@ func TestAChangeRejectsAtTheExactBound(t *testing.T) {
 
 func TestJudgingFreesTheLockBetweenPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, empty(1, Burst(1)))
+		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Second, Name("window"))))
 		for i := range 100 {
-			send(t, l, Ask{MaxWait: new(time.Duration(i+1) * time.Second)})
+			send(t, l, Ask{MaxWait: new(time.Duration(i) * time.Second)})
 		}
 		pauses := 0
 		l.core.AtOnce, l.core.Pause = 10, func() { pauses++ }
-		require.NoError(t, l.SetRate("bucket", 2, 2*time.Second))
+		require.NoError(t, l.SetRate("window", 1, time.Second))
 		require.GreaterOrEqual(t, pauses, 9)
 		sleep(100 * time.Second)
 		require.EqualValues(t, 100, l.Stats().Granted)

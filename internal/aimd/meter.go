@@ -90,6 +90,9 @@ func (m *Meter) Plan(from instant, ahead, cost int64) instant {
 	return max(m.control.pausedUntil, fastest)
 }
 
+// Interval implements [meter.Steady], for Plan.
+func (m *Meter) Interval() int64 { return per / perMega(m.control.cfg.Max) }
+
 // Take returns twice the number of the request, plus one for a probe.
 func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	charged := 2 * m.bucket.Take(due, now, cost, waited)

@@ -15,5 +15,12 @@ type Sharer interface {
 	Another(now Instant, r Rate, burst, initial int64) Meter
 }
 
+// A Steady is a meter whose tokens come in at a steady rate: what Ready returns, and Plan, is convex in what is ahead, except that it is
+// rounded up. (A line is convex, and the later of two convex instants.)
+type Steady interface {
+	// Interval returns the time between two tokens, in ns, rounded.
+	Interval() int64
+}
+
 // A Turner is a meter of windows, the current one of which ends at an instant.
 type Turner interface{ Turns(now Instant) Instant }

@@ -119,6 +119,9 @@ func (b *TokenBucket) Burst() int64 { return b.burst }
 // Rate returns the rate.
 func (b *TokenBucket) Rate() Rate { return Rate{int64(b.n), time.Duration(b.per)} }
 
+// Interval implements [Steady].
+func (b *TokenBucket) Interval() int64 { return int64((b.per + b.n/2) / b.n) }
+
 // LastTake returns the number of the last take or change: takes are numbered in order.
 func (b *TokenBucket) LastTake() int64 { return b.seq }
 

@@ -113,12 +113,12 @@ func (c *checker) queue(q *Queue) {
 			of = 1
 		}
 		sizes[of] += ln.size
-		c.holds(all.tightest <= ln.root.tightest, "a request has an earlier limit than its queue knows")
 		for i := range q.stops() {
 			totals[of][i] = meter.AddCount(totals[of][i], ln.root.sums()[i])
 			c.holds(all.mosts[i] >= ln.root.mosts()[i], "a request costs more than its queue knows")
 		}
 		for w := ln.First; w != nil; w = w.Next() {
+			c.holds(all.tightest <= w.tight(), "a request has an earlier limit than its queue knows")
 			c.holds(!all.latest.Before(&w.Place), "a request comes after the last one that its queue knows")
 		}
 	}
@@ -307,22 +307,26 @@ func (ln *Line) check() (inOrder []*Waiter, depth int, err error) {
 		depth = max(depth, level)
 		holds(parent == w.parent && ln == w.line, "not a tree")
 		holds(parent == nil || parent.weight >= w.weight, "not a heap by weight")
+		first := len(inOrder)
 		walk(w.left, w, level+1)
 		inOrder = append(inOrder, w)
 		walk(w.right, w, level+1)
-		tightest := w.tight()
+		upTo := int64(0)
+		for _, other := range inOrder[first:] {
+			upTo = meter.AddCount(upTo, other.paced())
+			holds(other.tight() >= w.bound+w.slope*upTo, "a request is too late at the bound")
+		}
 		for i, sum := range w.costs {
 			most := sum
 			for _, below := range []*Waiter{w.left, w.right} {
 				if below != nil {
 					sum = meter.AddCount(sum, below.sums()[i])
-					most, tightest = max(most, below.mosts()[i]), min(tightest, below.tightest)
+					most = max(most, below.mosts()[i])
 				}
 			}
 			holds(sum == w.sums()[i], "a sum of costs is wrong")
 			holds(most == w.mosts()[i], "a largest cost is wrong")
 		}
-		holds(tightest == w.tightest, "the tightest is wrong")
 	}
 	walk(ln.root, nil, 1)
 	if len(inOrder) != ln.size {

@@ -10,10 +10,12 @@ import (
 // This file judges waiting requests again, after a change that may make some of them too late. It goes in order, so that a
 // rejected request delays no other: the first that is too late is rejected, until none is.
 //
-// A line skips a part of its tree if the plan of the last request there meets the tightest bound there. So a part is skipped where
-// each request has more time to spare than it takes to grant the part: to reject k of n requests visits O(k log n) of them if the
-// others are patient, and O((k + n/s) log n) if the least patient could still be granted s requests later. In a queue that is full
-// because all requests have the same MaxWait, s is less than 1, and all are visited.
+// A line skips a subtree if the plans of the requests there meet their bound. The bound rises with what is to be paid, as the plans
+// do, so to reject k of n requests visits O(k log n) of them, also in a queue that is full because all requests have the same
+// MaxWait. It rises at the rate of the time at which it was found: if the rate has changed by a fraction f since, subtrees of more
+// than 1/f requests without time to spare are visited, and their bounds found again. It does not rise at windows, where tokens come
+// in all at once, nor at limits other than the slowest of a line: there the requests of a subtree are visited if one of them cannot
+// wait until all are paid.
 //
 // If many requests must be visited, the work goes in pieces between which others have the lock.
 
@@ -75,23 +77,26 @@ func (l *Core) UnlockJudged() {
 // judgeQueueLocked goes on with a queue, and reports whether it came to the end: first of the urgent requests, then of all.
 func (l *Core) judgeQueueLocked(q *Queue, now Instant, left *int) (done bool) {
 	j := judge{queue: q, now: now, left: left}
-	for {
-		if done = j.meetQueue(); !done {
-			q.look(q.from.Below)
-			j.gather(q.from.Below)
-		}
-		switch {
-		case done:
-		case len(j.lines) == 1:
-			done = l.judgeLineLocked(&j)
-		default:
-			done = j.meetAll() || l.judgeLinesLocked(&j)
-		}
-		if !done || q.from.Below {
-			return done
+	for j.meetQueue() || l.judgeClassLocked(&j) {
+		if q.from.Below {
+			return true
 		}
 		q.from = firstPlace(true)
 	}
+	return false
+}
+
+// judgeClassLocked does the same for the urgent requests, or for the others.
+func (l *Core) judgeClassLocked(j *judge) (done bool) {
+	j.queue.look(j.queue.from.Below)
+	j.gather(j.queue.from.Below)
+	switch {
+	case j.meetAll():
+		return true
+	case len(j.lines) == 1:
+		return l.judgeLineLocked(j)
+	}
+	return l.judgeLinesLocked(j)
 }
 
 // A judge judges requests of one queue that are all urgent or all not.
@@ -129,13 +134,24 @@ func (j *judge) gather(below bool) {
 	}
 }
 
-// meet reports whether all requests below n, n included, can certainly be granted in time, given what is to be paid until then.
+// meet reports whether all requests of the subtree of n can certainly be granted in time, given what is to be paid until then.
 func (j *judge) meet(n *Waiter, all []int64) bool {
-	ln := n.line
-	for i := range ln.Stops {
-		b := ln.Stops[i].Bucket
-		if b.loan != nil || b.planLocked(j.queue, ln, lastPlace(n.Below), j.urgent[i], all[i], n.mosts()[i], j.now) > n.tightest {
+	for i := range n.line.Stops {
+		s := &n.line.Stops[i]
+		plan := func(ahead, cost int64) Instant {
+			return s.Bucket.planLocked(j.queue, s.Line, lastPlace(n.Below), j.urgent[i], ahead, cost, j.now)
+		}
+		switch {
+		case i != s.Line.pacer || n.slope == 0:
+			if plan(all[i], n.mosts()[i]) > n.bound {
+				return false
+			}
+		case n.mosts()[i] > s.Bucket.most(n.Below): // it is never paid
 			return false
+		default: // plans are convex: if they meet the bound at both ends, they do so between them
+			if plan(all[i]-n.all(), 1) > n.bound+n.slope || plan(all[i]-1, 1) > n.bound+n.slope*n.all() {
+				return false
+			}
 		}
 	}
 	return true
@@ -156,7 +172,7 @@ func (j *judge) meetQueue() bool {
 		if q.from.Below {
 			urgent = q.urgent(i)
 		}
-		if b.loan != nil || b.planLocked(q, nil, lastPlace(q.from.Below), urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
+		if b.planLocked(q, nil, lastPlace(q.from.Below), urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
 			return false
 		}
 	}
@@ -210,12 +226,15 @@ func (l *Core) rejectLateLocked(j *judge) {
 // judgeLineLocked judges the requests of the only line.
 func (l *Core) judgeLineLocked(j *judge) (done bool) {
 	ln := j.lines[0]
+	ln.pace()
 	n := len(ln.Stops)
-	room := make([]int64, 2*n) // for what is ahead of a request, and with it
-	for ln.size > 0 {
-		clear(room)
-		ahead := room[:n]
-		if !j.search(ln.root, ahead) {
+	room := make([]int64, 2*n) // for what is ahead of a request, and for what is to be paid until then
+	ahead, all := room[:n], room[n:]
+	for w := ln.from(&j.queue.from); w != nil; w = ln.from(&j.queue.from) {
+		for i := range ahead {
+			ahead[i] = ln.ahead(&w.Place, i)
+		}
+		if !j.search(w, ahead, all) {
 			return true
 		}
 		if j.late == nil {
@@ -226,29 +245,37 @@ func (l *Core) judgeLineLocked(j *judge) (done bool) {
 	return true
 }
 
-// search looks for the first request from queue.from on that convict reports, among n and those below it. It adds what they cost
-// to ahead if there is none.
-func (j *judge) search(n *Waiter, ahead []int64) bool {
-	if n == nil {
-		return false
-	}
-	all := ahead[len(ahead):]
-	for i, sum := range n.sums() {
-		all = append(all, meter.AddCount(ahead[i], sum))
-	}
-	if j.meet(n, all) {
-		copy(ahead, all)
-		return false
-	}
-	if !n.Before(&j.queue.from) {
-		if j.search(n.left, ahead) || j.convict(n, ahead) {
-			return true
+// search looks for the first request from w on that convict reports, given what is ahead of w. Bounds that did not do are found
+// again.
+func (j *judge) search(w *Waiter, ahead, all []int64) bool {
+	for !j.convict(w, ahead) {
+		addCounts(ahead, w.costs)
+		if w.right != nil && !j.skip(w.right, ahead, all) {
+			for w = w.right; w.left != nil && !j.skip(w.left, ahead, all); {
+				w = w.left
+			}
+			continue
 		}
-	} else if n.left != nil {
-		addCounts(ahead, n.left.sums())
+		for ; w.isRight(); w = w.parent {
+			w.findBound()
+		}
+		w.findBound()
+		if w = w.parent; w == nil {
+			return false
+		}
 	}
-	addCounts(ahead, n.costs)
-	return j.search(n.right, ahead)
+	return true
+}
+
+// skip passes n and those below it, if all of them meet their bounds. It adds what they cost to ahead.
+func (j *judge) skip(n *Waiter, ahead, all []int64) bool {
+	copy(all, ahead)
+	addCounts(all, n.sums())
+	if !j.meet(n, all) {
+		return false
+	}
+	copy(ahead, all)
+	return true
 }
 
 // addCounts adds counts to sums.

@@ -24,6 +24,9 @@ type Line struct {
 	Vocal   bool // its gate may be closed, or close without notice: see party.vocal
 	Starved bool // its first request has been passed over for too long, and bars all its buckets
 	below   bool // of all its requests: they leave a part of some limits to urgent ones
+
+	pacer int   // the stop at which costs count for the bounds of its waiters
+	slope int64 // of bounds that are found from now on, in ns for each token
 }
 
 // newLine returns a line of so many stops, and its queue if that is nil. Most lines have one stop and a queue of their own: all
@@ -96,7 +99,7 @@ type Bounds struct {
 // last returns the last instant at which a request may be granted.
 func (b *Bounds) last() Instant { return max(b.Expiry, b.Arrived+b.respite) }
 
-// tight returns an instant at which a request may certainly be granted, if it may wait until then.
+// tight returns the last instant at which a request may be granted, or an earlier one.
 func (b *Bounds) tight() Instant { return min(b.Expiry, b.Deadline-1, shut-1) }
 
 // A Waiter is a request in line.
@@ -109,7 +112,8 @@ type Waiter struct {
 	line                *Line
 	costs               []int64  // by stop; behind them come sums and mosts
 	inline              [6]int64 // room for all three where there are no more than two stops
-	tightest            Instant  // the earliest limit of its own and of all below it
+	bound               Instant  // of w and of all below it; see findBound
+	slope               int64    // of the line when the bound was found
 	Passed              Instant  // when it could first have been passed over; never: not yet
 	Due                 Instant  // when it would be granted, as it seemed on arrival
 	At                  Instant  // when it was granted
@@ -129,18 +133,6 @@ func (w *Waiter) take(charges []Charge) {
 	for i := range charges {
 		w.costs[i] = charges[i].cost
 	}
-}
-
-// sums returns the costs of w and of all below it, by stop.
-func (w *Waiter) sums() []int64 {
-	n := len(w.costs)
-	return w.costs[n : 2*n]
-}
-
-// mosts returns the largest costs of w and of all below it, by stop.
-func (w *Waiter) mosts() []int64 {
-	n := len(w.costs)
-	return w.costs[2*n : 3*n]
 }
 
 // paid returns what refunds of a granted w need, by stop. It takes the memory of sums, because w is in no line any more and there
@@ -207,7 +199,6 @@ func (ln *Line) insert(w *Waiter) {
 	place := &ln.root
 	for *place != nil {
 		w.parent = *place
-		w.parent.gain(w)
 		if w.Before(&w.parent.Place) {
 			place = &w.parent.left
 		} else {
@@ -219,6 +210,12 @@ func (ln *Line) insert(w *Waiter) {
 		ln.rotate(w)
 	}
 	w.sum()
+	c := climb{w.upTo(), w.all(), w.isRight()}
+	for p := w.parent; p != nil; p = p.parent {
+		p.gain(w)
+		c.to(p)
+		p.boundWith(w, c.upTo)
+	}
 }
 
 // remove takes w out.
@@ -227,7 +224,7 @@ func (ln *Line) remove(w *Waiter) {
 		ln.First = w.Next()
 	}
 	ln.size--
-	above := w.parent
+	above, c := w.parent, climb{w.upTo(), w.all() - w.paced(), w.isRight()}
 	for w.left != nil || w.right != nil {
 		if w.right == nil || w.left != nil && w.left.weight > w.right.weight {
 			ln.rotate(w.left)
@@ -241,8 +238,12 @@ func (ln *Line) remove(w *Waiter) {
 		p.sum()
 	}
 	for p := above; p != nil; p = p.parent {
-		if !p.lose(w) {
+		known := p.lose(w)
+		if !known {
 			p.sum()
+		}
+		if c.to(p); known {
+			p.boundWithout(w, c.upTo)
 		}
 	}
 	w.parent = nil
@@ -282,61 +283,6 @@ func (ln *Line) hang(parent, old, w *Waiter) {
 	}
 }
 
-// sum brings what w knows of all below it up to date with those right below it. Its frame is small: waiters join on a small stack.
-func (w *Waiter) sum() {
-	n, tightest := len(w.costs), w.tight()
-	for i := range n {
-		w.costs[:3*n][n+i], w.costs[:3*n][2*n+i] = w.costs[i], w.costs[i]
-	}
-	if w.left != nil {
-		tightest = min(tightest, w.left.tightest)
-		w.addBelow(w.left)
-	}
-	if w.right != nil {
-		tightest = min(tightest, w.right.tightest)
-		w.addBelow(w.right)
-	}
-	w.tightest = tightest
-}
-
-// gain counts another request below w.
-func (w *Waiter) gain(more *Waiter) {
-	n := len(w.costs)
-	all := w.costs[:3*n]
-	for i, cost := range more.costs {
-		all[n+i], all[2*n+i] = meter.AddCount(all[n+i], cost), max(all[2*n+i], cost)
-	}
-	w.tightest = min(w.tightest, more.tight())
-}
-
-// lose counts a request less below w, without a look at the others: they are seldom in the caches of the processor. It reports
-// false if it cannot tell what remains, because the request was the largest or the tightest, or the sum is at its bound.
-func (w *Waiter) lose(less *Waiter) bool {
-	n := len(w.costs)
-	all := w.costs[:3*n]
-	for i, cost := range less.costs {
-		if all[n+i] >= 2*meter.MaxCount || cost == all[2*n+i] && all[i] < cost {
-			return false
-		}
-	}
-	if less.tight() == w.tightest && w.tight() > w.tightest {
-		return false
-	}
-	for i, cost := range less.costs {
-		all[n+i] -= cost
-	}
-	return true
-}
-
-// addBelow counts what is below w on one side.
-func (w *Waiter) addBelow(below *Waiter) {
-	n := len(w.costs)
-	all, more := w.costs[:3*n], below.costs[:3*n]
-	for i := n; i < 2*n; i++ {
-		all[i], all[i+n] = meter.AddCount(all[i], more[i]), max(all[i+n], more[i+n])
-	}
-}
-
 // clamp brings the costs at a stop down to most, of w and all below it.
 func (w *Waiter) clamp(stop int, most int64) {
 	if w == nil || w.mosts()[stop] <= most {
@@ -363,6 +309,9 @@ func (ln *Line) from(p *Place) (first *Waiter) {
 	return first
 }
 
+// isRight reports whether w is the right child of its parent.
+func (w *Waiter) isRight() bool { return w.parent != nil && w.parent.right == w }
+
 // Next returns the one after w, nil if w is the last.
 func (w *Waiter) Next() *Waiter {
 	if w.right != nil {
@@ -370,7 +319,7 @@ func (w *Waiter) Next() *Waiter {
 		}
 		return w
 	}
-	for w.parent != nil && w.parent.right == w {
+	for w.isRight() {
 		w = w.parent
 	}
 	return w.parent

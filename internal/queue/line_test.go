@@ -41,7 +41,11 @@ func TestLineAgreesWithASortedSlice(t *testing.T) {
 	for seed := range seeds {
 		r, ln, sorted := metertest.Seeded(t, seed), new(Line), []*Waiter(nil)
 		stops := 1 + r.IntN(3)
+		ln.pacer = r.IntN(stops)
 		for op := range 400 {
+			if r.IntN(20) == 0 {
+				ln.slope = []int64{0, 1, 2, 3, 1 << 40, 1 << 51, 1 << 60}[r.IntN(7)]
+			}
 			if len(sorted) == 0 || r.IntN(5) > r.IntN(4) {
 				costs := make([]int64, stops)
 				for i := range costs {
@@ -73,6 +77,28 @@ func TestLineAgreesWithASortedSlice(t *testing.T) {
 			}
 			require.Equal(t, aheadIn(sorted, rank, seq, stop), ln.ahead(&Place{Rank: rank, seq: seq}, stop), "seed %d, op %d", seed, op)
 		}
+	}
+}
+
+// In order, no request makes a bound earlier than it need be.
+func TestBoundsAreExactInOrder(t *testing.T) {
+	r, ln := metertest.Seeded(t, 3), &Line{slope: 7}
+	for seq := range uint64(2000) {
+		w := testWaiter(0, seq, 1+r.Int64N(9))
+		w.Expiry = r.Int64N(100_000)
+		ln.insert(w)
+		if r.IntN(3) == 0 {
+			ln.remove(ln.First)
+		}
+		if seq%50 < 49 {
+			continue
+		}
+		tightest, upTo := Never, int64(0)
+		for w := ln.First; w != nil; w = w.Next() {
+			upTo += w.costs[0]
+			tightest = min(tightest, w.Expiry-ln.slope*upTo)
+		}
+		require.Equal(t, tightest, ln.root.bound)
 	}
 }
 

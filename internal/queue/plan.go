@@ -149,7 +149,11 @@ func planLocked(charges []Charge, q *Queue, ln *Line, p *Place, now Instant, mos
 	for i := range charges {
 		c := &charges[i]
 		urgent, ahead := q.ahead(ln, p, i, now, most)
-		if ln != nil {
+		switch {
+		case ln == nil:
+		case q.isBehindAll(p):
+			ahead = meter.AddCount(ahead, ln.root.sums()[i])
+		default:
 			ahead = meter.AddCount(ahead, ln.ahead(p, i))
 		}
 		if d := c.bucket.planLocked(q, ln, p, urgent, ahead, c.cost, now); d > due {

@@ -83,9 +83,7 @@ func (q *Queue) leave(w *Waiter) {
 
 // reduced notes that a request costs less at a stop.
 func (q *Queue) reduced(w *Waiter, stop int, by int64) {
-	if stop < q.stops() {
-		q.class(w.Below).totals[stop].add(-by)
-	}
+	q.class(w.Below).totals[stop].add(-by)
 }
 
 // look finds the largest costs and the tightest bound again: those that were noted may be of requests that have left.
@@ -97,7 +95,7 @@ func (q *Queue) look(below bool) {
 		if ln.below != below {
 			continue
 		}
-		c.tightest = min(c.tightest, ln.root.tightest)
+		c.tightest = min(c.tightest, ln.root.bound)
 		for i := range c.mosts {
 			c.mosts[i] = max(c.mosts[i], ln.root.mosts()[i])
 		}
@@ -115,7 +113,7 @@ func (q *Queue) ahead(but *Line, p *Place, stop int, now Instant, most int) (urg
 	if q == nil || stop >= q.stops() || len(q.lines) == 1 && q.lines[0] == but {
 		return 0, 0
 	}
-	if c := q.class(p.Below); q.Vocal == 0 && (c.size == 0 || c.latest.Before(p)) {
+	if c := q.class(p.Below); q.Vocal == 0 && q.isBehindAll(p) {
 		if c.size > 0 {
 			ahead = c.totals[stop].count()
 		}
@@ -138,6 +136,12 @@ func (q *Queue) ahead(but *Line, p *Place, stop int, now Instant, most int) (urg
 		}
 	}
 	return urgent, ahead
+}
+
+// isBehindAll reports whether no request of its class comes after that place, as far as is known.
+func (q *Queue) isBehindAll(p *Place) bool {
+	c := q.class(p.Below)
+	return c.size == 0 || c.latest.Before(p)
 }
 
 // urgent returns what all urgent requests cost that go before all others at a stop.

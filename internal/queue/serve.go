@@ -105,6 +105,7 @@ func (l *Core) openLocked(charges []Charge, below bool, now Instant) *Line {
 			}
 		}
 	}
+	ln.choosePacer(charges)
 	l.Lines[ln.id] = ln
 	return ln
 }
