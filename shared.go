@@ -133,6 +133,8 @@ func Shared(s Store, opts ...ShareOption) LimitOption {
 		switch {
 		case s == nil:
 			l.fault("Shared(nil): a store is needed")
+		case reflect.ValueOf(s).Kind() == reflect.Pointer && reflect.ValueOf(s).IsNil():
+			l.fault("Shared: the store is a nil %T", s)
 		case !reflect.TypeOf(s).Comparable():
 			l.fault("Shared: a %T cannot be compared; use a pointer", s)
 		}

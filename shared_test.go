@@ -398,6 +398,7 @@ func TestSharedWithWhatItDoesNotFitIsAnError(t *testing.T) {
 	s := NewMemoryStore()
 	for text, opt := range map[string]Option{
 		"Shared(nil)":          WithLimit(Pace(1, time.Second, Shared(nil))),
+		"a nil *throttle.trip": WithLimit(Pace(1, time.Second, Shared((*trip)(nil)))),
 		"a ShareOption is nil": WithLimit(Pace(1, time.Second, Shared(s, nil))),
 		"kind adaptive":        WithLimit(Adaptive(AIMD{}, Shared(s))),
 		"kind calendar-window": WithLimit(CalendarWindow(1, Day, time.UTC, Shared(s))),

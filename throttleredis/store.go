@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"time"
 
@@ -80,9 +81,10 @@ func WithLogger(logger *slog.Logger) Option {
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{client: client, prefix: "throttle", logger: slog.New(slog.DiscardHandler), script: leaseScript, began: time.Now()}
 	var faults []error
-	switch client.(type) {
-	case nil:
+	if c := reflect.ValueOf(client); client == nil || c.Kind() == reflect.Pointer && c.IsNil() {
 		faults = append(faults, errors.New("the client is nil"))
+	}
+	switch client.(type) {
 	case *redis.Ring:
 		faults = append(faults, errors.New("a redis.Ring moves keys when it loses a server: use a ClusterClient"))
 	case *redis.ClusterClient:

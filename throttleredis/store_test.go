@@ -53,14 +53,16 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{})
 	defer ring.Close()
 	for name, f := range map[string]func() (*Store, error){
-		"nil client": func() (*Store, error) { return New(nil) },
-		"ring":       func() (*Store, error) { return New(ring) },
-		"nil option": func() (*Store, error) { return New(c, nil) },
-		"nil logger": func() (*Store, error) { return New(c, WithLogger(nil)) },
-		"empty":      func() (*Store, error) { return New(c, Prefix("")) },
-		"braces":     func() (*Store, error) { return New(c, Prefix("a{b}")) },
-		"long":       func() (*Store, error) { return New(c, Prefix(strings.Repeat("x", 65))) },
-		"space":      func() (*Store, error) { return New(c, Prefix("a b")) },
+		"nil client":  func() (*Store, error) { return New(nil) },
+		"nil Client":  func() (*Store, error) { return New((*redis.Client)(nil)) },
+		"nil cluster": func() (*Store, error) { return New((*redis.ClusterClient)(nil)) },
+		"ring":        func() (*Store, error) { return New(ring) },
+		"nil option":  func() (*Store, error) { return New(c, nil) },
+		"nil logger":  func() (*Store, error) { return New(c, WithLogger(nil)) },
+		"empty":       func() (*Store, error) { return New(c, Prefix("")) },
+		"braces":      func() (*Store, error) { return New(c, Prefix("a{b}")) },
+		"long":        func() (*Store, error) { return New(c, Prefix(strings.Repeat("x", 65))) },
+		"space":       func() (*Store, error) { return New(c, Prefix("a b")) },
 	} {
 		if s, err := f(); err == nil || s != nil {
 			t.Errorf("%s: no error", name)

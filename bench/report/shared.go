@@ -133,8 +133,9 @@ func sharedTargets(m *measurements) string {
 			more, ok := more(late("p50-µs-late", "throttle"), late("p50-µs-late", "memory"))(m)
 			trip, known := late("p50-µs-trip", "throttle").of(m)
 			return more / trip, ok && known
-		}, why: "On a busy machine the process asks too late at times, and with a burst of 1 the tokens of that time are lost; in memory, 20 ms " +
-			"are made up for. In simulated time, half of a round trip is the median."})
+		}, why: "The second request comes before anything is known of the use, so it waits for a response, in which the bucket of one token is " +
+			"full: this delay stays. So does that of each ask that a busy machine sends too late, because a shared bucket never makes up for lost " +
+			"time; in memory, 20 ms are made up for. In simulated time, half of a round trip is the median."})
 	var b strings.Builder
 	writeTargets(m, &b, targets)
 	return b.String()
