@@ -1,0 +1,488 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file has the single steps of a meter that is filled by leases.
+
+const (
+	sec = int64(time.Second)
+	now = 1000 * sec
+)
+
+func leasedOf(b Budget) *Leased { return NewLeased(b, Config{Ahead: 10 * time.Millisecond}) }
+
+func kindOf(k Kind, n int64) Budget { return Budget{Kind: k, Limit: "l", N: n, Per: time.Second} }
+
+func runOf(n, id int64, start meter.Instant, rate int64) run {
+	return run{lot: lot{n, id, meter.Never, start + sec}, start: start, rate: meter.Rate{N: rate, Per: time.Second}}
+}
+
+// give makes tokens at hand and promised tokens, as responses do.
+func (m *Leased) give(lots []lot, runs ...run) *Leased {
+	for _, l := range lots {
+		m.add(l)
+	}
+	m.runs = runs
+	m.schedule()
+	return m
+}
+
+func TestEachKindHasItsMeter(t *testing.T) {
+	assert.IsType(t, (*LeasedSlots)(nil), New(Budget{Kind: Slots, N: 1}, Config{}))
+	assert.IsType(t, (*Leased)(nil), New(bucket(1, time.Second, 1), Config{}))
+}
+
+func TestLocalCorrectionsAreOwedWhereLocalChargesAre(t *testing.T) {
+	m := leasedOf(bucket(100, time.Second, 100))
+	m.settleLocal(now, 2, 5)
+	assert.EqualValues(t, 3, m.owe, "the store is back")
+	m.settleLocal(now, 5, 3)
+	assert.EqualValues(t, 1, m.owe)
+	m.settleLocal(now, 5, 3)
+	assert.Zero(t, m.owe)
+	m.local = meter.Unlimited{}
+	m.settleLocal(now, 2, 5)
+	assert.Zero(t, m.owe, "what passes is not owed")
+	m.owing = true
+	m.settleLocal(now, 2, 5)
+	assert.EqualValues(t, 3, m.owe)
+}
+
+func TestReturnsAreJoinedByLease(t *testing.T) {
+	m := leasedOf(bucket(100, time.Second, 100))
+	m.returns(Return{1, 20}, now)
+	m.returns(Return{2, 30}, now+1)
+	m.returns(Return{4, 20}, now+2)
+	assert.Equal(t, []Return{{5, 20}, {2, 30}}, m.back)
+	assert.Equal(t, now, m.since, "the first one waits the longest")
+	for i := range int64(14) {
+		m.returns(Return{1, 50 - i}, now)
+	}
+	require.Len(t, m.back, maxReturns)
+	m.returns(Return{8, 10}, now)
+	require.Len(t, m.back, maxReturns)
+	assert.Equal(t, []Return{{13, 10}, {2, 30}, {1, 37}}, m.back[:3], "the two earliest")
+}
+
+func TestDebtsAreBounded(t *testing.T) {
+	for b, most := range map[Budget]int64{
+		bucket(10, time.Second, 5):                      5,
+		kindOf(Sliding, 7):                              7,
+		kindOf(Pace, 10):                                600,
+		{Kind: Pace, Limit: "l", N: 10, Per: time.Hour}: 10,
+	} {
+		m := leasedOf(b)
+		m.owes(0, now)
+		assert.Equal(t, meter.Never, m.since, "nothing to tell")
+		m.owes(meter.MaxCount, now)
+		assert.Equal(t, most, m.owe, "%v", b)
+	}
+}
+
+func TestAnAskComesWhenItIsOfUse(t *testing.T) {
+	m := leasedOf(bucket(1000, time.Second, 1000))
+	m.use, m.spare, m.again = 10./float64(10*ms), now+3, now+2
+	require.EqualValues(t, 10, m.target())
+	m.give([]lot{{4, 1, meter.Never, now + sec}})
+	assert.Equal(t, now+sec, m.AskAt(now, Demand{}), "no token was used since the latest ask")
+	m.drawn = 1
+	assert.Equal(t, now+3, m.AskAt(now, Demand{}), "less than half of what is leased ahead")
+	m.give([]lot{{1, 1, meter.Never, now + sec}})
+	assert.Equal(t, now+sec, m.AskAt(now, Demand{}), "half of it")
+	assert.False(t, m.Low())
+
+	m = leasedOf(bucket(1000, time.Second, 1000))
+	m.local = meter.Unlimited{}
+	assert.Equal(t, meter.Never, m.AskAt(now, Demand{}))
+	m.drawn = 1
+	assert.Equal(t, now, m.AskAt(now, Demand{}), "what a local meter paid is told")
+}
+
+// A promise for a time far away may be outdated by then.
+func TestAFarPromiseIsCheckedAgain(t *testing.T) {
+	m := leasedOf(bucket(1, 4*time.Second, 10))
+	m.asked = now
+	m.give([]lot{{2, 1, meter.Never, meter.Never}}, run{lot: lot{2, 1, meter.Never, meter.Never}, start: now + 4*sec, rate: meter.Rate{N: 1, Per: 4 * time.Second}})
+	waits := func(first int64) Demand { return Demand{First: first, All: first, Until: meter.Never} }
+	assert.Equal(t, meter.Never, m.AskAt(now, waits(3)))
+	assert.Equal(t, now+int64(m.recheck()), m.AskAt(now, waits(4)))
+	m.runs[0].start = now + int64(recheckAfter)
+	assert.Equal(t, meter.Never, m.AskAt(now, waits(3)))
+	m.runs[0].start++
+	assert.Equal(t, now+int64(m.recheck()), m.AskAt(now, waits(3)))
+}
+
+func TestAnAskTellsWhatIsMissing(t *testing.T) {
+	m := leasedOf(bucket(1000, time.Second, 1000))
+	m.use = 1
+	p := m.Ask(now, waiting(1))
+	assert.Equal(t, SinceMost, p.Since, "of the first ask")
+	assert.Zero(t, p.Ahead)
+
+	ask := func(have, drawn int64, d Demand) (Part, *Leased) {
+		m := leasedOf(bucket(1000, time.Second, 1000))
+		m.asked, m.use, m.drawn = now-10*ms, 100./float64(10*ms), drawn
+		m.give([]lot{{have, 1, meter.Never, meter.Never}})
+		return m.Ask(now, d), m
+	}
+	p, _ = ask(3, 0, Demand{})
+	assert.Equal(t, Part{Budget: p.Budget, Horizon: p.Horizon, Since: 10 * time.Millisecond}, p, "no request waits, and none was granted")
+	p, m = ask(3, 5, Demand{})
+	assert.Equal(t, m.target()-3, p.Ahead)
+	p, m = ask(3, 0, waiting(1))
+	assert.Equal(t, m.target()-2, p.Ahead)
+	p, m = ask(3, 0, waiting(7))
+	assert.Equal(t, m.target(), p.Ahead)
+	assert.EqualValues(t, 4, p.Want)
+	assert.EqualValues(t, 1, p.Need)
+	p, _ = ask(3, 0, waitingOf(3, 1))
+	assert.Zero(t, p.Want)
+	assert.Zero(t, p.Need, "all is at hand")
+	p, _ = ask(3, 0, Demand{First: 5, All: 9})
+	assert.EqualValues(t, 2, p.Need)
+	p, _ = ask(3, 0, Demand{First: 5, All: 9, Alone: true})
+	assert.EqualValues(t, 1, p.Need, "a request may save tokens up")
+	assert.Zero(t, p.Within)
+	p, _ = ask(3, 0, Demand{First: 5, All: 9, Until: now + 7})
+	assert.EqualValues(t, 7, p.Within)
+}
+
+func TestTheRateOfUseIsAMean(t *testing.T) {
+	m := leasedOf(bucket(1000, time.Second, 1000))
+	m.use, m.drawn = 8, int64(meanOver)
+	m.measure(meanOver)
+	assert.Equal(t, 4.5, m.use)
+	m.measure(0)
+	assert.Equal(t, 4.5, m.use)
+}
+
+func TestPromisesThatNobodyWaitsForGoBack(t *testing.T) {
+	m := leasedOf(bucket(1000, time.Second, 1000))
+	m.give(nil, run{lot: lot{2, 1, meter.Never, now}, start: now + 9, rate: meter.Rate{N: 1, Per: 1}},
+		run{lot: lot{3, 2, meter.Never, now + 1}, start: now + 9, rate: meter.Rate{N: 1, Per: 1}})
+	m.drop(now)
+	assert.Equal(t, []Return{{2, 1}}, m.back)
+	require.Len(t, m.runs, 1)
+	assert.EqualValues(t, 2, m.runs[0].id)
+}
+
+func TestAResponseSetsWhenToAskAgain(t *testing.T) {
+	booked := func(p LeasedPart) *Leased {
+		m := leasedOf(bucket(1000, time.Second, 1000))
+		m.Booked(now-ms, now, Part{Budget: m.budget, Need: 2, Want: 4}, p)
+		return m
+	}
+	m := booked(LeasedPart{Tokens: 2, AtOnce: 2})
+	assert.Equal(t, now, m.again)
+	assert.Equal(t, now+10*ms, m.spare, "there are no more")
+	assert.Equal(t, 3*time.Millisecond, m.lead)
+	assert.Empty(t, m.runs)
+	assert.Equal(t, now, booked(LeasedPart{Tokens: 4, AtOnce: 4}).again)
+	assert.Equal(t, now+10*ms, booked(LeasedPart{Tokens: 4, AtOnce: 4}).spare)
+	assert.Zero(t, booked(LeasedPart{Tokens: 5, AtOnce: 5}).spare)
+	assert.Equal(t, now+7*ms, booked(LeasedPart{Wait: 7 * time.Millisecond}).again)
+	assert.Equal(t, now+ms, booked(LeasedPart{Wait: 1}).again, "a millisecond at least")
+	m = booked(LeasedPart{Wait: time.Hour})
+	assert.Equal(t, now+int64(m.recheck()), m.again)
+
+	m = booked(LeasedPart{Tokens: 2, Next: 5})
+	assert.Empty(t, m.lots)
+	require.Len(t, m.runs, 1)
+	assert.Equal(t, now+5, m.runs[0].start)
+	assert.Empty(t, m.back)
+}
+
+// Promised tokens are traded for those that others gave back, if that is worth it.
+func TestFarPromisesAreTraded(t *testing.T) {
+	horizon := leasedOf(bucket(1, time.Second, 9)).config.Horizon
+	traded := func(tokens int64, next time.Duration, left float64) bool {
+		m := leasedOf(bucket(1, time.Second, 9))
+		m.Booked(now, now, Part{Budget: m.budget, Need: 1, Want: tokens}, LeasedPart{Tokens: tokens, Next: next, Left: left})
+		return len(m.back) > 0
+	}
+	assert.True(t, traded(2, horizon+1, -1))
+	assert.False(t, traded(2, horizon, -1), "within the horizon")
+	assert.False(t, traded(2, horizon+1, -1.1), "not one token is left")
+	assert.False(t, traded(0, horizon+1, 5), "nothing is promised")
+}
+
+func TestTheStoreIsAskedAgainAboutEveryFiveSeconds(t *testing.T) {
+	for processes, mean := range map[int]time.Duration{0: 5 * time.Second, 10: 5 * time.Second, 20: 10 * time.Second} {
+		m := leasedOf(bucket(1, time.Second, 9))
+		m.told.processes = processes
+		least, most := time.Duration(meter.Never), time.Duration(0)
+		for m.asked = 0; m.asked < 1000; m.asked++ {
+			least, most = min(least, m.recheck()), max(most, m.recheck())
+		}
+		assert.GreaterOrEqual(t, least, mean*3/4)
+		assert.Less(t, most, mean*5/4)
+		assert.Less(t, least, mean*4/5)
+		assert.Greater(t, most, mean*6/5)
+	}
+}
+
+func TestAFleetAsksAtDifferentInstantsAfterAWindow(t *testing.T) {
+	after := func(p LeasedPart) *Leased {
+		m := leasedOf(kindOf(Fixed, 10))
+		m.again = now
+		m.ends(now-ms, now, p)
+		return m
+	}
+	m := after(LeasedPart{Until: time.Second, Wait: time.Hour})
+	assert.Equal(t, now-ms+sec, m.told.ends)
+	assert.Equal(t, now, m.again)
+	assert.Equal(t, now, after(LeasedPart{}).told.ends)
+	assert.Equal(t, now, after(LeasedPart{}).again)
+	m = after(LeasedPart{Wait: time.Second + time.Millisecond})
+	assert.Equal(t, now+sec, m.told.ends)
+	assert.GreaterOrEqual(t, m.again, now)
+	assert.Less(t, m.again, now+spreadOver)
+	assert.Equal(t, m.again, after(LeasedPart{Wait: time.Second + 2*time.Millisecond}).again, "whatever the latency")
+}
+
+func TestACallCountsInTicks(t *testing.T) {
+	b := bucket(999_983, 24*time.Hour, 999_983)
+	c, err := NewCall(&Part{Budget: b, Need: 1, Horizon: 50 * time.Millisecond, Within: time.Second, Back: []Return{{0, 1}, {2, 3}}})
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, c.Tick)
+	assert.EqualValues(t, 50*999_983, c.Horizon)
+	assert.EqualValues(t, 1000, c.Ticks)
+	assert.Equal(t, []Return{{2, 3}}, c.Back)
+
+	slots := Part{Budget: Budget{Kind: Slots, N: 1}, Holder: string(make([]byte, 64)), Back: []Return{{2, 3}}}
+	c, err = NewCall(&slots)
+	require.NoError(t, err)
+	assert.Empty(t, c.Back)
+	slots.Holder += "x"
+	_, err = NewCall(&slots)
+	assert.ErrorIs(t, err, ErrSetup)
+}
+
+func TestABudgetIsChecked(t *testing.T) {
+	for _, ok := range []Budget{
+		bucket(1, 1, 1), {Kind: Bucket, N: 1, Per: 1, Burst: 2, Initial: 2}, {Kind: Bucket, N: 1, Per: 1, Burst: 2}, {Kind: Slots, N: 1},
+		{Kind: Sliding, N: meter.MaxCount, Per: 1}, {Kind: Fixed, N: 1, Per: 1}, {Kind: Pace, N: 1, Per: 1},
+	} {
+		assert.NoError(t, ok.Check(), "%+v", ok)
+	}
+	for _, bad := range []Budget{
+		{Kind: "x", N: 1, Per: 1}, {Kind: Sliding, Per: 1}, {Kind: Sliding, N: 1}, {Kind: Fixed, N: 1, Per: -1}, {Kind: Bucket, N: 1, Per: 1},
+		{Kind: Bucket, N: 1, Per: 1, Burst: 2, Initial: 3}, {Kind: Bucket, N: 1, Per: 1, Burst: 2, Initial: -1}, {Kind: Slots},
+		bucket(1, 1, meter.MaxCount), {Kind: Pace, N: meter.MaxCount, Per: 1},
+	} {
+		assert.Error(t, bad.Check(), "%+v", bad)
+	}
+}
+
+func TestAnUnansweredHoldIsToldAgainWhileItCounts(t *testing.T) {
+	for _, c := range []struct {
+		sent, hold, want meter.Instant
+	}{
+		{-1, 0, -1}, {0, 0, 0}, {now, 0, 0}, {now + 1, 0, now + 1}, {now + 1, -1, -1}, {now + 1, now + 5, now + 5},
+	} {
+		h := holds{sent: c.sent, hold: c.hold}
+		assert.Equal(t, c.want != 0, h.failed(now), "%+v", c)
+		assert.Equal(t, c.want, h.hold, "%+v", c)
+	}
+	var h holds
+	h.booked(now, 0)
+	assert.Zero(t, h.HeldUntil())
+	h.booked(now, 3)
+	assert.Equal(t, now+3, h.HeldUntil())
+}
+
+func TestAResponseMayHaveEachNumberThatWasAskedFor(t *testing.T) {
+	asked := Part{Need: 1, Want: 5, Ahead: 2}
+	for _, p := range []LeasedPart{{}, {Tokens: 7, AtOnce: 7}, {Tokens: 7}, {Left: -3}} {
+		assert.NoError(t, p.Check(&asked), "%+v", p)
+	}
+}
+
+func TestRunsThatOverflowAreDueAtTheEnds(t *testing.T) {
+	r := run{lot: lot{n: 5}, rate: meter.Rate{N: 1 << 60, Per: 1}}
+	assert.EqualValues(t, 5, r.due(16), "2^64 tokens")
+	r = run{lot: lot{n: 5}, taken: 1 << 32, rate: meter.Rate{N: 1, Per: 1 << 32}}
+	assert.Equal(t, meter.Never, r.dueAt(1), "2^64 ns")
+}
+
+func TestLotsOfOneLeaseAreOne(t *testing.T) {
+	m := leasedOf(bucket(1, time.Second, 9))
+	m.add(lot{1, 7, now, now + 5})
+	m.add(lot{2, 7, now, now + 3})
+	assert.Equal(t, []lot{{3, 7, now, now + 5}}, m.lots)
+	m.add(lot{1, 8, now, now})
+	m.add(lot{1, 8, now + 1, now})
+	assert.Len(t, m.lots, 3)
+	assert.EqualValues(t, 5, m.have)
+}
+
+func TestTokensAreVoidAtTheirInstant(t *testing.T) {
+	m := leasedOf(kindOf(Fixed, 9))
+	m.give([]lot{{1, 7, now, now}, {2, 8, now + 1, now}}, run{lot: lot{1, 7, now, now}, start: now + 5, rate: meter.Rate{N: 1, Per: 1}})
+	m.advance(now - 1)
+	assert.EqualValues(t, 3, m.have)
+	assert.Len(t, m.runs, 1)
+	m.advance(now)
+	assert.EqualValues(t, 2, m.have)
+	assert.Len(t, m.lots, 1)
+	assert.Empty(t, m.runs)
+	m.GiveBack(8, now, 1)
+	assert.EqualValues(t, 3, m.have)
+}
+
+func TestOnlyTokensThatAreDueBecomeALot(t *testing.T) {
+	m := leasedOf(bucket(1, time.Second, 9))
+	m.give(nil, runOf(2, 1, now, 1), runOf(2, 2, now+5, 1))
+	_, ok := m.Spend(now-1, 1)
+	assert.False(t, ok)
+	id, ok := m.Spend(now, 1)
+	assert.True(t, ok, "at the instant")
+	assert.EqualValues(t, 1, id)
+	assert.Empty(t, m.lots)
+	assert.Equal(t, now+5, m.next)
+	m.advance(now + 5)
+	assert.Len(t, m.lots, 1)
+}
+
+func TestAHeldBudgetPaysNothing(t *testing.T) {
+	m := leasedOf(bucket(1, time.Second, 9)).give([]lot{{5, 1, meter.Never, meter.Never}})
+	m.set(now, now+2)
+	_, ok := m.Spend(now+1, 1)
+	assert.False(t, ok)
+	_, ok = m.Spend(now+2, 1)
+	assert.True(t, ok)
+}
+
+func TestTokensAreDrawnInOrder(t *testing.T) {
+	m := leasedOf(bucket(1, time.Second, 9)).give([]lot{{2, 5, meter.Never, meter.Never}, {3, 4, meter.Never, meter.Never}})
+	assert.EqualValues(t, 5, m.draw(1))
+	assert.EqualValues(t, 4, m.draw(2), "the earlier of two leases")
+	assert.Equal(t, []lot{{2, 4, meter.Never, meter.Never}}, m.lots)
+	assert.EqualValues(t, 4, m.draw(2))
+	assert.Empty(t, m.lots)
+	assert.Zero(t, m.have)
+	assert.EqualValues(t, 5, m.drawn)
+
+	m = leasedOf(kindOf(Pace, 1)).give([]lot{{1, 9, meter.Never, meter.Never}}, runOf(2, 8, now+3, 1), runOf(3, 7, now+2, 1))
+	assert.EqualValues(t, 7, m.draw(3), "of a pace, promised tokens too")
+	require.Len(t, m.runs, 2)
+	assert.EqualValues(t, 1, m.runs[1].n)
+	assert.EqualValues(t, 2, m.runs[1].taken)
+	assert.EqualValues(t, 8, m.draw(2), "the next that is due is of lease 8")
+	require.Len(t, m.runs, 1)
+	assert.EqualValues(t, 7, m.runs[0].id)
+}
+
+func TestReadyIsTheInstantOfTheLastToken(t *testing.T) {
+	m := leasedOf(bucket(1, time.Second, 9)).give([]lot{{2, 5, meter.Never, meter.Never}}, runOf(2, 5, now+3*sec, 1))
+	assert.Equal(t, now, m.Ready(now, 0, 2))
+	assert.Equal(t, now, m.Ready(now, 1, 1))
+	assert.Equal(t, now+3*sec, m.Ready(now, 2, 1))
+	assert.Equal(t, now+4*sec, m.Ready(now, 2, 2))
+	assert.Equal(t, meter.Never, m.Ready(now, 2, 3))
+	m.local = meter.Unlimited{}
+	assert.Equal(t, now, m.Ready(now, 0, 9))
+	assert.Equal(t, meter.Never, m.Ready(now, 0, 10))
+}
+
+func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
+	const per = sec
+	planned := func(k Kind, left float64, owe, ahead, cost int64) meter.Instant {
+		m := leasedOf(kindOf(k, 10))
+		m.told = told{known: true, sent: now - sec, left: left, ends: now + 7}
+		m.give([]lot{{1, 1, meter.Never, meter.Never}}, runOf(1, 1, now+9*sec, 1))
+		m.owe = owe
+		return m.Plan(now, ahead, cost)
+	}
+	// 2 tokens are at hand or promised, 4 are left, so 5 to 14 wait for the first period.
+	assert.Equal(t, now, planned(Sliding, 3.2, 0, 5, 1))
+	assert.Equal(t, now, planned(Sliding, 3.2, 0, 15, 1))
+	assert.Equal(t, now+per, planned(Sliding, 3.2, 0, 16, 1))
+	assert.Equal(t, now+per, planned(Sliding, 3.2, 1, 15, 1), "what is owed comes first")
+	assert.Equal(t, now, planned(Fixed, 3.2, 0, 4, 1))
+	assert.Equal(t, now+7, planned(Fixed, 3.2, 0, 5, 1))
+	assert.Equal(t, now+7, planned(Fixed, 3.2, 0, 14, 1))
+	assert.Equal(t, now+7+per, planned(Fixed, 3.2, 0, 15, 1))
+	m := leasedOf(kindOf(Fixed, 10))
+	m.told = told{known: true, left: 5, ends: now}
+	assert.Equal(t, now, m.Plan(now, 9, 1))
+	assert.Equal(t, now+per, m.Plan(now, 10, 1), "what was left of a window that is over is void")
+	assert.Equal(t, now, m.Plan(now-1, 14, 1), "and before its end it is not")
+
+	b := leasedOf(bucket(10, time.Second, 5))
+	b.told = told{known: true, sent: now, left: -3}
+	assert.InDelta(t, float64(now+4*sec/10), float64(b.Plan(now, 0, 1)), 2)
+	b.owe = 2
+	assert.InDelta(t, float64(now+6*sec/10), float64(b.Plan(now, 0, 1)), 2)
+	p := leasedOf(kindOf(Pace, 10))
+	p.told = told{known: true, sent: now, left: -3}
+	assert.InDelta(t, float64(now+6*sec/10), float64(p.Plan(now, 2, 7)), 2, "a cost goes with its first token")
+}
+
+func TestGivingBackGoesToTheStoreWhereTheLeaseIsOver(t *testing.T) {
+	m := leasedOf(kindOf(Fixed, 9))
+	m.last, m.void = LeasedPart{ID: 7}, now
+	m.GiveBack(7, now-1, 0)
+	assert.Equal(t, meter.Never, m.since, "nothing to tell")
+	m.GiveBack(7, now-1, 2)
+	assert.EqualValues(t, 2, m.have)
+	m.draw(2)
+	m.GiveBack(7, now, 2)
+	assert.Zero(t, m.have)
+	assert.Equal(t, []Return{{2, 7}}, m.back)
+}
+
+func TestTheMostThatARequestMayCost(t *testing.T) {
+	assert.EqualValues(t, 5, leasedOf(bucket(10, time.Second, 5)).Most())
+	assert.EqualValues(t, mostUnits/100_000, leasedOf(kindOf(Pace, 10)).Most())
+	assert.EqualValues(t, 10, leasedOf(kindOf(Sliding, 10)).Most())
+	assert.EqualValues(t, mostUnits, leasedOf(kindOf(Sliding, mostUnits+1)).Most())
+	assert.EqualValues(t, mostUnits, leasedOf(kindOf(Pace, meter.MaxCount)).Most(), "no units")
+}
+
+func TestANewMeterNeedNotBeKept(t *testing.T) {
+	m := leasedOf(bucket(10, time.Second, 5))
+	must, full := m.Matters(now)
+	assert.Zero(t, must)
+	assert.Zero(t, full)
+	m.asked, m.again = now, now+1
+	_, full = m.Matters(now)
+	assert.Equal(t, now+int64(SinceMost), full)
+	m.again = now + 20*sec
+	_, full = m.Matters(now)
+	assert.Equal(t, now+20*sec, full)
+	m.give(nil, runOf(1, 1, now, 1))
+	_, full = m.Matters(now)
+	assert.Equal(t, meter.Never, full)
+}
+
+func TestTokensAreThoseAtHandAndInTheStore(t *testing.T) {
+	tokens := func(b Budget, w told) float64 {
+		m := leasedOf(b)
+		m.told, m.have, m.owe = w, 5, 2
+		return m.Tokens(now) - 3
+	}
+	half := told{known: true, sent: now - sec/2, left: 1.5, ends: now + 1}
+	b := bucket(10, time.Second, 9)
+	b.Initial = 4
+	assert.Equal(t, 4.0, tokens(b, told{}))
+	assert.Equal(t, 6.5, tokens(b, half))
+	assert.Equal(t, 9.0, tokens(b, told{known: true, sent: now - sec, left: 1}))
+	assert.Equal(t, 1.0, tokens(kindOf(Pace, 10), told{}))
+	assert.Equal(t, 1.0, tokens(kindOf(Pace, 10), half))
+	assert.Equal(t, -4.0, tokens(kindOf(Pace, 10), told{known: true, sent: now - sec/2, left: -9}))
+	assert.Equal(t, 10.0, tokens(kindOf(Sliding, 10), told{}))
+	assert.Equal(t, 1.5, tokens(kindOf(Sliding, 10), half))
+	assert.Equal(t, 1.5, tokens(kindOf(Fixed, 10), half))
+	half.ends = now
+	assert.Equal(t, 10.0, tokens(kindOf(Fixed, 10), half), "the next window has begun")
+	assert.Equal(t, 1.5, tokens(kindOf(Sliding, 10), half))
+}
