@@ -141,8 +141,7 @@ func TestARefusalWithAPauseLeavesWhatTheServerGave(t *testing.T) {
 	}{
 		"long work":             {200, 60, 5000, second, 5000. / 60},
 		"six pauses of work":    {200, 6, 540, second, 90},
-		"six longer pauses":     {200, 12, 1080, 2 * second, 90},
-		"less than six pauses":  {200, 5, 450, second, 90 * 5 / 5.5},
+		"less than six pauses":  {200, 11, 990, 2 * second, 90 * 11. / 12},
 		"not below four fifths": {200, 1, 90, second, 90 * 0.8},
 		"hardly any work":       {200, 60, 600, second, 80},
 		"more than it sent":     {200, 60, 60000, second, 100},

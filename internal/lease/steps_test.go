@@ -12,17 +12,14 @@ import (
 
 // This file has the single steps of a meter that is filled by leases.
 
-const (
-	sec = int64(time.Second)
-	now = 1000 * sec
-)
+const now = 1000 * second
 
 func leasedOf(b Budget) *Leased { return NewLeased(b, Config{Ahead: 10 * time.Millisecond}) }
 
 func kindOf(k Kind, n int64) Budget { return Budget{Kind: k, Limit: "l", N: n, Per: time.Second} }
 
 func runOf(n, id int64, start meter.Instant, rate int64) run {
-	return run{lot: lot{n, id, meter.Never, start + sec}, start: start, rate: meter.Rate{N: rate, Per: time.Second}}
+	return run{lot: lot{n, id, meter.Never, start + second}, start: start, rate: meter.Rate{N: rate, Per: time.Second}}
 }
 
 // give makes tokens at hand and promised tokens, as responses do.
@@ -91,12 +88,12 @@ func TestAnAskComesWhenItIsOfUse(t *testing.T) {
 	m := leasedOf(bucket(1000, time.Second, 1000))
 	m.use, m.spare, m.again = 10./float64(10*ms), now+3, now+2
 	require.EqualValues(t, 10, m.target())
-	m.give([]lot{{4, 1, meter.Never, now + sec}})
-	assert.Equal(t, now+sec, m.AskAt(now, Demand{}), "no token was used since the latest ask")
+	m.give([]lot{{4, 1, meter.Never, now + second}})
+	assert.Equal(t, now+second, m.AskAt(now, Demand{}), "no token was used since the latest ask")
 	m.drawn = 1
 	assert.Equal(t, now+3, m.AskAt(now, Demand{}), "less than half of what is leased ahead")
-	m.give([]lot{{1, 1, meter.Never, now + sec}})
-	assert.Equal(t, now+sec, m.AskAt(now, Demand{}), "half of it")
+	m.give([]lot{{1, 1, meter.Never, now + second}})
+	assert.Equal(t, now+second, m.AskAt(now, Demand{}), "half of it")
 	assert.False(t, m.Low())
 
 	m = leasedOf(bucket(1000, time.Second, 1000))
@@ -110,7 +107,7 @@ func TestAnAskComesWhenItIsOfUse(t *testing.T) {
 func TestAFarPromiseIsCheckedAgain(t *testing.T) {
 	m := leasedOf(bucket(1, 4*time.Second, 10))
 	m.asked = now
-	m.give([]lot{{2, 1, meter.Never, meter.Never}}, run{lot: lot{2, 1, meter.Never, meter.Never}, start: now + 4*sec, rate: meter.Rate{N: 1, Per: 4 * time.Second}})
+	m.give([]lot{{2, 1, meter.Never, meter.Never}}, run{lot: lot{2, 1, meter.Never, meter.Never}, start: now + 4*second, rate: meter.Rate{N: 1, Per: 4 * time.Second}})
 	waits := func(first int64) Demand { return Demand{First: first, All: first, Until: meter.Never} }
 	assert.Equal(t, meter.Never, m.AskAt(now, waits(3)))
 	assert.Equal(t, now+int64(m.recheck()), m.AskAt(now, waits(4)))
@@ -237,12 +234,12 @@ func TestAFleetAsksAtDifferentInstantsAfterAWindow(t *testing.T) {
 		return m
 	}
 	m := after(LeasedPart{Until: time.Second, Wait: time.Hour})
-	assert.Equal(t, now-ms+sec, m.told.ends)
+	assert.Equal(t, now-ms+second, m.told.ends)
 	assert.Equal(t, now, m.again)
 	assert.Equal(t, now, after(LeasedPart{}).told.ends)
 	assert.Equal(t, now, after(LeasedPart{}).again)
 	m = after(LeasedPart{Wait: time.Second + time.Millisecond})
-	assert.Equal(t, now+sec, m.told.ends)
+	assert.Equal(t, now+second, m.told.ends)
 	assert.GreaterOrEqual(t, m.again, now)
 	assert.Less(t, m.again, now+spreadOver)
 	assert.Equal(t, m.again, after(LeasedPart{Wait: time.Second + 2*time.Millisecond}).again, "whatever the latency")
@@ -382,11 +379,11 @@ func TestTokensAreDrawnInOrder(t *testing.T) {
 }
 
 func TestReadyIsTheInstantOfTheLastToken(t *testing.T) {
-	m := leasedOf(bucket(1, time.Second, 9)).give([]lot{{2, 5, meter.Never, meter.Never}}, runOf(2, 5, now+3*sec, 1))
+	m := leasedOf(bucket(1, time.Second, 9)).give([]lot{{2, 5, meter.Never, meter.Never}}, runOf(2, 5, now+3*second, 1))
 	assert.Equal(t, now, m.Ready(now, 0, 2))
 	assert.Equal(t, now, m.Ready(now, 1, 1))
-	assert.Equal(t, now+3*sec, m.Ready(now, 2, 1))
-	assert.Equal(t, now+4*sec, m.Ready(now, 2, 2))
+	assert.Equal(t, now+3*second, m.Ready(now, 2, 1))
+	assert.Equal(t, now+4*second, m.Ready(now, 2, 2))
 	assert.Equal(t, meter.Never, m.Ready(now, 2, 3))
 	m.local = meter.Unlimited{}
 	assert.Equal(t, now, m.Ready(now, 0, 9))
@@ -394,11 +391,11 @@ func TestReadyIsTheInstantOfTheLastToken(t *testing.T) {
 }
 
 func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
-	const per = sec
+	const per = second
 	planned := func(k Kind, left float64, owe, ahead, cost int64) meter.Instant {
 		m := leasedOf(kindOf(k, 10))
-		m.told = told{known: true, sent: now - sec, left: left, ends: now + 7}
-		m.give([]lot{{1, 1, meter.Never, meter.Never}}, runOf(1, 1, now+9*sec, 1))
+		m.told = told{known: true, sent: now - second, left: left, ends: now + 7}
+		m.give([]lot{{1, 1, meter.Never, meter.Never}}, runOf(1, 1, now+9*second, 1))
 		m.owe = owe
 		return m.Plan(now, ahead, cost)
 	}
@@ -419,12 +416,12 @@ func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
 
 	b := leasedOf(bucket(10, time.Second, 5))
 	b.told = told{known: true, sent: now, left: -3}
-	assert.InDelta(t, float64(now+4*sec/10), float64(b.Plan(now, 0, 1)), 2)
+	assert.InDelta(t, float64(now+4*second/10), float64(b.Plan(now, 0, 1)), 2)
 	b.owe = 2
-	assert.InDelta(t, float64(now+6*sec/10), float64(b.Plan(now, 0, 1)), 2)
+	assert.InDelta(t, float64(now+6*second/10), float64(b.Plan(now, 0, 1)), 2)
 	p := leasedOf(kindOf(Pace, 10))
 	p.told = told{known: true, sent: now, left: -3}
-	assert.InDelta(t, float64(now+6*sec/10), float64(p.Plan(now, 2, 7)), 2, "a cost goes with its first token")
+	assert.InDelta(t, float64(now+6*second/10), float64(p.Plan(now, 2, 7)), 2, "a cost goes with its first token")
 }
 
 func TestGivingBackGoesToTheStoreWhereTheLeaseIsOver(t *testing.T) {
@@ -456,9 +453,9 @@ func TestANewMeterNeedNotBeKept(t *testing.T) {
 	m.asked, m.again = now, now+1
 	_, full = m.Matters(now)
 	assert.Equal(t, now+int64(SinceMost), full)
-	m.again = now + 20*sec
+	m.again = now + 20*second
 	_, full = m.Matters(now)
-	assert.Equal(t, now+20*sec, full)
+	assert.Equal(t, now+20*second, full)
 	m.give(nil, runOf(1, 1, now, 1))
 	_, full = m.Matters(now)
 	assert.Equal(t, meter.Never, full)
@@ -470,15 +467,15 @@ func TestTokensAreThoseAtHandAndInTheStore(t *testing.T) {
 		m.told, m.have, m.owe = w, 5, 2
 		return m.Tokens(now) - 3
 	}
-	half := told{known: true, sent: now - sec/2, left: 1.5, ends: now + 1}
+	half := told{known: true, sent: now - second/2, left: 1.5, ends: now + 1}
 	b := bucket(10, time.Second, 9)
 	b.Initial = 4
 	assert.Equal(t, 4.0, tokens(b, told{}))
 	assert.Equal(t, 6.5, tokens(b, half))
-	assert.Equal(t, 9.0, tokens(b, told{known: true, sent: now - sec, left: 1}))
+	assert.Equal(t, 9.0, tokens(b, told{known: true, sent: now - second, left: 1}))
 	assert.Equal(t, 1.0, tokens(kindOf(Pace, 10), told{}))
 	assert.Equal(t, 1.0, tokens(kindOf(Pace, 10), half))
-	assert.Equal(t, -4.0, tokens(kindOf(Pace, 10), told{known: true, sent: now - sec/2, left: -9}))
+	assert.Equal(t, -4.0, tokens(kindOf(Pace, 10), told{known: true, sent: now - second/2, left: -9}))
 	assert.Equal(t, 10.0, tokens(kindOf(Sliding, 10), told{}))
 	assert.Equal(t, 1.5, tokens(kindOf(Sliding, 10), half))
 	assert.Equal(t, 1.5, tokens(kindOf(Fixed, 10), half))

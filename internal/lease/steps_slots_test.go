@@ -1,0 +1,259 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file has the single steps of slots, of turns and of units.
+
+// slotsOf returns a meter of n slots with so many leased, and so many of them in use.
+func slotsOf(n, leased, used int64) *LeasedSlots {
+	m := NewLeasedSlots(Budget{Kind: Slots, Limit: "l", N: n}, Config{Seed: 42})
+	m.leased, m.used, m.void, m.processes = leased, used, meter.Never, 1
+	return m
+}
+
+func TestASlotIsPayableWhileTheBudgetIsNotHeld(t *testing.T) {
+	m := slotsOf(9, 5, 3)
+	assert.True(t, m.Payable(now, 2))
+	assert.False(t, m.Payable(now, 3))
+	m.set(now, now+2)
+	assert.False(t, m.Payable(now+1, 2))
+	assert.True(t, m.Payable(now+2, 2))
+	assert.Equal(t, now+2, m.Ready(now, 0, 2))
+	assert.Equal(t, meter.Never, m.Ready(now, 0, 3))
+	assert.Equal(t, 2.0+9, m.Tokens(now))
+	m.left = -3
+	assert.Equal(t, 2.0, m.Tokens(now))
+}
+
+func TestAPlanOfSlotsIsLaterWhileThereAreTooFew(t *testing.T) {
+	m := slotsOf(9, 5, 3)
+	m.again = now + 5
+	assert.Equal(t, now, m.Plan(now, 1, 1))
+	assert.Equal(t, now+1, m.Plan(now, 2, 1))
+	assert.Equal(t, now+5, m.Plan(now+5, 2, 1), "the store is asked again")
+	assert.Equal(t, meter.Never, m.Plan(now, 0, 10))
+	assert.Equal(t, now+1, m.Plan(now, 0, 9))
+	m.local = meter.NewSlots(4)
+	assert.Equal(t, now+6, m.Plan(now+5, 1, 1))
+}
+
+func TestSlotsThatWereUnusedAllTheTimeAreGivenBack(t *testing.T) {
+	m := slotsOf(9, 5, 2)
+	m.watch(now)
+	assert.EqualValues(t, 3, m.low)
+	assert.Equal(t, now+m.keep, m.kept)
+	m.Take(now, now, 2, false)
+	assert.EqualValues(t, 1, m.low, "the fewest")
+	m.GiveBack(0, now+1, 2)
+	assert.EqualValues(t, 1, m.low)
+	p := m.Ask(now+m.keep, Demand{})
+	assert.EqualValues(t, 4, p.Held)
+	assert.EqualValues(t, 2, m.low, "the next time begins")
+	assert.Equal(t, now+2*m.keep, m.kept)
+
+	m = slotsOf(9, 5, 2)
+	m.watch(now)
+	m.Take(now, now, 3, false)
+	assert.Zero(t, m.low)
+	m.GiveBack(0, now+m.keep, 1)
+	assert.EqualValues(t, 1, m.low, "all were in use once, so another time begins")
+	m.leased = 3
+	m.Advance(now)
+	assert.Zero(t, m.low, "fewer are leased than are in use")
+}
+
+func TestSlotsThatOthersWaitForAreYielded(t *testing.T) {
+	yields := func(yield, cost int64, under bool) *LeasedSlots {
+		m := slotsOf(9, 6, 6)
+		m.yield, m.under = yield, under
+		m.GiveBack(0, now, cost)
+		return m
+	}
+	m := yields(2, 3, false)
+	assert.EqualValues(t, 4, m.leased)
+	assert.Zero(t, m.yield)
+	assert.Equal(t, now, m.tell)
+	assert.EqualValues(t, 1, m.low)
+	m = yields(5, 3, false)
+	assert.EqualValues(t, 3, m.leased)
+	assert.EqualValues(t, 2, m.yield)
+	m = yields(5, 3, true)
+	assert.EqualValues(t, 6, m.leased, "the response says how many")
+	assert.Equal(t, meter.Never, m.tell)
+
+	m = slotsOf(9, 8, 6)
+	m.Resize(now, 7)
+	assert.EqualValues(t, 7, m.leased)
+	assert.Equal(t, now, m.tell)
+	m.Resize(now, 3)
+	assert.EqualValues(t, 6, m.leased, "those in use stay")
+}
+
+func TestSlotsAreAskedForWhenTheyAreOfUse(t *testing.T) {
+	m := slotsOf(9, 5, 3)
+	m.asked, m.lead = now, 10
+	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{}))
+	assert.Equal(t, now+90, m.AskAt(now, Demand{First: 1, All: 3, From: now + 100}))
+	first, all := m.wanted(now+89, Demand{First: 1, All: 3, From: now + 100})
+	assert.Zero(t, first+all, "too early")
+	first, all = m.wanted(now+90, Demand{First: 3, All: 4, From: now + 100})
+	assert.EqualValues(t, 1, first)
+	assert.EqualValues(t, 2, all)
+	m.again = now + 95
+	assert.Equal(t, now+95, m.AskAt(now, Demand{First: 1, All: 3, From: now + 100}))
+	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "there are two")
+	m.leased, m.used = 9, 9
+	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "it has all of them")
+
+	m = slotsOf(9, 5, 3)
+	m.asked, m.came = now, true
+	assert.Equal(t, now+passEach, m.AskAt(now, Demand{}), "more than its share with one more process")
+	m.leased = 4
+	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{}))
+
+	m = slotsOf(9, 0, 0)
+	m.asked, m.wants = now, 1
+	assert.Equal(t, now+tellAfter, m.AskAt(now, Demand{}), "the store believes that it waits")
+	m.wants = 0
+	assert.Equal(t, meter.Never, m.AskAt(now, Demand{}))
+	m.local = meter.NewSlots(2)
+	assert.Equal(t, meter.Never, m.AskAt(now, Demand{}))
+	m.used = 1
+	assert.Equal(t, now, m.AskAt(now, Demand{}), "a local meter pays")
+	m.used = 0
+	m.again = now + 5
+	assert.Equal(t, now, m.AskAt(now, Demand{First: 1, All: 1}))
+}
+
+func TestAskingAgainForSlotsTakesTurns(t *testing.T) {
+	again := func(processes int, wait time.Duration, tokens int64) int64 {
+		m := slotsOf(9, 0, 0)
+		m.Booked(now, now, Part{Budget: m.budget, Want: 2}, LeasedPart{Tokens: tokens, Processes: processes, Wait: wait})
+		return m.again - now
+	}
+	assert.Zero(t, again(3, time.Second, 2))
+	assert.Equal(t, 30*ms, again(3, 0, 1))
+	assert.Equal(t, 40*ms, again(3, 40*time.Millisecond, 1))
+	assert.Equal(t, second, again(1000, 0, 1))
+	assert.Equal(t, 5*second, again(3, time.Hour, 1))
+
+	m := slotsOf(9, 0, 0)
+	m.Booked(now-ms, now, Part{Budget: m.budget, Held: 4, Want: 3}, LeasedPart{Tokens: 2, Processes: 3, Left: -2})
+	assert.EqualValues(t, 6, m.leased)
+	assert.EqualValues(t, 1, m.wants)
+	assert.EqualValues(t, 2, m.yield)
+	assert.Equal(t, 3*ms, m.lead)
+	assert.Equal(t, now-ms+int64(LeaseOfSlots), m.void)
+	m.Booked(now, now, Part{Budget: m.budget, Held: 4}, LeasedPart{Processes: 3, Left: -2})
+	assert.EqualValues(t, 1, m.yield, "down to its share")
+	m.Booked(now, now, Part{Budget: m.budget, Held: 3}, LeasedPart{Processes: 3, Left: -2})
+	assert.Zero(t, m.yield)
+}
+
+func TestTurnsAreForWindowsThatOthersUse(t *testing.T) {
+	for k, competes := range map[Kind]bool{Sliding: true, Fixed: true, Bucket: false, Pace: false} {
+		m := leasedOf(kindOf(k, 100))
+		m.told.processes = 1
+		assert.False(t, m.competes(), k)
+		m.told.processes = 2
+		assert.Equal(t, competes, m.competes(), k)
+	}
+}
+
+func TestTheTokensOfAPeriodAreCountedBySixteenths(t *testing.T) {
+	m := leasedOf(Budget{Kind: Sliding, N: 100, Per: 16 * time.Second})
+	assert.Zero(t, m.inPeriod(now))
+	for i := range int64(16) {
+		m.inPeriod(now + i*second)
+		m.leased[m.part%turnParts] = 1 << i
+	}
+	assert.EqualValues(t, 1<<16-1, m.inPeriod(now+16*second-1))
+	assert.EqualValues(t, 1<<16-2, m.inPeriod(now+16*second), "the first is over")
+	assert.EqualValues(t, 1<<16-8, m.inPeriod(now+18*second), "and the next two")
+	assert.Zero(t, m.inPeriod(now+1000*second))
+	assert.Equal(t, (now+1000*second)/second, m.part)
+}
+
+func TestAnAskIsLimitedToTheRestOfAShare(t *testing.T) {
+	limited := func(leased, need int64) Part {
+		m := leasedOf(kindOf(Sliding, 320))
+		m.told.processes = 4
+		m.inPeriod(now)
+		m.leased[0] = leased
+		p := Part{Need: need, Want: 200, Ahead: 7}
+		m.limitToTurn(&p, now)
+		return p
+	}
+	assert.Equal(t, Part{Need: 1, Want: 80, Ahead: 7}, limited(0, 1))
+	assert.Equal(t, Part{Need: 1, Want: 1, Ahead: 7}, limited(79, 1))
+	assert.Equal(t, Part{Need: 1, Want: 10}, limited(80, 1), "a turn")
+	assert.Equal(t, Part{Need: 20, Want: 20}, limited(80, 20))
+}
+
+func TestATurnFollowsAShareThatIsUsed(t *testing.T) {
+	turn := func(tokens int64, left float64) int64 {
+		m := leasedOf(kindOf(Sliding, 320))
+		m.told.processes = 4
+		m.inPeriod(now)
+		m.leased[0], m.asked = 70, now
+		m.endTurn(now-ms, now, LeasedPart{Tokens: tokens, Left: left})
+		assert.EqualValues(t, 70+tokens, m.inPeriod(now))
+		if m.again == 0 {
+			return 0
+		}
+		return m.again - (now - ms)
+	}
+	assert.Zero(t, turn(9, 0))
+	assert.Zero(t, turn(10, 160), "half of the window is left")
+	assert.Positive(t, turn(10, 159))
+	assert.Positive(t, turn(10, 0))
+	assert.GreaterOrEqual(t, turn(100, 0), second/32/4)
+	assert.Less(t, turn(100, 0), second/32/4+second/32, "a turn at most")
+	m := leasedOf(kindOf(Sliding, 32000))
+	m.told.processes = 1000
+	m.inPeriod(now)
+	m.leased[0] = 100
+	m.endTurn(now, now, LeasedPart{Tokens: 32})
+	assert.GreaterOrEqual(t, m.again, now+ms/4)
+	assert.Less(t, m.again, now+ms+ms/4, "32 of 32,000 a second")
+}
+
+func TestUnitsAtTheirBounds(t *testing.T) {
+	pace := kindOf(Pace, 10)
+	u, err := pace.Units()
+	assert.NoError(t, err)
+	assert.Equal(t, Units{Tick: 1, N: 1, Per: 100_000, Full: 100_000, Initial: 100_000, Owed: 60_000_000}, u, "a minute of a pace")
+	pace.Per = time.Hour
+	u, err = pace.Units()
+	assert.NoError(t, err)
+	assert.Equal(t, 10*u.Per, u.Owed, "or n")
+	slow := Budget{Kind: Pace, N: 1 << 40, Per: 24 * time.Hour}
+	u, err = slow.Units()
+	assert.NoError(t, err)
+	assert.Equal(t, min(int64(mostUnits), max(mulSat(1<<40, u.Per), 60_000_000/u.Tick*u.N)), u.Owed)
+	b := bucket(10, time.Second, 5)
+	u, _ = b.Units()
+	assert.Equal(t, u.Full, u.Owed)
+
+	for burst, ok := range map[int64]bool{1 << 51: true, 1<<51 + 1: false} {
+		b := Budget{Kind: Bucket, N: 1, Per: time.Microsecond, Burst: burst}
+		_, _, exact := b.perTick(1, burst, false)
+		assert.Equal(t, ok, exact, burst)
+	}
+	for n, ok := range map[int64]bool{1 << 51: true, 1<<51 + 1: false} {
+		b := Budget{Kind: Bucket, N: n, Per: time.Microsecond, Burst: 1}
+		_, _, exact := b.perTick(1, 1, false)
+		assert.Equal(t, ok, exact, n)
+	}
+	assert.EqualValues(t, 1<<62, mulSat(1<<31, 1<<31))
+	assert.EqualValues(t, 1<<63-1, mulSat(1<<63-1, 1))
+	assert.EqualValues(t, 1<<63-1, mulSat(1<<32, 1<<31))
+	assert.EqualValues(t, 1<<63-1, mulSat(1<<62, 4))
+}
