@@ -11,7 +11,7 @@ import (
 
 // A KeyFunc returns the key by which a request is counted: each limit has a bucket for each key. It must not change the
 // request or read its body, and must be safe for concurrent use. Keys are kept in memory and shown in statistics and
-// rejections, so hash secrets, as [ByHeader] does. A request with the key "" is counted under [NoKey].
+// rejections, so hash secrets, as [ByHeader] does, and keys of any length. A request with the key "" is counted under [NoKey].
 type KeyFunc func(*http.Request) string
 
 // NoKey is the key of requests whose key cannot be computed. They share one bucket, apart from all others.

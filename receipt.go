@@ -44,8 +44,8 @@ func (r *Receipt) Waited() time.Duration {
 	return waited
 }
 
-// Cost returns what was charged in the limit of that name, settled or not. ok is false if nothing was charged there, or if
-// it was refunded.
+// Cost returns the charge in the limit of that name: the true cost once it is settled. ok is false if nothing was charged
+// there, or if it was refunded.
 func (r *Receipt) Cost(limit string) (cost int64, ok bool) {
 	g, i := r.find(limit)
 	if g == nil {

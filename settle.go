@@ -45,7 +45,9 @@ func SettleJSON(paths ...string) LimitOption {
 	return limitOption(func(l *Limit) {
 		compiled, err := jsonfinder.Compile(paths)
 		if l.costAt = compiled; err != nil {
-			l.fault("SettleJSON: %w", err)
+			for _, fault := range split(err) {
+				l.fault("SettleJSON: %w", fault)
+			}
 		} else if l.kind == kindInFlight {
 			l.fault("SettleJSON does not fit a limit of kind %s", l.kind)
 		}

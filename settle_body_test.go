@@ -311,7 +311,7 @@ func TestABodyThatFailsTellsWhatItToldBefore(t *testing.T) {
 func TestPathsThatMakeNoSenseAreErrors(t *testing.T) {
 	_, err := throttle.New(nil, throttle.WithLimit(tokens(throttle.SettleJSON()),
 		throttle.Pace(1, 1, throttle.SettleJSON("a..b", "")), throttle.InFlight(1, throttle.SettleJSON("a"))))
-	for _, part := range []string{`"tpm": SettleJSON: no path`, `SettleJSON: path "a..b"`, `path ""`, "SettleJSON does not fit a limit of kind in-flight"} {
+	for _, part := range []string{`"tpm": SettleJSON: no path`, `SettleJSON: path "a..b"`, `SettleJSON: path ""`, "SettleJSON does not fit a limit of kind in-flight"} {
 		assert.ErrorContains(t, err, part)
 	}
 }

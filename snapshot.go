@@ -13,8 +13,9 @@ import (
 )
 
 // A Snapshot is what a Limiter has learned and what has been spent of its budgets. It is meant for the next process, as JSON
-// for example. It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers said it contains
-// holds, and quotas without a name: a quota with a name is told again by the first response that names it.
+// for example. It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets; JSON keeps only keys that are
+// valid UTF-8. Of what servers said it contains holds, and quotas without a name: a quota with a name is told again by the first
+// response that names it.
 //
 // Everything that was granted before Taken counts, in every limit. The buckets are read one after the other, so what was granted
 // a little later counts in some limits and not in others. A request that is granted after its bucket was read is lost, as is

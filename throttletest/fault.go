@@ -25,7 +25,7 @@ type Fault struct {
 	size   int
 	every  time.Duration
 	when   []func(*attempt) bool
-	err    error
+	errs   []error
 }
 
 type faultKind int
@@ -52,7 +52,7 @@ type attempt struct {
 
 // Outage responds with a status from 200 to 599, typically 503, after [WithRefusalTime], which is 0 by default.
 func Outage(status int) Fault {
-	return Fault{kind: outage, status: status, err: checkStatus("Outage", status)}
+	return Fault{kind: outage, status: status}.checked("Outage")
 }
 
 // Hang never responds. It ends when the client gives up or the server is closed.
@@ -65,7 +65,7 @@ func Abort() Fault { return Fault{kind: abort} }
 // Respond responds with a status from 200 to 599 and these headers after the service time, instead of the handler of
 // [WithHandler]. A nil header stands for none. The header is copied.
 func Respond(status int, header http.Header) Fault {
-	return Fault{kind: respond, status: status, header: header.Clone(), err: checkStatus("Respond", status)}
+	return Fault{kind: respond, status: status, header: header.Clone()}.checked("Respond")
 }
 
 // CutBody breaks the connection after n bytes of the body, or at the end of a shorter body. The client gets the whole header,
@@ -73,7 +73,7 @@ func Respond(status int, header http.Header) Fault {
 func CutBody(n int) Fault {
 	f := Fault{kind: cutBody, size: n}
 	if n < 0 {
-		f.err = fmt.Errorf("CutBody(%d) must not be negative", n)
+		f = f.wrong("CutBody(%d) must not be negative", n)
 	}
 	return f
 }
@@ -82,16 +82,17 @@ func CutBody(n int) Fault {
 func SlowBody(bytes int, rest time.Duration) Fault {
 	f := Fault{kind: slowBody, size: bytes, every: rest}
 	if bytes < 1 || rest < 0 {
-		f.err = fmt.Errorf("SlowBody(%d, %v) needs at least one byte, and a rest that is not negative", bytes, rest)
+		f = f.wrong("SlowBody(%d, %v) needs at least one byte, and a rest that is not negative", bytes, rest)
 	}
 	return f
 }
 
-func checkStatus(name string, status int) error {
-	if status < 200 || status > 599 {
-		return fmt.Errorf("%s(%d) must have a status from 200 to 599", name, status)
+// checked notes a status that cannot be.
+func (f Fault) checked(name string) Fault {
+	if f.status < 200 || f.status > 599 {
+		return f.wrong("%s(%d) must have a status from 200 to 599", name, f.status)
 	}
-	return nil
+	return f
 }
 
 // OnRequests limits the fault to the requests with these numbers. The first that the server receives is number 1; all
@@ -145,9 +146,7 @@ func (f Fault) and(when func(*attempt) bool) Fault {
 }
 
 func (f Fault) wrong(format string, args ...any) Fault {
-	if f.err == nil {
-		f.err = fmt.Errorf(format, args...)
-	}
+	f.errs = append(slices.Clip(f.errs), fmt.Errorf(format, args...))
 	return f
 }
 

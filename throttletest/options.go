@@ -46,6 +46,17 @@ func (c *config) problem(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
+// problems adds what is wrong with that option: the errors that were joined to one, if any.
+func (c *config) problems(option string, err error) {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, err := range all {
+		c.problem("%s: %w", option, err)
+	}
+}
+
 func newConfig(opts []Option, server bool) (*config, error) {
 	c := &config{
 		key:         func(*http.Request) string { return "" },
@@ -90,7 +101,7 @@ func (c *config) validateLimits() {
 	for i, l := range c.limits {
 		l, err := l.validated()
 		if err != nil {
-			c.problem("WithLimits: %w", err)
+			c.problems("WithLimits", err)
 			continue
 		}
 		for n := 1; l.name == ""; n++ {
@@ -300,8 +311,8 @@ func WithSeed(seed uint64) Option {
 func WithFaults(faults ...Fault) Option {
 	return option(func(c *config) {
 		for _, f := range faults {
-			if f.err != nil {
-				c.problem("WithFaults: %w", f.err)
+			if len(f.errs) > 0 {
+				c.problems("WithFaults", errors.Join(f.errs...))
 			} else if f.kind == 0 {
 				c.problem("WithFaults: Fault{} is empty: use a constructor such as Hang")
 			}
