@@ -95,6 +95,9 @@ func TestAnAskComesWhenItIsOfUse(t *testing.T) {
 	m.give([]lot{{1, 1, meter.Never, now + second}})
 	assert.Equal(t, now+second, m.AskAt(now, Demand{}), "half of it")
 	assert.False(t, m.Low())
+	m.draw(4)
+	m.give(nil, runOf(4, 1, now+second, 1))
+	assert.False(t, m.Low(), "1 at hand and 4 promised")
 
 	m = leasedOf(bucket(1000, time.Second, 1000))
 	m.local = meter.Unlimited{}
@@ -143,6 +146,8 @@ func TestAnAskTellsWhatIsMissing(t *testing.T) {
 	p, _ = ask(3, 0, waitingOf(3, 1))
 	assert.Zero(t, p.Want)
 	assert.Zero(t, p.Need, "all is at hand")
+	p, _ = ask(3, 0, Demand{First: 3, All: 5})
+	assert.EqualValues(t, 1, p.Need, "of those behind the first")
 	p, _ = ask(3, 0, Demand{First: 5, All: 9})
 	assert.EqualValues(t, 2, p.Need)
 	p, _ = ask(3, 0, Demand{First: 5, All: 9, Alone: true})
