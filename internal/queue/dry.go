@@ -142,6 +142,9 @@ func (l *Core) makeChargeLocked(b *booking, now Instant) {
 	c.Limit.Counts.Charged += uint64(c.cost)
 }
 
+// chargesAtOnce is how many booked charges of a backlog are made before they are due. It takes about 0.3 ms.
+const chargesAtOnce = 1024
+
 // pretendPlanLocked returns when the charges could be paid after all that the request comes after, and which of them is the last.
 func (l *Core) pretendPlanLocked(charges []Charge, p *Place, now Instant) (due Instant, last int) {
 	for i := range charges {
@@ -157,12 +160,12 @@ func (l *Core) pretendPlanLocked(charges []Charge, p *Place, now Instant) (due I
 	return due, last
 }
 
-// goBeforeLocked makes the charges that are booked in the bucket of a charge and that its request comes after. It reports whether
-// there were any.
+// goBeforeLocked makes the charges that are booked in the bucket of a charge and that its request comes after: the first of them, so
+// that the lock is not held for long, and the next request makes more. It reports whether there were any.
 func (l *Core) goBeforeLocked(charges []Charge, i int, now Instant) bool {
 	var some []*booking
 	for log := range l.books.ahead(charges, i) {
-		some = append(some, log.bookings...)
+		some = append(some, log.bookings[:min(len(log.bookings), chargesAtOnce)]...)
 	}
 	slices.SortStableFunc(some, func(a, b *booking) int { return cmp.Compare(a.due, b.due) })
 	for _, b := range some {
@@ -183,11 +186,14 @@ func (l *Core) pretendLocked(ctx context.Context, p *Pending, now Instant, missi
 	}
 	var due Instant
 	var last int
-	for again := true; again; again = l.goBeforeLocked(charges, last, now) { // once for each charge at most
+	for tries := 0; ; tries++ {
 		due, last = l.pretendPlanLocked(charges, &by.Place, now)
 		if reason := by.Judge(due, now, charges[last].bucket); reason != 0 {
 			l.refuseLocked(p, &by, reason, &charges[last], due, now)
 			return Refused
+		}
+		if tries == len(charges) || !l.goBeforeLocked(charges, last, now) {
+			break
 		}
 	}
 	binding := charges[last].bucket
