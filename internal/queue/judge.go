@@ -193,7 +193,9 @@ func (j *judge) meetAll() bool {
 			}
 		}
 		if !j.meet(ln.root, all) {
-			return false
+			if ln.pace(); !j.meet(ln.root, all) {
+				return false
+			}
 		}
 	}
 	return true
@@ -226,7 +228,6 @@ func (l *Core) rejectLateLocked(j *judge) {
 // judgeLineLocked judges the requests of the only line.
 func (l *Core) judgeLineLocked(j *judge) (done bool) {
 	ln := j.lines[0]
-	ln.pace()
 	n := len(ln.Stops)
 	room := make([]int64, 2*n) // for what is ahead of a request, and for what is to be paid until then
 	ahead, all := room[:n], room[n:]

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
 	"github.com/stretchr/testify/require"
@@ -82,7 +83,10 @@ func TestLineAgreesWithASortedSlice(t *testing.T) {
 
 // In order, no request makes a bound earlier than it need be.
 func TestBoundsAreExactInOrder(t *testing.T) {
-	r, ln := metertest.Seeded(t, 3), &Line{slope: 7}
+	r, ln := metertest.Seeded(t, 3), &Line{Stops: make([]Stop, 1)}
+	m := meter.NewTokenBucket(0, Rate{N: 1, Per: 7}, 1, 1)
+	ln.Stops[0].Bucket = &Bucket{Meter: m}
+	ln.choosePacer([]Charge{{bucket: ln.Stops[0].Bucket}})
 	for seq := range uint64(2000) {
 		w := testWaiter(0, seq, 1+r.Int64N(9))
 		w.Expiry = r.Int64N(100_000)
@@ -93,10 +97,11 @@ func TestBoundsAreExactInOrder(t *testing.T) {
 		if seq%50 < 49 {
 			continue
 		}
+		ln.pace()
 		tightest, upTo := Never, int64(0)
 		for w := ln.First; w != nil; w = w.Next() {
 			upTo += w.costs[0]
-			tightest = min(tightest, w.Expiry-ln.slope*upTo)
+			tightest = min(tightest, w.Expiry-7*upTo)
 		}
 		require.Equal(t, tightest, ln.root.bound)
 	}

@@ -95,10 +95,14 @@ func (ln *Line) choosePacer(charges []Charge) {
 	}
 }
 
-// pace notes how fast tokens come in now. Bounds that were found before are right, but may be earlier than they need be.
+// pace notes how fast tokens come in now, and finds the bounds of all subtrees again that first requests have left. Other bounds that
+// were found before are right, but may be earlier than they need be.
 func (ln *Line) pace() {
 	if m, ok := ln.Stops[ln.pacer].Bucket.Meter.(meter.Steady); ok {
 		ln.slope = m.Interval()
+	}
+	for w := ln.First; w != nil; w = w.parent {
+		w.findBound()
 	}
 }
 
@@ -142,11 +146,8 @@ func (w *Waiter) boundWith(more *Waiter, upTo int64) {
 
 // boundWithout does the same once a request has left.
 func (w *Waiter) boundWithout(less *Waiter, upTo int64) {
-	switch {
-	case less.tight()-w.slope*upTo == w.bound && (w.slope > 0 || w.tight() > w.bound): // no other may have been as tight
+	if less.tight()-w.slope*upTo == w.bound && (w.slope > 0 || w.tight() > w.bound) { // no other may have been as tight
 		w.findBound()
-	case upTo == less.paced(): // it was the first
-		w.bound += w.slope * upTo
 	}
 }
 
