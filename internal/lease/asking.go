@@ -37,7 +37,8 @@ const (
 	tellAfter  = int64(20 * time.Millisecond) // returns and debts wait so long for an ask that is made anyway
 	spreadOver = int64(10 * time.Millisecond) // a fleet's asks are spread over it after a window begins
 	meanOver   = float64(50 * time.Millisecond)
-	maxReturns = 16 // more are joined
+	lateAsk    = 5 * time.Millisecond // a busy machine may delay an ask so long before tokens come in too late
+	maxReturns = 16                   // more are joined
 
 	// A budget may get tokens before the instant that the store told: others give some back, its state is lost, or a hold is
 	// released. So the store is asked again after this time, or this time for each process if that is longer.
@@ -197,7 +198,7 @@ func (m *Leased) drop(now meter.Instant) {
 func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	m.advance(now)
 	m.under = false
-	m.lead = 2*time.Duration(now-sent) + time.Millisecond
+	m.lead = 2*time.Duration(now-sent) + lateAsk
 	void := meter.Never
 	if p.Until > 0 {
 		void = meter.AddInstant(sent, int64(p.Until))

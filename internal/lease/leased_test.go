@@ -359,7 +359,7 @@ func TestNextTokensAreAskedForBeforeTheLastIsDue(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	last := b.Ready(0, 0, 3)
-	b.instant("ask", b.AskAt(b.now, waiting(9)), last-5*ms) // two round trips and 1 ms
+	b.instant("ask", b.AskAt(b.now, waiting(9)), last-9*ms) // two round trips and 5 ms
 	b.instant("ask for no more than that", b.AskAt(b.now, waiting(3)), meter.Never)
 	b.instant("ask if the first is short", b.AskAt(b.now, waitingOf(4, 1)), b.now)
 }

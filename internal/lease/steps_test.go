@@ -185,7 +185,7 @@ func TestAResponseSetsWhenToAskAgain(t *testing.T) {
 	m := booked(LeasedPart{Tokens: 2, AtOnce: 2})
 	assert.Equal(t, now, m.again)
 	assert.Equal(t, now+10*ms, m.spare, "there are no more")
-	assert.Equal(t, 3*time.Millisecond, m.lead)
+	assert.Equal(t, 7*time.Millisecond, m.lead)
 	assert.Empty(t, m.runs)
 	assert.Equal(t, now, booked(LeasedPart{Tokens: 4, AtOnce: 4}).again)
 	assert.Equal(t, now+10*ms, booked(LeasedPart{Tokens: 4, AtOnce: 4}).spare)
