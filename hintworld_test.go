@@ -86,7 +86,9 @@ func (s *hintServer) answer(i int) *http.Response {
 		time.Sleep(s.works)
 		s.mu.Lock()
 		now = time.Since(s.began)
-		left, end = s.limit.(*winLimit).standing(int64(now))
+		if w, is := s.limit.(*winLimit); is {
+			left, end = w.standing(int64(now))
+		}
 	}
 	h := http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}
 	n, per := s.limit.size()
@@ -392,6 +394,7 @@ var hintServers = []hintCase{
 	{name: "bucket 10/s, burst 10, Retry-After 2", limit: drip(10, 10), tell: retryAfter2},
 	{name: "nginx nodelay burst 20, bare", limit: drip(50, 20), tell: tellsNothing, rate: 50},
 	{name: "nginx no burst, bare", limit: drip(50, 1), tell: tellsNothing, rate: 50},
+	{name: "nginx no burst, 50 ms, bare", limit: drip(50, 1), tell: tellsNothing, rate: 50, works: 50 * time.Millisecond},
 }
 
 // retryAfter2 refuses with the same word whenever it does.

@@ -48,7 +48,7 @@ type Account struct {
 
 // Rules are switched off by tests, to show what each of them gains.
 type Rules struct {
-	Covered, Least, First, Spread, Early, Pace, Explain, Length, Log bool
+	Covered, Least, First, Older, Spread, Early, Pace, Explain, Length, Log bool
 }
 
 // NewAccount returns an account of which nothing is known.
@@ -99,7 +99,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64) {
 	n := a.refusals
 	if a.own > 0 && !a.Off.First {
 		a.pace.even(now, a.own)
-		if a.older > 0 && now-a.set < second {
+		if a.older > 0 && now-a.set < second && !a.Off.Older {
 			return
 		}
 		n--
