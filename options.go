@@ -144,8 +144,8 @@ func WithKey(f KeyFunc) Option {
 
 // WithWeights sets the cost of requests by patterns of [net/http.ServeMux], such as "POST /upload" or
 // "api.example.com/search/". The most specific pattern applies. A request that no pattern matches costs 1; limits do not
-// apply to a request of cost 0. The host is that of the URL if Request.Host is empty, and matches in any case. Repeated use adds patterns. An invalid
-// pattern, a conflict of patterns and a negative cost are errors.
+// apply to a request of cost 0. The host is that of the URL if Request.Host is empty, and matches in any case. Repeated use
+// adds patterns. An invalid pattern, a conflict of patterns and a negative cost are errors.
 func WithWeights(costs map[string]int64) Option {
 	return option{"WithWeights", func(c *config) {
 		if c.weights == nil {
