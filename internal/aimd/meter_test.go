@@ -43,6 +43,7 @@ func TestABucketFollowsItsController(t *testing.T) {
 	m.Take(0, 0, 5, false)
 	require.Equal(t, 10*second/1000, m.Plan(0, 0, 1))
 	require.Equal(t, 30*second/1000, m.Plan(0, 2, 1))
+	require.Equal(t, 10*second/1000, m.Interval())
 	m.control.pausedUntil = second
 	require.Equal(t, second, m.Plan(0, 2, 1))
 	require.Equal(t, second, m.Ready(0, 0, 1))

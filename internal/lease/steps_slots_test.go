@@ -94,6 +94,15 @@ func TestSlotsThatOthersWaitForAreYielded(t *testing.T) {
 	assert.Equal(t, now, m.tell)
 	m.Resize(now, 3)
 	assert.EqualValues(t, 6, m.leased, "those in use stay")
+
+	m = slotsOf(9, 9, 6)
+	m.low = 3
+	m.Resize(now, 7)
+	assert.EqualValues(t, 1, m.low)
+	m = slotsOf(9, 3, 6)
+	m.yield = 5
+	m.GiveBack(0, now, 2)
+	assert.EqualValues(t, 3, m.leased, "the store took three of its slots already")
 }
 
 func TestSlotsAreAskedForWhenTheyAreOfUse(t *testing.T) {
@@ -123,7 +132,9 @@ func TestSlotsAreAskedForWhenTheyAreOfUse(t *testing.T) {
 	assert.Equal(t, now+tellAfter, m.AskAt(now, Demand{}), "the store believes that it waits")
 	m.wants = 0
 	assert.Equal(t, meter.Never, m.AskAt(now, Demand{}))
+	assert.False(t, m.Low())
 	m.local = meter.NewSlots(2)
+	assert.True(t, m.Low())
 	assert.Equal(t, meter.Never, m.AskAt(now, Demand{}))
 	m.used = 1
 	assert.Equal(t, now, m.AskAt(now, Demand{}), "a local meter pays")
