@@ -135,8 +135,8 @@ type limitOption func(*Limit)
 func (f limitOption) applyTo(l *Limit) { f(l) }
 
 // Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
-// sliding-window, fixed-window, calendar-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on. "server" is what stands for
-// the limits of servers in statistics and rejections, so it is an error.
+// sliding-window, fixed-window, calendar-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on.
+// An empty name is an error, and so is "server", which stands for the limits of servers in statistics and rejections.
 func Name(name string) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.rule.Name = name

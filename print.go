@@ -207,8 +207,8 @@ func heldGroup(until time.Time, attrs ...slog.Attr) slog.Value {
 // number returns a figure with four digits, for people.
 func number(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) }
 
-// LogValue returns a group with the attributes limit, key, rate, tokens, waiting and in_flight, and held_until if it is held. Without
-// a bound there is no attribute tokens.
+// LogValue returns a group with the attributes limit, key, rate, tokens, waiting and in_flight, and held_until if it is held. A
+// bucket without a bound has no attribute tokens.
 func (b BucketStats) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("limit", b.Limit), slog.String("key", b.Key), slog.Float64("rate", b.Rate)}
 	if !math.IsInf(b.Tokens, 0) { // which a JSONHandler cannot write

@@ -22,12 +22,12 @@ func (l *Limiter) callStore(s *queue.Supply) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), s.Timeout)
-		noResponse := fmt.Errorf("throttle: no response from the store within %v", s.Timeout)
-		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse, true) })
+		noResponse := func() error { return fmt.Errorf("throttle: no response from the store within %v", s.Timeout) }
+		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse(), true) })
 		outcomes, err := call(ctx, f)
 		stop()
 		if err != nil && err == ctx.Err() {
-			err = noResponse
+			err = noResponse()
 		}
 		cancel()
 		if !l.land(f, outcomes, err, false) {

@@ -15,8 +15,8 @@ type Sharer interface {
 	Another(now Instant, r Rate, burst, initial int64) Meter
 }
 
-// A Steady is a meter whose tokens come in at a steady rate: what Ready returns, and Plan, is convex in what is ahead, except that it is
-// rounded up. (A line is convex, and the later of two convex instants.)
+// A Steady is a meter whose tokens come in at a steady rate. So what Ready and Plan return is convex in what is ahead, except that
+// it is rounded up: a straight line is convex, and so is the later of two instants that are.
 type Steady interface {
 	// Interval returns the time between two tokens, in ns, rounded.
 	Interval() int64

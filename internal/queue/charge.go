@@ -131,7 +131,8 @@ func (l *Core) Charged(g *Grant, i int) (cost int64, ok bool) {
 	return g.Charges()[i].cost, g.Spent&grantReturned == 0
 }
 
-// Longest returns for how long, in seconds, the rate of a bucket is used up by what it was charged: the longest of all; 0: none has a rate.
+// Longest returns for how long, in seconds, the rate of a bucket is used up by what it was charged: the longest of all; 0: none
+// has a rate.
 func (l *Core) Longest(charges []Charge) (seconds float64) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()

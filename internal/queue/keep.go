@@ -213,8 +213,8 @@ func (li *Limit) findLocked(key string) *Bucket {
 	return li.latest
 }
 
-// payLocked makes all charges, and sets the mark, if they can be paid now and no request waits there. missing reports that a bucket is missing; otherwise
-// all are found.
+// payLocked makes all charges, and sets the mark, if they can be paid now and no request waits there. missing reports that a
+// bucket is missing; otherwise all are found.
 func (l *Core) payLocked(p *Paid, by *Counts, below bool, now Instant) (ok, missing bool) {
 	if len(p.Charges) == 0 {
 		p.Mark = l.grantedLocked(by, now)
