@@ -263,8 +263,8 @@ func TestUnitsAtTheirBounds(t *testing.T) {
 		_, _, exact := b.perTick(1, 1, false)
 		assert.Equal(t, ok, exact, n)
 	}
-	assert.EqualValues(t, 1<<62, mulSat(1<<31, 1<<31))
-	assert.EqualValues(t, 1<<63-1, mulSat(1<<63-1, 1))
-	assert.EqualValues(t, 1<<63-1, mulSat(1<<32, 1<<31))
-	assert.EqualValues(t, 1<<63-1, mulSat(1<<62, 4))
+	assert.Equal(t, int64(1<<62), mulSat(1<<31, 1<<31))
+	assert.Equal(t, int64(1<<63-1), mulSat(1<<63-1, 1))
+	assert.Equal(t, int64(1<<63-1), mulSat(1<<32, 1<<31))
+	assert.Equal(t, int64(1<<63-1), mulSat(1<<62, 4))
 }

@@ -444,10 +444,10 @@ func TestGivingBackGoesToTheStoreWhereTheLeaseIsOver(t *testing.T) {
 
 func TestTheMostThatARequestMayCost(t *testing.T) {
 	assert.EqualValues(t, 5, leasedOf(bucket(10, time.Second, 5)).Most())
-	assert.EqualValues(t, mostUnits/100_000, leasedOf(kindOf(Pace, 10)).Most())
+	assert.Equal(t, int64(mostUnits/100_000), leasedOf(kindOf(Pace, 10)).Most())
 	assert.EqualValues(t, 10, leasedOf(kindOf(Sliding, 10)).Most())
-	assert.EqualValues(t, mostUnits, leasedOf(kindOf(Sliding, mostUnits+1)).Most())
-	assert.EqualValues(t, mostUnits, leasedOf(kindOf(Pace, meter.MaxCount)).Most(), "no units")
+	assert.Equal(t, int64(mostUnits), leasedOf(kindOf(Sliding, mostUnits+1)).Most())
+	assert.Equal(t, int64(mostUnits), leasedOf(kindOf(Pace, meter.MaxCount)).Most(), "no units")
 }
 
 func TestANewMeterNeedNotBeKept(t *testing.T) {
