@@ -112,7 +112,8 @@ func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 		}
 		assert.Zero(t, asks(n), "the first window")
 		assert.Equal(t, per, asks(1), "it is dry: the first request of the next one asks")
-		assert.InDelta(t, per/n, asks(2), float64(5*time.Millisecond), "what is left is spread, so that half of it goes in three tenths of the window")
+		first := per / 2 / n // at twice the even rate
+		assert.Equal(t, first+(per-first)/2/(n-1), asks(2), "what is left is spread")
 		time.Sleep(2 * per)
 		asks(1)
 		assert.Zero(t, asks(n/2), "that window ended with plenty left")

@@ -146,7 +146,7 @@ func TestASlotIsGivenBackWhereThereIsNoBody(t *testing.T) {
 	}
 }
 
-// Responses without content have http.NoBody over HTTP/1.1 alone, and a RoundTripper below may have wrapped that.
+// An empty body is another one over HTTP/2, and a RoundTripper below may have wrapped it.
 func TestASlotIsGivenBackWhereTheBodyIsEmpty(t *testing.T) {
 	wrapped := func(r *http.Response) roundTripper {
 		return func(req *http.Request) (*http.Response, error) {

@@ -110,7 +110,7 @@ func hasContent(req *http.Request, resp *http.Response) bool {
 }
 
 // isEmpty reports whether the body of a response certainly has nothing to read, so that callers need not close it.
-// Only HTTP/1.1 then has http.NoBody. A length of 0 alone is no proof: RoundTrippers leave it unset.
+// The empty body of HTTP/2 has no name to compare with. A length of 0 may be one that a RoundTripper has left unset.
 func isEmpty(req *http.Request, resp *http.Response) bool {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return true

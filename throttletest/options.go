@@ -46,13 +46,13 @@ func (c *config) problem(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// problems adds what is wrong with that option: the errors that were joined to one, if any.
-func (c *config) problems(option string, err error) {
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
-	for _, err := range all {
+// problems adds what is wrong with that option. Errors that were joined to one are told apart.
+func (c *config) problems(option string, errs ...error) {
+	for _, err := range errs {
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			c.problems(option, joined.Unwrap()...)
+			continue
+		}
 		c.problem("%s: %w", option, err)
 	}
 }
@@ -312,7 +312,7 @@ func WithFaults(faults ...Fault) Option {
 	return option(func(c *config) {
 		for _, f := range faults {
 			if len(f.errs) > 0 {
-				c.problems("WithFaults", errors.Join(f.errs...))
+				c.problems("WithFaults", f.errs...)
 			} else if f.kind == 0 {
 				c.problem("WithFaults: Fault{} is empty: use a constructor such as Hang")
 			}

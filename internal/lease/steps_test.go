@@ -166,7 +166,7 @@ func TestTheRateOfUseIsAMean(t *testing.T) {
 	assert.Equal(t, 4.5, m.use)
 }
 
-func TestPromisesThatNobodyWaitsForGoBack(t *testing.T) {
+func TestPromisesThatAreNotUsedInTimeGoBack(t *testing.T) {
 	m := leasedOf(bucket(1000, time.Second, 1000))
 	m.give(nil, run{lot: lot{2, 1, meter.Never, now}, start: now + 9, rate: meter.Rate{N: 1, Per: 1}},
 		run{lot: lot{3, 2, meter.Never, now + 1}, start: now + 9, rate: meter.Rate{N: 1, Per: 1}})

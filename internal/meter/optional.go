@@ -15,8 +15,8 @@ type Sharer interface {
 	Another(now Instant, r Rate, burst, initial int64) Meter
 }
 
-// A Steady is a meter whose tokens come in at a steady rate. So what Ready and Plan return is convex in what is ahead, except that
-// it is rounded up: a straight line is convex, and so is the later of two instants that are.
+// A Steady is a meter whose tokens come in at a steady rate. Before they are rounded up, the instants that Ready and Plan return are
+// convex in the cost ahead: a straight line is convex, and so is the later of two convex instants.
 type Steady interface {
 	// Interval returns the time between two tokens, in ns, rounded.
 	Interval() int64
