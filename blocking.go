@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/queue"
 )
@@ -301,4 +302,167 @@ func (l *Limiter) tryLater(charges []queue.Charge) (wait time.Duration, ok bool)
 func (l *Limiter) Stats() Stats {
 	l.mustBeMade()
 	return l.statsOf(&l.core.Counts)
+}
+
+// A Grant represents tokens taken from a Limiter.
+type Grant struct {
+	limiter *Limiter
+	by      *asker // the Transport, or the Limiter itself
+	waited  time.Duration
+	ctx     context.Context // of the request; nil: it is not known
+	receipt *Receipt        // where to record it
+	tracked bool            // the Limiter needs the outcome
+	grant   queue.Grant
+}
+
+// or returns g, or other if g is nil.
+func (g *Grant) or(other *Grant) *Grant {
+	if g != nil {
+		return g
+	}
+	return other
+}
+
+// Cancel gives back the tokens of work that was never done. They are available to waiters immediately. Tokens are not given
+// back to a bucket that has been full since, or to a window that is over: no tokens are minted. A second call, and a call after
+// [Grant.Report], [Grant.Done] or [Grant.Settle], has no effect.
+func (g *Grant) Cancel() {
+	g.limiter.core.Cancel(&g.grant, &g.by.counts)
+}
+
+// Report tells an [Adaptive] limit the outcome of the work; the time since the grant is its latency. Callers that acquire from
+// such a limit must call Report or [Grant.Cancel], because the limit bounds how many grants have no outcome yet. Other limits
+// ignore it. Only the first call of either method counts.
+func (g *Grant) Report(o Outcome) {
+	g.limiter.report(g, &queue.Answer{Outcome: aimd.Outcome(o)})
+}
+
+// Done gives back the slots of [InFlight] limits when the work is over. Callers that acquire from such a limit must call Done
+// or [Grant.Cancel]. A second call has no effect.
+func (g *Grant) Done() {
+	g.limiter.core.Free(&g.grant)
+}
+
+// Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket
+// immediately and may release waiters. An undercharge becomes debt: at most the burst of a [TokenBucket], the n of a window, and
+// a minute's worth of a [Pace] (n at least) or an [Adaptive] limit. A charge is corrected where it was made: nothing is given
+// back if its window is over or its bucket has been full since, and there is no debt in a window that is over.
+//
+// It is an error without effect if there is no such limit, if it is [InFlight], if nothing was charged there or the charge was
+// given back, if it was settled before, or if cost is negative.
+func (g *Grant) Settle(limit string, cost int64) error {
+	if err := g.settle(limit, cost); err != nil {
+		return fmt.Errorf("throttle: Settle(%q, %d): %w", limit, cost, err)
+	}
+	return nil
+}
+
+// chargeOf returns the index of the charge in the limit of that name; -1: there is none.
+func (g *Grant) chargeOf(limit string) int {
+	charges := g.grant.Charges()
+	for i := range charges { // without a copy, because another goroutine may be settling the charge
+		if li := charges[i].Limit; li.Name == limit && !li.Gates && !li.Open {
+			return i
+		}
+	}
+	return -1
+}
+
+func (g *Grant) settle(limit string, cost int64) error {
+	if _, err := g.limiter.named(limit); err != nil {
+		return err
+	}
+	i := g.chargeOf(limit)
+	if i < 0 {
+		return errUncharged
+	}
+	return g.limiter.settle(g, i, cost)
+}
+
+// await grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait. What
+// it returns replaces p, which is garbage while the request waits: that takes a waiter and a small stack, and nothing else.
+func (l *Limiter) await(ctx context.Context, p *queue.Pending, by *asker) (*queue.Paid, *Rejection, error) {
+	cancel := p.Ask.Cancel
+	w, v := l.core.Decide(ctx, p)
+	for v == queue.Unasked {
+		if err := l.askRates(p); err != nil {
+			return nil, nil, err
+		}
+		w, v = l.core.Decide(ctx, p)
+	}
+	if v != queue.Waiting {
+		return &p.Paid, l.decided(ctx, p, by, v), nil
+	}
+	if o := by.observer; o.hooks.OnWait != nil || o.log != nil {
+		l.announce(ctx, o, w)
+	}
+	return l.waited(ctx, w, by, l.core.Stand(ctx, cancel, w))
+}
+
+// decided reports to the observer what became of a request that does not wait.
+func (l *Limiter) decided(ctx context.Context, p *queue.Pending, by *asker, v queue.Verdict) *Rejection {
+	if v == queue.Granted {
+		l.tellGranted(ctx, by, p.Charges, p.Pretended, p.Binding)
+		return nil
+	}
+	r := rejected(p.Refusal)
+	by.observer.rejected(ctx, r, 0, l.core.Dry)
+	if l.core.Dry {
+		p.Charges = nil // it is sent, but nothing is charged for it
+		return nil
+	}
+	return r
+}
+
+// waited reports the fate of w to the observer. It is not inlined, to keep the stack small on which its caller waited.
+//
+//go:noinline
+func (l *Limiter) waited(ctx context.Context, w *queue.Waiter, by *asker, err error) (p *queue.Paid, r *Rejection, _ error) {
+	if w.Refusal != nil {
+		r = rejected(w.Refusal)
+	}
+	if err != nil || r != nil {
+		by.observer.waited(ctx, w, r, err)
+		return nil, r, err
+	}
+	p = w.Granted()
+	l.tellGranted(ctx, by, p.Charges, p.Waited, w.Stop().Bucket)
+	return p, nil, nil
+}
+
+// announce reports that w begins to wait. If a hook panics, w does not wait.
+func (l *Limiter) announce(ctx context.Context, o *observer, w *queue.Waiter) {
+	told := false
+	defer func() {
+		if !told {
+			_ = l.core.Abandon(ctx, w) // its caller gets the panic
+		}
+	}()
+	b, cost := l.core.WaitsFor(w)
+	o.waits(WaitEvent{Context: ctx, Limit: b.Limit.Name, Key: b.Key, Cost: cost, Wait: queue.Until(w.Due, w.Arrived)})
+	told = true
+}
+
+// grantOf returns the Grant of a request that was granted.
+func (l *Limiter) grantOf(p *queue.Paid, by *asker) Grant {
+	return Grant{limiter: l, by: by, waited: p.Waited, grant: queue.Grant{Mark: p.Mark, Caller: p.Caller, More: p.Charges}}
+}
+
+// ask returns the ask of a request with that default of MaxWait, and the overrides of its context.
+func (o *overrides) ask(maxWait time.Duration, by *asker) queue.Ask {
+	return queue.Ask{Priority: o.priority, MaxWait: o.patience(maxWait), By: &by.counts}
+}
+
+// patience returns how long a request may wait, given the default; negative: there is no bound.
+func (o *overrides) patience(maxWait time.Duration) time.Duration {
+	if o.hasWait {
+		return o.maxWait
+	}
+	return maxWait
+}
+
+// An asker is a Transport, or the Limiter itself.
+type asker struct {
+	counts   queue.Counts // guarded by the Limiter's mu
+	observer *observer
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -352,4 +353,218 @@ func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.
 		return meter.Unlimited{}
 	}
 	panic("throttle: bug: no arithmetic for a limit of kind " + string(l.kind))
+}
+
+// UntilHeaders gives back the slots of an [InFlight] limit when the headers of the response arrive, instead of when its body was
+// read or closed.
+func UntilHeaders() LimitOption {
+	return limitOption(func(l *Limit) {
+		l.untilHeaders = true
+		l.onlyFor(kindInFlight, "UntilHeaders", "")
+	})
+}
+
+// A Calendar is the unit of time of a [CalendarWindow].
+type Calendar uint8
+
+const (
+	Day   = Calendar(meter.Day)
+	Week  = Calendar(meter.Week) // from Monday
+	Month = Calendar(meter.Month)
+)
+
+// String returns the name of the unit.
+func (c Calendar) String() string {
+	switch c {
+	case Day:
+		return "day"
+	case Week:
+		return "week"
+	case Month:
+		return "month"
+	}
+	return "Calendar(" + strconv.Itoa(int(c)) + ")"
+}
+
+// Period returns the mean length of the unit, for [RateFor] and [Limiter.SetRate]: 24 hours, 7 days, and a twelfth of
+// 365.2425 days. It is 0 for an unknown unit.
+func (c Calendar) Period() time.Duration {
+	switch c {
+	case Day:
+		return 24 * time.Hour
+	case Week:
+		return 7 * 24 * time.Hour
+	case Month:
+		return 2_629_746 * time.Second
+	}
+	return 0
+}
+
+// CalendarWindow allows n tokens per day, week or month of a time zone, as quotas do that a provider resets at midnight.
+// A window ends at the first instant of the next day, Monday or month in that zone, however long it was: a day has 23 to
+// 25 hours where clocks are set. The window follows the wall clock, also when that is set. A cost above n can never be paid
+// and is rejected. [RateFor] and [Limiter.SetRate] change n only; their period must be [Calendar.Period].
+func CalendarWindow(n int64, unit Calendar, zone *time.Location, opts ...LimitOption) Limit {
+	l := newLimit(kindCalendar, n, unit.Period(), opts)
+	l.unit, l.zone = unit, zone
+	if unit.Period() == 0 {
+		l.fault("%v is not Day, Week or Month", unit)
+	}
+	if zone == nil {
+		l.fault("a CalendarWindow needs a time zone: time.UTC, time.Local, or one from time.LoadLocation")
+	}
+	return l
+}
+
+// FairBy makes the callers of a bucket take turns by cost, whatever each of them has in the queue: a caller with one request
+// waits for at most one request of each other caller. A caller that was idle has nothing saved up. f returns the caller of a
+// request, such as a tenant; [Ask.Caller] and [ContextWithCaller] take precedence. Requests without a caller are one caller.
+// [Limiter.Try] has no caller.
+//
+// The requests of one caller go in the order of arrival. A priority ([ContextWithPriority]) counts between the first requests
+// of callers, whose turns are the same: there, each step is worth ten seconds of arrival. To let urgent work of one tenant
+// overtake its other work, make it a caller of its own, or use [Reserve]: urgent requests take turns of their own.
+//
+// Turns go by cost as it is corrected by [Settle] and its like, and by the weights of [FairWeights]. Over any stretch of time in
+// which two callers have requests in the queue, what they get, divided by their weights, differs by at most the largest cost of
+// each.
+//
+// A cancelled request leaves its turn to the next one of its caller. If that caller has more than 16 requests in the queue, only
+// the next four move immediately, and the others when they come to the front, so that a cancellation takes little time. Requests
+// are granted as if all had moved. But until then the wait that is planned for a new request, for which it may be rejected
+// because of [WithMaxWait] or a deadline, is off by up to the cost of what was cancelled. So is it after a cost was corrected.
+//
+// Nothing is kept of callers once the queue of the bucket is empty, and of a caller
+// without a request in the queue only for about one turn.
+//
+// One limit of a Limiter can have FairBy: it sets the order in the queue, so choose the limit that requests wait for. Other
+// limits and server quotas keep the order of arrival between requests that do not fall under the same buckets. A request that
+// another limit stops keeps its turn, and its caller's later requests come after it. Over a limit that is [Shared], callers take
+// turns within each process. The algorithm is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
+func FairBy(f KeyFunc) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.fairBy = f
+		if f == nil {
+			l.fault("FairBy(nil): a function is needed")
+		}
+	})
+}
+
+// FairWeights sets how much of the limit each caller of [FairBy] gets while several wait, relative to the others: from 1 to
+// 1,000; the default is 1. Smaller and larger weights count as these bounds. f is called without a lock, possibly several times
+// at once, for each request that waits.
+func FairWeights(f func(caller string) int) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.fairWeights = f
+		if f == nil {
+			l.fault("FairWeights(nil): a function is needed")
+		}
+	})
+}
+
+// weightOf returns the weight of a caller.
+func (l *Limit) weightOf(caller string) int64 {
+	if l.fairWeights == nil {
+		return 1
+	}
+	return int64(max(1, min(l.fairWeights(caller), queue.MaxWeight)))
+}
+
+// callerOf returns the caller of a request.
+func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
+	if o.called {
+		return o.caller
+	}
+	return l.policyOf(l.core.Fair).fairBy(req)
+}
+
+// setCaller sets the caller of a request, before the lock is taken.
+func (l *Limiter) setCaller(a *queue.Ask, caller string) {
+	if l.core.Fair != nil {
+		a.Caller, a.Weight = caller, l.policyOf(l.core.Fair).weightOf(caller)
+	}
+}
+
+// checkFairness returns what is wrong with the turns of several limits.
+func checkFairness(limits []Limit) (faults []error) {
+	var first *Limit
+	for i := range limits {
+		switch l := &limits[i]; {
+		case l.fairBy == nil && l.fairWeights != nil:
+			faults = append(faults, fmt.Errorf("limit %q: FairWeights has no effect without FairBy", l.rule.Name))
+		case l.fairBy == nil:
+		case first == nil:
+			first = l
+		default:
+			faults = append(faults, fmt.Errorf("WithLimit: FairBy in limits %q and %q: a request has one place in the queue; set it on the limit "+
+				"whose cost counts", first.rule.Name, l.rule.Name))
+		}
+	}
+	return faults
+}
+
+// This file is what a limit keeps back for urgent requests. The others are below: they stand in lines of their own, which never
+// bar an urgent request at a limit with a reserve.
+
+// Reserve keeps a fraction of the limit, above 0 and below 1, back for urgent requests: those of that priority or a higher one
+// ([ContextWithPriority]). A request of a lower priority is sent only if fraction × capacity remains afterwards. The capacity is
+// the burst of a [TokenBucket], the n of a window, and the slots of an [InFlight] limit; the reserve is rounded up, and leaves
+// one token at least. A request of a lower priority that costs more than the rest can never be paid.
+//
+// In a token bucket the reserve is a level: without urgent requests, the others still get the full rate. In a window or in
+// slots it is unused without urgent requests. In an [Adaptive] limit it is that fraction of the burst, and of the requests in
+// flight, half of them at most, while the server is slow. The same fraction is kept of every quota that a server tells (see
+// [WithServerHints]); the largest fraction of the limits counts.
+//
+// Urgent requests that wait go before all others at limits with a Reserve and at a server's quotas. So if they use the full
+// rate, the others wait for as long. All limits of a Limiter must have the same priority for Reserve, and [Pace] has nothing
+// to keep back, nor a limit that is [Shared], because a store leases tokens without knowing what they are for: these are errors
+// from [New].
+func Reserve(fraction float64, priority int) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.rule.Reserve, l.rule.Urgent = fraction, priority
+		switch {
+		case !(fraction > 0 && fraction < 1):
+			l.rule.Reserve = 0
+			l.fault("Reserve(%v, %d): the fraction is not above 0 and below 1", fraction, priority)
+		case l.kind == kindPace:
+			l.fault("Reserve(%v, %d) does not fit a limit of kind %s, which has no burst to keep back", fraction, priority, l.kind)
+		}
+	})
+}
+
+// checkReserve returns what is wrong with the reserve of a limit.
+func (l *Limit) checkReserve() error {
+	switch {
+	case l.rule.Reserve == 0:
+		return nil
+	case l.rule.Store != nil:
+		return fmt.Errorf("Reserve(%v, %d) does not work with Shared: a store leases tokens without knowing what they are for", l.rule.Reserve, l.rule.Urgent)
+	case l.kind == kindAIMD || l.kind == kindPace:
+		return nil
+	}
+	capacity := l.rule.BurstOf(l.rule.Rate)
+	if l.rule.Windowed {
+		capacity = l.rule.Part(l.rule.Rate.N)
+	}
+	if float64(capacity-meter.Reserved(capacity, l.rule.Reserve)) > float64(capacity)*(1-l.rule.Reserve)+1e-9 {
+		return fmt.Errorf("Reserve(%v, %d) of %d leaves no token to other requests", l.rule.Reserve, l.rule.Urgent, capacity)
+	}
+	return nil
+}
+
+// checkReserves returns an error if the reserves of several limits are not for the same requests.
+func checkReserves(limits []Limit) error {
+	var first *Limit
+	for i := range limits {
+		switch l := &limits[i]; {
+		case l.rule.Reserve == 0:
+		case first == nil:
+			first = l
+		case l.rule.Urgent != first.rule.Urgent:
+			return fmt.Errorf("WithLimit: Reserve for priority %d in limit %q and for %d in limit %q: a Limiter has one queue for urgent requests",
+				first.rule.Urgent, first.rule.Name, l.rule.Urgent, l.rule.Name)
+		}
+	}
+	return nil
 }

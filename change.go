@@ -1,0 +1,256 @@
+package throttle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
+)
+
+// This file changes limits at run time.
+
+// SetRate changes the rate of a limit to n per period, for all its keys except those with a rate from [RateFor], for which
+// see [Limiter.Refresh]. Waiters are granted by the new rate, or rejected if that is too late for them, before SetRate returns.
+// The burst stays, and so does every balance; [Share] applies. A window counts what was granted before. It is an error if
+// there is no such limit, if it is [Adaptive] or [InFlight], or if n or per is not positive; to stop all requests use
+// [Limiter.Hold].
+func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
+	l.mustBeMade()
+	li, err := l.named(limit)
+	if err != nil {
+		return fmt.Errorf("throttle: SetRate: %w", err)
+	}
+	kind := l.policyOf(li).kind
+	if kind == kindAIMD || kind == kindInFlight {
+		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to be set", limit, n, per, kind)
+	}
+	r := meter.Rate{N: n, Per: per}
+	if err := l.policyOf(li).check(r); err != nil {
+		return join(fmt.Sprintf("throttle: SetRate(%q, %d, %v)", limit, n, per), err)
+	}
+	l.core.SetRate(li, r)
+	return nil
+}
+
+// SetBurst changes how many tokens a [TokenBucket] holds when it is full, for all its keys. Balances stay, except that tokens
+// above the new burst are lost. Waiters that cost more are rejected, unless [ClampCost] reduces their cost. It is an error if
+// there is no such limit, if it has no burst, or if n is not positive.
+func (l *Limiter) SetBurst(limit string, n int64) error {
+	l.mustBeMade()
+	li, err := l.named(limit)
+	if err != nil {
+		return fmt.Errorf("throttle: SetBurst: %w", err)
+	}
+	kind := l.policyOf(li).kind
+	if kind != kindBucket {
+		return fmt.Errorf("throttle: SetBurst(%q, %d): a limit of kind %s has no burst", limit, n, kind)
+	}
+	if n <= 0 {
+		return fmt.Errorf("throttle: SetBurst(%q, %d): a burst must be positive", limit, n)
+	}
+	if li.Store != nil {
+		b := li.Budget("", li.Shared(li.Rate), li.Part(min(n, meter.MaxCount)))
+		if err := b.Check(); err != nil {
+			return fmt.Errorf("throttle: SetBurst(%q, %d): %w", limit, n, err)
+		}
+	}
+	l.core.Resize(li, func() { li.Burst = min(n, meter.MaxCount) })
+	return nil
+}
+
+// SetInFlight changes how many requests an [InFlight] limit allows at a time, for all its keys. [Share] applies. More slots
+// release waiters immediately. With fewer, requests in flight finish, and no request is sent until it fits below n; until
+// then [BucketStats.Tokens] is negative. Waiters that take more than n are rejected, unless [ClampCost] reduces their cost.
+// A process tells the store of a [Shared] limit with its next call, so change all processes. It is an error if there is no such
+// limit, if it is not an InFlight limit, or if n is not positive.
+func (l *Limiter) SetInFlight(limit string, n int64) error {
+	l.mustBeMade()
+	li, err := l.named(limit)
+	if err != nil {
+		return fmt.Errorf("throttle: SetInFlight: %w", err)
+	}
+	kind := l.policyOf(li).kind
+	if kind != kindInFlight {
+		return fmt.Errorf("throttle: SetInFlight(%q, %d): a limit of kind %s has no slots", limit, n, kind)
+	}
+	if n <= 0 {
+		return fmt.Errorf("throttle: SetInFlight(%q, %d): n must be positive; to stop all requests use Hold", limit, n)
+	}
+	l.core.Resize(li, func() { li.Rate.N = min(n, meter.MaxCount) })
+	return nil
+}
+
+// Refresh calls [RateFor] again for keys that have a bucket, so that a change of its rates takes effect: for the given keys, or
+// for all keys if none are given. When it returns, the rate of each of them is one that RateFor returned after Refresh was
+// called. This includes keys whose first request arrived in the meantime.
+//
+// Balances stay, except that tokens above a smaller burst are lost. A window counts what was granted before. Waiters are
+// granted or rejected by the new rate immediately. A key without a bucket is ignored, and so is "", which has the limit's own
+// rate.
+//
+// RateFor is called once for each key, by this goroutine and without a lock. If it returns an invalid rate, the key keeps the
+// rate that it had, and the error says so; it names 100 keys at most. It is also an error if there is no such limit, or if the
+// limit has no RateFor.
+func (l *Limiter) Refresh(limit string, keys ...string) error {
+	l.mustBeMade()
+	li, err := l.named(limit)
+	if err != nil {
+		return fmt.Errorf("throttle: Refresh: %w", err)
+	}
+	if !li.Asks {
+		return fmt.Errorf("throttle: Refresh(%q): the limit has no RateFor", limit)
+	}
+	pieces := l.core.Pieces(li)
+	if len(keys) > 0 {
+		pieces = l.core.PiecesOf(li, slices.Compact(slices.Sorted(slices.Values(keys))))
+	}
+	nth := l.core.Refreshing(li)
+	var faults []error
+	failed := 0
+	for piece := range pieces {
+		for _, err := range l.refresh(piece, nth) {
+			if failed++; failed <= maxFaults {
+				faults = append(faults, err)
+			}
+		}
+	}
+	if more := failed - len(faults); more > 0 {
+		faults = append(faults, fmt.Errorf("and %d more keys", more))
+	}
+	return join(fmt.Sprintf("throttle: Refresh(%q)", limit), faults...)
+}
+
+// maxFaults is how many keys an error of Refresh names.
+const maxFaults = 100
+
+// refresh asks RateFor for the rates of buckets, and returns what is wrong with them. It sets those that are right, unless
+// RateFor has been asked since.
+func (l *Limiter) refresh(buckets []*queue.Bucket, nth uint64) (faults []error) {
+	rates := make(map[*queue.Bucket]meter.Rate, len(buckets))
+	for _, b := range buckets {
+		if b.Key == "" {
+			continue
+		}
+		r, err := l.policyOf(b.Limit).askRate(b.Key)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		rates[b] = r
+	}
+	l.core.Refresh(buckets, rates, nth)
+	return faults
+}
+
+// askRates asks the users' RateFor for the rates of a request's charges. The zero rate is the limit's own. It is called without
+// the lock.
+func (l *Limiter) askRates(p *queue.Pending) (err error) {
+	rates := make([]meter.Rate, len(p.Charges))
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		if !c.Limit.Asks || c.Key == "" {
+			continue
+		}
+		if rates[i], err = l.policyOf(c.Limit).askRate(c.Key); err != nil {
+			return fmt.Errorf("throttle: limit %q: %w", c.Limit.Name, err)
+		}
+	}
+	p.Rates = rates
+	return nil
+}
+
+// askRate asks RateFor for the rate of a key, which is not "".
+func (p *policy) askRate(key string) (meter.Rate, error) {
+	n, per := p.rateFor(key)
+	r := meter.Rate{N: n, Per: per}
+	if r == (meter.Rate{}) {
+		return r, nil
+	}
+	if err := p.check(r); err != nil {
+		return r, join(fmt.Sprintf("RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)", key, n, per), err)
+	}
+	return r, nil
+}
+
+// A Source says what set a hold.
+type Source string
+
+const (
+	SourceCaller   Source = "caller"   // [Limiter.Hold] or [Limiter.HoldAll]
+	SourceServer   Source = "server"   // a response
+	SourceAdaptive Source = "adaptive" // an [Adaptive] limit, because of a response
+)
+
+// HoldCounts counts holds by [Source]. A hold of several limits counts once.
+type HoldCounts struct {
+	Caller   uint64 `json:"caller"`
+	Server   uint64 `json:"server"`
+	Adaptive uint64 `json:"adaptive"`
+}
+
+// Hold blocks all requests for key, in every limit, for duration d. Waiters that can no longer be granted in time are rejected.
+// Tokens still come in, up to the burst. The longest of several holds counts; 0 and less do nothing; more than 146
+// years are 146 years. If there is no room for the key's bucket, a limit remembers 1,024 holds without; beyond that it holds
+// all keys that have no bucket, and logs that. [Limiter.Release] ends it.
+func (l *Limiter) Hold(key string, d time.Duration) {
+	l.mustBeMade()
+	if d <= 0 {
+		return
+	}
+	l.core.CountHold()
+	crowded := l.holdKey(key, min(int64(d), meter.MaxPer))
+	for _, limit := range crowded {
+		l.direct.observer.heldAll(limit, key, d)
+	}
+	l.direct.observer.held(HoldEvent{Key: key, For: d, Source: SourceCaller})
+}
+
+// holdKey holds a key, and returns the names of the limits that hold more than that key, because there was no room to remember it.
+func (l *Limiter) holdKey(key string, d int64) (crowded []string) {
+	for _, li := range l.core.Limits {
+		p := queue.Pending{Paid: queue.Paid{Charges: make([]queue.Charge, 0, 1)}}
+		p.Add(li, key, 0)
+		fits, asked := l.core.Hold(&p, d)
+		for !asked && l.askRates(&p) == nil {
+			fits, asked = l.core.Hold(&p, d)
+		}
+		if asked && !fits { // else no request of this key gets in either, and is told why
+			crowded = append(crowded, li.Name)
+		}
+	}
+	return crowded
+}
+
+// HoldAll blocks all requests, whatever their keys, for duration d, as [Limiter.Hold] does for one key. It takes effect
+// immediately. Waiters that can no longer be granted in time are rejected before HoldAll returns.
+func (l *Limiter) HoldAll(d time.Duration) {
+	l.mustBeMade()
+	if d <= 0 {
+		return
+	}
+	l.core.HoldAll(min(int64(d), meter.MaxPer))
+	for _, li := range l.core.Limits {
+		l.core.ChangeAll(li, func(b *queue.Bucket, _ meter.Instant) bool { return b.HasLines() })
+	}
+	l.direct.observer.held(HoldEvent{For: d, Source: SourceCaller, All: true})
+}
+
+// Release ends what [Limiter.Hold] set for key, in every limit. Waiters may go from now on, as tokens allow. What HoldAll, a
+// server or an [Adaptive] limit set stays.
+func (l *Limiter) Release(key string) {
+	l.mustBeMade()
+	for _, li := range l.core.Release(key) {
+		l.core.RecountHolds(li)
+	}
+}
+
+// ReleaseAll ends what [Limiter.Hold] and [Limiter.HoldAll] set for any key. A Hold that is set meanwhile may be ended, too.
+func (l *Limiter) ReleaseAll() {
+	l.mustBeMade()
+	l.core.ReleaseAll()
+	for _, li := range l.core.Limits {
+		l.core.RecountHolds(li)
+	}
+}

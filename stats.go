@@ -1,0 +1,524 @@
+package throttle
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/queue"
+)
+
+// LimitStats are the counters and gauges of one limit, over all of its keys. It is a plain value, and prints as one line.
+//
+// A request counts in each limit that it was charged in. Delayed, Canceled, Refused and Waits count it in one alone: the limit
+// that it would have waited for the longest.
+//
+// The limit "server" stands for what servers said. Its tokens are requests.
+type LimitStats struct {
+	Name  string `json:"name"`
+	Kind  string `json:"kind"`  // bucket, pace, sliding-window, fixed-window, calendar-window, in-flight, adaptive, server, or none without limits
+	Keyed bool   `json:"keyed"` // requests have keys in this limit, or some had one
+
+	// Gauges
+	Rate      float64   `json:"rate"`                // tokens per second: as set, or as learned by an Adaptive limit without keys; 0: none
+	Capacity  float64   `json:"capacity"`            // tokens when full, as set: the burst, the n of a window, slots; 0: no bound
+	Tokens    float64   `json:"tokens"`              // balance now of a limit without keys; negative: debt; +Inf, in JSON null: no bound
+	Keys      int       `json:"keys"`                // buckets kept now, except the one of the key ""
+	Waiting   int       `json:"waiting"`             // requests in the queue that this limit applies to
+	Callers   int       `json:"callers,omitempty"`   // callers of these, where the limit has FairBy; one that waits for several keys counts for each
+	InFlight  int       `json:"in_flight"`           // requests without a response yet, for Adaptive limits and servers; slots in use
+	HeldUntil time.Time `json:"held_until,omitzero"` // the latest end of the holds of all keys; zero: none is held
+
+	// Counters
+	Granted  uint64       `json:"granted"`  // requests that it was charged for
+	Undone   uint64       `json:"undone"`   // of these, the ones that were never used; see Stats
+	Delayed  uint64       `json:"delayed"`  // requests granted after a wait for this limit
+	Canceled uint64       `json:"canceled"` // requests whose context ended while they waited for this limit
+	Refused  Refusals     `json:"refused"`  // requests rejected because of this limit
+	Waits    Waits        `json:"waits"`    // the waits of Delayed
+	Charged  uint64       `json:"charged"`  // tokens charged, including those by which a settlement raised a cost
+	Returned uint64       `json:"returned"` // tokens of Charged that were given back; for InFlight, slots that are free again
+	Holds    uint64       `json:"holds"`    // holds set
+	Retunes  RetuneCounts `json:"retunes"`  // changes of learned rates
+	Evicted  uint64       `json:"evicted"`  // keys forgotten before they were full again, to make room
+}
+
+// RetuneCounts counts the changes of the rates of an [Adaptive] limit by cause, as [RetuneEvent] has it.
+type RetuneCounts struct {
+	Growth        uint64 `json:"growth"`
+	Throttled     uint64 `json:"throttled"`
+	Errors        uint64 `json:"errors"`
+	ErrorsStayed  uint64 `json:"errors_stayed"`
+	Latency       uint64 `json:"latency"`
+	QueueDrained  uint64 `json:"queue_drained"`
+	LatencyStayed uint64 `json:"latency_stayed"`
+	Silence       uint64 `json:"silence"`
+	ProbeAnswered uint64 `json:"probe_answered"`
+	Restored      uint64 `json:"restored"`
+}
+
+func retuneCounts(n *[aimd.Causes]uint64) RetuneCounts {
+	return RetuneCounts{
+		Growth: n[aimd.CauseGrowth], Throttled: n[aimd.CauseThrottled], Errors: n[aimd.CauseErrors], ErrorsStayed: n[aimd.CauseNotLoad],
+		Latency: n[aimd.CauseLatency], QueueDrained: n[aimd.CauseDrained], LatencyStayed: n[aimd.CauseSlower],
+		Silence: n[aimd.CauseSilence], ProbeAnswered: n[aimd.CauseAlive], Restored: n[aimd.CauseRestored],
+	}
+}
+
+// All yields every cause and its count.
+func (r RetuneCounts) All() iter.Seq2[string, uint64] {
+	counts := [aimd.Causes]uint64{
+		aimd.CauseGrowth: r.Growth, aimd.CauseThrottled: r.Throttled, aimd.CauseErrors: r.Errors, aimd.CauseNotLoad: r.ErrorsStayed,
+		aimd.CauseLatency: r.Latency, aimd.CauseDrained: r.QueueDrained, aimd.CauseSlower: r.LatencyStayed,
+		aimd.CauseSilence: r.Silence, aimd.CauseAlive: r.ProbeAnswered, aimd.CauseRestored: r.Restored,
+	}
+	return func(yield func(string, uint64) bool) {
+		for c := aimd.CauseGrowth; c < aimd.Causes && yield(c.String(), counts[c]); c++ {
+		}
+	}
+}
+
+// Total returns the number of changes.
+func (r RetuneCounts) Total() (n uint64) {
+	for _, count := range r.All() {
+		n += count
+	}
+	return n
+}
+
+// Waits is a histogram of the waits of the requests that had to wait.
+type Waits struct {
+	Counts [19]uint64    `json:"counts"` // Counts[i]: of waits up to WaitBounds()[i], and longer than the bound before; the last has no bound
+	Sum    time.Duration `json:"sum"`    // in seconds as JSON
+}
+
+// WaitBounds returns the upper bounds of [Waits], from 1 ms to 1 h. The slice is a copy.
+func WaitBounds() []time.Duration { return append([]time.Duration(nil), queue.WaitBounds[:]...) }
+
+// Limits returns the state of each limit over all of its keys, in their order, and last that of the limit "server". It takes
+// the lock for a few microseconds, however many keys there are.
+func (l *Limiter) Limits() []LimitStats {
+	l.mustBeMade()
+	all := make([]LimitStats, 0, len(l.core.Limits)+1)
+	l.core.LookAtLimits(func(li *queue.Limit, now meter.Instant) { all = append(all, l.limitStatsLocked(li, now)) })
+	return all
+}
+
+func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStats {
+	c := &li.Counts
+	s := LimitStats{
+		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed, Keys: len(li.Buckets), Waiting: c.Waiting, InFlight: li.InFlight(),
+		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Refused: refusals(&c.Refused), Waits: Waits(c.Waits),
+		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: retuneCounts(&c.Retunes), Evicted: c.Evicted,
+	}
+	if li.Gates {
+		s.Keys, s.Keyed = len(l.core.Gates), true
+	}
+	if b := li.Single; b != nil {
+		s.Capacity = b.Capacity()
+		if !li.Keyed {
+			s.Rate, s.Tokens = b.PerSecond(now), b.Meter.Tokens(now)
+		} else if _, learns := b.Meter.(meter.Rater); !learns {
+			s.Rate = li.Shared(li.Rate).PerSecond()
+		}
+	}
+	if li == l.core.Fair {
+		s.Callers = l.core.Callers
+	}
+	if held := max(li.Held, li.HeldMost); held > now {
+		s.HeldUntil = l.core.Start.Add(time.Duration(held))
+	}
+	return s
+}
+
+// BucketStats is the state of one bucket: of one limit for one key. It prints as one line.
+type BucketStats struct {
+	Limit     string        `json:"limit"`
+	Key       string        `json:"key"`                 // "" if the limit has one bucket
+	Rate      float64       `json:"rate"`                // tokens per second; 0 for what a server said, and for InFlight
+	Capacity  float64       `json:"capacity"`            // tokens when full: the burst, the n of a window, slots; 0: no bound
+	Tokens    float64       `json:"tokens"`              // balance now; negative: debt; +Inf, in JSON null: no bound
+	Wait      time.Duration `json:"wait"`                // until a request of cost 1 could go, if it came now: a lower bound with several limits, Adaptive or InFlight; math.MaxInt64: never
+	Waiting   int           `json:"waiting"`             // requests in the queue that this bucket applies to
+	Callers   int           `json:"callers,omitempty"`   // callers of these, where the limit has FairBy
+	InFlight  int           `json:"in_flight"`           // requests without a response yet, for Adaptive and InFlight limits and servers
+	HeldUntil time.Time     `json:"held_until,omitzero"` // end of a hold; zero: not held
+	Reset     time.Time     `json:"reset,omitzero"`      // end of the window of a FixedWindow or CalendarWindow; zero: there is none
+	Learned   *LearnedStats `json:"learned,omitzero"`    // what an Adaptive limit knows; nil: it is none
+}
+
+// LearnedStats is what an [Adaptive] limit knows of a key, beside its rate.
+type LearnedStats struct {
+	Ceiling      float64 `json:"ceiling"`        // rate at the last sign of too much, in tokens per second; 0: there was none
+	InFlightMost int     `json:"in_flight_most"` // requests that may be in flight
+	// Mode is how the rate moves: start (it doubles, no sign of too much so far), below (it approaches the ceiling), above (it
+	// leaves the ceiling), steady (it stays for a while), paused (Retry-After) or silence (only probes are sent).
+	Mode string `json:"mode"`
+}
+
+// Buckets yields the state of every bucket that is kept, each as it is about when it is yielded, in no particular order. Those of
+// limits without keys have the key "". The bucket of a key "" that nothing has used is left out where requests have keys, and in a
+// Limiter without limits. What a server has said that bounds requests now is a bucket of the limit "server", whose key is the
+// host and what requests are counted by there, once for each of the resources that it counts apart.
+//
+// The lock is taken for about 0.3 ms and at most 1,024 buckets at once, so that requests go on meanwhile. For figures over all
+// keys, [Limiter.Limits] is faster.
+func (l *Limiter) Buckets() iter.Seq[BucketStats] {
+	l.mustBeMade()
+	return func(yield func(BucketStats) bool) {
+		var stats []BucketStats
+		l.core.Look(func(b *queue.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) }, func() bool {
+			for i := range stats {
+				if !yield(stats[i]) {
+					return false
+				}
+			}
+			stats = stats[:0]
+			return true
+		})
+	}
+}
+
+// Bucket returns the state of one bucket, and reports whether there is such a limit and a bucket is kept for that key: one that
+// is full is forgotten within about a second. For what servers said see [Limiter.Servers].
+func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
+	l.mustBeMade()
+	li, err := l.named(limit)
+	if err != nil {
+		return BucketStats{}, false
+	}
+	var s BucketStats
+	ok := l.core.LookAt(li, key, func(b *queue.Bucket, now meter.Instant) { s = l.bucketStatsLocked(b, now) })
+	return s, ok
+}
+
+func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketStats {
+	s := BucketStats{
+		Limit: b.Limit.Name, Key: b.Key, Rate: b.PerSecond(now), Capacity: b.Capacity(), Tokens: b.Meter.Tokens(now),
+		Wait: b.WaitLocked(now), Waiting: b.Waiting(), Callers: b.Turns().Active(),
+	}
+	if m, ok := b.Meter.(meter.Flier); ok {
+		s.InFlight = int(m.InFlight())
+	}
+	if held := b.HeldUntil(); held > now {
+		s.HeldUntil = l.core.Start.Add(time.Duration(held))
+	}
+	if m, ok := b.Meter.(meter.Turner); ok {
+		if turns := m.Turns(now); turns < meter.Never {
+			s.Reset = l.core.Start.Add(time.Duration(turns))
+		}
+	}
+	if m, ok := b.Meter.(*aimd.Meter); ok {
+		ceiling, most, mode := m.Bounds(now)
+		s.Learned = &LearnedStats{Ceiling: ceiling, InFlightMost: most, Mode: mode}
+	}
+	return s
+}
+
+// ServerStats is what one server has said about its limits, to requests that it counts under the same keys. It prints as one line.
+type ServerStats struct {
+	Host      string       `json:"host"`
+	Party     string       `json:"party,omitzero"`      // the keys by which requests are counted there, with spaces between; "" if there are none
+	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
+	Pace      float64      `json:"pace"`                // requests per second that leave one by one after a refusal; 0: they need not
+	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
+	Quotas    []QuotaStats `json:"quotas,omitzero"`     // by name
+}
+
+// QuotaStats is what is known of a quota of a server.
+type QuotaStats struct {
+	Name     string    `json:"name"` // "default" if the server does not name it
+	Unit     string    `json:"unit"` // such as requests or tokens
+	Limit    int64     `json:"limit"`
+	Left     int64     `json:"left"`           // -1, as for Limit: not known; requests in flight are not taken off
+	InFlight int64     `json:"in_flight"`      // requests whose responses may tell that less is left
+	Reset    time.Time `json:"reset,omitzero"` // zero: not known
+}
+
+// Servers returns what servers have said that is still remembered, ordered by host. It takes the lock for at most 64 servers at
+// once.
+func (l *Limiter) Servers() []ServerStats {
+	l.mustBeMade()
+	var all []ServerStats
+	for some := range l.parties() {
+		all = l.appendServers(all, some)
+	}
+	slices.SortFunc(all, func(x, y ServerStats) int {
+		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Party, y.Party))
+	})
+	return all
+}
+
+// Server returns what one server has said, as [Limiter.Servers] does: an entry for each set of keys by which it counts requests.
+// The host is as [ByHost] returns it.
+func (l *Limiter) Server(host string) []ServerStats {
+	l.mustBeMade()
+	var all []ServerStats
+	for some := range slices.Chunk(l.core.PartiesAt(host), queue.PieceSize) {
+		all = l.appendServers(all, some)
+	}
+	slices.SortFunc(all, func(x, y ServerStats) int { return cmp.Compare(x.Party, y.Party) })
+	return all
+}
+
+// parties yields a gate of each party, a few at a time.
+func (l *Limiter) parties() iter.Seq[[]*queue.Bucket] {
+	return slices.Chunk(l.core.PartiesOf(func(queue.GateKey) bool { return true }), queue.PieceSize)
+}
+
+func (l *Limiter) appendServers(all []ServerStats, gates []*queue.Bucket) []ServerStats {
+	l.core.LookAtGates(gates, func(g *queue.GateBucket, now meter.Instant) {
+		if s := l.serverStatsLocked(g, now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
+			all = append(all, s)
+		}
+	})
+	return all
+}
+
+func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) ServerStats {
+	s := ServerStats{Host: g.Key.Host, Party: g.Key.PartyName(), Refused: g.Party.Refused}
+	if held := g.HeldUntil(); held > now {
+		s.HeldUntil = l.core.Start.Add(time.Duration(held))
+	}
+	pace, quotas := g.Account.State(now)
+	s.Pace = pace
+	for _, q := range quotas {
+		stats := QuotaStats{Name: q.Name, Unit: cmp.Or(q.Unit, "requests"), Limit: q.Limit, Left: q.Left, InFlight: q.InFlight}
+		if q.Reset < meter.Never {
+			stats.Reset = l.core.Start.Add(time.Duration(q.Reset))
+		}
+		s.Quotas = append(s.Quotas, stats)
+	}
+	return s
+}
+
+// ReleaseServer forgets what a server said that stops requests: holds, the pace after a refusal, and quotas. key is a host, or a
+// host and a party as the keys of the limit "server" have them. The pauses of [Adaptive] limits for that key end, too. What the
+// server says next counts again.
+func (l *Limiter) ReleaseServer(key string) {
+	l.mustBeMade()
+	gates := l.core.PartiesOf(func(g queue.GateKey) bool { return g.Host == key || g.Name() == key })
+	l.core.ForgetSaid(gates, key)
+	l.core.RecountHolds(l.core.Gate)
+	for _, li := range l.core.Limits {
+		if l.policyOf(li).kind == kindAIMD {
+			l.core.RecountHolds(li)
+		}
+	}
+}
+
+// This file shows statistics: as text, as JSON with durations in seconds and names in snake case, and in logs.
+
+// String returns the counters in one line, for people.
+func (s Stats) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "granted %d (%d waited, %v together), refused %v, canceled %d", s.Granted, s.Delayed, rounded(s.Waited, false), s.Refused, s.Canceled)
+	if s.Exempt > 0 {
+		fmt.Fprintf(&b, ", exempt %d", s.Exempt)
+	}
+	if s.ServerRefused > 0 {
+		fmt.Fprintf(&b, ", refused by servers %d", s.ServerRefused)
+	}
+	fmt.Fprintf(&b, "; %d waiting now", s.Waiting)
+	return b.String()
+}
+
+// MarshalJSON returns an object with a member for each field; waited is in seconds.
+func (s Stats) MarshalJSON() ([]byte, error) {
+	type fields Stats // without methods
+	return json.Marshal(struct {
+		fields
+		Waited float64 `json:"waited"`
+	}{fields(s), s.Waited.Seconds()})
+}
+
+// LogValue returns a group with the attributes granted, delayed, waited, refused, canceled, server_refused and waiting.
+func (s Stats) LogValue() slog.Value {
+	return slog.GroupValue(slog.Uint64("granted", s.Granted), slog.Uint64("delayed", s.Delayed), slog.Duration("waited", s.Waited),
+		slog.Uint64("refused", s.Refused.Total()), slog.Uint64("canceled", s.Canceled), slog.Uint64("server_refused", s.ServerRefused),
+		slog.Int("waiting", s.Waiting))
+}
+
+// String returns the total, with the reasons that there were.
+func (r Refusals) String() string {
+	var some []string
+	for reason, n := range r.All() {
+		if n > 0 {
+			some = append(some, reason.String()+" "+strconv.FormatUint(n, 10))
+		}
+	}
+	if len(some) == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d (%s)", r.Total(), strings.Join(some, ", "))
+}
+
+// String returns the state of the bucket in one line, for people.
+func (b BucketStats) String() string {
+	text := b.Limit
+	if b.Key != "" {
+		text += " " + strconv.Quote(b.Key)
+	}
+	if math.IsInf(b.Tokens, 0) {
+		text += ": no bound"
+	} else {
+		text += ": " + number(b.Tokens) + " tokens"
+	}
+	if b.Rate > 0 {
+		text += ", " + number(b.Rate) + "/s"
+	}
+	if b.Waiting > 0 {
+		text += fmt.Sprintf(", %d waiting", b.Waiting)
+	}
+	if b.InFlight > 0 {
+		text += fmt.Sprintf(", %d in flight", b.InFlight)
+	}
+	return text + heldText(b.HeldUntil)
+}
+
+func heldText(until time.Time) string {
+	if until.IsZero() {
+		return ""
+	}
+	return ", held until " + until.Format(time.RFC3339)
+}
+
+// bounded returns nil for +Inf, which JSON does not know.
+func bounded(f float64) *float64 {
+	if math.IsInf(f, 0) {
+		return nil
+	}
+	return &f
+}
+
+// secondsOf returns a wait in seconds; nil: it never ends.
+func secondsOf(d time.Duration) *float64 {
+	if d == math.MaxInt64 {
+		return nil
+	}
+	return new(d.Seconds())
+}
+
+// MarshalJSON returns an object with a member for each field. wait is in seconds, null if it never ends; tokens is null without a
+// bound.
+func (b BucketStats) MarshalJSON() ([]byte, error) {
+	type fields BucketStats // without methods
+	return json.Marshal(struct {
+		fields
+		Tokens *float64 `json:"tokens"`
+		Wait   *float64 `json:"wait"`
+	}{fields(b), bounded(b.Tokens), secondsOf(b.Wait)})
+}
+
+// String returns the state of the limit in one line, for people.
+func (s LimitStats) String() string {
+	text := s.Name + ": granted " + strconv.FormatUint(s.Granted, 10)
+	if s.Delayed > 0 {
+		text += fmt.Sprintf(" (%d waited, %v together)", s.Delayed, rounded(s.Waits.Sum, false))
+	}
+	text += fmt.Sprintf(", refused %v, canceled %d; %d waiting now", s.Refused, s.Canceled, s.Waiting)
+	if !s.Keyed && !math.IsInf(s.Tokens, 0) {
+		text += ", " + number(s.Tokens) + " tokens"
+	}
+	if s.InFlight > 0 {
+		text += fmt.Sprintf(", %d in flight", s.InFlight)
+	}
+	if s.Keyed {
+		text += fmt.Sprintf(", %d keys", s.Keys)
+	}
+	return text + heldText(s.HeldUntil)
+}
+
+// MarshalJSON returns an object with a member for each field. tokens is null without a bound.
+func (s LimitStats) MarshalJSON() ([]byte, error) {
+	type fields LimitStats // without methods
+	return json.Marshal(struct {
+		fields
+		Tokens *float64 `json:"tokens"`
+	}{fields(s), bounded(s.Tokens)})
+}
+
+// MarshalJSON returns an object with a member for each field; sum is in seconds.
+func (w Waits) MarshalJSON() ([]byte, error) {
+	type fields Waits // without methods
+	return json.Marshal(struct {
+		fields
+		Sum float64 `json:"sum"`
+	}{fields(w), w.Sum.Seconds()})
+}
+
+// LogValue returns a group with the attributes limit, granted, delayed, waited, refused, canceled, waiting and in_flight, and
+// held_until if a key is held.
+func (s LimitStats) LogValue() slog.Value {
+	return heldGroup(s.HeldUntil, slog.String("limit", s.Name), slog.Uint64("granted", s.Granted), slog.Uint64("delayed", s.Delayed),
+		slog.Duration("waited", s.Waits.Sum), slog.Uint64("refused", s.Refused.Total()), slog.Uint64("canceled", s.Canceled),
+		slog.Int("waiting", s.Waiting), slog.Int("in_flight", s.InFlight))
+}
+
+// String returns what the server said in one line, for people.
+func (s ServerStats) String() string {
+	said := []string{"refused " + strconv.FormatUint(s.Refused, 10)}
+	for _, q := range s.Quotas {
+		said = append(said, q.String())
+	}
+	if s.Pace > 0 {
+		said = append(said, "paced at "+number(s.Pace)+"/s")
+	}
+	return strings.TrimSpace(s.Host+" "+s.Party) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
+}
+
+// String returns what is left of the quota, for people.
+func (q QuotaStats) String() string {
+	text := q.Name + ": unknown"
+	if q.Left >= 0 {
+		text = q.Name + ": " + strconv.FormatInt(q.Left, 10)
+	}
+	if q.Limit >= 0 {
+		text += " of " + strconv.FormatInt(q.Limit, 10)
+	}
+	text += " " + q.Unit + " left"
+	if !q.Reset.IsZero() {
+		text += " until " + q.Reset.Format(time.RFC3339)
+	}
+	return text
+}
+
+// LogValue returns a group with the attributes host, party, refused, pace and quotas, and held_until if the server is held.
+func (s ServerStats) LogValue() slog.Value {
+	quotas := make([]string, len(s.Quotas))
+	for i, q := range s.Quotas {
+		quotas[i] = q.String()
+	}
+	return heldGroup(s.HeldUntil, slog.String("host", s.Host), slog.String("party", s.Party), slog.Uint64("refused", s.Refused),
+		slog.Float64("pace", s.Pace), slog.String("quotas", strings.Join(quotas, ", ")))
+}
+
+// heldGroup returns a group, with held_until if that is not zero.
+func heldGroup(until time.Time, attrs ...slog.Attr) slog.Value {
+	if !until.IsZero() {
+		attrs = append(attrs, slog.Time("held_until", until))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// number returns a figure with four digits, for people.
+func number(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) }
+
+// LogValue returns a group with the attributes limit, key, rate, tokens, waiting and in_flight, and held_until if it is held. A
+// bucket without a bound has no attribute tokens.
+func (b BucketStats) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.String("limit", b.Limit), slog.String("key", b.Key), slog.Float64("rate", b.Rate)}
+	if !math.IsInf(b.Tokens, 0) { // which a JSONHandler cannot write
+		attrs = append(attrs, slog.Float64("tokens", b.Tokens))
+	}
+	return heldGroup(b.HeldUntil, append(attrs, slog.Int("waiting", b.Waiting), slog.Int("in_flight", b.InFlight))...)
+}
