@@ -10,10 +10,10 @@
 //	}
 //	client := &http.Client{Transport: t}
 //
-// By default a Transport also follows what servers say about their limits; see [WithServerHints]. An [Adaptive] limit finds
-// a rate that is not documented.
+// By default a Transport also obeys Retry-After and rate-limit headers; see [WithServerHints]. An [Adaptive] limit finds a
+// rate that is not documented.
 //
-// A [Limiter] is the same without HTTP. Several Transports can share one.
+// A [Limiter] has the limits without HTTP. Several Transports can share one.
 //
 // # Terms
 //

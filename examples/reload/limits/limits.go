@@ -18,7 +18,7 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// A Config is what the file says.
+// A Config is the content of the file.
 type Config struct {
 	Rate     int64            `json:"rate"`      // requests per second of a tenant
 	Tenants  map[string]int64 `json:"tenants"`   // the same of tenants with another rate
