@@ -22,7 +22,7 @@ func (r *reading) readField(f *Field, name string, lines []string) {
 	case Family:
 		rest, _ := f.is(name)
 		var m meaning
-		tokens := strings.Split(rest, "-")
+		tokens := words(rest)
 		if at, width := findRole(tokens, &m); width > 0 {
 			bucket := strings.Join(append(tokens[:at:at], tokens[at+width:]...), "-")
 			r.fieldGroup(f, joinName(f.Bucket, "-", bucket)).put(m.role, readList(lines, m.role, m.unit, r.clock))

@@ -317,3 +317,16 @@ func TestOfTooManyBucketsTheEmptiestAreKept(t *testing.T) {
 	assert.Equal(t, seconds(9), got.Wait)
 	assert.Equal(t, "empty", got.Buckets[len(got.Buckets)-1].Name)
 }
+
+func TestWordsWithinNamesAreRead(t *testing.T) {
+	s := parse(429, "X-RateLimit-UserLimit: 500", "X-RateLimit-UserRemaining: 0", "X-RateLimit-UserReset: 7", "X-RateLimit-NearLimit: false")
+	assert.Equal(t, []headers.Bucket{{Name: "user", Limit: n(500), Remaining: n(0), Reset: seconds(7)}}, s.Buckets)
+	assert.Equal(t, seconds(7), s.Wait)
+	s = parse(200, "Rate-Limit-Total: 10", "Rate-Limit-Remaining: 3", "Rate-Limit-Reset: 2")
+	assert.Equal(t, []headers.Bucket{{Name: "default", Limit: n(10), Remaining: n(3), Reset: seconds(2)}}, s.Buckets)
+}
+
+func TestTheLongestRetryAfterOfSeveralLimitsCounts(t *testing.T) {
+	assert.Equal(t, seconds(60), parse(429, "Retry-After-short: 1", "Retry-After-long: 60").Wait)
+	assert.Equal(t, seconds(3), parse(503, "Retry-After-short: 3").Wait)
+}

@@ -85,10 +85,15 @@ func isKnown(name string) bool {
 	case len("x-amz-retry-after"):
 		return equalFold(name, "x-amz-retry-after")
 	case len("x-ms-retry-after-ms"):
-		return equalFold(name, "x-ms-retry-after-ms") || equalFold(name, "x-ms-request-charge")
+		if equalFold(name, "x-ms-retry-after-ms") || equalFold(name, "x-ms-request-charge") {
+			return true
+		}
 	}
-	return false
+	return len(name) > len(retryAfterOf) && equalFold(name[:len(retryAfterOf)], retryAfterOf)
 }
+
+// retryAfterOf begins the name of a Retry-After of one limit among several, such as retry-after-short.
+const retryAfterOf = "retry-after-"
 
 // A meaning is what a header's name says about its value.
 type meaning struct {
@@ -100,8 +105,11 @@ type meaning struct {
 }
 
 // parseName reads a lower-case name by the one rule that most APIs keep to: around "ratelimit" or "rate-limit" stand a
-// vendor's prefix, a role, and the name of a bucket, role and name in either order.
+// vendor's prefix, a role, and the name of a bucket, role and name in either order, with or without a hyphen between them.
 func parseName(name string) (m meaning, ok bool) {
+	if bucket, found := strings.CutPrefix(name, retryAfterOf); found && bucket != "ms" {
+		return meaning{role: RoleRetryAfter, unit: Seconds, bucket: bucket}, true
+	}
 	prefix, rest, ok := cutStem(name)
 	switch {
 	case !ok, name == "ratelimit": // structured
@@ -118,7 +126,7 @@ func parseName(name string) (m meaning, ok bool) {
 		m.role, m.bare = RoleLimit, true
 		return m, true
 	}
-	tokens := strings.Split(rest, "-")
+	tokens := words(rest)
 	at, width := findRole(tokens, &m)
 	if width == 0 {
 		return m, false
@@ -139,6 +147,23 @@ func cutStem(name string) (prefix, rest string, ok bool) {
 		}
 	}
 	return "", "", false
+}
+
+// words returns the parts of a name between its hyphens. A part that begins or ends with a word that can only be a role, such
+// as userremaining, is two.
+func words(name string) []string {
+	var out []string
+	for part := range strings.SplitSeq(name, "-") {
+		for _, role := range [...]string{"remaining", "limit", "reset"} {
+			if before, found := strings.CutSuffix(part, role); found && before != "" {
+				out, part = append(out, before), role
+			} else if after, found := strings.CutPrefix(part, role); found && after != "" {
+				out, part = append(out, role), after
+			}
+		}
+		out = append(out, part)
+	}
+	return out
 }
 
 func hasToken(name, token string) bool {
@@ -178,10 +203,6 @@ func plainRole(tokens []string) (Role, TimeUnit, int) {
 		return RoleRemaining, 0, 1
 	case "used", "usage", "observed":
 		return RoleUsed, 0, 1
-	case "resetafter", "resetin":
-		return RoleResetAfter, Seconds, 1
-	case "resettime", "resetat":
-		return RoleReset, 0, 1
 	case "retry":
 		if next == "after" {
 			unit, n := unitToken(tokens[2:])
@@ -213,6 +234,8 @@ const resetMillis TimeUnit = 255
 func vagueRole(tokens []string) (Role, TimeUnit, int) {
 	n := 1
 	switch next := second(tokens); tokens[0] {
+	case "total":
+		return RoleLimit, 0, 1
 	case "next":
 		return RoleReset, 0, 1
 	case "window", "interval", "period", "renewalperiod", "renewal":

@@ -65,6 +65,16 @@ func TestNamesOfAPIs(t *testing.T) {
 		"x-ms-ratelimit-remaining-tenant-reads":   {role: RoleRemaining, prefix: "ms", bucket: "tenant-reads"},
 		"x-readratelimit-limit":                   {role: RoleLimit, prefix: "read"},
 		"x-contentful-ratelimit-second-remaining": {role: RoleRemaining, prefix: "contentful", bucket: "second"},
+		"x-ratelimit-userremaining":               {role: RoleRemaining, bucket: "user"},
+		"x-ratelimit-userlimit":                   {role: RoleLimit, bucket: "user"},
+		"x-ratelimit-nearlimit":                   {role: RoleLimit, bucket: "near"}, // its value is no number
+		"x-ratelimit-userreset":                   {role: RoleReset, bucket: "user"},
+		"x-ratelimit-remaininguser":               {role: RoleRemaining, bucket: "user"},
+		"x-ratelimit-resetafter":                  {role: RoleResetAfter, unit: Seconds},
+		"x-ratelimit-resetafter-user":             {role: RoleResetAfter, unit: Seconds, bucket: "user"},
+		"rate-limit-total":                        {role: RoleLimit},
+		"x-ratelimit-total-remaining":             {role: RoleRemaining, bucket: "total"},
+		"retry-after-short":                       {role: RoleRetryAfter, unit: Seconds, bucket: "short"},
 		"x-ratelimit-bucket-remaining":            {role: RoleRemaining, bucket: "bucket"},
 	} {
 		got, ok := parseName(name)
@@ -73,7 +83,7 @@ func TestNamesOfAPIs(t *testing.T) {
 	}
 	for _, name := range []string{
 		"ratelimit", "ratelimit-policy", "x-ratelimit-global", "x-ratelimit-type", "docker-ratelimit-source", "x-sentry-rate-limits",
-		"x-envoy-ratelimited", "beta-ratelimit", "x-beta-ratelimit-limit", "x-amzn-ratelimit-limit", "x-ratelimit-nearlimit", "retry-after",
+		"x-envoy-ratelimited", "retry-after-ms", "x-ratelimit-remains", "beta-ratelimit", "x-beta-ratelimit-limit", "x-amzn-ratelimit-limit", "retry-after",
 	} {
 		_, ok := parseName(name)
 		assert.False(t, ok, name)
@@ -91,7 +101,7 @@ func FuzzNamesAreFoundWhereverTheyAre(f *testing.F) {
 			}
 			return r
 		}, strings.ToValidUTF8(name, "?"))
-		want := strings.Contains(lower, "ratelimit") || strings.Contains(lower, "rate-limit") || isKnown(name)
+		want := strings.Contains(lower, "ratelimit") || strings.Contains(lower, "rate-limit") || isKnown(name) // by its whole name, or by its beginning
 		if concerns(name) != want {
 			t.Fatalf("%q: %v", name, !want)
 		}

@@ -168,7 +168,7 @@ func unitAt(s string) (unit time.Duration, width int) {
 	return 0, 0
 }
 
-// scanDate reads the three forms of an HTTP date, ISO 8601, and what Date.toString of JavaScript writes. A time of no known
+// scanDate reads the three forms of an HTTP date, in GMT or UTC, ISO 8601, and what Date.toString of JavaScript writes. A time of no known
 // zone is refused: hours too short are worse than none.
 func scanDate(s string) (time.Time, bool) {
 	if s == "" {
@@ -176,6 +176,9 @@ func scanDate(s string) (time.Time, bool) {
 	}
 	if isDigit(s[0]) {
 		return scanISO(s)
+	}
+	if day, found := strings.CutSuffix(s, " UTC"); found { // as time.RFC1123 writes it
+		s = day + " GMT"
 	}
 	// http.ParseTime reads any abbreviation at the end of an RFC 850 date as UTC.
 	if rfc850 := strings.IndexByte(s, '-') > 0 && strings.IndexByte(s, ',') > 0; !rfc850 || strings.HasSuffix(s, " GMT") {

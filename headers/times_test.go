@@ -105,6 +105,8 @@ func TestDatesOfAllForms(t *testing.T) {
 	for text, want := range map[string]time.Time{
 		"Fri, 20 Nov 2026 12:01:00 GMT":                             at,
 		"Friday, 20-Nov-26 12:01:00 GMT":                            at,
+		"Fri, 20 Nov 2026 12:01:00 UTC":                             at,
+		"Friday, 20-Nov-26 12:01:00 UTC":                            at,
 		"Fri Nov 20 12:01:00 2026":                                  at,
 		"Mon, 20 Nov 2026 12:01:00 GMT":                             at, // not a Monday
 		"Fri, 20 Nov 2026 13:01:00 +0100":                           at,
