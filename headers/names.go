@@ -71,25 +71,26 @@ func equalFold(s, lower string) bool {
 	return true
 }
 
-// isKnown reports whether name is a header that is read by its whole name: the Retry-After family, and what a request cost.
+// isKnown reports whether name is a header that is read by its whole name, or as Retry-After by its beginning: the Retry-After
+// family, and what a request cost.
 func isKnown(name string) bool {
+	known := ""
 	switch len(name) {
 	case len("x-retry-in"):
-		return equalFold(name, "x-retry-in")
+		known = "x-retry-in"
 	case len("retry-after"):
-		return equalFold(name, "retry-after")
+		known = "retry-after"
 	case len("x-complexity"):
-		return equalFold(name, "x-complexity")
-	case len("retry-after-ms"):
-		return equalFold(name, "retry-after-ms")
+		known = "x-complexity"
 	case len("x-amz-retry-after"):
-		return equalFold(name, "x-amz-retry-after")
+		known = "x-amz-retry-after"
 	case len("x-ms-retry-after-ms"):
-		if equalFold(name, "x-ms-retry-after-ms") || equalFold(name, "x-ms-request-charge") {
+		known = "x-ms-retry-after-ms"
+		if equalFold(name, "x-ms-request-charge") {
 			return true
 		}
 	}
-	return len(name) > len(retryAfterOf) && equalFold(name[:len(retryAfterOf)], retryAfterOf)
+	return equalFold(name, known) || len(name) > len(retryAfterOf) && equalFold(name[:len(retryAfterOf)], retryAfterOf)
 }
 
 // retryAfterOf begins the name of a Retry-After of one limit among several, such as retry-after-short.
