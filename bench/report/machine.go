@@ -44,7 +44,7 @@ func machine(ctx context.Context) (machineInfo, error) {
 	if err != nil {
 		return m, err
 	}
-	changed, err := output(ctx, "git", "status", "--porcelain", "--", ":/", ":!RESULTS.md", ":!*.svg")
+	changed, err := output(ctx, "git", "status", "--porcelain", "--", ":/", ":!RESULTS.md", ":!TARGETS.md", ":!*.svg")
 	if err != nil {
 		return m, err
 	}

@@ -1,4 +1,4 @@
-// Report runs the benchmarks of this module and writes RESULTS.md and the plots beside it:
+// Report runs the benchmarks of this module and writes RESULTS.md, TARGETS.md and the plots beside them:
 //
 //	go run ./report                    # as make bench does
 //	go run ./report -from out/raw.txt  # what was measured before, written again
@@ -73,29 +73,32 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if c.shared {
 		return writeShared(m)
 	}
-	text, unexplained := render(m)
+	results, targets, unexplained := render(m)
 	for _, u := range unexplained {
 		fmt.Fprintln(log, "no reason is given in why.go for:", u)
 	}
-	if err := os.WriteFile("RESULTS.md", []byte(text), 0o644); err != nil {
+	if err := os.WriteFile("RESULTS.md", []byte(results), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile("TARGETS.md", []byte(targets), 0o644); err != nil {
 		return err
 	}
 	return draw(m, ".")
 }
 
-// writeShared replaces the section about budgets over Redis.
+// writeShared replaces the section about budgets over Redis, and their targets.
 func writeShared(m *measurements) error {
 	section, _ := sharedSection(m)
 	if section == "" {
 		return errors.New("nothing was measured over Redis: is there a redis-server?")
 	}
-	text, err := os.ReadFile("RESULTS.md")
+	return errors.Join(replaceIn("RESULTS.md", sharedHead, section), replaceIn("TARGETS.md", sharedTargetsHead, sharedTargets(m)))
+}
+
+func replaceIn(file, head, section string) error {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	replaced, err := replaceShared(string(text), section)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile("RESULTS.md", []byte(replaced), 0o644)
+	return os.WriteFile(file, []byte(replaceSection(string(text), head, section)), 0o644)
 }

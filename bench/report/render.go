@@ -24,8 +24,8 @@ func (r *report) lose(title, what, reason string) {
 	r.lost[title] = append(r.lost[title], what+". "+reason)
 }
 
-// render returns RESULTS.md, and what it found no reason for.
-func render(m *measurements) (text string, unexplained []string) {
+// render returns RESULTS.md, TARGETS.md, and what has no reason.
+func render(m *measurements) (results, targets string, unexplained []string) {
 	r := newReport()
 	for _, s := range sections() {
 		if s.title == adapting {
@@ -41,14 +41,13 @@ func render(m *measurements) (text string, unexplained []string) {
 	var b strings.Builder
 	b.WriteString("# Results\n\n`make bench` writes this page; no figure is typed by hand. Figures are medians of " + m.config["m-run"] + ", in which the implementations took turns.\n\n")
 	renderGains(m, &b)
-	renderTargets(m, &b)
 	if len(r.titles) > 0 {
 		b.WriteString("## Where others are better\n\nEach row in which another implementation is better than ours, and why.\n\n")
 		r.renderLost(&b)
 	}
 	b.WriteString(r.tables.String())
 	renderMachine(m, &b)
-	return b.String(), r.unexplained
+	return b.String(), renderTargets(m), r.unexplained
 }
 
 func (r *report) renderLost(b *strings.Builder) {

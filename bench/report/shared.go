@@ -6,7 +6,10 @@ import (
 	"strings"
 )
 
-const sharedHead = "## Shared over Redis\n"
+const (
+	sharedHead        = "## Shared over Redis\n"
+	sharedTargetsHead = "## Over Redis\n" // in TARGETS.md
+)
 
 const coldKeys = "Each token needs a decision of its own here, so only the sending is shared. Redis spends about three quarters of what a call of " +
 	"redis_rate takes it, because a bucket that promises tokens, takes them back and can owe them has a dozen numbers, and the scripts keep one. " +
@@ -54,7 +57,6 @@ func sharedSection(m *measurements) (text string, unexplained []string) {
 	fmt.Fprintf(&b, sharedHead+"\nMeasured on %s with %s, commit %s, redis-server on loopback on the same machine, %s; medians of %s.\n\n"+
 		"Where the machine does other work as well, the processor times say more than the times per token.\n\n",
 		m.config["m-date"], m.config["m-go"], m.config["m-commit"], strings.Join(redisModules(m), ", "), m.config["m-shared"])
-	b.WriteString(sharedTargets(m))
 	r := newReport()
 	for _, t := range []table{
 		sharedTable("1", "One key"), sharedTable("10000", "10,000 keys at random"),
@@ -93,7 +95,7 @@ func neitherBetter(columns []column) []column {
 	return columns
 }
 
-// sharedTargets is a table of what was set as a goal for budgets over Redis.
+// sharedTargets is the section of TARGETS.md for budgets over Redis.
 func sharedTargets(m *measurements) string {
 	faster := func(keys, cpu, impl string) func(*measurements) (float64, bool) {
 		return share(sharedQuery("ns/op", keys, cpu, "redis_rate"), sharedQuery("ns/op", keys, cpu, impl))
@@ -137,22 +139,24 @@ func sharedTargets(m *measurements) string {
 			"full: this delay stays. So does that of each ask that a busy machine sends too late, because a shared bucket never makes up for lost " +
 			"time; in memory, 20 ms are made up for. In simulated time, half of a round trip is the median."})
 	var b strings.Builder
+	b.WriteString(sharedTargetsHead + "\n")
 	writeTargets(m, &b, targets)
 	return b.String()
 }
 
-// replaceShared puts a section in the place of the one in a text, or before the section about adapting.
-func replaceShared(text, section string) (string, error) {
-	begin := strings.Index(text, sharedHead)
+// replaceSection puts a section, which begins with head, in the place of the one in a text, or before the section about
+// adapting, or at the end.
+func replaceSection(text, head, section string) string {
+	begin := strings.Index(text, head)
 	if begin < 0 {
 		if begin = strings.Index(text, "## Adapting\n"); begin < 0 {
-			return "", fmt.Errorf("RESULTS.md has no place for the section %q", strings.TrimSpace(sharedHead))
+			begin = len(text)
 		}
-		return text[:begin] + section + text[begin:], nil
+		return text[:begin] + section + text[begin:]
 	}
-	rest := text[begin+len(sharedHead):]
+	rest := text[begin+len(head):]
 	if end := strings.Index(rest, "\n## "); end >= 0 {
-		return text[:begin] + section + rest[end+1:], nil
+		return text[:begin] + section + rest[end+1:]
 	}
-	return text[:begin] + section, nil
+	return text[:begin] + section
 }

@@ -210,9 +210,14 @@ func (t target) verdict(x float64) (string, bool) {
 	return "**fail**", false
 }
 
-func renderTargets(m *measurements, b *strings.Builder) {
-	b.WriteString("## Targets\n\nThey were set before the measurement. Ratios are of the same run.\n\n")
-	writeTargets(m, b, targets(m))
+// renderTargets returns TARGETS.md.
+func renderTargets(m *measurements) string {
+	var b strings.Builder
+	b.WriteString("# Targets\n\n`make bench` writes this page from the run that [RESULTS.md](RESULTS.md) shows. Targets were set before the measurement, and ratios are of one run. " +
+		"On a shared machine a single run misses targets that a quiet one reaches: a target counts as missed if three runs on a quiet machine miss it.\n\n## In one process\n\n")
+	writeTargets(m, &b, targets(m))
+	b.WriteString(sharedTargets(m))
+	return b.String()
 }
 
 func writeTargets(m *measurements, b *strings.Builder, targets []target) {
