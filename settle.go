@@ -39,7 +39,7 @@ func Settle(f SettleFunc) LimitOption {
 // The numbers at several paths are added up. Alternatives are one path with bars between them: of
 // "usage.input_tokens|message.usage.input_tokens", the last number in the body counts. There may be 16 alternatives in all, of at
 // most 16 names each. If the body has several values, as lines or server-sent events, the last one with a number counts. A number
-// is rounded up; a negative number or one above the range of int64 is ignored. Nothing within an array is found.
+// is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Nothing within an array is found.
 //
 // The charge stays if no number is found, or if the body is closed before each path had a number: of a figure that grows during a
 // stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor text/event-stream

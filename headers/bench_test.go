@@ -2,6 +2,7 @@ package headers_test
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -48,6 +49,35 @@ func TestResponsesWithoutLimitsCostNoAllocation(t *testing.T) {
 		"WantsBody":      func() { auto.WantsBody("shop.myshopify.com:443", 200, h) },
 	} {
 		assert.Zero(t, testing.AllocsPerRun(100, parse), name)
+	}
+}
+
+// bomb adds so many distinct names to h. As many as net/http accepts, 10 MB, are 262,144.
+func bomb(names int, h http.Header) http.Header {
+	for i := range names {
+		h["X-Ratelimit-Remaining-"+strconv.Itoa(i)] = []string{strconv.Itoa(1 + i%7)}
+	}
+	return h
+}
+
+func TestOfTooManyHeadersTheMostImportantAreRead(t *testing.T) {
+	h := github()
+	h.Set("X-RateLimit-Remaining", "0")
+	want := headers.Parse(429, h, noon).Buckets[0]
+	signal := headers.Parse(429, bomb(10_000, h), noon)
+	assert.True(t, slices.Contains(signal.Buckets, want), "X-RateLimit-Reset is read before longer names")
+	h = bomb(10_000, h.Clone())
+	h["rEtry-aFter"], h["Retry-After"] = []string{"7"}, []string{"5"}
+	again := headers.Parse(429, h, noon)
+	assert.True(t, slices.Equal(signal.Buckets, again.Buckets), "whatever the order of the map")
+	assert.Equal(t, headers.Known(7*time.Second), again.Wait)
+}
+
+func BenchmarkParseBomb(b *testing.B) {
+	h := bomb(10<<20/40, github())
+	b.ReportAllocs()
+	for b.Loop() {
+		headers.Parse(429, h, noon)
 	}
 }
 

@@ -63,6 +63,7 @@ type entry struct {
 	name  string // in lower case
 	lines []string
 	field *Field // the dialect's
+	rank  int
 	meaning
 }
 
@@ -86,17 +87,29 @@ func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time) Si
 	return r.signal
 }
 
-// collect finds the headers that matter. Keys that differ in case are the same header; their lines come in an order that
-// depends on neither case nor map.
+// collect finds the headers that matter, and puts first what is worth most: what the dialect names, then the draft's names, then
+// X-, then those of vendors; of these the shortest. Keys that differ in case are the same header. What comes out depends on neither case nor map. However
+// many headers there are, few are sorted at a time.
 func (r *reading) collect() {
+	const most = 4 * maxHeaders // names in any case
+	full := false               // the first of them are in order
 	for name, lines := range r.header {
-		if r.dialect.concerns(name) || equalFold(name, "date") || equalFold(name, "age") {
-			r.entries = append(r.entries, entry{name: strings.ToLower(name), lines: lines})
+		if !r.dialect.concerns(name) && !equalFold(name, "date") && !equalFold(name, "age") {
+			continue
 		}
+		e := entry{name: strings.ToLower(name), lines: lines}
+		e.field = r.dialect.field(e.name)
+		e.rank = rank(&e)
+		switch {
+		case full && compare(e, r.entries[most-1]) >= 0:
+			continue
+		case len(r.entries) == 2*most:
+			full = true
+			r.cut(most)
+		}
+		r.entries = append(r.entries, e)
 	}
-	slices.SortFunc(r.entries, func(a, b entry) int {
-		return cmp.Or(strings.Compare(a.name, b.name), slices.Compare(a.lines, b.lines))
-	})
+	r.cut(most)
 	merged := r.entries[:0]
 	for _, e := range r.entries {
 		if last := len(merged) - 1; last >= 0 && merged[last].name == e.name {
@@ -106,6 +119,22 @@ func (r *reading) collect() {
 		}
 	}
 	r.entries = merged
+}
+
+// cut sorts the entries, and keeps the first n.
+func (r *reading) cut(n int) {
+	slices.SortFunc(r.entries, compare)
+	r.entries = r.entries[:min(len(r.entries), n)]
+}
+
+func compare(a, b entry) int {
+	if c := cmp.Or(a.rank-b.rank, len(a.name)-len(b.name)); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.name, b.name); c != 0 {
+		return c
+	}
+	return slices.Compare(a.lines, b.lines)
 }
 
 // lines returns the lines of a header that was collected.
@@ -145,28 +174,27 @@ func isCached(lines []string) bool {
 	})
 }
 
-// understand reads the names, and puts first what is worth most: what the dialect names, then the draft's names, then X-, then
-// those of vendors.
+// understand reads the names of those headers that are worth most.
 func (r *reading) understand() {
+	r.entries = r.entries[:min(len(r.entries), maxHeaders)]
 	for i := range r.entries {
-		e := &r.entries[i]
-		if e.field = r.dialect.field(e.name); e.field == nil {
+		if e := &r.entries[i]; e.field == nil {
 			e.meaning, _ = parseName(e.name)
 		}
 	}
-	slices.SortStableFunc(r.entries, func(a, b entry) int { return a.rank() - b.rank() })
-	r.entries = r.entries[:min(len(r.entries), maxHeaders)]
 }
 
-func (e entry) rank() int {
-	switch {
-	case e.field != nil, isKnown(e.name):
+// rank is the lower, the more a header is worth.
+func rank(e *entry) int {
+	if e.field != nil || isKnown(e.name) || e.name == "date" || e.name == "age" {
 		return 0
-	case e.prefix != "":
+	}
+	switch prefix, rest, _ := cutStem(e.name); {
+	case prefix != "" && prefix != "x":
 		return 5
-	case e.bare:
+	case rest == "" && e.name != "ratelimit":
 		return 4
-	case e.name[0] == 'x':
+	case prefix == "x":
 		return 3
 	case e.name != "ratelimit" && e.name != "ratelimit-policy":
 		return 2

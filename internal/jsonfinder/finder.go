@@ -179,7 +179,7 @@ func (f *Finder) begin(c byte) bool {
 	switch {
 	case c == '{' && f.member != nil && len(f.member.children) > 0:
 		f.state, f.in = beforeFirst, f.member
-	case '0' <= c && c <= '9' && f.member != nil && f.member.term >= 0:
+	case (c == '-' || '0' <= c && c <= '9') && f.member != nil && f.member.term >= 0:
 		f.state, f.number = inNumber, number{}
 		f.number.next(c)
 	case c == '{' || c == '[' || c == '"':

@@ -253,11 +253,11 @@ func walkValue(v any, names []string) int64 {
 // exactly returns a number rounded up, or none if it is negative or too large.
 func exactly(number json.Number) int64 {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(string(number)), "e")
+	if strings.Trim(mantissa, "-0.") == "" {
+		return 0
+	}
 	if strings.HasPrefix(mantissa, "-") {
 		return none
-	}
-	if strings.Trim(mantissa, "0.") == "" {
-		return 0
 	}
 	// As a big.Rat an exponent of many digits would take all memory.
 	if e := strings.TrimLeft(exponent, "+-0"); len(e) > 5 {

@@ -2,18 +2,21 @@ package jsonfinder
 
 import "math"
 
-// A number is one in the syntax of JSON, and not negative. It takes any count of digits, and is exact.
+// A number is one in the syntax of JSON. It takes any count of digits, and is exact.
 type number struct {
 	mantissa        uint64 // up to 19 digits
 	scale, exponent int64  // the power of ten that the last of them counts, without the exponent
 	more            bool   // less than that, but not 0, is to be added
 
-	digits, point, e, sign, negative bool // seen: digits since the last of the others; a minus
+	minus                            bool // it begins with one
+	digits, point, e, sign, negative bool // seen: digits since the last of the others; a minus of the exponent
 }
 
 // next takes the next byte, and returns whether it belongs to the number, which is complete if there are digits.
 func (n *number) next(c byte) bool {
 	switch {
+	case c == '-' && *n == number{}:
+		n.minus = true
 	case '0' <= c && c <= '9':
 		if n.digits && n.mantissa == 0 && !n.point && !n.e {
 			return false // nothing follows a zero at the start
@@ -50,8 +53,11 @@ func (n *number) digit(d byte) {
 	}
 }
 
-// Value returns the number, rounded up, unless it is above the range of int64.
+// Value returns the number, rounded up, unless it is negative or above the range of int64. Minus zero is 0.
 func (n *number) Value() (int64, bool) {
+	if n.minus && (n.mantissa > 0 || n.more) {
+		return 0, false
+	}
 	v, more, power := n.mantissa, n.more, n.scale+n.exponent
 	if n.negative {
 		power = n.scale - n.exponent
