@@ -56,6 +56,7 @@ type Core struct {
 	Lines     map[string]*Line
 	queues    map[string]*Queue
 	dirty     []*Bucket // to be served before Mu is freed
+	floor     Instant   // no waiter is granted as of before; see dueLocked
 	unjudged  []*Queue  // to be judged before the call returns that has put them here
 	serial    uint64    // of the last bucket made
 	refreshes uint64    // calls of Refresh
@@ -107,6 +108,7 @@ func (l *Core) Add(r Rule, keyed bool) *Limit {
 // NowLocked reads the clock. It is called once for each time that Mu is taken.
 func (l *Core) NowLocked() Instant {
 	now := Instant(time.Since(l.Start))
+	l.floor = 0
 	if now >= l.Synced {
 		l.syncLocked(now)
 	}

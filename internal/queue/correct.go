@@ -27,7 +27,7 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 		b = l.keptLocked(c, now)
 	}
 	l.MarkLocked(b)
-	l.ServeLocked(now) // requests that are due go first
+	l.dueLocked(now)
 	b.Meter.Settle(c.paid, now, charged, cost)
 	l.turnLocked(g.Caller, b, cost-charged, now)
 	if cost < charged {

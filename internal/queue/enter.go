@@ -227,7 +227,7 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 	}
 	l.markAllLocked(charges)
 	l.tidyLocked(charges, a, by.Below, now)
-	l.ServeLocked(now) // requests that are due go first
+	l.dueLocked(now)
 	if l.Supplies != nil {
 		by.respite = respite(charges, a.Try, by.Expiry, now)
 	}

@@ -115,7 +115,8 @@ func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) 
 			l.MarkLocked(b)
 		}
 	}
-	l.ServeLocked(now) // what is due goes first, as it was planned
+	l.dueLocked(now)
+	l.floor = f.sent // a response may be late, as a timer may
 	was := s.outage
 	s.note(err, now)
 	if was.err == nil && s.outage.err != nil {

@@ -214,7 +214,7 @@ func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, b
 	first := !l.Heard.Swap(true)
 	g := b.Meter.(*GateBucket)
 	l.markPartyLocked(g.Party)
-	l.ServeLocked(now)
+	l.dueLocked(now)
 	known := g.Account.Quotas()
 	if a.Word.After == nil {
 		g.Sent()
@@ -395,6 +395,12 @@ func (l *Core) ForgetSaid(gates []*Bucket, key string) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	now := l.NowLocked()
+	for _, b := range gates {
+		for _, p := range b.Meter.(*GateBucket).Party.Host.parties {
+			l.markPartyLocked(p)
+		}
+	}
+	l.dueLocked(now)
 	for _, b := range gates {
 		g := b.Meter.(*GateBucket)
 		g.Account.Forget(now)

@@ -68,6 +68,7 @@ func (l *Core) UnlockJudged() {
 		l.Pause()
 		l.Mu.Lock()
 		now := l.NowLocked()
+		l.dueLocked(now)
 		l.judgeLocked(now)
 		l.ServeLocked(now)
 	}

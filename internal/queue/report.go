@@ -60,11 +60,15 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 	}
 	now := l.NowLocked()
 	for i := range charges {
-		if b := charges[i].bucket; b.HasLines() && (a.Unsent || b.Limit.Reported) {
+		b := charges[i].bucket
+		if b.HasLines() && (a.Unsent || b.Limit.Reported) {
 			l.MarkLocked(b)
 		}
+		if g, ok := b.Meter.(*GateBucket); ok {
+			l.markPartyLocked(g.Party)
+		}
 	}
-	l.ServeLocked(now) // requests that are due go first, as they were planned
+	l.dueLocked(now)
 	var said telling
 	if a.Word != nil {
 		said = l.tellLocked(a.Word, now)

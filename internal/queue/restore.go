@@ -20,6 +20,8 @@ func (l *Core) Restore(p *Pending, d int64, f func(b *Bucket, now Instant) error
 		return true, errNoRoom
 	}
 	b := c[0].bucket
+	l.MarkLocked(b)
+	l.dueLocked(now)
 	err = f(b, now)
 	if d > 0 {
 		e := b.needs()
@@ -41,6 +43,8 @@ func (l *Core) RestoreGate(key GateKey, f func(g *GateBucket, now Instant) error
 	}
 	l.Heard.Store(true)
 	g := l.GateLocked(key, now).Meter.(*GateBucket)
+	l.markPartyLocked(g.Party)
+	l.dueLocked(now)
 	err := f(g, now)
 	if g.Account.Knows(AnyQuota) {
 		l.adoptLocked(g.Party, now)

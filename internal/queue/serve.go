@@ -189,6 +189,14 @@ func (l *Core) MarkLocked(b *Bucket) {
 	}
 }
 
+// dueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it, until
+// Mu is freed, are due to the change, and therefore not as of before now: only a timer can be late.
+func (l *Core) dueLocked(now Instant) {
+	l.floor = 0
+	l.ServeLocked(now)
+	l.floor = now
+}
+
 // ServeLocked ends every change: it grants the requests that can go now, in order, and sets timers for the others.
 func (l *Core) ServeLocked(now Instant) {
 	for len(l.dirty) > 0 {
@@ -244,7 +252,7 @@ func (l *Core) TryLocked(ln *Line, now Instant) bool {
 			case wasStarved: // it barred the bucket until now
 				s.Bucket.since = now
 			default: // others may go from when this request came and could be paid
-				s.Bucket.since = max(s.ready, now-Slack, w.Arrived)
+				s.Bucket.since = max(s.ready, now-Slack, l.floor, w.Arrived)
 			}
 			s.set(bar)
 			l.MarkLocked(s.Bucket)
@@ -266,7 +274,7 @@ func (l *Core) TryLocked(ln *Line, now Instant) bool {
 // grantLocked grants w, which was due then. Timers are late sometimes. Requests that became due in the meantime are charged as
 // of when they were due, so that lateness costs no throughput, but lateness beyond slack is forfeited.
 func (l *Core) grantLocked(w *Waiter, due, now Instant) {
-	due = max(due, now-Slack)
+	due = max(due, now-Slack, l.floor)
 	ln := w.line
 	w.Verdict, w.At = Granted, now
 	for i := range ln.Stops {
@@ -336,7 +344,7 @@ func (l *Core) lookLocked(ln *Line, now Instant) {
 	for i := range ln.Stops {
 		l.MarkLocked(ln.Stops[i].Bucket)
 	}
-	l.ServeLocked(now)
+	l.dueLocked(now)
 }
 
 // giveBackLocked gives back a charge. Waiters can use it from now on.
