@@ -421,3 +421,39 @@ type uncomparable struct {
 	Store
 	_ []int
 }
+
+// The window is exhausted at 1 ms by the store's clock, with the response of 2 ms.
+func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
+	for _, fill := range []int64{3, 2} { // the response that granted the last token reports the wait, or the one that granted none
+		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+			l := limiterOf(t, WithLimit(SlidingWindow(3, 10*time.Second, Shared(s, LeaseAhead(0)))))
+			send(t, l, Ask{Cost: fill})
+			sleep(2 * ms)
+			last := send(t, l, Ask{})
+			sleep(2 * ms)
+			if fill == 2 {
+				requireGranted(t, last, 4*ms)
+			} else {
+				require.False(t, last.done)
+			}
+			calls := s.count()
+			free := 10 * time.Second // when the first tokens come in again; the lower bound does not know how long the question took to get there
+			for range 3 {
+				wait, ok := l.Try("", 1)
+				require.False(t, ok)
+				require.Equal(t, free-4*ms, wait)
+			}
+			now := send(t, l, Ask{MaxWait: new(time.Duration)})
+			require.Equal(t, free-4*ms, requireRefused(t, now, 4*ms, ReasonNoTokens).Wait)
+			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+			defer cancel()
+			requireRefused(t, sendUnder(ctx, l, Ask{}), 4*ms, ReasonDeadline)
+			require.Equal(t, calls, s.count())
+			patient := send(t, l, Ask{})
+			sleep(11 * time.Second)
+			require.True(t, patient.done)
+			require.NoError(t, patient.err)
+			require.LessOrEqual(t, patient.at, free+8*ms)
+		})
+	}
+}

@@ -275,6 +275,16 @@ local function backToLog(s, leased, tokens)
   end
 end
 
+local function untilTokens(s, missing)
+  if missing <= 0 then return 0 end
+  for i = 1, #s.log, 16 do
+    local at, count = unpack('<dd', s.log, i)
+    missing = missing - count
+    if missing <= 0 then return at + per - now end
+  end
+  return per
+end
+
 local function readSliding(key)
   local s, value, seen = { log = '', used = 0 }, call('GET', key), now
   s.busy, s.before, s.hold = 0, 0, 0
@@ -307,19 +317,7 @@ local function readSliding(key)
   if more > 0 then addToLog(s, more) end
 
   s.wait = max(0, s.hold - now)
-  local missing = need - (n - s.used)
-  if need > 0 and missing > 0 then
-    local wait = per
-    for i = 1, #s.log, 16 do
-      local at, count = unpack('<dd', s.log, i)
-      missing = missing - count
-      if missing <= 0 then
-        wait = at + per - now
-        break
-      end
-    end
-    s.wait = max(s.wait, wait, ceil(per / 64), min(per, floor(floor(per / 64) * processes(s.busy, s.before) / 64)))
-  end
+  if need > 0 then s.wait = max(s.wait, untilTokens(s, need - (n - s.used))) end
   return s
 end
 
@@ -330,6 +328,7 @@ local function writeSliding(key, s, tokens)
   save(key, pack('<ddddd', now, s.busy, s.before, s.hold, s.used) .. s.log, max(last, s.hold))
   local id, till = 0, 0
   if tokens > 0 then id, till = now, per end
+  if s.wait == 0 then s.wait = untilTokens(s, 1 - (n - s.used)) end
   return reply(id, tokens, tokens, 0, till, s.wait, n - s.used, s.hold, processes(s.busy, s.before))
 end
 

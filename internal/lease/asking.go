@@ -39,6 +39,7 @@ const (
 	meanOver   = float64(50 * time.Millisecond)
 	lateAsk    = 5 * time.Millisecond // a busy machine may delay an ask so long before tokens come in too late
 	maxReturns = 16                   // more are joined
+	crowd      = 64
 
 	// A budget may get tokens before the instant that the store told: others give some back, its state is lost, or a hold is
 	// released. So the store is asked again after this time, or this time for each process if that is longer.
@@ -208,11 +209,14 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	m.schedule()
 	m.holds.booked(now, p.Hold)
 	m.again = now
-	if p.Tokens < asked.Need {
-		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(p.Wait, m.recheck()))))
+	if p.Tokens < asked.Need || m.budget.Kind == Sliding && p.Wait > 0 {
+		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(max(p.Wait, m.pause()), m.recheck()))))
 	}
-	if m.budget.Kind == Fixed {
+	switch m.budget.Kind {
+	case Fixed:
 		m.ends(sent, now, p)
+	case Sliding:
+		m.told.ends = meter.AddInstant(sent, int64(p.Wait))
 	}
 	m.endTurn(sent, now, p)
 	if p.Tokens > 0 {
@@ -224,6 +228,16 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	if p.Tokens <= asked.Want {
 		m.spare = meter.AddInstant(now, int64(m.config.Ahead))
 	}
+}
+
+// pause returns how long a process does not ask after a Sliding window had too few tokens, so that many processes do not compete
+// for each token: a part of the period, and more for more than crowd processes.
+func (m *Leased) pause() time.Duration {
+	if !m.competes() || m.budget.Kind != Sliding {
+		return 0
+	}
+	part := m.budget.Per / slices64
+	return max(part, min(m.budget.Per, part*time.Duration(m.told.processes)/crowd))
 }
 
 // recheck returns how long to wait for tokens before the store is asked again. It differs from ask to ask, so that no process is

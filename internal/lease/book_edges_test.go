@@ -42,14 +42,14 @@ func TestASlidingWindowOfABookIsHalfOpen(t *testing.T) {
 	require.EqualValues(t, 2, l.ask(p).Tokens)
 }
 
-func TestManyProcessesAskLessOftenForASlidingWindow(t *testing.T) {
-	s := &slidingState{per: 64e6, used: 5, log: []event{{0, 5}}}
-	c := &Call{Need: 1, Units: Units{N: 5}}
-	require.EqualValues(t, 1e6, s.short(c, 63.5e6), "a 64th of the period at least")
-	s.busy = 128 * epoch
-	require.EqualValues(t, 2e6, s.short(c, 63.5e6))
-	s.busy = 1e6 * epoch
-	require.EqualValues(t, 64e6, s.short(c, 63.5e6), "the period at most")
+func TestASlidingWindowWithoutTokensReportsWhenTheNextComesIn(t *testing.T) {
+	l := newLessor(t)
+	p := Part{Budget: Budget{Kind: Sliding, N: 5, Per: time.Minute}, Need: 1, Want: 4}
+	require.Zero(t, l.ask(p).Wait)
+	l.later(time.Second)
+	require.Equal(t, 59*time.Second, l.ask(p).Wait, "it granted the last")
+	require.Equal(t, 59*time.Second, l.ask(Part{Budget: p.Budget}).Wait)
+	require.Equal(t, time.Minute, l.ask(Part{Budget: p.Budget, Owe: 4}).Wait, "four are owed")
 }
 
 func TestAFixedWindowOfABookBeginsWithItsFirstInstant(t *testing.T) {

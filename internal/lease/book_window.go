@@ -5,7 +5,6 @@ import "slices"
 const (
 	exactEvents = 128 // a sliding window with fewer leases is exact
 	slices64    = 64  // with more, leases in the same one of so many parts of the period are joined
-	crowd       = 64  // with more processes, each asks less often
 )
 
 // A slidingState is a log of leases. When it has exactEvents entries, those of the same 64th of the period are joined; they
@@ -79,20 +78,24 @@ func (s *slidingState) join() {
 	s.log = s.log[:kept+1]
 }
 
-// short returns at least a 64th of the period, and more if many processes ask, so that they do not compete for each slot.
 func (s *slidingState) short(c *Call, now int64) int64 {
-	missing := c.Need - (c.N - s.used)
-	if c.Need == 0 || missing <= 0 {
+	if c.Need == 0 {
 		return 0
 	}
-	wait := s.per
+	return s.until(c.Need-(c.N-s.used), now)
+}
+
+// until returns how long it takes until so many tokens come in.
+func (s *slidingState) until(missing, now int64) int64 {
+	if missing <= 0 {
+		return 0
+	}
 	for _, e := range s.log {
 		if missing -= e.count; missing <= 0 {
-			wait = e.at + s.per - now
-			break
+			return e.at + s.per - now
 		}
 	}
-	return max(wait, ceilDiv(s.per, slices64), min(s.per, s.per/slices64*s.processes()/crowd))
+	return s.per
 }
 
 func (s *slidingState) most(c *Call) int64 { return max(c.Need, min(c.Want, c.N-s.used)) }
@@ -107,6 +110,9 @@ func (s *slidingState) take(_ *Call, tokens, now int64) LeasedPart {
 func (s *slidingState) left(c *Call, p *LeasedPart) {
 	p.Left = float64(c.N - s.used)
 	p.Processes = int(s.processes())
+	if p.Wait == 0 {
+		p.Wait = Micros(s.until(1-(c.N-s.used), s.seen))
+	}
 }
 
 func (s *slidingState) expires() int64 {

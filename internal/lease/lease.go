@@ -82,7 +82,7 @@ type LeasedPart struct {
 	Tokens, AtOnce int64
 	Next           time.Duration
 	Until          time.Duration // the tokens expire so long after the ask was sent; 0: never
-	Wait           time.Duration // if nothing was granted: how long to wait before the next ask
+	Wait           time.Duration // if nothing was granted: until Need can be; of a Sliding window without tokens: until the next one comes in
 	Left           float64       // tokens in the store after this ask, negative if promised or owed; of Slots: less those that others wait for
 	Hold           time.Duration // how long the budget is still blocked
 	Processes      int           // estimates how many processes use the budget; at least 1

@@ -60,7 +60,7 @@ type told struct {
 	known bool
 	sent  meter.Instant // when the ask was sent
 	left  float64
-	ends  meter.Instant // of a Fixed window: its end
+	ends  meter.Instant // of a Fixed window: its end; of a Sliding one: when tokens come in, if none were left
 
 	processes int // how many use the budget; 0: unknown
 }
@@ -328,7 +328,7 @@ func (m *Leased) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	switch b := &m.budget; b.Kind {
 	case Sliding:
 		if over := missing - int64(math.Ceil(max(0, m.told.left))); over > 0 {
-			from = meter.AddInstant(from, mulSat((over-1)/b.N, int64(b.Per)))
+			from = meter.AddInstant(max(from, m.told.ends), mulSat((over-1)/b.N, int64(b.Per)))
 		}
 	case Fixed:
 		over := missing

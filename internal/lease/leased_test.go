@@ -175,8 +175,8 @@ func TestPlanIsALowerBound(t *testing.T) {
 	w.instant("of the one after", w.Plan(w.now, 10, 1), ends+int64(time.Second))
 	s := newBench(t, Budget{Kind: Sliding, Limit: "l", Key: "k", N: 5, Per: time.Second})
 	s.question(waiting(5))
-	s.instant("of a period", s.Plan(s.now, 5, 1), s.now)
-	s.instant("of two", s.Plan(s.now, 10, 1), s.now+int64(time.Second))
+	s.instant("of a period", s.Plan(s.now, 5, 1), s.now+int64(time.Second))
+	s.instant("of two", s.Plan(s.now, 10, 1), s.now+2*int64(time.Second))
 }
 
 func TestTokensOfAWindowAreVoidWhenItIsOver(t *testing.T) {

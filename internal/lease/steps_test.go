@@ -406,9 +406,9 @@ func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
 	}
 	// 2 tokens are at hand or promised, 4 are left, so 5 to 14 wait for the first period.
 	assert.Equal(t, now, planned(Sliding, 3.2, 0, 5, 1))
-	assert.Equal(t, now, planned(Sliding, 3.2, 0, 15, 1))
-	assert.Equal(t, now+per, planned(Sliding, 3.2, 0, 16, 1))
-	assert.Equal(t, now+per, planned(Sliding, 3.2, 1, 15, 1), "what is owed comes first")
+	assert.Equal(t, now+7, planned(Sliding, 3.2, 0, 15, 1))
+	assert.Equal(t, now+7+per, planned(Sliding, 3.2, 0, 16, 1))
+	assert.Equal(t, now+7+per, planned(Sliding, 3.2, 1, 15, 1), "what is owed comes first")
 	assert.Equal(t, now, planned(Fixed, 3.2, 0, 4, 1))
 	assert.Equal(t, now+7, planned(Fixed, 3.2, 0, 5, 1))
 	assert.Equal(t, now+7, planned(Fixed, 3.2, 0, 14, 1))
@@ -487,4 +487,16 @@ func TestTokensAreThoseAtHandAndInTheStore(t *testing.T) {
 	half.ends = now
 	assert.Equal(t, 10.0, tokens(kindOf(Fixed, 10), half), "the next window has begun")
 	assert.Equal(t, 1.5, tokens(kindOf(Sliding, 10), half))
+}
+
+func TestManyProcessesAskLessOftenForASlidingWindow(t *testing.T) {
+	pause := func(processes int) time.Duration {
+		m := leasedOf(Budget{Kind: Sliding, N: 5, Per: 64 * time.Second})
+		m.told.processes = processes
+		return m.pause()
+	}
+	assert.Zero(t, pause(1), "alone, it asks when a token comes in")
+	assert.Equal(t, time.Second, pause(2))
+	assert.Equal(t, 2*time.Second, pause(128))
+	assert.Equal(t, 64*time.Second, pause(1e6), "the period at most")
 }
