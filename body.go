@@ -29,8 +29,10 @@ type body struct {
 
 // A bodyCost finds the cost of one charge in a body.
 type bodyCost struct {
-	charge int
-	finder jsonfinder.Finder
+	charge        int
+	finder        jsonfinder.Finder
+	unsaid        bool // it is settled, and no hook was called yet
+	charged, cost int64
 }
 
 // A halfCloser is an upgraded connection as net/http hands it out; httputil.ReverseProxy asks for CloseWrite.
@@ -82,15 +84,56 @@ func (b *body) end(whole bool) {
 	if b.slots {
 		b.grant.Done() // each time, so that slots are free when Close returns
 	}
-	if !first {
-		return
+	if first {
+		b.settle(whole)
 	}
+	b.say()
+}
+
+// lapse gives slots back and settles charges when the context ends. It runs in a goroutine of its own, where no caller could recover
+// the panic of a hook: hooks are called by the Read or Close that comes next.
+func (b *body) lapse() {
+	b.grant.Done()
+	b.mu.Lock()
+	first := !b.over
+	b.over = true
+	b.mu.Unlock()
+	if first {
+		b.settle(false)
+	}
+}
+
+// settle settles the charges whose costs were found. It is called once.
+func (b *body) settle(whole bool) {
 	for i := range b.costs {
 		c := &b.costs[i]
-		if cost, ok := c.finder.Sum(); ok && (whole || c.finder.All()) {
-			_ = b.grant.limiter.settle(b.grant, c.charge, cost) // it may have been settled before
+		cost, ok := c.finder.Sum()
+		if !ok || !whole && !c.finder.All() {
+			continue
+		}
+		e, err := b.grant.limiter.correct(b.grant, c.charge, cost)
+		b.mu.Lock()
+		c.unsaid, c.charged, c.cost = err == nil, e.Charged, e.Cost // there is an error if it was settled before
+		b.mu.Unlock()
+	}
+}
+
+// say calls the hook for settled charges.
+func (b *body) say() {
+	for i := range b.costs {
+		if c := &b.costs[i]; b.says(c) {
+			at := &b.grant.grant.Charges()[c.charge]
+			b.grant.by.observer.settled(SettleEvent{b.grant.ctx, at.Limit.Name, at.Key, c.charged, c.cost})
 		}
 	}
+}
+
+// says reports whether the hook is to be called for a charge, which it was not before.
+func (b *body) says(c *bodyCost) (unsaid bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	unsaid, c.unsaid = c.unsaid, false
+	return unsaid
 }
 
 // first reports whether the body ends for the first time. It returns what stops the wait for the end of the context, and
@@ -165,14 +208,14 @@ func (b *body) watch(resp *http.Response, costs int) {
 	charges := b.grant.grant.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.Told {
-			b.costs = append(b.costs, bodyCost{i, b.grant.limiter.policyOf(c.Limit).costAt.Finder(events)})
+			b.costs = append(b.costs, bodyCost{charge: i, finder: b.grant.limiter.policyOf(c.Limit).costAt.Finder(events)})
 		}
 	}
 }
 
-// until makes the body end when the context does.
+// until makes the body lapse when the context ends.
 func (b *body) until(ctx context.Context) {
-	release := context.AfterFunc(ctx, func() { b.end(false) })
+	release := context.AfterFunc(ctx, b.lapse)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.release = release

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -114,7 +115,7 @@ type Hooks struct {
 	// OnRetune is called after an [Adaptive] limit changed a rate notably.
 	OnRetune func(RetuneEvent)
 	// OnStore is called when the store of a [Shared] limit went out of reach, is in reach again, or is set up wrongly. It is
-	// called by the goroutine that called the store.
+	// called by the goroutine that called the store, which belongs to no request: if it panics, that is logged.
 	OnStore func(StoreEvent)
 }
 
@@ -340,8 +341,18 @@ func (o *observer) retuned(e RetuneEvent) {
 		slog.String("key", e.Key), slog.String("reason", e.Reason), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }
 
-// storeChanged tells that a store went out of reach, or is in reach again.
+// storeChanged tells that a store went out of reach, or is in reach again. It runs in a goroutine of its own, where no caller could
+// recover the panic of a hook.
 func (o *observer) storeChanged(e StoreEvent) {
+	defer func() {
+		if p := recover(); p != nil {
+			log := o.log
+			if log == nil {
+				log = slog.Default()
+			}
+			log.Error("throttle: OnStore panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+	}()
 	if o.hooks.OnStore != nil {
 		o.hooks.OnStore(e)
 	}

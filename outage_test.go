@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/queue"
 )
 
@@ -88,6 +91,36 @@ func TestRequestsGoAgainWhenTheStoreIsInReachAgain(t *testing.T) {
 		checkInvariants(t, l)
 	})
 }
+
+// The goroutine that calls a store belongs to no request, so that no caller could recover a panic there.
+func TestAPanicInTheGoroutineOfAStoreEndsNoProcess(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		var log strings.Builder
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))), WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			WithHooks(Hooks{OnStore: func(StoreEvent) { panic("hook") }}))
+		s.set(errDown, nil)
+		one := send(t, l, Ask{})
+		sleep(time.Second)
+		require.False(t, one.done)
+		require.Contains(t, log.String(), `msg="throttle: OnStore panicked" panic=hook`)
+		s.set(nil, nil)
+		sleep(time.Second)
+		require.NoError(t, one.err)
+		require.True(t, one.done)
+		checkInvariants(t, l)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(panicking{}))))
+		r := send(t, l, Ask{MaxWait: new(time.Second)})
+		sleep(time.Minute)
+		require.True(t, r.done)
+		require.ErrorContains(t, r.err, "the store panicked: broken")
+	})
+}
+
+type panicking struct{}
+
+func (panicking) Lease(context.Context, []lease.Ask) ([]lease.Lease, error) { panic("broken") }
 
 func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
 )
 
 // Whatever function of the user's panics, the request body is closed, and so is the response body if there is one.
@@ -84,4 +85,45 @@ func TestTheBodyOfAShapedResponseToHEADIsClosed(t *testing.T) {
 	assert.EqualValues(t, 9, resp.ContentLength)
 	assert.EqualValues(t, 1, body.closed.Load())
 	_, _ = io.ReadAll(resp.Body)
+}
+
+// The context of a request may end in any goroutine, where no caller could recover the panic of a hook: it gives slots back, and
+// calls no hook.
+func TestTheEndOfAContextCallsNoHook(t *testing.T) {
+	events := func(called *[]string) throttle.Option {
+		call := func(name string) { *called = append(*called, name); panic(name) }
+		return throttle.WithHooks(throttle.Hooks{
+			OnSettle:        func(throttle.SettleEvent) { call("settle") },
+			OnHold:          func(throttle.HoldEvent) { call("hold") },
+			OnServerRefusal: func(throttle.ServerRefusalEvent) { call("refusal") },
+			OnRetune:        func(throttle.RetuneEvent) { call("retune") },
+		})
+	}
+	for _, c := range []struct {
+		name, body, want string
+		opts             []throttle.Option
+	}{
+		{"a cost", `{"usage":{"total_tokens":42}}`, "settle", []throttle.Option{throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.SettleJSON("usage.total_tokens")))}},
+		{"a refusal", `{"errors":[{"extensions":{"code":"RATELIMITED"}}]}`, "refusal", []throttle.Option{throttle.WithServerHints(headers.Linear)}},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			var called []string
+			tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 400, Header: header("Content-Type", "application/json"), Request: req, Body: io.NopCloser(strings.NewReader(c.body))}, nil
+			}), append(c.opts, events(&called), throttle.WithLimit(throttle.InFlight(1)))...)
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			resp := opened(t, tr, ctx)
+			_, err = io.CopyN(io.Discard, resp.Body, int64(len(c.body)))
+			require.NoError(t, err)
+			require.EqualValues(t, 1, inFlight(tr.Limiter()))
+			cancel()
+			synctest.Wait()
+			require.Empty(t, called)
+			require.Zero(t, inFlight(tr.Limiter()), "the slot is free")
+			require.PanicsWithValue(t, c.want, func() { _ = resp.Body.Close() })
+			require.Equal(t, []string{c.want}, called)
+			require.NoError(t, resp.Body.Close())
+		})
+	}
 }

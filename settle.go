@@ -73,18 +73,24 @@ type SettleEvent struct {
 
 // settle corrects the i-th charge of a Grant.
 func (l *Limiter) settle(g *Grant, i int, cost int64) error {
+	e, err := l.correct(g, i, cost)
+	if err == nil {
+		g.by.observer.settled(e)
+	}
+	return err
+}
+
+// correct is settle without a hook.
+func (l *Limiter) correct(g *Grant, i int, cost int64) (e SettleEvent, err error) {
 	c := &g.grant.Charges()[i]
 	switch {
 	case cost < 0:
-		return errNegative
+		return e, errNegative
 	case c.Limit.Frees:
-		return errSlots
+		return e, errSlots
 	}
 	charged, err := l.core.Correct(&g.grant, c, min(cost, meter.MaxCount))
-	if err == nil {
-		g.by.observer.settled(SettleEvent{g.ctx, c.Limit.Name, c.Key, charged, cost})
-	}
-	return err
+	return SettleEvent{g.ctx, c.Limit.Name, c.Key, charged, cost}, err
 }
 
 // A Receipt tells how long a request waited and what it was charged, and settles the charge. It is for SDKs that

@@ -326,8 +326,14 @@ func call(ctx context.Context, f *queue.Flight) ([]queue.Outcome, error) {
 	return outcomes, nil
 }
 
-// tryStore calls the store and checks that its response fits what was asked.
+// tryStore calls the store and checks that its response fits what was asked. The panic of a store, which no caller could recover
+// here, is an error.
 func tryStore(ctx context.Context, f *queue.Flight, asks []lease.Ask) (outcomes []queue.Outcome, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			outcomes, err = nil, fmt.Errorf("throttle: the store panicked: %v", p)
+		}
+	}()
 	leases, err := f.Supply.Store.Lease(ctx, asks)
 	if err != nil {
 		return nil, err
