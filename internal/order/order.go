@@ -1,0 +1,252 @@
+// Package order decides which waiting request goes next, and when.
+//
+// Requests wait at points: a point is where something must be paid. A request is granted when all of its points can pay at one
+// instant and no request before it waits at one of them. The package knows nothing else of limits: a [Payer] says what can be paid
+// when. It has no lock, clock or timer. The time is a parameter, and what has changed is a result.
+//
+// An operation at an instant goes like this:
+//
+//	for w, due := o.Next(now); w != nil; w, due = o.Next(now) { … } // what was due before: the caller pays at each point as of due
+//	…                                                              // something changes
+//	o.Touch(p)                                                     // at each point where it may change when requests go
+//	o.Check(p)                                                     // and where it may make them too late; see Overdue
+//	for w, due := o.Next(now); w != nil; w, due = o.Next(now) { … } // what can go from now on
+//	o.Wake()                                                       // when to call Next again
+package order
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// An Instant is a moment on a monotonic clock, in nanoseconds.
+type Instant = meter.Instant
+
+// Never is later than every instant.
+const Never = meter.Never
+
+const (
+	// Slack is how late Next may be called without an effect on the schedule.
+	Slack = int64(20 * time.Millisecond)
+	// ageStep is what one step of priority is worth.
+	ageStep = int64(10 * time.Second)
+	// passOver is how long a request may be passed over before it bars all its points.
+	passOver = int64(10 * time.Second)
+)
+
+// A Payer says when costs can be paid at a point.
+type Payer interface {
+	// Ready returns the earliest instant, not before from, at which cost can be paid. It returns Never if that takes something
+	// else than time: then Touch says when to ask again.
+	Ready(from Instant, cost int64) Instant
+	// Plan returns a lower bound of when cost can be paid once ahead has been paid, whatever happens meanwhile; Never if it
+	// cannot be paid at all. More ahead is not earlier.
+	Plan(from Instant, ahead, cost int64) Instant
+	// Interval returns the time between two tokens if they come in evenly, in ns, rounded: then the instants that Plan returns are
+	// convex in ahead, before they are rounded up. It returns 0 if they do not.
+	Interval() int64
+	// Most returns the largest cost that can ever be paid.
+	Most() int64
+}
+
+// A Point is where waiting requests pay: there is one for each bucket, as long as requests wait there. The zero Point with a Payer
+// is ready for use.
+type Point struct {
+	Payer
+	Fair    bool  // callers take turns; a request has one such point at most
+	Recheck int64 // the longest time after which the Payer is asked again, although no cost can be paid before; 0: none
+
+	entry          // in Order.due, by when it is to be looked at
+	serial  uint64 // tells points apart; 0: no request has waited here
+	stale   bool   // when it is to be looked at has to be found out
+	blocked heap[*stop]
+	stops   []*stop // of all lines that fall under it or, if it is a gate, of all lanes
+	waiting int
+	turns   *turns // nil: no callers wait here, or they take no turns
+}
+
+// Waiting returns how many requests wait that fall under the point. If there are none, the point may be forgotten.
+func (p *Point) Waiting() int { return p.waiting }
+
+// Callers returns how many callers have requests there, if they take turns.
+func (p *Point) Callers() int {
+	if p.turns == nil {
+		return 0
+	}
+	return p.turns.active
+}
+
+// Blocked yields the first request of each line that waits for something to be paid here, or for a request before it, and what all
+// requests in its line cost, by point. The very first comes first, the others come in any order. Sums are valid until the next one.
+func (p *Point) Blocked(yield func(first *Waiter, sums []int64) bool) {
+	var sums []int64
+	for _, s := range p.blocked {
+		w := s.head()
+		sums = append(sums[:0], w.queue.root.sums()...)
+		others := s.line.queues
+		for _, q := range others[:min(len(others), fewQueues)] {
+			if q != w.queue {
+				addCounts(sums[:len(s.line.stops)], q.root.sums())
+			}
+		}
+		if !yield(w, sums) {
+			return
+		}
+	}
+}
+
+// A Waiter is a request that waits, or may have to.
+type Waiter struct {
+	At     []*Point // one at least, each of them once
+	Costs  []int64  // by point
+	Gate   *Point   // a point that it passes in addition, at a cost of 1; nil: none. Requests that differ in it alone wait in one line
+	Rank   Instant  // see RankOf
+	Last   Instant  // Overdue returns the request if it cannot be granted by then; Never: it may wait for as long as it takes
+	Caller string   // where callers take turns
+	Weight int64    // of the caller there; 1 at least
+	Owner  any      // what the caller of this package likes
+
+	// Binding is the point that delays it, as an index of At, or len(At) for its gate. Plan returns another one if things change.
+	Binding int
+
+	key         key     // its place in its queue
+	queue       *queue  // nil: it does not wait
+	blocked     uint64  // the points that stopped it when it was tried last: bit i for point i
+	passed      Instant // when it could first have been passed over; Never: not yet
+	parent      *Waiter
+	left, right *Waiter
+	weight      uint32
+	bound       Instant  // of it and all below it in the tree; see findBound
+	slope       int64    // of its queue when the bound was found
+	room        [6]int64 // for costs, sums and mosts where there are no more than two points
+}
+
+// RankOf returns the rank of a request that came now with that priority: each step of priority counts as if it had come ten seconds
+// earlier.
+func RankOf(now Instant, priority int) Instant {
+	const most = int(Never / ageStep / 4)
+	return now - int64(max(-most, min(priority, most)))*ageStep
+}
+
+// earlier reports whether w came before other, by rank.
+func (w *Waiter) earlier(other *Waiter) bool {
+	return w.Rank < other.Rank || w.Rank == other.Rank && w.key.seq < other.key.seq
+}
+
+// IsWaiting reports whether w has joined, and has neither left nor been granted.
+func (w *Waiter) IsWaiting() bool { return w.queue != nil }
+
+// point returns the i-th of its points, of which the gate is the last.
+func (w *Waiter) point(i int) *Point {
+	if i == len(w.At) {
+		return w.Gate
+	}
+	return w.At[i]
+}
+
+// An Order is all requests that wait. The zero Order is ready for use.
+type Order struct {
+	floor   Instant // no request can be due before: everything that was has been granted
+	seq     uint64  // of the last request that joined
+	serial  uint64  // of the last point
+	lines   map[string]*line
+	due     heap[*Point] // at which lines are blocked
+	checks  []*line      // whose requests are to be checked
+	waiting int
+}
+
+// Len returns how many requests wait.
+func (o *Order) Len() int { return o.waiting }
+
+// Alike returns how many requests wait under the points of w, whatever gates they pass.
+func (o *Order) Alike(w *Waiter) int {
+	if ln := o.find(w); ln != nil {
+		return ln.size
+	}
+	return 0
+}
+
+// Wake returns when Next has something to do, if nothing changes; Never: no such instant is known.
+func (o *Order) Wake() Instant {
+	if p := o.due.top(); p != nil {
+		return p.key.major
+	}
+	return Never
+}
+
+// Join has w wait. Next may return it immediately.
+func (o *Order) Join(w *Waiter, now Instant) {
+	ln := o.find(w)
+	if ln == nil {
+		ln = o.open(w)
+	}
+	o.seq++
+	w.take()
+	w.key = key{rank: w.Rank, seq: o.seq}
+	w.passed, w.blocked = Never, 0
+	q := o.queueOf(ln, w)
+	q.insert(w)
+	w.At = ln.points
+	o.count(w, 1)
+	if q.first == w {
+		o.requeue(q)
+	}
+}
+
+// Leave takes w out. Requests that it barred can go from now on.
+func (o *Order) Leave(w *Waiter, now Instant) {
+	o.remove(w)
+}
+
+// Touch notes that it may have changed what can be paid at a point, or when.
+func (o *Order) Touch(p *Point) {
+	if len(p.blocked) > 0 {
+		p.stale = true
+		o.lookAt(p, o.floor)
+	} else {
+		o.due.remove(p)
+	}
+}
+
+// lookAt has a point looked at then.
+func (o *Order) lookAt(p *Point, at Instant) {
+	if p.Recheck > 0 {
+		at = min(at, meter.AddInstant(o.floor, p.Recheck))
+	}
+	first := p.blocked.top()
+	k := key{at, first.key.rank, first.key.seq}
+	switch {
+	case at == Never:
+		o.due.remove(p)
+	case p.isIn():
+		o.due.move(p, k)
+	default:
+		o.due.push(p, k)
+	}
+}
+
+// Next returns the next request that can go by now, and the instant at which it was due, which is up to [Slack] before now if Next is
+// called late. It waits no more, and the caller pays its costs as of that instant before it calls Order again. If there is none,
+// no request can have been due before now from then on. Requests that are due at one instant are returned in the order of rank.
+func (o *Order) Next(now Instant) (w *Waiter, due Instant) {
+	for {
+		p := o.due.top()
+		if p == nil || p.key.major > now {
+			o.floor = max(o.floor, now)
+			return nil, 0
+		}
+		o.floor = max(o.floor, p.key.major, now-Slack)
+		switch s := p.blocked.top(); {
+		case p.stale:
+			p.stale = false
+			o.lookAt(p, p.Ready(o.floor, s.cost()))
+		case s.lane != nil && !s.lane.isIn():
+			o.reopen(s.lane)
+		default:
+			if w = o.try(s.line, o.floor); w != nil {
+				return w, o.floor
+			}
+		}
+	}
+}

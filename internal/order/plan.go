@@ -1,0 +1,136 @@
+package order
+
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file is about when a request will be granted, if nothing changes. That is exact for a request under one point where no callers
+// take turns, if its payer is. In other cases it is a lower bound.
+
+const (
+	fewQueues  = 64    // so many queues of a line are looked at for what goes before a request
+	manyQueues = 1_024 // and so many where the request has to be rejected if it would be late
+)
+
+// Plan returns when w, which waits or may join, will be granted, and the point that is the last to pay, as an index like
+// [Waiter].Binding. Next has returned nil for now.
+func (o *Order) Plan(w *Waiter, now Instant) (due Instant, binding int) {
+	var room [16]int64
+	x := planner{order: o, now: now, line: o.find(w), ahead: room[:0]}
+	if x.ahead = append(x.ahead, make([]int64, len(w.At))...); w.Gate != nil {
+		x.ahead = append(x.ahead, 0)
+	}
+	q, k := w.queue, w.key
+	if q == nil {
+		k = key{rank: w.Rank, seq: math.MaxUint64}
+	}
+	if x.line != nil && q == nil {
+		q, k = x.line.joins(w, k)
+	}
+	if q != nil {
+		q.addAhead(x.ahead, 0, func(other *Waiter, _ int64) bool { return other.key.before(k) })
+	}
+	return x.plan(w, q)
+}
+
+// joins returns the queue that w would join, nil if it is yet to be made, and its place there.
+func (ln *line) joins(w *Waiter, k key) (*queue, key) {
+	var c *caller
+	if ln.fair >= 0 {
+		k.rank = 0
+		if t := ln.points[ln.fair].turns; t != nil {
+			c = t.callers[w.Caller]
+		}
+		if c == nil {
+			return nil, k
+		}
+	}
+	if l := ln.lanes[w.Gate]; l != nil {
+		return l.all[c], k
+	}
+	return nil, k
+}
+
+// A planner plans requests of one line.
+type planner struct {
+	order *Order
+	now   Instant
+	line  *line   // nil: it is yet to be opened
+	ahead []int64 // what is paid before the request, by stop: first in its own queue
+}
+
+// plan plans w, which is or would be in q.
+func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
+	var room [16]int64
+	ahead := append(room[:0], x.ahead...)
+	turn := x.turn(w)
+	if x.line != nil && (len(x.line.queues) > 1 || q == nil) {
+		x.addOthers(ahead, w, q, turn)
+	}
+	due = -1
+	for i := range ahead {
+		p, k := w.point(i), key{0, w.Rank, x.seq(w)}
+		if p.Fair {
+			k.major = turn
+		}
+		if top := p.blocked.top(); top != nil && top.line != x.line && top.key.before(k) {
+			ahead[i] = meter.AddCount(ahead[i], top.cost())
+		}
+		cost := int64(1)
+		if i < len(w.Costs) {
+			cost = w.Costs[i]
+		}
+		if d := max(x.now, p.Plan(x.now, ahead[i], cost)); d > due {
+			due, binding = d, i
+		}
+	}
+	return due, binding
+}
+
+func (x *planner) seq(w *Waiter) uint64 {
+	if w.queue == nil {
+		return math.MaxUint64
+	}
+	return w.key.seq
+}
+
+// turn returns the start tag of w, given what goes before it in its own queue.
+func (x *planner) turn(w *Waiter) int64 {
+	for i, p := range w.At {
+		if !p.Fair || p.turns == nil {
+			continue
+		}
+		c := p.turns.callers[w.Caller]
+		if c == nil || len(c.queues) == 0 {
+			return p.turns.startOf(c, w.Rank)
+		}
+		return c.start(x.ahead[i])
+	}
+	return 0
+}
+
+// addOthers adds what requests in other queues of the line cost that go before w.
+func (x *planner) addOthers(ahead []int64, w *Waiter, own *queue, turn int64) {
+	ln, most := x.line, fewQueues
+	if w.Last < Never {
+		most = manyQueues
+	}
+	seq, stop := x.seq(w), max(0, ln.fair)
+	for _, q := range ln.queues[:min(most, len(ln.queues))] {
+		sums := ahead
+		if q.lane.gate.point != w.Gate {
+			sums = ahead[:len(ln.stops)]
+		}
+		switch c := q.caller; {
+		case q == own || !q.lane.isIn() && q.lane.gate.point != w.Gate:
+		case c == nil:
+			q.addAhead(sums, stop, func(other *Waiter, _ int64) bool { return other.key.before(key{0, w.Rank, seq}) })
+		case c.name != w.Caller:
+			q.addAhead(sums, stop, func(other *Waiter, before int64) bool {
+				return key{c.start(before), other.Rank, other.key.seq}.before(key{turn, w.Rank, seq})
+			})
+		}
+	}
+}

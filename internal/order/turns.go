@@ -1,0 +1,220 @@
+package order
+
+import (
+	"strings"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file is how callers take turns at a point, by start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing: A
+// Scheduling Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996). A caller has a start tag: the finish tag of
+// what it was granted last, which is cost/weight after the start tag of that request, but not before the start tag that was granted
+// last of all. The first requests of callers go in the order of these tags, and of rank where they are equal, as those of callers are
+// that had no request waiting. The others have no tags: what is known of their turns is a lower bound, because requests of
+// other callers that come later may go before them.
+
+const (
+	TagScale  = 1 << 10 // of a cost of 1 at weight 1
+	MaxWeight = 1000
+	maxTag    = Never / 2
+)
+
+// A turns holds the callers that take turns at one point.
+type turns struct {
+	now     int64 // the largest start tag granted
+	active  int   // callers with requests waiting
+	weights int64 // of these
+	callers map[string]*caller
+	idle    heap[*caller] // by tag
+
+	// As long as callers keep coming that had no request waiting, their start tags are all now, and no other would ever be granted.
+	// So once requests have been granted in this turn for twice what the waiting callers would have got in it, callers that come
+	// from since on have a later tag.
+	granted int64 // in this turn, times TagScale
+	later   int64 // never before now
+	since   Instant
+}
+
+// A caller has requests waiting that fall under one point, or had one granted a moment ago.
+type caller struct {
+	entry  // in turns.idle; in no heap: it has requests waiting
+	turns  *turns
+	point  *Point
+	name   string
+	weight int64
+	tag    int64 // of its first request
+	rest   int64 // by how much the tag was rounded down, times weight
+	queues []*queue
+}
+
+// scaled returns a cost in units of tags, at weight 1.
+func scaled(cost int64) int64 { return max(0, min(cost, maxTag/TagScale)) * TagScale }
+
+// start returns the start tag of a request that comes after others of the caller that cost so much.
+func (c *caller) start(before int64) int64 {
+	tag, _ := c.after(max(c.tag, c.turns.now), before)
+	return tag
+}
+
+// after returns the tag after a cost that starts at tag, and by how much it is rounded down.
+func (c *caller) after(tag, cost int64) (finish, rest int64) {
+	if tag == c.tag {
+		rest = c.rest
+	}
+	sum := scaled(cost) + rest
+	return min(tag+sum/c.weight, maxTag), sum % c.weight
+}
+
+// startOf returns the start tag of a request of that caller, if it had none waiting.
+func (t *turns) startOf(c *caller, rank Instant) int64 {
+	tag := t.later
+	if rank < t.since {
+		tag = t.now
+	}
+	if c != nil && c.tag > t.later {
+		return max(tag, c.tag)
+	}
+	return tag
+}
+
+// callerOf returns the caller of a request that joins.
+func (p *Point) callerOf(w *Waiter) *caller {
+	if p.turns == nil {
+		p.turns = &turns{callers: make(map[string]*caller)}
+	}
+	t := p.turns
+	c := t.callers[w.Caller]
+	tag := t.startOf(c, w.Rank)
+	if c == nil {
+		c = t.caller(p, w.Caller)
+	}
+	if weight := max(1, min(w.Weight, MaxWeight)); c.weight != weight {
+		if len(c.queues) > 0 {
+			t.weights += weight - c.weight
+		}
+		c.weight, c.rest = weight, 0
+	}
+	if len(c.queues) == 0 {
+		c.wake(tag)
+	}
+	return c
+}
+
+// caller returns a new caller.
+func (t *turns) caller(p *Point, name string) *caller {
+	c := &caller{turns: t, point: p, name: strings.Clone(name), weight: 1, tag: t.now}
+	t.callers[c.name] = c
+	return c
+}
+
+// wake sets the tag of a caller that has had no request waiting.
+func (c *caller) wake(tag int64) {
+	c.turns.idle.remove(c)
+	if c.tag != tag {
+		c.tag, c.rest = tag, 0
+	}
+}
+
+// enter adds a queue of the caller.
+func (c *caller) enter(q *queue) {
+	if len(c.queues) == 0 {
+		c.turns.active++
+		c.turns.weights += c.weight
+	}
+	q.ofNth = len(c.queues)
+	c.queues = append(c.queues, q)
+}
+
+// quit removes it.
+func (c *caller) quit(q *queue) {
+	t, n := c.turns, len(c.queues)-1
+	c.queues[q.ofNth], c.queues[n].ofNth = c.queues[n], q.ofNth
+	c.queues[n] = nil
+	if c.queues = c.queues[:n]; n > 0 {
+		return
+	}
+	t.active--
+	t.weights -= c.weight
+	if t.active == 0 {
+		c.point.turns = nil // nothing is kept of callers where none waits
+		return
+	}
+	t.settle(c)
+}
+
+// settle keeps a caller with no request waiting, or forgets it if its tag makes no difference.
+func (t *turns) settle(c *caller) {
+	if c.tag > t.later {
+		t.idle.push(c, key{major: c.tag})
+	} else {
+		delete(t.callers, c.name)
+	}
+	for range 2 { // more than come in
+		if len(t.idle) == 0 || t.idle[0].tag > t.later {
+			return
+		}
+		idle := t.idle[0]
+		t.idle.remove(idle)
+		delete(t.callers, idle.name)
+	}
+}
+
+// pay moves the tag of a caller on by a request that is granted.
+func (o *Order) pay(c *caller, w *Waiter, at Instant) {
+	t, cost := c.turns, w.Costs[w.queue.lane.line.fair]
+	start := max(c.tag, t.now)
+	finish, rest := c.after(start, cost)
+	if start > t.now {
+		t.now, t.granted = start, 0
+		t.later = max(t.later, t.now)
+	}
+	t.granted = meter.AddCount(t.granted, scaled(cost))
+	if turned := t.now + t.granted/t.weights; turned >= t.later+2*(finish-start) && turned < maxTag {
+		if t.later == t.now {
+			t.since = at
+		}
+		t.later = turned
+	}
+	o.retag(c, finish, rest, w.queue)
+}
+
+// retag gives a caller another tag. It puts its queues in their places, except one.
+func (o *Order) retag(c *caller, tag, rest int64, except *queue) {
+	c.tag, c.rest = tag, rest
+	for _, q := range c.queues {
+		if q != except {
+			o.requeue(q)
+		}
+	}
+}
+
+// Correct moves the turn of a caller on by a cost at a point that it was charged too little, or back if it was charged too much and
+// the cost is negative.
+func (o *Order) Correct(p *Point, name string, weight, more int64) {
+	t := p.turns
+	if t == nil || more == 0 {
+		return
+	}
+	c := t.callers[name]
+	if c == nil || len(c.queues) == 0 && c.tag <= t.later {
+		if more < 0 {
+			return
+		}
+		if c == nil {
+			c = t.caller(p, name)
+			c.weight = max(1, min(weight, MaxWeight))
+		}
+		c.wake(t.now)
+	}
+	by := scaled(max(more, -more)) / c.weight
+	if more < 0 {
+		by = -by
+	}
+	tag := max(t.now, min(c.tag+by, maxTag))
+	if len(c.queues) > 0 {
+		o.retag(c, tag, 0, nil)
+		return
+	}
+	c.wake(tag)
+	t.settle(c)
+}
