@@ -1,5 +1,5 @@
-# make check is for every change; make test is all that must hold on any machine with Go, make and a C compiler (for the race
-# detector). .ci/run runs more.
+# make check is for every change; make test is all that must hold on any machine with Go, make, bash and a C compiler (for the
+# race detector), however busy it is. What depends on real time is in make long. .ci/run runs more.
 GO ?= go
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*' -not -path '*/node_modules/*')))
 
@@ -8,30 +8,15 @@ NODE_MODULES := $(if $(shell command -v npm),$(NODE_SERVERS)/node_modules)
 
 .PHONY: check test long servers bench bench-compare fuzz lint nethttp
 
-check: ## vet and the short tests of this module, without the examples, real servers and the race detector: about a minute
-	@$(GO) vet ./...
-	@$(GO) test -short -shuffle on $$($(GO) list ./... | $(NOT_REAL) | grep -v /examples/)
+export GO
+check: ## vet and the short tests of this module, without the examples and the race detector: less than a minute
+	@.ci/test check
 
-# What starts no goroutines (rooms_test.go keeps package sync out of it), and what has dependencies that compile for minutes,
-# and would have to be compiled once more for the race detector.
-WITHOUT_RACE := /internal/(aimd|jsonfinder|meter|pattern|quota|pagetest|sdktest)$$|/examples/sdk/
-NOT_REAL := grep -v /internal/realserver
-ALL := $(addsuffix /...,$(MODULES))
+test: ## every module except those with SDKs: vet, race detector, shuffled, the examples: about 3 minutes
+	@.ci/test test
 
-INSTALLED = PATH="$$PATH:/usr/sbin"; for s in nginx haproxy node gunicorn varnishd puma redis-server redis-sentinel promtool; do command -v $$s >/dev/null || printf ' %s' $$s; done; { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || printf ' chromium'
-test: ## every module: vet, race detector, shuffled, the examples; then a few bars at real servers
-	@$(GO) vet $(ALL)
-	@echo "== race detector"
-	@$(GO) test -race -short -shuffle on -timeout 30m $$($(GO) list $(ALL) | $(NOT_REAL) | grep -vE '$(WITHOUT_RACE)')
-	@echo "== without the race detector: arithmetic, and what runs with SDKs and a browser"
-	@$(GO) test -short -shuffle on $$($(GO) list $(ALL) | grep -E '$(WITHOUT_RACE)')
-	@missing=$$($(INSTALLED)); echo "== real servers, without the race detector: their figures are of real time$${missing:+; left out, because not installed:$$missing}"
-	@$(GO) test -short -shuffle on -timeout 30m ./internal/realserver
-	@echo "left to make long: the long simulations and the other bars at real servers"
-
-long: ## the long simulations, throttleredis in full, and every bar at real servers: about 11 minutes
-	@$(GO) test -shuffle on -timeout 30m $$($(GO) list ./... ./throttleredis | $(NOT_REAL) | grep -v /examples/)
-	@$(GO) test -shuffle on -timeout 30m ./internal/realserver
+long: ## long simulations, what depends on real time, every bar at real servers, the modules with SDKs
+	@.ci/test long
 
 SERVERS ?=
 CLIENTS ?=

@@ -60,17 +60,15 @@ func (s *server) again(t *testing.T) {
 func TestLimiterGoesOnWhenRedisIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	l := limiterOn(t, s.addr(), bucketOf(1000, 10))
+	l := limiterOn(t, s.addr(), bucketOf(1000, 10), throttle.StoreGrace(time.Minute))
 	must(t, l.Wait(t.Context(), "", 1))
 	s.kill(t)
-	time.Sleep(150 * time.Millisecond) // the tokens at hand are given back
-	short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	began := time.Now()
-	err := l.Wait(short, "", 5)
+	err := l.Wait(short, "", 10) // more than the process can have leased
 	rejection, ok := errors.AsType[*throttle.Rejection](err)
-	if !ok || rejection.Reason != throttle.ReasonStore || rejection.Err == nil || time.Since(began) > time.Second {
-		t.Errorf("after %v: %v", time.Since(began), err)
+	if !ok || rejection.Reason != throttle.ReasonStore || rejection.Err == nil || short.Err() != nil {
+		t.Errorf("%v; the context: %v", err, short.Err())
 	}
 	if l.Stores()[0].Up {
 		t.Error("the store is up")
@@ -81,9 +79,6 @@ func TestLimiterGoesOnWhenRedisIsStartedAgain(t *testing.T) {
 	s.again(t)
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("it took %v", took)
 	}
 }
 

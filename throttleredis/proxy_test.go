@@ -211,7 +211,7 @@ func TestNoResponseIsAnOutage(t *testing.T) {
 	if _, err := try(ctx, st, lease.Part{Budget: bucket("k"), Want: 9}); err == nil || errors.Is(err, lease.ErrSetup) {
 		t.Errorf("the error is %v", err)
 	}
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	p.inject()

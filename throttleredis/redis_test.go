@@ -178,7 +178,7 @@ func TestFlushCostsAtMostABurst(t *testing.T) {
 			must(t, c.FlushAll(t.Context()).Err())
 		}
 	})
-	if most := int64((flushes+1)*50 + 100*time.Since(began).Seconds() + 1); got > most || got < 50 {
+	if most := int64((flushes+1)*50 + 100*time.Since(began).Seconds() + 1); got > most || got == 0 {
 		t.Errorf("%d tokens, at most %d", got, most)
 	}
 }
@@ -236,12 +236,12 @@ func TestPausedServerIsNoFailure(t *testing.T) {
 	s := start(t)
 	c := s.client(t)
 	st := newStore(t, c)
-	must(t, c.Do(t.Context(), "CLIENT", "PAUSE", "200").Err())
 	began := time.Now()
+	must(t, c.Do(t.Context(), "CLIENT", "PAUSE", "200").Err())
 	if got := lease1(t, st, lease.Part{Budget: bucket("k"), Want: 1}); got.Tokens != 1 {
 		t.Errorf("%+v", got)
 	}
-	if took := time.Since(began); took < 100*time.Millisecond {
+	if took := time.Since(began); took < 190*time.Millisecond {
 		t.Errorf("the server was not paused: %v", took)
 	}
 }

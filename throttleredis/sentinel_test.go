@@ -72,8 +72,11 @@ func TestFailoverCostsAtMostABurst(t *testing.T) {
 			})
 			most := int64(2*50 + 100*time.Since(began).Seconds() + 1)
 			t.Logf("out of reach for %v; %d tokens, at most %d", out, got, most)
-			if got > most || got < 50+60 {
+			if got > most {
 				t.Errorf("%d tokens, at most %d", got, most)
+			}
+			if least := int64(50 + 20); got < least && !testing.Short() { // 60 more, on a machine that is three times slower
+				t.Errorf("%d tokens, at least %d", got, least)
 			}
 		})
 	}

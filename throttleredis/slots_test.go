@@ -59,8 +59,14 @@ func TestLimitersShareSlotsOverRedis(t *testing.T) {
 		all += one
 	}
 	t.Logf("%d in flight at most, %v served, %.2f of the slots used", most, served, float64(all)*0.02/seconds/n)
-	if most != n {
+	if most > n {
 		t.Errorf("%d of %d slots were in use", most, n)
+	}
+	if testing.Short() {
+		return
+	}
+	if most < n {
+		t.Errorf("only %d of %d slots were in use", most, n)
 	}
 	for _, one := range served {
 		if one < all/processes/2 {
@@ -95,27 +101,28 @@ func TestSlotsOfAKilledProcessAreFreeAfterTenSeconds(t *testing.T) {
 	child.Env = append(os.Environ(), holdsEnv+"="+s.addr())
 	out, err := child.StdoutPipe()
 	must(t, err)
+	began := time.Now() // before the slots are taken
 	must(t, child.Start())
 	t.Cleanup(func() { _ = child.Process.Kill() })
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "has slots" {
 	}
-	took := time.Now()
 	l := limiterOn(t, s.addr(), slotsOf(3))
 	time.Sleep(500 * time.Millisecond)
 	must(t, child.Process.Kill()) // SIGKILL
 	_ = child.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	killed := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range 3 {
 		g, err := l.Acquire(ctx, throttle.Ask{})
 		must(t, err)
 		defer g.Done()
 	}
-	waited := time.Since(took)
-	t.Logf("the slots were free %v after they were taken", waited)
-	if waited < 9800*time.Millisecond || waited > 11*time.Second {
-		t.Errorf("the slots were free %v after they were taken", waited)
+	taken, waited := time.Since(began), time.Since(killed)
+	t.Logf("the slots were free at most %v after they were taken, %v after the kill", taken, waited)
+	if taken < 9900*time.Millisecond || waited > 10*time.Second && !testing.Short() {
+		t.Errorf("the slots were free at most %v after they were taken, %v after the kill", taken, waited)
 	}
 }
 

@@ -75,9 +75,11 @@ func TestOnSockets(t *testing.T) {
 		require.ErrorContains(t, err, "was not found within 4s")
 	}
 	all := rowOf(t, out.String(), "all")
-	assert.Greater(t, all.accepted, 10.0)
 	assert.Less(t, all.accepted, 1.1*all.gives+10, "no more than it could: 4 at once, and what is rounded")
-	assert.Less(t, all.refused, 0.3*all.accepted)
+	if !testing.Short() {
+		assert.Greater(t, all.accepted, 10.0)
+		assert.Less(t, all.refused, 0.3*all.accepted)
+	}
 	assert.Regexp(t, `(?m)^ +\d\.\ds +40/s +\d+/s +\d+ +\d+   █`, out.String())
 	assert.Regexp(t, `\nA fixed 40/s would have had 25% .*\n.*\nAdaptive, without a guess: \d+\.\d% refused, and \d+% of each limit used once found\.\n$`, out.String())
 }

@@ -25,18 +25,25 @@ func (l lines) Write(b []byte) (int, error) {
 func TestPageShowsFourClients(t *testing.T) {
 	t.Parallel()
 	out, over := make(lines, 10), make(chan error)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	go func() {
-		over <- run(t.Context(), []string{"-listen", "127.0.0.1:0", "-for", "3s", "-change", "500ms"}, out)
+		over <- run(ctx, []string{"-listen", "127.0.0.1:0", "-for", "1h", "-change", "500ms"}, out)
 	}()
 	address := regexp.MustCompile(`http://\S+/`).FindString(<-out)
 	require.NotEmpty(t, address)
-	time.Sleep(2 * time.Second) // the page has something to show
+	assert.Contains(t, <-out, "/metrics")
+	for _, name := range []string{"adaptive", "documented", "hints", "tenants"} {
+		granted := regexp.MustCompile(`(?m)^throttle_requests_total\{limiter="` + name + `",outcome="granted"\} [1-9]`)
+		for !granted.MatchString(get(t, address+"metrics")) {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
 	page := get(t, address)
 	for _, want := range []string{"<h2>adaptive</h2>", "<h2>documented</h2>", "<h2>hints</h2>", "<h2>tenants</h2>", "acme", "sliding window", "127.0.0.1"} {
 		assert.Contains(t, page, want)
 	}
-	assert.Contains(t, <-out, "/metrics")
-	assert.Regexp(t, `(?m)^throttle_requests_total\{limiter="adaptive",outcome="granted"\} [1-9]`, get(t, address+"metrics"))
+	cancel()
 	require.NoError(t, <-over)
 	for _, name := range []string{"adaptive", "documented", "hints", "tenants"} {
 		assert.Regexp(t, "^"+name+`: granted [1-9]\d*`, <-out)

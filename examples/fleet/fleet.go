@@ -148,7 +148,7 @@ func (s *server) start() error {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
 	defer rdb.Close()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		err := rdb.Ping(context.Background()).Err()
 		if err == nil {
 			return nil

@@ -72,9 +72,9 @@ func TestOnSockets(t *testing.T) {
 	}
 	assert.Positive(t, rows[0].refused+rows[0].secondary)
 	assert.Positive(t, rows[1].refused+rows[1].secondary)
-	assert.LessOrEqual(t, rows[2].refused+rows[3].refused, 3)
-	assert.Zero(t, rows[2].secondary+rows[3].secondary)
-	assert.Positive(t, overlap, "an exhausted search does not stop core")
+	if exampletest.NoneRefused(t, max(0, rows[2].refused+rows[3].refused-3)+rows[2].secondary+rows[3].secondary) {
+		assert.Positive(t, overlap, "an exhausted search does not stop core")
+	}
 	for line := range strings.Lines(out.String()) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSpace(line)), 80, line)
 	}

@@ -80,7 +80,9 @@ func TestOnSockets(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-margin", "400ms"}, &out))
-	shown(t, out.String())
+	if exampletest.NoneRefused(t, rowOf(t, out.String(), "with throttle").throttled) {
+		shown(t, out.String())
+	}
 }
 
 func TestAQueryCostsWhatItAsksForAtMost(t *testing.T) {

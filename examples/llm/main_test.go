@@ -83,8 +83,8 @@ func TestOnSockets(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-prompts", "60", "-margin", "250ms"}, &out))
 	before, after := rowOf(t, out.String(), "without throttle"), rowOf(t, out.String(), "with throttle")
 	assert.Equal(t, 60, before.answered+before.refused)
-	assert.Equal(t, 60, after.answered)
-	assert.Zero(t, after.refused)
+	assert.Equal(t, 60, after.answered+after.refused)
+	exampletest.NoneRefused(t, after.refused)
 	assert.LessOrEqual(t, after.used, 100.0)
 	exampletest.AssertNarrow(t, out.String())
 }

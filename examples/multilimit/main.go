@@ -27,12 +27,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return show(ctx, c, out)
+}
+
+// show sends all jobs to an API of its own.
+func show(ctx context.Context, c config, out io.Writer) error {
 	api, err := startAPI(c)
 	if err != nil {
 		return err
 	}
 	defer api.Close()
-	client, err := newClient(c)
+	client, err := newClient(api.Transport(), c)
 	if err != nil {
 		return err
 	}
@@ -61,9 +66,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // newClient returns a client that keeps both limits. Its windows are a little longer than the API's, since requests
 // that leave a second apart may arrive closer together: see the quickstart.
-func newClient(c config) (*http.Client, error) {
+func newClient(base http.RoundTripper, c config) (*http.Client, error) {
 	const window = time.Second + 250*time.Millisecond
-	transport, err := throttle.New(nil, throttle.WithLimit(
+	transport, err := throttle.New(base, throttle.WithLimit(
 		throttle.SlidingWindow(c.requests, window, throttle.Name("requests")), // a request costs 1 there, as is the default
 		throttle.SlidingWindow(c.tokens, window, throttle.Name("tokens")),     // and here what its context says
 	))
@@ -149,13 +154,16 @@ func startAPI(c config) (*throttletest.Server, error) {
 		n, _ := strconv.ParseInt(r.URL.Query().Get("tokens"), 10, 64)
 		return n
 	}
-	return throttletest.New(throttletest.WithLimits(
+	return throttletest.New(append(c.api, throttletest.WithLimits(
 		throttletest.SlidingWindow(c.requests, time.Second, throttletest.Name("requests")),
 		throttletest.SlidingWindow(c.tokens, time.Second, throttletest.Name("tokens"), throttletest.Cost(tokens)),
-	))
+	))...)
 }
 
-type config struct{ requests, tokens int64 }
+type config struct {
+	requests, tokens int64
+	api              []throttletest.Option // in tests
+}
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config

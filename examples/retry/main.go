@@ -34,6 +34,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return compare(ctx, c, out)
+}
+
+// compare does the work in each way, and prints the table.
+func compare(ctx context.Context, c config, out io.Writer) error {
 	fmt.Fprintf(out, "%d requests, %d at a time, each sixth of them an order (POST), to an API that\n"+
 		"allows %d per second, is down from 0.6s to 1.4s, and breaks connections:\n\n", c.n, c.workers, allowed)
 	fmt.Fprintf(out, "%-15s%9s%9s%9s%9s%9s%9s%9s\n", "", "attempts", "refused", "broken", "done", "given up", "doubled", "time")
@@ -103,10 +108,10 @@ type api struct {
 	tries  map[string]int // how often each got so far
 }
 
-func startAPI() (*api, error) {
+func startAPI(opts []throttletest.Option) (*api, error) {
 	a := &api{orders: map[string]int{}, tries: map[string]int{}}
 	var err error
-	a.Server, err = throttletest.New(
+	a.Server, err = throttletest.New(append(opts,
 		throttletest.WithLimits(throttletest.SlidingWindow(allowed, time.Second)),
 		throttletest.WithRoundTrip(20*time.Millisecond, 5*time.Millisecond),
 		throttletest.WithFaults(
@@ -114,7 +119,7 @@ func startAPI() (*api, error) {
 			throttletest.Abort().Every(15),
 		),
 		throttletest.WithHandler(a),
-	)
+	)...)
 	return a, err
 }
 
@@ -155,7 +160,7 @@ type result struct {
 
 // work sends all requests to an API of their own.
 func work(ctx context.Context, by way, c config) (result, error) {
-	a, err := startAPI()
+	a, err := startAPI(c.api)
 	if err != nil {
 		return result{}, err
 	}
@@ -226,7 +231,10 @@ func (r result) print(out io.Writer, name string) {
 		r.done, r.givenUp, r.doubled, r.took.Seconds())
 }
 
-type config struct{ n, workers int }
+type config struct {
+	n, workers int
+	api        []throttletest.Option // in tests
+}
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config

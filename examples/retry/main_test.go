@@ -7,10 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
 	"github.com/httpthrottle/throttle/examples/internal/exampletest"
+	"github.com/httpthrottle/throttle/throttletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -31,30 +33,47 @@ func rowOf(t *testing.T, out, name string) row {
 	return row{n[0], n[1], n[2], n[3], n[4], n[5]}
 }
 
+// In the time of a bubble no request is delayed by more than the margin.
 func TestRetriesWithinTheLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := config{n: 60, workers: 15, api: []throttletest.Option{throttletest.WithInMemory()}}
+		var out bytes.Buffer
+		require.NoError(t, compare(t.Context(), c, &out))
+		t.Log("\n" + out.String())
+		plain, ours, keyed := rowsOf(t, out.String())
+		assert.Positive(t, plain.refused)
+		assert.Positive(t, plain.doubled)
+		assert.Less(t, ours.attempts, plain.attempts)
+		assert.Zero(t, ours.refused)
+		assert.LessOrEqual(t, ours.givenUp, 10, "more than there are orders")
+		assert.Zero(t, keyed.refused)
+		assert.Equal(t, 60, keyed.done)
+	})
+}
+
+func TestOnSockets(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), nil, &out))
-	t.Log("\n" + out.String())
+	rowsOf(t, out.String())
+}
 
-	plain := rowOf(t, out.String(), "retryablehttp")
-	ours := rowOf(t, out.String(), "with throttle")
-	keyed := rowOf(t, out.String(), "and with keys")
+// rowsOf asserts what does not depend on time, and returns the rows.
+func rowsOf(t *testing.T, out string) (plain, ours, keyed row) {
+	t.Helper()
+	plain = rowOf(t, out, "retryablehttp")
+	ours = rowOf(t, out, "with throttle")
+	keyed = rowOf(t, out, "and with keys")
 	for _, r := range []row{plain, ours, keyed} {
 		assert.Equal(t, 60, r.done+r.givenUp)
 	}
-	assert.Positive(t, plain.refused)
-	assert.Positive(t, plain.doubled)
-	assert.Less(t, ours.attempts, plain.attempts)
-	assert.Zero(t, ours.refused)
 	assert.Zero(t, ours.doubled)
-	assert.LessOrEqual(t, ours.givenUp, 10, "more than there are orders")
-	assert.Zero(t, keyed.refused)
 	assert.Zero(t, keyed.doubled)
-	assert.Equal(t, 60, keyed.done)
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(out) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 86, line)
 	}
+	return plain, ours, keyed
 }
 
 func TestInterrupted(t *testing.T) {
