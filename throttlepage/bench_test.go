@@ -19,11 +19,12 @@ func BenchmarkFrame(b *testing.B) {
 				require.NoError(b, l.Wait(b.Context(), fmt.Sprint("key-", i), 1))
 			}
 			p := newPage(map[string]source{"a": l})
+			var f *frame
 			for b.Loop() {
-				p.latest, p.views[0].walked = frame{}, time.Time{}
-				p.frame()
+				p.read, p.views[0].walks = time.Time{}, nil
+				f = p.frame(query{})
 			}
-			b.ReportMetric(float64(len(p.latest.content)), "B/event")
+			b.ReportMetric(float64(len(f.content)), "B/event")
 		})
 	}
 }

@@ -1,10 +1,7 @@
 package throttlepage
 
 import (
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -119,66 +116,15 @@ func (w waits) quantile(q float64) string {
 
 // perSecond returns how many requests were granted per second, over the last few seconds.
 func (l *watched) perSecond() float64 {
-	const few = 5
-	return grantedPerSecond(&l.history[max(0, len(l.history)-1-few)], l.last())
+	const few = 5 * time.Second
+	i := max(0, len(l.history)-2)
+	for i > 0 && l.last().at.Sub(l.history[i].at) < few {
+		i--
+	}
+	return grantedPerSecond(&l.history[i], l.last())
 }
 
 func grantedPerSecond(a, b *sample) float64 {
 	d := float64(b.stats.Granted-b.stats.Undone) - float64(a.stats.Granted-a.stats.Undone)
 	return max(0, d/b.at.Sub(a.at).Seconds())
-}
-
-// A line is a chart of one figure over the time that the page remembers.
-type line struct {
-	Points string // of an SVG polyline, in a box of 120 by 32 that hides its ends; "": no chart
-	Title  string
-	flat   bool // all values are the same
-}
-
-// lineOf returns the chart of a figure that is taken from two successive samples. It becomes denser as the history grows.
-func lineOf(history []sample, title string, figure func(a, b *sample) float64) line {
-	const width, height, margin, shortest = 120.0, 32.0, 2.0, 15 * time.Second
-	if len(history) < 3 {
-		return line{flat: true}
-	}
-	values, lowest, highest := make([]float64, 0, len(history)), math.Inf(1), 0.0
-	for i := range history[1:] {
-		y := figure(&history[i], &history[i+1])
-		values, lowest, highest = append(values, y), min(lowest, y), max(highest, y)
-	}
-	var points strings.Builder
-	first, last := history[1].at, history[len(history)-1].at
-	scale := width / max(last.Sub(first), shortest).Seconds()
-	for i, y := range values {
-		points.WriteString(decimals(width-scale*last.Sub(history[i+1].at).Seconds(), 10) + "," +
-			decimals(height-margin-(height-2*margin)*y/max(highest, 1e-9), 10) + " ")
-	}
-	start := decimals(width-scale*last.Sub(first).Seconds()-1, 10)
-	return line{
-		Points: start + ",33 " + points.String() + "125,33",
-		Title:  title + ": at most " + number(highest) + ", now " + number(values[len(values)-1]),
-		flat:   lowest == highest,
-	}
-}
-
-// A gauge is what is left of something.
-type gauge struct {
-	Text  string
-	Level string
-	Width string // of the bar, as a percentage; "": no bar
-}
-
-func gaugeOf(left, full float64) gauge {
-	switch {
-	case math.IsInf(left, 0) || left >= math.MaxInt64:
-		return gauge{Text: none}
-	case full <= 0:
-		return gauge{Text: number(left)}
-	}
-	part := min(1, max(0, left/full))
-	return gauge{
-		Text:  number(left) + " / " + number(full),
-		Level: level(part < 0.1, "low"),
-		Width: strconv.FormatFloat(100*part, 'f', 1, 64) + "%",
-	}
 }

@@ -16,6 +16,7 @@ type fake struct {
 	servers []throttle.ServerStats
 	single  throttle.BucketStats
 	buckets []throttle.BucketStats
+	stores  []throttle.StoreStats
 	each    func() // called for each reading
 
 	read, walked atomic.Int32
@@ -31,6 +32,8 @@ func (f *fake) Stats() throttle.Stats {
 
 func (f *fake) Limits() []throttle.LimitStats   { return slices.Clone(f.limits) }
 func (f *fake) Servers() []throttle.ServerStats { return slices.Clone(f.servers) }
+
+func (f *fake) Stores() []throttle.StoreStats { return slices.Clone(f.stores) }
 
 func (f *fake) Bucket(limit, _ string) (throttle.BucketStats, bool) {
 	return f.single, f.single.Limit == limit

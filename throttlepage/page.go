@@ -1,17 +1,20 @@
-// Package throttlepage shows Limiters as a live web page: what waits, for how long and for which limit, what was rejected, and
-// what servers have said.
+// Package throttlepage shows Limiters as a live web page: what waits, for how long and for which limit, what was rejected, what
+// servers refused, and how that was during the last hour.
 //
-//	mux.Handle("/debug/throttle/", throttlepage.New(map[string]*throttle.Limiter{"github": transport.Limiter()}))
+//	page := throttlepage.New(map[string]*throttle.Limiter{"github": transport.Limiter()})
+//	mux.Handle("/debug/throttle/", page)
 //
 // The page has no login. It shows keys, hosts and traffic, so mount it where you would mount net/http/pprof: on an internal
 // address, or behind your own authentication. Nothing on it changes anything.
 //
 // Without JavaScript the page shows the moment at which it was loaded. With JavaScript it follows a stream of server-sent events,
-// one a second. Where streams do not get through, it fetches itself instead.
+// one a second. Where a proxy blocks streams, it fetches itself instead.
 //
-// Limiters are read at most once a second, however many clients look, and not at all while none does. There is no goroutine
-// except those of the page's own requests. Requests that a Limiter limits pay nothing for the page. The page remembers two
-// minutes, in about 60 kB for each limit, and shows at most 50 keys and 50 servers of a Limiter.
+// A page is usually opened after an alarm, so it remembers: every 5 s it reads its Limiters, whether anyone looks or not, and
+// keeps an hour of charts, in about 25 kB for each Limiter, and the last 100 events of each. [Every] changes that, and
+// [Page.Close] ends it. While clients look, it reads once a second, however many they are, and keeps two minutes of histograms,
+// in about 60 kB for each limit. It shows at most 50 keys and 50 servers of a Limiter. Requests that a Limiter limits pay nothing
+// for the page.
 package throttlepage
 
 import (
@@ -26,6 +29,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/httpthrottle/throttle"
 )
@@ -33,21 +37,56 @@ import (
 //go:embed page.html page.css page.js
 var files embed.FS
 
-// An Option configures the page.
-type Option interface{ apply(*page) }
+// An Option configures a [Page].
+type Option interface{ apply(*Page) }
 
-type option func(*page)
+type option func(*Page)
 
-func (f option) apply(p *page) { f(p) }
+func (f option) apply(p *Page) { f(p) }
 
-// HideKeys replaces every key and host by a hash, in the page and in its state.json. The hash of a key stays the same as long
-// as the handler is used, and cannot be computed elsewhere.
-func HideKeys() Option { return option(func(p *page) { p.names = secretNames() }) }
+// HideKeys replaces every key and host by a hash, in the page, its text and its state.json. The hash of a key stays the same for
+// as long as the Page is used, and cannot be computed elsewhere.
+func HideKeys() Option { return option(func(p *Page) { p.names = secretNames() }) }
 
-// New returns a handler that shows limiters by their names. Mount it at a path that ends in a slash: it serves the page there,
-// and beside it events, the stream that the page follows, and state.json, the same figures for programs. All other paths that
-// end in a slash serve the page too. New panics if a Limiter or an Option is nil.
-func New(limiters map[string]*throttle.Limiter, opts ...Option) http.Handler {
+// Every sets how often the Limiters are read while no client looks; the default is 5 s. The charts keep 720 readings, which is an
+// hour by default. With 0 they are read only while a client looks. New panics if d is negative or less than a second.
+func Every(d time.Duration) Option {
+	return option(func(p *Page) {
+		if d != 0 && d < time.Second {
+			panic(fmt.Sprintf("throttlepage: Every(%v): must be 0, or a second and more", d))
+		}
+		p.sampling = d > 0
+		if p.sampling {
+			p.every = d
+		}
+	})
+}
+
+// A Page is an [http.Handler] that shows Limiters. It is safe for concurrent use.
+type Page struct {
+	names    naming
+	document *template.Template
+	css      template.CSS
+	js       template.JS
+	policy   string // Content-Security-Policy
+	every    time.Duration
+	sampling bool
+
+	mu     sync.Mutex // guards what follows; held while Limiters are read, so that viewers share what was read
+	views  []*watched // by name
+	read   time.Time  // when the Limiters were read
+	took   int        // points that were taken of each Limiter
+	frames map[query]*frame
+	timer  *time.Timer // for the next reading that no client asks for; nil: there is none
+	closed bool
+
+	servers shutdowns
+}
+
+// New returns a Page that shows limiters by their names. Mount it at a path that ends in a slash: it serves the page there, and
+// beside it events, the stream that the page follows, text, the page as plain text, and state.json, the same figures for
+// programs. All other paths that end in a slash serve the page, too. New panics if a Limiter or an Option is nil.
+func New(limiters map[string]*throttle.Limiter, opts ...Option) *Page {
 	sources := make(map[string]source, len(limiters))
 	for name, l := range limiters {
 		if l == nil {
@@ -55,37 +94,28 @@ func New(limiters map[string]*throttle.Limiter, opts ...Option) http.Handler {
 		}
 		sources[name] = l
 	}
-	return newPage(sources, opts...)
+	p := newPage(sources, opts...)
+	p.start()
+	return p
 }
 
-// A page is the handler.
-type page struct {
-	names    naming
-	document *template.Template
-	css      template.CSS
-	js       template.JS
-	policy   string // Content-Security-Policy
-
-	mu     sync.Mutex // guards what follows; held while Limiters are read, so that viewers share what was read
-	views  []*watched // by name
-	latest frame
-
-	servers shutdowns
-}
-
-func newPage(sources map[string]source, opts ...Option) *page {
-	p := &page{
+// newPage returns a Page that does not read by itself so far.
+func newPage(sources map[string]source, opts ...Option) *Page {
+	p := &Page{
 		names:    plainNames,
 		document: template.Must(template.New("").Funcs(template.FuncMap{"quiet": quiet}).ParseFS(files, "page.html")),
 		css:      template.CSS(mustRead("page.css")),
 		js:       template.JS(mustRead("page.js")),
+		every:    5 * time.Second,
+		sampling: true,
+		frames:   make(map[query]*frame),
 	}
 	p.policy = strings.Join([]string{
 		"default-src 'none'", "script-src " + hashOf(string(p.js)), "style-src " + hashOf(string(p.css)), "connect-src 'self'",
-		"img-src data:", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+		"img-src data:", "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'",
 	}, "; ")
-	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		p.views = append(p.views, &watched{name: name, source: sources[name]})
+	for i, name := range slices.Sorted(maps.Keys(sources)) {
+		p.views = append(p.views, &watched{id: fmt.Sprintf("l%d", i), name: name, source: sources[name]})
 	}
 	for _, o := range opts {
 		if o == nil {
@@ -94,6 +124,40 @@ func newPage(sources map[string]source, opts ...Option) *page {
 		o.apply(p)
 	}
 	return p
+}
+
+// start takes the first reading, and sets the timer of the next one.
+func (p *Page) start() {
+	if !p.sampling || len(p.views) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.readLocked(time.Now())
+	p.timer = time.AfterFunc(p.every, p.tick)
+}
+
+func (p *Page) tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	if now := time.Now(); now.Sub(p.read) >= p.every {
+		p.readLocked(now)
+	}
+	p.timer.Reset(time.Until(p.read.Add(p.every)))
+}
+
+// Close ends the readings that no client asks for, so that nothing holds the Page and its Limiters any more. A client that looks
+// later still sees current figures. Close may be called several times.
+func (p *Page) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
 }
 
 func mustRead(name string) string {
@@ -110,7 +174,8 @@ func hashOf(text string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements [http.Handler].
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -121,30 +186,37 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the page is read-only", http.StatusMethodNotAllowed)
 		return
 	}
-	switch r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] { // whatever the path is that p is mounted at
+	switch q := queryOf(r); r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] { // whatever the path is that p is mounted at
 	case "":
-		p.serveDocument(w)
+		p.serveDocument(w, q)
+	case "text":
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte(textOf(p.frame(q).view, r.URL.Query().Get("limiter")))) // fails only if the client is gone
 	case "state.json":
-		p.serveState(w)
+		p.serveState(w, q)
 	case "events":
-		p.stream(w, r)
+		p.stream(w, r, q)
 	default:
 		http.Error(w, "not found: the page is at a path that ends in a slash", http.StatusNotFound)
 	}
 }
 
-func (p *page) serveDocument(w http.ResponseWriter) {
+func (p *Page) serveDocument(w http.ResponseWriter, q query) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	f := p.frame(q)
 	data := struct {
 		Content template.HTML
 		CSS     template.CSS
 		JS      template.JS
-	}{p.frame().content, p.css, p.js}
-	_ = p.document.ExecuteTemplate(w, "document", data) // fails only if the client is gone
+		Query   query
+		Orders  []order
+		Several bool
+	}{f.content, p.css, p.js, q, orders, len(p.views) > 1}
+	_ = p.document.ExecuteTemplate(w, "document", data) // as above
 }
 
-func (p *page) serveState(w http.ResponseWriter) {
-	text, err := json.MarshalIndent(p.frame().state, "", "  ")
+func (p *Page) serveState(w http.ResponseWriter, q query) {
+	text, err := json.MarshalIndent(p.frame(q).state, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

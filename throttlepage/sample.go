@@ -2,7 +2,6 @@ package throttlepage
 
 import (
 	"bytes"
-	"cmp"
 	"html/template"
 	"iter"
 	"slices"
@@ -12,12 +11,13 @@ import (
 )
 
 const (
-	every    = time.Second     // between two readings
-	span     = 2 * time.Minute // that the page remembers
+	fresh    = time.Second     // between two readings while a client looks
+	span     = 2 * time.Minute // for which samples are kept whole
 	most     = 50              // keys and servers that are shown of a Limiter
 	many     = 10_000          // keys: with more, they are read less often
 	seldom   = 5 * time.Second // between two readings of many keys
-	readings = int(span/every) + 1
+	views    = 16              // queries whose frames are kept for a second
+	readings = int(span/fresh) + 1
 )
 
 // A source is what the page reads of a Limiter.
@@ -25,20 +25,20 @@ type source interface {
 	Stats() throttle.Stats
 	Limits() []throttle.LimitStats
 	Servers() []throttle.ServerStats
+	Stores() []throttle.StoreStats
 	Bucket(limit, key string) (throttle.BucketStats, bool)
 	Buckets() iter.Seq[throttle.BucketStats]
 }
 
 // watched is a Limiter, and what the page remembers of it.
 type watched struct {
-	name    string
-	source  source
-	history []sample                        // oldest first; never empty once it was read
-	single  map[string]throttle.BucketStats // by limit, of those without keys
-	keys    []throttle.BucketStats
-	servers []throttle.ServerStats
-	served  int       // servers, of which servers are some
-	walked  time.Time // when keys and servers were read
+	id, name string
+	source   source
+	history  []sample // oldest first; never empty once it was read
+	memory   memory
+	diary    diary
+	walks    map[query]*walk
+	single   map[string]throttle.BucketStats // by limit, of those without keys
 }
 
 // A sample is what a Limiter said at one instant.
@@ -46,12 +46,25 @@ type sample struct {
 	at     time.Time
 	stats  throttle.Stats
 	limits []throttle.LimitStats
+	stores []throttle.StoreStats
 }
 
-// A frame is what all viewers see until the next one.
+// A walk is what a look at all keys and servers found for a query.
+type walk struct {
+	at      time.Time
+	keys    []throttle.BucketStats
+	matched int // keys, of which keys are some
+	servers []throttle.ServerStats
+	served  int // servers, of which servers are some
+}
+
+// A frame is what all viewers of a query see until the next one.
 type frame struct {
 	at      time.Time // when it was complete
+	points  int       // taken so far: charts change only with them
+	view    view
 	content template.HTML
+	brief   template.HTML // content without charts
 	state   []state
 }
 
@@ -62,38 +75,74 @@ type state struct {
 	Limits  []throttle.LimitStats  `json:"limits"`
 	Servers []throttle.ServerStats `json:"servers"`
 	Keys    []throttle.BucketStats `json:"keys"`
+	Events  []eventState           `json:"events"`
 }
 
-// frame returns the latest frame, or a new one if that is a second old.
-func (p *page) frame() frame {
+// frame returns the latest frame of a query, or a new one if that is a second old.
+func (p *Page) frame(q query) *frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if len(p.latest.content) > 0 && now.Sub(p.latest.at) < every {
-		return p.latest
+	if p.read.IsZero() || now.Sub(p.read) >= fresh {
+		p.readLocked(now)
 	}
-	v := view{At: now.UTC().Format("15:04:05 UTC")}
-	f := frame{state: make([]state, 0, len(p.views))}
+	if f := p.frames[q]; f != nil {
+		return f
+	}
+	f := &frame{points: p.took, state: make([]state, 0, len(p.views))}
+	f.view = view{At: p.read.UTC().Format("15:04:05 UTC"), Filter: q.Filter}
 	for _, l := range p.views {
-		l.read(now, p.names)
-		v.Limiters = append(v.Limiters, l.view(now))
+		w := l.walk(now, q, p.names)
+		f.view.Limiters = append(f.view.Limiters, l.view(now, w))
 		last := l.last()
-		f.state = append(f.state, state{l.name, last.stats, last.limits, l.servers, l.keys})
+		f.state = append(f.state, state{l.name, last.stats, last.limits, w.servers, w.keys, l.diary.state()})
 	}
+	slices.SortStableFunc(f.view.Limiters, bySeverity)
+	f.view.fold()
+	f.content = p.render(f.view)
+	f.view.Brief = true
+	f.brief = p.render(f.view)
+	f.view.Brief = false
+	f.at = time.Now()
+	if len(p.frames) == views {
+		clear(p.frames)
+	}
+	p.frames[q] = f
+	return f
+}
+
+func (p *Page) render(v view) template.HTML {
 	var b bytes.Buffer
 	if err := p.document.ExecuteTemplate(&b, "content", v); err != nil {
 		panic("throttlepage: bug: " + err.Error())
 	}
-	f.content, f.at = template.HTML(b.String()), time.Now()
-	p.latest = f
-	return f
+	return template.HTML(b.String())
+}
+
+// readLocked reads all Limiters. Frames before that are old.
+func (p *Page) readLocked(now time.Time) {
+	p.read = now
+	clear(p.frames)
+	due := len(p.views) > 0 && p.views[0].memory.due(now, p.every)
+	for _, l := range p.views {
+		l.read(now, p.names)
+		if due {
+			l.memory.take(l.last(), p.every)
+		}
+	}
+	if due {
+		p.took++
+	}
 }
 
 func (l *watched) last() *sample { return &l.history[len(l.history)-1] }
 
 // read asks the Limiter for its figures, and forgets those that are too old.
 func (l *watched) read(now time.Time, names naming) {
-	s := sample{now, l.source.Stats(), l.source.Limits()}
+	s := sample{now, l.source.Stats(), l.source.Limits(), l.source.Stores()}
+	if len(l.history) > 0 {
+		l.diary.note(l.last(), &s, l.source, names)
+	}
 	old := max(0, len(l.history)-readings+1)
 	for old < len(l.history) && now.Sub(l.history[old].at) > span {
 		old++
@@ -107,40 +156,73 @@ func (l *watched) read(now time.Time, names naming) {
 			}
 		}
 	}
-	if s.stats.Buckets > many && now.Sub(l.walked) < seldom {
-		return
-	}
-	l.walked = now
-	l.keys = top(keyed(l.source.Buckets()), byQueue)
-	for i := range l.keys {
-		l.keys[i].Key = names(l.keys[i].Key)
-	}
-	servers := l.source.Servers()
-	l.servers, l.served = top(slices.Values(servers), bySilence), len(servers)
-	for i := range l.servers {
-		v := &l.servers[i]
-		v.Host, v.Party = names(v.Host), names(v.Party)
-		for j := range v.Quotas {
-			v.Quotas[j].Name, v.Quotas[j].Unit = printable(v.Quotas[j].Name), printable(v.Quotas[j].Unit)
-		}
-	}
 }
 
-// keyed yields the buckets that have a key, except those of servers.
-func keyed(all iter.Seq[throttle.BucketStats]) iter.Seq[throttle.BucketStats] {
+// walk returns the keys and servers that a query asks for. What other queries found a while ago is forgotten.
+func (l *watched) walk(now time.Time, q query, names naming) *walk {
+	age := fresh
+	if l.last().stats.Buckets > many {
+		age = seldom
+	}
+	for other, w := range l.walks {
+		if now.Sub(w.at) >= age {
+			delete(l.walks, other)
+		}
+	}
+	if w := l.walks[q]; w != nil {
+		return w
+	}
+	w := &walk{at: now}
+	w.keys, w.matched = top(keyed(l.source.Buckets(), q, names), q.compare)
+	for i := range w.keys {
+		w.keys[i].Key = names(w.keys[i].Key)
+	}
+	w.servers, w.served = top(hosts(l.source.Servers(), q, names), bySilence)
+	if l.walks == nil || len(l.walks) == views {
+		l.walks = make(map[query]*walk)
+	}
+	l.walks[q] = w
+	return w
+}
+
+// keyed yields the buckets that have a key and match the query, except those of servers.
+func keyed(all iter.Seq[throttle.BucketStats], q query, names naming) iter.Seq[throttle.BucketStats] {
 	return func(yield func(throttle.BucketStats) bool) {
 		for b := range all {
-			if b.Key != "" && b.Limit != serverLimit && !yield(b) {
+			if b.Key == "" || b.Limit == serverLimit {
+				continue
+			}
+			if (q.Filter == "" || q.matches(names(b.Key), b.Limit)) && !yield(b) {
 				return
 			}
 		}
 	}
 }
 
-// top returns the first of all in that order, at most most of them. It does not sort all.
-func top[T any](all iter.Seq[T], order func(a, b T) int) []T {
-	first := make([]T, 0, most+1)
+// hosts yields servers by the names that are shown.
+func hosts(all []throttle.ServerStats, q query, names naming) iter.Seq[throttle.ServerStats] {
+	return func(yield func(throttle.ServerStats) bool) {
+		for _, s := range all {
+			s.Host, s.Party = names(s.Host), names(s.Party)
+			if !q.matches(s.Host, s.Party) {
+				continue
+			}
+			s.Quotas = slices.Clone(s.Quotas)
+			for i := range s.Quotas {
+				s.Quotas[i].Name, s.Quotas[i].Unit = printable(s.Quotas[i].Name), printable(s.Quotas[i].Unit)
+			}
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// top returns the first of all in that order, at most most of them, and how many there are. It does not sort all.
+func top[T any](all iter.Seq[T], order func(a, b T) int) (first []T, n int) {
+	first = make([]T, 0, most+1)
 	for x := range all {
+		n++
 		if len(first) == most && order(x, first[most-1]) >= 0 {
 			continue
 		}
@@ -148,18 +230,5 @@ func top[T any](all iter.Seq[T], order func(a, b T) int) []T {
 		first = slices.Insert(first, i, x)
 		first = first[:min(len(first), most)]
 	}
-	return first
-}
-
-// byQueue puts the keys first that have the longest queue, then those that are held the longest, then those that have the
-// least left.
-func byQueue(a, b throttle.BucketStats) int {
-	return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), b.HeldUntil.Compare(a.HeldUntil), cmp.Compare(a.Tokens, b.Tokens),
-		cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
-}
-
-// bySilence puts the servers first that are held the longest, then those that refused the most.
-func bySilence(a, b throttle.ServerStats) int {
-	return cmp.Or(b.HeldUntil.Compare(a.HeldUntil), cmp.Compare(b.Refused, a.Refused),
-		cmp.Compare(a.Host, b.Host), cmp.Compare(a.Party, b.Party))
+	return first, n
 }

@@ -19,11 +19,16 @@ func TestTopIsStartOfSorted(t *testing.T) {
 	for i := range 1000 {
 		all = append(all, i*7919%1009%50) // with duplicates
 	}
-	got := top(slices.Values(all), cmp.Compare[int])
+	got, n := top(slices.Values(all), cmp.Compare[int])
 	slices.Sort(all)
 	assert.Equal(t, all[:most], got)
-	assert.Equal(t, []int{1, 2}, top(slices.Values([]int{2, 1}), cmp.Compare[int]))
-	assert.Empty(t, top(slices.Values([]int(nil)), cmp.Compare[int]))
+	assert.Equal(t, 1000, n)
+	got, n = top(slices.Values([]int{2, 1}), cmp.Compare[int])
+	assert.Equal(t, []int{1, 2}, got)
+	assert.Equal(t, 2, n)
+	got, n = top(slices.Values([]int(nil)), cmp.Compare[int])
+	assert.Empty(t, got)
+	assert.Zero(t, n)
 }
 
 func TestLongestQueuesAreShown(t *testing.T) {
@@ -32,8 +37,7 @@ func TestLongestQueuesAreShown(t *testing.T) {
 		f.buckets = append(f.buckets, throttle.BucketStats{Limit: "tenants", Key: fmt.Sprint("key-", i), Waiting: i * 17 % 2000})
 	}
 	p := newPage(map[string]source{"a": f})
-	p.frame()
-	keys := p.views[0].keys
+	keys := p.frame(query{}).state[0].Keys
 	assert.Len(t, keys, most)
 	for i := range keys {
 		assert.Equal(t, 1999-i, keys[i].Waiting)
@@ -56,15 +60,15 @@ func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(map[string]source{"a": &fake{limits: []throttle.LimitStats{{Name: "x"}}}})
 		for range 1000 {
-			p.frame()
-			time.Sleep(every)
+			p.frame(query{})
+			time.Sleep(fresh)
 		}
 		l := p.views[0]
 		assert.Len(t, l.history, readings)
 		assert.Less(t, cap(l.history), 4*readings)
 		assert.Equal(t, span, l.last().at.Sub(l.history[0].at))
 		time.Sleep(span)
-		p.frame()
+		p.frame(query{})
 		assert.Len(t, l.history, 1, "what was not looked at is not shown")
 	})
 }
@@ -75,8 +79,8 @@ func TestManyKeysAreReadSeldom(t *testing.T) {
 		crowd := &fake{stats: throttle.Stats{Buckets: many + 1}}
 		p := newPage(map[string]source{"few": few, "crowd": crowd})
 		for range 20 {
-			p.frame()
-			time.Sleep(every)
+			p.frame(query{})
+			time.Sleep(fresh)
 		}
 		assert.EqualValues(t, 20, few.walked.Load())
 		assert.EqualValues(t, 4, crowd.walked.Load())
@@ -98,10 +102,10 @@ func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 		assert.Equal(t, "7.5\u00a0s", first.Limits[0].P50)
 		assert.Equal(t, "rejecting", first.Word)
 		for range 10 {
-			time.Sleep(every)
+			time.Sleep(fresh)
 			f.stats.Granted += 20
 			f.limits[0].Granted += 20
-			p.frame()
+			p.frame(query{})
 		}
 		later := p.views[0].viewed(p)
 		assert.Equal(t, "20", later.Tiles[0].Value, "granted per second")
@@ -109,13 +113,13 @@ func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 		assert.Equal(t, "last 10\u00a0s, 7 (deadline 7) in all", later.Tiles[2].Note)
 		assert.Equal(t, "0", later.Limits[0].P50)
 		assert.Equal(t, "flowing", later.Word)
-		assert.Equal(t, 12, strings.Count(later.Tiles[0].Line.Points, ","), "10 points and both ends")
+		assert.Equal(t, "M220,0 240,0", later.Tiles[0].Chart.Path, "one point in 5 s")
 	})
 }
 
-func (l *watched) viewed(p *page) limiterView {
-	p.frame()
-	return l.view(time.Now())
+func (l *watched) viewed(p *Page) limiterView {
+	p.frame(query{})
+	return l.view(time.Now(), l.walk(time.Now(), query{}, plainNames))
 }
 
 func TestVerdict(t *testing.T) {
@@ -134,7 +138,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		l := &watched{source: f}
 		l.read(now, plainNames)
-		v := l.view(now)
+		v := l.view(now, l.walk(now, query{}, plainNames))
 		assert.Equal(t, strings.TrimSpace(says), v.Word+": "+v.Says)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 const writeTimeout = 10 * time.Second // for one event, instead of the server's WriteTimeout for all of them
 
-// stream sends an event for each new frame until the client leaves or the server shuts down.
-func (p *page) stream(w http.ResponseWriter, r *http.Request) {
+// stream sends an event for each new frame, with charts only when those have changed, until the client leaves or the server shuts down.
+func (p *Page) stream(w http.ResponseWriter, r *http.Request, q query) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // asks nginx not to buffer it
 	if r.Method == http.MethodHead {
@@ -25,17 +25,21 @@ func (p *page) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	over := p.servers.of(r)
-	for {
-		f := p.frame()
+	for charts := -1; ; {
+		f := p.frame(q)
+		content := f.brief // the client has the charts
+		if f.points != charts {
+			content, charts = f.content, f.points
+		}
 		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := w.Write(event(string(f.content))); err != nil {
+		if _, err := w.Write(message(string(content))); err != nil {
 			return
 		}
 		if err := c.Flush(); err != nil {
 			return
 		}
 		select {
-		case <-time.After(time.Until(f.at.Add(every))):
+		case <-time.After(time.Until(f.at.Add(fresh))):
 		case <-r.Context().Done():
 			return
 		case <-over:
@@ -44,8 +48,8 @@ func (p *page) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// event returns text as a server-sent event. Every kind of line break ends a field there.
-func event(text string) []byte {
+// message returns text as a server-sent event. Every kind of line break ends a field there.
+func message(text string) []byte {
 	b := bytes.ReplaceAll([]byte(text), []byte("\r"), nil)
 	b = bytes.ReplaceAll(b, []byte("\n"), []byte("\ndata: "))
 	return append(append([]byte("data: "), b...), "\n\n"...)

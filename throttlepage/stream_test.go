@@ -114,7 +114,7 @@ func TestViewersShareReadings(t *testing.T) {
 }
 
 func TestEventKeepsLinesApart(t *testing.T) {
-	assert.Equal(t, "data: a\ndata: b\ndata: \ndata: c\n\n", string(event("a\r\nb\n\nc")))
+	assert.Equal(t, "data: a\ndata: b\ndata: \ndata: c\n\n", string(message("a\r\nb\n\nc")))
 }
 
 type noFlusher struct{ http.ResponseWriter }

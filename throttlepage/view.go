@@ -1,6 +1,7 @@
 package throttlepage
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -13,36 +14,66 @@ const serverLimit = "server" // name and kind of the limit that stands for what 
 // A view is what the template shows. All texts are ready, except that the template escapes them.
 type view struct {
 	At       string
+	Filter   string
+	Brief    bool // without charts: the client has them
 	Limiters []limiterView
 }
 
 type limiterView struct {
-	Name    string
-	Level   string // ok, busy or bad: a class of page.css
-	Word    string
-	Says    string // what a reader should know first
-	DryRun  bool
-	Tiles   []tile
-	Since   string // over which time waits and rejections are counted
-	Limits  []limitView
-	Servers []serverView
-	Keys    []keyView
+	ID, Name string
+	Level    string // ok, busy or bad: a class of page.css
+	Word     string
+	Says     string // what a reader should know first
+	DryRun   bool
+	Open     bool // shown whole, and not only as a line
+	Tiles    []tile
+	Since    string // over which time waits and rejections are counted
+	Charts   string // over which time the charts are; "": there are none so far
+	Limits   []limitView
+	Servers  []serverView
+	Keys     []keyView
+	Events   []eventView
 
-	OfServers, OfKeys string // how many are shown if it is unfolded; "": no more
+	OfServers, OfKeys, OfEvents string // how many are shown if it is unfolded; "": no more
+}
+
+// severity ranks levels.
+var severity = map[string]int{"bad": 2, "busy": 1}
+
+// bySeverity puts the Limiters first that need attention.
+func bySeverity(a, b limiterView) int {
+	return cmp.Or(severity[b.Level]-severity[a.Level], cmp.Compare(a.Name, b.Name))
+}
+
+// fold shows the first Limiters whole, and of the others those that need attention.
+func (v *view) fold() {
+	const whole = 6
+	for i := range v.Limiters {
+		v.Limiters[i].Open = len(v.Limiters) <= whole || i < whole && v.Limiters[i].Level != "ok"
+	}
 }
 
 // A tile is one figure.
 type tile struct {
 	Label, Value, Note string
 	Level              string
-	Line               line
+	Chart              chart
+}
+
+type eventView struct {
+	At    string // time, of the end
+	Since string // of the beginning, if that is another
+	Kind  string
+	Text  string
+	Level string
 }
 
 type limitView struct {
 	Name, Kind, Rate string
 	Level            string
-	Learned          line
-	Note             string // what else is known of its rate
+	Learned          chart
+	Mode, Ceiling    string // what else is known of its rate
+	Means            string // what Mode means
 	Left             gauge
 	Keys             string
 	Waiting          string
@@ -72,31 +103,46 @@ type keyView struct {
 	Level            string
 }
 
-// view returns what is shown of the last reading.
-func (l *watched) view(now time.Time) limiterView {
+// view returns what is shown of the last reading, and of a walk.
+func (l *watched) view(now time.Time, w *walk) limiterView {
 	last, first := l.last(), &sample{} // counters since the Limiter was made
-	v := limiterView{Name: printable(l.name), Since: "since the start"}
+	v := limiterView{ID: l.id, Name: printable(l.name), Since: "since the start"}
 	if len(l.history) > 1 {
 		first = &l.history[0]
-		v.Since = "last " + duration(rounded(now.Sub(first.at)))
+		v.Since = "last " + duration(rounded(last.at.Sub(first.at)))
 	}
 	c := change{first, last}
-	v.Level, v.Word, v.Says = l.verdict(c, now)
+	v.Level, v.Word, v.Says = l.verdict(c, w, now)
 	v.DryRun = last.stats.DryRun
 	v.Tiles = l.tiles(c, v.Since)
+	if d := l.memory.span(); d > 0 {
+		v.Charts = "last " + duration(rounded(d))
+	}
 	for i := range last.limits {
-		if li := &last.limits[i]; li.Kind != "none" && (li.Kind != serverLimit || len(l.servers) > 0) {
-			v.Limits = append(v.Limits, l.limitView(li, c, now))
+		if li := &last.limits[i]; li.Kind != "none" && (li.Kind != serverLimit || len(w.servers) > 0) {
+			v.Limits = append(v.Limits, l.limitView(i, li, c, now))
 		}
 	}
-	for i := range l.servers {
-		v.Servers = append(v.Servers, viewOfServer(&l.servers[i], now))
+	for i := range w.servers {
+		v.Servers = append(v.Servers, viewOfServer(&w.servers[i], now))
 	}
-	for i := range l.keys {
-		v.Keys = append(v.Keys, viewOfKey(&l.keys[i], now))
+	for i := range w.keys {
+		v.Keys = append(v.Keys, viewOfKey(&w.keys[i], now))
 	}
-	v.OfServers = more(len(v.Servers), l.served, "servers and their keys, those that ask to wait first")
-	v.OfKeys = more(len(v.Keys), last.stats.Buckets, "keys, the longest queues first")
+	for _, e := range l.diary.latest() {
+		v.Events = append(v.Events, viewOfEvent(&e))
+	}
+	v.OfServers = more(len(v.Servers), w.served, "servers and their keys, those that ask to wait first")
+	v.OfKeys = more(len(v.Keys), w.matched, "keys")
+	v.OfEvents = more(len(v.Events), len(v.Events), "events")
+	return v
+}
+
+func viewOfEvent(e *event) eventView {
+	v := eventView{At: e.to.UTC().Format("15:04:05"), Kind: string(e.kind), Text: e.text(), Level: e.level()}
+	if e.n > 1 && e.to.Sub(e.from) > 2*time.Second {
+		v.Since = e.from.UTC().Format("15:04:05")
+	}
 	return v
 }
 
@@ -119,18 +165,20 @@ func rounded(d time.Duration) time.Duration {
 
 func (l *watched) tiles(c change, since string) []tile {
 	s := &c.last.stats
-	granted := tile{Label: "granted", Value: count(s.Granted - s.Undone), Note: percent(s.Delayed, s.Granted) + " waited"}
-	if len(l.history) > 1 {
-		granted.Label, granted.Note = "granted per second", granted.Value+" in all, "+granted.Note
-		granted.Value = number(l.perSecond())
-		granted.Line = lineOf(l.history, "granted per second", grantedPerSecond)
+	chart := func(title, unit string, f figure) chart {
+		return l.memory.chartOf(title, unit, func(p *point) float64 { return float64(p.values[f]) })
 	}
-	waiting := tile{Label: "waiting now", Value: number(float64(s.Waiting)), Note: c.waits(), Level: level(s.Waiting > 0, "busy")}
-	waiting.Line = lineOf(l.history, "waiting", func(_, b *sample) float64 { return float64(b.stats.Waiting) })
+	all := tile{Label: "granted", Value: count(s.Granted - s.Undone), Note: percent(s.Delayed, s.Granted) + " waited"}
+	if len(l.history) > 1 {
+		all.Label, all.Note = "granted per second", all.Value+" in all, "+all.Note
+		all.Value = number(l.perSecond())
+	}
+	all.Chart = chart("granted", "/s", granted)
 	return []tile{
-		granted, waiting,
-		{Label: "rejected", Value: count(c.rejected()), Note: since + inAll(s.Refused.Total(), s.Refused.String()), Level: level(c.rejected() > 0, "bad")},
-		{Label: "refused by servers", Value: count(c.refused()), Note: since + inAll(s.ServerRefused, count(s.ServerRefused)), Level: c.refusedLevel()},
+		all,
+		{Label: "waiting now", Value: number(float64(s.Waiting)), Note: c.waits(), Level: level(s.Waiting > 0, "busy"), Chart: chart("waiting", "", waiting)},
+		{Label: "rejected", Value: count(c.rejected()), Note: since + inAll(s.Refused.Total(), s.Refused.String()), Level: level(c.rejected() > 0, "bad"), Chart: chart("rejected", "/s", rejected)},
+		{Label: "refused by servers", Value: count(c.refused()), Note: since + inAll(s.ServerRefused, count(s.ServerRefused)), Level: c.refusedLevel(), Chart: chart("refused by servers", "/s", refused)},
 	}
 }
 
@@ -158,7 +206,7 @@ func level(is bool, name string) string {
 }
 
 // verdict returns how the Limiter is in a word and a sentence or two.
-func (l *watched) verdict(c change, now time.Time) (level, word, says string) {
+func (l *watched) verdict(c change, w *walk, now time.Time) (level, word, says string) {
 	var all []string
 	tell := func(lv, w, format string, args ...any) {
 		if len(all) == 0 {
@@ -172,7 +220,7 @@ func (l *watched) verdict(c change, now time.Time) (level, word, says string) {
 	if n := c.rejected(); n > 0 {
 		tell("bad", "rejecting", "%s rejected.", plural(n, "request"))
 	}
-	if held := l.heldBy(now); held != "" {
+	if held := l.heldBy(w, now); held != "" {
 		tell("busy", "held", "%s.", held)
 	}
 	if n := c.last.stats.Waiting; n > 0 {
@@ -194,9 +242,9 @@ func (c change) mostly() string {
 }
 
 // heldBy returns which server, or which limit without keys, is held and for how long.
-func (l *watched) heldBy(now time.Time) string {
-	if len(l.servers) > 0 && l.servers[0].HeldUntil.After(now) { // the longest is first
-		return fmt.Sprintf("%s asks to wait for %s", l.servers[0].Host, duration(l.servers[0].HeldUntil.Sub(now)))
+func (l *watched) heldBy(w *walk, now time.Time) string {
+	if len(w.servers) > 0 && w.servers[0].HeldUntil.After(now) { // the longest is first
+		return fmt.Sprintf("%s asks to wait for %s", w.servers[0].Host, duration(w.servers[0].HeldUntil.Sub(now)))
 	}
 	for _, li := range l.last().limits {
 		if !li.Keyed && li.HeldUntil.After(now) {
@@ -206,7 +254,7 @@ func (l *watched) heldBy(now time.Time) string {
 	return ""
 }
 
-func (l *watched) limitView(li *throttle.LimitStats, c change, now time.Time) limitView {
+func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.Time) limitView {
 	before := c.first.limit(li.Name)
 	waits := waitsOf(li, &before)
 	v := limitView{
@@ -229,26 +277,43 @@ func (l *watched) limitView(li *throttle.LimitStats, c change, now time.Time) li
 	case li.Keyed:
 		v.Keys = plural(uint64(li.Keys), "key")
 	default:
-		v.Left, v.Note = gaugeOf(li.Tokens, li.Capacity), noteOf(l.single[li.Name], now)
-		v.Learned = lineOf(l.history, "rate", func(_, b *sample) float64 { return b.limit(li.Name).Rate })
+		v.Left = gaugeOf(li.Tokens, li.Capacity)
+		v.Mode, v.Ceiling = noteOf(l.single[li.Name], now)
+		v.Means = modes[v.Mode]
+		v.Learned = l.memory.chartOf("rate", "/s", func(p *point) float64 {
+			if i < len(p.rates) {
+				return float64(p.rates[i])
+			}
+			return 0
+		})
 		if v.Learned.flat {
-			v.Learned = line{}
+			v.Learned = chart{}
 		}
 	}
 	return v
 }
 
+// modes says what the modes of learned rates mean, as the documentation of throttle.LearnedStats does.
+var modes = map[string]string{
+	"start":   "The rate doubles until there is a first sign of too much.",
+	"below":   "The rate approaches the ceiling, at which there last was too much.",
+	"above":   "The rate has passed the ceiling and grows faster and faster.",
+	"steady":  "The rate stays where it is for a while: requests do not use all of it, or it has just changed.",
+	"paused":  "A server asked to wait.",
+	"silence": "Responses do not come, so only probes are sent.",
+}
+
 // noteOf returns what a limit without keys has learned, or when its window ends.
-func noteOf(b throttle.BucketStats, now time.Time) string {
+func noteOf(b throttle.BucketStats, now time.Time) (mode, ceiling string) {
 	switch {
 	case b.Learned != nil && b.Learned.Ceiling > 0:
-		return b.Learned.Mode + ", ceiling " + rate(b.Learned.Ceiling)
+		return b.Learned.Mode, "ceiling " + rate(b.Learned.Ceiling)
 	case b.Learned != nil:
-		return b.Learned.Mode
+		return b.Learned.Mode, ""
 	case b.Reset.After(now):
-		return "resets in " + duration(b.Reset.Sub(now))
+		return "", "resets in " + duration(b.Reset.Sub(now))
 	}
-	return ""
+	return "", ""
 }
 
 func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {

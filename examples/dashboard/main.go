@@ -61,7 +61,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintln(out, "Metrics for Prometheus are at /metrics. throttleprom/grafana has a board for Grafana and alert rules.")
 
 	work, ctx := errgroup.WithContext(ctx)
-	server := &http.Server{Handler: handler(limiters), ReadHeaderTimeout: 5 * time.Second}
+	page := throttlepage.New(limiters, throttlepage.Every(time.Second)) // charts of 12 minutes, instead of an hour
+	defer page.Close()
+	server := &http.Server{Handler: handler(page, limiters), ReadHeaderTimeout: 5 * time.Second}
 	work.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -86,13 +88,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // handler serves the page, and metrics for Prometheus beside it.
-func handler(limiters map[string]*throttle.Limiter) http.Handler {
+func handler(page http.Handler, limiters map[string]*throttle.Limiter) http.Handler {
 	metrics := prometheus.NewRegistry()
 	for name, l := range limiters {
 		metrics.MustRegister(throttleprom.NewCollector(l, name))
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", throttlepage.New(limiters))
+	mux.Handle("/", page)
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux
 }

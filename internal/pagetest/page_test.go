@@ -2,6 +2,7 @@ package pagetest
 
 import (
 	"flag"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -34,13 +35,14 @@ func TestPageIsLive(t *testing.T) {
 	b.navigate(url)
 	b.within(5*time.Second, live)
 	b.within(5*time.Second, `document.querySelectorAll(".line").length > 0`)
-	const points = `document.querySelector(".line polyline").getAttribute("points").split(",").length`
+	const fold = `document.querySelector(".fold > details")`
+	const points = `document.querySelector(".line path:last-child").getAttribute("d").split(",").length`
 	before := eval[int](b, points)
-	eval[bool](b, `document.querySelector("h2").kept = document.querySelector("details").open = true`)
+	eval[bool](b, `window.first = document.querySelector("h2"), window.fold = `+fold+`, fold.open = true`)
 	time.Sleep(*load)
 	assert.Greater(t, eval[int](b, points), before, "the chart grows")
-	assert.True(t, eval[bool](b, `document.querySelector("h2").kept && document.querySelector("details").open`), "what is the same stays in place")
-	eval[bool](b, `document.querySelector("details").open = false; true`)
+	assert.True(t, eval[bool](b, `first.isConnected && fold.isConnected && fold.open`), "what is the same stays in place")
+	eval[bool](b, `fold.open = false; true`)
 	for _, scheme := range []string{"light", "dark"} {
 		b.prefer(scheme)
 		assert.Empty(t, eval[[]string](b, faint), scheme)
@@ -50,6 +52,60 @@ func TestPageIsLive(t *testing.T) {
 	assert.Empty(t, b.console(), "on the console")
 	for _, asked := range b.requested() {
 		assert.True(t, strings.HasPrefix(asked, url) || strings.HasPrefix(asked, "data:"), asked)
+	}
+}
+
+// Thirty Limiters, of which one rejects: it comes first, and the others are folded.
+func TestManyLimitersFitAndTheWorstIsFirst(t *testing.T) {
+	limiters := make(map[string]*throttle.Limiter)
+	for i := range 30 {
+		limiters[fmt.Sprintf("service-%02d", i)] = limiter(t)
+	}
+	worst, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("uploads"))))
+	require.NoError(t, err)
+	limiters["service-17"] = worst
+	page := throttlepage.New(limiters, throttlepage.Every(time.Second))
+	defer page.Close()
+	server := serve(t, "", page)
+	defer stop(server)
+	for range 40 {
+		worst.Try("tenant", 1)
+		_, _ = worst.Acquire(t.Context(), throttle.Ask{Key: "tenant", MaxWait: new(time.Duration(0))})
+	}
+	for _, width := range []int64{1400, 400} {
+		b := openTab(t, width, 1000)
+		if b == nil {
+			return
+		}
+		b.navigate(pageOf(server))
+		b.within(5*time.Second, live)
+		b.within(15*time.Second, `document.querySelectorAll("svg.line").length > 100`)
+		assert.LessOrEqual(t, eval[int64](b, `document.documentElement.scrollWidth`), width)
+		assert.Equal(t, "service-17", eval[string](b, `document.querySelector("h2").innerText`))
+		assert.Equal(t, 1, eval[int](b, `document.querySelectorAll(".card[open]").length`))
+		assert.Contains(t, eval[string](b, `document.querySelector(".events").innerText`), "requests rejected by limit “uploads”: no tokens")
+		eval[bool](b, `(() => {
+			const box = document.querySelector("svg.line").getBoundingClientRect()
+			document.querySelector("svg.line").dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: box.left + box.width - 1, clientY: box.top + 5}))
+			return true
+		})()`)
+		assert.Regexp(t, `^\d\d:\d\d:\d\d  [\d.]+/s$`, eval[string](b, `document.querySelector("#tip").textContent`), "the value at the pointer")
+		for _, scheme := range []string{"light", "dark"} {
+			b.prefer(scheme)
+			assert.Empty(t, eval[[]string](b, faint), scheme)
+			b.picture(fmt.Sprintf("page-30-%d-%s.png", width, scheme))
+		}
+		// The stream begins again with another query.
+		eval[bool](b, `(() => {
+			const input = document.querySelector("input")
+			input.value = "nothing"
+			input.dispatchEvent(new Event("input", {bubbles: true}))
+			return true
+		})()`)
+		b.within(5*time.Second, `![...document.querySelectorAll("bdi")].some(e => e.innerText === "tenant") && location.search.includes("q=nothing")`)
+		eval[bool](b, `document.querySelector("a.copy").click(); true`)
+		b.within(5*time.Second, `location.pathname.endsWith("text") || document.querySelector("a.copy").innerText === "copied"`)
+		assert.Empty(t, b.console())
 	}
 }
 
