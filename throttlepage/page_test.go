@@ -21,7 +21,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden page")
 
-func httptestRequest(path string) *http.Request { return httptest.NewRequest(http.MethodGet, path, nil) }
+func httptestRequest(path string) *http.Request {
+	return httptest.NewRequest(http.MethodGet, path, nil)
+}
 
 func get(h http.Handler, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
