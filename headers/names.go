@@ -90,7 +90,7 @@ func isKnown(name string) bool {
 			return true
 		}
 	}
-	return equalFold(name, known) || len(name) > len(retryAfterOf) && equalFold(name[:len(retryAfterOf)], retryAfterOf)
+	return known != "" && equalFold(name, known) || len(name) > len(retryAfterOf) && equalFold(name[:len(retryAfterOf)], retryAfterOf)
 }
 
 // retryAfterOf begins the name of a Retry-After of one limit among several, such as retry-after-short.
