@@ -70,12 +70,14 @@ func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 // SlidingWindow allows at most n tokens in any half-open stretch of length per: a request exactly one period old no longer
 // counts. A request that costs more than n can never be paid and is rejected.
 //
-// This holds where requests leave. A server counts where they arrive, and one may take longer than the next. For a strict
-// server, make the period longer by that difference.
+// A server counts a request after it left, and one may be longer on its way than the next. So that a server with a window of
+// its own refuses none, a request of a [Transport] counts until one period after the headers of its response, but at most a
+// twentieth of the period, and at most a second, longer than without. [FromGrant] counts each request for exactly one period.
+// So does a window that is [Shared], and what [Limiter.Wait] and [Limiter.Try] grant.
 //
 // The window is exact to the nanosecond for up to 1,024 requests in a period. With more, requests of the same 64th of the
 // period expire together, when the last of them is one period old. So the window never allows too much, at least 64/65 of n can
-// be used, and memory is bounded by 1,090 entries of 24 bytes.
+// be used, and memory is bounded by 1,090 entries of 32 bytes.
 func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindSliding, n, per, opts)
 }
@@ -116,6 +118,7 @@ func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Li
 	l.rule.Windowed = kind == kindSliding || kind == kindFixed || kind == kindCalendar
 	l.rule.Wall = kind == kindFixed || kind == kindCalendar
 	l.rule.Reported, l.rule.Frees = kind == kindAIMD || kind == kindInFlight, kind == kindInFlight
+	l.rule.Answered = kind == kindSliding
 	l.rule.Learns, l.rule.Rated = kind == kindAIMD, kind != kindAIMD && kind != kindInFlight && kind != kindNone
 	l.rule.Stored, _ = kind.inStore()
 	for _, o := range opts {
@@ -178,6 +181,17 @@ func Start(t time.Time) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.rule.Start = t
 		l.onlyFor(kindFixed, "Start", t)
+	})
+}
+
+// FromGrant makes a [SlidingWindow] count each request for exactly one period from the instant at which it is granted, instead
+// of until one period after its response.
+func FromGrant() LimitOption {
+	return limitOption(func(l *Limit) {
+		l.rule.Answered = false
+		if l.kind != kindSliding {
+			l.fault("FromGrant() does not fit a limit of kind %s", l.kind)
+		}
 	})
 }
 
@@ -328,7 +342,8 @@ func (l *Limit) check(r meter.Rate) error {
 func (l Limit) atWork() queue.Rule {
 	r := l.rule
 	r.Make, r.Asks, r.Fair = l.meter, l.rateFor != nil, l.fairBy != nil
-	r.Tracked, r.Open = r.Reported || l.settled(), l.kind == kindNone
+	r.Answered = r.Answered && r.Store == nil
+	r.Tracked, r.Open = r.Reported || r.Answered || l.settled(), l.kind == kindNone
 	return r
 }
 

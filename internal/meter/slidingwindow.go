@@ -14,6 +14,9 @@ const (
 
 // A SlidingWindow grants at most n tokens in any half-open stretch of length per. It keeps a log of its grants.
 //
+// A server counts a request at some instant between its departure and its response. So a grant whose response is reported by
+// Answered counts until one period after the response, but no more than lag longer than without.
+//
 // Up to exactEvents grants are remembered to the nanosecond. Beyond that, grants of the same 64th of the window share
 // one entry that expires with the latest of them: never too much, and at least 64/65 of n is usable.
 type SlidingWindow struct {
@@ -26,6 +29,7 @@ type SlidingWindow struct {
 // An event is one grant, or several that are forgotten together.
 type event struct {
 	first, at Instant // at is the last
+	counted   Instant // when the server had counted the last of them, as far as known: from at to at+lag; it never falls from one event to the next
 	granted   int64   // by all events up to this one, so that a search among them is binary
 }
 
@@ -47,7 +51,7 @@ func (w *SlidingWindow) cost(i int) int64 { return w.since(i+1) - w.since(i) }
 func (w *SlidingWindow) frees(cost int64) Instant {
 	live := w.log[w.head:]
 	i := sort.Search(len(live), func(i int) bool { return live[i].granted-w.gone >= cost })
-	return AddInstant(live[i].at, w.per)
+	return AddInstant(live[i].counted, w.per)
 }
 
 // NewSlidingWindow returns an unused window.
@@ -59,7 +63,7 @@ func (w *SlidingWindow) Payable(now Instant, cost int64) bool {
 }
 
 func (w *SlidingWindow) expire(now Instant) {
-	for w.head < len(w.log) && AddInstant(w.log[w.head].at, w.per) <= now {
+	for w.head < len(w.log) && AddInstant(w.log[w.head].counted, w.per) <= now {
 		w.gone = w.log[w.head].granted
 		w.head++
 	}
@@ -89,13 +93,31 @@ func (w *SlidingWindow) Ready(from Instant, ahead, cost int64) Instant {
 func (w *SlidingWindow) Take(_, now Instant, cost int64, _ bool) int64 {
 	w.expire(now)
 	if last := len(w.log) - 1; last >= w.head && w.joins(w.log[last].at, now) {
-		w.log[last].at = now
+		w.log[last].at, w.log[last].counted = now, max(now, w.log[last].counted)
 		w.log[last].granted += cost
 	} else {
-		w.log = append(w.log, event{now, now, w.gone + w.used() + cost})
+		w.log = append(w.log, event{now, now, now, w.gone + w.used() + cost})
 	}
 	return now
 }
+
+// Answered notes that the response to a request came. It reports whether the request counts for longer because of that.
+func (w *SlidingWindow) Answered(charged int64, now Instant) bool {
+	w.expire(now)
+	i, ok := w.find(charged)
+	if !ok {
+		return false
+	}
+	counted := min(now, AddInstant(w.log[i].at, w.lag()))
+	moved := w.log[i].counted < counted
+	for ; i < len(w.log) && w.log[i].counted < counted; i++ {
+		w.log[i].counted = counted
+	}
+	return moved
+}
+
+// lag returns how much longer than a period a grant counts at most: a twentieth of the period, and a second at most.
+func (w *SlidingWindow) lag() int64 { return min(w.per/20, second) }
 
 // joins reports whether an event now is counted together with one at the earlier instant.
 func (w *SlidingWindow) joins(earlier, now Instant) bool {
@@ -147,12 +169,12 @@ func (w *SlidingWindow) Matters(Instant) (must, full Instant) {
 	if debt := w.used() - w.n; debt > 0 {
 		must = w.frees(debt)
 	}
-	return must, AddInstant(w.log[len(w.log)-1].at, w.per)
+	return must, AddInstant(w.log[len(w.log)-1].counted, w.per)
 }
 
 func (w *SlidingWindow) Tokens(now Instant) float64 {
 	live := w.log[w.head:]
-	over := sort.Search(len(live), func(i int) bool { return AddInstant(live[i].at, w.per) > now })
+	over := sort.Search(len(live), func(i int) bool { return AddInstant(live[i].counted, w.per) > now })
 	return float64(w.n - w.used() + w.since(w.head+over))
 }
 
@@ -167,7 +189,7 @@ func (w *SlidingWindow) Save(now Instant) (s State) {
 	w.expire(now)
 	for i := w.head; i < len(w.log); i++ {
 		if cost := w.cost(i); cost > 0 { // else it was given back
-			s.Grants = append(s.Grants, Granted{time.Duration(max(0, now-w.log[i].at)), cost})
+			s.Grants = append(s.Grants, Granted{time.Duration(max(0, now-w.log[i].counted)), cost})
 		}
 	}
 	return s
@@ -187,10 +209,10 @@ func (w *SlidingWindow) Restore(now Instant, since int64, saved State) error {
 		s.Cost = min(s.Cost, 2*MaxCount-w.used())
 		at := now - min(int64(s.Ago), MaxPer/2) - min(since, MaxPer/2)
 		if n := len(w.log); n > 0 && (w.log[n-1].at >= at || n >= exactEvents+2*slots) {
-			w.log[n-1].at = max(w.log[n-1].at, at)
+			w.log[n-1].at, w.log[n-1].counted = max(w.log[n-1].at, at), max(w.log[n-1].counted, at)
 			w.log[n-1].granted += s.Cost
 		} else {
-			w.log = append(w.log, event{at, at, w.used() + s.Cost})
+			w.log = append(w.log, event{at, at, at, w.used() + s.Cost})
 		}
 	}
 	w.expire(now)

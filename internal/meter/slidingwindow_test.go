@@ -254,3 +254,41 @@ func TestSlidingWindowFollowsANewRate(t *testing.T) {
 	w.Retune(600, Rate{10, 2000})
 	require.Equal(t, Instant(2000), w.Ready(600, 0, 1))
 }
+
+func TestSlidingWindowCountsUntilOnePeriodAfterTheResponse(t *testing.T) {
+	per := 1000 * int64(time.Millisecond)
+	for _, c := range []struct{ response, expires Instant }{
+		{10, per + 10}, {per / 20, per + per/20}, {per/20 + 1, per + per/20}, {per - 1, per + per/20},
+	} {
+		w := NewSlidingWindow(Rate{N: 2, Per: time.Duration(per)})
+		require.Equal(t, Instant(0), w.Take(0, 0, 1, false))
+		require.Equal(t, Instant(5), w.Take(5, 5, 1, false))
+		require.True(t, w.Answered(0, c.response))
+		require.False(t, w.Answered(0, c.response), "twice")
+		require.Equal(t, c.expires, w.Ready(c.response, 0, 1))
+		require.False(t, w.Payable(c.expires-1, 1))
+		require.True(t, w.Payable(c.expires, 1))
+		require.True(t, w.Payable(c.expires, 2), "a later request without a response counts until then, and no longer")
+		require.False(t, w.Answered(0, c.expires), "it counts no more")
+	}
+	w := NewSlidingWindow(Rate{N: 1, Per: time.Minute})
+	w.Take(0, 0, 1, false)
+	w.Answered(0, 30*second)
+	require.Equal(t, 61*second, w.Ready(30*second, 0, 1), "a second longer at most")
+}
+
+func TestSlidingWindowOrdersResponsesByTheirGrants(t *testing.T) {
+	w := NewSlidingWindow(Rate{N: 3, Per: time.Second})
+	for at := range Instant(3) {
+		w.Take(at, at, 1, false)
+	}
+	w.Answered(2, 100)
+	w.Answered(0, 200)
+	for missing, expires := range []Instant{second + 200, second + 200, second + 200} {
+		require.Equal(t, expires, w.Ready(200, int64(missing), 1))
+	}
+	w.Answered(1, 300)
+	require.Equal(t, second+200, w.Ready(300, 0, 1))
+	require.Equal(t, second+300, w.Ready(300, 1, 1))
+	require.Equal(t, second+300, w.Ready(300, 2, 1))
+}

@@ -30,6 +30,11 @@ type learner interface {
 	Retuned() (aimd.Retune, bool)
 }
 
+// An answered is a meter in which a request counts until some time after its response. Answered reports whether that was moved.
+type answered interface {
+	Answered(charged int64, now Instant) bool
+}
+
 // news is what a response has changed.
 type news struct {
 	Retunes []retuned
@@ -61,7 +66,7 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 	now := l.NowLocked()
 	for i := range charges {
 		b := charges[i].bucket
-		if b.HasLines() && (a.Unsent || b.Limit.Reported) {
+		if b.HasLines() && (a.Unsent || b.Limit.Reported || b.Limit.Answered) {
 			l.MarkLocked(b)
 		}
 		if g, ok := b.Meter.(*GateBucket); ok {
@@ -91,6 +96,10 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 		case c.Limit.Gates && !a.Unsent:
 			held = l.heardLocked(c.bucket.Meter.(*GateBucket), g.Mark.At, a, &said, charges, now)
 			c.Limit.Counts.ended++
+		case c.Limit.Answered && !a.Unsent && !c.booked:
+			if m, ok := c.bucket.Meter.(answered); ok && m.Answered(c.paid, now) {
+				l.MarkLocked(c.bucket)
+			}
 		default:
 			l.endLocked(g, c, a, now)
 		}

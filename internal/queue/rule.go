@@ -25,6 +25,7 @@ type Rule struct {
 	Windowed bool // no more than n in a window
 	Wall     bool // of the wall clock, which may be set
 	Reported bool // its meters need the outcome of requests
+	Answered bool // its meters need the instant of responses
 	Tracked  bool // the outcome or the response of requests is needed
 	Rated    bool // its buckets have a rate that is set
 	Learns   bool // its meters are learners
