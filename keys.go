@@ -104,7 +104,7 @@ func (t *Transport) gateOf(req *http.Request) *queue.GateKey {
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
-		g.Join(policies[i].keyOf(req, key))
+		g.Join(i, policies[i].keyOf(req, key))
 	}
 	return g
 }

@@ -47,10 +47,10 @@ type Spent struct {
 
 // A ServerSnapshot is what a server has said of its limits.
 type ServerSnapshot struct {
-	Host   string          `json:"host"`
-	Party  string          `json:"party,omitzero"` // the keys by which requests are counted there
-	Held   time.Duration   `json:"held,omitzero"`  // for how long yet
-	Quotas []QuotaSnapshot `json:"quotas,omitzero"`
+	Host   string            `json:"host"`
+	Keys   map[string]string `json:"keys,omitzero"` // by which requests are counted there, by the limit that they are keys of
+	Held   time.Duration     `json:"held,omitzero"` // for how long yet
+	Quotas []QuotaSnapshot   `json:"quotas,omitzero"`
 
 	HostHeld time.Duration `json:"host_held,omitzero"` // for how long yet all requests to the host
 	After    time.Duration `json:"after,omitzero"`     // it was read that long after Taken
@@ -119,7 +119,7 @@ func (l *Limiter) appendSaved(saved []BucketSnapshot, b *queue.Bucket, now, bega
 func (l *Limiter) saveServers(gates []*queue.Bucket, began meter.Instant) (saved []ServerSnapshot) {
 	l.core.LookAtGates(gates, func(g *queue.GateBucket, now meter.Instant) {
 		s := ServerSnapshot{
-			Host: g.Key.Host, Party: g.Key.Party, After: time.Duration(now - began),
+			Host: g.Key.Host, Keys: l.keysOf(&g.Key), After: time.Duration(now - began),
 			Held: time.Duration(max(0, g.Account.Held()-now)), HostHeld: time.Duration(max(0, g.Party.Host.Server.Held()-now)),
 		}
 		if q, ok := g.Account.Saved(now, queue.AnyQuota); ok {
@@ -132,6 +132,17 @@ func (l *Limiter) saveServers(gates []*queue.Bucket, began meter.Instant) (saved
 		}
 	})
 	return saved
+}
+
+// keysOf returns the keys of a gate by the names of their limits.
+func (l *Limiter) keysOf(g *queue.GateKey) (keys map[string]string) {
+	for limit, key := range g.Keys() {
+		if keys == nil {
+			keys = make(map[string]string)
+		}
+		keys[l.core.Limits[limit].Name] = key
+	}
+	return keys
 }
 
 // Restore continues from a Snapshot, in a Limiter whose limits have the same names and kinds. The time since the Snapshot counts.
@@ -214,7 +225,17 @@ func restoreMeter(m meter.Meter, s *BucketSnapshot, since int64, now meter.Insta
 }
 
 func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
-	return l.core.RestoreGate(queue.GateKey{Host: s.Host, Party: s.Party}, func(g *queue.GateBucket, now meter.Instant) error {
+	gate, joined := queue.GateKey{Host: s.Host}, 0
+	for i, li := range l.core.Limits {
+		if key, ok := s.Keys[li.Name]; ok {
+			gate.Join(i, key)
+			joined++
+		}
+	}
+	if joined < len(s.Keys) {
+		return errors.New("it counts by the keys of limits that there are not")
+	}
+	return l.core.RestoreGate(gate, func(g *queue.GateBucket, now meter.Instant) error {
 		return restoreGate(g, s, since, now)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -227,7 +228,7 @@ func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketSt
 // ServerStats is what one server has said about its limits, to requests that it counts under the same keys. It prints as one line.
 type ServerStats struct {
 	Host      string       `json:"host"`
-	Party     string       `json:"party,omitzero"`      // the keys by which requests are counted there, with spaces between; "" if there are none
+	Party     string       `json:"party,omitzero"`      // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
 	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
 	Pace      float64      `json:"pace"`                // requests per second that leave one by one after a refusal; 0: they need not
 	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
@@ -285,7 +286,7 @@ func (l *Limiter) appendServers(all []ServerStats, gates []*queue.Bucket) []Serv
 }
 
 func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) ServerStats {
-	s := ServerStats{Host: g.Key.Host, Party: g.Key.PartyName(), Refused: g.Party.Refused}
+	s := ServerStats{Host: g.Key.Host, Party: g.Key.Party(), Refused: g.Party.Refused}
 	if held := g.HeldUntil(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}
@@ -364,7 +365,7 @@ func (r Refusals) String() string {
 
 // String returns the state of the bucket in one line, for people.
 func (b BucketStats) String() string {
-	text := b.Limit
+	text := queue.Plain(b.Limit)
 	if b.Key != "" {
 		text += " " + strconv.Quote(b.Key)
 	}
@@ -421,7 +422,7 @@ func (b BucketStats) MarshalJSON() ([]byte, error) {
 
 // String returns the state of the limit in one line, for people.
 func (s LimitStats) String() string {
-	text := s.Name + ": granted " + strconv.FormatUint(s.Granted, 10)
+	text := queue.Plain(s.Name) + ": granted " + strconv.FormatUint(s.Granted, 10)
 	if s.Delayed > 0 {
 		text += fmt.Sprintf(" (%d waited, %v together)", s.Delayed, rounded(s.Waits.Sum, false))
 	}
@@ -473,23 +474,32 @@ func (s ServerStats) String() string {
 	if s.Pace > 0 {
 		said = append(said, "paced at "+number(s.Pace)+"/s")
 	}
-	return strings.TrimSpace(s.Host+" "+s.Party) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
+	return strings.TrimSpace(queue.Plain(s.Host)+" "+printable(s.Party)) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
 }
 
 // String returns what is left of the quota, for people.
 func (q QuotaStats) String() string {
-	text := q.Name + ": unknown"
+	name := queue.Plain(q.Name)
+	text := name + ": unknown"
 	if q.Left >= 0 {
-		text = q.Name + ": " + strconv.FormatInt(q.Left, 10)
+		text = name + ": " + strconv.FormatInt(q.Left, 10)
 	}
 	if q.Limit >= 0 {
 		text += " of " + strconv.FormatInt(q.Limit, 10)
 	}
-	text += " " + q.Unit + " left"
+	text += " " + queue.Plain(q.Unit) + " left"
 	if !q.Reset.IsZero() {
 		text += " until " + q.Reset.Format(time.RFC3339)
 	}
 	return text
+}
+
+// printable returns keys as ServerStats.Party has them, and anything else quoted.
+func printable(keys string) string {
+	if strings.ContainsFunc(keys, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(keys)
+	}
+	return keys
 }
 
 // LogValue returns a group with the attributes host, party, refused, pace and quotas, and held_until if the server is held.

@@ -365,7 +365,7 @@ func (t *Transport) charge(o *overrides, req *http.Request, p *queue.Paid, gate 
 			p.Add(by.at, key, cost)
 		}
 		if gate != nil {
-			gate.Join(key)
+			gate.Join(i, key)
 		}
 	}
 }

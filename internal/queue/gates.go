@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -17,21 +16,6 @@ import (
 
 // gateLimit is the name of the limit of gates in rejections and statistics.
 const gateLimit = "server"
-
-// A GateKey is what a server probably counts a request by.
-type GateKey struct {
-	Host   string
-	Party  string // the keys by which it is counted
-	Family uint64 // a hash, because paths may contain secrets
-}
-
-// keySeparator stands between the keys of a party.
-const keySeparator = "\x00"
-
-// Name is the key of a party in rejections and statistics.
-func (g *GateKey) Name() string {
-	return strings.TrimSpace(g.Host + " " + g.PartyName())
-}
 
 // A GateBucket is the meter of a gate.
 type GateBucket struct {
@@ -91,19 +75,8 @@ type party struct {
 // A host is a server with all its parties.
 type host struct {
 	Server  *quota.Server
-	parties map[string]*party
+	parties map[GateKey]*party
 	peak    int // the most parties since the map was made
-}
-
-// Join adds the key of a limit to the party.
-func (g *GateKey) Join(key string) {
-	switch {
-	case key == "" || key == g.Host || key == g.Party:
-	case g.Party == "":
-		g.Party = key
-	case !slices.Contains(strings.Split(g.Party, keySeparator), key):
-		g.Party += keySeparator + key
-	}
 }
 
 // pass adds the charge of a gate, for which there must be room.
@@ -151,16 +124,16 @@ func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 func (l *Core) partyLocked(key GateKey, now Instant) *party {
 	h := l.Hosts[key.Host]
 	if h == nil {
-		h = &host{Server: quota.NewServer(rand.Uint64()), parties: make(map[string]*party)}
+		h = &host{Server: quota.NewServer(rand.Uint64()), parties: make(map[GateKey]*party)}
 		l.Hosts[key.Host] = h
 		l.hostsPeak = max(l.hostsPeak, len(l.Hosts))
 	}
-	p := h.parties[key.Party]
+	p := h.parties[key.account()]
 	if p == nil {
 		p = &party{account: quota.NewAccount(h.Server, rand.Uint64()), Host: h, gates: make(map[*Bucket]bool)}
 		p.account.Off = l.QuotaOff
 		p.heed() // the server may hold all of its parties
-		h.parties[key.Party] = p
+		h.parties[key.account()] = p
 		h.peak = max(h.peak, len(h.parties))
 	}
 	return p
@@ -177,7 +150,7 @@ func (l *Core) forgetGateLocked(b *Bucket, g *GateBucket) {
 	if len(p.gates) > 0 {
 		return
 	}
-	delete(h.parties, g.Key.Party)
+	delete(h.parties, g.Key.account())
 	h.parties = Shrunk(h.parties, &h.peak)
 	if len(h.parties) == 0 {
 		delete(l.Hosts, g.Key.Host)
@@ -423,6 +396,3 @@ func (l *Core) ForgetSaid(gates []*Bucket, key string) {
 
 // A resumer is a meter that pauses because of what servers said.
 type resumer interface{ Resume(now Instant) }
-
-// PartyName is what a party is called at its host.
-func (g *GateKey) PartyName() string { return strings.ReplaceAll(g.Party, keySeparator, " ") }
