@@ -144,21 +144,25 @@ func (l *Limiter) refresh(buckets []*queue.Bucket, nth uint64) (faults []error) 
 	return faults
 }
 
-// askRates asks the users' RateFor for the rates of a request's charges. The zero rate is the limit's own. It is called without
-// the lock.
+// askRates asks the users' RateFor for the rates of a request's charges, without the lock.
 func (l *Limiter) askRates(p *queue.Pending) (err error) {
 	rates := make([]meter.Rate, len(p.Charges))
 	for i := range p.Charges {
 		c := &p.Charges[i]
-		if !c.Limit.Asks || c.Key == "" {
-			continue
-		}
-		if rates[i], err = l.policyOf(c.Limit).askRate(c.Key); err != nil {
+		if rates[i], err = l.rateOf(c); err != nil {
 			return fmt.Errorf("throttle: limit %q: %w", c.Limit.Name, err)
 		}
 	}
 	p.Rates = rates
 	return nil
+}
+
+// rateOf asks RateFor for the rate of a charge's bucket. The zero rate is the limit's own.
+func (l *Limiter) rateOf(c *queue.Charge) (meter.Rate, error) {
+	if !c.Limit.Asks || c.Key == "" {
+		return meter.Rate{}, nil
+	}
+	return l.policyOf(c.Limit).askRate(c.Key)
 }
 
 // askRate asks RateFor for the rate of a key, which is not "".
@@ -199,26 +203,28 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	l.core.CountHold()
-	crowded := l.holdKey(key, min(int64(d), meter.MaxPer))
-	for _, limit := range crowded {
-		l.direct.observer.heldAll(limit, key, d)
+	for _, li := range l.holdKey(key, min(int64(d), meter.MaxPer)) {
+		l.direct.observer.heldAll(li.Name, key, d)
 	}
 	l.direct.observer.held(HoldEvent{Key: key, For: d, Source: SourceCaller})
 }
 
-// holdKey holds a key, and returns the names of the limits that hold more than that key, because there was no room to remember it.
-func (l *Limiter) holdKey(key string, d int64) (crowded []string) {
+// holdKey holds a key, and returns the limits that hold more than that key, because there was no room to remember it.
+func (l *Limiter) holdKey(key string, d int64) (crowded []*queue.Limit) {
+	p := queue.Pending{Paid: queue.Paid{Charges: make([]queue.Charge, 0, len(l.core.Limits))}}
 	for _, li := range l.core.Limits {
-		p := queue.Pending{Paid: queue.Paid{Charges: make([]queue.Charge, 0, 1)}}
 		p.Add(li, key, 0)
-		fits, asked := l.core.Hold(&p, d)
-		for !asked && l.askRates(&p) == nil {
-			fits, asked = l.core.Hold(&p, d)
+	}
+	crowded, asked := l.core.Hold(&p, d)
+	for !asked {
+		p.Rates = make([]meter.Rate, len(p.Charges))
+		for i := range p.Charges {
+			var err error
+			if p.Rates[i], err = l.rateOf(&p.Charges[i]); err != nil {
+				p.Rates[i].N = -1 // no request of this key gets in, and is told why
+			}
 		}
-		if asked && !fits { // else no request of this key gets in either, and is told why
-			crowded = append(crowded, li.Name)
-		}
+		crowded, asked = l.core.Hold(&p, d)
 	}
 	return crowded
 }

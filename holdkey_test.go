@@ -34,7 +34,7 @@ func TestHoldGrantsNoRequestOfItsKey(t *testing.T) {
 			synctest.Wait()
 		}
 		acquire(map[string]int64{"first": 1, "second": 2}, new(2*time.Second)) // it bars the second limit
-		acquire(map[string]int64{"second": 1}, nil)                            // which could pay this one
+		acquire(map[string]int64{"first": 0, "second": 1}, nil)                // which could pay this one
 		l.Hold("k", time.Minute)
 		synctest.Wait()
 		assert.EqualValues(t, 1, rejected.Load())

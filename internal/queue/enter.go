@@ -26,7 +26,7 @@ type Pending struct {
 	Ask   Ask
 	Gate  *GateKey // nil: there is none to pass
 	Late  bool     // only a waiter passes it
-	Rates []Rate   // by charge, as RateFor said; the zero rate is the limit's own; nil: nothing was asked
+	Rates []Rate   // by charge, as RateFor said; the zero rate is the limit's own; negative: RateFor has none for this key; nil: nothing was asked
 	asked uint64   // the number of the last Refresh before that
 
 	// Once it is decided:
@@ -275,7 +275,7 @@ func (l *Core) WaitsFor(w *Waiter) (b *Bucket, cost int64) {
 func (l *Core) Stand(ctx context.Context, cancel <-chan struct{}, w *Waiter) error {
 	var patience *time.Timer
 	if last := w.last(); last < Never {
-		patience = time.AfterFunc(time.Duration(last-w.Arrived), func() { l.Expire(w) })
+		patience = time.AfterFunc(time.Duration(last)-time.Since(l.Start), func() { l.Expire(w) })
 	}
 	select {
 	case <-w.decided:

@@ -4,37 +4,40 @@ import (
 	"time"
 )
 
-// Hold holds the key of the one charge of p. It reports whether there was room to remember it. If the rate of its bucket must be
-// asked for first, nothing is held, and hold is to be called again.
-func (l *Core) Hold(p *Pending, d int64) (fits, asked bool) {
+// Hold holds the key of the charges of p, one in each limit, for d. It returns the limits that had no room to remember it. If the
+// rates of buckets must be asked for first, nothing is held, and Hold is to be called again.
+func (l *Core) Hold(p *Pending, d int64) (crowded []*Limit, asked bool) {
 	if !l.lockIfAsked(p) {
-		return false, false
+		return nil, false
 	}
 	defer l.UnlockJudged()
-	return l.holdLocked(p, d), true
-}
-
-// CountHold counts a hold of a caller.
-func (l *Core) CountHold() {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	l.Counts.Holds.Caller++
-}
-
-// holdLocked holds the key of the one charge of p, and reports whether there was room to remember it.
-func (l *Core) holdLocked(p *Pending, d int64) bool {
-	c, now := &p.Charges[0], l.NowLocked()
-	c.Limit.Counts.Holds++
-	if !l.haveLocked(c, p.Charges, rateAt(p.Rates, 0), now) {
-		return c.Limit.keepHold(c.Key, now+d, now)
+	now := l.NowLocked()
+	var held []*Bucket
+	for i := range p.Charges {
+		c, rate := &p.Charges[i], rateAt(p.Rates, i)
+		c.Limit.Counts.Holds++
+		switch {
+		case c.findLocked():
+			held = append(held, c.bucket)
+		case rate.N < 0: // no request of this key gets in either
+		case l.haveLocked(c, p.Charges, rate, now):
+			held = append(held, c.bucket)
+		case !c.Limit.keepHold(c.Key, now+d, now):
+			crowded = append(crowded, c.Limit)
+		}
 	}
-	b := c.bucket
-	l.changeLocked(now, b, func() bool {
+	l.Counts.Holds.Caller++
+	for _, b := range held {
+		l.MarkLocked(b)
+	}
+	l.dueLocked(now)
+	for _, b := range held {
 		b.hold(now, now+d)
 		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
-		return true
-	})
-	return true
+	}
+	l.ReplanLocked(now, held...)
+	l.ServeLocked(now)
+	return crowded, true
 }
 
 // A HeldEvent says that a bucket is held because of a response.

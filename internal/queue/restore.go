@@ -25,7 +25,7 @@ func (l *Core) Restore(p *Pending, d int64, f func(b *Bucket, now Instant) error
 	err = f(b, now)
 	if d > 0 {
 		e := b.needs()
-		e.Held = max(e.Held, meter.AddInstant(now, d))
+		e.Held = max(e.Held, now+min(d, meter.MaxPer))
 	}
 	b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
 	l.ReplanLocked(now, b)
