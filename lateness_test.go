@@ -192,3 +192,38 @@ func overdraw(t *testing.T, seed uint64) {
 		require.GreaterOrEqual(t, level, time.Duration(0), "seed %d at %v", seed, at)
 	}
 }
+
+// Slots of two limits that are freed together go to the request that came first, whichever of the limits stopped it.
+func TestRequestsAreGrantedInOrderAtOneInstant(t *testing.T) {
+	for _, names := range [][2]string{{"host", "all"}, {"all", "host"}} {
+		t.Run(names[0], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				size := map[string]int64{"host": 1, "all": 2}
+				l, err := throttle.NewLimiter(throttle.WithLimit(
+					throttle.InFlight(size[names[0]], throttle.Name(names[0])), throttle.InFlight(size[names[1]], throttle.Name(names[1]))))
+				require.NoError(t, err)
+				granted := make(chan string, 4)
+				acquire := func(host string) (g *throttle.Grant) {
+					go func() {
+						got, err := l.Acquire(t.Context(), throttle.Ask{Keys: map[string]string{"host": host}})
+						if err == nil {
+							g = got
+							granted <- host
+						}
+					}()
+					synctest.Wait()
+					return g
+				}
+				first := acquire("a")
+				acquire("a") // waits for its host
+				acquire("b")
+				acquire("c") // waits for a slot of all
+				require.Equal(t, []string{"a", "b"}, []string{<-granted, <-granted})
+				first.Done()
+				synctest.Wait()
+				require.Equal(t, "a", <-granted)
+				require.Empty(t, granted)
+			})
+		})
+	}
+}

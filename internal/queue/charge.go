@@ -159,7 +159,7 @@ func (l *Core) undoLocked(charges []Charge, by *Counts, of *caller) {
 	by.Undone++
 	now := l.NowLocked()
 	l.markAllLocked(charges)
-	l.dueLocked(now)
+	l.DueLocked(now)
 	for i := range charges {
 		c := &charges[i]
 		c.Limit.Counts.Undone++

@@ -191,7 +191,7 @@ func (c *checker) bucket(b *Bucket) {
 	if b.Extra == nil {
 		return
 	}
-	c.holds(!b.dirty, "a bucket was not served")
+	c.holds(b.dirty == 0, "a bucket was not served")
 	for i, s := range b.Lines {
 		c.holds(i == s.lined && s.Line == c.l.Lines[s.Line.id], "a stop is not where it says")
 	}

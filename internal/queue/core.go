@@ -55,8 +55,8 @@ type Core struct {
 	Callers   int // with waiting requests, where callers take turns
 	Lines     map[string]*Line
 	queues    map[string]*Queue
-	dirty     []*Bucket // to be served before Mu is freed
-	floor     Instant   // no waiter is granted as of before; see dueLocked
+	dirty     dirtyHeap // the buckets to be served before Mu is freed
+	floor     Instant   // no waiter is granted as of before; see DueLocked
 	unjudged  []*Queue  // to be judged before the call returns that has put them here
 	serial    uint64    // of the last bucket made
 	refreshes uint64    // calls of Refresh

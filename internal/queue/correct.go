@@ -27,7 +27,7 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 		b = l.keptLocked(c, now)
 	}
 	l.MarkLocked(b)
-	l.dueLocked(now)
+	l.DueLocked(now)
 	b.Meter.Settle(c.paid, now, charged, cost)
 	l.turnLocked(g.Caller, b, cost-charged, now)
 	if cost < charged {

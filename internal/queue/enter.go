@@ -227,7 +227,7 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 	}
 	l.markAllLocked(charges)
 	l.tidyLocked(charges, a, by.Below, now)
-	l.dueLocked(now)
+	l.DueLocked(now)
 	if l.Supplies != nil {
 		by.respite = respite(charges, a.Try, by.Expiry, now)
 	}

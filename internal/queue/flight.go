@@ -115,7 +115,7 @@ func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) 
 			l.MarkLocked(b)
 		}
 	}
-	l.dueLocked(now)
+	l.DueLocked(now)
 	l.floor = f.sent // a response may be late, as a timer may
 	was := s.outage
 	s.note(err, now)

@@ -187,7 +187,7 @@ func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, b
 	first := !l.Heard.Swap(true)
 	g := b.Meter.(*GateBucket)
 	l.markPartyLocked(g.Party)
-	l.dueLocked(now)
+	l.DueLocked(now)
 	known := g.Account.Quotas()
 	if a.Word.After == nil {
 		g.Sent()
@@ -373,7 +373,7 @@ func (l *Core) ForgetSaid(gates []*Bucket, key string) {
 			l.markPartyLocked(p)
 		}
 	}
-	l.dueLocked(now)
+	l.DueLocked(now)
 	for _, b := range gates {
 		g := b.Meter.(*GateBucket)
 		g.Account.Forget(now)

@@ -30,7 +30,7 @@ func (l *Core) Hold(p *Pending, d int64) (crowded []*Limit, asked bool) {
 	for _, b := range held {
 		l.MarkLocked(b)
 	}
-	l.dueLocked(now)
+	l.DueLocked(now)
 	for _, b := range held {
 		b.hold(now, now+d)
 		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())

@@ -68,7 +68,7 @@ func (l *Core) UnlockJudged() {
 		l.Pause()
 		l.Mu.Lock()
 		now := l.NowLocked()
-		l.dueLocked(now)
+		l.DueLocked(now)
 		l.judgeLocked(now)
 		l.ServeLocked(now)
 	}

@@ -31,7 +31,7 @@ type Extra struct {
 	timer   *time.Timer
 	Armed   Instant // when timer fires; never: it does not
 	waiting int32   // requests in Lines
-	dirty   bool    // in Core.dirty
+	dirty   int32   // the place in Core.dirty, counted from 1; 0: it is not there
 }
 
 // needs returns the extra of a bucket, and makes it if there is none.

@@ -73,7 +73,7 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 			l.markPartyLocked(g.Party)
 		}
 	}
-	l.dueLocked(now)
+	l.DueLocked(now)
 	var said telling
 	if a.Word != nil {
 		said = l.tellLocked(a.Word, now)

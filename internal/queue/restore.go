@@ -21,7 +21,7 @@ func (l *Core) Restore(p *Pending, d int64, f func(b *Bucket, now Instant) error
 	}
 	b := c[0].bucket
 	l.MarkLocked(b)
-	l.dueLocked(now)
+	l.DueLocked(now)
 	err = f(b, now)
 	if d > 0 {
 		e := b.needs()
@@ -44,7 +44,7 @@ func (l *Core) RestoreGate(key GateKey, f func(g *GateBucket, now Instant) error
 	l.Heard.Store(true)
 	g := l.GateLocked(key, now).Meter.(*GateBucket)
 	l.markPartyLocked(g.Party)
-	l.dueLocked(now)
+	l.DueLocked(now)
 	err := f(g, now)
 	if g.Account.Knows(AnyQuota) {
 		l.adoptLocked(g.Party, now)

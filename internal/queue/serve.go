@@ -181,30 +181,63 @@ func (l *Core) closeLocked(ln *Line, now Instant) {
 	}
 }
 
-// MarkLocked queues a bucket to be served before Mu is freed.
+// MarkLocked queues a bucket to be served before Mu is freed, or notes that another request is the first that is stopped there.
 func (l *Core) MarkLocked(b *Bucket) {
-	if b.Extra != nil && !b.dirty && (len(b.Stopped) > 0 || b.Armed != Never || b.loan != nil) {
-		b.dirty = true
-		l.dirty = append(l.dirty, b)
+	switch {
+	case b.Extra == nil:
+	case b.dirty > 0:
+		heap.Fix(&l.dirty, int(b.dirty)-1)
+	case len(b.Stopped) > 0 || b.Armed != Never || b.loan != nil:
+		heap.Push(&l.dirty, b)
 	}
 }
 
-// dueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it, until
+// dirtyHeap orders buckets by the rank of the first request that is stopped there.
+type dirtyHeap []*Bucket
+
+func (h dirtyHeap) Len() int { return len(h) }
+func (h dirtyHeap) Less(i, j int) bool {
+	p, other := h[i].topPlace(), h[j].topPlace()
+	return p != nil && (other == nil || p.earlier(other))
+}
+func (h dirtyHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].dirty, h[j].dirty = int32(i)+1, int32(j)+1
+}
+func (h *dirtyHeap) Push(x any) { b := x.(*Bucket); *h = append(*h, b); b.dirty = int32(len(*h)) }
+func (h *dirtyHeap) Pop() any {
+	last := len(*h) - 1
+	b := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	b.dirty = 0
+	return b
+}
+
+// topPlace returns the place of the first request that is stopped here; nil: there is none.
+func (b *Bucket) topPlace() *Place {
+	if len(b.Stopped) == 0 || b.Stopped[0].Line.First == nil {
+		return nil
+	}
+	return &b.Stopped[0].Line.First.Place
+}
+
+// DueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it, until
 // Mu is freed, are due to the change, and therefore not as of before now: only a timer can be late.
-func (l *Core) dueLocked(now Instant) {
+func (l *Core) DueLocked(now Instant) {
 	l.floor = 0
 	l.ServeLocked(now)
 	l.floor = now
 }
 
-// ServeLocked ends every change: it grants the requests that can go now, in order, and sets timers for the others.
+// ServeLocked ends every change: it grants the requests that can go now, in order of rank, and sets timers for the others.
 func (l *Core) ServeLocked(now Instant) {
 	for len(l.dirty) > 0 {
-		b := l.dirty[len(l.dirty)-1]
-		l.dirty = l.dirty[:len(l.dirty)-1]
-		for len(b.Stopped) > 0 && l.TryLocked(b.Stopped[0].Line, now) {
+		b := l.dirty[0]
+		if len(b.Stopped) > 0 && l.TryLocked(b.Stopped[0].Line, now) {
+			continue
 		}
-		b.dirty = false
+		heap.Remove(&l.dirty, int(b.dirty)-1)
 		l.armLocked(b, now)
 	}
 }
@@ -344,7 +377,7 @@ func (l *Core) lookLocked(ln *Line, now Instant) {
 	for i := range ln.Stops {
 		l.MarkLocked(ln.Stops[i].Bucket)
 	}
-	l.dueLocked(now)
+	l.DueLocked(now)
 }
 
 // giveBackLocked gives back a charge. Waiters can use it from now on.
