@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -252,10 +251,10 @@ func freeURL() (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// sourceDir is this package's directory.
+// sourceDir returns this package's directory, in a binary that was built with -trimpath, too.
 func sourceDir() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(file)
+	out := must(exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/httpthrottle/throttle/internal/realserver").Output())
+	return strings.TrimSpace(string(out))
 }
 
 func must[T any](v T, err error) T {
