@@ -21,6 +21,7 @@ type asking struct {
 	asked meter.Instant // when the latest ask was sent; meter.Never: none was
 	again meter.Instant // no tokens are asked for before, because the store said so
 	spare meter.Instant // no tokens are leased ahead before, because the store had too few
+	trip  time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
 	lead  time.Duration // the next tokens are asked for so long before the last promised one is due
 	drawn int64         // tokens drawn after the latest ask
 	use   float64       // recent use, in tokens per ns
@@ -39,6 +40,7 @@ const (
 	meanOver   = float64(50 * time.Millisecond)
 	lateAsk    = 5 * time.Millisecond // a busy machine may delay an ask so long before tokens come in too late
 	maxReturns = 16                   // more are joined
+	tripsAhead = 3                    // a process that gets half of the horizon with each ask has tokens until the response to the next one
 	crowd      = 64
 
 	// A budget may get tokens before the instant that the store told: others give some back, its state is lost, or a hold is
@@ -103,6 +105,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if m.local != nil && m.drawn > 0 {
 		return now
 	}
+	d.All += m.following(d)
 	at := meter.AddInstant(m.since, tellAfter)
 	total := m.have + m.promised()
 	switch {
@@ -135,15 +138,26 @@ func (m *Leased) target() int64 {
 	return int64(min(m.use*float64(m.config.Ahead), float64(m.Most())))
 }
 
+// following returns how many tokens the requests will need that come while an ask is under way and its tokens become due, by the
+// recent use; at most three times as many as the requests that wait need. Half of the horizon needs none: it lasts for a near store.
+func (m *Leased) following(d Demand) int64 {
+	far := 2*m.trip - m.config.Horizon/2
+	if far <= 0 || m.budget.Kind != Bucket && m.budget.Kind != Pace {
+		return 0
+	}
+	return int64(min(m.use*float64(far), 3*float64(d.All)))
+}
+
 // Ask returns the ask of now. The caller must call Booked or Failed next.
 func (m *Leased) Ask(now meter.Instant, d Demand) Part {
 	m.advance(now)
 	if d.All == 0 {
 		m.drop(now)
 	}
+	d.All += m.following(d)
 	total := m.have + m.promised()
 	p := Part{
-		Budget: m.budget, Horizon: m.config.Horizon, Back: m.back, Owe: m.owe, Want: max(0, d.All-total), Since: SinceMost,
+		Budget: m.budget, Horizon: m.config.Horizon + tripsAhead*m.trip, Back: m.back, Owe: m.owe, Want: max(0, d.All-total), Since: SinceMost,
 	}
 	if m.asked < meter.Never {
 		p.Since = min(SinceMost, time.Duration(now-m.asked))
@@ -177,6 +191,15 @@ func (m *Leased) measure(span float64) {
 	}
 }
 
+// measureTrip takes the round trip of the latest ask.
+func (m *Leased) measureTrip(trip time.Duration) {
+	m.lead = 2*trip + lateAsk
+	if m.trip == 0 {
+		m.trip = trip
+	}
+	m.trip += (trip - m.trip) / 8
+}
+
 // drop gives tokens back that were not used in time.
 func (m *Leased) drop(now meter.Instant) {
 	m.lots = slices.DeleteFunc(m.lots, func(l lot) bool {
@@ -199,7 +222,7 @@ func (m *Leased) drop(now meter.Instant) {
 func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	m.advance(now)
 	m.under = false
-	m.lead = 2*time.Duration(now-sent) + lateAsk
+	m.measureTrip(time.Duration(now - sent))
 	void := meter.Never
 	if p.Until > 0 {
 		void = meter.AddInstant(sent, int64(p.Until))
