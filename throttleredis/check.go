@@ -45,7 +45,7 @@ func (s *Store) Check(ctx context.Context) error {
 		run(ctx, calls)
 		for _, c := range calls {
 			if c.err != nil && !redis.HasErrorPrefix(c.err, "NOSCRIPT") {
-				return s.classify(c.err)
+				return s.classifyAfter(false, c.err)
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func (s *Store) evicts(ctx context.Context, c redis.Cmdable) error {
 		return nil
 	}
 	if err != nil {
-		return s.classify(err)
+		return s.classifyAfter(false, err)
 	}
 	values := make(map[string]string)
 	for line := range strings.Lines(info) {

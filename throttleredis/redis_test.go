@@ -102,6 +102,37 @@ func TestKeyOfAnotherTypeIsASetupError(t *testing.T) {
 	}
 }
 
+func TestFaultsThatPassAreNoWrongSetUp(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	c, admin := s.client(t), s.client(t)
+	st := newStore(t, c)
+	p := lease.Part{Budget: bucket("k"), Want: 1}
+	lease1(t, st, p)
+	set := func(name, value string) { must(t, admin.ConfigSet(t.Context(), name, value).Err()) }
+	fails := func(code string) {
+		t.Helper()
+		if _, err := try(t.Context(), st, p); err == nil || errors.Is(err, lease.ErrSetup) || !strings.Contains(err.Error(), code) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+	set("min-replicas-to-write", "1")
+	fails("NOREPLICAS")
+	set("min-replicas-to-write", "0")
+	must(t, admin.Do(t.Context(), "REPLICAOF", "127.0.0.1", freePort(t)).Err())
+	fails("READONLY")
+	must(t, admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+	set("maxmemory", "1")
+	fails("OOM")
+	set("maxmemory", "0")
+	set("requirepass", "rotated")
+	must(t, admin.Do(t.Context(), "AUTH", "rotated").Err())
+	must(t, admin.ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
+	fails("NOAUTH")
+	must(t, admin.Do(t.Context(), "CONFIG", "SET", "requirepass", "").Err())
+	lease1(t, st, p)
+}
+
 func TestReplicaIsASetupError(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -279,10 +310,23 @@ func TestErrorsAreClassified(t *testing.T) {
 		"READONLY You can't write against a read only":    true,
 		"ERR unknown command 'EVALSHA'":                   true,
 		"ERR Error running script":                        true,
+		// as Redis 6.0 sends it
+		"ERR Error running script (call to f_4d5): @user_script:1: -OOM command not allowed when used memory > 'maxmemory'.": false,
+		"ERR Error running script (call to f_4d5): @user_script: 1: -NOREPLICAS Not enough good replicas to write.":          false,
 	} {
 		if err := (&Store{}).classify(replied(text)); errors.Is(err, lease.ErrSetup) != setup || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+	var worked Store
+	worked.worked.Store(true)
+	for _, text := range []string{"NOAUTH a", "WRONGPASS b", "NOPERM c", "READONLY d", "MISCONF e", "ERR upstream connect error"} {
+		if err := worked.classify(replied(text)); errors.Is(err, lease.ErrSetup) {
+			t.Errorf("after a script has run: %v", err)
+		}
+	}
+	if err := worked.classify(replied("MOVED 1 127.0.0.1:1")); !errors.Is(err, lease.ErrSetup) {
+		t.Errorf("a client of one server in a Cluster: %v", err)
 	}
 	if err := (&Store{}).classify(redis.ErrClosed); !errors.Is(err, lease.ErrSetup) || !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("%v", err)

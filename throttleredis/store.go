@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,7 +32,8 @@ type Store struct {
 	script  script
 	began   time.Time
 
-	clocks []clock // of the only server, or of the server of each slot
+	clocks []clock     // of the only server, or of the server of each slot
+	worked atomic.Bool // a script has run: an error is a fault that passes from then on, and no wrong set-up
 }
 
 var _ store.Store = (*Store)(nil)
@@ -109,15 +111,20 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 
 // Lease decides the asks by scripts, all in one pipeline: one script for up to 64 asks, in a Cluster of the same slot.
 //
-// The error has throttle.ErrStoreSetup in its chain if Redis rejected the script for a reason that retrying does not fix. Other
-// errors mean that Redis is out of reach. After the first response, Redis carries nothing out after the deadline of ctx.
+// The error has throttle.ErrStoreSetup in its chain if Redis rejected the first scripts of this Store for a reason that retrying does
+// not fix. Other errors mean that Redis is out of reach. After the first response, Redis carries nothing out after the deadline of ctx.
+//
+// Lease may return up to two seconds after the deadline, or eight times its timeout if that is longer, so that a connection
+// that is being made, or that is slow, serves the next call instead of being thrown away.
 func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	leases := make([]lease.Lease, len(asks))
 	calls := s.calls(asks, leases)
-	s.run(ctx, calls)
+	patient, cancel := patientOf(ctx)
+	defer cancel()
+	s.run(patient, ctx, calls)
 	var failed error
 	failures := 0
 	for _, c := range calls {
@@ -134,39 +141,50 @@ func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, err
 			failures += len(c.asks)
 		}
 	}
+	if failed != nil {
+		s.reload(ctx, failed)
+	}
 	if failures == len(asks) && failed != nil {
 		return nil, failed
 	}
 	return leases, nil
 }
 
-// run runs the scripts of all calls. It repeats those that Redis took for late, because its clock may have jumped ahead.
-func (s *Store) run(ctx context.Context, calls []*call) {
-	late := s.send(ctx, calls)
-	if ctx.Err() != nil {
-		late = nil
+// patientOf returns a context for the connection of a call: its deadline is later than that of the call.
+func patientOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
 	}
-	if len(late) == 0 {
-		return
+	return context.WithTimeout(context.WithoutCancel(ctx), max(2*time.Second, 8*time.Until(deadline)))
+}
+
+// run runs the scripts of all calls under the patient context; ctx has their deadline. It repeats those that Redis took for late,
+// because its clock may have jumped ahead.
+func (s *Store) run(patient, ctx context.Context, calls []*call) {
+	late := s.send(patient, ctx, calls)
+	if ctx.Err() == nil && len(late) > 0 {
+		s.logger.DebugContext(ctx, "throttleredis: repeating what was late by Redis's clock", "scripts", len(late))
+		late = s.send(patient, ctx, late)
 	}
-	s.logger.DebugContext(ctx, "throttleredis: repeating what was late by Redis's clock", "scripts", len(late))
-	for _, c := range s.send(ctx, late) {
+	for _, c := range late {
 		c.err = errLate
 	}
 }
 
 // send runs the scripts of all calls once. It returns those that Redis took for late.
-func (s *Store) send(ctx context.Context, calls []*call) (late []*call) {
+func (s *Store) send(patient, ctx context.Context, calls []*call) (late []*call) {
 	for _, c := range calls {
 		s.stamp(ctx, c)
 	}
 	sent := time.Since(s.began).Microseconds()
-	s.exec(ctx, calls)
+	s.exec(patient, calls)
 	arrived := time.Since(s.began).Microseconds()
 	for _, c := range calls {
 		if c.err != nil {
 			continue
 		}
+		s.worked.Store(true)
 		now, isLate := c.now()
 		if now > 0 {
 			c.early = s.clocks[c.clock].heard(now, sent, arrived)
@@ -185,6 +203,14 @@ func (s *Store) stamp(ctx context.Context, c *call) {
 		if at, known := s.clocks[c.clock].at(deadline.Sub(s.began).Microseconds()); known {
 			c.notAfter(at)
 		}
+	}
+}
+
+// reload has a ClusterClient learn where the slots are. It does so by itself once a minute, and callers would wait for that after the
+// master of their key has failed.
+func (s *Store) reload(ctx context.Context, err error) {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok && !errors.Is(err, errLate) {
+		cluster.ReloadState(ctx)
 	}
 }
 
