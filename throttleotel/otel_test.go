@@ -169,13 +169,21 @@ func TestSeveralLimitersShareAProvider(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Keys are no attributes, so the SDK's limit of 2,000 attribute sets is far away.
+// Keys and the names of servers' quotas are no attributes, so the SDK's limit of 2,000 attribute sets is far away.
 func TestAttributesAreBoundedByLimits(t *testing.T) {
 	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour)))
+	names := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := ok(r)
+		resp.Header = http.Header{"Ratelimit": {`"` + r.URL.Query().Get("n") + `";r=5;t=60`}}
+		return resp, err
+	}), throttle.WithLimiter(l), throttle.WithKey(throttle.ByContext)))
 	for i := range 3000 {
-		_, ok := l.Try(fmt.Sprint(i), 1)
-		require.True(t, ok)
+		req := get(t, throttle.ContextWithKey(t.Context(), fmt.Sprint(i)))
+		req.URL.RawQuery = fmt.Sprint("n=q", i)
+		_, err := names.RoundTrip(req)
+		require.NoError(t, err)
 	}
+	require.NotEmpty(t, l.Servers())
 	reader := sdkmetric.NewManualReader(sdkmetric.WithProducer(throttleotel.NewProducer(l, "x")))
 	_, err := throttleotel.Register(l, "x", throttleotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ type Collector struct {
 	descs      descs
 	transports []transport
 	keys       []key
+	names      quotaNames
 	exemplars  *Exemplars
 	faults     []error
 }

@@ -172,6 +172,38 @@ func TestNamesThatServersMakeUpAreCut(t *testing.T) {
 	assert.True(t, strings.Contains(text, `throttle_server_quota_remaining{host="h",limiter="`))
 }
 
+// A server chooses the names of its quotas, and may choose others for each tenant and each response.
+func TestAServerDoesNotDecideHowManySeriesThereAre(t *testing.T) {
+	n := 0
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		h := http.Header{}
+		for range 20 {
+			n++
+			h.Add("Ratelimit", fmt.Sprintf(`"q%d";r=5;t=60`, n))
+			h.Add("Ratelimit-Policy", fmt.Sprintf(`"q%d";q=10`, n))
+		}
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r, Header: h}, nil
+	})
+	tr, err := throttle.New(base, throttle.WithLimit(
+		throttle.TokenBucket(1000, time.Second, throttle.Key(throttle.ByHost)), throttle.TokenBucket(9, time.Second, throttle.Name("tenant"), throttle.Key(throttle.ByHeader("Tenant")))))
+	require.NoError(t, err)
+	c := throttleprom.NewCollector(tr.Limiter(), "x", throttleprom.WithKeys("bucket", "h"))
+	for range 3 {
+		for i := range 30 {
+			req := get(t, t.Context(), "http://h/")
+			req.Header.Set("Tenant", fmt.Sprint(i))
+			_, err = tr.RoundTrip(req)
+			require.NoError(t, err)
+		}
+		text := gather(t, registry(t, c))
+		require.Equal(t, 16, strings.Count(text, "\nthrottle_server_quota_remaining{"))
+		require.LessOrEqual(t, strings.Count(text, "\nthrottle_server_quota_limit{"), 16)
+		require.Equal(t, 16, strings.Count(text, "\nthrottle_server_quota_reset_seconds{"))
+		require.Contains(t, text, `quota="q1"}`)
+		require.NotContains(t, text, `quota="q700"}`)
+	}
+}
+
 // Nothing of a credential by which requests are counted is exported.
 func TestNoSecretIsExported(t *testing.T) {
 	const secret = "Bearer hunter2"

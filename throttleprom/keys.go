@@ -1,22 +1,27 @@
 package throttleprom
 
 import (
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/httpthrottle/throttle"
 )
 
 const (
-	maxKeys  = 100 // of one Collector
-	maxLabel = 80  // bytes of a name that a server made up
+	maxKeys   = 100 // of one Collector
+	maxQuotas = 16  // of one host, for as long as the Collector is used
+	maxLabel  = 80  // bytes of a name that a server made up
 )
 
 type key struct{ limit, key string }
 
 // WithKeys adds the metrics throttle_key_… of some keys of a limit, at most 100 keys in all. A key that has no bucket has no
 // series: one that is full is forgotten after a second. Of keys that are hosts, the quotas that the server has told are exported,
-// too; where it counts several parties, the one with the least left.
+// too; where it counts several accounts, the one with the least left. Because a server chooses the names of its quotas, only the
+// first 16 names of each host are exported.
 func WithKeys(limit string, keys ...string) Option {
 	return option(func(c *Collector) {
 		for _, k := range keys {
@@ -62,23 +67,27 @@ func (c *Collector) collectKeys(w writer) {
 		}
 		if !hosts[k.key] {
 			hosts[k.key] = true
-			w.quotas(k.key, c.limiter.Server(k.key))
+			c.quotas(w, k.key, c.limiter.Server(k.key))
 		}
 	}
 }
 
 // quotas writes what is left of the quotas of a host.
-func (w writer) quotas(host string, parties []throttle.ServerStats) {
+func (c *Collector) quotas(w writer, host string, accounts []throttle.ServerStats) {
 	least := make(map[string]throttle.QuotaStats)
-	for _, p := range parties {
-		for _, q := range p.Quotas {
+	for _, a := range accounts {
+		for _, q := range a.Quotas {
 			name := clean(q.Name)
 			if known, ok := least[name]; q.Left >= 0 && (!ok || q.Left < known.Left) {
 				least[name] = q
 			}
 		}
 	}
-	for name, q := range least {
+	for _, name := range slices.Sorted(maps.Keys(least)) {
+		if !c.names.admit(host, name) {
+			continue
+		}
+		q := least[name]
 		w.gauge(quotaRemaining, float64(q.Left), host, name)
 		if q.Limit >= 0 {
 			w.gauge(quotaLimit, float64(q.Limit), host, name)
@@ -87,6 +96,30 @@ func (w writer) quotas(host string, parties []throttle.ServerStats) {
 			w.gauge(quotaReset, unix(q.Reset), host, name)
 		}
 	}
+}
+
+// quotaNames are the names of quotas that are exported, by host.
+type quotaNames struct {
+	mu     sync.Mutex
+	byHost map[string][]string
+}
+
+// admit reports whether a quota of that name is exported: it was before, or there is room for another name.
+func (n *quotaNames) admit(host, name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := n.byHost[host]
+	if slices.Contains(known, name) {
+		return true
+	}
+	if len(known) == maxQuotas {
+		return false
+	}
+	if n.byHost == nil {
+		n.byHost = make(map[string][]string)
+	}
+	n.byHost[host] = append(known, strings.Clone(name))
+	return true
 }
 
 // clean returns a valid value of a label, of bounded length.
