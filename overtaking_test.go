@@ -56,7 +56,7 @@ func TestCostlyRequestIsNotStarved(t *testing.T) {
 // pay. The time counts from when one bucket could first have paid, half a period after the request came.
 func TestARequestPassedOverFor10sBarsBothBuckets(t *testing.T) {
 	for _, c := range []struct{ period, granted time.Duration }{
-		{2 * time.Second, 13 * time.Second},  // from 1 s until 12 s: passed over for 9 s at 10 s
+		{2 * time.Second, 12 * time.Second},  // from 1 s until 11 s, when the other bucket can pay in 1 s
 		{20 * time.Second, 30 * time.Second}, // from 10 s until 20 s, when the other bucket can pay in 10 s
 		{22 * time.Second, 0},                // it would hold the other bucket's tokens for more than 10 s each time
 	} {
