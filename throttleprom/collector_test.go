@@ -188,7 +188,7 @@ func TestAServerDoesNotDecideHowManySeriesThereAre(t *testing.T) {
 		throttle.TokenBucket(1000, time.Second, throttle.Key(throttle.ByHost)), throttle.TokenBucket(9, time.Second, throttle.Name("tenant"), throttle.Key(throttle.ByHeader("Tenant")))))
 	require.NoError(t, err)
 	c := throttleprom.NewCollector(tr.Limiter(), "x", throttleprom.WithKeys("bucket", "h"))
-	for range 3 {
+	for round := range 3 {
 		for i := range 30 {
 			req := get(t, t.Context(), "http://h/")
 			req.Header.Set("Tenant", fmt.Sprint(i))
@@ -196,10 +196,13 @@ func TestAServerDoesNotDecideHowManySeriesThereAre(t *testing.T) {
 			require.NoError(t, err)
 		}
 		text := gather(t, registry(t, c))
-		require.Equal(t, 16, strings.Count(text, "\nthrottle_server_quota_remaining{"))
-		require.LessOrEqual(t, strings.Count(text, "\nthrottle_server_quota_limit{"), 16)
-		require.Equal(t, 16, strings.Count(text, "\nthrottle_server_quota_reset_seconds{"))
-		require.Contains(t, text, `quota="q1"}`)
+		most := strings.Count(text, "\nthrottle_server_quota_remaining{")
+		if round == 0 {
+			require.Equal(t, 16, most)
+		}
+		require.LessOrEqual(t, most, 16)
+		require.LessOrEqual(t, strings.Count(text, "\nthrottle_server_quota_limit{"), most)
+		require.LessOrEqual(t, strings.Count(text, "\nthrottle_server_quota_reset_seconds{"), most)
 		require.NotContains(t, text, `quota="q700"}`)
 	}
 }
