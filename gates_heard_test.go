@@ -85,6 +85,55 @@ func TestA503HoldsItsHostAlsoUnderAnAdaptiveLimit(t *testing.T) {
 	})
 }
 
+// One tenant may be able to provoke a 503, by an expensive request for instance.
+func TestA503ToOneTenantHoldsTheOthersForAMinuteAtMost(t *testing.T) {
+	for name, limit := range map[string]Limit{"bucket": TokenBucket(100, time.Second), "adaptive": Adaptive(AIMD{Initial: 100})} {
+		for _, c := range []struct {
+			status      int
+			after       string
+			own, others time.Duration // how long they are held, up to a tenth more or a second
+		}{
+			{503, "", 0, 0}, {529, "", 0, 0}, {503, "30", 30 * time.Second, 30 * time.Second},
+			{503, "60", time.Minute, time.Minute}, {503, "86400", 24 * time.Hour, time.Minute}, {529, "3600", time.Hour, time.Minute},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				status := 200
+				tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+					if status != 200 && c.after != "" {
+						return reply(status, "Retry-After", c.after)
+					}
+					return reply(status)
+				}), WithFailFast(), WithLimit(limit), WithKey(ByContext)))
+				held := func(tenant string) bool {
+					resp, err := tr.RoundTrip(get(ContextWithKey(t.Context(), tenant), "http://a.com/x"))
+					require.NoError(t, err)
+					r, ok := RejectionOf(resp)
+					return ok && r.Reason == ReasonHeld
+				}
+				require.False(t, held("other"))
+				status = c.status
+				require.False(t, held("bad"))
+				status = 200
+				begin := time.Now()
+				until := func(d time.Duration, tenants ...string) {
+					for i, want := range []bool{true, false} {
+						if d > 0 {
+							time.Sleep(time.Until(begin.Add(d - 1 + time.Duration(i)*(1+min(d/10, time.Second)))))
+						}
+						for _, tenant := range tenants {
+							require.Equal(t, want && d > 0, held(tenant), "%s %+v %s", name, c, tenant)
+						}
+					}
+				}
+				until(c.others, "other", "new")
+				if c.after != "" { // else it is paced
+					until(c.own, "bad")
+				}
+			})
+		}
+	}
+}
+
 // A server that names the quota that was exceeded need not say that it is empty, or for how long.
 func TestAnExceededQuotaThatIsNotEmptyStopsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

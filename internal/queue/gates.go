@@ -259,7 +259,7 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 	switch d := int64(w.Wait); {
 	case !w.Limited:
 	case w.Host && d > 0 && adaptive:
-		g.Party.Host.Server.Hold(now, d)
+		account.HoldHost(now, d)
 	case adaptive && !said.explained: // decides about it
 	case said.named && d > 0 && !w.Global: // its quota stops them
 		if first := w.After; first != nil {

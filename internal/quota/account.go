@@ -63,15 +63,22 @@ func (a *Account) Cover(own float64, adaptive bool) { a.own, a.covered = own, ow
 // Until returns when the last hold ends.
 func (a *Account) Until() meter.Instant { return max(a.held, a.server.held) }
 
-// Refused takes a refusal that no quota explains, and that asks to stay away for d. With host it concerns all accounts of the
-// server, otherwise this account alone.
+// HoldHost holds the account for d. Because one account may have provoked the response, it holds the server's others for a minute at
+// most.
+func (a *Account) HoldHost(now meter.Instant, d int64) {
+	a.Hold(now, d)
+	a.server.Hold(now, min(d, othersMost))
+}
+
+// Refused takes a refusal that no quota explains, and that asks to stay away for d. With host it concerns the other accounts of the
+// server, too.
 func (a *Account) Refused(now, sentAt meter.Instant, d int64, host bool) {
 	news := sentAt > max(a.set, a.server.set)
-	b := &a.barrier
 	if host {
-		b = &a.server.barrier
+		a.HoldHost(now, d)
+	} else {
+		a.Hold(now, d)
 	}
-	b.Hold(now, d)
 	if news && !a.Off.Pace {
 		a.pace.refused(a.Until(), sentAt, d, a)
 	}

@@ -22,6 +22,7 @@ const (
 	quotaStale  = 3600 * second  // a quota that ended so long ago makes room for the next
 	longestBack = 6              // doublings of the backoff of 1 s
 	sameWindow  = second         // the precision with which servers tell the reset of one window
+	othersMost  = 60 * second    // the longest hold of accounts because of a response to another one
 	spreadOver  = 10 * second    // the longest time that the rest of a quota is spread over
 )
 
