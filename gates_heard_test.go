@@ -126,7 +126,7 @@ func TestA503ToOneTenantHoldsTheOthersForAMinuteAtMost(t *testing.T) {
 					}
 				}
 				until(c.others, "other", "new")
-				if c.after != "" { // else it is paced
+				if c.own > c.others {
 					until(c.own, "bad")
 				}
 			})
