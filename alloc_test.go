@@ -34,8 +34,8 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 			throttle.WithLimit(throttle.TokenBucket(many, time.Second), throttle.SlidingWindow(many, time.Minute))}},
 		"settled by a header": {0, []throttle.Option{throttle.WithLimit(throttle.TokenBucket(many, time.Second, throttle.Settle(
 			func(*http.Request, *http.Response) (int64, bool) { return 3, true })))}},
-		"callers take turns, with a reserve": {0, []throttle.Option{throttle.WithLimit(throttle.TokenBucket(many, time.Second,
-			throttle.FairBy(throttle.ByHost), throttle.Reserve(.1, 1)))}},
+		"callers take turns": {0, []throttle.Option{throttle.WithLimit(throttle.TokenBucket(many, time.Second,
+			throttle.FairBy(throttle.ByHost)))}},
 		"a shared slot at hand": {0, []throttle.Option{throttle.WithLimit(throttle.InFlight(many, throttle.Shared(throttle.NewMemoryStore())))}},
 		"weights by pattern":    {0, []throttle.Option{bucket, throttle.WithWeights(map[string]int64{"GET /items/{id}": 2})}},
 	} {

@@ -137,7 +137,7 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, 
 	if ctx.Err() != nil {
 		return nil, nil, queue.CauseOf(ctx)
 	}
-	if !l.core.Pass(&paid, &l.direct.counts, nil, by.Priority < l.core.Urgent) {
+	if !l.core.Pass(&paid, &l.direct.counts, nil) {
 		a := queue.Ask{Priority: by.Priority, MaxWait: l.maxWait, By: &l.direct.counts}
 		l.setCaller(&a, by.Caller)
 		if by.MaxWait != nil {
@@ -213,7 +213,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	if ctx.Err() != nil {
 		return false, queue.CauseOf(ctx)
 	}
-	if !l.core.Pass(&paid, &l.direct.counts, nil, o.priority < l.core.Urgent) {
+	if !l.core.Pass(&paid, &l.direct.counts, nil) {
 		return false, nil
 	}
 	if l.direct.observer.hooks.OnGrant != nil {

@@ -67,16 +67,20 @@ func ExampleFairWeights() {
 	// Output: [basic gold gold basic gold gold basic]
 }
 
-// Background work leaves three tokens of ten to users. Their requests have priority 1.
-func ExampleReserve() {
-	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Reserve(0.3, 1))))
+// A limit of its own for bulk work leaves three tokens of ten to urgent requests, for which it costs nothing.
+func ExampleWithLimit_reserve() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.FixedWindow(10, time.Hour, throttle.Name("all")),
+		throttle.FixedWindow(7, time.Hour, throttle.Name("bulk"))))
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, priority := range []int{0, 1} {
+	for _, ask := range []throttle.Ask{
+		{MaxWait: new(time.Duration(0))},
+		{MaxWait: new(time.Duration(0)), Costs: map[string]int64{"bulk": 0}}, // urgent
+	} {
 		sent := 0
 		for {
-			ask := throttle.Ask{Priority: priority, MaxWait: new(time.Duration(0))}
 			if _, err := limiter.Acquire(context.Background(), ask); err != nil {
 				break
 			}

@@ -12,10 +12,7 @@ import (
 // This file is the part of the model that takes turns, by brute force: all tags of a caller are computed again whenever
 // something becomes of one of its requests, and the line is sorted.
 
-// modelTurns are those of requests that are urgent, and of the others.
-type modelTurns struct{ urgent, below modelClass }
-
-type modelClass struct {
+type modelTurns struct {
 	now, later int64
 	granted    int64
 	since      meter.Instant
@@ -36,17 +33,10 @@ func (x *modelRun) takeTurns() []LimitOption {
 	return []LimitOption{FairBy(ByHost), FairWeights(weightOf)}
 }
 
-func (m *model) class(w *modelWaiter) *modelClass {
-	if w.bounds.Below {
-		return &m.fair.below
-	}
-	return &m.fair.urgent
-}
-
-// seated returns the requests in line of w's class, or of its caller alone, in order of arrival.
+// seated returns the requests in line, or of its caller alone, in order of arrival.
 func (m *model) seated(w *modelWaiter, caller bool) (all []*modelWaiter) {
 	for _, other := range m.line {
-		if other.bounds.Below == w.bounds.Below && (!caller || other.caller == w.caller) {
+		if !caller || other.caller == w.caller {
 			all = append(all, other)
 		}
 	}
@@ -76,7 +66,7 @@ func (m *model) tag(w *modelWaiter) int64 {
 	if m.fair == nil {
 		return 0
 	}
-	c := m.class(w)
+	c := m.fair
 	tag := c.later
 	if w.bounds.Rank < c.since {
 		tag = c.now
@@ -94,16 +84,16 @@ func (m *model) sit(w *modelWaiter) {
 	if m.fair == nil {
 		return
 	}
-	c := m.class(w)
+	c := m.fair
 	if len(m.seated(w, false)) == 1 {
-		*c = modelClass{ends: make(map[string]int64)}
+		*c = modelTurns{ends: make(map[string]int64)}
 	}
 	w.turned, c.ends[w.caller] = true, w.finish(w.bounds.Tag)
 }
 
 // grant notes a grant at a tag, and returns the finish tag.
 func (m *model) grant(w *modelWaiter, tag int64, now meter.Instant) int64 {
-	c := m.class(w)
+	c := m.fair
 	if tag = max(tag, c.now); tag > c.now {
 		c.now, c.granted, c.later = tag, 0, max(c.later, tag)
 	}
@@ -117,6 +107,11 @@ func (m *model) grant(w *modelWaiter, tag int64, now meter.Instant) int64 {
 	return w.finish(tag)
 }
 
+// precedes reports whether w, which has just come, goes before a request in line.
+func (m *model) precedes(w, other *modelWaiter) bool {
+	return w.bounds.Tag < other.bounds.Tag || w.bounds.Tag == other.bounds.Tag && w.bounds.Rank < other.bounds.Rank
+}
+
 // passed notes that w went before all in line.
 func (m *model) passed(w *modelWaiter, now meter.Instant) {
 	if m.fair == nil || len(m.seated(w, false)) == 0 {
@@ -126,7 +121,7 @@ func (m *model) passed(w *modelWaiter, now meter.Instant) {
 	if len(m.seated(w, true)) > 0 {
 		panic("a caller overtook itself")
 	}
-	m.class(w).ends[w.caller] = m.grant(w, w.bounds.Tag, now)
+	m.fair.ends[w.caller] = m.grant(w, w.bounds.Tag, now)
 }
 
 // standUp notes that w has left the line.
@@ -134,7 +129,7 @@ func (m *model) standUp(w *modelWaiter, granted bool, now meter.Instant) {
 	if m.fair == nil {
 		return
 	}
-	c, end := m.class(w), w.bounds.Tag
+	c, end := m.fair, w.bounds.Tag
 	if granted {
 		end = m.grant(w, w.bounds.Tag, now)
 	}
@@ -144,24 +139,18 @@ func (m *model) standUp(w *modelWaiter, granted bool, now meter.Instant) {
 	}
 	m.chain(c, w.caller, mine, end)
 	if len(m.seated(w, false)) == 0 {
-		*c = modelClass{}
+		*c = modelTurns{}
 	}
 }
 
 // chain has these requests of a caller follow one another from a tag on.
-func (m *model) chain(c *modelClass, caller string, mine []*modelWaiter, tag int64) {
+func (m *model) chain(c *modelTurns, caller string, mine []*modelWaiter, tag int64) {
 	for _, w := range mine {
 		w.bounds.Tag = tag
 		tag = w.finish(tag)
 	}
 	c.ends[caller] = tag
 	slices.SortStableFunc(m.line, func(a, b *modelWaiter) int {
-		switch {
-		case a.bounds.Below != b.bounds.Below && a.bounds.Below:
-			return 1
-		case a.bounds.Below != b.bounds.Below:
-			return -1
-		}
 		return cmp.Or(cmp.Compare(a.bounds.Tag, b.bounds.Tag), cmp.Compare(a.bounds.Rank, b.bounds.Rank), cmp.Compare(a.id, b.id))
 	})
 }
@@ -186,7 +175,7 @@ func (m *model) turn(w *modelWaiter, more int64, now meter.Instant) {
 	if m.fair == nil || !w.turned || len(m.seated(w, false)) == 0 || more == 0 {
 		return
 	}
-	c, mine, first := m.class(w), m.seated(w, true), m.line[0]
+	c, mine, first := m.fair, m.seated(w, true), m.line[0]
 	weight := int64(weightOf(w.caller))
 	by := -(min(-more, queue.MaxTag/queue.TagScale) * queue.TagScale / weight)
 	if more > 0 {

@@ -283,7 +283,7 @@ func TestNoCallerIsStarvedByNewOnes(t *testing.T) {
 				go func() { _, _ = l.Acquire(ctx, Ask{Caller: fmt.Sprint(i), Priority: priority}) }()
 				sleep(time.Second / 11)
 				l.core.Mu.Lock()
-				most = max(most, len(l.core.Limits[0].Single.Fair.Urgent.Callers))
+				most = max(most, len(l.core.Limits[0].Single.Fair.Callers))
 				l.core.Mu.Unlock()
 			}
 			checkInvariants(t, l)
@@ -314,21 +314,6 @@ func TestCallersAreForgottenWithTheQueue(t *testing.T) {
 	})
 }
 
-func TestUrgentRequestsTakeTurnsOfTheirOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fairly(1, Burst(4), Reserve(.5, 1)))
-		low := append(sendMany(t, l, 2, Ask{Caller: "a"}), send(t, l, Ask{Caller: "b"}))
-		high := append(sendMany(t, l, 2, Ask{Caller: "a", Priority: 1}), send(t, l, Ask{Caller: "b", Priority: 1}))
-		sleep(time.Minute)
-		for i, r := range []*request{high[0], high[2], high[1]} {
-			requireGranted(t, r, time.Duration(1+i)*time.Second)
-		}
-		for i, r := range []*request{low[0], low[2], low[1]} {
-			requireGranted(t, r, time.Duration(6+i)*time.Second)
-		}
-	})
-}
-
 // finish gives the slots back of all requests that were granted.
 func finish(all []*request) {
 	var grants []*Grant
@@ -352,7 +337,7 @@ func TestTurnsOverSeveralLimits(t *testing.T) {
 			r := metertest.Seeded(t, seed)
 			l := limiterOf(t, WithLimit(
 				TokenBucket(8, time.Second, Burst(5), Name("key")), InFlight(6, Name("slots")),
-				TokenBucket(20, time.Second, Burst(10), Name("all"), FairBy(ByHost), Reserve(.2, 2))))
+				TokenBucket(20, time.Second, Burst(10), Name("all"), FairBy(ByHost))))
 			all := make([]*request, 0, 200+400*(seeds(2)-1))
 			for range cap(all) {
 				costs := map[string]int64{"all": r.Int64N(8), "key": r.Int64N(5), "slots": r.Int64N(2)}
@@ -413,7 +398,7 @@ func TestCallerOfARequest(t *testing.T) {
 		l := tr.Limiter()
 		l.core.Mu.Lock()
 		waiting := map[string]int{}
-		for name, c := range l.core.Limits[0].Single.Fair.Urgent.Callers {
+		for name, c := range l.core.Limits[0].Single.Fair.Callers {
 			for w := c.First; w != nil; w = w.Seat.Later {
 				waiting[name]++
 			}
@@ -477,7 +462,7 @@ func TestLongTurnsAgreeWithTheirModel(t *testing.T) {
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			x := &modelRun{T: t, r: metertest.Seeded(t, seed), fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
-			for x.m == nil || x.m.fair == nil || x.m.part == 0 {
+			for x.m == nil || x.m.fair == nil {
 				x.make()
 			}
 			for op := range ops {

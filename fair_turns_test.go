@@ -98,21 +98,6 @@ func TestTheLastRequestsOfACallerLeaveInAnyState(t *testing.T) {
 	})
 }
 
-func TestCallersOfBothClassesAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fairly(1, Burst(10), Reserve(.5, 1)))
-		for priority, callers := range []string{"ab", "c"} {
-			for _, c := range callers {
-				send(t, l, Ask{Caller: string(c), Priority: priority})
-			}
-		}
-		for b := range l.Buckets() {
-			require.Equal(t, 3, b.Callers)
-		}
-		sleep(time.Minute)
-	})
-}
-
 // A turn is over when twice as much was granted in it as the callers in line would have got. Callers that come later have a
 // later turn, in order, except where their priority says that they came before.
 func TestPriorityCountsFromWhenATurnWasOver(t *testing.T) {

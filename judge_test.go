@@ -65,9 +65,6 @@ func judgedLimits(r *rand.Rand) (limits []Limit) {
 		}
 		n, per := 5+r.Int64N(5), time.Duration(1+r.Int64N(int64(4*time.Second)))
 		kind := r.IntN(5)
-		if kind != 1 && r.IntN(4) == 0 {
-			opts = append(opts, Reserve(0.2, 2))
-		}
 		switch kind {
 		case 0:
 			limits = append(limits, TokenBucket(n, per, append(opts, Burst(10), Initial(0))...))
@@ -123,25 +120,23 @@ func (x *judged) exact() bool {
 
 // rejectFirst rejects the first request that is too late, as found by planning one by one, and reports whether there is one.
 func (x *judged) rejectFirst(now meter.Instant) bool {
-	for _, below := range []bool{false, true} {
-		var all []*queue.Waiter
-		for _, w := range x.waiters {
-			if w.Verdict == queue.Waiting && w.Below == below {
-				all = append(all, w)
-			}
+	var all []*queue.Waiter
+	for _, w := range x.waiters {
+		if w.Verdict == queue.Waiting {
+			all = append(all, w)
 		}
-		slices.SortFunc(all, func(a, b *queue.Waiter) int {
-			if a.Before(&b.Place) {
-				return -1
-			}
-			return 1
-		})
-		for _, w := range all {
-			due, s := x.l.core.PlanAgainLocked(w, now)
-			if reason := w.Judge(due, now, s.Bucket); reason != 0 {
-				x.l.core.RejectLocked(w, s, reason, due, now)
-				return true
-			}
+	}
+	slices.SortFunc(all, func(a, b *queue.Waiter) int {
+		if a.Before(&b.Place) {
+			return -1
+		}
+		return 1
+	})
+	for _, w := range all {
+		due, s := x.l.core.PlanAgainLocked(w, now)
+		if reason := w.Judge(due, now, s.Bucket); reason != 0 {
+			x.l.core.RejectLocked(w, s, reason, due, now)
+			return true
 		}
 	}
 	return false

@@ -35,7 +35,7 @@ func (x *modelRun) make() {
 	if clamps {
 		x.m.clamps = x.burst
 	}
-	x.l = limiterOf(x.T, WithLimit(x.reserve(limit)))
+	x.l = limiterOf(x.T, WithLimit(limit))
 	x.name = string(limit.kind)
 	if x.size%2 == 0 {
 		x.l.core.AtOnce = int(x.size)

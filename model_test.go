@@ -61,11 +61,10 @@ type model struct {
 	paid   int
 	clamps int64 // the most that a request costs, of a limit with ClampCost; else 0
 	fair   *modelTurns
-	part   float64 // is kept back for urgent requests
 }
 
 func (m *model) ready(of metertest.Meter, from meter.Instant, w *modelWaiter) meter.Instant {
-	return of.Ready(max(from, m.held, m.since), w.cost+m.reserved(w))
+	return of.Ready(max(from, m.held, m.since), w.cost)
 }
 
 // run lets time pass.
@@ -421,7 +420,7 @@ func (x *modelRun) arrive(now meter.Instant) {
 	if x.r.IntN(4) == 0 {
 		ask.Priority = x.r.IntN(5) - 2
 	}
-	w.bounds.Rank, w.bounds.Below = queue.RankOf(now, ask.Priority), x.m.part > 0 && ask.Priority < 1
+	w.bounds.Rank = queue.RankOf(now, ask.Priority)
 	if x.m.fair != nil {
 		w.caller = string(rune('a' + x.r.IntN(5)))
 		ask.Caller = w.caller
@@ -465,7 +464,7 @@ func (x *modelRun) try(now meter.Instant) {
 		require.False(x, ok, "nothing would give the slot back")
 		return
 	}
-	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: queue.Bounds{Place: queue.Place{Rank: now, Below: x.m.part > 0}, Arrived: now, Expiry: now, Deadline: meter.Never}}
+	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: queue.Bounds{Place: queue.Place{Rank: now}, Arrived: now, Expiry: now, Deadline: meter.Never}}
 	x.waiters[w.id] = w
 	wait, ok := x.l.Try(x.key, w.cost)
 	x.m.arrive(w, now, true)

@@ -265,7 +265,7 @@ func (c *config) validate() error {
 	for i := range c.limits {
 		faults = append(faults, c.limits[i].validate())
 	}
-	faults = append(append(faults, checkReserves(c.limits)), checkFairness(c.limits)...)
+	faults = append(faults, checkFairness(c.limits)...)
 	if c.limiter != nil {
 		for _, name := range c.usedOf("WithLimit", "WithAdaptive", "WithMaxQueue", "WithMaxKeys", "WithDryRun") {
 			faults = append(faults, fmt.Errorf("%s has no effect beside WithLimiter", name))

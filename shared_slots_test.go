@@ -529,7 +529,6 @@ func TestSharedSlotsWithWhatTheyDoNotFitAreAnError(t *testing.T) {
 	s := NewMemoryStore()
 	for text, opts := range map[string][]Option{
 		"LeaseAhead(10ms) does not fit a limit of kind in-flight": {WithLimit(InFlight(2, Shared(s, LeaseAhead(10*ms))))},
-		"Reserve(0.5, 1) does not work with Shared":               {WithLimit(InFlight(2, Shared(s), Reserve(0.5, 1)))},
 		"RateFor does not fit a limit of kind in-flight":          {WithLimit(InFlight(2, Shared(s), RateFor(func(string) (int64, time.Duration) { return 0, 0 })))},
 		"WithDryRun":              {WithLimit(InFlight(2, Shared(s))), WithDryRun()},
 		"InFlight(0)":             {WithLimit(InFlight(0, Shared(s)))},

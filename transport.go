@@ -331,7 +331,7 @@ func (t *Transport) price(req *http.Request, a *admission) (*queue.Pending, *Rej
 	}
 	var ok bool
 	if gate != nil || o.patience(t.maxWait) != 0 {
-		ok = l.core.Pass(&a.Paid, &t.asker.counts, gate, o.priority < l.core.Urgent)
+		ok = l.core.Pass(&a.Paid, &t.asker.counts, gate)
 	} else {
 		var r *Rejection
 		if ok, r = t.try(o, req, &a.Paid); r != nil {

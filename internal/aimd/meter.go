@@ -70,20 +70,6 @@ func (m *Meter) Ready(from instant, _, cost int64) instant {
 	return max(gate, m.bucket.Ready(from, 0, m.within(cost)))
 }
 
-// ReadyLeaving implements [meter.Reserver]: it leaves a part of the burst, and of the requests that may be in flight, but
-// never more than half of these, which is what the rate needs.
-func (m *Meter) ReadyLeaving(from instant, _, _, cost int64, part float64) instant {
-	if bound := int64(m.control.inFlightBound()); int64(m.control.inFlight) >= bound-min(meter.Reserved(bound, part), bound/2) {
-		return never
-	}
-	return m.Ready(from, 0, meter.AddCount(cost, meter.Reserved(m.bucket.Burst(), part)))
-}
-
-// PlanLeaving implements [meter.ReservePlanner].
-func (m *Meter) PlanLeaving(from instant, urgent, ahead, cost int64, _ float64) instant {
-	return m.Plan(from, meter.AddCount(urgent, ahead), cost)
-}
-
 // Plan considers only pauses and Max, because the rate may grow until then.
 func (m *Meter) Plan(from instant, ahead, cost int64) instant {
 	fastest := m.bucket.ReadyAtRate(perMega(m.control.cfg.Max), from, ahead, m.within(cost))

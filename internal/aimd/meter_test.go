@@ -114,22 +114,6 @@ func TestACorrectedCostCorrectsTheMean(t *testing.T) {
 	require.Equal(t, 3.0, m.control.used.Value*m.control.tau()/1e9)
 }
 
-// A reserve leaves a part of the burst and of the requests in flight.
-func TestAReserveLeavesHalfOfTheRequestsInFlightAtMost(t *testing.T) {
-	for part, most := range map[float64]int{0.2: 8, 0.5: 5, 0.9: 5} {
-		m := New(0, Config{Initial: 10}, 1)
-		require.Equal(t, 10, m.control.inFlightBound())
-		m.control.inFlight = most - 1
-		assert.Less(t, m.ReadyLeaving(0, 0, 0, 1, part), never, "%v", part)
-		m.control.inFlight = most
-		assert.Equal(t, never, m.ReadyLeaving(0, 0, 0, 1, part), "%v", part)
-	}
-	m := New(0, Config{Initial: 100, Max: 100}, 1)
-	m.Take(0, 0, 5, false)
-	assert.Equal(t, 30*second/1000, m.ReadyLeaving(0, 0, 0, 2, 0.2), "1 of 5 is left")
-	assert.Equal(t, 30*second/1000, m.PlanLeaving(0, 1, 1, 1, 0.2))
-}
-
 func TestNoMoreThanTheBoundIsInFlightAfterAPause(t *testing.T) {
 	m := New(0, Config{}, 1)
 	m.control.inFlight = m.control.inFlightBound()

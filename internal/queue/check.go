@@ -100,35 +100,25 @@ func (c *checker) kept(b *Bucket) *Bucket {
 // queue checks what a queue knows of its lines.
 func (c *checker) queue(q *Queue) {
 	size, vocal := 0, 0
-	var sizes [2]int
-	totals := [2][]int64{make([]int64, q.stops()), make([]int64, q.stops())}
+	totals := make([]int64, q.stops())
 	for nth, ln := range q.lines {
 		c.holds(q == ln.Queue && nth == ln.nth, "a line is not where it says")
 		size += ln.size
 		if ln.Vocal {
 			vocal++
 		}
-		of, all := 0, q.class(ln.below)
-		if ln.below {
-			of = 1
-		}
-		sizes[of] += ln.size
 		for i := range q.stops() {
-			totals[of][i] = meter.AddCount(totals[of][i], ln.root.sums()[i])
-			c.holds(all.mosts[i] >= ln.root.mosts()[i], "a request costs more than its queue knows")
+			totals[i] = meter.AddCount(totals[i], ln.root.sums()[i])
+			c.holds(q.mosts[i] >= ln.root.mosts()[i], "a request costs more than its queue knows")
 		}
 		for w := ln.First; w != nil; w = w.Next() {
-			c.holds(all.tightest <= w.tight(), "a request has an earlier limit than its queue knows")
-			c.holds(!all.latest.Before(&w.Place), "a request comes after the last one that its queue knows")
+			c.holds(q.tightest <= w.tight(), "a request has an earlier limit than its queue knows")
+			c.holds(!q.latest.Before(&w.Place), "a request comes after the last one that its queue knows")
 		}
 	}
 	c.holds(size == q.size && vocal == q.Vocal, "a queue has another size, or other vocal lines, than it knows")
-	for of := range q.classes {
-		all := &q.classes[of]
-		c.holds(sizes[of] == all.size, "a class has another size than it knows")
-		for i := range all.totals {
-			c.holds(sizes[of] == 0 || totals[of][i] == all.totals[i].count(), "the requests of a class cost something else than it knows")
-		}
+	for i := range q.totals {
+		c.holds(totals[i] == q.totals[i].count(), "the requests of a queue cost something else than it knows")
 	}
 }
 
@@ -253,24 +243,23 @@ func (c *checker) turns(b *Bucket) (callers int) {
 		return 0
 	}
 	c.holds(len(b.Lines) > 0, "callers take turns where no request waits")
-	for _, t := range []*turns{&b.Fair.Urgent, &b.Fair.below} {
-		waiting, active, weights := 0, 0, int64(0)
-		for name, one := range t.Callers {
-			c.holds(name == one.name, "a caller is kept under another name")
-			if one.First == nil {
-				c.holds(one.last == nil && t.idle[one.place] == one, "a caller with nothing in line is not where it says")
-				c.holds(t.idle[max(0, one.place-1)/2].end <= one.end, "idle callers are out of order")
-				continue
-			}
-			c.holds(one.place == -1, "a caller with requests in line is among the idle ones")
-			active++
-			weights += one.weight
-			waiting += c.caller(one)
+	t := b.Fair
+	waiting, active, weights := 0, 0, int64(0)
+	for name, one := range t.Callers {
+		c.holds(name == one.name, "a caller is kept under another name")
+		if one.First == nil {
+			c.holds(one.last == nil && t.idle[one.place] == one, "a caller with nothing in line is not where it says")
+			c.holds(t.idle[max(0, one.place-1)/2].end <= one.end, "idle callers are out of order")
+			continue
 		}
-		callers += active
-		c.holds(t.waiting == waiting && t.active == active && t.weights == weights, "the callers at a bucket were counted wrongly")
-		c.holds(len(t.idle) == len(t.Callers)-active && t.now <= t.later, "a caller is lost, or turns go back")
+		c.holds(one.place == -1, "a caller with requests in line is among the idle ones")
+		active++
+		weights += one.weight
+		waiting += c.caller(one)
 	}
+	callers += active
+	c.holds(t.waiting == waiting && t.active == active && t.weights == weights, "the callers at a bucket were counted wrongly")
+	c.holds(len(t.idle) == len(t.Callers)-active && t.now <= t.later, "a caller is lost, or turns go back")
 	return callers
 }
 

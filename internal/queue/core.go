@@ -2,7 +2,6 @@ package queue
 
 import (
 	"iter"
-	"math"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -29,7 +28,6 @@ type Core struct {
 	MaxKeys     int
 	Dry         bool
 	Fair        *Limit      // where callers take turns; nil: nowhere
-	Urgent      int         // the lowest priority for which limits keep a reserve; the lowest int: none does
 	Supplies    []*Supply   // of the limits that are Shared; nil: there are none
 	Gate        *Limit      // of the buckets in gates
 	QuotaOff    quota.Rules // that tests switch off
@@ -74,7 +72,7 @@ type Core struct {
 
 // Open makes a core without limits.
 func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
-	l.Start, l.MaxQueue, l.MaxKeys, l.Dry, l.Urgent = time.Now(), maxQueue, maxKeys, dry, math.MinInt
+	l.Start, l.MaxQueue, l.MaxKeys, l.Dry = time.Now(), maxQueue, maxKeys, dry
 	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
 	l.Gate.look(&GateBucket{})
 	l.AtOnce, l.VisitAtOnce, l.Pause = judgeAtOnce, VisitAtOnce, runtime.Gosched
@@ -95,9 +93,6 @@ func (l *Core) Add(r Rule, keyed bool) *Limit {
 	}
 	if li.Fair {
 		l.Fair = li
-	}
-	if li.Reserve > 0 {
-		l.Urgent, l.Gate.Reserve = li.Urgent, max(l.Gate.Reserve, li.Reserve)
 	}
 	l.Limits = append(l.Limits, li)
 	l.Gate.Index = len(l.Limits)

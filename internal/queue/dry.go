@@ -153,7 +153,7 @@ func (l *Core) pretendPlanLocked(charges []Charge, p *Place, now Instant) (due I
 		for log := range l.books.ahead(charges, i) {
 			ahead = meter.AddCount(ahead, log.cost)
 		}
-		if d := c.bucket.planLocked(nil, nil, p, 0, ahead, c.cost, now); d > due {
+		if d := c.bucket.planLocked(nil, nil, p, ahead, c.cost, now); d > due {
 			due, last = d, i
 		}
 	}

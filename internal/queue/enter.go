@@ -48,7 +48,7 @@ type Paid struct {
 // Pass grants a request if all limits can pay now, and its gate if it has one: the charge of the gate comes behind the others,
 // for which there must be room. If they cannot, the caller makes the request pending. The two functions are separate so that
 // requests wait on a small stack: there may be 100,000 of them.
-func (l *Core) Pass(p *Paid, by *Counts, g *GateKey, below bool) (ok bool) {
+func (l *Core) Pass(p *Paid, by *Counts, g *GateKey) (ok bool) {
 	if !l.Mu.TryLock() {
 		lockSoon(&l.Mu)
 	}
@@ -64,9 +64,9 @@ func (l *Core) Pass(p *Paid, by *Counts, g *GateKey, below bool) (ok bool) {
 		}
 		p.pass(gate)
 	}
-	ok, missing := l.payLocked(p, by, below, now)
+	ok, missing := l.payLocked(p, by, now)
 	if missing {
-		ok = l.makeAndPayLocked(p, by, below, now)
+		ok = l.makeAndPayLocked(p, by, now)
 	}
 	l.Mu.Unlock()
 	if !ok && g != nil { // Decide passes the gate again
@@ -85,12 +85,11 @@ func (l *Core) Try(p *Paid, by *Counts, priority int, behind bool, r *Refusal) (
 	if now >= l.Synced {
 		l.syncLocked(now)
 	}
-	below := priority < l.Urgent
-	ok, missing := l.payLocked(p, by, below, now)
+	ok, missing := l.payLocked(p, by, now)
 	switch {
 	case ok:
 		v = Granted
-	case !missing && l.denyLocked(p.Charges, by, below, now, r):
+	case !missing && l.denyLocked(p.Charges, by, now, r):
 		v = Refused
 	default:
 		v = l.tryAgainLocked(p, by, priority, behind, missing, r, now)
@@ -104,19 +103,19 @@ func (l *Core) Try(p *Paid, by *Counts, priority int, behind bool, r *Refusal) (
 //
 //go:noinline
 func (l *Core) tryAgainLocked(p *Paid, by *Counts, priority int, behind, missing bool, r *Refusal, now Instant) (v Verdict) {
-	ok, below := false, priority < l.Urgent
+	ok := false
 	if missing && l.canMakeLocked(p.Charges) {
-		ok, _ = l.payAllLocked(p, nil, by, below, now)
+		ok, _ = l.payAllLocked(p, nil, by, now)
 		missing = false
-	} else if !missing && clampLocked(p.Charges, below) {
-		ok, _ = l.payLocked(p, by, below, now)
+	} else if !missing && clampLocked(p.Charges) {
+		ok, _ = l.payLocked(p, by, now)
 	}
 	switch {
 	case ok:
 		return Granted
 	case missing || l.Dry:
 		return Unasked
-	case l.denyLocked(p.Charges, by, below, now, r):
+	case l.denyLocked(p.Charges, by, now, r):
 		return Refused
 	case !behind:
 		return Unasked
@@ -183,7 +182,7 @@ func (l *Core) Decide(ctx context.Context, p *Pending) (w *Waiter, v Verdict) {
 	if p.Gate != nil && !p.Late {
 		l.passLocked(p, now)
 	}
-	ok, missing := l.payAllLocked(&p.Paid, p.Rates, a.By, a.Priority < l.Urgent, now)
+	ok, missing := l.payAllLocked(&p.Paid, p.Rates, a.By, now)
 	switch {
 	case ok:
 		return nil, Granted
@@ -226,12 +225,12 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 		return Refused
 	}
 	l.markAllLocked(charges)
-	l.tidyLocked(charges, a, by.Below, now)
+	l.tidyLocked(charges, a, now)
 	l.DueLocked(now)
 	if l.Supplies != nil {
 		by.respite = respite(charges, a.Try, by.Expiry, now)
 	}
-	q, ln := l.lineOf(charges, by.Below)
+	q, ln := l.lineOf(charges)
 	by.Tag = l.tagLocked(charges, a, &by.Place)
 	if !a.Try && (ln == nil || by.Before(&ln.First.Place)) && passesLocked(charges, &by.Place, now) {
 		p.Mark = l.takeLocked(charges, a.By, now)
@@ -251,7 +250,7 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 		reason = ReasonQueueFull
 	}
 	if reason != 0 {
-		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost, by.Below), now)
+		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost), now)
 		if l.Supplies != nil {
 			l.wantLocked(charges, now)
 		}
@@ -373,10 +372,10 @@ func (l *Core) expireLocked(w *Waiter, now Instant) {
 
 // PlanAgainLocked plans a request in line as things are now.
 func (l *Core) PlanAgainLocked(w *Waiter, now Instant) (due Instant, binding *Stop) {
-	urgent, ahead := make([]int64, len(w.costs)), make([]int64, len(w.costs))
+	ahead := make([]int64, len(w.costs))
 	for i := range ahead {
-		urgent[i], ahead[i] = w.line.Queue.ahead(w.line, &w.Place, i, now, maxAhead)
+		ahead[i] = w.line.Queue.ahead(w.line, &w.Place, i, now, maxAhead)
 		ahead[i] = meter.AddCount(ahead[i], w.line.ahead(&w.Place, i))
 	}
-	return w.planLocked(urgent, ahead, now)
+	return w.planLocked(ahead, now)
 }

@@ -21,8 +21,8 @@ const (
 	someOfAll = 4  // and of one with more
 )
 
-// A turns holds the callers that take turns at one bucket, with urgent requests or with other requests.
-type turns struct {
+// A Turns holds the callers that take turns at one bucket, while requests wait there.
+type Turns struct {
 	now     int64 // the largest start tag granted
 	waiting int   // requests
 	active  int   // callers with requests in line
@@ -38,18 +38,8 @@ type turns struct {
 	since   Instant
 }
 
-// A fairBucket is what a bucket knows of turns while requests wait there.
-type fairBucket struct{ Urgent, below turns }
-
-func (f *fairBucket) of(below bool) *turns {
-	if below {
-		return &f.below
-	}
-	return &f.Urgent
-}
-
 // Turns returns what the bucket knows of turns; nil: no callers wait here, or they take none.
-func (b *Bucket) Turns() *fairBucket {
+func (b *Bucket) Turns() *Turns {
 	if b.Extra == nil {
 		return nil
 	}
@@ -57,17 +47,16 @@ func (b *Bucket) Turns() *fairBucket {
 }
 
 // Active returns how many callers wait.
-func (f *fairBucket) Active() int {
-	if f == nil {
+func (t *Turns) Active() int {
+	if t == nil {
 		return 0
 	}
-	return f.Urgent.active + f.below.active
+	return t.active
 }
 
 // A caller has requests in line at one bucket, or had one granted a moment ago.
 type caller struct {
 	name   string
-	below  bool
 	weight int64
 	size   int   // requests in line
 	end    int64 // the finish tag of its last request
@@ -80,7 +69,7 @@ type caller struct {
 
 // A seat is a request's place among those of its caller.
 type seat struct {
-	turns          *turns
+	turns          *Turns
 	caller         *caller
 	name           string
 	weight         int64
@@ -125,9 +114,9 @@ func (l *Core) fairLocked(charges []Charge) int {
 }
 
 // tidyLocked corrects what is stale among the requests of a caller.
-func (l *Core) tidyLocked(charges []Charge, a *Ask, below bool, now Instant) {
+func (l *Core) tidyLocked(charges []Charge, a *Ask, now Instant) {
 	if i := l.fairLocked(charges); i >= 0 && charges[i].bucket.Turns() != nil {
-		t := charges[i].bucket.Fair.of(below)
+		t := charges[i].bucket.Fair
 		if c := t.Callers[a.Caller]; c != nil {
 			l.rechainStaleLocked(t, c, now)
 		}
@@ -140,10 +129,10 @@ func (l *Core) tagLocked(charges []Charge, a *Ask, p *Place) int64 {
 	if i < 0 || charges[i].bucket.Turns() == nil {
 		return 0
 	}
-	return charges[i].bucket.Fair.of(p.Below).start(a.Caller, p.Rank)
+	return charges[i].bucket.Fair.start(a.Caller, p.Rank)
 }
 
-func (t *turns) start(name string, rank Instant) int64 {
+func (t *Turns) start(name string, rank Instant) int64 {
 	c, tag := t.Callers[name], t.later
 	if rank < t.since {
 		tag = t.now
@@ -158,7 +147,7 @@ func (t *turns) start(name string, rank Instant) int64 {
 }
 
 // counts reports whether it makes a difference what a caller has had.
-func (t *turns) counts(c *caller) bool { return c.First != nil || c.end > t.later }
+func (t *Turns) counts(c *caller) bool { return c.First != nil || c.end > t.later }
 
 // sitLocked has a request that joins a line take its place among those of its caller.
 func (l *Core) sitLocked(w *Waiter, charges []Charge) {
@@ -169,13 +158,10 @@ func (l *Core) sitLocked(w *Waiter, charges []Charge) {
 	}
 	b := charges[i].bucket
 	if b.Fair == nil {
-		b.Fair = new(fairBucket)
+		b.Fair = &Turns{Callers: make(map[string]*caller)}
 	}
-	t, s := b.Fair.of(w.Below), w.Seat
-	if t.waiting == 0 {
-		*t = turns{Callers: make(map[string]*caller)}
-	}
-	c := t.caller(s.name, s.weight, w.Below)
+	t, s := b.Fair, w.Seat
+	c := t.caller(s.name, s.weight)
 	s.turns, s.caller, s.stop = t, c, i
 	t.waiting++
 	if c.First == nil {
@@ -192,11 +178,11 @@ func (l *Core) sitLocked(w *Waiter, charges []Charge) {
 }
 
 // caller returns the caller of that name, which is about to have a request in line or granted.
-func (t *turns) caller(name string, weight int64, below bool) *caller {
+func (t *Turns) caller(name string, weight int64) *caller {
 	c := t.Callers[name]
 	switch {
 	case c == nil:
-		c = &caller{name: strings.Clone(name), below: below, weight: weight, place: -1} // a clone, so that the stack of Try may hold what it came in
+		c = &caller{name: strings.Clone(name), weight: weight, place: -1} // a clone, so that the stack of Try may hold what it came in
 		t.Callers[c.name] = c
 		return c
 	case c.place >= 0:
@@ -209,7 +195,7 @@ func (t *turns) caller(name string, weight int64, below bool) *caller {
 }
 
 // rest notes that a caller has nothing in line, and forgets it if that makes no difference.
-func (t *turns) rest(c *caller) {
+func (t *Turns) rest(c *caller) {
 	if t.counts(c) {
 		heap.Push(&t.idle, c)
 	} else {
@@ -229,22 +215,19 @@ func (l *Core) passedLocked(charges []Charge, a *Ask, p *Place, now Instant) *ca
 	if i < 0 || charges[i].bucket.Turns() == nil {
 		return nil
 	}
-	t := charges[i].bucket.Fair.of(p.Below)
-	if t.waiting == 0 {
-		return nil
-	}
+	t := charges[i].bucket.Fair
 	if c := t.Callers[a.Caller]; c != nil && c.First != nil { // it overtook none of its own: they wait elsewhere
 		l.chargeLocked(t, c, Taken(charges[i].cost, c.weight), now)
 		return c
 	}
-	c := t.caller(a.Caller, a.Weight, p.Below)
+	c := t.caller(a.Caller, a.Weight)
 	c.end = t.grant(c, p.Tag, charges[i].cost, t.weights+c.weight, now)
 	t.rest(c)
 	return c
 }
 
 // grant notes a grant at a start tag, given the weights of all callers in line and this one, and returns the finish tag.
-func (t *turns) grant(c *caller, tag, cost, weights int64, now Instant) (finish int64) {
+func (t *Turns) grant(c *caller, tag, cost, weights int64, now Instant) (finish int64) {
 	tag = max(tag, t.now)
 	finish = c.after(tag, cost)
 	if tag > t.now {
@@ -293,10 +276,7 @@ func (l *Core) standUpLocked(w *Waiter, granted bool, now Instant) {
 		l.rechainStaleLocked(t, c, now)
 	}
 	if t.waiting == 0 {
-		b := w.line.Stops[s.stop].Bucket
-		if *t = (turns{}); b.Fair.Urgent.waiting+b.Fair.below.waiting == 0 {
-			b.Fair = nil
-		}
+		w.line.Stops[s.stop].Bucket.Fair = nil
 	}
 }
 
@@ -322,7 +302,7 @@ func (c *caller) unlink(w *Waiter) (stale bool) {
 }
 
 // chargeLocked moves the tags of a caller on, or back.
-func (l *Core) chargeLocked(t *turns, c *caller, by int64, now Instant) {
+func (l *Core) chargeLocked(t *Turns, c *caller, by int64, now Instant) {
 	switch {
 	case c.First != nil:
 		l.rechainLocked(t, c, c.First, min(max(t.now, c.First.Tag+by), MaxTag), now)
@@ -340,10 +320,7 @@ func (l *Core) turnLocked(c *caller, b *Bucket, more int64, now Instant) {
 	if c == nil || b.Limit != l.Fair || b.Turns() == nil {
 		return
 	}
-	t := b.Fair.of(c.below)
-	if t.waiting == 0 {
-		return
-	}
+	t := b.Fair
 	by := -Taken(-more, c.weight)
 	if more > 0 {
 		by = Taken(min(more, b.Meter.Most()), c.weight) // no bucket owes more
@@ -353,7 +330,7 @@ func (l *Core) turnLocked(c *caller, b *Bucket, more int64, now Instant) {
 		if more < 0 {
 			return
 		}
-		current = t.caller(c.name, c.weight, c.below)
+		current = t.caller(c.name, c.weight)
 		current.end = t.now
 	}
 	l.chargeLocked(t, current, by, now)
@@ -361,7 +338,7 @@ func (l *Core) turnLocked(c *caller, b *Bucket, more int64, now Instant) {
 
 // rechainLocked has w start at tag, and those after it one after the other: all of them if they are few, and else some now, and
 // the others, which then are stale, when something becomes of their caller again.
-func (l *Core) rechainLocked(t *turns, c *caller, w *Waiter, tag int64, now Instant) {
+func (l *Core) rechainLocked(t *Turns, c *caller, w *Waiter, tag int64, now Instant) {
 	fresh := true
 	for n := 0; w != nil; n++ {
 		if fresh = fresh && w != c.stale; fresh && w.Tag == tag {
@@ -380,7 +357,7 @@ func (l *Core) rechainLocked(t *turns, c *caller, w *Waiter, tag int64, now Inst
 	c.stale, c.end = nil, tag
 }
 
-func (l *Core) rechainStaleLocked(t *turns, c *caller, now Instant) {
+func (l *Core) rechainStaleLocked(t *Turns, c *caller, now Instant) {
 	if w := c.stale; w != nil {
 		l.rechainLocked(t, c, w, c.after(w.Seat.earlier.Tag, w.Seat.earlier.taken()), now)
 	}
@@ -393,8 +370,8 @@ func (l *Core) retagLocked(w *Waiter, tag int64, now Instant) {
 	ln.remove(w)
 	w.Tag = tag
 	ln.insert(w)
-	ln.Queue.class(w.Below).moved(w)
-	if q := ln.Queue; q.unjudged && w.Below == q.from.Below && w.Before(&q.from) {
+	ln.Queue.moved(w)
+	if q := ln.Queue; q.unjudged && w.Before(&q.from) {
 		q.from = w.Place // it has the turn of one that was rejected
 	}
 	if ln.First == first && first != w {

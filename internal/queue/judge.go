@@ -24,15 +24,11 @@ const (
 	rejectionTake = 30    // times as long as to judge a request
 )
 
-// firstPlace is before those of all requests that are urgent, or of all others.
-func firstPlace(below bool) Place {
-	return Place{Tag: math.MinInt64, Rank: math.MinInt64, Below: below}
-}
+// firstPlace is before those of all requests.
+func firstPlace() Place { return Place{Tag: math.MinInt64, Rank: math.MinInt64} }
 
 // lastPlace is after those of all: what bars any request bars one there.
-func lastPlace(below bool) *Place {
-	return &Place{Tag: math.MaxInt64, Rank: math.MaxInt64, Below: below}
-}
+func lastPlace() *Place { return &Place{Tag: math.MaxInt64, Rank: math.MaxInt64} }
 
 // judgeAgainLocked notes that all requests of a queue must be judged.
 func (l *Core) judgeAgainLocked(q *Queue) {
@@ -40,7 +36,7 @@ func (l *Core) judgeAgainLocked(q *Queue) {
 		q.unjudged = true
 		l.unjudged = append(l.unjudged, q)
 	}
-	q.from = firstPlace(false)
+	q.from = firstPlace()
 }
 
 // judgeLocked judges requests that must be, as many as one lock is held for. Where it leaves some, the caller frees Mu by
@@ -75,62 +71,42 @@ func (l *Core) UnlockJudged() {
 	l.Mu.Unlock()
 }
 
-// judgeQueueLocked goes on with a queue, and reports whether it came to the end: first of the urgent requests, then of all.
+// judgeQueueLocked goes on with a queue, and reports whether it came to the end.
 func (l *Core) judgeQueueLocked(q *Queue, now Instant, left *int) (done bool) {
 	j := judge{queue: q, now: now, left: left}
-	for j.meetQueue() || l.judgeClassLocked(&j) {
-		if q.from.Below {
-			return true
-		}
-		q.from = firstPlace(true)
+	if j.meetQueue() {
+		return true
 	}
-	return false
-}
-
-// judgeClassLocked does the same for the urgent requests, or for the others.
-func (l *Core) judgeClassLocked(j *judge) (done bool) {
-	j.queue.look(j.queue.from.Below)
-	j.gather(j.queue.from.Below)
+	q.look()
+	j.gather()
 	switch {
 	case j.meetAll():
 		return true
-	case len(j.lines) == 1:
-		return l.judgeLineLocked(j)
+	case len(q.lines) == 1:
+		return l.judgeLineLocked(&j)
 	}
-	return l.judgeLinesLocked(j)
+	return l.judgeLinesLocked(&j)
 }
 
-// A judge judges requests of one queue that are all urgent or all not.
+// A judge judges the requests of one queue.
 type judge struct {
 	queue *Queue
 	now   Instant
 	left  *int // how many more may be judged under this lock
 
-	lines        []*Line
-	urgent, open []int64 // by stop: what urgent requests cost before, and what all cost in lines with open gates
-	late         *Waiter // the first that must be rejected
-	due          Instant // when it could be granted
-	stop         *Stop   // because of this stop
-	reason       reason
+	open   []int64 // by stop: what all cost in lines with open gates
+	late   *Waiter // the first that must be rejected
+	due    Instant // when it could be granted
+	stop   *Stop   // because of this stop
+	reason reason
 }
 
-// gather finds the lines that are to be judged.
-func (j *judge) gather(below bool) {
-	q := j.queue
-	j.lines, j.urgent, j.open = j.lines[:0], make([]int64, q.stops()+1), make([]int64, q.stops()+1) // one more for a gate
-	for _, ln := range q.lines {
-		if ln.below == below {
-			j.lines = append(j.lines, ln)
-		} else if !below || !ln.isOpen(j.now) {
-			continue
-		}
-		for i := range q.stops() {
-			switch {
-			case ln.below == below && ln.isOpen(j.now):
-				j.open[i] = meter.AddCount(j.open[i], ln.root.sums()[i])
-			case ln.below != below && ln.Stops[i].Bucket.Limit.ordered(): // elsewhere they wait by rank
-				j.urgent[i] = meter.AddCount(j.urgent[i], ln.root.sums()[i])
-			}
+// gather adds up what all requests cost in lines with open gates.
+func (j *judge) gather() {
+	j.open = make([]int64, j.queue.stops()+1) // one more for a gate
+	for _, ln := range j.queue.lines {
+		if ln.isOpen(j.now) {
+			addCounts(j.open, ln.root.sums()[:j.queue.stops()])
 		}
 	}
 }
@@ -140,14 +116,14 @@ func (j *judge) meet(n *Waiter, all []int64) bool {
 	for i := range n.line.Stops {
 		s := &n.line.Stops[i]
 		plan := func(ahead, cost int64) Instant {
-			return s.Bucket.planLocked(j.queue, s.Line, lastPlace(n.Below), j.urgent[i], ahead, cost, j.now)
+			return s.Bucket.planLocked(j.queue, s.Line, lastPlace(), ahead, cost, j.now)
 		}
 		switch {
 		case i != s.Line.pacer || n.slope == 0:
 			if plan(all[i], n.mosts()[i]) > n.bound {
 				return false
 			}
-		case n.mosts()[i] > s.Bucket.most(n.Below): // it is never paid
+		case n.mosts()[i] > s.Bucket.Meter.Most(): // it is never paid
 			return false
 		default: // plans are convex: if they meet the bound at both ends, they do so between them
 			if plan(all[i]-n.all(), 1) > n.bound+n.slope || plan(all[i]-1, 1) > n.bound+n.slope*n.all() {
@@ -161,19 +137,11 @@ func (j *judge) meet(n *Waiter, all []int64) bool {
 // meetQueue is the same for all lines, without looking at them.
 func (j *judge) meetQueue() bool {
 	q := j.queue
-	c := q.class(q.from.Below)
-	switch {
-	case c.size == 0:
-		return true
-	case q.Vocal > 0 || c.tightest < j.now || q.from != firstPlace(q.from.Below):
-		return false
+	if q.Vocal > 0 || q.tightest < j.now || q.from != firstPlace() {
+		return q.size == 0
 	}
 	for i := range q.stops() {
-		b, urgent := q.lines[0].Stops[i].Bucket, int64(0)
-		if q.from.Below {
-			urgent = q.urgent(i)
-		}
-		if b.planLocked(q, nil, lastPlace(q.from.Below), urgent, c.totals[i].count(), c.mosts[i], j.now) > c.tightest {
+		if q.size > 0 && q.lines[0].Stops[i].Bucket.planLocked(q, nil, lastPlace(), q.totals[i].count(), q.mosts[i], j.now) > q.tightest {
 			return false
 		}
 	}
@@ -182,11 +150,11 @@ func (j *judge) meetQueue() bool {
 
 // meetAll is the same for all lines, one by one.
 func (j *judge) meetAll() bool {
-	if j.queue.from != firstPlace(j.queue.from.Below) {
+	if j.queue.from != firstPlace() {
 		return false // it did not before
 	}
 	var all []int64
-	for _, ln := range j.lines {
+	for _, ln := range j.queue.lines {
 		all = append(all[:0], j.open...)
 		for i := range ln.Stops {
 			if i >= j.queue.stops() || !ln.isOpen(j.now) {
@@ -210,7 +178,7 @@ func (j *judge) convict(w *Waiter, ahead []int64) bool {
 		return true
 	}
 	*j.left--
-	j.due, j.stop = w.planLocked(j.urgent, ahead, j.now)
+	j.due, j.stop = w.planLocked(ahead, j.now)
 	if j.reason = w.Judge(j.due, j.now, j.stop.Bucket); j.reason != 0 {
 		j.late = w
 		return true
@@ -228,7 +196,7 @@ func (l *Core) rejectLateLocked(j *judge) {
 
 // judgeLineLocked judges the requests of the only line.
 func (l *Core) judgeLineLocked(j *judge) (done bool) {
-	ln := j.lines[0]
+	ln := j.queue.lines[0]
 	n := len(ln.Stops)
 	room := make([]int64, 2*n) // for what is ahead of a request, and for what is to be paid until then
 	ahead, all := room[:n], room[n:]
@@ -330,11 +298,8 @@ type mergedLine struct {
 
 // merge begins at queue.from.
 func (j *judge) merge() *merge {
-	m := &merge{passed: make(map[*Line]*mergedLine, len(j.lines)), shared: make([]int64, j.queue.stops()), before: make([]int64, len(j.open))}
+	m := &merge{passed: make(map[*Line]*mergedLine, len(j.queue.lines)), shared: make([]int64, j.queue.stops()), before: make([]int64, len(j.open))}
 	for _, ln := range j.queue.lines {
-		if ln.below != j.queue.from.Below {
-			continue
-		}
 		p := &mergedLine{ln.isOpen(j.now), make([]int64, len(ln.Stops))}
 		for i := range p.costs {
 			p.costs[i] = ln.ahead(&j.queue.from, i)

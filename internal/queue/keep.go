@@ -19,15 +19,15 @@ type Bucket struct {
 
 // An Extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
 type Extra struct {
-	own     Rate        // as RateFor said; zero: the limit's
-	asked   uint64      // the number of the last Refresh before RateFor was asked
-	loan    *loan       // the budget is in a store, and the meter is the loan's; nil: the budget is here
-	Held    Instant     // nothing goes before
-	since   Instant     // no request in line can have been due before; in a dry run, when the last one that it stopped would have gone
-	serial  uint64      // tells buckets apart that have or had lines, also those of one key that was forgotten and came back; 0: it had none
-	Stopped stopHeap    // the lines whose first request cannot be paid here, or may not go before one that cannot
-	Lines   []*Stop     // all lines that fall under this bucket
-	Fair    *fairBucket // nil: no callers wait here, or they take no turns
+	own     Rate     // as RateFor said; zero: the limit's
+	asked   uint64   // the number of the last Refresh before RateFor was asked
+	loan    *loan    // the budget is in a store, and the meter is the loan's; nil: the budget is here
+	Held    Instant  // nothing goes before
+	since   Instant  // no request in line can have been due before; in a dry run, when the last one that it stopped would have gone
+	serial  uint64   // tells buckets apart that have or had lines, also those of one key that was forgotten and came back; 0: it had none
+	Stopped stopHeap // the lines whose first request cannot be paid here, or may not go before one that cannot
+	Lines   []*Stop  // all lines that fall under this bucket
+	Fair    *Turns   // nil: no callers wait here, or they take no turns
 	timer   *time.Timer
 	Armed   Instant // when timer fires; never: it does not
 	waiting int32   // requests in Lines
@@ -215,7 +215,7 @@ func (li *Limit) findLocked(key string) *Bucket {
 
 // payLocked makes all charges, and sets the mark, if they can be paid now and no request waits there. missing reports that a
 // bucket is missing; otherwise all are found.
-func (l *Core) payLocked(p *Paid, by *Counts, below bool, now Instant) (ok, missing bool) {
+func (l *Core) payLocked(p *Paid, by *Counts, now Instant) (ok, missing bool) {
 	if len(p.Charges) == 0 {
 		p.Mark = l.grantedLocked(by, now)
 		return true, false
@@ -225,11 +225,11 @@ func (l *Core) payLocked(p *Paid, by *Counts, below bool, now Instant) (ok, miss
 		return false, true
 	}
 	if len(p.Charges) > 1 {
-		if ok, missing = payableLocked(p.Charges[1:], below, now); !ok {
+		if ok, missing = payableLocked(p.Charges[1:], now); !ok {
 			return false, missing
 		}
 	}
-	if !c.passesLocked(below, now) {
+	if !c.passesLocked(now) {
 		return false, false
 	}
 	if c.paid, ok = c.bucket.Meter.Spend(now, c.cost); !ok {
@@ -249,26 +249,26 @@ func (l *Core) payLocked(p *Paid, by *Counts, below bool, now Instant) (ok, miss
 
 // payableLocked reports whether all charges can be paid now and no request waits there, or whether a bucket is missing; otherwise
 // all are found.
-func payableLocked(charges []Charge, below bool, now Instant) (ok, missing bool) {
+func payableLocked(charges []Charge, now Instant) (ok, missing bool) {
 	ok = true
 	for i := range charges {
 		c := &charges[i]
 		if !c.findLocked() {
 			return false, true
 		}
-		ok = ok && c.passesLocked(below, now) && c.bucket.Meter.Payable(now, c.cost)
+		ok = ok && c.passesLocked(now) && c.bucket.Meter.Payable(now, c.cost)
 	}
 	return ok, false
 }
 
 // passesLocked reports whether nothing stops the charge except what it costs.
-func (c *Charge) passesLocked(below bool, now Instant) bool {
-	return c.cost >= 0 && c.bucket.isOpen(now) && (!below || c.bucket.Leaves(c.cost, now))
+func (c *Charge) passesLocked(now Instant) bool {
+	return c.cost >= 0 && c.bucket.isOpen(now)
 }
 
 // payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
 // missing is the first charge without room for its bucket.
-func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, below bool, now Instant) (ok bool, missing *Charge) {
+func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, now Instant) (ok bool, missing *Charge) {
 	charges, kept := p.Charges, l.keys.size()
 	for i := range charges {
 		charges[i].findLocked() // before any is forgotten to make room for another
@@ -278,8 +278,8 @@ func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, below bool, now I
 			return false, c
 		}
 	}
-	if ok, _ = l.payLocked(p, by, below, now); !ok && clampLocked(charges, below) {
-		ok, _ = l.payLocked(p, by, below, now)
+	if ok, _ = l.payLocked(p, by, now); !ok && clampLocked(charges) {
+		ok, _ = l.payLocked(p, by, now)
 	}
 	if ok && l.keys.size() > kept { // what was charged is not as good as new, and stays
 		l.sweepLocked(&l.keys, sweepWith, now)
@@ -291,9 +291,9 @@ func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, below bool, now I
 // small on which its callers may have to wait for the lock.
 //
 //go:noinline
-func (l *Core) makeAndPayLocked(p *Paid, by *Counts, below bool, now Instant) (ok bool) {
+func (l *Core) makeAndPayLocked(p *Paid, by *Counts, now Instant) (ok bool) {
 	if l.canMakeLocked(p.Charges) {
-		ok, _ = l.payAllLocked(p, nil, by, below, now)
+		ok, _ = l.payAllLocked(p, nil, by, now)
 	}
 	return ok
 }
@@ -326,10 +326,10 @@ func (l *Core) haveLocked(c *Charge, charges []Charge, r Rate, now Instant) bool
 }
 
 // clampLocked reduces costs to the sizes of limits with ClampCost, and reports whether there was one to reduce.
-func clampLocked(charges []Charge, below bool) (clamped bool) {
+func clampLocked(charges []Charge) (clamped bool) {
 	for i := range charges {
-		if c := &charges[i]; c.Limit.Clamps && c.cost > c.bucket.most(below) {
-			c.cost, clamped = c.bucket.most(below), true
+		if c := &charges[i]; c.Limit.Clamps && c.cost > c.bucket.Meter.Most() {
+			c.cost, clamped = c.bucket.Meter.Most(), true
 		}
 	}
 	return clamped
@@ -339,7 +339,7 @@ func clampLocked(charges []Charge, below bool) (clamped bool) {
 func (b *Bucket) reclampLocked() {
 	if b.Limit.Clamps && b.Extra != nil {
 		for _, s := range b.Lines {
-			s.Line.root.clamp(s.index, b.most(s.Line.below))
+			s.Line.root.clamp(s.index, b.Meter.Most())
 		}
 	}
 }

@@ -23,7 +23,6 @@ type Line struct {
 	nth     int  // in its queue
 	Vocal   bool // its gate may be closed, or close without notice: see party.vocal
 	Starved bool // its first request has been passed over for too long, and bars all its buckets
-	below   bool // of all its requests: they leave a part of some limits to urgent ones
 
 	pacer int   // the stop at which costs count for the bounds of its waiters
 	slope int64 // of bounds that are found from now on, in ns for each token
@@ -31,12 +30,12 @@ type Line struct {
 
 // newLine returns a line of so many stops, and its queue if that is nil. Most lines have one stop and a queue of their own: all
 // of it is in one piece of memory.
-func newLine(stops int, q *Queue, below bool) *Line {
+func newLine(stops int, q *Queue) *Line {
 	if q != nil || stops > 1 {
 		if q == nil {
 			q = &Queue{}
 		}
-		return &Line{Queue: q, below: below, Stops: make([]Stop, stops)}
+		return &Line{Queue: q, Stops: make([]Stop, stops)}
 	}
 	all := &struct {
 		line  Line
@@ -46,10 +45,9 @@ func newLine(stops int, q *Queue, below bool) *Line {
 		sums  [1]total
 		mosts [1]int64
 	}{}
-	all.line = Line{Queue: &all.queue, below: below, Stops: all.stops[:]}
+	all.line = Line{Queue: &all.queue, Stops: all.stops[:]}
 	all.queue.lines = all.lines[:0]
-	c := all.queue.class(below)
-	c.totals, c.mosts = all.sums[:], all.mosts[:]
+	all.queue.totals, all.queue.mosts = all.sums[:], all.mosts[:]
 	return &all.line
 }
 
@@ -71,10 +69,9 @@ type Stop struct {
 
 // A Place is where a request stands in line.
 type Place struct {
-	Tag   int64 // its turn, where callers take turns
-	Rank  Instant
-	seq   uint64
-	Below bool // it leaves a part of some limits to urgent requests
+	Tag  int64 // its turn, where callers take turns
+	Rank Instant
+	seq  uint64
 }
 
 // Before reports whether p comes before other, in one line.
@@ -295,7 +292,7 @@ func (w *Waiter) clamp(stop int, most int64) {
 	w.left.clamp(stop, most)
 	w.right.clamp(stop, most)
 	if over := w.costs[stop] - most; over > 0 {
-		w.line.Queue.reduced(w, stop, over)
+		w.line.Queue.reduced(stop, over)
 		w.costs[stop] = most
 	}
 	w.sum()
@@ -380,7 +377,7 @@ func (s *Stop) set(stopped bool) {
 // before reports whether the first request of a line goes before that of another one at this bucket. Where that is not a matter
 // of rank alone, lines that have been passed over for too long come first, by rank, so that no two of them bar each other.
 func (b *Bucket) before(ln, other *Line) bool {
-	if b.Limit.ordered() && (ln.Starved || other.Starved) {
+	if b.Limit.Fair && (ln.Starved || other.Starved) {
 		if ln.Starved != other.Starved {
 			return ln.Starved
 		}
@@ -391,10 +388,7 @@ func (b *Bucket) before(ln, other *Line) bool {
 
 // precedes is the same for requests.
 func (b *Bucket) precedes(p, other *Place) bool {
-	switch {
-	case p.Below != other.Below && b.Limit.ordered():
-		return other.Below
-	case b.Limit.Fair:
+	if b.Limit.Fair {
 		return p.Before(other)
 	}
 	return p.earlier(other)
@@ -406,11 +400,11 @@ func (b *Bucket) bars(p *Place) bool {
 		return false
 	}
 	top := b.Stopped[0].Line
-	return top.Starved && b.Limit.ordered() || b.precedes(&top.First.Place, p)
+	return top.Starved && b.Limit.Fair || b.precedes(&top.First.Place, p)
 }
 
 // cost returns what the first request of the line costs here.
 func (s *Stop) cost() int64 { return s.Line.First.costs[s.index] }
 
 // readyAt returns when the first request of the line can be paid here.
-func (s *Stop) readyAt() Instant { return s.Bucket.readyFor(s.Line.below, s.cost()) }
+func (s *Stop) readyAt() Instant { return s.Bucket.Ready(0, 0, s.cost()) }

@@ -81,7 +81,7 @@ func (b *Bucket) WaitLocked(now Instant) time.Duration {
 			ahead = meter.AddCount(ahead, s.Line.root.sums()[s.index])
 		}
 	}
-	due := b.planLocked(nil, nil, &Place{Rank: math.MinInt64}, 0, ahead, 1, now)
+	due := b.planLocked(nil, nil, &Place{Rank: math.MinInt64}, ahead, 1, now)
 	return Until(due, now)
 }
 

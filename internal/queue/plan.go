@@ -75,12 +75,12 @@ func (b *Bounds) refuse(reason reason, li *Limit, key string, cost int64, due, n
 
 // soonest returns when a request that could go at due can go as things are now, if that is later and known. due is a lower bound
 // where it depends on responses that have not come.
-func (b *Bucket) soonest(due Instant, cost int64, below bool) Instant {
+func (b *Bucket) soonest(due Instant, cost int64) Instant {
 	if until := b.blockedUntil(); until > 0 && until <= due && due < Never {
 		return b.loan.out().again // the store is asked then
 	}
 	if b.Limit.plans {
-		if ready := b.readyFor(below, cost); ready < Never {
+		if ready := b.Ready(0, 0, cost); ready < Never {
 			return max(due, ready)
 		}
 	}
@@ -120,7 +120,7 @@ func (l *Core) refuseLocked(p *Pending, by *Bounds, reason reason, c *Charge, du
 // bound sets what bounds the wait of an ask that came now. It is not the result, to keep the stack of its callers small.
 func (l *Core) bound(ctx context.Context, b *Bounds, a *Ask, charges []Charge, now Instant) {
 	b.Arrived, b.Expiry, b.Deadline = now, Never, Never
-	b.Place = Place{Rank: RankOf(now, a.Priority), seq: math.MaxUint64, Below: a.Priority < l.Urgent && reserved(charges)}
+	b.Place = Place{Rank: RankOf(now, a.Priority), seq: math.MaxUint64}
 	if a.MaxWait >= 0 {
 		b.Expiry = meter.AddInstant(now, int64(a.MaxWait))
 	}
@@ -136,7 +136,7 @@ func passesLocked(charges []Charge, p *Place, now Instant) bool {
 		if b.Lent() != nil {
 			b.loan.Advance(now)
 		}
-		if b.readyFor(p.Below, charges[i].cost) > now || b.bars(p) {
+		if b.Ready(0, 0, charges[i].cost) > now || b.bars(p) {
 			return false
 		}
 	}
@@ -148,7 +148,7 @@ func passesLocked(charges []Charge, p *Place, now Instant) bool {
 func planLocked(charges []Charge, q *Queue, ln *Line, p *Place, now Instant, most int) (due Instant, binding int) {
 	for i := range charges {
 		c := &charges[i]
-		urgent, ahead := q.ahead(ln, p, i, now, most)
+		ahead := q.ahead(ln, p, i, now, most)
 		switch {
 		case ln == nil:
 		case q.isBehindAll(p):
@@ -156,7 +156,7 @@ func planLocked(charges []Charge, q *Queue, ln *Line, p *Place, now Instant, mos
 		default:
 			ahead = meter.AddCount(ahead, ln.ahead(p, i))
 		}
-		if d := c.bucket.planLocked(q, ln, p, urgent, ahead, c.cost, now); d > due {
+		if d := c.bucket.planLocked(q, ln, p, ahead, c.cost, now); d > due {
 			due, binding = d, i
 		}
 	}
@@ -164,10 +164,10 @@ func planLocked(charges []Charge, q *Queue, ln *Line, p *Place, now Instant, mos
 }
 
 // planLocked is the same for a request in line, given the costs ahead of it.
-func (w *Waiter) planLocked(urgent, ahead []int64, now Instant) (due Instant, binding *Stop) {
+func (w *Waiter) planLocked(ahead []int64, now Instant) (due Instant, binding *Stop) {
 	for i := range w.line.Stops {
 		s := &w.line.Stops[i]
-		if d := s.Bucket.planLocked(w.line.Queue, w.line, &w.Place, urgent[i], ahead[i], w.costs[i], now); binding == nil || d > due {
+		if d := s.Bucket.planLocked(w.line.Queue, w.line, &w.Place, ahead[i], w.costs[i], now); binding == nil || d > due {
 			due, binding = d, s
 		}
 	}
@@ -176,7 +176,7 @@ func (w *Waiter) planLocked(urgent, ahead []int64, now Instant) (due Instant, bi
 
 // planLocked returns when this bucket could pay cost, once it has paid what is ahead in the queue and in ln (nil: a line
 // that is yet to be opened), and the first of the other lines that are stopped here.
-func (b *Bucket) planLocked(q *Queue, ln *Line, p *Place, urgent, ahead, cost int64, now Instant) Instant {
+func (b *Bucket) planLocked(q *Queue, ln *Line, p *Place, ahead, cost int64, now Instant) Instant {
 	from := now
 	if b.Extra != nil && len(b.Stopped) > 0 {
 		from = 0 // waiters own the tokens that came in since
@@ -186,7 +186,20 @@ func (b *Bucket) planLocked(q *Queue, ln *Line, p *Place, urgent, ahead, cost in
 			ahead = meter.AddCount(ahead, b.Stopped[0].cost())
 		}
 	}
-	return max(now, b.planFor(p.Below, from, urgent, ahead, cost))
+	return max(now, b.planFor(from, ahead, cost))
+}
+
+// planFor returns when cost can be paid here once what is ahead has been, as far as is known: a lower bound for a planner.
+func (b *Bucket) planFor(from Instant, ahead, cost int64) Instant {
+	from = max(from, b.opens())
+	if !b.Limit.plans {
+		return b.Meter.Ready(from, ahead, cost)
+	}
+	due := b.Meter.(meter.Planner).Plan(from, ahead, cost)
+	if until := b.blockedUntil(); until > due && due < Never && b.Meter.Ready(from, ahead, cost) == Never {
+		return until
+	}
+	return due
 }
 
 // RankOf returns the rank of a request that came now with that priority.
@@ -198,7 +211,7 @@ func RankOf(now Instant, priority int) Instant {
 // RejectLocked rejects a waiter that could go at due.
 func (l *Core) RejectLocked(w *Waiter, s *Stop, reason reason, due, now Instant) {
 	w.Verdict = Refused
-	due = s.Bucket.soonest(due, w.costs[s.index], w.Below)
+	due = s.Bucket.soonest(due, w.costs[s.index])
 	r := w.refuse(reason, s.Bucket.Limit, s.Bucket.Key, w.costs[s.index], due, now)
 	if reason == ReasonStore {
 		r.Err = s.Bucket.loan.out().err

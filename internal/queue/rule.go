@@ -17,8 +17,6 @@ type Rule struct {
 	Initial int64 // -1: full
 	Share   float64
 	Start   time.Time // of one fixed window; zero: the epoch
-	Reserve float64   // the fraction that is kept back; 0: none
-	Urgent  int       // the lowest priority that it is kept for
 	Store   *Sharing  // of a limit that is Shared; nil: it is not
 	Stored  lease.Kind
 

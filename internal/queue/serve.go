@@ -11,7 +11,7 @@ import (
 // joinLocked inserts a waiter into its line, at its place.
 func (l *Core) joinLocked(ln *Line, w *Waiter, charges []Charge, now Instant) {
 	if ln == nil {
-		ln = l.openLocked(charges, w.Below, now)
+		ln = l.openLocked(charges, now)
 	}
 	w.take(charges)
 	w.seq = l.seq
@@ -41,7 +41,7 @@ func (l *Core) markAllLocked(charges []Charge) {
 // inlined, for the same reason as lineOf.
 //
 //go:noinline
-func lineID(buf []byte, charges []Charge, below bool) (id []byte, queue int) {
+func lineID(buf []byte, charges []Charge) (id []byte, queue int) {
 	for i := range charges {
 		buf = binary.NativeEndian.AppendUint64(buf, charges[i].bucket.number())
 		if !charges[i].Limit.Gates && !charges[i].Limit.Open {
@@ -51,9 +51,6 @@ func lineID(buf []byte, charges []Charge, below bool) (id []byte, queue int) {
 	if queue == 0 { // without limits, only requests of one gate share a queue
 		queue = len(buf)
 	}
-	if below {
-		buf = append(buf, 1)
-	}
 	return buf, queue
 }
 
@@ -61,11 +58,11 @@ func lineID(buf []byte, charges []Charge, below bool) (id []byte, queue int) {
 // on which its callers wait.
 //
 //go:noinline
-func (l *Core) lineOf(charges []Charge, below bool) (*Queue, *Line) {
+func (l *Core) lineOf(charges []Charge) (*Queue, *Line) {
 	if len(l.Lines) == 0 {
 		return nil, nil
 	}
-	id, queue := lineID(make([]byte, 0, 48), charges, below)
+	id, queue := lineID(make([]byte, 0, 48), charges)
 	if ln := l.Lines[string(id)]; ln != nil {
 		return ln.Queue, ln
 	}
@@ -73,15 +70,15 @@ func (l *Core) lineOf(charges []Charge, below bool) (*Queue, *Line) {
 }
 
 // openLocked opens a line for these charges.
-func (l *Core) openLocked(charges []Charge, below bool, now Instant) *Line {
+func (l *Core) openLocked(charges []Charge, now Instant) *Line {
 	for i := range charges {
 		if e := charges[i].bucket.needs(); e.serial == 0 {
 			l.serial++
 			e.serial = l.serial
 		}
 	}
-	id, of := lineID(nil, charges, below)
-	ln := newLine(len(charges), l.queues[string(id[:of])], below)
+	id, of := lineID(nil, charges)
+	ln := newLine(len(charges), l.queues[string(id[:of])])
 	if ln.id = string(id); ln.Queue.id == "" {
 		ln.Queue.id = ln.id[:of]
 		l.queues[ln.Queue.id] = ln.Queue
@@ -289,7 +286,7 @@ func (l *Core) TryLocked(ln *Line, now Instant) bool {
 			}
 			s.set(bar)
 			l.MarkLocked(s.Bucket)
-		} else if bar && ln.Starved != wasStarved && s.Bucket.Limit.ordered() {
+		} else if bar && ln.Starved != wasStarved && s.Bucket.Limit.Fair {
 			moved = true
 			heap.Fix(&s.Bucket.Stopped, s.pos)
 			l.MarkLocked(s.Bucket)

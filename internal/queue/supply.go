@@ -357,7 +357,7 @@ func respite(charges []Charge, try bool, expiry, now Instant) (d int64) {
 	for i := range charges {
 		c := &charges[i]
 		if n := c.bucket.Lent(); n != nil && !try && c.bucket.blockedUntil() == 0 && c.bucket.Ready(0, 0, c.cost) == Never {
-			if c.bucket.planFor(false, now, 0, 0, c.cost) > max(now, expiry) {
+			if c.bucket.planFor(now, 0, c.cost) > max(now, expiry) {
 				return 0
 			}
 			d = max(d, int64(n.supply.Timeout))

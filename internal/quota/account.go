@@ -168,7 +168,7 @@ func (a *Account) Quotas() int { return len(a.quotas) }
 
 // Bounds reports whether a quota that counts requests may have less than n left.
 func (a *Account) Bounds(n int64) bool {
-	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.counted && !q.pays(n, 0) })
+	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.counted && !q.pays(n) })
 }
 
 // Saved returns what is left of the quota of that name, less the requests in flight, if that and the reset are known.

@@ -130,24 +130,6 @@ func TestALimitOfZeroLeavesNothing(t *testing.T) {
 	require.Zero(t, g.Tokens(10*second))
 }
 
-func TestAPartOfAQuotaIsReservedIfItsLimitIsKnown(t *testing.T) {
-	_, g, _ := newFamilies()
-	asks(t, g, 0, core(100, 60, 60*second))
-	require.Equal(t, second, g.PlanLeaving(second, 0, 0, 10, .5))
-	require.Equal(t, 60*second, g.PlanLeaving(second, 0, 0, 11, .5))
-	require.Equal(t, second, g.PlanLeaving(second, 0, 0, 60, 0))
-	_, g, _ = newFamilies()
-	asks(t, g, 0, core(-1, 60, 60*second))
-	require.Equal(t, second, g.PlanLeaving(second, 0, 0, 60, .5))
-	for left, at := range map[int64]meter.Instant{50: 60 * second, 51: second} { // where its own limits cover the requests, too
-		a, g, _ := newFamilies()
-		a.Cover(10, false)
-		asks(t, g, 0, core(100, left, 60*second))
-		sends(t, g, second, 60)
-		require.Equal(t, at, g.PlanLeaving(second, 0, 0, 10, .5))
-	}
-}
-
 func TestWhatIsLeftHasJumpedIfItRoseByAQuarterToSevenEighths(t *testing.T) {
 	for _, c := range []struct {
 		from, left, limit int64

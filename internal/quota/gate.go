@@ -26,12 +26,7 @@ func (g *Gate) Spend(now meter.Instant, cost int64) (int64, bool) { return meter
 
 // Ready returns never if only a response can tell.
 func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
-	return g.ReadyLeaving(from, 0, ahead, cost, 0)
-}
-
-// ReadyLeaving implements [meter.Reserver]: that part of each quota remains.
-func (g *Gate) ReadyLeaving(from meter.Instant, urgent, ahead, cost int64, part float64) meter.Instant {
-	at, sure := g.next(from, meter.AddCount(meter.AddCount(urgent, ahead), cost), part)
+	at, sure := g.next(from, meter.AddCount(ahead, cost))
 	if !sure {
 		return meter.Never
 	}
@@ -40,20 +35,15 @@ func (g *Gate) ReadyLeaving(from meter.Instant, urgent, ahead, cost int64, part 
 
 // Plan returns a lower bound for when cost can be paid after ahead, whatever responses will tell.
 func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
-	return g.PlanLeaving(from, 0, ahead, cost, 0)
-}
-
-// PlanLeaving implements [meter.ReservePlanner].
-func (g *Gate) PlanLeaving(from meter.Instant, urgent, ahead, cost int64, part float64) meter.Instant {
-	at, _ := g.next(from, meter.AddCount(meter.AddCount(urgent, ahead), cost), part)
+	at, _ := g.next(from, meter.AddCount(ahead, cost))
 	return at
 }
 
-func (g *Gate) next(from meter.Instant, need int64, part float64) (at meter.Instant, sure bool) {
+func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	at, sure = max(from, g.Account.Until(), g.Account.pace.next), true
 	for _, q := range g.quotas {
 		var ok bool
-		at, ok = q.next(at, need, part)
+		at, ok = q.next(at, need)
 		sure = sure && ok
 	}
 	return at, sure
@@ -162,7 +152,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 			continue
 		}
 		full = max(full, q.reset)
-		if !q.pays(1, 0) {
+		if !q.pays(1) {
 			must = max(must, q.reset)
 		}
 	}
@@ -174,7 +164,7 @@ func (g *Gate) Tokens(now meter.Instant) float64 {
 	least := math.Inf(1)
 	for _, q := range g.quotas {
 		q.roll(now)
-		if !q.pays(plenty, 0) {
+		if !q.pays(plenty) {
 			least = min(least, float64(q.told-q.reserve-q.inFlight))
 		}
 	}
@@ -192,7 +182,7 @@ func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
 	return a.Until() <= now && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
 		q.roll(now)
-		return !q.pays(plenty, 0)
+		return !q.pays(plenty)
 	})
 }
 

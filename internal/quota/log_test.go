@@ -88,8 +88,7 @@ func TestQuotaOpensWhenARequestHasLeftAKnownLog(t *testing.T) {
 	require.Less(t, l.most, 12*second)
 	oldest := l.back(4)
 	requireReady(t, g, now, oldest.answered+l.most)
-	// A reserve, or a part that is left to requests of higher priority, leaves less room.
-	require.Equal(t, l.back(2).answered+l.most, g.ReadyLeaving(now, 0, 0, 1, 0.4))
+	// A reserve leaves less room.
 	require.Equal(t, l.back(2).answered+l.most, g.Ready(now, 2, 1))
 	require.Equal(t, l.back(0).answered+l.most, g.Ready(now, 99, 1))
 	a.quotas[0].reserve = 2

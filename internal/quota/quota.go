@@ -78,13 +78,10 @@ func (q *quota) ends() meter.Instant {
 
 func (q *quota) stale(now meter.Instant) bool { return q.inFlight == 0 && q.ends() < now-quotaStale }
 
-// pays reports whether need requests can leave if that part of the quota must remain. Requests that the client's own limits or
+// pays reports whether need requests can leave. Requests that the client's own limits or
 // Adaptive cover are stopped only when nothing else is left.
-func (q *quota) pays(need int64, part float64) bool {
+func (q *quota) pays(need int64) bool {
 	spare := q.told - q.reserve
-	if part > 0 {
-		spare -= meter.Reserved(q.limit, part)
-	}
 	switch {
 	case !q.counted:
 		return spare > 0 || q.reset == meter.Never
@@ -111,20 +108,20 @@ func (q *quota) due() meter.Instant {
 	return meter.AddInstant(q.last, min(over, spreadOver)/(spare+1))
 }
 
-// next returns when need requests can leave if that part of the quota must remain, not before from. sure is false if that
+// next returns when need requests can leave, not before from. sure is false if that
 // depends on responses that have not come.
-func (q *quota) next(from meter.Instant, need int64, part float64) (at meter.Instant, sure bool) {
+func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	if q.log.known() && q.counted && !q.account.Off.Log {
-		room := q.limit - q.reserve - meter.Reserved(q.limit, part) - need
+		room := q.limit - q.reserve - need
 		return q.log.ready(from, room), room >= 0 || q.inFlight == 0
 	}
-	if q.reset < meter.Never && (q.reset <= from || !q.pays(need, part)) {
+	if q.reset < meter.Never && (q.reset <= from || !q.pays(need)) {
 		from = max(from, q.reset)
 		renewed := *q
 		renewed.renew(from)
 		q = &renewed
 	}
-	return max(from, q.due()), q.inFlight == 0 || q.pays(need, part)
+	return max(from, q.due()), q.inFlight == 0 || q.pays(need)
 }
 
 // hear takes what the response to a request says that left at sentAt. If the request left after the last news, its response
@@ -257,7 +254,7 @@ func (q *quota) await(at meter.Instant) {
 
 // probe lets one request ask when nothing is left and no request is on its way that could tell of more.
 func (q *quota) probe(due meter.Instant) {
-	if !q.pays(1, 0) && q.inFlight == 0 && q.reset == meter.Never {
+	if !q.pays(1) && q.inFlight == 0 && q.reset == meter.Never {
 		q.learn(q.reserve+1, due-1) // its answer is news
 	}
 }
