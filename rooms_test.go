@@ -34,6 +34,7 @@ var rooms = map[string]struct {
 		never: []string{"net/http", "log", "log/slog", "os"}},
 	"internal/aimd":       {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/quota":      {inside: []string{"internal/meter"}, never: arithmetic},
+	"internal/order":      {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/meter":      {never: arithmetic},
 	"internal/lease":      {inside: []string{"internal/meter"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
 	"internal/store":      {inside: []string{"internal/lease"}, never: []string{"net/http", "log", "log/slog", "os"}},
@@ -111,7 +112,7 @@ func isCore(x ast.Expr) bool {
 
 // Arithmetic is given the time.
 func TestArithmeticReadsNoClock(t *testing.T) {
-	for _, room := range []string{"aimd", "quota", "meter", "lease"} {
+	for _, room := range []string{"aimd", "quota", "meter", "order", "lease"} {
 		files, err := filepath.Glob("internal/" + room + "/*.go")
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
