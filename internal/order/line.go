@@ -65,6 +65,17 @@ func (s *stop) isBarred(k key) bool {
 	return top != nil && top != s && top.key.before(k)
 }
 
+// isAlone reports whether the first request of its line is blocked nowhere else, as far as is known.
+func (s *stop) isAlone() bool {
+	blocked := 0
+	for i := range s.line.stops {
+		if s.line.stops[i].isIn() {
+			blocked++
+		}
+	}
+	return s.lane == nil && blocked == 1
+}
+
 // A lane holds the requests of a line that pass one gate. It is open as far as is known, or blocked at its gate.
 type lane struct {
 	entry  // in open of the line, by its first request; in no heap: it is closed

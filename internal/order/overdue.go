@@ -75,7 +75,7 @@ func (o *Order) Overdue(now Instant, work *int) (w *Waiter, due Instant, binding
 				cur.from.seq++
 				return s.late, s.due, s.binding
 			}
-		} else if *work > 0 {
+		} else if s.isOver {
 			c.next.remove(cur)
 		}
 	}
@@ -119,21 +119,24 @@ type search struct {
 	work *int
 	*cursor
 
+	isOver  bool // it has come to the end
 	late    *Waiter
 	due     Instant
 	binding int
 }
 
-// find reports whether it has found one. The cursor is there, or where no work was left.
+// find reports whether it has found one. The cursor is there then, or where no work was left.
 func (s *search) find() bool {
 	q := s.queue
 	n := len(q.root.Costs)
 	s.ahead = make([]int64, n, len(s.line.stops)+1)
 	if s.from.rank == math.MinInt64 {
-		if s.skips(q.root) {
-			return false
+		s.isOver = s.skips(q.root)
+		if !s.isOver {
+			q.pace()
+			s.isOver = s.skips(q.root)
 		}
-		if q.pace(); s.skips(q.root) {
+		if s.isOver {
 			return false
 		}
 	}
@@ -151,6 +154,7 @@ func (s *search) find() bool {
 		w.Binding = s.binding
 		addCounts(s.ahead, w.Costs)
 	}
+	s.isOver = true
 	return false
 }
 

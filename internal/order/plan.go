@@ -75,7 +75,7 @@ func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
 		if p.Fair {
 			k.major = turn
 		}
-		if top := p.blocked.top(); top != nil && top.line != x.line && top.key.before(k) {
+		if top := p.blocked.top(); top != nil && top.line != x.line && top.key.before(k) && top.isAlone() {
 			ahead[i] = meter.AddCount(ahead[i], top.cost())
 		}
 		cost := int64(1)
@@ -111,6 +111,12 @@ func (x *planner) turn(w *Waiter) int64 {
 	return 0
 }
 
+// isOpen reports whether the gate of a lane can pay all its requests now: if not, others may go before them.
+func (l *lane) isOpen(now Instant) bool {
+	p := l.gate.point
+	return p == nil || l.isIn() && p.Ready(now, int64(p.waiting)) <= now
+}
+
 // addOthers adds what requests in other queues of the line cost that go before w.
 func (x *planner) addOthers(ahead []int64, w *Waiter, own *queue, turn int64) {
 	ln, most := x.line, fewQueues
@@ -124,7 +130,7 @@ func (x *planner) addOthers(ahead []int64, w *Waiter, own *queue, turn int64) {
 			sums = ahead[:len(ln.stops)]
 		}
 		switch c := q.caller; {
-		case q == own || !q.lane.isIn() && q.lane.gate.point != w.Gate:
+		case q == own || q.lane.gate.point != w.Gate && !q.lane.isOpen(x.now):
 		case c == nil:
 			q.addAhead(sums, stop, func(other *Waiter, _ int64) bool { return other.key.before(key{0, w.Rank, seq}) })
 		case c.name != w.Caller:

@@ -1,0 +1,295 @@
+package order
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A several is an Order of requests under several points and gates, with callers or without, which does anything that can be done.
+type several struct {
+	*world
+	r       *rand.Rand
+	points  []*Point
+	gates   []*Point
+	waiting []*Waiter
+	planned map[*Waiter]Instant // a lower bound of when it is granted; missing: something has changed since
+	fair    bool
+}
+
+func newSeveral(t testing.TB, r *rand.Rand) *several {
+	x := &several{world: &world{TB: t}, r: r, planned: make(map[*Waiter]Instant), fair: r.IntN(3) == 0}
+	for range 1 + r.IntN(4) {
+		x.points = append(x.points, x.point(aFake(r)))
+	}
+	for range r.IntN(4) {
+		x.gates = append(x.gates, x.point(aFake(r)))
+	}
+	x.points[0].Fair = x.fair
+	x.paid = x.grant
+	return x
+}
+
+// places are the points of a request, and its gate.
+func places(w *Waiter) []*Point {
+	all := slices.Clone(w.At)
+	if w.Gate != nil {
+		all = append(all, w.Gate)
+	}
+	return all
+}
+
+// canPay reports whether all points of a request except one can pay it.
+func canPay(w *Waiter, except *Point, at Instant) bool {
+	for i := range w.Costs {
+		if p := w.point(i); p != except && p.Ready(at, w.Costs[i]) > at {
+			return false
+		}
+	}
+	return true
+}
+
+// isFirst reports whether no request with an earlier rank shares a point with one.
+func (x *several) isFirst(w *Waiter) bool {
+	for _, other := range x.waiting {
+		if other != w && other.earlier(w) && slices.ContainsFunc(places(other), func(p *Point) bool { return slices.Contains(places(w), p) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// grant checks that the request goes in order.
+func (x *several) grant(w *Waiter, due Instant) {
+	x.waiting = slices.DeleteFunc(x.waiting, func(other *Waiter) bool { return other == w })
+	if bound, ok := x.planned[w]; ok && len(x.points) == 1 {
+		require.GreaterOrEqual(x, due, bound, "granted before the lower bound that was planned")
+	}
+	delete(x.planned, w)
+	for _, other := range x.waiting {
+		if slices.Equal(places(other), places(w)) && other.Caller == w.Caller {
+			before := other.earlier(w)
+			if x.fair && w.At[0].Fair {
+				before = other.key.seq < w.key.seq
+			}
+			require.False(x, before, "a request overtook another one that falls under the same points")
+		}
+		if !x.fair && other.earlier(w) && x.isFirst(other) {
+			for _, p := range places(w) {
+				if slices.Contains(places(other), p) {
+					require.False(x, canPay(other, p, due), "a request overtook another one that only this point stopped")
+				}
+			}
+		}
+	}
+}
+
+// arrive has a request come.
+func (x *several) arrive() {
+	w := &Waiter{Rank: RankOf(x.now, 0), Last: Never, Weight: 1}
+	for len(w.At) == 0 {
+		for _, p := range x.points {
+			if x.r.IntN(2) == 0 {
+				w.At, w.Costs = append(w.At, p), append(w.Costs, 1+x.r.Int64N(3))
+			}
+		}
+	}
+	if len(x.gates) > 0 && x.r.IntN(3) > 0 {
+		w.Gate = x.gates[x.r.IntN(len(x.gates))]
+	}
+	if x.r.IntN(4) == 0 {
+		w.Rank = RankOf(x.now, x.r.IntN(3)-1)
+	}
+	if x.fair {
+		w.Caller = string(rune('a' + x.r.IntN(3)))
+	}
+	if x.r.IntN(2) == 0 {
+		w.Last = x.now + x.r.Int64N(1<<x.r.IntN(33))
+	}
+	due, _ := x.Plan(w, x.now)
+	if due > w.Last {
+		return
+	}
+	if len(x.gates) > 0 { // a gate that could pay all may now be closed for a while, and other requests go before
+		clear(x.planned)
+	}
+	x.Join(w, x.now)
+	if again, _ := x.Plan(w, x.now); !x.fair { // else it may have become the first of its line, which changes the place of that elsewhere
+		require.Equal(x, due, again, "plan of a request that has joined")
+	}
+	x.waiting = append(x.waiting, w)
+	x.planned[w] = due
+}
+
+func first[A, B any](a A, _ B) A { return a }
+
+func (x *several) step() {
+	switch what := x.r.IntN(12); {
+	case what < 4:
+		x.until(x.now + x.r.Int64N(1<<x.r.IntN(33)))
+	case what == 4 && len(x.waiting) > 0:
+		i := x.r.IntN(len(x.waiting))
+		w := x.waiting[i]
+		x.waiting = slices.Delete(x.waiting, i, i+1)
+		clear(x.planned)
+		x.Leave(w, x.now)
+	case what == 5 || what == 6:
+		all := append(slices.Clone(x.points), x.gates...)
+		p := all[x.r.IntN(len(all))]
+		clear(x.planned)
+		if p.Payer.(*fake).change(x.r, x.now) {
+			x.Check(p)
+		}
+		x.Touch(p)
+		for _, w := range x.reject(1 + x.r.IntN(40)) {
+			x.waiting = slices.DeleteFunc(x.waiting, func(other *Waiter) bool { return other == w })
+		}
+	case what == 7 && x.fair:
+		clear(x.planned)
+		x.Correct(x.points[0], string(rune('a'+x.r.IntN(3))), 1, x.r.Int64N(7)-3)
+	default:
+		x.arrive()
+	}
+	x.serve()
+}
+
+// rest checks that no request can go, now and until Wake.
+func (x *several) rest() {
+	x.check(x)
+	require.Equal(x, len(x.waiting), x.Len())
+	if x.fair {
+		return
+	}
+	at := x.now
+	if wake := x.Wake(); x.r.IntN(2) == 0 {
+		at += x.r.Int64N(min(wake, x.now+10*second) - x.now)
+	}
+	for _, w := range x.waiting {
+		require.False(x, x.isFirst(w) && canPay(w, nil, at), "a request can go at %d, and Wake is %d", at, x.Wake())
+	}
+}
+
+func runSeveral(t testing.TB, r *rand.Rand, steps int) {
+	x := newSeveral(t, r)
+	for range steps {
+		x.step()
+		x.rest()
+	}
+	for len(x.waiting) > 0 {
+		w := x.waiting[0]
+		x.waiting = x.waiting[1:]
+		clear(x.planned)
+		x.Leave(w, x.now)
+		x.serve()
+	}
+	require.Empty(t, x.lines)
+	require.Empty(t, x.due)
+	for _, p := range append(x.points, x.gates...) {
+		require.Zero(t, p.Waiting())
+		require.Empty(t, p.blocked)
+		require.Empty(t, p.stops)
+		require.Nil(t, p.turns)
+	}
+}
+
+func TestSeveralPointsKeepTheOrder(t *testing.T) {
+	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) { runSeveral(t, r, 100) })
+}
+
+func FuzzSeveral(f *testing.F) {
+	f.Add(uint64(0))
+	f.Fuzz(func(t *testing.T, seed uint64) { runSeveral(t, rand.New(rand.NewPCG(seed, 3)), 100) })
+}
+
+// A request is rejected if and only if it would be planned for too late after all rejections before it, one by one.
+func TestNoRequestIsRejectedThatWouldBeInTime(t *testing.T) {
+	rejected, queues := 0, 0
+	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+		seed := r.Uint64()
+		one, other := newCrowd(t, seed), newCrowd(t, seed)
+		require.Equal(t, len(one.waiting), len(other.waiting))
+		for range 4 {
+			seed = r.Uint64()
+			want := other.rejectOneByOne(other.change(seed))
+			var got []*Waiter
+			if p := one.change(seed); p != nil {
+				one.Check(p)
+				got = one.reject(1 + r.IntN(50))
+			}
+			for _, x := range []*several{one, other} {
+				for _, p := range append(x.points, x.gates...) {
+					x.Touch(p)
+				}
+				x.serve()
+			}
+			require.Equal(t, len(want), len(got))
+			for i, w := range got {
+				require.Equal(t, slices.Index(other.waiting, want[i]), slices.Index(one.waiting, w))
+			}
+			for _, ln := range one.lines {
+				queues = max(queues, len(ln.queues))
+			}
+			rejected += len(got)
+			one.check(t)
+		}
+	})
+	require.Positive(t, rejected)
+	require.Greater(t, queues, 2)
+}
+
+// newCrowd has many requests wait that differ in costs, gates, priorities and for how long.
+func newCrowd(t testing.TB, seed uint64) *several {
+	x := newSeveral(t, rand.New(rand.NewPCG(seed, 4)))
+	x.fair, x.points[0].Fair = false, false
+	x.points = x.points[:min(2, len(x.points))]
+	for _, p := range append(x.points, x.gates...) {
+		p.Payer.(*fake).held = second
+	}
+	last := x.now + x.r.Int64N(int64(10*second))
+	for range 80 {
+		w := &Waiter{Rank: RankOf(x.now, x.r.IntN(3)), Last: last}
+		for _, p := range x.points {
+			w.At, w.Costs = append(w.At, p), append(w.Costs, 1+x.r.Int64N(3))
+		}
+		if len(x.gates) > 0 {
+			w.Gate = x.gates[x.r.IntN(len(x.gates))]
+		}
+		if x.r.IntN(2) == 0 {
+			w.Last = x.now + x.r.Int64N(int64(20*second))
+		}
+		if due, _ := x.Plan(w, x.now); due <= w.Last {
+			x.Join(w, x.now)
+			x.waiting = append(x.waiting, w)
+		}
+	}
+	x.serve()
+	return x
+}
+
+func (x *several) change(seed uint64) *Point {
+	r := rand.New(rand.NewPCG(seed, 5))
+	all := append(slices.Clone(x.points), x.gates...)
+	p := all[r.IntN(len(all))]
+	if !p.Payer.(*fake).change(r, x.now) || p.Waiting() == 0 {
+		return nil
+	}
+	return p
+}
+
+// rejectOneByOne is what Overdue and its caller do, by planning every request after every rejection.
+func (x *several) rejectOneByOne(p *Point) (late []*Waiter) {
+	for p != nil {
+		all := slices.DeleteFunc(slices.Clone(x.waiting), func(w *Waiter) bool { return !w.IsWaiting() })
+		slices.SortFunc(all, func(a, b *Waiter) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.key.seq, b.key.seq)) })
+		i := slices.IndexFunc(all, func(w *Waiter) bool { return first(x.Plan(w, x.now)) > w.tight() })
+		if i < 0 {
+			break
+		}
+		x.Leave(all[i], x.now)
+		late = append(late, all[i])
+	}
+	return late
+}
