@@ -1,0 +1,146 @@
+package queue_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+func TestFixedWindowsAreThoseOfTheWallClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
+		time.Sleep(20*time.Hour + time.Nanosecond)
+		l, err := NewLimiter(WithLimit(FixedWindow(5, 24*time.Hour), FixedWindow(5, time.Hour, Name("at 20"), Start(time.Date(2050, 1, 1, 0, 20, 0, 0, time.UTC)))))
+		require.NoError(t, err)
+		_, ok := l.Try("", 5)
+		require.True(t, ok)
+		wait, _ := l.Try("", 1)
+		require.Equal(t, 4*time.Hour-time.Nanosecond, wait)
+		time.Sleep(wait - 1)
+		wait, _ = l.Try("", 1)
+		require.Equal(t, time.Nanosecond, wait)
+		time.Sleep(time.Nanosecond)
+		_, ok = l.Try("", 5)
+		require.True(t, ok)
+		time.Sleep(10 * time.Minute)
+		require.NoError(t, l.SetRate("fixed-window", 100, 24*time.Hour))
+		wait, _ = l.Try("", 1)
+		require.Equal(t, 10*time.Minute, wait)
+	})
+}
+
+// TestFixedWindowFollowsAClockThatIsSet begins with a clock that is wrong by a stretch, and sets it right.
+func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
+	for _, wrong := range []time.Duration{2 * time.Hour, -2 * time.Hour, 500 * time.Millisecond, 72 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) { // begins at midnight
+			l, err := NewLimiter(WithLimit(FixedWindow(5, time.Hour)))
+			require.NoError(t, err)
+			time.Sleep(time.Hour - 2*time.Second)
+			coreOf(l).Mu.Lock()
+			coreOf(l).Wall.Unix += int64(wrong)
+			coreOf(l).WallAt = int64(time.Since(coreOf(l).Start)) + int64(time.Second)
+			coreOf(l).Synced = coreOf(l).WallAt
+			unusedLocked(l)
+			coreOf(l).Mu.Unlock()
+			_, ok := l.Try("", 5)
+			require.True(t, ok)
+			time.Sleep(time.Second) // now the clock is looked at
+			wait, ok := l.Try("", 1)
+			if wrong < 0 {
+				require.True(t, ok, "set forward: another window")
+			} else {
+				require.Equal(t, time.Second, wait, "set back: the window that it now is was used up")
+			}
+		})
+	}
+}
+
+// setWrong has a Limiter believe that the clock is wrong, until it looks again.
+func setWrong(l *Limiter, by, until time.Duration) {
+	coreOf(l).Mu.Lock()
+	defer coreOf(l).Mu.Unlock()
+	coreOf(l).Wall.Unix += int64(by)
+	coreOf(l).WallAt = int64(time.Since(coreOf(l).Start) + until)
+	coreOf(l).Synced = coreOf(l).WallAt
+	unusedLocked(l)
+}
+
+// unusedLocked replaces the meter of the only bucket by an unused one, which begins in the window of now.
+func unusedLocked(l *Limiter) {
+	b := coreOf(l).Limits[0].Single
+	b.Meter = coreOf(l).Limits[0].Make(coreOf(l).NowLocked(), b.Rate(), 0, &coreOf(l).Wall)
+}
+
+// TestClockThatIsSetBackALittleStartsNoWindowTwice is about one that is corrected across the end of a window.
+func TestClockThatIsSetBackALittleStartsNoWindowTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight
+		l := limiterOf(t, WithLimit(FixedWindow(5, time.Hour)))
+		time.Sleep(time.Hour - 400*time.Millisecond)
+		setWrong(l, 500*time.Millisecond, 100*time.Millisecond)
+		_, ok := l.Try("", 3)
+		require.True(t, ok)
+		time.Sleep(200 * time.Millisecond)
+		wait, _ := l.Try("", 2)
+		require.Equal(t, 200*time.Millisecond, wait)
+		wait, _ = l.Try("", 3)
+		require.Equal(t, time.Hour+200*time.Millisecond, wait)
+		time.Sleep(300 * time.Millisecond)
+		_, ok = l.Try("", 2)
+		require.True(t, ok)
+		wait, _ = l.Try("", 1)
+		require.Equal(t, time.Hour-100*time.Millisecond, wait)
+	})
+}
+
+func TestClockThatIsSetBackForgivesWhatIsLongOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(FixedWindow(5, time.Hour)))
+		_, ok := l.Try("", 5)
+		require.True(t, ok)
+		time.Sleep(10 * time.Hour)
+		coreOf(l).Mu.Lock()
+		coreOf(l).Wall.Unix += int64(2 * time.Hour)
+		coreOf(l).Mu.Unlock()
+		_, ok = l.Try("", 5)
+		require.True(t, ok)
+	})
+}
+
+// TestWaiterForAWindowSeesThatTheClockWasSet waits for a window that has begun long ago, once the clock is right.
+func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(FixedWindow(5, 24*time.Hour)))
+		sleep(23 * time.Hour)
+		setWrong(l, -12*time.Hour, time.Second)
+		coreOf(l).Mu.Lock()
+		coreOf(l).WallAt, coreOf(l).Synced = meter.Never, meter.Never
+		coreOf(l).Mu.Unlock()
+		_, ok := l.Try("", 5)
+		require.True(t, ok)
+		waits := send(t, l, Ask{Cost: 1})
+		coreOf(l).Mu.Lock()
+		coreOf(l).WallAt, coreOf(l).Synced = 0, 0
+		coreOf(l).Mu.Unlock()
+		checkInvariants(t, l)
+		sleep(2 * time.Hour)
+		require.True(t, waits.done, "waits until the clock would have been right")
+		require.LessOrEqual(t, waits.at, 24*time.Hour+time.Minute)
+	})
+}
+
+// TestStartMayBeAnyTime is about times that don't fit an int64 of nanoseconds.
+func TestStartMayBeAnyTime(t *testing.T) {
+	for _, year := range []int{1, 1600, 1677, 1969, 1970, 2000, 2262, 2263, 9999} {
+		synctest.Test(t, func(t *testing.T) { // begins at midnight
+			l := limiterOf(t, WithLimit(FixedWindow(1, 24*time.Hour, Start(time.Date(year, 1, 1, 6, 0, 0, 0, time.UTC)))))
+			l.Try("", 1)
+			wait, ok := l.Try("", 1)
+			require.False(t, ok)
+			require.Equal(t, 6*time.Hour, wait, "year %d", year)
+		})
+	}
+}
