@@ -32,6 +32,7 @@ var rooms = map[string]struct {
 	"storetest":    {inside: []string{".", "internal/lease", "internal/store"}},
 	"internal/queue": {inside: []string{"internal/aimd", "internal/lease", "internal/meter", "internal/quota", "internal/store"},
 		never: []string{"net/http", "log", "log/slog", "os"}},
+	"internal/order":      {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/aimd":       {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/quota":      {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/order":      {inside: []string{"internal/meter"}, never: arithmetic},
