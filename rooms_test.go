@@ -35,7 +35,6 @@ var rooms = map[string]struct {
 	"internal/order":      {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/aimd":       {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/quota":      {inside: []string{"internal/meter"}, never: arithmetic},
-	"internal/order":      {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/meter":      {never: arithmetic},
 	"internal/lease":      {inside: []string{"internal/meter"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
 	"internal/store":      {inside: []string{"internal/lease"}, never: []string{"net/http", "log", "log/slog", "os"}},
