@@ -209,10 +209,42 @@ func retune(t *testing.T, st store.Store) {
 	b := s.bucket(10, time.Hour, 9)
 	got := s.one(lease.Part{Budget: b, Want: 3})
 	b.N, b.Per, b.Burst, b.Initial = 7, 24*time.Hour, 5, 5
-	s.tokens("a smaller burst", s.one(lease.Part{Budget: b, Want: 9}), 5, 5)
+	s.tokens("a lower rate and a smaller burst", s.one(lease.Part{Budget: b, Want: 9}), 5, 5)
 	s.between("the wait at the new rate", s.one(lease.Part{Budget: b, Need: 1}).Wait, 3*time.Hour, 24*time.Hour/7+time.Millisecond)
 	b.Burst = 20
-	s.tokens("a larger burst does not fill it", s.one(lease.Part{Budget: b, Want: 9, Back: []lease.Return{{Tokens: 1, Lease: got.ID}}}), 0, 0)
+	back := []lease.Return{{Tokens: 1, Lease: got.ID}}
+	s.tokens("a larger burst does not fill it", s.one(lease.Part{Budget: b, Want: 9, Back: back, Replace: true}), 0, 0)
+}
+
+func stricter(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	for _, c := range []struct{ strict, loose lease.Budget }{
+		{s.bucket(10, time.Hour, 5), s.bucket(600, 60*time.Hour, 600)},
+		{s.bucket(10, time.Hour, 9), s.bucket(20, time.Hour, 5)},
+		{s.budget(lease.Pace, 10, time.Hour), s.budget(lease.Pace, 11, time.Hour)},
+		{s.budget(lease.Sliding, 5, time.Hour), s.budget(lease.Sliding, 60, 12*time.Hour)},
+		{s.budget(lease.Fixed, 5, time.Hour), s.budget(lease.Fixed, 60, 12*time.Hour)},
+		{s.budget(lease.Slots, 5, 0), s.budget(lease.Slots, 6, 0)},
+	} {
+		all := int64(0)
+		for i := range 10 {
+			b := []lease.Budget{c.strict, c.loose}[i%2]
+			b.Key, b.Limit = c.strict.Key, c.strict.Limit
+			got := s.one(lease.Part{Budget: b, Holder: "a", Want: 3})
+			if all += got.Tokens; got.Differs != (i%2 == 1) {
+				t.Errorf("%s: ask %d: another rule counts: %v", b.Kind, i, got.Differs)
+			}
+		}
+		most := map[lease.Kind]int64{lease.Bucket: c.strict.Burst, lease.Pace: 1, lease.Sliding: 5, lease.Fixed: 5, lease.Slots: 30}[c.strict.Kind]
+		if all > most {
+			t.Errorf("%s: %d tokens by two rules, at most %d by the stricter one", c.strict.Kind, all, most)
+		}
+		b := c.loose
+		b.Key, b.Limit = c.strict.Key, c.strict.Limit
+		if got := s.one(lease.Part{Budget: b, Holder: "a", Replace: true}); got.Differs {
+			t.Errorf("%s: a rule that replaces the other does not count", b.Kind)
+		}
+	}
 }
 
 func (s *suite) setupError(p lease.Part) {

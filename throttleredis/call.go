@@ -26,6 +26,7 @@ type call struct {
 	args  []byte
 
 	budget [9]int64 // the numbers of the latest part's budget
+	kinds  int      // the set of kinds of the budgets
 
 	reply string
 	early int64 // by so many µs the response could have arrived earlier; see clock
@@ -34,7 +35,7 @@ type call struct {
 
 const (
 	headerSize = 3 * 8
-	askSize    = 8 * 8 // of a part, at least
+	askSize    = 8 * 8 // of an ask for one part, at least
 	budgetSize = 9 * 8
 	keySize    = 48 // of most names
 )
@@ -118,23 +119,29 @@ var kinds = map[lease.Kind]int64{lease.Bucket: 1, lease.Pace: 1, lease.Sliding: 
 const (
 	withBudget = 1
 	withExtras = 2
+	replaces   = 4
 )
 
-// add appends an ask, in the format that lease.lua reads: for each part the number of parts and what follows.
+// add appends an ask, in the format that asks.lua reads.
 func (c *call) add(ask int, parts []lease.Call) {
 	c.asks = append(c.asks, ask)
 	c.parts = append(c.parts, len(parts))
+	c.number(int64(len(parts)))
 	for i := range parts {
 		p := &parts[i]
+		c.kinds |= 1 << (kinds[p.Kind] - 1)
 		budget := [...]int64{kinds[p.Kind], p.Tick, p.N, p.Per, p.Full, p.Initial, p.Owed, p.Origin, p.Horizon}
 		what := int64(0)
-		if budget != c.budget || len(parts) > 1 { // the script reads the parts of an ask twice
+		if budget != c.budget {
 			what += withBudget
 		}
 		if p.Owe > 0 || p.Hold != 0 || p.Held > 0 || p.Holder != "" || len(p.Back) > 0 {
 			what += withExtras
 		}
-		c.number(int64(len(parts)), what, p.Need, p.Due, p.Want, p.Ahead, p.Ticks, p.Since)
+		if p.Replace {
+			what += replaces
+		}
+		c.number(what, p.Need, p.Due, p.Want, p.Ahead, p.Ticks, p.Since)
 		if what&withBudget != 0 {
 			c.budget = budget
 			c.number(budget[:]...)
@@ -199,42 +206,61 @@ func (c *call) read(leases []lease.Lease) error {
 	}
 	all := make([]lease.LeasedPart, n)
 	rest := c.reply[min(8, len(c.reply)):]
-	for i := range all {
-		size, ok := readPart(rest, &all[i])
-		if !ok {
-			return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), n)
+	for i, ask := range c.asks {
+		parts := all[:c.parts[i]:c.parts[i]]
+		all = all[c.parts[i]:]
+		if text, size, ok := readError(rest); ok {
+			leases[ask] = lease.Lease{Err: scriptError(text)}
+			rest = rest[size:]
+			continue
 		}
-		all[i].Next = max(0, all[i].Next-lease.Micros(c.early)) // by Redis's clock, however long the response took
-		rest = rest[size:]
+		for k := range parts {
+			size, ok := readPart(rest, &parts[k])
+			if !ok {
+				return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), n)
+			}
+			parts[k].Next = max(0, parts[k].Next-lease.Micros(c.early)) // by Redis's clock, however long the response took
+			rest = rest[size:]
+		}
+		leases[ask] = lease.Lease{Parts: parts}
 	}
 	if rest != "" {
 		return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), n)
-	}
-	for i, ask := range c.asks {
-		leases[ask] = lease.Lease{Parts: all[:c.parts[i]:c.parts[i]]}
-		all = all[c.parts[i]:]
 	}
 	return nil
 }
 
 const (
-	shortReply = 5 * 8 // of a part
-	longReply  = 9 * 8
+	shortReply = 6 * 8 // of a part
+	longReply  = 10 * 8
 )
 
-// readPart reads a part from the begin of a response, as lease.lua writes it. It returns its size in bytes.
+// readPart reads a part from the begin of a response, as respond in head.lua writes it. It returns its size in bytes.
 func readPart(s string, p *lease.LeasedPart) (size int, ok bool) {
 	if len(s) < shortReply {
 		return 0, false
 	}
 	at := func(i int) int64 { return int64(number(s[8*i:])) }
-	p.Processes, p.ID, p.Tokens, p.AtOnce, p.Left = int(at(0)/2), at(1), at(2), at(3), number(s[8*4:])
-	if at(0)%2 == 0 {
+	flags := at(0)
+	p.Differs, p.Processes, p.ID, p.Tokens, p.AtOnce, p.Left = flags&2 != 0, int(at(1)), at(2), at(3), at(4), number(s[8*5:])
+	if flags&1 == 0 {
 		return shortReply, true
 	}
 	if len(s) < longReply {
 		return 0, false
 	}
-	p.Next, p.Until, p.Wait, p.Hold = lease.Micros(at(5)), lease.Micros(at(6)), lease.Micros(at(7)), lease.Micros(at(8))
+	p.Next, p.Until, p.Wait, p.Hold = lease.Micros(at(6)), lease.Micros(at(7)), lease.Micros(at(8)), lease.Micros(at(9))
 	return longReply, true
+}
+
+// readError reads the error of an ask, in place of its parts.
+func readError(s string) (text string, size int, ok bool) {
+	if len(s) < 16 || number(s) != -1 {
+		return "", 0, false
+	}
+	n := int(number(s[8:]))
+	if n < 0 || n > len(s)-16 {
+		return "", 0, false
+	}
+	return s[16 : 16+n], 16 + n, true
 }

@@ -1,6 +1,7 @@
 package throttleredis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,11 +42,22 @@ func (s *Store) Check(ctx context.Context) error {
 		}
 	}
 	for _, run := range []func(context.Context, []*call){s.execHash, s.execSource} {
-		calls := s.calls(asks, make([]lease.Lease, len(asks)))
+		leases := make([]lease.Lease, len(asks))
+		calls := s.calls(asks, leases)
 		run(ctx, calls)
 		for _, c := range calls {
-			if c.err != nil && !redis.HasErrorPrefix(c.err, "NOSCRIPT") {
-				return s.classifyAfter(false, c.err)
+			err := c.err
+			if redis.HasErrorPrefix(err, "NOSCRIPT") {
+				continue
+			}
+			if err == nil {
+				err = c.read(leases)
+			}
+			for _, i := range c.asks {
+				err = cmp.Or(err, leases[i].Err)
+			}
+			if err != nil {
+				return s.classifyAfter(false, err)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // version is the version of the format of states. Another format has another version, so that two releases can run side by
 // side, each with budgets of its own.
-const version = "1"
+const version = "2"
 
 // letters are the last part of a key name, because each kind has a format of its own.
 var letters = map[lease.Kind]string{

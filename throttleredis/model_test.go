@@ -14,21 +14,28 @@ import (
 	"github.com/httpthrottle/throttle/internal/lease"
 )
 
-// modelScript returns the script with a clock that the test sets, and with states that last until the test deletes them.
-func modelScript(t *testing.T) script {
+// modelScripts returns the scripts with a clock that the test sets, and with states that last until the test deletes them.
+func modelScripts(t *testing.T) *scripts {
 	t.Helper()
-	source := leaseScript.source
-	for _, r := range [][2]string{
-		{"redis.call('TIME')", "{0, redis.call('GET', 'clock')}"},
-		{"'PX', max(1, ceil((expires + LINGER - now) / 1000))", "'PX', 100000000"},
-		{"'PX', ceil((till - now) / 1000)", "'PX', 100000000"},
-	} {
-		if strings.Count(source, r[0]) != 1 {
-			t.Fatalf("lease.lua does not have %q once", r[0])
+	return newScripts(func(name string) string {
+		text, err := sources.ReadFile("scripts/" + name + ".lua")
+		must(t, err)
+		source := string(text)
+		for _, r := range [][3]string{
+			{"head", "redis.call('TIME')", "{0, redis.call('GET', 'clock')}"},
+			{"head", "'PX', max(1, ceil((expires + LINGER - now) / 1000))", "'PX', 100000000"},
+			{"slots", "ceil((max(s.hold, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"},
+		} {
+			if r[0] != name {
+				continue
+			}
+			if strings.Count(source, r[1]) != 1 {
+				t.Fatalf("%s.lua does not have %q once", name, r[1])
+			}
+			source = strings.Replace(source, r[1], r[2], 1)
 		}
-		source = strings.Replace(source, r[0], r[1], 1)
-	}
-	return newScript(source)
+		return source
+	})
 }
 
 // TestScriptDecidesAsTheBook asks the script and the reference at random and compares every number of their responses.
@@ -73,7 +80,7 @@ func newModel(t *testing.T, c *redis.Client, seed uint64) *model {
 		T: t, Rand: rand.New(rand.NewPCG(seed, 1)), client: c, store: newStore(t, c), book: lease.NewBook(), now: 1_763_800_000_123_456,
 		seed: seed, had: make(map[string][]lease.Return),
 	}
-	m.store.script = modelScript(t)
+	m.store.scripts = modelScripts(t)
 	for _, key := range []string{"a", "b"} {
 		m.base = append(m.base,
 			lease.Budget{Kind: lease.Bucket, Limit: "l", Key: key, N: 100, Per: time.Second, Burst: 50, Initial: 50},
@@ -165,6 +172,7 @@ func (m *model) part(b lease.Budget) lease.Part {
 	}
 	p := lease.Part{Budget: b, Need: m.Int64N(min(most, 8) + 1), Since: time.Duration(m.Int64N(int64(30 * time.Second)))}
 	p.Want = p.Need + m.Int64N(20)
+	p.Replace = m.IntN(100) == 0
 	if m.IntN(10) == 0 {
 		p.Need = min(most, p.Need*p.Need*p.Need)
 		p.Want = m.Int64N(1 << 40)

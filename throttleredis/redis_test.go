@@ -15,7 +15,10 @@ import (
 )
 
 // leastACL is the smallest set of permissions that a Store needs, as docs/shared-limits.md has it.
-var leastACL = []string{"~throttle:1:*", "-@all", "+evalsha", "+eval", "+get", "+set", "+time"}
+var leastACL = []string{"~throttle:2:*", "-@all", "+evalsha", "+eval", "+get", "+set", "+time"}
+
+// slotsACL are those that limits of requests in flight need in addition.
+var slotsACL = []string{"+hmget", "+hset", "+hdel", "+hgetall", "+pexpire"}
 
 func withACL(t *testing.T, s *server, rules ...string) *redis.Client {
 	t.Helper()
@@ -32,7 +35,9 @@ func TestLeastPermissionsSuffice(t *testing.T) {
 	must(t, st.Check(t.Context()))
 	for _, kind := range []lease.Kind{lease.Bucket, lease.Pace, lease.Sliding, lease.Fixed, lease.Slots} {
 		b := bucket("k")
-		b.Kind = kind
+		if b.Kind = kind; kind == lease.Slots {
+			st = newStore(t, withACL(t, s, append(leastACL, slotsACL...)...))
+		}
 		lease1(t, st, lease.Part{Budget: b, Want: 1, Holder: "h", Back: []lease.Return{{Tokens: 1, Lease: 1}}})
 	}
 }
@@ -61,7 +66,7 @@ func TestEachMissingPermissionIsASetupError(t *testing.T) {
 func TestCheckFindsThatTheSourceCannotBeSent(t *testing.T) {
 	s := start(t)
 	lease1(t, newStore(t, s.client(t)), lease.Part{Budget: bucket("k")}) // Redis has the script
-	st := newStore(t, withACL(t, s, "~throttle:1:*", "-@all", "+evalsha", "+get", "+set", "+time"))
+	st := newStore(t, withACL(t, s, "~throttle:2:*", "-@all", "+evalsha", "+get", "+set", "+time"))
 	lease1(t, st, lease.Part{Budget: bucket("k")})
 	if err := st.Check(t.Context()); !errors.Is(err, lease.ErrSetup) {
 		t.Errorf("the error is %v", err)
@@ -87,18 +92,51 @@ func TestWrongSetupIsAnErrorWithItsText(t *testing.T) {
 	}
 }
 
-func TestKeyOfAnotherTypeIsASetupError(t *testing.T) {
+func TestUnreadableStateConcernsItsOwnBudgetAlone(t *testing.T) {
 	s := start(t)
 	c := s.client(t)
-	st := newStore(t, c)
-	p := lease.Part{Budget: bucket("k"), Want: 1}
-	must(t, c.LPush(t.Context(), st.key(&p.Budget), "x").Err())
-	if _, err := try(t.Context(), st, p); !errors.Is(err, lease.ErrSetup) || !strings.Contains(err.Error(), "WRONGTYPE") {
-		t.Errorf("the error is %v", err)
+	var asks []lease.Ask
+	for _, key := range []string{"list", "rubbish", "later", "healthy"} {
+		for _, kind := range []lease.Kind{lease.Bucket, lease.Pace, lease.Sliding, lease.Fixed, lease.Slots} {
+			b := bucket(key)
+			b.Kind = kind
+			asks = append(asks, lease.Ask{Parts: []lease.Part{{Budget: b, Need: 1, Want: 1, Holder: "h"}}})
+		}
 	}
-	must(t, c.Set(t.Context(), st.key(&p.Budget), "rubbish", 0).Err())
-	if _, err := try(t.Context(), st, p); !errors.Is(err, lease.ErrSetup) {
-		t.Errorf("the error for a string that is no state: %v", err)
+	st := newStore(t, c)
+	for i := range asks {
+		key := st.key(&asks[i].Parts[0].Budget)
+		slots := asks[i].Parts[0].Budget.Kind == lease.Slots
+		switch asks[i].Parts[0].Budget.Key {
+		case "list":
+			must(t, c.LPush(t.Context(), key, "x").Err())
+		case "rubbish":
+			must(t, c.Set(t.Context(), key, "rubbish", 0).Err())
+		case "later":
+			state := "\x03" + strings.Repeat("\x00", 200)
+			if slots {
+				must(t, c.HSet(t.Context(), key, "", state).Err())
+			} else {
+				must(t, c.Set(t.Context(), key, state, 0).Err())
+			}
+		}
+	}
+	leases, err := st.Lease(t.Context(), asks)
+	must(t, err)
+	for i, l := range leases {
+		b := asks[i].Parts[0].Budget
+		if bad := b.Key != "healthy"; bad != (l.Err != nil) || bad != isUnreadable(l.Err) || errors.Is(l.Err, lease.ErrSetup) {
+			t.Errorf("%s of %s: %v", b.Kind, b.Key, l.Err)
+		}
+	}
+	leases, err = st.Lease(t.Context(), asks[:1])
+	must(t, err)
+	if leases[0].Err == nil {
+		t.Error("alone: no error")
+	}
+	together := ask(asks[0].Parts[0], asks[len(asks)-1].Parts[0])
+	if leases, err = st.Lease(t.Context(), together); err != nil || leases[0].Err == nil {
+		t.Errorf("together: %v, %+v", err, leases)
 	}
 }
 

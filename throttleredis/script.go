@@ -3,23 +3,59 @@ package throttleredis
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed" // of the script
+	"embed"
 	"encoding/hex"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lease.lua
-var leaseSource string
-
-var leaseScript = newScript(leaseSource)
+// A scripts has a script for each set of kinds, so that Redis runs no more of them than a call needs.
+type scripts [1 << len(kindFiles)]script
 
 // A script is run by its hash, which Redis knows until it restarts, fails over or runs SCRIPT FLUSH.
 type script struct{ source, sha string }
 
-func newScript(source string) script {
-	sum := sha1.Sum([]byte(source))
-	return script{source, hex.EncodeToString(sum[:])}
+//go:embed scripts
+var sources embed.FS
+
+// kindFiles are the names of the files of kinds, by number of the kind less one.
+var kindFiles = [...]string{"bucket", "sliding", "fixed", "slots"}
+
+var leaseScripts = newScripts(func(name string) string {
+	text, err := sources.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic("throttleredis: bug: " + err.Error())
+	}
+	return string(text)
+})
+
+// newScripts puts the scripts together from the files that source returns.
+func newScripts(source func(name string) string) *scripts {
+	all := new(scripts)
+	for set := range all {
+		text := source("head")
+		for i, name := range kindFiles {
+			if set&(1<<i) != 0 {
+				text += source(name)
+			}
+		}
+		text = bare(text + source("asks"))
+		sum := sha1.Sum([]byte(text))
+		all[set] = script{text, hex.EncodeToString(sum[:])}
+	}
+	return all
+}
+
+// bare returns a source without its comments, which Redis need not keep. The line that a script begins with is not one.
+func bare(source string) string {
+	var text strings.Builder
+	for line := range strings.Lines(source) {
+		if code, _, _ := strings.Cut(line, "-- "); strings.TrimSpace(code) != "" {
+			text.WriteString(strings.TrimRight(code, " \n") + "\n")
+		}
+	}
+	return text.String()
 }
 
 // exec runs the script of each call by its hash, and by its source if Redis does not have it.
@@ -39,13 +75,13 @@ func (s *Store) exec(ctx context.Context, calls []*call) {
 
 func (s *Store) execHash(ctx context.Context, calls []*call) {
 	s.pipeline(ctx, calls, func(p redis.Cmdable, c *call) *redis.Cmd {
-		return p.EvalSha(ctx, s.script.sha, c.keys, c.args)
+		return p.EvalSha(ctx, s.scripts[c.kinds].sha, c.keys, c.args)
 	})
 }
 
 func (s *Store) execSource(ctx context.Context, calls []*call) {
 	s.pipeline(ctx, calls, func(p redis.Cmdable, c *call) *redis.Cmd {
-		return p.Eval(ctx, s.script.source, c.keys, c.args)
+		return p.Eval(ctx, s.scripts[c.kinds].source, c.keys, c.args)
 	})
 }
 

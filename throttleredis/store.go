@@ -29,7 +29,7 @@ type Store struct {
 	oneSlot bool
 	prefix  string
 	logger  *slog.Logger
-	script  script
+	scripts *scripts
 	began   time.Time
 
 	clocks []clock     // of the only server, or of the server of each slot
@@ -81,7 +81,7 @@ func WithLogger(logger *slog.Logger) Option {
 // It returns an error for a [redis.Ring], because a Ring that loses a server moves keys to servers on which every budget is
 // new. New sends nothing to Redis; see [Store.Check].
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
-	s := &Store{client: client, prefix: "throttle", logger: slog.New(slog.DiscardHandler), script: leaseScript, began: time.Now()}
+	s := &Store{client: client, prefix: "throttle", logger: slog.New(slog.DiscardHandler), scripts: leaseScripts, began: time.Now()}
 	var faults []error
 	if c := reflect.ValueOf(client); client == nil || c.Kind() == reflect.Pointer && c.IsNil() {
 		faults = append(faults, errors.New("the client is nil"))
@@ -139,6 +139,17 @@ func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, err
 			}
 			failed = err
 			failures += len(c.asks)
+			continue
+		}
+		for _, i := range c.asks {
+			if err := leases[i].Err; err == nil {
+				s.worked.Store(true)
+			} else {
+				if leases[i].Err = s.classify(err); !isUnreadable(err) {
+					failed = leases[i].Err
+					failures++
+				}
+			}
 		}
 	}
 	if failed != nil {
@@ -184,7 +195,6 @@ func (s *Store) send(patient, ctx context.Context, calls []*call) (late []*call)
 		if c.err != nil {
 			continue
 		}
-		s.worked.Store(true)
 		now, isLate := c.now()
 		if now > 0 {
 			c.early = s.clocks[c.clock].heard(now, sent, arrived)

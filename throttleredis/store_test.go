@@ -76,10 +76,10 @@ func TestKeysAreBoundedAndEscaped(t *testing.T) {
 	one, err := New(redis.NewClient(&redis.Options{}), OneSlot())
 	must(t, err)
 	for _, c := range []struct{ key, limit, want, oneSlot string }{
-		{"api.example.com", "requests", "mine:1:{api.example.com}requests:b", "throttle:1:{#}api.example.com}requests:b"},
-		{"", "requests", "mine:1:{#}requests:b", "throttle:1:{#}#}requests:b"},
-		{"ключ", "l", "mine:1:{ключ}l:b", "throttle:1:{#}ключ}l:b"},
-		{"#", "l", "mine:1:{#M0EN6z_TMNmtPHcYhwGDgg}l:b", "throttle:1:{#}#M0EN6z_TMNmtPHcYhwGDgg}l:b"},
+		{"api.example.com", "requests", "mine:2:{api.example.com}requests:b", "throttle:2:{#}api.example.com}requests:b"},
+		{"", "requests", "mine:2:{#}requests:b", "throttle:2:{#}#}requests:b"},
+		{"ключ", "l", "mine:2:{ключ}l:b", "throttle:2:{#}ключ}l:b"},
+		{"#", "l", "mine:2:{#M0EN6z_TMNmtPHcYhwGDgg}l:b", "throttle:2:{#}#M0EN6z_TMNmtPHcYhwGDgg}l:b"},
 	} {
 		b := lease.Budget{Kind: lease.Bucket, Limit: c.limit, Key: c.key}
 		if got := s.key(&b); got != c.want && c.key != "#" {
@@ -110,7 +110,7 @@ func TestSlotsAreThoseOfRedisCluster(t *testing.T) {
 		for i := range tag {
 			tag[i] = byte('a' + r.IntN(26))
 		}
-		want, err := c.ClusterKeySlot(t.Context(), "throttle:1:{"+string(tag)+"}l:b").Result()
+		want, err := c.ClusterKeySlot(t.Context(), "throttle:2:{"+string(tag)+"}l:b").Result()
 		must(t, err)
 		if got := slotOf(string(tag)); int64(got) != want {
 			t.Fatalf("%s is in slot %d, not %d", tag, want, got)
@@ -129,8 +129,8 @@ func TestStatesAreSmallAndExpire(t *testing.T) {
 		{lease.Budget{Kind: lease.Bucket, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second, Burst: 1000, Initial: 1000}, 330},
 		{lease.Budget{Kind: lease.Pace, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 330},
 		{lease.Budget{Kind: lease.Sliding, Limit: "requests", Key: "api.example.com", N: 100_000, Per: time.Second}, 2700},
-		{lease.Budget{Kind: lease.Fixed, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 160},
-		{lease.Budget{Kind: lease.Slots, Limit: "requests", Key: "api.example.com", N: 1000}, 290},
+		{lease.Budget{Kind: lease.Fixed, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 190},
+		{lease.Budget{Kind: lease.Slots, Limit: "requests", Key: "api.example.com", N: 1000}, 350},
 	} {
 		first, largest := int64(0), int64(0)
 		for i := range 500 {

@@ -32,6 +32,8 @@ type asking struct {
 	owe   int64
 	since meter.Instant // how long back, owe or a hold have waited for an ask; meter.Never: there is nothing to tell
 	owed  int64         // owe of the ask under way
+
+	replace, replaced bool // the rule was changed: after the latest ask that had a response, and before the ask under way
 }
 
 const (
@@ -178,6 +180,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) Part {
 	}
 	m.limitToTurn(&p, now)
 	p.Hold = m.holds.ask(now)
+	p.Replace, m.replaced, m.replace = m.replace, m.replace, false
 	m.under, m.asked, m.drawn = true, now, 0
 	m.back, m.owe, m.owed, m.since = nil, 0, m.owe, meter.Never
 	return p
@@ -312,6 +315,7 @@ func (m *Leased) lease(now, void meter.Instant, b Budget, p LeasedPart) {
 func (m *Leased) Failed(now, again meter.Instant) {
 	m.under = false
 	m.again = again
+	m.replace = m.replace || m.replaced
 	if m.holds.failed(now) {
 		m.tell(now)
 	}

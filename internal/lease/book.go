@@ -77,6 +77,7 @@ func (b *Book) lease(now int64, parts []Part) Lease {
 	}
 	for i := range calls {
 		states[i].left(&calls[i], &leased[i])
+		leased[i].Differs = calls[i].differs
 	}
 	return Lease{Parts: leased}
 }
@@ -125,11 +126,11 @@ func (b *Book) state(of *Budget, c *Call, now int64) state {
 func newState(c *Call, now int64) state {
 	switch c.Kind {
 	case Sliding:
-		return &slidingState{header: header{seen: now}}
+		return &slidingState{header: newHeader(c, now)}
 	case Fixed:
-		return &fixedState{header: header{seen: now}, at: now}
+		return &fixedState{header: newHeader(c, now), at: now}
 	case Slots:
-		return &slotsState{holders: make(map[string]holding)}
+		return &slotsState{ruling: ruling{c.rule(), now}, holders: make(map[string]holding), earliest: now + slotsFor}
 	}
 	return newBucketState(c, now)
 }
@@ -163,9 +164,14 @@ type header struct {
 	seen         int64 // the instant of the last ask
 	busy, before int64 // the sums of Since in this epoch and in the one before
 	hold         int64 // the budget is blocked until then
+	ruling
 }
 
-// visit records an ask and its hold.
+func newHeader(c *Call, now int64) header {
+	return header{seen: now, ruling: ruling{c.rule(), now}}
+}
+
+// visit records an ask and its hold. A process that did not ask for an epoch counts as if it had been there all the time.
 func (h *header) visit(c *Call, now int64) {
 	if past := now/epoch - h.seen/epoch; past > 0 {
 		h.before = 0
@@ -174,7 +180,14 @@ func (h *header) visit(c *Call, now int64) {
 		}
 		h.busy = 0
 	}
-	h.busy += c.Since
+	inEpoch := now % epoch
+	h.busy += min(c.Since, inEpoch)
+	switch {
+	case c.Since >= epoch:
+		h.before += epoch
+	case c.Since > inEpoch:
+		h.before += c.Since - inEpoch
+	}
 	h.seen = now
 	switch {
 	case c.Hold > 0:

@@ -8,24 +8,22 @@ import (
 // A bucketState is a token bucket, counted in [Units]. Its level is negative while it has promised tokens.
 type bucketState struct {
 	header
-	at           int64 // the level is as of this tick
-	level        int64
-	tick, n, per int64
-	full         int64
-	seq          int64 // the last lease
-	filled       int64 // the first lease after the bucket was full
-	peaks        []peak
+	at     int64 // the level is as of this tick
+	level  int64
+	seq    int64 // the last lease
+	filled int64 // the first lease after the bucket was full
+	peaks  []peak
 }
 
 // A peak records the room below full before a lease, if the room has been larger ever since. In order of time, it grows.
 type peak struct{ seq, room int64 }
 
-// maxPeaks bounds the number of peaks. With more leases after the bucket was full, fewer tokens can be given back.
-const maxPeaks = 8
+// maxPeaks bounds the number of peaks. Of more, the two that are closest become one, and fewer tokens can be given back.
+const maxPeaks = 7
 
 func newBucketState(c *Call, now int64) *bucketState {
 	return &bucketState{
-		header: header{seen: now}, at: ceilDiv(now, c.Tick), level: c.Initial, tick: c.Tick, n: c.N, per: c.Per, full: c.Full,
+		header: newHeader(c, now), at: ceilDiv(now, c.Tick), level: c.Initial,
 		seq: now, filled: now, // IDs grow even if the state was lost, and older leases give nothing back
 	}
 }
@@ -36,7 +34,7 @@ func (s *bucketState) advance(c *Call, now int64) {
 	for _, r := range c.Back {
 		s.giveBack(r.Lease, mulSat(r.Tokens, s.per))
 	}
-	if s.tick != c.Tick || s.n != c.N || s.per != c.Per || s.full != c.Full {
+	if s.govern(c, now) {
 		s.retune(c, now)
 	}
 	if s.level >= s.full {
@@ -71,7 +69,7 @@ func (s *bucketState) retune(c *Call, now int64) {
 	if s.tick != c.Tick {
 		s.at = ceilDiv(now, c.Tick)
 	}
-	s.tick, s.n, s.per, s.full = c.Tick, c.N, c.Per, c.Full
+	s.rule = c.rule()
 	s.filled, s.peaks = s.seq+1, nil
 }
 
@@ -96,24 +94,22 @@ func (s *bucketState) remember() {
 	for n > 0 && s.peaks[n-1].room >= room {
 		n--
 	}
-	if s.peaks = append(s.peaks[:n], peak{s.seq, room}); len(s.peaks) >= maxPeaks {
-		s.thin()
+	if s.peaks = append(s.peaks[:n], peak{s.seq, room}); len(s.peaks) > maxPeaks {
+		s.join()
 	}
 }
 
-// thin joins peaks that are close together and keeps the smallest room of them. About half are left.
-func (s *bucketState) thin() {
-	apart := ceilDiv(s.peaks[len(s.peaks)-1].room-s.peaks[0].room, maxPeaks/2)
-	kept := 0
-	for _, p := range s.peaks[1:] {
-		if p.room-s.peaks[kept].room < apart {
-			s.peaks[kept].seq = p.seq
-		} else {
-			kept++
-			s.peaks[kept] = p
+// join makes one of the two peaks that are closest.
+func (s *bucketState) join() {
+	at := 0
+	gap := func(i int) int64 { return s.peaks[i+1].room - s.peaks[i].room }
+	for i := range len(s.peaks) - 1 {
+		if gap(i) < gap(at) {
+			at = i
 		}
 	}
-	s.peaks = s.peaks[:kept+1]
+	s.peaks[at+1].room = min(s.peaks[at].room, s.peaks[at+1].room)
+	s.peaks = slices.Delete(s.peaks, at, at+1)
 }
 
 // giveBack undoes a part of a lease. Tokens that a full bucket would have lost without that lease are not given back.
@@ -121,29 +117,21 @@ func (s *bucketState) giveBack(leased, back int64) {
 	if s.filled > leased {
 		return
 	}
-	i := 0
-	for i < len(s.peaks) && s.peaks[i].seq <= leased {
-		i++
-	}
 	back = min(back, s.full-s.level)
-	if i < len(s.peaks) {
-		back = min(back, s.peaks[i].room)
+	for _, p := range s.peaks {
+		if p.seq > leased {
+			back = min(back, p.room)
+		}
 	}
 	if back <= 0 {
 		return
 	}
 	s.level += back
-	if i == len(s.peaks) {
-		return
+	for i := range s.peaks {
+		if s.peaks[i].seq > leased {
+			s.peaks[i].room -= back
+		}
 	}
-	for k := i; k < len(s.peaks); k++ {
-		s.peaks[k].room -= back
-	}
-	first := i // of those that the ones before are no peaks beside any more
-	for first > 0 && s.peaks[first-1].room >= s.peaks[i].room {
-		first--
-	}
-	s.peaks = slices.Delete(s.peaks, first, i)
 }
 
 func (s *bucketState) short(c *Call, _ int64) int64 {

@@ -68,7 +68,7 @@ func TestBookAgreesWithRationalNumbers(t *testing.T) {
 			case 7:
 				if r.IntN(6) == 0 {
 					now = some(1 + r.Int64N(40))
-					l.ask(Part{Budget: now})
+					l.ask(Part{Budget: now, Replace: true})
 					all = append(all, lent{at: l.now - someTime, budget: new(now)})
 					for i := range all {
 						if all[i].budget == nil {

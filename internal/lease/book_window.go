@@ -13,7 +13,6 @@ type slidingState struct {
 	header
 	log  []event // in order of time
 	used int64
-	per  int64
 }
 
 type event struct{ at, count int64 }
@@ -25,7 +24,9 @@ func (s *slidingState) advance(c *Call, now int64) {
 		}
 	}
 	s.visit(c, now)
-	s.per = c.Per
+	if s.govern(c, now) {
+		s.rule = c.rule()
+	}
 	expired := 0
 	for expired < len(s.log) && s.log[expired].at+s.per <= now {
 		s.used -= s.log[expired].count
@@ -132,6 +133,9 @@ type fixedState struct {
 
 func (s *fixedState) advance(c *Call, now int64) {
 	s.visit(c, now)
+	if s.govern(c, now) {
+		s.rule = c.rule()
+	}
 	s.at = min(s.at, now) // the clock went back: no time has passed
 	begins := now - floorMod(now-c.Origin, c.Per)
 	s.ends = begins + c.Per

@@ -8,7 +8,7 @@ import (
 // A Call is a [Part] as the numbers by which a store counts: integers below 2^53, with instants and durations in µs.
 type Call struct {
 	Kind   Kind
-	Units        // of a window: N tokens in Per µs; of Slots: N
+	Units        // of a window: N tokens in Per µs, with a Tick of 1; of Slots: N, with a Tick and a Per of 1
 	Origin int64 // an instant at which a Fixed window begins
 
 	Need, Due, Want, Ahead int64 // Due: the number of tokens of Need that must be due within Ticks
@@ -16,6 +16,9 @@ type Call struct {
 	Owe, Hold, Since, Held int64 // Hold: -1 ends it
 	Holder                 string
 	Back                   []Return
+	Replace                bool
+
+	differs bool // Units are those of a stricter rule
 }
 
 // NewCall returns p as numbers. The error, in whose chain ErrSetup is, is for a part that no store can grant.
@@ -24,7 +27,7 @@ func NewCall(p *Part) (Call, error) {
 	if err := b.check(); err != nil {
 		return Call{}, fmt.Errorf("%w: limit %q: %w", ErrSetup, b.Limit, err)
 	}
-	c := Call{Kind: b.Kind, Need: p.Need, Due: p.Need, Holder: p.Holder}
+	c := Call{Kind: b.Kind, Need: p.Need, Due: p.Need, Holder: p.Holder, Replace: p.Replace}
 	most, count := min(b.N, mostUnits), int64(mostUnits) // most: the bound of Need; count: the bound of every other number of tokens
 	switch b.Kind {
 	case Bucket, Pace:
@@ -41,10 +44,10 @@ func NewCall(p *Part) (Call, error) {
 		c.Horizon = min(mulSat(ticks, u.N), mostUnits)
 		c.Ticks = min(max(ticks, span(p.Within, mostAhead)/u.Tick), mostUnits/u.N)
 	case Sliding, Fixed:
-		c.N = most
+		c.N, c.Tick = most, 1
 		c.Per, c.Origin = b.micros()
 	case Slots:
-		c.N = most
+		c.N, c.Per, c.Tick = most, 1, 1
 		if len(p.Holder) == 0 || len(p.Holder) > 64 {
 			return Call{}, fmt.Errorf("%w: limit %q: a holder of %d bytes is not one of 1 to 64", ErrSetup, b.Limit, len(p.Holder))
 		}

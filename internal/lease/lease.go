@@ -26,8 +26,9 @@ const (
 	Slots   Kind = "in-flight"
 )
 
-// A Budget names a state in the store (Kind, Limit, Key) and the rule by which the store computes it. If processes disagree
-// about the rule, the one in the latest ask counts.
+// A Budget names a state in the store (Kind, Limit, Key) and the rule by which the store computes it. If processes disagree about the
+// rule, the stricter one counts until no process has asked by it for 10 s: the lower rate, and of equal rates the smaller burst, n or
+// number of slots. The others are told so, and get no promises.
 type Budget struct {
 	Kind       Kind
 	Limit, Key string // the name of the limit and the key that it is counted by; either may be empty or of any length
@@ -59,6 +60,8 @@ type Part struct {
 	Owe  int64         // tokens used beyond the leased ones; the store charges them even if it goes into debt
 	Hold time.Duration // blocks the budget for all processes for so long; negative: ends every hold
 
+	Replace bool // the rule of Budget counts from now on, even if a stricter one did: it was changed while the process runs
+
 	Since  time.Duration // the time since the previous ask of this process about this budget, at most SinceMost; SinceMost for the first
 	Holder string        // of Slots: names the process, in 1 to 64 bytes. Its slots become free LeaseOfSlots after its last ask
 	Held   int64         // of Slots: the number of slots this process has and keeps
@@ -86,6 +89,7 @@ type LeasedPart struct {
 	Left           float64       // tokens in the store after this ask, negative if promised or owed; of Slots: less those that others wait for
 	Hold           time.Duration // how long the budget is still blocked
 	Processes      int           // estimates how many processes use the budget; at least 1
+	Differs        bool          // another process asks by a stricter rule, which counts
 }
 
 // Check returns an error if no store that decides by the rules of this package can have sent p in response to asked.

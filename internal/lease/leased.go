@@ -464,12 +464,12 @@ func (m *Leased) inStore(now meter.Instant) float64 {
 // Retune implements [meter.Meter]. The next ask tells the store the rate. Promised tokens are traded for new ones.
 func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
 	m.advance(now)
-	m.budget.N, m.budget.Per = r.N, r.Per
+	m.budget.N, m.budget.Per, m.replace = r.N, r.Per, true
 	m.trade(now)
 }
 
 // Resize implements [meter.Meter].
 func (m *Leased) Resize(now meter.Instant, burst int64) {
 	m.budget.Burst, m.budget.Initial = burst, min(m.budget.Initial, burst)
-	m.again = now
+	m.again, m.replace = now, true
 }

@@ -35,6 +35,8 @@ type LeasedSlots struct {
 	came    bool          // a request has given a slot back since the latest ask
 	yield   int64         // of the slots that requests give back next, those that are for other processes, which have less than their share
 
+	replace, replaced bool // the number was changed: after the latest ask that had a response, and before the ask under way
+
 	processes int // how many use the budget; 0: unknown
 	left      float64
 	alone
@@ -194,7 +196,7 @@ func (m *LeasedSlots) Retune(meter.Instant, meter.Rate) {}
 // Resize implements [meter.Meter]. The next ask tells the store the number.
 func (m *LeasedSlots) Resize(now meter.Instant, n int64) {
 	m.Advance(now)
-	m.budget.N, m.again = n, now
+	m.budget.N, m.again, m.replace = n, now, true
 	m.shed(now, 0)
 }
 
@@ -268,7 +270,8 @@ func (m *LeasedSlots) Ask(now meter.Instant, d Demand) Part {
 		m.kept = meter.Never
 		m.watch(now)
 	}
-	p := Part{Budget: m.budget, Holder: m.holder, Held: max(m.leased, m.used), Hold: m.holds.ask(now)}
+	p := Part{Budget: m.budget, Holder: m.holder, Held: max(m.leased, m.used), Hold: m.holds.ask(now), Replace: m.replace}
+	m.replaced, m.replace = m.replace, false
 	if p.Need, p.Want = m.wanted(now, d); p.Want > 0 {
 		p.Need = max(1, p.Need)
 	}
@@ -300,6 +303,6 @@ func (m *LeasedSlots) Booked(sent, now meter.Instant, asked Part, p LeasedPart) 
 
 // Failed implements [Borrower]. The store may have counted slots that the process does not know of.
 func (m *LeasedSlots) Failed(now, again meter.Instant) {
-	m.under, m.again, m.tell = false, again, now
+	m.under, m.again, m.tell, m.replace = false, again, now, m.replace || m.replaced
 	m.holds.failed(now)
 }
