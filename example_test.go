@@ -5,8 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -216,4 +221,145 @@ func ExampleContextWithReceipt() {
 	fmt.Println("cost", cost, "waited", receipt.Waited())
 	// Output:
 	// cost 37 waited 0s
+}
+
+// lineUp has requests wait for the only slot, one after the other, and then prints in which order they got it.
+func lineUp(limiter *throttle.Limiter, asks ...throttle.Ask) {
+	slot, err := limiter.Acquire(context.Background(), throttle.Ask{Caller: "first"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var requests sync.WaitGroup
+	var granted []string
+	for i, ask := range asks {
+		requests.Go(func() {
+			slot, err := limiter.Acquire(context.Background(), ask)
+			if err != nil {
+				log.Fatal(err)
+			}
+			granted = append(granted, ask.Caller)
+			slot.Done()
+		})
+		for limiter.Stats().Waiting <= i {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	slot.Done()
+	requests.Wait()
+	fmt.Println(granted)
+}
+
+// Two tenants share a limit. The first has three requests in the queue when the second comes with one.
+func ExampleFairBy() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(1,
+		throttle.FairBy(throttle.ByHeader("X-Tenant")))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	greedy := throttle.Ask{Caller: "greedy"}
+	lineUp(limiter, greedy, greedy, greedy, throttle.Ask{Caller: "modest"})
+	// Output: [greedy modest greedy greedy]
+}
+
+// A tenant that pays for twice as much gets two requests for each request of another.
+func ExampleFairWeights() {
+	weight := func(caller string) int {
+		if caller == "gold" {
+			return 2
+		}
+		return 1
+	}
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(1,
+		throttle.FairBy(throttle.ByHeader("X-Tenant")), throttle.FairWeights(weight))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	gold, basic := throttle.Ask{Caller: "gold"}, throttle.Ask{Caller: "basic"}
+	lineUp(limiter, basic, basic, basic, gold, gold, gold, gold)
+	// Output: [basic gold gold basic gold gold basic]
+}
+
+// A limit of its own for bulk work leaves three tokens of ten to urgent requests, for which it costs nothing.
+func ExampleWithLimit_reserve() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.FixedWindow(10, time.Hour, throttle.Name("all")),
+		throttle.FixedWindow(7, time.Hour, throttle.Name("bulk"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, ask := range []throttle.Ask{
+		{MaxWait: new(time.Duration(0))},
+		{MaxWait: new(time.Duration(0)), Costs: map[string]int64{"bulk": 0}}, // urgent
+	} {
+		sent := 0
+		for {
+			if _, err := limiter.Acquire(context.Background(), ask); err != nil {
+				break
+			}
+			sent++
+		}
+		fmt.Println(sent)
+	}
+	// Output:
+	// 7
+	// 3
+}
+
+// Most SDKs take only a context, so the context names the caller.
+func ExampleContextWithCaller() {
+	transport, err := throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(10, time.Second,
+		throttle.FairBy(throttle.ByHeader("X-Tenant"))))) // if the context names no caller
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := throttle.ContextWithCaller(context.Background(), "nightly-export")
+	fmt.Println(status(transport, ctx, http.MethodGet, "https://api.example.com/"))
+	// Output: 200 OK
+}
+
+// An API's own SDK may know another form of a 429.
+func ExampleRejection_Response() {
+	transport := throttle.Must(throttle.New(offline{},
+		throttle.WithLimit(throttle.SlidingWindow(1, time.Hour)), throttle.WithFailFast(),
+		throttle.WithRejectionResponse(func(r *throttle.Rejection, req *http.Request) *http.Response {
+			resp := r.Response(req)
+			resp.StatusCode = http.StatusServiceUnavailable
+			resp.Header.Set("X-Error-Code", "SlowDown")
+			return resp
+		})))
+	client := &http.Client{Transport: transport}
+	for range 2 {
+		resp, err := client.Get("https://api.example.com/")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Printf("%s %q\n", resp.Status, resp.Header.Get("X-Error-Code"))
+	}
+	// Output:
+	// 200 OK ""
+	// 503 Service Unavailable "SlowDown"
+}
+
+// A proxy passes its rejections on to its clients, instead of the 502 that ReverseProxy answers errors with.
+func ExampleRejection_WriteResponse() {
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "https", Host: "api.example.com"})
+	proxy.Transport = throttle.Must(throttle.New(offline{},
+		throttle.WithLimit(throttle.SlidingWindow(1, time.Hour)), throttle.WithMaxWait(3*time.Second), throttle.WithRejectionError()))
+	proxy.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
+		if rejection, ok := errors.AsType[*throttle.Rejection](err); ok {
+			rejection.WriteResponse(w)
+			return
+		}
+		w.WriteHeader(http.StatusBadGateway)
+	}
+	for range 2 {
+		w := httptest.NewRecorder()
+		proxy.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Printf("%d %q\n", w.Code, w.Header().Get("Content-Type"))
+	}
+	// Output:
+	// 200 ""
+	// 429 "application/problem+json"
 }

@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/throttletest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // serverFunc is a server without a network: it answers at once, unless it sleeps.
@@ -349,5 +349,27 @@ func TestADryRunHearsTheServer(t *testing.T) {
 		}
 		assert.GreaterOrEqual(t, held, time.Second, "a refusal without Retry-After")
 		assert.Equal(t, uint64(2), tr.Stats().Refused.MaxWait)
+	})
+}
+
+// Servers that say nothing until they refuse are first heard by a request that stood in line. What they say holds requests
+// that need not wait as well.
+func TestTheFirstWordToARequestFromTheLineHoldsEveryRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
+			if n++; n == 3 {
+				return says(429, "Retry-After", "5")
+			}
+			return says(200)
+		}), throttle.WithLimit(throttle.SlidingWindow(2, time.Second))))
+		for range 3 {
+			_, refused := ask(t, tr, "http://h/")
+			require.Nil(t, refused)
+		}
+		begin := time.Now()
+		_, refused := ask(t, tr, "http://h/") // the window has room for it
+		require.Nil(t, refused)
+		require.GreaterOrEqual(t, time.Since(begin), 5*time.Second)
 	})
 }

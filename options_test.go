@@ -1,6 +1,10 @@
 package throttle_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"strings"
@@ -8,9 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestBadOptionIsNamedWithItsValue(t *testing.T) {
@@ -141,4 +147,168 @@ func TestHugeValuesSaturate(t *testing.T) {
 		require.False(t, ok)
 		require.Positive(t, wait)
 	})
+}
+
+func tokensLeft(t *testing.T, l *throttle.Limiter, limit string) float64 {
+	t.Helper()
+	n, ok := tokensOf(l, limit, "")
+	require.True(t, ok)
+	return n
+}
+
+// A forgotten Cost is not free: that is what Costs can say of a limit, and Wait, Try and a context of all.
+func TestAnAskWithoutCostCostsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := throttle.NewLimiter(throttle.WithLimit(
+			throttle.TokenBucket(10, time.Hour, throttle.Name("rpm")), throttle.TokenBucket(100, time.Hour, throttle.Name("tpm")), throttle.InFlight(5)))
+		require.NoError(t, err)
+		for _, c := range []struct {
+			ask      throttle.Ask
+			rpm, tpm float64
+			slots    int
+		}{
+			{throttle.Ask{}, 9, 99, 1},
+			{throttle.Ask{Costs: map[string]int64{"tpm": 50}}, 9, 50, 1},
+			{throttle.Ask{Costs: map[string]int64{"tpm": 0}}, 9, 100, 1},
+			{throttle.Ask{Cost: 3, Costs: map[string]int64{"rpm": 0, "in-flight": 0}}, 10, 97, 0},
+		} {
+			g, err := l.Acquire(t.Context(), c.ask)
+			require.NoError(t, err)
+			assert.Equal(t, []float64{c.rpm, c.tpm}, []float64{tokensLeft(t, l, "rpm"), tokensLeft(t, l, "tpm")}, c.ask)
+			assert.Equal(t, c.slots, inFlight(l))
+			g.Cancel()
+		}
+		_, err = l.Acquire(t.Context(), throttle.Ask{Cost: -1})
+		assert.ErrorContains(t, err, "cost -1 is negative")
+
+		free, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("rpm"))))
+		require.NoError(t, err)
+		require.NoError(t, free.Wait(t.Context(), "", 0))
+		_, ok := free.Try("", 0)
+		require.True(t, ok)
+		require.NoError(t, free.Wait(throttle.ContextWithCost(t.Context(), 0), "", 5))
+		assert.EqualValues(t, 10, tokensLeft(t, free, "rpm"))
+	})
+}
+
+// The Ask or the context come before the Transport, and that before the Limiter.
+func TestMaxWaitOfALimiterIsTheDefaultOfAllThatUseIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := throttle.NewLimiter(throttle.WithMaxWait(time.Minute), throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0))))
+		require.NoError(t, err)
+		patience := func(err error) time.Duration {
+			var r *throttle.Rejection
+			require.ErrorAs(t, err, &r)
+			return r.Patience
+		}
+		through := func(opts ...throttle.Option) func(*http.Request) time.Duration {
+			tr, err := throttle.New(nil, append(opts, throttle.WithLimiter(l), throttle.WithRejectionError())...)
+			require.NoError(t, err)
+			return func(req *http.Request) time.Duration { _, err := tr.RoundTrip(req); return patience(err) }
+		}
+		ctx := throttle.ContextWithMaxWait(t.Context(), 3*time.Second)
+		_, err = l.Acquire(t.Context(), throttle.Ask{})
+		assert.Equal(t, time.Minute, patience(err))
+		_, err = l.Acquire(ctx, throttle.Ask{MaxWait: new(2 * time.Second)})
+		assert.Equal(t, 2*time.Second, patience(err))
+		assert.Equal(t, time.Minute, patience(l.Wait(t.Context(), "", 1)))
+		assert.Equal(t, 3*time.Second, patience(l.Wait(ctx, "", 1)))
+		assert.Equal(t, time.Minute, through()(get(t, t.Context(), api)))
+		assert.Equal(t, 5*time.Second, through(throttle.WithMaxWait(5*time.Second))(get(t, t.Context(), api)))
+		assert.Equal(t, 3*time.Second, through(throttle.WithMaxWait(5*time.Second))(get(t, ctx, api)))
+		assert.Zero(t, through(throttle.WithFailFast())(get(t, t.Context(), api)))
+		_, err = throttle.NewLimiter(throttle.WithMaxWait(-1))
+		assert.ErrorContains(t, err, "WithMaxWait(-1ns) is negative")
+	})
+}
+
+func TestErrorsListTheNamesThereAre(t *testing.T) {
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, 1, throttle.Name("rpm")), throttle.TokenBucket(1, 1, throttle.Name("tpm"))))
+	require.NoError(t, err)
+	const have = `there is no limit named "x"; have "rpm", "tpm"`
+	assert.EqualError(t, l.SetRate("x", 1, 1), `throttle: SetRate: `+have)
+	assert.EqualError(t, l.SetBurst("x", 1), `throttle: SetBurst: `+have)
+	g, err := l.Acquire(t.Context(), throttle.Ask{})
+	require.NoError(t, err)
+	assert.EqualError(t, g.Settle("x", 1), `throttle: Settle("x", 1): `+have)
+	none, err := throttle.NewLimiter()
+	require.NoError(t, err)
+	assert.EqualError(t, none.SetRate("x", 1, 1), `throttle: SetRate: there is no limit named "x"; there are no limits`)
+}
+
+// Of several faults each has a line, which says where it comes from.
+func TestEachLineOfAJoinedErrorHasItsPrefix(t *testing.T) {
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, 1)))
+	require.NoError(t, err)
+	_, options := throttle.New(nil,
+		throttle.WithLimit(throttle.TokenBucket(0, 0, throttle.Burst(0), throttle.Name("a")), throttle.Pace(0, 0, throttle.Name("b"))),
+		throttle.WithWeights(map[string]int64{"/{x": 1, "GET /a": -2}), throttle.WithServerHints(headers.Preset("x"), headers.Preset("y")))
+	_, ask := l.Acquire(t.Context(), throttle.Ask{Keys: map[string]string{"k": ""}, Costs: map[string]int64{"c": 1}})
+	for prefix, err := range map[string]error{
+		"throttle: ": options, "throttle: Ask.": ask, `throttle: SetRate("bucket", 0, 0s): `: l.SetRate("bucket", 0, 0),
+		"throttle: Restore: ": l.Restore(throttle.Snapshot{Buckets: []throttle.BucketSnapshot{{Limit: "x"}, {Limit: "y"}}}),
+	} {
+		lines := strings.Split(err.Error(), "\n")
+		assert.Greater(t, len(lines), 1, err)
+		for _, line := range lines {
+			assert.True(t, strings.HasPrefix(line, prefix), line)
+		}
+	}
+}
+
+func TestAWrongRateForSaysHowToKeepTheRate(t *testing.T) {
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(1, 1, throttle.RateFor(func(string) (int64, time.Duration) { return 0, time.Second }))))
+	require.NoError(t, err)
+	assert.EqualError(t, l.Wait(t.Context(), "a", 1), `throttle: limit "pace": RateFor("a") = 0, 1s (0, 0 keeps the limit's rate): n of 0 is not positive`)
+}
+
+func TestZeroValuesSayHowToMakeThem(t *testing.T) {
+	var l throttle.Limiter
+	var tr throttle.Transport
+	for name, use := range map[string]func(){
+		"New":        func() { _, _ = tr.RoundTrip(get(t, t.Context(), api)) },
+		"New ":       func() { tr.Stats() },
+		"New  ":      func() { tr.Limiter() },
+		"NewLimiter": func() { _ = l.Wait(t.Context(), "", 1) }, "NewLimiter ": func() { l.Try("", 1) }, "NewLimiter  ": func() { l.Hold("", 1) },
+		"NewLimiter   ": func() { _, _ = l.Acquire(t.Context(), throttle.Ask{}) }, "NewLimiter    ": func() { l.Buckets() }, "NewLimiter     ": func() { l.Stats() },
+	} {
+		func() {
+			defer func() { assert.Contains(t, fmt.Sprint(recover()), "make it with "+strings.TrimSpace(name)) }()
+			use()
+		}()
+	}
+}
+
+func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
+	s := throttle.Stats{
+		Waiting: 1, Buckets: 2, Granted: 30, Delayed: 4, Waited: 1500*time.Millisecond + 1, Canceled: 6, Refused: throttle.Refusals{NoTokens: 2, Held: 5},
+	}
+	assert.Equal(t, "granted 30 (4 waited, 1.5s together), refused 7 (no tokens 2, held 5), canceled 6; 1 waiting now", fmt.Sprint(s))
+	assert.Equal(t, "granted 0 (0 waited, 0s together), refused 0, canceled 0, exempt 3; 0 waiting now", throttle.Stats{Exempt: 3}.String())
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"waiting":1,"buckets":2,"granted":30,"delayed":4,"waited":1.500000001,"canceled":6,
+		"refused":{"no_tokens":2,"max_wait":0,"deadline":0,"queue_full":0,"cost":0,"held":5,"keys":0,"store":0},
+		"server_refused":0,"max_queue":0,"max_keys":0}`, string(text))
+
+	b := throttle.BucketStats{Limit: "rpm", Key: "a", Rate: 1.0 / 3, Tokens: -2.5, Waiting: 1, InFlight: 2, HeldUntil: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	assert.Equal(t, `rpm "a": -2.5 tokens, 0.3333/s, 1 waiting, 2 in flight, held until 2026-01-02T03:04:05Z`, fmt.Sprint(b))
+	assert.Equal(t, `rpm: 5 tokens`, throttle.BucketStats{Limit: "rpm", Tokens: 5}.String())
+	text, err = json.Marshal(b)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"limit":"rpm","key":"a","rate":0.3333333333333333,"capacity":0,"tokens":-2.5,"wait":0,"waiting":1,"in_flight":2,"held_until":"2026-01-02T03:04:05Z"}`, string(text))
+
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "stats", s, "bucket", b)
+	for _, want := range []string{"stats.granted=30", "stats.refused=7", "stats.waited=1.500000001s", "bucket.in_flight=2", "bucket.held_until=2026"} {
+		assert.Contains(t, log.String(), want)
+	}
+}
+
+func TestEveryReasonHasALabel(t *testing.T) {
+	for r := throttle.ReasonNoTokens; r <= throttle.ReasonKeys; r++ {
+		assert.Regexp(t, "^[a-z_]+$", r.Label(), r)
+	}
+	assert.Empty(t, throttle.Reason(0).Label())
+	assert.Empty(t, throttle.Reason(200).Label())
 }

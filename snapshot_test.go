@@ -2,15 +2,16 @@ package throttle_test
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/httpthrottle/throttle"
 )
 
 // restarted returns a new Limiter that goes on, some time later, from the JSON of what another has saved.
@@ -167,4 +168,132 @@ func TestWhatDoesNotFitASnapshotIsNamedAndTheRestRestored(t *testing.T) {
 	}
 	_, ok := l.Try("good", 1)
 	assert.False(t, ok)
+}
+
+// What a snapshot says that cannot be right is named, and never lets more pass than a new Limiter would.
+func TestRestoreNamesWhatCannotBeRight(t *testing.T) {
+	spent := func(of ...throttle.Spent) throttle.BucketSnapshot { return throttle.BucketSnapshot{Spent: of} }
+	tokens := func(n float64) throttle.BucketSnapshot { return throttle.BucketSnapshot{Tokens: n} }
+	bucket, pace := throttle.TokenBucket(5, time.Second), throttle.Pace(5, time.Second)
+	sliding, fixed := throttle.SlidingWindow(5, time.Second), throttle.FixedWindow(5, time.Second)
+	adaptive := throttle.Adaptive(throttle.AIMD{Initial: 5, Max: 5})
+	for name, c := range map[string]struct {
+		limit throttle.Limit
+		saved throttle.BucketSnapshot
+		says  string
+	}{
+		"huge cost, sliding":         {sliding, spent(throttle.Spent{Cost: math.MaxInt64}), "cost of 9223372036854775807"},
+		"huge cost, fixed":           {fixed, spent(throttle.Spent{Cost: math.MaxInt64}), "cost of 9223372036854775807"},
+		"negative cost":              {sliding, spent(throttle.Spent{Cost: -3}, throttle.Spent{Cost: 5}), "cost of -3"},
+		"no cost":                    {fixed, spent(throttle.Spent{}), "cost of 0"},
+		"in the future":              {sliding, spent(throttle.Spent{Cost: 5, Ago: -time.Hour}), "-1h0m0s ago"},
+		"debt above the burst":       {bucket, tokens(-1e17), "debt of 1e+17"},
+		"tokens that are no number":  {bucket, tokens(math.NaN()), "NaN"},
+		"tokens without end":         {bucket, tokens(math.Inf(1)), "+Inf"},
+		"debt of ages":               {pace, tokens(-1e17), "-1e+17"},
+		"a window in a bucket":       {bucket, spent(throttle.Spent{Cost: 1}), "kind"},
+		"a bucket in a window":       {sliding, tokens(3), "kind"},
+		"a bucket in a fixed window": {fixed, tokens(3), "kind"},
+		"learned, in a bucket":       {bucket, throttle.BucketSnapshot{Learned: &throttle.Learned{Rate: 9}}, "kind"},
+		"nothing learned":            {adaptive, tokens(3), "kind"},
+		"learned nonsense":           {adaptive, throttle.BucketSnapshot{Learned: &throttle.Learned{Rate: math.NaN()}}, "kind"},
+		"another kind":               {bucket, throttle.BucketSnapshot{Kind: "fixed-window"}, "fixed-window"},
+		"read too early":             {bucket, throttle.BucketSnapshot{After: -1, Tokens: 5}, "read -1ns after"},
+		"a negative hold":            {bucket, throttle.BucketSnapshot{Held: -1, Tokens: 5}, "hold of -1ns"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := throttle.NewLimiter(throttle.WithLimit(c.limit))
+				require.NoError(t, err)
+				for b := range l.Buckets() {
+					c.saved.Limit = b.Limit
+				}
+				good := throttle.BucketSnapshot{Limit: c.saved.Limit, Key: "good", Held: time.Hour}
+				if c.saved.Limit == "adaptive" {
+					good.Learned = &throttle.Learned{Rate: 1}
+				}
+				err = l.Restore(throttle.Snapshot{Taken: time.Now(), Buckets: []throttle.BucketSnapshot{c.saved, good}})
+				require.ErrorContains(t, err, c.says)
+				_, ok := l.Try("good", 1)
+				assert.False(t, ok, "the rest is restored")
+				granted := 0
+				for range 1000 {
+					for {
+						if _, ok := l.Try("", 1); !ok {
+							break
+						}
+						granted++
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				assert.LessOrEqual(t, granted, 5+50+1)
+				assert.GreaterOrEqual(t, granted, 40, "nothing is locked for good")
+			})
+		})
+	}
+}
+
+func TestASnapshotOfAnotherKindIsNotRestored(t *testing.T) {
+	name := throttle.Name("x")
+	kinds := []throttle.Limit{
+		throttle.TokenBucket(9, time.Hour, name), throttle.Pace(9, time.Hour, name), throttle.SlidingWindow(9, time.Hour, name),
+		throttle.FixedWindow(9, time.Hour, name), throttle.Adaptive(throttle.AIMD{}, name),
+	}
+	for i, saved := range kinds {
+		for j, into := range kinds {
+			l, err := throttle.NewLimiter(throttle.WithLimit(saved))
+			require.NoError(t, err)
+			l.Try("k", 1)
+			next, err := throttle.NewLimiter(throttle.WithLimit(into))
+			require.NoError(t, err)
+			err = next.Restore(l.Snapshot())
+			if i == j {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "kind", "%d into %d", i, j)
+			}
+		}
+	}
+}
+
+func TestFixedWindowsWithAStartAgreeAfterANewRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight UTC
+		start := throttle.Start(time.Now().Add(-1000*24*time.Hour + 20*time.Minute))
+		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(5, 7*time.Minute, start)))
+		require.NoError(t, err)
+		_, ok := l.Try("before", 1)
+		require.True(t, ok)
+		require.NoError(t, l.SetRate("fixed-window", 5, 24*time.Hour))
+		for _, key := range []string{"before", "after", ""} {
+			for ok := true; ok; _, ok = l.Try(key, 1) {
+			}
+			wait, _ := l.Try(key, 1)
+			require.Equal(t, 20*time.Minute, wait, key)
+		}
+	})
+}
+
+func TestBucketsLeavesOutUnusedOnes(t *testing.T) {
+	listed := func(tr *throttle.Transport) (all []string) {
+		for b := range tr.Limiter().Buckets() {
+			all = append(all, b.Limit+"/"+b.Key)
+		}
+		return all
+	}
+	none := transportOf(t)
+	require.Empty(t, listed(none))
+	none.Limiter().Hold("", time.Hour)
+	require.Equal(t, []string{"none/"}, listed(none))
+	for b := range none.Limiter().Buckets() {
+		require.Zero(t, b.Rate)
+	}
+	bucket := throttle.TokenBucket(10, time.Hour)
+	require.Equal(t, []string{"bucket/"}, listed(transportOf(t, throttle.WithLimit(bucket))))
+	keyed := transportOf(t, throttle.WithLimit(bucket), throttle.WithKey(throttle.ByHost))
+	require.Empty(t, listed(keyed))
+	_, err := keyed.RoundTrip(get(t, t.Context(), "http://h/"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"bucket/h"}, listed(keyed))
+	keyed.Limiter().Try("", 1)
+	require.ElementsMatch(t, []string{"bucket/", "bucket/h"}, listed(keyed))
 }

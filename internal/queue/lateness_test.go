@@ -1,4 +1,4 @@
-package throttle_test
+package queue_test
 
 import (
 	"context"
