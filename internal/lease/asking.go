@@ -40,9 +40,10 @@ const (
 	tellAfter  = int64(20 * time.Millisecond) // returns and debts wait so long for an ask that is made anyway
 	spreadOver = int64(10 * time.Millisecond) // a fleet's asks are spread over it after a window begins
 	meanOver   = float64(50 * time.Millisecond)
-	lateAsk    = 5 * time.Millisecond // a busy machine may delay an ask so long before tokens come in too late
-	maxReturns = 16                   // more are joined
-	tripsAhead = 3                    // a process that gets half of the horizon with each ask has tokens until the response to the next one
+	lateUse    = int64(10 * time.Millisecond) // with one and a half round trips, how long after the ask a token of a Sliding window may be used
+	lateAsk    = 5 * time.Millisecond         // a busy machine may delay an ask so long before tokens come in too late
+	maxReturns = 16                           // more are joined
+	tripsAhead = 3                            // a process that gets half of the horizon with each ask has tokens until the response to the next one
 	crowd      = 64
 
 	// A budget may get tokens before the instant that the store told: others give some back, its state is lost, or a hold is
@@ -178,7 +179,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) Part {
 	if d.Until > now {
 		p.Within = time.Duration(d.Until - now)
 	}
-	m.limitToTurn(&p, now)
+	m.limitToTurn(&p, d, now)
 	p.Hold = m.holds.ask(now)
 	p.Replace, m.replaced, m.replace = m.replace, m.replace, false
 	m.under, m.asked, m.drawn = true, now, 0
@@ -225,11 +226,14 @@ func (m *Leased) drop(now meter.Instant) {
 func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	m.advance(now)
 	m.under = false
-	m.measureTrip(time.Duration(now - sent))
 	void := meter.Never
 	if p.Until > 0 {
 		void = meter.AddInstant(sent, int64(p.Until))
 	}
+	if m.budget.Kind == Sliding && m.trip > 0 {
+		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
+	}
+	m.measureTrip(time.Duration(now - sent))
 	m.told = told{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
 	m.alone = alone{}
 	m.schedule()
@@ -244,8 +248,12 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	case Sliding:
 		m.told.ends = meter.AddInstant(sent, int64(p.Wait))
 	}
-	m.endTurn(sent, now, p)
-	if p.Tokens > 0 {
+	m.endTurn(sent, now, &asked, p)
+	switch {
+	case p.Tokens > 0 && void <= now:
+		m.returns(Return{p.Tokens, p.ID}, now-tellAfter)
+		m.again = now
+	case p.Tokens > 0:
 		m.lease(now, void, asked.Budget, p)
 	}
 	if own := float64(m.promised()); own > 0 && p.Left+own >= 1 && m.dueAt(1)-now > int64(m.config.Horizon) {

@@ -33,7 +33,8 @@ type process struct {
 	used     int64
 	question int64 // the number of the one that is under way
 	wakes    int64
-	leaves   int64 // callers that leave with each token
+	leaves   int64  // callers that leave with each token
+	served   func() // is called with each token
 }
 
 // A happening is what happens at an instant.
@@ -92,6 +93,9 @@ func (f *fleet) step(p *process) {
 		p.used += p.cost
 		f.used += p.cost
 		p.callers -= p.leaves
+		if p.served != nil {
+			p.served()
+		}
 		if f.bound != nil {
 			f.over = max(f.over, float64(f.used)-f.bound(f.now))
 		}

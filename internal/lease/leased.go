@@ -159,6 +159,9 @@ func (m *Leased) advance(now meter.Instant) {
 	m.lots = slices.DeleteFunc(m.lots, func(l lot) bool {
 		if l.void <= now {
 			m.have -= l.n
+			if m.budget.Kind == Sliding { // used too late, it would count in another period than in that of the store
+				m.returns(Return{l.n, l.id}, now)
+			}
 		}
 		return l.void <= now
 	})
@@ -182,6 +185,7 @@ func (m *Leased) schedule() {
 // add appends a lot.
 func (m *Leased) add(l lot) {
 	m.have += l.n
+	l.kept = min(l.kept, l.void)
 	if n := len(m.lots); n > 0 && m.lots[n-1].id == l.id && m.lots[n-1].void == l.void {
 		m.lots[n-1].n += l.n
 		m.lots[n-1].kept = max(m.lots[n-1].kept, l.kept)

@@ -195,11 +195,11 @@ func TestTheTokensOfAPeriodAreCountedBySixteenths(t *testing.T) {
 func TestAnAskIsLimitedToTheRestOfAShare(t *testing.T) {
 	limited := func(leased, need int64) Part {
 		m := leasedOf(kindOf(Sliding, 320))
-		m.told.processes = 4
+		m.told.processes, m.told.left = 4, 160
 		m.inPeriod(now)
 		m.leased[0] = leased
 		p := Part{Need: need, Want: 200, Ahead: 7}
-		m.limitToTurn(&p, now)
+		m.limitToTurn(&p, Demand{Alone: true}, now)
 		return p
 	}
 	assert.Equal(t, Part{Need: 1, Want: 80, Ahead: 7}, limited(0, 1))
@@ -214,7 +214,7 @@ func TestATurnFollowsAShareThatIsUsed(t *testing.T) {
 		m.told.processes = 4
 		m.inPeriod(now)
 		m.leased[0], m.asked = 70, now
-		m.endTurn(now-ms, now, LeasedPart{Tokens: tokens, Left: left})
+		m.endTurn(now-ms, now, &Part{Need: 1}, LeasedPart{Tokens: tokens, Left: left})
 		assert.EqualValues(t, 70+tokens, m.inPeriod(now))
 		if m.again == 0 {
 			return 0
@@ -222,8 +222,8 @@ func TestATurnFollowsAShareThatIsUsed(t *testing.T) {
 		return m.again - (now - ms)
 	}
 	assert.Zero(t, turn(9, 0))
-	assert.Zero(t, turn(10, 160), "half of the window is left")
-	assert.Positive(t, turn(10, 159))
+	assert.Zero(t, turn(0, 0), "it was granted nothing, and waits for what the store said")
+	assert.Positive(t, turn(10, 160))
 	assert.Positive(t, turn(10, 0))
 	assert.GreaterOrEqual(t, turn(100, 0), second/32/4)
 	assert.Less(t, turn(100, 0), second/32/4+second/32, "a turn at most")
@@ -231,7 +231,7 @@ func TestATurnFollowsAShareThatIsUsed(t *testing.T) {
 	m.told.processes = 1000
 	m.inPeriod(now)
 	m.leased[0] = 100
-	m.endTurn(now, now, LeasedPart{Tokens: 32})
+	m.endTurn(now, now, &Part{Need: 1}, LeasedPart{Tokens: 32})
 	assert.GreaterOrEqual(t, m.again, now+ms/4)
 	assert.Less(t, m.again, now+ms+ms/4, "32 of 32,000 a second")
 }

@@ -317,9 +317,9 @@ func TestRunsThatOverflowAreDueAtTheEnds(t *testing.T) {
 
 func TestLotsOfOneLeaseAreOne(t *testing.T) {
 	m := leasedOf(bucket(1, time.Second, 9))
-	m.add(lot{1, 7, now, now + 5})
-	m.add(lot{2, 7, now, now + 3})
-	assert.Equal(t, []lot{{3, 7, now, now + 5}}, m.lots)
+	m.add(lot{1, 7, now + 9, now + 5})
+	m.add(lot{2, 7, now + 9, now + 3})
+	assert.Equal(t, []lot{{3, 7, now + 9, now + 5}}, m.lots)
 	m.add(lot{1, 8, now, now})
 	m.add(lot{1, 8, now + 1, now})
 	assert.Len(t, m.lots, 3)

@@ -1,17 +1,21 @@
 package lease
 
+import "github.com/httpthrottle/throttle/internal/meter"
+
 // turns is the part of a [Leased] by which processes that compete for a window get even shares of it. A window promises no
 // tokens, so the process that asks first after tokens come in could take them all. A process takes its share of a period as
 // soon as it can. Beyond its share it waits for a turn after each lease, so that the others come first. By turns alone it can
 // still lease a whole window in each period.
 type turns struct {
-	leased []int64 // tokens leased in each part of the latest period; nil: the window was not shared yet
-	part   int64   // the latest part
+	leased []int64       // tokens leased in each part of the latest period; nil: the window was not shared yet
+	part   int64         // the latest part
+	opened meter.Instant // of a Sliding window: when it was last seen with at most a share used
 }
 
 const (
 	turnParts = 16
 	turnsEach = 32 // per period
+	leastKept = 64 // one part in so many is left for processes that used nothing yet
 )
 
 // competes reports whether the budget is a window that other processes use as well.
@@ -40,28 +44,59 @@ func (m *Leased) inPeriod(now int64) (sum int64) {
 }
 
 // limitToTurn reduces an ask to the rest of the share, or to a turn's part if there is no rest.
-func (m *Leased) limitToTurn(p *Part, now int64) {
+func (m *Leased) limitToTurn(p *Part, d Demand, now int64) {
 	if !m.competes() {
 		return
 	}
-	most := m.share() - m.inPeriod(now)
+	mine := m.inPeriod(now)
+	most := m.share() - mine
 	if most <= 0 {
-		most, p.Ahead = m.budget.N/turnsEach, 0
+		most, p.Ahead = min(m.budget.N/turnsEach, m.freeBeyond(mine, now)), 0
+		if most <= 0 && d.Alone { // it only learns what is left
+			p.Need, p.Want = 0, 0
+			return
+		}
 	}
 	p.Want = max(p.Need, min(p.Want, most))
 }
 
-// endTurn counts the tokens of a lease and sets when the next turn is. While more than half of the window is left, there are no
-// turns.
-func (m *Leased) endTurn(sent, now int64, p LeasedPart) {
-	if p.Tokens == 0 || !m.competes() {
+// freeBeyond returns how many tokens a process can have beyond its share, by the latest response: so many that the processes
+// together do not use the window faster than evenly, and that others, up to their shares, find a quarter more than they used in
+// the latest period of a Sliding one.
+func (m *Leased) freeBeyond(mine, now int64) int64 {
+	n, left := m.budget.N, int64(max(0, m.told.left))
+	past := now - m.opened
+	if m.budget.Kind == Fixed {
+		past = int64(m.budget.Per) - max(0, m.told.ends-now)
+	}
+	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.budget.Per)))
+	free := min(left, even-(n-left))
+	if m.budget.Kind == Sliding {
+		others := max(0, n-left-mine)
+		free = min(free, left-max(0, min(max(others/4, n/leastKept), n-m.share()-others)))
+	}
+	return free
+}
+
+// endTurn counts the tokens of a lease and sets when the next turn is.
+func (m *Leased) endTurn(sent, now int64, asked *Part, p LeasedPart) {
+	if !m.competes() {
 		return
+	}
+	if float64(m.budget.N)-p.Left <= float64(m.share()) {
+		m.opened = now
 	}
 	all := m.inPeriod(now) + p.Tokens
 	m.leased[m.part%turnParts] += p.Tokens
-	if all >= m.share() && p.Left < float64(m.budget.N)/2 {
-		per := int64(m.budget.Per)
-		turn := max(1, min(mulSat(p.Tokens, per)/m.budget.N, per/turnsEach, int64(m.recheck())))
-		m.again = max(m.again, sent+turn/4+m.chance(now, turn)) // at different instants, so that no process is always first
+	if all < m.share() || p.Tokens == 0 && asked.Need > 0 {
+		return
 	}
+	per := int64(m.budget.Per)
+	turn := max(1, min(per/turnsEach, int64(m.recheck())))
+	if p.Tokens > 0 {
+		turn = max(1, min(mulSat(p.Tokens, per)/m.budget.N, turn))
+	} else { // it has only learned that there are none: those of a Sliding window come in one by one
+		turn *= map[Kind]int64{Sliding: 2, Fixed: 4}[m.budget.Kind]
+	}
+	m.again = max(m.again, sent+turn/4+m.chance(now, turn)) // at different instants, so that no process is always first
 }

@@ -17,7 +17,7 @@ func TestProcessesGetEvenSharesOfAWindow(t *testing.T) {
 	}{
 		"sliding":              {window(Sliding, 500, time.Second), 16, 30, 0.25},
 		"fixed":                {window(Fixed, 500, time.Second), 16, 30, 0.25},
-		"small, sliding":       {window(Sliding, 100, time.Second), 16, 30, 1},
+		"small, sliding":       {window(Sliding, 100, time.Second), 16, 30, 1.3},
 		"small, fixed":         {window(Fixed, 100, time.Second), 16, 30, 1},
 		"large, sliding":       {window(Sliding, 5000, time.Second), 16, 10, 0.25},
 		"large, fixed":         {window(Fixed, 5000, time.Second), 16, 10, 0.25},
@@ -56,14 +56,14 @@ func (f *fleet) shares() (least, most float64) {
 }
 
 // TestProcessThatNeedsLittleOfAWindowGetsIt has one process that always wants more, and others that want a token five times a
-// period. It uses up a fixed window before the others have asked for all.
+// period. It leaves tokens for them that they may not need.
 func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		budget Budget
 		gets   float64 // of what it wants
 	}{
-		"sliding": {window(Sliding, 500, time.Second), 0.9}, "fixed": {window(Fixed, 500, time.Second), 0.4},
-		"large, sliding": {window(Sliding, 5000, time.Second), 0.9}, "large, fixed": {window(Fixed, 5000, time.Second), 0.4},
+		"sliding": {window(Sliding, 500, time.Second), 0.99}, "fixed": {window(Fixed, 500, time.Second), 0.99},
+		"large, sliding": {window(Sliding, 5000, time.Second), 0.99}, "large, fixed": {window(Fixed, 5000, time.Second), 0.99},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const periods, each = 30, 5
@@ -89,7 +89,7 @@ func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 				least = min(least, p.used)
 			}
 			t.Logf("%.3f of the budget; %d of %d requests of a small process", used, least, periods*each)
-			if used < 0.97 {
+			if used < 0.9 {
 				t.Errorf("%.3f of the budget", used)
 			}
 			if float64(least) < c.gets*periods*each {
@@ -105,15 +105,83 @@ func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
 	if p := b.Ask(b.now, waiting(200)); p.Want != 80 {
 		t.Fatalf("it asks for %d, its share is 80", p.Want)
 	}
-	b.Booked(b.now, b.now, Part{Want: 80, Budget: b.budget}, LeasedPart{ID: 1, Tokens: 80, AtOnce: 80, Until: time.Second, Left: 200, Processes: 4})
-	b.instant("while half is left", b.AskAt(b.now, waiting(200)), b.now)
+	b.Booked(b.now, b.now, Part{Want: 80, Budget: b.budget}, LeasedPart{ID: 1, Tokens: 80, AtOnce: 80, Until: time.Second, Left: 240, Processes: 4})
+	if p := b.Ask(b.now, waiting(200)); p.Need != 0 || p.Want != 0 {
+		t.Fatalf("it asks for %d, and the window has just begun", p.Want)
+	}
+	b.now += int64(100 * time.Millisecond)
+	b.Booked(b.now, b.now, Part{}, LeasedPart{Left: 240, Until: 900 * time.Millisecond, Processes: 4})
 	p := b.Ask(b.now, waiting(200))
 	if p.Want != 10 {
 		t.Fatalf("it asks for %d beyond its share, a turn is 10", p.Want)
 	}
-	b.Booked(b.now, b.now, p, LeasedPart{ID: 2, Tokens: 10, AtOnce: 10, Until: time.Second, Left: 100, Processes: 4})
+	b.Booked(b.now, b.now, p, LeasedPart{ID: 2, Tokens: 10, AtOnce: 10, Until: 900 * time.Millisecond, Left: 100, Processes: 4})
 	turn := int64(time.Second) / 32
 	if at := b.AskAt(b.now, waiting(200)); at < b.now+turn/4 || at > b.now+turn*5/4 {
 		t.Errorf("its next turn is in %v", time.Duration(at-b.now))
+	}
+}
+
+// TestSmallProcessesWaitForNothingBesideAGreedyOne has one process that always wants more, and seven that want a token every 250 ms.
+func TestSmallProcessesWaitForNothingBesideAGreedyOne(t *testing.T) {
+	for _, kind := range []Kind{Sliding, Fixed} {
+		t.Run(string(kind), func(t *testing.T) {
+			b := window(kind, 1000, 10*time.Second)
+			f := newFleet(1, b, 8, 0)
+			f.processes[0].callers = 64
+			var waits []time.Duration
+			for i, p := range f.processes[1:] {
+				p.leaves = 1
+				var came int64
+				var comes func()
+				comes = func() {
+					if p.callers == 0 { // else its latest request still waits
+						p.callers, came = 1, f.now
+						f.step(p)
+					}
+					f.at(f.now+int64(250*time.Millisecond), comes)
+				}
+				p.served = func() { waits = append(waits, time.Duration(f.now-came)) }
+				f.at(int64(i)*int64(10*time.Millisecond), comes)
+			}
+			f.run(30 * time.Second)
+			slices.Sort(waits)
+			part := float64(f.used) / 1000 / 3
+			t.Logf("%d of 840 requests, p50 %v, p90 %v, p99 %v; %.3f of the budget", len(waits), waits[len(waits)/2], waits[len(waits)*9/10], waits[len(waits)*99/100], part)
+			if len(waits) < 800 || waits[len(waits)/2] > 10*time.Millisecond || part < 0.9 {
+				t.Error("small processes wait")
+			}
+		})
+	}
+}
+
+// TestTokensOfAWindowAreUsedInTime has responses that arrive half a period late now and then, as on a busy machine, or after SIGSTOP.
+func TestTokensOfAWindowAreUsedInTime(t *testing.T) {
+	const n, per = 500, time.Second
+	f := newFleet(1, window(Sliding, n, per), 8, 16)
+	near := f.latency
+	f.latency = func() int64 {
+		if f.IntN(20) == 0 {
+			return int64(200*time.Millisecond) + f.Int64N(int64(per))
+		}
+		return near()
+	}
+	f.timeout = int64(10 * time.Second)
+	var at []int64
+	for _, p := range f.processes {
+		p.served = func() { at = append(at, f.now) }
+	}
+	f.run(20 * time.Second)
+	late := int64(per - 20*time.Millisecond) // the margin
+	most, first := 0, 0
+	for i := range at {
+		for at[i]-at[first] >= late {
+			first++
+		}
+		most = max(most, i+1-first)
+	}
+	t.Logf("at most %d in %v; %.3f of the budget", most, time.Duration(late), float64(f.used)/n/20)
+	if most > n {
+		t.Errorf("%d of %d were used in %v", most, n, time.Duration(late))
 	}
 }
