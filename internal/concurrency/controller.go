@@ -1,0 +1,419 @@
+// Package concurrency finds how many requests a server can work on at a time.
+//
+// It has no lock and no clock. The time is a parameter and must not run backwards.
+package concurrency
+
+import (
+	"math"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+type instant = meter.Instant
+
+const second = int64(time.Second)
+
+// A controller finds the number n of requests that may be in flight, for one key. It compares the latencies at two numbers, n and
+// a lower one that it visits now and then, instead of the latency of now with a remembered one. By Little's law, n requests in
+// flight with a latency of R are a throughput of n/R. The elasticity
+//
+//	e = ln(R_high/R_low) / ln(n_high/n_low)
+//
+// is 0 if the server worked on the requests between the two numbers, and 1 if these requests only waited. A slower service, or
+// another mix of requests, changes both latencies alike.
+//
+// This file is how n moves. level.go is what is measured, refusals.go what is done about refusals.
+type controller struct {
+	cfg  Config
+	mode mode
+	n    float64 // the requests that may be in flight, as far as latencies say
+	away float64 // and during a visit
+
+	inFlight int64
+	seq      uint64 // of the last request
+
+	open      level   // of the requests that are sent now
+	high, low level   // the last two, which are compared; at the start, high is the one before
+	pending   bool    // they are not complete; at the start, open is not
+	longer    float64 // cruising lasts for so many visits
+	eager     bool    // the last step was a large one up
+
+	usual, usualVar float64 // the logarithm of the latency while cruising, and its variance; 0, 0: unknown
+	probe, before   level   // the last responses while cruising, and those before them
+	slow            int     // of these, in a row, were slower than usual
+
+	best     float64 // logarithm of the lowest latency of a lower level, which is forgotten slowly; +Inf: unknown
+	judgedAt instant
+	e        float64 // the last elasticity
+	mean     float64 // latency in seconds, of the last 200 responses or so
+	count    float64 // of them, up to 200
+	body     float64 // seconds for which a slot is held beyond the headers, in the mean
+
+	refusals refusals
+	reports  reports
+}
+
+// A mode is what the controller does.
+type mode uint8
+
+const (
+	starting mode = iota // doubling n
+	cruising
+	visiting
+)
+
+const (
+	goalAtMost  = 0.9         // elasticity to aim at: of ten more requests, nine would only wait
+	goalAtLeast = 0.05        // and where the server is much slower than it was
+	gain        = 0.35        // step of ln n for each point of distance to the goal
+	doubt       = gain * gain // the noise² of e at which a step is halved
+	visit       = 0.65        // of n
+	leastSent   = 16          // requests of a visit, and
+	mostSent    = 96          // the most that noise asks for
+	precise     = 0.12        // standard error of a logarithm that a visit should reach
+	longAtLeast = 4           // cruising lasts for so many visits,
+	longAtMost  = 20          // for so many while e is where it should be,
+	longBound   = 60          // and where n cannot grow anyway
+	calmStep    = 0.06        // of ln n
+	slack       = 0.223       // ln 1.25: how much slower than the best the lower level may be
+	slackRange  = 0.693       // ln 2: and after how much more n should not grow
+	forgetBest  = 600.0       // seconds
+	forgetFast  = 3           // times as fast where more requests are not slower
+	usedEnough  = 0.8         // of n, in the mean, for n to be judged
+	unusedSlow  = 0.405       // ln 1.5: an n that is not used falls where the server is slower than that
+	startSpread = 0.2         // standard error of a logarithm that a level at the start should reach
+	startE      = 0.3         // elasticity, beyond its error, that ends the start
+	startSlow   = 0.262       // ln 1.3: latency, beyond its error, that ends the start
+	startOver   = 1.25        // what n is then, as a multiple of what the latency says
+	jump        = 0.4         // of the logarithm of the latency, that ends cruising
+	jumpErrors  = 8           // standard errors that it must exceed; with 5, a mix of 1:100 loses 4 to 26 % of the goodput
+	jumpsEnough = 2           // in a row
+	deepest     = 0.1         // of n, of a visit after a jump
+	longestStep = 10.0        // seconds between two verdicts that count for forgetting
+	leastLever  = 0.1         // ln of the ratio of two numbers that can be compared
+	remembers   = 200         // responses
+)
+
+func newController(now instant, cfg Config) *controller {
+	cfg = cfg.withDefaults()
+	c := &controller{
+		cfg: cfg, n: float64(cfg.Initial), open: begin(1), longer: longAtLeast, best: math.Inf(1), judgedAt: now,
+		refusals: newRefusals(),
+	}
+	c.high.to, c.low.to = 0, 0
+	c.reports.shown = c.n
+	return c
+}
+
+// bound returns x, no less than Min and no more than Max and the ceiling.
+func (c *controller) bound(x float64) float64 {
+	return math.Round(max(float64(c.cfg.Min), min(x, c.refusals.ceiling, float64(c.cfg.Max))))
+}
+
+// cruise returns how many requests may be in flight while it does not visit a lower number.
+func (c *controller) cruise() float64 { return c.bound(c.n) }
+
+// limit returns how many requests may be in flight now.
+func (c *controller) limit() int64 {
+	if c.mode == visiting {
+		return int64(min(c.bound(c.away), c.cruise()+1))
+	}
+	return int64(c.cruise())
+}
+
+func (c *controller) set(n float64) {
+	c.n = max(float64(c.cfg.Min), min(n, float64(c.cfg.Max)))
+}
+
+// A ticket identifies a request: its number, and how many were in flight with it.
+type ticket struct {
+	seq      uint64
+	inFlight int64
+}
+
+// send counts a request that goes now.
+func (c *controller) send(now instant, cost int64) ticket {
+	c.advance(now)
+	c.seq++
+	c.inFlight += cost
+	if c.open.has(c.seq) {
+		c.open.send(now, c.inFlight)
+		c.turn()
+	}
+	return ticket{c.seq, c.inFlight}
+}
+
+// free counts slots that are free again.
+func (c *controller) free(cost int64) { c.inFlight -= cost }
+
+// levelOf returns the level of a request; nil: it belongs to none.
+func (c *controller) levelOf(seq uint64) *level {
+	switch {
+	case c.open.has(seq):
+		return &c.open
+	case c.high.has(seq):
+		return &c.high
+	case c.low.has(seq):
+		return &c.low
+	}
+	return nil
+}
+
+// ignore takes a request out whose latency says nothing.
+func (c *controller) ignore(now instant, t ticket) {
+	if l := c.levelOf(t.seq); l != nil {
+		l.remove(t.inFlight)
+	}
+	c.advance(now)
+}
+
+// measure counts the latency to the headers of a success, in seconds.
+func (c *controller) measure(now instant, t ticket, s float64) {
+	s = max(1e-9, s+c.body)
+	if c.count == 0 {
+		c.mean = s
+	}
+	c.count = min(c.count+1, remembers)
+	c.mean += (min(s, 2*censored*c.mean) - c.mean) / c.count
+	s = min(s, censored*c.mean)
+	if l := c.levelOf(t.seq); l != nil {
+		l.add(s)
+	}
+	if c.mode == cruising && !c.pending && c.open.has(t.seq) {
+		c.watch(now, t, s)
+	}
+	c.advance(now)
+}
+
+// bodyTook counts for how many seconds a slot was held beyond the headers.
+func (c *controller) bodyTook(s float64) {
+	c.body += (s - c.body) / max(1, c.count)
+}
+
+// turn goes on to the next phase when enough requests were sent in this one.
+func (c *controller) turn() {
+	switch {
+	case c.pending && c.mode != visiting, c.open.sent < c.enough():
+	case c.mode == visiting:
+		c.comeBack()
+	case c.open.number() < usedEnough*c.cruise():
+		c.unused(&c.open)
+	case c.mode == starting:
+		c.open.to = c.seq
+		c.pending = true
+	default:
+		c.depart(c.open, visit)
+		c.high.to = c.seq
+	}
+}
+
+// enough returns how many requests this phase takes: so many that the mean latency is precise, and each slot is used once,
+// because the first responses of a phase are the quickest.
+func (c *controller) enough() float64 {
+	l, err, least := &c.high, precise, 1.0
+	if c.mode == starting {
+		l, err, least = &c.open, startSpread, 2
+	}
+	v := 1.0
+	if l.done >= leastSent {
+		v = l.spread()
+	}
+	n := max(least*leastSent, min(mostSent, v/(err*err)), c.cruise())
+	if c.mode == cruising {
+		n *= c.longer
+	}
+	return n
+}
+
+// depart begins a visit of a part of n. It will be compared with high. From 1, there is only a higher number to visit.
+func (c *controller) depart(high level, part float64) {
+	n := c.cruise()
+	c.away = max(float64(c.cfg.Min), 1, min(n-1, math.Round(n*part)))
+	if n == 1 {
+		c.away = 2
+	}
+	if c.bound(c.away) == n { // there is none
+		c.restart(0)
+		return
+	}
+	c.high, c.mode = high, visiting
+	c.restart(c.away - n)
+}
+
+// comeBack ends a visit. The requests that fill the free slots together belong to no level.
+func (c *controller) comeBack() {
+	c.open.to = c.seq
+	c.low, c.mode, c.pending = c.open, cruising, true
+	c.restart(c.cruise() - c.away)
+}
+
+// restart begins a level with the requests that are sent after the next skip ones.
+func (c *controller) restart(skip float64) {
+	c.open = begin(c.seq + 1 + uint64(max(0, skip)))
+	c.probe, c.before, c.slow = level{}, level{}, 0
+}
+
+// advance draws the conclusions of levels that are complete.
+func (c *controller) advance(now instant) {
+	c.refusals.advance(c, now)
+	switch {
+	case !c.pending:
+	case c.mode == starting:
+		if c.open.complete(now, c.mean) {
+			c.pending = false
+			c.climb()
+		}
+	case c.low.complete(now, c.mean) && c.high.complete(now, c.mean):
+		c.pending = false
+		if c.high.finish(c.mean) && c.low.finish(c.mean) {
+			c.judge(now)
+		}
+	}
+}
+
+// climb doubles n at the start, until the latency rises.
+func (c *controller) climb() {
+	l, last := c.open, c.high
+	if !l.finish(c.mean) {
+		c.restart(0)
+		return
+	}
+	c.high, c.high.to = l, 0
+	ln, v := l.log()
+	known := !isUnknown(c.best)
+	c.best = min(c.best, ln)
+	slow := false
+	if known {
+		lnLast, vLast := c.best, 0.0
+		if last.done > 0 {
+			lnLast, vLast = last.log()
+			if lever := math.Log(l.number() / last.number()); lever > leastLever {
+				c.e = (ln - lnLast) / lever
+				slow = c.e-math.Sqrt(v+vLast)/lever > startE
+			}
+		}
+		slow = slow || ln > c.best+math.Sqrt(v+vLast)+startSlow
+	}
+	switch {
+	case slow:
+		c.mode = cruising
+		c.change(CauseLatency, min(c.n, startOver*l.number()*math.Exp(c.best-ln)))
+		c.restart(0)
+	case c.cruise() < c.n || c.n >= float64(c.cfg.Max): // the ceiling
+		c.mode = cruising
+		c.restart(0)
+	default:
+		c.change(CauseGrowth, 2*c.n)
+		c.restart(c.cruise())
+	}
+}
+
+// judge compares the two levels and moves n.
+func (c *controller) judge(now instant) {
+	hi, lo := &c.high, &c.low
+	if hi.number() < lo.number() {
+		hi, lo = lo, hi
+	}
+	lever := math.Log(hi.number() / lo.number())
+	if lever < leastLever {
+		c.restart(0)
+		return
+	}
+	lnHi, vHi := hi.log()
+	lnLo, vLo := lo.log()
+	c.e = (lnHi - lnLo) / lever
+	goal := c.goal(lnLo, math.Sqrt(vLo))
+	step := gain * (goal - c.e)
+	if c.e > goal {
+		step *= max(1, lever/-math.Log(visit)) // all that lies between waited
+	}
+	step *= doubt / (doubt + (vHi+vLo)/(lever*lever))
+	up := c.e < goal/2
+	if up && c.eager {
+		step *= 2
+	}
+	c.eager = up
+	c.usual, c.usualVar = lnHi, vHi
+	c.remember(now, lnLo)
+	c.move(step)
+}
+
+// goal returns the elasticity to aim at, given the logarithm of the latency of the lower level and its error. A server that is
+// slower than it was needs more evidence. It is why several clients of one server, each of which sees an elasticity of its share
+// only, do not fill the queue.
+func (c *controller) goal(ln, err float64) float64 {
+	over := max(0, ln-min(c.best, ln)-err-slack)
+	return max(goalAtLeast, goalAtMost*(1-over/slackRange))
+}
+
+// remember moves best towards the latency of a lower level: quickly down, because it may be lower by chance, and slowly up.
+func (c *controller) remember(now instant, ln float64) {
+	dt := min(longestStep, float64(now-c.judgedAt)/1e9)
+	c.judgedAt = now
+	switch {
+	case isUnknown(c.best):
+		c.best = ln
+	case ln < c.best:
+		c.best += 0.3 * (ln - c.best)
+	case c.e < 0.12:
+		c.best += (ln - c.best) * min(1, forgetFast*dt/forgetBest)
+	default:
+		c.best += (ln - c.best) * min(1, dt/forgetBest)
+	}
+}
+
+// move moves ln n by a step.
+func (c *controller) move(step float64) {
+	was, most := c.cruise(), float64(longAtMost)
+	if step > 0 && was < math.Round(c.n) { // a ceiling keeps it from growing anyway
+		step, most = 0, longBound
+	}
+	if c.longer = min(most, 1.5*c.longer); math.Abs(step) >= calmStep {
+		c.longer = longAtLeast
+	}
+	why := CauseGrowth
+	if step < 0 {
+		why = CauseLatency
+	}
+	c.change(why, c.n*math.Exp(step))
+	c.restart(c.cruise() - was)
+}
+
+// unused lowers an n that was not used at a level to what was used, if the server is slow.
+func (c *controller) unused(l *level) {
+	if 2*l.done >= l.sent && !isUnknown(c.best) {
+		if ln, _ := l.log(); ln > c.best+unusedSlow {
+			c.change(CauseLatency, min(c.n, l.number()))
+		}
+	}
+	c.restart(0)
+}
+
+// watch looks for a jump of the latency while cruising. It causes a visit, as deep as the jump is high.
+func (c *controller) watch(now instant, t ticket, s float64) {
+	p := &c.probe
+	p.send(now, t.inFlight)
+	p.add(s)
+	if p.done < max(leastSent, c.cruise()/2) {
+		return
+	}
+	ln, v := p.log()
+	if c.usualVar > 0 && ln > c.usual+max(jump, jumpErrors*math.Sqrt(v+c.usualVar)) {
+		c.slow++
+	} else {
+		c.slow = 0
+	}
+	if c.slow < jumpsEnough {
+		c.before, c.probe = c.probe, level{}
+		return
+	}
+	high := c.probe // no request belongs to it any more
+	high.merge(&c.before)
+	if high.number() < usedEnough*c.cruise() {
+		c.unused(&high)
+		return
+	}
+	c.longer = longAtLeast
+	c.depart(high, max(deepest, min(visit, math.Exp(c.usual-ln))))
+}

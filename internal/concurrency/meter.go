@@ -1,0 +1,146 @@
+package concurrency
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Meter is a counting semaphore whose number of slots a controller sets.
+type Meter struct {
+	slots   meter.Slots
+	control controller
+	beside  bool    // another limit heeds refusals that speak of a rate
+	usedAt  instant // of the last request
+}
+
+// KeepLearned is how long an idle key is remembered if it has learned something.
+const KeepLearned = 3600 * second
+
+// New returns the meter of a new key. The configuration must be valid. beside says that an Adaptive limit is charged, too, and
+// heeds 429.
+func New(now instant, cfg Config, beside bool) *Meter {
+	m := &Meter{control: *newController(now, cfg), beside: beside, usedAt: now}
+	m.follow(now)
+	return m
+}
+
+// follow sets the number of slots to that of the controller.
+func (m *Meter) follow(now instant) { m.slots.Resize(now, m.control.limit()) }
+
+// within returns cost, but no more than there can be: a request of several slots passes alone where there are fewer.
+func (m *Meter) within(cost int64) int64 { return min(cost, m.control.limit()) }
+
+func (m *Meter) Payable(now instant, cost int64) bool {
+	return now >= m.control.refusals.until && m.slots.Payable(now, m.within(cost))
+}
+
+func (m *Meter) Spend(now instant, cost int64) (int64, bool) { return meter.SpendIf(m, now, cost) }
+
+func (m *Meter) Ready(from instant, ahead, cost int64) instant {
+	return m.slots.Ready(max(from, m.control.refusals.until), ahead, m.within(cost))
+}
+
+// Plan considers only pauses and Max, because the number of slots may grow until then.
+func (m *Meter) Plan(from instant, _, cost int64) instant {
+	if cost > m.Most() {
+		return meter.Never
+	}
+	return max(from, m.control.refusals.until)
+}
+
+// The result of Take is the number of the request, and how many were in flight with it. What Answered returns in its place is
+// the instant of the headers, as a negative number.
+const (
+	flyingBits = 20
+	flyingMost = 1<<flyingBits - 1
+)
+
+func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
+	m.usedAt = now
+	m.slots.Take(due, now, cost, waited)
+	t := m.control.send(now, cost)
+	m.follow(now)
+	return int64(t.seq)<<flyingBits | min(t.inFlight, flyingMost)
+}
+
+// Answered takes the outcome of a request that was sent at sent, and the Retry-After of its response, or 0. It returns what
+// takes the place of charged.
+func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64 {
+	c, t := &m.control, ticket{uint64(charged >> flyingBits), charged & flyingMost}
+	switch {
+	case o == aimd.OK:
+		c.refusals.succeeded(c.cruise())
+		c.measure(now, t, float64(now-sent)/1e9)
+	case o == aimd.ClientError:
+		c.refusals.succeeded(c.cruise())
+		c.ignore(now, t)
+	case o == aimd.Unavailable, o == aimd.Throttled && retryAfter <= 0 && !m.beside:
+		c.refuse(now, t)
+	default: // Retry-After speaks of a rate
+		c.ignore(now, t)
+	}
+	m.follow(now)
+	return -now - 1
+}
+
+// GiveBack frees the slots of a request that is over, or that was never sent.
+func (m *Meter) GiveBack(charged int64, now instant, cost int64) {
+	m.slots.GiveBack(0, now, cost)
+	m.control.free(cost)
+	if charged >= 0 {
+		m.control.ignore(now, ticket{uint64(charged >> flyingBits), charged & flyingMost})
+	} else {
+		m.control.bodyTook(float64(now+charged+1) / 1e9)
+	}
+	m.follow(now)
+}
+
+// Refund frees the slots of a request that never reached the server, after Answered.
+func (m *Meter) Refund(charged int64, now instant, cost int64) { m.GiveBack(charged, now, cost) }
+
+func (m *Meter) Settle(int64, instant, int64, int64) { panic("throttle: bug: a slot has no cost") }
+
+// Matters counts a request in flight and a pause as what must be kept. What was learned is worth keeping for KeepLearned after
+// the last request.
+func (m *Meter) Matters(now instant) (must, full instant) {
+	if m.slots.InFlight() > 0 {
+		return meter.Never, meter.Never
+	}
+	c := &m.control
+	if c.n != float64(c.cfg.Initial) || !isUnknown(c.best) || !isUnknown(c.refusals.ceiling) {
+		full = meter.AddInstant(m.usedAt, KeepLearned)
+	}
+	return c.refusals.until, max(full, c.refusals.until)
+}
+
+func (m *Meter) Most() int64                  { return m.control.cfg.Max }
+func (m *Meter) InFlight() int64              { return m.slots.InFlight() }
+func (m *Meter) PerSecond(instant) float64    { return 0 }
+func (m *Meter) Tokens(now instant) float64   { return m.slots.Tokens(now) }
+func (m *Meter) Retune(instant, meter.Rate)   {}
+func (m *Meter) Resize(instant, int64)        {} // only the controller sets the number
+func (m *Meter) HeldUntil() instant           { return m.control.refusals.until }
+func (m *Meter) Retuned() (aimd.Retune, bool) { return m.control.retuned() }
+func (m *Meter) Snapshot() Learned            { return m.control.snapshot() }
+
+// Resume ends a pause.
+func (m *Meter) Resume(now instant) { m.control.refusals.until = min(m.control.refusals.until, now) }
+
+// Bounds returns the number of requests that may be in flight while it does not visit a lower one, the ceiling (0: none is
+// known), the last elasticity, and what the controller does now.
+func (m *Meter) Bounds(now instant) (n int64, ceiling, elasticity float64, mode string) {
+	c := &m.control
+	if ceiling = c.refusals.ceiling; isUnknown(ceiling) {
+		ceiling = 0
+	}
+	return int64(c.cruise()), ceiling, c.e, c.modeName(now)
+}
+
+// Learn makes a new meter resume with what another has learned. It reports whether l is valid.
+func (m *Meter) Learn(now instant, l Learned) bool {
+	ok := m.control.restore(l)
+	m.follow(now)
+	return ok
+}

@@ -1,0 +1,186 @@
+package concurrency
+
+import "math"
+
+// refusals are what a server refuses, and the ceiling that follows from it. A refusal says how many requests were too many: those
+// that were in flight with it. But some refusals are not caused by load, and cuts for these would bring n down to 1.
+type refusals struct {
+	ceiling float64 // no more may be in flight; +Inf: none is known
+	step    float64 // by which it is raised next,
+	wait    int64   // the time until then,
+	tryAt   instant // and when that is
+	tried   bool    // it was raised since the last cut
+	raised  uint64  // the last request before it was raised
+	cutSeq  uint64  // the last request before the last cut: one cut is enough for all that were in flight
+	cutTo   float64 // n after the last cut
+	passed  float64 // successes since the last cut or try
+
+	since    float64 // successes since the last refusal
+	share    float64 // of refusals, of the last 100 responses or so
+	good     float64 // as many have been in flight without a refusal, again and again
+	episode  bool    // there was a cut, and not yet a long time without refusals
+	before   float64 // n before it
+	start    bool    // it began at the start
+	doubts   int     // refusals in it that load does not explain
+	noise    float64 // a share of refusals up to that is not caused by load,
+	noiseEnd instant // which is believed until then
+
+	row    int // refusals since the last success
+	pauses int // in a row
+	until  instant
+}
+
+const (
+	firstWait   = second / 4
+	longWait    = 16 * second
+	longPassed  = 500 // successes for which a try is allowed, however short the time; 60 for each slot, if that is fewer
+	slotPassed  = 60  //
+	left        = 0.9 // of n, at most, by a cut
+	soon        = 24  // requests after a try: a refusal among them means that it failed; successes between refusals that are sparse
+	isolated    = 32  // successes before a refusal that is ignored as long as there is no ceiling
+	rare        = 100 // successes before a refusal that is ignored: a hundredth is cheaper than a cut
+	goodLeft    = 0.8 // of the good number: fewer cannot be too many
+	doubtsMost  = 2   //
+	longEpisode = 400 // successes that end an episode
+	noiseShare  = 0.1 // the most refusals that are not caused by load; where n is 1,
+	noiseAlone  = 0.5 // that may be so many
+	noiseFor    = 120 * second
+	rowAtMost   = 8
+	firstPause  = second / 10
+	longPause   = 2 * second
+)
+
+func newRefusals() refusals {
+	return refusals{ceiling: math.Inf(1), wait: firstWait, step: 1, since: isolated}
+}
+
+// succeeded counts a response that was no refusal, while n may be in flight.
+func (r *refusals) succeeded(n float64) {
+	r.row, r.pauses = 0, 0
+	r.share -= r.share / 100
+	r.passed++
+	r.since++
+	if r.since == isolated {
+		r.good = max(r.good, n)
+	}
+	if r.since > longEpisode {
+		r.doubts, r.episode = 0, false
+	}
+}
+
+// refuse takes a refusal.
+func (c *controller) refuse(now instant, t ticket) {
+	c.ignore(now, t)
+	r := &c.refusals
+	since := r.since
+	r.share += (1 - r.share) / 100
+	r.since = 0
+	if now < r.noiseEnd && r.share < r.noise || t.seq <= r.cutSeq {
+		return
+	}
+	if r.row++; r.row >= rowAtMost {
+		c.pause(now)
+		return
+	}
+	f := float64(t.inFlight)
+	if t.seq-r.raised < soon && f > r.ceiling-r.step { // the last try
+		c.cut(now, f, true, true)
+		return
+	}
+	sparse := since >= soon
+	if f <= max(1, goodLeft*r.good) && (sparse || c.cruise() <= 1) && c.doubted(now) {
+		return
+	}
+	if !sparse && c.cruise() > 1 {
+		r.good = min(r.good, f)
+	}
+	if since < isolated || since < rare && !isUnknown(r.ceiling) {
+		c.cut(now, f, false, sparse)
+	}
+}
+
+// doubted counts a refusal that load does not explain: fewer requests were in flight than a number that was fine. It reports
+// whether load is not the cause of the refusals of this episode. Then it undoes the cuts.
+func (c *controller) doubted(now instant) bool {
+	r := &c.refusals
+	r.doubts++
+	few := r.doubts > doubtsMost && r.share < noiseShare
+	if !few && (c.cruise() > 1 || r.share >= noiseAlone) {
+		return false
+	}
+	r.noise, r.noiseEnd = max(noiseShare, 2*r.share), now+noiseFor
+	r.doubts, r.episode, r.ceiling = 0, false, math.Inf(1)
+	if r.start || isUnknown(c.best) {
+		c.mode, c.high = starting, level{}
+	}
+	c.change(CauseNotLoad, max(c.n, r.before))
+	c.restart(0)
+	return true
+}
+
+// cut lowers the ceiling below a number that was refused, and n by a tenth at least. After a try that failed, n may stay at the
+// ceiling, which has held so far. No cut more than halves n, because the server may have others. later says that it is not one of
+// several cuts for one event.
+func (c *controller) cut(now instant, f float64, failed, later bool) {
+	r := &c.refusals
+	f = max(f, c.cruise()/2)
+	r.ceiling = max(1, f-1)
+	if later {
+		r.wait = min(longWait, 2*r.wait)
+	}
+	if !r.episode {
+		r.episode, r.before, r.start = true, c.n, c.mode == starting
+	}
+	r.cutSeq, r.step, r.tried, r.tryAt, r.passed = c.seq, 1, false, now+r.wait, 0
+	c.mode, c.pending = cruising, false
+	if !failed {
+		c.change(CauseThrottled, math.Floor(min(f-1, left*f)))
+		r.cutTo = c.n
+	}
+	c.restart(0)
+}
+
+// advance lets n return to the ceiling when it is time, and later raises the ceiling, if n is used. A try that is not refused
+// doubles the step of the next one.
+func (r *refusals) advance(c *controller, now instant) {
+	back := c.n == r.cutTo && c.n < r.ceiling-0.5
+	passed := min(longPassed, slotPassed*c.cruise())
+	if back {
+		passed = rare
+	}
+	wait := now < r.tryAt && r.passed < passed
+	if wait || isUnknown(r.ceiling) || c.mode == visiting || c.inFlight < c.limit() {
+		return
+	}
+	was := c.cruise()
+	switch {
+	case back:
+		c.change(CauseGrowth, r.ceiling)
+	case c.n >= r.ceiling-0.5:
+		if r.tried {
+			r.step, r.wait = 2*r.step, max(firstWait, r.wait/2)
+		}
+		r.tried, r.raised = true, c.seq
+		r.ceiling += r.step
+		c.change(CauseGrowth, max(c.n, r.ceiling))
+	default: // latencies do not allow more
+		return
+	}
+	r.tryAt, r.passed = now+r.wait, 0
+	c.restart(c.cruise() - was)
+}
+
+// pause lets nothing go for a while after a row of refusals. Then n begins with 1. The ceiling stays: without it, n would double
+// past it again.
+func (c *controller) pause(now instant) {
+	r := &c.refusals
+	if now < r.until {
+		return
+	}
+	r.until = now + min(longPause, firstPause<<min(r.pauses, 10))
+	r.pauses++
+	r.cutSeq = c.seq
+	c.mode, c.pending, c.high = starting, false, level{}
+	c.change(CauseSilence, 1)
+	c.restart(0)
+}
