@@ -32,14 +32,15 @@ var rooms = map[string]struct {
 	"storetest":    {inside: []string{".", "internal/lease", "internal/store"}},
 	"internal/queue": {inside: []string{"internal/aimd", "internal/lease", "internal/meter", "internal/quota", "internal/store"},
 		never: []string{"net/http", "log", "log/slog", "os"}},
-	"internal/order":      {inside: []string{"internal/meter"}, never: arithmetic},
-	"internal/aimd":       {inside: []string{"internal/meter"}, never: arithmetic},
-	"internal/quota":      {inside: []string{"internal/meter"}, never: arithmetic},
-	"internal/meter":      {never: arithmetic},
-	"internal/lease":      {inside: []string{"internal/meter"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
-	"internal/store":      {inside: []string{"internal/lease"}, never: []string{"net/http", "log", "log/slog", "os"}},
-	"internal/pattern":    {never: []string{"sync", "time"}},
-	"internal/jsonfinder": {never: []string{"net/http", "sync", "time"}},
+	"internal/order":       {inside: []string{"internal/meter"}, never: arithmetic},
+	"internal/aimd":        {inside: []string{"internal/meter"}, never: arithmetic},
+	"internal/concurrency": {inside: []string{"internal/aimd", "internal/meter"}, never: arithmetic},
+	"internal/quota":       {inside: []string{"internal/meter"}, never: arithmetic},
+	"internal/meter":       {never: arithmetic},
+	"internal/lease":       {inside: []string{"internal/meter"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
+	"internal/store":       {inside: []string{"internal/lease"}, never: []string{"net/http", "log", "log/slog", "os"}},
+	"internal/pattern":     {never: []string{"sync", "time"}},
+	"internal/jsonfinder":  {never: []string{"net/http", "sync", "time"}},
 }
 
 // Arithmetic has no lock, no context, no HTTP and no log.
