@@ -9,8 +9,6 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// This file is for tests, also those of the package above. What it checks cannot be seen from outside.
-
 // Check returns what contradicts the invariants of the core, which hold whenever Mu is free and no timer is late.
 func (l *Core) Check() error {
 	l.Mu.Lock()
