@@ -354,7 +354,7 @@ func TestAnAdaptiveLimitTakesNoRateFromElsewhere(t *testing.T) {
 		limit throttle.Limit
 		says  string
 	}{
-		{throttle.Adaptive(throttle.AIMD{}, throttle.Share(0.5)), "Share(0.5)"},
+		{throttle.Adaptive(throttle.AIMD{}, throttle.Fraction(0.5)), "Fraction(0.5)"},
 		{throttle.Adaptive(throttle.AIMD{}, throttle.Burst(3)), "Burst(3)"},
 		{throttle.Adaptive(throttle.AIMD{}, throttle.Initial(3)), "Initial(3)"},
 		{throttle.Adaptive(throttle.AIMD{}, throttle.Start(time.Unix(1, 0))), "Start("},
@@ -417,7 +417,7 @@ func TestLowRateRejectsNoRequestInAdvance(t *testing.T) {
 		assert.Equal(t, throttle.ReasonMaxWait, r.Reason)
 		assert.Equal(t, 11*time.Second-50*time.Millisecond, r.Wait)
 		all.Wait()
-		assert.Zero(t, o.Stats().Refused.MaxWait-1)
+		assert.Zero(t, o.Stats().Rejected.MaxWait-1)
 	})
 	inBubble(t, "Max and the deadline", func(t *testing.T) {
 		o := at(t, throttle.AIMD{Initial: 1, Max: 1})

@@ -13,7 +13,7 @@ import (
 
 // SetRate changes the rate of a limit to n per period, for all its keys except those with a rate from [RateFor], for which
 // see [Limiter.Refresh]. Waiters are granted by the new rate, or rejected if that is too late for them, before SetRate returns.
-// The burst stays, and so does every balance; [Share] applies. A window counts what was granted before. It is an error if
+// The burst stays, and so does every balance; [Fraction] applies. A window counts what was granted before. It is an error if
 // there is no such limit, if it is [Adaptive] or [InFlight], or if n or per is not positive; to stop all requests use
 // [Limiter.Hold].
 func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
@@ -60,7 +60,7 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 	return nil
 }
 
-// SetInFlight changes how many requests an [InFlight] limit allows at a time, for all its keys. [Share] applies. More slots
+// SetInFlight changes how many requests an [InFlight] limit allows at a time, for all its keys. [Fraction] applies. More slots
 // release waiters immediately. With fewer, requests in flight finish, and no request is sent until it fits below n; until
 // then [BucketStats.Tokens] is negative. Waiters that take more than n are rejected, unless [ClampCost] reduces their cost.
 // A process tells the store of a [Shared] limit with its next call, so change all processes. It is an error if there is no such

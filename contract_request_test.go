@@ -460,7 +460,7 @@ func TestForeignRejectionAsCauseIsNoRefusal(t *testing.T) {
 			resp, err := r.tr.RoundTrip(r.req.WithContext(ctx))
 			require.Nil(t, resp)
 			require.Same(t, foreign, err)
-			require.Zero(t, r.tr.Stats().Refused.Total())
+			require.Zero(t, r.tr.Stats().Rejected.Total())
 		})
 	}
 }

@@ -215,7 +215,7 @@ func ExampleWithDryRun() {
 	for range 3 {
 		fmt.Println(status(transport, context.Background(), "GET", "https://api.example.com/"))
 	}
-	fmt.Println(transport.Stats().Refused.Total(), "would have been rejected")
+	fmt.Println(transport.Stats().Rejected.Total(), "would have been rejected")
 	// Output:
 	// 200 OK
 	// 200 OK

@@ -126,8 +126,8 @@ func ExampleLimiter_Try() {
 
 func ExampleCalendarWindow() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(
-		throttle.CalendarWindow(1000, throttle.Day, time.Local, throttle.Name("daily")),
-		throttle.CalendarWindow(20_000, throttle.Month, time.Local, throttle.Name("monthly"))))
+		throttle.CalendarWindow(1000, throttle.CalendarDay, time.Local, throttle.Name("daily")),
+		throttle.CalendarWindow(20_000, throttle.CalendarMonth, time.Local, throttle.Name("monthly"))))
 	if err != nil {
 		fmt.Println(err)
 		return

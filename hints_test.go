@@ -348,7 +348,7 @@ func TestADryRunHearsTheServer(t *testing.T) {
 			}
 		}
 		assert.GreaterOrEqual(t, held, time.Second, "a refusal without Retry-After")
-		assert.Equal(t, uint64(2), tr.Stats().Refused.MaxWait)
+		assert.Equal(t, uint64(2), tr.Stats().Rejected.MaxWait)
 	})
 }
 

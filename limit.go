@@ -231,12 +231,12 @@ func ClampCost() LimitOption {
 // Share uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to other clients of the same limit.
 // It slows the rate of a token bucket to that fraction, by a longer period rounded up to a nanosecond. It rounds down the burst,
 // to 1 at least, and the n of a window.
-func Share(fraction float64) LimitOption {
+func Fraction(fraction float64) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.rule.Share = fraction
 		if !(fraction > 0 && fraction <= 1) {
 			l.rule.Share = 1
-			l.fault("Share(%v) is not above 0 and at most 1", fraction)
+			l.fault("Fraction(%v) is not above 0 and at most 1", fraction)
 		}
 	})
 }
@@ -299,7 +299,7 @@ func (l *Limit) validate() error {
 	case kindAIMD:
 		faults = append(faults, l.aimd.validate())
 		if l.rule.Share != 1 {
-			faults = append(faults, fmt.Errorf("Share(%v) does not fit a limit of kind %s", l.rule.Share, l.kind))
+			faults = append(faults, fmt.Errorf("Fraction(%v) does not fit a limit of kind %s", l.rule.Share, l.kind))
 		}
 		if l.rateFor != nil {
 			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
@@ -328,7 +328,7 @@ func (l *Limit) check(r meter.Rate) error {
 		faults = append(faults, fmt.Errorf("a period of %v is not positive", r.Per))
 	}
 	if r.N > 0 && l.rule.Windowed && l.rule.Part(r.N) == 0 {
-		faults = append(faults, fmt.Errorf("Share(%v) of %d leaves no token", l.rule.Share, r.N))
+		faults = append(faults, fmt.Errorf("Fraction(%v) of %d leaves no token", l.rule.Share, r.N))
 	}
 	if l.rule.Stored != "" && l.rule.Store != nil && len(faults) == 0 {
 		b := l.rule.Budget("", l.rule.Shared(r), l.rule.BurstOf(r))
@@ -382,19 +382,19 @@ func UntilHeaders() LimitOption {
 type Calendar uint8
 
 const (
-	Day   = Calendar(meter.Day)
-	Week  = Calendar(meter.Week) // from Monday
-	Month = Calendar(meter.Month)
+	CalendarDay   = Calendar(meter.Day)
+	CalendarWeek  = Calendar(meter.Week) // from Monday
+	CalendarMonth = Calendar(meter.Month)
 )
 
 // String returns the name of the unit.
 func (c Calendar) String() string {
 	switch c {
-	case Day:
+	case CalendarDay:
 		return "day"
-	case Week:
+	case CalendarWeek:
 		return "week"
-	case Month:
+	case CalendarMonth:
 		return "month"
 	}
 	return "Calendar(" + strconv.Itoa(int(c)) + ")"
@@ -404,11 +404,11 @@ func (c Calendar) String() string {
 // 365.2425 days. It is 0 for an unknown unit.
 func (c Calendar) Period() time.Duration {
 	switch c {
-	case Day:
+	case CalendarDay:
 		return 24 * time.Hour
-	case Week:
+	case CalendarWeek:
 		return 7 * 24 * time.Hour
-	case Month:
+	case CalendarMonth:
 		return 2_629_746 * time.Second
 	}
 	return 0

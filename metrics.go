@@ -17,7 +17,7 @@ import (
 //
 //	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
 //
-// Under [WithDryRun], Delayed, Waited and Refused count what would have been.
+// Under [WithDryRun], Delayed, Waited and Rejected count what would have been.
 //
 // A grant is undone if the context ends while it is given, if a hook panics, by [Grant.Cancel], or if the request did not reach
 // a server. Granted and Delayed include it: no counter ever falls.
@@ -32,7 +32,7 @@ type Stats struct {
 	Undone   uint64        `json:"undone,omitempty"` // grants that were never used and returned their tokens: see above
 	Delayed  uint64        `json:"delayed"`          // requests granted after a wait
 	Waited   time.Duration `json:"waited"`           // total time for which those waited; in seconds as JSON
-	Refused  Refusals      `json:"refused"`          // requests rejected
+	Rejected Rejections    `json:"rejected"`         // requests rejected
 	Canceled uint64        `json:"canceled"`         // requests whose context ended while they waited
 	Exempt   uint64        `json:"exempt,omitempty"` // requests that passed untouched; always 0 for a Limiter
 
@@ -45,8 +45,8 @@ type Stats struct {
 	DryRun   bool `json:"dry_run,omitzero"` // see WithDryRun
 }
 
-// Refusals counts rejected requests by [Reason].
-type Refusals struct {
+// Rejections counts rejected requests by [Reason].
+type Rejections struct {
 	NoTokens  uint64 `json:"no_tokens"`
 	MaxWait   uint64 `json:"max_wait"`
 	Deadline  uint64 `json:"deadline"`
@@ -57,15 +57,15 @@ type Refusals struct {
 	Store     uint64 `json:"store"`
 }
 
-func refusals(n *[queue.Reasons]uint64) Refusals {
-	return Refusals{
+func rejections(n *[queue.Reasons]uint64) Rejections {
+	return Rejections{
 		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
 		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys], Store: n[ReasonStore],
 	}
 }
 
 // All yields every [Reason] and its count.
-func (r Refusals) All() iter.Seq2[Reason, uint64] {
+func (r Rejections) All() iter.Seq2[Reason, uint64] {
 	counts := [queue.Reasons]uint64{
 		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
 		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
@@ -77,7 +77,7 @@ func (r Refusals) All() iter.Seq2[Reason, uint64] {
 }
 
 // Total returns the number of rejected requests.
-func (r Refusals) Total() (n uint64) {
+func (r Rejections) Total() (n uint64) {
 	for _, count := range r.All() {
 		n += count
 	}
@@ -90,7 +90,7 @@ func (l *Limiter) statsOf(of *queue.Counts) Stats {
 	return Stats{
 		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
-		Refused: refusals(&c.Refused), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
+		Rejected: rejections(&c.Refused), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
 		MaxQueue: l.core.MaxQueue, MaxKeys: l.core.MaxKeys, DryRun: l.core.Dry,
 	}
 }
@@ -275,7 +275,7 @@ func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Durat
 	if o.log == nil {
 		return
 	}
-	o.line(ctx, slog.LevelWarn, int(r.Reason), "throttle: request refused",
+	o.line(ctx, slog.LevelWarn, int(r.Reason), "throttle: request rejected",
 		slog.String("reason", r.Reason.String()), slog.String("limit", r.Limit), slog.String("key", r.Key),
 		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", dry))
 }

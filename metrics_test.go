@@ -72,10 +72,10 @@ func TestHooksAndStatsTellWhatHappens(t *testing.T) {
 
 		want := throttle.Stats{
 			Buckets: 1, Granted: 2, Delayed: 1, Waited: 600 * time.Millisecond, Canceled: 1, Exempt: 2,
-			Refused: throttle.Refusals{NoTokens: 1, MaxWait: 1, QueueFull: 1, Cost: 1, Held: 1},
+			Rejected: throttle.Rejections{NoTokens: 1, MaxWait: 1, QueueFull: 1, Cost: 1, Held: 1},
 		}
 		require.Equal(t, want, counted(transport.Stats()))
-		require.Equal(t, uint64(5), want.Refused.Total())
+		require.Equal(t, uint64(5), want.Rejected.Total())
 		want.Exempt, want.Holds.Caller = 0, 1
 		require.Equal(t, want, counted(transport.Limiter().Stats()))
 
@@ -136,7 +136,7 @@ func TestNothingIsLoggedByDefaultAndOneLineASecondElse(t *testing.T) {
 		}
 		got := lines()
 		require.Len(t, got, 2, "one for each reason")
-		require.Contains(t, got[0], `level=WARN msg="throttle: request refused" reason="no tokens" limit=bucket key="" cost=1 wait=1s`)
+		require.Contains(t, got[0], `level=WARN msg="throttle: request rejected" reason="no tokens" limit=bucket key="" cost=1 wait=1s`)
 		require.Contains(t, got[1], `reason=cost`)
 		require.NotContains(t, got[0], "suppressed")
 		time.Sleep(time.Second - 1)
@@ -166,7 +166,7 @@ func TestDryRunDelaysAndRefusesNothing(t *testing.T) {
 		}
 		require.Zero(t, time.Since(start))
 		require.Equal(t, throttle.Stats{
-			Granted: 3, Delayed: 2, Waited: 3 * time.Second, Refused: throttle.Refusals{MaxWait: 2},
+			Granted: 3, Delayed: 2, Waited: 3 * time.Second, Rejected: throttle.Rejections{MaxWait: 2},
 		}, counted(transport.Stats()))
 		require.Len(t, x.grants, 3)
 		require.Equal(t, 2*time.Second, x.grants[2].Waited)
@@ -204,10 +204,10 @@ func TestSeveralTransportsShareOneBudget(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 200*time.Millisecond, time.Since(start))
 
-		require.Equal(t, throttle.Stats{Granted: 1, Refused: throttle.Refusals{NoTokens: 1}}, counted(search.Stats()))
+		require.Equal(t, throttle.Stats{Granted: 1, Rejected: throttle.Rejections{NoTokens: 1}}, counted(search.Stats()))
 		require.Equal(t, throttle.Stats{Granted: 1, Delayed: 1, Waited: 100 * time.Millisecond}, counted(bulk.Stats()))
 		require.Equal(t, throttle.Stats{
-			Granted: 3, Delayed: 2, Waited: 200 * time.Millisecond, Refused: throttle.Refusals{NoTokens: 1},
+			Granted: 3, Delayed: 2, Waited: 200 * time.Millisecond, Rejected: throttle.Rejections{NoTokens: 1},
 		}, counted(limiter.Stats()))
 		require.Len(t, x.grants, 3, "of both Transports, and of the Limiter itself")
 		require.Len(t, y.grants, 1, "hooks of its own")

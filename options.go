@@ -102,7 +102,7 @@ func WithAdaptive(configs ...AIMD) Option {
 // stops requests only while nothing is left of it. A quota with a name applies to requests like those for which the server
 // named it: with the same host, the same keys, and the same first segment of the path, ignoring "api" and versions. A quota
 // without a name applies to all requests to that host under the same keys. A rejection that names its quota, by an empty
-// quota or by a problem document ([headers.Problem]), stops no other requests. [Share] leaves the same part of a server's
+// quota or by a problem document ([headers.Problem]), stops no other requests. [Fraction] leaves the same part of a server's
 // quotas to others; the smallest share of the limits counts.
 //
 // At most 32 quotas are kept for each host and set of keys.

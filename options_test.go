@@ -36,16 +36,16 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		{limit(throttle.TokenBucket(1, 1, throttle.Burst(0))), []string{"Burst(0)"}},
 		{limit(throttle.TokenBucket(1, 1, throttle.Initial(-1))), []string{"Initial(-1)"}},
 		{limit(throttle.TokenBucket(5, 1, throttle.Initial(6))), []string{"Initial(6)", "burst of 5"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Initial(5), throttle.Share(0.5))), []string{"Initial(5)", "burst of 2"}},
+		{limit(throttle.TokenBucket(5, 1, throttle.Initial(5), throttle.Fraction(0.5))), []string{"Initial(5)", "burst of 2"}},
 		{limit(throttle.SlidingWindow(5, 1, throttle.Burst(3))), []string{"Burst(3)", "sliding-window"}},
 		{limit(throttle.FixedWindow(5, 1, throttle.Initial(3))), []string{"Initial(3)", "fixed-window"}},
 		{limit(throttle.Pace(5, 1, throttle.Burst(3), throttle.Initial(2))), []string{"Burst(3)", "Initial(2)", "pace"}},
 		{limit(throttle.TokenBucket(5, 1, throttle.Start(time.Unix(0, 0)))), []string{"Start(", "bucket"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Share(0))), []string{"Share(0)"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Share(1.5))), []string{"Share(1.5)"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Share(math.NaN()))), []string{"Share(NaN)"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Share(math.Inf(1)))), []string{"Share(+Inf)"}},
-		{limit(throttle.FixedWindow(5, 1, throttle.Share(0.1))), []string{"Share(0.1) of 5 leaves no token"}},
+		{limit(throttle.TokenBucket(5, 1, throttle.Fraction(0))), []string{"Fraction(0)"}},
+		{limit(throttle.TokenBucket(5, 1, throttle.Fraction(1.5))), []string{"Fraction(1.5)"}},
+		{limit(throttle.TokenBucket(5, 1, throttle.Fraction(math.NaN()))), []string{"Fraction(NaN)"}},
+		{limit(throttle.TokenBucket(5, 1, throttle.Fraction(math.Inf(1)))), []string{"Fraction(+Inf)"}},
+		{limit(throttle.FixedWindow(5, 1, throttle.Fraction(0.1))), []string{"Fraction(0.1) of 5 leaves no token"}},
 		{limit(throttle.TokenBucket(1, 1, throttle.Key(nil), throttle.Cost(nil), throttle.RateFor(nil))), []string{"Key(nil)", "Cost(nil)", "RateFor(nil)"}},
 		{throttle.WithLimit(throttle.TokenBucket(1, 1, throttle.Name("x")), throttle.Pace(1, 1, throttle.Name("x"))), []string{`two limits are named "x"`}},
 		{limit(throttle.TokenBucket(1, 1, throttle.Name("server"))), []string{`Name("server") is taken`}},
@@ -74,7 +74,7 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 func TestAnOptionThatDoesNotFitALimitIsOneFault(t *testing.T) {
 	for fault, l := range map[string]throttle.Limit{
 		"Initial(7) does not fit a limit of kind sliding-window": throttle.SlidingWindow(1, 1, throttle.Initial(7)),
-		"Shared does not fit a limit of kind calendar-window":    throttle.CalendarWindow(1, throttle.Day, time.UTC, throttle.Shared(throttle.NewMemoryStore())),
+		"Shared does not fit a limit of kind calendar-window":    throttle.CalendarWindow(1, throttle.CalendarDay, time.UTC, throttle.Shared(throttle.NewMemoryStore())),
 	} {
 		_, err := throttle.New(nil, throttle.WithLimit(l))
 		require.ErrorContains(t, err, fault)
@@ -115,7 +115,7 @@ func TestLimitsWithoutNameAreCalledByTheirKind(t *testing.T) {
 }
 
 func TestChangesOfWhatThereIsNotAreErrors(t *testing.T) {
-	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(5, 1), throttle.FixedWindow(5, 1, throttle.Share(0.5))))
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(5, 1), throttle.FixedWindow(5, 1, throttle.Fraction(0.5))))
 	require.NoError(t, err)
 	require.ErrorContains(t, limiter.SetRate("x", 1, 1), `no limit named "x"`)
 	require.ErrorContains(t, limiter.SetRate("bucket", 0, -1), "n of 0")
@@ -132,7 +132,7 @@ func TestChangesOfWhatThereIsNotAreErrors(t *testing.T) {
 func TestHugeValuesSaturate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := throttle.NewLimiter(throttle.WithLimit(
-			throttle.TokenBucket(math.MaxInt64, math.MaxInt64, throttle.Burst(math.MaxInt64), throttle.Share(1e-9)),
+			throttle.TokenBucket(math.MaxInt64, math.MaxInt64, throttle.Burst(math.MaxInt64), throttle.Fraction(1e-9)),
 			throttle.Pace(1, math.MaxInt64, throttle.Name("pace"))))
 		require.NoError(t, err)
 		_, err = limiter.Acquire(t.Context(), throttle.Ask{Cost: math.MaxInt64, Costs: map[string]int64{"pace": 0}})
@@ -281,14 +281,14 @@ func TestZeroValuesSayHowToMakeThem(t *testing.T) {
 
 func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 	s := throttle.Stats{
-		Waiting: 1, Buckets: 2, Granted: 30, Delayed: 4, Waited: 1500*time.Millisecond + 1, Canceled: 6, Refused: throttle.Refusals{NoTokens: 2, Held: 5},
+		Waiting: 1, Buckets: 2, Granted: 30, Delayed: 4, Waited: 1500*time.Millisecond + 1, Canceled: 6, Rejected: throttle.Rejections{NoTokens: 2, Held: 5},
 	}
-	assert.Equal(t, "granted 30 (4 waited, 1.5s together), refused 7 (no tokens 2, held 5), canceled 6; 1 waiting now", fmt.Sprint(s))
-	assert.Equal(t, "granted 0 (0 waited, 0s together), refused 0, canceled 0, exempt 3; 0 waiting now", throttle.Stats{Exempt: 3}.String())
+	assert.Equal(t, "granted 30 (4 waited, 1.5s together), rejected 7 (no tokens 2, held 5), canceled 6; 1 waiting now", fmt.Sprint(s))
+	assert.Equal(t, "granted 0 (0 waited, 0s together), rejected 0, canceled 0, exempt 3; 0 waiting now", throttle.Stats{Exempt: 3}.String())
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"waiting":1,"buckets":2,"granted":30,"delayed":4,"waited":1.500000001,"canceled":6,
-		"refused":{"no_tokens":2,"max_wait":0,"deadline":0,"queue_full":0,"cost":0,"held":5,"keys":0,"store":0},
+		"rejected":{"no_tokens":2,"max_wait":0,"deadline":0,"queue_full":0,"cost":0,"held":5,"keys":0,"store":0},
 		"server_refused":0,"max_queue":0,"max_keys":0}`, string(text))
 
 	b := throttle.BucketStats{Limit: "rpm", Key: "a", Rate: 1.0 / 3, Tokens: -2.5, Waiting: 1, InFlight: 2, HeldUntil: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
@@ -300,7 +300,7 @@ func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "stats", s, "bucket", b)
-	for _, want := range []string{"stats.granted=30", "stats.refused=7", "stats.waited=1.500000001s", "bucket.in_flight=2", "bucket.held_until=2026"} {
+	for _, want := range []string{"stats.granted=30", "stats.rejected=7", "stats.waited=1.500000001s", "bucket.in_flight=2", "bucket.held_until=2026"} {
 		assert.Contains(t, log.String(), want)
 	}
 }

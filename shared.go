@@ -78,23 +78,23 @@ type Outage uint8
 
 const (
 	// Refuse rejects requests with [ReasonStore].
-	Refuse = Outage(queue.WithoutNothing)
+	OutageReject = Outage(queue.WithoutNothing)
 	// LocalShare lets each process use its even share of the rate, by the number of processes that the store last told,
 	// and without bursts. Of the slots of an [InFlight] limit, it is n divided by the number of processes that had slots or
 	// waited for some, rounded down, and at least 1. A process that never reached the store rejects requests.
-	LocalShare = Outage(queue.WithoutButLocally)
+	OutageLocalShare = Outage(queue.WithoutButLocally)
 	// Pass lets all requests pass.
-	Pass = Outage(queue.WithoutLimit)
+	OutagePass = Outage(queue.WithoutLimit)
 )
 
 // String returns "refuse", "local share" or "pass".
 func (o Outage) String() string {
 	switch o {
-	case Refuse:
+	case OutageReject:
 		return "refuse"
-	case LocalShare:
+	case OutageLocalShare:
 		return "local share"
-	case Pass:
+	case OutagePass:
 		return "pass"
 	}
 	return "Outage(" + strconv.Itoa(int(o)) + ")"
@@ -128,7 +128,7 @@ const (
 // before it.
 //
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] leaves shared budgets out, because the store keeps them.
-func Shared(s Store, opts ...ShareOption) LimitOption {
+func Shared(s Store, opts ...SharedOption) LimitOption {
 	return limitOption(func(l *Limit) {
 		sh := &queue.Sharing{
 			SupplyTerms: queue.SupplyTerms{Store: s, Timeout: defaultStoreTimeout, Grace: defaultStoreGrace, Without: queue.WithoutNothing},
@@ -148,7 +148,7 @@ func Shared(s Store, opts ...ShareOption) LimitOption {
 		}
 		for _, o := range opts {
 			if o == nil {
-				l.fault("Shared: a ShareOption is nil")
+				l.fault("Shared: a SharedOption is nil")
 				continue
 			}
 			o.applyTo(l, sh)
@@ -165,8 +165,8 @@ func (k limitKind) inStore() (lease.Kind, bool) {
 	return "", false
 }
 
-// A ShareOption configures [Shared].
-type ShareOption interface{ applyTo(*Limit, *queue.Sharing) }
+// A SharedOption configures [Shared].
+type SharedOption interface{ applyTo(*Limit, *queue.Sharing) }
 
 type shareOption func(*Limit, *queue.Sharing)
 
@@ -175,7 +175,7 @@ func (f shareOption) applyTo(l *Limit, s *queue.Sharing) { f(l, s) }
 // LeaseAhead sets how much of its recent use a process leases before requests need it. The default is 10 ms, the most is one
 // second. With 0, only tokens that requests wait for are leased. Tokens that were not used for 100 ms are returned. It does not fit
 // an [InFlight] limit, which keeps the slots that its requests give back.
-func LeaseAhead(d time.Duration) ShareOption {
+func LeaseAhead(d time.Duration) SharedOption {
 	return shareOption(func(l *Limit, s *queue.Sharing) {
 		s.Ahead = d
 		if d < 0 || d > time.Second {
@@ -188,7 +188,7 @@ func LeaseAhead(d time.Duration) ShareOption {
 }
 
 // StoreTimeout sets after which time a call of the store counts as failed. The default is 250 ms; it must be positive.
-func StoreTimeout(d time.Duration) ShareOption {
+func StoreTimeout(d time.Duration) SharedOption {
 	return shareOption(func(l *Limit, s *queue.Sharing) {
 		s.Timeout = d
 		if d <= 0 {
@@ -199,7 +199,7 @@ func StoreTimeout(d time.Duration) ShareOption {
 
 // StoreGrace sets for how long requests go on waiting when the store is out of reach, counted from the first call that failed.
 // Requests whose time ends before are rejected immediately. The default is 3 s.
-func StoreGrace(d time.Duration) ShareOption {
+func StoreGrace(d time.Duration) SharedOption {
 	return shareOption(func(l *Limit, s *queue.Sharing) {
 		s.Grace = d
 		if d < 0 {
@@ -208,11 +208,11 @@ func StoreGrace(d time.Duration) ShareOption {
 	})
 }
 
-// WithoutStore sets what happens when the store has been out of reach for longer than [StoreGrace]. The default is [Refuse].
-func WithoutStore(o Outage) ShareOption {
+// WithoutStore sets what happens when the store has been out of reach for longer than [StoreGrace]. The default is [OutageReject].
+func WithoutStore(o Outage) SharedOption {
 	return shareOption(func(l *Limit, s *queue.Sharing) {
 		s.Without = queue.Without(o)
-		if o > Pass {
+		if o > OutagePass {
 			l.fault("WithoutStore(%d): want Refuse, LocalShare or Pass", o)
 		}
 	})
@@ -274,7 +274,7 @@ type StoreStats struct {
 	Setup    uint64 `json:"setup"`    // calls that failed because of a wrong set-up
 	Leased   uint64 `json:"leased"`   // tokens that the store granted
 	Returned uint64 `json:"returned"` // tokens that were given back, except slots
-	Alone    uint64 `json:"alone"`    // tokens used without the store, by LocalShare or Pass
+	Alone    uint64 `json:"alone"`    // tokens used without the store, by OutageLocalShare or OutagePass
 }
 
 // Stores returns the state of each [Store], in the order of the limits that use them. It returns nothing without a [Shared]

@@ -20,7 +20,7 @@ import (
 
 // LimitStats are the counters and gauges of one limit, over all of its keys. It is a plain value, and prints as one line.
 //
-// A request counts in each limit that it was charged in. Delayed, Canceled, Refused and Waits count it in one alone: the limit
+// A request counts in each limit that it was charged in. Delayed, Canceled, Rejected and Waits count it in one alone: the limit
 // that it would have waited for the longest.
 //
 // The limit "server" stands for what servers said. Its tokens are requests.
@@ -44,7 +44,7 @@ type LimitStats struct {
 	Undone   uint64       `json:"undone"`   // of these, the ones that were never used; see Stats
 	Delayed  uint64       `json:"delayed"`  // requests granted after a wait for this limit
 	Canceled uint64       `json:"canceled"` // requests whose context ended while they waited for this limit
-	Refused  Refusals     `json:"refused"`  // requests rejected because of this limit
+	Rejected Rejections   `json:"rejected"` // requests rejected because of this limit
 	Waits    Waits        `json:"waits"`    // the waits of Delayed
 	Charged  uint64       `json:"charged"`  // tokens charged, including those by which a settlement raised a cost
 	Returned uint64       `json:"returned"` // tokens of Charged that were given back; for InFlight, slots that are free again
@@ -118,7 +118,7 @@ func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStat
 	c := &li.Counts
 	s := LimitStats{
 		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed, Keys: len(li.Buckets), Waiting: c.Waiting, InFlight: li.InFlight(),
-		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Refused: refusals(&c.Refused), Waits: Waits(c.Waits),
+		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: rejections(&c.Refused), Waits: Waits(c.Waits),
 		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: retuneCounts(&c.Retunes), Evicted: c.Evicted,
 	}
 	if li.Gates {
@@ -228,7 +228,7 @@ func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketSt
 // ServerStats is what one server has said about its limits, to requests that it counts under the same keys. It prints as one line.
 type ServerStats struct {
 	Host      string       `json:"host"`
-	Party     string       `json:"party,omitzero"`      // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
+	Account   string       `json:"account,omitzero"`    // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
 	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
 	Pace      float64      `json:"pace"`                // requests per second that leave one by one after a refusal; 0: they need not
 	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
@@ -254,7 +254,7 @@ func (l *Limiter) Servers() []ServerStats {
 		all = l.appendServers(all, some)
 	}
 	slices.SortFunc(all, func(x, y ServerStats) int {
-		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Party, y.Party))
+		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Account, y.Account))
 	})
 	return all
 }
@@ -267,7 +267,7 @@ func (l *Limiter) Server(host string) []ServerStats {
 	for some := range slices.Chunk(l.core.PartiesAt(host), queue.PieceSize) {
 		all = l.appendServers(all, some)
 	}
-	slices.SortFunc(all, func(x, y ServerStats) int { return cmp.Compare(x.Party, y.Party) })
+	slices.SortFunc(all, func(x, y ServerStats) int { return cmp.Compare(x.Account, y.Account) })
 	return all
 }
 
@@ -286,7 +286,7 @@ func (l *Limiter) appendServers(all []ServerStats, gates []*queue.Bucket) []Serv
 }
 
 func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) ServerStats {
-	s := ServerStats{Host: g.Key.Host, Party: g.Key.Party(), Refused: g.Party.Refused}
+	s := ServerStats{Host: g.Key.Host, Account: g.Key.Party(), Refused: g.Party.Refused}
 	if held := g.HeldUntil(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}
@@ -302,10 +302,10 @@ func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) Serv
 	return s
 }
 
-// ReleaseServer forgets what a server said that stops requests: holds, the pace after a refusal, and quotas. key is a host, or a
+// ForgetServer forgets what a server said that stops requests: holds, the pace after a refusal, and quotas. key is a host, or a
 // host and a party as the keys of the limit "server" have them. The pauses of [Adaptive] limits for that key end, too. What the
 // server says next counts again.
-func (l *Limiter) ReleaseServer(key string) {
+func (l *Limiter) ForgetServer(key string) {
 	l.mustBeMade()
 	gates := l.core.PartiesOf(func(g queue.GateKey) bool { return g.Host == key || g.Name() == key })
 	l.core.ForgetSaid(gates, key)
@@ -322,7 +322,7 @@ func (l *Limiter) ReleaseServer(key string) {
 // String returns the counters in one line, for people.
 func (s Stats) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "granted %d (%d waited, %v together), refused %v, canceled %d", s.Granted, s.Delayed, rounded(s.Waited, false), s.Refused, s.Canceled)
+	fmt.Fprintf(&b, "granted %d (%d waited, %v together), rejected %v, canceled %d", s.Granted, s.Delayed, rounded(s.Waited, false), s.Rejected, s.Canceled)
 	if s.Exempt > 0 {
 		fmt.Fprintf(&b, ", exempt %d", s.Exempt)
 	}
@@ -342,15 +342,15 @@ func (s Stats) MarshalJSON() ([]byte, error) {
 	}{fields(s), s.Waited.Seconds()})
 }
 
-// LogValue returns a group with the attributes granted, delayed, waited, refused, canceled, server_refused and waiting.
+// LogValue returns a group with the attributes granted, delayed, waited, rejected, canceled, server_refused and waiting.
 func (s Stats) LogValue() slog.Value {
 	return slog.GroupValue(slog.Uint64("granted", s.Granted), slog.Uint64("delayed", s.Delayed), slog.Duration("waited", s.Waited),
-		slog.Uint64("refused", s.Refused.Total()), slog.Uint64("canceled", s.Canceled), slog.Uint64("server_refused", s.ServerRefused),
+		slog.Uint64("rejected", s.Rejected.Total()), slog.Uint64("canceled", s.Canceled), slog.Uint64("server_refused", s.ServerRefused),
 		slog.Int("waiting", s.Waiting))
 }
 
 // String returns the total, with the reasons that there were.
-func (r Refusals) String() string {
+func (r Rejections) String() string {
 	var some []string
 	for reason, n := range r.All() {
 		if n > 0 {
@@ -426,7 +426,7 @@ func (s LimitStats) String() string {
 	if s.Delayed > 0 {
 		text += fmt.Sprintf(" (%d waited, %v together)", s.Delayed, rounded(s.Waits.Sum, false))
 	}
-	text += fmt.Sprintf(", refused %v, canceled %d; %d waiting now", s.Refused, s.Canceled, s.Waiting)
+	text += fmt.Sprintf(", rejected %v, canceled %d; %d waiting now", s.Rejected, s.Canceled, s.Waiting)
 	if !s.Keyed && !math.IsInf(s.Tokens, 0) {
 		text += ", " + number(s.Tokens) + " tokens"
 	}
@@ -457,11 +457,11 @@ func (w Waits) MarshalJSON() ([]byte, error) {
 	}{fields(w), w.Sum.Seconds()})
 }
 
-// LogValue returns a group with the attributes limit, granted, delayed, waited, refused, canceled, waiting and in_flight, and
+// LogValue returns a group with the attributes limit, granted, delayed, waited, rejected, canceled, waiting and in_flight, and
 // held_until if a key is held.
 func (s LimitStats) LogValue() slog.Value {
 	return heldGroup(s.HeldUntil, slog.String("limit", s.Name), slog.Uint64("granted", s.Granted), slog.Uint64("delayed", s.Delayed),
-		slog.Duration("waited", s.Waits.Sum), slog.Uint64("refused", s.Refused.Total()), slog.Uint64("canceled", s.Canceled),
+		slog.Duration("waited", s.Waits.Sum), slog.Uint64("rejected", s.Rejected.Total()), slog.Uint64("canceled", s.Canceled),
 		slog.Int("waiting", s.Waiting), slog.Int("in_flight", s.InFlight))
 }
 
@@ -474,7 +474,7 @@ func (s ServerStats) String() string {
 	if s.Pace > 0 {
 		said = append(said, "paced at "+number(s.Pace)+"/s")
 	}
-	return strings.TrimSpace(queue.Plain(s.Host)+" "+printable(s.Party)) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
+	return strings.TrimSpace(queue.Plain(s.Host)+" "+printable(s.Account)) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
 }
 
 // String returns what is left of the quota, for people.
@@ -502,13 +502,13 @@ func printable(keys string) string {
 	return keys
 }
 
-// LogValue returns a group with the attributes host, party, refused, pace and quotas, and held_until if the server is held.
+// LogValue returns a group with the attributes host, account, refused, pace and quotas, and held_until if the server is held.
 func (s ServerStats) LogValue() slog.Value {
 	quotas := make([]string, len(s.Quotas))
 	for i, q := range s.Quotas {
 		quotas[i] = q.String()
 	}
-	return heldGroup(s.HeldUntil, slog.String("host", s.Host), slog.String("party", s.Party), slog.Uint64("refused", s.Refused),
+	return heldGroup(s.HeldUntil, slog.String("host", s.Host), slog.String("account", s.Account), slog.Uint64("refused", s.Refused),
 		slog.Float64("pace", s.Pace), slog.String("quotas", strings.Join(quotas, ", ")))
 }
 

@@ -108,7 +108,7 @@ func (c *crowd) settleAgain(b *testing.B, l *throttle.Limiter) {
 
 // flyAgain lets the server forget that it has refused a request, and sends it another that costs nothing.
 func (c *crowd) flyAgain(_ *testing.B, l *throttle.Limiter) {
-	l.ReleaseServer("h")
+	l.ForgetServer("h")
 	go func() { c.refused <- c.send(throttle.ContextWithCost(c.ctx, 0)) }()
 	<-c.flies
 }

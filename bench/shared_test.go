@@ -58,7 +58,7 @@ type overRedis struct {
 	make func(*testing.B, *redis.Client) func(context.Context, string) error
 }
 
-func leased(name string, opts ...throttle.ShareOption) overRedis {
+func leased(name string, opts ...throttle.SharedOption) overRedis {
 	return overRedis{name, func(b *testing.B, c *redis.Client) func(context.Context, string) error {
 		store, err := throttleredis.New(c)
 		if err != nil {

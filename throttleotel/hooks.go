@@ -24,7 +24,7 @@ type hooks struct{ keys bool }
 func WithKeys() HookOption { return hookOption(func(h *hooks) { h.keys = true }) }
 
 // Hooks returns hooks that add events to the span in the context of a request, if that records: throttle.wait, throttle.grant,
-// throttle.refuse, throttle.cancel, throttle.settle and throttle.server_refusal. A request that is granted immediately has none.
+// throttle.reject, throttle.cancel, throttle.settle and throttle.server_refusal. A request that is granted immediately has none.
 // Durations are in seconds.
 func Hooks(opts ...HookOption) throttle.Hooks {
 	h := new(hooks)
@@ -48,7 +48,7 @@ func Hooks(opts ...HookOption) throttle.Hooks {
 		OnReject: func(e throttle.RejectEvent) {
 			if span := recording(e.Context); span != nil {
 				r := e.Rejection
-				h.event(span, "throttle.refuse", r.Limit, r.Key, reasonKey.String(r.Reason.Label()),
+				h.event(span, "throttle.reject", r.Limit, r.Key, reasonKey.String(r.Reason.Label()),
 					attribute.Int64("throttle.cost", r.Cost), seconds("throttle.wait", r.Wait))
 			}
 		},

@@ -92,7 +92,7 @@ func TestSpanEventsTellOfWaitsAndRejections(t *testing.T) {
 		assert.Equal(t, 1.0, attributes(s, "throttle.cancel")["throttle.waited"])
 
 		s = send(throttle.ContextWithMaxWait(t.Context(), 0))
-		assert.Equal(t, map[string]any{"throttle.limit": "requests", "throttle.reason": "held", "throttle.cost": int64(1), "throttle.wait": 1.0}, attributes(s, "throttle.refuse"))
+		assert.Equal(t, map[string]any{"throttle.limit": "requests", "throttle.reason": "held", "throttle.cost": int64(1), "throttle.wait": 1.0}, attributes(s, "throttle.reject"))
 
 		time.Sleep(time.Second)
 		status = 429
@@ -112,7 +112,7 @@ func TestKeysAreInEventsOnlyIfAskedFor(t *testing.T) {
 		_, err := l.Acquire(ctx, throttle.Ask{Key: "tenant", Cost: 2})
 		require.ErrorIs(t, err, throttle.ErrThrottled)
 		span.End()
-		assert.Equal(t, c.want, attributes(recorder.Ended()[0], "throttle.refuse")["throttle.key"])
+		assert.Equal(t, c.want, attributes(recorder.Ended()[0], "throttle.reject")["throttle.key"])
 	}
 }
 
@@ -212,7 +212,7 @@ func TestThrottleOutsideOtelhttpHasAClientSpanForWhatWasSent(t *testing.T) {
 		require.Equal(t, []string{"HTTP GET", "caller", "HTTP GET", "caller", "caller"}, names, "a rejection has no client span")
 		assert.Zero(t, spans[2].EndTime().Sub(spans[2].StartTime()), "the client span does not contain the wait")
 		assert.Equal(t, []string{"throttle.wait", "throttle.grant"}, events(spans[3]))
-		assert.Equal(t, []string{"throttle.refuse"}, events(spans[4]))
+		assert.Equal(t, []string{"throttle.reject"}, events(spans[4]))
 		assert.Equal(t, map[[2]any]uint64{{int64(200), false}: 2}, w.durations(t))
 	})
 }

@@ -69,10 +69,10 @@ func Register(l *throttle.Limiter, name string, opts ...Option) (metric.Registra
 
 // instruments are all that a callback observes.
 type instruments struct {
-	requests, refusals, charged, returned, serverRefusals, holds, retunes, undone, evicted metric.Int64ObservableCounter
-	storeCalls, storeTokens                                                                metric.Int64ObservableCounter
-	waiting, callers, inFlight, keys                                                       metric.Int64ObservableUpDownCounter
-	available, capacity, rate, heldUntil, storeUp                                          metric.Float64ObservableGauge
+	requests, rejections, charged, returned, serverRefusals, holds, retunes, undone, evicted metric.Int64ObservableCounter
+	storeCalls, storeTokens                                                                  metric.Int64ObservableCounter
+	waiting, callers, inFlight, keys                                                         metric.Int64ObservableUpDownCounter
+	available, capacity, rate, heldUntil, storeUp                                            metric.Float64ObservableGauge
 }
 
 // newInstruments makes the instruments, and returns them as a list, too.
@@ -84,7 +84,7 @@ func newInstruments(meter metric.Meter) (in *instruments, all []metric.Observabl
 		name, unit, help string
 	}{
 		{&in.requests, "throttle.requests", "{request}", "Requests that asked, by what became of them."},
-		{&in.refusals, "throttle.refusals", "{request}", "Requests rejected here, by the limit that they would have waited for."},
+		{&in.rejections, "throttle.rejections", "{request}", "Requests rejected here, by the limit that they would have waited for."},
 		{&in.charged, "throttle.tokens.charged", "{token}", "Tokens charged, settlements upwards included."},
 		{&in.returned, "throttle.tokens.returned", "{token}", "Tokens given back."},
 		{&in.serverRefusals, "throttle.server_refusals", "{response}", "Responses by which a server refused because of a limit."},
@@ -139,7 +139,7 @@ func (r *reporter) report(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(c, int64(min(n, math.MaxInt64)), metric.WithAttributes(append(with, r.name)...))
 	}
 	count(r.requests, s.Granted, outcomeKey.String("granted"))
-	count(r.requests, s.Refused.Total(), outcomeKey.String("refused"))
+	count(r.requests, s.Rejected.Total(), outcomeKey.String("rejected"))
 	count(r.requests, s.Canceled, outcomeKey.String("canceled"))
 	count(r.serverRefusals, s.ServerRefused)
 	o.ObserveInt64(r.callers, int64(s.Callers), metric.WithAttributes(r.name))
@@ -170,8 +170,8 @@ func (r *reporter) report(_ context.Context, o metric.Observer) error {
 func (r *reporter) reportLimit(o metric.Observer, s *throttle.LimitStats) {
 	name := limitKey.String(s.Name)
 	of := metric.WithAttributeSet(attribute.NewSet(r.name, name))
-	for reason, n := range s.Refused.All() {
-		o.ObserveInt64(r.refusals, int64(n), metric.WithAttributes(r.name, name, reasonKey.String(reason.Label())))
+	for reason, n := range s.Rejected.All() {
+		o.ObserveInt64(r.rejections, int64(n), metric.WithAttributes(r.name, name, reasonKey.String(reason.Label())))
 	}
 	o.ObserveInt64(r.undone, int64(s.Undone), of)
 	o.ObserveInt64(r.evicted, int64(s.Evicted), of)

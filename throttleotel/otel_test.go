@@ -100,15 +100,15 @@ func TestMetricsAreThoseOfTheLimiter(t *testing.T) {
 		point := func(n int64, pairs ...string) metricdata.DataPoint[int64] {
 			return metricdata.DataPoint[int64]{Attributes: set(pairs...), Value: n}
 		}
-		equal("throttle.requests", sum(true, point(3, "outcome", "granted"), point(1, "outcome", "refused"), point(0, "outcome", "canceled")))
+		equal("throttle.requests", sum(true, point(3, "outcome", "granted"), point(1, "outcome", "rejected"), point(0, "outcome", "canceled")))
 		equal("throttle.tokens.charged", sum(true, point(3, "limit", "requests"), point(3, "limit", "slots")))
 		equal("throttle.in_flight_requests", sum(false, point(3, "limit", "slots"), point(0, "limit", "server")))
 		equal("throttle.server_refusals", sum(true, point(0)))
 		equal("throttle.rate", metricdata.Gauge[float64]{DataPoints: []metricdata.DataPoint[float64]{{Attributes: set("limit", "requests"), Value: 1}}})
 		equal("throttle.tokens.capacity", metricdata.Gauge[float64]{DataPoints: []metricdata.DataPoint[float64]{
 			{Attributes: set("limit", "requests"), Value: 2}, {Attributes: set("limit", "slots"), Value: 5}}})
-		refusals := got["throttle.refusals"].(metricdata.Sum[int64])
-		assert.Contains(t, values(refusals), "no_tokens requests 1")
+		rejections := got["throttle.rejections"].(metricdata.Sum[int64])
+		assert.Contains(t, values(rejections), "no_tokens requests 1")
 
 		waits := got["throttle.wait"].(metricdata.Histogram[float64])
 		require.Len(t, waits.DataPoints, 3)
@@ -213,7 +213,7 @@ func TestNamesInPrometheusAreThoseOfThrottleprom(t *testing.T) {
 		promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		text := w.Body.String()
 		for _, name := range []string{
-			"throttle_requests_total", "throttle_refusals_total", "throttle_wait_seconds_bucket", "throttle_tokens_charged_total",
+			"throttle_requests_total", "throttle_rejections_total", "throttle_wait_seconds_bucket", "throttle_tokens_charged_total",
 			"throttle_server_refusals_total", "throttle_holds_total", "throttle_waiting_requests", "throttle_waiting_callers", "throttle_in_flight_requests",
 			"throttle_tokens_available", "throttle_rate_per_second", "throttle_held_until_seconds", "throttle_keys", "throttle_grants_undone_total",
 		} {

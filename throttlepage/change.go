@@ -11,7 +11,7 @@ import (
 type change struct{ first, last *sample }
 
 func (c change) rejected() uint64 {
-	return grown(c.last.stats.Refused.Total(), c.first.stats.Refused.Total())
+	return grown(c.last.stats.Rejected.Total(), c.first.stats.Rejected.Total())
 }
 
 func (c change) refused() uint64 {

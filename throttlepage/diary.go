@@ -67,12 +67,12 @@ func (d *diary) note(first, last *sample, from source, names naming) {
 		now, before := &last.limits[i], first.limit(last.limits[i].Name)
 		e.limit = printable(now.Name)
 		e.kind, e.detail = kindRejected, ""
-		rejected := before.Refused
+		rejected := before.Rejected
 		counts := make(map[throttle.Reason]uint64)
 		for reason, n := range rejected.All() {
 			counts[reason] = n
 		}
-		for reason, n := range now.Refused.All() {
+		for reason, n := range now.Rejected.All() {
 			if e.n = grown(n, counts[reason]); e.n > 0 {
 				e.cause = reason.String()
 				d.add(e)
@@ -145,7 +145,7 @@ func (d *diary) noteRefusals(e event, first, last *sample, from source, names na
 		servers := from.Servers()
 		refused := make(map[[2]string]uint64, len(servers))
 		for _, s := range servers {
-			id := [2]string{s.Host, s.Party}
+			id := [2]string{s.Host, s.Account}
 			refused[id] = s.Refused
 			if n := grown(s.Refused, d.refused[id]); n > 0 && all > 0 && known+n <= all {
 				e.cause, e.n, known = names(s.Host), n, known+n

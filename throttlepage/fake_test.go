@@ -47,7 +47,7 @@ func (f *fake) Buckets() iter.Seq[throttle.BucketStats] {
 // busy returns a source with something in every part of the page.
 func busy(now time.Time) *fake {
 	f := &fake{
-		stats: throttle.Stats{Waiting: 41, Buckets: 1204, Granted: 18_204, Delayed: 218, Refused: throttle.Refusals{Deadline: 3}, ServerRefused: 2},
+		stats: throttle.Stats{Waiting: 41, Buckets: 1204, Granted: 18_204, Delayed: 218, Rejected: throttle.Rejections{Deadline: 3}, ServerRefused: 2},
 		limits: []throttle.LimitStats{
 			{Name: "requests", Kind: "sliding-window", Rate: 25.0 / 3, Capacity: 500, Tokens: 212, Waiting: 41, Granted: 18_204, Delayed: 218},
 			{Name: "learned", Kind: "adaptive", Rate: 23.4, Tokens: 0.8, Waiting: 12, InFlight: 9, Granted: 18_204},
@@ -57,7 +57,7 @@ func busy(now time.Time) *fake {
 		servers: []throttle.ServerStats{
 			{Host: "uploads.example.com", Refused: 1},
 			{
-				Host: "api.example.com", Party: "a1b2", HeldUntil: now.Add(34 * time.Second), Pace: 3.2, Refused: 1,
+				Host: "api.example.com", Account: "a1b2", HeldUntil: now.Add(34 * time.Second), Pace: 3.2, Refused: 1,
 				Quotas: []throttle.QuotaStats{
 					{Name: "core", Unit: "requests", Limit: 5000, Left: 4231, Reset: now.Add(12 * time.Minute)},
 					{Name: "search", Unit: "requests", Limit: 30, Left: 2, Reset: now.Add(34 * time.Second)},

@@ -144,7 +144,7 @@ func TestHostileNamesStayText(t *testing.T) {
 		}
 		f.single.Limit = name
 		f.buckets[2].Key, f.buckets[2].Limit = name, name
-		f.servers[1].Host, f.servers[1].Party = name, name
+		f.servers[1].Host, f.servers[1].Account = name, name
 		f.servers[1].Quotas[0].Name, f.servers[1].Quotas[0].Unit = name, name
 		for part, text := range all(t, newPage(map[string]source{name: f})) {
 			assertHarmless(t, name, part, text)

@@ -77,5 +77,5 @@ func (q query) compare(a, b throttle.BucketStats) int {
 // bySilence puts the servers first that are held the longest, then those that refused the most.
 func bySilence(a, b throttle.ServerStats) int {
 	return cmp.Or(b.HeldUntil.Compare(a.HeldUntil), cmp.Compare(b.Refused, a.Refused),
-		cmp.Compare(a.Host, b.Host), cmp.Compare(a.Party, b.Party))
+		cmp.Compare(a.Host, b.Host), cmp.Compare(a.Account, b.Account))
 }

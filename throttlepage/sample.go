@@ -203,8 +203,8 @@ func keyed(all iter.Seq[throttle.BucketStats], q query, names naming) iter.Seq[t
 func hosts(all []throttle.ServerStats, q query, names naming) iter.Seq[throttle.ServerStats] {
 	return func(yield func(throttle.ServerStats) bool) {
 		for _, s := range all {
-			s.Host, s.Party = names(s.Host), names(s.Party)
-			if !q.matches(s.Host, s.Party) {
+			s.Host, s.Account = names(s.Host), names(s.Account)
+			if !q.matches(s.Host, s.Account) {
 				continue
 			}
 			s.Quotas = slices.Clone(s.Quotas)

@@ -48,7 +48,7 @@ func TestKeysAreCutInEveryPart(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	f := &fake{
 		buckets: []throttle.BucketStats{{Limit: "a", Key: long}},
-		servers: []throttle.ServerStats{{Host: long, Party: long, Quotas: []throttle.QuotaStats{{Name: long, Unit: long}}}},
+		servers: []throttle.ServerStats{{Host: long, Account: long, Quotas: []throttle.QuotaStats{{Name: long, Unit: long}}}},
 	}
 	for part, text := range all(t, newPage(map[string]source{"a": f})) {
 		assert.NotContains(t, text, long[:longest+1], part)
@@ -91,7 +91,7 @@ func TestManyKeysAreReadSeldom(t *testing.T) {
 func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{
-			stats:  throttle.Stats{Granted: 1000, Refused: throttle.Refusals{Deadline: 7}, ServerRefused: 5},
+			stats:  throttle.Stats{Granted: 1000, Rejected: throttle.Rejections{Deadline: 7}, ServerRefused: 5},
 			limits: []throttle.LimitStats{{Name: "x", Granted: 1000, Delayed: 1000}},
 		}
 		f.limits[0].Waits.Counts[12] = 1000 // up to 10 s each
@@ -130,8 +130,8 @@ func TestVerdict(t *testing.T) {
 		"waiting: 1 request waiting, mostly for limit “b”.":        {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}, {Name: "b", Waiting: 1, Waits: throttle.Waits{Sum: 1}}}},
 		"held: Limit “a” is held for 5\u00a0s.":                    {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
 		"held: h asks to wait for 2\u00a0min.":                     {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
-		"rejecting: 2 requests rejected.":                          {stats: throttle.Stats{Refused: throttle.Refusals{MaxWait: 2}}},
-		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Refused: throttle.Refusals{MaxWait: 2}}},
+		"rejecting: 2 requests rejected.":                          {stats: throttle.Stats{Rejected: throttle.Rejections{MaxWait: 2}}},
+		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Rejected: throttle.Rejections{MaxWait: 2}}},
 		"flowing: Nothing waits.  ":                                {stats: throttle.Stats{Granted: 100, ServerRefused: 1}},
 		"refused: Servers refused 2 requests.":                     {stats: throttle.Stats{Granted: 199, ServerRefused: 2}},
 		"flowing: Nothing waits. ":                                 {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},

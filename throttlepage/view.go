@@ -177,7 +177,7 @@ func (l *watched) tiles(c change, since string) []tile {
 	return []tile{
 		all,
 		{Label: "waiting now", Value: number(float64(s.Waiting)), Note: c.waits(), Level: level(s.Waiting > 0, "busy"), Chart: chart("waiting", "", waiting)},
-		{Label: "rejected", Value: count(c.rejected()), Note: since + inAll(s.Refused.Total(), s.Refused.String()), Level: level(c.rejected() > 0, "bad"), Chart: chart("rejected", "/s", rejected)},
+		{Label: "rejected", Value: count(c.rejected()), Note: since + inAll(s.Rejected.Total(), s.Rejected.String()), Level: level(c.rejected() > 0, "bad"), Chart: chart("rejected", "/s", rejected)},
 		{Label: "refused by servers", Value: count(c.refused()), Note: since + inAll(s.ServerRefused, count(s.ServerRefused)), Level: c.refusedLevel(), Chart: chart("refused by servers", "/s", refused)},
 	}
 }
@@ -261,7 +261,7 @@ func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.T
 		Name: printable(li.Name), Rate: rate(li.Rate),
 		Waiting: number(float64(li.Waiting)), InFlight: none,
 		P50: waits.quantile(0.5), P90: waits.quantile(0.9),
-		Rejected: count(grown(li.Refused.Total(), before.Refused.Total())),
+		Rejected: count(grown(li.Rejected.Total(), before.Rejected.Total())),
 		Held:     held(li.HeldUntil, now),
 		Level:    level(li.Waiting > 0, "busy"),
 	}
@@ -319,8 +319,8 @@ func noteOf(b throttle.BucketStats, now time.Time) (mode, ceiling string) {
 func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 	v := serverView{Host: s.Host, Held: held(s.HeldUntil, now)}
 	var more []string
-	if s.Party != "" {
-		more = append(more, s.Party)
+	if s.Account != "" {
+		more = append(more, s.Account)
 	}
 	if s.Pace > 0 {
 		more = append(more, "then "+rate(s.Pace))

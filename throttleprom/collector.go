@@ -89,7 +89,7 @@ type metric int
 
 const (
 	requests metric = iota
-	refusals
+	rejections
 	wait
 	charged
 	returned
@@ -132,7 +132,7 @@ func newDescs(name string) (d descs) {
 		labels     []string
 	}{
 		requests:          {"requests_total", "Requests that asked, by what became of them.", []string{"outcome"}},
-		refusals:          {"refusals_total", "Requests rejected here, by the limit that they would have waited for.", []string{"limit", "reason"}},
+		rejections:        {"rejections_total", "Requests rejected here, by the limit that they would have waited for.", []string{"limit", "reason"}},
 		wait:              {"wait_seconds", "Time in the queue because of this limit, of all requests that it was charged for; le=0: they did not wait.", []string{"limit"}},
 		charged:           {"tokens_charged_total", "Tokens charged, settlements upwards included.", []string{"limit"}},
 		returned:          {"tokens_returned_total", "Tokens given back.", []string{"limit"}},
@@ -230,15 +230,15 @@ func (w writer) value(m metric, kind prometheus.ValueType, f float64, labels []s
 func (w writer) outcomes(m metric, s throttle.Stats, labels ...string) {
 	labels = labels[:len(labels):len(labels)]
 	w.counter(m, s.Granted, append(labels, "granted")...)
-	w.counter(m, s.Refused.Total(), append(labels, "refused")...)
+	w.counter(m, s.Rejected.Total(), append(labels, "rejected")...)
 	w.counter(m, s.Canceled, append(labels, "canceled")...)
 }
 
 // limit writes the metrics of one limit. What a limit cannot have is left out.
 func (w writer) limit(s *throttle.LimitStats, exemplars *Exemplars) {
 	name := clean(s.Name)
-	for reason, n := range s.Refused.All() {
-		w.counter(refusals, n, name, reason.Label())
+	for reason, n := range s.Rejected.All() {
+		w.counter(rejections, n, name, reason.Label())
 	}
 	w.waits(s, name, exemplars)
 	w.counter(undone, s.Undone, name)

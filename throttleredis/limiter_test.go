@@ -14,12 +14,12 @@ import (
 )
 
 // limiterOn returns a Limiter with one shared limit, and its client, which gives calls up in time.
-func limiterOn(t testing.TB, addr string, limit func(throttle.LimitOption) throttle.Limit, opts ...throttle.ShareOption) *throttle.Limiter {
+func limiterOn(t testing.TB, addr string, limit func(throttle.LimitOption) throttle.Limit, opts ...throttle.SharedOption) *throttle.Limiter {
 	t.Helper()
 	return limiterOver(t, storeOn(t, addr), limit, opts...)
 }
 
-func limiterOver(t testing.TB, s throttle.Store, limit func(throttle.LimitOption) throttle.Limit, opts ...throttle.ShareOption) *throttle.Limiter {
+func limiterOver(t testing.TB, s throttle.Store, limit func(throttle.LimitOption) throttle.Limit, opts ...throttle.SharedOption) *throttle.Limiter {
 	t.Helper()
 	l, err := throttle.NewLimiter(throttle.WithLimit(limit(throttle.Shared(s, opts...))))
 	if err != nil {
@@ -84,7 +84,7 @@ func TestLimiterGoesOnWhenRedisIsStartedAgain(t *testing.T) {
 
 func TestMissingPasswordIsAWrongSetUpInEveryMode(t *testing.T) {
 	s := start(t, "--requirepass", "secret")
-	for _, mode := range []throttle.Outage{throttle.Refuse, throttle.LocalShare, throttle.Pass} {
+	for _, mode := range []throttle.Outage{throttle.OutageReject, throttle.OutageLocalShare, throttle.OutagePass} {
 		l := limiterOn(t, s.addr(), bucketOf(10, 10), throttle.WithoutStore(mode), throttle.StoreGrace(0))
 		for range 2 {
 			err := l.Wait(t.Context(), "", 1)
@@ -117,7 +117,7 @@ func TestRequestsDoNotWaitForAClosedClient(t *testing.T) {
 	c := start(t).client(t)
 	st, err := New(c)
 	must(t, err)
-	l := limiterOver(t, st, bucketOf(1, 1), throttle.StoreTimeout(10*time.Second), throttle.StoreGrace(time.Minute), throttle.WithoutStore(throttle.Pass))
+	l := limiterOver(t, st, bucketOf(1, 1), throttle.StoreTimeout(10*time.Second), throttle.StoreGrace(time.Minute), throttle.WithoutStore(throttle.OutagePass))
 	must(t, l.Wait(t.Context(), "a", 1))
 	must(t, c.Close())
 	if err := l.Wait(t.Context(), "b", 1); !errors.Is(err, throttle.ErrStoreSetup) || !errors.Is(err, redis.ErrClosed) {

@@ -41,13 +41,13 @@ func TestCalendarWindowEndsAtMidnightOfItsZone(t *testing.T) {
 		now   time.Time // in UTC
 		until time.Time // in the zone
 	}{
-		"a day of 24 hours":      {"Europe/Berlin", Day, time.Date(2000, 1, 5, 12, 0, 0, 1, time.UTC), time.Date(2000, 1, 6, 0, 0, 0, 0, time.UTC)},
-		"a day of 23 hours":      {"Europe/Berlin", Day, time.Date(2000, 3, 25, 23, 0, 0, 0, time.UTC), time.Date(2000, 3, 27, 0, 0, 0, 0, time.UTC)},
-		"a day of 25 hours":      {"Europe/Berlin", Day, time.Date(2000, 10, 28, 22, 0, 0, 0, time.UTC), time.Date(2000, 10, 30, 0, 0, 0, 0, time.UTC)},
-		"a day without midnight": {"America/Sao_Paulo", Day, time.Date(2000, 10, 7, 12, 0, 0, 0, time.UTC), time.Date(2000, 10, 8, 1, 0, 0, 0, time.UTC)},
-		"a week":                 {"America/New_York", Week, time.Date(2000, 3, 28, 0, 0, 0, 0, time.UTC), time.Date(2000, 4, 3, 0, 0, 0, 0, time.UTC)},
-		"a February of 29 days":  {"Asia/Kathmandu", Month, time.Date(2000, 2, 3, 0, 0, 0, 0, time.UTC), time.Date(2000, 3, 1, 0, 0, 0, 0, time.UTC)},
-		"a month of 31 days":     {"UTC", Month, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2000, 2, 1, 0, 0, 0, 0, time.UTC)},
+		"a day of 24 hours":      {"Europe/Berlin", CalendarDay, time.Date(2000, 1, 5, 12, 0, 0, 1, time.UTC), time.Date(2000, 1, 6, 0, 0, 0, 0, time.UTC)},
+		"a day of 23 hours":      {"Europe/Berlin", CalendarDay, time.Date(2000, 3, 25, 23, 0, 0, 0, time.UTC), time.Date(2000, 3, 27, 0, 0, 0, 0, time.UTC)},
+		"a day of 25 hours":      {"Europe/Berlin", CalendarDay, time.Date(2000, 10, 28, 22, 0, 0, 0, time.UTC), time.Date(2000, 10, 30, 0, 0, 0, 0, time.UTC)},
+		"a day without midnight": {"America/Sao_Paulo", CalendarDay, time.Date(2000, 10, 7, 12, 0, 0, 0, time.UTC), time.Date(2000, 10, 8, 1, 0, 0, 0, time.UTC)},
+		"a week":                 {"America/New_York", CalendarWeek, time.Date(2000, 3, 28, 0, 0, 0, 0, time.UTC), time.Date(2000, 4, 3, 0, 0, 0, 0, time.UTC)},
+		"a February of 29 days":  {"Asia/Kathmandu", CalendarMonth, time.Date(2000, 2, 3, 0, 0, 0, 0, time.UTC), time.Date(2000, 3, 1, 0, 0, 0, 0, time.UTC)},
+		"a month of 31 days":     {"UTC", CalendarMonth, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2000, 2, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
@@ -67,7 +67,7 @@ func TestWaiterOfACalendarWindowLeavesAtMidnight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 		berlin := zone(t, "Europe/Berlin")
 		time.Sleep(time.Until(time.Date(2000, 3, 26, 0, 0, 0, 0, berlin)))
-		l := limiterOf(t, WithLimit(CalendarWindow(2, Day, berlin)))
+		l := limiterOf(t, WithLimit(CalendarWindow(2, CalendarDay, berlin)))
 		for day := range 4 { // the first of which has 23 hours
 			for range 2 {
 				require.NoError(t, l.Wait(t.Context(), "", 1))
@@ -88,7 +88,7 @@ func TestCalendarWindowFollowsAClockThatIsSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 				berlin := zone(t, "Europe/Berlin")
-				l := limiterOf(t, WithLimit(CalendarWindow(5, Day, berlin)))
+				l := limiterOf(t, WithLimit(CalendarWindow(5, CalendarDay, berlin)))
 				time.Sleep(time.Until(time.Date(2000, 1, 3, 1, 0, 0, 0, berlin)))
 				if !c.ok {
 					time.Sleep(12 * time.Hour)
@@ -114,7 +114,7 @@ func TestCalendarWindowIsRestored(t *testing.T) {
 	}{"1 ns before the month ends": {31*24*time.Hour - 1, 2}, "when it ends": {31 * 24 * time.Hour, 5}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
-				limit := WithLimit(CalendarWindow(5, Month, time.UTC))
+				limit := WithLimit(CalendarWindow(5, CalendarMonth, time.UTC))
 				l := limiterOf(t, limit)
 				_, ok := l.Try("", 3)
 				require.True(t, ok)
@@ -133,10 +133,10 @@ func TestCalendarWindowIsRestored(t *testing.T) {
 
 func TestCalendarWindowTakesANewNumberOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(CalendarWindow(5, Month, time.UTC)))
+		l := limiterOf(t, WithLimit(CalendarWindow(5, CalendarMonth, time.UTC)))
 		_, ok := l.Try("", 5)
 		require.True(t, ok)
-		require.NoError(t, l.SetRate("calendar-window", 7, Month.Period()))
+		require.NoError(t, l.SetRate("calendar-window", 7, CalendarMonth.Period()))
 		_, ok = l.Try("", 2)
 		require.True(t, ok)
 		_, ok = l.Try("", 1)
@@ -147,8 +147,8 @@ func TestCalendarWindowTakesANewNumberOnly(t *testing.T) {
 
 func TestCalendarWindowHasANumberForEachKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(CalendarWindow(5, Day, time.UTC, RateFor(func(key string) (int64, time.Duration) {
-			return map[string]int64{"gold": 50, "wrong": 1}[key], map[string]time.Duration{"gold": Day.Period(), "wrong": time.Hour}[key]
+		l := limiterOf(t, WithLimit(CalendarWindow(5, CalendarDay, time.UTC, RateFor(func(key string) (int64, time.Duration) {
+			return map[string]int64{"gold": 50, "wrong": 1}[key], map[string]time.Duration{"gold": CalendarDay.Period(), "wrong": time.Hour}[key]
 		}))))
 		_, ok := l.Try("gold", 50)
 		require.True(t, ok)
@@ -164,13 +164,13 @@ func TestCalendarWindowNamesWhatIsWrong(t *testing.T) {
 		limit Limit
 		want  string
 	}{
-		{CalendarWindow(0, Day, time.UTC), "n of 0 is not positive"},
+		{CalendarWindow(0, CalendarDay, time.UTC), "n of 0 is not positive"},
 		{CalendarWindow(1, 0, time.UTC), "Calendar(0) is not Day, Week or Month"},
 		{CalendarWindow(1, 9, time.UTC), "Calendar(9) is not Day, Week or Month"},
-		{CalendarWindow(1, Day, nil), "needs a time zone"},
-		{CalendarWindow(1, Week, time.UTC, Start(time.Unix(0, 0))), "does not fit a limit of kind calendar-window"},
-		{CalendarWindow(1, Week, time.UTC, Burst(3)), "does not fit a limit of kind calendar-window"},
-		{CalendarWindow(5, Month, time.UTC, Share(0.1)), "Share(0.1) of 5 leaves no token"},
+		{CalendarWindow(1, CalendarDay, nil), "needs a time zone"},
+		{CalendarWindow(1, CalendarWeek, time.UTC, Start(time.Unix(0, 0))), "does not fit a limit of kind calendar-window"},
+		{CalendarWindow(1, CalendarWeek, time.UTC, Burst(3)), "does not fit a limit of kind calendar-window"},
+		{CalendarWindow(5, CalendarMonth, time.UTC, Fraction(0.1)), "Fraction(0.1) of 5 leaves no token"},
 	} {
 		_, err := NewLimiter(WithLimit(c.limit))
 		require.ErrorContains(t, err, c.want)

@@ -203,9 +203,9 @@ func TestARejectionInTheQueueIsCounted(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, l.SetRate("bucket", 1, time.Hour))
 		require.ErrorIs(t, <-done, ErrThrottled)
-		require.EqualValues(t, 1, tr.Stats().Refused.MaxWait)
-		require.EqualValues(t, 1, l.Stats().Refused.MaxWait)
-		require.EqualValues(t, 1, l.Limits()[0].Refused.MaxWait)
+		require.EqualValues(t, 1, tr.Stats().Rejected.MaxWait)
+		require.EqualValues(t, 1, l.Stats().Rejected.MaxWait)
+		require.EqualValues(t, 1, l.Limits()[0].Rejected.MaxWait)
 	})
 }
 

@@ -66,7 +66,7 @@ func fuzzedLimit(kind uint8, n int64, per time.Duration, burst, initial int64, s
 		opts = append(opts, Name(name))
 	}
 	if share != 0 {
-		opts = append(opts, Share(share))
+		opts = append(opts, Fraction(share))
 	}
 	if kind%4 == 0 && burst != 0 {
 		opts = append(opts, Burst(burst))

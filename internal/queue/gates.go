@@ -320,7 +320,7 @@ func OwnRate(charges []Charge) (own float64, adaptive bool) {
 	return own, adaptive
 }
 
-// reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Share]. It is 0 if the
+// reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Fraction]. It is 0 if the
 // server tells the very number that such a limit was given: that limit keeps to its share already.
 func (l *Core) reserveLocked(limit int64) int64 {
 	share := 1.0

@@ -78,7 +78,7 @@ func TestAShareLeavesAPartOfAQuotaOnlyOnce(t *testing.T) {
 					"X-Ratelimit-Remaining": {strconv.FormatInt(left, 10)},
 					"X-Ratelimit-Reset":     {"60"},
 				}}, nil
-			}), WithLimit(TokenBucket(1000, time.Second, Share(0.5))))
+			}), WithLimit(TokenBucket(1000, time.Second, Fraction(0.5))))
 			require.NoError(t, err)
 			start := time.Now()
 			for range 1 + c.more {

@@ -176,7 +176,7 @@ func TestReleaseServerForgetsWhatAServerSaid(t *testing.T) {
 		l.ReleaseAll()
 		require.ErrorIs(t, send(), ErrThrottled, "the word of a server stays")
 		status, header = 200, nil
-		l.ReleaseServer("api")
+		l.ForgetServer("api")
 		checkInvariants(t, l)
 		require.NoError(t, send())
 		require.Zero(t, l.Limits()[1].HeldUntil)

@@ -101,7 +101,7 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 		full := requireRefused(t, send(t, l, Ask{Key: "fifth", Cost: 1}), 0, ReasonKeys)
 		require.Equal(t, "fifth", full.Key)
 		require.Equal(t, time.Second, full.Wait, "buckets are forgotten no more often")
-		require.Equal(t, uint64(100), l.Stats().Refused.Keys)
+		require.Equal(t, uint64(100), l.Stats().Rejected.Keys)
 		sleep(2 * time.Second)
 		require.True(t, send(t, l, Ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
 		wait, _ := l.Try("debt", 1)
@@ -223,15 +223,15 @@ func TestShareLeavesTheRest(t *testing.T) {
 		burst int
 		next  time.Duration // until one more can be paid
 	}{
-		{TokenBucket(10, time.Second, Share(0.5)), 5, 200 * time.Millisecond},
-		{TokenBucket(10, time.Second, Share(0.29)), 2, 344_827_587},
-		{TokenBucket(100, time.Second, Share(0.29)), 29, 34_482_759},
-		{TokenBucket(3, time.Second, Share(0.1)), 1, 3_333_333_334},
-		{TokenBucket(10, time.Second, Share(0.5), Burst(4)), 2, 200 * time.Millisecond},
-		{Pace(10, time.Second, Share(0.5)), 1, 200 * time.Millisecond},
-		{SlidingWindow(100, time.Second, Share(0.29)), 29, time.Second},
-		{FixedWindow(100, time.Second, Share(0.07)), 7, time.Second},
-		{SlidingWindow(7, time.Second, Share(1.0/7)), 1, time.Second},
+		{TokenBucket(10, time.Second, Fraction(0.5)), 5, 200 * time.Millisecond},
+		{TokenBucket(10, time.Second, Fraction(0.29)), 2, 344_827_587},
+		{TokenBucket(100, time.Second, Fraction(0.29)), 29, 34_482_759},
+		{TokenBucket(3, time.Second, Fraction(0.1)), 1, 3_333_333_334},
+		{TokenBucket(10, time.Second, Fraction(0.5), Burst(4)), 2, 200 * time.Millisecond},
+		{Pace(10, time.Second, Fraction(0.5)), 1, 200 * time.Millisecond},
+		{SlidingWindow(100, time.Second, Fraction(0.29)), 29, time.Second},
+		{FixedWindow(100, time.Second, Fraction(0.07)), 7, time.Second},
+		{SlidingWindow(7, time.Second, Fraction(1.0/7)), 1, time.Second},
 	} {
 		within(t, fmt.Sprint(kindOf(c.limit), ruleOf(&c.limit).Share), func(t *testing.T) {
 			l, rule := limiterOf(t, WithLimit(c.limit)), ruleOf(&c.limit)

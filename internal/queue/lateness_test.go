@@ -112,7 +112,7 @@ func TestForgettingAServerGrantsNothingAsOfEarlier(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		require.EqualValues(t, 1, sent.Load())
-		tr.Limiter().ReleaseServer("host")
+		tr.Limiter().ForgetServer("host")
 		synctest.Wait()
 		require.EqualValues(t, 2, sent.Load())
 		time.Sleep(time.Millisecond - 1)

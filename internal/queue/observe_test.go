@@ -102,7 +102,7 @@ func TestCountersOfLimitsAreTheSumOfEvents(t *testing.T) {
 			require.EqualValues(t, total.Granted-total.Undone, x.all)
 			for _, s := range l.Limits() {
 				require.Equal(t, x.canceled[s.Name], s.Canceled, s.Name)
-				for reason, n := range s.Refused.All() {
+				for reason, n := range s.Rejected.All() {
 					require.Equal(t, x.refused[s.Name][reason], n, "%s: %v", s.Name, reason)
 				}
 				require.LessOrEqual(t, x.delayed[s.Name], s.Delayed, s.Name)
@@ -152,7 +152,7 @@ func TestHoldsAndStatisticsWhileRequestsGoOn(t *testing.T) {
 		})
 	}
 	loop(func(i int) { l.Hold(fmt.Sprintf("h%d", i%200), time.Second); l.Release(fmt.Sprintf("h%d", i%200)) })
-	loop(func(i int) { l.HoldAll(time.Millisecond); l.ReleaseAll(); l.ReleaseServer(fmt.Sprintf("h%d", i%200)) })
+	loop(func(i int) { l.HoldAll(time.Millisecond); l.ReleaseAll(); l.ForgetServer(fmt.Sprintf("h%d", i%200)) })
 	var w watch
 	loop(func(int) {
 		w.look(t, l)
@@ -202,7 +202,7 @@ func TestReleaseServerEndsThePauseOfAnAdaptiveLimit(t *testing.T) {
 		require.ErrorIs(t, send(), ErrThrottled)
 		l.Release("h")
 		require.ErrorIs(t, send(), ErrThrottled, "what a server said stays")
-		l.ReleaseServer("h")
+		l.ForgetServer("h")
 		status, header = 200, nil
 		require.NoError(t, send())
 		require.Zero(t, l.Limits()[0].HeldUntil)
@@ -233,23 +233,23 @@ func TestServersTellQuotas(t *testing.T) {
 		require.Equal(t, []any{"tokens", "tokens", int64(1000), int64(900)}, []any{q[0].Name, q[0].Unit, q[0].Limit, q[0].Left})
 		require.Equal(t, time.Minute, time.Until(q[0].Reset))
 		for _, s := range servers {
-			require.NotContains(t, s.Party, "one")
-			require.NotContains(t, s.Party, "two")
+			require.NotContains(t, s.Account, "one")
+			require.NotContains(t, s.Account, "two")
 		}
 	})
 }
 
 func TestStatisticsOfLimitsAndServersAreReadByPeopleAndMachines(t *testing.T) {
 	held := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	limit := LimitStats{Name: "rpm", Granted: 30, Delayed: 4, Waits: Waits{Sum: 1500 * time.Millisecond}, Refused: Refusals{Deadline: 3}, Waiting: 2, Tokens: 4.25, HeldUntil: held}
-	assert.Equal(t, "rpm: granted 30 (4 waited, 1.5s together), refused 3 (deadline 3), canceled 0; 2 waiting now, 4.25 tokens, held until 2026-01-02T03:04:05Z", fmt.Sprint(limit))
-	assert.Equal(t, "x: granted 0, refused 0, canceled 0; 0 waiting now, 7 keys", LimitStats{Name: "x", Keyed: true, Keys: 7}.String())
+	limit := LimitStats{Name: "rpm", Granted: 30, Delayed: 4, Waits: Waits{Sum: 1500 * time.Millisecond}, Rejected: Rejections{Deadline: 3}, Waiting: 2, Tokens: 4.25, HeldUntil: held}
+	assert.Equal(t, "rpm: granted 30 (4 waited, 1.5s together), rejected 3 (deadline 3), canceled 0; 2 waiting now, 4.25 tokens, held until 2026-01-02T03:04:05Z", fmt.Sprint(limit))
+	assert.Equal(t, "x: granted 0, rejected 0, canceled 0; 0 waiting now, 7 keys", LimitStats{Name: "x", Keyed: true, Keys: 7}.String())
 	text, err := json.Marshal(limit)
 	require.NoError(t, err)
 	assert.Contains(t, string(text), `"sum":1.5`)
 	assert.Contains(t, string(text), `"tokens":4.25`)
 
-	server := ServerStats{Host: "api", Party: "tenant", Refused: 2, Pace: 3.5, Quotas: []QuotaStats{
+	server := ServerStats{Host: "api", Account: "tenant", Refused: 2, Pace: 3.5, Quotas: []QuotaStats{
 		{Name: "core", Unit: "requests", Limit: 5000, Left: 4231, Reset: held}, {Name: "other", Unit: "tokens", Limit: -1, Left: -1}}}
 	assert.Equal(t, "api tenant: refused 2, core: 4231 of 5000 requests left until 2026-01-02T03:04:05Z, other: unknown tokens left, paced at 3.5/s", fmt.Sprint(server))
 	_, err = json.Marshal(server)

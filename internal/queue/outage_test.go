@@ -187,7 +187,7 @@ func TestARequestWhoseStoreIsNotAskedYetIsRejectedAsAnOutageBegins(t *testing.T)
 }
 
 func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
-	for _, mode := range []Outage{Refuse, LocalShare, Pass} {
+	for _, mode := range []Outage{OutageReject, OutageLocalShare, OutagePass} {
 		t.Run(mode.String(), func(t *testing.T) {
 			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 				l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s, WithoutStore(mode), LeaseAhead(0)))))
@@ -195,7 +195,7 @@ func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
 				s.set(errDown, nil)
 				first := send(t, l, Ask{})
 				sleep(4 * time.Second)
-				if mode == Pass {
+				if mode == OutagePass {
 					requireGranted(t, first, 3001*ms)
 				}
 				s.set(err, nil)
@@ -224,7 +224,7 @@ func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
 
 func TestPassLetsAllRequestsPassAfterTheGrace(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, Shared(s, WithoutStore(Pass)))))
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, Shared(s, WithoutStore(OutagePass)))))
 		s.set(errDown, nil)
 		first := send(t, l, Ask{})
 		sleep(3*time.Second + ms - 1)
@@ -248,7 +248,7 @@ func TestPassLetsAllRequestsPassAfterTheGrace(t *testing.T) {
 
 func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := TokenBucket(10, time.Second, Burst(1), Name("calls"), Shared(s, WithoutStore(LocalShare), LeaseAhead(0)))
+		limit := TokenBucket(10, time.Second, Burst(1), Name("calls"), Shared(s, WithoutStore(OutageLocalShare), LeaseAhead(0)))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var all []*Limiter
@@ -295,7 +295,7 @@ func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 
 func TestLocalShareOfAProcessThatNeverReachedTheStoreIsNothing(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(Pace(10, time.Second, Shared(s, WithoutStore(LocalShare)))))
+		l := limiterOf(t, WithLimit(Pace(10, time.Second, Shared(s, WithoutStore(OutageLocalShare)))))
 		s.set(errDown, nil)
 		r := send(t, l, Ask{})
 		sleep(time.Minute)
@@ -305,7 +305,7 @@ func TestLocalShareOfAProcessThatNeverReachedTheStoreIsNothing(t *testing.T) {
 
 func TestLocalShareOfANewKeyGoesByTheProcessesOfTheStore(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(Pace(10, time.Second, Shared(s, WithoutStore(LocalShare)))))
+		l := limiterOf(t, WithLimit(Pace(10, time.Second, Shared(s, WithoutStore(OutageLocalShare)))))
 		send(t, l, Ask{Key: "old"})
 		sleep(10 * ms)
 		s.set(errDown, nil)
@@ -367,7 +367,7 @@ func TestResponseThatCannotBeIsAWrongSetUp(t *testing.T) {
 		"more at once": func([]LeaseAsk) []Lease { return []Lease{{Parts: []LeasedPart{{Tokens: 1, AtOnce: 2}}}} },
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Shared(&fool{answer}, WithoutStore(Pass)))))
+			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Shared(&fool{answer}, WithoutStore(OutagePass)))))
 			requireRefusedFor(t, send(t, l, Ask{}), 0, ErrStoreSetup)
 		})
 	}

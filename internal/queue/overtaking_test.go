@@ -172,7 +172,7 @@ func TestRefusalLeavesAllBalances(t *testing.T) {
 		l.Hold("", time.Minute)
 		requireRefused(t, send(t, l, Ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: new(time.Second)}), 0, ReasonHeld)
 		require.Equal(t, before, tokens())
-		require.Equal(t, Refusals{NoTokens: 1, MaxWait: 1, Deadline: 1, QueueFull: 1, Cost: 2, Held: 1}, l.Stats().Refused)
+		require.Equal(t, Rejections{NoTokens: 1, MaxWait: 1, Deadline: 1, QueueFull: 1, Cost: 2, Held: 1}, l.Stats().Rejected)
 	})
 }
 

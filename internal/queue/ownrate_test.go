@@ -21,11 +21,11 @@ func TestOwnRateIsThatOfTheSlowestLimit(t *testing.T) {
 		"pace":            {[]Limit{Pace(10, time.Second)}, 5, false},
 		"sliding window":  {[]Limit{SlidingWindow(10, time.Second)}, 5, false},
 		"fixed window":    {[]Limit{FixedWindow(10, time.Second)}, 5, false},
-		"calendar window": {[]Limit{CalendarWindow(864_000, Day, time.UTC)}, 5, false},
+		"calendar window": {[]Limit{CalendarWindow(864_000, CalendarDay, time.UTC)}, 5, false},
 		"slots":           {[]Limit{InFlight(10)}, 0, false},
 		"adaptive":        {[]Limit{Adaptive(AIMD{})}, 0, true},
 		"several": {[]Limit{
-			Adaptive(AIMD{}), TokenBucket(10, time.Second), Pace(4, time.Second), InFlight(10), CalendarWindow(864_000, Day, time.UTC),
+			Adaptive(AIMD{}), TokenBucket(10, time.Second), Pace(4, time.Second), InFlight(10), CalendarWindow(864_000, CalendarDay, time.UTC),
 		}, 2, true},
 		"none": {nil, 0, false},
 	} {

@@ -150,11 +150,11 @@ func TestRefreshKeepsBalances(t *testing.T) {
 			"with a burst":   {TokenBucket(5, time.Hour, RateFor(x.of), Burst(10)), 10, 6, 6},
 			"sliding-window": {SlidingWindow(5, time.Hour, RateFor(x.of)), 10, 16, 0},
 			"fixed-window":   {FixedWindow(5, time.Hour, RateFor(x.of)), 10, 16, 0},
-			"calendar":       {CalendarWindow(5, Day, time.UTC, RateFor(x.of)), 10, 16, 0},
+			"calendar":       {CalendarWindow(5, CalendarDay, time.UTC, RateFor(x.of)), 10, 16, 0},
 		} {
 			per := time.Hour
 			if name == "calendar" {
-				per = Day.Period()
+				per = CalendarDay.Period()
 			}
 			x.set("more", 10, per)
 			x.set("fewer", 10, per)
@@ -200,7 +200,7 @@ func TestRefreshAsksOnlyForKeysWithABucketAndEachOnce(t *testing.T) {
 // A key goes from a rate of its own to that of the limit and back; SetRate reaches it only in between.
 func TestRefreshGivesAndTakesRates(t *testing.T) {
 	x := newTiers()
-	l := limiterOf(t, WithLimit(TokenBucket(5, time.Hour, RateFor(x.of), Share(0.5))))
+	l := limiterOf(t, WithLimit(TokenBucket(5, time.Hour, RateFor(x.of), Fraction(0.5))))
 	check := func(perHour float64, burst int64) {
 		t.Helper()
 		b := coreOf(l).Limits[0].Buckets["k"]

@@ -59,7 +59,7 @@ func TestNoTextContainsANameThatBreaksALine(t *testing.T) {
 				texts = append(texts, q.String(), QuotaStats{Name: forged, Unit: forged}.String())
 			}
 		}
-		texts = append(texts, ServerStats{Host: forged, Party: forged}.String(), BucketStats{Limit: forged}.String())
+		texts = append(texts, ServerStats{Host: forged, Account: forged}.String(), BucketStats{Limit: forged}.String())
 		for b := range l.Buckets() {
 			texts = append(texts, b.String(), fmt.Sprint(b))
 		}
@@ -131,7 +131,7 @@ func TestKeysThatLookAlikeWhenJoinedAreAccountsOfTheirOwn(t *testing.T) {
 			var r *Rejection
 			require.ErrorAs(t, send(c[0]), &r)
 			require.NoError(t, send(c[1]))
-			tr.Limiter().ReleaseServer(r.Key)
+			tr.Limiter().ForgetServer(r.Key)
 			require.NoError(t, send(c[0]), r.Key)
 			require.False(t, errors.Is(send(c[0]), ErrThrottled))
 		})

@@ -205,7 +205,7 @@ func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 		coreOf(l).Expire(w)
 		require.Nil(t, w.Refusal)
 		require.Equal(t, 1, l.Stats().Waiting)
-		require.Zero(t, l.Stats().Refused.Total())
+		require.Zero(t, l.Stats().Rejected.Total())
 		checkInvariants(t, l)
 		sleep(time.Second)
 		requireGranted(t, other, time.Second)

@@ -301,7 +301,7 @@ func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 				}
 			}
 			require.Equal(t, uint64(granted+x.undone), stats.Granted)
-			require.Equal(t, uint64(len(x.decided)+x.undone), stats.Granted+stats.Refused.Total()+stats.Canceled+uint64(x.preCancelled()))
+			require.Equal(t, uint64(len(x.decided)+x.undone), stats.Granted+stats.Rejected.Total()+stats.Canceled+uint64(x.preCancelled()))
 		})
 	}
 }

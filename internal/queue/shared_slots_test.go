@@ -21,7 +21,7 @@ import (
 )
 
 // sharedSlots returns a Limiter for n requests in flight over a store.
-func sharedSlots(t *testing.T, n int64, s Store, opts ...ShareOption) *Limiter {
+func sharedSlots(t *testing.T, n int64, s Store, opts ...SharedOption) *Limiter {
 	t.Helper()
 	return limiterOf(t, WithLimit(InFlight(n, Name("slots"), Shared(s, opts...))))
 }
@@ -307,7 +307,7 @@ func TestHoldOfSlotsReachesAllProcesses(t *testing.T) {
 }
 
 func TestSlotsWithoutTheStore(t *testing.T) {
-	for _, mode := range []Outage{Refuse, LocalShare, Pass} {
+	for _, mode := range []Outage{OutageReject, OutageLocalShare, OutagePass} {
 		t.Run(mode.String(), func(t *testing.T) {
 			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 				l, other := sharedSlots(t, 6, s, WithoutStore(mode)), sharedSlots(t, 6, s)
@@ -324,12 +324,12 @@ func TestSlotsWithoutTheStore(t *testing.T) {
 				sleep(3*time.Second - 1)
 				require.False(t, patient[0].done)
 				sleep(1)
-				granted := map[Outage]int{Refuse: 0, LocalShare: 2, Pass: 4}[mode] // a share is three slots
+				granted := map[Outage]int{OutageReject: 0, OutageLocalShare: 2, OutagePass: 4}[mode] // a share is three slots
 				for i, r := range patient {
 					switch {
 					case i < granted:
 						requireGranted(t, r, 3*time.Second+5*ms)
-					case mode == Refuse:
+					case mode == OutageReject:
 						requireRefusedFor(t, r, 3*time.Second+5*ms, errDown)
 					default:
 						require.False(t, r.done)
@@ -345,7 +345,7 @@ func TestSlotsWithoutTheStore(t *testing.T) {
 				}
 				require.True(t, l.Stores()[0].Up)
 				held := 6 - freeSlots(t, s.Store, 6)
-				require.Equal(t, map[Outage]int{Refuse: 2, LocalShare: 6, Pass: 6}[mode], held, "those that went alone are counted")
+				require.Equal(t, map[Outage]int{OutageReject: 2, OutageLocalShare: 6, OutagePass: 6}[mode], held, "those that went alone are counted")
 				checkInvariants(t, l)
 				done(first, theirs)
 				for _, r := range patient {
@@ -546,7 +546,7 @@ func TestSharedSlotsWithWhatTheyDoNotFitAreAnError(t *testing.T) {
 
 func TestShareOfSharedSlotsIsAPartOfTheirNumber(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(InFlight(10, Share(0.25), Name("slots"), Shared(s))))
+		l := limiterOf(t, WithLimit(InFlight(10, Fraction(0.25), Name("slots"), Shared(s))))
 		all := sendMany(t, l, 3, Ask{})
 		sleep(10 * ms)
 		require.True(t, all[1].done)

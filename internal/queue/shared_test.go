@@ -102,7 +102,7 @@ func TestSharedRequestIsGrantedWithTheResponse(t *testing.T) {
 		requireGranted(t, one, 2*ms)
 		checkInvariants(t, l)
 		require.Equal(t, 1, s.count())
-		require.Empty(t, l.Stats().Refused.Total())
+		require.Empty(t, l.Stats().Rejected.Total())
 	})
 }
 
@@ -390,7 +390,7 @@ func TestUnusedTokensReturnToTheStoreAlsoWhenItIsNotAskedForMore(t *testing.T) {
 }
 
 func TestOutagesHaveNames(t *testing.T) {
-	for o, want := range map[Outage]string{Refuse: "refuse", LocalShare: "local share", Pass: "pass", 9: "Outage(9)"} {
+	for o, want := range map[Outage]string{OutageReject: "refuse", OutageLocalShare: "local share", OutagePass: "pass", 9: "Outage(9)"} {
 		assert.Equal(t, want, o.String())
 	}
 }
@@ -400,9 +400,9 @@ func TestSharedWithWhatItDoesNotFitIsAnError(t *testing.T) {
 	for text, opt := range map[string]Option{
 		"Shared(nil)":            WithLimit(Pace(1, time.Second, Shared(nil))),
 		"a nil *queue_test.trip": WithLimit(Pace(1, time.Second, Shared((*trip)(nil)))),
-		"a ShareOption is nil":   WithLimit(Pace(1, time.Second, Shared(s, nil))),
+		"a SharedOption is nil":  WithLimit(Pace(1, time.Second, Shared(s, nil))),
 		"kind adaptive":          WithLimit(Adaptive(AIMD{}, Shared(s))),
-		"kind calendar-window":   WithLimit(CalendarWindow(1, Day, time.UTC, Shared(s))),
+		"kind calendar-window":   WithLimit(CalendarWindow(1, CalendarDay, time.UTC, Shared(s))),
 		"LeaseAhead(-1ns)":       WithLimit(Pace(1, time.Second, Shared(s, LeaseAhead(-1)))),
 		"LeaseAhead(2s)":         WithLimit(Pace(1, time.Second, Shared(s, LeaseAhead(2*time.Second)))),
 		"StoreTimeout(0s)":       WithLimit(Pace(1, time.Second, Shared(s, StoreTimeout(0)))),

@@ -200,7 +200,7 @@ func TestPatienceOutlivesAChangeOfSlots(t *testing.T) {
 }
 
 func TestSlotsOfEveryKeyChange(t *testing.T) {
-	l := limiterOf(t, WithLimit(InFlight(10, Share(0.5))))
+	l := limiterOf(t, WithLimit(InFlight(10, Fraction(0.5))))
 	take := func(key string) (n int) {
 		for {
 			_, err := l.Acquire(t.Context(), Ask{Key: key, MaxWait: new(time.Duration(0))})

@@ -79,7 +79,7 @@ func TestDynamoDBTakesTheHeaderForThrottling(t *testing.T) {
 		_, ok := errors.AsType[*types.ThrottlingException](err)
 		assert.True(t, ok, err)
 		assert.Equal(t, aws.TrueTernary, retry.IsErrorThrottles(retry.DefaultThrottles).IsErrorThrottle(err))
-		assert.EqualValues(t, 3, transport.Stats().Refused.Total())
+		assert.EqualValues(t, 3, transport.Stats().Rejected.Total())
 		assert.Less(t, time.Since(begun), 10*time.Second)
 	})
 }

@@ -144,7 +144,7 @@ func TestS3TakesAPlainRefusalForFinal(t *testing.T) {
 			assert.False(t, isThrottle(err))
 			assert.False(t, isRetryable(err))
 			assert.Zero(t, time.Since(begun))
-			assert.EqualValues(t, 1, transport.Stats().Refused.Total())
+			assert.EqualValues(t, 1, transport.Stats().Rejected.Total())
 		})
 	}
 }
@@ -169,7 +169,7 @@ func TestS3RetriesARefusalThatSpeaksAsS3(t *testing.T) {
 				_, ok := throttle.RejectionOf(resp)
 				assert.True(t, ok)
 				assert.True(t, isThrottle(err))
-				assert.EqualValues(t, 3, transport.Stats().Refused.Total(), "one attempt and two retries")
+				assert.EqualValues(t, 3, transport.Stats().Rejected.Total(), "one attempt and two retries")
 				assert.EqualValues(t, 1, server.Counts().Received)
 			})
 		}
@@ -190,7 +190,7 @@ func TestS3HeadIsRetriedAfter503Only(t *testing.T) {
 			_, ok := throttle.RejectionOf(resp)
 			assert.True(t, ok)
 			assert.False(t, isThrottle(err))
-			assert.Equal(t, attempts, transport.Stats().Refused.Total())
+			assert.Equal(t, attempts, transport.Stats().Rejected.Total())
 		})
 	}
 }
@@ -222,7 +222,7 @@ func TestS3RejectionErrorsPassThroughTheSDK(t *testing.T) {
 		var rejection *throttle.Rejection
 		require.ErrorAs(t, err, &rejection)
 		assert.Equal(t, throttle.ReasonNoTokens, rejection.Reason)
-		assert.EqualValues(t, 3, transport.Stats().Refused.Total(), "the SDK takes it for a broken connection")
+		assert.EqualValues(t, 3, transport.Stats().Rejected.Total(), "the SDK takes it for a broken connection")
 		assert.EqualValues(t, 1, server.Counts().Received)
 	})
 	bubble(t, "get, for the deadline", func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestS3RejectionErrorsPassThroughTheSDK(t *testing.T) {
 		err := get(ctx, c)
 		require.ErrorIs(t, err, throttle.ErrThrottled)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.EqualValues(t, 1, transport.Stats().Refused.Deadline, "a request that cannot succeed is not retried")
+		assert.EqualValues(t, 1, transport.Stats().Rejected.Deadline, "a request that cannot succeed is not retried")
 	})
 }
 
@@ -246,7 +246,7 @@ func TestS3UploadIsWholeAfterARefusal(t *testing.T) {
 			asS3(http.StatusServiceUnavailable))
 		transport.Limiter().Hold("", 1)
 		require.NoError(t, put(t.Context(), newS3(t, server.URL, client)), "the server has compared what came")
-		assert.EqualValues(t, 1, transport.Stats().Refused.Total())
+		assert.EqualValues(t, 1, transport.Stats().Rejected.Total())
 		assert.EqualValues(t, 1, server.Counts().Received)
 	})
 }

@@ -86,7 +86,7 @@ func read(ctx context.Context, out io.Writer, name string, interval time.Duratio
 	_, err = client.GetItem(ctx, input)
 	took, after := time.Since(start), transport.Stats()
 	result := kindOf(err)
-	tries := after.Granted + after.Refused.Total() - before.Granted - before.Refused.Total()
+	tries := after.Granted + after.Rejected.Total() - before.Granted - before.Rejected.Total()
 	fmt.Fprintf(out, "%-36s %-22s %5d %6.1fs\n", name, result, tries, took.Seconds())
 	return result, nil
 }
