@@ -144,7 +144,7 @@ func TestWaitersUseSmallestStack(t *testing.T) {
 		require.Equal(t, waiters, l.Stats().Waiting)
 		cancel()
 		synctest.Wait()
-		require.Less(t, each, 2500.0, "bytes")
+		require.Less(t, each, 4200.0, "bytes")
 	})
 }
 

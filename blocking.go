@@ -426,7 +426,7 @@ func (l *Limiter) waited(ctx context.Context, w *queue.Waiter, by *asker, err er
 		return nil, r, err
 	}
 	p = w.Granted()
-	l.tellGranted(ctx, by, p.Charges, p.Waited, w.Stop().Bucket)
+	l.tellGranted(ctx, by, p.Charges, p.Waited, w.Bucket())
 	return p, nil, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/queue"
 )
 
@@ -481,7 +482,7 @@ func (l *Limit) weightOf(caller string) int64 {
 	if l.fairWeights == nil {
 		return 1
 	}
-	return int64(max(1, min(l.fairWeights(caller), queue.MaxWeight)))
+	return int64(max(1, min(l.fairWeights(caller), order.MaxWeight)))
 }
 
 // callerOf returns the caller of a request.

@@ -296,7 +296,7 @@ func (o *observer) waited(ctx context.Context, w *queue.Waiter, r *Rejection, er
 	case r != nil:
 		o.rejected(ctx, r, waited, false)
 	case err != nil && o.hooks.OnCancel != nil:
-		b := w.Stop().Bucket
+		b := w.Bucket()
 		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited, Limit: b.Limit.Name, Key: b.Key})
 	}
 }

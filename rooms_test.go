@@ -23,14 +23,14 @@ var rooms = map[string]struct {
 	inside []string // packages of this module
 	never  []string // packages of the standard library
 }{
-	".":            {inside: []string{"headers", "internal/aimd", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/pattern", "internal/queue", "internal/quota", "internal/store"}},
+	".":            {inside: []string{"headers", "internal/aimd", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/order", "internal/pattern", "internal/queue", "internal/quota", "internal/store"}},
 	"headers":      {},
 	"retry":        {inside: []string{".", "headers"}},
 	"shape":        {inside: []string{"."}},
 	"throttlepage": {inside: []string{"."}},
 	"throttletest": {},
 	"storetest":    {inside: []string{".", "internal/lease", "internal/store"}},
-	"internal/queue": {inside: []string{"internal/aimd", "internal/lease", "internal/meter", "internal/quota", "internal/store"},
+	"internal/queue": {inside: []string{"internal/aimd", "internal/lease", "internal/meter", "internal/order", "internal/quota", "internal/store"},
 		never: []string{"net/http", "log", "log/slog", "os"}},
 	"internal/order":       {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/aimd":        {inside: []string{"internal/meter"}, never: arithmetic},

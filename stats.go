@@ -133,7 +133,7 @@ func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStat
 		}
 	}
 	if li == l.core.Fair {
-		s.Callers = l.core.Callers
+		s.Callers = l.core.Callers()
 	}
 	if held := max(li.Held, li.HeldMost); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
@@ -205,7 +205,7 @@ func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketStats {
 	s := BucketStats{
 		Limit: b.Limit.Name, Key: b.Key, Rate: b.PerSecond(now), Capacity: b.Capacity(), Tokens: b.Meter.Tokens(now),
-		Wait: b.WaitLocked(now), Waiting: b.Waiting(), Callers: b.Turns().Active(),
+		Wait: b.WaitLocked(now), Waiting: b.Waiting(), Callers: b.Callers(),
 	}
 	if m, ok := b.Meter.(meter.Flier); ok {
 		s.InFlight = int(m.InFlight())

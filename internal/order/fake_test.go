@@ -153,7 +153,7 @@ func (x *world) serve() {
 			x.paid(w, due)
 		}
 		for i, cost := range w.Costs {
-			w.point(i).Payer.(*fake).pay(due, cost)
+			w.Point(i).Payer.(*fake).pay(due, cost)
 		}
 		x.granted = append(x.granted, grant{w, due})
 	}
@@ -224,7 +224,7 @@ func (o *Order) check(t testing.TB) {
 			require.Same(t, q, q.lane.all[q.caller])
 			for w := q.first; w != nil; w = w.next() {
 				for i := range w.Costs {
-					points[w.point(i)]++
+					points[w.Point(i)]++
 				}
 			}
 		}

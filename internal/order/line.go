@@ -13,6 +13,7 @@ import (
 // request first. There it bars later requests. It does not bar its other points, because lines of different keys would delay each
 // other. The exception is a starved request.
 type line struct {
+	entry   // in Order.fresh, by its first request
 	id      string
 	points  []*Point
 	stops   []stop // by point
@@ -168,6 +169,9 @@ func (o *Order) queueOf(ln *line, w *Waiter) *queue {
 		ln.queues = append(ln.queues, q)
 		l.all[c] = q
 		if c != nil {
+			if len(c.queues) == 0 {
+				o.callers++
+			}
 			c.enter(q)
 		}
 	}
@@ -179,7 +183,7 @@ func (o *Order) count(w *Waiter, n int) {
 	o.waiting += n
 	w.queue.lane.line.size += n
 	for i := range w.Costs {
-		w.point(i).waiting += n
+		w.Point(i).waiting += n
 	}
 }
 
@@ -206,8 +210,10 @@ func (o *Order) remove(w *Waiter) {
 	ln.queues[len(ln.queues)-1] = nil
 	ln.queues = ln.queues[:len(ln.queues)-1]
 	ln.check.next.remove(&q.cursor)
-	if q.caller != nil {
-		q.caller.quit(q)
+	if c := q.caller; c != nil {
+		if c.quit(q); len(c.queues) == 0 {
+			o.callers--
+		}
 	}
 	if len(l.queues) > 0 {
 		o.relane(l)
@@ -271,8 +277,15 @@ func (o *Order) relined(ln *line) {
 	}
 	if first != ln.first {
 		o.feed(ln)
+		o.move(ln)
 	}
-	ln.first = first
+	if ln.first = first; first == nil {
+		o.fresh.remove(ln)
+	} else if k := (key{0, first.Rank, first.key.seq}); !ln.isIn() {
+		o.fresh.push(ln, k)
+	} else {
+		o.fresh.move(ln, k)
+	}
 	blocked := false
 	for i := range ln.stops {
 		s := &ln.stops[i]
@@ -392,12 +405,14 @@ func (o *Order) block(s *stop, blocked bool, ready, at Instant) {
 	switch {
 	case blocked && !s.isIn():
 		p.blocked.push(s, s.placeOf(s.head()))
+		o.move(s.line)
 	case blocked && s.key != s.placeOf(s.head()): // it is starved, or no longer
 		p.blocked.move(s, s.placeOf(s.head()))
 		o.Touch(p)
 	case !blocked && s.isIn():
 		p.blocked.remove(s)
 		o.Touch(p)
+		o.move(s.line)
 	}
 	if p.blocked.top() == s {
 		if ready <= at { // something else than time is missing

@@ -15,6 +15,7 @@
 package order
 
 import (
+	"math"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -55,6 +56,7 @@ type Payer interface {
 type Point struct {
 	Payer
 	Fair    bool  // callers take turns; a request has one such point at most
+	Watched bool  // Moved returns it when requests that are blocked there have changed
 	Recheck int64 // the longest time after which the Payer is asked again, although no cost can be paid before; 0: none
 
 	entry          // in Order.due, by when it is to be looked at
@@ -63,6 +65,7 @@ type Point struct {
 	blocked heap[*stop]
 	stops   []*stop // of all lines that fall under it or, if it is a gate, of all lanes
 	waiting int
+	moved   bool   // in Order.moved
 	turns   *turns // nil: no callers wait here, or they take no turns
 }
 
@@ -75,6 +78,14 @@ func (p *Point) Callers() int {
 		return 0
 	}
 	return p.turns.active
+}
+
+// Known returns how many callers are known there, with requests waiting or without.
+func (p *Point) Known() int {
+	if p.turns == nil {
+		return 0
+	}
+	return len(p.turns.callers)
 }
 
 // Blocked yields the first request of each line that waits for something to be paid here, or for a request before it, and what all
@@ -137,8 +148,8 @@ func (w *Waiter) earlier(other *Waiter) bool {
 // IsWaiting reports whether w has joined, and has neither left nor been granted.
 func (w *Waiter) IsWaiting() bool { return w.queue != nil }
 
-// point returns the i-th of its points, of which the gate is the last.
-func (w *Waiter) point(i int) *Point {
+// Point returns the i-th of its points, of which the gate is the last.
+func (w *Waiter) Point(i int) *Point {
 	if i == len(w.At) {
 		return w.Gate
 	}
@@ -152,12 +163,111 @@ type Order struct {
 	serial  uint64  // of the last point
 	lines   map[string]*line
 	due     heap[*Point] // at which lines are blocked
+	fresh   heap[*line]  // of which the first request is to be tried
 	checks  []*line      // whose requests are to be checked
+	moved   []*Point     // see Moved
 	waiting int
+	callers int
 }
 
 // Len returns how many requests wait.
 func (o *Order) Len() int { return o.waiting }
+
+// Lines returns how many lines of requests there are: one for each set of points.
+func (o *Order) Lines() int { return len(o.lines) }
+
+// Callers returns how many callers have requests waiting, where callers take turns.
+func (o *Order) Callers() int { return o.callers }
+
+// Moved returns the watched points at which, since the last call, another request has become the first of its line, or is blocked
+// elsewhere than before. The result is valid until the next call.
+func (o *Order) Moved() []*Point {
+	moved := o.moved
+	o.moved = o.moved[:0]
+	for _, p := range moved {
+		p.moved = false
+	}
+	return moved
+}
+
+// move notes that a line has changed.
+func (o *Order) move(ln *line) {
+	for _, p := range ln.points {
+		if p.Watched && !p.moved {
+			p.moved = true
+			o.moved = append(o.moved, p)
+		}
+	}
+}
+
+// Passes reports whether w, which may join, would be granted immediately: all its points can pay, and no request before it waits there.
+// Next has returned nil for now.
+func (o *Order) Passes(w *Waiter, now Instant) bool {
+	x := planner{order: o, now: now, line: o.find(w), ahead: make([]int64, len(w.At))}
+	k := key{x.turn(w), w.Rank, math.MaxUint64}
+	if ln := x.line; ln != nil {
+		if l := ln.open.top(); l != nil && l.key.before(k) {
+			return false
+		}
+		if l := ln.lanes[w.Gate]; l != nil && l.queues.top().key.before(k) {
+			return false
+		}
+	}
+	for i, p := range w.At {
+		if p.Ready(now, w.Costs[i]) > now || p.bars(k, x.line) {
+			return false
+		}
+	}
+	return w.Gate == nil || w.Gate.Ready(now, 1) <= now && !w.Gate.bars(k, nil)
+}
+
+// bars reports whether a request of another line that is blocked here goes before a place.
+func (p *Point) bars(k key, ln *line) bool {
+	if !p.Fair {
+		k.major = 0
+	}
+	top := p.blocked.top()
+	return top != nil && top.line != ln && top.key.before(k)
+}
+
+// First returns the first request that is blocked at the point; nil: there is none.
+func (p *Point) First() *Waiter {
+	if s := p.blocked.top(); s != nil {
+		return s.head()
+	}
+	return nil
+}
+
+// Waiters yields the requests that fall under the point: those of one queue in their order.
+func (p *Point) Waiters(yield func(*Waiter) bool) {
+	for _, s := range p.stops {
+		for _, q := range s.line.queues {
+			for w := q.first; w != nil && (s.lane == nil || s.lane == q.lane); w = w.next() {
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Queued returns what waiting requests cost at the point. Of many lines and queues it counts some.
+func (p *Point) Queued() (sum int64) {
+	for _, s := range p.stops[:min(len(p.stops), fewQueues)] {
+		for _, q := range s.line.queues[:min(len(s.line.queues), fewQueues)] {
+			if s.lane == nil || s.lane == q.lane {
+				sum = meter.AddCount(sum, q.root.sums()[s.index])
+			}
+		}
+	}
+	return sum
+}
+
+// Lines returns how many lines fall under the point.
+func (p *Point) Lines() int { return len(p.stops) }
+
+// Since has requests that can go from now on be due from an earlier instant, because what makes it possible has come late.
+func (o *Order) Since(at Instant) { o.floor = min(o.floor, at) }
 
 // Alike returns how many requests wait under the points of w, whatever gates they pass.
 func (o *Order) Alike(w *Waiter) int {
@@ -226,12 +336,23 @@ func (o *Order) lookAt(p *Point, at Instant) {
 	}
 }
 
+// Backdate has requests be due from an instant on, or from [Slack] before now, although Next has returned nil since: what changes now was
+// so already then, and the message of it was late.
+func (o *Order) Backdate(at Instant) { o.floor = max(o.floor-Slack, min(o.floor, at)) }
+
 // Next returns the next request that can go by now, and the instant at which it was due, which is up to [Slack] before now if Next is
 // called late. It waits no more, and the caller pays its costs as of that instant before it calls Order again. If there is none,
 // no request can have been due before now from then on. Requests that are due at one instant are returned in the order of rank.
 func (o *Order) Next(now Instant) (w *Waiter, due Instant) {
 	for {
 		p := o.due.top()
+		if ln := o.fresh.top(); ln != nil && (p == nil || key{o.floor, ln.key.rank, ln.key.seq}.before(p.key)) {
+			o.fresh.remove(ln)
+			if w = o.try(ln, o.floor); w != nil {
+				return w, o.floor
+			}
+			continue
+		}
 		if p == nil || p.key.major > now {
 			o.floor = max(o.floor, now)
 			return nil, 0

@@ -187,7 +187,7 @@ func (s *search) skips(n *Waiter) bool {
 // meets reports whether all requests of the subtree of n can certainly be granted in time at a stop, given what is to be paid there in
 // their queue until then.
 func (s *search) meets(n *Waiter, i int, all int64) bool {
-	p := n.point(i)
+	p := n.Point(i)
 	others := s.others(i)
 	if top := p.blocked.top(); top != nil && top.line != s.line {
 		others = meter.AddCount(others, top.cost())

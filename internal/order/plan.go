@@ -71,7 +71,7 @@ func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
 	}
 	due = -1
 	for i := range ahead {
-		p, k := w.point(i), key{0, w.Rank, x.seq(w)}
+		p, k := w.Point(i), key{0, w.Rank, x.seq(w)}
 		if p.Fair {
 			k.major = turn
 		}

@@ -56,7 +56,7 @@ func (l *Core) change(some iter.Seq[*Bucket], each func(*Bucket, Instant) bool) 
 		l.changeLocked(now, b, func() bool {
 			changed := each(b, now)
 			if changed {
-				b.reclampLocked()
+				l.reclampLocked(b)
 			}
 			return changed
 		})
@@ -102,25 +102,6 @@ func (l *Core) changeLocked(now Instant, b *Bucket, change func() bool) {
 		l.ReplanLocked(now, b)
 	}
 	l.ServeLocked(now)
-}
-
-// ReplanLocked judges the waiters of buckets that have changed again. The caller frees Mu by UnlockJudged.
-func (l *Core) ReplanLocked(now Instant, buckets ...*Bucket) {
-	for _, b := range buckets {
-		if b.Extra == nil {
-			continue
-		}
-		l.MarkLocked(b)
-		for _, s := range b.Lines {
-			if s.Line.Starved { // it may bar others no more
-				for i := range s.Line.Stops {
-					l.MarkLocked(s.Line.Stops[i].Bucket)
-				}
-			}
-			l.judgeAgainLocked(s.Line.Queue)
-		}
-	}
-	l.judgeLocked(now)
 }
 
 // Refreshing returns the number of a new Refresh. Rates for which RateFor was asked before are not used for new buckets.

@@ -38,7 +38,7 @@ func (p *Paid) AddAll(charges []Charge) {
 // A Grant is what the core knows of a request that was granted.
 type Grant struct {
 	Mark   Mark
-	Caller *caller // where it was granted in its turn
+	Caller *Caller // where it was granted in its turn
 	Spent  uint8   // guarded by Core.Mu: which of the calls below were made
 	n      uint8   // of the charges in room
 	room   [5]Charge
@@ -115,6 +115,7 @@ func (l *Core) Free(g *Grant) {
 		return
 	}
 	now := l.NowLocked()
+	l.DueLocked(now)
 	charges := g.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.Kept {
@@ -154,18 +155,17 @@ func (l *Core) Undo(charges []Charge, by *Counts) {
 }
 
 // undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.
-func (l *Core) undoLocked(charges []Charge, by *Counts, of *caller) {
+func (l *Core) undoLocked(charges []Charge, by *Counts, of *Caller) {
 	l.Counts.Undone++
 	by.Undone++
 	now := l.NowLocked()
-	l.markAllLocked(charges)
 	l.DueLocked(now)
 	for i := range charges {
 		c := &charges[i]
 		c.Limit.Counts.Undone++
 		if !c.Settled {
 			l.refundLocked(c, now)
-			l.turnLocked(of, c.bucket, -c.cost, now)
+			l.turnLocked(of, c.bucket, -c.cost)
 		}
 	}
 	l.ServeLocked(now)

@@ -7,18 +7,8 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
-)
-
-const (
-	// Slack is how late a timer may be without costing throughput.
-	Slack = int64(20 * time.Millisecond)
-	// ageStep is what one step of priority is worth.
-	ageStep = int64(10 * time.Second)
-	// wallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
-	wallCheck = int64(time.Minute)
-	// passOver is how long a request may be passed over before it bars all its buckets.
-	passOver = int64(10 * time.Second)
 )
 
 // A Core is a Limiter without HTTP, users' functions, hooks and logging.
@@ -40,23 +30,18 @@ type Core struct {
 
 	// Mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
 	// events for users are collected under it and delivered afterwards. Whenever Mu is free:
-	//   - every line has a waiter, and is stopped at one of its buckets at least;
-	//   - the first of the lines that are stopped at a bucket cannot pay there now or, if it is starved, elsewhere;
-	//   - a bucket at which a line is stopped because tokens are missing has its timer set for the instant at which they
-	//     arrive, or earlier: a request of another line may have moved that instant at a gate.
+	//   - no request can go, and none is too late, unless it is still to be checked;
+	//   - the timer is set for the instant at which the next one can go, as far as time decides that.
 	Mu        mutex
 	Wall      meter.Wall
 	WallAt    Instant // when to read the wall clock again; never: there are no fixed windows
 	Synced    Instant // when to call syncLocked: at wallAt, or for a booking
 	books     books
-	seq       uint64
-	Callers   int // with waiting requests, where callers take turns
-	Lines     map[string]*Line
-	queues    map[string]*Queue
-	dirty     dirtyHeap // the buckets to be served before Mu is freed
-	floor     Instant   // no waiter is granted as of before; see DueLocked
-	unjudged  []*Queue  // to be judged before the call returns that has put them here
-	serial    uint64    // of the last bucket made
+	order     order.Order // of all that wait
+	timer     *time.Timer
+	armed     Instant   // when timer fires; never: it does not
+	now       Instant   // when the clock was last read
+	loans     []*Bucket // whose stores may have to be asked for something else, or at another instant
 	refreshes uint64    // calls of Refresh
 	Gates     map[GateKey]*Bucket
 	latest    *Bucket // found by findGateLocked; nil: none, or it was forgotten
@@ -76,7 +61,7 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
 	l.Gate.look(&GateBucket{})
 	l.AtOnce, l.VisitAtOnce, l.Pause = judgeAtOnce, VisitAtOnce, runtime.Gosched
-	l.Lines, l.queues = make(map[string]*Line), make(map[string]*Queue)
+	l.armed = Never
 	l.Gates, l.Hosts = make(map[GateKey]*Bucket), make(map[string]*host)
 	l.Wall.Unix, l.WallAt, l.Synced, l.SweepAt = l.Start.UnixNano(), Never, Never, Never
 }
@@ -103,7 +88,7 @@ func (l *Core) Add(r Rule, keyed bool) *Limit {
 // NowLocked reads the clock. It is called once for each time that Mu is taken.
 func (l *Core) NowLocked() Instant {
 	now := Instant(time.Since(l.Start))
-	l.floor = 0
+	l.now = now
 	if now >= l.Synced {
 		l.syncLocked(now)
 	}

@@ -29,10 +29,9 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 	l.MarkLocked(b)
 	l.DueLocked(now)
 	b.Meter.Settle(c.paid, now, charged, cost)
-	l.turnLocked(g.Caller, b, cost-charged, now)
+	l.turnLocked(g.Caller, b, cost-charged)
 	if cost < charged {
 		c.Limit.Counts.gave(charged - cost)
-		b.freed(now)
 		l.MarkLocked(b)
 		l.freeLocked(b, now)
 	} else {

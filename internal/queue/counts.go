@@ -31,15 +31,6 @@ func (c *limitCounts) waited(d int64) {
 	c.Waits.Add(time.Duration(d))
 }
 
-// waitLocked counts n more requests in line for the line's buckets and their limits.
-func (ln *Line) waitLocked(n int) {
-	for i := range ln.Stops {
-		b := ln.Stops[i].Bucket
-		b.waiting += int32(n)
-		b.Limit.Counts.Waiting += n
-	}
-}
-
 // InFlight returns how many requests are in flight, or slots in use.
 func (li *Limit) InFlight() int {
 	switch {
@@ -99,8 +90,11 @@ func (w *WaitCounts) Add(d time.Duration) {
 func (l *Core) Read(of *Counts) (c Counts, callers, buckets int) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return *of, l.Callers, l.keys.size()
+	return *of, l.order.Callers(), l.keys.size()
 }
+
+// Callers returns how many callers wait, where callers take turns. Mu is held.
+func (l *Core) Callers() int { return l.order.Callers() }
 
 // CountRefusal counts a refusal of a server.
 func (l *Core) CountRefusal(by *Counts) {

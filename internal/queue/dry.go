@@ -146,14 +146,14 @@ func (l *Core) makeChargeLocked(b *booking, now Instant) {
 const chargesAtOnce = 1024
 
 // pretendPlanLocked returns when the charges could be paid after all that the request comes after, and which of them is the last.
-func (l *Core) pretendPlanLocked(charges []Charge, p *Place, now Instant) (due Instant, last int) {
+func (l *Core) pretendPlanLocked(charges []Charge, now Instant) (due Instant, last int) {
 	for i := range charges {
 		c := &charges[i]
 		ahead := int64(0)
 		for log := range l.books.ahead(charges, i) {
 			ahead = meter.AddCount(ahead, log.cost)
 		}
-		if d := c.bucket.planLocked(nil, nil, p, ahead, c.cost, now); d > due {
+		if d := max(now, c.bucket.planFor(now, ahead, c.cost)); d > due {
 			due, last = d, i
 		}
 	}
@@ -178,7 +178,7 @@ func (l *Core) goBeforeLocked(charges []Charge, i int, now Instant) bool {
 func (l *Core) pretendLocked(ctx context.Context, p *Pending, now Instant, missing *Charge) Verdict {
 	a, charges := &p.Ask, p.Charges
 	var by Bounds
-	l.bound(ctx, &by, a, charges, now)
+	bound(ctx, &by, a, now)
 	p.Mark = Mark{At: now}
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &by, reason, c, due, now)
@@ -187,7 +187,7 @@ func (l *Core) pretendLocked(ctx context.Context, p *Pending, now Instant, missi
 	var due Instant
 	var last int
 	for tries := 0; ; tries++ {
-		due, last = l.pretendPlanLocked(charges, &by.Place, now)
+		due, last = l.pretendPlanLocked(charges, now)
 		if reason := by.Judge(due, now, charges[last].bucket); reason != 0 {
 			l.refuseLocked(p, &by, reason, &charges[last], due, now)
 			return Refused

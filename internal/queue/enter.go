@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // An Ask is a request as the Limiter sees it, without its charges. Charges are a separate argument because parts of an ask are
@@ -41,7 +39,7 @@ type Pending struct {
 type Paid struct {
 	Charges []Charge
 	Mark    Mark          // of the grant
-	Caller  *caller       // of a grant in its turn
+	Caller  *Caller       // of a grant in its turn
 	Waited  time.Duration // before the grant
 }
 
@@ -120,8 +118,11 @@ func (l *Core) tryAgainLocked(p *Paid, by *Counts, priority int, behind, missing
 	case !behind:
 		return Unasked
 	}
-	pending := Pending{Ask: Ask{Priority: priority, Try: true, By: by}, Paid: *p, Refusal: r}
-	return l.lineUpLocked(context.Background(), &pending, nil, nil, now) // it grants no Try
+	pending := &Pending{Ask: Ask{Priority: priority, Try: true, By: by}, Paid: Paid{Charges: slices.Clone(p.Charges)}}
+	pending.Refusal = &pending.Room
+	v = l.lineUpLocked(context.Background(), pending, nil, nil, now) // it grants no Try
+	*r = pending.Room
+	return v
 }
 
 // Pend makes a request pending.
@@ -169,10 +170,7 @@ func (l *Core) lockIfAsked(p *Pending) bool {
 func (l *Core) Decide(ctx context.Context, p *Pending) (w *Waiter, v Verdict) {
 	a := &p.Ask
 	if a.MaxWait != 0 || l.Supplies != nil { // allocated before the lock is taken
-		w = &Waiter{Passed: Never, by: a.By, decided: make(chan struct{})}
-		if l.Fair != nil {
-			w.Seat = &seat{name: a.Caller, weight: max(1, a.Weight)}
-		}
+		w = &Waiter{by: a.By, decided: make(chan struct{})}
 	}
 	if !l.lockIfAsked(p) {
 		return nil, Unasked
@@ -218,47 +216,60 @@ func (l *Core) grantedLocked(by *Counts, now Instant) Mark {
 // priority.
 func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w *Waiter, now Instant) Verdict {
 	a, charges := &p.Ask, p.Charges
-	var by Bounds
-	l.bound(ctx, &by, a, charges, now)
+	if w == nil {
+		w = new(Waiter)
+	}
+	by := &w.Bounds
+	bound(ctx, by, a, now)
 	if reason, c, due := unpayable(charges, missing, now); reason != 0 {
-		l.refuseLocked(p, &by, reason, c, due, now)
+		l.refuseLocked(p, by, reason, c, due, now)
 		return Refused
 	}
-	l.markAllLocked(charges)
-	l.tidyLocked(charges, a, now)
-	l.DueLocked(now)
+	l.DueLocked(now) // requests that are due go first
 	if l.Supplies != nil {
 		by.respite = respite(charges, a.Try, by.Expiry, now)
 	}
-	q, ln := l.lineOf(charges)
-	by.Tag = l.tagLocked(charges, a, &by.Place)
-	if !a.Try && (ln == nil || by.Before(&ln.First.Place)) && passesLocked(charges, &by.Place, now) {
-		p.Mark = l.takeLocked(charges, a.By, now)
-		p.Caller = l.passedLocked(charges, a, &by.Place, now)
-		l.markAllLocked(charges)
-		l.ServeLocked(now)
-		return Granted
-	}
-	due, i := planLocked(charges, q, ln, &by.Place, now, maxAhead)
+	w.enter(charges, a)
+	due, i := l.order.Plan(&w.in, now)
 	reason := by.Judge(due, now, charges[i].bucket)
-	if reason == 0 && min(by.Expiry, by.Deadline) < Never && q != nil && len(q.lines) > maxAhead {
-		due, i = planLocked(charges, q, ln, &by.Place, now, len(q.lines))
-		reason = by.Judge(due, now, charges[i].bucket)
-	}
-	binding := &charges[i]
-	if reason == 0 && q != nil && q.size >= l.MaxQueue {
+	if reason == 0 && l.order.Alike(&w.in) >= l.MaxQueue {
 		reason = ReasonQueueFull
 	}
-	if reason != 0 {
-		l.refuseLocked(p, &by, reason, binding, binding.bucket.soonest(due, binding.cost), now)
-		if l.Supplies != nil {
-			l.wantLocked(charges, now)
+	if reason == 0 || due <= now && !a.Try { // it may overtake
+		w.Due, w.in.Binding = due, i
+		if l.joins(p, w, now) {
+			l.ServeLocked(now)
+			return Granted
 		}
-		return Refused
+		if reason == 0 {
+			l.ServeLocked(now)
+			return Waiting
+		}
+		w.Verdict = left
+		l.quitLocked(w, now)
 	}
-	w.Bounds, w.Due, w.binding = by, due, uint16(i)
-	l.joinLocked(ln, w, charges, now)
-	return Waiting
+	l.refuseLocked(p, by, reason, &charges[i], charges[i].bucket.soonest(due, charges[i].cost), now)
+	if l.Supplies != nil {
+		l.wantLocked(charges, now)
+	}
+	l.ServeLocked(now)
+	return Refused
+}
+
+// joins has w wait, and reports whether it is granted immediately. Then p says what it has paid.
+func (l *Core) joins(p *Pending, w *Waiter, now Instant) bool {
+	w.joining = true
+	l.joinLocked(w, now)
+	l.DueLocked(now)
+	w.joining = false
+	if w.Verdict != Granted {
+		return false
+	}
+	for i := range p.Charges {
+		p.Charges[i].paid = w.paid()[i]
+	}
+	p.Mark, p.Caller = l.grantedLocked(p.Ask.By, now), w.caller()
+	return true
 }
 
 // WaitsFor returns the bucket that w waits for, and what w costs there. It takes the lock because a smaller burst may be
@@ -266,7 +277,7 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 func (l *Core) WaitsFor(w *Waiter) (b *Bucket, cost int64) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return w.Stop().Bucket, w.costs[w.binding]
+	return w.Bucket(), w.in.Costs[w.in.Binding]
 }
 
 // Stand waits until w is decided: without a rejection or an error, it was granted. If the context is over by then, the context
@@ -294,9 +305,9 @@ func (l *Core) Stand(ctx context.Context, cancel <-chan struct{}, w *Waiter) err
 // instant: MaxWait is judged before the deadline.
 func (l *Core) Abandon(ctx context.Context, w *Waiter) error {
 	l.Mu.Lock()
-	defer l.Mu.Unlock()
+	defer l.UnlockJudged()
 	now := l.NowLocked()
-	l.lookLocked(w.line, now)
+	l.DueLocked(now)
 	if w.Verdict == Waiting && w.Expiry <= now {
 		l.expireLocked(w, now)
 	}
@@ -306,25 +317,21 @@ func (l *Core) Abandon(ctx context.Context, w *Waiter) error {
 	case Granted:
 		w.by.Undone++
 		l.Counts.Undone++
-		for i := range w.line.Stops {
-			w.line.Stops[i].Bucket.Limit.Counts.Undone++
-			l.giveBackLocked(w.line.Stops[i].Bucket, w.paid()[i], now, w.costs[i])
-			if w.Seat != nil {
-				l.turnLocked(w.Seat.caller, w.line.Stops[i].Bucket, -w.costs[i], now)
-			}
+		c := w.caller()
+		for i, cost := range w.in.Costs {
+			b := w.bucket(i)
+			b.Limit.Counts.Undone++
+			l.giveBackLocked(b, w.paid()[i], now, cost)
+			l.turnLocked(c, b, -cost)
 		}
 	case Waiting:
 		w.Verdict = left // its MaxWait may end at the same time
-		if len(w.costs) > 1 {
-			_, s := l.PlanAgainLocked(w, now)
-			w.binding = uint16(s.index)
-		}
+		_, w.in.Binding = l.order.Plan(&w.in, now)
 		l.quitLocked(w, now)
 	}
 	l.Counts.Canceled++
 	w.by.Canceled++
-	w.Stop().Bucket.Limit.Counts.Canceled++
-	l.ServeLocked(now)
+	w.Bucket().Limit.Counts.Canceled++
 	return CauseOf(ctx)
 }
 
@@ -352,30 +359,19 @@ func IsClosed(c <-chan struct{}) bool {
 // Expire rejects a request at the end of its MaxWait, unless it can be granted at this very instant.
 func (l *Core) Expire(w *Waiter) {
 	l.Mu.Lock()
-	defer l.Mu.Unlock()
+	defer l.UnlockJudged()
 	now := l.NowLocked()
-	l.lookLocked(w.line, now)
+	l.DueLocked(now)
 	if w.Verdict == Waiting {
 		l.expireLocked(w, now)
 	}
 }
 
 func (l *Core) expireLocked(w *Waiter, now Instant) {
-	due, s := l.PlanAgainLocked(w, now)
+	due, i := l.order.Plan(&w.in, now)
 	reason := ReasonMaxWait
 	if w.Expiry == w.Arrived { // it has waited for a store
 		reason = ReasonNoTokens
 	}
-	l.RejectLocked(w, s, reason, due, now)
-	l.ServeLocked(now)
-}
-
-// PlanAgainLocked plans a request in line as things are now.
-func (l *Core) PlanAgainLocked(w *Waiter, now Instant) (due Instant, binding *Stop) {
-	ahead := make([]int64, len(w.costs))
-	for i := range ahead {
-		ahead[i] = w.line.Queue.ahead(w.line, &w.Place, i, now, maxAhead)
-		ahead[i] = meter.AddCount(ahead[i], w.line.ahead(&w.Place, i))
-	}
-	return w.planLocked(ahead, now)
+	l.RejectLocked(w, i, reason, due, now)
 }

@@ -57,7 +57,7 @@ func BenchmarkScale(b *testing.B) {
 					time.Sleep(10 * time.Microsecond)
 				}
 				out = min(out, time.Since(start))
-				require.Empty(b, coreOf(l).Lines)
+				require.Zero(b, coreOf(l).LineCount())
 			}
 			b.ReportMetric(float64(in.Nanoseconds())/n, "ns/line-up")
 			b.ReportMetric(float64(off.Nanoseconds())/(n/10), "ns/cancel")

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/queue"
 )
@@ -284,7 +282,7 @@ func TestNoCallerIsStarvedByNewOnes(t *testing.T) {
 				go func() { _, _ = l.Acquire(ctx, Ask{Caller: fmt.Sprint(i), Priority: priority}) }()
 				sleep(time.Second / 11)
 				coreOf(l).Mu.Lock()
-				most = max(most, len(coreOf(l).Limits[0].Single.Fair.Callers))
+				most = max(most, coreOf(l).Limits[0].Single.PointOf().Known())
 				coreOf(l).Mu.Unlock()
 			}
 			checkInvariants(t, l)
@@ -309,7 +307,7 @@ func TestCallersAreForgottenWithTheQueue(t *testing.T) {
 		sleep(time.Minute)
 		require.Zero(t, l.Stats().Callers)
 		for _, b := range everyBucket(coreOf(l).Limits[0]) {
-			require.Nil(t, b.Turns())
+			require.Zero(t, b.PointOf().Known())
 		}
 		checkInvariants(t, l)
 	})
@@ -372,7 +370,7 @@ func TestTurnsOverSeveralLimits(t *testing.T) {
 			for i, r := range all {
 				require.True(t, r.done, "request %d waits forever", i)
 			}
-			require.Empty(t, coreOf(l).Lines)
+			require.Zero(t, coreOf(l).LineCount())
 		})
 	}
 }
@@ -399,10 +397,8 @@ func TestCallerOfARequest(t *testing.T) {
 		l := tr.Limiter()
 		coreOf(l).Mu.Lock()
 		waiting := map[string]int{}
-		for name, c := range coreOf(l).Limits[0].Single.Fair.Callers {
-			for w := c.First; w != nil; w = w.Seat.Later {
-				waiting[name]++
-			}
+		for w := range coreOf(l).Limits[0].Single.PointOf().Waiters {
+			waiting[w.Caller]++
 		}
 		coreOf(l).Mu.Unlock()
 		require.Equal(t, map[string]int{"one": 1, "": 3, "three": 1, "five": 1}, waiting)
@@ -423,26 +419,6 @@ func TestTurnsThatCannotBeTakenAreAnError(t *testing.T) {
 	}
 }
 
-func TestTagsSaturate(t *testing.T) {
-	require.EqualValues(t, queue.TagScale, queue.Taken(1, 1))
-	require.EqualValues(t, 1, queue.Taken(1, queue.MaxWeight))
-	require.InDelta(t, float64(queue.MaxTag), float64(queue.Taken(math.MaxInt64, 1)), queue.TagScale)
-	require.Equal(t, queue.Taken(math.MaxInt64, 1), queue.Taken(meter.MaxCount, 1))
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(Pace(meter.MaxCount, time.Nanosecond, FairBy(ByHost))))
-		l.Hold("", time.Second)
-		var all []*request
-		for i := range 12 {
-			all = append(all, send(t, l, Ask{Cost: meter.MaxCount, Caller: fmt.Sprint(i % 3)}))
-			require.NoError(t, coreOf(l).Check())
-		}
-		sleep(time.Hour)
-		for _, r := range all {
-			require.True(t, r.done)
-		}
-	})
-}
-
 // forgetOld forgets requests that were decided long ago: they agree with the model, and never change.
 func (x *modelRun) forgetOld() {
 	x.mu.Lock()
@@ -455,7 +431,7 @@ func (x *modelRun) forgetOld() {
 	}
 }
 
-func TestLongTurnsAgreeWithTheirModel(t *testing.T) {
+func TestALongRunAgreesWithItsModel(t *testing.T) {
 	ops, seeds := 10_000, uint64(4)
 	if testing.Short() {
 		ops, seeds = 2000, 1
@@ -463,9 +439,7 @@ func TestLongTurnsAgreeWithTheirModel(t *testing.T) {
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			x := &modelRun{T: t, r: metertest.Seeded(t, seed), fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
-			for x.m == nil || x.m.fair == nil {
-				x.make()
-			}
+			x.make()
 			for op := range ops {
 				x.step()
 				if op%10 == 0 {

@@ -65,11 +65,10 @@ func (l *Core) Board(s *Supply) *Flight {
 func (f *Flight) ask(b *Bucket, now Instant) int {
 	first := len(f.parts)
 	f.askPart(b, now)
-	if len(f.parts) > first && len(b.Stopped) > 0 {
-		top := b.Stopped[0]
-		for i := range top.Line.Stops {
-			if s := &top.Line.Stops[i]; s != top && s.pos == 0 && s.isAskedWith(top) {
-				f.askPart(s.Bucket, now)
+	if w := b.first(); w != nil && len(f.parts) > first {
+		for i := range w.in.Costs {
+			if other := w.bucket(i); other != b && other.isAskedWith(b) && other.first() == w {
+				f.askPart(other, now)
 			}
 		}
 	}
@@ -116,7 +115,7 @@ func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) 
 		}
 	}
 	l.DueLocked(now)
-	l.floor = f.sent // a response may be late, as a timer may
+	l.order.Backdate(f.sent) // a response may be late, as a timer may
 	was := s.outage
 	s.note(err, now)
 	if was.err == nil && s.outage.err != nil {
@@ -159,17 +158,17 @@ func (l *Core) landPartsLocked(f *Flight, outcomes []Outcome, err error, now Ins
 	}
 	l.ServeLocked(now)
 	for _, b := range f.buckets {
-		if len(b.Lines) > 0 && (b.loan.news || b.fewWait()) {
+		if b.HasLines() && (b.loan.news || b.fewWait()) {
 			l.ReplanLocked(now, b)
 		}
 	}
 }
 
-// maxRejudged is how many lines and requests are judged again after each response about their bucket. Where more wait, they are
+// maxRejudged is how many requests are judged again after each response about their bucket. Where more wait, they are
 // judged again when there is news that delays all of them.
 const maxRejudged = 256
 
-func (b *Bucket) fewWait() bool { return len(b.Lines) <= maxRejudged && b.Waiting() <= maxRejudged }
+func (b *Bucket) fewWait() bool { return b.Waiting() <= maxRejudged }
 
 // land books one part, and reports whether requests may have to wait for longer than planned for another reason than that
 // other processes took tokens. Where only this part failed, the outage is that of its bucket.

@@ -13,6 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -114,7 +115,7 @@ func FuzzArrivals(f *testing.F) {
 				w.cancel()
 			}
 			synctest.Wait()
-			require.Empty(t, coreOf(x.l).Lines)
+			require.Zero(t, coreOf(x.l).LineCount())
 		})
 	})
 }
@@ -137,7 +138,7 @@ func (x *modelRun) fuzzed(word uint32, r meter.Rate) {
 		w.bounds.Expiry = now + value*int64(time.Microsecond)
 		ask.MaxWait = new(time.Duration(w.bounds.Expiry - now))
 	}
-	w.bounds.Rank = queue.RankOf(now, ask.Priority)
+	w.bounds.Rank = order.RankOf(now, ask.Priority)
 	ctx, cancel := context.WithCancel(x.Context())
 	w.cancel = cancel
 	x.enter(ctx, w, ask)

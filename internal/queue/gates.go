@@ -22,42 +22,22 @@ type GateBucket struct {
 	*quota.Gate
 	Key   GateKey
 	Party *party
-	at    [2]int // in the lists of its party, counted from 1; 0: it is not there
+	at    int // in the list of its party, counted from 1; 0: it is not there
 }
 
-// The lists of a party.
-const (
-	LinedGates   = iota // with waiters
-	stoppedGates        // where waiters are stopped
-)
-
-// list puts the gate of bucket b into a list of its party, or takes it out.
-func (g *GateBucket) list(which int, b *Bucket, in bool) {
-	all := &g.Party.Lists[which]
-	switch i := g.at[which]; {
-	case in && i == 0:
+// list puts the gate of bucket b into the list of its party, or takes it out.
+func (g *GateBucket) list(b *Bucket, in bool) {
+	all := &g.Party.lined
+	switch {
+	case in:
 		*all = append(*all, b)
-		g.at[which] = len(*all)
-	case !in: // it is there
+		g.at = len(*all)
+	default:
 		n := len(*all) - 1
 		last := (*all)[n]
-		(*all)[i-1], last.Meter.(*GateBucket).at[which] = last, i
+		(*all)[g.at-1], last.Meter.(*GateBucket).at = last, g.at
 		(*all)[n], *all = nil, (*all)[:n]
-		g.at[which] = 0
-	}
-}
-
-// heed notes that a server has told the party something.
-func (p *party) heed() {
-	if p.Vocal || p.account.Silent() {
-		return
-	}
-	p.Vocal = true
-	for _, b := range p.Lists[LinedGates] {
-		for _, s := range b.Lines {
-			s.Line.Vocal = true
-			s.Line.Queue.Vocal++
-		}
+		g.at = 0
 	}
 }
 
@@ -66,10 +46,9 @@ type party struct {
 	account *quota.Account
 	Host    *host
 	gates   map[*Bucket]bool
-	peak    int          // the most gates since the map was made
-	Lists   [2][]*Bucket // LinedGates and StoppedGates
-	Vocal   bool         // the server has told it something: its gates may be closed
-	Refused uint64       // responses by which the server refused
+	peak    int       // the most gates since the map was made
+	lined   []*Bucket // its gates with waiters
+	Refused uint64    // responses by which the server refused
 }
 
 // A host is a server with all its parties.
@@ -107,7 +86,8 @@ func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 		return b
 	}
 	p := l.partyLocked(key, now)
-	b := &Bucket{Limit: l.Gate, Key: key.Name(), Place: -1, Extra: &Extra{Armed: Never}}
+	b := &Bucket{Limit: l.Gate, Key: key.Name(), Place: -1}
+	b.needs()
 	b.Meter = &GateBucket{Gate: quota.NewGate(p.account), Key: key, Party: p}
 	p.gates[b] = true
 	p.peak = max(p.peak, len(p.gates))
@@ -132,7 +112,6 @@ func (l *Core) partyLocked(key GateKey, now Instant) *party {
 	if p == nil {
 		p = &party{account: quota.NewAccount(h.Server, rand.Uint64()), Host: h, gates: make(map[*Bucket]bool)}
 		p.account.Off = l.QuotaOff
-		p.heed() // the server may hold all of its parties
 		h.parties[key.account()] = p
 		h.peak = max(h.peak, len(h.parties))
 	}
@@ -214,7 +193,6 @@ func (l *Core) WaitForOthersLocked(g *GateBucket, m Mark, now Instant) {
 	others := min(int64(l.Counts.sent())-int64(m.Nth), 1<<32)
 	if others > 0 && g.Account.Bounds(4*others) {
 		g.Account.Hold(now, min(now-m.At, int64(time.Second)))
-		g.Party.heed()
 		l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
 	}
 }
@@ -241,7 +219,7 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 	if w.After == nil {
 		account.Cover(own, adaptive)
 	}
-	waiting := len(g.Party.Lists[LinedGates]) > 0 // if not, there is nothing to plan again
+	waiting := len(g.Party.lined) > 0 // if not, there is nothing to plan again
 	until, open, news := account.Until(), waiting && g.Payable(now, 1), !account.Knows(AnyQuota)
 	switch {
 	case w.After != nil && said.named:
@@ -289,20 +267,17 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 			l.holdLoansLocked(charges, account.Until(), now)
 		}
 	}
-	g.Party.heed()
 	return held
 }
 
 func (l *Core) markPartyLocked(p *party) {
-	p.heed()
-	for _, b := range p.Lists[stoppedGates] {
+	for _, b := range p.lined {
 		l.MarkLocked(b)
 	}
 }
 
 func (l *Core) replanPartyLocked(p *party, now Instant) {
-	p.heed()
-	l.ReplanLocked(now, p.Lists[LinedGates]...)
+	l.ReplanLocked(now, p.lined...)
 }
 
 // OwnRate returns the lowest rate of the limits that a request was charged in, in such requests per second, or 0 if none has a

@@ -107,7 +107,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	require.Zero(t, l.Stats().Waiting)
 	checkInvariants(t, l)
 	coreOf(l).Mu.Lock()
-	require.Empty(t, coreOf(l).Lines)
+	require.Zero(t, coreOf(l).LineCount())
 	for _, b := range everyBucket(coreOf(l).Limits[3]) {
 		require.Zero(t, b.Meter.(*meter.Slots).InFlight())
 	}

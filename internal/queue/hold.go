@@ -75,7 +75,7 @@ func (l *Core) Release(key string) (last []*Limit) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	now := l.NowLocked()
-	l.floor = now
+	l.DueLocked(now)
 	for _, li := range l.Limits {
 		held := li.Holds[key]
 		delete(li.Holds, key)

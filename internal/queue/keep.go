@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
 )
 
 // A Bucket is the state of one limit for one key. There may be a million of them, so what few of them need is apart.
@@ -19,36 +20,36 @@ type Bucket struct {
 
 // An Extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
 type Extra struct {
-	own     Rate     // as RateFor said; zero: the limit's
-	asked   uint64   // the number of the last Refresh before RateFor was asked
-	loan    *loan    // the budget is in a store, and the meter is the loan's; nil: the budget is here
-	Held    Instant  // nothing goes before
-	since   Instant  // no request in line can have been due before; in a dry run, when the last one that it stopped would have gone
-	serial  uint64   // tells buckets apart that have or had lines, also those of one key that was forgotten and came back; 0: it had none
-	Stopped stopHeap // the lines whose first request cannot be paid here, or may not go before one that cannot
-	Lines   []*Stop  // all lines that fall under this bucket
-	Fair    *Turns   // nil: no callers wait here, or they take no turns
-	timer   *time.Timer
-	Armed   Instant // when timer fires; never: it does not
-	waiting int32   // requests in Lines
-	dirty   int32   // the place in Core.dirty, counted from 1; 0: it is not there
+	own    Rate        // as RateFor said; zero: the limit's
+	asked  uint64      // the number of the last Refresh before RateFor was asked
+	loan   *loan       // the budget is in a store, and the meter is the loan's; nil: the budget is here
+	Held   Instant     // nothing goes before
+	since  Instant     // in a dry run, when the last request that it stopped would have gone
+	point  order.Point // where requests wait
+	timer  *time.Timer // of a loan
+	Armed  Instant     // when timer fires; never: it does not
+	marked bool        // in Core.loans
 }
 
 // needs returns the extra of a bucket, and makes it if there is none.
 func (b *Bucket) needs() *Extra {
 	if b.Extra == nil {
 		b.Extra = &Extra{Armed: Never}
+		b.point.Payer, b.point.Fair = (*payer)(b), b.Limit.Fair
+		if b.Limit.Wall {
+			b.point.Recheck = wallCheck
+		}
 	}
 	return b.Extra
 }
 
 // HasLines reports whether requests wait that fall under the bucket.
-func (b *Bucket) HasLines() bool { return b.Extra != nil && len(b.Lines) > 0 }
+func (b *Bucket) HasLines() bool { return b.Extra != nil && b.point.Waiting() > 0 }
 
 // isOpen reports whether no hold and no waiting request stops one that comes now.
 func (b *Bucket) isOpen(now Instant) bool {
 	e := b.Extra
-	return b.Limit.Held <= now && (e == nil || len(e.Lines) == 0 && e.Held <= now && e.since <= now)
+	return b.Limit.Held <= now && (e == nil || e.point.Waiting() == 0 && e.Held <= now && e.since <= now)
 }
 
 // Lent returns the loan of the bucket; nil: its budget is not in a store.
@@ -61,21 +62,6 @@ func (b *Bucket) Lent() *loan {
 
 // hasOwnRate reports whether the rate of the bucket is not that of its limit.
 func (b *Bucket) hasOwnRate() bool { return b.Extra != nil && b.own != Rate{} }
-
-// number returns what tells the bucket apart; 0: it never had a line.
-func (b *Bucket) number() uint64 {
-	if b.Extra == nil {
-		return 0
-	}
-	return b.serial
-}
-
-// freed notes that tokens came back. Waiters can use them from now on.
-func (b *Bucket) freed(now Instant) {
-	if b.Extra != nil {
-		b.since = max(b.since, now)
-	}
-}
 
 // Rate returns the rate of its limit for its key.
 func (b *Bucket) Rate() Rate {
@@ -154,12 +140,20 @@ func (b *Bucket) setPerSecond() float64 {
 	return b.Limit.perSecond
 }
 
+// Callers returns how many callers wait, where they take turns.
+func (b *Bucket) Callers() int {
+	if b.Extra == nil {
+		return 0
+	}
+	return b.point.Callers()
+}
+
 // Waiting returns how many requests in line fall under the bucket.
 func (b *Bucket) Waiting() int {
 	if b.Extra == nil {
 		return 0
 	}
-	return int(b.waiting)
+	return b.point.Waiting()
 }
 
 // A Limit is a Limit at work in one Limiter.
@@ -336,11 +330,9 @@ func clampLocked(charges []Charge) (clamped bool) {
 }
 
 // reclampLocked does the same for the waiters of a bucket that has become smaller.
-func (b *Bucket) reclampLocked() {
-	if b.Limit.Clamps && b.Extra != nil {
-		for _, s := range b.Lines {
-			s.Line.root.clamp(s.index, b.Meter.Most())
-		}
+func (l *Core) reclampLocked(b *Bucket) {
+	if b.Limit.Clamps && b.HasLines() {
+		l.order.Clamp(&b.point)
 	}
 }
 
@@ -360,7 +352,8 @@ func (p *Pending) askedLocked() bool {
 func (l *Core) makeLocked(li *Limit, key string, r Rate, now Instant) *Bucket {
 	b := &Bucket{Limit: li, Key: key, Place: -1}
 	if key == "" || li.Asks || li.supply != nil {
-		b.Extra = &Extra{Armed: Never, own: r, asked: li.refreshed}
+		e := b.needs()
+		e.own, e.asked = r, li.refreshed
 	}
 	rate, burst := li.terms(r)
 	if li.supply != nil {

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"math"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -77,13 +76,23 @@ func (l *Core) showsLocked(b *Bucket, now Instant) bool {
 func (b *Bucket) WaitLocked(now Instant) time.Duration {
 	var ahead int64
 	if b.HasLines() {
-		for _, s := range b.Lines[:min(len(b.Lines), maxAhead)] {
-			ahead = meter.AddCount(ahead, s.Line.root.sums()[s.index])
+		n := 0
+		for first, sums := range b.point.Blocked {
+			for i, sum := range sums {
+				if first.Owner.(*Waiter).bucket(i) == b {
+					ahead = meter.AddCount(ahead, sum)
+				}
+			}
+			if n++; n == maxBlocked {
+				break
+			}
 		}
 	}
-	due := b.planLocked(nil, nil, &Place{Rank: math.MinInt64}, ahead, 1, now)
-	return Until(due, now)
+	return Until(max(now, b.planFor(now, ahead, 1)), now)
 }
+
+// maxBlocked is how many lines of waiters are looked at.
+const maxBlocked = 64
 
 // Capacity returns how many tokens the bucket holds when it is full; 0: there is no bound.
 func (b *Bucket) Capacity() float64 {

@@ -29,9 +29,6 @@ func (x *modelRun) make() {
 	if clamps {
 		opts = append(opts, ClampCost())
 	}
-	if !clamps && x.r.IntN(2) == 0 {
-		opts = append(opts, x.takeTurns()...)
-	}
 	limit := x.makeLimit(kind, opts)
 	if clamps {
 		x.m.clamps = x.burst

@@ -18,6 +18,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
+	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/stretchr/testify/require"
 )
@@ -39,8 +40,6 @@ type modelWaiter struct {
 	grant  *Grant
 	peak   *big.Rat // of the bucket's level, since it was granted
 	nth    int      // of those granted
-	caller string
-	turned bool // it was granted in its caller's turn
 }
 
 // A fate is what has become of a request, and when.
@@ -61,7 +60,6 @@ type model struct {
 	grants []*modelWaiter // those that may be given back
 	paid   int
 	clamps int64 // the most that a request costs, of a limit with ClampCost; else 0
-	fair   *modelTurns
 }
 
 func (m *model) ready(of metertest.Meter, from meter.Instant, w *modelWaiter) meter.Instant {
@@ -112,7 +110,6 @@ func (m *model) leave(w *modelWaiter, f fate) {
 		m.since = max(m.since, f.at)
 	}
 	m.line = slices.DeleteFunc(m.line, func(other *modelWaiter) bool { return other == w })
-	m.standUp(w, f.reason == 0 && !f.ended, f.at)
 	m.fates[w.id] = f
 }
 
@@ -158,20 +155,18 @@ func (m *model) judge(w *modelWaiter, due, now meter.Instant) (f fate, ok bool) 
 // arrive lets w in, refuses it, or puts it in line.
 func (m *model) arrive(w *modelWaiter, now meter.Instant, try bool) {
 	m.clamp(w)
-	w.bounds.Tag = m.tag(w)
 	plan, from := m.ideal.Clone(), now
 	if len(m.line) > 0 {
 		from = 0
 	}
 	i := 0
-	for ; i < len(m.line) && !m.precedes(w, m.line[i]); i++ {
+	for ; i < len(m.line) && w.bounds.Rank >= m.line[i].bounds.Rank; i++ {
 		due := m.ready(plan, from, m.line[i])
 		plan.Pay(due, due, m.line[i].cost, true)
 	}
 	due := max(now, m.ready(plan, from, w))
 	if i == 0 && m.ready(m.ideal, from, w) <= now && (!try || len(m.line) == 0) {
 		m.pay(w, now, now, false)
-		m.passed(w, now)
 		m.fates[w.id] = fate{at: now}
 		return
 	}
@@ -183,7 +178,6 @@ func (m *model) arrive(w *modelWaiter, now meter.Instant, try bool) {
 		m.since = now
 	}
 	m.line = slices.Insert(m.line, i, w)
-	m.sit(w)
 }
 
 // replan judges all in line again.
@@ -326,7 +320,7 @@ func TestLimiterAgreesWithItsModel(t *testing.T) {
 			}
 			synctest.Wait()
 			checkInvariants(t, x.l)
-			require.Empty(t, coreOf(x.l).Lines)
+			require.Zero(t, coreOf(x.l).LineCount())
 			require.Zero(t, x.l.Stats().Waiting)
 		})
 		if t.Failed() {
@@ -384,7 +378,6 @@ func (x *modelRun) step() {
 			x.m.giveBack(w, w.cost, now)
 		case x.name == "in-flight", x.r.IntN(2) == 0:
 			w.grant.Cancel()
-			x.m.turn(w, -w.cost, now)
 			x.m.giveBack(w, w.cost, now)
 		default:
 			cost := x.r.Int64N(2*w.cost + 1)
@@ -394,7 +387,6 @@ func (x *modelRun) step() {
 			require.NoError(x, w.grant.Settle(x.name, cost))
 			require.ErrorIs(x, w.grant.Settle(x.name, 0), queue.ErrSettled)
 			w.grant.Cancel() // does nothing
-			x.m.turn(w, min(cost, meter.MaxCount)-w.cost, now)
 			if cost <= w.cost {
 				x.m.giveBack(w, w.cost-cost, now)
 			} else {
@@ -421,11 +413,7 @@ func (x *modelRun) arrive(now meter.Instant) {
 	if x.r.IntN(4) == 0 {
 		ask.Priority = x.r.IntN(5) - 2
 	}
-	w.bounds.Rank = queue.RankOf(now, ask.Priority)
-	if x.m.fair != nil {
-		w.caller = string(rune('a' + x.r.IntN(5)))
-		ask.Caller = w.caller
-	}
+	w.bounds.Rank = order.RankOf(now, ask.Priority)
 	ctx, cancel := context.WithCancel(x.Context())
 	if x.r.IntN(3) == 0 {
 		w.bounds.Expiry = now + x.r.Int64N(1<<x.r.IntN(35))
@@ -465,7 +453,7 @@ func (x *modelRun) try(now meter.Instant) {
 		require.False(x, ok, "nothing would give the slot back")
 		return
 	}
-	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: queue.Bounds{Place: queue.Place{Rank: now}, Arrived: now, Expiry: now, Deadline: meter.Never}}
+	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: queue.Bounds{Rank: now, Arrived: now, Expiry: now, Deadline: meter.Never}}
 	x.waiters[w.id] = w
 	wait, ok := x.l.Try(x.key, w.cost)
 	x.m.arrive(w, now, true)

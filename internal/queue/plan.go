@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
 )
 
 // Judge returns why a request that would be granted at due must be rejected; 0 if it need not. MaxWait comes before the
@@ -118,75 +119,14 @@ func (l *Core) refuseLocked(p *Pending, by *Bounds, reason reason, c *Charge, du
 }
 
 // bound sets what bounds the wait of an ask that came now. It is not the result, to keep the stack of its callers small.
-func (l *Core) bound(ctx context.Context, b *Bounds, a *Ask, charges []Charge, now Instant) {
-	b.Arrived, b.Expiry, b.Deadline = now, Never, Never
-	b.Place = Place{Rank: RankOf(now, a.Priority), seq: math.MaxUint64}
+func bound(ctx context.Context, b *Bounds, a *Ask, now Instant) {
+	b.Rank, b.Arrived, b.Expiry, b.Deadline = order.RankOf(now, a.Priority), now, Never, Never
 	if a.MaxWait >= 0 {
 		b.Expiry = meter.AddInstant(now, int64(a.MaxWait))
 	}
 	if d, ok := ctx.Deadline(); ok {
 		b.Deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
 	}
-}
-
-// passesLocked reports whether all can pay now, and no request that waits goes before one in that place.
-func passesLocked(charges []Charge, p *Place, now Instant) bool {
-	for i := range charges {
-		b := charges[i].bucket
-		if b.Lent() != nil {
-			b.loan.Advance(now)
-		}
-		if b.Ready(0, 0, charges[i].cost) > now || b.bars(p) {
-			return false
-		}
-	}
-	return true
-}
-
-// planLocked returns when the charges could be paid if nothing changes, and which of them is the last. It is exact where a line
-// has one limit only (and, for a window, costs of 1, which fill it without gaps). Otherwise it is a lower bound.
-func planLocked(charges []Charge, q *Queue, ln *Line, p *Place, now Instant, most int) (due Instant, binding int) {
-	for i := range charges {
-		c := &charges[i]
-		ahead := q.ahead(ln, p, i, now, most)
-		switch {
-		case ln == nil:
-		case q.isBehindAll(p):
-			ahead = meter.AddCount(ahead, ln.root.sums()[i])
-		default:
-			ahead = meter.AddCount(ahead, ln.ahead(p, i))
-		}
-		if d := c.bucket.planLocked(q, ln, p, ahead, c.cost, now); d > due {
-			due, binding = d, i
-		}
-	}
-	return due, binding
-}
-
-// planLocked is the same for a request in line, given the costs ahead of it.
-func (w *Waiter) planLocked(ahead []int64, now Instant) (due Instant, binding *Stop) {
-	for i := range w.line.Stops {
-		s := &w.line.Stops[i]
-		if d := s.Bucket.planLocked(w.line.Queue, w.line, &w.Place, ahead[i], w.costs[i], now); binding == nil || d > due {
-			due, binding = d, s
-		}
-	}
-	return due, binding
-}
-
-// planLocked returns when this bucket could pay cost, once it has paid what is ahead in the queue and in ln (nil: a line
-// that is yet to be opened), and the first of the other lines that are stopped here.
-func (b *Bucket) planLocked(q *Queue, ln *Line, p *Place, ahead, cost int64, now Instant) Instant {
-	from := now
-	if b.Extra != nil && len(b.Stopped) > 0 {
-		from = 0 // waiters own the tokens that came in since
-	}
-	if b.bars(p) {
-		if first := b.Stopped[0].Line; first != ln && (first.Queue != q || !first.isOpen(now)) {
-			ahead = meter.AddCount(ahead, b.Stopped[0].cost())
-		}
-	}
-	return max(now, b.planFor(from, ahead, cost))
 }
 
 // planFor returns when cost can be paid here once what is ahead has been, as far as is known: a lower bound for a planner.
@@ -202,24 +142,17 @@ func (b *Bucket) planFor(from Instant, ahead, cost int64) Instant {
 	return due
 }
 
-// RankOf returns the rank of a request that came now with that priority.
-func RankOf(now Instant, priority int) Instant {
-	const most = int(Never / ageStep / 4)
-	return now - int64(max(-most, min(priority, most)))*ageStep
-}
-
-// RejectLocked rejects a waiter that could go at due.
-func (l *Core) RejectLocked(w *Waiter, s *Stop, reason reason, due, now Instant) {
-	w.Verdict = Refused
-	due = s.Bucket.soonest(due, w.costs[s.index])
-	r := w.refuse(reason, s.Bucket.Limit, s.Bucket.Key, w.costs[s.index], due, now)
+// RejectLocked rejects a waiter that could go at due, because of its i-th bucket.
+func (l *Core) RejectLocked(w *Waiter, i int, reason reason, due, now Instant) {
+	w.Verdict, w.in.Binding = Refused, i
+	b, cost := w.bucket(i), w.in.Costs[i]
+	r := w.refuse(reason, b.Limit, b.Key, cost, b.soonest(due, cost), now)
 	if reason == ReasonStore {
-		r.Err = s.Bucket.loan.out().err
+		r.Err = b.loan.out().err
 	}
 	w.Refusal = &r
 	l.Counts.Refused[reason]++
 	w.by.Refused[reason]++
-	s.Bucket.Limit.Counts.Refused[reason]++
+	b.Limit.Counts.Refused[reason]++
 	l.quitLocked(w, now)
-	close(w.decided)
 }

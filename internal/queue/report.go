@@ -121,7 +121,7 @@ func (l *Core) endLocked(g *Grant, c *Charge, a *Answer, now Instant) {
 	case a.Unsent && !c.Settled, c.Limit.Frees && !c.Kept:
 		l.refundLocked(c, now)
 		if a.Unsent {
-			l.turnLocked(g.Caller, c.bucket, -c.cost, now)
+			l.turnLocked(g.Caller, c.bucket, -c.cost)
 		}
 	}
 }

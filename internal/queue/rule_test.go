@@ -1,15 +1,10 @@
 package queue
 
 import (
-	"math"
-	"math/big"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 func TestPartOfARoundNumberIsExact(t *testing.T) {
@@ -32,31 +27,4 @@ func TestAQuotaIsReservedUnlessALimitKeepsToItsShareOfIt(t *testing.T) {
 	l := &Core{Limits: []*Limit{whole, half}}
 	require.EqualValues(t, 50, l.reserveLocked(100))
 	require.EqualValues(t, 0, l.reserveLocked(10))
-}
-
-func TestTotalAgreesWithBig(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	var sum total
-	var all []int64
-	exact := new(big.Int)
-	add := func(n int64) {
-		sum.add(n)
-		exact.Add(exact, big.NewInt(n))
-		both := new(big.Int).Lsh(big.NewInt(sum.hi), 64)
-		require.Zero(t, exact.Cmp(both.Add(both, new(big.Int).SetUint64(sum.lo))))
-		want := 2 * meter.MaxCount
-		if exact.IsInt64() {
-			want = min(want, exact.Int64())
-		}
-		require.Equal(t, want, sum.count())
-	}
-	for range 10_000 {
-		if i := r.IntN(len(all) + 1); i < len(all) && r.IntN(2) == 0 {
-			add(-all[i])
-			all[i], all = all[len(all)-1], all[:len(all)-1]
-			continue
-		}
-		all = append(all, r.Int64N(meter.MaxCount)>>r.IntN(64)+int64(r.IntN(2))*math.MaxInt32)
-		add(all[len(all)-1])
-	}
 }

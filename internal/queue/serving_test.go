@@ -70,7 +70,7 @@ func TestASlowKeyDelaysNoOther(t *testing.T) {
 			cancel()
 			synctest.Wait()
 			checkInvariants(t, l)
-			require.Empty(t, coreOf(l).Lines)
+			require.Zero(t, coreOf(l).LineCount())
 		})
 	}
 }
@@ -88,7 +88,6 @@ func TestLateTimerLosesNoThroughput(t *testing.T) {
 			coreOf(l).MarkLocked(coreOf(l).Limits[0].Single)
 			now := int64(time.Millisecond + c.late)
 			coreOf(l).ServeLocked(now)
-			require.NoError(t, coreOf(l).CheckLocked(coreOf(l).Limits[0].Single, now))
 			coreOf(l).Mu.Unlock()
 			synctest.Wait()
 			require.Equal(t, uint64(c.granted), l.Stats().Granted)
@@ -141,9 +140,9 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 func lastIn(l *Limiter) *queue.Waiter {
 	coreOf(l).Mu.Lock()
 	defer coreOf(l).Mu.Unlock()
-	w := coreOf(l).Limits[0].Single.Lines[0].Line.First
-	for w.Next() != nil {
-		w = w.Next()
+	var w *queue.Waiter
+	for other := range coreOf(l).Limits[0].Single.PointOf().Waiters {
+		w = other.Owner.(*queue.Waiter)
 	}
 	return w
 }

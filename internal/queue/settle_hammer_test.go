@@ -94,7 +94,7 @@ func TestSettlementAtOnce(t *testing.T) {
 		require.Zero(t, l.Stats().Waiting)
 		checkInvariants(t, l)
 		coreOf(l).Mu.Lock()
-		require.Empty(t, coreOf(l).Lines)
+		require.Zero(t, coreOf(l).LineCount())
 		for _, li := range coreOf(l).Limits {
 			for key, b := range everyBucket(li) {
 				switch m := b.Meter.(type) {

@@ -16,7 +16,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 
-	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/stretchr/testify/require"
 )
 
@@ -95,7 +95,7 @@ func (x *severalRun) enter(patient bool) {
 	if x.r.IntN(5) == 0 {
 		e.ask.Priority = x.r.IntN(3) - 1
 	}
-	e.rank = queue.RankOf(e.from, e.ask.Priority)
+	e.rank = order.RankOf(e.from, e.ask.Priority)
 	ctx, cancel := context.WithCancel(x.Context())
 	if !patient {
 		if x.r.IntN(4) == 0 {
@@ -268,7 +268,7 @@ func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 			require.Empty(t, x.waiting, "a request waits forever")
 			require.Equal(t, uint64(2500), x.l.Stats().Granted)
 			checkInvariants(t, x.l)
-			require.Empty(t, coreOf(x.l).Lines)
+			require.Zero(t, coreOf(x.l).LineCount())
 		})
 	}
 }

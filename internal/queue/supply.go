@@ -15,6 +15,7 @@ import (
 // A Supply is a store as one Limiter uses it. Core.Mu guards it.
 type Supply struct {
 	SupplyTerms
+	core      *Core
 	limits    []string  // the names of the limits that use it
 	asking    []*Bucket // those for which the store is to be asked, in this order
 	calls     int       // under way
@@ -62,7 +63,7 @@ func (l *Core) supplyOf(terms SupplyTerms, limit string) *Supply {
 	i := slices.IndexFunc(l.Supplies, func(s *Supply) bool { return s.SupplyTerms == terms })
 	if i < 0 {
 		i = len(l.Supplies)
-		l.Supplies = append(l.Supplies, &Supply{SupplyTerms: terms, probeAt: Never})
+		l.Supplies = append(l.Supplies, &Supply{SupplyTerms: terms, core: l, probeAt: Never})
 	}
 	s := l.Supplies[i]
 	s.limits = append(s.limits, limit)
@@ -87,6 +88,47 @@ func (l *Rule) Budget(key string, r Rate, burst int64) lease.Budget {
 	return b
 }
 
+// markLoanLocked notes that a store may have to be asked for something else for a bucket, or at another instant.
+func (l *Core) markLoanLocked(b *Bucket) {
+	if b.loan != nil && !b.marked {
+		b.marked = true
+		l.loans = append(l.loans, b)
+	}
+}
+
+// armLoansLocked sets the timers of the buckets that were marked.
+func (l *Core) armLoansLocked(now Instant) {
+	for len(l.loans) > 0 {
+		b := l.loans[len(l.loans)-1]
+		l.loans, b.marked = l.loans[:len(l.loans)-1], false
+		at := l.lendLocked(b, now)
+		switch {
+		case at == b.Armed:
+			continue
+		case at == Never:
+			b.timer.Stop()
+		case b.timer == nil:
+			b.timer = time.AfterFunc(time.Duration(at-now), func() { l.wakeLoan(b) })
+		default:
+			b.timer.Reset(time.Duration(at - now))
+		}
+		b.Armed = at
+	}
+}
+
+// wakeLoan is what the timer of a bucket calls.
+func (l *Core) wakeLoan(b *Bucket) {
+	l.Mu.Lock()
+	defer l.UnlockJudged()
+	b.Armed = Never
+	now := l.NowLocked()
+	l.MarkLocked(b)
+	if b.loan.out() != nil { // the grace of an outage may be over
+		b.loan.look(now)
+		l.ReplanLocked(now, b)
+	}
+}
+
 // lendLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise. It is
 // not inlined, to keep the stack small on which requests wait.
 //
@@ -95,7 +137,7 @@ func (l *Core) lendLocked(b *Bucket, now Instant) (at Instant) {
 	n := b.loan
 	at = Never
 	out := n.out()
-	if out != nil && len(b.Lines) > 0 && now < n.graceEnd(out) {
+	if out != nil && b.HasLines() && now < n.graceEnd(out) {
 		at = n.graceEnd(out)
 	}
 	if n.queued {
@@ -107,7 +149,7 @@ func (l *Core) lendLocked(b *Bucket, now Instant) (at Instant) {
 	}
 	n.queued = true
 	n.supply.asking = append(n.supply.asking, b)
-	if out != nil && len(b.Lines) > 0 {
+	if out != nil && b.HasLines() {
 		n.look(now)
 		l.ReplanLocked(now, b) // waiters that cannot wait for the store are rejected now
 	}
@@ -144,9 +186,12 @@ func (l *Core) probe(s *Supply) {
 func (l *Core) drawnLocked(charges []Charge, now Instant) {
 	for i := range charges {
 		b := charges[i].bucket
-		if n := b.Lent(); n != nil && (n.Low() || n.wanted > 0 || len(b.Lines) > 0) {
-			l.armLocked(b, now)
+		if n := b.Lent(); n != nil && (n.Low() || n.wanted > 0 || b.HasLines()) {
+			l.markLoanLocked(b)
 		}
+	}
+	if len(l.loans) > 0 {
+		l.ServeLocked(now)
 	}
 }
 
@@ -174,72 +219,74 @@ func (l *Core) wantLocked(charges []Charge, now Instant) {
 	l.ServeLocked(now)
 }
 
-// markLoansLocked marks the shared buckets of a line of which a stop has changed: what is to be asked for depends on all of them.
-// It is not inlined, to keep the stack small on which requests wait.
-//
-//go:noinline
-func (l *Core) markLoansLocked(ln *Line) {
-	for i := range ln.Stops {
-		if b := ln.Stops[i].Bucket; b.loan != nil {
-			l.MarkLocked(b)
-		}
-	}
-}
-
 // demandLocked describes the requests that wait for tokens of a shared bucket.
 func (b *Bucket) demandLocked(now Instant) lease.Demand {
 	d := lease.Demand{First: b.loan.wanted, All: b.loan.wanted, From: max(b.Held, b.Limit.Held), Until: now, Alone: true}
-	if len(b.Stopped) == 0 {
-		return d
-	}
-	top := b.Stopped[0]
-	first := top.Line.First
-	d.First, d.All, d.Until = top.cost(), 0, min(first.Expiry, first.Deadline-1)
-	for i := range top.Line.Stops {
-		other := &top.Line.Stops[i]
-		if other == top {
-			continue
+	n := 0
+	for first, sums := range b.point.Blocked {
+		w := first.Owner.(*Waiter)
+		if n == 0 {
+			d.First, d.All, d.Until = w.costAt(b), 0, min(w.Expiry, w.Deadline-1)
+			for i, cost := range w.in.Costs {
+				other := w.bucket(i)
+				if other == b {
+					continue
+				}
+				if other.isAskedWith(b) {
+					d.Alone = false
+				}
+				if ready := other.Ready(0, 0, cost); ready < Never {
+					d.From = max(d.From, ready)
+				}
+			}
 		}
-		if other.isAskedWith(top) {
-			d.Alone = false
+		d.All = meter.AddCount(d.All, b.demand(w, sums, now))
+		if n++; n == maxBlocked {
+			break
 		}
-		if ready := other.readyAt(); ready < Never {
-			d.From = max(d.From, ready)
-		}
-	}
-	for _, s := range b.Stopped[:min(len(b.Stopped), maxAhead)] {
-		d.All = meter.AddCount(d.All, s.demand(now))
 	}
 	d.All = max(d.All, d.First)
 	return d
 }
 
-// isAskedWith reports whether the store grants tokens of both stops of a line together.
-func (s *Stop) isAskedWith(other *Stop) bool {
-	a, b := s.Bucket.Lent(), other.Bucket.Lent()
-	return a != nil && a.supply == b.supply && (!a.supply.Apart || s.Bucket.Key == other.Bucket.Key)
+// isAskedWith reports whether the store grants tokens of both buckets together.
+func (b *Bucket) isAskedWith(other *Bucket) bool {
+	x, y := b.Lent(), other.Lent()
+	return x != nil && x.supply == y.supply && (!x.supply.Apart || b.Key == other.Key)
 }
 
-// demand returns how many tokens the requests of the line can use that wait here: those of requests that another bucket
-// stops would be leased for nothing.
-func (s *Stop) demand(now Instant) int64 {
-	sum := s.Line.root.sums()[s.index]
-	for i := range s.Line.Stops {
-		other := &s.Line.Stops[i]
-		if other == s {
+// demand returns how many tokens of the bucket the requests of a line can use, given the first one and what all of them cost: those of
+// requests that another bucket stops would be leased for nothing.
+func (b *Bucket) demand(first *Waiter, sums []int64, now Instant) (sum int64) {
+	for i := range sums {
+		if first.bucket(i) == b {
+			sum = sums[i]
+		}
+	}
+	for i, all := range sums {
+		other := first.bucket(i)
+		if other == b {
 			continue
 		}
-		cost, all := other.cost(), s.Line.root.sums()[i]
-		first := other.Bucket.Ready(0, 0, cost)
+		cost := first.in.Costs[i]
+		ready := other.Ready(0, 0, cost)
 		switch {
-		case first == Never && other.isAskedWith(s): // for as many
-		case first > now:
+		case ready == Never && other.isAskedWith(b): // for as many
+		case ready > now:
 			return 0
-		case other.Bucket.Ready(0, max(0, all-cost), cost) > now:
-			sum = s.cost()
+		case other.Ready(0, max(0, all-cost), cost) > now:
+			sum = first.costAt(b)
 		}
 	}
 	return sum
+}
+
+// first returns the first request that is stopped here; nil: there is none.
+func (b *Bucket) first() *Waiter {
+	for in := range b.point.Blocked {
+		return in.Owner.(*Waiter)
+	}
+	return nil
 }
 
 // An outage is the time in which a store is out of reach. The zero value is for none.

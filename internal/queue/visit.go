@@ -30,7 +30,7 @@ func (l *Core) visit(some iter.Seq[*Bucket], visit func(*Bucket, Instant), betwe
 		visit(b, now)
 		visited++
 		look = look || visited%visitBlind == 0
-		if visited < l.VisitAtOnce && len(l.unjudged) == 0 && (!look || int64(time.Since(l.Start))-now < visitTime) {
+		if visited < l.VisitAtOnce && l.order.IsChecked() && (!look || int64(time.Since(l.Start))-now < visitTime) {
 			continue
 		}
 		l.UnlockJudged()
