@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,12 +20,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// shows is what -h prints first.
+const shows = `Adaptive calls an API whose limit is unknown: it falls to a tenth and returns
+while 50 workers send requests. The client finds each limit from the outcomes of
+its requests, and a chart shows how.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	api, err := startAPI(c)
 	if err != nil {
@@ -277,13 +281,13 @@ func (c config) burst() int64 { return max(4, c.high/10) }
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("adaptive", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.Int64Var(&c.high, "high", 200, "the API allows this many requests per second, …")
 	flags.Int64Var(&c.low, "low", 20, "… and for a while only this many")
 	flags.IntVar(&c.workers, "workers", 50, "so many workers send requests")
 	flags.DurationVar(&c.duration, "duration", 30*time.Second, "give up after this time")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of how long the API takes for each request")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	switch {

@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,12 +21,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// shows is what -h prints first.
+const shows = `Batch fetches many items from an API that has a limit, by a few workers, before
+a deadline. A request that cannot be sent in time is rejected immediately, and
+no worker waits for it.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	api, err := startAPI()
 	if err != nil {
@@ -186,11 +190,11 @@ type config struct {
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("batch", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.IntVar(&c.n, "n", 50, "fetch this many items")
 	flags.IntVar(&c.workers, "workers", 8, "by so many workers")
 	flags.DurationVar(&c.deadline, "deadline", 10*time.Second, "within this time")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	switch {

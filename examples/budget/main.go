@@ -12,7 +12,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +21,11 @@ import (
 	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 )
+
+// shows is what -h prints first.
+const shows = `Budget spends a day's money on a language model and stops when it is spent: each
+call is charged what it may cost at most, in micro-dollars, and gets back what
+it did not use.`
 
 func main() { example.Main(run) }
 
@@ -55,20 +59,21 @@ type usage struct {
 func (u usage) cost() money { return money(u.Input*inputPrice + u.Output*outputPrice) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("budget", flag.ContinueOnError)
-	dollars := flags.Float64("dollars", 1, "budget of a day (UTC)")
-	if err := example.Parse(flags, args, out); err != nil {
-		return err
+	flags := example.NewFlags(shows)
+	var dollars float64
+	flags.Float64Var(&dollars, "dollars", 1, "budget of a day (UTC)")
+	if err := flags.Parse(args, out); err != nil {
+		return example.Usage(err)
 	}
-	if !(*dollars >= 0.1 && *dollars <= 1e6) {
-		return fmt.Errorf("-dollars %v: want 0.1 to 1e6", *dollars)
+	if !(dollars >= 0.1 && dollars <= 1e6) {
+		return example.Usage(fmt.Errorf("-dollars %v: want 0.1 to 1e6", dollars))
 	}
 	api, err := throttletest.New(throttletest.WithHandler(http.HandlerFunc(model)))
 	if err != nil {
 		return err
 	}
 	defer api.Close()
-	return spend(ctx, money(*dollars*1e6), api, out)
+	return spend(ctx, money(dollars*1e6), api, out)
 }
 
 // spend makes all calls that the budget pays for.

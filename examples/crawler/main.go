@@ -12,7 +12,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -33,19 +32,25 @@ import (
 //go:embed testdata/urls.txt
 var localURLs string
 
+// shows is what -h prints first.
+const shows = `Crawler fetches a list of URLs and is polite to each host: never two requests to
+it within its crawl delay. A host with a long delay does not delay other hosts.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	if c.file != "" {
 		list, err := os.ReadFile(c.file)
 		if err != nil {
 			return err
 		}
-		return crawlList(ctx, http.DefaultTransport, c, c.file, string(list), out)
+		base := http.DefaultTransport.(*http.Transport).Clone()
+		base.ResponseHeaderTimeout = 30 * time.Second // for a host that accepts requests and never responds
+		return crawlList(ctx, base, c, c.file, string(list), out)
 	}
 	web, err := startWeb()
 	if err != nil {
@@ -347,11 +352,11 @@ func (c config) delayOf(host string) time.Duration {
 
 func parse(args []string, out io.Writer) (config, error) {
 	c := config{delay: time.Second, delays: map[string]time.Duration{}}
-	flags := flag.NewFlagSet("crawler", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.StringVar(&c.file, "urls", "", "read URLs from this `FILE`, one per line (default: those of three local hosts)")
 	flags.Func("delay", "the least time between two requests to a host: `DURATION` for all hosts (default 1s), "+
 		"or HOST=DURATION for one; may be repeated", c.setDelay)
-	return c, example.Parse(flags, args, out)
+	return c, flags.Parse(args, out)
 }
 
 func (c *config) setDelay(s string) error {

@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -26,13 +25,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// shows is what -h prints first.
+const shows = `Dashboard shows, on a web page, how four clients with different limits get along
+with an API whose limit changes. It exports the same figures to Prometheus;
+throttleprom/grafana has a board for them.`
+
 func main() { example.Main(run) }
 
 // run serves the page until ctx ends, or for the time that the arguments say.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -106,11 +110,11 @@ type config struct {
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("dashboard", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.StringVar(&c.listen, "listen", "127.0.0.1:8080", "address of the page")
 	flags.DurationVar(&c.duration, "for", 0, "end after this time; 0: when interrupted")
 	flags.DurationVar(&c.change, "change", 30*time.Second, "the limit of the API changes this often")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	switch {

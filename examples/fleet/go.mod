@@ -6,6 +6,7 @@ require (
 	github.com/httpthrottle/throttle v0.0.0
 	github.com/httpthrottle/throttle/throttleredis v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
+	golang.org/x/sync v0.24.0
 )
 
 require (

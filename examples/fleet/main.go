@@ -10,16 +10,15 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/examples/internal/example"
@@ -45,6 +44,11 @@ const (
 
 const header = "X-Process"
 
+// shows is what -h prints first.
+const shows = `Fleet has eight processes share 100 requests per second over Redis. One process
+is killed, and Redis is stopped for a while. A chart shows what each process
+got. The API, which enforces the limit, refuses none.`
+
 func main() {
 	redis.SetLogger(silent{})
 	example.Main(run)
@@ -56,19 +60,33 @@ type silent struct{}
 func (silent) Printf(context.Context, string, ...any) {}
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
-	process := flags.Int("process", 0, "be this process of the fleet; needs -redis and -api")
-	addr := flags.String("redis", "", "address of the Redis that a process uses")
-	url := flags.String("api", "", "URL of the API that a process calls")
-	memory := flags.Bool("memory", false, "do not look for redis-server")
-	if err := example.Parse(flags, args, out); err != nil {
-		return err
+	flags := example.NewFlags(shows)
+	var (
+		memory    bool
+		process   int
+		addr, url string
+	)
+	flags.BoolVar(&memory, "memory", false, "do not look for redis-server")
+	flags.IntVar(&process, "process", 0, "be this process of the fleet, as the program starts them; needs -redis and -api")
+	flags.StringVar(&addr, "redis", "", "address of the Redis that a process uses")
+	flags.StringVar(&url, "api", "", "URL of the API that a process calls")
+	if err := flags.Parse(args, out); err != nil {
+		return example.Usage(err)
 	}
-	if *process > 0 {
-		return work(ctx, *process, storeAt(*addr), *url)
+	alone := process == 0 && addr == "" && url == ""
+	one := process >= 1 && process <= processes && addr != "" && url != "" && !memory
+	switch {
+	case !alone && !one:
+		return example.Usage(fmt.Errorf("-process %d -redis %q -api %q: want none of them, or all of them and a process from 1 to %d", process, addr, url, processes))
+	case one:
+		store := storeAt(addr)
+		if err := store.Check(ctx); err != nil {
+			return err
+		}
+		return work(ctx, process, store, url)
 	}
 	path, err := exec.LookPath("redis-server")
-	if err != nil || *memory {
+	if err != nil || memory {
 		fmt.Fprintln(out, "No redis-server: eight Limiters in this process stand for eight processes, over a store in memory.")
 		path = ""
 	}
@@ -76,7 +94,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // storeAt returns the store that a process uses.
-func storeAt(addr string) throttle.Store {
+func storeAt(addr string) *throttleredis.Store {
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
 	store, err := throttleredis.New(rdb)
 	if err != nil {
@@ -85,7 +103,7 @@ func storeAt(addr string) throttle.Store {
 	return store
 }
 
-// work is what each process does until ctx ends: it calls the API as often as it may.
+// work is what each process does until ctx ends or the API cannot be reached: it calls the API as often as it may.
 func work(ctx context.Context, process int, store throttle.Store, url string) error {
 	transport, err := throttle.New(nil, throttle.WithLimit(
 		throttle.TokenBucket(rate, time.Second, throttle.Burst(burst), throttle.Name("api"), throttle.Shared(store))))
@@ -93,28 +111,32 @@ func work(ctx context.Context, process int, store throttle.Store, url string) er
 		return err
 	}
 	client := &http.Client{Transport: transport}
-	var wg sync.WaitGroup
+	var g errgroup.Group
 	for range callers {
-		wg.Go(func() {
+		g.Go(func() error {
 			for ctx.Err() == nil {
-				call(ctx, client, url, process)
+				if err := call(ctx, client, url, process); err != nil && ctx.Err() == nil {
+					return err
+				}
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	return nil
+	return g.Wait()
 }
 
-// call makes one request. What becomes of it is counted by the API.
-func call(ctx context.Context, client *http.Client, url string, process int) {
+// call makes one request. What the API makes of it is counted there.
+func call(ctx context.Context, client *http.Client, url string, process int) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		panic(err) // the URL is the API's own
+		return err
 	}
 	req.Header.Set(header, strconv.Itoa(process))
-	if resp, err := client.Do(req); err == nil {
+	resp, err := client.Do(req)
+	if err == nil {
 		_ = resp.Body.Close()
 	}
+	return err
 }
 
 // play runs the fleet and shows what it got.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -9,6 +10,10 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 )
 
 // TestMain lets the test binary be a process of the fleet.
@@ -61,5 +66,29 @@ func testFleet(t *testing.T, args ...string) {
 		if utf8.RuneCountInString(line) > 110 {
 			t.Errorf("%d characters: %s", utf8.RuneCountInString(line), line)
 		}
+	}
+}
+
+func TestBadArguments(t *testing.T) {
+	t.Parallel()
+	exampletest.Program(run).RejectsArguments(t, "-memory", map[string]string{
+		"-process 3":                           `-process 3 -redis "" -api "": want none of them, or all`,
+		"-process 9 -redis a:1 -api b":         "a process from 1 to 8",
+		"-process -1 -redis a:1 -api b":        "a process from 1 to 8",
+		"-redis a:1":                           "want none of them, or all",
+		"-memory -process 1 -redis a:1 -api b": "want none of them, or all",
+		"-what":                                "-what",
+		"now":                                  `unexpected argument "now"`,
+	})
+}
+
+func TestAProcessEndsWhereRedisOrTheAPICannotBeReached(t *testing.T) {
+	t.Parallel()
+	err := run(t.Context(), []string{"-process", "1", "-redis", "127.0.0.1:1", "-api", "http://127.0.0.1:1"}, io.Discard)
+	if err == nil || example.Status(err) != 1 {
+		t.Errorf("the error is %v", err)
+	}
+	if err := work(t.Context(), 1, throttle.NewMemoryStore(), "http://127.0.0.1:1"); err == nil {
+		t.Error("work goes on without the API")
 	}
 }

@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,12 +24,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// shows is what -h prints first.
+const shows = `Github fetches repositories and searches from an API that reports its limits as
+GitHub does: first with a plain client, then with a Transport that knows no
+limit and reads the responses. A table shows the responses of the API.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	return compare(ctx, c, out)
 }
@@ -161,11 +165,11 @@ type config struct {
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("github", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.IntVar(&c.repos, "repos", 90, "fetch this many repositories, twice")
 	flags.IntVar(&c.searches, "searches", 15, "send this many searches, twice")
 	flags.IntVar(&c.workers, "workers", 4, "send so many of each at a time")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	if min(c.repos, c.searches, c.workers) < 1 {

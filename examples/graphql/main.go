@@ -11,7 +11,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,12 +22,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// shows is what -h prints first.
+const shows = `Graphql sends queries of very different costs to an API that gives points for
+them, as those of shops and code hosts do: first as any client would, then with
+throttle, which estimates what a query costs by how much it asks for, and
+corrects that by what the response says. A table shows each query.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parseArgs(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	return compare(ctx, c, out)
 }
@@ -152,11 +157,11 @@ type config struct {
 
 func parseArgs(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("graphql", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.IntVar(&c.queries, "queries", 24, "send this many queries, twice")
 	flags.IntVar(&c.workers, "workers", 4, "send so many at a time")
 	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	switch {

@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,12 +23,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// shows is what -h prints first.
+const shows = `Llm sends a batch of prompts to an API that allows so many requests and so many
+tokens per minute, as those of language models do: first as any client would,
+then with throttle, which charges each an estimate and corrects it by what the
+answer says that it cost. Tables show what some prompts waited and cost, and how
+much of what was allowed was used.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	return compare(ctx, c, out)
 }
@@ -148,12 +154,12 @@ type config struct {
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("llm", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.IntVar(&c.prompts, "prompts", 170, "send this many prompts, twice")
 	flags.IntVar(&c.workers, "workers", 8, "send so many at a time")
 	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of the prompts")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	switch {

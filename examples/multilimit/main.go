@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,12 +19,17 @@ import (
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
+// shows is what -h prints first.
+const shows = `Multilimit calls an API with two limits, as those of language models have:
+requests per second, and tokens per second. A request is sent when both can pay
+for it at the same instant; the program shows which one it waited for.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	return show(ctx, c, out)
 }
@@ -167,10 +171,10 @@ type config struct {
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("multilimit", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.Int64Var(&c.requests, "requests", 5, "the API allows this many requests in any second")
 	flags.Int64Var(&c.tokens, "tokens", 1000, "and this many tokens")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	if min(c.requests, c.tokens) < 1 {

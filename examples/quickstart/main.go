@@ -9,12 +9,12 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -23,12 +23,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// shows is what -h prints first.
+const shows = `Quickstart does the same work twice against an API that allows 20 requests per
+second: first as any client would, then with throttle as the client's Transport.
+A table and a chart show what the API said.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	if c.url == "" {
 		api, err := startAPI(c)
@@ -41,8 +46,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%s allows %d requests per %v.\nthrottle allows %d per %v, because the network delays requests.\n%d requests, %d at a time:\n\n",
 		c.url, c.rate, c.per, c.rate, c.per+c.margin, c.n, c.workers)
 
-	plain := http.DefaultClient
-	throttled, err := throttledClient(c)
+	// No timeout of a client, because that would include the time in the queue.
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.ResponseHeaderTimeout = 10 * time.Second
+	plain := &http.Client{Transport: base}
+	throttled, err := throttledClient(base, c)
 	if err != nil {
 		return err
 	}
@@ -69,10 +77,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 // window is longer than the API's, by more than any request is ever held up: then whatever fits ours fits the API's.
 // (A TokenBucket of 20 per second wouldn't do: it sends a burst of 20, and up to 20 more in the same second.)
 //
-// Mind that http.Client.Timeout includes the time in the queue: for the API's part of it alone, set the timeouts of an
-// http.Transport, and give that to New instead of nil.
-func throttledClient(c config) (*http.Client, error) {
-	transport, err := throttle.New(nil, throttle.WithLimit(throttle.SlidingWindow(c.rate, c.per+c.margin)))
+// Mind that http.Client.Timeout includes the time in the queue: for the API's part of it alone, set the timeouts of base.
+func throttledClient(base http.RoundTripper, c config) (*http.Client, error) {
+	transport, err := throttle.New(base, throttle.WithLimit(throttle.SlidingWindow(c.rate, c.per+c.margin)))
 	if err != nil {
 		return nil, err
 	}
@@ -94,28 +101,33 @@ type answer struct {
 	err    error
 }
 
-// work sends all requests and returns their answers. A request that fails is an answer too; it is an error if all do.
+// work sends all requests and returns their answers. A request that fails is an answer too, once another has succeeded: it ends
+// the work if the API cannot be reached.
 func work(ctx context.Context, client *http.Client, c config) ([]answer, error) {
 	answers := make([]answer, c.n)
-	var g errgroup.Group
+	var answered atomic.Bool
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.workers)
 	start := time.Now()
 	for i := range answers {
 		g.Go(func() error {
 			status, err := get(ctx, client, c.url)
 			answers[i] = answer{time.Since(start), status, err}
-			return ctx.Err()
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case err == nil:
+				answered.Store(true)
+			case !answered.Load():
+				return fmt.Errorf("no request got an answer: %w", err)
+			}
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	for _, a := range answers {
-		if a.err == nil {
-			return answers, nil
-		}
-	}
-	return nil, fmt.Errorf("no request got an answer: %w", answers[0].err)
+	return answers, nil
 }
 
 func get(ctx context.Context, client *http.Client, target string) (status int, err error) {
@@ -257,14 +269,14 @@ type config struct {
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.StringVar(&c.url, "url", "", "send to this `URL` (default: a local API that is started for it)")
 	flags.IntVar(&c.n, "n", 60, "send this many requests, twice")
 	flags.IntVar(&c.workers, "workers", 10, "send so many at a time")
 	flags.Int64Var(&c.rate, "rate", 20, "the API allows this many requests …")
 	flags.DurationVar(&c.per, "per", time.Second, "… in any stretch of this length")
 	flags.DurationVar(&c.margin, "margin", 250*time.Millisecond, "no request is held up on the way for longer than this")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	u, err := url.Parse(c.url)

@@ -24,8 +24,18 @@ import (
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
+// shows is what -h prints first.
+const shows = `Reload changes the limits of a running program by its configuration file: other
+rates, a file that is wrong, and a limit more. Two tenants send as much as they
+may meanwhile.`
+
 func main() {
-	example.Main(func(ctx context.Context, _ []string, out io.Writer) error { return run(ctx, out) })
+	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
+		if err := example.NewFlags(shows).Parse(args, out); err != nil {
+			return example.Usage(err)
+		}
+		return run(ctx, out)
+	})
 }
 
 // The API answers in 100 ms.

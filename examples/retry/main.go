@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,12 +26,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// shows is what -h prints first.
+const shows = `Retry does the same work against an API that has a limit and a bad day: by
+go-retryablehttp as it is, by package retry with a Transport inside, and so with
+an Idempotency-Key for each order. A table shows what it took, and what became
+of the orders.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	return compare(ctx, c, out)
 }
@@ -238,10 +243,10 @@ type config struct {
 
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	flags := flag.NewFlagSet("retry", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.IntVar(&c.n, "n", 60, "send this many requests, in each way")
 	flags.IntVar(&c.workers, "workers", 15, "send so many at a time")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
 	if min(c.n, c.workers) < 1 {

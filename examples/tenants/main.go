@@ -8,7 +8,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,12 +24,18 @@ import (
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
+// shows is what -h prints first.
+const shows = `Tenants is a gateway whose tenants share the quota of one upstream API. One of
+them is greedy: it sends everything that it has at the start. The program runs
+the same load twice, in order of arrival and with turns, and shows which
+requests wait.`
+
 func main() { example.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	greedy, err := parse(args, out)
 	if err != nil {
-		return err
+		return example.Usage(err)
 	}
 	upstream, err := throttletest.New(throttletest.WithLimits(throttletest.TokenBucket(50, time.Second)))
 	if err != nil {
@@ -59,9 +64,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 func parse(args []string, out io.Writer) (greedy int, err error) {
-	flags := flag.NewFlagSet("tenants", flag.ContinueOnError)
+	flags := example.NewFlags(shows)
 	flags.IntVar(&greedy, "greedy", 60, "requests that the greedy tenant sends at once")
-	if err := example.Parse(flags, args, out); err != nil {
+	if err := flags.Parse(args, out); err != nil {
 		return 0, err
 	}
 	if greedy < 1 || greedy > 1000 {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/examples/internal/exampletest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -55,11 +55,11 @@ func TestWaitsExactly(t *testing.T) {
 	}
 }
 
-func TestFlags(t *testing.T) {
+func TestBadArguments(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	require.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	require.Contains(t, out.String(), "-greedy")
-	require.ErrorContains(t, run(t.Context(), []string{"-greedy", "0"}, &out), "-greedy 0: must be from 1 to 1000")
-	require.ErrorContains(t, run(t.Context(), []string{"x"}, &out), `unexpected argument "x"`)
+	exampletest.Program(run).RejectsArguments(t, "-greedy int", map[string]string{
+		"-greedy 0": "-greedy 0: must be from 1 to 1000",
+		"-what":     "-what",
+		"x":         `unexpected argument "x"`,
+	})
 }

@@ -6,29 +6,40 @@ import (
 	"context"
 	"flag"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A Program is the run function of an example.
 type Program func(ctx context.Context, args []string, out io.Writer) error
 
-// RejectsArguments asserts, for each of the arguments, that the program prints nothing and returns an error with the wanted text.
-// It also asserts that -h prints help.
+// RejectsArguments asserts, for each of the arguments, that the program prints nothing and ends with status 2 and an error with the
+// wanted text. It also asserts that -h prints the first paragraph of the package comment, which says what the program shows, and
+// then the flags.
 func (run Program) RejectsArguments(t *testing.T, help string, want map[string]string) {
 	t.Helper()
 	for args, text := range want {
 		var out bytes.Buffer
-		assert.ErrorContains(t, run(t.Context(), strings.Fields(args), &out), text, args)
+		err := run(t.Context(), strings.Fields(args), &out)
+		assert.ErrorContains(t, err, text, args)
+		assert.Equal(t, 2, example.Status(err), args)
 		assert.Empty(t, out.String(), args)
 	}
 	var out bytes.Buffer
 	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
 	assert.Contains(t, out.String(), help)
+	source, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	comment, _, _ := strings.Cut(string(source), "\n//\n")
+	words := strings.Fields(strings.ReplaceAll(comment, "\n//", "\n"))
+	assert.Equal(t, words[1:], strings.Fields(out.String())[:len(words)-1], "help")
 }
 
 // Interrupted interrupts the program after d, asserts that it ends with the error of its context, and returns what it printed.

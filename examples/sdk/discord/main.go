@@ -12,8 +12,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"os/signal"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/bwmarrin/discordgo"
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
@@ -32,14 +31,18 @@ const (
 	messages = 8 // in each channel
 )
 
+// shows is what -h prints first.
+const shows = `Discord posts to several channels at once with discordgo: first as it does by
+itself, then over a Transport. discordgo knows the limits of each channel, but
+not the one that Discord sets for all of a bot's requests.`
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "discord:", err)
-		os.Exit(1)
-	}
+	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
+		if err := example.NewFlags(shows).Parse(args, out); err != nil {
+			return example.Usage(err)
+		}
+		return run(ctx, out)
+	})
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {

@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,18 +20,23 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/shape"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
+// shows is what -h prints first.
+const shows = `Dynamodb reads with the AWS SDK over a limit that is used up, and shows what the
+SDK makes of a rejection: as a plain 429, as an error, and in the shape in which
+DynamoDB itself says that it throttles, which the SDK knows and retries.`
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "dynamodb:", err)
-		os.Exit(1)
-	}
+	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
+		if err := example.NewFlags(shows).Parse(args, out); err != nil {
+			return example.Usage(err)
+		}
+		return run(ctx, out)
+	})
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {

@@ -11,13 +11,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/throttletest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,14 +33,18 @@ const (
 	workers = 5                     // of each client
 )
 
+// shows is what -h prints first.
+const shows = `Kubernetes reads objects with two clients of client-go that share one Limiter,
+and with two that do not: client-go wraps its transport once for each client, so
+that a limit which is made there is one for each.`
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "kubernetes:", err)
-		os.Exit(1)
-	}
+	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
+		if err := example.NewFlags(shows).Parse(args, out); err != nil {
+			return example.Usage(err)
+		}
+		return run(ctx, out)
+	})
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {
