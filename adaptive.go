@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/concurrency"
 )
 
 // AIMD configures how the rate of an [Adaptive] limit is found, for each of its keys. The rate increases additively while
@@ -35,6 +36,27 @@ type AIMD struct {
 	ErrorThreshold float64
 }
 
+// Concurrency configures how the number of requests in flight of an [AdaptiveInFlight] limit is found, for each of its keys. The
+// zero value is ready for use.
+//
+// By Little's law, n requests in flight with a latency of R are a throughput of n/R. So the limit compares the latency at n with
+// that at two thirds of n, to which it goes now and then, for a few dozen requests. If the latency is equal, the server works on
+// the requests between these two numbers, and n grows. If the latency is lower by as much as the number, these requests only
+// wait, and n falls. It is no matter what the latency was before, so a slower service, another mix of requests or a deploy is not
+// taken for a queue. Netflix's and failsafe-go's limiters compare the latency with a remembered one.
+//
+// A new key starts at Initial and doubles until the latency rises. n grows only while it is used. A refusal (a 429 without
+// Retry-After, a 503, a timeout, a broken connection) says that as many as were in flight were too many; one more is tried again
+// later. Refusals that do not become fewer with a lower n are ignored. After eight in a row, nothing is sent for 0.1 to 2 s.
+type Concurrency struct {
+	// Initial is the n of a new key. 0 stands for 4, limited to the range from Min to Max.
+	Initial int64
+	// Min and Max bound n. A Min of 0 stands for 1, and a Max of 0 for no bound.
+	Min, Max int64
+}
+
+func (c Concurrency) validate() error { return concurrency.Config(c).Validate() }
+
 // validate returns every problem of the configuration.
 func (a AIMD) validate() error { return aimd.Config(a).Validate() }
 
@@ -57,10 +79,11 @@ const (
 	OutcomeIgnore
 )
 
-// Learned is what was learned about a key of an [Adaptive] limit, as part of a [Snapshot].
+// Learned is what was learned about a key of an [Adaptive] or [AdaptiveInFlight] limit, as part of a [Snapshot].
 type Learned struct {
+	InFlight float64 `json:"in_flight,omitzero"` // requests that may be in flight, of an AdaptiveInFlight limit, which has no rate
 	Rate     float64 `json:"rate"`               // tokens per second
-	Ceiling  float64 `json:"ceiling"`            // rate at the last sign of too much; 0: none yet
+	Ceiling  float64 `json:"ceiling"`            // rate, or requests in flight, at the last sign of too much; 0: none yet
 	Failures float64 `json:"failures,omitzero"`  // usual share of failed requests
 	Latency  float64 `json:"latency,omitzero"`   // mean of the idle server, in seconds
 	DearHold float64 `json:"dear_hold,omitzero"` // seconds for which the rate does not grow after an expensive rejection

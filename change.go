@@ -23,7 +23,7 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 		return fmt.Errorf("throttle: SetRate: %w", err)
 	}
 	kind := l.policyOf(li).kind
-	if kind == kindAIMD || kind == kindInFlight {
+	if kind == kindAIMD || l.policyOf(li).rule.Frees {
 		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to be set", limit, n, per, kind)
 	}
 	r := meter.Rate{N: n, Per: per}

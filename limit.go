@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
@@ -16,14 +17,16 @@ import (
 )
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
-// without state, made by [TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow], [InFlight] or
-// [Adaptive], and may be given to any number of Limiters.
+// without state, made by [TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow], [InFlight],
+// [Adaptive] or [AdaptiveInFlight], and may be given to any number of Limiters.
 type Limit struct {
 	rule    queue.Rule
 	kind    limitKind
 	unit    Calendar // of a calendar window
 	zone    *time.Location
 	aimd    AIMD
+	flight  Concurrency
+	beside  bool // a learned rate and a learned number in flight share the signs of overload
 	key     KeyFunc
 	cost    CostFunc
 	rateFor func(key string) (int64, time.Duration)
@@ -47,6 +50,7 @@ const (
 	kindCalendar limitKind = "calendar-window"
 	kindAIMD     limitKind = "adaptive"
 	kindInFlight limitKind = "in-flight"
+	kindLearned  limitKind = "adaptive-in-flight"
 	kindServer   limitKind = "server" // what servers say, beside all limits
 	kindNone     limitKind = "none"   // grants everything but what is held
 )
@@ -114,13 +118,33 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 // makes n the number of requests of all processes. Without HTTP, use [Limiter.Acquire] and [Grant.Done].
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
+// AdaptiveInFlight is [InFlight] with an n that is found, for each key, from the outcomes and the latencies of requests. It is for
+// servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
+// proxy with a limit of connections, a database behind HTTP. A server that counts requests in a period needs [Adaptive]. Beside
+// each other, they share the signs of overload: Adaptive heeds only 429, Retry-After and hints, and AdaptiveInFlight everything
+// else.
+//
+// No request is rejected because n is low at the moment. A Transport reports outcomes by itself; other work reports them by
+// [Grant.Report], before [Grant.Done]. A request that takes more slots than n is sent when no other is in flight. Long polls hold
+// slots and say nothing about load: give them a [Key] of their own, or a [Cost] of 0. The options that apply are [Name], [Key],
+// [Cost], [Classify], [UntilHeaders], [FairBy] and [FairWeights]. It cannot be [Shared].
+//
+// What was learned about a key is kept for an hour after its last request, unless it is evicted earlier (see [WithMaxKeys]),
+// and over a restart by [Limiter.Snapshot].
+func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
+	l := newLimit(kindLearned, 1, 1, opts)
+	l.flight = c
+	return l
+}
+
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
 	l := Limit{kind: kind, rule: queue.Rule{Rate: meter.Rate{N: n, Per: per}, Burst: -1, Initial: -1, Share: 1}}
 	l.rule.Windowed = kind == kindSliding || kind == kindFixed || kind == kindCalendar
 	l.rule.Wall = kind == kindFixed || kind == kindCalendar
-	l.rule.Reported, l.rule.Frees = kind == kindAIMD || kind == kindInFlight, kind == kindInFlight
+	l.rule.Learns, l.rule.Frees = kind == kindAIMD || kind == kindLearned, kind == kindInFlight || kind == kindLearned
+	l.rule.Reported = l.rule.Learns || l.rule.Frees
 	l.rule.Answered = kind == kindSliding
-	l.rule.Learns, l.rule.Rated = kind == kindAIMD, kind != kindAIMD && kind != kindInFlight && kind != kindNone
+	l.rule.Rated = !l.rule.Reported && kind != kindNone
 	l.rule.Stored, _ = kind.inStore()
 	for _, o := range opts {
 		if o == nil {
@@ -140,7 +164,7 @@ type limitOption func(*Limit)
 func (f limitOption) applyTo(l *Limit) { f(l) }
 
 // Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
-// sliding-window, fixed-window, calendar-window, in-flight or adaptive; the second limit of a kind is bucket-2, and so on.
+// sliding-window, fixed-window, calendar-window, in-flight, adaptive or adaptive-in-flight; the second limit of a kind is bucket-2, and so on.
 // An empty name is an error, and so is "server", which stands for the limits of servers in statistics and rejections.
 func Name(name string) LimitOption {
 	return limitOption(func(l *Limit) {
@@ -219,11 +243,11 @@ func Cost(f CostFunc) LimitOption {
 
 // ClampCost reduces a cost that exceeds the size of the limit to that size, instead of rejecting the request. It is for costs
 // that are estimates, which [Settle] or [SettleJSON] correct. The size is the burst of a [TokenBucket], and the n of other
-// limits. It does not apply to [Pace] and [Adaptive], which can pay any cost.
+// limits. It does not apply to [Pace], [Adaptive] and [AdaptiveInFlight], which can pay any cost.
 func ClampCost() LimitOption {
 	return limitOption(func(l *Limit) {
 		l.rule.Clamps = true
-		if l.kind == kindPace || l.kind == kindAIMD {
+		if l.kind == kindPace || l.rule.Learns {
 			l.fault("ClampCost() does not fit a limit of kind %s", l.kind)
 		}
 	})
@@ -255,17 +279,17 @@ func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 	})
 }
 
-// A ClassifyFunc returns the [Outcome] of a request for an [Adaptive] limit. Either resp or err is nil. If it returns 0, the
+// A ClassifyFunc returns the [Outcome] of a request for an [Adaptive] or [AdaptiveInFlight] limit. Either resp or err is nil. If it returns 0, the
 // usual rule applies. It must not change the response or read its body, and must be safe for concurrent use.
 type ClassifyFunc func(resp *http.Response, err error) Outcome
 
-// Classify sets what an [Adaptive] limit takes a response or an error for. Each [Outcome] documents the usual rule.
+// Classify sets what an [Adaptive] or [AdaptiveInFlight] limit takes a response or an error for. Each [Outcome] documents the usual rule.
 func Classify(f ClassifyFunc) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.judge = f
 		if f == nil {
 			l.fault("Classify(nil): a function is needed")
-		} else if l.kind != kindAIMD {
+		} else if !l.rule.Learns {
 			l.fault("Classify does not fit a limit of kind %s", l.kind)
 		}
 	})
@@ -297,8 +321,8 @@ func (l *Limit) validate() error {
 		if l.rateFor != nil {
 			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
 		}
-	case kindAIMD:
-		faults = append(faults, l.aimd.validate())
+	case kindAIMD, kindLearned:
+		faults = append(faults, l.aimd.validate(), l.flight.validate())
 		if l.rule.Share != 1 {
 			faults = append(faults, fmt.Errorf("Fraction(%v) does not fit a limit of kind %s", l.rule.Share, l.kind))
 		}
@@ -362,20 +386,28 @@ func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.
 		return meter.NewCalendarWindow(now, r, meter.Calendar(l.unit), l.zone, wall)
 	case kindInFlight:
 		return meter.NewSlots(burst)
+	case kindLearned:
+		return concurrency.New(now, concurrency.Config(l.flight), l.beside)
 	case kindAIMD:
-		return aimd.New(now, aimd.Config(l.aimd), rand.Uint64())
+		m := aimd.New(now, aimd.Config(l.aimd), rand.Uint64())
+		if l.beside {
+			m.OnlyRefusals()
+		}
+		return m
 	case kindNone:
 		return meter.Unlimited{}
 	}
 	panic("throttle: bug: no arithmetic for a limit of kind " + string(l.kind))
 }
 
-// UntilHeaders gives back the slots of an [InFlight] limit when the headers of the response arrive, instead of when its body was
-// read or closed.
+// UntilHeaders gives back the slots of an [InFlight] or [AdaptiveInFlight] limit when the headers of the response arrive, instead
+// of when its body was read or closed.
 func UntilHeaders() LimitOption {
 	return limitOption(func(l *Limit) {
 		l.untilHeaders = true
-		l.onlyFor(kindInFlight, "UntilHeaders", "")
+		if !l.rule.Frees {
+			l.fault("UntilHeaders() does not fit a limit of kind %s", l.kind)
+		}
 	})
 }
 

@@ -88,6 +88,19 @@ func WithAdaptive(configs ...AIMD) Option {
 	}}
 }
 
+// WithAdaptiveInFlight adds an [AdaptiveInFlight] limit for each configuration, or one with the zero [Concurrency] if there is
+// none.
+func WithAdaptiveInFlight(configs ...Concurrency) Option {
+	return option{"WithAdaptiveInFlight", func(c *config) {
+		if len(configs) == 0 {
+			configs = []Concurrency{{}}
+		}
+		for _, a := range configs {
+			c.limits = append(c.limits, AdaptiveInFlight(a))
+		}
+	}}
+}
+
 // WithServerHints sets which dialects of rate-limit headers are read, in addition to those that mean the same on every
 // server ([headers.Parse]), which are read by default. A hint is a preset such as [headers.GitHub], a [headers.Dialect] of your
 // own, or [headers.Auto], which selects a preset by host. Repeated use adds hints. An unknown hint is an error.
@@ -267,7 +280,7 @@ func (c *config) validate() error {
 	}
 	faults = append(faults, checkFairness(c.limits)...)
 	if c.limiter != nil {
-		for _, name := range c.usedOf("WithLimit", "WithAdaptive", "WithMaxQueue", "WithMaxKeys", "WithDryRun") {
+		for _, name := range c.usedOf("WithLimit", "WithAdaptive", "WithAdaptiveInFlight", "WithMaxQueue", "WithMaxKeys", "WithDryRun") {
 			faults = append(faults, fmt.Errorf("%s has no effect beside WithLimiter", name))
 		}
 	}
@@ -292,7 +305,7 @@ func (c *config) validate() error {
 
 // forLimiter adds the problems that the options have for a Limiter without HTTP.
 func (c *config) forLimiter() {
-	allowed := []string{"WithLimit", "WithAdaptive", "WithMaxWait", "WithMaxQueue", "WithMaxKeys", "WithHooks", "WithLogger"}
+	allowed := []string{"WithLimit", "WithAdaptive", "WithAdaptiveInFlight", "WithMaxWait", "WithMaxQueue", "WithMaxKeys", "WithHooks", "WithLogger"}
 	for _, name := range c.used {
 		switch {
 		case slices.Contains(allowed, name):

@@ -384,7 +384,8 @@ func (l *Limiter) forgetNow(p *queue.Paid, r *Receipt) {
 	}
 }
 
-// A RetuneEvent says that an [Adaptive] limit has changed the rate of a key.
+// A RetuneEvent says that an [Adaptive] limit has changed the rate of a key, or an [AdaptiveInFlight] limit the requests that may be
+// in flight.
 //
 // Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,
 // silence, probe_answered or restored.
@@ -392,7 +393,7 @@ type RetuneEvent struct {
 	Context    context.Context // of the request whose response caused it; nil: unknown
 	Limit, Key string
 	Reason     string  // see above
-	Old, New   float64 // tokens per second; growth is told when it comes to a tenth
+	Old, New   float64 // tokens per second, or requests in flight; growth is told when it comes to a tenth, or to a third
 }
 
 // settled reports whether responses tell the limit the true cost of requests.

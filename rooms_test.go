@@ -23,7 +23,7 @@ var rooms = map[string]struct {
 	inside []string // packages of this module
 	never  []string // packages of the standard library
 }{
-	".":            {inside: []string{"headers", "internal/aimd", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/order", "internal/pattern", "internal/queue", "internal/quota", "internal/store"}},
+	".":            {inside: []string{"headers", "internal/aimd", "internal/concurrency", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/order", "internal/pattern", "internal/queue", "internal/quota", "internal/store"}},
 	"headers":      {},
 	"retry":        {inside: []string{".", "headers"}},
 	"shape":        {inside: []string{"."}},

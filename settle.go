@@ -24,7 +24,7 @@ func Settle(f SettleFunc) LimitOption {
 		l.settles = f
 		if f == nil {
 			l.fault("Settle(nil): a function is needed")
-		} else if l.kind == kindInFlight {
+		} else if l.rule.Frees {
 			l.fault("Settle does not fit a limit of kind %s", l.kind)
 		}
 	})
@@ -52,7 +52,7 @@ func SettleJSON(paths ...string) LimitOption {
 			for _, fault := range split(err) {
 				l.fault("SettleJSON: %w", fault)
 			}
-		} else if l.kind == kindInFlight {
+		} else if l.rule.Frees {
 			l.fault("SettleJSON does not fit a limit of kind %s", l.kind)
 		}
 	})

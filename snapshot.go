@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -103,7 +104,13 @@ func (l *Limiter) appendSaved(saved []BucketSnapshot, b *queue.Bucket, now, bega
 			s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
 		}
 	case *aimd.Meter:
-		s.Learned, s.Held = new(Learned(m.Snapshot(now))), time.Duration(max(0, b.HeldAlone()-now))
+		x := m.Snapshot(now)
+		s.Learned = &Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}
+		s.Held = time.Duration(max(0, b.HeldAlone()-now))
+	case *concurrency.Meter:
+		x := m.Snapshot()
+		s.Learned = &Learned{InFlight: x.N, Ceiling: x.Ceiling, Latency: x.Latency}
+		s.Held = time.Duration(max(0, b.HeldAlone()-now))
 	default:
 		if s.Held == 0 {
 			return saved
@@ -185,7 +192,7 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	switch {
 	case s.Kind != "" && s.Kind != string(kind):
 		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, kind)
-	case (s.Learned != nil) != (kind == kindAIMD):
+	case (s.Learned != nil) != li.Learns:
 		return errNoFit
 	case li.Store != nil:
 		return errors.New("the limit is Shared: its store keeps what was spent")
@@ -217,7 +224,13 @@ func restoreMeter(m meter.Meter, s *BucketSnapshot, since int64, now meter.Insta
 		}
 		return m.Restore(now, since, saved)
 	case *aimd.Meter:
-		if !m.Learn(now, aimd.Learned(*s.Learned)) {
+		x := s.Learned
+		if !m.Learn(now, aimd.Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}) {
+			return errNoFit
+		}
+	case *concurrency.Meter:
+		x := s.Learned
+		if !m.Learn(now, concurrency.Learned{N: x.InFlight, Ceiling: x.Ceiling, Latency: x.Latency}) {
 			return errNoFit
 		}
 	}

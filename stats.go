@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/queue"
 )
@@ -154,15 +155,19 @@ type BucketStats struct {
 	InFlight  int           `json:"in_flight"`           // requests without a response yet, for Adaptive and InFlight limits and servers
 	HeldUntil time.Time     `json:"held_until,omitzero"` // end of a hold; zero: not held
 	Reset     time.Time     `json:"reset,omitzero"`      // end of the window of a FixedWindow or CalendarWindow; zero: there is none
-	Learned   *LearnedStats `json:"learned,omitzero"`    // what an Adaptive limit knows; nil: it is none
+	Learned   *LearnedStats `json:"learned,omitzero"`    // what an Adaptive or AdaptiveInFlight limit knows; nil: it is none
 }
 
-// LearnedStats is what an [Adaptive] limit knows of a key, beside its rate.
+// LearnedStats is what an [Adaptive] limit knows of a key, beside its rate, or what an [AdaptiveInFlight] limit knows.
 type LearnedStats struct {
-	Ceiling      float64 `json:"ceiling"`        // rate at the last sign of too much, in tokens per second; 0: there was none
+	Ceiling      float64 `json:"ceiling"`        // rate at the last sign of too much, in tokens per second, or requests in flight; 0: there was none
 	InFlightMost int     `json:"in_flight_most"` // requests that may be in flight
+	// Elasticity is by how many percent the latency rose for one percent more in flight, in an AdaptiveInFlight limit: 0 if the
+	// server worked on these requests, 1 if they only waited.
+	Elasticity float64 `json:"elasticity,omitzero"`
 	// Mode is how the rate moves: start (it doubles, no sign of too much so far), below (it approaches the ceiling), above (it
-	// leaves the ceiling), steady (it stays for a while), paused (Retry-After) or silence (only probes are sent).
+	// leaves the ceiling), steady (it stays for a while), paused (Retry-After) or silence (only probes are sent). That of an AdaptiveInFlight limit is
+	// start, steady, visit (a lower number is tried), ceiling (refusals bound it) or paused (after a row of refusals).
 	Mode string `json:"mode"`
 }
 
@@ -221,6 +226,10 @@ func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketSt
 	if m, ok := b.Meter.(*aimd.Meter); ok {
 		ceiling, most, mode := m.Bounds(now)
 		s.Learned = &LearnedStats{Ceiling: ceiling, InFlightMost: most, Mode: mode}
+	}
+	if m, ok := b.Meter.(*concurrency.Meter); ok {
+		n, ceiling, elasticity, mode := m.Bounds(now)
+		s.Learned = &LearnedStats{Ceiling: ceiling, InFlightMost: int(n), Elasticity: elasticity, Mode: mode}
 	}
 	return s
 }
@@ -311,7 +320,7 @@ func (l *Limiter) ForgetServer(key string) {
 	l.core.ForgetSaid(gates, key)
 	l.core.RecountHolds(l.core.Gate)
 	for _, li := range l.core.Limits {
-		if l.policyOf(li).kind == kindAIMD {
+		if li.Learns {
 			l.core.RecountHolds(li)
 		}
 	}

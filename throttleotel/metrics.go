@@ -178,12 +178,12 @@ func (r *reporter) reportLimit(o metric.Observer, s *throttle.LimitStats) {
 	o.ObserveInt64(r.waiting, int64(s.Waiting), of)
 	o.ObserveInt64(r.keys, int64(s.Keys), of)
 	o.ObserveFloat64(r.heldUntil, unix(s.HeldUntil), of)
-	if s.Kind == "adaptive" {
+	if s.Kind == "adaptive" || s.Kind == "adaptive-in-flight" {
 		for cause, n := range s.Retunes.All() {
 			o.ObserveInt64(r.retunes, int64(n), metric.WithAttributes(r.name, name, causeKey.String(cause)))
 		}
 	}
-	if s.Kind == "adaptive" || s.Kind == "in-flight" || s.Kind == "server" {
+	if s.Kind == "adaptive" || s.Kind == "adaptive-in-flight" || s.Kind == "in-flight" || s.Kind == "server" {
 		o.ObserveInt64(r.inFlight, int64(s.InFlight), of)
 	}
 	if s.Kind == "server" || s.Kind == "none" {

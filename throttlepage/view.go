@@ -268,7 +268,7 @@ func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.T
 	if li.Kind != li.Name { // as it is by default
 		v.Kind = strings.ReplaceAll(li.Kind, "-", " ")
 	}
-	if li.InFlight > 0 || li.Kind == "in-flight" || li.Kind == "adaptive" {
+	if li.InFlight > 0 || li.Kind == "in-flight" || li.Kind == "adaptive" || li.Kind == "adaptive-in-flight" {
 		v.InFlight = number(float64(li.InFlight))
 	}
 	switch {

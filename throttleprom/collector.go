@@ -246,12 +246,12 @@ func (w writer) limit(s *throttle.LimitStats, exemplars *Exemplars) {
 	w.gauge(heldUntil, unix(s.HeldUntil), name)
 	w.gauge(keys, float64(s.Keys), name)
 	w.counter(evicted, s.Evicted, name)
-	if s.Kind == "adaptive" {
+	if s.Kind == "adaptive" || s.Kind == "adaptive-in-flight" {
 		for cause, n := range s.Retunes.All() {
 			w.counter(retunes, n, name, cause)
 		}
 	}
-	if s.Kind == "adaptive" || s.Kind == "in-flight" || s.Kind == "server" {
+	if s.Kind == "adaptive" || s.Kind == "adaptive-in-flight" || s.Kind == "in-flight" || s.Kind == "server" {
 		w.gauge(inFlight, float64(s.InFlight), name)
 	}
 	if s.Kind == "server" || s.Kind == "none" {

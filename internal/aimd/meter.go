@@ -11,6 +11,7 @@ type Meter struct {
 	bucket  meter.TokenBucket
 	control controller
 	rate    float64 // of bucket
+	only    bool    // refusals that speak of a rate count, and nothing else
 }
 
 // per is the period of the rates of the bucket, so that they are precise to a millionth of a token per second and change
@@ -89,11 +90,22 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	return charged
 }
 
-// Answered takes the outcome of a request that left at sent, and the Retry-After of its response, or 0.
-func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) {
+// OnlyRefusals makes the meter heed only what speaks of a rate, beside a limit in flight that heeds latency and failures.
+func (m *Meter) OnlyRefusals() *Meter {
+	m.only = true
+	m.control.off.latency, m.control.off.errors, m.control.off.inFlight = true, true, true
+	return m
+}
+
+// Answered takes the outcome of a request that left at sent, and the Retry-After of its response, or 0. It returns charged.
+func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) int64 {
+	if m.only && (o == Unavailable || o == Error) {
+		o = ClientError
+	}
 	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)
 	m.follow(now)
+	return charged
 }
 
 // GiveBack undoes the Take of a request that was never sent.

@@ -248,7 +248,7 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 		account.Hold(now, d)
 	case d > 0:
 		account.Refused(now, sent, d, w.Host)
-	case !said.explained:
+	case !said.explained && !slices.ContainsFunc(charges, learnsSlots): // which decides
 		account.Backoff(now, sent, g.InFlight())
 	}
 	w.to = account.Held()
@@ -280,12 +280,16 @@ func (l *Core) replanPartyLocked(p *party, now Instant) {
 	l.ReplanLocked(now, p.lined...)
 }
 
+// learnsSlots reports whether the limit of a charge learns how many requests may be in flight. A refusal without Retry-After says
+// that these were too many.
+func learnsSlots(c Charge) bool { return c.Limit.Learns && c.Limit.Frees }
+
 // OwnRate returns the lowest rate of the limits that a request was charged in, in such requests per second, or 0 if none has a
 // rate, and whether one of them learns its rate.
 func OwnRate(charges []Charge) (own float64, adaptive bool) {
 	for i := range charges {
 		c := &charges[i]
-		adaptive = adaptive || c.Limit.Learns
+		adaptive = adaptive || c.Limit.Learns && !c.Limit.Frees
 		if c.Limit.Rated {
 			if r := c.bucket.setPerSecond() / float64(max(1, c.cost)); own == 0 || r < own {
 				own = r

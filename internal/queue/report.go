@@ -25,7 +25,8 @@ func (a *Answer) retryAfter() time.Duration {
 // A learner is a meter that learns from the outcomes of requests.
 type learner interface {
 	meter.Holder
-	Answered(now Instant, charged int64, sent Instant, cost int64, o aimd.Outcome, retryAfter time.Duration)
+	// Answered takes the outcome of a request, and returns what stands for charged from then on.
+	Answered(now Instant, charged int64, sent Instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64
 	Refund(charged int64, now Instant, cost int64) // as GiveBack, for a request whose outcome was told
 	Retuned() (aimd.Retune, bool)
 }
@@ -88,7 +89,11 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 			}
 			m := c.bucket.Meter.(learner)
 			held = l.answeredLocked(c, m, g.Mark.At, &o, now)
-			c.Limit.Counts.ended++
+			if c.Limit.Frees {
+				l.endLocked(g, c, a, now)
+			} else {
+				c.Limit.Counts.ended++
+			}
 			if r, ok := m.Retuned(); ok {
 				c.Limit.Counts.Retunes[r.Cause]++
 				n.Retunes = append(n.Retunes, retuned{c.bucket, r})
@@ -133,8 +138,8 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent Instant, a *Answer, now
 		o = c.Outcome
 	}
 	paused := m.HeldUntil()
-	m.Answered(now, c.paid, sent, c.cost, o, a.retryAfter())
-	if a.Unsent && !c.Settled {
+	c.paid = m.Answered(now, c.paid, sent, c.cost, o, a.retryAfter())
+	if a.Unsent && !c.Settled && !c.Limit.Frees {
 		m.Refund(c.paid, now, c.cost)
 		c.Limit.Counts.gave(c.cost)
 	}
