@@ -357,13 +357,17 @@ func (o *observer) storeChanged(e StoreEvent) {
 		o.hooks.OnStore(e)
 	}
 	limits := slog.Any("limits", e.Limits)
+	key := slog.Any("key", e.Key)
 	if e.Err == nil {
-		o.line(context.Background(), slog.LevelInfo, int(rationStore), "throttle: the store is in reach again", limits, slog.Duration("down", e.Down))
+		o.line(context.Background(), slog.LevelInfo, int(rationStore), "throttle: the store is in reach again", limits, key, slog.Duration("down", e.Down))
 		return
 	}
-	text := "throttle: the store is out of reach"
-	if errors.Is(e.Err, ErrStoreSetup) {
+	text, level := "throttle: the store is out of reach", slog.LevelError
+	switch {
+	case errors.Is(e.Err, ErrStoreSetup):
 		text = "throttle: the store is set up wrongly"
+	case errors.Is(e.Err, ErrStoreRule):
+		text, level = "throttle: processes disagree about a shared limit", slog.LevelWarn
 	}
-	o.line(context.Background(), slog.LevelError, int(rationStore), text, limits, slog.Any("error", e.Err))
+	o.line(context.Background(), level, int(rationStore), text, limits, key, slog.Any("error", e.Err))
 }

@@ -23,14 +23,14 @@ var rooms = map[string]struct {
 	inside []string // packages of this module
 	never  []string // packages of the standard library
 }{
-	".":            {inside: []string{"headers", "internal/aimd", "internal/concurrency", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/order", "internal/pattern", "internal/queue", "internal/quota", "internal/store"}},
+	".":            {inside: []string{"headers", "internal/aimd", "internal/concurrency", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/order", "internal/pattern", "internal/queue", "internal/quota", "internal/store", "internal/supply"}},
 	"headers":      {},
 	"retry":        {inside: []string{".", "headers"}},
 	"shape":        {inside: []string{"."}},
 	"throttlepage": {inside: []string{"."}},
 	"throttletest": {},
 	"storetest":    {inside: []string{".", "internal/lease", "internal/store"}},
-	"internal/queue": {inside: []string{"internal/aimd", "internal/lease", "internal/meter", "internal/order", "internal/quota", "internal/store"},
+	"internal/queue": {inside: []string{"internal/aimd", "internal/lease", "internal/meter", "internal/order", "internal/quota", "internal/store", "internal/supply"},
 		never: []string{"net/http", "log", "log/slog", "os"}},
 	"internal/order":       {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/aimd":        {inside: []string{"internal/meter"}, never: arithmetic},
@@ -38,6 +38,7 @@ var rooms = map[string]struct {
 	"internal/quota":       {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/meter":       {never: arithmetic},
 	"internal/lease":       {inside: []string{"internal/meter"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
+	"internal/supply":      {inside: []string{"internal/lease", "internal/meter"}, never: arithmetic},
 	"internal/store":       {inside: []string{"internal/lease"}, never: []string{"net/http", "log", "log/slog", "os"}},
 	"internal/pattern":     {never: []string{"sync", "time"}},
 	"internal/jsonfinder":  {never: []string{"net/http", "sync", "time"}},

@@ -13,6 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/httpthrottle/throttle/internal/store"
+	"github.com/httpthrottle/throttle/internal/supply"
 )
 
 // A Store keeps budgets that several processes share. Module throttleredis has one for Redis, [NewMemoryStore] makes one for
@@ -64,6 +65,10 @@ var (
 	// Requests are then rejected immediately, whatever [WithoutStore] says.
 	ErrStoreSetup = lease.ErrSetup
 
+	// ErrStoreRule says that another process shares a budget by a stricter rule, which counts: the lower rate, and of equal rates the
+	// smaller burst, n or number of slots.
+	ErrStoreRule = lease.ErrRule
+
 	// ErrStoreApart is the error of a [Lease] whose parts are in different places, so that the store cannot grant them
 	// together. Nothing was carried out. The Limiter asks for each part alone.
 	ErrStoreApart = lease.ErrApart
@@ -77,14 +82,14 @@ func NewMemoryStore() Store { return store.NewMemory() }
 type Outage uint8
 
 const (
-	// Refuse rejects requests with [ReasonStore].
-	OutageReject = Outage(queue.WithoutNothing)
-	// LocalShare lets each process use its even share of the rate, by the number of processes that the store last told,
-	// and without bursts. Of the slots of an [InFlight] limit, it is n divided by the number of processes that had slots or
-	// waited for some, rounded down, and at least 1. A process that never reached the store rejects requests.
-	OutageLocalShare = Outage(queue.WithoutButLocally)
-	// Pass lets all requests pass.
-	OutagePass = Outage(queue.WithoutLimit)
+	// OutageReject rejects requests with [ReasonStore].
+	OutageReject = Outage(supply.Nothing)
+	// OutageLocalShare lets each process use its even share of the rate, by the number of processes that the store told in the 10 s before
+	// the outage, or that [ExpectProcesses] says, whichever is larger, and without bursts. Of the slots of an [InFlight] limit, it is
+	// n divided by the number of processes that had slots or waited for some, rounded down, and at least 1. A process that knows no number rejects requests.
+	OutageLocalShare = Outage(supply.ButLocally)
+	// OutagePass lets all requests pass.
+	OutagePass = Outage(supply.Limit)
 )
 
 // String returns "refuse", "local share" or "pass".
@@ -108,7 +113,8 @@ const (
 
 // Shared makes all processes that use the same store share the budgets of a [TokenBucket], [Pace], [SlidingWindow],
 // [FixedWindow] or [InFlight]. Budgets with the same kind of limit, name of the limit and key are the same budget, so give the limit a
-// [Name]. All processes should set the same rate; if they differ, the latest ask counts.
+// [Name]. All processes should set the same rate; if they differ, the stricter one counts until no process has asked by it for 10 s; see
+// [ErrStoreRule].
 //
 // The queue, priorities, deadlines and settlements work as for other limits, within each process. The Limiter leases tokens
 // from the store for all waiting requests at once and a little ahead ([LeaseAhead]), so most requests do not wait for the
@@ -131,8 +137,10 @@ const (
 func Shared(s Store, opts ...SharedOption) LimitOption {
 	return limitOption(func(l *Limit) {
 		sh := &queue.Sharing{
-			SupplyTerms: queue.SupplyTerms{Store: s, Timeout: defaultStoreTimeout, Grace: defaultStoreGrace, Without: queue.WithoutNothing},
-			Ahead:       defaultLeaseAhead,
+			SupplyTerms: queue.SupplyTerms{Store: s, Terms: supply.Terms{
+				Timeout: defaultStoreTimeout, Grace: defaultStoreGrace, Without: supply.Nothing,
+			}},
+			Ahead: defaultLeaseAhead,
 		}
 		l.rule.Store = sh
 		switch {
@@ -208,10 +216,21 @@ func StoreGrace(d time.Duration) SharedOption {
 	})
 }
 
+// ExpectProcesses sets how many processes are expected to share the budgets. In an outage [OutageLocalShare] then gives each at most its part
+// of so many, and a process that starts in an outage has its share immediately. The default is 0: only what the store told counts.
+func ExpectProcesses(n int) SharedOption {
+	return shareOption(func(l *Limit, s *queue.Sharing) {
+		s.Processes = n
+		if n < 0 {
+			l.fault("ExpectProcesses(%d) is negative", n)
+		}
+	})
+}
+
 // WithoutStore sets what happens when the store has been out of reach for longer than [StoreGrace]. The default is [OutageReject].
 func WithoutStore(o Outage) SharedOption {
 	return shareOption(func(l *Limit, s *queue.Sharing) {
-		s.Without = queue.Without(o)
+		s.Without = supply.Without(o)
 		if o > OutagePass {
 			l.fault("WithoutStore(%d): want Refuse, LocalShare or Pass", o)
 		}
@@ -244,19 +263,22 @@ func (l *Limiter) callStore(s *queue.Supply) {
 
 // land books the response of a call, or that there is none. It reports false if the call was given up before.
 func (l *Limiter) land(f *queue.Flight, outcomes []queue.Outcome, err error, givenUp bool) bool {
-	ok, queued, event := l.core.LandOnce(f, outcomes, err, givenUp)
+	ok, queued, events := l.core.LandOnce(f, outcomes, err, givenUp)
 	for some := range slices.Chunk(queued, 64) { // the store is out of reach: some waiters cannot wait so long
 		l.core.ReplanSome(some)
 	}
-	if event != nil {
-		l.direct.observer.storeChanged(StoreEvent(*event))
+	for _, e := range events {
+		l.direct.observer.storeChanged(StoreEvent(e))
 	}
 	return ok
 }
 
-// A StoreEvent reports that a [Store] went out of reach, is in reach again, or is set up wrongly.
+// A StoreEvent reports that a [Store], or one budget in it, went out of reach, is in reach again, or is set up wrongly. An event about
+// one budget has its Key: its state is unreadable, or is readable again. An Err with [ErrStoreRule] in its chain is a warning: the
+// budget is in reach. A Limiter reports it once.
 type StoreEvent struct {
 	Limits []string      // the names of the limits that use it
+	Key    string        // of the budget, if the event is about one
 	Err    error         // why it is out of reach; with ErrStoreSetup in its chain, the set-up is wrong; nil: it is in reach
 	Down   time.Duration // for how long it was out of reach; 0 when it went
 }
@@ -275,6 +297,8 @@ type StoreStats struct {
 	Leased   uint64 `json:"leased"`   // tokens that the store granted
 	Returned uint64 `json:"returned"` // tokens that were given back, except slots
 	Alone    uint64 `json:"alone"`    // tokens used without the store, by OutageLocalShare or OutagePass
+	Faulty   uint64 `json:"faulty"`   // asks that failed while the store decided others, such as those for a state that is unreadable
+	Differs  uint64 `json:"differs"`  // asks that were decided by the stricter rule of another process
 }
 
 // Stores returns the state of each [Store], in the order of the limits that use them. It returns nothing without a [Shared]
@@ -288,7 +312,7 @@ func (l *Limiter) Stores() []StoreStats {
 		c := &s.Counts
 		all[i] = StoreStats{
 			Limits: slices.Clone(s.Limits), Up: s.Err == nil, Err: s.Err,
-			OK: c.Ok, Failed: c.Failed, Setup: c.Setup, Leased: c.Leased, Returned: c.Returned, Alone: c.Alone,
+			OK: c.Ok, Failed: c.Failed, Setup: c.Setup, Leased: c.Leased, Returned: c.Returned, Alone: c.Alone, Faulty: c.Faulty, Differs: c.Differs,
 		}
 	}
 	return all

@@ -113,6 +113,9 @@ var (
 	// else, a server that runs no scripts.
 	ErrSetup = errors.New("the store of shared limits is set up wrongly")
 
+	// ErrRule says that another process shares a budget by a stricter rule, which counts.
+	ErrRule = errors.New("another process shares the budget by a lower rate, or a smaller burst, n or number of slots, which counts")
+
 	// ErrApart is the error of a Lease whose parts are in different places, so that the store cannot grant them together.
 	// Nothing was carried out. The caller asks for each part alone.
 	ErrApart = errors.New("the store keeps the parts of this ask in different places: ask for each alone")

@@ -113,10 +113,9 @@ func (c *checker) bucket(b *Bucket) {
 	}
 	n, now := b.loan, c.now
 	c.holds(b.Meter == n.Borrower, "a loan is of another meter")
-	c.holds(n.queued == slices.Contains(n.supply.asking, b), "a bucket is not where it says among those that ask")
-	c.holds(n.supply.calls >= 0 && n.supply.calls <= MaxCalls && n.supply.late <= MaxCalls, "too many calls of a store")
+	c.holds(n.IsQueued() == slices.Contains(n.Supply().Asking(), b), "a bucket is not where it says among those that ask")
 	c.holds(b.Armed > now, "a timer was not set again")
-	if ask := n.AskAt(now, b.demandLocked(now)); ask < Never && !n.queued {
-		c.holds(b.Armed <= max(ask, n.outage.again), "the store is not asked in time")
+	if ask := n.AskAt(now, b.demandLocked(now)); ask < Never && !n.IsQueued() {
+		c.holds(b.Armed <= max(ask, n.RetryAt()), "the store is not asked in time")
 	}
 }

@@ -357,7 +357,7 @@ func (l *Core) makeLocked(li *Limit, key string, r Rate, now Instant) *Bucket {
 	}
 	rate, burst := li.terms(r)
 	if li.supply != nil {
-		b.loan = li.lend(key, rate, burst)
+		b.loan = li.lend(b, key, rate, burst)
 		b.Meter = b.loan.Borrower
 	} else {
 		b.Meter = l.meterLocked(li, rate, burst, now)

@@ -16,7 +16,7 @@ import (
 
 	. "github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/lease"
-	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/supply"
 )
 
 var errDown = errors.New("connection refused")
@@ -138,8 +138,8 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 		require.Equal(t, 250*ms, before.at)
 		requireRefused(t, after, 250*ms, ReasonStore)
 		sleep(2 * time.Second)
-		require.Equal(t, queue.MaxCalls, s.count(), "calls that hang pile up")
-		require.Equal(t, queue.MaxCalls, s.underWay())
+		require.Equal(t, supply.MostCalls, s.count(), "calls that hang pile up")
+		require.Equal(t, supply.MostCalls, s.underWay())
 		s.set(nil, nil)
 		close(hangs)
 		sleep(10 * ms)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/supply"
 )
 
 // Judge returns why a request that would be granted at due must be rejected; 0 if it need not. MaxWait comes before the
@@ -46,7 +47,7 @@ func (b *Bucket) isHeld(until Instant) bool { return b.Limit.Gates || b.HeldUnti
 
 // isCutOff reports whether a request that waits for a store that is out of reach until then cannot wait so long.
 func (b *Bounds) isCutOff(due, until Instant) bool {
-	return until > 0 && due >= until && (until == shut || due > b.Expiry || due >= b.Deadline)
+	return until > 0 && due >= until && (until == supply.Shut || due > b.Expiry || due >= b.Deadline)
 }
 
 // Until returns how long it is until due: the longest Duration if that is never.
@@ -78,7 +79,7 @@ func (b *Bounds) refuse(reason reason, li *Limit, key string, cost int64, due, n
 // where it depends on responses that have not come.
 func (b *Bucket) soonest(due Instant, cost int64) Instant {
 	if until := b.blockedUntil(); until > 0 && until <= due && due < Never {
-		return b.loan.out().again // the store is asked then
+		return b.loan.Out().Again() // the store is asked then
 	}
 	if b.Limit.plans {
 		if ready := b.Ready(0, 0, cost); ready < Never {
@@ -111,7 +112,7 @@ func (l *Core) refuseLocked(p *Pending, by *Bounds, reason reason, c *Charge, du
 	}
 	*p.Refusal = by.refuse(reason, c.Limit, c.Key, c.cost, due, now)
 	if reason == ReasonStore {
-		p.Refusal.Err = c.bucket.loan.out().err
+		p.Refusal.Err = c.bucket.loan.Out().Err()
 	}
 	l.Counts.Refused[reason]++
 	p.Ask.By.Refused[reason]++
@@ -148,7 +149,7 @@ func (l *Core) RejectLocked(w *Waiter, i int, reason reason, due, now Instant) {
 	b, cost := w.bucket(i), w.in.Costs[i]
 	r := w.refuse(reason, b.Limit, b.Key, cost, b.soonest(due, cost), now)
 	if reason == ReasonStore {
-		r.Err = b.loan.out().err
+		r.Err = b.loan.Out().Err()
 	}
 	w.Refusal = &r
 	l.Counts.Refused[reason]++

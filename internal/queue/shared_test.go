@@ -16,6 +16,7 @@ import (
 
 	. "github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/supply"
 )
 
 // A trip is a Store in memory that is some way off: a call takes a while, and may fail or hang.
@@ -138,7 +139,7 @@ func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 					wg.Go(func() { require.NoError(t, l.Wait(t.Context(), strconv.Itoa(round*keys+i), 1)) })
 				}
 				synctest.Wait()
-				assert.Len(t, flights, queue.MaxCalls)
+				assert.Len(t, flights, supply.MostCalls)
 				coreOf(l).Fly = fly
 				for _, s := range flights {
 					fly(s)

@@ -127,7 +127,7 @@ func bucketOf(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
 func (p *payer) Ready(from Instant, cost int64) Instant {
 	b := (*Bucket)(p)
 	if b.loan != nil {
-		b.loan.supply.core.markLoanLocked(b) // what is to be asked for may be something else from now on
+		b.Limit.supply.core.markLoanLocked(b) // what is to be asked for may be something else from now on
 		b.loan.Advance(from)
 	}
 	return b.Ready(from, 0, cost)

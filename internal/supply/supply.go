@@ -1,0 +1,290 @@
+// Package supply decides when a store of shared budgets is called, for what, and what happens while it is out of reach.
+//
+// A [Supply] is a store as one Limiter uses it. A [Loan] is the part of a bucket whose budget is in the store. A [Call] asks for several
+// of them. Like package meter it has no lock and no clock, and does no I/O: the time is a parameter, and the owner makes the calls.
+package supply
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// Terms are how a Limiter uses a store.
+type Terms struct {
+	Timeout   time.Duration // after which a call is given up
+	Grace     time.Duration // for which requests go on waiting in an outage
+	Without   Without       // what happens then
+	Processes int           // the expected number of processes; 0: as the store tells
+}
+
+// A Without says what happens to requests when a store is out of reach for longer than the grace.
+type Without uint8
+
+const (
+	Nothing    Without = iota // they are rejected
+	ButLocally                // each process uses its even share
+	Limit                     // all pass
+)
+
+// A Supply is a store as one Limiter uses it, for buckets of type B.
+type Supply[B any] struct {
+	Terms
+	Limits []string // the names of the limits that use it
+	Apart  bool     // budgets with different keys cannot be granted together
+	Counts Counts
+
+	asking []*Loan[B] // those for which the store is to be asked, in this order
+	calls  int        // under way
+	sent   int        // of those, which were sent and not booked
+	late   int        // given up, but not returned yet
+	worked bool       // a call has succeeded
+	latest count
+	outage Outage // of the whole store
+
+	differs bool // it was reported that a rule differs
+}
+
+// Counts count calls of a store and tokens.
+type Counts struct{ Ok, Failed, Setup, Leased, Returned, Alone, Faulty, Differs uint64 }
+
+// A count is a number of processes as the store told it.
+type count struct {
+	n  int // 0: it did not
+	at meter.Instant
+}
+
+const (
+	// MostCalls is how many calls are under way at the same time, and how many given up without having returned.
+	MostCalls = 2
+
+	mostAsks  = 128 // of one call
+	splitFrom = 16  // fewer asks are not worth another call
+)
+
+// Err returns the error of the latest call; nil: it succeeded, or there was none.
+func (s *Supply[B]) Err() error { return s.outage.err }
+
+// Asking returns the buckets for which the store is to be asked.
+func (s *Supply[B]) Asking() []B {
+	all := make([]B, len(s.asking))
+	for i, n := range s.asking {
+		all[i] = n.of
+	}
+	return all
+}
+
+// Begin reports whether a call begins now: there is something to ask for, and the store may be called. If it may be called later, at is
+// when; else it is meter.Never.
+func (s *Supply[B]) Begin(now meter.Instant) (begins bool, at meter.Instant) {
+	down := s.outage.err != nil
+	switch {
+	case len(s.asking) == 0, s.late >= MostCalls, s.calls >= MostCalls, down && s.calls > 0:
+		return false, meter.Never
+	case down && now < s.outage.again:
+		return false, s.outage.again
+	}
+	s.calls++
+	return true, meter.Never
+}
+
+// A Call asks a store for several budgets.
+type Call[B any] struct {
+	Asks  []lease.Ask
+	Apart bool // the store has some of the parts in different places
+
+	supply *Supply[B]
+	at     meter.Instant
+	most   int
+	parts  []lease.Part // of all asks, in order
+	loans  []*Loan[B]   // of all parts
+	over   bool         // its response was booked, or it was given up
+}
+
+// Collect returns a call that has begun, without asks: the owner adds one for each loan that Next returns.
+func (s *Supply[B]) Collect(now meter.Instant) *Call[B] {
+	most := mostAsks
+	if s.outage.err != nil {
+		most = 1
+		if now < s.outage.again {
+			most = 0
+		}
+	}
+	if many := len(s.asking); s.sent == 0 && many >= splitFrom {
+		most = min(most, (many+1)/2) // another call takes the rest: the store decides those while the first response is booked
+	}
+	n := min(len(s.asking), most)
+	return &Call[B]{
+		supply: s, at: now, most: most,
+		Asks: make([]lease.Ask, 0, n), parts: make([]lease.Part, 0, n), loans: make([]*Loan[B], 0, n),
+	}
+}
+
+// Next returns the next loan for which the store is to be asked; nil: there is none, or the call is full.
+func (c *Call[B]) Next() *Loan[B] {
+	s := c.supply
+	if len(s.asking) == 0 || len(c.Asks) >= c.most {
+		return nil
+	}
+	n := s.asking[0]
+	s.asking[0], s.asking = nil, s.asking[1:]
+	n.queued = false
+	return n
+}
+
+// Add adds a part to the next ask, if there is still something to ask for.
+func (c *Call[B]) Add(n *Loan[B], d lease.Demand) bool {
+	if n.AskAt(c.at, d) > c.at {
+		return false
+	}
+	c.parts = append(c.parts, n.Ask(c.at, d))
+	c.loans = append(c.loans, n)
+	return true
+}
+
+// End makes an ask of the parts that were added since the one before, and returns their number.
+func (c *Call[B]) End() int {
+	first := 0
+	for i := range c.Asks {
+		first += len(c.Asks[i].Parts)
+	}
+	parts := c.parts[first:len(c.parts):len(c.parts)]
+	if len(parts) > 0 {
+		c.Asks = append(c.Asks, lease.Ask{Parts: parts})
+	}
+	return len(parts)
+}
+
+// Send reports whether the call has an ask. If it has none, it is over.
+func (c *Call[B]) Send() bool {
+	if len(c.Asks) == 0 {
+		c.supply.calls--
+		return false
+	}
+	c.supply.sent++
+	return true
+}
+
+// Sent returns when the call was sent.
+func (c *Call[B]) Sent() meter.Instant { return c.at }
+
+// Parts returns the number of parts of all asks.
+func (c *Call[B]) Parts() int { return len(c.parts) }
+
+// Of returns the bucket of a part.
+func (c *Call[B]) Of(part int) B { return c.loans[part].of }
+
+// Return ends the call: it has returned, or is given up. It reports whether its response is to be booked, and that there is none if it
+// was given up. A call that returns late shows that the store may be in reach again.
+func (c *Call[B]) Return(givenUp bool, now meter.Instant) (book bool) {
+	s := c.supply
+	switch {
+	case c.over && !givenUp:
+		s.late--
+		s.outage.again = min(s.outage.again, now)
+		return false
+	case c.over:
+		return false
+	case givenUp:
+		s.late++
+		s.calls--
+	}
+	c.over = true
+	s.sent--
+	return true
+}
+
+// An Outcome is the response to one part.
+type Outcome struct {
+	lease.LeasedPart
+	Err error
+}
+
+// Note records how a call ended, before its parts are booked. It returns an event if the store went out of reach, is in reach again or is
+// set up wrongly.
+func (c *Call[B]) Note(err error, now meter.Instant) *Event {
+	s := c.supply
+	was := s.outage
+	switch {
+	case err == nil:
+		s.Counts.Ok++
+		s.outage, s.worked = Outage{}, true
+	case errors.Is(err, lease.ErrSetup):
+		s.Counts.Setup++
+		s.outage.fail(err, now)
+	default:
+		s.Counts.Failed++
+		s.outage.fail(err, now)
+	}
+	s.Apart = s.Apart || c.Apart
+	return eventOf(s.Limits, "", &was, &s.outage, now)
+}
+
+// Book books the response to a part, or that there is none. Alone says that the store decided about others: then the outage is that of
+// this budget. News says that requests may have to wait for longer than planned for another reason than that other processes took
+// tokens.
+func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (news bool, event *Event) {
+	n, p, s := c.loans[part], &c.parts[part], c.supply
+	for _, r := range p.Back {
+		s.Counts.Returned += uint64(r.Tokens)
+	}
+	was := n.outage
+	if o.Err == nil {
+		s.Counts.Leased += uint64(o.Tokens)
+		n.latest = count{max(1, o.Processes), now}
+		s.latest = n.latest
+		n.outage, n.Wanted = Outage{}, 0
+		held, known := n.HeldUntil(), n.Processes() > 0
+		n.Booked(c.at, now, *p, o.LeasedPart)
+		if event = eventOf([]string{p.Budget.Limit}, p.Budget.Key, &was, &n.outage, now); event == nil && o.Differs {
+			event = s.differing(&p.Budget)
+		}
+		return !known || n.HeldUntil() > held, event
+	}
+	n.Failed(now, now)
+	n.Wanted = 0
+	if alone {
+		s.Counts.Faulty++
+		n.outage.fail(o.Err, now)
+		event = eventOf([]string{p.Budget.Limit}, p.Budget.Key, &was, &n.outage, now)
+	}
+	if n.IsAlone() && n.Out().IsSetup() {
+		n.Alone(now, nil, false, nil)
+	}
+	n.Look(now)
+	return true, event
+}
+
+// differing counts a response by the rule of another process, and returns an event for the first.
+func (s *Supply[B]) differing(b *lease.Budget) *Event {
+	s.Counts.Differs++
+	if s.differs {
+		return nil
+	}
+	s.differs = true
+	return &Event{Limits: []string{b.Limit}, Key: b.Key, Err: lease.ErrRule}
+}
+
+// An Event says that a store, or one budget in it, went out of reach, is in reach again, or is set up wrongly, or that processes
+// disagree about a rule.
+type Event struct {
+	Limits []string
+	Key    string // of one budget; empty: of the whole store, or of the budget without a key
+	Err    error
+	Down   time.Duration
+}
+
+// eventOf returns what has changed; nil: nothing.
+func eventOf(limits []string, key string, was, is *Outage, now meter.Instant) *Event {
+	e := &Event{Limits: slices.Clip(limits), Key: key, Err: is.err}
+	switch {
+	case (was.err == nil) == (is.err == nil) && was.IsSetup() == is.IsSetup():
+		return nil
+	case was.err != nil:
+		e.Down = time.Duration(now - was.since)
+	}
+	return e
+}
