@@ -18,7 +18,7 @@
 // # Terms
 //
 // A limit is a rule. It has an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow],
-// [InFlight], [Adaptive]), a key by which requests are counted (a [KeyFunc]), and a cost for each request (a [CostFunc],
+// [InFlight], [Adaptive], [AdaptiveInFlight]), a key by which requests are counted (a [KeyFunc]), and a cost for each request (a [CostFunc],
 // [WithWeights], [ContextWithCost]).
 //
 // A bucket is the state of one limit for one key. A hold is a time during which a bucket grants nothing. Settling corrects
@@ -39,7 +39,8 @@
 //   - Early rejection. A request is rejected as soon as it is known that its cost can never be paid, that it would wait
 //     beyond the context's deadline or the longest wait allowed, or that the queue is full: on arrival, and again after a
 //     hold, a new rate or a debt. The estimate is exact where a queue has one limit (for a window: with costs of 1), and a
-//     lower bound otherwise. For [Adaptive] it considers only holds and AIMD.Max.
+//     lower bound otherwise. For [Adaptive] and [AdaptiveInFlight] it considers only holds, AIMD.Max and
+//     Concurrency.Max.
 //   - Never more than burst + rate·t, counted from any instant at which the queue was empty, under any interleaving.
 //     Refunds and corrections mint no tokens.
 //   - Exact to the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. A late

@@ -301,11 +301,15 @@ var modes = map[string]string{
 	"steady":  "The rate stays where it is for a while: requests do not use all of it, or it has just changed.",
 	"paused":  "A server asked to wait.",
 	"silence": "Responses do not come, so only probes are sent.",
+	"visit":   "A lower number in flight is tried for a moment, to compare the latencies.",
+	"ceiling": "Refusals say how many requests may be in flight.",
 }
 
 // noteOf returns what a limit without keys has learned, or when its window ends.
 func noteOf(b throttle.BucketStats, now time.Time) (mode, ceiling string) {
 	switch {
+	case b.Learned != nil && b.Rate == 0 && b.Learned.InFlightMost > 0: // of an AdaptiveInFlight limit
+		return b.Learned.Mode, "at most " + number(float64(b.Learned.InFlightMost)) + " in flight"
 	case b.Learned != nil && b.Learned.Ceiling > 0:
 		return b.Learned.Mode, "ceiling " + rate(b.Learned.Ceiling)
 	case b.Learned != nil:

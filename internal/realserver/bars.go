@@ -89,6 +89,7 @@ func Bars() (all []Bar) {
 	all = append(all, hintBars()...)
 	all = append(all, adaptiveBars()...)
 	all = append(all, startBars()...)
+	all = append(all, inFlightBars()...)
 	return append(all, neighbourBars()...)
 }
 
@@ -158,6 +159,16 @@ func startBars() (all []Bar) {
 		Bar{Spec: "nginx, limit_conn 4", Client: client, Share: 55},
 		Bar{Spec: "HAProxy, maxconn 4, queue", Client: client, Share: 75},
 	)
+}
+
+// inFlightBars are reached from the default start, where the server limits what it works on at a time.
+func inFlightBars() []Bar {
+	const client = "in flight"
+	return []Bar{
+		{Spec: "nginx, limit_conn 4", Client: client, Share: 92, Refused: 1},
+		{Spec: "HAProxy, maxconn 4, queue", Client: client, Share: 92, P50: 70 * time.Millisecond},
+		{Spec: "gunicorn, 4 threads, queue", Client: client, Share: 85, P50: 80 * time.Millisecond},
+	}
 }
 
 // neighbourBars are reached by clients that share one limit and know nothing of each other.

@@ -39,6 +39,16 @@ func Clients() []Client {
 		{"hints", func(Spec) []throttle.Option { return nil }},
 		{"adaptive", adaptive},
 		{"adaptive from 10/s", func(Spec) []throttle.Option { return []throttle.Option{throttle.WithAdaptive()} }},
+		{"in flight", func(Spec) []throttle.Option { return []throttle.Option{throttle.WithAdaptiveInFlight()} }},
+		{"rate and in flight", func(Spec) []throttle.Option {
+			return []throttle.Option{throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()}
+		}},
+		{"known in flight", func(s Spec) []throttle.Option {
+			if s.Slots == 0 {
+				return known(s)
+			}
+			return []throttle.Option{throttle.WithLimit(throttle.InFlight(s.Slots))}
+		}},
 		{"both", func(s Spec) []throttle.Option { return append(known(s), adaptive(s)...) }},
 		{"adaptive behind a window", func(s Spec) []throttle.Option { // of a little more than the limit
 			n := 12 * s.N * int64(time.Second) / int64(10*s.Per)

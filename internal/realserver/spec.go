@@ -3,6 +3,7 @@ package realserver
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -12,6 +13,7 @@ type Spec struct {
 	N       int64         // requests accepted per Per
 	Per     time.Duration //
 	Service time.Duration // how long the server works on an accepted request; 0: 2 ms
+	Slots   int64         // requests that it works on at a time; 0: it limits their rate
 	Refuses int           // the status of refusals; 0: requests wait in a queue instead
 
 	program  string
@@ -83,6 +85,7 @@ func nginxSpecs() []Spec {
 	lua.Refuses = 403
 	slots := base.withLimit(100, time.Second).lasting(40*time.Millisecond).with("nginx, limit_conn 4",
 		"Zone", "limit_conn_zone $uri zone=paths:1m;", "Limit", "limit_conn paths 4;")
+	slots.Slots = 4
 	return []Spec{
 		base.with("nginx, no burst"),
 		base.with("nginx, burst 20 nodelay", "Limit", "limit_req zone=paths burst=20 nodelay;"),
@@ -121,7 +124,7 @@ func haproxySpecs() []Spec {
 	}
 	queue := base.withLimit(100, time.Second).lasting(40*time.Millisecond).with("HAProxy, maxconn 4, queue",
 		"Rules", "", "ServerOptions", "maxconn 4")
-	queue.Refuses = 0
+	queue.Refuses, queue.Slots = 0, 4
 	return []Spec{
 		base.with("HAProxy, accepted counted, Retry-After 1", "Rules", table+
 			"\n\thttp-request return status 429 hdr Retry-After 1 if { path,table_http_req_rate(limited) ge {{.N}} }"+track),
@@ -153,7 +156,14 @@ func flaskSpecs() []Spec {
 		args: []string{"--bind", "{{.Addr}}", "--workers", "1", "--worker-class", "gthread", "--threads", "32",
 			"--keep-alive", "60", "--chdir", "{{.Dir}}", "--log-level", "warning", "limited:app"},
 		env: []string{"LIMIT={{.N}} per {{.Seconds}} second", "STRATEGY={{.Strategy}}", "TOKEN={{.Token}}", "SERVICE={{.Service}}"}}
+	threads := base.withLimit(100, time.Second).lasting(40*time.Millisecond).with("gunicorn, 4 threads, queue", "Strategy", "fixed-window")
+	threads.args = slices.Clone(base.args)
+	threads.args[slices.Index(threads.args, "32")] = "4"
+	threads.env = slices.Clone(base.env)
+	threads.env[0] = "LIMIT=1000000 per 1 second"
+	threads.Refuses, threads.Slots = 0, 4
 	return []Spec{
+		threads,
 		base.with("Flask-Limiter, fixed window", "Strategy", "fixed-window"),
 		base.with("Flask-Limiter, moving window", "Strategy", "moving-window"),
 		base.with("Flask-Limiter, elastic window", "Strategy", "fixed-window-elastic-expiry"),

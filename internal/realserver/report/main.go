@@ -17,7 +17,7 @@ import (
 )
 
 // The clients of the columns.
-var columns = []string{"known", "known without hints", "window", "hints", "adaptive", "adaptive from 10/s", "both"}
+var columns = []string{"known", "known without hints", "window", "hints", "adaptive", "adaptive from 10/s", "in flight", "rate and in flight", "known in flight", "both"}
 
 func main() {
 	servers := flag.String("servers", "", "measure the servers that match this regular expression only")
@@ -133,7 +133,7 @@ const head = `# Real servers
 | its limit | a ` + "`" + `TokenBucket` + "`" + ` of 95 %% of it with ` + "`" + `Burst(1)` + "`" + `, or a ` + "`" + `Pace` + "`" + `; leave server hints on | 95 %% of the limit, next to no refusals, on nearly all servers here |
 | that it sends rate-limit headers | nothing: server hints are on by default | 85 to 99 %% of the limit with 0 to 2 %% refused |
 | nothing | ` + "`" + `WithAdaptive` + "`" + `, with ` + "`" + `AIMD.Initial` + "`" + ` if you can guess within a factor of two | 80 to 100 %% with up to 2 %% refused; the first seconds are spent on growing |
-| that it limits requests in flight, not their rate | ` + "`" + `InFlight` + "`" + ` | the server's full throughput; a rate limit gets two thirds of it |
+| that it limits requests in flight, not their rate | ` + "`" + `InFlight` + "`" + `, or ` + "`" + `WithAdaptiveInFlight` + "`" + ` if the number is unknown | the server's full throughput; a rate limit gets two thirds of it |
 | that it counts refused requests, tarpits or bans | a limit of your own: finding the limit by touching it does not work there | 95 %% |
 
 These are the figures behind that advice: what clients get from rate-limited servers, measured by ` + "`make servers`" + ` over loopback: %d callers that always have a next
@@ -143,6 +143,7 @@ says otherwise, and takes 2 ms for a request (40 ms where it counts requests in 
 - *known*: a token bucket with 95 %% of the limit and a burst of 1. *Window*: a sliding window of 95 %% of it.
 - *hints*: no limit of its own, only server hints.
 - *adaptive*: ` + "`WithAdaptive`" + ` from twice the limit, or from the default start. *Both*: known and adaptive.
+- *in flight*: ` + "`WithAdaptiveInFlight`" + `. *Rate and in flight*: ` + "`WithAdaptive`" + ` too. *Known in flight*: ` + "`InFlight`" + ` of the right size, where the server limits that.
 
 `
 
