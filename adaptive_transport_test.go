@@ -301,8 +301,8 @@ func TestAGrantIsReportedOrCancelled(t *testing.T) {
 		acquire().Report(throttle.OutcomeThrottled)
 		require.InDelta(t, 72, bucketIn(l).Rate, 1e-9)
 		for range 100 {
-			require.NoError(t, l.Wait(t.Context(), "", 1))
-			for _, ok := l.Try("", 1); !ok; _, ok = l.Try("", 1) {
+			require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
+			for _, ok := l.Try(throttle.Ask{}); !ok; _, ok = l.Try(throttle.Ask{}) {
 				time.Sleep(time.Millisecond)
 			}
 			require.Zero(t, bucketIn(l).InFlight)

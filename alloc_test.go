@@ -108,10 +108,10 @@ func TestARefusalByTryAllocatesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, err := throttle.NewLimiter(throttle.WithLimit(limits...))
 			require.NoError(t, err)
-			_, ok := l.Try("key", 1)
+			_, ok := l.Try(throttle.Ask{Key: "key"})
 			require.True(t, ok)
 			require.Zero(t, testing.AllocsPerRun(1000, func() {
-				if _, ok := l.Try("key", 1); ok {
+				if _, ok := l.Try(throttle.Ask{Key: "key"}); ok {
 					t.Error("there was nothing left")
 				}
 			}))
@@ -137,7 +137,7 @@ func TestWaitersUseSmallestStack(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		before := stacks()
 		for range waiters {
-			go func() { _ = l.Wait(ctx, "", 1) }()
+			go func() { _ = l.Wait(ctx, throttle.Ask{}) }()
 		}
 		synctest.Wait()
 		each := float64(stacks()-before) / waiters

@@ -29,9 +29,9 @@ func TestTryTellsHooksWhatItDoes(t *testing.T) {
 		}))
 		for _, key := range []string{"", "new"} { // whose bucket is there, and is not
 			granted, refused = 0, nil
-			_, ok := l.Try(key, 2)
+			_, ok := l.Try(throttle.Ask{Key: key, Cost: 2})
 			require.True(t, ok)
-			wait, ok := l.Try(key, 1)
+			wait, ok := l.Try(throttle.Ask{Key: key})
 			require.False(t, ok)
 			require.Equal(t, time.Second/2, wait)
 			require.Equal(t, 1, granted)
@@ -48,7 +48,7 @@ func TestTryWithAHookThatPanicsPaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(2, time.Hour)),
 			throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("mine") }}))
-		require.Panics(t, func() { l.Try("", 2) })
+		require.Panics(t, func() { l.Try(throttle.Ask{Cost: 2}) })
 		for b := range l.Buckets() {
 			require.Equal(t, 2.0, b.Tokens)
 		}
@@ -59,13 +59,13 @@ func TestTryPaysWhatIsLeftOfAClampedCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.ClampCost())))
 		for _, key := range []string{"", "new"} {
-			_, ok := l.Try(key, 1000)
+			_, ok := l.Try(throttle.Ask{Key: key, Cost: 1000})
 			require.True(t, ok)
-			wait, ok := l.Try(key, 1000)
+			wait, ok := l.Try(throttle.Ask{Key: key, Cost: 1000})
 			require.False(t, ok)
 			require.Equal(t, time.Second, wait)
 		}
-		wait, ok := l.Try("", -1)
+		wait, ok := l.Try(throttle.Ask{Cost: -1})
 		require.False(t, ok)
 		require.Equal(t, time.Duration(math.MaxInt64), wait)
 	})
@@ -75,7 +75,7 @@ func TestWhatTryLetGoIsNotInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterWith(t, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{Initial: 1000})))
 		for range 2 { // it is over as soon as it was let go, because nothing tells of its end
-			_, ok := l.Try("new", 1)
+			_, ok := l.Try(throttle.Ask{Key: "new"})
 			require.True(t, ok)
 		}
 		for b := range l.Buckets() {
@@ -94,7 +94,7 @@ func TestTryInADryRunLetsGoWhatItWouldRefuse(t *testing.T) {
 			}}))
 		require.NoError(t, err)
 		for range 2 {
-			_, ok := transport.Limiter().Try("", 1)
+			_, ok := transport.Limiter().Try(throttle.Ask{})
 			require.True(t, ok)
 		}
 		require.Equal(t, []time.Duration{time.Second}, refused)

@@ -22,15 +22,15 @@ func TestRateForIsAskedForABucketThatWasJustForgotten(t *testing.T) {
 		require.NoError(t, err)
 		drain := func() (n int) {
 			for ok := true; ok; n++ {
-				_, ok = l.Try("7", 1)
+				_, ok = l.Try(Ask{Key: "7"})
 			}
 			return n - 1
 		}
 		require.Equal(t, 7, drain())
-		_, p, err := l.acquire(t.Context(), Ask{Key: "7", Cost: 1})
+		_, p, err := l.acquire(t.Context(), noOverrides, &Ask{Key: "7"})
 		require.NoError(t, err)
 		require.NotNil(t, p, "there is nothing left")
-		_, ok := l.Try("9", 1)
+		_, ok := l.Try(Ask{Key: "9"})
 		require.True(t, ok)
 		_, r, err := l.await(t.Context(), p, &l.direct)
 		require.NoError(t, err)

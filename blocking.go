@@ -77,7 +77,12 @@ func (l *Limiter) mustBeMade() {
 	}
 }
 
-// An Ask describes the tokens that [Limiter.Acquire] takes.
+// An Ask describes the tokens that [Limiter.Wait], [Limiter.Try] and [Limiter.Acquire] take. The zero Ask is one token of the key
+// "" in every limit.
+//
+// A context may override it: [ContextWithKey] for Key, [ContextWithCost] for Cost and, by name of the limit, for Costs,
+// [ContextWithCaller], [ContextWithPriority] and [ContextWithMaxWait]. [ContextWithExempt] takes no token, and
+// [ContextWithReceipt] records the charge.
 type Ask struct {
 	Key      string            // the key it is counted under; "" is a key like any other, and that of a Transport without keys
 	Cost     int64             // cost in each limit except InFlight, where it is a slot; 0 stands for 1
@@ -89,10 +94,11 @@ type Ask struct {
 }
 
 // Acquire charges all limits at one instant, and waits until it can. The error is a [*Rejection], the cause of a context that is
-// over, or an error that names unknown limits of the Ask. Of the context it heeds only its end, unlike [Limiter.Wait].
+// over, or an error that names unknown limits of the Ask.
 func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	l.mustBeMade()
-	g, p, err := l.acquire(ctx, ask)
+	o := overridesOf(ctx)
+	g, p, err := l.acquire(ctx, o, &ask)
 	if p != nil {
 		paid, r, err := l.await(ctx, p, &l.direct)
 		switch {
@@ -111,42 +117,27 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		c := &g.grant.Charges()[i]
 		c.Kept = c.Limit.Frees
 	}
+	if g.receipt = o.receipt; g.receipt != nil {
+		g.filed()
+	}
 	return g, nil
 }
 
-func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, error) {
-	if err := l.check(by); err != nil {
+func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, *queue.Pending, error) {
+	if err := l.check(ask); err != nil {
 		return nil, nil, err
 	}
 	g := &Grant{limiter: l, by: &l.direct}
-	paid := queue.Paid{Charges: g.grant.Space(len(l.core.Limits))}
-	for _, li := range l.core.Limits {
-		key, ok := by.Keys[li.Name]
-		if !ok {
-			key = by.Key
-		}
-		cost, ok := by.Costs[li.Name]
-		switch {
-		case ok:
-		case li.Frees || by.Cost == 0:
-			cost = 1
-		default:
-			cost = by.Cost
-		}
-		if cost != 0 {
-			paid.Add(li, key, cost)
-		}
+	if o.exempt {
+		return g, nil, nil
 	}
+	paid := queue.Paid{Charges: g.grant.Space(len(l.core.Limits))}
+	l.charge(&paid, o, ask)
 	if ctx.Err() != nil {
 		return nil, nil, queue.CauseOf(ctx)
 	}
 	if !l.core.Pass(&paid, &l.direct.counts, nil) {
-		a := queue.Ask{Priority: by.Priority, MaxWait: l.maxWait, By: &l.direct.counts}
-		l.setCaller(&a, by.Caller)
-		if by.MaxWait != nil {
-			a.MaxWait = max(0, *by.MaxWait)
-		}
-		return g, queue.Pend(paid.Charges, a, nil), nil
+		return g, queue.Pend(paid.Charges, l.askOf(o, ask), nil), nil
 	}
 	if l.direct.observer.hooks.OnGrant != nil {
 		l.tellGranted(ctx, &l.direct, paid.Charges, 0, nil)
@@ -156,15 +147,35 @@ func (l *Limiter) acquire(ctx context.Context, by Ask) (*Grant, *queue.Pending, 
 	return g, nil, nil
 }
 
+// askOf returns the ask of a request that may wait.
+func (l *Limiter) askOf(o *overrides, ask *Ask) queue.Ask {
+	a := o.ask(l.maxWait, &l.direct)
+	if o.priority == 0 {
+		a.Priority = ask.Priority
+	}
+	if !o.hasWait && ask.MaxWait != nil {
+		a.MaxWait = max(0, *ask.MaxWait)
+	}
+	caller := ask.Caller
+	if o.called {
+		caller = o.caller
+	}
+	l.setCaller(&a, caller)
+	return a
+}
+
 // check returns an error for each unknown limit that an Ask names.
-func (l *Limiter) check(by Ask) error {
+func (l *Limiter) check(ask *Ask) error {
+	if len(ask.Keys) == 0 && len(ask.Costs) == 0 {
+		return nil
+	}
 	var faults []error
-	for name := range by.Keys {
+	for name := range ask.Keys {
 		if _, err := l.named(name); err != nil {
 			faults = append(faults, fmt.Errorf("Ask.Keys: %w", err))
 		}
 	}
-	for name := range by.Costs {
+	for name := range ask.Costs {
 		if _, err := l.named(name); err != nil {
 			faults = append(faults, fmt.Errorf("Ask.Costs: %w", err))
 		}
@@ -182,16 +193,16 @@ func (l *Limiter) named(name string) (*queue.Limit, error) {
 
 var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Grant.Done")
 
-// Wait charges cost for key in every limit, and waits until it can. [ContextWithCost], [ContextWithKey], [ContextWithPriority],
-// [ContextWithMaxWait] and [ContextWithExempt] override key and cost. The error is a [*Rejection], the cause of a context that is
-// over, or an error if a limit is [InFlight], because nothing would give the slots back: use [Limiter.Acquire].
-func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
+// Wait charges every limit, and waits until it can. The error is a [*Rejection], the cause of a context that is over, an error that
+// names unknown limits of the Ask, or an error if a limit is [InFlight], because nothing would give the slots back: use
+// [Limiter.Acquire].
+func (l *Limiter) Wait(ctx context.Context, ask Ask) error {
 	l.mustBeMade()
-	ok, err := l.passFor(ctx, key, cost)
+	ok, err := l.passFor(ctx, &ask)
 	if ok || err != nil {
 		return err
 	}
-	p, r, err := l.await(ctx, l.pendFor(ctx, key, cost), &l.direct)
+	p, r, err := l.await(ctx, l.pendFor(ctx, &ask), &l.direct)
 	if r != nil {
 		return r
 	}
@@ -201,10 +212,13 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	return err
 }
 
-// passFor is pass for that key and cost, and the overrides of the context.
-func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool, err error) {
+// passFor is pass for an Ask, and the overrides of the context.
+func (l *Limiter) passFor(ctx context.Context, ask *Ask) (ok bool, err error) {
 	if l.slots {
 		return false, errNoWait
+	}
+	if err := l.check(ask); err != nil {
+		return false, err
 	}
 	o := overridesOf(ctx)
 	if o.exempt {
@@ -212,7 +226,7 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	}
 	var room [3]queue.Charge // enough for most, and little on the stack of waiters
 	paid := queue.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
-	l.charge(&paid, o, key, cost)
+	l.charge(&paid, o, ask)
 	if ctx.Err() != nil {
 		return false, queue.CauseOf(ctx)
 	}
@@ -226,49 +240,65 @@ func (l *Limiter) passFor(ctx context.Context, key string, cost int64) (ok bool,
 	return true, nil
 }
 
-// pendFor is pend for the same, with charges of its own that outlive those that pass was called with.
-func (l *Limiter) pendFor(ctx context.Context, key string, cost int64) *queue.Pending {
+// pendFor is pend for an Ask, with charges of its own that outlive those that pass was called with.
+func (l *Limiter) pendFor(ctx context.Context, ask *Ask) *queue.Pending {
 	o := overridesOf(ctx)
-	p := &queue.Pending{Ask: o.ask(l.maxWait, &l.direct)}
+	p := &queue.Pending{Ask: l.askOf(o, ask)}
 	p.Refusal = &p.Room
-	l.setCaller(&p.Ask, o.caller)
 	p.Charges = make([]queue.Charge, 0, len(l.core.Limits))
-	l.charge(&p.Paid, o, key, cost)
+	l.charge(&p.Paid, o, ask)
 	return p
 }
 
-// charge adds the charges for that key and cost, and the overrides of the context. There must be room for all limits.
-func (l *Limiter) charge(p *queue.Paid, o *overrides, key string, cost int64) {
+// charge adds the charges for an Ask, and the overrides of the context. There must be room for all limits.
+func (l *Limiter) charge(p *queue.Paid, o *overrides, ask *Ask) {
+	key, cost := ask.Key, ask.Cost
 	if o.hasKey {
 		key = o.key
 	}
-	if o.hasCost {
+	switch {
+	case o.hasCost:
 		cost = o.cost
+	case cost == 0:
+		cost = 1
 	}
 	for _, li := range l.core.Limits {
-		c := cost
+		k, c := key, cost
+		if li.Frees {
+			c = 1
+		}
+		if ask.Keys != nil {
+			if named, ok := ask.Keys[li.Name]; ok {
+				k = named
+			}
+		}
+		if ask.Costs != nil {
+			if named, ok := ask.Costs[li.Name]; ok {
+				c = named
+			}
+		}
 		if o.costs != nil {
 			if named, ok := o.costFor(li.Name); ok {
 				c = named
 			}
 		}
 		if c != 0 {
-			p.Add(li, key, c)
+			p.Add(li, k, c)
 		}
 	}
 }
 
-// Try charges cost for key in every limit if it can do so immediately and no request waits for these buckets. If not, wait is
-// how long until it could: exact with one limit and an empty queue, otherwise a lower bound. It is math.MaxInt64 if never, and if a
-// limit is [InFlight], because nothing would give the slots back.
-func (l *Limiter) Try(key string, cost int64) (wait time.Duration, ok bool) {
+// Try charges every limit if it can do so immediately and no request waits for these buckets. If not, wait is how long until it
+// could: exact with one limit and an empty queue, otherwise a lower bound. It is math.MaxInt64 if never, if the Ask names unknown
+// limits, and if a limit is [InFlight], because nothing would give the slots back. Try ignores Ask.MaxWait.
+func (l *Limiter) Try(ask Ask) (wait time.Duration, ok bool) {
 	l.mustBeMade()
-	if l.slots {
+	if l.slots || l.check(&ask) != nil {
 		return math.MaxInt64, false
 	}
 	var room [4]queue.Charge
 	paid := queue.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
-	l.charge(&paid, noOverrides, key, cost)
+	l.charge(&paid, noOverrides, &ask)
 	var r queue.Refusal
 	o := l.direct.observer
 	v := l.core.Try(&paid, &l.direct.counts, 0, true, &r)

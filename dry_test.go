@@ -216,7 +216,7 @@ func TestADryRunBooksTrueCosts(t *testing.T) {
 			g.Cancel()
 			time.Sleep(10 * time.Second)
 			require.InDelta(t, 50-3*3-3*4, left(), 0)
-			_, ok := d.Limiter().Try("", 1)
+			_, ok := d.Limiter().Try(throttle.Ask{})
 			require.True(t, ok)
 			require.InDelta(t, 50-3*3-3*4-1, left(), 0)
 		})

@@ -32,7 +32,7 @@ func ExampleTokenBucket() {
 		log.Fatal(err)
 	}
 	for range 4 {
-		_, ok := limiter.Try("", 1)
+		_, ok := limiter.Try(throttle.Ask{})
 		fmt.Println(ok)
 	}
 	// Output:
@@ -49,8 +49,8 @@ func ExampleFixedWindow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, ok := limiter.Try("", 1_000)
-	wait, more := limiter.Try("", 1)
+	_, ok := limiter.Try(throttle.Ask{Cost: 1_000})
+	wait, more := limiter.Try(throttle.Ask{})
 	fmt.Println(ok, more, wait <= 24*time.Hour)
 	// Output: true false true
 }
@@ -142,7 +142,7 @@ func ExampleRateFor() {
 		log.Fatal(err)
 	}
 	for _, tenant := range []string{"gold", "silver"} {
-		_, ok := limiter.Try(tenant, 2)
+		_, ok := limiter.Try(throttle.Ask{Key: tenant, Cost: 2})
 		fmt.Println(tenant, ok)
 	}
 	// Output:
@@ -291,12 +291,12 @@ func ExampleLimiter_SetRate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter.Try("", 1)
-	_, before := limiter.Try("", 1)
+	limiter.Try(throttle.Ask{})
+	_, before := limiter.Try(throttle.Ask{})
 	if err := limiter.SetRate("hourly", 2, time.Hour); err != nil {
 		log.Fatal(err)
 	}
-	_, after := limiter.Try("", 1)
+	_, after := limiter.Try(throttle.Ask{})
 	fmt.Println(before, after)
 	// Output: false true
 }
@@ -307,9 +307,9 @@ func ExampleLimiter_Hold() {
 		log.Fatal(err)
 	}
 	limiter.Hold("api.example.com", time.Minute)
-	wait, ok := limiter.Try("api.example.com", 1)
+	wait, ok := limiter.Try(throttle.Ask{Key: "api.example.com"})
 	fmt.Println(ok, wait.Round(time.Second))
-	_, ok = limiter.Try("other.example.com", 1)
+	_, ok = limiter.Try(throttle.Ask{Key: "other.example.com"})
 	fmt.Println(ok)
 	// Output:
 	// false 1m0s
@@ -321,7 +321,7 @@ func ExampleLimiter_Buckets() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter.Try("tenant", 4)
+	limiter.Try(throttle.Ask{Key: "tenant", Cost: 4})
 	for b := range limiter.Buckets() {
 		fmt.Printf("%s %q: %.0f left\n", b.Limit, b.Key, b.Tokens)
 	}
@@ -338,11 +338,11 @@ func ExampleLimiter_Snapshot() {
 		return limiter
 	}
 	before, after := newLimiter(), newLimiter() // two runs of a program
-	before.Try("tenant", 8)
+	before.Try(throttle.Ask{Key: "tenant", Cost: 8})
 	if err := after.Restore(before.Snapshot()); err != nil {
 		log.Fatal(err)
 	}
-	_, ok := after.Try("tenant", 3)
+	_, ok := after.Try(throttle.Ask{Key: "tenant", Cost: 3})
 	fmt.Println(ok)
 	// Output: false
 }

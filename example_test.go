@@ -101,8 +101,8 @@ func ExampleLimiter_Wait() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	fmt.Println(limiter.Wait(ctx, "", 5))
-	err = limiter.Wait(ctx, "", 1) // in twelve minutes, so it is refused at once
+	fmt.Println(limiter.Wait(ctx, throttle.Ask{Cost: 5}))
+	err = limiter.Wait(ctx, throttle.Ask{}) // in twelve minutes, so it is refused at once
 	fmt.Println(errors.Is(err, throttle.ErrThrottled), errors.Is(err, context.DeadlineExceeded))
 	// Output:
 	// <nil>
@@ -116,7 +116,7 @@ func ExampleLimiter_Try() {
 		return
 	}
 	for range 2 {
-		wait, ok := limiter.Try("tenant-1", 1)
+		wait, ok := limiter.Try(throttle.Ask{Key: "tenant-1"})
 		fmt.Println(wait.Round(time.Minute), ok)
 	}
 	// Output:
@@ -132,7 +132,7 @@ func ExampleCalendarWindow() {
 		fmt.Println(err)
 		return
 	}
-	if _, ok := limiter.Try("", 10); !ok {
+	if _, ok := limiter.Try(throttle.Ask{Cost: 10}); !ok {
 		fmt.Println("used up")
 	}
 	for bucket := range limiter.Buckets() {

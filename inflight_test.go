@@ -277,8 +277,8 @@ func TestSlotsWithoutHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(2), throttle.TokenBucket(10, time.Second)))
 		require.NoError(t, err)
-		require.Error(t, l.Wait(t.Context(), "", 1), "nothing would give the slot back")
-		_, ok := l.Try("", 1)
+		require.Error(t, l.Wait(t.Context(), throttle.Ask{}), "nothing would give the slot back")
+		_, ok := l.Try(throttle.Ask{})
 		require.False(t, ok)
 		one, err := l.Acquire(t.Context(), throttle.Ask{Cost: 3})
 		require.NoError(t, err)

@@ -198,7 +198,7 @@ func TestSeveralTransportsShareOneBudget(t *testing.T) {
 		require.Equal(t, 200*time.Millisecond, rejection.Wait, "2 of 6 are missing")
 
 		start := time.Now()
-		require.NoError(t, limiter.Wait(throttle.ContextWithCost(t.Context(), 5), "", 99))
+		require.NoError(t, limiter.Wait(throttle.ContextWithCost(t.Context(), 5), throttle.Ask{Cost: 99}))
 		require.Equal(t, 100*time.Millisecond, time.Since(start))
 		_, err = bulk.RoundTrip(get(t, t.Context(), "http://h/"))
 		require.NoError(t, err)

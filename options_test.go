@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -137,13 +138,13 @@ func TestHugeValuesSaturate(t *testing.T) {
 		require.NoError(t, err)
 		_, err = limiter.Acquire(t.Context(), throttle.Ask{Cost: math.MaxInt64, Costs: map[string]int64{"pace": 0}})
 		require.ErrorIs(t, err, throttle.ErrThrottled)
-		_, ok := limiter.Try("", 1)
+		_, ok := limiter.Try(throttle.Ask{})
 		require.True(t, ok)
-		wait, ok := limiter.Try("", 1)
+		wait, ok := limiter.Try(throttle.Ask{})
 		require.False(t, ok)
 		require.Greater(t, wait, 100*365*24*time.Hour)
 		limiter.Hold("", math.MaxInt64)
-		wait, ok = limiter.Try("", math.MaxInt64)
+		wait, ok = limiter.Try(throttle.Ask{Cost: math.MaxInt64})
 		require.False(t, ok)
 		require.Positive(t, wait)
 	})
@@ -156,7 +157,7 @@ func tokensLeft(t *testing.T, l *throttle.Limiter, limit string) float64 {
 	return n
 }
 
-// A forgotten Cost is not free: that is what Costs can say of a limit, and Wait, Try and a context of all.
+// A forgotten Cost is not free: Costs says that of a limit, and a context of all.
 func TestAnAskWithoutCostCostsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(throttle.WithLimit(
@@ -183,10 +184,10 @@ func TestAnAskWithoutCostCostsOne(t *testing.T) {
 
 		free, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("rpm"))))
 		require.NoError(t, err)
-		require.NoError(t, free.Wait(t.Context(), "", 0))
-		_, ok := free.Try("", 0)
+		require.NoError(t, free.Wait(t.Context(), throttle.Ask{Costs: map[string]int64{"rpm": 0}}))
+		_, ok := free.Try(throttle.Ask{Costs: map[string]int64{"rpm": 0}})
 		require.True(t, ok)
-		require.NoError(t, free.Wait(throttle.ContextWithCost(t.Context(), 0), "", 5))
+		require.NoError(t, free.Wait(throttle.ContextWithCost(t.Context(), 0), throttle.Ask{Cost: 5}))
 		assert.EqualValues(t, 10, tokensLeft(t, free, "rpm"))
 	})
 }
@@ -210,9 +211,9 @@ func TestMaxWaitOfALimiterIsTheDefaultOfAllThatUseIt(t *testing.T) {
 		_, err = l.Acquire(t.Context(), throttle.Ask{})
 		assert.Equal(t, time.Minute, patience(err))
 		_, err = l.Acquire(ctx, throttle.Ask{MaxWait: new(2 * time.Second)})
-		assert.Equal(t, 2*time.Second, patience(err))
-		assert.Equal(t, time.Minute, patience(l.Wait(t.Context(), "", 1)))
-		assert.Equal(t, 3*time.Second, patience(l.Wait(ctx, "", 1)))
+		assert.Equal(t, 3*time.Second, patience(err), "the context comes before the Ask")
+		assert.Equal(t, time.Minute, patience(l.Wait(t.Context(), throttle.Ask{})))
+		assert.Equal(t, 3*time.Second, patience(l.Wait(ctx, throttle.Ask{})))
 		assert.Equal(t, time.Minute, through()(get(t, t.Context(), api)))
 		assert.Equal(t, 5*time.Second, through(throttle.WithMaxWait(5*time.Second))(get(t, t.Context(), api)))
 		assert.Equal(t, 3*time.Second, through(throttle.WithMaxWait(5*time.Second))(get(t, ctx, api)))
@@ -259,7 +260,7 @@ func TestEachLineOfAJoinedErrorHasItsPrefix(t *testing.T) {
 func TestAWrongRateForSaysHowToKeepTheRate(t *testing.T) {
 	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(1, 1, throttle.RateFor(func(string) (int64, time.Duration) { return 0, time.Second }))))
 	require.NoError(t, err)
-	assert.EqualError(t, l.Wait(t.Context(), "a", 1), `throttle: limit "pace": RateFor("a") = 0, 1s (0, 0 keeps the limit's rate): n of 0 is not positive`)
+	assert.EqualError(t, l.Wait(t.Context(), throttle.Ask{Key: "a"}), `throttle: limit "pace": RateFor("a") = 0, 1s (0, 0 keeps the limit's rate): n of 0 is not positive`)
 }
 
 func TestZeroValuesSayHowToMakeThem(t *testing.T) {
@@ -269,7 +270,7 @@ func TestZeroValuesSayHowToMakeThem(t *testing.T) {
 		"New":        func() { _, _ = tr.RoundTrip(get(t, t.Context(), api)) },
 		"New ":       func() { tr.Stats() },
 		"New  ":      func() { tr.Limiter() },
-		"NewLimiter": func() { _ = l.Wait(t.Context(), "", 1) }, "NewLimiter ": func() { l.Try("", 1) }, "NewLimiter  ": func() { l.Hold("", 1) },
+		"NewLimiter": func() { _ = l.Wait(t.Context(), throttle.Ask{}) }, "NewLimiter ": func() { l.Try(throttle.Ask{}) }, "NewLimiter  ": func() { l.Hold("", 1) },
 		"NewLimiter   ": func() { _, _ = l.Acquire(t.Context(), throttle.Ask{}) }, "NewLimiter    ": func() { l.Buckets() }, "NewLimiter     ": func() { l.Stats() },
 	} {
 		func() {
@@ -311,4 +312,56 @@ func TestEveryReasonHasALabel(t *testing.T) {
 	}
 	assert.Empty(t, throttle.Reason(0).Label())
 	assert.Empty(t, throttle.Reason(200).Label())
+}
+
+// Wait, Try and Acquire take one kind of argument, and context values hold for each that has a context.
+func TestAskAndContextHoldForEveryMethod(t *testing.T) {
+	tokens := func(l *throttle.Limiter) string {
+		return fmt.Sprint(tokensLeft(t, l, "a"), " ", tokensLeft(t, l, "b"))
+	}
+	limits := throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("a")), throttle.TokenBucket(10, time.Hour, throttle.Name("b")))
+	for name, take := range map[string]func(*throttle.Limiter, context.Context, throttle.Ask) error{
+		"Wait": func(l *throttle.Limiter, ctx context.Context, ask throttle.Ask) error { return l.Wait(ctx, ask) },
+		"Acquire": func(l *throttle.Limiter, ctx context.Context, ask throttle.Ask) error {
+			_, err := l.Acquire(ctx, ask)
+			return err
+		},
+		"Try": func(l *throttle.Limiter, ctx context.Context, ask throttle.Ask) error {
+			if wait, ok := l.Try(ask); !ok {
+				return fmt.Errorf("there is no limit named so, or %v", wait)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := throttle.NewLimiter(limits)
+				require.NoError(t, err)
+				require.NoError(t, take(l, t.Context(), throttle.Ask{}))
+				assert.Equal(t, "9 9", tokens(l), "one token")
+				require.NoError(t, take(l, t.Context(), throttle.Ask{Cost: 2, Costs: map[string]int64{"b": 0}}))
+				assert.Equal(t, "7 9", tokens(l))
+				require.NoError(t, take(l, t.Context(), throttle.Ask{Cost: 2, Keys: map[string]string{"a": "other"}}))
+				assert.Equal(t, "7 7", tokens(l))
+				require.ErrorContains(t, take(l, t.Context(), throttle.Ask{Costs: map[string]int64{"c": 1}}), "there is no limit named")
+				if name == "Try" {
+					return
+				}
+				ctx := throttle.ContextWithCost(throttle.ContextWithCost(t.Context(), 3), 1, "b")
+				require.NoError(t, take(l, ctx, throttle.Ask{Cost: 9}))
+				assert.Equal(t, "4 6", tokens(l))
+				require.NoError(t, take(l, throttle.ContextWithKey(t.Context(), "other"), throttle.Ask{Key: ""}))
+				require.NoError(t, take(l, throttle.ContextWithExempt(t.Context()), throttle.Ask{Cost: 99}))
+				assert.Equal(t, "4 6", tokens(l))
+				ctx, receipt := throttle.ContextWithReceipt(t.Context())
+				require.NoError(t, take(l, ctx, throttle.Ask{Cost: 4}))
+				cost, ok := receipt.Cost("a")
+				assert.True(t, ok)
+				assert.EqualValues(t, 4, cost)
+				ctx = throttle.ContextWithMaxWait(t.Context(), 0)
+				assert.ErrorIs(t, take(l, ctx, throttle.Ask{Cost: 5}), throttle.ErrThrottled)
+				assert.ErrorIs(t, take(l, t.Context(), throttle.Ask{Cost: 5, MaxWait: new(time.Duration(0))}), throttle.ErrThrottled)
+			})
+		})
+	}
 }

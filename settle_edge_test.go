@@ -196,7 +196,7 @@ func TestAPaceOwesWhatARequestHasReallyCost(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, g.Settle("x", 6))
 			start := time.Now()
-			require.NoError(t, l.Wait(t.Context(), "", 1))
+			require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
 			assert.Equal(t, 6*time.Second, time.Since(start))
 		})
 	}

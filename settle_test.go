@@ -215,7 +215,7 @@ func TestAReceiptOfSeveralLimiters(t *testing.T) {
 	require.NoError(t, receipt.Settle("inner", 12))
 	assert.InDelta(t, 89, left(t, outer.Limiter(), "outer"), 0.1)
 	assert.InDelta(t, 88, left(t, inner.Limiter(), "inner"), 0.1)
-	require.NoError(t, inner.Limiter().Wait(ctx, "", 5))
+	require.NoError(t, inner.Limiter().Wait(ctx, throttle.Ask{Cost: 5}))
 	require.NoError(t, receipt.Settle("inner", 1))
 	assert.InDelta(t, 87, left(t, inner.Limiter(), "inner"), 0.1)
 	assert.Error(t, receipt.Settle("outer", 1), "settled before")
@@ -358,7 +358,7 @@ func TestWaiterIsClampedToALimitThatShrinks(t *testing.T) {
 		took := make(chan time.Duration, 3)
 		for range 3 {
 			go func() {
-				assert.NoError(t, l.Wait(t.Context(), "", 1000))
+				assert.NoError(t, l.Wait(t.Context(), throttle.Ask{Cost: 1000}))
 				took <- time.Since(start)
 			}()
 			synctest.Wait()

@@ -39,19 +39,19 @@ func TestARestartSpendsNoQuotaTwice(t *testing.T) {
 				l, err := throttle.NewLimiter(throttle.WithLimit(limit))
 				require.NoError(t, err)
 				time.Sleep(time.Hour)
-				_, ok := l.Try("tenant", 7)
+				_, ok := l.Try(throttle.Ask{Key: "tenant", Cost: 7})
 				require.True(t, ok)
 				next := restarted(t, l, time.Hour, throttle.WithLimit(limit))
-				_, ok = next.Try("tenant", 4)
+				_, ok = next.Try(throttle.Ask{Key: "tenant", Cost: 4})
 				require.False(t, ok, "7 of 10 were spent an hour ago")
-				wait, ok := l.Try("tenant", 4)
+				wait, ok := l.Try(throttle.Ask{Key: "tenant", Cost: 4})
 				require.False(t, ok)
-				again, ok := next.Try("tenant", 4)
+				again, ok := next.Try(throttle.Ask{Key: "tenant", Cost: 4})
 				require.False(t, ok)
 				assert.Equal(t, wait, again, "as without a restart")
-				_, ok = next.Try("tenant", 3)
+				_, ok = next.Try(throttle.Ask{Key: "tenant", Cost: 3})
 				assert.True(t, ok)
-				_, ok = next.Try("another", 10)
+				_, ok = next.Try(throttle.Ask{Key: "another", Cost: 10})
 				assert.True(t, ok)
 			})
 		})
@@ -63,10 +63,10 @@ func TestARestoredWindowIsOverInTime(t *testing.T) {
 		limits := throttle.WithLimit(throttle.FixedWindow(10, time.Hour), throttle.SlidingWindow(10, time.Hour), throttle.Pace(1, time.Hour))
 		l, err := throttle.NewLimiter(limits)
 		require.NoError(t, err)
-		_, ok := l.Try("", 10)
+		_, ok := l.Try(throttle.Ask{Cost: 10})
 		require.True(t, ok)
 		next := restarted(t, l, 10*time.Hour, limits)
-		_, ok = next.Try("", 10)
+		_, ok = next.Try(throttle.Ask{Cost: 10})
 		assert.True(t, ok)
 	})
 }
@@ -76,14 +76,14 @@ func TestARestartKeepsHoldsAndDebts(t *testing.T) {
 		limits := throttle.WithLimit(throttle.Pace(1, time.Second), throttle.TokenBucket(100, time.Second, throttle.Name("b")))
 		l, err := throttle.NewLimiter(limits)
 		require.NoError(t, err)
-		_, ok := l.Try("k", 30)
+		_, ok := l.Try(throttle.Ask{Key: "k", Cost: 30})
 		require.True(t, ok)
 		l.Hold("other", time.Minute)
 		next := restarted(t, l, 10*time.Second, limits)
-		wait, ok := next.Try("k", 1)
+		wait, ok := next.Try(throttle.Ask{Key: "k"})
 		assert.False(t, ok)
 		assert.Equal(t, 20*time.Second, wait)
-		wait, ok = next.Try("other", 1)
+		wait, ok = next.Try(throttle.Ask{Key: "other"})
 		assert.False(t, ok)
 		assert.Equal(t, 50*time.Second, wait)
 	})
@@ -166,7 +166,7 @@ func TestWhatDoesNotFitASnapshotIsNamedAndTheRestRestored(t *testing.T) {
 	for _, part := range []string{`"gone"`, `key "bad"`, `key "future"`, `key "none"`, `server "h"`} {
 		assert.ErrorContains(t, err, part)
 	}
-	_, ok := l.Try("good", 1)
+	_, ok := l.Try(throttle.Ask{Key: "good"})
 	assert.False(t, ok)
 }
 
@@ -214,12 +214,12 @@ func TestRestoreNamesWhatCannotBeRight(t *testing.T) {
 				}
 				err = l.Restore(throttle.Snapshot{Taken: time.Now(), Buckets: []throttle.BucketSnapshot{c.saved, good}})
 				require.ErrorContains(t, err, c.says)
-				_, ok := l.Try("good", 1)
+				_, ok := l.Try(throttle.Ask{Key: "good"})
 				assert.False(t, ok, "the rest is restored")
 				granted := 0
 				for range 1000 {
 					for {
-						if _, ok := l.Try("", 1); !ok {
+						if _, ok := l.Try(throttle.Ask{}); !ok {
 							break
 						}
 						granted++
@@ -243,7 +243,7 @@ func TestASnapshotOfAnotherKindIsNotRestored(t *testing.T) {
 		for j, into := range kinds {
 			l, err := throttle.NewLimiter(throttle.WithLimit(saved))
 			require.NoError(t, err)
-			l.Try("k", 1)
+			l.Try(throttle.Ask{Key: "k"})
 			next, err := throttle.NewLimiter(throttle.WithLimit(into))
 			require.NoError(t, err)
 			err = next.Restore(l.Snapshot())
@@ -261,13 +261,13 @@ func TestFixedWindowsWithAStartAgreeAfterANewRate(t *testing.T) {
 		start := throttle.Start(time.Now().Add(-1000*24*time.Hour + 20*time.Minute))
 		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(5, 7*time.Minute, start)))
 		require.NoError(t, err)
-		_, ok := l.Try("before", 1)
+		_, ok := l.Try(throttle.Ask{Key: "before"})
 		require.True(t, ok)
 		require.NoError(t, l.SetRate("fixed-window", 5, 24*time.Hour))
 		for _, key := range []string{"before", "after", ""} {
-			for ok := true; ok; _, ok = l.Try(key, 1) {
+			for ok := true; ok; _, ok = l.Try(throttle.Ask{Key: key}) {
 			}
-			wait, _ := l.Try(key, 1)
+			wait, _ := l.Try(throttle.Ask{Key: key})
 			require.Equal(t, 20*time.Minute, wait, key)
 		}
 	})
@@ -294,6 +294,6 @@ func TestBucketsLeavesOutUnusedOnes(t *testing.T) {
 	_, err := keyed.RoundTrip(get(t, t.Context(), "http://h/"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"bucket/h"}, listed(keyed))
-	keyed.Limiter().Try("", 1)
+	keyed.Limiter().Try(throttle.Ask{})
 	require.ElementsMatch(t, []string{"bucket/", "bucket/h"}, listed(keyed))
 }

@@ -116,7 +116,7 @@ func TestAWindowFromTheGrantIsExact(t *testing.T) {
 			require.NoError(t, err)
 			begun = time.Now()
 			for range 2 {
-				require.NoError(t, l.Wait(t.Context(), "", 1))
+				require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
 			}
 			require.Equal(t, time.Second, time.Since(begun), "there is no response")
 		})

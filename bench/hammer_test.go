@@ -29,11 +29,11 @@ func BenchmarkHammer(b *testing.B) {
 			op   string
 			take func() bool
 		}{
-			{"throttle", "try", func() bool { _, ok := ours.Try("", 1); return ok }},
+			{"throttle", "try", func() bool { _, ok := ours.Try(throttle.Ask{}); return ok }},
 			{"xtime", "try", xtime.Allow},
 			{"failsafe", "try", failsafe.TryAcquirePermit},
 			{"juju", "try", func() bool { return juju.TakeAvailable(1) == 1 }},
-			{"throttle", "wait", func() bool { return ours.Wait(context.Background(), "", 1) == nil }},
+			{"throttle", "wait", func() bool { return ours.Wait(context.Background(), throttle.Ask{}) == nil }},
 			{"xtime", "wait", func() bool { return xtime.Wait(context.Background()) == nil }},
 			{"failsafe", "wait", func() bool { return failsafe.AcquirePermit(context.Background()) == nil }},
 			{"juju", "wait", func() bool { juju.Wait(1); return true }},

@@ -29,7 +29,7 @@ type keyed struct {
 var keyeds = []keyed{
 	{"throttle", func(b *testing.B, per time.Duration) func(string) bool {
 		l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(10, per)), throttle.WithMaxKeys(10_000_000))
-		return func(key string) bool { _, ok := l.Try(key, 1); return ok }
+		return func(key string) bool { _, ok := l.Try(throttle.Ask{Key: key}); return ok }
 	}},
 	{"xtime-map", func(_ *testing.B, per time.Duration) func(string) bool { // what most programs have; it forgets nothing
 		var mu sync.Mutex

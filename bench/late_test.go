@@ -28,7 +28,7 @@ type pacer struct {
 var pacers = []pacer{
 	{"throttle", func(tb testing.TB, n int) func(context.Context) error {
 		l := limiterOf(tb, throttle.WithLimit(throttle.TokenBucket(int64(n), time.Second, throttle.Burst(1))))
-		return func(ctx context.Context) error { return l.Wait(ctx, "", 1) }
+		return func(ctx context.Context) error { return l.Wait(ctx, throttle.Ask{}) }
 	}},
 	{"xtime", func(_ testing.TB, n int) func(context.Context) error { return rate.NewLimiter(rate.Limit(n), 1).Wait }},
 	{"uber", func(_ testing.TB, n int) func(context.Context) error {

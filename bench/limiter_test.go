@@ -90,15 +90,15 @@ var waited = []limiter{
 	}},
 	{"throttle", func(tb testing.TB, _ bool) func() bool {
 		l := limiterOf(tb, bucket)
-		return func() bool { return l.Wait(context.Background(), "", 1) == nil }
+		return func() bool { return l.Wait(context.Background(), throttle.Ask{}) == nil }
 	}},
 	{"throttle-key", func(tb testing.TB, _ bool) func() bool {
 		l := limiterOf(tb, bucket)
-		return func() bool { return l.Wait(context.Background(), "tenant-42", 1) == nil }
+		return func() bool { return l.Wait(context.Background(), throttle.Ask{Key: "tenant-42"}) == nil }
 	}},
 	{"throttle-three", func(tb testing.TB, _ bool) func() bool {
 		l := limiterOf(tb, threeLimits)
-		return func() bool { return l.Wait(context.Background(), "", 1) == nil }
+		return func() bool { return l.Wait(context.Background(), throttle.Ask{}) == nil }
 	}},
 }
 
@@ -230,7 +230,7 @@ func limiterOf(tb testing.TB, opts ...throttle.Option) *throttle.Limiter {
 
 func try(tb testing.TB, key string, opts ...throttle.Option) func() bool {
 	l := limiterOf(tb, opts...)
-	return func() bool { _, ok := l.Try(key, 1); return ok }
+	return func() bool { _, ok := l.Try(throttle.Ask{Key: key}); return ok }
 }
 
 // failsafeAdaptive limits what is in flight: one at a time, if there is not enough.

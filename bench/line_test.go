@@ -68,7 +68,7 @@ type tunable struct {
 var tunables = []tunable{
 	{"throttle", func(b *testing.B, n int) (func(context.Context) error, func(int)) {
 		l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(int64(n), time.Second, throttle.Burst(1), throttle.Name("all"))))
-		return func(ctx context.Context) error { return l.Wait(ctx, "", 1) }, func(n int) {
+		return func(ctx context.Context) error { return l.Wait(ctx, throttle.Ask{}) }, func(n int) {
 			if err := l.SetRate("all", int64(n), time.Second); err != nil {
 				b.Error(err)
 			}

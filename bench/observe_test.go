@@ -28,7 +28,7 @@ func BenchmarkObserve(b *testing.B) {
 				b.Fatal(err)
 			}
 			for i := range keys {
-				l.Try(fmt.Sprint(i), 1000)
+				l.Try(throttle.Ask{Key: fmt.Sprint(i), Cost: 1000})
 			}
 			stop, all := make(chan struct{}), make(chan []time.Duration)
 			go func() {
@@ -41,7 +41,7 @@ func BenchmarkObserve(b *testing.B) {
 					default:
 					}
 					start := time.Now()
-					l.Try("1", 1)
+					l.Try(throttle.Ask{Key: "1"})
 					took = append(took, time.Since(start))
 					time.Sleep(50 * time.Microsecond)
 				}

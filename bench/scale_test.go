@@ -69,7 +69,7 @@ func scaled(b *testing.B, n int) *throttle.Limiter {
 	l := limiterOf(b, throttle.WithMaxKeys(2_000_000), throttle.WithMaxQueue(2_000_000),
 		throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("tenant"), rateFor)))
 	for i := range n {
-		if _, ok := l.Try("k"+strconv.Itoa(i), 10); !ok {
+		if _, ok := l.Try(throttle.Ask{Key: "k" + strconv.Itoa(i), Cost: 10}); !ok {
 			b.Fatal(i)
 		}
 	}
@@ -82,7 +82,7 @@ func stall(b *testing.B, l *throttle.Limiter, op operation) {
 	caller.Go(func() {
 		for stop.Load() == 0 {
 			began := time.Now()
-			l.Try("another", 1)
+			l.Try(throttle.Ask{Key: "another"})
 			if d := int64(time.Since(began)); d > longest.Load() {
 				longest.Store(d)
 			}

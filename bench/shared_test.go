@@ -68,7 +68,7 @@ func leased(name string, opts ...throttle.SharedOption) overRedis {
 		if err != nil {
 			b.Fatal(err)
 		}
-		return func(ctx context.Context, key string) error { return l.Wait(ctx, key, 1) }
+		return func(ctx context.Context, key string) error { return l.Wait(ctx, throttle.Ask{Key: key}) }
 	}}
 }
 
@@ -193,7 +193,7 @@ func BenchmarkSharedGrant(b *testing.B) {
 			l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(many, time.Second, c.opts...)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := l.Wait(b.Context(), "", 1); err != nil {
+				if err := l.Wait(b.Context(), throttle.Ask{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -236,10 +236,10 @@ func BenchmarkSharedLateness(b *testing.B) {
 					opts = append(opts, throttle.Shared(timed))
 				}
 				l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, append(opts, throttle.Burst(1))...)))
-				if err := l.Wait(b.Context(), "another", 1); err != nil { // there is a connection, and Redis has the script
+				if err := l.Wait(b.Context(), throttle.Ask{Key: "another"}); err != nil { // there is a connection, and Redis has the script
 					b.Fatal(err)
 				}
-				late := lateness(b, func(ctx context.Context) error { return l.Wait(ctx, "", 1) }, 1000)
+				late := lateness(b, func(ctx context.Context) error { return l.Wait(ctx, throttle.Ask{}) }, 1000)
 				b.ReportMetric(float64(quantile(late, 0.5).Nanoseconds())/1e3, "p50-µs-late")
 				b.ReportMetric(float64(quantile(late, 0.99).Nanoseconds())/1e3, "p99-µs-late")
 				if len(timed.took) > 0 {

@@ -37,7 +37,7 @@ var waitings = []waiting{
 	}},
 	{"throttle", func(b *testing.B) func(context.Context) error {
 		l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0))), throttle.WithMaxQueue(2_000_000))
-		return func(ctx context.Context) error { return l.Wait(ctx, "", 1) }
+		return func(ctx context.Context) error { return l.Wait(ctx, throttle.Ask{}) }
 	}},
 	{"xtime", func(*testing.B) func(context.Context) error {
 		l := rate.NewLimiter(rate.Every(time.Hour), 1)

@@ -36,7 +36,7 @@ func BenchmarkGrantOtel(b *testing.B) {
 			}()
 			b.ReportAllocs()
 			for b.Loop() {
-				l.Try("", 1)
+				l.Try(throttle.Ask{})
 			}
 			close(stop)
 			<-stopped

@@ -128,7 +128,7 @@ func TestMetricsAreThoseOfTheLimiter(t *testing.T) {
 
 func TestStoresOfSharedLimitsAreReported(t *testing.T) {
 	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Name("all"), throttle.Shared(throttle.NewMemoryStore()))))
-	require.NoError(t, l.Wait(t.Context(), "", 1))
+	require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
 	reader := sdkmetric.NewManualReader()
 	_, err := throttleotel.Register(l, "github", throttleotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ func BenchmarkFrame(b *testing.B) {
 			l, err := throttle.NewLimiter(throttle.WithMaxKeys(200_000), throttle.WithLimit(throttle.TokenBucket(2, time.Hour)))
 			require.NoError(b, err)
 			for i := range keys {
-				require.NoError(b, l.Wait(b.Context(), fmt.Sprint("key-", i), 1))
+				require.NoError(b, l.Wait(b.Context(), throttle.Ask{Key: fmt.Sprint("key-", i)}))
 			}
 			p := newPage(map[string]source{"a": l})
 			var f *frame

@@ -18,7 +18,7 @@ func full(b *testing.B, keys int) (*throttle.Limiter, *prometheus.Registry) {
 		throttle.TokenBucket(1_000_000_000, time.Hour), throttle.Pace(1_000_000_000, time.Nanosecond), throttle.FixedWindow(1_000_000_000, time.Hour)))
 	require.NoError(b, err)
 	for i := range keys {
-		_, ok := l.Try(fmt.Sprint(i), 1)
+		_, ok := l.Try(throttle.Ask{Key: fmt.Sprint(i)})
 		require.True(b, ok)
 	}
 	reg := prometheus.NewRegistry()
@@ -61,7 +61,7 @@ func BenchmarkGrantProm(b *testing.B) {
 			}()
 			b.ReportAllocs()
 			for b.Loop() {
-				l.Try("", 1)
+				l.Try(throttle.Ask{})
 			}
 			close(stop)
 			<-stopped

@@ -256,11 +256,11 @@ func TestExemplarsLeadFromWaitsToRequests(t *testing.T) {
 		l, err := throttle.NewLimiter(throttle.WithHooks(exemplars.Hooks()), throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 		require.NoError(t, err)
 		for _, name := range []string{"did not wait", "first", "second", strings.Repeat("too long", 20)} {
-			require.NoError(t, l.Wait(context.WithValue(t.Context(), id{}, name), "", 1))
+			require.NoError(t, l.Wait(context.WithValue(t.Context(), id{}, name), throttle.Ask{}))
 		}
-		require.NoError(t, l.Wait(throttle.ContextWithCost(t.Context(), 1), "", 1))
+		require.NoError(t, l.Wait(throttle.ContextWithCost(t.Context(), 1), throttle.Ask{}))
 		assert.Equal(t, 4, calls, "only for requests that waited")
-		require.NoError(t, l.Wait(context.WithValue(t.Context(), id{}, "third"), "", 1))
+		require.NoError(t, l.Wait(context.WithValue(t.Context(), id{}, "third"), throttle.Ask{}))
 
 		reg := registry(t, throttleprom.NewCollector(l, "x", throttleprom.WithExemplars(exemplars)))
 		w := httptest.NewRecorder()
@@ -284,7 +284,7 @@ func TestStoresOfSharedLimitsAreExported(t *testing.T) {
 	l, err := throttle.NewLimiter(throttle.WithLimit(
 		throttle.TokenBucket(100, time.Second, throttle.Name("all"), throttle.Shared(throttle.NewMemoryStore())), throttle.Pace(100, time.Second)))
 	require.NoError(t, err)
-	require.NoError(t, l.Wait(t.Context(), "", 1))
+	require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
 	text := gather(t, registry(t, throttleprom.NewCollector(l, "x")))
 	for _, want := range []string{
 		`throttle_store_up{limiter="x",store="all"} 1`, `throttle_store_calls_total{limiter="x",outcome="failed",store="all"} 0`,

@@ -184,7 +184,7 @@ func TestDistantRedisIsInReachAgainAfterAReset(t *testing.T) {
 							return
 						default:
 						}
-						if l.Wait(t.Context(), "", 1) == nil {
+						if l.Wait(t.Context(), throttle.Ask{}) == nil {
 							granted.Add(1)
 						} else {
 							time.Sleep(10 * time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/httpthrottle/throttle"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -52,7 +53,7 @@ func TestCallersFollowAFailoverOfACluster(t *testing.T) {
 						return
 					default:
 					}
-					if l.Wait(t.Context(), key, 1) != nil {
+					if l.Wait(t.Context(), throttle.Ask{Key: key}) != nil {
 						time.Sleep(10 * time.Millisecond)
 						continue
 					}

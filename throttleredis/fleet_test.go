@@ -142,7 +142,7 @@ func TestLimitersShareABudgetOverRedis(t *testing.T) {
 				var mu sync.Mutex
 				for range 8 {
 					wg.Go(func() {
-						for limiter.Wait(ctx, "", 1) == nil {
+						for limiter.Wait(ctx, throttle.Ask{}) == nil {
 							mu.Lock()
 							used[i]++
 							mu.Unlock()

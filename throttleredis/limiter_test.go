@@ -61,11 +61,11 @@ func TestLimiterGoesOnWhenRedisIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	l := limiterOn(t, s.addr(), bucketOf(1000, 10), throttle.StoreGrace(time.Minute))
-	must(t, l.Wait(t.Context(), "", 1))
+	must(t, l.Wait(t.Context(), throttle.Ask{}))
 	s.kill(t)
 	short, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	err := l.Wait(short, "", 10) // more than the process can have leased
+	err := l.Wait(short, throttle.Ask{Cost: 10}) // more than the process can have leased
 	rejection, ok := errors.AsType[*throttle.Rejection](err)
 	if !ok || rejection.Reason != throttle.ReasonStore || rejection.Err == nil || short.Err() != nil {
 		t.Errorf("%v; the context: %v", err, short.Err())
@@ -74,7 +74,7 @@ func TestLimiterGoesOnWhenRedisIsStartedAgain(t *testing.T) {
 		t.Error("the store is up")
 	}
 	done := make(chan error)
-	go func() { done <- l.Wait(t.Context(), "", 5) }()
+	go func() { done <- l.Wait(t.Context(), throttle.Ask{Cost: 5}) }()
 	time.Sleep(500 * time.Millisecond)
 	s.again(t)
 	if err := <-done; err != nil {
@@ -87,7 +87,7 @@ func TestMissingPasswordIsAWrongSetUpInEveryMode(t *testing.T) {
 	for _, mode := range []throttle.Outage{throttle.OutageReject, throttle.OutageLocalShare, throttle.OutagePass} {
 		l := limiterOn(t, s.addr(), bucketOf(10, 10), throttle.WithoutStore(mode), throttle.StoreGrace(0))
 		for range 2 {
-			err := l.Wait(t.Context(), "", 1)
+			err := l.Wait(t.Context(), throttle.Ask{})
 			if !errors.Is(err, throttle.ErrStoreSetup) || !strings.Contains(err.Error(), "NOAUTH") {
 				t.Errorf("%v: %v", mode, err)
 			}
@@ -118,9 +118,9 @@ func TestRequestsDoNotWaitForAClosedClient(t *testing.T) {
 	st, err := New(c)
 	must(t, err)
 	l := limiterOver(t, st, bucketOf(1, 1), throttle.StoreTimeout(10*time.Second), throttle.StoreGrace(time.Minute), throttle.WithoutStore(throttle.OutagePass))
-	must(t, l.Wait(t.Context(), "a", 1))
+	must(t, l.Wait(t.Context(), throttle.Ask{Key: "a"}))
 	must(t, c.Close())
-	if err := l.Wait(t.Context(), "b", 1); !errors.Is(err, throttle.ErrStoreSetup) || !errors.Is(err, redis.ErrClosed) {
+	if err := l.Wait(t.Context(), throttle.Ask{Key: "b"}); !errors.Is(err, throttle.ErrStoreSetup) || !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("the error is %v", err)
 	}
 }

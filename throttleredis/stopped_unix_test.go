@@ -47,7 +47,7 @@ func TestDeadlinesHoldWhileRedisIsStopped(t *testing.T) {
 	s := start(t)
 	const timeout = 200 * time.Millisecond
 	l := limiterOn(t, s.addr(), bucketOf(100_000, 10), throttle.StoreTimeout(timeout), throttle.StoreGrace(10*time.Second))
-	must(t, l.Wait(t.Context(), "", 1))
+	must(t, l.Wait(t.Context(), throttle.Ask{}))
 	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(150 * time.Millisecond) // the tokens at hand are given back
 	const patience, stopped = 300 * time.Millisecond, 3 * time.Second
@@ -59,7 +59,7 @@ func TestDeadlinesHoldWhileRedisIsStopped(t *testing.T) {
 		wg.Go(func() {
 			for time.Since(began) < stopped+time.Second {
 				asked := time.Now()
-				err := within(patience, func(ctx context.Context) error { return l.Wait(ctx, "", 1) })
+				err := within(patience, func(ctx context.Context) error { return l.Wait(ctx, throttle.Ask{}) })
 				mu.Lock()
 				slowest = max(slowest, time.Since(asked))
 				if at := time.Since(began); err == nil && at > stopped && granted == 0 {

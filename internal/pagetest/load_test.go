@@ -41,7 +41,7 @@ func hostile(t *testing.T) *throttle.Limiter {
 	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(2, time.Hour, throttle.Name(`<img src="//example.com/x">`))))
 	require.NoError(t, err)
 	for _, key := range []string{"<script>alert(1)</script>", "a\x00b\u202ec\xff", strings.Repeat("w", 200), "\"><b onclick=alert(1)>", "a\r\n\r\ndata: b"} {
-		require.NoError(t, l.Wait(t.Context(), key, 1))
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: key}))
 	}
 	return l
 }

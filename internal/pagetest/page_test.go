@@ -69,7 +69,7 @@ func TestManyLimitersFitAndTheWorstIsFirst(t *testing.T) {
 	server := serve(t, "", page)
 	defer stop(server)
 	for range 40 {
-		worst.Try("tenant", 1)
+		worst.Try(throttle.Ask{Key: "tenant"})
 		_, _ = worst.Acquire(t.Context(), throttle.Ask{Key: "tenant", MaxWait: new(time.Duration(0))})
 	}
 	for _, width := range []int64{1400, 400} {
@@ -274,7 +274,7 @@ func TestFirstLookNeedsNoScript(t *testing.T) {
 		return
 	}
 	l := limiter(t)
-	require.NoError(t, l.Wait(t.Context(), "", 1))
+	require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
 	server := serve(t, "", throttlepage.New(map[string]*throttle.Limiter{"api": l}))
 	defer stop(server)
 	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})

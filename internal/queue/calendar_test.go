@@ -22,13 +22,13 @@ func zone(t *testing.T, name string) *time.Location {
 // waitsUntil checks that a limit that has been used up opens at that instant, and not 1 ns before.
 func waitsUntil(t *testing.T, l *Limiter, n int64, at time.Time) {
 	t.Helper()
-	_, ok := l.Try("", n)
+	_, ok := l.Try(Ask{Cost: n})
 	require.True(t, ok)
-	wait, ok := l.Try("", 1)
+	wait, ok := l.Try(Ask{})
 	require.False(t, ok)
 	require.Equal(t, at, time.Now().Add(wait).In(at.Location()))
 	time.Sleep(wait - 1)
-	wait, ok = l.Try("", 1)
+	wait, ok = l.Try(Ask{})
 	require.False(t, ok)
 	require.Equal(t, time.Nanosecond, wait)
 	time.Sleep(time.Nanosecond)
@@ -56,7 +56,7 @@ func TestCalendarWindowEndsAtMidnightOfItsZone(t *testing.T) {
 				time.Sleep(time.Until(c.now))
 				l := limiterOf(t, WithLimit(CalendarWindow(5, c.unit, loc)))
 				waitsUntil(t, l, 5, until)
-				_, ok := l.Try("", 5)
+				_, ok := l.Try(Ask{Cost: 5})
 				require.True(t, ok)
 			})
 		})
@@ -70,7 +70,7 @@ func TestWaiterOfACalendarWindowLeavesAtMidnight(t *testing.T) {
 		l := limiterOf(t, WithLimit(CalendarWindow(2, CalendarDay, berlin)))
 		for day := range 4 { // the first of which has 23 hours
 			for range 2 {
-				require.NoError(t, l.Wait(t.Context(), "", 1))
+				require.NoError(t, l.Wait(t.Context(), Ask{}))
 				require.Equal(t, time.Date(2000, 3, 26+day, 0, 0, 0, 0, berlin), time.Now().In(berlin))
 			}
 		}
@@ -94,10 +94,10 @@ func TestCalendarWindowFollowsAClockThatIsSet(t *testing.T) {
 					time.Sleep(12 * time.Hour)
 				}
 				setWrong(l, c.wrong, time.Second)
-				_, ok := l.Try("", 5)
+				_, ok := l.Try(Ask{Cost: 5})
 				require.True(t, ok)
 				time.Sleep(time.Second) // now the clock is looked at
-				wait, ok := l.Try("", 1)
+				wait, ok := l.Try(Ask{})
 				require.Equal(t, c.ok, ok)
 				if !ok {
 					require.Equal(t, c.left-time.Second, wait)
@@ -116,7 +116,7 @@ func TestCalendarWindowIsRestored(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 				limit := WithLimit(CalendarWindow(5, CalendarMonth, time.UTC))
 				l := limiterOf(t, limit)
-				_, ok := l.Try("", 3)
+				_, ok := l.Try(Ask{Cost: 3})
 				require.True(t, ok)
 				saved := l.Snapshot()
 				time.Sleep(c.slept)
@@ -134,12 +134,12 @@ func TestCalendarWindowIsRestored(t *testing.T) {
 func TestCalendarWindowTakesANewNumberOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(CalendarWindow(5, CalendarMonth, time.UTC)))
-		_, ok := l.Try("", 5)
+		_, ok := l.Try(Ask{Cost: 5})
 		require.True(t, ok)
 		require.NoError(t, l.SetRate("calendar-window", 7, CalendarMonth.Period()))
-		_, ok = l.Try("", 2)
+		_, ok = l.Try(Ask{Cost: 2})
 		require.True(t, ok)
-		_, ok = l.Try("", 1)
+		_, ok = l.Try(Ask{})
 		require.False(t, ok)
 		require.ErrorContains(t, l.SetRate("calendar-window", 7, time.Hour), "a period of 1h0m0s is not the 730h29m6s of a month")
 	})
@@ -150,12 +150,12 @@ func TestCalendarWindowHasANumberForEachKey(t *testing.T) {
 		l := limiterOf(t, WithLimit(CalendarWindow(5, CalendarDay, time.UTC, RateFor(func(key string) (int64, time.Duration) {
 			return map[string]int64{"gold": 50, "wrong": 1}[key], map[string]time.Duration{"gold": CalendarDay.Period(), "wrong": time.Hour}[key]
 		}))))
-		_, ok := l.Try("gold", 50)
+		_, ok := l.Try(Ask{Key: "gold", Cost: 50})
 		require.True(t, ok)
-		wait, ok := l.Try("other", 6)
+		wait, ok := l.Try(Ask{Key: "other", Cost: 6})
 		require.False(t, ok)
 		require.Equal(t, time.Duration(math.MaxInt64), wait)
-		require.ErrorContains(t, l.Wait(t.Context(), "wrong", 1), "a period of 1h0m0s is not the 24h0m0s of a day")
+		require.ErrorContains(t, l.Wait(t.Context(), Ask{Key: "wrong"}), "a period of 1h0m0s is not the 24h0m0s of a day")
 	})
 }
 

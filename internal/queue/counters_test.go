@@ -95,7 +95,7 @@ func TestNoCounterFallsWhenContextsEndAsAHoldDoes(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			for range n {
-				all.Go(func() { _ = l.Wait(ctx, "", 1) })
+				all.Go(func() { _ = l.Wait(ctx, Ask{}) })
 			}
 			var w watch
 			time.Sleep(time.Second)
@@ -178,7 +178,7 @@ func TestOnWaitIsToldCostsThatABurstClamps(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 500 {
-				require.NoError(t, l.Wait(t.Context(), "", 10))
+				require.NoError(t, l.Wait(t.Context(), Ask{Cost: 10}))
 			}
 		})
 	}
@@ -221,7 +221,7 @@ func TestReturnedIsWhatASettlementGaveBack(t *testing.T) {
 func TestEvictedCountsTheBucketsThatMadeRoom(t *testing.T) {
 	l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Hour)))
 	for i := range 4 {
-		_, ok := l.Try(strconv.Itoa(i), 1)
+		_, ok := l.Try(Ask{Key: strconv.Itoa(i)})
 		require.True(t, ok)
 		require.EqualValues(t, i, l.Limits()[0].Evicted)
 	}

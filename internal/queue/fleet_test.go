@@ -120,7 +120,7 @@ func (f *fleet) run(t *testing.T) measured {
 		processes = append(processes, l)
 		for range f.callers {
 			wg.Go(func() {
-				for l.Wait(ctx, "", 1) == nil {
+				for l.Wait(ctx, Ask{}) == nil {
 					mu.Lock()
 					at := time.Since(s.began)
 					sent = append(sent, at)

@@ -28,11 +28,11 @@ func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 		require.NoError(t, err)
 		for i := range 30 { // swept, and evicted
 			sleep(time.Second)
-			_, ok := l.Try(strconv.Itoa(i), 1)
+			_, ok := l.Try(Ask{Key: strconv.Itoa(i)})
 			require.True(t, ok)
 		}
 		report(l, g, &queue.Answer{Outcome: aimd.Throttled, Word: waitWord(time.Minute)})
-		wait, ok := l.Try("slow", 1)
+		wait, ok := l.Try(Ask{Key: "slow"})
 		require.False(t, ok)
 		require.GreaterOrEqual(t, wait, time.Minute)
 		sleep(2 * time.Hour)
@@ -46,7 +46,7 @@ func TestAKeyIsForgottenWhenItsBucketIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, 10*time.Second)))
 		sleep(time.Minute)
-		_, ok := l.Try("k", 1)
+		_, ok := l.Try(Ask{Key: "k"})
 		require.True(t, ok)
 		sleep(10*time.Second - 1)
 		require.Equal(t, 1, l.Stats().Buckets)
@@ -146,15 +146,15 @@ func TestAnIdleKeyAmongManyBusyOnesMakesRoom(t *testing.T) {
 func TestAHoldOfANewKeyIsKeptWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1))
-		_, ok := l.Try("debt", 10)
+		_, ok := l.Try(Ask{Key: "debt", Cost: 10})
 		require.True(t, ok)
 		l.Hold("new", time.Minute)
 		sleep(12 * time.Second)
-		wait, ok := l.Try("new", 1)
+		wait, ok := l.Try(Ask{Key: "new"})
 		require.False(t, ok, "its bucket is made now")
 		require.Equal(t, 48*time.Second, wait)
 		sleep(wait)
-		_, ok = l.Try("new", 1)
+		_, ok = l.Try(Ask{Key: "new"})
 		require.True(t, ok)
 		require.Empty(t, coreOf(l).Limits[0].Holds)
 	})
@@ -164,7 +164,7 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		_, ok := l.Try("debt", 10)
+		_, ok := l.Try(Ask{Key: "debt", Cost: 10})
 		require.True(t, ok)
 		for i := range queue.MaxHolds {
 			l.Hold(strconv.Itoa(i), time.Hour)
@@ -174,17 +174,17 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 		require.Contains(t, log.String(), "no room")
 		require.Len(t, coreOf(l).Limits[0].Holds, queue.MaxHolds)
 		sleep(12 * time.Second)
-		wait, ok := l.Try("another", 1)
+		wait, ok := l.Try(Ask{Key: "another"})
 		require.False(t, ok)
 		require.Equal(t, 48*time.Second, wait)
 		sleep(time.Hour)
 		l.Hold("another", time.Minute)
-		_, ok = l.Try("one more", 1)
+		_, ok = l.Try(Ask{Key: "one more"})
 		require.False(t, ok, "the bucket that is held can't be forgotten")
 		l.Hold("one more", 2*time.Minute)
 		require.Len(t, coreOf(l).Limits[0].Holds, 1, "the holds that are over have made room")
 		sleep(time.Minute)
-		wait, _ = l.Try("one more", 1)
+		wait, _ = l.Try(Ask{Key: "one more"})
 		require.Equal(t, time.Minute, wait)
 	})
 }
@@ -196,11 +196,11 @@ func TestADebtOfAForgottenBucketIsOwedWithoutRoom(t *testing.T) {
 		g, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 1})
 		require.NoError(t, err)
 		sleep(3 * time.Second)
-		_, ok := l.Try("other", 10)
+		_, ok := l.Try(Ask{Key: "other", Cost: 10})
 		require.True(t, ok)
 		require.NoError(t, g.Settle("pace", 31))
 		sleep(11 * time.Second)
-		wait, ok := l.Try("k", 1)
+		wait, ok := l.Try(Ask{Key: "k"})
 		require.False(t, ok)
 		require.Equal(t, 19*time.Second, wait)
 	})
@@ -267,10 +267,10 @@ func TestForgettingLeavesTheLockToOthers(t *testing.T) {
 			synctest.Wait()
 			return l.Stats().Buckets
 		}
-		l.Try("first", 1)
+		l.Try(Ask{Key: "first"})
 		require.Equal(t, int64(time.Second), coreOf(l).SweepAt)
 		for i := range 2*queue.SweepMost + 9 {
-			l.Try(strconv.Itoa(i), 1)
+			l.Try(Ask{Key: strconv.Itoa(i)})
 		}
 		time.Sleep(time.Second)
 		require.Equal(t, queue.SweepMost+10, buckets())
@@ -370,7 +370,7 @@ func TestTheBucketThatIsFullFirstMakesRoom(t *testing.T) {
 			key  string
 			cost int64
 		}{{"older", 1}, {"newer", 2}, {"older", 5}, {"third", 1}} {
-			_, ok := l.Try(use.key, use.cost)
+			_, ok := l.Try(Ask{Key: use.key, Cost: use.cost})
 			require.True(t, ok)
 		}
 		require.Contains(t, coreOf(l).Limits[0].Buckets, "older")

@@ -249,7 +249,7 @@ func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }), WithLimiter(l), WithMaxWait(5*time.Second))
 		require.NoError(t, err)
 		for range 30 {
-			go l.Wait(t.Context(), "", 1)
+			go l.Wait(t.Context(), Ask{})
 		}
 		synctest.Wait()
 		start := time.Now()
@@ -361,7 +361,7 @@ func TestAHoldWithoutLimitsIsRestored(t *testing.T) {
 		next, err := NewLimiter()
 		require.NoError(t, err)
 		assert.NoError(t, next.Restore(l.Snapshot()))
-		_, ok := next.Try("", 1)
+		_, ok := next.Try(Ask{})
 		assert.False(t, ok)
 	})
 }
@@ -370,10 +370,10 @@ func TestRestoringTwiceSpendsNothingTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := NewLimiter(WithLimit(FixedWindow(10, time.Hour)))
 		require.NoError(t, err)
-		l.Try("", 5)
+		l.Try(Ask{Cost: 5})
 		s := l.Snapshot()
 		require.NoError(t, l.Restore(s))
-		_, ok := l.Try("", 5)
+		_, ok := l.Try(Ask{Cost: 5})
 		assert.True(t, ok, "what is restored takes the place of what there is")
 	})
 }
@@ -386,7 +386,7 @@ func TestNegativeDurationsOfASnapshotAreNone(t *testing.T) {
 			Servers: []ServerSnapshot{{Host: "h", Held: math.MinInt64, Quotas: []QuotaSnapshot{{Name: "default", Reset: math.MinInt64}}}}}
 		time.Sleep(time.Second)
 		_ = l.Restore(s)
-		_, ok := l.Try("", 1)
+		_, ok := l.Try(Ask{})
 		assert.True(t, ok)
 		assert.Empty(t, l.Snapshot().Servers)
 	})

@@ -36,10 +36,10 @@ func TestManyGoroutinesNeverGetMore(t *testing.T) {
 						all.Go(func() {
 							for ctx.Err() == nil {
 								if by == "Wait" {
-									if l.Wait(ctx, "", 1) == nil {
+									if l.Wait(ctx, Ask{}) == nil {
 										granted.Add(1)
 									}
-								} else if _, ok := l.Try("", 1); ok {
+								} else if _, ok := l.Try(Ask{}); ok {
 									granted.Add(1)
 								}
 							}
@@ -126,7 +126,7 @@ func disturb(ctx context.Context, t *testing.T, l *Limiter, transport *Transport
 	defer cancel()
 	switch r.IntN(14) {
 	case 0:
-		l.Try(key, 1+r.Int64N(10))
+		l.Try(Ask{Key: key, Cost: 1 + r.Int64N(10)})
 	case 1:
 		_ = l.SetRate("all", 10_000+r.Int64N(20_000), time.Second)
 	case 2:
@@ -154,7 +154,7 @@ func disturb(ctx context.Context, t *testing.T, l *Limiter, transport *Transport
 		}
 	case 7:
 		time.AfterFunc(time.Duration(r.IntN(int(time.Millisecond))), cancel)
-		_ = l.Wait(ctx, key, 1+r.Int64N(50))
+		_ = l.Wait(ctx, Ask{Key: key, Cost: 1 + r.Int64N(50)})
 	default:
 		ctx, receipt := ContextWithReceipt(ContextWithPriority(ctx, r.IntN(3)))
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://example.com/"+[]string{"", "x", "lost"}[r.IntN(3)], nil)

@@ -20,7 +20,7 @@ import (
 func waits(ctx context.Context, l *Limiter, key string) <-chan time.Duration {
 	out, start := make(chan time.Duration, 1), time.Now()
 	go func() {
-		if err := l.Wait(ctx, key, 1); err != nil {
+		if err := l.Wait(ctx, Ask{Key: key}); err != nil {
 			out <- -1
 			return
 		}
@@ -62,7 +62,7 @@ func TestReleaseEndsAHoldAtTheInstantItIsCalled(t *testing.T) {
 func TestReleaseOfAKeyWithoutABucketEndsItsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(1, time.Hour)))
-		_, ok := l.Try("busy", 1)
+		_, ok := l.Try(Ask{Key: "busy"})
 		require.True(t, ok)
 		l.Hold("busy", 2*time.Hour) // may not be forgotten: there is room for no other
 		l.Hold("new", time.Hour)
@@ -72,7 +72,7 @@ func TestReleaseOfAKeyWithoutABucketEndsItsHold(t *testing.T) {
 		l.Release("new")
 		require.Zero(t, l.Limits()[0].HeldUntil)
 		time.Sleep(time.Hour) // the bucket of busy is full, and makes room
-		_, ok = l.Try("new", 1)
+		_, ok = l.Try(Ask{Key: "new"})
 		require.True(t, ok)
 	})
 }
@@ -91,18 +91,18 @@ func TestHoldAllStopsEveryKeyUntilItsInstant(t *testing.T) {
 		checkInvariants(t, l2)
 		require.EqualValues(t, -1, <-impatient, "rejected as soon as it is known")
 		for _, key := range []string{"", "known", "new"} {
-			wait, ok := l2.Try(key, 1)
+			wait, ok := l2.Try(Ask{Key: key})
 			require.False(t, ok, key)
 			require.Equal(t, time.Minute, wait, key)
 		}
 		time.Sleep(time.Minute - 1)
 		require.Empty(t, early)
-		_, ok := l2.Try("new", 1)
+		_, ok := l2.Try(Ask{Key: "new"})
 		require.False(t, ok)
 		sleep(1)
 		synctest.Wait()
 		require.Equal(t, time.Minute, <-early)
-		_, ok = l2.Try("new", 1)
+		_, ok = l2.Try(Ask{Key: "new"})
 		require.True(t, ok)
 		checkInvariants(t, l2)
 		require.EqualValues(t, 1, l2.Stats().Holds.Caller)
@@ -140,7 +140,7 @@ func TestHoldAllOutlivesARestart(t *testing.T) {
 		s := l.Snapshot()
 		time.Sleep(20 * time.Second)
 		require.NoError(t, next.Restore(s))
-		wait, ok := next.Try("x", 1)
+		wait, ok := next.Try(Ask{Key: "x"})
 		require.False(t, ok)
 		require.Equal(t, 40*time.Second, wait)
 	})
@@ -190,10 +190,10 @@ func TestReleaseAllReachesTheKeyThatIsNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
 		l.Hold("", time.Hour)
-		_, ok := l.Try("", 1)
+		_, ok := l.Try(Ask{})
 		require.False(t, ok)
 		l.ReleaseAll()
-		_, ok = l.Try("", 1)
+		_, ok = l.Try(Ask{})
 		require.True(t, ok)
 	})
 }

@@ -41,9 +41,9 @@ func benchmarkJudge(b *testing.B, limit Limit, n, families int, tight bool) {
 	grant, err := l.Acquire(b.Context(), Ask{})
 	require.NoError(b, err)
 	if kindOf(limit) == "sliding-window" {
-		l.Try("", 1000)
+		l.Try(Ask{Cost: 1000})
 		time.Sleep(time.Millisecond)
-		l.Try("", 999)
+		l.Try(Ask{Cost: 999})
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	if families > 1 {

@@ -19,7 +19,7 @@ import (
 // drain takes all tokens that a key has in a limit of its own, and returns how many there were.
 func drain(l *Limiter, key string) (n int) {
 	for {
-		if _, ok := l.Try(key, 1); !ok {
+		if _, ok := l.Try(Ask{Key: key}); !ok {
 			return n
 		}
 		n++
@@ -41,7 +41,7 @@ func TestManyKeysAreForgotten(t *testing.T) {
 		before := heap()
 		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second)))
 		for i := range n {
-			if _, ok := l.Try(strconv.Itoa(i), 1); !ok {
+			if _, ok := l.Try(Ask{Key: strconv.Itoa(i)}); !ok {
 				t.Fatal("a new key is not full")
 			}
 		}
@@ -87,13 +87,13 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(4))
 		l.Hold("held", 1000*time.Second)
-		_, ok := l.Try("debt", 1000)
+		_, ok := l.Try(Ask{Key: "debt", Cost: 1000})
 		require.True(t, ok)
 		waits := send(t, l, Ask{Key: "held", Cost: 1})
 		send(t, l, Ask{Key: "line", Cost: 900})
 		line := send(t, l, Ask{Key: "line", Cost: 1})
 		for i := range 100 {
-			_, ok := l.Try(strconv.Itoa(i), 2)
+			_, ok := l.Try(Ask{Key: strconv.Itoa(i), Cost: 2})
 			require.Equal(t, i == 0, ok, "a fourth fits, and then has debt")
 			require.LessOrEqual(t, l.Stats().Buckets, 4)
 			checkInvariants(t, l)
@@ -104,7 +104,7 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 		require.Equal(t, uint64(100), l.Stats().Rejected.Keys)
 		sleep(2 * time.Second)
 		require.True(t, send(t, l, Ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
-		wait, _ := l.Try("debt", 1)
+		wait, _ := l.Try(Ask{Key: "debt"})
 		require.Equal(t, 998*time.Second, wait)
 		sleep(time.Hour)
 		requireGranted(t, waits, 1000*time.Second)
@@ -152,7 +152,7 @@ func TestMaxKeysSparesTheRequestsOwnKeys(t *testing.T) {
 		l := limiterOf(t, WithMaxKeys(8),
 			WithLimit(TokenBucket(10, time.Hour, Name("a")), TokenBucket(10, time.Hour, Name("b")), TokenBucket(10, time.Hour, Name("c"))))
 		for i := range 20 {
-			_, ok := l.Try(strconv.Itoa(i), 5)
+			_, ok := l.Try(Ask{Key: strconv.Itoa(i), Cost: 5})
 			require.True(t, ok)
 			checkInvariants(t, l)
 			require.LessOrEqual(t, l.Stats().Buckets, 8)
@@ -161,7 +161,7 @@ func TestMaxKeysSparesTheRequestsOwnKeys(t *testing.T) {
 		require.Equal(t, 0, drain(l, "x"))
 	})
 	l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Hour, Name("a")), TokenBucket(10, time.Hour, Name("b"))))
-	_, ok := l.Try("x", 1)
+	_, ok := l.Try(Ask{Key: "x"})
 	require.False(t, ok, "there is no room for both")
 }
 
@@ -185,17 +185,17 @@ func TestRateForSetsTheRateOfAKey(t *testing.T) {
 		require.Equal(t, 2, drain(l, ""))
 		require.Equal(t, map[string]int{"gold": 1, "iron": 1}, asked, "asked once for each key, and not for none")
 		for _, key := range []string{"bad", "worse"} {
-			require.ErrorContains(t, l.Wait(t.Context(), key, 1), key)
-			wait, ok := l.Try(key, 1)
+			require.ErrorContains(t, l.Wait(t.Context(), Ask{Key: key}), key)
+			wait, ok := l.Try(Ask{Key: key})
 			require.False(t, ok)
 			require.Equal(t, time.Duration(math.MaxInt64), wait)
 		}
-		wait, _ := l.Try("gold", 1)
+		wait, _ := l.Try(Ask{Key: "gold"})
 		require.Equal(t, 100*time.Millisecond, wait)
 		require.NoError(t, l.SetRate("bucket", 4, time.Second))
-		wait, _ = l.Try("gold", 1)
+		wait, _ = l.Try(Ask{Key: "gold"})
 		require.Equal(t, 100*time.Millisecond, wait, "what RateFor said stays")
-		wait, _ = l.Try("iron", 1)
+		wait, _ = l.Try(Ask{Key: "iron"})
 		require.Equal(t, 250*time.Millisecond, wait)
 		sleep(10 * time.Second)
 		require.Zero(t, l.Stats().Buckets)
@@ -236,7 +236,7 @@ func TestShareLeavesTheRest(t *testing.T) {
 		within(t, fmt.Sprint(kindOf(c.limit), ruleOf(&c.limit).Share), func(t *testing.T) {
 			l, rule := limiterOf(t, WithLimit(c.limit)), ruleOf(&c.limit)
 			require.Equal(t, c.burst, drain(l, "key"))
-			wait, _ := l.Try("key", 1)
+			wait, _ := l.Try(Ask{Key: "key"})
 			require.Equal(t, c.next, wait)
 			require.NoError(t, l.SetRate(coreOf(l).Limits[0].Name, rule.Rate.N*10, time.Hour))
 			require.InDelta(t, float64(rule.Rate.N)*10*rule.Share/3600, coreOf(l).Limits[0].Buckets["key"].Rate().PerSecond(), 0.01)
@@ -247,7 +247,7 @@ func TestShareLeavesTheRest(t *testing.T) {
 func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(3, time.Hour)))
-		require.NoError(t, l.Wait(ContextWithKey(t.Context(), ""), "ignored", 3))
+		require.NoError(t, l.Wait(ContextWithKey(t.Context(), ""), Ask{Key: "ignored", Cost: 3}))
 		require.Equal(t, 3, drain(l, ""), "the key that cannot be computed is not the one of limits without keys")
 		require.Equal(t, 0, drain(l, NoKey))
 		require.Equal(t, 3, drain(l, "ignored"))
@@ -261,13 +261,13 @@ func TestHeldKeyIsNotForgotten(t *testing.T) {
 		l.Hold("held", time.Minute)
 		for range 59 {
 			sleep(time.Second)
-			_, ok := l.Try("other", 1)
+			_, ok := l.Try(Ask{Key: "other"})
 			require.False(t, ok)
 		}
-		wait, _ := l.Try("held", 1)
+		wait, _ := l.Try(Ask{Key: "held"})
 		require.Equal(t, time.Second, wait)
 		sleep(3 * time.Second)
-		_, ok := l.Try("other", 1)
+		_, ok := l.Try(Ask{Key: "other"})
 		require.True(t, ok)
 	})
 }
@@ -282,7 +282,7 @@ func TestForgettingMintsNothing(t *testing.T) {
 		for range 5000 {
 			sleep(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
 			key, now := strconv.Itoa(r.IntN(20)), int64(time.Since(coreOf(l).Start))
-			if _, ok := l.Try(key, 1); !ok {
+			if _, ok := l.Try(Ask{Key: key}); !ok {
 				continue
 			}
 			m := model[key]
@@ -308,8 +308,8 @@ func TestForgettingMintsNothing(t *testing.T) {
 // TestTryOfAMissingKeyClampsNothing asks for the rate first, because the cost is clamped to a bucket that is yet to be made.
 func TestTryOfAMissingKeyClampsNothing(t *testing.T) {
 	l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, ClampCost(), RateFor(func(string) (int64, time.Duration) { return 5, time.Hour }))))
-	_, ok := l.Try("k", 100)
+	_, ok := l.Try(Ask{Key: "k", Cost: 100})
 	require.True(t, ok)
-	_, ok = l.Try("k", 1)
+	_, ok = l.Try(Ask{Key: "k"})
 	require.False(t, ok)
 }

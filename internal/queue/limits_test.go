@@ -53,7 +53,7 @@ func TestHooksAddUpInOrder(t *testing.T) {
 		WithLimiter(l), hooks("third"), hooks("fourth")))
 	_, _ = tr.RoundTrip(get(t.Context(), "http://h/"))
 	require.Equal(t, []string{"first", "second", "third", "fourth"}, calls)
-	_, _ = l.Try("", 1)
+	_, _ = l.Try(Ask{})
 	require.Equal(t, []string{"first", "second"}, calls[4:])
 }
 
@@ -63,7 +63,7 @@ func TestBucketsAreLookedAtInPieces(t *testing.T) {
 	l := limiterOf(t, WithLimit(TokenBucket(1000, time.Hour)))
 	const keys = 10_000
 	for i := range keys {
-		_, ok := l.Try(fmt.Sprint(i), 1)
+		_, ok := l.Try(Ask{Key: fmt.Sprint(i)})
 		require.True(t, ok)
 	}
 	n, before := 0, 0

@@ -449,13 +449,13 @@ func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask Ask) {
 // try asks for what can be had at once.
 func (x *modelRun) try(now meter.Instant) {
 	if x.name == "in-flight" {
-		_, ok := x.l.Try(x.key, 1)
+		_, ok := x.l.Try(Ask{Key: x.key})
 		require.False(x, ok, "nothing would give the slot back")
 		return
 	}
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: queue.Bounds{Rank: now, Arrived: now, Expiry: now, Deadline: meter.Never}}
 	x.waiters[w.id] = w
-	wait, ok := x.l.Try(x.key, w.cost)
+	wait, ok := x.l.Try(Ask{Key: x.key, Cost: w.cost})
 	x.m.arrive(w, now, true)
 	f := x.m.fates[w.id]
 	require.Equal(x, f.reason == 0, ok)

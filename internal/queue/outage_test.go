@@ -232,7 +232,7 @@ func TestPassLetsAllRequestsPassAfterTheGrace(t *testing.T) {
 		sleep(1)
 		requireGranted(t, first, 3*time.Second+ms)
 		for range 100 {
-			_, ok := l.Try("", 1)
+			_, ok := l.Try(Ask{})
 			require.True(t, ok)
 		}
 		require.Equal(t, uint64(101), l.Stores()[0].Alone)
@@ -264,7 +264,7 @@ func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 			l := limiterOf(t, WithLimit(limit))
 			all = append(all, l)
 			go func() {
-				for l.Wait(ctx, "", 1) == nil {
+				for l.Wait(ctx, Ask{}) == nil {
 					served[i].Add(1)
 				}
 			}()

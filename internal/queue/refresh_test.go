@@ -54,7 +54,7 @@ func (x *tiers) took() map[string]int {
 // drained takes all that the key has now.
 func drained(l *Limiter, key string) (n int) {
 	for {
-		if _, ok := l.Try(key, 1); !ok {
+		if _, ok := l.Try(Ask{Key: key}); !ok {
 			return n
 		}
 		n++
@@ -71,7 +71,7 @@ func TestRefreshReachesWaitersAtTheNanosecond(t *testing.T) {
 		at := make(chan time.Duration, 3)
 		for range 3 {
 			go func() {
-				assert.NoError(t, l.Wait(t.Context(), "k", 1))
+				assert.NoError(t, l.Wait(t.Context(), Ask{Key: "k"}))
 				at <- time.Since(start)
 			}()
 			synctest.Wait()
@@ -98,7 +98,7 @@ func TestRefreshRejectsCostsAboveTheNewBurst(t *testing.T) {
 		drained(l, "k")
 		start := time.Now()
 		rejected := make(chan error)
-		go func() { rejected <- l.Wait(t.Context(), "k", 5) }()
+		go func() { rejected <- l.Wait(t.Context(), Ask{Key: "k", Cost: 5}) }()
 		synctest.Wait()
 		x.set("k", 4, sec)
 		require.NoError(t, l.Refresh("bucket"))
@@ -106,7 +106,7 @@ func TestRefreshRejectsCostsAboveTheNewBurst(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, ReasonCost, r.Reason)
 		require.Zero(t, time.Since(start))
-		require.NoError(t, l.Wait(t.Context(), "k", 4))
+		require.NoError(t, l.Wait(t.Context(), Ask{Key: "k", Cost: 4}))
 		require.Equal(t, sec, time.Since(start))
 	})
 }
@@ -117,7 +117,7 @@ func TestRefreshRejectsWaitersThatCanNoLongerBeInTime(t *testing.T) {
 		x.set("k", 10, sec)
 		l := limiterOf(t, WithLimit(Pace(5, sec, RateFor(x.of))))
 		start := time.Now()
-		require.NoError(t, l.Wait(t.Context(), "k", 10)) // the next goes after 1 s
+		require.NoError(t, l.Wait(t.Context(), Ask{Key: "k", Cost: 10})) // the next goes after 1 s
 		var errs [3]error
 		var at [3]time.Duration
 		var all sync.WaitGroup
@@ -163,7 +163,7 @@ func TestRefreshKeepsBalances(t *testing.T) {
 			kind := kindOf(c.limit)
 			require.Equal(t, c.before, drained(l, "most"), name)
 			for _, key := range []string{"more", "fewer"} {
-				_, ok := l.Try(key, 4)
+				_, ok := l.Try(Ask{Key: key, Cost: 4})
 				require.True(t, ok)
 			}
 			x.set("more", 20, per)
@@ -184,7 +184,7 @@ func TestRefreshAsksOnlyForKeysWithABucketAndEachOnce(t *testing.T) {
 	x.set("b", 3, sec)
 	l := limiterOf(t, WithLimit(SlidingWindow(5, sec, RateFor(x.of), Name("x")), SlidingWindow(100, sec)))
 	for _, key := range []string{"a", "b", "c", ""} {
-		l.Try(key, 1)
+		l.Try(Ask{Key: key})
 	}
 	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, x.took())
 	require.NoError(t, l.Refresh("x"))
@@ -207,13 +207,13 @@ func TestRefreshGivesAndTakesRates(t *testing.T) {
 		require.InDelta(t, perHour, b.Rate().PerSecond()*3600, 1e-9)
 		require.Equal(t, burst, b.Meter.Most())
 	}
-	_, ok := l.Try("k", 2)
+	_, ok := l.Try(Ask{Key: "k", Cost: 2})
 	require.True(t, ok)
 	check(2.5, 2)
 	x.set("k", 20, time.Hour)
 	require.NoError(t, l.Refresh("bucket"))
 	check(10, 10)
-	_, ok = l.Try("k", 1)
+	_, ok = l.Try(Ask{Key: "k"})
 	require.False(t, ok, "no token is minted")
 	require.NoError(t, l.SetRate("bucket", 100, time.Hour))
 	check(10, 10)
@@ -236,7 +236,7 @@ func TestAnInvalidRateChangesNothingAndIsNamed(t *testing.T) {
 	}
 	l := limiterOf(t, WithLimit(SlidingWindow(5, time.Hour, RateFor(x.of), Name("x"))))
 	for _, key := range []string{"a", "b", "c"} {
-		_, ok := l.Try(key, 1)
+		_, ok := l.Try(Ask{Key: key})
 		require.True(t, ok)
 	}
 	x.set("a", 4, time.Hour)
@@ -258,7 +258,7 @@ func TestRefreshNamesAHundredKeysAtMost(t *testing.T) {
 	l := limiterOf(t, WithLimit(SlidingWindow(5, time.Hour, RateFor(x.of))))
 	for i := range 700 {
 		key := fmt.Sprint(i)
-		l.Try(key, 1)
+		l.Try(Ask{Key: key})
 		x.set(key, 0, 1)
 	}
 	err := l.Refresh("sliding-window")
@@ -275,13 +275,13 @@ func TestRateForIsCalledWithoutTheLock(t *testing.T) {
 		}
 		if l != nil {
 			_ = l.Stats()
-			l.Try("other limit's key", 0)
+			l.Try(Ask{Key: "other limit's key", Costs: map[string]int64{"bucket": 0}})
 		}
 		return 10, sec
 	}
 	l = limiterOf(t, WithLimit(TokenBucket(5, sec, RateFor(rateFor))))
 	for i := range 600 {
-		l.Try(fmt.Sprint(i), 1)
+		l.Try(Ask{Key: fmt.Sprint(i)})
 	}
 	require.NoError(t, l.Refresh("bucket"))
 	fails = true
@@ -305,7 +305,7 @@ func (a asking) rateFor(string) (int64, time.Duration) {
 // A request that asked for the rate of its new key before a Refresh began, asks again.
 func TestANewKeyAsksAgainIfThereWasARefreshMeanwhile(t *testing.T) {
 	for name, start := range map[string]func(l *Limiter){
-		"a request": func(l *Limiter) { l.Try("k", 1) },
+		"a request": func(l *Limiter) { l.Try(Ask{Key: "k"}) },
 		"a hold":    func(l *Limiter) { l.Hold("k", 1) },
 		"a restored bucket": func(l *Limiter) {
 			_ = l.Restore(Snapshot{Taken: time.Now(), Buckets: []BucketSnapshot{{Limit: "bucket", Key: "k"}}})
@@ -341,7 +341,7 @@ func TestALateAnswerDoesNotUndoALaterRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := make(asking)
 		l := limiterOf(t, WithLimit(TokenBucket(5, time.Hour, RateFor(a.rateFor))))
-		go l.Try("k", 1)
+		go l.Try(Ask{Key: "k"})
 		(<-a) <- meter.Rate{N: 1, Per: time.Hour}
 		synctest.Wait()
 		begin := func() chan meter.Rate {
@@ -373,7 +373,7 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 		require.NoError(t, l.Refresh("bucket"))
 		require.NoError(t, g.Settle("bucket", 30)) // 10 of 20 more are owed: the burst is all that a debt may be
 		start := time.Now()
-		require.NoError(t, l.Wait(t.Context(), "k", 1))
+		require.NoError(t, l.Wait(t.Context(), Ask{Key: "k"}))
 		require.Equal(t, sec, time.Since(start))
 		require.Equal(t, int64(2), coreOf(l).Limits[0].Buckets["k"].Rate().N)
 		checkInvariants(t, l)
@@ -385,7 +385,7 @@ func TestAVisitOfAllBucketsIsInShortPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour)))
 		for i := range 100 {
-			l.Try(fmt.Sprint(i), 1)
+			l.Try(Ask{Key: fmt.Sprint(i)})
 		}
 		visit := func(each time.Duration, most int) (pieces []int) {
 			n := 0
@@ -408,7 +408,7 @@ func TestWorkUnderTheLockIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Hour)))
 		for i := range 2*queue.PieceSize + 9 {
-			require.True(t, func() bool { _, ok := l.Try(fmt.Sprint(i), 1); return ok }())
+			require.True(t, func() bool { _, ok := l.Try(Ask{Key: fmt.Sprint(i)}); return ok }())
 		}
 		sizes := func() (all []int) {
 			for piece := range coreOf(l).Pieces(coreOf(l).Limits[0]) {
@@ -422,7 +422,7 @@ func TestWorkUnderTheLockIsBounded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 6 {
 			for range queue.PieceWaiters / 2 {
-				go func() { _ = l.Wait(ctx, fmt.Sprint(i), 1) }()
+				go func() { _ = l.Wait(ctx, Ask{Key: fmt.Sprint(i)}) }()
 			}
 		}
 		synctest.Wait()

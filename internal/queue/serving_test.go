@@ -113,7 +113,7 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 		"give back":     {func(_ *Limiter, _, _ *request, g *Grant) { g.Cancel() }, 11},
 		"settle less":   {func(_ *Limiter, _, _ *request, g *Grant) { _ = g.Settle("bucket", 1) }, 11},
 		"settle more":   {func(_ *Limiter, _, _ *request, g *Grant) { _ = g.Settle("bucket", 3) }, 10},
-		"another comes": {func(l *Limiter, _, _ *request, _ *Grant) { l.Try("", 1) }, 10},
+		"another comes": {func(l *Limiter, _, _ *request, _ *Grant) { l.Try(Ask{}) }, 10},
 	} {
 		within(t, name, func(t *testing.T) {
 			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Burst(2), Initial(2))))
@@ -161,7 +161,7 @@ func TestRequestThatGoesByARefundIsChargedAsOfNow(t *testing.T) {
 			require.NoError(t, giveBack(g))
 			synctest.Wait()
 			requireGranted(t, waits, 5*time.Millisecond)
-			_, ok := l.Try("", 1)
+			_, ok := l.Try(Ask{})
 			require.False(t, ok, "11 at one instant")
 		})
 	}
@@ -282,12 +282,12 @@ func giveBackOnce(t *testing.T, limit Limit) {
 	for range 3 {
 		g.Cancel()
 	}
-	_, ok := l.Try("", 1)
+	_, ok := l.Try(Ask{})
 	require.False(t, ok)
 	next.grant.Cancel()
-	_, ok = l.Try("", 4)
+	_, ok = l.Try(Ask{Cost: 4})
 	require.True(t, ok)
-	_, ok = l.Try("", 1)
+	_, ok = l.Try(Ask{})
 	require.False(t, ok)
 }
 
@@ -299,10 +299,10 @@ func TestLateGiveBackMintsNothing(t *testing.T) {
 			l := limiterOf(t, WithLimit(limit))
 			old := send(t, l, Ask{Cost: 5})
 			sleep(5*time.Second + 500*time.Millisecond)
-			_, ok := l.Try("", 10)
+			_, ok := l.Try(Ask{Cost: 10})
 			require.True(t, ok)
 			old.grant.Cancel()
-			_, ok = l.Try("", 1)
+			_, ok = l.Try(Ask{})
 			require.False(t, ok, "11 at one instant")
 		})
 	}
@@ -316,7 +316,7 @@ func TestLongestHoldCounts(t *testing.T) {
 		l.Hold("", -time.Hour)
 		r := send(t, l, Ask{Cost: 1})
 		require.Equal(t, 10*time.Second, requireRefused(t, send(t, l, Ask{Cost: 1, MaxWait: new(time.Second)}), 0, ReasonHeld).Wait)
-		wait, ok := l.Try("", 1)
+		wait, ok := l.Try(Ask{})
 		require.False(t, ok)
 		require.Equal(t, 10*time.Second, wait)
 		sleep(9 * time.Second)
@@ -327,7 +327,7 @@ func TestLongestHoldCounts(t *testing.T) {
 		requireGranted(t, patient, 69*time.Second)
 		l.Hold("", math.MaxInt64)
 		checkInvariants(t, l)
-		wait, ok = l.Try("", 1)
+		wait, ok = l.Try(Ask{})
 		require.False(t, ok)
 		require.Equal(t, time.Duration(meter.MaxPer), wait)
 		patient = send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
@@ -339,9 +339,9 @@ func TestLongestHoldCounts(t *testing.T) {
 // TestPanicInRateForLeavesTheLimiterWhole would end the process, were a mutex freed twice.
 func TestPanicInRateForLeavesTheLimiterWhole(t *testing.T) {
 	l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, RateFor(func(string) (int64, time.Duration) { panic("user") }))))
-	require.PanicsWithValue(t, "user", func() { l.Try("a", 1) })
+	require.PanicsWithValue(t, "user", func() { l.Try(Ask{Key: "a"}) })
 	require.PanicsWithValue(t, "user", func() { l.Hold("a", time.Second) })
-	_, ok := l.Try("", 1)
+	_, ok := l.Try(Ask{})
 	require.True(t, ok)
 }
 
@@ -364,7 +364,7 @@ func TestDryRunWaitsAsTheRealOne(t *testing.T) {
 				cost := int64(1 + r.IntN(5))
 				came = append(came, time.Since(coreOf(real).Start))
 				did = append(did, send(t, real, Ask{Cost: cost}))
-				require.NoError(t, dry.Wait(t.Context(), "", cost))
+				require.NoError(t, dry.Wait(t.Context(), Ask{Cost: cost}))
 				require.Len(t, would, i+1)
 				sleep(time.Duration(r.Int64N(1 + int64(3*time.Second)*int64(i%3))))
 			}

@@ -40,7 +40,7 @@ func TestSettlementAtOnce(t *testing.T) {
 		for range outer.Limiter().Buckets() {
 			break
 		}
-		_, _ = outer.Limiter().Try(e.Key, 1)
+		_, _ = outer.Limiter().Try(Ask{Key: e.Key})
 	}}
 	inner = Must(New(sent, WithLimit(Adaptive(AIMD{Initial: 50_000}, Name("aimd"), SettleJSON("usage.tokens")), InFlight(30)), WithHooks(hooks), WithKey(ByContext), WithMaxKeys(9)))
 	outer = Must(New(inner, WithLimit(TokenBucket(1_000_000, time.Second, Name("tpm"), SettleJSON("usage.tokens")),

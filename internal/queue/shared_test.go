@@ -136,7 +136,7 @@ func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 				coreOf(l).Fly = func(s *queue.Supply) { flights = append(flights, s) } // they leave when all requests have asked
 				var wg sync.WaitGroup
 				for i := range keys {
-					wg.Go(func() { require.NoError(t, l.Wait(t.Context(), strconv.Itoa(round*keys+i), 1)) })
+					wg.Go(func() { require.NoError(t, l.Wait(t.Context(), Ask{Key: strconv.Itoa(round*keys + i)})) })
 				}
 				synctest.Wait()
 				assert.Len(t, flights, supply.MostCalls)
@@ -196,11 +196,11 @@ func TestRequestWithoutAnyWaitWaitsForTheStoreAlone(t *testing.T) {
 func TestTryGetsTheNextTimeWhatIsNotAtHand(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
-		wait, ok := l.Try("", 3)
+		wait, ok := l.Try(Ask{Cost: 3})
 		require.False(t, ok)
 		require.Positive(t, wait)
 		sleep(2 * ms)
-		_, ok = l.Try("", 3)
+		_, ok = l.Try(Ask{Cost: 3})
 		require.True(t, ok)
 		checkInvariants(t, l)
 	})
@@ -228,7 +228,7 @@ func TestProcessThatAsksSeldomIsCountedOnce(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
 		for i := range 5 {
-			require.NoError(t, l.Wait(t.Context(), "key", 1))
+			require.NoError(t, l.Wait(t.Context(), Ask{Key: "key"}))
 			if i > 0 {
 				require.Equal(t, 3*time.Second, s.calls[i][0].Parts[0].Since.Round(10*ms))
 			}
@@ -441,7 +441,7 @@ func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
 			calls := s.count()
 			free := 10 * time.Second // when the first tokens come in again; the lower bound does not know how long the question took to get there
 			for range 3 {
-				wait, ok := l.Try("", 1)
+				wait, ok := l.Try(Ask{})
 				require.False(t, ok)
 				require.Equal(t, free-4*ms, wait)
 			}

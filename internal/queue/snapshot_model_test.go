@@ -177,7 +177,7 @@ func TestASnapshotBesideOtherGoroutinesLosesNothingOfBefore(t *testing.T) {
 				default:
 				}
 				key := fmt.Sprint(r.IntN(keys))
-				if _, ok := l.Try(key, 1); ok {
+				if _, ok := l.Try(Ask{Key: key}); ok {
 					now := time.Now()
 					mu.Lock()
 					granted[key] = append(granted[key], now)
@@ -226,7 +226,7 @@ func TestRestoreCountsFromWhenABucketWasRead(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		for i := range queue.PieceSize {
-			old.Limiter().Try(fmt.Sprint(i), 1)
+			old.Limiter().Try(Ask{Key: fmt.Sprint(i)})
 		}
 		began := time.Now()
 		coreOf(old.Limiter()).VisitAtOnce = queue.PieceSize
@@ -239,7 +239,7 @@ func TestRestoreCountsFromWhenABucketWasRead(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, next.Limiter().Restore(s))
 		for i := range queue.PieceSize {
-			wait, ok := next.Limiter().Try(fmt.Sprint(i), 1)
+			wait, ok := next.Limiter().Try(Ask{Key: fmt.Sprint(i)})
 			require.False(t, ok)
 			require.Equal(t, time.Minute, wait+time.Since(began), "from the grant on")
 		}

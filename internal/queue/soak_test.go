@@ -254,7 +254,7 @@ func (x *soak) act(ctx context.Context) {
 	defer cancel()
 	switch x.intN(24) {
 	case 0:
-		l.Try(key, 1+x.intN(30))
+		l.Try(Ask{Key: key, Cost: 1 + x.intN(30)})
 	case 1:
 		_ = l.SetRate([]string{"sliding-window", "fixed-window", "pace"}[x.intN(3)], 100+x.intN(1000), time.Duration(1+x.intN(int64(20*time.Second))))
 	case 2:

@@ -105,7 +105,7 @@ func TestCancelledRequestsCostNoThroughput(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			r.cancel, all[i] = cancel, r
 			go func() {
-				r.err = l.Wait(ctx, "", 1)
+				r.err = l.Wait(ctx, Ask{})
 				r.at = time.Since(coreOf(l).Start)
 			}()
 		}
@@ -219,9 +219,9 @@ func TestCancelledHeadHandsOver(t *testing.T) {
 		require.Equal(t, gone, head.err)
 		require.NotErrorIs(t, head.err, ErrThrottled)
 		requireGranted(t, next, 3*time.Second)
-		_, ok := l.Try("", 1)
+		_, ok := l.Try(Ask{})
 		require.True(t, ok)
-		wait, _ := l.Try("", 1)
+		wait, _ := l.Try(Ask{})
 		require.Equal(t, time.Second, wait)
 		require.Equal(t, uint64(1), l.Stats().Canceled)
 	})
@@ -232,12 +232,12 @@ func TestContextThatIsOverCostsNothing(t *testing.T) {
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	require.Equal(t, gone, l.Wait(ctx, "", 1))
+	require.Equal(t, gone, l.Wait(ctx, Ask{}))
 	_, err := l.Acquire(ctx, Ask{Cost: 2})
 	require.Equal(t, gone, err)
-	_, ok := l.Try("", 1)
+	_, ok := l.Try(Ask{})
 	require.True(t, ok)
-	require.Equal(t, gone, l.Wait(ctx, "", 1))
+	require.Equal(t, gone, l.Wait(ctx, Ask{}))
 }
 
 // TestContextThatEndsWithTheGrantIsNotCharged has contexts end at the instant at which their requests are due.
@@ -264,7 +264,7 @@ func TestContextThatEndsWithTheGrantIsNotCharged(t *testing.T) {
 			require.Equal(t, uint64(10-charged), l.Stats().Canceled)
 			left := 0
 			for ; ; left++ {
-				if _, ok := l.Try("", 1); !ok {
+				if _, ok := l.Try(Ask{}); !ok {
 					break
 				}
 			}
@@ -314,7 +314,7 @@ func TestOvertakenRequestIsRefusedWhenItsPatienceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1, Burst(1)))
 		sleep(time.Hour)
-		l.Try("", 1)
+		l.Try(Ask{})
 		began := time.Since(coreOf(l).Start)
 		patient := send(t, l, Ask{Cost: 1, MaxWait: new(time.Second)})
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second+1)
@@ -337,28 +337,28 @@ func TestTryTellsTheWaitExactly(t *testing.T) {
 		within(t, name, func(t *testing.T) {
 			l := limiterOf(t, WithLimit(limit))
 			for range 100 {
-				wait, ok := l.Try("", 1)
+				wait, ok := l.Try(Ask{})
 				if ok {
 					require.Zero(t, wait)
 					continue
 				}
 				sleep(wait - 1)
-				again, ok := l.Try("", 1)
+				again, ok := l.Try(Ask{})
 				require.False(t, ok)
 				require.Equal(t, time.Duration(1), again)
 				sleep(1)
-				_, ok = l.Try("", 1)
+				_, ok = l.Try(Ask{})
 				require.True(t, ok)
 			}
 			if name != "pace" {
-				wait, ok := l.Try("", 8)
+				wait, ok := l.Try(Ask{Cost: 8})
 				require.False(t, ok)
 				require.Equal(t, time.Duration(math.MaxInt64), wait)
 			}
-			wait, ok := l.Try("", -1)
+			wait, ok := l.Try(Ask{Cost: -1})
 			require.False(t, ok)
 			require.Equal(t, time.Duration(math.MaxInt64), wait)
-			_, ok = l.Try("", 0)
+			_, ok = l.Try(Ask{Costs: map[string]int64{l.Limits()[0].Name: 0}})
 			require.True(t, ok, "what costs nothing is not limited")
 		})
 	}
@@ -368,12 +368,12 @@ func TestTryNeverGoesBeforeAnybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(10), Initial(5))))
 		costly := send(t, l, Ask{Cost: 10})
-		wait, ok := l.Try("", 1)
+		wait, ok := l.Try(Ask{})
 		require.False(t, ok)
 		require.Equal(t, 6*time.Second, wait)
 		costly.cancel(nil)
 		synctest.Wait()
-		_, ok = l.Try("", 1)
+		_, ok = l.Try(Ask{})
 		require.True(t, ok)
 	})
 }
@@ -397,10 +397,10 @@ func TestLineIsNoLongerThanMaxQueue(t *testing.T) {
 func TestPanicInOnWaitLeavesNoWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1), WithHooks(Hooks{OnWait: func(WaitEvent) { panic("user") }}))
-		require.PanicsWithValue(t, "user", func() { _ = l.Wait(t.Context(), "", 1) })
+		require.PanicsWithValue(t, "user", func() { _ = l.Wait(t.Context(), Ask{}) })
 		require.Zero(t, l.Stats().Waiting)
 		sleep(time.Second)
-		_, ok := l.Try("", 1)
+		_, ok := l.Try(Ask{})
 		require.True(t, ok)
 	})
 }
