@@ -32,8 +32,6 @@ func gains() []gain {
 		{"A limit that the client does not know is found: an adaptive limit gets **%s %%** of it, with %s %% of the requests refused. The adaptive mode " +
 			"of the AWS SDK gets %s %% of it.", figures{adapted("throttle", "%goodput"), adapted("throttle", "%refused"), adapted("aws", "%goodput")}},
 		{"A waiting request takes **%s bytes**, with the stack of its goroutine.", figures{waiter.of}},
-		{"While 100,000 requests wait, a new rate holds the lock for **%s µs** at most (median of the runs).",
-			figures{heldFor("waiters", "100000", "SetRate").of}},
 	}
 }
 

@@ -46,7 +46,7 @@ func (c config) stages() []stage {
 		{of: "../internal/jsonfinder", bench: "^BenchmarkCopyTCP$/load=(" + strings.Join(observedBodies, "|") + ")$", cpu: "2"},
 		{bench: "^BenchmarkObserve$", cpu: "2"},
 		request, limiter,
-		{bench: "^BenchmarkScale$", cpu: "2", benchtime: "5x", rounds: 3, args: []string{"-scale", strconv.Itoa(c.keys)}, tags: "locktime"},
+		{bench: "^BenchmarkScale$", cpu: "2", benchtime: "5x", rounds: 3, args: []string{"-scale", strconv.Itoa(c.keys)}},
 		{bench: "^BenchmarkKeys$", cpu: "2", benchtime: "1x", rounds: 2, args: []string{"-keys", strconv.Itoa(c.keys)}},
 	}
 	for _, impl := range waiterImpls {

@@ -17,13 +17,6 @@ func stallOf(of, n, op string) query {
 	return query{"Scale", "µs-stall", []string{"of=" + of, "n=" + n, "op=" + op, "cpu=2"}}
 }
 
-// heldFor is for how long the lock was held at once meanwhile, in CPU time.
-func heldFor(of, n, op string) query {
-	q := stallOf(of, n, op)
-	q.unit = "µs-lock"
-	return q
-}
-
 // rejects reports whether an operation rejects waiting requests.
 func rejects(op string) bool { return strings.HasPrefix(op, "reject") }
 
@@ -67,7 +60,7 @@ func (t scaleTable) render(m *measurements, r *report) {
 	if len(sizes) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "### %s\n\n%s The longest for which the lock was held at once, in µs of CPU time / the longest that another caller waited for it "+
+	fmt.Fprintf(b, "### %s\n\n%s The longest that another caller waited for the lock "+
 		"meanwhile, in µs; that caller shares two processors with the operation and the garbage collector / the time of the whole operation, in ms. "+
 		"Each is the median of its runs.\n\n| |", t.title, t.note)
 	for _, n := range sizes {
@@ -84,9 +77,6 @@ func (t scaleTable) render(m *measurements, r *report) {
 				q.unit = "ns/op"
 				whole, _ := q.of(m)
 				cell, measured = number(stall)+" / "+number(whole/1e6), true
-				if held, ok := heldFor(t.of, strconv.Itoa(n), op).of(m); ok {
-					cell = number(held) + " / " + cell
-				}
 				if each, ok := rejectedFor(strconv.Itoa(n), op).of(m); ok && t.of == "waiters" {
 					cell += ", " + number(each/1e3) + " µs each"
 				}

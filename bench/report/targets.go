@@ -65,7 +65,7 @@ const (
 func targets(m *measurements) []target {
 	all := requestTargets()
 	all = append(all, keyTargets()...)
-	all = append(all, scaleTargets(m)...)
+	all = append(all, scaleTargets()...)
 	all = append(all, observeTargets()...)
 	all = append(all, loopbackTargets()...)
 	all = append(all, lineTargets()...)
@@ -106,25 +106,12 @@ func keyTargets() []target {
 	}
 }
 
-// scaleTargets are for how long an operation may hold the lock.
-func scaleTargets(m *measurements) (all []target) {
-	for _, op := range m.order["Scale/op"] {
-		held := target{what: spaced(op) + " with 100,000 waiting, the lock", most: 50, unit: " µs", value: heldFor("waiters", "100000", op).of}
-		if rejects(op) {
-			held.what, held.most = held.what+" at once", 1000
-		}
-		all = append(all, held)
-	}
-	all = append(all, target{what: "reject 1 in 100, 100,000 waiting: CPU time for each, of 1,000 waiting", most: 5. / 3, goal: true, // as their logarithms
+// scaleTargets are for what an operation costs over many waiting requests.
+func scaleTargets() []target {
+	return []target{{what: "reject 1 in 100, 100,000 waiting: CPU time for each, of 1,000 waiting", most: 5. / 3, goal: true, // as their logarithms
 		value: share(rejectedFor("100000", "reject_1_in_100"), rejectedFor("1000", "reject_1_in_100")),
 		why: "The number of requests that are visited grows like that, which a test counts. 1,000 of them fit into the caches of the processor, and " +
-			"100,000 do not."})
-	for _, op := range []string{"SetRate", "SetBurst", "Snapshot", "Buckets"} {
-		all = append(all, target{what: op + " with 1,000,000 keys, the lock at once", most: 1000, unit: " µs", value: heldFor("keys", "1000000", op).of,
-			why: "The lock is given back after about 0.3 ms. What is longer is the time in which the machine runs something else on the " +
-				"processor that holds it."})
-	}
-	return all
+			"100,000 do not."}}
 }
 
 // observeTargets are for what it costs to be observed.

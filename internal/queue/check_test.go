@@ -20,7 +20,6 @@ func (l *Core) Check() error {
 		for key, b := range li.Buckets {
 			c.holds(key == b.Key, "a bucket is kept under another key")
 		}
-		c.holds(li.latest == nil || li.latest == li.Buckets[li.latest.Key], "a limit finds a bucket that was forgotten")
 		waiting := 0
 		for b := range l.allLocked([]*Limit{li}) {
 			waiting += b.Waiting()
@@ -31,7 +30,6 @@ func (l *Core) Check() error {
 	}
 	c.holds(callers == l.order.Callers(), "another number of callers waits than was counted")
 	c.holds(kept == l.keys.size() && len(l.Gates) == l.gateKeys.size(), "a keeper does not have all buckets")
-	c.holds(l.latest == nil || l.latest == l.Gates[l.latest.Meter.(*GateBucket).Key], "a gate is found that was forgotten")
 	c.keeper(&l.keys)
 	c.keeper(&l.gateKeys)
 	for _, b := range l.Gates {

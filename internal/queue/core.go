@@ -3,6 +3,7 @@ package queue
 import (
 	"iter"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +33,7 @@ type Core struct {
 	// events for users are collected under it and delivered afterwards. Whenever Mu is free:
 	//   - no request can go, and none is too late, unless it is still to be checked;
 	//   - the timer is set for the instant at which the next one can go, as far as time decides that.
-	Mu        mutex
+	Mu        sync.Mutex
 	Wall      meter.Wall
 	WallAt    Instant // when to read the wall clock again; never: there are no fixed windows
 	Synced    Instant // when to call syncLocked: at wallAt, or for a booking
@@ -44,7 +45,6 @@ type Core struct {
 	loans     []*Bucket // whose stores may have to be asked for something else, or at another instant
 	refreshes uint64    // calls of Refresh
 	Gates     map[GateKey]*Bucket
-	latest    *Bucket // found by findGateLocked; nil: none, or it was forgotten
 	Hosts     map[string]*host
 	gatesPeak int    // the most since the map was made
 	hostsPeak int    // the same

@@ -1,9 +1,6 @@
 package queue
 
-// denyPendingLocked is denyLocked for a pending request that may not wait. It is not inlined, to keep the stack small on which its
-// callers wait.
-//
-//go:noinline
+// denyPendingLocked is denyLocked for a pending request that may not wait.
 func (l *Core) denyPendingLocked(p *Pending, now Instant) bool {
 	return l.denyLocked(p.Charges, p.Ask.By, now, p.Refusal)
 }

@@ -47,15 +47,10 @@ type Paid struct {
 // for which there must be room. If they cannot, the caller makes the request pending. The two functions are separate so that
 // requests wait on a small stack: there may be 100,000 of them.
 func (l *Core) Pass(p *Paid, by *Counts, g *GateKey) (ok bool) {
-	if !l.Mu.TryLock() {
-		lockSoon(&l.Mu)
-	}
-	now := Instant(time.Since(l.Start)) // as NowLocked does, without a call
-	if now >= l.Synced {
-		l.syncLocked(now)
-	}
+	l.Mu.Lock()
+	now := l.NowLocked()
 	if g != nil {
-		gate := l.findGateLocked(g)
+		gate := l.Gates[*g]
 		if gate == nil { // Decide makes it
 			l.Mu.Unlock()
 			return false
@@ -76,13 +71,8 @@ func (l *Core) Pass(p *Paid, by *Counts, g *GateKey) (ok bool) {
 // Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
 // requests wait and the request is not behind them: one that is behind them never overtakes.
 func (l *Core) Try(p *Paid, by *Counts, priority int, behind bool, r *Refusal) (v Verdict) {
-	if !l.Mu.TryLock() {
-		lockSoon(&l.Mu)
-	}
-	now := Instant(time.Since(l.Start)) // as NowLocked does, without a call
-	if now >= l.Synced {
-		l.syncLocked(now)
-	}
+	l.Mu.Lock()
+	now := l.NowLocked()
 	ok, missing := l.payLocked(p, by, now)
 	switch {
 	case ok:
@@ -96,10 +86,7 @@ func (l *Core) Try(p *Paid, by *Counts, priority int, behind bool, r *Refusal) (
 	return v
 }
 
-// tryAgainLocked is Try where buckets are missing, costs are to be clamped or requests wait. It is not inlined, because most calls of
-// Try need none of its stack.
-//
-//go:noinline
+// tryAgainLocked is Try where buckets are missing, costs are to be clamped or requests wait.
 func (l *Core) tryAgainLocked(p *Paid, by *Counts, priority int, behind, missing bool, r *Refusal, now Instant) (v Verdict) {
 	ok := false
 	if missing && l.canMakeLocked(p.Charges) {
@@ -126,8 +113,6 @@ func (l *Core) tryAgainLocked(p *Paid, by *Counts, priority int, behind, missing
 }
 
 // Pend makes a request pending.
-//
-//go:noinline
 func Pend(charges []Charge, a Ask, g *GateKey) *Pending {
 	p := &Pending{Ask: a, Paid: Paid{Charges: slices.Clone(charges)}}
 	p.Refusal = &p.Room
@@ -135,18 +120,6 @@ func Pend(charges []Charge, a Ask, g *GateKey) *Pending {
 		p.Gate = new(*g)
 	}
 	return p
-}
-
-// lockSoon takes a lock that is never held for as long as it takes to park a goroutine and to wake it again.
-// A sync.Mutex itself does not spin while other goroutines are ready to run.
-func lockSoon(mu *mutex) {
-	const spins = 20
-	for range spins {
-		if mu.TryLock() {
-			return
-		}
-	}
-	mu.Lock()
 }
 
 // lockIfAsked takes the lock if the rates of all buckets are known that must be made for p, and reports whether it did.

@@ -258,7 +258,6 @@ func (l *Core) forgetLocked(b *Bucket) {
 		l.forgetGateLocked(b, g)
 		return
 	}
-	b.Limit.latest = nil
 	delete(b.Limit.Buckets, b.Key)
 	b.Limit.Buckets = Shrunk(b.Limit.Buckets, &b.Limit.peak)
 }

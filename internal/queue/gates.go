@@ -72,14 +72,6 @@ func (l *Core) passLocked(p *Pending, now Instant) {
 	}
 }
 
-// findGateLocked returns the bucket of a gate; nil: none is kept. Many requests have the gate of the one before.
-func (l *Core) findGateLocked(g *GateKey) *Bucket {
-	if l.latest == nil || l.latest.Meter.(*GateBucket).Key != *g {
-		l.latest = l.Gates[*g]
-	}
-	return l.latest
-}
-
 // GateLocked returns the bucket of a gate, and makes it if there is none.
 func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 	if b := l.Gates[key]; b != nil {
@@ -120,7 +112,6 @@ func (l *Core) partyLocked(key GateKey, now Instant) *party {
 
 // forgetGateLocked forgets a gate, its party with the last gate, and its host with the last party.
 func (l *Core) forgetGateLocked(b *Bucket, g *GateBucket) {
-	l.latest = nil
 	delete(l.Gates, g.Key)
 	l.Gates = Shrunk(l.Gates, &l.gatesPeak)
 	p, h := g.Party, g.Party.Host

@@ -180,7 +180,6 @@ type Limit struct {
 	_        [64]byte // what follows is written under the lock while requests read what stands above without it
 	Held     Instant  // by HoldAll: nothing goes before in any bucket
 	HeldMost Instant  // the latest end of a hold of a bucket, past ones included
-	latest   *Bucket  // found by findLocked; nil: none, or it was forgotten
 	Counts   limitCounts
 	_        [64]byte
 }
@@ -194,17 +193,9 @@ func (li *Limit) look(m meter.Meter) {
 // findLocked finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) findLocked() bool {
 	if c.Key != "" && !c.Limit.Gates { // else it is found already
-		c.bucket = c.Limit.findLocked(c.Key)
+		c.bucket = c.Limit.Buckets[c.Key]
 	}
 	return c.bucket != nil
-}
-
-// findLocked returns the bucket of a key; nil: none is kept. Many requests have the key of the one before.
-func (li *Limit) findLocked(key string) *Bucket {
-	if li.latest == nil || li.latest.Key != key {
-		li.latest = li.Buckets[key]
-	}
-	return li.latest
 }
 
 // payLocked makes all charges, and sets the mark, if they can be paid now and no request waits there. missing reports that a
@@ -281,10 +272,7 @@ func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, now Instant) (ok 
 	return ok, nil
 }
 
-// makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock. It is not inlined, to keep the stack
-// small on which its callers may have to wait for the lock.
-//
-//go:noinline
+// makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock.
 func (l *Core) makeAndPayLocked(p *Paid, by *Counts, now Instant) (ok bool) {
 	if l.canMakeLocked(p.Charges) {
 		ok, _ = l.payAllLocked(p, nil, by, now)

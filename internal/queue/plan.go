@@ -103,9 +103,7 @@ func unpayable(charges []Charge, missing *Charge, now Instant) (why reason, c *C
 	return 0, nil, 0
 }
 
-// refuseLocked rejects a request that could go at due. It is not inlined, to keep the stack small on which its callers wait.
-//
-//go:noinline
+// refuseLocked rejects a request that could go at due.
 func (l *Core) refuseLocked(p *Pending, by *Bounds, reason reason, c *Charge, due, now Instant) {
 	if p.Refusal == nil {
 		p.Refusal = new(Refusal)

@@ -96,10 +96,7 @@ func (l *Core) wakeLoan(b *Bucket) {
 	}
 }
 
-// lendLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise. It is
-// not inlined, to keep the stack small on which requests wait.
-//
-//go:noinline
+// lendLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise.
 func (l *Core) lendLocked(b *Bucket, now Instant) (at Instant) {
 	at, asks := b.loan.Due(now, b.demandLocked(now), b.HasLines())
 	if asks {
@@ -159,10 +156,7 @@ func (l *Core) holdLoansLocked(charges []Charge, until, now Instant) {
 	}
 }
 
-// wantLocked has the store asked for a cost that no request waits for. It is not inlined, to keep the stack small on which
-// requests wait.
-//
-//go:noinline
+// wantLocked has the store asked for a cost that no request waits for.
 func (l *Core) wantLocked(charges []Charge, now Instant) {
 	for i := range charges {
 		if b := charges[i].bucket; b.Lent() != nil && b.Ready(0, 0, charges[i].cost) == Never {
@@ -261,10 +255,7 @@ func (b *Bucket) blockedUntil() Instant {
 }
 
 // respite brings the loans of charges up to date. It returns for how long a request that may wait until expiry may wait for a
-// response of a store that may have the tokens; 0: not at all. It is not inlined, to keep the stack small on which
-// requests wait.
-//
-//go:noinline
+// response of a store that may have the tokens; 0: not at all.
 func respite(charges []Charge, try bool, expiry, now Instant) (d int64) {
 	for i := range charges {
 		if n := charges[i].bucket.Lent(); n != nil {
