@@ -96,7 +96,6 @@ func (l *Core) Pieces(limits ...*Limit) iter.Seq[[]*Bucket] {
 
 // changeLocked changes a bucket, and plans its waiters again if change reports that it did.
 func (l *Core) changeLocked(now Instant, b *Bucket, change func() bool) {
-	l.MarkLocked(b)
 	l.DueLocked(now)
 	if change() {
 		l.ReplanLocked(now, b)

@@ -99,30 +99,27 @@ func (g *Grant) Keep(charges []Charge) {
 
 // Cancel gives back the charges of a request that was never sent, unless something else was done with the grant.
 func (l *Core) Cancel(g *Grant, by *Counts) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
+	now := l.begin()
+	defer l.end()
 	if g.Spent == 0 {
 		g.Spent = grantCanceled
-		l.undoLocked(g.Charges(), by, g.Caller)
+		l.undoLocked(g.Charges(), by, g.Caller, now)
 	}
 }
 
 // Free gives back the slots of a request that is over.
 func (l *Core) Free(g *Grant) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
+	now := l.begin()
+	defer l.end()
 	if !g.firstLocked(grantDone) {
 		return
 	}
-	now := l.NowLocked()
-	l.DueLocked(now)
 	charges := g.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.Kept {
 			l.giveBackLocked(c.bucket, c.paid, now, c.cost)
 		}
 	}
-	l.ServeLocked(now)
 }
 
 // Charged returns what the i-th charge came to, and whether it was not given back.
@@ -149,17 +146,15 @@ func (l *Core) Longest(charges []Charge) (seconds float64) {
 
 // Undo gives back all charges of a request that is not sent after all.
 func (l *Core) Undo(charges []Charge, by *Counts) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	l.undoLocked(charges, by, nil)
+	now := l.begin()
+	defer l.end()
+	l.undoLocked(charges, by, nil, now)
 }
 
 // undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.
-func (l *Core) undoLocked(charges []Charge, by *Counts, of *Caller) {
+func (l *Core) undoLocked(charges []Charge, by *Counts, of *Caller, now Instant) {
 	l.Counts.Undone++
 	by.Undone++
-	now := l.NowLocked()
-	l.DueLocked(now)
 	for i := range charges {
 		c := &charges[i]
 		c.Limit.Counts.Undone++
@@ -168,7 +163,6 @@ func (l *Core) undoLocked(charges []Charge, by *Counts, of *Caller) {
 			l.turnLocked(of, c.bucket, -c.cost)
 		}
 	}
-	l.ServeLocked(now)
 }
 
 // refundLocked gives back a charge, or drops it if a dry run has not made it yet.

@@ -3,8 +3,8 @@ package queue
 import "errors"
 
 func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err error) {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
+	now := l.begin()
+	defer l.end()
 	switch {
 	case g.Spent&grantReturned != 0:
 		return 0, errReturned
@@ -21,13 +21,10 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 	if cost == charged {
 		return charged, nil
 	}
-	now := l.NowLocked()
 	b := c.bucket
 	if cost > charged {
 		b = l.keptLocked(c, now)
 	}
-	l.MarkLocked(b)
-	l.DueLocked(now)
 	b.Meter.Settle(c.paid, now, charged, cost)
 	l.turnLocked(g.Caller, b, cost-charged)
 	if cost < charged {
@@ -39,7 +36,6 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 		l.ReplanLocked(now, b)
 		l.owedLocked(b, now)
 	}
-	l.ServeLocked(now)
 	return charged, nil
 }
 

@@ -108,6 +108,7 @@ func (l *Core) tryAgainLocked(p *Paid, by *Counts, priority int, behind, missing
 	pending := &Pending{Ask: Ask{Priority: priority, Try: true, By: by}, Paid: Paid{Charges: slices.Clone(p.Charges)}}
 	pending.Refusal = &pending.Room
 	v = l.lineUpLocked(context.Background(), pending, nil, nil, now) // it grants no Try
+	l.ServeLocked(now)
 	*r = pending.Room
 	return v
 }
@@ -148,7 +149,7 @@ func (l *Core) Decide(ctx context.Context, p *Pending) (w *Waiter, v Verdict) {
 	if !l.lockIfAsked(p) {
 		return nil, Unasked
 	}
-	defer l.Mu.Unlock()
+	defer l.end()
 	now := l.NowLocked()
 	if p.Gate != nil && !p.Late {
 		l.passLocked(p, now)
@@ -210,12 +211,10 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 	}
 	if reason == 0 || due <= now && !a.Try { // it may overtake
 		w.Due, w.in.Binding = due, i
-		if l.joins(p, w, now) {
-			l.ServeLocked(now)
+		switch granted := l.joins(p, w, now); {
+		case granted:
 			return Granted
-		}
-		if reason == 0 {
-			l.ServeLocked(now)
+		case reason == 0:
 			return Waiting
 		}
 		w.Verdict = left
@@ -223,9 +222,8 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 	}
 	l.refuseLocked(p, by, reason, &charges[i], charges[i].bucket.soonest(due, charges[i].cost), now)
 	if l.Supplies != nil {
-		l.wantLocked(charges, now)
+		l.wantLocked(charges)
 	}
-	l.ServeLocked(now)
 	return Refused
 }
 
@@ -277,10 +275,8 @@ func (l *Core) Stand(ctx context.Context, cancel <-chan struct{}, w *Waiter) err
 // Abandon takes back a request whose context is over, granted or not. A rejection stays one, also if MaxWait ends at the same
 // instant: MaxWait is judged before the deadline.
 func (l *Core) Abandon(ctx context.Context, w *Waiter) error {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
-	now := l.NowLocked()
-	l.DueLocked(now)
+	now := l.begin()
+	defer l.end()
 	if w.Verdict == Waiting && w.Expiry <= now {
 		l.expireLocked(w, now)
 	}
@@ -331,10 +327,8 @@ func IsClosed(c <-chan struct{}) bool {
 
 // Expire rejects a request at the end of its MaxWait, unless it can be granted at this very instant.
 func (l *Core) Expire(w *Waiter) {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
-	now := l.NowLocked()
-	l.DueLocked(now)
+	now := l.begin()
+	defer l.end()
 	if w.Verdict == Waiting {
 		l.expireLocked(w, now)
 	}

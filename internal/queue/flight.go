@@ -13,16 +13,14 @@ type Outcome = supply.Outcome
 
 // Board collects what is to be asked for; nil: nothing, or the store must not be called now.
 func (l *Core) Board(s *Supply) *Flight {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
-	now := l.NowLocked()
+	now := l.begin()
+	defer l.end()
 	f := &Flight{s.Collect(now), s}
 	for n := f.Next(); n != nil; n = f.Next() {
 		if f.ask(n.Of(), now) == 0 {
 			l.MarkLocked(n.Of())
 		}
 	}
-	l.ServeLocked(now)
 	sent := f.Send()
 	l.callLocked(s, now)
 	if !sent {
@@ -46,19 +44,13 @@ func (f *Flight) ask(b *Bucket, now Instant) int {
 // LandOnce books the response of a call, or that there is none. It reports false if the call was given up before. The store has
 // gone out of reach if it returns buckets: some waiters there cannot wait so long.
 func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) (ok bool, queued []*Bucket, events []supply.Event) {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
-	s, now := f.Supply, l.NowLocked()
+	now := l.begin()
+	defer l.end()
+	s := f.Supply
 	if !f.Return(givenUp, now) {
 		l.callLocked(s, now)
 		return false, nil, nil
 	}
-	for i := range f.Parts() {
-		if b := f.Of(i); b.Armed <= now {
-			l.MarkLocked(b)
-		}
-	}
-	l.DueLocked(now)
 	l.order.Backdate(f.Sent()) // a response may be late, as a timer may
 	up := s.Err() == nil
 	if event := f.Note(detached(err), now); event != nil {
@@ -68,7 +60,6 @@ func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) 
 		queued = s.Asking()
 	}
 	events = append(events, l.landPartsLocked(f, outcomes, err, now)...)
-	l.ServeLocked(now)
 	l.callLocked(s, now)
 	return true, queued, events
 }
@@ -109,16 +100,14 @@ func (b *Bucket) fewWait() bool { return b.Waiting() <= maxRejudged }
 
 // ReplanSome judges the requests again that wait for these buckets, if their store is out of reach.
 func (l *Core) ReplanSome(buckets []*Bucket) {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
-	now := l.NowLocked()
+	now := l.begin()
+	defer l.end()
 	for _, b := range buckets {
 		if b.loan.Out() != nil {
 			b.loan.Look(now)
 			l.ReplanLocked(now, b)
 		}
 	}
-	l.ServeLocked(now)
 }
 
 // A storeState is what is known of a store.

@@ -146,9 +146,8 @@ type Mark struct {
 
 // HearAndServe takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
 func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, by *Counts) (e HeldEvent) {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
-	now := l.NowLocked()
+	now := l.begin()
+	defer l.end()
 	if l.Gates[*key] == nil && !l.roomForGateLocked(now) {
 		l.Heard.Store(true)
 		return e
@@ -156,8 +155,6 @@ func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, b
 	b := l.GateLocked(*key, now)
 	first := !l.Heard.Swap(true)
 	g := b.Meter.(*GateBucket)
-	l.markPartyLocked(g.Party)
-	l.DueLocked(now)
 	known := g.Account.Quotas()
 	if a.Word.After == nil {
 		g.Sent()
@@ -174,7 +171,6 @@ func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, b
 		l.heldLocked(b, by)
 		e = HeldEvent{b, held}
 	}
-	l.ServeLocked(now)
 	return e
 }
 
@@ -335,15 +331,8 @@ func (l *Core) PartiesOf(want func(GateKey) bool) (gates []*Bucket) {
 }
 
 func (l *Core) ForgetSaid(gates []*Bucket, key string) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	now := l.NowLocked()
-	for _, b := range gates {
-		for _, p := range b.Meter.(*GateBucket).Party.Host.parties {
-			l.markPartyLocked(p)
-		}
-	}
-	l.DueLocked(now)
+	now := l.begin()
+	defer l.end()
 	for _, b := range gates {
 		g := b.Meter.(*GateBucket)
 		g.Account.Forget(now)
@@ -361,7 +350,6 @@ func (l *Core) ForgetSaid(gates []*Bucket, key string) {
 			l.MarkLocked(b)
 		}
 	}
-	l.ServeLocked(now)
 }
 
 // A resumer is a meter that pauses because of what servers said.

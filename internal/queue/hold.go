@@ -10,7 +10,7 @@ func (l *Core) Hold(p *Pending, d int64) (crowded []*Limit, asked bool) {
 	if !l.lockIfAsked(p) {
 		return nil, false
 	}
-	defer l.UnlockJudged()
+	defer l.end()
 	now := l.NowLocked()
 	var held []*Bucket
 	for i := range p.Charges {
@@ -27,16 +27,12 @@ func (l *Core) Hold(p *Pending, d int64) (crowded []*Limit, asked bool) {
 		}
 	}
 	l.Counts.Holds.Caller++
-	for _, b := range held {
-		l.MarkLocked(b)
-	}
 	l.DueLocked(now)
 	for _, b := range held {
 		b.hold(now, now+d)
 		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
 	}
 	l.ReplanLocked(now, held...)
-	l.ServeLocked(now)
 	return crowded, true
 }
 
@@ -60,9 +56,8 @@ func (l *Core) heldLocked(b *Bucket, by *Counts) {
 }
 
 func (l *Core) HoldAll(d int64) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	now := l.NowLocked()
+	now := l.begin()
+	defer l.end()
 	l.Counts.Holds.Caller++
 	for _, li := range l.Limits {
 		li.Held = max(li.Held, now+d)
@@ -72,10 +67,8 @@ func (l *Core) HoldAll(d int64) {
 
 // Release returns the limits in which that hold was the last to end.
 func (l *Core) Release(key string) (last []*Limit) {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	now := l.NowLocked()
-	l.DueLocked(now)
+	now := l.begin()
+	defer l.end()
 	for _, li := range l.Limits {
 		held := li.Holds[key]
 		delete(li.Holds, key)
@@ -87,7 +80,6 @@ func (l *Core) Release(key string) (last []*Limit) {
 			last = append(last, li)
 		}
 	}
-	l.ServeLocked(now)
 	return last
 }
 

@@ -50,8 +50,8 @@ type retuned struct {
 
 // ReportAndServe tells the outcome of a request to the buckets that it was charged in. That may change when waiters can go.
 func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
+	now := l.begin()
+	defer l.end()
 	if !g.firstLocked(grantReported) {
 		return n
 	}
@@ -64,17 +64,6 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 			charges[i].Limit.Counts.Undone++
 		}
 	}
-	now := l.NowLocked()
-	for i := range charges {
-		b := charges[i].bucket
-		if b.HasLines() && (a.Unsent || b.Limit.Reported || b.Limit.Answered) {
-			l.MarkLocked(b)
-		}
-		if g, ok := b.Meter.(*GateBucket); ok {
-			l.markPartyLocked(g.Party)
-		}
-	}
-	l.DueLocked(now)
 	var said telling
 	if a.Word != nil {
 		said = l.tellLocked(a.Word, now)
@@ -114,7 +103,6 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 			n.Holds = append(n.Holds, HeldEvent{c.bucket, held})
 		}
 	}
-	l.ServeLocked(now)
 	return n
 }
 

@@ -14,13 +14,12 @@ func (l *Core) Restore(p *Pending, d int64, f func(b *Bucket, now Instant) error
 	if !l.lockIfAsked(p) {
 		return false, nil
 	}
-	defer l.UnlockJudged()
+	defer l.end()
 	c, now := p.Charges, l.NowLocked()
 	if !l.haveLocked(&c[0], c, rateAt(p.Rates, 0), now) {
 		return true, errNoRoom
 	}
 	b := c[0].bucket
-	l.MarkLocked(b)
 	l.DueLocked(now)
 	err = f(b, now)
 	if d > 0 {
@@ -29,28 +28,23 @@ func (l *Core) Restore(p *Pending, d int64, f func(b *Bucket, now Instant) error
 	}
 	b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
 	l.ReplanLocked(now, b)
-	l.ServeLocked(now)
 	return true, err
 }
 
 // RestoreGate has f change a gate, which it makes if there is none. The error is that of f, or that there is no room for the gate.
 func (l *Core) RestoreGate(key GateKey, f func(g *GateBucket, now Instant) error) error {
-	l.Mu.Lock()
-	defer l.UnlockJudged()
-	now := l.NowLocked()
+	now := l.begin()
+	defer l.end()
 	if !l.roomForGateLocked(now) {
 		return errNoRoom
 	}
 	l.Heard.Store(true)
 	g := l.GateLocked(key, now).Meter.(*GateBucket)
-	l.markPartyLocked(g.Party)
-	l.DueLocked(now)
 	err := f(g, now)
 	if g.Account.Knows(AnyQuota) {
 		l.adoptLocked(g.Party, now)
 	}
 	l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
 	l.replanPartyLocked(g.Party, now)
-	l.ServeLocked(now)
 	return err
 }

@@ -49,7 +49,7 @@ func (l *Core) DueLocked(now Instant) {
 }
 
 // ServeLocked ends a change: it rejects the requests that are too late, grants those that can go now, and sets timers for the others.
-// If some are still to be checked, UnlockJudged goes on.
+// If some are still to be checked, end goes on.
 func (l *Core) ServeLocked(now Instant) {
 	work := l.AtOnce
 	for {
@@ -63,8 +63,16 @@ func (l *Core) ServeLocked(now Instant) {
 	l.armLocked(now)
 }
 
-// UnlockJudged ends a change and frees Mu.
-func (l *Core) UnlockJudged() {
+// begin takes Mu for a change, and grants what was due before.
+func (l *Core) begin() (now Instant) {
+	l.Mu.Lock()
+	now = l.NowLocked()
+	l.DueLocked(now)
+	return now
+}
+
+// end ends a change and frees Mu, in pieces if many requests are to be checked.
+func (l *Core) end() {
 	l.ServeLocked(l.now)
 	for !l.order.IsChecked() {
 		l.Mu.Unlock()
@@ -173,7 +181,7 @@ func (l *Core) armLocked(now Instant) {
 // wake is what the timer calls.
 func (l *Core) wake() {
 	l.Mu.Lock()
-	defer l.UnlockJudged()
+	defer l.end()
 	l.armed = Never
 	l.NowLocked()
 }

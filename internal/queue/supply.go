@@ -86,7 +86,7 @@ func (l *Core) armLoansLocked(now Instant) {
 // wakeLoan is what the timer of a bucket calls.
 func (l *Core) wakeLoan(b *Bucket) {
 	l.Mu.Lock()
-	defer l.UnlockJudged()
+	defer l.end()
 	b.Armed = Never
 	now := l.NowLocked()
 	l.MarkLocked(b)
@@ -127,7 +127,7 @@ func (l *Core) callLocked(s *Supply, now Instant) {
 // probe is what the timer of a supply calls: a store that was out of reach may be called again.
 func (l *Core) probe(s *Supply) {
 	l.Mu.Lock()
-	defer l.UnlockJudged()
+	defer l.end()
 	s.probeAt = Never
 	l.callLocked(s, l.NowLocked())
 }
@@ -157,14 +157,13 @@ func (l *Core) holdLoansLocked(charges []Charge, until, now Instant) {
 }
 
 // wantLocked has the store asked for a cost that no request waits for.
-func (l *Core) wantLocked(charges []Charge, now Instant) {
+func (l *Core) wantLocked(charges []Charge) {
 	for i := range charges {
 		if b := charges[i].bucket; b.Lent() != nil && b.Ready(0, 0, charges[i].cost) == Never {
 			b.loan.Wanted = min(charges[i].cost, b.loan.Most())
 			l.MarkLocked(b)
 		}
 	}
-	l.ServeLocked(now)
 }
 
 // demandLocked describes the requests that wait for tokens of a shared bucket.

@@ -33,7 +33,7 @@ func (l *Core) visit(some iter.Seq[*Bucket], visit func(*Bucket, Instant), betwe
 		if visited < l.VisitAtOnce && l.order.IsChecked() && (!look || int64(time.Since(l.Start))-now < visitTime) {
 			continue
 		}
-		l.UnlockJudged()
+		l.end()
 		if !between() {
 			return
 		}
@@ -41,7 +41,7 @@ func (l *Core) visit(some iter.Seq[*Bucket], visit func(*Bucket, Instant), betwe
 		l.Mu.Lock() // others may have changed the maps: what is still to come of them is what is in them then
 		now, visited = l.NowLocked(), 0
 	}
-	l.UnlockJudged()
+	l.end()
 	between()
 }
 
