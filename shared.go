@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"runtime"
 	"slices"
@@ -140,7 +141,7 @@ func Shared(s Store, opts ...SharedOption) LimitOption {
 			SupplyTerms: queue.SupplyTerms{Store: s, Terms: supply.Terms{
 				Timeout: defaultStoreTimeout, Grace: defaultStoreGrace, Without: supply.Nothing,
 			}},
-			Ahead: defaultLeaseAhead,
+			Ahead: defaultLeaseAhead, Name: processName(),
 		}
 		l.rule.Store = sh
 		switch {
@@ -162,6 +163,15 @@ func Shared(s Store, opts ...SharedOption) LimitOption {
 			o.applyTo(l, sh)
 		}
 	})
+}
+
+// processName returns host and pid, by which the store shows the processes that have slots.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host[:min(len(host), 32)] + "-" + strconv.Itoa(os.Getpid())
 }
 
 // inStore returns what a store calls the kind, and whether limits of it can be shared.

@@ -37,6 +37,7 @@ type Config struct {
 	Ahead   time.Duration // leases the tokens of so much time before they are needed, at the rate of recent use
 	Keep    time.Duration // gives tokens back that were not used for so long; 0: 100 ms
 	Horizon time.Duration // Part.Horizon, before some round trips are added; 0: 50 ms
+	Name    string        // names the process as a Holder, besides Seed; at most 48 bytes
 	Seed    uint64        // another in each process: it names the process as a Holder, and has processes ask at different instants after a Fixed window begins
 }
 

@@ -58,9 +58,18 @@ func NewLeasedSlots(b Budget, c Config) *LeasedSlots {
 		c.Keep = 100 * time.Millisecond
 	}
 	return &LeasedSlots{
-		budget: b, keep: int64(c.Keep), holder: strconv.FormatUint(c.Seed, 36),
+		budget: b, keep: int64(c.Keep), holder: holderOf(c),
 		kept: meter.Never, asked: meter.Never, tell: meter.Never, left: float64(b.N),
 	}
+}
+
+// holderOf returns what a process is called.
+func holderOf(c Config) string {
+	seed := strconv.FormatUint(c.Seed, 36) // up to 13 bytes
+	if c.Name == "" {
+		return seed
+	}
+	return c.Name[:min(len(c.Name), 48)] + "-" + seed
 }
 
 // InFlight implements [meter.Flier].

@@ -39,7 +39,7 @@ func (l *Core) supplyOf(terms SupplyTerms, limit string) *Supply {
 
 // lend returns the loan of a new bucket. Fraction is already applied to r and burst.
 func (li *Limit) lend(b *Bucket, key string, r Rate, burst int64) *loan {
-	config := lease.Config{Ahead: li.Store.Ahead, Seed: rand.Uint64()}
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: rand.Uint64()}
 	return li.supply.Lend(b, lease.New(li.Budget(key, r, burst), config))
 }
 
@@ -277,6 +277,7 @@ func respite(charges []Charge, try bool, expiry, now Instant) (d int64) {
 type Sharing struct {
 	SupplyTerms
 	Ahead time.Duration
+	Name  string // of this process, for those who operate the store
 }
 
 // SupplyTerms are how a Limiter uses a store.

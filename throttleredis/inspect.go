@@ -1,0 +1,211 @@
+package throttleredis
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+)
+
+// A BudgetState is what Redis has of a budget. Names that are long or contain braces or control characters are hashes; see the docs.
+type BudgetState struct {
+	Name       string // of the key in Redis
+	Kind       string // "bucket", "pace", "sliding-window", "fixed-window" or "in-flight"
+	Limit, Key string // the name of the limit, and the key that it is counted by
+
+	PerSecond float64       // the rate that counts; 0 for slots
+	Most      float64       // the burst, n, or the number of slots
+	Left      float64       // tokens or free slots; negative if they are promised or owed
+	Held      time.Duration // how long the budget is still blocked
+	Processes int           // how many processes use it, as an estimate
+	Expires   time.Duration // when Redis forgets it if no process asks
+	Holders   []Holder      // of slots
+	Err       error         // the state is unreadable
+}
+
+// A Holder is a process that has slots, or waits for some.
+type Holder struct {
+	Name         string // host, pid and a random number
+	Slots, Wants int64
+	Expires      time.Duration // when its slots are free if it does not ask again
+}
+
+// Budgets returns the states of all budgets whose key in Redis contains match, in order of their names. It reads every key of the
+// prefix with SCAN, so it takes a while where there are many. It needs permission for SCAN, PTTL, TYPE and HGETALL.
+func (s *Store) Budgets(ctx context.Context, match string) ([]BudgetState, error) {
+	now, err := s.client.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var all []BudgetState
+	err = s.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		scan := c.Scan(ctx, 0, escaped(s.prefix)+":"+version+":*", 1000).Iterator()
+		for scan.Next(ctx) {
+			name := scan.Val()
+			if isNonce(name) || !strings.Contains(name, match) {
+				continue
+			}
+			state, ok := s.inspect(ctx, c, name, now.UnixMicro())
+			if ok {
+				mu.Lock()
+				all = append(all, state)
+				mu.Unlock()
+			}
+		}
+		return scan.Err()
+	})
+	slices.SortFunc(all, func(a, b BudgetState) int { return cmp.Compare(a.Name, b.Name) })
+	return all, err
+}
+
+// Reset deletes the state of a budget by the name of its key in Redis, as [Store.Budgets] has it. The budget starts again: a bucket with
+// its initial tokens, a window with n, and slots as their processes report them, which takes up to three seconds.
+func (s *Store) Reset(ctx context.Context, name string) error {
+	if !strings.HasPrefix(name, s.prefix+":"+version+":") {
+		return fmt.Errorf("throttleredis: %q is no key of a budget with the prefix %q", name, s.prefix)
+	}
+	n, err := s.client.Del(ctx, name).Result()
+	if err == nil && n == 0 {
+		err = fmt.Errorf("throttleredis: Redis has no key %q", name)
+	}
+	return err
+}
+
+func (s *Store) eachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error {
+	switch c := s.client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, f)
+	case *redis.Client:
+		return f(ctx, c)
+	}
+	return fmt.Errorf("throttleredis: a %T cannot be listed", s.client)
+}
+
+// escaped returns a text that a pattern of SCAN matches as it is.
+func escaped(text string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`).Replace(text)
+}
+
+// isNonce reports whether a key records the nonce of a script.
+func isNonce(name string) bool {
+	_, rest, ok := strings.Cut(name, "}")
+	return ok && strings.HasPrefix(rest, "#") && !strings.Contains(rest, ":")
+}
+
+// inspect reads one state; it reports false if there is none any more.
+func (s *Store) inspect(ctx context.Context, c *redis.Client, name string, now int64) (b BudgetState, ok bool) {
+	b.Name = name
+	text := strings.TrimPrefix(name, s.prefix+":"+version+":{")
+	if s.oneSlot {
+		text = strings.TrimPrefix(text, "#}")
+	}
+	b.Key, text, _ = strings.Cut(text, "}")
+	if i := strings.LastIndexByte(text, ':'); i >= 0 {
+		b.Limit = text[:i]
+		for kind, letter := range letters {
+			if letter == text[i+1:] {
+				b.Kind = string(kind)
+			}
+		}
+	}
+	b.Expires = max(0, c.PTTL(ctx, name).Val())
+	var err error
+	if b.Kind == string(lease.Slots) {
+		var fields map[string]string
+		if fields, err = c.HGetAll(ctx, name).Result(); err == nil {
+			ok, err = len(fields) > 0, b.readSlots(fields, now)
+		}
+	} else {
+		var state string
+		if state, err = c.Get(ctx, name).Result(); err == nil {
+			ok, err = true, b.readState(state, now)
+		}
+	}
+	if err == redis.Nil {
+		return b, false
+	}
+	b.Err = err
+	return b, ok || err != nil
+}
+
+// doubles returns the format of a state, and the numbers after it.
+func doubles(state string) (format byte, all []float64) {
+	if state == "" {
+		return 0, nil
+	}
+	for rest := state[1:]; len(rest) >= 8; rest = rest[8:] {
+		all = append(all, math.Float64frombits(binary.LittleEndian.Uint64([]byte(rest[:8]))))
+	}
+	return state[0], all
+}
+
+var errState = scriptError("STATE it is not one that this release reads")
+
+const stateFormat = 2 // FORMAT in head.lua
+
+// readState reads the state of a bucket or a window, as the scripts document it.
+func (b *BudgetState) readState(state string, now int64) error {
+	format, f := doubles(state)
+	if format != stateFormat || len(f) < 10 {
+		return errState
+	}
+	seen, busy, before, hold, tick, n, per, full := f[0], f[1], f[2], f[3], f[5], f[6], f[7], f[8]
+	b.PerSecond = n / per / tick * 1e6
+	b.Held = lease.Micros(max(0, int64(hold)-now))
+	epoch := float64(lease.SinceMost / time.Microsecond)
+	if at := float64(now) - math.Mod(float64(now), epoch); seen < at {
+		if before = busy; seen < at-epoch {
+			before = 0
+		}
+		busy = 0
+	}
+	b.Processes = max(1, int(math.Round((before*(1-math.Mod(float64(now), epoch)/epoch)+busy)/epoch)))
+	switch lease.Kind(b.Kind) {
+	case lease.Bucket, lease.Pace:
+		at, level := f[9], f[10]
+		b.Most = full / per
+		b.Left = min(full, level+max(0, math.Floor(float64(now)/tick)-at)*n) / per
+	case lease.Sliding:
+		used := f[9]
+		for i := 10; i+1 < len(f) && f[i]+per <= float64(now); i += 2 {
+			used -= f[i+1]
+		}
+		b.Most, b.Left = n, n-used
+	case lease.Fixed: // the beginning of its window is not part of the state: another one may have begun
+		b.Most, b.Left = n, n-f[9]
+		if f[10]+per <= float64(now) {
+			b.Left = n
+		}
+	}
+	return nil
+}
+
+// readSlots reads the state of slots.
+func (b *BudgetState) readSlots(fields map[string]string, now int64) error {
+	format, f := doubles(fields[""])
+	if format != stateFormat || len(f) < 7 {
+		return errState
+	}
+	b.Held, b.Most, b.Left = lease.Micros(max(0, int64(f[0])-now)), f[2], f[2]
+	for name, state := range fields {
+		_, h := doubles("x" + state)
+		if name == "" || len(h) < 3 || int64(h[2]) <= now {
+			continue
+		}
+		b.Holders = append(b.Holders, Holder{name, int64(h[0]), int64(h[1]), lease.Micros(int64(h[2]) - now)})
+		b.Left -= h[0]
+	}
+	slices.SortFunc(b.Holders, func(a, b Holder) int { return cmp.Compare(a.Name, b.Name) })
+	b.Processes = max(1, len(b.Holders))
+	return nil
+}

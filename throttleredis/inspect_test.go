@@ -1,0 +1,81 @@
+package throttleredis
+
+import (
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/lease"
+)
+
+func TestBudgetsAreListedAndReset(t *testing.T) {
+	s := start(t)
+	c := s.client(t)
+	st := newStore(t, c)
+	for _, kind := range []lease.Kind{lease.Bucket, lease.Pace, lease.Sliding, lease.Fixed, lease.Slots} {
+		b := lease.Budget{Kind: kind, Limit: "l", Key: "tenant", N: 10, Per: time.Hour, Burst: 5, Initial: 5}
+		first := lease1(t, st, lease.Part{Budget: b, Need: 1, Want: 1, Holder: "web-1-4711-x", Since: lease.SinceMost})
+		lease1(t, st, lease.Part{Budget: b, Back: []lease.Return{{Lease: first.ID}}, Hold: time.Minute, Holder: "web-2", Held: 2, Want: 9})
+	}
+	must(t, c.LPush(t.Context(), "throttle:2:{bad}l:b", "x").Err())
+	must(t, c.Set(t.Context(), "other", "x", 0).Err())
+	all, err := st.Budgets(t.Context(), "")
+	must(t, err)
+	if len(all) != 6 {
+		t.Fatalf("%d budgets: %+v", len(all), all)
+	}
+	if bad := all[0]; bad.Key != "bad" || bad.Err == nil {
+		t.Errorf("%+v", bad)
+	}
+	for _, b := range all[1:] {
+		most, left := 10.0, 9.0
+		switch lease.Kind(b.Kind) {
+		case lease.Bucket:
+			most, left = 5, 4
+		case lease.Pace:
+			most, left = 1, 0
+		case lease.Slots:
+			left = 7
+			if len(b.Holders) != 2 || b.Holders[0].Name != "web-1-4711-x" || b.Holders[0].Slots != 1 || b.Holders[1].Wants != 9 {
+				t.Errorf("%+v", b.Holders)
+			}
+		}
+		if b.Limit != "l" || b.Key != "tenant" || b.Most != most || math.Abs(b.Left-left) > 0.1 || b.Held < 50*time.Second || b.Expires <= 0 || b.Err != nil {
+			t.Errorf("%+v", b)
+		}
+		if rate := 10.0 / 3600; b.Kind != string(lease.Slots) && math.Abs(b.PerSecond-rate) > rate/1000 {
+			t.Errorf("%s: %v per second", b.Kind, b.PerSecond)
+		}
+		must(t, st.Reset(t.Context(), b.Name))
+	}
+	if err := st.Reset(t.Context(), "other"); err == nil {
+		t.Error("a key of something else was deleted")
+	}
+	if err := st.Reset(t.Context(), all[1].Name); err == nil {
+		t.Error("a budget was reset twice")
+	}
+	some, err := st.Budgets(t.Context(), "bad")
+	if err != nil || len(some) != 1 {
+		t.Errorf("%v, %+v", err, some)
+	}
+}
+
+func TestHoldersAreNamedByHostAndPid(t *testing.T) {
+	s := start(t)
+	l := limiterOn(t, s.addr(), slotsOf(2))
+	g, err := l.Acquire(t.Context(), throttle.Ask{})
+	must(t, err)
+	defer g.Done()
+	all, err := newStore(t, s.client(t)).Budgets(t.Context(), "")
+	must(t, err)
+	host, err := os.Hostname()
+	must(t, err)
+	want := host[:min(len(host), 32)] + "-" + strconv.Itoa(os.Getpid()) + "-"
+	if len(all) != 1 || len(all[0].Holders) != 1 || !strings.HasPrefix(all[0].Holders[0].Name, want) {
+		t.Errorf("%+v: no holder begins with %q", all, want)
+	}
+}
