@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -46,10 +47,10 @@ type Core struct {
 	refreshes uint64    // calls of Refresh
 	Gates     map[GateKey]*Bucket
 	Hosts     map[string]*host
-	gatesPeak int    // the most since the map was made
-	hostsPeak int    // the same
-	keys      keeper // of all buckets except those of the key ""
-	gateKeys  keeper // and of those of gates
+	gatesPeak int                  // the most since the map was made
+	hostsPeak int                  // the same
+	keys      keep.Keeper[*Bucket] // of all buckets except those of the key ""
+	gateKeys  keep.Keeper[*Bucket] // and of those of gates
 	sweeper   *time.Timer
 	SweepAt   Instant // when sweeper fires; never: it does not
 	Counts    Counts  // not beside Mu, because other goroutines spin on Mu while it is written
@@ -61,7 +62,7 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
 	l.Gate.look(&GateBucket{})
 	l.AtOnce, l.VisitAtOnce, l.Pause = judgeAtOnce, VisitAtOnce, runtime.Gosched
-	l.armed = Never
+	l.armed, l.keys.Matters, l.gateKeys.Matters = Never, (*Bucket).matters, (*Bucket).matters
 	l.Gates, l.Hosts = make(map[GateKey]*Bucket), make(map[string]*host)
 	l.Wall.Unix, l.WallAt, l.Synced, l.SweepAt = l.Start.UnixNano(), Never, Never, Never
 }

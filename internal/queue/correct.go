@@ -41,7 +41,7 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 
 // owedLocked turns the debt of a bucket into a hold of its key, if the bucket was forgotten and there is no room for it.
 func (l *Core) owedLocked(b *Bucket, now Instant) {
-	if b.Key == "" || b.Place >= 0 {
+	if b.Key == "" || b.IsKept() {
 		return
 	}
 	if must, _ := b.Meter.Matters(now); must > now {
@@ -60,7 +60,7 @@ func (l *Core) keptLocked(c *Charge, now Instant) *Bucket {
 		return other
 	}
 	stale := b.Limit.Asks && b.asked < b.Limit.refreshed // the next request asks for its rate
-	if stale || l.keys.size() >= l.MaxKeys && !l.evictLocked(now, nil, &l.keys) {
+	if stale || l.keys.Len() >= l.MaxKeys && !l.evictLocked(now, nil, &l.keys) {
 		return b // it is not kept; see owedLocked
 	}
 	if !b.hasOwnRate() { // it was not there when the limit was changed

@@ -90,7 +90,7 @@ func (w *WaitCounts) Add(d time.Duration) {
 func (l *Core) Read(of *Counts) (c Counts, callers, buckets int) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return *of, l.order.Callers(), l.keys.size()
+	return *of, l.order.Callers(), l.keys.Len()
 }
 
 // Callers returns how many callers wait, where callers take turns. Mu is held.

@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"io"
@@ -303,35 +302,6 @@ func TestAKeyMakesRoomBehindThousandsThatAreBusy(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, ReasonKeys, r.Reason)
 	})
-}
-
-// Memory is given back when little of it is in use, and what is small or well used stays where it is.
-func TestOnlyWhatIsLargeAndMostlyEmptyIsCopied(t *testing.T) {
-	filled := func(n int) map[int]bool {
-		m := make(map[int]bool)
-		for i := range n {
-			m[i] = true
-		}
-		return m
-	}
-	for _, c := range []struct{ size, peak, after int }{
-		{2000, 100_000, 100_000}, {1000, 2000, 2000}, {200, queue.ShrinkAbove, queue.ShrinkAbove}, {1000, 4000, 1000}, {queue.ShrinkAbove, 100_000, queue.ShrinkAbove},
-	} {
-		peak := c.peak
-		require.Len(t, queue.Shrunk(filled(c.size), &peak), c.size)
-		require.Equal(t, c.after, peak, "%d of %d", c.size, c.peak)
-	}
-	for _, c := range []struct {
-		size, room int
-		copied     bool
-	}{{100, queue.ShrinkAbove, false}, {2000, 3000, false}, {400, 2000, true}} {
-		h := make(queue.BucketHeap, c.size, c.room)
-		for i := range h {
-			h[i] = &queue.Bucket{Place: int32(i)}
-		}
-		heap.Pop(&h)
-		require.Equal(t, c.copied, cap(h) < c.room, "%d of %d", c.size, c.room)
-	}
 }
 
 // TestDebtOfAForgottenBucketIsKept settles a request after its bucket was full again and forgotten.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -78,7 +79,7 @@ func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 		return b
 	}
 	p := l.partyLocked(key, now)
-	b := &Bucket{Limit: l.Gate, Key: key.Name(), Place: -1}
+	b := &Bucket{Limit: l.Gate, Key: key.Name()}
 	b.needs()
 	b.Meter = &GateBucket{Gate: quota.NewGate(p.account), Key: key, Party: p}
 	p.gates[b] = true
@@ -88,7 +89,7 @@ func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 	}
 	l.Gates[key] = b
 	l.gatesPeak = max(l.gatesPeak, len(l.Gates))
-	l.gateKeys.add(b, now)
+	l.gateKeys.Add(b, now)
 	l.sweepLaterLocked(now, sweepEvery)
 	return b
 }
@@ -113,18 +114,18 @@ func (l *Core) partyLocked(key GateKey, now Instant) *party {
 // forgetGateLocked forgets a gate, its party with the last gate, and its host with the last party.
 func (l *Core) forgetGateLocked(b *Bucket, g *GateBucket) {
 	delete(l.Gates, g.Key)
-	l.Gates = Shrunk(l.Gates, &l.gatesPeak)
+	l.Gates = keep.Shrunk(l.Gates, &l.gatesPeak)
 	p, h := g.Party, g.Party.Host
 	delete(p.gates, b)
-	p.gates = Shrunk(p.gates, &p.peak)
+	p.gates = keep.Shrunk(p.gates, &p.peak)
 	if len(p.gates) > 0 {
 		return
 	}
 	delete(h.parties, g.Key.account())
-	h.parties = Shrunk(h.parties, &h.peak)
+	h.parties = keep.Shrunk(h.parties, &h.peak)
 	if len(h.parties) == 0 {
 		delete(l.Hosts, g.Key.Host)
-		l.Hosts = Shrunk(l.Hosts, &l.hostsPeak)
+		l.Hosts = keep.Shrunk(l.Hosts, &l.hostsPeak)
 	}
 }
 

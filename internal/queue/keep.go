@@ -3,19 +3,18 @@ package queue
 import (
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
 )
 
 // A Bucket is the state of one limit for one key. There may be a million of them, so what few of them need is apart.
 type Bucket struct {
-	Limit  *Limit
-	Key    string
-	Meter  meter.Meter
-	lookAt Instant // when its keeper is to look at it
-	Place  int32   // in its keeper; -1: it is never forgotten
-	busy   bool    // it may not be forgotten, as far as its keeper knows
-	*Extra         // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
+	Limit *Limit
+	Key   string
+	Meter meter.Meter
+	keep.Entry
+	*Extra // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
 }
 
 // An Extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
@@ -254,7 +253,7 @@ func (c *Charge) passesLocked(now Instant) bool {
 // payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
 // missing is the first charge without room for its bucket.
 func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, now Instant) (ok bool, missing *Charge) {
-	charges, kept := p.Charges, l.keys.size()
+	charges, kept := p.Charges, l.keys.Len()
 	for i := range charges {
 		charges[i].findLocked() // before any is forgotten to make room for another
 	}
@@ -266,8 +265,8 @@ func (l *Core) payAllLocked(p *Paid, rates []Rate, by *Counts, now Instant) (ok 
 	if ok, _ = l.payLocked(p, by, now); !ok && clampLocked(charges) {
 		ok, _ = l.payLocked(p, by, now)
 	}
-	if ok && l.keys.size() > kept { // what was charged is not as good as new, and stays
-		l.sweepLocked(&l.keys, sweepWith, now)
+	if ok && l.keys.Len() > kept { // what was charged is not as good as new, and stays
+		l.keys.Sweep(now, sweepWith, l.forgetLocked)
 	}
 	return ok, nil
 }
@@ -283,7 +282,7 @@ func (l *Core) makeAndPayLocked(p *Paid, by *Counts, now Instant) (ok bool) {
 // canMakeLocked reports whether all buckets of these charges that are missing can be made under this lock: there is room, and
 // no rate to ask for.
 func (l *Core) canMakeLocked(charges []Charge) bool {
-	if l.keys.size()+len(charges) > l.MaxKeys {
+	if l.keys.Len()+len(charges) > l.MaxKeys {
 		return false
 	}
 	for i := range charges {
@@ -300,7 +299,7 @@ func (l *Core) haveLocked(c *Charge, charges []Charge, r Rate, now Instant) bool
 	if c.findLocked() {
 		return true
 	}
-	if l.keys.size() >= l.MaxKeys && !l.evictLocked(now, charges, &l.keys) {
+	if l.keys.Len() >= l.MaxKeys && !l.evictLocked(now, charges, &l.keys) {
 		return false
 	}
 	c.bucket = l.makeLocked(c.Limit, c.Key, r, now)
@@ -338,7 +337,7 @@ func (p *Pending) askedLocked() bool {
 
 // makeLocked makes a bucket, with that rate or, if it is zero, the limit's own.
 func (l *Core) makeLocked(li *Limit, key string, r Rate, now Instant) *Bucket {
-	b := &Bucket{Limit: li, Key: key, Place: -1}
+	b := &Bucket{Limit: li, Key: key}
 	if key == "" || li.Asks || li.supply != nil {
 		e := b.needs()
 		e.own, e.asked = r, li.refreshed

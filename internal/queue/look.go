@@ -62,9 +62,9 @@ func (l *Core) LookAtGates(some []*Bucket, f func(g *GateBucket, now Instant)) {
 func (l *Core) showsLocked(b *Bucket, now Instant) bool {
 	switch {
 	case b.Limit.Gates:
-		return b.Place >= 0 && !b.Meter.(*GateBucket).Open(now)
+		return b.IsKept() && !b.Meter.(*GateBucket).Open(now)
 	case b.Key != "":
-		return b.Place >= 0
+		return b.IsKept()
 	case b.Limit.Keyed || b.Limit.Open:
 		_, full := b.matters(now)
 		return max(full, b.Limit.Held) > now
