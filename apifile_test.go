@@ -1,0 +1,163 @@
+package throttle_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var updateAPI = flag.Bool("update-api", false, "write testdata/api")
+
+// A change of an exported name or type is a decision: it changes a file of testdata/api.
+//
+//	go test -run TestAPIIsAsDecided . -update-api
+func TestAPIIsAsDecided(t *testing.T) {
+	modules := []string{"."}
+	if !testing.Short() {
+		modules = append(modules, "throttleotel", "throttleprom", "throttleredis")
+	}
+	var files []string
+	for _, dir := range modules {
+		for path, text := range exported(t, dir) {
+			name := strings.ReplaceAll(strings.TrimPrefix(path, "github.com/httpthrottle/"), "/", "_") + ".txt"
+			files = append(files, name)
+			name = filepath.Join("testdata", "api", name)
+			if *updateAPI {
+				require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+			}
+			want, err := os.ReadFile(name)
+			require.NoError(t, err, "run with -update-api")
+			assert.Equal(t, string(want), text, "the API of %s has changed: run with -update-api if it should", path)
+		}
+	}
+	if testing.Short() {
+		return
+	}
+	kept, err := filepath.Glob("testdata/api/*.txt")
+	require.NoError(t, err)
+	for _, name := range kept {
+		assert.Contains(t, files, filepath.Base(name), "there is no such package")
+	}
+}
+
+// exported returns the exported declarations of each public package of a module, as the compiler knows them.
+func exported(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Export,Name,Module", "./...")
+	list.Dir = dir
+	var problems bytes.Buffer
+	list.Stderr = &problems
+	out, err := list.Output()
+	require.NoError(t, err, "%s", &problems)
+	files, public := make(map[string]string), make(map[string]bool)
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath, Export, Name string
+			Module                   *struct{ Main bool }
+		}
+		if err := d.Decode(&p); err == io.EOF {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		files[p.ImportPath] = p.Export
+		public[p.ImportPath] = strings.HasPrefix(p.ImportPath, "github.com/httpthrottle/throttle") && p.Name != "main" &&
+			p.Module != nil && p.Module.Main && !strings.Contains(p.ImportPath, "/internal") && !strings.Contains(p.ImportPath, "/examples")
+	}
+	from := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
+	all := make(map[string]string)
+	for path, is := range public {
+		if !is {
+			continue
+		}
+		p, err := from.Import(path)
+		require.NoError(t, err, path)
+		all[path] = declarations(p)
+	}
+	return all
+}
+
+// declarations returns a line for each exported name of a package, and for each exported field and method.
+func declarations(p *types.Package) string {
+	local := func(other *types.Package) string {
+		if other == p {
+			return ""
+		}
+		return other.Name()
+	}
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, name := range p.Scope().Names() {
+		o := p.Scope().Lookup(name)
+		if !o.Exported() {
+			continue
+		}
+		switch o := o.(type) {
+		case *types.Const:
+			add("const %s %s = %s", name, types.TypeString(o.Type(), local), o.Val())
+		case *types.Var:
+			add("var %s %s", name, types.TypeString(o.Type(), local))
+		case *types.Func:
+			add("%s", types.ObjectString(o, local))
+		case *types.TypeName:
+			declareType(add, o, local)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func declareType(add func(string, ...any), o *types.TypeName, local types.Qualifier) {
+	if o.IsAlias() {
+		add("type %s = %s", o.Name(), types.TypeString(types.Unalias(o.Type()), local))
+		return
+	}
+	switch u := o.Type().Underlying().(type) {
+	case *types.Struct:
+		add("type %s struct", o.Name())
+		for f := range u.Fields() {
+			if f.Exported() {
+				add("type %s struct, %s %s", o.Name(), f.Name(), types.TypeString(f.Type(), local))
+			}
+		}
+	case *types.Interface:
+		add("type %s interface", o.Name())
+		for m := range u.Methods() {
+			if m.Exported() {
+				add("type %s interface, %s%s", o.Name(), m.Name(), strings.TrimPrefix(types.TypeString(m.Type(), local), "func"))
+			} else {
+				add("type %s interface, unexported methods", o.Name())
+			}
+		}
+		return
+	default:
+		add("type %s %s", o.Name(), types.TypeString(u, local))
+	}
+	value := types.NewMethodSet(o.Type())
+	for m := range types.NewMethodSet(types.NewPointer(o.Type())).Methods() {
+		f, ok := m.Obj().(*types.Func)
+		if !ok || !ast.IsExported(f.Name()) {
+			continue
+		}
+		star := "*"
+		if value.Lookup(f.Pkg(), f.Name()) != nil {
+			star = ""
+		}
+		add("method (%s%s) %s%s", star, o.Name(), f.Name(), strings.TrimPrefix(types.TypeString(f.Type(), local), "func"))
+	}
+}
