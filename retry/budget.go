@@ -53,6 +53,16 @@ func (b *budget) lend(ctx context.Context) bool {
 	return true
 }
 
+// left returns how many retries can be paid for now, and by a full budget; -1 without a budget.
+func (b *budget) left() (now, most int64) {
+	if b == nil {
+		return -1, -1
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tokens / token, b.most / token
+}
+
 // reclaimLocked takes the tokens back of retries whose context ended while they waited.
 func (b *budget) reclaimLocked() {
 	for ctx, n := range b.lent {

@@ -1,6 +1,6 @@
 // Package retry wraps [retryablehttp] around a [throttle.Transport], so that every attempt waits for its turn and pays.
 //
-//	client := retry.NewClient(transport)            // a *retryablehttp.Client
+//	client := retry.NewClient(transport)            // a *retryablehttp.Client with its Policy
 //	resp, err := client.Get("https://example.com/") // or client.StandardClient(), for an SDK
 //
 // For a retryablehttp client of your own, see [New].

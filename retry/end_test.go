@@ -22,9 +22,9 @@ import (
 // When attempts are used up, the last response comes back whole, with the real transport's body unread.
 func TestLastResponseIsWhole(t *testing.T) {
 	t.Parallel()
-	for name, do := range map[string]func(*retryablehttp.Client, *retryablehttp.Request) (*http.Response, error){
-		"client": (*retryablehttp.Client).Do,
-		"StandardClient": func(c *retryablehttp.Client, req *retryablehttp.Request) (*http.Response, error) {
+	for name, do := range map[string]func(*retry.Client, *retryablehttp.Request) (*http.Response, error){
+		"client": (*retry.Client).Do,
+		"StandardClient": func(c *retry.Client, req *retryablehttp.Request) (*http.Response, error) {
 			return c.StandardClient().Do(req.Request)
 		},
 	} {

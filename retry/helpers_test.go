@@ -116,7 +116,7 @@ func fail(err error) step {
 var errBroken = errors.New("connection reset by the script")
 
 // newClient returns a client that sends to s by a Transport without limits.
-func newClient(t *testing.T, s http.RoundTripper, opts ...retry.Option) *retryablehttp.Client {
+func newClient(t *testing.T, s http.RoundTripper, opts ...retry.Option) *retry.Client {
 	t.Helper()
 	return retry.NewClient(newTransport(t, s, throttle.WithoutServerHints()), opts...)
 }

@@ -31,13 +31,19 @@ type Policy struct {
 	counts        counts
 }
 
+// A Client is a retryablehttp.Client with the Policy that decides its retries.
+type Client struct {
+	*retryablehttp.Client
+	Policy *Policy
+}
+
 // NewClient returns a client that retries, and whose attempts all go through t. Set its RetryMax (4), RetryWaitMin (1 s),
 // RetryWaitMax (30 s) and other fields before its first use. A PrepareRetry of your own should call the one that is there. Its
 // HTTPClient.Transport is t within a [RoundTripper]. It logs nothing unless [WithLogger] is used.
 //
 // NewClient panics if t is nil or options are invalid, with every problem, as regexp.MustCompile does: options are usually
 // constant. Use [New] first to get an error instead.
-func NewClient(t *throttle.Transport, opts ...Option) *retryablehttp.Client {
+func NewClient(t *throttle.Transport, opts ...Option) *Client {
 	c := retryablehttp.NewClient()
 	p, err := New(c, opts...)
 	if t == nil {
@@ -52,7 +58,7 @@ func NewClient(t *throttle.Transport, opts ...Option) *retryablehttp.Client {
 		c.Logger = p.log
 	}
 	c.CheckRetry, c.Backoff, c.PrepareRetry, c.ErrorHandler = p.CheckRetry, p.Backoff, p.PrepareRetry, p.ErrorHandler
-	return c
+	return &Client{c, p}
 }
 
 // New returns a Policy for client c, which it does not change. The Policy uses the RetryMax, RetryWaitMin and RetryWaitMax that

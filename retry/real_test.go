@@ -23,7 +23,7 @@ import (
 )
 
 // quick makes a client's waits short, for tests in real time.
-func quick(c *retryablehttp.Client) *retryablehttp.Client {
+func quick(c *retry.Client) *retry.Client {
 	c.RetryWaitMin, c.RetryWaitMax = time.Millisecond, 5*time.Millisecond
 	return c
 }
@@ -151,7 +151,7 @@ func TestRealCertificates(t *testing.T) {
 // What go-retryablehttp documents works with our client as with its own: its README, and its doc comments.
 func TestDocumentedUses(t *testing.T) {
 	t.Parallel()
-	start := func(t *testing.T, faults ...throttletest.Fault) (*throttletest.Server, *retryablehttp.Client) {
+	start := func(t *testing.T, faults ...throttletest.Fault) (*throttletest.Server, *retry.Client) {
 		echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, r.Method+" "+r.Header.Get("Content-Type")+" ")
 			io.Copy(w, r.Body)

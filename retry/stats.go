@@ -2,6 +2,8 @@ package retry
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -19,11 +21,48 @@ const (
 
 var causes = [...]Cause{CauseRejected, CauseLimited, CauseStatus, CauseError, CauseHandler}
 
-// Stats counts what a [Policy] has decided. It is a plain value.
+// Stats counts what a [Policy] has decided. It is a plain value, and prints as one line.
 type Stats struct {
 	Attempts uint64           `json:"attempts"` // attempts that have come back, first ones included
 	Retries  map[Cause]uint64 `json:"retries"`  // decisions to retry, with an entry for each Cause; a context may end before the attempt
 	NoRetry  NoRetries        `json:"no_retry"` // failures that a retry might have mended, and that were returned
+
+	Budget    int64 `json:"budget"`     // retries that the budget allows now; -1: there is no budget
+	BudgetMax int64 `json:"budget_max"` // retries that a full budget allows; -1: there is no budget
+}
+
+// String returns the counters in one line, for people.
+func (s Stats) String() string {
+	var some []string
+	retries := uint64(0)
+	for _, cause := range causes {
+		if n := s.Retries[cause]; n > 0 {
+			retries += n
+			some = append(some, fmt.Sprintf("%s %d", cause, n))
+		}
+	}
+	text := fmt.Sprintf("%d attempts, %d retries", s.Attempts, retries)
+	if retries > 0 {
+		text += " (" + strings.Join(some, ", ") + ")"
+	}
+	some = nil
+	given := s.NoRetry
+	for _, why := range []struct {
+		name string
+		n    uint64
+	}{{"budget", given.Budget}, {"max wait", given.MaxWait}, {"deadline", given.Deadline}, {"exhausted", given.Exhausted}} {
+		if why.n > 0 {
+			some = append(some, fmt.Sprintf("%s %d", why.name, why.n))
+		}
+	}
+	text += fmt.Sprintf(", gave up %d", given.Budget+given.MaxWait+given.Deadline+given.Exhausted)
+	if some != nil {
+		text += " (" + strings.Join(some, ", ") + ")"
+	}
+	if s.Budget >= 0 {
+		text += fmt.Sprintf("; the budget allows %d of %d retries", s.Budget, s.BudgetMax)
+	}
+	return text
 }
 
 // NoRetries counts failures that were not retried, by the reason.
@@ -60,6 +99,7 @@ func (p *Policy) Stats() Stats {
 	for i, cause := range causes {
 		s.Retries[cause] = c.retries[i].Load()
 	}
+	s.Budget, s.BudgetMax = p.budget.left()
 	return s
 }
 

@@ -14,7 +14,7 @@ import (
 // policied returns a client together with its Policy.
 func policied(t *testing.T, s http.RoundTripper, opts ...retry.Option) (*retryablehttp.Client, *retry.Policy) {
 	t.Helper()
-	c := newClient(t, s)
+	c := newClient(t, s).Client
 	p, err := retry.New(c, opts...)
 	require.NoError(t, err)
 	c.CheckRetry, c.Backoff, c.PrepareRetry, c.ErrorHandler = p.CheckRetry, p.Backoff, p.PrepareRetry, p.ErrorHandler
@@ -47,7 +47,8 @@ func TestStatsAndOnRetryTellCausesAndAttempts(t *testing.T) {
 		}
 		assert.Equal(t, retry.Stats{Attempts: 4, Retries: map[retry.Cause]uint64{
 			retry.CauseStatus: 1, retry.CauseLimited: 1, retry.CauseError: 1, retry.CauseRejected: 0, retry.CauseHandler: 0,
-		}}, p.Stats())
+		}, Budget: 98, BudgetMax: 100}, p.Stats())
+		assert.Equal(t, "4 attempts, 3 retries (limited 1, status 1, error 1), gave up 0; the budget allows 98 of 100 retries", p.Stats().String())
 	})
 }
 

@@ -254,7 +254,7 @@ func TestRefusalIsRetriedAfterItsWait(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			bubble(t, name+" "+method, func(t *testing.T) {
 				script := scripted(answer(200))
-				c := retry.NewClient(newTransport(t, script, append(refuse, oneIn(20*s))...))
+				c := retry.NewClient(newTransport(t, script, append(refuse, oneIn(20*s))...)).Client
 				for range 2 {
 					resp, err := c.Do(newRequest(t, method, []byte("payload")))
 					whole(t, resp, err, 200)
@@ -268,7 +268,7 @@ func TestRefusalIsRetriedAfterItsWait(t *testing.T) {
 			})
 			bubble(t, name+" "+method+", too long", func(t *testing.T) {
 				script := scripted(answer(200))
-				c := retry.NewClient(newTransport(t, script, append(refuse, oneIn(61*s))...))
+				c := retry.NewClient(newTransport(t, script, append(refuse, oneIn(61*s))...)).Client
 				resp, err := c.Do(newRequest(t, method, nil))
 				whole(t, resp, err, 200)
 				resp, err = c.Do(newRequest(t, method, nil))
@@ -277,7 +277,7 @@ func TestRefusalIsRetriedAfterItsWait(t *testing.T) {
 			})
 			bubble(t, name+" "+method+", past the deadline", func(t *testing.T) {
 				script := scripted(answer(200))
-				c := retry.NewClient(newTransport(t, script, append(refuse, oneIn(20*s))...))
+				c := retry.NewClient(newTransport(t, script, append(refuse, oneIn(20*s))...)).Client
 				resp, err := c.Do(newRequest(t, method, nil))
 				whole(t, resp, err, 200)
 				ctx, cancel := withTimeout(t.Context(), 20*s)

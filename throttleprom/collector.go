@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/retry"
 )
 
 // A Collector is a [prometheus.Collector] of one Limiter. It is safe for concurrent use.
@@ -18,6 +19,7 @@ type Collector struct {
 	limiter    *throttle.Limiter
 	descs      descs
 	transports []transport
+	retries    []retries
 	keys       []key
 	names      quotaNames
 	exemplars  *Exemplars
@@ -27,6 +29,11 @@ type Collector struct {
 type transport struct {
 	name string
 	*throttle.Transport
+}
+
+type retries struct {
+	name   string
+	policy *retry.Policy
 }
 
 // An Option configures a [Collector].
@@ -49,6 +56,22 @@ func WithTransport(name string, t *throttle.Transport) Option {
 			c.fault("WithTransport: two Transports are named %q", name)
 		}
 		c.transports = append(c.transports, transport{name, t})
+	})
+}
+
+// WithRetries adds the metrics of a Policy of package retry: attempts, retries, failures that were not retried, and the budget.
+// Each needs a name of its own.
+func WithRetries(name string, p *retry.Policy) Option {
+	return option(func(c *Collector) {
+		if p == nil {
+			c.fault("WithRetries(%q, nil): a Policy is needed", name)
+			return
+		}
+		name = clean(name)
+		if slices.ContainsFunc(c.retries, func(r retries) bool { return r.name == name }) {
+			c.fault("WithRetries: two Policies are named %q", name)
+		}
+		c.retries = append(c.retries, retries{name, p})
 	})
 }
 
@@ -110,6 +133,11 @@ const (
 	dryRun
 	undone
 	transportRequests
+	retryAttempts
+	retried
+	retryGiveUps
+	retryBudget
+	retryBudgetMax
 	storeUp
 	storeCalls
 	storeTokens
@@ -153,6 +181,11 @@ func newDescs(name string) (d descs) {
 		dryRun:            {"dry_run", "1: nothing is delayed or rejected, and the figures are what would have been.", nil},
 		undone:            {"grants_undone_total", "Requests granted that were never sent.", []string{"limit"}},
 		transportRequests: {"transport_requests_total", "Requests of one Transport, by what became of them.", []string{"transport", "outcome"}},
+		retryAttempts:     {"retry_attempts_total", "Attempts that have come back, first ones included.", []string{"client"}},
+		retried:           {"retries_total", "Decisions to retry, by what the retry follows.", []string{"client", "cause"}},
+		retryGiveUps:      {"retry_give_ups_total", "Failures that were not retried, by the reason.", []string{"client", "reason"}},
+		retryBudget:       {"retry_budget", "Retries that the budget allows now.", []string{"client"}},
+		retryBudgetMax:    {"retry_budget_max", "Retries that a full budget allows.", []string{"client"}},
 		storeUp:           {"store_up", "1: the last call to the store of shared limits succeeded, or there was none.", []string{"store"}},
 		storeCalls:        {"store_calls_total", "Calls to the store of shared limits.", []string{"store", "outcome"}},
 		storeTokens:       {"store_tokens_total", "Tokens that the store granted, that it got back, and that were used without it.", []string{"store", "kind"}},
@@ -192,6 +225,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		s := t.Stats()
 		w.outcomes(transportRequests, s, t.name)
 		w.counter(transportRequests, s.Exempt, t.name, "exempt")
+	}
+	for _, r := range c.retries {
+		w.retries(r.name, r.policy.Stats())
 	}
 	c.collectKeys(w)
 }
@@ -267,6 +303,22 @@ func (w writer) limit(s *throttle.LimitStats, exemplars *Exemplars) {
 	}
 	if !s.Keyed && s.Rate > 0 {
 		w.gauge(rate, s.Rate, name)
+	}
+}
+
+// retries writes the metrics of a Policy.
+func (w writer) retries(name string, s retry.Stats) {
+	w.counter(retryAttempts, s.Attempts, name)
+	for cause, n := range s.Retries {
+		w.counter(retried, n, name, string(cause))
+	}
+	w.counter(retryGiveUps, s.NoRetry.Budget, name, "budget")
+	w.counter(retryGiveUps, s.NoRetry.MaxWait, name, "max_wait")
+	w.counter(retryGiveUps, s.NoRetry.Deadline, name, "deadline")
+	w.counter(retryGiveUps, s.NoRetry.Exhausted, name, "exhausted")
+	if s.Budget >= 0 {
+		w.gauge(retryBudget, float64(s.Budget), name)
+		w.gauge(retryBudgetMax, float64(s.BudgetMax), name)
 	}
 }
 

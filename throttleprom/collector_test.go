@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/retry"
 	"github.com/httpthrottle/throttle/throttleprom"
 )
 
@@ -293,4 +294,28 @@ func TestStoresOfSharedLimitsAreExported(t *testing.T) {
 		assert.True(t, strings.Contains(text, want), want)
 	}
 	assert.NotContains(t, text, `throttle_store_tokens_total{kind="leased",limiter="x",store="all"} 0`)
+}
+
+func TestRetriesAreExported(t *testing.T) {
+	l, err := throttle.NewLimiter()
+	require.NoError(t, err)
+	client := retry.NewClient(throttle.Must(throttle.New(nil, throttle.WithLimiter(l))))
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(throttleprom.NewCollector(l, "x", throttleprom.WithRetries("github", client.Policy)))
+	assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP throttle_retry_budget Retries that the budget allows now.
+# TYPE throttle_retry_budget gauge
+throttle_retry_budget{client="github",limiter="x"} 100
+# HELP throttle_retry_give_ups_total Failures that were not retried, by the reason.
+# TYPE throttle_retry_give_ups_total counter
+throttle_retry_give_ups_total{client="github",limiter="x",reason="budget"} 0
+throttle_retry_give_ups_total{client="github",limiter="x",reason="deadline"} 0
+throttle_retry_give_ups_total{client="github",limiter="x",reason="exhausted"} 0
+throttle_retry_give_ups_total{client="github",limiter="x",reason="max_wait"} 0
+`), "throttle_retry_budget", "throttle_retry_give_ups_total"))
+	registry = prometheus.NewPedanticRegistry()
+	twice := throttleprom.NewCollector(l, "x", throttleprom.WithRetries("a", client.Policy), throttleprom.WithRetries("a", client.Policy), throttleprom.WithRetries("b", nil))
+	err = registry.Register(twice)
+	assert.ErrorContains(t, err, `two Policies are named "a"`)
+	assert.ErrorContains(t, err, `WithRetries("b", nil)`)
 }

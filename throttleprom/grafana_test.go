@@ -160,7 +160,17 @@ var alerts = map[string]struct {
 	at            string
 	fires, silent series
 }{
-	"ThrottleServerStillRefuses": {"25m",
+	// Two minutes after a deployment at 5 min that makes a server refuse a fifth.
+	"ThrottleServerRefusesMany": {"7m",
+		series{`throttle_server_refusals_total{limiter="l"}`: "0x5 60+60x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"},
+		series{`throttle_server_refusals_total{limiter="l"}`: "0x5 10+10x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"}},
+	"ThrottleQueueGrows": {"8m",
+		series{`throttle_waiting_requests{limiter="l", limit="a"}`: "0x5 120+120x60"},
+		series{`throttle_waiting_requests{limiter="l", limit="a"}`: "9000x60"}},
+	"ThrottleRetryBudgetEmpty": {"7m",
+		series{`throttle_retry_budget{limiter="l", client="c"}`: "100x5 0x60"},
+		series{`throttle_retry_budget{limiter="l", client="c"}`: "100x5 1x60"}},
+	"ThrottleServerStillRefuses": {"15m",
 		series{`throttle_server_refusals_total{limiter="l"}`: "0+2x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+100x60"},
 		series{`throttle_server_refusals_total{limiter="l"}`: "0+1x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"}},
 	"ThrottleWaitsTooLong": {"25m",

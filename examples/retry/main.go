@@ -97,7 +97,7 @@ func throttledClient(base http.RoundTripper) (*retryablehttp.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := retry.NewClient(transport)
+	client := retry.NewClient(transport).Client
 	client.RetryWaitMin = 100 * time.Millisecond
 	return client, nil
 }
