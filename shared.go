@@ -307,8 +307,11 @@ type StoreStats struct {
 	Leased   uint64 `json:"leased"`   // tokens that the store granted
 	Returned uint64 `json:"returned"` // tokens that were given back, except slots
 	Alone    uint64 `json:"alone"`    // tokens used without the store, by OutageLocalShare or OutagePass
+	Outages  uint64 `json:"outages"`  // how often the store went out of reach
 	Faulty   uint64 `json:"faulty"`   // asks that failed while the store decided others, such as those for a state that is unreadable
 	Differs  uint64 `json:"differs"`  // asks that were decided by the stricter rule of another process
+
+	Latency Waits `json:"latency"` // of calls that returned before the [StoreTimeout]
 }
 
 // Stores returns the state of each [Store], in the order of the limits that use them. It returns nothing without a [Shared]
@@ -322,7 +325,7 @@ func (l *Limiter) Stores() []StoreStats {
 		c := &s.Counts
 		all[i] = StoreStats{
 			Limits: slices.Clone(s.Limits), Up: s.Err == nil, Err: s.Err,
-			OK: c.Ok, Failed: c.Failed, Setup: c.Setup, Leased: c.Leased, Returned: c.Returned, Alone: c.Alone, Faulty: c.Faulty, Differs: c.Differs,
+			OK: c.Ok, Failed: c.Failed, Setup: c.Setup, Leased: c.Leased, Returned: c.Returned, Alone: c.Alone, Outages: c.Outages, Faulty: c.Faulty, Differs: c.Differs, Latency: Waits(s.Latency),
 		}
 	}
 	return all

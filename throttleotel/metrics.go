@@ -70,7 +70,7 @@ func Register(l *throttle.Limiter, name string, opts ...Option) (metric.Registra
 // instruments are all that a callback observes.
 type instruments struct {
 	requests, rejections, charged, returned, serverRefusals, holds, retunes, undone, evicted metric.Int64ObservableCounter
-	storeCalls, storeTokens                                                                  metric.Int64ObservableCounter
+	storeCalls, storeTokens, storeAsks, storeOutages                                         metric.Int64ObservableCounter
 	waiting, callers, inFlight, keys                                                         metric.Int64ObservableUpDownCounter
 	available, capacity, rate, heldUntil, storeUp                                            metric.Float64ObservableGauge
 }
@@ -93,6 +93,8 @@ func newInstruments(meter metric.Meter) (in *instruments, all []metric.Observabl
 		{&in.undone, "throttle.grants_undone", "{request}", "Requests granted that were never sent."},
 		{&in.storeCalls, "throttle.store.calls", "{call}", "Calls to the store of shared limits."},
 		{&in.storeTokens, "throttle.store.tokens", "{token}", "Tokens that the store granted, that it got back, and that were used without it."},
+		{&in.storeAsks, "throttle.store.asks", "{ask}", "Asks that failed while the store decided others (faulty), or that were decided by the stricter rule of another process (differs)."},
+		{&in.storeOutages, "throttle.store.outages", "{outage}", "How often the store of shared limits went out of reach."},
 		{&in.evicted, "throttle.keys_evicted", "{key}", "Keys forgotten before they were full again, to make room."},
 	} {
 		made, err := meter.Int64ObservableCounter(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.help))
@@ -162,6 +164,9 @@ func (r *reporter) report(_ context.Context, o metric.Observer) error {
 		count(r.storeTokens, s.Leased, store, kindKey.String("leased"))
 		count(r.storeTokens, s.Returned, store, kindKey.String("returned"))
 		count(r.storeTokens, s.Alone, store, kindKey.String("alone"))
+		count(r.storeAsks, s.Faulty, store, outcomeKey.String("faulty"))
+		count(r.storeAsks, s.Differs, store, outcomeKey.String("differs"))
+		count(r.storeOutages, s.Outages, store)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package throttleotel
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -44,12 +45,27 @@ func (p *producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 			BucketCounts: append([]uint64{s.Granted - s.Delayed}, s.Waits.Counts[:]...),
 		})
 	}
-	return []metricdata.ScopeMetrics{{
-		Scope: instrumentation.Scope{Name: ScopeName},
-		Metrics: []metricdata.Metrics{{
-			Name: "throttle.wait", Unit: "s",
-			Description: "Time in the queue because of this limit, of all requests that it was charged for.",
-			Data:        metricdata.Histogram[float64]{DataPoints: points, Temporality: metricdata.CumulativeTemporality},
-		}},
-	}}, nil
+	var calls []metricdata.HistogramDataPoint[float64]
+	for _, s := range p.limiter.Stores() {
+		point := metricdata.HistogramDataPoint[float64]{
+			Attributes: attribute.NewSet(p.name, storeKey.String(strings.Join(s.Limits, ","))), StartTime: p.start, Time: now,
+			Sum: s.Latency.Sum.Seconds(), Bounds: p.bounds[1:], BucketCounts: s.Latency.Counts[:],
+		}
+		for _, n := range s.Latency.Counts {
+			point.Count += n
+		}
+		calls = append(calls, point)
+	}
+	all := []metricdata.Metrics{{
+		Name: "throttle.wait", Unit: "s",
+		Description: "Time in the queue because of this limit, of all requests that it was charged for.",
+		Data:        metricdata.Histogram[float64]{DataPoints: points, Temporality: metricdata.CumulativeTemporality},
+	}}
+	if len(calls) > 0 {
+		all = append(all, metricdata.Metrics{
+			Name: "throttle.store.call", Unit: "s", Description: "Time of the calls to the store of shared limits that returned in time.",
+			Data: metricdata.Histogram[float64]{DataPoints: calls, Temporality: metricdata.CumulativeTemporality},
+		})
+	}
+	return []metricdata.ScopeMetrics{{Scope: instrumentation.Scope{Name: ScopeName}, Metrics: all}}, nil
 }

@@ -141,6 +141,9 @@ const (
 	storeUp
 	storeCalls
 	storeTokens
+	storeAsks
+	storeOutages
+	storeSeconds
 	keyAvailable
 	keyRate
 	keyWaiting
@@ -189,6 +192,9 @@ func newDescs(name string) (d descs) {
 		storeUp:           {"store_up", "1: the last call to the store of shared limits succeeded, or there was none.", []string{"store"}},
 		storeCalls:        {"store_calls_total", "Calls to the store of shared limits.", []string{"store", "outcome"}},
 		storeTokens:       {"store_tokens_total", "Tokens that the store granted, that it got back, and that were used without it.", []string{"store", "kind"}},
+		storeAsks:         {"store_asks_total", "Asks that failed while the store decided others (faulty), or that were decided by the stricter rule of another process (differs).", []string{"store", "outcome"}},
+		storeOutages:      {"store_outages_total", "How often the store of shared limits went out of reach.", []string{"store"}},
+		storeSeconds:      {"store_call_seconds", "Time of the calls to the store of shared limits that returned in time.", []string{"store"}},
 		keyAvailable:      {"key_tokens_available", "Tokens left now; negative: debt.", []string{"limit", "key"}},
 		keyRate:           {"key_rate_per_second", "Tokens per second, as set or learned.", []string{"limit", "key"}},
 		keyWaiting:        {"key_waiting_requests", "Requests in the queue now.", []string{"limit", "key"}},
@@ -332,6 +338,17 @@ func (w writer) store(s *throttle.StoreStats) {
 	w.counter(storeTokens, s.Leased, name, "leased")
 	w.counter(storeTokens, s.Returned, name, "returned")
 	w.counter(storeTokens, s.Alone, name, "alone")
+	w.counter(storeAsks, s.Faulty, name, "faulty")
+	w.counter(storeAsks, s.Differs, name, "differs")
+	w.counter(storeOutages, s.Outages, name)
+	count, buckets := uint64(0), make(map[float64]uint64, len(bounds))
+	for i, n := range s.Latency.Counts {
+		count += n
+		if i < len(bounds) {
+			buckets[bounds[i].Seconds()] = count
+		}
+	}
+	w.out <- prometheus.MustNewConstHistogram(w.descs[storeSeconds], count, s.Latency.Sum.Seconds(), buckets, name)
 }
 
 var bounds = throttle.WaitBounds()

@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/httpthrottle/throttle/internal/supply"
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/supply"
+)
 
 // A Flight is a call of a store. Core.Mu guards it, except for what is asked.
 type Flight struct {
@@ -52,6 +56,9 @@ func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) 
 		return false, nil, nil
 	}
 	l.order.Backdate(f.Sent()) // a response may be late, as a timer may
+	if !givenUp {
+		s.latency.Add(time.Duration(now - f.Sent()))
+	}
 	up := s.Err() == nil
 	if event := f.Note(detached(err), now); event != nil {
 		events = append(events, *event)
@@ -112,9 +119,10 @@ func (l *Core) ReplanSome(buckets []*Bucket) {
 
 // A storeState is what is known of a store.
 type storeState struct {
-	Limits []string // which never change
-	Err    error    // of the latest call
-	Counts supply.Counts
+	Limits  []string // which never change
+	Err     error    // of the latest call
+	Counts  supply.Counts
+	Latency WaitCounts
 }
 
 // StoreStates returns the state of each store.
@@ -123,7 +131,7 @@ func (l *Core) StoreStates() []storeState {
 	defer l.Mu.Unlock()
 	all := make([]storeState, len(l.Supplies))
 	for i, s := range l.Supplies {
-		all[i] = storeState{s.Limits, s.Err(), s.Counts}
+		all[i] = storeState{s.Limits, s.Err(), s.Counts, s.latency}
 	}
 	return all
 }

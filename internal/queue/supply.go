@@ -18,6 +18,7 @@ type Supply struct {
 	*supply.Supply[*Bucket]
 	Store   store.Store
 	core    *Core
+	latency WaitCounts // of the calls that returned in time
 	probe   *time.Timer
 	probeAt Instant // when probe fires; never: it does not
 }

@@ -49,7 +49,7 @@ type Supply[B any] struct {
 }
 
 // Counts count calls of a store and tokens.
-type Counts struct{ Ok, Failed, Setup, Leased, Returned, Alone, Faulty, Differs uint64 }
+type Counts struct{ Ok, Failed, Setup, Leased, Returned, Alone, Outages, Faulty, Differs uint64 }
 
 // A count is a number of processes as the store told it.
 type count struct {
@@ -218,6 +218,9 @@ func (c *Call[B]) Note(err error, now meter.Instant) *Event {
 	default:
 		s.Counts.Failed++
 		s.outage.fail(err, now)
+	}
+	if was.err == nil && err != nil {
+		s.Counts.Outages++
 	}
 	s.Apart = s.Apart || c.Apart
 	return eventOf(s.Limits, "", &was, &s.outage, now)

@@ -250,7 +250,7 @@ func TestEventsSayWhatHasChanged(t *testing.T) {
 	b.now += second
 	b.wants("a")
 	assert.Equal(t, &Event{Limits: []string{"calls"}, Down: 2 * time.Second}, b.respond(b.begin())[0])
-	assert.Equal(t, Counts{Ok: 1, Failed: 1, Setup: 1, Leased: 1}, b.Counts)
+	assert.Equal(t, Counts{Ok: 1, Failed: 1, Setup: 1, Leased: 1, Outages: 1}, b.Counts)
 }
 
 func TestAnUnreadableBudgetIsOutOfReachAlone(t *testing.T) {
