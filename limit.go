@@ -122,7 +122,7 @@ func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight
 // servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
 // proxy with a limit of connections, a database behind HTTP. A server that counts requests in a period needs [Adaptive]. Beside
 // each other, they share the signs of overload: Adaptive heeds only 429, Retry-After and hints, and AdaptiveInFlight everything
-// else.
+// else. The rate of a new key then has no bound but AIMD.Max until the first 429.
 //
 // No request is rejected because n is low at the moment. A Transport reports outcomes by itself; other work reports them by
 // [Grant.Report], before [Grant.Done]. A request that takes more slots than n is sent when no other is in flight. Long polls hold
@@ -391,7 +391,7 @@ func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.
 	case kindAIMD:
 		m := aimd.New(now, aimd.Config(l.aimd), rand.Uint64())
 		if l.beside {
-			m.OnlyRefusals()
+			m.OnlyRefusals(now)
 		}
 		return m
 	case kindNone:

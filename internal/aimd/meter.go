@@ -11,6 +11,7 @@ type Meter struct {
 	bucket  meter.TokenBucket
 	control controller
 	rate    float64 // of bucket
+	free    bool    // there was no refusal yet, and the rate has no bound
 	only    bool    // refusals that speak of a rate count, and nothing else
 }
 
@@ -90,10 +91,16 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	return charged
 }
 
-// OnlyRefusals makes the meter heed only what speaks of a rate, beside a limit in flight that heeds latency and failures.
-func (m *Meter) OnlyRefusals() *Meter {
-	m.only = true
-	m.control.off.latency, m.control.off.errors, m.control.off.inFlight = true, true, true
+// OnlyRefusals makes a new meter heed only what speaks of a rate, beside a limit in flight that heeds latency and failures. That
+// limit bounds what is sent at the start, so the rate has no bound but Max until the first refusal. Then it starts with what was
+// used.
+func (m *Meter) OnlyRefusals(now instant) *Meter {
+	c := &m.control
+	m.only, m.free = true, true
+	c.off.latency, c.off.errors, c.off.inFlight = true, true, true
+	c.current, c.shown = c.cfg.Max, c.cfg.Max
+	m.follow(now)
+	m.bucket.Fill()
 	return m
 }
 
@@ -101,6 +108,11 @@ func (m *Meter) OnlyRefusals() *Meter {
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) int64 {
 	if m.only && (o == Unavailable || o == Error) {
 		o = ClientError
+	}
+	if c := &m.control; m.free && o == Throttled {
+		m.free = false
+		c.cutSeq = c.seq
+		c.set(CauseThrottled, max(c.cfg.Initial, c.used.Of(now, c.tau())))
 	}
 	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)

@@ -165,3 +165,32 @@ func fullAt(m *Meter) instant {
 	_, full := m.Matters(0)
 	return full
 }
+
+// Beside a limit in flight, the rate has no bound until the first refusal, and latency and failures say nothing to it.
+func TestOnlyRefusalsCount(t *testing.T) {
+	m := New(0, Config{}, 1).OnlyRefusals(0)
+	now, per := at(0), second/200
+	send := func(o Outcome, retryAfter time.Duration) {
+		now += per
+		m.Answered(now, m.Take(now, now, 1, false), now-second, 1, o, retryAfter)
+	}
+	for range 400 {
+		send(OK, 0)
+		send(Unavailable, 0)
+		send(Error, 0)
+	}
+	if r := m.PerSecond(now); r < 1e15 {
+		t.Fatalf("%v/s, although nothing was refused", r)
+	}
+	send(Throttled, 0)
+	if r := m.PerSecond(now); r < 150 || r > 250 {
+		t.Fatalf("%v/s, and 200/s were used", r)
+	}
+	if _, _, mode := m.Bounds(now); mode != "start" {
+		t.Fatal(mode)
+	}
+	send(Throttled, time.Second)
+	if m.HeldUntil() < now+second {
+		t.Fatal("Retry-After is heeded")
+	}
+}

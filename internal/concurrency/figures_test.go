@@ -13,6 +13,7 @@ import (
 var (
 	only  = flag.String("only", "", "print the figures of the scenes whose names contain it")
 	seeds = flag.Int("seeds", 3, "runs of each scene")
+	both  = flag.Bool("both", false, "with a learned rate beside it")
 	find  = flag.Bool("find", false, "find the best fixed n of these scenes")
 )
 
@@ -20,12 +21,12 @@ var (
 // that was refused in percent, Jain's index of the clients, and the least goodput of a run.
 type figures struct{ goodput, p99, refused, jain, least float64 }
 
-func (s scene) figures(seeds int) (all figures) {
+func (s scene) figures(seeds int, newLimiter func() limiter) (all figures) {
 	all.least = 1e9
 	n := float64(seeds)
 	for seed := range uint64(seeds) {
 		f := s.run(seed, func() limiter { return fixed{s.best} })
-		g := s.run(seed, newLearned)
+		g := s.run(seed, newLimiter)
 		goodput := 100 * g.ok / f.ok
 		all.goodput += goodput / n
 		all.least = min(all.least, goodput)
@@ -69,30 +70,54 @@ func (s scene) findBest() int64 {
 
 // TestPrintFigures prints the table of the scenes that are asked for.
 func TestPrintFigures(t *testing.T) {
+	newLimiter := newLearned
 	for _, s := range append(scenes(), unseen()...) {
+		if *both {
+			newLimiter = s.newPair()
+		}
 		if *only == "" || !strings.Contains(s.name, *only) {
 			continue
 		}
 		if *find {
 			s.best = s.findBest()
 		}
-		t.Logf("%-34s n %4d  %v", s.name, s.best, s.figures(*seeds))
+		t.Logf("%-34s n %4d  %v", s.name, s.best, s.figures(*seeds, newLimiter))
 	}
 }
 
 func TestControllerReachesItsGoals(t *testing.T) {
+	for _, s := range append(scenes(), unseen()...) {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			s.reach(t, newLearned)
+		})
+	}
+}
+
+// A learned rate costs nothing beside the number in flight, and finds a rate that binds more exactly.
+func TestRateBesideTheControllerReachesItsGoals(t *testing.T) {
+	for _, s := range scenes() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			if s.rate > 0 {
+				s.goal.goodput = 105
+			}
+			if s.clients > 1 {
+				s.goal.jain = 0.75
+			}
+			s.reach(t, s.newPair())
+		})
+	}
+}
+
+func (s scene) reach(t *testing.T, newLimiter func() limiter) {
 	seeds := 3
 	if testing.Short() {
 		seeds = 1
 	}
-	for _, s := range append(scenes(), unseen()...) {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			f, goal := s.figures(seeds), s.goal
-			assert.GreaterOrEqual(t, f.goodput, cmp.Or(goal.goodput, 95), "goodput: %v", f)
-			assert.LessOrEqual(t, f.p99, cmp.Or(goal.p99, 2), "p99: %v", f)
-			assert.LessOrEqual(t, f.refused, cmp.Or(goal.refused, 2), "refused: %v", f)
-			assert.GreaterOrEqual(t, f.jain, goal.jain, "Jain: %v", f)
-		})
-	}
+	f, goal := s.figures(seeds, newLimiter), s.goal
+	assert.GreaterOrEqual(t, f.goodput, cmp.Or(goal.goodput, 95), "goodput: %v", f)
+	assert.LessOrEqual(t, f.p99, cmp.Or(goal.p99, 2), "p99: %v", f)
+	assert.LessOrEqual(t, f.refused, cmp.Or(goal.refused, 2), "refused: %v", f)
+	assert.GreaterOrEqual(t, f.jain, goal.jain, "Jain: %v", f)
 }

@@ -23,7 +23,7 @@ var (
 // taught returns a meter that has learned a server with 16 workers.
 func taught(t *testing.T) (*Meter, instant) {
 	t.Helper()
-	m := learned{New(0, Config{}, false)}
+	m := learned{New(0, Config{}, false), aimd.Unavailable}
 	scene{length: 60}.run(1, func() limiter { return m })
 	m.control.inFlight, m.slots = 0, *meter.NewSlots(0) // the run ends with requests in flight
 	m.control.restart(0)
@@ -88,7 +88,7 @@ func (l Learned) intN() int { return int(l.N) }
 func TestLongPollBesideShortRequests(t *testing.T) {
 	for seed := range uint64(3) {
 		mean := func(poll bool) float64 {
-			m := learned{New(0, Config{}, false)}
+			m := learned{New(0, Config{}, false), aimd.Unavailable}
 			sum, k := 0.0, 0.0
 			s := scene{length: 300, callers: always(64), best: 1}
 			s.watch = func(now instant) {

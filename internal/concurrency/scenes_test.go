@@ -16,9 +16,17 @@ func (f fixed) answered(_ instant, id int64, _ instant, _ outcome) int64 { retur
 func (f fixed) ended(instant, int64)                                     {}
 
 // A learned limiter is a meter.
-type learned struct{ *Meter }
+type learned struct {
+	*Meter
+	refusal aimd.Outcome
+}
 
-func newLearned() limiter { return learned{New(0, Config{}, false)} }
+func newLearned() limiter { return learned{New(0, Config{}, false), aimd.Unavailable} }
+
+// meaning returns what an outcome is for controllers.
+func (l learned) meaning(o outcome) aimd.Outcome {
+	return map[outcome]aimd.Outcome{good: aimd.OK, refusal: l.refusal, unknown: aimd.Ignore}[o]
+}
 
 func (l learned) allow(now instant) (int64, instant) {
 	return l.control.limit(), l.control.refusals.until
@@ -27,7 +35,7 @@ func (l learned) allow(now instant) (int64, instant) {
 func (l learned) sent(now instant) int64 { return l.Take(now, now, 1, false) }
 
 func (l learned) answered(now instant, charged int64, sent instant, o outcome) int64 {
-	return l.Answered(now, charged, sent, 1, map[outcome]aimd.Outcome{good: aimd.OK, refusal: aimd.Unavailable, unknown: aimd.Ignore}[o], 0)
+	return l.Answered(now, charged, sent, 1, l.meaning(o), 0)
 }
 
 func (l learned) ended(now instant, charged int64) { l.GiveBack(charged, now, 1) }

@@ -1,0 +1,43 @@
+package concurrency
+
+import "github.com/httpthrottle/throttle/internal/aimd"
+
+// A pair is a learned rate beside a learned number in flight.
+type pair struct {
+	learned
+	rate    *aimd.Meter
+	charged map[int64]int64 // by that of the number in flight
+}
+
+// newPair makes pairs for a scene. Its refusals are 429s where a rate is their cause, and 503s elsewhere.
+func (s scene) newPair() func() limiter {
+	refusal := aimd.Unavailable
+	if s.rate > 0 {
+		refusal = aimd.Throttled
+	}
+	return func() limiter {
+		return &pair{
+			learned: learned{New(0, Config{}, true), refusal}, rate: aimd.New(0, aimd.Config{}, 1).OnlyRefusals(0), charged: make(map[int64]int64),
+		}
+	}
+}
+
+func (p *pair) allow(now instant) (int64, instant) {
+	n, pause := p.learned.allow(now)
+	if !p.rate.Payable(now, 1) {
+		pause = max(pause, min(p.rate.Ready(now, 0, 1), now+second))
+	}
+	return n, pause
+}
+
+func (p *pair) sent(now instant) int64 {
+	id := p.learned.sent(now)
+	p.charged[id] = p.rate.Take(now, now, 1, true)
+	return id
+}
+
+func (p *pair) answered(now instant, id int64, sent instant, o outcome) int64 {
+	p.rate.Answered(now, p.charged[id], sent, 1, p.meaning(o), 0)
+	delete(p.charged, id)
+	return p.learned.answered(now, id, sent, o)
+}
