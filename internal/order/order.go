@@ -226,8 +226,12 @@ func (p *Point) bars(k key, ln *line) bool {
 	if !p.Fair {
 		k.major = 0
 	}
-	top := p.blocked.top()
-	return top != nil && top.line != ln && top.key.before(k)
+	for _, s := range p.blocked[:min(len(p.blocked), 3)] { // one of the next two is the first if the line itself is
+		if s.line != ln && s.key.before(k) {
+			return true
+		}
+	}
+	return false
 }
 
 // First returns the first request that is blocked at the point; nil: there is none.
@@ -265,9 +269,6 @@ func (p *Point) Queued() (sum int64) {
 
 // Lines returns how many lines fall under the point.
 func (p *Point) Lines() int { return len(p.stops) }
-
-// Since has requests that can go from now on be due from an earlier instant, because what makes it possible has come late.
-func (o *Order) Since(at Instant) { o.floor = min(o.floor, at) }
 
 // Alike returns how many requests wait under the points of w, whatever gates they pass.
 func (o *Order) Alike(w *Waiter) int {

@@ -87,8 +87,8 @@ func (x *several) grant(w *Waiter, due Instant) {
 	}
 }
 
-// arrive has a request come.
-func (x *several) arrive() {
+// request returns any request.
+func (x *several) request() *Waiter {
 	w := &Waiter{Rank: RankOf(x.now, 0), Last: Never, Weight: 1}
 	for len(w.At) == 0 {
 		for _, p := range x.points {
@@ -109,6 +109,12 @@ func (x *several) arrive() {
 	if x.r.IntN(2) == 0 {
 		w.Last = x.now + x.r.Int64N(1<<x.r.IntN(33))
 	}
+	return w
+}
+
+// arrive has a request come.
+func (x *several) arrive() {
+	w := x.request()
 	due, _ := x.Plan(w, x.now)
 	if due > w.Last {
 		return

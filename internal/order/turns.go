@@ -52,6 +52,9 @@ func scaled(cost int64) int64 { return max(0, min(cost, maxTag/TagScale)) * TagS
 
 // start returns the start tag of a request that comes after others of the caller that cost so much.
 func (c *caller) start(before int64) int64 {
+	if before == 0 {
+		return c.tag
+	}
 	tag, _ := c.after(max(c.tag, c.turns.now), before)
 	return tag
 }

@@ -116,11 +116,11 @@ func (m *modelTurns) before(line []*modelWaiter, w *modelWaiter) func(*modelWait
 	starts := make(map[*modelWaiter]int64)
 	for _, other := range line {
 		at := m.tags[other.caller]
-		if at.whole < m.now {
-			at = modelTag{whole: m.now}
-		}
 		for _, one := range of(line, other.caller) {
 			starts[one] = at.whole
+			if at.whole < m.now {
+				at = modelTag{whole: m.now}
+			}
 			at = at.after(other.caller, one.w.Costs[0])
 		}
 	}
