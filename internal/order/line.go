@@ -277,7 +277,6 @@ func (o *Order) relined(ln *line) {
 	}
 	if first != ln.first {
 		o.feed(ln)
-		o.move(ln)
 	}
 	if ln.first = first; first == nil {
 		o.fresh.remove(ln)
@@ -405,14 +404,12 @@ func (o *Order) block(s *stop, blocked bool, ready, at Instant) {
 	switch {
 	case blocked && !s.isIn():
 		p.blocked.push(s, s.placeOf(s.head()))
-		o.move(s.line)
 	case blocked && s.key != s.placeOf(s.head()): // it is starved, or no longer
 		p.blocked.move(s, s.placeOf(s.head()))
 		o.Touch(p)
 	case !blocked && s.isIn():
 		p.blocked.remove(s)
 		o.Touch(p)
-		o.move(s.line)
 	}
 	if p.blocked.top() == s {
 		if ready <= at { // something else than time is missing

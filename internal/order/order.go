@@ -15,7 +15,6 @@
 package order
 
 import (
-	"math"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -56,7 +55,6 @@ type Payer interface {
 type Point struct {
 	Payer
 	Fair    bool  // callers take turns; a request has one such point at most
-	Watched bool  // Moved returns it when requests that are blocked there have changed
 	Recheck int64 // the longest time after which the Payer is asked again, although no cost can be paid before; 0: none
 
 	entry          // in Order.due, by when it is to be looked at
@@ -65,7 +63,6 @@ type Point struct {
 	blocked heap[*stop]
 	stops   []*stop // of all lines that fall under it or, if it is a gate, of all lanes
 	waiting int
-	moved   bool   // in Order.moved
 	turns   *turns // nil: no callers wait here, or they take no turns
 }
 
@@ -165,7 +162,6 @@ type Order struct {
 	due     heap[*Point] // at which lines are blocked
 	fresh   heap[*line]  // of which the first request is to be tried
 	checks  []*line      // whose requests are to be checked
-	moved   []*Point     // see Moved
 	waiting int
 	callers int
 }
@@ -179,69 +175,6 @@ func (o *Order) Lines() int { return len(o.lines) }
 // Callers returns how many callers have requests waiting, where callers take turns.
 func (o *Order) Callers() int { return o.callers }
 
-// Moved returns the watched points at which, since the last call, another request has become the first of its line, or is blocked
-// elsewhere than before. The result is valid until the next call.
-func (o *Order) Moved() []*Point {
-	moved := o.moved
-	o.moved = o.moved[:0]
-	for _, p := range moved {
-		p.moved = false
-	}
-	return moved
-}
-
-// move notes that a line has changed.
-func (o *Order) move(ln *line) {
-	for _, p := range ln.points {
-		if p.Watched && !p.moved {
-			p.moved = true
-			o.moved = append(o.moved, p)
-		}
-	}
-}
-
-// Passes reports whether w, which may join, would be granted immediately: all its points can pay, and no request before it waits there.
-// Next has returned nil for now.
-func (o *Order) Passes(w *Waiter, now Instant) bool {
-	x := planner{order: o, now: now, line: o.find(w), ahead: make([]int64, len(w.At))}
-	k := key{x.turn(w), w.Rank, math.MaxUint64}
-	if ln := x.line; ln != nil {
-		if l := ln.open.top(); l != nil && l.key.before(k) {
-			return false
-		}
-		if l := ln.lanes[w.Gate]; l != nil && l.queues.top().key.before(k) {
-			return false
-		}
-	}
-	for i, p := range w.At {
-		if p.Ready(now, w.Costs[i]) > now || p.bars(k, x.line) {
-			return false
-		}
-	}
-	return w.Gate == nil || w.Gate.Ready(now, 1) <= now && !w.Gate.bars(k, nil)
-}
-
-// bars reports whether a request of another line that is blocked here goes before a place.
-func (p *Point) bars(k key, ln *line) bool {
-	if !p.Fair {
-		k.major = 0
-	}
-	for _, s := range p.blocked[:min(len(p.blocked), 3)] { // one of the next two is the first if the line itself is
-		if s.line != ln && s.key.before(k) {
-			return true
-		}
-	}
-	return false
-}
-
-// First returns the first request that is blocked at the point; nil: there is none.
-func (p *Point) First() *Waiter {
-	if s := p.blocked.top(); s != nil {
-		return s.head()
-	}
-	return nil
-}
-
 // Waiters yields the requests that fall under the point: those of one queue in their order.
 func (p *Point) Waiters(yield func(*Waiter) bool) {
 	for _, s := range p.stops {
@@ -254,21 +187,6 @@ func (p *Point) Waiters(yield func(*Waiter) bool) {
 		}
 	}
 }
-
-// Queued returns what waiting requests cost at the point. Of many lines and queues it counts some.
-func (p *Point) Queued() (sum int64) {
-	for _, s := range p.stops[:min(len(p.stops), fewQueues)] {
-		for _, q := range s.line.queues[:min(len(s.line.queues), fewQueues)] {
-			if s.lane == nil || s.lane == q.lane {
-				sum = meter.AddCount(sum, q.root.sums()[s.index])
-			}
-		}
-	}
-	return sum
-}
-
-// Lines returns how many lines fall under the point.
-func (p *Point) Lines() int { return len(p.stops) }
 
 // Alike returns how many requests wait under the points of w, whatever gates they pass.
 func (o *Order) Alike(w *Waiter) int {

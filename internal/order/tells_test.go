@@ -2,61 +2,10 @@ package order
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
-
-// A request passes if it would be granted as soon as it joined.
-func TestPassesAgreesWithJoin(t *testing.T) {
-	passed := 0
-	forSeeds(t, 3000, func(t *testing.T, r *rand.Rand) {
-		x := newSeveral(t, r)
-		for range 60 {
-			x.step()
-			w := x.request()
-			passes := x.Passes(w, x.now)
-			x.Join(w, x.now)
-			got, _ := x.Next(x.now)
-			require.True(t, !passes || got == w, "it does not pass")
-			if !x.fair { // else it may take the place of one that barred others
-				require.Equal(t, passes, got == w)
-			}
-			if got != nil {
-				passed++
-				for _, p := range places(got) { // it was not paid
-					x.Touch(p)
-				}
-			}
-			if got != w {
-				x.Leave(w, x.now)
-			}
-			if got != nil && got != w {
-				x.waiting = slices.DeleteFunc(x.waiting, func(other *Waiter) bool { return other == got })
-			}
-			clear(x.planned)
-			x.serve()
-		}
-	})
-	require.Greater(t, passed, 10)
-}
-
-func TestABlockedRequestBarsLaterOnes(t *testing.T) {
-	x := newWorld(t)
-	a, b, gate := x.point(every(second, 5)), x.point(every(second, 5)), x.point(hasSlots(1))
-	a.Payer.(*fake).empty = -2 * second
-	x.come(0, []*Point{a, b}, 3, 1)
-	one := &Waiter{At: []*Point{a}, Costs: []int64{1}, Rank: 0, Last: Never}
-	require.False(t, x.Passes(one, 0), "the other came first")
-	one.Rank = -1
-	require.True(t, x.Passes(one, 0))
-	one.Gate = gate
-	require.False(t, x.Passes(one, 0), "its gate is closed")
-	gate.Payer.(*fake).used = 0
-	require.True(t, x.Passes(one, 0))
-}
 
 // A request that is stopped at several points from the beginning bars all of these.
 func TestARequestBarsEveryPointThatStopsIt(t *testing.T) {
@@ -64,28 +13,14 @@ func TestARequestBarsEveryPointThatStopsIt(t *testing.T) {
 	a, b := x.point(every(second, 5)), x.point(every(second, 5))
 	both := x.come(0, []*Point{a, b}, 3, 2)
 	cheap := x.join(b)
-	require.Equal(t, both, a.First())
-	require.Equal(t, both, b.First())
+	require.Equal(t, both, firstAt(a))
+	require.Equal(t, both, firstAt(b))
 	x.until(10 * second)
 	x.requireGranted(cheap, 2*second, both, 3*second) // it is stopped elsewhere only from 2 s on
 }
 
-func TestMovedReturnsWatchedPoints(t *testing.T) {
-	x := newWorld(t)
-	a, b := x.point(every(second, 5)), x.point(every(2*second, 5))
-	a.Watched = true
-	first := x.join(a, b)
-	require.Equal(t, []*Point{a}, x.Moved())
-	require.Empty(t, x.Moved())
-	second2 := x.join(a, b)
-	require.Empty(t, x.Moved(), "the first request is the same")
-	x.until(second)
-	require.Equal(t, []*Point{a}, x.Moved(), "it is not blocked there any more")
-	x.Leave(first, x.now)
-	x.serve()
-	require.Equal(t, []*Point{a}, x.Moved())
-	require.Equal(t, second2, b.First())
-}
+// firstAt returns the first request that is blocked at a point.
+func firstAt(p *Point) *Waiter { return p.blocked.top().head() }
 
 func TestBackdateIsBounded(t *testing.T) {
 	for _, c := range []struct{ at, due Instant }{{second, second}, {second - ms, second - ms}, {second - Slack, second - Slack}, {0, second - Slack}, {2 * second, second}} {
@@ -106,9 +41,7 @@ func TestWhatAPointTells(t *testing.T) {
 	p, other := x.point(every(second, 9)), x.point(every(second, 9))
 	p.Fair = true
 	gate := x.point(&fake{kind: slots, most: 9})
-	require.Zero(t, p.Callers()+p.Known()+p.Waiting()+p.Lines())
-	require.Nil(t, p.First())
-	require.Zero(t, p.Queued())
+	require.Zero(t, p.Callers()+p.Known()+p.Waiting())
 	var all []*Waiter
 	for i := range 6 {
 		w := &Waiter{At: []*Point{p}, Costs: []int64{int64(i + 1)}, Caller: fmt.Sprint(i % 2), Weight: 1, Last: Never}
@@ -122,12 +55,11 @@ func TestWhatAPointTells(t *testing.T) {
 		x.serve()
 		all = append(all, w)
 	}
-	require.Equal(t, []int{6, 2, 2, 2}, []int{p.Waiting(), p.Callers(), p.Known(), p.Lines()})
+	require.Equal(t, []int{6, 2, 2}, []int{p.Waiting(), p.Callers(), p.Known()})
 	require.Equal(t, []int{6, 2, 2}, []int{x.Len(), x.Lines(), x.Callers()})
 	require.Equal(t, []int{4, 2}, []int{x.Alike(all[0]), x.Alike(all[5])})
 	require.Zero(t, x.Alike(&Waiter{At: []*Point{other}}))
-	require.Equal(t, []int64{21, 2, 1}, []int64{p.Queued(), other.Queued(), gate.Queued()})
-	require.Equal(t, all[0], p.First())
+	require.Equal(t, all[0], firstAt(p))
 	var seen []*Waiter
 	for w := range p.Waiters {
 		seen = append(seen, w)
@@ -149,7 +81,7 @@ func TestWhatAPointTells(t *testing.T) {
 			x.serve()
 		}
 	}
-	require.Zero(t, p.Callers()+p.Known()+p.Waiting()+p.Lines()+x.Callers()+x.Lines())
+	require.Zero(t, p.Callers()+p.Known()+p.Waiting()+x.Callers()+x.Lines())
 }
 
 // A starved request keeps its gate closed to others, and bars no point for long.
