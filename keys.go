@@ -139,7 +139,11 @@ func isPrefix(segment string) bool {
 
 // hear takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
 func (l *Limiter) hear(ctx context.Context, key *queue.GateKey, m queue.Mark, a *queue.Answer, charges []queue.Charge, by *asker) {
-	if e := l.core.HearAndServe(key, m, a, charges, &by.counts); e.By > 0 {
+	e := l.core.HearAndServe(key, m, a, charges, &by.counts)
+	if e.Forgot != "" {
+		by.observer.forgot(ctx, e.Forgot)
+	}
+	if e.By > 0 {
 		by.observer.held(holdEventOf(ctx, &e))
 	}
 }

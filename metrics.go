@@ -327,6 +327,12 @@ func (o *observer) heldAll(limit, key string, d time.Duration) {
 		slog.String("limit", limit), slog.String("key", key), slog.Duration("for", d))
 }
 
+// forgot tells that there was no room for all that servers said, so that a server was forgotten that had stopped requests.
+func (o *observer) forgot(ctx context.Context, key string) {
+	o.line(orBackground(ctx), slog.LevelWarn, int(rationCrowd), "throttle: no room for what all servers said, so what one said is forgotten",
+		slog.String("key", key))
+}
+
 func (o *observer) settled(e SettleEvent) {
 	if o.hooks.OnSettle != nil {
 		o.hooks.OnSettle(e)

@@ -210,6 +210,9 @@ func WithMaxQueue(n int) Option {
 // A bucket that is full again is forgotten after about a second. If too many buckets are not full, the one that will be full
 // first is forgotten, unless it has debt, a hold, waiters or a request in flight, or knows of a refusal or a silence that still
 // counts. If there is none, a request with a new key is rejected with [ReasonKeys].
+//
+// What servers said is counted separately: as many hosts, each with one set of keys and one family of paths, and at most 64 MB. If
+// there is no room, what matters least is forgotten; a refusal always finds room.
 func WithMaxKeys(n int) Option {
 	return option{"WithMaxKeys", func(c *config) {
 		c.maxKeys = n

@@ -346,6 +346,9 @@ func (l *Limiter) report(g *Grant, a *queue.Answer) {
 	for _, r := range n.Retunes {
 		g.by.observer.retuned(RetuneEvent{g.ctx, r.Bucket.Limit.Name, r.Bucket.Key, r.Cause.String(), r.From, r.To})
 	}
+	if n.Forgot != "" {
+		g.by.observer.forgot(g.ctx, n.Forgot)
+	}
 	for i := range n.Holds {
 		g.by.observer.held(holdEventOf(g.ctx, &n.Holds[i]))
 	}

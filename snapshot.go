@@ -126,7 +126,7 @@ func (l *Limiter) appendSaved(saved []BucketSnapshot, b *queue.Bucket, now, bega
 func (l *Limiter) saveServers(gates []*queue.Bucket, began meter.Instant) (saved []ServerSnapshot) {
 	l.core.LookAtGates(gates, func(g *queue.GateBucket, now meter.Instant) {
 		s := ServerSnapshot{
-			Host: g.Key.Host, Keys: l.keysOf(&g.Key), After: time.Duration(now - began),
+			Host: g.Key().Host, Keys: l.keysOf(g.Key()), After: time.Duration(now - began),
 			Held: time.Duration(max(0, g.Account.Held()-now)), HostHeld: time.Duration(max(0, g.Party.Host.Server.Held()-now)),
 		}
 		if q, ok := g.Account.Saved(now, queue.AnyQuota); ok {

@@ -295,7 +295,7 @@ func (l *Limiter) appendServers(all []ServerStats, gates []*queue.Bucket) []Serv
 }
 
 func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) ServerStats {
-	s := ServerStats{Host: g.Key.Host, Account: g.Key.Party(), Refused: g.Party.Refused}
+	s := ServerStats{Host: g.Key().Host, Account: g.Key().Party(), Refused: uint64(g.Party.Refused)}
 	if held := g.HeldUntil(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}

@@ -53,21 +53,21 @@ func (c *checker) holds(ok bool, fault string) {
 // kept returns the bucket that is kept in the place of b.
 func (c *checker) kept(b *Bucket) *Bucket {
 	if g, ok := b.Meter.(*GateBucket); ok {
-		return c.l.Gates[g.Key]
+		return c.l.Gates[gateID{g.Party, g.family}]
 	}
 	return b.Limit.bucket(b.Key)
 }
 
 // hosts checks that hosts and parties are kept for gates alone.
 func (c *checker) hosts() {
-	gates := 0
+	gates, said := 0, 0
 	for _, h := range c.l.Hosts {
 		c.holds(len(h.parties) > 0, "a host without parties is kept")
-		for _, p := range h.parties {
-			c.holds(h == p.Host && len(p.gates) > 0, "a party is at another host, or without gates")
-			gates += len(p.gates)
+		for nth, p := range h.parties {
+			c.holds(h == p.Host && nth == int(p.nth) && p == h.find(p.Key) && len(p.gates) > 0, "a party is at another host, or without gates")
+			gates, said = gates+len(p.gates), said+int(p.size)
 			lined := 0
-			for b := range p.gates {
+			for _, b := range p.gates {
 				g := b.Meter.(*GateBucket)
 				c.holds(p == g.Party && b == c.kept(b), "a gate is of another party, or not kept")
 				if b.HasLines() {
@@ -79,6 +79,7 @@ func (c *checker) hosts() {
 		}
 	}
 	c.holds(gates == len(c.l.Gates), "a gate has no party")
+	c.holds(said == c.l.said, "what servers said is counted wrongly")
 }
 
 // bucket checks that what requests wait for is kept, and that a store is asked in time.

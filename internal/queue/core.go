@@ -45,8 +45,9 @@ type Core struct {
 	now       Instant   // when the clock was last read
 	loans     []*Bucket // whose stores may have to be asked for something else, or at another instant
 	refreshes uint64    // calls of Refresh
-	Gates     map[GateKey]*Bucket
+	Gates     map[gateID]*Bucket
 	Hosts     map[string]*host
+	said      int                  // about how many bytes all that takes
 	gatesPeak int                  // the most since the map was made
 	hostsPeak int                  // the same
 	keys      keep.Keeper[*Bucket] // of all buckets except those of the key ""
@@ -63,7 +64,7 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Gate.look(&GateBucket{})
 	l.AtOnce, l.VisitAtOnce, l.Pause = judgeAtOnce, VisitAtOnce, runtime.Gosched
 	l.armed, l.keys.Matters, l.gateKeys.Matters = Never, (*Bucket).matters, (*Bucket).matters
-	l.Gates, l.Hosts = make(map[GateKey]*Bucket), make(map[string]*host)
+	l.Gates, l.Hosts = make(map[gateID]*Bucket), make(map[string]*host)
 	l.Wall.Unix, l.WallAt, l.Synced, l.SweepAt = l.Start.UnixNano(), Never, Never, Never
 }
 

@@ -50,7 +50,7 @@ func (l *Core) Pass(p *Paid, by *Counts, g *GateKey) (ok bool) {
 	l.Mu.Lock()
 	now := l.NowLocked()
 	if g != nil {
-		gate := l.Gates[*g]
+		gate := l.findGateLocked(g, now)
 		if gate == nil { // Decide makes it
 			l.Mu.Unlock()
 			return false

@@ -110,7 +110,7 @@ func (l *Core) forgetLocked(b *Bucket) {
 		b.Armed = Never
 	}
 	if g, ok := b.Meter.(*GateBucket); ok {
-		l.forgetGateLocked(b, g)
+		l.forgetGateLocked(g)
 		return
 	}
 	delete(b.Limit.Buckets, b.Key)

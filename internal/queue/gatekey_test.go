@@ -44,17 +44,17 @@ func TestAccountsDifferIfAKeyDoes(t *testing.T) {
 	require.Greater(t, len(seen), 700, "nearly all of 729")
 }
 
-func TestKeysOfLimitsBeyondTheFirst64AreKeys(t *testing.T) {
+func TestKeysOfLimitsBeyondTheFirst32AreKeys(t *testing.T) {
 	for _, key := range []string{"h", "x", "y"} {
 		g := GateKey{Host: "h"}
 		g.Join(3, "x")
-		g.Join(64, key)
+		g.Join(32, key)
 		g.Join(100, "x")
-		require.Equal(t, map[int]string{3: "x", 64: key, 100: "x"}, maps.Collect(g.Keys()))
+		require.Equal(t, map[int]string{3: "x", 32: key, 100: "x"}, maps.Collect(g.Keys()))
 		g = GateKey{Host: "h"}
-		g.Join(64, key)
+		g.Join(32, key)
 		g.Join(65, "x")
-		require.Equal(t, map[int]string{64: key, 65: "x"}, maps.Collect(g.Keys()))
+		require.Equal(t, map[int]string{32: key, 65: "x"}, maps.Collect(g.Keys()))
 	}
 }
 

@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -20,11 +22,21 @@ const gateLimit = "server"
 
 // A GateBucket is the meter of a gate.
 type GateBucket struct {
-	*quota.Gate
-	Key   GateKey
-	Party *party
-	at    int // in the list of its party, counted from 1; 0: it is not there
+	quota.Gate
+	Party  *party
+	family uint64
+	nth    int32 // of the party's gates
+	at     int32 // in the list of its party, counted from 1; 0: it is not there
 }
+
+// A gateID is what a gate is found by.
+type gateID struct {
+	party  *party
+	family uint64
+}
+
+// Key returns what the requests have that pass the gate.
+func (g *GateBucket) Key() *GateKey { return &g.Party.Key }
 
 // list puts the gate of bucket b into the list of its party, or takes it out.
 func (g *GateBucket) list(b *Bucket, in bool) {
@@ -32,7 +44,7 @@ func (g *GateBucket) list(b *Bucket, in bool) {
 	switch {
 	case in:
 		*all = append(*all, b)
-		g.at = len(*all)
+		g.at = int32(len(*all))
 	default:
 		n := len(*all) - 1
 		last := (*all)[n]
@@ -44,19 +56,68 @@ func (g *GateBucket) list(b *Bucket, in bool) {
 
 // A party is an account at a server, with all its gates.
 type party struct {
+	Key     GateKey // without a family
 	account *quota.Account
 	Host    *host
-	gates   map[*Bucket]bool
-	peak    int       // the most gates since the map was made
+	gates   []*Bucket
 	lined   []*Bucket // its gates with waiters
-	Refused uint64    // responses by which the server refused
+	used    Instant   // when a request or a response came last
+	nth     int32     // of the host's parties
+	size    int32     // as it is counted in Core.said
+	Refused uint32    // responses by which the server refused
+	refusal bool      // what stops requests may be due to a refusal
 }
 
 // A host is a server with all its parties.
 type host struct {
-	Server  *quota.Server
-	parties map[GateKey]*party
-	peak    int // the most parties since the map was made
+	quota.Server
+	parties []*party
+	byKey   map[GateKey]*party // nil: there are few
+	peak    int                // the most parties since that map was made
+}
+
+const fewParties = 8 // of a host, among which one is found without a map
+
+// find returns the party of a key without a family; nil: there is none.
+func (h *host) find(key GateKey) *party {
+	if h.byKey != nil {
+		return h.byKey[key]
+	}
+	for _, p := range h.parties {
+		if p.Key == key {
+			return p
+		}
+	}
+	return nil
+}
+
+func (h *host) add(p *party) {
+	p.nth = int32(len(h.parties))
+	h.parties = append(h.parties, p)
+	if h.byKey == nil && len(h.parties) > fewParties {
+		h.byKey = make(map[GateKey]*party)
+		for _, p := range h.parties {
+			h.byKey[p.Key] = p
+		}
+	}
+	if h.byKey != nil {
+		h.byKey[p.Key] = p
+		h.peak = max(h.peak, len(h.byKey))
+	}
+}
+
+func (h *host) remove(p *party) {
+	n := len(h.parties) - 1
+	last := h.parties[n]
+	h.parties[p.nth], last.nth = last, p.nth
+	h.parties[n], h.parties = nil, h.parties[:n]
+	if h.byKey != nil {
+		delete(h.byKey, p.Key)
+		h.byKey = keep.Shrunk(h.byKey, &h.peak)
+	}
+	if n < cap(h.parties)/4 && cap(h.parties) > keep.ShrinkAbove {
+		h.parties = slices.Clone(h.parties)
+	}
 }
 
 // pass adds the charge of a gate, for which there must be room.
@@ -67,77 +128,90 @@ func (p *Paid) pass(gate *Bucket) {
 
 // passLocked appends the charge of the gate of p, unless there is no room for another gate.
 func (l *Core) passLocked(p *Pending, now Instant) {
-	if l.Gates[*p.Gate] != nil || l.roomForGateLocked(now) {
+	if l.findGateLocked(p.Gate, now) != nil || l.roomForGateLocked(now) {
 		p.Charges = slices.Grow(p.Charges, 1)
 		p.pass(l.GateLocked(*p.Gate, now))
 	}
 }
 
+// findGateLocked returns the bucket of a gate; nil: none is kept.
+func (l *Core) findGateLocked(key *GateKey, now Instant) *Bucket {
+	h := l.Hosts[key.Host]
+	if h == nil {
+		return nil
+	}
+	b := l.Gates[gateID{h.find(key.account()), key.Family}]
+	if b != nil {
+		b.Meter.(*GateBucket).Party.used = now
+	}
+	return b
+}
+
 // GateLocked returns the bucket of a gate, and makes it if there is none.
 func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
-	if b := l.Gates[key]; b != nil {
+	if b := l.findGateLocked(&key, now); b != nil {
 		return b
 	}
 	p := l.partyLocked(key, now)
-	b := &Bucket{Limit: l.Gate, Key: key.Name()}
-	b.needs()
-	b.Meter = &GateBucket{Gate: quota.NewGate(p.account), Key: key, Party: p}
-	p.gates[b] = true
-	p.peak = max(p.peak, len(p.gates))
+	l.roomForFamilyLocked(p)
+	b := &Bucket{Limit: l.Gate, Key: p.Key.Name()}
+	g := &GateBucket{Party: p, family: key.Family, nth: int32(len(p.gates))}
+	g.Join(p.account)
+	b.Meter = g
+	p.gates = append(p.gates, b)
 	if p.account.Knows(AnyQuota) {
-		b.Meter.(*GateBucket).Under(now, AnyQuota)
+		g.Under(now, AnyQuota)
 	}
-	l.Gates[key] = b
+	l.Gates[gateID{p, key.Family}] = b
 	l.gatesPeak = max(l.gatesPeak, len(l.Gates))
 	l.gateKeys.Add(b, now)
 	l.sweepLaterLocked(now, sweepEvery)
+	l.countLocked(p)
 	return b
 }
 
 func (l *Core) partyLocked(key GateKey, now Instant) *party {
 	h := l.Hosts[key.Host]
 	if h == nil {
-		h = &host{Server: quota.NewServer(rand.Uint64()), parties: make(map[GateKey]*party)}
-		l.Hosts[key.Host] = h
+		h = &host{Server: *quota.NewServer(rand.Uint64())}
+		l.Hosts[strings.Clone(key.Host)] = h // which may be a part of a long URL
 		l.hostsPeak = max(l.hostsPeak, len(l.Hosts))
 	}
-	p := h.parties[key.account()]
-	if p == nil {
-		p = &party{account: quota.NewAccount(h.Server, rand.Uint64()), Host: h, gates: make(map[*Bucket]bool)}
-		p.account.Off = l.QuotaOff
-		h.parties[key.account()] = p
-		h.peak = max(h.peak, len(h.parties))
+	p := h.find(key.account())
+	if p != nil {
+		return p
 	}
+	p = &party{Key: key.account().clone(), account: quota.NewAccount(&h.Server, rand.Uint64()), Host: h, used: now}
+	p.account.Off = l.QuotaOff
+	h.add(p)
 	return p
 }
 
 // forgetGateLocked forgets a gate, its party with the last gate, and its host with the last party.
-func (l *Core) forgetGateLocked(b *Bucket, g *GateBucket) {
-	delete(l.Gates, g.Key)
+func (l *Core) forgetGateLocked(g *GateBucket) {
+	delete(l.Gates, gateID{g.Party, g.family})
 	l.Gates = keep.Shrunk(l.Gates, &l.gatesPeak)
 	p, h := g.Party, g.Party.Host
-	delete(p.gates, b)
-	p.gates = keep.Shrunk(p.gates, &p.peak)
-	if len(p.gates) > 0 {
+	n := len(p.gates) - 1
+	p.gates[g.nth] = p.gates[n]
+	p.gates[g.nth].Meter.(*GateBucket).nth = g.nth
+	if p.gates[n], p.gates = nil, p.gates[:n]; n < cap(p.gates)/4 && cap(p.gates) > keep.ShrinkAbove {
+		p.gates = slices.Clone(p.gates)
+	}
+	g.Leave()
+	if n > 0 {
+		l.countLocked(p)
 		return
 	}
-	delete(h.parties, g.Key.account())
-	h.parties = keep.Shrunk(h.parties, &h.peak)
-	if len(h.parties) == 0 {
-		delete(l.Hosts, g.Key.Host)
+	l.said -= int(p.size)
+	if h.remove(p); len(h.parties) == 0 {
+		delete(l.Hosts, p.Key.Host)
 		l.Hosts = keep.Shrunk(l.Hosts, &l.hostsPeak)
 	}
 }
 
 // AnyQuota is the name of the quota that a server does not name. All requests of a party fall under it.
-const AnyQuota = "default"
-
-// adoptLocked puts all gates of a party under the quota without a name.
-func (l *Core) adoptLocked(p *party, now Instant) {
-	for b := range p.gates {
-		b.Meter.(*GateBucket).Under(now, AnyQuota)
-	}
-}
+const AnyQuota = quota.Unnamed
 
 // A Mark is when a request was granted, and how many had been granted by then.
 type Mark struct {
@@ -149,12 +223,17 @@ type Mark struct {
 func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, by *Counts) (e HeldEvent) {
 	now := l.begin()
 	defer l.end()
-	if l.Gates[*key] == nil && !l.roomForGateLocked(now) {
-		l.Heard.Store(true)
-		return e
+	first := !l.Heard.Swap(true)
+	if l.findGateLocked(key, now) == nil && !l.roomForGateLocked(now) {
+		said := stopsNothing
+		if a.Word.Limited {
+			said = stopsByRefusal
+		}
+		if e.Forgot = l.forgetPartyLocked(nil, said, now); e.Forgot == "" && !a.Word.Limited {
+			return e
+		}
 	}
 	b := l.GateLocked(*key, now)
-	first := !l.Heard.Swap(true)
 	g := b.Meter.(*GateBucket)
 	known := g.Account.Quotas()
 	if a.Word.After == nil {
@@ -170,8 +249,9 @@ func (l *Core) HearAndServe(key *GateKey, m Mark, a *Answer, charges []Charge, b
 	}
 	if held > 0 {
 		l.heldLocked(b, by)
-		e = HeldEvent{b, held}
+		e.Bucket, e.By = b, held
 	}
+	e.Forgot = cmp.Or(l.boundLocked(g.Party, now), e.Forgot)
 	return e
 }
 
@@ -185,11 +265,6 @@ func (l *Core) WaitForOthersLocked(g *GateBucket, m Mark, now Instant) {
 	}
 }
 
-// roomForGateLocked reports whether there is room for another gate. It forgets a gate to make room if it must.
-func (l *Core) roomForGateLocked(now Instant) bool {
-	return len(l.Gates) < l.MaxKeys || l.evictLocked(now, nil, &l.gateKeys)
-}
-
 // heardLocked takes a response to a request that passed a gate, and returns how long a new hold lasts. If an Adaptive limit was
 // charged too, that limit decides about a refusal of the request itself.
 func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling, charges []Charge, now Instant) (held time.Duration) {
@@ -200,6 +275,10 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 		l.Heard.Store(true)
 	}
 	account := g.Account
+	g.Party.used = now
+	if w.Limited {
+		g.Party.refusal = true
+	}
 	if w.Limited && (w.After == nil || !w.After.Limited) {
 		g.Party.Refused++
 	}
@@ -218,7 +297,7 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 		g.Answered(now, sent, a.Outcome == aimd.OK || a.Outcome == aimd.ClientError, said.tells)
 	}
 	if news && account.Knows(AnyQuota) {
-		l.adoptLocked(g.Party, now)
+		account.Adopt(now, AnyQuota)
 	}
 	l.markPartyLocked(g.Party)
 	w.from = account.Held()
@@ -309,10 +388,7 @@ func (l *Core) PartiesAt(name string) (gates []*Bucket) {
 		return nil
 	}
 	for _, p := range h.parties {
-		for b := range p.gates {
-			gates = append(gates, b)
-			break
-		}
+		gates = append(gates, p.gates[0])
 	}
 	return gates
 }
@@ -322,7 +398,7 @@ func (l *Core) PartiesOf(want func(GateKey) bool) (gates []*Bucket) {
 	seen := make(map[*party]bool)
 	for piece := range l.Pieces(l.Gate) {
 		for _, b := range piece {
-			if g := b.Meter.(*GateBucket); want(g.Key) && !seen[g.Party] {
+			if g := b.Meter.(*GateBucket); want(*g.Key()) && !seen[g.Party] {
 				seen[g.Party] = true
 				gates = append(gates, b)
 			}

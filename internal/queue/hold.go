@@ -40,6 +40,7 @@ func (l *Core) Hold(p *Pending, d int64) (crowded []*Limit, asked bool) {
 type HeldEvent struct {
 	Bucket *Bucket
 	By     time.Duration
+	Forgot string // for lack of room; see Core.boundLocked
 }
 
 // heldLocked counts a hold of a bucket by a server or an Adaptive limit.

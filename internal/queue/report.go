@@ -40,6 +40,7 @@ type answered interface {
 type news struct {
 	Retunes []retuned
 	Holds   []HeldEvent
+	Forgot  string // for lack of room; see Core.boundLocked
 }
 
 // retuned says that a learner has changed its rate notably.
@@ -88,7 +89,9 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 				n.Retunes = append(n.Retunes, retuned{c.bucket, r})
 			}
 		case c.Limit.Gates && !a.Unsent:
-			held = l.heardLocked(c.bucket.Meter.(*GateBucket), g.Mark.At, a, &said, charges, now)
+			gate := c.bucket.Meter.(*GateBucket)
+			held = l.heardLocked(gate, g.Mark.At, a, &said, charges, now)
+			n.Forgot = l.boundLocked(gate.Party, now)
 			c.Limit.Counts.ended++
 		case c.Limit.Answered && !a.Unsent && !c.booked:
 			if m, ok := c.bucket.Meter.(answered); ok && m.Answered(c.paid, now) {
@@ -100,7 +103,7 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 		l.freeLocked(c.bucket, now)
 		if held > 0 {
 			l.heldLocked(c.bucket, by)
-			n.Holds = append(n.Holds, HeldEvent{c.bucket, held})
+			n.Holds = append(n.Holds, HeldEvent{Bucket: c.bucket, By: held})
 		}
 	}
 	return n

@@ -42,7 +42,7 @@ func (l *Core) RestoreGate(key GateKey, f func(g *GateBucket, now Instant) error
 	g := l.GateLocked(key, now).Meter.(*GateBucket)
 	err := f(g, now)
 	if g.Account.Knows(AnyQuota) {
-		l.adoptLocked(g.Party, now)
+		g.Account.Adopt(now, AnyQuota)
 	}
 	l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
 	l.replanPartyLocked(g.Party, now)

@@ -37,13 +37,14 @@ func NewServer(seed uint64) *Server { return &Server{barrier{set: -1, dice: mete
 type Account struct {
 	barrier
 	Off      Rules // switched off by tests
+	covered  bool  // own limits or an Adaptive one decide how fast requests go
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
-	covered  bool    // own limits or an Adaptive one decide how fast requests go
 	refusals int     // refusals in a row without a known wait, each of a request sent after the last event
 	older    int64   // requests on their way when the row began and not refused since: one of them may still end it
 	pace     pace
 	quotas   []*quota
+	gates    []*Gate
 }
 
 // Rules are switched off by tests, to show what each of them gains.
@@ -144,18 +145,34 @@ func (a *Account) quota(now meter.Instant, name string) *quota {
 	}
 	slices.SortFunc(a.quotas, func(x, y *quota) int { return cmp.Compare(x.ends(), y.ends()) })
 	for len(a.quotas) == maxQuotas || len(a.quotas) > 0 && a.quotas[0].stale(now) {
-		*a.quotas[0] = newQuota(a, "")
-		a.quotas[0].dropped = true
-		a.quotas = slices.Delete(a.quotas, 0, 1)
+		a.drop(a.quotas[0])
 	}
-	q := newQuota(a, strings.Clone(name))
+	q := newQuota(a, kept(name))
 	a.quotas = append(a.quotas, &q)
 	return &q
+}
+
+// Unnamed is the name of the quota that a server does not name.
+const Unnamed = "default"
+
+// kept returns a name that keeps no longer string in memory.
+func kept(name string) string {
+	if name == Unnamed {
+		return Unnamed
+	}
+	return strings.Clone(name)
 }
 
 // Silent reports whether the server has told nothing yet that stops or bounds requests.
 func (a *Account) Silent() bool {
 	return a.held == 0 && a.server.held == 0 && a.pace.rate == 0 && len(a.quotas) == 0
+}
+
+// Adopt puts all gates of the account under the quota of that name.
+func (a *Account) Adopt(now meter.Instant, name string) {
+	for _, g := range a.gates {
+		g.Under(now, name)
+	}
 }
 
 // Knows reports whether an account has a quota of that name.

@@ -13,12 +13,35 @@ type Gate struct {
 	Account  *Account
 	quotas   []*quota // named by responses to requests of the family
 	inFlight int64
+	nth      int // of the account's gates
 }
 
 var _ meter.Meter = (*Gate)(nil)
 
 // NewGate returns a gate that stops no request.
-func NewGate(a *Account) *Gate { return &Gate{Account: a} }
+func NewGate(a *Account) *Gate {
+	g := new(Gate)
+	g.Join(a)
+	return g
+}
+
+// Join makes the zero Gate one of an account.
+func (g *Gate) Join(a *Account) {
+	g.Account, g.nth = a, len(a.gates)
+	a.gates = append(a.gates, g)
+}
+
+// Leave takes the gate out of its account.
+func (g *Gate) Leave() {
+	gates := g.Account.gates
+	last := gates[len(gates)-1]
+	gates[g.nth], last.nth = last, g.nth
+	gates[len(gates)-1] = nil
+	if gates = gates[:len(gates)-1]; len(gates) < cap(gates)/4 && cap(gates) > 64 {
+		gates = slices.Clone(gates)
+	}
+	g.Account.gates = gates
+}
 
 func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
 
@@ -101,7 +124,6 @@ func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug
 func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 	g.Account.answered(sentAt, ok)
 	g.landed(now, sentAt)
-	g.quotas = slices.DeleteFunc(g.quotas, func(q *quota) bool { return q.dropped })
 	for _, q := range g.quotas {
 		q.roll(now)
 		named := slices.ContainsFunc(tells, func(t Tell) bool { return t.Name == q.name })

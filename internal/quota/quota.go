@@ -44,7 +44,6 @@ type quota struct {
 	account  *Account
 	name     string
 	unit     string          // as the server names it
-	counted  bool            // its unit is requests
 	limit    int64           // -1: unknown
 	reserve  int64           // of told, for other clients
 	told     int64           // what is left, as the server told; maxCount: unknown
@@ -54,13 +53,13 @@ type quota struct {
 	inFlight int64           // requests whose responses may tell that less is left
 	reset    meter.Instant   // the end of this window: the earliest that was told; never: unknown
 	turn     meter.Instant   // its beginning, as far as known
-	awaited  bool            // no response of this window has come
 	before   int64           // what was left at the end of the previous window
 	length   length
 	log      log
-	scarce   bool          // a window ran dry: what is left is spread over the time until the reset
 	last     meter.Instant // when the last request left
-	dropped  bool          // its account has forgotten it
+	counted  bool          // its unit is requests
+	awaited  bool          // no response of this window has come
+	scarce   bool          // a window ran dry: what is left is spread over the time until the reset
 }
 
 // newQuota returns a quota of which nothing is known. It stops no request.

@@ -1,0 +1,78 @@
+package quota
+
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file bounds how many bytes are kept of what one server said.
+
+// MaxSize is how many bytes an account takes at most, with its gates, as they are counted here. Together with what the allocator
+// adds it takes no more than 16 KiB.
+const MaxSize = 12 << 10
+
+// Size returns about how many bytes the account takes, without its gates.
+func (a *Account) Size() int {
+	n := int(unsafe.Sizeof(*a)) + cap(a.quotas)*int(unsafe.Sizeof(a))
+	for _, q := range a.quotas {
+		n += q.size()
+	}
+	return n
+}
+
+func (q *quota) size() int {
+	return int(unsafe.Sizeof(*q)) + len(q.name) + len(q.unit) + q.history()
+}
+
+// history returns how many bytes the quota takes for what it remembers of single requests.
+func (q *quota) history() int {
+	return cap(q.silent)*int(unsafe.Sizeof(meter.Instant(0))) + cap(q.log.ring)*int(unsafe.Sizeof(departure{}))
+}
+
+// Size returns about how many bytes the gate takes.
+func (g *Gate) Size() int { return int(unsafe.Sizeof(*g)) + cap(g.quotas)*int(unsafe.Sizeof(g)) }
+
+// Fit makes the account take at most n bytes. First the longest histories of requests go, from which a quota learns when there is
+// room. Then whole quotas go: those that have something left before those that are empty, and that end first before others.
+func (a *Account) Fit(now meter.Instant, n int) {
+	for size := a.Size(); size > n && len(a.quotas) > 0; size = a.Size() {
+		q := slices.MaxFunc(a.quotas, func(x, y *quota) int { return cmp.Compare(x.history(), y.history()) })
+		if q.history() > 0 {
+			q.silent, q.log = nil, log{off: true, limit: q.log.limit}
+			continue
+		}
+		a.drop(slices.MinFunc(a.quotas, func(x, y *quota) int {
+			return cmp.Or(cmp.Compare(x.worth(now), y.worth(now)), cmp.Compare(x.ends(), y.ends()))
+		}))
+	}
+}
+
+// worth is higher for a quota that stops requests.
+func (q *quota) worth(now meter.Instant) int {
+	if q.stops(now) {
+		return 1
+	}
+	return 0
+}
+
+// stops reports whether the quota is empty until a known reset.
+func (q *quota) stops(now meter.Instant) bool {
+	return now < q.reset && q.reset < meter.Never && !q.pays(1)
+}
+
+// drop forgets a quota.
+func (a *Account) drop(q *quota) {
+	is := func(other *quota) bool { return other == q }
+	a.quotas = slices.DeleteFunc(a.quotas, is)
+	for _, g := range a.gates {
+		g.quotas = slices.DeleteFunc(g.quotas, is)
+	}
+}
+
+// Stops reports whether what the server said stops requests: a hold or an empty quota.
+func (a *Account) Stops(now meter.Instant) bool {
+	return a.Until() > now || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
+}
