@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,4 +250,64 @@ func TestAReceiptOfARequestThatWaited(t *testing.T) {
 		require.NoError(t, receipt.Settle("pace", 5))
 		assert.Equal(t, -5.0, left(t, tr.Limiter(), "pace"))
 	})
+}
+
+// A limit of its own for bulk requests, which costs urgent ones nothing, leaves room for these. The figures are those of docs/recipes.md:
+// what an urgent request waits at most while bulk requests take all that they get.
+func TestALimitForBulkRequestsLeavesRoomForUrgentOnes(t *testing.T) {
+	none := throttle.TokenBucket(1_000_000, time.Second, throttle.Name("bulk"))
+	for name, c := range map[string]struct {
+		all, bulk throttle.Limit
+		hold      time.Duration // for which a request has its slot
+		waits     time.Duration // of an urgent request
+		bulkSent  int           // in a minute
+	}{
+		"a window":                    {throttle.FixedWindow(100, time.Minute, throttle.Name("all")), throttle.FixedWindow(80, time.Minute, throttle.Name("bulk")), 0, 0, 80},
+		"a window, by priority alone": {throttle.FixedWindow(100, time.Minute, throttle.Name("all")), none, 0, 59 * time.Second, 100},
+		"slots":                       {throttle.InFlight(10, throttle.Name("all")), throttle.InFlight(8, throttle.Name("bulk")), time.Second, 0, 480},
+		"slots, by priority alone":    {throttle.InFlight(10, throttle.Name("all")), none, time.Second, time.Second, 600},
+		"a bucket":                    {throttle.TokenBucket(10, time.Second, throttle.Name("all")), throttle.TokenBucket(8, time.Second, throttle.Name("bulk")), 0, 0, 487},
+		"a bucket, by priority alone": {throttle.TokenBucket(10, time.Second, throttle.Name("all")), none, 0, 100 * time.Millisecond, 589},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := throttle.NewLimiter(throttle.WithLimit(c.all, c.bulk))
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute-1)
+				defer cancel()
+				sent := 0
+				var mu sync.Mutex
+				for range 20 {
+					go func() {
+						for {
+							g, err := l.Acquire(ctx, throttle.Ask{})
+							if err != nil {
+								return
+							}
+							mu.Lock()
+							sent++
+							mu.Unlock()
+							time.Sleep(c.hold)
+							g.Done()
+						}
+					}()
+				}
+				time.Sleep(time.Second)
+				longest := time.Duration(0)
+				for range 20 {
+					synctest.Wait()
+					began := time.Now()
+					g, err := l.Acquire(t.Context(), throttle.Ask{Priority: 1, Costs: map[string]int64{"bulk": 0}})
+					require.NoError(t, err)
+					longest = max(longest, time.Since(began))
+					g.Done()
+					time.Sleep(time.Second)
+				}
+				<-ctx.Done()
+				time.Sleep(2 * time.Second)
+				assert.Equal(t, c.waits, longest)
+				assert.Equal(t, c.bulkSent, sent)
+			})
+		})
+	}
 }
