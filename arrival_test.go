@@ -132,8 +132,8 @@ func TestMaxWaitIsJudgedBeforeTheDeadline(t *testing.T) {
 		{"FailFastHeld", 0, time.Minute, time.Hour, throttle.ReasonHeld, 0, `held for 1h0m0s`},
 		{"MaxWaitBeforeDeadline", time.Second - 1, time.Second - 2, 0, throttle.ReasonMaxWait, time.Second - 1, `a wait of 1s exceeds the maximum of 999.999ms`},
 		{"MaxWaitHeld", time.Minute, time.Second, time.Hour, throttle.ReasonHeld, time.Minute, `held for 1h0m0s, and the maximum wait is 1m0s`},
-		{"DeadlineWithinMaxWait", time.Second, time.Second, 0, throttle.ReasonDeadline, time.Second, `a wait of 1s does not fit the context's deadline in 1s`},
-		{"DeadlineWithinMaxWaitHeld", 2 * time.Hour, time.Minute, time.Hour, throttle.ReasonDeadline, time.Minute, `a wait of 1h0m0s does not fit the context's deadline in 1m0s`},
+		{"DeadlineWithinMaxWait", time.Second, time.Second, 0, throttle.ReasonDeadline, time.Second, `a wait of 1s exceeds the context's deadline (1s left)`},
+		{"DeadlineWithinMaxWaitHeld", 2 * time.Hour, time.Minute, time.Hour, throttle.ReasonDeadline, time.Minute, `a wait of 1h0m0s exceeds the context's deadline (1m0s left)`},
 		{"Both", time.Second, time.Second + 1, 0, 0, 0, ""},
 	}
 	for _, c := range cases {

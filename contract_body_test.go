@@ -66,7 +66,7 @@ func TestSyntheticResponseIsWhole(t *testing.T) {
 		require.Equal(t, 429, problem.Status)
 		rejection, ok := throttle.RejectionOf(resp)
 		require.True(t, ok)
-		require.Equal(t, rejection.Error(), problem.Detail)
+		require.Equal(t, "Too many requests: retry in 90 s", problem.Detail)
 		require.Equal(t, throttle.Rejection{Reason: throttle.ReasonNoTokens, Limit: "it", Key: "a", Cost: 1, Wait: 90 * time.Second}, *rejection)
 	})
 }

@@ -63,7 +63,7 @@ func (r Reason) Label() string {
 	return reasonLabels[r]
 }
 
-// A Rejection is the decision not to send a request, and the error that tells of it. errors.Is(err, ErrThrottled) holds,
+// A Rejection explains why a request was not sent. It is also the error returned to the caller. errors.Is(err, ErrThrottled) holds,
 // and errors.Is(err, context.DeadlineExceeded) if the context's deadline is the reason.
 type Rejection struct {
 	Reason Reason
@@ -78,13 +78,15 @@ type Rejection struct {
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
 	// shorter of the two; 0 if there is no such bound.
 	Patience time.Duration
+	// Most is the largest cost that the limit can pay for its key, for ReasonCost: its burst, its n or its slots; 0: not known.
+	Most int64
 	// Err is why the store of a shared limit is out of reach, for ReasonStore. It is in the chain of the Rejection.
 	Err error
 }
 
 // rejected returns a refusal as users see it.
 func rejected(r *queue.Refusal) *Rejection {
-	return &Rejection{Reason(r.Reason), r.Limit.Name, r.Key, r.Cost, r.Wait, r.Patience, r.Err}
+	return &Rejection{Reason(r.Reason), r.Limit.Name, r.Key, r.Cost, r.Wait, r.Patience, r.Most, r.Err}
 }
 
 // Error says why the request was rejected, with the numbers.
@@ -111,14 +113,18 @@ func (r *Rejection) appendText(b []byte) []byte {
 		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", patience, ""), wait)
 	case ReasonDeadline:
 		if r.Wait >= r.Patience {
-			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " does not fit the context's deadline in ", patience, "")
+			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the context's deadline (", patience, " left)")
 		}
-		return appendRest(append(b, "the wait does not fit the context's deadline"...), wait)
+		return appendRest(append(b, "the wait exceeds the context's deadline"...), wait)
 	case ReasonQueueFull:
 		return appendRest(append(b, "the queue is full"...), wait)
 	case ReasonCost:
 		if r.Cost < 0 {
 			return append(appendCost(b, r.Cost), " is negative"...)
+		}
+		if r.Most > 0 {
+			b = strconv.AppendInt(append(appendCost(b, r.Cost), " exceeds "...), r.Most, 10)
+			return append(b, ", the most that the limit can pay at once"...)
 		}
 		return append(appendCost(b, r.Cost), " exceeds what the limit can ever pay"...)
 	case ReasonHeld:

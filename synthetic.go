@@ -26,7 +26,7 @@ type synthetic struct {
 	request   http.Request
 	body      syntheticBody
 	values    [4]string // of its header
-	room      [900]byte // for the text of the error, and the body after it; more is allocated
+	room      [600]byte // for the detail, and the body after it; more is allocated
 }
 
 // Value marks the request of the response.
@@ -55,7 +55,8 @@ func RejectionOf(resp *http.Response) (*Rejection, bool) {
 }
 
 // Response returns the response that a Transport rejects req with by default: 429 Too Many Requests with Retry-After in
-// whole seconds and a problem document (RFC 9457) as its body, in which retry_after has the seconds with a fraction.
+// whole seconds and a problem document (RFC 9457) as its body, in which retry_after has the seconds with a fraction. The body may
+// be passed on to others: it names no limit, key or reason, which [RejectionOf] returns and [Rejection.Error] puts into words.
 // [RejectionOf] tells it from a response of a server. A function for [WithRejectionResponse] can change it and return it.
 func (r *Rejection) Response(req *http.Request) *http.Response {
 	s := r.respond(req)
@@ -93,21 +94,21 @@ func (r *Rejection) WriteResponse(w http.ResponseWriter) {
 
 // document returns the body, and sets the header to go with it.
 func (s *synthetic) document(r *Rejection) []byte {
-	b := r.appendText(s.room[:0])
-	plain := len(b)
-	b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",`+
-		`"title":"Request not sent: rejected by the client's own rate limiter","status":429,"detail":`...)
-	from := len(b)
-	b = appendJSONString(b, b[:plain])
-	detail := b[from:]
-	b = appendJSONString(append(b, `,"violated-policies":[`...), []byte(r.Limit))
-	b = append(append(b, `],"message":`...), detail...) // as GitHub has it
+	b := append(s.room[:0], `"Too many requests`...)
+	if r.Wait < math.MaxInt64 {
+		b = append(appendSeconds(append(b, ": retry in "...), inWhole(r.Wait, time.Millisecond)), " s"...)
+	}
+	b = append(b, '"')
+	detail := b
+	b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":`...)
+	b = append(b, detail...)
+	b = append(append(b, `,"message":`...), detail...) // as GitHub has it
 	if r.Wait < math.MaxInt64 {
 		b = appendSeconds(append(b, `,"retry_after":`...), inWhole(r.Wait, time.Millisecond)) // as Discord has it
 	}
 	b = append(b, `,"error":{"type":"rate_limit_error","code":"rate_limit_exceeded","message":`...) // as OpenAI and Anthropic have it
 	b = append(append(b, detail...), "}}"...)
-	text := b[plain:]
+	text := b[len(detail):]
 	s.values[0] = "application/problem+json"
 	set := func(name string, i int) { s.response.Header[name] = s.values[i : i+1 : i+1] }
 	set("Content-Type", 0)

@@ -109,8 +109,11 @@ func (l *Core) refuseLocked(p *Pending, by *Bounds, reason reason, c *Charge, du
 		p.Refusal = new(Refusal)
 	}
 	*p.Refusal = by.refuse(reason, c.Limit, c.Key, c.cost, due, now)
-	if reason == ReasonStore {
+	switch {
+	case reason == ReasonStore:
 		p.Refusal.Err = c.bucket.loan.Out().Err()
+	case reason == ReasonCost && c.cost > 0 && c.bucket != nil:
+		p.Refusal.Most = c.bucket.Meter.Most()
 	}
 	l.Counts.Refused[reason]++
 	p.Ask.By.Refused[reason]++

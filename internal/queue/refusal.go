@@ -26,5 +26,6 @@ type Refusal struct {
 	Cost     int64
 	Wait     time.Duration // until it could have gone; the longest Duration: never
 	Patience time.Duration
+	Most     int64 // the largest cost that its bucket can pay, where that is the reason; 0: there is no bucket
 	Err      error // of a store
 }
