@@ -27,6 +27,7 @@ type backend struct {
 	workers chan struct{}
 	refuses bool
 	service time.Duration
+	stream  bool // headers come after a tenth of the time
 	mu      sync.Mutex
 	dice    *rand.Rand
 
@@ -58,8 +59,13 @@ func (b *backend) RoundTrip(req *http.Request) (*http.Response, error) {
 	b.mu.Lock()
 	d := time.Duration(float64(b.service) * (0.5 + b.dice.Float64()))
 	b.mu.Unlock()
-	time.Sleep(d)
-	<-b.workers
+	if b.stream {
+		resp.Body = &streamed{d: d * 9 / 10, free: func() { <-b.workers }}
+		time.Sleep(d / 10)
+	} else {
+		time.Sleep(d)
+		<-b.workers
+	}
 	time.Sleep(5 * time.Millisecond)
 	b.good.Add(1)
 	return resp, nil
@@ -76,6 +82,7 @@ func press(t *testing.T, tr http.RoundTripper, callers int, d time.Duration, url
 			for ctx.Err() == nil {
 				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 				if resp, err := tr.RoundTrip(req); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
 					_ = resp.Body.Close()
 				}
 			}
