@@ -14,7 +14,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/lease"
 )
 
-// leastACL is the smallest set of permissions that a Store needs, as docs/shared-limits.md has it.
+// leastACL is the smallest set of permissions that a Store needs, as docs/shared-limits-operate.md has it.
 var leastACL = []string{"~throttle:2:*", "-@all", "+evalsha", "+eval", "+get", "+set", "+time"}
 
 // slotsACL are those that limits of requests in flight need in addition.
