@@ -476,10 +476,9 @@ func CalendarWindow(n int64, unit Calendar, zone *time.Location, opts ...LimitOp
 // which two callers have requests in the queue, what they get, divided by their weights, differs by at most the largest cost of
 // each.
 //
-// A cancelled request leaves its turn to the next one of its caller. If that caller has more than 16 requests in the queue, only
-// the next four move immediately, and the others when they come to the front, so that a cancellation takes little time. Requests
-// are granted as if all had moved. But until then the wait that is planned for a new request, for which it may be rejected
-// because of [WithMaxWait] or a deadline, is off by up to the cost of what was cancelled. So is it after a cost was corrected.
+// A cancelled request leaves its turn to the next one of its caller. The wait that is planned for a request, for which it may be
+// rejected because of [WithMaxWait] or a deadline, counts the turns of at most 1,024 callers; with more callers in the queue it is a
+// lower bound, and the request is rejected when its maximum wait ends. Callers that come later may go before it, which is not planned.
 //
 // Nothing is kept of callers once the queue of the bucket is empty, and of a caller
 // without a request in the queue only for about one turn.
