@@ -6,7 +6,7 @@ MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '
 NODE_SERVERS := internal/realserver/node
 NODE_MODULES := $(if $(shell command -v npm),$(NODE_SERVERS)/node_modules)
 
-.PHONY: check test long servers bench bench-compare fuzz lint nethttp
+.PHONY: check test long servers bench bench-compare fuzz lint nethttp release-check
 
 export GO
 check: ## vet and the short tests of this module, without the examples and the race detector: less than a minute
@@ -46,6 +46,10 @@ lint: ## gofmt, go fix, staticcheck, tidy
 		$(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./... && \
 		$(GO) mod tidy -diff) || exit 1; done
 	@cd tools && $(GO) mod tidy -diff
+
+VERSION ?= v0.1.0
+release-check: ## all that RELEASING.md asks for before VERSION is tagged
+	@.ci/release $(VERSION)
 
 BENCHTIME ?= 100ms
 COUNT ?= 5
