@@ -50,7 +50,7 @@ func (l *Core) ChangeAll(li *Limit, each func(*Bucket, Instant) bool) {
 	l.change(l.allLocked([]*Limit{li}), each)
 }
 
-// change is the same for some buckets.
+// change changes the terms of some buckets, piece by piece.
 func (l *Core) change(some iter.Seq[*Bucket], each func(*Bucket, Instant) bool) {
 	l.visit(some, func(b *Bucket, now Instant) {
 		l.changeLocked(now, b, func() bool {
@@ -84,7 +84,7 @@ func (l *Core) Pieces(limits ...*Limit) iter.Seq[[]*Bucket] {
 				return
 			}
 			piece, waiters = piece[:0], 0
-			l.Pause()
+			l.pause()
 			l.Mu.Lock() // others may have changed the maps: what is still to come of them is what is in them then
 		}
 		l.Mu.Unlock()
@@ -96,11 +96,11 @@ func (l *Core) Pieces(limits ...*Limit) iter.Seq[[]*Bucket] {
 
 // changeLocked changes a bucket, and plans its waiters again if change reports that it did.
 func (l *Core) changeLocked(now Instant, b *Bucket, change func() bool) {
-	l.DueLocked(now)
+	l.dueLocked(now)
 	if change() {
-		l.ReplanLocked(now, b)
+		l.replanLocked(now, b)
 	}
-	l.ServeLocked(now)
+	l.serveLocked(now)
 }
 
 // Refreshing returns the number of a new Refresh. Rates for which RateFor was asked before are not used for new buckets.

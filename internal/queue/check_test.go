@@ -61,7 +61,7 @@ func (c *checker) kept(b *Bucket) *Bucket {
 // hosts checks that hosts and parties are kept for gates alone.
 func (c *checker) hosts() {
 	gates, said := 0, 0
-	for _, h := range c.l.Hosts {
+	for _, h := range c.l.hosts {
 		c.holds(len(h.parties) > 0, "a host without parties is kept")
 		for nth, p := range h.parties {
 			c.holds(h == p.Host && nth == int(p.nth) && p == h.find(p.Key) && len(p.gates) > 0, "a party is at another host, or without gates")

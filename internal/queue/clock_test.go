@@ -42,8 +42,8 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 			time.Sleep(time.Hour - 2*time.Second)
 			coreOf(l).Mu.Lock()
 			coreOf(l).Wall.Unix += int64(wrong)
-			coreOf(l).WallAt = int64(time.Since(coreOf(l).Start)) + int64(time.Second)
-			coreOf(l).Synced = coreOf(l).WallAt
+			*coreOf(l).WallAt() = int64(time.Since(coreOf(l).Start)) + int64(time.Second)
+			*coreOf(l).Synced() = *coreOf(l).WallAt()
 			unusedLocked(l)
 			coreOf(l).Mu.Unlock()
 			_, ok := l.Try(Ask{Cost: 5})
@@ -64,8 +64,8 @@ func setWrong(l *Limiter, by, until time.Duration) {
 	coreOf(l).Mu.Lock()
 	defer coreOf(l).Mu.Unlock()
 	coreOf(l).Wall.Unix += int64(by)
-	coreOf(l).WallAt = int64(time.Since(coreOf(l).Start) + until)
-	coreOf(l).Synced = coreOf(l).WallAt
+	*coreOf(l).WallAt() = int64(time.Since(coreOf(l).Start) + until)
+	*coreOf(l).Synced() = *coreOf(l).WallAt()
 	unusedLocked(l)
 }
 
@@ -117,13 +117,13 @@ func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
 		sleep(23 * time.Hour)
 		setWrong(l, -12*time.Hour, time.Second)
 		coreOf(l).Mu.Lock()
-		coreOf(l).WallAt, coreOf(l).Synced = meter.Never, meter.Never
+		*coreOf(l).WallAt(), *coreOf(l).Synced() = meter.Never, meter.Never
 		coreOf(l).Mu.Unlock()
 		_, ok := l.Try(Ask{Cost: 5})
 		require.True(t, ok)
 		waits := send(t, l, Ask{Cost: 1})
 		coreOf(l).Mu.Lock()
-		coreOf(l).WallAt, coreOf(l).Synced = 0, 0
+		*coreOf(l).WallAt(), *coreOf(l).Synced() = 0, 0
 		coreOf(l).Mu.Unlock()
 		checkInvariants(t, l)
 		sleep(2 * time.Hour)

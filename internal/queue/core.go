@@ -20,14 +20,14 @@ type Core struct {
 	MaxKeys     int
 	Dry         bool
 	Fair        *Limit      // where callers take turns; nil: nowhere
-	Supplies    []*Supply   // of the limits that are Shared; nil: there are none
+	supplies    []*Supply   // of the limits that are Shared; nil: there are none
 	Gate        *Limit      // of the buckets in gates
-	QuotaOff    quota.Rules // that tests switch off
+	quotaOff    quota.Rules // that tests switch off
 	Heard       atomic.Bool // some server has sent rate-limit information
 	Start       time.Time
-	AtOnce      int           // requests that are judged under one lock
-	VisitAtOnce int           // buckets that are visited under one lock, at most
-	Pause       func()        // between two pieces of work; Mu is free
+	atOnce      int           // requests that are judged under one lock
+	visitAtOnce int           // buckets that are visited under one lock, at most
+	pause       func()        // between two pieces of work; Mu is free
 	Fly         func(*Supply) // begins to call a store, without blocking
 
 	// Mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
@@ -36,8 +36,8 @@ type Core struct {
 	//   - the timer is set for the instant at which the next one can go, as far as time decides that.
 	Mu        sync.Mutex
 	Wall      meter.Wall
-	WallAt    Instant // when to read the wall clock again; never: there are no fixed windows
-	Synced    Instant // when to call syncLocked: at wallAt, or for a booking
+	wallAt    Instant // when to read the wall clock again; never: there are no fixed windows
+	synced    Instant // when to call syncLocked: at wallAt, or for a booking
 	books     books
 	order     order.Order // of all that wait
 	timer     *time.Timer
@@ -46,14 +46,14 @@ type Core struct {
 	loans     []*Bucket // whose stores may have to be asked for something else, or at another instant
 	refreshes uint64    // calls of Refresh
 	Gates     map[gateID]*Bucket
-	Hosts     map[string]*host
+	hosts     map[string]*host
 	said      int                  // about how many bytes all that takes
 	gatesPeak int                  // the most since the map was made
-	hostsPeak int                  // the same
+	hostsPeak int                  // the most hosts
 	keys      keep.Keeper[*Bucket] // of all buckets except those of the key ""
 	gateKeys  keep.Keeper[*Bucket] // and of those of gates
 	sweeper   *time.Timer
-	SweepAt   Instant // when sweeper fires; never: it does not
+	sweepAt   Instant // when sweeper fires; never: it does not
 	Counts    Counts  // not beside Mu, because other goroutines spin on Mu while it is written
 }
 
@@ -62,10 +62,10 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Start, l.MaxQueue, l.MaxKeys, l.Dry = time.Now(), maxQueue, maxKeys, dry
 	l.Gate = &Limit{Gates: true, Rule: Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
 	l.Gate.look(&GateBucket{})
-	l.AtOnce, l.VisitAtOnce, l.Pause = judgeAtOnce, VisitAtOnce, runtime.Gosched
+	l.atOnce, l.visitAtOnce, l.pause = judgeAtOnce, VisitAtOnce, runtime.Gosched
 	l.armed, l.keys.Matters, l.gateKeys.Matters = Never, (*Bucket).matters, (*Bucket).matters
-	l.Gates, l.Hosts = make(map[gateID]*Bucket), make(map[string]*host)
-	l.Wall.Unix, l.WallAt, l.Synced, l.SweepAt = l.Start.UnixNano(), Never, Never, Never
+	l.Gates, l.hosts = make(map[gateID]*Bucket), make(map[string]*host)
+	l.Wall.Unix, l.wallAt, l.synced, l.sweepAt = l.Start.UnixNano(), Never, Never, Never
 }
 
 // Add adds a limit, before any request comes. keyed says that requests have keys there.
@@ -73,7 +73,7 @@ func (l *Core) Add(r Rule, keyed bool) *Limit {
 	li := &Limit{Rule: r, Index: len(l.Limits), Buckets: make(map[string]*Bucket), Keyed: keyed}
 	li.size, li.perSecond = li.BurstOf(li.Rate), li.Shared(li.Rate).PerSecond()
 	if li.Wall {
-		l.WallAt, l.Synced = 0, 0
+		l.wallAt, l.synced = 0, 0
 	}
 	if li.Store != nil {
 		li.supply = l.supplyOf(li.Store.SupplyTerms, li.Name)
@@ -91,7 +91,7 @@ func (l *Core) Add(r Rule, keyed bool) *Limit {
 func (l *Core) NowLocked() Instant {
 	now := Instant(time.Since(l.Start))
 	l.now = now
-	if now >= l.Synced {
+	if now >= l.synced {
 		l.syncLocked(now)
 	}
 	return now
@@ -100,18 +100,18 @@ func (l *Core) NowLocked() Instant {
 // syncLocked does what is due by the clock: it reads the wall time once a second, because the wall clock may be set or drift,
 // and makes the charges that a dry run has put off.
 func (l *Core) syncLocked(now Instant) {
-	if now >= l.WallAt {
+	if now >= l.wallAt {
 		l.readWallLocked(now)
 	}
 	l.bookLocked(now)
-	l.Synced = min(l.WallAt, l.books.first())
+	l.synced = min(l.wallAt, l.books.first())
 }
 
 // readWallLocked reads the wall clock, and tells the windows if it was set back.
 func (l *Core) readWallLocked(now Instant) {
 	unix := time.Now().UnixNano() - now
 	back := unix < l.Wall.Unix-int64(time.Second)
-	l.Wall.Unix, l.WallAt = unix, now+int64(time.Second)
+	l.Wall.Unix, l.wallAt = unix, now+int64(time.Second)
 	if back && !l.Dry {
 		l.Wall.SetBack(now)
 	}

@@ -29,11 +29,11 @@ func (l *Core) Correct(g *Grant, c *Charge, cost int64) (charged int64, err erro
 	l.turnLocked(g.Caller, b, cost-charged)
 	if cost < charged {
 		c.Limit.Counts.gave(charged - cost)
-		l.MarkLocked(b)
+		l.markLocked(b)
 		l.freeLocked(b, now)
 	} else {
 		c.Limit.Counts.Charged += uint64(cost - charged)
-		l.ReplanLocked(now, b)
+		l.replanLocked(now, b)
 		l.owedLocked(b, now)
 	}
 	return charged, nil

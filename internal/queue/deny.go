@@ -9,7 +9,7 @@ func (l *Core) denyPendingLocked(p *Pending, now Instant) bool {
 // longest that its buckets say, and nothing has to be planned. It has no effect, and returns false, where requests wait or may
 // have to wait for a store, where costs are to be clamped, and in a dry run.
 func (l *Core) denyLocked(charges []Charge, by *Counts, now Instant, r *Refusal) bool {
-	if l.Supplies != nil || l.Dry || r == nil {
+	if l.supplies != nil || l.Dry || r == nil {
 		return false
 	}
 	due, binding := now, &charges[0]

@@ -212,7 +212,7 @@ func (l *Core) pretendLocked(ctx context.Context, p *Pending, now Instant, missi
 			l.books.add(due, c, &charges[last])
 		}
 	}
-	l.Synced = min(l.Synced, l.books.first())
+	l.synced = min(l.synced, l.books.first())
 	l.Counts.grantedAfter(due - now)
 	a.By.grantedAfter(due - now)
 	binding.Limit.Counts.waited(due - now)

@@ -12,7 +12,7 @@ import (
 type Ask struct {
 	Priority int
 	Caller   string          // where callers take turns
-	Weight   int64           // the same
+	Weight   int64           // of the caller there
 	MaxWait  time.Duration   // negative: no bound
 	Try      bool            // it never overtakes a waiter
 	Cancel   <-chan struct{} // Request.Cancel; nil: none
@@ -108,7 +108,7 @@ func (l *Core) tryAgainLocked(p *Paid, by *Counts, priority int, behind, missing
 	pending := &Pending{Ask: Ask{Priority: priority, Try: true, By: by}, Paid: Paid{Charges: slices.Clone(p.Charges)}}
 	pending.Refusal = &pending.Room
 	v = l.lineUpLocked(context.Background(), pending, nil, nil, now) // it grants no Try
-	l.ServeLocked(now)
+	l.serveLocked(now)
 	*r = pending.Room
 	return v
 }
@@ -143,7 +143,7 @@ func (l *Core) lockIfAsked(p *Pending) bool {
 // rates of its buckets must be asked for first, the verdict is unasked, and decide is to be called again.
 func (l *Core) Decide(ctx context.Context, p *Pending) (w *Waiter, v Verdict) {
 	a := &p.Ask
-	if a.MaxWait != 0 || l.Supplies != nil { // allocated before the lock is taken
+	if a.MaxWait != 0 || l.supplies != nil { // allocated before the lock is taken
 		w = &Waiter{by: a.By, decided: make(chan struct{})}
 	}
 	if !l.lockIfAsked(p) {
@@ -199,8 +199,8 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 		l.refuseLocked(p, by, reason, c, due, now)
 		return Refused
 	}
-	l.DueLocked(now) // requests that are due go first
-	if l.Supplies != nil {
+	l.dueLocked(now) // requests that are due go first
+	if l.supplies != nil {
 		by.respite = respite(charges, a.Try, by.Expiry, now)
 	}
 	w.enter(charges, a)
@@ -221,7 +221,7 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 		l.quitLocked(w, now)
 	}
 	l.refuseLocked(p, by, reason, &charges[i], charges[i].bucket.soonest(due, charges[i].cost), now)
-	if l.Supplies != nil {
+	if l.supplies != nil {
 		l.wantLocked(charges)
 	}
 	return Refused
@@ -231,7 +231,7 @@ func (l *Core) lineUpLocked(ctx context.Context, p *Pending, missing *Charge, w 
 func (l *Core) joins(p *Pending, w *Waiter, now Instant) bool {
 	w.joining = true
 	l.joinLocked(w, now)
-	l.DueLocked(now)
+	l.dueLocked(now)
 	w.joining = false
 	if w.Verdict != Granted {
 		return false
@@ -340,5 +340,5 @@ func (l *Core) expireLocked(w *Waiter, now Instant) {
 	if w.Expiry == w.Arrived { // it has waited for a store
 		reason = ReasonNoTokens
 	}
-	l.RejectLocked(w, i, reason, due, now)
+	l.rejectLocked(w, i, reason, due, now)
 }

@@ -22,7 +22,7 @@ func (l *Core) Board(s *Supply) *Flight {
 	f := &Flight{s.Collect(now), s}
 	for n := f.Next(); n != nil; n = f.Next() {
 		if f.ask(n.Of(), now) == 0 {
-			l.MarkLocked(n.Of())
+			l.markLocked(n.Of())
 		}
 	}
 	sent := f.Send()
@@ -88,12 +88,12 @@ func (l *Core) landPartsLocked(f *Flight, outcomes []Outcome, err error, now Ins
 		}
 		b := f.Of(i)
 		l.freeLocked(b, now)
-		l.MarkLocked(b)
+		l.markLocked(b)
 	}
-	l.ServeLocked(now)
+	l.serveLocked(now)
 	for i := range news {
 		if b := f.Of(i); b.HasLines() && (news[i] || b.fewWait()) {
-			l.ReplanLocked(now, b)
+			l.replanLocked(now, b)
 		}
 	}
 	return events
@@ -112,7 +112,7 @@ func (l *Core) ReplanSome(buckets []*Bucket) {
 	for _, b := range buckets {
 		if b.loan.Out() != nil {
 			b.loan.Look(now)
-			l.ReplanLocked(now, b)
+			l.replanLocked(now, b)
 		}
 	}
 }
@@ -129,8 +129,8 @@ type storeState struct {
 func (l *Core) StoreStates() []storeState {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	all := make([]storeState, len(l.Supplies))
-	for i, s := range l.Supplies {
+	all := make([]storeState, len(l.supplies))
+	for i, s := range l.supplies {
 		all[i] = storeState{s.Limits, s.Err(), s.Counts, s.latency}
 	}
 	return all

@@ -53,7 +53,7 @@ func (l *Core) freeLocked(b *Bucket, now Instant) {
 func (l *Core) sweep() {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	l.SweepAt = Never
+	l.sweepAt = Never
 	now := l.NowLocked()
 	more := l.keys.Sweep(now, SweepMost, l.forgetLocked)
 	if l.gateKeys.Sweep(now, SweepMost, l.forgetLocked) || more {
@@ -70,10 +70,10 @@ func (l *Core) sweepLaterLocked(now Instant, pause time.Duration) {
 		return
 	}
 	at := max(first, now+int64(pause))
-	if at >= l.SweepAt {
+	if at >= l.sweepAt {
 		return
 	}
-	l.SweepAt = at
+	l.sweepAt = at
 	if l.sweeper == nil {
 		l.sweeper = time.AfterFunc(time.Duration(at-now), l.sweep)
 		return

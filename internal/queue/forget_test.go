@@ -267,7 +267,7 @@ func TestForgettingLeavesTheLockToOthers(t *testing.T) {
 			return l.Stats().Buckets
 		}
 		l.Try(Ask{Key: "first"})
-		require.Equal(t, int64(time.Second), coreOf(l).SweepAt)
+		require.Equal(t, int64(time.Second), *coreOf(l).SweepAt())
 		for i := range 2*queue.SweepMost + 9 {
 			l.Try(Ask{Key: strconv.Itoa(i)})
 		}

@@ -136,7 +136,7 @@ func (l *Core) passLocked(p *Pending, now Instant) {
 
 // findGateLocked returns the bucket of a gate; nil: none is kept.
 func (l *Core) findGateLocked(key *GateKey, now Instant) *Bucket {
-	h := l.Hosts[key.Host]
+	h := l.hosts[key.Host]
 	if h == nil {
 		return nil
 	}
@@ -171,18 +171,18 @@ func (l *Core) GateLocked(key GateKey, now Instant) *Bucket {
 }
 
 func (l *Core) partyLocked(key GateKey, now Instant) *party {
-	h := l.Hosts[key.Host]
+	h := l.hosts[key.Host]
 	if h == nil {
 		h = &host{Server: *quota.NewServer(rand.Uint64())}
-		l.Hosts[strings.Clone(key.Host)] = h // which may be a part of a long URL
-		l.hostsPeak = max(l.hostsPeak, len(l.Hosts))
+		l.hosts[strings.Clone(key.Host)] = h // which may be a part of a long URL
+		l.hostsPeak = max(l.hostsPeak, len(l.hosts))
 	}
 	p := h.find(key.account())
 	if p != nil {
 		return p
 	}
 	p = &party{Key: key.account().clone(), account: quota.NewAccount(&h.Server, rand.Uint64()), Host: h, used: now}
-	p.account.Off = l.QuotaOff
+	p.account.Off = l.quotaOff
 	h.add(p)
 	return p
 }
@@ -205,8 +205,8 @@ func (l *Core) forgetGateLocked(g *GateBucket) {
 	}
 	l.said -= int(p.size)
 	if h.remove(p); len(h.parties) == 0 {
-		delete(l.Hosts, p.Key.Host)
-		l.Hosts = keep.Shrunk(l.Hosts, &l.hostsPeak)
+		delete(l.hosts, p.Key.Host)
+		l.hosts = keep.Shrunk(l.hosts, &l.hostsPeak)
 	}
 }
 
@@ -339,12 +339,12 @@ func (l *Core) heardLocked(g *GateBucket, sent Instant, a *Answer, said *telling
 
 func (l *Core) markPartyLocked(p *party) {
 	for _, b := range p.lined {
-		l.MarkLocked(b)
+		l.markLocked(b)
 	}
 }
 
 func (l *Core) replanPartyLocked(p *party, now Instant) {
-	l.ReplanLocked(now, p.lined...)
+	l.replanLocked(now, p.lined...)
 }
 
 // learnsSlots reports whether the limit of a charge learns how many requests may be in flight. A refusal without Retry-After says
@@ -383,7 +383,7 @@ func (l *Core) reserveLocked(limit int64) int64 {
 func (l *Core) PartiesAt(name string) (gates []*Bucket) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	h := l.Hosts[name]
+	h := l.hosts[name]
 	if h == nil {
 		return nil
 	}
@@ -424,7 +424,7 @@ func (l *Core) ForgetSaid(gates []*Bucket, key string) {
 		}
 		if m, ok := b.Meter.(resumer); ok {
 			m.Resume(now)
-			l.MarkLocked(b)
+			l.markLocked(b)
 		}
 	}
 }

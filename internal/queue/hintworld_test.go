@@ -243,7 +243,7 @@ func (c hintCase) run(t *testing.T, seed uint64) (res hintResult) {
 				t.Error(err)
 				return
 			}
-			coreOf(tr.Limiter()).QuotaOff = c.off
+			*coreOf(tr.Limiter()).QuotaOff() = c.off
 			from, until := time.Duration(i)*c.apart, c.length
 			if c.stop != nil {
 				from, until = c.stop(i)

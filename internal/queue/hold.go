@@ -27,12 +27,12 @@ func (l *Core) Hold(p *Pending, d int64) (crowded []*Limit, asked bool) {
 		}
 	}
 	l.Counts.Holds.Caller++
-	l.DueLocked(now)
+	l.dueLocked(now)
 	for _, b := range held {
 		b.hold(now, now+d)
 		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
 	}
-	l.ReplanLocked(now, held...)
+	l.replanLocked(now, held...)
 	return crowded, true
 }
 
@@ -88,7 +88,7 @@ func (l *Core) Release(key string) (last []*Limit) {
 func (l *Core) liftLocked(b *Bucket, now Instant) {
 	if b.lift(now) {
 		l.freeLocked(b, now)
-		l.MarkLocked(b)
+		l.markLocked(b)
 	}
 }
 
@@ -97,8 +97,8 @@ func (l *Core) ReleaseAll() {
 	l.releaseHeld()
 	l.Visit(l.allLimits(), func(b *Bucket, now Instant) {
 		l.liftLocked(b, now)
-		l.MarkLocked(b)
-		l.ServeLocked(now)
+		l.markLocked(b)
+		l.serveLocked(now)
 	}, onward)
 }
 

@@ -57,7 +57,7 @@ func TestFewRequestsAreJudgedToRejectAFew(t *testing.T) {
 					require.Equal(t, queue.Waiting, verdict)
 				}
 				judged := 0
-				coreOf(l).AtOnce, coreOf(l).Pause = 1, func() { judged++ } // after each
+				*coreOf(l).AtOnce(), *coreOf(l).Pause() = 1, func() { judged++ } // after each
 				c.change(t, l, grant)
 				require.Equal(t, n-c.rejected, l.Stats().Waiting)
 				require.LessOrEqual(t, judged, c.most)
@@ -94,7 +94,7 @@ func TestJudgingFreesTheLockBetweenPieces(t *testing.T) {
 			send(t, l, Ask{MaxWait: new(time.Duration(i) * time.Second)})
 		}
 		pauses := 0
-		coreOf(l).AtOnce, coreOf(l).Pause = 10, func() { pauses++ }
+		*coreOf(l).AtOnce(), *coreOf(l).Pause() = 10, func() { pauses++ }
 		require.NoError(t, l.SetRate("window", 1, time.Second))
 		require.GreaterOrEqual(t, pauses, 9)
 		sleep(100 * time.Second)

@@ -88,7 +88,7 @@ func (b *Bucket) HeldUntil() Instant {
 	return max(b.Limit.Held, b.HeldAlone())
 }
 
-// HeldAlone is the same without HoldAll.
+// HeldAlone returns the end of the hold of this bucket alone, without HoldAll.
 func (b *Bucket) HeldAlone() (until Instant) {
 	if b.Extra != nil {
 		until = b.Held
@@ -225,7 +225,7 @@ func (l *Core) payLocked(p *Paid, by *Counts, now Instant) (ok, missing bool) {
 	} else {
 		p.Mark = l.grantedLocked(by, now)
 	}
-	if l.Supplies != nil {
+	if l.supplies != nil {
 		l.drawnLocked(p.Charges, now)
 	}
 	return true, false
@@ -316,7 +316,7 @@ func clampLocked(charges []Charge) (clamped bool) {
 	return clamped
 }
 
-// reclampLocked does the same for the waiters of a bucket that has become smaller.
+// reclampLocked reduces the costs of the waiters of a bucket that has become smaller.
 func (l *Core) reclampLocked(b *Bucket) {
 	if b.Limit.Clamps && b.HasLines() {
 		l.order.Clamp(&b.point)

@@ -36,7 +36,7 @@ func (x *modelRun) make() {
 	x.l = limiterOf(x.T, WithLimit(limit))
 	x.name = kindOf(limit)
 	if x.size%2 == 0 {
-		coreOf(x.l).AtOnce = int(x.size)
+		*coreOf(x.l).AtOnce() = int(x.size)
 	}
 	synctest.Wait()
 }

@@ -427,7 +427,7 @@ func TestBudgetsInDifferentPlacesAreAskedForAlone(t *testing.T) {
 			require.NoError(t, r.err)
 		}
 		require.InDelta(t, 10*time.Second, time.Since(coreOf(l).Start), float64(300*ms))
-		require.True(t, coreOf(l).Supplies[0].Apart)
+		require.True(t, (*coreOf(l).Supplies())[0].Apart)
 		checkInvariants(t, l)
 		s.parts = 0
 		send(t, l, Ask{Keys: map[string]string{"a": "z", "b": "z"}})

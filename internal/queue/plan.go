@@ -144,8 +144,8 @@ func (b *Bucket) planFor(from Instant, ahead, cost int64) Instant {
 	return due
 }
 
-// RejectLocked rejects a waiter that could go at due, because of its i-th bucket.
-func (l *Core) RejectLocked(w *Waiter, i int, reason reason, due, now Instant) {
+// rejectLocked rejects a waiter that could go at due, because of its i-th bucket.
+func (l *Core) rejectLocked(w *Waiter, i int, reason reason, due, now Instant) {
 	w.Verdict, w.in.Binding = Refused, i
 	b, cost := w.bucket(i), w.in.Costs[i]
 	r := w.refuse(reason, b.Limit, b.Key, cost, b.soonest(due, cost), now)

@@ -74,7 +74,7 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 		switch {
 		case c.Limit.Learns: // from an error, whether the request was sent or not
 			o := *a
-			if said.explained && !l.QuotaOff.Explain { // by a quota, which stops requests by itself
+			if said.explained && !l.quotaOff.Explain { // by a quota, which stops requests by itself
 				o.Outcome = aimd.Ignore
 			}
 			m := c.bucket.Meter.(learner)
@@ -95,7 +95,7 @@ func (l *Core) ReportAndServe(g *Grant, a *Answer, by *Counts) (n news) {
 			c.Limit.Counts.ended++
 		case c.Limit.Answered && !a.Unsent && !c.booked:
 			if m, ok := c.bucket.Meter.(answered); ok && m.Answered(c.paid, now) {
-				l.MarkLocked(c.bucket)
+				l.markLocked(c.bucket)
 			}
 		default:
 			l.endLocked(g, c, a, now)
@@ -136,10 +136,10 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent Instant, a *Answer, now
 	}
 	if m.HeldUntil() != paused {
 		held = time.Duration(m.HeldUntil() - now)
-		l.ReplanLocked(now, c.bucket)
+		l.replanLocked(now, c.bucket)
 	}
 	if c.bucket.HasLines() {
-		l.MarkLocked(c.bucket)
+		l.markLocked(c.bucket)
 	}
 	return held
 }

@@ -20,14 +20,14 @@ func (l *Core) Restore(p *Pending, d int64, f func(b *Bucket, now Instant) error
 		return true, errNoRoom
 	}
 	b := c[0].bucket
-	l.DueLocked(now)
+	l.dueLocked(now)
 	err = f(b, now)
 	if d > 0 {
 		e := b.needs()
 		e.Held = max(e.Held, now+min(d, meter.MaxPer))
 	}
 	b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
-	l.ReplanLocked(now, b)
+	l.replanLocked(now, b)
 	return true, err
 }
 

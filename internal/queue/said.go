@@ -103,7 +103,7 @@ func (l *Core) roomForGateLocked(now Instant) bool {
 func (l *Core) forgetPartyLocked(except *party, most int, now Instant) string {
 	var victim *party
 	looked, least := 0, most
-	for _, h := range l.Hosts { // a map yields them from a random place
+	for _, h := range l.hosts { // a map yields them from a random place
 		if looked > lookAtMost && victim != nil || looked > SweepMost {
 			break
 		}

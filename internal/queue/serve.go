@@ -19,8 +19,8 @@ const (
 	rejectionTake = 30    // times as long as to check a request
 )
 
-// MarkLocked notes that a bucket has changed.
-func (l *Core) MarkLocked(b *Bucket) {
+// markLocked notes that a bucket has changed.
+func (l *Core) markLocked(b *Bucket) {
 	if b.Extra == nil {
 		return
 	}
@@ -30,31 +30,31 @@ func (l *Core) MarkLocked(b *Bucket) {
 	l.markLoanLocked(b)
 }
 
-// ReplanLocked notes that buckets have changed so that requests there may be too late.
-func (l *Core) ReplanLocked(_ Instant, buckets ...*Bucket) {
+// replanLocked notes that buckets have changed so that requests there may be too late.
+func (l *Core) replanLocked(_ Instant, buckets ...*Bucket) {
 	for _, b := range buckets {
 		if b.HasLines() {
 			l.order.Check(&b.point)
 		}
-		l.MarkLocked(b)
+		l.markLocked(b)
 	}
 }
 
-// DueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it are
+// dueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it are
 // due to the change, and therefore not as of before now: only a timer can be late.
-func (l *Core) DueLocked(now Instant) {
+func (l *Core) dueLocked(now Instant) {
 	for in, due := l.order.Next(now); in != nil; in, due = l.order.Next(now) {
 		l.grantLocked(in.Owner.(*Waiter), due, now)
 	}
 }
 
-// ServeLocked ends a change: it rejects the requests that are too late, grants those that can go now, and sets timers for the others.
+// serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, and sets timers for the others.
 // If some are still to be checked, end goes on.
-func (l *Core) ServeLocked(now Instant) {
-	work := l.AtOnce
+func (l *Core) serveLocked(now Instant) {
+	work := l.atOnce
 	for {
 		l.rejectLateLocked(now, &work)
-		l.DueLocked(now)
+		l.dueLocked(now)
 		if len(l.loans) == 0 {
 			break
 		}
@@ -67,18 +67,18 @@ func (l *Core) ServeLocked(now Instant) {
 func (l *Core) begin() (now Instant) {
 	l.Mu.Lock()
 	now = l.NowLocked()
-	l.DueLocked(now)
+	l.dueLocked(now)
 	return now
 }
 
 // end ends a change and frees Mu, in pieces if many requests are to be checked.
 func (l *Core) end() {
-	l.ServeLocked(l.now)
+	l.serveLocked(l.now)
 	for !l.order.IsChecked() {
 		l.Mu.Unlock()
-		l.Pause()
+		l.pause()
 		l.Mu.Lock()
-		l.ServeLocked(l.NowLocked())
+		l.serveLocked(l.NowLocked())
 	}
 	l.Mu.Unlock()
 }
@@ -89,7 +89,7 @@ func (l *Core) rejectLateLocked(now Instant, work *int) {
 		w := in.Owner.(*Waiter)
 		if reason := w.Judge(due, now, w.bucket(i)); reason != 0 {
 			*work -= rejectionTake
-			l.RejectLocked(w, i, reason, due, now)
+			l.rejectLocked(w, i, reason, due, now)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (l *Core) giveBackLocked(b *Bucket, charged int64, now Instant, cost int64)
 	b.Limit.Counts.gave(cost)
 	b.Limit.Counts.ended++
 	l.freeLocked(b, now)
-	l.MarkLocked(b)
+	l.markLocked(b)
 	if g, ok := b.Meter.(*GateBucket); ok {
 		l.markPartyLocked(g.Party) // gates of a party share what is given back
 	}

@@ -127,8 +127,8 @@ func TestWhatWasGrantedBeforeASnapshotCountsInAllLimits(t *testing.T) {
 					x.step(t, old, r)
 				}
 				held, paused := map[string]time.Time{}, 0
-				coreOf(old).VisitAtOnce = 64
-				coreOf(old).Pause = func() {
+				*coreOf(old).VisitAtOnce() = 64
+				*coreOf(old).Pause() = func() {
 					if paused++; paused == 1 { // nothing more happens at the instant of Taken
 						maps.Copy(held, x.held)
 						time.Sleep(time.Nanosecond)
@@ -229,8 +229,8 @@ func TestRestoreCountsFromWhenABucketWasRead(t *testing.T) {
 			old.Limiter().Try(Ask{Key: fmt.Sprint(i)})
 		}
 		began := time.Now()
-		coreOf(old.Limiter()).VisitAtOnce = queue.PieceSize
-		coreOf(old.Limiter()).Pause = func() { time.Sleep(5 * time.Second) }
+		*coreOf(old.Limiter()).VisitAtOnce() = queue.PieceSize
+		*coreOf(old.Limiter()).Pause() = func() { time.Sleep(5 * time.Second) }
 		s := old.Limiter().Snapshot()
 		require.Equal(t, began, s.Taken)
 		require.Positive(t, s.Servers[0].After)

@@ -396,6 +396,6 @@ func (x *soak) forgotten() {
 	coreOf(l).Mu.Lock()
 	defer coreOf(l).Mu.Unlock()
 	require.Empty(x, coreOf(l).Gates)
-	require.Empty(x, coreOf(l).Hosts)
+	require.Empty(x, *coreOf(l).Hosts())
 	require.Zero(x, coreOf(l).LineCount())
 }

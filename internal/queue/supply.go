@@ -28,12 +28,12 @@ type loan = supply.Loan[*Bucket]
 
 // supplyOf returns the supply with these terms.
 func (l *Core) supplyOf(terms SupplyTerms, limit string) *Supply {
-	i := slices.IndexFunc(l.Supplies, func(s *Supply) bool { return s.Store == terms.Store && s.Terms == terms.Terms })
+	i := slices.IndexFunc(l.supplies, func(s *Supply) bool { return s.Store == terms.Store && s.Terms == terms.Terms })
 	if i < 0 {
-		i = len(l.Supplies)
-		l.Supplies = append(l.Supplies, &Supply{Supply: &supply.Supply[*Bucket]{Terms: terms.Terms}, Store: terms.Store, core: l, probeAt: Never})
+		i = len(l.supplies)
+		l.supplies = append(l.supplies, &Supply{Supply: &supply.Supply[*Bucket]{Terms: terms.Terms}, Store: terms.Store, core: l, probeAt: Never})
 	}
-	s := l.Supplies[i]
+	s := l.supplies[i]
 	s.Limits = append(s.Limits, limit)
 	return s
 }
@@ -90,10 +90,10 @@ func (l *Core) wakeLoan(b *Bucket) {
 	defer l.end()
 	b.Armed = Never
 	now := l.NowLocked()
-	l.MarkLocked(b)
+	l.markLocked(b)
 	if b.loan.Out() != nil { // the grace of an outage may be over
 		b.loan.Look(now)
-		l.ReplanLocked(now, b)
+		l.replanLocked(now, b)
 	}
 }
 
@@ -103,7 +103,7 @@ func (l *Core) lendLocked(b *Bucket, now Instant) (at Instant) {
 	if asks {
 		if b.loan.Out() != nil && b.HasLines() {
 			b.loan.Look(now)
-			l.ReplanLocked(now, b) // waiters that cannot wait for the store are rejected now
+			l.replanLocked(now, b) // waiters that cannot wait for the store are rejected now
 		}
 		l.callLocked(b.Limit.supply, now)
 	}
@@ -143,7 +143,7 @@ func (l *Core) drawnLocked(charges []Charge, now Instant) {
 		}
 	}
 	if len(l.loans) > 0 {
-		l.ServeLocked(now)
+		l.serveLocked(now)
 	}
 }
 
@@ -152,7 +152,7 @@ func (l *Core) holdLoansLocked(charges []Charge, until, now Instant) {
 	for i := range charges {
 		if b := charges[i].bucket; b.Lent() != nil {
 			b.loan.Hold(now, until)
-			l.ReplanLocked(now, b)
+			l.replanLocked(now, b)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func (l *Core) wantLocked(charges []Charge) {
 	for i := range charges {
 		if b := charges[i].bucket; b.Lent() != nil && b.Ready(0, 0, charges[i].cost) == Never {
 			b.loan.Wanted = min(charges[i].cost, b.loan.Most())
-			l.MarkLocked(b)
+			l.markLocked(b)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (l *Core) Visit(limits []*Limit, visit func(*Bucket, Instant), between func
 	l.visit(l.allLocked(limits), visit, between)
 }
 
-// visit is the same for some buckets, which are found under the lock.
+// visit visits some buckets, which are found under the lock.
 func (l *Core) visit(some iter.Seq[*Bucket], visit func(*Bucket, Instant), between func() bool) {
 	l.Mu.Lock()
 	now, visited := l.NowLocked(), 0
@@ -30,14 +30,14 @@ func (l *Core) visit(some iter.Seq[*Bucket], visit func(*Bucket, Instant), betwe
 		visit(b, now)
 		visited++
 		look = look || visited%visitBlind == 0
-		if visited < l.VisitAtOnce && l.order.IsChecked() && (!look || int64(time.Since(l.Start))-now < visitTime) {
+		if visited < l.visitAtOnce && l.order.IsChecked() && (!look || int64(time.Since(l.Start))-now < visitTime) {
 			continue
 		}
 		l.end()
 		if !between() {
 			return
 		}
-		l.Pause()
+		l.pause()
 		l.Mu.Lock() // others may have changed the maps: what is still to come of them is what is in them then
 		now, visited = l.NowLocked(), 0
 	}
