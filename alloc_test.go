@@ -37,6 +37,7 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 		"adaptive and two more, by host": {0, []throttle.Option{
 			throttle.WithAdaptive(throttle.AIMD{Initial: many}), throttle.WithKey(throttle.ByHost),
 			throttle.WithLimit(throttle.TokenBucket(many, time.Second), throttle.SlidingWindow(many, time.Minute))}},
+		"adaptive in flight": {0, []throttle.Option{throttle.WithAdaptiveInFlight()}},
 		"settled by a header": {0, []throttle.Option{throttle.WithLimit(throttle.TokenBucket(many, time.Second, throttle.Settle(
 			func(*http.Request, *http.Response) (int64, bool) { return 3, true })))}},
 		"callers take turns": {0, []throttle.Option{throttle.WithLimit(throttle.TokenBucket(many, time.Second,
