@@ -121,6 +121,33 @@ func TestProcessesAreCountedOverTwoEpochs(t *testing.T) {
 	require.Equal(t, time.Duration(math.MaxInt64), Micros(math.MaxInt64/1000+1))
 }
 
+// Processes count as so many from their first ask on, whenever in an epoch that is, and do not count twice later.
+func TestProcessesAreCountedFromTheirFirstAskOn(t *testing.T) {
+	for _, offset := range []time.Duration{0, time.Second, 5 * time.Second, 9999 * time.Millisecond} {
+		l := newLessor(t)
+		l.now -= l.now % epoch
+		l.later(offset)
+		b := bucket(100, time.Second, 10)
+		var got LeasedPart
+		for range 8 {
+			got = l.ask(Part{Budget: b, Since: SinceMost})
+		}
+		require.Equal(t, 8, got.Processes, "at first, %v into an epoch", offset)
+		for range 300 {
+			l.later(100 * time.Millisecond)
+			for range 8 {
+				got = l.ask(Part{Budget: b, Since: 100 * time.Millisecond})
+			}
+			require.InDelta(t, 8, got.Processes, 0, "later")
+		}
+		for range 300 { // seven have gone
+			l.later(100 * time.Millisecond)
+			got = l.ask(Part{Budget: b, Since: 100 * time.Millisecond})
+		}
+		require.Equal(t, 1, got.Processes)
+	}
+}
+
 // Slow and large buckets are counted in ms or s instead of µs. A rate that needs other ticks keeps the balance.
 func TestBalancesSurviveAChangeOfTicks(t *testing.T) {
 	fine, coarse := bucket(10, time.Second, 1_000_000), bucket(999_983, 24*time.Hour, 1_000_000)
