@@ -207,11 +207,6 @@ func (o *observer) with(h Hooks, log *slog.Logger) *observer {
 	return &observer{hooks: o.hooks.and(h), log: o.log, rations: o.rations}
 }
 
-// decides reports whether a hook or a logger may be called before a request is sent or waits.
-func (o *observer) decides() bool {
-	return o.log != nil || o.hooks.OnGrant != nil || o.hooks.OnReject != nil
-}
-
 const (
 	rationWait  = queue.Reasons
 	rationHold  = queue.Reasons + 1

@@ -28,7 +28,6 @@ type Transport struct {
 	hints   *headers.Reader
 	deaf    bool
 	plain   []queue.Charge // of each request without overrides in its context; nil: functions tell keys or costs
-	calls   bool           // price may call a user's function
 
 	connections connections
 	asker       *asker // apart, because it is written while other goroutines read these fields
@@ -74,8 +73,6 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
 		t.asker.observer = t.limiter.direct.observer.with(c.hooks, c.log)
 	}
-	t.calls = t.exempt != nil || t.key != nil || c.cost != nil || t.limiter.core.Fair != nil || t.asker.observer.decides() ||
-		slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key != nil || p.cost != nil })
 	return t, nil
 }
 
@@ -144,24 +141,23 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// roundTrip is RoundTrip, and reports how far the request got.
+// roundTrip is RoundTrip, and reports how far the request got. A request that must wait does so in a call of its own, because the
+// two ways need different things on the stack, and 100,000 requests may wait.
 func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) {
 	t.mustBeMade()
-	var room [2]queue.Charge // enough for most, and little to clear
-	if len(t.limiter.policies) > len(room) {
-		return t.roundTripWide(req)
-	}
-	return t.pass(req, &admission{Paid: queue.Paid{Charges: room[:0]}})
-}
-
-// roundTripWide is roundTrip for requests with more than a few charges.
-func (t *Transport) roundTripWide(req *http.Request) (*http.Response, reach, error) {
-	var some [5]queue.Charge
-	room := some[:0]
+	var some [4]queue.Charge
+	a := admission{Paid: queue.Paid{Charges: some[:0]}}
 	if most := len(t.limiter.policies); most > len(some) {
-		room = make([]queue.Charge, 0, most)
+		a.Charges = make([]queue.Charge, 0, most)
 	}
-	return t.pass(req, &admission{Paid: queue.Paid{Charges: room}})
+	p, r, err := t.admit(req, &a)
+	switch {
+	case p != nil || r != nil || err != nil:
+		return t.sendLater(req, p, r, err)
+	case a.exempt:
+		return t.sendOn(req)
+	}
+	return t.sendNow(req, &a)
 }
 
 // An admission is what is known of a request that was granted immediately. It becomes a [Grant] only if that is needed.
@@ -171,48 +167,20 @@ type admission struct {
 	exempt  bool
 }
 
-// pass sends a request when the limits allow it. The charges of a are an empty slice with room for all limits and a gate.
-func (t *Transport) pass(req *http.Request, a *admission) (*http.Response, reach, error) {
-	var (
-		p   *queue.Pending
-		r   *Rejection
-		err error
-	)
-	if t.calls {
-		p, r, err = t.guardedPrice(req, a)
-	} else {
-		p, r, err = t.price(req, a)
-	}
-	switch {
-	case p != nil || r != nil || err != nil:
-		return t.lineUp(req, p, r, err)
-	case a.tracked:
-		return t.sendTracked(req, a)
-	case a.exempt:
-		return t.sendOn(req)
+// sendNow sends a request that was granted immediately.
+func (t *Transport) sendNow(req *http.Request, a *admission) (*http.Response, reach, error) {
+	if a.tracked {
+		var g Grant
+		t.grant(&g, req, a)
+		return t.exchange(req, &a.Paid, &g)
 	}
 	resp, far, err := t.forward(req, &a.Paid)
 	if err != nil || resp != nil && t.speaks(req, resp, a.Mark.At) {
-		t.hearNow(req, resp, far, err, a)
+		var g Grant
+		t.grant(&g, req, a)
+		t.hear(req, resp, far, err, &g)
 	}
 	return resp, far, err
-}
-
-// hearNow is hear for a request that was granted immediately. It is not inlined, to keep the stack small on which the server's
-// response is awaited.
-//
-//go:noinline
-func (t *Transport) hearNow(req *http.Request, resp *http.Response, far reach, err error, a *admission) {
-	var g Grant
-	t.grant(&g, req, a)
-	t.hear(req, resp, far, err, &g)
-}
-
-// sendTracked sends a request that was granted immediately. The Limiter wants to know its outcome.
-func (t *Transport) sendTracked(req *http.Request, a *admission) (*http.Response, reach, error) {
-	var g Grant
-	t.grant(&g, req, a)
-	return t.exchange(req, &a.Paid, &g)
 }
 
 // grant makes g that of a request that was granted immediately.
@@ -223,9 +191,8 @@ func (t *Transport) grant(g *Grant, req *http.Request, a *admission) {
 	g.grant.Keep(a.Charges)
 }
 
-// lineUp waits until a pending request is granted, and sends it. A request without one is rejected or over already. It is a
-// function of its own so that requests wait on a small stack.
-func (t *Transport) lineUp(req *http.Request, p *queue.Pending, r *Rejection, err error) (*http.Response, reach, error) {
+// sendLater waits until a pending request is granted, and sends it. Without a pending request it is rejected or over already.
+func (t *Transport) sendLater(req *http.Request, p *queue.Pending, r *Rejection, err error) (*http.Response, reach, error) {
 	var paid *queue.Paid
 	if p != nil {
 		paid, r, err = t.await(req, p)
@@ -292,8 +259,8 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// guardedPrice is price where it may call a user's function: if that panics, the request is not sent, and its body is closed.
-func (t *Transport) guardedPrice(req *http.Request, a *admission) (*queue.Pending, *Rejection, error) {
+// admit is price, which may call a user's function: if that panics, the request is not sent, and its body is closed.
+func (t *Transport) admit(req *http.Request, a *admission) (*queue.Pending, *Rejection, error) {
 	done := false
 	defer func() {
 		if !done {
