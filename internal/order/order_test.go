@@ -315,3 +315,123 @@ func TestBlockedTellsWhatIsToBePaid(t *testing.T) {
 	require.Equal(t, [][]int64{{5, 2}, {1}}, all)
 	require.Equal(t, 3, a.Waiting())
 }
+
+func TestClampKeepsTheSums(t *testing.T) {
+	x := newWorld(t)
+	p, other := x.point(every(second, 9)), x.point(every(second, 9))
+	gate := x.point(hasSlots(1))
+	var all []*Waiter
+	for i := range 40 {
+		w := &Waiter{At: []*Point{p, other}, Costs: []int64{int64(i*7%9 + 1), 9}, Rank: Instant(i * 11 % 40), Last: Never}
+		if i%3 == 0 {
+			w.Gate = gate
+		}
+		x.Join(w, 0)
+		x.serve()
+		all = append(all, w)
+	}
+	p.Payer.(*fake).most = 4
+	x.Clamp(p)
+	x.serve()
+	x.check(t)
+	for i, w := range all {
+		require.Equal(t, min(int64(i*7%9+1), 4), w.Costs[0])
+		require.EqualValues(t, 9, w.Costs[1])
+	}
+}
+
+// Of requests whose costs take longer than a year together, bounds do not rise, so that nothing overflows.
+func TestBoundsOfHugeCosts(t *testing.T) {
+	x := newWorld(t)
+	p := x.point(&fake{step: 1 << 20, most: 1 << 60})
+	var all []*Waiter
+	for i := range 50 {
+		w := &Waiter{At: []*Point{p}, Costs: []int64{1 << (10 + i%30)}, Rank: Instant(i * 13 % 50), Last: Never}
+		if i%2 == 0 {
+			w.Last = Instant(1+i) << 40
+		}
+		x.Join(w, 0)
+		x.serve()
+		all = append(all, w)
+		x.check(t)
+	}
+	for _, w := range all {
+		x.Leave(w, 0)
+		x.serve()
+		x.check(t)
+	}
+}
+
+// A plan looks at some of many queues: at more of them if the request would be rejected otherwise.
+func TestAPlanLooksAtSomeOfManyQueues(t *testing.T) {
+	x := newWorld(t)
+	p := x.point(every(second, 9))
+	for range manyQueues + 10 {
+		w := &Waiter{At: []*Point{p}, Costs: []int64{1}, Gate: x.point(&fake{kind: slots, most: 9}), Last: Never}
+		x.Join(w, 0)
+		x.serve()
+	}
+	w := &Waiter{At: []*Point{p}, Costs: []int64{1}, Last: Never}
+	require.Equal(t, (fewQueues+1)*second, first2(x.Plan(w, 0)))
+	w.Last = Never - 1
+	require.Equal(t, (manyQueues+1)*second, first2(x.Plan(w, 0)))
+}
+
+// What an idle caller was charged too little counts, and what it was charged too much does not.
+func TestCorrectionsOfAnIdleCaller(t *testing.T) {
+	for _, c := range []struct {
+		more  int64
+		first string
+	}{{-5, "a"}, {0, "a"}, {5, "c"}} {
+		x := newWorld(t)
+		p := x.point(every(second, 9))
+		p.Fair = true
+		come := func(caller string) *Waiter {
+			w := &Waiter{At: []*Point{p}, Costs: []int64{1}, Caller: caller, Weight: 1, Rank: x.now, Last: Never}
+			x.Join(w, x.now)
+			x.serve()
+			return w
+		}
+		come("b")
+		x.Correct(p, "a", 1, c.more)
+		x.serve()
+		x.check(t)
+		come("a")
+		come("c")
+		x.until(second)
+		x.granted = nil
+		x.until(2 * second)
+		require.Equal(t, c.first, x.granted[0].w.Caller)
+	}
+}
+
+func TestCheckTouchesThePoint(t *testing.T) {
+	x := newWorld(t)
+	p := x.point(hasSlots(1))
+	w := x.join(p)
+	p.Payer.(*fake).used = 0
+	x.Check(p)
+	x.serve()
+	x.requireGranted(w, Instant(0))
+}
+
+// Two queues that are as large as each other: what the other one pays counts, and what the own one pays counts once.
+func TestSubtreesOfSeveralQueuesAreSkipped(t *testing.T) {
+	x := newWorld(t)
+	p := x.point(every(ms, 9))
+	gates := []*Point{x.point(&fake{kind: slots, most: 999}), x.point(&fake{kind: slots, most: 999})}
+	for i := range 400 {
+		w := &Waiter{At: []*Point{p}, Costs: []int64{1}, Gate: gates[i%2], Last: 410 * ms}
+		x.Join(w, 0)
+		x.serve()
+	}
+	p.Payer.(*fake).empty = 9 * ms
+	x.Check(p)
+	work := 1000
+	w, _, _ := x.Overdue(0, &work)
+	require.Nil(t, w)
+	require.Equal(t, 1000, work, "no request is visited")
+	p.Payer.(*fake).empty = 12 * ms
+	x.Check(p)
+	require.Len(t, x.reject(10), 2)
+}
