@@ -1,14 +1,19 @@
 package throttle
 
 import (
+	"encoding/json"
 	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
-
 	"github.com/httpthrottle/throttle/internal/queue"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -57,5 +62,60 @@ func TestExtremeValuesSaturate(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A bucket that is forgotten between the first look at it and the second is made again at the rate of its own.
+func TestRateForIsAskedForABucketThatWasJustForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLimiter(WithMaxKeys(1), WithLimit(TokenBucket(1, time.Hour, RateFor(func(key string) (int64, time.Duration) {
+			n, err := strconv.ParseInt(key, 10, 64)
+			if err != nil {
+				return -1, 0
+			}
+			return n, time.Hour
+		}))))
+		require.NoError(t, err)
+		drain := func() (n int) {
+			for ok := true; ok; n++ {
+				_, ok = l.Try(Ask{Key: "7"})
+			}
+			return n - 1
+		}
+		require.Equal(t, 7, drain())
+		_, p, err := l.acquire(t.Context(), noOverrides, &Ask{Key: "7"})
+		require.NoError(t, err)
+		require.NotNil(t, p, "there is nothing left")
+		_, ok := l.Try(Ask{Key: "9"})
+		require.True(t, ok)
+		_, r, err := l.await(t.Context(), p, &l.direct)
+		require.NoError(t, err)
+		require.Nil(t, r)
+		require.Equal(t, 6, drain())
+	})
+}
+
+// What is written eight bytes at a time here is what the standard library writes.
+func TestTextsAreThoseOfTheStandardLibrary(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	const odd = "@AZ[`az{ !\"\\\x00\x1f\x7f\x80\xff/é€😀\u2028"
+	for range 20_000 {
+		b := []byte(strings.Repeat("a.example.com:8080", 3)[:r.IntN(40)])
+		for range r.IntN(4) {
+			if at := r.IntN(len(b) + 1); at < len(b) {
+				b[at] = odd[r.IntN(len(odd))]
+			}
+		}
+		text := string(b)
+		require.Equal(t, strings.ToLower(text), lower(text))
+		require.Equal(t, strconv.Quote(text), string(appendQuoted(nil, text)))
+		want, err := json.Marshal(text)
+		require.NoError(t, err)
+		var is, should string
+		require.NoError(t, json.Unmarshal(appendJSONString(nil, b), &is), "%q", text)
+		require.NoError(t, json.Unmarshal(want, &should))
+		require.Equal(t, should, is)
 	}
 }
