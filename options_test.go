@@ -284,8 +284,8 @@ func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 	s := throttle.Stats{
 		Waiting: 1, Buckets: 2, Granted: 30, Delayed: 4, Waited: 1500*time.Millisecond + 1, Canceled: 6, Rejected: throttle.Rejections{NoTokens: 2, Held: 5},
 	}
-	assert.Equal(t, "granted 30 (4 waited, 1.5s together), rejected 7 (no tokens 2, held 5), canceled 6; 1 waiting now", fmt.Sprint(s))
-	assert.Equal(t, "granted 0 (0 waited, 0s together), rejected 0, canceled 0, exempt 3; 0 waiting now", throttle.Stats{Exempt: 3}.String())
+	assert.Equal(t, "granted 30 (4 waited, 375ms on average), rejected 7 (no tokens 2, held 5), canceled 6; 1 waiting now", fmt.Sprint(s))
+	assert.Equal(t, "granted 0, rejected 0, canceled 0, exempt 3; 0 waiting now", throttle.Stats{Exempt: 3}.String())
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"waiting":1,"buckets":2,"granted":30,"delayed":4,"waited":1.500000001,"canceled":6,
@@ -293,7 +293,7 @@ func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 		"server_refused":0,"max_queue":0,"max_keys":0}`, string(text))
 
 	b := throttle.BucketStats{Limit: "rpm", Key: "a", Rate: 1.0 / 3, Tokens: -2.5, Waiting: 1, InFlight: 2, HeldUntil: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	assert.Equal(t, `rpm "a": -2.5 tokens, 0.3333/s, 1 waiting, 2 in flight, held until 2026-01-02T03:04:05Z`, fmt.Sprint(b))
+	assert.Equal(t, `rpm "a": -2.5 tokens, 20/min, 1 waiting, 2 in flight, held until 2026-01-02T03:04:05Z`, fmt.Sprint(b))
 	assert.Equal(t, `rpm: 5 tokens`, throttle.BucketStats{Limit: "rpm", Tokens: 5}.String())
 	text, err = json.Marshal(b)
 	require.NoError(t, err)

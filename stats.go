@@ -220,7 +220,7 @@ func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketSt
 	}
 	if m, ok := b.Meter.(meter.Turner); ok {
 		if turns := m.Turns(now); turns < meter.Never {
-			s.Reset = l.core.Start.Add(time.Duration(turns))
+			s.Reset = l.core.Start.Add(time.Duration(turns)).Round(time.Millisecond) // the clocks of time.Time differ a little
 		}
 	}
 	if m, ok := b.Meter.(*aimd.Meter); ok {
@@ -331,7 +331,7 @@ func (l *Limiter) ForgetServer(key string) {
 // String returns the counters in one line, for people.
 func (s Stats) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "granted %d (%d waited, %v together), rejected %v, canceled %d", s.Granted, s.Delayed, rounded(s.Waited, false), s.Rejected, s.Canceled)
+	fmt.Fprintf(&b, "granted %d%s, rejected %v, canceled %d", s.Granted, waitedText(s.Delayed, s.Waited, ""), s.Rejected, s.Canceled)
 	if s.Exempt > 0 {
 		fmt.Fprintf(&b, ", exempt %d", s.Exempt)
 	}
@@ -340,6 +340,32 @@ func (s Stats) String() string {
 	}
 	fmt.Fprintf(&b, "; %d waiting now", s.Waiting)
 	return b.String()
+}
+
+// waitedText returns how many requests waited, and how long on average; "" if none did.
+func waitedText(n uint64, sum time.Duration, more string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d waited, %v on average%s)", n, rounded(time.Duration(uint64(sum)/n), false), more)
+}
+
+// mostText returns a bound that nine of ten waits did not exceed; "" if there were none.
+func (w Waits) mostText() string {
+	all := uint64(0)
+	for _, n := range w.Counts {
+		all += n
+	}
+	if all == 0 {
+		return ""
+	}
+	rest, bounds := 0.9*float64(all), WaitBounds()
+	for i, n := range w.Counts[:len(bounds)] {
+		if rest -= float64(n); rest <= 0 {
+			return ", 90 % of these at most " + bounds[i].String()
+		}
+	}
+	return ", 10 % of these more than " + bounds[len(bounds)-1].String()
 }
 
 // MarshalJSON returns an object with a member for each field; waited is in seconds.
@@ -378,13 +404,18 @@ func (b BucketStats) String() string {
 	if b.Key != "" {
 		text += " " + strconv.Quote(b.Key)
 	}
-	if math.IsInf(b.Tokens, 0) {
+	switch {
+	case math.IsInf(b.Tokens, 0):
 		text += ": no bound"
-	} else {
+	case b.Capacity > 0:
+		text += ": " + number(b.Tokens) + " of " + number(b.Capacity)
+	default:
 		text += ": " + number(b.Tokens) + " tokens"
 	}
-	if b.Rate > 0 {
-		text += ", " + number(b.Rate) + "/s"
+	if !b.Reset.IsZero() {
+		text += ", resets at " + b.Reset.Format(time.RFC3339)
+	} else if b.Rate > 0 {
+		text += ", " + rateText(b.Rate)
 	}
 	if b.Waiting > 0 {
 		text += fmt.Sprintf(", %d waiting", b.Waiting)
@@ -393,6 +424,19 @@ func (b BucketStats) String() string {
 		text += fmt.Sprintf(", %d in flight", b.InFlight)
 	}
 	return text + heldText(b.HeldUntil)
+}
+
+// rateText returns a rate per second, or per the first longer unit in which it is at least 1.
+func rateText(perSecond float64) string {
+	for _, unit := range []struct {
+		seconds float64
+		name    string
+	}{{1, "/s"}, {60, "/min"}, {3600, "/h"}} {
+		if perSecond*unit.seconds >= 1 {
+			return number(perSecond*unit.seconds) + unit.name
+		}
+	}
+	return number(perSecond*86400) + "/day"
 }
 
 func heldText(until time.Time) string {
@@ -432,9 +476,7 @@ func (b BucketStats) MarshalJSON() ([]byte, error) {
 // String returns the state of the limit in one line, for people.
 func (s LimitStats) String() string {
 	text := queue.Plain(s.Name) + ": granted " + strconv.FormatUint(s.Granted, 10)
-	if s.Delayed > 0 {
-		text += fmt.Sprintf(" (%d waited, %v together)", s.Delayed, rounded(s.Waits.Sum, false))
-	}
+	text += waitedText(s.Delayed, s.Waits.Sum, s.Waits.mostText())
 	text += fmt.Sprintf(", rejected %v, canceled %d; %d waiting now", s.Rejected, s.Canceled, s.Waiting)
 	if !s.Keyed && !math.IsInf(s.Tokens, 0) {
 		text += ", " + number(s.Tokens) + " tokens"
@@ -529,8 +571,13 @@ func heldGroup(until time.Time, attrs ...slog.Attr) slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// number returns a figure with four digits, for people.
-func number(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) }
+// number returns a figure with four digits, or a whole one, for people.
+func number(f float64) string {
+	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(f, 'g', 4, 64)
+}
 
 // LogValue returns a group with the attributes limit, key, rate, tokens, waiting and in_flight, and held_until if it is held. A
 // bucket without a bound has no attribute tokens.

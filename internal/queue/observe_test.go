@@ -242,7 +242,7 @@ func TestServersTellQuotas(t *testing.T) {
 func TestStatisticsOfLimitsAndServersAreReadByPeopleAndMachines(t *testing.T) {
 	held := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	limit := LimitStats{Name: "rpm", Granted: 30, Delayed: 4, Waits: Waits{Sum: 1500 * time.Millisecond}, Rejected: Rejections{Deadline: 3}, Waiting: 2, Tokens: 4.25, HeldUntil: held}
-	assert.Equal(t, "rpm: granted 30 (4 waited, 1.5s together), rejected 3 (deadline 3), canceled 0; 2 waiting now, 4.25 tokens, held until 2026-01-02T03:04:05Z", fmt.Sprint(limit))
+	assert.Equal(t, "rpm: granted 30 (4 waited, 375ms on average), rejected 3 (deadline 3), canceled 0; 2 waiting now, 4.25 tokens, held until 2026-01-02T03:04:05Z", fmt.Sprint(limit))
 	assert.Equal(t, "x: granted 0, rejected 0, canceled 0; 0 waiting now, 7 keys", LimitStats{Name: "x", Keyed: true, Keys: 7}.String())
 	text, err := json.Marshal(limit)
 	require.NoError(t, err)
