@@ -373,3 +373,19 @@ func TestTheFirstWordToARequestFromTheLineHoldsEveryRequest(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(begin), 5*time.Second)
 	})
 }
+
+// An empty quota whose reset has passed, because it was rounded down, stops no request: the refusal must do that itself.
+func TestARefusalWithAResetThatHasPassedHoldsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+			return says(429, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "0")
+		}), throttle.WithFailFast())
+		require.NoError(t, err)
+		_, r := ask(t, tr, api)
+		require.Nil(t, r)
+		_, r = ask(t, tr, api)
+		require.NotNil(t, r)
+		assert.Equal(t, throttle.ReasonHeld, r.Reason)
+		assert.GreaterOrEqual(t, r.Wait, time.Second)
+	})
+}

@@ -52,14 +52,14 @@ func (c *controller) weigh(now instant, o Outcome) {
 		if f.weight >= 1+2*f.n*f.usual && c.anotherEvent(now) {
 			c.takeWord(now)
 		}
-	case f.n >= leastSeen && f.weight >= 5 && share > 0.08+1.5*f.usual:
+	case o == Unavailable && f.weight >= 3 && share > 0.3+1.5*f.usual, f.n >= leastSeen && f.weight >= 5 && share > 0.08+1.5*f.usual:
 		c.try(now, share, c.current, false)
 	}
 }
 
 // try cuts the rate to a half, or to the share that did not fail, to see whether the failures become fewer.
 func (c *controller) try(now instant, share, before float64, again bool) {
-	c.cut(now, CauseErrors, c.current*(1-share), c.current*min(1-share, 0.5))
+	c.cut(now, CauseErrors, c.current*max(0.3, 1-share), c.current*min(max(0.3, 1-share), 0.5))
 	f := &c.failures
 	f.trial, f.before, f.again = share, before, again
 }

@@ -55,8 +55,10 @@ func TestSharesOfFailuresAreTriedByAHalf(t *testing.T) {
 	assert.Equal(t, 100.0, failing(18, 5).current, "23 are too few")
 	assert.Equal(t, 100.0, failing(30, 4).current, "4 failures are too few")
 
-	c = failing(4, 20)
-	assert.InDelta(t, 100*4./24, c.current, 1e-9, "a half is too much if fewer passed")
+	assert.Equal(t, 50.0, failing(4, 3).current, "3 are enough where nearly a third failed")
+	assert.Equal(t, 100.0, failing(7, 3).current)
+	assert.InDelta(t, 40.0, failing(2, 3).current, 1e-9, "a half is too much if fewer passed")
+	assert.Equal(t, 30.0, failing(0, 3).current, "a few failures say no more")
 
 	c = at100(Config{})
 	c.failures.notLoadUntil = never

@@ -55,7 +55,7 @@ func (l *Core) tellLocked(w *Word, now Instant) (t telling) {
 		if told.Limit > 0 {
 			told.Reserve = l.reserveLocked(told.Limit)
 		}
-		if w.Limited && q.Left <= 0 {
+		if w.Limited && q.Left <= 0 && (w.Wait > 0 || !q.Ends || told.Reset > now) { // else nothing would hold requests
 			t.explained, t.named = true, t.named || empty
 			told.Refused, told.Reset = true, max(told.Reset, meter.AddInstant(now, int64(w.Wait)))
 		}
