@@ -3,6 +3,7 @@ package throttlepage
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -68,10 +69,7 @@ func (d *diary) note(first, last *sample, from source, names naming) {
 		e.limit = printable(now.Name)
 		e.kind, e.detail = kindRejected, ""
 		rejected := before.Rejected
-		counts := make(map[throttle.Reason]uint64)
-		for reason, n := range rejected.All() {
-			counts[reason] = n
-		}
+		counts := maps.Collect(rejected.All())
 		for reason, n := range now.Rejected.All() {
 			if e.n = grown(n, counts[reason]); e.n > 0 {
 				e.cause = reason.String()
@@ -79,10 +77,7 @@ func (d *diary) note(first, last *sample, from source, names naming) {
 			}
 		}
 		e.kind = kindRetuned
-		retuned := make(map[string]uint64)
-		for cause, n := range before.Retunes.All() {
-			retuned[cause] = n
-		}
+		retuned := maps.Collect(before.Retunes.All())
 		for cause, n := range now.Retunes.All() {
 			if e.n = grown(n, retuned[cause]); e.n > 0 {
 				e.cause, e.old, e.now = cause, before.Rate, now.Rate

@@ -27,7 +27,7 @@ func TestPageReadsWithoutClients(t *testing.T) {
 		time.Sleep(5*time.Second - 1)
 		synctest.Wait()
 		assert.EqualValues(t, 1, f.read.Load())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		assert.EqualValues(t, 2, f.read.Load())
 		time.Sleep(2 * time.Hour)

@@ -21,11 +21,7 @@ type stage struct {
 	benchtime string // "": as the user says
 	rounds    int    // at most; 0: as many as the user says
 	args      []string
-	tags      string // of the build
 }
-
-// program identifies the test binary of a stage.
-func (s stage) program() [2]string { return [2]string{s.of, s.tags} }
 
 // stages are run in turn, in each round.
 func (c config) stages() []stage {
@@ -71,14 +67,13 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	programs := make(map[[2]string]string)
+	programs := make(map[string]string) // by the module
 	for i, s := range c.stages() {
-		of := s.program()
-		if programs[of] != "" {
+		if programs[s.of] != "" {
 			continue
 		}
-		programs[of] = filepath.Join(dir, fmt.Sprintf("bench-%d.test", i))
-		if err := execute(ctx, log, log, "go", "-C", cmp.Or(s.of, "."), "test", "-tags", s.tags, "-c", "-o", programs[of], "."); err != nil {
+		programs[s.of] = filepath.Join(dir, fmt.Sprintf("bench-%d.test", i))
+		if err := execute(ctx, log, log, "go", "-C", cmp.Or(s.of, "."), "test", "-c", "-o", programs[s.of], "."); err != nil {
 			return err
 		}
 	}
@@ -104,7 +99,7 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 				continue
 			}
 			fmt.Fprintf(log, "%4.0f s  round %d of %d: %s\n", time.Since(began).Seconds(), round+1, c.count, s.bench)
-			if err := s.run(ctx, c, programs[s.program()], raw, log); err != nil {
+			if err := s.run(ctx, c, programs[s.of], raw, log); err != nil {
 				return err
 			}
 		}
@@ -113,7 +108,7 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 		return raw.Close()
 	}
 	fmt.Fprintf(log, "%4.0f s  adaptive scenes\n", time.Since(began).Seconds())
-	if err := scenes(ctx, c, programs[[2]string{}], filepath.Join(dir, "scenes"), raw, log); err != nil {
+	if err := scenes(ctx, c, programs[""], filepath.Join(dir, "scenes"), raw, log); err != nil {
 		return err
 	}
 	fmt.Fprintf(log, "%4.0f s  done\n", time.Since(began).Seconds())

@@ -17,9 +17,6 @@ func stallOf(of, n, op string) query {
 	return query{"Scale", "µs-stall", []string{"of=" + of, "n=" + n, "op=" + op, "cpu=2"}}
 }
 
-// rejects reports whether an operation rejects waiting requests.
-func rejects(op string) bool { return strings.HasPrefix(op, "reject") }
-
 // rejectedFor is the CPU time of an operation for each request that it rejects.
 func rejectedFor(n, op string) query {
 	q := stallOf("waiters", n, op)

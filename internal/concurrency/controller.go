@@ -285,8 +285,9 @@ func (c *controller) climb() {
 	c.best = min(c.best, ln)
 	slow := false
 	if known {
-		lnLast, vLast := c.best, 0.0
+		vLast := 0.0
 		if last.done > 0 {
+			var lnLast float64
 			lnLast, vLast = last.log()
 			if lever := math.Log(l.number() / last.number()); lever > leastLever {
 				c.e = (ln - lnLast) / lever

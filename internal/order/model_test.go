@@ -21,7 +21,6 @@ type model struct {
 type modelWaiter struct {
 	id     int
 	w      *Waiter
-	tag    int64 // of the first of its caller
 	caller string
 }
 

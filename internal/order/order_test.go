@@ -14,8 +14,6 @@ func hasSlots(n int64) *fake { return &fake{kind: slots, most: n, used: n} }
 
 func newWorld(t *testing.T) *world { return &world{TB: t} }
 
-func (x *world) pointOf(f *fake) *Point { return x.point(f) }
-
 // come has a request wait, which costs these numbers at points.
 func (x *world) come(priority int, points []*Point, costs ...int64) *Waiter {
 	w := &Waiter{At: points, Costs: costs, Rank: RankOf(x.now, priority), Last: Never}

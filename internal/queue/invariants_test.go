@@ -84,9 +84,3 @@ func sum(counts []uint64) (n uint64) {
 	}
 	return n
 }
-
-// fullAt returns the instant from which a bucket is as good as new.
-func fullAt(m meter.Meter) meter.Instant {
-	_, full := m.Matters(0)
-	return full
-}

@@ -70,7 +70,7 @@ func TestAChangeGrantsNothingAsOfEarlier(t *testing.T) {
 				time.Sleep(time.Millisecond - 1)
 				synctest.Wait()
 				require.EqualValues(t, 1, granted.Load())
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				require.EqualValues(t, 2, granted.Load())
 				time.Sleep(98 * time.Millisecond)

@@ -77,7 +77,7 @@ func TestNoTextContainsANameThatBreaksALine(t *testing.T) {
 			texts = append(texts, fault.Error())
 		}
 		_, err = New(nil, WithWeights(map[string]int64{"GET /" + forged: 1, "{" + forged: 1, "/a": -1}))
-		for _, line := range strings.Split(err.Error(), "\n") {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
 			assert.True(t, strings.HasPrefix(line, "throttle: "), "%q", line)
 		}
 		for _, text := range texts {

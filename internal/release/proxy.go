@@ -37,7 +37,7 @@ func checkOut(to string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return err
