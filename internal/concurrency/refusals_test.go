@@ -55,6 +55,20 @@ func TestRefusalSaysHowManyWereTooMany(t *testing.T) {
 	assert.Equal(t, int64(5), a.limit())
 }
 
+func TestANumberIsGoodOnlyAfterItWasInFlight(t *testing.T) {
+	r := newRefusals()
+	for range 100 {
+		r.succeeded(4)
+	}
+	assert.Equal(t, 4.0, r.good)
+	for range isolated + 8 {
+		r.succeeded(8)
+	}
+	assert.Equal(t, 4.0, r.good, "the first responses are to requests that were sent before")
+	r.succeeded(8)
+	assert.Equal(t, 8.0, r.good)
+}
+
 func TestOneCutForEachRound(t *testing.T) {
 	c := newController(0, Config{Initial: 20})
 	c.refusals.since = 0
