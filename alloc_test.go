@@ -42,8 +42,8 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 			func(*http.Request, *http.Response) (int64, bool) { return 3, true })))}},
 		"callers take turns": {0, []throttle.Option{throttle.WithLimit(throttle.TokenBucket(many, time.Second,
 			throttle.FairBy(throttle.ByHost)))}},
-		"a shared slot at hand": {0, []throttle.Option{throttle.WithLimit(throttle.InFlight(many, throttle.Shared(throttle.NewMemoryStore())))}},
-		"weights by pattern":    {0, []throttle.Option{bucket, throttle.WithWeights(map[string]int64{"GET /items/{id}": 2})}},
+		"a shared slot available": {0, []throttle.Option{throttle.WithLimit(throttle.InFlight(many, throttle.Shared(throttle.NewMemoryStore())))}},
+		"weights by pattern":      {0, []throttle.Option{bucket, throttle.WithWeights(map[string]int64{"GET /items/{id}": 2})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next := &answered{&http.Response{Body: http.NoBody, StatusCode: 200}}

@@ -193,7 +193,7 @@ func (l *Limiter) named(name string) (*queue.Limit, error) {
 
 var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Grant.Done")
 
-// Wait charges every limit, and waits until it can. The error is a [*Rejection], the cause of a context that is over, an error that
+// Wait charges every limit, and waits until it can. The error is a [*Rejection], the cause of a context that has ended, an error that
 // names unknown limits of the Ask, or an error if a limit is [InFlight], because nothing would give the slots back: use
 // [Limiter.Acquire].
 func (l *Limiter) Wait(ctx context.Context, ask Ask) error {
@@ -357,20 +357,20 @@ func (g *Grant) or(other *Grant) *Grant {
 }
 
 // Cancel gives back the tokens of work that was never done. They are available to waiters immediately. Tokens are not given
-// back to a bucket that has been full since, or to a window that is over: no tokens are minted. A second call, and a call after
+// back to a bucket that has been full since, or to a window that has ended: no tokens are minted. A second call, and a call after
 // [Grant.Report], [Grant.Done] or [Grant.Settle], has no effect.
 func (g *Grant) Cancel() {
 	g.limiter.core.Cancel(&g.grant, &g.by.counts)
 }
 
-// Report tells an [Adaptive] limit the outcome of the work; the time since the grant is its latency. Callers that acquire from
+// Report reports to an [Adaptive] limit the outcome of the work; the time since the grant is its latency. Callers that acquire from
 // such a limit must call Report or [Grant.Cancel], because the limit bounds how many grants have no outcome yet. Other limits
 // ignore it. Only the first call of either method counts.
 func (g *Grant) Report(o Outcome) {
 	g.limiter.report(g, &queue.Answer{Outcome: aimd.Outcome(o)})
 }
 
-// Done gives back the slots of [InFlight] limits when the work is over. Callers that acquire from such a limit must call Done
+// Done gives back the slots of [InFlight] limits when the work is done. Callers that acquire from such a limit must call Done
 // or [Grant.Cancel]. A second call has no effect.
 func (g *Grant) Done() {
 	g.limiter.core.Free(&g.grant)
@@ -379,7 +379,7 @@ func (g *Grant) Done() {
 // Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket
 // immediately and may release waiters. An undercharge becomes debt: at most the burst of a [TokenBucket], the n of a window, and
 // a minute's worth of a [Pace] (n at least) or an [Adaptive] limit. A charge is corrected where it was made: nothing is given
-// back if its window is over or its bucket has been full since, and there is no debt in a window that is over.
+// back if its window has ended or its bucket has been full since, and there is no debt in a window that has ended.
 //
 // It is an error without effect if there is no such limit, if it is [InFlight], if nothing was charged there or the charge was
 // given back, if it was settled before, or if cost is negative.

@@ -331,7 +331,7 @@ func TestA503RejectsWaitersForThatHost(t *testing.T) {
 	})
 }
 
-// A dry run takes in what servers say, also in answer to requests that would have waited or been refused.
+// A dry run takes in what servers report, also in answer to requests that would have waited or been refused.
 func TestADryRunHearsTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serverOf(t, throttletest.WithLimits(throttletest.FixedWindow(2, time.Minute)))

@@ -51,7 +51,7 @@ const (
 	kindAIMD     limitKind = "adaptive"
 	kindInFlight limitKind = "in-flight"
 	kindLearned  limitKind = "adaptive-in-flight"
-	kindServer   limitKind = "server" // what servers say, beside all limits
+	kindServer   limitKind = "server" // what servers report, beside all limits
 	kindNone     limitKind = "none"   // grants everything but what is held
 )
 

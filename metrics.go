@@ -114,7 +114,7 @@ type Hooks struct {
 	OnSettle func(SettleEvent)
 	// OnRetune is called after an [Adaptive] limit changed a rate notably.
 	OnRetune func(RetuneEvent)
-	// OnStore is called when the store of a [Shared] limit went out of reach, is in reach again, or is set up wrongly. It is
+	// OnStore is called when the store of a [Shared] limit became unreachable, is reachable again, or is set up wrongly. It is
 	// called by the goroutine that called the store, which belongs to no request: if it panics, that is logged.
 	OnStore func(StoreEvent)
 }
@@ -342,7 +342,7 @@ func (o *observer) retuned(e RetuneEvent) {
 		slog.String("key", e.Key), slog.String("reason", e.Reason), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }
 
-// storeChanged tells that a store went out of reach, or is in reach again. It runs in a goroutine of its own, where no caller could
+// storeChanged tells that a store became unreachable, or is reachable again. It runs in a goroutine of its own, where no caller could
 // recover the panic of a hook.
 func (o *observer) storeChanged(e StoreEvent) {
 	defer func() {
@@ -360,10 +360,10 @@ func (o *observer) storeChanged(e StoreEvent) {
 	limits := slog.Any("limits", e.Limits)
 	key := slog.Any("key", e.Key)
 	if e.Err == nil {
-		o.line(context.Background(), slog.LevelInfo, int(rationStore), "throttle: the store is in reach again", limits, key, slog.Duration("down", e.Down))
+		o.line(context.Background(), slog.LevelInfo, int(rationStore), "throttle: the store is reachable again", limits, key, slog.Duration("down", e.Down))
 		return
 	}
-	text, level := "throttle: the store is out of reach", slog.LevelError
+	text, level := "throttle: the store is unreachable", slog.LevelError
 	switch {
 	case errors.Is(e.Err, ErrStoreSetup):
 		text = "throttle: the store is set up wrongly"

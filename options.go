@@ -211,7 +211,7 @@ func WithMaxQueue(n int) Option {
 // first is forgotten, unless it has debt, a hold, waiters or a request in flight, or knows of a refusal or a silence that still
 // counts. If there is none, a request with a new key is rejected with [ReasonKeys].
 //
-// What servers said is counted separately: as many hosts, each with one set of keys and one family of paths, and at most 64 MB. If
+// What servers reported is counted separately: as many hosts, each with one set of keys and one family of paths, and at most 64 MB. If
 // there is no room, what matters least is forgotten; a refusal always finds room.
 func WithMaxKeys(n int) Option {
 	return option{"WithMaxKeys", func(c *config) {

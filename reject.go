@@ -29,7 +29,7 @@ const (
 	ReasonCost                        // the cost is negative, or larger than the limit can ever pay
 	ReasonHeld                        // the limit is held, by the user or by the server, for longer than the request may wait
 	ReasonKeys                        // no room for another key, and none can be forgotten
-	ReasonStore                       // the store of a shared limit is out of reach, or set up wrongly
+	ReasonStore                       // the store of a shared limit is unreachable, or set up wrongly
 )
 
 // A reason has the same number in the queue: the array has one element, at the index 0.
@@ -38,7 +38,7 @@ var _ = [1]struct{}{}[ReasonStore-Reason(queue.ReasonStore)]
 var reasonNames = [queue.Reasons]string{
 	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
-	ReasonStore: "store out of reach",
+	ReasonStore: "store unreachable",
 }
 
 var reasonLabels = [queue.Reasons]string{
@@ -67,7 +67,7 @@ func (r Reason) Label() string {
 // and errors.Is(err, context.DeadlineExceeded) if the context's deadline is the reason.
 type Rejection struct {
 	Reason Reason
-	Limit  string // the name of the limit that the request would have waited for; "server" for what a server said
+	Limit  string // the name of the limit that the request would have waited for; "server" for what a server reported
 	Key    string // the key of its bucket; "" if the limit has one bucket
 	Cost   int64  // what the request would have cost there, in tokens
 
@@ -80,7 +80,7 @@ type Rejection struct {
 	Patience time.Duration
 	// Most is the largest cost that the limit can pay for its key, for ReasonCost: its burst, its n or its slots; 0: not known.
 	Most int64
-	// Err is why the store of a shared limit is out of reach, for ReasonStore. It is in the chain of the Rejection.
+	// Err is why the store of a shared limit is unreachable, for ReasonStore. It is in the chain of the Rejection.
 	Err error
 }
 
@@ -139,7 +139,7 @@ func (r *Rejection) appendText(b []byte) []byte {
 		if errors.Is(r.Err, ErrStoreSetup) {
 			return append(b, r.Err.Error()...)
 		}
-		return append(append(b, "the store is out of reach: "...), r.Err.Error()...)
+		return append(append(b, "the store is unreachable: "...), r.Err.Error()...)
 	}
 	return append(append(b, "rejected: "...), r.Reason.String()...)
 }

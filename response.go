@@ -23,7 +23,7 @@ type result struct {
 	more   *listener // reads more of what the server says in the body; nil: the body adds nothing
 }
 
-// exchange sends a request and tells the Limiter its outcome. p is what the request has paid, and g is its Grant.
+// exchange sends a request and reports its outcome to the Limiter. p is what the request has paid, and g is its Grant.
 func (t *Transport) exchange(req *http.Request, p *queue.Paid, g *Grant) (*http.Response, reach, error) {
 	var kept *Grant // the same Grant, where it outlives this call
 	if g.receipt != nil {

@@ -79,7 +79,7 @@ var (
 // not be closed. It keeps a budget until a second after the budget is the same as a new one.
 func NewMemoryStore() Store { return store.NewMemory() }
 
-// An Outage says what happens to requests when a [Store] has been out of reach for longer than [StoreGrace].
+// An Outage says what happens to requests when a [Store] has been unreachable for longer than [StoreGrace].
 type Outage uint8
 
 const (
@@ -123,8 +123,8 @@ const (
 // to that long for a response of the store, if the tokens may be there. [Limiter.Try] does not; it asks for the tokens, so
 // that a later Try may get them. [Limiter.Hold] and a server's Retry-After hold the budgets for all processes.
 //
-// If the store is out of reach, requests that may wait go on waiting for [StoreGrace]. Others, and later all, are rejected with
-// [ReasonStore] or served as [WithoutStore] says. Tokens at hand are used in any case.
+// If the store is unreachable, requests that may wait go on waiting for [StoreGrace]. Others, and later all, are rejected with
+// [ReasonStore] or served as [WithoutStore] says. Available tokens are used in any case.
 //
 // The tokens of an InFlight limit are slots. A request that ends gives its slot to the next request of its process. A slot that
 // was unused for 100 to 200 ms goes back to the store, and so does a slot above the process's even share when its request ends
@@ -215,7 +215,7 @@ func StoreTimeout(d time.Duration) SharedOption {
 	})
 }
 
-// StoreGrace sets for how long requests go on waiting when the store is out of reach, counted from the first call that failed.
+// StoreGrace sets for how long requests go on waiting when the store is unreachable, counted from the first call that failed.
 // Requests whose time ends before are rejected immediately. The default is 3 s.
 func StoreGrace(d time.Duration) SharedOption {
 	return shareOption(func(l *Limit, s *queue.Sharing) {
@@ -237,7 +237,7 @@ func ExpectProcesses(n int) SharedOption {
 	})
 }
 
-// WithoutStore sets what happens when the store has been out of reach for longer than [StoreGrace]. The default is [OutageReject].
+// WithoutStore sets what happens when the store has been unreachable for longer than [StoreGrace]. The default is [OutageReject].
 func WithoutStore(o Outage) SharedOption {
 	return shareOption(func(l *Limit, s *queue.Sharing) {
 		s.Without = supply.Without(o)
@@ -274,7 +274,7 @@ func (l *Limiter) callStore(s *queue.Supply) {
 // land books the response of a call, or that there is none. It reports false if the call was given up before.
 func (l *Limiter) land(f *queue.Flight, outcomes []queue.Outcome, err error, givenUp bool) bool {
 	ok, queued, events := l.core.LandOnce(f, outcomes, err, givenUp)
-	for some := range slices.Chunk(queued, 64) { // the store is out of reach: some waiters cannot wait so long
+	for some := range slices.Chunk(queued, 64) { // the store is unreachable: some waiters cannot wait so long
 		l.core.ReplanSome(some)
 	}
 	for _, e := range events {
@@ -283,14 +283,14 @@ func (l *Limiter) land(f *queue.Flight, outcomes []queue.Outcome, err error, giv
 	return ok
 }
 
-// A StoreEvent reports that a [Store], or one budget in it, went out of reach, is in reach again, or is set up wrongly. An event about
+// A StoreEvent reports that a [Store], or one budget in it, became unreachable, is reachable again, or is set up wrongly. An event about
 // one budget has its Key: its state is unreadable, or is readable again. An Err with [ErrStoreRule] in its chain is a warning: the
-// budget is in reach. A Limiter reports it once.
+// budget is reachable. A Limiter reports it once.
 type StoreEvent struct {
 	Limits []string      // the names of the limits that use it
 	Key    string        // of the budget, if the event is about one
-	Err    error         // why it is out of reach; with ErrStoreSetup in its chain, the set-up is wrong; nil: it is in reach
-	Down   time.Duration // for how long it was out of reach; 0 when it went
+	Err    error         // why it is unreachable; with ErrStoreSetup in its chain, the set-up is wrong; nil: it is reachable
+	Down   time.Duration // for how long it was unreachable; 0 when it went
 }
 
 // StoreStats are the state and the counters of a [Store] in one Limiter: of the calls for all limits that use it in the same
@@ -302,12 +302,12 @@ type StoreStats struct {
 
 	// Counters
 	OK       uint64 `json:"ok"`       // calls that succeeded
-	Failed   uint64 `json:"failed"`   // calls that failed because the store was out of reach
+	Failed   uint64 `json:"failed"`   // calls that failed because the store was unreachable
 	Setup    uint64 `json:"setup"`    // calls that failed because of a wrong set-up
 	Leased   uint64 `json:"leased"`   // tokens that the store granted
 	Returned uint64 `json:"returned"` // tokens that were given back, except slots
 	Alone    uint64 `json:"alone"`    // tokens used without the store, by OutageLocalShare or OutagePass
-	Outages  uint64 `json:"outages"`  // how often the store went out of reach
+	Outages  uint64 `json:"outages"`  // how often the store became unreachable
 	Faulty   uint64 `json:"faulty"`   // asks that failed while the store decided others, such as those for a state that is unreadable
 	Differs  uint64 `json:"differs"`  // asks that were decided by the stricter rule of another process
 

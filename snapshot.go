@@ -15,7 +15,7 @@ import (
 
 // A Snapshot is what a Limiter has learned and what has been spent of its budgets. It is meant for the next process, as JSON
 // for example. It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets; JSON keeps only keys that are
-// valid UTF-8. Of what servers said it contains holds, and quotas without a name: a quota with a name is told again by the first
+// valid UTF-8. Of what servers reported it contains holds, and quotas without a name: a quota with a name is told again by the first
 // response that names it.
 //
 // Everything that was granted before Taken counts, in every limit. The buckets are read one after the other, so what was granted
@@ -46,7 +46,7 @@ type Spent struct {
 	Cost int64         `json:"cost"`
 }
 
-// A ServerSnapshot is what a server has said of its limits.
+// A ServerSnapshot is what a server has reported of its limits.
 type ServerSnapshot struct {
 	Host   string            `json:"host"`
 	Keys   map[string]string `json:"keys,omitzero"` // by which requests are counted there, by the limit that they are keys of
@@ -122,7 +122,7 @@ func (l *Limiter) appendSaved(saved []BucketSnapshot, b *queue.Bucket, now, bega
 	return saved
 }
 
-// saveServers returns what servers said, given a gate of each party.
+// saveServers returns what servers reported, given a gate of each party.
 func (l *Limiter) saveServers(gates []*queue.Bucket, began meter.Instant) (saved []ServerSnapshot) {
 	l.core.LookAtGates(gates, func(g *queue.GateBucket, now meter.Instant) {
 		s := ServerSnapshot{

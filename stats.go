@@ -24,7 +24,7 @@ import (
 // A request counts in each limit that it was charged in. Delayed, Canceled, Rejected and Waits count it in one alone: the limit
 // that it would have waited for the longest.
 //
-// The limit "server" stands for what servers said. Its tokens are requests.
+// The limit "server" stands for what servers reported. Its tokens are requests.
 type LimitStats struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`  // bucket, pace, sliding-window, fixed-window, calendar-window, in-flight, adaptive, server, or none without limits
@@ -146,7 +146,7 @@ func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStat
 type BucketStats struct {
 	Limit     string        `json:"limit"`
 	Key       string        `json:"key"`                 // "" if the limit has one bucket
-	Rate      float64       `json:"rate"`                // tokens per second; 0 for what a server said, and for InFlight
+	Rate      float64       `json:"rate"`                // tokens per second; 0 for what a server reported, and for InFlight
 	Capacity  float64       `json:"capacity"`            // tokens when full: the burst, the n of a window, slots; 0: no bound
 	Tokens    float64       `json:"tokens"`              // balance now; negative: debt; +Inf, in JSON null: no bound
 	Wait      time.Duration `json:"wait"`                // until a request of cost 1 could go, if it came now: a lower bound with several limits, Adaptive or InFlight; math.MaxInt64: never
@@ -173,7 +173,7 @@ type LearnedStats struct {
 
 // Buckets yields the state of every bucket that is kept, each as it is about when it is yielded, in no particular order. Those of
 // limits without keys have the key "". The bucket of a key "" that nothing has used is left out where requests have keys, and in a
-// Limiter without limits. What a server has said that bounds requests now is a bucket of the limit "server", whose key is the
+// Limiter without limits. What a server has reported that bounds requests now is a bucket of the limit "server", whose key is the
 // host and what requests are counted by there, once for each of the resources that it counts apart.
 //
 // The lock is taken for about 0.3 ms and at most 1,024 buckets at once, so that requests go on meanwhile. For figures over all
@@ -195,7 +195,7 @@ func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 }
 
 // Bucket returns the state of one bucket, and reports whether there is such a limit and a bucket is kept for that key: one that
-// is full is forgotten within about a second. For what servers said see [Limiter.Servers].
+// is full is forgotten within about a second. For what servers reported see [Limiter.Servers].
 func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 	l.mustBeMade()
 	li, err := l.named(limit)
@@ -234,7 +234,7 @@ func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketSt
 	return s
 }
 
-// ServerStats is what one server has said about its limits, to requests that it counts under the same keys. It prints as one line.
+// ServerStats is what one server has reported about its limits, to requests that it counts under the same keys. It prints as one line.
 type ServerStats struct {
 	Host      string       `json:"host"`
 	Account   string       `json:"account,omitzero"`    // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
@@ -254,7 +254,7 @@ type QuotaStats struct {
 	Reset    time.Time `json:"reset,omitzero"` // zero: not known
 }
 
-// Servers returns what servers have said that is still remembered, ordered by host. It takes the lock for at most 64 servers at
+// Servers returns what servers have reported that is still remembered, ordered by host. It takes the lock for at most 64 servers at
 // once.
 func (l *Limiter) Servers() []ServerStats {
 	l.mustBeMade()
@@ -268,7 +268,7 @@ func (l *Limiter) Servers() []ServerStats {
 	return all
 }
 
-// Server returns what one server has said, as [Limiter.Servers] does: an entry for each set of keys by which it counts requests.
+// Server returns what one server has reported, as [Limiter.Servers] does: an entry for each set of keys by which it counts requests.
 // The host is as [ByHost] returns it.
 func (l *Limiter) Server(host string) []ServerStats {
 	l.mustBeMade()
@@ -311,7 +311,7 @@ func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) Serv
 	return s
 }
 
-// ForgetServer forgets what a server said that stops requests: holds, the pace after a refusal, and quotas. key is a host, or a
+// ForgetServer forgets what a server reported that stops requests: holds, the pace after a refusal, and quotas. key is a host, or a
 // host and a party as the keys of the limit "server" have them. The pauses of [Adaptive] limits for that key end, too. What the
 // server says next counts again.
 func (l *Limiter) ForgetServer(key string) {
@@ -516,7 +516,7 @@ func (s LimitStats) LogValue() slog.Value {
 		slog.Int("waiting", s.Waiting), slog.Int("in_flight", s.InFlight))
 }
 
-// String returns what the server said in one line, for people.
+// String returns what the server reported in one line, for people.
 func (s ServerStats) String() string {
 	said := []string{"refused " + strconv.FormatUint(s.Refused, 10)}
 	for _, q := range s.Quotas {

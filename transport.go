@@ -36,7 +36,7 @@ type Transport struct {
 }
 
 // New returns a Transport that sends requests with base, or with [http.DefaultTransport] if base is nil. Without limits it
-// follows only what servers say. The error names everything that is wrong with the options, one fault a line.
+// follows only what servers report. The error names everything that is wrong with the options, one fault a line.
 func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	c := newConfig(opts)
 	if err := c.validate(); err != nil {

@@ -54,7 +54,7 @@ func (t *Transport) gap(charges []queue.Charge) int64 {
 }
 
 // attempt waits until the request may be sent, where its server is down. The error is that of another attempt that failed
-// meanwhile, or of the last one if the context's deadline comes before the next, or the cause of a context that is over. The
+// meanwhile, or of the last one if the context's deadline comes before the next, or the cause of a context that has ended. The
 // wait is part of the attempt, as a dial would be, and not of the wait in line that MaxWait bounds.
 func (t *Transport) attempt(req *http.Request, p *queue.Paid) error {
 	ctx := req.Context()

@@ -183,7 +183,7 @@ func redisTime(b *testing.B, c *redis.Client) (all time.Duration) {
 	return all
 }
 
-// BenchmarkSharedGrant is what a grant costs one caller while tokens are at hand, beside a limit in memory.
+// BenchmarkSharedGrant is what a grant costs one caller while tokens are available, beside a limit in memory.
 func BenchmarkSharedGrant(b *testing.B) {
 	for _, c := range []struct {
 		name string

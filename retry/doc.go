@@ -30,7 +30,7 @@
 //
 // The wait is the longest of
 //
-//   - what the server said: Retry-After in every form that package headers reads, or the reset of an empty quota;
+//   - what the server reported: Retry-After in every form that package headers reads, or the reset of an empty quota;
 //   - what the Transport said: [throttle.Rejection.Wait];
 //   - exponential backoff with equal jitter (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog 2015): before
 //     retry n (from 0) between half and all of RetryWaitMin·2ⁿ⁺¹, but at least RetryWaitMin and at most RetryWaitMax.
@@ -48,7 +48,7 @@
 // if there was no response. There is no error "giving up after 5 attempt(s)".
 //
 // The deadline is that of the request's context. It is judged in advance, by the longest possible backoff, and by a tenth (a
-// second at most) more than what a server said, because a Transport holds requests that much longer. If the context ends during
+// second at most) more than what a server reported, because a Transport holds requests that much longer. If the context ends during
 // a wait, retryablehttp returns its error.
 //
 // There are two http.Clients. The Timeout of the inner one, Client.HTTPClient, applies to each attempt. It includes the time

@@ -134,7 +134,7 @@ func TestEpochs(t *testing.T) {
 	}
 }
 
-// For any client, any headers, any attempt: never less than what the server said, never more than the longest wait, never
+// For any client, any headers, any attempt: never less than what the server reported, never more than the longest wait, never
 // past the deadline, and what is not retried is whole and costs no time.
 func TestWaitHolds(t *testing.T) {
 	t.Parallel()

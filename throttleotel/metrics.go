@@ -94,7 +94,7 @@ func newInstruments(meter metric.Meter) (in *instruments, all []metric.Observabl
 		{&in.storeCalls, "throttle.store.calls", "{call}", "Calls to the store of shared limits."},
 		{&in.storeTokens, "throttle.store.tokens", "{token}", "Tokens that the store granted, that it got back, and that were used without it."},
 		{&in.storeAsks, "throttle.store.asks", "{ask}", "Asks that failed while the store decided others (faulty), or that were decided by the stricter rule of another process (differs)."},
-		{&in.storeOutages, "throttle.store.outages", "{outage}", "How often the store of shared limits went out of reach."},
+		{&in.storeOutages, "throttle.store.outages", "{outage}", "How often the store of shared limits became unreachable."},
 		{&in.evicted, "throttle.keys_evicted", "{key}", "Keys forgotten before they were full again, to make room."},
 	} {
 		made, err := meter.Int64ObservableCounter(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.help))

@@ -73,7 +73,7 @@ func TestEveryZeroReadsOnlyForClients(t *testing.T) {
 	}
 }
 
-// A suspended machine, say: what was granted meanwhile is of nobody knows when.
+// A suspended machine, say: what was granted meanwhile is of no caller knows when.
 func TestUnknownTimeIsGapInChart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}

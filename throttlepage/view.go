@@ -9,7 +9,7 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-const serverLimit = "server" // name and kind of the limit that stands for what servers have said
+const serverLimit = "server" // name and kind of the limit that stands for what servers have reported
 
 // A view is what the template shows. All texts are ready, except that the template escapes them.
 type view struct {

@@ -193,7 +193,7 @@ func newDescs(name string) (d descs) {
 		storeCalls:        {"store_calls_total", "Calls to the store of shared limits.", []string{"store", "outcome"}},
 		storeTokens:       {"store_tokens_total", "Tokens that the store granted, that it got back, and that were used without it.", []string{"store", "kind"}},
 		storeAsks:         {"store_asks_total", "Asks that failed while the store decided others (faulty), or that were decided by the stricter rule of another process (differs).", []string{"store", "outcome"}},
-		storeOutages:      {"store_outages_total", "How often the store of shared limits went out of reach.", []string{"store"}},
+		storeOutages:      {"store_outages_total", "How often the store of shared limits became unreachable.", []string{"store"}},
 		storeSeconds:      {"store_call_seconds", "Time of the calls to the store of shared limits that returned in time.", []string{"store"}},
 		keyAvailable:      {"key_tokens_available", "Tokens left now; negative: debt.", []string{"limit", "key"}},
 		keyRate:           {"key_rate_per_second", "Tokens per second, as set or learned.", []string{"limit", "key"}},

@@ -71,7 +71,7 @@ func TestFailoverCostsAtMostABurst(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 			})
 			most := int64(2*50 + 100*time.Since(began).Seconds() + 1)
-			t.Logf("out of reach for %v; %d tokens, at most %d", out, got, most)
+			t.Logf("unreachable for %v; %d tokens, at most %d", out, got, most)
 			if got > most {
 				t.Errorf("%d tokens, at most %d", got, most)
 			}

@@ -49,7 +49,7 @@ func TestDeadlinesHoldWhileRedisIsStopped(t *testing.T) {
 	l := limiterOn(t, s.addr(), bucketOf(100_000, 10), throttle.StoreTimeout(timeout), throttle.StoreGrace(10*time.Second))
 	must(t, l.Wait(t.Context(), throttle.Ask{}))
 	must(t, s.cmd.Process.Signal(syscall.SIGSTOP))
-	time.Sleep(150 * time.Millisecond) // the tokens at hand are given back
+	time.Sleep(150 * time.Millisecond) // the tokens available are given back
 	const patience, stopped = 300 * time.Millisecond, 3 * time.Second
 	var mu sync.Mutex
 	var wg sync.WaitGroup

@@ -112,7 +112,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 // Lease decides the asks by scripts, all in one pipeline: one script for up to 64 asks, in a Cluster of the same slot.
 //
 // The error has throttle.ErrStoreSetup in its chain if Redis rejected the first scripts of this Store for a reason that retrying does
-// not fix. Other errors mean that Redis is out of reach. After the first response, Redis carries nothing out after the deadline of ctx.
+// not fix. Other errors mean that Redis is unreachable. After the first response, Redis carries nothing out after the deadline of ctx.
 //
 // Lease may return up to two seconds after the deadline, or eight times its timeout if that is longer, so that a connection
 // that is being made, or that is slow, serves the next call instead of being thrown away.

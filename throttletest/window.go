@@ -16,7 +16,7 @@ type fixed struct {
 	used       int64
 }
 
-// advance forgets a window that is over.
+// advance forgets a window that has ended.
 func (f *fixed) advance(now int64) {
 	if f.open && now >= f.end {
 		f.open, f.used = false, 0

@@ -61,7 +61,7 @@ func sharedSection(m *measurements) (text string, unexplained []string) {
 	for _, t := range []table{
 		sharedTable("1", "One key"), sharedTable("10000", "10,000 keys at random"),
 		{
-			id: "shared-grant", title: "A grant while tokens are at hand", rows: []string{"memory", "throttle"},
+			id: "shared-grant", title: "A grant while tokens are available", rows: []string{"memory", "throttle"},
 			columns: append([]column{{id: "ns", head: "ns", bench: "SharedGrant", unit: "ns/op", dims: []string{"cpu=2"}, ratioTo: "memory", better: neither}},
 				neitherBetter(costs("SharedGrant", []string{"cpu=2"}))...),
 		},
@@ -128,7 +128,7 @@ func sharedTargets(m *measurements) string {
 				why: coldKeys})
 	}
 	targets = append(targets,
-		target{what: "a grant while tokens are at hand, of one in memory", most: 1.5,
+		target{what: "a grant while tokens are available, of one in memory", most: 1.5,
 			value: share(query{"SharedGrant", "ns/op", []string{"cpu=2", "impl=throttle"}}, query{"SharedGrant", "ns/op", []string{"cpu=2", "impl=memory"}})},
 		target{what: "its allocations", most: 0, value: query{"SharedGrant", "allocs/op", []string{"cpu=2", "impl=throttle"}}.of},
 		target{what: "median lateness, more than in memory, in round trips", most: 1, value: func(m *measurements) (float64, bool) {

@@ -6,7 +6,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// alone is the part of a [Leased] for the time in which the store is out of reach.
+// alone is the part of a [Leased] for the time in which the store is unreachable.
 type alone struct {
 	local meter.Meter // pays instead of leases; nil: leases pay
 	owing bool        // what it pays is charged to the store later

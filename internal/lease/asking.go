@@ -114,7 +114,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	switch {
 	case d.First > total:
 		at = min(at, m.again)
-	case d.All > total: // the tokens of the first request are at hand or promised
+	case d.All > total: // the tokens of the first request are available or promised
 		at = min(at, max(m.again, m.dueAt(total-m.have)-int64(m.lead)))
 	case m.drawn > 0 && m.Low():
 		at = min(at, max(m.again, m.spare))

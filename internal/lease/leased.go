@@ -364,7 +364,7 @@ func (m *Leased) flow(tokens float64) int64 {
 	return max(0, int64(ns))
 }
 
-// GiveBack implements [meter.Meter]. Tokens of a lease that is still at hand may be used again. Other tokens go back to the
+// GiveBack implements [meter.Meter]. Tokens of a lease that is still available may be used again. Other tokens go back to the
 // store.
 func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 	if cost <= 0 {
@@ -390,7 +390,7 @@ func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 	m.returns(Return{cost, charged}, now)
 }
 
-// Settle implements [meter.Meter]. An undercharge takes tokens at hand; the rest is owed to the store.
+// Settle implements [meter.Meter]. An undercharge takes tokens available; the rest is owed to the store.
 func (m *Leased) Settle(charged int64, now meter.Instant, paid, cost int64) {
 	if cost <= paid {
 		m.GiveBack(charged, now, paid-cost)
@@ -423,7 +423,7 @@ func (m *Leased) Most() int64 {
 }
 
 // Matters implements [meter.Meter]. The state of the bucket is in the store. The meter is the same as a new one when it has no
-// tokens, nothing to tell, no ask under way and none for so long that Part.Since is that of a first ask. Tokens at hand may be
+// tokens, nothing to tell, no ask under way and none for so long that Part.Since is that of a first ask. Available tokens may be
 // forgotten, because the store has counted them.
 func (m *Leased) Matters(now meter.Instant) (must, full meter.Instant) {
 	switch {
@@ -441,7 +441,7 @@ func (m *Leased) Matters(now meter.Instant) (must, full meter.Instant) {
 	return must, max(full, m.held, m.again)
 }
 
-// Tokens implements [meter.Meter]. It adds the tokens at hand to those that the store should have, by its latest response.
+// Tokens implements [meter.Meter]. It adds the tokens available to those that the store should have, by its latest response.
 func (m *Leased) Tokens(now meter.Instant) float64 {
 	m.advance(now)
 	return float64(m.have-m.owe) + m.inStore(now)

@@ -170,7 +170,7 @@ func TestPlanIsALowerBound(t *testing.T) {
 	w := newBench(t, Budget{Kind: Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
 	_, got := w.question(waiting(5))
 	ends := w.now + int64(got.Until)
-	w.instant("of what is at hand", w.Plan(w.now, 0, 5), w.now)
+	w.instant("of what is available", w.Plan(w.now, 0, 5), w.now)
 	w.instant("of the next window", w.Plan(w.now, 5, 1), ends)
 	w.instant("of the one after", w.Plan(w.now, 10, 1), ends+int64(time.Second))
 	s := newBench(t, Budget{Kind: Sliding, Limit: "l", Key: "k", N: 5, Per: time.Second})

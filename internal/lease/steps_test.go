@@ -22,7 +22,7 @@ func runOf(n, id int64, start meter.Instant, rate int64) run {
 	return run{lot: lot{n, id, meter.Never, start + second}, start: start, rate: meter.Rate{N: rate, Per: time.Second}}
 }
 
-// give makes tokens at hand and promised tokens, as responses do.
+// give makes tokens available and promised tokens, as responses do.
 func (m *Leased) give(lots []lot, runs ...run) *Leased {
 	for _, l := range lots {
 		m.add(l)
@@ -97,7 +97,7 @@ func TestAnAskComesWhenItIsOfUse(t *testing.T) {
 	assert.False(t, m.Low())
 	m.draw(4)
 	m.give(nil, runOf(4, 1, now+second, 1))
-	assert.False(t, m.Low(), "1 at hand and 4 promised")
+	assert.False(t, m.Low(), "1 available and 4 promised")
 
 	m = leasedOf(bucket(1000, time.Second, 1000))
 	m.local = meter.Unlimited{}
@@ -145,7 +145,7 @@ func TestAnAskTellsWhatIsMissing(t *testing.T) {
 	assert.EqualValues(t, 1, p.Need)
 	p, _ = ask(3, 0, waitingOf(3, 1))
 	assert.Zero(t, p.Want)
-	assert.Zero(t, p.Need, "all is at hand")
+	assert.Zero(t, p.Need, "all is available")
 	p, _ = ask(3, 0, Demand{First: 3, All: 5})
 	assert.EqualValues(t, 1, p.Need, "of those behind the first")
 	p, _ = ask(3, 0, Demand{First: 5, All: 9})
@@ -404,7 +404,7 @@ func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
 		m.owe = owe
 		return m.Plan(now, ahead, cost)
 	}
-	// 2 tokens are at hand or promised, 4 are left, so 5 to 14 wait for the first period.
+	// 2 tokens are available or promised, 4 are left, so 5 to 14 wait for the first period.
 	assert.Equal(t, now, planned(Sliding, 3.2, 0, 5, 1))
 	assert.Equal(t, now+7, planned(Sliding, 3.2, 0, 15, 1))
 	assert.Equal(t, now+7+per, planned(Sliding, 3.2, 0, 16, 1))

@@ -131,7 +131,7 @@ func (w *FixedWindow) Settle(charged int64, now Instant, paid, cost int64) {
 	switch index, _ := w.at(now); {
 	case cost <= paid:
 		w.GiveBack(charged, now, paid-cost)
-	case charged >= w.opened && index == w.index: // else its window is over
+	case charged >= w.opened && index == w.index: // else its window has ended
 		w.used += min(cost-paid, max(0, 2*w.n-w.used))
 	}
 }

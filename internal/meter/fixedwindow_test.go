@@ -70,7 +70,7 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 					grants = slices.DeleteFunc(grants, func(other metertest.Event) bool { return other == e })
 					settled := r.Int64N(3 * e.Cost)
 					w.Settle(e.At, now, e.Cost, settled)
-					if m.Index(e.At+unix) == i { // else its window is over
+					if m.Index(e.At+unix) == i { // else its window has ended
 						m.Used[i] += min(settled-e.Cost, max(0, 2*m.N-m.Used[i]))
 					}
 				}

@@ -46,7 +46,7 @@ func (f *Flight) ask(b *Bucket, now Instant) int {
 }
 
 // LandOnce books the response of a call, or that there is none. It reports false if the call was given up before. The store has
-// gone out of reach if it returns buckets: some waiters there cannot wait so long.
+// become unreachable if it returns buckets: some waiters there cannot wait so long.
 func (l *Core) LandOnce(f *Flight, outcomes []Outcome, err error, givenUp bool) (ok bool, queued []*Bucket, events []supply.Event) {
 	now := l.begin()
 	defer l.end()
@@ -105,7 +105,7 @@ const maxRejudged = 256
 
 func (b *Bucket) fewWait() bool { return b.Waiting() <= maxRejudged }
 
-// ReplanSome judges the requests again that wait for these buckets, if their store is out of reach.
+// ReplanSome judges the requests again that wait for these buckets, if their store is unreachable.
 func (l *Core) ReplanSome(buckets []*Bucket) {
 	now := l.begin()
 	defer l.end()

@@ -54,7 +54,7 @@ func TestAKeyIsForgottenWhenItsBucketIsFull(t *testing.T) {
 	})
 }
 
-// waitWord is what a server said that wants to be left alone for d.
+// waitWord is what a server reported that wants to be left alone for d.
 func waitWord(d time.Duration) *queue.Word {
 	return &queue.Word{Limited: true, Wait: d}
 }

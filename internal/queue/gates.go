@@ -13,7 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file keeps what servers say about limits. A gate is a bucket for each host, each set of keys there, and each family of
+// This file keeps what servers report about limits. A gate is a bucket for each host, each set of keys there, and each family of
 // requests. A request passes its gate in addition to its limits. Until a server first sends rate-limit information, only
 // waiters have gates, so that the first response reaches them, and other requests pay nothing for it.
 
@@ -429,5 +429,5 @@ func (l *Core) ForgetSaid(gates []*Bucket, key string) {
 	}
 }
 
-// A resumer is a meter that pauses because of what servers said.
+// A resumer is a meter that pauses because of what servers reported.
 type resumer interface{ Resume(now Instant) }

@@ -83,7 +83,7 @@ func TestStarvedLineThatIsHeldBarsNoOther(t *testing.T) {
 	})
 }
 
-// cancelledOnce is a context that is over when it is looked at the second time.
+// cancelledOnce is a context that has ended when it is looked at the second time.
 type cancelledLater struct {
 	context.Context
 	looks *int

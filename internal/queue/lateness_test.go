@@ -90,7 +90,7 @@ func takesAll(name string) int64 {
 	return 1
 }
 
-// Forgetting what a server said does not open the client's own limit further than it is.
+// Forgetting what a server reported does not open the client's own limit further than it is.
 func TestForgettingAServerGrantsNothingAsOfEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64

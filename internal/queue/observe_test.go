@@ -262,7 +262,7 @@ func TestStatisticsOfLimitsAndServersAreReadByPeopleAndMachines(t *testing.T) {
 	}
 }
 
-// What servers said has buckets without a bound, and JSON has no infinity.
+// What servers reported has buckets without a bound, and JSON has no infinity.
 func TestABucketWithoutABoundIsLoggedAsJSON(t *testing.T) {
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "open", BucketStats{Limit: "server", Tokens: math.Inf(1)}, "rate", BucketStats{Limit: "a", Tokens: 2})

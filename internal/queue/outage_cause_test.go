@@ -27,13 +27,13 @@ func TestAStoreThatReturnsAtTheEndOfTheContextDidNotRespond(t *testing.T) {
 		r := send(t, l, Ask{MaxWait: new(time.Second)})
 		sleep(250 * ms)
 		requireRefused(t, r, 250*ms, ReasonStore)
-		require.ErrorContains(t, r.err, "the store is out of reach: throttle: no response from the store within 250ms")
+		require.ErrorContains(t, r.err, "the store is unreachable: throttle: no response from the store within 250ms")
 		sleep(time.Minute)
 	})
 }
 
 // A request that is rejected because of its store may ask again when the store is asked again, also if promised tokens of other
-// requests are at hand.
+// requests are available.
 func TestTheWaitOfARejectionIsUntilTheStoreIsAskedAgain(t *testing.T) {
 	for _, cause := range []error{errDown, ErrStoreSetup} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {

@@ -27,7 +27,7 @@ func TestAStoreThatIsOutOfReachIsAskedEverLessOften(t *testing.T) {
 	})
 }
 
-// A request that may not wait finds out whether the store is in reach again, once no call has for three seconds and a timeout.
+// A request that may not wait finds out whether the store is reachable again, once no call has for three seconds and a timeout.
 func TestAnOutageIsForgottenWhenNoCallWasMadeForLong(t *testing.T) {
 	for _, key := range []string{"a", ""} { // of one budget, and of the store
 		for after, ok := range map[time.Duration]bool{3250 * ms: false, 3290 * ms: true} {

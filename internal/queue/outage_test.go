@@ -60,7 +60,7 @@ func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 		requireRefusedFor(t, long, 3*time.Second+ms, errDown)
 		require.LessOrEqual(t, r.Wait, 375*ms)
 		r = requireRefusedFor(t, send(t, l, Ask{}), 3*time.Second+ms, errDown)
-		require.Contains(t, r.Error(), "the store is out of reach: connection refused")
+		require.Contains(t, r.Error(), "the store is unreachable: connection refused")
 		checkInvariants(t, l)
 	})
 }

@@ -45,7 +45,7 @@ func (b *Bucket) denies(due, until Instant) reason {
 // isHeld reports whether a hold that lasts longer than until, or a server, stops requests here.
 func (b *Bucket) isHeld(until Instant) bool { return b.Limit.Gates || b.HeldUntil() > until }
 
-// isCutOff reports whether a request that waits for a store that is out of reach until then cannot wait so long.
+// isCutOff reports whether a request that waits for a store that is unreachable until then cannot wait so long.
 func (b *Bounds) isCutOff(due, until Instant) bool {
 	return until > 0 && due >= until && (until == supply.Shut || due > b.Expiry || due >= b.Deadline)
 }

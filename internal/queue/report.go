@@ -11,7 +11,7 @@ import (
 type Answer struct {
 	Outcome aimd.Outcome
 	Unsent  bool  // it never reached the server
-	Word    *Word // what the server said about its limits; nil: nothing
+	Word    *Word // what the server reported about its limits; nil: nothing
 }
 
 // retryAfter returns how long to stay away, by the server; 0 if it did not say.

@@ -4,11 +4,11 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file bounds how much is kept of what servers said: the families of one account, its bytes, and the bytes of all. Servers
+// This file bounds how much is kept of what servers reported: the families of one account, its bytes, and the bytes of all. Servers
 // decide what there is to keep, so a bound on the number of accounts is not enough.
 
 const (
-	// MaxSaid is how many bytes what servers said takes at most, about, if no requests are in flight.
+	// MaxSaid is how many bytes what servers reported takes at most, about, if no requests are in flight.
 	MaxSaid = 64 << 20
 
 	maxFamilies = 16  // gates of an account that no request needs; the others are forgotten when another one is made

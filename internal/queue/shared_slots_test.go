@@ -66,7 +66,7 @@ func TestSharedSlotsAreTakenWithTheResponse(t *testing.T) {
 		done(others...)
 		sleep(ms)
 		now := send(t, l, Ask{MaxWait: new(time.Duration)})
-		requireGranted(t, now, 6*ms) // a slot at hand
+		requireGranted(t, now, 6*ms) // a slot available
 		done(now)
 	})
 }

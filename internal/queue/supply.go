@@ -125,7 +125,7 @@ func (l *Core) callLocked(s *Supply, now Instant) {
 	}
 }
 
-// probe is what the timer of a supply calls: a store that was out of reach may be called again.
+// probe is what the timer of a supply calls: a store that was unreachable may be called again.
 func (l *Core) probe(s *Supply) {
 	l.Mu.Lock()
 	defer l.end()
@@ -245,7 +245,7 @@ func detached(err error) error {
 	return err
 }
 
-// blockedUntil returns until when requests wait for a store that is out of reach: supply.Shut if they do not, 0 if it is in reach,
+// blockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is reachable,
 // another meter pays, or there is none.
 func (b *Bucket) blockedUntil() Instant {
 	if n := b.Lent(); n != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A Word is what a server said about its limits in one response.
+// A Word is what a server reported about its limits in one response.
 type Word struct {
 	Limited  bool
 	Host     bool          // it concerns all requests to the host, whatever their keys
@@ -18,7 +18,7 @@ type Word struct {
 	from, to Instant // the end of the hold before and after it
 }
 
-// A QuotaWord is what a server said about one of its quotas.
+// A QuotaWord is what a server reported about one of its quotas.
 type QuotaWord struct {
 	Name, Unit string
 	Limit      int64 // -1: not known

@@ -193,7 +193,7 @@ func (g *Gate) Tokens(now meter.Instant) float64 {
 	return least
 }
 
-// PerSecond returns 0: what a server said is no rate.
+// PerSecond returns 0: what a server reported is no rate.
 func (g *Gate) PerSecond(meter.Instant) float64 { return 0 }
 
 // HeldUntil returns when the last hold ends.

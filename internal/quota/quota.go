@@ -1,4 +1,4 @@
-// Package quota is the arithmetic of what servers say about their limits: how long to stay away, and how much of a quota
+// Package quota is the arithmetic of what servers report about their limits: how long to stay away, and how much of a quota
 // is left.
 //
 // It has no lock and no clock. A server is one host. An account is one host and one set of request keys. A gate is what the

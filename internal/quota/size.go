@@ -72,7 +72,7 @@ func (a *Account) drop(q *quota) {
 	}
 }
 
-// Stops reports whether what the server said stops requests: a hold or an empty quota.
+// Stops reports whether what the server reported stops requests: a hold or an empty quota.
 func (a *Account) Stops(now meter.Instant) bool {
 	return a.Until() > now || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
 }

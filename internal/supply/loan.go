@@ -121,7 +121,7 @@ func (n *Loan[B]) processes(o *Outage) int {
 	return most
 }
 
-// BlockedUntil returns until when requests wait for a store that is out of reach: Shut if they do not, 0 if it is in reach or
+// BlockedUntil returns until when requests wait for a store that is unreachable: Shut if they do not, 0 if it is reachable or
 // another meter pays.
 func (n *Loan[B]) BlockedUntil() meter.Instant {
 	switch o := n.Out(); {

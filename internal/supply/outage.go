@@ -9,7 +9,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// An Outage is the time in which a store is out of reach. The zero value is for none.
+// An Outage is the time in which a store is unreachable. The zero value is for none.
 type Outage struct {
 	err   error         // of the latest call; nil: there is no outage
 	since meter.Instant // when the first call failed
@@ -35,7 +35,7 @@ func (o *Outage) fail(err error, now meter.Instant) {
 	o.err, o.tries, o.again = err, min(o.tries+1, 4), now+wait+rand.Int64N(wait/2)
 }
 
-// Err returns why the store is out of reach.
+// Err returns why the store is unreachable.
 func (o *Outage) Err() error { return o.err }
 
 // Again returns when the next call may be made.

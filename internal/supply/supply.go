@@ -1,4 +1,4 @@
-// Package supply decides when a store of shared budgets is called, for what, and what happens while it is out of reach.
+// Package supply decides when a store of shared budgets is called, for what, and what happens while it is unreachable.
 //
 // A [Supply] is a store as one Limiter uses it. A [Loan] is the part of a bucket whose budget is in the store. A [Call] asks for several
 // of them. Like package meter it has no lock and no clock, and does no I/O: the time is a parameter, and the owner makes the calls.
@@ -21,7 +21,7 @@ type Terms struct {
 	Processes int           // the expected number of processes; 0: as the store tells
 }
 
-// A Without says what happens to requests when a store is out of reach for longer than the grace.
+// A Without says what happens to requests when a store is unreachable for longer than the grace.
 type Without uint8
 
 const (
@@ -178,7 +178,7 @@ func (c *Call[B]) Parts() int { return len(c.parts) }
 func (c *Call[B]) Of(part int) B { return c.loans[part].of }
 
 // Return ends the call: it has returned, or is given up. It reports whether its response is to be booked, and that there is none if it
-// was given up. A call that returns late shows that the store may be in reach again.
+// was given up. A call that returns late shows that the store may be reachable again.
 func (c *Call[B]) Return(givenUp bool, now meter.Instant) (book bool) {
 	s := c.supply
 	switch {
@@ -203,7 +203,7 @@ type Outcome struct {
 	Err error
 }
 
-// Note records how a call ended, before its parts are booked. It returns an event if the store went out of reach, is in reach again or is
+// Note records how a call ended, before its parts are booked. It returns an event if the store became unreachable, is reachable again or is
 // set up wrongly.
 func (c *Call[B]) Note(err error, now meter.Instant) *Event {
 	s := c.supply
@@ -271,7 +271,7 @@ func (s *Supply[B]) differing(b *lease.Budget) *Event {
 	return &Event{Limits: []string{b.Limit}, Key: b.Key, Err: lease.ErrRule}
 }
 
-// An Event says that a store, or one budget in it, went out of reach, is in reach again, or is set up wrongly, or that processes
+// An Event says that a store, or one budget in it, became unreachable, is reachable again, or is set up wrongly, or that processes
 // disagree about a rule.
 type Event struct {
 	Limits []string
