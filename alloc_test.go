@@ -1,14 +1,9 @@
 package throttle_test
 
 import (
-	"context"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -118,42 +113,4 @@ func TestARefusalByTryAllocatesNothing(t *testing.T) {
 			}))
 		})
 	}
-}
-
-// A goroutine begins on 2 KiB of stack, and gets twice as much where that does not do. Stacks begin as large as others have
-// become, though: hence a process of its own. The race detector's frames are larger.
-func TestWaitersUseSmallestStack(t *testing.T) {
-	const inside = "THROTTLE_TEST_STACKS"
-	if os.Getenv(inside) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
-		cmd.Env = append(os.Environ(), inside+"=1", "GOMAXPROCS=1") // waiting for the lock takes more stack
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		require.Contains(t, string(out), "PASS")
-		return
-	}
-	synctest.Test(t, func(t *testing.T) {
-		const waiters = 10_000
-		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0))), throttle.WithMaxQueue(waiters))
-		ctx, cancel := context.WithCancel(t.Context())
-		before := stacks()
-		for range waiters {
-			go func() { _ = l.Wait(ctx, throttle.Ask{}) }()
-		}
-		synctest.Wait()
-		each := float64(stacks()-before) / waiters
-		require.Equal(t, waiters, l.Stats().Waiting)
-		cancel()
-		synctest.Wait()
-		require.Less(t, each, 4200.0, "bytes")
-	})
-}
-
-// stacks returns how many bytes stacks take, once they have shrunk.
-func stacks() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.StackInuse)
 }

@@ -305,6 +305,8 @@ func TestALimitForBulkRequestsLeavesRoomForUrgentOnes(t *testing.T) {
 				}
 				<-ctx.Done()
 				time.Sleep(2 * time.Second)
+				mu.Lock()
+				defer mu.Unlock()
 				assert.Equal(t, c.waits, longest)
 				assert.Equal(t, c.bulkSent, sent)
 			})

@@ -232,7 +232,7 @@ func checkRefused(t *testing.T, resp *http.Response, err error, reasons ...throt
 		r, ok = throttle.RejectionOf(resp)
 		require.True(t, ok, "not a refusal: %v", resp.Status)
 		if resp.StatusCode == http.StatusTooManyRequests {
-			assert.Contains(t, readAll(t, resp.Body), "throttle")
+			assert.Contains(t, readAll(t, resp.Body), "Too many requests")
 		}
 	} else {
 		assert.Nil(t, resp)

@@ -3,14 +3,16 @@ package throttlepage
 import (
 	"iter"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle"
 )
 
-// A fake is a source that says what it is told to, and counts how often it is asked.
+// A fake is a source with fixed figures, which counts how often it is read.
 type fake struct {
+	mu      sync.Mutex // of all below, while a Page reads them
 	stats   throttle.Stats
 	limits  []throttle.LimitStats
 	servers []throttle.ServerStats
@@ -27,21 +29,34 @@ func (f *fake) Stats() throttle.Stats {
 	if f.each != nil {
 		f.each()
 	}
-	return f.stats
+	return read(f, &f.stats)
 }
 
-func (f *fake) Limits() []throttle.LimitStats   { return slices.Clone(f.limits) }
-func (f *fake) Servers() []throttle.ServerStats { return slices.Clone(f.servers) }
-
-func (f *fake) Stores() []throttle.StoreStats { return slices.Clone(f.stores) }
+func (f *fake) Limits() []throttle.LimitStats   { return slices.Clone(read(f, &f.limits)) }
+func (f *fake) Servers() []throttle.ServerStats { return slices.Clone(read(f, &f.servers)) }
+func (f *fake) Stores() []throttle.StoreStats   { return slices.Clone(read(f, &f.stores)) }
 
 func (f *fake) Bucket(limit, _ string) (throttle.BucketStats, bool) {
-	return f.single, f.single.Limit == limit
+	single := read(f, &f.single)
+	return single, single.Limit == limit
 }
 
 func (f *fake) Buckets() iter.Seq[throttle.BucketStats] {
 	f.walked.Add(1)
-	return slices.Values(f.buckets)
+	return slices.Values(read(f, &f.buckets))
+}
+
+// change changes the figures while a Page may read them.
+func (f *fake) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
+func read[T any](f *fake, figure *T) T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return *figure
 }
 
 // busy returns a source with something in every part of the page.

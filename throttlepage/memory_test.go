@@ -144,7 +144,7 @@ func TestEventsHaveTheirTime(t *testing.T) {
 		}
 		p := started(t, map[string]source{"a": f})
 		step := func(happens func()) {
-			happens()
+			f.change(happens)
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 		}
