@@ -1,6 +1,7 @@
 package order
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,9 +54,9 @@ func TestPriorityIsWorthTenSecondsOfArrival(t *testing.T) {
 }
 
 func TestRankSaturates(t *testing.T) {
-	require.Less(t, RankOf(0, 1<<62), Instant(-Never/8))
-	require.Greater(t, RankOf(0, -1<<62), Never/8)
-	require.Equal(t, RankOf(0, 1<<62), RankOf(0, 1<<61))
+	require.Less(t, RankOf(0, math.MaxInt), Instant(-Never/8))
+	require.Greater(t, RankOf(0, math.MinInt), Never/8)
+	require.Equal(t, RankOf(0, math.MaxInt), RankOf(0, math.MaxInt/2))
 }
 
 func TestAllPointsPayOrNone(t *testing.T) {
