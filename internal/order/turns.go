@@ -113,7 +113,7 @@ func (t *turns) caller(p *Point, name string) *caller {
 // wake sets the tag of a caller that has had no request waiting.
 func (c *caller) wake(tag int64) {
 	c.turns.idle.remove(c)
-	if c.tag != tag {
+	if c.tag != tag || tag <= c.turns.later {
 		c.tag, c.rest = tag, 0
 	}
 }
