@@ -28,6 +28,7 @@ $(NODE_SERVERS)/node_modules: $(NODE_SERVERS)/package-lock.json
 servers: $(NODE_MODULES) ## what clients get from real servers: docs/real-servers.md, in about RUNS times 5 minutes; SERVERS and CLIENTS are regular expressions
 	$(GO) run ./internal/realserver/report -servers '$(SERVERS)' -clients '$(CLIENTS)' -lanes $(LANES) -runs $(RUNS) \
 		$(if $(SERVERS)$(CLIENTS),,-o docs/real-servers.md)
+	$(if $(SERVERS)$(CLIENTS),,cd bench && $(GO) run ./realservers -runs $(RUNS))
 
 nethttp: ## net/http's own tests, every client's transport wrapped in ours
 	$(GO) run ./internal/nethttptest

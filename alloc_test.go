@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
 
 	"github.com/stretchr/testify/require"
 )
@@ -37,7 +38,7 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 			func(*http.Request, *http.Response) (int64, bool) { return 3, true })))}},
 		"callers take turns": {0, []throttle.Option{throttle.WithLimit(throttle.TokenBucket(many, time.Second,
 			throttle.FairBy(throttle.ByHost)))}},
-		"a shared slot available": {0, []throttle.Option{throttle.WithLimit(throttle.InFlight(many, throttle.Shared(throttle.NewMemoryStore())))}},
+		"a shared slot available": {0, []throttle.Option{throttle.WithLimit(throttle.InFlight(many, throttle.Shared(store.NewMemory())))}},
 		"weights by pattern":      {0, []throttle.Option{bucket, throttle.WithWeights(map[string]int64{"GET /items/{id}": 2})}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"go/ast"
 	"go/importer"
+	"go/parser"
 	"go/token"
 	"go/types"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,13 +60,26 @@ func TestAPIIsAsDecided(t *testing.T) {
 // exported returns the exported declarations of each public package of a module, as the compiler knows them.
 func exported(t *testing.T, dir string) map[string]string {
 	t.Helper()
+	from, public := compiled(t, dir)
+	all := make(map[string]string)
+	for _, path := range public {
+		p, err := from.Import(path)
+		require.NoError(t, err, path)
+		all[path] = declarations(p)
+	}
+	return all
+}
+
+// compiled returns what imports the packages of a module and those that they import, and the paths of its public packages.
+func compiled(t *testing.T, dir string) (from types.Importer, public []string) {
+	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Export,Name,Module", "./...")
 	list.Dir = dir
 	var problems bytes.Buffer
 	list.Stderr = &problems
 	out, err := list.Output()
 	require.NoError(t, err, "%s", &problems)
-	files, public := make(map[string]string), make(map[string]bool)
+	files := make(map[string]string)
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct {
 			ImportPath, Export, Name string
@@ -76,20 +91,81 @@ func exported(t *testing.T, dir string) map[string]string {
 			require.NoError(t, err)
 		}
 		files[p.ImportPath] = p.Export
-		public[p.ImportPath] = strings.HasPrefix(p.ImportPath, "github.com/httpthrottle/throttle") && p.Name != "main" &&
-			p.Module != nil && p.Module.Main && !strings.Contains(p.ImportPath, "/internal") && !strings.Contains(p.ImportPath, "/examples")
-	}
-	from := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
-	all := make(map[string]string)
-	for path, is := range public {
-		if !is {
-			continue
+		if strings.HasPrefix(p.ImportPath, "github.com/httpthrottle/throttle") && p.Name != "main" &&
+			p.Module != nil && p.Module.Main && !strings.Contains(p.ImportPath, "/internal") && !strings.Contains(p.ImportPath, "/examples") {
+			public = append(public, p.ImportPath)
 		}
-		p, err := from.Import(path)
-		require.NoError(t, err, path)
-		all[path] = declarations(p)
 	}
-	return all
+	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) }), public
+}
+
+// An entry point is a function of the package, or a method of what its functions return. Each is used in an example.
+//
+// http.Client calls the two methods of a Transport that no example needs.
+func TestEveryEntryPointHasAnExample(t *testing.T) {
+	text, err := os.ReadFile("testdata/api/throttle.txt")
+	require.NoError(t, err)
+	used := usedByExamples(t)
+	entry := regexp.MustCompile(`(?m)^(?:func |method \(\*(Grant|Limiter|Receipt|Ticket|Transport)\) )(\w+)`)
+	found := entry.FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, found)
+	for _, m := range found {
+		switch name := strings.TrimPrefix(m[1]+"."+m[2], "."); name {
+		case "Transport.RoundTrip", "Transport.CloseIdleConnections":
+		default:
+			assert.True(t, used[name], "no example uses %s", name)
+		}
+	}
+}
+
+// usedByExamples returns the functions of the package that its examples use, and the methods with their type.
+func usedByExamples(t *testing.T) map[string]bool {
+	t.Helper()
+	names, err := filepath.Glob("example*_test.go")
+	require.NoError(t, err)
+	set := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		f, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		files = append(files, f)
+	}
+	from, _ := compiled(t, ".")
+	info := types.Info{Uses: make(map[*ast.Ident]types.Object)}
+	checker := types.Config{Importer: from, Error: func(error) {}} // helpers in other files are not known here
+	_, _ = checker.Check("throttle_test", set, files, &info)
+	used := make(map[string]bool)
+	for _, f := range files {
+		for _, d := range f.Decls {
+			example, ok := d.(*ast.FuncDecl)
+			if !ok || !strings.HasPrefix(example.Name.Name, "Example") {
+				continue
+			}
+			for n := range ast.Preorder(example) {
+				id, ok := n.(*ast.Ident)
+				if !ok {
+					continue
+				}
+				if use, ok := info.Uses[id].(*types.Func); ok && use.Pkg() != nil && use.Pkg().Name() == "throttle" {
+					used[entryPoint(use)] = true
+				}
+			}
+		}
+	}
+	return used
+}
+
+// entryPoint returns the name of a function, or Type.Method.
+func entryPoint(f *types.Func) string {
+	receiver := f.Signature().Recv()
+	if receiver == nil {
+		return f.Name()
+	}
+	of := receiver.Type()
+	if p, ok := of.(*types.Pointer); ok {
+		of = p.Elem()
+	}
+	return of.(*types.Named).Obj().Name() + "." + f.Name()
 }
 
 // declarations returns a line for each exported name of a package, and for each exported field and method.

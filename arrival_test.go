@@ -118,7 +118,7 @@ func TestFunctionsAreNotCalledForLimitsWithTheirOwn(t *testing.T) {
 }
 
 // With one token per second and none at the start, the wait is one second.
-func TestMaxWaitIsJudgedBeforeTheDeadline(t *testing.T) {
+func TestMaxWaitIsCheckedBeforeTheDeadline(t *testing.T) {
 	cases := []struct {
 		name     string
 		maxWait  time.Duration
@@ -182,4 +182,121 @@ func TestPatienceGoesBeforeADeadlineAtTheSameInstant(t *testing.T) {
 			require.Equal(t, throttle.ReasonMaxWait, r.Reason)
 		})
 	}
+}
+
+// A Ticket keeps its place without a goroutine, and others go in the order of their tickets.
+func TestTicketsAreGrantedInOrderAtTheirInstants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, began := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(2)))), time.Now()
+		tickets := make([]*throttle.Ticket, 5)
+		for i := range tickets {
+			var err error
+			tickets[i], err = l.Enqueue(throttle.Ask{})
+			require.NoError(t, err)
+			require.Equal(t, max(0, time.Duration(i-1))*time.Second, tickets[i].Due().Sub(began))
+		}
+		require.Equal(t, 3, l.Stats().Waiting)
+		for i := range 2 {
+			<-tickets[i].Decided()
+		}
+		require.NoError(t, l.SetRate("bucket", 1, 2*time.Second))
+		require.Equal(t, 2*time.Second, tickets[2].Due().Sub(began), "places are no promises")
+		tickets[3].Cancel()
+		require.Equal(t, 4*time.Second, tickets[4].Due().Sub(began), "it moves up")
+		g, err := tickets[0].Wait(t.Context())
+		require.NoError(t, err)
+		g.Cancel()
+		require.Equal(t, 2*time.Second, tickets[4].Due().Sub(began), "and again")
+		<-tickets[2].Decided()
+		require.Equal(t, began, tickets[2].Due())
+		<-tickets[4].Decided()
+		require.Equal(t, 2*time.Second, time.Since(began))
+		time.Sleep(time.Second)
+		_, err = tickets[4].Wait(t.Context())
+		require.NoError(t, err, "it was granted before")
+		for _, ticket := range []*throttle.Ticket{tickets[0], tickets[3], tickets[4]} {
+			_, err = ticket.Wait(t.Context())
+			require.ErrorContains(t, err, "Wait or Cancel of this Ticket was called before")
+			ticket.Cancel()
+		}
+		s := l.Stats()
+		require.Zero(t, s.Waiting)
+		require.EqualValues(t, 4, s.Granted)
+		require.EqualValues(t, 1, s.Canceled)
+		tickets[2].Cancel()
+		require.EqualValues(t, 2, l.Stats().Undone, "Cancel gives back what was granted")
+		_, ok := l.Try(throttle.Ask{})
+		require.True(t, ok)
+	})
+}
+
+func TestTicketEndsByItsMaxWaitOrTheContextOfWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)), throttle.WithMaxQueue(1))
+		first, err := l.Enqueue(throttle.Ask{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = first.Wait(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		second, err := l.Enqueue(throttle.Ask{})
+		require.NoError(t, err, "the first gave its token back")
+		_, err = l.Enqueue(throttle.Ask{MaxWait: new(time.Second / 2)})
+		var r *throttle.Rejection
+		require.ErrorAs(t, err, &r)
+		require.Equal(t, throttle.ReasonMaxWait, r.Reason, "it is known on arrival")
+		_, err = l.Enqueue(throttle.Ask{Costs: map[string]int64{"none": 1}})
+		require.ErrorContains(t, err, "none")
+		third, err := l.Enqueue(throttle.Ask{MaxWait: new(time.Second)})
+		require.NoError(t, err)
+		_, err = l.Enqueue(throttle.Ask{})
+		require.ErrorAs(t, err, &r)
+		require.Equal(t, throttle.ReasonQueueFull, r.Reason)
+		l.HoldAll(10 * time.Second)
+		<-third.Decided()
+		_, err = third.Wait(t.Context())
+		require.ErrorAs(t, err, &r)
+		require.Equal(t, throttle.ReasonHeld, r.Reason)
+		_, err = second.Wait(t.Context())
+		require.NoError(t, err, "it was granted on arrival")
+		fourth, err := l.Enqueue(throttle.Ask{})
+		require.NoError(t, err)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = fourth.Wait(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, l.Stats().Waiting)
+	})
+}
+
+// The timer of MaxWait rejects a Ticket for which nobody waits.
+func TestTicketThatNobodyWaitsForIsRejectedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		canceled, rejected := 0, 0
+		l := limiterWith(t, throttle.WithLimit(throttle.InFlight(1)), throttle.WithHooks(throttle.Hooks{
+			OnCancel: func(throttle.CancelEvent) { canceled++ }, OnReject: func(throttle.RejectEvent) { rejected++ },
+		}))
+		first, err := l.Enqueue(throttle.Ask{})
+		require.NoError(t, err)
+		second, err := l.Enqueue(throttle.Ask{MaxWait: new(time.Minute)})
+		require.NoError(t, err)
+		third, err := l.Enqueue(throttle.Ask{})
+		require.NoError(t, err)
+		require.Equal(t, time.Now(), third.Due(), "at the earliest: it depends on the requests in flight")
+		began := time.Now()
+		<-second.Decided()
+		require.Equal(t, time.Minute, time.Since(began))
+		second.Cancel()
+		require.Equal(t, 1, rejected, "the hook is told when its owner comes")
+		g, err := first.Wait(t.Context())
+		require.NoError(t, err)
+		g.Done()
+		<-third.Decided()
+		third.Cancel()
+		require.Equal(t, 1, canceled)
+		require.Zero(t, l.Stats().Waiting)
+		for b := range l.Buckets() {
+			require.Zero(t, b.InFlight)
+		}
+	})
 }

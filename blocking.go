@@ -7,23 +7,28 @@ import (
 	"hash/maphash"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/queue"
 )
 
-// A Limiter holds budgets without HTTP: for work that is not a request, and for several Transports that share budgets. It is
-// safe for concurrent use, runs no background goroutine and need not be closed. Make one with [NewLimiter].
+// A Limiter has budgets without HTTP, for work other than HTTP requests and for several Transports that share budgets. It is safe
+// for concurrent use, runs no background goroutine and need not be closed. Make one with [NewLimiter].
 type Limiter struct {
 	policies []policy      // of all limits, in order; the last one is that of gates
 	maxWait  time.Duration // the default of asks; negative: no bound
-	tracks   bool          // some limit needs the outcome or the response of requests
-	slots    bool          // some limit is InFlight
+	maxQueue int
+	maxKeys  int
+	dry      bool // see WithDryRun
+	tracks   bool // some limit needs the outcome or the response of requests
+	slots    bool // some limit is InFlight
 	seed     maphash.Seed
-	core     queue.Core // beside direct, because both are written under the lock
-	direct   asker      // for callers of the Limiter itself, without a Transport
+	core     limiter.Core // beside direct, because both are written under the lock
+	direct   asker        // for callers of the Limiter itself, without a Transport
 }
 
 // NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
@@ -43,7 +48,7 @@ func newLimiter(c *config) *Limiter {
 	if len(c.limits) == 0 {
 		c.limits = []Limit{newLimit(kindNone, meter.MaxCount, 1, []LimitOption{Name("none")})}
 	}
-	l := &Limiter{maxWait: -1, seed: maphash.MakeSeed(), direct: asker{observer: newObserver(c.hooks, c.log)}}
+	l := &Limiter{maxWait: -1, maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry, seed: maphash.MakeSeed(), direct: asker{observer: newObserver(c.hooks, c.log)}}
 	l.core.Open(c.maxQueue, c.maxKeys, c.dry)
 	rates := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind == kindAIMD })
 	slots := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind == kindLearned })
@@ -54,22 +59,22 @@ func newLimiter(c *config) *Limiter {
 		l.slots, l.tracks = l.slots || li.Frees, l.tracks || li.Tracked
 	}
 	l.policies = append(l.policies, policy{Limit{rule: l.core.Gate.Rule, kind: kindServer}, l.core.Gate, true})
-	l.core.Fly = func(s *queue.Supply) { go l.callStore(s) }
+	l.core.CallStore = func(s *bucket.Supply) { go l.callStore(s) }
 	return l
 }
 
 // A policy is a Limit at work in a Limiter.
 type policy struct {
-	Limit               // as it was made
-	at     *queue.Limit // what has become of it
-	priced bool         // it says itself what requests cost
+	Limit                // as it was made
+	at     *bucket.Limit // what has become of it
+	priced bool          // it says itself what requests cost
 }
 
 // own returns the policies without that of gates.
 func (l *Limiter) own() []policy { return l.policies[:len(l.policies)-1] }
 
 // policyOf returns the policy of a limit, which may be that of gates.
-func (l *Limiter) policyOf(li *queue.Limit) *policy { return &l.policies[li.Index] }
+func (l *Limiter) policyOf(li *bucket.Limit) *policy { return &l.policies[li.Index] }
 
 func (l *Limiter) mustBeMade() {
 	if l.core.Gate == nil {
@@ -77,24 +82,24 @@ func (l *Limiter) mustBeMade() {
 	}
 }
 
-// An Ask describes the tokens that [Limiter.Wait], [Limiter.Try] and [Limiter.Acquire] take. The zero Ask is one token of the key
-// "" in every limit.
+// An Ask describes the tokens that [Limiter.Wait], [Limiter.Try], [Limiter.Acquire] and [Limiter.Enqueue] take. The zero Ask is one
+// token of the key "" in every limit.
 //
 // A context may override it: [ContextWithKey] for Key, [ContextWithCost] for Cost and, by name of the limit, for Costs,
 // [ContextWithCaller], [ContextWithPriority] and [ContextWithMaxWait]. [ContextWithExempt] takes no token, and
 // [ContextWithReceipt] records the charge.
 type Ask struct {
-	Key      string            // the key it is counted under; "" is a key like any other, and that of a Transport without keys
+	Key      string            // the key under which it is counted; "" is a key like any other, and the one that a Transport without keys uses
 	Cost     int64             // cost in each limit except InFlight, where it is a slot; 0 stands for 1
 	Keys     map[string]string // keys by limit, instead of Key
 	Costs    map[string]int64  // costs by limit, instead of Cost; 0: the limit does not apply
 	Caller   string            // the caller that takes turns where a limit has FairBy; "" is one caller
 	Priority int               // see ContextWithPriority
-	MaxWait  *time.Duration    // the longest to wait; nil: as WithMaxWait has it; 0 or less: not at all
+	MaxWait  *time.Duration    // the longest wait; nil: as set by WithMaxWait; 0 or less: no wait
 }
 
-// Acquire charges all limits at one instant, and waits until it can. The error is a [*Rejection], the cause of a context that is
-// over, or an error that names unknown limits of the Ask.
+// Acquire waits until all limits can be charged at one instant, and charges them. The error is a [*Rejection], the cause of a
+// context that has ended, or an error that names unknown limits of the Ask.
 func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	l.mustBeMade()
 	o := overridesOf(ctx)
@@ -112,18 +117,23 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.handOver(ctx, o.receipt)
+	return g, nil
+}
+
+// handOver makes g the Grant of a caller, who frees its slots, and records it.
+func (g *Grant) handOver(ctx context.Context, receipt *Receipt) {
 	g.ctx = ctx
 	for i := range g.grant.Charges() {
 		c := &g.grant.Charges()[i]
 		c.Kept = c.Limit.Frees
 	}
-	if g.receipt = o.receipt; g.receipt != nil {
+	if g.receipt = receipt; receipt != nil {
 		g.filed()
 	}
-	return g, nil
 }
 
-func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, *queue.Pending, error) {
+func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, *bucket.Pending, error) {
 	if err := l.check(ask); err != nil {
 		return nil, nil, err
 	}
@@ -131,13 +141,13 @@ func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, 
 	if o.exempt {
 		return g, nil, nil
 	}
-	paid := queue.Paid{Charges: g.grant.Space(len(l.core.Limits))}
+	paid := bucket.Paid{Charges: g.grant.Space(len(l.core.Limits))}
 	l.charge(&paid, o, ask)
-	if ctx.Err() != nil {
-		return nil, nil, queue.CauseOf(ctx)
+	if err := limiter.Ended(ctx, nil); err != nil {
+		return nil, nil, err
 	}
 	if !l.core.Pass(&paid, &l.direct.counts, nil) {
-		return g, queue.Pend(paid.Charges, l.askOf(o, ask), nil), nil
+		return g, bucket.Pend(paid.Charges, l.askOf(o, ask), nil), nil
 	}
 	if l.direct.observer.hooks.OnGrant != nil {
 		l.tellGranted(ctx, &l.direct, paid.Charges, 0, nil)
@@ -148,7 +158,7 @@ func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, 
 }
 
 // askOf returns the ask of a request that may wait.
-func (l *Limiter) askOf(o *overrides, ask *Ask) queue.Ask {
+func (l *Limiter) askOf(o *overrides, ask *Ask) bucket.Ask {
 	a := o.ask(l.maxWait, &l.direct)
 	if o.priority == 0 {
 		a.Priority = ask.Priority
@@ -183,8 +193,8 @@ func (l *Limiter) check(ask *Ask) error {
 	return join("throttle", faults...)
 }
 
-func (l *Limiter) named(name string) (*queue.Limit, error) {
-	i := slices.IndexFunc(l.core.Limits, func(li *queue.Limit) bool { return li.Name == name && !li.Open })
+func (l *Limiter) named(name string) (*bucket.Limit, error) {
+	i := slices.IndexFunc(l.core.Limits, func(li *bucket.Limit) bool { return li.Name == name && !li.Open })
 	if i < 0 {
 		return nil, unknownLimit(name, l.core.Limits)
 	}
@@ -193,9 +203,9 @@ func (l *Limiter) named(name string) (*queue.Limit, error) {
 
 var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Grant.Done")
 
-// Wait charges every limit, and waits until it can. The error is a [*Rejection], the cause of a context that has ended, an error that
-// names unknown limits of the Ask, or an error if a limit is [InFlight], because nothing would give the slots back: use
-// [Limiter.Acquire].
+// Wait waits until all limits can be charged at one instant, and charges them. The error is a [*Rejection], the cause of a
+// context that has ended, an error that names unknown limits of the Ask, or an error if a limit is [InFlight], because nothing
+// would return the slots: use [Limiter.Acquire].
 func (l *Limiter) Wait(ctx context.Context, ask Ask) error {
 	l.mustBeMade()
 	ok, err := l.passFor(ctx, &ask)
@@ -224,11 +234,11 @@ func (l *Limiter) passFor(ctx context.Context, ask *Ask) (ok bool, err error) {
 	if o.exempt {
 		return true, nil
 	}
-	var room [3]queue.Charge // enough for most, and little on the stack of waiters
-	paid := queue.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
+	var room [3]bucket.Charge // enough for most, and little on the stack of waiters
+	paid := bucket.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
 	l.charge(&paid, o, ask)
-	if ctx.Err() != nil {
-		return false, queue.CauseOf(ctx)
+	if err := limiter.Ended(ctx, nil); err != nil {
+		return false, err
 	}
 	if !l.core.Pass(&paid, &l.direct.counts, nil) {
 		return false, nil
@@ -241,17 +251,17 @@ func (l *Limiter) passFor(ctx context.Context, ask *Ask) (ok bool, err error) {
 }
 
 // pendFor is pend for an Ask, with charges of its own that outlive those that pass was called with.
-func (l *Limiter) pendFor(ctx context.Context, ask *Ask) *queue.Pending {
+func (l *Limiter) pendFor(ctx context.Context, ask *Ask) *bucket.Pending {
 	o := overridesOf(ctx)
-	p := &queue.Pending{Ask: l.askOf(o, ask)}
+	p := &bucket.Pending{Ask: l.askOf(o, ask)}
 	p.Refusal = &p.Room
-	p.Charges = make([]queue.Charge, 0, len(l.core.Limits))
+	p.Charges = make([]bucket.Charge, 0, len(l.core.Limits))
 	l.charge(&p.Paid, o, ask)
 	return p
 }
 
 // charge adds the charges for an Ask, and the overrides of the context. There must be room for all limits.
-func (l *Limiter) charge(p *queue.Paid, o *overrides, ask *Ask) {
+func (l *Limiter) charge(p *bucket.Paid, o *overrides, ask *Ask) {
 	key, cost := ask.Key, ask.Cost
 	if o.hasKey {
 		key = o.key
@@ -288,24 +298,25 @@ func (l *Limiter) charge(p *queue.Paid, o *overrides, ask *Ask) {
 	}
 }
 
-// Try charges every limit if it can do so immediately and no request waits for these buckets. If not, wait is how long until it
-// could: exact with one limit and an empty queue, otherwise a lower bound. It is math.MaxInt64 if never, if the Ask names unknown
-// limits, and if a limit is [InFlight], because nothing would give the slots back. Try ignores Ask.MaxWait.
+// Try charges every limit if it can do so immediately and no request waits for these buckets. If it cannot, wait is the time
+// until it could: exact with one limit and an empty queue, otherwise a lower bound. It is math.MaxInt64 if the cost can never be
+// paid, if the Ask names unknown limits, and if a limit is [InFlight], because nothing would return the slots. Try ignores
+// Ask.MaxWait.
 func (l *Limiter) Try(ask Ask) (wait time.Duration, ok bool) {
 	l.mustBeMade()
 	if l.slots || l.check(&ask) != nil {
 		return math.MaxInt64, false
 	}
-	var room [4]queue.Charge
-	paid := queue.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
+	var room [4]bucket.Charge
+	paid := bucket.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
 	l.charge(&paid, noOverrides, &ask)
-	var r queue.Refusal
+	var r bucket.Refusal
 	o := l.direct.observer
 	v := l.core.Try(&paid, &l.direct.counts, 0, true, &r)
 	switch {
-	case v == queue.Unasked: // a bucket must be made
+	case v == bucket.Unasked: // a bucket must be made
 		return l.tryLater(paid.Charges)
-	case v == queue.Refused:
+	case v == bucket.Refused:
 		if o.hooks.OnReject != nil || o.log != nil {
 			o.rejected(context.Background(), rejected(&r), 0, false)
 		}
@@ -318,9 +329,9 @@ func (l *Limiter) Try(ask Ask) (wait time.Duration, ok bool) {
 }
 
 // tryLater is Try where a bucket must be made, or a dry run pretends to wait.
-func (l *Limiter) tryLater(charges []queue.Charge) (wait time.Duration, ok bool) {
-	a := queue.Ask{Try: true, By: &l.direct.counts}
-	p, r, err := l.await(context.Background(), queue.Pend(charges, a, nil), &l.direct)
+func (l *Limiter) tryLater(charges []bucket.Charge) (wait time.Duration, ok bool) {
+	a := bucket.Ask{Try: true, By: &l.direct.counts}
+	p, r, err := l.await(context.Background(), bucket.Pend(charges, a, nil), &l.direct)
 	switch {
 	case err != nil:
 		return math.MaxInt64, false // RateFor has an invalid rate for this key
@@ -331,10 +342,112 @@ func (l *Limiter) tryLater(charges []queue.Charge) (wait time.Duration, ok bool)
 	return 0, true
 }
 
+// Enqueue takes a place in the queue for an Ask, without waiting. The error is a [*Rejection] if the Ask is rejected on arrival, or an
+// error that names unknown limits of the Ask.
+//
+// It differs from Reserve of package x/time/rate in that the place is no promise: a new rate, a hold or a cancelled neighbour moves it.
+func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
+	l.mustBeMade()
+	ctx := context.Background()
+	g, p, err := l.acquire(ctx, noOverrides, &ask)
+	if err != nil {
+		return nil, err
+	}
+	t := &Ticket{grant: g}
+	if p != nil {
+		w, r, err := l.lineUp(ctx, p, &l.direct)
+		switch {
+		case r != nil:
+			return nil, r
+		case err != nil:
+			return nil, err
+		case w != nil:
+			t.waiter, t.decided = w, l.core.Leave(w)
+			return t, nil
+		}
+		*g = l.grantOf(&p.Paid, &l.direct)
+	}
+	decided := make(chan struct{})
+	close(decided)
+	t.decided = decided
+	return t, nil
+}
+
+// A Ticket is a place in the queue of a Limiter, from [Limiter.Enqueue]. Its owner does something else meanwhile, and then calls
+// Wait, or Cancel if the tokens are not needed. An owner that calls neither pays for them, and a slot of an [InFlight] limit stays taken.
+type Ticket struct {
+	grant   *Grant          // granted on arrival, or to be filled
+	waiter  *limiter.Waiter // nil: it was granted on arrival
+	decided <-chan struct{}
+	used    atomic.Bool // Wait or Cancel was called
+}
+
+var errTicketUsed = errors.New("throttle: Wait or Cancel of this Ticket was called before")
+
+// Decided returns a channel that is closed when the Ticket is granted, or rejected at the end of its MaxWait or because it can no
+// longer be granted in time. Wait then returns immediately.
+func (t *Ticket) Decided() <-chan struct{} { return t.decided }
+
+// Due returns when the Ticket will be granted, as it seems now, or when it was granted or rejected. It is exact with one limit, and
+// otherwise, or if that is [Adaptive] or [InFlight], the earliest time possible. It is the zero time if nothing is known.
+func (t *Ticket) Due() time.Time {
+	l := t.grant.limiter
+	due := t.grant.grant.Mark.At
+	if t.waiter != nil {
+		due = l.core.DueOf(t.waiter)
+	}
+	if due == bucket.Never {
+		return time.Time{}
+	}
+	return l.core.Start.Add(time.Duration(due))
+}
+
+// Wait waits until the Ticket is granted. The error is a [*Rejection], or the cause of a context that has ended, which cancels the Ticket.
+// Of the context, only [ContextWithReceipt] counts besides. A second call, and a call after Cancel, is an error.
+func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
+	if t.used.Swap(true) {
+		return nil, errTicketUsed
+	}
+	g, l := t.grant, t.grant.limiter
+	if t.waiter == nil {
+		if err := limiter.Ended(ctx, nil); err != nil {
+			g.Cancel()
+			return nil, err
+		}
+	} else {
+		p, r, err := l.waited(ctx, t.waiter, &l.direct, l.core.Await(ctx, nil, t.waiter))
+		switch {
+		case r != nil:
+			return nil, r
+		case err != nil:
+			return nil, err
+		}
+		*g = l.grantOf(p, &l.direct)
+	}
+	g.handOver(ctx, overridesOf(ctx).receipt)
+	return g, nil
+}
+
+// Cancel leaves the queue, or gives back the tokens if the Ticket was granted, as [Grant.Cancel] does. Those who wait behind it move
+// up immediately. A call after Wait or Cancel has no effect.
+func (t *Ticket) Cancel() {
+	switch ctx, l := context.Background(), t.grant.limiter; {
+	case t.used.Swap(true):
+	case t.waiter == nil:
+		t.grant.Cancel()
+	default:
+		var err error
+		if l.core.Abandon(t.waiter) {
+			err = context.Canceled
+		}
+		_, _, _ = l.waited(ctx, t.waiter, &l.direct, err)
+	}
+}
+
 // Stats returns the counters of the Limiter, for all its users together.
 func (l *Limiter) Stats() Stats {
 	l.mustBeMade()
-	return l.statsOf(&l.core.Counts)
+	return l.statsOf(nil)
 }
 
 // A Grant represents tokens taken from a Limiter.
@@ -345,7 +458,7 @@ type Grant struct {
 	ctx     context.Context // of the request; nil: it is not known
 	receipt *Receipt        // where to record it
 	tracked bool            // the Limiter needs the outcome
-	grant   queue.Grant
+	grant   bucket.Grant
 }
 
 // or returns g, or other if g is nil.
@@ -356,30 +469,30 @@ func (g *Grant) or(other *Grant) *Grant {
 	return other
 }
 
-// Cancel gives back the tokens of work that was never done. They are available to waiters immediately. Tokens are not given
-// back to a bucket that has been full since, or to a window that has ended: no tokens are minted. A second call, and a call after
-// [Grant.Report], [Grant.Done] or [Grant.Settle], has no effect.
+// Cancel returns the tokens of work that was never done. They are available to waiters immediately. Tokens are not returned to a
+// bucket that has been full since, or to a window that has ended, because that would create tokens. A second call, and a call
+// after [Grant.Report], [Grant.Done] or [Grant.Settle], has no effect.
 func (g *Grant) Cancel() {
 	g.limiter.core.Cancel(&g.grant, &g.by.counts)
 }
 
-// Report reports to an [Adaptive] limit the outcome of the work; the time since the grant is its latency. Callers that acquire from
-// such a limit must call Report or [Grant.Cancel], because the limit bounds how many grants have no outcome yet. Other limits
-// ignore it. Only the first call of either method counts.
+// Report reports to an [Adaptive] or [AdaptiveInFlight] limit the outcome of the work; the time since the grant is its latency.
+// Callers that acquire from an Adaptive limit must call Report or [Grant.Cancel], because the limit bounds the number of grants
+// without an outcome. Other limits ignore it. Only the first call of either method counts.
 func (g *Grant) Report(o Outcome) {
-	g.limiter.report(g, &queue.Answer{Outcome: aimd.Outcome(o)})
+	g.limiter.report(g, &bucket.Answer{Outcome: aimd.Outcome(o)})
 }
 
-// Done gives back the slots of [InFlight] limits when the work is done. Callers that acquire from such a limit must call Done
-// or [Grant.Cancel]. A second call has no effect.
+// Done returns the slots of [InFlight] and [AdaptiveInFlight] limits when the work is done. Callers that acquire from such a limit
+// must call Done or [Grant.Cancel]. A second call has no effect.
 func (g *Grant) Done() {
 	g.limiter.core.Free(&g.grant)
 }
 
 // Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket
-// immediately and may release waiters. An undercharge becomes debt: at most the burst of a [TokenBucket], the n of a window, and
-// a minute's worth of a [Pace] (n at least) or an [Adaptive] limit. A charge is corrected where it was made: nothing is given
-// back if its window has ended or its bucket has been full since, and there is no debt in a window that has ended.
+// immediately and may release waiters. An undercharge becomes debt, which is at most the burst of a [TokenBucket], the n of a
+// window, or one minute's worth of a [Pace] (but at least n) or an [Adaptive] limit. A charge is corrected where it was made:
+// nothing is returned if its window has ended or its bucket has been full since, and there is no debt in a window that has ended.
 //
 // It is an error without effect if there is no such limit, if it is [InFlight], if nothing was charged there or the charge was
 // given back, if it was settled before, or if cost is negative.
@@ -414,43 +527,50 @@ func (g *Grant) settle(limit string, cost int64) error {
 
 // await grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait. What
 // it returns replaces p, which is garbage while the request waits: that takes a waiter and a small stack, and nothing else.
-func (l *Limiter) await(ctx context.Context, p *queue.Pending, by *asker) (*queue.Paid, *Rejection, error) {
+func (l *Limiter) await(ctx context.Context, p *bucket.Pending, by *asker) (*bucket.Paid, *Rejection, error) {
 	cancel := p.Ask.Cancel
+	w, r, err := l.lineUp(ctx, p, by)
+	if w == nil {
+		return &p.Paid, r, err
+	}
+	return l.waited(ctx, w, by, l.core.Await(ctx, cancel, w))
+}
+
+// lineUp is await until a request waits; without a Waiter, it was granted or rejected.
+func (l *Limiter) lineUp(ctx context.Context, p *bucket.Pending, by *asker) (*limiter.Waiter, *Rejection, error) {
 	w, v := l.core.Decide(ctx, p)
-	for v == queue.Unasked {
+	for v == bucket.Unasked {
 		if err := l.askRates(p); err != nil {
 			return nil, nil, err
 		}
 		w, v = l.core.Decide(ctx, p)
 	}
-	if v != queue.Waiting {
-		return &p.Paid, l.decided(ctx, p, by, v), nil
+	if v != bucket.Waiting {
+		return nil, l.decided(ctx, p, by, v), nil
 	}
 	if o := by.observer; o.hooks.OnWait != nil || o.log != nil {
 		l.announce(ctx, o, w)
 	}
-	return l.waited(ctx, w, by, l.core.Stand(ctx, cancel, w))
+	return w, nil, nil
 }
 
 // decided reports to the observer what became of a request that does not wait.
-func (l *Limiter) decided(ctx context.Context, p *queue.Pending, by *asker, v queue.Verdict) *Rejection {
-	if v == queue.Granted {
+func (l *Limiter) decided(ctx context.Context, p *bucket.Pending, by *asker, v bucket.Verdict) *Rejection {
+	if v == bucket.Granted {
 		l.tellGranted(ctx, by, p.Charges, p.Pretended, p.Binding)
 		return nil
 	}
 	r := rejected(p.Refusal)
-	by.observer.rejected(ctx, r, 0, l.core.Dry)
-	if l.core.Dry {
+	by.observer.rejected(ctx, r, 0, l.dry)
+	if l.dry {
 		p.Charges = nil // it is sent, but nothing is charged for it
 		return nil
 	}
 	return r
 }
 
-// waited reports the fate of w to the observer. It is not inlined, to keep the stack small on which its caller waited.
-//
-//go:noinline
-func (l *Limiter) waited(ctx context.Context, w *queue.Waiter, by *asker, err error) (p *queue.Paid, r *Rejection, _ error) {
+// waited reports the fate of w to the observer.
+func (l *Limiter) waited(ctx context.Context, w *limiter.Waiter, by *asker, err error) (p *bucket.Paid, r *Rejection, _ error) {
 	if w.Refusal != nil {
 		r = rejected(w.Refusal)
 	}
@@ -464,26 +584,26 @@ func (l *Limiter) waited(ctx context.Context, w *queue.Waiter, by *asker, err er
 }
 
 // announce reports that w begins to wait. If a hook panics, w does not wait.
-func (l *Limiter) announce(ctx context.Context, o *observer, w *queue.Waiter) {
+func (l *Limiter) announce(ctx context.Context, o *observer, w *limiter.Waiter) {
 	told := false
 	defer func() {
 		if !told {
-			_ = l.core.Abandon(ctx, w) // its caller gets the panic
+			l.core.Abandon(w) // its caller gets the panic
 		}
 	}()
 	b, cost := l.core.WaitsFor(w)
-	o.waits(WaitEvent{Context: ctx, Limit: b.Limit.Name, Key: b.Key, Cost: cost, Wait: queue.Until(w.Due, w.Arrived)})
+	o.waits(WaitEvent{Context: ctx, Limit: b.Limit.Name, Key: b.Key, Cost: cost, Wait: bucket.Until(w.Due, w.Arrived)})
 	told = true
 }
 
 // grantOf returns the Grant of a request that was granted.
-func (l *Limiter) grantOf(p *queue.Paid, by *asker) Grant {
-	return Grant{limiter: l, by: by, waited: p.Waited, grant: queue.Grant{Mark: p.Mark, Caller: p.Caller, More: p.Charges}}
+func (l *Limiter) grantOf(p *bucket.Paid, by *asker) Grant {
+	return Grant{limiter: l, by: by, waited: p.Waited, grant: bucket.Grant{Mark: p.Mark, Caller: p.Caller, More: p.Charges}}
 }
 
 // ask returns the ask of a request with that default of MaxWait, and the overrides of its context.
-func (o *overrides) ask(maxWait time.Duration, by *asker) queue.Ask {
-	return queue.Ask{Priority: o.priority, MaxWait: o.patience(maxWait), By: &by.counts}
+func (o *overrides) ask(maxWait time.Duration, by *asker) bucket.Ask {
+	return bucket.Ask{Priority: o.priority, MaxWait: o.patience(maxWait), By: &by.counts}
 }
 
 // patience returns how long a request may wait, given the default; negative: there is no bound.
@@ -496,6 +616,6 @@ func (o *overrides) patience(maxWait time.Duration) time.Duration {
 
 // An asker is a Transport, or the Limiter itself.
 type asker struct {
-	counts   queue.Counts // guarded by the Limiter's mu
+	counts   bucket.Counts // guarded by the Limiter's mu
 	observer *observer
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 )
 
-// A body wraps a response body that a caller reads. It finds costs in it, passes its beginning to a listener, and gives
+// A body wraps a response body that a caller reads. It finds costs in it, passes its beginning to a bodyHints, and gives
 // slots back when it is over: read to its end, failed, closed, or the context of its request ended.
 type body struct {
 	io.ReadCloser
 	grant   *Grant
 	own     Grant // where grant points, unless that is kept elsewhere
 	slots   bool
-	watched bool // there are costs to find, or a listener
+	watched bool // there are costs to find, or a bodyHints
 
 	mu      sync.Mutex  // guards what follows: a context may end, and a body be closed, while it is read
 	release func() bool // stops the wait for the end of the context; nil: there is none
 	over    bool
-	more    *listener // nil: it has read enough, or there is none
+	more    *bodyHints // nil: it has read enough, or there is none
 	costs   []bodyCost
 	room    [1]bodyCost
 }
@@ -44,7 +44,7 @@ type halfCloser interface {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.watched {
-		b.observe(p[:n]).tell()
+		b.observe(p[:n]).report()
 	}
 	if err != nil {
 		b.end(err == io.EOF)
@@ -52,8 +52,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// observe passes on what was read. It returns the listener once that has enough.
-func (b *body) observe(p []byte) (more *listener) {
+// observe passes on what was read. It returns the bodyHints once that has enough.
+func (b *body) observe(p []byte) (more *bodyHints) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
@@ -80,7 +80,7 @@ func (b *body) end(whole bool) {
 	if release != nil {
 		release()
 	}
-	defer more.tell()
+	defer more.report()
 	if b.slots {
 		b.grant.Done() // each time, so that slots are free when Close returns
 	}
@@ -137,8 +137,8 @@ func (b *body) says(c *bodyCost) (unsaid bool) {
 }
 
 // first reports whether the body ends for the first time. It returns what stops the wait for the end of the context, and
-// the listener if that has not reported yet.
-func (b *body) first() (first bool, release func() bool, more *listener) {
+// the bodyHints if that has not reported yet.
+func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	first, b.over = !b.over, true
@@ -148,7 +148,7 @@ func (b *body) first() (first bool, release func() bool, more *listener) {
 
 // follow settles the charges of a request by the headers of its response, and wraps the body if it may tell costs or
 // limits, or if slots are kept until it is over. It returns the Grant to use from now on, nil if that is still g.
-func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant, more *listener) *Grant {
+func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant, more *bodyHints) *Grant {
 	slots, costs := t.settle(req, resp, kept.or(g))
 	if !slots && costs == 0 && more == nil {
 		return kept

@@ -5,16 +5,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // This file changes limits at run time.
 
-// SetRate changes the rate of a limit to n per period, for all its keys except those with a rate from [RateFor], for which
-// see [Limiter.Refresh]. Waiters are granted by the new rate, or rejected if that is too late for them, before SetRate returns.
-// The burst stays, and so does every balance; [Fraction] applies. A window counts what was granted before. It is an error if
-// there is no such limit, if it is [Adaptive] or [InFlight], or if n or per is not positive; to stop all requests use
+// SetRate changes the rate of a limit to n per period, for all its keys except those with a rate from [RateFor], for which see
+// [Limiter.Refresh]. Waiters are planned again by the new rate, and rejected if that is too slow for them, before SetRate
+// returns. The burst stays, and so does every balance; [Fraction] applies. A window counts what was granted before. It is an
+// error if there is no such limit, if it is [Adaptive] or [InFlight], or if n or per is not positive; to stop all requests use
 // [Limiter.Hold].
 func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 	l.mustBeMade()
@@ -24,7 +24,7 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 	}
 	kind := l.policyOf(li).kind
 	if kind == kindAIMD || l.policyOf(li).rule.Frees {
-		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to be set", limit, n, per, kind)
+		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to set", limit, n, per, kind)
 	}
 	r := meter.Rate{N: n, Per: per}
 	if err := l.policyOf(li).check(r); err != nil {
@@ -60,11 +60,11 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 	return nil
 }
 
-// SetInFlight changes how many requests an [InFlight] limit allows at a time, for all its keys. [Fraction] applies. More slots
-// release waiters immediately. With fewer, requests in flight finish, and no request is sent until it fits below n; until
-// then [BucketStats.Tokens] is negative. Waiters that take more than n are rejected, unless [ClampCost] reduces their cost.
-// A process tells the store of a [Shared] limit with its next call, so change all processes. It is an error if there is no such
-// limit, if it is not an InFlight limit, or if n is not positive.
+// SetInFlight changes how many requests an [InFlight] limit allows at a time, for all its keys except those with a number from
+// [RateFor]. [Fraction] applies. More slots release waiters immediately. With fewer, requests in flight finish, and no request is
+// sent until it fits below n; until then [BucketStats.Tokens] is negative. Waiters that take more than n are rejected, unless
+// [ClampCost] reduces their cost. A [Shared] limit changes with the next call of the process to its store, so change all
+// processes. It is an error if there is no such limit, if it is not an InFlight limit, or if n is not positive.
 func (l *Limiter) SetInFlight(limit string, n int64) error {
 	l.mustBeMade()
 	li, err := l.named(limit)
@@ -83,12 +83,11 @@ func (l *Limiter) SetInFlight(limit string, n int64) error {
 }
 
 // Refresh calls [RateFor] again for keys that have a bucket, so that a change of its rates takes effect: for the given keys, or
-// for all keys if none are given. When it returns, the rate of each of them is one that RateFor returned after Refresh was
+// for all keys if none are given. When Refresh returns, the rate of each key is one that RateFor returned after Refresh was
 // called. This includes keys whose first request arrived in the meantime.
 //
-// Balances stay, except that tokens above a smaller burst are lost. A window counts what was granted before. Waiters are
-// granted or rejected by the new rate immediately. A key without a bucket is ignored, and so is "", which has the limit's own
-// rate.
+// Balances stay, except that tokens above a smaller burst are lost. A window counts what was granted before. The new rate takes
+// effect immediately for waiters. Keys without a bucket are ignored, and so is "", which has the limit's own rate.
 //
 // RateFor is called once for each key, by this goroutine and without a lock. If it returns an invalid rate, the key keeps the
 // rate that it had, and the error says so; it names 100 keys at most. It is also an error if there is no such limit, or if the
@@ -127,8 +126,8 @@ const maxFaults = 100
 
 // refresh asks RateFor for the rates of buckets, and returns what is wrong with them. It sets those that are right, unless
 // RateFor has been asked since.
-func (l *Limiter) refresh(buckets []*queue.Bucket, nth uint64) (faults []error) {
-	rates := make(map[*queue.Bucket]meter.Rate, len(buckets))
+func (l *Limiter) refresh(buckets []*bucket.Bucket, nth uint64) (faults []error) {
+	rates := make(map[*bucket.Bucket]meter.Rate, len(buckets))
 	for _, b := range buckets {
 		if b.Key == "" {
 			continue
@@ -145,7 +144,7 @@ func (l *Limiter) refresh(buckets []*queue.Bucket, nth uint64) (faults []error) 
 }
 
 // askRates asks the users' RateFor for the rates of a request's charges, without the lock.
-func (l *Limiter) askRates(p *queue.Pending) (err error) {
+func (l *Limiter) askRates(p *bucket.Pending) (err error) {
 	rates := make([]meter.Rate, len(p.Charges))
 	for i := range p.Charges {
 		c := &p.Charges[i]
@@ -158,7 +157,7 @@ func (l *Limiter) askRates(p *queue.Pending) (err error) {
 }
 
 // rateOf asks RateFor for the rate of a charge's bucket. The zero rate is the limit's own.
-func (l *Limiter) rateOf(c *queue.Charge) (meter.Rate, error) {
+func (l *Limiter) rateOf(c *bucket.Charge) (meter.Rate, error) {
 	if !c.Limit.Asks || c.Key == "" {
 		return meter.Rate{}, nil
 	}
@@ -195,9 +194,9 @@ type HoldCounts struct {
 }
 
 // Hold blocks all requests for key, in every limit, for duration d. Waiters that can no longer be granted in time are rejected.
-// Tokens still come in, up to the burst. The longest of several holds counts; 0 and less do nothing; more than 146
-// years are 146 years. If there is no room for the key's bucket, a limit remembers 1,024 holds without; beyond that it holds
-// all keys that have no bucket, and logs that. [Limiter.Release] ends it.
+// Tokens still come in, up to the burst. Of several holds the longest counts. A d of 0 or less has no effect; a d above 146 years
+// is 146 years. If there is no room for the key's bucket, a limit remembers up to 1,024 holds without one. Beyond that it holds
+// all keys that have no bucket, and logs that. [Limiter.Release] ends the hold.
 func (l *Limiter) Hold(key string, d time.Duration) {
 	l.mustBeMade()
 	if d <= 0 {
@@ -210,8 +209,8 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 }
 
 // holdKey holds a key, and returns the limits that hold more than that key, because there was no room to remember it.
-func (l *Limiter) holdKey(key string, d int64) (crowded []*queue.Limit) {
-	p := queue.Pending{Paid: queue.Paid{Charges: make([]queue.Charge, 0, len(l.core.Limits))}}
+func (l *Limiter) holdKey(key string, d int64) (crowded []*bucket.Limit) {
+	p := bucket.Pending{Paid: bucket.Paid{Charges: make([]bucket.Charge, 0, len(l.core.Limits))}}
 	for _, li := range l.core.Limits {
 		p.Add(li, key, 0)
 	}
@@ -238,13 +237,13 @@ func (l *Limiter) HoldAll(d time.Duration) {
 	}
 	l.core.HoldAll(min(int64(d), meter.MaxPer))
 	for _, li := range l.core.Limits {
-		l.core.ChangeAll(li, func(b *queue.Bucket, _ meter.Instant) bool { return b.HasLines() })
+		l.core.ChangeAll(li, func(b *bucket.Bucket, _ meter.Instant) bool { return b.HasLines() })
 	}
 	l.direct.observer.held(HoldEvent{For: d, Source: SourceCaller, All: true})
 }
 
-// Release ends what [Limiter.Hold] set for key, in every limit. Waiters may go from now on, as tokens allow. What HoldAll, a
-// server or an [Adaptive] limit set stays.
+// Release ends what [Limiter.Hold] set for key, in every limit. Waiters may be sent from now on, as tokens allow. Holds by
+// HoldAll, a server or an [Adaptive] limit stay.
 func (l *Limiter) Release(key string) {
 	l.mustBeMade()
 	for _, li := range l.core.Release(key) {
@@ -252,7 +251,7 @@ func (l *Limiter) Release(key string) {
 	}
 }
 
-// ReleaseAll ends what [Limiter.Hold] and [Limiter.HoldAll] set for any key. A Hold that is set meanwhile may be ended, too.
+// ReleaseAll ends what [Limiter.Hold] and [Limiter.HoldAll] set for any key. It may also end a Hold that is set at the same time.
 func (l *Limiter) ReleaseAll() {
 	l.mustBeMade()
 	l.core.ReleaseAll()

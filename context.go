@@ -42,9 +42,7 @@ func overridesOf(ctx context.Context) *overrides {
 	return searched(ctx)
 }
 
-// searched is a function of its own, and not inlined, so that overridesOf can be inlined.
-//
-//go:noinline
+// searched is overridesOf where some context has overrides.
 func searched(ctx context.Context) *overrides {
 	if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
 		return o
@@ -94,7 +92,7 @@ func ContextWithKey(ctx context.Context, key string) context.Context {
 	return with(ctx, func(o *overrides) { o.key, o.hasKey = orNoKey(key), true })
 }
 
-// ContextWithCaller returns a context under which requests are those of that caller, where a limit has [FairBy].
+// ContextWithCaller returns a context under which requests belong to that caller, where a limit has [FairBy].
 func ContextWithCaller(ctx context.Context, caller string) context.Context {
 	return with(ctx, func(o *overrides) { o.caller, o.called = caller, true })
 }
@@ -111,7 +109,7 @@ func ContextWithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	return with(ctx, func(o *overrides) { o.maxWait, o.hasWait = max(0, d), true })
 }
 
-// ContextWithExempt returns a context under which requests pass untouched and uncounted, as with [WithExempt].
+// ContextWithExempt returns a context under which requests are exempt, as with [WithExempt].
 func ContextWithExempt(ctx context.Context) context.Context {
 	return with(ctx, func(o *overrides) { o.exempt = true })
 }

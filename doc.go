@@ -10,7 +10,7 @@
 //	}
 //	client := &http.Client{Transport: t}
 //
-// By default a Transport also obeys Retry-After and rate-limit headers; see [WithServerHints]. An [Adaptive] limit finds a
+// By default a Transport also obeys Retry-After and rate-limit headers; see [WithServerHints]. An [Adaptive] limit finds out a
 // rate that is not documented.
 //
 // A [Limiter] has the limits without HTTP. Several Transports can share one.
@@ -26,26 +26,24 @@
 //
 // # Guarantees
 //
-//   - All or nothing. A request is charged in all its limits at one instant, the one at which it is sent, or in none. A
-//     rejected or cancelled request leaves every balance unchanged.
-//   - Order. Among requests for the same buckets the order is that of arrival, where a priority of p counts as having
-//     arrived 10·p seconds earlier. Cheap requests do not starve an expensive one: a request that a bucket cannot pay bars
-//     later requests there.
-//   - Keys do not delay each other. A request that is stopped only by another bucket does not bar a bucket that it shares.
-//     There is one exception. Other requests may empty one bucket each time another has saved up for the request. When that
-//     has gone on for ten seconds, the request bars all its buckets until it goes.
-//   - No reservations. A new rate, a hold, a refund, a debt or a cancelled neighbour takes effect immediately for every
-//     waiter.
-//   - Early rejection. A request is rejected as soon as it is known that its cost can never be paid, that it would wait
-//     beyond the context's deadline or the longest wait allowed, or that the queue is full: on arrival, and again after a
-//     hold, a new rate or a debt. The estimate is exact where a queue has one limit (for a window: with costs of 1), and a
-//     lower bound otherwise. For [Adaptive] and [AdaptiveInFlight] it considers only holds, AIMD.Max and
-//     Concurrency.Max.
-//   - Never more than burst + rate·t, counted from any instant at which the queue was empty, under any interleaving.
-//     Refunds and corrections mint no tokens.
-//   - Exact to the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. A late
-//     timer costs no throughput: a request that became due within the last 20 ms is charged as of that instant. Older
-//     lateness is lost. Windows always use the actual instant.
+//   - All or nothing. A request is charged in all of its limits at the instant at which it is sent, or in none of them. A rejected or
+//     cancelled request leaves every balance unchanged.
+//   - Order. Requests for the same buckets are sent in the order of arrival, where a priority of p counts as having arrived 10·p
+//     seconds earlier. Cheap requests do not starve an expensive one, because a request that a bucket cannot pay blocks later
+//     requests there.
+//   - Keys do not delay each other. A request that is stopped only by another bucket does not block a bucket that it shares. There is
+//     one exception: if a request has been overtaken for ten seconds because its buckets never had enough tokens at the same time, it
+//     blocks all of them until it is sent.
+//   - No reservations. A new rate, a hold, a refund, a debt or a cancelled request takes effect immediately for every waiter.
+//   - Early rejection. A request is rejected as soon as its cost can never be paid, its wait would exceed the context's deadline or
+//     the longest wait allowed, or the queue is full. This is checked on arrival, and again after a hold, a new rate or a debt. The
+//     expected wait is exact for a queue with one limit (for a window, with costs of 1), and a lower bound otherwise. For [Adaptive]
+//     and [AdaptiveInFlight] it includes only holds, and what AIMD.Max and Concurrency.Max imply.
+//   - Never more than burst + rate·t, counted from any instant at which the queue was empty, under any interleaving. Refunds and
+//     corrections create no tokens.
+//   - Exact to the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. A late timer
+//     costs no throughput: a request that became due within the last 20 ms is charged at the instant at which it was due. If a timer
+//     is later than that, the time beyond 20 ms is lost. Windows always use the actual instant.
 //   - Bounded memory. Queues ([WithMaxQueue]), keys ([WithMaxKeys]) and windows have finite sizes, and full buckets are
 //     forgotten.
 //   - No background goroutine, so there is nothing to close.

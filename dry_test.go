@@ -180,6 +180,7 @@ func TestADryRunTakesASettlementBeforeItsBooking(t *testing.T) {
 		}
 		require.InDelta(t, 6, tokens(), 0.01, "the second has not gone yet")
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.InDelta(t, 2, tokens(), 0.01)
 	})
 }
@@ -242,6 +243,9 @@ func TestADryRunCountsWhatRequestsWouldHaveWaited(t *testing.T) {
 		for range 3 {
 			d.send(t, "a")
 		}
+		require.Equal(t, 2, d.Stats().Waiting)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		for _, s := range []throttle.Stats{d.Stats(), d.Limiter().Stats()} {
 			require.EqualValues(t, 3, s.Granted)
 			require.EqualValues(t, 2, s.Delayed)
@@ -254,7 +258,7 @@ func TestADryRunCountsWhatRequestsWouldHaveWaited(t *testing.T) {
 	})
 }
 
-func TestADryRunBooksInOrderAndNoMoreThanMaxQueue(t *testing.T) {
+func TestADryRunTakesTurnsAndNoMoreThanMaxQueue(t *testing.T) {
 	for most, last := range map[int]float64{1: 2, 2: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			d := dryOf(t, &answered{&http.Response{StatusCode: 200, Body: http.NoBody}},
@@ -269,7 +273,95 @@ func TestADryRunBooksInOrderAndNoMoreThanMaxQueue(t *testing.T) {
 					}
 				}
 				time.Sleep(time.Second)
+				synctest.Wait()
 			}
 		})
 	}
+}
+
+// A dry run counts what a real one does, also with priorities, full queues and requests that wait for too long.
+func TestADryRunCountsAsTheRealOne(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			opts := []throttle.Option{throttle.WithMaxQueue(5 + r.IntN(20)), throttle.WithLimit(
+				throttle.TokenBucket(1+r.Int64N(4), time.Second, throttle.Burst(3)), throttle.SlidingWindow(40, 20*time.Second, throttle.Name("own"), throttle.Key(throttle.ByHost)))}
+			base := &answered{&http.Response{StatusCode: 200, Body: http.NoBody}}
+			real, dry := transportTo(t, base, opts...).Limiter(), transportTo(t, base, append(opts, throttle.WithDryRun())...).Limiter()
+			var all sync.WaitGroup
+			for range 300 {
+				ctx := throttle.ContextWithPriority(t.Context(), r.IntN(3)-1)
+				ask := throttle.Ask{Key: strconv.Itoa(r.IntN(3)), Cost: 1 + r.Int64N(3)}
+				if r.IntN(3) == 0 {
+					ask.MaxWait = new(time.Duration(r.Int64N(int64(5 * time.Second))))
+				}
+				require.NoError(t, dry.Wait(ctx, ask))
+				all.Go(func() { _ = real.Wait(ctx, ask) })
+				time.Sleep(time.Duration(r.Int64N(int64(2*time.Second))) * time.Duration(r.IntN(2)))
+				synctest.Wait()
+				is, as := real.Stats(), dry.Stats()
+				as.DryRun, as.Buckets = false, is.Buckets // which are forgotten at other instants
+				require.Equal(t, is, as)
+			}
+			all.Wait()
+			synctest.Wait()
+			require.NotZero(t, dry.Stats().Rejected.MaxWait)
+			require.NotZero(t, dry.Stats().Delayed)
+			require.Equal(t, real.Limits(), dry.Limits())
+		})
+	}
+}
+
+// Slots are taken in a dry run as long as requests take, and what is over need not wait.
+func TestADryRunWaitsForSlotsAsTheRealOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := roundTripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})
+		d := dryOf(t, slow, throttle.WithLimit(throttle.InFlight(2)))
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() { d.send(t, "a") })
+		}
+		synctest.Wait()
+		slots := func() throttle.BucketStats {
+			b, ok := d.Limiter().Bucket("in-flight", "")
+			require.True(t, ok)
+			return b
+		}
+		require.Equal(t, 3, d.Stats().Waiting)
+		require.Equal(t, 2, slots().InFlight)
+		all.Wait()
+		s := d.Stats()
+		require.Zero(t, s.Waiting)
+		require.EqualValues(t, 5, s.Granted)
+		require.Equal(t, 3*time.Second, s.Waited)
+		require.Zero(t, slots().InFlight)
+		require.EqualValues(t, 2, slots().Tokens)
+	})
+}
+
+// What a server sends counts when it comes, also if the request would still wait.
+func TestADryRunLearnsFromRequestsThatWouldWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dryOf(t, &answered{&http.Response{StatusCode: 200, Body: http.NoBody}},
+			throttle.WithLimit(throttle.Adaptive(throttle.AIMD{Initial: 1}), perHost(1, time.Minute)))
+		for range 5 {
+			d.send(t, "a")
+		}
+		for b := range d.Limiter().Buckets() {
+			require.Zero(t, b.InFlight, b.Limit)
+		}
+		require.Equal(t, 4, d.Stats().Waiting)
+		time.Sleep(time.Hour)
+		s := d.Stats()
+		require.Zero(t, s.Waiting)
+		require.EqualValues(t, 5, s.Granted)
+		require.Equal(t, 10*time.Minute, s.Waited)
+		for _, l := range d.Limiter().Limits()[:2] {
+			require.EqualValues(t, 5, l.Granted, l.Name)
+			require.EqualValues(t, 5, l.Charged, l.Name)
+		}
+	})
 }

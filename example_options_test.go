@@ -4,12 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
+	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // status sends a request through t and returns the status of the response.
@@ -316,6 +325,31 @@ func ExampleLimiter_Hold() {
 	// true
 }
 
+// A Ticket is a place in the queue. The program goes on meanwhile.
+func ExampleLimiter_Enqueue() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(1, time.Hour)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	first, err := limiter.Enqueue(throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := limiter.Enqueue(throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("second after", second.Due().Sub(first.Due()))
+	second.Cancel()
+	if _, err := first.Wait(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("first done")
+	// Output:
+	// second after 1h0m0s
+	// first done
+}
+
 func ExampleLimiter_Buckets() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(10, time.Hour)))
 	if err != nil {
@@ -345,4 +379,480 @@ func ExampleLimiter_Snapshot() {
 	_, ok := after.Try(throttle.Ask{Key: "tenant", Cost: 3})
 	fmt.Println(ok)
 	// Output: false
+}
+
+// Two Limiters share a budget, as processes do with a store in Redis or in a file.
+func ExampleShared() {
+	shared := store.NewMemory()
+	var limiters []*throttle.Limiter
+	for range 2 {
+		limiter, err := throttle.NewLimiter(throttle.WithMaxWait(0), throttle.WithLimit(
+			throttle.FixedWindow(3, 365*24*time.Hour, throttle.Name("quota"), throttle.Shared(shared, throttle.LeaseAhead(0)))))
+		if err != nil {
+			log.Fatal(err)
+		}
+		limiters = append(limiters, limiter)
+	}
+	ctx := context.Background()
+	fmt.Println(limiters[0].Wait(ctx, throttle.Ask{Cost: 2}))
+	fmt.Println(errors.Is(limiters[1].Wait(ctx, throttle.Ask{Cost: 2}), throttle.ErrThrottled))
+	// Output:
+	// <nil>
+	// true
+}
+
+// A program keeps what was spent and learned over a restart. Save at intervals, too, if it may be killed.
+func ExampleLimiter_SaveFile() {
+	dir, err := os.MkdirTemp("", "limits")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "limits.json")
+	for range 2 { // two runs of the program
+		limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(10, time.Hour)))
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := limiter.LoadFile(name); err != nil {
+			log.Fatal(err)
+		}
+		_, ok := limiter.Try(throttle.Ask{Cost: 8})
+		fmt.Println(ok)
+		if err := limiter.SaveFile(name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// true
+	// false
+}
+
+// This server reports overload by a header of its own. The rate for its host falls, and that for other hosts does not.
+func ExampleAdaptive() {
+	api := roundTripper(func(r *http.Request) (*http.Response, error) {
+		busy := strconv.FormatBool(r.URL.Host == "busy.example.com")
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"X-Overloaded": {busy}}, Body: http.NoBody, Request: r}, nil
+	})
+	transport, err := throttle.New(api, throttle.WithKey(throttle.ByHost), throttle.WithLimit(
+		throttle.Adaptive(throttle.AIMD{Initial: 50, Min: 1, Max: 500}, throttle.Name("learned"),
+			throttle.Classify(func(resp *http.Response, err error) throttle.Outcome {
+				if err == nil && resp.Header.Get("X-Overloaded") == "true" {
+					return throttle.OutcomeThrottled
+				}
+				return 0 // the usual rule
+			}))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, host := range []string{"busy.example.com", "idle.example.com"} {
+		status(transport, context.Background(), "GET", "https://"+host)
+		bucket, _ := transport.Limiter().Bucket("learned", host)
+		fmt.Println(host, "below 50 per second:", bucket.Rate < 50)
+	}
+	// Output:
+	// busy.example.com below 50 per second: true
+	// idle.example.com below 50 per second: false
+}
+
+// The limits of these servers are not known. For each host, the rate starts at 10 per second and the number of requests in flight
+// at 4, and both follow what the server can do.
+func ExampleWithAdaptive() {
+	transport, err := throttle.New(offline{}, throttle.WithKey(throttle.ByHost),
+		throttle.WithAdaptive(), throttle.WithAdaptiveInFlight(throttle.Concurrency{Max: 100}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(status(transport, context.Background(), "GET", "https://api.example.com/"))
+	for _, limit := range transport.Limiter().Limits()[:2] {
+		fmt.Println(limit.Name, limit.Granted)
+	}
+	// Output:
+	// 200 OK
+	// adaptive 1
+	// adaptive-in-flight 1
+}
+
+// Work other than HTTP requests reports its outcome itself.
+func ExampleGrant_Report() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.AdaptiveInFlight(throttle.Concurrency{Initial: 8, Max: 64}, throttle.Name("queries"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	query := func() error { return context.DeadlineExceeded } // of a database, say
+	inFlight := func() int {
+		bucket, _ := limiter.Bucket("queries", "")
+		return bucket.InFlight
+	}
+	grant, err := limiter.Acquire(context.Background(), throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(inFlight())
+	if err := query(); err != nil {
+		grant.Report(throttle.OutcomeUnavailable)
+	} else {
+		grant.Report(throttle.OutcomeOK)
+	}
+	grant.Done()
+	fmt.Println(inFlight())
+	// Output:
+	// 1
+	// 0
+}
+
+// An estimate is charged before the work, and the true cost after it.
+func ExampleGrant_Settle() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(1_000, 24*time.Hour, throttle.Name("rows"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	grant, err := limiter.Acquire(context.Background(), throttle.Ask{Key: "tenant", Cost: 500})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := grant.Settle("rows", 120); err != nil {
+		log.Fatal(err)
+	}
+	bucket, _ := limiter.Bucket("rows", "tenant")
+	fmt.Println(bucket.Tokens, "left")
+	// Output: 880 left
+}
+
+// Each limit has its own keys: a host has a limit for all requests, a smaller one for each project, and one for each job, which the
+// context names.
+func ExampleKey() {
+	transport, err := throttle.New(offline{}, throttle.WithFailFast(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(
+		throttle.SlidingWindow(3, time.Minute, throttle.Name("host")),
+		throttle.SlidingWindow(1, time.Minute, throttle.Name("project"), throttle.Key(throttle.ByHeader("X-Project"))),
+		throttle.SlidingWindow(2, time.Minute, throttle.Name("job"), throttle.Key(throttle.ByContext))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := throttle.ContextWithKey(context.Background(), "nightly")
+	for _, project := range []string{"a", "a", "b", "c"} {
+		req, err := http.NewRequestWithContext(ctx, "GET", "https://api.example.com/", nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		req.Header.Set("X-Project", project)
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			log.Fatal(err)
+		}
+		resp.Body.Close()
+		if rejection, ok := throttle.RejectionOf(resp); ok {
+			fmt.Println(project, "rejected by the limit of the", rejection.Limit)
+		} else {
+			fmt.Println(project, "sent")
+		}
+	}
+	// Output:
+	// a sent
+	// a rejected by the limit of the project
+	// b sent
+	// c rejected by the limit of the job
+}
+
+// The API allows 1,000 requests an hour, and this program leaves three quarters of them to others. Its bucket starts almost empty,
+// because the previous run may have used the burst.
+func ExampleFraction() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.SlidingWindow(1_000, time.Hour, throttle.Name("hourly"), throttle.Fraction(0.25), throttle.FromGrant()),
+		throttle.TokenBucket(20, time.Second, throttle.Name("rate"), throttle.Initial(5))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for b := range limiter.Buckets() {
+		fmt.Printf("%s: %.0f of %.0f\n", b.Limit, b.Tokens, b.Capacity)
+	}
+	// Output:
+	// hourly: 250 of 250
+	// rate: 5 of 20
+}
+
+// A crawler leaves a pause of two seconds between the end of a page and the next request.
+func ExamplePause() {
+	transport, err := throttle.New(offline{}, throttle.WithFailFast(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(
+		throttle.InFlight(1, throttle.Pause(2*time.Second))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, address := range []string{"https://a.example.com/1", "https://a.example.com/2", "https://b.example.com/1"} {
+		fmt.Println(address, status(transport, context.Background(), "GET", address))
+	}
+	// Output:
+	// https://a.example.com/1 200 OK
+	// https://a.example.com/2 429 Too Many Requests
+	// https://b.example.com/1 200 OK
+}
+
+// The next request is sent although the body of the stream is still being read.
+func ExampleUntilHeaders() {
+	api := roundTripper(func(r *http.Request) (*http.Response, error) {
+		body := io.NopCloser(strings.NewReader("data: 1\n\n"))
+		return &http.Response{Status: "200 OK", StatusCode: http.StatusOK, Body: body, Request: r}, nil
+	})
+	transport, err := throttle.New(api, throttle.WithFailFast(), throttle.WithLimit(throttle.InFlight(1, throttle.UntilHeaders())))
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: transport}
+	for range 2 {
+		stream, err := client.Get("https://api.example.com/events")
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer stream.Body.Close()
+		fmt.Println(stream.Status)
+	}
+	// Output:
+	// 200 OK
+	// 200 OK
+}
+
+// Both wait for the only slot. The user's request overtakes that of a job, which came first.
+func ExampleContextWithPriority() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(1)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	slot, err := limiter.Acquire(context.Background(), throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	job := context.Background()
+	user := throttle.ContextWithPriority(context.Background(), 1)
+	var requests sync.WaitGroup
+	for i, ctx := range []context.Context{job, user} {
+		requests.Go(func() {
+			slot, err := limiter.Acquire(ctx, throttle.Ask{})
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println([]string{"job", "user"}[i])
+			slot.Done()
+		})
+		for limiter.Stats().Waiting <= i {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	slot.Done()
+	requests.Wait()
+	// Output:
+	// user
+	// job
+}
+
+// The second request is sent without limits, and takes no token.
+func ExampleContextWithExempt() {
+	transport, err := throttle.New(offline{}, throttle.WithFailFast(), throttle.WithLimit(throttle.SlidingWindow(1, time.Minute)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	normal := context.Background()
+	for _, ctx := range []context.Context{normal, throttle.ContextWithExempt(normal), normal} {
+		fmt.Println(status(transport, ctx, "GET", "https://api.example.com/"))
+	}
+	// Output:
+	// 200 OK
+	// 200 OK
+	// 429 Too Many Requests
+}
+
+// A service bounds the memory for keys and queues, and logs what it rejects.
+func ExampleWithLogger() {
+	untimed := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "wait" {
+			return slog.Attr{}
+		}
+		return a
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: untimed}))
+	transport, err := throttle.New(offline{}, throttle.WithLogger(logger), throttle.WithKey(throttle.ByHost),
+		throttle.WithMaxWait(time.Second), throttle.WithMaxKeys(10_000), throttle.WithMaxQueue(1_000),
+		throttle.WithLimit(throttle.SlidingWindow(1, time.Minute, throttle.Name("host"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		status(transport, context.Background(), "GET", "https://api.example.com/")
+	}
+	// Output:
+	// level=WARN msg="throttle: request rejected" reason="max wait" limit=host key=api.example.com cost=1 dry_run=false
+}
+
+// The server reports that nothing is left for a minute, so the second request is rejected, until an operator, who knows that the
+// quota was raised, calls ForgetServer. Without hints nothing is rejected.
+func ExampleWithServerHints() {
+	api := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{Status: "200 OK", StatusCode: http.StatusOK, Body: http.NoBody, Request: r, Header: http.Header{
+			"X-Ratelimit-Limit": {"5000"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Resource": {"core"},
+			"X-Ratelimit-Reset": {strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10)}}}, nil
+	})
+	hinted, err := throttle.New(api, throttle.WithFailFast(), throttle.WithServerHints(headers.GitHub))
+	if err != nil {
+		log.Fatal(err)
+	}
+	blind, err := throttle.New(api, throttle.WithFailFast(), throttle.WithoutServerHints())
+	if err != nil {
+		log.Fatal(err)
+	}
+	get := func(t *throttle.Transport) string {
+		return status(t, context.Background(), "GET", "https://api.github.com/user")
+	}
+	fmt.Println(get(hinted), get(hinted))
+	for _, server := range hinted.Limiter().Servers() {
+		for _, quota := range server.Quotas {
+			fmt.Println(server.Host, quota.Name, quota.Left, "of", quota.Limit)
+		}
+	}
+	hinted.Limiter().ForgetServer("api.github.com")
+	fmt.Println(hinted.Limiter().Server("api.github.com")[0].Quotas[0].Left, "left: not known")
+	fmt.Println(get(hinted))
+	fmt.Println(get(blind), get(blind))
+	// Output:
+	// 200 OK 429 Too Many Requests
+	// api.github.com core 0 of 5000
+	// -1 left: not known
+	// 200 OK
+	// 200 OK 200 OK
+}
+
+// A histogram of the waits, for a system other than Prometheus and OpenTelemetry.
+func ExampleWaitBounds() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(50, time.Second)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		if err := limiter.Wait(context.Background(), throttle.Ask{}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	waited := uint64(0)
+	bounds, counts := throttle.WaitBounds(), limiter.Limits()[0].Waits.Counts
+	for i, bound := range bounds {
+		if waited += counts[i]; bound == time.Minute {
+			fmt.Println(waited, "waits of at most", bound)
+		}
+	}
+	// Output: 2 waits of at most 1m0s
+}
+
+// unreachable is a store that cannot be reached.
+type unreachable struct{ _ int }
+
+func (*unreachable) Lease(context.Context, []store.Ask) ([]store.Lease, error) {
+	return nil, errors.New("connection refused")
+}
+
+// While the store is unreachable, each of four processes uses a quarter of the rate.
+func ExampleWithoutStore() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(400, time.Second, throttle.Name("rate"),
+		throttle.Shared(&unreachable{}, throttle.StoreTimeout(100*time.Millisecond), throttle.StoreGrace(time.Millisecond),
+			throttle.WithoutStore(throttle.OutageLocalShare), throttle.ExpectProcesses(4)))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := limiter.Wait(context.Background(), throttle.Ask{}); err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range limiter.Stores() {
+		fmt.Printf("%v: reachable: %v (%v), %d sent without it\n", s.Limits, s.Up, s.Err, s.Alone)
+	}
+	// Output: [rate]: reachable: false (connection refused), 1 sent without it
+}
+
+// A tenant buys another tier. The new rate applies immediately, also to requests that already wait.
+func ExampleLimiter_Refresh() {
+	var gold atomic.Bool
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(1, time.Minute, throttle.Name("tenant"),
+		throttle.RateFor(func(string) (int64, time.Duration) {
+			if gold.Load() {
+				return 10, time.Minute
+			}
+			return 0, 0
+		}))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		limiter.Try(throttle.Ask{Key: "tenant"})
+		bucket, _ := limiter.Bucket("tenant", "tenant")
+		fmt.Println(bucket.Tokens, "of", bucket.Capacity)
+		gold.Store(true)
+		if err := limiter.Refresh("tenant", "tenant"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// 0 of 1
+	// 8 of 10
+}
+
+func ExampleLimiter_SetBurst() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.TokenBucket(10, time.Second, throttle.Name("rate")), throttle.InFlight(4, throttle.Name("slots"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(limiter.SetBurst("rate", 25), limiter.SetInFlight("slots", 8)); err != nil {
+		log.Fatal(err)
+	}
+	for _, limit := range limiter.Limits()[:2] { // the last one is what servers report
+		fmt.Println(limit.Name, limit.Capacity)
+	}
+	// Output:
+	// rate 25
+	// slots 8
+}
+
+// An operator stops everything, lets one tenant go on, and then all of them.
+func ExampleLimiter_HoldAll() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Key(throttle.ByHeader("X-Tenant")))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	try := func() {
+		_, a := limiter.Try(throttle.Ask{Key: "a"})
+		_, b := limiter.Try(throttle.Ask{Key: "b"})
+		fmt.Println(a, b)
+	}
+	limiter.HoldAll(time.Hour)
+	try()
+	limiter.ReleaseAll()
+	limiter.Hold("a", time.Hour)
+	limiter.Hold("b", time.Hour)
+	limiter.Release("b")
+	try()
+	// Output:
+	// false false
+	// false true
+}
+
+// A worker does other work until its turn.
+func ExampleTicket_Decided() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(20, time.Second)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter.Try(throttle.Ask{})
+	ticket, err := limiter.Enqueue(throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for waiting := true; waiting; {
+		select {
+		case <-ticket.Decided():
+			waiting = false
+		case <-time.After(time.Millisecond): // other work
+		}
+	}
+	if _, err := ticket.Wait(context.Background()); err != nil { // returns immediately
+		log.Fatal(err)
+	}
+	fmt.Println("sent")
+	// Output: sent
 }

@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -387,5 +388,159 @@ func TestARefusalWithAResetThatHasPassedHoldsRequests(t *testing.T) {
 		require.NotNil(t, r)
 		assert.Equal(t, throttle.ReasonHeld, r.Reason)
 		assert.GreaterOrEqual(t, r.Wait, time.Second)
+	})
+}
+
+// A curt server answers in 20 ms, and refuses with no more than a status what its rule does not accept.
+type curt struct {
+	start   time.Time
+	accepts func(at time.Duration, n int) bool // of the n-th request, counted from 0
+	status  int
+	mu      sync.Mutex
+	sent    []time.Duration
+	ok      int
+	refused int
+}
+
+func (c *curt) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	at := time.Since(c.start)
+	ok := c.accepts(at, len(c.sent))
+	c.sent = append(c.sent, at)
+	if ok {
+		c.ok++
+	} else {
+		c.refused++
+	}
+	c.mu.Unlock()
+	time.Sleep(20 * time.Millisecond)
+	resp := says(http.StatusOK, "Content-Type", "text/plain")
+	if !ok {
+		resp = says(c.status, "Content-Type", "text/plain")
+	}
+	resp.Request = req
+	return resp, nil
+}
+
+// most returns the most requests that were sent within a time.
+func (c *curt) most(within time.Duration) (most int) {
+	for i, first := 0, 0; i < len(c.sent); i++ {
+		for c.sent[i]-c.sent[first] >= within {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// press has callers send to a server in a closed loop, each for itself.
+func (c *curt) press(t *testing.T, callers int, d time.Duration, opts ...throttle.Option) {
+	t.Helper()
+	c.start = time.Now()
+	tr := transportTo(t, c, opts...)
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				resp, err := tr.RoundTrip(get(t, ctx, api))
+				if err != nil {
+					return // it would wait for longer
+				}
+				resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+// perSecond is nginx's limit_req: n per second, and no burst beyond so many.
+func perSecond(n int, burst float64) func(time.Duration, int) bool {
+	full, at := 0.0, time.Duration(0)
+	return func(now time.Duration, _ int) bool {
+		full, at = max(0, full-float64(n)*(now-at).Seconds()), now
+		if full > burst {
+			return false
+		}
+		full++
+		return true
+	}
+}
+
+func TestALimitThatRefusesWithABareStatusIsPaced(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusForbidden} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &curt{accepts: perSecond(10, 5), status: status}
+				s.press(t, 16, 20*time.Second)
+				assert.Greater(t, s.ok, 150)
+				assert.Less(t, s.refused, 80)
+				assert.Less(t, s.most(5*time.Second), 3*5*10)
+			})
+		})
+	}
+}
+
+func TestAnOutageByABareStatusIsNotPressed(t *testing.T) {
+	for status, most := range map[int]int{http.StatusServiceUnavailable: 50, http.StatusForbidden: 54} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &curt{accepts: func(at time.Duration, _ int) bool { return at < 5*time.Second || at >= 10*time.Second }, status: status}
+			s.press(t, 16, 20*time.Second)
+			assert.LessOrEqual(t, s.refused, most)
+			assert.Greater(t, s.ok, 7000, "it goes on afterwards")
+		})
+	}
+}
+
+// A bare refusal now and then costs no more than itself, and those of a host that accepts nothing are no limit.
+func TestAnIsolatedBareStatusCostsNothingElse(t *testing.T) {
+	never := func(time.Duration, int) bool { return false }
+	for _, c := range []struct {
+		name    string
+		status  int
+		accepts func(time.Duration, int) bool
+		opts    []throttle.Option
+	}{
+		{"every tenth is 403", http.StatusForbidden, func(_ time.Duration, n int) bool { return n%10 != 9 }, nil},
+		{"every tenth is 503", http.StatusServiceUnavailable, func(_ time.Duration, n int) bool { return n%10 != 9 }, nil},
+		{"nothing but 403", http.StatusForbidden, never, nil},
+		{"without hints", http.StatusServiceUnavailable, never, []throttle.Option{throttle.WithoutServerHints()}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &curt{accepts: c.accepts, status: c.status}
+				s.press(t, 4, 10*time.Second, c.opts...)
+				assert.GreaterOrEqual(t, len(s.sent), 4*10*50)
+			})
+		})
+	}
+}
+
+// What one key is refused by a bare 503 concerns no other key of the host.
+func TestABareStatusHoldsNoOtherKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := transportTo(t, serverFunc(func(r *http.Request) *http.Response {
+			if r.Header.Get("Authorization") == "bad" {
+				return says(http.StatusServiceUnavailable)
+			}
+			return says(http.StatusOK)
+		}), throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Key(throttle.ByHeader("Authorization")))))
+		send := func(key string) (took time.Duration) {
+			req := get(t, t.Context(), api)
+			req.Header.Set("Authorization", key)
+			began := time.Now()
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			resp.Body.Close()
+			return time.Since(began)
+		}
+		for range 6 {
+			send("bad")
+			time.Sleep(20 * time.Millisecond)
+		}
+		assert.Zero(t, send("good"))
+		assert.Greater(t, send("bad"), 500*time.Millisecond)
+		assert.Zero(t, send("good"))
 	})
 }

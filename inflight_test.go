@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
 	"github.com/httpthrottle/throttle/throttletest"
 )
 
@@ -302,8 +303,171 @@ func TestSlotsWithoutHTTP(t *testing.T) {
 }
 
 func TestBadSlotsAreNamed(t *testing.T) {
-	_, err := throttle.New(nil, throttle.WithLimit(throttle.InFlight(0, throttle.Burst(3)), throttle.TokenBucket(1, 1, throttle.UntilHeaders())))
-	for _, part := range []string{"InFlight(0)", "Burst(3)", "UntilHeaders"} {
+	_, err := throttle.New(nil, throttle.WithLimit(throttle.InFlight(0, throttle.Burst(3)), throttle.TokenBucket(1, 1, throttle.UntilHeaders()),
+		throttle.InFlight(1, throttle.Pause(0)), throttle.SlidingWindow(1, 1, throttle.Pause(2)),
+		throttle.InFlight(1, throttle.RateFor(func(string) (int64, time.Duration) { return 1, 1 })),
+		throttle.InFlight(1, throttle.Pause(3), throttle.Shared(store.NewMemory()))))
+	for _, part := range []string{
+		"InFlight(0)", "Burst(3)", "UntilHeaders", "Pause(0s) is not positive", "Pause(2ns) does not fit a limit of kind sliding-window",
+		"RateFor does not fit a limit of kind in-flight without a Pause", "Pause(3ns) does not fit a limit that is Shared",
+	} {
 		assert.ErrorContains(t, err, part)
 	}
+}
+
+// A crawler waits from the end of a response, not from its beginning.
+func TestAPauseBeginsWhenTheRequestEnds(t *testing.T) {
+	const service, reading, pause = time.Second, 5 * time.Second, 2 * time.Second
+	read := func(t *testing.T, resp *http.Response, _ func()) {
+		_, err := io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+	}
+	for name, c := range map[string]struct {
+		opts []throttle.LimitOption
+		body string
+		fail error
+		over func(t *testing.T, resp *http.Response, cancel func()) // after the time to read it
+		next time.Duration
+	}{
+		"read to its end":  {body: "some text", over: read, next: service + reading + pause},
+		"closed":           {body: "some text", over: func(t *testing.T, resp *http.Response, _ func()) { require.NoError(t, resp.Body.Close()) }, next: service + reading + pause},
+		"its context ends": {body: "some text", over: func(_ *testing.T, _ *http.Response, cancel func()) { cancel() }, next: service + reading + pause},
+		"headers":          {opts: []throttle.LimitOption{throttle.UntilHeaders()}, body: "some text", over: read, next: service + pause},
+		"no response":      {fail: errors.New("reset"), next: service + pause},
+		"a pause by key": {opts: []throttle.LimitOption{throttle.RateFor(func(host string) (int64, time.Duration) {
+			require.Equal(t, "api.example.com", host)
+			return 1, time.Minute
+		})}, body: "some text", over: read, next: service + reading + time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(service)
+					if c.fail != nil {
+						return nil, c.fail
+					}
+					return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(c.body)), Request: req}, nil
+				}), throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.InFlight(1, append(c.opts, throttle.Pause(pause))...)))
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				start := time.Now()
+				var sent time.Duration
+				var next sync.WaitGroup
+				next.Go(func() {
+					time.Sleep(service / 2) // while the first one is in flight
+					_, _ = tr.RoundTrip(get(t, t.Context(), api))
+					sent = time.Since(start) - service
+				})
+				resp, err := tr.RoundTrip(get(t, ctx, api))
+				if c.fail != nil {
+					require.ErrorIs(t, err, c.fail)
+				} else {
+					require.NoError(t, err)
+					time.Sleep(reading)
+					c.over(t, resp, cancel)
+				}
+				next.Wait()
+				assert.Equal(t, c.next, sent)
+			})
+		})
+	}
+}
+
+func TestSlotsThatRestAreNeitherFreeNorInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pauses := map[string]time.Duration{"slow": time.Minute}
+		l := limiterWith(t, throttle.WithLimit(throttle.InFlight(2, throttle.Pause(2*time.Second), throttle.RateFor(func(key string) (int64, time.Duration) {
+			if d := pauses[key]; d > 0 {
+				return 1, d
+			}
+			return 0, 0
+		}))))
+		bucket := func(key string) throttle.BucketStats {
+			b, ok := l.Bucket("in-flight", key)
+			require.True(t, ok)
+			return b
+		}
+		acquire := func(key string, maxWait time.Duration) (*throttle.Grant, error) {
+			return l.Acquire(t.Context(), throttle.Ask{Key: key, MaxWait: &maxWait})
+		}
+		one, err := acquire("fast", 0)
+		require.NoError(t, err)
+		two, err := acquire("fast", 0)
+		require.NoError(t, err)
+		one.Done()
+		one.Done()
+		time.Sleep(time.Second)
+		assert.Equal(t, 1, bucket("fast").InFlight)
+		assert.Equal(t, 0.0, bucket("fast").Tokens)
+		assert.Equal(t, time.Second, bucket("fast").Wait)
+		two.Cancel() // it was never sent, so its slot is free
+		assert.Equal(t, 1.0, bucket("fast").Tokens)
+		two, err = acquire("fast", 0)
+		require.NoError(t, err)
+		two.Done()
+		time.Sleep(time.Second)
+		assert.Equal(t, 1.0, bucket("fast").Tokens, "the first slot has rested")
+
+		slow, err := acquire("slow", 0)
+		require.NoError(t, err)
+		_, err = acquire("slow", time.Minute-1)
+		rejection, ok := errors.AsType[*throttle.Rejection](err)
+		require.True(t, ok)
+		assert.Equal(t, throttle.ReasonMaxWait, rejection.Reason)
+		assert.Equal(t, time.Minute, rejection.Wait, "if the request in flight ended now")
+		slow.Done()
+		require.NoError(t, l.SetInFlight("in-flight", 5))
+		assert.Equal(t, 1.0, bucket("slow").Capacity)
+		assert.Equal(t, 5.0, bucket("fast").Capacity)
+		start := time.Now()
+		waiting := make(chan time.Duration)
+		go func() {
+			_, err := acquire("slow", time.Hour)
+			assert.NoError(t, err)
+			waiting <- time.Since(start)
+		}()
+		time.Sleep(5 * time.Second)
+		pauses["slow"] = 10 * time.Second
+		require.NoError(t, l.Refresh("in-flight", "slow"))
+		assert.Equal(t, 10*time.Second, <-waiting, "from the end of the request that rests")
+	})
+}
+
+// Each of a hundred requests ends before the next one begins, and 2 s lie between them, whatever the time that a response takes.
+func TestACrawlerWaitsBetweenTheEndOfAResponseAndTheNextRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		gaps, ended := []time.Duration(nil), map[string]time.Time{}
+		tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			if end, ok := ended[req.URL.Host]; ok {
+				gaps = append(gaps, time.Since(end))
+			}
+			mu.Unlock()
+			time.Sleep(time.Duration(len(req.URL.Path)) * 37 * time.Millisecond)
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("page")), Request: req}, nil
+		}), throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.InFlight(1, throttle.Pause(2*time.Second))))
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				host := []string{"one.example", "two.example"}[i%2]
+				resp, err := tr.RoundTrip(get(t, t.Context(), "http://"+host+"/"+strings.Repeat("p", i)))
+				if !assert.NoError(t, err) {
+					return
+				}
+				time.Sleep(time.Duration(i%7) * 300 * time.Millisecond)
+				mu.Lock()
+				ended[host] = time.Now()
+				mu.Unlock()
+				assert.NoError(t, resp.Body.Close())
+			})
+		}
+		all.Wait()
+		require.Len(t, gaps, 98)
+		for _, gap := range gaps {
+			assert.Equal(t, 2*time.Second, gap)
+		}
+	})
 }

@@ -8,16 +8,17 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/pattern"
-	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A KeyFunc returns the key by which a request is counted: each limit has a bucket for each key. It must not change the
-// request or read its body, and must be safe for concurrent use. Keys are kept in memory and shown in statistics and
-// rejections, so hash secrets, as [ByHeader] does, and keys of any length. A request with the key "" is counted under [NoKey].
+// A KeyFunc returns the key by which a request is counted: each limit has a bucket for each key. It must not change the request
+// or read its body, and must be safe for concurrent use. Keys are kept in memory and shown in statistics and rejections, so hash
+// secrets, as [ByHeader] does, and long keys. A request with the key "" is counted under [NoKey].
 type KeyFunc func(*http.Request) string
 
-// NoKey is the key of requests whose key cannot be computed. They share one bucket, apart from all others.
+// NoKey is the key of requests whose key cannot be computed. They share one bucket of their own.
 const NoKey = "(no key)"
 
 func orNoKey(key string) string {
@@ -27,9 +28,7 @@ func orNoKey(key string) string {
 	return key
 }
 
-// keyBy returns the key of a request. It is not inlined, so that its callers can be.
-//
-//go:noinline
+// keyBy returns the key of a request.
 func keyBy(f KeyFunc, req *http.Request) string { return orNoKey(f(req)) }
 
 // ByHost returns the host of a request, in lower case and without the default port of its scheme: Request.Host, or the host
@@ -41,24 +40,7 @@ func ByHost(r *http.Request) string {
 	} else {
 		host = strings.TrimSuffix(host, ":80")
 	}
-	return lower(strings.TrimSuffix(host, "."))
-}
-
-// lower is [strings.ToLower], and faster for a host that is in lower case already. It looks at eight bytes at a time: the highest
-// bit of each stays clear unless that byte is from 'A' to 'Z', or is not ASCII.
-func lower(host string) string {
-	const ones, highest = 0x0101010101010101, 0x8080808080808080
-	n := len(host)
-	if n < 8 {
-		return strings.ToLower(host)
-	}
-	for i := 0; i < n; i += 8 {
-		x := le64(host[min(i, n-8):])
-		if (x|(x+ones*(0x80-'A'))&^(x+ones*(0x7f-'Z')))&highest != 0 {
-			return strings.ToLower(host)
-		}
-	}
-	return host
+	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 func hostOf(r *http.Request) string {
@@ -99,8 +81,8 @@ func ByRoute(patterns ...string) KeyFunc {
 func ByContext(r *http.Request) string { return overridesOf(r.Context()).key }
 
 // gateOf returns the gate of a request.
-func (t *Transport) gateOf(req *http.Request) *queue.GateKey {
-	g := &queue.GateKey{Host: ByHost(req), Family: t.limiter.family(req)}
+func (t *Transport) gateOf(req *http.Request) *quota.Key {
+	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
@@ -137,9 +119,9 @@ func isPrefix(segment string) bool {
 	return strings.IndexFunc(version, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != '-' }) < 0
 }
 
-// hear takes a response to a request that passed no gate, because no server had sent rate-limit information when it left.
-func (l *Limiter) hear(ctx context.Context, key *queue.GateKey, m queue.Mark, a *queue.Answer, charges []queue.Charge, by *asker) {
-	e := l.core.HearAndServe(key, m, a, charges, &by.counts)
+// reportUngated takes a response to a request that passed no gate, because no server had sent hints when it left.
+func (l *Limiter) reportUngated(ctx context.Context, key *quota.Key, m bucket.Mark, a *bucket.Answer, charges []bucket.Charge, by *asker) {
+	e := l.core.ReportUngated(key, m, a, charges, &by.counts)
 	if e.Forgot != "" {
 		by.observer.forgot(ctx, e.Forgot)
 	}

@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
+	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
-	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
 // without state, made by [TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow], [InFlight],
 // [Adaptive] or [AdaptiveInFlight], and may be given to any number of Limiters.
 type Limit struct {
-	rule    queue.Rule
+	rule    bucket.Rule
 	kind    limitKind
 	unit    Calendar // of a calendar window
 	zone    *time.Location
@@ -37,6 +38,7 @@ type Limit struct {
 	fairBy       KeyFunc // nil: callers take no turns
 	fairWeights  func(caller string) int
 	untilHeaders bool // of an InFlight limit
+	paused       bool // its period is the pause of a slot
 	faults       []error
 }
 
@@ -64,10 +66,10 @@ func TokenBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindBucket, n, per, opts)
 }
 
-// Pace allows n tokens per period, evenly: a request goes when the costs of the requests before it have drained at that rate,
-// whatever its own cost. It is the leaky bucket as a meter (ITU-T I.371). The only tolerance is the lateness of timers: a gap
-// may be up to 20 ms shorter if the one before it was longer by as much. If the gap itself must be kept, as with a crawl
-// delay, use SlidingWindow(1, d).
+// Pace allows n tokens per period, evenly: a request is sent when the costs of the requests before it have drained at that rate,
+// whatever its own cost. It is the leaky bucket as a meter (ITU-T I.371). The only tolerance is the lateness of timers: a gap may
+// be up to 20 ms shorter if the one before it was longer by as much. If the gap itself must be kept, use SlidingWindow(1, d), or,
+// between the end of a response and the next request, InFlight(1, Pause(d)).
 func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindPace, n, per, opts)
 }
@@ -75,14 +77,14 @@ func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 // SlidingWindow allows at most n tokens in any half-open stretch of length per: a request exactly one period old no longer
 // counts. A request that costs more than n can never be paid and is rejected.
 //
-// A server counts a request after it left, and one may be longer on its way than the next. So that a server with a window of
-// its own refuses none, a request of a [Transport] counts until one period after the headers of its response, but at most a
-// twentieth of the period, and at most a second, longer than without. [FromGrant] counts each request for exactly one period.
-// So does a window that is [Shared], and what [Limiter.Wait] and [Limiter.Try] grant.
+// A server counts a request some time after it was sent, and this time differs between requests. So that a server with such a
+// window refuses no request, a request of a [Transport] counts until one period after the headers of its response have arrived.
+// That is longer than one period from its grant, by at most a twentieth of the period and at most a second. With [FromGrant], in
+// a [Shared] window, and for [Limiter.Wait] and [Limiter.Try], each request counts for exactly one period from its grant.
 //
-// The window is exact to the nanosecond for up to 1,024 requests in a period. With more, requests of the same 64th of the
-// period expire together, when the last of them is one period old. So the window never allows too much, at least 64/65 of n can
-// be used, and memory is bounded by 1,090 entries of 32 bytes.
+// The window is exact to the nanosecond for up to 1,024 requests in a period. With more, requests of the same 64th of the period
+// expire together, when the last of them is one period old. So the window never grants too much, at least 64/65 of n can be used,
+// and the window takes at most 1,090 entries of 32 bytes.
 func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindSliding, n, per, opts)
 }
@@ -94,13 +96,13 @@ func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindFixed, n, per, opts)
 }
 
-// Adaptive is a token bucket whose rate and burst are found by AIMD, for each key, from the outcomes of requests. A
-// Transport reports outcomes by itself; other work reports them by [Grant.Report]. Costs are spent as in a [TokenBucket]. The
-// burst is worth 50 ms; a request that costs more passes when the bucket is full, and leaves debt. The options that apply are
-// [Name], [Key], [Cost] and [Classify].
+// Adaptive is a token bucket whose rate and burst are found by AIMD, for each key, from the outcomes of requests. A Transport
+// reports outcomes by itself; other work reports them with [Grant.Report]. Costs are charged as in a [TokenBucket]. The burst is
+// worth 50 ms; a request that costs more is sent when the bucket is full, and leaves debt. The options that apply are [Name],
+// [Key], [Cost] and [Classify].
 //
-// No request is rejected because the rate is low at the moment. Early rejection considers only holds, Retry-After, and what
-// would take too long even at AIMD.Max.
+// No request is rejected because the present rate is low. Early rejection considers only holds, Retry-After, and waits that would
+// be too long even at AIMD.Max.
 //
 // What was learned about a key is kept for an hour after its last request, unless it is evicted earlier (see [WithMaxKeys]),
 // and over a restart by [Limiter.Snapshot].
@@ -114,20 +116,21 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 // response was read to its end, failed or was closed, when the context of the request ends, or immediately if there is no
 // response or no body. [UntilHeaders] gives it back earlier. A request takes 1 slot unless the limit has a [Cost] of its own or
 // the context sets one by the limit's name ([ContextWithCost]). A request that takes more than n can never be sent and is
-// rejected. Waits are lower bounds, because it is not known when a slot becomes free. [Limiter.SetInFlight] changes n. [Shared]
-// makes n the number of requests of all processes. Without HTTP, use [Limiter.Acquire] and [Grant.Done].
+// rejected. Waits are lower bounds, because it is not known when a slot becomes free. [Pause] lets a slot rest between two requests.
+// [Limiter.SetInFlight] changes n. [Shared] makes n the number of requests of all processes. Without HTTP, use [Limiter.Acquire] and
+// [Grant.Done].
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
-// AdaptiveInFlight is [InFlight] with an n that is found, for each key, from the outcomes and the latencies of requests. It is for
-// servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
-// proxy with a limit of connections, a database behind HTTP. A server that counts requests in a period needs [Adaptive]. Beside
-// each other, they share the signs of overload: Adaptive heeds only 429, Retry-After and hints, and AdaptiveInFlight everything
-// else. The rate of a new key then has no bound but AIMD.Max until the first 429.
+// AdaptiveInFlight is [InFlight] with an n that is found, for each key, from the outcomes and the latencies of requests. It is
+// for servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
+// proxy with a limit of connections, a database behind HTTP. A server that counts requests in a period needs [Adaptive]. If a
+// Limiter has both, they divide the signs of overload: Adaptive reacts only to 429, Retry-After and hints, and AdaptiveInFlight
+// to everything else. The rate of a new key is then bounded only by AIMD.Max until the first 429.
 //
-// No request is rejected because n is low at the moment. A Transport reports outcomes by itself; other work reports them by
-// [Grant.Report], before [Grant.Done]. A request that takes more slots than n is sent when no other is in flight. Long polls hold
-// slots and say nothing about load: give them a [Key] of their own, or a [Cost] of 0. The options that apply are [Name], [Key],
-// [Cost], [Classify], [UntilHeaders], [FairBy] and [FairWeights]. It cannot be [Shared].
+// No request is rejected because the present n is low. A Transport reports outcomes by itself; other work reports them with
+// [Grant.Report], before [Grant.Done]. A request that takes more slots than n is sent when no other request is in flight. Long
+// polls occupy slots and show nothing about load, so give them a [Key] of their own, or a [Cost] of 0. The options that apply are
+// [Name], [Key], [Cost], [Classify], [UntilHeaders], [FairBy] and [FairWeights]. It cannot be [Shared].
 //
 // What was learned about a key is kept for an hour after its last request, unless it is evicted earlier (see [WithMaxKeys]),
 // and over a restart by [Limiter.Snapshot].
@@ -138,7 +141,7 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 }
 
 func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
-	l := Limit{kind: kind, rule: queue.Rule{Rate: meter.Rate{N: n, Per: per}, Burst: -1, Initial: -1, Share: 1}}
+	l := Limit{kind: kind, rule: bucket.Rule{Rate: meter.Rate{N: n, Per: per}, Burst: -1, Initial: -1, Share: 1}}
 	l.rule.Windowed = kind == kindSliding || kind == kindFixed || kind == kindCalendar
 	l.rule.Wall = kind == kindFixed || kind == kindCalendar
 	l.rule.Learns, l.rule.Frees = kind == kindAIMD || kind == kindLearned, kind == kindInFlight || kind == kindLearned
@@ -173,7 +176,7 @@ func Name(name string) LimitOption {
 		case "":
 			l.fault(`Name("") is empty`)
 		case string(kindServer):
-			l.fault(`Name("server") is taken by what servers say`)
+			l.fault(`Name("server") is reserved for the limits of servers`)
 		}
 	})
 }
@@ -241,7 +244,7 @@ func Cost(f CostFunc) LimitOption {
 	})
 }
 
-// ClampCost reduces a cost that exceeds the size of the limit to that size, instead of rejecting the request. It is for costs
+// ClampCost reduces a cost that exceeds the size of the limit to that size, instead of rejecting the request. Use it for costs
 // that are estimates, which [Settle] or [SettleJSON] correct. The size is the burst of a [TokenBucket], and the n of other
 // limits. It does not apply to [Pace], [Adaptive] and [AdaptiveInFlight], which can pay any cost.
 func ClampCost() LimitOption {
@@ -253,7 +256,7 @@ func ClampCost() LimitOption {
 	})
 }
 
-// Share uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to other clients of the same limit.
+// Fraction uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to other clients of the same limit.
 // It slows the rate of a token bucket to that fraction, by a longer period rounded up to a nanosecond. It rounds down the burst,
 // to 1 at least, and the n of a window.
 func Fraction(fraction float64) LimitOption {
@@ -266,7 +269,7 @@ func Fraction(fraction float64) LimitOption {
 	})
 }
 
-// RateFor sets a rate for each key, such as the tier of a tenant or the crawl delay of a host. f is called without a lock,
+// RateFor sets a rate for each key, such as the tier of a tenant or, with [Pause], the crawl delay of a host. f is called without a lock,
 // possibly several times at once, when a key is new or was forgotten (see [WithMaxKeys]), and by [Limiter.Refresh].
 // [Limiter.SetRate] does not change its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not positive are an error of the
 // request. The burst of a token bucket is the key's n unless [Burst] is set.
@@ -283,7 +286,8 @@ func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 // usual rule applies. It must not change the response or read its body, and must be safe for concurrent use.
 type ClassifyFunc func(resp *http.Response, err error) Outcome
 
-// Classify sets what an [Adaptive] or [AdaptiveInFlight] limit takes a response or an error for. Each [Outcome] documents the usual rule.
+// Classify sets the function that decides what a response or an error means to an [Adaptive] or [AdaptiveInFlight] limit. Each
+// [Outcome] documents the usual rule.
 func Classify(f ClassifyFunc) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.judge = f
@@ -318,8 +322,11 @@ func (l *Limit) validate() error {
 		if l.rule.Rate.N <= 0 {
 			faults = append(faults, fmt.Errorf("InFlight(%d) is not positive", l.rule.Rate.N))
 		}
-		if l.rateFor != nil {
-			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
+		if l.rateFor != nil && !l.paused {
+			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s without a Pause", l.kind))
+		}
+		if l.paused && l.rule.Store != nil {
+			faults = append(faults, fmt.Errorf("Pause(%v) does not fit a limit that is Shared", l.rule.Rate.Per))
 		}
 	case kindAIMD, kindLearned:
 		faults = append(faults, l.aimd.validate(), l.flight.validate())
@@ -363,7 +370,7 @@ func (l *Limit) check(r meter.Rate) error {
 }
 
 // atWork returns the rule by which the limit works.
-func (l Limit) atWork() queue.Rule {
+func (l Limit) atWork() bucket.Rule {
 	r := l.rule
 	r.Make, r.Asks, r.Fair = l.meter, l.rateFor != nil, l.fairBy != nil
 	r.Answered = r.Answered && r.Store == nil
@@ -385,6 +392,9 @@ func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.
 	case kindCalendar:
 		return meter.NewCalendarWindow(now, r, meter.Calendar(l.unit), l.zone, wall)
 	case kindInFlight:
+		if l.paused {
+			return meter.NewPausedSlots(burst, r)
+		}
 		return meter.NewSlots(burst)
 	case kindLearned:
 		return concurrency.New(now, concurrency.Config(l.flight), l.beside)
@@ -400,13 +410,31 @@ func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.
 	panic("throttle: bug: no arithmetic for a limit of kind " + string(l.kind))
 }
 
-// UntilHeaders gives back the slots of an [InFlight] or [AdaptiveInFlight] limit when the headers of the response arrive, instead
-// of when its body was read or closed.
+// UntilHeaders frees the slots of an [InFlight] or [AdaptiveInFlight] limit when the headers of the response arrive, instead of
+// when the body was read or closed.
 func UntilHeaders() LimitOption {
 	return limitOption(func(l *Limit) {
 		l.untilHeaders = true
 		if !l.rule.Frees {
 			l.fault("UntilHeaders() does not fit a limit of kind %s", l.kind)
+		}
+	})
+}
+
+// Pause makes each slot of an [InFlight] limit rest for d after its request, before another request may take it. The pause begins
+// when the slot would be free otherwise: when the body of the response was read to its end or closed, when the context of the request
+// ends, when there is no response, or, with [UntilHeaders], when the headers arrive. InFlight(1, Pause(d)) is the delay of a crawler: d
+// between the end of a response and the next request. The slot of a request that was never sent does not rest.
+//
+// d must be positive. With [RateFor], f returns the number of slots of a key and its pause. Slots that rest are missing from
+// [BucketStats.Tokens], and are not in flight. Early rejection counts the pauses, but not the time that requests take. A pause is not
+// part of a [Snapshot]. It does not fit a limit that is [Shared].
+func Pause(d time.Duration) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.rule.Rate.Per, l.paused = d, true
+		l.onlyFor(kindInFlight, "Pause", d)
+		if d <= 0 {
+			l.fault("Pause(%v) is not positive", d)
 		}
 	})
 }
@@ -447,13 +475,14 @@ func (c Calendar) Period() time.Duration {
 	return 0
 }
 
-// CalendarWindow allows n tokens per day, week or month of a time zone, as quotas do that a provider resets at midnight.
-// A window ends at the first instant of the next day, Monday or month in that zone, however long it was: a day has 23 to
-// 25 hours where clocks are set. The window follows the wall clock, also when that is set. A cost above n can never be paid
-// and is rejected. [RateFor] and [Limiter.SetRate] change n only; their period must be [Calendar.Period].
+// CalendarWindow allows n tokens per day, week or month of a time zone, like quotas that a provider resets at midnight. A window
+// ends at the first instant of the next day, week (on Monday) or month in that zone, whatever its length: where clocks change, a
+// day has 23 to 25 hours. The window follows the wall clock, even when that is set. A cost above n can never be paid and is
+// rejected. [RateFor] and [Limiter.SetRate] change n only; their period must be [Calendar.Period].
 func CalendarWindow(n int64, unit Calendar, zone *time.Location, opts ...LimitOption) Limit {
 	l := newLimit(kindCalendar, n, unit.Period(), opts)
 	l.unit, l.zone = unit, zone
+	l.rule.Windows = func(wall *meter.Wall) lease.Windows { return meter.NewCalendars(meter.Calendar(unit), zone, wall) }
 	if unit.Period() == 0 {
 		l.fault("%v is not Day, Week or Month", unit)
 	}
@@ -463,27 +492,28 @@ func CalendarWindow(n int64, unit Calendar, zone *time.Location, opts ...LimitOp
 	return l
 }
 
-// FairBy makes the callers of a bucket take turns by cost, whatever each of them has in the queue: a caller with one request
-// waits for at most one request of each other caller. A caller that was idle has nothing saved up. f returns the caller of a
+// FairBy makes the callers of a bucket take turns by cost, whatever each of them has in the queue. A caller with one request
+// waits for at most one request of each other caller. A caller that was idle gains no advantage. f returns the caller of a
 // request, such as a tenant; [Ask.Caller] and [ContextWithCaller] take precedence. Requests without a caller are one caller.
 // [Limiter.Try] has no caller.
 //
-// The requests of one caller go in the order of arrival. A priority ([ContextWithPriority]) counts between the first requests
-// of callers, whose turns are the same: there, each step is worth ten seconds of arrival. To let urgent work of one tenant
-// overtake its other work, make it a caller of its own.
+// The requests of one caller are sent in the order of arrival. A priority ([ContextWithPriority]) applies between the first
+// requests of callers whose turns are the same; each step is then worth ten seconds of arrival. To let urgent work of one tenant
+// overtake its other work, make the urgent work a caller of its own.
 //
-// Turns go by cost as it is corrected by [Settle] and its like, and by the weights of [FairWeights]. Over any stretch of time in
-// which two callers have requests in the queue, what they get, divided by their weights, differs by at most the largest cost of
-// each.
+// Turns are by cost, including corrections by [Settle], [SettleJSON], [Grant.Settle] and [Receipt.Settle], and by the weights of
+// [FairWeights]. Over any stretch of time in which two callers have requests in the queue, what they get, divided by their
+// weights, differs by at most the largest cost of each.
 //
-// A cancelled request leaves its turn to the next one of its caller. The wait that is planned for a request, for which it may be
-// rejected because of [WithMaxWait] or a deadline, counts the turns of at most 1,024 callers; with more callers in the queue it is a
-// lower bound, and the request is rejected when its maximum wait ends. Callers that come later may go before it, which is not planned.
+// If a request is cancelled, the next request of its caller takes its turn. The expected wait of a request, which decides about
+// early rejection, includes the turns of at most 1,024 callers. With more callers in the queue it is a lower bound, and the
+// request is rejected when its maximum wait ends. It does not include callers that arrive later, whose requests may be sent
+// first.
 //
-// Nothing is kept of callers once the queue of the bucket is empty, and of a caller
-// without a request in the queue only for about one turn.
+// When the queue of the bucket is empty, all callers are forgotten. A caller without a request in the queue is forgotten after
+// about one turn.
 //
-// One limit of a Limiter can have FairBy: it sets the order in the queue, so choose the limit that requests wait for. Other
+// Only one limit of a Limiter can have FairBy. It sets the order in the queue, so choose the limit that requests wait for. Other
 // limits and server quotas keep the order of arrival between requests that do not fall under the same buckets. A request that
 // another limit stops keeps its turn, and its caller's later requests come after it. Over a limit that is [Shared], callers take
 // turns within each process. The algorithm is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
@@ -497,7 +527,7 @@ func FairBy(f KeyFunc) LimitOption {
 }
 
 // FairWeights sets how much of the limit each caller of [FairBy] gets while several wait, relative to the others: from 1 to
-// 1,000; the default is 1. Smaller and larger weights count as these bounds. f is called without a lock, possibly several times
+// 1,000; the default is 1. Weights outside of this range count as its bounds. f is called without a lock, possibly several times
 // at once, for each request that waits.
 func FairWeights(f func(caller string) int) LimitOption {
 	return limitOption(func(l *Limit) {
@@ -525,7 +555,7 @@ func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
 }
 
 // setCaller sets the caller of a request, before the lock is taken.
-func (l *Limiter) setCaller(a *queue.Ask, caller string) {
+func (l *Limiter) setCaller(a *bucket.Ask, caller string) {
 	if l.core.Fair != nil {
 		a.Caller, a.Weight = caller, l.policyOf(l.core.Fair).weightOf(caller)
 	}

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // Stats are the counters and gauges of a Transport or a Limiter. It is a plain value, and prints as one line. To publish it
@@ -17,10 +20,10 @@ import (
 //
 //	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
 //
-// Under [WithDryRun], Delayed, Waited and Rejected count what would have been.
+// Under [WithDryRun], Delayed, Waited and Rejected count what would have happened.
 //
-// A grant is undone if the context ends while it is given, if a hook panics, by [Grant.Cancel], or if the request did not reach
-// a server. Granted and Delayed include it: no counter ever falls.
+// A grant is undone if the context ends while the request is being granted, if a hook panics, by [Grant.Cancel], or if the
+// request did not reach a server. Granted and Delayed include undone grants, because no counter ever falls.
 type Stats struct {
 	// Gauges
 	Waiting int `json:"waiting"`           // requests in the queue now
@@ -31,10 +34,10 @@ type Stats struct {
 	Granted  uint64        `json:"granted"`          // requests granted, immediately or after a wait
 	Undone   uint64        `json:"undone,omitempty"` // grants that were never used and returned their tokens: see above
 	Delayed  uint64        `json:"delayed"`          // requests granted after a wait
-	Waited   time.Duration `json:"waited"`           // total time for which those waited; in seconds as JSON
+	Waited   time.Duration `json:"waited"`           // their total wait; in seconds as JSON
 	Rejected Rejections    `json:"rejected"`         // requests rejected
 	Canceled uint64        `json:"canceled"`         // requests whose context ended while they waited
-	Exempt   uint64        `json:"exempt,omitempty"` // requests that passed untouched; always 0 for a Limiter
+	Exempt   uint64        `json:"exempt,omitempty"` // requests that were exempt; always 0 for a Limiter
 
 	ServerRefused uint64     `json:"server_refused"` // responses by which a server refused, also if its hints are ignored
 	Holds         HoldCounts `json:"holds,omitzero"` // holds set; those of Hold and HoldAll count for the Limiter alone
@@ -57,7 +60,7 @@ type Rejections struct {
 	Store     uint64 `json:"store"`
 }
 
-func rejections(n *[queue.Reasons]uint64) Rejections {
+func rejections(n *[bucket.Reasons]uint64) Rejections {
 	return Rejections{
 		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
 		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys], Store: n[ReasonStore],
@@ -66,12 +69,12 @@ func rejections(n *[queue.Reasons]uint64) Rejections {
 
 // All yields every [Reason] and its count.
 func (r Rejections) All() iter.Seq2[Reason, uint64] {
-	counts := [queue.Reasons]uint64{
+	counts := [bucket.Reasons]uint64{
 		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
 		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
 	}
 	return func(yield func(Reason, uint64) bool) {
-		for reason := ReasonNoTokens; reason < Reason(queue.Reasons) && yield(reason, counts[reason]); reason++ {
+		for reason := ReasonNoTokens; reason < Reason(bucket.Reasons) && yield(reason, counts[reason]); reason++ {
 		}
 	}
 }
@@ -85,13 +88,13 @@ func (r Rejections) Total() (n uint64) {
 }
 
 // statsOf returns c as Stats.
-func (l *Limiter) statsOf(of *queue.Counts) Stats {
+func (l *Limiter) statsOf(of *bucket.Counts) Stats {
 	c, callers, buckets := l.core.Read(of)
 	return Stats{
 		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
 		Rejected: rejections(&c.Refused), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
-		MaxQueue: l.core.MaxQueue, MaxKeys: l.core.MaxKeys, DryRun: l.core.Dry,
+		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
 	}
 }
 
@@ -124,14 +127,14 @@ type WaitEvent struct {
 	Context    context.Context
 	Limit, Key string        // a limit that it waits for
 	Cost       int64         // in that limit
-	Wait       time.Duration // expected: exact with one limit, otherwise a lower bound
+	Wait       time.Duration // expected: exact with one limit, otherwise a lower bound; 0 or math.MaxInt64: not known, because it depends on a response
 }
 
 // A GrantEvent reports that a request was granted.
 type GrantEvent struct {
 	Context    context.Context
 	Waited     time.Duration // 0: it was granted immediately
-	DryRun     bool          // it would have waited that long
+	DryRun     bool          // it would have waited that long or longer; see WaitEvent.Wait
 	Limit, Key string        // what it waited for; "" if it did not wait
 }
 
@@ -151,7 +154,7 @@ type CancelEvent struct {
 	Limit, Key string // what it waited for
 }
 
-// A ServerRefusalEvent reports that a server refused a request because of a limit. The response is passed on as it is.
+// A ServerRefusalEvent reports that a server refused a request because of a limit. The caller gets the response unchanged.
 type ServerRefusalEvent struct {
 	Context    context.Context
 	Host       string // as ByHost returns it
@@ -163,7 +166,7 @@ type ServerRefusalEvent struct {
 type HoldEvent struct {
 	Context context.Context // of the request whose response asked for it; nil: Hold or HoldAll was called
 	Key     string          // for a server the host, or the host and the keys; for an Adaptive limit its key
-	For     time.Duration   // as it was asked; one that is held for longer already stays so
+	For     time.Duration   // as requested; a key that is already held for longer stays held
 	Source  Source
 	All     bool // all keys are held, by HoldAll
 }
@@ -192,11 +195,11 @@ func both[E any](first, second func(E)) func(E) {
 type observer struct {
 	hooks   Hooks
 	log     *slog.Logger
-	rations *[queue.Reasons + 5]ration // by what a line says: a Reason, or one of those below
+	rations *[bucket.Reasons + 5]ration // by what a line says: a Reason, or one of those below
 }
 
 func newObserver(h Hooks, log *slog.Logger) *observer {
-	return &observer{hooks: h, log: log, rations: new([queue.Reasons + 5]ration)}
+	return &observer{hooks: h, log: log, rations: new([bucket.Reasons + 5]ration)}
 }
 
 // with returns an observer for a Transport with hooks, and maybe a logger, of its own.
@@ -208,11 +211,11 @@ func (o *observer) with(h Hooks, log *slog.Logger) *observer {
 }
 
 const (
-	rationWait  = queue.Reasons
-	rationHold  = queue.Reasons + 1
-	rationTune  = queue.Reasons + 2
-	rationCrowd = queue.Reasons + 3
-	rationStore = queue.Reasons + 4
+	rationWait  = bucket.Reasons
+	rationHold  = bucket.Reasons + 1
+	rationTune  = bucket.Reasons + 2
+	rationCrowd = bucket.Reasons + 3
+	rationStore = bucket.Reasons + 4
 )
 
 // A ration lets one line a second pass.
@@ -244,7 +247,7 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 }
 
 // tellGranted tells that a request is let go, after a wait for a bucket if it waited. Should that panic, nothing was charged.
-func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []queue.Charge, waited time.Duration, bucket *queue.Bucket) {
+func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []bucket.Charge, waited time.Duration, bucket *bucket.Bucket) {
 	o := by.observer
 	if o.hooks.OnGrant == nil {
 		return
@@ -255,7 +258,7 @@ func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []queue.Ch
 			l.core.Undo(charges, &by.counts)
 		}
 	}()
-	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.core.Dry}
+	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}
 	if bucket != nil {
 		e.Limit, e.Key = bucket.Limit.Name, bucket.Key
 	}
@@ -280,12 +283,16 @@ func (o *observer) waits(e WaitEvent) {
 	if o.hooks.OnWait != nil {
 		o.hooks.OnWait(e)
 	}
+	wait := slog.Duration("wait", e.Wait)
+	if e.Wait <= 0 || e.Wait == math.MaxInt64 { // it depends on a response
+		wait = slog.String("wait", "unknown")
+	}
 	o.line(e.Context, slog.LevelInfo, int(rationWait), "throttle: request waits",
-		slog.String("limit", e.Limit), slog.String("key", e.Key), slog.Int64("cost", e.Cost), slog.Duration("wait", e.Wait))
+		slog.String("limit", e.Limit), slog.String("key", e.Key), slog.Int64("cost", e.Cost), wait)
 }
 
 // waited tells what has become of w, unless it was granted; err is the cause why its context is over.
-func (o *observer) waited(ctx context.Context, w *queue.Waiter, r *Rejection, err error) {
+func (o *observer) waited(ctx context.Context, w *limiter.Waiter, r *Rejection, err error) {
 	waited := time.Duration(w.At - w.Arrived)
 	switch {
 	case r != nil:
@@ -365,9 +372,9 @@ func (o *observer) storeChanged(e StoreEvent) {
 	}
 	text, level := "throttle: the store is unreachable", slog.LevelError
 	switch {
-	case errors.Is(e.Err, ErrStoreSetup):
+	case errors.Is(e.Err, store.ErrSetup):
 		text = "throttle: the store is set up wrongly"
-	case errors.Is(e.Err, ErrStoreRule):
+	case errors.Is(e.Err, store.ErrRule):
 		text, level = "throttle: processes disagree about a shared limit", slog.LevelWarn
 	}
 	o.line(context.Background(), level, int(rationStore), text, limits, key, slog.Any("error", e.Err))

@@ -165,6 +165,9 @@ func TestDryRunDelaysAndRefusesNothing(t *testing.T) {
 			require.False(t, local)
 		}
 		require.Zero(t, time.Since(start))
+		require.Equal(t, throttle.Stats{Waiting: 2, Granted: 1, Rejected: throttle.Rejections{MaxWait: 2}}, counted(transport.Stats()))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		require.Equal(t, throttle.Stats{
 			Granted: 3, Delayed: 2, Waited: 3 * time.Second, Rejected: throttle.Rejections{MaxWait: 2},
 		}, counted(transport.Stats()))

@@ -50,7 +50,7 @@ type config struct {
 	hooks    Hooks
 	log      *slog.Logger
 	hints    []headers.Hint
-	deaf     bool
+	noHints  bool
 	reader   *headers.Reader
 }
 
@@ -105,36 +105,37 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // server ([headers.Parse]), which are read by default. A hint is a preset such as [headers.GitHub], a [headers.Dialect] of your
 // own, or [headers.Auto], which selects a preset by host. Repeated use adds hints. An unknown hint is an error.
 //
-// A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host.
-// A hold lasts up to a tenth longer, a second at most, at random. A 429 without a known wait holds for 1 s, and twice as long
-// after each further one, up to 64 s. If an [Adaptive] limit was charged, that limit decides instead, except for a 503. After
-// a refusal that no empty quota explains, requests leave one by one at the rate that was accepted before, which doubles every
-// two seconds later on. What is left of a quota that ran dry is spread evenly until its reset.
+// A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host. A
+// hold lasts up to a tenth longer, a second at most, at random. A 429 without a known wait holds for 1 s, and twice as long after
+// each further one, up to 64 s. If an [Adaptive] limit was charged, that limit decides instead, except for a 503. After a refusal
+// that no empty quota explains, requests are sent one by one, at the rate that was accepted before, and later this rate doubles
+// every two seconds. The rest of a quota that was exhausted before is spread until its reset.
 //
-// The remaining quota bounds what is sent before its reset; requests in flight count. A quota whose unit is not requests
-// stops requests only while nothing is left of it. A quota with a name applies to requests like those for which the server
-// named it: with the same host, the same keys, and the same first segment of the path, ignoring "api" and versions. A quota
-// without a name applies to all requests to that host under the same keys. A rejection that names its quota, by an empty
-// quota or by a problem document ([headers.Problem]), stops no other requests. [Fraction] leaves the same part of a server's
-// quotas to others; the smallest share of the limits counts.
+// The remaining quota bounds what is sent before its reset; requests in flight count. A quota whose unit is not requests stops
+// requests only while nothing is left of it. A quota with a name applies to requests like those for which the server named it:
+// with the same host, the same keys, and the same first segment of the path, ignoring "api" and versions. A quota without a name
+// applies to all requests to that host under the same keys. A refusal that names its quota, by an empty quota or by a problem
+// document ([headers.Problem]), stops only requests of that quota. [Fraction] also leaves a part of a server's quotas to others;
+// of several limits, the smallest fraction counts.
 //
 // At most 32 quotas are kept for each host and set of keys.
 //
-// Without this option, good responses are read at a bounded rate until a server first sends rate-limit information: the first
-// 100 of a host, and then 10,000 a second. Responses with a status of 400 or more are always read.
+// Without this option, and until a server first sends rate-limit information, the headers of successful responses are read at a
+// bounded rate: those of the first 100 responses of a host, and then of 10,000 a second. The headers of responses with a status
+// of 400 or more are always read.
 func WithServerHints(hints ...headers.Hint) Option {
 	return option{"WithServerHints", func(c *config) { c.hints = append(c.hints, hints...) }}
 }
 
-// WithoutServerHints makes the Transport ignore rate-limit headers, including what a server told other Transports that
-// share its Limiter.
+// WithoutServerHints makes the Transport ignore rate-limit headers, including those that other Transports with the same Limiter
+// have read.
 func WithoutServerHints() Option {
-	return option{"WithoutServerHints", func(c *config) { c.deaf = true }}
+	return option{"WithoutServerHints", func(c *config) { c.noHints = true }}
 }
 
-// WithLimiter makes the Transport use the limits of l, which may be shared with others, instead of limits of its own. It
-// excludes [WithLimit], [WithAdaptive], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. [WithHooks] beside it adds to
-// the hooks of l, which are called first, for the requests of this Transport; [WithLogger] replaces the logger of l for them.
+// WithLimiter makes the Transport use the limits of l, which may be shared with others, instead of limits of its own. It excludes
+// [WithLimit], [WithAdaptive], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. With [WithHooks] beside it, the hooks of l are
+// called first, and then those of the Transport for its own requests. [WithLogger] replaces the logger of l for these requests.
 func WithLimiter(l *Limiter) Option {
 	return option{"WithLimiter", func(c *config) {
 		c.limiter = l
@@ -208,11 +209,11 @@ func WithMaxQueue(n int) Option {
 // positive. The default is 1,048,576.
 //
 // A bucket that is full again is forgotten after about a second. If too many buckets are not full, the one that will be full
-// first is forgotten, unless it has debt, a hold, waiters or a request in flight, or knows of a refusal or a silence that still
-// counts. If there is none, a request with a new key is rejected with [ReasonKeys].
+// first is forgotten, unless it has debt, a hold, waiters or a request in flight, or remembers a refusal or a silence that still
+// counts. If no bucket can be forgotten, a request with a new key is rejected with [ReasonKeys].
 //
-// What servers reported is counted separately: as many hosts, each with one set of keys and one family of paths, and at most 64 MB. If
-// there is no room, what matters least is forgotten; a refusal always finds room.
+// What servers reported is counted separately: at most n hosts, each with one set of keys and one family of paths, and at most 64
+// MB. If there is no room, the least important of it is forgotten; a refusal always finds room.
 func WithMaxKeys(n int) Option {
 	return option{"WithMaxKeys", func(c *config) {
 		c.maxKeys = n
@@ -227,10 +228,9 @@ func WithRejectionError() Option {
 	return option{"WithRejectionError", func(c *config) { c.asError = true }}
 }
 
-// WithRejectionResponse sets a function that makes the response for a rejection, instead of a 429 with a problem+json body.
-// The Transport sets the Request of the response, and fills in a missing status, protocol, header or body. If f returns nil,
-// the usual response is used. A rejection for the context's deadline, or of a cost that can never be paid, is an error
-// regardless.
+// WithRejectionResponse sets a function that makes the response to a rejected request, instead of a 429 with a problem+json body.
+// The Transport sets the Request of the response, and fills in a missing status, protocol, header or body. If f returns nil, the
+// usual response is used. A rejection for the context's deadline, or of a cost that can never be paid, is an error regardless.
 func WithRejectionResponse(f func(*Rejection, *http.Request) *http.Response) Option {
 	return option{"WithRejectionResponse", func(c *config) {
 		c.shape = f
@@ -240,7 +240,8 @@ func WithRejectionResponse(f func(*Rejection, *http.Request) *http.Response) Opt
 	}}
 }
 
-// WithExempt sets a function that returns true for requests that pass untouched and uncounted. The default is none.
+// WithExempt sets a function that returns true for requests that are exempt: they are sent without limits, and counted only in
+// [Stats].Exempt. By default there are none.
 func WithExempt(f func(*http.Request) bool) Option {
 	return option{"WithExempt", func(c *config) {
 		c.exempt = f
@@ -251,21 +252,21 @@ func WithExempt(f func(*http.Request) bool) Option {
 }
 
 // WithDryRun makes the Transport count what would happen, without delaying or rejecting requests. A request that would wait
-// is charged as of the instant at which it would be sent, in order of arrival, and until then only in the limit that stops it, so
-// that it does not seem to delay requests of other keys. What requests would have waited is exact with one limit; with several it
-// may be too little. Priorities, cancellations and [WithMaxQueue] have no effect, because no request waits.
+// keeps its place in the queue after it was sent, and is charged when it would have been sent. So the figures are those of a real
+// run, also with priorities and [WithMaxQueue], as far as servers respond as they would have. Only an end of a request's context while it
+// would wait has no effect. GrantEvent.Waited is what was planned when the request came, a lower bound as WaitEvent.Wait is.
 func WithDryRun() Option {
 	return option{"WithDryRun", func(c *config) { c.dry = true }}
 }
 
-// WithHooks adds functions that are called when requests wait, are granted or rejected, and so on, in the order in which they were
-// added. The default is none.
+// WithHooks adds functions that observe requests: they are called when a request waits, is granted, is rejected, and so on. Hooks
+// that are added later are called later. By default there are none.
 func WithHooks(h Hooks) Option {
 	return option{"WithHooks", func(c *config) { c.hooks = c.hooks.and(h) }}
 }
 
 // WithLogger logs rejections and holds at level Warn, and waits and changes of an adaptive rate at level Info. It logs at most
-// one line a second of each kind and reason, which says how many were suppressed. The default is to log nothing.
+// one line a second of each kind and reason, with the number of lines that were suppressed. The default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
 	return option{"WithLogger", func(c *config) {
 		c.log = log
@@ -288,7 +289,7 @@ func (c *config) validate() error {
 		}
 	}
 	if i := slices.IndexFunc(c.limits, func(l Limit) bool { return l.rule.Store != nil }); i >= 0 && c.dry {
-		faults = append(faults, fmt.Errorf("WithDryRun: limit %q is Shared, and what other processes use cannot be told without leasing", c.limits[i].rule.Name))
+		faults = append(faults, fmt.Errorf("WithDryRun: limit %q is Shared, and the use of other processes is not known without leasing", c.limits[i].rule.Name))
 	}
 	if names := c.usedOf("WithRejectionError", "WithRejectionResponse"); len(names) > 1 {
 		faults = append(faults, fmt.Errorf("%s exclude each other", strings.Join(names, " and ")))

@@ -15,6 +15,8 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/headers"
+	"github.com/httpthrottle/throttle/internal/saved"
+	"github.com/httpthrottle/throttle/store"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,7 +51,7 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		{limit(throttle.FixedWindow(5, 1, throttle.Fraction(0.1))), []string{"Fraction(0.1) of 5 leaves no token"}},
 		{limit(throttle.TokenBucket(1, 1, throttle.Key(nil), throttle.Cost(nil), throttle.RateFor(nil))), []string{"Key(nil)", "Cost(nil)", "RateFor(nil)"}},
 		{throttle.WithLimit(throttle.TokenBucket(1, 1, throttle.Name("x")), throttle.Pace(1, 1, throttle.Name("x"))), []string{`two limits are named "x"`}},
-		{limit(throttle.TokenBucket(1, 1, throttle.Name("server"))), []string{`Name("server") is taken`}},
+		{limit(throttle.TokenBucket(1, 1, throttle.Name("server"))), []string{`Name("server") is reserved`}},
 		{throttle.WithLimiter(nil), []string{"WithLimiter: the Limiter is nil"}},
 		{throttle.WithLimiter(new(throttle.Limiter)), []string{"WithLimiter: the Limiter is nil or zero"}},
 		{throttle.WithKey(nil), []string{"WithKey(nil)"}},
@@ -75,7 +77,7 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 func TestAnOptionThatDoesNotFitALimitIsOneFault(t *testing.T) {
 	for fault, l := range map[string]throttle.Limit{
 		"Initial(7) does not fit a limit of kind sliding-window": throttle.SlidingWindow(1, 1, throttle.Initial(7)),
-		"Shared does not fit a limit of kind calendar-window":    throttle.CalendarWindow(1, throttle.CalendarDay, time.UTC, throttle.Shared(throttle.NewMemoryStore())),
+		"Shared does not fit a limit of kind adaptive":           throttle.Adaptive(throttle.AIMD{}, throttle.Shared(store.NewMemory())),
 	} {
 		_, err := throttle.New(nil, throttle.WithLimit(l))
 		require.ErrorContains(t, err, fault)
@@ -226,7 +228,7 @@ func TestMaxWaitOfALimiterIsTheDefaultOfAllThatUseIt(t *testing.T) {
 func TestErrorsListTheNamesThereAre(t *testing.T) {
 	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, 1, throttle.Name("rpm")), throttle.TokenBucket(1, 1, throttle.Name("tpm"))))
 	require.NoError(t, err)
-	const have = `there is no limit named "x"; have "rpm", "tpm"`
+	const have = `there is no limit named "x"; the limits are "rpm", "tpm"`
 	assert.EqualError(t, l.SetRate("x", 1, 1), `throttle: SetRate: `+have)
 	assert.EqualError(t, l.SetBurst("x", 1), `throttle: SetBurst: `+have)
 	g, err := l.Acquire(t.Context(), throttle.Ask{})
@@ -247,7 +249,7 @@ func TestEachLineOfAJoinedErrorHasItsPrefix(t *testing.T) {
 	_, ask := l.Acquire(t.Context(), throttle.Ask{Keys: map[string]string{"k": ""}, Costs: map[string]int64{"c": 1}})
 	for prefix, err := range map[string]error{
 		"throttle: ": options, "throttle: Ask.": ask, `throttle: SetRate("bucket", 0, 0s): `: l.SetRate("bucket", 0, 0),
-		"throttle: Restore: ": l.Restore(throttle.Snapshot{Buckets: []throttle.BucketSnapshot{{Limit: "x"}, {Limit: "y"}}}),
+		"throttle: Restore: ": l.Restore(throttle.SnapshotOf(saved.State{Buckets: []saved.Bucket{{Limit: "x"}, {Limit: "y"}}})),
 	} {
 		lines := strings.Split(err.Error(), "\n")
 		assert.Greater(t, len(lines), 1, err)
@@ -295,6 +297,16 @@ func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 	b := throttle.BucketStats{Limit: "rpm", Key: "a", Rate: 1.0 / 3, Tokens: -2.5, Waiting: 1, InFlight: 2, HeldUntil: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	assert.Equal(t, `rpm "a": -2.5 tokens, 20/min, 1 waiting, 2 in flight, held until 2026-01-02T03:04:05Z`, fmt.Sprint(b))
 	assert.Equal(t, `rpm: 5 tokens`, throttle.BucketStats{Limit: "rpm", Tokens: 5}.String())
+	end := time.Date(2026, 1, 2, 3, 0, 0, 0, time.FixedZone("CET", 3600))
+	for want, b := range map[string]throttle.BucketStats{
+		`daily: 8,000 of 8,000 per 24h, resets at 03:00 CET`:       {Limit: "daily", Capacity: 8000, Tokens: 8000, Rate: 8000.0 / 86400, Per: "24h", Reset: end},
+		`daily: -1,234,567 of 8 per day, resets at 03:00 CET`:      {Limit: "daily", Capacity: 8, Tokens: -1234567, Per: "day", Reset: end},
+		`m: 123 of 8 per month, resets at 2026-01-02 03:00 CET`:    {Limit: "m", Capacity: 8, Tokens: 123, Per: "month", Reset: end},
+		`m: 123 of 8 per 48h, resets at 2026-01-02 03:00:01.5 CET`: {Limit: "m", Capacity: 8, Tokens: 123, Per: "48h", Reset: end.Add(1500 * time.Millisecond)},
+		`s: 99 of 100 per 1m`: {Limit: "s", Capacity: 100, Tokens: 99, Rate: 1.6, Per: "1m"},
+	} {
+		assert.Equal(t, want, b.String())
+	}
 	text, err = json.Marshal(b)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"limit":"rpm","key":"a","rate":0.3333333333333333,"capacity":0,"tokens":-2.5,"wait":0,"waiting":1,"in_flight":2,"held_until":"2026-01-02T03:04:05Z"}`, string(text))
@@ -303,6 +315,35 @@ func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "stats", s, "bucket", b)
 	for _, want := range []string{"stats.granted=30", "stats.rejected=7", "stats.waited=1.500000001s", "bucket.in_flight=2", "bucket.held_until=2026"} {
 		assert.Contains(t, log.String(), want)
+	}
+}
+
+func TestBucketsSayHowLongTheirWindowsAre(t *testing.T) {
+	for want, limit := range map[string]throttle.Limit{
+		"24h": throttle.FixedWindow(5, 24*time.Hour), "1m": throttle.SlidingWindow(5, time.Minute), "1h30m": throttle.SlidingWindow(5, 90*time.Minute),
+		"1m1s": throttle.SlidingWindow(5, 61*time.Second), "500ms": throttle.FixedWindow(5, time.Second/2), "10s": throttle.FixedWindow(5, 10*time.Second),
+		"day": throttle.CalendarWindow(5, throttle.CalendarDay, time.UTC), "": throttle.TokenBucket(5, time.Second),
+	} {
+		l, err := throttle.NewLimiter(throttle.WithLimit(limit))
+		require.NoError(t, err)
+		l.Try(throttle.Ask{Key: "k"})
+		for b := range l.Buckets() {
+			assert.Equal(t, want, b.Per, b)
+		}
+	}
+}
+
+func TestCostAboveTheBoundNamesTheBound(t *testing.T) {
+	for want, limit := range map[string]throttle.Limit{
+		`throttle: limit "x": cost 6 exceeds the burst of 5`:           throttle.TokenBucket(1, time.Second, throttle.Burst(5), throttle.Name("x")),
+		`throttle: limit "x": cost 6 exceeds the 5 tokens of a window`: throttle.SlidingWindow(5, time.Second, throttle.Name("x")),
+		`throttle: limit "x": cost 6 exceeds the 2 tokens of a window`: throttle.FixedWindow(5, time.Second, throttle.Name("x"), throttle.Fraction(0.5)),
+	} {
+		for _, opts := range [][]throttle.Option{nil, {throttle.WithMaxWait(0)}} {
+			l, err := throttle.NewLimiter(append(opts, throttle.WithLimit(limit))...)
+			require.NoError(t, err)
+			require.EqualError(t, l.Wait(t.Context(), throttle.Ask{Cost: 6}), want)
+		}
 	}
 }
 

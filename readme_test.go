@@ -6,16 +6,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/httpthrottle/throttle/headers"
+
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
 	clause   = regexp.MustCompile(`(?m)^package `)
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|slog|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|slog|store|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
 
@@ -41,7 +45,9 @@ func TestDocumentsCompile(t *testing.T) {
 		"replace github.com/httpthrottle/throttle => %[1]s\nreplace github.com/httpthrottle/throttle/throttleredis => %[1]s/throttleredis\n", repo))
 	sums, err := os.ReadFile("throttleredis/go.sum")
 	require.NoError(t, err)
-	write("go.sum", string(sums))
+	own, err := os.ReadFile("go.sum")
+	require.NoError(t, err)
+	write("go.sum", string(sums)+string(own))
 	for _, name := range documents(t) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
@@ -76,6 +82,56 @@ func TestLinksOfDocumentsLead(t *testing.T) {
 	}
 }
 
+// TestGuaranteesListEveryReason compares the table of reasons with the constants.
+func TestGuaranteesListEveryReason(t *testing.T) {
+	source, err := os.ReadFile("reject.go")
+	require.NoError(t, err)
+	text, err := os.ReadFile("docs/guarantees.md")
+	require.NoError(t, err)
+	sorted := func(pattern, text string) (names []string) {
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			names = append(names, m[1])
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+	reasons := sorted(`(?m)^\t(Reason[A-Z]\w+) .*//`, string(source))
+	require.Len(t, reasons, 8)
+	require.Equal(t, reasons, sorted("(?m)^\\| `(Reason\\w+)` \\|", string(text)))
+}
+
+// TestDocumentsCountThePresets checks each "28 APIs".
+func TestDocumentsCountThePresets(t *testing.T) {
+	found := 0
+	for _, name := range append(documents(t), "CHANGELOG.md") {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(\d+) APIs`).FindAllStringSubmatch(string(text), -1) {
+			require.Equal(t, fmt.Sprint(len(headers.Presets())), m[1], name)
+			found++
+		}
+	}
+	require.GreaterOrEqual(t, found, 4)
+}
+
+// Headers, servers and metrics report; they do not tell, and nobody hears them. A page that needs such a word in another sense quotes it as
+// code.
+var unplain = regexp.MustCompile(`(?i)\b(told|tells?|heard|hears|at hand|out of reach|patience|anew|in vain|whoever|nobody|the latter|in order to|utilize)\b`)
+
+// TestDocumentsAreInPlainWords keeps out words for which there is a plainer one, outside code.
+func TestDocumentsAreInPlainWords(t *testing.T) {
+	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+	for _, name := range append(documents(t), "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md", "bench/RESULTS.md", "bench/TARGETS.md") {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for i, line := range strings.Split(code.ReplaceAllStringFunc(string(text), func(c string) string {
+			return strings.Repeat("\n", strings.Count(c, "\n"))
+		}), "\n") {
+			assert.NotRegexp(t, unplain, line, "%s:%d", name, i+1)
+		}
+	}
+}
+
 func TestReadmeIsShort(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -90,7 +146,8 @@ func asFunction(statements, name string) string {
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
 		"throttlepage": "github.com/httpthrottle/throttle/throttlepage",
 		"retry":        "github.com/httpthrottle/throttle/retry",
-		"storetest":    "github.com/httpthrottle/throttle/storetest",
+		"store":        "github.com/httpthrottle/throttle/store",
+		"storetest":    "github.com/httpthrottle/throttle/store/storetest",
 		"headers":      "github.com/httpthrottle/throttle/headers",
 		"redis":        "github.com/redis/go-redis/v9", "throttleredis": "github.com/httpthrottle/throttle/throttleredis",
 	}
@@ -105,7 +162,9 @@ func asFunction(statements, name string) string {
 		params = append(params, g.name+" "+g.typ)
 		statements = regexp.MustCompile(`(?m)^(`+g.name+`(?:, err)?) := `).ReplaceAllString(statements, "${1} = ")
 	}
+	variables := map[string]bool{}
 	for _, declared := range regexp.MustCompile(`(?m)^([a-z]+)(?:, err)? :?= `).FindAllStringSubmatch(statements, -1) {
+		variables[declared[1]] = true
 		if declared[1] != "err" {
 			uses = append(uses, "_ = "+declared[1])
 		}
@@ -115,7 +174,7 @@ func asFunction(statements, name string) string {
 	seen := map[string]bool{}
 	var list []string
 	for _, m := range selector.FindAllStringSubmatch(body, -1) {
-		if path := m[1]; !seen[path] {
+		if path := m[1]; !seen[path] && !variables[path] {
 			seen[path] = true
 			if full, ok := imports[path]; ok {
 				path = full

@@ -11,11 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/store"
 )
 
-// ErrThrottled is what every rejection is: errors.Is(err, ErrThrottled). The error behind it is a [*Rejection].
-// The error of a request whose context ends while it waits is not ErrThrottled.
+// ErrThrottled matches every rejection: errors.Is(err, ErrThrottled) holds. The error behind it is a [*Rejection]. The error of a
+// request whose context ends while it waits is not ErrThrottled.
 var ErrThrottled = errors.New("throttle: request rejected by the rate limiter")
 
 // A Reason says why a request was rejected.
@@ -33,22 +34,22 @@ const (
 )
 
 // A reason has the same number in the queue: the array has one element, at the index 0.
-var _ = [1]struct{}{}[ReasonStore-Reason(queue.ReasonStore)]
+var _ = [1]struct{}{}[ReasonStore-Reason(bucket.ReasonStore)]
 
-var reasonNames = [queue.Reasons]string{
+var reasonNames = [bucket.Reasons]string{
 	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
 	ReasonStore: "store unreachable",
 }
 
-var reasonLabels = [queue.Reasons]string{
+var reasonLabels = [bucket.Reasons]string{
 	ReasonNoTokens: "no_tokens", ReasonMaxWait: "max_wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue_full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "keys", ReasonStore: "store",
 }
 
 // String returns the reason in one to three words, for people.
 func (r Reason) String() string {
-	if r == 0 || r >= Reason(queue.Reasons) {
+	if r == 0 || r >= Reason(bucket.Reasons) {
 		return "Reason(" + strconv.Itoa(int(r)) + ")"
 	}
 	return reasonNames[r]
@@ -57,7 +58,7 @@ func (r Reason) String() string {
 // Label returns the reason as an identifier for logs and metrics, which stays the same in later versions: no_tokens,
 // max_wait, deadline, queue_full, cost, held, keys or store; "" for another value.
 func (r Reason) Label() string {
-	if r >= Reason(queue.Reasons) {
+	if r >= Reason(bucket.Reasons) {
 		return ""
 	}
 	return reasonLabels[r]
@@ -71,10 +72,10 @@ type Rejection struct {
 	Key    string // the key of its bucket; "" if the limit has one bucket
 	Cost   int64  // what the request would have cost there, in tokens
 
-	// Wait is how long until the request could have gone: exact with one limit and an empty queue, otherwise a lower bound;
-	// math.MaxInt64 if never.
+	// Wait is the time until the request could have been sent: exact with one limit and an empty queue, otherwise a lower bound;
+	// math.MaxInt64 if it could never be sent.
 	Wait time.Duration
-	// Patience is the longest that the request could have waited, counted from its arrival: by its MaxWait for
+	// Patience is the longest time that the request could have waited, counted from its arrival: by its MaxWait for
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
 	// shorter of the two; 0 if there is no such bound.
 	Patience time.Duration
@@ -82,11 +83,24 @@ type Rejection struct {
 	Most int64
 	// Err is why the store of a shared limit is unreachable, for ReasonStore. It is in the chain of the Rejection.
 	Err error
+
+	bound [2]string // what Most is, in words before and after it; empty: not known
 }
 
 // rejected returns a refusal as users see it.
-func rejected(r *queue.Refusal) *Rejection {
-	return &Rejection{Reason(r.Reason), r.Limit.Name, r.Key, r.Cost, r.Wait, r.Patience, r.Most, r.Err}
+func rejected(r *bucket.Refusal) *Rejection {
+	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Patience: r.Patience, Most: r.Most, Err: r.Err}
+	if r.Most > 0 {
+		switch {
+		case r.Limit.Stored == store.Bucket:
+			of.bound = [2]string{"the burst of ", ""}
+		case r.Limit.Windowed:
+			of.bound = [2]string{"the ", " tokens of a window"}
+		case r.Limit.Frees:
+			of.bound = [2]string{"the ", " slots"}
+		}
+	}
+	return of
 }
 
 // Error says why the request was rejected, with the numbers.
@@ -105,14 +119,17 @@ func (r *Rejection) appendText(b []byte) []byte {
 	wait, patience := rounded(r.Wait, true), rounded(r.Patience, false)
 	switch r.Reason {
 	case ReasonNoTokens:
+		if r.Wait == math.MaxInt64 {
+			return append(appendCost(b, r.Cost), " cannot be paid now, it is not known when it can, and the request may not wait"...)
+		}
 		return appendDuration(appendCost(b, r.Cost), " can be paid in ", wait, ", and the request may not wait")
 	case ReasonMaxWait:
-		if r.Wait > r.Patience {
+		if r.Wait > r.Patience && r.Wait < math.MaxInt64 {
 			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the maximum of ", patience, "")
 		}
 		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", patience, ""), wait)
 	case ReasonDeadline:
-		if r.Wait >= r.Patience {
+		if r.Wait >= r.Patience && r.Wait < math.MaxInt64 {
 			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the context's deadline (", patience, " left)")
 		}
 		return appendRest(append(b, "the wait exceeds the context's deadline"...), wait)
@@ -121,6 +138,10 @@ func (r *Rejection) appendText(b []byte) []byte {
 	case ReasonCost:
 		if r.Cost < 0 {
 			return append(appendCost(b, r.Cost), " is negative"...)
+		}
+		if r.bound[0] != "" {
+			b = append(append(appendCost(b, r.Cost), " exceeds "...), r.bound[0]...)
+			return append(strconv.AppendInt(b, r.Most, 10), r.bound[1]...)
 		}
 		if r.Most > 0 {
 			b = strconv.AppendInt(append(appendCost(b, r.Cost), " exceeds "...), r.Most, 10)
@@ -136,7 +157,7 @@ func (r *Rejection) appendText(b []byte) []byte {
 	case ReasonKeys:
 		return append(b, "no room for another key; raise WithMaxKeys"...)
 	case ReasonStore:
-		if errors.Is(r.Err, ErrStoreSetup) {
+		if errors.Is(r.Err, store.ErrSetup) {
 			return append(b, r.Err.Error()...)
 		}
 		return append(append(b, "the store is unreachable: "...), r.Err.Error()...)
@@ -154,10 +175,13 @@ func appendQuoted(b []byte, name string) []byte {
 
 // appendRest appends when a request could go that was rejected while it waited, or that did not get to.
 func appendRest(b []byte, wait time.Duration) []byte {
-	if wait == 0 {
+	switch wait {
+	case 0:
 		return b
+	case math.MaxInt64:
+		return append(b, "; when the request could be sent is not known"...)
 	}
-	return appendDuration(b, "; the request could go in ", wait, "")
+	return appendDuration(b, "; the request could be sent in ", wait, "")
 }
 
 func appendCost(b []byte, cost int64) []byte {
@@ -176,6 +200,9 @@ func rounded(d time.Duration, up bool) time.Duration {
 		unit = time.Millisecond
 	case d >= time.Millisecond:
 		unit = time.Microsecond
+	}
+	if d == math.MaxInt64 { // never, or not known
+		return d
 	}
 	short := d.Truncate(unit)
 	if up && short < d && d <= math.MaxInt64-unit {
@@ -207,15 +234,15 @@ func (hopeless) NonRetriable() {}
 // Timeout reports whether the deadline of the context is the reason; so does url.Error.Timeout then.
 func (r *Rejection) Timeout() bool { return r.Reason == ReasonDeadline }
 
-// RetryableError reports whether a later attempt may pass. The AWS SDK asks for it by this name.
+// RetryableError reports whether a later attempt may succeed. The AWS SDK calls it by this name.
 func (r *Rejection) RetryableError() bool { return !r.onlyError() }
 
 // onlyError reports whether the rejection is an error even where the user wants responses: no later attempt can pass, or
 // the caller has no time left to read one.
 func (r *Rejection) onlyError() bool { return r.Reason == ReasonDeadline || r.Reason == ReasonCost }
 
-// MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and patience. Durations are in
-// seconds; a wait is null if the request could never go.
+// MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and patience. Durations are in seconds;
+// a wait is null if the request could never be sent.
 func (r Rejection) MarshalJSON() ([]byte, error) {
 	b := appendJSONString(append(make([]byte, 0, 160), `{"reason":`...), []byte(r.Reason.Label()))
 	b = appendJSONString(append(b, `,"limit":`...), []byte(r.Limit))
@@ -272,7 +299,7 @@ func split(err error) (all []error) {
 }
 
 // unknownLimit returns the error for a name that no limit has, with the names there are.
-func unknownLimit(name string, limits []*queue.Limit) error {
+func unknownLimit(name string, limits []*bucket.Limit) error {
 	var names []string
 	for _, li := range limits {
 		if !li.Open {
@@ -282,5 +309,5 @@ func unknownLimit(name string, limits []*queue.Limit) error {
 	if len(names) == 0 {
 		return fmt.Errorf("there is no limit named %q; there are no limits", name)
 	}
-	return fmt.Errorf("there is no limit named %q; have %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("there is no limit named %q; the limits are %s", name, strings.Join(names, ", "))
 }

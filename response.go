@@ -12,25 +12,26 @@ import (
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // A result is an answer with what the Transport alone needs.
 type result struct {
-	answer queue.Answer
-	local  bool      // an inner Transport rejected it
-	more   *listener // reads more of what the server says in the body; nil: the body adds nothing
+	answer bucket.Answer
+	local  bool       // an inner Transport rejected it
+	more   *bodyHints // reads more of what the server says in the body; nil: the body adds nothing
 }
 
 // exchange sends a request and reports its outcome to the Limiter. p is what the request has paid, and g is its Grant.
-func (t *Transport) exchange(req *http.Request, p *queue.Paid, g *Grant) (*http.Response, reach, error) {
+func (t *Transport) exchange(req *http.Request, p *bucket.Paid, g *Grant) (*http.Response, reach, error) {
 	var kept *Grant // the same Grant, where it outlives this call
 	if g.receipt != nil {
 		kept = g.filed()
 	}
 	var resp *http.Response
-	a := result{answer: queue.Answer{Outcome: aimd.Ignore}} // if base panics
+	a := result{answer: bucket.Answer{Outcome: aimd.Ignore}} // if base panics
 	done := false
 	defer func() {
 		if !done { // base or a user's function has panicked
@@ -38,11 +39,11 @@ func (t *Transport) exchange(req *http.Request, p *queue.Paid, g *Grant) (*http.
 		}
 	}()
 	resp, far, err := t.forward(req, p)
-	heeded := resp
+	valid := resp
 	if err != nil { // a response beside an error is ignored
-		heeded = nil
+		valid = nil
 	}
-	a = t.answerOf(req, heeded, far, err, heeded != nil && t.speaks(req, heeded, g.grant.Mark.At))
+	a = t.answerOf(req, valid, far, err, valid != nil && t.mayHint(req, valid, g.grant.Mark.At))
 	charges := kept.or(g).grant.Charges()
 	gated, after := false, false
 	for i := range charges {
@@ -51,14 +52,14 @@ func (t *Transport) exchange(req *http.Request, p *queue.Paid, g *Grant) (*http.
 		gated = gated || li.Gates
 		after = after || li.Frees || policy.settled()
 		if policy.judge != nil && !a.local {
-			charges[i].Outcome = aimd.Outcome(policy.judge(heeded, err))
+			charges[i].Outcome = aimd.Outcome(policy.judge(valid, err))
 		}
 	}
-	if !gated && a.answer.Word != nil {
-		t.limiter.hear(req.Context(), t.gateOf(req), queue.Mark{At: g.grant.Mark.At}, &a.answer, charges, t.asker)
+	if !gated && a.answer.Hints != nil {
+		t.limiter.reportUngated(req.Context(), t.gateOf(req), bucket.Mark{At: g.grant.Mark.At}, &a.answer, charges, t.asker)
 	}
-	if heeded != nil && (a.more != nil || after && !a.answer.Unsent) {
-		kept = t.follow(req, heeded, g, kept, a.more)
+	if valid != nil && (a.more != nil || after && !a.answer.Unsent) {
+		kept = t.follow(req, valid, g, kept, a.more)
 	}
 	t.limiter.report(kept.or(g), &a.answer)
 	done = true
@@ -66,7 +67,7 @@ func (t *Transport) exchange(req *http.Request, p *queue.Paid, g *Grant) (*http.
 }
 
 // abort ends an exchange that panicked. No caller gets the response body, so it is closed.
-func (t *Transport) abort(g *Grant, resp *http.Response, a *queue.Answer) {
+func (t *Transport) abort(g *Grant, resp *http.Response, a *bucket.Answer) {
 	if resp != nil && resp.Body != nil {
 		defer resp.Body.Close() // last, whatever else happens; no caller could get its error
 	}
@@ -74,8 +75,8 @@ func (t *Transport) abort(g *Grant, resp *http.Response, a *queue.Answer) {
 	t.limiter.report(g, a)
 }
 
-// hear processes the outcome of a request that the Limiter does not track. A response beside an error is ignored.
-func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err error, g *Grant) {
+// reportUntracked processes the outcome of a request that the Limiter does not track. A response beside an error is ignored.
+func (t *Transport) reportUntracked(req *http.Request, resp *http.Response, far reach, err error, g *Grant) {
 	if err != nil {
 		resp = nil
 	}
@@ -89,8 +90,8 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 	switch {
 	case a.answer.Unsent:
 		t.limiter.report(g, &a.answer)
-	case a.answer.Word != nil:
-		t.limiter.hear(req.Context(), t.gateOf(req), g.grant.Mark, &a.answer, g.grant.Charges(), t.asker)
+	case a.answer.Hints != nil:
+		t.limiter.reportUngated(req.Context(), t.gateOf(req), g.grant.Mark, &a.answer, g.grant.Charges(), t.asker)
 	}
 	if a.more != nil {
 		a.more.sent = g.grant.Mark.At
@@ -100,17 +101,17 @@ func (t *Transport) hear(req *http.Request, resp *http.Response, far reach, err 
 	done = true
 }
 
-// answerOf returns what a response or an error means. speaks is what the method of that name reports.
-func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error, speaks bool) result {
+// answerOf returns what a response or an error means. mayHint is what the method of that name reports.
+func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error, mayHint bool) result {
 	if far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
-		return result{answer: queue.Answer{Outcome: aimd.Ignore, Unsent: true}, local: true}
+		return result{answer: bucket.Answer{Outcome: aimd.Ignore, Unsent: true}, local: true}
 	}
-	var said *queue.Word
-	var more *listener
-	if speaks {
-		said, more = t.listen(req, resp)
+	var hints *quota.Hints
+	var more *bodyHints
+	if mayHint {
+		hints, more = t.readHints(req, resp)
 	}
-	a := result{answer: queue.Answer{Outcome: aimd.Outcome(outcomeOf(req.Context(), resp, err, said)), Unsent: far == reachedNoServer, Word: said}, more: more}
+	a := result{answer: bucket.Answer{Outcome: aimd.Outcome(outcomeOf(req.Context(), resp, err, hints)), Unsent: far == reachedNoServer, Hints: hints}, more: more}
 	if err != nil && errors.Is(err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
 		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
@@ -124,12 +125,12 @@ func isLocal(resp *http.Response) bool {
 }
 
 // outcomeOf is the rule for limits without Classify.
-func outcomeOf(ctx context.Context, resp *http.Response, err error, said *queue.Word) Outcome {
+func outcomeOf(ctx context.Context, resp *http.Response, err error, hints *quota.Hints) Outcome {
 	if err != nil || resp == nil {
 		return outcomeOfError(ctx, err)
 	}
 	switch status := resp.StatusCode; {
-	case status == http.StatusTooManyRequests, said != nil && said.Limited:
+	case status == http.StatusTooManyRequests, hints != nil && hints.Limited:
 		return OutcomeThrottled
 	case status == http.StatusServiceUnavailable:
 		return OutcomeUnavailable
@@ -155,17 +156,20 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 	return OutcomeUnavailable
 }
 
-// speaks reports whether a response to a request that was granted then may say something about limits, or may come from an
+// mayHint reports whether a response to a request that was granted then may have hints, or may come from an
 // inner Transport.
-func (t *Transport) speaks(req *http.Request, resp *http.Response, granted meter.Instant) bool {
+func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted meter.Instant) bool {
 	if mayBeLocal(req, resp) {
 		return true
 	}
 	host := hostOf(req)
-	if resp.StatusCode < 400 {
-		if t.deaf || len(resp.Header) == 0 || t.quiet != nil && !t.limiter.core.Heard.Load() && !t.quiet.reads(host, granted) {
-			return false
+	switch {
+	case resp.StatusCode >= 400:
+		if !t.noHints && bareOf(resp.StatusCode) != quota.NotBare {
+			return true
 		}
+	case t.noHints || !t.quiet.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
+		return false
 	}
 	return !t.hints.Silent(host, resp.StatusCode, resp.Header)
 }
@@ -173,6 +177,17 @@ func (t *Transport) speaks(req *http.Request, resp *http.Response, granted meter
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
 func mayBeLocal(req *http.Request, resp *http.Response) bool {
 	return resp.Request != nil && resp.Request != req
+}
+
+// bareOf returns what a response of that status is that says nothing about limits.
+func bareOf(status int) quota.Bare {
+	switch status {
+	case http.StatusServiceUnavailable:
+		return quota.Unavailable
+	case http.StatusForbidden:
+		return quota.Forbidden
+	}
+	return quota.NotBare
 }
 
 // A quiet bounds how many good responses are read until a server first sends rate-limit information, because to look at each
@@ -185,9 +200,23 @@ const (
 	quietBurst = 100                         // responses that are read without a pause
 )
 
-// reads reports whether a good response of a host, to a request that was granted then, is to be read. A host's place depends on
-// the beginning and the end of its name, because a hash of all of it would take longer than everything else that is done here.
+// reads reports whether a good response of a host, to a request that was granted then, is to be read.
 func (q *quiet) reads(host string, granted meter.Instant) bool {
+	place := q.place(host)
+	empty := place.Load()
+	if empty > granted+(quietBurst-1)*quietEvery {
+		return false
+	}
+	place.CompareAndSwap(empty, max(empty, granted)+quietEvery) // else another response counts, and both are read
+	return true
+}
+
+// gave reports whether there was a good response of a host, or of one with the same place.
+func (q *quiet) gave(host string) bool { return q.place(host).Load() > 0 }
+
+// place returns a host's place, which depends on the beginning and the end of its name, because a hash of all of it would take
+// longer than everything else that is done here.
+func (q *quiet) place(host string) *atomic.Int64 {
 	var first, last uint64
 	if n := len(host); n >= 8 {
 		first, last = le64(host), le64(host[n-8:])
@@ -197,13 +226,7 @@ func (q *quiet) reads(host string, granted meter.Instant) bool {
 		}
 	}
 	const odd = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
-	place := &q[(first*odd^last)*odd>>(64-6)]
-	empty := place.Load()
-	if empty > granted+(quietBurst-1)*quietEvery {
-		return false
-	}
-	place.CompareAndSwap(empty, max(empty, granted)+quietEvery) // else another response counts, and both are read
-	return true
+	return &q[(first*odd^last)*odd>>(64-6)]
 }
 
 // le64 returns the first eight bytes of s as a number.
@@ -212,13 +235,16 @@ func le64(s string) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// listen returns what the headers of a response say about limits, nil if nothing, and a listener if its body may say more.
-func (t *Transport) listen(req *http.Request, resp *http.Response) (*queue.Word, *listener) {
-	if resp == nil || t.deaf && resp.StatusCode < 400 {
+// readHints returns the hints in the headers of a response, nil if there are none, and a bodyHints if its body may have more.
+func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hints, *bodyHints) {
+	if resp == nil || t.noHints && resp.StatusCode < 400 {
 		return nil, nil
 	}
 	host := hostOf(req)
 	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
+		if b := bareOf(resp.StatusCode); b != quota.NotBare && !t.noHints {
+			return &quota.Hints{Bare: b, Given: t.quiet.gave(host)}, nil
+		}
 		return nil, nil
 	}
 	now := time.Now()
@@ -226,14 +252,17 @@ func (t *Transport) listen(req *http.Request, resp *http.Response) (*queue.Word,
 	if signal.Limited {
 		t.refused(req.Context(), ByHost(req), resp.StatusCode, signal.Wait.Value)
 	}
-	if t.deaf {
+	if t.noHints {
 		return nil, nil
 	}
-	w := t.wordOf(resp.StatusCode, &signal)
-	var more *listener
+	w := t.hintsFrom(resp.StatusCode, &signal)
+	if !signal.Limited && (resp.StatusCode != http.StatusForbidden || len(signal.Buckets) == 0) {
+		w.Bare, w.Given = bareOf(resp.StatusCode), t.quiet.gave(host)
+	}
+	var more *bodyHints
 	if hasContent(req, resp) && t.hints.WantsBody(host, resp.StatusCode, resp.Header) {
-		more = &listener{
-			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), told: signal, word: w,
+		more = &bodyHints{
+			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w,
 		}
 	}
 	return w, more
@@ -268,20 +297,20 @@ func isEmpty(req *http.Request, resp *http.Response) bool {
 		resp.ContentLength == 0 && (resp.ProtoMajor > 1 || resp.Header.Get("Content-Length") == "0")
 }
 
-func (t *Transport) wordOf(status int, s *headers.Signal) *queue.Word {
-	w := &queue.Word{
+func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
+	w := &quota.Hints{
 		Limited: s.Limited, Wait: s.Wait.Value,
 		Host:   status == http.StatusServiceUnavailable || status == 529,
 		Global: s.Scope == "global",
 	}
 	if len(s.Buckets) > 0 {
-		w.Quotas = make([]queue.QuotaWord, len(s.Buckets))
+		w.Quotas = make([]quota.QuotaHint, len(s.Buckets))
 	}
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
 		left, known := b.Remaining.Get()
 		reset, ends := b.Reset.Get()
-		w.Quotas[i] = queue.QuotaWord{
+		w.Quotas[i] = quota.QuotaHint{
 			Name: b.Name, Unit: b.Unit, Limit: b.Limit.Or(-1), Left: left, Known: known, Reset: reset, Ends: ends,
 			Violated: slices.Contains(s.Violated, b.Name), Advisory: b.Advisory,
 		}
@@ -289,60 +318,60 @@ func (t *Transport) wordOf(status int, s *headers.Signal) *queue.Word {
 	return w
 }
 
-// A listener keeps the beginning of a body as the caller reads it, and reports what it says about limits beyond the headers.
-type listener struct {
+// A bodyHints keeps the beginning of a body as the caller reads it, and reports what it says about limits beyond the headers.
+type bodyHints struct {
 	transport *Transport
 	ctx       context.Context // of the request
-	gate      *queue.GateKey
+	gate      *quota.Key
 	sent      meter.Instant // when the request was granted
 	at        time.Time     // when the headers came
 	host      string
 	status    int
 	header    http.Header // a copy, because the caller may change the original
-	told      headers.Signal
-	word      *queue.Word // the same, as it was reported
+	signal    headers.Signal
+	hints     *quota.Hints // of the headers, as they were reported
 	begin     []byte
 }
 
 // observe keeps what was read, and reports whether that is enough.
-func (m *listener) observe(p []byte) bool {
+func (m *bodyHints) observe(p []byte) bool {
 	m.begin = append(m.begin, p[:min(len(p), headers.BodyBytes-len(m.begin))]...)
 	return len(m.begin) == headers.BodyBytes
 }
 
-// tell reports what the body says beyond the headers. If it names the policies that were violated, the hold that the
+// report applies what the body adds to the headers. If it names the policies that were violated, the hold that the
 // headers asked for becomes one of these quotas alone.
-func (m *listener) tell() {
+func (m *bodyHints) report() {
 	if m == nil || len(m.begin) == 0 {
 		return
 	}
 	t := m.transport
 	signal := t.hints.Parse(m.host, m.status, m.header, m.begin, m.at)
 	passed := time.Since(m.at)
-	again := m.told.Limited && signal.Wait == m.told.Wait && len(signal.Violated) == 0
+	again := m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0
 	if wait := signal.Wait.Value; again || 0 < wait && wait <= passed {
 		signal.Limited = false
 	}
 	signal.Wait.Value = max(0, signal.Wait.Value-passed)
 	signal.Buckets = slices.DeleteFunc(signal.Buckets, func(b headers.Bucket) bool {
-		return slices.Contains(m.told.Buckets, b) && !slices.Contains(signal.Violated, b.Name)
+		return slices.Contains(m.signal.Buckets, b) && !slices.Contains(signal.Violated, b.Name)
 	})
 	for i := range signal.Buckets {
 		signal.Buckets[i].Reset.Value -= passed
 	}
 	if signal.Limited || len(signal.Buckets) > 0 {
-		w := t.wordOf(m.status, &signal)
-		w.After = m.word
-		if w.Limited && !m.told.Limited {
+		w := t.hintsFrom(m.status, &signal)
+		w.After = m.hints
+		if w.Limited && !m.signal.Limited {
 			t.refused(m.ctx, m.gate.Host, m.status, w.Wait)
 		}
-		t.limiter.hear(m.ctx, m.gate, queue.Mark{At: m.sent}, &queue.Answer{Word: w}, nil, t.asker)
+		t.limiter.reportUngated(m.ctx, m.gate, bucket.Mark{At: m.sent}, &bucket.Answer{Hints: w}, nil, t.asker)
 	}
 }
 
 // report tells the outcome of a request to the buckets that it was charged in, and then the hooks what that has changed.
-func (l *Limiter) report(g *Grant, a *queue.Answer) {
-	n := l.core.ReportAndServe(&g.grant, a, &g.by.counts)
+func (l *Limiter) report(g *Grant, a *bucket.Answer) {
+	n := l.core.Report(&g.grant, a, &g.by.counts)
 	for _, r := range n.Retunes {
 		g.by.observer.retuned(RetuneEvent{g.ctx, r.Bucket.Limit.Name, r.Bucket.Key, r.Cause.String(), r.From, r.To})
 	}
@@ -355,7 +384,7 @@ func (l *Limiter) report(g *Grant, a *queue.Answer) {
 }
 
 // holdEventOf returns a hold as users see it.
-func holdEventOf(ctx context.Context, e *queue.HeldEvent) HoldEvent {
+func holdEventOf(ctx context.Context, e *bucket.HeldEvent) HoldEvent {
 	source := SourceAdaptive
 	if e.Bucket.Limit.Gates {
 		source = SourceServer
@@ -363,11 +392,8 @@ func holdEventOf(ctx context.Context, e *queue.HeldEvent) HoldEvent {
 	return HoldEvent{Context: ctx, Key: e.Bucket.Key, For: e.By, Source: source}
 }
 
-// forget records the charges of a request whose outcome will not be reported. It is not inlined, to keep the stack small on
-// which its callers waited.
-//
-//go:noinline
-func (l *Limiter) forget(p *queue.Paid, r *Receipt) {
+// forget records the charges of a request whose outcome will not be reported.
+func (l *Limiter) forget(p *bucket.Paid, r *Receipt) {
 	if r == nil && !l.tracks {
 		return
 	}
@@ -376,14 +402,14 @@ func (l *Limiter) forget(p *queue.Paid, r *Receipt) {
 		g.filed()
 	}
 	if l.tracks {
-		l.report(&g, &queue.Answer{Outcome: aimd.Ignore})
+		l.report(&g, &bucket.Answer{Outcome: aimd.Ignore})
 	}
 }
 
 // forgetNow is forget for a request that did not wait.
-func (l *Limiter) forgetNow(p *queue.Paid, r *Receipt) {
+func (l *Limiter) forgetNow(p *bucket.Paid, r *Receipt) {
 	if r != nil || l.tracks {
-		l.forget(&queue.Paid{Mark: p.Mark, Charges: slices.Clone(p.Charges)}, r)
+		l.forget(&bucket.Paid{Mark: p.Mark, Charges: slices.Clone(p.Charges)}, r)
 	}
 }
 
@@ -396,7 +422,7 @@ type RetuneEvent struct {
 	Context    context.Context // of the request whose response caused it; nil: unknown
 	Limit, Key string
 	Reason     string  // see above
-	Old, New   float64 // tokens per second, or requests in flight; growth is told when it comes to a tenth, or to a third
+	Old, New   float64 // tokens per second, or requests in flight; growth is reported when it amounts to a tenth, or to a third
 }
 
 // settled reports whether responses tell the limit the true cost of requests.

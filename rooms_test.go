@@ -23,24 +23,29 @@ var rooms = map[string]struct {
 	inside []string // packages of this module
 	never  []string // packages of the standard library
 }{
-	".":            {inside: []string{"headers", "internal/aimd", "internal/concurrency", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/order", "internal/pattern", "internal/queue", "internal/quota", "internal/store", "internal/supply"}},
+	".":            {inside: []string{"headers", "internal/aimd", "internal/bucket", "internal/concurrency", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/order", "internal/pattern", "internal/limiter", "internal/quota", "internal/saved", "store", "internal/supply"}},
 	"headers":      {},
 	"retry":        {inside: []string{".", "headers"}},
 	"shape":        {inside: []string{"."}},
 	"throttlepage": {inside: []string{"."}},
 	"throttletest": {},
-	"storetest":    {inside: []string{".", "internal/lease", "internal/store"}},
-	"internal/queue": {inside: []string{"internal/aimd", "internal/keep", "internal/lease", "internal/meter", "internal/order", "internal/quota", "internal/store", "internal/supply"},
+	"store":        {inside: []string{"internal/meter"}, never: []string{"net/http", "log", "log/slog", "os"}},
+
+	"store/file":      {inside: []string{"store"}, never: []string{"net/http", "log", "log/slog"}},
+	"store/storetest": {inside: []string{"store"}},
+	"internal/limiter": {inside: []string{"internal/aimd", "internal/bucket", "internal/keep", "internal/lease", "internal/meter", "internal/order", "internal/quota", "store", "internal/supply"},
 		never: []string{"net/http", "log", "log/slog", "os"}},
-	"internal/order":       {inside: []string{"internal/meter"}, never: arithmetic},
+	"internal/bucket":      {inside: []string{"internal/aimd", "internal/heap", "internal/keep", "internal/lease", "internal/meter", "internal/order", "internal/quota", "internal/supply", "store"}, never: arithmetic},
+	"internal/heap":        {never: append(arithmetic, "time")},
+	"internal/order":       {inside: []string{"internal/heap", "internal/meter"}, never: arithmetic},
 	"internal/aimd":        {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/concurrency": {inside: []string{"internal/aimd", "internal/meter"}, never: arithmetic},
-	"internal/quota":       {inside: []string{"internal/meter"}, never: arithmetic},
+	"internal/quota":       {inside: []string{"internal/keep", "internal/meter"}, never: arithmetic},
 	"internal/meter":       {never: arithmetic},
-	"internal/lease":       {inside: []string{"internal/meter"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
-	"internal/keep":        {inside: []string{"internal/meter"}, never: arithmetic},
-	"internal/supply":      {inside: []string{"internal/lease", "internal/meter"}, never: arithmetic},
-	"internal/store":       {inside: []string{"internal/lease"}, never: []string{"net/http", "log", "log/slog", "os"}},
+	"internal/lease":       {inside: []string{"internal/meter", "store"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
+	"internal/keep":        {inside: []string{"internal/heap", "internal/meter"}, never: arithmetic},
+	"internal/supply":      {inside: []string{"internal/lease", "internal/meter", "store"}, never: arithmetic},
+	"internal/saved":       {never: arithmetic},
 	"internal/pattern":     {never: []string{"sync", "time"}},
 	"internal/jsonfinder":  {never: []string{"net/http", "sync", "time"}},
 }
@@ -83,39 +88,9 @@ func TestImportsKeepTheDirectionOfTheRooms(t *testing.T) {
 	}
 }
 
-func TestNoFunctionAboveTheQueueTakesItsLock(t *testing.T) {
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	taking := make(map[string]bool)
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok {
-				ast.Inspect(fn, func(n ast.Node) bool {
-					if x, ok := n.(*ast.SelectorExpr); ok && (x.Sel.Name == "Mu" || strings.HasSuffix(x.Sel.Name, "Locked") && isCore(x.X)) {
-						taking[fn.Name.Name] = true
-					}
-					return true
-				})
-			}
-		}
-	}
-	assert.Empty(t, taking)
-}
-
-// isCore reports whether an expression ends in the field core.
-func isCore(x ast.Expr) bool {
-	s, ok := x.(*ast.SelectorExpr)
-	return ok && s.Sel.Name == "core"
-}
-
 // Arithmetic is given the time.
 func TestArithmeticReadsNoClock(t *testing.T) {
-	for _, room := range []string{"aimd", "quota", "meter", "order", "keep", "lease"} {
+	for _, room := range []string{"aimd", "bucket", "concurrency", "heap", "keep", "lease", "meter", "order", "quota", "supply"} {
 		files, err := filepath.Glob("internal/" + room + "/*.go")
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
@@ -132,7 +107,8 @@ func TestArithmeticReadsNoClock(t *testing.T) {
 
 // helpers serve tests and development alone.
 var helpers = []string{
-	"internal/meter/metertest", "internal/scene", "internal/nethttptest", "internal/realserver", "internal/realserver/report",
+	"internal/adversary", "internal/meter/metertest", "internal/scene", "internal/scene/flight", "internal/nethttptest", "internal/realserver",
+	"internal/realserver/pool", "internal/realserver/report",
 }
 
 // inside returns the path of a package within the module.
@@ -141,4 +117,80 @@ func inside(path, module string) string {
 		return "."
 	}
 	return strings.TrimPrefix(path, module+"/")
+}
+
+// The package with the lock is small at its boundary, no package below the root is too large to be read, and each is tested where it
+// lives: with a line of tests for each line of code, at least.
+func TestRoomsAreSmallAndTested(t *testing.T) {
+	names := exportedIn(t, "internal/limiter")
+	assert.LessOrEqual(t, len(names), 60, "%v", names)
+	for room := range rooms {
+		if !strings.HasPrefix(room, "internal/") && room != "store" && room != "store/file" {
+			continue
+		}
+		code, tests := linesIn(t, room)
+		assert.LessOrEqual(t, code, 2_400, room)
+		assert.GreaterOrEqual(t, tests, code, room)
+	}
+}
+
+// linesIn returns how many lines of code and of tests a package has.
+func linesIn(t *testing.T, dir string) (code, tests int) {
+	files, err := filepath.Glob(dir + "/*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		require.NoError(t, err)
+		if n := strings.Count(string(source), "\n"); strings.HasSuffix(name, "_test.go") {
+			tests += n
+		} else {
+			code += n
+		}
+	}
+	return code, tests
+}
+
+// exportedIn returns the exported names and fields of a package: of its constants, variables, types and functions, and the methods and
+// fields of these types.
+func exportedIn(t *testing.T, dir string) (names []string) {
+	add := func(id *ast.Ident, of string) {
+		if id.IsExported() {
+			names = append(names, of+id.Name)
+		}
+	}
+	files, err := filepath.Glob(dir + "/*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				add(d.Name, "")
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					switch s := s.(type) {
+					case *ast.ValueSpec:
+						for _, id := range s.Names {
+							add(id, "")
+						}
+					case *ast.TypeSpec:
+						add(s.Name, "")
+						ast.Inspect(s.Type, func(n ast.Node) bool {
+							if field, ok := n.(*ast.Field); ok {
+								for _, id := range field.Names {
+									add(id, s.Name.Name+".")
+								}
+							}
+							return true
+						})
+					}
+				}
+			}
+		}
+	}
+	return names
 }

@@ -31,20 +31,20 @@ func Settle(f SettleFunc) LimitOption {
 }
 
 // SettleJSON corrects the charge of each request in this limit when the body of its response was read or closed, as
-// [Grant.Settle] does. The cost is the number at a path of names in the JSON body, such as "usage.total_tokens". It is found while
-// the caller reads the body: nothing is delayed, and less than 1 KiB is kept. Over TLS on a loopback socket, reading becomes
-// slower by a twentieth; by a fifth for JSON with many quotes, such as JSON within a string; by two fifths for small objects
-// within objects.
+// [Grant.Settle] does. The cost is the number at a path of names in the JSON body, such as "usage.total_tokens". It is found
+// while the caller reads the body: nothing is delayed, and less than 1 KiB is kept. Over TLS on a loopback socket, reading
+// becomes slower by a twentieth. It becomes slower by a fifth for JSON with many quotes, such as JSON within a string, and by two
+// fifths for small objects within objects.
 //
-// The numbers at several paths are added up. Alternatives are one path with bars between them: of
+// The numbers at several paths are added up. A path may have alternatives, separated by bars: for
 // "usage.input_tokens|message.usage.input_tokens", the last number in the body counts. There may be 16 alternatives in all, of at
 // most 16 names each. If the body has several values, as lines or server-sent events, the last one with a number counts. A number
-// is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Nothing within an array is found.
+// is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Numbers within arrays are not found.
 //
-// The charge stays if no number is found, or if the body is closed before each path had a number: of a figure that grows during a
+// The charge stays if no number is found, or if the body is closed before each path had a number. So if a figure grows during a
 // stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor text/event-stream
-// nor missing, or if the body is compressed; net/http decompresses unless the caller asked for compression. If the limit has
-// [Settle] too, that one goes first.
+// nor missing, or if the body is compressed; net/http decompresses unless the caller asked for compression. If the limit also has
+// [Settle], that is applied first.
 func SettleJSON(paths ...string) LimitOption {
 	return limitOption(func(l *Limit) {
 		compiled, err := jsonfinder.Compile(paths)
@@ -61,7 +61,7 @@ func SettleJSON(paths ...string) LimitOption {
 var (
 	errUncharged = errors.New("nothing was charged there")
 	errNegative  = errors.New("the cost is negative")
-	errSlots     = errors.New("a limit of kind " + string(kindInFlight) + " has no cost to be settled")
+	errSlots     = errors.New("a limit of kind " + string(kindInFlight) + " has no cost to settle")
 )
 
 // A SettleEvent says that a charge was corrected.
@@ -93,9 +93,9 @@ func (l *Limiter) correct(g *Grant, i int, cost int64) (e SettleEvent, err error
 	return SettleEvent{g.ctx, c.Limit.Name, c.Key, charged, cost}, err
 }
 
-// A Receipt tells how long a request waited and what it was charged, and settles the charge. It is for SDKs that
-// return no response. After several attempts it holds the last one that a Transport or [Limiter.Wait] granted. It is safe for
-// concurrent use. Requests that are under way at the same time need a Receipt each.
+// A Receipt records how long a request waited and what it was charged, and settles the charge. It is for SDKs that do not return
+// the response. After several attempts it has the last one that a Transport or [Limiter.Wait] granted. It is safe for concurrent
+// use. Each request that is in flight at the same time needs a Receipt of its own.
 type Receipt struct {
 	mu     sync.Mutex
 	grants []*Grant // the last one of each Limiter, the latest first

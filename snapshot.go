@@ -11,92 +11,84 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/queue"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/saved"
 )
 
-// A Snapshot is what a Limiter has learned and what has been spent of its budgets. It is meant for the next process, as JSON
-// for example. It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets; JSON keeps only keys that are
-// valid UTF-8. Of what servers reported it contains holds, and quotas without a name: a quota with a name is told again by the first
-// response that names it.
+// A Snapshot is what a Limiter has learned and what has been spent of its budgets, for the next process. [Limiter.SaveFile] and
+// [Limiter.LoadFile] keep it in a file. To keep it elsewhere, marshal it as JSON, which has a version and is readable, but whose
+// members are no part of this API.
 //
-// Everything that was granted before Taken counts, in every limit. The buckets are read one after the other, so what was granted
-// a little later counts in some limits and not in others. A request that is granted after its bucket was read is lost, as is
-// every request after the Snapshot; to lose none, stop sending requests first.
-type Snapshot struct {
-	Taken   time.Time        `json:"taken"`
-	Buckets []BucketSnapshot `json:"buckets,omitzero"`
-	Servers []ServerSnapshot `json:"servers,omitzero"`
-	Held    time.Duration    `json:"held,omitzero"` // for how long yet all keys, by HoldAll
+// It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers reported it contains holds,
+// and quotas without a name: a quota with a name is reported again by the first response that names it.
+//
+// Every request that was granted before [Snapshot.Taken] counts, in every limit. The buckets are read one after the other, so a
+// request that was granted a little later counts in some limits and not in others. Requests that are granted after their bucket
+// was read are missing. To miss none, stop sending requests first.
+type Snapshot struct{ state saved.State }
+
+// Taken returns when the Snapshot was taken, by the wall clock.
+func (s Snapshot) Taken() time.Time { return s.state.Taken }
+
+// Only returns the Snapshot with only the limits of these names. Use it to restore into a Limiter that has lost some limits, for
+// which [Limiter.Restore] would return an error.
+func (s Snapshot) Only(limits ...string) Snapshot {
+	other := func(name string) bool { return !slices.Contains(limits, name) }
+	s.state.Buckets = slices.DeleteFunc(slices.Clone(s.state.Buckets), func(b saved.Bucket) bool { return other(b.Limit) })
+	s.state.Servers = slices.DeleteFunc(slices.Clone(s.state.Servers), func(v saved.Server) bool {
+		for name := range v.Keys {
+			if other(name) {
+				return true
+			}
+		}
+		return false
+	})
+	return s
 }
 
-// A BucketSnapshot is the state of one bucket that is not as good as new, exact as of the instant at which it was read.
-type BucketSnapshot struct {
-	Limit   string        `json:"limit"`
-	Kind    string        `json:"kind,omitzero"` // of the limit, such as "bucket"
-	Key     string        `json:"key,omitzero"`
-	Tokens  float64       `json:"tokens"`           // what was left of a TokenBucket or a Pace
-	Spent   []Spent       `json:"spent,omitzero"`   // of a window
-	Learned *Learned      `json:"learned,omitzero"` // by an Adaptive limit
-	Held    time.Duration `json:"held,omitzero"`    // for how long yet
-	After   time.Duration `json:"after,omitzero"`   // it was read that long after Taken
+// MarshalJSON returns an object. Its version says which programs can read it.
+func (s Snapshot) MarshalJSON() ([]byte, error) { return s.state.Encode() }
+
+// UnmarshalJSON reads what MarshalJSON returned. It returns an error, and leaves s unchanged, if the text is not a Snapshot, or
+// is one of a version that this program cannot read.
+func (s *Snapshot) UnmarshalJSON(text []byte) error {
+	state, err := saved.Decode(text)
+	if err != nil {
+		return fmt.Errorf("throttle: Snapshot: %w", err)
+	}
+	s.state = state
+	return nil
 }
 
-// Spent is what a window has granted.
-type Spent struct {
-	Ago  time.Duration `json:"ago"` // before the bucket was read
-	Cost int64         `json:"cost"`
-}
-
-// A ServerSnapshot is what a server has reported of its limits.
-type ServerSnapshot struct {
-	Host   string            `json:"host"`
-	Keys   map[string]string `json:"keys,omitzero"` // by which requests are counted there, by the limit that they are keys of
-	Held   time.Duration     `json:"held,omitzero"` // for how long yet
-	Quotas []QuotaSnapshot   `json:"quotas,omitzero"`
-
-	HostHeld time.Duration `json:"host_held,omitzero"` // for how long yet all requests to the host
-	After    time.Duration `json:"after,omitzero"`     // it was read that long after Taken
-}
-
-// A QuotaSnapshot is what is left of a quota.
-type QuotaSnapshot struct {
-	Name    string        `json:"name"`
-	Limit   int64         `json:"limit"` // -1: not known
-	Left    int64         `json:"left"`  // less the requests in flight
-	Reset   time.Duration `json:"reset"` // how long until more is left
-	Counted bool          `json:"counted"`
-	Reserve int64         `json:"reserve,omitzero"`
-}
-
-// Snapshot returns the state to keep over a restart. Waiting requests are not part of it; of requests in flight, their charges
-// are. It takes the lock for about 0.3 ms at once, so that requests go on meanwhile.
+// Snapshot returns the state to keep over a restart. It contains the charges of requests in flight, but not waiting requests. It
+// takes the lock repeatedly, each time for about 0.3 ms, so that requests are not delayed for longer.
 func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
 	held, began := l.core.HeldFor()
 	now := time.Now()
-	s := Snapshot{Taken: now.Add(l.core.Start.Add(time.Duration(began)).Sub(now)), Held: held}
-	var read []BucketSnapshot
-	var pieces [][]BucketSnapshot // joined without the lock
-	l.core.Look(func(b *queue.Bucket, now meter.Instant) { read = l.appendSaved(read, b, now, began) }, func() bool {
+	s := saved.State{Taken: now.Add(l.core.Start.Add(time.Duration(began)).Sub(now)), Held: held}
+	var read []saved.Bucket
+	var pieces [][]saved.Bucket // joined without the lock
+	l.core.Look(func(b *bucket.Bucket, now meter.Instant) { read = l.appendSaved(read, b, now, began) }, func() bool {
 		pieces, read = append(pieces, slices.Clone(read)), read[:0]
 		return true
 	})
 	s.Buckets = slices.Concat(pieces...)
-	for some := range l.parties() {
+	for some := range l.accounts() {
 		s.Servers = append(s.Servers, l.saveServers(some, began)...)
 	}
-	return s
+	return Snapshot{s}
 }
 
 // appendSaved appends the state of a bucket, unless it is as good as new.
-func (l *Limiter) appendSaved(saved []BucketSnapshot, b *queue.Bucket, now, began meter.Instant) []BucketSnapshot {
-	if b.Lent() != nil {
-		return saved // the store keeps it
+func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began meter.Instant) []saved.Bucket {
+	if b.Leased() != nil {
+		return all // the store keeps it
 	}
-	s := BucketSnapshot{Limit: b.Limit.Name, Kind: string(l.policyOf(b.Limit).kind), Key: b.Key, After: time.Duration(now - began)}
+	s := saved.Bucket{Limit: b.Limit.Name, Kind: string(l.policyOf(b.Limit).kind), Key: saved.Key(b.Key), After: time.Duration(now - began)}
 	if b.Extra != nil {
 		s.Held = time.Duration(max(0, b.Held-now))
 	}
@@ -105,62 +97,63 @@ func (l *Limiter) appendSaved(saved []BucketSnapshot, b *queue.Bucket, now, bega
 		state := m.Save(now)
 		s.Tokens = state.Tokens
 		for _, g := range state.Grants {
-			s.Spent = append(s.Spent, Spent{g.Ago, g.Cost})
+			s.Spent = append(s.Spent, saved.Spent{Ago: g.Ago, Cost: g.Cost})
 		}
 	case *aimd.Meter:
 		x := m.Snapshot(now)
-		s.Learned = &Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}
+		s.Learned = &saved.Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}
 		s.Held = time.Duration(max(0, b.HeldAlone()-now))
 	case *concurrency.Meter:
 		x := m.Snapshot()
-		s.Learned = &Learned{InFlight: x.N, Ceiling: x.Ceiling, Latency: x.Latency}
+		s.Learned = &saved.Learned{InFlight: x.N, Ceiling: x.Ceiling, Latency: x.Latency}
 		s.Held = time.Duration(max(0, b.HeldAlone()-now))
 	default:
 		if s.Held == 0 {
-			return saved
+			return all
 		}
 	}
 	if _, full := b.Meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
-		saved = append(saved, s)
+		all = append(all, s)
 	}
-	return saved
+	return all
 }
 
-// saveServers returns what servers reported, given a gate of each party.
-func (l *Limiter) saveServers(gates []*queue.Bucket, began meter.Instant) (saved []ServerSnapshot) {
-	l.core.LookAtGates(gates, func(g *queue.GateBucket, now meter.Instant) {
-		s := ServerSnapshot{
-			Host: g.Key().Host, Keys: l.keysOf(g.Key()), After: time.Duration(now - began),
-			Held: time.Duration(max(0, g.Account.Held()-now)), HostHeld: time.Duration(max(0, g.Party.Host.Server.Held()-now)),
+// saveServers returns what servers reported about some accounts.
+func (l *Limiter) saveServers(some []*quota.Account, began meter.Instant) (all []saved.Server) {
+	l.core.LookAtAccounts(some, func(a *quota.Account, now meter.Instant) {
+		s := saved.Server{
+			Host: a.Key.Host, Keys: l.keysOf(&a.Key), After: time.Duration(now - began),
+			Held: time.Duration(max(0, a.Held()-now)), HostHeld: time.Duration(max(0, a.Server().Held()-now)),
 		}
-		if q, ok := g.Account.Saved(now, queue.AnyQuota); ok {
-			s.Quotas = append(s.Quotas, QuotaSnapshot{
-				q.Name, q.Limit, q.Left, time.Duration(q.Reset - now), q.Counted, q.Reserve,
+		if q, ok := a.Saved(now, quota.Unnamed); ok {
+			s.Quotas = append(s.Quotas, saved.Quota{
+				Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: time.Duration(q.Reset - now), Counted: q.Counted, Reserve: q.Reserve,
 			})
 		}
 		if s.Held > 0 || s.HostHeld > 0 || s.Quotas != nil {
-			saved = append(saved, s)
+			all = append(all, s)
 		}
 	})
-	return saved
+	return all
 }
 
-// keysOf returns the keys of a gate by the names of their limits.
-func (l *Limiter) keysOf(g *queue.GateKey) (keys map[string]string) {
-	for limit, key := range g.Keys() {
+// keysOf returns the keys of an account by the names of their limits.
+func (l *Limiter) keysOf(k *quota.Key) (keys map[string]saved.Key) {
+	for limit, key := range k.Keys() {
 		if keys == nil {
-			keys = make(map[string]string)
+			keys = make(map[string]saved.Key)
 		}
-		keys[l.core.Limits[limit].Name] = key
+		keys[l.core.Limits[limit].Name] = saved.Key(key)
 	}
 	return keys
 }
 
 // Restore continues from a Snapshot, in a Limiter whose limits have the same names and kinds. The time since the Snapshot counts.
-// It is meant for a Limiter that has not been used yet: what it restores replaces what there is. The error names everything that
-// does not fit, and the rest is restored.
-func (l *Limiter) Restore(s Snapshot) error {
+// Call it before the Limiter is used, because restored state replaces present state. The error names everything that does not
+// fit; the rest is restored.
+func (l *Limiter) Restore(from Snapshot) error {
 	l.mustBeMade()
+	s := &from.state
 	since := func(after time.Duration) int64 { return max(0, int64(time.Since(s.Taken)-after)) }
 	var faults []error
 	for i := range s.Buckets {
@@ -174,7 +167,7 @@ func (l *Limiter) Restore(s Snapshot) error {
 		}
 	}
 	if s.Held < 0 {
-		faults = append(faults, fmt.Errorf("a hold of %v cannot be", s.Held))
+		faults = append(faults, fmt.Errorf("a hold of %v is impossible", s.Held))
 	} else if d := int64(s.Held) - since(0); d > 0 {
 		l.core.HoldAll(min(d, meter.MaxPer))
 	}
@@ -185,10 +178,10 @@ func errBefore(after time.Duration) error {
 	return fmt.Errorf("it cannot have been read %v after the snapshot was taken", after)
 }
 
-var errNoFit = errors.New("what was saved does not fit this kind of limit")
+var errNoFit = errors.New("the saved state does not fit this kind of limit")
 
-func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
-	i := slices.IndexFunc(l.core.Limits, func(li *queue.Limit) bool { return li.Name == s.Limit })
+func (l *Limiter) restoreBucket(s *saved.Bucket, since int64) error {
+	i := slices.IndexFunc(l.core.Limits, func(li *bucket.Limit) bool { return li.Name == s.Limit })
 	if i < 0 {
 		return errors.New("there is no such limit")
 	}
@@ -201,13 +194,13 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	case li.Store != nil:
 		return errors.New("the limit is Shared: its store keeps what was spent")
 	case s.Held < 0:
-		return fmt.Errorf("a hold of %v cannot be", s.Held)
+		return fmt.Errorf("a hold of %v is impossible", s.Held)
 	case s.After < 0:
 		return errBefore(s.After)
 	}
-	p := queue.Pending{Paid: queue.Paid{Charges: make([]queue.Charge, 0, 1)}}
-	p.Add(li, s.Key, 0)
-	restore := func(b *queue.Bucket, now meter.Instant) error { return restoreMeter(b.Meter, s, since, now) }
+	p := bucket.Pending{Paid: bucket.Paid{Charges: make([]bucket.Charge, 0, 1)}}
+	p.Add(li, string(s.Key), 0)
+	restore := func(b *bucket.Bucket, now meter.Instant) error { return restoreMeter(b.Meter, s, since, now) }
 	for {
 		asked, err := l.core.Restore(&p, int64(s.Held)-since, restore)
 		if asked {
@@ -219,14 +212,14 @@ func (l *Limiter) restoreBucket(s *BucketSnapshot, since int64) error {
 	}
 }
 
-func restoreMeter(m meter.Meter, s *BucketSnapshot, since int64, now meter.Instant) error {
+func restoreMeter(m meter.Meter, s *saved.Bucket, since int64, now meter.Instant) error {
 	switch m := m.(type) {
 	case meter.Saver:
-		saved := meter.State{Tokens: s.Tokens}
+		state := meter.State{Tokens: s.Tokens}
 		for _, g := range s.Spent {
-			saved.Grants = append(saved.Grants, meter.Granted{Ago: g.Ago, Cost: g.Cost})
+			state.Grants = append(state.Grants, meter.Granted{Ago: g.Ago, Cost: g.Cost})
 		}
-		return m.Restore(now, since, saved)
+		return m.Restore(now, since, state)
 	case *aimd.Meter:
 		x := s.Learned
 		if !m.Learn(now, aimd.Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}) {
@@ -241,51 +234,51 @@ func restoreMeter(m meter.Meter, s *BucketSnapshot, since int64, now meter.Insta
 	return nil
 }
 
-func (l *Limiter) restoreServer(s *ServerSnapshot, since int64) error {
-	gate, joined := queue.GateKey{Host: s.Host}, 0
+func (l *Limiter) restoreServer(s *saved.Server, since int64) error {
+	account, joined := quota.Key{Host: s.Host}, 0
 	for i, li := range l.core.Limits {
 		if key, ok := s.Keys[li.Name]; ok {
-			gate.Join(i, key)
+			account.Join(i, string(key))
 			joined++
 		}
 	}
 	if joined < len(s.Keys) {
-		return errors.New("it counts by the keys of limits that there are not")
+		return errors.New("it has keys of limits that do not exist")
 	}
-	return l.core.RestoreGate(gate, func(g *queue.GateBucket, now meter.Instant) error {
-		return restoreGate(g, s, since, now)
+	return l.core.RestoreAccount(&account, func(a *quota.Account, now meter.Instant) error {
+		return restoreAccount(a, s, since, now)
 	})
 }
 
-func restoreGate(g *queue.GateBucket, s *ServerSnapshot, since int64, now meter.Instant) error {
+func restoreAccount(a *quota.Account, s *saved.Server, since int64, now meter.Instant) error {
 	var faults []error
 	if s.After < 0 {
 		faults, since = append(faults, errBefore(s.After)), 0
 	}
 	if s.Held < 0 || s.HostHeld < 0 {
-		faults = append(faults, fmt.Errorf("holds of %v and %v cannot be", s.Held, s.HostHeld))
+		faults = append(faults, fmt.Errorf("holds of %v and %v are impossible", s.Held, s.HostHeld))
 	}
 	if d := max(0, int64(s.Held)) - since; d > 0 {
-		g.Account.Hold(now, min(d, meter.MaxPer))
+		a.Hold(now, min(d, meter.MaxPer))
 	}
 	if d := max(0, int64(s.HostHeld)) - since; d > 0 {
-		g.Party.Host.Server.Hold(now, min(d, meter.MaxPer))
+		a.Server().Hold(now, min(d, meter.MaxPer))
 	}
 	for _, q := range s.Quotas {
 		reset := max(0, int64(q.Reset)) - since
 		if q.Limit < -1 || q.Reserve < 0 || q.Reset < 0 || int64(q.Reset) > meter.MaxPer {
-			faults = append(faults, fmt.Errorf("quota %q: a limit of %d, with %d in reserve, until %v cannot be", q.Name, q.Limit, q.Reserve, q.Reset))
+			faults = append(faults, fmt.Errorf("quota %q: a limit of %d, with %d in reserve, until %v is impossible", q.Name, q.Limit, q.Reserve, q.Reset))
 		} else if reset > 0 {
-			g.Account.Restore(now, &quota.Tell{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
+			a.Restore(now, &quota.Tell{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// SaveFile writes a [Limiter.Snapshot] to a file as JSON, readable only by its owner. Another process that reads the file, and one
-// that is killed meanwhile, finds the old Snapshot or the new one, whole: the file is written beside the old one, under a name of
-// its own, flushed to the disk and then renamed. So a save at intervals and one at the end of the program do not disturb each
-// other; the last to end counts.
+// SaveFile writes a [Limiter.Snapshot] to a file as JSON, readable only by its owner. Another process that reads the file, and
+// one that is killed meanwhile, finds the old Snapshot or the new one, whole: the file is written beside the old one, under a
+// name of its own, flushed to the disk and then renamed. So a save at intervals and one at the end of the program do not disturb
+// each other; the file is that of the save that ends last.
 func (l *Limiter) SaveFile(name string) (err error) {
 	text, err := json.Marshal(l.Snapshot())
 	if err != nil {
@@ -307,8 +300,9 @@ func (l *Limiter) SaveFile(name string) (err error) {
 	return nil
 }
 
-// LoadFile restores what [Limiter.SaveFile] wrote, as [Limiter.Restore] does. A file that does not exist is no error: it is so at
-// the first start.
+// LoadFile restores what [Limiter.SaveFile] wrote, as [Limiter.Restore] does. A file that does not exist is not an error, because
+// there is none at the first start. A file that is damaged, or has a version that this program cannot read, is an error, and the
+// file stays as it is.
 func (l *Limiter) LoadFile(name string) error {
 	text, err := os.ReadFile(name)
 	switch {
@@ -319,7 +313,7 @@ func (l *Limiter) LoadFile(name string) error {
 	}
 	var s Snapshot
 	if err := json.Unmarshal(text, &s); err != nil {
-		return fmt.Errorf("throttle: LoadFile: %s: %w", name, err)
+		return fmt.Errorf("throttle: LoadFile: %s cannot be read, and nothing was restored: %w", name, err)
 	}
 	return l.Restore(s)
 }

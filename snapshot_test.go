@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/saved"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -159,13 +160,13 @@ func TestWhatDoesNotFitASnapshotIsNamedAndTheRestRestored(t *testing.T) {
 		throttle.FixedWindow(10, time.Hour, throttle.Name("hour")), throttle.SlidingWindow(10, time.Hour, throttle.Name("sliding"))),
 		throttle.WithAdaptive())
 	require.NoError(t, err)
-	err = l.Restore(throttle.Snapshot{Taken: time.Now(), Buckets: []throttle.BucketSnapshot{
+	err = l.Restore(throttle.SnapshotOf(saved.State{Taken: time.Now(), Buckets: []saved.Bucket{
 		{Limit: "gone", Key: "k"},
-		{Limit: "hour", Key: "bad", Spent: []throttle.Spent{{Cost: -1}}},
-		{Limit: "sliding", Key: "future", Spent: []throttle.Spent{{Ago: -time.Second, Cost: 1}}},
+		{Limit: "hour", Key: "bad", Spent: []saved.Spent{{Cost: -1}}},
+		{Limit: "sliding", Key: "future", Spent: []saved.Spent{{Ago: -time.Second, Cost: 1}}},
 		{Limit: "adaptive", Key: "none"},
-		{Limit: "hour", Key: "good", Spent: []throttle.Spent{{Cost: 10}}},
-	}, Servers: []throttle.ServerSnapshot{{Host: "h", Quotas: []throttle.QuotaSnapshot{{Name: "q", Limit: -7, Reset: time.Hour}}}}})
+		{Limit: "hour", Key: "good", Spent: []saved.Spent{{Cost: 10}}},
+	}, Servers: []saved.Server{{Host: "h", Quotas: []saved.Quota{{Name: "q", Limit: -7, Reset: time.Hour}}}}}))
 	for _, part := range []string{`"gone"`, `key "bad"`, `key "future"`, `key "none"`, `server "h"`} {
 		assert.ErrorContains(t, err, part)
 	}
@@ -175,34 +176,34 @@ func TestWhatDoesNotFitASnapshotIsNamedAndTheRestRestored(t *testing.T) {
 
 // What a snapshot says that cannot be right is named, and never lets more pass than a new Limiter would.
 func TestRestoreNamesWhatCannotBeRight(t *testing.T) {
-	spent := func(of ...throttle.Spent) throttle.BucketSnapshot { return throttle.BucketSnapshot{Spent: of} }
-	tokens := func(n float64) throttle.BucketSnapshot { return throttle.BucketSnapshot{Tokens: n} }
+	spent := func(of ...saved.Spent) saved.Bucket { return saved.Bucket{Spent: of} }
+	tokens := func(n float64) saved.Bucket { return saved.Bucket{Tokens: n} }
 	bucket, pace := throttle.TokenBucket(5, time.Second), throttle.Pace(5, time.Second)
 	sliding, fixed := throttle.SlidingWindow(5, time.Second), throttle.FixedWindow(5, time.Second)
 	adaptive := throttle.Adaptive(throttle.AIMD{Initial: 5, Max: 5})
 	for name, c := range map[string]struct {
 		limit throttle.Limit
-		saved throttle.BucketSnapshot
+		saved saved.Bucket
 		says  string
 	}{
-		"huge cost, sliding":         {sliding, spent(throttle.Spent{Cost: math.MaxInt64}), "cost of 9223372036854775807"},
-		"huge cost, fixed":           {fixed, spent(throttle.Spent{Cost: math.MaxInt64}), "cost of 9223372036854775807"},
-		"negative cost":              {sliding, spent(throttle.Spent{Cost: -3}, throttle.Spent{Cost: 5}), "cost of -3"},
-		"no cost":                    {fixed, spent(throttle.Spent{}), "cost of 0"},
-		"in the future":              {sliding, spent(throttle.Spent{Cost: 5, Ago: -time.Hour}), "-1h0m0s ago"},
+		"huge cost, sliding":         {sliding, spent(saved.Spent{Cost: math.MaxInt64}), "cost of 9223372036854775807"},
+		"huge cost, fixed":           {fixed, spent(saved.Spent{Cost: math.MaxInt64}), "cost of 9223372036854775807"},
+		"negative cost":              {sliding, spent(saved.Spent{Cost: -3}, saved.Spent{Cost: 5}), "cost of -3"},
+		"no cost":                    {fixed, spent(saved.Spent{}), "cost of 0"},
+		"in the future":              {sliding, spent(saved.Spent{Cost: 5, Ago: -time.Hour}), "-1h0m0s ago"},
 		"debt above the burst":       {bucket, tokens(-1e17), "debt of 1e+17"},
 		"tokens that are no number":  {bucket, tokens(math.NaN()), "NaN"},
 		"tokens without end":         {bucket, tokens(math.Inf(1)), "+Inf"},
 		"debt of ages":               {pace, tokens(-1e17), "-1e+17"},
-		"a window in a bucket":       {bucket, spent(throttle.Spent{Cost: 1}), "kind"},
+		"a window in a bucket":       {bucket, spent(saved.Spent{Cost: 1}), "kind"},
 		"a bucket in a window":       {sliding, tokens(3), "kind"},
 		"a bucket in a fixed window": {fixed, tokens(3), "kind"},
-		"learned, in a bucket":       {bucket, throttle.BucketSnapshot{Learned: &throttle.Learned{Rate: 9}}, "kind"},
+		"learned, in a bucket":       {bucket, saved.Bucket{Learned: &saved.Learned{Rate: 9}}, "kind"},
 		"nothing learned":            {adaptive, tokens(3), "kind"},
-		"learned nonsense":           {adaptive, throttle.BucketSnapshot{Learned: &throttle.Learned{Rate: math.NaN()}}, "kind"},
-		"another kind":               {bucket, throttle.BucketSnapshot{Kind: "fixed-window"}, "fixed-window"},
-		"read too early":             {bucket, throttle.BucketSnapshot{After: -1, Tokens: 5}, "read -1ns after"},
-		"a negative hold":            {bucket, throttle.BucketSnapshot{Held: -1, Tokens: 5}, "hold of -1ns"},
+		"learned nonsense":           {adaptive, saved.Bucket{Learned: &saved.Learned{Rate: math.NaN()}}, "kind"},
+		"another kind":               {bucket, saved.Bucket{Kind: "fixed-window"}, "fixed-window"},
+		"read too early":             {bucket, saved.Bucket{After: -1, Tokens: 5}, "read -1ns after"},
+		"a negative hold":            {bucket, saved.Bucket{Held: -1, Tokens: 5}, "hold of -1ns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -211,11 +212,11 @@ func TestRestoreNamesWhatCannotBeRight(t *testing.T) {
 				for b := range l.Buckets() {
 					c.saved.Limit = b.Limit
 				}
-				good := throttle.BucketSnapshot{Limit: c.saved.Limit, Key: "good", Held: time.Hour}
+				good := saved.Bucket{Limit: c.saved.Limit, Key: "good", Held: time.Hour}
 				if c.saved.Limit == "adaptive" {
-					good.Learned = &throttle.Learned{Rate: 1}
+					good.Learned = &saved.Learned{Rate: 1}
 				}
-				err = l.Restore(throttle.Snapshot{Taken: time.Now(), Buckets: []throttle.BucketSnapshot{c.saved, good}})
+				err = l.Restore(throttle.SnapshotOf(saved.State{Taken: time.Now(), Buckets: []saved.Bucket{c.saved, good}}))
 				require.ErrorContains(t, err, c.says)
 				_, ok := l.Try(throttle.Ask{Key: "good"})
 				assert.False(t, ok, "the rest is restored")
@@ -242,9 +243,9 @@ func TestASnapshotOfAnotherKindIsNotRestored(t *testing.T) {
 		throttle.TokenBucket(9, time.Hour, name), throttle.Pace(9, time.Hour, name), throttle.SlidingWindow(9, time.Hour, name),
 		throttle.FixedWindow(9, time.Hour, name), throttle.Adaptive(throttle.AIMD{}, name),
 	}
-	for i, saved := range kinds {
+	for i, from := range kinds {
 		for j, into := range kinds {
-			l, err := throttle.NewLimiter(throttle.WithLimit(saved))
+			l, err := throttle.NewLimiter(throttle.WithLimit(from))
 			require.NoError(t, err)
 			l.Try(throttle.Ask{Key: "k"})
 			next, err := throttle.NewLimiter(throttle.WithLimit(into))
@@ -341,6 +342,79 @@ func TestSavesDoNotDisturbEachOther(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Len(t, left, 1, "nothing else is left")
+}
+
+// A Snapshot that cannot be read restores nothing, and its file stays.
+func TestSnapshotThatCannotBeReadIsAnErrorThatSaysWhy(t *testing.T) {
+	old := daily(t)
+	require.NoError(t, old.Wait(t.Context(), throttle.Ask{Cost: 30}))
+	whole, err := json.Marshal(old.Snapshot())
+	require.NoError(t, err)
+	require.Contains(t, string(whole), `"version":1`)
+	for text, says := range map[string]string{
+		"":                               "unexpected end of JSON input",
+		string(whole[:len(whole)-2]):     "unexpected end of JSON input",
+		"\x00\x00":                       "invalid character",
+		"[]":                             "cannot unmarshal array",
+		"{}":                             "it has no version",
+		`{"version":2,"all":"new"}`:      "a Snapshot of version 2 cannot be read, only version 1",
+		`{"version":1,"buckets":"none"}`: "cannot unmarshal string",
+	} {
+		name := filepath.Join(t.TempDir(), "limits.json")
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		l := daily(t)
+		err := l.LoadFile(name)
+		assert.ErrorContains(t, err, says, text)
+		assert.ErrorContains(t, err, name+" cannot be read, and nothing was restored")
+		assert.EqualValues(t, 100, tokensLeft(t, l, "daily"))
+		still, err := os.ReadFile(name)
+		require.NoError(t, err)
+		assert.Equal(t, text, string(still))
+
+		s := old.Snapshot()
+		assert.Error(t, json.Unmarshal([]byte(text), &s))
+		require.NoError(t, l.Restore(s), "it is unchanged")
+		assert.EqualValues(t, 70, tokensLeft(t, l, "daily"))
+	}
+	assert.NoError(t, daily(t).Restore(throttle.Snapshot{}), "an empty Snapshot restores nothing")
+}
+
+// A key may be a raw hash, whose bytes are no text.
+func TestKeysOfAnyBytesSurviveARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := throttle.FixedWindow(10, 24*time.Hour, throttle.Name("day"))
+		l, err := throttle.NewLimiter(throttle.WithLimit(limit))
+		require.NoError(t, err)
+		spent := map[string]int64{"\xff": 3, "\xfe": 5, "\ufffd": 7}
+		for key, n := range spent {
+			require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: key, Cost: n}))
+		}
+		next := restarted(t, l, time.Hour, throttle.WithLimit(limit))
+		for key, n := range spent {
+			_, ok := next.Try(throttle.Ask{Key: key, Cost: 11 - n})
+			assert.False(t, ok, "%q", key)
+			_, ok = next.Try(throttle.Ask{Key: key, Cost: 10 - n})
+			assert.True(t, ok, "%q", key)
+		}
+	})
+}
+
+func TestOnlySomeLimitsOfASnapshotAreRestored(t *testing.T) {
+	both := []throttle.Limit{throttle.FixedWindow(10, time.Hour, throttle.Name("a")), throttle.FixedWindow(10, time.Hour, throttle.Name("b"))}
+	old, err := throttle.NewLimiter(throttle.WithLimit(both...))
+	require.NoError(t, err)
+	require.NoError(t, old.Wait(t.Context(), throttle.Ask{Cost: 3}))
+	state := throttle.StateOf(new(old.Snapshot()))
+	state.Servers = []saved.Server{{Host: "h", Held: time.Hour}, {Host: "i", Keys: map[string]saved.Key{"b": "k"}, Held: time.Hour}}
+	s := throttle.SnapshotOf(*state)
+	next, err := throttle.NewLimiter(throttle.WithLimit(both[0]))
+	require.NoError(t, err)
+	assert.ErrorContains(t, next.Restore(s), `limit "b"`)
+	require.NoError(t, next.Restore(s.Only("a")))
+	assert.EqualValues(t, 7, tokensLeft(t, next, "a"))
+	assert.Len(t, throttle.StateOf(new(s.Only("a"))).Servers, 1)
+	assert.Len(t, throttle.StateOf(&s).Buckets, 2, "the Snapshot itself is as it was")
+	assert.WithinDuration(t, time.Now(), s.Only().Taken(), time.Minute)
 }
 
 func TestFileThatCannotBeReadOrWrittenIsNamed(t *testing.T) {

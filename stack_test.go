@@ -4,6 +4,7 @@ package throttle_test
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -27,21 +29,30 @@ func TestWaitersUseSmallestStack(t *testing.T) {
 		require.Contains(t, string(out), "PASS")
 		return
 	}
-	synctest.Test(t, func(t *testing.T) {
-		const waiters = 10_000
-		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0))), throttle.WithMaxQueue(waiters))
-		ctx, cancel := context.WithCancel(t.Context())
-		before := stacks()
-		for range waiters {
-			go func() { _ = l.Wait(ctx, throttle.Ask{}) }()
-		}
-		synctest.Wait()
-		each := float64(stacks()-before) / waiters
-		require.Equal(t, waiters, l.Stats().Waiting)
-		cancel()
-		synctest.Wait()
-		require.Less(t, each, 4200.0, "bytes")
-	})
+	const waiters = 10_000
+	limits := []throttle.Option{throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0))), throttle.WithMaxQueue(waiters)}
+	l := limiterWith(t, limits...)
+	client := &http.Client{Transport: transportTo(t, nil, limits...)}
+	for name, wait := range []func(context.Context){
+		func(ctx context.Context) { _ = l.Wait(ctx, throttle.Ask{}) },
+		func(ctx context.Context) {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://a/", nil)
+			_, _ = client.Do(req)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			before := stacks()
+			for range waiters {
+				go wait(ctx)
+			}
+			synctest.Wait()
+			each := float64(stacks()-before) / waiters
+			cancel()
+			synctest.Wait()
+			assert.Less(t, each, 4500.0, "bytes for the %d. way", name+1)
+		})
+	}
 }
 
 // stacks returns how many bytes stacks take, once they have shrunk.

@@ -14,15 +14,16 @@ import (
 	"unicode"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // LimitStats are the counters and gauges of one limit, over all of its keys. It is a plain value, and prints as one line.
 //
-// A request counts in each limit that it was charged in. Delayed, Canceled, Rejected and Waits count it in one alone: the limit
-// that it would have waited for the longest.
+// A request counts as granted in each limit that charged it. Delayed, Canceled, Rejected and Waits count it in only one limit:
+// the one that it would have waited for the longest.
 //
 // The limit "server" stands for what servers reported. Its tokens are requests.
 type LimitStats struct {
@@ -104,26 +105,27 @@ type Waits struct {
 }
 
 // WaitBounds returns the upper bounds of [Waits], from 1 ms to 1 h. The slice is a copy.
-func WaitBounds() []time.Duration { return append([]time.Duration(nil), queue.WaitBounds[:]...) }
+func WaitBounds() []time.Duration { return append([]time.Duration(nil), bucket.WaitBounds[:]...) }
 
-// Limits returns the state of each limit over all of its keys, in their order, and last that of the limit "server". It takes
-// the lock for a few microseconds, however many keys there are.
+// Limits returns the state of each limit over all of its keys, in the order of the limits, followed by the limit "server". It
+// takes the lock for a few microseconds, however many keys there are.
 func (l *Limiter) Limits() []LimitStats {
 	l.mustBeMade()
 	all := make([]LimitStats, 0, len(l.core.Limits)+1)
-	l.core.LookAtLimits(func(li *queue.Limit, now meter.Instant) { all = append(all, l.limitStatsLocked(li, now)) })
+	l.core.LookAtLimits(func(li *bucket.Limit, keys, callers int, now meter.Instant) {
+		s := l.limitStatsLocked(li, now)
+		s.Keys, s.Callers = keys, callers
+		all = append(all, s)
+	})
 	return all
 }
 
-func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStats {
+func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitStats {
 	c := &li.Counts
 	s := LimitStats{
-		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed, Keys: len(li.Buckets), Waiting: c.Waiting, InFlight: li.InFlight(),
+		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: rejections(&c.Refused), Waits: Waits(c.Waits),
 		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: retuneCounts(&c.Retunes), Evicted: c.Evicted,
-	}
-	if li.Gates {
-		s.Keys, s.Keyed = len(l.core.Gates), true
 	}
 	if b := li.Single; b != nil {
 		s.Capacity = b.Capacity()
@@ -132,9 +134,6 @@ func (l *Limiter) limitStatsLocked(li *queue.Limit, now meter.Instant) LimitStat
 		} else if _, learns := b.Meter.(meter.Rater); !learns {
 			s.Rate = li.Shared(li.Rate).PerSecond()
 		}
-	}
-	if li == l.core.Fair {
-		s.Callers = l.core.Callers()
 	}
 	if held := max(li.Held, li.HeldMost); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
@@ -148,8 +147,9 @@ type BucketStats struct {
 	Key       string        `json:"key"`                 // "" if the limit has one bucket
 	Rate      float64       `json:"rate"`                // tokens per second; 0 for what a server reported, and for InFlight
 	Capacity  float64       `json:"capacity"`            // tokens when full: the burst, the n of a window, slots; 0: no bound
+	Per       string        `json:"per,omitzero"`        // the length of a window, for people, such as "24h" or "month"; "" for other limits
 	Tokens    float64       `json:"tokens"`              // balance now; negative: debt; +Inf, in JSON null: no bound
-	Wait      time.Duration `json:"wait"`                // until a request of cost 1 could go, if it came now: a lower bound with several limits, Adaptive or InFlight; math.MaxInt64: never
+	Wait      time.Duration `json:"wait"`                // the wait of a request of cost 1 that arrived now: a lower bound with several limits, Adaptive or InFlight; math.MaxInt64: forever
 	Waiting   int           `json:"waiting"`             // requests in the queue that this bucket applies to
 	Callers   int           `json:"callers,omitempty"`   // callers of these, where the limit has FairBy
 	InFlight  int           `json:"in_flight"`           // requests without a response yet, for Adaptive and InFlight limits and servers
@@ -158,31 +158,33 @@ type BucketStats struct {
 	Learned   *LearnedStats `json:"learned,omitzero"`    // what an Adaptive or AdaptiveInFlight limit knows; nil: it is none
 }
 
-// LearnedStats is what an [Adaptive] limit knows of a key, beside its rate, or what an [AdaptiveInFlight] limit knows.
+// LearnedStats is what an [Adaptive] limit has learned about a key besides its rate, or what an [AdaptiveInFlight] limit has
+// learned.
 type LearnedStats struct {
-	Ceiling      float64 `json:"ceiling"`        // rate at the last sign of too much, in tokens per second, or requests in flight; 0: there was none
+	Ceiling      float64 `json:"ceiling"`        // rate at the last sign of overload, in tokens per second, or requests in flight; 0: there was none
 	InFlightMost int     `json:"in_flight_most"` // requests that may be in flight
-	// Elasticity is by how many percent the latency rose for one percent more in flight, in an AdaptiveInFlight limit: 0 if the
-	// server worked on these requests, 1 if they only waited.
+	// Elasticity is, for an AdaptiveInFlight limit, the rise of the latency in percent for one percent more requests in flight: 0
+	// if the server worked on these requests, 1 if they only waited.
 	Elasticity float64 `json:"elasticity,omitzero"`
-	// Mode is how the rate moves: start (it doubles, no sign of too much so far), below (it approaches the ceiling), above (it
-	// leaves the ceiling), steady (it stays for a while), paused (Retry-After) or silence (only probes are sent). That of an AdaptiveInFlight limit is
-	// start, steady, visit (a lower number is tried), ceiling (refusals bound it) or paused (after a row of refusals).
+	// Mode is how the rate changes: start (it doubles, because there was no sign of overload yet), below (it approaches the
+	// ceiling), above (it leaves the ceiling), steady (it stays for a while), paused (after Retry-After) or silence (only probes
+	// are sent). For an AdaptiveInFlight limit it is start, steady, visit (a lower number is tried), ceiling (refusals bound the
+	// number) or paused (after several refusals in a row).
 	Mode string `json:"mode"`
 }
 
-// Buckets yields the state of every bucket that is kept, each as it is about when it is yielded, in no particular order. Those of
-// limits without keys have the key "". The bucket of a key "" that nothing has used is left out where requests have keys, and in a
-// Limiter without limits. What a server has reported that bounds requests now is a bucket of the limit "server", whose key is the
-// host and what requests are counted by there, once for each of the resources that it counts apart.
+// Buckets yields the state of every bucket that is kept, each at about the time at which it is yielded, in no particular order.
+// Buckets of limits without keys have the key "". An unused bucket of the key "" is omitted where requests have keys, and in a
+// Limiter without limits. Quotas and holds of a server that bound requests now are buckets of the limit "server", one for each
+// resource that the server counts separately. Their key is the host and the keys by which requests are counted there.
 //
-// The lock is taken for about 0.3 ms and at most 1,024 buckets at once, so that requests go on meanwhile. For figures over all
-// keys, [Limiter.Limits] is faster.
+// Buckets takes the lock repeatedly, each time for about 0.3 ms and at most 1,024 buckets, so that requests are not delayed for
+// longer. For figures of all keys together, [Limiter.Limits] is faster.
 func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	l.mustBeMade()
 	return func(yield func(BucketStats) bool) {
 		var stats []BucketStats
-		l.core.Look(func(b *queue.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) }, func() bool {
+		l.core.Look(func(b *bucket.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) }, func() bool {
 			for i := range stats {
 				if !yield(stats[i]) {
 					return false
@@ -194,8 +196,8 @@ func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	}
 }
 
-// Bucket returns the state of one bucket, and reports whether there is such a limit and a bucket is kept for that key: one that
-// is full is forgotten within about a second. For what servers reported see [Limiter.Servers].
+// Bucket returns the state of one bucket. It reports false if there is no such limit, or no bucket for that key, because a full
+// bucket is forgotten within about a second. For what servers reported see [Limiter.Servers].
 func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 	l.mustBeMade()
 	li, err := l.named(limit)
@@ -203,14 +205,17 @@ func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 		return BucketStats{}, false
 	}
 	var s BucketStats
-	ok := l.core.LookAt(li, key, func(b *queue.Bucket, now meter.Instant) { s = l.bucketStatsLocked(b, now) })
+	ok := l.core.LookAt(li, key, func(b *bucket.Bucket, now meter.Instant) { s = l.bucketStatsLocked(b, now) })
 	return s, ok
 }
 
-func (l *Limiter) bucketStatsLocked(b *queue.Bucket, now meter.Instant) BucketStats {
+func (l *Limiter) bucketStatsLocked(b *bucket.Bucket, now meter.Instant) BucketStats {
 	s := BucketStats{
 		Limit: b.Limit.Name, Key: b.Key, Rate: b.PerSecond(now), Capacity: b.Capacity(), Tokens: b.Meter.Tokens(now),
-		Wait: b.WaitLocked(now), Waiting: b.Waiting(), Callers: b.Callers(),
+		Wait: b.Wait(now), Waiting: b.Waiting(), Callers: b.Callers(),
+	}
+	if b.Limit.Windowed {
+		s.Per = l.policyOf(b.Limit).windowText(b.Rate().Per)
 	}
 	if m, ok := b.Meter.(meter.Flier); ok {
 		s.InFlight = int(m.InFlight())
@@ -239,27 +244,27 @@ type ServerStats struct {
 	Host      string       `json:"host"`
 	Account   string       `json:"account,omitzero"`    // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
 	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
-	Pace      float64      `json:"pace"`                // requests per second that leave one by one after a refusal; 0: they need not
+	Pace      float64      `json:"pace"`                // requests per second that are sent one by one after a refusal; 0: no pace
 	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
 	Quotas    []QuotaStats `json:"quotas,omitzero"`     // by name
 }
 
-// QuotaStats is what is known of a quota of a server.
+// QuotaStats is the known state of a quota of a server.
 type QuotaStats struct {
 	Name     string    `json:"name"` // "default" if the server does not name it
 	Unit     string    `json:"unit"` // such as requests or tokens
 	Limit    int64     `json:"limit"`
-	Left     int64     `json:"left"`           // -1, as for Limit: not known; requests in flight are not taken off
-	InFlight int64     `json:"in_flight"`      // requests whose responses may tell that less is left
+	Left     int64     `json:"left"`           // -1, as for Limit: not known; requests in flight are not subtracted
+	InFlight int64     `json:"in_flight"`      // requests whose responses may report that less is left
 	Reset    time.Time `json:"reset,omitzero"` // zero: not known
 }
 
-// Servers returns what servers have reported that is still remembered, ordered by host. It takes the lock for at most 64 servers at
-// once.
+// Servers returns what servers have reported, as far as it is still remembered, ordered by host. It takes the lock for at most 64
+// servers at once.
 func (l *Limiter) Servers() []ServerStats {
 	l.mustBeMade()
 	var all []ServerStats
-	for some := range l.parties() {
+	for some := range l.accounts() {
 		all = l.appendServers(all, some)
 	}
 	slices.SortFunc(all, func(x, y ServerStats) int {
@@ -273,33 +278,33 @@ func (l *Limiter) Servers() []ServerStats {
 func (l *Limiter) Server(host string) []ServerStats {
 	l.mustBeMade()
 	var all []ServerStats
-	for some := range slices.Chunk(l.core.PartiesAt(host), queue.PieceSize) {
+	for some := range l.core.AccountsAt(host) {
 		all = l.appendServers(all, some)
 	}
 	slices.SortFunc(all, func(x, y ServerStats) int { return cmp.Compare(x.Account, y.Account) })
 	return all
 }
 
-// parties yields a gate of each party, a few at a time.
-func (l *Limiter) parties() iter.Seq[[]*queue.Bucket] {
-	return slices.Chunk(l.core.PartiesOf(func(queue.GateKey) bool { return true }), queue.PieceSize)
+// accounts yields all accounts at servers, a few at a time.
+func (l *Limiter) accounts() iter.Seq[[]*quota.Account] {
+	return l.core.AccountsIf(func(*quota.Key) bool { return true })
 }
 
-func (l *Limiter) appendServers(all []ServerStats, gates []*queue.Bucket) []ServerStats {
-	l.core.LookAtGates(gates, func(g *queue.GateBucket, now meter.Instant) {
-		if s := l.serverStatsLocked(g, now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
+func (l *Limiter) appendServers(all []ServerStats, some []*quota.Account) []ServerStats {
+	l.core.LookAtAccounts(some, func(a *quota.Account, now meter.Instant) {
+		if s := l.serverStatsLocked(a, now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
 			all = append(all, s)
 		}
 	})
 	return all
 }
 
-func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) ServerStats {
-	s := ServerStats{Host: g.Key().Host, Account: g.Key().Party(), Refused: uint64(g.Party.Refused)}
-	if held := g.HeldUntil(); held > now {
+func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerStats {
+	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), Refused: uint64(a.Limited)}
+	if held := a.Until(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}
-	pace, quotas := g.Account.State(now)
+	pace, quotas := a.State(now)
 	s.Pace = pace
 	for _, q := range quotas {
 		stats := QuotaStats{Name: q.Name, Unit: cmp.Or(q.Unit, "requests"), Limit: q.Limit, Left: q.Left, InFlight: q.InFlight}
@@ -311,13 +316,12 @@ func (l *Limiter) serverStatsLocked(g *queue.GateBucket, now meter.Instant) Serv
 	return s
 }
 
-// ForgetServer forgets what a server reported that stops requests: holds, the pace after a refusal, and quotas. key is a host, or a
-// host and a party as the keys of the limit "server" have them. The pauses of [Adaptive] limits for that key end, too. What the
-// server says next counts again.
+// ForgetServer removes the limits that a server reported: holds, the pace after a refusal, and quotas. key is a host, or a host
+// and an account as the keys of the limit "server" have them. It also ends the pauses of [Adaptive] limits for that key. What the
+// server reports next counts again.
 func (l *Limiter) ForgetServer(key string) {
 	l.mustBeMade()
-	gates := l.core.PartiesOf(func(g queue.GateKey) bool { return g.Host == key || g.Name() == key })
-	l.core.ForgetSaid(gates, key)
+	l.core.ForgetReports(func(k *quota.Key) bool { return k.Host == key || k.Name() == key }, key)
 	l.core.RecountHolds(l.core.Gate)
 	for _, li := range l.core.Limits {
 		if li.Learns {
@@ -384,7 +388,7 @@ func (s Stats) LogValue() slog.Value {
 		slog.Int("waiting", s.Waiting))
 }
 
-// String returns the total, with the reasons that there were.
+// String returns the total, and the counts of the reasons that occurred.
 func (r Rejections) String() string {
 	var some []string
 	for reason, n := range r.All() {
@@ -400,7 +404,7 @@ func (r Rejections) String() string {
 
 // String returns the state of the bucket in one line, for people.
 func (b BucketStats) String() string {
-	text := queue.Plain(b.Limit)
+	text := quota.Plain(b.Limit)
 	if b.Key != "" {
 		text += " " + strconv.Quote(b.Key)
 	}
@@ -412,10 +416,14 @@ func (b BucketStats) String() string {
 	default:
 		text += ": " + number(b.Tokens) + " tokens"
 	}
-	if !b.Reset.IsZero() {
-		text += ", resets at " + b.Reset.Format(time.RFC3339)
-	} else if b.Rate > 0 {
+	switch {
+	case b.Per != "":
+		text += " per " + b.Per
+	case b.Rate > 0:
 		text += ", " + rateText(b.Rate)
+	}
+	if !b.Reset.IsZero() {
+		text += ", resets at " + b.Reset.Format(resetFormat(b.Reset, b.Per))
 	}
 	if b.Waiting > 0 {
 		text += fmt.Sprintf(", %d waiting", b.Waiting)
@@ -424,6 +432,33 @@ func (b BucketStats) String() string {
 		text += fmt.Sprintf(", %d in flight", b.InFlight)
 	}
 	return text + heldText(b.HeldUntil)
+}
+
+// windowText returns the length of a window of a limit, without zeros at its end.
+func (p *policy) windowText(per time.Duration) string {
+	if p.kind == kindCalendar {
+		return p.unit.String()
+	}
+	text := per.String()
+	for _, zero := range []struct{ after, text string }{{"m", "0s"}, {"h", "0m"}} {
+		if strings.HasSuffix(text, zero.after+zero.text) {
+			text = strings.TrimSuffix(text, zero.text)
+		}
+	}
+	return text
+}
+
+// resetFormat returns the format of the end of a window: with seconds if there are some, and with the date if it may be after
+// tomorrow's midnight.
+func resetFormat(at time.Time, per string) string {
+	format := "15:04 MST"
+	if at.Second() != 0 || at.Nanosecond() != 0 {
+		format = "15:04:05.999 MST"
+	}
+	if d, err := time.ParseDuration(per); per != "day" && (err != nil || d > 24*time.Hour) {
+		format = "2006-01-02 " + format
+	}
+	return format
 }
 
 // rateText returns a rate per second, or per the first longer unit in which it is at least 1.
@@ -475,7 +510,7 @@ func (b BucketStats) MarshalJSON() ([]byte, error) {
 
 // String returns the state of the limit in one line, for people.
 func (s LimitStats) String() string {
-	text := queue.Plain(s.Name) + ": granted " + strconv.FormatUint(s.Granted, 10)
+	text := quota.Plain(s.Name) + ": granted " + strconv.FormatUint(s.Granted, 10)
 	text += waitedText(s.Delayed, s.Waits.Sum, s.Waits.mostText())
 	text += fmt.Sprintf(", rejected %v, canceled %d; %d waiting now", s.Rejected, s.Canceled, s.Waiting)
 	if !s.Keyed && !math.IsInf(s.Tokens, 0) {
@@ -525,12 +560,12 @@ func (s ServerStats) String() string {
 	if s.Pace > 0 {
 		said = append(said, "paced at "+number(s.Pace)+"/s")
 	}
-	return strings.TrimSpace(queue.Plain(s.Host)+" "+printable(s.Account)) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
+	return strings.TrimSpace(quota.Plain(s.Host)+" "+printable(s.Account)) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
 }
 
 // String returns what is left of the quota, for people.
 func (q QuotaStats) String() string {
-	name := queue.Plain(q.Name)
+	name := quota.Plain(q.Name)
 	text := name + ": unknown"
 	if q.Left >= 0 {
 		text = name + ": " + strconv.FormatInt(q.Left, 10)
@@ -538,14 +573,14 @@ func (q QuotaStats) String() string {
 	if q.Limit >= 0 {
 		text += " of " + strconv.FormatInt(q.Limit, 10)
 	}
-	text += " " + queue.Plain(q.Unit) + " left"
+	text += " " + quota.Plain(q.Unit) + " left"
 	if !q.Reset.IsZero() {
 		text += " until " + q.Reset.Format(time.RFC3339)
 	}
 	return text
 }
 
-// printable returns keys as ServerStats.Party has them, and anything else quoted.
+// printable returns keys as ServerStats.Account has them, and anything else quoted.
 func printable(keys string) string {
 	if strings.ContainsFunc(keys, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(keys)
@@ -571,10 +606,14 @@ func heldGroup(until time.Time, attrs ...slog.Attr) slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// number returns a figure with four digits, or a whole one, for people.
+// number returns a figure with four digits, or a whole one, for people: 8,000.
 func number(f float64) string {
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
-		return strconv.FormatFloat(f, 'f', 0, 64)
+		text := strconv.FormatFloat(f, 'f', 0, 64)
+		for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+			text = text[:i] + "," + text[i:]
+		}
+		return text
 	}
 	return strconv.FormatFloat(f, 'g', 4, 64)
 }

@@ -41,9 +41,9 @@ type syntheticBody struct{ bytes.Reader }
 
 func (*syntheticBody) Close() error { return nil }
 
-// RejectionOf returns the rejection behind a response that was made here, and whether it was: it distinguishes a synthetic 429
-// from one of the server. It looks at the context of the response's Request, which a server cannot forge, and needs the
-// response itself, not a copy; http.Client returns the response itself.
+// RejectionOf returns the rejection behind a response that a Transport made, and reports whether a Transport made it. So it
+// distinguishes a synthetic 429 from a 429 sent by the server. It looks at the context of the response's Request, which a server
+// cannot forge. It needs the response itself, not a copy; http.Client returns the response itself.
 func RejectionOf(resp *http.Response) (*Rejection, bool) {
 	if resp == nil || resp.Request == nil {
 		return nil, false
@@ -54,10 +54,11 @@ func RejectionOf(resp *http.Response) (*Rejection, bool) {
 	return nil, false
 }
 
-// Response returns the response that a Transport rejects req with by default: 429 Too Many Requests with Retry-After in
-// whole seconds and a problem document (RFC 9457) as its body, in which retry_after has the seconds with a fraction. The body may
-// be passed on to others: it names no limit, key or reason, which [RejectionOf] returns and [Rejection.Error] puts into words.
-// [RejectionOf] distinguishes it from a response of a server. A function for [WithRejectionResponse] can change it and return it.
+// Response returns the response that a Transport rejects req with by default: 429 Too Many Requests with Retry-After in whole
+// seconds and a problem document (RFC 9457) as its body, in which retry_after has the seconds with a fraction. The body may be
+// forwarded to others, because it names no limit, key or reason. [RejectionOf] returns these, [Rejection.Error] puts them into
+// words, and shape.Problem makes a response that names them. [RejectionOf] distinguishes the response from one of a server. A
+// function for [WithRejectionResponse] can change it and return it.
 func (r *Rejection) Response(req *http.Request) *http.Response {
 	s := r.respond(req)
 	s.response = http.Response{

@@ -21,21 +21,23 @@ import (
 // TestRejectionTextsNameTheRightNumbers covers what is known on arrival, and what becomes known in the queue.
 func TestRejectionTextsNameTheRightNumbers(t *testing.T) {
 	for want, r := range map[string]throttle.Rejection{
-		`limit "rpm": cost 2 can be paid in 1.235s, and the request may not wait`:          {Reason: throttle.ReasonNoTokens, Cost: 2, Wait: 1234567890},
-		`limit "rpm": a wait of 3s exceeds the maximum of 2s`:                              {Reason: throttle.ReasonMaxWait, Wait: 3 * time.Second, Patience: 2 * time.Second},
-		`limit "rpm": the wait exceeds the maximum of 24h0m0s`:                             {Reason: throttle.ReasonMaxWait, Patience: 24 * time.Hour},
-		`limit "rpm": the wait exceeds the maximum of 24h0m0s; the request could go in 2s`: {Reason: throttle.ReasonMaxWait, Wait: 2 * time.Second, Patience: 24 * time.Hour},
-		`limit "rpm": a wait of 1m0s exceeds the context's deadline (5s left)`:             {Reason: throttle.ReasonDeadline, Wait: time.Minute, Patience: 5 * time.Second},
-		`limit "rpm": the wait exceeds the context's deadline; the request could go in 1s`: {Reason: throttle.ReasonDeadline, Wait: time.Second, Patience: 5 * time.Second},
-		`limit "rpm": the queue is full`:                                                   {Reason: throttle.ReasonQueueFull},
-		`limit "rpm": the queue is full; the request could go in 9s`:                       {Reason: throttle.ReasonQueueFull, Wait: 9 * time.Second},
-		`limit "rpm": cost -1 is negative`:                                                 {Reason: throttle.ReasonCost, Cost: -1, Wait: math.MaxInt64},
-		`limit "rpm": cost 6 exceeds what the limit can ever pay`:                          {Reason: throttle.ReasonCost, Cost: 6, Wait: math.MaxInt64},
-		`limit "rpm": cost 6 exceeds 5, the most that the limit can pay at once`:           {Reason: throttle.ReasonCost, Cost: 6, Most: 5, Wait: math.MaxInt64},
-		`limit "rpm": held for 1h0m0s`:                                                     {Reason: throttle.ReasonHeld, Wait: time.Hour},
-		`limit "rpm": held for 1h0m0s, and the maximum wait is 1m0s`:                       {Reason: throttle.ReasonHeld, Wait: time.Hour, Patience: time.Minute},
-		`limit "rpm", key "a\"b": no room for another key; raise WithMaxKeys`:              {Reason: throttle.ReasonKeys, Key: `a"b`},
-		`limit "rpm": rejected: Reason(99)`:                                                {Reason: 99},
+		`limit "rpm": cost 2 can be paid in 1.235s, and the request may not wait`:                           {Reason: throttle.ReasonNoTokens, Cost: 2, Wait: 1234567890},
+		`limit "rpm": a wait of 3s exceeds the maximum of 2s`:                                               {Reason: throttle.ReasonMaxWait, Wait: 3 * time.Second, Patience: 2 * time.Second},
+		`limit "rpm": the wait exceeds the maximum of 24h0m0s`:                                              {Reason: throttle.ReasonMaxWait, Patience: 24 * time.Hour},
+		`limit "rpm": the wait exceeds the maximum of 24h0m0s; the request could be sent in 2s`:             {Reason: throttle.ReasonMaxWait, Wait: 2 * time.Second, Patience: 24 * time.Hour},
+		`limit "rpm": a wait of 1m0s exceeds the context's deadline (5s left)`:                              {Reason: throttle.ReasonDeadline, Wait: time.Minute, Patience: 5 * time.Second},
+		`limit "rpm": the wait exceeds the context's deadline; the request could be sent in 1s`:             {Reason: throttle.ReasonDeadline, Wait: time.Second, Patience: 5 * time.Second},
+		`limit "rpm": the queue is full`:                                                                    {Reason: throttle.ReasonQueueFull},
+		`limit "rpm": the queue is full; the request could be sent in 9s`:                                   {Reason: throttle.ReasonQueueFull, Wait: 9 * time.Second},
+		`limit "rpm": cost 1 cannot be paid now, it is not known when it can, and the request may not wait`: {Reason: throttle.ReasonNoTokens, Cost: 1, Wait: math.MaxInt64},
+		`limit "rpm": the wait exceeds the maximum of 1m0s; when the request could be sent is not known`:    {Reason: throttle.ReasonMaxWait, Wait: math.MaxInt64, Patience: time.Minute},
+		`limit "rpm": cost -1 is negative`:                                                                  {Reason: throttle.ReasonCost, Cost: -1, Wait: math.MaxInt64},
+		`limit "rpm": cost 6 exceeds what the limit can ever pay`:                                           {Reason: throttle.ReasonCost, Cost: 6, Wait: math.MaxInt64},
+		`limit "rpm": cost 6 exceeds 5, the most that the limit can pay at once`:                            {Reason: throttle.ReasonCost, Cost: 6, Most: 5, Wait: math.MaxInt64},
+		`limit "rpm": held for 1h0m0s`:                                                                      {Reason: throttle.ReasonHeld, Wait: time.Hour},
+		`limit "rpm": held for 1h0m0s, and the maximum wait is 1m0s`:                                        {Reason: throttle.ReasonHeld, Wait: time.Hour, Patience: time.Minute},
+		`limit "rpm", key "a\"b": no room for another key; raise WithMaxKeys`:                               {Reason: throttle.ReasonKeys, Key: `a"b`},
+		`limit "rpm": rejected: Reason(99)`:                                                                 {Reason: 99},
 	} {
 		r.Limit = "rpm"
 		assert.Equal(t, "throttle: "+want, r.Error())

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
-	"github.com/httpthrottle/throttle/internal/queue"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A Transport is an [http.RoundTripper] that makes each request wait until its limits allow it, or rejects it, and passes
-// it on to another RoundTripper. It never changes a request, reads a request body or sends a request twice. It is safe for
-// concurrent use, runs no background goroutine and need not be closed. Make one with [New].
+// A Transport is an [http.RoundTripper] that makes each request wait until its limits allow it, or rejects it, and sends it with
+// another RoundTripper. It never changes a request, reads a request body or sends a request twice. It is safe for concurrent use,
+// runs no background goroutine and need not be closed. Make one with [New].
 //
 // The Timeout of an http.Client includes the wait, so that a request that would wait longer is rejected immediately. To
 // limit only the server's time, set the timeouts of the [http.Transport] instead.
@@ -26,17 +28,18 @@ type Transport struct {
 	shape   func(*Rejection, *http.Request) *http.Response
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
-	deaf    bool
-	plain   []queue.Charge // of each request without overrides in its context; nil: functions tell keys or costs
+	noHints bool
+	plain   []bucket.Charge // of each request without overrides in its context; nil: functions tell keys or costs
 
 	connections connections
 	asker       *asker // apart, because it is written while other goroutines read these fields
-	quiet       *quiet // the same; nil: each response is read
+	quiet       *quiet // the same
+	readsAll    bool   // each response is read
 	exempted    atomic.Uint64
 }
 
 // New returns a Transport that sends requests with base, or with [http.DefaultTransport] if base is nil. Without limits it
-// follows only what servers report. The error names everything that is wrong with the options, one fault a line.
+// follows only what servers report. The error names everything that is wrong with the options, one fault per line.
 func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	c := newConfig(opts)
 	if err := c.validate(); err != nil {
@@ -47,11 +50,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t := &Transport{
 		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
-		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, deaf: c.deaf, asker: new(asker),
+		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints, asker: new(asker),
 	}
-	if len(c.usedOf("WithServerHints")) == 0 {
-		t.quiet = new(quiet)
-	}
+	t.quiet, t.readsAll = new(quiet), len(c.usedOf("WithServerHints")) > 0
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}
@@ -77,9 +78,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 }
 
 // plainCharges returns what each request is charged, if no function tells its keys and costs.
-func (t *Transport) plainCharges() []queue.Charge {
+func (t *Transport) plainCharges() []bucket.Charge {
 	policies := t.limiter.own()
-	plain := queue.Paid{Charges: make([]queue.Charge, 0, len(policies))}
+	plain := bucket.Paid{Charges: make([]bucket.Charge, 0, len(policies))}
 	for i := range policies {
 		p := &policies[i]
 		if p.key != nil || p.cost != nil || t.key != nil || t.cost != nil {
@@ -110,7 +111,7 @@ func (t *Transport) Limiter() *Limiter {
 	return t.limiter
 }
 
-// Stats returns the counters of this Transport, without those of others that share its Limiter.
+// Stats returns the counters of this Transport, without those of other Transports that share its Limiter.
 func (t *Transport) Stats() Stats {
 	t.mustBeMade()
 	s := t.limiter.statsOf(&t.asker.counts)
@@ -131,38 +132,60 @@ func (t *Transport) CloseIdleConnections() {
 // gets an error if it cannot meet the deadline of its context, or its cost can never be paid. If the context ends before the
 // request is sent, the error is the context's cause, and nothing is charged.
 //
-// While a server cannot be connected to, requests to it that fall under limits with a rate leave one by one, at the slowest of
-// these rates and at least ten a second. The others wait for the next attempt, and share its error if it fails.
+// While no connection to a server can be made, its requests under limits with a rate are sent one by one, at the slowest of these
+// rates and at least ten a second. Other requests wait for the next attempt, and share its error if it fails.
 //
-// If the next RoundTripper is a Transport too, a request whose context ends while it waits there is not charged here either.
-// Where another RoundTripper stands between the two, it is charged here: the cause of a context does not say where it ended.
+// If the next RoundTripper is a Transport too, a request whose context ends while it waits there is not charged here either. If
+// another RoundTripper stands between the two, the request is charged here, because the cause of a context does not show where
+// the request was.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, _, err := t.roundTrip(req)
 	return resp, err
 }
 
-// roundTrip is RoundTrip, and reports how far the request got. A request that must wait does so in a call of its own, because the
-// two ways need different things on the stack, and 100,000 requests may wait.
+// roundTrip is RoundTrip, and reports how far the request got. What a request needs that is granted immediately has left the stack
+// before another one waits, because 100,000 requests may wait.
 func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) {
 	t.mustBeMade()
-	var some [4]queue.Charge
-	a := admission{Paid: queue.Paid{Charges: some[:0]}}
+	p, resp, far, err := t.arrive(req)
+	if p != nil {
+		return t.sendLater(req, p)
+	}
+	return resp, far, err
+}
+
+// arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is pending.
+func (t *Transport) arrive(req *http.Request) (p *bucket.Pending, resp *http.Response, far reach, err error) {
+	var some [4]bucket.Charge
+	a := admission{Paid: bucket.Paid{Charges: some[:0]}}
 	if most := len(t.limiter.policies); most > len(some) {
-		a.Charges = make([]queue.Charge, 0, most)
+		a.Charges = make([]bucket.Charge, 0, most)
 	}
+	decided := false
+	defer func() {
+		if !decided { // a function of the user panicked, so the request is not sent
+			closeBody(req)
+		}
+	}()
 	p, r, err := t.admit(req, &a)
+	decided = true
 	switch {
-	case p != nil || r != nil || err != nil:
-		return t.sendLater(req, p, r, err)
+	case p != nil:
+		return p, nil, 0, nil
+	case r != nil || err != nil:
+		resp, err = t.turnAway(req, r, err)
+		return nil, resp, reachedNoBase, err
 	case a.exempt:
-		return t.sendOn(req)
+		resp, far, err = t.sendOn(req)
+	default:
+		resp, far, err = t.sendNow(req, &a)
 	}
-	return t.sendNow(req, &a)
+	return nil, resp, far, err
 }
 
 // An admission is what is known of a request that was granted immediately. It becomes a [Grant] only if that is needed.
 type admission struct {
-	queue.Paid
+	bucket.Paid
 	tracked bool // the Limiter needs the outcome
 	exempt  bool
 }
@@ -175,10 +198,10 @@ func (t *Transport) sendNow(req *http.Request, a *admission) (*http.Response, re
 		return t.exchange(req, &a.Paid, &g)
 	}
 	resp, far, err := t.forward(req, &a.Paid)
-	if err != nil || resp != nil && t.speaks(req, resp, a.Mark.At) {
+	if err != nil || resp != nil && t.mayHint(req, resp, a.Mark.At) {
 		var g Grant
 		t.grant(&g, req, a)
-		t.hear(req, resp, far, err, &g)
+		t.reportUntracked(req, resp, far, err, &g)
 	}
 	return resp, far, err
 }
@@ -191,12 +214,9 @@ func (t *Transport) grant(g *Grant, req *http.Request, a *admission) {
 	g.grant.Keep(a.Charges)
 }
 
-// sendLater waits until a pending request is granted, and sends it. Without a pending request it is rejected or over already.
-func (t *Transport) sendLater(req *http.Request, p *queue.Pending, r *Rejection, err error) (*http.Response, reach, error) {
-	var paid *queue.Paid
-	if p != nil {
-		paid, r, err = t.await(req, p)
-	}
+// sendLater waits until a pending request is granted, and sends it.
+func (t *Transport) sendLater(req *http.Request, p *bucket.Pending) (*http.Response, reach, error) {
+	paid, r, err := t.await(req, p)
 	if r != nil || err != nil {
 		resp, err := t.turnAway(req, r, err)
 		return resp, reachedNoBase, err
@@ -205,14 +225,14 @@ func (t *Transport) sendLater(req *http.Request, p *queue.Pending, r *Rejection,
 }
 
 // await is [Limiter.await] for a request. If a hook panics, the request is not sent.
-func (t *Transport) await(req *http.Request, p *queue.Pending) (paid *queue.Paid, r *Rejection, err error) {
+func (t *Transport) await(req *http.Request, p *bucket.Pending) (paid *bucket.Paid, r *Rejection, err error) {
 	done := false
 	defer func() {
 		if !done {
 			closeBody(req)
 		}
 	}()
-	if p.Gate == nil && !t.deaf && p.Ask.MaxWait != 0 {
+	if p.Gate == nil && !t.noHints && p.Ask.MaxWait != 0 {
 		p.Gate, p.Late = t.gateOf(req), true
 	}
 	paid, r, err = t.limiter.await(req.Context(), p, t.asker)
@@ -220,10 +240,8 @@ func (t *Transport) await(req *http.Request, p *queue.Pending) (paid *queue.Paid
 	return paid, r, err
 }
 
-// sendWaited is not inlined, to keep the stack of its caller small, on which the request waited.
-//
-//go:noinline
-func (t *Transport) sendWaited(req *http.Request, p *queue.Paid) (*http.Response, reach, error) {
+// sendWaited sends a request that has waited.
+func (t *Transport) sendWaited(req *http.Request, p *bucket.Paid) (*http.Response, reach, error) {
 	g := t.limiter.grantOf(p, t.asker)
 	g.ctx = req.Context()
 	g.receipt = overridesOf(g.ctx).receipt
@@ -236,8 +254,8 @@ func (t *Transport) sendWaited(req *http.Request, p *queue.Paid) (*http.Response
 		return t.exchange(req, p, &g)
 	}
 	resp, far, err := t.forward(req, p)
-	if err != nil || resp != nil && t.speaks(req, resp, g.grant.Mark.At) {
-		t.hear(req, resp, far, err, &g)
+	if err != nil || resp != nil && t.mayHint(req, resp, g.grant.Mark.At) {
+		t.reportUntracked(req, resp, far, err, &g)
 	}
 	return resp, far, err
 }
@@ -259,22 +277,9 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// admit is price, which may call a user's function: if that panics, the request is not sent, and its body is closed.
-func (t *Transport) admit(req *http.Request, a *admission) (*queue.Pending, *Rejection, error) {
-	done := false
-	defer func() {
-		if !done {
-			closeBody(req)
-		}
-	}()
-	p, r, err := t.price(req, a)
-	done = true
-	return p, r, err
-}
-
-// price adds the charges of req to a, and grants it immediately if it can. Otherwise the request is pending, or rejected if it may
+// admit adds the charges of req to a, and grants it immediately if it can. Otherwise the request is pending, or rejected if it may
 // not wait.
-func (t *Transport) price(req *http.Request, a *admission) (*queue.Pending, *Rejection, error) {
+func (t *Transport) admit(req *http.Request, a *admission) (*bucket.Pending, *Rejection, error) {
 	ctx := req.Context()
 	o := overridesOf(ctx)
 	if o.exempt || t.exempt != nil && t.exempt(req) {
@@ -283,9 +288,9 @@ func (t *Transport) price(req *http.Request, a *admission) (*queue.Pending, *Rej
 		return nil, nil, nil
 	}
 	l := t.limiter
-	var gate *queue.GateKey
-	if !t.deaf && l.core.Heard.Load() {
-		gate = &queue.GateKey{Host: ByHost(req), Family: l.family(req)}
+	var gate *quota.Key
+	if !t.noHints && l.core.HasHints.Load() {
+		gate = &quota.Key{Host: ByHost(req), Family: l.family(req)}
 	}
 	if t.plain != nil && o == noOverrides {
 		a.AddAll(t.plain)
@@ -293,8 +298,8 @@ func (t *Transport) price(req *http.Request, a *admission) (*queue.Pending, *Rej
 		t.charge(o, req, &a.Paid, gate)
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	if ctx.Err() != nil || req.Cancel != nil && queue.IsClosed(req.Cancel) {
-		return nil, nil, queue.CauseOf(ctx)
+	if err := limiter.Ended(ctx, req.Cancel); err != nil {
+		return nil, nil, err
 	}
 	var ok bool
 	if gate != nil || o.patience(t.maxWait) != 0 {
@@ -316,7 +321,7 @@ func (t *Transport) price(req *http.Request, a *admission) (*queue.Pending, *Rej
 }
 
 // charge adds what a request costs in each limit to p, and its keys to those of its gate. There must be room for all limits.
-func (t *Transport) charge(o *overrides, req *http.Request, p *queue.Paid, gate *queue.GateKey) {
+func (t *Transport) charge(o *overrides, req *http.Request, p *bucket.Paid, gate *quota.Key) {
 	key, shared := t.keyOf(o, req), t.costOf(o, req)
 	policies := t.limiter.own()
 	for i := range policies {
@@ -338,25 +343,25 @@ func (t *Transport) charge(o *overrides, req *http.Request, p *queue.Paid, gate 
 }
 
 // try grants or rejects a request that may not wait. It does neither if a bucket must be made or other requests wait.
-func (t *Transport) try(o *overrides, req *http.Request, p *queue.Paid) (ok bool, r *Rejection) {
-	var why queue.Refusal
+func (t *Transport) try(o *overrides, req *http.Request, p *bucket.Paid) (ok bool, r *Rejection) {
+	var why bucket.Refusal
 	v := t.limiter.core.Try(p, &t.asker.counts, o.priority, false, &why)
-	if v == queue.Refused {
+	if v == bucket.Refused {
 		r = rejected(&why)
 		t.asker.observer.rejected(req.Context(), r, 0, false)
 	}
-	return v == queue.Granted, r
+	return v == bucket.Granted, r
 }
 
 // pend makes a request pending that cannot be granted immediately.
-func (t *Transport) pend(o *overrides, req *http.Request, charges []queue.Charge, gate *queue.GateKey) *queue.Pending {
+func (t *Transport) pend(o *overrides, req *http.Request, charges []bucket.Charge, gate *quota.Key) *bucket.Pending {
 	a := o.ask(t.maxWait, t.asker)
 	if t.limiter.core.Fair != nil {
 		t.limiter.setCaller(&a, t.limiter.callerOf(o, req))
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	a.Cancel = req.Cancel
-	return queue.Pend(charges, a, gate)
+	return bucket.Pend(charges, a, gate)
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.

@@ -12,8 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/queue"
 )
 
 // A downServer could not be connected to the last time. Such an attempt costs no tokens, so limits alone would not bound how
@@ -28,8 +29,9 @@ type downServer struct {
 }
 
 const (
-	slowestAttempts = int64(time.Second) / 10 // is the longest between two attempts
-	downStale       = int64(time.Minute)      // a server that was not tried for so long is forgotten
+	slowestAttempts   = int64(time.Second) / 10 // is the longest between two attempts, where a limit has a rate
+	unlimitedAttempts = int64(time.Second) / 5  // is the time between two, where only server hints would tell a rate
+	downStale         = int64(time.Minute)      // a server that was not tried for so long is forgotten
 
 	// maxDown is how many servers are remembered that could not be connected to. Requests to others are charged, and leave
 	// as the limits allow.
@@ -48,17 +50,23 @@ func serverOf(req *http.Request) string {
 func (l *Limiter) sinceStart() meter.Instant { return meter.Instant(time.Since(l.core.Start)) }
 
 // gap returns how far apart the limits that a request falls under let such requests leave in the long run, and no more than a
-// tenth of a second; 0: none of them has a rate.
-func (t *Transport) gap(charges []queue.Charge) int64 {
+// tenth of a second. If none of them has a rate, it is unlimitedAttempts, or 0 without server hints: then nothing is to be paced.
+func (t *Transport) gap(charges []bucket.Charge) int64 {
+	if t.limiter.core.Longest(charges) == 0 {
+		if t.noHints {
+			return 0
+		}
+		return unlimitedAttempts
+	}
 	return int64(math.Ceil(min(1e9*t.limiter.core.Longest(charges), float64(slowestAttempts))))
 }
 
 // attempt waits until the request may be sent, where its server is down. The error is that of another attempt that failed
 // meanwhile, or of the last one if the context's deadline comes before the next, or the cause of a context that has ended. The
 // wait is part of the attempt, as a dial would be, and not of the wait in line that MaxWait bounds.
-func (t *Transport) attempt(req *http.Request, p *queue.Paid) error {
+func (t *Transport) attempt(req *http.Request, p *bucket.Paid) error {
 	ctx := req.Context()
-	if t.limiter.core.Dry {
+	if t.limiter.dry {
 		return nil
 	}
 	gap, arrived := t.gap(p.Charges), p.Mark.At-meter.Instant(p.Waited)
@@ -89,11 +97,9 @@ func waitFor(ctx context.Context, cancel, changed <-chan struct{}, d time.Durati
 	case <-changed:
 	case <-timer.C:
 	case <-ctx.Done():
-		return queue.CauseOf(ctx)
 	case <-cancel:
-		return queue.CauseOf(ctx)
 	}
-	return nil
+	return limiter.Ended(ctx, cancel)
 }
 
 // down reports whether a server could not be connected to the last time.
@@ -222,7 +228,7 @@ type trace struct {
 }
 
 // forward hands a request to the base, given what it has paid, and reports how far it got.
-func (t *Transport) forward(req *http.Request, p *queue.Paid) (*http.Response, reach, error) {
+func (t *Transport) forward(req *http.Request, p *bucket.Paid) (*http.Response, reach, error) {
 	if !t.connections.answered.Load() || t.connections.failing.Load() > 0 {
 		return t.forwardWarily(req, p)
 	}
@@ -234,7 +240,7 @@ func (t *Transport) forward(req *http.Request, p *queue.Paid) (*http.Response, r
 }
 
 // forwardWarily is forward as long as there was no response, or where some server is down.
-func (t *Transport) forwardWarily(req *http.Request, p *queue.Paid) (resp *http.Response, far reach, err error) {
+func (t *Transport) forwardWarily(req *http.Request, p *bucket.Paid) (resp *http.Response, far reach, err error) {
 	c := &t.connections
 	down := c.failing.Load() > 0 && c.down(serverOf(req))
 	if down {

@@ -224,8 +224,9 @@ type closes struct{ done bool }
 func (c *closes) Read([]byte) (int, error) { return 0, io.EOF }
 func (c *closes) Close() error             { c.done = true; return nil }
 
-func TestWithoutALimitThatHasARateADialIsNotPaced(t *testing.T) {
-	for _, opts := range [][]throttle.Option{nil, {throttle.WithLimit(throttle.InFlight(3))}, {throttle.WithLimit(throttle.TokenBucket(1, time.Hour)), throttle.WithDryRun()}} {
+func TestWithoutALimitThatHasARateAndWithoutHintsADialIsNotPaced(t *testing.T) {
+	deaf := throttle.WithoutServerHints()
+	for _, opts := range [][]throttle.Option{{deaf}, {deaf, throttle.WithLimit(throttle.InFlight(3))}, {throttle.WithLimit(throttle.TokenBucket(1, time.Hour)), throttle.WithDryRun()}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &flaky{start: time.Now(), until: time.Hour}
 			tr := transportTo(t, f, opts...)
@@ -235,6 +236,31 @@ func TestWithoutALimitThatHasARateADialIsNotPaced(t *testing.T) {
 			}
 			require.Zero(t, time.Since(f.start))
 			require.Len(t, f.dialed, 100)
+		})
+	}
+}
+
+// A client of which only server hints limit the rate dials a server that is down five times a second, and no other waits for that.
+func TestWithHintsAloneAServerThatIsDownIsDialedFiveTimesASecond(t *testing.T) {
+	for _, opts := range [][]throttle.Option{nil, {throttle.WithLimit(throttle.InFlight(17))}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &flaky{start: time.Now(), until: 5 * time.Second}
+			tr := transportTo(t, f, opts...)
+			var all sync.WaitGroup
+			for range 16 {
+				all.Go(func() {
+					for time.Since(f.start) < f.until && t.Context().Err() == nil {
+						tr.RoundTrip(get(t, t.Context(), "http://down/"))
+					}
+				})
+			}
+			time.Sleep(time.Second)
+			_, err := tr.RoundTrip(get(t, t.Context(), "http://up/"))
+			require.NoError(t, err)
+			require.Equal(t, time.Second+20*time.Millisecond, time.Since(f.start))
+			all.Wait()
+			require.GreaterOrEqual(t, len(f.dialed), 24)
+			require.LessOrEqual(t, len(f.dialed), 16+25)
 		})
 	}
 }

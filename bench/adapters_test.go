@@ -28,6 +28,9 @@ var adapters = []adapter{
 	{"throttle", func(_ *testing.T, base http.RoundTripper, _ scene.Scene) http.RoundTripper {
 		return throttle.Must(throttle.New(base, throttle.WithAdaptive()))
 	}},
+	{"throttle-both", func(_ *testing.T, base http.RoundTripper, _ scene.Scene) http.RoundTripper {
+		return throttle.Must(throttle.New(base, throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()))
+	}},
 	{"aws", func(_ *testing.T, base http.RoundTripper, _ scene.Scene) http.RoundTripper { return newAWS(base) }},
 	{"failsafe-adaptive", func(_ *testing.T, base http.RoundTripper, _ scene.Scene) http.RoundTripper {
 		limiter := adaptivelimiter.NewBuilder[*http.Response]().WithMaxWaitTime(time.Hour).Build()

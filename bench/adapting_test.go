@@ -14,6 +14,7 @@ import (
 
 var (
 	scenesTo = flag.String("scenes", "", "play all scenes, and write what came of them to this file")
+	only     = flag.String("only", "", "-scenes and -flights play only what contains it: the scene, a slash, the client")
 	seeds    = flag.Uint64("seeds", 3, "how often each scene is played for -scenes")
 )
 
@@ -43,6 +44,9 @@ func TestAdapting(t *testing.T) {
 	})
 	for _, s := range scene.Scenes() {
 		for _, a := range adapters {
+			if !strings.Contains(s.Name+"/"+a.name, *only) {
+				continue
+			}
 			for seed := range seedsFor(s, a) {
 				line := new(string)
 				lines = append(lines, line)

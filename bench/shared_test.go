@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
 	"github.com/httpthrottle/throttle/throttleredis"
 )
 
@@ -188,7 +189,7 @@ func BenchmarkSharedGrant(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		opts []throttle.LimitOption
-	}{{"memory", nil}, {"throttle", []throttle.LimitOption{throttle.Shared(throttle.NewMemoryStore(), throttle.LeaseAhead(time.Second))}}} {
+	}{{"memory", nil}, {"throttle", []throttle.LimitOption{throttle.Shared(store.NewMemory(), throttle.LeaseAhead(time.Second))}}} {
 		b.Run("impl="+c.name, func(b *testing.B) {
 			l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(many, time.Second, c.opts...)))
 			b.ReportAllocs()
@@ -203,12 +204,12 @@ func BenchmarkSharedGrant(b *testing.B) {
 
 // A timedStore records how long its calls take.
 type timedStore struct {
-	throttle.Store
+	store.Store
 	mu   sync.Mutex
 	took []time.Duration
 }
 
-func (s *timedStore) Lease(ctx context.Context, asks []throttle.LeaseAsk) ([]throttle.Lease, error) {
+func (s *timedStore) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
 	began := time.Now()
 	leases, err := s.Store.Lease(ctx, asks)
 	s.mu.Lock()

@@ -70,7 +70,7 @@ func TestOfTooManyHeadersTheMostImportantAreRead(t *testing.T) {
 	h["rEtry-aFter"], h["Retry-After"] = []string{"7"}, []string{"5"}
 	again := headers.Parse(429, h, noon)
 	assert.True(t, slices.Equal(signal.Buckets, again.Buckets), "whatever the order of the map")
-	assert.Equal(t, headers.Known(7*time.Second), again.Wait)
+	assert.Equal(t, known(7*time.Second), again.Wait)
 }
 
 func BenchmarkParseBomb(b *testing.B) {

@@ -121,7 +121,7 @@ func check(t *testing.T, c response, got headers.Signal, preset bool) {
 		assert.Equal(t, want.Scope, got.Scope, "scope")
 	}
 	if want.Cost != nil {
-		assert.Equal(t, headers.Known(*want.Cost), got.Cost, "cost")
+		assert.Equal(t, known(*want.Cost), got.Cost, "cost")
 	}
 	if preset {
 		assert.Equal(t, want.Concurrency, got.Concurrency, "concurrency")
@@ -160,7 +160,7 @@ func same[T any](t *testing.T, want *T, got headers.Maybe[T], what string) {
 		assert.False(t, got.Known, "%s: %v", what, got)
 		return
 	}
-	assert.Equal(t, headers.Known(*want), got, what)
+	assert.Equal(t, known(*want), got, what)
 }
 
 // near compares seconds within 2 ms: the cases round.

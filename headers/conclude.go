@@ -24,11 +24,11 @@ func (r *reading) conclude() {
 	if s.Limited && r.dialect.ZeroIsConcurrency {
 		r.dropSentinels()
 	}
-	if len(s.Buckets) > MaxBuckets {
+	if len(s.Buckets) > maxBuckets {
 		slices.SortStableFunc(s.Buckets, func(a, b Bucket) int {
 			return cmp.Compare(uint64(a.Remaining.Or(-1)), uint64(b.Remaining.Or(-1))) // unknown last
 		})
-		s.Buckets = slices.Clip(s.Buckets[:MaxBuckets])
+		s.Buckets = slices.Clip(s.Buckets[:maxBuckets])
 	}
 	slices.SortStableFunc(s.Buckets, func(a, b Bucket) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.PartitionKey, b.PartitionKey))
@@ -83,15 +83,15 @@ func (r *reading) judge() {
 	case s.Limited && s.RetryAfter.Known:
 		s.Wait = s.RetryAfter
 	case !s.Limited && !empty:
-		s.Wait = Known(time.Duration(0))
+		s.Wait = known(time.Duration(0))
 	case !s.Limited:
 		s.Wait = reset
 	case rule != nil && rule.Wait > 0:
-		s.Wait = Known(min(max(rule.Wait, reset.Value), Ceiling))
+		s.Wait = known(min(max(rule.Wait, reset.Value), ceiling))
 	case empty && reset.Known:
 		s.Wait = reset
 	default:
-		s.Wait = firstKnown(r.refill(), Maybe[time.Duration]{min(r.dialect.MinWait, Ceiling), r.dialect.MinWait > 0}, r.onlyReset())
+		s.Wait = firstKnown(r.refill(), Maybe[time.Duration]{min(r.dialect.MinWait, ceiling), r.dialect.MinWait > 0}, r.onlyReset())
 	}
 }
 
@@ -110,8 +110,8 @@ func (r *reading) refill() (wait Maybe[time.Duration]) {
 	for _, b := range r.signal.Buckets {
 		if rate := b.Rate.Value; rate > 0 && !b.Advisory {
 			lacking := max(r.signal.Cost.Or(1)-float64(b.Remaining.Value), 1)
-			d := min(lacking/rate, Ceiling.Seconds())
-			wait = Known(max(wait.Value, time.Duration(d*float64(time.Second))))
+			d := min(lacking/rate, ceiling.Seconds())
+			wait = known(max(wait.Value, time.Duration(d*float64(time.Second))))
 		}
 	}
 	return wait

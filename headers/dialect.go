@@ -10,25 +10,25 @@ import (
 // BodyBytes is how much of a body a dialect reads at most, in bytes.
 const BodyBytes = 4 << 10
 
-// A Dialect describes how one API reports its limits, beyond what is the same on every server. The zero Dialect reads what
+// A Dialect describes how one API reports its limits, beyond what means the same on every server. The zero Dialect reads what
 // [Parse] reads; each field adds to that. Presets are Dialects: take one from [Preset.Dialect] and change it. A Dialect is a
 // value; its methods do not change it and are safe for concurrent use.
 type Dialect struct {
 	// Name is for people.
 	Name string
 
-	// Hosts are the hosts that speak it, as "api.example.com", or "*.example.com" for all below. They matter where several
-	// dialects are in use.
+	// Hosts are the hosts that use it, such as "api.example.com", or "*.example.com" for all of its subdomains. They matter only
+	// if several dialects are in use.
 	Hosts []string
 
-	// MinWait is how long to wait after a limit whose end is told neither by Retry-After nor by an empty bucket.
-	// 0 means that the wait is unknown.
+	// MinWait is how long to wait after a refusal whose end neither Retry-After nor an empty bucket reports. 0 means that the
+	// wait is unknown.
 	MinWait time.Duration
 
-	// Reset is the unit of a bare number that is a reset. The zero TimeUnit decides by its size.
+	// Reset is the unit of a reset that is a bare number. The zero TimeUnit infers it from the size of the number.
 	Reset TimeUnit
 
-	// Scope is what limits are counted by, such as a user or an address, unless the response tells it.
+	// Scope is what limits are counted by, such as a user or an address, unless the response reports it.
 	Scope string
 
 	// ZeroIsConcurrency means that an empty bucket with a limit of 0 stands for too many concurrent requests.
@@ -37,32 +37,32 @@ type Dialect struct {
 	// Fields are headers that are read as described here, instead of by their names.
 	Fields []Field
 
-	// Members are members of a JSON or XML body, at any depth, that tell something, and of headers whose form is JSON. Fields
-	// of a form other than Plain have no meaning there. A Retry-After in the body counts if no header gives one.
+	// Members are the relevant members of a JSON or XML body, at any depth, and of headers whose form is JSON. Fields of a form
+	// other than Plain have no meaning there. A Retry-After in the body counts if no header has one.
 	Members []Field
 
-	// Rules say which responses were limited, beyond those that always are. The first that applies decides.
+	// Rules decide which responses were limited, beyond those that always are. The first that applies decides.
 	Rules []Rule
 }
 
 // A Field is a header, or a member of a body, with a meaning of its own.
 type Field struct {
-	// Name is the header's name in any case, with a * at its end for all that begin so; or the name of the member.
+	// Name is the header's name in any case, with a * at its end for all headers with that beginning; or the name of the member.
 	Name string
 
 	// Form is how the value is written.
 	Form Form
 
-	// Role is what it tells. Pairs and Family don't need one.
+	// Role is its meaning. Pairs and Family need none.
 	Role Role
 
-	// Bucket is the bucket that it tells of, "" for the default one.
+	// Bucket is the bucket that it describes, "" for the default one.
 	Bucket string
 
 	// Unit is what a bare number means, where the role is a time.
 	Unit TimeUnit
 
-	// Window is the length of time that the bucket's limit is for, 0 if unknown.
+	// Window is the length of the period that the bucket's limit applies to, 0 if unknown.
 	Window time.Duration
 
 	// Advisory marks the bucket as one that is no reason to wait.
@@ -89,8 +89,8 @@ type Rule struct {
 	Body     []Match // any of these members of a JSON or XML body; a body that is neither is one member without a name
 
 	NotLimited  bool          // they were not limited, although it looks so
-	Concurrency bool          // they were limited for the number of requests under way
-	Wait        time.Duration // how long to stay away at least, if there is no Retry-After
+	Concurrency bool          // they were limited because of the number of requests in flight
+	Wait        time.Duration // the shortest wait, if there is no Retry-After
 	Reason      string        // unless the response gives one
 	Scope       string
 }

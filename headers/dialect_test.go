@@ -39,7 +39,7 @@ func TestMinWaitIsForLimitsWithoutAKnownEnd(t *testing.T) {
 	}
 	assert.Equal(t, seconds(0), with(d, 200, "").Wait)
 	d.MinWait = 1 << 62
-	assert.Equal(t, headers.Known(headers.Ceiling), with(d, 429, "").Wait)
+	assert.Equal(t, known(ceiling), with(d, 429, "").Wait)
 }
 
 func TestADialectSetsTheUnitOfResets(t *testing.T) {
@@ -99,9 +99,9 @@ func TestMembersOfABodyAtAnyDepth(t *testing.T) {
 	got := with(d, 429, json)
 	assert.Equal(t, seconds(1.5), got.RetryAfter)
 	assert.Equal(t, "so", got.Reason)
-	assert.Equal(t, headers.Known(2.5), got.Cost)
+	assert.Equal(t, known(2.5), got.Cost)
 	assert.Equal(t, []string{"p", "q"}, got.Violated)
-	assert.Equal(t, []headers.Bucket{{Name: "b", Limit: n(10), Remaining: n(0), InFlight: n(3), Rate: headers.Known(2.0)}}, got.Buckets)
+	assert.Equal(t, []headers.Bucket{{Name: "b", Limit: n(10), Remaining: n(0), InFlight: n(3), Rate: known(2.0)}}, got.Buckets)
 
 	xml := "\ufeff<?xml version=\"1.0\"?>\n<a x=\"1\"><limit y=\"<\">10</limit><left> 0 </left><b><why>so</why></b></a>"
 	got = with(d, 429, xml)
@@ -126,9 +126,9 @@ func TestARateTellsWhenThereIsEnoughForTheRequest(t *testing.T) {
 	got := with(shopify, 200, body, "Content-Type: application/json")
 	assert.True(t, got.Limited)
 	assert.Equal(t, seconds(5), got.Wait)
-	assert.Equal(t, []headers.Bucket{{Name: "graphql", Unit: "points", Limit: n(2000), Remaining: n(500), Rate: headers.Known(100.0)}}, got.Buckets)
+	assert.Equal(t, []headers.Bucket{{Name: "graphql", Unit: "points", Limit: n(2000), Remaining: n(500), Rate: known(100.0)}}, got.Buckets)
 
-	for rate, want := range map[string]unknownOr{"0": unknown, "0.5": seconds(2), "0.000000001": headers.Known(headers.Ceiling), "99999999999999999999": seconds(0)} {
+	for rate, want := range map[string]unknownOr{"0": unknown, "0.5": seconds(2), "0.000000001": known(ceiling), "99999999999999999999": seconds(0)} {
 		assert.Equal(t, want, with(headers.AmazonSP.Dialect(), 429, "", "x-amzn-RateLimit-Limit: "+rate).Wait, rate)
 	}
 }

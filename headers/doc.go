@@ -7,9 +7,9 @@
 //
 // [Parse] uses only readings that hold for every server. What holds for a single API is a [Dialect]. There are presets
 // ([GitHub], [OpenAI], …); [Auto] selects a preset by host, and a [Reader] combines several. Some dialects need the first
-// [BodyBytes] of the body, where the API tells the truth nowhere else.
+// [BodyBytes] of the body, because the API reports its limits nowhere else.
 //
 // All functions are pure and total: no clock, no I/O, and no panic or harmful value, whatever the bytes. No duration is negative
-// or longer than [Ceiling]. What is absent or malformed is unknown, which is not zero. A Retry-After that is too long to be
-// true is reduced to Ceiling, so that it never turns into an immediate retry.
+// or longer than 366 days. Absent and malformed values are unknown, which is not zero. A Retry-After that is implausibly long is
+// reduced to 366 days, so that it never turns into an immediate retry.
 package headers

@@ -292,11 +292,11 @@ func (b *Bucket) repair() {
 	b.Remaining.Value = max(b.Remaining.Value, 0)
 	used, hasUsed := b.Used.Get()
 	if !b.Limit.Known && hasUsed && b.Remaining.Known && used <= math.MaxInt64-b.Remaining.Value {
-		b.Limit = Known(used + b.Remaining.Value)
+		b.Limit = known(used + b.Remaining.Value)
 	}
 	if limit, ok := b.Limit.Get(); ok {
 		if !b.Remaining.Known && hasUsed {
-			b.Remaining = Known(max(limit-used, 0))
+			b.Remaining = known(max(limit-used, 0))
 		}
 		b.Remaining.Value = min(b.Remaining.Value, limit)
 	}
@@ -334,13 +334,13 @@ func windowOf(name string) Maybe[time.Duration] {
 	}
 	switch name[strings.LastIndexByte(name, '-')+1:] {
 	case "second", "secondly":
-		return Known(time.Second)
+		return known(time.Second)
 	case "minute":
-		return Known(time.Minute)
+		return known(time.Minute)
 	case "hour", "hourly":
-		return Known(time.Hour)
+		return known(time.Hour)
 	case "day", "daily":
-		return Known(24 * time.Hour)
+		return known(24 * time.Hour)
 	}
 	return Maybe[time.Duration]{}
 }

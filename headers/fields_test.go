@@ -32,7 +32,7 @@ func TestSeparatorsInQuotesDontSeparate(t *testing.T) {
 }
 
 func TestElementsOfLists(t *testing.T) {
-	minute := Known(time.Minute)
+	minute := known(time.Minute)
 	for _, c := range []struct {
 		text string
 		want []element
@@ -59,11 +59,11 @@ func TestWindowsHaveALength(t *testing.T) {
 		unit TimeUnit
 		want Maybe[time.Duration]
 	}{
-		{"60", Seconds, Known(time.Minute)},
-		{"60", ByMagnitude, Known(time.Minute)},
-		{"60000", Milliseconds, Known(time.Minute)},
-		{"600s", Seconds, Known(10 * time.Minute)},
-		{"1h", Milliseconds, Known(time.Hour)},
+		{"60", Seconds, known(time.Minute)},
+		{"60", ByMagnitude, known(time.Minute)},
+		{"60000", Milliseconds, known(time.Minute)},
+		{"600s", Seconds, known(10 * time.Minute)},
+		{"1h", Milliseconds, known(time.Hour)},
 		{"0", Seconds, Maybe[time.Duration]{}},
 		{"0s", Seconds, Maybe[time.Duration]{}},
 		{"-1", Seconds, Maybe[time.Duration]{}},
@@ -100,7 +100,7 @@ func TestOfTwoListsTheFirstThatCanBeReadCounts(t *testing.T) {
 	g.put(RoleLimit, list("x"))
 	g.put(RoleLimit, list("5"))
 	g.put(RoleLimit, list("7"))
-	assert.Equal(t, Known[int64](5), g.bucket(0, 1).Limit)
+	assert.Equal(t, known[int64](5), g.bucket(0, 1).Limit)
 }
 
 func TestAPauseIsRefinedWithinItsSecond(t *testing.T) {

@@ -44,7 +44,7 @@ func (r *reading) fieldGroup(f *Field, name string) *group {
 	g := r.group("", name)
 	g.advisory = g.advisory || f.Advisory
 	if f.Window > 0 {
-		g.window = Known(min(f.Window, Ceiling))
+		g.window = known(min(f.Window, ceiling))
 	}
 	return g
 }
@@ -62,12 +62,12 @@ func (r *reading) readPlain(f *Field, lines []string) {
 	case RoleName:
 		r.names[1] = cmp.Or(r.names[1], first(lines))
 	case RoleViolated:
-		if name := first(lines); name != "" && len(r.signal.Violated) < MaxBuckets {
+		if name := first(lines); name != "" && len(r.signal.Violated) < maxBuckets {
 			r.signal.Violated = append(r.signal.Violated, name)
 		}
 	case RoleRate:
 		if n, ok := scanNumber(first(lines)); ok {
-			r.fieldGroup(f, f.Bucket).rate = Known(n.float())
+			r.fieldGroup(f, f.Bucket).rate = known(n.float())
 		}
 	case RolePercent:
 		r.fieldGroup(f, f.Bucket).putPercent(first(lines))

@@ -114,10 +114,10 @@ func checkSane(t *testing.T, s headers.Signal) {
 	t.Helper()
 	sane(t, s.RetryAfter)
 	sane(t, s.Wait)
-	require.LessOrEqual(t, len(s.Buckets), headers.MaxBuckets)
-	require.LessOrEqual(t, len(s.Violated), headers.MaxBuckets)
+	require.LessOrEqual(t, len(s.Buckets), maxBuckets)
+	require.LessOrEqual(t, len(s.Violated), maxBuckets)
 	if s.Saturated {
-		require.Equal(t, headers.Known(headers.Ceiling), s.RetryAfter)
+		require.Equal(t, known(ceiling), s.RetryAfter)
 	}
 	if s.Limited && s.RetryAfter.Known {
 		require.Equal(t, s.RetryAfter, s.Wait)
@@ -146,7 +146,7 @@ func checkSane(t *testing.T, s headers.Signal) {
 func sane(t *testing.T, d headers.Maybe[time.Duration]) {
 	t.Helper()
 	require.GreaterOrEqual(t, d.Value, time.Duration(0))
-	require.LessOrEqual(t, d.Value, headers.Ceiling)
+	require.LessOrEqual(t, d.Value, ceiling)
 	require.True(t, d.Known || d.Value == 0)
 }
 
@@ -194,11 +194,11 @@ func plainReading(line string, server time.Time) (time.Duration, bool) {
 		seconds = seconds*10 + int(c-'0')
 	}
 	if line != "" && seconds >= 0 {
-		return min(time.Duration(seconds)*time.Second, headers.Ceiling), true
+		return min(time.Duration(seconds)*time.Second, ceiling), true
 	}
 	if date, err := time.Parse(http.TimeFormat, line); err == nil {
 		if d := date.Sub(server); d >= 0 {
-			return min(d, headers.Ceiling), true
+			return min(d, ceiling), true
 		}
 	}
 	return 0, false

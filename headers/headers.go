@@ -256,7 +256,7 @@ func (r *reading) readEntry(e entry) {
 func (r *reading) readCost(lines []string) {
 	for _, line := range readable(lines) {
 		if n, ok := scanNumber(line); ok && !r.signal.Cost.Known {
-			r.signal.Cost = Known(n.float())
+			r.signal.Cost = known(n.float())
 		}
 	}
 }

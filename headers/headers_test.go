@@ -33,10 +33,18 @@ type (
 	number    = headers.Maybe[int64]
 )
 
+// What the documentation of a Signal promises.
+const (
+	ceiling    = 366 * 24 * time.Hour
+	maxBuckets = 32
+)
+
 var unknown unknownOr
 
-func seconds(s float64) unknownOr { return headers.Known(time.Duration(math.Round(s * 1e9))) }
-func n(i int64) number            { return headers.Known(i) }
+func known[T any](v T) headers.Maybe[T] { return headers.Maybe[T]{Value: v, Known: true} }
+
+func seconds(s float64) unknownOr { return known(time.Duration(math.Round(s * 1e9))) }
+func n(i int64) number            { return known(i) }
 
 func TestStatusesThatSayLimited(t *testing.T) {
 	for _, c := range []struct {
@@ -144,7 +152,7 @@ func TestARetryAfterTooLongToBeTrueNeverBecomesShort(t *testing.T) {
 		strings.Repeat("9", 256), "Fri, 31 Dec 9999 23:59:59 GMT", "9999-12-31T23:59:59Z", "99999h", "99999999999999999999s", "99999999999.5",
 	} {
 		got := parse(429, "Retry-After: "+value)
-		assert.Equal(t, headers.Known(headers.Ceiling), got.Wait, value)
+		assert.Equal(t, known(ceiling), got.Wait, value)
 		assert.True(t, got.Saturated, value)
 	}
 	assert.True(t, parse(429, "Retry-After-Ms: 99999999999999").Saturated)
@@ -313,7 +321,7 @@ func TestOfTooManyBucketsTheEmptiestAreKept(t *testing.T) {
 	h["RateLimit"] = append([]string{"empty;r=0;t=9"}, h["Ratelimit"]...)
 	delete(h, "Ratelimit")
 	got := headers.Parse(200, h, noon)
-	require.Len(t, got.Buckets, headers.MaxBuckets)
+	require.Len(t, got.Buckets, maxBuckets)
 	assert.Equal(t, seconds(9), got.Wait)
 	assert.Equal(t, "empty", got.Buckets[len(got.Buckets)-1].Name)
 }

@@ -2,7 +2,7 @@ package headers
 
 import "strings"
 
-// A Role is what a header, or a member of a body, tells of a bucket or of the response.
+// A Role is what a header, or a member of a body, means for a bucket or for the response.
 type Role uint8
 
 const (

@@ -122,7 +122,7 @@ func (it sfItem) integer(key string, to *Maybe[int64]) bool {
 	if !there {
 		return true
 	}
-	*to = Known(v.n)
+	*to = known(v.n)
 	return v.kind == sfInteger && v.n >= 0
 }
 

@@ -14,7 +14,7 @@ type pause struct {
 }
 
 // longest takes the moment that text gives, if it is a later one. Numbers are always valid and never wrap: what is no delay
-// and no epoch is too long to be true, and becomes Ceiling.
+// and no epoch is too long to be true, and becomes ceiling.
 func (p *pause) longest(text string, unit TimeUnit, clock time.Time) {
 	m := readMoment(text, unit, clock)
 	if _, isNumber := scanNumber(text); isNumber && m.is == stale {
@@ -22,7 +22,7 @@ func (p *pause) longest(text string, unit TimeUnit, clock time.Time) {
 	}
 	switch {
 	case m.is == beyond:
-		*p = pause{Ceiling, true, true}
+		*p = pause{ceiling, true, true}
 	case m.is == told && (!p.known || m.d > p.d):
 		*p = pause{m.d, true, false}
 	}

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Ceiling is the longest duration in a [Signal]. A longer Retry-After is reduced to it; a longer reset is unknown.
-const Ceiling = 366 * 24 * time.Hour
+// ceiling is the longest duration in a [Signal]. A longer Retry-After is reduced to it; a longer reset is unknown.
+const ceiling = 366 * 24 * time.Hour
 
-// MaxBuckets is the most buckets in a [Signal]. Of more, those with the least remaining are kept.
-const MaxBuckets = 32
+// maxBuckets is the largest number of buckets in a [Signal]. If there are more, those with the least remaining are kept.
+const maxBuckets = 32
 
 // A Maybe is a value that the server may not have sent. Unknown differs from zero: an empty quota is a reason to wait, a
 // missing one is not. The zero Maybe is unknown.
@@ -18,8 +18,8 @@ type Maybe[T any] struct {
 	Known bool
 }
 
-// Known returns a Maybe that is known to be v.
-func Known[T any](v T) Maybe[T] { return Maybe[T]{v, true} }
+// known returns a Maybe that is known to be v.
+func known[T any](v T) Maybe[T] { return Maybe[T]{v, true} }
 
 // Get returns the value, and whether it is known.
 func (m Maybe[T]) Get() (value T, known bool) { return m.Value, m.Known }
@@ -42,14 +42,14 @@ func (m Maybe[T]) String() string {
 
 // A Signal is what one response says about rate limits. All durations count from the instant given to Parse.
 type Signal struct {
-	// Limited reports that the request was rejected because of a limit.
+	// Limited reports that the server refused the request because of a limit.
 	Limited bool
 
-	// Concurrency reports that the limit is one on concurrent requests. Sending fewer at a time helps; sending them more slowly
+	// Concurrency reports that the limit applies to concurrent requests. Sending fewer at a time helps; sending them more slowly
 	// may not.
 	Concurrency bool
 
-	// Saturated reports that RetryAfter exceeded Ceiling and was reduced to it.
+	// Saturated reports that RetryAfter exceeded 366 days and was reduced to them.
 	Saturated bool
 
 	// RetryAfter is what Retry-After and similar headers say, whatever the status: on a redirect or a success it is no reason
@@ -61,7 +61,7 @@ type Signal struct {
 	// jitter after it, never before.
 	Wait Maybe[time.Duration]
 
-	// Buckets are the quotas in the response; nil if there are none.
+	// Buckets are the quotas in the response; nil if there are none. Of more than 32, those with the least remaining are kept.
 	Buckets []Bucket
 
 	// Cost is what the request cost, in the unit of the API's quota.
@@ -70,7 +70,7 @@ type Signal struct {
 	// Reason is the server's reason for limiting the request; "" if it gave none.
 	Reason string
 
-	// Scope is what the limit is counted by, as told by the server or the dialect; "" if unknown.
+	// Scope is what the limit is counted by, as the server reports it or the dialect defines it; "" if unknown.
 	Scope string
 
 	// Violated are the names of the policies that a problem document says were violated.
@@ -88,23 +88,24 @@ type Bucket struct {
 	// Used is what was used of the quota; it may be more than Limit.
 	Used Maybe[int64]
 
-	// InFlight is how many requests the server counts as under way.
+	// InFlight is the number of requests that the server counts as in flight.
 	InFlight Maybe[int64]
 
-	// Rate is how much of it comes back, in Unit per second.
+	// Rate is how fast it is refilled, in Unit per second.
 	Rate Maybe[float64]
 
-	// Reset is how long it takes until more is left, from the instant given to Parse. Some APIs then have a full quota, others
-	// one unit more. An empty bucket gets nothing before.
+	// Reset is the time until more is left, from the instant given to Parse. Some APIs then have a full quota, others one unit
+	// more. An empty bucket gets nothing before that.
 	Reset Maybe[time.Duration]
 
-	// Window is the length of time for which Limit is given, not the time until its end.
+	// Window is the length of the period that Limit applies to, not the time until its end.
 	Window Maybe[time.Duration]
 
-	// Unit is what is counted ("requests", "tokens", "content-bytes"), "" if not told: requests, with most.
+	// Unit is what is counted ("requests", "tokens", "content-bytes"); "" if the server does not report it, which usually means
+	// requests.
 	Unit string
 
-	// PartitionKey are the bytes by which the server tells callers apart (pk in the draft), "" if not told.
+	// PartitionKey are the bytes by which the server distinguishes callers (pk in the draft); "" if it does not report them.
 	PartitionKey string
 
 	// Advisory reports that an empty bucket is no reason to wait: it only means a lower tier of service, or its numbers belong
@@ -112,7 +113,7 @@ type Bucket struct {
 	Advisory bool
 }
 
-// Empty says that nothing is left of the bucket, and that it is a reason to wait.
+// Empty reports whether nothing is left of the bucket and that is a reason to wait.
 func (b Bucket) Empty() bool {
 	return b.Remaining.Known && b.Remaining.Value == 0 && !b.Advisory
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A TimeUnit says what a bare number means where a time is expected.
+// A TimeUnit is the meaning of a bare number where a time is expected.
 type TimeUnit uint8
 
 const (
@@ -33,7 +33,7 @@ const recent = 24 * time.Hour
 
 // A moment is how far away a time is that a server gave.
 type moment struct {
-	d  time.Duration // 0 to Ceiling if told
+	d  time.Duration // 0 to ceiling if told
 	is verdict
 }
 
@@ -42,7 +42,7 @@ type verdict uint8
 const (
 	malformed verdict = iota
 	stale             // too long ago to be meant
-	beyond            // further away than Ceiling, or a number that is neither delay nor epoch
+	beyond            // further away than ceiling, or a number that is neither delay nor epoch
 	told
 )
 
@@ -55,7 +55,7 @@ func from(clock, t time.Time) moment {
 	switch d := t.Sub(clock); { // saturates
 	case d < -recent:
 		return moment{is: stale}
-	case d > Ceiling:
+	case d > ceiling:
 		return moment{is: beyond}
 	default:
 		return moment{max(d, 0), told}
@@ -139,7 +139,7 @@ func scanDuration(s string) (time.Duration, verdict) {
 		}
 		s = s[i+width:]
 		d, fits := n.of(unit)
-		if total += d; !fits || total > Ceiling || is == beyond {
+		if total += d; !fits || total > ceiling || is == beyond {
 			total, is = 0, beyond
 		} else {
 			is = told

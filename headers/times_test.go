@@ -22,7 +22,7 @@ func TestTheSizeOfANumberTellsDelaysFromEpochs(t *testing.T) {
 		{"0", moment{0, told}},
 		{"90", moment{90 * time.Second, told}},
 		{"90.25", moment{90*time.Second + 250*time.Millisecond, told}},
-		{"31622400", moment{Ceiling, told}},
+		{"31622400", moment{ceiling, told}},
 		{"31622401", moment{is: beyond}},
 		{"99999999", moment{is: beyond}},
 		{"100000000", moment{is: beyond}}, // neither a delay nor an epoch
@@ -37,8 +37,8 @@ func TestTheSizeOfANumberTellsDelaysFromEpochs(t *testing.T) {
 		{epoch(clock.Add(-time.Minute), time.Second), moment{0, told}},
 		{epoch(clock.Add(-24*time.Hour), time.Second), moment{0, told}},
 		{epoch(clock.Add(-24*time.Hour-time.Second), time.Second), moment{is: stale}},
-		{epoch(clock.Add(Ceiling), time.Second), moment{Ceiling, told}},
-		{epoch(clock.Add(Ceiling+time.Second), time.Second), moment{is: beyond}},
+		{epoch(clock.Add(ceiling), time.Second), moment{ceiling, told}},
+		{epoch(clock.Add(ceiling+time.Second), time.Second), moment{is: beyond}},
 		{"9223372036854775807", moment{is: beyond}},
 		{"18446744073709551615", moment{is: beyond}},
 		{"99999999999999999999999999", moment{is: beyond}},
@@ -75,7 +75,7 @@ func TestNoClockMakesATimeNegative(t *testing.T) {
 		for _, text := range []string{"0", "1795176090", "9223372036854775807", "Fri, 31 Dec 9999 23:59:59 GMT", "0001-01-01T00:00Z"} {
 			m := readMoment(text, ByMagnitude, now)
 			assert.GreaterOrEqual(t, m.d, time.Duration(0))
-			assert.LessOrEqual(t, m.d, Ceiling)
+			assert.LessOrEqual(t, m.d, ceiling)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestDurations(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"20ms": 20 * time.Millisecond, "6m0s": 6 * time.Minute, "2m59.56s": 179*time.Second + 560*time.Millisecond, "1h": time.Hour,
 		"1h2m3s": time.Hour + 2*time.Minute + 3*time.Second, "1s1h": time.Hour + time.Second, "666.666666ms": 666666666,
-		"57.238747106s": 57238747106, "0s": 0, "5us": 5 * time.Microsecond, "7ns": 7, "0.1ns": 1, "2d": 48 * time.Hour, "8784h": Ceiling,
+		"57.238747106s": 57238747106, "0s": 0, "5us": 5 * time.Microsecond, "7ns": 7, "0.1ns": 1, "2d": 48 * time.Hour, "8784h": ceiling,
 	} {
 		got, is := scanDuration(text)
 		assert.Equal(t, told, is, text)
@@ -149,11 +149,11 @@ func FuzzTimesStayWithinBounds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, unit uint8, now int64) {
 		m := readMoment(text, TimeUnit(unit), time.Unix(now, 0))
-		if m.d < 0 || m.d > Ceiling || (m.is != told && m.d != 0) {
+		if m.d < 0 || m.d > ceiling || (m.is != told && m.d != 0) {
 			t.Fatalf("%q: %+v", text, m)
 		}
 		// What Go reads as a duration, and we do too, is the same except for rounding up each fraction to a billionth: of an hour, 3.6 µs.
-		if want, err := time.ParseDuration(text); err == nil && want >= 0 && want <= Ceiling {
+		if want, err := time.ParseDuration(text); err == nil && want >= 0 && want <= ceiling {
 			up := time.Duration(len(text)) * 4 * time.Microsecond
 			if got, is := scanDuration(text); is == told && (got < want || got > want+up) {
 				t.Fatalf("%q is %v, not %v", text, want, got)

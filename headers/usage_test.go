@@ -89,10 +89,10 @@ func TestPointsOfGraphQLAreNoRequests(t *testing.T) {
 
 func TestTheActualCostOfAQueryCounts(t *testing.T) {
 	for body, cost := range map[string]headers.Maybe[float64]{
-		`{"extensions":{"cost":{"requestedQueryCost":101,"actualQueryCost":46}}}`:   headers.Known(46.0),
-		`{"extensions":{"cost":{"actualQueryCost":46,"requestedQueryCost":101}}}`:   headers.Known(46.0),
-		`{"extensions":{"cost":{"requestedQueryCost":101,"actualQueryCost":null}}}`: headers.Known(101.0),
-		`{"extensions":{"cost":{"requestedQueryCost":101}}}`:                        headers.Known(101.0),
+		`{"extensions":{"cost":{"requestedQueryCost":101,"actualQueryCost":46}}}`:   known(46.0),
+		`{"extensions":{"cost":{"actualQueryCost":46,"requestedQueryCost":101}}}`:   known(46.0),
+		`{"extensions":{"cost":{"requestedQueryCost":101,"actualQueryCost":null}}}`: known(101.0),
+		`{"extensions":{"cost":{"requestedQueryCost":101}}}`:                        known(101.0),
 		`{}`: {},
 	} {
 		assert.Equal(t, cost, with(headers.Shopify.Dialect(), 200, body, isJSON).Cost, body)

@@ -93,9 +93,9 @@ func billionths(digits string) uint64 {
 	return n
 }
 
-// of returns n units of time, and whether it is no longer than Ceiling.
+// of returns n units of time, and whether it is no longer than ceiling.
 func (n number) of(unit time.Duration) (time.Duration, bool) {
-	if n.whole > uint64(Ceiling/unit) {
+	if n.whole > uint64(ceiling/unit) {
 		return 0, false
 	}
 	// A fraction of a day in billionths doesn't fit a uint64.
@@ -105,7 +105,7 @@ func (n number) of(unit time.Duration) (time.Duration, bool) {
 		fraction++
 	}
 	d := time.Duration(n.whole)*unit + time.Duration(fraction)
-	return d, d <= Ceiling
+	return d, d <= ceiling
 }
 
 func (n number) float() float64 { return float64(n.whole) + float64(n.nano)/1e9 }

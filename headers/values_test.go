@@ -56,10 +56,10 @@ func TestDelaysAreRoundedUpAndNeverOverflow(t *testing.T) {
 		{"1.0000001", time.Millisecond, time.Millisecond + 1, true},
 		{"0.1", time.Nanosecond, 1, true},
 		{"0.9999999999", 24 * time.Hour, 24 * time.Hour, true},
-		{"31622400", time.Second, Ceiling, true},
+		{"31622400", time.Second, ceiling, true},
 		{"31622400.1", time.Second, 0, false},
 		{"31622401", time.Second, 0, false},
-		{"31622400000", time.Millisecond, Ceiling, true},
+		{"31622400000", time.Millisecond, ceiling, true},
 		{"9223372036854775807", time.Second, 0, false},
 		{"18446744073", time.Second, 0, false},
 		{"18446744073709551616", time.Nanosecond, 0, false},
@@ -77,17 +77,17 @@ func TestDelaysAreRoundedUpAndNeverOverflow(t *testing.T) {
 func TestCountsKeepAbsentMalformedAndZeroApart(t *testing.T) {
 	unknown := Maybe[int64]{}
 	for text, want := range map[string]struct{ limit, left, used Maybe[int64] }{
-		"0":                    {Known[int64](0), Known[int64](0), Known[int64](0)},
-		"-0":                   {Known[int64](0), Known[int64](0), Known[int64](0)},
-		"5":                    {Known[int64](5), Known[int64](5), Known[int64](5)},
-		"5.0":                  {Known[int64](5), Known[int64](5), Known[int64](5)},
-		"5.5":                  {unknown, Known[int64](5), Known[int64](6)}, // so that less is left
-		"0.5":                  {unknown, Known[int64](0), Known[int64](1)},
-		"-7":                   {Known[int64](-1), Known[int64](-1), unknown},
+		"0":                    {known[int64](0), known[int64](0), known[int64](0)},
+		"-0":                   {known[int64](0), known[int64](0), known[int64](0)},
+		"5":                    {known[int64](5), known[int64](5), known[int64](5)},
+		"5.0":                  {known[int64](5), known[int64](5), known[int64](5)},
+		"5.5":                  {unknown, known[int64](5), known[int64](6)}, // so that less is left
+		"0.5":                  {unknown, known[int64](0), known[int64](1)},
+		"-7":                   {known[int64](-1), known[int64](-1), unknown},
 		"":                     {},
 		"unlimited":            {},
 		"--1":                  {},
-		"9223372036854775806":  {Known[int64](math.MaxInt64 - 1), Known[int64](math.MaxInt64 - 1), Known[int64](math.MaxInt64 - 1)},
+		"9223372036854775806":  {known[int64](math.MaxInt64 - 1), known[int64](math.MaxInt64 - 1), known[int64](math.MaxInt64 - 1)},
 		"9223372036854775807":  {},
 		"99999999999999999999": {},
 	} {
@@ -116,13 +116,13 @@ func TestLinesThatAreTooLongOrNotTextAreNotRead(t *testing.T) {
 }
 
 func TestMaybeTellsUnknownFromZero(t *testing.T) {
-	zero, unknown := Known(time.Duration(0)), Maybe[time.Duration]{}
+	zero, unknown := known(time.Duration(0)), Maybe[time.Duration]{}
 	assert.NotEqual(t, zero, unknown)
 	assert.Equal(t, "0s", zero.String())
 	assert.Equal(t, "unknown", unknown.String())
 	assert.Equal(t, time.Duration(0), zero.Or(time.Second))
 	assert.Equal(t, time.Second, unknown.Or(time.Second))
-	d, known := Known(time.Hour).Get()
+	d, known := known(time.Hour).Get()
 	assert.Equal(t, time.Hour, d)
 	assert.True(t, known)
 }

@@ -1,12 +1,12 @@
-// Package retry wraps [retryablehttp] around a [throttle.Transport], so that every attempt waits for its turn and pays.
+// Package retry wraps [retryablehttp] around a [throttle.Transport], so that every attempt waits for its turn and is charged.
 //
 //	client := retry.NewClient(transport)            // a *retryablehttp.Client with its Policy
 //	resp, err := client.Get("https://example.com/") // or client.StandardClient(), for an SDK
 //
 // For a retryablehttp client of your own, see [New].
 //
-// There is one exception. If a connection breaks that was used before, net/http's Transport itself repeats an idempotent request,
-// which is not paid for.
+// There is one exception: if a connection that was used before breaks, net/http's own Transport repeats an idempotent request,
+// and the repetition is not charged.
 //
 // # What is retried
 //
@@ -23,44 +23,44 @@
 // a refused HTTP/2 stream (RFC 9113, 8.7). They are not retried after a redirect other than 307 and 308. [WithNonIdempotent]
 // lifts these restrictions.
 //
-// Never retried are: requests whose context is over, and any error of a context; certificates that do not verify; unknown
-// schemes and other requests that cannot be sent; failed or too many redirects.
+// These are never retried: requests whose context has ended, and any error of a context; certificates that do not verify; unknown
+// schemes and other requests that cannot be sent; failed redirects and too many redirects.
 //
 // # How long it waits
 //
 // The wait is the longest of
 //
 //   - what the server reported: Retry-After in every form that package headers reads, or the reset of an empty quota;
-//   - what the Transport said: [throttle.Rejection.Wait];
+//   - what the Transport reported: [throttle.Rejection.Wait];
 //   - exponential backoff with equal jitter (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog 2015): before
 //     retry n (from 0) between half and all of RetryWaitMin·2ⁿ⁺¹, but at least RetryWaitMin and at most RetryWaitMax.
 //
-// What the server or the Transport said is never shortened. If it exceeds [WithMaxWait], one minute by default, the request is
-// not retried. Only backoff is reduced to it.
+// A wait that the server or the Transport reported is never shortened. If it exceeds [WithMaxWait], one minute by default, the
+// request is not retried. Only backoff is reduced to that maximum.
 //
-// If a Rejection is an error (throttle.WithRejectionError), retryablehttp's Backoff does not see it. Then CheckRetry itself
-// waits for what exceeds the shortest backoff, and the jitter comes on top.
+// If a Rejection is an error (throttle.WithRejectionError), retryablehttp's Backoff does not see it. Then CheckRetry itself waits
+// for the part that exceeds the shortest backoff, and the jitter is added.
 //
 // # How it ends
 //
 // A request is not retried if a retry cannot help, if the attempts are used up, if the wait would be too long or beyond the
-// deadline, or if the budget is empty. Then the last response is returned immediately and its body is unread; or the last error,
-// if there was no response. There is no error "giving up after 5 attempt(s)".
+// deadline, or if the budget is empty. Then the last response is returned immediately, with its body unread, or the last error if
+// there was no response. There is no error "giving up after 5 attempt(s)".
 //
-// The deadline is that of the request's context. It is judged in advance, by the longest possible backoff, and by a tenth (a
-// second at most) more than what a server reported, because a Transport holds requests that much longer. If the context ends during
-// a wait, retryablehttp returns its error.
+// The deadline is that of the request's context. It is checked in advance, against the longest possible backoff, or against a
+// tenth more (at most a second more) than the wait that a server reported, because a Transport holds requests that much longer.
+// If the context ends during a wait, retryablehttp returns its error.
 //
-// There are two http.Clients. The Timeout of the inner one, Client.HTTPClient, applies to each attempt. It includes the time
-// in the Transport's queue, but not the waits between attempts. An attempt that exceeds it is retried like one with a broken
-// connection, except a POST with a key, because net/http then hides everything else. An attempt that would leave the queue
-// after it is rejected with ReasonDeadline and not retried. The Timeout of the outer one, which Client.StandardClient returns,
+// There are two http.Clients. The Timeout of the inner one, Client.HTTPClient, applies to each attempt. It includes the time in
+// the Transport's queue, but not the waits between attempts. An attempt that exceeds it is retried like one with a broken
+// connection, except a POST with a key, because net/http then hides everything else. An attempt that would be sent after the
+// Timeout is rejected with ReasonDeadline and not retried. The Timeout of the outer one, which Client.StandardClient returns,
 // applies to all attempts together, as the deadline of the context.
 //
 // # The budget
 //
 // When a server is overloaded, retries keep it overloaded. So all goroutines that use a client share a budget. It starts with a
-// reserve of 100 retries. Each retry takes one, and each success gives back a tenth, up to the reserve. So there are never more
+// reserve of 100 retries. Each retry takes one, and each success returns a tenth, up to the reserve. So there are never more
 // retries than 100 + 0.1 · successes: while a server is down, 1000 requests cause at most 100 retries. See [WithBudget].
 //
 // The form is that of gRPC's retry throttling (gRFC A6, "Throttling Retry Attempts and Hedged RPCs": a count of tokens, and
@@ -71,7 +71,7 @@
 // # Observability
 //
 // [Policy.Stats] counts attempts, retries by cause, and failures that were not retried by reason. [WithOnRetry] sets a function
-// that is called for each retry. [Retries] tells the hooks of a Transport which attempt a request is.
+// that is called for each retry. [Retries] returns, in a hook of a Transport, how many attempts came before the request.
 //
 // # Bodies
 //

@@ -67,11 +67,11 @@ func WithMaxWait(d time.Duration) Option {
 
 // WithBudget limits retries to the reserve, which must not be negative, plus a share of the successes, from 0 to 1: there are
 // never more retries than reserve + share · successes. The default is 100 and 0.1. A success is a response of the server that
-// needs no retry, whatever its status. A response handler makes it count twice.
+// needs no retry, whatever its status. With a response handler it counts twice.
 //
 // The budget belongs to the Policy, and so to all goroutines that use the client. Retries of requests that the Transport
-// rejected, and after a 4xx that says when to come back, are not counted. When the budget is empty, the response or the
-// error is returned as it is.
+// rejected, and after a 4xx that reports when to retry, are not counted. When the budget is empty, the response or the error is
+// returned as it is.
 func WithBudget(reserve int, share float64) Option {
 	return option(func(c *config) {
 		if reserve < 0 {
@@ -95,14 +95,14 @@ func WithNonIdempotent() Option {
 	return option(func(c *config) { c.nonIdempotent = true })
 }
 
-// WithReader sets the Reader by whose dialects responses are read. It may look at the first headers.BodyBytes of their bodies.
+// WithReader sets the Reader that reads responses. It may read the first headers.BodyBytes of their bodies.
 // The default, also for nil, is [headers.Parse].
 func WithReader(r *headers.Reader) Option {
 	return option(func(c *config) { c.reader = r })
 }
 
-// WithLogger logs at level Warn why a request was not retried, where it could have been. [NewClient] also sets it as the Logger
-// of its client, which logs every attempt (Debug) and every error (Error), with URLs. The default is to log nothing.
+// WithLogger logs at level Warn why a request that could have been retried was not. [NewClient] also sets it as the Logger of its
+// client, which logs every attempt (Debug) and every error (Error), with URLs. The default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
 	return option(func(c *config) {
 		if log == nil {

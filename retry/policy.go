@@ -16,10 +16,10 @@ import (
 // A Policy decides which requests a retryablehttp.Client retries, and when. Its methods are the values for the fields of the
 // same names of that client. It is made by [New], and safe for concurrent use.
 //
-// All four belong together. Without PrepareRetry, the other methods take every attempt for the first: CheckRetry judges
-// deadlines by the shortest backoff, and pays for one retry too many. Without ErrorHandler, retryablehttp drains the last
+// Use all four together. Without PrepareRetry, the other methods treat every attempt as the first: CheckRetry checks deadlines
+// against the shortest backoff, and takes one retry too many from the budget. Without ErrorHandler, retryablehttp drains the last
 // response when the attempts are used up, and returns "giving up". With another CheckRetry, Backoff still follows the headers and
-// synthetic 429s, but reduces their waits to WithMaxWait, because it cannot refuse a retry.
+// synthetic 429s, but reduces their waits to WithMaxWait, because it cannot prevent a retry.
 type Policy struct {
 	client        *retryablehttp.Client // whose waits and number of retries count
 	maxWait       time.Duration
@@ -37,9 +37,9 @@ type Client struct {
 	Policy *Policy
 }
 
-// NewClient returns a client that retries, and whose attempts all go through t. Set its RetryMax (4), RetryWaitMin (1 s),
-// RetryWaitMax (30 s) and other fields before its first use. A PrepareRetry of your own should call the one that is there. Its
-// HTTPClient.Transport is t within a [RoundTripper]. It logs nothing unless [WithLogger] is used.
+// NewClient returns a client that retries, and sends every attempt with t. Set its RetryMax (4), RetryWaitMin (1 s), RetryWaitMax
+// (30 s) and other fields before its first use. A PrepareRetry of your own should call the present one. Its HTTPClient.Transport
+// is t within a [RoundTripper]. It logs nothing unless [WithLogger] is used.
 //
 // NewClient panics if t is nil or options are invalid, with every problem, as regexp.MustCompile does: options are usually
 // constant. Use [New] first to get an error instead.

@@ -10,12 +10,12 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// RoundTripper wraps next (nil: http.DefaultTransport), so that its errors tell CheckRetry whether a request that is not
-// idempotent may be sent again. CheckRetry itself sees no request, and so neither its Idempotency-Key nor whether there was
-// a connection. [NewClient] does this by itself. Without it, such a request is retried only after errors that show that it was
-// not processed.
+// RoundTripper wraps next (nil: http.DefaultTransport), so that its errors show CheckRetry whether a request that is not
+// idempotent may be sent again. CheckRetry itself sees no request, and so neither its Idempotency-Key nor whether there was a
+// connection. [NewClient] does this by itself. Without it, such a request is retried only after errors that show that it was not
+// processed.
 //
-// The result forwards CloseIdleConnections, and passes idempotent requests on unchanged.
+// The result forwards CloseIdleConnections, and does not change idempotent requests.
 func RoundTripper(next http.RoundTripper) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Cause says what a retry follows. The values stay the same in later versions.
+// A Cause is the kind of failure that a retry follows. The values stay the same in later versions.
 type Cause string
 
 const (
@@ -23,9 +23,9 @@ var causes = [...]Cause{CauseRejected, CauseLimited, CauseStatus, CauseError, Ca
 
 // Stats counts what a [Policy] has decided. It is a plain value, and prints as one line.
 type Stats struct {
-	Attempts uint64           `json:"attempts"` // attempts that have come back, first ones included
+	Attempts uint64           `json:"attempts"` // attempts that have ended, including first ones
 	Retries  map[Cause]uint64 `json:"retries"`  // decisions to retry, with an entry for each Cause; a context may end before the attempt
-	NoRetry  NoRetries        `json:"no_retry"` // failures that a retry might have mended, and that were returned
+	NoRetry  NoRetries        `json:"no_retry"` // failures that a retry might have fixed, and that were returned
 
 	Budget    int64 `json:"budget"`     // retries that the budget allows now; -1: there is no budget
 	BudgetMax int64 `json:"budget_max"` // retries that a full budget allows; -1: there is no budget

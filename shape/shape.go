@@ -1,12 +1,15 @@
-// Package shape has responses to rejected requests in the forms that SDKs know, each a function for
+// Package shape has responses to rejected requests in the forms that SDKs recognize. Each is a function for
 // [throttle.WithRejectionResponse]:
 //
 //	t, err := throttle.New(nil, limits, throttle.WithFailFast(), throttle.WithRejectionResponse(shape.S3))
 //
-// With such a response an SDK returns its own error for an exceeded limit, with the text of the rejection, and retries as it
-// does for the server's. Each keeps the Retry-After of the default response, and [throttle.RejectionOf] knows them.
+// With such a response an SDK returns its own error for an exceeded limit, with the text of the rejection, and retries as after a
+// refusal by its server. Each response keeps the Retry-After of the default response, and [throttle.RejectionOf] recognizes it.
 //
-// The default response suits SDKs that look at the status alone, such as those for OpenAI, Anthropic and GitHub.
+// The default response suits SDKs that look only at the status, such as those for OpenAI, Anthropic and GitHub.
+//
+// The text of the rejection names the limit and the key. A proxy whose clients should not see them uses the default response, which
+// names neither.
 package shape
 
 import (
@@ -20,6 +23,19 @@ import (
 
 	"github.com/httpthrottle/throttle"
 )
+
+// Problem responds with status 429 and a problem document (RFC 9457). Its detail is the text of the rejection, and its member
+// rejection is what [throttle.Rejection.MarshalJSON] returns: reason, limit, key, cost and waits. It is for callers that may know
+// these names, such as other services of the same company.
+func Problem(r *throttle.Rejection, req *http.Request) *http.Response {
+	return withJSON(r, req, http.StatusTooManyRequests, "application/problem+json", struct {
+		Type      string              `json:"type"`
+		Title     string              `json:"title"`
+		Status    int                 `json:"status"`
+		Detail    string              `json:"detail"`
+		Rejection *throttle.Rejection `json:"rejection"`
+	}{"https://iana.org/assignments/http-problem-types#quota-exceeded", "Too Many Requests", http.StatusTooManyRequests, r.Error(), r})
+}
 
 // Google responds as the APIs of Google do: status 429 and a JSON error with code, status RESOURCE_EXHAUSTED, reason
 // rateLimitExceeded and a RetryInfo. Clients return *googleapi.Error or genai.APIError.
@@ -57,8 +73,8 @@ func AWSJSON(r *throttle.Rejection, req *http.Request) *http.Response {
 	return resp
 }
 
-// S3 responds as S3 does: status 503 and an XML error with code SlowDown. The SDK retries by its own backoff. A HEAD request
-// has no body, so the SDK goes by the status alone.
+// S3 responds as S3 does: status 503 and an XML error with code SlowDown. The SDK retries by its own backoff. The response to a
+// HEAD request has no body, so the SDK looks only at the status.
 func S3(r *throttle.Rejection, req *http.Request) *http.Response {
 	body := bytes.NewBufferString(xml.Header + "<Error><Code>SlowDown</Code><Message>")
 	_ = xml.EscapeText(body, []byte(r.Error())) // a Buffer returns no error
@@ -66,8 +82,8 @@ func S3(r *throttle.Rejection, req *http.Request) *http.Response {
 	return with(r, req, http.StatusServiceUnavailable, "application/xml", body.Bytes())
 }
 
-// GitLab responds as GitLab does: status 429, a JSON message, and RateLimit-Reset, the Unix time at which the request could
-// go, rounded up. The client waits until then before it retries.
+// GitLab responds as GitLab does: status 429, a JSON message, and RateLimit-Reset, the Unix time at which the request could be
+// sent, rounded up. The client waits until then before it retries.
 func GitLab(r *throttle.Rejection, req *http.Request) *http.Response {
 	resp := withJSON(r, req, http.StatusTooManyRequests, "application/json", map[string]string{"message": r.Error()})
 	reset := time.Now().Add(r.Wait + time.Second - 1).Unix()

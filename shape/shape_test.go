@@ -21,6 +21,7 @@ type shaping = func(*throttle.Rejection, *http.Request) *http.Response
 
 var shapes = map[string]shaping{
 	"Google": shape.Google, "AWSJSON": shape.AWSJSON, "S3": shape.S3, "GitLab": shape.GitLab, "Stripe": shape.Stripe, "Discord": shape.Discord,
+	"Problem": shape.Problem,
 }
 
 const text = `throttle: limit "a<b>&": cost 1 can be paid in 1.501s, and the request may not wait`
@@ -56,6 +57,9 @@ func TestTheWireFormats(t *testing.T) {
 		"GitLab":  {"429 Too Many Requests", "application/json", `{"message":` + string(quoted) + `}`},
 		"Stripe":  {"429 Too Many Requests", "application/json", `{"error":{"type":"invalid_request_error","code":"rate_limit","message":` + string(quoted) + `}}`},
 		"Discord": {"429 Too Many Requests", "application/json", `{"message":` + string(quoted) + `,"retry_after":1.501,"global":false}`},
+		"Problem": {"429 Too Many Requests", "application/problem+json", `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
+			`"title":"Too Many Requests","status":429,"detail":` + string(quoted) +
+			`,"rejection":{"reason":"no_tokens","limit":"a\u003cb\u003e\u0026","key":"","cost":1,"wait":1.500000001,"patience":0}}`},
 		"S3": {"503 Service Unavailable", "application/xml", xml.Header +
 			`<Error><Code>SlowDown</Code><Message>throttle: limit &#34;a&lt;b&gt;&amp;&#34;: cost 1 can be paid in 1.501s, and the request may not wait</Message></Error>`},
 	} {

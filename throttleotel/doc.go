@@ -11,13 +11,14 @@
 //
 // # Order of wrapping
 //
-// Recommended is the Transport outside and otelhttp inside:
+// Put the Transport outside and otelhttp inside:
 //
 //	transport, err := throttle.New(otelhttp.NewTransport(base), …)
 //
-// There is a client span, and a value of http.client.request.duration, for each request that is really sent. Waits are events of
-// the caller's span, and a rejection has no client span.
+// Then each request that is sent has a client span, and a value of http.client.request.duration. Waits are events of the caller's
+// span, and a rejection has no client span.
 //
-// With otelhttp outside, the client span contains the wait, and the events are those of the client span. A synthetic 429 then is
-// an error span and counts in http.client.request.duration as if the server had sent it. The example of [Hooks] marks it.
+// With otelhttp outside, the client span contains the wait, and the events are those of the client span. A synthetic 429 is then
+// an error span, and counts in http.client.request.duration as if the server had sent it. The example of [Hooks] shows how to
+// mark it.
 package throttleotel

@@ -19,8 +19,7 @@ func (o hookOption) applyTo(h *hooks) { o(h) }
 
 type hooks struct{ keys bool }
 
-// WithKeys adds the attribute throttle.key to span events. The default is to leave keys out, because they may name persons or
-// tenants.
+// WithKeys adds the attribute throttle.key to span events. By default keys are omitted, because they may name persons or tenants.
 func WithKeys() HookOption { return hookOption(func(h *hooks) { h.keys = true }) }
 
 // Hooks returns hooks that add events to the span in the context of a request, if that records: throttle.wait, throttle.grant,

@@ -3,7 +3,9 @@ package throttleotel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/retry"
 )
 
 // ScopeName is the name of the instrumentation scope of metrics.
@@ -26,6 +29,7 @@ const (
 	causeKey   = attribute.Key("throttle.cause")
 	storeKey   = attribute.Key("throttle.store")
 	kindKey    = attribute.Key("throttle.kind")
+	clientKey  = attribute.Key("throttle.client")
 )
 
 // An Option configures [Register].
@@ -35,11 +39,36 @@ type option func(*config)
 
 func (o option) applyTo(c *config) { o(c) }
 
-type config struct{ provider metric.MeterProvider }
+type config struct {
+	provider metric.MeterProvider
+	retries  []retries
+	faults   []error
+}
+
+// retries is a client that retries, and its name.
+type retries struct {
+	name   string
+	policy *retry.Policy
+}
 
 // WithMeterProvider sets the MeterProvider. The default is the global one.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return option(func(c *config) { c.provider = p })
+}
+
+// WithRetries adds the metrics of a Policy of package retry: attempts, retries, failures that were not retried, and the budget. The
+// attribute throttle.client is name. Use it once for each Policy.
+func WithRetries(name string, p *retry.Policy) Option {
+	return option(func(c *config) {
+		switch {
+		case p == nil:
+			c.faults = append(c.faults, fmt.Errorf("throttleotel: WithRetries(%q, nil): a Policy is needed", name))
+			return
+		case slices.ContainsFunc(c.retries, func(r retries) bool { return r.name == name }):
+			c.faults = append(c.faults, fmt.Errorf("throttleotel: WithRetries: two Policies are named %q", name))
+		}
+		c.retries = append(c.retries, retries{name, p})
+	})
 }
 
 // Register reports the counters and gauges of l from now on, until Unregister is called. The attribute throttle.limiter is name. The
@@ -58,12 +87,15 @@ func Register(l *throttle.Limiter, name string, opts ...Option) (metric.Registra
 	if c.provider == nil {
 		return nil, errors.New("throttleotel: WithMeterProvider(nil): a MeterProvider is needed")
 	}
+	if err := errors.Join(c.faults...); err != nil {
+		return nil, err
+	}
 	meter := c.provider.Meter(ScopeName)
 	in, all, err := newInstruments(meter)
 	if err != nil {
 		return nil, err
 	}
-	r := reporter{instruments: in, limiter: l, name: limiterKey.String(name)}
+	r := reporter{instruments: in, limiter: l, name: limiterKey.String(name), retries: c.retries}
 	return meter.RegisterCallback(r.report, all...)
 }
 
@@ -72,7 +104,8 @@ type instruments struct {
 	requests, rejections, charged, returned, serverRefusals, holds, retunes, undone, evicted metric.Int64ObservableCounter
 	storeCalls, storeTokens, storeAsks, storeOutages                                         metric.Int64ObservableCounter
 	waiting, callers, inFlight, keys                                                         metric.Int64ObservableUpDownCounter
-	available, capacity, rate, heldUntil, storeUp                                            metric.Float64ObservableGauge
+	retryAttempts, retried, retryGiveUps                                                     metric.Int64ObservableCounter
+	available, capacity, rate, heldUntil, storeUp, retryBudget, retryBudgetMax               metric.Float64ObservableGauge
 }
 
 // newInstruments makes the instruments, and returns them as a list, too.
@@ -95,6 +128,9 @@ func newInstruments(meter metric.Meter) (in *instruments, all []metric.Observabl
 		{&in.storeTokens, "throttle.store.tokens", "{token}", "Tokens that the store granted, that it got back, and that were used without it."},
 		{&in.storeAsks, "throttle.store.asks", "{ask}", "Asks that failed while the store decided others (faulty), or that were decided by the stricter rule of another process (differs)."},
 		{&in.storeOutages, "throttle.store.outages", "{outage}", "How often the store of shared limits became unreachable."},
+		{&in.retryAttempts, "throttle.retry.attempts", "{attempt}", "Attempts that have come back, first ones included."},
+		{&in.retried, "throttle.retries", "{retry}", "Decisions to retry, by what the retry follows."},
+		{&in.retryGiveUps, "throttle.retry.give_ups", "{failure}", "Failures that were not retried, by the reason."},
 		{&in.evicted, "throttle.keys_evicted", "{key}", "Keys forgotten before they were full again, to make room."},
 	} {
 		made, err := meter.Int64ObservableCounter(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.help))
@@ -120,6 +156,8 @@ func newInstruments(meter metric.Meter) (in *instruments, all []metric.Observabl
 		{&in.capacity, "throttle.tokens.capacity", "{token}", "Tokens when full, or slots."},
 		{&in.rate, "throttle.rate", "{token}/s", "Tokens per second, as set or learned."},
 		{&in.heldUntil, "throttle.held_until", "s", "Unix time at which the last hold ends; 0: none."},
+		{&in.retryBudget, "throttle.retry.budget", "{retry}", "Retries that the budget allows now."},
+		{&in.retryBudgetMax, "throttle.retry.budget_max", "{retry}", "Retries that a full budget allows."},
 		{&in.storeUp, "throttle.store.up", "", "1: the last call to the store of shared limits succeeded, or there was none."},
 	} {
 		made, err := meter.Float64ObservableGauge(i.name, metric.WithUnit(i.unit), metric.WithDescription(i.help))
@@ -133,6 +171,7 @@ type reporter struct {
 	*instruments
 	limiter *throttle.Limiter
 	name    attribute.KeyValue
+	retries []retries
 }
 
 func (r *reporter) report(_ context.Context, o metric.Observer) error {
@@ -167,6 +206,21 @@ func (r *reporter) report(_ context.Context, o metric.Observer) error {
 		count(r.storeAsks, s.Faulty, store, outcomeKey.String("faulty"))
 		count(r.storeAsks, s.Differs, store, outcomeKey.String("differs"))
 		count(r.storeOutages, s.Outages, store)
+	}
+	for _, by := range r.retries {
+		client, s := clientKey.String(by.name), by.policy.Stats()
+		count(r.retryAttempts, s.Attempts, client)
+		for cause, n := range s.Retries {
+			count(r.retried, n, client, causeKey.String(string(cause)))
+		}
+		count(r.retryGiveUps, s.NoRetry.Budget, client, reasonKey.String("budget"))
+		count(r.retryGiveUps, s.NoRetry.MaxWait, client, reasonKey.String("max_wait"))
+		count(r.retryGiveUps, s.NoRetry.Deadline, client, reasonKey.String("deadline"))
+		count(r.retryGiveUps, s.NoRetry.Exhausted, client, reasonKey.String("exhausted"))
+		if s.Budget >= 0 {
+			o.ObserveFloat64(r.retryBudget, float64(s.Budget), metric.WithAttributes(r.name, client))
+			o.ObserveFloat64(r.retryBudgetMax, float64(s.BudgetMax), metric.WithAttributes(r.name, client))
+		}
 	}
 	return nil
 }

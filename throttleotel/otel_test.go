@@ -2,6 +2,7 @@ package throttleotel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -22,6 +23,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/retry"
+	"github.com/httpthrottle/throttle/store"
 	"github.com/httpthrottle/throttle/throttleotel"
 )
 
@@ -126,19 +129,59 @@ func TestMetricsAreThoseOfTheLimiter(t *testing.T) {
 	})
 }
 
+// A flaky store fails as long as err says so.
+type flaky struct {
+	store.Store
+	err error
+}
+
+func (f *flaky) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.Store.Lease(ctx, asks)
+}
+
 func TestStoresOfSharedLimitsAreReported(t *testing.T) {
-	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Name("all"), throttle.Shared(throttle.NewMemoryStore()))))
-	require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
-	reader := sdkmetric.NewManualReader()
-	_, err := throttleotel.Register(l, "github", throttleotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
-	require.NoError(t, err)
-	got := collect(t, reader)
-	up := got["throttle.store.up"].(metricdata.Gauge[float64]).DataPoints
-	require.Len(t, up, 1)
-	want := set("store", "all")
-	assert.True(t, up[0].Attributes.Equals(&want))
-	assert.Equal(t, 1.0, up[0].Value)
-	assert.Len(t, got["throttle.store.tokens"].(metricdata.Sum[int64]).DataPoints, 3)
+	synctest.Test(t, func(t *testing.T) {
+		memory := &flaky{Store: store.NewMemory()}
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Name("all"),
+			throttle.Shared(memory, throttle.WithoutStore(throttle.OutagePass), throttle.StoreGrace(0)))))
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
+		memory.err = errors.New("cut off")
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Cost: 80}))
+		synctest.Wait()
+		reader := sdkmetric.NewManualReader(sdkmetric.WithProducer(throttleotel.NewProducer(l, "github")))
+		_, err := throttleotel.Register(l, "github", throttleotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+		require.NoError(t, err)
+		got := collect(t, reader)
+		up := got["throttle.store.up"].(metricdata.Gauge[float64]).DataPoints
+		require.Len(t, up, 1)
+		want := set("store", "all")
+		assert.True(t, up[0].Attributes.Equals(&want))
+		assert.Equal(t, 0.0, up[0].Value)
+		s := l.Stores()[0]
+		for name, want := range map[string]map[string]uint64{
+			"throttle.store.calls":   {"ok": s.OK, "failed": s.Failed, "setup": 0},
+			"throttle.store.tokens":  {"leased": s.Leased, "returned": s.Returned, "alone": 80},
+			"throttle.store.asks":    {"faulty": 0, "differs": 0},
+			"throttle.store.outages": {"": 1},
+		} {
+			values := make(map[string]uint64)
+			for _, p := range got[name].(metricdata.Sum[int64]).DataPoints {
+				kind, _ := p.Attributes.Value("throttle.kind")
+				outcome, _ := p.Attributes.Value("throttle.outcome")
+				values[kind.AsString()+outcome.AsString()] = uint64(p.Value)
+			}
+			assert.Equal(t, want, values, name)
+		}
+		calls := got["throttle.store.call"].(metricdata.Histogram[float64]).DataPoints
+		require.Len(t, calls, 1)
+		assert.Equal(t, s.OK+s.Failed, calls[0].Count)
+		assert.Len(t, calls[0].BucketCounts, len(calls[0].Bounds)+1)
+		assert.Positive(t, s.OK)
+		assert.Positive(t, s.Failed)
+	})
 }
 
 // values returns the points with a value above 0.
@@ -220,4 +263,31 @@ func TestNamesInPrometheusAreThoseOfThrottleprom(t *testing.T) {
 			assert.True(t, strings.Contains(text, "\n"+name+"{"), name)
 		}
 	})
+}
+
+func TestRetriesAreReported(t *testing.T) {
+	l := limiterOf(t)
+	client := retry.NewClient(throttle.Must(throttle.New(nil, throttle.WithLimiter(l))))
+	reader := sdkmetric.NewManualReader()
+	provider := throttleotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+	_, err := throttleotel.Register(l, "github", provider, throttleotel.WithRetries("api", client.Policy))
+	require.NoError(t, err)
+	got := collect(t, reader)
+	var points []metricdata.DataPoint[int64]
+	for _, reason := range []string{"budget", "max_wait", "deadline", "exhausted"} {
+		points = append(points, metricdata.DataPoint[int64]{Attributes: set("client", "api", "reason", reason)})
+	}
+	metricdatatest.AssertAggregationsEqual(t, metricdata.Sum[int64]{DataPoints: points, IsMonotonic: true, Temporality: metricdata.CumulativeTemporality},
+		got["throttle.retry.give_ups"], metricdatatest.IgnoreTimestamp())
+	for _, name := range []string{"throttle.retry.budget", "throttle.retry.budget_max"} {
+		metricdatatest.AssertAggregationsEqual(t, metricdata.Gauge[float64]{DataPoints: []metricdata.DataPoint[float64]{{Attributes: set("client", "api"), Value: 100}}},
+			got[name], metricdatatest.IgnoreTimestamp())
+	}
+	assert.Len(t, got["throttle.retries"].(metricdata.Sum[int64]).DataPoints, len(client.Policy.Stats().Retries))
+	assert.Len(t, got["throttle.retry.attempts"].(metricdata.Sum[int64]).DataPoints, 1)
+
+	_, err = throttleotel.Register(l, "github", provider,
+		throttleotel.WithRetries("a", client.Policy), throttleotel.WithRetries("a", client.Policy), throttleotel.WithRetries("b", nil))
+	assert.ErrorContains(t, err, `two Policies are named "a"`)
+	assert.ErrorContains(t, err, `WithRetries("b", nil)`)
 }

@@ -80,6 +80,10 @@ func busy(now time.Time) *fake {
 				},
 			},
 		},
+		stores: []throttle.StoreStats{
+			{Limits: []string{"requests", "tenants"}, Up: true, OK: 230, Failed: 2, Leased: 18_400, Returned: 31, Alone: 7, Outages: 1, Faulty: 1, Differs: 3},
+			{Limits: []string{"learned"}, Up: true},
+		},
 		single: throttle.BucketStats{Limit: "learned", Learned: &throttle.LearnedStats{Ceiling: 26, Mode: "below"}},
 		buckets: []throttle.BucketStats{
 			{Limit: "learned", Key: "", Waiting: 99},
@@ -89,5 +93,6 @@ func busy(now time.Time) *fake {
 		},
 	}
 	f.limits[0].Waits.Counts[5], f.limits[0].Waits.Counts[10] = 118, 100
+	f.stores[0].Latency.Counts[1], f.stores[0].Latency.Counts[4] = 210, 20
 	return f
 }

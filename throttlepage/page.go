@@ -1,5 +1,5 @@
-// Package throttlepage shows Limiters as a live web page: what waits, for how long and for which limit, what was rejected, what
-// servers refused, and how that was during the last hour.
+// Package throttlepage shows Limiters as a live web page: which requests wait, for how long and for which limit, what was
+// rejected, what servers refused, and all of that during the last hour.
 //
 //	page := throttlepage.New(map[string]*throttle.Limiter{"github": transport.Limiter()})
 //	mux.Handle("/debug/throttle/", page)
@@ -7,14 +7,14 @@
 // The page has no login. It shows keys, hosts and traffic, so mount it where you would mount net/http/pprof: on an internal
 // address, or behind your own authentication. Nothing on it changes anything.
 //
-// Without JavaScript the page shows the moment at which it was loaded. With JavaScript it follows a stream of server-sent events,
-// one a second. Where a proxy blocks streams, it fetches itself instead.
+// Without JavaScript the page shows the state at the time it was loaded. With JavaScript it follows a stream of server-sent
+// events, one a second. If a proxy blocks streams, it reloads its figures instead.
 //
-// A page is usually opened after an alarm, so it remembers: every 5 s it reads its Limiters, whether anyone looks or not, and
-// keeps an hour of charts, in about 25 kB for each Limiter, and the last 100 events of each. [Every] changes that, and
-// [Page.Close] ends it. While clients look, it reads once a second, however many they are, and keeps two minutes of histograms,
-// in about 60 kB for each limit. It shows at most 50 keys and 50 servers of a Limiter. Requests that a Limiter limits pay nothing
-// for the page.
+// A page is usually opened after an alarm, so it remembers: every 5 s it reads its Limiters, whether or not a client is
+// connected, and keeps an hour of charts, in about 25 kB for each Limiter, and the last 100 events of each. [Every] changes that,
+// and [Page.Close] ends it. While clients are connected, it reads once a second, however many they are, and keeps two minutes of
+// histograms, in about 60 kB for each limit. It shows at most 50 keys and 50 servers of a Limiter. Requests that a Limiter limits
+// pay nothing for the page.
 package throttlepage
 
 import (
@@ -48,8 +48,9 @@ func (f option) apply(p *Page) { f(p) }
 // as long as the Page is used, and cannot be computed elsewhere.
 func HideKeys() Option { return option(func(p *Page) { p.names = secretNames() }) }
 
-// Every sets how often the Limiters are read while no client looks; the default is 5 s. The charts keep 720 readings, which is an
-// hour by default. With 0 they are read only while a client looks. New panics if d is negative or less than a second.
+// Every sets how often the Limiters are read while no client is connected. The default is 5 s. The charts keep 720 readings,
+// which is an hour by default. With 0 the Limiters are read only while a client is connected. New panics if d is negative or less
+// than a second.
 func Every(d time.Duration) Option {
 	return option(func(p *Page) {
 		if d != 0 && d < time.Second {
@@ -149,8 +150,8 @@ func (p *Page) tick() {
 	p.timer.Reset(time.Until(p.read.Add(p.every)))
 }
 
-// Close ends the readings that no client asks for, so that nothing holds the Page and its Limiters any more. A client that looks
-// later still sees current figures. Close may be called several times.
+// Close ends the readings while no client is connected, so that nothing refers to the Page and its Limiters any more. A client
+// that connects later still sees current figures. Close may be called several times.
 func (p *Page) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -54,6 +54,19 @@ func TestFirstLookIsComplete(t *testing.T) {
 	})
 }
 
+func TestStoreThatIsUnreachableIsSeenFirst(t *testing.T) {
+	f := busy(time.Now())
+	f.stats.Rejected, f.stores[1].Up = throttle.Rejections{}, false
+	page := get(newPage(map[string]source{"github": f}), "/").Body.String()
+	for _, want := range []string{
+		`<b class="state">no store</b>`, "The store of “learned” is unreachable.", `“learned” <b class="state">unreachable</b>`,
+		`“requests”, “tenants” <b class="state">reachable</b>`, `data-label="Calls">232<`, `data-label="Leased">18,400<`, `data-label="Returned">31<`,
+		`data-label="Outages">1<`, `data-label="Without it">7<`, "another process has a stricter rule, 1 ask about an unreadable budget",
+	} {
+		assert.Contains(t, page, want)
+	}
+}
+
 func TestHeadersAreStrict(t *testing.T) {
 	p := newPage(map[string]source{"a": &fake{}})
 	for _, path := range []string{"/", "/state.json", "/nothing"} {
@@ -142,7 +155,7 @@ func TestHostileNamesStayText(t *testing.T) {
 		for i := range f.limits[:3] {
 			f.limits[i].Name = name
 		}
-		f.single.Limit = name
+		f.single.Limit, f.stores[0].Limits[0] = name, name
 		f.buckets[2].Key, f.buckets[2].Limit = name, name
 		f.servers[1].Host, f.servers[1].Account = name, name
 		f.servers[1].Quotas[0].Name, f.servers[1].Quotas[0].Unit = name, name

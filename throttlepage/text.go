@@ -45,6 +45,13 @@ func (l *limiterView) writeText(b *strings.Builder) {
 	if len(l.Limits) > 0 {
 		fmt.Fprintf(table, "  (waits and rejections: %s)\n", l.Since)
 	}
+	if len(l.Stores) > 0 {
+		fmt.Fprintf(table, "\n  store of\t\tcalls\tp50\tp90\tfailed\toutages\tleased\treturned\twithout it\t\n")
+	}
+	for _, x := range l.Stores {
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.Limits, x.State, x.Calls, x.P50, x.P90, x.Failed, x.Outages,
+			x.Leased, x.Returned, x.Alone, x.Troubles)
+	}
 	if len(l.Servers) > 0 {
 		fmt.Fprintf(table, "\n  server\tquota\tleft\tresets in\t\n")
 	}

@@ -30,6 +30,7 @@ type limiterView struct {
 	Since    string // over which time waits and rejections are counted
 	Charts   string // over which time the charts are; "": there are none so far
 	Limits   []limitView
+	Stores   []storeView
 	Servers  []serverView
 	Keys     []keyView
 	Events   []eventView
@@ -89,6 +90,14 @@ type serverView struct {
 	Quotas     []quotaView
 }
 
+// A storeView is what is shown of the store of shared limits.
+type storeView struct {
+	Limits, Level, State              string
+	Calls, Failed, Outages            string // over the time of Since
+	P50, P90                          string // of the times of calls
+	Leased, Returned, Alone, Troubles string
+}
+
 type quotaView struct {
 	Name, Unit string
 	Left       gauge
@@ -122,6 +131,9 @@ func (l *watched) view(now time.Time, w *walk) limiterView {
 		if li := &last.limits[i]; li.Kind != "none" && (li.Kind != serverLimit || len(w.servers) > 0) {
 			v.Limits = append(v.Limits, l.limitView(i, li, c, now))
 		}
+	}
+	for i := range last.stores {
+		v.Stores = append(v.Stores, viewOfStore(i, c))
 	}
 	for i := range w.servers {
 		v.Servers = append(v.Servers, viewOfServer(&w.servers[i], now))
@@ -220,6 +232,12 @@ func (l *watched) verdict(c change, w *walk, now time.Time) (level, word, says s
 	if n := c.rejected(); n > 0 {
 		tell("bad", "rejecting", "%s rejected.", plural(n, "request"))
 	}
+	for i := range c.last.stores {
+		if s := &c.last.stores[i]; !s.Up {
+			tell("bad", "no store", "The store of %s is unreachable.", limitsOf(s))
+			break
+		}
+	}
 	if held := l.heldBy(w, now); held != "" {
 		tell("busy", "held", "%s.", held)
 	}
@@ -273,7 +291,7 @@ func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.T
 	}
 	switch {
 	case li.Kind == serverLimit:
-		v.Kind, v.Left = "what servers said", gauge{Text: none}
+		v.Kind, v.Left = "reported by servers", gauge{Text: none}
 	case li.Keyed:
 		v.Keys = plural(uint64(li.Keys), "key")
 	default:
@@ -344,6 +362,46 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 		v.Quotas = append(v.Quotas, shown)
 	}
 	return v
+}
+
+func viewOfStore(i int, c change) storeView {
+	now, before := &c.last.stores[i], throttle.StoreStats{}
+	if i < len(c.first.stores) {
+		before = c.first.stores[i]
+	}
+	calls := grown(now.OK+now.Failed+now.Setup, before.OK+before.Failed+before.Setup)
+	failed := grown(now.Failed+now.Setup, before.Failed+before.Setup)
+	leased := grown(now.Leased, before.Leased)
+	var times waits
+	for k, n := range now.Latency.Counts {
+		times.some = append(times.some, grown(n, before.Latency.Counts[k]))
+	}
+	v := storeView{
+		Limits: limitsOf(now), State: "reachable", Calls: count(calls), Failed: count(failed), Outages: count(grown(now.Outages, before.Outages)),
+		P50: times.quantile(0.5), P90: times.quantile(0.9), Leased: count(leased), Returned: count(grown(now.Returned, before.Returned)),
+		Alone: count(grown(now.Alone, before.Alone)), Level: level(failed > 0, "busy"),
+	}
+	if !now.Up {
+		v.Level, v.State = "bad", "unreachable"
+	}
+	var troubles []string
+	if n := grown(now.Differs, before.Differs); n > 0 {
+		troubles = append(troubles, "another process has a stricter rule")
+	}
+	if n := grown(now.Faulty, before.Faulty); n > 0 {
+		troubles = append(troubles, plural(n, "ask")+" about an unreadable budget")
+	}
+	v.Troubles = strings.Join(troubles, ", ")
+	return v
+}
+
+// limitsOf returns which limits use a store.
+func limitsOf(s *throttle.StoreStats) string {
+	names := make([]string, len(s.Limits))
+	for i, name := range s.Limits {
+		names[i] = "“" + printable(name) + "”"
+	}
+	return strings.Join(names, ", ")
 }
 
 func viewOfKey(b *throttle.BucketStats, now time.Time) keyView {

@@ -43,8 +43,8 @@ type option func(*Collector)
 
 func (o option) applyTo(c *Collector) { o(c) }
 
-// WithTransport adds throttle_transport_requests_total of a Transport, which tells Transports apart that share a Limiter. Each needs
-// a name of its own.
+// WithTransport adds throttle_transport_requests_total of a Transport, which distinguishes Transports that share a Limiter. Each
+// needs a name of its own.
 func WithTransport(name string, t *throttle.Transport) Option {
 	return option(func(c *Collector) {
 		if t == nil {

@@ -2,6 +2,7 @@ package throttleprom_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/retry"
+	"github.com/httpthrottle/throttle/store"
 	"github.com/httpthrottle/throttle/throttleprom"
 )
 
@@ -281,19 +283,57 @@ func TestDryRunSaysSo(t *testing.T) {
 	assert.Contains(t, gather(t, registry(t, throttleprom.NewCollector(tr.Limiter(), "x"))), `throttle_dry_run{limiter="x"} 1`)
 }
 
-func TestStoresOfSharedLimitsAreExported(t *testing.T) {
-	l, err := throttle.NewLimiter(throttle.WithLimit(
-		throttle.TokenBucket(100, time.Second, throttle.Name("all"), throttle.Shared(throttle.NewMemoryStore())), throttle.Pace(100, time.Second)))
-	require.NoError(t, err)
-	require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
-	text := gather(t, registry(t, throttleprom.NewCollector(l, "x")))
-	for _, want := range []string{
-		`throttle_store_up{limiter="x",store="all"} 1`, `throttle_store_calls_total{limiter="x",outcome="failed",store="all"} 0`,
-		`throttle_store_tokens_total{kind="alone",limiter="x",store="all"} 0`,
-	} {
-		assert.True(t, strings.Contains(text, want), want)
+// A flaky store fails as long as err says so.
+type flaky struct {
+	store.Store
+	err error
+}
+
+func (f *flaky) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
+	if f.err != nil {
+		return nil, f.err
 	}
-	assert.NotContains(t, text, `throttle_store_tokens_total{kind="leased",limiter="x",store="all"} 0`)
+	return f.Store.Lease(ctx, asks)
+}
+
+func TestStoresOfSharedLimitsAreExported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := &flaky{Store: store.NewMemory()}
+		l, err := throttle.NewLimiter(throttle.WithLimit(
+			throttle.TokenBucket(100, time.Second, throttle.Name("all"), throttle.Shared(memory, throttle.WithoutStore(throttle.OutagePass), throttle.StoreGrace(0))),
+			throttle.Pace(100, time.Second)))
+		require.NoError(t, err)
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
+		strict, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(50, time.Second, throttle.Name("all"), throttle.Shared(memory.Store))))
+		require.NoError(t, err)
+		require.NoError(t, strict.Wait(t.Context(), throttle.Ask{}))
+		time.Sleep(time.Second) // what was leased ahead goes back
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Cost: 40}))
+		memory.err = errors.New("cut off")
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Cost: 80}))
+		synctest.Wait()
+		text := gather(t, registry(t, throttleprom.NewCollector(l, "x")))
+		for _, want := range []string{
+			`throttle_store_up{limiter="x",store="all"} 0`,
+			`throttle_store_outages_total{limiter="x",store="all"} 1`,
+			`throttle_store_tokens_total{kind="alone",limiter="x",store="all"} 80`,
+			`throttle_store_asks_total{limiter="x",outcome="faulty",store="all"} 0`,
+			`throttle_store_call_seconds_bucket{limiter="x",store="all",le="0.001"}`,
+		} {
+			assert.Contains(t, text, want)
+		}
+		s := l.Stores()[0]
+		for metric, value := range map[string]uint64{
+			`throttle_store_calls_total{limiter="x",outcome="ok",store="all"}`:     s.OK,
+			`throttle_store_calls_total{limiter="x",outcome="failed",store="all"}`: s.Failed,
+			`throttle_store_tokens_total{kind="leased",limiter="x",store="all"}`:   s.Leased,
+			`throttle_store_asks_total{limiter="x",outcome="differs",store="all"}`: s.Differs,
+			`throttle_store_call_seconds_count{limiter="x",store="all"}`:           s.OK + s.Failed,
+		} {
+			assert.Contains(t, text, fmt.Sprintf("%s %d\n", metric, value))
+			assert.Positive(t, value, metric)
+		}
+	})
 }
 
 func TestRetriesAreExported(t *testing.T) {

@@ -4,7 +4,7 @@
 //
 // A scrape reads counters that the Limiter keeps anyway. It takes microseconds, however many keys there are, and requests pay
 // nothing for it. Series are bounded by the number of limits, never by keys, hosts or anything else that a caller or a server can
-// make up. Exported as 0 from the start are all reasons, outcomes, sources and causes.
+// make up. All reasons, outcomes, sources and causes are exported from the start, as 0.
 //
 // docs/observability.md describes every metric. The directory grafana has a board and alert rules.
 package throttleprom

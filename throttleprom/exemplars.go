@@ -38,8 +38,8 @@ type exemplarOrNone struct {
 	kept bool
 }
 
-// NewExemplars returns Exemplars whose labels f returns for the context of a request; nil: it is no exemplar. Prometheus allows
-// 128 characters of labels and values together; what has more is left out.
+// NewExemplars returns Exemplars whose labels f returns for the context of a request; nil means that the request is no exemplar.
+// Prometheus allows 128 characters of labels and values together; labels with more are omitted.
 func NewExemplars(f func(context.Context) prometheus.Labels) *Exemplars {
 	if f == nil {
 		panic("throttleprom: NewExemplars(nil): a function is needed")
@@ -47,7 +47,7 @@ func NewExemplars(f func(context.Context) prometheus.Labels) *Exemplars {
 	return &Exemplars{labels: f, last: make(map[string]*[waitBuckets]exemplarOrNone)}
 }
 
-// WithExemplars adds exemplars to throttle_wait_seconds. The Hooks of e are to be given to the Limiter.
+// WithExemplars adds exemplars to throttle_wait_seconds. Give the Hooks of e to the Limiter.
 func WithExemplars(e *Exemplars) Option {
 	return option(func(c *Collector) {
 		if c.exemplars = e; e == nil {

@@ -149,7 +149,7 @@ func TestPanelsOfTheBoardHaveIDsAndTitlesOfTheirOwn(t *testing.T) {
 		assert.NotEmpty(t, p.Targets, p.Title)
 		ids[p.ID], titles[p.Title] = true, true
 	}
-	assert.Len(t, ids, 14)
+	assert.Len(t, ids, 17)
 }
 
 // Series are those of the tests of promtool: a start, a step for each minute, and how many.

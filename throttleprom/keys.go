@@ -19,9 +19,9 @@ const (
 type key struct{ limit, key string }
 
 // WithKeys adds the metrics throttle_key_… of some keys of a limit, at most 100 keys in all. A key that has no bucket has no
-// series: one that is full is forgotten after a second. Of keys that are hosts, the quotas that the server has told are exported,
-// too; where it counts several accounts, the one with the least left. Because a server chooses the names of its quotas, only the
-// first 16 names of each host are exported.
+// series: one that is full is forgotten after a second. For keys that are hosts, the quotas that the server has reported are
+// exported as well; if the server counts several accounts, those of the account with the least left. Because a server chooses the
+// names of its quotas, only the first 16 names of each host are exported.
 func WithKeys(limit string, keys ...string) Option {
 	return option(func(c *Collector) {
 		for _, k := range keys {

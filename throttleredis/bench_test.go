@@ -11,14 +11,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // BenchmarkLease reports the time of a call, and the processor time of Redis for each ask.
 func BenchmarkLease(b *testing.B) {
 	s := start(b).client(b)
 	for _, asks := range []int{1, 8, 32, 64} {
-		for _, kind := range []lease.Kind{lease.Bucket, lease.Sliding, lease.Fixed, lease.Slots} {
+		for _, kind := range []store.Kind{store.Bucket, store.Sliding, store.Fixed, store.Slots} {
 			for _, backs := range []bool{false, true} {
 				b.Run(fmt.Sprintf("%s/asks=%d/back=%v", kind, asks, backs), func(b *testing.B) { benchLease(b, s, kind, asks, backs) })
 			}
@@ -26,18 +26,18 @@ func BenchmarkLease(b *testing.B) {
 	}
 }
 
-func benchLease(b *testing.B, c *redis.Client, kind lease.Kind, asks int, backs bool) {
+func benchLease(b *testing.B, c *redis.Client, kind store.Kind, asks int, backs bool) {
 	st, err := New(c)
 	if err != nil {
 		b.Fatal(err)
 	}
-	all := make([]lease.Ask, asks)
+	all := make([]store.Ask, asks)
 	for i := range all {
-		p := lease.Part{
-			Budget: lease.Budget{Kind: kind, Limit: "requests", Key: fmt.Sprint("key-", i), N: 1000, Per: time.Second, Burst: 1000, Initial: 1000},
+		p := store.Part{
+			Budget: store.Budget{Kind: kind, Limit: "requests", Key: fmt.Sprint("key-", i), N: 1000, Per: time.Second, Burst: 1000, Initial: 1000},
 			Need:   1, Want: 10, Horizon: 50 * time.Millisecond, Holder: "holder",
 		}
-		all[i].Parts = []lease.Part{p}
+		all[i].Parts = []store.Part{p}
 	}
 	if _, err := st.Lease(b.Context(), all); err != nil {
 		b.Fatal(err)
@@ -50,7 +50,7 @@ func benchLease(b *testing.B, c *redis.Client, kind lease.Kind, asks int, backs 
 		}
 		for i, l := range leases {
 			if backs {
-				all[i].Parts[0].Back = []lease.Return{{Tokens: 1, Lease: l.Parts[0].ID}}
+				all[i].Parts[0].Back = []store.Return{{Tokens: 1, Lease: l.Parts[0].ID}}
 			}
 		}
 	}
@@ -77,10 +77,10 @@ func BenchmarkColdKeys(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	asks := make([]lease.Ask, 64)
+	asks := make([]store.Ask, 64)
 	for i := range asks {
-		asks[i].Parts = []lease.Part{{
-			Budget: lease.Budget{Kind: lease.Bucket, Limit: "requests", N: 1e6, Per: time.Second, Burst: 1e6, Initial: 1e6},
+		asks[i].Parts = []store.Part{{
+			Budget: store.Budget{Kind: store.Bucket, Limit: "requests", N: 1e6, Per: time.Second, Burst: 1e6, Initial: 1e6},
 			Need:   1, Want: 1, Horizon: 50 * time.Millisecond, Since: time.Second,
 		}}
 	}
@@ -109,10 +109,10 @@ func BenchmarkFleet(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, kind := range []lease.Kind{lease.Bucket, lease.Sliding, lease.Fixed} {
+	for _, kind := range []store.Kind{store.Bucket, store.Sliding, store.Fixed} {
 		b.Run(string(kind), func(b *testing.B) {
-			asks := []lease.Ask{{Parts: []lease.Part{{
-				Budget: lease.Budget{Kind: kind, Limit: "requests", N: 20_000, Per: time.Second, Burst: 20_000, Initial: 20_000},
+			asks := []store.Ask{{Parts: []store.Part{{
+				Budget: store.Budget{Kind: kind, Limit: "requests", N: 20_000, Per: time.Second, Burst: 20_000, Initial: 20_000},
 				Need:   1, Want: 10, Horizon: 50 * time.Millisecond, Since: 50 * time.Millisecond,
 			}}}}
 			before := cpu(b, c)

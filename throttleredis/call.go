@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"time"
 
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // mostAsks bounds the asks of one script, and so the time for which it blocks Redis.
@@ -25,8 +26,9 @@ type call struct {
 	backs bool // a part gives tokens back
 	args  []byte
 
-	budget [9]int64 // the numbers of the latest part's budget
-	kinds  int      // the set of kinds of the budgets
+	budget  [9]int64 // the numbers of the latest part's budget
+	windows [4]int64 // those of a Calendar
+	kinds   int      // the set of files of the budgets' kinds
 
 	reply string
 	early int64 // by so many µs the response could have arrived earlier; see clock
@@ -41,24 +43,27 @@ const (
 )
 
 // calls returns the calls that decide asks. It sets the leases of asks that are invalid.
-func (s *Store) calls(asks []lease.Ask, leases []lease.Lease) []*call {
+func (s *Store) calls(asks []store.Ask, leases []store.Lease) []*call {
 	var calls []*call
 	var latest *call
 	var open map[int]*call // by clock, in a Cluster
-	var numbers []lease.Call
+	var numbers []store.Call
 	for i := range asks {
 		a := &asks[i]
 		clock, err := s.clockOf(a)
+		if err == nil {
+			err = a.Check()
+		}
 		numbers = numbers[:0]
 		for k := range a.Parts {
 			if err == nil {
-				var c lease.Call
-				c, err = lease.NewCall(&a.Parts[k])
+				var c store.Call
+				c, err = store.NewCall(&a.Parts[k])
 				numbers = append(numbers, c)
 			}
 		}
 		if err != nil || len(a.Parts) == 0 {
-			leases[i] = lease.Lease{Err: err}
+			leases[i] = store.Lease{Err: err}
 			continue
 		}
 		if s.cluster {
@@ -99,21 +104,24 @@ func newCall(clock int, tag string, most int) *call {
 }
 
 // clockOf returns the index of the clock for an ask. In a Cluster that is the slot of all its keys.
-func (s *Store) clockOf(a *lease.Ask) (clock int, err error) {
+func (s *Store) clockOf(a *store.Ask) (clock int, err error) {
 	if !s.cluster {
 		return 0, nil
 	}
 	for i := range a.Parts {
 		slot := slotOf(s.tag(&a.Parts[i].Budget))
 		if i > 0 && slot != clock {
-			return 0, lease.ErrApart
+			return 0, store.ErrApart
 		}
 		clock = slot
 	}
 	return clock, nil
 }
 
-var kinds = map[lease.Kind]int64{lease.Bucket: 1, lease.Pace: 1, lease.Sliding: 2, lease.Fixed: 3, lease.Slots: 4}
+var kinds = map[store.Kind]int64{store.Bucket: 1, store.Pace: 1, store.Sliding: 2, store.Fixed: 3, store.Slots: 4, store.Calendar: 5}
+
+// files are the indexes of the files of kinds in kindFiles.
+var files = map[store.Kind]int{store.Bucket: 0, store.Pace: 0, store.Sliding: 1, store.Fixed: 2, store.Calendar: 2, store.Slots: 3}
 
 // The numbers of a budget are left out where they are those of the part before, and other numbers where all are 0.
 const (
@@ -123,16 +131,16 @@ const (
 )
 
 // add appends an ask, in the format that asks.lua reads.
-func (c *call) add(ask int, parts []lease.Call) {
+func (c *call) add(ask int, parts []store.Call) {
 	c.asks = append(c.asks, ask)
 	c.parts = append(c.parts, len(parts))
 	c.number(int64(len(parts)))
 	for i := range parts {
 		p := &parts[i]
-		c.kinds |= 1 << (kinds[p.Kind] - 1)
+		c.kinds |= 1 << files[p.Kind]
 		budget := [...]int64{kinds[p.Kind], p.Tick, p.N, p.Per, p.Full, p.Initial, p.Owed, p.Origin, p.Horizon}
 		what := int64(0)
-		if budget != c.budget {
+		if budget != c.budget || p.Windows != c.windows {
 			what += withBudget
 		}
 		if p.Owe > 0 || p.Hold != 0 || p.Held > 0 || p.Holder != "" || len(p.Back) > 0 {
@@ -143,8 +151,11 @@ func (c *call) add(ask int, parts []lease.Call) {
 		}
 		c.number(what, p.Need, p.Due, p.Want, p.Ahead, p.Ticks, p.Since)
 		if what&withBudget != 0 {
-			c.budget = budget
+			c.budget, c.windows = budget, p.Windows
 			c.number(budget[:]...)
+			if p.Kind == store.Calendar {
+				c.number(p.Windows[:]...)
+			}
 		}
 		if what&withExtras == 0 {
 			continue
@@ -199,18 +210,18 @@ func number(s string) float64 {
 }
 
 // read sets leases from the response.
-func (c *call) read(leases []lease.Lease) error {
+func (c *call) read(leases []store.Lease) error {
 	n := 0
 	for _, parts := range c.parts {
 		n += parts
 	}
-	all := make([]lease.LeasedPart, n)
+	all := make([]store.LeasedPart, n)
 	rest := c.reply[min(8, len(c.reply)):]
 	for i, ask := range c.asks {
 		parts := all[:c.parts[i]:c.parts[i]]
 		all = all[c.parts[i]:]
 		if text, size, ok := readError(rest); ok {
-			leases[ask] = lease.Lease{Err: scriptError(text)}
+			leases[ask] = store.Lease{Err: scriptError(text)}
 			rest = rest[size:]
 			continue
 		}
@@ -219,10 +230,10 @@ func (c *call) read(leases []lease.Lease) error {
 			if !ok {
 				return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), n)
 			}
-			parts[k].Next = max(0, parts[k].Next-lease.Micros(c.early)) // by Redis's clock, however long the response took
+			parts[k].Next = max(0, parts[k].Next-micros(c.early)) // by Redis's clock, however long the response took
 			rest = rest[size:]
 		}
-		leases[ask] = lease.Lease{Parts: parts}
+		leases[ask] = store.Lease{Parts: parts}
 	}
 	if rest != "" {
 		return fmt.Errorf("throttleredis: a response of %d bytes to %d parts", len(c.reply), n)
@@ -236,7 +247,7 @@ const (
 )
 
 // readPart reads a part from the begin of a response, as respond in head.lua writes it. It returns its size in bytes.
-func readPart(s string, p *lease.LeasedPart) (size int, ok bool) {
+func readPart(s string, p *store.LeasedPart) (size int, ok bool) {
 	if len(s) < shortReply {
 		return 0, false
 	}
@@ -249,7 +260,7 @@ func readPart(s string, p *lease.LeasedPart) (size int, ok bool) {
 	if len(s) < longReply {
 		return 0, false
 	}
-	p.Next, p.Until, p.Wait, p.Hold = lease.Micros(at(6)), lease.Micros(at(7)), lease.Micros(at(8)), lease.Micros(at(9))
+	p.Next, p.Until, p.Wait, p.Hold = micros(at(6)), micros(at(7)), micros(at(8)), micros(at(9))
 	return longReply, true
 }
 
@@ -263,4 +274,12 @@ func readError(s string) (text string, size int, ok bool) {
 		return "", 0, false
 	}
 	return s[16 : 16+n], 16 + n, true
+}
+
+// micros returns n µs.
+func micros(n int64) time.Duration {
+	if n > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return time.Duration(n) * time.Microsecond
 }

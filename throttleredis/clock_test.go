@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 func TestClockTellsHowMuchEarlierAResponseCouldHaveArrived(t *testing.T) {
@@ -48,13 +48,13 @@ func TestPromisedTokenIsDueByRedissClockHoweverLongTheResponseTook(t *testing.T)
 	t.Parallel()
 	p, c := startProxy(t, start(t))
 	st := newStore(t, c)
-	b := lease.Budget{Kind: lease.Pace, Limit: "l", Key: "k", N: 1, Per: time.Minute}
-	lease1(t, st, lease.Part{Budget: b}) // tells the clock
+	b := store.Budget{Kind: store.Pace, Limit: "l", Key: "k", N: 1, Per: time.Minute}
+	lease1(t, st, store.Part{Budget: b}) // tells the clock
 	sent := time.Now()
-	lease1(t, st, lease.Part{Budget: b, Need: 1})
+	lease1(t, st, store.Part{Budget: b, Need: 1})
 	had := time.Now()
 	p.inject(delayedAfter(3 * time.Second)) // far more than a busy machine delays both earlier calls
-	next := lease1(t, st, lease.Part{Budget: b, Need: 1, Horizon: time.Minute, Within: time.Hour}).Next
+	next := lease1(t, st, store.Part{Budget: b, Need: 1, Horizon: time.Minute, Within: time.Hour}).Next
 	due := time.Now().Add(next)
 	if least := sent.Add(time.Minute); due.Before(least) {
 		t.Errorf("due %v too early", least.Sub(due))

@@ -20,11 +20,10 @@ func TestCallersFollowAFailoverOfACluster(t *testing.T) {
 	c := startCluster(t)
 	const key = "tenant"
 	master := c.nodes[slotOf(key)*3/slotCount]
-	replica := start(t, "--cluster-enabled", "yes", "--cluster-port", freePort(t), "--cluster-node-timeout", "2000")
+	replica := start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
 	admin := replica.client(t)
 	for _, n := range c.nodes {
-		bus := n.cmd.Args[argument(t, n, "--cluster-port")]
-		must(t, admin.Do(t.Context(), "CLUSTER", "MEET", "127.0.0.1", n.port, bus).Err())
+		must(t, admin.Do(t.Context(), "CLUSTER", "MEET", "127.0.0.1", n.port, n.bus).Err())
 	}
 	id := c.ids[slotOf(key)*3/slotCount]
 	eventually(t, "the replica knows its master", func() bool { return admin.ClusterReplicate(t.Context(), id).Err() == nil })
@@ -86,16 +85,4 @@ func TestCallersFollowAFailoverOfACluster(t *testing.T) {
 	if took > time.Second {
 		t.Errorf("callers went on %v after the failover", took)
 	}
-}
-
-// argument returns the index of the value of an argument.
-func argument(t *testing.T, s *server, name string) int {
-	t.Helper()
-	for i, a := range s.cmd.Args {
-		if a == name {
-			return i + 1
-		}
-	}
-	t.Fatalf("no %s", name)
-	return 0
 }

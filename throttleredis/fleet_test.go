@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A ledger records what the processes of a fleet lease of one budget, and when each token was due.
@@ -24,7 +24,7 @@ type recorded struct {
 	*ledger
 }
 
-func (r recorded) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, error) {
+func (r recorded) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
 	r.mu.Lock()
 	if r.leased == nil {
 		r.first, r.leased = time.Now(), make(map[int64][]time.Duration)

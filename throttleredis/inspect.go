@@ -13,34 +13,35 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
-// A BudgetState is what Redis has of a budget. Names that are long or contain braces or control characters are hashes; see the docs.
+// A BudgetState is the state of a budget in Redis. Long names, and names with braces or control characters, are replaced by hashes; see
+// docs/shared-limits-operate.md.
 type BudgetState struct {
 	Name       string // of the key in Redis
-	Kind       string // "bucket", "pace", "sliding-window", "fixed-window" or "in-flight"
-	Limit, Key string // the name of the limit, and the key that it is counted by
+	Kind       string // "bucket", "pace", "sliding-window", "fixed-window", "calendar-window" or "in-flight"
+	Limit, Key string // the name of the limit, and the key of the requests
 
-	PerSecond float64       // the rate that counts; 0 for slots
+	PerSecond float64       // the rate that applies; 0 for slots
 	Most      float64       // the burst, n, or the number of slots
-	Left      float64       // tokens or free slots; negative if they are promised or owed
-	Held      time.Duration // how long the budget is still blocked
-	Processes int           // how many processes use it, as an estimate
-	Expires   time.Duration // when Redis forgets it if no process asks
+	Left      float64       // tokens or free slots; negative if some are promised or owed
+	Held      time.Duration // how long the budget remains blocked
+	Processes int           // an estimate of how many processes use it
+	Expires   time.Duration // the time until Redis forgets it if no process asks
 	Holders   []Holder      // of slots
-	Err       error         // the state is unreadable
+	Err       error         // not nil if the state is unreadable
 }
 
-// A Holder is a process that has slots, or waits for some.
+// A Holder is a process that has slots or waits for slots.
 type Holder struct {
 	Name         string // host, pid and a random number
 	Slots, Wants int64
-	Expires      time.Duration // when its slots are free if it does not ask again
+	Expires      time.Duration // the time until its slots are free if it does not ask again
 }
 
-// Budgets returns the states of all budgets whose key in Redis contains match, in order of their names. It reads every key of the
-// prefix with SCAN, so it takes a while where there are many. It needs permission for SCAN, PTTL, TYPE and HGETALL.
+// Budgets returns the states of all budgets whose key in Redis contains match, sorted by name. It reads every key of the prefix with
+// SCAN, so it takes a while if there are many. It needs permission for TIME, SCAN, PTTL, GET and, for slots, HGETALL.
 func (s *Store) Budgets(ctx context.Context, match string) ([]BudgetState, error) {
 	now, err := s.client.Time(ctx).Result()
 	if err != nil {
@@ -49,7 +50,7 @@ func (s *Store) Budgets(ctx context.Context, match string) ([]BudgetState, error
 	var mu sync.Mutex
 	var all []BudgetState
 	err = s.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
-		scan := c.Scan(ctx, 0, escaped(s.prefix)+":"+version+":*", 1000).Iterator()
+		scan := c.Scan(ctx, 0, escaped(s.prefix)+":"+version+":{*", 1000).Iterator()
 		for scan.Next(ctx) {
 			name := scan.Val()
 			if isNonce(name) || !strings.Contains(name, match) {
@@ -68,15 +69,15 @@ func (s *Store) Budgets(ctx context.Context, match string) ([]BudgetState, error
 	return all, err
 }
 
-// Reset deletes the state of a budget by the name of its key in Redis, as [Store.Budgets] has it. The budget starts again: a bucket with
-// its initial tokens, a window with n, and slots as their processes report them, which takes up to three seconds.
+// Reset deletes the state of a budget. Name is the name of its key in Redis, as in [BudgetState]. The budget starts again: a bucket with
+// its initial tokens, and a window with n. Slots are counted again as their processes report them, which takes up to three seconds.
 func (s *Store) Reset(ctx context.Context, name string) error {
 	if !strings.HasPrefix(name, s.prefix+":"+version+":") {
-		return fmt.Errorf("throttleredis: %q is no key of a budget with the prefix %q", name, s.prefix)
+		return fmt.Errorf("throttleredis: %q is not the key of a budget with the prefix %q", name, s.prefix)
 	}
 	n, err := s.client.Del(ctx, name).Result()
 	if err == nil && n == 0 {
-		err = fmt.Errorf("throttleredis: Redis has no key %q", name)
+		err = fmt.Errorf("throttleredis: there is no key %q in Redis", name)
 	}
 	return err
 }
@@ -88,7 +89,7 @@ func (s *Store) eachMaster(ctx context.Context, f func(context.Context, *redis.C
 	case *redis.Client:
 		return f(ctx, c)
 	}
-	return fmt.Errorf("throttleredis: a %T cannot be listed", s.client)
+	return fmt.Errorf("throttleredis: cannot list the keys of a %T", s.client)
 }
 
 // escaped returns a text that a pattern of SCAN matches as it is.
@@ -102,7 +103,7 @@ func isNonce(name string) bool {
 	return ok && strings.HasPrefix(rest, "#") && !strings.Contains(rest, ":")
 }
 
-// inspect reads one state; it reports false if there is none any more.
+// inspect reads one state. It reports false if the state no longer exists.
 func (s *Store) inspect(ctx context.Context, c *redis.Client, name string, now int64) (b BudgetState, ok bool) {
 	b.Name = name
 	text := strings.TrimPrefix(name, s.prefix+":"+version+":{")
@@ -120,7 +121,7 @@ func (s *Store) inspect(ctx context.Context, c *redis.Client, name string, now i
 	}
 	b.Expires = max(0, c.PTTL(ctx, name).Val())
 	var err error
-	if b.Kind == string(lease.Slots) {
+	if b.Kind == string(store.Slots) {
 		var fields map[string]string
 		if fields, err = c.HGetAll(ctx, name).Result(); err == nil {
 			ok, err = len(fields) > 0, b.readSlots(fields, now)
@@ -151,7 +152,7 @@ func doubles(state string) (format byte, all []float64) {
 
 var errState = scriptError("STATE it is not one that this release reads")
 
-const stateFormat = 2 // FORMAT in head.lua
+const stateFormat = 1 // FORMAT in head.lua
 
 // readState reads the state of a bucket or a window, as the scripts document it.
 func (b *BudgetState) readState(state string, now int64) error {
@@ -161,8 +162,8 @@ func (b *BudgetState) readState(state string, now int64) error {
 	}
 	seen, busy, before, hold, tick, n, per, full := f[0], f[1], f[2], f[3], f[5], f[6], f[7], f[8]
 	b.PerSecond = n / per / tick * 1e6
-	b.Held = lease.Micros(max(0, int64(hold)-now))
-	epoch := float64(lease.SinceMost / time.Microsecond)
+	b.Held = micros(max(0, int64(hold)-now))
+	epoch := float64(store.MaxSince / time.Microsecond)
 	if at := float64(now) - math.Mod(float64(now), epoch); seen < at {
 		if before = busy; seen < at-epoch {
 			before = 0
@@ -170,20 +171,23 @@ func (b *BudgetState) readState(state string, now int64) error {
 		busy = 0
 	}
 	b.Processes = max(1, int(math.Round((before*(1-math.Mod(float64(now), epoch)/epoch)+busy)/epoch)))
-	switch lease.Kind(b.Kind) {
-	case lease.Bucket, lease.Pace:
+	switch store.Kind(b.Kind) {
+	case store.Bucket, store.Pace:
 		at, level := f[9], f[10]
 		b.Most = full / per
 		b.Left = min(full, level+max(0, math.Floor(float64(now)/tick)-at)*n) / per
-	case lease.Sliding:
+	case store.Sliding:
 		used := f[9]
 		for i := 10; i+1 < len(f) && f[i]+per <= float64(now); i += 2 {
 			used -= f[i+1]
 		}
 		b.Most, b.Left = n, n-used
-	case lease.Fixed: // the beginning of its window is not part of the state: another one may have begun
+	case store.Fixed, store.Calendar:
 		b.Most, b.Left = n, n-f[9]
-		if f[10]+per <= float64(now) {
+		if len(f) < 12 {
+			return errState
+		}
+		if f[11] <= float64(now) {
 			b.Left = n
 		}
 	}
@@ -196,13 +200,13 @@ func (b *BudgetState) readSlots(fields map[string]string, now int64) error {
 	if format != stateFormat || len(f) < 7 {
 		return errState
 	}
-	b.Held, b.Most, b.Left = lease.Micros(max(0, int64(f[0])-now)), f[2], f[2]
+	b.Held, b.Most, b.Left = micros(max(0, int64(f[0])-now)), f[2], f[2]
 	for name, state := range fields {
 		_, h := doubles("x" + state)
 		if name == "" || len(h) < 3 || int64(h[2]) <= now {
 			continue
 		}
-		b.Holders = append(b.Holders, Holder{name, int64(h[0]), int64(h[1]), lease.Micros(int64(h[2]) - now)})
+		b.Holders = append(b.Holders, Holder{name, int64(h[0]), int64(h[1]), micros(int64(h[2]) - now)})
 		b.Left -= h[0]
 	}
 	slices.SortFunc(b.Holders, func(a, b Holder) int { return cmp.Compare(a.Name, b.Name) })

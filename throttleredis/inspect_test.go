@@ -9,19 +9,19 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 func TestBudgetsAreListedAndReset(t *testing.T) {
 	s := start(t)
 	c := s.client(t)
 	st := newStore(t, c)
-	for _, kind := range []lease.Kind{lease.Bucket, lease.Pace, lease.Sliding, lease.Fixed, lease.Slots} {
-		b := lease.Budget{Kind: kind, Limit: "l", Key: "tenant", N: 10, Per: time.Hour, Burst: 5, Initial: 5}
-		first := lease1(t, st, lease.Part{Budget: b, Need: 1, Want: 1, Holder: "web-1-4711-x", Since: lease.SinceMost})
-		lease1(t, st, lease.Part{Budget: b, Back: []lease.Return{{Lease: first.ID}}, Hold: time.Minute, Holder: "web-2", Held: 2, Want: 9})
+	for _, kind := range []store.Kind{store.Bucket, store.Pace, store.Sliding, store.Fixed, store.Slots} {
+		b := store.Budget{Kind: kind, Limit: "l", Key: "tenant", N: 10, Per: time.Hour, Burst: 5, Initial: 5}
+		first := lease1(t, st, store.Part{Budget: b, Need: 1, Want: 1, Holder: "web-1-4711-x", Since: store.MaxSince})
+		lease1(t, st, store.Part{Budget: b, Back: []store.Return{{Lease: first.ID}}, Hold: time.Minute, Holder: "web-2", Held: 2, Want: 9})
 	}
-	must(t, c.LPush(t.Context(), "throttle:2:{bad}l:b", "x").Err())
+	must(t, c.LPush(t.Context(), "throttle:1:{bad}l:b", "x").Err())
 	must(t, c.Set(t.Context(), "other", "x", 0).Err())
 	all, err := st.Budgets(t.Context(), "")
 	must(t, err)
@@ -33,12 +33,12 @@ func TestBudgetsAreListedAndReset(t *testing.T) {
 	}
 	for _, b := range all[1:] {
 		most, left := 10.0, 9.0
-		switch lease.Kind(b.Kind) {
-		case lease.Bucket:
+		switch store.Kind(b.Kind) {
+		case store.Bucket:
 			most, left = 5, 4
-		case lease.Pace:
+		case store.Pace:
 			most, left = 1, 0
-		case lease.Slots:
+		case store.Slots:
 			left = 7
 			if len(b.Holders) != 2 || b.Holders[0].Name != "web-1-4711-x" || b.Holders[0].Slots != 1 || b.Holders[1].Wants != 9 {
 				t.Errorf("%+v", b.Holders)
@@ -47,7 +47,7 @@ func TestBudgetsAreListedAndReset(t *testing.T) {
 		if b.Limit != "l" || b.Key != "tenant" || b.Most != most || math.Abs(b.Left-left) > 0.1 || b.Held < 50*time.Second || b.Expires <= 0 || b.Err != nil {
 			t.Errorf("%+v", b)
 		}
-		if rate := 10.0 / 3600; b.Kind != string(lease.Slots) && math.Abs(b.PerSecond-rate) > rate/1000 {
+		if rate := 10.0 / 3600; b.Kind != string(store.Slots) && math.Abs(b.PerSecond-rate) > rate/1000 {
 			t.Errorf("%s: %v per second", b.Kind, b.PerSecond)
 		}
 		must(t, st.Reset(t.Context(), b.Name))

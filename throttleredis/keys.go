@@ -5,22 +5,22 @@ import (
 	"encoding/base64"
 	"unicode/utf8"
 
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // version is the version of the format of states. Another format has another version, so that two releases can run side by
 // side, each with budgets of its own.
-const version = "2"
+const version = "1"
 
 // letters are the last part of a key name, because each kind has a format of its own.
-var letters = map[lease.Kind]string{
-	lease.Bucket: "b", lease.Pace: "p", lease.Sliding: "s", lease.Fixed: "f", lease.Slots: "i",
+var letters = map[store.Kind]string{
+	store.Bucket: "b", store.Pace: "p", store.Sliding: "s", store.Fixed: "f", store.Calendar: "c", store.Slots: "i",
 }
 
 const slotCount = 1 << 14
 
 // tag returns the hash tag of a budget's key.
-func (s *Store) tag(b *lease.Budget) string {
+func (s *Store) tag(b *store.Budget) string {
 	if s.oneSlot {
 		return "#"
 	}
@@ -30,9 +30,9 @@ func (s *Store) tag(b *lease.Budget) string {
 // key returns the key name of a budget's state:
 //
 //	throttle:1:{key}limit:b
-func (s *Store) key(b *lease.Budget) string { return string(s.appendKey(nil, b)) }
+func (s *Store) key(b *store.Budget) string { return string(s.appendKey(nil, b)) }
 
-func (s *Store) appendKey(to []byte, b *lease.Budget) []byte {
+func (s *Store) appendKey(to []byte, b *store.Budget) []byte {
 	to = append(append(to, s.prefix...), ":"+version+":{"...)
 	if s.oneSlot {
 		to = append(to, "#}"...) // the tag ends at the first brace; names contain none

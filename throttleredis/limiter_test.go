@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // limiterOn returns a Limiter with one shared limit, and its client, which gives calls up in time.
@@ -19,7 +20,7 @@ func limiterOn(t testing.TB, addr string, limit func(throttle.LimitOption) throt
 	return limiterOver(t, storeOn(t, addr), limit, opts...)
 }
 
-func limiterOver(t testing.TB, s throttle.Store, limit func(throttle.LimitOption) throttle.Limit, opts ...throttle.SharedOption) *throttle.Limiter {
+func limiterOver(t testing.TB, s store.Store, limit func(throttle.LimitOption) throttle.Limit, opts ...throttle.SharedOption) *throttle.Limiter {
 	t.Helper()
 	l, err := throttle.NewLimiter(throttle.WithLimit(limit(throttle.Shared(s, opts...))))
 	if err != nil {
@@ -88,7 +89,7 @@ func TestMissingPasswordIsAWrongSetUpInEveryMode(t *testing.T) {
 		l := limiterOn(t, s.addr(), bucketOf(10, 10), throttle.WithoutStore(mode), throttle.StoreGrace(0))
 		for range 2 {
 			err := l.Wait(t.Context(), throttle.Ask{})
-			if !errors.Is(err, throttle.ErrStoreSetup) || !strings.Contains(err.Error(), "NOAUTH") {
+			if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "NOAUTH") {
 				t.Errorf("%v: %v", mode, err)
 			}
 		}
@@ -120,7 +121,7 @@ func TestRequestsDoNotWaitForAClosedClient(t *testing.T) {
 	l := limiterOver(t, st, bucketOf(1, 1), throttle.StoreTimeout(10*time.Second), throttle.StoreGrace(time.Minute), throttle.WithoutStore(throttle.OutagePass))
 	must(t, l.Wait(t.Context(), throttle.Ask{Key: "a"}))
 	must(t, c.Close())
-	if err := l.Wait(t.Context(), throttle.Ask{Key: "b"}); !errors.Is(err, throttle.ErrStoreSetup) || !errors.Is(err, redis.ErrClosed) {
+	if err := l.Wait(t.Context(), throttle.Ask{Key: "b"}); !errors.Is(err, store.ErrSetup) || !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // modelScripts returns the scripts with a clock that the test sets, and with states that last until the test deletes them.
@@ -65,36 +65,37 @@ type model struct {
 	*rand.Rand
 	client  *redis.Client
 	store   *Store
-	book    *lease.Book
+	book    *store.Book
 	now     int64
-	base    []lease.Budget
-	budgets []lease.Budget
+	base    []store.Budget
+	budgets []store.Budget
 	seed    uint64
-	had     map[string][]lease.Return // by key of Redis
+	had     map[string][]store.Return // by key of Redis
 
 	granted, refused, returned int
 }
 
 func newModel(t *testing.T, c *redis.Client, seed uint64) *model {
 	m := &model{
-		T: t, Rand: rand.New(rand.NewPCG(seed, 1)), client: c, store: newStore(t, c), book: lease.NewBook(), now: 1_763_800_000_123_456,
-		seed: seed, had: make(map[string][]lease.Return),
+		T: t, Rand: rand.New(rand.NewPCG(seed, 1)), client: c, store: newStore(t, c), book: store.NewBook(), now: 1_763_800_000_123_456,
+		seed: seed, had: make(map[string][]store.Return),
 	}
 	m.store.scripts = modelScripts(t)
 	for _, key := range []string{"a", "b"} {
 		m.base = append(m.base,
-			lease.Budget{Kind: lease.Bucket, Limit: "l", Key: key, N: 100, Per: time.Second, Burst: 50, Initial: 50},
-			lease.Budget{Kind: lease.Bucket, Limit: "odd", Key: key, N: 7, Per: 24 * time.Hour, Burst: 5, Initial: 3},
-			lease.Budget{Kind: lease.Bucket, Limit: "ms", Key: key, N: 999_983, Per: 24 * time.Hour, Burst: 999_983, Initial: 1_000},
-			lease.Budget{Kind: lease.Bucket, Limit: "s", Key: key, N: 999_999_937, Per: 24 * time.Hour, Burst: 999_999_937, Initial: 100},
-			lease.Budget{Kind: lease.Bucket, Limit: "rounded", Key: key, N: 1_000_000, Per: 85_714_285_715, Burst: 700_000, Initial: 700_000},
-			lease.Budget{Kind: lease.Bucket, Limit: "fast", Key: key, N: 20_000, Per: time.Second, Burst: 10, Initial: 10},
-			lease.Budget{Kind: lease.Bucket, Limit: "deep", Key: key, N: 10, Per: time.Second, Burst: 100_000, Initial: 100_000},
-			lease.Budget{Kind: lease.Pace, Limit: "l", Key: key, N: 30, Per: time.Second},
-			lease.Budget{Kind: lease.Sliding, Limit: "l", Key: key, N: 20, Per: 300 * time.Millisecond},
-			lease.Budget{Kind: lease.Sliding, Limit: "many", Key: key, N: 20_000, Per: 100 * time.Second},
-			lease.Budget{Kind: lease.Fixed, Limit: "l", Key: key, N: 30, Per: 400 * time.Millisecond, Start: time.UnixMicro(123_457)},
-			lease.Budget{Kind: lease.Slots, Limit: "l", Key: key, N: 20},
+			store.Budget{Kind: store.Bucket, Limit: "l", Key: key, N: 100, Per: time.Second, Burst: 50, Initial: 50},
+			store.Budget{Kind: store.Bucket, Limit: "odd", Key: key, N: 7, Per: 24 * time.Hour, Burst: 5, Initial: 3},
+			store.Budget{Kind: store.Bucket, Limit: "ms", Key: key, N: 999_983, Per: 24 * time.Hour, Burst: 999_983, Initial: 1_000},
+			store.Budget{Kind: store.Bucket, Limit: "s", Key: key, N: 999_999_937, Per: 24 * time.Hour, Burst: 999_999_937, Initial: 100},
+			store.Budget{Kind: store.Bucket, Limit: "rounded", Key: key, N: 1_000_000, Per: 85_714_285_715, Burst: 700_000, Initial: 700_000},
+			store.Budget{Kind: store.Bucket, Limit: "fast", Key: key, N: 20_000, Per: time.Second, Burst: 10, Initial: 10},
+			store.Budget{Kind: store.Bucket, Limit: "deep", Key: key, N: 10, Per: time.Second, Burst: 100_000, Initial: 100_000},
+			store.Budget{Kind: store.Pace, Limit: "l", Key: key, N: 30, Per: time.Second},
+			store.Budget{Kind: store.Sliding, Limit: "l", Key: key, N: 20, Per: 300 * time.Millisecond},
+			store.Budget{Kind: store.Sliding, Limit: "many", Key: key, N: 20_000, Per: 100 * time.Second},
+			store.Budget{Kind: store.Fixed, Limit: "l", Key: key, N: 30, Per: 400 * time.Millisecond, Start: time.UnixMicro(123_457)},
+			store.Budget{Kind: store.Calendar, Limit: "l", Key: key, N: 30, Per: 400 * time.Millisecond},
+			store.Budget{Kind: store.Slots, Limit: "l", Key: key, N: 20},
 		)
 	}
 	m.budgets = slices.Clone(m.base)
@@ -120,8 +121,8 @@ func (m *model) step() {
 	lost := m.IntN(len(m.budgets) * 200)
 	for i := range m.budgets {
 		b := &m.budgets[i]
-		if i == lost || m.book.Expired(b, m.now) {
-			m.book.Drop(b)
+		if i == lost || m.now >= m.book.Until(b).UnixMicro() {
+			must(m.T, m.book.SetState(b, nil))
 			pipe.Del(m.Context(), m.store.key(b))
 		}
 	}
@@ -131,7 +132,7 @@ func (m *model) step() {
 		i := m.IntN(len(m.budgets))
 		m.budgets[i] = m.varied(m.base[i])
 	}
-	asks := make([]lease.Ask, 1+m.IntN(4))
+	asks := make([]store.Ask, 1+m.IntN(4))
 	for i := range asks {
 		asks[i] = m.ask()
 	}
@@ -139,24 +140,24 @@ func (m *model) step() {
 }
 
 // varied returns a budget with another rate and size.
-func (m *model) varied(b lease.Budget) lease.Budget {
+func (m *model) varied(b store.Budget) store.Budget {
 	b.N = 1 + m.Int64N(2*b.N)
 	switch b.Kind {
-	case lease.Bucket:
+	case store.Bucket:
 		b.Burst = 1 + m.Int64N(2*b.Burst)
 		b.Initial = m.Int64N(b.Burst + 1)
 		if m.IntN(4) == 0 {
 			b.Per = []time.Duration{time.Second, time.Minute, 86_399_999_999_999, 7 * time.Second / 3}[m.IntN(4)]
 		}
-	case lease.Pace, lease.Sliding, lease.Fixed:
+	case store.Pace, store.Sliding, store.Fixed, store.Calendar:
 		b.Per = b.Per/2 + time.Duration(m.Int64N(int64(b.Per)))
 	}
 	return b
 }
 
 // ask asks for one, two or three budgets.
-func (m *model) ask() lease.Ask {
-	var a lease.Ask
+func (m *model) ask() store.Ask {
+	var a store.Ask
 	first := m.IntN(len(m.budgets))
 	parts := max(1, m.IntN(6)-2)
 	for i := range parts {
@@ -165,13 +166,16 @@ func (m *model) ask() lease.Ask {
 	return a
 }
 
-func (m *model) part(b lease.Budget) lease.Part {
+func (m *model) part(b store.Budget) store.Part {
 	most := b.N
-	if b.Kind == lease.Bucket {
+	if b.Kind == store.Bucket {
 		most = b.Burst
 	}
-	p := lease.Part{Budget: b, Need: m.Int64N(min(most, 8) + 1), Since: time.Duration(m.Int64N(int64(30 * time.Second)))}
+	p := store.Part{Budget: b, Need: m.Int64N(min(most, 8) + 1), Since: time.Duration(m.Int64N(int64(30 * time.Second)))}
 	p.Want = p.Need + m.Int64N(20)
+	if b.Kind == store.Calendar {
+		p.Budget.Windows = m.windows(b.Per)
+	}
 	p.Replace = m.IntN(100) == 0
 	if m.IntN(10) == 0 {
 		p.Need = min(most, p.Need*p.Need*p.Need)
@@ -197,7 +201,7 @@ func (m *model) part(b lease.Budget) lease.Part {
 			p.Owe = m.Int64N(most + 3)
 		}
 	}
-	if b.Kind == lease.Slots {
+	if b.Kind == store.Slots {
 		p.Holder = fmt.Sprint("process-", m.IntN(4))
 		p.Held = m.Int64N(5)
 	}
@@ -213,12 +217,25 @@ func (m *model) part(b lease.Budget) lease.Part {
 	return p
 }
 
-func (m *model) compare(asks []lease.Ask) {
+// windows returns windows that are not of one length, by a clock that may be some windows off.
+func (m *model) windows(per time.Duration) (all [4]time.Time) {
+	i := m.now / per.Microseconds()
+	if m.IntN(20) == 0 {
+		i += m.Int64N(7) - 3
+	}
+	for k := range all {
+		n := i + int64(k) - 1
+		all[k] = time.UnixMicro(n*per.Microseconds() + n%3*10_000)
+	}
+	return all
+}
+
+func (m *model) compare(asks []store.Ask) {
 	m.Helper()
 	m.store.clocks[0].best.Store(0) // the clock of the test stands still between calls
 	got, err := m.store.Lease(m.Context(), asks)
 	must(m.T, err)
-	want := m.book.Lease(m.now, asks)
+	want := m.book.Lease(time.UnixMicro(m.now), asks)
 	for i := range asks {
 		if (got[i].Err == nil) != (want[i].Err == nil) {
 			m.Fatalf("now %d, ask %+v:\nthe script: %v\nthe book: %v", m.now, asks[i], got[i].Err, want[i].Err)
@@ -236,7 +253,7 @@ func (m *model) compare(asks []lease.Ask) {
 			}
 			m.granted++
 			key := m.store.key(&asks[i].Parts[k].Budget)
-			if m.had[key] = append(m.had[key], lease.Return{Tokens: p.Tokens, Lease: p.ID}); len(m.had[key]) > 30 {
+			if m.had[key] = append(m.had[key], store.Return{Tokens: p.Tokens, Lease: p.ID}); len(m.had[key]) > 30 {
 				m.had[key] = m.had[key][10:]
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A proxy stands between a client and Redis. What it does to the next scripts is in faults; without any it passes all on.
@@ -161,14 +161,14 @@ func TestRepeatedScriptGivesBackOnce(t *testing.T) {
 			p, c := startProxy(t, start(t))
 			st := newStore(t, c)
 			b := bucket("k")
-			first := lease1(t, st, lease.Part{Budget: b, Want: 2})
-			lease1(t, st, lease.Part{Budget: b, Want: 2})
+			first := lease1(t, st, store.Part{Budget: b, Want: 2})
+			lease1(t, st, store.Part{Budget: b, Want: 2})
 			p.inject(f)
-			lease1(t, st, lease.Part{Budget: b, Back: []lease.Return{{Tokens: 1, Lease: first.ID}}})
+			lease1(t, st, store.Part{Budget: b, Back: []store.Return{{Tokens: 1, Lease: first.ID}}})
 			if n := p.ran(); n != 2 {
 				t.Errorf("the script ran %d times, want twice", n)
 			}
-			if got := lease1(t, st, lease.Part{Budget: b, Want: 9}); got.Tokens != 2 {
+			if got := lease1(t, st, store.Part{Budget: b, Want: 9}); got.Tokens != 2 {
 				t.Errorf("%d tokens, want 2: one that was left and one that came back", got.Tokens)
 			}
 		})
@@ -178,14 +178,14 @@ func TestRepeatedScriptGivesBackOnce(t *testing.T) {
 func TestRepeatedScriptGrantsNoMoreThanThereIs(t *testing.T) {
 	p, c := startProxy(t, start(t))
 	st := newStore(t, c)
-	lease1(t, st, lease.Part{Budget: bucket("k")})
+	lease1(t, st, store.Part{Budget: bucket("k")})
 	p.inject(resetAfter)
-	if got := lease1(t, st, lease.Part{Budget: bucket("k"), Want: 3}); got.Tokens != 2 { // 3 were granted and lost
+	if got := lease1(t, st, store.Part{Budget: bucket("k"), Want: 3}); got.Tokens != 2 { // 3 were granted and lost
 		t.Errorf("%d tokens", got.Tokens)
 	}
-	slots := lease.Budget{Kind: lease.Slots, Limit: "l", Key: "k", N: 5}
+	slots := store.Budget{Kind: store.Slots, Limit: "l", Key: "k", N: 5}
 	p.inject(resetAfter)
-	if got := lease1(t, st, lease.Part{Budget: slots, Holder: "h", Want: 3}); got.Tokens != 3 || got.Left != 2 {
+	if got := lease1(t, st, store.Part{Budget: slots, Holder: "h", Want: 3}); got.Tokens != 3 || got.Left != 2 {
 		t.Errorf("slots: %+v", got)
 	}
 }
@@ -193,9 +193,9 @@ func TestRepeatedScriptGrantsNoMoreThanThereIs(t *testing.T) {
 func TestResetBeforeTheScriptRanCostsNothing(t *testing.T) {
 	p, c := startProxy(t, start(t))
 	st := newStore(t, c)
-	lease1(t, st, lease.Part{Budget: bucket("k")})
+	lease1(t, st, store.Part{Budget: bucket("k")})
 	p.inject(resetBefore, resetBefore)
-	if got := lease1(t, st, lease.Part{Budget: bucket("k"), Want: 9}); got.Tokens != 5 || p.ran() != 1 {
+	if got := lease1(t, st, store.Part{Budget: bucket("k"), Want: 9}); got.Tokens != 5 || p.ran() != 1 {
 		t.Errorf("%d tokens in %d runs", got.Tokens, p.ran())
 	}
 }
@@ -203,19 +203,19 @@ func TestResetBeforeTheScriptRanCostsNothing(t *testing.T) {
 func TestNoResponseIsAnOutage(t *testing.T) {
 	p, c := startProxy(t, start(t))
 	st := newStore(t, c)
-	lease1(t, st, lease.Part{Budget: bucket("k")})
+	lease1(t, st, store.Part{Budget: bucket("k")})
 	p.inject(drop, drop, drop, drop)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := try(ctx, st, lease.Part{Budget: bucket("k"), Want: 9}); err == nil || errors.Is(err, lease.ErrSetup) {
+	if _, err := try(ctx, st, store.Part{Budget: bucket("k"), Want: 9}); err == nil || errors.Is(err, store.ErrSetup) {
 		t.Errorf("the error is %v", err)
 	}
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	p.inject()
-	if got := lease1(t, st, lease.Part{Budget: bucket("k"), Want: 9}); got.Tokens != 5 {
+	if got := lease1(t, st, store.Part{Budget: bucket("k"), Want: 9}); got.Tokens != 5 {
 		t.Errorf("%d tokens", got.Tokens)
 	}
 }
@@ -223,16 +223,16 @@ func TestNoResponseIsAnOutage(t *testing.T) {
 func TestLateScriptDoesNothing(t *testing.T) {
 	p, c := startProxy(t, start(t))
 	st := newStore(t, c)
-	lease1(t, st, lease.Part{Budget: bucket("k")})
+	lease1(t, st, store.Part{Budget: bucket("k")})
 	p.inject(delayed(200 * time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := try(ctx, st, lease.Part{Budget: bucket("k"), Want: 9}); err == nil {
+	if _, err := try(ctx, st, store.Part{Budget: bucket("k"), Want: 9}); err == nil {
 		t.Error("no error")
 	}
 	eventually(t, "the script has run", func() bool { return p.ran() == 1 })
 	time.Sleep(20 * time.Millisecond)
-	if got := lease1(t, st, lease.Part{Budget: bucket("k"), Want: 9}); got.Tokens != 5 {
+	if got := lease1(t, st, store.Part{Budget: bucket("k"), Want: 9}); got.Tokens != 5 {
 		t.Errorf("%d tokens are left of 5", got.Tokens)
 	}
 }

@@ -6,11 +6,12 @@ import (
 	"embed"
 	"encoding/hex"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A scripts has a script for each set of kinds, so that Redis runs no more of them than a call needs.
+// A scripts has a script for each set of files of kinds, so that Redis runs no more of them than a call needs.
 type scripts [1 << len(kindFiles)]script
 
 // A script is run by its hash, which Redis knows until it restarts, fails over or runs SCRIPT FLUSH.
@@ -19,7 +20,7 @@ type script struct{ source, sha string }
 //go:embed scripts
 var sources embed.FS
 
-// kindFiles are the names of the files of kinds, by number of the kind less one.
+// kindFiles are the names of the files of kinds.
 var kindFiles = [...]string{"bucket", "sliding", "fixed", "slots"}
 
 var leaseScripts = newScripts(func(name string) string {
@@ -58,9 +59,17 @@ func bare(source string) string {
 	return text.String()
 }
 
-// exec runs the script of each call by its hash, and by its source if Redis does not have it.
-func (s *Store) exec(ctx context.Context, calls []*call) {
-	s.execHash(ctx, calls)
+// exec runs the script of each call by its hash, and by its source if Redis does not have it. It returns an error if another server
+// has taken over from the one that responded.
+func (s *Store) exec(ctx context.Context, calls []*call) error {
+	if client, ok := s.client.(*redis.Client); ok && len(calls) > 0 && s.fence.looks(time.Since(s.began)) {
+		info := s.execHash(ctx, calls, client)
+		if err := s.look(ctx, client, info); err != nil {
+			return err
+		}
+	} else {
+		s.execHash(ctx, calls, nil)
+	}
 	var missing []*call
 	for _, c := range calls {
 		if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
@@ -71,35 +80,45 @@ func (s *Store) exec(ctx context.Context, calls []*call) {
 		s.logger.DebugContext(ctx, "throttleredis: Redis does not have the script and gets it", "scripts", len(missing))
 		s.execSource(ctx, missing)
 	}
+	return nil
 }
 
-func (s *Store) execHash(ctx context.Context, calls []*call) {
-	s.pipeline(ctx, calls, func(p redis.Cmdable, c *call) *redis.Cmd {
+// execHash also asks the server what it is, if look is not nil.
+func (s *Store) execHash(ctx context.Context, calls []*call, look *redis.Client) (info *redis.StringCmd) {
+	return s.pipeline(ctx, calls, look, func(p redis.Cmdable, c *call) *redis.Cmd {
 		return p.EvalSha(ctx, s.scripts[c.kinds].sha, c.keys, c.args)
 	})
 }
 
 func (s *Store) execSource(ctx context.Context, calls []*call) {
-	s.pipeline(ctx, calls, func(p redis.Cmdable, c *call) *redis.Cmd {
+	s.pipeline(ctx, calls, nil, func(p redis.Cmdable, c *call) *redis.Cmd {
 		return p.Eval(ctx, s.scripts[c.kinds].source, c.keys, c.args)
 	})
 }
 
-func (s *Store) pipeline(ctx context.Context, calls []*call, run func(redis.Cmdable, *call) *redis.Cmd) {
-	switch len(calls) {
-	case 0:
-		return
-	case 1:
+func (s *Store) pipeline(ctx context.Context, calls []*call, look *redis.Client, run func(redis.Cmdable, *call) *redis.Cmd) (info *redis.StringCmd) {
+	switch {
+	case len(calls) == 0:
+		return nil
+	case len(calls) == 1 && look == nil:
 		calls[0].reply, calls[0].err = run(s.client, calls[0]).Text()
-		return
+		return nil
 	}
 	cmds := make([]*redis.Cmd, len(calls))
 	p := s.client.Pipeline()
 	for i, c := range calls {
 		cmds[i] = run(p, c)
 	}
-	_, _ = p.Exec(ctx) // each command has its own error
+	if look != nil {
+		info = p.Info(ctx, "replication")
+	}
+	_, err := p.Exec(ctx)
 	for i, c := range calls {
+		if cmds[i].Err() == nil && cmds[i].Val() == nil { // no connection: each command has its own error otherwise
+			c.err = err
+			continue
+		}
 		c.reply, c.err = cmds[i].Text()
 	}
+	return info
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +31,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 // A server is a redis-server, or a redis-sentinel, that a test has started on a loopback port.
 type server struct {
 	port string
+	bus  string // of a node of a Cluster
 	cmd  *exec.Cmd
 	log  string
 }
@@ -48,14 +51,18 @@ func program(t testing.TB, name string) string {
 	return path
 }
 
+// freePort returns a port below those that the kernel gives to connections, which could take it before the server does.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := strconv.Itoa(20_000 + rand.IntN(12_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			must(t, l.Close())
+			return port
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Fatal("no port is free")
+	return ""
 }
 
 // start runs a redis-server with these options, until the test is over.
@@ -64,26 +71,50 @@ func start(t testing.TB, options ...string) *server {
 	return run(t, "redis-server", append([]string{"--save", "", "--appendonly", "no"}, options...)...)
 }
 
+// run starts a program on a free port, which another process may take before the program does: then it is started on another one.
 func run(t testing.TB, name string, args ...string) *server {
 	t.Helper()
 	path, dir := program(t, name), t.TempDir()
-	s := &server{port: freePort(t), log: filepath.Join(dir, "log")}
-	if len(args) > 0 && strings.HasSuffix(args[0], ".conf") {
-		args = append([]string{args[0], "--port", s.port}, args[1:]...)
-	} else {
-		args = append([]string{"--port", s.port}, args...)
-	}
-	s.cmd = exec.Command(path, append(args, "--bind", "127.0.0.1", "--dir", dir, "--logfile", s.log)...)
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill()
+	for try := 1; ; try++ {
+		s := &server{port: freePort(t), log: filepath.Join(dir, fmt.Sprint("log", try))}
+		own := []string{"--port", s.port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", s.log}
+		all := append(slices.Clone(args), own...)
+		if slices.Contains(args, "--cluster-enabled") {
+			s.bus = freePort(t)
+			all = append(all, "--cluster-port", s.bus)
+		}
+		s.cmd = exec.Command(path, all...)
+		must(t, s.cmd.Start())
+		if s.responds(t) {
+			t.Cleanup(func() {
+				_ = s.cmd.Process.Kill()
+				_ = s.cmd.Wait()
+			})
+			return s
+		}
 		_ = s.cmd.Wait()
-	})
+		if text, _ := os.ReadFile(s.log); try == 5 {
+			t.Fatalf("%s ended before it responded:\n%s", name, text)
+		}
+	}
+}
+
+// responds waits up to a minute for the response of a server, and returns false if it has ended.
+func (s *server) responds(t testing.TB) (ok bool) {
+	t.Helper()
 	c := s.client(t)
-	eventually(t, name+" responds", func() bool { return c.Ping(t.Context()).Err() == nil || isAuth(c.Ping(t.Context()).Err()) })
-	return s
+	eventually(t, s.cmd.Path+" responds, or ends", func() bool {
+		info, err := c.Info(t.Context(), "server").Result()
+		ok = isAuth(err) || strings.Contains(info, fmt.Sprintf("process_id:%d\r", s.cmd.Process.Pid)) // and no other server
+		return ok || s.ended()
+	})
+	return ok
+}
+
+// ended reports whether the program of a server has ended with an error about its ports, which is the last that it logs.
+func (s *server) ended() bool {
+	text, _ := os.ReadFile(s.log)
+	return strings.Contains(string(text), "Address already in use") || strings.Contains(string(text), "Failed listening")
 }
 
 func isAuth(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOAUTH") }
@@ -101,6 +132,18 @@ func (s *server) kill(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = s.cmd.Wait()
+}
+
+// major returns the version of Redis; of Valkey, that of the Redis that it is compatible with.
+func major(t testing.TB, c *redis.Client) int {
+	t.Helper()
+	_, version, _ := strings.Cut(c.Info(t.Context(), "server").Val(), "redis_version:")
+	version, _, _ = strings.Cut(version, ".")
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // eventually waits up to a minute until ok returns true.
@@ -122,7 +165,7 @@ func newStore(t *testing.T, c redis.UniversalClient, opts ...Option) *Store {
 	return s
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(fmt.Errorf("unexpected: %w", err))

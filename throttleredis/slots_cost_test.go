@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // scriptTime returns for how long Redis ran scripts by their hash since its statistics were reset, in µs, and how many.
@@ -33,10 +33,10 @@ func TestSlotsCostAsMuchWithManyProcesses(t *testing.T) {
 	st := newStore(t, c)
 	cost := make(map[int]float64)
 	for _, processes := range []int{10, 100, 500, 1000} {
-		b := lease.Budget{Kind: lease.Slots, Limit: "slots", Key: fmt.Sprint(processes), N: 10_000}
+		b := store.Budget{Kind: store.Slots, Limit: "slots", Key: fmt.Sprint(processes), N: 10_000}
 		renew := func(rounds int) {
 			for i := range rounds * processes {
-				lease1(t, st, lease.Part{Budget: b, Holder: fmt.Sprintf("host-1234-%016d", i%processes), Held: 3, Need: 1, Want: 1})
+				lease1(t, st, store.Part{Budget: b, Holder: fmt.Sprintf("host-1234-%016d", i%processes), Held: 3, Need: 1, Want: 1})
 			}
 		}
 		renew(1)

@@ -145,7 +145,7 @@ func TestSlotsComeBackWhenRedisIsStartedAgain(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	s.again(t)
 	eventually(t, "Redis knows of the slot again", func() bool {
-		fields, err := c.HLen(t.Context(), "throttle:2:{#}slots:i").Result()
+		fields, err := c.HLen(t.Context(), "throttle:1:{#}slots:i").Result()
 		return err == nil && fields > 1
 	})
 	first.Done()

@@ -1,8 +1,9 @@
-// Package throttleredis keeps budgets that several processes share in Redis: in one server, a Sentinel group or a Cluster. It
-// needs Redis 6.0 or newer, or Valkey.
+// Package throttleredis keeps the budgets of shared limits in Redis: on one server, in a Sentinel group or in a Cluster. It needs
+// Redis 6.0 or newer, or Valkey.
 package throttleredis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,15 +15,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httpthrottle/throttle/internal/lease"
-	"github.com/httpthrottle/throttle/internal/store"
+	"github.com/httpthrottle/throttle/store"
 )
 
-// A Store keeps shared budgets in Redis. It starts no goroutine and opens no connection, so it has no Close method. The
-// client remains the caller's. A Store is safe for concurrent use.
+// A Store keeps shared budgets in Redis. It has no Close method, because none of its own goroutines and connections lives longer than
+// a second. The caller remains responsible for the client. A Store is safe for concurrent use.
 //
-// The store uses Redis's clock. If Redis loses a budget's key, the budget starts again: at most one burst of a bucket, or n
-// of a window, is granted in addition. A failover to a replica that lacks the latest writes loses those writes.
+// The store uses Redis's clock. If Redis loses a budget's key, the budget starts again: at most one burst of a bucket, or n of a
+// window, is granted in addition. If a failover promotes a replica that does not have the latest writes, those writes are lost.
 type Store struct {
 	client  redis.UniversalClient
 	cluster bool
@@ -32,8 +32,9 @@ type Store struct {
 	scripts *scripts
 	began   time.Time
 
+	fence  fence
 	clocks []clock     // of the only server, or of the server of each slot
-	worked atomic.Bool // a script has run: an error is a fault that passes from then on, and no wrong set-up
+	worked atomic.Bool // a script has run: from then on, an error is an outage and not a wrong set-up
 }
 
 var _ store.Store = (*Store)(nil)
@@ -45,8 +46,8 @@ type option func(*Store) error
 
 func (f option) apply(s *Store) error { return f(s) }
 
-// Prefix sets the first part of all key names, by default "throttle". Stores with different prefixes share nothing. The
-// prefix must have 1 to 64 bytes, must not begin with #, and must not contain braces, spaces or control characters.
+// Prefix sets the first part of all key names. The default is "throttle". Stores with different prefixes share nothing. The prefix
+// must have 1 to 64 bytes, must not begin with #, and must not contain braces, spaces or control characters.
 func Prefix(prefix string) Option {
 	return option(func(s *Store) error {
 		if prefix == "" || strings.HasPrefix(prefix, "#") || isHashed(prefix) || strings.Contains(prefix, " ") {
@@ -57,8 +58,8 @@ func Prefix(prefix string) Option {
 	})
 }
 
-// OneSlot keeps all keys in one slot of a Cluster, and so on one server. A request is then charged in all its limits
-// together. Without OneSlot, a Cluster charges limits together only if they count the request by the same key.
+// OneSlot keeps all keys in one slot of a Cluster, and so on one server. Then a request is charged in all of its limits together.
+// Without OneSlot, a Cluster charges limits together only if they count the request by the same key.
 func OneSlot() Option {
 	return option(func(s *Store) error {
 		s.oneSlot = true
@@ -66,7 +67,7 @@ func OneSlot() Option {
 	})
 }
 
-// WithLogger logs at debug level that Redis has lost the script, and that its clock has jumped ahead.
+// WithLogger sets a logger for debug messages, such as that Redis has lost the script or that its clock has jumped ahead.
 func WithLogger(logger *slog.Logger) Option {
 	return option(func(s *Store) error {
 		if logger == nil {
@@ -78,8 +79,8 @@ func WithLogger(logger *slog.Logger) Option {
 }
 
 // New returns a Store that uses client: a [redis.Client], which may be one of a Sentinel group, or a [redis.ClusterClient].
-// It returns an error for a [redis.Ring], because a Ring that loses a server moves keys to servers on which every budget is
-// new. New sends nothing to Redis; see [Store.Check].
+// It returns an error for a [redis.Ring], because a Ring that loses a server moves keys to other servers, where every budget starts
+// again. New sends nothing to Redis; see [Store.Check].
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{client: client, prefix: "throttle", logger: slog.New(slog.DiscardHandler), scripts: leaseScripts, began: time.Now()}
 	var faults []error
@@ -109,18 +110,19 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Lease decides the asks by scripts, all in one pipeline: one script for up to 64 asks, in a Cluster of the same slot.
+// Lease decides the asks by scripts, all in one pipeline. One script decides up to 64 asks; in a Cluster, they are of the same slot.
 //
-// The error has throttle.ErrStoreSetup in its chain if Redis rejected the first scripts of this Store for a reason that retrying does
-// not fix. Other errors mean that Redis is unreachable. After the first response, Redis carries nothing out after the deadline of ctx.
+// The error has store.ErrSetup in its chain if Redis refused the first scripts of this Store for a reason that retrying does not
+// fix. Other errors mean that Redis is unreachable. Once a first response has arrived, Redis does not carry out asks after the
+// deadline of ctx.
 //
-// Lease may return up to two seconds after the deadline, or eight times its timeout if that is longer, so that a connection
-// that is being made, or that is slow, serves the next call instead of being thrown away.
-func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, error) {
+// Lease may return up to two seconds after the deadline, or after eight times its timeout if that is longer, so that the next call
+// can use a connection that is slow or is still being made.
+func (s *Store) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	leases := make([]lease.Lease, len(asks))
+	leases := make([]store.Lease, len(asks))
 	calls := s.calls(asks, leases)
 	patient, cancel := patientOf(ctx)
 	defer cancel()
@@ -135,7 +137,7 @@ func (s *Store) Lease(ctx context.Context, asks []lease.Ask) ([]lease.Lease, err
 		if err != nil {
 			err = s.classify(err)
 			for _, i := range c.asks {
-				leases[i] = lease.Lease{Err: err}
+				leases[i] = store.Lease{Err: err}
 			}
 			failed = err
 			failures += len(c.asks)
@@ -170,12 +172,12 @@ func patientOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), max(2*time.Second, 8*time.Until(deadline)))
 }
 
-// run runs the scripts of all calls under the patient context; ctx has their deadline. It repeats those that Redis took for late,
-// because its clock may have jumped ahead.
+// run runs the scripts of all calls under the patient context; ctx has their deadline. It repeats those that were late by Redis's
+// clock, because that clock may have jumped ahead.
 func (s *Store) run(patient, ctx context.Context, calls []*call) {
 	late := s.send(patient, ctx, calls)
 	if ctx.Err() == nil && len(late) > 0 {
-		s.logger.DebugContext(ctx, "throttleredis: repeating what was late by Redis's clock", "scripts", len(late))
+		s.logger.DebugContext(ctx, "throttleredis: repeating scripts that were late by Redis's clock", "scripts", len(late))
 		late = s.send(patient, ctx, late)
 	}
 	for _, c := range late {
@@ -183,15 +185,16 @@ func (s *Store) run(patient, ctx context.Context, calls []*call) {
 	}
 }
 
-// send runs the scripts of all calls once. It returns those that Redis took for late.
+// send runs the scripts of all calls once. It returns those that were late by Redis's clock.
 func (s *Store) send(patient, ctx context.Context, calls []*call) (late []*call) {
 	for _, c := range calls {
 		s.stamp(ctx, c)
 	}
 	sent := time.Since(s.began).Microseconds()
-	s.exec(patient, calls)
+	replaced := s.exec(patient, calls)
 	arrived := time.Since(s.began).Microseconds()
 	for _, c := range calls {
+		c.err = cmp.Or(c.err, replaced)
 		if c.err != nil {
 			continue
 		}
@@ -216,8 +219,8 @@ func (s *Store) stamp(ctx context.Context, c *call) {
 	}
 }
 
-// reload has a ClusterClient learn where the slots are. It does so by itself once a minute, and callers would wait for that after the
-// master of their key has failed.
+// reload makes a ClusterClient look up where the slots are. On its own it does so once a minute, and callers would wait for that after
+// the master of their key has failed.
 func (s *Store) reload(ctx context.Context, err error) {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok && !errors.Is(err, errLate) {
 		cluster.ReloadState(ctx)

@@ -2,7 +2,6 @@ package throttletest
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -20,16 +19,6 @@ type Counts struct {
 	Failed    int64            // hit by Outage, Hang or Abort, and so neither accepted nor refused
 	Spoiled   int64            // accepted, and then hit by Respond, CutBody or SlowBody
 }
-
-// A Slot counts the requests that were accepted, refused or failed in one stretch of time: see [WithSlots].
-type Slot struct {
-	Start    time.Duration // since the server was made
-	Accepted int64
-	Refused  int64
-	Failed   int64
-}
-
-const maxSlots = 1 << 18
 
 // A charge is an accepted request, as one limit has counted it.
 type charge struct {
@@ -49,28 +38,6 @@ func (h *Handler) Counts() Counts {
 	return c
 }
 
-// Slots returns the counts per slot from the start of the server to the last request; nil without [WithSlots].
-func (h *Handler) Slots() []Slot {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.slots)
-}
-
-// slotLocked is where a request that is decided now is counted.
-func (h *Handler) slotLocked(now int64) *Slot {
-	i := maxSlots
-	if h.slot > 0 {
-		i = int(min((now-h.start.UnixNano())/int64(h.slot), maxSlots))
-	}
-	if i == maxSlots {
-		return new(Slot)
-	}
-	for len(h.slots) <= i {
-		h.slots = append(h.slots, Slot{Start: time.Duration(len(h.slots)) * h.slot})
-	}
-	return &h.slots[i]
-}
-
 // Accepted returns the instants at which requests were accepted, in order. If there were more than [WithRecording] keeps, it
 // returns the first ones.
 func (h *Handler) Accepted() []time.Time {
@@ -86,8 +53,8 @@ func (h *Handler) Accepted() []time.Time {
 
 // MaxAccepted returns the largest cost that the limit of that name has accepted for one key in any stretch of time of that
 // length. Stretches are half-open: two requests exactly one length apart are not in the same one. If limit is "", it returns the
-// largest number of requests that the server has accepted in such a stretch. With it, a test asserts that a client has kept a
-// limit, also one that the server does not enforce.
+// largest number of requests that the server has accepted in such a stretch. With it, a test can assert that a client kept within
+// a limit, even within one that the server does not enforce.
 //
 // It is an error if there is no such limit, if length is not positive, or if more was accepted than [WithRecording] keeps.
 func (h *Handler) MaxAccepted(limit string, length time.Duration) (int64, error) {

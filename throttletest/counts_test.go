@@ -29,33 +29,6 @@ func TestCountsTellWhatBecameOfEachRequest(t *testing.T) {
 	})
 }
 
-func TestSlotsAreHalfOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := newCaller(t, WithSlots(100*time.Millisecond), WithLimits(FixedWindow(2, time.Second)),
-			WithFaults(Outage(503).OnRequests(5)))
-		api.take(1)
-		time.Sleep(100*time.Millisecond - 1)
-		api.take(1)
-		time.Sleep(time.Nanosecond)
-		api.take(2)
-		time.Sleep(200 * time.Millisecond)
-		api.take(1)
-		const ms = time.Millisecond
-		assert.Equal(t, []Slot{{Accepted: 2}, {Start: 100 * ms, Refused: 2}, {Start: 200 * ms}, {Start: 300 * ms, Failed: 1}}, api.Slots())
-		time.Sleep(100_000 * time.Hour)
-		api.take(1)
-		assert.Len(t, api.Slots(), 4, "nothing is kept beyond the last slot")
-	})
-}
-
-func TestSlotsAreOffByDefault(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := newCaller(t)
-		api.take(1)
-		assert.Nil(t, api.Slots())
-	})
-}
-
 func TestMaxAcceptedIsHalfOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newCaller(t, WithKey(byHeader("Tenant")), WithLimits(TokenBucket(100, time.Second, Cost(costHeader("Points"))), InFlight(9)))

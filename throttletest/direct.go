@@ -20,8 +20,8 @@ var errAborted = errors.New("throttletest: the server closed the connection befo
 // fast as a connection in memory, and its goroutines end with the request.
 //
 // It does not do what HTTP itself does. The response arrives when the Handler has returned, so its body does not stream, and
-// [SlowBody] delays the whole response. Informational responses, trailers and upgrades do not arrive at all. If the context
-// of the request ends, the client stops waiting, but the Handler goes on, as it does behind a connection.
+// [SlowBody] delays the whole response. Informational responses, trailers and upgrades do not arrive at all. If the context of
+// the request ends, the client stops waiting, but the Handler continues, as it does behind a connection.
 func (h *Handler) Direct() http.RoundTripper { return direct{h} }
 
 type direct struct{ h *Handler }

@@ -1,4 +1,4 @@
-// Package throttletest is a server that enforces rate limits as real APIs do, for tests of clients that keep them.
+// Package throttletest has a server that enforces rate limits as real APIs do, for tests of clients that keep within them.
 //
 //	func TestClient(t *testing.T) {
 //		api := throttletest.Start(t,
@@ -20,10 +20,10 @@
 //     its goroutines.
 //   - [Handler.Direct] calls the Handler without any connection: for simulations of hundreds of thousands of requests, in
 //     a bubble or not.
-//   - [NewHandler] alone goes into any http.Server, or httptest.Server for TLS. The Close of that server waits for requests
-//     that travel, are served or hang, unless their clients give up.
+//   - [NewHandler] alone is for any http.Server, or for an httptest.Server with TLS. The Close of that server waits for requests that
+//     travel, are served or hang, until their clients cancel them.
 //
-// # The way of a request
+// # How a request flows
 //
 //  1. The request travels for half of [WithRoundTrip]. When it arrives, the server gives it a number.
 //  2. A fault may happen to it ([WithFaults]).

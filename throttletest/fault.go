@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A Fault is something that goes wrong, and when. The constructors below say what happens. The methods return a copy with
-// one more condition. A Fault happens to a request that meets all of its conditions, and to every request if it has none:
+// A Fault is a failure of the server and the conditions under which it happens. The constructors set the failure. The methods
+// return a copy with one more condition. A Fault happens to each request that meets all of its conditions, and to every request
+// if it has none:
 //
 //	throttletest.Hang().Between(60*time.Second, 90*time.Second)
 //	throttletest.Respond(500, nil).Chance(0.01)
@@ -55,7 +56,7 @@ func Outage(status int) Fault {
 	return Fault{kind: outage, status: status}.checked("Outage")
 }
 
-// Hang never responds. It ends when the client gives up or the server is closed.
+// Hang never responds. It ends when the client cancels the request or the server is closed.
 func Hang() Fault { return Fault{kind: hang} }
 
 // Abort closes the connection, or resets the HTTP/2 stream, before the response. Note that net/http's Transport sends an
@@ -78,7 +79,7 @@ func CutBody(n int) Fault {
 	return f
 }
 
-// SlowBody sends the body in pieces of so many bytes, and rests after each.
+// SlowBody sends the body in pieces of that many bytes, and rests after each.
 func SlowBody(bytes int, rest time.Duration) Fault {
 	f := Fault{kind: slowBody, size: bytes, every: rest}
 	if bytes < 1 || rest < 0 {
@@ -95,8 +96,8 @@ func (f Fault) checked(name string) Fault {
 	return f
 }
 
-// OnRequests limits the fault to the requests with these numbers. The first that the server receives is number 1; all
-// count, whatever becomes of them.
+// OnRequests limits the fault to the requests with these numbers. The first request that the server receives is number 1; every
+// request counts, whatever its outcome.
 func (f Fault) OnRequests(numbers ...int64) Fault {
 	numbers = slices.Clone(numbers)
 	return f.and(func(a *attempt) bool { return slices.Contains(numbers, a.number) })

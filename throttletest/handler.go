@@ -30,10 +30,9 @@ type Handler struct {
 	rules    []*rule
 	counts   Counts
 	accepted []int64
-	slots    []Slot
 }
 
-// NewHandler returns a Handler. The times of [Fault.Between] and [WithSlots] count from now. The error names everything that
+// NewHandler returns a Handler. The times of [Fault.Between] count from now. The error names everything that
 // is wrong with the options.
 func NewHandler(opts ...Option) (*Handler, error) {
 	c, err := newConfig(opts, false)
@@ -162,7 +161,6 @@ func (h *Handler) claims(r *http.Request) []claim {
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, f *Fault, took, back time.Duration) {
 	h.mu.Lock()
 	h.counts.Failed++
-	h.slotLocked(h.now()).Failed++
 	h.mu.Unlock()
 	switch f.kind {
 	case outage:

@@ -394,7 +394,7 @@ func TestBadOptionsAreAllReported(t *testing.T) {
 		WithRoundTrip(10, 6), WithServiceTime(LogNormal(0, 1)), WithRefusalTime(Latency{}), WithWorkers(0, 0),
 		WithFaults(Fault{}, Outage(0), Hang().Between(2, 1), Abort().Chance(2), CutBody(-1), SlowBody(0, 0),
 			Respond(0, nil), Hang().Every(0), Hang().Matching(nil), Hang().Every(-7).Chance(-7)),
-		WithRecording(-1), WithSlots(0), WithInMemory(),
+		WithRecording(-1), WithInMemory(),
 	)
 	require.Error(t, err)
 	for _, want := range []string{
@@ -414,7 +414,7 @@ func TestBadOptionsAreAllReported(t *testing.T) {
 		"WithRoundTrip(10ns, 6ns)", "LogNormal(0s, 1)", "WithRefusalTime(Latency{})", "WithWorkers(0, 0)",
 		"Fault{} is empty", "Outage(0)", "Between(2ns, 1ns)", "Chance(2)", "CutBody(-1)", "SlowBody(0, 0s)",
 		"Respond(0)", "Every(0)", "Matching(nil)", "WithFaults: Every(-7)", "WithFaults: Chance(-7)",
-		"WithRecording(-1)", "WithSlots(0s)", "are for a Server",
+		"WithRecording(-1)", "are for a Server",
 	} {
 		assert.ErrorContains(t, err, want)
 	}

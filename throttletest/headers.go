@@ -24,18 +24,18 @@ const (
 // Rounding is how a server rounds times to whole seconds.
 type Rounding int
 
-// The ways to round. With RoundDown, a client that does as it is told comes up to a second too early, and gets "Retry-After: 0"
-// in the last second of a wait.
+// The ways to round. With RoundDown, a client that obeys the header comes up to a second too early, and gets "Retry-After: 0" in
+// the last second of a wait.
 const (
 	RoundUp Rounding = iota
 	RoundDown
 )
 
-// Fields is a form in which responses tell what is left of limits.
+// Fields is a form in which responses report what is left of limits.
 type Fields int
 
-// The forms of rate-limit fields. The reset is the time until something comes back: the end of a fixed window, the next
-// token of a bucket, the oldest request leaving a sliding window (but see [WithFullResets]).
+// The forms of rate-limit fields. The reset is the time until more is left: until the end of a fixed window, the next token of a
+// bucket, or the end of the oldest request in a sliding window (but see [WithFullResets]).
 const (
 	// Draft is the form of draft-ietf-httpapi-ratelimit-headers-08 and later: every limit in one list.
 	//
@@ -63,7 +63,7 @@ const (
 	Draft7
 )
 
-// A Refusal tells why and for how long the server refused a request.
+// A Refusal reports why and for how long the server refused a request.
 type Refusal struct {
 	Limit  string        // the limit that refused: of several, the one with the longest wait; "" for a full queue
 	Status int           // the status of the response, as Status or WithStatus set it

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Latency is a distribution of durations: see [Constant], [Uniform], [LogNormal], [Sometimes] and [LatencyFunc].
+// A Latency is a distribution of durations: see [Constant], [Uniform], [LogNormal] and [Sometimes].
 type Latency struct {
 	draw func(*rand.Rand) time.Duration
 	err  error
@@ -21,7 +21,7 @@ func Constant(d time.Duration) Latency {
 	if d < 0 {
 		return Latency{err: fmt.Errorf("Constant(%v) must not be negative", d)}
 	}
-	return LatencyFunc(func(*rand.Rand) time.Duration { return d })
+	return drawn(func(*rand.Rand) time.Duration { return d })
 }
 
 // Uniform returns a Latency that is evenly distributed from low to high, both included; 0 <= low <= high.
@@ -29,7 +29,7 @@ func Uniform(low, high time.Duration) Latency {
 	if low < 0 || high < low || high-low == math.MaxInt64 {
 		return Latency{err: fmt.Errorf("Uniform(%v, %v) needs 0 <= low <= high", low, high)}
 	}
-	return LatencyFunc(func(r *rand.Rand) time.Duration { return low + time.Duration(r.Int64N(int64(high-low)+1)) })
+	return drawn(func(r *rand.Rand) time.Duration { return low + time.Duration(r.Int64N(int64(high-low)+1)) })
 }
 
 // LogNormal returns a Latency with that median. The standard deviation of its logarithm is sigma: 0.3 is a steady service,
@@ -38,7 +38,7 @@ func LogNormal(median time.Duration, sigma float64) Latency {
 	if median <= 0 || !(sigma >= 0) || math.IsInf(sigma, 0) {
 		return Latency{err: fmt.Errorf("LogNormal(%v, %v) needs a positive median and a finite sigma that is not negative", median, sigma)}
 	}
-	return LatencyFunc(func(r *rand.Rand) time.Duration {
+	return drawn(func(r *rand.Rand) time.Duration {
 		d := float64(median) * math.Exp(sigma*r.NormFloat64())
 		return time.Duration(min(d, float64(maxLatency)))
 	})
@@ -56,7 +56,7 @@ func Sometimes(p float64, rare, usual Latency) Latency {
 	case rare.draw == nil || usual.draw == nil:
 		return Latency{err: fmt.Errorf("Sometimes(%v, …): a Latency is empty", p)}
 	}
-	return LatencyFunc(func(r *rand.Rand) time.Duration {
+	return drawn(func(r *rand.Rand) time.Duration {
 		if r.Float64() < p {
 			return rare.draw(r)
 		}
@@ -64,13 +64,9 @@ func Sometimes(p float64, rare, usual Latency) Latency {
 	})
 }
 
-// LatencyFunc returns a Latency that is what draw returns. It is called concurrently, each time with a source of its own. It
-// should take random values only from that source, so that runs can be repeated. Negative values count as 0, and values
-// above ten years as ten years.
-func LatencyFunc(draw func(*rand.Rand) time.Duration) Latency {
-	if draw == nil {
-		return Latency{err: fmt.Errorf("LatencyFunc(nil)")}
-	}
+// drawn returns a Latency that is what draw returns, from 0 to maxLatency. It is called concurrently, each time with a source of its
+// own, and takes random values only from that source, so that runs can be repeated.
+func drawn(draw func(*rand.Rand) time.Duration) Latency {
 	return Latency{draw: func(r *rand.Rand) time.Duration { return min(max(draw(r), 0), maxLatency) }}
 }
 

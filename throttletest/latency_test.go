@@ -70,7 +70,7 @@ func TestDistributions(t *testing.T) {
 	mixed := draw(Sometimes(0.01, Constant(time.Minute), Constant(1)))
 	assert.InDelta(t, 200, len(mixed)-slices.Index(mixed, time.Minute), 60)
 
-	assert.Zero(t, draw(LatencyFunc(func(*rand.Rand) time.Duration { return -1 }))[0])
+	assert.Zero(t, draw(drawn(func(*rand.Rand) time.Duration { return -1 }))[0])
 	assert.Equal(t, maxLatency, draw(LogNormal(time.Hour, 1000))[19_999])
 }
 
@@ -82,7 +82,6 @@ func TestBadLatenciesAreErrors(t *testing.T) {
 		LogNormal(-1, 1), LogNormal(1, -1), LogNormal(1, math.NaN()), LogNormal(1, math.Inf(1)),
 		Sometimes(math.NaN(), Constant(1), Constant(1)), Sometimes(1.1, Constant(1), Constant(1)),
 		Sometimes(0.5, Latency{}, Constant(1)), Sometimes(0.5, Constant(-1), Constant(1)), Sometimes(0.5, Constant(1), Constant(-1)),
-		LatencyFunc(nil),
 	} {
 		_, err := NewHandler(WithServiceTime(l))
 		assert.ErrorContains(t, err, "throttletest: WithServiceTime")

@@ -121,7 +121,6 @@ func (h *Handler) judgeLocked(now int64, claims []claim) (refusal *Refusal) {
 // refuseLocked counts a refused request. Since it may be charged as well, the wait is known only afterwards.
 func (h *Handler) refuseLocked(v *verdict, claims []claim) {
 	h.counts.Refused++
-	h.slotLocked(v.now).Refused++
 	for i, r := range h.rules {
 		if !r.spec.counts || claims[i].cost <= 0 {
 			continue
@@ -155,7 +154,6 @@ func (h *Handler) acceptLocked(v *verdict, claims []claim, service time.Duration
 		v.done = h.workers.serve(v.now, ready, service)
 	}
 	h.counts.Accepted++
-	h.slotLocked(v.now).Accepted++
 	if len(h.accepted) < h.record {
 		h.accepted = append(h.accepted, v.now)
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Limit describes one rule that the server enforces. It is made by one of the constructors below, refined by
-// LimitOptions, and given to [WithLimits]. It holds no state, so one Limit may be given to several servers.
+// A Limit describes one rule that the server enforces. Make it with one of the constructors below, refine it by
+// LimitOptions, and give it to [WithLimits]. It has no state, so one Limit may be given to several servers.
 //
 // A request is accepted only if every limit that it falls under has room for it at the same instant; then it is charged
 // to all of them, and otherwise to none (but see [CountRefused]). All arithmetic is exact to the nanosecond.
@@ -61,13 +61,13 @@ func (k kind) constructor() string {
 	return [...]string{"Limit", "TokenBucket", "FixedWindow", "SlidingWindow", "InFlight", "LeakyBucket"}[k]
 }
 
-// TokenBucket refills n tokens per period evenly, and holds at most n of them, or as many as [Burst] says. It is full at
-// the beginning. A refusal says when there will be enough tokens (Turner 1986; RFC 2697 as a policer).
+// TokenBucket refills n tokens per period evenly, and holds at most n of them, or as many as [Burst] says. It is full at the
+// beginning. A refusal reports when there will be enough tokens (Turner 1986; RFC 2697 as a policer).
 func TokenBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(tokenBucket, n, per, opts)
 }
 
-// FixedWindow accepts n per window. The windows are aligned to the Unix epoch (a minute's window begins on the minute),
+// FixedWindow accepts n per window. The windows are aligned to the Unix epoch (a minute's window begins on the minute).
 // With [FromFirstRequest], the first request after the end of a window begins the next one.
 func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(fixedWindow, n, per, opts)
@@ -231,7 +231,7 @@ func CountRefused() LimitOption {
 	})
 }
 
-// Ban refuses all requests of a key for d after the limit has refused one, whether the client goes on sending or not.
+// Ban refuses all requests of a key for d after the limit has refused one, whether or not the client continues to send.
 // Retry-After is the time until the end of the ban.
 func Ban(d time.Duration) LimitOption { return ban("Ban", d, false) }
 

@@ -35,7 +35,6 @@ type config struct {
 	faults []Fault
 
 	record int
-	slot   time.Duration
 
 	inMemory, http2 bool
 
@@ -228,13 +227,13 @@ func WithRounding(r Rounding) Option {
 }
 
 // WithFullResets makes resets the time until the whole limit is available, as OpenAI, Anthropic and Flask-Limiter's moving
-// window tell it: until a bucket is full, or until the newest request leaves a sliding window. By default, resets are the time
+// window report it: until a bucket is full, or until the newest request leaves a sliding window. By default, resets are the time
 // until anything becomes available. The Retry-After of a refusal is the time until the request could be accepted in any case.
 func WithFullResets() Option {
 	return option(func(c *config) { c.words.whenFull = true })
 }
 
-// WithLateResets makes the server tell every reset, and every time in Retry-After, later than it is: by d, before it is
+// WithLateResets makes the server report every reset, and every time in Retry-After, later than it is: by d, before it is
 // rounded. The default is 0; d must not be negative. Flask-Limiter, for example, adds a second before it rounds.
 func WithLateResets(d time.Duration) Option {
 	return option(func(c *config) {
@@ -256,9 +255,9 @@ func WithRefusal(f func(w http.ResponseWriter, r *http.Request, refusal Refusal)
 	})
 }
 
-// WithRoundTrip sets the time for which a request and its response travel: half of it before the limits see the request,
-// half after the response is ready. Each half is longer or shorter by up to jitter, evenly distributed. The default is 0. It
-// applies to every response, also to refusals and faults. A request goes on when its client has given up, as on a real network.
+// WithRoundTrip sets the time for which a request and its response travel: half of it before the limits see the request, half
+// after the response is ready. Each half is longer or shorter by up to jitter, evenly distributed. The default is 0. It applies
+// to every response, also to refusals and faults. A request continues after its client has canceled it, as on a real network.
 func WithRoundTrip(d, jitter time.Duration) Option {
 	return option(func(c *config) {
 		if d < 0 || jitter < 0 || jitter > d/2 {
@@ -268,7 +267,7 @@ func WithRoundTrip(d, jitter time.Duration) Option {
 	})
 }
 
-// WithServiceTime sets how long the server works on an accepted request. The default is 0. The work goes on when the client
+// WithServiceTime sets how long the server works on an accepted request. The default is 0. The work continues when the client
 // has given up, as on most servers.
 func WithServiceTime(l Latency) Option {
 	return option(func(c *config) { c.service = c.checked("WithServiceTime", l) })
@@ -329,17 +328,6 @@ func WithRecording(n int) Option {
 			c.problem("WithRecording(%d) must not be negative", n)
 		}
 		c.record = n
-	})
-}
-
-// WithSlots counts requests in slots of this length for [Handler.Slots], for charts. The default is not to. Only the first
-// 262,144 slots (8 MiB) are kept.
-func WithSlots(length time.Duration) Option {
-	return option(func(c *config) {
-		if length <= 0 {
-			c.problem("WithSlots(%v) must be positive", length)
-		}
-		c.slot = length
 	})
 }
 

@@ -224,9 +224,9 @@ func TestHandlerServesTLS(t *testing.T) {
 }
 
 func TestNewReportsBadOptions(t *testing.T) {
-	s, err := New(WithStatus(0), WithSlots(-1))
+	s, err := New(WithStatus(0), WithRecording(-1))
 	assert.Nil(t, s)
-	assert.EqualError(t, err, "throttletest: WithStatus(0) must be from 200 to 599\nthrottletest: WithSlots(-1ns) must be positive")
+	assert.EqualError(t, err, "throttletest: WithStatus(0) must be from 200 to 599\nthrottletest: WithRecording(-1) must not be negative")
 }
 
 // failing is a TB that notes that it was failed.

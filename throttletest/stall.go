@@ -8,10 +8,10 @@ import (
 // A stall is a stretch of time in which the server does nothing, in nanoseconds since the Unix epoch, half-open.
 type stall struct{ from, to int64 }
 
-// Stall stops the whole server for d from now, as SIGSTOP, a long garbage collection or a busy host stops a process.
-// Requests that arrive and responses that are ready wait until the end, and then go on all at the same time. What counts
-// with time goes on: limits refill, windows and bans end, and so do service times. A Stall within another one does not
-// shorten it; a d that is not positive has no effect. Stall returns immediately.
+// Stall stops the whole server for d from now, as SIGSTOP, a long garbage collection or a busy host stops a process. Requests
+// that arrive and responses that are ready wait until the end, and then all continue at the same time. Time does not stop: limits
+// refill, and windows, bans and service times end. A Stall within another one does not shorten it; a d that is not positive has
+// no effect. Stall returns immediately.
 //
 // A test can stop the server at any time, again and again:
 //

@@ -15,15 +15,15 @@ type sceneTable struct {
 }
 
 var sceneTables = []sceneTable{
-	{"goodput", "Goodput and refusals", "Requests that the server accepted, in percent of those of a client that knows the limit / requests that it refused, in percent of those sent.",
+	{"goodput", "Goodput and refusals", "The requests that the server accepted, in percent of those of a client that knows the limit / the requests that it refused, in percent of those sent.",
 		[]string{"%goodput", "%refused"}, acceptedMore},
 	{"latency", "Latency", "Median / 99th percentile of the server's responses, in ms. A round trip takes 40 ms, and the service 10 ms.",
 		[]string{"p50-ms", "p99-ms"}, lowerBy(5)},
 	{"convergence", "Convergence", "Seconds until 90 % of the limit were accepted within one second, with at most a tenth refused / until 80 % were, after each change. " +
 		"If that never happened, it is the rest of the scene.", []string{"s-found", "s-back-1", "s-back-2"}, lowerBy(0.5)},
 	{"fairness", "Fairness", "Jain's index of ten clients that share a limit and do not know of each other. 1 means equal shares.", []string{"jain"}, fairer},
-	{"outages", "Outages", "Requests that were sent during an outage of 30 s.", []string{"inOutage"}, lowerBy(1)},
-	{"half", "Half load", "Median time from the caller's request to the response, in ms, of requests that come at random at half of the limit.", []string{"ms-random"}, lowerBy(1)},
+	{"outages", "Outages", "The number of requests sent during an outage of 30 s.", []string{"inOutage"}, lowerBy(1)},
+	{"half", "Half load", "Median time from the caller's request to the response, in ms, of requests that arrive at random at half of the limit rate.", []string{"ms-random"}, lowerBy(1)},
 }
 
 func (t sceneTable) render(m *measurements, r *report) {

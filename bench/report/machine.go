@@ -64,7 +64,7 @@ func whyMissing(ctx context.Context, path string) string {
 		return "the module proxy has it, and it is not added yet"
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return "the module proxy does not give it (" + strings.TrimSpace(lines[len(lines)-1]) + ")"
+	return "the module proxy does not serve it (" + strings.TrimSpace(lines[len(lines)-1]) + ")"
 }
 
 func output(ctx context.Context, name string, args ...string) (string, error) {

@@ -3,6 +3,7 @@
 //	go run ./report                    # as make bench does
 //	go run ./report -from out/raw.txt  # what was measured before, written again
 //	go run ./report -shared            # only the section about budgets over Redis
+//	go run ./report -in-flight         # only the section about requests in flight, and its plots
 //
 // Implementations take turns: each round measures everything once, and what is written is the median of the rounds.
 package main
@@ -26,6 +27,7 @@ type config struct {
 	waiters   int
 	from      string
 	shared    bool
+	inFlight  bool
 }
 
 func main() {
@@ -48,6 +50,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	flags.IntVar(&c.keys, "keys", 1_000_000, "how many keys there are where there are many")
 	flags.IntVar(&c.waiters, "waiters", 1_000_000, "the most that wait at once")
 	flags.BoolVar(&c.shared, "shared", false, "only budgets over Redis: their section of RESULTS.md is replaced")
+	flags.BoolVar(&c.inFlight, "in-flight", false, "only servers that limit requests in flight: their section of RESULTS.md is replaced")
 	flags.StringVar(&c.from, "from", "", "measure nothing: take this file, as a run has left it in out/raw.txt")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -56,6 +59,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		c.from = filepath.Join("out", "raw.txt")
 		if c.shared {
 			c.from = filepath.Join("out", "shared.txt")
+		}
+		if c.inFlight {
+			c.from = filepath.Join("out", "in-flight.txt")
 		}
 		if err := measure(ctx, c, log); err != nil {
 			return err
@@ -72,6 +78,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	}
 	if c.shared {
 		return writeShared(m)
+	}
+	if c.inFlight {
+		return errors.Join(replaceIn("RESULTS.md", flightHead, flightSection(m)), draw(m, "."))
 	}
 	results, targets, unexplained := render(m)
 	for _, u := range unexplained {

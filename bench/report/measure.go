@@ -28,6 +28,9 @@ func (c config) stages() []stage {
 	if c.shared {
 		return sharedStages
 	}
+	if c.inFlight {
+		return nil
+	}
 	most := func(n int) []string { return []string{"-waiters", strconv.Itoa(n)} }
 	// What one request costs is measured three times in a round, apart from each other: it is quick to measure, and the noise of a
 	// machine lasts for seconds.
@@ -67,8 +70,8 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	programs := make(map[string]string) // by the module
-	for i, s := range c.stages() {
+	programs := make(map[string]string)             // by the module
+	for i, s := range append(c.stages(), stage{}) { // the last is for scenes
 		if programs[s.of] != "" {
 			continue
 		}
@@ -107,8 +110,14 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 	if c.shared {
 		return raw.Close()
 	}
-	fmt.Fprintf(log, "%4.0f s  adaptive scenes\n", time.Since(began).Seconds())
-	if err := scenes(ctx, c, programs[""], filepath.Join(dir, "scenes"), raw, log); err != nil {
+	if !c.inFlight {
+		fmt.Fprintf(log, "%4.0f s  adaptive scenes\n", time.Since(began).Seconds())
+		if err := played(ctx, programs[""], filepath.Join(dir, "scenes"), raw, log, "^TestAdapting$", "-scenes", c); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(log, "%4.0f s  scenes of requests in flight\n", time.Since(began).Seconds())
+	if err := flights(ctx, c, programs[""], dir, raw, log); err != nil {
 		return err
 	}
 	fmt.Fprintf(log, "%4.0f s  done\n", time.Since(began).Seconds())
@@ -124,8 +133,9 @@ func (s stage) run(ctx context.Context, c config, program string, raw, log io.Wr
 	return execute(ctx, raw, log, program, args...)
 }
 
-func scenes(ctx context.Context, c config, program, file string, raw, log io.Writer) error {
-	err := execute(ctx, log, log, program, "-test.run", "^TestAdapting$", "-scenes", file, "-seeds", strconv.Itoa(c.seeds), "-test.timeout", "1h")
+// played runs a test that plays scenes and writes what came of them to a file, which is added to raw.
+func played(ctx context.Context, program, file string, raw, log io.Writer, test, option string, c config) error {
+	err := execute(ctx, log, log, program, "-test.run", test, option, file, "-seeds", strconv.Itoa(c.seeds), "-test.timeout", "1h")
 	if err != nil {
 		return err
 	}

@@ -43,9 +43,12 @@ var labels = map[string]string{
 	"throttle-weights":       "**throttle**, weights",
 	"throttle-three":         "**throttle**, three limits",
 	"throttle-adaptive":      "**throttle**, adaptive",
-	"throttle-told":          "**throttle**, server has told limits",
+	"throttle-told":          "**throttle**, after the server reported limits",
 	"throttle-everything":    "**throttle**, everything on",
 	"throttle-key":           "**throttle**, with a key",
+	"throttle-flight":        "**throttle**, AdaptiveInFlight",
+	"throttle-both":          "**throttle**, both",
+	"throttle-rate":          "**throttle**, Adaptive",
 	"throttle-429":           "**throttle**, request refused with a whole 429",
 }
 

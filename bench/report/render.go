@@ -32,6 +32,7 @@ func render(m *measurements) (results, targets string, unexplained []string) {
 			text, unexplained := sharedSection(m)
 			r.tables.WriteString(text)
 			r.unexplained = append(r.unexplained, unexplained...)
+			r.tables.WriteString(flightSection(m))
 		}
 		fmt.Fprintf(&r.tables, "## %s\n\n%s\n\n", s.title, s.note)
 		for _, part := range s.parts {
@@ -39,7 +40,7 @@ func render(m *measurements) (results, targets string, unexplained []string) {
 		}
 	}
 	var b strings.Builder
-	b.WriteString("# Results\n\n`make bench` writes this page; no figure is typed by hand. Figures are medians of " + m.config["m-run"] + ", in which the implementations took turns.\n\n")
+	b.WriteString("# Results\n\n`make bench` writes this page; no figure is typed by hand. Figures are medians of " + m.config["m-run"] + ". The implementations took turns.\n\n")
 	renderGains(m, &b)
 	if len(r.titles) > 0 {
 		b.WriteString("## Where others are better\n\nEach row in which another implementation is better than ours, and why.\n\n")

@@ -31,13 +31,13 @@ func sections() []section {
 		{"The cost of a request", "These requests need not wait.\n\n![ns per request](request.svg)",
 			[]part{requestTable(), loopbackTable("http1", "HTTP/1.1 over a loopback socket"), loopbackTable("http2", "HTTP/2 over a loopback socket")}},
 		{"The cost of the limiter alone", "On 2 CPUs. The ratio to x/time/rate is in brackets.", []part{floorTable(),
-			limiterTable("try", "Granted", "Calls that never wait."), limiterTable("wait", "Granted by Wait", "Calls that could wait, and need not."),
-			limiterTable("denied", "Rejected", "Calls that never wait, without tokens.")}},
+			limiterTable("try", "Granted", "These calls never wait."), limiterTable("wait", "Granted by Wait", "These calls could wait, but need not."),
+			limiterTable("denied", "Rejected", "These calls find no tokens and do not wait.")}},
 		{"Waiting", "", nil},
 		{"Keys", "", []part{keysTable()}},
 		{"Scale", "![µs that other callers wait](scale.svg)", nil},
 		{"Observability", "", []part{observeTable{}}},
-		{adapting, "The real code of each, against the same servers, in bubbles of `testing/synctest`. There are 50 callers that always have another request, unless\n" +
+		{adapting, "The real code of each implementation runs against the same servers, in bubbles of `testing/synctest`. There are 50 callers that always have another request, unless\n" +
 			"the name of the scene says otherwise. The fixed rates stand for a client that knows the limit, or has guessed half or double of it.\n" +
 			"Scenes with hundreds of callers are played once for the others.\n\n![Requests per second over time](adapting.svg)", nil},
 	}
@@ -63,7 +63,7 @@ func requestTable() table {
 	t := table{
 		id: "request", title: "In memory",
 		note: "The server responds immediately, with six headers that say nothing about limits. The time of a request in ns, and in brackets its ratio to that\n" +
-			"of a wrapper of ten lines around x/time/rate. The bucket of resty has the same wrapper; its whole client builds requests and reads responses.",
+			"of a wrapper of ten lines around x/time/rate. The bucket of resty has the same wrapper. Resty's whole client also builds requests and reads responses.",
 		rows: clientImpls,
 	}
 	for _, n := range []int{1, 64} {
@@ -133,7 +133,7 @@ func limiterTable(op, title, note string) table {
 
 func floorTable() table {
 	return table{
-		id: "floor", title: "The floor", note: "What every limiter needs, or little more.",
+		id: "floor", title: "The floor", note: "This is what every limiter needs, or little more.",
 		rows: []string{"time.Since", "lock", "time.Since+lock", "atomic"},
 		columns: []column{{id: "1", head: "ns", bench: "Limiter", unit: "ns/op", dims: append(goroutinesOn(1, 2), "op=floor"),
 			better: neither}},
@@ -142,8 +142,8 @@ func floorTable() table {
 
 func waiterTables() []table {
 	bytes := table{id: "waiters", title: "Bytes for each waiting request", rows: waiterImpls,
-		note: "Stack and heap, with its goroutine. In other limiters each waiter has a timer of the runtime; ours stand in one queue with one timer."}
-	time := table{id: "lineup", title: "Time to begin to wait", rows: waiterImpls, note: "ns for each, until all requests wait and the processors are idle."}
+		note: "The figure includes the stack, the heap and the goroutine. In other limiters each waiter has a runtime timer; ours share a queue with one timer."}
+	time := table{id: "lineup", title: "Time to begin to wait", rows: waiterImpls, note: "The time in ns for each request, until all requests wait and the processors are idle."}
 	var most string
 	for _, n := range []string{"1000", "10000", "100000", "1000000"} {
 		head := group(n) + " wait"
@@ -170,7 +170,7 @@ func group(digits string) string {
 func latenessTable() table {
 	t := table{id: "late", title: "Lateness and order", rows: pacerImpls,
 		note: "100 goroutines wait again and again for half a second. The k-th grant is due k intervals after the first; the figure is by how many µs it was\n" +
-			"later. Overtaken is the share of 200 requests that came one after the other, at 1,000/s, and did not go in that order."}
+			"later. Overtaken is the share of 200 requests that came one after the other, at 1,000/s, and were not sent in that order."}
 	for _, r := range []string{"1000", "50000"} {
 		for _, p := range []string{"p50", "p99"} {
 			t.columns = append(t.columns, column{id: p + "-" + r, head: group(r) + "/s,<br>" + p + ", µs", bench: "Lateness", unit: p + "-µs-late",
@@ -183,7 +183,7 @@ func latenessTable() table {
 
 func hammerTable() table {
 	t := table{id: "hammer", title: "Exactness under contention", rows: []string{"xtime", "failsafe", "juju", "throttle"},
-		note: "64 goroutines take from one bucket of 100 as fast as they can, on 2 CPUs. The figure is what was granted, in percent of burst + rate · t. Above 100\n" +
+		note: "64 goroutines take tokens from one bucket of 100 as fast as they can, on 2 CPUs. The figure is what was granted, in percent of burst + rate · t. Above 100\n" +
 			"the limit is broken. Below 100 the processors are busy, or tokens are lost."}
 	for _, op := range []string{"try", "wait"} {
 		for _, r := range []string{"10000", "1000000"} {
@@ -199,7 +199,7 @@ func lineTable() table {
 	return table{id: "line", title: "Queues that change", rows: []string{"xtime", "failsafe", "resty", "client-go", "throttle"},
 		note: "1,000 requests wait. In the first column half of them are cancelled: the figure is the time in which the others can be served at best, in percent of\n" +
 			"the time it took. In the others the rate changes a hundredfold, where that is possible: the figure is how many requests were sent from 20 ms until\n" +
-			"0.4 s and 1 s after the change, in percent of what the new rate allows. 100 is ideal; below, the queue goes on at the old rate; above, the limit is broken.",
+			"0.4 s and 1 s after the change, in percent of what the new rate allows. 100 is ideal; below 100, the queue continues at the old rate; above 100, the limit is broken.",
 		columns: []column{
 			{id: "cancelled", head: "half cancelled", bench: "Cancelled", unit: "%ofIdeal", dims: []string{"cpu=2"}, better: hundred},
 			{id: "up-0.4", head: "10 → 1,000/s,<br>0.4 s", bench: "Retuned", unit: "%ofIdeal-0.4s", dims: up, better: hundred},

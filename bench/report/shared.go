@@ -31,7 +31,7 @@ func sharedQuery(unit, keys, cpu, impl string) query {
 func sharedTable(keys, title string) table {
 	t := table{
 		id: "shared-" + keys, title: title, rows: sharedImpls,
-		note: "64 callers, each asks for the next token as soon as it has one. In brackets the ratio to redis_rate v10. The scripts run once for\n" +
+		note: "Each of 64 callers asks for the next token as soon as it has one. In brackets the ratio to redis_rate v10. The scripts run once for\n" +
 			"each token, through rueidis. The processor times are those of the program and of Redis.",
 	}
 	for _, cpu := range []int{1, 2} {
@@ -78,7 +78,7 @@ func sharedSection(m *measurements) (text string, unexplained []string) {
 	}
 	b.WriteString(r.tables.String())
 	if len(r.titles) > 0 {
-		b.WriteString("Others are better here:\n\n")
+		b.WriteString("Others are better in these columns:\n\n")
 		r.renderLost(&b)
 	}
 	return b.String(), r.unexplained
@@ -122,7 +122,7 @@ func sharedTargets(m *measurements) string {
 		targets = append(targets,
 			target{what: "one key," + of, least: 10, value: faster("1", cpu, "throttle")},
 			target{what: "one key, nothing leased ahead," + of, least: 5, value: faster("1", cpu, "throttle-nothing-ahead"),
-				why: "All 64 callers share a call, but each is put in the queue and woken for it, which is most of the time that is left."},
+				why: "All 64 callers share a call, but each must be queued and woken, which takes most of the remaining time."},
 			target{what: "10,000 keys," + of, least: 2, value: faster("10000", cpu, "throttle"), why: coldKeys},
 			target{what: "10,000 keys, processor time of program and Redis, of redis_rate's, " + cpu + " CPU", most: 0.5, value: work("10000", cpu),
 				why: coldKeys})

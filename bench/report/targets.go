@@ -57,7 +57,7 @@ func times(q query, factor float64) func(*measurements) (float64, bool) {
 }
 
 const (
-	clockAndLock = "Reading the clock and taking the lock is more than half of it (see the floor). The rest finds the bucket, pays, and keeps what was paid so that it " +
+	clockAndLock = "Reading the clock and taking the lock takes more than half of the time (see the floor). The rest finds the bucket, charges it, and keeps the charge so that it " +
 		"can be given back."
 	memoryBound = "A million keys do not fit into the caches of the processor: nearly all of the time is spent waiting for memory."
 )
@@ -86,8 +86,8 @@ func requestTargets() []target {
 		{what: "weights, three patterns", most: 80, unit: " ns", value: weights.of, why: clockAndLock},
 		{what: "weights, allocations", value: weights.allocs().of},
 		{what: "rejection by Try, of x/time/rate's Allow", most: 0.6, value: share(denied("throttle"), denied("xtime")),
-			why: "A rejection computes how long the request would have to wait, exactly, and counts by reason."},
-		{what: "synthetic 429", most: 640, unit: " ns", value: synthetic.of, why: "A whole response is made: header, body and the request that it answers."},
+			why: "A rejection computes exactly how long the request would have to wait, and is counted by its reason."},
+		{what: "synthetic 429", most: 640, unit: " ns", value: synthetic.of, why: "A whole response is made, with its header, its body and its request."},
 		{what: "synthetic 429, allocations", most: 7, value: synthetic.allocs().of},
 		{what: "everything on", most: 530, unit: " ns", value: everything.of,
 			why: "Four limits each find the bucket of a key, the server's quota is a fifth bucket, the headers are read, and the outcome is reported under a second lock."},
@@ -147,7 +147,7 @@ func lineTargets() []target {
 	for _, c := range lineTable().columns {
 		q := query{c.bench, c.unit, append([]string{"impl=throttle"}, c.dims...)}
 		all = append(all, target{what: "queues that change: " + plain(c.head) + ", of the ideal", least: 99, most: 101, unit: " %", value: q.of,
-			why: "At 100 per second there are 40 requests in 0.4 s: a single one that a busy machine sends late is more than a hundredth."})
+			why: "At 100 per second there are 40 requests in 0.4 s, so a single request that a busy machine sends late is more than a hundredth."})
 	}
 	late := func(impl string) query {
 		return query{"Lateness", "p50-µs-late", []string{"rate=50000", "cpu=2", "impl=" + impl}}

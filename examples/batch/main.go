@@ -1,5 +1,5 @@
-// Batch fetches many items from an API that has a limit, by a few workers, before a deadline. A request that cannot be
-// sent in time is rejected immediately, and no worker waits for it.
+// Batch fetches many items from an API that has a limit, with a few workers and before a deadline. A request that
+// cannot be sent in time is rejected immediately, so no worker waits for it.
 //
 //	go run ./examples/batch
 //	go run ./examples/batch -deadline 1s
@@ -22,9 +22,9 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Batch fetches many items from an API that has a limit, by a few workers, before
-a deadline. A request that cannot be sent in time is rejected immediately, and
-no worker waits for it.`
+const shows = `Batch fetches many items from an API that has a limit, with a few workers and
+before a deadline. A request that cannot be sent in time is rejected
+immediately, so no worker waits for it.`
 
 func main() { example.Main(run) }
 
@@ -47,8 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%d items, %d workers, 20 requests per second, %v to go.\n", c.n, c.workers, c.deadline)
 	ctx, cancel := context.WithTimeout(ctx, c.deadline)
 	defer cancel()
-	p := &progress{out: out, of: c.n, bar: example.IsTerminal(out)}
-	s, err := fetchAll(ctx, client, api.URL, c, p)
+	s, err := fetchAll(ctx, client, api.URL, c, &display{out: out, bar: example.IsTerminal(out), progress: progress{total: c.n}})
 	s.report(out, c.n)
 	seen := api.Counts()
 	example.Verdict(out, seen.Refused == 0, "The API saw %d requests and refused %d.", seen.Received, seen.Refused)
@@ -68,19 +67,19 @@ func newClient(base http.RoundTripper) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// A summary says what became of the items.
+// A summary counts what became of the items.
 type summary struct {
 	fetched int
 	cutOff  int           // under way when the deadline came
-	refused int           // never sent, since they couldn't make it
-	first   error         // the first refusal
+	refused int           // rejected, because they could not be sent in time
+	first   error         // the first rejection
 	after   time.Duration // when that was
 	took    time.Duration
 }
 
-// fetchAll fetches the items. A refusal for the deadline is counted, not returned, since errgroup would cancel the
-// others, although those ahead in the queue will be in time. Any other error ends the work.
-func fetchAll(ctx context.Context, client *http.Client, url string, c config, p *progress) (summary, error) {
+// fetchAll fetches the items. A rejection for the deadline is counted and not returned, because errgroup would cancel the other
+// requests, although those ahead in the queue will be in time. Any other error ends the work.
+func fetchAll(ctx context.Context, client *http.Client, url string, c config, d *display) (summary, error) {
 	var (
 		mu    sync.Mutex
 		s     summary
@@ -97,7 +96,8 @@ func fetchAll(ctx context.Context, client *http.Client, url string, c config, p 
 			switch {
 			case err == nil:
 				s.fetched++
-				p.show(s.fetched)
+				d.add()
+				d.show(s.fetched)
 			case errors.Is(err, throttle.ErrThrottled) && errors.Is(err, context.DeadlineExceeded):
 				if s.refused++; s.first == nil {
 					s.first, s.after = err, time.Since(start)
@@ -129,9 +129,9 @@ func (s *summary) reason() error {
 func (s *summary) report(out io.Writer, of int) {
 	fmt.Fprintf(out, "\n%-28s%5d of %d\n", "fetched", s.fetched, of)
 	fmt.Fprintf(out, "%-28s%5d\n", "cut off by the deadline", s.cutOff)
-	fmt.Fprintf(out, "%-28s%5d\n", "refused, never sent", s.refused)
+	fmt.Fprintf(out, "%-28s%5d\n", "rejected, never sent", s.refused)
 	if r, ok := errors.AsType[*throttle.Rejection](s.first); ok {
-		fmt.Fprintf(out, "  the first after %.2fs: its turn was %.1f ms off, the deadline %.1f ms\n",
+		fmt.Fprintf(out, "  the first after %.2fs: its turn would have come in %.1f ms, its deadline in %.1f ms\n",
 			s.after.Seconds(), 1000*r.Wait.Seconds(), 1000*r.Patience.Seconds())
 	}
 	fmt.Fprintf(out, "%-28s%8.2fs\n\n", "took", s.took.Seconds())
@@ -156,23 +156,24 @@ func fetch(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// A progress shows how far the work is: by a bar that is drawn over itself, or by a line for every fifth of it. It is
-// not safe for concurrent use.
-type progress struct {
-	out      io.Writer
-	of, last int
-	bar      bool
+// A display shows how far the work is: by a bar that is drawn over itself, or by a line for every fifth of it. show is not safe
+// for concurrent use.
+type display struct {
+	progress
+	out  io.Writer
+	last int
+	bar  bool
 }
 
-func (p *progress) show(done int) {
+func (p *display) show(done int) {
 	const width = 40
-	full := done * width / p.of
-	switch fifth := done * 5 / p.of; {
+	full := done * width / p.total
+	switch fifth := done * 5 / p.total; {
 	case p.bar:
-		fmt.Fprintf(p.out, "\r[%s%s] %d/%d", strings.Repeat("█", full), strings.Repeat("·", width-full), done, p.of)
+		fmt.Fprintf(p.out, "\r[%s%s] %-40v", strings.Repeat("█", full), strings.Repeat("·", width-full), &p.progress)
 	case fifth > p.last:
 		p.last = fifth
-		fmt.Fprintf(p.out, "  %d/%d\n", done, p.of)
+		fmt.Fprintf(p.out, "  %v\n", &p.progress)
 	}
 }
 
@@ -191,9 +192,9 @@ type config struct {
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
 	flags := example.NewFlags(shows)
-	flags.IntVar(&c.n, "n", 50, "fetch this many items")
-	flags.IntVar(&c.workers, "workers", 8, "by so many workers")
-	flags.DurationVar(&c.deadline, "deadline", 10*time.Second, "within this time")
+	flags.IntVar(&c.n, "n", 50, "the number of items")
+	flags.IntVar(&c.workers, "workers", 8, "the number of workers")
+	flags.DurationVar(&c.deadline, "deadline", 10*time.Second, "the time for the whole batch")
 	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}

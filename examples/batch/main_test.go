@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ func TestEnoughTime(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 50, number(t, out.String(), `fetched +(\d+) of 50`))
 	assert.Equal(t, 50, number(t, out.String(), `saw (\d+) requests`))
-	assert.Contains(t, out.String(), "  10/50\n  20/50\n  30/50\n  40/50\n  50/50\n")
+	assert.Regexp(t, `  10 of 50, .*\n  20 of 50, [\d.]+ per second, \d+s left\n  30 of 50, .*\n  40 of 50, .*\n  50 of 50, [\d.]+ per second, 0s left\n`, out.String())
 }
 
 func TestDeadline(t *testing.T) {
@@ -65,12 +66,12 @@ func TestDeadlineExactly(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 
-		s, err := fetchAll(ctx, client, api.URL, config{n: 50, workers: 8}, &progress{out: io.Discard, of: 50})
+		s, err := fetchAll(ctx, client, api.URL, config{n: 50, workers: 8}, &display{out: io.Discard, progress: progress{total: 50}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 29, s.fetched, "10 at once, and one each 50ms before the deadline")
 		assert.Equal(t, 21, s.refused)
 		assert.Zero(t, s.cutOff)
-		// Six wait in line when the second worker after them is told that its turn would come at 1s.
+		// Six requests wait when the second worker after them finds out that its turn would come at 1 s.
 		assert.Equal(t, 600*time.Millisecond, s.after)
 		assert.Equal(t, 950*time.Millisecond, s.took)
 		assert.EqualValues(t, 29, api.Counts().Received)
@@ -85,7 +86,7 @@ func TestSlowAnswersAreCutOff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 
-		s, err := fetchAll(ctx, client, api.URL, config{n: 3, workers: 8}, &progress{out: io.Discard, of: 3})
+		s, err := fetchAll(ctx, client, api.URL, config{n: 3, workers: 8}, &display{out: io.Discard, progress: progress{total: 3}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, throttle.ErrThrottled)
 		assert.Equal(t, 3, s.cutOff)
@@ -100,10 +101,10 @@ func TestAFailureEndsTheBatch(t *testing.T) {
 		client, err := newClient(api.Transport())
 		require.NoError(t, err)
 
-		s, err := fetchAll(t.Context(), client, api.URL, config{n: 50, workers: 8}, &progress{out: io.Discard, of: 50})
+		s, err := fetchAll(t.Context(), client, api.URL, config{n: 50, workers: 8}, &display{out: io.Discard, progress: progress{total: 50}})
 		require.ErrorContains(t, err, "500 Internal Server Error")
 		assert.Equal(t, 11, s.fetched)
-		assert.Equal(t, 100*time.Millisecond, s.took, "those in line leave it at once")
+		assert.Equal(t, 100*time.Millisecond, s.took, "waiting requests end immediately")
 	})
 }
 
@@ -115,11 +116,40 @@ func TestInterrupted(t *testing.T) {
 func TestProgressBar(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	p := &progress{out: &out, of: 4, bar: true}
+	p := &display{out: &out, bar: true, progress: progress{total: 4}}
+	p.add()
 	p.show(1)
-	p.show(4)
-	assert.Equal(t, "\r["+strings.Repeat("█", 10)+strings.Repeat("·", 30)+"] 1/4\r["+strings.Repeat("█", 40)+"] 4/4", out.String())
+	assert.Equal(t, "\r["+strings.Repeat("█", 10)+strings.Repeat("·", 30)+"] 1 of 4"+strings.Repeat(" ", 34), out.String())
 	assert.False(t, example.IsTerminal(&out))
+}
+
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &progress{total: 1000}
+		assert.Equal(t, "0 of 1000", p.String())
+		for range 100 { // a burst
+			p.add()
+		}
+		time.Sleep(time.Second)
+		assert.Equal(t, "100 of 1000, 99.0 per second, 9s left", p.String())
+		for range 100 {
+			time.Sleep(50 * time.Millisecond)
+			p.add()
+		}
+		assert.Equal(t, "200 of 1000, 20.0 per second, 40s left", p.String())
+		time.Sleep(10*time.Second - 99*50*time.Millisecond) // a server that is down
+		assert.Equal(t, "200 of 1000, 9.9 per second, 1m21s left", p.String())
+	})
+}
+
+// docs/recipes.md has the helper that runs here.
+func TestTheRecipeHasThisHelper(t *testing.T) {
+	recipes, err := os.ReadFile("../../docs/recipes.md")
+	require.NoError(t, err)
+	code, err := os.ReadFile("progress.go")
+	require.NoError(t, err)
+	_, helper, _ := strings.Cut(string(code), ")\n")
+	require.Contains(t, string(recipes), helper)
 }
 
 func TestBadArguments(t *testing.T) {

@@ -1,5 +1,5 @@
-// Dashboard shows, on a web page, how four clients with different limits get along with an API whose limit changes. It exports
-// the same figures to Prometheus; throttleprom/grafana has a board for them.
+// Dashboard shows, on a web page, four clients with different limits of an API whose limit changes. It also exports
+// their figures to Prometheus; throttleprom/grafana has a board for them.
 //
 //	go run ./examples/dashboard
 //	go run ./examples/dashboard -listen 127.0.0.1:9000 -for 30s
@@ -26,8 +26,8 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Dashboard shows, on a web page, how four clients with different limits get along
-with an API whose limit changes. It exports the same figures to Prometheus;
+const shows = `Dashboard shows, on a web page, four clients with different limits of an API
+whose limit changes. It also exports their figures to Prometheus;
 throttleprom/grafana has a board for them.`
 
 func main() { example.Main(run) }

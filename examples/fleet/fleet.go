@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A fleet is the processes and their store: real ones, or what stands for them in this process.
@@ -26,7 +26,7 @@ type fleet struct {
 }
 
 func newFleet(redisServer, api string) (*fleet, error) {
-	f := &fleet{api: api, stops: make(map[int]func() error), memory: &memory{Store: throttle.NewMemoryStore()}}
+	f := &fleet{api: api, stops: make(map[int]func() error), memory: &memory{Store: store.NewMemory()}}
 	if redisServer == "" {
 		return f, nil
 	}
@@ -99,11 +99,11 @@ func (f *fleet) close() {
 
 // memory is a store in memory that can be stopped.
 type memory struct {
-	throttle.Store
+	store.Store
 	stopped atomic.Bool
 }
 
-func (m *memory) Lease(ctx context.Context, asks []throttle.LeaseAsk) ([]throttle.Lease, error) {
+func (m *memory) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
 	if m.stopped.Load() {
 		return nil, errors.New("the store is stopped")
 	}

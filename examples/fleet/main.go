@@ -1,5 +1,5 @@
-// Fleet has eight processes share 100 requests per second over Redis. One process is killed, and Redis is stopped for a while.
-// A chart shows what each process got. The API, which enforces the limit, refuses none.
+// Fleet runs eight processes that share 100 requests per second over Redis. One process is killed, and Redis is stopped
+// for a while. A chart shows how many requests each process sent. The API, which enforces the limit, refuses none.
 //
 //	go run ./examples/fleet
 //
@@ -22,6 +22,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/examples/internal/example"
+	"github.com/httpthrottle/throttle/store"
 	"github.com/httpthrottle/throttle/throttleredis"
 	"github.com/httpthrottle/throttle/throttletest"
 )
@@ -45,9 +46,9 @@ const (
 const header = "X-Process"
 
 // shows is what -h prints first.
-const shows = `Fleet has eight processes share 100 requests per second over Redis. One process
-is killed, and Redis is stopped for a while. A chart shows what each process
-got. The API, which enforces the limit, refuses none.`
+const shows = `Fleet runs eight processes that share 100 requests per second over Redis. One
+process is killed, and Redis is stopped for a while. A chart shows how many
+requests each process sent. The API, which enforces the limit, refuses none.`
 
 func main() {
 	redis.SetLogger(silent{})
@@ -104,7 +105,7 @@ func storeAt(addr string) *throttleredis.Store {
 }
 
 // work is what each process does until ctx ends or the API cannot be reached: it calls the API as often as it may.
-func work(ctx context.Context, process int, store throttle.Store, url string) error {
+func work(ctx context.Context, process int, store store.Store, url string) error {
 	transport, err := throttle.New(nil, throttle.WithLimit(
 		throttle.TokenBucket(rate, time.Second, throttle.Burst(burst), throttle.Name("api"), throttle.Shared(store))))
 	if err != nil {

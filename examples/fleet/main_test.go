@@ -11,9 +11,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/examples/internal/example"
 	"github.com/httpthrottle/throttle/examples/internal/exampletest"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // TestMain lets the test binary be a process of the fleet.
@@ -88,7 +88,7 @@ func TestAProcessEndsWhereRedisOrTheAPICannotBeReached(t *testing.T) {
 	if err == nil || example.Status(err) != 1 {
 		t.Errorf("the error is %v", err)
 	}
-	if err := work(t.Context(), 1, throttle.NewMemoryStore(), "http://127.0.0.1:1"); err == nil {
+	if err := work(t.Context(), 1, store.NewMemory(), "http://127.0.0.1:1"); err == nil {
 		t.Error("work goes on without the API")
 	}
 }

@@ -1,6 +1,6 @@
-// Graphql sends queries of very different costs to an API that gives points for them, as those of shops and code hosts
-// do: first as any client would, then with throttle, which estimates what a query costs by how much it asks for, and
-// corrects that by what the response says. A table shows each query.
+// Graphql sends queries of very different costs to an API that charges points for them, like those of shops and code
+// hosts. First it sends them as any client would, then with throttle, which estimates the cost of a query from the
+// number of objects that it requests, and corrects the estimate by the cost in the response. A table shows each query.
 //
 //	go run ./examples/graphql
 //	go run ./examples/graphql -queries 60 -workers 8
@@ -23,10 +23,11 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Graphql sends queries of very different costs to an API that gives points for
-them, as those of shops and code hosts do: first as any client would, then with
-throttle, which estimates what a query costs by how much it asks for, and
-corrects that by what the response says. A table shows each query.`
+const shows = `Graphql sends queries of very different costs to an API that charges points for
+them, like those of shops and code hosts. First it sends them as any client
+would, then with throttle, which estimates the cost of a query from the number
+of objects that it requests, and corrects the estimate by the cost in the
+response. A table shows each query.`
 
 func main() { example.Main(run) }
 

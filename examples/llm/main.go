@@ -1,6 +1,7 @@
-// Llm sends a batch of prompts to an API that allows so many requests and so many tokens per minute, as those of language
-// models do: first as any client would, then with throttle, which charges each an estimate and corrects it by what the
-// answer says that it cost. Tables show what some prompts waited and cost, and how much of what was allowed was used.
+// Llm sends a batch of prompts to an API that limits requests and tokens per minute, like those of language models.
+// First it sends them as any client would, then with throttle, which charges an estimate for each prompt and corrects
+// it by the usage in the response. Tables show how long some prompts waited, what they cost, and how much of the limits
+// was used.
 //
 //	go run ./examples/llm
 //	go run ./examples/llm -prompts 60 -workers 20
@@ -24,11 +25,11 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Llm sends a batch of prompts to an API that allows so many requests and so many
-tokens per minute, as those of language models do: first as any client would,
-then with throttle, which charges each an estimate and corrects it by what the
-answer says that it cost. Tables show what some prompts waited and cost, and how
-much of what was allowed was used.`
+const shows = `Llm sends a batch of prompts to an API that limits requests and tokens per
+minute, like those of language models. First it sends them as any client would,
+then with throttle, which charges an estimate for each prompt and corrects it by
+the usage in the response. Tables show how long some prompts waited, what they
+cost, and how much of the limits was used.`
 
 func main() { example.Main(run) }
 

@@ -1,5 +1,6 @@
-// Multilimit calls an API with two limits, as those of language models have: requests per second, and tokens per
-// second. A request is sent when both can pay for it at the same instant; the program shows which one it waited for.
+// Multilimit calls an API with two limits, like those of language models: requests per second and tokens per second. A
+// request is sent when both limits can pay for it at the same instant. The program shows which limit each request
+// waited for.
 //
 //	go run ./examples/multilimit
 //	go run ./examples/multilimit -requests 3 -tokens 2000
@@ -20,9 +21,9 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Multilimit calls an API with two limits, as those of language models have:
-requests per second, and tokens per second. A request is sent when both can pay
-for it at the same instant; the program shows which one it waited for.`
+const shows = `Multilimit calls an API with two limits, like those of language models: requests
+per second and tokens per second. A request is sent when both limits can pay for
+it at the same instant. The program shows which limit each request waited for.`
 
 func main() { example.Main(run) }
 

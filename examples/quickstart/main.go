@@ -1,5 +1,5 @@
 // Quickstart does the same work twice against an API that allows 20 requests per second: first as any client would,
-// then with throttle as the client's Transport. A table and a chart show what the API said.
+// then with throttle as the client's Transport. A table and a chart show how the API responded.
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -url https://api.example.com/ping -rate 100 -per 1m -n 300
@@ -26,7 +26,7 @@ import (
 // shows is what -h prints first.
 const shows = `Quickstart does the same work twice against an API that allows 20 requests per
 second: first as any client would, then with throttle as the client's Transport.
-A table and a chart show what the API said.`
+A table and a chart show how the API responded.`
 
 func main() { example.Main(run) }
 

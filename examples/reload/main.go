@@ -1,5 +1,5 @@
-// Reload changes the limits of a running program by its configuration file: other rates, a file that is wrong, and a limit
-// more. Two tenants send as much as they may meanwhile.
+// Reload changes the limits of a running program through its configuration file: to new rates, to an invalid file, and
+// to an additional limit. Meanwhile two tenants send as many requests as they may.
 //
 //	go run ./examples/reload
 //
@@ -25,9 +25,9 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Reload changes the limits of a running program by its configuration file: other
-rates, a file that is wrong, and a limit more. Two tenants send as much as they
-may meanwhile.`
+const shows = `Reload changes the limits of a running program through its configuration file:
+to new rates, to an invalid file, and to an additional limit. Meanwhile two
+tenants send as many requests as they may.`
 
 func main() {
 	example.Main(func(ctx context.Context, args []string, out io.Writer) error {

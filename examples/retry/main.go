@@ -1,6 +1,6 @@
-// Retry does the same work against an API that has a limit and a bad day: by go-retryablehttp as it is, by package retry
-// with a Transport inside, and so with an Idempotency-Key for each order. A table shows what it took, and what became of
-// the orders.
+// Retry does the same work three times against an API that has a limit and fails now and then: with go-retryablehttp
+// alone, with package retry around a Transport, and then also with an Idempotency-Key for each order. A table shows the
+// effort, and what became of the orders.
 //
 //	go run ./examples/retry
 //	go run ./examples/retry -n 100 -workers 30
@@ -27,10 +27,10 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Retry does the same work against an API that has a limit and a bad day: by
-go-retryablehttp as it is, by package retry with a Transport inside, and so with
-an Idempotency-Key for each order. A table shows what it took, and what became
-of the orders.`
+const shows = `Retry does the same work three times against an API that has a limit and fails
+now and then: with go-retryablehttp alone, with package retry around a
+Transport, and then also with an Idempotency-Key for each order. A table shows
+the effort, and what became of the orders.`
 
 func main() { example.Main(run) }
 

@@ -1,5 +1,6 @@
-// Tenants is a gateway whose tenants share the quota of one upstream API. One of them is greedy: it sends everything that it
-// has at the start. The program runs the same load twice, in order of arrival and with turns, and shows which requests wait.
+// Tenants is a gateway whose tenants share the quota of one upstream API. One of them is greedy: it sends all of its
+// requests at the start. The program runs the same load twice, in order of arrival and with turns, and shows which
+// requests wait.
 //
 //	go run ./examples/tenants
 //	go run ./examples/tenants -greedy 100
@@ -26,9 +27,9 @@ import (
 
 // shows is what -h prints first.
 const shows = `Tenants is a gateway whose tenants share the quota of one upstream API. One of
-them is greedy: it sends everything that it has at the start. The program runs
-the same load twice, in order of arrival and with turns, and shows which
-requests wait.`
+them is greedy: it sends all of its requests at the start. The program runs the
+same load twice, in order of arrival and with turns, and shows which requests
+wait.`
 
 func main() { example.Main(run) }
 

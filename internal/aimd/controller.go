@@ -37,6 +37,7 @@ type controller struct {
 	cutAt          instant
 	heard, refused float64 // responses to requests that were sent since the last cut, and refusals among them
 	inFlight       int
+	rowFrom        uint64  // requests up to that say nothing of a silence
 	cost           float64 // mean of a request
 	used           meter.MeanRate
 
@@ -44,6 +45,8 @@ type controller struct {
 	workedFrom  instant // the end of the last pause or silence
 	worked      float64 // tokens accepted since
 	whole       bool    // there was such a pause: worked is all that the server gave since
+	given       float64 // tokens accepted since givenFrom, pauses or not
+	givenFrom   instant // the beginning, or a time in the middle of the last cycles of work and pause
 	okAt        instant // of the last success
 	dearHold    float64 // seconds for which the rate was held after the last dear refusal; see holdDear
 	dearUntil   instant
@@ -79,7 +82,7 @@ func newController(cfg Config, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	return &controller{
 		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
-		grownAt: now, workedFrom: now, okAt: -never / 4, cutAt: -never / 4,
+		grownAt: now, workedFrom: now, givenFrom: now, okAt: -never / 4, cutAt: -never / 4,
 		silence: silence{resume: beta}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
 	}
 }
@@ -176,6 +179,7 @@ func (c *controller) succeeded(now instant, t ticket) {
 	if t.at >= c.workedFrom {
 		c.worked += t.cost
 	}
+	c.given += t.cost
 	if t.probe && c.silence.on {
 		c.endSilence(now)
 	}
@@ -187,7 +191,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	if o != Throttled || c.off.pause {
 		retryAfter = 0
 	}
-	if news || retryAfter <= 0 {
+	if news || retryAfter <= 0 && t.seq > c.rowFrom {
 		c.row += o.weight()
 	}
 	switch {

@@ -12,6 +12,7 @@ type Meter struct {
 	control controller
 	rate    float64 // of bucket
 	free    bool    // there was no refusal yet, and the rate has no bound
+	freed   instant // refusals before that are those of the first one
 	only    bool    // refusals that speak of a rate count, and nothing else
 }
 
@@ -93,7 +94,7 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 
 // OnlyRefusals makes a new meter heed only what speaks of a rate, beside a limit in flight that heeds latency and failures. That
 // limit bounds what is sent at the start, so the rate has no bound but Max until the first refusal. Then it starts with what was
-// used.
+// used; refusals without Retry-After in the next second are of the same event.
 func (m *Meter) OnlyRefusals(now instant) *Meter {
 	c := &m.control
 	m.only, m.free = true, true
@@ -110,9 +111,12 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 		o = ClientError
 	}
 	if c := &m.control; m.free && o == Throttled {
-		m.free = false
-		c.cutSeq = c.seq
+		m.free, c.rowFrom = false, c.seq
 		c.set(CauseThrottled, max(c.cfg.Initial, c.used.Of(now, c.tau())))
+		m.freed = now + int64(c.tau())
+	}
+	if now < m.freed && retryAfter <= 0 { // what was sent before has spent the server's tokens: one cut is enough
+		m.control.cutSeq = m.control.seq
 	}
 	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)

@@ -194,3 +194,36 @@ func TestOnlyRefusalsCount(t *testing.T) {
 		t.Fatal("Retry-After is heeded")
 	}
 }
+
+// Until the first refusal, as many requests are in flight as another limit allows. That the server refuses all of these says how
+// fast is too fast, and neither that it is down nor that what is sent a moment later is too fast as well.
+func TestRefusalsOfARateWithoutABoundAreOneEvent(t *testing.T) {
+	m := New(0, Config{}, 1).OnlyRefusals(0)
+	now := at(0)
+	var charged []int64
+	for range 200 {
+		now += second / 100
+		m.Answered(now, m.Take(now, now, 1, false), now, 1, OK, 0)
+	}
+	for range 64 {
+		charged = append(charged, m.Take(now, now, 1, false))
+	}
+	for _, c := range charged {
+		m.Answered(now+second/20, c, now, 1, Throttled, 0)
+	}
+	now += second / 20
+	r := m.PerSecond(now)
+	if _, _, mode := m.Bounds(now); mode != "start" || r < 80 || r > 200 {
+		t.Fatalf("%s, %v/s", mode, r)
+	}
+	for range 11 { // the twelfth in a row would be a silence
+		m.Answered(now, m.Take(now, now, 1, false), now, 1, Throttled, 0)
+	}
+	if got := m.PerSecond(now); got != r {
+		t.Fatalf("%v/s, and it was %v", got, r)
+	}
+	m.Answered(now, m.Take(now, now, 1, false), now, 1, Throttled, 0)
+	if _, _, mode := m.Bounds(now); mode == "start" {
+		t.Fatal("a row of twelve is a silence")
+	}
+}

@@ -6,6 +6,7 @@ const (
 	tollAtMost  = 5.0          // seconds
 	dearFor     = 600 * second // a touch of the limit stays dear for that long after the hold
 	dearPause   = 3 * second   // the shortest pause that can be dear
+	longPause   = second       // the shortest pause that may hide what was sustained before
 	longestHold = 3600.0       // seconds for which a rate is held, at most; or one cycle, if that is longer
 	holdPauses  = 18           // pauses for which the rate is held after one
 	mostHeld    = 120 * second // and at most; or two pauses, if that is longer
@@ -17,20 +18,40 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 		c.bare(now, CauseThrottled)
 		return
 	}
-	p, active := seconds(retryAfter), max(0.001, seconds(now-c.workedFrom))
+	p, active, sustained := seconds(retryAfter), max(0.001, seconds(now-c.workedFrom)), 0.0
+	if retryAfter >= longPause { // shorter ones are soon followed by others, which find a rate that has fallen
+		sustained = c.sustained(now, retryAfter)
+	}
 	if retryAfter >= dearPause && (p > active/2 || c.dear(now)) && c.known() && !c.off.quota {
 		// A quota was spent too fast: the server gives what it gave over work and pause.
-		r := min(c.current, c.worked/(active+p))
+		r := min(c.current, max(c.worked/(active+p), sustained))
 		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
 		c.holdDear(now, active+p)
 	} else {
-		r := c.gave(p, active)
+		r := max(c.gave(p, active), min(c.current, sustained))
 		c.cut(now, CauseThrottled, r, 0.99*r)
 		if !c.off.hold {
 			c.heldUntil = now + min(holdPauses*retryAfter, max(mostHeld, 2*retryAfter))
 		}
 	}
 	c.tollOf(2.5 * p)
+	c.cycled(meter.AddInstant(now, retryAfter))
+}
+
+// sustained returns the rate that the server gave in the last cycles of work and pause, together with the pause that begins now. A
+// single cycle may be short, or begin where most of a window was used up. What was sustained bounds how far a cut goes.
+func (c *controller) sustained(now instant, pause int64) float64 {
+	if c.off.long {
+		return 0
+	}
+	return c.given / max(0.001, seconds(meter.AddInstant(now, pause)-c.givenFrom))
+}
+
+// cycled ends a cycle of work and pause. Those before it count half as much as it.
+func (c *controller) cycled(end instant) {
+	if c.worked > 0 {
+		c.given, c.givenFrom = c.given/2, end-(end-c.givenFrom)/2
+	}
 }
 
 // gave returns the rate that the server seems to give, when it asked for a pause of p seconds after active seconds of work:

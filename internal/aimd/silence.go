@@ -74,7 +74,8 @@ func (c *controller) probeAgain(now, last instant) {
 func (c *controller) endSilence(now instant) {
 	s := &c.silence
 	active, dark := max(0.001, seconds(s.from-c.workedFrom)), seconds(now-s.from)
-	sustained := c.worked / (active + dark - seconds(s.gap)/2) // the refusals ended between the last two probes
+	sustained := max(c.worked/(active+dark-seconds(s.gap)/2), c.sustained(now, -s.gap/2)) // the refusals ended between the last two probes
+	c.cycled(now)
 	s.on = false
 	c.heldUntil = now
 	c.forgetResponses()

@@ -1,6 +1,9 @@
 package concurrency
 
-import "github.com/httpthrottle/throttle/internal/aimd"
+import (
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/scene/flight"
+)
 
 // A pair is a learned rate beside a learned number in flight.
 type pair struct {
@@ -10,34 +13,34 @@ type pair struct {
 }
 
 // newPair makes pairs for a scene. Its refusals are 429s where a rate is their cause, and 503s elsewhere.
-func (s scene) newPair() func() limiter {
+func newPair(s flight.Scene) func() flight.Limiter {
 	refusal := aimd.Unavailable
-	if s.rate > 0 {
+	if s.Rate > 0 {
 		refusal = aimd.Throttled
 	}
-	return func() limiter {
+	return func() flight.Limiter {
 		return &pair{
 			learned: learned{New(0, Config{}, true), refusal}, rate: aimd.New(0, aimd.Config{}, 1).OnlyRefusals(0), charged: make(map[int64]int64),
 		}
 	}
 }
 
-func (p *pair) allow(now instant) (int64, instant) {
-	n, pause := p.learned.allow(now)
+func (p *pair) Allow(now instant) (int64, instant) {
+	n, pause := p.learned.Allow(now)
 	if !p.rate.Payable(now, 1) {
 		pause = max(pause, min(p.rate.Ready(now, 0, 1), now+second))
 	}
 	return n, pause
 }
 
-func (p *pair) sent(now instant) int64 {
-	id := p.learned.sent(now)
+func (p *pair) Sent(now instant) int64 {
+	id := p.learned.Sent(now)
 	p.charged[id] = p.rate.Take(now, now, 1, true)
 	return id
 }
 
-func (p *pair) answered(now instant, id int64, sent instant, o outcome) int64 {
+func (p *pair) Answered(now instant, id int64, sent instant, o flight.Outcome) int64 {
 	p.rate.Answered(now, p.charged[id], sent, 1, p.meaning(o), 0)
 	delete(p.charged, id)
-	return p.learned.answered(now, id, sent, o)
+	return p.learned.Answered(now, id, sent, o)
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A Config is throttle.Concurrency, which documents it.
@@ -37,15 +35,20 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// withDefaults returns a valid configuration with every field set.
+// exact is the most requests that a float64 counts one by one, so that no bound is rounded to a higher number.
+const exact = 1 << 53
+
+// withDefaults returns a valid configuration with every field set, and none above Max.
 func (c Config) withDefaults() Config {
-	if c.Max == 0 || c.Max > meter.MaxCount {
-		c.Max = meter.MaxCount
+	if c.Max == 0 {
+		c.Max = exact
 	}
-	c.Min = max(1, c.Min)
+	c.Max = min(c.Max, exact)
+	c.Min = min(max(1, c.Min), c.Max)
 	if c.Initial == 0 {
-		c.Initial = max(c.Min, min(defaultInitial, c.Max))
+		c.Initial = max(c.Min, defaultInitial)
 	}
+	c.Initial = min(c.Initial, c.Max)
 	return c
 }
 
@@ -72,7 +75,7 @@ func (c *controller) snapshot() Learned {
 		l.Ceiling = c.refusals.ceiling
 	}
 	if !isUnknown(c.best) {
-		l.Latency = math.Exp(c.best)
+		l.Latency = min(math.MaxFloat64, math.Exp(c.best)) // which may be rounded up to +Inf
 	}
 	return l
 }

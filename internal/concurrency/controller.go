@@ -299,7 +299,11 @@ func (c *controller) climb() {
 	switch {
 	case slow:
 		c.mode = cruising
-		c.change(CauseLatency, min(c.n, startOver*l.number()*math.Exp(c.best-ln)))
+		n := startOver * l.number() * math.Exp(c.best-ln)
+		if last.done > 0 { // that many were fine
+			n = max(n, last.number())
+		}
+		c.change(CauseLatency, min(c.n, n))
 		c.restart(0)
 	case c.cruise() < c.n || c.n >= float64(c.cfg.Max): // the ceiling
 		c.mode = cruising

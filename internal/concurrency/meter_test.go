@@ -11,6 +11,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/scene/flight"
 )
 
 var (
@@ -24,7 +25,7 @@ var (
 func taught(t *testing.T) (*Meter, instant) {
 	t.Helper()
 	m := learned{New(0, Config{}, false), aimd.Unavailable}
-	scene{length: 60}.run(1, func() limiter { return m })
+	flight.Scene{Length: 60}.Play(1, func() flight.Limiter { return m })
 	m.control.inFlight, m.slots = 0, *meter.NewSlots(0) // the run ends with requests in flight
 	m.control.restart(0)
 	m.control.mode, m.control.pending = cruising, false
@@ -90,17 +91,17 @@ func TestLongPollBesideShortRequests(t *testing.T) {
 		mean := func(poll bool) float64 {
 			m := learned{New(0, Config{}, false), aimd.Unavailable}
 			sum, k := 0.0, 0.0
-			s := scene{length: 300, callers: always(64), best: 1}
-			s.watch = func(now instant) {
+			s := flight.Scene{Length: 300}
+			s.Watch = func(now instant) {
 				if now > at(10) {
 					sum += m.control.n
 					k++
 				}
 			}
 			if poll {
-				s.poll = at(20)
+				s.Poll = at(20)
 			}
-			s.run(seed, func() limiter { return m })
+			s.Play(seed, func() flight.Limiter { return m })
 			return sum / k
 		}
 		without, with := mean(false), mean(true)

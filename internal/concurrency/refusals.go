@@ -35,17 +35,18 @@ type refusals struct {
 const (
 	firstWait   = second / 4
 	longWait    = 16 * second
-	longPassed  = 500 // successes for which a try is allowed, however short the time; 60 for each slot, if that is fewer
-	slotPassed  = 60  //
-	left        = 0.9 // of n, at most, by a cut
-	soon        = 24  // requests after a try: a refusal among them means that it failed; successes between refusals that are sparse
-	isolated    = 32  // successes before a refusal that is ignored as long as there is no ceiling
-	rare        = 100 // successes before a refusal that is ignored: a hundredth is cheaper than a cut
-	goodLeft    = 0.8 // of the good number: fewer cannot be too many
-	doubtsMost  = 2   //
-	longEpisode = 400 // successes that end an episode
-	noiseShare  = 0.1 // the most refusals that are not caused by load; where n is 1,
-	noiseAlone  = 0.5 // that may be so many
+	rareWait    = second // the wait to which refusals that are ignored shorten it
+	longPassed  = 500    // successes for which a try is allowed, however short the time; 60 for each slot, if that is fewer
+	slotPassed  = 60     //
+	left        = 0.9    // of n, at most, by a cut
+	soon        = 24     // requests after a try: a refusal among them means that it failed; successes between refusals that are sparse
+	isolated    = 32     // successes before a refusal that is ignored as long as there is no ceiling
+	rare        = 48     // successes before a refusal that is ignored: a few in a hundred are cheaper than a cut
+	goodLeft    = 0.8    // of the good number: fewer cannot be too many
+	doubtsMost  = 2      //
+	longEpisode = 400    // successes that end an episode
+	noiseShare  = 0.1    // the most refusals that are not caused by load; where n is 1,
+	noiseAlone  = 0.5    // that may be so many
 	noiseFor    = 120 * second
 	rowAtMost   = 8
 	firstPause  = second / 10
@@ -102,7 +103,9 @@ func (c *controller) refuse(now instant, t ticket) {
 	}
 	if since < isolated || since < rare && !isUnknown(r.ceiling) {
 		c.cut(now, f, false, sparse)
+		return
 	}
+	r.wait = max(min(rareWait, r.wait), r.wait/2) // so many are fine, and more are tried sooner
 }
 
 // doubted counts a refusal that load does not explain: fewer requests were in flight than a number that was fine. It reports

@@ -3,8 +3,10 @@
 package keep
 
 import (
+	"maps"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/heap"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -16,10 +18,25 @@ const (
 	evictLook = 64                 // places brought up to date in search of the thing that is as good as new first
 )
 
+// An instant is when a Keeper is to look at a thing.
+type instant Instant
+
+// Before implements [heap.Key].
+func (at instant) Before(other instant) bool { return at < other }
+
+// An Entry is what a thing knows of its place in a [Keeper]. The zero Entry is of a thing that is not kept.
+type Entry struct{ heap.Entry[instant] }
+
+// IsKept reports whether a Keeper holds the thing.
+func (e *Entry) IsKept() bool { return e.IsIn() }
+
+// lookAt returns when the Keeper is to look at the thing.
+func (e *Entry) lookAt() Instant { return Instant(e.Key()) }
+
 // An Item is a thing that embeds an [Entry].
 type Item interface {
-	comparable
-	entry() *Entry
+	heap.Item[instant]
+	lookAt() Instant
 }
 
 // A Keeper holds the things that may be forgotten once: in idle those that may be forgotten to make room for another, ordered by when
@@ -29,7 +46,7 @@ type Item interface {
 type Keeper[T Item] struct {
 	// Matters returns until when a thing must be kept, and from when it is as good as new.
 	Matters    func(x T, now Instant) (must, full Instant)
-	idle, busy heap[T]
+	idle, busy heap.Heap[T, instant]
 }
 
 // Len returns how many things are kept.
@@ -37,34 +54,36 @@ func (k *Keeper[T]) Len() int { return len(k.idle) + len(k.busy) }
 
 // Add keeps a thing.
 func (k *Keeper[T]) Add(x T, now Instant) {
-	e := x.entry()
-	e.busy, e.lookAt = false, now
-	k.idle.push(x)
+	k.idle.Put(x, instant(now))
 }
 
 // Remove keeps a thing no more.
 func (k *Keeper[T]) Remove(x T) {
-	e := x.entry()
-	k.heapOf(e).remove(x)
-	e.busy = false
+	k.heapOf(x).Remove(x)
 }
 
 // Free notes that what made a thing busy may be over. It reports whether First may be earlier now.
 func (k *Keeper[T]) Free(x T, now Instant) bool {
-	e := x.entry()
-	if !e.IsKept() || !e.busy || e.lookAt <= now {
+	if !k.busy.Has(x) || x.lookAt() <= now {
 		return false
 	}
-	e.lookAt = now
-	k.busy.fix(x)
+	k.busy.Put(x, instant(now))
 	return true
 }
 
 // First returns when Sweep has something to do; Never: nothing is kept.
-func (k *Keeper[T]) First() Instant { return min(k.idle.first(), k.busy.first()) }
+func (k *Keeper[T]) First() Instant { return min(first(k.idle), first(k.busy)) }
 
-func (k *Keeper[T]) heapOf(e *Entry) *heap[T] {
-	if e.busy {
+// first returns when the first thing is to be looked at; Never: there is none.
+func first[T Item](h heap.Heap[T, instant]) Instant {
+	if len(h) == 0 {
+		return meter.Never
+	}
+	return h[0].lookAt()
+}
+
+func (k *Keeper[T]) heapOf(x T) *heap.Heap[T, instant] {
+	if k.busy.Has(x) {
 		return &k.busy
 	}
 	return &k.idle
@@ -72,15 +91,14 @@ func (k *Keeper[T]) heapOf(e *Entry) *heap[T] {
 
 // put has a thing looked at again then.
 func (k *Keeper[T]) put(x T, busy bool, at Instant) {
-	e := x.entry()
-	if busy == e.busy {
-		e.lookAt = at
-		k.heapOf(e).fix(x)
-		return
+	from, to := k.heapOf(x), &k.idle
+	if busy {
+		to = &k.busy
 	}
-	k.heapOf(e).remove(x)
-	e.busy, e.lookAt = busy, at
-	k.heapOf(e).push(x)
+	if from != to {
+		from.Remove(x)
+	}
+	to.Put(x, instant(at))
 }
 
 // place puts a thing where it belongs.
@@ -98,7 +116,7 @@ func (k *Keeper[T]) place(x T, must, full, now Instant) {
 // next returns the thing that is to be looked at first, one that may have become idle before all others.
 func (k *Keeper[T]) next(now Instant) (x T, ok bool) {
 	switch {
-	case k.busy.first() <= now:
+	case first(k.busy) <= now:
 		return k.busy[0], true
 	case len(k.idle) > 0:
 		return k.idle[0], true
@@ -111,7 +129,7 @@ func (k *Keeper[T]) next(now Instant) (x T, ok bool) {
 func (k *Keeper[T]) Sweep(now Instant, most int, forget func(T)) (more bool) {
 	for range most {
 		x, ok := k.next(now)
-		if !ok || x.entry().lookAt > now {
+		if !ok || x.lookAt() > now {
 			return false
 		}
 		if must, full := k.Matters(x, now); full <= now {
@@ -133,7 +151,7 @@ func (k *Keeper[T]) Settle(now Instant, most int) (done bool) {
 			return true
 		}
 		must, full := k.Matters(x, now)
-		if must <= now && !x.entry().busy {
+		if must <= now && !k.busy.Has(x) {
 			return true
 		}
 		k.place(x, must, full, now)
@@ -156,13 +174,12 @@ func (k *Keeper[T]) Evict(now Instant, most int, spare func(T) bool) (x T, ok bo
 		if !ok {
 			return x, false
 		}
-		e := x.entry()
 		must, full := k.Matters(x, now)
 		switch {
 		case spare(x):
 			k.put(x, true, meter.Never)
 			apart = append(apart, x)
-		case must > now || e.busy || full > e.lookAt && moved < evictLook:
+		case must > now || k.busy.Has(x) || full > x.lookAt() && moved < evictLook:
 			moved++
 			k.place(x, must, full, now)
 		default:
@@ -171,4 +188,19 @@ func (k *Keeper[T]) Evict(now Instant, most int, spare func(T) bool) (x T, ok bo
 		}
 	}
 	return x, false
+}
+
+// ShrinkAbove is how many entries take room that is worth giving back.
+const ShrinkAbove = 1024
+
+// Shrunk returns m, or a copy of it when few are left of the most that it ever had: a Go map never gives memory back. The copy
+// is made under the lock of the owner, and therefore only if it is small.
+func Shrunk[K comparable, V any](m map[K]V, peak *int) map[K]V {
+	if len(m) > ShrinkAbove || len(m) > *peak/4 || *peak <= ShrinkAbove {
+		return m
+	}
+	*peak = len(m)
+	kept := make(map[K]V, len(m))
+	maps.Copy(kept, m)
+	return kept
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/heap"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -25,13 +26,10 @@ func newKeeper() *Keeper[*thing] {
 // check checks that things are where they say.
 func (k *Keeper[T]) check(t *testing.T) {
 	t.Helper()
-	for busy, h := range map[bool]heap[T]{false: k.idle, true: k.busy} {
+	for _, h := range []heap.Heap[T, instant]{k.idle, k.busy} {
 		for i, x := range h {
-			e := x.entry()
-			require.Equal(t, int32(i)+1, e.place)
-			require.Equal(t, busy, e.busy)
-			require.LessOrEqual(t, h.first(), e.lookAt)
-			require.False(t, h.isBefore(i, max(0, i-1)/2), "not a heap")
+			require.True(t, h.Has(x))
+			require.LessOrEqual(t, h[max(0, i-1)/2].lookAt(), x.lookAt(), "not a heap")
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 func TestLocalMeterPaysUntilTheNextResponse(t *testing.T) {
@@ -73,7 +74,7 @@ func TestFarPromisesAreTradedForTokensThatOthersReturn(t *testing.T) {
 	b.question(waiting(1))
 	b.instant("ready", b.Ready(0, 0, 1), b.now+int64(time.Hour))
 	b.instant("it asks again", b.AskAt(b.now, waiting(1)), b.now+int64(b.recheck()))
-	b.book.Lease((began+b.now)/1000, []Ask{{[]Part{{Budget: b.budget, Back: []Return{{5, other.ID}}}}}})
+	b.book.Lease(time.Unix(0, began+b.now), []store.Ask{{Parts: []store.Part{{Budget: b.budget, Back: []store.Return{{Tokens: 5, Lease: other.ID}}}}}})
 	b.now += int64(b.recheck())
 	b.question(waiting(1))
 	b.instant("it asks for others", b.AskAt(b.now, waiting(1)), b.now)
@@ -82,13 +83,13 @@ func TestFarPromisesAreTradedForTokensThatOthersReturn(t *testing.T) {
 }
 
 func TestResponsesThatCannotBeAreErrors(t *testing.T) {
-	asked := Part{Need: 1, Want: 5, Ahead: 2}
-	for _, p := range []LeasedPart{{Tokens: -1}, {Tokens: 8}, {Tokens: 1, AtOnce: 2}, {AtOnce: -1}, {Next: -1}, {Until: -1}, {Wait: -1}, {Hold: -1}} {
-		if p.Check(&asked) == nil {
+	asked := store.Part{Need: 1, Want: 5, Ahead: 2}
+	for _, p := range []store.LeasedPart{{Tokens: -1}, {Tokens: 8}, {Tokens: 1, AtOnce: 2}, {AtOnce: -1}, {Next: -1}, {Until: -1}, {Wait: -1}, {Hold: -1}} {
+		if Check(&p, &asked) == nil {
 			t.Errorf("%+v is possible", p)
 		}
 	}
-	if err := (&LeasedPart{Tokens: 7, AtOnce: 7}).Check(&asked); err != nil {
+	if err := Check(&store.LeasedPart{Tokens: 7, AtOnce: 7}, &asked); err != nil {
 		t.Error(err)
 	}
 }

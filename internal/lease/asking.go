@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A Demand describes the requests that wait for a bucket. The zero value is for none.
@@ -28,7 +29,7 @@ type asking struct {
 
 	turns
 
-	back  []Return
+	back  []store.Return
 	owe   int64
 	since meter.Instant // how long back, owe or a hold have waited for an ask; meter.Never: there is nothing to tell
 	owed  int64         // owe of the ask under way
@@ -45,6 +46,7 @@ const (
 	maxReturns = 16                           // more are joined
 	tripsAhead = 3                            // a process that gets half of the horizon with each ask has tokens until the response to the next one
 	crowd      = 64
+	parts      = 64 // a store knows the tokens of a full Sliding window to one of so many parts of the period
 
 	// A budget may get tokens before the instant that the store told: others give some back, its state is lost, or a hold is
 	// released. So the store is asked again after this time, or this time for each process if that is longer.
@@ -56,14 +58,14 @@ func (m *Leased) busy() bool { return m.under || m.since < meter.Never }
 
 // returns records tokens that go back to the store. Of too many leases, two are joined under the earlier one: a return under
 // an earlier lease is never worth more.
-func (m *Leased) returns(r Return, now meter.Instant) {
+func (m *Leased) returns(r store.Return, now meter.Instant) {
 	m.tell(now)
-	if i := slices.IndexFunc(m.back, func(b Return) bool { return b.Lease == r.Lease }); i >= 0 {
+	if i := slices.IndexFunc(m.back, func(b store.Return) bool { return b.Lease == r.Lease }); i >= 0 {
 		m.back[i].Tokens += r.Tokens
 		return
 	}
 	if m.back = append(m.back, r); len(m.back) > maxReturns {
-		slices.SortFunc(m.back, func(a, b Return) int { return int(max(-1, min(1, a.Lease-b.Lease))) })
+		slices.SortFunc(m.back, func(a, b store.Return) int { return int(max(-1, min(1, a.Lease-b.Lease))) })
 		m.back[0].Tokens += m.back[1].Tokens
 		m.back = slices.Delete(m.back, 1, 2)
 	}
@@ -76,7 +78,7 @@ func (m *Leased) owes(tokens int64, now meter.Instant) {
 	}
 	m.tell(now)
 	most := m.Most()
-	if b := &m.budget; b.Kind == Pace {
+	if b := &m.budget; b.Kind == store.Pace {
 		most = max(b.N, int64(min(float64(most), float64(b.N)*float64(time.Minute)/float64(b.Per))))
 	}
 	m.owe = min(meter.AddCount(m.owe, tokens), most)
@@ -93,7 +95,7 @@ func (m *Leased) tell(since meter.Instant) { m.since = min(m.since, since) }
 // trade gives promised tokens back and asks for others immediately.
 func (m *Leased) trade(now meter.Instant) {
 	for _, r := range m.runs {
-		m.returns(Return{r.n, r.id}, now)
+		m.returns(store.Return{Tokens: r.n, Lease: r.id}, now)
 	}
 	m.runs, m.again = nil, now
 	m.schedule()
@@ -133,7 +135,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	return max(at, now)
 }
 
-// Low implements [Borrower].
+// Low implements [Meter].
 func (m *Leased) Low() bool { return m.local != nil || m.have+m.promised() < m.target()/2 }
 
 // target returns how many tokens to lease before they are needed.
@@ -145,31 +147,31 @@ func (m *Leased) target() int64 {
 // recent use; at most three times as many as the requests that wait need. Half of the horizon needs none: it lasts for a near store.
 func (m *Leased) following(d Demand) int64 {
 	far := 2*m.trip - m.config.Horizon/2
-	if far <= 0 || m.budget.Kind != Bucket && m.budget.Kind != Pace {
+	if far <= 0 || m.budget.Kind != store.Bucket && m.budget.Kind != store.Pace {
 		return 0
 	}
 	return int64(min(m.use*float64(far), 3*float64(d.All)))
 }
 
 // Ask returns the ask of now. The caller must call Booked or Failed next.
-func (m *Leased) Ask(now meter.Instant, d Demand) Part {
+func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	m.advance(now)
 	if d.All == 0 {
 		m.drop(now)
 	}
 	d.All += m.following(d)
 	total := m.have + m.promised()
-	p := Part{
-		Budget: m.budget, Horizon: m.config.Horizon + tripsAhead*m.trip, Back: m.back, Owe: m.owe, Want: max(0, d.All-total), Since: SinceMost,
+	p := store.Part{
+		Budget: m.budget, Horizon: m.config.Horizon + tripsAhead*m.trip, Back: m.back, Owe: m.owe, Want: max(0, d.All-total), Since: store.MaxSince,
 	}
 	if m.asked < meter.Never {
-		p.Since = min(SinceMost, time.Duration(now-m.asked))
+		p.Since = min(store.MaxSince, time.Duration(now-m.asked))
 		if m.measure(float64(p.Since)); d.All > 0 || m.drawn > 0 {
 			p.Ahead = max(0, m.target()-max(0, total-d.All))
 		}
 	}
 	switch missing := d.First - total; {
-	case missing > 0 && d.Alone && m.budget.Kind != Pace:
+	case missing > 0 && d.Alone && m.budget.Kind != store.Pace:
 		p.Need = 1 // the request keeps the tokens that it gets, and asks for the rest
 	case missing > 0:
 		p.Need = missing
@@ -180,6 +182,11 @@ func (m *Leased) Ask(now meter.Instant, d Demand) Part {
 		p.Within = time.Duration(d.Until - now)
 	}
 	m.limitToTurn(&p, d, now)
+	if m.budget.Kind == store.Calendar {
+		for i, begins := range m.config.Windows.Around(now) {
+			p.Budget.Windows[i] = time.Unix(0, begins)
+		}
+	}
 	p.Hold = m.holds.ask(now)
 	p.Replace, m.replaced, m.replace = m.replace, m.replace, false
 	m.under, m.asked, m.drawn = true, now, 0
@@ -209,13 +216,13 @@ func (m *Leased) drop(now meter.Instant) {
 	m.lots = slices.DeleteFunc(m.lots, func(l lot) bool {
 		if l.kept <= now {
 			m.have -= l.n
-			m.returns(Return{l.n, l.id}, now)
+			m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
 		}
 		return l.kept <= now
 	})
 	m.runs = slices.DeleteFunc(m.runs, func(r run) bool {
 		if r.kept <= now {
-			m.returns(Return{r.n, r.id}, now)
+			m.returns(store.Return{Tokens: r.n, Lease: r.id}, now)
 		}
 		return r.kept <= now
 	})
@@ -223,14 +230,14 @@ func (m *Leased) drop(now meter.Instant) {
 }
 
 // Booked records the response to asked, which was sent at an earlier instant and arrived at now.
-func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
+func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart) {
 	m.advance(now)
 	m.under = false
 	void := meter.Never
 	if p.Until > 0 {
 		void = meter.AddInstant(sent, int64(p.Until))
 	}
-	if m.budget.Kind == Sliding && m.trip > 0 {
+	if m.budget.Kind == store.Sliding && m.trip > 0 {
 		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
 	}
 	m.measureTrip(time.Duration(now - sent))
@@ -239,19 +246,19 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 	m.schedule()
 	m.holds.booked(now, p.Hold)
 	m.again = now
-	if p.Tokens < asked.Need || m.budget.Kind == Sliding && p.Wait > 0 {
+	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
 		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(max(p.Wait, m.pause()), m.recheck()))))
 	}
 	switch m.budget.Kind {
-	case Fixed:
+	case store.Fixed, store.Calendar:
 		m.ends(sent, now, p)
-	case Sliding:
+	case store.Sliding:
 		m.told.ends = meter.AddInstant(sent, int64(p.Wait))
 	}
 	m.endTurn(sent, now, &asked, p)
 	switch {
 	case p.Tokens > 0 && void <= now:
-		m.returns(Return{p.Tokens, p.ID}, now-tellAfter)
+		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
 	case p.Tokens > 0:
 		m.lease(now, void, asked.Budget, p)
@@ -267,10 +274,10 @@ func (m *Leased) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
 // pause returns how long a process does not ask after a Sliding window had too few tokens, so that many processes do not compete
 // for each token: a part of the period, and more for more than crowd processes.
 func (m *Leased) pause() time.Duration {
-	if !m.competes() || m.budget.Kind != Sliding {
+	if !m.competes() || m.budget.Kind != store.Sliding {
 		return 0
 	}
-	part := m.budget.Per / slices64
+	part := m.budget.Per / parts
 	return max(part, min(m.budget.Per, part*time.Duration(m.told.processes)/crowd))
 }
 
@@ -281,8 +288,8 @@ func (m *Leased) recheck() time.Duration {
 	return mean*3/4 + time.Duration(m.chance(m.asked, int64(mean/2)))
 }
 
-// ends records the end of a Fixed window, and spreads the asks of a fleet after it.
-func (m *Leased) ends(sent, now meter.Instant, p LeasedPart) {
+// ends records the end of a Fixed window or a Calendar, and spreads the asks of a fleet after it.
+func (m *Leased) ends(sent, now meter.Instant, p store.LeasedPart) {
 	switch {
 	case p.Until > 0:
 		m.told.ends = meter.AddInstant(sent, int64(p.Until))
@@ -303,7 +310,7 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 }
 
 // lease adds the tokens of a response.
-func (m *Leased) lease(now, void meter.Instant, b Budget, p LeasedPart) {
+func (m *Leased) lease(now, void meter.Instant, b store.Budget, p store.LeasedPart) {
 	kept := meter.AddInstant(now, int64(m.config.Keep))
 	m.last, m.void = p, void
 	if p.AtOnce > 0 {

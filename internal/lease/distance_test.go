@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/httpthrottle/throttle/store"
 )
 
 // TestDistantStoreCostsNoThroughput has processes that always want more, with a store up to 100 ms away.
 func TestDistantStoreCostsNoThroughput(t *testing.T) {
 	for _, processes := range []int{1, 8} {
 		for _, trip := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond, 100 * time.Millisecond} {
-			for _, b := range []Budget{
-				{Kind: Pace, N: 100, Per: time.Second}, {Kind: Pace, N: 1000, Per: time.Second}, bucket(100, time.Second, 1),
+			for _, b := range []store.Budget{
+				{Kind: store.Pace, N: 100, Per: time.Second}, {Kind: store.Pace, N: 1000, Per: time.Second}, bucket(100, time.Second, 1),
 				bucket(100, time.Second, 20), bucket(1000, time.Second, 1), bucket(1000, time.Second, 500),
 			} {
 				t.Run(fmt.Sprintf("%d processes, %v away, %s of %d/s, burst %d", processes, trip, b.Kind, b.N, b.Burst), func(t *testing.T) {

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A fleet is processes that share one budget of a Book, each with callers that ask for the next token when they have one.
 // Time is simulated, event by event.
 type fleet struct {
 	*rand.Rand
-	book      *Book
+	book      *store.Book
 	processes []*process
 	events    events
 	now       int64
@@ -58,8 +59,8 @@ func (h *events) Pop() any {
 
 const began = int64(1_763_800_000_000_000_000) // of the store's clock, in ns
 
-func newFleet(seed uint64, b Budget, processes int, callers int64) *fleet {
-	f := &fleet{Rand: rand.New(rand.NewPCG(seed, 2)), book: NewBook(), timeout: int64(250 * time.Millisecond)}
+func newFleet(seed uint64, b store.Budget, processes int, callers int64) *fleet {
+	f := &fleet{Rand: rand.New(rand.NewPCG(seed, 2)), book: store.NewBook(), timeout: int64(250 * time.Millisecond)}
 	f.latency = func() int64 { return int64(time.Millisecond) + f.Int64N(int64(2*time.Millisecond)) }
 	for range processes {
 		m := NewLeased(b, Config{Ahead: 10 * time.Millisecond, Seed: f.Uint64()})
@@ -132,7 +133,7 @@ func (f *fleet) ask(p *process, d Demand) {
 	question := p.question
 	f.calls++
 	f.at(f.now+f.latency()/2, func() {
-		got := f.book.Lease((began+f.now)/1000, []Ask{{[]Part{part}}})[0]
+		got := f.book.Lease(time.Unix(0, began+f.now), []store.Ask{{Parts: []store.Part{part}}})[0]
 		if got.Err != nil {
 			panic(got.Err)
 		}
@@ -176,7 +177,7 @@ func (f *fleet) reset() {
 func TestFleetSharesABudgetEvenly(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		budget    Budget
+		budget    store.Budget
 		processes int
 		lost      float64
 		over      time.Duration
@@ -184,15 +185,15 @@ func TestFleetSharesABudgetEvenly(t *testing.T) {
 		jain      float64
 		calls     float64 // a token, at most
 	}{
-		{"8 at 1,000/s", Budget{Kind: Bucket, N: 1000, Per: time.Second, Burst: 1000, Initial: 1000}, 8, 0, 10 * time.Second, 0.97, 0.95, 1},
-		{"8 at 100/s", Budget{Kind: Bucket, N: 100, Per: time.Second, Burst: 100, Initial: 100}, 8, 0, 10 * time.Second, 0.97, 0.95, 4},
-		{"8 at 20,000/s", Budget{Kind: Bucket, N: 20_000, Per: time.Second, Burst: 1000, Initial: 1000}, 8, 0, 5 * time.Second, 0.97, 0.95, 1},
-		{"8 paced at 1,000/s", Budget{Kind: Pace, N: 1000, Per: time.Second}, 8, 0, 10 * time.Second, 0.97, 0.95, 1},
-		{"8 at 1/s", Budget{Kind: Bucket, N: 1, Per: time.Second, Burst: 1, Initial: 1}, 8, 0, 10 * time.Minute, 0.97, 0.95, 2},
-		{"1,000 at 1,000/s", Budget{Kind: Bucket, N: 1000, Per: time.Second, Burst: 1000, Initial: 1000}, 1000, 0, 5 * time.Second, 0.95, 0.95, 2},
-		{"1,000 at 20,000/s, 1 % lost", Budget{Kind: Bucket, N: 20_000, Per: time.Second, Burst: 1000, Initial: 1000}, 1000, 0.01, time.Second, 0.95, 0.95, 2},
-		{"8 in a sliding window", Budget{Kind: Sliding, N: 100, Per: time.Second}, 8, 0, 30 * time.Second, 0.9, 0.9, 4},
-		{"8 in a fixed window", Budget{Kind: Fixed, N: 100, Per: time.Second}, 8, 0, 60 * time.Second, 0.97, 0.9, 4},
+		{"8 at 1,000/s", store.Budget{Kind: store.Bucket, N: 1000, Per: time.Second, Burst: 1000, Initial: 1000}, 8, 0, 10 * time.Second, 0.97, 0.95, 1},
+		{"8 at 100/s", store.Budget{Kind: store.Bucket, N: 100, Per: time.Second, Burst: 100, Initial: 100}, 8, 0, 10 * time.Second, 0.97, 0.95, 4},
+		{"8 at 20,000/s", store.Budget{Kind: store.Bucket, N: 20_000, Per: time.Second, Burst: 1000, Initial: 1000}, 8, 0, 5 * time.Second, 0.97, 0.95, 1},
+		{"8 paced at 1,000/s", store.Budget{Kind: store.Pace, N: 1000, Per: time.Second}, 8, 0, 10 * time.Second, 0.97, 0.95, 1},
+		{"8 at 1/s", store.Budget{Kind: store.Bucket, N: 1, Per: time.Second, Burst: 1, Initial: 1}, 8, 0, 10 * time.Minute, 0.97, 0.95, 2},
+		{"1,000 at 1,000/s", store.Budget{Kind: store.Bucket, N: 1000, Per: time.Second, Burst: 1000, Initial: 1000}, 1000, 0, 5 * time.Second, 0.95, 0.95, 2},
+		{"1,000 at 20,000/s, 1 % lost", store.Budget{Kind: store.Bucket, N: 20_000, Per: time.Second, Burst: 1000, Initial: 1000}, 1000, 0.01, time.Second, 0.95, 0.95, 2},
+		{"8 in a sliding window", store.Budget{Kind: store.Sliding, N: 100, Per: time.Second}, 8, 0, 30 * time.Second, 0.9, 0.9, 4},
+		{"8 in a fixed window", store.Budget{Kind: store.Fixed, N: 100, Per: time.Second}, 8, 0, 60 * time.Second, 0.97, 0.9, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFleet(1, c.budget, c.processes, 10)

@@ -13,7 +13,7 @@ type holds struct {
 	sent meter.Instant // what hold was when it was sent with the ask under way
 }
 
-// HeldUntil implements [Borrower].
+// HeldUntil implements [Meter].
 func (h *holds) HeldUntil() meter.Instant { return h.held }
 
 // set blocks the budget until an instant. An instant that is not after now ends every hold.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A Leased is the meter of a bucket that is filled by leases instead of by time. It serves every kind except Slots. Ready
@@ -15,16 +16,16 @@ import (
 // At the instant that AskAt returns, the owner sends the Part that Ask returns to the store. It passes the response to
 // Booked, or calls Failed if there is none.
 type Leased struct {
-	budget Budget
+	budget store.Budget
 	config Config
 
-	lots []lot         // tokens that may be used now, in the order of use
-	runs []run         // tokens that are promised
-	have int64         // the number of tokens in lots
-	next meter.Instant // when the next token of runs is due, or the next of lots or runs is void
-	at   meter.Instant // lots and runs are as of this instant
-	last LeasedPart    // the latest lease that had tokens
-	void meter.Instant // when those are void
+	lots []lot            // tokens that may be used now, in the order of use
+	runs []run            // tokens that are promised
+	have int64            // the number of tokens in lots
+	next meter.Instant    // when the next token of runs is due, or the next of lots or runs is void
+	at   meter.Instant    // lots and runs are as of this instant
+	last store.LeasedPart // the latest lease that had tokens
+	void meter.Instant    // when those are void
 	asking
 	alone
 	holds
@@ -37,9 +38,19 @@ type Config struct {
 	Ahead   time.Duration // leases the tokens of so much time before they are needed, at the rate of recent use
 	Keep    time.Duration // gives tokens back that were not used for so long; 0: 100 ms
 	Horizon time.Duration // Part.Horizon, before some round trips are added; 0: 50 ms
+	Windows Windows       // of a Calendar
 	Name    string        // names the process as a Holder, besides Seed; at most 48 bytes
 	Seed    uint64        // another in each process: it names the process as a Holder, and has processes ask at different instants after a Fixed window begins
 }
+
+// Windows finds the windows of a Calendar.
+type Windows interface {
+	// Around returns when the window before that of an instant begins, and the next three, in ns of Unix time.
+	Around(now meter.Instant) [4]int64
+}
+
+// fixed reports whether the budget is a window that begins and ends at the same instants for all.
+func (m *Leased) fixed() bool { return m.budget.Kind == store.Fixed || m.budget.Kind == store.Calendar }
 
 // A lot is tokens of one lease that may be used now.
 type lot struct {
@@ -61,14 +72,14 @@ type told struct {
 	known bool
 	sent  meter.Instant // when the ask was sent
 	left  float64
-	ends  meter.Instant // of a Fixed window: its end; of a Sliding one: when tokens come in, if none were left
+	ends  meter.Instant // of a Fixed window or a Calendar: its end; of a Sliding one: when tokens come in, if none were left
 
 	processes int // how many use the budget; 0: unknown
 }
 
-// A Borrower is a meter that is filled by leases. Its owner sends the Part of Ask to the store at the instant that AskAt
+// A Meter is filled by leases. Its owner sends the Part of Ask to the store at the instant that AskAt
 // returns, and passes the response to Booked, or calls Failed.
-type Borrower interface {
+type Meter interface {
 	meter.Meter
 	meter.Planner
 	// Advance moves the meter on to now. Ready is as of the latest instant that it was moved to.
@@ -76,8 +87,8 @@ type Borrower interface {
 	AskAt(now meter.Instant, d Demand) meter.Instant
 	// Low reports whether AskAt may be earlier than before the latest charge, although no request waits.
 	Low() bool
-	Ask(now meter.Instant, d Demand) Part
-	Booked(sent, now meter.Instant, asked Part, p LeasedPart)
+	Ask(now meter.Instant, d Demand) store.Part
+	Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart)
 	Failed(now, again meter.Instant)
 	// Hold blocks the budget until an instant, for all processes. An instant that is not after now ends every hold.
 	Hold(now, until meter.Instant)
@@ -91,18 +102,18 @@ type Borrower interface {
 	Local(now meter.Instant, processes int) meter.Meter
 }
 
-var _ Borrower = (*Leased)(nil)
+var _ Meter = (*Leased)(nil)
 
 // New returns the meter of a budget, with nothing leased.
-func New(b Budget, c Config) Borrower {
-	if b.Kind == Slots {
+func New(b store.Budget, c Config) Meter {
+	if b.Kind == store.Slots {
 		return NewLeasedSlots(b, c)
 	}
 	return NewLeased(b, c)
 }
 
 // NewLeased returns the meter of a budget of any kind except Slots, with nothing leased.
-func NewLeased(b Budget, c Config) *Leased {
+func NewLeased(b store.Budget, c Config) *Leased {
 	if c.Keep == 0 {
 		c.Keep = 100 * time.Millisecond
 	}
@@ -137,10 +148,10 @@ func (r *run) dueAt(k int64) meter.Instant {
 	return meter.AddInstant(r.start, int64(min(q, math.MaxInt64)))
 }
 
-// Advance implements [Borrower].
+// Advance implements [Meter].
 func (m *Leased) Advance(now meter.Instant) { m.advance(now) }
 
-// Processes implements [Borrower].
+// Processes implements [Meter].
 func (m *Leased) Processes() int { return m.told.processes }
 
 // advance moves the meter on to now: tokens become due, and void.
@@ -160,8 +171,8 @@ func (m *Leased) advance(now meter.Instant) {
 	m.lots = slices.DeleteFunc(m.lots, func(l lot) bool {
 		if l.void <= now {
 			m.have -= l.n
-			if m.budget.Kind == Sliding { // used too late, it would count in another period than in that of the store
-				m.returns(Return{l.n, l.id}, now)
+			if m.budget.Kind == store.Sliding { // used too late, it would count in another period than in that of the store
+				m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
 			}
 		}
 		return l.void <= now
@@ -211,7 +222,7 @@ func (m *Leased) Payable(now meter.Instant, cost int64) bool {
 		return false
 	case m.local != nil:
 		return cost <= m.Most() && m.local.Payable(now, cost)
-	case m.budget.Kind == Pace: // any cost goes with its first token
+	case m.budget.Kind == store.Pace: // any cost goes with its first token
 		return cost == 0 || m.have > 0 && cost <= m.have+m.promised()
 	}
 	return cost <= m.have
@@ -219,7 +230,7 @@ func (m *Leased) Payable(now meter.Instant, cost int64) bool {
 
 // Spend implements [meter.Meter].
 func (m *Leased) Spend(now meter.Instant, cost int64) (charged int64, ok bool) {
-	if now >= m.next || now < m.held || m.budget.Kind == Pace {
+	if now >= m.next || now < m.held || m.budget.Kind == store.Pace {
 		if !m.Payable(now, cost) {
 			return 0, false
 		}
@@ -285,7 +296,7 @@ func (m *Leased) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	case m.local != nil, all > m.have+m.promised():
 		return meter.Never
 	}
-	if m.budget.Kind == Pace {
+	if m.budget.Kind == store.Pace {
 		all = min(all, ahead+1)
 	}
 	if all <= m.have { // a request that waited for the response is not late in its other limits
@@ -331,11 +342,11 @@ func (m *Leased) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	}
 	missing := meter.AddCount(ahead, cost) - m.have - m.promised() + m.owe
 	switch b := &m.budget; b.Kind {
-	case Sliding:
+	case store.Sliding:
 		if over := missing - int64(math.Ceil(max(0, m.told.left))); over > 0 {
 			from = meter.AddInstant(max(from, m.told.ends), mulSat((over-1)/b.N, int64(b.Per)))
 		}
-	case Fixed:
+	case store.Fixed, store.Calendar:
 		over := missing
 		if from < m.told.ends {
 			over -= int64(max(0, m.told.left))
@@ -344,7 +355,7 @@ func (m *Leased) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 			from = max(from, meter.AddInstant(m.told.ends, mulSat((over-1)/b.N, int64(b.Per))))
 		}
 	default:
-		if b.Kind == Pace {
+		if b.Kind == store.Pace {
 			missing -= cost - 1
 		}
 		from = max(from, meter.AddInstant(m.told.sent, m.flow(float64(missing)-m.told.left)))
@@ -387,7 +398,7 @@ func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 		m.schedule()
 		return
 	}
-	m.returns(Return{cost, charged}, now)
+	m.returns(store.Return{Tokens: cost, Lease: charged}, now)
 }
 
 // Settle implements [meter.Meter]. An undercharge takes tokens available; the rest is owed to the store.
@@ -410,17 +421,7 @@ func (m *Leased) Settle(charged int64, now meter.Instant, paid, cost int64) {
 }
 
 // Most implements [meter.Meter].
-func (m *Leased) Most() int64 {
-	switch m.budget.Kind {
-	case Bucket:
-		return m.budget.Burst
-	case Pace:
-		if u, err := m.budget.Units(); err == nil {
-			return mostUnits / u.Per
-		}
-	}
-	return min(m.budget.N, mostUnits)
-}
+func (m *Leased) Most() int64 { return m.budget.Most() }
 
 // Matters implements [meter.Meter]. The state of the bucket is in the store. The meter is the same as a new one when it has no
 // tokens, nothing to tell, no ask under way and none for so long that Part.Since is that of a first ask. Available tokens may be
@@ -436,7 +437,7 @@ func (m *Leased) Matters(now meter.Instant) (must, full meter.Instant) {
 		must, full = m.local.Matters(now)
 	}
 	if m.asked < meter.Never {
-		full = max(full, meter.AddInstant(m.asked, int64(SinceMost)))
+		full = max(full, meter.AddInstant(m.asked, int64(store.MaxSince)))
 	}
 	return must, max(full, m.held, m.again)
 }
@@ -452,15 +453,15 @@ func (m *Leased) inStore(now meter.Instant) float64 {
 	b := &m.budget
 	came := float64(now-m.told.sent) * float64(b.N) / float64(b.Per)
 	switch {
-	case b.Kind == Bucket && m.told.known:
+	case b.Kind == store.Bucket && m.told.known:
 		return min(float64(b.Burst), m.told.left+came)
-	case b.Kind == Bucket:
+	case b.Kind == store.Bucket:
 		return float64(b.Initial)
-	case b.Kind == Pace && m.told.known:
+	case b.Kind == store.Pace && m.told.known:
 		return min(1, m.told.left+came)
-	case b.Kind == Pace:
+	case b.Kind == store.Pace:
 		return 1
-	case m.told.known && (b.Kind != Fixed || now < m.told.ends):
+	case m.told.known && (!m.fixed() || now < m.told.ends):
 		return m.told.left
 	}
 	return float64(b.N)
@@ -477,4 +478,13 @@ func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
 func (m *Leased) Resize(now meter.Instant, burst int64) {
 	m.budget.Burst, m.budget.Initial = burst, min(m.budget.Initial, burst)
 	m.again, m.replace = now, true
+}
+
+// mulSat returns a·b for a, b ≥ 0, at most math.MaxInt64.
+func mulSat(a, b int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi > 0 || lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(lo)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 const ms = int64(time.Millisecond)
@@ -14,13 +15,13 @@ const ms = int64(time.Millisecond)
 type bench struct {
 	*testing.T
 	*Leased
-	book *Book
+	book *store.Book
 	now  meter.Instant
 	trip int64 // how long a question takes, and so long its response
 }
 
-func newBench(t *testing.T, b Budget) *bench {
-	return &bench{T: t, Leased: NewLeased(b, Config{Ahead: 10 * time.Millisecond}), book: NewBook(), now: int64(time.Second)}
+func newBench(t *testing.T, b store.Budget) *bench {
+	return &bench{T: t, Leased: NewLeased(b, Config{Ahead: 10 * time.Millisecond}), book: store.NewBook(), now: int64(time.Second)}
 }
 
 // waiting is the demand of so many requests of cost 1.
@@ -31,11 +32,11 @@ func waitingOf(cost, n int64) Demand {
 }
 
 // question asks the store and books the response.
-func (b *bench) question(d Demand) (Part, LeasedPart) {
+func (b *bench) question(d Demand) (store.Part, store.LeasedPart) {
 	b.Helper()
 	sent, part := b.now, b.Ask(b.now, d)
 	b.now += b.trip
-	got := b.book.Lease((began+b.now)/1000, []Ask{{[]Part{part}}})[0]
+	got := b.book.Lease(time.Unix(0, began+b.now), []store.Ask{{Parts: []store.Part{part}}})[0]
 	if got.Err != nil {
 		b.Fatal(got.Err)
 	}
@@ -45,8 +46,8 @@ func (b *bench) question(d Demand) (Part, LeasedPart) {
 }
 
 // others takes tokens for another process.
-func (b *bench) others(want int64) LeasedPart {
-	return b.book.Lease((began+b.now)/1000, []Ask{{[]Part{{Budget: b.budget, Want: want}}}})[0].Parts[0]
+func (b *bench) others(want int64) store.LeasedPart {
+	return b.book.Lease(time.Unix(0, began+b.now), []store.Ask{{Parts: []store.Part{{Budget: b.budget, Want: want}}}})[0].Parts[0]
 }
 
 func (b *bench) payable(cost int64, want bool) {
@@ -134,7 +135,7 @@ func TestPromisesOfSeveralLeasesAreDueInOrder(t *testing.T) {
 }
 
 func TestPaceGrantsACostWithItsFirstToken(t *testing.T) {
-	b := newBench(t, Budget{Kind: Pace, Limit: "l", Key: "k", N: 10, Per: time.Second})
+	b := newBench(t, store.Budget{Kind: store.Pace, Limit: "l", Key: "k", N: 10, Per: time.Second})
 	b.question(waitingOf(3, 1))
 	b.payable(4, false)
 	b.payable(3, true)
@@ -167,20 +168,20 @@ func TestPlanIsALowerBound(t *testing.T) {
 	if at > b.now+200*ms || at < b.now+200*ms-10 {
 		t.Errorf("of the next: in %v", time.Duration(at-b.now))
 	}
-	w := newBench(t, Budget{Kind: Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	w := newBench(t, store.Budget{Kind: store.Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
 	_, got := w.question(waiting(5))
 	ends := w.now + int64(got.Until)
 	w.instant("of what is available", w.Plan(w.now, 0, 5), w.now)
 	w.instant("of the next window", w.Plan(w.now, 5, 1), ends)
 	w.instant("of the one after", w.Plan(w.now, 10, 1), ends+int64(time.Second))
-	s := newBench(t, Budget{Kind: Sliding, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	s := newBench(t, store.Budget{Kind: store.Sliding, Limit: "l", Key: "k", N: 5, Per: time.Second})
 	s.question(waiting(5))
 	s.instant("of a period", s.Plan(s.now, 5, 1), s.now+int64(time.Second))
 	s.instant("of two", s.Plan(s.now, 10, 1), s.now+2*int64(time.Second))
 }
 
 func TestTokensOfAWindowAreVoidWhenItIsOver(t *testing.T) {
-	b := newBench(t, Budget{Kind: Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	b := newBench(t, store.Budget{Kind: store.Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
 	b.trip = ms
 	sent := b.now
 	_, got := b.question(waiting(5))
@@ -204,7 +205,7 @@ func TestUnusedTokensGoBackAfterTheirTime(t *testing.T) {
 	b.now = back
 	b.payable(3, true)
 	p, _ := b.question(Demand{})
-	if len(p.Back) != 1 || p.Back[0] != (Return{3, got.ID}) || p.Want != 0 || p.Need != 0 || p.Ahead != 0 {
+	if len(p.Back) != 1 || p.Back[0] != (store.Return{Tokens: 3, Lease: got.ID}) || p.Want != 0 || p.Need != 0 || p.Ahead != 0 {
 		t.Errorf("asked %+v", p)
 	}
 	b.payable(1, false)
@@ -213,7 +214,7 @@ func TestUnusedTokensGoBackAfterTheirTime(t *testing.T) {
 	}
 	b.instant("nothing is asked any more", b.AskAt(b.now, Demand{}), meter.Never)
 	must, full := b.Matters(b.now)
-	b.instant("it is as good as new", full, b.asked+int64(SinceMost))
+	b.instant("it is as good as new", full, b.asked+int64(store.MaxSince))
 	if must > b.now {
 		t.Errorf("must be kept until %v", must)
 	}
@@ -237,7 +238,7 @@ func TestTokensOfALeaseAtHandAreUsedAgain(t *testing.T) {
 	b.GiveBack(id, b.now, 4)
 	b.payable(2, false)
 	b.instant("ask", b.AskAt(b.now, Demand{}), b.now+20*ms)
-	if p, _ := b.question(Demand{}); len(p.Back) != 1 || p.Back[0] != (Return{4, id}) {
+	if p, _ := b.question(Demand{}); len(p.Back) != 1 || p.Back[0] != (store.Return{Tokens: 4, Lease: id}) {
 		t.Errorf("asked %+v", p)
 	}
 }
@@ -288,7 +289,7 @@ func TestDebtTakesWhatIsAtHandThenIsTold(t *testing.T) {
 func TestFailedQuestionTellsDebtsAgainAndReturnsNot(t *testing.T) {
 	b := newBench(t, bucket(10, time.Second, 5))
 	b.owes(3, b.now)
-	b.returns(Return{2, 7}, b.now)
+	b.returns(store.Return{Tokens: 2, Lease: 7}, b.now)
 	b.Hold(b.now, b.now+int64(time.Minute))
 	p := b.Ask(b.now, waiting(1))
 	if p.Owe != 3 || len(p.Back) != 1 || p.Hold != time.Minute {
@@ -345,7 +346,7 @@ func TestSoleLimitSavesUpAndSeveralDoNot(t *testing.T) {
 	if p := b.Ask(b.now, d); p.Need != 15 || p.Want != 35 {
 		t.Errorf("asked %+v", p)
 	}
-	c := newBench(t, Budget{Kind: Pace, N: 10, Per: time.Second})
+	c := newBench(t, store.Budget{Kind: store.Pace, N: 10, Per: time.Second})
 	if p := c.Ask(c.now, waitingOf(20, 2)); p.Need != 20 || p.Want != 40 {
 		t.Errorf("a pace asked %+v", p)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A charge that does not leave few tokens need not look when to ask, because that is not earlier than before.
@@ -47,7 +48,7 @@ func TestOnlyFewTokensMoveTheAskEarlier(t *testing.T) {
 
 func TestFewSlotsMoveNoAskEarlier(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	m, book, now := NewLeasedSlots(Budget{Kind: Slots, N: 10}, Config{Seed: 1}), NewBook(), int64(time.Second)
+	m, book, now := NewLeasedSlots(store.Budget{Kind: store.Slots, N: 10}, Config{Seed: 1}), store.NewBook(), int64(time.Second)
 	for range 2000 {
 		now += r.Int64N(50 * ms)
 		before := m.AskAt(now, Demand{})
@@ -59,7 +60,7 @@ func TestFewSlotsMoveNoAskEarlier(t *testing.T) {
 		}
 		if m.AskAt(now, waiting(3)) <= now {
 			p := m.Ask(now, waiting(3))
-			m.Booked(now, now+ms, p, book.Lease((began+now)/1000, []Ask{{[]Part{p}}})[0].Parts[0])
+			m.Booked(now, now+ms, p, book.Lease(time.Unix(0, began+now), []store.Ask{{Parts: []store.Part{p}}})[0].Parts[0])
 		}
 	}
 }

@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A LeasedSlots is the meter of a bucket of kind Slots. A request that ends gives its slot back to the process, and the next
 // request takes it. Each ask contains the number of slots that the process has, so an ask that fails or is repeated leaves no
 // trace.
 //
-// The process asks again [RenewSlots] after its latest ask, as long as it has slots. If no ask succeeds for LeaseOfSlots, the
+// The process asks again [RenewSlots] after its latest ask, as long as it has slots. If no ask succeeds for SlotLease, the
 // store frees the slots. Then requests in flight go on, but no other request takes their slots.
 type LeasedSlots struct {
-	budget Budget
+	budget store.Budget
 	keep   int64 // slots that were unused for so long are given back
 	holder string
 
@@ -46,14 +47,17 @@ type LeasedSlots struct {
 // RenewSlots is how long after its latest ask a process that has slots asks again.
 const RenewSlots = 3 * time.Second
 
+// slotPoll, times the number of processes, is how long a process that got too few slots does not ask again.
+const slotPoll = 10 * time.Millisecond
+
 // passEach, times the number of processes, is the time after an ask in which a process gives slots to its own requests without
 // asking whether others wait for them, if it has more than its share would be with one more process.
 const passEach = int64(100 * time.Millisecond)
 
-var _ Borrower = (*LeasedSlots)(nil)
+var _ Meter = (*LeasedSlots)(nil)
 
 // NewLeasedSlots returns the meter of a budget of kind Slots, with nothing leased.
-func NewLeasedSlots(b Budget, c Config) *LeasedSlots {
+func NewLeasedSlots(b store.Budget, c Config) *LeasedSlots {
 	if c.Keep == 0 {
 		c.Keep = 100 * time.Millisecond
 	}
@@ -78,7 +82,7 @@ func (m *LeasedSlots) InFlight() int64 { return m.used }
 // PerSecond implements [meter.Rater].
 func (m *LeasedSlots) PerSecond(meter.Instant) float64 { return 0 }
 
-// Processes implements [Borrower].
+// Processes implements [Meter].
 func (m *LeasedSlots) Processes() int { return m.processes }
 
 // free returns how many slots requests can take.
@@ -89,7 +93,7 @@ func (m *LeasedSlots) free() int64 {
 	return max(0, min(m.leased, m.budget.N)-m.used)
 }
 
-// Advance implements [Borrower].
+// Advance implements [Meter].
 func (m *LeasedSlots) Advance(now meter.Instant) {
 	m.at = max(m.at, now)
 	if now >= m.void {
@@ -209,19 +213,19 @@ func (m *LeasedSlots) Resize(now meter.Instant, n int64) {
 	m.shed(now, 0)
 }
 
-// Hold implements [Borrower].
+// Hold implements [Meter].
 func (m *LeasedSlots) Hold(now, until meter.Instant) {
 	m.tell = now
 	m.set(now, until)
 }
 
-// Alone implements [Borrower]. The other meter says how many requests may be in flight, including those that are.
+// Alone implements [Meter]. The other meter says how many requests may be in flight, including those that are.
 func (m *LeasedSlots) Alone(now meter.Instant, local meter.Meter, owing bool, spent *uint64) {
 	m.Advance(now)
 	m.alone = alone{local, owing, spent}
 }
 
-// Local implements [Borrower].
+// Local implements [Meter].
 func (m *LeasedSlots) Local(_ meter.Instant, processes int) meter.Meter {
 	return meter.NewSlots(max(1, m.budget.N/int64(processes)))
 }
@@ -243,7 +247,7 @@ func (m *LeasedSlots) wanted(now meter.Instant, d Demand) (first, all int64) {
 	return max(0, min(d.First, m.budget.N)-free), max(0, d.All-free)
 }
 
-// AskAt implements [Borrower].
+// AskAt implements [Meter].
 func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if m.under {
 		return meter.Never
@@ -268,39 +272,39 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	return max(at, now)
 }
 
-// Low implements [Borrower].
+// Low implements [Meter].
 func (m *LeasedSlots) Low() bool { return m.local != nil }
 
-// Ask implements [Borrower].
-func (m *LeasedSlots) Ask(now meter.Instant, d Demand) Part {
+// Ask implements [Meter].
+func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
 	m.Advance(now)
 	if now >= m.kept {
 		m.leased -= m.low
 		m.kept = meter.Never
 		m.watch(now)
 	}
-	p := Part{Budget: m.budget, Holder: m.holder, Held: max(m.leased, m.used), Hold: m.holds.ask(now), Replace: m.replace}
+	p := store.Part{Budget: m.budget, Holder: m.holder, Held: max(m.leased, m.used), Hold: m.holds.ask(now), Replace: m.replace}
 	m.replaced, m.replace = m.replace, false
 	if p.Need, p.Want = m.wanted(now, d); p.Want > 0 {
 		p.Need = max(1, p.Need)
 	}
 	if p.Held > 0 || p.Want > 0 {
-		m.counted = meter.AddInstant(now, int64(LeaseOfSlots))
+		m.counted = meter.AddInstant(now, int64(store.SlotLease))
 	}
 	m.under, m.asked, m.wants, m.came, m.tell = true, now, p.Want, false, meter.Never
 	return p
 }
 
-// Booked implements [Borrower].
-func (m *LeasedSlots) Booked(sent, now meter.Instant, asked Part, p LeasedPart) {
+// Booked implements [Meter].
+func (m *LeasedSlots) Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart) {
 	m.under, m.alone = false, alone{}
 	m.lead = 2*(now-sent) + int64(time.Millisecond)
-	m.leased, m.void = asked.Held+p.Tokens, meter.AddInstant(sent, int64(LeaseOfSlots))
+	m.leased, m.void = asked.Held+p.Tokens, meter.AddInstant(sent, int64(store.SlotLease))
 	m.processes, m.left, m.wants = max(1, p.Processes), p.Left, max(0, asked.Want-p.Tokens)
 	m.holds.booked(now, p.Hold)
 	m.again = now
 	if p.Tokens < asked.Want {
-		poll := time.Duration(min(100, m.processes)) * Micros(slotPoll)
+		poll := time.Duration(min(100, m.processes)) * slotPoll
 		m.again = meter.AddInstant(now, int64(max(poll, min(p.Wait, recheckAfter))))
 	}
 	m.Advance(now)
@@ -310,7 +314,7 @@ func (m *LeasedSlots) Booked(sent, now meter.Instant, asked Part, p LeasedPart) 
 	m.shed(now, 0)
 }
 
-// Failed implements [Borrower]. The store may have counted slots that the process does not know of.
+// Failed implements [Meter]. The store may have counted slots that the process does not know of.
 func (m *LeasedSlots) Failed(now, again meter.Instant) {
 	m.under, m.again, m.tell, m.replace = false, again, now, m.replace || m.replaced
 	m.holds.failed(now)

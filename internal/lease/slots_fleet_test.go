@@ -6,14 +6,16 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A slotFleet is processes that share slots of a Book. Each has callers that take a slot, use it for a while and want one
 // again. Time is simulated, event by event.
 type slotFleet struct {
 	*rand.Rand
-	book      *Book
-	budget    Budget
+	book      *store.Book
+	budget    store.Budget
 	processes []*slotProcess
 	events    events
 	now       int64
@@ -36,7 +38,7 @@ type slotProcess struct {
 }
 
 func newSlotFleet(seed uint64, n int64, processes int, callers int64, hold func(*rand.Rand) int64) *slotFleet {
-	f := &slotFleet{Rand: rand.New(rand.NewPCG(seed, 3)), book: NewBook(), budget: Budget{Kind: Slots, Limit: "l", N: n}, now: second}
+	f := &slotFleet{Rand: rand.New(rand.NewPCG(seed, 3)), book: store.NewBook(), budget: store.Budget{Kind: store.Slots, Limit: "l", N: n}, now: second}
 	for range processes {
 		f.join(callers, hold)
 	}
@@ -122,9 +124,9 @@ func (f *slotFleet) ask(p *slotProcess, d Demand) {
 		return
 	}
 	f.at(f.now+ms/2+f.Int64N(ms), func() {
-		got := f.book.Lease((began+f.now)/1000, []Ask{{[]Part{part}}})[0]
+		got := f.book.Lease(time.Unix(0, began+f.now), []store.Ask{{Parts: []store.Part{part}}})[0]
 		if f.Float64() < f.twice {
-			got = f.book.Lease((began+f.now)/1000, []Ask{{[]Part{part}}})[0]
+			got = f.book.Lease(time.Unix(0, began+f.now), []store.Ask{{Parts: []store.Part{part}}})[0]
 		}
 		if got.Err != nil {
 			panic(got.Err)

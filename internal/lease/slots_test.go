@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 const second = int64(time.Second)
@@ -14,19 +15,19 @@ const second = int64(time.Second)
 type slotBench struct {
 	*testing.T
 	*LeasedSlots
-	book *Book
+	book *store.Book
 	now  meter.Instant
 }
 
 func newSlotBench(t *testing.T, n int64) *slotBench {
-	b := Budget{Kind: Slots, Limit: "l", N: n}
-	return &slotBench{T: t, LeasedSlots: NewLeasedSlots(b, Config{Seed: 42}), book: NewBook(), now: second}
+	b := store.Budget{Kind: store.Slots, Limit: "l", N: n}
+	return &slotBench{T: t, LeasedSlots: NewLeasedSlots(b, Config{Seed: 42}), book: store.NewBook(), now: second}
 }
 
 // store has the Book decide an ask.
-func (b *slotBench) store(p Part) LeasedPart {
+func (b *slotBench) store(p store.Part) store.LeasedPart {
 	b.Helper()
-	got := b.book.Lease((began+b.now)/1000, []Ask{{[]Part{p}}})[0]
+	got := b.book.Lease(time.Unix(0, began+b.now), []store.Ask{{Parts: []store.Part{p}}})[0]
 	if got.Err != nil {
 		b.Fatal(got.Err)
 	}
@@ -34,7 +35,7 @@ func (b *slotBench) store(p Part) LeasedPart {
 }
 
 // question asks the store and books the response. Both ways take a millisecond.
-func (b *slotBench) question(d Demand) (Part, LeasedPart) {
+func (b *slotBench) question(d Demand) (store.Part, store.LeasedPart) {
 	b.Helper()
 	sent, part := b.now, b.Ask(b.now, d)
 	b.now += ms
@@ -45,9 +46,9 @@ func (b *slotBench) question(d Demand) (Part, LeasedPart) {
 }
 
 // other has another process ask.
-func (b *slotBench) other(held, want int64) LeasedPart {
+func (b *slotBench) other(held, want int64) store.LeasedPart {
 	b.Helper()
-	return b.store(Part{Budget: b.budget, Holder: "other", Held: held, Need: min(1, want), Want: want})
+	return b.store(store.Part{Budget: b.budget, Holder: "other", Held: held, Need: min(1, want), Want: want})
 }
 
 // next returns when the store is asked next if nothing happens before.

@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // This file has the single steps of slots, of turns and of units.
 
 // slotsOf returns a meter of n slots with so many leased, and so many of them in use.
 func slotsOf(n, leased, used int64) *LeasedSlots {
-	m := NewLeasedSlots(Budget{Kind: Slots, Limit: "l", N: n}, Config{Seed: 42})
+	m := NewLeasedSlots(store.Budget{Kind: store.Slots, Limit: "l", N: n}, Config{Seed: 42})
 	m.leased, m.used, m.void, m.processes = leased, used, meter.Never, 1
 	return m
 }
@@ -146,7 +147,7 @@ func TestSlotsAreAskedForWhenTheyAreOfUse(t *testing.T) {
 func TestAskingAgainForSlotsTakesTurns(t *testing.T) {
 	again := func(processes int, wait time.Duration, tokens int64) int64 {
 		m := slotsOf(9, 0, 0)
-		m.Booked(now, now, Part{Budget: m.budget, Want: 2}, LeasedPart{Tokens: tokens, Processes: processes, Wait: wait})
+		m.Booked(now, now, store.Part{Budget: m.budget, Want: 2}, store.LeasedPart{Tokens: tokens, Processes: processes, Wait: wait})
 		return m.again - now
 	}
 	assert.Zero(t, again(3, time.Second, 2))
@@ -156,20 +157,20 @@ func TestAskingAgainForSlotsTakesTurns(t *testing.T) {
 	assert.Equal(t, 5*second, again(3, time.Hour, 1))
 
 	m := slotsOf(9, 0, 0)
-	m.Booked(now-ms, now, Part{Budget: m.budget, Held: 4, Want: 3}, LeasedPart{Tokens: 2, Processes: 3, Left: -2})
+	m.Booked(now-ms, now, store.Part{Budget: m.budget, Held: 4, Want: 3}, store.LeasedPart{Tokens: 2, Processes: 3, Left: -2})
 	assert.EqualValues(t, 6, m.leased)
 	assert.EqualValues(t, 1, m.wants)
 	assert.EqualValues(t, 2, m.yield)
 	assert.Equal(t, 3*ms, m.lead)
-	assert.Equal(t, now-ms+int64(LeaseOfSlots), m.void)
-	m.Booked(now, now, Part{Budget: m.budget, Held: 4}, LeasedPart{Processes: 3, Left: -2})
+	assert.Equal(t, now-ms+int64(store.SlotLease), m.void)
+	m.Booked(now, now, store.Part{Budget: m.budget, Held: 4}, store.LeasedPart{Processes: 3, Left: -2})
 	assert.EqualValues(t, 1, m.yield, "down to its share")
-	m.Booked(now, now, Part{Budget: m.budget, Held: 3}, LeasedPart{Processes: 3, Left: -2})
+	m.Booked(now, now, store.Part{Budget: m.budget, Held: 3}, store.LeasedPart{Processes: 3, Left: -2})
 	assert.Zero(t, m.yield)
 }
 
 func TestTurnsAreForWindowsThatOthersUse(t *testing.T) {
-	for k, competes := range map[Kind]bool{Sliding: true, Fixed: true, Bucket: false, Pace: false} {
+	for k, competes := range map[store.Kind]bool{store.Sliding: true, store.Fixed: true, store.Bucket: false, store.Pace: false} {
 		m := leasedOf(kindOf(k, 100))
 		m.told.processes = 1
 		assert.False(t, m.competes(), k)
@@ -179,7 +180,7 @@ func TestTurnsAreForWindowsThatOthersUse(t *testing.T) {
 }
 
 func TestTheTokensOfAPeriodAreCountedBySixteenths(t *testing.T) {
-	m := leasedOf(Budget{Kind: Sliding, N: 100, Per: 16 * time.Second})
+	m := leasedOf(store.Budget{Kind: store.Sliding, N: 100, Per: 16 * time.Second})
 	assert.Zero(t, m.inPeriod(now))
 	for i := range int64(16) {
 		m.inPeriod(now + i*second)
@@ -193,28 +194,28 @@ func TestTheTokensOfAPeriodAreCountedBySixteenths(t *testing.T) {
 }
 
 func TestAnAskIsLimitedToTheRestOfAShare(t *testing.T) {
-	limited := func(leased, need int64) Part {
-		m := leasedOf(kindOf(Sliding, 320))
+	limited := func(leased, need int64) store.Part {
+		m := leasedOf(kindOf(store.Sliding, 320))
 		m.told.processes, m.told.left = 4, 160
 		m.inPeriod(now)
 		m.leased[0] = leased
-		p := Part{Need: need, Want: 200, Ahead: 7}
+		p := store.Part{Need: need, Want: 200, Ahead: 7}
 		m.limitToTurn(&p, Demand{Alone: true}, now)
 		return p
 	}
-	assert.Equal(t, Part{Need: 1, Want: 80, Ahead: 7}, limited(0, 1))
-	assert.Equal(t, Part{Need: 1, Want: 1, Ahead: 7}, limited(79, 1))
-	assert.Equal(t, Part{Need: 1, Want: 10}, limited(80, 1), "a turn")
-	assert.Equal(t, Part{Need: 20, Want: 20}, limited(80, 20))
+	assert.Equal(t, store.Part{Need: 1, Want: 80, Ahead: 7}, limited(0, 1))
+	assert.Equal(t, store.Part{Need: 1, Want: 1, Ahead: 7}, limited(79, 1))
+	assert.Equal(t, store.Part{Need: 1, Want: 10}, limited(80, 1), "a turn")
+	assert.Equal(t, store.Part{Need: 20, Want: 20}, limited(80, 20))
 }
 
 func TestATurnFollowsAShareThatIsUsed(t *testing.T) {
 	turn := func(tokens int64, left float64) int64 {
-		m := leasedOf(kindOf(Sliding, 320))
+		m := leasedOf(kindOf(store.Sliding, 320))
 		m.told.processes = 4
 		m.inPeriod(now)
 		m.leased[0], m.asked = 70, now
-		m.endTurn(now-ms, now, &Part{Need: 1}, LeasedPart{Tokens: tokens, Left: left})
+		m.endTurn(now-ms, now, &store.Part{Need: 1}, store.LeasedPart{Tokens: tokens, Left: left})
 		assert.EqualValues(t, 70+tokens, m.inPeriod(now))
 		if m.again == 0 {
 			return 0
@@ -227,44 +228,11 @@ func TestATurnFollowsAShareThatIsUsed(t *testing.T) {
 	assert.Positive(t, turn(10, 0))
 	assert.GreaterOrEqual(t, turn(100, 0), second/32/4)
 	assert.Less(t, turn(100, 0), second/32/4+second/32, "a turn at most")
-	m := leasedOf(kindOf(Sliding, 32000))
+	m := leasedOf(kindOf(store.Sliding, 32000))
 	m.told.processes = 1000
 	m.inPeriod(now)
 	m.leased[0] = 100
-	m.endTurn(now, now, &Part{Need: 1}, LeasedPart{Tokens: 32})
+	m.endTurn(now, now, &store.Part{Need: 1}, store.LeasedPart{Tokens: 32})
 	assert.GreaterOrEqual(t, m.again, now+ms/4)
 	assert.Less(t, m.again, now+ms+ms/4, "32 of 32,000 a second")
-}
-
-func TestUnitsAtTheirBounds(t *testing.T) {
-	pace := kindOf(Pace, 10)
-	u, err := pace.Units()
-	assert.NoError(t, err)
-	assert.Equal(t, Units{Tick: 1, N: 1, Per: 100_000, Full: 100_000, Initial: 100_000, Owed: 60_000_000}, u, "a minute of a pace")
-	pace.Per = time.Hour
-	u, err = pace.Units()
-	assert.NoError(t, err)
-	assert.Equal(t, 10*u.Per, u.Owed, "or n")
-	slow := Budget{Kind: Pace, N: 1 << 40, Per: 24 * time.Hour}
-	u, err = slow.Units()
-	assert.NoError(t, err)
-	assert.Equal(t, min(int64(mostUnits), max(mulSat(1<<40, u.Per), 60_000_000/u.Tick*u.N)), u.Owed)
-	b := bucket(10, time.Second, 5)
-	u, _ = b.Units()
-	assert.Equal(t, u.Full, u.Owed)
-
-	for burst, ok := range map[int64]bool{1 << 51: true, 1<<51 + 1: false} {
-		b := Budget{Kind: Bucket, N: 1, Per: time.Microsecond, Burst: burst}
-		_, _, exact := b.perTick(1, burst, false)
-		assert.Equal(t, ok, exact, burst)
-	}
-	for n, ok := range map[int64]bool{1 << 51: true, 1<<51 + 1: false} {
-		b := Budget{Kind: Bucket, N: n, Per: time.Microsecond, Burst: 1}
-		_, _, exact := b.perTick(1, 1, false)
-		assert.Equal(t, ok, exact, n)
-	}
-	assert.Equal(t, int64(1<<62), mulSat(1<<31, 1<<31))
-	assert.Equal(t, int64(1<<63-1), mulSat(1<<63-1, 1))
-	assert.Equal(t, int64(1<<63-1), mulSat(1<<32, 1<<31))
-	assert.Equal(t, int64(1<<63-1), mulSat(1<<62, 4))
 }

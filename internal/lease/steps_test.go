@@ -8,15 +8,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // This file has the single steps of a meter that is filled by leases.
 
 const now = 1000 * second
 
-func leasedOf(b Budget) *Leased { return NewLeased(b, Config{Ahead: 10 * time.Millisecond}) }
+func leasedOf(b store.Budget) *Leased { return NewLeased(b, Config{Ahead: 10 * time.Millisecond}) }
 
-func kindOf(k Kind, n int64) Budget { return Budget{Kind: k, Limit: "l", N: n, Per: time.Second} }
+func kindOf(k store.Kind, n int64) store.Budget {
+	return store.Budget{Kind: k, Limit: "l", N: n, Per: time.Second}
+}
+
+func bucket(n int64, per time.Duration, burst int64) store.Budget {
+	return store.Budget{Kind: store.Bucket, Limit: "l", Key: "k", N: n, Per: per, Burst: burst, Initial: burst}
+}
 
 func runOf(n, id int64, start meter.Instant, rate int64) run {
 	return run{lot: lot{n, id, meter.Never, start + second}, start: start, rate: meter.Rate{N: rate, Per: time.Second}}
@@ -33,7 +40,7 @@ func (m *Leased) give(lots []lot, runs ...run) *Leased {
 }
 
 func TestEachKindHasItsMeter(t *testing.T) {
-	assert.IsType(t, (*LeasedSlots)(nil), New(Budget{Kind: Slots, N: 1}, Config{}))
+	assert.IsType(t, (*LeasedSlots)(nil), New(store.Budget{Kind: store.Slots, N: 1}, Config{}))
 	assert.IsType(t, (*Leased)(nil), New(bucket(1, time.Second, 1), Config{}))
 }
 
@@ -55,26 +62,26 @@ func TestLocalCorrectionsAreOwedWhereLocalChargesAre(t *testing.T) {
 
 func TestReturnsAreJoinedByLease(t *testing.T) {
 	m := leasedOf(bucket(100, time.Second, 100))
-	m.returns(Return{1, 20}, now)
-	m.returns(Return{2, 30}, now+1)
-	m.returns(Return{4, 20}, now+2)
-	assert.Equal(t, []Return{{5, 20}, {2, 30}}, m.back)
+	m.returns(store.Return{Tokens: 1, Lease: 20}, now)
+	m.returns(store.Return{Tokens: 2, Lease: 30}, now+1)
+	m.returns(store.Return{Tokens: 4, Lease: 20}, now+2)
+	assert.Equal(t, []store.Return{{Tokens: 5, Lease: 20}, {Tokens: 2, Lease: 30}}, m.back)
 	assert.Equal(t, now, m.since, "the first one waits the longest")
 	for i := range int64(14) {
-		m.returns(Return{1, 50 - i}, now)
+		m.returns(store.Return{Tokens: 1, Lease: 50 - i}, now)
 	}
 	require.Len(t, m.back, maxReturns)
-	m.returns(Return{8, 10}, now)
+	m.returns(store.Return{Tokens: 8, Lease: 10}, now)
 	require.Len(t, m.back, maxReturns)
-	assert.Equal(t, []Return{{13, 10}, {2, 30}, {1, 37}}, m.back[:3], "the two earliest")
+	assert.Equal(t, []store.Return{{Tokens: 13, Lease: 10}, {Tokens: 2, Lease: 30}, {Tokens: 1, Lease: 37}}, m.back[:3], "the two earliest")
 }
 
 func TestDebtsAreBounded(t *testing.T) {
-	for b, most := range map[Budget]int64{
-		bucket(10, time.Second, 5):                      5,
-		kindOf(Sliding, 7):                              7,
-		kindOf(Pace, 10):                                600,
-		{Kind: Pace, Limit: "l", N: 10, Per: time.Hour}: 10,
+	for b, most := range map[store.Budget]int64{
+		bucket(10, time.Second, 5):                            5,
+		kindOf(store.Sliding, 7):                              7,
+		kindOf(store.Pace, 10):                                600,
+		{Kind: store.Pace, Limit: "l", N: 10, Per: time.Hour}: 10,
 	} {
 		m := leasedOf(b)
 		m.owes(0, now)
@@ -124,17 +131,17 @@ func TestAnAskTellsWhatIsMissing(t *testing.T) {
 	m := leasedOf(bucket(1000, time.Second, 1000))
 	m.use = 1
 	p := m.Ask(now, waiting(1))
-	assert.Equal(t, SinceMost, p.Since, "of the first ask")
+	assert.Equal(t, store.MaxSince, p.Since, "of the first ask")
 	assert.Zero(t, p.Ahead)
 
-	ask := func(have, drawn int64, d Demand) (Part, *Leased) {
+	ask := func(have, drawn int64, d Demand) (store.Part, *Leased) {
 		m := leasedOf(bucket(1000, time.Second, 1000))
 		m.asked, m.use, m.drawn = now-10*ms, 100./float64(10*ms), drawn
 		m.give([]lot{{have, 1, meter.Never, meter.Never}})
 		return m.Ask(now, d), m
 	}
 	p, _ = ask(3, 0, Demand{})
-	assert.Equal(t, Part{Budget: p.Budget, Horizon: p.Horizon, Since: 10 * time.Millisecond}, p, "no request waits, and none was granted")
+	assert.Equal(t, store.Part{Budget: p.Budget, Horizon: p.Horizon, Since: 10 * time.Millisecond}, p, "no request waits, and none was granted")
 	p, m = ask(3, 5, Demand{})
 	assert.Equal(t, m.target()-3, p.Ahead)
 	p, m = ask(3, 0, waiting(1))
@@ -171,31 +178,31 @@ func TestPromisesThatAreNotUsedInTimeGoBack(t *testing.T) {
 	m.give(nil, run{lot: lot{2, 1, meter.Never, now}, start: now + 9, rate: meter.Rate{N: 1, Per: 1}},
 		run{lot: lot{3, 2, meter.Never, now + 1}, start: now + 9, rate: meter.Rate{N: 1, Per: 1}})
 	m.drop(now)
-	assert.Equal(t, []Return{{2, 1}}, m.back)
+	assert.Equal(t, []store.Return{{Tokens: 2, Lease: 1}}, m.back)
 	require.Len(t, m.runs, 1)
 	assert.EqualValues(t, 2, m.runs[0].id)
 }
 
 func TestAResponseSetsWhenToAskAgain(t *testing.T) {
-	booked := func(p LeasedPart) *Leased {
+	booked := func(p store.LeasedPart) *Leased {
 		m := leasedOf(bucket(1000, time.Second, 1000))
-		m.Booked(now-ms, now, Part{Budget: m.budget, Need: 2, Want: 4}, p)
+		m.Booked(now-ms, now, store.Part{Budget: m.budget, Need: 2, Want: 4}, p)
 		return m
 	}
-	m := booked(LeasedPart{Tokens: 2, AtOnce: 2})
+	m := booked(store.LeasedPart{Tokens: 2, AtOnce: 2})
 	assert.Equal(t, now, m.again)
 	assert.Equal(t, now+10*ms, m.spare, "there are no more")
 	assert.Equal(t, 7*time.Millisecond, m.lead)
 	assert.Empty(t, m.runs)
-	assert.Equal(t, now, booked(LeasedPart{Tokens: 4, AtOnce: 4}).again)
-	assert.Equal(t, now+10*ms, booked(LeasedPart{Tokens: 4, AtOnce: 4}).spare)
-	assert.Zero(t, booked(LeasedPart{Tokens: 5, AtOnce: 5}).spare)
-	assert.Equal(t, now+7*ms, booked(LeasedPart{Wait: 7 * time.Millisecond}).again)
-	assert.Equal(t, now+ms, booked(LeasedPart{Wait: 1}).again, "a millisecond at least")
-	m = booked(LeasedPart{Wait: time.Hour})
+	assert.Equal(t, now, booked(store.LeasedPart{Tokens: 4, AtOnce: 4}).again)
+	assert.Equal(t, now+10*ms, booked(store.LeasedPart{Tokens: 4, AtOnce: 4}).spare)
+	assert.Zero(t, booked(store.LeasedPart{Tokens: 5, AtOnce: 5}).spare)
+	assert.Equal(t, now+7*ms, booked(store.LeasedPart{Wait: 7 * time.Millisecond}).again)
+	assert.Equal(t, now+ms, booked(store.LeasedPart{Wait: 1}).again, "a millisecond at least")
+	m = booked(store.LeasedPart{Wait: time.Hour})
 	assert.Equal(t, now+int64(m.recheck()), m.again)
 
-	m = booked(LeasedPart{Tokens: 2, Next: 5})
+	m = booked(store.LeasedPart{Tokens: 2, Next: 5})
 	assert.Empty(t, m.lots)
 	require.Len(t, m.runs, 1)
 	assert.Equal(t, now+5, m.runs[0].start)
@@ -207,7 +214,7 @@ func TestFarPromisesAreTraded(t *testing.T) {
 	horizon := leasedOf(bucket(1, time.Second, 9)).config.Horizon
 	traded := func(tokens int64, next time.Duration, left float64) bool {
 		m := leasedOf(bucket(1, time.Second, 9))
-		m.Booked(now, now, Part{Budget: m.budget, Need: 1, Want: tokens}, LeasedPart{Tokens: tokens, Next: next, Left: left})
+		m.Booked(now, now, store.Part{Budget: m.budget, Need: 1, Want: tokens}, store.LeasedPart{Tokens: tokens, Next: next, Left: left})
 		return len(m.back) > 0
 	}
 	assert.True(t, traded(2, horizon+1, -1))
@@ -232,56 +239,22 @@ func TestTheStoreIsAskedAgainAboutEveryFiveSeconds(t *testing.T) {
 }
 
 func TestAFleetAsksAtDifferentInstantsAfterAWindow(t *testing.T) {
-	after := func(p LeasedPart) *Leased {
-		m := leasedOf(kindOf(Fixed, 10))
+	after := func(p store.LeasedPart) *Leased {
+		m := leasedOf(kindOf(store.Fixed, 10))
 		m.again = now
 		m.ends(now-ms, now, p)
 		return m
 	}
-	m := after(LeasedPart{Until: time.Second, Wait: time.Hour})
+	m := after(store.LeasedPart{Until: time.Second, Wait: time.Hour})
 	assert.Equal(t, now-ms+second, m.told.ends)
 	assert.Equal(t, now, m.again)
-	assert.Equal(t, now, after(LeasedPart{}).told.ends)
-	assert.Equal(t, now, after(LeasedPart{}).again)
-	m = after(LeasedPart{Wait: time.Second + time.Millisecond})
+	assert.Equal(t, now, after(store.LeasedPart{}).told.ends)
+	assert.Equal(t, now, after(store.LeasedPart{}).again)
+	m = after(store.LeasedPart{Wait: time.Second + time.Millisecond})
 	assert.Equal(t, now+second, m.told.ends)
 	assert.GreaterOrEqual(t, m.again, now)
 	assert.Less(t, m.again, now+spreadOver)
-	assert.Equal(t, m.again, after(LeasedPart{Wait: time.Second + 2*time.Millisecond}).again, "whatever the latency")
-}
-
-func TestACallCountsInTicks(t *testing.T) {
-	b := bucket(999_983, 24*time.Hour, 999_983)
-	c, err := NewCall(&Part{Budget: b, Need: 1, Horizon: 50 * time.Millisecond, Within: time.Second, Back: []Return{{0, 1}, {2, 3}}})
-	require.NoError(t, err)
-	require.EqualValues(t, 1000, c.Tick)
-	assert.EqualValues(t, 50*999_983, c.Horizon)
-	assert.EqualValues(t, 1000, c.Ticks)
-	assert.Equal(t, []Return{{2, 3}}, c.Back)
-
-	slots := Part{Budget: Budget{Kind: Slots, N: 1}, Holder: string(make([]byte, 64)), Back: []Return{{2, 3}}}
-	c, err = NewCall(&slots)
-	require.NoError(t, err)
-	assert.Empty(t, c.Back)
-	slots.Holder += "x"
-	_, err = NewCall(&slots)
-	assert.ErrorIs(t, err, ErrSetup)
-}
-
-func TestABudgetIsChecked(t *testing.T) {
-	for _, ok := range []Budget{
-		bucket(1, 1, 1), {Kind: Bucket, N: 1, Per: 1, Burst: 2, Initial: 2}, {Kind: Bucket, N: 1, Per: 1, Burst: 2}, {Kind: Slots, N: 1},
-		{Kind: Sliding, N: meter.MaxCount, Per: 1}, {Kind: Fixed, N: 1, Per: 1}, {Kind: Pace, N: 1, Per: 1},
-	} {
-		assert.NoError(t, ok.Check(), "%+v", ok)
-	}
-	for _, bad := range []Budget{
-		{Kind: "x", N: 1, Per: 1}, {Kind: Sliding, Per: 1}, {Kind: Sliding, N: 1}, {Kind: Fixed, N: 1, Per: -1}, {Kind: Bucket, N: 1, Per: 1},
-		{Kind: Bucket, N: 1, Per: 1, Burst: 2, Initial: 3}, {Kind: Bucket, N: 1, Per: 1, Burst: 2, Initial: -1}, {Kind: Slots},
-		bucket(1, 1, meter.MaxCount), {Kind: Pace, N: meter.MaxCount, Per: 1},
-	} {
-		assert.Error(t, bad.Check(), "%+v", bad)
-	}
+	assert.Equal(t, m.again, after(store.LeasedPart{Wait: time.Second + 2*time.Millisecond}).again, "whatever the latency")
 }
 
 func TestAnUnansweredHoldIsToldAgainWhileItCounts(t *testing.T) {
@@ -302,9 +275,9 @@ func TestAnUnansweredHoldIsToldAgainWhileItCounts(t *testing.T) {
 }
 
 func TestAResponseMayHaveEachNumberThatWasAskedFor(t *testing.T) {
-	asked := Part{Need: 1, Want: 5, Ahead: 2}
-	for _, p := range []LeasedPart{{}, {Tokens: 7, AtOnce: 7}, {Tokens: 7}, {Left: -3}} {
-		assert.NoError(t, p.Check(&asked), "%+v", p)
+	asked := store.Part{Need: 1, Want: 5, Ahead: 2}
+	for _, p := range []store.LeasedPart{{}, {Tokens: 7, AtOnce: 7}, {Tokens: 7}, {Left: -3}} {
+		assert.NoError(t, Check(&p, &asked), "%+v", p)
 	}
 }
 
@@ -327,7 +300,7 @@ func TestLotsOfOneLeaseAreOne(t *testing.T) {
 }
 
 func TestTokensAreVoidAtTheirInstant(t *testing.T) {
-	m := leasedOf(kindOf(Fixed, 9))
+	m := leasedOf(kindOf(store.Fixed, 9))
 	m.give([]lot{{1, 7, now, now}, {2, 8, now + 1, now}}, run{lot: lot{1, 7, now, now}, start: now + 5, rate: meter.Rate{N: 1, Per: 1}})
 	m.advance(now - 1)
 	assert.EqualValues(t, 3, m.have)
@@ -373,7 +346,7 @@ func TestTokensAreDrawnInOrder(t *testing.T) {
 	assert.Zero(t, m.have)
 	assert.EqualValues(t, 5, m.drawn)
 
-	m = leasedOf(kindOf(Pace, 1)).give([]lot{{1, 9, meter.Never, meter.Never}}, runOf(2, 8, now+3, 1), runOf(3, 7, now+2, 1))
+	m = leasedOf(kindOf(store.Pace, 1)).give([]lot{{1, 9, meter.Never, meter.Never}}, runOf(2, 8, now+3, 1), runOf(3, 7, now+2, 1))
 	assert.EqualValues(t, 7, m.draw(3), "of a pace, promised tokens too")
 	require.Len(t, m.runs, 2)
 	assert.EqualValues(t, 1, m.runs[1].n)
@@ -397,7 +370,7 @@ func TestReadyIsTheInstantOfTheLastToken(t *testing.T) {
 
 func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
 	const per = second
-	planned := func(k Kind, left float64, owe, ahead, cost int64) meter.Instant {
+	planned := func(k store.Kind, left float64, owe, ahead, cost int64) meter.Instant {
 		m := leasedOf(kindOf(k, 10))
 		m.told = told{known: true, sent: now - second, left: left, ends: now + 7}
 		m.give([]lot{{1, 1, meter.Never, meter.Never}}, runOf(1, 1, now+9*second, 1))
@@ -405,15 +378,15 @@ func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
 		return m.Plan(now, ahead, cost)
 	}
 	// 2 tokens are available or promised, 4 are left, so 5 to 14 wait for the first period.
-	assert.Equal(t, now, planned(Sliding, 3.2, 0, 5, 1))
-	assert.Equal(t, now+7, planned(Sliding, 3.2, 0, 15, 1))
-	assert.Equal(t, now+7+per, planned(Sliding, 3.2, 0, 16, 1))
-	assert.Equal(t, now+7+per, planned(Sliding, 3.2, 1, 15, 1), "what is owed comes first")
-	assert.Equal(t, now, planned(Fixed, 3.2, 0, 4, 1))
-	assert.Equal(t, now+7, planned(Fixed, 3.2, 0, 5, 1))
-	assert.Equal(t, now+7, planned(Fixed, 3.2, 0, 14, 1))
-	assert.Equal(t, now+7+per, planned(Fixed, 3.2, 0, 15, 1))
-	m := leasedOf(kindOf(Fixed, 10))
+	assert.Equal(t, now, planned(store.Sliding, 3.2, 0, 5, 1))
+	assert.Equal(t, now+7, planned(store.Sliding, 3.2, 0, 15, 1))
+	assert.Equal(t, now+7+per, planned(store.Sliding, 3.2, 0, 16, 1))
+	assert.Equal(t, now+7+per, planned(store.Sliding, 3.2, 1, 15, 1), "what is owed comes first")
+	assert.Equal(t, now, planned(store.Fixed, 3.2, 0, 4, 1))
+	assert.Equal(t, now+7, planned(store.Fixed, 3.2, 0, 5, 1))
+	assert.Equal(t, now+7, planned(store.Fixed, 3.2, 0, 14, 1))
+	assert.Equal(t, now+7+per, planned(store.Fixed, 3.2, 0, 15, 1))
+	m := leasedOf(kindOf(store.Fixed, 10))
 	m.told = told{known: true, left: 5, ends: now}
 	assert.Equal(t, now, m.Plan(now, 9, 1))
 	assert.Equal(t, now+per, m.Plan(now, 10, 1), "what was left of a window that is over is void")
@@ -424,14 +397,14 @@ func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
 	assert.InDelta(t, float64(now+4*second/10), float64(b.Plan(now, 0, 1)), 2)
 	b.owe = 2
 	assert.InDelta(t, float64(now+6*second/10), float64(b.Plan(now, 0, 1)), 2)
-	p := leasedOf(kindOf(Pace, 10))
+	p := leasedOf(kindOf(store.Pace, 10))
 	p.told = told{known: true, sent: now, left: -3}
 	assert.InDelta(t, float64(now+6*second/10), float64(p.Plan(now, 2, 7)), 2, "a cost goes with its first token")
 }
 
 func TestGivingBackGoesToTheStoreWhereTheLeaseIsOver(t *testing.T) {
-	m := leasedOf(kindOf(Fixed, 9))
-	m.last, m.void = LeasedPart{ID: 7}, now
+	m := leasedOf(kindOf(store.Fixed, 9))
+	m.last, m.void = store.LeasedPart{ID: 7}, now
 	m.GiveBack(7, now-1, 0)
 	assert.Equal(t, meter.Never, m.since, "nothing to tell")
 	m.GiveBack(7, now-1, 2)
@@ -439,15 +412,7 @@ func TestGivingBackGoesToTheStoreWhereTheLeaseIsOver(t *testing.T) {
 	m.draw(2)
 	m.GiveBack(7, now, 2)
 	assert.Zero(t, m.have)
-	assert.Equal(t, []Return{{2, 7}}, m.back)
-}
-
-func TestTheMostThatARequestMayCost(t *testing.T) {
-	assert.EqualValues(t, 5, leasedOf(bucket(10, time.Second, 5)).Most())
-	assert.Equal(t, int64(mostUnits/100_000), leasedOf(kindOf(Pace, 10)).Most())
-	assert.EqualValues(t, 10, leasedOf(kindOf(Sliding, 10)).Most())
-	assert.Equal(t, int64(mostUnits), leasedOf(kindOf(Sliding, mostUnits+1)).Most())
-	assert.Equal(t, int64(mostUnits), leasedOf(kindOf(Pace, meter.MaxCount)).Most(), "no units")
+	assert.Equal(t, []store.Return{{Tokens: 2, Lease: 7}}, m.back)
 }
 
 func TestANewMeterNeedNotBeKept(t *testing.T) {
@@ -457,7 +422,7 @@ func TestANewMeterNeedNotBeKept(t *testing.T) {
 	assert.Zero(t, full)
 	m.asked, m.again = now, now+1
 	_, full = m.Matters(now)
-	assert.Equal(t, now+int64(SinceMost), full)
+	assert.Equal(t, now+int64(store.MaxSince), full)
 	m.again = now + 20*second
 	_, full = m.Matters(now)
 	assert.Equal(t, now+20*second, full)
@@ -467,7 +432,7 @@ func TestANewMeterNeedNotBeKept(t *testing.T) {
 }
 
 func TestTokensAreThoseAtHandAndInTheStore(t *testing.T) {
-	tokens := func(b Budget, w told) float64 {
+	tokens := func(b store.Budget, w told) float64 {
 		m := leasedOf(b)
 		m.told, m.have, m.owe = w, 5, 2
 		return m.Tokens(now) - 3
@@ -478,20 +443,20 @@ func TestTokensAreThoseAtHandAndInTheStore(t *testing.T) {
 	assert.Equal(t, 4.0, tokens(b, told{}))
 	assert.Equal(t, 6.5, tokens(b, half))
 	assert.Equal(t, 9.0, tokens(b, told{known: true, sent: now - second, left: 1}))
-	assert.Equal(t, 1.0, tokens(kindOf(Pace, 10), told{}))
-	assert.Equal(t, 1.0, tokens(kindOf(Pace, 10), half))
-	assert.Equal(t, -4.0, tokens(kindOf(Pace, 10), told{known: true, sent: now - second/2, left: -9}))
-	assert.Equal(t, 10.0, tokens(kindOf(Sliding, 10), told{}))
-	assert.Equal(t, 1.5, tokens(kindOf(Sliding, 10), half))
-	assert.Equal(t, 1.5, tokens(kindOf(Fixed, 10), half))
+	assert.Equal(t, 1.0, tokens(kindOf(store.Pace, 10), told{}))
+	assert.Equal(t, 1.0, tokens(kindOf(store.Pace, 10), half))
+	assert.Equal(t, -4.0, tokens(kindOf(store.Pace, 10), told{known: true, sent: now - second/2, left: -9}))
+	assert.Equal(t, 10.0, tokens(kindOf(store.Sliding, 10), told{}))
+	assert.Equal(t, 1.5, tokens(kindOf(store.Sliding, 10), half))
+	assert.Equal(t, 1.5, tokens(kindOf(store.Fixed, 10), half))
 	half.ends = now
-	assert.Equal(t, 10.0, tokens(kindOf(Fixed, 10), half), "the next window has begun")
-	assert.Equal(t, 1.5, tokens(kindOf(Sliding, 10), half))
+	assert.Equal(t, 10.0, tokens(kindOf(store.Fixed, 10), half), "the next window has begun")
+	assert.Equal(t, 1.5, tokens(kindOf(store.Sliding, 10), half))
 }
 
 func TestManyProcessesAskLessOftenForASlidingWindow(t *testing.T) {
 	pause := func(processes int) time.Duration {
-		m := leasedOf(Budget{Kind: Sliding, N: 5, Per: 64 * time.Second})
+		m := leasedOf(store.Budget{Kind: store.Sliding, N: 5, Per: 64 * time.Second})
 		m.told.processes = processes
 		return m.pause()
 	}

@@ -1,6 +1,10 @@
 package lease
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"github.com/httpthrottle/throttle/internal/meter"
+
+	"github.com/httpthrottle/throttle/store"
+)
 
 // turns is the part of a [Leased] by which processes that compete for a window get even shares of it. A window promises no
 // tokens, so the process that asks first after tokens come in could take them all. A process takes its share of a period as
@@ -20,7 +24,7 @@ const (
 
 // competes reports whether the budget is a window that other processes use as well.
 func (m *Leased) competes() bool {
-	return (m.budget.Kind == Sliding || m.budget.Kind == Fixed) && m.told.processes > 1
+	return (m.budget.Kind == store.Sliding || m.fixed()) && m.told.processes > 1
 }
 
 // share returns the even share of a process.
@@ -44,14 +48,14 @@ func (m *Leased) inPeriod(now int64) (sum int64) {
 }
 
 // limitToTurn reduces an ask to the rest of the share, or to a turn's part if there is no rest.
-func (m *Leased) limitToTurn(p *Part, d Demand, now int64) {
+func (m *Leased) limitToTurn(p *store.Part, d Demand, now int64) {
 	if !m.competes() {
 		return
 	}
 	mine := m.inPeriod(now)
 	most := m.share() - mine
 	if most <= 0 {
-		most, p.Ahead = min(m.budget.N/turnsEach, m.freeBeyond(mine, now)), 0
+		most, p.Ahead = min(max(1, m.budget.N/turnsEach), m.freeBeyond(mine, now)), 0
 		if most <= 0 && d.Alone { // it only learns what is left
 			p.Need, p.Want = 0, 0
 			return
@@ -66,12 +70,15 @@ func (m *Leased) limitToTurn(p *Part, d Demand, now int64) {
 func (m *Leased) freeBeyond(mine, now int64) int64 {
 	n, left := m.budget.N, int64(max(0, m.told.left))
 	past := now - m.opened
-	if m.budget.Kind == Fixed {
-		past = int64(m.budget.Per) - max(0, m.told.ends-now)
+	if m.fixed() { // of a Calendar, Per is an average
+		past = max(0, int64(m.budget.Per)-max(0, m.told.ends-now))
+		if now >= m.told.ends {
+			past, left = 0, n
+		}
 	}
 	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.budget.Per)))
 	free := min(left, even-(n-left))
-	if m.budget.Kind == Sliding {
+	if m.budget.Kind == store.Sliding {
 		others := max(0, n-left-mine)
 		free = min(free, left-max(0, min(max(others/4, n/leastKept), n-m.share()-others)))
 	}
@@ -79,7 +86,7 @@ func (m *Leased) freeBeyond(mine, now int64) int64 {
 }
 
 // endTurn counts the tokens of a lease and sets when the next turn is.
-func (m *Leased) endTurn(sent, now int64, asked *Part, p LeasedPart) {
+func (m *Leased) endTurn(sent, now int64, asked *store.Part, p store.LeasedPart) {
 	if !m.competes() {
 		return
 	}
@@ -96,7 +103,7 @@ func (m *Leased) endTurn(sent, now int64, asked *Part, p LeasedPart) {
 	if p.Tokens > 0 {
 		turn = max(1, min(mulSat(p.Tokens, per)/m.budget.N, turn))
 	} else { // it has only learned that there are none: those of a Sliding window come in one by one
-		turn *= map[Kind]int64{Sliding: 2, Fixed: 4}[m.budget.Kind]
+		turn *= map[store.Kind]int64{store.Sliding: 2, store.Fixed: 4, store.Calendar: 4}[m.budget.Kind]
 	}
 	m.again = max(m.again, sent+turn/4+m.chance(now, turn)) // at different instants, so that no process is always first
 }

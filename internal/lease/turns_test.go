@@ -4,30 +4,34 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/httpthrottle/throttle/store"
 )
 
-func window(kind Kind, n int64, per time.Duration) Budget { return Budget{Kind: kind, N: n, Per: per} }
+func window(kind store.Kind, n int64, per time.Duration) store.Budget {
+	return store.Budget{Kind: kind, N: n, Per: per}
+}
 
 func TestProcessesGetEvenSharesOfAWindow(t *testing.T) {
 	for name, c := range map[string]struct {
-		budget  Budget
+		budget  store.Budget
 		callers int64
 		periods int
 		calls   float64 // a token, at most
 	}{
-		"sliding":              {window(Sliding, 500, time.Second), 16, 30, 0.25},
-		"fixed":                {window(Fixed, 500, time.Second), 16, 30, 0.25},
-		"small, sliding":       {window(Sliding, 100, time.Second), 16, 30, 1.3},
-		"small, fixed":         {window(Fixed, 100, time.Second), 16, 30, 1},
-		"large, sliding":       {window(Sliding, 5000, time.Second), 16, 10, 0.25},
-		"large, fixed":         {window(Fixed, 5000, time.Second), 16, 10, 0.25},
-		"long queues, sliding": {window(Sliding, 5000, time.Second), 1000, 30, 0.1},
-		"long queues, fixed":   {window(Fixed, 5000, time.Second), 1000, 30, 0.1},
-		"sliding, 200 ms":      {window(Sliding, 500, 200*time.Millisecond), 16, 30, 0.25},
-		"sliding, a minute":    {window(Sliding, 600, time.Minute), 16, 30, 1},
-		"fixed, a minute":      {window(Fixed, 600, time.Minute), 16, 30, 1},
-		"sliding, an hour":     {window(Sliding, 3600, time.Hour), 16, 20, 2},
-		"fixed, an hour":       {window(Fixed, 3600, time.Hour), 16, 20, 2},
+		"sliding":              {window(store.Sliding, 500, time.Second), 16, 30, 0.25},
+		"fixed":                {window(store.Fixed, 500, time.Second), 16, 30, 0.25},
+		"small, sliding":       {window(store.Sliding, 100, time.Second), 16, 30, 1.3},
+		"small, fixed":         {window(store.Fixed, 100, time.Second), 16, 30, 1},
+		"large, sliding":       {window(store.Sliding, 5000, time.Second), 16, 10, 0.25},
+		"large, fixed":         {window(store.Fixed, 5000, time.Second), 16, 10, 0.25},
+		"long queues, sliding": {window(store.Sliding, 5000, time.Second), 1000, 30, 0.1},
+		"long queues, fixed":   {window(store.Fixed, 5000, time.Second), 1000, 30, 0.1},
+		"sliding, 200 ms":      {window(store.Sliding, 500, 200*time.Millisecond), 16, 30, 0.25},
+		"sliding, a minute":    {window(store.Sliding, 600, time.Minute), 16, 30, 1},
+		"fixed, a minute":      {window(store.Fixed, 600, time.Minute), 16, 30, 1},
+		"sliding, an hour":     {window(store.Sliding, 3600, time.Hour), 16, 20, 2},
+		"fixed, an hour":       {window(store.Fixed, 3600, time.Hour), 16, 20, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(1, c.budget, 8, c.callers)
@@ -59,11 +63,11 @@ func (f *fleet) shares() (least, most float64) {
 // period. It leaves tokens for them that they may not need.
 func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 	for name, c := range map[string]struct {
-		budget Budget
+		budget store.Budget
 		gets   float64 // of what it wants
 	}{
-		"sliding": {window(Sliding, 500, time.Second), 0.99}, "fixed": {window(Fixed, 500, time.Second), 0.99},
-		"large, sliding": {window(Sliding, 5000, time.Second), 0.99}, "large, fixed": {window(Fixed, 5000, time.Second), 0.99},
+		"sliding": {window(store.Sliding, 500, time.Second), 0.99}, "fixed": {window(store.Fixed, 500, time.Second), 0.99},
+		"large, sliding": {window(store.Sliding, 5000, time.Second), 0.99}, "large, fixed": {window(store.Fixed, 5000, time.Second), 0.99},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const periods, each = 30, 5
@@ -100,22 +104,22 @@ func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 }
 
 func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
-	b := newBench(t, window(Fixed, 320, time.Second))
+	b := newBench(t, window(store.Fixed, 320, time.Second))
 	b.told.known, b.told.processes = true, 4
 	if p := b.Ask(b.now, waiting(200)); p.Want != 80 {
 		t.Fatalf("it asks for %d, its share is 80", p.Want)
 	}
-	b.Booked(b.now, b.now, Part{Want: 80, Budget: b.budget}, LeasedPart{ID: 1, Tokens: 80, AtOnce: 80, Until: time.Second, Left: 240, Processes: 4})
+	b.Booked(b.now, b.now, store.Part{Want: 80, Budget: b.budget}, store.LeasedPart{ID: 1, Tokens: 80, AtOnce: 80, Until: time.Second, Left: 240, Processes: 4})
 	if p := b.Ask(b.now, waiting(200)); p.Need != 0 || p.Want != 0 {
 		t.Fatalf("it asks for %d, and the window has just begun", p.Want)
 	}
 	b.now += int64(100 * time.Millisecond)
-	b.Booked(b.now, b.now, Part{}, LeasedPart{Left: 240, Until: 900 * time.Millisecond, Processes: 4})
+	b.Booked(b.now, b.now, store.Part{}, store.LeasedPart{Left: 240, Until: 900 * time.Millisecond, Processes: 4})
 	p := b.Ask(b.now, waiting(200))
 	if p.Want != 10 {
 		t.Fatalf("it asks for %d beyond its share, a turn is 10", p.Want)
 	}
-	b.Booked(b.now, b.now, p, LeasedPart{ID: 2, Tokens: 10, AtOnce: 10, Until: 900 * time.Millisecond, Left: 100, Processes: 4})
+	b.Booked(b.now, b.now, p, store.LeasedPart{ID: 2, Tokens: 10, AtOnce: 10, Until: 900 * time.Millisecond, Left: 100, Processes: 4})
 	turn := int64(time.Second) / 32
 	if at := b.AskAt(b.now, waiting(200)); at < b.now+turn/4 || at > b.now+turn*5/4 {
 		t.Errorf("its next turn is in %v", time.Duration(at-b.now))
@@ -124,7 +128,7 @@ func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
 
 // TestSmallProcessesWaitForNothingBesideAGreedyOne has one process that always wants more, and seven that want a token every 250 ms.
 func TestSmallProcessesWaitForNothingBesideAGreedyOne(t *testing.T) {
-	for _, kind := range []Kind{Sliding, Fixed} {
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
 		t.Run(string(kind), func(t *testing.T) {
 			b := window(kind, 1000, 10*time.Second)
 			f := newFleet(1, b, 8, 0)
@@ -158,7 +162,7 @@ func TestSmallProcessesWaitForNothingBesideAGreedyOne(t *testing.T) {
 // TestTokensOfAWindowAreUsedInTime has responses that arrive half a period late now and then, as on a busy machine, or after SIGSTOP.
 func TestTokensOfAWindowAreUsedInTime(t *testing.T) {
 	const n, per = 500, time.Second
-	f := newFleet(1, window(Sliding, n, per), 8, 16)
+	f := newFleet(1, window(store.Sliding, n, per), 8, 16)
 	near := f.latency
 	f.latency = func() int64 {
 		if f.IntN(20) == 0 {

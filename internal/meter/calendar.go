@@ -60,6 +60,26 @@ func (w *windows) begins(index int64) int64 {
 	return AddInstant(mulCount(index, w.per), w.origin)
 }
 
+// A Calendars finds the windows of a calendar in a time zone.
+type Calendars struct {
+	grid windows
+	wall *Wall
+}
+
+// NewCalendars returns the windows of a calendar in a time zone.
+func NewCalendars(unit Calendar, zone *time.Location, wall *Wall) *Calendars {
+	return &Calendars{windows{unit: unit, zone: zone}, wall}
+}
+
+// Around returns when the window before that of an instant begins, and the next three, in ns of Unix time.
+func (c *Calendars) Around(t Instant) (begins [4]int64) {
+	i := c.grid.at(t+c.wall.Unix) - 1
+	for k := range begins {
+		begins[k] = c.grid.begins(i + int64(k))
+	}
+	return begins
+}
+
 // retune changes the period of windows that are not of a calendar.
 func (w *windows) retune(per int64) {
 	if w.zone == nil {

@@ -105,7 +105,7 @@ func (g Granted) check() error {
 	return nil
 }
 
-var errOtherKind = errors.New("what was saved does not fit this kind of limit")
+var errOtherKind = errors.New("the saved state does not fit this kind of limit")
 
 // SpendIf implements Spend by Payable and Take.
 func SpendIf(m Meter, now Instant, cost int64) (charged int64, ok bool) {

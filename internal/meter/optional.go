@@ -22,5 +22,9 @@ type Steady interface {
 	Interval() int64
 }
 
+// A Rester is a meter whose slots rest after a request, before they are given back by GiveBack. Slots of a request that was never sent
+// do not rest.
+type Rester interface{ Rest(now Instant, cost int64) }
+
 // A Turner is a meter of windows, the current one of which ends at an instant.
 type Turner interface{ Turns(now Instant) Instant }

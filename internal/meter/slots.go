@@ -59,3 +59,71 @@ func (s *Slots) Retune(Instant, Rate)      {}
 
 // Resize sets the number of slots. Those that are taken stay so.
 func (s *Slots) Resize(_ Instant, n int64) { s.n = n }
+
+// PausedSlots are Slots that rest for a while after each request, before another one may take them.
+type PausedSlots struct {
+	Slots
+	resting SlidingWindow // counts a slot from the end of its request until the pause is over
+}
+
+var (
+	_ Planner = (*PausedSlots)(nil)
+	_ Rester  = (*PausedSlots)(nil)
+)
+
+// NewPausedSlots returns n free slots with a pause of r.Per.
+func NewPausedSlots(n int64, r Rate) *PausedSlots {
+	return &PausedSlots{Slots{n: n}, *NewSlidingWindow(Rate{Per: r.Per})}
+}
+
+// Rest lets slots that are about to be given back rest.
+func (s *PausedSlots) Rest(now Instant, cost int64) { s.resting.Take(now, now, cost, false) }
+
+func (s *PausedSlots) free() int64 { return s.n - s.used - s.resting.used() }
+
+func (s *PausedSlots) Payable(now Instant, cost int64) bool {
+	s.resting.expire(now)
+	return cost <= s.free()
+}
+
+func (s *PausedSlots) Spend(now Instant, cost int64) (int64, bool) { return SpendIf(s, now, cost) }
+
+// Ready returns Never if a request must end first.
+func (s *PausedSlots) Ready(from Instant, _, cost int64) Instant {
+	switch missing := cost - s.free(); {
+	case cost > s.n, missing > s.resting.used():
+		return Never
+	case missing > 0:
+		return max(from, s.resting.frees(missing))
+	}
+	return from
+}
+
+// Plan assumes that every request ends immediately. Its slots rest nevertheless, so each is taken once in a pause.
+func (s *PausedSlots) Plan(from Instant, ahead, cost int64) Instant {
+	if cost > s.n {
+		return Never
+	}
+	before := AddCount(ahead, cost) - 1
+	generation, place := before/s.n, before%s.n+1
+	switch missing := place - s.free(); {
+	case missing > s.resting.used():
+		from = AddInstant(from, s.resting.per)
+	case missing > 0:
+		from = max(from, s.resting.frees(missing))
+	}
+	return AddInstant(from, mulCount(generation, s.resting.per))
+}
+
+func (s *PausedSlots) Matters(now Instant) (must, full Instant) {
+	if s.used > 0 {
+		return Never, Never
+	}
+	_, full = s.resting.Matters(now)
+	return 0, full // as of a window, a pause may be forgotten to make room
+}
+
+func (s *PausedSlots) Tokens(now Instant) float64 { return s.Slots.Tokens(now) + s.resting.Tokens(now) }
+
+// Retune sets the pause, for slots that rest already as well.
+func (s *PausedSlots) Retune(now Instant, r Rate) { s.resting.Retune(now, Rate{Per: r.Per}) }

@@ -95,3 +95,36 @@ func BenchmarkChange(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPlan is of a request that would join where others wait in many lines under one point, or in one line that has many gates.
+// Callers take turns there, or not.
+func BenchmarkPlan(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		for _, callers := range []int{0, 1, 1000} {
+			for _, gates := range []bool{false, true} {
+				b.Run(fmt.Sprintf("callers=%d/gates=%t/n=%d", callers, gates, n), func(b *testing.B) {
+					o, p := new(Order), &Point{Payer: &fake{step: 1000, most: 1}, Fair: callers > 0}
+					request := func(caller int) *Waiter {
+						other := &Point{Payer: &fake{kind: slots, most: 9}}
+						w := &Waiter{At: []*Point{p}, Costs: []int64{1}, Caller: fmt.Sprint(caller), Weight: 1, Last: Never - 1}
+						if gates {
+							w.Gate = other
+						} else {
+							w.At, w.Costs = append(w.At, other), append(w.Costs, 1)
+						}
+						return w
+					}
+					for i := range n {
+						o.Join(request(i%max(1, callers)), 0)
+						o.Next(0)
+					}
+					w := request(callers + 1)
+					w.Gate = nil
+					for b.Loop() {
+						o.Plan(w, 0)
+					}
+				})
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/heap"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -220,7 +221,7 @@ func (o *Order) check(t testing.TB) {
 			require.Equal(t, i, q.nth)
 			require.NotNil(t, q.root)
 			size += q.check(t)
-			require.Equal(t, q.key, key{q.tag(), q.first.Rank, q.first.key.seq})
+			require.Equal(t, q.Key(), key{q.tag(), q.first.Rank, q.first.key.seq})
 			require.Same(t, q, q.lane.all[q.caller])
 			for w := q.first; w != nil; w = w.next() {
 				for i := range w.Costs {
@@ -235,17 +236,17 @@ func (o *Order) check(t testing.TB) {
 			require.Same(t, gate, l.gate.point)
 			checkHeap(t, l.queues)
 			require.NotEmpty(t, l.queues)
-			require.True(t, l.isIn() || l.gate.isIn(), "a lane is neither open nor blocked")
-			require.Equal(t, l.isIn() && l.gate.isIn(), ln.starved == l && gate != nil, "of a lane that is open and blocked")
-			if l.isIn() {
-				require.Equal(t, l.key, l.queues.top().key)
+			require.True(t, l.IsIn() || l.gate.IsIn(), "a lane is neither open nor blocked")
+			require.Equal(t, l.IsIn() && l.gate.IsIn(), ln.starved == l && gate != nil, "of a lane that is open and blocked")
+			if l.IsIn() {
+				require.Equal(t, l.Key(), l.queues.Top().Key())
 			}
 		}
 		blocked := 0
 		for i := range ln.stops {
 			s := &ln.stops[i]
 			require.Same(t, s, s.point.stops[s.nth])
-			if s.isIn() {
+			if s.IsIn() {
 				blocked++
 			}
 		}
@@ -259,7 +260,7 @@ func (o *Order) check(t testing.TB) {
 		require.Equal(t, n, p.waiting)
 		checkHeap(t, p.blocked)
 		for _, s := range p.blocked {
-			require.Equal(t, s.key, s.placeOf(s.head()))
+			require.Equal(t, s.Key(), s.placeOf(s.head()))
 			require.Same(t, p, s.point)
 		}
 		if p.turns != nil {
@@ -272,16 +273,16 @@ func (o *Order) check(t testing.TB) {
 // checkPoint checks that the first request that is blocked at a point cannot go, and that Wake knows when it can.
 func (o *Order) checkPoint(t testing.TB, p *Point) {
 	t.Helper()
-	top := p.blocked.top()
+	top := p.blocked.Top()
 	if top == nil {
-		require.False(t, p.isIn(), "nothing is to be looked at")
+		require.False(t, p.IsIn(), "nothing is to be looked at")
 		return
 	}
 	require.False(t, p.stale)
 	ready := p.Ready(o.floor, top.cost())
 	if ready > o.floor {
-		require.Equal(t, ready < Never, p.isIn())
-		require.True(t, !p.isIn() || p.entry.key.major == ready, "a point is not looked at when it can pay")
+		require.Equal(t, ready < Never, p.IsIn())
+		require.True(t, !p.IsIn() || p.Key().major == ready, "a point is not looked at when it can pay")
 		return
 	}
 	require.NotNil(t, top.line.starved, "the first request that is blocked can go")
@@ -296,11 +297,14 @@ func (o *Order) checkPoint(t testing.TB, p *Point) {
 	require.True(t, stuck, "a starved request can go")
 }
 
-func checkHeap[T interface{ at() *entry }](t testing.TB, h heap[T]) {
+func checkHeap[T interface {
+	heap.Item[key]
+	Key() key
+}](t testing.TB, h heapOf[T]) {
 	t.Helper()
 	for i, x := range h {
-		require.Equal(t, i+1, x.at().place)
-		require.False(t, i > 0 && x.at().key.before(h[(i-1)/2].at().key), "not a heap")
+		require.True(t, h.Has(x))
+		require.False(t, i > 0 && x.Key().Before(h[(i-1)/2].Key()), "not a heap")
 	}
 }
 
@@ -309,7 +313,7 @@ func (c *turns) check(t testing.TB) {
 	active, weights := 0, int64(0)
 	for name, one := range c.callers {
 		require.Equal(t, name, one.name)
-		require.Equal(t, len(one.queues) == 0, one.isIn())
+		require.Equal(t, len(one.queues) == 0, one.IsIn())
 		if len(one.queues) > 0 {
 			active++
 			weights += one.weight
@@ -360,7 +364,7 @@ func (q *queue) check(t testing.TB) int {
 		if i == 0 {
 			require.Same(t, w, q.first)
 		} else {
-			require.True(t, all[i-1].key.before(w.key), "out of order")
+			require.True(t, all[i-1].key.Before(w.key), "out of order")
 			require.Same(t, w, all[i-1].next())
 		}
 	}

@@ -17,7 +17,7 @@ type line struct {
 	id      string
 	points  []*Point
 	stops   []stop // by point
-	open    heap[*lane]
+	open    heapOf[*lane]
 	lanes   map[*Point]*lane // by gate
 	queues  []*queue         // of all lanes
 	size    int
@@ -41,7 +41,7 @@ type stop struct {
 // head returns the first request that passes here.
 func (s *stop) head() *Waiter {
 	if s.lane != nil {
-		return s.lane.queues.top().first
+		return s.lane.queues.Top().first
 	}
 	return s.line.first
 }
@@ -62,19 +62,8 @@ func (s *stop) placeOf(w *Waiter) key {
 
 // isBarred reports whether a request with that place goes after another one that is blocked here.
 func (s *stop) isBarred(k key) bool {
-	top := s.point.blocked.top()
-	return top != nil && top != s && top.key.before(k)
-}
-
-// isAlone reports whether the first request of its line is blocked nowhere else, as far as is known.
-func (s *stop) isAlone() bool {
-	blocked := 0
-	for i := range s.line.stops {
-		if s.line.stops[i].isIn() {
-			blocked++
-		}
-	}
-	return s.lane == nil && blocked == 1
+	top := s.point.blocked.Top()
+	return top != nil && top.Key().Before(k)
 }
 
 // A lane holds the requests of a line that pass one gate. It is open as far as is known, or blocked at its gate.
@@ -82,7 +71,7 @@ type lane struct {
 	entry  // in open of the line, by its first request; in no heap: it is closed
 	line   *line
 	gate   stop // its point is nil where there is none
-	queues heap[*queue]
+	queues heapOf[*queue]
 	all    map[*caller]*queue
 }
 
@@ -142,7 +131,7 @@ func (o *Order) quit(s *stop) {
 	p.stops[s.nth], last.nth = last, s.nth
 	p.stops[len(p.stops)-1] = nil
 	p.stops = p.stops[:len(p.stops)-1]
-	p.blocked.remove(s)
+	p.blocked.Remove(s)
 	o.Touch(p)
 }
 
@@ -203,13 +192,13 @@ func (o *Order) remove(w *Waiter) {
 	case q.root != nil:
 		return
 	}
-	l.queues.remove(q)
+	l.queues.Remove(q)
 	delete(l.all, q.caller)
 	last := ln.queues[len(ln.queues)-1]
 	ln.queues[q.nth], last.nth = last, q.nth
 	ln.queues[len(ln.queues)-1] = nil
 	ln.queues = ln.queues[:len(ln.queues)-1]
-	ln.check.next.remove(&q.cursor)
+	ln.check.next.Remove(&q.cursor)
 	if c := q.caller; c != nil {
 		if c.quit(q); len(c.queues) == 0 {
 			o.callers--
@@ -219,7 +208,7 @@ func (o *Order) remove(w *Waiter) {
 		o.relane(l)
 		return
 	}
-	ln.open.remove(l)
+	ln.open.Remove(l)
 	delete(ln.lanes, l.gate.point)
 	if l == ln.starved {
 		ln.starved = nil
@@ -238,73 +227,61 @@ func (o *Order) remove(w *Waiter) {
 // requeue puts a queue in its place after its first request, or the turn of its caller, has changed.
 func (o *Order) requeue(q *queue) {
 	k := key{q.tag(), q.first.Rank, q.first.key.seq}
-	switch l := q.lane; {
-	case !q.isIn():
-		l.queues.push(q, k)
-	case q.key == k:
+	if q.Key() == k {
 		return
-	default:
-		l.queues.move(q, k)
 	}
+	q.lane.queues.Put(q, k)
 	o.relane(q.lane)
 }
 
 // relane puts a lane in its place after its queues have changed.
 func (o *Order) relane(l *lane) {
-	first, closed := l.queues.top(), false
-	if g := &l.gate; g.isIn() {
-		g.point.blocked.move(g, g.placeOf(first.first))
+	first, closed := l.queues.Top(), false
+	if g := &l.gate; g.IsIn() {
+		g.point.blocked.Put(g, g.placeOf(first.first))
 		o.Touch(g.point)
-		closed = !l.isIn()
+		closed = !l.IsIn()
 	}
-	switch {
-	case closed:
-		return
-	case !l.isIn():
-		l.line.open.push(l, first.key)
-	default:
-		l.line.open.move(l, first.key)
+	if !closed {
+		l.line.open.Put(l, first.Key())
+		o.relined(l.line)
 	}
-	o.relined(l.line)
 }
 
 // relined puts a line in its place after its lanes have changed. If its first request is another one, that is tried when it is its
 // turn at a point.
 func (o *Order) relined(ln *line) {
 	first := (*Waiter)(nil)
-	if l := ln.open.top(); l != nil {
-		first = l.queues.top().first
+	if l := ln.open.Top(); l != nil {
+		first = l.queues.Top().first
 	}
 	if first != ln.first {
 		o.feed(ln)
 	}
 	if ln.first = first; first == nil {
-		o.fresh.remove(ln)
-	} else if k := (key{0, first.Rank, first.key.seq}); !ln.isIn() {
-		o.fresh.push(ln, k)
+		o.fresh.Remove(ln)
 	} else {
-		o.fresh.move(ln, k)
+		o.fresh.Put(ln, key{0, first.Rank, first.key.seq})
 	}
 	blocked := false
 	for i := range ln.stops {
 		s := &ln.stops[i]
 		switch {
-		case !s.isIn():
+		case !s.IsIn():
 			continue
 		case first == nil:
-			s.point.blocked.remove(s)
-		case s.key == s.placeOf(first):
+			s.point.blocked.Remove(s)
+		case s.Key() == s.placeOf(first):
 			blocked = true
 			continue
 		default:
-			s.point.blocked.move(s, s.placeOf(first))
+			s.point.blocked.Put(s, s.placeOf(first))
 			blocked = true
 		}
 		o.Touch(s.point)
 	}
 	if s := &ln.stops[0]; first != nil && !blocked {
-		s.point.blocked.push(s, s.placeOf(first))
-		o.Touch(s.point)
+		s.point.blocked.Put(s, s.placeOf(first))
 	}
 }
 
@@ -312,8 +289,8 @@ func (o *Order) relined(ln *line) {
 func (o *Order) feed(ln *line) {
 	if l := ln.starved; l != nil {
 		ln.starved = nil
-		if l.gate.isIn() && l.isIn() {
-			l.gate.point.blocked.remove(&l.gate)
+		if l.gate.IsIn() && l.IsIn() {
+			l.gate.point.blocked.Remove(&l.gate)
 			o.Touch(l.gate.point)
 		}
 	}
@@ -321,24 +298,24 @@ func (o *Order) feed(ln *line) {
 
 // close takes a lane out of its line until its gate can pay.
 func (o *Order) close(l *lane) {
-	l.line.open.remove(l)
+	l.line.open.Remove(l)
 	g := &l.gate
-	g.point.blocked.push(g, g.placeOf(l.queues.top().first))
+	g.point.blocked.Put(g, g.placeOf(l.queues.Top().first))
 	o.Touch(g.point)
 	o.relined(l.line)
 }
 
 // reopen puts it back.
 func (o *Order) reopen(l *lane) {
-	l.gate.point.blocked.remove(&l.gate)
+	l.gate.point.blocked.Remove(&l.gate)
 	o.Touch(l.gate.point)
-	l.line.open.push(l, l.queues.top().key)
+	l.line.open.Put(l, l.queues.Top().Key())
 	o.relined(l.line)
 }
 
 // try returns the first request of a line if it can go at that instant; nil: it is blocked, and where is noted.
 func (o *Order) try(ln *line, at Instant) *Waiter {
-	l, w := ln.open.top(), ln.first
+	l, w := ln.open.Top(), ln.first
 	ready, late, blocked, gated := Instant(0), -1, uint64(0), false
 	look := func(s *stop) Instant {
 		r := s.point.Ready(at, w.Costs[s.index])
@@ -390,10 +367,9 @@ func (o *Order) starve(w *Waiter, blocked uint64, ready, at Instant) {
 	if all := uint64(1)<<len(w.Costs) - 1; blocked != all {
 		w.passed = min(w.passed, at)
 	}
-	switch long = long && ready <= meter.AddInstant(at, passOver); {
-	case long && ln.starved == nil:
+	if long && ready <= meter.AddInstant(at, passOver) {
 		ln.starved = l
-	case !long && ln.starved != nil:
+	} else {
 		o.feed(ln)
 	}
 }
@@ -402,16 +378,16 @@ func (o *Order) starve(w *Waiter, blocked uint64, ready, at Instant) {
 func (o *Order) block(s *stop, blocked bool, ready, at Instant) {
 	p := s.point
 	switch {
-	case blocked && !s.isIn():
-		p.blocked.push(s, s.placeOf(s.head()))
-	case blocked && s.key != s.placeOf(s.head()): // it is starved, or no longer
-		p.blocked.move(s, s.placeOf(s.head()))
+	case blocked && !s.IsIn():
+		p.blocked.Put(s, s.placeOf(s.head()))
+	case blocked && s.Key() != s.placeOf(s.head()): // it is starved, or no longer
+		p.blocked.Put(s, s.placeOf(s.head()))
 		o.Touch(p)
-	case !blocked && s.isIn():
-		p.blocked.remove(s)
+	case !blocked && s.IsIn():
+		p.blocked.Remove(s)
 		o.Touch(p)
 	}
-	if p.blocked.top() == s {
+	if p.blocked.Top() == s {
 		if ready <= at { // something else than time is missing
 			ready = Never
 		}

@@ -60,7 +60,7 @@ type Point struct {
 	entry          // in Order.due, by when it is to be looked at
 	serial  uint64 // tells points apart; 0: no request has waited here
 	stale   bool   // when it is to be looked at has to be found out
-	blocked heap[*stop]
+	blocked heapOf[*stop]
 	stops   []*stop // of all lines that fall under it or, if it is a gate, of all lanes
 	waiting int
 	turns   *turns // nil: no callers wait here, or they take no turns
@@ -159,9 +159,9 @@ type Order struct {
 	seq     uint64  // of the last request that joined
 	serial  uint64  // of the last point
 	lines   map[string]*line
-	due     heap[*Point] // at which lines are blocked
-	fresh   heap[*line]  // of which the first request is to be tried
-	checks  []*line      // whose requests are to be checked
+	due     heapOf[*Point] // at which lines are blocked
+	fresh   heapOf[*line]  // of which the first request is to be tried
+	checks  []*line        // whose requests are to be checked
 	waiting int
 	callers int
 }
@@ -198,8 +198,8 @@ func (o *Order) Alike(w *Waiter) int {
 
 // Wake returns when Next has something to do, if nothing changes; Never: no such instant is known.
 func (o *Order) Wake() Instant {
-	if p := o.due.top(); p != nil {
-		return p.key.major
+	if p := o.due.Top(); p != nil {
+		return p.Key().major
 	}
 	return Never
 }
@@ -234,7 +234,7 @@ func (o *Order) Touch(p *Point) {
 		p.stale = true
 		o.lookAt(p, o.floor)
 	} else {
-		o.due.remove(p)
+		o.due.Remove(p)
 	}
 }
 
@@ -243,15 +243,12 @@ func (o *Order) lookAt(p *Point, at Instant) {
 	if p.Recheck > 0 {
 		at = min(at, meter.AddInstant(o.floor, p.Recheck))
 	}
-	first := p.blocked.top()
-	k := key{at, first.key.rank, first.key.seq}
-	switch {
-	case at == Never:
-		o.due.remove(p)
-	case p.isIn():
-		o.due.move(p, k)
-	default:
-		o.due.push(p, k)
+	first := p.blocked.Top()
+	k := key{at, first.Key().rank, first.Key().seq}
+	if at == Never {
+		o.due.Remove(p)
+	} else {
+		o.due.Put(p, k)
 	}
 }
 
@@ -264,24 +261,24 @@ func (o *Order) Backdate(at Instant) { o.floor = max(o.floor-Slack, min(o.floor,
 // no request can have been due before now from then on. Requests that are due at one instant are returned in the order of rank.
 func (o *Order) Next(now Instant) (w *Waiter, due Instant) {
 	for {
-		p := o.due.top()
-		if ln := o.fresh.top(); ln != nil && (p == nil || key{o.floor, ln.key.rank, ln.key.seq}.before(p.key)) {
-			o.fresh.remove(ln)
+		p := o.due.Top()
+		if ln := o.fresh.Top(); ln != nil && (p == nil || key{o.floor, ln.Key().rank, ln.Key().seq}.Before(p.Key())) {
+			o.fresh.Remove(ln)
 			if w = o.try(ln, o.floor); w != nil {
 				return w, o.floor
 			}
 			continue
 		}
-		if p == nil || p.key.major > now {
+		if p == nil || p.Key().major > now {
 			o.floor = max(o.floor, now)
 			return nil, 0
 		}
-		o.floor = max(o.floor, p.key.major, now-Slack)
-		switch s := p.blocked.top(); {
+		o.floor = max(o.floor, p.Key().major, now-Slack)
+		switch s := p.blocked.Top(); {
 		case p.stale:
 			p.stale = false
 			o.lookAt(p, p.Ready(o.floor, s.cost()))
-		case s.lane != nil && !s.lane.isIn():
+		case s.lane != nil && !s.lane.IsIn():
 			o.reopen(s.lane)
 		default:
 			if w = o.try(s.line, o.floor); w != nil {

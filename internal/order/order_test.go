@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // every returns a payer of a token each step, of which it has none.
@@ -433,4 +435,84 @@ func TestSubtreesOfSeveralQueuesAreSkipped(t *testing.T) {
 	p.Payer.(*fake).empty = 12 * ms
 	x.Check(p)
 	require.Len(t, x.reject(10), 2)
+}
+
+// A request that comes when a message turns out to have been late is not granted from earlier on than the message can have been.
+func TestNoRequestIsBackdatedByMoreThanSlack(t *testing.T) {
+	for _, c := range []struct{ at, due Instant }{{0, second - Slack}, {second - ms, second - ms}, {second, second}} {
+		x := newWorld(t)
+		p := x.point(&fake{kind: slots, most: 1})
+		x.until(second)
+		x.Backdate(c.at)
+		w := &Waiter{At: []*Point{p}, Costs: []int64{1}, Last: Never}
+		x.Join(w, x.now)
+		x.serve()
+		x.requireGranted(w, c.due)
+	}
+}
+
+// Neither does a request that comes at the instant at which an earlier one can go take what that one needs.
+func TestARequestThatComesTakesNothingFromAnEarlierOneThatCanGo(t *testing.T) {
+	x := newWorld(t)
+	a, b := x.point(hasSlots(1)), x.point(&fake{kind: slots, most: 1})
+	earlier := x.come(0, []*Point{a, b}, 1, 1)
+	x.until(second)
+	a.Payer.(*fake).used = 0
+	x.Touch(a)
+	later := x.join(b) // join serves what can go before
+	x.requireGranted(earlier, second)
+	x.Leave(later, x.now)
+
+	a.Payer.(*fake).used, b.Payer.(*fake).used = 1, 0
+	earlier = x.come(0, []*Point{a, b}, 1, 1)
+	a.Payer.(*fake).used = 0
+	x.Touch(a)
+	later = &Waiter{At: []*Point{b}, Costs: []int64{1}, Rank: x.now, Last: Never}
+	x.Join(later, x.now)
+	x.serve()
+	x.requireGranted(earlier, second)
+	require.True(t, later.IsWaiting())
+}
+
+// Sums that have reached their bound are found again when a request leaves, and so is what is left.
+func TestSumsAtTheirBound(t *testing.T) {
+	x := newWorld(t)
+	p := x.point(&fake{kind: slots, most: 2 * meter.MaxCount, used: 2 * meter.MaxCount})
+	var all []*Waiter
+	for i := range 20 {
+		w := &Waiter{At: []*Point{p}, Costs: []int64{meter.MaxCount}, Rank: Instant(i * 7 % 20), Last: Never}
+		x.Join(w, 0)
+		x.serve()
+		all = append(all, w)
+		x.check(t)
+	}
+	for _, w := range all {
+		x.Leave(w, 0)
+		x.serve()
+		x.check(t)
+	}
+}
+
+// Bounds stay right however many first requests come and go in the course of centuries.
+func TestBoundsOfManyFirstRequests(t *testing.T) {
+	x := newWorld(t)
+	p := x.point(&fake{step: 1 << 20, most: 1 << 60})
+	come := func(rank Instant) *Waiter {
+		w := &Waiter{At: []*Point{p}, Costs: []int64{1 << 33}, Rank: rank, Last: second}
+		x.Join(w, 0)
+		return w
+	}
+	last := come(0)
+	for range 4096 { // one with a large weight stays at the root
+		w := come(0)
+		if w.weight > last.weight {
+			w, last = last, w
+		}
+		x.Leave(w, 0)
+	}
+	for range 1500 {
+		w := come(-1)
+		require.True(t, last.queue.root == w || last.tight()-last.slope<<34 >= last.bound, "it is paid after the other one")
+		x.Leave(w, 0)
+	}
 }

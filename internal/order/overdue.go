@@ -20,7 +20,7 @@ import (
 type overdue struct {
 	isQueued bool // in Order.checks
 	fresh    bool // to be checked from the beginning
-	next     heap[*cursor]
+	next     heapOf[*cursor]
 	all      []int64 // at most, what all requests of the line cost, by stop
 }
 
@@ -62,7 +62,7 @@ func (o *Order) Overdue(now Instant, work *int) (w *Waiter, due Instant, binding
 			ln.recheck()
 			*work -= len(ln.queues) / 16
 		}
-		cur := c.next.top()
+		cur := c.next.Top()
 		if cur == nil || ln.size == 0 {
 			c.isQueued = false
 			o.checks[0], o.checks = nil, o.checks[1:]
@@ -71,12 +71,12 @@ func (o *Order) Overdue(now Instant, work *int) (w *Waiter, due Instant, binding
 		s := search{planner: planner{order: o, now: now, line: ln}, work: work, cursor: cur}
 		if s.find() {
 			k := key{s.turn(s.late), s.late.Rank, s.late.key.seq}
-			if c.next.move(cur, k); c.next.top() == cur { // else a request before it may be too late
+			if c.next.Put(cur, k); c.next.Top() == cur { // else a request before it may be too late
 				cur.from.seq++
 				return s.late, s.due, s.binding
 			}
 		} else if s.isOver {
-			c.next.remove(cur)
+			c.next.Remove(cur)
 		}
 	}
 	if len(o.checks) == 0 {
@@ -88,14 +88,12 @@ func (o *Order) Overdue(now Instant, work *int) (w *Waiter, due Instant, binding
 // recheck begins again.
 func (ln *line) recheck() {
 	c := &ln.check
-	for _, cur := range c.next {
-		cur.place = 0
-	}
-	c.next, c.fresh = c.next[:0], false
+	c.next.Clear()
+	c.fresh = false
 	c.all = append(c.all[:0], make([]int64, len(ln.stops)+1)...)
 	for _, q := range ln.queues {
 		q.cursor.queue, q.cursor.from = q, key{rank: math.MinInt64}
-		c.next.push(&q.cursor, q.key)
+		c.next.Put(&q.cursor, q.Key())
 		addCounts(c.all[:len(ln.stops)], q.root.sums())
 	}
 	c.all[len(ln.stops)] = int64(ln.size)
@@ -140,7 +138,7 @@ func (s *search) find() bool {
 			return false
 		}
 	}
-	q.addAhead(s.ahead, 0, func(w *Waiter, _ int64) bool { return w.key.before(s.from) })
+	q.addAhead(s.ahead, 0, func(w *Waiter, _ int64) bool { return w.key.Before(s.from) })
 	for w := q.from(s.from); w != nil; w = s.after(w) {
 		s.from = w.key
 		if *s.work <= 0 {
@@ -189,7 +187,7 @@ func (s *search) skips(n *Waiter) bool {
 func (s *search) meets(n *Waiter, i int, all int64) bool {
 	p := n.Point(i)
 	others := s.others(i)
-	if top := p.blocked.top(); top != nil && top.line != s.line {
+	if top := p.blocked.Top(); top != nil && top.line != s.line {
 		others = meter.AddCount(others, top.cost())
 	}
 	plan := func(ahead, cost int64) Instant {

@@ -131,3 +131,73 @@ func TestWorkIsCounted(t *testing.T) {
 	require.Nil(t, w)
 	require.False(t, x.IsChecked())
 }
+
+// Requests are granted, and bounds are found again: a check visits no request if none is too late, nor where the last one would be at
+// its last instant, whichever point is the slowest.
+func TestNoRequestIsVisitedAfterGrants(t *testing.T) {
+	for _, c := range []struct {
+		steps, costs []Instant
+	}{
+		{[]Instant{second, ms}, []int64{1, 1}},
+		{[]Instant{ms, second}, []int64{1, 1}},
+		{[]Instant{second, second / 2}, []int64{1, 900}},
+		{[]Instant{second / 2, second}, []int64{900, 1}},
+	} {
+		x := newWorld(t)
+		points := []*Point{x.point(every(c.steps[0], 999)), x.point(every(c.steps[1], 999))}
+		each := max(c.steps[0]*c.costs[0], c.steps[1]*c.costs[1])
+		for i := range Instant(500) {
+			x.Join(&Waiter{At: points, Costs: c.costs, Last: (i + 1) * each}, 0)
+			x.serve()
+		}
+		x.until(100 * each)
+		require.Len(t, x.granted, 100)
+		for _, p := range points {
+			x.Check(p)
+			work := 1000
+			w, _, _ := x.Overdue(x.now, &work)
+			require.Nil(t, w)
+			require.True(t, x.IsChecked())
+			require.Equal(t, 1000, work, "no request is visited")
+		}
+	}
+}
+
+// What passes other gates does not delay a request at its own: so none is visited where the gate can pay them all in time.
+func TestRequestsOfOtherGatesDelayNoneAtAGate(t *testing.T) {
+	x := newWorld(t)
+	p := x.point(&fake{kind: slots, most: 9999})
+	for range 4 {
+		gate := x.point(every(second, 9))
+		for range 50 {
+			x.Join(&Waiter{At: []*Point{p}, Costs: []int64{1}, Gate: gate, Last: 51 * second}, 0)
+			x.serve()
+		}
+	}
+	x.Check(p)
+	work := 1000
+	w, _, _ := x.Overdue(0, &work)
+	require.Nil(t, w)
+	require.True(t, x.IsChecked())
+	require.Equal(t, 1000, work, "no request is visited")
+}
+
+// After the rate has changed, a check visits requests whose bounds do for the old rate alone. The next one visits none.
+func TestBoundsAreFoundAgainAtAnotherRate(t *testing.T) {
+	x := newWorld(t)
+	f := every(100*ms, 9)
+	p := x.point(f)
+	for i := range Instant(1000) {
+		x.Join(&Waiter{At: []*Point{p}, Costs: []int64{1}, Last: (i + 1) * 106 * ms}, 0)
+		x.serve()
+	}
+	f.step = 105 * ms
+	for i := range 2 {
+		x.Check(p)
+		work := 10_000
+		w, _, _ := x.Overdue(0, &work)
+		require.Nil(t, w)
+		require.True(t, x.IsChecked())
+		require.Equal(t, i == 0, work < 10_000)
+	}
+}

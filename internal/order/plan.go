@@ -30,7 +30,7 @@ func (o *Order) Plan(w *Waiter, now Instant) (due Instant, binding int) {
 		q, k = x.line.joins(w, k)
 	}
 	if q != nil {
-		q.addAhead(x.ahead, 0, func(other *Waiter, _ int64) bool { return other.key.before(k) })
+		q.addAhead(x.ahead, 0, func(other *Waiter, _ int64) bool { return other.key.Before(k) })
 	}
 	return x.plan(w, q)
 }
@@ -66,7 +66,7 @@ func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
 	var room [16]int64
 	ahead := append(room[:0], x.ahead...)
 	turn := x.turn(w)
-	if x.line != nil && (len(x.line.queues) > 1 || q == nil) {
+	if x.line != nil {
 		x.addOthers(ahead, w, q, turn)
 	}
 	due = -1
@@ -75,7 +75,7 @@ func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
 		if p.Fair {
 			k.major = turn
 		}
-		if top := p.blocked.top(); top != nil && top.line != x.line && top.key.before(k) && top.isAlone() {
+		if top := p.blocked.Top(); top != nil && top.line != x.line && top.Key().Before(k) && top.isStuck(x.now) {
 			ahead[i] = meter.AddCount(ahead[i], top.cost())
 		}
 		cost := int64(1)
@@ -114,16 +114,41 @@ func (x *planner) turn(w *Waiter) int64 {
 // isOpen reports whether the gate of a lane can pay all its requests now: if not, others may go before them.
 func (l *lane) isOpen(now Instant) bool {
 	p := l.gate.point
-	return p == nil || l.isIn() && p.Ready(now, int64(p.waiting)) <= now
+	return p == nil || l.IsIn() && p.Ready(now, int64(p.waiting)) <= now
 }
 
-// addOthers adds what requests in other queues of the line cost that go before w.
+// isStuck reports whether the first request that is blocked here is certain to go before others that come after it here: no request
+// of another line can make it wait elsewhere, or move the turn of its caller on.
+func (s *stop) isStuck(now Instant) bool {
+	if s.lane != nil || !s.line.open.Top().isOpen(now) {
+		return false
+	}
+	for i := range s.line.stops {
+		other := &s.line.stops[i]
+		if p := other.point; other != s && (len(p.stops) > 1 || p.Ready(now, other.cost()) > now) {
+			return false
+		}
+	}
+	c := s.head().queue.caller
+	return c == nil || len(c.queues) == 1
+}
+
+// isInTurn reports whether the requests of a queue go when it is their turn, not before those of other callers with later turns, as long
+// as their line does not wait elsewhere.
+func (x *planner) isInTurn(q *queue) bool {
+	ln := x.line
+	return len(ln.points[ln.fair].stops) == 1 && (len(ln.lanes) == 1 || q.lane.isOpen(x.now))
+}
+
+// addOthers adds what requests in other queues of the line cost that go before w. A caller is certain of no more than its first
+// request if callers with later turns may go before the others: then their turns move on as well. And one with several queues is
+// certain to go until its turn comes after that of w, but not with which requests.
 func (x *planner) addOthers(ahead []int64, w *Waiter, own *queue, turn int64) {
 	ln, most := x.line, fewQueues
 	if w.Last < Never {
 		most = manyQueues
 	}
-	seq, stop := x.seq(w), max(0, ln.fair)
+	seq, stop, left := x.seq(w), max(0, ln.fair), most
 	for _, q := range ln.queues[:min(most, len(ln.queues))] {
 		sums := ahead
 		if q.lane.gate.point != w.Gate {
@@ -132,11 +157,29 @@ func (x *planner) addOthers(ahead []int64, w *Waiter, own *queue, turn int64) {
 		switch c := q.caller; {
 		case q == own || q.lane.gate.point != w.Gate && !q.lane.isOpen(x.now):
 		case c == nil:
-			q.addAhead(sums, stop, func(other *Waiter, _ int64) bool { return other.key.before(key{0, w.Rank, seq}) })
-		case c.name != w.Caller:
+			q.addAhead(sums, stop, func(other *Waiter, _ int64) bool { return other.key.Before(key{0, w.Rank, seq}) })
+		case c.name == w.Caller:
+		case len(c.queues) > 1:
+			if q == c.queues[0] {
+				some := c.queues[:min(left, len(c.queues))] // over all callers, no more than of the line
+				left -= len(some)
+				ahead[stop] = meter.AddCount(ahead[stop], min(x.inTurn(some), c.until(turn)))
+			}
+		default:
+			inTurn := x.isInTurn(q)
 			q.addAhead(sums, stop, func(other *Waiter, before int64) bool {
-				return key{c.start(before), other.Rank, other.key.seq}.before(key{turn, w.Rank, seq})
+				return (inTurn || before == 0) && key{c.start(before), other.Rank, other.key.seq}.Before(key{turn, w.Rank, seq})
 			})
 		}
 	}
+}
+
+// inTurn returns what those of a caller's requests cost together that go when it is their turn.
+func (x *planner) inTurn(queues []*queue) (sum int64) {
+	for _, q := range queues {
+		if x.isInTurn(q) {
+			sum = meter.AddCount(sum, q.root.sums()[x.line.fair])
+		}
+	}
+	return sum
 }

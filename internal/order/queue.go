@@ -88,13 +88,13 @@ func (q *queue) addAhead(sums []int64, stop int, goes func(w *Waiter, before int
 func (q *queue) insert(w *Waiter) {
 	w.queue, w.weight = q, mix(w.key.seq)
 	w.parent, w.left, w.right = nil, nil, nil
-	if q.first == nil || w.key.before(q.first.key) {
+	if q.first == nil || w.key.Before(q.first.key) {
 		q.first = w
 	}
 	place := &q.root
 	for *place != nil {
 		w.parent = *place
-		if w.key.before(w.parent.key) {
+		if w.key.Before(w.parent.key) {
 			place = &w.parent.left
 		} else {
 			place = &w.parent.right
@@ -200,7 +200,7 @@ func (w *Waiter) next() *Waiter {
 // from returns the first request that is not before a place; nil: there is none.
 func (q *queue) from(k key) (first *Waiter) {
 	for w := q.root; w != nil; {
-		if w.key.before(k) {
+		if w.key.Before(k) {
 			w = w.right
 		} else {
 			first, w = w, w.left

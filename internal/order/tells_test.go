@@ -20,7 +20,7 @@ func TestARequestBarsEveryPointThatStopsIt(t *testing.T) {
 }
 
 // firstAt returns the first request that is blocked at a point.
-func firstAt(p *Point) *Waiter { return p.blocked.top().head() }
+func firstAt(p *Point) *Waiter { return p.blocked.Top().head() }
 
 func TestBackdateIsBounded(t *testing.T) {
 	for _, c := range []struct{ at, due Instant }{{second, second}, {second - ms, second - ms}, {second - Slack, second - Slack}, {0, second - Slack}, {2 * second, second}} {
@@ -107,4 +107,18 @@ func TestAStarvedRequestBarsItsGate(t *testing.T) {
 	}
 	require.False(t, both.IsWaiting(), "it is passed over forever")
 	require.LessOrEqual(t, x.now, 16*second)
+}
+
+// What is blocked at a point is what all requests of the line cost there, whatever gates they pass.
+func TestWhatIsBlockedIsThatOfAllGates(t *testing.T) {
+	x := newWorld(t)
+	p := x.point(every(second, 9))
+	for i, cost := range []int64{2, 3, 4} {
+		gate := x.point(&fake{kind: slots, most: 9})
+		x.Join(&Waiter{At: []*Point{p}, Costs: []int64{cost}, Gate: gate, Rank: Instant(i), Last: Never}, 0)
+		x.serve()
+	}
+	for _, sums := range p.Blocked {
+		require.Equal(t, []int64{2 + 3 + 4, 1}, sums)
+	}
 }

@@ -25,7 +25,7 @@ type turns struct {
 	active  int   // callers with requests waiting
 	weights int64 // of these
 	callers map[string]*caller
-	idle    heap[*caller] // by tag
+	idle    heapOf[*caller] // by tag
 
 	// As long as callers keep coming that had no request waiting, their start tags are all now, and no other would ever be granted.
 	// So once requests have been granted in this turn for twice what the waiting callers would have got in it, callers that come
@@ -66,6 +66,17 @@ func (c *caller) after(tag, cost int64) (finish, rest int64) {
 	}
 	sum := scaled(cost) + rest
 	return min(tag+sum/c.weight, maxTag), sum % c.weight
+}
+
+// until returns the least cost after which the tag of the caller is no longer before a turn.
+func (c *caller) until(turn int64) int64 {
+	if c.tag >= turn {
+		return 0
+	}
+	start := max(c.tag, c.turns.now)
+	_, rest := c.after(start, 0)
+	by := max(0, min(turn-start, maxTag/MaxWeight))
+	return max(1, (by*c.weight-rest+TagScale-1)/TagScale)
 }
 
 // startOf returns the start tag of a request of that caller, if it had none waiting.
@@ -112,7 +123,7 @@ func (t *turns) caller(p *Point, name string) *caller {
 
 // wake sets the tag of a caller that has had no request waiting.
 func (c *caller) wake(tag int64) {
-	c.turns.idle.remove(c)
+	c.turns.idle.Remove(c)
 	if c.tag != tag || tag <= c.turns.later {
 		c.tag, c.rest = tag, 0
 	}
@@ -148,7 +159,7 @@ func (c *caller) quit(q *queue) {
 // settle keeps a caller with no request waiting, or forgets it if its tag makes no difference.
 func (t *turns) settle(c *caller) {
 	if c.tag > t.later {
-		t.idle.push(c, key{major: c.tag})
+		t.idle.Put(c, key{major: c.tag})
 	} else {
 		delete(t.callers, c.name)
 	}
@@ -157,7 +168,7 @@ func (t *turns) settle(c *caller) {
 			return
 		}
 		idle := t.idle[0]
-		t.idle.remove(idle)
+		t.idle.Remove(idle)
 		delete(t.callers, idle.name)
 	}
 }

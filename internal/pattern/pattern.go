@@ -1,4 +1,5 @@
-// Package pattern maps requests to values by patterns of [net/http.ServeMux], without allocation.
+// Package pattern maps requests to values by patterns of [net/http.ServeMux]. A match does not allocate unless the path must be
+// cleaned or unescaped, or the host has capitals or a port that net cannot split off.
 //
 // A ServeMux validates the patterns, so their syntax, their precedence and what is a conflict are those of the Go release
 // that the program is built with. Requests are matched as ServeMux matches them, with these differences:

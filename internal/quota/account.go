@@ -28,28 +28,36 @@ func (b *barrier) Hold(now meter.Instant, d int64) {
 func (b *barrier) Held() meter.Instant { return b.held }
 
 // A Server is one host, for all accounts.
-type Server struct{ barrier }
+type Server struct {
+	barrier
+	roster
+}
 
 // NewServer returns a server that holds nothing.
-func NewServer(seed uint64) *Server { return &Server{barrier{set: -1, dice: meter.Dice(seed)}} }
+func NewServer(seed uint64) *Server {
+	return &Server{barrier: barrier{set: -1, dice: meter.Dice(seed)}}
+}
 
 // An Account is one host and one set of request keys, such as a credential.
 type Account struct {
 	barrier
+	record
 	Off      Rules // switched off by tests
 	covered  bool  // own limits or an Adaptive one decide how fast requests go
+	adaptive bool  // an Adaptive limit does
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
 	refusals int     // refusals in a row without a known wait, each of a request sent after the last event
 	older    int64   // requests on their way when the row began and not refused since: one of them may still end it
 	pace     pace
+	bare     suspicion
 	quotas   []*quota
 	gates    []*Gate
 }
 
 // Rules are switched off by tests, to show what each of them gains.
 type Rules struct {
-	Covered, Least, First, Older, Spread, Early, Pace, Explain, Length, Log bool
+	Covered, Least, First, Older, Spread, Early, Pace, Explain, Length, Log, Flow bool
 }
 
 // NewAccount returns an account of which nothing is known.
@@ -59,7 +67,9 @@ func NewAccount(s *Server, seed uint64) *Account {
 
 // Cover notes what limits requests besides the server: own, the lowest rate of the client's own limits in requests per second,
 // or 0 if none has a rate, and whether there is an Adaptive limit.
-func (a *Account) Cover(own float64, adaptive bool) { a.own, a.covered = own, own > 0 || adaptive }
+func (a *Account) Cover(own float64, adaptive bool) {
+	a.own, a.covered, a.adaptive = own, own > 0 || adaptive, adaptive
+}
 
 // Until returns when the last hold ends.
 func (a *Account) Until() meter.Instant { return max(a.held, a.server.held) }
@@ -168,16 +178,25 @@ func (a *Account) Silent() bool {
 	return a.held == 0 && a.server.held == 0 && a.pace.rate == 0 && len(a.quotas) == 0
 }
 
-// Adopt puts all gates of the account under the quota of that name.
-func (a *Account) Adopt(now meter.Instant, name string) {
-	for _, g := range a.gates {
-		g.Under(now, name)
+// adopt puts all gates of the account under the quota that the server does not name, if there is one.
+func (a *Account) adopt(now meter.Instant) {
+	if a.Knows(Unnamed) {
+		for _, g := range a.gates {
+			g.Under(now, Unnamed)
+		}
 	}
 }
 
 // Knows reports whether an account has a quota of that name.
 func (a *Account) Knows(name string) bool {
 	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == name })
+}
+
+// Explains reports whether an empty quota explains a refusal with these hints, so that it is no news of a learned rate.
+func (a *Account) Explains(r *Reading) bool {
+	return r.Explained && !a.Off.Explain && slices.ContainsFunc(r.tells, func(t Tell) bool {
+		return t.Refused && slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == t.Name && !q.blind() })
+	})
 }
 
 // Quotas returns how many quotas are known.
@@ -199,4 +218,7 @@ func (a *Account) Saved(now meter.Instant, name string) (t Tell, ok bool) {
 }
 
 // Restore takes what Saved returned in another process.
-func (a *Account) Restore(now meter.Instant, t *Tell) { a.quota(now, t.Name).hear(now, now, t) }
+func (a *Account) Restore(now meter.Instant, t *Tell) {
+	a.quota(now, t.Name).hear(now, now, t)
+	a.adopt(now)
+}

@@ -10,6 +10,7 @@ import (
 // A Gate is what the requests of one family pass, such as those to one route. Servers count resources in separate quotas, and
 // name the quota in the response. All costs at a gate are 1.
 type Gate struct {
+	link
 	Account  *Account
 	quotas   []*quota // named by responses to requests of the family
 	inFlight int64
@@ -135,6 +136,17 @@ func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
 		}
 	}
 	g.Hear(now, sentAt, tells)
+	for _, q := range g.quotas {
+		for i := range tells {
+			switch t := &tells[i]; {
+			case t.Name != q.name:
+			case ok:
+				q.flow.hear(t.Left, q.limit)
+			case t.Refused && q.flow.left < 0:
+				q.flow.left = onlyRefused
+			}
+		}
+	}
 }
 
 // Hear takes what the response to a request tells of quotas that left at sentAt.

@@ -21,12 +21,12 @@ const (
 // only what it tells counts.
 type log struct {
 	off         bool  // the bounds contradicted each other
+	newest      int32 // in ring
 	limit       int64 // for which they were learned
 	heard       int64 // responses that they were learned from
 	need        int64 // so many responses tell enough
 	least, most int64 // bounds of the length
 	ring        []departure
-	newest      int           // in ring
 	certain     int64         // departures since the last doubt
 	doubted     meter.Instant // when that was
 }
@@ -41,7 +41,7 @@ func newLog(limit int64) log { return log{limit: limit, need: 2 * limit, most: m
 
 // back returns the n-th departure before the newest.
 func (l *log) back(n int) *departure {
-	return &l.ring[(l.newest-n+len(l.ring))%len(l.ring)]
+	return &l.ring[(int(l.newest)-n+len(l.ring))%len(l.ring)]
 }
 
 // take notes that a request leaves.
@@ -51,9 +51,9 @@ func (l *log) take(now meter.Instant, inFlight int64) {
 	case l.off || l.limit <= 0 || l.limit > maxLogged:
 	case int64(len(l.ring)) < l.limit+spareLog:
 		l.ring = append(l.ring, d)
-		l.newest = len(l.ring) - 1
+		l.newest = int32(len(l.ring) - 1)
 	default:
-		l.newest = (l.newest + 1) % len(l.ring)
+		l.newest = (l.newest + 1) % int32(len(l.ring))
 		l.ring[l.newest] = d
 	}
 }

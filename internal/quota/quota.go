@@ -2,7 +2,8 @@
 // is left.
 //
 // It has no lock and no clock. A server is one host. An account is one host and one set of request keys. A gate is what the
-// requests of one family pass. They fall under the quotas that the responses to requests of this family name.
+// requests of one family pass. They fall under the quotas that the responses to requests of this family name. A [Registry] has all
+// of them, and bounds how much is kept.
 package quota
 
 import (
@@ -56,6 +57,7 @@ type quota struct {
 	before   int64           // what was left at the end of the previous window
 	length   length
 	log      log
+	flow     flow
 	last     meter.Instant // when the last request left
 	counted  bool          // its unit is requests
 	awaited  bool          // no response of this window has come
@@ -64,7 +66,7 @@ type quota struct {
 
 // newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
-	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, low: meter.MaxCount, reset: meter.Never, turn: -1, length: newLength(), log: newLog(-1)}
+	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, low: meter.MaxCount, reset: meter.Never, turn: -1, length: newLength(), log: newLog(-1), flow: flow{left: -1}}
 }
 
 // ends returns when all that is known of the quota is over.
@@ -82,6 +84,8 @@ func (q *quota) stale(now meter.Instant) bool { return q.inFlight == 0 && q.ends
 func (q *quota) pays(need int64) bool {
 	spare := q.told - q.reserve
 	switch {
+	case q.blind():
+		return true
 	case !q.counted:
 		return spare > 0 || q.reset == meter.Never
 	case q.scarce && q.awaited: // one request asks
@@ -92,9 +96,21 @@ func (q *quota) pays(need int64) bool {
 	return spare-q.inFlight >= need
 }
 
-// due returns when the next request may leave: after a window that ran dry, evenly until the reset. While that is more than a
-// second away, what is left goes up to twice as fast, because many servers tell the reset in whole seconds, up to one late, and
-// what is left at the true end is lost.
+// blind reports whether what the server tells of the quota has not been seen to say when it accepts requests. Then it neither stops
+// requests nor explains refusals. A client with a limit of its own, which is seldom refused, believes what only refusals tell.
+func (q *quota) blind() bool {
+	switch {
+	case !q.counted || q.account.Off.Flow:
+		return false
+	case q.flow.left == onlyRefused:
+		return q.account.adaptive || q.account.own == 0 && q.name == Unnamed
+	}
+	return q.account.covered && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.adaptive)
+}
+
+// due returns when the next request may be sent. After a window that was exhausted, requests are spread over half of the time until
+// the reset, because many servers report it in whole seconds, up to one late, and what is left at the true end is lost. That time is at
+// least a second, or all that is left until the reset, and at most spreadOver.
 func (q *quota) due() meter.Instant {
 	if !q.scarce || q.reset == meter.Never || q.last < q.turn || q.account.Off.Spread {
 		return max(0, q.turn)
@@ -110,6 +126,9 @@ func (q *quota) due() meter.Instant {
 // next returns when need requests can leave, not before from. sure is false if that
 // depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
+	if q.flow.left == onlyRefused && q.blind() {
+		return from, true
+	}
 	if q.log.known() && q.counted && !q.account.Off.Log {
 		room := q.limit - q.reserve - need
 		return q.log.ready(from, room), room >= 0 || q.inFlight == 0

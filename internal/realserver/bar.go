@@ -84,10 +84,11 @@ func (b Bar) measure(client string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return summary(spec, recorders, cmp.Or(b.Length, 20*time.Second)), nil
+	return Summary(spec, recorders, cmp.Or(b.Length, 20*time.Second)), nil
 }
 
-func summary(spec Spec, recorders []*Recorder, length time.Duration) (r Result) {
+// Summary returns the figures of what was sent in that time.
+func Summary(spec Spec, recorders []*Recorder, length time.Duration) (r Result) {
 	var accepted, bad float64
 	var each, before, last []float64
 	for _, rec := range recorders {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 type Client struct {
 	Name    string
 	options func(Spec) []throttle.Option
+	Other   func(base http.RoundTripper) http.RoundTripper // is used instead, if it is not nil
 }
 
 // Clients returns all clients, as the columns of the table show them.
@@ -32,29 +34,29 @@ func Clients() []Client {
 		return func(s Spec) []throttle.Option { return append(f(s), throttle.WithoutServerHints()) }
 	}
 	return []Client{
-		{"known", known},
-		{"known without hints", deaf(known)},
-		{"window", window},
-		{"window without hints", deaf(window)},
-		{"hints", func(Spec) []throttle.Option { return nil }},
-		{"adaptive", adaptive},
-		{"adaptive from 10/s", func(Spec) []throttle.Option { return []throttle.Option{throttle.WithAdaptive()} }},
-		{"in flight", func(Spec) []throttle.Option { return []throttle.Option{throttle.WithAdaptiveInFlight()} }},
-		{"rate and in flight", func(Spec) []throttle.Option {
+		{Name: "known", options: known},
+		{Name: "known without hints", options: deaf(known)},
+		{Name: "window", options: window},
+		{Name: "window without hints", options: deaf(window)},
+		{Name: "hints", options: func(Spec) []throttle.Option { return nil }},
+		{Name: "adaptive", options: adaptive},
+		{Name: "adaptive from 10/s", options: func(Spec) []throttle.Option { return []throttle.Option{throttle.WithAdaptive()} }},
+		{Name: "in flight", options: func(Spec) []throttle.Option { return []throttle.Option{throttle.WithAdaptiveInFlight()} }},
+		{Name: "rate and in flight", options: func(Spec) []throttle.Option {
 			return []throttle.Option{throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()}
 		}},
-		{"known in flight", func(s Spec) []throttle.Option {
+		{Name: "known in flight", options: func(s Spec) []throttle.Option {
 			if s.Slots == 0 {
 				return known(s)
 			}
 			return []throttle.Option{throttle.WithLimit(throttle.InFlight(s.Slots))}
 		}},
-		{"both", func(s Spec) []throttle.Option { return append(known(s), adaptive(s)...) }},
-		{"adaptive behind a window", func(s Spec) []throttle.Option { // of a little more than the limit
+		{Name: "both", options: func(s Spec) []throttle.Option { return append(known(s), adaptive(s)...) }},
+		{Name: "adaptive behind a window", options: func(s Spec) []throttle.Option { // of a little more than the limit
 			n := 12 * s.N * int64(time.Second) / int64(10*s.Per)
 			return append(adaptive(s), throttle.WithLimit(throttle.SlidingWindow(n, time.Second)))
 		}},
-		{"the whole limit", func(s Spec) []throttle.Option {
+		{Name: "the whole limit", options: func(s Spec) []throttle.Option {
 			return []throttle.Option{throttle.WithLimit(throttle.TokenBucket(s.N, s.Per))}
 		}},
 	}
@@ -76,11 +78,20 @@ func (c Client) Transport(s Spec, hooks throttle.Hooks) (*throttle.Transport, *R
 	return t, r, err
 }
 
+// over returns the client above a new recorder.
+func (c Client) over(s Spec) (http.RoundTripper, *Recorder, error) {
+	if c.Other != nil {
+		r := NewRecorder()
+		return c.Other(r), r, nil
+	}
+	return c.Transport(s, throttle.Hooks{})
+}
+
 // A Load is what is asked of a server.
 type Load struct {
 	Client  Client
 	Clients int           // that know nothing of each other; 0: 1
-	Callers int           // of each client; 0: 16
+	Callers int           // of each client; 0: 16, or four for each request that the server works on at a time
 	Length  time.Duration // 0: 20 s
 	Timeout time.Duration // of a request; 0: none
 }
@@ -88,14 +99,14 @@ type Load struct {
 // Run puts a load on a running server, and returns what each client sent. during, if not nil, runs beside it; the time
 // that it gets began with the load.
 func (l Load) Run(srv *Server, during func(start time.Time) error) ([]*Recorder, error) {
-	l.Callers, l.Clients = cmp.Or(l.Callers, 16), cmp.Or(l.Clients, 1)
+	l.Callers, l.Clients = cmp.Or(l.Callers, int(max(16, 4*srv.Slots))), cmp.Or(l.Clients, 1)
 	l.Length = cmp.Or(l.Length, 20*time.Second)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var background, work sync.WaitGroup
 	recorders := make([]*Recorder, l.Clients)
 	for i := range recorders {
-		transport, r, err := l.Client.Transport(srv.Spec, throttle.Hooks{})
+		transport, r, err := l.Client.over(srv.Spec)
 		if err != nil {
 			return nil, err
 		}

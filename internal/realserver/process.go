@@ -34,8 +34,14 @@ type Server struct {
 	ended      chan struct{} // closed when the process has ended
 }
 
+// pool is the program that is built from the package of this name.
+const pool = "pool"
+
 // Installed reports whether the server's program is there.
 func (s Spec) Installed() bool {
+	if s.program == pool {
+		return s.needs == "" || Postgres(s.needs) != ""
+	}
 	if _, err := s.path(); err != nil {
 		return false
 	}
@@ -54,6 +60,17 @@ func (s Spec) path() (string, error) {
 		}
 	}
 	return exec.LookPath(s.program)
+}
+
+// Postgres returns the path of one of PostgreSQL's programs, which Debian does not put into PATH; "": there is none.
+func Postgres(program string) string {
+	if path, err := exec.LookPath(program); err == nil {
+		return path
+	}
+	if all := must(filepath.Glob(filepath.Join("/usr/lib/postgresql/*/bin", program))); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return ""
 }
 
 // Start starts the server and waits until it is ready. The caller must Close it.
@@ -98,7 +115,7 @@ func (s *Server) Launch() error {
 	if err := s.configure(); err != nil {
 		return err
 	}
-	program, err := s.path()
+	program, err := s.executable()
 	if err != nil {
 		return err
 	}
@@ -125,6 +142,20 @@ func (s *Server) Launch() error {
 		close(ended)
 	}(s.cmd)
 	return s.awaitReady()
+}
+
+// executable returns the path of the server's program, which may have to be built.
+func (s *Server) executable() (string, error) {
+	if s.program != pool {
+		return s.path()
+	}
+	path := filepath.Join(s.dir, pool)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	build := exec.Command("go", "build", "-o", path, "github.com/httpthrottle/throttle/internal/realserver/pool")
+	build.Stderr = &s.log
+	return path, build.Run()
 }
 
 func (s *Server) awaitReady() error {

@@ -17,6 +17,7 @@ type Spec struct {
 	Refuses int           // the status of refusals; 0: requests wait in a queue instead
 
 	program  string
+	needs    string   // another program, of PostgreSQL; "": none
 	proxy    bool     // has an origin behind it, which serves the requests
 	args     []string // templates, as files and env are
 	files    []string // in testdata, written into the server's directory
@@ -56,6 +57,7 @@ func Specs() (all []Spec) {
 	all = append(all, haproxySpecs()...)
 	all = append(all, nodeSpecs()...)
 	all = append(all, flaskSpecs()...)
+	all = append(all, poolSpecs()...)
 	return append(all, otherSpecs()...)
 }
 
@@ -142,12 +144,15 @@ func nodeSpecs() []Spec {
 	base := Spec{N: 50, Per: time.Second, Refuses: 429, program: "node", args: []string{"{{.Source}}/node/server.js",
 		`{"framework":"{{.Framework}}","addr":"{{.Addr}}","token":"{{.Token}}","n":{{.N}},"window":{{.Seconds}}000,` +
 			`"draft":"{{.Draft}}","service":{{.ServiceMS}}}`}}
+	slow := base.withLimit(100, time.Second).lasting(10*time.Millisecond).with("node, a handler that computes for 10 ms", "Framework", "none", "Draft", "")
+	slow.Refuses, slow.Slots = 0, 1
 	return []Spec{
 		base.with("express-rate-limit, draft-6", "Framework", "express", "Draft", "draft-6"),
 		base.with("express-rate-limit, draft-7", "Framework", "express", "Draft", "draft-7"),
 		base.with("express-rate-limit, draft-8", "Framework", "express", "Draft", "draft-8"),
 		base.withLimit(100, 10*time.Second).with("express-rate-limit, draft-7, 100 per 10 s", "Framework", "express", "Draft", "draft-7"),
 		base.with("@fastify/rate-limit", "Framework", "fastify", "Draft", ""),
+		slow,
 	}
 }
 
@@ -168,6 +173,16 @@ func flaskSpecs() []Spec {
 		base.with("Flask-Limiter, moving window", "Strategy", "moving-window"),
 		base.with("Flask-Limiter, elastic window", "Strategy", "fixed-window-elastic-expiry"),
 	}
+}
+
+// poolSpecs are servers whose handlers wait for one of a pool.
+func poolSpecs() []Spec {
+	workers := Spec{Name: "Go, 8 workers, queue", N: 200, Per: time.Second, Service: 40 * time.Millisecond, Slots: 8, program: pool,
+		args: []string{"-addr", "{{.Addr}}", "-token", "{{.Token}}", "-service", "{{.Service}}s", "-slots", "8"}}
+	postgres := workers.withLimit(250, time.Second).with("PostgreSQL, 10 connections, queue")
+	postgres.Slots, postgres.needs = 10, "postgres"
+	postgres.args = append(slices.Clone(workers.args[:len(workers.args)-1]), "10", "-postgres", "{{.Dir}}")
+	return []Spec{workers, postgres}
 }
 
 func otherSpecs() []Spec {

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // An Outage is the time in which a store is unreachable. The zero value is for none.
@@ -42,4 +42,4 @@ func (o *Outage) Err() error { return o.err }
 func (o *Outage) Again() meter.Instant { return o.again }
 
 // IsSetup reports whether it is a mistake that retrying does not fix.
-func (o *Outage) IsSetup() bool { return errors.Is(o.err, lease.ErrSetup) }
+func (o *Outage) IsSetup() bool { return errors.Is(o.err, store.ErrSetup) }

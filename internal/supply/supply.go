@@ -1,6 +1,6 @@
 // Package supply decides when a store of shared budgets is called, for what, and what happens while it is unreachable.
 //
-// A [Supply] is a store as one Limiter uses it. A [Loan] is the part of a bucket whose budget is in the store. A [Call] asks for several
+// A [Supply] is a store as one Limiter uses it. A [Lease] is the part of a bucket whose budget is in the store. A [Call] asks for several
 // of them. Like package meter it has no lock and no clock, and does no I/O: the time is a parameter, and the owner makes the calls.
 package supply
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // Terms are how a Limiter uses a store.
@@ -37,11 +38,11 @@ type Supply[B any] struct {
 	Apart  bool     // budgets with different keys cannot be granted together
 	Counts Counts
 
-	asking []*Loan[B] // those for which the store is to be asked, in this order
-	calls  int        // under way
-	sent   int        // of those, which were sent and not booked
-	late   int        // given up, but not returned yet
-	worked bool       // a call has succeeded
+	asking []*Lease[B] // those for which the store is to be asked, in this order
+	calls  int         // under way
+	sent   int         // of those, which were sent and not booked
+	late   int         // given up, but not returned yet
+	worked bool        // a call has succeeded
 	latest count
 	outage Outage // of the whole store
 
@@ -93,18 +94,18 @@ func (s *Supply[B]) Begin(now meter.Instant) (begins bool, at meter.Instant) {
 
 // A Call asks a store for several budgets.
 type Call[B any] struct {
-	Asks  []lease.Ask
+	Asks  []store.Ask
 	Apart bool // the store has some of the parts in different places
 
 	supply *Supply[B]
 	at     meter.Instant
 	most   int
-	parts  []lease.Part // of all asks, in order
-	loans  []*Loan[B]   // of all parts
+	parts  []store.Part // of all asks, in order
+	leases []*Lease[B]  // of all parts
 	over   bool         // its response was booked, or it was given up
 }
 
-// Collect returns a call that has begun, without asks: the owner adds one for each loan that Next returns.
+// Collect returns a call that has begun, without asks: the owner adds one for each lease that Next returns.
 func (s *Supply[B]) Collect(now meter.Instant) *Call[B] {
 	most := mostAsks
 	if s.outage.err != nil {
@@ -119,12 +120,12 @@ func (s *Supply[B]) Collect(now meter.Instant) *Call[B] {
 	n := min(len(s.asking), most)
 	return &Call[B]{
 		supply: s, at: now, most: most,
-		Asks: make([]lease.Ask, 0, n), parts: make([]lease.Part, 0, n), loans: make([]*Loan[B], 0, n),
+		Asks: make([]store.Ask, 0, n), parts: make([]store.Part, 0, n), leases: make([]*Lease[B], 0, n),
 	}
 }
 
-// Next returns the next loan for which the store is to be asked; nil: there is none, or the call is full.
-func (c *Call[B]) Next() *Loan[B] {
+// Next returns the next lease for which the store is to be asked; nil: there is none, or the call is full.
+func (c *Call[B]) Next() *Lease[B] {
 	s := c.supply
 	if len(s.asking) == 0 || len(c.Asks) >= c.most {
 		return nil
@@ -136,12 +137,12 @@ func (c *Call[B]) Next() *Loan[B] {
 }
 
 // Add adds a part to the next ask, if there is still something to ask for.
-func (c *Call[B]) Add(n *Loan[B], d lease.Demand) bool {
+func (c *Call[B]) Add(n *Lease[B], d lease.Demand) bool {
 	if n.AskAt(c.at, d) > c.at {
 		return false
 	}
 	c.parts = append(c.parts, n.Ask(c.at, d))
-	c.loans = append(c.loans, n)
+	c.leases = append(c.leases, n)
 	return true
 }
 
@@ -153,7 +154,7 @@ func (c *Call[B]) End() int {
 	}
 	parts := c.parts[first:len(c.parts):len(c.parts)]
 	if len(parts) > 0 {
-		c.Asks = append(c.Asks, lease.Ask{Parts: parts})
+		c.Asks = append(c.Asks, store.Ask{Parts: parts})
 	}
 	return len(parts)
 }
@@ -175,7 +176,7 @@ func (c *Call[B]) Sent() meter.Instant { return c.at }
 func (c *Call[B]) Parts() int { return len(c.parts) }
 
 // Of returns the bucket of a part.
-func (c *Call[B]) Of(part int) B { return c.loans[part].of }
+func (c *Call[B]) Of(part int) B { return c.leases[part].of }
 
 // Return ends the call: it has returned, or is given up. It reports whether its response is to be booked, and that there is none if it
 // was given up. A call that returns late shows that the store may be reachable again.
@@ -199,7 +200,7 @@ func (c *Call[B]) Return(givenUp bool, now meter.Instant) (book bool) {
 
 // An Outcome is the response to one part.
 type Outcome struct {
-	lease.LeasedPart
+	store.LeasedPart
 	Err error
 }
 
@@ -212,7 +213,7 @@ func (c *Call[B]) Note(err error, now meter.Instant) *Event {
 	case err == nil:
 		s.Counts.Ok++
 		s.outage, s.worked = Outage{}, true
-	case errors.Is(err, lease.ErrSetup):
+	case errors.Is(err, store.ErrSetup):
 		s.Counts.Setup++
 		s.outage.fail(err, now)
 	default:
@@ -230,7 +231,7 @@ func (c *Call[B]) Note(err error, now meter.Instant) *Event {
 // this budget. News says that requests may have to wait for longer than planned for another reason than that other processes took
 // tokens.
 func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (news bool, event *Event) {
-	n, p, s := c.loans[part], &c.parts[part], c.supply
+	n, p, s := c.leases[part], &c.parts[part], c.supply
 	for _, r := range p.Back {
 		s.Counts.Returned += uint64(r.Tokens)
 	}
@@ -262,13 +263,13 @@ func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (new
 }
 
 // differing counts a response by the rule of another process, and returns an event for the first.
-func (s *Supply[B]) differing(b *lease.Budget) *Event {
+func (s *Supply[B]) differing(b *store.Budget) *Event {
 	s.Counts.Differs++
 	if s.differs {
 		return nil
 	}
 	s.differs = true
-	return &Event{Limits: []string{b.Limit}, Key: b.Key, Err: lease.ErrRule}
+	return &Event{Limits: []string{b.Limit}, Key: b.Key, Err: store.ErrRule}
 }
 
 // An Event says that a store, or one budget in it, became unreachable, is reachable again, or is set up wrongly, or that processes

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 const (
@@ -25,25 +26,25 @@ var errDown = errors.New("connection refused")
 type bench struct {
 	testing.TB
 	*Supply[string]
-	book  *lease.Book
-	loans map[string]*Loan[string]
-	now   meter.Instant
+	book   *store.Book
+	leases map[string]*Lease[string]
+	now    meter.Instant
 }
 
 func newBench(t testing.TB, terms Terms) *bench {
 	if terms.Timeout == 0 {
 		terms.Timeout, terms.Grace = 250*time.Millisecond, 3*time.Second
 	}
-	return &bench{t, &Supply[string]{Terms: terms, Limits: []string{"calls"}}, lease.NewBook(), make(map[string]*Loan[string]), second}
+	return &bench{t, &Supply[string]{Terms: terms, Limits: []string{"calls"}}, store.NewBook(), make(map[string]*Lease[string]), second}
 }
 
-// loan returns the loan of a bucket of 10 a second.
-func (b *bench) loan(key string) *Loan[string] {
-	if b.loans[key] == nil {
-		budget := lease.Budget{Kind: lease.Bucket, Limit: "calls", Key: key, N: 10, Per: time.Second, Burst: 10, Initial: 10}
-		b.loans[key] = b.Lend(key, lease.New(budget, lease.Config{Seed: 1}))
+// lease returns the lease of a bucket of 10 a second.
+func (b *bench) lease(key string) *Lease[string] {
+	if b.leases[key] == nil {
+		budget := store.Budget{Kind: store.Bucket, Limit: "calls", Key: key, N: 10, Per: time.Second, Burst: 10, Initial: 10}
+		b.leases[key] = b.Lease(key, lease.New(budget, lease.Config{Seed: 1}))
 	}
-	return b.loans[key]
+	return b.leases[key]
 }
 
 // one is the demand of one request.
@@ -53,7 +54,7 @@ func one() lease.Demand { return lease.Demand{First: 1, All: 1, Until: meter.Nev
 func (b *bench) wants(keys ...string) {
 	b.Helper()
 	for _, key := range keys {
-		_, asks := b.loan(key).Due(b.now, one(), true)
+		_, asks := b.lease(key).Due(b.now, one(), true)
 		require.True(b, asks, key)
 	}
 }
@@ -78,7 +79,7 @@ func (b *bench) respond(c *Call[string]) (events []*Event) {
 	b.Helper()
 	require.True(b, c.Return(false, b.now))
 	events = append(events, c.Note(nil, b.now))
-	for i, l := range b.book.Lease(b.now/1000, c.Asks) {
+	for i, l := range b.book.Lease(time.Unix(0, int64(b.now)), c.Asks) {
 		_, e := c.Book(i, &Outcome{LeasedPart: l.Parts[0], Err: l.Err}, true, b.now)
 		events = append(events, e)
 	}
@@ -107,23 +108,23 @@ func TestACallAsksForWhatIsDue(t *testing.T) {
 	assert.False(t, begins)
 	assert.Equal(t, meter.Never, at)
 	b.wants("a", "b")
-	assert.True(t, b.loan("a").IsQueued())
+	assert.True(t, b.lease("a").IsQueued())
 	assert.Equal(t, []string{"a", "b"}, b.Asking())
-	_, asks := b.loan("a").Due(b.now, one(), true)
+	_, asks := b.lease("a").Due(b.now, one(), true)
 	assert.False(t, asks, "it is queued already")
 	c := b.begin()
 	assert.Len(t, c.Asks, 2)
 	assert.Equal(t, 2, c.Parts())
 	assert.Equal(t, "b", c.Of(1))
 	assert.Equal(t, b.now, c.Sent())
-	assert.Equal(t, b.Supply, b.loan("a").Supply())
-	assert.False(t, b.loan("a").IsQueued())
-	at, asks = b.loan("a").Due(b.now, one(), true)
+	assert.Equal(t, b.Supply, b.lease("a").Supply())
+	assert.False(t, b.lease("a").IsQueued())
+	at, asks = b.lease("a").Due(b.now, one(), true)
 	assert.False(t, asks, "its ask is under way")
 	assert.Equal(t, meter.Never, at)
 	b.now += 2 * ms
 	assert.Equal(t, []*Event{nil, nil, nil}, b.respond(c))
-	assert.True(t, b.loan("a").Payable(b.now, 1))
+	assert.True(t, b.lease("a").Payable(b.now, 1))
 	assert.EqualValues(t, 1, b.Counts.Ok)
 	assert.EqualValues(t, 2, b.Counts.Leased)
 	assert.NoError(t, b.Err())
@@ -135,8 +136,8 @@ func TestPartsThatAreAddedTogetherAreOneAsk(t *testing.T) {
 	b.Begin(b.now)
 	c := b.Collect(b.now)
 	require.True(t, c.Add(c.Next(), one()))
-	require.True(t, c.Add(b.loan("b"), one()), "for which the store is not to be asked alone")
-	require.False(t, c.Add(b.loan("b"), one()), "once")
+	require.True(t, c.Add(b.lease("b"), one()), "for which the store is not to be asked alone")
+	require.False(t, c.Add(b.lease("b"), one()), "once")
 	assert.Equal(t, 2, c.End())
 	assert.Equal(t, 0, c.End())
 	assert.Len(t, c.Asks, 1)
@@ -220,7 +221,7 @@ func TestProbesAreMadeOneByOneAndLessAndLessOften(t *testing.T) {
 	b.wants("a", "b", "c")
 	require.NotNil(t, b.fail(b.begin(), errDown))
 	for _, wait := range []int64{25, 50, 100, 200, 250, 250} {
-		_, asks := b.loan("a").Due(b.now, one(), true)
+		_, asks := b.lease("a").Due(b.now, one(), true)
 		require.True(t, asks)
 		begins, at := b.Begin(b.now)
 		require.False(t, begins)
@@ -241,7 +242,7 @@ func TestProbesAreMadeOneByOneAndLessAndLessOften(t *testing.T) {
 
 func TestEventsSayWhatHasChanged(t *testing.T) {
 	b := newBench(t, Terms{})
-	setup := fmt.Errorf("%w: NOPERM", lease.ErrSetup)
+	setup := fmt.Errorf("%w: NOPERM", store.ErrSetup)
 	b.wants("a")
 	assert.Equal(t, &Event{Limits: []string{"calls"}, Err: errDown}, b.fail(b.begin(), errDown))
 	b.now += second
@@ -262,37 +263,37 @@ func TestAnUnreadableBudgetIsOutOfReachAlone(t *testing.T) {
 	news, event := c.Book(0, &Outcome{Err: errDown}, true, b.now)
 	require.True(t, news)
 	assert.Equal(t, &Event{Limits: []string{"calls"}, Key: "bad", Err: errDown}, event)
-	news, event = c.Book(1, &Outcome{LeasedPart: lease.LeasedPart{Tokens: 1, AtOnce: 1, Processes: 1}}, true, b.now)
+	news, event = c.Book(1, &Outcome{LeasedPart: store.LeasedPart{Tokens: 1, AtOnce: 1, Processes: 1}}, true, b.now)
 	require.True(t, news, "the first response says how many processes there are")
 	require.Nil(t, event)
 	b.done(c)
-	assert.Nil(t, b.loan("good").Out())
-	assert.Zero(t, b.loan("good").BlockedUntil())
-	assert.ErrorIs(t, b.loan("bad").Out().Err(), errDown)
-	assert.Equal(t, b.now+3*second, b.loan("bad").BlockedUntil())
+	assert.Nil(t, b.lease("good").Out())
+	assert.Zero(t, b.lease("good").BlockedUntil())
+	assert.ErrorIs(t, b.lease("bad").Out().Err(), errDown)
+	assert.Equal(t, b.now+3*second, b.lease("bad").BlockedUntil())
 	assert.EqualValues(t, 1, b.Counts.Faulty)
-	at, asks := b.loan("bad").Due(b.now, one(), true)
+	at, asks := b.lease("bad").Due(b.now, one(), true)
 	assert.False(t, asks)
-	assert.Equal(t, b.loan("bad").RetryAt(), at)
+	assert.Equal(t, b.lease("bad").RetryAt(), at)
 	b.now = at
 	b.wants("bad")
 	assert.Equal(t, &Event{Limits: []string{"calls"}, Key: "bad", Down: time.Duration(at - second)}, b.respond(b.begin())[1])
-	assert.Zero(t, b.loan("bad").RetryAt())
+	assert.Zero(t, b.lease("bad").RetryAt())
 }
 
 func TestADifferingRuleIsReportedOnceAndCounted(t *testing.T) {
 	b := newBench(t, Terms{})
 	b.wants("a")
-	first := b.book.Lease(b.now/1000, []lease.Ask{{Parts: []lease.Part{{
-		Budget: lease.Budget{Kind: lease.Bucket, Limit: "calls", Key: "a", N: 1, Per: time.Second, Burst: 10, Initial: 10},
+	first := b.book.Lease(time.Unix(0, int64(b.now)), []store.Ask{{Parts: []store.Part{{
+		Budget: store.Budget{Kind: store.Bucket, Limit: "calls", Key: "a", N: 1, Per: time.Second, Burst: 10, Initial: 10},
 	}}}})
 	require.NoError(t, first[0].Err)
 	events := b.respond(b.begin())
 	require.NotNil(t, events[1])
-	assert.ErrorIs(t, events[1].Err, lease.ErrRule)
+	assert.ErrorIs(t, events[1].Err, store.ErrRule)
 	assert.Equal(t, "a", events[1].Key)
 	b.now += second
-	b.loan("a").Take(b.now, b.now, 1, false)
+	b.lease("a").Take(b.now, b.now, 1, false)
 	b.wants("a")
 	assert.Nil(t, b.respond(b.begin())[1])
 	assert.EqualValues(t, 2, b.Counts.Differs)
@@ -308,7 +309,7 @@ func TestSupplyCountsAsItIsUsedAtRandom(t *testing.T) {
 			b.now += r.Int64N(100 * ms)
 			switch r.IntN(5) {
 			case 0, 1:
-				b.loan(fmt.Sprint(r.IntN(40))).Due(b.now, one(), true)
+				b.lease(fmt.Sprint(r.IntN(40))).Due(b.now, one(), true)
 			case 2:
 				if begins, at := b.Begin(b.now); begins {
 					c := b.Collect(b.now)
@@ -352,7 +353,7 @@ func TestSupplyCountsAsItIsUsedAtRandom(t *testing.T) {
 			require.Equal(t, len(hung), b.late)
 			require.LessOrEqual(t, b.calls, MostCalls)
 			require.LessOrEqual(t, b.late, MostCalls)
-			for key, n := range b.loans {
+			for key, n := range b.leases {
 				queued := 0
 				for _, k := range b.Asking() {
 					if k == key {

@@ -2,15 +2,20 @@
 -- parts, and for each part
 --   what (the sum of 1 if a budget follows, 2 if extras do, 4 if its rule replaces the one that counts),
 --   need, due, want, ahead, ticks, since;
---   a budget: kind, tick, n, per, full, initial, owed, origin, horizon; without it, the part has that of the one before;
+--   a budget: kind, tick, n, per, full, initial, owed, origin, horizon, and of a calendar when four windows in a row begin;
+--     without it, the part has that of the one before;
 --   extras: owe, hold, held, the length of holder, the number of returns, holder itself, and for each return its tokens and its lease.
 local kind, tick, n, per, full, initial, owed, origin, horizon
+local first, second, third, fourth
 
 local function readPart()
   local what, owe, hold, held, holder, back, names, backs = 0, 0, 0, 0, '', '', 0, 0
   local need, due, want, ahead, ticks, since
   what, need, due, want, ahead, ticks, since, pos = unpack('<ddddddd', input, pos)
-  if what % 2 == 1 then kind, tick, n, per, full, initial, owed, origin, horizon, pos = unpack('<ddddddddd', input, pos) end
+  if what % 2 == 1 then
+    kind, tick, n, per, full, initial, owed, origin, horizon, pos = unpack('<ddddddddd', input, pos)
+    if kind == CALENDAR then first, second, third, fourth, pos = unpack('<dddd', input, pos) end
+  end
   if what % 4 >= 2 then
     owe, hold, held, names, backs, pos = unpack('<ddddd', input, pos)
     holder = sub(input, pos, pos + names - 1)
@@ -21,7 +26,7 @@ local function readPart()
   return {
     kind = kinds[kind], need = need, due = due, want = want, ahead = ahead, ticks = ticks, since = since, replaces = what >= 4,
     tick = tick, n = n, per = per, full = full, initial = initial, owed = owed, origin = origin, horizon = horizon,
-    owe = owe, hold = hold, held = held, holder = holder, back = back,
+    owe = owe, hold = hold, held = held, holder = holder, back = back, windows = kind == CALENDAR and { first, second, third, fourth },
   }
 end
 
@@ -67,6 +72,9 @@ for i = 1, asks do
   if not ok then -- the state at one of its keys is none, or cannot be written: this concerns no other ask
     if type(response) == 'table' then response = response.err end
     response = tostring(response)
+    if string.find(response, 'READONLY ', 1, true) then -- the client must drop its connection, which it does for this code
+      return redis.error_reply('READONLY this is a replica')
+    end
     response = pack('<dd', -1, #response) .. response
   end
   out[i + 1] = response

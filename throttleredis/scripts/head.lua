@@ -7,7 +7,7 @@ local time = redis.call('TIME')
 -- Returns the instant of the decision, and a response to each part; see respond. Alone it says that the call came too late.
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, unpack, sub, call = struct.pack, struct.unpack, string.sub, redis.call
-local EPOCH, LINGER, MOST, FORMAT = 10000000, 1000000, 2251799813685248, 2
+local EPOCH, LINGER, MOST, FORMAT, CALENDAR = 10000000, 1000000, 2251799813685248, 1, 5
 
 local now = time[1] * 1000000 + time[2]
 local input = ARGV[1]

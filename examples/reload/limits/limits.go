@@ -158,9 +158,7 @@ func change(l *throttle.Limiter, c Config) error {
 // in flight end in the old one.
 func (t *Transport) replace(old, next *throttle.Transport) error {
 	if old != nil {
-		saved, stay := old.Limiter().Snapshot(), names(next)
-		saved.Buckets = slices.DeleteFunc(saved.Buckets, func(b throttle.BucketSnapshot) bool { return !slices.Contains(stay, b.Limit) })
-		if err := next.Limiter().Restore(saved); err != nil {
+		if err := next.Limiter().Restore(old.Limiter().Snapshot().Only(names(next)...)); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,5 @@
-// Discord posts to several channels at once with discordgo: first as it does by itself, then over a Transport. discordgo
-// knows the limits of each channel, but not the one that Discord sets for all of a bot's requests.
+// Discord posts to several channels at once with discordgo: first with discordgo alone, then over a Transport.
+// discordgo knows the limit of each channel, but not the one that Discord sets for all requests of a bot.
 //
 //	cd examples/sdk && go run ./discord
 //
@@ -32,9 +32,9 @@ const (
 )
 
 // shows is what -h prints first.
-const shows = `Discord posts to several channels at once with discordgo: first as it does by
-itself, then over a Transport. discordgo knows the limits of each channel, but
-not the one that Discord sets for all of a bot's requests.`
+const shows = `Discord posts to several channels at once with discordgo: first with discordgo
+alone, then over a Transport. discordgo knows the limit of each channel, but not
+the one that Discord sets for all requests of a bot.`
 
 func main() {
 	example.Main(func(ctx context.Context, args []string, out io.Writer) error {

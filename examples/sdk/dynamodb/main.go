@@ -1,5 +1,5 @@
-// Dynamodb reads with the AWS SDK over a limit that is used up, and shows what the SDK makes of a rejection: as a plain 429,
-// as an error, and in the shape in which DynamoDB itself says that it throttles, which the SDK knows and retries.
+// Dynamodb reads with the AWS SDK over an exhausted limit, and shows what the SDK does with a rejection: as a plain
+// 429, as an error, and in the shape of DynamoDB's own throttling errors, which the SDK recognizes and retries.
 //
 //	cd examples/sdk && go run ./dynamodb
 //
@@ -26,9 +26,9 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Dynamodb reads with the AWS SDK over a limit that is used up, and shows what the
-SDK makes of a rejection: as a plain 429, as an error, and in the shape in which
-DynamoDB itself says that it throttles, which the SDK knows and retries.`
+const shows = `Dynamodb reads with the AWS SDK over an exhausted limit, and shows what the SDK
+does with a rejection: as a plain 429, as an error, and in the shape of
+DynamoDB's own throttling errors, which the SDK recognizes and retries.`
 
 func main() {
 	example.Main(func(ctx context.Context, args []string, out io.Writer) error {

@@ -1,5 +1,5 @@
-// Kubernetes reads objects with two clients of client-go that share one Limiter, and with two that do not: client-go wraps
-// its transport once for each client, so that a limit which is made there is one for each.
+// Kubernetes reads objects with two clients of client-go that share one Limiter, and with two that do not. client-go
+// wraps its transport once for each client, so a limit that is made there belongs to one client.
 //
 //	cd examples/sdk && go run ./kubernetes
 //
@@ -35,8 +35,8 @@ const (
 
 // shows is what -h prints first.
 const shows = `Kubernetes reads objects with two clients of client-go that share one Limiter,
-and with two that do not: client-go wraps its transport once for each client, so
-that a limit which is made there is one for each.`
+and with two that do not. client-go wraps its transport once for each client, so
+a limit that is made there belongs to one client.`
 
 func main() {
 	example.Main(func(ctx context.Context, args []string, out io.Writer) error {

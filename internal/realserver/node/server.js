@@ -1,5 +1,5 @@
 // A server with a rate limit for each path. Its only argument is JSON:
-// framework (express or fastify), addr, token, n, window (ms), draft, service (ms until a response).
+// framework (express, fastify or none: no limit, and a handler that computes), addr, token, n, window (ms), draft, service (ms until a response).
 'use strict'
 
 const o = JSON.parse(process.argv[2])
@@ -25,5 +25,14 @@ async function serveFastify() {
   await app.listen({ host, port: Number(port) })
 }
 
+function serveSlowly() {
+  require('http').createServer((req, res) => {
+    if (req.url === '/ready') return res.end(o.token)
+    for (const end = performance.now() + o.service; performance.now() < end;);
+    res.end('ok\n')
+  }).listen(Number(port), host)
+}
+
 if (o.framework === 'express') serveExpress()
-else serveFastify()
+else if (o.framework === 'fastify') serveFastify()
+else serveSlowly()

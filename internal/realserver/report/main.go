@@ -126,24 +126,24 @@ func (r *report) measure() {
 
 const head = `# Real servers
 
-**What to do.**
+What to configure, and what to expect of it:
 
-| what you know of the server | set | expect |
+| what you know about the server | what to set | what to expect |
 |---|---|---|
-| its limit | a ` + "`" + `TokenBucket` + "`" + ` of 95 %% of it with ` + "`" + `Burst(1)` + "`" + `, or a ` + "`" + `Pace` + "`" + `; leave server hints on | 95 %% of the limit, next to no refusals, on nearly all servers here |
+| its limit | a ` + "`" + `TokenBucket` + "`" + ` of 95 %% of it with ` + "`" + `Burst(1)` + "`" + `, or a ` + "`" + `Pace` + "`" + `; leave server hints on | 95 %% of the limit with almost no refusals, on nearly all servers here |
 | that it sends rate-limit headers | nothing: server hints are on by default | 85 to 99 %% of the limit with 0 to 2 %% refused |
 | nothing | ` + "`" + `WithAdaptive` + "`" + `, with ` + "`" + `AIMD.Initial` + "`" + ` if you can guess within a factor of two | 80 to 100 %% with up to 2 %% refused; the first seconds are spent on growing |
 | that it limits requests in flight, not their rate | ` + "`" + `InFlight` + "`" + `, or ` + "`" + `WithAdaptiveInFlight` + "`" + ` if the number is unknown | the server's full throughput; a rate limit gets two thirds of it |
-| that it counts refused requests, tarpits or bans | a limit of your own: finding the limit by touching it does not work there | 95 %% |
+| that it counts refused requests, tarpits or bans | a limit of your own, because a limit cannot be found there by exceeding it | 95 %% |
 
-These are the figures behind that advice: what clients get from rate-limited servers, measured by ` + "`make servers`" + ` over loopback: %d callers that always have a next
+The advice rests on the measurements below. They show what clients get from rate-limited servers, measured by ` + "`make servers`" + ` over loopback: %d callers that always have another
 request, for 20 s unless the table says otherwise; median of %d run(s), %s. Each server accepts 50 requests per second unless its name
 says otherwise, and takes 2 ms for a request (40 ms where it counts requests in flight).
 
-- *known*: a token bucket with 95 %% of the limit and a burst of 1. *Window*: a sliding window of 95 %% of it.
-- *hints*: no limit of its own, only server hints.
-- *adaptive*: ` + "`WithAdaptive`" + ` from twice the limit, or from the default start. *Both*: known and adaptive.
-- *in flight*: ` + "`WithAdaptiveInFlight`" + `. *Rate and in flight*: ` + "`WithAdaptive`" + ` too. *Known in flight*: ` + "`InFlight`" + ` of the right size, where the server limits that.
+- *known* is a token bucket with 95 %% of the limit and a burst of 1. *Window* is a sliding window of 95 %% of it.
+- *hints* has no limit of its own, only server hints.
+- *adaptive* is ` + "`WithAdaptive`" + ` from twice the limit, or from the default start. *Both* is known and adaptive together.
+- *in flight* is ` + "`WithAdaptiveInFlight`" + `. *Rate and in flight* adds ` + "`WithAdaptive`" + `. *Known in flight* is ` + "`InFlight`" + ` of the right size, where the server limits that.
 
 `
 
@@ -176,8 +176,8 @@ func (r *report) table(w io.Writer, title string, text func(realserver.Result) s
 
 // longer is the table of the loads that are not in the others.
 func (r *report) longer(w io.Writer) {
-	fmt.Fprint(w, "## Other loads\n\nFairness is Jain's index of what the clients got: 1 if all got the same. The trend is how many times larger the ratio ",
-		"of the largest to the smallest became from the second third of the time to the last.\n\n",
+	fmt.Fprint(w, "## Other loads\n\nFairness is Jain's index of what the clients got: 1 means equal shares. The trend compares the ratio of the largest to ",
+		"the smallest share in the last third of the time with that in the second third.\n\n",
 		"| server | client | clients | seconds | callers each | accepted / refused | p50 / p99, ms | fairness | trend |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, bar := range r.bars {
 		if bar.Length == 0 && bar.Callers == 0 && bar.Clients == 0 {
@@ -219,7 +219,7 @@ func (r *report) goals(w io.Writer) {
 	}
 	fmt.Fprintf(w, "## Goals\n\n%d of %d goals are reached.", len(r.bars)-len(missed), len(r.bars))
 	if len(missed) > 0 {
-		fmt.Fprintf(w, " These are not:\n\n%s", strings.Join(missed, "\n"))
+		fmt.Fprintf(w, " These goals are missed, each with its reason:\n\n%s", strings.Join(missed, "\n"))
 	}
 	fmt.Fprint(w, "\n\n")
 }

@@ -1,11 +1,11 @@
-// Throttle-redis shows the shared budgets that Redis has, and resets one.
+// Throttle-redis lists the shared budgets that are kept in Redis, and resets one of them.
 //
 //	throttle-redis [-url redis://localhost:6379] [-prefix throttle] [-cluster] list [text]
 //	throttle-redis … show name
 //	throttle-redis … reset name
 //
-// List shows a line for each budget whose name contains the text. Show adds the processes that have slots, by host, pid and a
-// random number. Reset deletes the state of a budget, which then starts again.
+// List prints a line for each budget whose name contains the text. Show also prints the processes that have slots, by host, pid and a
+// random number. Reset deletes the state of a budget, which then starts again as a new one.
 package main
 
 import (
@@ -42,12 +42,12 @@ var errUsage = errors.New("bad usage")
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("throttle-redis", flag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "throttle-redis shows the shared budgets that Redis has, and resets one.\n\nusage: throttle-redis [flags] list [text] | show name | reset name")
+		fmt.Fprintln(flags.Output(), "throttle-redis lists the shared budgets that are kept in Redis, and resets one of them.\n\nusage: throttle-redis [flags] list [text] | show name | reset name")
 		flags.PrintDefaults()
 	}
-	url := flags.String("url", "redis://localhost:6379", "the address of Redis, with user, password and database; rediss: with TLS")
+	url := flags.String("url", "redis://localhost:6379", "the URL of Redis, with user, password and database; rediss: for TLS")
 	prefix := flags.String("prefix", "throttle", "the prefix of the store")
-	cluster := flags.Bool("cluster", false, "the server is one of a Cluster")
+	cluster := flags.Bool("cluster", false, "the server belongs to a Cluster")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -107,11 +107,18 @@ func write(out io.Writer, budgets []throttleredis.BudgetState, holders bool) err
 		fmt.Fprintf(w, "%s\t%s\t%.4g\t%.0f\t%.1f\t%v\t%d\t%v\n", printable(b.Name), b.Kind, b.PerSecond, b.Most, b.Left, b.Held.Round(time.Millisecond), b.Processes, b.Expires.Round(time.Second))
 		for _, h := range b.Holders {
 			if holders {
-				fmt.Fprintf(w, "  %s\t\t\t%d slots\twaits for %d\t\t\t%v\n", printable(h.Name), h.Slots, h.Wants, h.Expires.Round(time.Second))
+				fmt.Fprintf(w, "  %s\t\t\t%s\twaits for %d\t\t\t%v\n", printable(h.Name), slots(h.Slots), h.Wants, h.Expires.Round(time.Second))
 			}
 		}
 	}
 	return w.Flush()
+}
+
+func slots(n int64) string {
+	if n == 1 {
+		return "1 slot"
+	}
+	return fmt.Sprintf("%d slots", n)
 }
 
 // printable returns a name without characters that a terminal would obey.

@@ -24,13 +24,13 @@ func TestBadUsageIsAnError(t *testing.T) {
 func TestBudgetsAreShownWithTheirHolders(t *testing.T) {
 	var out strings.Builder
 	err := write(&out, []throttleredis.BudgetState{
-		{Name: "throttle:2:{a\x1b}l:i", Kind: "in-flight", Most: 5, Left: 2, Processes: 1, Holders: []throttleredis.Holder{{Name: "web-1-4711-abc", Slots: 3}}},
-		{Name: "throttle:2:{b}l:b", Kind: "bucket", Err: errors.New("WRONGTYPE")},
+		{Name: "throttle:1:{a\x1b}l:i", Kind: "in-flight", Most: 5, Left: 2, Processes: 1, Holders: []throttleredis.Holder{{Name: "web-1-4711-abc", Slots: 3}, {Name: "web-2-4711-abc", Slots: 1}}},
+		{Name: "throttle:1:{b}l:b", Kind: "bucket", Err: errors.New("WRONGTYPE")},
 	}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"throttle:2:{a?}l:i", "web-1-4711-abc", "3 slots", "unreadable: WRONGTYPE"} {
+	for _, want := range []string{"throttle:1:{a?}l:i", "web-1-4711-abc", "3 slots", "1 slot ", "unreadable: WRONGTYPE"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

@@ -1,0 +1,67 @@
+package bucket
+
+import (
+	"errors"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// An Answer is the outcome of a request that was granted. The zero answer has no news.
+type Answer struct {
+	Outcome aimd.Outcome
+	Unsent  bool         // it never reached the server
+	Hints   *quota.Hints // nil: the server sent none
+}
+
+// retryAfter returns how long to stay away, by the server; 0 if it did not say.
+func (a *Answer) RetryAfter() time.Duration {
+	if a.Hints == nil {
+		return 0
+	}
+	return a.Hints.Wait
+}
+
+// A learner is a meter that learns from the outcomes of requests.
+type Learner interface {
+	meter.Holder
+	// Answered takes the outcome of a request, and returns what stands for charged from then on.
+	Answered(now meter.Instant, charged int64, sent meter.Instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64
+	Refund(charged int64, now meter.Instant, cost int64) // as GiveBack, for a request whose outcome was told
+	Retuned() (aimd.Retune, bool)
+}
+
+// An answered is a meter in which a request counts until some time after its response. Answered reports whether that was moved.
+type Answered interface {
+	Answered(charged int64, now meter.Instant) bool
+}
+
+// news is what a response has changed.
+type News struct {
+	Retunes []Retuned
+	Holds   []HeldEvent
+	Forgot  string // for lack of room; see [quota.Change]
+}
+
+// retuned says that a learner has changed its rate notably.
+type Retuned struct {
+	Bucket *Bucket
+	aimd.Retune
+}
+
+// A HeldEvent says that a bucket is held because of a response.
+type HeldEvent struct {
+	Bucket *Bucket
+	By     time.Duration
+	Forgot string // for lack of room; see [quota.Change]
+}
+
+// A resumer is a meter that pauses because of what servers reported.
+type Resumer interface{ Resume(now meter.Instant) }
+
+var (
+	ErrReturned = errors.New("all was given back")
+	ErrSettled  = errors.New("it was settled before")
+)

@@ -1,0 +1,177 @@
+package bucket
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/heap"
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/supply"
+	"github.com/httpthrottle/throttle/store"
+)
+
+// Leases are what is to be done for the buckets whose budget is in a store.
+type Leases struct {
+	Marked []*Bucket // whose stores may have to be asked for something else, or at another instant
+	Alarms heap.Heap[*alarm, When]
+}
+
+// An alarm is when a store may have to be asked for something for a bucket, if nothing changes before.
+type alarm struct {
+	heap.Entry[When]
+	Of *Bucket
+}
+
+// A when is an instant.
+type When Instant
+
+// Before implements [heap.Key].
+func (at When) Before(other When) bool { return at < other }
+
+// A Lease is the part of a bucket whose budget is in a store.
+type Lease = supply.Lease[*Bucket]
+
+// MarkLease notes that a store may have to be asked for something else for a bucket, or at another instant.
+func (b *Bucket) MarkLease() {
+	if b.Leased() != nil && !b.Marked {
+		b.Marked = true
+		b.Limit.Leases.Marked = append(b.Limit.Leases.Marked, b)
+	}
+}
+
+// Lease returns the lease of a new bucket. Fraction is already applied to r and burst.
+func (li *Limit) Lease(b *Bucket, key string, r Rate, burst int64) *Lease {
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: rand.Uint64(), Windows: li.Calendar}
+	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
+}
+
+// Budget returns what a store is to know of a bucket.
+func (l *Rule) Budget(key string, r Rate, burst int64) store.Budget {
+	b := store.Budget{Kind: l.Stored, Limit: l.Name, Key: key, N: r.N, Per: r.Per, Start: l.Start}
+	switch l.Stored {
+	case store.Bucket:
+		b.Burst, b.Initial = burst, l.InitialOf(burst)
+	case store.Slots:
+		b.N, b.Per = burst, 0
+	}
+	return b
+}
+
+// Demand describes the requests that wait for tokens of a shared bucket.
+func (b *Bucket) Demand(now Instant) lease.Demand {
+	d := lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, From: max(b.Held, b.Limit.Held), Until: now, Alone: true}
+	n := 0
+	for w, sums := range b.Point.Blocked {
+		if n == 0 {
+			d.First, d.All, d.Until = costAt(w, b), 0, min(w.Last, Never-1)
+			for i, cost := range w.Costs {
+				other := BucketOf(w.Point(i))
+				if other == b {
+					continue
+				}
+				if other.IsAskedWith(b) {
+					d.Alone = false
+				}
+				if ready := other.Ready(0, 0, cost); ready < Never {
+					d.From = max(d.From, ready)
+				}
+			}
+		}
+		d.All = meter.AddCount(d.All, b.demand(w, sums, now))
+		if n++; n == maxBlocked {
+			break
+		}
+	}
+	d.All = max(d.All, d.First)
+	return d
+}
+
+// IsAskedWith reports whether the store grants tokens of both buckets together.
+func (b *Bucket) IsAskedWith(other *Bucket) bool {
+	x, y := b.Leased(), other.Leased()
+	return x != nil && y != nil && x.Supply() == y.Supply() && (!x.Supply().Apart || b.Key == other.Key)
+}
+
+// demand returns how many tokens of the bucket the requests of a line can use, given the first one and what all of them cost: those of
+// requests that another bucket stops would be leased for nothing.
+func (b *Bucket) demand(first *order.Waiter, sums []int64, now Instant) (sum int64) {
+	for i := range sums {
+		if BucketOf(first.Point(i)) == b {
+			sum = sums[i]
+		}
+	}
+	for i, all := range sums {
+		other := BucketOf(first.Point(i))
+		if other == b {
+			continue
+		}
+		cost := first.Costs[i]
+		ready := other.Ready(0, 0, cost)
+		switch {
+		case ready == Never && other.IsAskedWith(b): // for as many
+		case ready > now:
+			return 0
+		case other.Ready(0, max(0, all-cost), cost) > now:
+			sum = costAt(first, b)
+		}
+	}
+	return sum
+}
+
+// First returns the first request that is stopped here; nil: there is none.
+func (b *Bucket) First() *order.Waiter {
+	for w := range b.Point.Blocked {
+		return w
+	}
+	return nil
+}
+
+// blockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is reachable,
+// another meter pays, or there is none.
+func (b *Bucket) blockedUntil() Instant {
+	if n := b.Leased(); n != nil {
+		return n.BlockedUntil()
+	}
+	return 0
+}
+
+// Respite brings the leases of charges up to date. It returns for how long a request that may wait until expiry may wait for a
+// response of a store that may have the tokens; 0: not at all.
+func Respite(charges []Charge, try bool, expiry, now Instant) (d int64) {
+	for i := range charges {
+		if n := charges[i].Bucket.Leased(); n != nil {
+			n.Look(now)
+		}
+	}
+	for i := range charges {
+		c := &charges[i]
+		if n := c.Bucket.Leased(); n != nil && !try && c.Bucket.blockedUntil() == 0 && c.Bucket.Ready(0, 0, c.Cost) == Never {
+			if c.Bucket.PlanFor(now, 0, c.Cost) > max(now, expiry) {
+				return 0
+			}
+			d = max(d, int64(n.Supply().Timeout))
+		}
+	}
+	return d
+}
+
+// Sharing is what [Shared] says of a limit.
+type Sharing struct {
+	SupplyTerms
+	Ahead time.Duration
+	Name  string // of this process, for those who operate the store
+}
+
+// SupplyTerms are how a Limiter uses a store.
+type SupplyTerms struct {
+	Store store.Store
+	supply.Terms
+}
+
+// maxRechecked is how many requests are checked again after each response about their bucket. Where more wait, they are
+// checked again when there is news that delays all of them.
+const maxRechecked = 256
+
+func (b *Bucket) FewWait() bool { return b.Waiting() <= maxRechecked }

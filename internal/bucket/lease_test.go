@@ -1,0 +1,243 @@
+package bucket
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/supply"
+	"github.com/httpthrottle/throttle/store"
+)
+
+var errDown = errors.New("connection refused")
+
+// A shop is a store for some limits, with a clock that the test sets.
+type shop struct {
+	testing.TB
+	supply *Supply
+	leases Leases
+	book   *store.Book
+	now    Instant
+}
+
+func newShop(t testing.TB) *shop {
+	terms := supply.Terms{Timeout: 250 * time.Millisecond, Grace: 3 * time.Second}
+	return &shop{TB: t, supply: &Supply{Supply: &supply.Supply[*Bucket]{Terms: terms}}, book: store.NewBook(), now: second}
+}
+
+// shared makes a limit one of the shop.
+func (s *shop) shared(li *Limit) {
+	li.Store, li.Stored = &Sharing{Name: "me"}, store.Bucket
+	li.Supply, li.Leases = s.supply, &s.leases
+}
+
+// lease returns a new bucket of a shared limit.
+func (s *shop) lease(li *Limit, key string) *Bucket {
+	b := &Bucket{Limit: li, Key: key}
+	r, burst := li.Terms(Rate{})
+	b.Needs().Lease = li.Lease(b, key, r, burst)
+	b.Meter = b.Lease.Meter
+	if key == "" {
+		li.Single = b
+	} else {
+		li.Buckets[key] = b
+	}
+	li.Look(b.Meter)
+	return b
+}
+
+// waits has a request wait at some buckets.
+func waits(o *order.Order, now Instant, cost int64, buckets ...*Bucket) *order.Waiter {
+	w := &order.Waiter{Last: Never}
+	for _, b := range buckets {
+		w.At, w.Costs = append(w.At, &b.Needs().Point), append(w.Costs, cost)
+	}
+	o.Join(w, now)
+	for in, _ := o.Next(now); in != nil; in, _ = o.Next(now) {
+		for i, cost := range in.Costs {
+			BucketOf(in.Point(i)).Meter.Take(now, now, cost, false)
+		}
+	}
+	return w
+}
+
+// asks begins a call for what requests at these buckets need.
+func (s *shop) asks(buckets ...*Bucket) *Call {
+	s.Helper()
+	for _, b := range buckets {
+		_, asks := b.Lease.Due(s.now, b.Demand(s.now), b.HasLines())
+		require.True(s, asks)
+	}
+	begins, _ := s.supply.Begin(s.now)
+	require.True(s, begins)
+	c := &Call{Call: s.supply.Collect(s.now), Supply: s.supply}
+	for n := c.Next(); n != nil; n = c.Next() {
+		c.Ask(n.Of(), s.now)
+	}
+	require.True(s, c.Send())
+	return c
+}
+
+func TestABudgetIsWhatAStoreIsToKnow(t *testing.T) {
+	r := Rate{N: 10, Per: time.Second}
+	rule := &Rule{Name: "calls", Stored: store.Bucket, Initial: -1}
+	require.Equal(t, store.Budget{Kind: store.Bucket, Limit: "calls", Key: "a", N: 10, Per: time.Second, Burst: 5, Initial: 5}, rule.Budget("a", r, 5))
+	rule.Initial = 2
+	require.EqualValues(t, 2, rule.Budget("a", r, 5).Initial)
+	rule.Stored = store.Slots
+	require.Equal(t, store.Budget{Kind: store.Slots, Limit: "calls", Key: "a", N: 5}, rule.Budget("a", r, 5))
+}
+
+func TestABucketIsMarkedOnceUntilItIsSeenTo(t *testing.T) {
+	s := newShop(t)
+	li := newLimit(10, s.shared)
+	b := s.lease(li, "a")
+	b.MarkLease()
+	b.MarkLease()
+	require.Equal(t, []*Bucket{b}, s.leases.Marked)
+	newLimit(1).bucketFor("").MarkLease() // without effect: its budget is not in a store
+	require.Len(t, s.leases.Marked, 1)
+	s.leases.Alarms.Put(&b.Alarm, 5)
+	require.Same(t, b, s.leases.Alarms.Top().Of)
+}
+
+func TestTheDemandOfABucketIsThatOfItsWaiters(t *testing.T) {
+	s := newShop(t)
+	b := s.lease(newLimit(10, s.shared), "")
+	require.Equal(t, lease.Demand{Until: s.now, Alone: true}, b.Demand(s.now))
+	b.Lease.Wanted = 2
+	require.Equal(t, lease.Demand{First: 2, All: 2, Until: s.now, Alone: true}, b.Demand(s.now))
+	var o order.Order
+	first := waits(&o, s.now, 3, b)
+	waits(&o, s.now, 4, b)
+	require.Same(t, first, b.First())
+	require.Equal(t, lease.Demand{First: 3, All: 7, Until: Never - 1, Alone: true}, b.Demand(s.now))
+	b.Hold(s.now, 3*second)
+	require.Equal(t, 3*second, max(b.Demand(s.now).From, b.Ready(0, 0, 0)))
+}
+
+// Tokens are not leased for requests that another bucket stops.
+func TestADemandIsWhatRequestsCanUse(t *testing.T) {
+	s := newShop(t)
+	b := s.lease(newLimit(10, s.shared), "")
+	slow := newLimit(1).bucketFor("")
+	slow.Meter.Take(0, 0, 1, false)
+	slow.Meter.Take(s.now, s.now, 1, false)
+	var o order.Order
+	for range 5 {
+		waits(&o, s.now, 1, b, slow)
+	}
+	d := b.Demand(s.now)
+	require.EqualValues(t, 1, d.First)
+	require.EqualValues(t, 1, d.All, "the others cannot go then")
+	require.Equal(t, 2*second, d.From)
+	d = b.Demand(2 * second)
+	require.EqualValues(t, 1, d.All)
+}
+
+func TestBucketsOfOneStoreAreAskedForTogether(t *testing.T) {
+	s := newShop(t)
+	one, two := newLimit(10, s.shared), newLimit(5, s.shared)
+	two.Name = "others"
+	a, b, other := s.lease(one, "a"), s.lease(two, "b"), s.lease(two, "a")
+	require.True(t, a.IsAskedWith(b))
+	require.False(t, a.IsAskedWith(newLimit(1).bucketFor("")))
+	require.False(t, newLimit(1).bucketFor("").IsAskedWith(a))
+	require.False(t, a.IsAskedWith(s.anotherStore().lease(newLimit(1, s.anotherStore().shared), "")))
+	s.supply.Apart = true
+	require.False(t, a.IsAskedWith(b))
+	require.True(t, a.IsAskedWith(other), "of one key")
+	s.supply.Apart = false
+
+	var o order.Order
+	waits(&o, s.now, 2, a, b)
+	require.False(t, a.Demand(s.now).Alone)
+	c := s.asks(a)
+	require.Equal(t, 2, c.Parts())
+	require.Len(t, c.Asks, 1)
+	require.Same(t, a, c.Of(0))
+	require.Same(t, b, c.Of(1))
+}
+
+func (s *shop) anotherStore() *shop { return newShop(s) }
+
+func TestAResponseOfAStorePaysWaiters(t *testing.T) {
+	s := newShop(t)
+	b := s.lease(newLimit(10, s.shared), "")
+	var o order.Order
+	w := waits(&o, s.now, 3, b)
+	require.True(t, w.IsWaiting())
+	c := s.asks(b)
+	require.True(t, c.Return(false, s.now+1))
+	require.Nil(t, c.Note(nil, s.now+1))
+	for i, l := range s.book.Lease(time.Unix(0, s.now), c.Asks) {
+		c.Book(i, &supply.Outcome{LeasedPart: l.Parts[0], Err: l.Err}, true, s.now+1)
+		o.Touch(&b.Point)
+	}
+	in, due := o.Next(s.now + 1)
+	require.Same(t, w, in)
+	require.LessOrEqual(t, due, s.now+1)
+}
+
+func TestARequestMayWaitForAResponseThatMayHaveItsTokens(t *testing.T) {
+	s := newShop(t)
+	b := s.lease(newLimit(10, s.shared), "")
+	charges := []Charge{{Limit: b.Limit, Bucket: b, Cost: 1}, {Limit: b.Limit, Bucket: newLimit(1).bucketFor(""), Cost: 1}}
+	require.Equal(t, int64(s.supply.Timeout), Respite(charges, false, s.now, s.now))
+	require.Zero(t, Respite(charges, true, s.now, s.now), "a Try does not wait")
+	require.Zero(t, Respite(charges[1:], false, s.now, s.now), "nothing is to be asked for")
+	charges[0].Cost = 11
+	require.Zero(t, Respite(charges, false, s.now, s.now), "no response can have them")
+}
+
+func TestAnOutageIsWaitedForAsLongAsItsGrace(t *testing.T) {
+	s := newShop(t)
+	b := s.lease(newLimit(10, s.shared), "")
+	var o order.Order
+	waits(&o, s.now, 3, b)
+	require.Zero(t, b.blockedUntil())
+	c := s.asks(b)
+	require.True(t, c.Return(false, s.now))
+	require.NotNil(t, c.Note(errDown, s.now))
+	c.Book(0, &supply.Outcome{Err: errDown}, false, s.now)
+	until := s.now + int64(s.supply.Grace)
+	require.Equal(t, until, b.blockedUntil())
+	require.Equal(t, until, b.PlanFor(s.now, 0, 1))
+	by := Bounds{Arrived: s.now, Expiry: until + 1, Deadline: Never}
+	require.Zero(t, by.Check(until-1, s.now, b))
+	by.Expiry = until - 1
+	require.Equal(t, ReasonStore, by.Check(until, s.now, b), "it cannot wait so long")
+	require.Zero(t, Respite([]Charge{{Limit: b.Limit, Bucket: b, Cost: 1}}, false, s.now, s.now))
+	b.Lease.Look(until)
+	require.Equal(t, supply.Shut, b.blockedUntil())
+	by.Expiry = Never
+	require.Equal(t, ReasonStore, by.Check(supply.Shut, until, b))
+	require.Equal(t, b.Lease.Out().Again(), b.Soonest(supply.Shut, 1))
+}
+
+func TestAHoldOfASharedBucketIsOneOfAllProcesses(t *testing.T) {
+	s := newShop(t)
+	b := s.lease(newLimit(10, s.shared), "")
+	b.Hold(s.now, s.now+second)
+	require.Zero(t, b.Held)
+	require.Equal(t, s.now+second, b.HeldUntil())
+	require.True(t, b.Lift(s.now))
+	require.LessOrEqual(t, b.HeldUntil(), s.now)
+	require.False(t, b.Lift(s.now))
+}
+
+func TestFewWaitersAreCheckedAgainAfterEachResponse(t *testing.T) {
+	s := newShop(t)
+	b := s.lease(newLimit(10, s.shared), "")
+	var o order.Order
+	for range maxRechecked {
+		waits(&o, s.now, 1, b)
+	}
+	require.True(t, b.FewWait())
+	waits(&o, s.now, 1, b)
+	require.False(t, b.FewWait())
+}

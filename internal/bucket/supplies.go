@@ -1,0 +1,39 @@
+package bucket
+
+import (
+	"github.com/httpthrottle/throttle/internal/supply"
+	"github.com/httpthrottle/throttle/store"
+)
+
+// A Supply is a store as one Limiter uses it. The lock of its owner guards it.
+type Supply struct {
+	*supply.Supply[*Bucket]
+	Store   store.Store
+	Latency WaitCounts // of the calls that returned in time
+}
+
+// A Call is a call of a store. The lock guards it, except for what is asked.
+type Call struct {
+	*supply.Call[*Bucket]
+	Supply *Supply
+}
+
+// Ask adds an ask for a bucket, and for the others that the first request there waits for. It returns the number of parts.
+func (f *Call) Ask(b *Bucket, now Instant) int {
+	if w := b.First(); f.Add(b.Lease, b.Demand(now)) && w != nil {
+		for i := range w.Costs {
+			if other := BucketOf(w.Point(i)); other != b && other.IsAskedWith(b) && other.First() == w {
+				f.Add(other.Lease, other.Demand(now))
+			}
+		}
+	}
+	return f.End()
+}
+
+// A StoreState is what is known of a store.
+type StoreState struct {
+	Limits  []string // which never change
+	Err     error    // of the latest call
+	Counts  supply.Counts
+	Latency WaitCounts
+}

@@ -1,0 +1,104 @@
+package limiter
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/supply"
+)
+
+// Collect collects what is to be asked for; nil: nothing, or the store must not be called now.
+func (l *Core) Collect(s *bucket.Supply) *bucket.Call {
+	now := l.begin()
+	defer l.end()
+	f := &bucket.Call{Call: s.Collect(now), Supply: s}
+	for n := f.Next(); n != nil; n = f.Next() {
+		if f.Ask(n.Of(), now) == 0 {
+			l.markLocked(n.Of())
+		}
+	}
+	sent := f.Send()
+	l.callLocked(s, now)
+	if !sent {
+		return nil
+	}
+	return f
+}
+
+// Book books the response of a call, or that there is none. It reports false if the call was given up before. The store has
+// become unreachable if it returns buckets: some waiters there cannot wait so long.
+func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenUp bool) (ok bool, queued []*bucket.Bucket, events []supply.Event) {
+	now := l.begin()
+	defer l.end()
+	s := f.Supply
+	if !f.Return(givenUp, now) {
+		l.callLocked(s, now)
+		return false, nil, nil
+	}
+	l.order.Backdate(f.Sent()) // a response may be late, as a timer may
+	if !givenUp {
+		s.Latency.Add(time.Duration(now - f.Sent()))
+	}
+	up := s.Err() == nil
+	if event := f.Note(detached(err), now); event != nil {
+		events = append(events, *event)
+	}
+	if up && s.Err() != nil {
+		queued = s.Asking()
+	}
+	events = append(events, l.bookPartsLocked(f, outcomes, err, now)...)
+	l.callLocked(s, now)
+	return true, queued, events
+}
+
+// bookPartsLocked books the parts of a response, or that there is none. Requests that can go are granted before the others are
+// checked again: mostly none are left.
+func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err error, now meter.Instant) (events []supply.Event) {
+	failed := supply.Outcome{Err: detached(err)}
+	news := make([]bool, f.Parts())
+	for i := range news {
+		o := &failed
+		if err == nil {
+			o = &outcomes[i]
+			o.Err = detached(o.Err)
+		}
+		var event *supply.Event
+		if news[i], event = f.Book(i, o, err == nil, now); event != nil {
+			events = append(events, *event)
+		}
+		b := f.Of(i)
+		l.freeLocked(b, now)
+		l.markLocked(b)
+	}
+	l.serveLocked(now)
+	for i := range news {
+		if b := f.Of(i); b.HasLines() && (news[i] || b.FewWait()) {
+			l.replanLocked(now, b)
+		}
+	}
+	return events
+}
+
+// ReplanSome checks the requests again that wait for these buckets, if their store is unreachable.
+func (l *Core) ReplanSome(buckets []*bucket.Bucket) {
+	now := l.begin()
+	defer l.end()
+	for _, b := range buckets {
+		if b.Lease.Out() != nil {
+			b.Lease.Look(now)
+			l.replanLocked(now, b)
+		}
+	}
+}
+
+// StoreStates returns the state of each store.
+func (l *Core) StoreStates() []bucket.StoreState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]bucket.StoreState, len(l.supplies))
+	for i, s := range l.supplies {
+		all[i] = bucket.StoreState{Limits: s.Limits, Err: s.Err(), Counts: s.Counts, Latency: s.Latency}
+	}
+	return all
+}

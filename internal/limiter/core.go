@@ -1,0 +1,115 @@
+package limiter
+
+import (
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/keep"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// A Core is a Limiter without HTTP, users' functions, hooks and logging.
+type Core struct {
+	Limits      []*bucket.Limit
+	maxQueue    int
+	maxKeys     int
+	dry         bool
+	Fair        *bucket.Limit    // where callers take turns; nil: nowhere
+	supplies    []*bucket.Supply // of the limits that are Shared; nil: there are none
+	Gate        *bucket.Limit    // of the buckets in gates
+	HasHints    atomic.Bool      // some server has sent hints
+	Start       time.Time
+	atOnce      int                  // requests that are checked under one lock
+	visitAtOnce int                  // buckets that are visited under one lock, at most
+	pause       func()               // between two pieces of work; mu is free
+	CallStore   func(*bucket.Supply) // begins to call a store, without blocking
+
+	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
+	// events for users are collected under it and delivered afterwards. Whenever mu is free:
+	//   - no request can go, and none is too late, unless it is still to be checked;
+	//   - the timer is set for the instant at which the next one can go, as far as time decides that.
+	mu           sync.Mutex
+	wall         meter.Wall
+	wallAt       meter.Instant // when to read the wall clock again; never: there are no fixed windows
+	order        order.Order   // of all that wait
+	timer        *time.Timer
+	armed        meter.Instant // when timer fires; never: it does not
+	now          meter.Instant // when the clock was last read
+	leases       bucket.Leases
+	probes       map[*bucket.Supply]*probe
+	leaseTimer   *time.Timer
+	leaseTimerAt meter.Instant               // when leaseTimer fires; never: it does not
+	refreshes    uint64                      // calls of Refresh
+	servers      *quota.Registry             // what they reported; the owner of a gate is its bucket
+	keys         keep.Keeper[*bucket.Bucket] // of all buckets except those of the key "" and those of gates
+	sweeper      *time.Timer
+	sweepAt      meter.Instant // when sweeper fires; never: it does not
+	counts       bucket.Counts // not beside mu, because other goroutines spin on mu while it is written
+}
+
+// Open makes a core without limits.
+func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
+	l.Start, l.maxQueue, l.maxKeys, l.dry = time.Now(), maxQueue, maxKeys, dry
+	l.Gate = &bucket.Limit{Gates: true, Rule: bucket.Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
+	l.Gate.Look(&quota.Gate{})
+	l.probes = make(map[*bucket.Supply]*probe)
+	l.atOnce, l.visitAtOnce, l.pause = checkAtOnce, visitMost, runtime.Gosched
+	l.armed, l.keys.Matters, l.servers = meter.Never, (*bucket.Bucket).Matters, quota.NewRegistry(maxKeys, rand.Uint64())
+	l.wall.Unix, l.wallAt, l.sweepAt, l.leaseTimerAt = l.Start.UnixNano(), meter.Never, meter.Never, meter.Never
+}
+
+// nowLocked reads the clock. It is called once for each time that mu is taken.
+func (l *Core) nowLocked() meter.Instant {
+	now := meter.Instant(time.Since(l.Start))
+	l.now = now
+	if now >= l.wallAt {
+		l.readWallLocked(now)
+	}
+	return now
+}
+
+// readWallLocked reads the wall clock once a second, because it may be set or drift, and tells the windows if it was set back.
+func (l *Core) readWallLocked(now meter.Instant) {
+	unix := time.Now().UnixNano() - now
+	back := unix < l.wall.Unix-int64(time.Second)
+	l.wall.Unix, l.wallAt = unix, now+int64(time.Second)
+	if back {
+		l.wall.SetBack(now)
+	}
+}
+
+// allLocked yields the buckets of some limits, those of the key "" last: if there are keys, most requests are charged there, too.
+func (l *Core) allLocked(limits []*bucket.Limit) iter.Seq[*bucket.Bucket] {
+	return func(yield func(*bucket.Bucket) bool) {
+		for _, li := range limits {
+			for _, b := range li.Buckets {
+				if !yield(b) {
+					return
+				}
+			}
+			if !li.Gates {
+				continue
+			}
+			for g := range l.servers.All() {
+				if !yield(ownerOf(g)) {
+					return
+				}
+			}
+		}
+		for _, li := range limits {
+			if li.Single != nil && !yield(li.Single) {
+				return
+			}
+		}
+	}
+}
+
+// ownerOf returns the bucket of a gate that has one.
+func ownerOf(g *quota.Gate) *bucket.Bucket { return g.Owner.(*bucket.Bucket) }

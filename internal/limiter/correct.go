@@ -1,0 +1,52 @@
+package limiter
+
+import (
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+func (l *Core) Correct(g *bucket.Grant, c *bucket.Charge, cost int64) (charged int64, err error) {
+	now := l.begin()
+	defer l.end()
+	switch {
+	case g.Spent&bucket.GrantReturned != 0:
+		return 0, bucket.ErrReturned
+	case c.Settled:
+		return 0, bucket.ErrSettled
+	}
+	g.Spent |= bucket.GrantSettled
+	charged, c.Settled = c.Cost, true
+	c.Cost = cost
+	if w, i := c.Unmade(); w != nil {
+		w.Correct(i, cost)
+		return charged, nil
+	}
+	b := c.Bucket
+	if cost > charged {
+		b = l.keptLocked(c, now)
+	}
+	l.correctLocked(b, g.Caller, c.Paid, charged, cost, now)
+	return charged, nil
+}
+
+// keptLocked returns the bucket of the key of a charge. The bucket that was charged may have been forgotten, because it was full
+// or to make room, and another may have replaced it. If none has, it is kept again.
+func (l *Core) keptLocked(c *bucket.Charge, now meter.Instant) *bucket.Bucket {
+	b := c.Bucket
+	if b.Key == "" || b.Limit.Buckets[b.Key] == b {
+		return b
+	}
+	if other := b.Limit.Buckets[b.Key]; other != nil {
+		return other
+	}
+	stale := b.Limit.Asks && b.Asked < b.Limit.Refreshed // the next request asks for its rate
+	if stale || l.keys.Len() >= l.maxKeys && !l.evictLocked(now, nil) {
+		return b // it is not kept; see owedLocked
+	}
+	if !b.HasOwnRate() { // it was not there when the limit was changed
+		r, burst := b.Limit.Terms(meter.Rate{})
+		b.SetTerms(r, burst, now)
+	}
+	l.keepLocked(b, now)
+	return b
+}

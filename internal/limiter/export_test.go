@@ -1,0 +1,65 @@
+package limiter
+
+import (
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// This file is what tests outside of the package see of its inside.
+
+// LineCount returns how many lines of requests there are.
+func (l *Core) LineCount() int { return l.order.Lines() }
+
+// PointOf returns the point of a bucket.
+func PointOf(b *bucket.Bucket) *order.Point { return &b.Needs().Point }
+
+func (l *Core) MarkLocked(b *bucket.Bucket)   { l.markLocked(b) }
+func (l *Core) ServeLocked(now meter.Instant) { l.serveLocked(now) }
+
+// GateLocked returns a gate that has a bucket.
+func (l *Core) GateLocked(key quota.Key, now meter.Instant) *quota.Gate {
+	g := l.servers.Gate(&key, now)
+	l.ownerLocked(g, now)
+	return g
+}
+
+// OwnOf returns what limits a request with these charges besides the server.
+func OwnOf(charges []bucket.Charge) quota.Own { return ownOf(charges) }
+
+func (l *Core) AtOnce() *int                { return &l.atOnce }
+func (l *Core) VisitAtOnce() *int           { return &l.visitAtOnce }
+func (l *Core) Pause() *func()              { return &l.pause }
+func (l *Core) Supplies() *[]*bucket.Supply { return &l.supplies }
+func (l *Core) SweepAt() *meter.Instant     { return &l.sweepAt }
+func (l *Core) WallAt() *meter.Instant      { return &l.wallAt }
+
+// Armed returns when a store may have to be asked for something for the bucket; Never: it is not known.
+func Armed(b *bucket.Bucket) meter.Instant {
+	if !b.Alarm.IsIn() {
+		return meter.Never
+	}
+	return meter.Instant(b.Alarm.Key())
+}
+
+const (
+	Slack        = slack
+	SweepMost    = sweepMost
+	VisitMost    = visitMost
+	PieceSize    = pieceSize
+	PieceWaiters = pieceWaiters
+)
+
+func (l *Core) Lock()                    { l.mu.Lock() }
+func (l *Core) Unlock()                  { l.mu.Unlock() }
+func (l *Core) TryLock() bool            { return l.mu.TryLock() }
+func (l *Core) NowLocked() meter.Instant { return l.nowLocked() }
+func (l *Core) Wall() *meter.Wall        { return &l.wall }
+func (l *Core) Servers() *quota.Registry { return l.servers }
+func (l *Core) Counts() *bucket.Counts   { return &l.counts }
+func (l *Core) Expire(w *Waiter)         { l.expire(w) }
+
+func (l *Core) VisitAll(some []*bucket.Limit, visit func(*bucket.Bucket, meter.Instant), between func() bool) {
+	l.visitAll(some, visit, between)
+}

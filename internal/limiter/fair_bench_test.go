@@ -1,0 +1,69 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// BenchmarkScale lines up 100,000 requests of so many callers, cancels every tenth, and grants the others. It reports what each of
+// these takes. 0 callers take no turns: their requests stand in the order of arrival or, as a comparison, in an order that is as
+// mixed as that of callers.
+func BenchmarkScale(b *testing.B) {
+	const n = 100_000
+	for _, c := range []struct{ callers, priorities int }{{0, 1}, {0, 1000}, {1, 1}, {10, 1}, {1000, 1}, {100_000, 1}} {
+		callers := c.callers
+		b.Run(fmt.Sprintf("callers=%d/priorities=%d", callers, c.priorities), func(b *testing.B) {
+			in, off, out := time.Hour, time.Hour, time.Hour // the best of all runs: others use the machine, too
+			for b.Loop() {
+				var opts []LimitOption
+				if callers > 0 {
+					opts = append(opts, FairBy(ByHost))
+				}
+				l := limiterOf(b, WithLimit(TokenBucket(1, time.Hour, append(opts, Burst(n), Initial(0))...)))
+				names := make([]string, max(1, callers))
+				for i := range names {
+					names[i] = fmt.Sprint("caller ", i)
+				}
+				pendings := make([]*bucket.Pending, n)
+				for i := range pendings {
+					pendings[i] = &bucket.Pending{Ask: bucket.Ask{MaxWait: -1, Priority: i % c.priorities, Caller: names[i%len(names)], Weight: 1, By: countsOf(l)}}
+					pendings[i].Charges = make([]bucket.Charge, 0, 1)
+					pendings[i].Add(coreOf(l).Limits[0], "", 1)
+				}
+				waiters := make([]*limiter.Waiter, n)
+				ctx, cancel := context.WithCancel(b.Context())
+				start := time.Now()
+				for i, p := range pendings {
+					waiters[i], _ = coreOf(l).Decide(ctx, p)
+				}
+				in = min(in, time.Since(start))
+				cancel()
+				start = time.Now()
+				for i := 0; i < n; i += 10 {
+					coreOf(l).Abandon(waiters[i])
+				}
+				off = min(off, time.Since(start))
+				start = time.Now()
+				require.NoError(b, l.SetRate("bucket", meter.MaxCount, time.Nanosecond))
+				for l.Stats().Waiting > 0 { // for a timer
+					time.Sleep(10 * time.Microsecond)
+				}
+				out = min(out, time.Since(start))
+				require.Zero(b, coreOf(l).LineCount())
+			}
+			b.ReportMetric(float64(in.Nanoseconds())/n, "ns/line-up")
+			b.ReportMetric(float64(off.Nanoseconds())/(n/10), "ns/cancel")
+			b.ReportMetric(float64(out.Nanoseconds())/(n*9/10), "ns/grant")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

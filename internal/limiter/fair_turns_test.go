@@ -1,0 +1,121 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
+)
+
+func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		ctx, cancel := context.WithCancel(t.Context())
+		p := pendingOf(l, Ask{Caller: "a"})
+		w, _ := coreOf(l).Decide(ctx, p)
+		next, others := send(t, l, Ask{Caller: "a"}), sendMany(t, l, 2, Ask{Caller: "b"})
+		sleep(time.Second)
+		require.Equal(t, bucket.Granted, w.Verdict)
+		cancel()
+		require.ErrorIs(t, coreOf(l).Await(ctx, nil, w), context.Canceled)
+		synctest.Wait()
+		requireGranted(t, next, time.Second)
+		sleep(2 * time.Second)
+		requireGranted(t, others[0], 2*time.Second)
+		requireGranted(t, others[1], 3*time.Second)
+	})
+}
+
+// A refund reorders the requests of a caller within their line, and their line among others.
+func TestARefundedTurnGoesFirstAmongSeveralLines(t *testing.T) {
+	for _, more := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), FairBy(ByHost)), TokenBucket(10, time.Second, Name("other"))))
+			alone := map[string]int64{"other": 0}
+			a := sendMany(t, l, 2, Ask{Caller: "a", Costs: alone})
+			b := send(t, l, Ask{Caller: "b"})
+			if more {
+				send(t, l, Ask{Caller: "c", Costs: alone})
+			}
+			sleep(time.Second)
+			requireGranted(t, a[0], time.Second)
+			a[0].grant.Cancel()
+			synctest.Wait()
+			requireGranted(t, a[1], time.Second)
+			require.False(t, b.done)
+			checkInvariants(t, l)
+			sleep(time.Minute)
+			requireGranted(t, b, 2*time.Second)
+		})
+	}
+}
+
+func TestTheTurnOfANewRequestCountsWhatWasCancelledBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		ctx, cancel := context.WithCancel(t.Context())
+		b := make([]*request, 41)
+		for i := range b {
+			b[i] = sendUnder(ctx, l, Ask{Caller: "b"})
+		}
+		first := sendUnder(ctx, l, Ask{Caller: "a"})
+		for range 39 {
+			sendUnder(ctx, l, Ask{Caller: "a"})
+		}
+		first.cancel(nil)
+		synctest.Wait()
+		var wait time.Duration
+		for range 10 { // each corrects the tags of four requests
+			wait = requireRefused(t, send(t, l, Ask{Caller: "a", MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens).Wait
+		}
+		require.Equal(t, 80*time.Second, wait)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// Where a caller has many requests, some of their tags are corrected at a time.
+func TestTheLastRequestsOfACallerLeaveInAnyState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, fairly(1))
+		all := sendMany(t, l, 36, Ask{Caller: "a"})
+		all[0].cancel(nil)
+		for i := range 34 {
+			synctest.Wait()
+			checkInvariants(t, l)
+			all[len(all)-1-i].cancel(nil)
+		}
+		synctest.Wait()
+		checkInvariants(t, l)
+		sleep(time.Minute)
+	})
+}
+
+// A turn is over when twice as much was granted in it as the callers in line would have got. Callers that come later have a
+// later turn, in order, except where their priority says that they came before.
+func TestPriorityCountsFromWhenATurnWasOver(t *testing.T) {
+	for priority, goes := range []time.Duration{142, 142, 141} {
+		within(t, fmt.Sprint("priority ", priority), func(t *testing.T) {
+			l := limiterOf(t, fairly(1, Burst(1)))
+			sleep(100 * time.Second)
+			var all []*request
+			for i := range 41 { // the first goes immediately
+				all = append(all, send(t, l, Ask{Caller: strconv.Itoa(i)}))
+			}
+			sleep(30 * time.Second) // the turn was over after 28 seconds
+			send(t, l, Ask{Caller: "next"})
+			sleep(9 * time.Second)
+			require.True(t, all[39].done)
+			last := send(t, l, Ask{Caller: "last", Priority: priority})
+			sleep(time.Minute)
+			requireGranted(t, last, goes*time.Second)
+		})
+	}
+}

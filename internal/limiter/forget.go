@@ -1,0 +1,100 @@
+package limiter
+
+import (
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/keep"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+const (
+	sweepMost = 1024 // and no more of them are looked at under one lock
+	sweepWith = 4    // are looked at whenever buckets are made, so that forgetting keeps up
+)
+
+// keepLocked keeps a bucket until it is as good as new.
+func (l *Core) keepLocked(b *bucket.Bucket, now meter.Instant) {
+	b.Limit.Buckets[b.Key], b.Limit.Keyed = b, true
+	b.Limit.Peak = max(b.Limit.Peak, len(b.Limit.Buckets))
+	l.keys.Add(b, now)
+	l.sweepLaterLocked(now, bucket.SweepEvery)
+}
+
+// freeLocked notes that what made a bucket busy may be over. Gates are kept apart, so that neither take the room of the other.
+func (l *Core) freeLocked(b *bucket.Bucket, now meter.Instant) {
+	sooner := false
+	if b.Limit.Gates {
+		sooner = l.servers.Free(b.Meter.(*quota.Gate), now)
+	} else {
+		sooner = l.keys.Free(b, now)
+	}
+	if sooner {
+		l.sweepLaterLocked(now, bucket.SweepEvery)
+	}
+}
+
+// sweep forgets the buckets that are as good as new.
+func (l *Core) sweep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sweepAt = meter.Never
+	now := l.nowLocked()
+	more := l.keys.Sweep(now, sweepMost, l.forgetLocked)
+	if l.servers.Sweep(now, sweepMost) || more {
+		l.sweepLaterLocked(now, time.Millisecond) // let others have the lock, then go on
+		return
+	}
+	l.sweepLaterLocked(now, bucket.SweepEvery)
+}
+
+// sweepLaterLocked makes sure that buckets are forgotten once they are as good as new, after a pause.
+func (l *Core) sweepLaterLocked(now meter.Instant, pause time.Duration) {
+	first := min(l.keys.First(), l.servers.First())
+	if first == meter.Never {
+		return
+	}
+	at := max(first, now+int64(pause))
+	if at >= l.sweepAt {
+		return
+	}
+	l.sweepAt = at
+	if l.sweeper == nil {
+		l.sweeper = time.AfterFunc(time.Duration(at-now), l.sweep)
+		return
+	}
+	l.sweeper.Reset(time.Duration(at - now))
+}
+
+// crowdedLocked reports whether a bucket is to be made, for which there is no room, and more than one piece of work is needed
+// to find out which bucket may make room. It has done one of them.
+func (l *Core) crowdedLocked(charges []bucket.Charge) bool {
+	if l.keys.Len() < l.maxKeys || !slices.ContainsFunc(charges, func(c bucket.Charge) bool { return !c.Find() }) {
+		return false
+	}
+	return !l.keys.Settle(l.nowLocked(), sweepMost)
+}
+
+// evictLocked makes room for a bucket: the one that is full first is forgotten, except those that must be kept, or are about to
+// be charged. It reports whether there was one.
+func (l *Core) evictLocked(now meter.Instant, charges []bucket.Charge) bool {
+	b, ok := l.keys.Evict(now, sweepMost, func(b *bucket.Bucket) bool {
+		return slices.ContainsFunc(charges, func(c bucket.Charge) bool { return c.Bucket == b })
+	})
+	if ok {
+		b.Limit.Counts.Evicted++
+		l.forgetLocked(b)
+	}
+	return ok
+}
+
+// forgetLocked forgets a bucket that its keeper has removed.
+func (l *Core) forgetLocked(b *bucket.Bucket) {
+	if b.Extra != nil {
+		l.leases.Alarms.Remove(&b.Alarm)
+	}
+	delete(b.Limit.Buckets, b.Key)
+	b.Limit.Buckets = keep.Shrunk(b.Limit.Buckets, &b.Limit.Peak)
+}

@@ -1,0 +1,162 @@
+package limiter_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	. "github.com/httpthrottle/throttle"
+)
+
+func TestGatesAreNoMoreThanMaxKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxKeys(3))
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "60")
+		}), WithLimiter(l)))
+		for round := range 2 { // of requests that leave before a server was heard, and of others
+			for i := range 10 {
+				go tr.RoundTrip(get(t.Context(), fmt.Sprintf("http://h%d-%d.com/x", round, i)))
+			}
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, 3, gateCount(l))
+		}
+		assert.Zero(t, l.Stats().Holds.Server, "nothing was held")
+	})
+}
+
+func TestPartiesDifferInEachOfTheirKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), WithFailFast(),
+			WithLimit(TokenBucket(100, time.Second, Key(ByHeader("User"))), TokenBucket(100, time.Second, Name("org"), Key(ByHeader("Org"))))))
+		for _, keys := range []string{"ax", "bx", "ay"} {
+			req := get(t.Context(), "http://a.com/x")
+			req.Header.Set("User", keys[:1])
+			req.Header.Set("Org", keys[1:])
+			for _, refused := range []bool{false, true} {
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				_, ok := RejectionOf(resp)
+				assert.Equal(t, refused, ok, keys)
+			}
+		}
+	})
+}
+
+func TestAHoldOfAServerIsToldAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var holds []time.Duration
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), WithFailFast(),
+			WithHooks(Hooks{OnHold: func(e HoldEvent) { holds = append(holds, e.For) }})))
+		for range 2 { // heard for the first time, and later through a gate
+			time.Sleep(time.Hour)
+			tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+		}
+		require.Len(t, holds, 2)
+		for _, d := range holds {
+			assert.GreaterOrEqual(t, d, time.Minute)
+			assert.LessOrEqual(t, d, time.Minute+time.Second, "with jitter")
+		}
+		require.EqualValues(t, 2, tr.Stats().Holds.Server)
+	})
+}
+
+func TestA503HoldsItsHostAlsoUnderAnAdaptiveLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := 503
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(status, "Retry-After", "10") }), WithFailFast(),
+			WithLimit(Adaptive(AIMD{}, Key(ByHeader("Tenant"))))))
+		for i, refused := range []bool{false, true} {
+			req := get(t.Context(), "http://a.com/x")
+			req.Header.Set("Tenant", fmt.Sprint(i))
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			_, ok := RejectionOf(resp)
+			assert.Equal(t, refused, ok)
+			status = 200
+		}
+	})
+}
+
+// One tenant may be able to provoke a 503, by an expensive request for instance.
+func TestA503ToOneTenantHoldsTheOthersForAMinuteAtMost(t *testing.T) {
+	for name, limit := range map[string]Limit{"bucket": TokenBucket(100, time.Second), "adaptive": Adaptive(AIMD{Initial: 100})} {
+		for _, c := range []struct {
+			status      int
+			after       string
+			own, others time.Duration // how long they are held, up to a tenth more or a second
+		}{
+			{503, "", 0, 0}, {529, "", 0, 0}, {503, "30", 30 * time.Second, 30 * time.Second},
+			{503, "60", time.Minute, time.Minute}, {503, "86400", 24 * time.Hour, time.Minute}, {529, "3600", time.Hour, time.Minute},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				status := 200
+				tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+					if status != 200 && c.after != "" {
+						return reply(status, "Retry-After", c.after)
+					}
+					return reply(status)
+				}), WithFailFast(), WithLimit(limit), WithKey(ByContext)))
+				held := func(tenant string) bool {
+					resp, err := tr.RoundTrip(get(ContextWithKey(t.Context(), tenant), "http://a.com/x"))
+					require.NoError(t, err)
+					r, ok := RejectionOf(resp)
+					return ok && r.Reason == ReasonHeld
+				}
+				require.False(t, held("other"))
+				status = c.status
+				require.False(t, held("bad"))
+				status = 200
+				begin := time.Now()
+				until := func(d time.Duration, tenants ...string) {
+					for i, want := range []bool{true, false} {
+						if d > 0 {
+							time.Sleep(time.Until(begin.Add(d - 1 + time.Duration(i)*(1+min(d/10, time.Second)))))
+						}
+						for _, tenant := range tenants {
+							require.Equal(t, want && d > 0, held(tenant), "%s %+v %s", name, c, tenant)
+						}
+					}
+				}
+				until(c.others, "other", "new")
+				if c.own > c.others {
+					until(c.own, "bad")
+				}
+			})
+		}
+	}
+}
+
+// The first response of a server may have been sent before it counted the other requests in flight: little may be left for them.
+func TestTheFirstResponseHoldsRequestsForAsLongAsItTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := time.Duration(0)
+		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+			n++
+			time.Sleep(n * 100 * time.Millisecond)
+			return reply(200, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "20", "X-RateLimit-Reset", "1")
+		}), WithFailFast()))
+		for range 10 {
+			go tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+			synctest.Wait()
+		}
+		for i, refused := range []bool{true, false} { // the second response is no news
+			time.Sleep(time.Duration(150+50*i) * time.Millisecond)
+			resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+			require.NoError(t, err)
+			r, ok := RejectionOf(resp)
+			assert.Equal(t, refused, ok, "%+v", r)
+			if ok {
+				assert.GreaterOrEqual(t, r.Wait, 50*time.Millisecond)
+				assert.LessOrEqual(t, r.Wait, 60*time.Millisecond, "jitter adds up to a tenth of the hold")
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}

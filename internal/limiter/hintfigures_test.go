@@ -1,0 +1,169 @@
+package limiter_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// hintServerOf returns the server of that name.
+func hintServerOf(t *testing.T, name string) hintCase {
+	t.Helper()
+	for _, c := range hintServers {
+		if c.name == name {
+			return c
+		}
+	}
+	require.Fail(t, "no such server", name)
+	return hintCase{}
+}
+
+// with returns the case with other options, for a host that stands still now and then, at a round trip.
+func (c hintCase) with(options func(int64, time.Duration) []Option, trip time.Duration) hintCase {
+	c.options, c.trip, c.stalls = options, trip, true
+	return c
+}
+
+func TestHintsCostAKnownLimitNoThroughput(t *testing.T) {
+	for i, c := range []struct {
+		server        string
+		bucket, slide float64 // least share of what the same gets without hints
+	}{
+		{"express draft-6", 0.98, 0.94},
+		{"express draft-7, 100 in 10 s", 0.98, 0.92},
+		{"express draft-8", 0.98, 0.94},
+		{"clock, rounded up", 0.98, 0.98},
+		{"clock, epoch rounded up", 0.98, 0.98},
+		{"clock, rounded down", 0.98, 0.98},
+		{"clock, a second late", 0.98, 0.98},
+		{"clock, exact", 0.98, 0.98},
+		{"GitHub-like, 100 in 5 s", 0.98, 0.98},
+		{"flask moving", 0.94, 0.92},
+		{"haproxy, Retry-After 1", 0.97, 0.8},
+		{"rack-attack, Retry-After 1", 0.98, 0.98},
+		{"bucket 10/s, burst 10, Retry-After", 0.98, 0.98},
+	} {
+		if testing.Short() && i%3 != 0 {
+			continue
+		}
+		t.Run(c.server, func(t *testing.T) {
+			s := hintServerOf(t, c.server)
+			trips := []time.Duration{time.Millisecond, 20 * time.Millisecond}
+			if testing.Short() {
+				trips = trips[:1]
+			}
+			for _, trip := range trips {
+				heard, deaf := s.with(known, trip).median(t, seeds(3)), s.with(knownDeaf, trip).median(t, seeds(3))
+				assert.GreaterOrEqual(t, heard.share/deaf.share, c.bucket, "bucket: %v, without hints %v", heard, deaf)
+				heard, deaf = s.with(inWindow, trip).median(t, seeds(3)), s.with(inWindowDeaf, trip).median(t, seeds(3))
+				assert.GreaterOrEqual(t, heard.share/deaf.share, c.slide, "window: %v, without hints %v", heard, deaf)
+			}
+		})
+	}
+}
+
+func TestHintsAloneUseTheLimit(t *testing.T) {
+	for _, c := range []struct {
+		server         string
+		share, refused float64 // of hints alone
+	}{
+		{"express draft-6", 0.98, 0.001},
+		{"express draft-7, 100 in 10 s", 0.98, 0.001},
+		{"express draft-8", 0.98, 0.001},
+		{"clock, rounded up", 0.98, 0.001},
+		{"clock, exact", 0.98, 0.001},
+		{"clock, epoch rounded up", 0.85, 0.001}, // resets up to a second late: the first windows teach how long one is
+		{"clock, a second late", 0.8, 0.001},
+		{"flask fixed", 0.84, 0.001},
+		{"flask moving", 0.85, 0.003},
+		{"sliding log, exact", 0.98, 0.003},
+		{"GitHub-like, 100 in 5 s", 0.98, 0.001},
+		{"rack-attack, Retry-After 1", 0.74, 0.04},
+		{"haproxy, Retry-After 1", 0.75, 0.04},
+	} {
+		t.Run(c.server, func(t *testing.T) {
+			r := hintServerOf(t, c.server).with(hintsAlone, time.Millisecond).median(t, seeds(3))
+			assert.GreaterOrEqual(t, r.share, c.share, "%v", r)
+			assert.LessOrEqual(t, r.refused, c.refused, "%v", r)
+		})
+	}
+}
+
+// An adaptive limit of twice the server's learns nothing from refusals that a quota explains, and needs not.
+func TestAdaptiveBesideHintsUsesTheLimit(t *testing.T) {
+	for _, server := range []string{"express draft-6", "express draft-7, 100 in 10 s", "express draft-8", "clock, rounded up", "clock, exact"} {
+		t.Run(server, func(t *testing.T) {
+			r := hintServerOf(t, server).with(adaptiveTwice, time.Millisecond).median(t, seeds(3))
+			assert.GreaterOrEqual(t, r.share, 0.98, "%v", r)
+			assert.LessOrEqual(t, r.refused, 0.01, "%v", r)
+		})
+	}
+}
+
+func TestNeighboursShareAWindow(t *testing.T) {
+	several := []int{2, 5}
+	for name, options := range map[string]func(int64, time.Duration) []Option{"hints": hintsAlone, "known": wholeLimit, "adaptive": adaptiveTwice} {
+		for _, clients := range several[:seeds(2)] {
+			t.Run(name, func(t *testing.T) {
+				c := hintServerOf(t, "express draft-6")
+				c.options, c.clients, c.length, c.apart = options, clients, time.Minute, 700*time.Millisecond
+				r := c.median(t, seeds(3))
+				t.Log(clients, r)
+				assert.GreaterOrEqual(t, r.share, 0.8)
+				assert.GreaterOrEqual(t, r.jain, 0.9)
+				assert.LessOrEqual(t, r.refused, 0.09)
+			})
+		}
+	}
+}
+
+// Each rule is there for what it earns.
+func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
+	goodput := func(r hintResult) float64 { return r.share - r.refused }
+	accepted := func(r hintResult) float64 { return -r.refused }
+	fair := func(r hintResult) float64 { return r.jain }
+	for _, c := range []struct {
+		rule    string
+		off     quota.Rules
+		server  string
+		options func(int64, time.Duration) []Option
+		clients int
+		trip    time.Duration
+		of      func(hintResult) float64
+		earns   float64
+	}{
+		{"the length of a window is learned", quota.Rules{Length: true}, "flask fixed", hintsAlone, 1, 0, goodput, 0.15},
+		{"the length of a sliding log is learned", quota.Rules{Log: true}, "flask moving", hintsAlone, 1, 0, goodput, 0.2},
+		{"what is left is spread for a reset that is told late", quota.Rules{Early: true}, "GitHub-like, 100 in 5 s", hintsAlone, 1, 0, goodput, 0.05},
+		{"a refusal that a quota explains cuts no rate", quota.Rules{Explain: true}, "express draft-7, 100 in 10 s", adaptiveTwice, 3, 0, fair, 0.05},
+		{"what is left bounds a known limit only when it is nothing", quota.Rules{Covered: true}, "clock, exact", known, 1, time.Second, goodput, 0.05},
+		{"within a window the earliest reset counts", quota.Rules{Least: true}, "express draft-6", hintsAlone, 1, 0, goodput, 0.05},
+		{"after a window that ran dry what is left is spread", quota.Rules{Spread: true}, "express draft-6", hintsAlone, 2, 0, accepted, 0.01},
+		{"the first bare refusal of a known limit sets no hold", quota.Rules{First: true}, "nginx no burst, bare", knownAt50, 1, 0, goodput, 0.1},
+		{"older requests may yet be accepted", quota.Rules{Older: true}, "nginx no burst, 50 ms, bare", knownAt50, 1, 3 * time.Millisecond, goodput, 0.04},
+		{"a pace after a refusal that no quota explains", quota.Rules{Pace: true}, "haproxy, Retry-After 1", hintsAlone, 1, 0, goodput, 0.1},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			s := hintServerOf(t, c.server)
+			s.options, s.clients, s.trip, s.stalls, s.apart = c.options, c.clients, c.trip, true, 700*time.Millisecond
+			if c.clients > 1 {
+				s.length = time.Minute
+			}
+			if c.trip > 0 {
+				s.callers = 100
+			}
+			with := s.median(t, 3)
+			s.off = c.off
+			without := s.median(t, 3)
+			t.Logf("with it %v, without %v", with, without)
+			assert.GreaterOrEqual(t, c.of(with), c.of(without)+c.earns)
+		})
+	}
+}
+
+func knownAt50(int64, time.Duration) []Option { return known(50, time.Second) }

@@ -1,0 +1,140 @@
+package limiter
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// Hold holds the key of the charges of p, one in each limit, for d. It returns the limits that had no room to remember it. If the
+// rates of buckets must be asked for first, nothing is held, and Hold is to be called again.
+func (l *Core) Hold(p *bucket.Pending, d int64) (crowded []*bucket.Limit, asked bool) {
+	if !l.lockIfAsked(p) {
+		return nil, false
+	}
+	defer l.end()
+	now := l.nowLocked()
+	var held []*bucket.Bucket
+	for i := range p.Charges {
+		c, rate := &p.Charges[i], bucket.RateAt(p.Rates, i)
+		c.Limit.Counts.Holds++
+		switch {
+		case c.Find():
+			held = append(held, c.Bucket)
+		case rate.N < 0: // no request of this key gets in either
+		case l.haveLocked(c, p.Charges, rate, now):
+			held = append(held, c.Bucket)
+		case !c.Limit.KeepHold(c.Key, now+d, now):
+			crowded = append(crowded, c.Limit)
+		}
+	}
+	l.counts.Holds.Caller++
+	l.dueLocked(now)
+	for _, b := range held {
+		b.Hold(now, now+d)
+		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
+	}
+	l.replanLocked(now, held...)
+	return crowded, true
+}
+
+// heldLocked counts a hold of a bucket by a server or an Adaptive limit.
+func (l *Core) heldLocked(b *bucket.Bucket, by *bucket.Counts) {
+	if b.Limit.Gates {
+		l.counts.Holds.Server++
+		by.Holds.Server++
+	} else {
+		l.counts.Holds.Adaptive++
+		by.Holds.Adaptive++
+	}
+	b.Limit.Counts.Holds++
+	b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
+}
+
+func (l *Core) HoldAll(d int64) {
+	now := l.begin()
+	defer l.end()
+	l.counts.Holds.Caller++
+	for _, li := range l.Limits {
+		li.Held = max(li.Held, now+d)
+		li.Counts.Holds++
+	}
+}
+
+// Release returns the limits in which that hold was the last to end.
+func (l *Core) Release(key string) (last []*bucket.Limit) {
+	now := l.begin()
+	defer l.end()
+	for _, li := range l.Limits {
+		held := li.Holds[key]
+		delete(li.Holds, key)
+		if b := li.Bucket(key); b != nil {
+			held = max(held, b.HeldAlone())
+			l.liftLocked(b, now)
+		}
+		if held > now && held == li.HeldMost {
+			last = append(last, li)
+		}
+	}
+	return last
+}
+
+// liftLocked ends a hold of a bucket. No waiter could have been granted before.
+func (l *Core) liftLocked(b *bucket.Bucket, now meter.Instant) {
+	if b.Lift(now) {
+		l.freeLocked(b, now)
+		l.markLocked(b)
+	}
+}
+
+// ReleaseAll ends what hold and HoldAll did.
+func (l *Core) ReleaseAll() {
+	l.releaseHeld()
+	l.visitAll(l.allLimits(), func(b *bucket.Bucket, now meter.Instant) {
+		l.liftLocked(b, now)
+		l.markLocked(b)
+		l.serveLocked(now)
+	}, onward)
+}
+
+func (l *Core) releaseHeld() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, li := range l.Limits {
+		li.Held, li.HoldNew = min(li.Held, now), min(li.HoldNew, now)
+		clear(li.Holds)
+	}
+}
+
+// recountServersLocked finds when the last hold of a server ends, after one was taken back. With many gates that stays the end of
+// the longest hold so far: under the lock there is no time to look at them all.
+func (l *Core) recountServersLocked() {
+	if l.servers.Len() > pieceSize {
+		return
+	}
+	l.Gate.HeldMost = 0
+	for g := range l.servers.All() {
+		l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
+	}
+}
+
+// RecountHolds finds when the last hold of a limit ends, after that one was lifted. Holds that are set meanwhile count.
+func (l *Core) RecountHolds(li *bucket.Limit) {
+	l.mu.Lock()
+	li.HeldMost = li.HoldNew
+	for _, held := range li.Holds {
+		li.HeldMost = max(li.HeldMost, held)
+	}
+	l.mu.Unlock()
+	l.visitAll([]*bucket.Limit{li}, func(b *bucket.Bucket, _ meter.Instant) { li.HeldMost = max(li.HeldMost, b.HeldAlone()) }, onward)
+}
+
+// HeldFor returns for how long from now on all keys are held.
+func (l *Core) HeldFor() (d time.Duration, now meter.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now = l.nowLocked()
+	return time.Duration(max(0, l.Limits[0].Held-now)), now
+}

@@ -1,0 +1,90 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// BenchmarkCheck reports how long an operation takes that checks n waiters again, best of all runs. Their patience is far longer
+// than they wait (far), or just enough for each of them (tight: MaxWait is the same for all of a queue that is full).
+func BenchmarkCheck(b *testing.B) {
+	kinds := map[string]Limit{
+		"bucket":   TokenBucket(1000, time.Second, Burst(1000), Initial(0), Name("limit")),
+		"sliding":  SlidingWindow(2000, 2*time.Second, Name("limit")),
+		"adaptive": Adaptive(AIMD{Initial: 1000, Max: 1000}, Name("limit")),
+	}
+	for _, kind := range []string{"bucket", "sliding", "adaptive"} {
+		for _, patience := range []string{"far", "tight"} {
+			for _, n := range []int{1000, 10_000, 100_000} {
+				for _, families := range []int{1, 30_000} {
+					if families > 1 && (n != 100_000 || patience != "far") {
+						continue
+					}
+					b.Run(fmt.Sprintf("kind=%s/patience=%s/families=%d/n=%d", kind, patience, families, n), func(b *testing.B) {
+						benchmarkCheck(b, kinds[kind], n, families, patience == "tight")
+					})
+				}
+			}
+		}
+	}
+}
+
+func benchmarkCheck(b *testing.B, limit Limit, n, families int, tight bool) {
+	l := limiterOf(b, WithLimit(limit), WithMaxQueue(1<<30), WithMaxKeys(1<<30))
+	grant, err := l.Acquire(b.Context(), Ask{})
+	require.NoError(b, err)
+	if kindOf(limit) == "sliding-window" {
+		l.Try(Ask{Cost: 1000})
+		time.Sleep(time.Millisecond)
+		l.Try(Ask{Cost: 999})
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	if families > 1 {
+		n = families
+	}
+	for i := range n {
+		p := &bucket.Pending{Ask: bucket.Ask{MaxWait: 10_000 * time.Hour, Weight: 1, By: countsOf(l)}}
+		if tight {
+			p.Ask.MaxWait = time.Duration(i+3000) * time.Millisecond
+		}
+		p.Charges = make([]bucket.Charge, 0, 2)
+		p.Add(coreOf(l).Limits[0], "", 1)
+		if families > 1 {
+			p.Gate, p.Late = &quota.Key{Host: "h", Family: uint64(i)}, true
+		}
+		coreOf(l).Decide(ctx, p)
+	}
+	report := func(name string, op func(i int)) {
+		best := time.Hour
+		for i := range 5 {
+			start := time.Now()
+			op(i)
+			best = min(best, time.Since(start))
+		}
+		b.ReportMetric(float64(best.Nanoseconds())/1e3, "µs/"+name)
+	}
+	for b.Loop() {
+		if kindOf(limit) != "adaptive" {
+			report("SetRate", func(i int) { require.NoError(b, l.SetRate("limit", 2000+int64(i%2), 2*time.Second)) })
+		}
+		if kindOf(limit) == "bucket" {
+			report("SetBurst", func(i int) { require.NoError(b, l.SetBurst("limit", 1000+int64(i%2))) })
+		}
+		report("Hold", func(i int) { l.Hold("", time.Duration(1+i)*time.Millisecond) })
+		report("Settle", func(i int) {
+			chargesOf(grant).Spent, chargesOf(grant).Charges()[0].Settled = 0, false
+			require.NoError(b, grant.Settle("limit", int64(2+i)))
+		})
+		b.ReportMetric(float64(l.Stats().Waiting), "left")
+		b.ReportMetric(0, "ns/op")
+	}
+	cancel()
+}

@@ -1,0 +1,103 @@
+package limiter_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
+)
+
+// Of many requests, those that a change rejects are found by a search.
+func TestFewRequestsAreCheckedToRejectAFew(t *testing.T) {
+	const n = 4096
+	rate := func(per time.Duration) func(*testing.T, *Limiter, *Grant) {
+		return func(t *testing.T, l *Limiter, _ *Grant) { require.NoError(t, l.SetRate("limit", 100, per)) }
+	}
+	full := func(due, cost time.Duration) time.Duration { return due + cost/2 } // as if all had the same MaxWait
+	for name, c := range map[string]struct {
+		maxWait  func(due, cost time.Duration) time.Duration // of a request that would be granted after due
+		costs    int64
+		change   func(*testing.T, *Limiter, *Grant)
+		rejected int
+		most     int // requests checked
+	}{
+		"a slower rate, one in 64 has a MaxWait": {func(due, _ time.Duration) time.Duration {
+			if due/time.Second%64 != 32 {
+				return -1
+			}
+			return due * 3 / 2
+		}, 1, rate(200 * time.Second), n / 64, n / 64 * 12},
+		"a slower rate, all could go 256 later":      {func(due, _ time.Duration) time.Duration { return due + 256*time.Second }, 1, rate(105 * time.Second), 0, 20},
+		"a slower rate, a full queue":                {full, 1, rate(101 * time.Second), n/101 + 1, n / 101 * 12},
+		"a slower rate, a full queue, unequal costs": {full, 9, rate(101 * time.Second), 203, 203 * 12},
+		"a settlement, a full queue":                 {full, 1, func(t *testing.T, _ *Limiter, g *Grant) { require.NoError(t, g.Settle("limit", 101)) }, 1, 20},
+		"a settlement, a full queue, unequal costs":  {full, 9, func(t *testing.T, _ *Limiter, g *Grant) { require.NoError(t, g.Settle("limit", 102)) }, 2, 40},
+		"a hold, a full queue":                       {full, 1, func(_ *testing.T, l *Limiter, _ *Grant) { l.Hold("", 2*time.Second) }, 1, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiterOf(t, WithLimit(TokenBucket(100, 100*time.Second, Name("limit"))))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				grant, err := l.Acquire(ctx, Ask{Cost: 100})
+				require.NoError(t, err)
+				due := time.Duration(0)
+				for i := range int64(n) {
+					cost := 1 + i*7919%c.costs
+					due += time.Duration(cost) * time.Second
+					p := &bucket.Pending{Ask: bucket.Ask{MaxWait: c.maxWait(due, time.Duration(cost)*time.Second), Weight: 1, By: countsOf(l)}}
+					p.Charges = make([]bucket.Charge, 0, 1)
+					p.Add(coreOf(l).Limits[0], "", cost)
+					_, verdict := coreOf(l).Decide(ctx, p)
+					require.Equal(t, bucket.Waiting, verdict)
+				}
+				checked := 0
+				*coreOf(l).AtOnce(), *coreOf(l).Pause() = 1, func() { checked++ } // after each
+				c.change(t, l, grant)
+				require.Equal(t, n-c.rejected, l.Stats().Waiting)
+				require.LessOrEqual(t, checked, c.most)
+			})
+		})
+	}
+}
+
+// A change of the rate rejects the requests that it moves to their deadline or past their MaxWait, and no others.
+func TestAChangeRejectsAtTheExactBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, empty(1))
+		late, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		just, stop := context.WithTimeout(t.Context(), 4*time.Second+1)
+		defer stop()
+		first, second := sendUnder(late, l, Ask{}), sendUnder(just, l, Ask{})
+		third := send(t, l, Ask{MaxWait: new(4 * time.Second)})
+		fourth := send(t, l, Ask{MaxWait: new(6*time.Second - 1)})
+		require.NoError(t, l.SetRate("bucket", 1, 2*time.Second))
+		synctest.Wait()
+		requireRefused(t, first, 0, ReasonDeadline)
+		requireRefused(t, fourth, 0, ReasonMaxWait)
+		sleep(4 * time.Second)
+		requireGranted(t, second, 2*time.Second)
+		requireGranted(t, third, 4*time.Second)
+	})
+}
+
+func TestCheckingFreesTheLockBetweenPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Second, Name("window"))))
+		for i := range 100 {
+			send(t, l, Ask{MaxWait: new(time.Duration(i) * time.Second)})
+		}
+		pauses := 0
+		*coreOf(l).AtOnce(), *coreOf(l).Pause() = 10, func() { pauses++ }
+		require.NoError(t, l.SetRate("window", 1, time.Second))
+		require.GreaterOrEqual(t, pauses, 9)
+		sleep(100 * time.Second)
+		require.EqualValues(t, 100, l.Stats().Granted)
+	})
+}

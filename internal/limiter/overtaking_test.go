@@ -1,0 +1,234 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
+)
+
+// TestCostlyRequestIsNotStarved is over two buckets, with cheap traffic on each of them that takes all there is.
+func TestCostlyRequestIsNotStarved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Name("a")), TokenBucket(7, time.Second, Name("b"))))
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(map[string]*atomic.Int64)
+		for _, name := range []string{"a", "b"} {
+			n := new(atomic.Int64)
+			served[name] = n
+			other := map[string]string{"a": "b", "b": "a"}[name]
+			for range 3 {
+				go func() {
+					for {
+						if _, err := l.Acquire(ctx, Ask{Costs: map[string]int64{name: 1, other: 0}}); err != nil {
+							return
+						}
+						n.Add(1)
+					}
+				}()
+			}
+		}
+		sleep(10*time.Second + 1)
+		for range 5 {
+			start := time.Since(coreOf(l).Start)
+			costly := send(t, l, Ask{Costs: map[string]int64{"a": 10, "b": 7}})
+			sleep(20 * time.Second)
+			require.True(t, costly.done, "starved")
+			require.NoError(t, costly.err)
+			require.Less(t, costly.at-start, 15*time.Second)
+			checkInvariants(t, l)
+		}
+		require.Greater(t, served["a"].Load(), int64(600), "of 1,100")
+		require.Greater(t, served["b"].Load(), int64(400), "of 770")
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestARequestPassedOverFor10sBarsBothBuckets has two buckets that can pay in turn, and other requests that take what each can
+// pay. The time counts from when one bucket could first have paid, half a period after the request came.
+func TestARequestPassedOverFor10sBarsBothBuckets(t *testing.T) {
+	for _, c := range []struct{ period, granted time.Duration }{
+		{2 * time.Second, 12 * time.Second},  // from 1 s until 11 s, when the other bucket can pay in 1 s
+		{20 * time.Second, 30 * time.Second}, // from 10 s until 20 s, when the other bucket can pay in 10 s
+		{22 * time.Second, 0},                // it would hold the other bucket's tokens for more than 10 s each time
+	} {
+		within(t, c.period.String(), func(t *testing.T) {
+			l := limiterOf(t, WithLimit(TokenBucket(2, c.period, Initial(0), Name("a")), TokenBucket(2, c.period, Initial(1), Name("b"))))
+			both := send(t, l, Ask{Cost: 2})
+			others := append(sendMany(t, l, 9, Ask{Costs: map[string]int64{"a": 2, "b": 0}}), sendMany(t, l, 9, Ask{Costs: map[string]int64{"a": 0, "b": 2}})...)
+			sleep(90 * time.Second)
+			if checkInvariants(t, l); c.granted > 0 {
+				requireGranted(t, both, c.granted)
+			}
+			require.Equal(t, c.granted > 0, both.done)
+			for _, r := range append(others, both) {
+				r.cancel(nil)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+func TestNoRequestOvertakesAtASharedBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), Burst(3), Name("a")), TokenBucket(100, time.Second, Name("b"))))
+		both := send(t, l, Ask{Cost: 3})
+		one := send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 0}})
+		other := send(t, l, Ask{Costs: map[string]int64{"a": 0, "b": 97}})
+		requireGranted(t, other, 0)
+		sleep(time.Minute)
+		requireGranted(t, both, 3*time.Second)
+		requireGranted(t, one, 4*time.Second)
+	})
+}
+
+// TestNoRequestPassesOneThatIsStopped has enough for the second request, but not for the first.
+func TestNoRequestPassesOneThatIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(1), Burst(3), Name("a")), TokenBucket(100, time.Second, Name("b"))))
+		both := send(t, l, Ask{Cost: 3})
+		only := map[string]int64{"a": 1, "b": 0}
+		refused := requireRefused(t, send(t, l, Ask{Costs: only, MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens)
+		require.Equal(t, 3*time.Second, refused.Wait, "what the other costs is paid before")
+		one, low := send(t, l, Ask{Costs: only}), send(t, l, Ask{Costs: only, Priority: -1})
+		high := send(t, l, Ask{Costs: only, Priority: 1})
+		requireGranted(t, high, 0)
+		sleep(time.Minute)
+		requireGranted(t, both, 3*time.Second)
+		requireGranted(t, one, 4*time.Second)
+		requireGranted(t, low, 5*time.Second)
+	})
+}
+
+// TestRequestStoppedElsewhereBarsNoOther waits at one bucket, and leaves the other to later requests.
+func TestRequestStoppedElsewhereBarsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(5), Name("a")), TokenBucket(1, time.Hour, Burst(2), Initial(0), Name("b"))))
+		both := send(t, l, Ask{Costs: map[string]int64{"a": 5, "b": 2}})
+		for i := range 300 {
+			requireGranted(t, send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 0}}), time.Duration(i)*time.Second)
+			sleep(time.Second)
+		}
+		require.False(t, both.done)
+		checkInvariants(t, l)
+		sleep(3 * time.Hour)
+		requireGranted(t, both, 2*time.Hour)
+	})
+}
+
+// TestRequestNoLongerBarredIsChargedAsOfNow has one come first that waits elsewhere only, before one that barred a bucket:
+// the request that was barred there was not late.
+func TestRequestNoLongerBarredIsChargedAsOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(
+			TokenBucket(1000, time.Second, Burst(10), Name("a")), TokenBucket(1, time.Second, Burst(10), Initial(0), Name("b")),
+			TokenBucket(1, time.Hour, Initial(0), Name("c")),
+		))
+		send(t, l, Ask{Costs: map[string]int64{"a": 0, "b": 5, "c": 1}})
+		barred := send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 1, "c": 0}})
+		sleep(2 * time.Second)
+		require.False(t, barred.done)
+		send(t, l, Ask{Costs: map[string]int64{"a": 0, "b": 1, "c": 1}, Priority: 1})
+		requireGranted(t, barred, 2*time.Second)
+		requireRefused(t, send(t, l, Ask{Costs: map[string]int64{"a": 10, "b": 0, "c": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, ReasonNoTokens)
+	})
+}
+
+// TestRefusalLeavesAllBalances is refused by one limit for every reason there is, and finds the others as they were.
+func TestRefusalLeavesAllBalances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithMaxQueue(1), WithLimit(
+			TokenBucket(10, time.Hour, Name("a")), SlidingWindow(10, time.Hour, Name("b")), Pace(1, time.Hour, Name("c")),
+			FixedWindow(10, time.Hour, Name("d")), TokenBucket(1, time.Hour, Initial(0), Name("e")),
+		))
+		tokens := func() (all []float64) {
+			for s := range l.Buckets() {
+				all = append(all, s.Tokens)
+			}
+			return all
+		}
+		before := tokens()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		requireRefused(t, send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens)
+		requireRefused(t, send(t, l, Ask{Cost: 1, MaxWait: new(time.Second)}), 0, ReasonMaxWait)
+		requireRefused(t, sendUnder(ctx, l, Ask{Cost: 1}), 0, ReasonDeadline)
+		requireRefused(t, send(t, l, Ask{Cost: 2}), 0, ReasonCost)
+		requireRefused(t, send(t, l, Ask{Cost: -1}), 0, ReasonCost)
+		waits := send(t, l, Ask{Cost: 1})
+		require.Zero(t, requireRefused(t, send(t, l, Ask{Cost: 1}), 0, ReasonQueueFull).Patience, "it has no bound")
+		require.Equal(t, before, tokens())
+		waits.cancel(nil)
+		synctest.Wait()
+		l.Hold("", time.Minute)
+		requireRefused(t, send(t, l, Ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: new(time.Second)}), 0, ReasonHeld)
+		require.Equal(t, before, tokens())
+		require.Equal(t, Rejections{NoTokens: 1, MaxWait: 1, Deadline: 1, QueueFull: 1, Cost: 2, Held: 1}, l.Stats().Rejected)
+	})
+}
+
+// TestPlanNeverPromisesTooLittle compares what was planned over several limits, a lower bound, with what came.
+func TestPlanNeverPromisesTooLittle(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			r := metertest.Seeded(t, seed)
+			l := limiterOf(t, WithLimit(TokenBucket(3, time.Second, Name("a")), TokenBucket(2, time.Second, Name("b")), SlidingWindow(9, 5*time.Second, Name("c"))))
+			var all []*request
+			var least []time.Duration
+			for range 100 {
+				ask := Ask{Cost: 1 + r.Int64N(2)}
+				refused := send(t, l, Ask{Cost: ask.Cost, MaxWait: new(time.Duration(0))})
+				now := time.Since(coreOf(l).Start)
+				if refused.err == nil {
+					continue
+				}
+				rejection, _ := errors.AsType[*Rejection](refused.err)
+				least = append(least, now+rejection.Wait)
+				all = append(all, send(t, l, ask))
+				sleep(time.Duration(r.Int64N(int64(time.Second))))
+			}
+			sleep(time.Hour)
+			for i, r := range all {
+				require.GreaterOrEqual(t, r.at, least[i], fmt.Sprint(i))
+			}
+		})
+	}
+}
+
+// A bucket that was full saves nothing up for the requests that wait elsewhere.
+func TestAPlanCountsNoMoreThanABucketHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(10), Name("all")), TokenBucket(1000, time.Second, Name("key"))))
+		ask := Ask{Key: "k", Keys: map[string]string{"all": ""}, Costs: map[string]int64{"all": 10, "key": 1}}
+		l.Hold("k", 105*time.Second)
+		first := send(t, l, ask)
+		sleep(100 * time.Second)
+		ask.MaxWait = new(time.Duration(0))
+		refused := requireRefused(t, send(t, l, ask), 100*time.Second, ReasonNoTokens)
+		require.Equal(t, 10*time.Second, refused.Wait)
+		require.Equal(t, "all", refused.Limit)
+		sleep(5 * time.Second)
+		requireGranted(t, first, 105*time.Second)
+	})
+}
+
+func TestOfEqualWaitsTheFirstLimitIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), Name("a")), TokenBucket(1, time.Second, Initial(0), Name("b"))))
+		require.Equal(t, "a", requireRefused(t, send(t, l, Ask{MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens).Limit)
+		waits := send(t, l, Ask{})
+		sleep(time.Second)
+		requireGranted(t, waits, time.Second)
+		limits := l.Limits()
+		require.Equal(t, []uint64{1, 0}, []uint64{limits[0].Delayed, limits[1].Delayed})
+	})
+}

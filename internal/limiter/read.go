@@ -1,0 +1,62 @@
+package limiter
+
+import (
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// Look calls look under the lock for all buckets that say anything, a few at a time, and between without it, which reports whether
+// to go on.
+func (l *Core) Look(look func(b *bucket.Bucket, now meter.Instant), between func() bool) {
+	l.visitAll(l.allLimits(), func(b *bucket.Bucket, now meter.Instant) {
+		if l.showsLocked(b, now) {
+			look(b, now)
+		}
+	}, between)
+}
+
+// LookAt calls f under the lock for the bucket of a key, and returns whether it did: a bucket is kept, and it says anything.
+func (l *Core) LookAt(li *bucket.Limit, key string, f func(b *bucket.Bucket, now meter.Instant)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, b := l.nowLocked(), li.Bucket(key)
+	if b == nil || !l.showsLocked(b, now) {
+		return false
+	}
+	f(b, now)
+	return true
+}
+
+// LookAtLimits calls f under the lock for every limit, and last for that of gates. keys is how many buckets are kept besides that of
+// the key "", callers how many callers wait, if they take turns there.
+func (l *Core) LookAtLimits(f func(li *bucket.Limit, keys, callers int, now meter.Instant)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, li := range l.Limits {
+		callers := 0
+		if li == l.Fair {
+			callers = l.order.Callers()
+		}
+		f(li, len(li.Buckets), callers, now)
+	}
+	l.Gate.Counts.Evicted = l.servers.Evicted
+	f(l.Gate, l.servers.Len(), 0, now)
+}
+
+// showsLocked reports whether a bucket says anything: not that of a key "" that nothing has used where requests have keys, a gate
+// that stops no request, or a bucket that was forgotten.
+func (l *Core) showsLocked(b *bucket.Bucket, now meter.Instant) bool {
+	switch {
+	case b.Limit.Gates:
+		g := b.Meter.(*quota.Gate)
+		return g.IsKept() && !g.Open(now)
+	case b.Key != "":
+		return b.IsKept()
+	case b.Limit.Keyed || b.Limit.Open:
+		_, full := b.Matters(now)
+		return max(full, b.Limit.Held) > now
+	}
+	return true
+}

@@ -1,0 +1,121 @@
+package limiter
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// Report tells the outcome of a request to the buckets that it was charged in. That may change when waiters can go.
+func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n bucket.News) {
+	now := l.begin()
+	defer l.end()
+	if !g.First(bucket.GrantReported) {
+		return n
+	}
+	charges := g.Charges()
+	if a.Unsent {
+		g.Spent = bucket.GrantCanceled
+		l.undoneLocked(charges, by, now)
+	}
+	var hints quota.Reading
+	if a.Hints != nil {
+		hints = l.readLocked(a.Hints, now)
+	}
+	explained := hints.Explained
+	if g := gateOf(charges); g != nil {
+		explained = g.Account.Explains(&hints)
+	}
+	for i := range charges { // the gate, if there is one, comes last
+		c, held := &charges[i], time.Duration(0)
+		if c.Limit.Reported {
+			l.payForGhostLocked(c, now)
+		}
+		switch {
+		case c.Limit.Learns: // from an error, whether the request was sent or not
+			o := *a
+			if explained { // by a quota, which stops requests by itself
+				o.Outcome = aimd.Ignore
+			}
+			m := c.Bucket.Meter.(bucket.Learner)
+			held = l.answeredLocked(c, m, g.Mark.At, &o, now)
+			if c.Limit.Frees {
+				l.endLocked(g, c, a, now)
+			} else {
+				c.Limit.Counts.Ended++
+			}
+			if r, ok := m.Retuned(); ok {
+				c.Limit.Counts.Retunes[r.Cause]++
+				n.Retunes = append(n.Retunes, bucket.Retuned{Bucket: c.Bucket, Retune: r})
+			}
+		case c.Limit.Gates && !a.Unsent:
+			rep := reportOf(a, g.Mark.At, charges)
+			rep.Reading = hints
+			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, now)
+			held, n.Forgot = time.Duration(max(0, change.Until-now)), change.Forgot
+			c.Limit.Counts.Ended++
+		case c.Limit.Answered && !a.Unsent:
+			w, _ := c.Unmade()
+			if m, ok := c.Bucket.Meter.(bucket.Answered); ok && w == nil && m.Answered(c.Paid, now) {
+				l.markLocked(c.Bucket)
+			}
+		default:
+			l.endLocked(g, c, a, now)
+		}
+		l.freeLocked(c.Bucket, now)
+		if held > 0 {
+			l.heldLocked(c.Bucket, by)
+			n.Holds = append(n.Holds, bucket.HeldEvent{Bucket: c.Bucket, By: held})
+		}
+	}
+	return n
+}
+
+// gateOf returns the gate that is among charges; nil: there is none.
+func gateOf(charges []bucket.Charge) *quota.Gate {
+	if n := len(charges); n > 0 && charges[n-1].Limit.Gates {
+		return charges[n-1].Bucket.Meter.(*quota.Gate)
+	}
+	return nil
+}
+
+// endLocked gives back a charge that was for nothing, or a slot.
+func (l *Core) endLocked(g *bucket.Grant, c *bucket.Charge, a *bucket.Answer, now meter.Instant) {
+	switch {
+	case a.Unsent && c.Limit.Gates:
+		l.refundLocked(c, now)
+	case a.Unsent && !c.Settled, c.Limit.Frees && !c.Kept:
+		if !a.Unsent {
+			c.Rest(now)
+		}
+		l.refundLocked(c, now)
+		if a.Unsent {
+			l.turnLocked(g.Caller, c.Bucket, -c.Cost)
+		}
+	}
+}
+
+// answeredLocked tells the outcome to the controller of a bucket, and returns for how long the key is held because of it.
+func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Instant, a *bucket.Answer, now meter.Instant) (held time.Duration) {
+	o := a.Outcome
+	if c.Outcome != 0 {
+		o = c.Outcome
+	}
+	paused := m.HeldUntil()
+	c.Paid = m.Answered(now, c.Paid, sent, c.Cost, o, a.RetryAfter())
+	if a.Unsent && !c.Settled && !c.Limit.Frees {
+		m.Refund(c.Paid, now, c.Cost)
+		c.Limit.Counts.Gave(c.Cost)
+	}
+	if m.HeldUntil() != paused {
+		held = time.Duration(m.HeldUntil() - now)
+		l.replanLocked(now, c.Bucket)
+	}
+	if c.Bucket.HasLines() {
+		l.markLocked(c.Bucket)
+	}
+	return held
+}

@@ -1,0 +1,245 @@
+package limiter
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// This file is how a change begins and ends. Between the two, an operation changes what it likes, and marks the buckets that have
+// changed.
+
+const (
+	// slack is how late a timer may be without costing throughput.
+	slack         = order.Slack
+	checkAtOnce   = 2_000 // so many requests are checked under one lock: about 0.5 ms
+	rejectionTake = 30    // times as long as to check a request
+)
+
+// markLocked notes that a bucket has changed.
+func (l *Core) markLocked(b *bucket.Bucket) {
+	if b.Extra == nil {
+		return
+	}
+	if b.Point.Waiting() > 0 {
+		l.order.Touch(&b.Point)
+	}
+	b.MarkLease()
+}
+
+// replanLocked notes that buckets have changed so that requests there may be too late.
+func (l *Core) replanLocked(_ meter.Instant, buckets ...*bucket.Bucket) {
+	for _, b := range buckets {
+		if b.HasLines() {
+			l.order.Check(&b.Point)
+		}
+		l.markLocked(b)
+	}
+}
+
+// dueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it are
+// due to the change, and therefore not as of before now: only a timer can be late.
+func (l *Core) dueLocked(now meter.Instant) {
+	for in, due := l.order.Next(now); in != nil; in, due = l.order.Next(now) {
+		l.grantLocked(in.Owner.(*Waiter), due, now)
+	}
+}
+
+// serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, and sets timers for the others.
+// If some are still to be checked, end goes on.
+func (l *Core) serveLocked(now meter.Instant) {
+	work := l.atOnce
+	for {
+		l.rejectLateLocked(now, &work)
+		l.dueLocked(now)
+		if len(l.leases.Marked) == 0 {
+			break
+		}
+		l.armLeasesLocked(now)
+	}
+	l.armLocked(now)
+}
+
+// begin takes mu for a change, and grants what was due before.
+func (l *Core) begin() (now meter.Instant) {
+	l.mu.Lock()
+	now = l.nowLocked()
+	l.dueLocked(now)
+	return now
+}
+
+// end ends a change and frees mu, in pieces if many requests are to be checked.
+func (l *Core) end() {
+	l.serveLocked(l.now)
+	for !l.order.IsChecked() {
+		l.mu.Unlock()
+		l.pause()
+		l.mu.Lock()
+		l.serveLocked(l.nowLocked())
+	}
+	l.mu.Unlock()
+}
+
+// rejectLateLocked rejects requests that are too late.
+func (l *Core) rejectLateLocked(now meter.Instant, work *int) {
+	for in, due, i := l.order.Overdue(now, work); in != nil; in, due, i = l.order.Overdue(now, work) {
+		w := in.Owner.(*Waiter)
+		if reason := w.Check(due, now, w.BucketAt(i)); reason != 0 {
+			*work -= rejectionTake
+			l.rejectLocked(w, i, reason, due, now)
+		}
+	}
+}
+
+// grantLocked grants w, which is in line no more, as of when it was due.
+func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
+	w.Verdict, w.At = bucket.Granted, now
+	if w.joining {
+		due = now
+	} else {
+		l.counts.GrantedAfter(now - w.Arrived)
+		w.By.GrantedAfter(now - w.Arrived)
+		w.Bucket().Limit.Counts.Waited(now - w.Arrived)
+	}
+	for i, cost := range w.In.Costs {
+		if w.Made&(1<<i) != 0 {
+			continue
+		}
+		b := w.BucketAt(i)
+		w.Paid()[i] = b.Meter.Take(due, now, cost, !w.joining)
+		b.Limit.Counts.Took(cost)
+	}
+	for i, cost := range w.Costs {
+		if b, charged := w.BucketAt(i), w.In.Costs[i]; w.Made&(1<<i) == 0 {
+			l.correctLocked(b, w.Caller(), w.Paid()[i], charged, cost, now)
+		}
+	}
+	l.leftLocked(w, now)
+}
+
+// joinLocked has w wait.
+func (l *Core) joinLocked(w *Waiter, now meter.Instant) {
+	l.order.Join(&w.In, now)
+	l.counts.Waiting++
+	w.By.Waiting++
+	for i := range w.In.Costs {
+		b := w.BucketAt(i)
+		b.Limit.Counts.Waiting++
+		if g, ok := b.Meter.(*quota.Gate); ok && b.Point.Waiting() == 1 {
+			g.SetWaiting(true)
+		}
+		b.MarkLease()
+	}
+}
+
+// quitLocked takes a waiter that is not granted out of its line. Requests that it barred can go from now on.
+func (l *Core) quitLocked(w *Waiter, now meter.Instant) {
+	w.At = now
+	l.order.Leave(&w.In, now)
+	l.leftLocked(w, now)
+}
+
+// leftLocked updates what is known of w, which is in line no more.
+func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
+	l.counts.Waiting--
+	w.By.Waiting--
+	for i := range w.In.Costs {
+		b := w.BucketAt(i)
+		b.Limit.Counts.Waiting--
+		if b.Point.Waiting() == 0 {
+			if g, ok := b.Meter.(*quota.Gate); ok {
+				g.SetWaiting(false)
+			}
+			l.freeLocked(b, now)
+		}
+		b.MarkLease()
+	}
+	if w.decided != nil && w.Verdict != bucket.Left {
+		close(w.decided)
+	}
+	if w.expires != nil {
+		w.expires.Stop()
+	}
+}
+
+// turnLocked corrects the turns of a caller by what a request of it was charged too little, or too much if it is negative.
+func (l *Core) turnLocked(c *bucket.Caller, b *bucket.Bucket, more int64) {
+	if c == nil || !b.Limit.Fair || !b.HasLines() {
+		return
+	}
+	l.order.Correct(&b.Point, c.Name, c.Weight, min(more, b.Meter.Most())) // no bucket owes more
+}
+
+// armLocked sets the timer for the instant at which the next request can go.
+func (l *Core) armLocked(now meter.Instant) {
+	at := l.order.Wake()
+	switch {
+	case at == l.armed:
+		return
+	case at == meter.Never:
+		l.timer.Stop()
+	case l.timer == nil:
+		l.timer = time.AfterFunc(time.Duration(at-now), l.wake)
+	default:
+		l.timer.Reset(time.Duration(at - now))
+	}
+	l.armed = at
+}
+
+// wake is what the timer calls.
+func (l *Core) wake() {
+	l.mu.Lock()
+	defer l.end()
+	l.armed = meter.Never
+	l.nowLocked()
+}
+
+// giveBackLocked gives back a charge. Waiters can use it from now on.
+func (l *Core) giveBackLocked(b *bucket.Bucket, charged int64, now meter.Instant, cost int64) {
+	b.Meter.GiveBack(charged, now, cost)
+	b.Limit.Counts.Gave(cost)
+	b.Limit.Counts.Ended++
+	l.freeLocked(b, now)
+	l.markLocked(b)
+	if g, ok := b.Meter.(*quota.Gate); ok {
+		l.markGatesLocked(g.Account) // its gates share what is given back
+	}
+}
+
+// correctLocked corrects a charge that was made in a bucket, or in one that has been forgotten since.
+func (l *Core) correctLocked(b *bucket.Bucket, of *bucket.Caller, paid, charged, cost int64, now meter.Instant) {
+	if cost == charged {
+		return
+	}
+	b.Meter.Settle(paid, now, charged, cost)
+	l.turnLocked(of, b, cost-charged)
+	if cost < charged {
+		b.Limit.Counts.Gave(charged - cost)
+		l.markLocked(b)
+		l.freeLocked(b, now)
+	} else {
+		b.Limit.Counts.Charged += uint64(cost - charged)
+		l.replanLocked(now, b)
+		l.owedLocked(b, now)
+	}
+}
+
+// owedLocked turns the debt of a bucket into a hold of its key, if the bucket was forgotten and there is no room for it.
+func (l *Core) owedLocked(b *bucket.Bucket, now meter.Instant) {
+	if b.Key == "" || b.IsKept() {
+		return
+	}
+	if must, _ := b.Meter.Matters(now); must > now {
+		b.Limit.KeepHold(b.Key, must, now)
+	}
+}
+
+// markGatesLocked marks the gates of an account at which requests wait.
+func (l *Core) markGatesLocked(a *quota.Account) {
+	for _, g := range a.Waiting() {
+		l.markLocked(ownerOf(g))
+	}
+}

@@ -1,0 +1,223 @@
+package limiter
+
+import (
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// This file is how requests pass gates, and what becomes of what servers report. A gate has a bucket for each host, each set of keys
+// there, and each family of requests. A request passes its gate in addition to its limits. Until a server first sends hints, only
+// waiters have gates, so that the first response reaches them, and other requests pay nothing for it.
+
+// gateLimit is the name of the limit of gates in rejections and statistics.
+const gateLimit = "server"
+
+// passLocked appends the charge of the gate of p, unless there is no room for another gate.
+func (l *Core) passLocked(p *bucket.Pending, now meter.Instant) {
+	if g := l.servers.Gate(p.Gate, now); g != nil {
+		p.Charges = slices.Grow(p.Charges, 1)
+		p.Pass(l.ownerLocked(g, now))
+	}
+}
+
+// ownerLocked returns the bucket of a gate, and makes it if there is none.
+func (l *Core) ownerLocked(g *quota.Gate, now meter.Instant) *bucket.Bucket {
+	if g.Owner == nil {
+		g.Owner = &bucket.Bucket{Limit: l.Gate, Key: g.Account.Key.Name(), Meter: g}
+		l.sweepLaterLocked(now, bucket.SweepEvery)
+	}
+	return ownerOf(g)
+}
+
+// ReportUngated takes a response with hints to a request that passed no gate, because no server had sent hints when it left.
+func (l *Core) ReportUngated(key *quota.Key, m bucket.Mark, a *bucket.Answer, charges []bucket.Charge, by *bucket.Counts) (e bucket.HeldEvent) {
+	now := l.begin()
+	defer l.end()
+	rep := reportOf(a, m.At, charges)
+	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
+		return e // a limit of the client decides
+	}
+	first := !l.HasHints.Swap(true)
+	var unseen quota.Unseen
+	if sent := l.counts.Sent(); m.Nth > 0 {
+		unseen.Since = int64(sent) - int64(m.Nth)
+		if first && now < int64(10*time.Second) { // there is no count by account yet
+			unseen.Before = max(int64(m.Nth)-1, int64(sent)*3/4) // refusals are faster than other responses
+		}
+	}
+	rep.Reading = l.readLocked(a.Hints, now)
+	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
+	e.Forgot = change.Forgot
+	if g == nil {
+		return e
+	}
+	b := l.ownerLocked(g, now)
+	l.changedLocked(g, &change, now)
+	if change.Until > 0 {
+		l.heldLocked(b, by)
+		e.Bucket, e.By = b, time.Duration(change.Until-now)
+	}
+	return e
+}
+
+// applyLocked takes a response to a request that passed a gate.
+func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []bucket.Charge, now meter.Instant) quota.Change {
+	if rep.Hints != nil && !l.HasHints.Load() { // only waiters passed a gate until now
+		l.HasHints.Store(true)
+	}
+	change := l.servers.Apply(g, rep, now)
+	l.changedLocked(g, &change, now)
+	if change.Until > 0 && rep.Hints.Limited {
+		l.holdLeasesLocked(charges, change.Until, now)
+	}
+	return change
+}
+
+// changedLocked marks what a report has changed: the gates of an account share what their responses report.
+func (l *Core) changedLocked(g *quota.Gate, c *quota.Change, now meter.Instant) {
+	l.markGatesLocked(g.Account)
+	if c.Lifted {
+		l.recountServersLocked()
+	}
+	l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
+	switch c.Late {
+	case quota.OfHost:
+		for _, a := range g.Account.Server().Accounts() {
+			l.replanGatesLocked(a, now)
+		}
+	case quota.OfAccount:
+		l.replanGatesLocked(g.Account, now)
+	}
+}
+
+// replanGatesLocked does so if requests there may be too late.
+func (l *Core) replanGatesLocked(a *quota.Account, now meter.Instant) {
+	for _, g := range a.Waiting() {
+		l.replanLocked(now, ownerOf(g))
+	}
+}
+
+// reportOf returns the report of an answer to a request that was granted then, without what its hints come to.
+func reportOf(a *bucket.Answer, sent meter.Instant, charges []bucket.Charge) quota.Report {
+	return quota.Report{Sent: sent, Accepted: a.Outcome == aimd.OK || a.Outcome == aimd.ClientError, Own: ownOf(charges)}
+}
+
+// readLocked returns what hints come to now, with what is left of the quotas to other clients.
+func (l *Core) readLocked(h *quota.Hints, now meter.Instant) quota.Reading {
+	for i := range h.Quotas {
+		h.Quotas[i].Reserve = l.reserveLocked(h.Quotas[i].Limit)
+	}
+	return h.Read(now)
+}
+
+// ownOf returns what limits a request with these charges besides the server.
+func ownOf(charges []bucket.Charge) (own quota.Own) {
+	for i := range charges {
+		c := &charges[i]
+		if c.Limit.Learns {
+			own.Slots, own.Adaptive = own.Slots || c.Limit.Frees, own.Adaptive || !c.Limit.Frees
+		}
+		if c.Limit.Rated {
+			if r := c.Bucket.PerSecondAsSet() / float64(max(1, c.Cost)); own.Rate == 0 || r < own.Rate {
+				own.Rate = r
+			}
+		}
+	}
+	return own
+}
+
+// reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Fraction]. It is 0 if the
+// server reports the very number that such a limit was given: that limit keeps to its share already.
+func (l *Core) reserveLocked(limit int64) int64 {
+	share := 1.0
+	for _, li := range l.Limits {
+		if li.Share < 1 && li.Rate.N == limit {
+			return 0
+		}
+		share = min(share, li.Share)
+	}
+	return int64(math.Ceil((1 - share) * float64(max(0, limit))))
+}
+
+// AccountsAt yields the accounts at a host, a few at a time.
+func (l *Core) AccountsAt(host string) iter.Seq[[]*quota.Account] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Chunk(slices.Clone(l.servers.Host(host).Accounts()), pieceSize)
+}
+
+// AccountsIf yields the accounts whose keys want accepts, a few at a time.
+func (l *Core) AccountsIf(want func(*quota.Key) bool) iter.Seq[[]*quota.Account] {
+	return slices.Chunk(l.accounts(want), pieceSize)
+}
+
+// accounts returns the accounts whose keys want accepts.
+func (l *Core) accounts(want func(*quota.Key) bool) (all []*quota.Account) {
+	seen := make(map[*quota.Account]bool)
+	for piece := range l.Pieces(l.Gate) {
+		for _, b := range piece {
+			if a := b.Meter.(*quota.Gate).Account; !seen[a] && want(&a.Key) {
+				seen[a] = true
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// LookAtAccounts calls f under the lock for some accounts.
+func (l *Core) LookAtAccounts(some []*quota.Account, f func(a *quota.Account, now meter.Instant)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, a := range some {
+		f(a, now)
+	}
+}
+
+// RestoreAccount has f change an account, which it makes if there is none. The error is that of f, or that there is no room.
+func (l *Core) RestoreAccount(key *quota.Key, f func(a *quota.Account, now meter.Instant) error) error {
+	now := l.begin()
+	defer l.end()
+	g := l.servers.Gate(key, now)
+	if g == nil {
+		return errNoRoom
+	}
+	l.HasHints.Store(true)
+	l.ownerLocked(g, now)
+	err := f(g.Account, now)
+	l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
+	l.replanGatesLocked(g.Account, now)
+	return err
+}
+
+// ForgetReports forgets what was reported about the accounts whose keys want accepts, and the pauses of the buckets of a key because of
+// it.
+func (l *Core) ForgetReports(want func(*quota.Key) bool, key string) {
+	accounts := l.accounts(want)
+	now := l.begin()
+	defer l.end()
+	for _, a := range accounts {
+		a.Forget(now)
+		for _, a := range a.Server().Accounts() { // the host's hold was theirs, too
+			l.markGatesLocked(a)
+		}
+	}
+	for _, li := range l.Limits {
+		b := li.Bucket(key)
+		if b == nil {
+			continue
+		}
+		if m, ok := b.Meter.(bucket.Resumer); ok {
+			m.Resume(now)
+			l.markLocked(b)
+		}
+	}
+}

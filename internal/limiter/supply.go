@@ -1,0 +1,168 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/supply"
+)
+
+// A probe is the timer for the next call of a store that was unreachable.
+type probe struct {
+	timer *time.Timer
+	at    meter.Instant // when it fires; never: it does not
+}
+
+// supplyOf returns the supply with these terms.
+func (l *Core) supplyOf(terms bucket.SupplyTerms, limit string) *bucket.Supply {
+	i := slices.IndexFunc(l.supplies, func(s *bucket.Supply) bool { return s.Store == terms.Store && s.Terms == terms.Terms })
+	if i < 0 {
+		i = len(l.supplies)
+		l.supplies = append(l.supplies, &bucket.Supply{Supply: &supply.Supply[*bucket.Bucket]{Terms: terms.Terms}, Store: terms.Store})
+	}
+	s := l.supplies[i]
+	s.Limits = append(s.Limits, limit)
+	return s
+}
+
+// armLeasesLocked sets the alarms of the buckets that were marked.
+func (l *Core) armLeasesLocked(now meter.Instant) {
+	s := &l.leases
+	for len(s.Marked) > 0 {
+		b := s.Marked[len(s.Marked)-1]
+		s.Marked, b.Marked = s.Marked[:len(s.Marked)-1], false
+		l.rouseLocked(b, now) // its timer may be late
+		if at := l.dueLeaseLocked(b, now); at < meter.Never {
+			s.Alarms.Put(&b.Alarm, bucket.When(at))
+		} else {
+			s.Alarms.Remove(&b.Alarm)
+		}
+	}
+	l.armLeaseTimerLocked(now)
+}
+
+// armLeaseTimerLocked sets the timer for the first alarm. If that is removed, the timer wakes for nothing.
+func (l *Core) armLeaseTimerLocked(now meter.Instant) {
+	first := l.leases.Alarms.Top()
+	if first == nil || meter.Instant(first.Key()) == l.leaseTimerAt {
+		return
+	}
+	l.leaseTimerAt = meter.Instant(first.Key())
+	if d := time.Duration(l.leaseTimerAt - now); l.leaseTimer == nil {
+		l.leaseTimer = time.AfterFunc(d, l.wakeLeases)
+	} else {
+		l.leaseTimer.Reset(d)
+	}
+}
+
+// wakeLeases is what the timer of leases calls.
+func (l *Core) wakeLeases() {
+	l.mu.Lock()
+	defer l.end()
+	l.leaseTimerAt = meter.Never
+	now := l.nowLocked()
+	for a := l.leases.Alarms.Top(); a != nil && meter.Instant(a.Key()) <= now; a = l.leases.Alarms.Top() {
+		l.rouseLocked(a.Of, now)
+	}
+	l.armLeaseTimerLocked(now)
+}
+
+// rouseLocked ends the alarm of a bucket, if it is due.
+func (l *Core) rouseLocked(b *bucket.Bucket, now meter.Instant) {
+	if !b.Alarm.IsIn() || meter.Instant(b.Alarm.Key()) > now {
+		return
+	}
+	l.leases.Alarms.Remove(&b.Alarm)
+	l.markLocked(b)
+	if b.Lease.Out() != nil { // the grace of an outage may be over
+		b.Lease.Look(now)
+		l.replanLocked(now, b)
+	}
+}
+
+// dueLeaseLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise.
+func (l *Core) dueLeaseLocked(b *bucket.Bucket, now meter.Instant) (at meter.Instant) {
+	at, asks := b.Lease.Due(now, b.Demand(now), b.HasLines())
+	if asks {
+		if b.Lease.Out() != nil && b.HasLines() {
+			b.Lease.Look(now)
+			l.replanLocked(now, b) // waiters that cannot wait for the store are rejected now
+		}
+		l.callLocked(b.Limit.Supply, now)
+	}
+	return at
+}
+
+// callLocked starts a call of the store, if there is something to ask for and it may be called.
+func (l *Core) callLocked(s *bucket.Supply, now meter.Instant) {
+	begins, at := s.Begin(now)
+	if begins {
+		l.CallStore(s)
+	}
+	if begins || at == meter.Never {
+		return
+	}
+	p := l.probes[s]
+	if p == nil {
+		p = &probe{time.AfterFunc(time.Duration(at-now), func() { l.probe(s) }), at}
+		l.probes[s] = p
+	}
+	if p.at != at {
+		p.at = at
+		p.timer.Reset(time.Duration(at - now))
+	}
+}
+
+// probe is what the timer of a supply calls: a store that was unreachable may be called again.
+func (l *Core) probe(s *bucket.Supply) {
+	l.mu.Lock()
+	defer l.end()
+	l.probes[s].at = meter.Never
+	l.callLocked(s, l.nowLocked())
+}
+
+// drawnLocked sees to the leases from which charges were paid that did not wait. Where no request waits and enough tokens are
+// left, the store need not be asked earlier than the timer says.
+func (l *Core) drawnLocked(charges []bucket.Charge, now meter.Instant) {
+	for i := range charges {
+		b := charges[i].Bucket
+		if n := b.Leased(); n != nil && (n.Low() || n.Wanted > 0 || b.HasLines()) {
+			b.MarkLease()
+		}
+	}
+	if len(l.leases.Marked) > 0 {
+		l.serveLocked(now)
+	}
+}
+
+// holdLeasesLocked holds the shared budgets of a request that a server has refused for a while, in all processes.
+func (l *Core) holdLeasesLocked(charges []bucket.Charge, until, now meter.Instant) {
+	for i := range charges {
+		if b := charges[i].Bucket; b.Leased() != nil {
+			b.Lease.Hold(now, until)
+			l.replanLocked(now, b)
+		}
+	}
+}
+
+// wantLocked has the store asked for a cost that no request waits for.
+func (l *Core) wantLocked(charges []bucket.Charge) {
+	for i := range charges {
+		if b := charges[i].Bucket; b.Leased() != nil && b.Ready(0, 0, charges[i].Cost) == meter.Never {
+			b.Lease.Wanted = min(charges[i].Cost, b.Lease.Most())
+			l.markLocked(b)
+		}
+	}
+}
+
+// detached returns err without the end of a call's context in its chain, where it would be taken for that of the request's.
+func detached(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errors.New(err.Error())
+	}
+	return err
+}

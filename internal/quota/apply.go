@@ -1,0 +1,170 @@
+package quota
+
+import (
+	"cmp"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Report is a response, or that there is none.
+type Report struct {
+	Reading
+	Sent     meter.Instant // when the request was granted
+	Accepted bool          // the server did what was asked, or could not for a reason that has nothing to do with limits
+	Own      Own
+}
+
+// Own says what limits requests besides the server.
+type Own struct {
+	Rate     float64 // the lowest rate of the client's own limits, in such requests per second; 0: none has a rate
+	Adaptive bool    // a limit learns its rate, and decides about a refusal of the request itself
+	Slots    bool    // a limit learns how many requests may be in flight: a refusal without a wait says that these were too many
+}
+
+// Learns reports whether a limit learns from refusals.
+func (o *Own) Learns() bool { return o.Adaptive || o.Slots }
+
+// Unseen are the requests that passed no gate, because no server had sent hints when they left. They may have gone to any server.
+type Unseen struct {
+	Before int64 // were accepted before the request of the report left; 0: unknown
+	Since  int64 // have left since
+}
+
+// A Scope says for whom a change is.
+type Scope uint8
+
+const (
+	OfNone    Scope = iota
+	OfAccount       // all requests of the account
+	OfHost          // all requests to the host
+)
+
+// A Change is what a report has changed, besides what the gates of the account can pay, and when.
+type Change struct {
+	Late   Scope         // whose waiting requests may be too late now
+	Until  meter.Instant // the end of a new hold; 0: there is none
+	Lifted bool          // a hold was taken back
+	Forgot string        // the name of an account that was forgotten for lack of room, although it stopped requests
+}
+
+// Apply takes the report about a request that passed a gate.
+func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
+	c := g.apply(rep, now)
+	c.Forgot = r.bound(g.Account, now)
+	return c
+}
+
+// ApplyUngated takes a report with hints about a request that passed no gate. The gate is nil if there is no room for another, and nothing is
+// applied. A refusal always finds room.
+func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.Instant) (g *Gate, c Change) {
+	g, forgot := r.gateFor(key, rep.Hints.Limited, now)
+	if g == nil {
+		return nil, c
+	}
+	a := g.Account
+	known := len(a.quotas)
+	if rep.Hints.After == nil {
+		g.Sent()
+	}
+	if unseen.Before > 0 {
+		a.Sofar(unseen.Before)
+	}
+	c = g.apply(rep, now)
+	if len(a.quotas) > known {
+		a.waitForUnseen(unseen.Since, now-rep.Sent, now)
+	}
+	c.Forgot = cmp.Or(r.bound(a, now), forgot)
+	return g, c
+}
+
+// waitForUnseen holds requests for as long as the first response took, if so many uncounted requests have left since that they might
+// use up the quota. Their responses have come by then.
+func (a *Account) waitForUnseen(n, took int64, now meter.Instant) {
+	if n > 0 && a.Bounds(4*min(n, meter.MaxCount/4)) {
+		a.Hold(now, min(took, second))
+	}
+}
+
+func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
+	a, h := g.Account, rep.Hints
+	if h == nil {
+		h = new(Hints)
+	}
+	a.used = now
+	g.weigh(h, rep, now)
+	if h.Limited {
+		a.byRefusal = true
+		if h.After == nil || !h.After.Limited {
+			a.Limited++
+		}
+	}
+	if h.After == nil {
+		a.Cover(rep.Own.Rate, rep.Own.Adaptive)
+	}
+	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
+	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.Knows(Unnamed)
+	switch {
+	case h.After != nil && rep.named:
+		g.Hear(now, meter.Never-1, rep.tells) // the body contradicts the headers, and is later
+	case h.After != nil:
+		g.Hear(now, rep.Sent, rep.tells)
+	default:
+		g.Answered(now, rep.Sent, rep.Accepted, rep.tells)
+	}
+	if !unnamed {
+		a.adopt(now)
+	}
+	h.from = a.Held()
+	if h.Limited {
+		c.Lifted = g.refuse(h, rep, now)
+	}
+	h.to = a.Held()
+	if a.Until() > until {
+		c.Until = a.Until()
+	}
+	switch {
+	case c.Until > 0 && h.Host:
+		c.Late = OfHost
+	case c.Until > 0, open && !g.Payable(now, 1):
+		c.Late = OfAccount
+	}
+	return c
+}
+
+// weigh decides whether a bare response is a refusal. A limit of the client that learns has its own rules for that.
+func (g *Gate) weigh(h *Hints, rep *Report, now meter.Instant) {
+	bare := &g.Account.bare
+	switch {
+	case h.After != nil:
+	case h.Bare == NotBare && rep.Accepted:
+		bare.accepted()
+	case h.Bare != NotBare && !rep.Own.Learns():
+		bare.given = bare.given || h.Given
+		h.Limited = bare.refuses(h.Bare, now)
+		rep.Accepted = false // as far as is known
+	}
+}
+
+// refuse takes a refusal. If a limit of the client learns its rate, that limit decides about it. It reports whether a hold was taken
+// back.
+func (g *Gate) refuse(h *Hints, rep *Report, now meter.Instant) (lifted bool) {
+	a, d := g.Account, int64(h.Wait)
+	explained := a.Explains(&rep.Reading)
+	switch {
+	case h.Host && d > 0 && rep.Own.Adaptive:
+		a.HoldHost(now, d)
+	case rep.Own.Adaptive && !explained: // decides about it
+	case explained && rep.named && d > 0 && !h.Global: // its quota stops them
+		if first := h.After; first != nil {
+			a.TakeBack(first.from, first.to)
+			return true
+		}
+	case explained && d > 0:
+		a.Hold(now, d)
+	case d > 0:
+		a.Refused(now, rep.Sent, d, h.Host)
+	case !explained && !rep.Own.Slots: // a limit that learns slots decides
+		a.Backoff(now, rep.Sent, g.InFlight())
+	}
+	return false
+}

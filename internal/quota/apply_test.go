@@ -1,0 +1,304 @@
+package quota
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// refusal returns hints of a refusal that wants to be left alone for d.
+func refusal(d time.Duration, quotas ...QuotaHint) *Hints {
+	return &Hints{Limited: true, Wait: d, Quotas: quotas}
+}
+
+// until returns a hint about a quota.
+func until(name string, left int64, reset time.Duration) QuotaHint {
+	return QuotaHint{Name: name, Limit: 100, Left: left, Known: true, Ends: true, Reset: reset}
+}
+
+// sent returns a gate at which n requests were granted then.
+func sent(r *Registry, k *Key, now meter.Instant, n int) *Gate {
+	g := r.Gate(k, now)
+	for range n {
+		g.Take(now, now, 1, false)
+	}
+	return g
+}
+
+// requireHeld demands that something is held until then, or a little later for the sake of other clients.
+func requireHeld(t *testing.T, from meter.Instant, d time.Duration, until meter.Instant) {
+	t.Helper()
+	require.GreaterOrEqual(t, until, from+int64(d))
+	require.LessOrEqual(t, until, from+int64(d)+min(int64(d)/10, second))
+}
+
+func TestWhatARefusalHolds(t *testing.T) {
+	const now = 100 * second
+	empty := until("q", 0, time.Minute)
+	for name, c := range map[string]struct {
+		hints         *Hints
+		own           Own
+		account, host time.Duration // that are held
+		quota         bool          // the empty quota stops requests
+		unheard       bool          // no accepted response has named its quota, so that it explains nothing
+		late          Scope
+	}{
+		"for a wait":                         {hints: refusal(10 * time.Second), account: 10 * time.Second, late: OfAccount},
+		"for no known wait":                  {hints: refusal(0), account: time.Second, late: OfAccount},
+		"for a wait that a limit learns of":  {hints: refusal(10 * time.Second), own: Own{Adaptive: true}},
+		"for no known wait, with slots":      {hints: refusal(0), own: Own{Slots: true}},
+		"for a wait, with slots":             {hints: refusal(10 * time.Second), own: Own{Slots: true}, account: 10 * time.Second, late: OfAccount},
+		"with an empty quota":                {hints: refusal(0, empty), quota: true, late: OfAccount},
+		"with an empty quota and a wait":     {hints: refusal(10*time.Second, empty), quota: true, late: OfAccount},
+		"with an empty quota, for a learner": {hints: refusal(10*time.Second, empty), own: Own{Adaptive: true}}, // it may be no window
+		"with an empty quota that it does not name, for a learner": {
+			hints: refusal(10*time.Second, until(Unnamed, 0, time.Minute)), own: Own{Adaptive: true},
+		},
+		"with an empty quota that it does not name": {
+			hints: refusal(10*time.Second, until(Unnamed, 0, time.Minute)), account: 10 * time.Second, unheard: true, late: OfAccount,
+		},
+		"of a wider limit": {
+			hints:   &Hints{Limited: true, Global: true, Wait: 10 * time.Second, Quotas: []QuotaHint{empty}},
+			account: 10 * time.Second, quota: true, late: OfAccount,
+		},
+		"of the host": {hints: &Hints{Limited: true, Host: true, Wait: 10 * time.Second}, account: 10 * time.Second, host: 10 * time.Second, late: OfHost},
+		"of the host, for long": {
+			hints: &Hints{Limited: true, Host: true, Wait: time.Hour}, account: time.Hour, host: time.Minute, late: OfHost,
+		},
+		"of the host, for a learner": {
+			hints: &Hints{Limited: true, Host: true, Wait: 10 * time.Second}, own: Own{Adaptive: true},
+			account: 10 * time.Second, host: 10 * time.Second, late: OfHost,
+		},
+		"of the host without a wait, for a learner": {hints: &Hints{Limited: true, Host: true}, own: Own{Adaptive: true}},
+		"of the host without a wait":                {hints: &Hints{Limited: true, Host: true}, account: time.Second, late: OfHost},
+		"that is none":                              {hints: &Hints{Wait: 10 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewRegistry(10, 1)
+			g := sent(r, at("h", 1), now, 1)
+			waits := r.Gate(at("h", 2), now)
+			waits.SetWaiting(true) // so that there is something to plan again
+			g.SetWaiting(true)
+			other := r.Gate(at("h", 1, "other"), now)
+			c0 := c.hints.Read(now)
+			change := r.Apply(g, &Report{Reading: c0, Sent: now, Own: c.own}, now)
+			require.Equal(t, c.late, change.Late)
+			require.False(t, change.Lifted)
+			a := g.Account
+			if c.account > 0 {
+				requireHeld(t, now, c.account, a.Held())
+				require.Equal(t, a.Until(), change.Until)
+			} else {
+				require.Zero(t, a.Held())
+				require.Zero(t, change.Until)
+			}
+			if c.host > 0 {
+				requireHeld(t, now, c.host, other.Account.Until())
+			} else {
+				require.Zero(t, other.Account.Until())
+			}
+			require.Equal(t, len(c.hints.Quotas), a.Quotas())
+			require.Equal(t, c.quota, g.Ready(now, 0, 1) >= now+60*second && a.Held() < now+60*second)
+			require.Equal(t, c.account > 0 && (!c0.Explained || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else tells the rate")
+			require.EqualValues(t, map[bool]int{true: 1}[c.hints.Limited], a.Limited)
+			require.Zero(t, g.InFlight())
+		})
+	}
+}
+
+func TestAChangeIsOnlyWhereRequestsWait(t *testing.T) {
+	for _, waiting := range []bool{false, true} {
+		r := NewRegistry(10, 1)
+		g := sent(r, at("h", 1), 0, 3)
+		if waiting {
+			g.SetWaiting(true)
+		}
+		empty := (&Hints{Quotas: []QuotaHint{until("q", 0, time.Minute)}}).Read(0)
+		c := r.Apply(g, &Report{Reading: empty, Accepted: true}, 0)
+		require.Equal(t, map[bool]Scope{true: OfAccount}[waiting], c.Late, "the quota stops them from now on")
+		require.Zero(t, c.Until, "it is no hold")
+		require.Equal(t, Change{}, r.Apply(g, &Report{Reading: empty, Accepted: true}, 0), "nothing is new")
+		require.Equal(t, Change{}, r.Apply(g, &Report{}, 0), "no response came")
+	}
+}
+
+func TestAHoldThatIsNoLongerIsNoChange(t *testing.T) {
+	r := NewRegistry(10, 1)
+	g := sent(r, at("h", 1), 0, 2)
+	c := r.Apply(g, &Report{Reading: refusal(time.Minute).Read(0)}, 0)
+	require.Equal(t, g.Account.Until(), c.Until)
+	c = r.Apply(g, &Report{Reading: refusal(time.Second).Read(second)}, second)
+	require.Zero(t, c.Until)
+	require.EqualValues(t, 2, g.Account.Limited)
+}
+
+// The body of a response names the quota that was exceeded: the hold that its headers asked for becomes one of that quota alone.
+func TestABodyThatNamesTheQuotaTakesTheHoldBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, between, global, lifted bool
+	}{
+		"nothing came between": {lifted: true}, "a longer hold came between": {between: true, lifted: true}, "of a wider limit": {global: true},
+		"a shorter hold came before": {before: true, lifted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewRegistry(10, 1)
+			g := sent(r, at("h", 1), 0, 1)
+			if c.before {
+				g.Account.Hold(0, 5*second)
+			}
+			before := g.Account.Held()
+			first := refusal(10 * time.Second)
+			r.Apply(g, &Report{Reading: first.Read(0)}, 0)
+			held := g.Account.Held()
+			require.Positive(t, held)
+			if c.between {
+				g.Account.Hold(0, 20*second)
+				held = g.Account.Held()
+			}
+			more := refusal(10*time.Second, until("q", 0, time.Minute))
+			more.After, more.Global = first, c.global
+			met, change := r.ApplyUngated(at("h", 1), &Report{Reading: more.Read(0)}, Unseen{}, 0)
+			require.Same(t, g, met)
+			require.Equal(t, c.lifted, change.Lifted)
+			if c.lifted && !c.between {
+				require.Equal(t, before, g.Account.Held())
+			} else {
+				require.GreaterOrEqual(t, g.Account.Held(), held)
+			}
+			require.EqualValues(t, 1, g.Account.Limited, "it is one refusal")
+			require.Zero(t, g.InFlight())
+			require.Equal(t, 60*second, g.Ready(50*second, 0, 1))
+			require.Zero(t, max(0, r.Gate(at("h", 2), 0).Ready(0, 0, 1)-g.Account.Held()), "the quota stops nothing else")
+		})
+	}
+}
+
+// A body without a refusal says what headers would have said, of the same instant.
+func TestABodyThatNamesNoQuotaThatWasExceededIsNoLater(t *testing.T) {
+	r := NewRegistry(10, 1)
+	g := sent(r, at("h", 1), second, 1)
+	r.Apply(g, &Report{Reading: (&Hints{Quotas: []QuotaHint{until("q", 5, time.Minute)}}).Read(2 * second), Sent: second, Accepted: true}, 2*second)
+	body := &Hints{After: &Hints{}, Quotas: []QuotaHint{until("q", 50, 58*time.Second), until("new", 0, time.Minute)}}
+	r.ApplyUngated(at("h", 1), &Report{Reading: body.Read(2 * second), Sent: 0}, Unseen{}, 2*second)
+	require.EqualValues(t, 5, g.Account.quotas[0].told, "a later request has found less")
+	require.True(t, g.Account.Knows("new"))
+}
+
+func TestARefusalThatOnlyTheBodyKnowsCounts(t *testing.T) {
+	r := NewRegistry(10, 1)
+	body := refusal(time.Second)
+	body.After = &Hints{}
+	g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: body.Read(0)}, Unseen{}, 0)
+	require.EqualValues(t, 1, g.Account.Limited)
+}
+
+// An account may be forgotten because of what another one reports.
+func TestAChangeNamesTheAccountThatWasForgotten(t *testing.T) {
+	for spare, forgot := range map[int]string{0: "", 1: "other"} {
+		r := NewRegistry(10, 1)
+		r.Gate(at("other", 1), 0)
+		g := sent(r, at("h", 1), 0, 2)
+		r.Apply(g, &Report{}, 0)
+		r.size = MaxTotal + spare
+		require.Equal(t, forgot, r.Apply(g, &Report{}, 0).Forgot)
+	}
+}
+
+// Headers that allow more are contradicted by the body.
+func TestABodyThatNamesTheQuotaIsLaterThanOtherResponses(t *testing.T) {
+	r := NewRegistry(10, 1)
+	g := sent(r, at("h", 1), 0, 2)
+	left := (&Hints{Quotas: []QuotaHint{until("q", 50, time.Minute)}}).Read(second)
+	r.Apply(g, &Report{Reading: left, Sent: 0, Accepted: true}, second)
+	first := refusal(0)
+	r.Apply(g, &Report{Reading: first.Read(second), Sent: 0, Own: Own{Slots: true}}, second)
+	require.Equal(t, 2*second, g.Ready(2*second, 0, 1))
+	more := refusal(0, until("q", 0, time.Minute))
+	more.After = first
+	r.ApplyUngated(at("h", 1), &Report{Reading: more.Read(second), Sent: -1}, Unseen{}, second)
+	require.Equal(t, 61*second, g.Ready(2*second, 0, 1))
+}
+
+func TestWhatLimitsRequestsBesidesIsThatOfTheLastResponse(t *testing.T) {
+	r := NewRegistry(10, 1)
+	g := sent(r, at("h", 1), 0, 3)
+	r.Apply(g, &Report{Own: Own{Rate: 5}}, 0)
+	require.EqualValues(t, 5, g.Account.own)
+	require.True(t, g.Account.covered)
+	first := &Hints{}
+	r.Apply(g, &Report{Reading: first.Read(0), Own: Own{Adaptive: true}}, 0)
+	require.Zero(t, g.Account.own)
+	require.True(t, g.Account.covered)
+	r.ApplyUngated(at("h", 1), &Report{Reading: (&Hints{After: first}).Read(0)}, Unseen{}, 0)
+	require.True(t, g.Account.covered, "a body has no charges")
+	r.Apply(g, &Report{}, 0)
+	require.False(t, g.Account.covered)
+}
+
+// A quota without a name is one of all requests of the account.
+func TestAllGatesFallUnderTheFirstQuotaWithoutAName(t *testing.T) {
+	r := NewRegistry(10, 1)
+	g, other := sent(r, at("h", 1), 0, 1), r.Gate(at("h", 2), 0)
+	r.Apply(g, &Report{Reading: (&Hints{Quotas: []QuotaHint{until(Unnamed, 0, time.Minute)}}).Read(0), Accepted: true}, 0)
+	require.Equal(t, 60*second, other.Ready(0, 0, 1))
+	r.ApplyUngated(at("x", 1), &Report{Reading: (&Hints{Quotas: []QuotaHint{until("q", 0, time.Minute)}}).Read(0), Accepted: true}, Unseen{}, 0)
+	require.Zero(t, r.Gate(at("x", 2), 0).Ready(0, 0, 1), "one that has a name is of those requests that it was reported for")
+}
+
+// Requests that passed no gate may use up what the first response says is left: nobody has counted them.
+func TestTheFirstResponseHoldsForTheRequestsThatLeftUncounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		left, since int64
+		reserve     int64
+		took, held  time.Duration
+	}{
+		"none left since":           {left: 0, since: 0, took: time.Second},
+		"few left since":            {left: 100, since: 25, took: 100 * time.Millisecond},
+		"a quarter of what is left": {left: 99, since: 25, took: 100 * time.Millisecond, held: 100 * time.Millisecond},
+		"a slow response":           {left: 3, since: 1, took: 30 * time.Second, held: time.Second},
+		"more than can be":          {left: 99, since: 1 << 62, took: time.Second, held: time.Second},
+		"it went back":              {left: 3, since: -5, took: time.Second},
+		"others may have it":        {left: 3, reserve: 5, took: time.Second},
+	} {
+		r := NewRegistry(10, 1)
+		const now = 100 * second
+		h := &Hints{Quotas: []QuotaHint{until("q", c.left, time.Minute)}}
+		h.Quotas[0].Reserve = c.reserve
+		rep := &Report{Reading: h.Read(now), Sent: now - int64(c.took), Accepted: true}
+		g, change := r.ApplyUngated(at("h", 1), rep, Unseen{Since: c.since}, now)
+		require.Zero(t, change.Until, "%s: users are not told", name)
+		if c.held == 0 {
+			require.Zero(t, g.Account.Until(), name)
+			continue
+		}
+		requireHeld(t, now, c.held, g.Account.Until())
+		held := g.Account.Until()
+		r.ApplyUngated(at("h", 1), rep, Unseen{Since: c.since}, now+2*second)
+		require.Equal(t, held, g.Account.Until(), "%s: the second response is no news", name)
+	}
+}
+
+func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
+	for before, rate := range map[int64]float64{0: 1, 600: 60} {
+		r := NewRegistry(10, 1)
+		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, Unseen{Before: before}, 0)
+		require.InDelta(t, rate, g.Account.pace.rate, 1e-9, "the pace after the hold")
+	}
+	r := NewRegistry(10, 1)
+	g := sent(r, at("h", 1), 0, 600)
+	for range 600 {
+		r.Apply(g, &Report{Accepted: true}, 0)
+	}
+	r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, Unseen{}, 0)
+	require.InDelta(t, 60, g.Account.pace.rate, 1e-9, "what is unknown is not 0")
+}
+
+func TestARequestThatPassedNoGateIsNotInFlight(t *testing.T) {
+	r := NewRegistry(10, 1)
+	g := sent(r, at("h", 1), 0, 2)
+	r.ApplyUngated(at("h", 1), &Report{Reading: refusal(time.Second).Read(0)}, Unseen{}, 0)
+	require.EqualValues(t, 2, g.InFlight())
+}

@@ -1,0 +1,66 @@
+package quota
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// Hints are what a server reported about its limits in one response.
+type Hints struct {
+	Limited  bool          // the response is a refusal because of a limit
+	Host     bool          // they concern all requests to the host, whatever their keys
+	Global   bool          // they concern more than the quotas that they name
+	Bare     Bare          // it refuses without a word about limits, which Limited may become
+	Given    bool          // the host has probably accepted requests before there was an account
+	Wait     time.Duration // until the server would accept the request; 0: it did not say
+	Quotas   []QuotaHint
+	After    *Hints        // those of the headers of the same response, if these are of its body
+	from, to meter.Instant // the end of the account's hold before and after they were applied
+}
+
+// A QuotaHint is what a server reported about one of its quotas.
+type QuotaHint struct {
+	Name, Unit string
+	Limit      int64 // -1: not known
+	Left       int64
+	Reserve    int64 // tokens that are left to other clients
+	Known      bool  // Left is
+	Ends       bool  // Reset is known
+	Violated   bool  // the request exceeded it
+	Advisory   bool  // the server does not enforce it
+	Reset      time.Duration
+}
+
+// A Reading is what hints come to at an instant.
+type Reading struct {
+	Hints     *Hints // nil: there are none
+	Explained bool   // an empty quota explains the refusal
+	named     bool   // they name the quota that was exceeded
+	tells     []Tell
+}
+
+// Read returns what hints come to now.
+func (h *Hints) Read(now meter.Instant) Reading {
+	r := Reading{Hints: h}
+	for i := range h.Quotas {
+		q := h.Quotas[i]
+		if h.Limited && h.Wait > 0 && (q.Left > 0 || !q.Known) && q.Violated {
+			q.Left, q.Known, q.Reset, q.Ends = 0, true, h.Wait, true // not enough is nothing, for as long as the server says
+		}
+		empty := h.Limited && q.Left <= 0 && q.Name != Unnamed
+		if !q.Known || q.Advisory || !q.Ends && !empty {
+			continue // nothing to count, or it is not known until when
+		}
+		t := Tell{Name: q.Name, Unit: q.Unit, Left: q.Left, Limit: q.Limit, Counted: q.Unit == "" || q.Unit == "requests", Reserve: q.Reserve}
+		if q.Ends {
+			t.Reset = meter.AddInstant(now, int64(q.Reset))
+		}
+		if h.Limited && q.Left <= 0 && (h.Wait > 0 || !q.Ends || t.Reset > now) { // else nothing would hold requests
+			r.Explained, r.named = true, r.named || empty
+			t.Refused, t.Reset = true, max(t.Reset, meter.AddInstant(now, int64(h.Wait)))
+		}
+		r.tells = append(r.tells, t)
+	}
+	return r
+}

@@ -1,0 +1,164 @@
+package quota
+
+import "github.com/httpthrottle/throttle/internal/meter"
+
+// This file bounds how much is kept of what servers reported: the gates of one account, its bytes, and the bytes of all. Servers decide
+// what there is to keep, so a bound on the number of accounts is not enough.
+
+const (
+	// MaxTotal is how many bytes a Registry takes at most, about, with a bucket for each gate and while no requests are in flight.
+	MaxTotal = 64 << 20
+
+	maxFamilies = 16   // gates of an account that no request needs; the others are forgotten when another one is made
+	gateSize    = 448  // about what a gate takes with its bucket, besides its list of quotas
+	recordSize  = 304  // about what an account takes with its host and its places in maps, besides what Account.Size counts
+	lookAtMost  = 64   // accounts or gates that are looked at at once to find one that may be forgotten
+	sweepMost   = 1024 // that are looked at by the keeper, or where most may not be forgotten
+)
+
+// What is kept of an account is worth more, the later its kind comes here.
+const (
+	stopsNothing   = iota
+	stopsRequests  // by what the response to an accepted request reported
+	stopsByRefusal // the server has refused a request
+)
+
+// worth returns which of these kinds the account is of.
+func (a *Account) worth(now meter.Instant) int {
+	switch {
+	case !a.Stops(now):
+		return stopsNothing
+	case !a.byRefusal:
+		return stopsRequests
+	}
+	return stopsByRefusal
+}
+
+// idle reports whether no request needs a gate of the account.
+func (a *Account) idle() bool {
+	if len(a.gates) > lookAtMost {
+		return false
+	}
+	for _, g := range a.gates {
+		if !g.idle() {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *Gate) idle() bool { return g.at == 0 && g.inFlight == 0 }
+
+// count counts how many bytes an account takes.
+func (r *Registry) count(a *Account) {
+	n := recordSize + len(a.Key.Host) + len(a.Key.keys) + a.Size() + a.gatesSize()
+	r.size += n - int(a.size)
+	a.size = int32(n)
+}
+
+func (a *Account) gatesSize() int {
+	return len(a.gates) * (gateSize + len(a.Key.Host) + len(a.Key.keys) + 16*len(a.quotas))
+}
+
+// bound bounds how many bytes an account takes about which a report came, and all accounts together. It returns the name of one that was
+// forgotten although it stopped requests.
+func (r *Registry) bound(a *Account, now meter.Instant) (forgot string) {
+	if !a.Stops(now) {
+		a.byRefusal = false
+	}
+	a.Fit(now, MaxSize-recordSize-min(a.gatesSize(), MaxSize/2))
+	for r.count(a); r.size > MaxTotal; {
+		name := r.forgetAccount(a, stopsByRefusal, now)
+		if name == "" {
+			break
+		}
+		forgot = name
+	}
+	return forgot
+}
+
+// fitFamilies forgets a gate of an account that no request needs, if there are many.
+func (r *Registry) fitFamilies(a *Account) {
+	if len(a.gates) < maxFamilies {
+		return
+	}
+	for _, g := range a.gates[:min(len(a.gates), lookAtMost)] {
+		if g.idle() {
+			r.keeper.Remove(g)
+			r.forget(g)
+			return
+		}
+	}
+}
+
+// hasRoom reports whether there is room for another gate. It forgets a gate that stops nothing to make room if it must.
+func (r *Registry) hasRoom(now meter.Instant) bool {
+	if len(r.gates) < r.most {
+		return true
+	}
+	g, ok := r.keeper.Evict(now, sweepMost, func(*Gate) bool { return false })
+	if ok {
+		r.Evicted++
+		r.forget(g)
+	}
+	return ok
+}
+
+// gateFor returns a gate for a response to a request that passed none: if it must, it makes room for it by forgetting an account that is
+// worth no more than the response. It returns the name of that account, and no gate if there is no room and the response is no refusal.
+func (r *Registry) gateFor(key *Key, limited bool, now meter.Instant) (g *Gate, forgot string) {
+	if g = r.Gate(key, now); g != nil {
+		return g, ""
+	}
+	worth := stopsNothing
+	if limited {
+		worth = stopsByRefusal
+	}
+	if forgot = r.forgetAccount(nil, worth, now); forgot == "" && !limited {
+		return nil, ""
+	}
+	return r.add(key, now), forgot
+}
+
+// forgetAccount forgets an account, which is not the one of that pointer and not worth more than most: of some, the one that is worth
+// least, and of these the one that was used least recently. It returns its name; "": there is none.
+func (r *Registry) forgetAccount(except *Account, most int, now meter.Instant) string {
+	var victim *Account
+	looked, least := 0, most
+	for _, s := range r.hosts { // a map yields them from a random place
+		if looked > lookAtMost && victim != nil || looked > sweepMost {
+			break
+		}
+		for _, a := range s.accounts[:min(len(s.accounts), lookAtMost)] {
+			looked++
+			if a == except || !a.idle() {
+				continue
+			}
+			if w := a.worth(now); w < least || w == least && (victim == nil || a.used < victim.used) {
+				victim, least = a, w
+			}
+		}
+	}
+	if victim == nil {
+		return ""
+	}
+	name := victim.Key.Name()
+	for n := len(victim.gates); n > 0; n-- {
+		g := victim.gates[n-1]
+		r.Evicted++
+		r.keeper.Remove(g)
+		r.forget(g)
+	}
+	return name
+}
+
+// Free notes that what made a gate busy may be over. It reports whether First may be earlier now.
+func (r *Registry) Free(g *Gate, now meter.Instant) bool { return r.keeper.Free(g, now) }
+
+// Sweep forgets gates that are as good as new, and looks at most so many. It reports whether there may be more to look at.
+func (r *Registry) Sweep(now meter.Instant, most int) (more bool) {
+	return r.keeper.Sweep(now, most, r.forget)
+}
+
+// First returns when Sweep has something to do; Never: nothing is kept.
+func (r *Registry) First() meter.Instant { return r.keeper.First() }

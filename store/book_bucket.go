@@ -1,0 +1,181 @@
+package store
+
+import (
+	"math"
+	"slices"
+)
+
+// A bucketState is a token bucket, counted in [Units]. Its level is negative while it has promised tokens.
+type bucketState struct {
+	header
+	at     int64 // the level is as of this tick
+	level  int64
+	seq    int64 // the last lease
+	filled int64 // the first lease after the bucket was full
+	peaks  []peak
+}
+
+// A peak records the room below full before a lease, if the room has been larger ever since. In order of time, it grows.
+type peak struct{ seq, room int64 }
+
+// maxPeaks bounds the number of peaks. Of more, the two that are closest become one, and fewer tokens can be given back.
+const maxPeaks = 7
+
+func newBucketState(c *Call, now int64) *bucketState {
+	return &bucketState{
+		header: newHeader(c, now), at: ceilDiv(now, c.Tick), level: c.Initial,
+		seq: now, filled: now, // IDs grow even if the state was lost, and older leases give nothing back
+	}
+}
+
+func (s *bucketState) advance(c *Call, now int64) {
+	s.visit(c, now)
+	s.flow(now)
+	for _, r := range c.Back {
+		s.giveBack(r.Lease, mulSat(r.Tokens, s.per))
+	}
+	if s.govern(c, now) {
+		s.retune(c, now)
+	}
+	if s.level >= s.full {
+		s.level, s.at = s.full, ceilDiv(now, s.tick)
+	}
+	if c.Owe > 0 {
+		s.remember()
+		s.level = max(min(s.level, -c.Owed), s.level-c.Owe*s.per)
+	}
+}
+
+// flow adds the tokens that came in until now. If the clock went back, no time has passed.
+func (s *bucketState) flow(now int64) {
+	ticks := now / s.tick
+	if until := ceilDiv(now, s.tick); until < s.at {
+		s.at = until
+	}
+	if past := ticks - s.at; past > 0 {
+		if missing := s.full - s.level; missing > 0 && past < ceilDiv(missing, s.n) {
+			s.level += past * s.n
+			s.at = ticks
+		} else {
+			s.level = max(s.level, s.full)
+			s.at = ceilDiv(now, s.tick)
+		}
+	}
+}
+
+// retune changes the rate and the burst to those of c. Earlier leases can give nothing back from then on.
+func (s *bucketState) retune(c *Call, now int64) {
+	s.level = rescale(s.level, s.per, c.Per)
+	if s.tick != c.Tick {
+		s.at = ceilDiv(now, c.Tick)
+	}
+	s.rule = c.rule()
+	s.filled, s.peaks = s.seq+1, nil
+}
+
+// rescale converts a level from units of 1/from of a token to units of 1/to, rounded down. It computes with floats, and
+// subtracts more than their error.
+func rescale(level, from, to int64) int64 {
+	whole := floorDiv(level, from)
+	part := float64(level-whole*from) * float64(to) / float64(from)
+	most := mostUnits / to
+	return max(-most, min(whole, most))*to + int64(math.Floor(part*(1-0x1p-50)))
+}
+
+// remember records a peak before tokens are taken.
+func (s *bucketState) remember() {
+	s.seq++
+	if s.level >= s.full {
+		s.filled, s.peaks = s.seq, nil
+		return
+	}
+	room := s.full - s.level
+	n := len(s.peaks)
+	for n > 0 && s.peaks[n-1].room >= room {
+		n--
+	}
+	if s.peaks = append(s.peaks[:n], peak{s.seq, room}); len(s.peaks) > maxPeaks {
+		s.join()
+	}
+}
+
+// join makes one of the two peaks that are closest.
+func (s *bucketState) join() {
+	at := 0
+	gap := func(i int) int64 { return s.peaks[i+1].room - s.peaks[i].room }
+	for i := range len(s.peaks) - 1 {
+		if gap(i) < gap(at) {
+			at = i
+		}
+	}
+	s.peaks[at+1].room = min(s.peaks[at].room, s.peaks[at+1].room)
+	s.peaks = slices.Delete(s.peaks, at, at+1)
+}
+
+// giveBack undoes a part of a lease. Tokens that a full bucket would have lost without that lease are not given back.
+func (s *bucketState) giveBack(leased, back int64) {
+	if s.filled > leased {
+		return
+	}
+	back = min(back, s.full-s.level)
+	for _, p := range s.peaks {
+		if p.seq > leased {
+			back = min(back, p.room)
+		}
+	}
+	if back <= 0 {
+		return
+	}
+	s.level += back
+	for i := range s.peaks {
+		if s.peaks[i].seq > leased {
+			s.peaks[i].room -= back
+		}
+	}
+}
+
+func (s *bucketState) short(c *Call, _ int64) int64 {
+	missing := c.Due*s.per - s.level
+	if c.Need == 0 || missing <= 0 {
+		return 0
+	}
+	return max(0, ceilDiv(missing, s.n)-c.Ticks) * s.tick
+}
+
+// most grants all tokens that are there and half of those that may still be promised, so that no process takes them all.
+func (s *bucketState) most(c *Call) int64 {
+	room := s.level + c.Horizon/2
+	if s.level < 0 {
+		room = max(0, (c.Horizon+s.level)/2)
+	}
+	return max(c.Need, min(c.Want, room/s.per))
+}
+
+func (s *bucketState) plenty(_ *Call, taken int64) int64 {
+	return max(0, (s.level-taken*s.per)/(4*s.per))
+}
+
+func (s *bucketState) take(_ *Call, tokens, now int64) LeasedPart {
+	p := LeasedPart{Tokens: tokens, AtOnce: min(tokens, max(0, s.level)/s.per)}
+	if p.AtOnce < tokens {
+		due := s.at + ceilDiv((p.AtOnce+1)*s.per-s.level, s.n)
+		p.Next = micros(max(0, due*s.tick-now))
+	}
+	s.remember()
+	p.ID = s.seq
+	s.level -= tokens * s.per
+	return p
+}
+
+func (s *bucketState) left(_ *Call, p *LeasedPart) {
+	p.Left = float64(s.level) / float64(s.per)
+	p.Processes = int(s.processes())
+}
+
+func (s *bucketState) expires() int64 {
+	full := s.at
+	if s.level < s.full {
+		full += ceilDiv(s.full-s.level, s.n)
+	}
+	return max(full*s.tick, s.hold) + linger
+}

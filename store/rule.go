@@ -1,0 +1,41 @@
+package store
+
+// A rule says how fast tokens come in, and how many there can be: [Units] of a bucket or a pace; of a window, n tokens in per µs; of
+// slots, n.
+type rule struct{ tick, n, per, full int64 }
+
+func (c *Call) rule() rule { return rule{c.Tick, c.N, c.Per, c.Full} }
+
+// isStricter reports whether the rate is lower, or the burst or n if the rates are equal.
+func (r rule) isStricter(than rule) bool {
+	rate := func(r rule) float64 { return float64(r.n) / (float64(r.per) * float64(r.tick)) }
+	switch a, b := rate(r), rate(than); {
+	case a != b:
+		return a < b
+	case r.full > 0:
+		return float64(r.full)/float64(r.per) < float64(than.full)/float64(than.per)
+	}
+	return r.n < than.n
+}
+
+// A ruling is the rule that counts for a budget.
+type ruling struct {
+	rule
+	confirmed int64 // when a process last asked by it
+}
+
+// govern reports whether the rule of c begins to count. If it does not, c gets the one that counts, and no promises.
+func (r *ruling) govern(c *Call, now int64) (changed bool) {
+	asked := c.rule()
+	switch {
+	case asked == r.rule:
+		r.confirmed = now
+	case c.Replace, now-r.confirmed > epoch, asked.isStricter(r.rule):
+		r.confirmed = now
+		return true
+	default:
+		c.Owed = min(mostUnits, c.Owed/c.Per*r.per)
+		c.differs, c.Horizon, c.Ticks, c.Tick, c.N, c.Per, c.Full = true, 0, 0, r.tick, r.n, r.per, r.full
+	}
+	return false
+}
