@@ -14,6 +14,7 @@ func TestAChangedLimitIsFoundOnNginx(t *testing.T) {
 	if testing.Short() {
 		return
 	}
+	t.Parallel()
 	for _, c := range []struct {
 		spec  string
 		share float64       // of the limit: less where a client gets less of one that does not change

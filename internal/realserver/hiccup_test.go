@@ -15,6 +15,7 @@ func TestAStoppedServerIsUsedAsBeforeWhenItGoesOn(t *testing.T) {
 	if testing.Short() {
 		return
 	}
+	t.Parallel()
 	for _, c := range []struct {
 		client string
 		stop   time.Duration
@@ -71,6 +72,7 @@ func TestAServerThatIsDownIsLeftAlone(t *testing.T) {
 	if testing.Short() {
 		return
 	}
+	t.Parallel()
 	const plain = 0.95*50*30 + 64 // what a limit allows in 30 s
 	for _, c := range []struct {
 		name, client string

@@ -110,6 +110,7 @@ func TestBarsAreReached(t *testing.T) {
 	if testing.Short() {
 		return
 	}
+	t.Parallel()
 	bars := realserver.Bars()
 	slices.SortStableFunc(bars, func(a, b realserver.Bar) int { return int(b.Length - a.Length) }) // the longest first
 	for _, bar := range bars {
