@@ -192,7 +192,7 @@ func (l *Core) RestoreAccount(key *quota.Key, f func(a *quota.Account, now meter
 	}
 	l.HasHints.Store(true)
 	l.ownerLocked(g, now)
-	err := f(g.Account, now)
+	err := l.servers.Restore(g.Account, now, f)
 	l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
 	l.replanGatesLocked(g.Account, now)
 	return err
@@ -205,7 +205,7 @@ func (l *Core) ForgetReports(want func(*quota.Key) bool, key string) {
 	now := l.begin()
 	defer l.end()
 	for _, a := range accounts {
-		a.Forget(now)
+		l.servers.Forget(a, now)
 		for _, a := range a.Server().Accounts() { // the host's hold was theirs, too
 			l.markGatesLocked(a)
 		}

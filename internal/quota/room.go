@@ -1,6 +1,11 @@
 package quota
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
 
 // This file bounds how much is kept of what servers reported: the gates of one account, its bytes, and the bytes of all. Servers decide
 // what there is to keep, so a bound on the number of accounts is not enough.
@@ -49,9 +54,15 @@ func (a *Account) idle() bool {
 
 func (g *Gate) idle() bool { return g.at == 0 && g.inFlight == 0 }
 
-// count counts how many bytes an account takes.
+// takes returns about how many bytes an account takes, with its gates.
+func (a *Account) takes() int {
+	return recordSize + len(a.Key.Host) + len(a.Key.keys) + a.Size() + a.gatesSize()
+}
+
+// count counts how many bytes an account takes. Every change of an account ends in it, except that of a request that is sent, which is
+// counted with its response.
 func (r *Registry) count(a *Account) {
-	n := recordSize + len(a.Key.Host) + len(a.Key.keys) + a.Size() + a.gatesSize()
+	n := a.takes()
 	r.size += n - int(a.size)
 	a.size = int32(n)
 }
@@ -152,8 +163,31 @@ func (r *Registry) forgetAccount(except *Account, most int, now meter.Instant) s
 	return name
 }
 
-// Free notes that what made a gate busy may be over. It reports whether First may be earlier now.
-func (r *Registry) Free(g *Gate, now meter.Instant) bool { return r.keeper.Free(g, now) }
+// Forget lifts everything that a server reported about an account, which may have been forgotten itself; see [Account.Forget].
+func (r *Registry) Forget(a *Account, now meter.Instant) {
+	a.Forget(now)
+	if len(a.gates) > 0 {
+		r.count(a)
+	}
+}
+
+// Restore has f change an account, and bounds what the account takes afterwards. The error is that of f, or that there was not
+// enough room.
+func (r *Registry) Restore(a *Account, now meter.Instant, f func(*Account, meter.Instant) error) error {
+	err := f(a, now)
+	if forgot := r.bound(a, now); forgot != "" {
+		err = errors.Join(err, fmt.Errorf("for lack of room, what %s reported was forgotten", forgot))
+	}
+	return err
+}
+
+// Free notes that a request that kept a gate busy may have ended. It reports whether First may be earlier now.
+func (r *Registry) Free(g *Gate, now meter.Instant) bool {
+	if g.IsKept() {
+		r.count(g.Account) // the request may have been returned, so that no response counts it
+	}
+	return r.keeper.Free(g, now)
+}
 
 // Sweep forgets gates that are as good as new, and looks at most so many. It reports whether there may be more to look at.
 func (r *Registry) Sweep(now meter.Instant, most int) (more bool) {

@@ -140,7 +140,7 @@ func TestARefusalIsWorthMoreUntilItIsOver(t *testing.T) {
 	require.Equal(t, stopsNothing, g.Account.worth(10*second))
 	reports(r, "h", &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}}, 0)
 	require.Equal(t, stopsByRefusal, g.Account.worth(10*second))
-	r.Find(at("h", 1), 0).Account.Forget(10 * second)
+	r.Forget(g.Account, 10*second)
 	reports(r, "h", &Hints{}, 10*second)
 	reports(r, "h", &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}}, 11*second)
 	require.Equal(t, stopsRequests, g.Account.worth(12*second))
