@@ -7,6 +7,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // This file changes limits at run time.
@@ -257,5 +258,19 @@ func (l *Limiter) ReleaseAll() {
 	l.core.ReleaseAll()
 	for _, li := range l.core.Limits {
 		l.core.RecountHolds(li)
+	}
+}
+
+// ForgetServer removes the limits that a server reported: holds, the pace after a refusal, and quotas. key is a host, or a host
+// and an account as the keys of the limit "server" have them. It also ends the pauses of [Adaptive] limits for that key. What the
+// server reports next counts again.
+func (l *Limiter) ForgetServer(key string) {
+	l.mustBeMade()
+	l.core.ForgetReports(func(k *quota.Key) bool { return k.Host == key || k.Name() == key }, key)
+	l.core.RecountHolds(l.core.Gate)
+	for _, li := range l.core.Limits {
+		if li.Learns {
+			l.core.RecountHolds(li)
+		}
 	}
 }

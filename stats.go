@@ -55,49 +55,6 @@ type LimitStats struct {
 	Evicted  uint64       `json:"evicted"`  // keys forgotten before they were full again, to make room
 }
 
-// RetuneCounts counts the changes of the rates of an [Adaptive] limit by cause, as [RetuneEvent] has it.
-type RetuneCounts struct {
-	Growth        uint64 `json:"growth"`
-	Throttled     uint64 `json:"throttled"`
-	Errors        uint64 `json:"errors"`
-	ErrorsStayed  uint64 `json:"errors_stayed"`
-	Latency       uint64 `json:"latency"`
-	QueueDrained  uint64 `json:"queue_drained"`
-	LatencyStayed uint64 `json:"latency_stayed"`
-	Silence       uint64 `json:"silence"`
-	ProbeAnswered uint64 `json:"probe_answered"`
-	Restored      uint64 `json:"restored"`
-}
-
-func retuneCounts(n *[aimd.Causes]uint64) RetuneCounts {
-	return RetuneCounts{
-		Growth: n[aimd.CauseGrowth], Throttled: n[aimd.CauseThrottled], Errors: n[aimd.CauseErrors], ErrorsStayed: n[aimd.CauseNotLoad],
-		Latency: n[aimd.CauseLatency], QueueDrained: n[aimd.CauseDrained], LatencyStayed: n[aimd.CauseSlower],
-		Silence: n[aimd.CauseSilence], ProbeAnswered: n[aimd.CauseAlive], Restored: n[aimd.CauseRestored],
-	}
-}
-
-// All yields every cause and its count.
-func (r RetuneCounts) All() iter.Seq2[string, uint64] {
-	counts := [aimd.Causes]uint64{
-		aimd.CauseGrowth: r.Growth, aimd.CauseThrottled: r.Throttled, aimd.CauseErrors: r.Errors, aimd.CauseNotLoad: r.ErrorsStayed,
-		aimd.CauseLatency: r.Latency, aimd.CauseDrained: r.QueueDrained, aimd.CauseSlower: r.LatencyStayed,
-		aimd.CauseSilence: r.Silence, aimd.CauseAlive: r.ProbeAnswered, aimd.CauseRestored: r.Restored,
-	}
-	return func(yield func(string, uint64) bool) {
-		for c := aimd.CauseGrowth; c < aimd.Causes && yield(c.String(), counts[c]); c++ {
-		}
-	}
-}
-
-// Total returns the number of changes.
-func (r RetuneCounts) Total() (n uint64) {
-	for _, count := range r.All() {
-		n += count
-	}
-	return n
-}
-
 // Waits is a histogram of the waits of the requests that had to wait.
 type Waits struct {
 	Counts [19]uint64    `json:"counts"` // Counts[i]: of waits up to WaitBounds()[i], and longer than the bound before; the last has no bound
@@ -314,20 +271,6 @@ func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerS
 		s.Quotas = append(s.Quotas, stats)
 	}
 	return s
-}
-
-// ForgetServer removes the limits that a server reported: holds, the pace after a refusal, and quotas. key is a host, or a host
-// and an account as the keys of the limit "server" have them. It also ends the pauses of [Adaptive] limits for that key. What the
-// server reports next counts again.
-func (l *Limiter) ForgetServer(key string) {
-	l.mustBeMade()
-	l.core.ForgetReports(func(k *quota.Key) bool { return k.Host == key || k.Name() == key }, key)
-	l.core.RecountHolds(l.core.Gate)
-	for _, li := range l.core.Limits {
-		if li.Learns {
-			l.core.RecountHolds(li)
-		}
-	}
 }
 
 // This file shows statistics: as text, as JSON with durations in seconds and names in snake case, and in logs.
