@@ -149,7 +149,8 @@ func LeaseAhead(d time.Duration) SharedOption {
 	})
 }
 
-// StoreTimeout sets the time after which a call of the store counts as failed. The default is 250 ms; it must be positive.
+// StoreTimeout sets the time after which a call of the store counts as failed. If the store is far away, a call may take twice the
+// usual round trip, and at most 4d. The default is 250 ms; it must be positive.
 func StoreTimeout(d time.Duration) SharedOption {
 	return shareOption(func(l *Limit, s *bucket.Sharing) {
 		s.Timeout = d
@@ -201,8 +202,8 @@ func (l *Limiter) callStore(s *bucket.Supply) {
 		if f == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), s.Timeout)
-		noResponse := func() error { return fmt.Errorf("throttle: no response from the store within %v", s.Timeout) }
+		ctx, cancel := context.WithTimeout(context.Background(), f.Timeout())
+		noResponse := func() error { return fmt.Errorf("throttle: no response from the store within %v", f.Timeout()) }
 		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse(), true) })
 		outcomes, err := call(ctx, f)
 		stop()

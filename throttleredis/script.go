@@ -96,12 +96,10 @@ func (s *Store) execSource(ctx context.Context, calls []*call) {
 	})
 }
 
+// pipeline also sends a single script in a pipeline: go-redis has connections of their own for pipelines, and a call that needs both
+// kinds would wait until both are made.
 func (s *Store) pipeline(ctx context.Context, calls []*call, look *redis.Client, run func(redis.Cmdable, *call) *redis.Cmd) (info *redis.StringCmd) {
-	switch {
-	case len(calls) == 0:
-		return nil
-	case len(calls) == 1 && look == nil:
-		calls[0].reply, calls[0].err = run(s.client, calls[0]).Text()
+	if len(calls) == 0 {
 		return nil
 	}
 	cmds := make([]*redis.Cmd, len(calls))

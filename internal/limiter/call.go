@@ -32,6 +32,9 @@ func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenU
 	now := l.begin()
 	defer l.end()
 	s := f.Supply
+	if !givenUp && err == nil {
+		f.Arrived(now)
+	}
 	if !f.Return(givenUp, now) {
 		l.callLocked(s, now)
 		return false, nil, nil

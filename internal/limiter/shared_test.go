@@ -462,3 +462,19 @@ func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
 		})
 	}
 }
+
+// TestAStoreFurtherAwayThanItsTimeoutIsReached has the default StoreTimeout of 250 ms. The response to a call that was given up shows how
+// far away the store is, if the ask reached the store in time.
+func TestAStoreFurtherAwayThanItsTimeoutIsReached(t *testing.T) {
+	for _, takes := range []time.Duration{240 * ms, 300 * ms, 490 * ms} {
+		overTrip(t, takes, func(t *testing.T, s *trip) {
+			l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Shared(s))))
+			for range 200 {
+				require.NoError(t, l.Wait(t.Context(), Ask{}))
+			}
+			st := l.Stores()[0]
+			require.True(t, st.Up)
+			require.LessOrEqual(t, st.Failed, uint64(2), "only before the first response")
+		})
+	}
+}

@@ -184,3 +184,43 @@ func TestASetupErrorEndsAShare(t *testing.T) {
 	}
 	assert.Equal(t, Shut, n.BlockedUntil())
 }
+
+// A call may take twice the usual round trip if that is longer than the Timeout, but not more than four Timeouts.
+func TestTheTimeoutFollowsTheRoundTrip(t *testing.T) {
+	b := newBench(t, Terms{Timeout: 100 * time.Millisecond, Grace: time.Second})
+	for i, c := range []struct{ takes, after time.Duration }{ // how long a call takes, and after which time the next one is given up
+		{10 * time.Millisecond, 100 * time.Millisecond},
+		{90 * time.Millisecond, 100 * time.Millisecond},  // usually 20 ms
+		{500 * time.Millisecond, 160 * time.Millisecond}, // 80 ms; this response was late
+		{160 * time.Millisecond, 180 * time.Millisecond}, // 90 ms
+		{50 * time.Millisecond, 140 * time.Millisecond},  // 70 ms
+		{30 * time.Millisecond, 100 * time.Millisecond},  // 50 ms
+		{10 * time.Second, 400 * time.Millisecond},       // 1.29 s
+	} {
+		b.now += 10 * second
+		b.wants(fmt.Sprint(i))
+		call := b.begin()
+		late := c.takes > call.Timeout()
+		if late {
+			b.now += int64(call.Timeout())
+			require.True(t, call.Return(true, b.now))
+			for k := range call.Parts() {
+				call.Book(k, &Outcome{Err: errDown}, false, b.now)
+			}
+			b.now -= int64(call.Timeout())
+		}
+		b.now += int64(c.takes)
+		call.Arrived(b.now)
+		if late {
+			require.False(t, call.Return(false, b.now))
+		} else {
+			b.respond(call)
+		}
+		b.now += 10 * second
+		b.wants(fmt.Sprint(i, " again"))
+		next := b.begin()
+		require.Equal(t, c.after, next.Timeout(), "after a call of %v", c.takes)
+		b.fail(next, errDown)
+		b.outage = Outage{}
+	}
+}

@@ -38,11 +38,12 @@ type Supply[B any] struct {
 	Apart  bool     // budgets with different keys cannot be granted together
 	Counts Counts
 
-	asking []*Lease[B] // those for which the store is to be asked, in this order
-	calls  int         // under way
-	sent   int         // of those, which were sent and not booked
-	late   int         // given up, but not returned yet
-	worked bool        // a call has succeeded
+	asking []*Lease[B]   // those for which the store is to be asked, in this order
+	calls  int           // under way
+	sent   int           // of those, which were sent and not booked
+	late   int           // given up, but not returned yet
+	worked bool          // a call has succeeded
+	trip   time.Duration // usual time from a call to its response; 0: unknown
 	latest count
 	outage Outage // of the whole store
 
@@ -64,6 +65,9 @@ const (
 
 	mostAsks  = 128 // of one call
 	splitFrom = 16  // fewer asks are not worth another call
+
+	tripsAllowed    = 2 // a call is given up after so many round trips at the earliest, because a busy machine delays responses
+	timeoutsAllowed = 4 // but after so many Timeouts at the latest
 )
 
 // Err returns the error of the latest call; nil: it succeeded, or there was none.
@@ -99,6 +103,7 @@ type Call[B any] struct {
 
 	supply *Supply[B]
 	at     meter.Instant
+	after  time.Duration // when it is given up
 	most   int
 	parts  []store.Part // of all asks, in order
 	leases []*Lease[B]  // of all parts
@@ -119,7 +124,7 @@ func (s *Supply[B]) Collect(now meter.Instant) *Call[B] {
 	}
 	n := min(len(s.asking), most)
 	return &Call[B]{
-		supply: s, at: now, most: most,
+		supply: s, at: now, after: s.timeout(), most: most,
 		Asks: make([]store.Ask, 0, n), parts: make([]store.Part, 0, n), leases: make([]*Lease[B], 0, n),
 	}
 }
@@ -171,6 +176,29 @@ func (c *Call[B]) Send() bool {
 
 // Sent returns when the call was sent.
 func (c *Call[B]) Sent() meter.Instant { return c.at }
+
+// Timeout returns after which time the call is to be given up.
+func (c *Call[B]) Timeout() time.Duration { return c.after }
+
+// timeout returns for how long a call may take now.
+func (s *Supply[B]) timeout() time.Duration {
+	return max(s.Timeout, min(tripsAllowed*s.trip, timeoutsAllowed*s.Timeout))
+}
+
+// Arrived measures the round trip of a call that has a response, even if the call was given up before: otherwise a store that is
+// further away than the Timeout would never be reached. The usual round trip follows a shorter one quickly and a longer one slowly, so
+// that a single slow response does not delay the notice of an outage.
+func (c *Call[B]) Arrived(now meter.Instant) {
+	s, trip := c.supply, time.Duration(now-c.at)
+	switch {
+	case s.trip == 0:
+		s.trip = trip
+	case trip < s.trip:
+		s.trip -= (s.trip - trip) / 2
+	default:
+		s.trip += (trip - s.trip) / 8
+	}
+}
 
 // Parts returns the number of parts of all asks.
 func (c *Call[B]) Parts() int { return len(c.parts) }
