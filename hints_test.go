@@ -493,6 +493,30 @@ func TestAnOutageByABareStatusIsNotPressed(t *testing.T) {
 	}
 }
 
+// A client that knows its limit asks once a second whether a server that answers nothing but 503 is back, and then has its whole rate.
+func TestAKnownLimitIsUsedAgainRightAfterAnOutage(t *testing.T) {
+	for _, down := range []time.Duration{5 * time.Second, 30 * time.Second, 5 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			const rate = 48
+			falls, rises := 10*time.Second, 10*time.Second+down
+			s := &curt{accepts: func(at time.Duration, _ int) bool { return at < falls || at >= rises }, status: http.StatusServiceUnavailable}
+			s.press(t, 64, rises+10*time.Second, throttle.WithLimit(throttle.Pace(rate, time.Second)))
+			var while, after int
+			for _, at := range s.sent {
+				switch {
+				case falls+time.Second <= at && at < rises:
+					while++
+				case rises+time.Second <= at && at < rises+3*time.Second:
+					after++
+				}
+			}
+			assert.LessOrEqual(t, s.refused, int(down/time.Second)+9, "requests in the outage")
+			assert.InDelta(t, (down-time.Second).Seconds()/1.02, while, 1, "one a second after the last response, once the row is seen")
+			assert.InDelta(t, 2*rate, after, 1, "in the second and third second after it")
+		})
+	}
+}
+
 // A bare refusal now and then costs no more than itself, and those of a host that accepts nothing are no limit.
 func TestAnIsolatedBareStatusCostsNothingElse(t *testing.T) {
 	never := func(time.Duration, int) bool { return false }

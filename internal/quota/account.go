@@ -48,6 +48,7 @@ type Account struct {
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
 	refusals int     // refusals in a row without a known wait, each of a request sent after the last event
+	asking   bool    // bare refusals came in a row: one request a second leaves until one is accepted
 	older    int64   // requests on their way when the row began and not refused since: one of them may still end it
 	pace     pace
 	bare     suspicion
@@ -107,10 +108,13 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 // and for twice as long after each further refusal, at most 64 s. Refusals of requests that left before the last hold was set
 // belong to the event that the hold was set for.
 //
+// Bare refusals in a row are mostly those of a server that is down, and say nothing about its limit. Then one request a second asks
+// until one is accepted, and the rate is the one of before.
+//
 // A client with limits of its own is trusted until refusals come in a row. The first refusal sets no hold, but requests leave
 // evenly for a while, because some servers refuse requests that come too close together. Refusals are faster than other
 // responses, so a second one within a second makes no row while older requests are on their way.
-func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64) {
+func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64, bare Bare) {
 	if sentAt <= a.set {
 		return
 	}
@@ -127,6 +131,10 @@ func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64) {
 		a.set, a.older = now, inFlight
 		return
 	}
+	if bare != NotBare && a.refusals > 1 {
+		a.asking, a.set, a.pace.next = true, now, meter.AddInstant(now, second)
+		return
+	}
 	a.Refused(now, sentAt, second<<min(n, longestBack), false)
 }
 
@@ -135,6 +143,9 @@ func (a *Account) answered(sentAt meter.Instant, accepted bool) {
 	switch older := sentAt <= a.set; {
 	case accepted && (!older || a.older > 0):
 		a.refusals, a.older = 0, 0
+		if a.asking {
+			a.asking, a.pace.next = false, sentAt
+		}
 	case older && a.older > 0:
 		a.older--
 	}

@@ -164,7 +164,7 @@ func (g *Gate) refuse(h *Hints, rep *Report, now meter.Instant) (lifted bool) {
 	case d > 0:
 		a.Refused(now, rep.Sent, d, h.Host)
 	case !explained && !rep.Own.Slots: // a limit that learns slots decides
-		a.Backoff(now, rep.Sent, g.InFlight())
+		a.Backoff(now, rep.Sent, g.InFlight(), h.Bare)
 	}
 	return false
 }

@@ -14,7 +14,7 @@ func TestAnAccountIsSilentUntilItsServerTellsSomething(t *testing.T) {
 	for name, tell := range map[string]func(*Account, *Gate){
 		"a hold of the account": func(a *Account, _ *Gate) { a.Hold(0, 1) },
 		"a hold of the server":  func(a *Account, _ *Gate) { a.Refused(0, -1, 1, true) },
-		"a pace":                func(a *Account, _ *Gate) { a.Cover(10, false); a.Backoff(0, 0, 0) },
+		"a pace":                func(a *Account, _ *Gate) { a.Cover(10, false); a.Backoff(0, 0, 0, NotBare) },
 		"a quota":               func(a *Account, g *Gate) { asks(t, g, 0, core(10, 5, second)) },
 	} {
 		a, g, _ := newFamilies()
@@ -29,7 +29,7 @@ func TestAnAccountIsSilentUntilItsServerTellsSomething(t *testing.T) {
 func TestARowOfRefusalsEndsWithAResponseToALaterRequest(t *testing.T) {
 	a, _, _ := newFamilies()
 	a.Cover(50, false)
-	a.Backoff(10*second, 9*second, 0)
+	a.Backoff(10*second, 9*second, 0, NotBare)
 	a.answered(10*second, true)
 	require.Equal(t, 1, a.refusals, "it left before the row began")
 	a.answered(10*second+1, false)
@@ -37,14 +37,14 @@ func TestARowOfRefusalsEndsWithAResponseToALaterRequest(t *testing.T) {
 	a.answered(10*second+1, true)
 	require.Zero(t, a.refusals)
 
-	a.Backoff(20*second, 19*second, 2)
+	a.Backoff(20*second, 19*second, 2, NotBare)
 	a.answered(20*second, false)
 	require.EqualValues(t, 1, a.older)
 	a.answered(20*second, true) // it was on its way when the row began
 	require.Zero(t, a.refusals)
 	require.Zero(t, a.older)
 
-	a.Backoff(30*second, 29*second, 1)
+	a.Backoff(30*second, 29*second, 1, NotBare)
 	a.answered(30*second, false)
 	a.answered(30*second, false)
 	require.Zero(t, a.older)
@@ -59,8 +59,8 @@ func TestASecondRefusalMakesARowAfterASecond(t *testing.T) {
 	}{{second - 1, 1}, {second, 2}} {
 		a, _, _ := newFamilies()
 		a.Cover(50, false)
-		a.Backoff(10*second, 9*second, 1)
-		a.Backoff(10*second+c.after, 10*second+1, 1)
+		a.Backoff(10*second, 9*second, 1, NotBare)
+		a.Backoff(10*second+c.after, 10*second+1, 1, NotBare)
 		require.Equal(t, c.refusals, a.refusals, c.after)
 	}
 }

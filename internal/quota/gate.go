@@ -74,7 +74,10 @@ func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool
 }
 
 func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
-	g.Account.pace.take(due, now)
+	a := g.Account
+	if a.pace.take(due, now); a.asking {
+		a.pace.next = meter.AddInstant(due, second)
+	}
 	for _, q := range g.quotas {
 		q.roll(now)
 		q.probe(due)
@@ -214,7 +217,7 @@ func (g *Gate) HeldUntil() meter.Instant { return g.Account.Until() }
 // Open reports whether nothing stops or bounds requests here now.
 func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
-	return a.Until() <= now && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
+	return a.Until() <= now && !a.asking && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
 		q.roll(now)
 		return !q.pays(plenty)
 	})

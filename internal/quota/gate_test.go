@@ -132,7 +132,7 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 	case 1:
 		a.server.Hold(now, number())
 	case 2:
-		a.Backoff(now, max(0, now-r.Int64N(second)), 0)
+		a.Backoff(now, max(0, now-r.Int64N(second)), 0, Bare(r.IntN(3)))
 	case 3:
 		if g.inFlight > 0 {
 			g.GiveBack(0, now, 1)

@@ -17,7 +17,10 @@ type State struct {
 
 // State returns the rate at which requests leave one by one after a refusal (0: they need not), and what is known of quotas.
 func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
-	if p := &a.pace; !p.over(now) {
+	switch p := &a.pace; {
+	case a.asking:
+		pace = 1
+	case !p.over(now):
 		pace = p.at(now)
 	}
 	for _, q := range a.quotas {
@@ -36,7 +39,7 @@ func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 func (a *Account) Forget(now meter.Instant) {
 	a.barrier.release(now)
 	a.server.release(now)
-	a.refusals, a.older = 0, 0
+	a.refusals, a.older, a.asking = 0, 0, false
 	a.pace = pace{last: a.pace.last, since: now}
 	for _, q := range a.quotas {
 		inFlight := q.inFlight
