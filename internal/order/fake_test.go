@@ -194,6 +194,20 @@ func (x *world) join(points ...*Point) *Waiter {
 	return w
 }
 
+// comeAndLeave has requests join, and then leave in the order in which they came.
+func (x *world) comeAndLeave(all []*Waiter) {
+	for _, w := range all {
+		x.Join(w, x.now)
+		x.serve()
+		x.check(x)
+	}
+	for _, w := range all {
+		x.Leave(w, x.now)
+		x.serve()
+		x.check(x)
+	}
+}
+
 // requireGranted checks when requests were granted, in this order.
 func (x *world) requireGranted(want ...any) {
 	x.Helper()

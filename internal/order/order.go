@@ -256,13 +256,20 @@ func (o *Order) lookAt(p *Point, at Instant) {
 // so already then, and the message of it was late.
 func (o *Order) Backdate(at Instant) { o.floor = max(o.floor-Slack, min(o.floor, at)) }
 
+// turnOf returns the key of a point that is due. Where Next is called late, all that was due before the floor is due at the floor.
+func (o *Order) turnOf(p *Point) key {
+	k := p.Key()
+	k.major = max(k.major, o.floor)
+	return k
+}
+
 // Next returns the next request that can go by now, and the instant at which it was due, which is up to [Slack] before now if Next is
 // called late. It waits no more, and the caller pays its costs as of that instant before it calls Order again. If there is none,
 // no request can have been due before now from then on. Requests that are due at one instant are returned in the order of rank.
 func (o *Order) Next(now Instant) (w *Waiter, due Instant) {
 	for {
 		p := o.due.Top()
-		if ln := o.fresh.Top(); ln != nil && (p == nil || key{o.floor, ln.Key().rank, ln.Key().seq}.Before(p.Key())) {
+		if ln := o.fresh.Top(); ln != nil && (p == nil || key{o.floor, ln.Key().rank, ln.Key().seq}.Before(o.turnOf(p))) {
 			o.fresh.Remove(ln)
 			if w = o.try(ln, o.floor); w != nil {
 				return w, o.floor

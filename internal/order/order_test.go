@@ -351,16 +351,9 @@ func TestBoundsOfHugeCosts(t *testing.T) {
 		if i%2 == 0 {
 			w.Last = Instant(1+i) << 40
 		}
-		x.Join(w, 0)
-		x.serve()
 		all = append(all, w)
-		x.check(t)
 	}
-	for _, w := range all {
-		x.Leave(w, 0)
-		x.serve()
-		x.check(t)
-	}
+	x.comeAndLeave(all)
 }
 
 // A plan looks at some of many queues: at more of them if the request would be rejected otherwise.
@@ -474,23 +467,35 @@ func TestARequestThatComesTakesNothingFromAnEarlierOneThatCanGo(t *testing.T) {
 	require.True(t, later.IsWaiting())
 }
 
+// A request that becomes the first of its line goes before one of a later rank, also where a late timer has both of them due at one
+// instant.
+func TestALateTimerKeepsTheOrderOfRanks(t *testing.T) {
+	for _, late := range []Instant{0, Slack, second} {
+		x := newWorld(t)
+		a := x.point(&fake{kind: slots, most: 9, held: second})
+		b := x.point(&fake{kind: slots, most: 9, held: second + 100*ms})
+		shared := x.point(&fake{kind: slots, most: 2})
+		first, next := x.join(a, shared), x.join(a, shared)
+		x.now++
+		last := x.join(b, shared)
+		x.now = second + late
+		due := max(second, x.now-Slack)
+		x.serve()
+		x.until(2 * second)
+		x.requireGranted(first, due, next, due)
+		require.True(t, last.IsWaiting())
+	}
+}
+
 // Sums that have reached their bound are found again when a request leaves, and so is what is left.
 func TestSumsAtTheirBound(t *testing.T) {
 	x := newWorld(t)
 	p := x.point(&fake{kind: slots, most: 2 * meter.MaxCount, used: 2 * meter.MaxCount})
 	var all []*Waiter
 	for i := range 20 {
-		w := &Waiter{At: []*Point{p}, Costs: []int64{meter.MaxCount}, Rank: Instant(i * 7 % 20), Last: Never}
-		x.Join(w, 0)
-		x.serve()
-		all = append(all, w)
-		x.check(t)
+		all = append(all, &Waiter{At: []*Point{p}, Costs: []int64{meter.MaxCount}, Rank: Instant(i * 7 % 20), Last: Never})
 	}
-	for _, w := range all {
-		x.Leave(w, 0)
-		x.serve()
-		x.check(t)
-	}
+	x.comeAndLeave(all)
 }
 
 // Bounds stay right however many first requests come and go in the course of centuries.
