@@ -16,17 +16,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 )
 
 // A watch finds counters that fall.
 type watch struct {
-	last   Stats
-	limits []LimitStats
+	last   throttle.Stats
+	limits []throttle.LimitStats
 }
 
 // check compares the counters with those of the last call.
-func (w *watch) check(t testing.TB, s Stats) {
+func (w *watch) check(t testing.TB, s throttle.Stats) {
 	t.Helper()
 	requireNoFall(t, "Stats", reflect.ValueOf(w.last), reflect.ValueOf(s))
 	require.LessOrEqual(t, s.Undone, s.Granted)
@@ -34,7 +34,7 @@ func (w *watch) check(t testing.TB, s Stats) {
 }
 
 // look is check for all counters of a Limiter.
-func (w *watch) look(t testing.TB, l *Limiter) {
+func (w *watch) look(t testing.TB, l *throttle.Limiter) {
 	t.Helper()
 	w.check(t, l.Stats())
 	limits := l.Limits()
@@ -90,12 +90,12 @@ func TestNoCounterFallsWhenContextsEndAsAHoldDoes(t *testing.T) {
 	for i := range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			const n = 50
-			l := limiterOf(t, WithLimit(TokenBucket(2*n, time.Hour)))
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(2*n, time.Hour)))
 			l.Hold("", time.Second)
 			ctx, cancel := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			for range n {
-				all.Go(func() { _ = l.Wait(ctx, Ask{}) })
+				all.Go(func() { _ = l.Wait(ctx, throttle.Ask{}) })
 			}
 			var w watch
 			time.Sleep(time.Second)
@@ -127,14 +127,14 @@ func TestUndoneCountsGrantsThatWereNeverUsed(t *testing.T) {
 			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
 		})
 		panics := true
-		transport := Must(New(base, WithLimit(TokenBucket(10, time.Hour)), WithHooks(Hooks{OnGrant: func(GrantEvent) {
+		transport := throttle.Must(throttle.New(base, throttle.WithLimit(throttle.TokenBucket(10, time.Hour)), throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) {
 			if panics {
 				panic("user")
 			}
 		}})))
 		l := transport.Limiter()
 		check := func(granted, undone uint64, what string) {
-			for _, s := range []Stats{l.Stats(), transport.Stats()} {
+			for _, s := range []throttle.Stats{l.Stats(), transport.Stats()} {
 				require.Equal(t, granted, s.Granted, what)
 				require.Equal(t, undone, s.Undone, what)
 			}
@@ -152,33 +152,37 @@ func TestUndoneCountsGrantsThatWereNeverUsed(t *testing.T) {
 		send()
 		check(3, 2, "sent")
 	})
-	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour)))
-	g, err := l.Acquire(t.Context(), Ask{Cost: 3})
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Hour)))
+	g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 3})
 	require.NoError(t, err)
 	g.Cancel()
 	g.Cancel()
-	require.Equal(t, Stats{Granted: 1, Undone: 1, MaxQueue: 100_000, MaxKeys: 1 << 20}, l.Stats())
+	require.Equal(t, throttle.Stats{Granted: 1, Undone: 1, MaxQueue: 100_000, MaxKeys: 1 << 20}, l.Stats())
 }
 
 func TestTheLargestCostFitsTheLargestLimit(t *testing.T) {
-	for _, limit := range []Limit{TokenBucket(math.MaxInt64, time.Second), SlidingWindow(math.MaxInt64, time.Second), FixedWindow(math.MaxInt64, time.Second), InFlight(math.MaxInt64), Pace(math.MaxInt64, time.Second)} {
-		l := limiterOf(t, WithLimit(limit))
-		g, err := l.Acquire(t.Context(), Ask{Costs: map[string]int64{kindOf(limit): math.MaxInt64}, MaxWait: new(time.Duration(0))})
-		require.NoError(t, err, "%s", kindOf(limit))
+	const most = math.MaxInt64
+	for name, limit := range map[string]throttle.Limit{
+		"bucket": throttle.TokenBucket(most, time.Second), "pace": throttle.Pace(most, time.Second), "in-flight": throttle.InFlight(most),
+		"sliding-window": throttle.SlidingWindow(most, time.Second), "fixed-window": throttle.FixedWindow(most, time.Second),
+	} {
+		l := limiterOf(t, throttle.WithLimit(limit))
+		g, err := l.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{name: most}, MaxWait: new(time.Duration(0))})
+		require.NoError(t, err, name)
 		g.Done()
 	}
 }
 
 // For the race detector: OnWait is told a cost that a smaller burst is just clamping.
 func TestOnWaitIsToldCostsThatABurstClamps(t *testing.T) {
-	l := limiterOf(t, empty(1_000_000, Burst(10), ClampCost()), WithHooks(Hooks{OnWait: func(e WaitEvent) {
+	l := limiterOf(t, empty(1_000_000, throttle.Burst(10), throttle.ClampCost()), throttle.WithHooks(throttle.Hooks{OnWait: func(e throttle.WaitEvent) {
 		require.Contains(t, []int64{5, 10}, e.Cost)
 	}}))
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for range 500 {
-				require.NoError(t, l.Wait(t.Context(), Ask{Cost: 10}))
+				require.NoError(t, l.Wait(t.Context(), throttle.Ask{Cost: 10}))
 			}
 		})
 	}
@@ -194,7 +198,7 @@ func TestOnWaitIsToldCostsThatABurstClamps(t *testing.T) {
 func TestARejectionInTheQueueIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1))
-		tr := Must(New(rt(func(*http.Request) (*http.Response, error) { return reply(200) }), WithLimiter(l), WithMaxWait(time.Second), WithRejectionError()))
+		tr := throttle.Must(throttle.New(rt(func(*http.Request) (*http.Response, error) { return reply(200) }), throttle.WithLimiter(l), throttle.WithMaxWait(time.Second), throttle.WithRejectionError()))
 		done := make(chan error)
 		go func() {
 			_, err := tr.RoundTrip(get(t.Context(), "http://h/"))
@@ -202,7 +206,7 @@ func TestARejectionInTheQueueIsCounted(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.NoError(t, l.SetRate("bucket", 1, time.Hour))
-		require.ErrorIs(t, <-done, ErrThrottled)
+		require.ErrorIs(t, <-done, throttle.ErrThrottled)
 		require.EqualValues(t, 1, tr.Stats().Rejected.MaxWait)
 		require.EqualValues(t, 1, l.Stats().Rejected.MaxWait)
 		require.EqualValues(t, 1, l.Limits()[0].Rejected.MaxWait)
@@ -210,8 +214,8 @@ func TestARejectionInTheQueueIsCounted(t *testing.T) {
 }
 
 func TestReturnedIsWhatASettlementGaveBack(t *testing.T) {
-	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour)))
-	g, err := l.Acquire(t.Context(), Ask{Cost: 10})
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Hour)))
+	g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 10})
 	require.NoError(t, err)
 	require.NoError(t, g.Settle("bucket", 4))
 	require.EqualValues(t, 10, l.Limits()[0].Charged)
@@ -219,9 +223,9 @@ func TestReturnedIsWhatASettlementGaveBack(t *testing.T) {
 }
 
 func TestEvictedCountsTheBucketsThatMadeRoom(t *testing.T) {
-	l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Hour)))
+	l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Hour)))
 	for i := range 4 {
-		_, ok := l.Try(Ask{Key: strconv.Itoa(i)})
+		_, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i)})
 		require.True(t, ok)
 		require.EqualValues(t, i, l.Limits()[0].Evicted)
 	}
@@ -229,10 +233,10 @@ func TestEvictedCountsTheBucketsThatMadeRoom(t *testing.T) {
 
 func TestACancelledRequestCountsAtTheLimitThatDelayedItLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(
-			TokenBucket(1, time.Second, Burst(100), Initial(0), Name("a")), TokenBucket(1, 10*time.Second, Initial(0), Name("b"))))
-		first := send(t, l, Ask{Costs: map[string]int64{"a": 100, "b": 1}})
-		second := send(t, l, Ask{Costs: map[string]int64{"a": 1, "b": 1}})
+		l := limiterOf(t, throttle.WithLimit(
+			throttle.TokenBucket(1, time.Second, throttle.Burst(100), throttle.Initial(0), throttle.Name("a")), throttle.TokenBucket(1, 10*time.Second, throttle.Initial(0), throttle.Name("b"))))
+		first := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 100, "b": 1}})
+		second := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 1, "b": 1}})
 		for i, r := range []*request{first, second} { // without the first, b delays the second
 			r.cancel(nil)
 			synctest.Wait()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -24,11 +24,11 @@ func BenchmarkScale(b *testing.B) {
 		b.Run(fmt.Sprintf("callers=%d/priorities=%d", callers, c.priorities), func(b *testing.B) {
 			in, off, out := time.Hour, time.Hour, time.Hour // the best of all runs: others use the machine, too
 			for b.Loop() {
-				var opts []LimitOption
+				var opts []throttle.LimitOption
 				if callers > 0 {
-					opts = append(opts, FairBy(ByHost))
+					opts = append(opts, throttle.FairBy(throttle.ByHost))
 				}
-				l := limiterOf(b, WithLimit(TokenBucket(1, time.Hour, append(opts, Burst(n), Initial(0))...)))
+				l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, append(opts, throttle.Burst(n), throttle.Initial(0))...)))
 				names := make([]string, max(1, callers))
 				for i := range names {
 					names[i] = fmt.Sprint("caller ", i)

@@ -11,14 +11,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
 
 // fairly is a bucket of n per second that starts empty, whose callers take turns.
-func fairly(n int64, opts ...LimitOption) Option { return empty(n, append(opts, FairBy(ByHost))...) }
+func fairly(n int64, opts ...throttle.LimitOption) throttle.Option {
+	return empty(n, append(opts, throttle.FairBy(throttle.ByHost))...)
+}
 
 func TestOneRequestPassesThousandsOfAnotherCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -29,19 +31,19 @@ func TestOneRequestPassesThousandsOfAnotherCaller(t *testing.T) {
 		l := limiterOf(t, fairly(10))
 		ctx, cancel := context.WithCancel(t.Context())
 		for range n {
-			go func() { _, _ = l.Acquire(ctx, Ask{Caller: "greedy"}) }()
+			go func() { _, _ = l.Acquire(ctx, throttle.Ask{Caller: "greedy"}) }()
 		}
 		sleep(time.Minute + 50*time.Millisecond)
 		require.EqualValues(t, 600, l.Stats().Granted)
 		require.Equal(t, 1, l.Stats().Callers)
-		one := send(t, l, Ask{Caller: "one"})
-		plan := requireRefused(t, send(t, l, Ask{Caller: "another", MaxWait: new(time.Duration(0))}), time.Since(coreOf(l).Start), ReasonNoTokens)
+		one := send(t, l, throttle.Ask{Caller: "one"})
+		plan := requireRefused(t, send(t, l, throttle.Ask{Caller: "another", MaxWait: new(time.Duration(0))}), time.Since(coreOf(l).Start), throttle.ReasonNoTokens)
 		require.Equal(t, 150*time.Millisecond, plan.Wait)
 		sleep(50*time.Millisecond - 1)
 		require.False(t, one.done)
 		sleep(1)
 		requireGranted(t, one, time.Minute+100*time.Millisecond)
-		two := sendMany(t, l, 2, Ask{Caller: "two"})
+		two := sendMany(t, l, 2, throttle.Ask{Caller: "two"})
 		sleep(time.Second)
 		requireGranted(t, two[0], time.Minute+200*time.Millisecond)
 		requireGranted(t, two[1], time.Minute+400*time.Millisecond)
@@ -61,13 +63,13 @@ type shared struct {
 // shareOut has three callers with these weights ask for more than there is, each for larger costs than the one before.
 func shareOut(t *testing.T, weights []int) (grants []shared) {
 	r := metertest.Seeded(t, 1)
-	l := limiterOf(t, fairly(1000, Burst(20), FairWeights(func(caller string) int { return weights[caller[0]-'a'] })))
+	l := limiterOf(t, fairly(1000, throttle.Burst(20), throttle.FairWeights(func(caller string) int { return weights[caller[0]-'a'] })))
 	ctx, cancel := context.WithCancel(t.Context())
 	for i := range weights {
 		for range 3000 {
 			cost := 1 + r.Int64N(int64(1+6*i))
 			go func() {
-				if _, err := l.Acquire(ctx, Ask{Caller: string(rune('a' + i)), Cost: cost}); err == nil {
+				if _, err := l.Acquire(ctx, throttle.Ask{Caller: string(rune('a' + i)), Cost: cost}); err == nil {
 					deciding.Lock()
 					defer deciding.Unlock()
 					grants = append(grants, shared{i, cost})
@@ -128,7 +130,7 @@ func TestTurnsStayExactWhateverIsCancelled(t *testing.T) {
 			const n = 100
 			var all [3][]*request
 			for i := range all {
-				all[i] = sendMany(t, l, n, Ask{Caller: string(rune('a' + i))})
+				all[i] = sendMany(t, l, n, throttle.Ask{Caller: string(rune('a' + i))})
 			}
 			granted := func(i int) (n int) {
 				for _, r := range all[i] {
@@ -170,10 +172,10 @@ func TestTurnsStayExactWhateverIsCancelled(t *testing.T) {
 func TestIdleCallerSavesNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, fairly(1))
-		greedy := sendMany(t, l, 100, Ask{Caller: "greedy"})
+		greedy := sendMany(t, l, 100, throttle.Ask{Caller: "greedy"})
 		sleep(30*time.Second + time.Second/2)
 		require.True(t, greedy[29].done && !greedy[30].done)
-		late := sendMany(t, l, 10, Ask{Caller: "late"})
+		late := sendMany(t, l, 10, throttle.Ask{Caller: "late"})
 		sleep(20 * time.Second)
 		for i, r := range late { // one each, and not ten for the half minute
 			requireGranted(t, r, time.Duration(31+2*i)*time.Second)
@@ -188,13 +190,13 @@ func TestPriorityCountsBetweenFirstRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, fairly(1))
 		l.Hold("", time.Minute)
-		greedy := sendMany(t, l, 3, Ask{Caller: "greedy", Priority: 0})
+		greedy := sendMany(t, l, 3, throttle.Ask{Caller: "greedy", Priority: 0})
 		sleep(time.Second)
-		first := send(t, l, Ask{Caller: "first"})
+		first := send(t, l, throttle.Ask{Caller: "first"})
 		sleep(10*time.Second - 1)
-		sooner := send(t, l, Ask{Caller: "sooner", Priority: 1})
+		sooner := send(t, l, throttle.Ask{Caller: "sooner", Priority: 1})
 		sleep(2)
-		later := send(t, l, Ask{Caller: "later", Priority: 1})
+		later := send(t, l, throttle.Ask{Caller: "later", Priority: 1})
 		sleep(2 * time.Minute)
 		for i, r := range []*request{greedy[0], sooner, first, later, greedy[1], greedy[2]} {
 			requireGranted(t, r, time.Minute+time.Duration(i)*time.Second)
@@ -206,7 +208,7 @@ func TestCancelledRequestLeavesItsTurnToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, fairly(1))
 		const n = 300 // more than are corrected at once
-		a, b := sendMany(t, l, n, Ask{Caller: "a"}), sendMany(t, l, n, Ask{Caller: "b"})
+		a, b := sendMany(t, l, n, throttle.Ask{Caller: "a"}), sendMany(t, l, n, throttle.Ask{Caller: "b"})
 		for i, r := range a[:n-2] {
 			r.cancel(nil)
 			synctest.Wait()
@@ -229,16 +231,16 @@ func TestCancelledRequestLeavesItsTurnToTheNext(t *testing.T) {
 }
 
 func TestRefundReturnsTheWholeTurnAfterTheLimitShrank(t *testing.T) {
-	for name, refund := range map[string]func(*Limiter, *Grant){
-		"cancelled": func(_ *Limiter, g *Grant) { g.Cancel() },
-		"unsent":    func(l *Limiter, g *Grant) { report(l, g, &bucket.Answer{Unsent: true}) },
+	for name, refund := range map[string]func(*throttle.Limiter, *throttle.Grant){
+		"cancelled": func(_ *throttle.Limiter, g *throttle.Grant) { g.Cancel() },
+		"unsent":    func(l *throttle.Limiter, g *throttle.Grant) { report(l, g, &bucket.Answer{Unsent: true}) },
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, WithLimit(InFlight(6, FairBy(ByHost))))
+			l := limiterOf(t, throttle.WithLimit(throttle.InFlight(6, throttle.FairBy(throttle.ByHost))))
 			slots := func(n int64) map[string]int64 { return map[string]int64{"in-flight": n} }
-			running := send(t, l, Ask{Costs: slots(6)})
-			large, next := send(t, l, Ask{Caller: "a", Costs: slots(6)}), send(t, l, Ask{Caller: "a"})
-			others := sendMany(t, l, 4, Ask{Caller: "b"})
+			running := send(t, l, throttle.Ask{Costs: slots(6)})
+			large, next := send(t, l, throttle.Ask{Caller: "a", Costs: slots(6)}), send(t, l, throttle.Ask{Caller: "a"})
+			others := sendMany(t, l, 4, throttle.Ask{Caller: "b"})
 			running.grant.Done()
 			synctest.Wait()
 			requireGranted(t, large, 0)
@@ -258,8 +260,8 @@ func TestRefundReturnsTheWholeTurnAfterTheLimitShrank(t *testing.T) {
 
 func TestTurnsGoByTrueCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fairly(1, Burst(10)))
-		a, b := sendMany(t, l, 3, Ask{Caller: "a"}), sendMany(t, l, 9, Ask{Caller: "b"})
+		l := limiterOf(t, fairly(1, throttle.Burst(10)))
+		a, b := sendMany(t, l, 3, throttle.Ask{Caller: "a"}), sendMany(t, l, 9, throttle.Ask{Caller: "b"})
 		sleep(time.Second)
 		requireGranted(t, a[0], time.Second)
 		require.NoError(t, a[0].grant.Settle("bucket", 4)) // three more, which are owed as well
@@ -276,11 +278,11 @@ func TestNoCallerIsStarvedByNewOnes(t *testing.T) {
 	for _, priority := range []int{0, 2} {
 		within(t, fmt.Sprint("priority ", priority), func(t *testing.T) {
 			l := limiterOf(t, fairly(10))
-			greedy := sendMany(t, l, 20, Ask{Caller: "greedy"})
+			greedy := sendMany(t, l, 20, throttle.Ask{Caller: "greedy"})
 			ctx, cancel := context.WithCancel(t.Context())
 			most := 0
 			for i := range 1500 {
-				go func() { _, _ = l.Acquire(ctx, Ask{Caller: fmt.Sprint(i), Priority: priority}) }()
+				go func() { _, _ = l.Acquire(ctx, throttle.Ask{Caller: fmt.Sprint(i), Priority: priority}) }()
 				sleep(time.Second / 11)
 				coreOf(l).Lock()
 				most = max(most, limiter.PointOf(coreOf(l).Limits[0].Single).Known())
@@ -297,9 +299,9 @@ func TestNoCallerIsStarvedByNewOnes(t *testing.T) {
 
 func TestCallersAreForgottenWithTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fairly(10, Key(ByHost)))
+		l := limiterOf(t, fairly(10, throttle.Key(throttle.ByHost)))
 		for i := range 500 {
-			send(t, l, Ask{Caller: fmt.Sprint(i % 60), Key: fmt.Sprint(i % 3)})
+			send(t, l, throttle.Ask{Caller: fmt.Sprint(i % 60), Key: fmt.Sprint(i % 3)})
 		}
 		require.Equal(t, 60, l.Stats().Callers)
 		for b := range l.Buckets() {
@@ -316,7 +318,7 @@ func TestCallersAreForgottenWithTheQueue(t *testing.T) {
 
 // finish gives the slots back of all requests that were granted.
 func finish(all []*request) {
-	var grants []*Grant
+	var grants []*throttle.Grant
 	deciding.Lock()
 	for _, r := range all {
 		if r.grant != nil {
@@ -335,13 +337,13 @@ func TestTurnsOverSeveralLimits(t *testing.T) {
 	for seed := range seeds(6) {
 		synctest.Test(t, func(t *testing.T) {
 			r := metertest.Seeded(t, seed)
-			l := limiterOf(t, WithLimit(
-				TokenBucket(8, time.Second, Burst(5), Name("key")), InFlight(6, Name("slots")),
-				TokenBucket(20, time.Second, Burst(10), Name("all"), FairBy(ByHost))))
+			l := limiterOf(t, throttle.WithLimit(
+				throttle.TokenBucket(8, time.Second, throttle.Burst(5), throttle.Name("key")), throttle.InFlight(6, throttle.Name("slots")),
+				throttle.TokenBucket(20, time.Second, throttle.Burst(10), throttle.Name("all"), throttle.FairBy(throttle.ByHost))))
 			all := make([]*request, 0, 200+400*(seeds(2)-1))
 			for range cap(all) {
 				costs := map[string]int64{"all": r.Int64N(8), "key": r.Int64N(5), "slots": r.Int64N(2)}
-				ask := Ask{Keys: map[string]string{"key": fmt.Sprint(r.IntN(4))}, Costs: costs, Priority: r.IntN(4) - 1, Caller: fmt.Sprint(r.IntN(5))}
+				ask := throttle.Ask{Keys: map[string]string{"key": fmt.Sprint(r.IntN(4))}, Costs: costs, Priority: r.IntN(4) - 1, Caller: fmt.Sprint(r.IntN(5))}
 				if r.IntN(3) == 0 {
 					ask.MaxWait = new(time.Duration(r.Int64N(int64(20 * time.Second))))
 				}
@@ -378,8 +380,8 @@ func TestTurnsOverSeveralLimits(t *testing.T) {
 
 func TestCallerOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := New(rt(func(*http.Request) (*http.Response, error) { return reply(200) }),
-			WithLimit(TokenBucket(1, time.Hour, Initial(0), FairBy(func(r *http.Request) string { return r.Header.Get("Tenant") }))))
+		tr, err := throttle.New(rt(func(*http.Request) (*http.Response, error) { return reply(200) }),
+			throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0), throttle.FairBy(func(r *http.Request) string { return r.Header.Get("Tenant") }))))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		goes := func(ctx context.Context, tenant string) {
@@ -390,10 +392,10 @@ func TestCallerOfARequest(t *testing.T) {
 		}
 		goes(ctx, "one")
 		goes(ctx, "")
-		goes(ContextWithCaller(ctx, "three"), "one")
-		goes(ContextWithCaller(ctx, ""), "one")
-		go func() { _ = tr.Limiter().Wait(ContextWithCaller(ctx, "five"), Ask{}) }()
-		go func() { _ = tr.Limiter().Wait(ctx, Ask{}) }()
+		goes(throttle.ContextWithCaller(ctx, "three"), "one")
+		goes(throttle.ContextWithCaller(ctx, ""), "one")
+		go func() { _ = tr.Limiter().Wait(throttle.ContextWithCaller(ctx, "five"), throttle.Ask{}) }()
+		go func() { _ = tr.Limiter().Wait(ctx, throttle.Ask{}) }()
 		synctest.Wait()
 		l := tr.Limiter()
 		coreOf(l).Lock()
@@ -409,13 +411,13 @@ func TestCallerOfARequest(t *testing.T) {
 }
 
 func TestTurnsThatCannotBeTakenAreAnError(t *testing.T) {
-	for text, limits := range map[string][]Limit{
-		`FairBy in limits "a" and "b": a request has one place in the queue`: {Pace(1, 1, Name("a"), FairBy(ByHost)), Pace(1, 1, Name("b"), FairBy(ByHost))},
-		`limit "a": FairWeights has no effect without FairBy`:                {Pace(1, 1, Name("a"), FairWeights(func(string) int { return 1 }))},
-		"FairBy(nil): a function is needed":                                  {Pace(1, 1, FairBy(nil))},
-		"FairWeights(nil): a function is needed":                             {Pace(1, 1, FairBy(ByHost), FairWeights(nil))},
+	for text, limits := range map[string][]throttle.Limit{
+		`FairBy in limits "a" and "b": a request has one place in the queue`: {throttle.Pace(1, 1, throttle.Name("a"), throttle.FairBy(throttle.ByHost)), throttle.Pace(1, 1, throttle.Name("b"), throttle.FairBy(throttle.ByHost))},
+		`limit "a": FairWeights has no effect without FairBy`:                {throttle.Pace(1, 1, throttle.Name("a"), throttle.FairWeights(func(string) int { return 1 }))},
+		"FairBy(nil): a function is needed":                                  {throttle.Pace(1, 1, throttle.FairBy(nil))},
+		"FairWeights(nil): a function is needed":                             {throttle.Pace(1, 1, throttle.FairBy(throttle.ByHost), throttle.FairWeights(nil))},
 	} {
-		_, err := NewLimiter(WithLimit(limits...))
+		_, err := throttle.NewLimiter(throttle.WithLimit(limits...))
 		require.ErrorContains(t, err, text)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
@@ -18,9 +18,9 @@ func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, fairly(1))
 		ctx, cancel := context.WithCancel(t.Context())
-		p := pendingOf(l, Ask{Caller: "a"})
+		p := pendingOf(l, throttle.Ask{Caller: "a"})
 		w, _ := coreOf(l).Decide(ctx, p)
-		next, others := send(t, l, Ask{Caller: "a"}), sendMany(t, l, 2, Ask{Caller: "b"})
+		next, others := send(t, l, throttle.Ask{Caller: "a"}), sendMany(t, l, 2, throttle.Ask{Caller: "b"})
 		sleep(time.Second)
 		require.Equal(t, bucket.Granted, w.Verdict)
 		cancel()
@@ -37,12 +37,12 @@ func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
 func TestARefundedTurnGoesFirstAmongSeveralLines(t *testing.T) {
 	for _, more := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Initial(0), FairBy(ByHost)), TokenBucket(10, time.Second, Name("other"))))
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(0), throttle.FairBy(throttle.ByHost)), throttle.TokenBucket(10, time.Second, throttle.Name("other"))))
 			alone := map[string]int64{"other": 0}
-			a := sendMany(t, l, 2, Ask{Caller: "a", Costs: alone})
-			b := send(t, l, Ask{Caller: "b"})
+			a := sendMany(t, l, 2, throttle.Ask{Caller: "a", Costs: alone})
+			b := send(t, l, throttle.Ask{Caller: "b"})
 			if more {
-				send(t, l, Ask{Caller: "c", Costs: alone})
+				send(t, l, throttle.Ask{Caller: "c", Costs: alone})
 			}
 			sleep(time.Second)
 			requireGranted(t, a[0], time.Second)
@@ -63,17 +63,17 @@ func TestTheTurnOfANewRequestCountsWhatWasCancelledBefore(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		b := make([]*request, 41)
 		for i := range b {
-			b[i] = sendUnder(ctx, l, Ask{Caller: "b"})
+			b[i] = sendUnder(ctx, l, throttle.Ask{Caller: "b"})
 		}
-		first := sendUnder(ctx, l, Ask{Caller: "a"})
+		first := sendUnder(ctx, l, throttle.Ask{Caller: "a"})
 		for range 39 {
-			sendUnder(ctx, l, Ask{Caller: "a"})
+			sendUnder(ctx, l, throttle.Ask{Caller: "a"})
 		}
 		first.cancel(nil)
 		synctest.Wait()
 		var wait time.Duration
 		for range 10 { // each corrects the tags of four requests
-			wait = requireRefused(t, send(t, l, Ask{Caller: "a", MaxWait: new(time.Duration(0))}), 0, ReasonNoTokens).Wait
+			wait = requireRefused(t, send(t, l, throttle.Ask{Caller: "a", MaxWait: new(time.Duration(0))}), 0, throttle.ReasonNoTokens).Wait
 		}
 		require.Equal(t, 80*time.Second, wait)
 		cancel()
@@ -85,7 +85,7 @@ func TestTheTurnOfANewRequestCountsWhatWasCancelledBefore(t *testing.T) {
 func TestTheLastRequestsOfACallerLeaveInAnyState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, fairly(1))
-		all := sendMany(t, l, 36, Ask{Caller: "a"})
+		all := sendMany(t, l, 36, throttle.Ask{Caller: "a"})
 		all[0].cancel(nil)
 		for i := range 34 {
 			synctest.Wait()
@@ -103,17 +103,17 @@ func TestTheLastRequestsOfACallerLeaveInAnyState(t *testing.T) {
 func TestPriorityCountsFromWhenATurnWasOver(t *testing.T) {
 	for priority, goes := range []time.Duration{142, 142, 141} {
 		within(t, fmt.Sprint("priority ", priority), func(t *testing.T) {
-			l := limiterOf(t, fairly(1, Burst(1)))
+			l := limiterOf(t, fairly(1, throttle.Burst(1)))
 			sleep(100 * time.Second)
 			var all []*request
 			for i := range 41 { // the first goes immediately
-				all = append(all, send(t, l, Ask{Caller: strconv.Itoa(i)}))
+				all = append(all, send(t, l, throttle.Ask{Caller: strconv.Itoa(i)}))
 			}
 			sleep(30 * time.Second) // the turn was over after 28 seconds
-			send(t, l, Ask{Caller: "next"})
+			send(t, l, throttle.Ask{Caller: "next"})
 			sleep(9 * time.Second)
 			require.True(t, all[39].done)
-			last := send(t, l, Ask{Caller: "last", Priority: priority})
+			last := send(t, l, throttle.Ask{Caller: "last", Priority: priority})
 			sleep(time.Minute)
 			requireGranted(t, last, goes*time.Second)
 		})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -114,7 +114,7 @@ func (s *far) due() (all []time.Duration) {
 
 // A fleet is processes that share one limit, each with callers that always want more.
 type fleet struct {
-	limit              func(LimitOption) Limit
+	limit              func(...throttle.LimitOption) throttle.Limit
 	processes, callers int
 	lost               float64       // the part of the store's responses
 	warm, over         time.Duration // what is measured begins after warm
@@ -131,20 +131,19 @@ type measured struct {
 
 func (f *fleet) run(t *testing.T) measured {
 	s := newFar(f.lost)
-	limit := f.limit(Shared(s))
-	ruleOf(&limit).Name = "calls"
+	limit := f.limit(throttle.Shared(s), throttle.Name("calls"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var sent []time.Duration
 	m := measured{used: make([]float64, f.processes)}
-	var processes []*Limiter
+	var processes []*throttle.Limiter
 	for i := range f.processes {
-		l := limiterOf(t, WithLimit(limit))
+		l := limiterOf(t, throttle.WithLimit(limit))
 		processes = append(processes, l)
 		for range f.callers {
 			wg.Go(func() {
-				for l.Wait(ctx, Ask{}) == nil {
+				for l.Wait(ctx, throttle.Ask{}) == nil {
 					mu.Lock()
 					at := time.Since(s.began)
 					sent = append(sent, at)
@@ -231,20 +230,28 @@ func (m *measured) mostInWindow(per time.Duration) (most int) {
 // TestEightProcessesShareABudgetEvenly counts what each of eight processes gets in 30 s.
 func TestEightProcessesShareABudgetEvenly(t *testing.T) {
 	for name, c := range map[string]struct {
-		limit   func(LimitOption) Limit
+		limit   func(...throttle.LimitOption) throttle.Limit
 		perSec  float64
 		callers int
 		over    func(*measured) float64 // tokens beyond the limit
 	}{
-		"bucket": {func(s LimitOption) Limit { return TokenBucket(500, time.Second, Burst(100), s) }, 500, 16,
+		"bucket": {func(opts ...throttle.LimitOption) throttle.Limit {
+			return throttle.TokenBucket(500, time.Second, append(opts, throttle.Burst(100))...)
+		}, 500, 16,
 			func(m *measured) float64 { return m.overBucket(100, 500) }},
-		"slow bucket": {func(s LimitOption) Limit { return TokenBucket(20, time.Second, Burst(5), s) }, 20, 4,
+		"slow bucket": {func(opts ...throttle.LimitOption) throttle.Limit {
+			return throttle.TokenBucket(20, time.Second, append(opts, throttle.Burst(5))...)
+		}, 20, 4,
 			func(m *measured) float64 { return m.overBucket(5, 20) }},
-		"pace": {func(s LimitOption) Limit { return Pace(500, time.Second, s) }, 500, 16,
+		"pace": {func(opts ...throttle.LimitOption) throttle.Limit { return throttle.Pace(500, time.Second, opts...) }, 500, 16,
 			func(m *measured) float64 { return m.overBucket(1, 500) }},
-		"sliding window": {func(s LimitOption) Limit { return SlidingWindow(500, time.Second, s) }, 500, 16,
+		"sliding window": {func(opts ...throttle.LimitOption) throttle.Limit {
+			return throttle.SlidingWindow(500, time.Second, opts...)
+		}, 500, 16,
 			func(m *measured) float64 { return float64(m.mostWithin(time.Second)) - 500 }},
-		"fixed window": {func(s LimitOption) Limit { return FixedWindow(500, time.Second, s) }, 500, 16,
+		"fixed window": {func(opts ...throttle.LimitOption) throttle.Limit {
+			return throttle.FixedWindow(500, time.Second, opts...)
+		}, 500, 16,
 			func(m *measured) float64 { return float64(m.mostInWindow(time.Second)) - 500 }},
 	} {
 		within(t, name, func(t *testing.T) {
@@ -282,7 +289,9 @@ func TestFleetPastOneMachine(t *testing.T) {
 			continue
 		}
 		f := fleet{
-			limit:     func(s LimitOption) Limit { return TokenBucket(c.perSec, time.Second, s) },
+			limit: func(opts ...throttle.LimitOption) throttle.Limit {
+				return throttle.TokenBucket(c.perSec, time.Second, opts...)
+			},
 			processes: 1000, callers: 10, lost: 0.01, warm: c.warm, over: c.over,
 		}
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
@@ -24,16 +24,16 @@ import (
 
 func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(Adaptive(AIMD{})), WithMaxKeys(2))
-		g, err := l.Acquire(t.Context(), Ask{Key: "slow", Cost: 1})
+		l := limiterOf(t, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{})), throttle.WithMaxKeys(2))
+		g, err := l.Acquire(t.Context(), throttle.Ask{Key: "slow", Cost: 1})
 		require.NoError(t, err)
 		for i := range 30 { // swept, and evicted
 			sleep(time.Second)
-			_, ok := l.Try(Ask{Key: strconv.Itoa(i)})
+			_, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i)})
 			require.True(t, ok)
 		}
 		report(l, g, &bucket.Answer{Outcome: aimd.Throttled, Hints: waitHint(time.Minute)})
-		wait, ok := l.Try(Ask{Key: "slow"})
+		wait, ok := l.Try(throttle.Ask{Key: "slow"})
 		require.False(t, ok)
 		require.GreaterOrEqual(t, wait, time.Minute)
 		sleep(2 * time.Hour)
@@ -45,9 +45,9 @@ func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 // The sweeper's timer is set for the instant at which the first bucket is full.
 func TestAKeyIsForgottenWhenItsBucketIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, 10*time.Second)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, 10*time.Second)))
 		sleep(time.Minute)
-		_, ok := l.Try(Ask{Key: "k"})
+		_, ok := l.Try(throttle.Ask{Key: "k"})
 		require.True(t, ok)
 		sleep(10*time.Second - 1)
 		require.Equal(t, 1, l.Stats().Buckets)
@@ -63,10 +63,10 @@ func waitHint(d time.Duration) *quota.Hints {
 
 func TestAServerThatHangsGetsNoMoreThanMayBeInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(Adaptive(AIMD{})))
+		l := limiterOf(t, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{})))
 		granted := 0
 		for range 600 {
-			if _, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 1, MaxWait: new(time.Duration(0))}); err == nil {
+			if _, err := l.Acquire(t.Context(), throttle.Ask{Key: "k", Cost: 1, MaxWait: new(time.Duration(0))}); err == nil {
 				granted++
 			}
 			sleep(time.Second)
@@ -79,10 +79,10 @@ func TestAServerThatHangsGetsNoMoreThanMayBeInFlight(t *testing.T) {
 func TestRefusalsCountAsLongAsTheyMatter(t *testing.T) {
 	sent := func(every time.Duration) (n int) {
 		synctest.Test(t, func(t *testing.T) {
-			tr := Must(New(roundTripper(func(r *http.Request) (*http.Response, error) {
+			tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 				n++
 				return reply(429)
-			}), WithFailFast()))
+			}), throttle.WithFailFast()))
 			for range 20 * time.Minute / every {
 				_, _ = tr.RoundTrip(get(t.Context(), "http://h/"))
 				sleep(every)
@@ -99,12 +99,12 @@ func TestRefusalsCountAsLongAsTheyMatter(t *testing.T) {
 
 func TestAServerThatIsSilentIsAskedNoMoreForBeingForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(Adaptive(AIMD{})))
+		l := limiterOf(t, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{})))
 		asked := 0
 		for range 10 * 60 * 4 {
-			if g, err := l.Acquire(t.Context(), Ask{Key: "dead", Cost: 1, MaxWait: new(time.Duration(0))}); err == nil {
+			if g, err := l.Acquire(t.Context(), throttle.Ask{Key: "dead", Cost: 1, MaxWait: new(time.Duration(0))}); err == nil {
 				asked++
-				time.AfterFunc(2*time.Second, func() { g.Report(OutcomeUnavailable) })
+				time.AfterFunc(2*time.Second, func() { g.Report(throttle.OutcomeUnavailable) })
 			}
 			sleep(time.Second / 4)
 		}
@@ -115,10 +115,10 @@ func TestAServerThatIsSilentIsAskedNoMoreForBeingForgotten(t *testing.T) {
 func TestAnIdleKeyAmongManyBusyOnesMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3000
-		l := limiterOf(t, WithLimit(InFlight(1, Name("slot")), TokenBucket(10, time.Hour)), WithMaxKeys(n))
-		var busy, free []*Grant
+		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(1, throttle.Name("slot")), throttle.TokenBucket(10, time.Hour)), throttle.WithMaxKeys(n))
+		var busy, free []*throttle.Grant
 		for i := range n / 2 { // two buckets each; the first half is busy
-			g, err := l.Acquire(t.Context(), Ask{Key: strconv.Itoa(i), Cost: 1})
+			g, err := l.Acquire(t.Context(), throttle.Ask{Key: strconv.Itoa(i), Cost: 1})
 			require.NoError(t, err)
 			if i%100 > 0 {
 				busy = append(busy, g)
@@ -131,14 +131,14 @@ func TestAnIdleKeyAmongManyBusyOnesMakesRoom(t *testing.T) {
 			g.Done()
 		}
 		for i := range n/2 - len(busy) { // as many keys without a slot as there are free ones
-			require.NotNil(t, send(t, l, Ask{Key: fmt.Sprint("new", i), Cost: 1}).grant, "key %d", i)
+			require.NotNil(t, send(t, l, throttle.Ask{Key: fmt.Sprint("new", i), Cost: 1}).grant, "key %d", i)
 		}
 		checkInvariants(t, l)
 		for _, g := range busy {
 			g.Done()
 		}
 		for i := range n / 2 {
-			require.NotNil(t, send(t, l, Ask{Key: fmt.Sprint("newer", i), Costs: map[string]int64{"slot": 0}, Cost: 1}).grant, "key %d", i)
+			require.NotNil(t, send(t, l, throttle.Ask{Key: fmt.Sprint("newer", i), Costs: map[string]int64{"slot": 0}, Cost: 1}).grant, "key %d", i)
 		}
 		checkInvariants(t, l)
 	})
@@ -146,16 +146,16 @@ func TestAnIdleKeyAmongManyBusyOnesMakesRoom(t *testing.T) {
 
 func TestAHoldOfANewKeyIsKeptWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1))
-		_, ok := l.Try(Ask{Key: "debt", Cost: 10})
+		l := limiterOf(t, throttle.WithLimit(throttle.Pace(1, time.Second)), throttle.WithMaxKeys(1))
+		_, ok := l.Try(throttle.Ask{Key: "debt", Cost: 10})
 		require.True(t, ok)
 		l.Hold("new", time.Minute)
 		sleep(12 * time.Second)
-		wait, ok := l.Try(Ask{Key: "new"})
+		wait, ok := l.Try(throttle.Ask{Key: "new"})
 		require.False(t, ok, "its bucket is made now")
 		require.Equal(t, 48*time.Second, wait)
 		sleep(wait)
-		_, ok = l.Try(Ask{Key: "new"})
+		_, ok = l.Try(throttle.Ask{Key: "new"})
 		require.True(t, ok)
 		require.Empty(t, coreOf(l).Limits[0].Holds)
 	})
@@ -164,8 +164,8 @@ func TestAHoldOfANewKeyIsKeptWithoutRoom(t *testing.T) {
 func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		_, ok := l.Try(Ask{Key: "debt", Cost: 10})
+		l := limiterOf(t, throttle.WithLimit(throttle.Pace(1, time.Second)), throttle.WithMaxKeys(1), throttle.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		_, ok := l.Try(throttle.Ask{Key: "debt", Cost: 10})
 		require.True(t, ok)
 		for i := range bucket.MaxHolds {
 			l.Hold(strconv.Itoa(i), time.Hour)
@@ -175,17 +175,17 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 		require.Contains(t, log.String(), "no room")
 		require.Len(t, coreOf(l).Limits[0].Holds, bucket.MaxHolds)
 		sleep(12 * time.Second)
-		wait, ok := l.Try(Ask{Key: "another"})
+		wait, ok := l.Try(throttle.Ask{Key: "another"})
 		require.False(t, ok)
 		require.Equal(t, 48*time.Second, wait)
 		sleep(time.Hour)
 		l.Hold("another", time.Minute)
-		_, ok = l.Try(Ask{Key: "one more"})
+		_, ok = l.Try(throttle.Ask{Key: "one more"})
 		require.False(t, ok, "the bucket that is held can't be forgotten")
 		l.Hold("one more", 2*time.Minute)
 		require.Len(t, coreOf(l).Limits[0].Holds, 1, "the holds that are over have made room")
 		sleep(time.Minute)
-		wait, _ = l.Try(Ask{Key: "one more"})
+		wait, _ = l.Try(throttle.Ask{Key: "one more"})
 		require.Equal(t, time.Minute, wait)
 	})
 }
@@ -193,15 +193,15 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 // A debt that is told after its bucket was forgotten is owed by the next one.
 func TestADebtOfAForgottenBucketIsOwedWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(1))
-		g, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 1})
+		l := limiterOf(t, throttle.WithLimit(throttle.Pace(1, time.Second)), throttle.WithMaxKeys(1))
+		g, err := l.Acquire(t.Context(), throttle.Ask{Key: "k", Cost: 1})
 		require.NoError(t, err)
 		sleep(3 * time.Second)
-		_, ok := l.Try(Ask{Key: "other", Cost: 10})
+		_, ok := l.Try(throttle.Ask{Key: "other", Cost: 10})
 		require.True(t, ok)
 		require.NoError(t, g.Settle("pace", 31))
 		sleep(11 * time.Second)
-		wait, ok := l.Try(Ask{Key: "k"})
+		wait, ok := l.Try(throttle.Ask{Key: "k"})
 		require.False(t, ok)
 		require.Equal(t, 19*time.Second, wait)
 	})
@@ -217,9 +217,9 @@ func TestManyHostsAreForgotten(t *testing.T) {
 			return int64(m.HeapAlloc)
 		}
 		before := heap()
-		tr := Must(New(roundTripper(func(r *http.Request) (*http.Response, error) {
+		tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			return reply(429, "Retry-After", "1")
-		}), WithLimit(TokenBucket(10, time.Second)), WithKey(ByHost)))
+		}), throttle.WithLimit(throttle.TokenBucket(10, time.Second)), throttle.WithKey(throttle.ByHost)))
 		n := 50_000 // they take about 50 MB; 64 MB are the most
 		if testing.Short() {
 			n = 10_000
@@ -241,9 +241,9 @@ func TestManyHostsAreForgotten(t *testing.T) {
 // A request has the gate of the one before, but that gate was forgotten in between.
 func TestAForgottenGateIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := Must(New(roundTripper(func(r *http.Request) (*http.Response, error) {
+		tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "99", "X-RateLimit-Reset", "1")
-		}), WithLimit(TokenBucket(10, time.Second))))
+		}), throttle.WithLimit(throttle.TokenBucket(10, time.Second))))
 		send := func() {
 			_, err := tr.RoundTrip(get(t.Context(), "http://host/"))
 			require.NoError(t, err)
@@ -263,15 +263,15 @@ func TestAForgottenGateIsMadeAgain(t *testing.T) {
 // second if there is no such backlog.
 func TestForgettingLeavesTheLockToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Millisecond)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Millisecond)))
 		buckets := func() int {
 			synctest.Wait()
 			return l.Stats().Buckets
 		}
-		l.Try(Ask{Key: "first"})
+		l.Try(throttle.Ask{Key: "first"})
 		require.Equal(t, int64(time.Second), *coreOf(l).SweepAt())
 		for i := range 2*limiter.SweepMost + 9 {
-			l.Try(Ask{Key: strconv.Itoa(i)})
+			l.Try(throttle.Ask{Key: strconv.Itoa(i)})
 		}
 		time.Sleep(time.Second)
 		require.Equal(t, limiter.SweepMost+10, buckets())
@@ -288,35 +288,35 @@ func TestForgettingLeavesTheLockToOthers(t *testing.T) {
 func TestAKeyMakesRoomBehindThousandsThatAreBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const busy = 3 * limiter.SweepMost
-		l := limiterOf(t, WithLimit(InFlight(1)), WithMaxKeys(busy+1))
+		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(1)), throttle.WithMaxKeys(busy+1))
 		for i := range busy {
-			_, err := l.Acquire(t.Context(), Ask{Key: strconv.Itoa(i)})
+			_, err := l.Acquire(t.Context(), throttle.Ask{Key: strconv.Itoa(i)})
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Millisecond)
-		g, err := l.Acquire(t.Context(), Ask{Key: "idle"})
+		g, err := l.Acquire(t.Context(), throttle.Ask{Key: "idle"})
 		require.NoError(t, err)
 		g.Done()
-		_, err = l.Acquire(t.Context(), Ask{Key: "new"})
+		_, err = l.Acquire(t.Context(), throttle.Ask{Key: "new"})
 		require.NoError(t, err)
-		_, err = l.Acquire(t.Context(), Ask{Key: "one too many"})
-		r, ok := errors.AsType[*Rejection](err)
+		_, err = l.Acquire(t.Context(), throttle.Ask{Key: "one too many"})
+		r, ok := errors.AsType[*throttle.Rejection](err)
 		require.True(t, ok)
-		require.Equal(t, ReasonKeys, r.Reason)
+		require.Equal(t, throttle.ReasonKeys, r.Reason)
 	})
 }
 
 // TestDebtOfAForgottenBucketIsKept settles a request after its bucket was full again and forgotten.
 func TestDebtOfAForgottenBucketIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(1, time.Second, RateFor(func(string) (int64, time.Duration) { return 10, time.Second }))))
+		l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.RateFor(func(string) (int64, time.Duration) { return 10, time.Second }))))
 		require.NoError(t, l.Refresh("bucket"))
-		g := send(t, l, Ask{Key: "k"}).grant
+		g := send(t, l, throttle.Ask{Key: "k"}).grant
 		sleep(time.Minute)
 		require.Zero(t, l.Stats().Buckets)
 		require.NoError(t, g.Settle("bucket", 6))
 		require.Equal(t, 1, l.Stats().Buckets)
-		refused := requireRefused(t, send(t, l, Ask{Key: "k", Cost: 10, MaxWait: new(time.Duration(0))}), time.Minute, ReasonNoTokens)
+		refused := requireRefused(t, send(t, l, throttle.Ask{Key: "k", Cost: 10, MaxWait: new(time.Duration(0))}), time.Minute, throttle.ReasonNoTokens)
 		require.Equal(t, 500*time.Millisecond, refused.Wait)
 	})
 }
@@ -324,8 +324,8 @@ func TestDebtOfAForgottenBucketIsKept(t *testing.T) {
 // TestDebtOfAForgottenBucketTakesNoRoom has another bucket in its place that may not be forgotten.
 func TestDebtOfAForgottenBucketTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Second)))
-		g := send(t, l, Ask{Key: "k"}).grant
+		l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
+		g := send(t, l, throttle.Ask{Key: "k"}).grant
 		sleep(time.Minute)
 		l.Hold("other", time.Hour)
 		require.NoError(t, g.Settle("bucket", 6))
@@ -337,12 +337,12 @@ func TestDebtOfAForgottenBucketTakesNoRoom(t *testing.T) {
 // TestTheBucketThatIsFullFirstMakesRoom uses the older key more, after it was last looked at.
 func TestTheBucketThatIsFullFirstMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithMaxKeys(2), WithLimit(TokenBucket(10, 10*time.Second)))
+		l := limiterOf(t, throttle.WithMaxKeys(2), throttle.WithLimit(throttle.TokenBucket(10, 10*time.Second)))
 		for _, use := range []struct {
 			key  string
 			cost int64
 		}{{"older", 1}, {"newer", 2}, {"older", 5}, {"third", 1}} {
-			_, ok := l.Try(Ask{Key: use.key, Cost: use.cost})
+			_, ok := l.Try(throttle.Ask{Key: use.key, Cost: use.cost})
 			require.True(t, ok)
 		}
 		require.Contains(t, coreOf(l).Limits[0].Buckets, "older")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
@@ -34,7 +34,7 @@ func FuzzOptions(f *testing.F) {
 				sent++
 				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 			})
-			transport, err := New(base, WithLimit(limit), WithWeights(map[string]int64{pattern: cost, "PUT /fuzz/only": 2}), WithMaxWait(time.Minute))
+			transport, err := throttle.New(base, throttle.WithLimit(limit), throttle.WithWeights(map[string]int64{pattern: cost, "PUT /fuzz/only": 2}), throttle.WithMaxWait(time.Minute))
 			if err != nil {
 				require.Nil(t, transport)
 				require.NotEmpty(t, err.Error())
@@ -61,21 +61,21 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-func fuzzedLimit(kind uint8, n int64, per time.Duration, burst, initial int64, share float64, name string) Limit {
-	var opts []LimitOption
+func fuzzedLimit(kind uint8, n int64, per time.Duration, burst, initial int64, share float64, name string) throttle.Limit {
+	var opts []throttle.LimitOption
 	if name != "" {
-		opts = append(opts, Name(name))
+		opts = append(opts, throttle.Name(name))
 	}
 	if share != 0 {
-		opts = append(opts, Fraction(share))
+		opts = append(opts, throttle.Fraction(share))
 	}
 	if kind%4 == 0 && burst != 0 {
-		opts = append(opts, Burst(burst))
+		opts = append(opts, throttle.Burst(burst))
 	}
 	if kind%4 == 0 && initial != 0 {
-		opts = append(opts, Initial(initial))
+		opts = append(opts, throttle.Initial(initial))
 	}
-	return []func(int64, time.Duration, ...LimitOption) Limit{TokenBucket, Pace, SlidingWindow, FixedWindow}[kind%4](n, per, opts...)
+	return []func(int64, time.Duration, ...throttle.LimitOption) throttle.Limit{throttle.TokenBucket, throttle.Pace, throttle.SlidingWindow, throttle.FixedWindow}[kind%4](n, per, opts...)
 }
 
 // burstOf returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
@@ -98,15 +98,16 @@ func FuzzArrivals(f *testing.F) {
 	f.Add(int64(1_000_003), int64(1), int64(9), make([]byte, 64))
 	f.Add(int64(1), int64(math.MaxInt64), int64(200), []byte{255, 255, 255, 255, 255, 255, 0, 0, 1, 2, 3, 4})
 	f.Fuzz(func(t *testing.T, n, per, burst int64, data []byte) {
-		limit := TokenBucket(n, time.Duration(per), Burst(burst), Initial(0))
+		limit := throttle.TokenBucket(n, time.Duration(per), throttle.Burst(burst), throttle.Initial(0))
 		if invalid(limit) || len(data) > 4*200 {
 			return // what New refuses is FuzzOptions' business
 		}
 		synctest.Test(t, func(t *testing.T) {
 			x := &modelRun{T: t, name: "bucket", burst: min(burst, meter.MaxCount), fates: make(map[int]fate), waiters: make(map[int]*modelWaiter)}
-			r := ruleOf(&limit).Shared(ruleOf(&limit).Rate)
+			x.l = limiterOf(t, throttle.WithLimit(limit))
+			li := coreOf(x.l).Limits[0]
+			r := li.Shared(li.Rate)
 			x.m = &model{ideal: metertest.NewBucket(0, r, x.burst, 0), fates: make(map[int]fate)}
-			x.l = limiterOf(t, WithLimit(limit))
 			for ; len(data) >= 4; data = data[4:] {
 				x.fuzzed(binary.LittleEndian.Uint32(data), r)
 				x.compare()
@@ -133,7 +134,7 @@ func (x *modelRun) fuzzed(word uint32, r meter.Rate) {
 	now := x.now()
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + value%min(x.burst+1, 1<<20)}
 	w.bounds = bucket.Bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
-	ask := Ask{Cost: w.cost, Priority: int(word>>1&3) - 1}
+	ask := throttle.Ask{Cost: w.cost, Priority: int(word>>1&3) - 1}
 	if word&8 != 0 {
 		w.bounds.Expiry = now + value*int64(time.Microsecond)
 		ask.MaxWait = new(time.Duration(w.bounds.Expiry - now))

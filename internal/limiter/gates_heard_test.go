@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 )
 
 func TestGatesAreNoMoreThanMaxKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithMaxKeys(3))
-		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+		l := limiterOf(t, throttle.WithMaxKeys(3))
+		tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			time.Sleep(time.Second)
 			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "60")
-		}), WithLimiter(l)))
+		}), throttle.WithLimiter(l)))
 		for round := range 2 { // of requests that leave before a server was heard, and of others
 			for i := range 10 {
 				go tr.RoundTrip(get(t.Context(), fmt.Sprintf("http://h%d-%d.com/x", round, i)))
@@ -33,8 +33,8 @@ func TestGatesAreNoMoreThanMaxKeys(t *testing.T) {
 
 func TestPartiesDifferInEachOfTheirKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), WithFailFast(),
-			WithLimit(TokenBucket(100, time.Second, Key(ByHeader("User"))), TokenBucket(100, time.Second, Name("org"), Key(ByHeader("Org"))))))
+		tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), throttle.WithFailFast(),
+			throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Key(throttle.ByHeader("User"))), throttle.TokenBucket(100, time.Second, throttle.Name("org"), throttle.Key(throttle.ByHeader("Org"))))))
 		for _, keys := range []string{"ax", "bx", "ay"} {
 			req := get(t.Context(), "http://a.com/x")
 			req.Header.Set("User", keys[:1])
@@ -42,7 +42,7 @@ func TestPartiesDifferInEachOfTheirKeys(t *testing.T) {
 			for _, refused := range []bool{false, true} {
 				resp, err := tr.RoundTrip(req)
 				require.NoError(t, err)
-				_, ok := RejectionOf(resp)
+				_, ok := throttle.RejectionOf(resp)
 				assert.Equal(t, refused, ok, keys)
 			}
 		}
@@ -52,8 +52,8 @@ func TestPartiesDifferInEachOfTheirKeys(t *testing.T) {
 func TestAHoldOfAServerIsToldAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var holds []time.Duration
-		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), WithFailFast(),
-			WithHooks(Hooks{OnHold: func(e HoldEvent) { holds = append(holds, e.For) }})))
+		tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), throttle.WithFailFast(),
+			throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) { holds = append(holds, e.For) }})))
 		for range 2 { // heard for the first time, and later through a gate
 			time.Sleep(time.Hour)
 			tr.RoundTrip(get(t.Context(), "http://a.com/x"))
@@ -70,14 +70,14 @@ func TestAHoldOfAServerIsToldAndCounted(t *testing.T) {
 func TestA503HoldsItsHostAlsoUnderAnAdaptiveLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status := 503
-		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) { return reply(status, "Retry-After", "10") }), WithFailFast(),
-			WithLimit(Adaptive(AIMD{}, Key(ByHeader("Tenant"))))))
+		tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(status, "Retry-After", "10") }), throttle.WithFailFast(),
+			throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Key(throttle.ByHeader("Tenant"))))))
 		for i, refused := range []bool{false, true} {
 			req := get(t.Context(), "http://a.com/x")
 			req.Header.Set("Tenant", fmt.Sprint(i))
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
-			_, ok := RejectionOf(resp)
+			_, ok := throttle.RejectionOf(resp)
 			assert.Equal(t, refused, ok)
 			status = 200
 		}
@@ -86,7 +86,7 @@ func TestA503HoldsItsHostAlsoUnderAnAdaptiveLimit(t *testing.T) {
 
 // One tenant may be able to provoke a 503, by an expensive request for instance.
 func TestA503ToOneTenantHoldsTheOthersForAMinuteAtMost(t *testing.T) {
-	for name, limit := range map[string]Limit{"bucket": TokenBucket(100, time.Second), "adaptive": Adaptive(AIMD{Initial: 100})} {
+	for name, limit := range map[string]throttle.Limit{"bucket": throttle.TokenBucket(100, time.Second), "adaptive": throttle.Adaptive(throttle.AIMD{Initial: 100})} {
 		for _, c := range []struct {
 			status      int
 			after       string
@@ -97,17 +97,17 @@ func TestA503ToOneTenantHoldsTheOthersForAMinuteAtMost(t *testing.T) {
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				status := 200
-				tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+				tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 					if status != 200 && c.after != "" {
 						return reply(status, "Retry-After", c.after)
 					}
 					return reply(status)
-				}), WithFailFast(), WithLimit(limit), WithKey(ByContext)))
+				}), throttle.WithFailFast(), throttle.WithLimit(limit), throttle.WithKey(throttle.ByContext)))
 				held := func(tenant string) bool {
-					resp, err := tr.RoundTrip(get(ContextWithKey(t.Context(), tenant), "http://a.com/x"))
+					resp, err := tr.RoundTrip(get(throttle.ContextWithKey(t.Context(), tenant), "http://a.com/x"))
 					require.NoError(t, err)
-					r, ok := RejectionOf(resp)
-					return ok && r.Reason == ReasonHeld
+					r, ok := throttle.RejectionOf(resp)
+					return ok && r.Reason == throttle.ReasonHeld
 				}
 				require.False(t, held("other"))
 				status = c.status
@@ -137,11 +137,11 @@ func TestA503ToOneTenantHoldsTheOthersForAMinuteAtMost(t *testing.T) {
 func TestTheFirstResponseHoldsRequestsForAsLongAsItTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := time.Duration(0)
-		tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+		tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			n++
 			time.Sleep(n * 100 * time.Millisecond)
 			return reply(200, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "20", "X-RateLimit-Reset", "1")
-		}), WithFailFast()))
+		}), throttle.WithFailFast()))
 		for range 10 {
 			go tr.RoundTrip(get(t.Context(), "http://a.com/x"))
 			synctest.Wait()
@@ -150,7 +150,7 @@ func TestTheFirstResponseHoldsRequestsForAsLongAsItTook(t *testing.T) {
 			time.Sleep(time.Duration(150+50*i) * time.Millisecond)
 			resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
 			require.NoError(t, err)
-			r, ok := RejectionOf(resp)
+			r, ok := throttle.RejectionOf(resp)
 			assert.Equal(t, refused, ok, "%+v", r)
 			if ok {
 				assert.GreaterOrEqual(t, r.Wait, 50*time.Millisecond)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -46,7 +46,7 @@ func TestStarvedLineThatIsHeldBarsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var n atomic.Int64
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host != "a.com" {
 				return reply(200)
 			}
@@ -55,7 +55,7 @@ func TestStarvedLineThatIsHeldBarsNoOther(t *testing.T) {
 				return reply(429, "Retry-After", "12")
 			}
 			return reply(429, "Retry-After", "3600")
-		}), WithLimit(TokenBucket(2, time.Second, Burst(1))))
+		}), throttle.WithLimit(throttle.TokenBucket(2, time.Second, throttle.Burst(1))))
 		require.NoError(t, err)
 		tr.RoundTrip(get(t.Context(), "http://a.com/x"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -109,7 +109,7 @@ func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var n atomic.Int64
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			if n.Add(1) == 1 {
 				return reply(429, "Retry-After", "1", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600")
 			}
@@ -139,8 +139,8 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var bad atomic.Bool
 			bad.Store(true)
-			tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
-				WithAdaptive(), WithHooks(Hooks{OnGrant: func(GrantEvent) {
+			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
+				throttle.WithAdaptive(), throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) {
 					if bad.Load() {
 						panic("hook")
 					}
@@ -179,19 +179,19 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 func TestEmptyQuotaRejectsImmediatelyWithoutPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			time.Sleep(100 * time.Millisecond)
 			return reply(200, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600")
-		}), WithLimit(TokenBucket(1, time.Second, Burst(1))), WithMaxWait(30*time.Second))
+		}), throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(1))), throttle.WithMaxWait(30*time.Second))
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() {
 				resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
 				require.NoError(t, err)
-				if r, ok := RejectionOf(resp); ok {
+				if r, ok := throttle.RejectionOf(resp); ok {
 					assert.Less(t, time.Since(start), time.Second, "%d", i)
-					assert.Equal(t, ReasonHeld, r.Reason)
+					assert.Equal(t, throttle.ReasonHeld, r.Reason)
 				}
 			})
 		}
@@ -202,9 +202,9 @@ func TestEmptyQuotaRejectsImmediatelyWithoutPatience(t *testing.T) {
 // Gates fill the front of the heap, and no key's bucket can be evicted any more (and the other way round).
 func TestGatesDontStandInTheWayOfEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "99", "X-RateLimit-Reset", "60")
-		}), WithLimit(FixedWindow(100, 24*time.Hour)), WithKey(ByHeader("Tenant")), WithMaxKeys(1000))
+		}), throttle.WithLimit(throttle.FixedWindow(100, 24*time.Hour)), throttle.WithKey(throttle.ByHeader("Tenant")), throttle.WithMaxKeys(1000))
 		require.NoError(t, err)
 		refused := 0
 		for i := range 3000 {
@@ -212,8 +212,8 @@ func TestGatesDontStandInTheWayOfEviction(t *testing.T) {
 			req.Header.Set("Tenant", fmt.Sprint(i))
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
-			if r, ok := RejectionOf(resp); ok {
-				require.Equal(t, ReasonKeys, r.Reason)
+			if r, ok := throttle.RejectionOf(resp); ok {
+				require.Equal(t, throttle.ReasonKeys, r.Reason)
 				refused++
 			}
 			time.Sleep(time.Millisecond)
@@ -224,9 +224,9 @@ func TestGatesDontStandInTheWayOfEviction(t *testing.T) {
 
 func TestBucketsDontStandInTheWayOfGates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "99", "X-RateLimit-Reset", "86400")
-		}), WithLimit(TokenBucket(1, time.Minute)), WithKey(ByHeader("Tenant")), WithMaxKeys(1000))
+		}), throttle.WithLimit(throttle.TokenBucket(1, time.Minute)), throttle.WithKey(throttle.ByHeader("Tenant")), throttle.WithMaxKeys(1000))
 		require.NoError(t, err)
 		refused := map[string]int{}
 		for i := range 3000 {
@@ -234,7 +234,7 @@ func TestBucketsDontStandInTheWayOfGates(t *testing.T) {
 			req.Header.Set("Tenant", fmt.Sprint(i))
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
-			if r, ok := RejectionOf(resp); ok {
+			if r, ok := throttle.RejectionOf(resp); ok {
 				refused[r.Reason.String()+" "+r.Limit]++
 			}
 			time.Sleep(time.Millisecond)
@@ -246,18 +246,18 @@ func TestBucketsDontStandInTheWayOfGates(t *testing.T) {
 // Plans do not count requests that wait for the same bucket without a gate.
 func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLimiter(WithLimit(TokenBucket(1, time.Second, Burst(1))))
+		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(1))))
 		require.NoError(t, err)
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }), WithLimiter(l), WithMaxWait(5*time.Second))
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }), throttle.WithLimiter(l), throttle.WithMaxWait(5*time.Second))
 		require.NoError(t, err)
 		for range 30 {
-			go l.Wait(t.Context(), Ask{})
+			go l.Wait(t.Context(), throttle.Ask{})
 		}
 		synctest.Wait()
 		start := time.Now()
 		resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
 		require.NoError(t, err)
-		_, ok := RejectionOf(resp)
+		_, ok := throttle.RejectionOf(resp)
 		assert.True(t, ok)
 		assert.Zero(t, time.Since(start), "29 s are ahead")
 		time.Sleep(time.Minute)
@@ -267,21 +267,21 @@ func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 // A new rate rejects a request that could be granted in time, because those ahead in another line are rejected only afterwards.
 func TestRejudgingDoesNotCountRejectedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
-			WithLimit(TokenBucket(10, time.Second, Burst(1), Name("x"))))
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
+			throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Burst(1), throttle.Name("x"))))
 		require.NoError(t, err)
 		tr.RoundTrip(get(t.Context(), "http://a.com/x"))
 		go tr.RoundTrip(get(t.Context(), "http://a.com/x")) // opens a's line first
 		synctest.Wait()
 		for range 50 {
-			go tr.RoundTrip(get(ContextWithMaxWait(t.Context(), 8*time.Second), "http://b.com/x"))
+			go tr.RoundTrip(get(throttle.ContextWithMaxWait(t.Context(), 8*time.Second), "http://b.com/x"))
 		}
 		synctest.Wait()
 		var refused error
 		go func() {
-			resp, err := tr.RoundTrip(get(ContextWithMaxWait(t.Context(), 40*time.Second), "http://a.com/x"))
+			resp, err := tr.RoundTrip(get(throttle.ContextWithMaxWait(t.Context(), 40*time.Second), "http://a.com/x"))
 			require.NoError(t, err)
-			if r, ok := RejectionOf(resp); ok {
+			if r, ok := throttle.RejectionOf(resp); ok {
 				refused = r
 			}
 		}()
@@ -298,7 +298,7 @@ func TestANewPartyIsPacedByItsOwnRate(t *testing.T) {
 		start := time.Now()
 		var sent []time.Duration
 		n := 0
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			if r.Header.Get("Tenant") != "new" {
 				return reply(200, "X-RateLimit-Limit", "100000", "X-RateLimit-Remaining", "99999", "X-RateLimit-Reset", "60")
 			}
@@ -307,7 +307,7 @@ func TestANewPartyIsPacedByItsOwnRate(t *testing.T) {
 				return reply(429, "Retry-After", "5")
 			}
 			return reply(200)
-		}), WithKey(ByHeader("Tenant")))
+		}), throttle.WithKey(throttle.ByHeader("Tenant")))
 		require.NoError(t, err)
 		do := func(tenant string) {
 			req := get(t.Context(), "http://a.com/x")
@@ -331,18 +331,18 @@ func TestANewPartyIsPacedByItsOwnRate(t *testing.T) {
 
 func TestARestoredHoldOfAHostIsForEveryParty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mk := func() *Transport {
-			tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(503, "Retry-After", "100") }),
-				WithKey(ByHeader("Tenant")), WithLimit(TokenBucket(100, time.Second)), WithFailFast())
+		mk := func() *throttle.Transport {
+			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(503, "Retry-After", "100") }),
+				throttle.WithKey(throttle.ByHeader("Tenant")), throttle.WithLimit(throttle.TokenBucket(100, time.Second)), throttle.WithFailFast())
 			require.NoError(t, err)
 			return tr
 		}
-		do := func(tr *Transport, tenant string) bool {
+		do := func(tr *throttle.Transport, tenant string) bool {
 			req := get(t.Context(), "http://a.com/x")
 			req.Header.Set("Tenant", tenant)
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
-			_, ok := RejectionOf(resp)
+			_, ok := throttle.RejectionOf(resp)
 			return ok
 		}
 		tr := mk()
@@ -357,55 +357,55 @@ func TestARestoredHoldOfAHostIsForEveryParty(t *testing.T) {
 // A Limiter can't restore what it has saved itself.
 func TestAHoldWithoutLimitsIsRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLimiter()
+		l, err := throttle.NewLimiter()
 		require.NoError(t, err)
 		l.Hold("", time.Minute)
-		next, err := NewLimiter()
+		next, err := throttle.NewLimiter()
 		require.NoError(t, err)
 		assert.NoError(t, next.Restore(l.Snapshot()))
-		_, ok := next.Try(Ask{})
+		_, ok := next.Try(throttle.Ask{})
 		assert.False(t, ok)
 	})
 }
 
 func TestRestoringTwiceSpendsNothingTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLimiter(WithLimit(FixedWindow(10, time.Hour)))
+		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(10, time.Hour)))
 		require.NoError(t, err)
-		l.Try(Ask{Cost: 5})
+		l.Try(throttle.Ask{Cost: 5})
 		s := l.Snapshot()
 		require.NoError(t, l.Restore(s))
-		_, ok := l.Try(Ask{Cost: 5})
+		_, ok := l.Try(throttle.Ask{Cost: 5})
 		assert.True(t, ok, "what is restored takes the place of what there is")
 	})
 }
 
 func TestNegativeDurationsOfASnapshotAreNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLimiter(WithLimit(FixedWindow(10, time.Hour, Name("x"))))
+		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(10, time.Hour, throttle.Name("x"))))
 		require.NoError(t, err)
-		s := snapshot(saved.State{Taken: time.Now(), Buckets: []saved.Bucket{{Limit: "x", Held: math.MinInt64}},
+		s := snapshot(t, saved.State{Taken: time.Now(), Buckets: []saved.Bucket{{Limit: "x", Held: math.MinInt64}},
 			Servers: []saved.Server{{Host: "h", Held: math.MinInt64, Quotas: []saved.Quota{{Name: "default", Reset: math.MinInt64}}}}})
 		time.Sleep(time.Second)
 		_ = l.Restore(s)
-		_, ok := l.Try(Ask{})
+		_, ok := l.Try(throttle.Ask{})
 		assert.True(t, ok)
 		s = l.Snapshot()
-		assert.Empty(t, stateOf(&s).Servers)
+		assert.Empty(t, stateOf(t, s).Servers)
 	})
 }
 
 // The first word of a server is overheard in the answer to a request that costs nothing at an Adaptive limit.
 func TestTheWordInAnswerToWhatCostsNothingIsHeard(t *testing.T) {
-	for name, limit := range map[string]Limit{"bucket": TokenBucket(9, time.Second), "adaptive": Adaptive(AIMD{})} {
+	for name, limit := range map[string]throttle.Limit{"bucket": throttle.TokenBucket(9, time.Second), "adaptive": throttle.Adaptive(throttle.AIMD{})} {
 		synctest.Test(t, func(t *testing.T) {
-			tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(503, "Retry-After", "60") }),
-				WithLimit(limit), WithWeights(map[string]int64{"/free": 0}), WithFailFast())
+			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(503, "Retry-After", "60") }),
+				throttle.WithLimit(limit), throttle.WithWeights(map[string]int64{"/free": 0}), throttle.WithFailFast())
 			require.NoError(t, err)
 			tr.RoundTrip(get(t.Context(), "http://a.com/free"))
 			resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/free"))
 			require.NoError(t, err)
-			_, ok := RejectionOf(resp)
+			_, ok := throttle.RejectionOf(resp)
 			assert.True(t, ok, name)
 		})
 	}
@@ -414,8 +414,8 @@ func TestTheWordInAnswerToWhatCostsNothingIsHeard(t *testing.T) {
 // A gate, a party and a host are made for each new key, although no server has said anything and no request waits.
 func TestThereAreNoGatesBeforeAServerHasSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
-			WithLimit(TokenBucket(100, time.Second)), WithKey(ByHeader("Tenant")))
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
+			throttle.WithLimit(throttle.TokenBucket(100, time.Second)), throttle.WithKey(throttle.ByHeader("Tenant")))
 		require.NoError(t, err)
 		for i := range 1000 {
 			req := get(t.Context(), "http://a.com/x")
@@ -448,8 +448,8 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 
 // Nil response without an error.
 func TestNilResponseWithoutAnErrorDoesNotPanic(t *testing.T) {
-	for _, o := range []Option{WithLimit(TokenBucket(9, time.Second)), WithAdaptive(), WithLimit(InFlight(1))} {
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) { return nil, nil }), o)
+	for _, o := range []throttle.Option{throttle.WithLimit(throttle.TokenBucket(9, time.Second)), throttle.WithAdaptive(), throttle.WithLimit(throttle.InFlight(1))} {
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return nil, nil }), o)
 		require.NoError(t, err)
 		assert.NotPanics(t, func() { tr.RoundTrip(get(t.Context(), "http://a.com/x")) })
 	}
@@ -459,7 +459,7 @@ func TestNilResponseWithoutAnErrorDoesNotPanic(t *testing.T) {
 func BenchmarkAnswerToAPartyOfManyFamilies(b *testing.B) {
 	for _, n := range []int{1, 1000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 				return reply(200, "X-RateLimit-Limit", "100000000", "X-RateLimit-Remaining", "99999999", "X-RateLimit-Reset", "3600")
 			}))
 			require.NoError(b, err)
@@ -479,13 +479,13 @@ func BenchmarkAnswerToAPartyOfManyFamilies(b *testing.B) {
 // those that were answered long ago.
 func TestTheFirstWordHoldsForASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host == "a.com" {
 				time.Sleep(30 * time.Second)
 				return reply(200, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "3600")
 			}
 			return reply(200)
-		}), WithFailFast())
+		}), throttle.WithFailFast())
 		require.NoError(t, err)
 		go tr.RoundTrip(get(t.Context(), "http://a.com/x"))
 		for range 2000 {
@@ -495,7 +495,7 @@ func TestTheFirstWordHoldsForASecondAtMost(t *testing.T) {
 		time.Sleep(12 * time.Second)
 		resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
 		require.NoError(t, err)
-		r, ok := RejectionOf(resp)
+		r, ok := throttle.RejectionOf(resp)
 		assert.False(t, ok, "%v", r)
 	})
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -24,10 +24,13 @@ import (
 // machine only makes the test easier.
 func TestManyGoroutinesNeverGetMore(t *testing.T) {
 	for _, perSecond := range []int64{10_000, 1_000_000} {
-		for _, limit := range []Limit{TokenBucket(perSecond, time.Second, Burst(100)), Pace(perSecond, time.Second), SlidingWindow(perSecond/100, 10*time.Millisecond)} {
+		for kind, limit := range map[string]throttle.Limit{
+			"bucket": throttle.TokenBucket(perSecond, time.Second, throttle.Burst(100)), "pace": throttle.Pace(perSecond, time.Second),
+			"sliding window": throttle.SlidingWindow(perSecond/100, 10*time.Millisecond),
+		} {
 			for _, by := range []string{"Try", "Wait"} {
-				t.Run(fmt.Sprint(kindOf(limit), perSecond, by), func(t *testing.T) {
-					l := limiterOf(t, WithLimit(limit))
+				t.Run(fmt.Sprint(kind, perSecond, by), func(t *testing.T) {
+					l := limiterOf(t, throttle.WithLimit(limit))
 					ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 					defer cancel()
 					var granted atomic.Int64
@@ -36,10 +39,10 @@ func TestManyGoroutinesNeverGetMore(t *testing.T) {
 						all.Go(func() {
 							for ctx.Err() == nil {
 								if by == "Wait" {
-									if l.Wait(ctx, Ask{}) == nil {
+									if l.Wait(ctx, throttle.Ask{}) == nil {
 										granted.Add(1)
 									}
-								} else if _, ok := l.Try(Ask{}); ok {
+								} else if _, ok := l.Try(throttle.Ask{}); ok {
 									granted.Add(1)
 								}
 							}
@@ -48,12 +51,12 @@ func TestManyGoroutinesNeverGetMore(t *testing.T) {
 					all.Wait()
 					elapsed := time.Since(coreOf(l).Start)
 					most := int64(float64(perSecond)*elapsed.Seconds()) + 1
-					switch kindOf(limit) {
+					switch kind {
 					case "bucket":
 						most += 100
 					case "pace":
 						most++
-					case "sliding-window":
+					case "sliding window":
 						most = perSecond / 100 * (int64(elapsed/(10*time.Millisecond)) + 1)
 					}
 					require.LessOrEqual(t, granted.Load(), most, "in %v", elapsed)
@@ -69,23 +72,23 @@ func TestManyGoroutinesNeverGetMore(t *testing.T) {
 
 // TestEverythingAtOnce is for the race detector: all that a Limiter and its Transport can do, by many at once.
 func TestEverythingAtOnce(t *testing.T) {
-	limits := WithLimit(
-		TokenBucket(20_000, time.Second, Name("all"), Burst(50), Key(func(*http.Request) string { return "" })),
-		SlidingWindow(300, 20*time.Millisecond, Name("window"), SettleJSON("usage.tokens")),
-		FixedWindow(1000, 50*time.Millisecond, ClampCost(), Settle(func(r *http.Request, _ *http.Response) (int64, bool) {
+	limits := throttle.WithLimit(
+		throttle.TokenBucket(20_000, time.Second, throttle.Name("all"), throttle.Burst(50), throttle.Key(func(*http.Request) string { return "" })),
+		throttle.SlidingWindow(300, 20*time.Millisecond, throttle.Name("window"), throttle.SettleJSON("usage.tokens")),
+		throttle.FixedWindow(1000, 50*time.Millisecond, throttle.ClampCost(), throttle.Settle(func(r *http.Request, _ *http.Response) (int64, bool) {
 			return int64(len(r.URL.Path)), r.URL.Path != "/"
-		})), InFlight(40),
-		Pace(5000, time.Second, RateFor(func(key string) (int64, time.Duration) { return int64(len(key)) * 1000, time.Second })),
+		})), throttle.InFlight(40),
+		throttle.Pace(5000, time.Second, throttle.RateFor(func(key string) (int64, time.Duration) { return int64(len(key)) * 1000, time.Second })),
 	)
 	var seen atomic.Int64
-	hooks := Hooks{OnSettle: func(SettleEvent) { seen.Add(1) }, OnGrant: func(GrantEvent) { seen.Add(1) }, OnReject: func(RejectEvent) { seen.Add(1) }, OnCancel: func(CancelEvent) { seen.Add(1) }, OnWait: func(WaitEvent) {}}
+	hooks := throttle.Hooks{OnSettle: func(throttle.SettleEvent) { seen.Add(1) }, OnGrant: func(throttle.GrantEvent) { seen.Add(1) }, OnReject: func(throttle.RejectEvent) { seen.Add(1) }, OnCancel: func(throttle.CancelEvent) { seen.Add(1) }, OnWait: func(throttle.WaitEvent) {}}
 	sent := roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Path == "/lost" {
 			return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
 		}
 		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(`{"usage":{"tokens":3}}`)), Request: r}, nil
 	})
-	transport := Must(New(sent, limits, WithHooks(hooks), WithMaxKeys(20), WithMaxQueue(50), WithKey(ByContext)))
+	transport := throttle.Must(throttle.New(sent, limits, throttle.WithHooks(hooks), throttle.WithMaxKeys(20), throttle.WithMaxQueue(50), throttle.WithKey(throttle.ByContext)))
 	l := transport.Limiter()
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer cancel()
@@ -120,13 +123,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // disturb does one thing.
-func disturb(ctx context.Context, t *testing.T, l *Limiter, transport *Transport, r *rand.Rand) {
+func disturb(ctx context.Context, t *testing.T, l *throttle.Limiter, transport *throttle.Transport, r *rand.Rand) {
 	key := strconv.Itoa(r.IntN(40))
-	ctx, cancel := context.WithTimeout(ContextWithKey(ctx, key), time.Duration(r.IntN(int(20*time.Millisecond))))
+	ctx, cancel := context.WithTimeout(throttle.ContextWithKey(ctx, key), time.Duration(r.IntN(int(20*time.Millisecond))))
 	defer cancel()
 	switch r.IntN(14) {
 	case 0:
-		l.Try(Ask{Key: key, Cost: 1 + r.Int64N(10)})
+		l.Try(throttle.Ask{Key: key, Cost: 1 + r.Int64N(10)})
 	case 1:
 		_ = l.SetRate("all", 10_000+r.Int64N(20_000), time.Second)
 	case 2:
@@ -139,7 +142,7 @@ func disturb(ctx context.Context, t *testing.T, l *Limiter, transport *Transport
 		}
 		_, _ = l.Stats(), transport.Stats()
 	case 5, 6:
-		ask := Ask{Key: key, Cost: 1 + r.Int64N(5), Priority: r.IntN(3) - 1, MaxWait: new(time.Duration(r.IntN(int(10 * time.Millisecond))))}
+		ask := throttle.Ask{Key: key, Cost: 1 + r.Int64N(5), Priority: r.IntN(3) - 1, MaxWait: new(time.Duration(r.IntN(int(10 * time.Millisecond))))}
 		if g, err := l.Acquire(ctx, ask); err == nil {
 			cost := r.Int64N(20)
 			switch r.IntN(3) {
@@ -154,9 +157,9 @@ func disturb(ctx context.Context, t *testing.T, l *Limiter, transport *Transport
 		}
 	case 7:
 		time.AfterFunc(time.Duration(r.IntN(int(time.Millisecond))), cancel)
-		_ = l.Wait(ctx, Ask{Key: key, Cost: 1 + r.Int64N(50)})
+		_ = l.Wait(ctx, throttle.Ask{Key: key, Cost: 1 + r.Int64N(50)})
 	default:
-		ctx, receipt := ContextWithReceipt(ContextWithPriority(ctx, r.IntN(3)))
+		ctx, receipt := throttle.ContextWithReceipt(throttle.ContextWithPriority(ctx, r.IntN(3)))
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://example.com/"+[]string{"", "x", "lost"}[r.IntN(3)], nil)
 		if err != nil {
 			panic(err)
@@ -165,7 +168,7 @@ func disturb(ctx context.Context, t *testing.T, l *Limiter, transport *Transport
 			go receipt.Settle("all", 2)
 		}
 		if resp, err := transport.RoundTrip(req); err == nil {
-			if rejection, ok := RejectionOf(resp); ok {
+			if rejection, ok := throttle.RejectionOf(resp); ok {
 				_ = rejection.Error()
 			}
 			_, _ = io.CopyN(io.Discard, resp.Body, r.Int64N(50))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -24,7 +24,7 @@ func hintServerOf(t *testing.T, name string) hintCase {
 }
 
 // with returns the case with other options, for a host that stands still now and then, at a round trip.
-func (c hintCase) with(options func(int64, time.Duration) []Option, trip time.Duration) hintCase {
+func (c hintCase) with(options func(int64, time.Duration) []throttle.Option, trip time.Duration) hintCase {
 	c.options, c.trip, c.stalls = options, trip, true
 	return c
 }
@@ -107,7 +107,7 @@ func TestAdaptiveBesideHintsUsesTheLimit(t *testing.T) {
 
 func TestNeighboursShareAWindow(t *testing.T) {
 	several := []int{2, 5}
-	for name, options := range map[string]func(int64, time.Duration) []Option{"hints": hintsAlone, "known": wholeLimit, "adaptive": adaptiveTwice} {
+	for name, options := range map[string]func(int64, time.Duration) []throttle.Option{"hints": hintsAlone, "known": wholeLimit, "adaptive": adaptiveTwice} {
 		for _, clients := range several[:seeds(2)] {
 			t.Run(name, func(t *testing.T) {
 				c := hintServerOf(t, "express draft-6")
@@ -131,7 +131,7 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 		rule    string
 		off     quota.Rules
 		server  string
-		options func(int64, time.Duration) []Option
+		options func(int64, time.Duration) []throttle.Option
 		clients int
 		trip    time.Duration
 		of      func(hintResult) float64
@@ -166,4 +166,4 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 	}
 }
 
-func knownAt50(int64, time.Duration) []Option { return known(50, time.Second) }
+func knownAt50(int64, time.Duration) []throttle.Option { return known(50, time.Second) }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 )
 
 // A recordedLimit keeps when requests came.
@@ -71,14 +71,14 @@ func TestAShareLeavesAPartOfAQuotaOnlyOnce(t *testing.T) {
 	for _, c := range []struct{ limit, left, more int64 }{{1000, 10, 10}, {100, 52, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			left := c.left + 1
-			tr, err := New(rt(func(r *http.Request) (*http.Response, error) {
+			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 				left--
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r, Header: http.Header{
 					"X-Ratelimit-Limit":     {strconv.FormatInt(c.limit, 10)},
 					"X-Ratelimit-Remaining": {strconv.FormatInt(left, 10)},
 					"X-Ratelimit-Reset":     {"60"},
 				}}, nil
-			}), WithLimit(TokenBucket(1000, time.Second, Fraction(0.5))))
+			}), throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Fraction(0.5))))
 			require.NoError(t, err)
 			start := time.Now()
 			for range 1 + c.more {
@@ -86,9 +86,9 @@ func TestAShareLeavesAPartOfAQuotaOnlyOnce(t *testing.T) {
 				require.NoError(t, err)
 			}
 			assert.Less(t, time.Since(start), time.Second)
-			resp, err := tr.RoundTrip(get(ContextWithMaxWait(t.Context(), time.Second), "http://a.com/x"))
+			resp, err := tr.RoundTrip(get(throttle.ContextWithMaxWait(t.Context(), time.Second), "http://a.com/x"))
 			require.NoError(t, err)
-			r, local := RejectionOf(resp)
+			r, local := throttle.RejectionOf(resp)
 			require.True(t, local)
 			assert.Equal(t, "server", r.Limit)
 			assert.Greater(t, r.Wait, 58*time.Second)
@@ -102,7 +102,7 @@ func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 		const n, per = 50, 10 * time.Second
 		s := &hintServer{limit: &winLimit{n: n, per: int64(per)}, tell: draft6, began: time.Now(), dice: rand.New(rand.NewPCG(1, 2)),
 			refused: make([]int, 1), counts: make([][]int, 1)}
-		tr, err := New(s.client(0))
+		tr, err := throttle.New(s.client(0))
 		require.NoError(t, err)
 		asks := func(times int) time.Duration {
 			start := time.Now()
@@ -127,7 +127,7 @@ func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 // server tells.
 func TestAnElasticWindowIsLeftAloneUntilItEnds(t *testing.T) {
 	for server, least := range map[string]float64{"elastic window": 0.33, "elastic window, told late": 0.28} {
-		for name, options := range map[string]func(int64, time.Duration) []Option{"hints": hintsAlone, "known": known, "adaptive": adaptiveTwice} {
+		for name, options := range map[string]func(int64, time.Duration) []throttle.Option{"hints": hintsAlone, "known": known, "adaptive": adaptiveTwice} {
 			t.Run(server+", "+name, func(t *testing.T) {
 				r := hintServerOf(t, server).with(options, time.Millisecond).median(t, seeds(3))
 				assert.GreaterOrEqual(t, r.share, least, "%v", r)

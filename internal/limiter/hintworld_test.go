@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -185,14 +185,14 @@ type hintCase struct {
 	name    string
 	limit   func(r *rand.Rand) hintLimit
 	tell    teller
-	rate    float64                                   // of the server, per second
-	options func(n int64, per time.Duration) []Option // of each client
-	clients int                                       // 0: 1
-	callers int                                       // of each; 0: 16
-	trip    time.Duration                             // 0: 20 ms
-	length  time.Duration                             // 0: 20 s
-	apart   time.Duration                             // between the starts of clients
-	works   time.Duration                             // see hintServer
+	rate    float64                                            // of the server, per second
+	options func(n int64, per time.Duration) []throttle.Option // of each client
+	clients int                                                // 0: 1
+	callers int                                                // of each; 0: 16
+	trip    time.Duration                                      // 0: 20 ms
+	length  time.Duration                                      // 0: 20 s
+	apart   time.Duration                                      // between the starts of clients
+	works   time.Duration                                      // see hintServer
 	stalls  bool
 	stop    func(client int) (from, until time.Duration) // in which a client works; nil: always
 	off     quota.Rules
@@ -238,7 +238,7 @@ func (c hintCase) run(t *testing.T, seed uint64) (res hintResult) {
 		n, per := s.limit.size()
 		var wg sync.WaitGroup
 		for i := range c.clients {
-			tr, err := New(s.client(i), c.options(n, per)...)
+			tr, err := throttle.New(s.client(i), c.options(n, per)...)
 			if err != nil {
 				t.Error(err)
 				return
@@ -252,12 +252,12 @@ func (c hintCase) run(t *testing.T, seed uint64) (res hintResult) {
 				wg.Go(func() {
 					time.Sleep(from)
 					for time.Since(s.began) < until {
-						ctx := ContextWithMaxWait(t.Context(), until-time.Since(s.began))
+						ctx := throttle.ContextWithMaxWait(t.Context(), until-time.Since(s.began))
 						resp, err := tr.RoundTrip(get(ctx, "http://a.com/x"))
 						if err != nil {
 							return
 						}
-						if _, local := RejectionOf(resp); local {
+						if _, local := throttle.RejectionOf(resp); local {
 							return
 						}
 						io.Copy(io.Discard, resp.Body)
@@ -333,24 +333,24 @@ func (c hintCase) median(t *testing.T, seeds uint64) hintResult {
 	}
 }
 
-func known(n int64, per time.Duration) []Option {
-	return []Option{WithLimit(TokenBucket(n*95, 100*per, Burst(1)))}
+func known(n int64, per time.Duration) []throttle.Option {
+	return []throttle.Option{throttle.WithLimit(throttle.TokenBucket(n*95, 100*per, throttle.Burst(1)))}
 }
-func knownDeaf(n int64, per time.Duration) []Option {
-	return append(known(n, per), WithoutServerHints())
+func knownDeaf(n int64, per time.Duration) []throttle.Option {
+	return append(known(n, per), throttle.WithoutServerHints())
 }
-func wholeLimit(n int64, per time.Duration) []Option {
-	return []Option{WithLimit(TokenBucket(n, per, Burst(1)))}
+func wholeLimit(n int64, per time.Duration) []throttle.Option {
+	return []throttle.Option{throttle.WithLimit(throttle.TokenBucket(n, per, throttle.Burst(1)))}
 }
-func inWindow(n int64, per time.Duration) []Option {
-	return []Option{WithLimit(SlidingWindow(n*95/100, per))}
+func inWindow(n int64, per time.Duration) []throttle.Option {
+	return []throttle.Option{throttle.WithLimit(throttle.SlidingWindow(n*95/100, per))}
 }
-func inWindowDeaf(n int64, per time.Duration) []Option {
-	return append(inWindow(n, per), WithoutServerHints())
+func inWindowDeaf(n int64, per time.Duration) []throttle.Option {
+	return append(inWindow(n, per), throttle.WithoutServerHints())
 }
-func hintsAlone(int64, time.Duration) []Option { return nil }
-func adaptiveTwice(n int64, per time.Duration) []Option {
-	return []Option{WithAdaptive(AIMD{Initial: 2 * float64(n) / per.Seconds()})}
+func hintsAlone(int64, time.Duration) []throttle.Option { return nil }
+func adaptiveTwice(n int64, per time.Duration) []throttle.Option {
+	return []throttle.Option{throttle.WithAdaptive(throttle.AIMD{Initial: 2 * float64(n) / per.Seconds()})}
 }
 
 func window(n int64, per time.Duration, clock bool) func(*rand.Rand) hintLimit {

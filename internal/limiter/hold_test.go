@@ -11,17 +11,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // waits returns a channel on which the wait of a request for that key is sent, or -1 if it was rejected. The request is in
 // the queue when waits returns.
-func waits(ctx context.Context, l *Limiter, key string) <-chan time.Duration {
+func waits(ctx context.Context, l *throttle.Limiter, key string) <-chan time.Duration {
 	out, start := make(chan time.Duration, 1), time.Now()
 	go func() {
-		if err := l.Wait(ctx, Ask{Key: key}); err != nil {
+		if err := l.Wait(ctx, throttle.Ask{Key: key}); err != nil {
 			out <- -1
 			return
 		}
@@ -33,7 +33,7 @@ func waits(ctx context.Context, l *Limiter, key string) <-chan time.Duration {
 
 func TestReleaseEndsAHoldAtTheInstantItIsCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 		l.Hold("a", time.Hour)
 		l.Hold("b", time.Hour)
 		a, second, b := waits(t.Context(), l, "a"), waits(t.Context(), l, "a"), waits(t.Context(), l, "b")
@@ -62,8 +62,8 @@ func TestReleaseEndsAHoldAtTheInstantItIsCalled(t *testing.T) {
 
 func TestReleaseOfAKeyWithoutABucketEndsItsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(1, time.Hour)))
-		_, ok := l.Try(Ask{Key: "busy"})
+		l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(1, time.Hour)))
+		_, ok := l.Try(throttle.Ask{Key: "busy"})
 		require.True(t, ok)
 		l.Hold("busy", 2*time.Hour) // may not be forgotten: there is room for no other
 		l.Hold("new", time.Hour)
@@ -73,37 +73,37 @@ func TestReleaseOfAKeyWithoutABucketEndsItsHold(t *testing.T) {
 		l.Release("new")
 		require.Zero(t, l.Limits()[0].HeldUntil)
 		time.Sleep(time.Hour) // the bucket of busy is full, and makes room
-		_, ok = l.Try(Ask{Key: "new"})
+		_, ok = l.Try(throttle.Ask{Key: "new"})
 		require.True(t, ok)
 	})
 }
 
 func TestHoldAllStopsEveryKeyUntilItsInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second), InFlight(5)))
-		_, err := l.Acquire(t.Context(), Ask{Key: "known"})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second), throttle.InFlight(5)))
+		_, err := l.Acquire(t.Context(), throttle.Ask{Key: "known"})
 		require.NoError(t, err)
-		var l2 = limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
+		var l2 = limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 		require.True(t, drain(l2, "line") == 1)
 		early := waits(t.Context(), l2, "line") // due in a second
-		impatient := waits(ContextWithMaxWait(t.Context(), 2*time.Second), l2, "line")
+		impatient := waits(throttle.ContextWithMaxWait(t.Context(), 2*time.Second), l2, "line")
 		synctest.Wait()
 		l2.HoldAll(time.Minute)
 		checkInvariants(t, l2)
 		require.EqualValues(t, -1, <-impatient, "rejected as soon as it is known")
 		for _, key := range []string{"", "known", "new"} {
-			wait, ok := l2.Try(Ask{Key: key})
+			wait, ok := l2.Try(throttle.Ask{Key: key})
 			require.False(t, ok, key)
 			require.Equal(t, time.Minute, wait, key)
 		}
 		time.Sleep(time.Minute - 1)
 		require.Empty(t, early)
-		_, ok := l2.Try(Ask{Key: "new"})
+		_, ok := l2.Try(throttle.Ask{Key: "new"})
 		require.False(t, ok)
 		sleep(1)
 		synctest.Wait()
 		require.Equal(t, time.Minute, <-early)
-		_, ok = l2.Try(Ask{Key: "new"})
+		_, ok = l2.Try(throttle.Ask{Key: "new"})
 		require.True(t, ok)
 		checkInvariants(t, l2)
 		require.EqualValues(t, 1, l2.Stats().Holds.Caller)
@@ -114,7 +114,7 @@ func TestHoldAllStopsEveryKeyUntilItsInstant(t *testing.T) {
 func TestReleaseAllLetsEveryoneGoAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 3 * limiter.PieceSize
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 		var all []<-chan time.Duration
 		for i := range keys {
 			l.Hold(fmt.Sprint(i), time.Hour)
@@ -136,12 +136,12 @@ func TestReleaseAllLetsEveryoneGoAtOnce(t *testing.T) {
 
 func TestHoldAllOutlivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, next := limiterOf(t, WithLimit(TokenBucket(1, time.Second))), limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
+		l, next := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second))), limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 		l.HoldAll(time.Minute)
 		s := l.Snapshot()
 		time.Sleep(20 * time.Second)
 		require.NoError(t, next.Restore(s))
-		wait, ok := next.Try(Ask{Key: "x"})
+		wait, ok := next.Try(throttle.Ask{Key: "x"})
 		require.False(t, ok)
 		require.Equal(t, 40*time.Second, wait)
 	})
@@ -153,20 +153,20 @@ func TestReleaseServerForgetsWhatAServerSaid(t *testing.T) {
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Header: header, Body: http.NoBody, Request: r}, nil
 		})
-		var holds []HoldEvent
-		var refusals []ServerRefusalEvent
-		tr := Must(New(base, WithFailFast(), WithRejectionError(), WithKey(ByHost), WithHooks(Hooks{
-			OnHold:          func(e HoldEvent) { holds = append(holds, e) },
-			OnServerRefusal: func(e ServerRefusalEvent) { refusals = append(refusals, e) },
+		var holds []throttle.HoldEvent
+		var refusals []throttle.ServerRefusalEvent
+		tr := throttle.Must(throttle.New(base, throttle.WithFailFast(), throttle.WithRejectionError(), throttle.WithKey(throttle.ByHost), throttle.WithHooks(throttle.Hooks{
+			OnHold:          func(e throttle.HoldEvent) { holds = append(holds, e) },
+			OnServerRefusal: func(e throttle.ServerRefusalEvent) { refusals = append(refusals, e) },
 		})))
 		l := tr.Limiter()
 		send := func() error { _, err := tr.RoundTrip(get(t.Context(), "http://api/")); return err }
 		require.NoError(t, send())
-		require.ErrorIs(t, send(), ErrThrottled)
+		require.ErrorIs(t, send(), throttle.ErrThrottled)
 		require.Len(t, holds, 1)
-		require.Equal(t, SourceServer, holds[0].Source)
+		require.Equal(t, throttle.SourceServer, holds[0].Source)
 		require.Equal(t, t.Context(), holds[0].Context)
-		require.Equal(t, []ServerRefusalEvent{{Context: t.Context(), Host: "api", Status: 429, RetryAfter: time.Hour}}, refusals)
+		require.Equal(t, []throttle.ServerRefusalEvent{{Context: t.Context(), Host: "api", Status: 429, RetryAfter: time.Hour}}, refusals)
 		servers := l.Servers()
 		require.Len(t, servers, 1)
 		require.Equal(t, "api", servers[0].Host)
@@ -175,7 +175,7 @@ func TestReleaseServerForgetsWhatAServerSaid(t *testing.T) {
 
 		l.Release("api")
 		l.ReleaseAll()
-		require.ErrorIs(t, send(), ErrThrottled, "the word of a server stays")
+		require.ErrorIs(t, send(), throttle.ErrThrottled, "the word of a server stays")
 		status, header = 200, nil
 		l.ForgetServer("api")
 		checkInvariants(t, l)
@@ -189,37 +189,37 @@ func TestReleaseServerForgetsWhatAServerSaid(t *testing.T) {
 
 func TestReleaseAllReachesTheKeyThatIsNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 		l.Hold("", time.Hour)
-		_, ok := l.Try(Ask{})
+		_, ok := l.Try(throttle.Ask{})
 		require.False(t, ok)
 		l.ReleaseAll()
-		_, ok = l.Try(Ask{})
+		_, ok = l.Try(throttle.Ask{})
 		require.True(t, ok)
 	})
 }
 
 func TestASnapshotTellsHowLongAllAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 		sleep(time.Minute)
 		l.HoldAll(time.Hour)
 		sleep(time.Minute)
 		s := l.Snapshot()
-		require.Equal(t, 59*time.Minute, stateOf(&s).Held)
+		require.Equal(t, 59*time.Minute, stateOf(t, s).Held)
 	})
 }
 
 func TestAHoldEventTellsHowLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var holds []HoldEvent
-		tr := Must(New(rt(func(*http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }),
-			WithLimit(Adaptive(AIMD{})), WithHooks(Hooks{OnHold: func(e HoldEvent) { holds = append(holds, e) }})))
+		var holds []throttle.HoldEvent
+		tr := throttle.Must(throttle.New(rt(func(*http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }),
+			throttle.WithLimit(throttle.Adaptive(throttle.AIMD{})), throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) { holds = append(holds, e) }})))
 		sleep(time.Hour)
 		_, err := tr.RoundTrip(get(t.Context(), "http://h/"))
 		require.NoError(t, err)
 		require.NotEmpty(t, holds)
-		require.Equal(t, SourceAdaptive, holds[0].Source)
+		require.Equal(t, throttle.SourceAdaptive, holds[0].Source)
 		require.InDelta(t, time.Minute, holds[0].For, float64(time.Second), "a minute and jitter")
 		require.EqualValues(t, 1, tr.Limiter().Stats().Holds.Adaptive)
 		require.EqualValues(t, 1, tr.Stats().Holds.Adaptive)
@@ -229,7 +229,7 @@ func TestAHoldEventTellsHowLong(t *testing.T) {
 // TestAHoldThatEndsMakesRoomForAnother fills the table of holds of keys without a bucket.
 func TestAHoldThatEndsMakesRoomForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Second)))
+		l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
 		l.Hold("kept", time.Hour)
 		for i := range bucket.MaxHolds {
 			l.Hold(strconv.Itoa(i), time.Minute)

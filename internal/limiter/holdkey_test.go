@@ -79,10 +79,11 @@ func TestRestoredEndlessHoldIsAHold(t *testing.T) {
 		old.HoldAll(math.MaxInt64)
 		s := old.Snapshot()
 		require.NoError(t, l.Restore(s))
-		for i := range stateOf(&s).Buckets {
-			stateOf(&s).Buckets[i].Held = math.MaxInt64
+		state := stateOf(t, s)
+		for i := range state.Buckets {
+			state.Buckets[i].Held = math.MaxInt64
 		}
-		require.NoError(t, l.Restore(s))
+		require.NoError(t, l.Restore(snapshot(t, state)))
 		for _, key := range []string{"k", "other"} {
 			_, err := l.Acquire(context.Background(), throttle.Ask{Key: key, MaxWait: new(time.Duration(0))})
 			var r *throttle.Rejection

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // gateCount returns the number of gates. The sweeper may be the last to have written the map, so it takes the lock.
-func gateCount(l *Limiter) int {
+func gateCount(l *throttle.Limiter) int {
 	coreOf(l).Lock()
 	defer coreOf(l).Unlock()
 	return coreOf(l).Servers().Len()
@@ -31,7 +31,7 @@ func holds(t *testing.T, ok bool, what string) {
 }
 
 // checkInvariants checks what holds of a Limiter whenever its mu is free and no timer is late.
-func checkInvariants(t *testing.T, l *Limiter) {
+func checkInvariants(t *testing.T, l *throttle.Limiter) {
 	t.Helper()
 	require.NoError(t, coreOf(l).Check())
 	coreOf(l).Lock()
@@ -50,7 +50,7 @@ func everyBucket(li *bucket.Limit) iter.Seq2[string, *bucket.Bucket] {
 }
 
 // checkLimits checks what is known of each limit against its buckets.
-func checkLimits(t *testing.T, l *Limiter, now meter.Instant) {
+func checkLimits(t *testing.T, l *throttle.Limiter, now meter.Instant) {
 	t.Helper()
 	for _, li := range append(slices.Clone(coreOf(l).Limits), coreOf(l).Gate) {
 		var buckets []*bucket.Bucket

@@ -11,15 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
 
 // drain takes all tokens that a key has in a limit of its own, and returns how many there were.
-func drain(l *Limiter, key string) (n int) {
+func drain(l *throttle.Limiter, key string) (n int) {
 	for {
-		if _, ok := l.Try(Ask{Key: key}); !ok {
+		if _, ok := l.Try(throttle.Ask{Key: key}); !ok {
 			return n
 		}
 		n++
@@ -39,9 +39,9 @@ func TestManyKeysAreForgotten(t *testing.T) {
 			return m.HeapAlloc
 		}
 		before := heap()
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
 		for i := range n {
-			if _, ok := l.Try(Ask{Key: strconv.Itoa(i)}); !ok {
+			if _, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i)}); !ok {
 				t.Fatal("a new key is not full")
 			}
 		}
@@ -57,20 +57,20 @@ func TestManyKeysAreForgotten(t *testing.T) {
 
 // TestKeysAreForgottenWhileAnotherIsNot has one that stays for long, by a hold or by a slow limit.
 func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
-	for name, opt := range map[string]Option{
-		"held": WithLimit(TokenBucket(10, time.Second)),
-		"slow": WithLimit(TokenBucket(10, time.Second), TokenBucket(10, 24*time.Hour, Name("daily"))),
+	for name, opt := range map[string]throttle.Option{
+		"held": throttle.WithLimit(throttle.TokenBucket(10, time.Second)),
+		"slow": throttle.WithLimit(throttle.TokenBucket(10, time.Second), throttle.TokenBucket(10, 24*time.Hour, throttle.Name("daily"))),
 	} {
 		within(t, name, func(t *testing.T) {
 			l := limiterOf(t, opt)
 			if name == "held" {
 				l.Hold("stays", 24*time.Hour)
 			}
-			_, err := l.Acquire(t.Context(), Ask{Key: "stays", Cost: 1, MaxWait: new(time.Duration(0))})
+			_, err := l.Acquire(t.Context(), throttle.Ask{Key: "stays", Cost: 1, MaxWait: new(time.Duration(0))})
 			require.Equal(t, name == "held", err != nil)
 			sleep(3 * time.Second)
 			for i := range 1000 {
-				ask := Ask{Key: strconv.Itoa(i), Cost: 1}
+				ask := throttle.Ask{Key: strconv.Itoa(i), Cost: 1}
 				if name == "slow" {
 					ask.Costs = map[string]int64{"daily": 0}
 				}
@@ -85,26 +85,26 @@ func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
 
 func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(Pace(1, time.Second)), WithMaxKeys(4))
+		l := limiterOf(t, throttle.WithLimit(throttle.Pace(1, time.Second)), throttle.WithMaxKeys(4))
 		l.Hold("held", 1000*time.Second)
-		_, ok := l.Try(Ask{Key: "debt", Cost: 1000})
+		_, ok := l.Try(throttle.Ask{Key: "debt", Cost: 1000})
 		require.True(t, ok)
-		waits := send(t, l, Ask{Key: "held", Cost: 1})
-		send(t, l, Ask{Key: "line", Cost: 900})
-		line := send(t, l, Ask{Key: "line", Cost: 1})
+		waits := send(t, l, throttle.Ask{Key: "held", Cost: 1})
+		send(t, l, throttle.Ask{Key: "line", Cost: 900})
+		line := send(t, l, throttle.Ask{Key: "line", Cost: 1})
 		for i := range 100 {
-			_, ok := l.Try(Ask{Key: strconv.Itoa(i), Cost: 2})
+			_, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i), Cost: 2})
 			require.Equal(t, i == 0, ok, "a fourth fits, and then has debt")
 			require.LessOrEqual(t, l.Stats().Buckets, 4)
 			checkInvariants(t, l)
 		}
-		full := requireRefused(t, send(t, l, Ask{Key: "fifth", Cost: 1}), 0, ReasonKeys)
+		full := requireRefused(t, send(t, l, throttle.Ask{Key: "fifth", Cost: 1}), 0, throttle.ReasonKeys)
 		require.Equal(t, "fifth", full.Key)
 		require.Equal(t, time.Second, full.Wait, "buckets are forgotten no more often")
 		require.Equal(t, uint64(100), l.Stats().Rejected.Keys)
 		sleep(2 * time.Second)
-		require.True(t, send(t, l, Ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
-		wait, _ := l.Try(Ask{Key: "debt"})
+		require.True(t, send(t, l, throttle.Ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
+		wait, _ := l.Try(throttle.Ask{Key: "debt"})
 		require.Equal(t, 998*time.Second, wait)
 		sleep(time.Hour)
 		requireGranted(t, waits, 1000*time.Second)
@@ -117,9 +117,9 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 // Room for one key is not made by forgetting another that the same request falls under.
 func TestMaxKeysEvictsNoneThatIsAboutToPay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Hour, Name("first")), TokenBucket(10, time.Hour, Name("second"))))
-		require.NotNil(t, send(t, l, Ask{Key: "k", Costs: map[string]int64{"first": 0, "second": 4}}).grant)
-		requireRefused(t, send(t, l, Ask{Key: "k", Cost: 1}), 0, ReasonKeys)
+		l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("first")), throttle.TokenBucket(10, time.Hour, throttle.Name("second"))))
+		require.NotNil(t, send(t, l, throttle.Ask{Key: "k", Costs: map[string]int64{"first": 0, "second": 4}}).grant)
+		requireRefused(t, send(t, l, throttle.Ask{Key: "k", Cost: 1}), 0, throttle.ReasonKeys)
 		for b := range l.Buckets() {
 			if b.Key == "k" {
 				require.Equal(t, "second", b.Limit)
@@ -132,12 +132,12 @@ func TestMaxKeysEvictsNoneThatIsAboutToPay(t *testing.T) {
 
 func TestMaxKeysEvictsNoKeyWithALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, empty(1), WithMaxKeys(3))
+		l := limiterOf(t, empty(1), throttle.WithMaxKeys(3))
 		var all []*request
 		for _, key := range []string{"a", "b", "c"} {
-			all = append(all, send(t, l, Ask{Key: key, Cost: 1}))
+			all = append(all, send(t, l, throttle.Ask{Key: key, Cost: 1}))
 		}
-		requireRefused(t, send(t, l, Ask{Key: "d", Cost: 1}), 0, ReasonKeys)
+		requireRefused(t, send(t, l, throttle.Ask{Key: "d", Cost: 1}), 0, throttle.ReasonKeys)
 		checkInvariants(t, l)
 		sleep(time.Second)
 		for _, r := range all {
@@ -149,10 +149,10 @@ func TestMaxKeysEvictsNoKeyWithALine(t *testing.T) {
 // TestMaxKeysSparesTheRequestsOwnKeys would charge a bucket that was just forgotten.
 func TestMaxKeysSparesTheRequestsOwnKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithMaxKeys(8),
-			WithLimit(TokenBucket(10, time.Hour, Name("a")), TokenBucket(10, time.Hour, Name("b")), TokenBucket(10, time.Hour, Name("c"))))
+		l := limiterOf(t, throttle.WithMaxKeys(8),
+			throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("a")), throttle.TokenBucket(10, time.Hour, throttle.Name("b")), throttle.TokenBucket(10, time.Hour, throttle.Name("c"))))
 		for i := range 20 {
-			_, ok := l.Try(Ask{Key: strconv.Itoa(i), Cost: 5})
+			_, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i), Cost: 5})
 			require.True(t, ok)
 			checkInvariants(t, l)
 			require.LessOrEqual(t, l.Stats().Buckets, 8)
@@ -160,15 +160,15 @@ func TestMaxKeysSparesTheRequestsOwnKeys(t *testing.T) {
 		require.Equal(t, 10, drain(l, "x"))
 		require.Equal(t, 0, drain(l, "x"))
 	})
-	l := limiterOf(t, WithMaxKeys(1), WithLimit(TokenBucket(10, time.Hour, Name("a")), TokenBucket(10, time.Hour, Name("b"))))
-	_, ok := l.Try(Ask{Key: "x"})
+	l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("a")), throttle.TokenBucket(10, time.Hour, throttle.Name("b"))))
+	_, ok := l.Try(throttle.Ask{Key: "x"})
 	require.False(t, ok, "there is no room for both")
 }
 
 func TestRateForSetsTheRateOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(map[string]int)
-		l := limiterOf(t, WithLimit(TokenBucket(2, time.Second, RateFor(func(key string) (int64, time.Duration) {
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(2, time.Second, throttle.RateFor(func(key string) (int64, time.Duration) {
 			asked[key]++
 			switch key {
 			case "gold":
@@ -185,17 +185,17 @@ func TestRateForSetsTheRateOfAKey(t *testing.T) {
 		require.Equal(t, 2, drain(l, ""))
 		require.Equal(t, map[string]int{"gold": 1, "iron": 1}, asked, "asked once for each key, and not for none")
 		for _, key := range []string{"bad", "worse"} {
-			require.ErrorContains(t, l.Wait(t.Context(), Ask{Key: key}), key)
-			wait, ok := l.Try(Ask{Key: key})
+			require.ErrorContains(t, l.Wait(t.Context(), throttle.Ask{Key: key}), key)
+			wait, ok := l.Try(throttle.Ask{Key: key})
 			require.False(t, ok)
 			require.Equal(t, time.Duration(math.MaxInt64), wait)
 		}
-		wait, _ := l.Try(Ask{Key: "gold"})
+		wait, _ := l.Try(throttle.Ask{Key: "gold"})
 		require.Equal(t, 100*time.Millisecond, wait)
 		require.NoError(t, l.SetRate("bucket", 4, time.Second))
-		wait, _ = l.Try(Ask{Key: "gold"})
+		wait, _ = l.Try(throttle.Ask{Key: "gold"})
 		require.Equal(t, 100*time.Millisecond, wait, "what RateFor said stays")
-		wait, _ = l.Try(Ask{Key: "iron"})
+		wait, _ = l.Try(throttle.Ask{Key: "iron"})
 		require.Equal(t, 250*time.Millisecond, wait)
 		sleep(10 * time.Second)
 		require.Zero(t, l.Stats().Buckets)
@@ -206,12 +206,12 @@ func TestRateForSetsTheRateOfAKey(t *testing.T) {
 }
 
 func TestRateForKeepsTheBurst(t *testing.T) {
-	l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, Burst(3), RateFor(func(string) (int64, time.Duration) { return 7, time.Hour }))))
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Burst(3), throttle.RateFor(func(string) (int64, time.Duration) { return 7, time.Hour }))))
 	require.Equal(t, 3, drain(l, "key"))
 }
 
 func TestNewKeysFollowASmallerBurst(t *testing.T) {
-	l := limiterOf(t, WithLimit(TokenBucket(10, time.Hour, Initial(5))))
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Initial(5))))
 	require.Equal(t, 5, drain(l, "before"))
 	require.NoError(t, l.SetBurst("bucket", 2))
 	require.Equal(t, 2, drain(l, "after"))
@@ -219,37 +219,39 @@ func TestNewKeysFollowASmallerBurst(t *testing.T) {
 
 func TestShareLeavesTheRest(t *testing.T) {
 	for _, c := range []struct {
-		limit Limit
+		limit throttle.Limit
 		burst int
 		next  time.Duration // until one more can be paid
 	}{
-		{TokenBucket(10, time.Second, Fraction(0.5)), 5, 200 * time.Millisecond},
-		{TokenBucket(10, time.Second, Fraction(0.29)), 2, 344_827_587},
-		{TokenBucket(100, time.Second, Fraction(0.29)), 29, 34_482_759},
-		{TokenBucket(3, time.Second, Fraction(0.1)), 1, 3_333_333_334},
-		{TokenBucket(10, time.Second, Fraction(0.5), Burst(4)), 2, 200 * time.Millisecond},
-		{Pace(10, time.Second, Fraction(0.5)), 1, 200 * time.Millisecond},
-		{SlidingWindow(100, time.Second, Fraction(0.29)), 29, time.Second},
-		{FixedWindow(100, time.Second, Fraction(0.07)), 7, time.Second},
-		{SlidingWindow(7, time.Second, Fraction(1.0/7)), 1, time.Second},
+		{throttle.TokenBucket(10, time.Second, throttle.Fraction(0.5)), 5, 200 * time.Millisecond},
+		{throttle.TokenBucket(10, time.Second, throttle.Fraction(0.29)), 2, 344_827_587},
+		{throttle.TokenBucket(100, time.Second, throttle.Fraction(0.29)), 29, 34_482_759},
+		{throttle.TokenBucket(3, time.Second, throttle.Fraction(0.1)), 1, 3_333_333_334},
+		{throttle.TokenBucket(10, time.Second, throttle.Fraction(0.5), throttle.Burst(4)), 2, 200 * time.Millisecond},
+		{throttle.Pace(10, time.Second, throttle.Fraction(0.5)), 1, 200 * time.Millisecond},
+		{throttle.SlidingWindow(100, time.Second, throttle.Fraction(0.29)), 29, time.Second},
+		{throttle.FixedWindow(100, time.Second, throttle.Fraction(0.07)), 7, time.Second},
+		{throttle.SlidingWindow(7, time.Second, throttle.Fraction(1.0/7)), 1, time.Second},
 	} {
-		within(t, fmt.Sprint(kindOf(c.limit), ruleOf(&c.limit).Share), func(t *testing.T) {
-			l, rule := limiterOf(t, WithLimit(c.limit)), ruleOf(&c.limit)
+		within(t, fmt.Sprint(c.burst, c.next), func(t *testing.T) {
+			l := limiterOf(t, throttle.WithLimit(c.limit))
+			li := coreOf(l).Limits[0]
+			n := li.Rate.N * 10
 			require.Equal(t, c.burst, drain(l, "key"))
-			wait, _ := l.Try(Ask{Key: "key"})
+			wait, _ := l.Try(throttle.Ask{Key: "key"})
 			require.Equal(t, c.next, wait)
-			require.NoError(t, l.SetRate(coreOf(l).Limits[0].Name, rule.Rate.N*10, time.Hour))
-			require.InDelta(t, float64(rule.Rate.N)*10*rule.Share/3600, coreOf(l).Limits[0].Buckets["key"].Rate().PerSecond(), 0.01)
+			require.NoError(t, l.SetRate(li.Name, n, time.Hour))
+			require.InDelta(t, float64(n)*li.Share/3600, li.Buckets["key"].Rate().PerSecond(), 0.01)
 		})
 	}
 }
 
 func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(3, time.Hour)))
-		require.NoError(t, l.Wait(ContextWithKey(t.Context(), ""), Ask{Key: "ignored", Cost: 3}))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(3, time.Hour)))
+		require.NoError(t, l.Wait(throttle.ContextWithKey(t.Context(), ""), throttle.Ask{Key: "ignored", Cost: 3}))
 		require.Equal(t, 3, drain(l, ""), "the key that cannot be computed is not the one of limits without keys")
-		require.Equal(t, 0, drain(l, NoKey))
+		require.Equal(t, 0, drain(l, throttle.NoKey))
 		require.Equal(t, 3, drain(l, "ignored"))
 	})
 }
@@ -257,17 +259,17 @@ func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
 // TestHeldKeyIsNotForgotten would end a hold early.
 func TestHeldKeyIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second)), WithMaxKeys(1))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second)), throttle.WithMaxKeys(1))
 		l.Hold("held", time.Minute)
 		for range 59 {
 			sleep(time.Second)
-			_, ok := l.Try(Ask{Key: "other"})
+			_, ok := l.Try(throttle.Ask{Key: "other"})
 			require.False(t, ok)
 		}
-		wait, _ := l.Try(Ask{Key: "held"})
+		wait, _ := l.Try(throttle.Ask{Key: "held"})
 		require.Equal(t, time.Second, wait)
 		sleep(3 * time.Second)
-		_, ok := l.Try(Ask{Key: "other"})
+		_, ok := l.Try(throttle.Ask{Key: "other"})
 		require.True(t, ok)
 	})
 }
@@ -276,13 +278,13 @@ func TestHeldKeyIsNotForgotten(t *testing.T) {
 func TestForgettingMintsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := metertest.Seeded(t, 11)
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(5)), SlidingWindow(8, 10*time.Second), FixedWindow(9, 15*time.Second)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(5)), throttle.SlidingWindow(8, 10*time.Second), throttle.FixedWindow(9, 15*time.Second)))
 		model := make(map[string]*metertest.Bucket)
 		granted := make(map[string][]metertest.Event)
 		for range 5000 {
 			sleep(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
 			key, now := strconv.Itoa(r.IntN(20)), int64(time.Since(coreOf(l).Start))
-			if _, ok := l.Try(Ask{Key: key}); !ok {
+			if _, ok := l.Try(throttle.Ask{Key: key}); !ok {
 				continue
 			}
 			m := model[key]
@@ -307,9 +309,9 @@ func TestForgettingMintsNothing(t *testing.T) {
 
 // TestTryOfAMissingKeyClampsNothing asks for the rate first, because the cost is clamped to a bucket that is yet to be made.
 func TestTryOfAMissingKeyClampsNothing(t *testing.T) {
-	l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, ClampCost(), RateFor(func(string) (int64, time.Duration) { return 5, time.Hour }))))
-	_, ok := l.Try(Ask{Key: "k", Cost: 100})
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.ClampCost(), throttle.RateFor(func(string) (int64, time.Duration) { return 5, time.Hour }))))
+	_, ok := l.Try(throttle.Ask{Key: "k", Cost: 100})
 	require.True(t, ok)
-	_, ok = l.Try(Ask{Key: "k"})
+	_, ok = l.Try(throttle.Ask{Key: "k"})
 	require.False(t, ok)
 }

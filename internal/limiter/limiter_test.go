@@ -3,34 +3,31 @@ package limiter_test
 import (
 	"context"
 	"reflect"
+	"testing"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/saved"
 )
 
-// The tests of this package drive a Core by a Limiter, as programs do: they hold whatever the Core looks like inside. What follows
-// is all that they know of how a Limiter is built.
+// The tests of this package drive a Core by a Limiter, as programs do: they hold whatever the Core looks like inside.
 
 // coreOf returns the Core of a Limiter.
-func coreOf(l *Limiter) *limiter.Core { return inside[limiter.Core](l, "core") }
+func coreOf(l *throttle.Limiter) *limiter.Core { return inside[limiter.Core](l, "core") }
 
 // countsOf returns what is counted for callers of the Limiter itself.
-func countsOf(l *Limiter) *bucket.Counts { return inside[bucket.Counts](l, "direct", "counts") }
-
-// chargesOf returns the part of a Grant that the Core keeps.
-func chargesOf(g *Grant) *bucket.Grant { return inside[bucket.Grant](g, "grant") }
-
-// stateOf returns what is in a Snapshot, and snapshot makes one.
-func stateOf(s *Snapshot) *saved.State { return inside[saved.State](s, "state") }
-
-func snapshot(of saved.State) (s Snapshot) {
-	*stateOf(&s) = of
-	return s
+func countsOf(l *throttle.Limiter) *bucket.Counts {
+	return inside[bucket.Counts](l, "direct", "counts")
 }
 
-// inside returns the unexported field of that name in the struct to which of points.
+// chargesOf returns the part of a Grant that the Core keeps.
+func chargesOf(g *throttle.Grant) *bucket.Grant { return inside[bucket.Grant](g, "grant") }
+
+// inside returns the unexported field at that path in the struct to which of points. The root package exports nothing of its inside, not
+// even to tests, and here are the few places that need it.
 func inside[T any](of any, path ...string) *T {
 	v := reflect.ValueOf(of).Elem()
 	for _, name := range path {
@@ -39,20 +36,31 @@ func inside[T any](of any, path ...string) *T {
 	return (*T)(v.Addr().UnsafePointer())
 }
 
-// kindOf returns the kind of a limit, which is its name if it has no other.
-func kindOf(limit Limit) string { return *inside[string](&limit, "kind") }
+// stateOf returns what is in a Snapshot, by its JSON.
+func stateOf(t testing.TB, s throttle.Snapshot) saved.State {
+	text, err := s.MarshalJSON()
+	require.NoError(t, err)
+	state, err := saved.Decode(text)
+	require.NoError(t, err)
+	return state
+}
 
-// ruleOf returns the rule of a limit.
-func ruleOf(limit *Limit) *bucket.Rule { return inside[bucket.Rule](limit, "rule") }
+// snapshot returns the Snapshot with that in it.
+func snapshot(t testing.TB, of saved.State) (s throttle.Snapshot) {
+	text, err := of.Encode()
+	require.NoError(t, err)
+	require.NoError(t, s.UnmarshalJSON(text))
+	return s
+}
 
 // invalid reports whether NewLimiter rejects a limit.
-func invalid(limit Limit) bool {
-	_, err := NewLimiter(WithLimit(limit))
+func invalid(limit throttle.Limit) bool {
+	_, err := throttle.NewLimiter(throttle.WithLimit(limit))
 	return err != nil
 }
 
 // pendingOf returns a request that costs ask.Cost, or 1, in each limit.
-func pendingOf(l *Limiter, ask Ask) *bucket.Pending {
+func pendingOf(l *throttle.Limiter, ask throttle.Ask) *bucket.Pending {
 	p := &bucket.Pending{Ask: bucket.Ask{Priority: ask.Priority, MaxWait: -1, Caller: ask.Caller, Weight: 1, By: countsOf(l)}}
 	if ask.MaxWait != nil {
 		p.Ask.MaxWait = *ask.MaxWait
@@ -66,7 +74,7 @@ func pendingOf(l *Limiter, ask Ask) *bucket.Pending {
 }
 
 // await makes a request to the Core, and returns the rejection or the cause of the context.
-func await(ctx context.Context, l *Limiter, p *bucket.Pending) error {
+func await(ctx context.Context, l *throttle.Limiter, p *bucket.Pending) error {
 	w, verdict := coreOf(l).Decide(ctx, p)
 	refusal := p.Refusal
 	if verdict == bucket.Waiting {
@@ -78,10 +86,10 @@ func await(ctx context.Context, l *Limiter, p *bucket.Pending) error {
 	if refusal == nil || refusal.Reason == 0 {
 		return nil
 	}
-	return &Rejection{Reason: Reason(refusal.Reason), Limit: refusal.Limit.Name, Key: refusal.Key, Cost: refusal.Cost, Wait: refusal.Wait, Patience: refusal.Patience, Err: refusal.Err}
+	return &throttle.Rejection{Reason: throttle.Reason(refusal.Reason), Limit: refusal.Limit.Name, Key: refusal.Key, Cost: refusal.Cost, Wait: refusal.Wait, Patience: refusal.Patience, Err: refusal.Err}
 }
 
 // report reports an outcome to the limits of a grant, without hooks.
-func report(l *Limiter, g *Grant, a *bucket.Answer) {
+func report(l *throttle.Limiter, g *throttle.Grant, a *bucket.Answer) {
 	coreOf(l).Report(chargesOf(g), a, countsOf(l))
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 func TestServerRefusalsCountAlsoForTheDeaf(t *testing.T) {
-	for name, opts := range map[string][]Option{
-		"hints": nil, "deaf": {WithoutServerHints()}, "deaf, tracked": {WithoutServerHints(), WithLimit(InFlight(5))},
-		"tracked": {WithAdaptive()},
+	for name, opts := range map[string][]throttle.Option{
+		"hints": nil, "deaf": {throttle.WithoutServerHints()}, "deaf, tracked": {throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(5))},
+		"tracked": {throttle.WithAdaptive()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -29,14 +29,14 @@ func TestServerRefusalsCountAlsoForTheDeaf(t *testing.T) {
 				base := roundTripper(func(r *http.Request) (*http.Response, error) {
 					return &http.Response{StatusCode: status, Body: http.NoBody, Request: r}, nil
 				})
-				var told []ServerRefusalEvent
-				tr := Must(New(base, append(opts, WithHooks(Hooks{OnServerRefusal: func(e ServerRefusalEvent) { told = append(told, e) }}))...))
+				var told []throttle.ServerRefusalEvent
+				tr := throttle.Must(throttle.New(base, append(opts, throttle.WithHooks(throttle.Hooks{OnServerRefusal: func(e throttle.ServerRefusalEvent) { told = append(told, e) }}))...))
 				for i, s := range []int{200, 404, 500, 429} {
 					status = s
 					_, err := tr.RoundTrip(get(t.Context(), fmt.Sprintf("http://h%d/", i)))
 					require.NoError(t, err)
 				}
-				require.Equal(t, []ServerRefusalEvent{{Context: t.Context(), Host: "h3", Status: 429}}, told)
+				require.Equal(t, []throttle.ServerRefusalEvent{{Context: t.Context(), Host: "h3", Status: 429}}, told)
 				require.EqualValues(t, 1, tr.Stats().ServerRefused)
 				require.EqualValues(t, 1, tr.Limiter().Stats().ServerRefused)
 			})
@@ -46,25 +46,25 @@ func TestServerRefusalsCountAlsoForTheDeaf(t *testing.T) {
 
 func TestHooksAddUpInOrder(t *testing.T) {
 	var calls []string
-	hooks := func(name string) Option {
-		return WithHooks(Hooks{OnGrant: func(GrantEvent) { calls = append(calls, name) }})
+	hooks := func(name string) throttle.Option {
+		return throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { calls = append(calls, name) }})
 	}
-	l := limiterOf(t, hooks("first"), WithHooks(Hooks{}), hooks("second"))
-	tr := Must(New(roundTripper(func(r *http.Request) (*http.Response, error) { return nil, errors.New("none") }),
-		WithLimiter(l), hooks("third"), hooks("fourth")))
+	l := limiterOf(t, hooks("first"), throttle.WithHooks(throttle.Hooks{}), hooks("second"))
+	tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return nil, errors.New("none") }),
+		throttle.WithLimiter(l), hooks("third"), hooks("fourth")))
 	_, _ = tr.RoundTrip(get(t.Context(), "http://h/"))
 	require.Equal(t, []string{"first", "second", "third", "fourth"}, calls)
-	_, _ = l.Try(Ask{})
+	_, _ = l.Try(throttle.Ask{})
 	require.Equal(t, []string{"first", "second"}, calls[4:])
 }
 
 // The walk takes the lock for at most 1,024 buckets: what changes all of them as the first is yielded is seen from the next
 // piece on.
 func TestBucketsAreLookedAtInPieces(t *testing.T) {
-	l := limiterOf(t, WithLimit(TokenBucket(1000, time.Hour)))
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Hour)))
 	const keys = 10_000
 	for i := range keys {
-		_, ok := l.Try(Ask{Key: fmt.Sprint(i)})
+		_, ok := l.Try(throttle.Ask{Key: fmt.Sprint(i)})
 		require.True(t, ok)
 	}
 	n, before := 0, 0
@@ -83,20 +83,20 @@ func TestBucketsAreLookedAtInPieces(t *testing.T) {
 
 func TestStatsOfLimitsSayWhichOneHeldARequestUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var grant GrantEvent
-		l := limiterOf(t, WithHooks(Hooks{OnGrant: func(e GrantEvent) { grant = e }}), WithLimit(
-			TokenBucket(10, time.Second, Name("fast")), TokenBucket(1, time.Minute, Name("slow")), InFlight(3), FixedWindow(100, time.Hour)))
+		var grant throttle.GrantEvent
+		l := limiterOf(t, throttle.WithHooks(throttle.Hooks{OnGrant: func(e throttle.GrantEvent) { grant = e }}), throttle.WithLimit(
+			throttle.TokenBucket(10, time.Second, throttle.Name("fast")), throttle.TokenBucket(1, time.Minute, throttle.Name("slow")), throttle.InFlight(3), throttle.FixedWindow(100, time.Hour)))
 		for range 2 {
-			g, err := l.Acquire(t.Context(), Ask{Costs: map[string]int64{"fast": 2}})
+			g, err := l.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{"fast": 2}})
 			require.NoError(t, err)
 			require.NoError(t, g.Settle("fast", 5))
 			require.NoError(t, g.Settle("fixed-window", 0))
 			g.Done()
 		}
 		require.Equal(t, "slow", grant.Limit)
-		_, err := l.Acquire(t.Context(), Ask{MaxWait: new(time.Duration(0))})
-		require.ErrorIs(t, err, ErrThrottled)
-		stats := make(map[string]LimitStats)
+		_, err := l.Acquire(t.Context(), throttle.Ask{MaxWait: new(time.Duration(0))})
+		require.ErrorIs(t, err, throttle.ErrThrottled)
+		stats := make(map[string]throttle.LimitStats)
 		for _, s := range l.Limits() {
 			stats[s.Name] = s
 		}
@@ -125,8 +125,8 @@ func TestStatsOfLimitsSayWhichOneHeldARequestUp(t *testing.T) {
 
 func TestWaitsAreCountedUpToTheirBounds(t *testing.T) {
 	var w bucket.WaitCounts
-	require.Len(t, w.Counts, len(WaitBounds())+1)
-	for i, bound := range WaitBounds() {
+	require.Len(t, w.Counts, len(throttle.WaitBounds())+1)
+	for i, bound := range throttle.WaitBounds() {
 		w = bucket.WaitCounts{}
 		w.Add(bound)
 		require.EqualValues(t, 1, w.Counts[i], "%v", bound)

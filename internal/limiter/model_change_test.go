@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
@@ -18,35 +18,35 @@ import (
 func (x *modelRun) make() {
 	x.limit, x.size = x.rate(), 1+x.r.Int64N(10)
 	x.m = &model{fates: make(map[int]fate)}
-	var opts []LimitOption
+	var opts []throttle.LimitOption
 	kind := x.r.IntN(8)
 	if kind < 6 && x.r.IntN(2) == 0 {
 		x.key = "k"
 		x.newRateFor()
-		opts = append(opts, RateFor(func(string) (int64, time.Duration) { return x.rateFor.N, x.rateFor.Per }))
+		opts = append(opts, throttle.RateFor(func(string) (int64, time.Duration) { return x.rateFor.N, x.rateFor.Per }))
 	}
 	clamps := (kind < 3 || kind > 5) && x.r.IntN(3) == 0
 	if clamps {
-		opts = append(opts, ClampCost())
+		opts = append(opts, throttle.ClampCost())
 	}
 	limit := x.makeLimit(kind, opts)
 	if clamps {
 		x.m.clamps = x.burst
 	}
-	x.l = limiterOf(x.T, WithLimit(limit))
-	x.name = kindOf(limit)
+	x.l = limiterOf(x.T, throttle.WithLimit(limit))
+	x.name = x.l.Limits()[0].Kind
 	if x.size%2 == 0 {
 		*coreOf(x.l).AtOnce() = int(x.size)
 	}
 	synctest.Wait()
 }
 
-func (x *modelRun) makeLimit(kind int, opts []LimitOption) Limit {
+func (x *modelRun) makeLimit(kind int, opts []throttle.LimitOption) throttle.Limit {
 	r, per := x.limit.N, x.limit.Per
 	switch kind {
 	case 0, 1, 2:
 		if x.fixed = kind > 0; x.fixed {
-			opts = append(opts, Burst(x.size))
+			opts = append(opts, throttle.Burst(x.size))
 		} else {
 			x.size = r
 		}
@@ -54,25 +54,25 @@ func (x *modelRun) makeLimit(kind int, opts []LimitOption) Limit {
 		initial := burst // as it is each time that the key was forgotten
 		if x.key == "" {
 			initial = x.r.Int64N(burst + 1)
-			opts = append(opts, Initial(initial))
+			opts = append(opts, throttle.Initial(initial))
 		}
 		x.burst, x.m.ideal = burst, metertest.NewBucket(0, now, burst, initial)
-		return TokenBucket(r, per, opts...)
+		return throttle.TokenBucket(r, per, opts...)
 	case 3:
 		now, _ := x.terms()
 		x.burst, x.m.ideal = x.size, metertest.NewPace(0, now)
-		return Pace(r, per, opts...)
+		return throttle.Pace(r, per, opts...)
 	case 4: // windows plan exactly for requests of cost 1
 		now, _ := x.terms()
 		x.burst, x.m.ideal = 1, &metertest.SlidingWindow{N: now.N, Per: int64(now.Per)}
-		return SlidingWindow(r, per, opts...)
+		return throttle.SlidingWindow(r, per, opts...)
 	case 5:
 		now, _ := x.terms()
 		x.burst, x.m.ideal = 1, &metertest.FixedWindow{N: now.N, Per: int64(now.Per), Unix: time.Now().UnixNano(), Used: make(map[int64]int64)}
-		return FixedWindow(r, per, opts...)
+		return throttle.FixedWindow(r, per, opts...)
 	}
 	x.burst, x.m.ideal = x.size, &metertest.Slots{N: x.size}
-	return InFlight(x.size, opts...)
+	return throttle.InFlight(x.size, opts...)
 }
 
 // newRateFor has RateFor return another rate from now on, or none.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -25,9 +25,9 @@ import (
 )
 
 // limiterOf returns a Limiter of these options.
-func limiterOf(t testing.TB, opts ...Option) *Limiter {
+func limiterOf(t testing.TB, opts ...throttle.Option) *throttle.Limiter {
 	t.Helper()
-	l, err := NewLimiter(opts...)
+	l, err := throttle.NewLimiter(opts...)
 	require.NoError(t, err)
 	return l
 }
@@ -38,7 +38,7 @@ type modelWaiter struct {
 	id     int
 	cost   int64
 	cancel context.CancelFunc
-	grant  *Grant
+	grant  *throttle.Grant
 	peak   *big.Rat // of the bucket's level, since it was granted
 	nth    int      // of those granted
 }
@@ -46,8 +46,8 @@ type modelWaiter struct {
 // A fate is what has become of a request, and when.
 type fate struct {
 	at     meter.Instant
-	reason Reason        // 0: granted, or its context ended
-	wait   time.Duration // of a refusal
+	reason throttle.Reason // 0: granted, or its context ended
+	wait   time.Duration   // of a refusal
 	ended  bool
 }
 
@@ -81,7 +81,7 @@ func (m *model) run(until meter.Instant) {
 		for _, w := range slices.Clone(m.line) {
 			switch next {
 			case w.bounds.Expiry:
-				m.leave(w, fate{at: next, reason: ReasonMaxWait})
+				m.leave(w, fate{at: next, reason: throttle.ReasonMaxWait})
 			case w.bounds.Deadline:
 				m.leave(w, fate{at: next, ended: true})
 			}
@@ -138,17 +138,17 @@ func (m *model) check(w *modelWaiter, due, now meter.Instant) (f fate, ok bool) 
 	f = fate{at: now, wait: bucket.Until(due, now)}
 	switch {
 	case due == meter.Never:
-		f.reason = ReasonCost
+		f.reason = throttle.ReasonCost
 	case due <= w.bounds.Expiry && w.bounds.Expiry > w.bounds.Arrived && due >= w.bounds.Deadline:
-		f.reason = ReasonDeadline
+		f.reason = throttle.ReasonDeadline
 	case due <= w.bounds.Expiry && w.bounds.Expiry > w.bounds.Arrived:
 		return f, true
 	case m.held > w.bounds.Expiry:
-		f.reason = ReasonHeld
+		f.reason = throttle.ReasonHeld
 	case w.bounds.Expiry == w.bounds.Arrived:
-		f.reason = ReasonNoTokens
+		f.reason = throttle.ReasonNoTokens
 	default:
-		f.reason = ReasonMaxWait
+		f.reason = throttle.ReasonMaxWait
 	}
 	return f, false
 }
@@ -283,7 +283,7 @@ func (m *model) eventOf(w *modelWaiter, b *metertest.SlidingWindow) *metertest.E
 type modelRun struct {
 	*testing.T
 	r       *rand.Rand
-	l       *Limiter
+	l       *throttle.Limiter
 	m       *model
 	name    string
 	key     string
@@ -407,7 +407,7 @@ func (x *modelRun) arrive(now meter.Instant) {
 		w.cost = x.burst + 20 // more than can ever be paid, except by a Pace
 	}
 	w.bounds = bucket.Bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
-	ask := Ask{Key: x.key, Cost: w.cost}
+	ask := throttle.Ask{Key: x.key, Cost: w.cost}
 	if x.name == "in-flight" {
 		ask.Costs = map[string]int64{x.name: w.cost}
 	}
@@ -429,12 +429,12 @@ func (x *modelRun) arrive(now meter.Instant) {
 }
 
 // enter sends a request in, and has the model do the same.
-func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask Ask) {
+func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask throttle.Ask) {
 	x.waiters[w.id] = w
 	go func() {
 		g, err := x.l.Acquire(ctx, ask)
 		f := fate{at: x.now()}
-		if r, ok := errors.AsType[*Rejection](err); ok {
+		if r, ok := errors.AsType[*throttle.Rejection](err); ok {
 			f.reason, f.wait = r.Reason, r.Wait
 		} else {
 			f.ended = err != nil
@@ -450,13 +450,13 @@ func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask Ask) {
 // try asks for what can be had at once.
 func (x *modelRun) try(now meter.Instant) {
 	if x.name == "in-flight" {
-		_, ok := x.l.Try(Ask{Key: x.key})
+		_, ok := x.l.Try(throttle.Ask{Key: x.key})
 		require.False(x, ok, "nothing would give the slot back")
 		return
 	}
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bucket.Bounds{Rank: now, Arrived: now, Expiry: now, Deadline: meter.Never}}
 	x.waiters[w.id] = w
-	wait, ok := x.l.Try(Ask{Key: x.key, Cost: w.cost})
+	wait, ok := x.l.Try(throttle.Ask{Key: x.key, Cost: w.cost})
 	x.m.arrive(w, now, true)
 	f := x.m.fates[w.id]
 	require.Equal(x, f.reason == 0, ok)
@@ -488,7 +488,7 @@ func (x *modelRun) compareFates(what string) {
 	for id, want := range x.m.fates {
 		got, ok := x.fates[id]
 		require.True(x, ok, "%s: request %d still waits: %+v", what, id, want)
-		if want.reason == ReasonMaxWait && want.wait == 0 {
+		if want.reason == throttle.ReasonMaxWait && want.wait == 0 {
 			want.wait = got.wait // expired in line
 		}
 		require.Equal(x, want, got, "%s: request %d, %+v", what, id, x.waiters[id].bounds)

@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 )
 
 // A ledger adds up what hooks tell, by limit.
 type ledger struct {
 	mu                sync.Mutex
 	delayed, canceled map[string]uint64
-	refused           map[string]map[Reason]uint64
+	refused           map[string]map[throttle.Reason]uint64
 	waited            map[string]time.Duration
 	all               uint64
 }
@@ -33,14 +33,14 @@ type ledger struct {
 func newLedger() *ledger {
 	return &ledger{
 		delayed: make(map[string]uint64), canceled: make(map[string]uint64),
-		refused: make(map[string]map[Reason]uint64), waited: make(map[string]time.Duration),
+		refused: make(map[string]map[throttle.Reason]uint64), waited: make(map[string]time.Duration),
 	}
 }
 
-func (x *ledger) hooks() Hooks {
+func (x *ledger) hooks() throttle.Hooks {
 	locked := func(f func()) { x.mu.Lock(); defer x.mu.Unlock(); f() }
-	return Hooks{
-		OnGrant: func(e GrantEvent) {
+	return throttle.Hooks{
+		OnGrant: func(e throttle.GrantEvent) {
 			locked(func() {
 				x.all++
 				if e.Limit != "" {
@@ -49,15 +49,15 @@ func (x *ledger) hooks() Hooks {
 				}
 			})
 		},
-		OnReject: func(e RejectEvent) {
+		OnReject: func(e throttle.RejectEvent) {
 			locked(func() {
 				if x.refused[e.Rejection.Limit] == nil {
-					x.refused[e.Rejection.Limit] = make(map[Reason]uint64)
+					x.refused[e.Rejection.Limit] = make(map[throttle.Reason]uint64)
 				}
 				x.refused[e.Rejection.Limit][e.Rejection.Reason]++
 			})
 		},
-		OnCancel: func(e CancelEvent) { locked(func() { x.canceled[e.Limit]++ }) },
+		OnCancel: func(e throttle.CancelEvent) { locked(func() { x.canceled[e.Limit]++ }) },
 	}
 }
 
@@ -67,12 +67,12 @@ func TestCountersOfLimitsAreTheSumOfEvents(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			x := newLedger()
-			l := limiterOf(t, WithHooks(x.hooks()), WithMaxQueue(20), WithLimit(
-				TokenBucket(20, time.Second, Burst(5), Name("rate")), SlidingWindow(60, 10*time.Second, Name("window")), InFlight(6, Name("slots"))))
+			l := limiterOf(t, throttle.WithHooks(x.hooks()), throttle.WithMaxQueue(20), throttle.WithLimit(
+				throttle.TokenBucket(20, time.Second, throttle.Burst(5), throttle.Name("rate")), throttle.SlidingWindow(60, 10*time.Second, throttle.Name("window")), throttle.InFlight(6, throttle.Name("slots"))))
 			var all sync.WaitGroup
 			for range 400 {
 				time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
-				ask := Ask{Key: fmt.Sprint(r.IntN(3)), Cost: 1 + r.Int64N(7), Priority: r.IntN(3) - 1}
+				ask := throttle.Ask{Key: fmt.Sprint(r.IntN(3)), Cost: 1 + r.Int64N(7), Priority: r.IntN(3) - 1}
 				if r.IntN(3) == 0 {
 					ask.MaxWait = new(time.Duration(r.IntN(2000)) * time.Millisecond)
 				}
@@ -132,7 +132,7 @@ func TestHoldsAndStatisticsWhileRequestsGoOn(t *testing.T) {
 		}
 		return resp, nil
 	})
-	tr := Must(New(base, WithKey(ByHost), WithMaxWait(time.Millisecond), WithLimit(TokenBucket(1_000_000, time.Second), InFlight(50))))
+	tr := throttle.Must(throttle.New(base, throttle.WithKey(throttle.ByHost), throttle.WithMaxWait(time.Millisecond), throttle.WithLimit(throttle.TokenBucket(1_000_000, time.Second), throttle.InFlight(50))))
 	l := tr.Limiter()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -177,17 +177,17 @@ func TestReleaseServerEndsThePauseOfAnAdaptiveLimit(t *testing.T) {
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Header: header, Body: http.NoBody, Request: r}, nil
 		})
-		var holds []HoldEvent
-		var retunes []RetuneEvent
-		tr := Must(New(base, WithKey(ByHost), WithFailFast(), WithRejectionError(), WithAdaptive(), WithHooks(Hooks{
-			OnHold:   func(e HoldEvent) { holds = append(holds, e) },
-			OnRetune: func(e RetuneEvent) { retunes = append(retunes, e) },
+		var holds []throttle.HoldEvent
+		var retunes []throttle.RetuneEvent
+		tr := throttle.Must(throttle.New(base, throttle.WithKey(throttle.ByHost), throttle.WithFailFast(), throttle.WithRejectionError(), throttle.WithAdaptive(), throttle.WithHooks(throttle.Hooks{
+			OnHold:   func(e throttle.HoldEvent) { holds = append(holds, e) },
+			OnRetune: func(e throttle.RetuneEvent) { retunes = append(retunes, e) },
 		})))
 		l := tr.Limiter()
 		send := func() error { _, err := tr.RoundTrip(get(t.Context(), "http://h/")); return err }
 		require.NoError(t, send())
 		require.Len(t, holds, 1)
-		require.Equal(t, []any{SourceAdaptive, "h", t.Context()}, []any{holds[0].Source, holds[0].Key, holds[0].Context})
+		require.Equal(t, []any{throttle.SourceAdaptive, "h", t.Context()}, []any{holds[0].Source, holds[0].Key, holds[0].Context})
 		require.Len(t, retunes, 1)
 		require.Equal(t, []any{"throttled", t.Context()}, []any{retunes[0].Reason, retunes[0].Context})
 		s := l.Limits()[0]
@@ -199,9 +199,9 @@ func TestReleaseServerEndsThePauseOfAnAdaptiveLimit(t *testing.T) {
 		require.Equal(t, "paused", b.Learned.Mode)
 
 		time.Sleep(time.Minute)
-		require.ErrorIs(t, send(), ErrThrottled)
+		require.ErrorIs(t, send(), throttle.ErrThrottled)
 		l.Release("h")
-		require.ErrorIs(t, send(), ErrThrottled, "what a server said stays")
+		require.ErrorIs(t, send(), throttle.ErrThrottled, "what a server said stays")
 		l.ForgetServer("h")
 		status, header = 200, nil
 		require.NoError(t, send())
@@ -216,7 +216,7 @@ func TestServersTellQuotas(t *testing.T) {
 			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r, Header: http.Header{
 				"Ratelimit": {`"tokens";r=900;t=60`}, "Ratelimit-Policy": {`"tokens";q=1000;w=60;qu="tokens"`}}}, nil
 		})
-		tr := Must(New(base, WithKey(ByHeader("Authorization"))))
+		tr := throttle.Must(throttle.New(base, throttle.WithKey(throttle.ByHeader("Authorization"))))
 		l := tr.Limiter()
 		for _, name := range []string{"one", "two"} {
 			req := get(t.Context(), "http://h/")
@@ -241,15 +241,15 @@ func TestServersTellQuotas(t *testing.T) {
 
 func TestStatisticsOfLimitsAndServersAreReadByPeopleAndMachines(t *testing.T) {
 	held := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	limit := LimitStats{Name: "rpm", Granted: 30, Delayed: 4, Waits: Waits{Sum: 1500 * time.Millisecond}, Rejected: Rejections{Deadline: 3}, Waiting: 2, Tokens: 4.25, HeldUntil: held}
+	limit := throttle.LimitStats{Name: "rpm", Granted: 30, Delayed: 4, Waits: throttle.Waits{Sum: 1500 * time.Millisecond}, Rejected: throttle.Rejections{Deadline: 3}, Waiting: 2, Tokens: 4.25, HeldUntil: held}
 	assert.Equal(t, "rpm: granted 30 (4 waited, 375ms on average), rejected 3 (deadline 3), canceled 0; 2 waiting now, 4.25 tokens, held until 2026-01-02T03:04:05Z", fmt.Sprint(limit))
-	assert.Equal(t, "x: granted 0, rejected 0, canceled 0; 0 waiting now, 7 keys", LimitStats{Name: "x", Keyed: true, Keys: 7}.String())
+	assert.Equal(t, "x: granted 0, rejected 0, canceled 0; 0 waiting now, 7 keys", throttle.LimitStats{Name: "x", Keyed: true, Keys: 7}.String())
 	text, err := json.Marshal(limit)
 	require.NoError(t, err)
 	assert.Contains(t, string(text), `"sum":1.5`)
 	assert.Contains(t, string(text), `"tokens":4.25`)
 
-	server := ServerStats{Host: "api", Account: "tenant", Refused: 2, Pace: 3.5, Quotas: []QuotaStats{
+	server := throttle.ServerStats{Host: "api", Account: "tenant", Refused: 2, Pace: 3.5, Quotas: []throttle.QuotaStats{
 		{Name: "core", Unit: "requests", Limit: 5000, Left: 4231, Reset: held}, {Name: "other", Unit: "tokens", Limit: -1, Left: -1}}}
 	assert.Equal(t, "api tenant: refused 2, core: 4231 of 5000 requests left until 2026-01-02T03:04:05Z, other: unknown tokens left, paced at 3.5/s", fmt.Sprint(server))
 	_, err = json.Marshal(server)
@@ -265,7 +265,7 @@ func TestStatisticsOfLimitsAndServersAreReadByPeopleAndMachines(t *testing.T) {
 // What servers reported has buckets without a bound, and JSON has no infinity.
 func TestABucketWithoutABoundIsLoggedAsJSON(t *testing.T) {
 	var log bytes.Buffer
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "open", BucketStats{Limit: "server", Tokens: math.Inf(1)}, "rate", BucketStats{Limit: "a", Tokens: 2})
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "open", throttle.BucketStats{Limit: "server", Tokens: math.Inf(1)}, "rate", throttle.BucketStats{Limit: "a", Tokens: 2})
 	assert.NotContains(t, log.String(), "ERROR")
 	assert.Contains(t, log.String(), `"open":{"limit":"server","key":"","rate":0,"waiting":0`)
 	assert.Contains(t, log.String(), `"rate":{"limit":"a","key":"","rate":0,"tokens":2`)
@@ -276,12 +276,12 @@ func TestEventsCarryTheContextOfTheirRequest(t *testing.T) {
 	type id struct{}
 	ctx := context.WithValue(t.Context(), id{}, "request")
 	var settled, held context.Context
-	tr := Must(New(roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("none") }),
-		WithLimit(TokenBucket(10, time.Second)), WithHooks(Hooks{
-			OnSettle: func(e SettleEvent) { settled = e.Context },
-			OnHold:   func(e HoldEvent) { held = e.Context },
+	tr := throttle.Must(throttle.New(roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("none") }),
+		throttle.WithLimit(throttle.TokenBucket(10, time.Second)), throttle.WithHooks(throttle.Hooks{
+			OnSettle: func(e throttle.SettleEvent) { settled = e.Context },
+			OnHold:   func(e throttle.HoldEvent) { held = e.Context },
 		})))
-	ctx, receipt := ContextWithReceipt(ctx)
+	ctx, receipt := throttle.ContextWithReceipt(ctx)
 	_, _ = tr.RoundTrip(get(ctx, "http://h/"))
 	require.NoError(t, receipt.Settle("bucket", 2))
 	require.Equal(t, "request", settled.Value(id{}))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -24,10 +24,10 @@ func (obedient) Lease(ctx context.Context, _ []store.Ask) ([]store.Lease, error)
 
 func TestAStoreThatReturnsAtTheEndOfTheContextDidNotRespond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(obedient{}))))
-		r := send(t, l, Ask{MaxWait: new(time.Second)})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(obedient{}))))
+		r := send(t, l, throttle.Ask{MaxWait: new(time.Second)})
 		sleep(250 * ms)
-		requireRefused(t, r, 250*ms, ReasonStore)
+		requireRefused(t, r, 250*ms, throttle.ReasonStore)
 		require.ErrorContains(t, r.err, "the store is unreachable: throttle: no response from the store within 250ms")
 		sleep(time.Minute)
 	})
@@ -38,8 +38,8 @@ func TestAStoreThatReturnsAtTheEndOfTheContextDidNotRespond(t *testing.T) {
 func TestTheWaitOfARejectionIsUntilTheStoreIsAskedAgain(t *testing.T) {
 	for _, cause := range []error{errDown, store.ErrSetup} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-			l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Burst(1), Shared(s, StoreGrace(0)))))
-			all := sendMany(t, l, 10, Ask{})
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Burst(1), throttle.Shared(s, throttle.StoreGrace(0)))))
+			all := sendMany(t, l, 10, throttle.Ask{})
 			sleep(4 * ms) // some tokens are promised
 			s.set(cause, nil)
 			sleep(time.Second)
@@ -63,10 +63,10 @@ func TestTheDeadlineOfACallIsNotThatOfTheRequest(t *testing.T) {
 	for _, cause := range []error{context.DeadlineExceeded, fmt.Errorf("read: %w", context.DeadlineExceeded), context.Canceled} {
 		for _, key := range []string{"a", ""} { // of one budget, and of the store
 			synctest.Test(t, func(t *testing.T) {
-				l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(&part{Store: store.NewMemory(), key: key, err: cause}))))
-				r := send(t, l, Ask{Key: "a", MaxWait: new(time.Second)})
+				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(&part{Store: store.NewMemory(), key: key, err: cause}))))
+				r := send(t, l, throttle.Ask{Key: "a", MaxWait: new(time.Second)})
 				sleep(ms)
-				rejection := requireRefused(t, r, 0, ReasonStore)
+				rejection := requireRefused(t, r, 0, throttle.ReasonStore)
 				require.False(t, rejection.Timeout())
 				require.NotErrorIs(t, r.err, context.DeadlineExceeded)
 				require.NotErrorIs(t, r.err, context.Canceled)
@@ -79,6 +79,6 @@ func TestTheDeadlineOfACallIsNotThatOfTheRequest(t *testing.T) {
 
 func TestARejectionBecauseOfAWrongSetupDoesNotSayThatTheStoreIsOutOfReach(t *testing.T) {
 	err := fmt.Errorf("%w: %w", store.ErrSetup, errors.New("NOAUTH Authentication required"))
-	r := &Rejection{Reason: ReasonStore, Limit: "calls", Err: err}
+	r := &throttle.Rejection{Reason: throttle.ReasonStore, Limit: "calls", Err: err}
 	require.EqualError(t, r, `throttle: limit "calls": the store of shared limits is set up wrongly: NOAUTH Authentication required`)
 }

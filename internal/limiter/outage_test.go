@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -22,35 +22,35 @@ import (
 var errDown = errors.New("connection refused")
 
 // requireRefusedFor checks when and why a request was rejected because of its store.
-func requireRefusedFor(t *testing.T, r *request, at time.Duration, cause error) *Rejection {
+func requireRefusedFor(t *testing.T, r *request, at time.Duration, cause error) *throttle.Rejection {
 	t.Helper()
-	rejection := requireRefused(t, r, at, ReasonStore)
+	rejection := requireRefused(t, r, at, throttle.ReasonStore)
 	require.ErrorIs(t, r.err, cause)
-	require.ErrorIs(t, r.err, ErrThrottled)
+	require.ErrorIs(t, r.err, throttle.ErrThrottled)
 	return rejection
 }
 
 func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
 		s.set(errDown, nil)
-		patient := send(t, l, Ask{})
-		short := send(t, l, Ask{MaxWait: new(3*time.Second - 1)})
-		just := send(t, l, Ask{MaxWait: new(3*time.Second + ms)})
-		long := send(t, l, Ask{MaxWait: new(3*time.Second + 2*ms)})
+		patient := send(t, l, throttle.Ask{})
+		short := send(t, l, throttle.Ask{MaxWait: new(3*time.Second - 1)})
+		just := send(t, l, throttle.Ask{MaxWait: new(3*time.Second + ms)})
+		long := send(t, l, throttle.Ask{MaxWait: new(3*time.Second + 2*ms)})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second+ms)
 		defer cancel()
-		late := sendUnder(ctx, l, Ask{})
+		late := sendUnder(ctx, l, throttle.Ask{})
 		sleep(ms - 1)
 		require.False(t, short.done)
 		sleep(1) // the first call fails, and the grace begins
 		requireRefusedFor(t, short, ms, errDown)
 		requireRefusedFor(t, late, ms, errDown)
-		requireRefusedFor(t, send(t, l, Ask{MaxWait: new(time.Duration)}), ms, errDown)
+		requireRefusedFor(t, send(t, l, throttle.Ask{MaxWait: new(time.Duration)}), ms, errDown)
 		require.False(t, patient.done)
 		require.False(t, just.done)
 		require.False(t, l.Stores()[0].Up)
-		dear := requireRefused(t, send(t, l, Ask{Cost: 11}), ms, ReasonCost)
+		dear := requireRefused(t, send(t, l, throttle.Ask{Cost: 11}), ms, throttle.ReasonCost)
 		require.EqualValues(t, int64(math.MaxInt64), dear.Wait, "whatever the store says")
 		sleep(3*time.Second - 1)
 		require.False(t, patient.done)
@@ -59,7 +59,7 @@ func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 		r := requireRefusedFor(t, patient, 3*time.Second+ms, errDown)
 		requireRefusedFor(t, long, 3*time.Second+ms, errDown)
 		require.LessOrEqual(t, r.Wait, 375*ms)
-		r = requireRefusedFor(t, send(t, l, Ask{}), 3*time.Second+ms, errDown)
+		r = requireRefusedFor(t, send(t, l, throttle.Ask{}), 3*time.Second+ms, errDown)
 		require.Contains(t, r.Error(), "the store is unreachable: connection refused")
 		checkInvariants(t, l)
 	})
@@ -67,11 +67,11 @@ func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 
 func TestRequestsGoAgainWhenTheStoreIsInReachAgain(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		var events []StoreEvent
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(s))), WithHooks(Hooks{OnStore: func(e StoreEvent) { events = append(events, e) }}))
+		var events []throttle.StoreEvent
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s))), throttle.WithHooks(throttle.Hooks{OnStore: func(e throttle.StoreEvent) { events = append(events, e) }}))
 		sleep(time.Hour)
 		s.set(errDown, nil)
-		all := sendMany(t, l, 10, Ask{})
+		all := sendMany(t, l, 10, throttle.Ask{})
 		sleep(time.Second)
 		s.set(nil, nil)
 		sleep(375*ms + 6*ms)
@@ -97,10 +97,10 @@ func TestRequestsGoAgainWhenTheStoreIsInReachAgain(t *testing.T) {
 func TestAPanicInTheGoroutineOfAStoreEndsNoProcess(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		var log strings.Builder
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))), WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-			WithHooks(Hooks{OnStore: func(StoreEvent) { panic("hook") }}))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))), throttle.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			throttle.WithHooks(throttle.Hooks{OnStore: func(throttle.StoreEvent) { panic("hook") }}))
 		s.set(errDown, nil)
-		one := send(t, l, Ask{})
+		one := send(t, l, throttle.Ask{})
 		sleep(time.Second)
 		require.False(t, one.done)
 		require.Contains(t, log.String(), `msg="throttle: OnStore panicked" panic=hook`)
@@ -111,8 +111,8 @@ func TestAPanicInTheGoroutineOfAStoreEndsNoProcess(t *testing.T) {
 		checkInvariants(t, l)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(panicking{}))))
-		r := send(t, l, Ask{MaxWait: new(time.Second)})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(panicking{}))))
+		r := send(t, l, throttle.Ask{MaxWait: new(time.Second)})
 		sleep(time.Minute)
 		require.True(t, r.done)
 		require.ErrorContains(t, r.err, "the store panicked: broken")
@@ -125,18 +125,18 @@ func (panicking) Lease(context.Context, []store.Ask) ([]store.Lease, error) { pa
 
 func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
 		hangs := make(chan struct{})
 		s.set(nil, hangs)
-		before := send(t, l, Ask{MaxWait: new(100 * ms)}) // may wait for the response
-		after := send(t, l, Ask{MaxWait: new(300 * ms)})
-		patient := send(t, l, Ask{})
+		before := send(t, l, throttle.Ask{MaxWait: new(100 * ms)}) // may wait for the response
+		after := send(t, l, throttle.Ask{MaxWait: new(300 * ms)})
+		patient := send(t, l, throttle.Ask{})
 		sleep(250*ms - 1)
 		require.False(t, after.done)
 		sleep(1)
-		require.ErrorIs(t, before.err, ErrThrottled)
+		require.ErrorIs(t, before.err, throttle.ErrThrottled)
 		require.Equal(t, 250*ms, before.at)
-		requireRefused(t, after, 250*ms, ReasonStore)
+		requireRefused(t, after, 250*ms, throttle.ReasonStore)
 		sleep(2 * time.Second)
 		require.Equal(t, supply.MostCalls, s.count(), "calls that hang pile up")
 		require.Equal(t, supply.MostCalls, s.underWay())
@@ -152,18 +152,18 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 
 func TestAnOvertakenRequestIsRejectedOnceItNeedsAStoreThatIsOutOfReach(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Burst(2), Shared(s, LeaseAhead(0)))))
-		send(t, l, Ask{Key: "a", Cost: 2})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Burst(2), throttle.Shared(s, throttle.LeaseAhead(0)))))
+		send(t, l, throttle.Ask{Key: "a", Cost: 2})
 		sleep(2 * ms)
-		waits := send(t, l, Ask{Key: "a", Cost: 2, MaxWait: new(500 * ms)})
+		waits := send(t, l, throttle.Ask{Key: "a", Cost: 2, MaxWait: new(500 * ms)})
 		sleep(3 * ms) // the store has promised its tokens for 11 and 21 ms
 		s.set(errDown, nil)
-		send(t, l, Ask{Key: "b"})
+		send(t, l, throttle.Ask{Key: "b"})
 		sleep(2 * ms)
 		hangs := make(chan struct{})
 		s.set(nil, hangs) // no further call fails soon
 		sleep(6 * ms)
-		requireGranted(t, send(t, l, Ask{Key: "a", Cost: 1, Priority: 1}), 13*ms)
+		requireGranted(t, send(t, l, throttle.Ask{Key: "a", Cost: 1, Priority: 1}), 13*ms)
 		requireRefusedFor(t, waits, 13*ms, errDown)
 		close(hangs)
 	})
@@ -172,11 +172,11 @@ func TestAnOvertakenRequestIsRejectedOnceItNeedsAStoreThatIsOutOfReach(t *testin
 // Two calls are under way at most, so the store has not been asked for c yet.
 func TestARequestWhoseStoreIsNotAskedYetIsRejectedAsAnOutageBegins(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
 		s.set(errDown, nil)
 		var all []*request
 		for _, key := range []string{"a", "b", "c"} {
-			all = append(all, send(t, l, Ask{Key: key, MaxWait: new(time.Second)}))
+			all = append(all, send(t, l, throttle.Ask{Key: key, MaxWait: new(time.Second)}))
 		}
 		sleep(ms)
 		for _, r := range all {
@@ -187,30 +187,30 @@ func TestARequestWhoseStoreIsNotAskedYetIsRejectedAsAnOutageBegins(t *testing.T)
 }
 
 func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
-	for _, mode := range []Outage{OutageReject, OutageLocalShare, OutagePass} {
+	for _, mode := range []throttle.Outage{throttle.OutageReject, throttle.OutageLocalShare, throttle.OutagePass} {
 		t.Run(mode.String(), func(t *testing.T) {
 			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-				l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s, WithoutStore(mode), LeaseAhead(0)))))
+				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s, throttle.WithoutStore(mode), throttle.LeaseAhead(0)))))
 				err := fmt.Errorf("%w: NOPERM", store.ErrSetup)
 				s.set(errDown, nil)
-				first := send(t, l, Ask{})
+				first := send(t, l, throttle.Ask{})
 				sleep(4 * time.Second)
-				if mode == OutagePass {
+				if mode == throttle.OutagePass {
 					requireGranted(t, first, 3001*ms)
 				}
 				s.set(err, nil)
 				for range 8 { // requests of which one probes
-					send(t, l, Ask{})
+					send(t, l, throttle.Ask{})
 					sleep(100 * ms)
 				}
-				requireRefusedFor(t, send(t, l, Ask{}), 4800*ms, store.ErrSetup)
+				requireRefusedFor(t, send(t, l, throttle.Ask{}), 4800*ms, store.ErrSetup)
 				sleep(time.Minute)
-				last := send(t, l, Ask{})
+				last := send(t, l, throttle.Ask{})
 				sleep(ms)
 				requireRefusedFor(t, last, 64801*ms, store.ErrSetup)
 				s.set(nil, nil)
 				sleep(time.Minute)
-				ok := send(t, l, Ask{})
+				ok := send(t, l, throttle.Ask{})
 				sleep(2 * ms)
 				require.NoError(t, ok.err)
 				require.True(t, ok.done)
@@ -224,34 +224,34 @@ func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
 
 func TestPassLetsAllRequestsPassAfterTheGrace(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour, Shared(s, WithoutStore(OutagePass)))))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Shared(s, throttle.WithoutStore(throttle.OutagePass)))))
 		s.set(errDown, nil)
-		first := send(t, l, Ask{})
+		first := send(t, l, throttle.Ask{})
 		sleep(3*time.Second + ms - 1)
 		require.False(t, first.done)
 		sleep(1)
 		requireGranted(t, first, 3*time.Second+ms)
 		for range 100 {
-			_, ok := l.Try(Ask{})
+			_, ok := l.Try(throttle.Ask{})
 			require.True(t, ok)
 		}
 		require.Equal(t, uint64(101), l.Stores()[0].Alone)
 		s.set(nil, nil)
 		sleep(time.Second)
-		one, other := send(t, l, Ask{}), send(t, l, Ask{MaxWait: new(time.Minute)})
+		one, other := send(t, l, throttle.Ask{}), send(t, l, throttle.Ask{MaxWait: new(time.Minute)})
 		sleep(4 * ms)
 		require.True(t, one.done)
 		require.NoError(t, one.err, "what passed is not owed")
-		requireRefused(t, other, other.at, ReasonMaxWait)
+		requireRefused(t, other, other.at, throttle.ReasonMaxWait)
 	})
 }
 
 func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := TokenBucket(10, time.Second, Burst(1), Name("calls"), Shared(s, WithoutStore(OutageLocalShare), LeaseAhead(0)))
+		limit := throttle.TokenBucket(10, time.Second, throttle.Burst(1), throttle.Name("calls"), throttle.Shared(s, throttle.WithoutStore(throttle.OutageLocalShare), throttle.LeaseAhead(0)))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		var all []*Limiter
+		var all []*throttle.Limiter
 		served := make([]atomic.Int64, 4)
 		counts := func() (n []int64, sum int64) {
 			for i := range served {
@@ -261,10 +261,10 @@ func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 			return n, sum
 		}
 		for i := range served {
-			l := limiterOf(t, WithLimit(limit))
+			l := limiterOf(t, throttle.WithLimit(limit))
 			all = append(all, l)
 			go func() {
-				for l.Wait(ctx, Ask{}) == nil {
+				for l.Wait(ctx, throttle.Ask{}) == nil {
 					served[i].Add(1)
 				}
 			}()
@@ -295,9 +295,9 @@ func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 
 func TestLocalShareOfAProcessThatNeverReachedTheStoreIsNothing(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(Pace(10, time.Second, Shared(s, WithoutStore(OutageLocalShare)))))
+		l := limiterOf(t, throttle.WithLimit(throttle.Pace(10, time.Second, throttle.Shared(s, throttle.WithoutStore(throttle.OutageLocalShare)))))
 		s.set(errDown, nil)
-		r := send(t, l, Ask{})
+		r := send(t, l, throttle.Ask{})
 		sleep(time.Minute)
 		requireRefusedFor(t, r, 3*time.Second+ms, errDown)
 	})
@@ -305,11 +305,11 @@ func TestLocalShareOfAProcessThatNeverReachedTheStoreIsNothing(t *testing.T) {
 
 func TestLocalShareOfANewKeyGoesByTheProcessesOfTheStore(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(Pace(10, time.Second, Shared(s, WithoutStore(OutageLocalShare)))))
-		send(t, l, Ask{Key: "old"})
+		l := limiterOf(t, throttle.WithLimit(throttle.Pace(10, time.Second, throttle.Shared(s, throttle.WithoutStore(throttle.OutageLocalShare)))))
+		send(t, l, throttle.Ask{Key: "old"})
 		sleep(10 * ms)
 		s.set(errDown, nil)
-		r := send(t, l, Ask{Key: "new"})
+		r := send(t, l, throttle.Ask{Key: "new"})
 		sleep(4 * time.Second)
 		require.True(t, r.done)
 		require.NoError(t, r.err)
@@ -339,11 +339,11 @@ func (s *part) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, erro
 func TestOutageOfOneKeyIsThatOfItsRequestsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &part{Store: store.NewMemory(), key: "a", err: errDown}
-		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Shared(s))))
-		waits := send(t, l, Ask{Key: "a"})
-		requireRefusedFor(t, send(t, l, Ask{Key: "a", MaxWait: new(time.Second)}), 0, errDown)
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Shared(s))))
+		waits := send(t, l, throttle.Ask{Key: "a"})
+		requireRefusedFor(t, send(t, l, throttle.Ask{Key: "a", MaxWait: new(time.Second)}), 0, errDown)
 		for range 40 {
-			b := send(t, l, Ask{Key: "b", MaxWait: new(time.Second)})
+			b := send(t, l, throttle.Ask{Key: "b", MaxWait: new(time.Second)})
 			sleep(100 * ms)
 			require.NoError(t, b.err)
 			require.True(t, b.done)
@@ -375,8 +375,8 @@ func TestResponseThatCannotBeIsAWrongSetUp(t *testing.T) {
 		},
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Shared(&fool{answer}, WithoutStore(OutagePass)))))
-			requireRefusedFor(t, send(t, l, Ask{}), 0, store.ErrSetup)
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Shared(&fool{answer}, throttle.WithoutStore(throttle.OutagePass)))))
+			requireRefusedFor(t, send(t, l, throttle.Ask{}), 0, store.ErrSetup)
 		})
 	}
 }
@@ -388,8 +388,8 @@ func TestStoreThatGrantsNothingWithoutAWaitIsNotAskedAllTheTime(t *testing.T) {
 			n++
 			return []store.Lease{{Parts: make([]store.LeasedPart, len(asks[0].Parts))}}
 		}}
-		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Shared(s))))
-		r := send(t, l, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Shared(s))))
+		r := send(t, l, throttle.Ask{})
 		sleep(100 * ms)
 		require.InDelta(t, 100, n, 2)
 		r.cancel(nil)
@@ -425,10 +425,10 @@ func (s *shard) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, err
 func TestBudgetsInDifferentPlacesAreAskedForAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shard{Store: store.NewMemory()}
-		shared := Shared(s)
-		l := limiterOf(t, WithLimit(TokenBucket(20, time.Second, Burst(1), Name("a"), shared), TokenBucket(10, time.Second, Burst(1), Name("b"), shared)))
+		shared := throttle.Shared(s)
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(20, time.Second, throttle.Burst(1), throttle.Name("a"), shared), throttle.TokenBucket(10, time.Second, throttle.Burst(1), throttle.Name("b"), shared)))
 		for range 101 {
-			r := send(t, l, Ask{Keys: map[string]string{"a": "x", "b": "y"}})
+			r := send(t, l, throttle.Ask{Keys: map[string]string{"a": "x", "b": "y"}})
 			for !r.done {
 				sleep(ms)
 			}
@@ -438,7 +438,7 @@ func TestBudgetsInDifferentPlacesAreAskedForAlone(t *testing.T) {
 		require.True(t, (*coreOf(l).Supplies())[0].Apart)
 		checkInvariants(t, l)
 		s.parts = 0
-		send(t, l, Ask{Keys: map[string]string{"a": "z", "b": "z"}})
+		send(t, l, throttle.Ask{Keys: map[string]string{"a": "z", "b": "z"}})
 		require.Equal(t, 2, s.parts, "those of one key are in one place")
 		sleep(time.Minute)
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -16,10 +16,10 @@ import (
 // BenchmarkCheck reports how long an operation takes that checks n waiters again, best of all runs. Their patience is far longer
 // than they wait (far), or just enough for each of them (tight: MaxWait is the same for all of a queue that is full).
 func BenchmarkCheck(b *testing.B) {
-	kinds := map[string]Limit{
-		"bucket":   TokenBucket(1000, time.Second, Burst(1000), Initial(0), Name("limit")),
-		"sliding":  SlidingWindow(2000, 2*time.Second, Name("limit")),
-		"adaptive": Adaptive(AIMD{Initial: 1000, Max: 1000}, Name("limit")),
+	kinds := map[string]throttle.Limit{
+		"bucket":   throttle.TokenBucket(1000, time.Second, throttle.Burst(1000), throttle.Initial(0), throttle.Name("limit")),
+		"sliding":  throttle.SlidingWindow(2000, 2*time.Second, throttle.Name("limit")),
+		"adaptive": throttle.Adaptive(throttle.AIMD{Initial: 1000, Max: 1000}, throttle.Name("limit")),
 	}
 	for _, kind := range []string{"bucket", "sliding", "adaptive"} {
 		for _, patience := range []string{"far", "tight"} {
@@ -37,14 +37,15 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-func benchmarkCheck(b *testing.B, limit Limit, n, families int, tight bool) {
-	l := limiterOf(b, WithLimit(limit), WithMaxQueue(1<<30), WithMaxKeys(1<<30))
-	grant, err := l.Acquire(b.Context(), Ask{})
+func benchmarkCheck(b *testing.B, limit throttle.Limit, n, families int, tight bool) {
+	l := limiterOf(b, throttle.WithLimit(limit), throttle.WithMaxQueue(1<<30), throttle.WithMaxKeys(1<<30))
+	grant, err := l.Acquire(b.Context(), throttle.Ask{})
 	require.NoError(b, err)
-	if kindOf(limit) == "sliding-window" {
-		l.Try(Ask{Cost: 1000})
+	kind := l.Limits()[0].Kind
+	if kind == "sliding-window" {
+		l.Try(throttle.Ask{Cost: 1000})
 		time.Sleep(time.Millisecond)
-		l.Try(Ask{Cost: 999})
+		l.Try(throttle.Ask{Cost: 999})
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	if families > 1 {
@@ -72,10 +73,10 @@ func benchmarkCheck(b *testing.B, limit Limit, n, families int, tight bool) {
 		b.ReportMetric(float64(best.Nanoseconds())/1e3, "µs/"+name)
 	}
 	for b.Loop() {
-		if kindOf(limit) != "adaptive" {
+		if kind != "adaptive" {
 			report("SetRate", func(i int) { require.NoError(b, l.SetRate("limit", 2000+int64(i%2), 2*time.Second)) })
 		}
-		if kindOf(limit) == "bucket" {
+		if kind == "bucket" {
 			report("SetBurst", func(i int) { require.NoError(b, l.SetBurst("limit", 1000+int64(i%2))) })
 		}
 		report("Hold", func(i int) { l.Hold("", time.Duration(1+i)*time.Millisecond) })

@@ -8,21 +8,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
 // Of many requests, those that a change rejects are found by a search.
 func TestFewRequestsAreCheckedToRejectAFew(t *testing.T) {
 	const n = 4096
-	rate := func(per time.Duration) func(*testing.T, *Limiter, *Grant) {
-		return func(t *testing.T, l *Limiter, _ *Grant) { require.NoError(t, l.SetRate("limit", 100, per)) }
+	rate := func(per time.Duration) func(*testing.T, *throttle.Limiter, *throttle.Grant) {
+		return func(t *testing.T, l *throttle.Limiter, _ *throttle.Grant) {
+			require.NoError(t, l.SetRate("limit", 100, per))
+		}
 	}
 	full := func(due, cost time.Duration) time.Duration { return due + cost/2 } // as if all had the same MaxWait
 	for name, c := range map[string]struct {
 		maxWait  func(due, cost time.Duration) time.Duration // of a request that would be granted after due
 		costs    int64
-		change   func(*testing.T, *Limiter, *Grant)
+		change   func(*testing.T, *throttle.Limiter, *throttle.Grant)
 		rejected int
 		most     int // requests checked
 	}{
@@ -35,16 +37,16 @@ func TestFewRequestsAreCheckedToRejectAFew(t *testing.T) {
 		"a slower rate, all could go 256 later":      {func(due, _ time.Duration) time.Duration { return due + 256*time.Second }, 1, rate(105 * time.Second), 0, 20},
 		"a slower rate, a full queue":                {full, 1, rate(101 * time.Second), n/101 + 1, n / 101 * 12},
 		"a slower rate, a full queue, unequal costs": {full, 9, rate(101 * time.Second), 203, 203 * 12},
-		"a settlement, a full queue":                 {full, 1, func(t *testing.T, _ *Limiter, g *Grant) { require.NoError(t, g.Settle("limit", 101)) }, 1, 20},
-		"a settlement, a full queue, unequal costs":  {full, 9, func(t *testing.T, _ *Limiter, g *Grant) { require.NoError(t, g.Settle("limit", 102)) }, 2, 40},
-		"a hold, a full queue":                       {full, 1, func(_ *testing.T, l *Limiter, _ *Grant) { l.Hold("", 2*time.Second) }, 1, 20},
+		"a settlement, a full queue":                 {full, 1, func(t *testing.T, _ *throttle.Limiter, g *throttle.Grant) { require.NoError(t, g.Settle("limit", 101)) }, 1, 20},
+		"a settlement, a full queue, unequal costs":  {full, 9, func(t *testing.T, _ *throttle.Limiter, g *throttle.Grant) { require.NoError(t, g.Settle("limit", 102)) }, 2, 40},
+		"a hold, a full queue":                       {full, 1, func(_ *testing.T, l *throttle.Limiter, _ *throttle.Grant) { l.Hold("", 2*time.Second) }, 1, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := limiterOf(t, WithLimit(TokenBucket(100, 100*time.Second, Name("limit"))))
+				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, 100*time.Second, throttle.Name("limit"))))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				grant, err := l.Acquire(ctx, Ask{Cost: 100})
+				grant, err := l.Acquire(ctx, throttle.Ask{Cost: 100})
 				require.NoError(t, err)
 				due := time.Duration(0)
 				for i := range int64(n) {
@@ -74,13 +76,13 @@ func TestAChangeRejectsAtTheExactBound(t *testing.T) {
 		defer cancel()
 		just, stop := context.WithTimeout(t.Context(), 4*time.Second+1)
 		defer stop()
-		first, second := sendUnder(late, l, Ask{}), sendUnder(just, l, Ask{})
-		third := send(t, l, Ask{MaxWait: new(4 * time.Second)})
-		fourth := send(t, l, Ask{MaxWait: new(6*time.Second - 1)})
+		first, second := sendUnder(late, l, throttle.Ask{}), sendUnder(just, l, throttle.Ask{})
+		third := send(t, l, throttle.Ask{MaxWait: new(4 * time.Second)})
+		fourth := send(t, l, throttle.Ask{MaxWait: new(6*time.Second - 1)})
 		require.NoError(t, l.SetRate("bucket", 1, 2*time.Second))
 		synctest.Wait()
-		requireRefused(t, first, 0, ReasonDeadline)
-		requireRefused(t, fourth, 0, ReasonMaxWait)
+		requireRefused(t, first, 0, throttle.ReasonDeadline)
+		requireRefused(t, fourth, 0, throttle.ReasonMaxWait)
 		sleep(4 * time.Second)
 		requireGranted(t, second, 2*time.Second)
 		requireGranted(t, third, 4*time.Second)
@@ -89,9 +91,9 @@ func TestAChangeRejectsAtTheExactBound(t *testing.T) {
 
 func TestCheckingFreesTheLockBetweenPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Second, Name("window"))))
+		l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(1, time.Second, throttle.Name("window"))))
 		for i := range 100 {
-			send(t, l, Ask{MaxWait: new(time.Duration(i) * time.Second)})
+			send(t, l, throttle.Ask{MaxWait: new(time.Duration(i) * time.Second)})
 		}
 		pauses := 0
 		*coreOf(l).AtOnce(), *coreOf(l).Pause() = 10, func() { pauses++ }

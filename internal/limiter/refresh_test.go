@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -54,9 +54,9 @@ func (x *tiers) took() map[string]int {
 }
 
 // drained takes all that the key has now.
-func drained(l *Limiter, key string) (n int) {
+func drained(l *throttle.Limiter, key string) (n int) {
 	for {
-		if _, ok := l.Try(Ask{Key: key}); !ok {
+		if _, ok := l.Try(throttle.Ask{Key: key}); !ok {
 			return n
 		}
 		n++
@@ -67,13 +67,13 @@ func TestRefreshReachesWaitersAtTheNanosecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		x.set("k", 1, sec)
-		l := limiterOf(t, WithLimit(TokenBucket(5, sec, RateFor(x.of), Burst(4))))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(x.of), throttle.Burst(4))))
 		start := time.Now()
 		require.Equal(t, 4, drained(l, "k"))
 		at := make(chan time.Duration, 3)
 		for range 3 {
 			go func() {
-				assert.NoError(t, l.Wait(t.Context(), Ask{Key: "k"}))
+				assert.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k"}))
 				at <- time.Since(start)
 			}()
 			synctest.Wait()
@@ -96,19 +96,19 @@ func TestRefreshRejectsCostsAboveTheNewBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		x.set("k", 10, sec)
-		l := limiterOf(t, WithLimit(TokenBucket(5, sec, RateFor(x.of))))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(x.of))))
 		drained(l, "k")
 		start := time.Now()
 		rejected := make(chan error)
-		go func() { rejected <- l.Wait(t.Context(), Ask{Key: "k", Cost: 5}) }()
+		go func() { rejected <- l.Wait(t.Context(), throttle.Ask{Key: "k", Cost: 5}) }()
 		synctest.Wait()
 		x.set("k", 4, sec)
 		require.NoError(t, l.Refresh("bucket"))
-		r, ok := errors.AsType[*Rejection](<-rejected)
+		r, ok := errors.AsType[*throttle.Rejection](<-rejected)
 		require.True(t, ok)
-		require.Equal(t, ReasonCost, r.Reason)
+		require.Equal(t, throttle.ReasonCost, r.Reason)
 		require.Zero(t, time.Since(start))
-		require.NoError(t, l.Wait(t.Context(), Ask{Key: "k", Cost: 4}))
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k", Cost: 4}))
 		require.Equal(t, sec, time.Since(start))
 	})
 }
@@ -117,15 +117,15 @@ func TestRefreshRejectsWaitersThatCanNoLongerBeInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		x.set("k", 10, sec)
-		l := limiterOf(t, WithLimit(Pace(5, sec, RateFor(x.of))))
+		l := limiterOf(t, throttle.WithLimit(throttle.Pace(5, sec, throttle.RateFor(x.of))))
 		start := time.Now()
-		require.NoError(t, l.Wait(t.Context(), Ask{Key: "k", Cost: 10})) // the next goes after 1 s
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k", Cost: 10})) // the next goes after 1 s
 		var errs [3]error
 		var at [3]time.Duration
 		var all sync.WaitGroup
 		for i, maxWait := range []time.Duration{1500 * time.Millisecond, 2 * sec, 2*sec - 1} {
 			all.Go(func() {
-				_, errs[i] = l.Acquire(t.Context(), Ask{Key: "k", Cost: 1, MaxWait: &maxWait})
+				_, errs[i] = l.Acquire(t.Context(), throttle.Ask{Key: "k", Cost: 1, MaxWait: &maxWait})
 				at[i] = time.Since(start)
 			})
 			synctest.Wait()
@@ -133,9 +133,9 @@ func TestRefreshRejectsWaitersThatCanNoLongerBeInTime(t *testing.T) {
 		x.set("k", 5, sec) // 2 s, 2.2 s, 2.4 s: only without the others is the second in time
 		require.NoError(t, l.Refresh("pace", "k"))
 		all.Wait()
-		require.ErrorIs(t, errs[0], ErrThrottled)
+		require.ErrorIs(t, errs[0], throttle.ErrThrottled)
 		require.NoError(t, errs[1])
-		require.ErrorIs(t, errs[2], ErrThrottled)
+		require.ErrorIs(t, errs[2], throttle.ErrThrottled)
 		require.Equal(t, [3]time.Duration{0, 2 * sec, 0}, at)
 	})
 }
@@ -144,28 +144,28 @@ func TestRefreshKeepsBalances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		for name, c := range map[string]struct {
-			limit        Limit
+			limit        throttle.Limit
 			before, left int // with n of 10 and 4 used; after n of 20
 			fewer        int // after n of 3
 		}{
-			"bucket":         {TokenBucket(5, time.Hour, RateFor(x.of)), 10, 6, 3},
-			"with a burst":   {TokenBucket(5, time.Hour, RateFor(x.of), Burst(10)), 10, 6, 6},
-			"sliding-window": {SlidingWindow(5, time.Hour, RateFor(x.of)), 10, 16, 0},
-			"fixed-window":   {FixedWindow(5, time.Hour, RateFor(x.of)), 10, 16, 0},
-			"calendar":       {CalendarWindow(5, CalendarDay, time.UTC, RateFor(x.of)), 10, 16, 0},
+			"bucket":         {throttle.TokenBucket(5, time.Hour, throttle.RateFor(x.of)), 10, 6, 3},
+			"with a burst":   {throttle.TokenBucket(5, time.Hour, throttle.RateFor(x.of), throttle.Burst(10)), 10, 6, 6},
+			"sliding-window": {throttle.SlidingWindow(5, time.Hour, throttle.RateFor(x.of)), 10, 16, 0},
+			"fixed-window":   {throttle.FixedWindow(5, time.Hour, throttle.RateFor(x.of)), 10, 16, 0},
+			"calendar":       {throttle.CalendarWindow(5, throttle.CalendarDay, time.UTC, throttle.RateFor(x.of)), 10, 16, 0},
 		} {
 			per := time.Hour
 			if name == "calendar" {
-				per = CalendarDay.Period()
+				per = throttle.CalendarDay.Period()
 			}
 			x.set("more", 10, per)
 			x.set("fewer", 10, per)
 			x.set("most", 10, per)
-			l := limiterOf(t, WithLimit(c.limit))
-			kind := kindOf(c.limit)
+			l := limiterOf(t, throttle.WithLimit(c.limit))
+			kind := l.Limits()[0].Kind
 			require.Equal(t, c.before, drained(l, "most"), name)
 			for _, key := range []string{"more", "fewer"} {
-				_, ok := l.Try(Ask{Key: key, Cost: 4})
+				_, ok := l.Try(throttle.Ask{Key: key, Cost: 4})
 				require.True(t, ok)
 			}
 			x.set("more", 20, per)
@@ -184,9 +184,9 @@ func TestRefreshAsksOnlyForKeysWithABucketAndEachOnce(t *testing.T) {
 	x := newTiers()
 	x.set("a", 3, sec)
 	x.set("b", 3, sec)
-	l := limiterOf(t, WithLimit(SlidingWindow(5, sec, RateFor(x.of), Name("x")), SlidingWindow(100, sec)))
+	l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(5, sec, throttle.RateFor(x.of), throttle.Name("x")), throttle.SlidingWindow(100, sec)))
 	for _, key := range []string{"a", "b", "c", ""} {
-		l.Try(Ask{Key: key})
+		l.Try(throttle.Ask{Key: key})
 	}
 	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, x.took())
 	require.NoError(t, l.Refresh("x"))
@@ -202,20 +202,20 @@ func TestRefreshAsksOnlyForKeysWithABucketAndEachOnce(t *testing.T) {
 // A key goes from a rate of its own to that of the limit and back; SetRate reaches it only in between.
 func TestRefreshGivesAndTakesRates(t *testing.T) {
 	x := newTiers()
-	l := limiterOf(t, WithLimit(TokenBucket(5, time.Hour, RateFor(x.of), Fraction(0.5))))
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, time.Hour, throttle.RateFor(x.of), throttle.Fraction(0.5))))
 	check := func(perHour float64, burst int64) {
 		t.Helper()
 		b := coreOf(l).Limits[0].Buckets["k"]
 		require.InDelta(t, perHour, b.Rate().PerSecond()*3600, 1e-9)
 		require.Equal(t, burst, b.Meter.Most())
 	}
-	_, ok := l.Try(Ask{Key: "k", Cost: 2})
+	_, ok := l.Try(throttle.Ask{Key: "k", Cost: 2})
 	require.True(t, ok)
 	check(2.5, 2)
 	x.set("k", 20, time.Hour)
 	require.NoError(t, l.Refresh("bucket"))
 	check(10, 10)
-	_, ok = l.Try(Ask{Key: "k"})
+	_, ok = l.Try(throttle.Ask{Key: "k"})
 	require.False(t, ok, "no token is minted")
 	require.NoError(t, l.SetRate("bucket", 100, time.Hour))
 	check(10, 10)
@@ -236,9 +236,9 @@ func TestAnInvalidRateChangesNothingAndIsNamed(t *testing.T) {
 	for _, key := range []string{"a", "b", "c"} {
 		x.set(key, 3, time.Hour)
 	}
-	l := limiterOf(t, WithLimit(SlidingWindow(5, time.Hour, RateFor(x.of), Name("x"))))
+	l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(5, time.Hour, throttle.RateFor(x.of), throttle.Name("x"))))
 	for _, key := range []string{"a", "b", "c"} {
-		_, ok := l.Try(Ask{Key: key})
+		_, ok := l.Try(throttle.Ask{Key: key})
 		require.True(t, ok)
 	}
 	x.set("a", 4, time.Hour)
@@ -252,15 +252,15 @@ func TestAnInvalidRateChangesNothingAndIsNamed(t *testing.T) {
 	require.Equal(t, 5, drained(l, "c"))
 
 	require.ErrorContains(t, l.Refresh("other"), `no limit named "other"`)
-	require.ErrorContains(t, limiterOf(t, WithLimit(Pace(1, sec))).Refresh("pace"), `Refresh("pace"): the limit has no RateFor`)
+	require.ErrorContains(t, limiterOf(t, throttle.WithLimit(throttle.Pace(1, sec))).Refresh("pace"), `Refresh("pace"): the limit has no RateFor`)
 }
 
 func TestRefreshNamesAHundredKeysAtMost(t *testing.T) {
 	x := newTiers()
-	l := limiterOf(t, WithLimit(SlidingWindow(5, time.Hour, RateFor(x.of))))
+	l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(5, time.Hour, throttle.RateFor(x.of))))
 	for i := range 700 {
 		key := fmt.Sprint(i)
-		l.Try(Ask{Key: key})
+		l.Try(throttle.Ask{Key: key})
 		x.set(key, 0, 1)
 	}
 	err := l.Refresh("sliding-window")
@@ -273,7 +273,7 @@ func TestRateForIsCalledWithoutTheLock(t *testing.T) {
 }
 
 func rateForWithoutTheLock(t *testing.T) {
-	var l *Limiter
+	var l *throttle.Limiter
 	fails := false
 	rateFor := func(key string) (int64, time.Duration) {
 		if fails {
@@ -281,13 +281,13 @@ func rateForWithoutTheLock(t *testing.T) {
 		}
 		if l != nil {
 			_ = l.Stats()
-			l.Try(Ask{Key: "other limit's key", Costs: map[string]int64{"bucket": 0}})
+			l.Try(throttle.Ask{Key: "other limit's key", Costs: map[string]int64{"bucket": 0}})
 		}
 		return 10, sec
 	}
-	l = limiterOf(t, WithLimit(TokenBucket(5, sec, RateFor(rateFor))))
+	l = limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(rateFor))))
 	for i := range 600 {
-		l.Try(Ask{Key: fmt.Sprint(i)})
+		l.Try(throttle.Ask{Key: fmt.Sprint(i)})
 	}
 	require.NoError(t, l.Refresh("bucket"))
 	fails = true
@@ -310,17 +310,17 @@ func (a asking) rateFor(string) (int64, time.Duration) {
 
 // A request that asked for the rate of its new key before a Refresh began, asks again.
 func TestANewKeyAsksAgainIfThereWasARefreshMeanwhile(t *testing.T) {
-	for name, start := range map[string]func(l *Limiter){
-		"a request": func(l *Limiter) { l.Try(Ask{Key: "k"}) },
-		"a hold":    func(l *Limiter) { l.Hold("k", 1) },
-		"a restored bucket": func(l *Limiter) {
-			_ = l.Restore(snapshot(saved.State{Taken: time.Now(), Buckets: []saved.Bucket{{Limit: "bucket", Key: "k"}}}))
+	for name, start := range map[string]func(l *throttle.Limiter){
+		"a request": func(l *throttle.Limiter) { l.Try(throttle.Ask{Key: "k"}) },
+		"a hold":    func(l *throttle.Limiter) { l.Hold("k", 1) },
+		"a restored bucket": func(l *throttle.Limiter) {
+			_ = l.Restore(snapshot(t, saved.State{Taken: time.Now(), Buckets: []saved.Bucket{{Limit: "bucket", Key: "k"}}}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := make(asking)
-				l := limiterOf(t, WithLimit(TokenBucket(5, sec, RateFor(a.rateFor))))
+				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(a.rateFor))))
 				ended := make(chan bool)
 				go func() {
 					start(l)
@@ -346,8 +346,8 @@ func TestANewKeyAsksAgainIfThereWasARefreshMeanwhile(t *testing.T) {
 func TestALateAnswerDoesNotUndoALaterRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := make(asking)
-		l := limiterOf(t, WithLimit(TokenBucket(5, time.Hour, RateFor(a.rateFor))))
-		go l.Try(Ask{Key: "k"})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, time.Hour, throttle.RateFor(a.rateFor))))
+		go l.Try(throttle.Ask{Key: "k"})
 		(<-a) <- meter.Rate{N: 1, Per: time.Hour}
 		synctest.Wait()
 		begin := func() chan meter.Rate {
@@ -369,8 +369,8 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		x.set("k", 10, sec)
-		l := limiterOf(t, WithLimit(TokenBucket(5, sec, RateFor(x.of))))
-		g, err := l.Acquire(t.Context(), Ask{Key: "k", Cost: 10})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(x.of))))
+		g, err := l.Acquire(t.Context(), throttle.Ask{Key: "k", Cost: 10})
 		require.NoError(t, err)
 		time.Sleep(5 * sec)
 		synctest.Wait()
@@ -379,7 +379,7 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 		require.NoError(t, l.Refresh("bucket"))
 		require.NoError(t, g.Settle("bucket", 30)) // 10 of 20 more are owed: the burst is all that a debt may be
 		start := time.Now()
-		require.NoError(t, l.Wait(t.Context(), Ask{Key: "k"}))
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k"}))
 		require.Equal(t, sec, time.Since(start))
 		require.Equal(t, int64(2), coreOf(l).Limits[0].Buckets["k"].Rate().N)
 		checkInvariants(t, l)
@@ -389,9 +389,9 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 // A visit of all buckets frees the lock after a short time, and stops when it is told to.
 func TestAVisitOfAllBucketsIsInShortPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Hour)))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour)))
 		for i := range 100 {
-			l.Try(Ask{Key: fmt.Sprint(i)})
+			l.Try(throttle.Ask{Key: fmt.Sprint(i)})
 		}
 		visit := func(each time.Duration, most int) (pieces []int) {
 			n := 0
@@ -412,9 +412,9 @@ func TestAVisitOfAllBucketsIsInShortPieces(t *testing.T) {
 // Many buckets, and many waiters, are changed a few at a time.
 func TestWorkUnderTheLockIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Hour)))
+		l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(1, time.Hour)))
 		for i := range 2*limiter.PieceSize + 9 {
-			require.True(t, func() bool { _, ok := l.Try(Ask{Key: fmt.Sprint(i)}); return ok }())
+			require.True(t, func() bool { _, ok := l.Try(throttle.Ask{Key: fmt.Sprint(i)}); return ok }())
 		}
 		sizes := func() (all []int) {
 			for piece := range coreOf(l).Pieces(coreOf(l).Limits[0]) {
@@ -428,7 +428,7 @@ func TestWorkUnderTheLockIsBounded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 6 {
 			for range limiter.PieceWaiters / 2 {
-				go func() { _ = l.Wait(ctx, Ask{Key: fmt.Sprint(i)}) }()
+				go func() { _ = l.Wait(ctx, throttle.Ask{Key: fmt.Sprint(i)}) }()
 			}
 		}
 		synctest.Wait()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 )
 
 // inUse returns how many bytes are in use after a collection.
@@ -58,7 +58,7 @@ func TestWhatServersSayTakesBoundedMemory(t *testing.T) {
 		"a large limit, many times": {little("X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "900", "X-RateLimit-Reset", "3600"), 10, 1, 2500, 16 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := Must(New(c.base, WithFailFast()))
+			tr := throttle.Must(throttle.New(c.base, throttle.WithFailFast()))
 			tr.RoundTrip(get(t.Context(), "http://first/")) // what is there once for all
 			before := inUse()
 			for range c.times {
@@ -77,7 +77,7 @@ func TestWhatServersSayTakesBoundedMemory(t *testing.T) {
 }
 
 func TestWhatAllServersSayTakes64MBAtMost(t *testing.T) {
-	tr := Must(New(&hostile{status: 429}, WithFailFast()))
+	tr := throttle.Must(throttle.New(&hostile{status: 429}, throttle.WithFailFast()))
 	before := inUse()
 	for host := range 7000 { // of 12 kB each
 		tr.RoundTrip(get(t.Context(), fmt.Sprintf("http://host-%d.example.com/", host)))
@@ -102,13 +102,13 @@ func TestARefusalFindsRoomAmongOtherServers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var log strings.Builder
 			sent := 0
-			tr := Must(New(rt(func(r *http.Request) (*http.Response, error) {
+			tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 				if !strings.HasSuffix(r.URL.Host, "evil.com") {
 					sent++
 					return reply(429, "Retry-After", "600")
 				}
 				return reply(c.status, c.header...)
-			}), WithMaxKeys(100), WithFailFast(), WithLogger(slog.New(slog.NewTextHandler(&log, nil)))))
+			}), throttle.WithMaxKeys(100), throttle.WithFailFast(), throttle.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))))
 			evil := func(from int) {
 				for i := range 100 {
 					tr.RoundTrip(get(t.Context(), fmt.Sprintf("http://%d.evil.com/", from+i)))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -20,8 +20,10 @@ import (
 
 func TestHoldDelaysNoOtherKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Name("global")), TokenBucket(10, time.Second, Name("key"), Burst(1))))
-		ask := func(key string) Ask { return Ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1} }
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Name("global")), throttle.TokenBucket(10, time.Second, throttle.Name("key"), throttle.Burst(1))))
+		ask := func(key string) throttle.Ask {
+			return throttle.Ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1}
+		}
 		l.Hold("held", time.Minute)
 		held := sendMany(t, l, 100, ask("held"))
 		for i := range 100 {
@@ -41,7 +43,7 @@ func TestHoldDelaysNoOtherKey(t *testing.T) {
 // TestASlowKeyDelaysNoOther has a key with a long line, by its hold or by its rate, and others that use up what they
 // share with it.
 func TestASlowKeyDelaysNoOther(t *testing.T) {
-	slow := RateFor(func(key string) (int64, time.Duration) {
+	slow := throttle.RateFor(func(key string) (int64, time.Duration) {
 		if key == "slow" {
 			return 1, time.Minute
 		}
@@ -49,8 +51,10 @@ func TestASlowKeyDelaysNoOther(t *testing.T) {
 	})
 	for name, hold := range map[string]time.Duration{"by its rate": 0, "by a hold": time.Hour} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Name("global"), Burst(1)), TokenBucket(1, time.Minute, Name("key"), slow)))
-			ask := func(key string) Ask { return Ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1} }
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("global"), throttle.Burst(1)), throttle.TokenBucket(1, time.Minute, throttle.Name("key"), slow)))
+			ask := func(key string) throttle.Ask {
+				return throttle.Ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1}
+			}
 			l.Hold("slow", hold)
 			ctx, cancel := context.WithCancel(t.Context())
 			var served atomic.Int64
@@ -83,8 +87,8 @@ func TestLateTimerLosesNoThroughput(t *testing.T) {
 		granted int
 	}{{0, 1}, {999 * time.Microsecond, 1}, {time.Millisecond, 2}, {20 * time.Millisecond, 21}, {21 * time.Millisecond, 21}, {time.Hour, 21}} {
 		within(t, c.late.String(), func(t *testing.T) {
-			l := limiterOf(t, empty(1000, Burst(1)))
-			all := sendMany(t, l, 100, Ask{Cost: 1})
+			l := limiterOf(t, empty(1000, throttle.Burst(1)))
+			all := sendMany(t, l, 100, throttle.Ask{Cost: 1})
 			coreOf(l).Lock()
 			coreOf(l).MarkLocked(coreOf(l).Limits[0].Single)
 			now := int64(time.Millisecond + c.late)
@@ -103,23 +107,23 @@ func TestLateTimerLosesNoThroughput(t *testing.T) {
 // TestWhatIsDueGoesBeforeAChange has 10 of 100 due by a timer that is late, and then changes something.
 func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 	for name, c := range map[string]struct {
-		change  func(l *Limiter, first, last *request, g *Grant)
+		change  func(l *throttle.Limiter, first, last *request, g *throttle.Grant)
 		granted int
 	}{
-		"rate":          {func(l *Limiter, _, _ *request, _ *Grant) { _ = l.SetRate("bucket", 1, time.Hour) }, 10},
-		"hold":          {func(l *Limiter, _, _ *request, _ *Grant) { l.Hold("", time.Hour) }, 10},
-		"cancel last":   {func(_ *Limiter, _, last *request, _ *Grant) { last.cancel(nil) }, 10},
-		"cancel first":  {func(_ *Limiter, first, _ *request, _ *Grant) { first.cancel(nil) }, 10},
-		"expire":        {func(l *Limiter, _, _ *request, _ *Grant) { coreOf(l).Expire(lastIn(l)) }, 10},
-		"give back":     {func(_ *Limiter, _, _ *request, g *Grant) { g.Cancel() }, 11},
-		"settle less":   {func(_ *Limiter, _, _ *request, g *Grant) { _ = g.Settle("bucket", 1) }, 11},
-		"settle more":   {func(_ *Limiter, _, _ *request, g *Grant) { _ = g.Settle("bucket", 3) }, 10},
-		"another comes": {func(l *Limiter, _, _ *request, _ *Grant) { l.Try(Ask{}) }, 10},
+		"rate":          {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { _ = l.SetRate("bucket", 1, time.Hour) }, 10},
+		"hold":          {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { l.Hold("", time.Hour) }, 10},
+		"cancel last":   {func(_ *throttle.Limiter, _, last *request, _ *throttle.Grant) { last.cancel(nil) }, 10},
+		"cancel first":  {func(_ *throttle.Limiter, first, _ *request, _ *throttle.Grant) { first.cancel(nil) }, 10},
+		"expire":        {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { coreOf(l).Expire(lastIn(l)) }, 10},
+		"give back":     {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { g.Cancel() }, 11},
+		"settle less":   {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { _ = g.Settle("bucket", 1) }, 11},
+		"settle more":   {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { _ = g.Settle("bucket", 3) }, 10},
+		"another comes": {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { l.Try(throttle.Ask{}) }, 10},
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Burst(2), Initial(2))))
-			g := send(t, l, Ask{Cost: 2}).grant
-			all := sendMany(t, l, 100, Ask{Cost: 1})
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Burst(2), throttle.Initial(2))))
+			g := send(t, l, throttle.Ask{Cost: 2}).grant
+			all := sendMany(t, l, 100, throttle.Ask{Cost: 1})
 			coreOf(l).Lock()
 			coreOf(l).Start = coreOf(l).Start.Add(-10 * time.Millisecond)
 			coreOf(l).Unlock()
@@ -138,7 +142,7 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 }
 
 // lastIn returns the last of the only line.
-func lastIn(l *Limiter) *limiter.Waiter {
+func lastIn(l *throttle.Limiter) *limiter.Waiter {
 	coreOf(l).Lock()
 	defer coreOf(l).Unlock()
 	var w *limiter.Waiter
@@ -150,19 +154,19 @@ func lastIn(l *Limiter) *limiter.Waiter {
 
 // TestRequestThatGoesByARefundIsChargedAsOfNow would otherwise find more than the burst at one instant.
 func TestRequestThatGoesByARefundIsChargedAsOfNow(t *testing.T) {
-	for name, giveBack := range map[string]func(g *Grant) error{
-		"cancelled": func(g *Grant) error { g.Cancel(); return nil },
-		"settled":   func(g *Grant) error { return g.Settle("bucket", 0) },
+	for name, giveBack := range map[string]func(g *throttle.Grant) error{
+		"cancelled": func(g *throttle.Grant) error { g.Cancel(); return nil },
+		"settled":   func(g *throttle.Grant) error { return g.Settle("bucket", 0) },
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Burst(10))))
-			g := send(t, l, Ask{Cost: 10}).grant
-			waits := send(t, l, Ask{Cost: 10})
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Burst(10))))
+			g := send(t, l, throttle.Ask{Cost: 10}).grant
+			waits := send(t, l, throttle.Ask{Cost: 10})
 			sleep(5 * time.Millisecond)
 			require.NoError(t, giveBack(g))
 			synctest.Wait()
 			requireGranted(t, waits, 5*time.Millisecond)
-			_, ok := l.Try(Ask{})
+			_, ok := l.Try(throttle.Ask{})
 			require.False(t, ok, "11 at one instant")
 		})
 	}
@@ -174,7 +178,7 @@ func TestContextWinsOverAGrant(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiterOf(t, empty(1))
 			ctx, cancel := context.WithCancelCause(t.Context())
-			p := pendingOf(l, Ask{Cost: 1})
+			p := pendingOf(l, throttle.Ask{Cost: 1})
 			w, v := coreOf(l).Decide(ctx, p)
 			require.Equal(t, bucket.Waiting, v)
 			coreOf(l).Lock()
@@ -197,9 +201,9 @@ func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1))
 		ctx, cancel := context.WithCancel(t.Context())
-		p := pendingOf(l, Ask{Cost: 1, MaxWait: new(time.Hour)})
+		p := pendingOf(l, throttle.Ask{Cost: 1, MaxWait: new(time.Hour)})
 		w, _ := coreOf(l).Decide(ctx, p)
-		other := send(t, l, Ask{Cost: 1})
+		other := send(t, l, throttle.Ask{Cost: 1})
 		cancel()
 		require.True(t, coreOf(l).Abandon(w))
 		coreOf(l).Expire(w)
@@ -214,8 +218,8 @@ func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 
 func TestWindowsNeverCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(SlidingWindow(1, time.Millisecond)))
-		all := sendMany(t, l, 10, Ask{Cost: 1})
+		l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(1, time.Millisecond)))
+		all := sendMany(t, l, 10, throttle.Ask{Cost: 1})
 		coreOf(l).Lock()
 		coreOf(l).MarkLocked(coreOf(l).Limits[0].Single)
 		coreOf(l).ServeLocked(int64(15 * time.Millisecond))
@@ -231,14 +235,14 @@ func TestWindowsNeverCatchUp(t *testing.T) {
 
 func TestPriorityOvertakesAndAges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, empty(1, Burst(1)))
-		first := send(t, l, Ask{Cost: 1})
-		low := send(t, l, Ask{Cost: 1, Priority: -1}) // counts as having come at 10 s
+		l := limiterOf(t, empty(1, throttle.Burst(1)))
+		first := send(t, l, throttle.Ask{Cost: 1})
+		low := send(t, l, throttle.Ask{Cost: 1, Priority: -1}) // counts as having come at 10 s
 		sleep(100 * time.Millisecond)
-		high := send(t, l, Ask{Cost: 1, Priority: 1})
+		high := send(t, l, throttle.Ask{Cost: 1, Priority: 1})
 		var later []*request
 		for range 30 { // one a second, from 0.1 s on
-			later = append(later, send(t, l, Ask{Cost: 1}))
+			later = append(later, send(t, l, throttle.Ask{Cost: 1}))
 			sleep(time.Second)
 		}
 		sleep(time.Minute)
@@ -254,10 +258,10 @@ func TestPriorityOvertakesAndAges(t *testing.T) {
 
 func TestPriorityPassesACostlyRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Burst(10), Initial(5))))
-		costly := send(t, l, Ask{Cost: 10})
-		require.False(t, send(t, l, Ask{Cost: 1}).done, "overtook")
-		high := send(t, l, Ask{Cost: 5, Priority: 1, MaxWait: new(time.Duration(0))})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(10), throttle.Initial(5))))
+		costly := send(t, l, throttle.Ask{Cost: 10})
+		require.False(t, send(t, l, throttle.Ask{Cost: 1}).done, "overtook")
+		high := send(t, l, throttle.Ask{Cost: 5, Priority: 1, MaxWait: new(time.Duration(0))})
 		requireGranted(t, high, 0)
 		sleep(time.Minute)
 		requireGranted(t, costly, 10*time.Second)
@@ -265,17 +269,17 @@ func TestPriorityPassesACostlyRequest(t *testing.T) {
 }
 
 func TestGrantIsGivenBackOnce(t *testing.T) {
-	for name, limit := range map[string]Limit{
-		"bucket": TokenBucket(1, time.Hour, Burst(4)), "sliding": SlidingWindow(4, time.Hour), "fixed": FixedWindow(4, time.Hour),
+	for name, limit := range map[string]throttle.Limit{
+		"bucket": throttle.TokenBucket(1, time.Hour, throttle.Burst(4)), "sliding": throttle.SlidingWindow(4, time.Hour), "fixed": throttle.FixedWindow(4, time.Hour),
 	} {
 		within(t, name, func(t *testing.T) { giveBackOnce(t, limit) })
 	}
 }
 
-func giveBackOnce(t *testing.T, limit Limit) {
-	l := limiterOf(t, WithLimit(limit))
-	g := send(t, l, Ask{Cost: 3}).grant
-	next := send(t, l, Ask{Cost: 4})
+func giveBackOnce(t *testing.T, limit throttle.Limit) {
+	l := limiterOf(t, throttle.WithLimit(limit))
+	g := send(t, l, throttle.Ask{Cost: 3}).grant
+	next := send(t, l, throttle.Ask{Cost: 4})
 	require.False(t, next.done)
 	g.Cancel()
 	synctest.Wait()
@@ -283,27 +287,27 @@ func giveBackOnce(t *testing.T, limit Limit) {
 	for range 3 {
 		g.Cancel()
 	}
-	_, ok := l.Try(Ask{})
+	_, ok := l.Try(throttle.Ask{})
 	require.False(t, ok)
 	next.grant.Cancel()
-	_, ok = l.Try(Ask{Cost: 4})
+	_, ok = l.Try(throttle.Ask{Cost: 4})
 	require.True(t, ok)
-	_, ok = l.Try(Ask{})
+	_, ok = l.Try(throttle.Ask{})
 	require.False(t, ok)
 }
 
 func TestLateGiveBackMintsNothing(t *testing.T) {
-	for name, limit := range map[string]Limit{
-		"bucket": TokenBucket(10, time.Second), "sliding": SlidingWindow(10, time.Second), "fixed": FixedWindow(10, time.Second),
+	for name, limit := range map[string]throttle.Limit{
+		"bucket": throttle.TokenBucket(10, time.Second), "sliding": throttle.SlidingWindow(10, time.Second), "fixed": throttle.FixedWindow(10, time.Second),
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, WithLimit(limit))
-			old := send(t, l, Ask{Cost: 5})
+			l := limiterOf(t, throttle.WithLimit(limit))
+			old := send(t, l, throttle.Ask{Cost: 5})
 			sleep(5*time.Second + 500*time.Millisecond)
-			_, ok := l.Try(Ask{Cost: 10})
+			_, ok := l.Try(throttle.Ask{Cost: 10})
 			require.True(t, ok)
 			old.grant.Cancel()
-			_, ok = l.Try(Ask{})
+			_, ok = l.Try(throttle.Ask{})
 			require.False(t, ok, "11 at one instant")
 		})
 	}
@@ -315,23 +319,23 @@ func TestLongestHoldCounts(t *testing.T) {
 		l.Hold("", 10*time.Second)
 		l.Hold("", time.Second)
 		l.Hold("", -time.Hour)
-		r := send(t, l, Ask{Cost: 1})
-		require.Equal(t, 10*time.Second, requireRefused(t, send(t, l, Ask{Cost: 1, MaxWait: new(time.Second)}), 0, ReasonHeld).Wait)
-		wait, ok := l.Try(Ask{})
+		r := send(t, l, throttle.Ask{Cost: 1})
+		require.Equal(t, 10*time.Second, requireRefused(t, send(t, l, throttle.Ask{Cost: 1, MaxWait: new(time.Second)}), 0, throttle.ReasonHeld).Wait)
+		wait, ok := l.Try(throttle.Ask{})
 		require.False(t, ok)
 		require.Equal(t, 10*time.Second, wait)
 		sleep(9 * time.Second)
 		l.Hold("", 2*time.Second)
 		sleep(time.Minute)
 		requireGranted(t, r, 11*time.Second)
-		patient := send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
+		patient := send(t, l, throttle.Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
 		requireGranted(t, patient, 69*time.Second)
 		l.Hold("", math.MaxInt64)
 		checkInvariants(t, l)
-		wait, ok = l.Try(Ask{})
+		wait, ok = l.Try(throttle.Ask{})
 		require.False(t, ok)
 		require.Equal(t, time.Duration(meter.MaxPer), wait)
-		patient = send(t, l, Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
+		patient = send(t, l, throttle.Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
 		require.False(t, patient.done)
 		patient.cancel(nil)
 	})
@@ -339,34 +343,34 @@ func TestLongestHoldCounts(t *testing.T) {
 
 // TestPanicInRateForLeavesTheLimiterWhole would end the process, were a mutex freed twice.
 func TestPanicInRateForLeavesTheLimiterWhole(t *testing.T) {
-	l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, RateFor(func(string) (int64, time.Duration) { panic("user") }))))
-	require.PanicsWithValue(t, "user", func() { l.Try(Ask{Key: "a"}) })
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.RateFor(func(string) (int64, time.Duration) { panic("user") }))))
+	require.PanicsWithValue(t, "user", func() { l.Try(throttle.Ask{Key: "a"}) })
 	require.PanicsWithValue(t, "user", func() { l.Hold("a", time.Second) })
-	_, ok := l.Try(Ask{})
+	_, ok := l.Try(throttle.Ask{})
 	require.True(t, ok)
 }
 
 // TestDryRunWaitsAsTheRealOne compares what requests would have waited with what they did. A window may wait for longer than was
 // planned, because requests leave a rest in it that is too small for the next one.
 func TestDryRunWaitsAsTheRealOne(t *testing.T) {
-	for name, limit := range map[string]Limit{
-		"bucket": TokenBucket(7, 3*time.Second, Burst(5)), "pace": Pace(7, 3*time.Second),
-		"sliding": SlidingWindow(7, 3*time.Second), "fixed": FixedWindow(7, 3*time.Second),
+	for name, limit := range map[string]throttle.Limit{
+		"bucket": throttle.TokenBucket(7, 3*time.Second, throttle.Burst(5)), "pace": throttle.Pace(7, 3*time.Second),
+		"sliding": throttle.SlidingWindow(7, 3*time.Second), "fixed": throttle.FixedWindow(7, 3*time.Second),
 	} {
 		within(t, name, func(t *testing.T) {
 			r := metertest.Seeded(t, 10)
 			var would []time.Duration
-			real := limiterOf(t, WithLimit(limit))
-			dry := Must(New(nil, WithLimit(limit), WithDryRun(), WithHooks(Hooks{
-				OnGrant: func(e GrantEvent) { would = append(would, e.Waited) },
+			real := limiterOf(t, throttle.WithLimit(limit))
+			dry := throttle.Must(throttle.New(nil, throttle.WithLimit(limit), throttle.WithDryRun(), throttle.WithHooks(throttle.Hooks{
+				OnGrant: func(e throttle.GrantEvent) { would = append(would, e.Waited) },
 			}))).Limiter()
 			var did []*request
 			var came []time.Duration
 			for i := range 200 {
 				cost := int64(1 + r.IntN(5))
 				came = append(came, time.Since(coreOf(real).Start))
-				did = append(did, send(t, real, Ask{Cost: cost}))
-				require.NoError(t, dry.Wait(t.Context(), Ask{Cost: cost}))
+				did = append(did, send(t, real, throttle.Ask{Cost: cost}))
+				require.NoError(t, dry.Wait(t.Context(), throttle.Ask{Cost: cost}))
 				require.Len(t, would, i+1)
 				sleep(time.Duration(r.Int64N(1 + int64(3*time.Second)*int64(i%3))))
 			}

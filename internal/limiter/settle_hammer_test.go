@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -30,21 +30,21 @@ func TestSettlementAtOnce(t *testing.T) {
 		return &http.Response{StatusCode: 200, Header: http.Header{"X-C": {"3"}}, Request: r,
 			Body: io.NopCloser(strings.NewReader(strings.Repeat(" ", 2000) + `{"usage":{"tokens":30}}`))}, nil
 	})
-	var inner, outer *Transport
-	byHeader := Settle(func(_ *http.Request, resp *http.Response) (int64, bool) {
+	var inner, outer *throttle.Transport
+	byHeader := throttle.Settle(func(_ *http.Request, resp *http.Response) (int64, bool) {
 		n, err := strconv.ParseInt(resp.Header.Get("X-C"), 10, 64)
 		return n, err == nil
 	})
-	hooks := Hooks{OnSettle: func(e SettleEvent) {
+	hooks := throttle.Hooks{OnSettle: func(e throttle.SettleEvent) {
 		_ = inner.Stats()
 		for range outer.Limiter().Buckets() {
 			break
 		}
-		_, _ = outer.Limiter().Try(Ask{Key: e.Key})
+		_, _ = outer.Limiter().Try(throttle.Ask{Key: e.Key})
 	}}
-	inner = Must(New(sent, WithLimit(Adaptive(AIMD{Initial: 50_000}, Name("aimd"), SettleJSON("usage.tokens")), InFlight(30)), WithHooks(hooks), WithKey(ByContext), WithMaxKeys(9)))
-	outer = Must(New(inner, WithLimit(TokenBucket(1_000_000, time.Second, Name("tpm"), SettleJSON("usage.tokens")),
-		SlidingWindow(100_000, 10*time.Millisecond, byHeader), FixedWindow(100_000, 10*time.Millisecond, ClampCost(), byHeader), Pace(1_000_000, time.Second, byHeader), InFlight(40)), WithHooks(hooks), WithKey(ByContext), WithMaxKeys(20)))
+	inner = throttle.Must(throttle.New(sent, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{Initial: 50_000}, throttle.Name("aimd"), throttle.SettleJSON("usage.tokens")), throttle.InFlight(30)), throttle.WithHooks(hooks), throttle.WithKey(throttle.ByContext), throttle.WithMaxKeys(9)))
+	outer = throttle.Must(throttle.New(inner, throttle.WithLimit(throttle.TokenBucket(1_000_000, time.Second, throttle.Name("tpm"), throttle.SettleJSON("usage.tokens")),
+		throttle.SlidingWindow(100_000, 10*time.Millisecond, byHeader), throttle.FixedWindow(100_000, 10*time.Millisecond, throttle.ClampCost(), byHeader), throttle.Pace(1_000_000, time.Second, byHeader), throttle.InFlight(40)), throttle.WithHooks(hooks), throttle.WithKey(throttle.ByContext), throttle.WithMaxKeys(20)))
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	var all sync.WaitGroup
@@ -52,8 +52,8 @@ func TestSettlementAtOnce(t *testing.T) {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			for ctx.Err() == nil {
-				ctx, cancel := context.WithTimeout(ContextWithKey(ctx, strconv.Itoa(r.IntN(6))), time.Duration(r.IntN(int(10*time.Millisecond))))
-				ctx, receipt := ContextWithReceipt(ctx)
+				ctx, cancel := context.WithTimeout(throttle.ContextWithKey(ctx, strconv.Itoa(r.IntN(6))), time.Duration(r.IntN(int(10*time.Millisecond))))
+				ctx, receipt := throttle.ContextWithReceipt(ctx)
 				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://x/"+[]string{"", "a", "lost"}[r.IntN(3)], nil)
 				var helpers sync.WaitGroup
 				helpers.Go(func() {
@@ -80,7 +80,7 @@ func TestSettlementAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	taken := func(l *Limiter) (n int) {
+	taken := func(l *throttle.Limiter) (n int) {
 		for b := range l.Buckets() {
 			n += b.InFlight
 		}
@@ -89,7 +89,7 @@ func TestSettlementAtOnce(t *testing.T) {
 	for taken(inner.Limiter())+taken(outer.Limiter()) > 0 { // what contexts that have ended call may be on its way
 		runtime.Gosched()
 	}
-	for _, tr := range []*Transport{inner, outer} {
+	for _, tr := range []*throttle.Transport{inner, outer} {
 		l := tr.Limiter()
 		require.Zero(t, l.Stats().Waiting)
 		checkInvariants(t, l)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/order"
@@ -24,7 +24,7 @@ import (
 type severalRun struct {
 	*testing.T
 	r       *rand.Rand
-	l       *Limiter
+	l       *throttle.Limiter
 	rates   map[string]meter.Rate // of the token buckets, by limit
 	bursts  map[string]int64
 	buckets map[string]*metertest.Bucket // by limit and key
@@ -41,13 +41,13 @@ type severalRun struct {
 
 // An entry is a request that was made.
 type entry struct {
-	ask      Ask
+	ask      throttle.Ask
 	id       int
 	set      string // its buckets
 	rank     meter.Instant
 	from, to meter.Instant
 	err      error
-	grant    *Grant
+	grant    *throttle.Grant
 	holds    time.Duration // its slots
 	cancel   context.CancelFunc
 }
@@ -60,10 +60,10 @@ func newSeveralRun(t *testing.T, r *rand.Rand) *severalRun {
 		bursts: map[string]int64{"all": 10, "key": 5, "slow": 6}, buckets: make(map[string]*metertest.Bucket),
 		windows: make(map[string][]metertest.Event), waiting: make(map[*entry]bool),
 	}
-	x.l = limiterOf(t, WithLimit(
-		TokenBucket(40, time.Second, Burst(10), Name("all")), TokenBucket(7, time.Second, Burst(5), Name("key")),
-		TokenBucket(3, 2*time.Second, Burst(6), Name("slow")), SlidingWindow(30, 10*time.Second, Name("window")),
-		InFlight(maxSlots, Name("slots")),
+	x.l = limiterOf(t, throttle.WithLimit(
+		throttle.TokenBucket(40, time.Second, throttle.Burst(10), throttle.Name("all")), throttle.TokenBucket(7, time.Second, throttle.Burst(5), throttle.Name("key")),
+		throttle.TokenBucket(3, 2*time.Second, throttle.Burst(6), throttle.Name("slow")), throttle.SlidingWindow(30, 10*time.Second, throttle.Name("window")),
+		throttle.InFlight(maxSlots, throttle.Name("slots")),
 	))
 	return x
 }
@@ -72,7 +72,7 @@ const maxSlots = 6
 
 // enter makes a request over some of the limits.
 func (x *severalRun) enter(patient bool) {
-	e := &entry{id: x.entered, from: x.now(), ask: Ask{Keys: map[string]string{"all": ""}, Costs: make(map[string]int64)}}
+	e := &entry{id: x.entered, from: x.now(), ask: throttle.Ask{Keys: map[string]string{"all": ""}, Costs: make(map[string]int64)}}
 	x.entered++
 	e.ask.Key = string(rune('a' + x.r.IntN(3)))
 	for i, name := range []string{"all", "key", "slow", "window"} {
@@ -309,7 +309,7 @@ func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 // preCancelled returns how many came with a context that was over, which are not counted.
 func (x *severalRun) preCancelled() (n int) {
 	for _, e := range x.decided {
-		if e.from == e.to && errors.Is(e.err, context.DeadlineExceeded) && !errors.Is(e.err, ErrThrottled) {
+		if e.from == e.to && errors.Is(e.err, context.DeadlineExceeded) && !errors.Is(e.err, throttle.ErrThrottled) {
 			n++
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -23,9 +23,9 @@ import (
 )
 
 // sharedSlots returns a Limiter for n requests in flight over a store.
-func sharedSlots(t *testing.T, n int64, s store.Store, opts ...SharedOption) *Limiter {
+func sharedSlots(t *testing.T, n int64, s store.Store, opts ...throttle.SharedOption) *throttle.Limiter {
 	t.Helper()
-	return limiterOf(t, WithLimit(InFlight(n, Name("slots"), Shared(s, opts...))))
+	return limiterOf(t, throttle.WithLimit(throttle.InFlight(n, throttle.Name("slots"), throttle.Shared(s, opts...))))
 }
 
 // freeSlots returns how many of n slots of that limit a store has left.
@@ -49,8 +49,8 @@ func done(all ...*request) {
 func TestSharedSlotsAreTakenWithTheResponse(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 3, s)
-		first := send(t, l, Ask{})
-		others := sendMany(t, l, 3, Ask{})
+		first := send(t, l, throttle.Ask{})
+		others := sendMany(t, l, 3, throttle.Ask{})
 		sleep(2*ms - 1)
 		require.False(t, first.done)
 		sleep(1)
@@ -67,7 +67,7 @@ func TestSharedSlotsAreTakenWithTheResponse(t *testing.T) {
 		checkInvariants(t, l)
 		done(others...)
 		sleep(ms)
-		now := send(t, l, Ask{MaxWait: new(time.Duration)})
+		now := send(t, l, throttle.Ask{MaxWait: new(time.Duration)})
 		requireGranted(t, now, 6*ms) // a slot available
 		done(now)
 	})
@@ -88,14 +88,14 @@ func TestLimitersNeverHaveMoreInFlightThanTheFleetMay(t *testing.T) {
 				used += d
 				most = max(most, used)
 			}
-			var fleet []*Limiter
+			var fleet []*throttle.Limiter
 			for i := range processes {
 				l := sharedSlots(t, n, s)
 				fleet = append(fleet, l)
 				for range callers {
 					wg.Go(func() {
 						for {
-							g, err := l.Acquire(ctx, Ask{})
+							g, err := l.Acquire(ctx, throttle.Ask{})
 							if err != nil {
 								return
 							}
@@ -137,7 +137,7 @@ func TestLimitersNeverHaveMoreInFlightThanTheFleetMay(t *testing.T) {
 func TestSlotsOfALimiterThatDiesAreFreeTenSecondsAfterItsLastAsk(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		a := sharedSlots(t, 3, s)
-		sendMany(t, a, 3, Ask{})
+		sendMany(t, a, 3, throttle.Ask{})
 		sleep(4 * time.Second)
 		require.Equal(t, 3, s.count()) // the asks were carried out at 1 ms, 3 ms and 3.003 s
 		s.set(errDown, nil)            // for the store, that is the end of the process
@@ -152,7 +152,7 @@ func TestSlotsOfALimiterThatDiesAreFreeTenSecondsAfterItsLastAsk(t *testing.T) {
 func TestSlotsAreRenewedEveryThreeSeconds(t *testing.T) {
 	overTrip(t, 0, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 3, s)
-		r := send(t, l, Ask{})
+		r := send(t, l, throttle.Ask{})
 		for i := range 10 {
 			require.Equal(t, 1+i, s.count())
 			sleep(3*time.Second - 1)
@@ -175,7 +175,7 @@ func (s *trip) ask(call int) store.Ask {
 }
 
 // armedAt returns when the timer of a bucket fires.
-func armedAt(l *Limiter, key string) meter.Instant {
+func armedAt(l *throttle.Limiter, key string) meter.Instant {
 	coreOf(l).Lock()
 	defer coreOf(l).Unlock()
 	return limiter.Armed(coreOf(l).Limits[0].Buckets[key])
@@ -184,7 +184,7 @@ func armedAt(l *Limiter, key string) meter.Instant {
 func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 5, s)
-		all := sendMany(t, l, 5, Ask{Key: "tenant"})
+		all := sendMany(t, l, 5, throttle.Ask{Key: "tenant"})
 		sleep(10 * ms)
 		done(all...)
 		require.Equal(t, 0, int(s.ask(0).Parts[0].Held))
@@ -202,26 +202,26 @@ func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {
 func TestRequestThatMayNotWaitTakesASlotWithTheResponseOrNone(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		a, b := sharedSlots(t, 2, s), sharedSlots(t, 2, s)
-		now := Ask{MaxWait: new(time.Duration)}
+		now := throttle.Ask{MaxWait: new(time.Duration)}
 		one, two, three := send(t, a, now), send(t, a, now), send(t, a, now)
 		sleep(10 * ms)
 		requireGranted(t, one, 2*ms)
 		requireGranted(t, two, 4*ms)
-		requireRefused(t, three, 4*ms, ReasonNoTokens)
+		requireRefused(t, three, 4*ms, throttle.ReasonNoTokens)
 		other := send(t, b, now)
 		sleep(2 * ms)
-		requireRefused(t, other, 12*ms, ReasonNoTokens)
-		requireRefused(t, send(t, b, now), 12*ms, ReasonNoTokens) // as far as is known
+		requireRefused(t, other, 12*ms, throttle.ReasonNoTokens)
+		requireRefused(t, send(t, b, now), 12*ms, throttle.ReasonNoTokens) // as far as is known
 		sleep(30 * ms)
 		done(one, two)
 		sleep(300 * ms)
 		again := send(t, b, now)
 		sleep(2 * ms)
 		requireGranted(t, again, 344*ms)
-		wait, ok := b.Try(Ask{})
+		wait, ok := b.Try(throttle.Ask{})
 		require.False(t, ok)
 		require.Equal(t, time.Duration(math.MaxInt64), wait)
-		require.ErrorContains(t, b.Wait(t.Context(), Ask{}), "use Acquire")
+		require.ErrorContains(t, b.Wait(t.Context(), throttle.Ask{}), "use Acquire")
 		checkInvariants(t, a)
 		checkInvariants(t, b)
 		done(again)
@@ -235,7 +235,7 @@ func TestWaitingLimiterGetsSlotsFromOneThatHasThemAll(t *testing.T) {
 		for range 8 {
 			go func() {
 				for {
-					g, err := a.Acquire(ctx, Ask{})
+					g, err := a.Acquire(ctx, throttle.Ask{})
 					if err != nil {
 						return
 					}
@@ -245,7 +245,7 @@ func TestWaitingLimiterGetsSlotsFromOneThatHasThemAll(t *testing.T) {
 			}()
 		}
 		sleep(time.Second)
-		all := sendMany(t, b, 4, Ask{})
+		all := sendMany(t, b, 4, throttle.Ask{})
 		sleep(300 * ms)
 		require.True(t, all[0].done)
 		require.True(t, all[1].done)
@@ -261,7 +261,7 @@ func TestWaitingLimiterGetsSlotsFromOneThatHasThemAll(t *testing.T) {
 func TestSetInFlightChangesSlotsThatAreShared(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 2, s)
-		all := sendMany(t, l, 6, Ask{})
+		all := sendMany(t, l, 6, throttle.Ask{})
 		sleep(100 * ms)
 		require.True(t, all[1].done)
 		require.False(t, all[2].done)
@@ -290,9 +290,9 @@ func TestHoldOfSlotsReachesAllProcesses(t *testing.T) {
 		a, b := sharedSlots(t, 2, s), sharedSlots(t, 2, s)
 		a.Hold("", time.Minute)
 		sleep(10 * ms)
-		r, refused := send(t, b, Ask{}), send(t, b, Ask{MaxWait: new(time.Second)})
+		r, refused := send(t, b, throttle.Ask{}), send(t, b, throttle.Ask{MaxWait: new(time.Second)})
 		sleep(2 * ms)
-		requireRefused(t, refused, 12*ms, ReasonHeld)
+		requireRefused(t, refused, 12*ms, throttle.ReasonHeld)
 		sleep(time.Minute - 20*ms)
 		require.False(t, r.done)
 		sleep(50 * ms)
@@ -301,7 +301,7 @@ func TestHoldOfSlotsReachesAllProcesses(t *testing.T) {
 		b.Hold("", time.Minute)
 		b.Release("")
 		sleep(2 * ms)
-		now := send(t, a, Ask{})
+		now := send(t, a, throttle.Ask{})
 		sleep(2 * ms)
 		require.True(t, now.done)
 		done(r, now)
@@ -309,29 +309,29 @@ func TestHoldOfSlotsReachesAllProcesses(t *testing.T) {
 }
 
 func TestSlotsWithoutTheStore(t *testing.T) {
-	for _, mode := range []Outage{OutageReject, OutageLocalShare, OutagePass} {
+	for _, mode := range []throttle.Outage{throttle.OutageReject, throttle.OutageLocalShare, throttle.OutagePass} {
 		t.Run(mode.String(), func(t *testing.T) {
 			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-				l, other := sharedSlots(t, 6, s, WithoutStore(mode)), sharedSlots(t, 6, s)
-				theirs := send(t, other, Ask{})
+				l, other := sharedSlots(t, 6, s, throttle.WithoutStore(mode)), sharedSlots(t, 6, s)
+				theirs := send(t, other, throttle.Ask{})
 				sleep(2 * ms)
-				first := send(t, l, Ask{})
+				first := send(t, l, throttle.Ask{})
 				sleep(2 * ms)
 				requireGranted(t, first, 4*ms)
 				s.set(errDown, nil)
-				patient := sendMany(t, l, 4, Ask{})
-				short := send(t, l, Ask{MaxWait: new(time.Second)})
+				patient := sendMany(t, l, 4, throttle.Ask{})
+				short := send(t, l, throttle.Ask{MaxWait: new(time.Second)})
 				sleep(ms)
 				requireRefusedFor(t, short, 5*ms, errDown)
 				sleep(3*time.Second - 1)
 				require.False(t, patient[0].done)
 				sleep(1)
-				granted := map[Outage]int{OutageReject: 0, OutageLocalShare: 2, OutagePass: 4}[mode] // a share is three slots
+				granted := map[throttle.Outage]int{throttle.OutageReject: 0, throttle.OutageLocalShare: 2, throttle.OutagePass: 4}[mode] // a share is three slots
 				for i, r := range patient {
 					switch {
 					case i < granted:
 						requireGranted(t, r, 3*time.Second+5*ms)
-					case mode == OutageReject:
+					case mode == throttle.OutageReject:
 						requireRefusedFor(t, r, 3*time.Second+5*ms, errDown)
 					default:
 						require.False(t, r.done)
@@ -347,7 +347,7 @@ func TestSlotsWithoutTheStore(t *testing.T) {
 				}
 				require.True(t, l.Stores()[0].Up)
 				held := 6 - freeSlots(t, s.Store, 6)
-				require.Equal(t, map[Outage]int{OutageReject: 2, OutageLocalShare: 6, OutagePass: 6}[mode], held, "those that went alone are counted")
+				require.Equal(t, map[throttle.Outage]int{throttle.OutageReject: 2, throttle.OutageLocalShare: 6, throttle.OutagePass: 6}[mode], held, "those that went alone are counted")
 				checkInvariants(t, l)
 				done(first, theirs)
 				for _, r := range patient {
@@ -363,17 +363,17 @@ func TestSlotsWithoutTheStore(t *testing.T) {
 func TestRequestsOfAProcessThatWasCutOffAreCountedAgain(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 3, s)
-		mine := sendMany(t, l, 3, Ask{})
+		mine := sendMany(t, l, 3, throttle.Ask{})
 		sleep(10 * ms)
 		s.set(errDown, nil) // as if it were stopped
 		sleep(14 * time.Second)
 		other := sharedSlots(t, 3, s.Store)
-		theirs := sendMany(t, other, 2, Ask{})
+		theirs := sendMany(t, other, 2, throttle.Ask{})
 		require.True(t, theirs[1].done, "its slots are free")
 		s.set(nil, nil)
 		sleep(time.Second)
 		require.Equal(t, -2, freeSlots(t, s.Store, 3))
-		waits := send(t, other, Ask{})
+		waits := send(t, other, throttle.Ask{})
 		done(mine[:2]...)
 		sleep(time.Second)
 		require.False(t, waits.done, "three are in flight")
@@ -406,7 +406,7 @@ func TestAsksForSlotsThatAreRepeatedOrLostLeaveNoTrace(t *testing.T) {
 		s := &lossy{Store: store.NewMemory()}
 		l := sharedSlots(t, 5, s)
 		for range 50 {
-			all := sendMany(t, l, 7, Ask{})
+			all := sendMany(t, l, 7, throttle.Ask{})
 			sleep(time.Second)
 			for i, r := range all {
 				require.Equal(t, i < 5, r.done)
@@ -425,7 +425,7 @@ func TestAsksForSlotsThatAreRepeatedOrLostLeaveNoTrace(t *testing.T) {
 func TestCancelledWaiterForASlotLeavesNoTrace(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 1, s)
-		r := send(t, l, Ask{})
+		r := send(t, l, throttle.Ask{})
 		sleep(ms)
 		r.cancel(nil) // while the store is asked
 		sleep(300 * ms)
@@ -437,8 +437,8 @@ func TestCancelledWaiterForASlotLeavesNoTrace(t *testing.T) {
 
 func TestSlotsAreAskedForWhenOtherLimitsLetTheRequestGo(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Minute, Name("own")), InFlight(3, Name("slots"), Shared(s))))
-		all := sendMany(t, l, 10, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Minute, throttle.Name("own")), throttle.InFlight(3, throttle.Name("slots"), throttle.Shared(s))))
+		all := sendMany(t, l, 10, throttle.Ask{})
 		for i, r := range all {
 			sleep(5 * ms)
 			require.True(t, r.done, "%d", i)
@@ -455,9 +455,9 @@ func TestSlotsAreAskedForWhenOtherLimitsLetTheRequestGo(t *testing.T) {
 
 func TestSlotsAreAskedForAsSoonAsAnotherLimitCanPay(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(InFlight(3, Name("slots"), Shared(s)), TokenBucket(1, time.Hour, Name("own"))))
-		first := send(t, l, Ask{Costs: map[string]int64{"slots": 0, "own": 1}})
-		second := send(t, l, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(3, throttle.Name("slots"), throttle.Shared(s)), throttle.TokenBucket(1, time.Hour, throttle.Name("own"))))
+		first := send(t, l, throttle.Ask{Costs: map[string]int64{"slots": 0, "own": 1}})
+		second := send(t, l, throttle.Ask{})
 		sleep(time.Second)
 		require.False(t, second.done)
 		first.grant.Cancel()
@@ -468,8 +468,8 @@ func TestSlotsAreAskedForAsSoonAsAnotherLimitCanPay(t *testing.T) {
 
 func TestSlotsAndTokensOfAStoreAreGrantedTogether(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(InFlight(3, Name("slots"), Shared(s)), TokenBucket(100, time.Second, Burst(10), Name("tokens"), Shared(s))))
-		all := sendMany(t, l, 5, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(3, throttle.Name("slots"), throttle.Shared(s)), throttle.TokenBucket(100, time.Second, throttle.Burst(10), throttle.Name("tokens"), throttle.Shared(s))))
+		all := sendMany(t, l, 5, throttle.Ask{})
 		sleep(20 * ms)
 		for i, r := range all {
 			require.Equal(t, i < 3, r.done)
@@ -485,11 +485,11 @@ func TestSlotsAndTokensOfAStoreAreGrantedTogether(t *testing.T) {
 
 func TestCallersTakeTurnsForSharedSlots(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(InFlight(1, Name("slots"), Shared(s), FairBy(func(*http.Request) string { return "" }))))
-		first := send(t, l, Ask{Caller: "busy"})
+		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(1, throttle.Name("slots"), throttle.Shared(s), throttle.FairBy(func(*http.Request) string { return "" }))))
+		first := send(t, l, throttle.Ask{Caller: "busy"})
 		sleep(2 * ms)
-		busy := sendMany(t, l, 3, Ask{Caller: "busy"})
-		urgent, other := send(t, l, Ask{Caller: "busy", Priority: 1}), send(t, l, Ask{Caller: "other"})
+		busy := sendMany(t, l, 3, throttle.Ask{Caller: "busy"})
+		urgent, other := send(t, l, throttle.Ask{Caller: "busy", Priority: 1}), send(t, l, throttle.Ask{Caller: "other"})
 		done(first)
 		require.True(t, busy[0].done)
 		done(busy[0])
@@ -504,12 +504,12 @@ func TestCallersTakeTurnsForSharedSlots(t *testing.T) {
 }
 
 func TestSharedSlotComesBackWithTheBodyOrTheHeaders(t *testing.T) {
-	for name, opts := range map[string][]LimitOption{"with the body": nil, "with the headers": {UntilHeaders()}} {
+	for name, opts := range map[string][]throttle.LimitOption{"with the body": nil, "with the headers": {throttle.UntilHeaders()}} {
 		within(t, name, func(t *testing.T) {
 			base := roundTripper(func(req *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("some body")), Request: req}, nil
 			})
-			tr, err := New(base, WithLimit(InFlight(2, append(opts, Name("slots"), Shared(store.NewMemory()))...)))
+			tr, err := throttle.New(base, throttle.WithLimit(throttle.InFlight(2, append(opts, throttle.Name("slots"), throttle.Shared(store.NewMemory()))...)))
 			require.NoError(t, err)
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
 			require.NoError(t, err)
@@ -523,7 +523,7 @@ func TestSharedSlotComesBackWithTheBodyOrTheHeaders(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			require.Zero(t, tr.Limiter().Limits()[0].InFlight)
 			s := tr.Limiter().Snapshot()
-			require.Empty(t, stateOf(&s).Buckets)
+			require.Empty(t, stateOf(t, s).Buckets)
 			sleep(time.Second)
 		})
 	}
@@ -531,26 +531,26 @@ func TestSharedSlotComesBackWithTheBodyOrTheHeaders(t *testing.T) {
 
 func TestSharedSlotsWithWhatTheyDoNotFitAreAnError(t *testing.T) {
 	s := store.NewMemory()
-	for text, opts := range map[string][]Option{
-		"LeaseAhead(10ms) does not fit a limit of kind in-flight": {WithLimit(InFlight(2, Shared(s, LeaseAhead(10*ms))))},
-		"RateFor does not fit a limit of kind in-flight":          {WithLimit(InFlight(2, Shared(s), RateFor(func(string) (int64, time.Duration) { return 0, 0 })))},
-		"WithDryRun":              {WithLimit(InFlight(2, Shared(s))), WithDryRun()},
-		"InFlight(0)":             {WithLimit(InFlight(0, Shared(s)))},
-		"StoreTimeout(0s)":        {WithLimit(InFlight(2, Shared(s, StoreTimeout(0))))},
-		"Shared(nil): a store":    {WithLimit(InFlight(2, Shared(nil)))},
-		"Settle does not fit":     {WithLimit(InFlight(2, Shared(s), Settle(func(*http.Request, *http.Response) (int64, bool) { return 0, false })))},
-		"Burst(3) does not fit":   {WithLimit(InFlight(2, Shared(s), Burst(3)))},
-		"Initial(1) does not fit": {WithLimit(InFlight(2, Shared(s), Initial(1)))},
+	for text, opts := range map[string][]throttle.Option{
+		"LeaseAhead(10ms) does not fit a limit of kind in-flight": {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s, throttle.LeaseAhead(10*ms))))},
+		"RateFor does not fit a limit of kind in-flight":          {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s), throttle.RateFor(func(string) (int64, time.Duration) { return 0, 0 })))},
+		"WithDryRun":              {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s))), throttle.WithDryRun()},
+		"InFlight(0)":             {throttle.WithLimit(throttle.InFlight(0, throttle.Shared(s)))},
+		"StoreTimeout(0s)":        {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s, throttle.StoreTimeout(0))))},
+		"Shared(nil): a store":    {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(nil)))},
+		"Settle does not fit":     {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s), throttle.Settle(func(*http.Request, *http.Response) (int64, bool) { return 0, false })))},
+		"Burst(3) does not fit":   {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s), throttle.Burst(3)))},
+		"Initial(1) does not fit": {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s), throttle.Initial(1)))},
 	} {
-		_, err := New(nil, opts...)
+		_, err := throttle.New(nil, opts...)
 		require.ErrorContains(t, err, text)
 	}
 }
 
 func TestShareOfSharedSlotsIsAPartOfTheirNumber(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(InFlight(10, Fraction(0.25), Name("slots"), Shared(s))))
-		all := sendMany(t, l, 3, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(10, throttle.Fraction(0.25), throttle.Name("slots"), throttle.Shared(s))))
+		all := sendMany(t, l, 3, throttle.Ask{})
 		sleep(10 * ms)
 		require.True(t, all[1].done)
 		require.False(t, all[2].done)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
@@ -97,8 +97,8 @@ const ms = time.Millisecond
 
 func TestSharedRequestIsGrantedWithTheResponse(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s, LeaseAhead(0)))))
-		one := send(t, l, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s, throttle.LeaseAhead(0)))))
+		one := send(t, l, throttle.Ask{})
 		require.False(t, one.done)
 		checkInvariants(t, l)
 		sleep(2*ms - 1)
@@ -113,16 +113,16 @@ func TestSharedRequestIsGrantedWithTheResponse(t *testing.T) {
 
 func TestSharedTokensOfManyRequestsTakeOneCall(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s, LeaseAhead(0)))))
-		first := send(t, l, Ask{})
-		all := sendMany(t, l, 9, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s, throttle.LeaseAhead(0)))))
+		first := send(t, l, throttle.Ask{})
+		all := sendMany(t, l, 9, throttle.Ask{})
 		sleep(4 * ms)
 		requireGranted(t, first, 2*ms)
 		for _, r := range all {
 			requireGranted(t, r, 4*ms)
 		}
 		require.Equal(t, 2, s.count())
-		waits := send(t, l, Ask{}) // the token is due at 101 ms by the store, and the response of 5 ms arrives at 6 ms
+		waits := send(t, l, throttle.Ask{}) // the token is due at 101 ms by the store, and the response of 5 ms arrives at 6 ms
 		sleep(time.Second)
 		requireGranted(t, waits, 102*ms)
 		checkInvariants(t, l)
@@ -133,14 +133,14 @@ func TestSharedTokensOfManyRequestsTakeOneCall(t *testing.T) {
 func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 	for keys, want := range map[int][]int{15: {15}, 16: {8, 8}, 40: {20, 20}, 256: {128, 128}} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-			l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
 			fly := coreOf(l).CallStore
 			for round := range 2 { // also after calls that have landed
 				flights := []*bucket.Supply{}
 				coreOf(l).CallStore = func(s *bucket.Supply) { flights = append(flights, s) } // they leave when all requests have asked
 				var wg sync.WaitGroup
 				for i := range keys {
-					wg.Go(func() { require.NoError(t, l.Wait(t.Context(), Ask{Key: strconv.Itoa(round*keys + i)})) })
+					wg.Go(func() { require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: strconv.Itoa(round*keys + i)})) })
 				}
 				synctest.Wait()
 				assert.Len(t, flights, supply.MostCalls)
@@ -163,18 +163,18 @@ func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 
 func TestLimitersShareABudget(t *testing.T) {
 	overTrip(t, ms, func(t *testing.T, s *trip) {
-		limit := TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0)))
-		a, b := limiterOf(t, WithLimit(limit)), limiterOf(t, WithLimit(limit))
-		sendMany(t, a, 6, Ask{})
+		limit := throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0)))
+		a, b := limiterOf(t, throttle.WithLimit(limit)), limiterOf(t, throttle.WithLimit(limit))
+		sendMany(t, a, 6, throttle.Ask{})
 		sleep(10 * ms)
-		all := sendMany(t, b, 4, Ask{})
+		all := sendMany(t, b, 4, throttle.Ask{})
 		sleep(10 * ms)
 		for _, r := range all {
 			require.True(t, r.done)
 		}
-		late := send(t, a, Ask{MaxWait: new(80 * ms)})
+		late := send(t, a, throttle.Ask{MaxWait: new(80 * ms)})
 		sleep(10 * ms)
-		requireRefused(t, late, 21*ms, ReasonMaxWait)
+		requireRefused(t, late, 21*ms, throttle.ReasonMaxWait)
 		checkInvariants(t, a)
 		checkInvariants(t, b)
 	})
@@ -182,29 +182,29 @@ func TestLimitersShareABudget(t *testing.T) {
 
 func TestRequestWithoutAnyWaitWaitsForTheStoreAlone(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(1, time.Second, Shared(s, LeaseAhead(0)))))
-		now := Ask{MaxWait: new(time.Duration)}
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(0)))))
+		now := throttle.Ask{MaxWait: new(time.Duration)}
 		a, b := send(t, l, now), send(t, l, now)
 		require.False(t, b.done)
 		sleep(time.Second)
 		requireGranted(t, a, 2*ms)
-		r := requireRefused(t, b, 2*ms, ReasonNoTokens)
+		r := requireRefused(t, b, 2*ms, throttle.ReasonNoTokens)
 		require.InDelta(t, time.Second, r.Wait, float64(3*ms))
 		c := send(t, l, now)
 		sleep(2 * ms)
 		requireGranted(t, c, 1002*ms)
-		requireRefused(t, send(t, l, now), 1002*ms, ReasonNoTokens) // as far as is known
+		requireRefused(t, send(t, l, now), 1002*ms, throttle.ReasonNoTokens) // as far as is known
 	})
 }
 
 func TestTryGetsTheNextTimeWhatIsNotAtHand(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
-		wait, ok := l.Try(Ask{Cost: 3})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
+		wait, ok := l.Try(throttle.Ask{Cost: 3})
 		require.False(t, ok)
 		require.Positive(t, wait)
 		sleep(2 * ms)
-		_, ok = l.Try(Ask{Cost: 3})
+		_, ok = l.Try(throttle.Ask{Cost: 3})
 		require.True(t, ok)
 		checkInvariants(t, l)
 	})
@@ -212,12 +212,12 @@ func TestTryGetsTheNextTimeWhatIsNotAtHand(t *testing.T) {
 
 func TestUnusedTokensReturnToTheStore(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := TokenBucket(10, 1000*time.Hour, Name("calls"), Shared(s))
-		a, b := limiterOf(t, WithLimit(limit)), limiterOf(t, WithLimit(limit))
-		r := send(t, a, Ask{Cost: 10})
+		limit := throttle.TokenBucket(10, 1000*time.Hour, throttle.Name("calls"), throttle.Shared(s))
+		a, b := limiterOf(t, throttle.WithLimit(limit)), limiterOf(t, throttle.WithLimit(limit))
+		r := send(t, a, throttle.Ask{Cost: 10})
 		sleep(2 * ms)
 		r.grant.Cancel()
-		waits := send(t, b, Ask{Cost: 5})
+		waits := send(t, b, throttle.Ask{Cost: 5})
 		sleep(time.Minute)
 		require.True(t, waits.done)
 		require.NoError(t, waits.err)
@@ -230,9 +230,9 @@ func TestUnusedTokensReturnToTheStore(t *testing.T) {
 // A store counts the processes of a budget by how long ago each of them asked for the last time.
 func TestProcessThatAsksSeldomIsCountedOnce(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Shared(s))))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
 		for i := range 5 {
-			require.NoError(t, l.Wait(t.Context(), Ask{Key: "key"}))
+			require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "key"}))
 			if i > 0 {
 				require.Equal(t, 3*time.Second, s.calls[i][0].Parts[0].Since.Round(10*ms))
 			}
@@ -244,15 +244,15 @@ func TestProcessThatAsksSeldomIsCountedOnce(t *testing.T) {
 
 func TestHoldReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0)))
-		a, b := limiterOf(t, WithLimit(limit)), limiterOf(t, WithLimit(limit))
+		limit := throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0)))
+		a, b := limiterOf(t, throttle.WithLimit(limit)), limiterOf(t, throttle.WithLimit(limit))
 		a.Hold("", time.Minute)
 		sleep(10 * ms)
-		r := send(t, b, Ask{})
-		refused := send(t, b, Ask{MaxWait: new(time.Second)})
+		r := send(t, b, throttle.Ask{})
+		refused := send(t, b, throttle.Ask{MaxWait: new(time.Second)})
 		sleep(2 * ms)
 		require.False(t, r.done)
-		requireRefused(t, refused, 12*ms, ReasonHeld)
+		requireRefused(t, refused, 12*ms, throttle.ReasonHeld)
 		for bucket := range b.Buckets() {
 			require.InDelta(t, 59*time.Second, time.Until(bucket.HeldUntil), float64(time.Second))
 		}
@@ -265,11 +265,11 @@ func TestHoldReachesAllProcesses(t *testing.T) {
 
 func TestRetryAfterReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0))))
+		limit := throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0))))
 		refuses := roundTripper(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"10"}}, Body: http.NoBody, Request: req}, nil
 		})
-		transport, err := New(refuses, limit)
+		transport, err := throttle.New(refuses, limit)
 		require.NoError(t, err)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
 		require.NoError(t, err)
@@ -277,7 +277,7 @@ func TestRetryAfterReachesAllProcesses(t *testing.T) {
 		require.NoError(t, err)
 		other := limiterOf(t, limit)
 		sleep(10 * ms)
-		r := send(t, other, Ask{})
+		r := send(t, other, throttle.Ask{})
 		sleep(20 * time.Second)
 		require.NoError(t, r.err)
 		require.True(t, r.done)
@@ -287,15 +287,15 @@ func TestRetryAfterReachesAllProcesses(t *testing.T) {
 
 func TestReleaseReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0))))
+		limit := throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0))))
 		a, b, c := limiterOf(t, limit), limiterOf(t, limit), limiterOf(t, limit)
 		a.Hold("", time.Hour)
 		sleep(10 * ms)
-		first := send(t, a, Ask{})
-		second := send(t, b, Ask{})
+		first := send(t, a, throttle.Ask{})
+		second := send(t, b, throttle.Ask{})
 		sleep(10 * ms)
 		c.Release("") // c does not know of the hold
-		third := send(t, c, Ask{})
+		third := send(t, c, throttle.Ask{})
 		sleep(10 * ms)
 		c.Release("")
 		sleep(7 * time.Second)
@@ -309,8 +309,8 @@ func TestReleaseReachesAllProcesses(t *testing.T) {
 
 func TestSeveralSharedLimitsAreGrantedTogether(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Name("a"), Shared(s, LeaseAhead(0))), SlidingWindow(50, time.Second, Name("b"), Shared(s, LeaseAhead(0)))))
-		all := sendMany(t, l, 20, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Name("a"), throttle.Shared(s, throttle.LeaseAhead(0))), throttle.SlidingWindow(50, time.Second, throttle.Name("b"), throttle.Shared(s, throttle.LeaseAhead(0)))))
+		all := sendMany(t, l, 20, throttle.Ask{})
 		sleep(4 * ms)
 		for i, r := range all {
 			requireGranted(t, r, []time.Duration{4 * ms, 2 * ms}[map[bool]int{true: 1}[i == 0]])
@@ -324,8 +324,8 @@ func TestSeveralSharedLimitsAreGrantedTogether(t *testing.T) {
 
 func TestSharedLimitWithAMemoryLimitLeasesWhatCanBeUsed(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Name("fleet"), Shared(s)), TokenBucket(1, time.Second, Name("own"))))
-		all := sendMany(t, l, 100, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Name("fleet"), throttle.Shared(s)), throttle.TokenBucket(1, time.Second, throttle.Name("own"))))
+		all := sendMany(t, l, 100, throttle.Ask{})
 		sleep(99*time.Second + 10*ms)
 		for i, r := range all {
 			require.True(t, r.done, "%d", i)
@@ -338,8 +338,8 @@ func TestSharedLimitWithAMemoryLimitLeasesWhatCanBeUsed(t *testing.T) {
 
 func TestTokensThatAnotherLimitCanPayTakeOneCall(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(1000, time.Second, Shared(s, LeaseAhead(0))), TokenBucket(5, time.Hour, Name("own"))))
-		all := sendMany(t, l, 5, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Shared(s, throttle.LeaseAhead(0))), throttle.TokenBucket(5, time.Hour, throttle.Name("own"))))
+		all := sendMany(t, l, 5, throttle.Ask{})
 		sleep(4 * ms)
 		requireGranted(t, all[0], 2*ms) // the others came when the store had been asked
 		for _, r := range all[1:] {
@@ -352,73 +352,73 @@ func TestTokensThatAnotherLimitCanPayTakeOneCall(t *testing.T) {
 // So many requests are checked again only when there is news that delays all of them.
 func TestHundredsOfRequestsAreRejectedAsTheStoreDelaysThem(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := WithLimit(TokenBucket(1000, time.Hour, Shared(s, LeaseAhead(0))))
+		limit := throttle.WithLimit(throttle.TokenBucket(1000, time.Hour, throttle.Shared(s, throttle.LeaseAhead(0))))
 		l, other := limiterOf(t, limit), limiterOf(t, limit)
-		send(t, l, Ask{})
+		send(t, l, throttle.Ask{})
 		sleep(10 * ms)
 		other.Hold("", time.Minute)
 		sleep(10 * ms)
-		waits := sendMany(t, l, 300, Ask{MaxWait: new(time.Second)})
+		waits := sendMany(t, l, 300, throttle.Ask{MaxWait: new(time.Second)})
 		sleep(2 * ms) // the response tells of the hold
 		for _, r := range waits {
-			requireRefused(t, r, 22*ms, ReasonHeld)
+			requireRefused(t, r, 22*ms, throttle.ReasonHeld)
 		}
 		sleep(time.Minute)
-		send(t, other, Ask{Cost: 990})
+		send(t, other, throttle.Ask{Cost: 990})
 		sleep(10 * ms)
-		waits = sendMany(t, limiterOf(t, limit), 300, Ask{MaxWait: new(time.Second)})
+		waits = sendMany(t, limiterOf(t, limit), 300, throttle.Ask{MaxWait: new(time.Second)})
 		sleep(2 * ms) // its first response tells that nothing is left
 		for _, r := range waits[20:] {
-			requireRefused(t, r, 2*ms, ReasonMaxWait)
+			requireRefused(t, r, 2*ms, throttle.ReasonMaxWait)
 		}
 	})
 }
 
 func TestUnusedTokensReturnToTheStoreAlsoWhenItIsNotAskedForMore(t *testing.T) {
 	overTrip(t, 20*ms, func(t *testing.T, s *trip) {
-		limit := WithLimit(TokenBucket(10, 1000*time.Hour, Shared(s, LeaseAhead(0))))
+		limit := throttle.WithLimit(throttle.TokenBucket(10, 1000*time.Hour, throttle.Shared(s, throttle.LeaseAhead(0))))
 		l := limiterOf(t, limit)
-		gone := send(t, l, Ask{Key: "a", Cost: 5})
+		gone := send(t, l, throttle.Ask{Key: "a", Cost: 5})
 		gone.cancel(nil)
 		sleep(20 * ms)                                // its tokens come
 		for _, key := range []string{"x", "y", "a"} { // two calls are under way, and a waits for one to return
-			r := send(t, l, Ask{Key: key, Cost: 10})
+			r := send(t, l, throttle.Ask{Key: key, Cost: 10})
 			if key == "a" {
 				r.cancel(nil)
 			}
 		}
 		sleep(time.Second)
-		r := send(t, limiterOf(t, limit), Ask{Key: "a", Cost: 10})
+		r := send(t, limiterOf(t, limit), throttle.Ask{Key: "a", Cost: 10})
 		sleep(time.Second)
 		require.True(t, r.done)
 	})
 }
 
 func TestOutagesHaveNames(t *testing.T) {
-	for o, want := range map[Outage]string{OutageReject: "reject", OutageLocalShare: "local share", OutagePass: "pass", 9: "Outage(9)"} {
+	for o, want := range map[throttle.Outage]string{throttle.OutageReject: "reject", throttle.OutageLocalShare: "local share", throttle.OutagePass: "pass", 9: "Outage(9)"} {
 		assert.Equal(t, want, o.String())
 	}
 }
 
 func TestSharedWithWhatItDoesNotFitIsAnError(t *testing.T) {
 	s := store.NewMemory()
-	for text, opt := range map[string]Option{
-		"Shared(nil)":              WithLimit(Pace(1, time.Second, Shared(nil))),
-		"a nil *limiter_test.trip": WithLimit(Pace(1, time.Second, Shared((*trip)(nil)))),
-		"a SharedOption is nil":    WithLimit(Pace(1, time.Second, Shared(s, nil))),
-		"kind adaptive":            WithLimit(Adaptive(AIMD{}, Shared(s))),
-		"LeaseAhead(-1ns)":         WithLimit(Pace(1, time.Second, Shared(s, LeaseAhead(-1)))),
-		"LeaseAhead(2s)":           WithLimit(Pace(1, time.Second, Shared(s, LeaseAhead(2*time.Second)))),
-		"StoreTimeout(0s)":         WithLimit(Pace(1, time.Second, Shared(s, StoreTimeout(0)))),
-		"StoreGrace(-1ns)":         WithLimit(Pace(1, time.Second, Shared(s, StoreGrace(-1)))),
-		"WithoutStore(3)":          WithLimit(Pace(1, time.Second, Shared(s, WithoutStore(3)))),
-		"too large":                WithLimit(TokenBucket(math.MaxInt64, time.Nanosecond, Shared(s))),
-		"cannot be compared":       WithLimit(Pace(1, time.Second, Shared(uncomparable{s, nil}))),
+	for text, opt := range map[string]throttle.Option{
+		"Shared(nil)":              throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(nil))),
+		"a nil *limiter_test.trip": throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared((*trip)(nil)))),
+		"a SharedOption is nil":    throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, nil))),
+		"kind adaptive":            throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Shared(s))),
+		"LeaseAhead(-1ns)":         throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(-1)))),
+		"LeaseAhead(2s)":           throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(2*time.Second)))),
+		"StoreTimeout(0s)":         throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreTimeout(0)))),
+		"StoreGrace(-1ns)":         throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreGrace(-1)))),
+		"WithoutStore(3)":          throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.WithoutStore(3)))),
+		"too large":                throttle.WithLimit(throttle.TokenBucket(math.MaxInt64, time.Nanosecond, throttle.Shared(s))),
+		"cannot be compared":       throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(uncomparable{s, nil}))),
 	} {
-		_, err := NewLimiter(opt)
+		_, err := throttle.NewLimiter(opt)
 		require.ErrorContains(t, err, text)
 	}
-	_, err := New(nil, WithDryRun(), WithLimit(Pace(1, time.Second, Shared(s))))
+	_, err := throttle.New(nil, throttle.WithDryRun(), throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s))))
 	require.ErrorContains(t, err, "WithDryRun")
 }
 
@@ -431,10 +431,10 @@ type uncomparable struct {
 func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
 	for _, fill := range []int64{3, 2} { // the response that granted the last token reports the wait, or the one that granted none
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-			l := limiterOf(t, WithLimit(SlidingWindow(3, 10*time.Second, Shared(s, LeaseAhead(0)))))
-			send(t, l, Ask{Cost: fill})
+			l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(3, 10*time.Second, throttle.Shared(s, throttle.LeaseAhead(0)))))
+			send(t, l, throttle.Ask{Cost: fill})
 			sleep(2 * ms)
-			last := send(t, l, Ask{})
+			last := send(t, l, throttle.Ask{})
 			sleep(2 * ms)
 			if fill == 2 {
 				requireGranted(t, last, 4*ms)
@@ -444,17 +444,17 @@ func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
 			calls := s.count()
 			free := 10 * time.Second // when the first tokens come in again; the lower bound does not know how long the question took to get there
 			for range 3 {
-				wait, ok := l.Try(Ask{})
+				wait, ok := l.Try(throttle.Ask{})
 				require.False(t, ok)
 				require.Equal(t, free-4*ms, wait)
 			}
-			now := send(t, l, Ask{MaxWait: new(time.Duration)})
-			require.Equal(t, free-4*ms, requireRefused(t, now, 4*ms, ReasonNoTokens).Wait)
+			now := send(t, l, throttle.Ask{MaxWait: new(time.Duration)})
+			require.Equal(t, free-4*ms, requireRefused(t, now, 4*ms, throttle.ReasonNoTokens).Wait)
 			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 			defer cancel()
-			requireRefused(t, sendUnder(ctx, l, Ask{}), 4*ms, ReasonDeadline)
+			requireRefused(t, sendUnder(ctx, l, throttle.Ask{}), 4*ms, throttle.ReasonDeadline)
 			require.Equal(t, calls, s.count())
-			patient := send(t, l, Ask{})
+			patient := send(t, l, throttle.Ask{})
 			sleep(11 * time.Second)
 			require.True(t, patient.done)
 			require.NoError(t, patient.err)
@@ -468,9 +468,9 @@ func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
 func TestAStoreFurtherAwayThanItsTimeoutIsReached(t *testing.T) {
 	for _, takes := range []time.Duration{240 * ms, 300 * ms, 490 * ms} {
 		overTrip(t, takes, func(t *testing.T, s *trip) {
-			l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Shared(s))))
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Shared(s))))
 			for range 200 {
-				require.NoError(t, l.Wait(t.Context(), Ask{}))
+				require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
 			}
 			st := l.Stores()[0]
 			require.True(t, st.Up)

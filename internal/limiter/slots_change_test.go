@@ -16,22 +16,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A slotRun is a set of requests against a Limiter, each with the instant at which it was decided.
 type slotRun struct {
 	*testing.T
-	l     *Limiter
+	l     *throttle.Limiter
 	start time.Time
 	mu    sync.Mutex
 	at    []time.Duration
 	errs  []error
-	grant []*Grant
+	grant []*throttle.Grant
 }
 
-func newSlotRun(t *testing.T, opts ...Option) *slotRun {
+func newSlotRun(t *testing.T, opts ...throttle.Option) *slotRun {
 	return &slotRun{T: t, l: limiterOf(t, opts...), start: time.Now()}
 }
 
@@ -41,7 +41,7 @@ func (x *slotRun) take(slots int64, maxWait time.Duration) int {
 	i := len(x.at)
 	x.at, x.errs, x.grant = append(x.at, -1), append(x.errs, nil), append(x.grant, nil)
 	x.mu.Unlock()
-	a := Ask{Costs: map[string]int64{"in-flight": slots}}
+	a := throttle.Ask{Costs: map[string]int64{"in-flight": slots}}
 	if maxWait > 0 {
 		a.MaxWait = &maxWait
 	}
@@ -66,15 +66,15 @@ func (x *slotRun) set(n int64) {
 	checkInvariants(x.T, x.l)
 }
 
-func (x *slotRun) stats() BucketStats {
+func (x *slotRun) stats() throttle.BucketStats {
 	for b := range x.l.Buckets() {
 		return b
 	}
-	return BucketStats{}
+	return throttle.BucketStats{}
 }
 
-func (x *slotRun) reasonOf(i int) Reason {
-	r, ok := errors.AsType[*Rejection](x.errs[i])
+func (x *slotRun) reasonOf(i int) throttle.Reason {
+	r, ok := errors.AsType[*throttle.Rejection](x.errs[i])
 	require.True(x, ok, "request %d: %v", i, x.errs[i])
 	return r.Reason
 }
@@ -96,7 +96,7 @@ const sec = time.Second
 
 func TestMoreSlotsReleaseWaitersImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newSlotRun(t, WithLimit(InFlight(2)))
+		x := newSlotRun(t, throttle.WithLimit(throttle.InFlight(2)))
 		for range 6 {
 			x.take(1, 0)
 		}
@@ -114,7 +114,7 @@ func TestMoreSlotsReleaseWaitersImmediately(t *testing.T) {
 
 func TestFewerSlotsLetRequestsFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newSlotRun(t, WithLimit(InFlight(4)))
+		x := newSlotRun(t, throttle.WithLimit(throttle.InFlight(4)))
 		for range 6 {
 			x.take(1, 0)
 		}
@@ -143,17 +143,17 @@ func TestFewerSlotsLetRequestsFinish(t *testing.T) {
 
 func TestFewerSlotsRejectWhatCanNeverFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newSlotRun(t, WithLimit(InFlight(4)))
+		x := newSlotRun(t, throttle.WithLimit(throttle.InFlight(4)))
 		first, large, small := x.take(4, 0), x.take(3, time.Hour), x.take(2, 0)
 		x.sleep(sec)
 		x.set(2)
 		require.Equal(t, sec, x.ended()[large])
-		require.Equal(t, ReasonCost, x.reasonOf(large))
-		r, _ := errors.AsType[*Rejection](x.errs[large])
+		require.Equal(t, throttle.ReasonCost, x.reasonOf(large))
+		r, _ := errors.AsType[*throttle.Rejection](x.errs[large])
 		require.Equal(t, time.Duration(math.MaxInt64), r.Wait)
 		require.Equal(t, time.Duration(-1), x.ended()[small], "4 are in flight")
 		late := x.take(3, 0)
-		require.Equal(t, ReasonCost, x.reasonOf(late))
+		require.Equal(t, throttle.ReasonCost, x.reasonOf(late))
 		x.done(first)
 		require.Equal(t, sec, x.ended()[small])
 		x.set(3)
@@ -165,7 +165,7 @@ func TestFewerSlotsRejectWhatCanNeverFit(t *testing.T) {
 
 func TestFewerSlotsReduceClampedCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newSlotRun(t, WithLimit(InFlight(4, ClampCost())))
+		x := newSlotRun(t, throttle.WithLimit(throttle.InFlight(4, throttle.ClampCost())))
 		first, large, late := x.take(9, 0), x.take(3, 0), 0
 		assert.Equal(t, 4, x.stats().InFlight)
 		x.sleep(sec)
@@ -186,7 +186,7 @@ func TestFewerSlotsReduceClampedCosts(t *testing.T) {
 // A request that may wait for a minute is rejected after a minute, however the slots change meanwhile.
 func TestPatienceOutlivesAChangeOfSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newSlotRun(t, WithLimit(InFlight(2)))
+		x := newSlotRun(t, throttle.WithLimit(throttle.InFlight(2)))
 		x.take(2, 0)
 		waits := x.take(1, time.Minute)
 		x.sleep(30 * sec)
@@ -195,17 +195,17 @@ func TestPatienceOutlivesAChangeOfSlots(t *testing.T) {
 		require.Equal(t, time.Duration(-1), x.ended()[waits])
 		x.sleep(1)
 		require.Equal(t, time.Minute, x.ended()[waits])
-		require.Equal(t, ReasonMaxWait, x.reasonOf(waits))
+		require.Equal(t, throttle.ReasonMaxWait, x.reasonOf(waits))
 	})
 }
 
 func TestSlotsOfEveryKeyChange(t *testing.T) {
-	l := limiterOf(t, WithLimit(InFlight(10, Fraction(0.5))))
+	l := limiterOf(t, throttle.WithLimit(throttle.InFlight(10, throttle.Fraction(0.5))))
 	take := func(key string) (n int) {
 		for {
-			_, err := l.Acquire(t.Context(), Ask{Key: key, MaxWait: new(time.Duration(0))})
+			_, err := l.Acquire(t.Context(), throttle.Ask{Key: key, MaxWait: new(time.Duration(0))})
 			if err != nil {
-				require.ErrorIs(t, err, ErrThrottled)
+				require.ErrorIs(t, err, throttle.ErrThrottled)
 				return n
 			}
 			n++
@@ -223,7 +223,7 @@ func TestSlotsOfEveryKeyChange(t *testing.T) {
 }
 
 func TestSetInFlightNamesWhatIsWrong(t *testing.T) {
-	l := limiterOf(t, WithLimit(InFlight(3), TokenBucket(1, time.Second)))
+	l := limiterOf(t, throttle.WithLimit(throttle.InFlight(3), throttle.TokenBucket(1, time.Second)))
 	for want, err := range map[string]error{
 		`SetInFlight("in-flight", 0)`:       l.SetInFlight("in-flight", 0),
 		`SetInFlight("in-flight", -1)`:      l.SetInFlight("in-flight", -1),
@@ -245,15 +245,15 @@ func TestSetInFlightNamesWhatIsWrong(t *testing.T) {
 // Slots in use are no part of a snapshot, nor is how many there are: the next process has requests and options of its own.
 func TestASnapshotHasNoSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newSlotRun(t, WithLimit(InFlight(2)))
+		x := newSlotRun(t, throttle.WithLimit(throttle.InFlight(2)))
 		x.take(2, 0)
 		x.set(1)
 		saved := x.l.Snapshot()
-		require.Empty(t, stateOf(&saved).Buckets)
+		require.Empty(t, stateOf(t, saved).Buckets)
 		x.l.Hold("", 5*sec)
 		saved = x.l.Snapshot()
-		require.Len(t, stateOf(&saved).Buckets, 1)
-		next := newSlotRun(t, WithLimit(InFlight(3)))
+		require.Len(t, stateOf(t, saved).Buckets, 1)
+		next := newSlotRun(t, throttle.WithLimit(throttle.InFlight(3)))
 		require.NoError(t, next.l.Restore(saved))
 		next.take(3, 0)
 		next.set(4)
@@ -271,7 +271,7 @@ func TestFewerSlotsOfATransport(t *testing.T) {
 		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("text")), Request: req}, nil
 		})
-		tr, err := New(base, WithLimit(InFlight(2)))
+		tr, err := throttle.New(base, throttle.WithLimit(throttle.InFlight(2)))
 		require.NoError(t, err)
 		open := func() *http.Response {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a/", nil)
@@ -305,9 +305,9 @@ func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { re
 
 // Two changes at the same time end with one of them everywhere.
 func TestChangesAtTheSameTimeAgree(t *testing.T) {
-	l := limiterOf(t, WithLimit(InFlight(5)))
+	l := limiterOf(t, throttle.WithLimit(throttle.InFlight(5)))
 	for i := range 1000 {
-		g, err := l.Acquire(context.Background(), Ask{Key: string(rune('a' + i))})
+		g, err := l.Acquire(context.Background(), throttle.Ask{Key: string(rune('a' + i))})
 		require.NoError(t, err)
 		defer g.Done()
 	}

@@ -14,7 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/saved"
 )
@@ -34,21 +35,21 @@ type spending struct {
 // savedKeys is enough for many pieces.
 const savedKeys = 150
 
-var savedLimits = []Limit{
-	TokenBucket(3, 10*time.Millisecond, Burst(5), Name("bucket")), Pace(2, 7*time.Millisecond, Name("pace")),
-	SlidingWindow(6, 13*time.Millisecond, Name("sliding")), FixedWindow(5, 17*time.Millisecond, Name("fixed")),
-	TokenBucket(500, 11*time.Millisecond, Name("all")),
+var savedLimits = []throttle.Limit{
+	throttle.TokenBucket(3, 10*time.Millisecond, throttle.Burst(5), throttle.Name("bucket")), throttle.Pace(2, 7*time.Millisecond, throttle.Name("pace")),
+	throttle.SlidingWindow(6, 13*time.Millisecond, throttle.Name("sliding")), throttle.FixedWindow(5, 17*time.Millisecond, throttle.Name("fixed")),
+	throttle.TokenBucket(500, 11*time.Millisecond, throttle.Name("all")),
 }
 
 // step makes some random asks, which do not wait, and now and then holds a key.
-func (x *spending) step(t *testing.T, l *Limiter, r *rand.Rand) {
+func (x *spending) step(t *testing.T, l *throttle.Limiter, r *rand.Rand) {
 	for range r.IntN(60) {
-		ask := Ask{Key: fmt.Sprint(r.IntN(savedKeys)), Costs: make(map[string]int64), Keys: map[string]string{"all": ""}, MaxWait: new(time.Duration)}
-		for _, li := range savedLimits {
-			ask.Costs[ruleOf(&li).Name] = max(0, r.Int64N(6)-2)
+		ask := throttle.Ask{Key: fmt.Sprint(r.IntN(savedKeys)), Costs: make(map[string]int64), Keys: map[string]string{"all": ""}, MaxWait: new(time.Duration)}
+		for _, li := range coreOf(l).Limits {
+			ask.Costs[li.Name] = max(0, r.Int64N(6)-2)
 		}
 		if _, err := l.Acquire(t.Context(), ask); err != nil {
-			require.ErrorIs(t, err, ErrThrottled)
+			require.ErrorIs(t, err, throttle.ErrThrottled)
 			continue
 		}
 		for limit, cost := range ask.Costs {
@@ -90,9 +91,9 @@ func newSpending() *spending {
 
 // check fails the test if a limit has granted too much in any stretch of time.
 func (x *spending) check(t *testing.T) {
+	limits := coreOf(limiterOf(t, throttle.WithLimit(savedLimits...))).Limits
 	for of, all := range x.granted {
-		limit := savedLimits[slices.IndexFunc(savedLimits, func(l Limit) bool { return ruleOf(&l).Name == of[0] })]
-		rule := ruleOf(&limit)
+		rule := limits[slices.IndexFunc(limits, func(li *bucket.Limit) bool { return li.Name == of[0] })]
 		per, most := int64(rule.Rate.Per), rule.BurstOf(rule.Rate)
 		backlog, window := int64(0), int64(0) // what has not drained yet, in 1/per of a token; what counts in the window
 		for i, g := range all {
@@ -123,7 +124,7 @@ func TestWhatWasGrantedBeforeASnapshotCountsInAllLimits(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, old, x := rand.New(rand.NewPCG(seed, 15)), limiterOf(t, WithLimit(savedLimits...)), newSpending()
+				r, old, x := rand.New(rand.NewPCG(seed, 15)), limiterOf(t, throttle.WithLimit(savedLimits...)), newSpending()
 				for range 40 {
 					x.step(t, old, r)
 				}
@@ -143,7 +144,7 @@ func TestWhatWasGrantedBeforeASnapshotCountsInAllLimits(t *testing.T) {
 				x.check(t)
 				x = x.upTo(s.Taken())
 				time.Sleep(time.Duration(r.IntN(int(10 * time.Millisecond))))
-				next := limiterOf(t, WithLimit(savedLimits...))
+				next := limiterOf(t, throttle.WithLimit(savedLimits...))
 				require.NoError(t, json.Unmarshal(text, &s))
 				require.NoError(t, next.Restore(s))
 				began := time.Now()
@@ -164,7 +165,7 @@ func TestWhatWasGrantedBeforeASnapshotCountsInAllLimits(t *testing.T) {
 // The same while other goroutines run.
 func TestASnapshotBesideOtherGoroutinesLosesNothingOfBefore(t *testing.T) {
 	const keys, each = 500, 40
-	l := limiterOf(t, WithLimit(TokenBucket(each, 1000*time.Hour), SlidingWindow(each, 1000*time.Hour)))
+	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(each, 1000*time.Hour), throttle.SlidingWindow(each, 1000*time.Hour)))
 	var mu sync.Mutex
 	granted := make(map[string][]time.Time)
 	ctx, workers := t.Context(), sync.WaitGroup{}
@@ -178,7 +179,7 @@ func TestASnapshotBesideOtherGoroutinesLosesNothingOfBefore(t *testing.T) {
 				default:
 				}
 				key := fmt.Sprint(r.IntN(keys))
-				if _, ok := l.Try(Ask{Key: key}); ok {
+				if _, ok := l.Try(throttle.Ask{Key: key}); ok {
 					now := time.Now()
 					mu.Lock()
 					granted[key] = append(granted[key], now)
@@ -187,7 +188,7 @@ func TestASnapshotBesideOtherGoroutinesLosesNothingOfBefore(t *testing.T) {
 			}
 		})
 	}
-	var snapshots []Snapshot
+	var snapshots []throttle.Snapshot
 	for range 5 {
 		time.Sleep(time.Millisecond)
 		snapshots = append(snapshots, l.Snapshot())
@@ -195,7 +196,7 @@ func TestASnapshotBesideOtherGoroutinesLosesNothingOfBefore(t *testing.T) {
 	close(stop)
 	workers.Wait()
 	for _, s := range snapshots {
-		next := limiterOf(t, WithLimit(TokenBucket(each, 1000*time.Hour), SlidingWindow(each, 1000*time.Hour)))
+		next := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(each, 1000*time.Hour), throttle.SlidingWindow(each, 1000*time.Hour)))
 		require.NoError(t, next.Restore(s))
 		for key, all := range granted {
 			before := 0
@@ -218,8 +219,8 @@ func TestRestoreCountsFromWhenABucketWasRead(t *testing.T) {
 			h := http.Header{"Retry-After": {"100"}}
 			return &http.Response{StatusCode: 429, Status: "429 Too Many Requests", Header: h, Body: http.NoBody, Request: r}, nil
 		})
-		limit := TokenBucket(1, time.Minute, Key(ByHost))
-		old, err := New(server, WithLimit(limit))
+		limit := throttle.TokenBucket(1, time.Minute, throttle.Key(throttle.ByHost))
+		old, err := throttle.New(server, throttle.WithLimit(limit))
 		require.NoError(t, err)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h/", nil)
 		require.NoError(t, err)
@@ -227,20 +228,20 @@ func TestRestoreCountsFromWhenABucketWasRead(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		for i := range limiter.PieceSize {
-			old.Limiter().Try(Ask{Key: fmt.Sprint(i)})
+			old.Limiter().Try(throttle.Ask{Key: fmt.Sprint(i)})
 		}
 		began := time.Now()
 		*coreOf(old.Limiter()).VisitAtOnce() = limiter.PieceSize
 		*coreOf(old.Limiter()).Pause() = func() { time.Sleep(5 * time.Second) }
 		s := old.Limiter().Snapshot()
 		require.Equal(t, began, s.Taken())
-		require.Positive(t, stateOf(&s).Servers[0].After)
-		require.Positive(t, slices.MaxFunc(stateOf(&s).Buckets, func(a, b saved.Bucket) int { return int(a.After - b.After) }).After)
-		next, err := New(server, WithLimit(limit))
+		require.Positive(t, stateOf(t, s).Servers[0].After)
+		require.Positive(t, slices.MaxFunc(stateOf(t, s).Buckets, func(a, b saved.Bucket) int { return int(a.After - b.After) }).After)
+		next, err := throttle.New(server, throttle.WithLimit(limit))
 		require.NoError(t, err)
 		require.NoError(t, next.Limiter().Restore(s))
 		for i := range limiter.PieceSize {
-			wait, ok := next.Limiter().Try(Ask{Key: fmt.Sprint(i)})
+			wait, ok := next.Limiter().Try(throttle.Ask{Key: fmt.Sprint(i)})
 			require.False(t, ok)
 			require.Equal(t, time.Minute, wait+time.Since(began), "from the grant on")
 		}

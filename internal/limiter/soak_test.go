@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 )
 
 // A soak is a day in the life of two Transports, one inside the other, whose users do whatever can be done to them. The one
@@ -29,7 +29,7 @@ import (
 type soak struct {
 	*testing.T
 	start        time.Time
-	inner, outer *Transport
+	inner, outer *throttle.Transport
 	watches      [4]watch
 
 	mu       sync.Mutex // guards what follows
@@ -89,23 +89,23 @@ func tierOf(key string) (int64, time.Duration) { return 1 + int64(len(key)*7), t
 
 // make makes both Transports again, as they were saved.
 func (x *soak) make(saved [2][]byte) {
-	key := WithKey(func(r *http.Request) string { return r.Header.Get("Key") })
-	cost := WithCost(func(r *http.Request) int64 { return header(r, "Cost") })
-	settle := Settle(func(_ *http.Request, resp *http.Response) (int64, bool) {
+	key := throttle.WithKey(func(r *http.Request) string { return r.Header.Get("Key") })
+	cost := throttle.WithCost(func(r *http.Request) int64 { return header(r, "Cost") })
+	settle := throttle.Settle(func(_ *http.Request, resp *http.Response) (int64, bool) {
 		n, err := strconv.ParseInt(resp.Header.Get("X-Cost"), 10, 64)
 		return n, err == nil
 	})
-	x.inner = Must(New(roundTripper(x.serve), key, cost, WithMaxKeys(150), WithMaxQueue(60), WithLimit(
-		TokenBucket(200, time.Second, Name("tier"), RateFor(tierOf), ClampCost()), SlidingWindow(300, 10*time.Second, settle, ClampCost()),
-		FixedWindow(2000, time.Minute, Start(x.start.Add(7*time.Second)), ClampCost(), SettleJSON("usage.tokens")),
-		Pace(500, time.Second), InFlight(20, Name("slots")), Adaptive(AIMD{Initial: 50, Min: 5}, Name("learned")),
+	x.inner = throttle.Must(throttle.New(roundTripper(x.serve), key, cost, throttle.WithMaxKeys(150), throttle.WithMaxQueue(60), throttle.WithLimit(
+		throttle.TokenBucket(200, time.Second, throttle.Name("tier"), throttle.RateFor(tierOf), throttle.ClampCost()), throttle.SlidingWindow(300, 10*time.Second, settle, throttle.ClampCost()),
+		throttle.FixedWindow(2000, time.Minute, throttle.Start(x.start.Add(7*time.Second)), throttle.ClampCost(), throttle.SettleJSON("usage.tokens")),
+		throttle.Pace(500, time.Second), throttle.InFlight(20, throttle.Name("slots")), throttle.Adaptive(throttle.AIMD{Initial: 50, Min: 5}, throttle.Name("learned")),
 	)))
-	x.outer = Must(New(x.inner, cost, WithoutServerHints(), WithLimit(
-		TokenBucket(soakPerSec, time.Second, Name("slow"), Burst(2*soakStart), Initial(soakStart), settle), InFlight(1000),
-	), WithHooks(Hooks{OnGrant: func(e GrantEvent) { x.granted(e.Context.Value(soakKey{}).(*soakTicket)) }})))
-	for i, tr := range []*Transport{x.inner, x.outer} {
+	x.outer = throttle.Must(throttle.New(x.inner, cost, throttle.WithoutServerHints(), throttle.WithLimit(
+		throttle.TokenBucket(soakPerSec, time.Second, throttle.Name("slow"), throttle.Burst(2*soakStart), throttle.Initial(soakStart), settle), throttle.InFlight(1000),
+	), throttle.WithHooks(throttle.Hooks{OnGrant: func(e throttle.GrantEvent) { x.granted(e.Context.Value(soakKey{}).(*soakTicket)) }})))
+	for i, tr := range []*throttle.Transport{x.inner, x.outer} {
 		if saved[i] != nil {
-			var s Snapshot
+			var s throttle.Snapshot
 			require.NoError(x, json.Unmarshal(saved[i], &s))
 			require.NoError(x, tr.Limiter().Restore(s))
 		}
@@ -254,7 +254,7 @@ func (x *soak) act(ctx context.Context) {
 	defer cancel()
 	switch x.intN(24) {
 	case 0:
-		l.Try(Ask{Key: key, Cost: 1 + x.intN(30)})
+		l.Try(throttle.Ask{Key: key, Cost: 1 + x.intN(30)})
 	case 1:
 		_ = l.SetRate([]string{"sliding-window", "fixed-window", "pace"}[x.intN(3)], 100+x.intN(1000), time.Duration(1+x.intN(int64(20*time.Second))))
 	case 2:
@@ -270,7 +270,7 @@ func (x *soak) act(ctx context.Context) {
 
 // acquire asks the inner Limiter without HTTP.
 func (x *soak) acquire(ctx context.Context, key string) {
-	g, err := x.inner.Limiter().Acquire(ctx, Ask{Key: key, Cost: 1 + x.intN(40), Priority: int(x.intN(3)) - 1, MaxWait: new(x.upTo(time.Minute))})
+	g, err := x.inner.Limiter().Acquire(ctx, throttle.Ask{Key: key, Cost: 1 + x.intN(40), Priority: int(x.intN(3)) - 1, MaxWait: new(x.upTo(time.Minute))})
 	if err != nil {
 		return
 	}
@@ -285,7 +285,7 @@ func (x *soak) acquire(ctx context.Context, key string) {
 		_ = g.Settle("tier", x.intN(60))
 	}
 	g.Done()
-	g.Report(Outcome(1 + x.intN(int64(OutcomeIgnore))))
+	g.Report(throttle.Outcome(1 + x.intN(int64(throttle.OutcomeIgnore))))
 }
 
 // send sends a request through both.
@@ -297,17 +297,17 @@ func (x *soak) send(ctx context.Context, key string) {
 		defer cancel()
 	}
 	if x.intN(3) == 0 {
-		ctx = ContextWithMaxWait(ctx, x.upTo(20*time.Second))
+		ctx = throttle.ContextWithMaxWait(ctx, x.upTo(20*time.Second))
 	}
-	req, err := http.NewRequestWithContext(ContextWithPriority(ctx, int(x.intN(3))-1), http.MethodGet, fmt.Sprintf("http://h%d/f%d", x.intN(5), x.intN(90)), nil)
+	req, err := http.NewRequestWithContext(throttle.ContextWithPriority(ctx, int(x.intN(3))-1), http.MethodGet, fmt.Sprintf("http://h%d/f%d", x.intN(5), x.intN(90)), nil)
 	require.NoError(x, err)
 	req.Header.Set("Key", key)
 	req.Header.Set("Cost", strconv.FormatInt(1+x.intN(40), 10))
 	ticket := &soakTicket{cost: header(req, "Cost")}
 	resp, err := x.outer.RoundTrip(req.WithContext(context.WithValue(req.Context(), soakKey{}, ticket)))
 	x.over(ticket)
-	switch _, local := RejectionOf(resp); {
-	case local || errors.Is(err, ErrThrottled):
+	switch _, local := throttle.RejectionOf(resp); {
+	case local || errors.Is(err, throttle.ErrThrottled):
 		x.note("refused")
 	case err != nil && ctx.Err() != nil:
 		x.note("canceled")
@@ -329,7 +329,7 @@ func (x *soak) send(ctx context.Context, key string) {
 func (x *soak) check() {
 	x.Helper()
 	inner, outer := x.inner.Limiter(), x.outer.Limiter()
-	for i, s := range []Stats{inner.Stats(), outer.Stats(), x.inner.Stats(), x.outer.Stats()} {
+	for i, s := range []throttle.Stats{inner.Stats(), outer.Stats(), x.inner.Stats(), x.outer.Stats()} {
 		x.watches[i].check(x, s)
 		require.LessOrEqual(x, s.Buckets, 150)
 	}
@@ -379,7 +379,7 @@ func (x *soak) balance(tokens float64) {
 
 // save returns the snapshots of both, as text.
 func (x *soak) save() (saved [2][]byte) {
-	for i, tr := range []*Transport{x.inner, x.outer} {
+	for i, tr := range []*throttle.Transport{x.inner, x.outer} {
 		text, err := json.Marshal(tr.Limiter().Snapshot())
 		require.NoError(x, err)
 		saved[i] = text

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -31,10 +31,10 @@ func (s *faulty) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, er
 
 func TestAnUnreadableBudgetRejectsNoOtherAndIsReported(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		var events []StoreEvent
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(&faulty{s, "bad"}, WithoutStore(OutagePass)))),
-			WithHooks(Hooks{OnStore: func(e StoreEvent) { events = append(events, e) }}))
-		bad, good := send(t, l, Ask{Key: "bad"}), send(t, l, Ask{Key: "good"})
+		var events []throttle.StoreEvent
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(&faulty{s, "bad"}, throttle.WithoutStore(throttle.OutagePass)))),
+			throttle.WithHooks(throttle.Hooks{OnStore: func(e throttle.StoreEvent) { events = append(events, e) }}))
+		bad, good := send(t, l, throttle.Ask{Key: "bad"}), send(t, l, throttle.Ask{Key: "good"})
 		sleep(4 * ms)
 		require.True(t, good.done)
 		require.NoError(t, good.err)
@@ -55,10 +55,10 @@ func TestAnUnreadableBudgetRejectsNoOtherAndIsReported(t *testing.T) {
 
 func TestStoresReportLatencyOutagesAndRulesThatDiffer(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		strict := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(s))))
+		strict := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s))))
 		requireSent(t, strict)
-		var events []StoreEvent
-		l := limiterOf(t, WithLimit(TokenBucket(600, time.Minute, Name("calls"), Shared(s))), WithHooks(Hooks{OnStore: func(e StoreEvent) { events = append(events, e) }}))
+		var events []throttle.StoreEvent
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(600, time.Minute, throttle.Name("calls"), throttle.Shared(s))), throttle.WithHooks(throttle.Hooks{OnStore: func(e throttle.StoreEvent) { events = append(events, e) }}))
 		requireSent(t, l)
 		requireSent(t, l)
 		st := l.Stores()[0]
@@ -68,7 +68,7 @@ func TestStoresReportLatencyOutagesAndRulesThatDiffer(t *testing.T) {
 		require.EqualValues(t, st.OK, st.Latency.Counts[1], "of 2 ms")
 		require.Equal(t, time.Duration(st.OK)*2*ms, st.Latency.Sum)
 		s.set(errDown, nil)
-		send(t, l, Ask{Cost: 5, MaxWait: new(time.Second)})
+		send(t, l, throttle.Ask{Cost: 5, MaxWait: new(time.Second)})
 		sleep(time.Second)
 		require.EqualValues(t, 1, l.Stores()[0].Outages)
 		require.Zero(t, strict.Stores()[0].Differs)
@@ -78,26 +78,26 @@ func TestStoresReportLatencyOutagesAndRulesThatDiffer(t *testing.T) {
 
 func TestNothingLeasedAheadCostsOneCallForEachTokenAtMost(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, WithLimit(TokenBucket(10, time.Second, Name("calls"), Shared(s, LeaseAhead(0)))))
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0)))))
 		const keys, each = 20, 3
 		for range each {
 			for i := range keys {
-				require.NoError(t, l.Wait(t.Context(), Ask{Key: strconv.Itoa(i)}))
+				require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: strconv.Itoa(i)}))
 			}
 		}
 		sleep(time.Minute)
 		require.Len(t, s.calls, keys*each)
 		for range 3 {
-			sendMany(t, l, 10, Ask{Key: "hot"})
+			sendMany(t, l, 10, throttle.Ask{Key: "hot"})
 			sleep(time.Second)
 		}
 		require.LessOrEqual(t, len(s.calls), keys*each+3*2, "those that wait share calls")
 	})
 }
 
-func requireSent(t *testing.T, l *Limiter) {
+func requireSent(t *testing.T, l *throttle.Limiter) {
 	t.Helper()
-	r := send(t, l, Ask{})
+	r := send(t, l, throttle.Ask{})
 	sleep(time.Second)
 	require.True(t, r.done)
 	require.NoError(t, r.err)
@@ -106,8 +106,8 @@ func requireSent(t *testing.T, l *Limiter) {
 func TestAProcessThatStartsInAnOutageHasItsPartOfTheExpectedProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		s.set(errDown, nil)
-		l := limiterOf(t, WithLimit(TokenBucket(100, time.Second, Shared(s, WithoutStore(OutageLocalShare), ExpectProcesses(4)))))
-		all := sendMany(t, l, 50, Ask{})
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Shared(s, throttle.WithoutStore(throttle.OutageLocalShare), throttle.ExpectProcesses(4)))))
+		all := sendMany(t, l, 50, throttle.Ask{})
 		sleep(time.Second + ms)
 		sent := 0
 		for _, r := range all {
@@ -117,7 +117,7 @@ func TestAProcessThatStartsInAnOutageHasItsPartOfTheExpectedProcesses(t *testing
 			}
 		}
 		require.Equal(t, 25, sent)
-		_, err := NewLimiter(WithLimit(TokenBucket(1, time.Second, Shared(s, ExpectProcesses(-1)))))
+		_, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Shared(s, throttle.ExpectProcesses(-1)))))
 		require.ErrorContains(t, err, "ExpectProcesses(-1)")
 	})
 }
