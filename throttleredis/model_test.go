@@ -23,7 +23,9 @@ func modelScripts(t *testing.T) *scripts {
 		source := string(text)
 		for _, r := range [][3]string{
 			{"head", "redis.call('TIME')", "{0, redis.call('GET', 'clock')}"},
-			{"head", "'PX', max(1, ceil((expires + LINGER - now) / 1000))", "'PX', 100000000"},
+			{"bucket", "max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000))", "100000000"},
+			{"sliding", "max(1, ceil((max(last, s.hold) + LINGER - now) / 1000))", "100000000"},
+			{"fixed", "max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"slots", "ceil((max(s.hold, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"},
 		} {
 			if r[0] != name {

@@ -3,10 +3,12 @@
 --   used   the tokens of that window
 --   at     when one was last used
 --   ends   when it ends
-local function windowOf(s, p)
-  local w, begins = p.windows, 0
+local STATE = '<Bdddddddddddd'
+
+local function windowOf(s, w, origin)
+  local begins = 0
   if not w then
-    begins = now - (now - p.origin) % s.per
+    begins = now - (now - origin) % s.per
     return begins, begins + s.per
   elseif now < w[1] then -- the clock of the process is more than a window ahead
     begins = now - (now - w[1]) % s.per
@@ -21,15 +23,21 @@ local function windowOf(s, p)
 end
 
 local function readFixed(key, p)
-  local value = call('GET', key)
-  local s = readHead(value, key, p)
-  s.used, s.at = 0, now
-  if value then s.used, s.at, s.ends = unpack('<ddd', value, HEADED + 1) end
-  visit(s, p)
-  if govern(s, p) then s.n, s.per = p.n, p.per end
-  s.at = min(s.at, now) -- the clock went back: no time has passed
-  local begins, ends = windowOf(s, p)
-  if p.windows and p.differs and now < s.ends then -- the window is that of the rule that counts
+  local b, value = p.budget, call('GET', key)
+  local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
+  local used, at, ends = 0, now, 0
+  if value then
+    format, seen, busy, before, hold, confirmed, tick, n, per, full, used, at, ends = unpack(STATE, value)
+    if format ~= FORMAT then error({ key = key, format = format }) end
+  end
+  busy, before, hold = visit(p, seen, busy, before, hold)
+  local s = {
+    busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
+    used = used, at = min(at, now), ends = ends, wait = 0, can = 0, there = 0, -- if the clock went back, no time has passed
+  }
+  if govern(s, p) then s.n, s.per = b.n, b.per end
+  local begins, ends = windowOf(s, b.windows, b.origin)
+  if b.windows and p.differs and now < s.ends then -- the window is that of the rule that counts
     begins, ends = s.at, s.ends
   end
   s.ends = ends
@@ -42,7 +50,8 @@ local function readFixed(key, p)
   if more > 0 then s.used, s.at = s.used + more, now end
   s.wait = max(0, s.hold - now)
   if p.need > max(0, s.n - s.used) then s.wait = max(s.wait, s.ends - now) end
-  s.free = s.n - s.used
+  s.can = s.n - s.used
+  s.there = s.can
   return s
 end
 
@@ -52,8 +61,9 @@ local function writeFixed(key, s, p, tokens)
     s.used, s.at = s.used + tokens, now
     id, till = now, s.ends - now
   end
-  save(key, headOf(s) .. pack('<ddd', s.used, s.at, s.ends), max(s.ends, s.hold))
-  return respond(p, s, id, tokens, tokens, 0, till, s.wait, s.n - s.used, processes(s))
+  local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.used, s.at, s.ends)
+  call('SET', key, state, 'PX', max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000)))
+  return respond(p, s, id, tokens, tokens, 0, till, s.n - s.used)
 end
 
 kinds[3] = { read = readFixed, write = writeFixed }

@@ -15,7 +15,8 @@ local notAfter, nonce, asks, pos = unpack('<ddd', input)
 if notAfter > 0 and now > notAfter then return pack('<d', now) end
 -- A client may repeat a script whose response was lost. Returns must count once.
 local again = nonce > 0 and not call('SET', KEYS[#KEYS], '', 'NX', 'PX', 10000)
-local kinds = {} -- by number: read(key, p) returns a state with wait and free; write(key, s, p, tokens) returns a response
+local kinds = {} -- by number: read(key, p) returns a state, write(key, s, p, tokens) a response. A state has wait, which is 0 if tokens
+-- can be granted, can (how many) and there (how many without promises).
 local inEpoch = now % EPOCH
 
 -- The states of buckets and windows begin with these: the format as a byte, then as doubles
@@ -25,80 +26,59 @@ local inEpoch = now % EPOCH
 --   hold       until when the budget is blocked
 --   confirmed  when a process last asked by the rule that counts
 --   tick, n, per, full  that rule; windows have n in per, with a tick of 1
-local HEAD, HEADED = '<Bddddddddd', 73
+-- Redis runs a script from its first line each time, so each function is made again in each run. Those that few runs need are made
+-- where they are needed.
 
-local function headOf(s)
-  return pack(HEAD, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full)
-end
-
-local function expect(format, key)
-  if format ~= FORMAT then error('STATE the state at ' .. key .. ' has format ' .. format .. ', this release has ' .. FORMAT, 0) end
-end
-
--- A table that is made with all of its fields costs half as much as one that gets them later.
-local function readHead(value, key, p)
-  local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, p.tick, p.n, p.per, p.full
-  if value then
-    format, seen, busy, before, hold, confirmed, tick, n, per, full = unpack(HEAD, value)
-    if format ~= FORMAT then expect(format, key) end
-  end
-  return {
-    seen = seen, busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
-    wait = 0, free = 0, can = 0, at = 0, level = 0, seq = 0, filled = 0, peaks = '', used = 0, log = '', ends = 0,
-  }
-end
-
--- A process that did not ask for an epoch counts as if it had been there all the time.
-local function visit(s, p)
+-- Adds an ask to the times, and changes the hold. A process that did not ask for an epoch counts as if it had been there all the time.
+local function visit(p, seen, busy, before, hold)
   local began = now - inEpoch
-  if s.seen < began then
-    s.before = s.seen >= began - EPOCH and s.busy or 0
-    s.busy = 0
+  if seen < began then
+    before = seen >= began - EPOCH and busy or 0
+    busy = 0
   end
   if p.since >= EPOCH then
-    s.busy, s.before = s.busy + inEpoch, s.before + EPOCH
+    busy, before = busy + inEpoch, before + EPOCH
   elseif p.since > inEpoch then
-    s.busy, s.before = s.busy + inEpoch, s.before + p.since - inEpoch
+    busy, before = busy + inEpoch, before + p.since - inEpoch
   else
-    s.busy = s.busy + p.since
+    busy = busy + p.since
   end
-  if p.hold > 0 then s.hold = max(s.hold, now + p.hold) elseif p.hold < 0 then s.hold = 0 end
-end
-
-local function processes(s)
-  return max(1, floor((floor(s.before * (EPOCH - inEpoch) / EPOCH) + s.busy + EPOCH / 2) / EPOCH))
-end
-
-local function isStricter(a, b)
-  local x, y = a.n / (a.per * a.tick), b.n / (b.per * b.tick)
-  if x ~= y then return x < y end
-  if a.full > 0 then return a.full / a.per < b.full / b.per end
-  return a.n < b.n
+  if p.hold > 0 then hold = max(hold, now + p.hold) elseif p.hold < 0 then hold = 0 end
+  return busy, before, hold
 end
 
 -- The stricter of two rules counts until no process has asked by it for an epoch. Govern returns whether that of p begins to count;
 -- if it does not, p gets the one that counts, and no promises.
 local function govern(s, p)
-  if p.tick == s.tick and p.n == s.n and p.per == s.per and p.full == s.full then
+  local b = p.budget
+  if b.tick == s.tick and b.n == s.n and b.per == s.per and b.full == s.full then
     s.confirmed = now
-  elseif p.replaces or now - s.confirmed > EPOCH or isStricter(p, s) then
+    return false
+  end
+  local function isStricter(a, b)
+    local x, y = a.n / (a.per * a.tick), b.n / (b.per * b.tick)
+    if x ~= y then return x < y end
+    if a.full > 0 then return a.full / a.per < b.full / b.per end
+    return a.n < b.n
+  end
+  if p.replaces or now - s.confirmed > EPOCH or isStricter(b, s) then
     s.confirmed = now
     return true
-  else
-    p.owed = min(MOST, floor(p.owed / p.per) * s.per)
-    p.differs, p.horizon, p.ticks, p.tick, p.n, p.per, p.full = true, 0, 0, s.tick, s.n, s.per, s.full
   end
+  p.differs, p.ticks = true, 0
+  p.budget = {
+    tick = s.tick, n = s.n, per = s.per, full = s.full, owed = min(MOST, floor(b.owed / b.per) * s.per), horizon = 0,
+    kind = b.kind, initial = b.initial, origin = b.origin, windows = b.windows,
+  }
   return false
-end
-
-local function save(key, value, expires)
-  call('SET', key, value, 'PX', max(1, ceil((expires + LINGER - now) / 1000)))
 end
 
 -- A response has these doubles: flags, processes, id, tokens, atOnce, left, and if one of them is not 0: next, until, wait, hold.
 -- The flags are 1 if these follow, plus 2 if another rule counts. Flags of -1 are followed by the length of an error and its text.
-local function respond(p, s, id, tokens, atOnce, next, till, wait, left, count)
-  local flags, hold = p.differs and 2 or 0, s.hold > now and s.hold - now or 0
-  if next == 0 and till == 0 and wait == 0 and hold == 0 then return pack('<dddddd', flags, count, id, tokens, atOnce, left) end
-  return pack('<dddddddddd', flags + 1, count, id, tokens, atOnce, left, next, till, wait, hold)
+local function respond(p, s, id, tokens, atOnce, next, till, left)
+  local flags, hold, wait = p.differs and 2 or 0, s.hold > now and s.hold - now or 0, s.wait
+  local processes = s.holders or floor((floor(s.before * (EPOCH - inEpoch) / EPOCH) + s.busy + EPOCH / 2) / EPOCH)
+  processes = max(1, processes)
+  if next == 0 and till == 0 and wait == 0 and hold == 0 then return pack('<dddddd', flags, processes, id, tokens, atOnce, left) end
+  return pack('<dddddddddd', flags + 1, processes, id, tokens, atOnce, left, next, till, wait, hold)
 end

@@ -10,31 +10,32 @@
 --   earliest                no till is earlier
 local FIELDS, HOLDING, LEASED = '<Bddddddd', '<ddd', 10000000
 
--- Frees the slots of processes that have not asked for 10 s. It is not called more often than once in about 7 s while all renew theirs.
-local function sweep(key, s)
-  local all = call('HGETALL', key)
-  s.used, s.wanted, s.holders, s.earliest = 0, 0, 0, now + LEASED
-  for i = 1, #all, 2 do
-    if all[i] ~= '' then
-      local count, wants, till = unpack(HOLDING, all[i + 1])
-      if till > now then
-        s.used, s.wanted, s.holders, s.earliest = s.used + count, s.wanted + wants, s.holders + 1, min(s.earliest, till)
-      else
-        call('HDEL', key, all[i])
-      end
-    end
-  end
-end
-
 local function readSlots(key, p)
-  local s = { tick = 1, n = p.n, per = 1, full = 0, hold = 0, confirmed = now, used = 0, wanted = 0, holders = 0, earliest = now + LEASED }
+  local b = p.budget
+  local s = {
+    tick = 1, n = b.n, per = 1, full = 0, hold = 0, confirmed = now, used = 0, wanted = 0, holders = 0, earliest = now + LEASED,
+    wait = 0, can = 0, there = 0,
+  }
   local fields, had = call('HMGET', key, '', p.holder), 0
   if fields[1] then
     local format
     format, s.hold, s.confirmed, s.n, s.used, s.wanted, s.holders, s.earliest = unpack(FIELDS, fields[1])
-    expect(format, key)
+    if format ~= FORMAT then error({ key = key, format = format }) end
   end
-  if now >= s.earliest then sweep(key, s) end
+  if now >= s.earliest then -- at most once in about 7 s while all processes renew their slots
+    local all = call('HGETALL', key)
+    s.used, s.wanted, s.holders, s.earliest = 0, 0, 0, now + LEASED
+    for i = 1, #all, 2 do
+      if all[i] ~= '' then
+        local count, wants, till = unpack(HOLDING, all[i + 1])
+        if till > now then
+          s.used, s.wanted, s.holders, s.earliest = s.used + count, s.wanted + wants, s.holders + 1, min(s.earliest, till)
+        else -- the process has not asked for 10 s
+          call('HDEL', key, all[i])
+        end
+      end
+    end
+  end
   if fields[2] then -- from here on, the sums are of the other processes
     local count, wants, till = unpack(HOLDING, fields[2])
     if till > now then
@@ -42,12 +43,13 @@ local function readSlots(key, p)
       s.used, s.wanted, s.holders = s.used - count, s.wanted - wants, s.holders - 1
     end
   end
-  if govern(s, p) then s.n = p.n end
+  if govern(s, p) then s.n = b.n end
   if p.hold > 0 then s.hold = max(s.hold, now + p.hold) elseif p.hold < 0 then s.hold = 0 end
-  s.free = max(0, s.n - s.used - p.held)
-  if p.held < had and s.wanted > 0 then s.free = 0 end -- what it gives back is for those that wait
+  s.can = max(0, s.n - s.used - p.held)
+  if p.held < had and s.wanted > 0 then s.can = 0 end -- what it gives back is for those that wait
+  s.there = s.can
   s.wait = max(0, s.hold - now)
-  if p.need > s.free then
+  if p.need > s.can then
     s.wait = max(s.wait, min(100, s.holders + ((p.held > 0 or p.want > 0) and 1 or 0)) * 10000)
   end
   return s
@@ -65,7 +67,7 @@ local function writeSlots(key, s, p, tokens)
   end
   call('HSET', key, '', pack(FIELDS, FORMAT, s.hold, s.confirmed, s.n, s.used, s.wanted, s.holders, s.earliest))
   call('PEXPIRE', key, ceil((max(s.hold, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000))
-  return respond(p, s, id, tokens, tokens, 0, till, s.wait, left, max(1, s.holders))
+  return respond(p, s, id, tokens, tokens, 0, till, left)
 end
 
 kinds[4] = { read = readSlots, write = writeSlots }
