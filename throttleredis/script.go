@@ -96,10 +96,14 @@ func (s *Store) execSource(ctx context.Context, calls []*call) {
 	})
 }
 
-// pipeline also sends a single script in a pipeline: go-redis has connections of their own for pipelines, and a call that needs both
-// kinds would wait until both are made.
+// pipeline runs scripts in a pipeline, also a single one: go-redis keeps separate connections for pipelines, and calls with and without
+// INFO would need both, which takes several round trips to make. A Cluster is not asked for INFO.
 func (s *Store) pipeline(ctx context.Context, calls []*call, look *redis.Client, run func(redis.Cmdable, *call) *redis.Cmd) (info *redis.StringCmd) {
 	if len(calls) == 0 {
+		return nil
+	}
+	if s.cluster && len(calls) == 1 {
+		calls[0].reply, calls[0].err = run(s.client, calls[0]).Text()
 		return nil
 	}
 	cmds := make([]*redis.Cmd, len(calls))

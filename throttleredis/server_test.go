@@ -18,9 +18,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// withoutServer matches the names of tests that need no server.
+const withoutServer = "^Test(Clock|Fence[AS]|ReplicationIsRead|ErrorsAre|KeysAre|WrongOptions)"
+
 func TestMain(m *testing.M) {
+	flag.Parse()
 	redis.SetLogger(silent{})          // go-redis logs every failed dial
 	_ = flag.Set("test.parallel", "8") // most tests wait, for servers or for time to pass
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("THROTTLE_REAL_SERVERS") != "" {
+			fmt.Println("THROTTLE_REAL_SERVERS is set, and there is no redis-server")
+			os.Exit(1)
+		}
+		fmt.Println("There is no redis-server here: only the tests that need none are run.")
+		_ = flag.Set("test.run", withoutServer)
+		_ = flag.Set("test.bench", "")
+	}
 	os.Exit(m.Run())
 }
 
@@ -28,62 +41,52 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// A server is a redis-server, or a redis-sentinel, that a test has started on a loopback port.
+// A server is a redis-server, which may be a sentinel, that a test has started on a loopback port.
 type server struct {
 	port string
-	bus  string // of a node of a Cluster
+	bus  string // its port as a node of a Cluster
 	cmd  *exec.Cmd
 	log  string
 }
 
 func (s *server) addr() string { return "127.0.0.1:" + s.port }
 
-// program returns the path of a program of Redis. Without it the test is skipped, or fails if THROTTLE_REAL_SERVERS is set.
-func program(t testing.TB, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if os.Getenv("THROTTLE_REAL_SERVERS") != "" {
-			t.Fatalf("THROTTLE_REAL_SERVERS is set, and there is no %s", name)
-		}
-		t.Skipf("no %s on this machine", name)
-	}
-	return path
-}
-
-// freePort returns a port below those that the kernel gives to connections, which could take it before the server does.
-func freePort(t testing.TB) string {
+// freePort returns a port that is free, as is that of the bus of a Cluster, which is the port plus 10,000. Both are below those that the
+// kernel gives to connections, which could take them before the server does.
+func freePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
-		port := strconv.Itoa(20_000 + rand.IntN(12_000))
-		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			must(t, l.Close())
+		port := 20_000 + rand.IntN(2_000)
+		if isFree(port) && isFree(port+busAfter) {
 			return port
 		}
 	}
 	t.Fatal("no port is free")
-	return ""
+	return 0
+}
+
+const busAfter = 10_000
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+	return err == nil && l.Close() == nil
 }
 
 // start runs a redis-server with these options, until the test is over.
 func start(t testing.TB, options ...string) *server {
 	t.Helper()
-	return run(t, "redis-server", append([]string{"--save", "", "--appendonly", "no"}, options...)...)
+	return run(t, append([]string{"--save", "", "--appendonly", "no"}, options...)...)
 }
 
-// run starts a program on a free port, which another process may take before the program does: then it is started on another one.
-func run(t testing.TB, name string, args ...string) *server {
+// run starts a server on a free port, which another process may take before the server does: then it is started on another one.
+func run(t testing.TB, args ...string) *server {
 	t.Helper()
-	path, dir := program(t, name), t.TempDir()
+	dir := t.TempDir()
 	for try := 1; ; try++ {
-		s := &server{port: freePort(t), log: filepath.Join(dir, fmt.Sprint("log", try))}
+		port := freePort(t)
+		s := &server{port: fmt.Sprint(port), bus: fmt.Sprint(port + busAfter), log: filepath.Join(dir, fmt.Sprint("log", try))}
 		own := []string{"--port", s.port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", s.log}
-		all := append(slices.Clone(args), own...)
-		if slices.Contains(args, "--cluster-enabled") {
-			s.bus = freePort(t)
-			all = append(all, "--cluster-port", s.bus)
-		}
-		s.cmd = exec.Command(path, all...)
+		s.cmd = exec.Command("redis-server", append(slices.Clone(args), own...)...)
 		must(t, s.cmd.Start())
 		if s.responds(t) {
 			t.Cleanup(func() {
@@ -94,7 +97,7 @@ func run(t testing.TB, name string, args ...string) *server {
 		}
 		_ = s.cmd.Wait()
 		if text, _ := os.ReadFile(s.log); try == 5 {
-			t.Fatalf("%s ended before it responded:\n%s", name, text)
+			t.Fatalf("redis-server ended before it responded:\n%s", text)
 		}
 	}
 }

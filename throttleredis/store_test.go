@@ -101,9 +101,6 @@ func TestKeysAreBoundedAndEscaped(t *testing.T) {
 }
 
 func TestSlotsAreThoseOfRedisCluster(t *testing.T) {
-	if major(t, start(t).client(t)) < 7 {
-		t.Skip("the port of a Cluster's bus can be set from Redis 7 on")
-	}
 	s := start(t, "--cluster-enabled", "yes")
 	c := s.client(t)
 	r := rand.New(rand.NewPCG(1, 1))
