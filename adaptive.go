@@ -21,7 +21,8 @@ import (
 // fewer at a lower rate; and a latency well above the lowest of the last minute, if it falls at a lower rate. A server that does
 // not respond, or refuses every request, gets only one probe from time to time.
 type AIMD struct {
-	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, limited to the range from Min to Max.
+	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, or for the lowest rate of the limits beside it if that
+	// is higher, limited to the range from Min to Max. Only limits in which each request costs one token count.
 	Initial float64
 	// Min and Max bound the rate, in tokens per second. A Min of 0 stands for 0.1, or for Max or Initial if that is lower. A Max
 	// of 0 stands for no bound. Only probes are rarer than Min: while the server refuses every request, one is sent at least
@@ -123,3 +124,19 @@ func (r RetuneCounts) Total() (n uint64) {
 	}
 	return n
 }
+
+// knownRate returns the lowest rate per second of the limits in which a request costs one token; 0: there is none. The server is known
+// to allow as much, so a rate that is learned beside them need not start below.
+func knownRate(limits []Limit) (least float64) {
+	for i := range limits {
+		if l := &limits[i]; l.rule.Rated && !l.costs() {
+			if r := l.rule.Share * float64(l.rule.Rate.N) / l.rule.Rate.Per.Seconds(); least == 0 || r < least {
+				least = r
+			}
+		}
+	}
+	return least
+}
+
+// costs reports whether requests may cost something else than one token.
+func (l *Limit) costs() bool { return l.cost != nil || l.costAt != nil }

@@ -542,3 +542,27 @@ func TestStatisticsOfAnAdaptiveLimit(t *testing.T) {
 		all.Wait()
 	})
 }
+
+func TestAnAdaptiveLimitStartsAtTheRateOfThoseBesideIt(t *testing.T) {
+	second, two := time.Second, func(*http.Request) int64 { return 2 }
+	for name, c := range map[string]struct {
+		limits []throttle.Limit
+		from   float64
+	}{
+		"none":                    {[]throttle.Limit{throttle.Adaptive(throttle.AIMD{})}, 10},
+		"one":                     {[]throttle.Limit{throttle.Adaptive(throttle.AIMD{}), throttle.SlidingWindow(600, 10*second)}, 60},
+		"the lowest":              {[]throttle.Limit{throttle.TokenBucket(90, second), throttle.Adaptive(throttle.AIMD{}), throttle.Pace(70, second)}, 70},
+		"its share":               {[]throttle.Limit{throttle.TokenBucket(90, second, throttle.Fraction(0.5)), throttle.Adaptive(throttle.AIMD{})}, 45},
+		"below the default":       {[]throttle.Limit{throttle.FixedWindow(1000, 24*time.Hour), throttle.Adaptive(throttle.AIMD{})}, 10},
+		"above Max":               {[]throttle.Limit{throttle.TokenBucket(90, second), throttle.Adaptive(throttle.AIMD{Max: 30})}, 30},
+		"below Min":               {[]throttle.Limit{throttle.TokenBucket(90, second), throttle.Adaptive(throttle.AIMD{Min: 95})}, 95},
+		"Initial is set":          {[]throttle.Limit{throttle.TokenBucket(90, second), throttle.Adaptive(throttle.AIMD{Initial: 12})}, 12},
+		"in flight":               {[]throttle.Limit{throttle.InFlight(90), throttle.Adaptive(throttle.AIMD{})}, 10},
+		"of other costs":          {[]throttle.Limit{throttle.TokenBucket(90, second, throttle.Cost(two)), throttle.Adaptive(throttle.AIMD{})}, 10},
+		"beside one of its costs": {[]throttle.Limit{throttle.TokenBucket(90, second), throttle.Adaptive(throttle.AIMD{}, throttle.Cost(two))}, 10},
+	} {
+		l, err := throttle.NewLimiter(throttle.WithLimit(c.limits...))
+		require.NoError(t, err, name)
+		require.InDelta(t, c.from, bucketIn(l).Rate, 1e-9, name)
+	}
+}

@@ -51,8 +51,12 @@ func newLimiter(c *config) *Limiter {
 	l.core.Open(c.maxQueue, c.maxKeys, c.dry)
 	rates := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind == kindAIMD })
 	slots := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind == kindLearned })
+	known := knownRate(c.limits)
 	for _, described := range c.limits {
 		described.beside = rates && slots
+		if !described.costs() {
+			described.known = known
+		}
 		li := l.core.Add(described.atWork(), c.key != nil || described.key != nil)
 		l.policies = append(l.policies, policy{described, li, described.cost != nil || li.Frees})
 		l.slots, l.tracks = l.slots || li.Frees, l.tracks || li.Tracked

@@ -27,7 +27,8 @@ type Limit struct {
 	zone    *time.Location
 	aimd    AIMD
 	flight  Concurrency
-	beside  bool // a learned rate and a learned number in flight share the signs of overload
+	beside  bool    // a learned rate and a learned number in flight share the signs of overload
+	known   float64 // the rate to start at if that is not set; 0: the default
 	key     KeyFunc
 	cost    CostFunc
 	rateFor func(key string) (int64, time.Duration)
@@ -399,7 +400,7 @@ func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.
 	case kindLearned:
 		return concurrency.New(now, concurrency.Config(l.flight), l.beside)
 	case kindAIMD:
-		m := aimd.New(now, aimd.Config(l.aimd), rand.Uint64())
+		m := aimd.New(now, aimd.Config(l.aimd).From(l.known), rand.Uint64())
 		if l.beside {
 			m.OnlyRefusals(now)
 		}

@@ -1,6 +1,7 @@
 package aimd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -58,6 +59,14 @@ func (a Config) Validate() error {
 		fault("AIMD.LatencyThreshold is %v: negative", a.LatencyThreshold)
 	}
 	return errors.Join(faults...)
+}
+
+// From returns the configuration with that rate as Initial, if none is set and it is above the default.
+func (a Config) From(rate float64) Config {
+	if a.Initial == 0 && rate > defaultInitial {
+		a.Initial = max(a.Min, min(rate, cmp.Or(a.Max, maxRate), maxRate))
+	}
+	return a
 }
 
 // withDefaults returns a valid configuration with every field set.

@@ -303,7 +303,7 @@ func (c *controller) climb(now instant, s float64) {
 		return
 	}
 	n := c.requests(c.current)
-	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), 10/n, c.toll)
+	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), 12.5/n, c.toll)
 	up, below := x*c.creep(n), c.ceiling-c.current
 	switch {
 	case c.off.curve:

@@ -346,20 +346,20 @@ func TestTheNextProbeFollowsTheLastByAGap(t *testing.T) {
 
 func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
 	type state struct {
-		throttled, dear bool
-		worked          float64
-		active, dark    int64
+		throttled, again, dear bool
+		worked                 float64
+		active, dark           int64
 	}
 	end := func(s state) *controller {
 		c := newController(Config{Initial: 100}, 0, 1)
 		from := 1000 * second
 		c.ceiling, c.worked, c.workedFrom = 200, s.worked, from-s.active
-		c.silence = silence{on: true, from: from, gap: 2 * second, throttled: s.throttled, resume: 0.97, okSince: 9, probing: true}
+		c.silence = silence{on: true, from: from, gap: 2 * second, throttled: s.throttled, again: s.again, resume: 0.97, okSince: 9, probing: true}
 		if s.dear {
 			c.dearUntil, c.dearHold = never, 7
 		}
 		c.endSilence(from + s.dark)
-		assert.Equal(t, silence{from: from, gap: 2 * second, throttled: s.throttled, resume: 0.97}, c.silence)
+		assert.Equal(t, silence{from: from, gap: 2 * second, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
 		assert.Equal(t, from+s.dark, c.workedFrom)
 		assert.True(t, c.whole)
 		assert.Zero(t, c.worked)
@@ -368,6 +368,12 @@ func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
 	}
 	c := end(state{worked: 900, active: 10 * second, dark: 20 * second})
 	assert.InDelta(t, 0.97*200, c.current, 1e-9, "it was down")
+	assert.Equal(t, 1020*second, c.heldUntil)
+	assert.Zero(t, c.toll)
+
+	c = end(state{again: true, worked: 900, active: 10 * second, dark: 20 * second})
+	assert.InDelta(t, 900./29, c.current, 1e-9, "it was down again: a window, perhaps")
+	assert.Equal(t, 200.0, c.ceiling, "or not")
 	assert.Equal(t, 1020*second, c.heldUntil)
 	assert.Zero(t, c.toll)
 

@@ -7,6 +7,7 @@ import "github.com/httpthrottle/throttle/internal/meter"
 type silence struct {
 	on        bool
 	from      instant
+	again     bool // there was another one before: what ends again and again may be a window, whatever its refusals look like
 	probeAt   instant
 	gap       int64   // between probes
 	probing   bool    // one is in flight
@@ -85,7 +86,7 @@ func (c *controller) endSilence(now instant) {
 		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
 		c.holdDear(now, active+dark)
 		c.set(CauseAlive, r)
-	case s.throttled && c.worked > 0:
+	case (s.throttled || s.again) && c.worked > 0:
 		c.set(CauseAlive, min(s.resume*c.ceiling, sustained))
 	default:
 		c.set(CauseAlive, s.resume*c.ceiling)
@@ -93,7 +94,7 @@ func (c *controller) endSilence(now instant) {
 	if s.throttled {
 		c.tollOf(4 * dark)
 	}
-	s.okSince, s.probing = 0, false
+	s.okSince, s.probing, s.again = 0, false, true
 	c.row, c.worked, c.workedFrom, c.whole = 0, 0, now, true
 	c.used = meter.MeanRate{At: now}
 }
