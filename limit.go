@@ -398,7 +398,7 @@ func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.
 		}
 		return meter.NewSlots(burst)
 	case kindLearned:
-		return concurrency.New(now, concurrency.Config(l.flight), l.beside)
+		return concurrency.New(now, concurrency.Config(l.flight), l.beside, wall)
 	case kindAIMD:
 		m := aimd.New(now, aimd.Config(l.aimd).From(l.known), rand.Uint64())
 		if l.beside {

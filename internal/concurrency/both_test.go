@@ -20,7 +20,7 @@ func newPair(s flight.Scene) func() flight.Limiter {
 	}
 	return func() flight.Limiter {
 		return &pair{
-			learned: learned{New(0, Config{}, true), refusal}, rate: aimd.New(0, aimd.Config{}, 1).OnlyRefusals(0), charged: make(map[int64]int64),
+			learned: learned{New(0, Config{}, true, noon), refusal}, rate: aimd.New(0, aimd.Config{}, 1).OnlyRefusals(0), charged: make(map[int64]int64),
 		}
 	}
 }

@@ -23,7 +23,8 @@ const second = int64(time.Second)
 // is 0 if the server worked on the requests between the two numbers, and 1 if these requests only waited. A slower service, or
 // another mix of requests, changes both latencies alike.
 //
-// This file is how n moves. level.go is what is measured, refusals.go what is done about refusals.
+// This file is how n moves. level.go is what is measured, refusals.go what is done about refusals, joint.go what is done about
+// other clients.
 type controller struct {
 	cfg  Config
 	mode mode
@@ -38,6 +39,7 @@ type controller struct {
 	pending   bool    // they are not complete; at the start, open is not
 	longer    float64 // cruising lasts for so many visits
 	eager     bool    // the last step was a large one up
+	joint     joint
 
 	usual, usualVar float64 // the logarithm of the latency while cruising, and its variance; 0, 0: unknown
 	probe, before   level   // the last responses while cruising, and those before them
@@ -48,6 +50,7 @@ type controller struct {
 	e        float64 // the last elasticity
 	mean     float64 // latency in seconds, of the last 200 responses or so
 	count    float64 // of them, up to 200
+	bodies   float64 // that have ended, up to count
 	body     float64 // seconds for which a slot is held beyond the headers, in the mean
 
 	refusals refusals
@@ -81,6 +84,7 @@ const (
 	forgetBest  = 600.0       // seconds
 	forgetFast  = 3           // times as fast where more requests are not slower
 	usedEnough  = 0.8         // of n, in the mean, for n to be judged
+	usedGrowth  = 1.22        // times what is in flight, that n may grow to: less than 1/usedEnough, so that it is judged again
 	unusedSlow  = 0.405       // ln 1.5: an n that is not used falls where the server is slower than that
 	startSpread = 0.2         // standard error of a logarithm that a level at the start should reach
 	startE      = 0.3         // elasticity, beyond its error, that ends the start
@@ -95,11 +99,11 @@ const (
 	remembers   = 200         // responses
 )
 
-func newController(now instant, cfg Config) *controller {
+func newController(now instant, cfg Config, wall *meter.Wall) *controller {
 	cfg = cfg.withDefaults()
 	c := &controller{
 		cfg: cfg, n: float64(cfg.Initial), open: begin(1), longer: longAtLeast, best: math.Inf(1), judgedAt: now,
-		refusals: newRefusals(),
+		refusals: newRefusals(), joint: joint{wall: wall},
 	}
 	c.high.to, c.low.to = 0, 0
 	c.reports.shown = c.n
@@ -139,7 +143,7 @@ func (c *controller) send(now instant, cost int64) ticket {
 	c.inFlight += cost
 	if c.open.has(c.seq) {
 		c.open.send(now, c.inFlight)
-		c.turn()
+		c.turn(now)
 	}
 	return ticket{c.seq, c.inFlight}
 }
@@ -188,13 +192,14 @@ func (c *controller) measure(now instant, t ticket, s float64) {
 
 // bodyTook counts for how many seconds a slot was held beyond the headers.
 func (c *controller) bodyTook(s float64) {
-	c.body += (s - c.body) / max(1, c.count)
+	c.bodies = min(c.bodies+1, c.count)
+	c.body += (s - c.body) / max(1, c.bodies)
 }
 
 // turn goes on to the next phase when enough requests were sent in this one.
-func (c *controller) turn() {
+func (c *controller) turn(now instant) {
 	switch {
-	case c.pending && c.mode != visiting, c.open.sent < c.enough():
+	case c.pending && c.mode != visiting, c.joint.due && now < c.joint.at, c.open.sent < c.enough():
 	case c.mode == visiting:
 		c.comeBack()
 	case c.open.number() < usedEnough*c.cruise():
@@ -202,6 +207,9 @@ func (c *controller) turn() {
 	case c.mode == starting:
 		c.open.to = c.seq
 		c.pending = true
+	case c.joint.due:
+		c.departJointly(now)
+		c.high.to = c.seq
 	default:
 		c.depart(c.open, visit)
 		c.high.to = c.seq
@@ -250,7 +258,7 @@ func (c *controller) comeBack() {
 
 // restart begins a level with the requests that are sent after the next skip ones.
 func (c *controller) restart(skip float64) {
-	c.open = begin(c.seq + 1 + uint64(max(0, skip)))
+	c.open, c.joint.due = begin(c.seq+1+uint64(max(0, skip))), false
 	c.probe, c.before, c.slow = level{}, level{}, 0
 }
 
@@ -328,13 +336,14 @@ func (c *controller) judge(now instant) {
 	lnHi, vHi := hi.log()
 	lnLo, vLo := lo.log()
 	c.e = (lnHi - lnLo) / lever
-	goal := c.goal(lnLo, math.Sqrt(vLo))
+	errLo := math.Sqrt(vLo)
+	goal := c.goal(lnLo, errLo)
 	step := gain * (goal - c.e)
 	if c.e > goal {
 		step *= max(1, lever/-math.Log(visit)) // all that lies between waited
 	}
 	step *= doubt / (doubt + (vHi+vLo)/(lever*lever))
-	up := c.e < goal/2
+	up := c.e < goal/2 && goal > goalAtMost/2
 	if up && c.eager {
 		step *= 2
 	}
@@ -342,6 +351,7 @@ func (c *controller) judge(now instant) {
 	c.usual, c.usualVar = lnHi, vHi
 	c.remember(now, lnLo)
 	c.move(step)
+	c.agree(now, lnHi, lnLo, errLo)
 }
 
 // goal returns the elasticity to aim at, given the logarithm of the latency of the lower level and its error. A server that is
@@ -381,7 +391,7 @@ func (c *controller) move(step float64) {
 	if step < 0 {
 		why = CauseLatency
 	}
-	c.change(why, c.n*math.Exp(step))
+	c.change(why, min(c.n*math.Exp(step), max(c.n+1, usedGrowth*c.high.number())))
 	c.restart(c.cruise() - was)
 }
 

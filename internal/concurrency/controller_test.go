@@ -26,7 +26,7 @@ type flying struct {
 }
 
 func newMachine(cfg Config, latency func(n int64) float64) *machine {
-	return &machine{controller: newController(0, cfg), latency: latency}
+	return &machine{controller: newController(0, cfg, noon), latency: latency}
 }
 
 // knee is the latency of a server that works on k requests at a time, each of which takes s seconds.
@@ -222,7 +222,7 @@ func TestBodiesCountAsLatency(t *testing.T) {
 }
 
 func TestBestFallsQuicklyAndRisesSlowly(t *testing.T) {
-	c := newController(0, Config{})
+	c := newController(0, Config{}, noon)
 	c.remember(at(1), math.Log(0.1))
 	assert.InDelta(t, 0.1, math.Exp(c.best), 1e-9)
 	c.remember(at(2), math.Log(0.05))
@@ -239,7 +239,7 @@ func TestBestFallsQuicklyAndRisesSlowly(t *testing.T) {
 
 // Silence must not forget.
 func TestLongTimeBetweenTwoVerdictsCountsAsTenSeconds(t *testing.T) {
-	c := newController(0, Config{})
+	c := newController(0, Config{}, noon)
 	c.remember(0, math.Log(0.1))
 	c.e = 1
 	c.remember(at(3600), math.Log(0.2))
@@ -247,7 +247,7 @@ func TestLongTimeBetweenTwoVerdictsCountsAsTenSeconds(t *testing.T) {
 }
 
 func TestGoalFallsWhereTheServerIsSlowerThanItWas(t *testing.T) {
-	c := newController(0, Config{})
+	c := newController(0, Config{}, noon)
 	assert.InDelta(t, 0.9, c.goal(5, 0), 1e-9, "nothing is known")
 	c.best = math.Log(0.1)
 	for _, x := range []struct{ latency, goal float64 }{{0.05, 0.9}, {0.124, 0.9}, {0.177, 0.45}, {0.3, 0.05}, {9, 0.05}} {

@@ -37,7 +37,7 @@ func TestEveryConfigurationThatIsValidKeepsItsBounds(t *testing.T) {
 		if cfg.Validate() != nil {
 			continue
 		}
-		m := New(0, cfg, false)
+		m := New(0, cfg, false, noon)
 		requireSane(t, &m.control, cfg)
 		require.True(t, m.Payable(0, math.MaxInt64), "a request of any cost passes alone")
 		l := Learned{pick(r, floats...), pick(r, floats...), pick(r, floats...)}
@@ -47,7 +47,7 @@ func TestEveryConfigurationThatIsValidKeepsItsBounds(t *testing.T) {
 			continue
 		}
 		requireSane(t, &m.control, l)
-		require.True(t, New(0, cfg, false).Learn(0, m.Snapshot()), "what was restored can be saved again: %+v", l)
+		require.True(t, New(0, cfg, false, noon).Learn(0, m.Snapshot()), "what was restored can be saved again: %+v", l)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestOneCutForARoundInAnyOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		n := 2 + r.Int64N(60)
-		c := newController(0, Config{Initial: n})
+		c := newController(0, Config{Initial: n}, noon)
 		c.refusals.since = 0
 		sent := make([]ticket, n)
 		for i := range sent {
@@ -183,7 +183,7 @@ func TestNumberThatIsNotUsedDoesNotGrowInAnyState(t *testing.T) {
 func TestCancelledRequestsTeachANewKeyNothing(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m := New(0, Config{Initial: 10}, false)
+		m := New(0, Config{Initial: 10}, false, noon)
 		was := m.control
 		var charged []int64
 		now := instant(0)
@@ -219,7 +219,7 @@ func TestSlotsAreCountedWhateverRequestsCost(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		m := New(0, Config{Max: 1 + r.Int64N(30)}, false)
+		m := New(0, Config{Max: 1 + r.Int64N(30)}, false, noon)
 		var there []request
 		used, now := int64(0), instant(0)
 		end := func(i int) {
@@ -260,7 +260,7 @@ func TestSlotsAreCountedWhateverRequestsCost(t *testing.T) {
 }
 
 func TestPauseDoublesUpToItsMostAndEndsWithASuccess(t *testing.T) {
-	m := New(0, Config{}, false)
+	m := New(0, Config{}, false, noon)
 	now := instant(0)
 	for k := range 80 {
 		m.control.pause(now)

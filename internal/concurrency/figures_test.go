@@ -53,7 +53,7 @@ func TestRateBesideTheControllerReachesItsGoals(t *testing.T) {
 				s.Goal.Goodput = 105
 			}
 			if s.Clients > 1 {
-				s.Goal.Jain = 0.75
+				s.Goal.Jain = 0.6
 			}
 			reach(t, s, newPair(s))
 		})
@@ -74,12 +74,12 @@ func TestRandomRefusalsCostNothingWithAnySeed(t *testing.T) {
 }
 
 func reach(t *testing.T, s flight.Scene, newLimiter func() flight.Limiter) {
-	seeds := 3
+	seeds, scatter := 3, 0.0
 	if testing.Short() {
-		seeds = 1
+		seeds, scatter = 1, 1
 	}
 	f, goal := s.Figures(seeds, newLimiter), s.Goal
-	assert.GreaterOrEqual(t, f.Goodput, cmp.Or(goal.Goodput, 95), "goodput: %v", f)
+	assert.GreaterOrEqual(t, f.Goodput, cmp.Or(goal.Goodput, 95)-scatter, "goodput: %v", f)
 	assert.LessOrEqual(t, f.P99, cmp.Or(goal.P99, 2), "p99: %v", f)
 	assert.LessOrEqual(t, f.Refused, cmp.Or(goal.Refused, 2), "refused: %v", f)
 	assert.GreaterOrEqual(t, f.Jain, goal.Jain, "Jain: %v", f)

@@ -19,9 +19,9 @@ type Meter struct {
 const KeepLearned = 3600 * second
 
 // New returns the meter of a new key. The configuration must be valid. beside says that an Adaptive limit is charged, too, and
-// heeds 429.
-func New(now instant, cfg Config, beside bool) *Meter {
-	m := &Meter{control: *newController(now, cfg), beside: beside, usedAt: now}
+// heeds 429. wall is the wall clock, which need not be exact.
+func New(now instant, cfg Config, beside bool, wall *meter.Wall) *Meter {
+	m := &Meter{control: *newController(now, cfg, wall), beside: beside, usedAt: now}
 	m.follow(now)
 	return m
 }

@@ -18,7 +18,7 @@ type admitter struct {
 }
 
 func newAdmitter(n, k int64) *admitter {
-	a := &admitter{controller: newController(0, Config{Initial: n}), k: k}
+	a := &admitter{controller: newController(0, Config{Initial: n}, noon), k: k}
 	a.mode = cruising
 	return a
 }
@@ -70,7 +70,7 @@ func TestANumberIsGoodOnlyAfterItWasInFlight(t *testing.T) {
 }
 
 func TestOneCutForEachRound(t *testing.T) {
-	c := newController(0, Config{Initial: 20})
+	c := newController(0, Config{Initial: 20}, noon)
 	c.refusals.since = 0
 	var sent []ticket
 	for range 20 {
@@ -116,7 +116,7 @@ func TestTriesFindAHigherLimit(t *testing.T) {
 }
 
 func TestEightRefusalsInARowPause(t *testing.T) {
-	c := newController(0, Config{Initial: 16})
+	c := newController(0, Config{Initial: 16}, noon)
 	now := instant(0)
 	for i := range 8 {
 		assert.Equal(t, instant(0), c.refusals.until, "%d", i)
@@ -154,7 +154,7 @@ func TestRandomRefusalsAreNotLoad(t *testing.T) {
 }
 
 func TestRareRefusalsAreIgnored(t *testing.T) {
-	c := newController(0, Config{Initial: 20})
+	c := newController(0, Config{Initial: 20}, noon)
 	for range 20 {
 		for range 101 {
 			c.refusals.succeeded(20)

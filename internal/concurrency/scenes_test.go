@@ -2,8 +2,12 @@ package concurrency
 
 import (
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/scene/flight"
 )
+
+// noon is a wall clock.
+var noon = new(meter.Wall)
 
 func at(seconds float64) instant { return flight.At(seconds) }
 
@@ -13,7 +17,7 @@ type learned struct {
 	refusal aimd.Outcome
 }
 
-func newLearned() flight.Limiter { return learned{New(0, Config{}, false), aimd.Unavailable} }
+func newLearned() flight.Limiter { return learned{New(0, Config{}, false, noon), aimd.Unavailable} }
 
 // meaning returns what an outcome is for controllers.
 func (l learned) meaning(o flight.Outcome) aimd.Outcome {
