@@ -51,7 +51,7 @@ type results struct {
 // A stretch of time, since the start.
 type stretch struct{ from, to time.Duration }
 
-// An observer notes what the hooks of Transports tell, and what they send when.
+// An observer records the events of Transports, and what they send when.
 type observer struct {
 	start time.Time
 
@@ -279,7 +279,7 @@ var figures = map[string]want{
 	"1,000 per second, burst 100":        {goodput: 94, refused: 0.1},
 }
 
-// scenes returns those of package scene with their figures. Two are played without server hints, which would tell the end of a bare
+// scenes returns those of package scene with their figures. Two are played without server hints, which would set the end of a bare
 // 429.
 func scenes(t testing.TB) (all []adaptiveScene) {
 	for _, s := range scene.Scenes() {

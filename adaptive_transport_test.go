@@ -23,7 +23,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// An observed Transport has an adaptive limit, and keeps what that tells.
+// An observed Transport has an adaptive limit, and keeps its events.
 type observed struct {
 	*throttle.Transport
 	mu      sync.Mutex
@@ -61,8 +61,8 @@ func serverOf(t *testing.T, opts ...throttletest.Option) *throttletest.Handler {
 	return h
 }
 
-// told counts the retunes for a reason.
-func (o *observed) told(reason string) (n int) {
+// retuned counts the retunes with a reason.
+func (o *observed) retuned(reason string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range o.retunes {
@@ -135,8 +135,8 @@ func TestOneCutForAllThatWereInFlight(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, 50, o.bucket().InFlight)
 			all.Wait()
-			assert.Equal(t, 1, o.told("throttled"))
-			assert.Equal(t, c.silence, o.told("silence"), "a row of failures")
+			assert.Equal(t, 1, o.retuned("throttled"))
+			assert.Equal(t, c.silence, o.retuned("silence"), "a row of failures")
 			assert.Equal(t, c.silence+1, len(o.retunes))
 			assert.GreaterOrEqual(t, o.bucket().Rate, 370.0, "a first refusal with Retry-After may mean twice the limit and more")
 			assert.Zero(t, o.bucket().InFlight)
@@ -153,13 +153,13 @@ func TestAnIdleHourMovesNothing(t *testing.T) {
 			h := serverOf(t, throttletest.WithLimits(throttletest.TokenBucket(100, time.Second, throttletest.Burst(20))))
 			o := observe(t, h.Direct(), throttle.Adaptive(throttle.AIMD{}), c.opts...)
 			o.pressed(t, 50, 30*time.Second)
-			before, told := o.bucket().Rate, len(o.retunes)
+			before, retuned := o.bucket().Rate, len(o.retunes)
 			require.InDelta(t, 100, before, 15)
 			time.Sleep(59*time.Minute - 2*time.Second) // with the minute that pressed takes, an hour
 			assert.Equal(t, before, o.bucket().Rate)
 			assert.Equal(t, 200, o.send(t, t.Context()))
 			assert.Equal(t, before, o.bucket().Rate)
-			assert.Len(t, o.retunes, told)
+			assert.Len(t, o.retunes, retuned)
 		})
 	}
 }
@@ -224,7 +224,7 @@ func TestOther4xxAreNoSignOfLoad(t *testing.T) {
 		o := adaptively(t, throttle.AIMD{Max: 100}, throttletest.WithFaults(throttletest.Outage(404)))
 		o.pressed(t, 50, time.Minute)
 		assert.InDelta(t, 100, o.bucket().Rate, 1e-9)
-		assert.Zero(t, o.told("throttled")+o.told("errors")+o.told("latency")+o.told("silence"))
+		assert.Zero(t, o.retuned("throttled")+o.retuned("errors")+o.retuned("latency")+o.retuned("silence"))
 	})
 }
 
@@ -235,7 +235,7 @@ func TestTheTimeOfABodyIsNoLatency(t *testing.T) {
 			throttletest.WithFaults(throttletest.SlowBody(1, time.Second).Between(20*time.Second, time.Hour)))
 		o := observe(t, s.Transport(), throttle.Adaptive(throttle.AIMD{Max: 50}))
 		o.pressed(t, 500, 80*time.Second)
-		assert.Zero(t, o.told("latency"))
+		assert.Zero(t, o.retuned("latency"))
 		assert.Equal(t, 50.0, o.bucket().Rate)
 		assert.Greater(t, s.Counts().Received, int64(50*70), "a request whose body is read is not in flight")
 		s.Transport().CloseIdleConnections()
@@ -268,7 +268,7 @@ func TestClassifyDecidesOtherwise(t *testing.T) {
 			h := serverOf(t, throttletest.WithFaults(c.fault.Every(3)))
 			o := observe(t, h.Direct(), throttle.Adaptive(throttle.AIMD{Initial: 20, Max: 50}, classify))
 			o.pressed(t, 50, time.Minute)
-			assert.Equal(t, c.cuts, o.told("throttled")+o.told("errors") > 0)
+			assert.Equal(t, c.cuts, o.retuned("throttled")+o.retuned("errors") > 0)
 			assert.True(t, c.cuts || o.bucket().Rate == 50, "%v", o.bucket().Rate)
 		})
 	}
@@ -474,7 +474,7 @@ func TestFailFastTellsWhenItWouldGo(t *testing.T) {
 				all.Go(func() { assert.Equal(t, 200, o.send(t, t.Context())) })
 				synctest.Wait()
 				if c.Max == 0 {
-					all.Wait() // an answer may raise the rate, and what was told is sooner true
+					all.Wait() // an answer may raise the rate, and a rate that was reported is outdated sooner
 				}
 				wait := refused(t, o, throttle.ReasonNoTokens).Wait
 				require.Positive(t, wait)

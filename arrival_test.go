@@ -74,7 +74,7 @@ func TestTryPaysWhatIsLeftOfAClampedCost(t *testing.T) {
 func TestWhatTryLetGoIsNotInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterWith(t, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{Initial: 1000})))
-		for range 2 { // it is over as soon as it was let go, because nothing tells of its end
+		for range 2 { // it ends when it is granted, because nothing reports its end
 			_, ok := l.Try(throttle.Ask{Key: "new"})
 			require.True(t, ok)
 		}
@@ -166,8 +166,8 @@ func TestMaxWaitIsCheckedBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// A slot is not known to be late before the patience for it is over: the timer of that and the context's then fire together.
-func TestPatienceGoesBeforeADeadlineAtTheSameInstant(t *testing.T) {
+// No instant is known at which a slot becomes free, so its waiter is rejected when its maximum wait ends: that timer and the context's then fire together.
+func TestMaxWaitPrecedesADeadlineAtTheSameInstant(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
 			l, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(1)))
@@ -269,7 +269,7 @@ func TestTicketEndsByItsMaxWaitOrTheContextOfWait(t *testing.T) {
 	})
 }
 
-// The timer of MaxWait rejects a Ticket for which nobody waits.
+// The timer of MaxWait rejects a Ticket on which no goroutine waits.
 func TestTicketThatNobodyWaitsForIsRejectedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		canceled, rejected := 0, 0
@@ -287,7 +287,7 @@ func TestTicketThatNobodyWaitsForIsRejectedInTime(t *testing.T) {
 		<-second.Decided()
 		require.Equal(t, time.Minute, time.Since(began))
 		second.Cancel()
-		require.Equal(t, 1, rejected, "the hook is told when its owner comes")
+		require.Equal(t, 1, rejected, "the hook is called when its owner calls Wait")
 		g, err := first.Wait(t.Context())
 		require.NoError(t, err)
 		g.Done()

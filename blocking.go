@@ -153,7 +153,7 @@ func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, 
 		return g, bucket.Pend(paid.Charges, l.askOf(o, ask), nil), nil
 	}
 	if l.direct.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, &l.direct, paid.Charges, 0, nil)
+		l.reportGranted(ctx, &l.direct, paid.Charges, 0, nil)
 	}
 	g.grant.Mark = paid.Mark
 	g.grant.Hold(len(paid.Charges))
@@ -247,7 +247,7 @@ func (l *Limiter) passFor(ctx context.Context, ask *Ask) (ok bool, err error) {
 		return false, nil
 	}
 	if l.direct.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, &l.direct, paid.Charges, 0, nil)
+		l.reportGranted(ctx, &l.direct, paid.Charges, 0, nil)
 	}
 	l.forgetNow(&paid, o.receipt)
 	return true, nil
@@ -325,7 +325,7 @@ func (l *Limiter) Try(ask Ask) (wait time.Duration, ok bool) {
 		}
 		return max(1, r.Wait), false
 	case o.hooks.OnGrant != nil:
-		l.tellGranted(context.Background(), &l.direct, paid.Charges, 0, nil)
+		l.reportGranted(context.Background(), &l.direct, paid.Charges, 0, nil)
 	}
 	l.forgetNow(&paid, nil)
 	return 0, true
@@ -348,7 +348,7 @@ func (l *Limiter) tryLater(charges []bucket.Charge) (wait time.Duration, ok bool
 // Enqueue takes a place in the queue for an Ask, without waiting. The error is a [*Rejection] if the Ask is rejected on arrival, or an
 // error that names unknown limits of the Ask.
 //
-// It differs from Reserve of package x/time/rate in that the place is no promise: a new rate, a hold or a cancelled neighbour moves it.
+// Unlike a reservation of package x/time/rate, the place is no promise: a new rate, a hold or the cancellation of another request moves it.
 func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
 	l.mustBeMade()
 	ctx := context.Background()
@@ -376,8 +376,8 @@ func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
 	return t, nil
 }
 
-// A Ticket is a place in the queue of a Limiter, from [Limiter.Enqueue]. Its owner does something else meanwhile, and then calls
-// Wait, or Cancel if the tokens are not needed. An owner that calls neither pays for them, and a slot of an [InFlight] limit stays taken.
+// A Ticket is a place in the queue of a Limiter, from [Limiter.Enqueue]. Its owner does other work meanwhile, and then calls Wait, or
+// Cancel if it does not need the tokens. If it calls neither, the tokens are spent, and a slot of an [InFlight] limit stays taken.
 type Ticket struct {
 	grant   *Grant          // granted on arrival, or to be filled
 	waiter  *limiter.Waiter // nil: it was granted on arrival
@@ -391,8 +391,9 @@ var errTicketUsed = errors.New("throttle: Wait or Cancel of this Ticket was call
 // longer be granted in time. Wait then returns immediately.
 func (t *Ticket) Decided() <-chan struct{} { return t.decided }
 
-// Due returns when the Ticket will be granted, as it seems now, or when it was granted or rejected. It is exact with one limit, and
-// otherwise, or if that is [Adaptive] or [InFlight], the earliest time possible. It is the zero time if nothing is known.
+// Due returns when the Ticket was granted or rejected or, until then, when it is expected to be granted. The expected time is exact
+// with one limit. With several limits, and with [Adaptive] or [InFlight], it is the earliest possible time. Due returns the zero time
+// if no time is known.
 func (t *Ticket) Due() time.Time {
 	l := t.grant.limiter
 	due := t.grant.grant.Mark.At
@@ -406,7 +407,7 @@ func (t *Ticket) Due() time.Time {
 }
 
 // Wait waits until the Ticket is granted. The error is a [*Rejection], or the cause of a context that has ended, which cancels the Ticket.
-// Of the context, only [ContextWithReceipt] counts besides. A second call, and a call after Cancel, is an error.
+// Of the values in the context, only that of [ContextWithReceipt] applies. A second call, and a call after Cancel, return an error.
 func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
 	if t.used.Swap(true) {
 		return nil, errTicketUsed
@@ -431,8 +432,8 @@ func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
 	return g, nil
 }
 
-// Cancel leaves the queue, or gives back the tokens if the Ticket was granted, as [Grant.Cancel] does. Those who wait behind it move
-// up immediately. A call after Wait or Cancel has no effect.
+// Cancel gives up the place in the queue or, if the Ticket was granted, returns the tokens, as [Grant.Cancel] does. Waiters behind it
+// move up immediately. A call after Wait or Cancel has no effect.
 func (t *Ticket) Cancel() {
 	switch ctx, l := context.Background(), t.grant.limiter; {
 	case t.used.Swap(true):
@@ -453,8 +454,8 @@ func (l *Limiter) Stats() Stats {
 	return l.statsOf(nil)
 }
 
-// await grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait. What
-// it returns replaces p, which is garbage while the request waits: that takes a waiter and a small stack, and nothing else.
+// await grants a request that can be paid by now or may overtake by its priority, rejects it, or makes it wait. The result
+// replaces p, which is garbage while the request waits, so that a waiting request takes only a waiter and a small stack.
 func (l *Limiter) await(ctx context.Context, p *bucket.Pending, by *asker) (*bucket.Paid, *Rejection, error) {
 	cancel := p.Ask.Cancel
 	w, r, err := l.lineUp(ctx, p, by)
@@ -482,10 +483,10 @@ func (l *Limiter) lineUp(ctx context.Context, p *bucket.Pending, by *asker) (*li
 	return w, nil, nil
 }
 
-// decided reports to the observer what became of a request that does not wait.
+// decided reports the outcome of a request that does not wait to the observer.
 func (l *Limiter) decided(ctx context.Context, p *bucket.Pending, by *asker, v bucket.Verdict) *Rejection {
 	if v == bucket.Granted {
-		l.tellGranted(ctx, by, p.Charges, p.Pretended, p.Binding)
+		l.reportGranted(ctx, by, p.Charges, p.Pretended, p.Binding)
 		return nil
 	}
 	r := rejected(p.Refusal)
@@ -507,21 +508,21 @@ func (l *Limiter) waited(ctx context.Context, w *limiter.Waiter, by *asker, err 
 		return nil, r, err
 	}
 	p = w.Granted()
-	l.tellGranted(ctx, by, p.Charges, p.Waited, w.Bucket())
+	l.reportGranted(ctx, by, p.Charges, p.Waited, w.Bucket())
 	return p, nil, nil
 }
 
 // announce reports that w begins to wait. If a hook panics, w does not wait.
 func (l *Limiter) announce(ctx context.Context, o *observer, w *limiter.Waiter) {
-	told := false
+	returned := false
 	defer func() {
-		if !told {
+		if !returned {
 			l.core.Abandon(w) // its caller gets the panic
 		}
 	}()
 	b, cost := l.core.WaitsFor(w)
 	o.waits(WaitEvent{Context: ctx, Limit: b.Limit.Name, Key: b.Key, Cost: cost, Wait: bucket.Until(w.Due, w.Arrived)})
-	told = true
+	returned = true
 }
 
 // grantOf returns the Grant of a request that was granted.
@@ -531,11 +532,11 @@ func (l *Limiter) grantOf(p *bucket.Paid, by *asker) Grant {
 
 // ask returns the ask of a request with that default of MaxWait, and the overrides of its context.
 func (o *overrides) ask(maxWait time.Duration, by *asker) bucket.Ask {
-	return bucket.Ask{Priority: o.priority, MaxWait: o.patience(maxWait), By: &by.counts}
+	return bucket.Ask{Priority: o.priority, MaxWait: o.longestWait(maxWait), By: &by.counts}
 }
 
-// patience returns how long a request may wait, given the default; negative: there is no bound.
-func (o *overrides) patience(maxWait time.Duration) time.Duration {
+// longestWait returns how long a request may wait, given the default; negative: there is no bound.
+func (o *overrides) longestWait(maxWait time.Duration) time.Duration {
 	if o.hasWait {
 		return o.maxWait
 	}

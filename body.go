@@ -146,8 +146,8 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 	return first, b.release, more
 }
 
-// follow settles the charges of a request by the headers of its response, and wraps the body if it may tell costs or
-// limits, or if slots are kept until it is over. It returns the Grant to use from now on, nil if that is still g.
+// follow settles the charges of a request by the headers of its response, and wraps the body if it may contain costs or
+// limits, or if slots are kept until its end. It returns the Grant to use from now on; nil: still g.
 func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant, more *bodyHints) *Grant {
 	slots, costs := t.settle(req, resp, kept.or(g))
 	if !slots && costs == 0 && more == nil {
@@ -169,8 +169,8 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 	return b.grant
 }
 
-// settle settles the charges of a request by the headers of its response. It reports whether slots are kept until the body
-// is over, and for how many charges the body may tell the cost.
+// settle settles the charges of a request by the headers of its response. It reports whether slots are kept until the end
+// of the body, and for how many charges the body may contain the cost.
 func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (slots bool, costs int) {
 	empty := isEmpty(req, resp)
 	charges := g.grant.Charges()

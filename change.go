@@ -221,7 +221,7 @@ func (l *Limiter) holdKey(key string, d int64) (crowded []*bucket.Limit) {
 		for i := range p.Charges {
 			var err error
 			if p.Rates[i], err = l.rateOf(&p.Charges[i]); err != nil {
-				p.Rates[i].N = -1 // no request of this key gets in, and is told why
+				p.Rates[i].N = -1 // requests with this key are rejected with the reason
 			}
 		}
 		crowded, asked = l.core.Hold(&p, d)

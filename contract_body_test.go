@@ -489,7 +489,7 @@ func TestCancellationPasses(t *testing.T) {
 			}
 		}
 		cases = append(cases, contractCase{name: name, handle: handle, do: func(x *exchange) {
-			if name != "RequestCancel" { // closed in advance, it is seen by net/http too late to tell whether the server is reached
+			if name != "RequestCancel" { // closed in advance, net/http sees it too late to know whether the server was reached
 				req, end := way(x, x.request(x.Context(), "POST", "/before", "body"))
 				end()
 				x.do(req)

@@ -34,7 +34,7 @@ type contractCase struct {
 	do     func(*exchange)
 }
 
-// An exchange is one run of a case. What the caller sees of it goes to the transcript.
+// An exchange is one run of a case. The transcript has what the caller sees of it.
 type exchange struct {
 	*testing.T
 	url        string
@@ -328,7 +328,7 @@ func canceledBy(ctx context.Context, cause error) context.Context {
 	return ctx
 }
 
-// snapshot is what a RoundTripper may not change about a request; what is compared by identity is apart.
+// snapshot is what a RoundTripper may not change about a request; what is compared by identity is not in it.
 func snapshot(r *http.Request) http.Request {
 	c := r.Clone(context.Background())
 	c.Body, c.GetBody, c.Cancel = nil, nil, nil //lint:ignore SA1019 http.Client sets Cancel with its Timeout

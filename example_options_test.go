@@ -325,7 +325,7 @@ func ExampleLimiter_Hold() {
 	// true
 }
 
-// A Ticket is a place in the queue. The program goes on meanwhile.
+// A Ticket is a place in the queue. The program does other work meanwhile.
 func ExampleLimiter_Enqueue() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(1, time.Hour)))
 	if err != nil {
@@ -555,7 +555,7 @@ func ExampleKey() {
 	// c rejected by the limit of the job
 }
 
-// The API allows 1,000 requests an hour, and this program leaves three quarters of them to others. Its bucket starts almost empty,
+// The API allows 1,000 requests an hour, and this program uses a quarter of them. Its bucket starts almost empty,
 // because the previous run may have used the burst.
 func ExampleFraction() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(
@@ -572,7 +572,7 @@ func ExampleFraction() {
 	// rate: 5 of 20
 }
 
-// A crawler leaves a pause of two seconds between the end of a page and the next request.
+// A crawler pauses for two seconds between the end of a page and the next request.
 func ExamplePause() {
 	transport, err := throttle.New(offline{}, throttle.WithFailFast(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(
 		throttle.InFlight(1, throttle.Pause(2*time.Second))))

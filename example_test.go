@@ -279,7 +279,7 @@ func ExampleFairWeights() {
 	// Output: [basic gold gold basic gold gold basic]
 }
 
-// A limit of its own for bulk work leaves three tokens of ten to urgent requests, for which it costs nothing.
+// A limit of its own for bulk work keeps three of ten tokens for urgent requests, which cost nothing in it.
 func ExampleWithLimit_reserve() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(
 		throttle.FixedWindow(10, time.Hour, throttle.Name("all")),

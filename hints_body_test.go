@@ -47,7 +47,7 @@ const (
 		`"throttleStatus":{"maximumAvailable":1000,"currentlyAvailable":10,"restoreRate":50}}}}`
 )
 
-// bodyCases are responses whose bodies tell for how long to stay away, and their headers do not.
+// bodyCases are responses whose bodies report how long to wait, and whose headers do not.
 var bodyCases = map[string]struct {
 	preset headers.Preset
 	host   string
@@ -97,8 +97,8 @@ func TestHeadersAreNeverHeldUpByABody(t *testing.T) {
 	}
 }
 
-// A body is heard as far as the caller reads it: to its end, to the most that is kept, or until it is closed.
-func TestABodyIsHeardAsTheCallerReadsIt(t *testing.T) {
+// A body is used as far as the caller reads it: to its end, to the most that is kept, or until it is closed.
+func TestABodyTakesEffectAsTheCallerReadsIt(t *testing.T) {
 	long := secondaryLimit[:len(secondaryLimit)-1] + `,"more":"` + strings.Repeat("x", 2*headers.BodyBytes) + `"}`
 	for name, c := range map[string]struct {
 		body string
@@ -142,7 +142,7 @@ type oneByte struct{ io.Reader }
 
 func (o oneByte) Read(p []byte) (int, error) { return o.Reader.Read(p[:1]) }
 
-// What a body tells counts from when the headers came.
+// A wait in a body counts from the arrival of the headers.
 func TestAHoldThatABodyAsksForBeginsWithTheHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &streaming{status: 429, header: header("Content-Type", "application/json")}
@@ -164,8 +164,8 @@ func TestAHoldThatABodyAsksForBeginsWithTheHeaders(t *testing.T) {
 	})
 }
 
-// The quota of a response is counted once, by its headers, though its body is heard later.
-func TestAResponseWhoseBodyIsHeardIsCountedOnce(t *testing.T) {
+// The quota of a response is counted once, by its headers, although its body is read later.
+func TestAResponseWhoseBodyIsReadIsCountedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 10
 		server := roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -189,7 +189,7 @@ func TestAResponseWhoseBodyIsHeardIsCountedOnce(t *testing.T) {
 	})
 }
 
-// A preset that wants a body leaves one alone that is not there.
+// A preset that needs the body ignores one that is missing.
 func TestAnEmptyBodyStaysAsItIs(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD"} {
 		for _, status := range []int{200, 403, 429, 503} {
@@ -243,8 +243,8 @@ func TestAResponseBesideAnErrorKeepsNoSlot(t *testing.T) {
 	}
 }
 
-// tellsAfter is a server that tells nothing to that many requests, and that its limit is used up from then on.
-func tellsAfter(silent *int) serverFunc {
+// emptyAfter is a server that reports nothing to that many requests, and afterwards that its quota is empty.
+func emptyAfter(silent *int) serverFunc {
 	return func(*http.Request) *http.Response {
 		if *silent--; *silent >= 0 {
 			return says(200, "Date", "Fri, 20 Nov 2026 12:00:00 GMT")
@@ -256,24 +256,24 @@ func tellsAfter(silent *int) serverFunc {
 func TestGoodResponsesOfSilentServersAreReadAtABoundedRate(t *testing.T) {
 	for name, opts := range map[string][]throttle.Option{
 		"one limit":                   {throttle.WithLimit(throttle.TokenBucket(1_000_000, time.Second))},
-		"a limit that hears outcomes": {throttle.WithLimit(throttle.InFlight(1_000_000))},
+		"a limit that needs outcomes": {throttle.WithLimit(throttle.InFlight(1_000_000))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				silent := 100 // without a pause, and one more each 100 µs
-				tr, err := throttle.New(tellsAfter(&silent), append(opts, throttle.WithFailFast())...)
+				tr, err := throttle.New(emptyAfter(&silent), append(opts, throttle.WithFailFast())...)
 				require.NoError(t, err)
 				for range 100 {
 					ask(t, tr, api)
 				}
 				for range 3 {
 					status, _ := ask(t, tr, api)
-					require.Equal(t, 200, status, "not heard yet")
+					require.Equal(t, 200, status, "not read yet")
 				}
 				time.Sleep(100*time.Microsecond - 1)
 				for range 2 {
 					status, _ := ask(t, tr, api)
-					require.Equal(t, 200, status, "not heard yet")
+					require.Equal(t, 200, status, "not read yet")
 				}
 				time.Sleep(time.Nanosecond)
 				status, _ := ask(t, tr, api)
@@ -289,7 +289,7 @@ func TestGoodResponsesOfSilentServersAreReadAtABoundedRate(t *testing.T) {
 func TestABusyServerDoesNotKeepOthersFromBeingHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := 1000
-		tr, err := throttle.New(tellsAfter(&silent), throttle.WithFailFast())
+		tr, err := throttle.New(emptyAfter(&silent), throttle.WithFailFast())
 		require.NoError(t, err)
 		for range silent {
 			ask(t, tr, api)
@@ -323,7 +323,7 @@ func TestEachRefusalOfASilentServerIsRead(t *testing.T) {
 func TestWithServerHintsEachResponseIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := 1000
-		tr, err := throttle.New(tellsAfter(&silent), throttle.WithServerHints(headers.Generic), throttle.WithFailFast())
+		tr, err := throttle.New(emptyAfter(&silent), throttle.WithServerHints(headers.Generic), throttle.WithFailFast())
 		require.NoError(t, err)
 		for range silent + 1 {
 			ask(t, tr, api)

@@ -286,7 +286,7 @@ func TestTheLineIsPlannedExactlyOverSeveralHosts(t *testing.T) {
 		require.NoError(t, err)
 		r, ok := throttle.RejectionOf(resp)
 		require.True(t, ok)
-		assert.Equal(t, 6*time.Second, r.Wait, "five are ahead, and the last goes after five seconds")
+		assert.Equal(t, 6*time.Second, r.Wait, "five are ahead, and the last is sent after five seconds")
 		all.Go(func() { ask(t, tr, "http://e.com/") })
 		synctest.Wait()
 		_, r = ask(t, tr, "http://f.com/")
@@ -353,9 +353,9 @@ func TestADryRunHearsTheServer(t *testing.T) {
 	})
 }
 
-// Servers that say nothing until they refuse are first heard by a request that stood in line. What they say holds requests
-// that need not wait as well.
-func TestTheFirstWordToARequestFromTheLineHoldsEveryRequest(t *testing.T) {
+// Servers that say nothing until they refuse report first to a request that has waited. Their report also holds requests
+// that need not wait.
+func TestTheFirstReportToARequestThatWaitedHoldsEveryRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
@@ -455,7 +455,7 @@ func (c *curt) press(t *testing.T, callers int, d time.Duration, opts ...throttl
 	all.Wait()
 }
 
-// perSecond is nginx's limit_req: n per second, and no burst beyond so many.
+// perSecond is nginx's limit_req: n per second, and no larger burst.
 func perSecond(n int, burst float64) func(time.Duration, int) bool {
 	full, at := 0.0, time.Duration(0)
 	return func(now time.Duration, _ int) bool {
@@ -488,7 +488,7 @@ func TestAnOutageByABareStatusIsNotPressed(t *testing.T) {
 			s := &curt{accepts: func(at time.Duration, _ int) bool { return at < 5*time.Second || at >= 10*time.Second }, status: status}
 			s.press(t, 16, 20*time.Second)
 			assert.LessOrEqual(t, s.refused, most)
-			assert.Greater(t, s.ok, 7000, "it goes on afterwards")
+			assert.Greater(t, s.ok, 7000, "it continues afterwards")
 		})
 	}
 }

@@ -246,15 +246,15 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 	}
 }
 
-// tellGranted tells that a request is let go, after a wait for a bucket if it waited. Should that panic, nothing was charged.
-func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []bucket.Charge, waited time.Duration, bucket *bucket.Bucket) {
+// reportGranted reports that a request was granted, after a wait for a bucket if it waited. If the hook panics, the charges are undone.
+func (l *Limiter) reportGranted(ctx context.Context, by *asker, charges []bucket.Charge, waited time.Duration, bucket *bucket.Bucket) {
 	o := by.observer
 	if o.hooks.OnGrant == nil {
 		return
 	}
-	told := false
+	returned := false
 	defer func() {
-		if !told {
+		if !returned {
 			l.core.Undo(charges, &by.counts)
 		}
 	}()
@@ -263,7 +263,7 @@ func (l *Limiter) tellGranted(ctx context.Context, by *asker, charges []bucket.C
 		e.Limit, e.Key = bucket.Limit.Name, bucket.Key
 	}
 	o.hooks.OnGrant(e)
-	told = true
+	returned = true
 }
 
 func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Duration, dry bool) {
@@ -278,7 +278,7 @@ func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Durat
 		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", dry))
 }
 
-// waits tells that a request begins to wait.
+// waits reports that a request begins to wait.
 func (o *observer) waits(e WaitEvent) {
 	if o.hooks.OnWait != nil {
 		o.hooks.OnWait(e)
@@ -291,7 +291,7 @@ func (o *observer) waits(e WaitEvent) {
 		slog.String("limit", e.Limit), slog.String("key", e.Key), slog.Int64("cost", e.Cost), wait)
 }
 
-// waited tells what has become of w, unless it was granted; err is the cause why its context is over.
+// waited reports the outcome of w unless it was granted; err is the cause of its context if that has ended.
 func (o *observer) waited(ctx context.Context, w *limiter.Waiter, r *Rejection, err error) {
 	waited := time.Duration(w.At - w.Arrived)
 	switch {
@@ -323,15 +323,15 @@ func orBackground(ctx context.Context) context.Context {
 	return ctx
 }
 
-// heldAll tells that a limit holds all keys that are new to it, since it could not remember the one that was to be held.
+// heldAll reports that a limit holds all keys without a bucket, because it had no room for the one to be held.
 func (o *observer) heldAll(limit, key string, d time.Duration) {
 	o.line(context.Background(), slog.LevelWarn, int(rationCrowd), "throttle: no room to hold a key, so all keys without a bucket are held",
 		slog.String("limit", limit), slog.String("key", key), slog.Duration("for", d))
 }
 
-// forgot tells that there was no room for all that servers said, so that a server was forgotten that had stopped requests.
+// forgot reports that a server that had stopped requests was forgotten, because there was no room for the reports of all servers.
 func (o *observer) forgot(ctx context.Context, key string) {
-	o.line(orBackground(ctx), slog.LevelWarn, int(rationCrowd), "throttle: no room for what all servers said, so what one said is forgotten",
+	o.line(orBackground(ctx), slog.LevelWarn, int(rationCrowd), "throttle: no room for the reports of all servers, so those of one are forgotten",
 		slog.String("key", key))
 }
 
@@ -349,7 +349,7 @@ func (o *observer) retuned(e RetuneEvent) {
 		slog.String("key", e.Key), slog.String("reason", e.Reason), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }
 
-// storeChanged tells that a store became unreachable, or is reachable again. It runs in a goroutine of its own, where no caller could
+// storeChanged reports that a store became unreachable, or is reachable again. It runs in a goroutine of its own, where no caller could
 // recover the panic of a hook.
 func (o *observer) storeChanged(e StoreEvent) {
 	defer func() {

@@ -17,8 +17,8 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// told collects the events of a Transport.
-type told struct {
+// seen collects the events of a Transport.
+type seen struct {
 	waits   []throttle.WaitEvent
 	grants  []throttle.GrantEvent
 	rejects []throttle.RejectEvent
@@ -26,7 +26,7 @@ type told struct {
 	holds   []throttle.HoldEvent
 }
 
-func (x *told) hooks() throttle.Option {
+func (x *seen) hooks() throttle.Option {
 	return throttle.WithHooks(throttle.Hooks{
 		OnWait:   func(e throttle.WaitEvent) { x.waits = append(x.waits, e) },
 		OnGrant:  func(e throttle.GrantEvent) { x.grants = append(x.grants, e) },
@@ -44,7 +44,7 @@ func transportOf(t *testing.T, opts ...throttle.Option) *throttle.Transport {
 
 func TestHooksAndStatsTellWhatHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var x told
+		var x seen
 		transport := transportOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Name("slow"))),
 			throttle.WithKey(throttle.ByHost), x.hooks(), throttle.WithMaxQueue(1), throttle.WithRejectionError(),
 			throttle.WithExempt(func(r *http.Request) bool { return r.URL.Path == "/health" }))
@@ -129,7 +129,7 @@ func TestNothingIsLoggedByDefaultAndOneLineASecondElse(t *testing.T) {
 			throttle.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
 		send := func(ctx context.Context) { transport.RoundTrip(get(t, ctx, "http://h/")) }
 		send(t.Context())
-		require.Equal(t, []string{""}, lines(), "what goes at once is no news")
+		require.Equal(t, []string{""}, lines(), "a request that need not wait is not logged")
 		for range 100 {
 			send(throttle.ContextWithMaxWait(t.Context(), 0))
 			send(throttle.ContextWithCost(t.Context(), 5))
@@ -154,7 +154,7 @@ func TestNothingIsLoggedByDefaultAndOneLineASecondElse(t *testing.T) {
 
 func TestDryRunDelaysAndRefusesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var x told
+		var x seen
 		transport := transportOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)), throttle.WithDryRun(),
 			throttle.WithMaxWait(2*time.Second), x.hooks())
 		start := time.Now()
@@ -180,10 +180,10 @@ func TestDryRunDelaysAndRefusesNothing(t *testing.T) {
 	})
 }
 
-// TestSeveralTransportsShareOneBudget has three users of one Limiter, each with costs, patience and refusals of its own.
+// TestSeveralTransportsShareOneBudget has three users of one Limiter, each with costs, maximum waits and rejections of its own.
 func TestSeveralTransportsShareOneBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var x, y told
+		var x, y seen
 		limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Second)), x.hooks())
 		require.NoError(t, err)
 		search := transportOf(t, throttle.WithLimiter(limiter), throttle.WithFailFast(), throttle.WithCost(costing(6)))

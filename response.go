@@ -268,7 +268,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	return w, more
 }
 
-// refused counts and tells that a server refused a request because of a limit.
+// refused counts and reports that a server refused a request because of a limit.
 func (t *Transport) refused(ctx context.Context, host string, status int, wait time.Duration) {
 	t.limiter.core.CountRefusal(&t.asker.counts)
 	if f := t.asker.observer.hooks.OnServerRefusal; f != nil {
@@ -369,7 +369,7 @@ func (m *bodyHints) report() {
 	}
 }
 
-// report tells the outcome of a request to the buckets that it was charged in, and then the hooks what that has changed.
+// report reports the outcome of a request to the buckets that it was charged in, and to the hooks what that has changed.
 func (l *Limiter) report(g *Grant, a *bucket.Answer) {
 	n := l.core.Report(&g.grant, a, &g.by.counts)
 	for _, r := range n.Retunes {
@@ -425,5 +425,5 @@ type RetuneEvent struct {
 	Old, New   float64 // tokens per second, or requests in flight; growth is reported when it amounts to a tenth, or to a third
 }
 
-// settled reports whether responses tell the limit the true cost of requests.
+// settled reports whether responses contain the true cost of requests in this limit.
 func (li *Limit) settled() bool { return li.settles != nil || li.costAt != nil }

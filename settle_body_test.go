@@ -173,7 +173,7 @@ func TestAStreamIsNotDelayed(t *testing.T) {
 	})
 }
 
-// Of a header, a body and a receipt, the first that tells counts.
+// Of a header, a body and a receipt, the first that reports the cost counts.
 func TestAChargeIsCorrectedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -224,9 +224,9 @@ func TestSlotsAndCostsOfOneBody(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		assert.Zero(t, inFlight(tr.Limiter()), "the context has ended")
-		assert.Equal(t, 970.0, left(t, tr.Limiter(), "prompt"), "told by then")
+		assert.Equal(t, 970.0, left(t, tr.Limiter(), "prompt"), "reported by then")
 		drained(t, resp)
-		assert.Equal(t, 900.0, left(t, tr.Limiter(), "tpm"), "not told by then")
+		assert.Equal(t, 900.0, left(t, tr.Limiter(), "tpm"), "not reported by then")
 		drained(t, opened(t, tr, t.Context()))
 		assert.Equal(t, 858.0, left(t, tr.Limiter(), "tpm"))
 		assert.Equal(t, 940.0, left(t, tr.Limiter(), "prompt"))

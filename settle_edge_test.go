@@ -60,7 +60,7 @@ func TestADebtIsOwedThoughTheBucketWasForgottenMeanwhile(t *testing.T) {
 	}
 }
 
-// The same, by SettleJSON: one request of a tenant with a low estimate at a time goes at a hundred times the rate.
+// The same, by SettleJSON: one request of a tenant with a low estimate at a time is sent at a hundred times the rate.
 func TestATenantWhoseAnswersStreamForSecondsStaysWithinTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spent := int64(0)
@@ -183,7 +183,7 @@ func TestASettledChargeStaysThoughItWasNeverSent(t *testing.T) {
 	}
 }
 
-// A Pace owes what its requests really cost: no one goes before that has drained.
+// A Pace owes what its requests really cost: no request is sent before that has drained.
 func TestAPaceOwesWhatARequestHasReallyCost(t *testing.T) {
 	for name, limit := range map[string]throttle.Limit{
 		"10 in 10 s": throttle.Pace(10, 10*time.Second, throttle.Name("x")),

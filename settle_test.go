@@ -51,7 +51,7 @@ func TestWhatARequestCostIsChargedOnceItIsKnown(t *testing.T) {
 	}{
 		{"as estimated", "10", 90}, {"less", "3", 97}, {"nothing", "0", 100}, {"more", "30", 70},
 		{"more than there is", "150", -50}, {"more than may be owed", "100000", -100},
-		{"more than can be counted", strconv.FormatInt(math.MaxInt64, 10), -100}, {"negative", "-5", 90}, {"not told", "", 90},
+		{"more than can be counted", strconv.FormatInt(math.MaxInt64, 10), -100}, {"negative", "-5", 90}, {"missing", "", 90},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			tr, err := throttle.New(costly(c.cost), throttle.WithLimit(
@@ -143,10 +143,10 @@ func TestDebtRejectsWaitersThatCannotGoInTime(t *testing.T) {
 
 func TestAGrantIsSettledOnceAndOnlyWithSense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
+		settled := 0
 		l, err := throttle.NewLimiter(throttle.WithLimit(
 			throttle.TokenBucket(100, time.Minute, throttle.Name("a")), throttle.TokenBucket(100, time.Minute, throttle.Name("b")),
-			throttle.InFlight(5)), throttle.WithHooks(throttle.Hooks{OnSettle: func(throttle.SettleEvent) { told++ }}))
+			throttle.InFlight(5)), throttle.WithHooks(throttle.Hooks{OnSettle: func(throttle.SettleEvent) { settled++ }}))
 		require.NoError(t, err)
 		g, err := l.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{"a": 10, "b": 0}})
 		require.NoError(t, err)
@@ -157,7 +157,7 @@ func TestAGrantIsSettledOnceAndOnlyWithSense(t *testing.T) {
 		assert.Equal(t, 90.0, left(t, l, "a"))
 		require.NoError(t, g.Settle("a", 20))
 		assert.ErrorContains(t, g.Settle("a", 5), "before")
-		assert.Equal(t, 1, told)
+		assert.Equal(t, 1, settled)
 		g.Cancel()
 		assert.Equal(t, 80.0, left(t, l, "a"))
 		g.Done()

@@ -76,7 +76,7 @@ const (
 // has some. A request that takes several slots needs them free at the same instant; requests of other processes that take fewer
 // may go before it.
 //
-// Shared does not work with [WithDryRun]. [Limiter.Snapshot] leaves shared budgets out, because the store keeps them.
+// Shared does not work with [WithDryRun]. [Limiter.Snapshot] omits shared budgets, because the store keeps them.
 func Shared(s store.Store, opts ...SharedOption) LimitOption {
 	return limitOption(func(l *Limit) {
 		sh := &bucket.Sharing{
@@ -276,28 +276,28 @@ func (l *Limiter) Stores() []StoreStats {
 	return all
 }
 
-// call asks the store. It asks for each part alone where the store has them in different places.
+// call asks the store. If the store keeps the parts of an ask in different places, it asks for each part separately.
 func call(ctx context.Context, f *bucket.Call) ([]supply.Outcome, error) {
 	outcomes, err := tryStore(ctx, f, f.Asks)
 	if err != nil {
 		return nil, err
 	}
-	var apart []store.Ask
+	var single []store.Ask
 	var places []int
 	i := 0
 	for _, ask := range f.Asks {
 		for _, part := range ask.Parts {
 			if len(ask.Parts) > 1 && errors.Is(outcomes[i].Err, store.ErrApart) {
-				apart, places = append(apart, store.Ask{Parts: []store.Part{part}}), append(places, i)
+				single, places = append(single, store.Ask{Parts: []store.Part{part}}), append(places, i)
 			}
 			i++
 		}
 	}
-	if len(apart) == 0 {
+	if len(single) == 0 {
 		return outcomes, nil
 	}
 	f.Apart = true
-	again, err := tryStore(ctx, f, apart)
+	again, err := tryStore(ctx, f, single)
 	for j, i := range places {
 		if err != nil {
 			outcomes[i] = supply.Outcome{Err: err}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// restarted returns a new Limiter that goes on, some time later, from the JSON of what another has saved.
+// restarted returns a new Limiter that continues, some time later, from the JSON that another has saved.
 func restarted(t *testing.T, old *throttle.Limiter, later time.Duration, opts ...throttle.Option) *throttle.Limiter {
 	t.Helper()
 	text, err := json.Marshal(old.Snapshot())

@@ -124,7 +124,7 @@ type LearnedStats struct {
 	// if the server worked on these requests, 1 if they only waited.
 	Elasticity float64 `json:"elasticity,omitzero"`
 	// Mode is how the rate changes: start (it doubles, because there was no sign of overload yet), below (it approaches the
-	// ceiling), above (it leaves the ceiling), steady (it stays for a while), paused (after Retry-After) or silence (only probes
+	// ceiling), above (it moves away from the ceiling), steady (it stays for a while), paused (after Retry-After) or silence (only probes
 	// are sent). For an AdaptiveInFlight limit it is start, steady, visit (a lower number is tried), ceiling (refusals bound the
 	// number) or paused (after several refusals in a row).
 	Mode string `json:"mode"`

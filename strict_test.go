@@ -99,7 +99,7 @@ func TestASaturatedSlidingWindowIsNotRefused(t *testing.T) {
 func TestAWindowFromTheGrantIsExact(t *testing.T) {
 	for _, c := range []struct {
 		options []throttle.LimitOption
-		after   time.Duration // the second request leaves
+		after   time.Duration // the second request is sent
 	}{{nil, time.Second + 40*time.Millisecond}, {[]throttle.LimitOption{throttle.FromGrant()}, time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &strictServer{n: 9, per: time.Second, way: 20 * time.Millisecond, counts: "sliding", random: nil}
@@ -123,7 +123,7 @@ func TestAWindowFromTheGrantIsExact(t *testing.T) {
 	}
 }
 
-// saturate sends requests from so many callers for a time.
+// saturate sends requests from that many callers for a time.
 func saturate(t *testing.T, tr http.RoundTripper, callers int, d time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(d, cancel)

@@ -44,7 +44,7 @@ func TestRejectionTextsNameTheRightNumbers(t *testing.T) {
 	}
 }
 
-// A request that was to wait for a slot, and did not get one, is told how long it waited, not a wait of 0.
+// A request that was to wait for a slot, and did not get one, has the time that it waited in its response, not a wait of 0.
 func TestAPatienceThatEndsInTheQueueIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := throttle.Must(throttle.New(&streaming{status: 200}, throttle.WithLimit(throttle.InFlight(1)), throttle.WithMaxWait(24*time.Hour), throttle.WithRejectionError()))

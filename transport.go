@@ -29,10 +29,10 @@ type Transport struct {
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
 	noHints bool
-	plain   []bucket.Charge // of each request without overrides in its context; nil: functions tell keys or costs
+	plain   []bucket.Charge // of each request without overrides in its context; nil: functions return keys or costs
 
 	connections connections
-	asker       *asker // apart, because it is written while other goroutines read these fields
+	asker       *asker // by pointer, because it is written while other goroutines read these fields
 	quiet       *quiet // the same
 	readsAll    bool   // each response is read
 	exempted    atomic.Uint64
@@ -77,7 +77,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	return t, nil
 }
 
-// plainCharges returns what each request is charged, if no function tells its keys and costs.
+// plainCharges returns what each request is charged, if no function returns keys or costs.
 func (t *Transport) plainCharges() []bucket.Charge {
 	policies := t.limiter.own()
 	plain := bucket.Paid{Charges: make([]bucket.Charge, 0, len(policies))}
@@ -302,7 +302,7 @@ func (t *Transport) admit(req *http.Request, a *admission) (*bucket.Pending, *Re
 		return nil, nil, err
 	}
 	var ok bool
-	if gate != nil || o.patience(t.maxWait) != 0 {
+	if gate != nil || o.longestWait(t.maxWait) != 0 {
 		ok = l.core.Pass(&a.Paid, &t.asker.counts, gate)
 	} else {
 		var r *Rejection
@@ -314,7 +314,7 @@ func (t *Transport) admit(req *http.Request, a *admission) (*bucket.Pending, *Re
 		return t.pend(o, req, a.Charges, gate), nil, nil
 	}
 	if t.asker.observer.hooks.OnGrant != nil {
-		l.tellGranted(ctx, t.asker, a.Charges, 0, nil)
+		l.reportGranted(ctx, t.asker, a.Charges, 0, nil)
 	}
 	a.tracked = l.tracks || gate != nil || o.receipt != nil
 	return nil, nil, nil

@@ -30,7 +30,7 @@ type downServer struct {
 
 const (
 	slowestAttempts   = int64(time.Second) / 10 // is the longest between two attempts, where a limit has a rate
-	unlimitedAttempts = int64(time.Second) / 5  // is the time between two, where only server hints would tell a rate
+	unlimitedAttempts = int64(time.Second) / 5  // is the time between two, where only server hints would report a rate
 	downStale         = int64(time.Minute)      // a server that was not tried for so long is forgotten
 
 	// maxDown is how many servers are remembered that could not be connected to. Requests to others are charged, and leave
@@ -49,8 +49,8 @@ func serverOf(req *http.Request) string {
 // sinceStart returns the time, on the Limiter's clock.
 func (l *Limiter) sinceStart() meter.Instant { return meter.Instant(time.Since(l.core.Start)) }
 
-// gap returns how far apart the limits that a request falls under let such requests leave in the long run, and no more than a
-// tenth of a second. If none of them has a rate, it is unlimitedAttempts, or 0 without server hints: then nothing is to be paced.
+// gap returns the time between two such requests at the slowest rate of the limits that apply, and at most a tenth of a
+// second. If none of them has a rate, it is unlimitedAttempts, or 0 without server hints: then attempts are not paced.
 func (t *Transport) gap(charges []bucket.Charge) int64 {
 	if t.limiter.core.Longest(charges) == 0 {
 		if t.noHints {
@@ -177,11 +177,11 @@ func (c *connections) purgeStale(now meter.Instant) {
 	c.failing.Store(int32(len(c.hosts)))
 }
 
-// Connections tell requests that certainly never reached a server from those that may have. The former are refunded.
+// Connections distinguish requests that certainly never reached a server, which are refunded, from those that may have.
 //
 // An error alone is no proof. A request body can fail with a dial error of its own, and an [http.Transport] returns one
 // when a server took a request on an idle connection, closed it, and the second connection could not be made. There is
-// proof where no connection was ever got, as [httptrace] tells, and where there was no body and no response before.
+// proof where [httptrace] shows that no connection was obtained, and where there was no body and no response before.
 //
 // A trace costs more than a grant, and it needs a copy of the request, which [http.Transport.CancelRequest] does not know.
 // So only requests to a host that could not be connected to the last time have one, and those to an unknown base until its
@@ -274,7 +274,7 @@ func (t *Transport) noteError(req *http.Request, granted meter.Instant, far reac
 	return far
 }
 
-// sendOn hands a request to the base. A Transport tells how far it got.
+// sendOn passes a request to the base. A base that is a Transport reports how far the request got.
 func (t *Transport) sendOn(req *http.Request) (*http.Response, reach, error) {
 	if inner, ok := t.base.(*Transport); ok {
 		return inner.roundTrip(req)

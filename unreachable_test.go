@@ -95,7 +95,7 @@ func TestAServerThatIsDownIsDialedNoOftenerThanItsLimitsAllow(t *testing.T) {
 				all.Wait()
 				assert.LessOrEqual(t, len(f.dialed), most)
 				assert.GreaterOrEqual(t, len(f.dialed), most/4, "it is tried all the time")
-				assert.LessOrEqual(t, time.Duration(longest.Load()), 2*c.gap, "a caller is told soon")
+				assert.LessOrEqual(t, time.Duration(longest.Load()), 2*c.gap, "a caller gets the error soon")
 				burst := 0
 				for i, at := range f.dialed {
 					if at == 0 {
@@ -148,7 +148,7 @@ func TestAfterADialSucceededTheLimitsAloneDecide(t *testing.T) {
 	})
 }
 
-// A line is told of a failure that it has waited for, rather than have each of its requests fail in turn.
+// All requests of a line get the error of the attempt that they waited for, and do not fail one after the other.
 func TestALineLearnsTogetherThatItsServerIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{start: time.Now(), until: time.Hour}

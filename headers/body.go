@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// readBody reads what the body tells: the dialect's members, and those of a problem document.
+// readBody reads the body: the dialect's members, and those of a problem document.
 func (r *reading) readBody() {
 	if len(r.body) == 0 {
 		return
 	}
-	costs := make([]string, len(r.dialect.Members)) // of several that tell it, the first in the dialect counts
+	costs := make([]string, len(r.dialect.Members)) // of several members with it, the first in the dialect counts
 	problem := strings.Contains(strings.ToLower(get(r.header, "Content-Type")), "application/problem+")
 	for name, value := range members(r.body) {
 		if problem && name == "violated-policies" {
@@ -34,7 +34,7 @@ func (r *reading) readBody() {
 }
 
 // members yields the texts, numbers and booleans in the beginning of a body by the name of the member or element that they
-// are the value of, at any depth; in an array, by the array's. It goes as far as the body is well-formed.
+// are the value of, at any depth; in an array, by the array's. It stops where the body is not well-formed.
 func members(body []byte) iter.Seq2[string, string] {
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\xef\xbb\xbf")))
 	switch {

@@ -174,7 +174,7 @@ func near(t *testing.T, want *float64, got headers.Maybe[time.Duration], what st
 	assert.InDelta(t, *want, got.Value.Seconds(), 0.002, what)
 }
 
-// A caller that is told that a response is silent does not read it.
+// A caller does not read a response that Silent reports as silent.
 func TestSilentResponsesTellNothing(t *testing.T) {
 	silent := 0
 	for _, c := range responses(t) {

@@ -11,7 +11,7 @@ import (
 func (r *reading) conclude() {
 	retryAfter := r.coarse.refined(r.fine)
 	if !retryAfter.known {
-		retryAfter = r.told
+		retryAfter = r.inBody
 	}
 	s := &r.signal
 	s.RetryAfter = Maybe[time.Duration]{retryAfter.d, true}.only(retryAfter.known)
@@ -35,7 +35,7 @@ func (r *reading) conclude() {
 	})
 }
 
-// buckets joins what the draft's fields tell with what the others do. Where both tell of one bucket, the draft's count, and
+// buckets joins the draft's fields with the others. Where both describe one bucket, the draft's count, and
 // the others fill what they lack; vendors' buckets of the same name are other buckets.
 func (r *reading) buckets() []Bucket {
 	out := r.structured
@@ -60,7 +60,7 @@ func (r *reading) buckets() []Bucket {
 			out[i].Advisory = true
 		}
 	}
-	return slices.DeleteFunc(out, func(b Bucket) bool { return !b.tells() && !b.Reset.Known })
+	return slices.DeleteFunc(out, func(b Bucket) bool { return !b.hasValue() && !b.Reset.Known })
 }
 
 // judge reports whether the request was limited, and how long to stay away.
@@ -125,8 +125,8 @@ func (r *reading) onlyReset() Maybe[time.Duration] {
 			resets = append(resets, b.Reset)
 		}
 	}
-	for _, g := range r.groups { // those that told of no bucket
-		if reset := g.reset(0, 1); reset.Known && !g.advisory && g.size() == 1 && !g.bucket(0, 1).tells() {
+	for _, g := range r.groups { // those without a bucket
+		if reset := g.reset(0, 1); reset.Known && !g.advisory && g.size() == 1 && !g.bucket(0, 1).hasValue() {
 			resets = append(resets, reset)
 		}
 	}

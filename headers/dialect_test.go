@@ -108,10 +108,10 @@ func TestMembersOfABodyAtAnyDepth(t *testing.T) {
 	assert.Equal(t, "so", got.Reason)
 	assert.Equal(t, n(0), got.Buckets[0].Remaining)
 
-	// What a header says goes before what a body does.
+	// A header takes precedence over the body.
 	assert.Equal(t, seconds(9), with(d, 429, json, "Retry-After: 9").RetryAfter)
 
-	// A body that ends early tells what comes before its end, and malformed ones nothing that hurts.
+	// A body that ends early is read up to its end, and a malformed one has no harmful value.
 	assert.Equal(t, "so", with(d, 429, `{"why":"so","after":`).Reason)
 	for _, body := range []string{"{", "[", "]", "<", "<a", "</a>", "{]", `{"after":-1}`, `{"after":"NaN"}`, `{"after":{}}`, `"after"`, "\x00", strings.Repeat("[", 9999)} {
 		assert.Equal(t, unknown, with(d, 429, body).RetryAfter, body)

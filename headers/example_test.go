@@ -38,7 +38,7 @@ func ExampleParse_hostile() {
 	// 8784h0m0s true
 }
 
-// GitHub's secondary limits are told by the body.
+// GitHub reports secondary limits in the body.
 func ExampleDialect_Parse() {
 	github := headers.GitHub.Dialect()
 	h := http.Header{"Content-Type": {"application/json"}, "X-Ratelimit-Remaining": {"4321"}}

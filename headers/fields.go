@@ -27,7 +27,7 @@ type list struct {
 func (l list) readable(role Role) bool {
 	return slices.ContainsFunc(l.elements, func(e element) bool {
 		if isMoment(role) {
-			return e.moment.is == told
+			return e.moment.is == given
 		}
 		return e.count.ok
 	})
@@ -71,7 +71,7 @@ func readElement(text string, role Role, unit TimeUnit, clock time.Time) (e elem
 	switch {
 	case role == RoleWindow:
 		if w := readWindow(text, unit); w.Known {
-			e.moment = moment{w.Value, told}
+			e.moment = moment{w.Value, given}
 		}
 	case isMoment(role):
 		e.moment = readReset(text, unit, clock)
@@ -130,7 +130,7 @@ func splitQuoted(s string, separator byte) iter.Seq[string] {
 type group struct {
 	prefix, name string
 	lists        [roles]list
-	policies     []element // limits that are only told, such as the second of 100, 100;w=10
+	policies     []element // limits without a remaining quota, such as the second of 100, 100;w=10
 	rate         Maybe[float64]
 	inFlight     Maybe[int64]
 	window       Maybe[time.Duration]
@@ -150,7 +150,7 @@ func (g *group) has(role Role) bool { return len(g.lists[role].elements) > 0 }
 // reset returns the i-th of n resets; of a moment and a delay the delay, which no clock can spoil.
 func (g *group) reset(i, n int) Maybe[time.Duration] {
 	for _, role := range [...]Role{RoleResetAfter, RoleReset} {
-		if l := g.lists[role].elements; len(l) == n && l[i].moment.is == told {
+		if l := g.lists[role].elements; len(l) == n && l[i].moment.is == given {
 			return l[i].moment.known()
 		}
 	}
@@ -165,7 +165,7 @@ func (g *group) at(role Role, i, n int) element {
 	return element{}
 }
 
-// buckets returns the buckets that the group tells of, without those that have no number.
+// buckets returns the buckets that the group describes, without those that have no number.
 func (g *group) buckets(fallback string) (out []Bucket) {
 	g.splitPolicies()
 	g.dropThousands()
@@ -178,7 +178,7 @@ func (g *group) buckets(fallback string) (out []Bucket) {
 		if b.Name = name; n > 1 {
 			b.Name = name + "." + strconv.Itoa(i)
 		}
-		if b.tells() {
+		if b.hasValue() {
 			out = append(out, b)
 		}
 	}

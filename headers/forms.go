@@ -54,7 +54,7 @@ func (r *reading) readPlain(f *Field, lines []string) {
 	switch f.Role {
 	case RoleNone:
 	case RoleRetryAfter:
-		r.told.read(lines, f.Unit, r.clock)
+		r.inBody.read(lines, f.Unit, r.clock)
 	case RoleCost:
 		r.readCost(lines)
 	case RoleReason, RoleScope:

@@ -51,7 +51,7 @@ type reading struct {
 	signal     Signal
 	coarse     pause // Retry-After
 	fine       pause // what refines it
-	told       pause // what the body says
+	inBody     pause // the same in the body
 	envoy      bool  // Envoy says that it limited the request
 	structured []Bucket
 	groups     []*group

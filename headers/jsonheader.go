@@ -31,7 +31,7 @@ func (r *reading) readValue(f *Field, bucket string, value any) {
 	}
 }
 
-// readObject reads the members of an object that the dialect knows. What it tells of a reset is that of all its buckets.
+// readObject reads the members of an object that the dialect knows. A reset applies to all of its buckets.
 func (r *reading) readObject(f *Field, bucket string, object map[string]any) {
 	if kind, ok := object["type"].(string); ok {
 		bucket = joinName(bucket, ":", first([]string{kind}))
@@ -52,9 +52,9 @@ func (r *reading) readObject(f *Field, bucket string, object map[string]any) {
 				buckets = append(buckets, g)
 			}
 		default:
-			told := *member
-			told.Bucket = bucket
-			r.readPlain(&told, []string{n.String()})
+			named := *member
+			named.Bucket = bucket
+			r.readPlain(&named, []string{n.String()})
 			buckets = append(buckets, r.group("", bucket))
 		}
 	}

@@ -3,7 +3,7 @@ package headers
 import "time"
 
 // readStructured reads the draft's own fields, RateLimit and RateLimit-Policy, each ignored whole if any of it is malformed.
-// What draft -07 and before say without a name goes to the default bucket.
+// Up to draft -07, values without a name belong to the default bucket.
 func (r *reading) readStructured() {
 	limits, policies := r.lines("ratelimit"), r.lines("ratelimit-policy")
 	if len(limits) == 0 && len(policies) == 0 {

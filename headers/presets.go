@@ -232,7 +232,7 @@ func shopify() Dialect {
 	}
 }
 
-// meta is the Graph API: https://developers.facebook.com/docs/graph-api/overview/rate-limiting. Headers tell per cents that
+// meta is the Graph API: https://developers.facebook.com/docs/graph-api/overview/rate-limiting. Headers report per cents that
 // were used, and errors have the status 400.
 func meta() Dialect {
 	percent := func(name string) Field { return Field{Name: name, Role: RolePercent} }

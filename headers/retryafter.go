@@ -23,7 +23,7 @@ func (p *pause) longest(text string, unit TimeUnit, clock time.Time) {
 	switch {
 	case m.is == beyond:
 		*p = pause{ceiling, true, true}
-	case m.is == told && (!p.known || m.d > p.d):
+	case m.is == given && (!p.known || m.d > p.d):
 		*p = pause{m.d, true, false}
 	}
 }
@@ -66,8 +66,8 @@ func isWeekday(s string) bool {
 	return false
 }
 
-// refined returns p as a finer header tells it: that one says the same in milliseconds where Retry-After had to be rounded up
-// to seconds. Where they say different things, the longer wait is right; a fine zero says nothing.
+// refined returns p with the precision of a finer header, which has the same wait in milliseconds where Retry-After had to be
+// rounded up to seconds. If they differ by more, the longer wait counts; a fine zero is ignored.
 func (p pause) refined(fine pause) pause {
 	switch {
 	case !fine.known || fine.d == 0:

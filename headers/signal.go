@@ -118,7 +118,7 @@ func (b Bucket) Empty() bool {
 	return b.Remaining.Known && b.Remaining.Value == 0 && !b.Advisory
 }
 
-// tells reports whether there is anything in the bucket to go by. A reset of nothing in particular is not.
-func (b Bucket) tells() bool {
+// hasValue reports whether the bucket has a value. A reset alone is none.
+func (b Bucket) hasValue() bool {
 	return b.Limit.Known || b.Remaining.Known || b.Used.Known || b.InFlight.Known || b.Rate.Known
 }

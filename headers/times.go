@@ -18,7 +18,7 @@ const (
 	Minutes                           // minutes from now
 )
 
-// Numbers are told apart by their size: no server gives a delay of three years or more, and an epoch in seconds has had ten
+// Numbers are distinguished by their size: no server gives a delay of three years or more, and an epoch in seconds has had ten
 // digits since 2001. What lies between is neither.
 const (
 	notDelta   = 1e8
@@ -33,7 +33,7 @@ const recent = 24 * time.Hour
 
 // A moment is how far away a time is that a server gave.
 type moment struct {
-	d  time.Duration // 0 to ceiling if told
+	d  time.Duration // 0 to ceiling if given
 	is verdict
 }
 
@@ -43,11 +43,11 @@ const (
 	malformed verdict = iota
 	stale             // too long ago to be meant
 	beyond            // further away than ceiling, or a number that is neither delay nor epoch
-	told
+	given
 )
 
 func (m moment) known() Maybe[time.Duration] {
-	return Maybe[time.Duration]{m.d, true}.only(m.is == told)
+	return Maybe[time.Duration]{m.d, true}.only(m.is == given)
 }
 
 // from returns how far t is from the clock.
@@ -58,7 +58,7 @@ func from(clock, t time.Time) moment {
 	case d > ceiling:
 		return moment{is: beyond}
 	default:
-		return moment{max(d, 0), told}
+		return moment{max(d, 0), given}
 	}
 }
 
@@ -110,7 +110,7 @@ func (n number) delta(unit time.Duration) moment {
 	if !fits {
 		return moment{is: beyond}
 	}
-	return moment{d, told}
+	return moment{d, given}
 }
 
 func (n number) epoch(unit time.Duration, clock time.Time) moment {
@@ -142,7 +142,7 @@ func scanDuration(s string) (time.Duration, verdict) {
 		if total += d; !fits || total > ceiling || is == beyond {
 			total, is = 0, beyond
 		} else {
-			is = told
+			is = given
 		}
 	}
 	return total, is

@@ -19,25 +19,25 @@ func TestTheSizeOfANumberTellsDelaysFromEpochs(t *testing.T) {
 		text string
 		want moment
 	}{
-		{"0", moment{0, told}},
-		{"90", moment{90 * time.Second, told}},
-		{"90.25", moment{90*time.Second + 250*time.Millisecond, told}},
-		{"31622400", moment{ceiling, told}},
+		{"0", moment{0, given}},
+		{"90", moment{90 * time.Second, given}},
+		{"90.25", moment{90*time.Second + 250*time.Millisecond, given}},
+		{"31622400", moment{ceiling, given}},
 		{"31622401", moment{is: beyond}},
 		{"99999999", moment{is: beyond}},
 		{"100000000", moment{is: beyond}}, // neither a delay nor an epoch
 		{"999999999", moment{is: beyond}},
-		{epoch(soon, time.Second), moment{90 * time.Second, told}},
-		{epoch(soon, time.Second) + ".5", moment{90*time.Second + 500*time.Millisecond, told}},
-		{epoch(soon, time.Millisecond), moment{90 * time.Second, told}},
-		{epoch(soon, time.Millisecond) + ".5", moment{90*time.Second + 500*time.Microsecond, told}},
-		{epoch(soon, time.Microsecond), moment{90 * time.Second, told}},
-		{epoch(soon, time.Nanosecond), moment{90 * time.Second, told}},
-		{epoch(clock, time.Second), moment{0, told}},
-		{epoch(clock.Add(-time.Minute), time.Second), moment{0, told}},
-		{epoch(clock.Add(-24*time.Hour), time.Second), moment{0, told}},
+		{epoch(soon, time.Second), moment{90 * time.Second, given}},
+		{epoch(soon, time.Second) + ".5", moment{90*time.Second + 500*time.Millisecond, given}},
+		{epoch(soon, time.Millisecond), moment{90 * time.Second, given}},
+		{epoch(soon, time.Millisecond) + ".5", moment{90*time.Second + 500*time.Microsecond, given}},
+		{epoch(soon, time.Microsecond), moment{90 * time.Second, given}},
+		{epoch(soon, time.Nanosecond), moment{90 * time.Second, given}},
+		{epoch(clock, time.Second), moment{0, given}},
+		{epoch(clock.Add(-time.Minute), time.Second), moment{0, given}},
+		{epoch(clock.Add(-24*time.Hour), time.Second), moment{0, given}},
 		{epoch(clock.Add(-24*time.Hour-time.Second), time.Second), moment{is: stale}},
-		{epoch(clock.Add(ceiling), time.Second), moment{ceiling, told}},
+		{epoch(clock.Add(ceiling), time.Second), moment{ceiling, given}},
 		{epoch(clock.Add(ceiling+time.Second), time.Second), moment{is: beyond}},
 		{"9223372036854775807", moment{is: beyond}},
 		{"18446744073709551615", moment{is: beyond}},
@@ -53,18 +53,18 @@ func TestADialectsUnitGoesBeforeSize(t *testing.T) {
 		text string
 		want moment
 	}{
-		{Seconds, "90", moment{90 * time.Second, told}},
+		{Seconds, "90", moment{90 * time.Second, given}},
 		{Seconds, "1795176090", moment{is: beyond}},
-		{Milliseconds, "1500", moment{1500 * time.Millisecond, told}},
+		{Milliseconds, "1500", moment{1500 * time.Millisecond, given}},
 		{Milliseconds, "1795176090000", moment{is: beyond}},
-		{EpochSeconds, "1795176090", moment{90 * time.Second, told}},
+		{EpochSeconds, "1795176090", moment{90 * time.Second, given}},
 		{EpochSeconds, "90", moment{is: stale}},
 		{EpochSeconds, "18446744073709551615", moment{is: beyond}},
-		{EpochMilliseconds, "1795176090000", moment{90 * time.Second, told}},
+		{EpochMilliseconds, "1795176090000", moment{90 * time.Second, given}},
 		{EpochMilliseconds, "1795176090", moment{is: stale}},
-		{EpochSeconds, "2m", moment{2 * time.Minute, told}},
-		{resetMillis, "1500", moment{is: told, d: 1500 * time.Millisecond}},
-		{resetMillis, "1795176090000", moment{90 * time.Second, told}},
+		{EpochSeconds, "2m", moment{2 * time.Minute, given}},
+		{resetMillis, "1500", moment{is: given, d: 1500 * time.Millisecond}},
+		{resetMillis, "1795176090000", moment{90 * time.Second, given}},
 	} {
 		assert.Equal(t, c.want, readReset(c.text, c.unit, clock), "%+v", c)
 	}
@@ -87,7 +87,7 @@ func TestDurations(t *testing.T) {
 		"57.238747106s": 57238747106, "0s": 0, "5us": 5 * time.Microsecond, "7ns": 7, "0.1ns": 1, "2d": 48 * time.Hour, "8784h": ceiling,
 	} {
 		got, is := scanDuration(text)
-		assert.Equal(t, told, is, text)
+		assert.Equal(t, given, is, text)
 		assert.Equal(t, want, got, text)
 	}
 	for _, text := range []string{"8784h1ns", "366d1s", "99999999999999999999h", "1h99999999999999999999s1h", "106752d"} {
@@ -149,13 +149,13 @@ func FuzzTimesStayWithinBounds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, unit uint8, now int64) {
 		m := readMoment(text, TimeUnit(unit), time.Unix(now, 0))
-		if m.d < 0 || m.d > ceiling || (m.is != told && m.d != 0) {
+		if m.d < 0 || m.d > ceiling || (m.is != given && m.d != 0) {
 			t.Fatalf("%q: %+v", text, m)
 		}
 		// What Go reads as a duration, and we do too, is the same except for rounding up each fraction to a billionth: of an hour, 3.6 µs.
 		if want, err := time.ParseDuration(text); err == nil && want >= 0 && want <= ceiling {
 			up := time.Duration(len(text)) * 4 * time.Microsecond
-			if got, is := scanDuration(text); is == told && (got < want || got > want+up) {
+			if got, is := scanDuration(text); is == given && (got < want || got > want+up) {
 				t.Fatalf("%q is %v, not %v", text, want, got)
 			}
 		}

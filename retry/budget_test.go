@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// many sends n requests, so many at a time, and returns when all have come back.
+// many sends n requests, some at a time, and returns when all have ended.
 func many(t *testing.T, n, workers int, do func() (*http.Response, error)) {
 	t.Helper()
 	var left atomic.Int64

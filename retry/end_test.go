@@ -283,7 +283,7 @@ func TestBadOptions(t *testing.T) {
 	}()
 }
 
-// It is quiet unless told otherwise, and then says why a failure was not retried.
+// It logs nothing unless it has a logger, and then why a failure was not retried.
 func TestLogger(t *testing.T) {
 	t.Parallel()
 	bubble(t, "none", func(t *testing.T) {

@@ -30,7 +30,7 @@ type failure struct {
 	invited bool          // a retry is no load that the server has not asked for, so it is not counted in the budget
 }
 
-// judge tells what became of an attempt. err may be a response handler's; then resp is what it has handled.
+// judge classifies the outcome of an attempt. err may be a response handler's; then resp is what it has handled.
 func (p *Policy) judge(resp *http.Response, err error) failure {
 	if err == nil {
 		return p.judgeResponse(resp)

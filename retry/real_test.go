@@ -83,7 +83,7 @@ func TestPostWithoutConnection(t *testing.T) {
 	require.NoError(t, gone.Close())
 
 	for name, c := range map[string]struct {
-		scheme, first string // where the first connection goes
+		scheme, first string // where the first connection is made to
 		retried       bool
 	}{
 		"refused":       {"http", gone.Addr().String(), true},
@@ -289,7 +289,7 @@ type script0 struct{}
 
 func (script0) RoundTrip(*http.Request) (*http.Response, error) { return nil, errBroken }
 
-// The witness leaves errors as they are, also those of a POST.
+// The witness does not change errors, also those of a POST.
 func TestErrorsOfPostsAreUnchanged(t *testing.T) {
 	t.Parallel()
 	timeout := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}

@@ -29,8 +29,8 @@ func repeatable(req *http.Request) bool {
 	return idempotent(first.Method) || keyed(first.Header)
 }
 
-// keyed reports whether there is a key by which the server tells a repetition. As in net/http a header without values counts,
-// which is not sent and only tells the client.
+// keyed reports whether there is a key by which the server recognizes a repetition. As in net/http, a header without
+// values counts, which is not sent.
 func keyed(h http.Header) bool {
 	_, is := h["Idempotency-Key"]
 	_, was := h["X-Idempotency-Key"]
@@ -89,7 +89,7 @@ func unsent(err error) bool {
 	return ok
 }
 
-// hopeless reports whether the error would come again, or is one that tells of a cancellation.
+// hopeless reports whether the error would come again, or is that of a cancellation.
 func hopeless(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, http.ErrSchemeMismatch) || uncertified(err) || unsendable(err)
 }

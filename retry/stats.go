@@ -103,7 +103,7 @@ func (p *Policy) Stats() Stats {
 	return s
 }
 
-// willRetry counts and tells that an attempt is retried.
+// willRetry counts and reports that an attempt is retried.
 func (p *Policy) willRetry(ctx context.Context, f failure, err error, wait time.Duration) {
 	for i, cause := range causes {
 		if cause == f.cause {

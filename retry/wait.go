@@ -35,8 +35,8 @@ func wait(ctx context.Context, d time.Duration) (bool, error) {
 	}
 }
 
-// A note is the body of a response that is going to be retried. CheckRetry leaves in it for Backoff when that may be,
-// since Backoff sees nothing else of the request, and its response without its body.
+// A note is the body of a response that is going to be retried. CheckRetry notes in it when that may be,
+// because Backoff sees nothing else of the request, and its response without its body.
 type note struct {
 	io.ReadCloser
 	due time.Time

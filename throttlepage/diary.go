@@ -12,7 +12,7 @@ import (
 
 const pages = 100 // events that are remembered of a Limiter
 
-// An event is something that happened between two readings: so many requests rejected for one reason, say. If it goes on in the
+// An event is something that happened between two readings, such as a number of requests rejected for one reason. If it continues in the
 // next reading, it stays one event, which becomes longer.
 type event struct {
 	from, to time.Time // the readings before and after it

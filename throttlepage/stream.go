@@ -9,7 +9,7 @@ import (
 
 const writeTimeout = 10 * time.Second // for one event, instead of the server's WriteTimeout for all of them
 
-// stream sends an event for each new frame, with charts only when those have changed, until the client leaves or the server shuts down.
+// stream sends an event for each new frame, with charts only when those have changed, until the client disconnects or the server shuts down.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request, q query) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // asks nginx not to buffer it

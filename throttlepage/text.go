@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// textOf returns what the page shows as plain text, to be sent to somebody else: of one Limiter, or of all if id is "".
+// textOf returns what the page shows as plain text, for a ticket or a chat: of one Limiter, or of all if id is "".
 func textOf(v view, id string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "throttle, %s\n", v.At)

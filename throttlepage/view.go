@@ -220,32 +220,32 @@ func level(is bool, name string) string {
 // verdict returns how the Limiter is in a word and a sentence or two.
 func (l *watched) verdict(c change, w *walk, now time.Time) (level, word, says string) {
 	var all []string
-	tell := func(lv, w, format string, args ...any) {
+	add := func(lv, w, format string, args ...any) {
 		if len(all) == 0 {
 			level, word = lv, w
 		}
 		all = append(all, fmt.Sprintf(format, args...))
 	}
 	if c.refusedLevel() == "bad" {
-		tell("bad", "refused", "Servers refused %s.", plural(c.refused(), "request"))
+		add("bad", "refused", "Servers refused %s.", plural(c.refused(), "request"))
 	}
 	if n := c.rejected(); n > 0 {
-		tell("bad", "rejecting", "%s rejected.", plural(n, "request"))
+		add("bad", "rejecting", "%s rejected.", plural(n, "request"))
 	}
 	for i := range c.last.stores {
 		if s := &c.last.stores[i]; !s.Up {
-			tell("bad", "no store", "The store of %s is unreachable.", limitsOf(s))
+			add("bad", "no store", "The store of %s is unreachable.", limitsOf(s))
 			break
 		}
 	}
 	if held := l.heldBy(w, now); held != "" {
-		tell("busy", "held", "%s.", held)
+		add("busy", "held", "%s.", held)
 	}
 	if n := c.last.stats.Waiting; n > 0 {
-		tell("busy", "waiting", "%s waiting%s.", plural(uint64(n), "request"), c.mostly())
+		add("busy", "waiting", "%s waiting%s.", plural(uint64(n), "request"), c.mostly())
 	}
 	if len(all) == 0 {
-		tell("ok", "flowing", "Nothing waits.")
+		add("ok", "flowing", "Nothing waits.")
 	}
 	return level, word, strings.Join(all[:min(2, len(all))], " ")
 }

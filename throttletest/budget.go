@@ -89,7 +89,7 @@ type bucket struct {
 	last       int64 // the instant of level
 }
 
-// maxUnits leaves room for the sum of two balances.
+// maxUnits is so low that the sum of two balances does not overflow.
 const maxUnits = math.MaxInt64 / 4
 
 func newBucket(now int64, l Limit) *bucket {
@@ -144,7 +144,7 @@ func (b *bucket) charge(now, cost int64) time.Duration {
 	if !b.delayed {
 		return 0
 	}
-	// What stands in the bucket before this request is nginx's excess; the request goes when that has leaked.
+	// What stands in the bucket before this request is nginx's excess; the request is served when that has leaked.
 	free := min(b.free, b.size/b.unit) * b.unit
 	return time.Duration(ceilDiv(max(inUse-free, 0), b.rate))
 }

@@ -200,7 +200,7 @@ func checkAgainst(t *testing.T, name string, r *rand.Rand, l Limit, m ticking, m
 	}
 }
 
-// checkLeft holds what is told to be left against what is accepted.
+// checkLeft compares the reported rest with what is accepted.
 func checkLeft(t *testing.T, b budget, m model, now, most int64) {
 	left, more, _ := b.left(now)
 	if left > 0 {

@@ -151,7 +151,7 @@ func TestResolutionOfNginx(t *testing.T) {
 	})
 }
 
-// A stopped server answers all that it was sent when it goes on.
+// A stopped server answers all that it was sent when it continues.
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := throttletest.Start(t, throttletest.WithInMemory())

@@ -85,7 +85,7 @@ type wording struct {
 	always     bool // Retry-After on accepted requests too
 	fields     []Fields
 	rounding   Rounding
-	late       time.Duration // added to all that is told
+	late       time.Duration // added to each reported time
 	whenFull   bool          // a reset is the time until everything is back
 }
 
@@ -99,10 +99,10 @@ func (w *wording) hasSome(forms ...Fields) (n int) {
 	return n
 }
 
-// speaksOfLimits reports whether the standings of a request's limits are told.
+// speaksOfLimits reports whether the standings of a request's limits are in the headers.
 func (w *wording) speaksOfLimits() bool { return w.always || len(w.fields) > 0 }
 
-// seconds returns what is told of a time that is d away. A d of 0 says that there is nothing to wait for.
+// seconds returns the header value for a time that is d away. A d of 0 means that there is nothing to wait for.
 func (w *wording) seconds(d time.Duration) int64 {
 	if d == 0 {
 		return 0
@@ -110,7 +110,7 @@ func (w *wording) seconds(d time.Duration) int64 {
 	return w.whole(satAdd(int64(d), int64(w.late)))
 }
 
-// epoch returns what is told of the instant d after now.
+// epoch returns the header value for the instant d after now.
 func (w *wording) epoch(now int64, d time.Duration) int64 {
 	if d == 0 {
 		return w.whole(now)

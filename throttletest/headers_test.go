@@ -62,7 +62,7 @@ func TestDraftFields(t *testing.T) {
 		assert.Equal(t, `"minute";r=4;t=40, "bucket";r=2;t=1, "sliding";r=7;t=3600, "inflight";r=3`, resp.Header.Get("RateLimit"))
 		resp = api.do()
 		assert.Equal(t, `"minute";r=3;t=40, "bucket";r=1;t=1, "inflight";r=3`, resp.Header.Get("RateLimit"),
-			"a limit that does not apply is not told")
+			"a limit that does not apply is not in the headers")
 		api.take(3)
 		resp = api.do()
 		assert.Equal(t, 429, resp.StatusCode)

@@ -32,7 +32,7 @@ type verdict struct {
 	now       int64
 	refusal   *Refusal
 	done      int64      // without a refusal: the instant at which the service is over
-	standings []standing // if the server tells them
+	standings []standing // if the server reports them
 	release   func()     // gives InFlight its slots back; may be nil
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // A memoryListener connects clients and a server of one process by net.Pipe. Unlike a socket, a pipe blocks durably in
-// the sense of testing/synctest, so time goes on in a bubble while both sides wait.
+// the sense of testing/synctest, so time advances in a bubble while both sides wait.
 type memoryListener struct {
 	conns chan net.Conn
 	done  chan struct{}

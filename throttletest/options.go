@@ -45,7 +45,7 @@ func (c *config) problem(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// problems adds what is wrong with that option. Errors that were joined to one are told apart.
+// problems adds what is wrong with that option. Joined errors are split.
 func (c *config) problems(option string, errs ...error) {
 	for _, err := range errs {
 		if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -227,7 +227,7 @@ func WithRounding(r Rounding) Option {
 }
 
 // WithFullResets makes resets the time until the whole limit is available, as OpenAI, Anthropic and Flask-Limiter's moving
-// window report it: until a bucket is full, or until the newest request leaves a sliding window. By default, resets are the time
+// window report it: until a bucket is full, or until the newest request no longer counts in a sliding window. By default, resets are the time
 // until anything becomes available. The Retry-After of a refusal is the time until the request could be accepted in any case.
 func WithFullResets() Option {
 	return option(func(c *config) { c.words.whenFull = true })

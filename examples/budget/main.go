@@ -4,7 +4,7 @@
 //	go run ./examples/budget
 //	go run ./examples/budget -dollars 0.50
 //
-// The API is local. It tells in each response how many tokens the call used.
+// The API is local. Each response reports how many tokens the call used.
 package main
 
 import (

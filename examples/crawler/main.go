@@ -158,8 +158,8 @@ func stamp(e throttle.GrantEvent) {
 	}
 }
 
-// readURLs reads a URL from each line that is neither blank nor a comment. The faults tell of those that are none,
-// with the numbers of their lines.
+// readURLs reads a URL from each line that is neither blank nor a comment. The faults name the other lines
+// by their numbers.
 func readURLs(list string) (urls []*url.URL, faults []error) {
 	number := 0
 	for line := range strings.Lines(list) {

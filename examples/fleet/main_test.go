@@ -50,7 +50,7 @@ func testFleet(t *testing.T, args ...string) {
 	}
 	t.Logf("\n%s", out.String())
 	if got := strings.Contains(out.String(), "stand for eight processes"); got != (len(args) > 0) {
-		t.Errorf("it tells of the store in memory: %v", got)
+		t.Errorf("it mentions the store in memory: %v", got)
 	}
 	if !strings.Contains(out.String(), "and refused 0.") && !testing.Short() {
 		t.Error("the API refused requests")
@@ -91,6 +91,6 @@ func TestAProcessEndsWhereRedisOrTheAPICannotBeReached(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	if err := work(t.Context(), 1, store.NewMemory(), "http://127.0.0.1:1"); err == nil {
-		t.Error("work goes on without the API")
+		t.Error("work continues without the API")
 	}
 }

@@ -60,7 +60,7 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 }
 
 // throttled is the whole setup: no limit is configured. The Transport learns from the responses what is left of each
-// resource, and makes requests wait for the reset when nothing is left. The first segment of the path tells resources apart:
+// resource, and makes requests wait for the reset when nothing is left. Resources are distinguished by the first segment of the path:
 // here /repos/… and /search/….
 //
 // The preset knows what GitHub says in the body of a 403: without it, a secondary limit would be any other 403.

@@ -66,7 +66,7 @@ func (g *github) admit(h http.Header, name string, now time.Time) (status int, m
 	g.inFlight++
 	res := g.resources[name]
 	res.roll(now)
-	defer res.tell(h)
+	defer res.setHeaders(h)
 	switch {
 	case now.Before(g.shut), g.inFlight > mostAtOnce, g.pressing >= mostPresses:
 		if !now.Before(g.shut) {
@@ -99,7 +99,7 @@ func (r *resource) roll(now time.Time) {
 	}
 }
 
-func (r *resource) tell(h http.Header) {
+func (r *resource) setHeaders(h http.Header) {
 	for name, value := range map[string]string{
 		"limit":     strconv.Itoa(r.limit),
 		"remaining": strconv.Itoa(r.limit - r.used),

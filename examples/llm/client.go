@@ -62,7 +62,7 @@ type answer struct {
 	charged, cost int64 // when it was sent, and when it was answered
 }
 
-// ask sends a prompt and reads the answer. A receipt tells what it was charged, also through an SDK.
+// ask sends a prompt and reads the answer. A receipt shows what it was charged, also through an SDK.
 func ask(ctx context.Context, client *http.Client, url string, p prompt) (a answer, err error) {
 	chat := chatRequest{Model: "local", Messages: []message{{"user", p.text}}, MaxTokens: p.maxTokens, Stream: p.stream}
 	if p.stream {

@@ -25,13 +25,13 @@ const (
 )
 
 // A model answers chat completions, and refuses as https://platform.openai.com/docs/guides/rate-limits has it, with small
-// numbers and short minutes: a request must find room in both limits, or is charged to neither. As those that allow a
-// million tokens per minute do not let them come all in one second, it holds less than a minute's worth. It is safe for
+// numbers and short minutes: a request needs room in both limits, or is charged to neither. Because a server that allows a
+// million tokens per minute does not accept all of them in one second, it holds less than a minute's worth. It is safe for
 // concurrent use.
 //
-// A request is charged when it arrives, and what its answer will really cost, prompt and completion: a simulation can tell.
-// Of the real ones some charge max_tokens at first, and some count tokens as they are written. This one rejects a client that
-// estimates too little, and shows how much of the limit a client leaves unused that estimates too much.
+// A request is charged on arrival what its answer will really cost, prompt and completion, which a simulation knows.
+// Some real servers charge max_tokens at first, and some count tokens as they are written. This one rejects a client that
+// estimates too little, and shows how much of the limit is unused by a client that estimates too much.
 type model struct {
 	mu               sync.Mutex
 	requests, tokens bucket
@@ -160,7 +160,7 @@ func (ask *chatRequest) usage() (u usage) {
 	return u
 }
 
-// admit charges a request, or says which limit has no room for it, and for how long. It tells what is left.
+// admit charges a request, or returns which limit has no room for it, and for how long, and sets the headers.
 func (m *model) admit(h http.Header, tokens int64, now time.Time) (wait time.Duration, limit string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,8 +180,8 @@ func (m *model) admit(h http.Header, tokens int64, now time.Time) (wait time.Dur
 		m.tokens.charge(tokens)
 		m.last = now
 	}
-	m.requests.tell(h, "requests")
-	m.tokens.tell(h, "tokens")
+	m.requests.setHeaders(h, "requests")
+	m.tokens.setHeaders(h, "tokens")
 	return wait, limit
 }
 
@@ -218,8 +218,8 @@ func (b *bucket) charge(cost int64) {
 	b.charged += cost
 }
 
-// tell sets the headers of a limit. The reset is when it is full again.
-func (b *bucket) tell(h http.Header, name string) {
+// setHeaders sets the headers of a limit. The reset is when it is full again.
+func (b *bucket) setHeaders(h http.Header, name string) {
 	h.Set("X-Ratelimit-Limit-"+name, strconv.FormatInt(b.n, 10))
 	h.Set("X-Ratelimit-Remaining-"+name, strconv.FormatInt(b.burst-ceil(b.used, unit), 10))
 	reset := time.Duration(ceil(b.used, b.n)).Round(time.Millisecond)

@@ -69,8 +69,8 @@ func show(ctx context.Context, c config, out io.Writer) error {
 	return report(out, api, c, bound)
 }
 
-// newClient returns a client that keeps both limits. Its windows are a little longer than the API's, since requests
-// that leave a second apart may arrive closer together: see the quickstart.
+// newClient returns a client that keeps both limits. Its windows are a little longer than the API's, because requests
+// that are sent a second apart may arrive closer together: see the quickstart.
 func newClient(base http.RoundTripper, c config) (*http.Client, error) {
 	const window = time.Second + 250*time.Millisecond
 	transport, err := throttle.New(base, throttle.WithLimit(
@@ -85,8 +85,8 @@ func newClient(base http.RoundTripper, c config) (*http.Client, error) {
 
 // do sends a job as soon as both limits can pay for it. If it had to wait, waited says for which one, and how long.
 func do(ctx context.Context, client *http.Client, url string, j job) (waited *throttle.Rejection, err error) {
-	// The context tells what a request costs where only the caller knows; it passes through any SDK. What can be read
-	// off the request is for a function: throttle.Cost(func(*http.Request) int64) beside the limit's Name.
+	// The context has the cost of a request where only the caller knows it; it passes through any SDK. A cost that can be
+	// read from the request is for a function: throttle.Cost(func(*http.Request) int64) beside the limit's Name.
 	ctx = throttle.ContextWithCost(ctx, j.tokens, "tokens")
 
 	// First without waiting, to learn which limit binds. A refused request is charged nowhere.

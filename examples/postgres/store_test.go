@@ -128,7 +128,7 @@ func TestStore(t *testing.T) {
 			t.Errorf("%+v", leases)
 		}
 	})
-	t.Run("a wrong set-up is told", func(t *testing.T) {
+	t.Run("a wrong set-up is reported", func(t *testing.T) {
 		config := pool.Config()
 		config.ConnConfig.Database = "none"
 		other, err := pgxpool.NewWithConfig(t.Context(), config)

@@ -72,10 +72,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // throttledClient is the whole setup. It keeps any number of goroutines together within the limit.
 //
-// The API counts a request when it arrives, a little after we counted it, and not always by the same time: of two
-// requests that left a second apart, the first may be held up on the way, and they arrive closer together. So our
-// window is longer than the API's, by more than any request is ever held up: then whatever fits ours fits the API's.
-// (A TokenBucket of 20 per second wouldn't do: it sends a burst of 20, and up to 20 more in the same second.)
+// The API counts a request when it arrives, a little after we counted it, and not always after the same time: of two
+// requests that are sent a second apart, the first may be delayed on the way, so that they arrive closer together. So our
+// window is longer than the API's, by more than any request is ever delayed: then whatever fits ours fits the API's.
+// (A TokenBucket of 20 per second would not do: it sends a burst of 20, and up to 20 more in the same second.)
 //
 // Mind that http.Client.Timeout includes the time in the queue: for the API's part of it alone, set the timeouts of base.
 func throttledClient(base http.RoundTripper, c config) (*http.Client, error) {
@@ -86,7 +86,7 @@ func throttledClient(base http.RoundTripper, c config) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// startAPI starts a server that means it: never more than so many in any stretch of that length.
+// startAPI starts a server that enforces the limit in any stretch of that length.
 func startAPI(c config) (*throttletest.Server, error) {
 	return throttletest.New(
 		throttletest.WithLimits(throttletest.SlidingWindow(c.rate, c.per)),

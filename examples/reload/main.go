@@ -101,7 +101,7 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 	return nil
 }
 
-// replaceFile never leaves half a file to be read.
+// replaceFile replaces a file as a whole: it is never half written.
 func replaceFile(file, text string) error {
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		return err
@@ -118,7 +118,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// short leaves out of a log line what differs from run to run.
+// short removes from a log line what differs from run to run.
 func short(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey || a.Key == "file" {
 		return slog.Attr{}

@@ -77,11 +77,11 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 type way struct {
 	name   string
 	client func(base http.RoundTripper) (*retryablehttp.Client, error)
-	keys   bool // orders carry a key, by which the API tells a repetition
+	keys   bool // orders carry a key, by which the API recognizes a repetition
 }
 
-// plainClient is go-retryablehttp as it is. It retries a POST whatever became of it, and all its requests return at the
-// same instant when the API has told them to come back in a second.
+// plainClient is go-retryablehttp as it is. It retries a POST even if it was processed, and all its requests return at the
+// same instant when the API has asked them to wait for a second.
 func plainClient(base http.RoundTripper) (*retryablehttp.Client, error) {
 	client := retryablehttp.NewClient()
 	client.HTTPClient.Transport = base
@@ -128,7 +128,7 @@ func startAPI(opts []throttletest.Option) (*api, error) {
 	return a, err
 }
 
-// ServeHTTP processes orders, and breaks the connection of some the first time before the client hears of it.
+// ServeHTTP processes orders, and breaks the connection of some the first time before the client gets the response.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		a.mu.Lock()

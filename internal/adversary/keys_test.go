@@ -25,7 +25,7 @@ func heap() int64 {
 
 // A million keys take their place, are as fast as ten, and are forgotten when they are full again.
 func TestAMillionKeys(t *testing.T) {
-	n := 1 << 20 // as many as are kept by default
+	n := 1 << 20 // the number that is kept by default
 	if testing.Short() {
 		n = 1 << 13
 	}

@@ -29,8 +29,8 @@ const (
 	requestsOfEach = 250
 )
 
-// A liar is a server that lies in every way it can, and notes when requests come. It plays a mood for a while, so that a lie is told often
-// enough to be learned, and then another.
+// A liar is a server that lies in every way it can, and notes when requests come. It plays a mood for a while, so that a lie is repeated often
+// enough to be learned, and then changes it.
 type liar struct {
 	mu     sync.Mutex
 	r      *rand.Rand

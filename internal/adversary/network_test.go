@@ -149,7 +149,7 @@ func newProxy(t testing.TB, status *atomic.Int64) (*httptest.Server, *atomic.Int
 }
 
 // A request through a tunnel is charged once, and one for which the proxy refuses a tunnel stays charged, because net/http does not
-// tell that from a request that was sent. It frees its slot, and what the proxy asks for holds no host.
+// distinguish that from a request that was sent. It frees its slot, and what the proxy asks for holds no host.
 func TestRequestsThroughATunnelAreChargedOnce(t *testing.T) {
 	var status atomic.Int64
 	status.Store(http.StatusOK)

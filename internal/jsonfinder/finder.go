@@ -14,7 +14,7 @@ import (
 // seen to be malformed is given up: what was found in it stays, and the next begins at the next line, or event. So a value
 // that ends too soon takes what follows with it, unless it ends within a string or where a path leads.
 //
-// It keeps what it is, and nothing else, however deep, long or broken the body is. A copy goes on from where it was made.
+// It keeps what it is, and nothing else, however deep, long or broken the body is. A copy continues from where it was made.
 type Finder struct {
 	paths  *Paths
 	sum    [maxPaths]int64 // by term

@@ -90,8 +90,8 @@ func (s *search) host(n *node) leaf {
 	return s.under(n.wild, s.path)
 }
 
-// under returns the leaf for what is left of the path. A literal segment goes before a wildcard, and that before one for
-// all that follows.
+// under returns the leaf for what is left of the path. A literal segment takes precedence over a wildcard, and a
+// wildcard over one for the rest of the path.
 func (s *search) under(n *node, path string) leaf {
 	for n != nil {
 		switch path {

@@ -185,7 +185,7 @@ func TestHostOfTheURLCountsAsThatOfTheRequest(t *testing.T) {
 			server.Host = "other.com"
 			want, _ = m.Match(server)
 			got, _ = m.Match(client)
-			require.Equal(t, want, got, "Host goes before the URL: %q: %s %s", patterns, client.Method, client.URL)
+			require.Equal(t, want, got, "Host takes precedence over the URL: %q: %s %s", patterns, client.Method, client.URL)
 		}
 	}
 }

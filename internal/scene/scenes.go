@@ -15,7 +15,7 @@ func Bucket(n, burst int64) throttletest.Option {
 // Served returns the options of a server.
 func Served(opts ...throttletest.Option) []throttletest.Option { return opts }
 
-// Silently is for servers that tell nothing but a status.
+// Silently is for servers that report nothing but a status.
 var Silently = throttletest.WithRetryAfter(throttletest.NoRetryAfter)
 
 func leaky(burst int64, opts ...throttletest.LimitOption) throttletest.Option {
@@ -50,7 +50,7 @@ func shiftsOf(full, tenth float64) func(float64) float64 {
 }
 
 var (
-	// BareBucket allows 100 per second. Its refusals tell nothing but a status.
+	// BareBucket allows 100 per second. Its refusals have nothing but a status.
 	BareBucket = Served(Bucket(100, 20), Silently)
 
 	heavyTail = throttletest.Sometimes(0.01, throttletest.Uniform(500*time.Millisecond, 2*time.Second),

@@ -62,7 +62,7 @@ func TestAWrongFileChangesNothing(t *testing.T) {
 	})
 }
 
-// A rate that only RateFor tells is not known to be wrong before it is asked.
+// A rate that only RateFor returns is not known to be wrong before it is called.
 func TestAChangeThatFailsHalfwayIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := of(t, Config{Rate: 3, Tenants: map[string]int64{"a": 5}})

@@ -94,7 +94,7 @@ func read(ctx context.Context, out io.Writer, name string, interval time.Duratio
 	return result, nil
 }
 
-// kindOf tells the errors apart that matter here.
+// kindOf distinguishes the errors that matter here.
 func kindOf(err error) string {
 	if err == nil {
 		return "the item"

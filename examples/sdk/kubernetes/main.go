@@ -54,11 +54,11 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 		return err
 	}
 	fmt.Fprintf(out, "Two clients read %d objects each; the server allows %d in %v.\n\n", reads, allowed, window)
-	apart, err := measure(ctx, limit, opts)
+	separate, err := measure(ctx, limit, opts)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%-24s %3d refused  %4.1f s\n", "a limit for each client", apart.refused, apart.took.Seconds())
+	fmt.Fprintf(out, "%-24s %3d refused  %4.1f s\n", "a limit for each client", separate.refused, separate.took.Seconds())
 	shared, err := measure(ctx, throttle.WithLimiter(limiter), opts)
 	if err != nil {
 		return err

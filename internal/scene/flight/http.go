@@ -52,7 +52,7 @@ type bubble struct {
 	all sync.WaitGroup
 }
 
-// sleep sleeps, and reports whether the scene goes on.
+// sleep sleeps, and reports whether the scene continues.
 func (b *bubble) sleep(s float64) bool {
 	select {
 	case <-b.ctx.Done():
@@ -117,21 +117,21 @@ func (p *program) press() {
 			p.sleep(0.010) // a client that is rejected would send again immediately
 		}
 		p.mu.Lock()
-		leaves := p.callers > p.Callers(p.seconds())
-		if leaves {
+		surplus := p.callers > p.Callers(p.seconds())
+		if surplus {
 			p.callers--
 		}
 		p.mu.Unlock()
-		if leaves {
+		if surplus {
 			return
 		}
 	}
 }
 
-// A patience is that of a caller, whose request may be at the server already.
-type patience struct{ sent, answered bool }
+// A wanted is a request whose caller may give up; the server may have it already.
+type wanted struct{ sent, answered bool }
 
-type patienceKey struct{}
+type wantedKey struct{}
 
 // ask sends a request, and reads its response. It returns the error of a client that rejects.
 func (p *program) ask() error {
@@ -139,8 +139,8 @@ func (p *program) ask() error {
 	if p.Patience > 0 {
 		own, cancel := context.WithCancel(ctx)
 		defer cancel()
-		mark := &patience{}
-		ctx = context.WithValue(own, patienceKey{}, mark)
+		mark := &wanted{}
+		ctx = context.WithValue(own, wantedKey{}, mark)
 		defer time.AfterFunc(seconds(p.Patience), func() {
 			p.mu.Lock()
 			gives := !mark.sent || p.Cancels && !mark.answered
@@ -168,9 +168,9 @@ func (p *program) ask() error {
 // RoundTrip is the way to the server and back.
 func (p *program) RoundTrip(req *http.Request) (*http.Response, error) {
 	headers, body := make(chan Outcome, 1), make(chan struct{})
-	mark, _ := req.Context().Value(patienceKey{}).(*patience)
+	mark, _ := req.Context().Value(wantedKey{}).(*wanted)
 	if mark == nil {
-		mark = &patience{}
+		mark = &wanted{}
 	}
 	p.mu.Lock()
 	sent, gone := p.now(), false

@@ -4,17 +4,17 @@ import "slices"
 
 // A Limiter decides how many requests of a client may be in flight.
 type Limiter interface {
-	// Allow returns how many may be in flight, and the instant before which none may go.
+	// Allow returns how many may be in flight, and the instant before which none may be sent.
 	Allow(now int64) (n, pause int64)
-	// Sent is told of a request that goes. What it returns, the others get.
+	// Sent is called when a request is sent. Its result is passed to the other methods.
 	Sent(now int64) int64
-	// Answered is told of the headers. What it returns, Ended gets.
+	// Answered is called when the headers arrive. Its result is passed to Ended.
 	Answered(now, id, sent int64, o Outcome) int64
-	// Ended is told of the end of a body, or of a request.
+	// Ended is called at the end of a body, or of a request without one.
 	Ended(now, id int64)
 }
 
-// Fixed is a Limiter that always allows as many.
+// Fixed is a Limiter that always allows the same number.
 type Fixed int64
 
 func (f Fixed) Allow(int64) (n, pause int64)                { return int64(f), 0 }
@@ -163,7 +163,7 @@ func (c *client) come(saturates bool) {
 	}
 }
 
-// giveUp ends the request of a caller that has no more patience.
+// giveUp ends the request of a caller that gives up.
 func (r *request) giveUp() {
 	c := r.client
 	switch {

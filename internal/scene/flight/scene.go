@@ -30,7 +30,7 @@ type Scene struct {
 	RTT      float64                               // seconds, there and back; 10 ms
 	Workers  func(t float64) int                   // 16; 0: as many as there are requests
 	Service  func(r *rand.Rand, t float64) float64 // seconds
-	Crowd    func(inService int) float64           // how much slower a request is served among so many; 1
+	Crowd    func(inService int) float64           // how much slower a request is served with that many in service; 1
 	Queue    int                                   // requests that may wait, others are refused; 0: any number
 	Connect  int                                   // requests that may be there, others are refused; 0: any number
 	Stands   func(t float64) float64               // for how many seconds nothing is worked on from t on
@@ -41,7 +41,7 @@ type Scene struct {
 	Others   func(t float64) float64               // requests of others per second
 	Callers  func(t float64) int                   // that always have a next request; 64
 	Load     func(t float64) float64               // requests per second that come at random
-	Bursts   [2]float64                            // so many requests each so many seconds
+	Bursts   [2]float64                            // the number of requests in a burst, and the seconds between two bursts
 	Patience float64                               // seconds after which callers give up, 0: never
 	Cancels  bool                                  // they give up although the request is sent
 }

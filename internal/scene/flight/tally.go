@@ -83,7 +83,7 @@ func (f Figures) String() string {
 	return fmt.Sprintf("%5.1f %% / %4.2f / %4.1f %%, Jain %.2f, least %.0f %%", f.Goodput, f.P99, f.Refused, f.Jain, f.Least)
 }
 
-// Figures plays the scene so many times.
+// Figures plays the scene that many times.
 func (s Scene) Figures(seeds int, newLimiter func() Limiter) Figures {
 	var runs, fixed []*Tally
 	for seed := range uint64(seeds) {
