@@ -178,7 +178,7 @@ func (p *policy) askRate(key string) (meter.Rate, error) {
 	return r, nil
 }
 
-// A Source says what set a hold.
+// A Source is what set a hold.
 type Source string
 
 const (
@@ -262,8 +262,8 @@ func (l *Limiter) ReleaseAll() {
 }
 
 // ForgetServer removes the limits that a server reported: holds, the pace after a refusal, and quotas. key is a host, or a host
-// and an account as the keys of the limit "server" have them. It also ends the pauses of [Adaptive] limits for that key. What the
-// server reports next counts again.
+// and an account as in the keys of the limit "server". [Limiter.Servers] still lists the quotas by name, with a Left of -1. It also
+// ends the pauses of [Adaptive] limits for that key. The next report of the server counts again.
 func (l *Limiter) ForgetServer(key string) {
 	l.mustBeMade()
 	l.core.ForgetReports(func(k *quota.Key) bool { return k.Host == key || k.Name() == key }, key)

@@ -10,8 +10,8 @@
 //	}
 //	client := &http.Client{Transport: t}
 //
-// By default a Transport also obeys Retry-After and rate-limit headers; see [WithServerHints]. An [Adaptive] limit finds out a
-// rate that is not documented.
+// By default a Transport also obeys Retry-After and rate-limit headers; see [WithServerHints]. An [Adaptive] limit finds a rate
+// that is not documented.
 //
 // A [Limiter] has the limits without HTTP. Several Transports can share one.
 //

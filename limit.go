@@ -58,8 +58,8 @@ const (
 	kindNone     limitKind = "none"   // grants everything but what is held
 )
 
-// TokenBucket allows n tokens per period on average, and bursts of n tokens unless [Burst] says otherwise. It starts full
-// unless [Initial] says otherwise, so up to 2n tokens may pass in the first period. If an API means "n in any period", use a
+// TokenBucket allows n tokens per period on average, and bursts of n tokens unless [Burst] is set. It starts full
+// unless [Initial] is set, so up to 2n tokens may be used in the first period. If an API means "n in any period", use a
 // window. A request that costs more than the burst can never be paid and is rejected.
 //
 // While requests wait, the k-th of them is due at start + k·per/n, rounded up to the nanosecond.
@@ -91,7 +91,7 @@ func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 }
 
 // FixedWindow allows n tokens per window. Windows follow each other without a gap, as hourly and daily quotas do. They begin
-// at the Unix epoch, so that days are those of UTC, unless [Start] says otherwise. They follow the wall clock, even when it is
+// at the Unix epoch, so that days are those of UTC, unless [Start] is set. They follow the wall clock, even when it is
 // set. A request that costs more than n can never be paid and is rejected.
 func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindFixed, n, per, opts)

@@ -19,7 +19,7 @@ import (
 // request whose context ends while it waits is not ErrThrottled.
 var ErrThrottled = errors.New("throttle: request rejected by the rate limiter")
 
-// A Reason says why a request was rejected.
+// A Reason is why a request was rejected.
 type Reason uint8
 
 const (
@@ -103,7 +103,7 @@ func rejected(r *bucket.Refusal) *Rejection {
 	return of
 }
 
-// Error says why the request was rejected, with the numbers.
+// Error returns why the request was rejected, with the numbers.
 func (r *Rejection) Error() string { return string(r.appendText(make([]byte, 0, 160))) }
 
 // String returns the same as [Rejection.Error].

@@ -413,7 +413,7 @@ func (l *Limiter) forgetNow(p *bucket.Paid, r *Receipt) {
 	}
 }
 
-// A RetuneEvent says that an [Adaptive] limit has changed the rate of a key, or an [AdaptiveInFlight] limit the requests that may be
+// A RetuneEvent reports that an [Adaptive] limit has changed the rate of a key, or an [AdaptiveInFlight] limit the requests that may be
 // in flight.
 //
 // Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,

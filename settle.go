@@ -141,7 +141,7 @@ var (
 	errSlots     = errors.New("a limit of kind " + string(kindInFlight) + " has no cost to settle")
 )
 
-// A SettleEvent says that a charge was corrected.
+// A SettleEvent reports that a charge was corrected.
 type SettleEvent struct {
 	Context       context.Context // of the request; nil: none is known
 	Limit, Key    string

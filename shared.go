@@ -17,7 +17,7 @@ import (
 	"github.com/httpthrottle/throttle/store"
 )
 
-// An Outage says what happens to requests when a [store.Store] has been unreachable for longer than [StoreGrace].
+// An Outage is what happens to requests when a [store.Store] has been unreachable for longer than [StoreGrace].
 type Outage uint8
 
 const (
@@ -52,29 +52,29 @@ const (
 )
 
 // Shared makes all processes that use the same store share the budgets of a [TokenBucket], [Pace], [SlidingWindow],
-// [FixedWindow], [CalendarWindow] or [InFlight]. Module throttleredis has a store for Redis, [store.NewMemory] makes one for the Limiters of one process,
-// and package store says how to write others.
+// [FixedWindow], [CalendarWindow] or [InFlight]. Module throttleredis has a store for Redis, package store/file one for the
+// processes of a host, and [store.NewMemory] returns one for the Limiters of a process. Package store documents how to write others.
 //
-// Budgets with the same kind of limit, name of the limit and key are the same budget, so give the limit a
-// [Name]. All processes should set the same rate; if they differ, the stricter one counts until no process has asked by it for 10 s; see
-// [store.ErrRule].
+// Limits of the same kind, name and key share a budget, so give the limit a [Name]. All processes should set the same rate. If they
+// differ, the stricter rule applies until no process has used it for 10 s; see [store.ErrRule].
 //
 // The queue, priorities, deadlines and settlements work as for other limits, within each process. The Limiter leases tokens
-// from the store for all waiting requests at once and a little ahead ([LeaseAhead]), so most requests do not wait for the
-// store. The store never leases more than the limit allows. A request that may wait for less than [StoreTimeout] still waits up
-// to that long for a response of the store, if the tokens may be there. [Limiter.Try] does not; it asks for the tokens, so
-// that a later Try may get them. [Limiter.Hold] and a server's Retry-After hold the budgets for all processes.
+// for all waiting requests together, and a little ahead ([LeaseAhead]), so most requests do not wait for the store. The store
+// never leases more than the limit allows. If the store may have tokens, a request waits for its response, for up to
+// [StoreTimeout], even if it may wait for less. [Limiter.Try] does not wait: it asks for the tokens, and a later Try may get
+// them. [Limiter.Hold] and a server's Retry-After hold the budgets for all processes.
 //
-// If the store is unreachable, requests that may wait continue to wait for [StoreGrace]. Other requests, and later all requests,
-// are rejected with [ReasonStore] or served as [WithoutStore] says. Available tokens are used in any case.
+// If the store is unreachable, requests that may wait do so for up to [StoreGrace]; other requests are rejected with
+// [ReasonStore]. After that, [WithoutStore] decides: by default all requests are rejected. Tokens that the process has already
+// leased are used in any case.
 //
-// The tokens of an InFlight limit are slots. A request that ends gives its slot to the next request of its process. A slot that
-// was unused for 100 to 200 ms is returned to the store, and so is a slot above the process's even share when its request ends
-// and other processes wait. A process renews its slots every 3 s. The slots of a process that dies, or that does not reach the
-// store, are free for others 10 s after its latest call. So if a process is stopped or disconnected for longer than that while
-// its requests continue, more than n requests are in flight until they end. Afterwards the process takes no slots until the store
-// has some. A request that takes several slots needs them free at the same instant; requests of other processes that take fewer
-// may go before it.
+// The tokens of an InFlight limit are slots. When a request ends, the next request of its process takes its slot. A slot that
+// was unused for 100 to 200 ms is returned to the store. If other processes wait, so is each slot above the process's even share
+// when its request ends. A process renews its slots every 3 s. If it dies or cannot reach the store, its slots are free for
+// others 10 s after its latest call. So if a process is stopped or disconnected for longer than that while its requests
+// continue, more than n requests are in flight until they end. Afterwards the process takes no slots until the store has some.
+// A request that takes several slots needs them free at the same instant; requests of other processes that take fewer may be
+// sent before it.
 //
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] omits shared budgets, because the store keeps them.
 func Shared(s store.Store, opts ...SharedOption) LimitOption {

@@ -49,7 +49,7 @@ func (s Snapshot) Only(limits ...string) Snapshot {
 	return s
 }
 
-// MarshalJSON returns an object. Its version says which programs can read it.
+// MarshalJSON returns an object. Its version determines which programs can read it.
 func (s Snapshot) MarshalJSON() ([]byte, error) { return s.state.Encode() }
 
 // UnmarshalJSON reads what MarshalJSON returned. It returns an error, and leaves s unchanged, if the text is not a Snapshot, or

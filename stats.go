@@ -25,7 +25,7 @@ import (
 // A request counts as granted in each limit that charged it. Delayed, Canceled, Rejected and Waits count it in only one limit:
 // the one that it would have waited for the longest.
 //
-// The limit "server" stands for what servers reported. Its tokens are requests.
+// The limit "server" stands for the quotas and holds of servers. Its tokens are requests.
 type LimitStats struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`  // bucket, pace, sliding-window, fixed-window, calendar-window, in-flight, adaptive, server, or none without limits
@@ -64,8 +64,9 @@ type Waits struct {
 // WaitBounds returns the upper bounds of [Waits], from 1 ms to 1 h. The slice is a copy.
 func WaitBounds() []time.Duration { return append([]time.Duration(nil), bucket.WaitBounds[:]...) }
 
-// Limits returns the state of each limit over all of its keys, in the order of the limits, followed by the limit "server". It
-// takes the lock for a few microseconds, however many keys there are.
+// Limits returns the state of each limit over all of its keys, in the order of the limits. The last entry is the limit "server":
+// the requests that quotas and holds of servers have delayed, rejected and let through. Limits takes the lock for a few
+// microseconds, however many keys there are.
 func (l *Limiter) Limits() []LimitStats {
 	l.mustBeMade()
 	all := make([]LimitStats, 0, len(l.core.Limits)+1)
@@ -211,7 +212,7 @@ type QuotaStats struct {
 	Name     string    `json:"name"` // "default" if the server does not name it
 	Unit     string    `json:"unit"` // such as requests or tokens
 	Limit    int64     `json:"limit"`
-	Left     int64     `json:"left"`           // -1, as for Limit: not known; requests in flight are not subtracted
+	Left     int64     `json:"left"`           // -1, as for Limit: not known, for example after ForgetServer; requests in flight are not subtracted
 	InFlight int64     `json:"in_flight"`      // requests whose responses may report that less is left
 	Reset    time.Time `json:"reset,omitzero"` // zero: not known
 }

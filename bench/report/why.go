@@ -19,7 +19,7 @@ var reasons = map[string]string{
 	"in-flight/503 above 4 requests": "All requests take the same time here, so a fifth request that is under way takes the place of one whose response is. A rate " +
 		"uses that; with the number 5 some would be refused.",
 	"request": "uber/ratelimit keeps a single number and changes it by compare-and-swap; it looks at no context, and has neither costs nor a queue. The bucket " +
-		"of resty keeps no queue, so that the caller that asks again first goes first.",
+		"of resty keeps no queue, so that the caller that asks again first is served first.",
 	"http1": loopback,
 	"http2": loopback,
 	"try": "A semaphore does not read the clock, and failsafe-go keeps a single instant. Ours finds the bucket of each limit and key, and checks that no request " +
