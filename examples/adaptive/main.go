@@ -284,7 +284,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags := example.NewFlags(shows)
 	flags.Int64Var(&c.high, "high", 200, "the API allows this many requests per second, …")
 	flags.Int64Var(&c.low, "low", 20, "… and for a while only this many")
-	flags.IntVar(&c.workers, "workers", 50, "so many workers send requests")
+	flags.IntVar(&c.workers, "workers", 50, "the number of workers")
 	flags.DurationVar(&c.duration, "duration", 30*time.Second, "give up after this time")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of how long the API takes for each request")
 	if err := flags.Parse(args, out); err != nil {

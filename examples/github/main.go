@@ -168,7 +168,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags := example.NewFlags(shows)
 	flags.IntVar(&c.repos, "repos", 90, "fetch this many repositories, twice")
 	flags.IntVar(&c.searches, "searches", 15, "send this many searches, twice")
-	flags.IntVar(&c.workers, "workers", 4, "send so many of each at a time")
+	flags.IntVar(&c.workers, "workers", 4, "the number of workers of each kind")
 	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}

@@ -160,8 +160,8 @@ func parseArgs(args []string, out io.Writer) (config, error) {
 	var c config
 	flags := example.NewFlags(shows)
 	flags.IntVar(&c.queries, "queries", 24, "send this many queries, twice")
-	flags.IntVar(&c.workers, "workers", 4, "send so many at a time")
-	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
+	flags.IntVar(&c.workers, "workers", 4, "the number of workers")
+	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "the network delays no request for longer than this")
 	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}

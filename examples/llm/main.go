@@ -157,8 +157,8 @@ func parse(args []string, out io.Writer) (config, error) {
 	var c config
 	flags := example.NewFlags(shows)
 	flags.IntVar(&c.prompts, "prompts", 170, "send this many prompts, twice")
-	flags.IntVar(&c.workers, "workers", 8, "send so many at a time")
-	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "no request is held up on the way for longer than this")
+	flags.IntVar(&c.workers, "workers", 8, "the number of workers")
+	flags.DurationVar(&c.margin, "margin", 100*time.Millisecond, "the network delays no request for longer than this")
 	flags.Uint64Var(&c.seed, "seed", 1, "seed of the prompts")
 	if err := flags.Parse(args, out); err != nil {
 		return c, err

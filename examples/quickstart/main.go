@@ -272,10 +272,10 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags := example.NewFlags(shows)
 	flags.StringVar(&c.url, "url", "", "send to this `URL` (default: a local API that is started for it)")
 	flags.IntVar(&c.n, "n", 60, "send this many requests, twice")
-	flags.IntVar(&c.workers, "workers", 10, "send so many at a time")
+	flags.IntVar(&c.workers, "workers", 10, "the number of workers")
 	flags.Int64Var(&c.rate, "rate", 20, "the API allows this many requests …")
 	flags.DurationVar(&c.per, "per", time.Second, "… in any stretch of this length")
-	flags.DurationVar(&c.margin, "margin", 250*time.Millisecond, "no request is held up on the way for longer than this")
+	flags.DurationVar(&c.margin, "margin", 250*time.Millisecond, "the network delays no request for longer than this")
 	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}

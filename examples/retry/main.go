@@ -245,7 +245,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	var c config
 	flags := example.NewFlags(shows)
 	flags.IntVar(&c.n, "n", 60, "send this many requests, in each way")
-	flags.IntVar(&c.workers, "workers", 15, "send so many at a time")
+	flags.IntVar(&c.workers, "workers", 15, "the number of workers")
 	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
