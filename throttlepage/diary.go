@@ -138,14 +138,17 @@ func (d *diary) noteRefusals(e event, first, last *sample, from source, names na
 	known := uint64(0)
 	if last.stats.Buckets <= many {
 		servers := from.Servers()
-		refused := make(map[[2]string]uint64, len(servers))
+		refused, byHost := make(map[[2]string]uint64, len(servers)), make(map[string]uint64)
 		for _, s := range servers {
 			id := [2]string{s.Host, s.Account}
 			refused[id] = s.Refused
-			if n := grown(s.Refused, d.refused[id]); n > 0 && all > 0 && known+n <= all {
-				e.cause, e.n, known = names(s.Host), n, known+n
-				d.add(e)
+			if n := grown(s.Refused, d.refused[id]); n > 0 && known+n <= all {
+				byHost[s.Host], known = byHost[s.Host]+n, known+n
 			}
+		}
+		for _, host := range slices.Sorted(maps.Keys(byHost)) { // one event for all accounts there
+			e.cause, e.n = names(host), byHost[host]
+			d.add(e)
 		}
 		d.refused = refused
 	}

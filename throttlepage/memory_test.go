@@ -159,6 +159,10 @@ func TestEventsHaveTheirTime(t *testing.T) {
 			f.stats.Holds.Server++
 			f.servers = []throttle.ServerStats{{Host: "h", Refused: 2, HeldUntil: time.Now().Add(35 * time.Second)}}
 		})
+		step(func() { // two accounts are refused by one host
+			f.stats.ServerRefused += 6
+			f.servers = []throttle.ServerStats{{Host: "h", Refused: 3}, {Host: "h", Account: "x", Refused: 4}, {Host: "i", Refused: 1}}
+		})
 		step(func() { f.stores[0].Up, f.stores[0].Err = false, assert.AnError })
 		step(func() { f.stores[0].Up, f.limits[0].Evicted = true, 9 })
 		var got []string
@@ -167,11 +171,12 @@ func TestEventsHaveTheirTime(t *testing.T) {
 			got = append(got, strings.ReplaceAll(v.when()+" "+v.Text, "\u00a0", " "))
 		}
 		assert.Equal(t, []string{
-			"00:00:40–00:00:45 9 keys of limit “x” forgotten to make room",
-			"00:00:45 the store of limit “x” is reachable again",
-			"00:00:40 the store of limit “x” is unreachable: " + assert.AnError.Error(),
+			"00:00:45–00:00:50 9 keys of limit “x” forgotten to make room",
+			"00:00:50 the store of limit “x” is reachable again",
+			"00:00:45 the store of limit “x” is unreachable: " + assert.AnError.Error(),
+			"00:00:40 1 request refused by i",
+			"00:00:30–00:00:40 7 requests refused by h",
 			"00:00:35 1 hold set by a server: h asks to wait for 30 s",
-			"00:00:30–00:00:35 2 requests refused by h",
 			"00:00:35 1 request refused by servers",
 			"00:00:30 limit “x” 20/s → 10/s: throttled",
 			"00:00:25 1 request rejected by limit “x”: max wait",

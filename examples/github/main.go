@@ -55,7 +55,7 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	example.Verdict(out, overlap > 0, "While search was used up, %d requests for core went through.", overlap)
+	example.Verdict(out, overlap > 0, "While search was used up, %d requests for core were sent.", overlap)
 	return nil
 }
 

@@ -21,7 +21,7 @@ import (
 // A row is what the table says of a resource.
 type row struct{ requests, accepted, refused, secondary int }
 
-// rowsOf returns the rows of core and search, without throttle and with it, and how many requests for core went through
+// rowsOf returns the rows of core and search, without throttle and with it, and how many requests for core were sent
 // while search was used up.
 func rowsOf(t *testing.T, out string) (rows [4]row, overlap int) {
 	t.Helper()
@@ -36,7 +36,7 @@ func rowsOf(t *testing.T, out string) (rows [4]row, overlap int) {
 		require.Equal(t, []string{"core", "search"}[i%2], m[1])
 		rows[i] = row{number(m[2]), number(m[3]), number(m[4]), number(m[5])}
 	}
-	m := regexp.MustCompile(`used up, (\d+) requests for core went through`).FindStringSubmatch(out)
+	m := regexp.MustCompile(`used up, (\d+) requests for core were sent`).FindStringSubmatch(out)
 	require.NotNil(t, m, out)
 	return rows, number(m[1])
 }
