@@ -116,7 +116,7 @@ func TestDocumentsCountThePresets(t *testing.T) {
 
 // Headers, servers and metrics report; they do not tell, and nobody hears them. A page that needs such a word in another sense quotes it as
 // code.
-var unplain = regexp.MustCompile(`(?i)\b(told|telling|tells?|heard|hears|at hand|out of reach|patience|anew|in vain|so many|as many|party|ever (slower|faster)|somebody|whoever|nobody|the latter|in order to|utilize)\b`)
+var unplain = regexp.MustCompile(`(?i)\b(told|telling|tells?|heard|hears|at hand|out of reach|patience|anew|in vain|so many|party|ever (slower|faster)|somebody|whoever|nobody|the latter|in order to|utilize)\b`)
 
 // TestDocumentsAreInPlainWords keeps out words for which there is a plainer one, outside code.
 func TestDocumentsAreInPlainWords(t *testing.T) {

@@ -256,6 +256,12 @@ func TestWorstLimitersComeFirst(t *testing.T) {
 	}
 	assert.Equal(t, "cbadefg", names)
 	assert.Equal(t, "cb", open, "of many Limiters, the others are folded")
+	assert.Equal(t, "5 others", v.Calm.Text, "and counted at the top")
+	assert.Equal(t, v.Limiters[2].ID, v.Calm.ID)
+	delete(sources, "b")
+	assert.Empty(t, newPage(sources).frame(query{}).view.Calm, "six are listed")
+	sources["b"], sources["c"] = &fake{}, &fake{}
+	assert.Equal(t, "7 Limiters", newPage(sources).frame(query{}).view.Calm.Text)
 }
 
 func TestTextIsThePageInPlainText(t *testing.T) {

@@ -3,6 +3,7 @@ package throttlepage
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,11 @@ type view struct {
 	Filter   string
 	Brief    bool // without charts: the client has them
 	Limiters []limiterView
+	Calm     calm
 }
+
+// calm stands for the Limiters that need no attention, where there are too many to be listed one by one at the top.
+type calm struct{ ID, Text string } // of the first one, and how many there are
 
 type limiterView struct {
 	ID, Name string
@@ -46,11 +51,20 @@ func bySeverity(a, b limiterView) int {
 	return cmp.Or(severity[b.Level]-severity[a.Level], cmp.Compare(a.Name, b.Name))
 }
 
-// fold shows the first Limiters whole, and of the others those that need attention.
+// fold shows the first Limiters whole if there are few, and otherwise the first of those that need attention.
 func (v *view) fold() {
 	const whole = 6
+	few := len(v.Limiters) <= whole
 	for i := range v.Limiters {
-		v.Limiters[i].Open = len(v.Limiters) <= whole || i < whole && v.Limiters[i].Level != "ok"
+		v.Limiters[i].Open = few || i < whole && v.Limiters[i].Level != "ok"
+	}
+	i := slices.IndexFunc(v.Limiters, func(l limiterView) bool { return l.Level == "ok" })
+	switch n := len(v.Limiters) - i; {
+	case few || i < 0:
+	case i == 0:
+		v.Calm = calm{v.Limiters[0].ID, plural(uint64(n), "Limiter")}
+	default:
+		v.Calm = calm{v.Limiters[i].ID, plural(uint64(n), "other")}
 	}
 }
 
