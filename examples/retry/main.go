@@ -66,8 +66,8 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 	for i, r := range results {
 		r.print(out, ways[i].name)
 	}
-	fmt.Fprint(out, "\nWhat throttle gave up without keys are orders: they may have been processed, and to\n"+
-		"send them again doubles some, as in the first line.\n")
+	fmt.Fprint(out, "\nWithout keys, the requests that throttle gave up are orders: they may have been\n"+
+		"processed, and sending them again would double some, as in the first line.\n")
 	keyed := results[len(results)-1]
 	example.Verdict(out, keyed.done == c.n && keyed.doubled == 0, "With keys, %d of %d were done, and %d doubled.", keyed.done, c.n, keyed.doubled)
 	return nil
