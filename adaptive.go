@@ -30,11 +30,11 @@ type AIMD struct {
 	Min, Max float64
 	// LatencyThreshold is the median latency, until the headers of a response, above which the rate is cut. 0 stands for a
 	// threshold that is learned: 1.1 times the lowest median of the last minute, plus 10 ms and the noise, in two rounds in a
-	// row. That one counts only as long as lower rates reduce the latency.
+	// row. It counts only while lower rates reduce the latency.
 	LatencyThreshold time.Duration
 	// ErrorThreshold is the share of failed requests, above 0 and at most 1, above which the rate is cut. A 5xx other than
 	// 503 counts as 0.4 of a failure. 0 stands for a threshold that is learned: 8 % plus one and a half times the usual share at
-	// low load. That one counts only as long as lower rates reduce the failures. A 429 always cuts the rate.
+	// low load. It counts only while lower rates reduce the failures. A 429 always cuts the rate.
 	ErrorThreshold float64
 }
 

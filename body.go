@@ -11,7 +11,7 @@ import (
 )
 
 // A body wraps a response body that a caller reads. It finds costs in it, passes its beginning to a bodyHints, and gives
-// slots back when it is over: read to its end, failed, closed, or the context of its request ended.
+// slots back when it ends: read to its end, failed, closed, or the context of its request ended.
 type body struct {
 	io.ReadCloser
 	grant   *Grant

@@ -53,7 +53,7 @@ func searched(ctx context.Context) *overrides {
 func with(ctx context.Context, change func(*overrides)) context.Context {
 	o := *overridesOf(ctx)
 	change(&o)
-	if !overriding.Load() { // once, since all requests read it
+	if !overriding.Load() { // once, because all requests read it
 		overriding.Store(true)
 	}
 	return context.WithValue(ctx, overridesKey{}, &o)

@@ -17,7 +17,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A result is an answer with what the Transport alone needs.
+// A result is an Answer with what only the Transport needs.
 type result struct {
 	answer bucket.Answer
 	local  bool       // an inner Transport rejected it

@@ -84,7 +84,7 @@ func (r *Rejection) respond(req *http.Request) *synthetic {
 	return s
 }
 
-// WriteResponse answers a request to a server with the same response, as a handler in front of the Transport does, such
+// WriteResponse writes the same response, as a handler in front of the Transport does, such
 // as an httputil.ReverseProxy in its ErrorHandler.
 func (r *Rejection) WriteResponse(w http.ResponseWriter) {
 	resp := r.Response(new(http.Request))

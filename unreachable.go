@@ -31,7 +31,7 @@ type downServer struct {
 const (
 	slowestAttempts   = int64(time.Second) / 10 // is the longest between two attempts, where a limit has a rate
 	unlimitedAttempts = int64(time.Second) / 5  // is the time between two, where only server hints would report a rate
-	downStale         = int64(time.Minute)      // a server that was not tried for so long is forgotten
+	downStale         = int64(time.Minute)      // a server that was not tried for this long is forgotten
 
 	// maxDown is how many servers are remembered that could not be connected to. Requests to others are charged, and leave
 	// as the limits allow.
@@ -63,7 +63,7 @@ func (t *Transport) gap(charges []bucket.Charge) int64 {
 
 // attempt waits until the request may be sent, where its server is down. The error is that of another attempt that failed
 // meanwhile, or of the last one if the context's deadline comes before the next, or the cause of a context that has ended. The
-// wait is part of the attempt, as a dial would be, and not of the wait in line that MaxWait bounds.
+// wait is part of the attempt, as a dial would be, and not of the wait in the queue that MaxWait bounds.
 func (t *Transport) attempt(req *http.Request, p *bucket.Paid) error {
 	ctx := req.Context()
 	if t.limiter.dry {
@@ -89,7 +89,7 @@ func (t *Transport) attempt(req *http.Request, p *bucket.Paid) error {
 	}
 }
 
-// waitFor waits for a change, for d at most. The error is why the request is over.
+// waitFor waits for a change, for at most d. The error is why the request has ended.
 func waitFor(ctx context.Context, cancel, changed <-chan struct{}, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -210,7 +210,7 @@ func (g *group) splitPolicies() {
 	g.lists[RoleLimit].elements = slices.DeleteFunc(slices.Clone(limits), isPolicy)
 }
 
-// dropThousands drops lists that make no sense together, since 5,000 is one number: they have padded elements, or more
+// dropThousands drops lists that make no sense together, because 5,000 is one number: they have padded elements, or more
 // remains than the limit.
 func (g *group) dropThousands() {
 	limits, left := g.lists[RoleLimit].elements, g.lists[RoleRemaining].elements

@@ -7,7 +7,7 @@ import (
 )
 
 // The part of RFC 9651, Structured Field Values, that rate-limit fields need: Lists and Dictionaries of Items. Inner Lists
-// fail, since no field that we read has them.
+// fail, because no field that we read has them.
 
 type sfKind uint8
 

@@ -10,7 +10,7 @@ import (
 //
 //	retries ≤ reserve + ratio · successes, at any time
 //
-// A token is lent to a retry before its wait, and comes back if the wait was cancelled.
+// A token is lent to a retry before its wait, and is returned if the wait was cancelled.
 type budget struct {
 	most, ratio int64 // in billionths of a retry; not changed
 

@@ -66,7 +66,7 @@
 // The form is that of gRPC's retry throttling (gRFC A6, "Throttling Retry Attempts and Hedged RPCs": a count of tokens, and
 // 0.1 tokens back for a success in its example). The size is that of the AWS SDKs' retry quota (500 tokens of which a retry
 // costs 5). Retries that put no unexpected load on the server are not counted: those of requests that the Transport rejected,
-// and those after a 4xx that named the time to come back.
+// and those after a 4xx that reported when to try again.
 //
 // # Observability
 //

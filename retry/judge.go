@@ -123,7 +123,7 @@ func peek(resp *http.Response) []byte {
 	head, err := io.ReadAll(io.LimitReader(resp.Body, headers.BodyBytes))
 	rest := io.Reader(resp.Body)
 	if err != nil {
-		rest = broken{err} // where it broke, since a body may not say so twice
+		rest = broken{err} // where it broke, because a body may not fail twice
 	}
 	resp.Body = struct {
 		io.Reader

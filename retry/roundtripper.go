@@ -80,7 +80,7 @@ func unwitnessed(err error) {
 
 func (w *witnessed) Unwrap() error { return w.error }
 
-// Timeout and Temporary are here since url.Error asks the error itself.
+// Timeout and Temporary are here because url.Error asks the error itself.
 func (w *witnessed) Timeout() bool {
 	t, ok := errors.AsType[interface {
 		error

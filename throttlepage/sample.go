@@ -12,7 +12,7 @@ import (
 
 const (
 	fresh    = time.Second     // between two readings while a client looks
-	span     = 2 * time.Minute // for which samples are kept whole
+	span     = 2 * time.Minute // samples of this time are kept whole
 	most     = 50              // keys and servers that are shown of a Limiter
 	many     = 10_000          // keys: with more, they are read less often
 	seldom   = 5 * time.Second // between two readings of many keys

@@ -441,7 +441,7 @@ func quotaGauge(q throttle.QuotaStats) gauge {
 	return gaugeOf(float64(q.Left), float64(q.Limit))
 }
 
-// held returns for how long until, "" if that is over.
+// held returns the time until then, "" if it has passed.
 func held(until, now time.Time) string {
 	if !until.After(now) {
 		return ""

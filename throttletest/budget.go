@@ -14,7 +14,7 @@ type budget interface {
 	check(now, cost int64) (wait time.Duration, ok bool)
 	// charge counts cost, whether there is room or not, and says how long the request is to be held back.
 	charge(now, cost int64) (delay time.Duration)
-	// left is what could be charged now, and how long until something comes back, and until everything has; 0 if nothing
+	// left is what could be charged now, and how long until something returns, and until everything has; 0 if nothing
 	// is out.
 	left(now int64) (tokens int64, more, full time.Duration)
 	// retune takes over the figures of another limit of the same kind, and keeps what was counted.
@@ -81,7 +81,7 @@ type bucket struct {
 	delayed bool
 	free    int64 // with delayed: tokens in use that do not delay
 
-	// The period in ns and n, divided by their greatest common divisor: rate units come back every nanosecond, and a
+	// The period in ns and n, divided by their greatest common divisor: rate units return every nanosecond, and a
 	// token is unit of them. So every balance is an integer.
 	rate, unit int64
 	size       int64 // units, at most maxUnits

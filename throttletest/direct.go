@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// errAborted is the error of a request for which a connection would have been closed before the response.
+// errAborted is the error of a request whose connection would have been closed before the response.
 var errAborted = errors.New("throttletest: the server closed the connection before it answered")
 
 // Direct returns a RoundTripper that calls the Handler without a connection, for simulations of many requests. It has the

@@ -162,7 +162,7 @@ func strikes(faults []Fault, a *attempt) *Fault {
 	return nil
 }
 
-// write answers with the fault's status instead of what the server would have said.
+// write responds with the fault's status instead of the server's response.
 func (f *Fault) write(w http.ResponseWriter) {
 	for name, values := range f.header {
 		w.Header()[name] = slices.Clone(values)
@@ -195,7 +195,7 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// cut sends what is there, since a server that aborts drops what it has buffered.
+// cut sends what is there, because a server that aborts drops what it has buffered.
 func (w *cutWriter) cut() {
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 	panic(http.ErrAbortHandler)

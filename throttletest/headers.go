@@ -74,7 +74,7 @@ type Refusal struct {
 type standing struct {
 	limit *Limit
 	left  int64
-	reset time.Duration // until something comes back, or until everything has
+	reset time.Duration // until something returns, or until everything has
 }
 
 func (s standing) share() float64 { return float64(s.left) / float64(s.limit.holds()) }

@@ -21,7 +21,7 @@ type account struct {
 	banned int64 // until this instant
 }
 
-// A claim is what a request costs in one limit. It is made outside the lock, since it calls functions of the user.
+// A claim is what a request costs in one limit. It is made outside the lock, because it calls functions of the user.
 type claim struct {
 	key  string
 	cost int64
@@ -31,7 +31,7 @@ type claim struct {
 type verdict struct {
 	now       int64
 	refusal   *Refusal
-	done      int64      // without a refusal: the instant at which the service is over
+	done      int64      // without a refusal: the instant at which the service ends
 	standings []standing // if the server reports them
 	release   func()     // gives InFlight its slots back; may be nil
 }

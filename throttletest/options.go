@@ -255,7 +255,7 @@ func WithRefusal(f func(w http.ResponseWriter, r *http.Request, refusal Refusal)
 	})
 }
 
-// WithRoundTrip sets the time for which a request and its response travel: half of it before the limits see the request, half
+// WithRoundTrip sets how long a request and its response travel: half of it before the limits see the request, half
 // after the response is ready. Each half is longer or shorter by up to jitter, evenly distributed. The default is 0. It applies
 // to every response, also to refusals and faults. A request continues after its client has canceled it, as on a real network.
 func WithRoundTrip(d, jitter time.Duration) Option {

@@ -61,7 +61,7 @@ func (h *Handler) resumes(at int64) int64 {
 // after returns the instant that is d from now.
 func (h *Handler) after(d time.Duration) int64 { return satAdd(h.now(), int64(d)) }
 
-// work waits until the server has done what it is to do at an instant, and until the result has traveled back.
+// work waits until the server has done what is due at an instant, and the result has traveled back.
 func (h *Handler) work(at int64, back time.Duration) {
 	for {
 		h.pause(time.Duration(at-h.now()) + back)

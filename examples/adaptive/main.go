@@ -59,7 +59,7 @@ func show(ctx context.Context, api *throttletest.Server, c config, out io.Writer
 		workers.Go(func() error { return press(ctx, &http.Client{Transport: transport}, api.URL) })
 	}
 	w := &watch{api: api, limiter: transport.Limiter(), c: c, out: out, start: time.Now()}
-	interrupted := w.watch(ctx) // perhaps since a worker failed
+	interrupted := w.watch(ctx) // perhaps because a worker failed
 	cancel()
 	if err := workers.Wait(); err != nil {
 		return err
@@ -142,10 +142,10 @@ type watch struct {
 const (
 	look = 20 * time.Millisecond // between two looks at the rate
 	tick = 2 * time.Second       // between two lines, so that all of them fit on a screen
-	rest = 3 * time.Second       // for which a limit stays when it has been found
+	rest = 3 * time.Second       // how long a limit stays after it was found
 )
 
-// watch returns when all limits have been found, the time is over, or ctx ends.
+// watch returns when all limits have been found, the time is up, or ctx ends.
 func (w *watch) watch(ctx context.Context) error {
 	fmt.Fprintf(w.out, "%6s%8s%8s%12s%11s   %s\n", "time", "limit", "rate", "accepted/s", "refused/s", "rate █   limit |")
 	for _, p := range []phase{

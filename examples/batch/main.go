@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // newClient returns a client that keeps the limit. The API's bucket refills with 20 tokens per second and holds 20. Ours
-// has the same rate and holds 10: so requests that are held up on the way, and arrive in a heap, find up to 10 tokens
+// has the same rate and holds 10: so requests that are delayed on the way, and arrive together, find up to 10 tokens
 // more there than we count on.
 func newClient(base http.RoundTripper) (*http.Client, error) {
 	transport, err := throttle.New(base, throttle.WithLimit(

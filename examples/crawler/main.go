@@ -151,7 +151,7 @@ func get(ctx context.Context, client *http.Client, u *url.URL) (size int64, err 
 
 type sentKey struct{}
 
-// stamp notes when a request is let go: the first one, of those that redirects lead to.
+// stamp notes when a request is sent; of a request and its redirects, the first one.
 func stamp(e throttle.GrantEvent) {
 	if sent, ok := e.Context.Value(sentKey{}).(*time.Time); ok && sent.IsZero() {
 		*sent = time.Now()

@@ -22,7 +22,7 @@ type github struct {
 }
 
 // A resource has a limit of its own, the primary one. Its window begins with the first request and ends at a whole
-// second, since x-ratelimit-reset is in seconds since 1970.
+// second, because x-ratelimit-reset is in seconds since 1970.
 type resource struct {
 	name        string
 	limit, used int
@@ -92,7 +92,7 @@ func (g *github) leave() {
 	g.inFlight--
 }
 
-// roll begins a window if the one before is over.
+// roll begins a window if the one before has ended.
 func (r *resource) roll(now time.Time) {
 	if !now.Before(r.reset) {
 		r.used, r.reset = 0, now.Truncate(time.Second).Add(window)

@@ -15,10 +15,10 @@ import (
 // throttled is the whole setup. A query is charged what it costs at most, and SettleJSON gives back what it did not
 // need. One that costs more than can ever be there is refused, and never sent.
 //
-// The API counts a query when it arrives, a little later than we do, and one may be held up on the way for longer than
-// the next: so we hold less points than it does, by what comes back in that time.
+// The API counts a query when it arrives, a little later than we do, and one may be delayed on the way for longer than
+// the next. So we hold fewer points than it does, by those that return in that time.
 //
-// The preset knows that an answer with status 200 may be a refusal, should others draw on the same points.
+// The preset knows that an answer with status 200 may be a refusal, if others use the same points.
 func throttled(base http.RoundTripper, margin time.Duration) (http.RoundTripper, error) {
 	return throttle.New(base, throttle.WithServerHints(headers.Shopify), throttle.WithLimit(
 		throttle.TokenBucket(restoreRate, time.Second, throttle.Burst(held(margin)), throttle.Name("points"),
@@ -43,7 +43,7 @@ func estimate(r *http.Request) int64 {
 	return parse(asked.Query).most()
 }
 
-// An answer is what became of a query.
+// An answer is the outcome of a query.
 type answer struct {
 	query             string
 	waited            time.Duration
@@ -52,7 +52,7 @@ type answer struct {
 	refused           *throttle.Rejection // it was not sent
 }
 
-// ask sends a query and reads what the answer says of its cost.
+// ask sends a query and reads its cost in the answer.
 func ask(ctx context.Context, client *http.Client, url, query string) (a answer, err error) {
 	a.query, a.estimated = query, parse(query).most()
 	body, err := json.Marshal(map[string]string{"query": query})

@@ -5,7 +5,7 @@
 //	go run ./examples/graphql
 //	go run ./examples/graphql -queries 60 -workers 8
 //
-// The API is local and speaks Shopify's dialect, with points that come back five times as fast.
+// The API is local and speaks Shopify's dialect, with points that return five times as fast.
 package main
 
 import (

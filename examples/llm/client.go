@@ -55,7 +55,7 @@ func estimate(r *http.Request) int64 {
 	return tokens
 }
 
-// An answer is what became of a prompt.
+// An answer is the outcome of a prompt.
 type answer struct {
 	status        int
 	waited        time.Duration

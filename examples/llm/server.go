@@ -15,7 +15,7 @@ import (
 const (
 	requestsPerMinute = 60
 	tokensPerMinute   = 60_000
-	parts             = 4 // at once no more than a quarter
+	parts             = 4 // a bucket holds a quarter of a minute
 
 	// minute is how long a minute lasts here. All else is as much faster: the first token comes after 20 ms instead of 600,
 	// and then 3,000 a second instead of 100.

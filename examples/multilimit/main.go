@@ -83,7 +83,7 @@ func newClient(base http.RoundTripper, c config) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// do sends a job as soon as both limits can pay for it. If it had to wait, waited says for which one, and how long.
+// do sends a job as soon as both limits can pay for it. If it had to wait, waited has the limit and the time.
 func do(ctx context.Context, client *http.Client, url string, j job) (waited *throttle.Rejection, err error) {
 	// The context has the cost of a request where only the caller knows it; it passes through any SDK. A cost that can be
 	// read from the request is for a function: throttle.Cost(func(*http.Request) int64) beside the limit's Name.

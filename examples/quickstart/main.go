@@ -94,7 +94,7 @@ func startAPI(c config) (*throttletest.Server, error) {
 	)
 }
 
-// An answer is what became of one request.
+// An answer is the outcome of a request.
 type answer struct {
 	at     time.Duration // since the work began
 	status int           // 0: there was none, but err

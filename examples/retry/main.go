@@ -5,7 +5,7 @@
 //	go run ./examples/retry
 //	go run ./examples/retry -n 100 -workers 30
 //
-// The API runs on a loopback socket. It allows 20 requests per second and says in a 429 when to come back, is down for a
+// The API runs on a loopback socket. It allows 20 requests per second and reports in a 429 when to try again, is down for a
 // while, drops every 15th request, and breaks the connection after it has processed some of the orders.
 package main
 
@@ -54,7 +54,7 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 	}
 	results := make([]result, len(ways))
 	var g errgroup.Group
-	for i, way := range ways { // at the same time, since each has an API of its own
+	for i, way := range ways { // at the same time, because each has an API of its own
 		g.Go(func() (err error) {
 			results[i], err = work(ctx, way, c)
 			return err
@@ -91,7 +91,7 @@ func plainClient(base http.RoundTripper) (*retryablehttp.Client, error) {
 }
 
 // throttledClient keeps the API's limit, for each attempt, and retries only what may be sent twice. The window is longer
-// than the API's for those that are held up on the way: see the quickstart.
+// than the API's for those that are delayed on the way: see the quickstart.
 func throttledClient(base http.RoundTripper) (*retryablehttp.Client, error) {
 	transport, err := throttle.New(base, throttle.WithLimit(throttle.SlidingWindow(allowed, time.Second+250*time.Millisecond)))
 	if err != nil {

@@ -76,7 +76,7 @@ func parse(args []string, out io.Writer) (greedy int, err error) {
 	return greedy, nil
 }
 
-const rate = 40 // a second: less than what the upstream allows, since requests arrive closer together than they leave
+const rate = 40 // a second: less than what the upstream allows, because requests may arrive closer together than they are sent
 
 // newGateway returns a reverse proxy that keeps the upstream quota, for all tenants together.
 func newGateway(base http.RoundTripper, upstream string, fair bool) (http.Handler, error) {

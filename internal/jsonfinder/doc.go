@@ -1,2 +1,2 @@
-// Package jsonfinder finds numbers in a JSON body while it streams by, such as what an answer says that it cost.
+// Package jsonfinder finds numbers in a JSON body while it is read, such as the cost in a response.
 package jsonfinder

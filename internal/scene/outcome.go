@@ -60,7 +60,7 @@ func (c *client) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(ctx)
 	}
 	resp, err := c.base.RoundTrip(req)
-	if err == nil || req.Context().Err() != context.Canceled { // otherwise the run is over
+	if err == nil || req.Context().Err() != context.Canceled { // otherwise the run has ended
 		c.note(began, err == nil && resp.StatusCode < 400, int(CostOf(req.Context())))
 	}
 	return resp, err

@@ -96,7 +96,7 @@ func post(ctx context.Context, out io.Writer, name string, wrap func(http.RoundT
 	return counts.Refused, nil
 }
 
-// send posts to all channels at once. Messages for one channel go one after the other: discordgo has a mutex for each, and
+// send posts to all channels at the same time. Messages for one channel are sent one after the other: discordgo has a mutex for each, and
 // a call that waits for it does not look at its context.
 func send(ctx context.Context, session *discordgo.Session) error {
 	var failed atomic.Pointer[error]

@@ -52,14 +52,14 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 	if _, err = read(ctx, out, "a token an hour, an error", time.Hour, opts, failFast, throttle.WithRejectionError()); err != nil {
 		return err
 	}
-	shaped, err := read(ctx, out, "a token an hour, as DynamoDB says it", time.Hour, opts, failFast, throttle.WithRejectionResponse(shape.AWSJSON))
+	shaped, err := read(ctx, out, "a token an hour, as DynamoDB sends", time.Hour, opts, failFast, throttle.WithRejectionResponse(shape.AWSJSON))
 	if err != nil {
 		return err
 	}
 	if waited != "the item" || shaped != "ThrottlingException" {
 		return fmt.Errorf("a read that waits returned %s, and a shaped rejection %s", waited, shaped)
 	}
-	fmt.Fprintln(out, "\nLet requests wait; where they must not, shape the rejection: the SDK knows it only then.")
+	fmt.Fprintln(out, "\nLet requests wait; where they must not, shape the rejection: the SDK recognizes it only then.")
 	return nil
 }
 
