@@ -8,8 +8,8 @@ import (
 	"github.com/httpthrottle/throttle/store"
 )
 
-// version is the version of the format of states. Another format has another version, so that two releases can run side by
-// side, each with budgets of its own.
+// version is part of every key name. The format of a state is not: it is in the state's first byte, so that a release that finds a
+// later format reports the budget as unreadable, instead of starting another budget beside it.
 const version = "1"
 
 // letters are the last part of a key name, because each kind has a format of its own.
