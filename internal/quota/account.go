@@ -45,12 +45,13 @@ type Account struct {
 	Off      Rules // switched off by tests
 	covered  bool  // own limits or an Adaptive one decide how fast requests go
 	adaptive bool  // an Adaptive limit does
+	asking   bool  // bare refusals came in a row: one request a second leaves until one is accepted
+	refusals int8  // in a row, without a known wait, each of a request sent after the last event
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
-	refusals int     // refusals in a row without a known wait, each of a request sent after the last event
-	asking   bool    // bare refusals came in a row: one request a second leaves until one is accepted
 	older    int64   // requests on their way when the row began and not refused since: one of them may still end it
 	pace     pace
+	doubt    doubt
 	bare     suspicion
 	quotas   []*quota
 	gates    []*Gate
@@ -118,7 +119,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64, bare Bare) 
 	if sentAt <= a.set {
 		return
 	}
-	n := a.refusals
+	n := int(a.refusals)
 	if a.own > 0 && !a.Off.First {
 		a.pace.even(now, a.own)
 		if a.older > 0 && now-a.set < second && !a.Off.Older {

@@ -149,6 +149,7 @@ func (g *Gate) weigh(h *Hints, rep *Report, now meter.Instant) {
 // back.
 func (g *Gate) refuse(h *Hints, rep *Report, now meter.Instant) (lifted bool) {
 	a, d := g.Account, int64(h.Wait)
+	a.doubt.refused(now, g.claims(now))
 	explained := a.Explains(&rep.Reading)
 	switch {
 	case h.Host && d > 0 && rep.Own.Adaptive:

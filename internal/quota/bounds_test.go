@@ -31,9 +31,9 @@ func TestARowOfRefusalsEndsWithAResponseToALaterRequest(t *testing.T) {
 	a.Cover(50, false)
 	a.Backoff(10*second, 9*second, 0, NotBare)
 	a.answered(10*second, true)
-	require.Equal(t, 1, a.refusals, "it left before the row began")
+	require.EqualValues(t, 1, a.refusals, "it left before the row began")
 	a.answered(10*second+1, false)
-	require.Equal(t, 1, a.refusals)
+	require.EqualValues(t, 1, a.refusals)
 	a.answered(10*second+1, true)
 	require.Zero(t, a.refusals)
 
@@ -49,7 +49,7 @@ func TestARowOfRefusalsEndsWithAResponseToALaterRequest(t *testing.T) {
 	a.answered(30*second, false)
 	require.Zero(t, a.older)
 	a.answered(30*second, true)
-	require.Equal(t, 1, a.refusals, "all that were on their way were refused")
+	require.EqualValues(t, 1, a.refusals, "all that were on their way were refused")
 }
 
 func TestASecondRefusalMakesARowAfterASecond(t *testing.T) {
@@ -61,7 +61,7 @@ func TestASecondRefusalMakesARowAfterASecond(t *testing.T) {
 		a.Cover(50, false)
 		a.Backoff(10*second, 9*second, 1, NotBare)
 		a.Backoff(10*second+c.after, 10*second+1, 1, NotBare)
-		require.Equal(t, c.refusals, a.refusals, c.after)
+		require.EqualValues(t, c.refusals, a.refusals, c.after)
 	}
 }
 

@@ -64,17 +64,38 @@ func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 }
 
 func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
-	at, sure = max(from, g.Account.Until(), g.Account.pace.next), true
+	a := g.Account
+	at, sure = max(from, a.Until(), a.pace.next), true
+	if len(g.quotas) == 0 {
+		return at, sure
+	}
+	by, doubted := a.believed()
 	for _, q := range g.quotas {
-		var ok bool
-		at, ok = q.next(at, need)
-		sure = sure && ok
+		claimed, ok := q.next(at, need)
+		if doubted && !q.kept() && (claimed > by || !ok) {
+			claimed, ok = max(at, by), true
+		}
+		at, sure = claimed, sure && ok
 	}
 	return at, sure
 }
 
+// claims returns when a request can leave by what the server told of its quotas.
+func (g *Gate) claims(at meter.Instant) meter.Instant {
+	for _, q := range g.quotas {
+		if !q.kept() {
+			at, _ = q.next(at, 1)
+		}
+	}
+	return at
+}
+
 func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 	a := g.Account
+	if a.own > 0 && len(g.quotas) > 0 {
+		own := a.unclaimed()
+		a.doubt.left(a.pace.last, own, g.claims(own), due)
+	}
 	if a.pace.take(due, now); a.asking {
 		a.pace.next = meter.AddInstant(due, second)
 	}

@@ -108,6 +108,9 @@ func (q *quota) blind() bool {
 	return q.account.covered && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.adaptive)
 }
 
+// kept reports whether all that is left is for other clients. This is no claim of the server, so nothing can confirm it.
+func (q *quota) kept() bool { return q.told > 0 && q.told <= q.reserve }
+
 // due returns when the next request may be sent. After a window that was exhausted, requests are spread over half of the time until
 // the reset, because many servers report it in whole seconds, up to one late, and what is left at the true end is lost. That time is at
 // least a second, or all that is left until the reset, and at most spreadOver.

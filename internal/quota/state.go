@@ -39,7 +39,7 @@ func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 func (a *Account) Forget(now meter.Instant) {
 	a.barrier.release(now)
 	a.server.release(now)
-	a.refusals, a.older, a.asking = 0, 0, false
+	a.refusals, a.older, a.asking, a.doubt = 0, 0, false, doubt{}
 	a.pace = pace{last: a.pace.last, since: now}
 	for _, q := range a.quotas {
 		inFlight := q.inFlight
