@@ -20,7 +20,7 @@ var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
 	clause   = regexp.MustCompile(`(?m)^package `)
 	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|slog|store|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
-	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	link     = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 )
 
 func documents(t *testing.T) []string {
@@ -67,19 +67,38 @@ func TestDocumentsCompile(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// TestLinksOfDocumentsLead checks that every file that a document links to is there.
+// TestLinksOfDocumentsLead checks that every file, and every heading, that a document links to is there.
 func TestLinksOfDocumentsLead(t *testing.T) {
-	for _, name := range documents(t) {
+	for _, name := range append(documents(t), "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "bench/RESULTS.md") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(goBlock.ReplaceAllString(string(text), ""), -1) {
 			if strings.Contains(m[1], "actions/workflows/") {
 				continue // a page of the repository's host
 			}
-			_, err := os.Stat(filepath.Join(filepath.Dir(name), m[1]))
-			require.NoError(t, err, "%s links to %s", name, m[1])
+			target := name
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(name), m[1])
+			}
+			if m[2] == "" {
+				_, err := os.Stat(target)
+				require.NoError(t, err, "%s links to %s", name, m[1])
+			} else if assert.Equal(t, ".md", filepath.Ext(target), "%s links to %s%s", name, m[1], m[2]) {
+				assert.Contains(t, anchors(t, target), m[2], "%s links to %s%s", name, m[1], m[2])
+			}
 		}
 	}
+}
+
+// anchors returns the names that GitHub gives to the headings of a document.
+func anchors(t *testing.T, name string) (all []string) {
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		plain := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(plain, " ", "-"))
+	}
+	return all
 }
 
 // TestGuaranteesListEveryReason compares the table of reasons with the constants.
