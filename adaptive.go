@@ -47,6 +47,9 @@ type AIMD struct {
 // only wait, and n falls. Earlier latencies do not matter, so a slower service, another mix of requests or a deployment is not
 // mistaken for a queue. The limiters of Netflix and failsafe-go compare the latency with a remembered one.
 //
+// A client that shares its server with others sees only its own part of this. So while the server is slower than it was, the limit
+// is lowered at multiples of a power of two of nanoseconds of the wall clock, at which other clients do the same.
+//
 // A new key starts at Initial and doubles until the latency rises. n grows only while it is used. A refusal (a 429 without
 // Retry-After, a 503, a timeout, a broken connection) shows that the number in flight was too large; one more request is tried
 // again later. Refusals that do not become fewer with a lower n are ignored. After eight in a row, nothing is sent for 0.1 to 2

@@ -14,7 +14,6 @@ const (
 )
 
 var reasons = map[string]string{
-	"in-flight/four busy clients, 8 s apart": "Each client sees its own share of the elasticity only, and one that comes late takes the queue of the others for the idle server.",
 	"in-flight/a rate of 200 a second binds": "A rate is what this server has; with both, ours is at 118 / 1.00 / 0.1.",
 	"in-flight/503 above 4 requests": "All requests take the same time here, so a fifth request that is under way takes the place of one whose response is. A rate " +
 		"uses that; with the number 5 some would be refused.",

@@ -19,6 +19,7 @@ type Bar struct {
 	Like    string        // if set, Share is of what this client gets, measured beside it
 	Refused float64       // at most, of all that is sent; 0: any
 	P50     time.Duration // at most, until the header; 0: any
+	Slower  float64       // at most, the median as a multiple of that of Like; 0: any
 	Jain    float64       // at least, of the clients' accepted requests
 	Trend   float64       // at most, see Result; 0: any
 }
@@ -47,6 +48,7 @@ func (b Bar) Load(client string) Load {
 type Result struct {
 	Share, Refused float64
 	P50, P99       time.Duration
+	Slower         float64 // P50 as a multiple of that of Like; 0: there is none
 	Jain           float64
 	Trend          float64 // the ratio of largest to smallest in the last third, by that in the third before
 	Stalled        time.Duration
@@ -69,6 +71,7 @@ func (b Bar) Measure() (Result, error) {
 	r, err := b.measure(b.Client)
 	like := <-beside
 	r.Share *= 100 / like.Share
+	r.Slower = float64(r.P50) / float64(like.P50)
 	r.Stalled = max(r.Stalled, like.Stalled)
 	return r, cmp.Or(err, like.err)
 }
@@ -127,6 +130,7 @@ func (b Bar) Reached(r Result, margin float64) bool {
 	return r.Share >= b.Share-margin &&
 		atMost(r.Refused, b.Refused) &&
 		atMost(r.P50.Seconds()*1000, b.P50.Seconds()*1000) &&
+		(b.Slower == 0 || r.Slower <= b.Slower+margin/10) &&
 		r.Jain >= b.Jain-margin/100 &&
 		(b.Trend == 0 || r.Trend <= b.Trend+margin/10)
 }
@@ -150,6 +154,7 @@ func Median(all []Result) (m Result) {
 		P50:     duration(func(r Result) time.Duration { return r.P50 }),
 		P99:     duration(func(r Result) time.Duration { return r.P99 }),
 		Jain:    pick(func(r Result) float64 { return r.Jain }),
+		Slower:  pick(func(r Result) float64 { return r.Slower }),
 		Trend:   pick(func(r Result) float64 { return r.Trend }),
 		Stalled: duration(func(r Result) time.Duration { return r.Stalled }),
 	}

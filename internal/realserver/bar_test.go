@@ -10,13 +10,14 @@ import (
 )
 
 func TestReachedHeedsEveryFigure(t *testing.T) {
-	bar := Bar{Clients: 2, Share: 90, Refused: 2, P50: 100 * time.Millisecond, Jain: 0.98, Trend: 1.2}
-	good := Result{Share: 90, Refused: 2, P50: 100 * time.Millisecond, Jain: 0.98, Trend: 1.2}
+	bar := Bar{Clients: 2, Share: 90, Refused: 2, P50: 100 * time.Millisecond, Slower: 2.5, Jain: 0.98, Trend: 1.2}
+	good := Result{Share: 90, Refused: 2, P50: 100 * time.Millisecond, Slower: 2.5, Jain: 0.98, Trend: 1.2}
 	assert.True(t, bar.Reached(good, 0))
 	for name, spoil := range map[string]func(*Result){
 		"share":    func(r *Result) { r.Share = 89.9 },
 		"refused":  func(r *Result) { r.Refused = 2.1 },
 		"median":   func(r *Result) { r.P50 += time.Millisecond },
+		"slower":   func(r *Result) { r.Slower = 2.51 },
 		"fairness": func(r *Result) { r.Jain = 0.979 },
 		"trend":    func(r *Result) { r.Trend = 1.21 },
 	} {

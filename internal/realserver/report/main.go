@@ -203,7 +203,9 @@ func (r *report) goals(w io.Writer) {
 		if bar.Like != "" {
 			like := bar
 			like.Client = bar.Like
-			m.Share *= 100 / r.results[load(like)].median().Share
+			known := r.results[load(like)].median()
+			m.Share *= 100 / known.Share
+			m.Slower = float64(m.P50) / float64(known.P50)
 			text = fmt.Sprintf("%.1f %% of %s", m.Share, bar.Like)
 		}
 		_, why := bar.Least()
@@ -231,6 +233,9 @@ func aim(b realserver.Bar, m realserver.Result) string {
 	}
 	if b.P50 > 0 {
 		text += fmt.Sprintf(", median %v: %v", b.P50, m.P50.Round(time.Millisecond))
+	}
+	if b.Slower > 0 {
+		text += fmt.Sprintf(", median %.1f times: %.1f", b.Slower, m.Slower)
 	}
 	if b.Clients > 1 {
 		text += fmt.Sprintf(", fairness %.2f: %.3f, trend %.1f: %.2f", b.Jain, m.Jain, b.Trend, m.Trend)
