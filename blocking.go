@@ -365,7 +365,7 @@ func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
 		case err != nil:
 			return nil, err
 		case w != nil:
-			t.waiter, t.decided = w, l.core.Leave(w)
+			t.waiter, t.decided = w, l.core.Detach(w)
 			return t, nil
 		}
 		*g = l.grantOf(&p.Paid, &l.direct)
@@ -400,7 +400,7 @@ func (t *Ticket) Due() time.Time {
 	if t.waiter != nil {
 		due = l.core.DueOf(t.waiter)
 	}
-	if due == bucket.Never {
+	if due == meter.Never {
 		return time.Time{}
 	}
 	return l.core.Start.Add(time.Duration(due))

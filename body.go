@@ -85,7 +85,7 @@ func (b *body) end(whole bool) {
 		b.grant.Done() // each time, so that slots are free when Close returns
 	}
 	if first {
-		b.settle(whole)
+		b.settleFound(whole)
 	}
 	b.say()
 }
@@ -99,12 +99,12 @@ func (b *body) lapse() {
 	b.over = true
 	b.mu.Unlock()
 	if first {
-		b.settle(false)
+		b.settleFound(false)
 	}
 }
 
-// settle settles the charges whose costs were found. It is called once.
-func (b *body) settle(whole bool) {
+// settleFound settles the charges whose costs were found. It is called once.
+func (b *body) settleFound(whole bool) {
 	for i := range b.costs {
 		c := &b.costs[i]
 		cost, ok := c.finder.Sum()
@@ -149,7 +149,7 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 // follow settles the charges of a request by the headers of its response, and wraps the body if it may contain costs or
 // limits, or if slots are kept until its end. It returns the Grant to use from now on; nil: still g.
 func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant, more *bodyHints) *Grant {
-	slots, costs := t.settle(req, resp, kept.or(g))
+	slots, costs := t.settleByHeaders(req, resp, kept.or(g))
 	if !slots && costs == 0 && more == nil {
 		return kept
 	}
@@ -169,9 +169,9 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 	return b.grant
 }
 
-// settle settles the charges of a request by the headers of its response. It reports whether slots are kept until the end
-// of the body, and for how many charges the body may contain the cost.
-func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (slots bool, costs int) {
+// settleByHeaders settles the charges of a request by the headers of its response. It reports whether slots are kept until the
+// end of the body, and for how many charges the cost may be in the body.
+func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, g *Grant) (slots bool, costs int) {
 	empty := isEmpty(req, resp)
 	charges := g.grant.Charges()
 	for i := range charges {
@@ -179,7 +179,7 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 		policy := t.limiter.policyOf(c.Limit)
 		if f := policy.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
-				_ = t.limiter.settle(g, i, cost) // a wrong cost is ignored, as SettleFunc documents
+				_ = t.limiter.settleCharge(g, i, cost) // a wrong cost is ignored, as SettleFunc documents
 				continue
 			}
 		}
@@ -189,7 +189,7 @@ func (t *Transport) settle(req *http.Request, resp *http.Response, g *Grant) (sl
 			c.Kept = !policy.untilHeaders
 			slots = slots || c.Kept
 		case policy.costAt != nil && isJSON(resp):
-			c.Told = true
+			c.ByBody = true
 			costs++
 		}
 	}
@@ -207,7 +207,7 @@ func (b *body) watch(resp *http.Response, costs int) {
 	events := mediaType(resp) == eventStream
 	charges := b.grant.grant.Charges()
 	for i := range charges {
-		if c := &charges[i]; c.Told {
+		if c := &charges[i]; c.ByBody {
 			b.costs = append(b.costs, bodyCost{charge: i, finder: b.grant.limiter.policyOf(c.Limit).costAt.Finder(events)})
 		}
 	}

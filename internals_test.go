@@ -44,18 +44,19 @@ func TestExtremeValuesSaturate(t *testing.T) {
 			continue
 		}
 		wall := &meter.Wall{Unix: r.Int64N(1 << 61)}
-		b := bucket.Bucket{Limit: new(bucket.Limit), Extra: new(bucket.Extra), Meter: l.meter(0, l.rule.Shared(rt), l.rule.BurstOf(rt), wall)}
+		b := bucket.Bucket{Limit: new(bucket.Limit), Meter: l.meter(0, l.rule.Shared(rt), l.rule.BurstOf(rt), wall)}
 		now := meter.Instant(0)
 		for range 50 {
 			now = min(now+r.Int64N(1<<r.IntN(61)), meter.MaxPer/2)
 			if r.IntN(5) == 0 {
-				b.Held = now + extreme(1)&(meter.MaxPer-1)
+				b.Lift(now)
+				b.Hold(now, now+extreme(1)&(meter.MaxPer-1))
 			}
 			cost, ahead := extreme(1), min(extreme(0), 2*meter.MaxCount)
 			first, later := b.Ready(now, 0, cost), b.Ready(now, ahead, cost)
 			require.GreaterOrEqual(t, first, now, "%s %v, cost %d", l.kind, rt, cost)
 			require.GreaterOrEqual(t, later, first, "%s %v, cost %d after %d", l.kind, rt, cost, ahead)
-			if b.Held <= now && b.Meter.Payable(now, cost) {
+			if b.HeldByCaller() <= now && b.Meter.Payable(now, cost) {
 				require.Equal(t, now, first, "%s %v, cost %d", l.kind, rt, cost)
 				b.Meter.Take(now, now, cost, false)
 			}

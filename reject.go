@@ -116,7 +116,7 @@ func (r *Rejection) appendText(b []byte) []byte {
 		b = appendQuoted(append(b, ", key "...), r.Key)
 	}
 	b = append(b, ": "...)
-	wait, patience := rounded(r.Wait, true), rounded(r.Patience, false)
+	wait, most := rounded(r.Wait, true), rounded(r.Patience, false)
 	switch r.Reason {
 	case ReasonNoTokens:
 		if r.Wait == math.MaxInt64 {
@@ -125,12 +125,12 @@ func (r *Rejection) appendText(b []byte) []byte {
 		return appendDuration(appendCost(b, r.Cost), " can be paid in ", wait, ", and the request may not wait")
 	case ReasonMaxWait:
 		if r.Wait > r.Patience && r.Wait < math.MaxInt64 {
-			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the maximum of ", patience, "")
+			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the maximum of ", most, "")
 		}
-		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", patience, ""), wait)
+		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", most, ""), wait)
 	case ReasonDeadline:
 		if r.Wait >= r.Patience && r.Wait < math.MaxInt64 {
-			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the context's deadline (", patience, " left)")
+			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the context's deadline (", most, " left)")
 		}
 		return appendRest(append(b, "the wait exceeds the context's deadline"...), wait)
 	case ReasonQueueFull:
@@ -150,8 +150,8 @@ func (r *Rejection) appendText(b []byte) []byte {
 		return append(appendCost(b, r.Cost), " exceeds what the limit can ever pay"...)
 	case ReasonHeld:
 		b = appendDuration(b, "held for ", wait, "")
-		if patience > 0 {
-			b = appendDuration(b, ", and the maximum wait is ", patience, "")
+		if most > 0 {
+			b = appendDuration(b, ", and the maximum wait is ", most, "")
 		}
 		return b
 	case ReasonKeys:

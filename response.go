@@ -168,7 +168,7 @@ func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted mete
 		if !t.noHints && bareOf(resp.StatusCode) != quota.NotBare {
 			return true
 		}
-	case t.noHints || !t.quiet.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
+	case t.noHints || !t.sampler.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
 		return false
 	}
 	return !t.hints.Silent(host, resp.StatusCode, resp.Header)
@@ -190,10 +190,10 @@ func bareOf(status int) quota.Bare {
 	return quota.NotBare
 }
 
-// A quiet bounds how many good responses are read until a server first sends rate-limit information, because to look at each
+// A sampler bounds how many good responses are read until a server first sends rate-limit information, because to look at each
 // header of a response takes about as long as everything else that is done for a request. It is a leaky bucket for each of 64
 // sets of hosts, and holds the instant at which that is empty.
-type quiet [64]atomic.Int64
+type sampler [64]atomic.Int64
 
 const (
 	quietEvery = int64(time.Second) / 10_000 // between two responses that are read
@@ -201,7 +201,7 @@ const (
 )
 
 // reads reports whether a good response of a host, to a request that was granted then, is to be read.
-func (q *quiet) reads(host string, granted meter.Instant) bool {
+func (q *sampler) reads(host string, granted meter.Instant) bool {
 	place := q.place(host)
 	empty := place.Load()
 	if empty > granted+(quietBurst-1)*quietEvery {
@@ -212,11 +212,11 @@ func (q *quiet) reads(host string, granted meter.Instant) bool {
 }
 
 // gave reports whether there was a good response of a host, or of one with the same place.
-func (q *quiet) gave(host string) bool { return q.place(host).Load() > 0 }
+func (q *sampler) gave(host string) bool { return q.place(host).Load() > 0 }
 
 // place returns a host's place, which depends on the beginning and the end of its name, because a hash of all of it would take
 // longer than everything else that is done here.
-func (q *quiet) place(host string) *atomic.Int64 {
+func (q *sampler) place(host string) *atomic.Int64 {
 	var first, last uint64
 	if n := len(host); n >= 8 {
 		first, last = le64(host), le64(host[n-8:])
@@ -243,7 +243,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	host := hostOf(req)
 	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
 		if b := bareOf(resp.StatusCode); b != quota.NotBare && !t.noHints {
-			return &quota.Hints{Bare: b, Given: t.quiet.gave(host)}, nil
+			return &quota.Hints{Bare: b, Given: t.sampler.gave(host)}, nil
 		}
 		return nil, nil
 	}
@@ -257,7 +257,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	}
 	w := t.hintsFrom(resp.StatusCode, &signal)
 	if !signal.Limited && (resp.StatusCode != http.StatusForbidden || len(signal.Buckets) == 0) {
-		w.Bare, w.Given = bareOf(resp.StatusCode), t.quiet.gave(host)
+		w.Bare, w.Given = bareOf(resp.StatusCode), t.sampler.gave(host)
 	}
 	var more *bodyHints
 	if hasContent(req, resp) && t.hints.WantsBody(host, resp.StatusCode, resp.Header) {

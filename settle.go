@@ -87,7 +87,7 @@ func (g *Grant) settle(limit string, cost int64) error {
 	if i < 0 {
 		return errUncharged
 	}
-	return g.limiter.settle(g, i, cost)
+	return g.limiter.settleCharge(g, i, cost)
 }
 
 // A SettleFunc returns the true cost of a request from its response. If ok is false, the cost is unknown and the charge stays.
@@ -148,8 +148,8 @@ type SettleEvent struct {
 	Charged, Cost int64 // what was charged first, and what it really cost
 }
 
-// settle corrects the i-th charge of a Grant.
-func (l *Limiter) settle(g *Grant, i int, cost int64) error {
+// settleCharge corrects the i-th charge of a Grant.
+func (l *Limiter) settleCharge(g *Grant, i int, cost int64) error {
 	e, err := l.correct(g, i, cost)
 	if err == nil {
 		g.by.observer.settled(e)
@@ -157,7 +157,7 @@ func (l *Limiter) settle(g *Grant, i int, cost int64) error {
 	return err
 }
 
-// correct is settle without a hook.
+// correct is settleCharge without a hook.
 func (l *Limiter) correct(g *Grant, i int, cost int64) (e SettleEvent, err error) {
 	c := &g.grant.Charges()[i]
 	switch {
@@ -220,7 +220,7 @@ func (r *Receipt) Cost(limit string) (cost int64, ok bool) {
 func (r *Receipt) Settle(limit string, cost int64) error {
 	err := errUncharged
 	if g, i := r.find(limit); g != nil {
-		err = g.limiter.settle(g, i, cost)
+		err = g.limiter.settleCharge(g, i, cost)
 	}
 	if err != nil {
 		return fmt.Errorf("throttle: Settle(%q, %d): %w", limit, cost, err)

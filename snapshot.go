@@ -89,9 +89,7 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 		return all // the store keeps it
 	}
 	s := saved.Bucket{Limit: b.Limit.Name, Kind: string(l.policyOf(b.Limit).kind), Key: saved.Key(b.Key), After: time.Duration(now - began)}
-	if b.Extra != nil {
-		s.Held = time.Duration(max(0, b.Held-now))
-	}
+	s.Held = time.Duration(max(0, b.HeldByCaller()-now))
 	switch m := b.Meter.(type) {
 	case meter.Saver:
 		state := m.Save(now)

@@ -93,7 +93,7 @@ func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitSta
 			s.Rate = li.Shared(li.Rate).PerSecond()
 		}
 	}
-	if held := max(li.Held, li.HeldMost); held > now {
+	if held := max(li.AllHeldUntil(), li.KeysHeldUntil()); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}
 	return s

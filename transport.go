@@ -32,9 +32,9 @@ type Transport struct {
 	plain   []bucket.Charge // of each request without overrides in its context; nil: functions return keys or costs
 
 	connections connections
-	asker       *asker // by pointer, because it is written while other goroutines read these fields
-	quiet       *quiet // the same
-	readsAll    bool   // each response is read
+	asker       *asker   // by pointer, because it is written while other goroutines read these fields
+	sampler     *sampler // by pointer, for that reason too
+	readsAll    bool     // each response is read
 	exempted    atomic.Uint64
 }
 
@@ -52,7 +52,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
 		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints, asker: new(asker),
 	}
-	t.quiet, t.readsAll = new(quiet), len(c.usedOf("WithServerHints")) > 0
+	t.sampler, t.readsAll = new(sampler), len(c.usedOf("WithServerHints")) > 0
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}

@@ -29,7 +29,7 @@ type Learner interface {
 	meter.Holder
 	// Answered takes the outcome of a request, and returns what stands for charged from then on.
 	Answered(now meter.Instant, charged int64, sent meter.Instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64
-	Refund(charged int64, now meter.Instant, cost int64) // as GiveBack, for a request whose outcome was told
+	Refund(charged int64, now meter.Instant, cost int64) // as GiveBack, for a request that was answered
 	Retuned() (aimd.Retune, bool)
 }
 

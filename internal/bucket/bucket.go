@@ -6,118 +6,125 @@ import (
 	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/supply"
 )
 
-// A Bucket is the state of one limit for one key. There may be a million of them, so what few of them need is apart.
+// A Bucket is the state of one limit for one key. There may be a million of them, so what few of them need is in a struct of its
+// own.
 type Bucket struct {
 	Limit *Limit
 	Key   string
 	Meter meter.Meter
 	keep.Entry
-	*Extra // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
+	*extra // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
 }
 
-// An Extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
-type Extra struct {
-	Own    Rate        // as RateFor said; zero: the limit's
-	Asked  uint64      // the number of the last Refresh before RateFor was asked
-	Lease  *Lease      // the budget is in a store, and the meter is the lease's; nil: the budget is here
-	Held   Instant     // nothing goes before
-	Point  order.Point // where requests wait
-	Alarm  alarm       // of a lease
-	Marked bool        // in leases.marked
+// An extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
+type extra struct {
+	own    meter.Rate             // as RateFor said; zero: the limit's
+	asked  uint64                 // the number of the last Refresh before RateFor was asked
+	Lease  *supply.Lease[*Bucket] // the budget is in a store, and the meter is the lease's; nil: the budget is here
+	held   meter.Instant          // no request is granted before
+	Point  order.Point            // where requests wait
+	alarm  alarm                  // of a lease
+	marked bool                   // in leases.marked
 }
 
 // wallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
 const wallCheck = int64(time.Minute)
 
-// Needs returns the extra of a bucket, and makes it if there is none.
-func (b *Bucket) Needs() *Extra {
-	if b.Extra == nil {
-		b.Extra = new(Extra)
-		b.Alarm.Of = b
+// Needs returns what a bucket has beyond what all of them have, and makes it if there is none.
+func (b *Bucket) Needs() *extra {
+	if b.extra == nil {
+		b.extra = new(extra)
+		b.alarm.of = b
 		b.Point.Payer, b.Point.Fair = (*payer)(b), b.Limit.Fair
 		if b.Limit.Wall {
 			b.Point.Recheck = wallCheck
 		}
 	}
-	return b.Extra
+	return b.extra
 }
 
 // HasLines reports whether requests wait that fall under the bucket.
-func (b *Bucket) HasLines() bool { return b.Extra != nil && b.Point.Waiting() > 0 }
+func (b *Bucket) HasLines() bool { return b.extra != nil && b.Point.Waiting() > 0 }
 
 // isOpen reports whether no hold and no waiting request stops one that comes now.
-func (b *Bucket) isOpen(now Instant) bool {
-	e := b.Extra
-	return b.Limit.Held <= now && (e == nil || e.Point.Waiting() == 0 && e.Held <= now)
+func (b *Bucket) isOpen(now meter.Instant) bool {
+	e := b.extra
+	return b.Limit.held <= now && (e == nil || e.Point.Waiting() == 0 && e.held <= now)
 }
 
 // Leased returns the lease of the bucket; nil: its budget is not in a store.
-func (b *Bucket) Leased() *Lease {
-	if b.Extra == nil {
+func (b *Bucket) Leased() *supply.Lease[*Bucket] {
+	if b.extra == nil {
 		return nil
 	}
 	return b.Lease
 }
 
 // HasOwnRate reports whether the rate of the bucket is not that of its limit.
-func (b *Bucket) HasOwnRate() bool { return b.Extra != nil && b.Own != Rate{} }
+func (b *Bucket) HasOwnRate() bool { return b.extra != nil && b.own != meter.Rate{} }
 
 // Rate returns the rate of its limit for its key.
-func (b *Bucket) Rate() Rate {
+func (b *Bucket) Rate() meter.Rate {
 	if b.HasOwnRate() {
-		return b.Limit.Shared(b.Own)
+		return b.Limit.Shared(b.own)
 	}
 	return b.Limit.Shared(b.Limit.Rate)
 }
 
-// opens returns the instant before which nothing goes, whatever there is to pay with.
-func (b *Bucket) opens() Instant {
-	if b.Extra == nil {
-		return b.Limit.Held
-	}
-	return max(b.Limit.Held, b.Held)
-}
+// opens returns the end of all holds by callers in this process.
+func (b *Bucket) opens() meter.Instant { return max(b.Limit.held, b.HeldByCaller()) }
 
 // Ready returns when cost can be paid here once ahead has been, not before from.
-func (b *Bucket) Ready(from Instant, ahead, cost int64) Instant {
+func (b *Bucket) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	return b.Meter.Ready(max(from, b.opens()), ahead, cost)
 }
 
 // HeldUntil returns the end of the hold of a caller, a server or a controller.
-func (b *Bucket) HeldUntil() Instant {
-	return max(b.Limit.Held, b.HeldAlone())
+func (b *Bucket) HeldUntil() meter.Instant {
+	return max(b.Limit.held, b.HeldAlone())
 }
 
 // HeldAlone returns the end of the hold of this bucket alone, without HoldAll.
-func (b *Bucket) HeldAlone() (until Instant) {
-	if b.Extra != nil {
-		until = b.Held
-	}
-	if b.Limit.holds {
+func (b *Bucket) HeldAlone() meter.Instant {
+	until := b.HeldByCaller()
+	if b.Limit.isHolder {
 		until = max(until, b.Meter.(meter.Holder).HeldUntil())
 	}
 	return until
 }
 
-// Hold lets nothing go before until: in all processes, where the budget is shared.
-func (b *Bucket) Hold(now, until Instant) {
+// Hold blocks all requests until then: in all processes, where the budget is shared.
+func (b *Bucket) Hold(now, until meter.Instant) {
 	if b.Leased() != nil {
 		b.Lease.Hold(now, until)
-		return
+	} else {
+		e := b.Needs()
+		e.held = max(e.held, until)
 	}
-	e := b.Needs()
-	e.Held = max(e.Held, until)
+	b.NoteHold()
+}
+
+// NoteHold notes in the limit that a hold of the bucket may be the last to end.
+func (b *Bucket) NoteHold() { b.Limit.heldMost = max(b.Limit.heldMost, b.HeldAlone()) }
+
+// HeldByCaller returns the end of the hold that a caller has set in this process; 0: there was none.
+func (b *Bucket) HeldByCaller() meter.Instant {
+	if b.extra == nil {
+		return 0
+	}
+	return b.held
 }
 
 // Lift ends what hold did, and reports whether there was a hold.
-func (b *Bucket) Lift(now Instant) bool {
-	if b.Extra == nil {
+func (b *Bucket) Lift(now meter.Instant) bool {
+	if b.extra == nil {
 		return false
 	}
-	held := b.Held > now
-	b.Held = min(b.Held, now)
+	held := b.held > now
+	b.held = min(b.held, now)
 	if b.Lease != nil && (held || b.Lease.HeldUntil() > now) {
 		b.Lease.Hold(now, now)
 		return true
@@ -126,7 +133,7 @@ func (b *Bucket) Lift(now Instant) bool {
 }
 
 // PerSecond returns the rate in tokens; 0: there is none.
-func (b *Bucket) PerSecond(now Instant) float64 {
+func (b *Bucket) PerSecond(now meter.Instant) float64 {
 	if m, ok := b.Meter.(meter.Rater); ok {
 		return m.PerSecond(now)
 	}
@@ -143,28 +150,28 @@ func (b *Bucket) PerSecondAsSet() float64 {
 
 // Callers returns how many callers wait, where they take turns.
 func (b *Bucket) Callers() int {
-	if b.Extra == nil {
+	if b.extra == nil {
 		return 0
 	}
 	return b.Point.Callers()
 }
 
-// Waiting returns how many requests in line fall under the bucket.
+// Waiting returns how many requests wait that fall under the bucket.
 func (b *Bucket) Waiting() int {
-	if b.Extra == nil {
+	if b.extra == nil {
 		return 0
 	}
 	return b.Point.Waiting()
 }
 
 // Wait returns how long a request of cost 1 that comes now would wait for the bucket, as far as is known.
-func (b *Bucket) Wait(now Instant) time.Duration {
+func (b *Bucket) Wait(now meter.Instant) time.Duration {
 	var ahead int64
 	if b.HasLines() {
 		n := 0
 		for first, sums := range b.Point.Blocked {
 			for i, sum := range sums {
-				if BucketOf(first.Point(i)) == b {
+				if bucketOf(first.Point(i)) == b {
 					ahead = meter.AddCount(ahead, sum)
 				}
 			}
@@ -181,31 +188,29 @@ const maxBlocked = 64
 
 // Capacity returns how many tokens the bucket holds when it is full; 0: there is no bound.
 func (b *Bucket) Capacity() float64 {
-	if most := b.Meter.Most(); most < MaxCount {
+	if most := b.Meter.Most(); most < meter.MaxCount {
 		return float64(most)
 	}
 	return 0
 }
 
 // Matters returns until when the bucket must be kept, and from when it is as good as new.
-func (b *Bucket) Matters(now Instant) (must, full Instant) {
+func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 	if b.HasLines() {
-		return Never, Never
+		return meter.Never, meter.Never
 	}
 	must, full = b.Meter.Matters(now)
-	if b.Extra != nil {
-		must = max(must, b.Held)
-	}
+	must = max(must, b.HeldByCaller())
 	return must, max(must, full)
 }
 
 // A payer is a bucket as the order of waiters sees it.
 type payer Bucket
 
-func BucketOf(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
+func bucketOf(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
 
 // Ready implements [order.Payer].
-func (p *payer) Ready(from Instant, cost int64) Instant {
+func (p *payer) Ready(from meter.Instant, cost int64) meter.Instant {
 	b := (*Bucket)(p)
 	if b.Lease != nil {
 		b.MarkLease() // what is to be asked for may be something else from now on
@@ -215,7 +220,7 @@ func (p *payer) Ready(from Instant, cost int64) Instant {
 }
 
 // Plan implements [order.Payer].
-func (p *payer) Plan(from Instant, ahead, cost int64) Instant {
+func (p *payer) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	return (*Bucket)(p).PlanFor(from, ahead, cost)
 }
 
@@ -231,9 +236,9 @@ func (p *payer) Interval() int64 {
 func (p *payer) Most() int64 { return p.Meter.Most() }
 
 // Denies returns why a request is rejected that would be granted at due, and may not wait or is held past until.
-func (b *Bucket) Denies(due, until Instant) Reason {
+func (b *Bucket) Denies(due, until meter.Instant) Reason {
 	switch {
-	case due == Never:
+	case due == meter.Never:
 		return ReasonCost
 	case b.isHeld(until):
 		return ReasonHeld
@@ -242,16 +247,16 @@ func (b *Bucket) Denies(due, until Instant) Reason {
 }
 
 // isHeld reports whether a hold that lasts longer than until, or a server, stops requests here.
-func (b *Bucket) isHeld(until Instant) bool { return b.Limit.Gates || b.HeldUntil() > until }
+func (b *Bucket) isHeld(until meter.Instant) bool { return b.Limit.Gates || b.HeldUntil() > until }
 
 // Soonest returns when a request that could go at due can go as things are now, if that is later and known. due is a lower bound
 // where it depends on responses that have not come.
-func (b *Bucket) Soonest(due Instant, cost int64) Instant {
-	if until := b.blockedUntil(); until > 0 && until <= due && due < Never {
+func (b *Bucket) Soonest(due meter.Instant, cost int64) meter.Instant {
+	if until := b.blockedUntil(); until > 0 && until <= due && due < meter.Never {
 		return b.Lease.Out().Again() // the store is asked then
 	}
 	if b.Limit.Plans {
-		if ready := b.Ready(0, 0, cost); ready < Never {
+		if ready := b.Ready(0, 0, cost); ready < meter.Never {
 			return max(due, ready)
 		}
 	}
@@ -259,20 +264,37 @@ func (b *Bucket) Soonest(due Instant, cost int64) Instant {
 }
 
 // PlanFor returns when cost can be paid here once what is ahead has been, as far as is known: a lower bound for a planner.
-func (b *Bucket) PlanFor(from Instant, ahead, cost int64) Instant {
+func (b *Bucket) PlanFor(from meter.Instant, ahead, cost int64) meter.Instant {
 	from = max(from, b.opens())
 	if !b.Limit.Plans {
 		return b.Meter.Ready(from, ahead, cost)
 	}
 	due := b.Meter.(meter.Planner).Plan(from, ahead, cost)
-	if until := b.blockedUntil(); until > due && due < Never && b.Meter.Ready(from, ahead, cost) == Never {
+	if until := b.blockedUntil(); until > due && due < meter.Never && b.Meter.Ready(from, ahead, cost) == meter.Never {
 		return until
 	}
 	return due
 }
 
+// Refresh gives the bucket the rate that the Refresh of that number asked for, except where RateFor was asked since. It reports
+// whether that is another rate.
+func (b *Bucket) Refresh(own meter.Rate, nth uint64, now meter.Instant) bool {
+	if b.asked >= nth {
+		return false
+	}
+	changed := b.own != own
+	if b.asked, b.own = nth, own; changed {
+		r, size := b.Limit.Terms(own)
+		b.SetTerms(r, size, now)
+	}
+	return changed
+}
+
+// IsStale reports whether the rate of the bucket was asked for before the last Refresh of its limit.
+func (b *Bucket) IsStale() bool { return b.Limit.Asks && b.asked < b.Limit.Refreshed }
+
 // SetTerms sets the rate and the size of a bucket.
-func (b *Bucket) SetTerms(r Rate, size int64, now Instant) {
+func (b *Bucket) SetTerms(r meter.Rate, size int64, now meter.Instant) {
 	b.Meter.Retune(now, r)
 	b.Meter.Resize(now, size)
 }

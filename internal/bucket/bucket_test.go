@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ const second = int64(time.Second)
 
 // newLimit returns a limit at work: a token bucket of n a second, which holds as many.
 func newLimit(n int64, change ...func(*Limit)) *Limit {
-	li := &Limit{Rule: Rule{Name: "calls", Rate: Rate{N: n, Per: time.Second}, Burst: -1, Initial: -1, Share: 1, Rated: true}, Buckets: make(map[string]*Bucket)}
+	li := &Limit{Rule: Rule{Name: "calls", Rate: meter.Rate{N: n, Per: time.Second}, Burst: -1, Initial: -1, Share: 1, Rated: true}, buckets: make(map[string]*Bucket)}
 	for _, f := range change {
 		f(li)
 	}
@@ -27,7 +28,7 @@ func newLimit(n int64, change ...func(*Limit)) *Limit {
 
 // bucketFor returns a new bucket of a limit, as long as it has no meter of another kind.
 func (li *Limit) bucketFor(key string) *Bucket {
-	r, burst := li.Terms(Rate{})
+	r, burst := li.Terms(meter.Rate{})
 	return li.bucketWith(key, meter.NewTokenBucket(0, r, burst, li.InitialOf(burst)))
 }
 
@@ -36,9 +37,9 @@ func (li *Limit) bucketWith(key string, m meter.Meter) *Bucket {
 	if key == "" {
 		li.Single = b
 	} else {
-		li.Buckets[key] = b
+		li.buckets[key] = b
 	}
-	li.Look(m)
+	li.NoteMeter(m)
 	return b
 }
 
@@ -49,22 +50,22 @@ func TestAShareLeavesWholeTokensAndNeverNone(t *testing.T) {
 	}{{1, 100, 100}, {.29, 100, 29}, {.5, 3, 1}, {.1, 5, 0}, {.7, 10, 7}, {1e-9, 1e9, 1}, {1, math.MaxInt64, math.MaxInt64}} {
 		l := &Rule{Share: c.share}
 		require.Equal(t, c.part, l.Part(c.n), "%g of %d", c.share, c.n)
-		require.Equal(t, max(1, c.part), (&Rule{Share: c.share, Burst: c.n}).BurstOf(Rate{N: 7, Per: 1}))
+		require.Equal(t, max(1, c.part), (&Rule{Share: c.share, Burst: c.n}).BurstOf(meter.Rate{N: 7, Per: 1}))
 	}
 }
 
 func TestAShareOfARateIsALongerPeriodAndOfAWindowFewerTokens(t *testing.T) {
-	r := Rate{N: 10, Per: time.Second}
+	r := meter.Rate{N: 10, Per: time.Second}
 	require.Equal(t, r, (&Rule{Share: 1}).Shared(r))
-	require.Equal(t, Rate{N: 10, Per: 4 * time.Second}, (&Rule{Share: .25}).Shared(r))
-	require.Equal(t, Rate{N: 2, Per: time.Second}, (&Rule{Share: .25, Windowed: true}).Shared(r))
+	require.Equal(t, meter.Rate{N: 10, Per: 4 * time.Second}, (&Rule{Share: .25}).Shared(r))
+	require.Equal(t, meter.Rate{N: 2, Per: time.Second}, (&Rule{Share: .25, Windowed: true}).Shared(r))
 	require.Equal(t, r, (&Rule{Share: .25, Frees: true}).Shared(r), "the period of slots is a pause")
-	most := (&Rule{Share: .5}).Shared(Rate{N: math.MaxInt64, Per: math.MaxInt64})
-	require.Equal(t, Rate{N: MaxCount, Per: time.Duration(MaxPer)}, most)
+	most := (&Rule{Share: .5}).Shared(meter.Rate{N: math.MaxInt64, Per: math.MaxInt64})
+	require.Equal(t, meter.Rate{N: meter.MaxCount, Per: time.Duration(meter.MaxPer)}, most)
 }
 
 func TestABucketIsAsLargeAsItsRateUnlessItSaysOtherwise(t *testing.T) {
-	r := Rate{N: 10, Per: time.Second}
+	r := meter.Rate{N: 10, Per: time.Second}
 	require.EqualValues(t, 10, (&Rule{Share: 1, Burst: -1}).BurstOf(r))
 	require.EqualValues(t, 5, (&Rule{Share: .5, Burst: -1}).BurstOf(r))
 	require.EqualValues(t, 3, (&Rule{Share: 1, Burst: 3}).BurstOf(r))
@@ -75,9 +76,9 @@ func TestABucketIsAsLargeAsItsRateUnlessItSaysOtherwise(t *testing.T) {
 }
 
 func TestAKeyHasTheTermsOfItsLimitOrItsOwn(t *testing.T) {
-	own := Rate{N: 3, Per: time.Second}
+	own := meter.Rate{N: 3, Per: time.Second}
 	li := newLimit(10)
-	r, burst := li.Terms(Rate{})
+	r, burst := li.Terms(meter.Rate{})
 	require.Equal(t, li.Rate, r)
 	require.EqualValues(t, 10, burst)
 	r, burst = li.Terms(own)
@@ -90,7 +91,7 @@ func TestAKeyHasTheTermsOfItsLimitOrItsOwn(t *testing.T) {
 	require.False(t, b.HasOwnRate())
 	require.Equal(t, li.Rate, b.Rate())
 	require.InDelta(t, 10, b.PerSecondAsSet(), 0)
-	b.Needs().Own = own
+	b.Needs().own = own
 	require.True(t, b.HasOwnRate())
 	require.Equal(t, own, b.Rate())
 	require.InDelta(t, 3, b.PerSecondAsSet(), 0)
@@ -109,7 +110,7 @@ func TestNothingGoesBeforeTheEndOfAHold(t *testing.T) {
 	require.Equal(t, 2*second, b.Ready(0, 0, 1))
 	require.Equal(t, 2*second, b.HeldUntil())
 	require.True(t, other.isOpen(0))
-	li.Held = 3 * second
+	li.held = 3 * second
 	require.Equal(t, 3*second, other.Ready(0, 0, 1))
 	require.Equal(t, 3*second, b.HeldUntil())
 	require.Equal(t, 2*second, b.HeldAlone())
@@ -123,10 +124,10 @@ func TestNothingGoesBeforeTheEndOfAHold(t *testing.T) {
 // A holding is a meter that holds by itself.
 type holding struct {
 	meter.Unlimited
-	until Instant
+	until meter.Instant
 }
 
-func (h holding) HeldUntil() Instant { return h.until }
+func (h holding) HeldUntil() meter.Instant { return h.until }
 
 func TestAMeterMayHoldToo(t *testing.T) {
 	li := newLimit(1)
@@ -150,10 +151,10 @@ func TestABucketMattersAsLongAsItIsNotFullOrHeld(t *testing.T) {
 	require.Equal(t, second, must)
 	require.Equal(t, second, full)
 	var o order.Order
-	o.Join(&order.Waiter{At: []*order.Point{&b.Point}, Costs: []int64{1}, Last: Never}, 0)
+	o.Join(&order.Waiter{At: []*order.Point{&b.Point}, Costs: []int64{1}, Last: meter.Never}, 0)
 	must, full = b.Matters(0)
-	require.Equal(t, Never, must)
-	require.Equal(t, Never, full)
+	require.Equal(t, meter.Never, must)
+	require.Equal(t, meter.Never, full)
 	require.True(t, b.HasLines())
 	require.Equal(t, 1, b.Waiting())
 }
@@ -168,7 +169,7 @@ func TestWaitIsThatOfARequestBehindAllOthers(t *testing.T) {
 	require.Equal(t, 100*time.Millisecond, b.Wait(0))
 	var o order.Order
 	for range 5 {
-		o.Join(&order.Waiter{At: []*order.Point{&b.Needs().Point}, Costs: []int64{2}, Last: Never}, 0)
+		o.Join(&order.Waiter{At: []*order.Point{&b.Needs().Point}, Costs: []int64{2}, Last: meter.Never}, 0)
 		w, _ := o.Next(0)
 		require.Nil(t, w)
 	}
@@ -184,7 +185,7 @@ func TestCapacityIsWhatAFullBucketHas(t *testing.T) {
 
 func TestTermsReachTheMeter(t *testing.T) {
 	b := newLimit(10).bucketFor("")
-	b.SetTerms(Rate{N: 1, Per: time.Second}, 2, 0)
+	b.SetTerms(meter.Rate{N: 1, Per: time.Second}, 2, 0)
 	require.EqualValues(t, 2, b.Meter.Most())
 	require.Equal(t, second, b.Ready(0, 2, 1))
 }
@@ -192,15 +193,15 @@ func TestTermsReachTheMeter(t *testing.T) {
 // A planner knows that a response is missing.
 type planner struct {
 	meter.Unlimited
-	ready, plan Instant
+	ready, plan meter.Instant
 }
 
-func (p planner) Ready(from Instant, _, _ int64) Instant { return max(from, p.ready) }
-func (p planner) Plan(from Instant, _, _ int64) Instant  { return max(from, p.plan) }
+func (p planner) Ready(from meter.Instant, _, _ int64) meter.Instant { return max(from, p.ready) }
+func (p planner) Plan(from meter.Instant, _, _ int64) meter.Instant  { return max(from, p.plan) }
 
 func TestAPlanIsALowerBoundWhereAResponseIsMissing(t *testing.T) {
 	li := newLimit(1)
-	b := li.bucketWith("", planner{ready: Never, plan: 3})
+	b := li.bucketWith("", planner{ready: meter.Never, plan: 3})
 	require.True(t, li.Plans)
 	require.EqualValues(t, 3, b.PlanFor(0, 0, 1))
 	require.EqualValues(t, 5, b.PlanFor(5, 0, 1))
@@ -211,13 +212,13 @@ func TestAPlanIsALowerBoundWhereAResponseIsMissing(t *testing.T) {
 	require.EqualValues(t, 7, b.PlanFor(0, 0, 1))
 	b = newLimit(10).bucketFor("")
 	require.Equal(t, second/10, b.PlanFor(0, 10, 1))
-	require.Equal(t, Never, b.PlanFor(0, 0, 11))
+	require.Equal(t, meter.Never, b.PlanFor(0, 0, 11))
 }
 
 func TestWhyARequestMayNotGo(t *testing.T) {
 	b := newLimit(10).bucketFor("")
 	require.Equal(t, ReasonNoTokens, b.Denies(second, 0))
-	require.Equal(t, ReasonCost, b.Denies(Never, 0))
+	require.Equal(t, ReasonCost, b.Denies(meter.Never, 0))
 	b.Hold(0, second)
 	require.Equal(t, ReasonHeld, b.Denies(second, second-1))
 	require.Equal(t, ReasonNoTokens, b.Denies(second, second))
@@ -228,7 +229,7 @@ func TestWhyARequestMayNotGo(t *testing.T) {
 func TestThePayerIsTheBucketItself(t *testing.T) {
 	b := newLimit(10).bucketFor("a")
 	p := &b.Needs().Point
-	require.Same(t, b, BucketOf(p))
+	require.Same(t, b, bucketOf(p))
 	require.Equal(t, second/10, p.Plan(0, 10, 1))
 	require.EqualValues(t, 7, p.Ready(7, 10))
 	require.EqualValues(t, 10, p.Most())
@@ -237,24 +238,24 @@ func TestThePayerIsTheBucketItself(t *testing.T) {
 	fair := newLimit(1, func(li *Limit) { li.Fair, li.Wall = true, true }).bucketFor("").Needs()
 	require.True(t, fair.Point.Fair)
 	require.Equal(t, int64(time.Minute), fair.Point.Recheck)
-	require.Same(t, b.Extra, b.Needs())
+	require.Same(t, b.extra, b.Needs())
 }
 
 func TestHoldsOfKeysWithoutRoomAreBounded(t *testing.T) {
 	li := newLimit(1)
-	for i := range MaxHolds {
+	for i := range maxHolds {
 		require.True(t, li.KeepHold(strconv.Itoa(i), second+int64(i), 0))
 	}
 	require.True(t, li.KeepHold("5", 9*second, 0), "it is there")
-	require.Equal(t, 9*second, li.HeldMost)
+	require.Equal(t, 9*second, li.heldMost)
 	require.False(t, li.KeepHold("one more", 10*second, 0))
-	require.Equal(t, 10*second, li.TakeHold("another"), "all new keys are held")
-	require.Equal(t, 10*second, li.HeldMost)
+	require.Equal(t, 10*second, li.takeHold("another"), "all new keys are held")
+	require.Equal(t, 10*second, li.heldMost)
 	require.True(t, li.KeepHold("one more", 11*second, second+100), "some are over")
-	require.Len(t, li.Holds, MaxHolds-101+1+1, "and that of 5")
-	li.HoldNew = 0
-	require.Equal(t, 9*second, li.TakeHold("5"))
-	require.Zero(t, li.TakeHold("5"), "it is taken")
+	require.Len(t, li.holds, maxHolds-101+1+1, "and that of 5")
+	li.holdNew = 0
+	require.Equal(t, 9*second, li.takeHold("5"))
+	require.Zero(t, li.takeHold("5"), "it is taken")
 }
 
 func TestBucketsAreFoundByKey(t *testing.T) {
@@ -303,4 +304,68 @@ func TestWaitsAreCountedUpToTheirBounds(t *testing.T) {
 func TestAnAnswerHasTheWaitOfItsHints(t *testing.T) {
 	require.Zero(t, (&Answer{}).RetryAfter())
 	require.Equal(t, time.Minute, (&Answer{Hints: &quota.Hints{Wait: time.Minute}}).RetryAfter())
+}
+
+func TestALimitKeepsItsBucketsUntilTheyAreForgotten(t *testing.T) {
+	li := NewLimit(Rule{Rate: meter.Rate{N: 3, Per: time.Second}, Burst: -1, Initial: -1, Share: 1, Asks: true}, false)
+	require.Equal(t, int64(3), li.Size)
+	require.InDelta(t, 3, li.PerSecond, 0)
+	makes := func(r meter.Rate, burst int64) meter.Meter { return meter.NewTokenBucket(0, r, burst, burst) }
+	single := li.NewBucket("", meter.Rate{}, makes)
+	require.Same(t, single, li.Bucket(""))
+	require.Zero(t, li.Keys())
+	require.False(t, li.Keyed)
+
+	li.KeepHold("a", 5*second, 0)
+	own := meter.Rate{N: 7, Per: time.Second}
+	b := li.NewBucket("a", own, makes)
+	require.Equal(t, own, b.Rate())
+	require.Equal(t, int64(7), b.Meter.Most())
+	require.Equal(t, 5*second, b.HeldByCaller(), "the hold of its key")
+	require.Zero(t, li.Release("a"), "which is the bucket's now")
+	require.Nil(t, li.Bucket("a"))
+	li.Keep(b)
+	require.Same(t, b, li.Bucket("a"))
+	require.Equal(t, []*Bucket{b}, slices.Collect(li.All()))
+	require.Equal(t, 1, li.Keys())
+	require.True(t, li.Keyed)
+	li.Forget(b)
+	require.Nil(t, li.Bucket("a"))
+	require.Zero(t, li.Keys())
+}
+
+func TestARateIsRefreshedUnlessItWasAskedForSince(t *testing.T) {
+	li := newLimit(3)
+	li.Asks, li.Refreshed = true, 2
+	b := li.bucketFor("a")
+	b.Needs()
+	require.True(t, b.IsStale())
+	own := meter.Rate{N: 7, Per: time.Second}
+	require.True(t, b.Refresh(own, 2, 0))
+	require.Equal(t, []any{own, int64(7), false}, []any{b.Rate(), b.Meter.Most(), b.IsStale()})
+	require.False(t, b.Refresh(meter.Rate{N: 9, Per: time.Second}, 2, 0), "it was asked for since")
+	require.False(t, b.Refresh(own, 3, 0), "it is no other rate")
+	require.False(t, b.Refresh(meter.Rate{}, 3, 0))
+	require.Equal(t, own, b.Rate())
+}
+
+func TestTheLatestHoldOfALimitIsCountedAgain(t *testing.T) {
+	li := newLimit(3)
+	b, other := li.bucketFor("a"), li.bucketFor("b")
+	b.Hold(0, 5*second)
+	other.Hold(0, 3*second)
+	li.KeepHold("gone", 4*second, 0)
+	li.HoldAll(2 * second)
+	li.HoldAll(second)
+	require.Equal(t, []meter.Instant{2 * second, 5 * second}, []meter.Instant{li.AllHeldUntil(), li.KeysHeldUntil()})
+	b.Lift(second)
+	li.Recount()
+	require.Equal(t, 4*second, li.KeysHeldUntil())
+	other.NoteHold()
+	b.NoteHold()
+	require.Equal(t, 4*second, li.KeysHeldUntil())
+	require.Equal(t, 4*second, li.Release("gone"))
+	li.ReleaseAll(second)
+	require.Equal(t, second, li.AllHeldUntil())
+	require.Equal(t, 3*second, other.HeldByCaller(), "that of a bucket stays")
 }

@@ -15,7 +15,7 @@ type Charge struct {
 
 	Outcome aimd.Outcome // by the limit's Classify; 0: by the response
 	Kept    bool         // a slot that Grant.Done gives back
-	Told    bool         // the body of the response may tell the cost
+	ByBody  bool         // the cost may be in the body of the response
 	Settled bool         // guarded by the lock, as cost is from then on
 	Ghost   *Place       // see ghost.go; nil: paid is known
 }
@@ -86,7 +86,7 @@ func (g *Grant) Keep(charges []Charge) {
 func (p *Paid) Add(li *Limit, key string, cost int64) {
 	p.Charges = p.Charges[:len(p.Charges)+1] // field by field into zeroed memory, because every request comes here
 	c := &p.Charges[len(p.Charges)-1]
-	c.Limit, c.Key, c.Cost = li, key, min(cost, MaxCount)
+	c.Limit, c.Key, c.Cost = li, key, min(cost, meter.MaxCount)
 	if key == "" {
 		c.Bucket = li.Single
 	}
@@ -103,14 +103,14 @@ func (p *Paid) AddAll(charges []Charge) {
 // Find finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) Find() bool {
 	if c.Key != "" && !c.Limit.Gates { // else it is found already
-		c.Bucket = c.Limit.Buckets[c.Key]
+		c.Bucket = c.Limit.buckets[c.Key]
 	}
 	return c.Bucket != nil
 }
 
 // Payable reports whether all charges can be paid now and no request waits there, or whether a bucket is missing; otherwise
 // all are found.
-func Payable(charges []Charge, now Instant) (ok, missing bool) {
+func Payable(charges []Charge, now meter.Instant) (ok, missing bool) {
 	ok = true
 	for i := range charges {
 		c := &charges[i]
@@ -123,7 +123,7 @@ func Payable(charges []Charge, now Instant) (ok, missing bool) {
 }
 
 // Passes reports whether nothing stops the charge except what it costs.
-func (c *Charge) Passes(now Instant) bool {
+func (c *Charge) Passes(now meter.Instant) bool {
 	return c.Cost >= 0 && c.Bucket.isOpen(now)
 }
 
@@ -138,16 +138,16 @@ func Clamp(charges []Charge) (clamped bool) {
 }
 
 // RateAt returns what askRates found for a charge.
-func RateAt(rates []Rate, i int) Rate {
+func RateAt(rates []meter.Rate, i int) meter.Rate {
 	if i < len(rates) {
 		return rates[i]
 	}
-	return Rate{}
+	return meter.Rate{}
 }
 
 // A Mark is when a request was granted, and how many had been granted by then.
 type Mark struct {
-	At  Instant
+	At  meter.Instant
 	Nth uint64 // 0: it is unknown, or the Limiter did not grant the request
 }
 
@@ -158,7 +158,7 @@ func (p *Paid) Pass(gate *Bucket) {
 }
 
 // Rest lets a slot rest that is given back next, where its limit has a pause.
-func (c *Charge) Rest(now Instant) {
+func (c *Charge) Rest(now meter.Instant) {
 	if m, ok := c.Bucket.Meter.(meter.Rester); ok {
 		m.Rest(now, c.Cost)
 	}

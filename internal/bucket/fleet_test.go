@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/supply"
@@ -18,17 +19,17 @@ type site struct {
 	order   order.Order
 	buckets []*Bucket
 	granted []int64 // tokens, by bucket
-	waiting map[*order.Waiter]Instant
+	waiting map[*order.Waiter]meter.Instant
 }
 
 // serve grants what can go now.
-func (s *site) serve(now Instant) {
+func (s *site) serve(now meter.Instant) {
 	for w, due := s.order.Next(now); w != nil; w, due = s.order.Next(now) {
 		require.LessOrEqual(s, due, now)
 		require.Contains(s, s.waiting, w, "it is granted once")
 		delete(s.waiting, w)
 		for i, cost := range w.Costs {
-			b := BucketOf(w.Point(i))
+			b := bucketOf(w.Point(i))
 			b.Meter.Take(due, now, cost, true)
 			for k, other := range s.buckets {
 				if other == b {
@@ -40,7 +41,7 @@ func (s *site) serve(now Instant) {
 }
 
 // ask asks the store for what is due now. The responses are there at once.
-func (s *site) ask(now Instant) {
+func (s *site) ask(now meter.Instant) {
 	for _, b := range s.buckets {
 		b.Lease.Advance(now)
 		b.Lease.Due(now, b.Demand(now), b.HasLines())
@@ -71,8 +72,8 @@ func (s *site) ask(now Instant) {
 	}
 }
 
-// Several processes whose buckets are lent tokens by one store use no more, all together, than one bucket has; a request in two buckets
-// takes from both or neither; and every request is granted in the end.
+// Several processes whose buckets are lent tokens by one store use no more, all together, than one bucket has; a request in two
+// buckets takes from both or neither; and every request is granted in the end.
 func TestBucketsOfSeveralProcessesUseNoMoreThanOneBucketHas(t *testing.T) {
 	for seed := range uint64(6) {
 		r := metertest.Seeded(t, seed)
@@ -80,7 +81,7 @@ func TestBucketsOfSeveralProcessesUseNoMoreThanOneBucketHas(t *testing.T) {
 		var sites []*site
 		book := store.NewBook()
 		for range 3 {
-			s := &site{shop: newShop(t), granted: make([]int64, len(rates)), waiting: make(map[*order.Waiter]Instant)}
+			s := &site{shop: newShop(t), granted: make([]int64, len(rates)), waiting: make(map[*order.Waiter]meter.Instant)}
 			s.book = book
 			for i, n := range rates {
 				li := newLimit(n, s.shared, func(li *Limit) { li.Name = string(rune('a' + i)) })
@@ -99,7 +100,7 @@ func TestBucketsOfSeveralProcessesUseNoMoreThanOneBucketHas(t *testing.T) {
 					if k := r.IntN(3); k < 2 {
 						in = in[k : k+1]
 					}
-					w := &order.Waiter{Last: Never}
+					w := &order.Waiter{Last: meter.Never}
 					for _, b := range in {
 						w.At, w.Costs = append(w.At, &b.Point), append(w.Costs, cost)
 					}

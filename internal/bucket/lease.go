@@ -14,41 +14,76 @@ import (
 
 // Leases are what is to be done for the buckets whose budget is in a store.
 type Leases struct {
-	Marked []*Bucket // whose stores may have to be asked for something else, or at another instant
-	Alarms heap.Heap[*alarm, When]
+	marked []*Bucket // whose stores may have to be asked for something else, or at another instant
+	alarms heap.Heap[*alarm, when]
+}
+
+// HasMarked reports whether there are buckets that Next returns.
+func (s *Leases) HasMarked() bool { return len(s.marked) > 0 }
+
+// Next returns a bucket that was marked, and is not any more.
+func (s *Leases) Next() *Bucket {
+	n := len(s.marked) - 1
+	b := s.marked[n]
+	s.marked, b.marked = s.marked[:n], false
+	return b
+}
+
+// SetAlarm sets when a store may have to be asked for something for a bucket; Never: it need not.
+func (s *Leases) SetAlarm(b *Bucket, at meter.Instant) {
+	switch {
+	case at < meter.Never:
+		s.alarms.Put(&b.alarm, when(at))
+	case b.extra != nil:
+		s.alarms.Remove(&b.alarm)
+	}
+}
+
+// AlarmOf returns when a store may have to be asked for something for a bucket; Never: it is not known.
+func (s *Leases) AlarmOf(b *Bucket) meter.Instant {
+	if b.extra == nil || !b.alarm.IsIn() {
+		return meter.Never
+	}
+	return meter.Instant(b.alarm.Key())
+}
+
+// FirstAlarm returns the bucket with the first alarm, and when that is; nil and Never: there is none.
+func (s *Leases) FirstAlarm() (*Bucket, meter.Instant) {
+	a := s.alarms.Top()
+	if a == nil {
+		return nil, meter.Never
+	}
+	return a.of, meter.Instant(a.Key())
 }
 
 // An alarm is when a store may have to be asked for something for a bucket, if nothing changes before.
 type alarm struct {
-	heap.Entry[When]
-	Of *Bucket
+	heap.Entry[when]
+	of *Bucket
 }
 
-// A when is an instant.
-type When Instant
+// when is an instant.
+type when meter.Instant
 
 // Before implements [heap.Key].
-func (at When) Before(other When) bool { return at < other }
-
-// A Lease is the part of a bucket whose budget is in a store.
-type Lease = supply.Lease[*Bucket]
+func (at when) Before(other when) bool { return at < other }
 
 // MarkLease notes that a store may have to be asked for something else for a bucket, or at another instant.
 func (b *Bucket) MarkLease() {
-	if b.Leased() != nil && !b.Marked {
-		b.Marked = true
-		b.Limit.Leases.Marked = append(b.Limit.Leases.Marked, b)
+	if b.Leased() != nil && !b.marked {
+		b.marked = true
+		b.Limit.Leases.marked = append(b.Limit.Leases.marked, b)
 	}
 }
 
-// Lease returns the lease of a new bucket. Fraction is already applied to r and burst.
-func (li *Limit) Lease(b *Bucket, key string, r Rate, burst int64) *Lease {
+// lease returns the lease of a new bucket. Fraction is already applied to r and burst.
+func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
 	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: rand.Uint64(), Windows: li.Calendar}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
 }
 
 // Budget returns what a store is to know of a bucket.
-func (l *Rule) Budget(key string, r Rate, burst int64) store.Budget {
+func (l *Rule) Budget(key string, r meter.Rate, burst int64) store.Budget {
 	b := store.Budget{Kind: l.Stored, Limit: l.Name, Key: key, N: r.N, Per: r.Per, Start: l.Start}
 	switch l.Stored {
 	case store.Bucket:
@@ -60,21 +95,21 @@ func (l *Rule) Budget(key string, r Rate, burst int64) store.Budget {
 }
 
 // Demand describes the requests that wait for tokens of a shared bucket.
-func (b *Bucket) Demand(now Instant) lease.Demand {
-	d := lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, From: max(b.Held, b.Limit.Held), Until: now, Alone: true}
+func (b *Bucket) Demand(now meter.Instant) lease.Demand {
+	d := lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, From: max(b.held, b.Limit.held), Until: now, Alone: true}
 	n := 0
 	for w, sums := range b.Point.Blocked {
 		if n == 0 {
-			d.First, d.All, d.Until = costAt(w, b), 0, min(w.Last, Never-1)
+			d.First, d.All, d.Until = costAt(w, b), 0, min(w.Last, meter.Never-1)
 			for i, cost := range w.Costs {
-				other := BucketOf(w.Point(i))
+				other := bucketOf(w.Point(i))
 				if other == b {
 					continue
 				}
-				if other.IsAskedWith(b) {
+				if other.isAskedWith(b) {
 					d.Alone = false
 				}
-				if ready := other.Ready(0, 0, cost); ready < Never {
+				if ready := other.Ready(0, 0, cost); ready < meter.Never {
 					d.From = max(d.From, ready)
 				}
 			}
@@ -88,29 +123,29 @@ func (b *Bucket) Demand(now Instant) lease.Demand {
 	return d
 }
 
-// IsAskedWith reports whether the store grants tokens of both buckets together.
-func (b *Bucket) IsAskedWith(other *Bucket) bool {
+// isAskedWith reports whether the store grants tokens of both buckets together.
+func (b *Bucket) isAskedWith(other *Bucket) bool {
 	x, y := b.Leased(), other.Leased()
 	return x != nil && y != nil && x.Supply() == y.Supply() && (!x.Supply().Apart || b.Key == other.Key)
 }
 
-// demand returns how many tokens of the bucket the requests of a line can use, given the first one and what all of them cost: those of
-// requests that another bucket stops would be leased for nothing.
-func (b *Bucket) demand(first *order.Waiter, sums []int64, now Instant) (sum int64) {
+// demand returns how many tokens of the bucket the requests of a line can use, given the first one and what all of them cost:
+// those of requests that another bucket stops would be leased for nothing.
+func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) (sum int64) {
 	for i := range sums {
-		if BucketOf(first.Point(i)) == b {
+		if bucketOf(first.Point(i)) == b {
 			sum = sums[i]
 		}
 	}
 	for i, all := range sums {
-		other := BucketOf(first.Point(i))
+		other := bucketOf(first.Point(i))
 		if other == b {
 			continue
 		}
 		cost := first.Costs[i]
 		ready := other.Ready(0, 0, cost)
 		switch {
-		case ready == Never && other.IsAskedWith(b): // for as many
+		case ready == meter.Never && other.isAskedWith(b): // for as many
 		case ready > now:
 			return 0
 		case other.Ready(0, max(0, all-cost), cost) > now:
@@ -120,17 +155,17 @@ func (b *Bucket) demand(first *order.Waiter, sums []int64, now Instant) (sum int
 	return sum
 }
 
-// First returns the first request that is stopped here; nil: there is none.
-func (b *Bucket) First() *order.Waiter {
+// first returns the first request that is stopped here; nil: there is none.
+func (b *Bucket) first() *order.Waiter {
 	for w := range b.Point.Blocked {
 		return w
 	}
 	return nil
 }
 
-// blockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is reachable,
-// another meter pays, or there is none.
-func (b *Bucket) blockedUntil() Instant {
+// blockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is
+// reachable, another meter pays, or there is none.
+func (b *Bucket) blockedUntil() meter.Instant {
 	if n := b.Leased(); n != nil {
 		return n.BlockedUntil()
 	}
@@ -139,15 +174,15 @@ func (b *Bucket) blockedUntil() Instant {
 
 // Respite brings the leases of charges up to date. It returns for how long a request that may wait until expiry may wait for a
 // response of a store that may have the tokens; 0: not at all.
-func Respite(charges []Charge, try bool, expiry, now Instant) (d int64) {
+func Respite(charges []Charge, try bool, expiry, now meter.Instant) (d int64) {
 	for i := range charges {
 		if n := charges[i].Bucket.Leased(); n != nil {
-			n.Look(now)
+			n.Update(now)
 		}
 	}
 	for i := range charges {
 		c := &charges[i]
-		if n := c.Bucket.Leased(); n != nil && !try && c.Bucket.blockedUntil() == 0 && c.Bucket.Ready(0, 0, c.Cost) == Never {
+		if n := c.Bucket.Leased(); n != nil && !try && c.Bucket.blockedUntil() == 0 && c.Bucket.Ready(0, 0, c.Cost) == meter.Never {
 			if c.Bucket.PlanFor(now, 0, c.Cost) > max(now, expiry) {
 				return 0
 			}

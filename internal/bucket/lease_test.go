@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
@@ -21,7 +22,7 @@ type shop struct {
 	supply *Supply
 	leases Leases
 	book   *store.Book
-	now    Instant
+	now    meter.Instant
 }
 
 func newShop(t testing.TB) *shop {
@@ -38,28 +39,28 @@ func (s *shop) shared(li *Limit) {
 // lease returns a new bucket of a shared limit.
 func (s *shop) lease(li *Limit, key string) *Bucket {
 	b := &Bucket{Limit: li, Key: key}
-	r, burst := li.Terms(Rate{})
-	b.Needs().Lease = li.Lease(b, key, r, burst)
+	r, burst := li.Terms(meter.Rate{})
+	b.Needs().Lease = li.lease(b, key, r, burst)
 	b.Meter = b.Lease.Meter
 	if key == "" {
 		li.Single = b
 	} else {
-		li.Buckets[key] = b
+		li.buckets[key] = b
 	}
-	li.Look(b.Meter)
+	li.NoteMeter(b.Meter)
 	return b
 }
 
 // waits has a request wait at some buckets.
-func waits(o *order.Order, now Instant, cost int64, buckets ...*Bucket) *order.Waiter {
-	w := &order.Waiter{Last: Never}
+func waits(o *order.Order, now meter.Instant, cost int64, buckets ...*Bucket) *order.Waiter {
+	w := &order.Waiter{Last: meter.Never}
 	for _, b := range buckets {
 		w.At, w.Costs = append(w.At, &b.Needs().Point), append(w.Costs, cost)
 	}
 	o.Join(w, now)
 	for in, _ := o.Next(now); in != nil; in, _ = o.Next(now) {
 		for i, cost := range in.Costs {
-			BucketOf(in.Point(i)).Meter.Take(now, now, cost, false)
+			bucketOf(in.Point(i)).Meter.Take(now, now, cost, false)
 		}
 	}
 	return w
@@ -83,7 +84,7 @@ func (s *shop) asks(buckets ...*Bucket) *Call {
 }
 
 func TestABudgetIsWhatAStoreIsToKnow(t *testing.T) {
-	r := Rate{N: 10, Per: time.Second}
+	r := meter.Rate{N: 10, Per: time.Second}
 	rule := &Rule{Name: "calls", Stored: store.Bucket, Initial: -1}
 	require.Equal(t, store.Budget{Kind: store.Bucket, Limit: "calls", Key: "a", N: 10, Per: time.Second, Burst: 5, Initial: 5}, rule.Budget("a", r, 5))
 	rule.Initial = 2
@@ -98,11 +99,35 @@ func TestABucketIsMarkedOnceUntilItIsSeenTo(t *testing.T) {
 	b := s.lease(li, "a")
 	b.MarkLease()
 	b.MarkLease()
-	require.Equal(t, []*Bucket{b}, s.leases.Marked)
+	require.Equal(t, []*Bucket{b}, s.leases.marked)
 	newLimit(1).bucketFor("").MarkLease() // without effect: its budget is not in a store
-	require.Len(t, s.leases.Marked, 1)
-	s.leases.Alarms.Put(&b.Alarm, 5)
-	require.Same(t, b, s.leases.Alarms.Top().Of)
+	require.Len(t, s.leases.marked, 1)
+	require.True(t, s.leases.HasMarked())
+	require.Same(t, b, s.leases.Next())
+	require.False(t, s.leases.HasMarked())
+	b.MarkLease()
+	require.True(t, s.leases.HasMarked(), "it is marked again")
+}
+
+func TestAlarmsRingInOrder(t *testing.T) {
+	s := newShop(t)
+	li := newLimit(10, s.shared)
+	first, at := s.leases.FirstAlarm()
+	require.Nil(t, first)
+	require.Equal(t, meter.Never, at)
+	b, other, none := s.lease(li, "a"), s.lease(li, "b"), newLimit(1).bucketFor("")
+	s.leases.SetAlarm(none, meter.Never) // without effect: its budget is not in a store
+	require.Equal(t, meter.Never, s.leases.AlarmOf(none))
+	s.leases.SetAlarm(b, 5)
+	s.leases.SetAlarm(other, 3)
+	require.Equal(t, meter.Instant(5), s.leases.AlarmOf(b))
+	first, at = s.leases.FirstAlarm()
+	require.Same(t, other, first)
+	require.Equal(t, meter.Instant(3), at)
+	s.leases.SetAlarm(other, meter.Never)
+	require.Equal(t, meter.Never, s.leases.AlarmOf(other))
+	first, _ = s.leases.FirstAlarm()
+	require.Same(t, b, first)
 }
 
 func TestTheDemandOfABucketIsThatOfItsWaiters(t *testing.T) {
@@ -114,8 +139,8 @@ func TestTheDemandOfABucketIsThatOfItsWaiters(t *testing.T) {
 	var o order.Order
 	first := waits(&o, s.now, 3, b)
 	waits(&o, s.now, 4, b)
-	require.Same(t, first, b.First())
-	require.Equal(t, lease.Demand{First: 3, All: 7, Until: Never - 1, Alone: true}, b.Demand(s.now))
+	require.Same(t, first, b.first())
+	require.Equal(t, lease.Demand{First: 3, All: 7, Until: meter.Never - 1, Alone: true}, b.Demand(s.now))
 	b.Hold(s.now, 3*second)
 	require.Equal(t, 3*second, max(b.Demand(s.now).From, b.Ready(0, 0, 0)))
 }
@@ -144,13 +169,13 @@ func TestBucketsOfOneStoreAreAskedForTogether(t *testing.T) {
 	one, two := newLimit(10, s.shared), newLimit(5, s.shared)
 	two.Name = "others"
 	a, b, other := s.lease(one, "a"), s.lease(two, "b"), s.lease(two, "a")
-	require.True(t, a.IsAskedWith(b))
-	require.False(t, a.IsAskedWith(newLimit(1).bucketFor("")))
-	require.False(t, newLimit(1).bucketFor("").IsAskedWith(a))
-	require.False(t, a.IsAskedWith(s.anotherStore().lease(newLimit(1, s.anotherStore().shared), "")))
+	require.True(t, a.isAskedWith(b))
+	require.False(t, a.isAskedWith(newLimit(1).bucketFor("")))
+	require.False(t, newLimit(1).bucketFor("").isAskedWith(a))
+	require.False(t, a.isAskedWith(s.anotherStore().lease(newLimit(1, s.anotherStore().shared), "")))
 	s.supply.Apart = true
-	require.False(t, a.IsAskedWith(b))
-	require.True(t, a.IsAskedWith(other), "of one key")
+	require.False(t, a.isAskedWith(b))
+	require.True(t, a.isAskedWith(other), "of one key")
 	s.supply.Apart = false
 
 	var o order.Order
@@ -207,14 +232,14 @@ func TestAnOutageIsWaitedForAsLongAsItsGrace(t *testing.T) {
 	until := s.now + int64(s.supply.Grace)
 	require.Equal(t, until, b.blockedUntil())
 	require.Equal(t, until, b.PlanFor(s.now, 0, 1))
-	by := Bounds{Arrived: s.now, Expiry: until + 1, Deadline: Never}
+	by := Bounds{Arrived: s.now, Expiry: until + 1, Deadline: meter.Never}
 	require.Zero(t, by.Check(until-1, s.now, b))
 	by.Expiry = until - 1
 	require.Equal(t, ReasonStore, by.Check(until, s.now, b), "it cannot wait so long")
 	require.Zero(t, Respite([]Charge{{Limit: b.Limit, Bucket: b, Cost: 1}}, false, s.now, s.now))
-	b.Lease.Look(until)
+	b.Lease.Update(until)
 	require.Equal(t, supply.Shut, b.blockedUntil())
-	by.Expiry = Never
+	by.Expiry = meter.Never
 	require.Equal(t, ReasonStore, by.Check(supply.Shut, until, b))
 	require.Equal(t, b.Lease.Out().Again(), b.Soonest(supply.Shut, 1))
 }
@@ -223,7 +248,7 @@ func TestAHoldOfASharedBucketIsOneOfAllProcesses(t *testing.T) {
 	s := newShop(t)
 	b := s.lease(newLimit(10, s.shared), "")
 	b.Hold(s.now, s.now+second)
-	require.Zero(t, b.Held)
+	require.Zero(t, b.held)
 	require.Equal(t, s.now+second, b.HeldUntil())
 	require.True(t, b.Lift(s.now))
 	require.LessOrEqual(t, b.HeldUntil(), s.now)

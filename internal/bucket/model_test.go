@@ -15,14 +15,14 @@ import (
 	"github.com/httpthrottle/throttle/internal/order"
 )
 
-// This file compares buckets with the plainest account of the same requests: a list of what each has cost, gone through again from the
-// start for each question.
+// This file compares buckets with the plainest account of the same requests: a list of what each has cost, gone through again
+// from the start for each question.
 
 // A kind is a meter and its reference, which knows nothing of how the meter counts.
 type kind struct {
 	name string
-	make func(r Rate, n int64) meter.Meter
-	ref  func(r Rate, n int64, all []spent) metertest.Meter
+	make func(r meter.Rate, n int64) meter.Meter
+	ref  func(r meter.Rate, n int64, all []spent) metertest.Meter
 	rule Rule
 }
 
@@ -47,28 +47,30 @@ var wall meter.Wall
 
 var kinds = []kind{
 	{
-		"token bucket", func(r Rate, n int64) meter.Meter { return meter.NewTokenBucket(0, r, n, n) },
-		func(r Rate, n int64, all []spent) metertest.Meter { return plain(metertest.NewBucket(0, r, n, n), all) }, Rule{},
+		"token bucket", func(r meter.Rate, n int64) meter.Meter { return meter.NewTokenBucket(0, r, n, n) },
+		func(r meter.Rate, n int64, all []spent) metertest.Meter {
+			return plain(metertest.NewBucket(0, r, n, n), all)
+		}, Rule{},
 	},
 	{
-		"pace", func(r Rate, _ int64) meter.Meter { return meter.NewPace(0, r) },
-		func(r Rate, _ int64, all []spent) metertest.Meter { return plain(metertest.NewPace(0, r), all) }, Rule{},
+		"pace", func(r meter.Rate, _ int64) meter.Meter { return meter.NewPace(0, r) },
+		func(r meter.Rate, _ int64, all []spent) metertest.Meter { return plain(metertest.NewPace(0, r), all) }, Rule{},
 	},
 	{
-		"sliding window", func(r Rate, _ int64) meter.Meter { return meter.NewSlidingWindow(r) },
-		func(r Rate, _ int64, all []spent) metertest.Meter {
+		"sliding window", func(r meter.Rate, _ int64) meter.Meter { return meter.NewSlidingWindow(r) },
+		func(r meter.Rate, _ int64, all []spent) metertest.Meter {
 			return plain(&metertest.SlidingWindow{N: r.N, Per: int64(r.Per)}, all)
 		}, Rule{Windowed: true},
 	},
 	{
-		"fixed window", func(r Rate, _ int64) meter.Meter { return meter.NewFixedWindow(0, r, time.Time{}, &wall) },
-		func(r Rate, _ int64, all []spent) metertest.Meter {
+		"fixed window", func(r meter.Rate, _ int64) meter.Meter { return meter.NewFixedWindow(0, r, time.Time{}, &wall) },
+		func(r meter.Rate, _ int64, all []spent) metertest.Meter {
 			return plain(&metertest.FixedWindow{N: r.N, Per: int64(r.Per), Used: make(map[int64]int64)}, all)
 		}, Rule{Windowed: true},
 	},
 	{
-		"slots", func(_ Rate, n int64) meter.Meter { return meter.NewSlots(n) },
-		func(_ Rate, n int64, all []spent) metertest.Meter { return plain(&metertest.Slots{N: n}, all) }, Rule{Frees: true, Reported: true},
+		"slots", func(_ meter.Rate, n int64) meter.Meter { return meter.NewSlots(n) },
+		func(_ meter.Rate, n int64, all []spent) metertest.Meter { return plain(&metertest.Slots{N: n}, all) }, Rule{Frees: true, Reported: true},
 	},
 }
 
@@ -76,21 +78,21 @@ var kinds = []kind{
 type ledger struct {
 	kind
 	*Bucket
-	rate   Rate
+	rate   meter.Rate
 	n      int64
 	all    []spent
-	held   Instant
+	held   meter.Instant
 	takes  int
 	undone bool
 }
 
 // open returns when a cost can be paid by the account, not before now.
-func (l *ledger) open(now Instant, cost int64) Instant {
+func (l *ledger) open(now meter.Instant, cost int64) meter.Instant {
 	return l.ref(l.rate, l.n, l.all).Ready(max(now, l.held), cost)
 }
 
 // agrees compares the bucket with the account. A token bucket remembers a few grants, and gives back less where more are younger.
-func (l *ledger) agrees(t *testing.T, now Instant, cost int64) {
+func (l *ledger) agrees(t *testing.T, now meter.Instant, cost int64) {
 	t.Helper()
 	got, want := l.Ready(now, 0, cost), l.open(now, cost)
 	if _, ok := l.Meter.(*meter.TokenBucket); ok && l.undone && l.takes > 4 {
@@ -108,15 +110,15 @@ type sent struct {
 	row []int
 }
 
-// Requests in several buckets at once are all or nothing; what is refunded, corrected and held leaves what the account has; and the
-// counters are the sums of what was done.
+// Requests in several buckets at once are all or nothing; what is refunded, corrected and held leaves what the account has; and
+// the counters are the sums of what was done.
 func TestBucketsAgreeWithThePlainAccountOfTheirRequests(t *testing.T) {
 	granted, refused := 0, 0
 	for seed := range uint64(150) {
 		r := metertest.Seeded(t, seed)
 		var all []*ledger
 		for _, i := range r.Perm(len(kinds))[:1+r.IntN(len(kinds))] {
-			l := &ledger{kind: kinds[i], rate: Rate{N: 2 + r.Int64N(20), Per: time.Duration(50 + r.Int64N(1000))}}
+			l := &ledger{kind: kinds[i], rate: meter.Rate{N: 2 + r.Int64N(20), Per: time.Duration(50 + r.Int64N(1000))}}
 			l.n = l.rate.N
 			li := newLimit(l.rate.N, func(li *Limit) {
 				li.Frees, li.Reported, li.Windowed, li.Index = l.rule.Frees, l.rule.Reported, l.rule.Windowed, i
@@ -124,7 +126,7 @@ func TestBucketsAgreeWithThePlainAccountOfTheirRequests(t *testing.T) {
 			l.Bucket = li.bucketWith(strconv.Itoa(r.IntN(2)), l.make(l.rate, l.n))
 			all = append(all, l)
 		}
-		now, open := Instant(0), []*sent(nil)
+		now, open := meter.Instant(0), []*sent(nil)
 		charged, returned, grants := make(map[*ledger]uint64), make(map[*ledger]uint64), make(map[*ledger]uint64)
 		for range 60 {
 			now += r.Int64N(60) * int64(r.IntN(2))
@@ -218,24 +220,24 @@ func TestBucketsAgreeWithThePlainAccountOfTheirRequests(t *testing.T) {
 }
 
 // balances returns what each bucket has.
-func balances(all []*ledger, now Instant) (tokens []float64) {
+func balances(all []*ledger, now meter.Instant) (tokens []float64) {
 	for _, l := range all {
 		tokens = append(tokens, l.Meter.Tokens(now))
 	}
 	return tokens
 }
 
-// A bucket that is as good as new by Matters is one that may be made again: nobody can tell. Before, it has less than a new one. As long as
-// it must be kept, it stops a request that a new one would grant.
+// A bucket that is as good as new by Matters is one that may be made again: nobody can tell. Before, it has less than a new one.
+// As long as it must be kept, it stops a request that a new one would grant.
 func TestForgettingABucketKeepsWhatMatters(t *testing.T) {
 	same, kept := 0, 0
 	for _, k := range kinds {
 		for seed := range uint64(40) {
 			r := metertest.Seeded(t, seed)
-			rate := Rate{N: 1 + r.Int64N(9), Per: time.Duration(20 + r.Int64N(500))}
+			rate := meter.Rate{N: 1 + r.Int64N(9), Per: time.Duration(20 + r.Int64N(500))}
 			li := newLimit(rate.N)
 			b := li.bucketWith("a", k.make(rate, rate.N))
-			now := Instant(0)
+			now := meter.Instant(0)
 			for range 80 {
 				now += r.Int64N(int64(rate.Per)) * int64(r.IntN(2))
 				if cost := 1 + r.Int64N(rate.N); b.Meter.Payable(now, cost) && r.IntN(3) == 0 {
@@ -260,7 +262,7 @@ func TestForgettingABucketKeepsWhatMatters(t *testing.T) {
 				if full <= now {
 					same++
 					for cost := int64(1); cost <= rate.N+1; cost++ {
-						for _, later := range []Instant{0, 1, int64(rate.Per) / 2, int64(rate.Per)} {
+						for _, later := range []meter.Instant{0, 1, int64(rate.Per) / 2, int64(rate.Per)} {
 							require.Equal(t, fresh.Ready(now+later, 0, cost), b.Ready(now+later, 0, cost), k.name)
 						}
 					}
@@ -277,27 +279,28 @@ func TestForgettingABucketKeepsWhatMatters(t *testing.T) {
 	require.Greater(t, kept, 100)
 }
 
-// Whatever waits at a bucket is granted no earlier than was planned when it came, whenever slots are given back; and where nothing is
-// given back, at that instant. Costs of more than one token may not fit into what is left of a window: there it is a bound alone.
+// Whatever waits at a bucket is granted no earlier than was planned when it came, whenever slots are given back; and where
+// nothing is given back, at that instant. Costs of more than one token may not fit into what is left of a window: there it is a
+// bound alone.
 func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 	many := append(slices.Clone(kinds), kind{
-		name: "slots that rest", rule: Rule{Frees: true}, make: func(r Rate, n int64) meter.Meter { return meter.NewPausedSlots(n, r) },
+		name: "slots that rest", rule: Rule{Frees: true}, make: func(r meter.Rate, n int64) meter.Meter { return meter.NewPausedSlots(n, r) },
 	})
 	for _, k := range many {
 		grants := 0
 		for seed := range uint64(10) {
 			r := metertest.Seeded(t, seed)
-			rate := Rate{N: 1 + r.Int64N(5), Per: time.Duration(20 + r.Int64N(200))}
+			rate := meter.Rate{N: 1 + r.Int64N(5), Per: time.Duration(20 + r.Int64N(200))}
 			b := newLimit(rate.N).bucketWith("a", k.make(rate, rate.N))
 			b.Needs()
 			var o order.Order
-			plans, ahead, ones := make(map[*order.Waiter]Instant), int64(0), seed%2 == 0
+			plans, ahead, ones := make(map[*order.Waiter]meter.Instant), int64(0), seed%2 == 0
 			var out []int64
-			serve := func(now Instant) {
+			serve := func(now meter.Instant) {
 				for w, due := o.Next(now); w != nil; w, due = o.Next(now) {
 					require.LessOrEqual(t, plans[w], now, k.name)
 					require.Equal(t, now, due, k.name)
-					if b.Held == 0 && !k.rule.Frees && (ones || !k.rule.Windowed) {
+					if b.held == 0 && !k.rule.Frees && (ones || !k.rule.Windowed) {
 						require.Equal(t, plans[w], now, k.name)
 					}
 					ahead -= w.Costs[0]
@@ -308,14 +311,14 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 					grants++
 				}
 			}
-			for now := range Instant(2000) {
+			for now := range meter.Instant(2000) {
 				serve(now)
 				if r.IntN(30) == 0 {
 					cost := int64(1) // the plan for slots lets requests of one slot go one after the other
 					if !k.rule.Frees && !ones {
 						cost += r.Int64N(rate.N)
 					}
-					w := &order.Waiter{At: []*order.Point{&b.Point}, Costs: []int64{cost}, Last: Never}
+					w := &order.Waiter{At: []*order.Point{&b.Point}, Costs: []int64{cost}, Last: meter.Never}
 					plans[w] = b.PlanFor(now, ahead, cost)
 					require.GreaterOrEqual(t, plans[w], now)
 					ahead += cost
@@ -341,17 +344,17 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 	}
 }
 
-// The shares of all processes add up to no more than the whole, of the limit's rate as of a key's own, and a share loses less than a token
-// of a window, and a nanosecond of a period.
+// The shares of all processes add up to no more than the whole, of the limit's rate as of a key's own, and a share loses less
+// than a token of a window, and a nanosecond of a period.
 func TestSharesAddUpToNoMoreThanTheWhole(t *testing.T) {
 	for seed := range uint64(500) {
 		r := metertest.Seeded(t, seed)
 		processes := 1 + r.Int64N(100)
-		whole := Rate{N: 1 + r.Int64N(1<<(1+r.IntN(39))), Per: time.Duration(1 + r.Int64N(1<<(1+r.IntN(42))))}
-		own := Rate{N: 1 + r.Int64N(1000), Per: time.Duration(1 + r.Int64N(1e12))}
+		whole := meter.Rate{N: 1 + r.Int64N(1<<(1+r.IntN(39))), Per: time.Duration(1 + r.Int64N(1<<(1+r.IntN(42))))}
+		own := meter.Rate{N: 1 + r.Int64N(1000), Per: time.Duration(1 + r.Int64N(1e12))}
 		li := newLimit(1, func(li *Limit) { li.Rate, li.Share = whole, 1/float64(processes) })
-		for _, rate := range []Rate{whole, own} {
-			of := Rate{}
+		for _, rate := range []meter.Rate{whole, own} {
+			of := meter.Rate{}
 			if rate == own {
 				of = own
 			}
@@ -370,7 +373,7 @@ func TestSharesAddUpToNoMoreThanTheWhole(t *testing.T) {
 			require.Equal(t, rate.N/processes, got.N, "%d processes share %d", processes, rate.N)
 
 			b := &Bucket{Limit: li, Key: "k"}
-			b.Needs().Own = of
+			b.Needs().own = of
 			require.Equal(t, got, b.Rate())
 		}
 	}
@@ -398,10 +401,10 @@ func TestAClampedCostCanBePaid(t *testing.T) {
 			switch {
 			case over && c.Limit.Clamps:
 				require.Equal(t, most, c.Cost)
-				require.Less(t, c.Bucket.Ready(0, 0, c.Cost), Never)
+				require.Less(t, c.Bucket.Ready(0, 0, c.Cost), meter.Never)
 			default:
 				require.Equal(t, was[i].Cost, c.Cost)
-				require.Equal(t, over, c.Bucket.Ready(0, 0, c.Cost) == Never)
+				require.Equal(t, over, c.Bucket.Ready(0, 0, c.Cost) == meter.Never)
 			}
 		}
 		require.Equal(t, some, clamped)
@@ -412,15 +415,15 @@ func TestAClampedCostCanBePaid(t *testing.T) {
 func TestARequestIsRejectedIfItCannotGoInTime(t *testing.T) {
 	b := newLimit(10).bucketFor("")
 	for n := range 5 * 5 * 5 * 3 {
-		due, expiry, deadline, respite := Instant(n%5), Instant(n/5%5), Instant(n/25%5), int64(n/125)
+		due, expiry, deadline, respite := meter.Instant(n%5), meter.Instant(n/5%5), meter.Instant(n/25%5), int64(n/125)
 		by := Bounds{Expiry: expiry, Deadline: deadline, Respite: respite}
-		for now := range Instant(3) {
+		for now := range meter.Instant(3) {
 			waits := expiry > 0 || respite > 0
 			patient := due <= expiry || due <= now && due <= respite
 			why := by.Check(due, now, b)
 			require.Equal(t, waits && patient && due < deadline, why == 0, "%+v due at %d, now %d", by, due, now)
 			require.Equal(t, waits && patient && due >= deadline, why == ReasonDeadline, "%+v due at %d, now %d", by, due, now)
-			require.Equal(t, ReasonCost, by.Check(Never, now, b))
+			require.Equal(t, ReasonCost, by.Check(meter.Never, now, b))
 		}
 	}
 }
@@ -428,19 +431,19 @@ func TestARequestIsRejectedIfItCannotGoInTime(t *testing.T) {
 // No hold of a key is forgotten before it is over, however many there are: one that there is no room for holds more than its key.
 func TestAHoldOfAKeyWithoutRoomIsNeverLost(t *testing.T) {
 	for seed := range uint64(5) {
-		r, li, now := metertest.Seeded(t, seed), newLimit(1), Instant(0)
-		model, wide := make(map[string]Instant), false
-		for range 3 * MaxHolds {
+		r, li, now := metertest.Seeded(t, seed), newLimit(1), meter.Instant(0)
+		model, wide := make(map[string]meter.Instant), false
+		for range 3 * maxHolds {
 			now += r.Int64N(10)
-			key := strconv.Itoa(r.IntN(2 * MaxHolds))
+			key := strconv.Itoa(r.IntN(2 * maxHolds))
 			if r.IntN(8) == 0 {
 				want := model[key]
-				got := li.TakeHold(key)
+				got := li.takeHold(key)
 				if want > now {
 					require.GreaterOrEqual(t, got, want)
 				}
 				if !wide {
-					require.Contains(t, []Instant{want, 0}, got, "no more than its own")
+					require.Contains(t, []meter.Instant{want, 0}, got, "no more than its own")
 				}
 				delete(model, key)
 				continue
@@ -448,12 +451,12 @@ func TestAHoldOfAKeyWithoutRoomIsNeverLost(t *testing.T) {
 			until := now + r.Int64N(20_000)
 			wide = !li.KeepHold(key, until, now) || wide
 			model[key] = max(model[key], until)
-			require.LessOrEqual(t, len(li.Holds), MaxHolds)
-			require.GreaterOrEqual(t, li.HeldMost, until)
+			require.LessOrEqual(t, len(li.holds), maxHolds)
+			require.GreaterOrEqual(t, li.heldMost, until)
 		}
 		for _, key := range slices.Sorted(maps.Keys(model)) {
 			if model[key] > now {
-				require.GreaterOrEqual(t, li.TakeHold(key), model[key])
+				require.GreaterOrEqual(t, li.takeHold(key), model[key])
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/supply"
@@ -15,9 +16,9 @@ type Place struct {
 	Bounds
 	Verdict Verdict
 	In      order.Waiter
-	Due     Instant  // when it would be granted, as it seemed on arrival
-	At      Instant  // when it was decided
-	Refusal *Refusal // nil: it was not rejected
+	Due     meter.Instant // when it would be granted, as it seemed on arrival
+	At      meter.Instant // when it was decided
+	Refusal *Refusal      // nil: it was not rejected
 	By      *Counts
 	Ghost   bool    // it is of a request that was sent; see ghost.go
 	Made    uint64  // charges of a ghost that were made before it is granted: bit i for charge i
@@ -26,15 +27,15 @@ type Place struct {
 
 // Bounds say for how long a request may wait.
 type Bounds struct {
-	Rank     Instant // see order.RankOf
-	Arrived  Instant
-	Expiry   Instant // the last at which it may be granted, by its MaxWait; never: none
-	Deadline Instant // the first at which it may not, by its context; never: none
-	Respite  int64   // for how long it may wait for a response of a store, although expiry is earlier
+	Rank     meter.Instant // see order.RankOf
+	Arrived  meter.Instant
+	Expiry   meter.Instant // the last at which it may be granted, by its MaxWait; never: none
+	Deadline meter.Instant // the first at which it may not, by its context; never: none
+	Respite  int64         // for how long it may wait for a response of a store, although expiry is earlier
 }
 
 // Last returns the last instant at which a request may be granted.
-func (b *Bounds) Last() Instant { return max(b.Expiry, b.Arrived+b.Respite) }
+func (b *Bounds) Last() meter.Instant { return max(b.Expiry, b.Arrived+b.Respite) }
 
 // A Verdict is what has become of a request.
 type Verdict uint8
@@ -57,8 +58,8 @@ type Caller struct {
 func (w *Place) Enter(charges []Charge, a *Ask, owner any) {
 	in, n, open := &w.In, len(charges), true
 	*in = order.Waiter{Rank: w.Rank, Last: min(w.Expiry, w.Deadline-1), Caller: a.Caller, Weight: max(1, a.Weight), Owner: owner}
-	if w.Expiry == Never && w.Deadline == Never {
-		in.Last = Never
+	if w.Expiry == meter.Never && w.Deadline == meter.Never {
+		in.Last = meter.Never
 	}
 	for i := range charges {
 		open = open && (charges[i].Limit.Open || charges[i].Limit.Gates)
@@ -77,9 +78,9 @@ func (w *Place) Enter(charges []Charge, a *Ask, owner any) {
 // BucketAt returns the bucket of the i-th charge.
 func (w *Place) BucketAt(i int) *Bucket {
 	if i == len(w.In.At) {
-		return BucketOf(w.In.Gate)
+		return bucketOf(w.In.Gate)
 	}
-	return BucketOf(w.In.At[i])
+	return bucketOf(w.In.At[i])
 }
 
 // Bucket returns the bucket that delays w, or has delayed it.
@@ -88,15 +89,15 @@ func (w *Place) Bucket() *Bucket { return w.BucketAt(w.In.Binding) }
 // costAt returns what a waiter costs at a bucket.
 func costAt(w *order.Waiter, b *Bucket) int64 {
 	for i, cost := range w.Costs {
-		if BucketOf(w.Point(i)) == b {
+		if bucketOf(w.Point(i)) == b {
 			return cost
 		}
 	}
 	return 0
 }
 
-// Paid returns what refunds of a granted w need, by charge. It takes memory behind the costs that the order of waiters does not need
-// any more, because there may be many waiters.
+// Paid returns what refunds of a granted w need, by charge. It takes memory behind the costs that the order of waiters does not
+// need any more, because there may be many waiters.
 func (w *Place) Paid() []int64 {
 	n := len(w.In.Costs)
 	return w.In.Costs[n : 2*n]
@@ -126,13 +127,13 @@ func (w *Place) Granted() *Paid {
 // deadline, so that one client sees one kind of rejection, whatever deadlines its callers set.
 //
 // A request that waits for a response of a store may wait for longer than MaxWait, as long as it may be granted immediately.
-func (b *Bounds) Check(due, now Instant, binding *Bucket) Reason {
-	patience := max(b.Expiry, min(now, b.Arrived+b.Respite))
+func (b *Bounds) Check(due, now meter.Instant, binding *Bucket) Reason {
+	last := max(b.Expiry, min(now, b.Arrived+b.Respite))
 	switch {
-	case due == Never: // however long the request may wait
+	case due == meter.Never: // however long the request may wait
 	case binding.Leased() != nil && b.isCutOff(due, binding.blockedUntil()):
 		return ReasonStore
-	case due <= patience && (b.Expiry > b.Arrived || b.Respite > 0):
+	case due <= last && (b.Expiry > b.Arrived || b.Respite > 0):
 		if due >= b.Deadline {
 			return ReasonDeadline
 		}
@@ -144,31 +145,31 @@ func (b *Bounds) Check(due, now Instant, binding *Bucket) Reason {
 }
 
 // isCutOff reports whether a request that waits for a store that is unreachable until then cannot wait so long.
-func (b *Bounds) isCutOff(due, until Instant) bool {
+func (b *Bounds) isCutOff(due, until meter.Instant) bool {
 	return until > 0 && due >= until && (until == supply.Shut || due > b.Expiry || due >= b.Deadline)
 }
 
 // Until returns how long it is until due: the longest Duration if that is never.
-func Until(due, now Instant) time.Duration {
-	if due == Never {
+func Until(due, now meter.Instant) time.Duration {
+	if due == meter.Never {
 		return math.MaxInt64
 	}
 	return time.Duration(max(0, due-now))
 }
 
 // Refuse returns the refusal of a request that could go at due.
-func (b *Bounds) Refuse(reason Reason, li *Limit, key string, cost int64, due, now Instant) Refusal {
+func (b *Bounds) Refuse(reason Reason, li *Limit, key string, cost int64, due, now meter.Instant) Refusal {
 	r := Refusal{Reason: reason, Limit: li, Key: key, Cost: cost, Wait: Until(due, now)}
-	patience := b.Expiry
+	last := b.Expiry
 	switch reason {
 	case ReasonMaxWait, ReasonNoTokens, ReasonHeld:
 	case ReasonDeadline:
-		patience = b.Deadline
+		last = b.Deadline
 	default:
-		patience = min(b.Expiry, b.Deadline)
+		last = min(b.Expiry, b.Deadline)
 	}
-	if patience < Never {
-		r.Patience = time.Duration(patience - b.Arrived)
+	if last < meter.Never {
+		r.Patience = time.Duration(last - b.Arrived)
 	}
 	return r
 }
@@ -178,13 +179,13 @@ const SweepEvery = time.Second
 
 // Unpayable returns a charge that cannot be made at all, and why: there is no room for its bucket, or it is negative. due is when
 // the request may be tried again.
-func Unpayable(charges []Charge, missing *Charge, now Instant) (why Reason, c *Charge, due Instant) {
+func Unpayable(charges []Charge, missing *Charge, now meter.Instant) (why Reason, c *Charge, due meter.Instant) {
 	if missing != nil {
 		return ReasonKeys, missing, now + int64(SweepEvery)
 	}
 	for i := range charges {
 		if c := &charges[i]; c.Cost < 0 {
-			return ReasonCost, c, Never
+			return ReasonCost, c, meter.Never
 		}
 	}
 	return 0, nil, 0
@@ -213,10 +214,10 @@ type Paid struct {
 // A Pending request could not be granted immediately.
 type Pending struct {
 	Ask     Ask
-	Gate    *quota.Key // nil: there is none to pass
-	Late    bool       // only a waiter passes it
-	Rates   []Rate     // by charge, as RateFor said; the zero rate is the limit's own; negative: RateFor has none for this key; nil: nothing was asked
-	Refresh uint64     // the number of the last Refresh before that
+	Gate    *quota.Key   // nil: there is none to pass
+	Late    bool         // only a waiter passes it
+	Rates   []meter.Rate // by charge, as RateFor said; the zero rate is the limit's own; negative: RateFor has none for this key; nil: nothing was asked
+	Refresh uint64       // the number of the last Refresh before that
 
 	// Once it is decided:
 	Paid

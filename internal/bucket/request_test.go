@@ -34,7 +34,7 @@ func TestChargesFindTheirBuckets(t *testing.T) {
 	p.Add(li, "a", 2)
 	p.Add(li, "none", 2)
 	p.Pass(gate)
-	require.Equal(t, MaxCount, p.Charges[0].Cost)
+	require.Equal(t, meter.MaxCount, p.Charges[0].Cost)
 	for i, b := range []*Bucket{single, a, nil, gate} {
 		require.Equal(t, b != nil, p.Charges[i].Find())
 		require.Same(t, b, p.Charges[i].Bucket)
@@ -83,7 +83,7 @@ func TestAChargeThatCannotBeMade(t *testing.T) {
 	reason, c, due := Unpayable(charges, nil, 0)
 	require.Equal(t, ReasonCost, reason)
 	require.Same(t, &charges[1], c)
-	require.Equal(t, Never, due)
+	require.Equal(t, meter.Never, due)
 	reason, c, due = Unpayable(charges, &charges[0], 7)
 	require.Equal(t, ReasonKeys, reason)
 	require.Same(t, &charges[0], c)
@@ -127,7 +127,7 @@ func TestRatesAreAskedForBeforeABucketIsMade(t *testing.T) {
 	require.True(t, pending("").Asked())
 	p := pending("new")
 	require.False(t, p.Asked())
-	p.Rates = []Rate{{N: 1, Per: time.Second}}
+	p.Rates = []meter.Rate{{N: 1, Per: time.Second}}
 	require.True(t, p.Asked())
 	li.Refreshed = 1
 	require.False(t, p.Asked(), "as of an earlier Refresh")
@@ -148,8 +148,8 @@ func TestAPendingRequestHasItsOwnCharges(t *testing.T) {
 }
 
 // placed returns the place of a request with these charges, which waits until last at most.
-func placed(charges []Charge, last Instant) *Place {
-	w := &Place{Bounds: Bounds{Expiry: last, Deadline: Never}}
+func placed(charges []Charge, last meter.Instant) *Place {
+	w := &Place{Bounds: Bounds{Expiry: last, Deadline: meter.Never}}
 	w.Enter(charges, &Ask{Caller: "me", Weight: 3}, w)
 	return w
 }
@@ -160,13 +160,13 @@ func TestAPlaceKnowsItsBuckets(t *testing.T) {
 	gate := gates.bucketWith("host", meter.Unlimited{})
 	p := Paid{Charges: append(make([]Charge, 0, 3), charged(1, one, two)...)}
 	p.Pass(gate)
-	w := placed(p.Charges, Never)
+	w := placed(p.Charges, meter.Never)
 	require.Len(t, w.In.At, 2)
 	require.Same(t, &gate.Point, w.In.Gate)
 	for i, b := range []*Bucket{one.Single, two.Single, gate} {
 		require.Same(t, b, w.BucketAt(i))
 	}
-	require.Equal(t, Never, w.In.Last)
+	require.Equal(t, meter.Never, w.In.Last)
 	require.Equal(t, "me", w.In.Caller)
 	require.EqualValues(t, 3, w.In.Weight)
 
@@ -187,7 +187,7 @@ func TestAPlaceKnowsItsBuckets(t *testing.T) {
 func TestAGrantedPlaceHasPaid(t *testing.T) {
 	fair := newLimit(10, func(li *Limit) { li.Fair = true })
 	charges := charged(2, fair, newLimit(10))
-	w := placed(charges, Never)
+	w := placed(charges, meter.Never)
 	var o order.Order
 	o.Join(&w.In, 0)
 	in, _ := o.Next(0)
@@ -201,12 +201,12 @@ func TestAGrantedPlaceHasPaid(t *testing.T) {
 	for i, paid := range []int64{11, 12} {
 		require.Equal(t, Charge{Limit: charges[i].Limit, Bucket: charges[i].Bucket, Cost: 2, Paid: paid}, p.Charges[i])
 	}
-	require.Nil(t, placed(charged(1, newLimit(1)), Never).Caller(), "there are no turns")
+	require.Nil(t, placed(charged(1, newLimit(1)), meter.Never).Caller(), "there are no turns")
 }
 
 func TestAChargeOfAGhostIsMadeWhenThatIsGranted(t *testing.T) {
 	charges := charged(2, newLimit(10), newLimit(10))
-	w := placed(charges, Never)
+	w := placed(charges, meter.Never)
 	c := charges[1]
 	at, _ := c.Unmade()
 	require.Nil(t, at, "it is not of a ghost")
@@ -231,27 +231,27 @@ func TestAChargeOfAGhostIsMadeWhenThatIsGranted(t *testing.T) {
 func TestMaxWaitIsCheckedBeforeTheDeadline(t *testing.T) {
 	b := newLimit(10).bucketFor("")
 	held := newLimit(10).bucketFor("")
-	held.Hold(0, Never)
+	held.Hold(0, meter.Never)
 	for i, c := range []struct {
 		by     Bounds
-		due    Instant
+		due    meter.Instant
 		at     *Bucket
 		reason Reason
 	}{
-		{Bounds{Expiry: Never, Deadline: Never}, 5, b, 0},
-		{Bounds{Expiry: Never, Deadline: Never}, Never, b, ReasonCost},
-		{Bounds{Expiry: 5, Deadline: Never}, 5, b, 0},
-		{Bounds{Expiry: 5, Deadline: Never}, 6, b, ReasonMaxWait},
+		{Bounds{Expiry: meter.Never, Deadline: meter.Never}, 5, b, 0},
+		{Bounds{Expiry: meter.Never, Deadline: meter.Never}, meter.Never, b, ReasonCost},
+		{Bounds{Expiry: 5, Deadline: meter.Never}, 5, b, 0},
+		{Bounds{Expiry: 5, Deadline: meter.Never}, 6, b, ReasonMaxWait},
 		{Bounds{Expiry: 5, Deadline: 5}, 5, b, ReasonDeadline},
 		{Bounds{Expiry: 5, Deadline: 6}, 5, b, 0},
 		{Bounds{Expiry: 5, Deadline: 3}, 6, b, ReasonMaxWait},
-		{Bounds{Expiry: Never, Deadline: 3}, 3, b, ReasonDeadline},
-		{Bounds{Deadline: Never}, 0, b, ReasonNoTokens},
-		{Bounds{Deadline: Never}, 1, b, ReasonNoTokens},
-		{Bounds{Deadline: Never}, 1, held, ReasonHeld},
-		{Bounds{Expiry: 5, Deadline: Never}, 6, held, ReasonHeld},
-		{Bounds{Deadline: Never, Respite: 10}, 0, b, 0},
-		{Bounds{Deadline: Never, Respite: 10}, 1, b, ReasonNoTokens},
+		{Bounds{Expiry: meter.Never, Deadline: 3}, 3, b, ReasonDeadline},
+		{Bounds{Deadline: meter.Never}, 0, b, ReasonNoTokens},
+		{Bounds{Deadline: meter.Never}, 1, b, ReasonNoTokens},
+		{Bounds{Deadline: meter.Never}, 1, held, ReasonHeld},
+		{Bounds{Expiry: 5, Deadline: meter.Never}, 6, held, ReasonHeld},
+		{Bounds{Deadline: meter.Never, Respite: 10}, 0, b, 0},
+		{Bounds{Deadline: meter.Never, Respite: 10}, 1, b, ReasonNoTokens},
 	} {
 		require.Equal(t, c.reason, c.by.Check(c.due, 0, c.at), "case %d", i)
 	}
@@ -268,8 +268,8 @@ func TestARefusalHasThePatienceThatWasTooShort(t *testing.T) {
 		r := by.Refuse(reason, li, "a", 3, 200, 10)
 		require.Equal(t, Refusal{Reason: reason, Limit: li, Key: "a", Cost: 3, Wait: 190, Patience: patience}, r, strconv.Itoa(int(reason)))
 	}
-	by = Bounds{Expiry: Never, Deadline: Never}
+	by = Bounds{Expiry: meter.Never, Deadline: meter.Never}
 	require.Zero(t, by.Refuse(ReasonQueueFull, li, "", 1, 5, 10).Patience)
 	require.Zero(t, by.Refuse(ReasonQueueFull, li, "", 1, 5, 10).Wait, "it is over")
-	require.EqualValues(t, int64(math.MaxInt64), Until(Never, 10))
+	require.EqualValues(t, int64(math.MaxInt64), Until(meter.Never, 10))
 }

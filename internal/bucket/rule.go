@@ -12,8 +12,8 @@ import (
 // A Rule is what the core knows of a limit: how to make its meters, numbers, and what differs between limits beside their meters.
 type Rule struct {
 	Name    string
-	Make    func(now Instant, r Rate, burst int64, wall *meter.Wall) meter.Meter // Share is already applied to r and burst
-	Rate    Rate
+	Make    func(now meter.Instant, r meter.Rate, burst int64, wall *meter.Wall) meter.Meter // Share is already applied to r and burst
+	Rate    meter.Rate
 	Burst   int64 // -1: as large as the rate's n
 	Initial int64 // -1: full
 	Share   float64
@@ -29,7 +29,7 @@ type Rule struct {
 	Tracked  bool // the outcome or the response of requests is needed
 	Rated    bool // its buckets have a rate that is set
 	Learns   bool // its meters are learners
-	Frees    bool // what was charged is given back when the request is over
+	Frees    bool // what was charged is given back at the end of the request
 	Clamps   bool // costs are reduced to what can be paid
 	Fair     bool // callers take turns
 	Asks     bool // there may be a rate for each key
@@ -44,23 +44,23 @@ func (l *Rule) Part(n int64) int64 {
 	return int64(math.Floor(float64(n)*l.Share*(1+1e-15) + 1e-9))
 }
 
-// Shared returns the rate that Share leaves of r.
-func (l *Rule) Shared(r Rate) Rate {
-	r.N, r.Per = min(r.N, MaxCount), min(r.Per, time.Duration(MaxPer))
+// Shared returns the part of r that is this client's, by Share.
+func (l *Rule) Shared(r meter.Rate) meter.Rate {
+	r.N, r.Per = min(r.N, meter.MaxCount), min(r.Per, time.Duration(meter.MaxPer))
 	if l.Windowed {
-		return Rate{N: l.Part(r.N), Per: r.Per}
+		return meter.Rate{N: l.Part(r.N), Per: r.Per}
 	}
 	if l.Share < 1 && !l.Frees { // the period of slots is a pause
-		r.Per = time.Duration(math.Ceil(min(float64(r.Per)/l.Share, float64(MaxPer))))
+		r.Per = time.Duration(math.Ceil(min(float64(r.Per)/l.Share, float64(meter.MaxPer))))
 	}
 	return r
 }
 
 // BurstOf returns the burst of a token bucket of this limit with that rate.
-func (l *Rule) BurstOf(r Rate) int64 {
+func (l *Rule) BurstOf(r meter.Rate) int64 {
 	burst := l.Burst
 	if burst < 0 {
-		burst = min(r.N, MaxCount)
+		burst = min(r.N, meter.MaxCount)
 	}
 	return max(1, l.Part(burst))
 }

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -19,10 +20,10 @@ type Call struct {
 }
 
 // Ask adds an ask for a bucket, and for the others that the first request there waits for. It returns the number of parts.
-func (f *Call) Ask(b *Bucket, now Instant) int {
-	if w := b.First(); f.Add(b.Lease, b.Demand(now)) && w != nil {
+func (f *Call) Ask(b *Bucket, now meter.Instant) int {
+	if w := b.first(); f.Add(b.Lease, b.Demand(now)) && w != nil {
 		for i := range w.Costs {
-			if other := BucketOf(w.Point(i)); other != b && other.IsAskedWith(b) && other.First() == w {
+			if other := bucketOf(w.Point(i)); other != b && other.isAskedWith(b) && other.first() == w {
 				f.Add(other.Lease, other.Demand(now))
 			}
 		}

@@ -52,8 +52,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Learned is what is known of a key, for the next process. Latency is the lowest latency of a lower level, in seconds; 0: unknown,
-// as with the Ceiling.
+// Learned is what is known of a key, for the next process. Latency is the lowest latency of a lower level, in seconds; 0:
+// unknown, as with the Ceiling.
 type Learned struct{ N, Ceiling, Latency float64 }
 
 func isUnknown(x float64) bool { return math.IsInf(x, 1) }

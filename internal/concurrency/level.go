@@ -3,8 +3,8 @@ package concurrency
 import "math"
 
 // A level is what was measured of requests that were sent while a certain number of requests was in flight. A request belongs to
-// the level at which it was sent, whenever its response arrives. The responses of a stretch of time would be the quick ones, right
-// after that number has changed.
+// the level at which it was sent, whenever its response arrives. The responses of a stretch of time would be the quick ones,
+// right after that number has changed.
 type level struct {
 	from, to     uint64  // the numbers of its first and last requests
 	sent, done   float64 // requests, except those whose latency says nothing; and those with a latency

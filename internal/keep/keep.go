@@ -1,5 +1,5 @@
-// Package keep has what is kept until it may be forgotten: when that is, and what goes to make room for another. It has no lock, clock or
-// timer. The time is a parameter, and the owner forgets.
+// Package keep has what is kept until it may be forgotten: when that is, and what goes to make room for another. It has no lock,
+// clock or timer. The time is a parameter, and the owner forgets.
 package keep
 
 import (
@@ -39,10 +39,10 @@ type Item interface {
 	lookAt() Instant
 }
 
-// A Keeper holds the things that may be forgotten once: in idle those that may be forgotten to make room for another, ordered by when
-// they are as good as new, and in busy those that may not, ordered by when they may. Use moves these instants later, but a request
-// should not pay for a heap: the place of a thing is brought up to date when the Keeper looks at it, and busy ones are looked at again
-// as soon as Free says so. The zero Keeper with Matters is ready for use.
+// A Keeper holds the things that may be forgotten once: in idle those that may be forgotten to make room for another, ordered by
+// when they are as good as new, and in busy those that may not, ordered by when they may. Use moves these instants later, but a
+// request should not pay for a heap: the place of a thing is brought up to date when the Keeper looks at it, and busy ones are
+// looked at again as soon as Free says so. The zero Keeper with Matters is ready for use.
 type Keeper[T Item] struct {
 	// Matters returns until when a thing must be kept, and from when it is as good as new.
 	Matters    func(x T, now Instant) (must, full Instant)
@@ -124,8 +124,8 @@ func (k *Keeper[T]) next(now Instant) (x T, ok bool) {
 	return x, false
 }
 
-// Sweep removes things that are as good as new, and calls forget for each. It looks at most so many, and reports whether there may be
-// more to look at.
+// Sweep removes things that are as good as new, and calls forget for each. It looks at most so many, and reports whether there
+// may be more to look at.
 func (k *Keeper[T]) Sweep(now Instant, most int, forget func(T)) (more bool) {
 	for range most {
 		x, ok := k.next(now)
@@ -142,8 +142,8 @@ func (k *Keeper[T]) Sweep(now Instant, most int, forget func(T)) (more bool) {
 	return true
 }
 
-// Settle brings things up to date, at most so many, and reports whether Evict would find the thing to go, or that there is none. It is
-// work that can be done in pieces before Evict.
+// Settle brings things up to date, at most so many, and reports whether Evict would find the thing to go, or that there is none.
+// It is work that can be done in pieces before Evict.
 func (k *Keeper[T]) Settle(now Instant, most int) (done bool) {
 	for range most {
 		x, ok := k.next(now)

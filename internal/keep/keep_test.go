@@ -166,8 +166,8 @@ func TestSettleDoesTheWorkOfEvictInPieces(t *testing.T) {
 	require.Same(t, free, x)
 }
 
-// Things are used, freed, swept and evicted at random. None that must be kept is ever lost, and none is kept for much longer than it
-// matters.
+// Things are used, freed, swept and evicted at random. None that must be kept is ever lost, and none is kept for much longer than
+// it matters.
 func TestNothingThatMattersIsForgotten(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))

@@ -241,7 +241,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
 	}
 	m.measureTrip(time.Duration(now - sent))
-	m.told = told{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
+	m.latest = response{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
 	m.alone = alone{}
 	m.schedule()
 	m.holds.booked(now, p.Hold)
@@ -253,7 +253,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	case store.Fixed, store.Calendar:
 		m.ends(sent, now, p)
 	case store.Sliding:
-		m.told.ends = meter.AddInstant(sent, int64(p.Wait))
+		m.latest.ends = meter.AddInstant(sent, int64(p.Wait))
 	}
 	m.endTurn(sent, now, &asked, p)
 	switch {
@@ -278,13 +278,13 @@ func (m *Leased) pause() time.Duration {
 		return 0
 	}
 	part := m.budget.Per / parts
-	return max(part, min(m.budget.Per, part*time.Duration(m.told.processes)/crowd))
+	return max(part, min(m.budget.Per, part*time.Duration(m.latest.processes)/crowd))
 }
 
 // recheck returns how long to wait for tokens before the store is asked again. It differs from ask to ask, so that no process is
 // always behind another one.
 func (m *Leased) recheck() time.Duration {
-	mean := max(recheckAfter, time.Duration(m.told.processes)*recheckEach)
+	mean := max(recheckAfter, time.Duration(m.latest.processes)*recheckEach)
 	return mean*3/4 + time.Duration(m.chance(m.asked, int64(mean/2)))
 }
 
@@ -292,12 +292,12 @@ func (m *Leased) recheck() time.Duration {
 func (m *Leased) ends(sent, now meter.Instant, p store.LeasedPart) {
 	switch {
 	case p.Until > 0:
-		m.told.ends = meter.AddInstant(sent, int64(p.Until))
+		m.latest.ends = meter.AddInstant(sent, int64(p.Until))
 	case p.Wait > 0:
-		m.told.ends = meter.AddInstant(sent, int64(p.Wait))
-		m.again = meter.AddInstant(m.again, m.chance(m.told.ends/spreadOver, spreadOver)) // the same for one window, whatever the latency
+		m.latest.ends = meter.AddInstant(sent, int64(p.Wait))
+		m.again = meter.AddInstant(m.again, m.chance(m.latest.ends/spreadOver, spreadOver)) // the same for one window, whatever the latency
 	default:
-		m.told.ends = now
+		m.latest.ends = now
 	}
 }
 

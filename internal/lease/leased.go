@@ -30,7 +30,7 @@ type Leased struct {
 	alone
 	holds
 
-	told told
+	latest response
 }
 
 // A Config sets how a process leases.
@@ -67,8 +67,8 @@ type run struct {
 	rate  meter.Rate
 }
 
-// told is the store's latest response about the bucket.
-type told struct {
+// A response is the store's latest response about the bucket.
+type response struct {
 	known bool
 	sent  meter.Instant // when the ask was sent
 	left  float64
@@ -94,7 +94,7 @@ type Meter interface {
 	Hold(now, until meter.Instant)
 	// HeldUntil returns the end of the latest hold, which may be over.
 	HeldUntil() meter.Instant
-	// Processes estimates how many processes use the budget; 0: the store has not told yet.
+	// Processes estimates how many processes use the budget; 0: no store has reported it yet.
 	Processes() int
 	// Alone makes local pay until the next response is booked, and Local returns the meter of a process's share.
 	Alone(now meter.Instant, local meter.Meter, owing bool, spent *uint64)
@@ -152,7 +152,7 @@ func (r *run) dueAt(k int64) meter.Instant {
 func (m *Leased) Advance(now meter.Instant) { m.advance(now) }
 
 // Processes implements [Meter].
-func (m *Leased) Processes() int { return m.told.processes }
+func (m *Leased) Processes() int { return m.latest.processes }
 
 // advance moves the meter on to now: tokens become due, and void.
 func (m *Leased) advance(now meter.Instant) {
@@ -337,28 +337,28 @@ func (m *Leased) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 		return ready
 	}
 	from = max(from, m.held)
-	if !m.told.known {
+	if !m.latest.known {
 		return from
 	}
 	missing := meter.AddCount(ahead, cost) - m.have - m.promised() + m.owe
 	switch b := &m.budget; b.Kind {
 	case store.Sliding:
-		if over := missing - int64(math.Ceil(max(0, m.told.left))); over > 0 {
-			from = meter.AddInstant(max(from, m.told.ends), mulSat((over-1)/b.N, int64(b.Per)))
+		if over := missing - int64(math.Ceil(max(0, m.latest.left))); over > 0 {
+			from = meter.AddInstant(max(from, m.latest.ends), mulSat((over-1)/b.N, int64(b.Per)))
 		}
 	case store.Fixed, store.Calendar:
 		over := missing
-		if from < m.told.ends {
-			over -= int64(max(0, m.told.left))
+		if from < m.latest.ends {
+			over -= int64(max(0, m.latest.left))
 		}
 		if over > 0 {
-			from = max(from, meter.AddInstant(m.told.ends, mulSat((over-1)/b.N, int64(b.Per))))
+			from = max(from, meter.AddInstant(m.latest.ends, mulSat((over-1)/b.N, int64(b.Per))))
 		}
 	default:
 		if b.Kind == store.Pace {
 			missing -= cost - 1
 		}
-		from = max(from, meter.AddInstant(m.told.sent, m.flow(float64(missing)-m.told.left)))
+		from = max(from, meter.AddInstant(m.latest.sent, m.flow(float64(missing)-m.latest.left)))
 	}
 	return from
 }
@@ -451,18 +451,18 @@ func (m *Leased) Tokens(now meter.Instant) float64 {
 // inStore returns how many tokens the store has if no other process has asked since its latest response.
 func (m *Leased) inStore(now meter.Instant) float64 {
 	b := &m.budget
-	came := float64(now-m.told.sent) * float64(b.N) / float64(b.Per)
+	came := float64(now-m.latest.sent) * float64(b.N) / float64(b.Per)
 	switch {
-	case b.Kind == store.Bucket && m.told.known:
-		return min(float64(b.Burst), m.told.left+came)
+	case b.Kind == store.Bucket && m.latest.known:
+		return min(float64(b.Burst), m.latest.left+came)
 	case b.Kind == store.Bucket:
 		return float64(b.Initial)
-	case b.Kind == store.Pace && m.told.known:
-		return min(1, m.told.left+came)
+	case b.Kind == store.Pace && m.latest.known:
+		return min(1, m.latest.left+came)
 	case b.Kind == store.Pace:
 		return 1
-	case m.told.known && (!m.fixed() || now < m.told.ends):
-		return m.told.left
+	case m.latest.known && (!m.fixed() || now < m.latest.ends):
+		return m.latest.left
 	}
 	return float64(b.N)
 }

@@ -172,9 +172,9 @@ func TestAskingAgainForSlotsTakesTurns(t *testing.T) {
 func TestTurnsAreForWindowsThatOthersUse(t *testing.T) {
 	for k, competes := range map[store.Kind]bool{store.Sliding: true, store.Fixed: true, store.Bucket: false, store.Pace: false} {
 		m := leasedOf(kindOf(k, 100))
-		m.told.processes = 1
+		m.latest.processes = 1
 		assert.False(t, m.competes(), k)
-		m.told.processes = 2
+		m.latest.processes = 2
 		assert.Equal(t, competes, m.competes(), k)
 	}
 }
@@ -196,7 +196,7 @@ func TestTheTokensOfAPeriodAreCountedBySixteenths(t *testing.T) {
 func TestAnAskIsLimitedToTheRestOfAShare(t *testing.T) {
 	limited := func(leased, need int64) store.Part {
 		m := leasedOf(kindOf(store.Sliding, 320))
-		m.told.processes, m.told.left = 4, 160
+		m.latest.processes, m.latest.left = 4, 160
 		m.inPeriod(now)
 		m.leased[0] = leased
 		p := store.Part{Need: need, Want: 200, Ahead: 7}
@@ -212,7 +212,7 @@ func TestAnAskIsLimitedToTheRestOfAShare(t *testing.T) {
 func TestATurnFollowsAShareThatIsUsed(t *testing.T) {
 	turn := func(tokens int64, left float64) int64 {
 		m := leasedOf(kindOf(store.Sliding, 320))
-		m.told.processes = 4
+		m.latest.processes = 4
 		m.inPeriod(now)
 		m.leased[0], m.asked = 70, now
 		m.endTurn(now-ms, now, &store.Part{Need: 1}, store.LeasedPart{Tokens: tokens, Left: left})
@@ -229,7 +229,7 @@ func TestATurnFollowsAShareThatIsUsed(t *testing.T) {
 	assert.GreaterOrEqual(t, turn(100, 0), second/32/4)
 	assert.Less(t, turn(100, 0), second/32/4+second/32, "a turn at most")
 	m := leasedOf(kindOf(store.Sliding, 32000))
-	m.told.processes = 1000
+	m.latest.processes = 1000
 	m.inPeriod(now)
 	m.leased[0] = 100
 	m.endTurn(now, now, &store.Part{Need: 1}, store.LeasedPart{Tokens: 32})

@@ -226,7 +226,7 @@ func TestFarPromisesAreTraded(t *testing.T) {
 func TestTheStoreIsAskedAgainAboutEveryFiveSeconds(t *testing.T) {
 	for processes, mean := range map[int]time.Duration{0: 5 * time.Second, 10: 5 * time.Second, 20: 10 * time.Second} {
 		m := leasedOf(bucket(1, time.Second, 9))
-		m.told.processes = processes
+		m.latest.processes = processes
 		least, most := time.Duration(meter.Never), time.Duration(0)
 		for m.asked = 0; m.asked < 1000; m.asked++ {
 			least, most = min(least, m.recheck()), max(most, m.recheck())
@@ -246,12 +246,12 @@ func TestAFleetAsksAtDifferentInstantsAfterAWindow(t *testing.T) {
 		return m
 	}
 	m := after(store.LeasedPart{Until: time.Second, Wait: time.Hour})
-	assert.Equal(t, now-ms+second, m.told.ends)
+	assert.Equal(t, now-ms+second, m.latest.ends)
 	assert.Equal(t, now, m.again)
-	assert.Equal(t, now, after(store.LeasedPart{}).told.ends)
+	assert.Equal(t, now, after(store.LeasedPart{}).latest.ends)
 	assert.Equal(t, now, after(store.LeasedPart{}).again)
 	m = after(store.LeasedPart{Wait: time.Second + time.Millisecond})
-	assert.Equal(t, now+second, m.told.ends)
+	assert.Equal(t, now+second, m.latest.ends)
 	assert.GreaterOrEqual(t, m.again, now)
 	assert.Less(t, m.again, now+spreadOver)
 	assert.Equal(t, m.again, after(store.LeasedPart{Wait: time.Second + 2*time.Millisecond}).again, "whatever the latency")
@@ -372,7 +372,7 @@ func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
 	const per = second
 	planned := func(k store.Kind, left float64, owe, ahead, cost int64) meter.Instant {
 		m := leasedOf(kindOf(k, 10))
-		m.told = told{known: true, sent: now - second, left: left, ends: now + 7}
+		m.latest = response{known: true, sent: now - second, left: left, ends: now + 7}
 		m.give([]lot{{1, 1, meter.Never, meter.Never}}, runOf(1, 1, now+9*second, 1))
 		m.owe = owe
 		return m.Plan(now, ahead, cost)
@@ -387,18 +387,18 @@ func TestPlansCountWhatTheStoreHasLeft(t *testing.T) {
 	assert.Equal(t, now+7, planned(store.Fixed, 3.2, 0, 14, 1))
 	assert.Equal(t, now+7+per, planned(store.Fixed, 3.2, 0, 15, 1))
 	m := leasedOf(kindOf(store.Fixed, 10))
-	m.told = told{known: true, left: 5, ends: now}
+	m.latest = response{known: true, left: 5, ends: now}
 	assert.Equal(t, now, m.Plan(now, 9, 1))
 	assert.Equal(t, now+per, m.Plan(now, 10, 1), "what was left of a window that is over is void")
 	assert.Equal(t, now, m.Plan(now-1, 14, 1), "and before its end it is not")
 
 	b := leasedOf(bucket(10, time.Second, 5))
-	b.told = told{known: true, sent: now, left: -3}
+	b.latest = response{known: true, sent: now, left: -3}
 	assert.InDelta(t, float64(now+4*second/10), float64(b.Plan(now, 0, 1)), 2)
 	b.owe = 2
 	assert.InDelta(t, float64(now+6*second/10), float64(b.Plan(now, 0, 1)), 2)
 	p := leasedOf(kindOf(store.Pace, 10))
-	p.told = told{known: true, sent: now, left: -3}
+	p.latest = response{known: true, sent: now, left: -3}
 	assert.InDelta(t, float64(now+6*second/10), float64(p.Plan(now, 2, 7)), 2, "a cost goes with its first token")
 }
 
@@ -432,21 +432,21 @@ func TestANewMeterNeedNotBeKept(t *testing.T) {
 }
 
 func TestTokensAreThoseAtHandAndInTheStore(t *testing.T) {
-	tokens := func(b store.Budget, w told) float64 {
+	tokens := func(b store.Budget, w response) float64 {
 		m := leasedOf(b)
-		m.told, m.have, m.owe = w, 5, 2
+		m.latest, m.have, m.owe = w, 5, 2
 		return m.Tokens(now) - 3
 	}
-	half := told{known: true, sent: now - second/2, left: 1.5, ends: now + 1}
+	half := response{known: true, sent: now - second/2, left: 1.5, ends: now + 1}
 	b := bucket(10, time.Second, 9)
 	b.Initial = 4
-	assert.Equal(t, 4.0, tokens(b, told{}))
+	assert.Equal(t, 4.0, tokens(b, response{}))
 	assert.Equal(t, 6.5, tokens(b, half))
-	assert.Equal(t, 9.0, tokens(b, told{known: true, sent: now - second, left: 1}))
-	assert.Equal(t, 1.0, tokens(kindOf(store.Pace, 10), told{}))
+	assert.Equal(t, 9.0, tokens(b, response{known: true, sent: now - second, left: 1}))
+	assert.Equal(t, 1.0, tokens(kindOf(store.Pace, 10), response{}))
 	assert.Equal(t, 1.0, tokens(kindOf(store.Pace, 10), half))
-	assert.Equal(t, -4.0, tokens(kindOf(store.Pace, 10), told{known: true, sent: now - second/2, left: -9}))
-	assert.Equal(t, 10.0, tokens(kindOf(store.Sliding, 10), told{}))
+	assert.Equal(t, -4.0, tokens(kindOf(store.Pace, 10), response{known: true, sent: now - second/2, left: -9}))
+	assert.Equal(t, 10.0, tokens(kindOf(store.Sliding, 10), response{}))
 	assert.Equal(t, 1.5, tokens(kindOf(store.Sliding, 10), half))
 	assert.Equal(t, 1.5, tokens(kindOf(store.Fixed, 10), half))
 	half.ends = now
@@ -457,7 +457,7 @@ func TestTokensAreThoseAtHandAndInTheStore(t *testing.T) {
 func TestManyProcessesAskLessOftenForASlidingWindow(t *testing.T) {
 	pause := func(processes int) time.Duration {
 		m := leasedOf(store.Budget{Kind: store.Sliding, N: 5, Per: 64 * time.Second})
-		m.told.processes = processes
+		m.latest.processes = processes
 		return m.pause()
 	}
 	assert.Zero(t, pause(1), "alone, it asks when a token comes in")

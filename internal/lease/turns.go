@@ -24,11 +24,11 @@ const (
 
 // competes reports whether the budget is a window that other processes use as well.
 func (m *Leased) competes() bool {
-	return (m.budget.Kind == store.Sliding || m.fixed()) && m.told.processes > 1
+	return (m.budget.Kind == store.Sliding || m.fixed()) && m.latest.processes > 1
 }
 
 // share returns the even share of a process.
-func (m *Leased) share() int64 { return max(1, m.budget.N/int64(max(1, m.told.processes))) }
+func (m *Leased) share() int64 { return max(1, m.budget.N/int64(max(1, m.latest.processes))) }
 
 // inPeriod returns how many tokens were leased in the latest period.
 func (m *Leased) inPeriod(now int64) (sum int64) {
@@ -68,11 +68,11 @@ func (m *Leased) limitToTurn(p *store.Part, d Demand, now int64) {
 // together do not use the window faster than evenly, and that others, up to their shares, find a quarter more than they used in
 // the latest period of a Sliding one.
 func (m *Leased) freeBeyond(mine, now int64) int64 {
-	n, left := m.budget.N, int64(max(0, m.told.left))
+	n, left := m.budget.N, int64(max(0, m.latest.left))
 	past := now - m.opened
 	if m.fixed() { // of a Calendar, Per is an average
-		past = max(0, int64(m.budget.Per)-max(0, m.told.ends-now))
-		if now >= m.told.ends {
+		past = max(0, int64(m.budget.Per)-max(0, m.latest.ends-now))
+		if now >= m.latest.ends {
 			past, left = 0, n
 		}
 	}

@@ -105,7 +105,7 @@ func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 
 func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
 	b := newBench(t, window(store.Fixed, 320, time.Second))
-	b.told.known, b.told.processes = true, 4
+	b.latest.known, b.latest.processes = true, 4
 	if p := b.Ask(b.now, waiting(200)); p.Want != 80 {
 		t.Fatalf("it asks for %d, its share is 80", p.Want)
 	}

@@ -89,7 +89,7 @@ func (l *Core) ReplanSome(buckets []*bucket.Bucket) {
 	defer l.end()
 	for _, b := range buckets {
 		if b.Lease.Out() != nil {
-			b.Lease.Look(now)
+			b.Lease.Update(now)
 			l.replanLocked(now, b)
 		}
 	}

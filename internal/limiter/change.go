@@ -85,14 +85,6 @@ func (l *Core) Refreshing(li *bucket.Limit) uint64 {
 func (l *Core) Refresh(buckets []*bucket.Bucket, rates map[*bucket.Bucket]meter.Rate, nth uint64) {
 	l.change(slices.Values(buckets), func(b *bucket.Bucket, now meter.Instant) bool {
 		own, ok := rates[b]
-		if !ok || b.Asked >= nth {
-			return false
-		}
-		changed := b.Own != own
-		if b.Asked, b.Own = nth, own; changed {
-			r, size := b.Limit.Terms(own)
-			b.SetTerms(r, size, now)
-		}
-		return changed
+		return ok && b.Refresh(own, nth, now)
 	})
 }

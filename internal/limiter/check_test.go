@@ -15,14 +15,14 @@ func (l *Core) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := checker{l: l, now: meter.Instant(time.Since(l.Start))}
-	c.holds(l.order.IsChecked() && len(l.leases.Marked) == 0, "a change has not ended")
+	c.holds(l.order.IsChecked() && !l.leases.HasMarked(), "a change has not ended")
 	c.holds(l.order.Len() == l.counts.Waiting, "another number of requests waits than was counted")
 	c.holds(l.armed == l.order.Wake() && l.armed > c.now, "the timer is not set for the next request that can go")
 	kept, callers := 0, 0
 	for _, li := range l.Limits {
-		kept += len(li.Buckets)
-		for key, b := range li.Buckets {
-			c.holds(key == b.Key, "a bucket is kept under another key")
+		kept += li.Keys()
+		for b := range li.All() {
+			c.holds(li.Bucket(b.Key) == b, "a bucket is kept under another key")
 		}
 		waiting := 0
 		for b := range l.allLocked([]*bucket.Limit{li}) {
@@ -74,19 +74,16 @@ func (c *checker) gates() {
 
 // bucket checks that what requests wait for is kept, and that a store is asked in time.
 func (c *checker) bucket(b *bucket.Bucket) {
-	if b.Extra == nil {
-		return
-	}
 	c.holds(!b.HasLines() || b == c.kept(b), "a request waits for a bucket that was forgotten")
-	if b.Lease == nil {
-		c.holds(!b.Alarm.IsIn(), "a timer is set for no lease")
+	n, now, alarm := b.Leased(), c.now, c.l.leases.AlarmOf(b)
+	if n == nil {
+		c.holds(alarm == meter.Never, "a timer is set for no lease")
 		return
 	}
-	n, now := b.Lease, c.now
 	c.holds(b.Meter == n.Meter, "a lease is of another meter")
 	c.holds(n.IsQueued() == slices.Contains(n.Supply().Asking(), b), "a bucket is not where it says among those that ask")
-	c.holds(Armed(b) > now, "a timer was not set again")
+	c.holds(alarm > now, "a timer was not set again")
 	if ask := n.AskAt(now, b.Demand(now)); ask < meter.Never && !n.IsQueued() {
-		c.holds(Armed(b) <= max(ask, n.RetryAt()), "the store is not asked in time")
+		c.holds(alarm <= max(ask, n.RetryAt()), "the store is not asked in time")
 	}
 }

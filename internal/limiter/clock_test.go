@@ -145,8 +145,8 @@ func TestStartMayBeAnyTime(t *testing.T) {
 	}
 }
 
-// However the wall clock is set, by a leap second, a day or a century, a window that the clock shows again is not granted again at once:
-// tokens come in only when the clock goes on to a later window.
+// However the wall clock is set, by a leap second, a day or a century, a window that the clock shows again is not granted again
+// at once: tokens come in only when the clock goes on to a later window.
 func TestAClockThatIsSetGrantsNoWindowTwice(t *testing.T) {
 	berlin := zone(t, "Europe/Berlin")
 	limits := []throttle.Limit{

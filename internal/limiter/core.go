@@ -58,7 +58,7 @@ type Core struct {
 func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Start, l.maxQueue, l.maxKeys, l.dry = time.Now(), maxQueue, maxKeys, dry
 	l.Gate = &bucket.Limit{Gates: true, Rule: bucket.Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
-	l.Gate.Look(&quota.Gate{})
+	l.Gate.NoteMeter(&quota.Gate{})
 	l.probes = make(map[*bucket.Supply]*probe)
 	l.atOnce, l.visitAtOnce, l.pause = checkAtOnce, visitMost, runtime.Gosched
 	l.armed, l.keys.Matters, l.servers = meter.Never, (*bucket.Bucket).Matters, quota.NewRegistry(maxKeys, rand.Uint64())
@@ -75,7 +75,8 @@ func (l *Core) nowLocked() meter.Instant {
 	return now
 }
 
-// readWallLocked reads the wall clock once a second, because it may be set or drift, and tells the windows if it was set back.
+// readWallLocked reads the wall clock once a second, because it may be set or drift, and has windows begin again if it was set
+// back.
 func (l *Core) readWallLocked(now meter.Instant) {
 	unix := time.Now().UnixNano() - now
 	back := unix < l.wall.Unix-int64(time.Second)
@@ -89,7 +90,7 @@ func (l *Core) readWallLocked(now meter.Instant) {
 func (l *Core) allLocked(limits []*bucket.Limit) iter.Seq[*bucket.Bucket] {
 	return func(yield func(*bucket.Bucket) bool) {
 		for _, li := range limits {
-			for _, b := range li.Buckets {
+			for b := range li.All() {
 				if !yield(b) {
 					return
 				}

@@ -33,15 +33,14 @@ func (l *Core) Correct(g *bucket.Grant, c *bucket.Charge, cost int64) (charged i
 // or to make room, and another may have replaced it. If none has, it is kept again.
 func (l *Core) keptLocked(c *bucket.Charge, now meter.Instant) *bucket.Bucket {
 	b := c.Bucket
-	if b.Key == "" || b.Limit.Buckets[b.Key] == b {
+	if b.Key == "" || b.Limit.Bucket(b.Key) == b {
 		return b
 	}
-	if other := b.Limit.Buckets[b.Key]; other != nil {
+	if other := b.Limit.Bucket(b.Key); other != nil {
 		return other
 	}
-	stale := b.Limit.Asks && b.Asked < b.Limit.Refreshed // the next request asks for its rate
-	if stale || l.keys.Len() >= l.maxKeys && !l.evictLocked(now, nil) {
-		return b // it is not kept; see owedLocked
+	if b.IsStale() || l.keys.Len() >= l.maxKeys && !l.evictLocked(now, nil) {
+		return b // it is not kept, because the next request asks for its rate, or there is no room; see owedLocked
 	}
 	if !b.HasOwnRate() { // it was not there when the limit was changed
 		r, burst := b.Limit.Terms(meter.Rate{})

@@ -36,8 +36,8 @@ func (l *Core) Pass(p *bucket.Paid, by *bucket.Counts, key *quota.Key) (ok bool)
 	return ok
 }
 
-// Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if other
-// requests wait and the request is not behind them: one that is behind them never overtakes.
+// Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if
+// other requests wait and the request is not behind them: one that is behind them never overtakes.
 func (l *Core) Try(p *bucket.Paid, by *bucket.Counts, priority int, behind bool, r *bucket.Refusal) (v bucket.Verdict) {
 	l.mu.Lock()
 	now := l.nowLocked()
@@ -182,20 +182,20 @@ func (l *Core) WaitsFor(w *Waiter) (b *bucket.Bucket, cost int64) {
 	return w.Bucket(), w.In.Costs[w.In.Binding]
 }
 
-// Await waits until w is decided: without a rejection or an error, it was granted. If the context is over by then, the context
-// wins and all tokens are given back: a request that cannot be sent must not be charged.
+// Await waits until w is decided: without a rejection or an error, it was granted. If the context has ended by then, its end
+// counts, and all tokens are given back, because a request that cannot be sent must not be charged.
 func (l *Core) Await(ctx context.Context, cancel <-chan struct{}, w *Waiter) error {
-	patience := w.expires
-	if patience == nil {
-		patience = l.expiry(w)
+	timer := w.expires
+	if timer == nil {
+		timer = l.expiry(w)
 	}
 	select {
 	case <-w.decided:
 	case <-ctx.Done():
 	case <-cancel:
 	}
-	if patience != nil {
-		patience.Stop()
+	if timer != nil {
+		timer.Stop()
 	}
 	if err := Ended(ctx, cancel); err != nil && l.Abandon(w) {
 		return err
@@ -203,8 +203,9 @@ func (l *Core) Await(ctx context.Context, cancel <-chan struct{}, w *Waiter) err
 	return nil
 }
 
-// Leave has w wait although no goroutine waits for it: Await is called later, or Abandon. It returns a channel that is closed when w is decided.
-func (l *Core) Leave(w *Waiter) <-chan struct{} {
+// Detach has w wait without a goroutine: Await is called later, or Abandon. It returns a channel that is closed when w is
+// decided.
+func (l *Core) Detach(w *Waiter) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.Verdict == bucket.Waiting {
@@ -224,8 +225,8 @@ func (l *Core) DueOf(w *Waiter) meter.Instant {
 	return due
 }
 
-// Abandon takes back a request whose context is over, granted or not, and reports whether it did. A rejection stays one, also if MaxWait ends at the same
-// instant: MaxWait is checked before the deadline.
+// Abandon takes back a request whose context has ended, granted or not, and reports whether it did. A rejection stays one, also
+// if MaxWait ends at that instant, because MaxWait is checked before the deadline.
 func (l *Core) Abandon(w *Waiter) bool {
 	now := l.begin()
 	defer l.end()
@@ -256,7 +257,7 @@ func (l *Core) Abandon(w *Waiter) bool {
 	return true
 }
 
-// Ended returns why a request is over: the cause of its context, or its Cancel. It returns nil if the request is not over.
+// Ended returns why a request has ended: the cause of its context, or its Cancel. It returns nil if it has not.
 func Ended(ctx context.Context, cancel <-chan struct{}) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -36,12 +36,7 @@ func (l *Core) SweepAt() *meter.Instant     { return &l.sweepAt }
 func (l *Core) WallAt() *meter.Instant      { return &l.wallAt }
 
 // Armed returns when a store may have to be asked for something for the bucket; Never: it is not known.
-func Armed(b *bucket.Bucket) meter.Instant {
-	if !b.Alarm.IsIn() {
-		return meter.Never
-	}
-	return meter.Instant(b.Alarm.Key())
-}
+func (l *Core) Armed(b *bucket.Bucket) meter.Instant { return l.leases.AlarmOf(b) }
 
 const (
 	Slack        = slack

@@ -14,9 +14,9 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// BenchmarkScale lines up 100,000 requests of so many callers, cancels every tenth, and grants the others. It reports what each of
-// these takes. 0 callers take no turns: their requests stand in the order of arrival or, as a comparison, in an order that is as
-// mixed as that of callers.
+// BenchmarkScale lines up 100,000 requests of so many callers, cancels every tenth, and grants the others. It reports what each
+// of these takes. 0 callers take no turns: their requests stand in the order of arrival or, as a comparison, in an order that is
+// as mixed as that of callers.
 func BenchmarkScale(b *testing.B) {
 	const n = 100_000
 	for _, c := range []struct{ callers, priorities int }{{0, 1}, {0, 1000}, {1, 1}, {10, 1}, {1000, 1}, {100_000, 1}} {

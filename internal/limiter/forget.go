@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
-	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -17,13 +16,13 @@ const (
 
 // keepLocked keeps a bucket until it is as good as new.
 func (l *Core) keepLocked(b *bucket.Bucket, now meter.Instant) {
-	b.Limit.Buckets[b.Key], b.Limit.Keyed = b, true
-	b.Limit.Peak = max(b.Limit.Peak, len(b.Limit.Buckets))
+	b.Limit.Keep(b)
 	l.keys.Add(b, now)
 	l.sweepLaterLocked(now, bucket.SweepEvery)
 }
 
-// freeLocked notes that what made a bucket busy may be over. Gates are kept apart, so that neither take the room of the other.
+// freeLocked notes that what made a bucket busy may have ended. Gates have a keeper of their own, so that they do not take the
+// room of keys.
 func (l *Core) freeLocked(b *bucket.Bucket, now meter.Instant) {
 	sooner := false
 	if b.Limit.Gates {
@@ -92,9 +91,6 @@ func (l *Core) evictLocked(now meter.Instant, charges []bucket.Charge) bool {
 
 // forgetLocked forgets a bucket that its keeper has removed.
 func (l *Core) forgetLocked(b *bucket.Bucket) {
-	if b.Extra != nil {
-		l.leases.Alarms.Remove(&b.Alarm)
-	}
-	delete(b.Limit.Buckets, b.Key)
-	b.Limit.Buckets = keep.Shrunk(b.Limit.Buckets, &b.Limit.Peak)
+	l.leases.SetAlarm(b, meter.Never)
+	b.Limit.Forget(b)
 }

@@ -157,9 +157,11 @@ func TestAHoldOfANewKeyIsKeptWithoutRoom(t *testing.T) {
 		sleep(wait)
 		_, ok = l.Try(throttle.Ask{Key: "new"})
 		require.True(t, ok)
-		require.Empty(t, coreOf(l).Limits[0].Holds)
+		require.Zero(t, coreOf(l).Limits[0].Release("new"), "the bucket has the hold")
 	})
 }
+
+const maxHolds = 1024 // of keys without a bucket, in a limit
 
 func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -167,13 +169,13 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 		l := limiterOf(t, throttle.WithLimit(throttle.Pace(1, time.Second)), throttle.WithMaxKeys(1), throttle.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		_, ok := l.Try(throttle.Ask{Key: "debt", Cost: 10})
 		require.True(t, ok)
-		for i := range bucket.MaxHolds {
+		for i := range maxHolds {
 			l.Hold(strconv.Itoa(i), time.Hour)
 		}
 		require.NotContains(t, log.String(), "no room")
 		l.Hold("one more", time.Minute)
 		require.Contains(t, log.String(), "no room")
-		require.Len(t, coreOf(l).Limits[0].Holds, bucket.MaxHolds)
+		require.Zero(t, coreOf(l).Limits[0].Release("one more"))
 		sleep(12 * time.Second)
 		wait, ok := l.Try(throttle.Ask{Key: "another"})
 		require.False(t, ok)
@@ -183,7 +185,7 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreLogged(t *testing.T) {
 		_, ok = l.Try(throttle.Ask{Key: "one more"})
 		require.False(t, ok, "the bucket that is held can't be forgotten")
 		l.Hold("one more", 2*time.Minute)
-		require.Len(t, coreOf(l).Limits[0].Holds, 1, "the holds that are over have made room")
+		require.Zero(t, coreOf(l).Limits[0].Release("0"), "the holds that have ended have made room")
 		sleep(time.Minute)
 		wait, _ = l.Try(throttle.Ask{Key: "one more"})
 		require.Equal(t, time.Minute, wait)
@@ -345,7 +347,7 @@ func TestTheBucketThatIsFullFirstMakesRoom(t *testing.T) {
 			_, ok := l.Try(throttle.Ask{Key: use.key, Cost: use.cost})
 			require.True(t, ok)
 		}
-		require.Contains(t, coreOf(l).Limits[0].Buckets, "older")
-		require.NotContains(t, coreOf(l).Limits[0].Buckets, "newer")
+		require.NotNil(t, coreOf(l).Limits[0].Bucket("older"))
+		require.Nil(t, coreOf(l).Limits[0].Bucket("newer"))
 	})
 }

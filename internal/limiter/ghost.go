@@ -7,8 +7,9 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// This file is about requests that would have to wait, in a dry run. They are sent immediately, and a ghost waits for each: a waiter
-// that nobody waits for. It is granted or rejected when its request would have been, so that it delays others as the request would have.
+// This file is about requests that would have to wait, in a dry run. They are sent immediately, and a ghost waits for each: a
+// waiter without a goroutine. It is granted or rejected when its request would have been, so that it delays others as the request
+// would have.
 //
 // A meter that needs the outcome of requests is paid when the response comes, if the ghost still waits then: it counts what is
 // really under way.

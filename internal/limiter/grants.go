@@ -15,7 +15,7 @@ func (l *Core) Cancel(g *bucket.Grant, by *bucket.Counts) {
 	}
 }
 
-// Free gives back the slots of a request that is over.
+// Free gives back the slots of a request that has ended.
 func (l *Core) Free(g *bucket.Grant) {
 	now := l.begin()
 	defer l.end()
@@ -87,7 +87,8 @@ func (l *Core) refundLocked(c *bucket.Charge, now meter.Instant) {
 	l.giveBackLocked(c.Bucket, c.Paid, now, c.Cost)
 }
 
-// Read returns a copy of counters, or of those of all requests if of is nil, with the callers that wait and the buckets that are kept.
+// Read returns a copy of counters, or of those of all requests if of is nil, with the callers that wait and the buckets that are
+// kept.
 func (l *Core) Read(of *bucket.Counts) (c bucket.Counts, callers, buckets int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,7 +33,6 @@ func (l *Core) Hold(p *bucket.Pending, d int64) (crowded []*bucket.Limit, asked 
 	l.dueLocked(now)
 	for _, b := range held {
 		b.Hold(now, now+d)
-		b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
 	}
 	l.replanLocked(now, held...)
 	return crowded, true
@@ -49,7 +48,7 @@ func (l *Core) heldLocked(b *bucket.Bucket, by *bucket.Counts) {
 		by.Holds.Adaptive++
 	}
 	b.Limit.Counts.Holds++
-	b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
+	b.NoteHold()
 }
 
 func (l *Core) HoldAll(d int64) {
@@ -57,7 +56,7 @@ func (l *Core) HoldAll(d int64) {
 	defer l.end()
 	l.counts.Holds.Caller++
 	for _, li := range l.Limits {
-		li.Held = max(li.Held, now+d)
+		li.HoldAll(now + d)
 		li.Counts.Holds++
 	}
 }
@@ -67,13 +66,12 @@ func (l *Core) Release(key string) (last []*bucket.Limit) {
 	now := l.begin()
 	defer l.end()
 	for _, li := range l.Limits {
-		held := li.Holds[key]
-		delete(li.Holds, key)
+		held := li.Release(key)
 		if b := li.Bucket(key); b != nil {
 			held = max(held, b.HeldAlone())
 			l.liftLocked(b, now)
 		}
-		if held > now && held == li.HeldMost {
+		if held > now && held == li.KeysHeldUntil() {
 			last = append(last, li)
 		}
 	}
@@ -103,8 +101,7 @@ func (l *Core) releaseHeld() {
 	defer l.mu.Unlock()
 	now := l.nowLocked()
 	for _, li := range l.Limits {
-		li.Held, li.HoldNew = min(li.Held, now), min(li.HoldNew, now)
-		clear(li.Holds)
+		li.ReleaseAll(now)
 	}
 }
 
@@ -114,21 +111,18 @@ func (l *Core) recountServersLocked() {
 	if l.servers.Len() > pieceSize {
 		return
 	}
-	l.Gate.HeldMost = 0
+	l.Gate.Recount()
 	for g := range l.servers.All() {
-		l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
+		ownerOf(g).NoteHold()
 	}
 }
 
 // RecountHolds finds when the last hold of a limit ends, after that one was lifted. Holds that are set meanwhile count.
 func (l *Core) RecountHolds(li *bucket.Limit) {
 	l.mu.Lock()
-	li.HeldMost = li.HoldNew
-	for _, held := range li.Holds {
-		li.HeldMost = max(li.HeldMost, held)
-	}
+	li.Recount()
 	l.mu.Unlock()
-	l.visitAll([]*bucket.Limit{li}, func(b *bucket.Bucket, _ meter.Instant) { li.HeldMost = max(li.HeldMost, b.HeldAlone()) }, onward)
+	l.visitAll([]*bucket.Limit{li}, func(b *bucket.Bucket, _ meter.Instant) { b.NoteHold() }, onward)
 }
 
 // HeldFor returns for how long from now on all keys are held.
@@ -136,5 +130,5 @@ func (l *Core) HeldFor() (d time.Duration, now meter.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now = l.nowLocked()
-	return time.Duration(max(0, l.Limits[0].Held-now)), now
+	return time.Duration(max(0, l.Limits[0].AllHeldUntil()-now)), now
 }

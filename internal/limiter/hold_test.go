@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
@@ -231,11 +230,12 @@ func TestAHoldThatEndsMakesRoomForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
 		l.Hold("kept", time.Hour)
-		for i := range bucket.MaxHolds {
+		for i := range maxHolds {
 			l.Hold(strconv.Itoa(i), time.Minute)
 		}
 		sleep(time.Minute)
 		l.Hold("new", time.Minute)
-		require.Len(t, coreOf(l).Limits[0].Holds, 1)
+		require.Zero(t, coreOf(l).Limits[0].Release("0"))
+		require.NotZero(t, coreOf(l).Limits[0].Release("new"))
 	})
 }

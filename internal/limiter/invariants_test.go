@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -45,7 +44,11 @@ func everyBucket(li *bucket.Limit) iter.Seq2[string, *bucket.Bucket] {
 		if !yield("", li.Single) {
 			return
 		}
-		maps.All(li.Buckets)(yield)
+		for b := range li.All() {
+			if !yield(b.Key, b) {
+				return
+			}
+		}
 	}
 }
 
@@ -59,9 +62,7 @@ func checkLimits(t *testing.T, l *throttle.Limiter, now meter.Instant) {
 				buckets = append(buckets, g.Owner.(*bucket.Bucket))
 			}
 		} else {
-			for _, b := range everyBucket(li) {
-				buckets = append(buckets, b)
-			}
+			buckets = append(slices.Collect(li.All()), li.Single)
 		}
 		c := &li.Counts
 		waiting, inFlight := 0, 0
@@ -70,7 +71,7 @@ func checkLimits(t *testing.T, l *throttle.Limiter, now meter.Instant) {
 			if m, ok := b.Meter.(meter.Flier); ok {
 				inFlight += int(m.InFlight())
 			}
-			holds(t, li.HeldMost >= b.HeldAlone(), "a hold ends after the last one of its limit")
+			holds(t, li.KeysHeldUntil() >= b.HeldAlone(), "a hold ends after the last one of its limit")
 		}
 		require.Equal(t, waiting, c.Waiting, li.Name)
 		require.Equal(t, inFlight, li.InFlight(), li.Name)

@@ -78,7 +78,7 @@ func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
 				require.NoError(t, err)
 			}
 			sleep(10 * time.Second)
-			require.LessOrEqual(t, len(coreOf(l).Limits[0].Buckets), 1)
+			require.LessOrEqual(t, coreOf(l).Limits[0].Keys(), 1)
 		})
 	}
 }
@@ -241,7 +241,7 @@ func TestShareLeavesTheRest(t *testing.T) {
 			wait, _ := l.Try(throttle.Ask{Key: "key"})
 			require.Equal(t, c.next, wait)
 			require.NoError(t, l.SetRate(li.Name, n, time.Hour))
-			require.InDelta(t, float64(n)*li.Share/3600, li.Buckets["key"].Rate().PerSecond(), 0.01)
+			require.InDelta(t, float64(n)*li.Share/3600, li.Bucket("key").Rate().PerSecond(), 0.01)
 		})
 	}
 }

@@ -26,8 +26,8 @@ func countsOf(l *throttle.Limiter) *bucket.Counts {
 // chargesOf returns the part of a Grant that the Core keeps.
 func chargesOf(g *throttle.Grant) *bucket.Grant { return inside[bucket.Grant](g, "grant") }
 
-// inside returns the unexported field at that path in the struct to which of points. The root package exports nothing of its inside, not
-// even to tests, and here are the few places that need it.
+// inside returns the unexported field at that path in the struct to which of points. The root package exports nothing of its
+// inside, not even to tests, and here are the few places that need it.
 func inside[T any](of any, path ...string) *T {
 	v := reflect.ValueOf(of).Elem()
 	for _, name := range path {

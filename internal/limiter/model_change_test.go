@@ -119,7 +119,7 @@ func (x *modelRun) bucket() *bucket.Bucket {
 	if x.key == "" {
 		return coreOf(x.l).Limits[0].Single
 	}
-	return coreOf(x.l).Limits[0].Buckets[x.key]
+	return coreOf(x.l).Limits[0].Bucket(x.key)
 }
 
 // refresh has RateFor return something else, be it nonsense.

@@ -105,27 +105,10 @@ func (l *Core) reclampLocked(b *bucket.Bucket) {
 
 // makeLocked makes a bucket, with that rate or, if it is zero, the limit's own.
 func (l *Core) makeLocked(li *bucket.Limit, key string, r meter.Rate, now meter.Instant) *bucket.Bucket {
-	b := &bucket.Bucket{Limit: li, Key: key}
-	if key == "" || li.Asks || li.Supply != nil {
-		e := b.Needs()
-		e.Own, e.Asked = r, li.Refreshed
+	b := li.NewBucket(key, r, func(r meter.Rate, burst int64) meter.Meter { return l.meterLocked(li, r, burst, now) })
+	if key != "" {
+		l.keepLocked(b, now)
 	}
-	rate, burst := li.Terms(r)
-	if li.Supply != nil {
-		b.Lease = li.Lease(b, key, rate, burst)
-		b.Meter = b.Lease.Meter
-	} else {
-		b.Meter = l.meterLocked(li, rate, burst, now)
-	}
-	if key == "" {
-		li.Single = b
-		li.Look(b.Meter)
-		return b
-	}
-	if until := li.TakeHold(key); until > 0 {
-		b.Needs().Held = until
-	}
-	l.keepLocked(b, now)
 	return b
 }
 
@@ -174,8 +157,8 @@ func (l *Core) lockIfAsked(p *bucket.Pending) bool {
 
 // Add adds a limit, before any request comes. keyed says that requests have keys there.
 func (l *Core) Add(r bucket.Rule, keyed bool) *bucket.Limit {
-	li := &bucket.Limit{Rule: r, Index: len(l.Limits), Buckets: make(map[string]*bucket.Bucket), Keyed: keyed}
-	li.Size, li.PerSecond = li.BurstOf(li.Rate), li.Shared(li.Rate).PerSecond()
+	li := bucket.NewLimit(r, keyed)
+	li.Index = len(l.Limits)
 	if li.Wall {
 		l.wallAt = 0
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// Look calls look under the lock for all buckets that say anything, a few at a time, and between without it, which reports whether
-// to go on.
+// Look calls look under the lock for all buckets that say anything, a few at a time, and between without it, which reports
+// whether to go on.
 func (l *Core) Look(look func(b *bucket.Bucket, now meter.Instant), between func() bool) {
 	l.visitAll(l.allLimits(), func(b *bucket.Bucket, now meter.Instant) {
 		if l.showsLocked(b, now) {
@@ -28,8 +28,8 @@ func (l *Core) LookAt(li *bucket.Limit, key string, f func(b *bucket.Bucket, now
 	return true
 }
 
-// LookAtLimits calls f under the lock for every limit, and last for that of gates. keys is how many buckets are kept besides that of
-// the key "", callers how many callers wait, if they take turns there.
+// LookAtLimits calls f under the lock for every limit, and last for that of gates. keys is how many buckets are kept besides that
+// of the key "", callers how many callers wait, if they take turns there.
 func (l *Core) LookAtLimits(f func(li *bucket.Limit, keys, callers int, now meter.Instant)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,7 +39,7 @@ func (l *Core) LookAtLimits(f func(li *bucket.Limit, keys, callers int, now mete
 		if li == l.Fair {
 			callers = l.order.Callers()
 		}
-		f(li, len(li.Buckets), callers, now)
+		f(li, li.Keys(), callers, now)
 	}
 	l.Gate.Counts.Evicted = l.servers.Evicted
 	f(l.Gate, l.servers.Len(), 0, now)
@@ -56,7 +56,7 @@ func (l *Core) showsLocked(b *bucket.Bucket, now meter.Instant) bool {
 		return b.IsKept()
 	case b.Limit.Keyed || b.Limit.Open:
 		_, full := b.Matters(now)
-		return max(full, b.Limit.Held) > now
+		return max(full, b.Limit.AllHeldUntil()) > now
 	}
 	return true
 }

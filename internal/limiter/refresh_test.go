@@ -205,7 +205,7 @@ func TestRefreshGivesAndTakesRates(t *testing.T) {
 	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, time.Hour, throttle.RateFor(x.of), throttle.Fraction(0.5))))
 	check := func(perHour float64, burst int64) {
 		t.Helper()
-		b := coreOf(l).Limits[0].Buckets["k"]
+		b := coreOf(l).Limits[0].Bucket("k")
 		require.InDelta(t, perHour, b.Rate().PerSecond()*3600, 1e-9)
 		require.Equal(t, burst, b.Meter.Most())
 	}
@@ -359,7 +359,7 @@ func TestALateAnswerDoesNotUndoALaterRefresh(t *testing.T) {
 		synctest.Wait()
 		early <- meter.Rate{N: 2, Per: time.Hour}
 		synctest.Wait()
-		require.Equal(t, int64(3), coreOf(l).Limits[0].Buckets["k"].Rate().N)
+		require.Equal(t, int64(3), coreOf(l).Limits[0].Bucket("k").Rate().N)
 	})
 }
 
@@ -374,14 +374,14 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(5 * sec)
 		synctest.Wait()
-		require.Empty(t, coreOf(l).Limits[0].Buckets, "it is full, and forgotten")
+		require.Zero(t, coreOf(l).Limits[0].Keys(), "it is full, and forgotten")
 		x.set("k", 2, sec)
 		require.NoError(t, l.Refresh("bucket"))
 		require.NoError(t, g.Settle("bucket", 30)) // 10 of 20 more are owed: the burst is all that a debt may be
 		start := time.Now()
 		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k"}))
 		require.Equal(t, sec, time.Since(start))
-		require.Equal(t, int64(2), coreOf(l).Limits[0].Buckets["k"].Rate().N)
+		require.Equal(t, int64(2), coreOf(l).Limits[0].Bucket("k").Rate().N)
 		checkInvariants(t, l)
 	})
 }

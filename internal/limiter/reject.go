@@ -90,7 +90,7 @@ func (l *Core) denyLocked(charges []bucket.Charge, by *bucket.Counts, now meter.
 	return true
 }
 
-// expiry returns a timer for the end of the patience of w; nil: it may wait for as long as it takes.
+// expiry returns a timer for the last instant at which w may be granted; nil: it may wait for as long as it takes.
 func (l *Core) expiry(w *Waiter) *time.Timer {
 	if w.Last() == meter.Never {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// Report tells the outcome of a request to the buckets that it was charged in. That may change when waiters can go.
+// Report passes the outcome of a request to the buckets in which it was charged. Waiters may be granted earlier or later because
+// of it.
 func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n bucket.News) {
 	now := l.begin()
 	defer l.end()
@@ -98,7 +99,7 @@ func (l *Core) endLocked(g *bucket.Grant, c *bucket.Charge, a *bucket.Answer, no
 	}
 }
 
-// answeredLocked tells the outcome to the controller of a bucket, and returns for how long the key is held because of it.
+// answeredLocked passes the outcome to the controller of a bucket, and returns for how long the key is held because of it.
 func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Instant, a *bucket.Answer, now meter.Instant) (held time.Duration) {
 	o := a.Outcome
 	if c.Outcome != 0 {

@@ -24,10 +24,9 @@ func (l *Core) Restore(p *bucket.Pending, d int64, f func(b *bucket.Bucket, now 
 	l.dueLocked(now)
 	err = f(b, now)
 	if d > 0 {
-		e := b.Needs()
-		e.Held = max(e.Held, now+min(d, meter.MaxPer))
+		b.Hold(now, now+min(d, meter.MaxPer))
 	}
-	b.Limit.HeldMost = max(b.Limit.HeldMost, b.HeldAlone())
+	b.NoteHold() // a controller may have been held
 	l.replanLocked(now, b)
 	return true, err
 }

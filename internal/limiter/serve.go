@@ -21,10 +21,7 @@ const (
 
 // markLocked notes that a bucket has changed.
 func (l *Core) markLocked(b *bucket.Bucket) {
-	if b.Extra == nil {
-		return
-	}
-	if b.Point.Waiting() > 0 {
+	if b.HasLines() {
 		l.order.Touch(&b.Point)
 	}
 	b.MarkLease()
@@ -40,22 +37,22 @@ func (l *Core) replanLocked(_ meter.Instant, buckets ...*bucket.Bucket) {
 	}
 }
 
-// dueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it are
-// due to the change, and therefore not as of before now: only a timer can be late.
+// dueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it
+// are due to the change, and therefore not as of before now: only a timer can be late.
 func (l *Core) dueLocked(now meter.Instant) {
 	for in, due := l.order.Next(now); in != nil; in, due = l.order.Next(now) {
 		l.grantLocked(in.Owner.(*Waiter), due, now)
 	}
 }
 
-// serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, and sets timers for the others.
-// If some are still to be checked, end goes on.
+// serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, and sets timers for the
+// others. If some are still to be checked, end continues.
 func (l *Core) serveLocked(now meter.Instant) {
 	work := l.atOnce
 	for {
 		l.rejectLateLocked(now, &work)
 		l.dueLocked(now)
-		if len(l.leases.Marked) == 0 {
+		if !l.leases.HasMarked() {
 			break
 		}
 		l.armLeasesLocked(now)
@@ -94,7 +91,7 @@ func (l *Core) rejectLateLocked(now meter.Instant, work *int) {
 	}
 }
 
-// grantLocked grants w, which is in line no more, as of when it was due.
+// grantLocked grants w, which the order has taken out, as of when it was due.
 func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 	w.Verdict, w.At = bucket.Granted, now
 	if w.joining {
@@ -135,14 +132,14 @@ func (l *Core) joinLocked(w *Waiter, now meter.Instant) {
 	}
 }
 
-// quitLocked takes a waiter that is not granted out of its line. Requests that it barred can go from now on.
+// quitLocked takes out a waiter that is not granted. Requests that it barred may be granted from now on.
 func (l *Core) quitLocked(w *Waiter, now meter.Instant) {
 	w.At = now
 	l.order.Leave(&w.In, now)
 	l.leftLocked(w, now)
 }
 
-// leftLocked updates what is known of w, which is in line no more.
+// leftLocked counts w out, which the order has taken out.
 func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
 	l.counts.Waiting--
 	w.By.Waiting--

@@ -12,9 +12,9 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is how requests pass gates, and what becomes of what servers report. A gate has a bucket for each host, each set of keys
-// there, and each family of requests. A request passes its gate in addition to its limits. Until a server first sends hints, only
-// waiters have gates, so that the first response reaches them, and other requests pay nothing for it.
+// This file is how requests pass gates, and what becomes of what servers report. A gate has a bucket for each host, each set of
+// keys there, and each family of requests. A request passes its gate in addition to its limits. Until a server first sends hints,
+// only waiters have gates, so that the first response reaches them, and other requests pay nothing for it.
 
 // gateLimit is the name of the limit of gates in rejections and statistics.
 const gateLimit = "server"
@@ -86,7 +86,7 @@ func (l *Core) changedLocked(g *quota.Gate, c *quota.Change, now meter.Instant) 
 	if c.Lifted {
 		l.recountServersLocked()
 	}
-	l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
+	ownerOf(g).NoteHold()
 	switch c.Late {
 	case quota.OfHost:
 		for _, a := range g.Account.Server().Accounts() {
@@ -133,8 +133,8 @@ func ownOf(charges []bucket.Charge) (own quota.Own) {
 	return own
 }
 
-// reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Fraction]. It is 0 if the
-// server reports the very number that such a limit was given: that limit keeps to its share already.
+// reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Fraction]. It is 0 if
+// the server reports the very number that such a limit was given: that limit keeps to its share already.
 func (l *Core) reserveLocked(limit int64) int64 {
 	share := 1.0
 	for _, li := range l.Limits {
@@ -193,13 +193,13 @@ func (l *Core) RestoreAccount(key *quota.Key, f func(a *quota.Account, now meter
 	l.HasHints.Store(true)
 	l.ownerLocked(g, now)
 	err := l.servers.Restore(g.Account, now, f)
-	l.Gate.HeldMost = max(l.Gate.HeldMost, g.HeldUntil())
+	ownerOf(g).NoteHold()
 	l.replanGatesLocked(g.Account, now)
 	return err
 }
 
-// ForgetReports forgets what was reported about the accounts whose keys want accepts, and the pauses of the buckets of a key because of
-// it.
+// ForgetReports forgets what was reported about the accounts whose keys want accepts, and the pauses of the buckets of a key
+// because of it.
 func (l *Core) ForgetReports(want func(*quota.Key) bool, key string) {
 	accounts := l.accounts(want)
 	now := l.begin()

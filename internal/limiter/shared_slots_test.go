@@ -17,7 +17,6 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/lease"
-	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -178,7 +177,7 @@ func (s *trip) ask(call int) store.Ask {
 func armedAt(l *throttle.Limiter, key string) meter.Instant {
 	coreOf(l).Lock()
 	defer coreOf(l).Unlock()
-	return limiter.Armed(coreOf(l).Limits[0].Buckets[key])
+	return coreOf(l).Armed(coreOf(l).Limits[0].Bucket(key))
 }
 
 func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {

@@ -31,27 +31,21 @@ func (l *Core) supplyOf(terms bucket.SupplyTerms, limit string) *bucket.Supply {
 
 // armLeasesLocked sets the alarms of the buckets that were marked.
 func (l *Core) armLeasesLocked(now meter.Instant) {
-	s := &l.leases
-	for len(s.Marked) > 0 {
-		b := s.Marked[len(s.Marked)-1]
-		s.Marked, b.Marked = s.Marked[:len(s.Marked)-1], false
+	for l.leases.HasMarked() {
+		b := l.leases.Next()
 		l.rouseLocked(b, now) // its timer may be late
-		if at := l.dueLeaseLocked(b, now); at < meter.Never {
-			s.Alarms.Put(&b.Alarm, bucket.When(at))
-		} else {
-			s.Alarms.Remove(&b.Alarm)
-		}
+		l.leases.SetAlarm(b, l.dueLeaseLocked(b, now))
 	}
 	l.armLeaseTimerLocked(now)
 }
 
 // armLeaseTimerLocked sets the timer for the first alarm. If that is removed, the timer wakes for nothing.
 func (l *Core) armLeaseTimerLocked(now meter.Instant) {
-	first := l.leases.Alarms.Top()
-	if first == nil || meter.Instant(first.Key()) == l.leaseTimerAt {
+	_, first := l.leases.FirstAlarm()
+	if first == meter.Never || first == l.leaseTimerAt {
 		return
 	}
-	l.leaseTimerAt = meter.Instant(first.Key())
+	l.leaseTimerAt = first
 	if d := time.Duration(l.leaseTimerAt - now); l.leaseTimer == nil {
 		l.leaseTimer = time.AfterFunc(d, l.wakeLeases)
 	} else {
@@ -65,21 +59,21 @@ func (l *Core) wakeLeases() {
 	defer l.end()
 	l.leaseTimerAt = meter.Never
 	now := l.nowLocked()
-	for a := l.leases.Alarms.Top(); a != nil && meter.Instant(a.Key()) <= now; a = l.leases.Alarms.Top() {
-		l.rouseLocked(a.Of, now)
+	for b, at := l.leases.FirstAlarm(); at <= now; b, at = l.leases.FirstAlarm() {
+		l.rouseLocked(b, now)
 	}
 	l.armLeaseTimerLocked(now)
 }
 
 // rouseLocked ends the alarm of a bucket, if it is due.
 func (l *Core) rouseLocked(b *bucket.Bucket, now meter.Instant) {
-	if !b.Alarm.IsIn() || meter.Instant(b.Alarm.Key()) > now {
+	if l.leases.AlarmOf(b) > now {
 		return
 	}
-	l.leases.Alarms.Remove(&b.Alarm)
+	l.leases.SetAlarm(b, meter.Never)
 	l.markLocked(b)
 	if b.Lease.Out() != nil { // the grace of an outage may be over
-		b.Lease.Look(now)
+		b.Lease.Update(now)
 		l.replanLocked(now, b)
 	}
 }
@@ -89,7 +83,7 @@ func (l *Core) dueLeaseLocked(b *bucket.Bucket, now meter.Instant) (at meter.Ins
 	at, asks := b.Lease.Due(now, b.Demand(now), b.HasLines())
 	if asks {
 		if b.Lease.Out() != nil && b.HasLines() {
-			b.Lease.Look(now)
+			b.Lease.Update(now)
 			l.replanLocked(now, b) // waiters that cannot wait for the store are rejected now
 		}
 		l.callLocked(b.Limit.Supply, now)
@@ -134,7 +128,7 @@ func (l *Core) drawnLocked(charges []bucket.Charge, now meter.Instant) {
 			b.MarkLease()
 		}
 	}
-	if len(l.leases.Marked) > 0 {
+	if l.leases.HasMarked() {
 		l.serveLocked(now)
 	}
 }

@@ -15,11 +15,11 @@ const (
 	visitBlind = 16 // so many without waiters are visited before the clock is read again
 )
 
-// visitAll calls visit under the lock for the buckets of some limits, and between without it, which reports whether to go on. Every
-// bucket is visited that is kept all the while: those that are made meanwhile may be left out.
+// visitAll calls visit under the lock for the buckets of some limits, and between without it, which reports whether to go on.
+// Every bucket is visited that is kept all the while: those that are made meanwhile may be left out.
 //
-// The lock is held for visitTime at once, and for as long as it takes to check the waiters of one more bucket. Shorter pieces would
-// take longer: a sync.Mutex lets a caller that takes it again and again keep it from others for up to 1 ms each time.
+// The lock is held for visitTime at once, and for as long as it takes to check the waiters of one more bucket. Shorter pieces
+// would take longer: a sync.Mutex lets a caller that takes it again and again keep it from others for up to 1 ms each time.
 func (l *Core) visitAll(limits []*bucket.Limit, visit func(*bucket.Bucket, meter.Instant), between func() bool) {
 	l.visit(l.allLocked(limits), visit, between)
 }
@@ -48,14 +48,14 @@ func (l *Core) visit(some iter.Seq[*bucket.Bucket], visit func(*bucket.Bucket, m
 	between()
 }
 
-// onward goes on.
+// onward continues a visit.
 func onward() bool { return true }
 
 // allLimits returns the limits of keys and that of gates.
 func (l *Core) allLimits() []*bucket.Limit { return append(slices.Clone(l.Limits), l.Gate) }
 
-// Pieces yields the buckets that visitAll visits, a few at a time and without the lock: for work that calls users' functions. Some may
-// have been forgotten.
+// Pieces yields the buckets that visitAll visits, a few at a time and without the lock: for work that calls users' functions.
+// Some may have been forgotten.
 func (l *Core) Pieces(limits ...*bucket.Limit) iter.Seq[[]*bucket.Bucket] {
 	return func(yield func([]*bucket.Bucket) bool) {
 		piece, waiters := make([]*bucket.Bucket, 0, pieceSize), 0
@@ -96,7 +96,7 @@ func (l *Core) find(li *bucket.Limit, keys []string) (buckets []*bucket.Bucket) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range keys {
-		if b := li.Buckets[key]; b != nil {
+		if b := li.Bucket(key); b != nil && key != "" {
 			buckets = append(buckets, b)
 		}
 	}

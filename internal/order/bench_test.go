@@ -96,8 +96,8 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkPlan is of a request that would join where others wait in many lines under one point, or in one line that has many gates.
-// Callers take turns there, or not.
+// BenchmarkPlan is of a request that would join where others wait in many lines under one point, or in one line that has many
+// gates. Callers take turns there, or not.
 func BenchmarkPlan(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		for _, callers := range []int{0, 1, 1000} {

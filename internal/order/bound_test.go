@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If nothing changes, no request is granted before the instant that was planned for it, whatever points, gates and callers there are:
-// a later instant would have it rejected although it would have been in time.
+// If nothing changes, no request is granted before the instant that was planned for it, whatever points, gates and callers there
+// are: a later instant would have it rejected although it would have been in time.
 func TestNoRequestIsGrantedBeforeItsPlan(t *testing.T) {
 	forSeeds(t, 1000, runPlans)
 }
@@ -51,8 +51,8 @@ func (x *several) crowd() {
 	x.waiting = append(x.waiting, w)
 }
 
-// As long as requests come in order, and only the last leaves, the bounds of a queue are as late as they can be: so no search visits a
-// request that has time to spare.
+// As long as requests come in order, and only the last leaves, the bounds of a queue are as late as they can be: so no search
+// visits a request that has time to spare.
 func TestBoundsAreTight(t *testing.T) {
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
 		x := &world{TB: t}
@@ -129,8 +129,8 @@ func TestTheLastPointToPayDelaysARequest(t *testing.T) {
 	}
 }
 
-// A request that was passed over for long bars its points only while all of them can pay it soon: a point that is held for longer than
-// ten seconds keeps no other requests waiting elsewhere. After the hold it goes as soon as its points have saved up for it.
+// A request that was passed over for long bars its points only while all of them can pay it soon: a point that is held for longer
+// than ten seconds keeps no other requests waiting elsewhere. After the hold it goes as soon as its points have saved up for it.
 func TestAStarvedRequestBarsNothingDuringALongHold(t *testing.T) {
 	for _, c := range []struct {
 		hold Instant

@@ -2,9 +2,9 @@ package order
 
 // This file is about until when the requests of a queue can wait, found without a look at each of them.
 //
-// The bound of a subtree says: each request in it may wait until bound + slope · (what it costs and those before it in the subtree). It
-// rises with what is to be paid because in a queue that is full, where all have the same MaxWait, each may wait for about as long as
-// it takes to pay those before it.
+// The bound of a subtree says: each request in it may wait until bound + slope · (what it costs and those before it in the
+// subtree). It rises with what is to be paid because in a queue that is full, where all have the same MaxWait, each may wait for
+// about as long as it takes to pay those before it.
 
 // mostRise is the most by which a bound rises from the first request to the last, in ns: more than a year. So no bound is before
 // -mostRise, because requests may wait until 0 at least, and all of this fits an int64.
@@ -20,8 +20,8 @@ func (q *queue) choosePacer(w *Waiter) {
 	}
 }
 
-// pace notes how fast tokens come in now, and finds the bounds of all subtrees again that first requests have left. Other bounds that
-// were found before are right, but may be earlier than they need be.
+// pace notes how fast tokens come in now, and finds the bounds of all subtrees again that first requests have left. Other bounds
+// that were found before are right, but may be earlier than they need be.
 func (q *queue) pace() {
 	q.slope = q.lane.line.points[q.pacer].Interval()
 	for w := q.first; w != nil; w = w.parent {
@@ -89,14 +89,14 @@ func (w *Waiter) boundWithout(less *Waiter, upTo int64) {
 	}
 }
 
-// A climb goes from a request up to the root.
+// A climb leads from a request up to the root.
 type climb struct {
 	upTo  int64 // the costs up to the request, in the subtree that it has come to
 	all   int64 // the costs of that subtree, once the request has joined or left
 	right bool  // it is the right one of its parent
 }
 
-// to goes on to the parent.
+// to continues at the parent.
 func (c *climb) to(parent *Waiter) {
 	all := parent.all()
 	if c.right {

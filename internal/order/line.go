@@ -6,12 +6,12 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A line holds the requests that fall under one set of points: its lanes those of them that pass one gate, and the queues of a lane
-// those of one caller. So there is one lane where no gates are, and one queue in it where callers take no turns.
+// A line holds the requests that fall under one set of points: its lanes those of them that pass one gate, and the queues of a
+// lane those of one caller. So there is one lane where no gates are, and one queue in it where callers take no turns.
 //
-// The first request of a line is the first of its open lanes. It is blocked at a point that cannot pay it, or that must pay another
-// request first. There it bars later requests. It does not bar its other points, because lines of different keys would delay each
-// other. The exception is a starved request.
+// The first request of a line is the first of its open lanes. It is blocked at a point that cannot pay it, or that must pay
+// another request first. There it bars later requests. It does not bar its other points, because lines of different keys would
+// delay each other. The exception is a starved request.
 type line struct {
 	entry   // in Order.fresh, by its first request
 	id      string
@@ -48,8 +48,8 @@ func (s *stop) head() *Waiter {
 
 func (s *stop) cost() int64 { return s.head().Costs[s.index] }
 
-// key returns the place of the first request at the point. Where that is not a matter of rank alone, requests that have been passed
-// over for too long come first, by rank, so that no two of them bar each other.
+// key returns the place of the first request at the point. Where that is not a matter of rank alone, requests that have been
+// passed over for too long come first, by rank, so that no two of them bar each other.
 func (s *stop) placeOf(w *Waiter) key {
 	k := key{0, w.Rank, w.key.seq}
 	if s.point.Fair {
@@ -60,7 +60,7 @@ func (s *stop) placeOf(w *Waiter) key {
 	return k
 }
 
-// isBarred reports whether a request with that place goes after another one that is blocked here.
+// isBarred reports whether a request with that place is granted after another one that is blocked here.
 func (s *stop) isBarred(k key) bool {
 	top := s.point.blocked.Top()
 	return top != nil && top.Key().Before(k)
@@ -167,7 +167,7 @@ func (o *Order) queueOf(ln *line, w *Waiter) *queue {
 	return q
 }
 
-// count counts requests that join, or leave if n is negative.
+// count counts requests that join, or that are taken out if n is negative.
 func (o *Order) count(w *Waiter, n int) {
 	o.waiting += n
 	w.queue.lane.line.size += n
@@ -248,8 +248,8 @@ func (o *Order) relane(l *lane) {
 	}
 }
 
-// relined puts a line in its place after its lanes have changed. If its first request is another one, that is tried when it is its
-// turn at a point.
+// relined puts a line in its place after its lanes have changed. If its first request is another one, that is tried when it is
+// its turn at a point.
 func (o *Order) relined(ln *line) {
 	first := (*Waiter)(nil)
 	if l := ln.open.Top(); l != nil {
@@ -357,8 +357,8 @@ func (o *Order) try(ln *line, at Instant) *Waiter {
 
 func bit(i int) uint64 { return 1 << (i & 63) }
 
-// starve finds out whether a request that is blocked bars all its points from now on, because it was passed over for long: each time
-// that one point had saved up for it, other requests had emptied another one. It bars none for long by a hold of its own.
+// starve finds out whether a request that is blocked bars all its points from now on, because it was passed over for long: each
+// time that one point had saved up for it, other requests had emptied another one. It bars none for long by a hold of its own.
 func (o *Order) starve(w *Waiter, blocked uint64, ready, at Instant) {
 	ln, l := w.queue.lane.line, w.queue.lane
 	freed, robbed := w.blocked&^blocked != 0, blocked&^w.blocked != 0

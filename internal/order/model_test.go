@@ -247,7 +247,8 @@ func TestTurnsAgreeWithTheirModel(t *testing.T) {
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) { runModel(t, r, true, 100) })
 }
 
-// This seed has a caller that comes again with the tag that it had, by chance, and must not keep what its old tag was rounded down by.
+// This seed has a caller that comes again with the tag that it had, by chance, and must not keep what its old tag was rounded
+// down by.
 func TestACallerThatComesAgainStartsWithoutRest(t *testing.T) {
 	runModel(t, rand.New(rand.NewPCG(6646, 1)), true, 100)
 }

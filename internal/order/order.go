@@ -1,10 +1,10 @@
-// Package order decides which waiting request goes next, and when.
+// Package order decides which waiting request is granted next, and when.
 //
 // Requests wait at points: a point is where something must be paid. A request is granted when all of its points can pay at one
-// instant and no request before it waits at one of them. The package knows nothing else of limits: a [Payer] says what can be paid
-// when. It has no lock, clock or timer. The time is a parameter, and what has changed is a result.
+// instant and no request before it waits at one of them. The package knows nothing else of limits: a [Payer] says what can be
+// paid when. It has no lock, clock or timer. The time is a parameter, and what has changed is a result.
 //
-// An operation at an instant goes like this:
+// An operation at an instant is made of these calls:
 //
 //	for w, due := o.Next(now); w != nil; w, due = o.Next(now) { … } // what was due before: the caller pays at each point as of due
 //	…                                                              // something changes
@@ -50,15 +50,15 @@ type Payer interface {
 	Most() int64
 }
 
-// A Point is where waiting requests pay: there is one for each bucket, as long as requests wait there. The zero Point with a Payer
-// is ready for use.
+// A Point is where waiting requests pay: there is one for each bucket, as long as requests wait there. The zero Point with a
+// Payer is ready for use.
 type Point struct {
 	Payer
 	Fair    bool  // callers take turns; a request has one such point at most
 	Recheck int64 // the longest time after which the Payer is asked again, although no cost can be paid before; 0: none
 
 	entry          // in Order.due, by when it is to be looked at
-	serial  uint64 // tells points apart; 0: no request has waited here
+	serial  uint64 // identifies the point; 0: no request has waited here
 	stale   bool   // when it is to be looked at has to be found out
 	blocked heapOf[*stop]
 	stops   []*stop // of all lines that fall under it or, if it is a gate, of all lanes
@@ -85,8 +85,9 @@ func (p *Point) Known() int {
 	return len(p.turns.callers)
 }
 
-// Blocked yields the first request of each line that waits for something to be paid here, or for a request before it, and what all
-// requests in its line cost, by point. The very first comes first, the others come in any order. Sums are valid until the next one.
+// Blocked yields the first request of each line that waits for something to be paid here, or for a request before it, and what
+// all requests in its line cost, by point. The very first comes first, the others come in any order. Sums are valid until the
+// next one.
 func (p *Point) Blocked(yield func(first *Waiter, sums []int64) bool) {
 	var sums []int64
 	for _, s := range p.blocked {
@@ -130,8 +131,8 @@ type Waiter struct {
 	room        [6]int64 // for costs, sums and mosts where there are no more than two points
 }
 
-// RankOf returns the rank of a request that came now with that priority: each step of priority counts as if it had come ten seconds
-// earlier.
+// RankOf returns the rank of a request that came now with that priority: each step of priority counts as if it had come ten
+// seconds earlier.
 func RankOf(now Instant, priority int) Instant {
 	const most = int(Never / ageStep / 4)
 	return now - int64(max(-most, min(priority, most)))*ageStep
@@ -252,20 +253,22 @@ func (o *Order) lookAt(p *Point, at Instant) {
 	}
 }
 
-// Backdate has requests be due from an instant on, or from [Slack] before now, although Next has returned nil since: what changes now was
-// so already then, and the message of it was late.
+// Backdate has requests be due from an instant on, or from [Slack] before now, although Next has returned nil since: what changes
+// now was so already then, and the message of it was late.
 func (o *Order) Backdate(at Instant) { o.floor = max(o.floor-Slack, min(o.floor, at)) }
 
-// turnOf returns the key of a point that is due. Where Next is called late, all that was due before the floor is due at the floor.
+// turnOf returns the key of a point that is due. Where Next is called late, all that was due before the floor is due at the
+// floor.
 func (o *Order) turnOf(p *Point) key {
 	k := p.Key()
 	k.major = max(k.major, o.floor)
 	return k
 }
 
-// Next returns the next request that can go by now, and the instant at which it was due, which is up to [Slack] before now if Next is
-// called late. It waits no more, and the caller pays its costs as of that instant before it calls Order again. If there is none,
-// no request can have been due before now from then on. Requests that are due at one instant are returned in the order of rank.
+// Next returns the next request that can go by now, and the instant at which it was due, which is up to [Slack] before now if
+// Next is called late. It waits no more, and the caller pays its costs as of that instant before it calls Order again. If there
+// is none, no request can have been due before now from then on. Requests that are due at one instant are returned in the order
+// of rank.
 func (o *Order) Next(now Instant) (w *Waiter, due Instant) {
 	for {
 		p := o.due.Top()

@@ -467,8 +467,8 @@ func TestARequestThatComesTakesNothingFromAnEarlierOneThatCanGo(t *testing.T) {
 	require.True(t, later.IsWaiting())
 }
 
-// A request that becomes the first of its line goes before one of a later rank, also where a late timer has both of them due at one
-// instant.
+// A request that becomes the first of its line goes before one of a later rank, also where a late timer has both of them due at
+// one instant.
 func TestALateTimerKeepsTheOrderOfRanks(t *testing.T) {
 	for _, late := range []Instant{0, Slack, second} {
 		x := newWorld(t)

@@ -9,12 +9,12 @@ import (
 // This file finds the requests that a change has made too late. They are found in order, and each is rejected before the next is
 // looked for, so that a rejected request delays no other.
 //
-// A search skips a subtree if the plans of the requests there meet their bound. The bound rises with what is to be paid, as the plans
-// do, so to find k of n requests visits O(k log n) of them, also in a queue that is full because all requests have the same
-// MaxWait. It rises at the rate of the time at which it was found: if the rate has changed by a fraction f since, subtrees of more
-// than 1/f requests without time to spare are visited, and their bounds found again. It does not rise at windows, where tokens come
-// in all at once, nor at points other than the slowest of a line: there the requests of a subtree are visited if one of them cannot
-// wait until all are paid.
+// A search skips a subtree if the plans of the requests there meet their bound. The bound rises with what is to be paid, as the
+// plans do, so to find k of n requests visits O(k log n) of them, also in a queue that is full because all requests have the same
+// MaxWait. It rises at the rate of the time at which it was found: if the rate has changed by a fraction f since, subtrees of
+// more than 1/f requests without time to spare are visited, and their bounds found again. It does not rise at windows, where
+// tokens come in all at once, nor at points other than the slowest of a line: there the requests of a subtree are visited if one
+// of them cannot wait until all are paid.
 
 // An overdue is what has been checked of a line.
 type overdue struct {
@@ -51,9 +51,9 @@ func (o *Order) Check(p *Point) {
 // IsChecked reports whether no request is left to be checked.
 func (o *Order) IsChecked() bool { return len(o.checks) == 0 }
 
-// Overdue returns the next request that is planned for after its Last, when it will be granted, and the point because of which. The
-// caller has it Leave, or lets it wait after all. The result is nil if there is none, or no work is left: each request that is looked
-// at counts. Then IsChecked tells which.
+// Overdue returns the next request that is planned for after its Last, when it will be granted, and the point because of which.
+// The caller has it Leave, or lets it wait after all. The result is nil if there is none, or no work is left: each request that
+// is looked at counts. IsChecked reports which.
 func (o *Order) Overdue(now Instant, work *int) (w *Waiter, due Instant, binding int) {
 	for len(o.checks) > 0 && *work > 0 {
 		ln := o.checks[0]
@@ -182,8 +182,8 @@ func (s *search) skips(n *Waiter) bool {
 	return true
 }
 
-// meets reports whether all requests of the subtree of n can certainly be granted in time at a stop, given what is to be paid there in
-// their queue until then.
+// meets reports whether all requests of the subtree of n can certainly be granted in time at a stop, given what is to be paid
+// there in their queue until then.
 func (s *search) meets(n *Waiter, i int, all int64) bool {
 	p := n.Point(i)
 	others := s.others(i)

@@ -132,8 +132,8 @@ func TestWorkIsCounted(t *testing.T) {
 	require.False(t, x.IsChecked())
 }
 
-// Requests are granted, and bounds are found again: a check visits no request if none is too late, nor where the last one would be at
-// its last instant, whichever point is the slowest.
+// Requests are granted, and bounds are found again: a check visits no request if none is too late, nor where the last one would
+// be at its last instant, whichever point is the slowest.
 func TestNoRequestIsVisitedAfterGrants(t *testing.T) {
 	for _, c := range []struct {
 		steps, costs []Instant

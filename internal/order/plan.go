@@ -6,11 +6,11 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// This file is about when a request will be granted, if nothing changes. That is exact for a request under one point where no callers
-// take turns, if its payer is. In other cases it is a lower bound.
+// This file is about when a request will be granted, if nothing changes. That is exact for a request under one point where no
+// callers take turns, if its payer is. In other cases it is a lower bound.
 
 const (
-	fewQueues  = 64    // so many queues of a line are looked at for what goes before a request
+	fewQueues  = 64    // so many queues of a line are looked at for what is paid before a request
 	manyQueues = 1_024 // and so many where the request has to be rejected if it would be late
 )
 
@@ -96,7 +96,7 @@ func (x *planner) seq(w *Waiter) uint64 {
 	return w.key.seq
 }
 
-// turn returns the start tag of w, given what goes before it in its own queue.
+// turn returns the start tag of w, given what is paid before it in its own queue.
 func (x *planner) turn(w *Waiter) int64 {
 	for i, p := range w.At {
 		if !p.Fair || p.turns == nil {
@@ -117,8 +117,8 @@ func (l *lane) isOpen(now Instant) bool {
 	return p == nil || l.IsIn() && p.Ready(now, int64(p.waiting)) <= now
 }
 
-// isStuck reports whether the first request that is blocked here is certain to go before others that come after it here: no request
-// of another line can make it wait elsewhere, or move the turn of its caller on.
+// isStuck reports whether the first request that is blocked here is certain to go before others that come after it here: no
+// request of another line can make it wait elsewhere, or move the turn of its caller on.
 func (s *stop) isStuck(now Instant) bool {
 	if s.lane != nil || !s.line.open.Top().isOpen(now) {
 		return false
@@ -133,8 +133,8 @@ func (s *stop) isStuck(now Instant) bool {
 	return c == nil || len(c.queues) == 1
 }
 
-// isInTurn reports whether the requests of a queue go when it is their turn, not before those of other callers with later turns, as long
-// as their line does not wait elsewhere.
+// isInTurn reports whether the requests of a queue go when it is their turn, not before those of other callers with later turns,
+// as long as their line does not wait elsewhere.
 func (x *planner) isInTurn(q *queue) bool {
 	ln := x.line
 	return len(ln.points[ln.fair].stops) == 1 && (len(ln.lanes) == 1 || q.lane.isOpen(x.now))

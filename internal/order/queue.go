@@ -4,8 +4,8 @@ import "github.com/httpthrottle/throttle/internal/meter"
 
 // A queue holds the requests of a lane that are of one caller, in order.
 //
-// It is a treap (Seidel and Aragon, "Randomized Search Trees", 1996): a search tree by place that is a heap by a random weight, in
-// which each request knows the costs of all below it. So a request finds the costs before it in logarithmic time, whatever its
+// It is a treap (Seidel and Aragon, "Randomized Search Trees", 1996): a search tree by place that is a heap by a random weight,
+// in which each request knows the costs of all below it. So a request finds the costs before it in logarithmic time, whatever its
 // priority, and leaves the queue as fast.
 type queue struct {
 	entry  // in queues of the lane, by the turn of the caller and the first request
@@ -234,7 +234,7 @@ func (w *Waiter) gain(more *Waiter) {
 }
 
 // lose subtracts the costs of a request without a look at the others: they are seldom in the caches of the processor. It reports
-// false if it cannot tell what remains, because the request was the largest, or the sum is at its bound.
+// false if it does not know what remains, because the request was the largest, or the sum is at its bound.
 func (w *Waiter) lose(less *Waiter) bool {
 	sums, mosts := w.sums(), w.mosts()
 	for i, cost := range less.Costs {

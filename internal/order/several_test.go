@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A several is an Order of requests under several points and gates, with callers or without, which does anything that can be done.
+// A several is an Order of requests under several points and gates, with callers or without, which does anything that can be
+// done.
 type several struct {
 	*world
 	r       *rand.Rand

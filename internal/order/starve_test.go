@@ -33,7 +33,8 @@ func passOverAt(t *testing.T, more ...*Point) *passed {
 	return x
 }
 
-// starve lets time pass until the request bars all its points. It returns the point that could pay it, and the one that could not.
+// starve lets time pass until the request bars all its points. It returns the point that could pay it, and the one that could
+// not.
 func (x *passed) starve() (free, empty *Point) {
 	for x.both.queue.lane.line.starved == nil {
 		x.until(x.now + second/2)

@@ -7,11 +7,11 @@ import (
 )
 
 // This file is how callers take turns at a point, by start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing: A
-// Scheduling Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996). A caller has a start tag: the finish tag of
-// what it was granted last, which is cost/weight after the start tag of that request, but not before the start tag that was granted
-// last of all. The first requests of callers go in the order of these tags, and of rank where they are equal, as those of callers are
-// that had no request waiting. The others have no tags: what is known of their turns is a lower bound, because requests of
-// other callers that come later may go before them.
+// Scheduling Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996). A caller has a start tag: the finish
+// tag of what it was granted last, which is cost/weight after the start tag of that request, but not before the start tag that
+// was granted last of all. The first requests of callers go in the order of these tags, and of rank where they are equal, as
+// those of callers are that had no request waiting. The others have no tags: what is known of their turns is a lower bound,
+// because requests of other callers that come later may go before them.
 
 const (
 	TagScale  = 1 << 10 // of a cost of 1 at weight 1
@@ -202,8 +202,8 @@ func (o *Order) retag(c *caller, tag, rest int64, except *queue) {
 	}
 }
 
-// Correct moves the turn of a caller on by a cost at a point that it was charged too little, or back if it was charged too much and
-// the cost is negative.
+// Correct moves the turn of a caller on by a cost at a point that it was charged too little, or back if it was charged too much
+// and the cost is negative.
 func (o *Order) Correct(p *Point, name string, weight, more int64) {
 	t := p.turns
 	if t == nil || more == 0 {

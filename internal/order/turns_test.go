@@ -41,7 +41,8 @@ func TestTagsSaturate(t *testing.T) {
 	})
 }
 
-// A caller whose turn has passed starts, and is corrected, as one that is not known: whether it is forgotten yet makes no difference.
+// A caller whose turn has passed starts, and is corrected, as one that is not known: whether it is forgotten yet makes no
+// difference.
 func TestACallerWhoseTurnHasPassedIsLikeOneThatIsNotKnown(t *testing.T) {
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
 		later, tag := r.Int64N(50), r.Int64N(50)

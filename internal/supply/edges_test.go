@@ -27,7 +27,8 @@ func leased(processes int, hold time.Duration) Outcome {
 	return Outcome{LeasedPart: store.LeasedPart{Tokens: 1, AtOnce: 1, Processes: processes, Hold: hold}}
 }
 
-// While the store cannot be reached, a lease with waiters is looked at when the grace ends, and one without only when the store is asked.
+// While the store cannot be reached, a lease with waiters is looked at when the grace ends, and one without only when the store
+// is asked.
 func TestALeaseWithWaitersIsLookedAtWhenTheGraceEnds(t *testing.T) {
 	b := down(t, Terms{}, 0, 0)
 	n, end := b.lease("a"), b.now+3*second
@@ -72,7 +73,7 @@ func TestOthersWaitForTheGraceFromTheBeginning(t *testing.T) {
 		terms.Timeout, terms.Grace = time.Second, time.Minute
 		b := down(t, terms, 0, 0)
 		n := b.lease("a")
-		n.Look(b.now)
+		n.Update(b.now)
 		assert.False(t, n.IsAlone())
 		assert.Equal(t, b.now+60*second, n.BlockedUntil(), "%+v", terms)
 	}
@@ -84,37 +85,37 @@ func TestOutagesAreForgottenAtTheInstant(t *testing.T) {
 		idle := max(int64(grace), second) + 250*ms
 		b := down(t, Terms{Timeout: 250 * time.Millisecond, Grace: grace}, 0, 0)
 		n := b.lease("a")
-		n.Look(b.outage.again + idle)
+		n.Update(b.outage.again + idle)
 		require.NotNil(t, n.Out())
 		b.wants("b")
-		n.Look(b.outage.again + idle + 1)
+		n.Update(b.outage.again + idle + 1)
 		require.NotNil(t, n.Out(), "the store is about to be asked")
 		b.now = b.outage.again + idle
 		c := b.begin()
-		n.Look(b.now + 1)
+		n.Update(b.now + 1)
 		require.NotNil(t, n.Out(), "it is asked")
 		c.Return(true, b.now)
-		n.Look(b.now + 1)
+		n.Update(b.now + 1)
 		require.NotNil(t, n.Out(), "the response is late")
 		c.Return(false, b.now)
 		b.outage.again = b.now - idle
-		n.Look(b.now)
+		n.Update(b.now)
 		require.NotNil(t, n.Out())
-		n.Look(b.now + 1)
+		n.Update(b.now + 1)
 		require.Nil(t, n.Out())
 
 		b = newBench(t, Terms{Timeout: 250 * time.Millisecond, Grace: grace})
 		b.wants("a")
 		b.told(b.begin(), Outcome{Err: errDown})
 		n = b.lease("a")
-		n.Look(n.outage.again + idle)
+		n.Update(n.outage.again + idle)
 		require.NotNil(t, n.Out())
 		b.now = n.RetryAt()
 		b.wants("a")
-		n.Look(n.outage.again + idle + 1)
+		n.Update(n.outage.again + idle + 1)
 		require.NotNil(t, n.Out(), "the store is about to be asked for it")
 		b.told(b.begin(), Outcome{Err: errDown})
-		n.Look(n.outage.again + idle + 1)
+		n.Update(n.outage.again + idle + 1)
 		require.Nil(t, n.Out())
 		require.Zero(t, n.RetryAt())
 	}
@@ -171,7 +172,7 @@ func TestASetupErrorEndsAShare(t *testing.T) {
 	b := down(t, Terms{Timeout: time.Second, Grace: time.Second, Without: Limit}, 1, second)
 	n := b.lease("a")
 	b.now += second
-	n.Look(b.now)
+	n.Update(b.now)
 	require.True(t, n.IsAlone())
 	for _, c := range []struct {
 		err   error

@@ -73,8 +73,8 @@ func (n *Lease[B]) Out() *Outage {
 	return nil
 }
 
-// graceEnd returns the end of the grace. A process that knows how many there are by its terms alone, because it has never reached the
-// store, has its share immediately.
+// graceEnd returns the end of the grace. A process that knows how many there are by its terms alone, because it has never reached
+// the store, has its share immediately.
 func (n *Lease[B]) graceEnd(o *Outage) meter.Instant {
 	if s := n.supply; s.Without == ButLocally && s.Processes > 0 && !s.worked {
 		return o.since
@@ -82,9 +82,9 @@ func (n *Lease[B]) graceEnd(o *Outage) meter.Instant {
 	return meter.AddInstant(o.since, int64(n.supply.Grace))
 }
 
-// Look brings the lease up to date with an outage: when the grace has passed, another meter may pay. An outage that no call
+// Update brings the lease up to date with an outage: when the grace has passed, another meter may pay. An outage that no call
 // has looked at for long is forgotten, so that the next request finds out.
-func (n *Lease[B]) Look(now meter.Instant) {
+func (n *Lease[B]) Update(now meter.Instant) {
 	s := n.supply
 	idle := int64(max(s.Grace, time.Second) + s.Timeout)
 	if n.outage.err != nil && !n.queued && now-n.outage.again > idle {

@@ -34,11 +34,11 @@ func down(t *testing.T, terms Terms, processes int, ago int64) *bench {
 func TestRequestsWaitForTheGrace(t *testing.T) {
 	b := down(t, Terms{}, 1, second)
 	n, since := b.lease("a"), b.now
-	n.Look(since)
+	n.Update(since)
 	assert.Equal(t, since+3*second, n.BlockedUntil())
-	n.Look(since + 3*second - 1)
+	n.Update(since + 3*second - 1)
 	assert.Equal(t, since+3*second, n.BlockedUntil())
-	n.Look(since + 3*second)
+	n.Update(since + 3*second)
 	assert.Equal(t, Shut, n.BlockedUntil())
 	at, _ := n.Due(since, one(), true)
 	assert.LessOrEqual(t, at, since+3*second, "its waiters are looked at then")
@@ -51,7 +51,7 @@ func TestAWrongSetUpIsWaitedForInNoMode(t *testing.T) {
 		b.fail(b.begin(), fmt.Errorf("%w: NOPERM", store.ErrSetup))
 		n := b.lease("a")
 		assert.True(t, n.Out().IsSetup())
-		n.Look(b.now + 2*second)
+		n.Update(b.now + 2*second)
 		assert.Equal(t, Shut, n.BlockedUntil())
 		assert.False(t, n.IsAlone())
 	}
@@ -60,9 +60,9 @@ func TestAWrongSetUpIsWaitedForInNoMode(t *testing.T) {
 func TestAllPassAfterTheGrace(t *testing.T) {
 	b := down(t, Terms{Timeout: time.Second, Grace: time.Second, Without: Limit}, 0, 0)
 	n := b.lease("a")
-	n.Look(b.now + second - 1)
+	n.Update(b.now + second - 1)
 	assert.False(t, n.IsAlone())
-	n.Look(b.now + second)
+	n.Update(b.now + second)
 	assert.True(t, n.IsAlone())
 	assert.Zero(t, n.BlockedUntil())
 	assert.True(t, n.Payable(b.now+second, 10))
@@ -73,7 +73,7 @@ func TestAllPassAfterTheGrace(t *testing.T) {
 // alone returns how many tokens a process uses in the 10 s after the grace; -1: it rejects requests.
 func alone(b *bench) (used int) {
 	n := b.lease("a")
-	n.Look(b.now + int64(b.Grace))
+	n.Update(b.now + int64(b.Grace))
 	if !n.IsAlone() {
 		return -1
 	}
@@ -128,12 +128,12 @@ func TestStaggeredProcessesUseNoMoreThanTheRate(t *testing.T) {
 func TestAProcessThatStartsInAnOutageHasItsShareImmediately(t *testing.T) {
 	b := down(t, Terms{Timeout: time.Second, Grace: time.Minute, Without: ButLocally, Processes: 2}, 0, 0)
 	n := b.lease("a")
-	n.Look(b.now)
+	n.Update(b.now)
 	assert.True(t, n.IsAlone())
 	assert.Zero(t, n.BlockedUntil())
 	b = down(t, Terms{Timeout: time.Second, Grace: time.Minute, Without: ButLocally, Processes: 2}, 2, second)
 	n = b.lease("a")
-	n.Look(b.now)
+	n.Update(b.now)
 	assert.False(t, n.IsAlone(), "a process that has reached the store waits for the grace")
 	assert.Equal(t, b.now+60*second, n.BlockedUntil())
 }
@@ -156,9 +156,9 @@ func TestAnOutageThatNoCallLookedAtForLongIsForgotten(t *testing.T) {
 	b := down(t, Terms{}, 1, second)
 	n := b.lease("a")
 	idle := b.outage.again + 3*second + 250*ms
-	n.Look(idle)
+	n.Update(idle)
 	require.NotNil(t, n.Out())
-	n.Look(idle + 1)
+	n.Update(idle + 1)
 	require.Nil(t, n.Out())
 	begins, at := b.Begin(idle + 1)
 	assert.False(t, begins)
@@ -169,7 +169,7 @@ func TestLeasesPayAgainAfterAnOutage(t *testing.T) {
 	b := down(t, Terms{Timeout: time.Second, Grace: time.Second, Without: Limit}, 1, second)
 	n := b.lease("a")
 	b.now += second
-	n.Look(b.now)
+	n.Update(b.now)
 	require.True(t, n.IsAlone())
 	n.Take(b.now, b.now, 1, false)
 	at, asks := n.Due(b.now, one(), false)

@@ -1,7 +1,8 @@
 // Package supply decides when a store of shared budgets is called, for what, and what happens while it is unreachable.
 //
-// A [Supply] is a store as one Limiter uses it. A [Lease] is the part of a bucket whose budget is in the store. A [Call] asks for several
-// of them. Like package meter it has no lock and no clock, and does no I/O: the time is a parameter, and the owner makes the calls.
+// A [Supply] is a store as one Limiter uses it. A [Lease] is the part of a bucket whose budget is in the store. A [Call] asks for
+// several of them. Like package meter it has no lock and no clock, and does no I/O: the time is a parameter, and the owner makes
+// the calls.
 package supply
 
 import (
@@ -82,8 +83,8 @@ func (s *Supply[B]) Asking() []B {
 	return all
 }
 
-// Begin reports whether a call begins now: there is something to ask for, and the store may be called. If it may be called later, at is
-// when; else it is meter.Never.
+// Begin reports whether a call begins now: there is something to ask for, and the store may be called. If it may be called later,
+// at is when; else it is meter.Never.
 func (s *Supply[B]) Begin(now meter.Instant) (begins bool, at meter.Instant) {
 	down := s.outage.err != nil
 	switch {
@@ -186,8 +187,8 @@ func (s *Supply[B]) timeout() time.Duration {
 }
 
 // Arrived measures the round trip of a call that has a response, even if the call was given up before: otherwise a store that is
-// further away than the Timeout would never be reached. The usual round trip follows a shorter one quickly and a longer one slowly, so
-// that a single slow response does not delay the notice of an outage.
+// further away than the Timeout would never be reached. The usual round trip follows a shorter one quickly and a longer one
+// slowly, so that a single slow response does not delay the notice of an outage.
 func (c *Call[B]) Arrived(now meter.Instant) {
 	s, trip := c.supply, time.Duration(now-c.at)
 	switch {
@@ -206,8 +207,8 @@ func (c *Call[B]) Parts() int { return len(c.parts) }
 // Of returns the bucket of a part.
 func (c *Call[B]) Of(part int) B { return c.leases[part].of }
 
-// Return ends the call: it has returned, or is given up. It reports whether its response is to be booked, and that there is none if it
-// was given up. A call that returns late shows that the store may be reachable again.
+// Return ends the call: it has returned, or is given up. It reports whether its response is to be booked, and that there is none
+// if it was given up. A call that returns late shows that the store may be reachable again.
 func (c *Call[B]) Return(givenUp bool, now meter.Instant) (book bool) {
 	s := c.supply
 	switch {
@@ -232,8 +233,8 @@ type Outcome struct {
 	Err error
 }
 
-// Note records how a call ended, before its parts are booked. It returns an event if the store became unreachable, is reachable again or is
-// set up wrongly.
+// Note records how a call ended, before its parts are booked. It returns an event if the store became unreachable, is reachable
+// again or is set up wrongly.
 func (c *Call[B]) Note(err error, now meter.Instant) *Event {
 	s := c.supply
 	was := s.outage
@@ -255,9 +256,9 @@ func (c *Call[B]) Note(err error, now meter.Instant) *Event {
 	return eventOf(s.Limits, "", &was, &s.outage, now)
 }
 
-// Book books the response to a part, or that there is none. Alone says that the store decided about others: then the outage is that of
-// this budget. News says that requests may have to wait for longer than planned for another reason than that other processes took
-// tokens.
+// Book books the response to a part, or that there is none. Alone says that the store decided about others: then the outage is
+// that of this budget. News says that requests may have to wait for longer than planned for another reason than that other
+// processes took tokens.
 func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (news bool, event *Event) {
 	n, p, s := c.leases[part], &c.parts[part], c.supply
 	for _, r := range p.Back {
@@ -286,7 +287,7 @@ func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (new
 	if n.IsAlone() && n.Out().IsSetup() {
 		n.Alone(now, nil, false, nil)
 	}
-	n.Look(now)
+	n.Update(now)
 	return true, event
 }
 
@@ -300,8 +301,8 @@ func (s *Supply[B]) differing(b *store.Budget) *Event {
 	return &Event{Limits: []string{b.Limit}, Key: b.Key, Err: store.ErrRule}
 }
 
-// An Event says that a store, or one budget in it, became unreachable, is reachable again, or is set up wrongly, or that processes
-// disagree about a rule.
+// An Event says that a store, or one budget in it, became unreachable, is reachable again, or is set up wrongly, or that
+// processes disagree about a rule.
 type Event struct {
 	Limits []string
 	Key    string // of one budget; empty: of the whole store, or of the budget without a key
