@@ -2,10 +2,12 @@ package aimd
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -420,4 +422,37 @@ func TestWhatWasLearnedIsBoundedByItsCeiling(t *testing.T) {
 	assert.Equal(t, usualAtMost, c.failures.usual)
 	assert.Equal(t, 2.0, c.latency.idleMean())
 	assert.False(t, math.IsInf(c.snapshot(0).Latency, 0))
+}
+
+// Cycles of work and pause, each of which gives the same mean, however long it is and however much of it is work: no refusal cuts the
+// rate below that mean. Without the bound one of them does.
+func TestAPauseCutsNoRateBelowWhatWasSustained(t *testing.T) {
+	below := func(r *rand.Rand, off ablation) (least float64) {
+		mean, now := 5+95*r.Float64(), instant(0)
+		c := newController(Config{Initial: mean * (0.5 + 1.5*r.Float64())}, now, 1)
+		c.off, least = off, 1
+		for range 20 {
+			pause := time.Duration(longPause + r.Int64N(30*second))
+			work := int64(pause) * (1 + r.Int64N(16)) / 4
+			n := math.Ceil(mean * seconds(work+int64(pause)))
+			for range int(n) {
+				sent := c.send(now, 1)
+				now += int64(float64(work) / n)
+				c.result(now, sent, OK, 20*time.Millisecond, 0)
+			}
+			sent, before := c.send(now, 1), c.rate(now)
+			c.result(now, sent, Throttled, 20*time.Millisecond, pause)
+			least = min(least, c.current/min(before, mean))
+			now += int64(pause)
+		}
+		return least
+	}
+	broken := 0
+	for seed := range uint64(40) {
+		require.GreaterOrEqual(t, below(metertest.Seeded(t, seed), ablation{}), 0.98, "seed %d", seed)
+		if below(metertest.Seeded(t, seed), ablation{long: true}) < 0.98 {
+			broken++
+		}
+	}
+	require.Greater(t, broken, 10)
 }
