@@ -84,7 +84,7 @@ func TestASlidingWindowOfABookIsAListOfWhatCounts(t *testing.T) {
 	}
 }
 
-// nextOut returns how long it takes until so many of the tokens that count do not any more.
+// nextOut returns how long it takes until n of the tokens that count have expired.
 func nextOut(counts map[int64]int64, per, now, missing int64) (wait int64) {
 	if missing <= 0 {
 		return 0

@@ -89,7 +89,7 @@ func TestBookAgreesWithRationalNumbers(t *testing.T) {
 	require.Greater(t, exact, 1000)
 }
 
-// A level in other units is rounded down, and no more than by what floats cannot tell.
+// A level in other units is rounded down, and by no more than the error of floats.
 func TestRescaleRoundsDown(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 5))
 	for range 20_000 {

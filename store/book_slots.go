@@ -7,7 +7,7 @@ import (
 )
 
 // A slotsState records how many slots each process has, and until when. An ask contains the number that its process has, so
-// that a repeated or lost ask leaves no trace.
+// that a repeated or lost ask has no effect.
 //
 // A process that gives slots back while others wait for slots gets none with the same ask, so that the others can take them.
 type slotsState struct {

@@ -4,7 +4,7 @@ import "slices"
 
 const (
 	exactEvents = 128 // a sliding window with fewer leases is exact
-	slices64    = 64  // with more, leases in the same one of so many parts of the period are joined
+	slices64    = 64  // with more, leases in the same 64th of the period are joined
 )
 
 // A slidingState is a log of leases. When it has exactEvents entries, those of the same 64th of the period are joined; they
@@ -86,7 +86,7 @@ func (s *slidingState) short(c *Call, now int64) int64 {
 	return s.until(c.Need-(c.N-s.used), now)
 }
 
-// until returns how long it takes until so many tokens come in.
+// until returns how long it takes until a number of tokens come in.
 func (s *slidingState) until(missing, now int64) int64 {
 	if missing <= 0 {
 		return 0

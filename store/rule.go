@@ -1,6 +1,6 @@
 package store
 
-// A rule says how fast tokens come in, and how many there can be: [Units] of a bucket or a pace; of a window, n tokens in per µs; of
+// A rule is how fast tokens come in, and how many there can be: [Units] of a bucket or a pace; of a window, n tokens in per µs; of
 // slots, n.
 type rule struct{ tick, n, per, full int64 }
 

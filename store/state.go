@@ -187,5 +187,5 @@ func (v *saved) state(kind Kind) (state, error) {
 // mostLevel bounds the debt of a bucket: what it may owe and what it may promise, each no more than mostUnits, and one Need beyond.
 const mostLevel = 4 * mostUnits
 
-// isCount reports whether a store may have counted so many tokens: it charges no more than twice n.
+// isCount reports whether a store may have counted n tokens: it charges no more than twice n.
 func isCount(n int64) bool { return n >= 0 && n <= 2*mostUnits }

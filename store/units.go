@@ -18,8 +18,8 @@ type Units struct {
 
 const (
 	mostUnits = 1 << 51                    // of a full bucket
-	exactly   = 1 << 20                    // a rounded rate is off by at most one part in so many
-	owedOver  = int64(time.Minute / 1000)  // a Pace may owe the tokens of so many µs
+	exactly   = 1 << 20                    // a rounded rate is off by at most one part in this many
+	owedOver  = int64(time.Minute / 1000)  // a Pace may owe the tokens of this many µs
 	mostHold  = 100 * 365 * 24 * time.Hour // longer holds are reduced to this one
 	mostAhead = 365 * 24 * time.Hour       // longer horizons are reduced to this one
 )

@@ -31,7 +31,7 @@ type call struct {
 	kinds   int      // the set of files of the budgets' kinds
 
 	reply string
-	early int64 // by so many µs the response could have arrived earlier; see clock
+	early int64 // how much earlier the response could have arrived, in µs; see clock
 	err   error
 }
 
@@ -264,7 +264,7 @@ func readPart(s string, p *store.LeasedPart) (size int, ok bool) {
 	return longReply, true
 }
 
-// readError reads the error of an ask, in place of its parts.
+// readError reads the error of an ask, which is sent instead of its parts.
 func readError(s string) (text string, size int, ok bool) {
 	if len(s) < 16 || number(s) != -1 {
 		return "", 0, false

@@ -12,14 +12,14 @@ type clock struct {
 	best   atomic.Int64 // Redis's clock is at least best + t - t/drift at our instant t; 0: unknown
 }
 
-// drift bounds by how much a clock runs fast or slow: by one part in so many.
+// drift bounds how fast or slow a clock runs: by one part in this many.
 const drift = 1000
 
-// heard takes the instant of a response. It returns how much earlier than arrived a response as quick as the best one would have
+// responded takes the instant of a response. It returns how much earlier than arrived a response as quick as the best one would have
 // arrived: at most the time since the request was sent.
 //
 // If Redis's clock was set back by less than the response took, early may be too long by as much.
-func (c *clock) heard(now, sent, arrived int64) (early int64) {
+func (c *clock) responded(now, sent, arrived int64) (early int64) {
 	offset := now - arrived
 	c.latest.Store(offset)
 	best := c.best.Load()

@@ -28,7 +28,7 @@ func TestClockTellsHowMuchEarlierAResponseCouldHaveArrived(t *testing.T) {
 		{"slower by 100", redis + 11_050, 11_000, 11_200, 99},
 		{"after a second", redis + 1_011_050, 1_011_000, 1_012_100, 0}, // 1 ms of drift
 	} {
-		if early := c.heard(test.now, test.sent, test.arrived); early != test.early {
+		if early := c.responded(test.now, test.sent, test.arrived); early != test.early {
 			t.Errorf("%s: %d µs early, want %d", test.what, early, test.early)
 		}
 	}
@@ -49,7 +49,7 @@ func TestPromisedTokenIsDueByRedissClockHoweverLongTheResponseTook(t *testing.T)
 	p, c := startProxy(t, start(t))
 	st := newStore(t, c)
 	b := store.Budget{Kind: store.Pace, Limit: "l", Key: "k", N: 1, Per: time.Minute}
-	lease1(t, st, store.Part{Budget: b}) // tells the clock
+	lease1(t, st, store.Part{Budget: b}) // from here on, Redis's clock is known
 	sent := time.Now()
 	lease1(t, st, store.Part{Budget: b, Need: 1})
 	had := time.Now()

@@ -31,7 +31,7 @@ type distance struct {
 	conns map[net.Conn]bool // of clients
 }
 
-// away returns the distance to a server. With TLS, the way ends where the TLS does.
+// away puts a distance before a server. With TLS, the server behind it speaks TLS.
 func away(t *testing.T, target string, trip, jitter time.Duration, encrypted bool) (*distance, *redis.Options) {
 	t.Helper()
 	o := &redis.Options{}

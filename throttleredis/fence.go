@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A fence finds out that the master that a client uses is one no more. In a failover while the old master lives, clients learn of the
-// new one at different times, and until Sentinel makes the old one a replica, both serve: twice the budget. Nothing that a master knows
-// tells it that it was replaced, except that a replica has gone. So every process looks now and then at the replicas of its master, with
-// a call that it makes anyway, and asks one that has gone what it is.
+// A fence finds out that the master that a client uses was replaced. In a failover during which the old master lives, clients learn of
+// the new one at different times, and until Sentinel makes the old one a replica, both serve: twice the budget. An old master does not
+// know that it was replaced; the only sign is that a replica has disappeared. So every process looks at the replicas of its master
+// now and then, with a call that it makes anyway, and asks a replica that has disappeared what it is.
 //
-// A replica that was promoted may as well be a copy that somebody takes for something else. It is fenced off from only once another
-// process uses it: the first that comes from the old master to the new one marks it.
+// A promoted replica may also be a copy that was detached for another purpose. So the old master is given up only if another process uses
+// the new one: the first process that moves from the old master to the new one marks it.
 //
-// It has no clock and does no I/O: instants are those of the process since [Store] began.
+// A fence has no clock and does no I/O: instants are those of the process from the start of [Store] on.
 type fence struct {
 	mu      sync.Mutex
 	next    time.Duration      // nothing is looked at before
@@ -35,25 +35,25 @@ type master struct {
 
 type replica struct {
 	listed time.Duration // when the master had it last
-	asking bool          // a goroutine asks it
-	serves time.Duration // when it last said that it serves in place of the master; 0: never
+	asking bool          // a goroutine is asking it
+	serves time.Duration // when it last reported that it serves instead of the master; 0: never
 }
 
 const (
 	lookEach   = 20 * time.Millisecond // at a master that has or had replicas
 	lookAgain  = time.Second           // at another one
-	lookNever  = time.Minute           // where INFO is not to be had
-	askEach    = 20 * time.Millisecond // a replica that went less than askSoon ago
+	lookNever  = time.Minute           // where INFO is not permitted
+	askEach    = 20 * time.Millisecond // a replica that disappeared less than askSoon ago
 	askSoon    = 5 * time.Second
 	askLater   = 200 * time.Millisecond
-	askAgain   = time.Second      // one that does not answer, or serves
+	askAgain   = time.Second      // one that does not respond, or serves
 	goneFor    = time.Minute      // a replica that the master has not had for so long is forgotten
-	fencedFor  = 10 * time.Second // after a replica last said that it serves
+	fencedFor  = 10 * time.Second // after a replica last reported that it serves
 	mostSeen   = 8                // masters that are remembered
 	servedMark = time.Hour        // how long a mark is kept
 )
 
-// A replication is what INFO says of a server's replication.
+// A replication is what INFO reports about a server's replication.
 type replication struct {
 	isMaster   bool
 	id, before string // of the server's history, and of that of the master whose replica it was
@@ -95,7 +95,7 @@ func (f *fence) looks(now time.Duration) bool {
 	return true
 }
 
-// blind records that there is nothing to be seen.
+// blind records that INFO is not permitted.
 func (f *fence) blind(now time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,11 +106,11 @@ func (f *fence) blind(now time.Duration) {
 type sighting struct {
 	id       string
 	promoted bool     // it was a replica of a master that this process used: it is to be marked
-	ask      []string // replicas that have gone
-	by       string   // the replica that serves in its place; empty: none
+	ask      []string // replicas that have disappeared
+	by       string   // the replica that serves instead; empty: none
 }
 
-// saw takes what a master said.
+// saw takes what a master reported.
 func (f *fence) saw(now time.Duration, r replication) (s sighting) {
 	if !r.isMaster || r.id == "" {
 		return s
@@ -179,8 +179,8 @@ func (f *fence) marked(id string) {
 	}
 }
 
-// answered takes what a replica said that the master with that id no longer has; nil: nothing. Marked is the id under which a process
-// has marked it as the new master. Answered returns when to ask it again, or false: no more.
+// answered takes the report of a replica that the master with that id no longer has; nil: there was none. Marked is the id under
+// which a process has marked it as the new master. Answered returns when to ask it again, or false: not again.
 func (f *fence) answered(now time.Duration, id, addr string, r *replication, marked string) (wait time.Duration, again bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -236,7 +236,7 @@ func (s *Store) look(ctx context.Context, client *redis.Client, info *redis.Stri
 	return nil
 }
 
-// ask asks a server that was a replica of the master with that id what it is now, until that is settled or no calls are made.
+// ask asks a server that was a replica of the master with that id what it is now, until that is known or no calls are made.
 func (s *Store) ask(like *redis.Options, id, addr string) {
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, DB: like.DB, Protocol: like.Protocol, TLSConfig: like.TLSConfig, Username: like.Username, Password: like.Password,

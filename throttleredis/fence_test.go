@@ -15,7 +15,7 @@ import (
 
 const second = time.Second
 
-// replicated returns what a master with these replicas says.
+// replicated returns what a master with these replicas reports.
 func replicated(id, before string, replicas ...string) replication {
 	return replication{isMaster: true, id: id, before: before, replicas: replicas}
 }
@@ -90,7 +90,7 @@ func TestFenceAsksNoLongerThanItMust(t *testing.T) {
 		t.Errorf("later: %v, %v", wait, again)
 	}
 	if _, again := f.answered(askSoon+askAgain, "m", a, nil, ""); again {
-		t.Error("nobody calls, and it is asked")
+		t.Error("it is asked although there are no calls")
 	}
 	if s := f.saw(goneFor, replicated("m", "")); len(s.ask) != 1 {
 		t.Errorf("calls again: %+v", s)
@@ -149,7 +149,7 @@ func TestProcessThatStaysWithAReplacedMasterGetsNothing(t *testing.T) {
 	lease1(t, goes, p)
 	must(t, replica.client(t).ReplicaOf(t.Context(), "NO", "ONE").Err())
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		lease1(t, stays, p) // nobody uses the copy
+		lease1(t, stays, p) // no process uses the copy
 	}
 	goes.client = replica.client(t)
 	time.Sleep(lookEach)

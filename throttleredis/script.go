@@ -96,8 +96,8 @@ func (s *Store) execSource(ctx context.Context, calls []*call) {
 	})
 }
 
-// pipeline runs scripts in a pipeline, also a single one: go-redis keeps separate connections for pipelines, and calls with and without
-// INFO would need both, which takes several round trips to make. A Cluster is not asked for INFO.
+// pipeline runs scripts in a pipeline, also a single one: go-redis keeps separate connections for pipelines, and calls with and
+// without INFO would need both, which takes several round trips to make. A Cluster is not asked for INFO.
 func (s *Store) pipeline(ctx context.Context, calls []*call, look *redis.Client, run func(redis.Cmdable, *call) *redis.Cmd) (info *redis.StringCmd) {
 	if len(calls) == 0 {
 		return nil

@@ -51,8 +51,8 @@ type server struct {
 
 func (s *server) addr() string { return "127.0.0.1:" + s.port }
 
-// freePort returns a port that is free, as is that of the bus of a Cluster, which is the port plus 10,000. Both are below those that the
-// kernel gives to connections, which could take them before the server does.
+// freePort returns a port that is free, as is that of the bus of a Cluster, which is the port plus 10,000. Both are below those
+// that the kernel gives to connections, which could take them before the server does.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
@@ -72,7 +72,7 @@ func isFree(port int) bool {
 	return err == nil && l.Close() == nil
 }
 
-// start runs a redis-server with these options, until the test is over.
+// start runs a redis-server with these options until the test ends.
 func start(t testing.TB, options ...string) *server {
 	t.Helper()
 	return run(t, append([]string{"--save", "", "--appendonly", "no"}, options...)...)

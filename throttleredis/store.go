@@ -200,7 +200,7 @@ func (s *Store) send(patient, ctx context.Context, calls []*call) (late []*call)
 		}
 		now, isLate := c.now()
 		if now > 0 {
-			c.early = s.clocks[c.clock].heard(now, sent, arrived)
+			c.early = s.clocks[c.clock].responded(now, sent, arrived)
 		}
 		if isLate {
 			late = append(late, c)

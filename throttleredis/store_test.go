@@ -166,7 +166,7 @@ func TestDeadlineIsCarriedToRedis(t *testing.T) {
 	c := s.client(t)
 	st := newStore(t, c)
 	p := store.Part{Budget: bucket(""), Want: 1}
-	lease1(t, st, p) // tells the clock
+	lease1(t, st, p) // from here on, Redis's clock is known
 	must(t, c.Do(t.Context(), "CLIENT", "PAUSE", "300").Err())
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -16,7 +16,7 @@ type alone struct {
 // localCharge identifies the charges of local meters. Leases have positive numbers.
 const localCharge = -1
 
-// Alone makes another meter pay until the next response of the store is booked. If owing, the store is told then what it
+// Alone makes another meter pay until the next response of the store is booked. If owing, the store is then charged for what it
 // paid, up to the bound of a debt. The tokens are added to spent.
 func (m *Leased) Alone(now meter.Instant, local meter.Meter, owing bool, spent *uint64) {
 	m.advance(now)

@@ -31,7 +31,7 @@ type asking struct {
 
 	back  []store.Return
 	owe   int64
-	since meter.Instant // how long back, owe or a hold have waited for an ask; meter.Never: there is nothing to tell
+	since meter.Instant // how long back, owe or a hold have waited for an ask; meter.Never: there is nothing to report
 	owed  int64         // owe of the ask under way
 
 	replace, replaced bool // the rule was changed: after the latest ask that had a response, and before the ask under way
@@ -46,14 +46,14 @@ const (
 	maxReturns = 16                           // more are joined
 	tripsAhead = 3                            // a process that gets half of the horizon with each ask has tokens until the response to the next one
 	crowd      = 64
-	parts      = 64 // a store knows the tokens of a full Sliding window to one of so many parts of the period
+	parts      = 64 // a store records the leases of a full Sliding window in this many parts of the period
 
-	// A budget may get tokens before the instant that the store told: others give some back, its state is lost, or a hold is
+	// A budget may get tokens before the instant that the store returned: others give some back, its state is lost, or a hold is
 	// released. So the store is asked again after this time, or this time for each process if that is longer.
 	recheckAfter, recheckEach = 5 * time.Second, 500 * time.Millisecond
 )
 
-// busy reports whether an ask is under way or needed to tell the store something.
+// busy reports whether an ask is under way or needed to report something to the store.
 func (m *Leased) busy() bool { return m.under || m.since < meter.Never }
 
 // returns records tokens that go back to the store. Of too many leases, two are joined under the earlier one: a return under
@@ -326,7 +326,7 @@ func (m *Leased) lease(now, void meter.Instant, b store.Budget, p store.LeasedPa
 }
 
 // Failed records that there is no response to the ask under way. Its returns are lost, because the store may have taken
-// them. Its debt and its hold are told again. Tokens are asked for from again on.
+// them. Its debt and its hold are sent again. Tokens are asked for from again on.
 func (m *Leased) Failed(now, again meter.Instant) {
 	m.under = false
 	m.again = again

@@ -43,7 +43,7 @@ func (h *holds) booked(now meter.Instant, hold time.Duration) {
 	h.held = max(h.held, 0)
 }
 
-// failed keeps what was sent for the next ask, and reports whether there is anything to tell.
+// failed keeps what was sent for the next ask, and reports whether there is anything to report.
 func (h *holds) failed(now meter.Instant) bool {
 	if h.hold == 0 && (h.sent < 0 || h.sent > now) {
 		h.hold = h.sent

@@ -24,7 +24,7 @@ func newBench(t *testing.T, b store.Budget) *bench {
 	return &bench{T: t, Leased: NewLeased(b, Config{Ahead: 10 * time.Millisecond}), book: store.NewBook(), now: int64(time.Second)}
 }
 
-// waiting is the demand of so many requests of cost 1.
+// waiting is the demand of n requests of cost 1.
 func waiting(n int64) Demand { return waitingOf(1, n) }
 
 func waitingOf(cost, n int64) Demand {

@@ -9,7 +9,7 @@ import (
 )
 
 // A LeasedSlots is the meter of a bucket of kind Slots. A request that ends gives its slot back to the process, and the next
-// request takes it. Each ask contains the number of slots that the process has, so an ask that fails or is repeated leaves no
+// request takes it. Each ask contains the number of slots that the process has, so an ask that fails or is repeated has no
 // trace.
 //
 // The process asks again [RenewSlots] after its latest ask, as long as it has slots. If no ask succeeds for SlotLease, the
@@ -22,14 +22,14 @@ type LeasedSlots struct {
 	leased int64         // the slots that the process has at the store, and keeps
 	void   meter.Instant // when the store may have freed them
 	used   int64         // the slots of requests in flight; more than leased if those are void, or were reduced
-	low    int64         // the fewest unused slots since a time before kept
+	low    int64         // the fewest unused slots from a time before kept on
 	kept   meter.Instant // when low slots are given back; meter.Never: no slot is unused
 	at     meter.Instant // the fields above are as of this instant
 
 	under   bool          // an ask is under way
 	asked   meter.Instant // when the latest ask was sent; meter.Never: none was
 	counted meter.Instant // the store counts nothing of this process from then on if no ask comes before
-	tell    meter.Instant // when to tell the store how many slots the process has; meter.Never: it knows
+	tell    meter.Instant // when to report the number of slots of the process to the store; meter.Never: it is known there
 	again   meter.Instant // no slots are asked for before, because there were too few
 	lead    int64         // slots are asked for so long before requests can use them
 	wants   int64         // the slots that the store believes this process waits for
@@ -163,7 +163,7 @@ func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
 		panic("throttle: bug: more slots given back than taken")
 	}
 	m.came = true
-	if !m.under { // the response says how many others wait for
+	if !m.under { // the response has the number that others wait for
 		pass := max(0, min(m.yield, cost, m.leased-m.used))
 		m.yield -= pass
 		m.shed(now, pass)
@@ -206,7 +206,7 @@ func (m *LeasedSlots) Tokens(now meter.Instant) float64 {
 // Retune implements [meter.Meter].
 func (m *LeasedSlots) Retune(meter.Instant, meter.Rate) {}
 
-// Resize implements [meter.Meter]. The next ask tells the store the number.
+// Resize implements [meter.Meter]. The next ask reports the number to the store.
 func (m *LeasedSlots) Resize(now meter.Instant, n int64) {
 	m.Advance(now)
 	m.budget.N, m.again, m.replace = n, now, true
@@ -219,7 +219,7 @@ func (m *LeasedSlots) Hold(now, until meter.Instant) {
 	m.set(now, until)
 }
 
-// Alone implements [Meter]. The other meter says how many requests may be in flight, including those that are.
+// Alone implements [Meter]. The other meter decides how many requests may be in flight, including those that are.
 func (m *LeasedSlots) Alone(now meter.Instant, local meter.Meter, owing bool, spent *uint64) {
 	m.Advance(now)
 	m.alone = alone{local, owing, spent}
@@ -230,7 +230,7 @@ func (m *LeasedSlots) Local(_ meter.Instant, processes int) meter.Meter {
 	return meter.NewSlots(max(1, m.budget.N/int64(processes)))
 }
 
-// tellAt returns when the store is to be told how many slots the process has, or of a hold.
+// tellAt returns when to report the number of slots of the process, or a hold, to the store.
 func (m *LeasedSlots) tellAt(now meter.Instant) meter.Instant {
 	if now < m.counted || m.hold != 0 {
 		return m.tell

@@ -12,7 +12,7 @@ import (
 
 // This file has the single steps of slots, of turns and of units.
 
-// slotsOf returns a meter of n slots with so many leased, and so many of them in use.
+// slotsOf returns a meter of n slots, of which some are leased, and of these some in use.
 func slotsOf(n, leased, used int64) *LeasedSlots {
 	m := NewLeasedSlots(store.Budget{Kind: store.Slots, Limit: "l", N: n}, Config{Seed: 42})
 	m.leased, m.used, m.void, m.processes = leased, used, meter.Never, 1

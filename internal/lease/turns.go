@@ -19,7 +19,7 @@ type turns struct {
 const (
 	turnParts = 16
 	turnsEach = 32 // per period
-	leastKept = 64 // one part in so many is left for processes that used nothing yet
+	leastKept = 64 // one part in this many is left for processes that used nothing yet
 )
 
 // competes reports whether the budget is a window that other processes use as well.
@@ -64,7 +64,7 @@ func (m *Leased) limitToTurn(p *store.Part, d Demand, now int64) {
 	p.Want = max(p.Need, min(p.Want, most))
 }
 
-// freeBeyond returns how many tokens a process can have beyond its share, by the latest response: so many that the processes
+// freeBeyond returns how many tokens a process can have beyond its share, by the latest response: as many as the processes
 // together do not use the window faster than evenly, and that others, up to their shares, find a quarter more than they used in
 // the latest period of a Sliding one.
 func (m *Leased) freeBeyond(mine, now int64) int64 {

@@ -60,7 +60,7 @@ func (f *fleet) shares() (least, most float64) {
 }
 
 // TestProcessThatNeedsLittleOfAWindowGetsIt has one process that always wants more, and others that want a token five times a
-// period. It leaves tokens for them that they may not need.
+// period. It leaves them tokens that they may not need.
 func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		budget store.Budget

@@ -79,7 +79,7 @@ func TestOthersWaitForTheGraceFromTheBeginning(t *testing.T) {
 	}
 }
 
-// An outage is forgotten once nobody has looked for the grace, a second at least, and a timeout more than until the next probe.
+// An outage is forgotten if no request has come by the grace (at least a second) and a timeout after the next probe was due.
 func TestOutagesAreForgottenAtTheInstant(t *testing.T) {
 	for _, grace := range []time.Duration{100 * time.Millisecond, 3 * time.Second} {
 		idle := max(int64(grace), second) + 250*ms
@@ -148,7 +148,7 @@ func TestAStoreThatWasReachedHasAProcess(t *testing.T) {
 	assert.Positive(t, alone(b))
 }
 
-// An outage counts once, however many calls fail, and what is apart in a store stays so.
+// An outage counts once, however many calls fail, and a store that keeps budgets in different places is remembered as one.
 func TestAnOutageCountsOnce(t *testing.T) {
 	b := newBench(t, Terms{})
 	for _, key := range []string{"a", "b"} {

@@ -110,8 +110,8 @@ func (n *Lease[B]) Update(now meter.Instant) {
 	}
 }
 
-// processes returns how many processes share the budget in an outage; 0: it is not known. What the store told longer than
-// SinceMost before the outage does not count: others may have come since.
+// processes returns how many processes share the budget in an outage; 0: it is not known. A response that came longer than
+// store.MaxSince before the outage does not count: others may have come since.
 func (n *Lease[B]) processes(o *Outage) int {
 	most := n.supply.Processes
 	for _, c := range []count{n.latest, n.supply.latest} {

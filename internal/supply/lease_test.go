@@ -12,7 +12,7 @@ import (
 	"github.com/httpthrottle/throttle/store"
 )
 
-// down returns a bench whose store told so many processes of key a, ago before it became unreachable.
+// down returns a bench whose store reported a number of processes of key a, ago before it became unreachable.
 func down(t *testing.T, terms Terms, processes int, ago int64) *bench {
 	t.Helper()
 	b := newBench(t, terms)

@@ -135,7 +135,7 @@ func (s *Store) acquire(ctx context.Context) error {
 		if locked && s.isCurrent(name) {
 			return nil
 		}
-		if locked { // somebody has removed or replaced it: others lock another one
+		if locked { // it was removed or replaced: other processes lock another one
 			err, s.lock = s.lock.Close(), nil
 			if err != nil {
 				return err

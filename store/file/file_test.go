@@ -45,7 +45,7 @@ func take(t *testing.T, s *Store, b store.Budget, want int64) store.LeasedPart {
 	return leases[0].Parts[0]
 }
 
-// Several processes decide as one Book does, also when they write the file anew.
+// Several processes decide as one Book does, also when they write the file again.
 func TestProcessesDecideAsOneBook(t *testing.T) {
 	for seed := range uint64(5) {
 		name := filepath.Join(t.TempDir(), "limits")
@@ -89,7 +89,7 @@ func TestProcessesDecideAsOneBook(t *testing.T) {
 	}
 }
 
-// A process that is killed while it writes leaves a part of its last line. It got no lease: the next one finds what was there before.
+// A process that is killed while it writes has written a part of its last line. It got no lease, and the next process finds the state from before.
 func TestWriteThatWasNotCompletedIsDropped(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "limits")
@@ -140,7 +140,7 @@ func TestDamagedFileIsAnErrorAndStaysAsItIs(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(text), string(still))
 	}
-	for i := range len(whole) - 1 { // the last byte, a newline, says that the last line is whole
+	for i := range len(whole) - 1 { // the last byte, a newline, shows that the last line is whole
 		if i >= len(magic) && i < headSize-1 {
 			continue // any number does
 		}
@@ -252,7 +252,7 @@ func TestFileThatIsShorterThanBeforeIsReadAgain(t *testing.T) {
 	require.Equal(t, 7898.0, take(t, other, day, 1).Left)
 }
 
-// If the file cannot be written anew, the old one grows on, and nothing is lost. It is tried again when that is twice as long.
+// If the file cannot be written again, the old one grows, and nothing is lost. It is tried again when that is twice as long.
 func TestFileThatCannotBeWrittenAnewStays(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "limits")
 	s := open(t, name)

@@ -27,7 +27,7 @@ type log struct {
 	header string
 	end    int64 // of the last line that was read; what follows in the file is a write that was not completed
 	whole  int64 // end, when the file was new
-	slack  int64 // a log this much longer than twice whole is written anew
+	slack  int64 // a log this much longer than twice whole is written again
 }
 
 const (
@@ -168,7 +168,7 @@ func (l *log) write(asks []store.Ask) error {
 	return nil
 }
 
-// append writes after the last whole line. What a process that was killed left there goes first, so that no part of it stays
+// append writes after the last whole line. What a process that was killed has left there is cut off first, so that no part of it stays
 // behind a shorter text.
 func (l *log) append(text []byte) error {
 	info, err := l.file.Stat()
@@ -186,7 +186,7 @@ func (l *log) append(text []byte) error {
 	return nil
 }
 
-// compact writes the file anew if most of it is old. If that fails, as on a full disk, the old one stays.
+// compact writes the file again if most of it is old. If that fails, as on a full disk, the old one stays.
 func (l *log) compact(now time.Time) {
 	if l.end <= 2*l.whole+l.slack {
 		return

@@ -2,5 +2,5 @@
 
 package file
 
-// networkFileSystem returns "": only Linux says what a directory is on in a way that is the same everywhere.
+// networkFileSystem returns "": only Linux reports the file system of a directory in a way that is the same everywhere.
 func networkFileSystem(string) string { return "" }

@@ -64,7 +64,7 @@ func paceBack(t *testing.T, st store.Store) {
 	s.left(b, s.one(store.Part{Budget: b, Back: []store.Return{{Tokens: 20, Lease: first.ID}}}), -10)
 }
 
-// left checks how many tokens a store says are left. Of a Pace, a part of another one may have come in meanwhile.
+// left checks how many tokens a store reports as left. Of a Pace, a part of another one may have come in meanwhile.
 func (s *suite) left(b store.Budget, got store.LeasedPart, want float64) {
 	s.Helper()
 	if more := got.Left - want; more != 0 && (b.Kind != store.Pace || more < 0 || more >= 0.5) {

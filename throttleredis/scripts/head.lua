@@ -4,7 +4,7 @@ local time = redis.call('TIME')
 --
 -- KEYS: one for each part of each ask, in order, and one for the nonce if parts give tokens back.
 -- ARGV[1]: doubles, and the holders of slots; see asks.lua.
--- Returns the instant of the decision, and a response to each part; see respond. Alone it says that the call came too late.
+-- Returns the instant of the decision, and a response to each part; see respond. If the call came too late, the instant alone.
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, unpack, sub, call = struct.pack, struct.unpack, string.sub, redis.call
 local EPOCH, LINGER, MOST, FORMAT, CALENDAR = 10000000, 1000000, 2251799813685248, 1, 5
