@@ -20,7 +20,7 @@ type Terms struct {
 	Timeout   time.Duration // after which a call is given up
 	Grace     time.Duration // for which requests go on waiting in an outage
 	Without   Without       // what happens then
-	Processes int           // the expected number of processes; 0: as the store tells
+	Processes int           // the expected number of processes; 0: the number that the store reports
 }
 
 // A Without says what happens to requests when a store is unreachable for longer than the grace.
@@ -54,7 +54,7 @@ type Supply[B any] struct {
 // Counts count calls of a store and tokens.
 type Counts struct{ Ok, Failed, Setup, Leased, Returned, Alone, Outages, Faulty, Differs uint64 }
 
-// A count is a number of processes as the store told it.
+// A count is a number of processes as the store reported it.
 type count struct {
 	n  int // 0: it did not
 	at meter.Instant
@@ -67,8 +67,8 @@ const (
 	mostAsks  = 128 // of one call
 	splitFrom = 16  // fewer asks are not worth another call
 
-	tripsAllowed    = 2 // a call is given up after so many round trips at the earliest, because a busy machine delays responses
-	timeoutsAllowed = 4 // but after so many Timeouts at the latest
+	tripsAllowed    = 2 // a call is given up after this many round trips at the earliest, because a busy machine delays responses
+	timeoutsAllowed = 4 // but after this many Timeouts at the latest
 )
 
 // Err returns the error of the latest call; nil: it succeeded, or there was none.
@@ -165,7 +165,7 @@ func (c *Call[B]) End() int {
 	return len(parts)
 }
 
-// Send reports whether the call has an ask. If it has none, it is over.
+// Send reports whether the call has an ask. If it has none, it has ended.
 func (c *Call[B]) Send() bool {
 	if len(c.Asks) == 0 {
 		c.supply.calls--
