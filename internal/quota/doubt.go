@@ -44,7 +44,7 @@ func (a *Account) unclaimed() meter.Instant {
 
 // believed returns until when claims stop requests, and whether there is such an end.
 func (a *Account) believed() (by meter.Instant, doubted bool) {
-	if a.own <= 0 {
+	if a.own <= 0 || a.adaptive { // refusals teach an adaptive limit what claims are worth
 		return 0, false
 	}
 	return meter.AddInstant(max(a.unclaimed(), a.doubt.until), max(0, patience-a.doubt.spent)), true
