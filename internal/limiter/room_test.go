@@ -121,7 +121,7 @@ func TestARefusalFindsRoomAmongOtherServers(t *testing.T) {
 				tr.RoundTrip(get(t.Context(), "http://good.com/"))
 			}
 			require.Equal(t, 1, sent)
-			require.Contains(t, log.String(), "no room for what all servers said")
+			require.Contains(t, log.String(), "no room for the reports of all servers")
 			require.Regexp(t, `key=\d+\.evil\.com`, log.String())
 			for range 10 {
 				for range 20 {
