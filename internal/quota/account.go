@@ -73,6 +73,10 @@ func (a *Account) Cover(own float64, adaptive bool) {
 	a.own, a.covered, a.adaptive = own, own > 0 || adaptive, adaptive
 }
 
+// trusted reports whether the client has limits of its own, and none that learns. They are taken for right until a request is refused:
+// only then is what is left of a quota spread.
+func (a *Account) trusted() bool { return a.own > 0 && !a.adaptive }
+
 // Until returns when the last hold ends.
 func (a *Account) Until() meter.Instant { return max(a.held, a.server.held) }
 

@@ -29,7 +29,7 @@ func TestAClaimThatIsKeptAgainCostsLittle(t *testing.T) {
 	now, sent := second, 0
 	for now < 601*second {
 		g.Answered(now+milli, now, true, []Tell{core(100, 0, now+600*second)})
-		now = g.Ready(now+milli, 0, 1)
+		now = max(now+100*milli, g.Ready(now+milli, 0, 1))
 		g.Take(now, now, 1, true)
 		sent++
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // What is told by a server that gives back a request with each that it accepts is no forecast after a few responses. Windows that
@@ -54,4 +56,78 @@ func TestAFlowIsToldFromWindows(t *testing.T) {
 		f.hear(left, 50)
 	}
 	assert.True(t, f.forecasts(), "the server has changed")
+}
+
+// A client whose own limit allows no more requests in a window than the server accepts is not stopped when nothing is left: the next one
+// is sent after the window, which may end a second before the server reports. Other limits do not exclude refusals.
+func TestAQuotaThatTheOwnLimitKeepsStopsNoRequest(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		own      float64
+		adaptive bool
+		limit    int64
+		reserve  int64
+		window   meter.Instant // as told
+		stops    bool
+	}{
+		{"the server's rate", 10, false, 10, 0, second, false},
+		{"told a second late", 10, false, 10, 0, 2 * second, false},
+		{"a minute", 9.5, false, 600, 0, 61 * second, false},
+		{"above the server's rate", 11, false, 600, 0, 60 * second, true},
+		{"of an hour", 10, false, 5000, 0, 3600 * second, true},
+		{"that learns", 10, true, 10, 0, second, true},
+		{"none", 0, false, 10, 0, second, true},
+		{"with something left to others", 10, false, 10, 1, second, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			a.Cover(c.own, c.adaptive)
+			told := core(c.limit, c.limit-1, 10*second+c.window)
+			told.Reserve = c.reserve
+			asks(t, g, 10*second, told)
+			told.Left = 0
+			asks(t, g, 10*second+milli, told)
+			now, end := 10*second+2*milli, 10*second+c.window
+			if c.stops {
+				assert.GreaterOrEqual(t, g.Ready(now, 0, 1), min(end, now+patience)) // longer than that needs a refusal
+			} else {
+				requireReady(t, g, now, now)
+			}
+			now = max(now, g.Ready(now, 0, 1))
+			sends(t, g, now, 1)
+			told.Refused = true
+			own := Own{Rate: c.own, Adaptive: c.adaptive}
+			reading := Reading{Hints: &Hints{Limited: true}, Explained: true, tells: []Tell{told}}
+			g.apply(&Report{Sent: now, Own: own, Reading: reading}, now+milli)
+			assert.GreaterOrEqual(t, g.Ready(now+milli, 0, 1), end, "a refusal shows that the server means it")
+		})
+	}
+}
+
+// What is left is spread after a window that ran dry, but a client with a limit of its own spreads nothing before a refusal. A bucket
+// that refills does not stop such a client either.
+func TestOnlyARefusalMakesAKnownRateSpread(t *testing.T) {
+	next := func(own float64, refused bool) int64 {
+		a, g, _ := newFamilies()
+		a.Cover(own, false)
+		asks(t, g, 10*second, core(100, 1, 12*second))
+		empty := core(100, 0, 12*second)
+		empty.Refused = refused
+		sends(t, g, 10*second+milli, 1)
+		g.Answered(10*second+milli, 10*second+milli, !refused, []Tell{empty})
+		now := g.Ready(12*second, 0, 1)
+		asks(t, g, now, core(100, 99, now+2*second))
+		return g.Ready(now, 0, 1) - now
+	}
+	assert.Zero(t, next(100, false))
+	assert.Positive(t, next(100, true))
+	assert.Positive(t, next(0, false))
+
+	a, g, _ := newFamilies()
+	a.Cover(100, false)
+	for i := range meter.Instant(8) {
+		now := 10*second + 500*milli*i
+		asks(t, g, max(now, g.Ready(now, 0, 1)), core(100, 0, now+60*second))
+	}
+	requireReady(t, g, 600*second, 600*second)
 }

@@ -91,9 +91,16 @@ func (q *quota) pays(need int64) bool {
 	case q.scarce && q.awaited: // one request asks
 		return spare > 0 && (q.last < q.turn || q.inFlight == 0)
 	case q.account.covered && !q.scarce && !q.account.Off.Covered:
-		return spare > 0
+		return spare > 0 || q.fits()
 	}
 	return spare-q.inFlight >= need
+}
+
+// fits reports whether the client's own limits allow no more requests in a window than the server reports to accept in one. Then a
+// report of 0 left stops none of them: the next one is sent after the window, whose end many servers report up to a second late.
+func (q *quota) fits() bool {
+	window := float64(q.reset-q.turn-sameWindow) / 1e9
+	return q.account.trusted() && q.reserve == 0 && q.reset < meter.Never && q.turn >= 0 && q.account.own*window <= float64(q.limit)
 }
 
 // blind reports whether what the server tells of the quota has not been seen to say when it accepts requests. Then it neither stops
@@ -129,7 +136,7 @@ func (q *quota) due() meter.Instant {
 // next returns when need requests can leave, not before from. sure is false if that
 // depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
-	if q.flow.left == onlyRefused && q.blind() {
+	if q.blind() && (q.flow.left == onlyRefused || q.account.trusted()) {
 		return from, true
 	}
 	if q.log.known() && q.counted && !q.account.Off.Log {
@@ -203,9 +210,13 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	case learn:
 		q.reset = min(q.reset, t.Reset)
 	}
+	if q.turn < 0 && left >= q.limit-max(1, q.limit/8) {
+		q.turn = sentAt // about
+	}
 	q.low = min(q.low, left)
 	if learn {
 		q.learn(q.low, now)
+		q.scarce = q.scarce || t.Refused
 	}
 }
 
@@ -246,7 +257,7 @@ func (q *quota) missed(now meter.Instant) {
 
 func (q *quota) learn(told int64, at meter.Instant) {
 	q.told, q.at, q.low = told, at, meter.MaxCount
-	q.scarce = q.scarce || told <= q.reserve
+	q.scarce = q.scarce || told <= q.reserve && !q.account.trusted()
 }
 
 // roll brings the quota up to date.
