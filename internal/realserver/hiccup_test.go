@@ -117,11 +117,11 @@ func down(t *testing.T, spec realserver.Spec, load realserver.Load, fall, rise f
 	require.NoError(t, err)
 	r := recorders[0]
 	while, dials := r.Between(falls, rises), r.Dials(falls, rises)
-	sent := while.Accepted + while.Refused + while.Failed
+	sent := while.Refused + while.Failed // what a server accepts before its new configuration is in force is no attempt
 	back, first := r.Reaches(0.9*spec.Rate(), rises), r.Between(rises, rises+time.Second)
 	rush := first.Accepted + first.Refused + first.Failed
-	t.Logf("while it is down %d requests, %d dials; %s until 90 %%, %d requests in the first second",
-		sent, dials, rounded(back), rush)
+	t.Logf("while it is down %d requests, after %d that were accepted, %d dials; %s until 90 %%, %d requests in the first second",
+		sent, while.Accepted, dials, rounded(back), rush)
 	switch {
 	case max(sent, dials) > most:
 		return fmt.Sprintf("at most %d requests or dials", most)
