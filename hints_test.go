@@ -559,7 +559,7 @@ func TestABareStatusHoldsNoOtherKey(t *testing.T) {
 			resp.Body.Close()
 			return time.Since(began)
 		}
-		for range 6 {
+		for range 10 {
 			send("bad")
 			time.Sleep(20 * time.Millisecond)
 		}

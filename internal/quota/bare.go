@@ -13,9 +13,9 @@ const (
 )
 
 const (
-	bareRow      = 4      // more bare responses than accepted ones make a refusal: one among others costs nothing
+	bareRow      = 8      // more bare responses than accepted ones make a refusal: a fifth that fails at random hardly ever does
 	bareGap      = second // apart, two bare responses have nothing to do with each other
-	bareBelieved = 32     // requests are accepted after a bare refusal until one is doubted again
+	bareBelieved = 32     // requests are accepted after such a row until a single one is doubted again
 )
 
 // A suspicion is what an account knows of bare responses: whether they are refusals because of a limit.
@@ -38,10 +38,11 @@ func (s *suspicion) refuses(b Bare, now meter.Instant) bool {
 		s.row = 0
 	}
 	s.last = now
-	if s.believed == 0 {
-		if s.row = min(s.row+1, bareRow); s.row < bareRow || b == Forbidden && !s.given {
-			return false
-		}
+	if s.believed > 0 {
+		return true
+	}
+	if s.row = min(s.row+1, bareRow); s.row < bareRow || b == Forbidden && !s.given {
+		return false
 	}
 	s.row, s.believed = 0, bareBelieved
 	return true
