@@ -121,14 +121,16 @@ func TestEveryEntryPointHasAnExample(t *testing.T) {
 // usedByExamples returns the functions of the package that its examples use, and the methods with their type.
 func usedByExamples(t *testing.T) map[string]bool {
 	t.Helper()
-	names, err := filepath.Glob("example*_test.go")
+	names, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
 	set := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
 		f, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
-		files = append(files, f)
+		if f.Name.Name == "throttle_test" {
+			files = append(files, f)
+		}
 	}
 	from, _ := compiled(t, ".")
 	info := types.Info{Uses: make(map[*ast.Ident]types.Object)}

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -362,4 +363,211 @@ func ExampleRejection_WriteResponse() {
 	// Output:
 	// 200 ""
 	// 429 "application/problem+json"
+}
+
+func ExampleLimiter_SetRate() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(1, time.Hour, throttle.Name("hourly"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter.Try(throttle.Ask{})
+	_, before := limiter.Try(throttle.Ask{})
+	if err := limiter.SetRate("hourly", 2, time.Hour); err != nil {
+		log.Fatal(err)
+	}
+	_, after := limiter.Try(throttle.Ask{})
+	fmt.Println(before, after)
+	// Output: false true
+}
+
+func ExampleLimiter_Hold() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter.Hold("api.example.com", time.Minute)
+	wait, ok := limiter.Try(throttle.Ask{Key: "api.example.com"})
+	fmt.Println(ok, wait.Round(time.Second))
+	_, ok = limiter.Try(throttle.Ask{Key: "other.example.com"})
+	fmt.Println(ok)
+	// Output:
+	// false 1m0s
+	// true
+}
+
+// A Ticket is a place in the queue. The program does other work meanwhile.
+func ExampleLimiter_Enqueue() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(1, time.Hour)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	first, err := limiter.Enqueue(throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := limiter.Enqueue(throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("second after", second.Due().Sub(first.Due()))
+	second.Cancel()
+	if _, err := first.Wait(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("first done")
+	// Output:
+	// second after 1h0m0s
+	// first done
+}
+
+func ExampleLimiter_Buckets() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(10, time.Hour)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter.Try(throttle.Ask{Key: "tenant", Cost: 4})
+	for b := range limiter.Buckets() {
+		fmt.Printf("%s %q: %.0f left\n", b.Limit, b.Key, b.Tokens)
+	}
+	// Output:
+	// sliding-window "tenant": 6 left
+}
+
+// Work other than HTTP requests reports its outcome itself.
+func ExampleGrant_Report() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.AdaptiveInFlight(throttle.Concurrency{Initial: 8, Max: 64}, throttle.Name("queries"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	query := func() error { return context.DeadlineExceeded } // of a database, say
+	inFlight := func() int {
+		bucket, _ := limiter.Bucket("queries", "")
+		return bucket.InFlight
+	}
+	grant, err := limiter.Acquire(context.Background(), throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(inFlight())
+	if err := query(); err != nil {
+		grant.Report(throttle.OutcomeUnavailable)
+	} else {
+		grant.Report(throttle.OutcomeOK)
+	}
+	grant.Done()
+	fmt.Println(inFlight())
+	// Output:
+	// 1
+	// 0
+}
+
+// An estimate is charged before the work, and the true cost after it.
+func ExampleGrant_Settle() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(1_000, 24*time.Hour, throttle.Name("rows"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	grant, err := limiter.Acquire(context.Background(), throttle.Ask{Key: "tenant", Cost: 500})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := grant.Settle("rows", 120); err != nil {
+		log.Fatal(err)
+	}
+	bucket, _ := limiter.Bucket("rows", "tenant")
+	fmt.Println(bucket.Tokens, "left")
+	// Output: 880 left
+}
+
+// A tenant buys another tier. The new rate applies immediately, also to requests that already wait.
+func ExampleLimiter_Refresh() {
+	var gold atomic.Bool
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(1, time.Minute, throttle.Name("tenant"),
+		throttle.RateFor(func(string) (int64, time.Duration) {
+			if gold.Load() {
+				return 10, time.Minute
+			}
+			return 0, 0
+		}))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		limiter.Try(throttle.Ask{Key: "tenant"})
+		bucket, _ := limiter.Bucket("tenant", "tenant")
+		fmt.Println(bucket.Tokens, "of", bucket.Capacity)
+		gold.Store(true)
+		if err := limiter.Refresh("tenant", "tenant"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// 0 of 1
+	// 8 of 10
+}
+
+func ExampleLimiter_SetBurst() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.TokenBucket(10, time.Second, throttle.Name("rate")), throttle.InFlight(4, throttle.Name("slots"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(limiter.SetBurst("rate", 25), limiter.SetInFlight("slots", 8)); err != nil {
+		log.Fatal(err)
+	}
+	for _, limit := range limiter.Limits()[:2] { // the last one is what servers report
+		fmt.Println(limit.Name, limit.Capacity)
+	}
+	// Output:
+	// rate 25
+	// slots 8
+}
+
+// An operator stops everything, lets one tenant go on, and then all of them.
+func ExampleLimiter_HoldAll() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Key(throttle.ByHeader("X-Tenant")))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	try := func() {
+		_, a := limiter.Try(throttle.Ask{Key: "a"})
+		_, b := limiter.Try(throttle.Ask{Key: "b"})
+		fmt.Println(a, b)
+	}
+	limiter.HoldAll(time.Hour)
+	try()
+	limiter.ReleaseAll()
+	limiter.Hold("a", time.Hour)
+	limiter.Hold("b", time.Hour)
+	limiter.Release("b")
+	try()
+	// Output:
+	// false false
+	// false true
+}
+
+// A worker does other work until its turn.
+func ExampleTicket_Decided() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(20, time.Second)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter.Try(throttle.Ask{})
+	ticket, err := limiter.Enqueue(throttle.Ask{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for waiting := true; waiting; {
+		select {
+		case <-ticket.Decided():
+			waiting = false
+		case <-time.After(time.Millisecond): // other work
+		}
+	}
+	if _, err := ticket.Wait(context.Background()); err != nil { // returns immediately
+		log.Fatal(err)
+	}
+	fmt.Println("sent")
+	// Output: sent
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -402,4 +403,16 @@ func TestEstimatesThatAreWrongExceedNothingInTheLongRun(t *testing.T) {
 			assert.GreaterOrEqual(t, spent, int64(60*100))
 		})
 	}
+}
+
+func ExampleSettle() {
+	limit := throttle.TokenBucket(100, time.Minute, throttle.Name("points"), throttle.ClampCost(),
+		throttle.Cost(func(*http.Request) int64 { return 10 }), // an estimate
+		throttle.Settle(func(_ *http.Request, resp *http.Response) (int64, bool) {
+			cost, err := strconv.ParseInt(resp.Header.Get("X-Query-Cost"), 10, 64)
+			return cost, err == nil // without the header the estimate stays
+		}))
+	transport, err := throttle.New(nil, throttle.WithLimit(limit))
+	fmt.Println(transport != nil, err)
+	// Output: true <nil>
 }

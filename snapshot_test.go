@@ -2,6 +2,8 @@ package throttle_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"log"
 	"math"
 	"net/http"
 	"os"
@@ -427,4 +429,49 @@ func TestFileThatCannotBeReadOrWrittenIsNamed(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(dir))
 	require.NoError(t, err)
 	assert.Len(t, left, 1, "no temporary file is left")
+}
+
+func ExampleLimiter_Snapshot() {
+	newLimiter := func() *throttle.Limiter {
+		limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(10, time.Hour)))
+		if err != nil {
+			log.Fatal(err)
+		}
+		return limiter
+	}
+	before, after := newLimiter(), newLimiter() // two runs of a program
+	before.Try(throttle.Ask{Key: "tenant", Cost: 8})
+	if err := after.Restore(before.Snapshot()); err != nil {
+		log.Fatal(err)
+	}
+	_, ok := after.Try(throttle.Ask{Key: "tenant", Cost: 3})
+	fmt.Println(ok)
+	// Output: false
+}
+
+// A program keeps what was spent and learned over a restart. Save at intervals, too, if it may be killed.
+func ExampleLimiter_SaveFile() {
+	dir, err := os.MkdirTemp("", "limits")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "limits.json")
+	for range 2 { // two runs of the program
+		limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(10, time.Hour)))
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := limiter.LoadFile(name); err != nil {
+			log.Fatal(err)
+		}
+		_, ok := limiter.Try(throttle.Ask{Cost: 8})
+		fmt.Println(ok)
+		if err := limiter.SaveFile(name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// true
+	// false
 }
