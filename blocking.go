@@ -120,12 +120,12 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.handOver(ctx, o.receipt)
+	g.deliver(ctx, o.receipt)
 	return g, nil
 }
 
-// handOver makes g the Grant of a caller, who frees its slots, and records it.
-func (g *Grant) handOver(ctx context.Context, receipt *Receipt) {
+// deliver makes g the Grant of a caller, who frees its slots, and records it.
+func (g *Grant) deliver(ctx context.Context, receipt *Receipt) {
 	g.ctx = ctx
 	for i := range g.grant.Charges() {
 		c := &g.grant.Charges()[i]
@@ -428,7 +428,7 @@ func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
 		}
 		*g = l.grantOf(p, &l.direct)
 	}
-	g.handOver(ctx, overridesOf(ctx).receipt)
+	g.deliver(ctx, overridesOf(ctx).receipt)
 	return g, nil
 }
 

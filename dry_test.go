@@ -312,7 +312,7 @@ func TestADryRunCountsAsTheRealOne(t *testing.T) {
 	}
 }
 
-// Slots are taken in a dry run as long as requests take, and what is over need not wait.
+// In a dry run, each request takes a slot for as long as it lasts, and one for which there is no slot does not wait.
 func TestADryRunWaitsForSlotsAsTheRealOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := roundTripper(func(*http.Request) (*http.Response, error) {

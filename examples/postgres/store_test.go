@@ -24,7 +24,7 @@ import (
 	"github.com/httpthrottle/throttle/store/storetest"
 )
 
-// start runs a server of PostgreSQL until the test is over, and returns a pool of connections to it.
+// start runs a server of PostgreSQL until the test ends, and returns a pool of connections to it.
 func start(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "throttle-postgres")
@@ -81,7 +81,8 @@ func program(name string) (string, error) {
 	return exec.LookPath(name)
 }
 
-// ordinary returns how to run as another user than root, as whom PostgreSQL does not run, and gives that user the directory.
+// ordinary returns the credentials of a user who is not root, because PostgreSQL does not run as root, and gives that user the
+// directory.
 func ordinary(t testing.TB, dir string) *syscall.SysProcAttr {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -7,7 +7,7 @@ import "github.com/httpthrottle/throttle/internal/meter"
 type silence struct {
 	on        bool
 	from      instant
-	again     bool // there was another one before: what ends again and again may be a window, whatever its refusals look like
+	again     bool // there was another before: a silence that recurs may be the rest of a window, whatever its refusals look like
 	probeAt   instant
 	gap       int64   // between probes
 	probing   bool    // one is in flight

@@ -45,7 +45,7 @@ type Account struct {
 	Off      Rules // switched off by tests
 	covered  bool  // own limits or an Adaptive one decide how fast requests go
 	adaptive bool  // an Adaptive limit does
-	asking   bool  // bare refusals came in a row: one request a second leaves until one is accepted
+	asking   bool  // bare refusals came in a row: one request a second is sent until one is accepted
 	refusals int8  // in a row, without a known wait, each of a request sent after the last event
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
@@ -113,8 +113,8 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 // and for twice as long after each further refusal, at most 64 s. Refusals of requests that left before the last hold was set
 // belong to the event that the hold was set for.
 //
-// Bare refusals in a row are mostly those of a server that is down, and say nothing about its limit. Then one request a second asks
-// until one is accepted, and the rate is the one of before.
+// Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So one request a second is sent
+// until one is accepted, and then requests are sent at the previous rate.
 //
 // A client with limits of its own is trusted until refusals come in a row. The first refusal sets no hold, but requests leave
 // evenly for a while, because some servers refuse requests that come too close together. Refusals are faster than other

@@ -2,7 +2,7 @@ package quota
 
 import "github.com/httpthrottle/throttle/internal/meter"
 
-// A Bare is a response that refuses without a word about limits, by a status that mostly means something else: 503 is nginx's
+// A Bare is a response that refuses without mentioning a limit, by a status that mostly means something else: 503 is nginx's
 // default for requests beyond a limit and that of a server that is down, 403 that of several firewalls and of every lack of rights.
 type Bare uint8
 
@@ -18,7 +18,7 @@ const (
 	bareBelieved = 32     // requests are accepted after such a row until a single one is doubted again
 )
 
-// A suspicion is what an account knows of bare responses: whether they are refusals because of a limit.
+// A suspicion decides whether the bare responses of an account are refusals because of a limit.
 type suspicion struct {
 	last     meter.Instant // when the last one came
 	row      int8          // bare responses, less the accepted ones since

@@ -80,7 +80,7 @@ func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool
 	return at, sure
 }
 
-// claims returns when a request can leave by what the server told of its quotas.
+// claims returns when the quotas that the server reported allow a request.
 func (g *Gate) claims(at meter.Instant) meter.Instant {
 	for _, q := range g.quotas {
 		if !q.kept() {
@@ -92,7 +92,7 @@ func (g *Gate) claims(at meter.Instant) meter.Instant {
 
 func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 	a := g.Account
-	if a.own > 0 && len(g.quotas) > 0 {
+	if a.trusted() && len(g.quotas) > 0 {
 		own := a.unclaimed()
 		a.doubt.left(a.pace.last, own, g.claims(own), due)
 	}

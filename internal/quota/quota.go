@@ -103,8 +103,8 @@ func (q *quota) fits() bool {
 	return q.account.trusted() && q.reserve == 0 && q.reset < meter.Never && q.turn >= 0 && q.account.own*window <= float64(q.limit)
 }
 
-// blind reports whether what the server tells of the quota has not been seen to say when it accepts requests. Then it neither stops
-// requests nor explains refusals. A client with a limit of its own, which is seldom refused, believes what only refusals tell.
+// blind reports whether responses have not shown yet that the quota decides when requests are accepted. Then it neither stops
+// requests nor explains refusals. A client with a limit of its own, which is seldom refused, believes a quota that only refusals report.
 func (q *quota) blind() bool {
 	switch {
 	case !q.counted || q.account.Off.Flow:
@@ -211,7 +211,7 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 		q.reset = min(q.reset, t.Reset)
 	}
 	if q.turn < 0 && left >= q.limit-max(1, q.limit/8) {
-		q.turn = sentAt // about
+		q.turn = sentAt // nearly all is left, so the window has only begun
 	}
 	q.low = min(q.low, left)
 	if learn {
