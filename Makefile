@@ -3,10 +3,9 @@
 GO ?= go
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*' -not -path '*/node_modules/*')))
 
-NODE_SERVERS := internal/realserver/node
-NODE_MODULES := $(if $(shell command -v npm),$(NODE_SERVERS)/node_modules)
+NODE_MODULES := internal/realserver/node/node_modules internal/heldback/node_modules
 
-.PHONY: check test long servers bench bench-compare fuzz lint nethttp release-check
+.PHONY: check test long servers held-back node bench bench-compare fuzz lint nethttp release-check
 
 export GO
 check: ## vet and the short tests of this module, without the examples and the race detector: less than a minute
@@ -22,13 +21,18 @@ SERVERS ?=
 CLIENTS ?=
 LANES ?= 12
 RUNS ?= 1
-$(NODE_SERVERS)/node_modules: $(NODE_SERVERS)/package-lock.json
-	cd $(NODE_SERVERS) && npm ci && touch node_modules
+$(NODE_MODULES): %/node_modules: %/package-lock.json
+	cd $* && npm ci && touch node_modules
 
-servers: $(NODE_MODULES) ## what clients get from real servers: docs/real-servers.md, in about RUNS times 5 minutes; SERVERS and CLIENTS are regular expressions
+node: $(NODE_MODULES) ## what servers that run in node need
+
+servers: $(if $(shell command -v npm),node) ## what clients get from real servers: docs/real-servers.md, in about RUNS times 5 minutes; SERVERS and CLIENTS are regular expressions
 	$(GO) run ./internal/realserver/report -servers '$(SERVERS)' -clients '$(CLIENTS)' -lanes $(LANES) -runs $(RUNS) \
 		$(if $(SERVERS)$(CLIENTS),,-o docs/real-servers.md)
 	$(if $(SERVERS)$(CLIENTS),,cd bench && $(GO) run ./realservers -runs $(RUNS))
+
+held-back: node ## what clients get from middlewares that nothing here was designed for: docs/held-back.md, in about 10 minutes
+	cd internal/heldback && $(GO) run . -lanes $(LANES)
 
 nethttp: ## net/http's own tests, every client's transport wrapped in ours
 	$(GO) run ./internal/nethttptest
