@@ -19,13 +19,14 @@ import (
 type strictServer struct {
 	n        float64
 	per, way time.Duration
-	counts   string
+	behind   time.Duration // its clock
+	counts   string        // "fixed" or "sliding" windows, or "estimated": a sliding window of two counts, the last one weighted by its rest
 
 	mu             sync.Mutex
 	random         *rand.Rand
 	log            []time.Time
 	begun          time.Time
-	current        float64
+	last, current  float64
 	accepted, sent int
 }
 
@@ -49,17 +50,24 @@ func (s *strictServer) decide(now time.Time) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	used := 0.0
-	if s.counts == "sliding" {
+	now = now.Add(-s.behind)
+	switch begun := now.Truncate(s.per); {
+	case s.counts == "sliding":
 		for len(s.log) > 0 && now.Sub(s.log[0]) >= s.per {
 			s.log = s.log[1:]
 		}
 		used = float64(len(s.log))
-	} else {
-		begun := now.Truncate(s.per)
-		if !begun.Equal(s.begun) {
-			s.begun, s.current = begun, 0
-		}
+	case begun.Equal(s.begun):
+	case begun.Equal(s.begun.Add(s.per)):
+		s.begun, s.last, s.current = begun, s.current, 0
+	default:
+		s.begun, s.last, s.current = begun, 0, 0
+	}
+	switch s.counts {
+	case "fixed":
 		used = s.current
+	case "estimated":
+		used = s.current + s.last*(1-now.Sub(s.begun).Seconds()/s.per.Seconds())
 	}
 	s.sent++
 	if used+1 > s.n {
@@ -71,28 +79,75 @@ func (s *strictServer) decide(now time.Time) int {
 	return http.StatusOK
 }
 
-func TestASaturatedSlidingWindowIsNotRefused(t *testing.T) {
-	for _, counts := range []string{"fixed", "sliding"} {
+// saturated returns which share of the server's limit a client gets that has one limit, and which share of its requests is refused.
+func (s *strictServer) saturated(t *testing.T, limit throttle.Limit) (share, refused float64) {
+	lasts := max(20*time.Second, 20*s.per)
+	saturate(t, throttle.Must(throttle.New(s, throttle.WithLimit(limit))), 100, lasts)
+	share = float64(s.accepted) / (s.n * lasts.Seconds() / s.per.Seconds())
+	refused = float64(s.sent-s.accepted) / float64(s.sent)
+	t.Logf("%.1f %% of the limit, %.2f %% refused", 100*share, 100*refused)
+	return share, refused
+}
+
+// atEach runs a test at strict servers with these limits that count in these ways, at different distances.
+func atEach(t *testing.T, counts []string, limits []int64, test func(t *testing.T, s *strictServer, n int64, per time.Duration)) {
+	for _, counts := range counts {
 		for _, per := range []time.Duration{time.Second, 6 * time.Second, time.Minute} {
 			for _, way := range []time.Duration{100 * time.Microsecond, 25 * time.Millisecond, 50 * time.Millisecond} {
-				for _, n := range []int64{20, 60, 500} {
+				for _, n := range limits {
 					t.Run(fmt.Sprint(counts, " ", n, " per ", per, ", ", way, " away"), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							time.Sleep(437 * time.Millisecond)
 							s := &strictServer{n: float64(n), per: per, way: way, counts: counts, random: rand.New(rand.NewPCG(1, 2))}
-							lasts := max(20*time.Second, 20*per)
-							saturate(t, throttle.Must(throttle.New(s, throttle.WithLimit(throttle.SlidingWindow(n, per)))), 100, lasts)
-							share := float64(s.accepted) / (float64(n) * lasts.Seconds() / per.Seconds())
-							refused := float64(s.sent-s.accepted) / float64(s.sent)
-							t.Logf("%.1f %% of the limit, %.2f %% refused", 100*share, 100*refused)
-							require.GreaterOrEqual(t, share, 0.94)
-							require.LessOrEqual(t, refused, 0.002)
+							test(t, s, n, per)
 						})
 					})
 				}
 			}
 		}
 	}
+}
+
+func TestASaturatedSlidingWindowIsNotRefused(t *testing.T) {
+	atEach(t, []string{"fixed", "sliding"}, []int64{20, 60, 500}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
+		share, refused := s.saturated(t, throttle.SlidingWindow(n, per))
+		require.GreaterOrEqual(t, share, 0.94)
+		require.LessOrEqual(t, refused, 0.002)
+	})
+}
+
+// A server that estimates a sliding window refuses bursts, and up to half of the requests of a SlidingWindow.
+func TestAPaceSuitsServersThatEstimate(t *testing.T) {
+	estimated := []string{"estimated"}
+	atEach(t, estimated, []int64{20, 60}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
+		share, refused := s.saturated(t, throttle.Pace(95*n, 100*per))
+		require.GreaterOrEqual(t, share, 0.92)
+		require.LessOrEqual(t, refused, 0.025)
+	})
+	atEach(t, estimated, []int64{20, 60}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
+		_, refused := s.saturated(t, throttle.SlidingWindow(n, per))
+		require.LessOrEqual(t, refused, 0.51)
+	})
+}
+
+func TestAFixedWindowThatBeginsAfterTheServersIsNotRefused(t *testing.T) {
+	atEach(t, []string{"fixed"}, []int64{20, 60}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
+		share, refused := s.saturated(t, throttle.FixedWindow(n, per))
+		require.GreaterOrEqual(t, share, 0.94)
+		require.Zero(t, refused)
+	})
+	atEach(t, []string{"fixed"}, []int64{20, 60}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
+		s.behind = 200 * time.Millisecond
+		share, refused := s.saturated(t, throttle.FixedWindow(n, per, throttle.Start(time.Unix(0, 0).Add(s.behind+s.way))))
+		require.GreaterOrEqual(t, share, 0.94)
+		require.Zero(t, refused)
+	})
+	atEach(t, []string{"fixed"}, []int64{20, 60}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
+		s.behind = 200 * time.Millisecond
+		_, refused := s.saturated(t, throttle.FixedWindow(n, per))
+		require.Positive(t, refused)
+		require.LessOrEqual(t, refused, 0.065)
+	})
 }
 
 // A window that counts from the grant is refused by a server that is not always equally far away.
