@@ -114,7 +114,7 @@ func (s *liar) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestLiesMoveAnAdaptiveLimitOnlyWithinItsBounds(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
-		seeds = 4
+		seeds = 2
 	}
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) { attack(t, seed) })

@@ -154,7 +154,11 @@ func TestAClockThatIsSetGrantsNoWindowTwice(t *testing.T) {
 		throttle.CalendarWindow(5, throttle.CalendarDay, berlin), throttle.CalendarWindow(5, throttle.CalendarWeek, berlin), throttle.CalendarWindow(5, throttle.CalendarMonth, berlin),
 	}
 	jumps := []time.Duration{time.Nanosecond, time.Second, time.Second + 1, time.Minute, time.Hour, 25 * time.Hour, 40 * 24 * time.Hour, 100 * 365 * 24 * time.Hour}
-	for seed := range uint64(100) {
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 			r := metertest.Seeded(t, seed)
 			l := limiterOf(t, throttle.WithLimit(limits[seed%uint64(len(limits))]))

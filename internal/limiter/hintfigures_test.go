@@ -1,3 +1,5 @@
+//go:build !race
+
 package limiter_test
 
 import (
@@ -5,29 +7,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
-
-// hintServerOf returns the server of that name.
-func hintServerOf(t *testing.T, name string) hintCase {
-	t.Helper()
-	for _, c := range hintServers {
-		if c.name == name {
-			return c
-		}
-	}
-	require.Fail(t, "no such server", name)
-	return hintCase{}
-}
-
-// with returns the case with other options, for a host that stands still now and then, at a round trip.
-func (c hintCase) with(options func(int64, time.Duration) []throttle.Option, trip time.Duration) hintCase {
-	c.options, c.trip, c.stalls = options, trip, true
-	return c
-}
 
 func TestHintsCostAKnownLimitNoThroughput(t *testing.T) {
 	for i, c := range []struct {

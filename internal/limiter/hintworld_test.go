@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -196,6 +198,24 @@ type hintCase struct {
 	stalls  bool
 	stop    func(client int) (from, until time.Duration) // in which a client works; nil: always
 	off     quota.Rules
+}
+
+// hintServerOf returns the server of that name.
+func hintServerOf(t *testing.T, name string) hintCase {
+	t.Helper()
+	for _, c := range hintServers {
+		if c.name == name {
+			return c
+		}
+	}
+	require.Fail(t, "no such server", name)
+	return hintCase{}
+}
+
+// with returns the case with other options, for a host that stands still now and then, at a round trip.
+func (c hintCase) with(options func(int64, time.Duration) []throttle.Option, trip time.Duration) hintCase {
+	c.options, c.trip, c.stalls = options, trip, true
+	return c
 }
 
 // A hintResult is what became of a run.

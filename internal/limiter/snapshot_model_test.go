@@ -121,7 +121,11 @@ func (x *spending) check(t *testing.T) {
 
 // A Snapshot is read in pieces. What was granted before Taken and what a restored Limiter grants are together within all limits.
 func TestWhatWasGrantedBeforeASnapshotCountsInAllLimits(t *testing.T) {
-	for seed := range uint64(40) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, old, x := rand.New(rand.NewPCG(seed, 15)), limiterOf(t, throttle.WithLimit(savedLimits...)), newSpending()
