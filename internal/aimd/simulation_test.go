@@ -6,67 +6,22 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/scene/loop"
 )
 
-// This file is a simulation of servers, loads and clients in virtual time: a heap of events, no goroutine, no clock.
+// This file is a simulation of servers, loads and clients in virtual time.
 // One client is a controller, the real token bucket that it tunes, and a line of requests. The scenarios
 // and their figures are in scenarios_test.go.
 
 func at(seconds float64) instant { return instant(seconds * float64(second)) }
 
-// An simEvent is what happens at an instant; those of one instant happen in the order in which they were made.
-type simEvent struct {
-	at  instant
-	seq uint64
-	do  func()
-}
-
 // A world is one run of a scenario.
 type world struct {
 	scenario
+	loop.Loop
 	rng    *rand.Rand
-	now    instant
-	seq    uint64
-	events []simEvent // a heap
 	server *simServer
 	found  tally
-}
-
-func (w *world) after(d int64, do func()) {
-	w.seq++
-	h := append(w.events, simEvent{w.now + max(0, d), w.seq, do})
-	i := len(h) - 1
-	for i > 0 && h[i].before(&h[(i-1)/2]) {
-		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
-		i = (i - 1) / 2
-	}
-	w.events = h
-}
-
-func (e *simEvent) before(f *simEvent) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
-
-func (w *world) pop() simEvent {
-	h := w.events
-	first, last := h[0], len(h)-1
-	h[0] = h[last]
-	h[last] = simEvent{}
-	h = h[:last]
-	for i := 0; ; {
-		c := 2*i + 1
-		if c >= last {
-			break
-		}
-		if c+1 < last && h[c+1].before(&h[c]) {
-			c++
-		}
-		if !h[c].before(&h[i]) {
-			break
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
-	}
-	w.events = h
-	return first
 }
 
 // run plays a scenario.
@@ -79,17 +34,9 @@ func (s scenario) run(seed uint64, off ablation) *tally {
 		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], controller: newController(w.config, 0, seed*1000+uint64(i))}
 		c.controller.off = off
 		c.bucket = meter.NewTokenBucket(0, c.perMega(0), 1, 1)
-		w.after(at(w.stagger*float64(i)), c.start)
+		w.After(at(w.stagger*float64(i)), c.start)
 	}
-	end := at(w.seconds)
-	for len(w.events) > 0 {
-		e := w.pop()
-		if e.at > end {
-			break
-		}
-		w.now = e.at
-		e.do()
-	}
+	w.Run(at(w.seconds))
 	return &w.found
 }
 
@@ -124,24 +71,24 @@ func (c *simClient) start() {
 
 // recruit sees to it that there are as many saturating callers as there should be.
 func (c *simClient) recruit() {
-	for c.callers < c.callersAt(float64(c.now)/1e9) {
+	for c.callers < c.callersAt(float64(c.Now())/1e9) {
 		c.callers++
-		c.line = append(c.line, c.now)
+		c.line = append(c.line, c.Now())
 	}
 	c.pump()
-	c.after(second/10, c.recruit)
+	c.After(second/10, c.recruit)
 }
 
 // arrive lets requests come at random.
 func (c *simClient) arrive() {
-	r := c.poisson(float64(c.now) / 1e9)
+	r := c.poisson(float64(c.Now()) / 1e9)
 	if r <= 0 {
-		c.after(second/10, c.arrive)
+		c.After(second/10, c.arrive)
 		return
 	}
-	c.after(at(c.rng.ExpFloat64()/r), func() {
-		if c.poisson(float64(c.now)/1e9) > 0 {
-			c.line = append(c.line, -c.now)
+	c.After(at(c.rng.ExpFloat64()/r), func() {
+		if c.poisson(float64(c.Now())/1e9) > 0 {
+			c.line = append(c.line, -c.Now())
 			c.found.offered++
 			c.pump()
 		}
@@ -155,37 +102,37 @@ func (c *simClient) pump() {
 		return
 	}
 	for c.head < len(c.line) {
-		if at := c.controller.gate(c.now); at > c.now {
+		if at := c.controller.gate(c.Now()); at > c.Now() {
 			c.wake(at)
 			return
 		}
-		if c.controller.rate(c.now) != c.paced {
-			c.bucket.Retune(c.now, c.perMega(c.now))
-			c.bucket.Resize(c.now, int64(c.controller.burst()))
+		if c.controller.rate(c.Now()) != c.paced {
+			c.bucket.Retune(c.Now(), c.perMega(c.Now()))
+			c.bucket.Resize(c.Now(), int64(c.controller.burst()))
 		}
-		if ready := c.bucket.Ready(c.now, 0, 1); ready > c.now {
+		if ready := c.bucket.Ready(c.Now(), 0, 1); ready > c.Now() {
 			c.wake(ready)
 			return
 		}
-		c.bucket.Take(c.now, c.now, 1, true)
+		c.bucket.Take(c.Now(), c.Now(), 1, true)
 		came := c.line[c.head]
 		if c.head++; c.head > 1000 {
 			c.line = append(c.line[:0], c.line[c.head:]...)
 			c.head = 0
 		}
 		if came < 0 {
-			c.found.waits = append(c.found.waits, float64(c.now+came)/1e9)
+			c.found.waits = append(c.found.waits, float64(c.Now()+came)/1e9)
 		}
 		c.send(came >= 0)
 	}
 }
 
 func (c *simClient) wake(at instant) {
-	if at == never || c.wakeAt > c.now && c.wakeAt <= at {
+	if at == never || c.wakeAt > c.Now() && c.wakeAt <= at {
 		return
 	}
 	c.wakeAt = at
-	c.after(at-c.now, func() {
+	c.After(at-c.Now(), func() {
 		if c.wakeAt == at {
 			c.wakeAt = 0
 			c.pump()
@@ -197,9 +144,9 @@ func (c *simClient) oneWay() int64 { return at(c.rtt + c.jitter*(2*c.rng.Float64
 
 // send sends a request, and takes in its answer.
 func (c *simClient) send(saturating bool) {
-	sent := c.controller.send(c.now, 1)
-	start := c.now
-	c.found.sendTimes = append(c.found.sendTimes, float32(float64(c.now)/1e9))
+	sent := c.controller.send(c.Now(), 1)
+	start := c.Now()
+	c.found.sendTimes = append(c.found.sendTimes, float32(float64(c.Now())/1e9))
 	done := false
 	var finish func(o Outcome, retryAfter time.Duration)
 	finish = func(o Outcome, retryAfter time.Duration) {
@@ -208,19 +155,19 @@ func (c *simClient) send(saturating bool) {
 		}
 		done = true
 		c.found.count(c, start, o)
-		c.controller.result(c.now, sent, o, time.Duration(c.now-start), retryAfter)
+		c.controller.result(c.Now(), sent, o, time.Duration(c.Now()-start), retryAfter)
 		if saturating {
-			if c.callers <= c.callersAt(float64(c.now)/1e9) {
-				c.line = append(c.line, c.now)
+			if c.callers <= c.callersAt(float64(c.Now())/1e9) {
+				c.line = append(c.line, c.Now())
 			} else {
 				c.callers--
 			}
 		}
 		c.pump()
 	}
-	c.after(c.oneWay(), func() { c.server.serve(finish, c.oneWay) })
+	c.After(c.oneWay(), func() { c.server.serve(finish, c.oneWay) })
 	if c.timeout > 0 {
-		c.after(at(c.timeout), func() { finish(Unavailable, 0) })
+		c.After(at(c.timeout), func() { finish(Unavailable, 0) })
 	}
 }
 
@@ -229,9 +176,9 @@ func (c *simClient) whileClientStands(do func()) bool {
 	if c.clientStands == nil {
 		return false
 	}
-	d := at(c.clientStands(float64(c.now) / 1e9))
+	d := at(c.clientStands(float64(c.Now()) / 1e9))
 	if d > 0 {
-		c.after(d, do)
+		c.After(d, do)
 	}
 	return d > 0
 }
@@ -239,12 +186,12 @@ func (c *simClient) whileClientStands(do func()) bool {
 // serve answers a request that has come, or does so once the server no longer stands still.
 func (s *simServer) serve(finish func(Outcome, time.Duration), back func() int64) {
 	if s.stands != nil {
-		if d := at(s.stands(float64(s.now) / 1e9)); d > 0 {
-			s.after(d, func() { s.serve(finish, back) })
+		if d := at(s.stands(float64(s.Now()) / 1e9)); d > 0 {
+			s.After(d, func() { s.serve(finish, back) })
 			return
 		}
 	}
-	o, d, retryAfter := s.answer(s.now)
+	o, d, retryAfter := s.answer(s.Now())
 	if d < 0 { // hangs
 		return
 	}
@@ -252,9 +199,9 @@ func (s *simServer) serve(finish func(Outcome, time.Duration), back func() int64
 		o = Throttled
 	}
 	if s.stands != nil {
-		d += at(s.stands(float64(s.now+d) / 1e9))
+		d += at(s.stands(float64(s.Now()+d) / 1e9))
 	}
-	s.after(d+back(), func() { finish(o, retryAfter) })
+	s.After(d+back(), func() { finish(o, retryAfter) })
 }
 
 // An outage is a time in which nothing is served.

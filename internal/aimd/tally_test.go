@@ -20,7 +20,7 @@ type tally struct {
 
 func (f *tally) count(c *simClient, start instant, o Outcome) {
 	f.sent++
-	i := int(c.now / (second / 10))
+	i := int(c.Now() / (second / 10))
 	if o != OK {
 		f.bad++
 		f.failed[i]++
@@ -28,8 +28,8 @@ func (f *tally) count(c *simClient, start instant, o Outcome) {
 	}
 	f.ok++
 	f.accepted[i]++
-	f.latencies = append(f.latencies, float64(c.now-start)/1e9)
-	if c.now > at(c.seconds/3) {
+	f.latencies = append(f.latencies, float64(c.Now()-start)/1e9)
+	if c.Now() > at(c.seconds/3) {
 		f.per[c.index]++
 	}
 }

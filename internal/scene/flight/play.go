@@ -1,6 +1,10 @@
 package flight
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/httpthrottle/throttle/internal/scene/loop"
+)
 
 // A Limiter decides how many requests of a client may be in flight.
 type Limiter interface {
@@ -24,81 +28,28 @@ func (f Fixed) Ended(int64, int64)                          {}
 
 // Play plays the scene with a Limiter for each client.
 func (s Scene) Play(seed uint64, newLimiter func() Limiter) *Tally {
-	l := &loop{world: newWorld(s, seed)}
-	l.world.now, l.world.after = func() int64 { return l.at }, l.later
+	l := &run{world: newWorld(s, seed)}
+	l.world.now, l.world.after = l.Now, l.After
 	for i := range l.Clients {
-		c := &client{loop: l, index: i, limiter: newLimiter()}
+		c := &client{run: l, index: i, limiter: newLimiter()}
 		l.after(At(s.Stagger*float64(i)), c.start)
 	}
 	if l.Others != nil {
 		l.others()
 	}
-	for len(l.events) > 0 {
-		e := l.pop()
-		if e.at > At(l.Length) {
-			break
-		}
-		l.at = e.at
-		e.do()
-	}
+	l.Run(At(l.Length))
 	return &l.found
 }
 
-// A loop is a world whose time is that of the next event.
-type loop struct {
+// A run is a world whose time is that of its next event.
+type run struct {
 	*world
-	at     int64
-	seq    uint64
-	events []event // a heap
-}
-
-// An event is what happens at an instant; those of one instant happen in the order in which they were made.
-type event struct {
-	at  int64
-	seq uint64
-	do  func()
-}
-
-func (e *event) before(f *event) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
-
-func (l *loop) later(d int64, do func()) {
-	l.seq++
-	h := append(l.events, event{l.at + max(0, d), l.seq, do})
-	i := len(h) - 1
-	for i > 0 && h[i].before(&h[(i-1)/2]) {
-		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
-		i = (i - 1) / 2
-	}
-	l.events = h
-}
-
-func (l *loop) pop() event {
-	h := l.events
-	first, last := h[0], len(h)-1
-	h[0] = h[last]
-	h[last] = event{}
-	h = h[:last]
-	for i := 0; ; {
-		c := 2*i + 1
-		if c >= last {
-			break
-		}
-		if c+1 < last && h[c+1].before(&h[c]) {
-			c++
-		}
-		if !h[c].before(&h[i]) {
-			break
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
-	}
-	l.events = h
-	return first
+	loop.Loop
 }
 
 // A client is one program.
 type client struct {
-	*loop
+	*run
 	index    int
 	limiter  Limiter
 	line     []*request
@@ -194,11 +145,11 @@ func (r *request) next() {
 
 func (c *client) pump() {
 	for len(c.line) > 0 {
-		n, pause := c.limiter.Allow(c.at)
-		if pause > c.at {
-			if c.wakeAt <= c.at || c.wakeAt > pause {
+		n, pause := c.limiter.Allow(c.Now())
+		if pause > c.Now() {
+			if c.wakeAt <= c.Now() || c.wakeAt > pause {
 				c.wakeAt = pause
-				c.after(pause-c.at, c.pump)
+				c.after(pause-c.Now(), c.pump)
 			}
 			return
 		}
@@ -212,13 +163,13 @@ func (c *client) pump() {
 }
 
 func (c *client) send(r *request) {
-	r.sent, r.at = true, c.at
+	r.sent, r.at = true, c.Now()
 	c.inFlight++
-	r.id = c.limiter.Sent(c.at)
+	r.id = c.limiter.Sent(c.Now())
 	if c.Watch != nil {
-		c.Watch(c.at)
+		c.Watch(c.Now())
 	}
-	if c.Poll > 0 && c.at >= c.Poll {
+	if c.Poll > 0 && c.Now() >= c.Poll {
 		c.Poll = 0
 		return
 	}
@@ -241,9 +192,9 @@ func (r *request) end(o Outcome) {
 	c := r.client
 	r.answered = true
 	if c.measuring() {
-		c.found.add(c.index, c.at, r.at, o)
+		c.found.add(c.index, c.Now(), r.at, o)
 	}
-	r.id = c.limiter.Answered(c.at, r.id, r.at, o)
+	r.id = c.limiter.Answered(c.Now(), r.id, r.at, o)
 }
 
 // free gives the slot back.
@@ -251,7 +202,7 @@ func (r *request) free() {
 	c := r.client
 	r.over = true
 	c.inFlight--
-	c.limiter.Ended(c.at, r.id)
+	c.limiter.Ended(c.Now(), r.id)
 	r.next()
 	c.pump()
 }
