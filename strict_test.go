@@ -180,6 +180,56 @@ func TestAWindowFromTheGrantIsExact(t *testing.T) {
 	}
 }
 
+// An hourlyServer limits as GitHub does: 5,000 requests in each hour that begins with a request.
+type hourlyServer struct {
+	mu                      sync.Mutex
+	begun                   time.Time
+	used, accepted, refused int
+}
+
+func (s *hourlyServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(40 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.begun) >= time.Hour {
+		s.begun, s.used = time.Now(), 0
+	}
+	status := http.StatusOK
+	if s.used++; s.used <= 5000 {
+		s.accepted++
+	} else {
+		status = http.StatusForbidden
+		s.refused++
+	}
+	h := make(http.Header)
+	h.Set("X-RateLimit-Limit", "5000")
+	h.Set("X-RateLimit-Remaining", fmt.Sprint(max(0, 5000-s.used)))
+	h.Set("X-RateLimit-Reset", fmt.Sprint(s.begun.Add(time.Hour).Unix()))
+	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
+}
+
+func TestAnHourlyQuotaIsUsedUpAndThenWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		option  throttle.Option
+		refused int // at most
+	}{
+		"hints":               {throttle.WithServerHints(), 0},
+		"adaptive":            {throttle.WithAdaptive(), 50},
+		"a rate that is more": {throttle.WithLimit(throttle.Pace(7500, time.Hour)), 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(26 * 365 * 24 * time.Hour) // a Unix time as long as those of today
+				s := new(hourlyServer)
+				tr := throttle.Must(throttle.New(s, c.option))
+				saturate(t, tr, 16, 119*time.Minute)
+				require.GreaterOrEqual(t, s.accepted, 9_900)
+				require.LessOrEqual(t, s.refused, c.refused)
+			})
+		})
+	}
+}
+
 // saturate sends requests from that many callers for a time.
 func saturate(t *testing.T, tr http.RoundTripper, callers int, d time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context())
