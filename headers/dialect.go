@@ -75,7 +75,7 @@ type Form uint8
 const (
 	Plain     Form = iota // one value, or a list of them
 	UsedOf                // 32/40, or name=32/40; name=1/750: used and limit
-	PerWindow             // 100:120,20:1: as many in so many seconds each; buckets are called Bucket:seconds
+	PerWindow             // 100:120,20:1: 100 requests in 120 seconds and 20 in one; buckets are called Bucket:seconds
 	Pairs                 // b=hour;q=10;r=9;t=774, … or total=10; remaining=9; resets=41; buckets Bucket:b, or what * stands for
 	Family                // the rest of the name, for which * stands, is a role and a bucket's name, as after "ratelimit"
 	NameCount             // name;159, name;1039: a number for each bucket, called Bucket:name

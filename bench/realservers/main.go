@@ -42,8 +42,8 @@ func columns() []column {
 }
 
 func main() {
-	runs := flag.Int("runs", 3, "measure so often, and take the medians")
-	lanes := flag.Int("lanes", 3, "measure so many at the same time")
+	runs := flag.Int("runs", 3, "take the medians of this many runs")
+	lanes := flag.Int("lanes", 3, "how many measurements run at the same time")
 	only := flag.String("servers", "", "only those that match this regular expression; the page stays as it is")
 	page := flag.String("page", "../docs/real-servers.md", "replace the section of this page")
 	flag.Parse()
@@ -86,9 +86,9 @@ func replace(page, text string) error {
 func section(runs, lanes int, only *regexp.Regexp) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, head+"\nAccepted, in percent of what the server can do / refused, in percent of what was sent / 99th percentile of the time until the header, "+
-		"in milliseconds; medians of %d run(s) of 20 s, %s. *Known* is `InFlight` of the server's number, *in flight* `WithAdaptiveInFlight()`, *rate* `WithAdaptive()`, "+
+		"in milliseconds; %s of 20 s, %s. *Known* is `InFlight` of the server's number, *in flight* `WithAdaptiveInFlight()`, *rate* `WithAdaptive()`, "+
 		"and *failsafe-go* its adaptive limiter with its defaults. There are 16 callers, or four for each request that the server works on at a time.\n\n| server |",
-		runs, time.Now().UTC().Format("January 2006"))
+		realserver.Medians(runs), time.Now().UTC().Format("January 2006"))
 	all := columns()
 	for _, c := range all {
 		fmt.Fprintf(&b, " %s |", c.head)

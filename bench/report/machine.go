@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A machineInfo is where and with what something was measured, without anything that tells whose machine it is.
+// A machineInfo describes the machine on which something was measured, without anything that identifies it.
 type machineInfo struct {
 	os, goVersion, commit, date string
 	cpus                        int

@@ -32,7 +32,7 @@ func (c config) stages() []stage {
 		return nil
 	}
 	most := func(n int) []string { return []string{"-waiters", strconv.Itoa(n)} }
-	// What one request costs is measured three times in a round, apart from each other: it is quick to measure, and the noise of a
+	// What one request costs is measured at three times of a round, because it is quick to measure, and the noise of a
 	// machine lasts for seconds.
 	request, limiter := stage{bench: "^BenchmarkRequest$", cpu: "1,2"}, stage{bench: "^BenchmarkLimiter$", cpu: "2"}
 	s := []stage{

@@ -51,7 +51,7 @@ func readMeasurements(r io.Reader) (*measurements, error) {
 	return m, reader.Err()
 }
 
-// dimensions takes a name such as Request/impl=xtime-2 apart.
+// dimensions splits a name such as Request/impl=xtime-2.
 func dimensions(n benchfmt.Name) (bench string, dims []string) {
 	base, parts := n.Parts()
 	cpu := "cpu=1"

@@ -57,7 +57,7 @@ func plainLabel(impl string) string { return strings.ReplaceAll(label(impl), "*"
 
 func isOurs(impl string) bool { return strings.HasPrefix(impl, "throttle") && impl != "throttled" }
 
-// isPeer tells other limiters from ours, and from what serves as a measure.
+// isPeer reports whether impl is another limiter than ours, and no measure of comparison.
 func isPeer(impl string) bool {
 	switch impl {
 	case "bare", "channel", "memory", "sleep", "time.Since", "lock", "atomic", "time.Since+lock":

@@ -69,7 +69,7 @@ func save(p *plot.Plot, height vg.Length, file string) error {
 
 var svgText = regexp.MustCompile(`<text ([^>]*font-size:(\d+)px[^>]*)>([^<]*)</text>`)
 
-// widths tells of each text how wide it is to be.
+// widths sets the width of each text.
 func widths(svg string) string {
 	return svgText.ReplaceAllStringFunc(svg, func(text string) string {
 		part := svgText.FindStringSubmatch(text)

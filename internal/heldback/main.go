@@ -19,7 +19,7 @@ import (
 var phases = []float64{0, 1. / 3, 2. / 3}
 
 func main() {
-	lanes := flag.Int("lanes", 16, "measure so many at the same time")
+	lanes := flag.Int("lanes", 16, "how many measurements run at the same time")
 	page := flag.String("page", "../../docs/held-back.md", "replace the tables of this page")
 	flag.Parse()
 	old, err := os.ReadFile(*page)

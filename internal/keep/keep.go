@@ -124,7 +124,7 @@ func (k *Keeper[T]) next(now Instant) (x T, ok bool) {
 	return x, false
 }
 
-// Sweep removes things that are as good as new, and calls forget for each. It looks at most so many, and reports whether there
+// Sweep removes things that are as good as new, and calls forget for each. It looks at no more than most of them, and reports whether there
 // may be more to look at.
 func (k *Keeper[T]) Sweep(now Instant, most int, forget func(T)) (more bool) {
 	for range most {
@@ -142,7 +142,7 @@ func (k *Keeper[T]) Sweep(now Instant, most int, forget func(T)) (more bool) {
 	return true
 }
 
-// Settle brings things up to date, at most so many, and reports whether Evict would find the thing to go, or that there is none.
+// Settle updates no more than most things. It reports whether Evict would now find the thing to remove, or that there is none.
 // It is work that can be done in pieces before Evict.
 func (k *Keeper[T]) Settle(now Instant, most int) (done bool) {
 	for range most {

@@ -222,7 +222,7 @@ func (m *Leased) Payable(now meter.Instant, cost int64) bool {
 		return false
 	case m.local != nil:
 		return cost <= m.Most() && m.local.Payable(now, cost)
-	case m.budget.Kind == store.Pace: // any cost goes with its first token
+	case m.budget.Kind == store.Pace: // the first token pays any cost
 		return cost == 0 || m.have > 0 && cost <= m.have+m.promised()
 	}
 	return cost <= m.have
@@ -424,7 +424,7 @@ func (m *Leased) Settle(charged int64, now meter.Instant, paid, cost int64) {
 func (m *Leased) Most() int64 { return m.budget.Most() }
 
 // Matters implements [meter.Meter]. The state of the bucket is in the store. The meter is the same as a new one when it has no
-// tokens, nothing to tell, no ask under way and none for so long that Part.Since is that of a first ask. Available tokens may be
+// tokens, nothing to report, no ask under way and none for so long that Part.Since is that of a first ask. Available tokens may be
 // forgotten, because the store has counted them.
 func (m *Leased) Matters(now meter.Instant) (must, full meter.Instant) {
 	switch {

@@ -15,7 +15,7 @@ import (
 const (
 	// slack is how late a timer may be without costing throughput.
 	slack         = order.Slack
-	checkAtOnce   = 2_000 // so many requests are checked under one lock: about 0.5 ms
+	checkAtOnce   = 2_000 // requests that are checked under one lock: about 0.5 ms
 	rejectionTake = 30    // times as long as to check a request
 )
 

@@ -12,7 +12,7 @@ import (
 const (
 	visitMost  = 1024 // no more buckets are visited under one lock
 	visitTime  = int64(300 * time.Microsecond)
-	visitBlind = 16 // so many without waiters are visited before the clock is read again
+	visitBlind = 16 // buckets without waiters that are visited before the clock is read again
 )
 
 // visitAll calls visit under the lock for the buckets of some limits, and between without it, which reports whether to go on.

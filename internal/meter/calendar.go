@@ -49,7 +49,7 @@ func (w *windows) find(unix int64) {
 	}
 }
 
-// begins returns the first instant of a window, in ns of Unix time; Never if that is later than can be told.
+// begins returns the first instant of a window, in ns of Unix time; Never if that is later than an Instant can be.
 func (w *windows) begins(index int64) int64 {
 	switch {
 	case w.zone != nil:
@@ -107,7 +107,7 @@ const (
 	lastWindow    = 1 << 17 // days, weeks and months of that number begin too late for ns in an int64
 )
 
-// midnight returns the first instant of a window of a calendar, in ns of Unix time; Never if that is later than can be told.
+// midnight returns the first instant of a window of a calendar, in ns of Unix time; Never if that is later than an Instant can be.
 func (w *windows) midnight(index int64) int64 {
 	if index > lastWindow {
 		return Never

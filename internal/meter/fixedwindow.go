@@ -45,8 +45,8 @@ type Wall struct {
 	back  int64  // what it showed then, the last time
 }
 
-// SetBack tells all windows that the wall clock was set back, so that an earlier window may be the current one again. Each finds
-// out when it is used next: there may be a million.
+// SetBack records that the wall clock was set back, so that an earlier window may be the current one again. Each window notices
+// when it is used next: there may be a million.
 func (c *Wall) SetBack(now Instant) { c.backs, c.back = c.backs+1, now+c.Unix }
 
 // indexAt returns the number of the window that t falls into.

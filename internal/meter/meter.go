@@ -35,7 +35,7 @@ type Meter interface {
 	// Ready returns the earliest instant, not before from, at which cost can be paid after ahead has been paid; Never if
 	// it cannot.
 	Ready(from Instant, ahead, cost int64) Instant
-	// Take spends cost, which must be payable, for a request that was due at an earlier instant and leaves now. waited
+	// Take spends cost, which must be payable, for a request that was due at an earlier instant and is sent now. waited
 	// reports that the request waited in line: no token that came in before due is lost then.
 	// The result identifies the charge for GiveBack and Settle.
 	Take(due, now Instant, cost int64, waited bool) (charged int64)

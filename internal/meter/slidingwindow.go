@@ -81,7 +81,7 @@ func (w *SlidingWindow) Ready(from Instant, ahead, cost int64) Instant {
 	if cost > w.n {
 		return Never
 	}
-	// Whatever goes at t goes again at t+per, and so on: the generation, and the place in it.
+	// A token that is spent at t can be spent again at t+per, and so on: the generation, and the place in it.
 	before := AddCount(ahead, cost) - 1
 	generation, place := before/w.n, before%w.n+1
 	if missing := place - (w.n - w.used()); missing > 0 {

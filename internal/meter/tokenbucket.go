@@ -9,7 +9,7 @@ import (
 )
 
 // A TokenBucket is the classic token bucket. A paced one is the leaky bucket of ITU-T I.371 used as a meter: costs drain
-// at the rate, and a request goes when all costs before it have drained.
+// at the rate, and a request is sent when all costs before it have drained.
 //
 // Balances are counted in token·ns, that is in 1/per of a token, so that the k-th grant is due at start + ⌈k·per/n⌉.
 type TokenBucket struct {

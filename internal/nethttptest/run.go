@@ -129,7 +129,7 @@ func (r *results) lost(plain *results, pkg string) []test {
 	return lost
 }
 
-// isWorse reports whether a test that passed n times of so many does worse than one that passed m times: by more than
+// isWorse reports whether a test that passed in n runs does worse than one that passed in m of them: by more than
 // chance explains, or at all where it always passed.
 func isWorse(n, m, times int) bool { return n < times && m == times || m-n > times/4 }
 

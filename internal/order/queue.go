@@ -6,7 +6,7 @@ import "github.com/httpthrottle/throttle/internal/meter"
 //
 // It is a treap (Seidel and Aragon, "Randomized Search Trees", 1996): a search tree by place that is a heap by a random weight,
 // in which each request knows the costs of all below it. So a request finds the costs before it in logarithmic time, whatever its
-// priority, and leaves the queue as fast.
+// priority, and is removed as fast.
 type queue struct {
 	entry  // in queues of the lane, by the turn of the caller and the first request
 	lane   *lane

@@ -2,7 +2,7 @@ package realserver
 
 import "time"
 
-// The servers by what they tell.
+// The servers by what they report.
 var (
 	tellsRemaining = []string{"express-rate-limit, draft-6", "express-rate-limit, draft-7", "express-rate-limit, draft-8",
 		"express-rate-limit, draft-7, 100 per 10 s", "@fastify/rate-limit"}

@@ -2,6 +2,7 @@ package realserver
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -123,7 +124,7 @@ func (r *Recorder) Dials(from, to time.Duration) (n int) {
 	return n
 }
 
-// Reaches returns how long after an instant it was until two seconds began in which so many requests per second were accepted. It
+// Reaches returns how long after an instant two seconds began in which requests were accepted at that rate. It
 // returns the largest Duration if that never happened.
 func (r *Recorder) Reaches(rate float64, after time.Duration) time.Duration {
 	const over = 2 * time.Second
@@ -161,7 +162,7 @@ type errorString string
 
 func (e errorString) Error() string { return string(e) }
 
-// Work lets so many callers, each with always one more request, call for that long. A caller whose request failed rests
+// Work has that many callers send requests one after the other for that long. A caller whose request failed rests
 // for a moment. With a timeout a request may not take longer than that in all.
 func Work(ctx context.Context, transport http.RoundTripper, url string, callers int, length, timeout time.Duration) {
 	ctx, cancel := context.WithCancelCause(ctx) // without a deadline, for which requests would be refused early
@@ -197,4 +198,12 @@ func get(ctx context.Context, client *http.Client, url string) bool {
 	defer resp.Body.Close()
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err == nil
+}
+
+// Medians names the figures of that many runs.
+func Medians(runs int) string {
+	if runs == 1 {
+		return "one run"
+	}
+	return fmt.Sprintf("medians of %d runs", runs)
 }

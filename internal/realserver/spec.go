@@ -101,7 +101,7 @@ func nginxSpecs() []Spec {
 	}
 }
 
-// luaWindow is a fixed window that begins with the first request, told as GitHub tells it.
+// luaWindow is a fixed window that begins with the first request, reported in GitHub's headers.
 const luaWindow = `
 	local windows, key = ngx.shared.windows, ngx.var.uri
 	local used = windows:incr(key, 1, 0, {{.Seconds}})

@@ -22,8 +22,8 @@ var columns = []string{"known", "known without hints", "window", "hints", "adapt
 func main() {
 	servers := flag.String("servers", "", "measure the servers that match this regular expression only")
 	clients := flag.String("clients", "", "measure the clients that match this regular expression only")
-	lanes := flag.Int("lanes", 12, "measure so many at the same time")
-	runs := flag.Int("runs", 1, "repeat each measurement so often, and take the medians")
+	lanes := flag.Int("lanes", 12, "how many measurements run at the same time")
+	runs := flag.Int("runs", 1, "take the medians of this many runs")
 	out := flag.String("o", "", "write the page to this file too")
 	flag.Parse()
 	ofServer, ofClient := regexp.MustCompile(*servers), regexp.MustCompile(*clients)
@@ -137,7 +137,7 @@ What to configure, and what to expect of it:
 | that it counts refused requests, tarpits or bans | a limit of your own, because a limit cannot be found there by exceeding it | 95 %% |
 
 The advice rests on the measurements below. They show what clients get from rate-limited servers, measured by ` + "`make servers`" + ` over loopback: %d callers that always have another
-request, for 20 s unless the table says otherwise; median of %d run(s), %s. Each server accepts 50 requests per second unless its name
+request, for 20 s unless the table says otherwise; %s, %s. Each server accepts 50 requests per second unless its name
 says otherwise, and takes 2 ms for a request (40 ms where it counts requests in flight).
 
 - *known* is a token bucket with 95 %% of the limit and a burst of 1. *Window* is a sliding window of 95 %% of it.
@@ -148,7 +148,7 @@ says otherwise, and takes 2 ms for a request (40 ms where it counts requests in 
 `
 
 func (r *report) write(w io.Writer) {
-	fmt.Fprintf(w, head, 16, r.runs, time.Now().Format("January 2006"))
+	fmt.Fprintf(w, head, 16, realserver.Medians(r.runs), time.Now().Format("January 2006"))
 	r.table(w, "Accepted, in percent of the server's limit / refused, in percent of what was sent", func(m realserver.Result) string {
 		return fmt.Sprintf("%.1f / %.1f", m.Share, m.Refused)
 	})
