@@ -97,13 +97,14 @@ const (
 	longestStep = 10.0        // seconds between two verdicts that count for forgetting
 	leastLever  = 0.1         // ln of the ratio of two numbers that can be compared
 	remembers   = 200         // responses
+	luck        = 4           // variances, of the square of the distance by which a latency is the lowest, that may be chance
 )
 
 func newController(now instant, cfg Config, wall *meter.Wall) *controller {
 	cfg = cfg.withDefaults()
 	c := &controller{
 		cfg: cfg, n: float64(cfg.Initial), open: begin(1), longer: longAtLeast, best: math.Inf(1), judgedAt: now,
-		refusals: newRefusals(), joint: joint{wall: wall},
+		refusals: newRefusals(), joint: joint{wall: wall, depth: visit},
 	}
 	c.high.to, c.low.to = 0, 0
 	c.reports.shown = c.n
@@ -199,7 +200,7 @@ func (c *controller) bodyTook(s float64) {
 // turn goes on to the next phase when enough requests were sent in this one.
 func (c *controller) turn(now instant) {
 	switch {
-	case c.pending && c.mode != visiting, c.joint.due && now < c.joint.at, c.open.sent < c.enough():
+	case c.pending && c.mode != visiting, now < c.joint.at, c.open.sent < c.enough():
 	case c.mode == visiting:
 		c.comeBack()
 	case c.open.number() < usedEnough*c.cruise():
@@ -207,11 +208,8 @@ func (c *controller) turn(now instant) {
 	case c.mode == starting:
 		c.open.to = c.seq
 		c.pending = true
-	case c.joint.due:
-		c.departJointly(now)
-		c.high.to = c.seq
 	default:
-		c.depart(c.open, visit)
+		c.departJointly(now)
 		c.high.to = c.seq
 	}
 }
@@ -258,7 +256,8 @@ func (c *controller) comeBack() {
 
 // restart begins a level with the requests that are sent after the next skip ones.
 func (c *controller) restart(skip float64) {
-	c.open, c.joint.due = begin(c.seq+1+uint64(max(0, skip))), false
+	c.open = begin(c.seq + 1 + uint64(max(0, skip)))
+	c.joint.depth, c.joint.at, c.joint.lasts = visit, 0, 0
 	c.probe, c.before, c.slow = level{}, level{}, 0
 }
 
@@ -349,7 +348,7 @@ func (c *controller) judge(now instant) {
 	}
 	c.eager = up
 	c.usual, c.usualVar = lnHi, vHi
-	c.remember(now, lnLo)
+	c.remember(now, lnLo, vLo)
 	c.move(step)
 	c.agree(now, lnHi, lnLo, errLo)
 }
@@ -362,15 +361,18 @@ func (c *controller) goal(ln, err float64) float64 {
 	return max(goalAtLeast, goalAtMost*(1-over/slackRange))
 }
 
-// remember moves best towards the latency of a lower level: quickly down, because it may be lower by chance, and slowly up.
-func (c *controller) remember(now instant, ln float64) {
+// remember moves best towards the latency of a lower level: slowly up, and down by a part, because it may be lower by chance. That
+// part is the larger the less chance can explain. Of several clients, each must find the idle server in the few visits in which
+// they empty the queue.
+func (c *controller) remember(now instant, ln, v float64) {
 	dt := min(longestStep, float64(now-c.judgedAt)/1e9)
 	c.judgedAt = now
 	switch {
 	case isUnknown(c.best):
 		c.best = ln
 	case ln < c.best:
-		c.best += 0.3 * (ln - c.best)
+		below := c.best - ln
+		c.best -= below * max(0.3, below*below/(below*below+luck*v))
 	case c.e < 0.12:
 		c.best += (ln - c.best) * min(1, forgetFast*dt/forgetBest)
 	default:

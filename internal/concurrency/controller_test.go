@@ -223,26 +223,26 @@ func TestBodiesCountAsLatency(t *testing.T) {
 
 func TestBestFallsQuicklyAndRisesSlowly(t *testing.T) {
 	c := newController(0, Config{}, noon)
-	c.remember(at(1), math.Log(0.1))
+	c.remember(at(1), math.Log(0.1), 1)
 	assert.InDelta(t, 0.1, math.Exp(c.best), 1e-9)
-	c.remember(at(2), math.Log(0.05))
+	c.remember(at(2), math.Log(0.05), 1)
 	assert.InDelta(t, 0.1*math.Pow(0.5, 0.3), math.Exp(c.best), 1e-9)
 	was := c.best
 	c.e = 1
-	c.remember(at(3), math.Log(0.5))
+	c.remember(at(3), math.Log(0.5), 1)
 	assert.InDelta(t, (math.Log(0.5)-was)/600, c.best-was, 1e-9)
 	was = c.best
 	c.e = 0
-	c.remember(at(4), math.Log(0.5))
+	c.remember(at(4), math.Log(0.5), 1)
 	assert.InDelta(t, 3*(math.Log(0.5)-was)/600, c.best-was, 1e-9, "three times as fast where more requests are not slower")
 }
 
 // Silence must not forget.
 func TestLongTimeBetweenTwoVerdictsCountsAsTenSeconds(t *testing.T) {
 	c := newController(0, Config{}, noon)
-	c.remember(0, math.Log(0.1))
+	c.remember(0, math.Log(0.1), 1)
 	c.e = 1
-	c.remember(at(3600), math.Log(0.2))
+	c.remember(at(3600), math.Log(0.2), 1)
 	assert.InDelta(t, 0.1*math.Pow(2, 10.0/600), math.Exp(c.best), 1e-9)
 }
 
