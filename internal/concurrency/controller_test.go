@@ -237,6 +237,16 @@ func TestBestFallsQuicklyAndRisesSlowly(t *testing.T) {
 	assert.InDelta(t, 3*(math.Log(0.5)-was)/600, c.best-was, 1e-9, "three times as fast where more requests are not slower")
 }
 
+// A latency that chance does not explain is believed at once. Half of the distance is believed where it is as likely as not.
+func TestBestFallsByWhatChanceDoesNotExplain(t *testing.T) {
+	for _, c := range []struct{ v, part float64 }{{0, 1}, {1e-4, 0.999}, {math.Pow(math.Ln2, 2) / luck, 0.5}, {10, 0.3}} {
+		k := newController(0, Config{}, noon)
+		k.remember(at(1), math.Log(0.1), c.v)
+		k.remember(at(2), math.Log(0.05), c.v)
+		assert.InDelta(t, math.Log(0.1)-c.part*math.Ln2, k.best, 1e-3, "variance %v", c.v)
+	}
+}
+
 // Silence must not forget.
 func TestLongTimeBetweenTwoVerdictsCountsAsTenSeconds(t *testing.T) {
 	c := newController(0, Config{}, noon)

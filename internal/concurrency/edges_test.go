@@ -116,6 +116,8 @@ func TestStepOfTheClockWithRequestsInFlightIsNoOverload(t *testing.T) {
 			m.round(all)
 			require.Greater(t, m.n, 0.6*was, "seed %d", seed)
 		}
+		require.GreaterOrEqual(t, m.n, 20.0, "seed %d: all workers are busy", seed)
+		m.rounds(400, all)
 		require.InDelta(t, was, m.n, 0.1*was, "seed %d: it is the same server", seed)
 	}
 }

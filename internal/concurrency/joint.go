@@ -47,6 +47,13 @@ func (c *controller) agree(now instant, lnHi, lnLo, errLo float64) {
 	j.at, j.lasts = (unix/p+1)*p-j.wall.Unix, p/jointShare
 }
 
+// early reports whether the next visit should not begin yet, or this one not end. A time that is more than two periods away follows
+// from a latency that the server had before.
+func (c *controller) early(now instant) bool {
+	wait := c.joint.at - now
+	return wait > 0 && wait <= 2*c.period()
+}
+
 // departJointly begins the visit that was decided on.
 func (c *controller) departJointly(now instant) {
 	lasts := c.joint.lasts
