@@ -14,7 +14,7 @@ import (
 // agree, the visits are as good as any others.
 //
 // A client whose number is so small that a level takes longer than the period visits alone, sees its own share only, and grows.
-// That makes shares equal: if it waited for the next multiple, Jain's index of four busy clients would be .85 instead of .96.
+// That makes shares equal: if it waited for the next multiple, Jain's index of four busy clients would be .78 instead of .89.
 type joint struct {
 	wall  *meter.Wall
 	depth float64 // of the next visit, as a part of n
