@@ -30,12 +30,7 @@ to new rates, to an invalid file, and to an additional limit. Meanwhile two
 tenants send as many requests as they may.`
 
 func main() {
-	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
-		if err := example.NewFlags(shows).Parse(args, out); err != nil {
-			return example.Usage(err)
-		}
-		return run(ctx, out)
-	})
+	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
 }
 
 // The API answers in 100 ms.

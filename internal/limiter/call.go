@@ -77,7 +77,7 @@ func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err er
 	l.serveLocked(now)
 	for i := range news {
 		if b := f.Of(i); b.HasLines() && (news[i] || b.FewWait()) {
-			l.replanLocked(now, b)
+			l.replanLocked(b)
 		}
 	}
 	return events
@@ -90,7 +90,7 @@ func (l *Core) ReplanSome(buckets []*bucket.Bucket) {
 	for _, b := range buckets {
 		if b.Lease.Out() != nil {
 			b.Lease.Update(now)
-			l.replanLocked(now, b)
+			l.replanLocked(b)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (l *Core) change(some iter.Seq[*bucket.Bucket], each func(*bucket.Bucket, m
 func (l *Core) changeLocked(now meter.Instant, b *bucket.Bucket, change func() bool) {
 	l.dueLocked(now)
 	if change() {
-		l.replanLocked(now, b)
+		l.replanLocked(b)
 	}
 	l.serveLocked(now)
 }

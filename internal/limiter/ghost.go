@@ -31,7 +31,7 @@ func (l *Core) payForGhostLocked(c *bucket.Charge, now meter.Instant) {
 	}
 	waits := w.In.IsWaiting()
 	if waits {
-		l.order.Leave(&w.In, now)
+		l.order.Leave(&w.In)
 	}
 	w.In.Costs[i] = 0
 	w.Made |= 1 << i

@@ -34,7 +34,7 @@ func (l *Core) Hold(p *bucket.Pending, d int64) (crowded []*bucket.Limit, asked 
 	for _, b := range held {
 		b.Hold(now, now+d)
 	}
-	l.replanLocked(now, held...)
+	l.replanLocked(held...)
 	return crowded, true
 }
 

@@ -113,7 +113,7 @@ func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Ins
 	}
 	if m.HeldUntil() != paused {
 		held = time.Duration(m.HeldUntil() - now)
-		l.replanLocked(now, c.Bucket)
+		l.replanLocked(c.Bucket)
 	}
 	if c.Bucket.HasLines() {
 		l.markLocked(c.Bucket)

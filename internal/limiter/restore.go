@@ -27,6 +27,6 @@ func (l *Core) Restore(p *bucket.Pending, d int64, f func(b *bucket.Bucket, now 
 		b.Hold(now, now+min(d, meter.MaxPer))
 	}
 	b.NoteHold() // a controller may have been held
-	l.replanLocked(now, b)
+	l.replanLocked(b)
 	return true, err
 }

@@ -28,7 +28,7 @@ func (l *Core) markLocked(b *bucket.Bucket) {
 }
 
 // replanLocked notes that buckets have changed so that requests there may be too late.
-func (l *Core) replanLocked(_ meter.Instant, buckets ...*bucket.Bucket) {
+func (l *Core) replanLocked(buckets ...*bucket.Bucket) {
 	for _, b := range buckets {
 		if b.HasLines() {
 			l.order.Check(&b.Point)
@@ -135,7 +135,7 @@ func (l *Core) joinLocked(w *Waiter, now meter.Instant) {
 // quitLocked takes out a waiter that is not granted. Requests that it barred may be granted from now on.
 func (l *Core) quitLocked(w *Waiter, now meter.Instant) {
 	w.At = now
-	l.order.Leave(&w.In, now)
+	l.order.Leave(&w.In)
 	l.leftLocked(w, now)
 }
 
@@ -219,7 +219,7 @@ func (l *Core) correctLocked(b *bucket.Bucket, of *bucket.Caller, paid, charged,
 		l.freeLocked(b, now)
 	} else {
 		b.Limit.Counts.Charged += uint64(cost - charged)
-		l.replanLocked(now, b)
+		l.replanLocked(b)
 		l.owedLocked(b, now)
 	}
 }

@@ -100,7 +100,7 @@ func (l *Core) changedLocked(g *quota.Gate, c *quota.Change, now meter.Instant) 
 // replanGatesLocked does so if requests there may be too late.
 func (l *Core) replanGatesLocked(a *quota.Account, now meter.Instant) {
 	for _, g := range a.Waiting() {
-		l.replanLocked(now, ownerOf(g))
+		l.replanLocked(ownerOf(g))
 	}
 }
 

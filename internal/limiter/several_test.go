@@ -246,6 +246,15 @@ func (x *severalRun) ordered() {
 	}
 }
 
+// finish waits until every request has been granted or rejected, and checks the accounts and the order.
+func (x *severalRun) finish() {
+	sleep(24 * time.Hour)
+	x.book()
+	x.balance()
+	x.ordered()
+	require.Empty(x, x.waiting, "a request waits forever")
+}
+
 func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 	for seed := range seeds(4) {
 		synctest.Test(t, func(t *testing.T) {
@@ -261,11 +270,7 @@ func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 					checkInvariants(t, x.l)
 				}
 			}
-			sleep(24 * time.Hour)
-			x.book()
-			x.balance()
-			x.ordered()
-			require.Empty(t, x.waiting, "a request waits forever")
+			x.finish()
 			require.Equal(t, uint64(2500), x.l.Stats().Granted)
 			checkInvariants(t, x.l)
 			require.Zero(t, coreOf(x.l).LineCount())
@@ -288,11 +293,7 @@ func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 					checkInvariants(t, x.l)
 				}
 			}
-			sleep(24 * time.Hour)
-			x.book()
-			x.balance()
-			x.ordered()
-			require.Empty(t, x.waiting, "a request waits forever")
+			x.finish()
 			checkInvariants(t, x.l)
 			stats, granted := x.l.Stats(), 0
 			for _, e := range x.decided {

@@ -74,7 +74,7 @@ func (l *Core) rouseLocked(b *bucket.Bucket, now meter.Instant) {
 	l.markLocked(b)
 	if b.Lease.Out() != nil { // the grace of an outage may be over
 		b.Lease.Update(now)
-		l.replanLocked(now, b)
+		l.replanLocked(b)
 	}
 }
 
@@ -84,7 +84,7 @@ func (l *Core) dueLeaseLocked(b *bucket.Bucket, now meter.Instant) (at meter.Ins
 	if asks {
 		if b.Lease.Out() != nil && b.HasLines() {
 			b.Lease.Update(now)
-			l.replanLocked(now, b) // waiters that cannot wait for the store are rejected now
+			l.replanLocked(b) // waiters that cannot wait for the store are rejected now
 		}
 		l.callLocked(b.Limit.Supply, now)
 	}
@@ -138,7 +138,7 @@ func (l *Core) holdLeasesLocked(charges []bucket.Charge, until, now meter.Instan
 	for i := range charges {
 		if b := charges[i].Bucket; b.Leased() != nil {
 			b.Lease.Hold(now, until)
-			l.replanLocked(now, b)
+			l.replanLocked(b)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func BenchmarkJoinAndLeave(b *testing.B) {
 				o.Plan(w, 0)
 				o.Join(w, 0)
 				o.Next(0)
-				o.Leave(w, 0)
+				o.Leave(w)
 				o.Next(0)
 			}
 		})
@@ -66,7 +66,7 @@ func BenchmarkOverdue(b *testing.B) {
 				for !o.IsChecked() {
 					work := 1 << 30
 					for w, _, _ := o.Overdue(0, &work); w != nil; w, _, _ = o.Overdue(0, &work) {
-						o.Leave(w, 0)
+						o.Leave(w)
 						rejected++
 					}
 				}

@@ -60,7 +60,7 @@ func TestBoundsAreTight(t *testing.T) {
 		var all []*Waiter
 		for range 60 {
 			if n := len(all) - 1; n > 0 && r.IntN(3) == 0 {
-				x.Leave(all[n], x.now)
+				x.Leave(all[n])
 				all = all[:n]
 			} else {
 				all = append(all, &Waiter{At: []*Point{p}, Costs: []int64{1 + r.Int64N(9)}, Last: r.Int64N(1 << (30 + r.IntN(6)))})

@@ -176,7 +176,7 @@ func (x *world) reject(atOnce int) (late []*Waiter) {
 		work := atOnce
 		for w, due, _ := x.Overdue(x.now, &work); w != nil; w, due, _ = x.Overdue(x.now, &work) {
 			require.Greater(x, due, w.tight())
-			x.Leave(w, x.now)
+			x.Leave(w)
 			late = append(late, w)
 		}
 	}
@@ -202,7 +202,7 @@ func (x *world) comeAndLeave(all []*Waiter) {
 		x.check(x)
 	}
 	for _, w := range all {
-		x.Leave(w, x.now)
+		x.Leave(w)
 		x.serve()
 		x.check(x)
 	}

@@ -159,7 +159,7 @@ func (x *modelRun) step() {
 		return
 	case what == 3 && len(x.m.line) > 0:
 		w := x.m.line[x.r.IntN(len(x.m.line))]
-		x.Leave(w.w, x.now)
+		x.Leave(w.w)
 		x.m.take(w)
 	case what == 4:
 		seed := x.r.Uint64()
@@ -208,7 +208,7 @@ func runModel(t testing.TB, r *rand.Rand, fair bool, steps int) {
 		x.compare()
 	}
 	for len(x.m.line) > 0 {
-		x.Leave(x.m.line[0].w, x.now)
+		x.Leave(x.m.line[0].w)
 		x.m.take(x.m.line[0])
 	}
 	x.serve()

@@ -224,8 +224,8 @@ func (o *Order) Join(w *Waiter, now Instant) {
 	}
 }
 
-// Leave takes w out. Requests that it barred can go from now on.
-func (o *Order) Leave(w *Waiter, now Instant) {
+// Leave removes w. Requests that it barred may be granted from now on.
+func (o *Order) Leave(w *Waiter) {
 	o.remove(w)
 }
 

@@ -165,7 +165,7 @@ func TestACancelledRequestBarsNoOther(t *testing.T) {
 	costly := x.come(0, []*Point{p}, 5)
 	cheap := x.join(p)
 	x.until(2 * second)
-	x.Leave(costly, x.now)
+	x.Leave(costly)
 	x.serve()
 	x.requireGranted(cheap, 2*second)
 	require.False(t, costly.IsWaiting())
@@ -230,7 +230,7 @@ func TestCallersTakeTurns(t *testing.T) {
 	a1, a2, a3 := come("a", 1), come("a", 1), come("a", 1)
 	b1, b2, b3 := come("b", 2), come("b", 2), come("b", 2)
 	require.Equal(t, 2, p.Callers())
-	x.Leave(a1, 0) // leaves its turn to the next one
+	x.Leave(a1) // leaves its turn to the next one
 	x.until(10 * second)
 	x.requireGranted(a2, second, b1, 2*second, b2, 3*second, a3, 4*second, b3, 5*second)
 	require.Zero(t, p.Callers())
@@ -454,7 +454,7 @@ func TestARequestThatComesTakesNothingFromAnEarlierOneThatCanGo(t *testing.T) {
 	x.Touch(a)
 	later := x.join(b) // join serves what can go before
 	x.requireGranted(earlier, second)
-	x.Leave(later, x.now)
+	x.Leave(later)
 
 	a.Payer.(*fake).used, b.Payer.(*fake).used = 1, 0
 	earlier = x.come(0, []*Point{a, b}, 1, 1)
@@ -513,11 +513,11 @@ func TestBoundsOfManyFirstRequests(t *testing.T) {
 		if w.weight > last.weight {
 			w, last = last, w
 		}
-		x.Leave(w, 0)
+		x.Leave(w)
 	}
 	for range 1500 {
 		w := come(-1)
 		require.True(t, last.queue.root == w || last.tight()-last.slope<<34 >= last.bound, "it is paid after the other one")
-		x.Leave(w, 0)
+		x.Leave(w)
 	}
 }

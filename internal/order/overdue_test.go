@@ -52,7 +52,7 @@ func TestFewRequestsAreVisitedToFindAFew(t *testing.T) {
 				w, _, _ := x.Overdue(0, &work)
 				if visited++; w != nil {
 					late++
-					x.Leave(w, 0)
+					x.Leave(w)
 				}
 			}
 			require.Equal(t, c.late, late)
@@ -122,7 +122,7 @@ func TestWorkIsCounted(t *testing.T) {
 	w, due, _ := x.Overdue(0, &work)
 	require.Equal(t, 2*second, due)
 	require.Equal(t, 2, work)
-	x.Leave(w, 0)
+	x.Leave(w)
 	require.False(t, x.IsChecked())
 	require.Len(t, x.reject(1), 4)
 	work = 0

@@ -144,7 +144,7 @@ func (x *several) step() {
 		w := x.waiting[i]
 		x.waiting = slices.Delete(x.waiting, i, i+1)
 		clear(x.planned)
-		x.Leave(w, x.now)
+		x.Leave(w)
 	case what == 5 || what == 6:
 		all := append(slices.Clone(x.points), x.gates...)
 		p := all[x.r.IntN(len(all))]
@@ -191,7 +191,7 @@ func runSeveral(t testing.TB, r *rand.Rand, steps int) {
 		w := x.waiting[0]
 		x.waiting = x.waiting[1:]
 		clear(x.planned)
-		x.Leave(w, x.now)
+		x.Leave(w)
 		x.serve()
 	}
 	require.Empty(t, x.lines)
@@ -302,7 +302,7 @@ func (x *several) rejectOneByOne(p *Point) (late []*Waiter) {
 		if i < 0 {
 			break
 		}
-		x.Leave(all[i], x.now)
+		x.Leave(all[i])
 		late = append(late, all[i])
 	}
 	return late

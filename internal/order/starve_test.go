@@ -71,7 +71,7 @@ func TestTheRequestAfterAStarvedOneIsNotStarved(t *testing.T) {
 	x.Join(next, x.now)
 	x.serve()
 	free, empty := x.starve()
-	x.Leave(x.both, x.now)
+	x.Leave(x.both)
 	x.serve()
 	require.Len(t, x.granted, 1, "the point that could pay")
 	require.Same(t, free, x.granted[0].w.At[0])

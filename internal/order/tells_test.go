@@ -77,7 +77,7 @@ func TestWhatAPointTells(t *testing.T) {
 	require.Equal(t, 2, p.Known(), "a caller is known for a turn")
 	for _, w := range all {
 		if w.IsWaiting() {
-			x.Leave(w, x.now)
+			x.Leave(w)
 			x.serve()
 		}
 	}

@@ -101,20 +101,25 @@ func TestVerdictsOnPatternsAreThoseOfServeMux(t *testing.T) {
 	assert.Greater(t, conflicts, 500)
 }
 
+// validPatterns draws n patterns, and returns those that a ServeMux accepts together.
+func validPatterns(r *rand.Rand, n int) (valid []string) {
+	patterns := make([]string, n)
+	for i := range patterns {
+		patterns[i] = anyPattern(r)
+	}
+	reasons := refusedBy(new(http.ServeMux), lowerHosts(patterns))
+	for i, p := range patterns {
+		if reasons[i] == "" {
+			valid = append(valid, p)
+		}
+	}
+	return valid
+}
+
 func TestOrderOfPatternsDoesNotMatter(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		patterns := make([]string, 2+r.IntN(10))
-		for i := range patterns {
-			patterns[i] = anyPattern(r)
-		}
-		reasons := refusedBy(new(http.ServeMux), lowerHosts(patterns))
-		var valid []string
-		for i, p := range patterns {
-			if reasons[i] == "" {
-				valid = append(valid, p)
-			}
-		}
+		valid := validPatterns(r, 2+r.IntN(10))
 		m, err := New(valid, self)
 		require.NoError(t, err)
 		r.Shuffle(len(valid), func(i, k int) { valid[i], valid[k] = valid[k], valid[i] })
@@ -133,16 +138,10 @@ func TestOrderOfPatternsDoesNotMatter(t *testing.T) {
 func TestConnectIsMatchedAsAnyOtherMethod(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 4))
-		patterns := make([]string, 1+r.IntN(10))
-		for i := range patterns {
-			patterns[i] = anyPattern(r)
-		}
-		reasons := refusedBy(new(http.ServeMux), lowerHosts(patterns))
-		var connect, other []string
-		for i, p := range patterns {
-			if reasons[i] == "" { // with CONNECT, a path that is not clean is valid, too
-				connect, other = append(connect, strings.Replace(p, "PURGE", "CONNECT", 1)), append(other, p)
-			}
+		var connect []string
+		other := validPatterns(r, 1+r.IntN(10)) // with CONNECT, a path that is not clean is valid, too
+		for _, p := range other {
+			connect = append(connect, strings.Replace(p, "PURGE", "CONNECT", 1))
 		}
 		m, err := New(connect, self)
 		require.NoError(t, err)

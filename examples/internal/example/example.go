@@ -43,6 +43,16 @@ func (e usageError) Unwrap() error { return e.error }
 // Usage marks an error as one of the arguments.
 func Usage(err error) error { return usageError{err} }
 
+// WithoutFlags returns a program that takes no arguments except -h.
+func WithoutFlags(shows string, run func(context.Context, io.Writer) error) func(context.Context, []string, io.Writer) error {
+	return func(ctx context.Context, args []string, out io.Writer) error {
+		if err := NewFlags(shows).Parse(args, out); err != nil {
+			return Usage(err)
+		}
+		return run(ctx, out)
+	}
+}
+
 // Flags are the flags of a program, which its help shows in the order of their definition.
 type Flags struct {
 	*flag.FlagSet

@@ -37,12 +37,7 @@ alone, then over a Transport. discordgo knows the limit of each channel, but not
 the one that Discord sets for all requests of a bot.`
 
 func main() {
-	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
-		if err := example.NewFlags(shows).Parse(args, out); err != nil {
-			return example.Usage(err)
-		}
-		return run(ctx, out)
-	})
+	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {

@@ -31,12 +31,7 @@ does with a rejection: as a plain 429, as an error, and in the shape of
 DynamoDB's own throttling errors, which the SDK recognizes and retries.`
 
 func main() {
-	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
-		if err := example.NewFlags(shows).Parse(args, out); err != nil {
-			return example.Usage(err)
-		}
-		return run(ctx, out)
-	})
+	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {

@@ -22,16 +22,13 @@ import (
 )
 
 // shows is what -h prints first.
-const shows = `Github reads repositories with go-github, from an API with a quota, which the
-Transport learns from the responses. Requests wait for the next window.`
+const shows = `Github reads repositories with go-github, from an API with a quota and a
+secondary limit. The Transport knows neither: it reads the responses, and
+go-github's own check is off, so that requests wait for the next window instead
+of failing.`
 
 func main() {
-	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
-		if err := example.NewFlags(shows).Parse(args, out); err != nil {
-			return example.Usage(err)
-		}
-		return run(ctx, out)
-	})
+	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
 }
 
 func run(ctx context.Context, out io.Writer, server ...throttletest.Option) error {

@@ -39,12 +39,7 @@ and with two that do not. client-go wraps its transport once for each client, so
 a limit that is made there belongs to one client.`
 
 func main() {
-	example.Main(func(ctx context.Context, args []string, out io.Writer) error {
-		if err := example.NewFlags(shows).Parse(args, out); err != nil {
-			return example.Usage(err)
-		}
-		return run(ctx, out)
-	})
+	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {
