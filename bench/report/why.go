@@ -14,7 +14,7 @@ const (
 )
 
 var reasons = map[string]string{
-	"in-flight/a rate of 200 a second binds": "A rate is what this server has; with both, ours is at 118 / 1.00 / 0.1.",
+	"in-flight/a rate of 200 a second binds": "A rate is what this server has; with both, ours is at 117 / 1.00 / 0.1.",
 	"in-flight/503 above 4 requests": "All requests take the same time here, so a fifth request that is under way takes the place of one whose response is. A rate " +
 		"uses that; with the number 5 some would be refused.",
 	"request": "uber/ratelimit keeps a single number and changes it by compare-and-swap; it looks at no context, and has neither costs nor a queue. The bucket " +
