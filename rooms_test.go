@@ -40,7 +40,7 @@ var rooms = map[string]struct {
 	"internal/order":       {inside: []string{"internal/heap", "internal/meter"}, never: arithmetic},
 	"internal/aimd":        {inside: []string{"internal/meter"}, never: arithmetic},
 	"internal/concurrency": {inside: []string{"internal/aimd", "internal/meter"}, never: arithmetic},
-	"internal/quota":       {inside: []string{"internal/keep", "internal/meter"}, never: arithmetic},
+	"internal/quota":       {inside: []string{"internal/aimd", "internal/keep", "internal/meter"}, never: arithmetic},
 	"internal/meter":       {never: arithmetic},
 	"internal/lease":       {inside: []string{"internal/meter", "store"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
 	"internal/keep":        {inside: []string{"internal/heap", "internal/meter"}, never: arithmetic},

@@ -227,3 +227,69 @@ func TestRefusalsOfARateWithoutABoundAreOneEvent(t *testing.T) {
 		t.Fatal("a row of twelve is a silence")
 	}
 }
+
+// What is learned from refusals alone.
+
+func TestAMeterAfterARefusalHasTheRateThatWasAccepted(t *testing.T) {
+	for name, c := range map[string]struct {
+		p    Past
+		now  instant
+		wait int64
+		rate float64
+	}{
+		"in the time of work":           {Past{Since: second, Accepted: 80}, 5 * second, second, 20},
+		"in the wait":                   {Past{Since: second, Accepted: 80}, 3 * second, 4 * second, 20},
+		"a long wait says no more":      {Past{Since: second, Accepted: 80}, 3 * second, 60 * second, 8},
+		"in a second at least":          {Past{Since: second, Accepted: 80}, second + 1, 1, 80},
+		"before a rest":                 {Past{Since: second, Accepted: 80, Before: 30}, 5 * second, second, 30},
+		"one a second at least":         {Past{Since: second}, 5 * second, second, 1},
+		"nothing is known of the start": {Past{}, 100 * second, second, 1},
+	} {
+		m := AfterRefusal(c.now, c.p, c.wait, 1)
+		require.InDelta(t, c.rate, m.PerSecond(c.now), 1e-9, name)
+		require.GreaterOrEqual(t, m.Ready(c.now, 0, 1), c.now+c.wait, name)
+		require.Less(t, m.Ready(c.now, 0, 1), c.now+c.wait+second+1, name)
+	}
+}
+
+func TestAMeterAfterARefusalWithoutAWaitSendsProbes(t *testing.T) {
+	m := AfterRefusal(10*second, Past{Since: 8 * second, Accepted: 100}, 0, 1)
+	at := m.Ready(10*second, 0, 1)
+	require.GreaterOrEqual(t, at, 11*second)
+	require.LessOrEqual(t, at, 10*second+12*second/10)
+	charged := m.Take(at, at, 1, true)
+	require.Equal(t, never, m.Ready(at, 0, 1))
+	m.Answered(at, charged, at, 1, OK, 0)
+	require.InDelta(t, 101/(seconds(at-8*second)-0.5), m.PerSecond(at), 1e-9, "the refusals ended in the middle of the gap")
+}
+
+func TestAMeterOfARateThatIsKnown(t *testing.T) {
+	m := Spaced(0, 50, 1)
+	fail := func(now instant, o Outcome) {
+		m.Answered(now, m.Take(now, now, 1, true), now, 1, o, 0)
+	}
+	m.Raise(0, 40)
+	require.EqualValues(t, 50, m.PerSecond(0))
+	m.Raise(0, 60)
+	require.EqualValues(t, 60, m.PerSecond(0))
+	now := second
+	for range rowOfDead {
+		require.False(t, m.control.silence.on)
+		fail(now, Unavailable)
+		require.EqualValues(t, 60, m.PerSecond(now), "the server is down")
+		now += second / 50
+	}
+	for range 100 {
+		at := m.Ready(now, 0, 1)
+		require.LessOrEqual(t, at, now+13*second/10)
+		fail(at, Unavailable)
+		now = at
+	}
+	now = m.Ready(now, 0, 1)
+	fail(now, OK)
+	require.EqualValues(t, 60, m.PerSecond(now))
+	fail(now+second, Throttled)
+	require.Less(t, m.PerSecond(now+second), 60.0)
+	m.Raise(now+second, 100)
+	require.Less(t, m.PerSecond(now+second), 60.0, "it has to grow")
+}

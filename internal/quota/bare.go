@@ -15,14 +15,16 @@ const (
 const (
 	bareRow      = 8      // more bare responses than accepted ones make a refusal: a fifth that fails at random hardly ever does
 	bareGap      = second // apart, two bare responses have nothing to do with each other
-	bareBelieved = 32     // requests are accepted after such a row until a single one is doubted again
+	bareBelieved = 32     // requests are accepted after the first such row until a single one is doubted again, and twice as many after each
+	mostBelieved = 1024   // further row
 )
 
 // A suspicion decides whether the bare responses of an account are refusals because of a limit.
 type suspicion struct {
 	last     meter.Instant // when the last one came
 	row      int8          // bare responses, less the accepted ones since
-	believed int8          // accepted requests until the next one is doubted; 0: it is
+	believed int16         // accepted requests until the next one is doubted; 0: it is
+	belief   int16         // after the last row
 	given    bool          // the server has accepted requests
 }
 
@@ -44,6 +46,7 @@ func (s *suspicion) refuses(b Bare, now meter.Instant) bool {
 	if s.row = min(s.row+1, bareRow); s.row < bareRow || b == Forbidden && !s.given {
 		return false
 	}
-	s.row, s.believed = 0, bareBelieved
+	s.belief = min(max(bareBelieved, 2*s.belief), mostBelieved)
+	s.row, s.believed = 0, s.belief
 	return true
 }
