@@ -1,6 +1,10 @@
 package concurrency
 
 import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/scene/flight"
 )
@@ -43,4 +47,22 @@ func (p *pair) Answered(now instant, id int64, sent instant, o flight.Outcome) i
 	p.rate.Answered(now, p.charged[id], sent, 1, p.meaning(o), 0)
 	delete(p.charged, id)
 	return p.learned.Answered(now, id, sent, o)
+}
+
+// A rate that starts low sends few requests at first, of which often none is slow. Their latency must not become the lowest one:
+// the number would stay low for a minute, and two of these six runs would reach 38 and 52 %.
+func TestNumberDoesNotLearnTheLowestLatencyWhileARateLimitsIt(t *testing.T) {
+	for _, s := range flight.Scenes() {
+		if s.Name != flight.Mix {
+			continue
+		}
+		f := s.Figures(6, func() flight.Limiter {
+			p := newPair(s)().(*pair)
+			p.rate.Answered(0, p.rate.Take(0, 0, 1, true), 0, 1, aimd.Throttled, 0) // ends the time without a bound
+			assert.InDelta(t, 10, p.rate.PerSecond(0), 0.1)
+			return p
+		})
+		assert.GreaterOrEqual(t, f.Goodput, 92.0, "%v", f)
+		assert.GreaterOrEqual(t, f.Least, 85.0, "%v", f)
+	}
 }

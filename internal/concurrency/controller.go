@@ -397,7 +397,8 @@ func (c *controller) move(step float64) {
 	c.restart(c.cruise() - was)
 }
 
-// unused lowers an n that was not used at a level to what was used, if the server is slow.
+// unused lowers an n that was not used at a level to what was used, if the server is slow. The lowest latency is not learned
+// here: of many levels of few requests, some have no slow request by chance.
 func (c *controller) unused(l *level) {
 	if 2*l.done >= l.sent && !isUnknown(c.best) {
 		if ln, _ := l.log(); ln > c.best+unusedSlow {

@@ -8,6 +8,9 @@ import (
 // Deploy is the name of the scene in which a larger server is three times slower for a while.
 const Deploy = "48 workers, 3x slower for 40 s"
 
+// Mix is the name of the scene in which some requests take a hundred times as long as the others.
+const Mix = "90 % 5 ms, 10 % 500 ms"
+
 // Scenes returns the scenes that the controller was made for.
 func Scenes() []Scene {
 	gc := func(t float64) float64 {
@@ -31,7 +34,7 @@ func Scenes() []Scene {
 		{Name: Deploy, Best: 60, Workers: Always(48), Service: During(45, 85, 3, LogNormal(0.050, 0.5)), Callers: Always(192)},
 		{Name: "CPU 3x slower for 40 s", Best: 21, Service: During(45, 85, 3, LogNormal(0.050, 0.5))},
 		{Name: "GC of 300 ms each 5 s", Best: 22, Stands: gc},
-		{Name: "90 % 5 ms, 10 % 500 ms", Best: 22, Service: mixed(0.1)},
+		{Name: Mix, Best: 22, Service: mixed(0.1)},
 		{Name: "heavy tail (sigma 1.5)", Best: 22, Service: LogNormal(0.050, 1.5)},
 		{Name: "four clients, 8 s apart", Goal: Figures{Jain: 0.94}, Best: 6, Clients: 4, Stagger: 8, From: 30, Callers: Always(16)},
 		{Name: "four busy clients, 8 s apart", Goal: Figures{Jain: 0.8}, Best: 6, Clients: 4, Stagger: 8, From: 30},
