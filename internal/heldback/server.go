@@ -49,7 +49,7 @@ func listen(serve func(net.Listener) error, closed func() error) (server, error)
 		}
 	}()
 	return server{"http://" + l.Addr().String() + path, func() {
-		_ = closed() // nobody waits for what it still serves
+		_ = closed() // what it still serves is of no use
 		<-ended
 	}}, nil
 }

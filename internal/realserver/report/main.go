@@ -138,7 +138,7 @@ What to configure, and what to expect of it:
 
 The advice rests on the measurements below. They show what clients get from rate-limited servers, measured by ` + "`make servers`" + ` over loopback: %d callers that always have another
 request, for 20 s unless the table says otherwise; %s, %s. Each server accepts 50 requests per second unless its name
-says otherwise, and takes 2 ms for a request (40 ms where it counts requests in flight).
+says otherwise, and takes 2 ms for a request (40 ms where it counts requests in flight). [Middlewares held back](held-back.md) shows what clients get from servers that nothing here was designed for.
 
 - *known* is a token bucket with 95 %% of the limit and a burst of 1. *Window* is a sliding window of 95 %% of it.
 - *hints* has no limit of its own, only server hints.
