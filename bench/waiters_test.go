@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"runtime"
 	"testing"
 	"time"
@@ -39,6 +40,26 @@ var waitings = []waiting{
 		l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0))), throttle.WithMaxQueue(2_000_000))
 		return func(ctx context.Context) error { return l.Wait(ctx, throttle.Ask{}) }
 	}},
+	{"RoundTrip", func(b *testing.B) func(context.Context) error {
+		tr := noRequests(b)
+		return func(ctx context.Context) error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example.com/", nil)
+			if err == nil {
+				_, err = tr.RoundTrip(req)
+			}
+			return err
+		}
+	}},
+	{"client.Get", func(b *testing.B) func(context.Context) error {
+		client := &http.Client{Transport: noRequests(b)}
+		return func(ctx context.Context) error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example.com/", nil)
+			if err == nil {
+				_, err = client.Do(req)
+			}
+			return err
+		}
+	}},
 	{"xtime", func(*testing.B) func(context.Context) error {
 		l := rate.NewLimiter(rate.Every(time.Hour), 1)
 		l.Allow()
@@ -54,6 +75,15 @@ var waitings = []waiting{
 		_ = l.Allow(context.Background())
 		return l.Allow
 	}},
+}
+
+// noRequests returns a Transport that lets one request through an hour from now.
+func noRequests(b *testing.B) *throttle.Transport {
+	tr, err := throttle.New(nil, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0))), throttle.WithMaxQueue(2_000_000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return tr
 }
 
 // BenchmarkWaiters lines up goroutines and reports what each of them takes, stack included, how long it took, and what
