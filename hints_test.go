@@ -487,6 +487,32 @@ func TestALimitThatRefusesWithABareStatusIsPaced(t *testing.T) {
 	}
 }
 
+// Limits that learn heed a bare 403 once requests have been accepted, as they heed a 429.
+func TestABareStatusIsHeededByLimitsThatLearn(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		opts     []throttle.Option
+		statuses []int
+		most     int // refused requests
+	}{
+		{"rate", []throttle.Option{throttle.WithAdaptive()}, []int{429, 503, 403}, 150},
+		{"rate beside a limit", []throttle.Option{throttle.WithAdaptive(), throttle.WithLimit(throttle.TokenBucket(100, time.Second))}, []int{429, 503, 403}, 150},
+		{"rate and number", []throttle.Option{throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()}, []int{429, 403}, 300},
+		{"number, which does not suit a server that limits a rate", []throttle.Option{throttle.WithAdaptiveInFlight()}, []int{429, 403}, 10_000},
+	} {
+		for _, status := range c.statuses {
+			t.Run(c.name+" "+http.StatusText(status), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &curt{accepts: perSecond(10, 30), status: status}
+					s.press(t, 16, 30*time.Second, c.opts...)
+					assert.Greater(t, s.ok, 250)
+					assert.Less(t, s.refused, c.most)
+				})
+			})
+		}
+	}
+}
+
 func TestAnOutageByABareStatusIsNotPressed(t *testing.T) {
 	for status, most := range map[int]int{http.StatusServiceUnavailable: 50, http.StatusForbidden: 54} {
 		synctest.Test(t, func(t *testing.T) {

@@ -97,6 +97,7 @@ const (
 	Unavailable
 	Error
 	Ignore
+	Forbidden // a bare 403, which is ClientError or Throttled; see Suspicion
 )
 
 // weight returns how much of a failure an Outcome is.

@@ -14,7 +14,8 @@ type Meter struct {
 	free    bool    // there was no refusal yet, and the rate has no bound
 	freed   instant // refusals before that are those of the first one
 	known   bool    // the client's own rate, which is Max
-	only    bool    // refusals that speak of a rate count, and nothing else
+	bare    Suspicion
+	only    bool // refusals that speak of a rate count, and nothing else
 }
 
 // per is the period of the rates of the bucket, so that they are precise to a millionth of a token per second and change
@@ -173,6 +174,7 @@ func (m *Meter) InUse(now instant) bool { return m.control.inUse(now) }
 
 // Answered takes the outcome of a request that left at sent, and the Retry-After of its response, or 0. It returns charged.
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) int64 {
+	o = m.bare.Judge(o, now)
 	if m.only && (o == Unavailable || o == Error) {
 		o = ClientError
 	}

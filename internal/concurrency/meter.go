@@ -11,6 +11,7 @@ import (
 type Meter struct {
 	slots   meter.Slots
 	control controller
+	bare    aimd.Suspicion
 	beside  bool    // another limit heeds refusals that speak of a rate
 	usedAt  instant // of the last request
 }
@@ -69,6 +70,7 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 // takes the place of charged.
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64 {
 	c, t := &m.control, ticket{uint64(charged >> flyingBits), charged & flyingMost}
+	o = m.bare.Judge(o, now)
 	switch {
 	case o == aimd.OK:
 		c.refusals.succeeded(c.cruise())

@@ -103,8 +103,11 @@ func (l *Core) endLocked(g *bucket.Grant, c *bucket.Charge, a *bucket.Answer, no
 // answeredLocked passes the outcome to the controller of a bucket, and returns for how long the key is held because of it.
 func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Instant, a *bucket.Answer, now meter.Instant) (held time.Duration) {
 	o := a.Outcome
-	if c.Outcome != 0 {
+	switch {
+	case c.Outcome != 0:
 		o = c.Outcome
+	case o == aimd.ClientError && a.Hints != nil && a.Hints.Bare == quota.Forbidden:
+		o = aimd.Forbidden
 	}
 	paused := m.HeldUntil()
 	c.Paid = m.Answered(now, c.Paid, sent, c.Cost, o, a.RetryAfter())

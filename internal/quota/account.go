@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -49,7 +50,7 @@ type Account struct {
 	learned
 	stretch stretch
 	doubt   doubt
-	bare    suspicion
+	bare    aimd.Suspicion
 	quotas  []*quota
 	gates   []*Gate
 }

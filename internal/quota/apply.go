@@ -158,10 +158,10 @@ func (g *Gate) weigh(h *Hints, rep *Report, now meter.Instant) {
 	switch {
 	case h.After != nil:
 	case h.Bare == NotBare && rep.Accepted:
-		bare.accepted()
+		bare.Accepted()
 	case h.Bare != NotBare && !rep.Own.Learns():
-		bare.given = bare.given || h.Given
-		h.Limited = bare.refuses(h.Bare, now)
+		bare.Given = bare.Given || h.Given
+		h.Limited = bare.Refuses(h.Bare == Forbidden, now)
 		rep.Accepted = false // as far as is known
 	}
 }

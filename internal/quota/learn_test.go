@@ -199,23 +199,24 @@ func TestBareRefusalsSlowAClientThatIsAcceptedInBetween(t *testing.T) {
 	for _, between := range []bool{true, false} {
 		r := NewRegistry(10, 1)
 		g := sent(r, at("h", 1), 0, 0)
-		now := second
+		now, least := second, 100.0
 		for i := range 400 {
 			now = max(now+second/100, g.Ready(now, 0, 1))
 			rep := &Report{Sent: now, Ticket: g.Take(now, now, 1, true), Own: Own{Rate: 100}}
-			if between && i%3 == 0 || i < 20 {
+			if between && i%3 == 0 && i > 40 || i < 20 {
 				rep.Reading, rep.Accepted = new(Hints).Read(now), true
 			} else {
-				g.Account.bare.believed = 100
 				rep.Reading = (&Hints{Bare: Unavailable}).Read(now)
 			}
-			r.Apply(g, rep, now+milli)
+			if r.Apply(g, rep, now+milli); g.Account.meter != nil {
+				least = min(least, g.Account.meter.PerSecond(now+milli))
+			}
 		}
 		if between {
-			require.Less(t, g.Account.meter.PerSecond(now), 1.0)
+			require.Less(t, least, 1.0)
 		} else {
 			require.Greater(t, now, 300*second, "about one a second")
-			require.Greater(t, g.Account.meter.PerSecond(now), 80.0, "it was cut once")
+			require.Greater(t, least, 80.0, "it was cut once")
 		}
 	}
 }
