@@ -261,7 +261,7 @@ func (l *Limiter) ReleaseAll() {
 	}
 }
 
-// ForgetServer removes the limits that a server reported: holds, the rate learned from refusals, and quotas. key is a host, or a host
+// ForgetServer removes the limits that a server reported: holds, the pace after a refusal, and quotas. key is a host, or a host
 // and an account as in the keys of the limit "server". [Limiter.Servers] still lists the quotas by name, with a Left of -1. It also
 // ends the pauses of [Adaptive] limits for that key. The next report of the server counts again.
 func (l *Limiter) ForgetServer(key string) {

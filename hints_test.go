@@ -228,25 +228,20 @@ func TestABodyThatWasReadForAHintIsPutBack(t *testing.T) {
 	assert.GreaterOrEqual(t, r.Wait, 59*time.Second)
 }
 
-func TestARefusalWithoutAKnownEndHoldsForASecondAndThenOneRequestAsks(t *testing.T) {
+func TestARefusalWithoutAKnownEndHoldsForTwiceAsLongEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response { n++; return says(429) }), throttle.WithFailFast())
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response { return says(429) }), throttle.WithFailFast())
 		require.NoError(t, err)
-		_, r := ask(t, tr, api)
-		require.Nil(t, r)
-		_, r = ask(t, tr, api)
-		require.NotNil(t, r)
-		assert.Equal(t, throttle.ReasonHeld, r.Reason)
-		assert.GreaterOrEqual(t, r.Wait, time.Second)
-		assert.LessOrEqual(t, r.Wait, time.Second+time.Second/10)
-		time.Sleep(r.Wait)
-		for range 1000 {
-			_, _ = ask(t, tr, api)
-			time.Sleep(10 * time.Millisecond)
+		for _, hold := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+			_, r := ask(t, tr, api)
+			require.Nil(t, r)
+			_, r = ask(t, tr, api)
+			require.NotNil(t, r)
+			assert.Equal(t, throttle.ReasonHeld, r.Reason)
+			assert.GreaterOrEqual(t, r.Wait, hold)
+			assert.LessOrEqual(t, r.Wait, hold+hold/10)
+			time.Sleep(r.Wait)
 		}
-		assert.Greater(t, n, 4)
-		assert.Less(t, n, 9, "after 1, 2 and 2.25 s, and a little longer")
 	})
 }
 
@@ -541,10 +536,9 @@ func TestAKnownLimitIsUsedAgainRightAfterAnOutage(t *testing.T) {
 					after++
 				}
 			}
-			assert.LessOrEqual(t, s.refused, int(down/time.Second)+30, "requests in the outage")
-			assert.GreaterOrEqual(t, while, int((down-time.Second)/(1300*time.Millisecond)), "about one a second, once the row is seen")
-			assert.LessOrEqual(t, while, int((down-time.Second)/time.Second)+3)
-			assert.InDelta(t, 2*rate-rate/5, after, rate/5+1, "in the second and third second after it")
+			assert.LessOrEqual(t, s.refused, int(down/time.Second)+9, "requests in the outage")
+			assert.InDelta(t, (down-time.Second).Seconds()/1.02, while, 1, "one a second after the last response, once the row is seen")
+			assert.InDelta(t, 2*rate, after, 1, "in the second and third second after it")
 		})
 	}
 }
@@ -591,12 +585,12 @@ func TestABareStatusHoldsNoOtherKey(t *testing.T) {
 			resp.Body.Close()
 			return time.Since(began)
 		}
-		for range 18 {
+		for range 10 {
 			send("bad")
 			time.Sleep(20 * time.Millisecond)
 		}
 		assert.Zero(t, send("good"))
-		assert.Greater(t, send("bad"), 300*time.Millisecond)
+		assert.Greater(t, send("bad"), 500*time.Millisecond)
 		assert.Zero(t, send("good"))
 	})
 }

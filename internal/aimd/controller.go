@@ -83,7 +83,7 @@ func newController(cfg Config, now instant, seed uint64) *controller {
 	return &controller{
 		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
 		grownAt: now, workedFrom: now, givenFrom: now, okAt: -never / 4, cutAt: -never / 4,
-		silence: silence{resume: beta, most: outageGap}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
+		silence: silence{resume: beta}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
 	}
 }
 

@@ -13,7 +13,6 @@ type Meter struct {
 	rate    float64 // of bucket
 	free    bool    // there was no refusal yet, and the rate has no bound
 	freed   instant // refusals before that are those of the first one
-	known   bool    // the client's own rate, which is Max
 	bare    Suspicion
 	only    bool // refusals that speak of a rate count, and nothing else
 }
@@ -99,78 +98,13 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 // used; refusals without Retry-After in the next second are of the same event.
 func (m *Meter) OnlyRefusals(now instant) *Meter {
 	c := &m.control
-	m.heedRefusals()
 	m.only, m.free = true, true
+	c.off.latency, c.off.errors, c.off.inFlight = true, true, true
 	c.current, c.shown = c.cfg.Max, c.cfg.Max
 	m.follow(now)
 	m.bucket.Fill()
 	return m
 }
-
-// A Past is what a server accepted before the refusal from which on its rate is learned.
-type Past struct {
-	Since    instant // from then on requests were sent without a rest
-	Accepted int64   // since then
-	Before   float64 // per second, before that rest; 0: unknown
-}
-
-// FirstWait is for how long nothing is sent after a first refusal that does not say how long to wait.
-const FirstWait = second
-
-// AfterRefusal returns a meter that learns a rate from a refusal on, which asks to wait for d (0: it does not say for how long). It
-// heeds refusals and nothing else.
-func AfterRefusal(now instant, p Past, d int64, seed uint64) *Meter {
-	accepted, active := float64(p.Accepted), max(second/2, now-p.Since)
-	found := max(1, p.Before, accepted/seconds(max(second, active, min(d, longWait))))
-	m := New(now, Config{Initial: found}, seed).heedRefusals()
-	c := &m.control
-	c.ceiling = found
-	c.worked, c.workedFrom, c.whole = accepted, p.Since, true
-	c.given, c.givenFrom = accepted, p.Since
-	if d > 0 {
-		c.cycled(meter.AddInstant(now, d))
-		c.pause(now, d)
-	} else {
-		c.current = c.clamp(max(found, accepted/seconds(active)))
-		c.beginSilence(now, Throttled)
-		c.silence.gap = FirstWait
-		c.probeAgain(now, now)
-	}
-	m.follow(now)
-	return m
-}
-
-// Spaced returns a meter that spaces the requests of a client that sends so many per second at most, and slows them after refusals.
-// Because that rate is known, a server that was Unavailable is asked once a second and then gets the whole rate.
-func Spaced(now instant, rate float64, seed uint64) *Meter {
-	m := New(now, Config{Initial: rate, Max: rate}, seed).heedRefusals()
-	m.known = true
-	m.control.ceiling, m.control.silence.most = rate, second
-	return m
-}
-
-// Raise raises the Max of a meter that Spaced returned.
-func (m *Meter) Raise(now instant, rate float64) {
-	c := &m.control
-	if rate <= c.cfg.Max {
-		return
-	}
-	if c.current == c.cfg.Max {
-		c.current, c.shown = rate, rate
-	}
-	c.cfg.Max = rate
-	m.follow(now)
-}
-
-// heedRefusals makes a new meter heed refusals and nothing else.
-func (m *Meter) heedRefusals() *Meter {
-	off := &m.control.off
-	off.latency, off.errors, off.inFlight = true, true, true
-	return m
-}
-
-// InUse reports whether at least half of the rate is used.
-func (m *Meter) InUse(now instant) bool { return m.control.inUse(now) }
 
 // Answered takes the outcome of a request that left at sent, and the Retry-After of its response, or 0. It returns charged.
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) int64 {
@@ -187,11 +121,7 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 		m.control.cutSeq = m.control.seq
 	}
 	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
-	down := m.known && m.control.silence.on && !m.control.silence.throttled
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)
-	if down && !m.control.silence.on {
-		m.control.set(CauseAlive, m.control.cfg.Max)
-	}
 	m.follow(now)
 	return charged
 }

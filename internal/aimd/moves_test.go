@@ -321,7 +321,7 @@ func TestTheGapBetweenProbesDoublesToItsBound(t *testing.T) {
 		{o: Throttled, dark: 3600 * second, want: windowGap},
 	} {
 		c := newController(Config{}, 0, 1)
-		c.silence = silence{on: true, from: second, gap: windowGap, most: outageGap}
+		c.silence = silence{on: true, from: second, gap: windowGap}
 		c.probeFailed(second+s.dark, ticket{at: second + s.dark, probe: true}, s.o)
 		assert.Equal(t, s.want, c.silence.gap, "%v after %v", s.o, s.dark)
 		assert.Equal(t, s.o == Throttled, c.silence.throttled)

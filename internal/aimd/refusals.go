@@ -6,7 +6,6 @@ const (
 	tollAtMost  = 5.0          // seconds
 	dearFor     = 600 * second // a touch of the limit stays dear for that long after the hold
 	dearPause   = 3 * second   // the shortest pause that can be dear
-	longWait    = 10 * second  // a longer wait says no more about a rate that is not known
 	longPause   = second       // the shortest pause that may hide what was sustained before
 	longestHold = 3600.0       // seconds for which a rate is held, at most; or one cycle, if that is longer
 	holdPauses  = 18           // pauses for which the rate is held after one

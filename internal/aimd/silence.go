@@ -10,7 +10,6 @@ type silence struct {
 	again     bool // there was another before: a silence that recurs may be the rest of a window, whatever its refusals look like
 	probeAt   instant
 	gap       int64   // between probes
-	most      int64   // the longest one while the server is down
 	probing   bool    // one is in flight
 	throttled bool    // the server refuses; otherwise it is down
 	resume    float64 // share of the rate to resume with
@@ -22,7 +21,7 @@ const (
 	rowOfDead   = 10   // failures in a row after which only probes are sent
 	rowIfDear   = 2    // and where each touch of the limit is dear
 	firstGap    = 2 * second / 5
-	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down, unless it is set
+	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
 	windowGap   = 300 * second   // and of one that refuses: some count every request, or prolong a ban for each
 	windowAfter = 60 * second    // which the gap outgrows after that time
 )
@@ -57,7 +56,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
-	most := s.most
+	most := outageGap
 	if dark := now - s.from; s.throttled && dark > windowAfter && !c.off.dear {
 		most = min(dark/2, windowGap)
 	}

@@ -127,7 +127,9 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 		{"what is left bounds a known limit only when it is nothing", quota.Rules{Covered: true}, "clock, exact", known, 1, time.Second, goodput, 0.05},
 		{"within a window the earliest reset counts", quota.Rules{Least: true}, "express draft-6", hintsAlone, 1, 0, goodput, 0.05},
 		{"after a window that ran dry what is left is spread", quota.Rules{Spread: true}, "express draft-6", hintsAlone, 2, 0, accepted, 0.01},
-		{"a rate is learned from refusals that no quota explains", quota.Rules{Learn: true}, "haproxy, Retry-After 1", hintsAlone, 1, 0, goodput, 0.1},
+		{"the first bare refusal of a known limit sets no hold", quota.Rules{First: true}, "nginx no burst, bare", knownAt50, 1, 0, goodput, 0.1},
+		{"older requests may yet be accepted", quota.Rules{Older: true}, "nginx no burst, 50 ms, bare", knownAt50, 1, 3 * time.Millisecond, goodput, 0.04},
+		{"a pace after a refusal that no quota explains", quota.Rules{Pace: true}, "haproxy, Retry-After 1", hintsAlone, 1, 0, goodput, 0.1},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			s := hintServerOf(t, c.server)
@@ -146,3 +148,5 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 		})
 	}
 }
+
+func knownAt50(int64, time.Duration) []throttle.Option { return known(50, time.Second) }

@@ -54,7 +54,6 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 			}
 		case c.Limit.Gates && !a.Unsent:
 			rep := reportOf(a, g.Mark.At, charges)
-			rep.Ticket = c.Paid
 			rep.Reading = hints
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, now)
 			held, n.Forgot = time.Duration(max(0, change.Until-now)), change.Forgot

@@ -44,20 +44,23 @@ type Account struct {
 	barrier
 	record
 	Off      Rules // switched off by tests
+	covered  bool  // own limits or an Adaptive one decide how fast requests go
 	adaptive bool  // an Adaptive limit does
+	asking   bool  // bare refusals came in a row: one request a second is sent until one is accepted
+	refusals int8  // in a row, without a known wait, each of a request sent after the last event
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
-	learned
-	stretch stretch
-	doubt   doubt
-	bare    aimd.Suspicion
-	quotas  []*quota
-	gates   []*Gate
+	older    int64   // requests on their way when the row began and not refused since: one of them may still end it
+	pace     pace
+	doubt    doubt
+	bare     aimd.Suspicion
+	quotas   []*quota
+	gates    []*Gate
 }
 
 // Rules are switched off by tests, to show what each of them gains.
 type Rules struct {
-	Covered, Least, Spread, Early, Learn, Explain, Length, Log, Flow bool
+	Covered, Least, First, Older, Spread, Early, Pace, Explain, Length, Log, Flow bool
 }
 
 // NewAccount returns an account of which nothing is known.
@@ -67,18 +70,9 @@ func NewAccount(s *Server, seed uint64) *Account {
 
 // Cover notes what limits requests besides the server: own, the lowest rate of the client's own limits in requests per second,
 // or 0 if none has a rate, and whether there is an Adaptive limit.
-func (a *Account) Cover(now meter.Instant, own float64, adaptive bool) {
-	if a.meter != nil && own > 0 {
-		a.meter.Raise(now, own)
-	}
-	a.own, a.adaptive = own, adaptive
+func (a *Account) Cover(own float64, adaptive bool) {
+	a.own, a.covered, a.adaptive = own, own > 0 || adaptive, adaptive
 }
-
-// covered reports whether something besides quotas decides how fast requests are sent.
-func (a *Account) covered() bool { return a.own > 0 || a.learns() }
-
-// learns reports whether a rate is learned from refusals, and no limit of the client's own is trusted instead.
-func (a *Account) learns() bool { return a.adaptive || a.meter != nil && a.own == 0 }
 
 // trusted reports whether the client has limits of its own, and none that learns. They are taken for right until a request is refused:
 // only then is what is left of a quota spread.
@@ -94,32 +88,80 @@ func (a *Account) HoldHost(now meter.Instant, d int64) {
 	a.server.Hold(now, min(d, othersMost))
 }
 
-// Refused takes a refusal that no quota explains, and that asks to stay away for d, or does not say for how long. With host it
-// concerns the other accounts of the server, too.
+// Refused takes a refusal that no quota explains, and that asks to stay away for d. With host it concerns the other accounts of the
+// server, too.
 func (a *Account) Refused(now, sentAt meter.Instant, d int64, host bool) {
 	news := sentAt > max(a.set, a.server.set)
-	switch {
-	case host && d > 0:
+	if host {
 		a.HoldHost(now, d)
-	case d > 0:
+	} else {
 		a.Hold(now, d)
-	case news && a.meter == nil:
-		a.set = now
 	}
-	if news {
-		a.learn(now, d)
+	if news && !a.Off.Pace {
+		a.pace.refused(a.Until(), sentAt, d, a)
 	}
 }
 
-// TakeBack undoes a hold that moved the end of the account's hold from from to to, unless another hold has come since.
+// TakeBack undoes a hold that moved the end of the account's hold from from to to, and the pace after it, unless another hold
+// has come since.
 func (a *Account) TakeBack(from, to meter.Instant) {
 	if a.held == to {
-		a.held = from
+		a.held, a.pace.rate, a.pace.next = from, 0, from
 	}
 }
 
-// Sofar sets how many requests a new account has accepted since the Limiter was made, the last of which was sent then.
-func (a *Account) Sofar(last meter.Instant, n int64) { a.stretch.last, a.stretch.done = last, n }
+// Backoff takes a refusal without a known wait, while inFlight other requests are on their way. It holds the account for 1 s,
+// and for twice as long after each further refusal, at most 64 s. Refusals of requests that left before the last hold was set
+// belong to the event that the hold was set for.
+//
+// Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So one request a second is sent
+// until one is accepted, and then requests are sent at the previous rate.
+//
+// A client with limits of its own is trusted until refusals come in a row. The first refusal sets no hold, but requests leave
+// evenly for a while, because some servers refuse requests that come too close together. Refusals are faster than other
+// responses, so a second one within a second makes no row while older requests are on their way.
+func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64, bare Bare) {
+	if sentAt <= a.set {
+		return
+	}
+	n := int(a.refusals)
+	if a.own > 0 && !a.Off.First {
+		a.pace.even(now, a.own)
+		if a.older > 0 && now-a.set < second && !a.Off.Older {
+			return
+		}
+		n--
+	}
+	a.refusals = min(a.refusals+1, longestBack+1)
+	if n < 0 {
+		a.set, a.older = now, inFlight
+		return
+	}
+	if bare != NotBare && a.refusals > 1 {
+		a.asking, a.set, a.pace.next = true, now, meter.AddInstant(now, second)
+		return
+	}
+	a.Refused(now, sentAt, second<<min(n, longestBack), false)
+}
+
+// answered counts a request that was accepted, or was not.
+func (a *Account) answered(sentAt meter.Instant, accepted bool) {
+	switch older := sentAt <= a.set; {
+	case accepted && (!older || a.older > 0):
+		a.refusals, a.older = 0, 0
+		if a.asking {
+			a.asking, a.pace.next = false, sentAt
+		}
+	case older && a.older > 0:
+		a.older--
+	}
+	if accepted {
+		a.pace.accepted(sentAt)
+	}
+}
+
+// Sofar sets how many requests a new account has accepted since the Limiter was made.
+func (a *Account) Sofar(n int64) { a.pace.done = n }
 
 // quota returns the quota of that name. If there is no room for a new one, it replaces the quota that ends first.
 func (a *Account) quota(now meter.Instant, name string) *quota {
@@ -150,7 +192,7 @@ func kept(name string) string {
 
 // Silent reports whether the server has told nothing yet that stops or bounds requests.
 func (a *Account) Silent() bool {
-	return a.held == 0 && a.server.held == 0 && a.meter == nil && !a.begins && len(a.quotas) == 0
+	return a.held == 0 && a.server.held == 0 && a.pace.rate == 0 && len(a.quotas) == 0
 }
 
 // adopt puts all gates of the account under the quota that the server does not name, if there is one.

@@ -99,3 +99,143 @@ func TestAccountHoldStopsNoOtherAccount(t *testing.T) {
 	a.server.Hold(0, second)
 	require.False(t, other.Payable(1, 1))
 }
+
+// requireBackoff demands that a hold of d begins at now.
+func requireBackoff(t *testing.T, a *Account, now meter.Instant, d int64) {
+	t.Helper()
+	require.GreaterOrEqual(t, a.held, now+d)
+	require.Less(t, a.held, now+d+min(second, d/10))
+}
+
+func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
+	a, _, _ := newFamilies()
+	now := meter.Instant(0)
+	for _, d := range []int64{1, 2, 4, 8, 16, 32, 64, 64, 64} {
+		sentAt := now
+		now += 100 * milli
+		a.Backoff(now, sentAt, 0, NotBare)
+		requireBackoff(t, a, now, d*second)
+		now = a.held
+	}
+}
+
+func TestAccountBackoffTakesOneStepPerEvent(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.Backoff(second, 0, 0, NotBare)
+	held := a.held
+	for i := range meter.Instant(100) {
+		a.Backoff(second+i, second, 0, NotBare) // they were sent before, or at that instant
+	}
+	require.Equal(t, held, a.held)
+	a.Backoff(5*second, second+1, 0, NotBare)
+	requireBackoff(t, a, 5*second, 2*second)
+
+	sends(t, g, 10*second, 2)
+	g.Answered(11*second, 5*second, true, nil) // sent before the hold: no sign that it was enough
+	a.Backoff(12*second, 5*second+1, 0, NotBare)
+	requireBackoff(t, a, 12*second, 4*second)
+	g.Answered(20*second, 12*second+1, false, nil)
+	a.Backoff(20*second, 12*second+1, 0, NotBare)
+	requireBackoff(t, a, 20*second, 8*second)
+	sends(t, g, 30*second, 1)
+	g.Answered(40*second, 30*second, true, nil)
+	a.Backoff(40*second, 39*second, 0, NotBare)
+	requireBackoff(t, a, 40*second, second)
+}
+
+func TestAccountRefusalsMakeNoRowWhileOlderRequestsAreInFlight(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		accepted bool          // whether the older request is
+		after    meter.Instant // the first refusal
+		held     bool
+	}{
+		{"an older request is accepted", true, second - 1, false},
+		{"all older requests are refused", false, 50 * milli, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			a.Cover(50, false)
+			now := 10 * second
+			sends(t, g, now, 2)
+			g.Answered(now+milli, now, false, nil)
+			a.Backoff(now+milli, now, g.InFlight(), NotBare)
+			require.LessOrEqual(t, a.Until(), now, "the first of a row sets no hold")
+
+			refused := func(sentAt meter.Instant) {
+				sends(t, g, sentAt, 1)
+				g.Answered(sentAt+milli, sentAt, false, nil)
+				a.Backoff(sentAt+milli, sentAt, g.InFlight(), NotBare)
+			}
+			refused(now + 30*milli)
+			require.LessOrEqual(t, a.Until(), now, "the older request may yet be accepted")
+			g.Answered(now+40*milli, now, c.accepted, nil)
+			refused(now + milli + c.after)
+			if c.held {
+				requireBackoff(t, a, now+2*milli+c.after, second)
+			} else {
+				require.LessOrEqual(t, a.Until(), now)
+			}
+		})
+	}
+	a, g, _ := newFamilies()
+	a.Cover(50, false)
+	sends(t, g, second, 2) // one of them hangs
+	g.Answered(second, second, false, nil)
+	a.Backoff(second, second, g.InFlight(), NotBare)
+	a.Backoff(2*second-1, 2*second-2, g.InFlight(), NotBare)
+	require.Less(t, a.Until(), second)
+	a.Backoff(2*second, 2*second-1, g.InFlight(), NotBare)
+	requireBackoff(t, a, 2*second, second)
+}
+
+func TestAccountLetsRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.Cover(50, false)
+	sends(t, g, second, 1)
+	g.Answered(second+milli, second, false, nil)
+	a.Backoff(second+milli, second, 0, NotBare)
+	requireReady(t, g, second+milli, second+20*milli)
+	g.Take(second+20*milli, second+25*milli, 1, true) // late
+	requireReady(t, g, second+25*milli, second+45*milli)
+	sends(t, g, 20*second, 2) // a pace that is not used for a second is over
+}
+
+func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.Cover(50, false)
+	refused := func(sentAt meter.Instant) {
+		sends(t, g, sentAt, 1)
+		g.Answered(sentAt+milli, sentAt, false, nil)
+		a.Backoff(sentAt+milli, sentAt, g.InFlight(), Unavailable)
+	}
+	refused(second)
+	refused(second + 20*milli)
+	now := second + 21*milli
+	for range 100 {
+		require.False(t, g.Open(now))
+		requireReady(t, g, now, now+second)
+		now += second
+		pace, _ := a.State(now)
+		require.Equal(t, 1.0, pace)
+		g.Take(now, now, 1, true)
+		requireReady(t, g, now, now+second) // even before it is refused
+		g.Answered(now+milli, now, false, nil)
+		a.Backoff(now+milli, now, g.InFlight(), Unavailable)
+		now += milli
+	}
+	require.Equal(t, meter.Instant(0), a.Until(), "no hold, which would reject those who do not wait for so long")
+	now += second
+	g.Take(now, now, 1, true)
+	g.Answered(now+milli, now, true, nil)
+	requireReady(t, g, now+milli, now+milli)
+}
+
+func TestAccountKnownWaitDoesNotRaiseTheBackoff(t *testing.T) {
+	a, _, _ := newFamilies()
+	for i := range meter.Instant(5) {
+		a.Hold(i*second, second/2)
+	}
+	a.Backoff(100*second, 99*second, 0, NotBare)
+	requireBackoff(t, a, 100*second, second)
+}

@@ -3,7 +3,6 @@ package quota
 import (
 	"cmp"
 
-	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -11,7 +10,6 @@ import (
 type Report struct {
 	Reading
 	Sent     meter.Instant // when the request was granted
-	Ticket   int64         // that Gate.Take returned; 0: the request passed no gate
 	Accepted bool          // the server did what was asked, or could not for a reason that has nothing to do with limits
 	Own      Own
 }
@@ -69,7 +67,7 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 		g.Sent()
 	}
 	if unseen.Before > 0 {
-		a.Sofar(rep.Sent, unseen.Before)
+		a.Sofar(unseen.Before)
 	}
 	c = g.apply(rep, now)
 	if len(a.quotas) > known {
@@ -101,7 +99,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		}
 	}
 	if h.After == nil {
-		a.Cover(now, rep.Own.Rate, rep.Own.Adaptive)
+		a.Cover(rep.Own.Rate, rep.Own.Adaptive)
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
 	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.Knows(Unnamed)
@@ -111,20 +109,16 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	case h.After != nil:
 		g.Hear(now, rep.Sent, rep.tells)
 	default:
-		g.Answered(now, rep.Sent, rep.Accepted && !h.Limited, rep.tells)
+		g.Answered(now, rep.Sent, rep.Accepted, rep.tells)
 	}
 	if !unnamed {
 		a.adopt(now)
 	}
-	if h.After == nil {
-		a.answered(now, rep.Ticket, rep.Sent, g.outcome(h, rep), h.Wait)
-	}
-	begins := a.begins
 	h.from = a.Held()
 	if h.Limited {
 		c.Lifted = g.refuse(h, rep, now)
 	}
-	h.to, h.begins = a.Held(), a.begins && !begins
+	h.to = a.Held()
 	if a.Until() > until {
 		c.Until = a.Until()
 	}
@@ -135,21 +129,6 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		c.Late = OfAccount
 	}
 	return c
-}
-
-// outcome returns what a response shows about the learned rate.
-func (g *Gate) outcome(h *Hints, rep *Report) aimd.Outcome {
-	switch {
-	case h.Limited && g.Account.Explains(&rep.Reading):
-		return aimd.Ignore
-	case h.Limited && h.Bare != NotBare && g.Account.own > 0 && g.Account.row:
-		return aimd.Unavailable // the client's limit is known, and nothing is accepted: the server may be down
-	case h.Limited:
-		return aimd.Throttled
-	case rep.Accepted:
-		return aimd.OK
-	}
-	return aimd.Ignore
 }
 
 // weigh decides whether a bare response is a refusal. A limit of the client that learns has its own rules for that.
@@ -179,15 +158,14 @@ func (g *Gate) refuse(h *Hints, rep *Report, now meter.Instant) (lifted bool) {
 	case explained && rep.named && d > 0 && !h.Global: // its quota stops them
 		if first := h.After; first != nil {
 			a.TakeBack(first.from, first.to)
-			if a.begins = a.begins && !first.begins; a.meter != nil {
-				a.meter.Resume(now)
-			}
 			return true
 		}
 	case explained && d > 0:
 		a.Hold(now, d)
-	case d > 0, !explained && !rep.Own.Slots: // else a limit that learns slots decides
+	case d > 0:
 		a.Refused(now, rep.Sent, d, h.Host)
+	case !explained && !rep.Own.Slots: // a limit that learns slots decides
+		a.Backoff(now, rep.Sent, g.InFlight(), h.Bare)
 	}
 	return false
 }

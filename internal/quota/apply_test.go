@@ -102,7 +102,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			}
 			require.Equal(t, len(c.hints.Quotas), a.Quotas())
 			require.Equal(t, c.quota, g.Ready(now, 0, 1) >= now+60*second && a.Held() < now+60*second)
-			require.Equal(t, c.account > 0 && (!c0.Explained || c.unheard) && !c.own.Adaptive, a.begins, "a rate is learned where nothing else tells the rate")
+			require.Equal(t, c.account > 0 && (!c0.Explained || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else tells the rate")
 			require.EqualValues(t, map[bool]int{true: 1}[c.hints.Limited], a.Limited)
 			require.Zero(t, g.InFlight())
 		})
@@ -227,15 +227,15 @@ func TestWhatLimitsRequestsBesidesIsThatOfTheLastResponse(t *testing.T) {
 	g := sent(r, at("h", 1), 0, 3)
 	r.Apply(g, &Report{Own: Own{Rate: 5}}, 0)
 	require.EqualValues(t, 5, g.Account.own)
-	require.True(t, g.Account.covered())
+	require.True(t, g.Account.covered)
 	first := &Hints{}
 	r.Apply(g, &Report{Reading: first.Read(0), Own: Own{Adaptive: true}}, 0)
 	require.Zero(t, g.Account.own)
-	require.True(t, g.Account.covered())
+	require.True(t, g.Account.covered)
 	r.ApplyUngated(at("h", 1), &Report{Reading: (&Hints{After: first}).Read(0)}, Unseen{}, 0)
-	require.True(t, g.Account.covered(), "a body has no charges")
+	require.True(t, g.Account.covered, "a body has no charges")
 	r.Apply(g, &Report{}, 0)
-	require.False(t, g.Account.covered())
+	require.False(t, g.Account.covered)
 }
 
 // A quota without a name is one of all requests of the account.
@@ -282,19 +282,18 @@ func TestTheFirstResponseHoldsForTheRequestsThatLeftUncounted(t *testing.T) {
 }
 
 func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
-	learned := func(r *Registry, unseen Unseen) float64 {
-		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, unseen, 0)
-		sends(t, g, g.Account.Until(), 1)
-		return g.Account.meter.PerSecond(g.Account.Until())
+	for before, rate := range map[int64]float64{0: 1, 600: 60} {
+		r := NewRegistry(10, 1)
+		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, Unseen{Before: before}, 0)
+		require.InDelta(t, rate, g.Account.pace.rate, 1e-9, "the pace after the hold")
 	}
-	require.InDelta(t, 1, learned(NewRegistry(10, 1), Unseen{}), 1e-9, "the rate after the hold")
-	require.InDelta(t, 60, learned(NewRegistry(10, 1), Unseen{Before: 600}), 1e-9)
 	r := NewRegistry(10, 1)
 	g := sent(r, at("h", 1), 0, 600)
 	for range 600 {
 		r.Apply(g, &Report{Accepted: true}, 0)
 	}
-	require.InDelta(t, 60, learned(r, Unseen{}), 1e-9, "what is unknown is not 0")
+	r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, Unseen{}, 0)
+	require.InDelta(t, 60, g.Account.pace.rate, 1e-9, "what is unknown is not 0")
 }
 
 func TestARequestThatPassedNoGateIsNotInFlight(t *testing.T) {

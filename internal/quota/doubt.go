@@ -39,7 +39,7 @@ func (d *doubt) refused(now, end meter.Instant) {
 
 // unclaimed returns when the client's own rate allows the next request.
 func (a *Account) unclaimed() meter.Instant {
-	return meter.AddInstant(a.stretch.last, int64(min(1e9/a.own, float64(mostConfirmed))))
+	return meter.AddInstant(a.pace.last, int64(min(1e9/a.own, float64(mostConfirmed))))
 }
 
 // believed returns until when claims stop requests, and whether there is such an end.

@@ -44,21 +44,13 @@ func (g *Gate) Leave() {
 	g.Account.gates = gates
 }
 
-func (g *Gate) Payable(now meter.Instant, cost int64) bool {
-	return (g.Account.meter == nil || g.Account.meter.Payable(now, 1)) && g.Ready(now, 0, cost) <= now
-}
+func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
 
 func (g *Gate) Spend(now meter.Instant, cost int64) (int64, bool) { return meter.SpendIf(g, now, cost) }
 
 // Ready returns never if only a response can tell.
 func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
-	at := max(from, g.Account.Until())
-	if m := g.Account.meter; m != nil {
-		if at = m.Ready(at, 0, 1); at == meter.Never {
-			return at
-		}
-	}
-	at, sure := g.next(at, meter.AddCount(ahead, cost))
+	at, sure := g.next(from, meter.AddCount(ahead, cost))
 	if !sure {
 		return meter.Never
 	}
@@ -67,18 +59,17 @@ func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 
 // Plan returns a lower bound for when cost can be paid after ahead, whatever responses will tell.
 func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
-	at := max(from, g.Account.Until())
-	if m := g.Account.meter; m != nil {
-		at = max(at, m.Plan(at, ahead, 1))
-	}
-	at, _ = g.next(at, meter.AddCount(ahead, cost))
+	at, _ := g.next(from, meter.AddCount(ahead, cost))
 	return at
 }
 
-// next returns when the quotas allow need requests, not before at. sure is false if that depends on responses that have not come.
-func (g *Gate) next(at meter.Instant, need int64) (_ meter.Instant, sure bool) {
-	sure = true
-	by, doubted := g.Account.believed()
+func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
+	a := g.Account
+	at, sure = max(from, a.Until(), a.pace.next), true
+	if len(g.quotas) == 0 {
+		return at, sure
+	}
+	by, doubted := a.believed()
 	for _, q := range g.quotas {
 		claimed, ok := q.next(at, need)
 		if doubted && !q.kept() && (claimed > by || !ok) {
@@ -99,17 +90,15 @@ func (g *Gate) claims(at meter.Instant) meter.Instant {
 	return at
 }
 
-func (g *Gate) Take(due, now meter.Instant, _ int64, waited bool) int64 {
+func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 	a := g.Account
 	if a.trusted() && len(g.quotas) > 0 {
 		own := a.unclaimed()
-		a.doubt.left(a.stretch.last, own, g.claims(own), due)
+		a.doubt.left(a.pace.last, own, g.claims(own), due)
 	}
-	if a.begins {
-		a.begin(now)
+	if a.pace.take(due, now); a.asking {
+		a.pace.next = meter.AddInstant(due, second)
 	}
-	a.stretch.take(due)
-	ticket := a.take(due, now, waited)
 	for _, q := range g.quotas {
 		q.roll(now)
 		q.probe(due)
@@ -117,7 +106,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, waited bool) int64 {
 		q.log.take(now, q.inFlight)
 	}
 	g.Sent()
-	return ticket
+	return 0
 }
 
 // Sent counts a request that was granted before there was a gate.
@@ -129,9 +118,8 @@ func (g *Gate) Sent() {
 }
 
 // GiveBack undoes the Take of a request that was not sent.
-func (g *Gate) GiveBack(ticket int64, now meter.Instant, _ int64) {
+func (g *Gate) GiveBack(_ int64, now meter.Instant, _ int64) {
 	g.landed(now, now)
-	g.Account.returned(now, ticket)
 	for _, q := range g.quotas {
 		q.log.doubt(now, now)
 	}
@@ -159,9 +147,7 @@ func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug
 // Answered takes what the response to a request tells that left at sentAt, and whether the request was accepted. After an
 // error there is nothing told, but the request may have been counted.
 func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
-	if ok {
-		g.Account.stretch.accepted(sentAt)
-	}
+	g.Account.answered(sentAt, ok)
 	g.landed(now, sentAt)
 	for _, q := range g.quotas {
 		q.roll(now)
@@ -209,19 +195,16 @@ func (g *Gate) Under(now meter.Instant, name string) *quota {
 }
 
 // Matters keeps a gate for a request in flight, a hold, refusals in a row and an empty quota.
-func (g *Gate) Matters(now meter.Instant) (must, full meter.Instant) {
+func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 	if g.inFlight > 0 {
 		return meter.Never, meter.Never
 	}
 	a := g.Account
 	must = a.Until()
-	if a.meter != nil {
-		needed, _ := a.meter.Matters(now)
-		must = max(must, needed)
+	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
+		must = meter.AddInstant(max(must, a.set), second<<longestBack)
 	}
-	if full = must; a.meter != nil || a.begins {
-		full = max(full, meter.AddInstant(meter.AddInstant(a.refused, a.wait), recent))
-	}
+	full = max(must, a.pace.next)
 	for _, q := range g.quotas {
 		if q.reset == meter.Never {
 			continue
@@ -231,7 +214,7 @@ func (g *Gate) Matters(now meter.Instant) (must, full meter.Instant) {
 			must = max(must, q.reset)
 		}
 	}
-	return must, meter.AddInstant(full, rest)
+	return must, meter.AddInstant(full, paceIdle)
 }
 
 // Tokens returns the least that a quota has left; +Inf: none bounds requests.
@@ -255,7 +238,7 @@ func (g *Gate) HeldUntil() meter.Instant { return g.Account.Until() }
 // Open reports whether nothing stops or bounds requests here now.
 func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
-	return a.Until() <= now && a.learned.idle(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
+	return a.Until() <= now && !a.asking && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
 		q.roll(now)
 		return !q.pays(plenty)
 	})

@@ -44,8 +44,9 @@ func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
 	require.False(t, g.Open(held-1))
 	require.True(t, g.Open(held))
 	a.Refused(10*second, 10*second, second, false)
-	require.False(t, g.Open(11*second+recent), "a rate is learned")
-	require.True(t, g.Open(11*second+recent+1))
+	require.False(t, g.Open(a.held), "a pace is to begin")
+	require.False(t, g.Open(a.held+paceIdle))
+	require.True(t, g.Open(a.held+paceIdle+1))
 }
 
 func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
@@ -67,6 +68,7 @@ func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
 	require.True(t, needed(g, a.server.held-1))
 	sends(t, g, a.server.held, 1)
 	g.GiveBack(0, a.server.held, 1)
+	require.Greater(t, fullAt(g), a.pace.next)
 	require.Panics(t, func() { g.GiveBack(0, a.server.held, 1) })
 }
 
@@ -130,8 +132,7 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 	case 1:
 		a.server.Hold(now, number())
 	case 2:
-		a.Cover(now, float64(r.IntN(3)*r.IntN(100)), r.IntN(4) == 0)
-		a.Refused(now, max(0, now-r.Int64N(second)), max(0, number()), r.IntN(4) == 0)
+		a.Backoff(now, max(0, now-r.Int64N(second)), 0, Bare(r.IntN(3)))
 	case 3:
 		if g.inFlight > 0 {
 			g.GiveBack(0, now, 1)

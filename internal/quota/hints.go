@@ -17,7 +17,6 @@ type Hints struct {
 	Quotas   []QuotaHint
 	After    *Hints        // those of the headers of the same response, if these are of its body
 	from, to meter.Instant // the end of the account's hold before and after they were applied
-	begins   bool          // a rate will be learned because of them
 }
 
 // A QuotaHint is what a server reported about one of its quotas.

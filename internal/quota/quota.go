@@ -17,13 +17,14 @@ import (
 const (
 	second = int64(time.Second)
 
-	maxSilent  = 128
-	maxQuotas  = 32
-	plenty     = int64(1) << 40 // a quota with that much left bounds no request
-	quotaStale = 3600 * second  // a quota that ended so long ago makes room for the next
-	sameWindow = second         // the precision with which servers tell the reset of one window
-	othersMost = 60 * second    // the longest hold of accounts because of a response to another one
-	spreadOver = 10 * second    // the longest time that the rest of a quota is spread over
+	maxSilent   = 128
+	maxQuotas   = 32
+	plenty      = int64(1) << 40 // a quota with that much left bounds no request
+	quotaStale  = 3600 * second  // a quota that ended so long ago makes room for the next
+	longestBack = 6              // doublings of the backoff of 1 s
+	sameWindow  = second         // the precision with which servers tell the reset of one window
+	othersMost  = 60 * second    // the longest hold of accounts because of a response to another one
+	spreadOver  = 10 * second    // the longest time that the rest of a quota is spread over
 )
 
 // A Tell is what a response says of one quota.
@@ -89,7 +90,7 @@ func (q *quota) pays(need int64) bool {
 		return spare > 0 || q.reset == meter.Never
 	case q.scarce && q.awaited: // one request asks
 		return spare > 0 && (q.last < q.turn || q.inFlight == 0)
-	case q.account.covered() && !q.scarce && !q.account.Off.Covered:
+	case q.account.covered && !q.scarce && !q.account.Off.Covered:
 		return spare > 0 || q.fits()
 	}
 	return spare-q.inFlight >= need
@@ -109,9 +110,9 @@ func (q *quota) blind() bool {
 	case !q.counted || q.account.Off.Flow:
 		return false
 	case q.flow.left == onlyRefused:
-		return q.account.learns() || q.account.own == 0 && q.name == Unnamed
+		return q.account.adaptive || q.account.own == 0 && q.name == Unnamed
 	}
-	return q.account.covered() && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.learns())
+	return q.account.covered && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.adaptive)
 }
 
 // kept reports whether all that is left is for other clients. This is no claim of the server, so nothing can confirm it.

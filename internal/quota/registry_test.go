@@ -103,16 +103,10 @@ type registryModel struct {
 	gates map[Key]*modelled // which requests need
 }
 
-// A modelRequest is one that was sent, and what was charged for it.
-type modelRequest struct {
-	at     meter.Instant
-	ticket int64
-}
-
 // A modelled gate is one that requests need.
 type modelled struct {
 	*Gate
-	sent    []modelRequest
+	sent    []meter.Instant
 	waiting bool
 }
 
@@ -139,7 +133,8 @@ func (w *registryModel) step() {
 		require.Equal(w, k.ofAccount(), made.Account.Key)
 		need := w.need(k, made)
 		if made.Ready(w.now, 0, 1) <= w.now {
-			need.sent = append(need.sent, modelRequest{w.now, made.Take(w.now, w.now, 1, false)})
+			made.Take(w.now, w.now, 1, false)
+			need.sent = append(need.sent, w.now)
 		} else if !need.waiting {
 			made.SetWaiting(true)
 			need.waiting = true
@@ -162,7 +157,7 @@ func (w *registryModel) step() {
 		w.changed(known.Gate, c, before)
 		w.settle(k)
 	case 6: // one to a request that passed none
-		rep := w.report(modelRequest{at: max(0, w.now-w.r.Int64N(second))})
+		rep := w.report(max(0, w.now-w.r.Int64N(second)))
 		if rep.Hints == nil {
 			rep.Reading = (&Hints{Limited: true, Wait: time.Second}).Read(w.now)
 		}
@@ -188,9 +183,8 @@ func (w *registryModel) step() {
 		if known == nil || len(known.sent) == 0 {
 			return
 		}
-		last := known.sent[len(known.sent)-1]
 		known.sent = known.sent[:len(known.sent)-1]
-		known.GiveBack(last.ticket, w.now, 1)
+		known.GiveBack(0, w.now, 1)
 		w.Free(known.Gate, w.now)
 		w.settle(k)
 	case 10:
@@ -236,8 +230,8 @@ func (w *registryModel) changed(g *Gate, c Change, before meter.Instant) {
 }
 
 // report returns what a response may report.
-func (w *registryModel) report(sent modelRequest) *Report {
-	rep := &Report{Sent: sent.at, Ticket: sent.ticket, Accepted: w.r.IntN(3) > 0, Own: Own{Rate: float64(w.r.IntN(2)), Adaptive: w.r.IntN(4) == 0, Slots: w.r.IntN(4) == 0}}
+func (w *registryModel) report(sent meter.Instant) *Report {
+	rep := &Report{Sent: sent, Accepted: w.r.IntN(3) > 0, Own: Own{Rate: float64(w.r.IntN(2)), Adaptive: w.r.IntN(4) == 0, Slots: w.r.IntN(4) == 0}}
 	if w.r.IntN(3) == 0 {
 		return rep
 	}
@@ -262,8 +256,8 @@ func (w *registryModel) end() {
 			m.SetWaiting(false)
 			m.waiting = false
 		}
-		for _, sent := range m.sent {
-			w.Apply(m.Gate, &Report{Sent: w.now, Ticket: sent.ticket, Accepted: true}, w.now)
+		for range m.sent {
+			w.Apply(m.Gate, &Report{Sent: w.now, Accepted: true}, w.now)
 		}
 		m.sent = nil
 		w.settle(&k)
@@ -429,8 +423,8 @@ func TestANewGateFallsUnderTheQuotaThatTheServerDoesNotName(t *testing.T) {
 
 func TestRulesThatTestsSwitchOffAreThoseOfEachAccount(t *testing.T) {
 	r := NewRegistry(10, 1)
-	r.Off.Learn = true
-	require.True(t, r.Gate(at("h", 1), 0).Account.Off.Learn)
+	r.Off.Pace = true
+	require.True(t, r.Gate(at("h", 1), 0).Account.Off.Pace)
 }
 
 func TestHoldsOfARegistryDifferByItsSeed(t *testing.T) {

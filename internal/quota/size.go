@@ -20,9 +20,6 @@ func (a *Account) Size() int {
 	for _, q := range a.quotas {
 		n += q.size()
 	}
-	if a.meter != nil {
-		n += int(unsafe.Sizeof(*a.meter))
-	}
 	return n
 }
 

@@ -17,8 +17,11 @@ type State struct {
 
 // State returns the rate at which requests leave one by one after a refusal (0: they need not), and what is known of quotas.
 func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
-	if a.meter != nil {
-		pace = a.meter.PerSecond(now)
+	switch p := &a.pace; {
+	case a.asking:
+		pace = 1
+	case !p.over(now):
+		pace = p.at(now)
 	}
 	for _, q := range a.quotas {
 		q.roll(now)
@@ -36,9 +39,8 @@ func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 func (a *Account) Forget(now meter.Instant) {
 	a.barrier.release(now)
 	a.server.release(now)
-	a.doubt = doubt{}
-	a.learned.forget()
-	a.stretch = stretch{last: a.stretch.last, since: now}
+	a.refusals, a.older, a.asking, a.doubt = 0, 0, false, doubt{}
+	a.pace = pace{last: a.pace.last, since: now}
 	for _, q := range a.quotas {
 		inFlight := q.inFlight
 		*q = newQuota(a, q.name)

@@ -60,7 +60,7 @@ var missed = map[string]floor{
 	"express-rate-limit, draft-8: window":                                        {share: 92, why: lastOnes},
 	"@fastify/rate-limit: window":                                                {share: 92, why: lastOnes},
 	"nginx, 10/s, burst 10 nodelay, Retry-After 2: hints":                        {share: 80, refused: 5, why: unheard},
-	"nginx, limit_conn 4: adaptive":                                              {share: 65, refused: 3, why: slots},
+	"nginx, limit_conn 4: adaptive":                                              {share: 50, refused: 3, why: slots},
 	"HAProxy, all counted, tarpit 2 s: adaptive":                                 {share: 40, refused: 14, why: counted},
 	"HAProxy, all counted, 1 s: adaptive, 60 s":                                  {share: 90, refused: 1, why: counted},
 	"HAProxy, banned until quiet for 5 s: adaptive, 60 s":                        {share: 1, refused: 45, why: counted},
