@@ -3,19 +3,21 @@ package aimd
 const (
 	bareRow      = 8      // more bare responses than accepted ones make a refusal: a fifth that fails at random hardly ever does
 	bareGap      = second // apart, two bare responses have nothing to do with each other
-	bareBelieved = 32     // requests are accepted after the first such row until a single one is doubted again, and twice as many after each
-	mostBelieved = 1024   // further row
+	bareBelieved = 32     // accepted requests after the first such row, until a single bare response is doubted again; twice as many after the next
+	mostBelieved = 1024   // after any row
 )
 
 // A Suspicion decides whether bare responses are refusals because of a limit: those that do not mention one, with a status that mostly
 // means something else. 503 is nginx's default for requests beyond a limit and that of a server that is down, 403 that of several
 // firewalls and of every lack of rights.
+//
+// Every key of a limit that learns has one, so its fields are in an order that takes 16 bytes.
 type Suspicion struct {
-	Given    bool    // the server has accepted requests
 	last     instant // when the last bare response came
-	row      int8    // bare responses, less the accepted ones since
 	believed int16   // accepted requests until the next one is doubted; 0: it is
 	belief   int16   // after the last row
+	row      int8    // bare responses, less the accepted ones since
+	Given    bool    // the server has accepted requests
 }
 
 // Accepted takes the response to a request that was accepted.

@@ -31,29 +31,27 @@ func TestABare403CountsOnceRequestsHaveBeenAccepted(t *testing.T) {
 	for i := range 100 {
 		assert.Equal(t, ClientError, s.Judge(Forbidden, instant(i)))
 	}
-	for range 3 {
-		assert.Equal(t, OK, s.Judge(OK, 100))
-	}
-	s.Judge(OK, 3*second)
-	row := func(believed int) {
-		for i := range bareRow - 1 {
-			assert.Equal(t, ClientError, s.Judge(Forbidden, 3*second+instant(i)))
+	assert.Equal(t, OK, s.Judge(OK, 100))
+	assert.Equal(t, Throttled, s.Judge(Forbidden, 101), "the row of before counts now")
+	assert.Equal(t, Unavailable, s.Judge(Unavailable, 103))
+}
+
+func TestBareResponsesAreBelievedLongerAfterEachRow(t *testing.T) {
+	s := Suspicion{Given: true}
+	for _, believed := range []int{32, 64, 128, 256, 512, 1024, 1024} {
+		for range bareRow - 1 {
+			assert.Equal(t, ClientError, s.Judge(Forbidden, second))
 		}
 		for range believed {
-			assert.Equal(t, Throttled, s.Judge(Forbidden, 3*second))
-			assert.Equal(t, OK, s.Judge(OK, 3*second))
+			assert.Equal(t, Throttled, s.Judge(Forbidden, second))
+			assert.Equal(t, ClientError, s.Judge(ClientError, second), "a 404 was accepted, too")
 		}
 	}
-	s = Suspicion{Given: true}
-	for _, believed := range []int{32, 64, 128, 256, 512, 1024, 1024} {
-		row(believed)
+}
+
+func TestBareResponsesInARowAreNoMoreThanASecondApart(t *testing.T) {
+	for gap, want := range map[int64]Outcome{bareGap: Throttled, bareGap + 1: ClientError} {
+		s := Suspicion{Given: true, row: bareRow - 1, last: second}
+		assert.Equal(t, want, s.Judge(Forbidden, second+gap))
 	}
-	for range 100 {
-		assert.Equal(t, ClientError, s.Judge(Forbidden, 10*second))
-		assert.Equal(t, ClientError, s.Judge(Forbidden, 11*second+1))
-		s = Suspicion{Given: true, row: bareRow - 1, last: 10 * second}
-		assert.Equal(t, ClientError, s.Judge(Forbidden, 11*second+1), "the others are too long ago")
-		s = Suspicion{Given: true}
-	}
-	assert.Equal(t, Unavailable, s.Judge(Unavailable, 0))
 }

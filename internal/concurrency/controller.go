@@ -26,19 +26,19 @@ const second = int64(time.Second)
 // This file is how n moves. level.go is what is measured, refusals.go what is done about refusals, joint.go what is done about
 // other clients.
 type controller struct {
-	cfg  Config
-	mode mode
-	n    float64 // the requests that may be in flight, as far as latencies say
-	away float64 // and during a visit
+	cfg     Config
+	mode    mode
+	pending bool    // high and low are not complete; at the start, open is not
+	eager   bool    // the last step was a large one up
+	n       float64 // the requests that may be in flight, as far as latencies say
+	away    float64 // and during a visit
 
 	inFlight int64
 	seq      uint64 // of the last request
 
 	open      level   // of the requests that are sent now
 	high, low level   // the last two, which are compared; at the start, high is the one before
-	pending   bool    // they are not complete; at the start, open is not
 	longer    float64 // cruising lasts for so many visits
-	eager     bool    // the last step was a large one up
 	joint     joint
 
 	usual, usualVar float64 // the logarithm of the latency while cruising, and its variance; 0, 0: unknown
