@@ -11,7 +11,7 @@ export GO
 check: ## vet and the short tests of this module, without the examples and the race detector: less than a minute
 	@.ci/test check
 
-test: ## every module except those with SDKs: vet, race detector, shuffled, the examples: about 3 minutes
+test: ## every module except those with SDKs: vet, race detector, shuffled, the examples: about 5 minutes
 	@.ci/test test
 
 long: ## long simulations, what depends on real time, every bar at real servers, the modules with SDKs

@@ -51,7 +51,7 @@ func TestLearnedNumberIsAsGoodAsTheBestFixedOne(t *testing.T) {
 			assert.GreaterOrEqual(t, f.Goodput, cmp.Or(s.Goal.Goodput, 95), "goodput: %v", f)
 			assert.LessOrEqual(t, f.P99, cmp.Or(s.Goal.P99, 2), "p99: %v", f)
 			// Goroutines are scheduled as they happen to be: of ten runs that refused 0.5 %, one refused 2.0.
-			assert.LessOrEqual(t, f.Refused, 1.5+cmp.Or(s.Goal.Refused, 2), "refused: %v", f)
+			assert.LessOrEqual(t, f.Refused, max(2.5, s.Goal.Refused), "refused: %v", f)
 			assert.GreaterOrEqual(t, f.Jain, s.Goal.Jain, "Jain: %v", f)
 		})
 	}

@@ -124,7 +124,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	return g, nil
 }
 
-// deliver makes g the Grant of a caller, who frees its slots, and records it.
+// deliver hands g to a caller and records it. From now on the caller frees its slots.
 func (g *Grant) deliver(ctx context.Context, receipt *Receipt) {
 	g.ctx = ctx
 	for i := range g.grant.Charges() {

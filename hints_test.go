@@ -475,7 +475,7 @@ func TestALimitThatRefusesWithABareStatusIsPaced(t *testing.T) {
 				s := &curt{accepts: perSecond(10, 5), status: status}
 				s.press(t, 16, 20*time.Second)
 				assert.Greater(t, s.ok, 150)
-				assert.Less(t, s.refused, 120) // one row of refusals more, 20, as the callers happen to be scheduled
+				assert.Less(t, s.refused, 100) // one row of refusals more, 20, as the callers happen to be scheduled
 				assert.Less(t, s.most(5*time.Second), 3*5*10)
 			})
 		})

@@ -28,7 +28,7 @@ import (
 // new one.
 const Schema = `CREATE TABLE IF NOT EXISTS throttle_budgets (
 	id    bytea PRIMARY KEY,   -- SHA-256 of the name, which may be of any length
-	name  text NOT NULL,       -- kind, limit and key, for people who read the table
+	name  text NOT NULL,       -- kind, limit and key: readable, unlike the id
 	state bytea,               -- of a store.Book; NULL: as good as new
 	until timestamptz NOT NULL -- the row may be deleted then
 ) WITH (fillfactor = 50) -- so that an update stays on its page`

@@ -81,8 +81,8 @@ func program(name string) (string, error) {
 	return exec.LookPath(name)
 }
 
-// ordinary returns the credentials of a user who is not root, because PostgreSQL does not run as root, and gives that user the
-// directory.
+// ordinary returns the credentials of an ordinary user and makes that user the owner of the directory. PostgreSQL refuses to run
+// as root.
 func ordinary(t testing.TB, dir string) *syscall.SysProcAttr {
 	t.Helper()
 	if os.Geteuid() != 0 {

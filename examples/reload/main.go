@@ -30,7 +30,7 @@ to new rates, to an invalid file, and to an additional limit. Meanwhile two
 tenants send as many requests as they may.`
 
 func main() {
-	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
+	example.Main(example.WithoutFlags(shows, run))
 }
 
 // The API answers in 100 ms.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"log"
 	"net/http"
@@ -59,7 +60,7 @@ func measureAll(servers []setting, lanes int) (map[cell][]realserver.Result, err
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil {
-						failed = err
+						failed = errors.Join(failed, err)
 						return
 					}
 					log.Printf("%s: %s from %.0f %%: %.1f / %.2f, stalled %v", s.Name, c.client, 100*phase, r.Share, r.Refused, r.Stalled)

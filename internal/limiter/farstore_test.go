@@ -60,7 +60,7 @@ func (s *far) returned() {
 	s.open--
 }
 
-// rest waits until the last call is over.
+// rest waits until all calls have returned.
 func (s *far) rest() {
 	time.Sleep(time.Minute)
 	for s.underWay() > 0 {

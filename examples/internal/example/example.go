@@ -43,8 +43,8 @@ func (e usageError) Unwrap() error { return e.error }
 // Usage marks an error as one of the arguments.
 func Usage(err error) error { return usageError{err} }
 
-// WithoutFlags returns a program that takes no arguments except -h.
-func WithoutFlags(shows string, run func(context.Context, io.Writer) error) func(context.Context, []string, io.Writer) error {
+// WithoutFlags returns a program that takes no arguments except -h. The options of run are for its tests.
+func WithoutFlags[O any](shows string, run func(context.Context, io.Writer, ...O) error) func(context.Context, []string, io.Writer) error {
 	return func(ctx context.Context, args []string, out io.Writer) error {
 		if err := NewFlags(shows).Parse(args, out); err != nil {
 			return Usage(err)

@@ -32,7 +32,7 @@ func TestVerdictHasColorOnATerminalAlone(t *testing.T) {
 
 func TestAProgramWithoutFlagsTakesNoArguments(t *testing.T) {
 	failed := errors.New("failed")
-	run := WithoutFlags("Shows it.", func(context.Context, io.Writer) error { return failed })
+	run := WithoutFlags("Shows it.", func(context.Context, io.Writer, ...int) error { return failed })
 	for args, want := range map[string]struct {
 		text   string // of the error
 		out    string

@@ -37,7 +37,7 @@ alone, then over a Transport. discordgo knows the limit of each channel, but not
 the one that Discord sets for all requests of a bot.`
 
 func main() {
-	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
+	example.Main(example.WithoutFlags(shows, run))
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {

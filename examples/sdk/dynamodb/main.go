@@ -31,7 +31,7 @@ does with a rejection: as a plain 429, as an error, and in the shape of
 DynamoDB's own throttling errors, which the SDK recognizes and retries.`
 
 func main() {
-	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
+	example.Main(example.WithoutFlags(shows, run))
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {

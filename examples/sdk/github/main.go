@@ -28,7 +28,7 @@ go-github's own check is off, so that requests wait for the next window instead
 of failing.`
 
 func main() {
-	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
+	example.Main(example.WithoutFlags(shows, run))
 }
 
 func run(ctx context.Context, out io.Writer, server ...throttletest.Option) error {

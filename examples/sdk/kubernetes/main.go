@@ -39,7 +39,7 @@ and with two that do not. client-go wraps its transport once for each client, so
 a limit that is made there belongs to one client.`
 
 func main() {
-	example.Main(example.WithoutFlags(shows, func(ctx context.Context, out io.Writer) error { return run(ctx, out) }))
+	example.Main(example.WithoutFlags(shows, run))
 }
 
 func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error {
