@@ -231,7 +231,7 @@ func TestWorkWithoutHTTPTeachesTheNumberInFlight(t *testing.T) {
 			})
 		}
 		all.Wait()
-		assert.InDelta(t, 11, flightOf(t, l, "").Learned.InFlightMost, 3)
+		assert.InDelta(t, 13, flightOf(t, l, "").Learned.InFlightMost, 3) // 13 to 15, as the goroutines are scheduled; eight are enough
 	})
 }
 
