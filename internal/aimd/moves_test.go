@@ -178,8 +178,8 @@ func TestAQuotaIsSpreadOverWorkAndPause(t *testing.T) {
 		return k
 	}
 	k := quota(600, 10*second, 50*second)
-	assert.InDelta(t, 10, k.current, 1e-9, "600 in a minute")
-	assert.InDelta(t, 0.9*12, k.ceiling, 1e-9, "or in the pause alone")
+	assert.InDelta(t, math.Sqrt(10*100), k.current, 1e-9, "between 600 in a minute and the rate that was refused")
+	assert.Equal(t, k.current, k.ceiling)
 	assert.Equal(t, now+60*second, k.heldUntil)
 	assert.True(t, k.dear(now+660*second-1))
 	assert.False(t, k.dear(now+660*second))
@@ -390,8 +390,8 @@ func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
 	assert.InDelta(t, 0.97*200, c.current, 1e-9, "it is unknown what it gave")
 
 	c = end(state{throttled: true, worked: 900, active: 10 * second, dark: 20 * second})
-	assert.InDelta(t, 900./29, c.current, 1e-9, "a quota")
-	assert.InDelta(t, 0.9*45, c.ceiling, 1e-9)
+	assert.InDelta(t, math.Sqrt(900./29*200), c.current, 1e-9, "a quota")
+	assert.Equal(t, c.current, c.ceiling)
 	assert.Equal(t, 30.0, c.dearHold)
 	assert.Equal(t, 1050*second, c.heldUntil)
 	c = end(state{throttled: true, worked: 90_000, active: 10 * second, dark: 20 * second})

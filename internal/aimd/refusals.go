@@ -1,6 +1,10 @@
 package aimd
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
 
 const (
 	tollAtMost  = 5.0          // seconds
@@ -23,8 +27,8 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 		sustained = c.sustained(now, retryAfter)
 	}
 	if retryAfter >= dearPause && (p > active/2 || c.dear(now)) && c.known() && !c.off.quota {
-		// A quota was spent too fast: the server gives what it gave over work and pause.
-		r := min(c.current, max(c.worked/(active+p), sustained))
+		// A quota was spent too fast. The server gives more than it gave over work and pause, and less than was asked for.
+		r := halfway(min(c.current, max(c.worked/(active+p), sustained)), c.current)
 		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
 		c.holdDear(now, active+p)
 	} else {
@@ -37,6 +41,10 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	c.tollOf(2.5 * p)
 	c.cycled(meter.AddInstant(now, retryAfter))
 }
+
+// halfway returns a rate between one that was given and one that was refused: a window gives the one, and a bucket, which fills during
+// the pause, nearly the other. What errs by the same factor for both needs the fewest touches of the limit.
+func halfway(given, refused float64) float64 { return math.Sqrt(given * refused) }
 
 // sustained returns the rate that the server gave in the last cycles of work and pause, together with the pause that begins now. A
 // single cycle may be short, or begin where most of a window was used up. What was sustained bounds how far a cut goes.
