@@ -106,10 +106,11 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // own, or [headers.Auto], which selects a preset by host. Repeated use adds hints. An unknown hint is an error.
 //
 // A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host. A
-// hold lasts up to a tenth longer, a second at most, at random. A 429 without a known wait holds for 1 s, and twice as long after
-// each further one, up to 64 s. If an [Adaptive] limit was charged, that limit decides instead, except for a 503. After a refusal
-// that no empty quota explains, requests are sent one by one, at the rate that was accepted before, and later this rate doubles
-// every two seconds. The rest of a quota that was exhausted before is spread until its reset.
+// hold lasts up to a tenth longer, a second at most, at random. A 429 without a known wait holds for as long as eight requests take
+// at the rate that was accepted, from 1/8 s to 1 s, and twice as long after each further one in a row, up to 64 s. If an [Adaptive]
+// limit was charged, that limit decides instead, except for a 503. After a refusal that no empty quota explains, requests are sent
+// one by one: at the rate that was accepted before, which later doubles every two seconds, or evenly at the rate of the client's
+// own limits, if there are any. The rest of a quota that was exhausted before is spread until its reset.
 //
 // The remaining quota bounds what is sent before its reset; requests in flight count. A quota whose unit is not requests stops
 // requests only while nothing is left of it. A quota with a name applies to requests like those for which the server named it:

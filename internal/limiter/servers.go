@@ -125,9 +125,11 @@ func ownOf(charges []bucket.Charge) (own quota.Own) {
 			own.Slots, own.Adaptive = own.Slots || c.Limit.Frees, own.Adaptive || !c.Limit.Frees
 		}
 		if c.Limit.Rated {
-			if r := c.Bucket.PerSecondAsSet() / float64(max(1, c.Cost)); own.Rate == 0 || r < own.Rate {
+			r := c.Bucket.PerSecondAsSet() / float64(max(1, c.Cost))
+			if own.Rate == 0 || r < own.Rate {
 				own.Rate = r
 			}
+			own.Fastest = max(own.Fastest, r)
 		}
 	}
 	return own

@@ -46,11 +46,11 @@ type Account struct {
 	Off      Rules // switched off by tests
 	covered  bool  // own limits or an Adaptive one decide how fast requests go
 	adaptive bool  // an Adaptive limit does
-	asking   bool  // bare refusals came in a row: one request a second is sent until one is accepted
-	refusals int8  // in a row, without a known wait, each of a request sent after the last event
+	asking   bool  // refusals came in a row: one request a second is sent until one is accepted
+	refusals int8  // in a row, each of a request sent after the last event
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
-	older    int64   // requests on their way when the row began and not refused since: one of them may still end it
+	fastest  float64 // the highest
 	pace     pace
 	doubt    doubt
 	bare     aimd.Suspicion
@@ -60,7 +60,7 @@ type Account struct {
 
 // Rules are switched off by tests, to show what each of them gains.
 type Rules struct {
-	Covered, Least, First, Older, Spread, Early, Pace, Explain, Length, Log, Flow bool
+	Covered, Least, First, Spread, Early, Pace, Explain, Length, Log, Flow bool
 }
 
 // NewAccount returns an account of which nothing is known.
@@ -68,10 +68,9 @@ func NewAccount(s *Server, seed uint64) *Account {
 	return &Account{barrier: barrier{set: -1, dice: meter.Dice(seed)}, server: s}
 }
 
-// Cover notes what limits requests besides the server: own, the lowest rate of the client's own limits in requests per second,
-// or 0 if none has a rate, and whether there is an Adaptive limit.
-func (a *Account) Cover(own float64, adaptive bool) {
-	a.own, a.covered, a.adaptive = own, own > 0 || adaptive, adaptive
+// Cover notes what limits requests besides the server.
+func (a *Account) Cover(o *Own) {
+	a.own, a.fastest, a.covered, a.adaptive = o.Rate, o.Fastest, o.Rate > 0 || o.Adaptive, o.Adaptive
 }
 
 // trusted reports whether the client has limits of its own, and none that learns. They are taken for right until a request is refused:
@@ -88,16 +87,32 @@ func (a *Account) HoldHost(now meter.Instant, d int64) {
 	a.server.Hold(now, min(d, othersMost))
 }
 
-// Refused takes a refusal that no quota explains, and that asks to stay away for d. With host it concerns the other accounts of the
-// server, too.
-func (a *Account) Refused(now, sentAt meter.Instant, d int64, host bool) {
+// Refused takes a refusal that asks to stay away for d. With host it concerns the other accounts of the server, too. If a quota
+// explains it, the rate was right; otherwise a pace begins.
+func (a *Account) Refused(now, sentAt meter.Instant, d int64, host, explained bool) {
 	news := sentAt > max(a.set, a.server.set)
+	if news {
+		a.row()
+	}
+	if most := second << longestBack; d < most && a.refusals > 2 { // what waited for so long was refused again and again
+		d = min(d<<(a.refusals-2), most)
+	}
+	a.hold(now, sentAt, d, host, news && !explained)
+}
+
+// row counts a refusal in a row. From the second on, requests ask one by one whether the server accepts one.
+func (a *Account) row() {
+	a.refusals = min(a.refusals+1, mostRow)
+	a.asking = a.asking || a.refusals > 1
+}
+
+func (a *Account) hold(now, sentAt meter.Instant, d int64, host, pace bool) {
 	if host {
 		a.HoldHost(now, d)
 	} else {
 		a.Hold(now, d)
 	}
-	if news && !a.Off.Pace {
+	if pace && !a.Off.Pace {
 		a.pace.refused(a.Until(), sentAt, d, a)
 	}
 }
@@ -110,58 +125,52 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 	}
 }
 
-// Backoff takes a refusal without a known wait, while inFlight other requests are on their way. It holds the account for 1 s,
-// and for twice as long after each further refusal, at most 64 s. Refusals of requests that left before the last hold was set
-// belong to the event that the hold was set for.
+// Backoff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
+// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Refusals of requests that left before the last hold
+// was set belong to the event that the hold was set for.
 //
-// Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So one request a second is sent
-// until one is accepted, and then requests are sent at the previous rate.
+// Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So they set no hold, and
+// requests are sent at the previous rate once one is accepted.
 //
-// A client with limits of its own is trusted until refusals come in a row. The first refusal sets no hold, but requests leave
-// evenly for a while, because some servers refuse requests that come too close together. Refusals are faster than other
-// responses, so a second one within a second makes no row while older requests are on their way.
-func (a *Account) Backoff(now, sentAt meter.Instant, inFlight int64, bare Bare) {
+// A client with limits of its own is trusted until refusals come in a row. The first one sets no hold, but from then on requests leave
+// evenly, because some servers refuse requests that come too close together.
+func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 	if sentAt <= a.set {
 		return
 	}
 	n := int(a.refusals)
 	if a.own > 0 && !a.Off.First {
-		a.pace.even(now, a.own)
-		if a.older > 0 && now-a.set < second && !a.Off.Older {
-			return
-		}
+		a.pace.space(now, a.fastest)
 		n--
 	}
-	a.refusals = min(a.refusals+1, longestBack+1)
-	if n < 0 {
-		a.set, a.older = now, inFlight
-		return
+	a.row()
+	switch {
+	case n < 0:
+		a.set = now
+	case bare != NotBare && a.asking:
+		a.set, a.pace.next = now, meter.AddInstant(now, second)
+	default:
+		few := int64(8e9 / max(a.pace.rate, a.pace.sustained(now)))
+		a.hold(now, sentAt, min(min(max(few, second/8), second)<<n, second<<longestBack), false, true)
 	}
-	if bare != NotBare && a.refusals > 1 {
-		a.asking, a.set, a.pace.next = true, now, meter.AddInstant(now, second)
-		return
-	}
-	a.Refused(now, sentAt, second<<min(n, longestBack), false)
 }
 
-// answered counts a request that was accepted, or was not.
+// answered takes the response to a request that was accepted, or was not.
 func (a *Account) answered(sentAt meter.Instant, accepted bool) {
-	switch older := sentAt <= a.set; {
-	case accepted && (!older || a.older > 0):
-		a.refusals, a.older = 0, 0
+	if !accepted {
+		return
+	}
+	if sentAt > a.set {
+		a.refusals = 0
 		if a.asking {
-			a.asking, a.pace.next = false, sentAt
+			a.asking, a.pace.next = false, a.pace.last
 		}
-	case older && a.older > 0:
-		a.older--
 	}
-	if accepted {
-		a.pace.accepted(sentAt)
-	}
+	a.pace.accepted(sentAt)
 }
 
 // Sofar sets how many requests a new account has accepted since the Limiter was made.
-func (a *Account) Sofar(n int64) { a.pace.done = n }
+func (a *Account) Sofar(n int64) { a.pace.given = float64(n) }
 
 // quota returns the quota of that name. If there is no room for a new one, it replaces the quota that ends first.
 func (a *Account) quota(now meter.Instant, name string) *quota {
@@ -212,7 +221,9 @@ func (a *Account) Knows(name string) bool {
 // Explains reports whether an empty quota explains a refusal with these hints, so that it is no news of a learned rate.
 func (a *Account) Explains(r *Reading) bool {
 	return r.Explained && !a.Off.Explain && slices.ContainsFunc(r.tells, func(t Tell) bool {
-		return t.Refused && slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == t.Name && !q.blind() })
+		return t.Refused && slices.ContainsFunc(a.quotas, func(q *quota) bool {
+			return q.name == t.Name && !q.blind() && (!q.counted || q.flow.left < 0 || q.flow.forecasts())
+		})
 	})
 }
 

@@ -113,7 +113,7 @@ func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
 	for _, d := range []int64{1, 2, 4, 8, 16, 32, 64, 64, 64} {
 		sentAt := now
 		now += 100 * milli
-		a.Backoff(now, sentAt, 0, NotBare)
+		a.Backoff(now, sentAt, NotBare)
 		requireBackoff(t, a, now, d*second)
 		now = a.held
 	}
@@ -121,93 +121,68 @@ func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
 
 func TestAccountBackoffTakesOneStepPerEvent(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Backoff(second, 0, 0, NotBare)
+	a.Backoff(second, 0, NotBare)
 	held := a.held
 	for i := range meter.Instant(100) {
-		a.Backoff(second+i, second, 0, NotBare) // they were sent before, or at that instant
+		a.Backoff(second+i, second, NotBare) // they were sent before, or at that instant
 	}
 	require.Equal(t, held, a.held)
-	a.Backoff(5*second, second+1, 0, NotBare)
+	a.Backoff(5*second, second+1, NotBare)
 	requireBackoff(t, a, 5*second, 2*second)
 
-	sends(t, g, 10*second, 2)
+	sends(t, g, 10*second, 1)
+	sends(t, g, 11*second, 1)                  // one a second, in a row
 	g.Answered(11*second, 5*second, true, nil) // sent before the hold: no sign that it was enough
-	a.Backoff(12*second, 5*second+1, 0, NotBare)
+	a.Backoff(12*second, 5*second+1, NotBare)
 	requireBackoff(t, a, 12*second, 4*second)
 	g.Answered(20*second, 12*second+1, false, nil)
-	a.Backoff(20*second, 12*second+1, 0, NotBare)
+	a.Backoff(20*second, 12*second+1, NotBare)
 	requireBackoff(t, a, 20*second, 8*second)
 	sends(t, g, 30*second, 1)
 	g.Answered(40*second, 30*second, true, nil)
-	a.Backoff(40*second, 39*second, 0, NotBare)
+	a.Backoff(40*second, 39*second, NotBare)
 	requireBackoff(t, a, 40*second, second)
 }
 
-func TestAccountRefusalsMakeNoRowWhileOlderRequestsAreInFlight(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		accepted bool          // whether the older request is
-		after    meter.Instant // the first refusal
-		held     bool
-	}{
-		{"an older request is accepted", true, second - 1, false},
-		{"all older requests are refused", false, 50 * milli, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			a, g, _ := newFamilies()
-			a.Cover(50, false)
-			now := 10 * second
-			sends(t, g, now, 2)
-			g.Answered(now+milli, now, false, nil)
-			a.Backoff(now+milli, now, g.InFlight(), NotBare)
-			require.LessOrEqual(t, a.Until(), now, "the first of a row sets no hold")
-
-			refused := func(sentAt meter.Instant) {
-				sends(t, g, sentAt, 1)
-				g.Answered(sentAt+milli, sentAt, false, nil)
-				a.Backoff(sentAt+milli, sentAt, g.InFlight(), NotBare)
-			}
-			refused(now + 30*milli)
-			require.LessOrEqual(t, a.Until(), now, "the older request may yet be accepted")
-			g.Answered(now+40*milli, now, c.accepted, nil)
-			refused(now + milli + c.after)
-			if c.held {
-				requireBackoff(t, a, now+2*milli+c.after, second)
-			} else {
-				require.LessOrEqual(t, a.Until(), now)
-			}
-		})
+func TestAccountBackoffBeginsWithTheTimeOfEightRequests(t *testing.T) {
+	for accepted, d := range map[int]int64{7: second, 16: second / 2, 32: second / 4, 64: second / 8, 1000: second / 8} {
+		a, g, _ := newFamilies()
+		burst(t, g, second, accepted)
+		a.Backoff(2*second, 2*second, NotBare)
+		requireBackoff(t, a, 2*second, d)
+		now := a.held
+		d = min(max(int64(8e9/a.pace.rate), second/8), second) // the first wait is counted in
+		a.Backoff(now, now, NotBare)
+		requireBackoff(t, a, now, 2*d)
+		for range 10 {
+			now = a.held
+			a.Backoff(now, now, NotBare)
+		}
+		requireBackoff(t, a, now, 64*second)
 	}
-	a, g, _ := newFamilies()
-	a.Cover(50, false)
-	sends(t, g, second, 2) // one of them hangs
-	g.Answered(second, second, false, nil)
-	a.Backoff(second, second, g.InFlight(), NotBare)
-	a.Backoff(2*second-1, 2*second-2, g.InFlight(), NotBare)
-	require.Less(t, a.Until(), second)
-	a.Backoff(2*second, 2*second-1, g.InFlight(), NotBare)
-	requireBackoff(t, a, 2*second, second)
 }
 
 func TestAccountLetsRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Cover(50, false)
+	a.Cover(&Own{Rate: 10, Fastest: 50})
 	sends(t, g, second, 1)
 	g.Answered(second+milli, second, false, nil)
-	a.Backoff(second+milli, second, 0, NotBare)
+	a.Backoff(second+milli, second, NotBare)
+	require.LessOrEqual(t, a.Until(), second, "the first one sets no hold")
 	requireReady(t, g, second+milli, second+20*milli)
 	g.Take(second+20*milli, second+25*milli, 1, true) // late
-	requireReady(t, g, second+25*milli, second+45*milli)
-	sends(t, g, 20*second, 2) // a pace that is not used for a second is over
+	requireReady(t, g, second+25*milli, second+40*milli)
+	sends(t, g, 20*second, 1)
+	requireReady(t, g, 20*second, 20*second+20*milli)
 }
 
 func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Cover(50, false)
+	a.Cover(&Own{Rate: 50, Fastest: 50})
 	refused := func(sentAt meter.Instant) {
 		sends(t, g, sentAt, 1)
 		g.Answered(sentAt+milli, sentAt, false, nil)
-		a.Backoff(sentAt+milli, sentAt, g.InFlight(), Unavailable)
+		a.Backoff(sentAt+milli, sentAt, Unavailable)
 	}
 	refused(second)
 	refused(second + 20*milli)
@@ -221,7 +196,7 @@ func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 		g.Take(now, now, 1, true)
 		requireReady(t, g, now, now+second) // even before it is refused
 		g.Answered(now+milli, now, false, nil)
-		a.Backoff(now+milli, now, g.InFlight(), Unavailable)
+		a.Backoff(now+milli, now, Unavailable)
 		now += milli
 	}
 	require.Equal(t, meter.Instant(0), a.Until(), "no hold, which would reject those who do not wait for so long")
@@ -231,11 +206,28 @@ func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 	requireReady(t, g, now+milli, now+milli)
 }
 
-func TestAccountKnownWaitDoesNotRaiseTheBackoff(t *testing.T) {
-	a, _, _ := newFamilies()
-	for i := range meter.Instant(5) {
-		a.Hold(i*second, second/2)
+// What waited for as long as the server asked is refused again: the server asked for too little.
+func TestAccountWaitsLongerThanAskedFromTheThirdRefusalInARowOn(t *testing.T) {
+	for _, explained := range []bool{false, true} {
+		a, g, _ := newFamilies()
+		now := second
+		for i, d := range []int64{1, 1, 2, 4, 8, 16, 32, 64, 64} {
+			sends(t, g, now, 1)
+			g.Answered(now, now, false, nil)
+			a.Refused(now, now, second, false, explained)
+			requireBackoff(t, a, now, d*second)
+			require.Equal(t, i > 0, a.asking)
+			now = max(a.held, a.pace.next)
+		}
+		a.Refused(now, now, 3600*second, false, explained)
+		requireBackoff(t, a, now, 3600*second)
+		now = a.held
+		sends(t, g, now, 1)
+		requireReady(t, g, now, now+second)
+		g.Answered(now, now, true, nil)
+		require.False(t, a.asking)
+		a.Refused(now+1, now+1, second, false, explained)
+		requireBackoff(t, a, now+1, second)
+		require.Equal(t, explained, a.pace.worked, "a refusal that is explained begins no pace")
 	}
-	a.Backoff(100*second, 99*second, 0, NotBare)
-	requireBackoff(t, a, 100*second, second)
 }

@@ -17,6 +17,7 @@ type Report struct {
 // Own says what limits requests besides the server.
 type Own struct {
 	Rate     float64 // the lowest rate of the client's own limits, in such requests per second; 0: none has a rate
+	Fastest  float64 // the highest
 	Adaptive bool    // a limit learns its rate, and decides about a refusal of the request itself
 	Slots    bool    // a limit learns how many requests may be in flight: a refusal without a wait says that these were too many
 }
@@ -99,7 +100,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		}
 	}
 	if h.After == nil {
-		a.Cover(rep.Own.Rate, rep.Own.Adaptive)
+		a.Cover(&rep.Own)
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
 	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.Knows(Unnamed)
@@ -160,12 +161,10 @@ func (g *Gate) refuse(h *Hints, rep *Report, now meter.Instant) (lifted bool) {
 			a.TakeBack(first.from, first.to)
 			return true
 		}
-	case explained && d > 0:
-		a.Hold(now, d)
 	case d > 0:
-		a.Refused(now, rep.Sent, d, h.Host)
+		a.Refused(now, rep.Sent, d, h.Host && !explained, explained)
 	case !explained && !rep.Own.Slots: // a limit that learns slots decides
-		a.Backoff(now, rep.Sent, g.InFlight(), h.Bare)
+		a.Backoff(now, rep.Sent, h.Bare)
 	}
 	return false
 }

@@ -13,8 +13,8 @@ import (
 func TestAnAccountIsSilentUntilItsServerTellsSomething(t *testing.T) {
 	for name, tell := range map[string]func(*Account, *Gate){
 		"a hold of the account": func(a *Account, _ *Gate) { a.Hold(0, 1) },
-		"a hold of the server":  func(a *Account, _ *Gate) { a.Refused(0, -1, 1, true) },
-		"a pace":                func(a *Account, _ *Gate) { a.Cover(10, false); a.Backoff(0, 0, 0, NotBare) },
+		"a hold of the server":  func(a *Account, _ *Gate) { a.Refused(0, -1, 1, true, false) },
+		"a pace":                func(a *Account, _ *Gate) { a.Cover(&Own{Rate: 10, Fastest: 10}); a.Backoff(0, 0, NotBare) },
 		"a quota":               func(a *Account, g *Gate) { asks(t, g, 0, core(10, 5, second)) },
 	} {
 		a, g, _ := newFamilies()
@@ -28,41 +28,14 @@ func TestAnAccountIsSilentUntilItsServerTellsSomething(t *testing.T) {
 
 func TestARowOfRefusalsEndsWithAResponseToALaterRequest(t *testing.T) {
 	a, _, _ := newFamilies()
-	a.Cover(50, false)
-	a.Backoff(10*second, 9*second, 0, NotBare)
+	a.Cover(&Own{Rate: 50, Fastest: 50})
+	a.Backoff(10*second, 9*second, NotBare)
 	a.answered(10*second, true)
 	require.EqualValues(t, 1, a.refusals, "it left before the row began")
 	a.answered(10*second+1, false)
 	require.EqualValues(t, 1, a.refusals)
 	a.answered(10*second+1, true)
 	require.Zero(t, a.refusals)
-
-	a.Backoff(20*second, 19*second, 2, NotBare)
-	a.answered(20*second, false)
-	require.EqualValues(t, 1, a.older)
-	a.answered(20*second, true) // it was on its way when the row began
-	require.Zero(t, a.refusals)
-	require.Zero(t, a.older)
-
-	a.Backoff(30*second, 29*second, 1, NotBare)
-	a.answered(30*second, false)
-	a.answered(30*second, false)
-	require.Zero(t, a.older)
-	a.answered(30*second, true)
-	require.EqualValues(t, 1, a.refusals, "all that were on their way were refused")
-}
-
-func TestASecondRefusalMakesARowAfterASecond(t *testing.T) {
-	for _, c := range []struct {
-		after    meter.Instant
-		refusals int
-	}{{second - 1, 1}, {second, 2}} {
-		a, _, _ := newFamilies()
-		a.Cover(50, false)
-		a.Backoff(10*second, 9*second, 1, NotBare)
-		a.Backoff(10*second+c.after, 10*second+1, 1, NotBare)
-		require.EqualValues(t, c.refusals, a.refusals, c.after)
-	}
 }
 
 func TestOnlyNewsBeginsAPace(t *testing.T) {
@@ -70,14 +43,14 @@ func TestOnlyNewsBeginsAPace(t *testing.T) {
 	refuse(t, a, g, 0) // the first instant there is
 	require.NotZero(t, a.pace.rate)
 	before := a.pace.rate
-	a.Refused(second, a.set, second, false)
+	a.Refused(second, a.set, second, false, false)
 	require.Equal(t, before, a.pace.rate, "the request left when the hold was set, not later")
 
 	a, g, _ = newFamilies()
 	burst(t, g, second, 10)
-	refuse(t, a, g, 2*second)
-	a.Refused(2*second, 2*second, second, false)
-	require.InDelta(t, 5, a.pace.rate, 1e-9, "one refusal of two that left together")
+	end := refuse(t, a, g, 2*second)
+	a.Refused(2*second, 2*second, second, false, false)
+	require.InDelta(t, 10e9/float64(end-second), a.pace.rate, 1e-9, "one refusal of two that left together")
 }
 
 func TestSavedQuotasAreThoseOfWindowsThatGoOn(t *testing.T) {
@@ -161,13 +134,13 @@ func TestALengthIsThatBetweenTwoWindowsThatBegan(t *testing.T) {
 func TestAPaceCountsFromWhenRequestsBegan(t *testing.T) {
 	a, g, _ := newFamilies()
 	burst(t, g, 100*second, 10)
-	refuse(t, a, g, 102*second)
-	require.InDelta(t, 5, a.pace.rate, 1e-9, "10 in two seconds")
+	end := refuse(t, a, g, 102*second)
+	require.InDelta(t, 10e9/float64(end-100*second), a.pace.rate, 1e-9, "the wait counts, the time before does not")
 }
 
 func TestAnAdaptiveLimitNeedsNoPace(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Cover(0, true)
+	a.Cover(&Own{Rate: 0, Fastest: 0, Adaptive: true})
 	burst(t, g, second, 10)
 	refuse(t, a, g, 2*second)
 	require.Zero(t, a.pace.rate)
@@ -324,7 +297,7 @@ func TestOnlyALimitOfTheClientCovers(t *testing.T) {
 		adaptive, covered bool
 	}{{0, false, false}, {1e-9, false, true}, {0, true, true}} {
 		a, g, _ := newFamilies()
-		a.Cover(c.own, c.adaptive)
+		a.Cover(&Own{Rate: c.own, Fastest: c.own, Adaptive: c.adaptive})
 		asks(t, g, 0, core(10, 1, 60*second))
 		sends(t, g, second, 1)
 		require.Equal(t, c.covered, g.Payable(second, 1))

@@ -10,7 +10,7 @@ import (
 // covered returns a gate whose client sends 10 requests a second by its own limits, and has sent one at 1 s.
 func covered(t *testing.T) (*Account, *Gate) {
 	a, g, _ := newFamilies()
-	a.Cover(10, false)
+	a.Cover(&Own{Rate: 10, Fastest: 10})
 	sends(t, g, second, 1)
 	return a, g
 }

@@ -81,7 +81,7 @@ func TestAQuotaThatTheOwnLimitKeepsStopsNoRequest(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, g, _ := newFamilies()
-			a.Cover(c.own, c.adaptive)
+			a.Cover(&Own{Rate: c.own, Fastest: c.own, Adaptive: c.adaptive})
 			told := core(c.limit, c.limit-1, 10*second+c.window)
 			told.Reserve = c.reserve
 			asks(t, g, 10*second, told)
@@ -109,7 +109,7 @@ func TestAQuotaThatTheOwnLimitKeepsStopsNoRequest(t *testing.T) {
 func TestOnlyARefusalMakesAKnownRateSpread(t *testing.T) {
 	next := func(own float64, refused bool) int64 {
 		a, g, _ := newFamilies()
-		a.Cover(own, false)
+		a.Cover(&Own{Rate: own, Fastest: own})
 		asks(t, g, 10*second, core(100, 1, 12*second))
 		empty := core(100, 0, 12*second)
 		empty.Refused = refused
@@ -124,7 +124,7 @@ func TestOnlyARefusalMakesAKnownRateSpread(t *testing.T) {
 	assert.Positive(t, next(0, false))
 
 	a, g, _ := newFamilies()
-	a.Cover(100, false)
+	a.Cover(&Own{Rate: 100, Fastest: 100})
 	for i := range meter.Instant(8) {
 		now := 10*second + 500*milli*i
 		asks(t, g, max(now, g.Ready(now, 0, 1)), core(100, 0, now+60*second))

@@ -96,7 +96,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 		own := a.unclaimed()
 		a.doubt.left(a.pace.last, own, g.claims(own), due)
 	}
-	if a.pace.take(due, now); a.asking {
+	if a.pace.take(due); a.asking {
 		a.pace.next = meter.AddInstant(due, second)
 	}
 	for _, q := range g.quotas {
@@ -204,7 +204,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
 		must = meter.AddInstant(max(must, a.set), second<<longestBack)
 	}
-	full = max(must, a.pace.next)
+	full = max(must, a.pace.next, a.pace.evenly)
 	for _, q := range g.quotas {
 		if q.reset == meter.Never {
 			continue

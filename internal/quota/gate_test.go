@@ -43,7 +43,7 @@ func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
 	held := a.held
 	require.False(t, g.Open(held-1))
 	require.True(t, g.Open(held))
-	a.Refused(10*second, 10*second, second, false)
+	a.Refused(10*second, 10*second, second, false, false)
 	require.False(t, g.Open(a.held), "a pace is to begin")
 	require.False(t, g.Open(a.held+paceIdle))
 	require.True(t, g.Open(a.held+paceIdle+1))
@@ -132,7 +132,7 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 	case 1:
 		a.server.Hold(now, number())
 	case 2:
-		a.Backoff(now, max(0, now-r.Int64N(second)), 0, Bare(r.IntN(3)))
+		a.Backoff(now, max(0, now-r.Int64N(second)), Bare(r.IntN(3)))
 	case 3:
 		if g.inFlight > 0 {
 			g.GiveBack(0, now, 1)

@@ -12,41 +12,50 @@ const (
 	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows
 	paceIdle    = second              // a pace that is unused for longer is over
 	paceWait    = 10 * second         // a longer wait says no more about the rate
-	paceEven    = 5 * second          // requests leave evenly for so long after a refusal that names no wait
+	paceRest    = 10 * second         // what is longer between two requests counts as that
+	leastEven   = 600 * second        // for which requests of a client with limits of its own leave evenly after a refusal
+	mostEven    = 3600 * second       // to which another refusal in that time, or in as much after it, doubles it
 )
 
-// A pace lets requests leave one by one after a refusal that asked to stay away, because nothing else tells a client which
-// rate the server accepts. The pace begins at the rate that was accepted before, with the wait counted in. Then the rate
-// doubles every two seconds, so that the pace ends.
+// A pace lets requests leave one by one after a refusal that no quota explains, because nothing else tells a client which rate the
+// server accepts. It begins at the rate that was accepted before, with the wait counted in, and doubles every two seconds until the next
+// refusal. That rate was too much, and what was accepted since the one before is too little, because waits are counted in. So the next pace
+// is between them, at their geometric mean, and steady for twenty waits, which then take less than a twentieth of the time.
+//
+// A client with limits of its own is right about the rate more often than about how many requests may come together. So its requests
+// leave no faster than its own limits allow in the mean, from the first refusal on.
 type pace struct {
 	next   meter.Instant // no request leaves before
 	rate   float64       // per second; 0: there is no pace
 	steady meter.Instant // from then on the rate doubles
 	last   meter.Instant // when the last request left
-	since  meter.Instant // done counts from here: the last refusal's wait, a second of rest or the beginning of growth
-	done   int64         // accepted since then
-	before float64       // accepted per second before the last rest, with that rest counted in
+	given  float64       // requests that were accepted since from
+	from   meter.Instant // the beginning, or a time in the middle of the last cycles of work and wait
+	worked bool          // a request was accepted since the last wait
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
-	evenly bool          // no two requests leave closer together, not even to make up for a late timer
+	most   float64       // the highest rate until evenly
+	evenly meter.Instant
+	even   int64 // the length of the time until evenly
 }
 
 // at returns the rate at an instant.
 func (p *pace) at(now meter.Instant) float64 {
-	return p.rate * math.Exp2(float64(max(0, now-p.steady))/paceDoubles)
+	r := p.rate * math.Exp2(float64(max(0, now-p.steady))/paceDoubles)
+	if now < p.evenly {
+		return min(r, p.most)
+	}
+	return r
 }
 
-func (p *pace) over(now meter.Instant) bool { return p.rate == 0 || now-p.next > paceIdle }
+func (p *pace) over(now meter.Instant) bool {
+	return p.rate == 0 || now-p.next > paceIdle && now >= p.evenly
+}
 
-func (p *pace) take(due, now meter.Instant) {
-	if p.evenly {
-		due = now
-	}
-	switch {
-	case due-p.last > paceIdle && due > p.next:
-		p.before = float64(p.done) * 1e9 / float64(max(due-p.since, second))
-		p.since, p.done = due, 0
-	case p.rate > 0 && due >= p.steady && p.since < p.steady:
-		p.since, p.done = p.steady, 0
+func (p *pace) take(due meter.Instant) {
+	if p.given == 0 {
+		p.from = due
+	} else if rest := due - max(p.last, p.next); rest > paceRest {
+		p.from += rest - paceRest
 	}
 	p.last = due
 	if !p.over(due) {
@@ -55,42 +64,55 @@ func (p *pace) take(due, now meter.Instant) {
 			return
 		}
 	}
-	p.rate, p.evenly = 0, false
+	p.rate = 0
+}
+
+// space makes requests leave evenly from now on, at no more than that rate.
+func (p *pace) space(now meter.Instant, rate float64) {
+	if p.even > 0 && now <= meter.AddInstant(p.evenly, p.even) {
+		p.even = min(2*p.even, mostEven)
+	} else {
+		p.even = leastEven
+	}
+	p.most, p.evenly = max(rate, paceLeast), meter.AddInstant(now, p.even)
+	if p.rate == 0 {
+		p.rate, p.steady = p.most, now
+	}
+	p.next = max(p.next, meter.AddInstant(p.last, int64(1e9/p.most)))
 }
 
 func (p *pace) accepted(sentAt meter.Instant) {
-	if sentAt >= p.since {
-		p.done++
-	}
+	p.given++
+	p.worked = p.worked || sentAt >= p.waited
 }
 
-// even lets requests leave evenly at a rate, for some time after a refusal that names no wait.
-func (p *pace) even(now meter.Instant, rate float64) {
-	p.rate, p.steady, p.evenly = rate, meter.AddInstant(now, paceEven), true
-	p.next = max(p.next, meter.AddInstant(p.last, int64(1e9/rate)))
+// sustained returns how many requests per second were accepted in the last cycles of work and wait, the one that ends at end included.
+func (p *pace) sustained(end meter.Instant) float64 {
+	return max(paceLeast, p.given*1e9/float64(max(end-p.from, 1)))
 }
 
 // refused begins a pace at the end of a wait.
 func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
-	wait, p.evenly = min(wait, paceWait), false
-	found := max(paceLeast, p.before, float64(p.done)*1e9/float64(max(sentAt-p.since, wait)))
-	long := meter.AddInstant(end, 20*wait)
-	isolated := sentAt > meter.AddInstant(p.waited, 20*wait) || p.waited == 0
+	wait = min(wait, paceWait)
+	sustained, long, worked := p.sustained(end), 20*wait, p.worked
+	isolated := p.waited == 0 || sentAt > meter.AddInstant(p.waited, long)
+	if worked { // this cycle ends, and counts half as much as the next one
+		p.given, p.from, p.worked = p.given/2, end-(end-p.from)/2, false
+	}
 	p.waited = end
 	switch {
 	case a.covered && a.own == 0: // Adaptive decides
-	case !p.over(sentAt) && sentAt < p.steady:
-		p.rate, p.steady = max(paceLeast, 0.9*p.rate), long
-	case !p.over(sentAt):
-		p.rate, p.steady = max(found, p.rate), long
+	case p.rate > 0 && !worked: // the server is closed, which shows nothing about its rate
+		p.steady = max(p.steady, end)
 	case a.own > 0 && isolated: // its own limit is trusted
 		p.rate = 0
-	case a.own > 0 && a.own <= 1.25*found: // its own limit is about right, but its bursts are not
-		p.rate, p.steady = a.own, long
-	case p.done == 0 && p.before == 0:
-		p.rate, p.steady = max(paceLeast, a.own/2), end
+	case !p.over(sentAt):
+		p.rate, p.steady = math.Sqrt(sustained*p.at(sentAt)), meter.AddInstant(end, long)
 	default:
-		p.rate, p.steady = found, meter.AddInstant(end, wait/2)
+		p.rate, p.steady = sustained, meter.AddInstant(end, wait/2)
 	}
-	p.next, p.since, p.done, p.before = max(p.next, end), end, 0, 0
+	p.next = max(p.next, end)
+	if a.trusted() {
+		p.space(end, a.fastest)
+	}
 }

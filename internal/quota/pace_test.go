@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,7 @@ func refuse(t *testing.T, a *Account, g *Gate, sent meter.Instant) (end meter.In
 	t.Helper()
 	sends(t, g, sent, 1)
 	g.Answered(sent, sent, false, nil)
-	a.Refused(sent, sent, second, false)
+	a.Refused(sent, sent, second, false, false)
 	return a.Until()
 }
 
@@ -25,111 +26,122 @@ func burst(t *testing.T, g *Gate, now meter.Instant, n int) {
 	}
 }
 
-func TestPaceTrustsAKnownLimitOnceAndThenSpreadsItsBursts(t *testing.T) {
-	a, g, _ := newFamilies()
-	a.Cover(50, false)
-	burst(t, g, second, 50)
-	end := refuse(t, a, g, 2*second)
-	require.Zero(t, a.pace.rate, "one refusal is no reason to slow down")
-	burst(t, g, end, 50)
-	end = refuse(t, a, g, end+second+1)
-	require.InDelta(t, 50, a.pace.rate, 1e-9, "the burst before the rest counts as accepted")
-	burst(t, g, end, 1)
-	requireReady(t, g, end, end+second/50)
-}
-
-func TestPaceOfAKnownLimitWithoutAnAcceptedRequestIsHalfOfIt(t *testing.T) {
-	a, g, _ := newFamilies()
-	a.Cover(50, false)
-	end := refuse(t, a, g, second)
-	refuse(t, a, g, end)
-	require.InDelta(t, 25, a.pace.rate, 1e-9)
-}
-
-func TestPaceGrowsHalfAWaitAfterItBegan(t *testing.T) {
+func TestPaceBeginsAtWhatWasAcceptedAndGrowsHalfAWaitLater(t *testing.T) {
 	a, g, _ := newFamilies()
 	burst(t, g, second, 10)
 	end := refuse(t, a, g, 2*second)
-	require.InDelta(t, 5, a.pace.at(end+second/2), 1e-9, "10 in the first two seconds")
-	require.InDelta(t, 10, a.pace.at(end+second/2+2*second), 1e-9)
+	sustained := 10e9 / float64(end-second)
+	require.InDelta(t, sustained, a.pace.at(end+second/2), 1e-9, "since the first request, the wait included")
+	require.InDelta(t, 2*sustained, a.pace.at(end+second/2+2*second), 1e-9)
 }
 
-// Only a pause that the client makes by itself is a rest, and what was accepted counts from its end; so it does once the
-// rate begins to grow. A pace ends when it is not used for a second, or is faster than any that matters.
-func TestPaceCountsFromARestOrFromWhereItGrows(t *testing.T) {
+func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.Cover(&Own{Rate: 50, Fastest: 50})
+	burst(t, g, second, 50)
+	end := refuse(t, a, g, 2*second)
+	require.Equal(t, 50.0, a.pace.at(end))
+	burst(t, g, end, 1)
+	requireReady(t, g, end, end+20*milli)
+	end2 := refuse(t, a, g, end+21*second)
+	require.Equal(t, 50.0, a.pace.at(end2), "it is more than twenty waits later")
+	burst(t, g, end2, 1)
+	sustained := a.pace.sustained(end2 + 3*second)
+	end3 := refuse(t, a, g, end2+2*second)
+	sustained *= float64(end2+3*second-a.from(end3)) / float64(end3-a.from(end3))
+	require.InDelta(t, math.Sqrt(50*sustained), a.pace.at(end3), 0.01)
+	require.Equal(t, a.pace.at(end3), a.pace.at(end3+20*second))
+	require.Equal(t, 50.0, a.pace.at(end3+40*second), "and no more than its own")
+}
+
+// from returns when the cycles began that counted for a refusal whose wait ended at end.
+func (a *Account) from(end meter.Instant) meter.Instant { return end - 2*(end-a.pace.from) }
+
+// A pace ends when it is not used for a second, or is faster than any that matters. Of what is longer than ten seconds between two
+// requests, ten seconds count.
+func TestPaceEndsAndRests(t *testing.T) {
 	const s = second
-	growing := pace{rate: 5, steady: 10 * s, last: 99 * s / 10, next: 10 * s, since: 5 * s, done: 7}
-	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, since: 10 * s}
+	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1}
+	spaced := pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1, most: 4, evenly: 30 * s}
 	for name, c := range map[string]struct {
-		p      pace
-		due    meter.Instant
-		since  meter.Instant
-		done   int64
-		before float64
-		rate   float64
+		p    pace
+		due  meter.Instant
+		from meter.Instant
+		rate float64
+		next meter.Instant
 	}{
-		"a second is no rest":              {pace{last: 10 * s, since: 4 * s, done: 70}, 11 * s, 4 * s, 70, 0, 0},
-		"a rest":                           {pace{last: 10 * s, since: 4*s + 1, done: 70}, 11*s + 1, 11*s + 1, 0, 10, 0},
-		"a rest after less than a second":  {pace{last: 10 * s, since: 99 * s / 10, done: 70}, 10*s + 2*s, 12 * s, 0, 70. / 2.1, 0},
-		"a wait for the pace is no rest":   {pace{rate: .5, steady: 90 * s, last: 10 * s, next: 12 * s, since: 4 * s, done: 70}, 12 * s, 4 * s, 70, 0, .5},
-		"a rest after a wait for the pace": {pace{rate: .5, steady: 90 * s, last: 10 * s, next: 12 * s, since: 5 * s, done: 70}, 12*s + 1, 12*s + 1, 0, 70. / (7 + 1e-9), .5},
-		"before it grows":                  {growing, 10*s - 1, 5 * s, 7, 0, 5},
-		"when it grows":                    {growing, 10 * s, 10 * s, 0, 0, 5},
-		"while it grows":                   {pace{rate: 5, steady: 10 * s, last: 99 * s / 10, next: 10 * s, since: 10 * s, done: 7}, 10*s + 1, 10 * s, 7, 0, 5},
-		"without a pace nothing grows":     {pace{steady: 10 * s, last: 99 * s / 10, since: 5 * s, done: 7}, 10 * s, 5 * s, 7, 0, 0},
-		"used within a second":             {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, since: 5 * s}, 11 * s, 5 * s, 0, 0, 5},
-		"unused for longer":                {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, since: 5 * s}, 11*s + 1, 11*s + 1, 0, 0, 0},
-		"as fast as a pace can be":         {fast, 12 * s, 10 * s, 0, 0, paceMost / 2},
-		"faster":                           {fast, 12*s + 100, 10 * s, 0, 0, 0},
+		"the first request":            {pace{}, 7 * s, 7 * s, 0, 0},
+		"after none was accepted":      {pace{last: 6 * s, from: 3 * s}, 7 * s, 7 * s, 0, 0},
+		"ten seconds are no rest":      {pace{last: 10 * s, from: 4 * s, given: 1}, 20 * s, 4 * s, 0, 0},
+		"a rest":                       {pace{last: 10 * s, from: 4 * s, given: 1}, 20*s + 1, 4*s + 1, 0, 0},
+		"a wait is no rest":            {pace{last: 10 * s, next: 60 * s, from: 4 * s, given: 1}, 70 * s, 4 * s, 0, 60 * s},
+		"used within a second":         {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1}, 11 * s, 0, 5, 11*s + s/5},
+		"unused for longer":            {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1}, 11*s + 1, 0, 0, 10 * s},
+		"unused, of a known limit":     {spaced, 19 * s, 0, 5, 19*s + s/4},
+		"of a known limit, for a time": {spaced, 30 * s, 10 * s, 0, 10 * s},
+		"as fast as a pace can be":     {fast, 12 * s, 0, paceMost / 2, 12*s + s/10_000},
+		"faster":                       {fast, 12*s + 100, 0, 0, 12 * s},
 	} {
 		p := c.p
-		p.take(c.due, c.due)
+		p.take(c.due)
 		require.Equal(t, c.due, p.last, name)
-		require.Equal(t, c.since, p.since, name)
-		require.Equal(t, c.done, p.done, name)
-		require.InDelta(t, c.before, p.before, 1e-9, name)
+		require.Equal(t, c.from, p.from, name)
 		require.Equal(t, c.rate, p.rate, name)
+		require.Equal(t, c.next, p.next, name)
 	}
 }
 
-// A refusal within 20 waits of the last one shows that the client's own limit is too fast; then, a limit that is near what
-// was accepted is spread evenly, and one far above it is replaced. The rate grows 20 waits later.
-func TestPaceAfterARefusalThatIsNotIsolated(t *testing.T) {
+// The next rate is between what was accepted and what was refused. Of a server that accepts nothing nothing is learned.
+func TestPaceAfterARefusal(t *testing.T) {
 	for name, c := range map[string]struct {
 		p      pace
 		own    float64
-		sentAt meter.Instant
-		rate   float64
+		wait   int64
+		rate   float64 // at the end of the wait
 		steady meter.Instant
 	}{
-		"isolated":                       {pace{waited: second, since: 19 * second, done: 80}, 50, 21*second + 1, 0, 0},
-		"after 20 waits":                 {pace{waited: second, since: 19 * second, done: 80}, 50, 21 * second, 50, 42 * second},
-		"the first":                      {pace{since: 19 * second, done: 80}, 50, 21 * second, 0, 0},
-		"far below its limit":            {pace{waited: second, since: 19 * second, done: 79}, 50, 21 * second, 39.5, 22*second + second/2},
-		"a short wait counts":            {pace{waited: second, since: 21 * second, done: 10}, 50, 21*second + 1, 0, 0},
-		"no limit of its own":            {pace{since: 19 * second, done: 20}, 0, 21 * second, 10, 22*second + second/2},
-		"no limit, none accepted":        {pace{since: 19 * second}, 0, 21 * second, 1, 22 * second},
-		"none accepted since a rest":     {pace{since: 19 * second, before: 8}, 0, 21 * second, 8, 22*second + second/2},
-		"before it grows":                {pace{rate: 10, steady: 21*second + 1, next: 21 * second, since: 19 * second, done: 40}, 0, 21 * second, 9, 42 * second},
-		"before it grows, at the least":  {pace{rate: 1, steady: 21*second + 1, next: 21 * second, since: 19 * second}, 0, 21 * second, 1, 42 * second},
-		"once it grows":                  {pace{rate: 10, steady: 21 * second, next: 21 * second, since: 19 * second, done: 40}, 0, 21 * second, 20, 42 * second},
-		"once it grows, none accepted":   {pace{rate: 10, steady: 21 * second, next: 21 * second, since: 19 * second}, 0, 21 * second, 10, 42 * second},
-		"a wait of 10 s says no more":    {pace{since: 20 * second, done: 20}, 0, 21 * second, 20. / 10, 22*second + 5*second},
-		"a pace that is over":            {pace{rate: 10, steady: 90 * second, next: 20*second - 1, since: 19 * second, done: 40}, 0, 21 * second, 20, 22*second + second/2},
-		"a pace that is not over yet":    {pace{rate: 10, steady: 90 * second, next: 20 * second, since: 19 * second, done: 40}, 0, 21 * second, 9, 42 * second},
-		"its own limit, none ever taken": {pace{waited: second, since: 19 * second}, 50, 21 * second, 25, 22 * second},
+		"no limit of its own":           {pace{from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
+		"none accepted":                 {pace{from: 12 * second}, 0, second, 1, 22*second + second/2},
+		"before it grows":               {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
+		"when it has doubled":           {pace{rate: 9, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
+		"a server that is closed":       {pace{rate: 9, steady: 20 * second, next: 21 * second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
+		"closed, but steady for longer": {pace{rate: 9, steady: 30 * second, next: 21 * second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
+		"a wait of 10 s says no more":   {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 222 * second},
+		"a pace that is over":           {pace{rate: 9, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
+		"a pace that is not over yet":   {pace{rate: 9, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
+		"its own limit":                 {pace{from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
+		"its own limit, isolated":       {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
+		"its own limit, not isolated":   {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
+		"not isolated, and over":        {pace{waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 4, 22*second + second/2},
+		"far below what was accepted":   {pace{waited: second, from: 12 * second, given: 1000, worked: true}, 50, second, 50, 22*second + second/2},
 	} {
-		p, wait := c.p, second
-		if name == "a wait of 10 s says no more" {
-			wait = 60 * second
-		}
-		p.refused(22*second, c.sentAt, wait, &Account{own: c.own, covered: c.own > 0})
-		require.InDelta(t, c.rate, p.rate, 1e-9, name)
-		if c.rate > 0 {
-			require.Equal(t, c.steady, p.steady, name)
-		}
+		p := c.p
+		p.refused(22*second, 21*second, c.wait, &Account{own: c.own, fastest: c.own, covered: c.own > 0})
+		require.InDelta(t, c.rate, p.at(22*second), 1e-9, name)
+		require.Equal(t, c.steady, p.steady, name)
 		require.Equal(t, 22*second, p.next, name)
-		require.Equal(t, 22*second, p.since, name)
-		require.Zero(t, p.done, name)
+		require.False(t, p.worked, name)
+		if c.p.worked {
+			require.Equal(t, c.p.given/2, p.given, name)
+			require.Equal(t, 17*second, p.from, name)
+		} else {
+			require.Equal(t, c.p.given, p.given, name)
+		}
 	}
+}
+
+// Each refusal doubles the time in which requests leave evenly, unless there was none for as long.
+func TestRequestsOfAKnownLimitLeaveEvenlyForLongerAfterEachRefusal(t *testing.T) {
+	var p pace
+	p.space(second, 50)
+	require.Equal(t, 601*second, p.evenly)
+	p.space(601*second+p.even, 50)
+	require.Equal(t, (1201+1200)*second, p.evenly)
+	p.space(second, 50)
+	p.space(second, 50)
+	require.Equal(t, 3601*second, p.evenly)
+	p.space(2*3600*second+second+1, 50)
+	require.Equal(t, (7201+600)*second+1, p.evenly)
+	p.space(7201*second, 0.01)
+	require.Equal(t, paceLeast, p.most)
 }

@@ -19,12 +19,13 @@ const (
 
 	maxSilent   = 128
 	maxQuotas   = 32
-	plenty      = int64(1) << 40 // a quota with that much left bounds no request
-	quotaStale  = 3600 * second  // a quota that ended so long ago makes room for the next
-	longestBack = 6              // doublings of the backoff of 1 s
-	sameWindow  = second         // the precision with which servers tell the reset of one window
-	othersMost  = 60 * second    // the longest hold of accounts because of a response to another one
-	spreadOver  = 10 * second    // the longest time that the rest of a quota is spread over
+	plenty      = int64(1) << 40  // a quota with that much left bounds no request
+	quotaStale  = 3600 * second   // a quota that ended so long ago makes room for the next
+	longestBack = 6               // doublings of a backoff of 1 s
+	mostRow     = longestBack + 4 // refusals in a row that are counted
+	sameWindow  = second          // the precision with which servers tell the reset of one window
+	othersMost  = 60 * second     // the longest hold of accounts because of a response to another one
+	spreadOver  = 10 * second     // the longest time that the rest of a quota is spread over
 )
 
 // A Tell is what a response says of one quota.

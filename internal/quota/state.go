@@ -39,8 +39,8 @@ func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 func (a *Account) Forget(now meter.Instant) {
 	a.barrier.release(now)
 	a.server.release(now)
-	a.refusals, a.older, a.asking, a.doubt = 0, 0, false, doubt{}
-	a.pace = pace{last: a.pace.last, since: now}
+	a.refusals, a.asking, a.doubt = 0, false, doubt{}
+	a.pace = pace{last: a.pace.last, from: now}
 	for _, q := range a.quotas {
 		inFlight := q.inFlight
 		*q = newQuota(a, q.name)
