@@ -129,9 +129,11 @@ func (r *results) lost(plain *results, pkg string) []test {
 	return lost
 }
 
-// isWorse reports whether a test that passed in n runs does worse than one that passed in m of them: by more than
-// chance explains, or at all where it always passed.
-func isWorse(n, m, times int) bool { return n < times && m == times || m-n > times/4 }
+// isWorse reports whether a test that passed in n of so many runs does worse than one that passed in m of as many: by more than three
+// standard deviations of the difference that chance makes.
+func isWorse(n, m, times int) bool {
+	return m > n && (m-n)*(m-n)*2*times > 9*(n+m)*(2*times-n-m)
+}
 
 // again runs the lost tests of a package many times, and returns an error for those that do better with the control.
 func (r *results) again(lost []test, args []string) error {
@@ -142,7 +144,7 @@ func (r *results) again(lost []test, args []string) error {
 	for _, t := range lost {
 		names = append(names, "^"+t.top()+"$")
 	}
-	const times = 20
+	const times = 100
 	args = slices.Concat(args, []string{fmt.Sprintf("-count=%d", times), "-run=" + strings.Join(slices.Compact(names), "|")})
 	with, err := goTest(r.mode, args, []string{lost[0].pkg})
 	if err != nil {

@@ -36,9 +36,9 @@ func TestATestThatPassesSeldomIsWorseThanOneThatPassesOften(t *testing.T) {
 		n, m  int
 		worse bool
 	}{
-		{20, 20, false}, {19, 20, true}, {1, 19, true}, {0, 19, true}, {0, 6, true}, {0, 5, false}, {18, 19, false}, {14, 19, false}, {13, 19, true}, {5, 1, false},
+		{100, 100, false}, {98, 100, false}, {92, 100, false}, {91, 100, true}, {0, 100, true}, {75, 90, false}, {70, 90, true}, {30, 60, true}, {50, 65, false}, {0, 17, true}, {40, 10, false},
 	} {
-		assert.Equal(t, c.worse, isWorse(c.n, c.m, 20), c)
+		assert.Equal(t, c.worse, isWorse(c.n, c.m, 100), c)
 	}
 }
 
