@@ -3,6 +3,7 @@
 //	go run ./report                    # as make bench does
 //	go run ./report -from out/raw.txt  # what was measured before, written again
 //	go run ./report -shared            # only the section about budgets over Redis
+//	go run ./report -targets -count 3  # only TARGETS.md
 //	go run ./report -in-flight         # only the section about requests in flight, and its plots
 //
 // Implementations take turns: each round measures everything once, and what is written is the median of the rounds.
@@ -28,6 +29,7 @@ type config struct {
 	from      string
 	shared    bool
 	inFlight  bool
+	targets   bool
 }
 
 func main() {
@@ -51,6 +53,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	flags.IntVar(&c.waiters, "waiters", 1_000_000, "the most that wait at once")
 	flags.BoolVar(&c.shared, "shared", false, "only budgets over Redis: their section of RESULTS.md is replaced")
 	flags.BoolVar(&c.inFlight, "in-flight", false, "only servers that limit requests in flight: their section of RESULTS.md is replaced")
+	flags.BoolVar(&c.targets, "targets", false, "only what targets are set for: TARGETS.md is replaced")
 	flags.StringVar(&c.from, "from", "", "measure nothing: take this file, as a run has left it in out/raw.txt")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -62,6 +65,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		}
 		if c.inFlight {
 			c.from = filepath.Join("out", "in-flight.txt")
+		}
+		if c.targets {
+			c.from = filepath.Join("out", "targets.txt")
 		}
 		if err := measure(ctx, c, log); err != nil {
 			return err
@@ -78,6 +84,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	}
 	if c.shared {
 		return writeShared(m)
+	}
+	if c.targets {
+		return os.WriteFile("TARGETS.md", []byte(renderTargets(m)), 0o644)
 	}
 	if c.inFlight {
 		return errors.Join(replaceIn("RESULTS.md", flightHead, flightSection(m)), draw(m, "."))

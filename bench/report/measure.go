@@ -31,6 +31,9 @@ func (c config) stages() []stage {
 	if c.inFlight {
 		return nil
 	}
+	if c.targets {
+		return append(targetStages(c.keys), sharedStages...)
+	}
 	most := func(n int) []string { return []string{"-waiters", strconv.Itoa(n)} }
 	// What one request costs is measured at three times of a round, because it is quick to measure, and the noise of a
 	// machine lasts for seconds.
@@ -55,6 +58,32 @@ func (c config) stages() []stage {
 			stage{bench: "^BenchmarkWaiters$/n=1000000/^impl=" + impl + "$", cpu: "2", benchtime: "1x", rounds: 1, args: most(c.waiters)})
 	}
 	return append(s, sharedStages...)
+}
+
+// targetStages measure what targets are set for.
+func targetStages(keys int) []stage {
+	of := func(bench, cpu string) stage { return stage{bench: bench, cpu: cpu} }
+	once := func(bench string, args ...string) stage {
+		return stage{bench: bench, cpu: "2", benchtime: "1x", args: args}
+	}
+	waiters := func(impl string) stage {
+		return once("^BenchmarkWaiters$/^n=100000$/^impl="+impl+"$", "-waiters", "100000")
+	}
+	return []stage{
+		of("^BenchmarkRequest$/goroutines/^impl=(throttle|throttle-deaf|throttle-weights|throttle-everything|xtime)$", "1,2"),
+		of("^BenchmarkLimiter$/^op=denied$/^goroutines=1$/^impl=(throttle|throttle-429|xtime)$", "2"),
+		{of: "../throttleprom", bench: "^Benchmark(GrantProm|Scrape)$", cpu: "1"},
+		{of: "../throttleotel", bench: "^BenchmarkGrantOtel$", cpu: "1"},
+		of("^BenchmarkLoopback$/protocol/goroutines/^impl=(bare|throttle)$", "2"),
+		once("^BenchmarkLateness$/^rate=50000$/^impl=(throttle|sleep)$"),
+		once("^BenchmarkCancelled$/^impl=throttle$"),
+		once("^BenchmarkRetuned$/from/to/^impl=throttle$"),
+		{of: "../internal/jsonfinder", bench: "^BenchmarkCopyTCP$/load=(" + strings.Join(observedBodies, "|") + ")$", cpu: "2"},
+		of("^BenchmarkObserve$/^read=Buckets$", "2"),
+		{bench: "^BenchmarkScale$/^of=waiters$", cpu: "2", benchtime: "5x"},
+		once("^BenchmarkKeys$/load/^impl=(throttle|xtime-map)$", "-keys", strconv.Itoa(keys)),
+		waiters("channel"), waiters("throttle"),
+	}
 }
 
 // observedBodies are the loads of BenchmarkCopyTCP in which costs are searched for the longest.
@@ -107,7 +136,8 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 			}
 		}
 	}
-	if c.shared {
+	if c.shared || c.targets {
+		fmt.Fprintf(log, "%4.0f s  done\n", time.Since(began).Seconds())
 		return raw.Close()
 	}
 	if !c.inFlight {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 
@@ -15,6 +16,7 @@ type measurements struct {
 	values map[string][]float64
 	config map[string]string
 	order  map[string][]string // of the values of a dimension of a benchmark, as they came
+	round  int                 // if it is not 0, only that value of each benchmark counts, where there are so many
 }
 
 // readMeasurements reads the format of Go benchmarks, where several runs follow each other.
@@ -73,9 +75,29 @@ func key(bench, unit string, dims []string) string {
 
 // median returns the median of what was measured for a benchmark with these dimensions, its processors among them.
 func (m *measurements) median(bench, unit string, dims ...string) (float64, bool) {
-	x := slices.Sorted(slices.Values(m.values[key(bench, unit, dims)]))
-	if len(x) == 0 {
+	x := slices.Clone(m.values[key(bench, unit, dims)])
+	switch {
+	case len(x) == 0:
 		return 0, false
+	case m.round > 0 && m.round <= len(x):
+		return x[m.round-1], true
 	}
+	slices.Sort(x)
 	return (x[len(x)/2] + x[(len(x)-1)/2]) / 2, true
+}
+
+// rounds yields the measurements of each round.
+func (m *measurements) rounds() iter.Seq[*measurements] {
+	return func(yield func(*measurements) bool) {
+		n := 0
+		for _, x := range m.values {
+			n = max(n, len(x))
+		}
+		for i := range n {
+			one := *m
+			if one.round = i + 1; !yield(&one) {
+				return
+			}
+		}
+	}
 }

@@ -27,6 +27,8 @@ BenchmarkRequest/goroutines=1/impl=uber-2 	100	 40.00 ns/op	 0 B/op	 0 allocs/op
 BenchmarkRequest/goroutines=1/impl=throttle-2 	100	 70.00 ns/op	 0 B/op	 0 allocs/op
 BenchmarkGrantOtel/attached=nothing 1 50 ns/op
 BenchmarkGrantOtel/attached=read 1 48 ns/op
+BenchmarkGrantProm/attached=nothing 1 50 ns/op
+BenchmarkGrantProm/attached=scraped 1 56 ns/op
 BenchmarkCancelled/impl=throttle-2 	1	 500000000 ns/op	 99.50 %ofIdeal
 BenchmarkCancelled/impl=xtime-2 	1	 1000000000 ns/op	 51.00 %ofIdeal
 BenchmarkScale/of=keys/n=1000/op=SetRate-2 1 1000000 ns/op 5.000 µs-stall
@@ -64,7 +66,8 @@ func TestResultsAreMediansWithRatiosTargetsAndReasons(t *testing.T) {
 		"| reject 1 in 100, 100,000 waiting: CPU time for each, of 1,000 waiting | ≤ 1.67 | 1.20 | pass |", "| 900 / 0.001, 6 µs each |",
 		"| 1,000,000 keys that come once, heap left | ≤ 8 MB | 3 MB | pass |", "half of them are cancelled",
 		"more than without | ≤ 5 ns | -2 ns | pass |",
-		"| request through one limit, of the x/time/rate wrapper | ≤ 0.62 | 0.70 | **fail** |",
+		"| request through one limit, of the x/time/rate wrapper | ≤ 0.62 | 0.70 | only in some rounds |", // 70 of 1,200 in the third
+		"more than without | ≤ 5 ns | 6 ns | **fail** |",
 		"| queues that change: half cancelled, of the ideal | 99 to 101 % | 99.5 % | pass |",
 		"| token bucket, bare 429 | 90 / 1 | 99 / 0.50 |",
 		"| 16 workers, 45-85 s | 99 / 1.06 / 0 | – | – | 94 / 1.12 / 0 | 100 / 0.90 / 0 |", "**16 workers, 45-85 s**: AWS SDK, adaptive mode 100 / 0.90 / 0, ours",
