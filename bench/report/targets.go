@@ -156,7 +156,8 @@ func lineTargets() []target {
 		return query{"Waiters", unit, []string{"n=100000", "cpu=2", "impl=" + impl}}
 	}
 	return append(all,
-		target{what: "a waiting request, more than a goroutine on a channel", most: 400, unit: " B", value: more(waiters("B/waiter", "throttle"), waiters("B/waiter", "channel"))},
+		target{what: "a waiting request, more than a goroutine on a channel", most: 400, unit: " B", value: more(waiters("B/waiter", "throttle"), waiters("B/waiter", "channel")),
+			why: "To find its place in the queue takes more than 2 kB of stack, so the runtime gives the goroutine 4 kB. One that waits on a channel keeps 2 kB."},
 		target{what: "lateness at 50,000/s, p50, of time.Sleep", most: 1.35, goal: true, value: share(late("throttle"), late("sleep")),
 			why: "The runtime fires timers about once in a millisecond. The requests that are due by then are granted one after the other, under a lock."},
 		target{what: "100,000 requests begin to wait, each", most: 2, unit: " µs", goal: true, value: times(waiters("ns/waiter", "throttle"), 1e-3),
