@@ -50,7 +50,6 @@ type Account struct {
 	refusals int8  // in a row, each of a request sent after the last event
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
-	fastest  float64 // the highest
 	pace     pace
 	doubt    doubt
 	bare     aimd.Suspicion
@@ -70,7 +69,8 @@ func NewAccount(s *Server, seed uint64) *Account {
 
 // Cover notes what limits requests besides the server.
 func (a *Account) Cover(o *Own) {
-	a.own, a.fastest, a.covered, a.adaptive = o.Rate, o.Fastest, o.Rate > 0 || o.Adaptive, o.Adaptive
+	a.own, a.covered, a.adaptive = o.Rate, o.Rate > 0 || o.Adaptive, o.Adaptive
+	a.pace.most = max(o.Fastest, paceLeast)
 }
 
 // trusted reports whether the client has limits of its own, and none that learns. They are taken for right until a request is refused:
@@ -140,7 +140,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 	}
 	n := int(a.refusals)
 	if a.own > 0 && !a.Off.First {
-		a.pace.space(now, a.fastest)
+		a.pace.space(now)
 		n--
 	}
 	a.row()

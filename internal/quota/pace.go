@@ -14,7 +14,8 @@ const (
 	paceWait    = 10 * second         // a longer wait says no more about the rate
 	paceRest    = 10 * second         // what is longer between two requests counts as that
 	leastEven   = 600 * second        // for which requests of a client with limits of its own leave evenly after a refusal
-	mostEven    = 3600 * second       // to which another refusal in that time, or in as much after it, doubles it
+	mostEven    = 3600 * second       // to which further refusals double it
+	mostSpaced  = 4                   // refusals that do
 )
 
 // A pace lets requests leave one by one after a refusal that no quota explains, because nothing else tells a client which rate the
@@ -31,11 +32,11 @@ type pace struct {
 	last   meter.Instant // when the last request left
 	given  float64       // requests that were accepted since from
 	from   meter.Instant // the beginning, or a time in the middle of the last cycles of work and wait
-	worked bool          // a request was accepted since the last wait
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
-	most   float64       // the highest rate until evenly
+	most   float64       // the rate of the fastest of the client's own limits, if it has any: the highest until evenly
 	evenly meter.Instant
-	even   int64 // the length of the time until evenly
+	spaced int8 // refusals for which requests leave evenly; 0: there was none
+	worked bool // a request was accepted since the last wait
 }
 
 // at returns the rate at an instant.
@@ -67,19 +68,21 @@ func (p *pace) take(due meter.Instant) {
 	p.rate = 0
 }
 
-// space makes requests leave evenly from now on, at no more than that rate.
-func (p *pace) space(now meter.Instant, rate float64) {
-	if p.even > 0 && now <= meter.AddInstant(p.evenly, p.even) {
-		p.even = min(2*p.even, mostEven)
-	} else {
-		p.even = leastEven
+// space makes requests leave evenly from now on: for leastEven, and twice as long after each refusal in that time, or in as much after it.
+func (p *pace) space(now meter.Instant) {
+	if p.spaced > 0 && now > meter.AddInstant(p.evenly, p.even()) {
+		p.spaced = 0
 	}
-	p.most, p.evenly = max(rate, paceLeast), meter.AddInstant(now, p.even)
+	p.spaced = min(p.spaced+1, mostSpaced)
+	p.evenly = meter.AddInstant(now, p.even())
 	if p.rate == 0 {
 		p.rate, p.steady = p.most, now
 	}
 	p.next = max(p.next, meter.AddInstant(p.last, int64(1e9/p.most)))
 }
+
+// even returns for how long requests leave evenly after the last refusal.
+func (p *pace) even() int64 { return min(leastEven<<(p.spaced-1), mostEven) }
 
 func (p *pace) accepted(sentAt meter.Instant) {
 	p.given++
@@ -113,6 +116,6 @@ func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
 	}
 	p.next = max(p.next, end)
 	if a.trusted() {
-		p.space(end, a.fastest)
+		p.space(end)
 	}
 }

@@ -116,7 +116,8 @@ func TestPaceAfterARefusal(t *testing.T) {
 		"far below what was accepted":   {pace{waited: second, from: 12 * second, given: 1000, worked: true}, 50, second, 50, 22*second + second/2},
 	} {
 		p := c.p
-		p.refused(22*second, 21*second, c.wait, &Account{own: c.own, fastest: c.own, covered: c.own > 0})
+		p.most = c.own
+		p.refused(22*second, 21*second, c.wait, &Account{own: c.own, covered: c.own > 0})
 		require.InDelta(t, c.rate, p.at(22*second), 1e-9, name)
 		require.Equal(t, c.steady, p.steady, name)
 		require.Equal(t, 22*second, p.next, name)
@@ -132,16 +133,18 @@ func TestPaceAfterARefusal(t *testing.T) {
 
 // Each refusal doubles the time in which requests leave evenly, unless there was none for as long.
 func TestRequestsOfAKnownLimitLeaveEvenlyForLongerAfterEachRefusal(t *testing.T) {
-	var p pace
-	p.space(second, 50)
+	p := pace{most: 50}
+	p.space(second)
 	require.Equal(t, 601*second, p.evenly)
-	p.space(601*second+p.even, 50)
+	p.space(1201 * second) // in as much time after it
 	require.Equal(t, (1201+1200)*second, p.evenly)
-	p.space(second, 50)
-	p.space(second, 50)
+	p.space(second)
+	p.space(second)
+	p.space(second)
 	require.Equal(t, 3601*second, p.evenly)
-	p.space(2*3600*second+second+1, 50)
+	p.space(7201*second + 1)
 	require.Equal(t, (7201+600)*second+1, p.evenly)
-	p.space(7201*second, 0.01)
-	require.Equal(t, paceLeast, p.most)
+	a, _, _ := newFamilies()
+	a.Cover(&Own{Rate: 0.01, Fastest: 0.01})
+	require.Equal(t, paceLeast, a.pace.most, "at most a second apart")
 }

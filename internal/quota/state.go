@@ -40,7 +40,7 @@ func (a *Account) Forget(now meter.Instant) {
 	a.barrier.release(now)
 	a.server.release(now)
 	a.refusals, a.asking, a.doubt = 0, false, doubt{}
-	a.pace = pace{last: a.pace.last, from: now}
+	a.pace = pace{last: a.pace.last, from: now, most: a.pace.most}
 	for _, q := range a.quotas {
 		inFlight := q.inFlight
 		*q = newQuota(a, q.name)
