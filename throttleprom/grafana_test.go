@@ -171,9 +171,9 @@ var alerts = map[string]struct {
 	"ThrottleRetryBudgetEmpty": {"7m",
 		series{`throttle_retry_budget{limiter="l", client="c"}`: "100x5 0x60"},
 		series{`throttle_retry_budget{limiter="l", client="c"}`: "100x5 1x60"}},
-	// Two minutes after one that makes a server refuse 1.5 %.
+	// Two minutes after one that makes a server refuse 2.5 %.
 	"ThrottleServerStillRefuses": {"7m",
-		series{`throttle_server_refusals_total{limiter="l"}`: "0x5 3+3x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"},
+		series{`throttle_server_refusals_total{limiter="l"}`: "0x5 5+5x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"},
 		series{`throttle_server_refusals_total{limiter="l"}`: "0+1x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"}},
 	"ThrottleWaitsTooLong": {"25m",
 		series{`throttle_wait_seconds_bucket{limiter="l", limit="a", le="30"}`: "0+80x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="60"}`: "0+100x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="+Inf"}`: "0+100x60"},
