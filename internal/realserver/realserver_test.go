@@ -140,8 +140,8 @@ func TestBarsAreReached(t *testing.T) {
 // alone is locked by a run that nothing else may disturb, and read-locked by the others.
 var alone sync.RWMutex
 
-// inThree fails the test if each of three runs misses its aim. The first is beside those of other tests, which share the processors
-// with it, and the others are alone. A run returns what it missed, or "".
+// inThree fails the test if each of three runs misses its aim. Two are beside those of other tests, which share the processors with
+// them, and the last is alone. A run returns what it missed, or "".
 func inThree(t *testing.T, run func() (missed string)) {
 	t.Helper()
 	in := func(lock sync.Locker) (missed string) {
@@ -149,7 +149,7 @@ func inThree(t *testing.T, run func() (missed string)) {
 		defer lock.Unlock()
 		return run()
 	}
-	for _, lock := range []sync.Locker{alone.RLocker(), &alone, &alone} {
+	for _, lock := range []sync.Locker{alone.RLocker(), alone.RLocker(), &alone} {
 		missed := in(lock)
 		if missed == "" {
 			return
