@@ -69,6 +69,7 @@ var missed = map[string]floor{
 	"HAProxy, all counted, tarpit 2 s: adaptive":                                 {share: 40, refused: 14, why: counted},
 	"HAProxy, all counted, 1 s: adaptive, 60 s":                                  {share: 90, refused: 1, why: counted},
 	"HAProxy, banned until quiet for 5 s: adaptive, 60 s":                        {share: 1, refused: 45, why: counted},
+	"rack-attack, Retry-After: hints":                                            {share: 80, refused: 4, why: unheard},
 	"rack-attack, Retry-After: adaptive":                                         {share: 80, refused: 1, why: busy},
 	"rack-attack, Retry-After: adaptive from 10/s, 60 s":                         {share: 87, why: fromBelow},
 	"express-rate-limit, draft-7: hints, 2 clients, 60 s":                        {share: 90, refused: 2, jain: 0.95, why: others},
