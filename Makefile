@@ -2,7 +2,7 @@
 # race detector), however busy it is. What depends on real time is in make long. .ci/run runs more.
 GO ?= go
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*' -not -path '*/node_modules/*')))
-SDKS := ./bench ./examples/sdk ./internal/heldback ./internal/sdktest
+SDKS := $(shell cat .ci/sdks)
 
 NODE_MODULES := internal/realserver/node/node_modules internal/heldback/node_modules
 

@@ -174,7 +174,8 @@ var alerts = map[string]struct {
 	// Two minutes after one that makes a server refuse 2.5 %.
 	"ThrottleServerStillRefuses": {"7m",
 		series{`throttle_server_refusals_total{limiter="l"}`: "0x5 5+5x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"},
-		series{`throttle_server_refusals_total{limiter="l"}`: "0+1x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"}},
+		series{`throttle_server_refusals_total{limiter="l"}`: "0+1x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60",
+			`throttle_server_refusals_total{limiter="few"}`: "0x5 1+1x60", `throttle_requests_total{limiter="few", outcome="granted"}`: "0+10x60"}},
 	"ThrottleWaitsTooLong": {"25m",
 		series{`throttle_wait_seconds_bucket{limiter="l", limit="a", le="30"}`: "0+80x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="60"}`: "0+100x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="+Inf"}`: "0+100x60"},
 		series{`throttle_wait_seconds_bucket{limiter="l", limit="a", le="30"}`: "0+95x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="60"}`: "0+100x60", `throttle_wait_seconds_bucket{limiter="l", limit="a", le="+Inf"}`: "0+100x60"}},

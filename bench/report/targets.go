@@ -217,8 +217,8 @@ func (t target) verdict(m *measurements, x float64) (string, bool) {
 // renderTargets returns TARGETS.md.
 func renderTargets(m *measurements) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Targets\n\nWritten by `make bench` and by `go run ./report -targets`, which measured this page at %s on %s: %s, %s × %s. Targets were set before the measurement. "+
-		"What is measured is the median of all rounds, and a target is missed if each of them misses it: on a shared machine a single round misses targets that a quiet one reaches. "+
+	fmt.Fprintf(&b, "# Targets\n\n`make bench` and `go run ./report -targets` write this page. It was measured at %s on %s: %s, %s × %s. Targets were set before the measurement. "+
+		"The figures are medians of all rounds, and a target is missed if each round misses it: on a shared machine a single round misses targets that a quiet one reaches. "+
 		"The time of a request is a share of another limiter's in the same round, because machines differ: where these targets were set, the x/time/rate wrapper took 91 ns.\n\n## In one process\n\n",
 		m.config["m-commit"], m.config["m-date"], m.config["m-shared"], m.config["m-cpus"], m.config["cpu"])
 	writeTargets(m, &b, targets(m))

@@ -28,7 +28,7 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	}
 	if retryAfter >= dearPause && (p > active/2 || c.dear(now)) && c.known() && !c.off.quota {
 		// A quota was spent too fast. The server gives more than it gave over work and pause, and less than was asked for.
-		r := halfway(min(c.current, max(c.worked/(active+p), sustained)), c.current)
+		r := Halfway(min(c.current, max(c.worked/(active+p), sustained)), c.current)
 		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
 		c.holdDear(now, active+p)
 	} else {
@@ -42,9 +42,9 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	c.cycled(meter.AddInstant(now, retryAfter))
 }
 
-// halfway returns a rate between one that was given and one that was refused: a window gives the one, and a bucket, which fills during
-// the pause, nearly the other. What errs by the same factor for both needs the fewest touches of the limit.
-func halfway(given, refused float64) float64 { return math.Sqrt(given * refused) }
+// Halfway returns the geometric mean of a rate that was given and one that was refused. A window gives the former, and a bucket, which
+// fills during the pause, nearly the latter: the mean errs by the same factor for both.
+func Halfway(given, refused float64) float64 { return math.Sqrt(given * refused) }
 
 // sustained returns the rate that the server gave in the last cycles of work and pause, together with the pause that begins now. A
 // single cycle may be short, or begin where most of a window was used up. What was sustained bounds how far a cut goes.

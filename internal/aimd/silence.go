@@ -82,7 +82,7 @@ func (c *controller) endSilence(now instant) {
 	c.forgetResponses()
 	switch {
 	case s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && c.known() && !c.off.quota:
-		r := halfway(min(c.ceiling, sustained), c.ceiling) // current was cut for the first refusals of the row
+		r := Halfway(min(c.ceiling, sustained), c.ceiling) // current was cut for the first refusals of the row
 		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
 		c.holdDear(now, active+dark)
 		c.set(CauseAlive, r)

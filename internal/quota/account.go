@@ -70,7 +70,7 @@ func NewAccount(s *Server, seed uint64) *Account {
 // Cover notes what limits requests besides the server.
 func (a *Account) Cover(o *Own) {
 	a.own, a.covered, a.adaptive = o.Rate, o.Rate > 0 || o.Adaptive, o.Adaptive
-	a.pace.most = max(o.Fastest, paceLeast)
+	a.pace.most = max(a.pace.most, o.Fastest, paceLeast) // other requests may have other limits, or none
 }
 
 // trusted reports whether the client has limits of its own, and none that learns. They are taken for right until a request is refused:
@@ -126,14 +126,14 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 }
 
 // Backoff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
-// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Refusals of requests that left before the last hold
-// was set belong to the event that the hold was set for.
+// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Refusals of requests that were sent before the last
+// hold was set belong to the event that the hold was set for.
 //
 // Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So they set no hold, and
 // requests are sent at the previous rate once one is accepted.
 //
-// A client with limits of its own is trusted until refusals come in a row. The first one sets no hold, but from then on requests leave
-// evenly, because some servers refuse requests that come too close together.
+// A client with limits of its own is trusted until refusals come in a row. The first one sets no hold, but from then on requests are
+// sent evenly, because some servers refuse requests that come too close together.
 func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 	if sentAt <= a.set {
 		return

@@ -3,6 +3,7 @@ package quota
 import (
 	"math"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -13,29 +14,29 @@ const (
 	paceIdle    = second              // a pace that is unused for longer is over
 	paceWait    = 10 * second         // a longer wait says no more about the rate
 	paceRest    = 10 * second         // what is longer between two requests counts as that
-	leastEven   = 600 * second        // for which requests of a client with limits of its own leave evenly after a refusal
+	leastEven   = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
 	mostEven    = 3600 * second       // to which further refusals double it
 	mostSpaced  = 4                   // refusals that do
 )
 
-// A pace lets requests leave one by one after a refusal that no quota explains, because nothing else tells a client which rate the
-// server accepts. It begins at the rate that was accepted before, with the wait counted in, and doubles every two seconds until the next
-// refusal. That rate was too much, and what was accepted since the one before is too little, because waits are counted in. So the next pace
-// is between them, at their geometric mean, and steady for twenty waits, which then take less than a twentieth of the time.
+// A pace sends requests one at a time after a refusal that no quota explains, because the client does not know which rate the server
+// accepts. It begins at the rate that was accepted before, with the wait counted in, and doubles every two seconds until the next
+// refusal. That rate was too high, and the rate that was accepted is too low, because waits are counted in. So the next pace is between
+// them, and steady for twenty waits, which then take less than a twentieth of the time.
 //
-// A client with limits of its own is right about the rate more often than about how many requests may come together. So its requests
-// leave no faster than its own limits allow in the mean, from the first refusal on.
+// A client with limits of its own is right about the rate more often than about how many requests may come together. So from the first
+// refusal on, its requests are sent no faster than the fastest of its limits allows in the mean.
 type pace struct {
-	next   meter.Instant // no request leaves before
+	next   meter.Instant // no request is sent before
 	rate   float64       // per second; 0: there is no pace
 	steady meter.Instant // from then on the rate doubles
-	last   meter.Instant // when the last request left
+	last   meter.Instant // when the last request was sent
 	given  float64       // requests that were accepted since from
 	from   meter.Instant // the beginning, or a time in the middle of the last cycles of work and wait
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
-	most   float64       // the rate of the fastest of the client's own limits, if it has any: the highest until evenly
+	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
-	spaced int8 // refusals for which requests leave evenly; 0: there was none
+	spaced int8 // refusals because of which requests are sent evenly; 0: there was none
 	worked bool // a request was accepted since the last wait
 }
 
@@ -68,7 +69,7 @@ func (p *pace) take(due meter.Instant) {
 	p.rate = 0
 }
 
-// space makes requests leave evenly from now on: for leastEven, and twice as long after each refusal in that time, or in as much after it.
+// space has requests sent evenly from now on: for leastEven, and twice as long after each refusal in that time, or in as much after it.
 func (p *pace) space(now meter.Instant) {
 	if p.spaced > 0 && now > meter.AddInstant(p.evenly, p.even()) {
 		p.spaced = 0
@@ -81,7 +82,7 @@ func (p *pace) space(now meter.Instant) {
 	p.next = max(p.next, meter.AddInstant(p.last, int64(1e9/p.most)))
 }
 
-// even returns for how long requests leave evenly after the last refusal.
+// even returns for how long requests are sent evenly after the last refusal.
 func (p *pace) even() int64 { return min(leastEven<<(p.spaced-1), mostEven) }
 
 func (p *pace) accepted(sentAt meter.Instant) {
@@ -110,7 +111,7 @@ func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
 	case a.own > 0 && isolated: // its own limit is trusted
 		p.rate = 0
 	case !p.over(sentAt):
-		p.rate, p.steady = math.Sqrt(sustained*p.at(sentAt)), meter.AddInstant(end, long)
+		p.rate, p.steady = aimd.Halfway(sustained, p.at(sentAt)), meter.AddInstant(end, long)
 	default:
 		p.rate, p.steady = sustained, meter.AddInstant(end, wait/2)
 	}

@@ -46,16 +46,11 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 	end2 := refuse(t, a, g, end+21*second)
 	require.Equal(t, 50.0, a.pace.at(end2), "it is more than twenty waits later")
 	burst(t, g, end2, 1)
-	sustained := a.pace.sustained(end2 + 3*second)
 	end3 := refuse(t, a, g, end2+2*second)
-	sustained *= float64(end2+3*second-a.from(end3)) / float64(end3-a.from(end3))
-	require.InDelta(t, math.Sqrt(50*sustained), a.pace.at(end3), 0.01)
+	require.InDelta(t, math.Sqrt(50*a.pace.sustained(end3)), a.pace.at(end3), 1e-9)
 	require.Equal(t, a.pace.at(end3), a.pace.at(end3+20*second))
 	require.Equal(t, 50.0, a.pace.at(end3+40*second), "and no more than its own")
 }
-
-// from returns when the cycles began that counted for a refusal whose wait ended at end.
-func (a *Account) from(end meter.Instant) meter.Instant { return end - 2*(end-a.pace.from) }
 
 // A pace ends when it is not used for a second, or is faster than any that matters. Of what is longer than ten seconds between two
 // requests, ten seconds count.
@@ -147,4 +142,7 @@ func TestRequestsOfAKnownLimitLeaveEvenlyForLongerAfterEachRefusal(t *testing.T)
 	a, _, _ := newFamilies()
 	a.Cover(&Own{Rate: 0.01, Fastest: 0.01})
 	require.Equal(t, paceLeast, a.pace.most, "at most a second apart")
+	a.Cover(&Own{Rate: 5, Fastest: 50})
+	a.Cover(&Own{})
+	require.Equal(t, 50.0, a.pace.most, "requests without limits of their own fall under the same account")
 }
