@@ -29,9 +29,9 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 		"by function": {0, []throttle.Option{bucket, throttle.WithCost(func(*http.Request) int64 { return 3 })}},
 		"three limits": {0, []throttle.Option{throttle.WithLimit(
 			throttle.Pace(many, time.Nanosecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour))}},
-		"five limits": {0, []throttle.Option{throttle.WithLimit(
+		"four limits": {0, []throttle.Option{throttle.WithLimit(
 			throttle.Pace(many, time.Nanosecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour),
-			throttle.TokenBucket(many, time.Second), throttle.TokenBucket(many, time.Minute))}},
+			throttle.TokenBucket(many, time.Second))}},
 		"adaptive": {0, []throttle.Option{throttle.WithAdaptive(throttle.AIMD{Initial: many})}},
 		"adaptive and two more, by host": {0, []throttle.Option{
 			throttle.WithAdaptive(throttle.AIMD{Initial: many}), throttle.WithKey(throttle.ByHost),

@@ -156,7 +156,7 @@ func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) 
 
 // arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is pending.
 func (t *Transport) arrive(req *http.Request) (p *bucket.Pending, resp *http.Response, far reach, err error) {
-	var some [6]bucket.Charge // of five limits and the gate
+	var some [bucket.FewCharges]bucket.Charge
 	a := admission{Paid: bucket.Paid{Charges: some[:0]}}
 	if most := len(t.limiter.policies); most > len(some) {
 		a.Charges = make([]bucket.Charge, 0, most)

@@ -20,13 +20,16 @@ type Charge struct {
 	Ghost   *Place       // see ghost.go; nil: paid is known
 }
 
+// FewCharges need no memory of their own: those of four limits and of the gate.
+const FewCharges = 5
+
 // A Grant is what the core knows of a request that was granted.
 type Grant struct {
 	Mark   Mark
 	Caller *Caller // where it was granted in its turn
 	Spent  uint8   // guarded by the lock: which of the calls below were made
 	n      uint8   // of the charges in room
-	room   [5]Charge
+	room   [FewCharges]Charge
 	More   []Charge // all of them, if room is too small or they were allocated elsewhere
 }
 
