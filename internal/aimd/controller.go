@@ -38,6 +38,7 @@ type controller struct {
 	heard, refused float64 // responses to requests that were sent since the last cut, and refusals among them
 	inFlight       int
 	rowFrom        uint64  // requests up to that say nothing of a silence
+	rowSeq         uint64  // of the first request of the row: a success of an earlier one does not end it
 	cost           float64 // mean of a request
 	used           meter.MeanRate
 
@@ -174,7 +175,10 @@ func (c *controller) ignore(now instant, t ticket) {
 }
 
 func (c *controller) succeeded(now instant, t ticket) {
-	c.row, c.okAt = 0, now
+	c.okAt = now
+	if t.seq > c.rowSeq {
+		c.row = 0
+	}
 	c.silence.okSince++
 	if t.at >= c.workedFrom {
 		c.worked += t.cost
@@ -192,6 +196,9 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		retryAfter = 0
 	}
 	if news || retryAfter <= 0 && t.seq > c.rowFrom {
+		if c.row == 0 {
+			c.rowSeq = t.seq
+		}
 		c.row += o.weight()
 	}
 	switch {

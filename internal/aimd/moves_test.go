@@ -289,6 +289,29 @@ func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	assert.False(t, c.dead(second-1, Throttled))
 }
 
+// Refusals come sooner than the responses to requests that were accepted before. Those are no news.
+func TestASuccessOfAnEarlierRequestDoesNotEndARowOfFailures(t *testing.T) {
+	rows := func(slow int) *controller { // the request that is accepted is the slow-th of the row
+		b := newBench(t, Config{Initial: 1000})
+		b.work(10, OK)
+		var tickets []ticket
+		for range rowOfDead + 1 {
+			tickets = append(tickets, b.send(b.now, 1))
+		}
+		for i, sent := range tickets {
+			if i != slow {
+				b.result(b.now, sent, Unavailable, 0, 0)
+			}
+			if i == rowOfDead/2 {
+				b.result(b.now, tickets[slow], OK, time.Second, 0)
+			}
+		}
+		return b.controller
+	}
+	assert.True(t, rows(0).silence.on)
+	assert.False(t, rows(1).silence.on, "the server has accepted one since the first failure")
+}
+
 func TestASilenceRemembersTheRateBeforeIt(t *testing.T) {
 	c := newController(Config{Initial: 100}, 0, 1)
 	c.ceiling, c.latency.smooth = 50, 1

@@ -65,6 +65,10 @@ func TestWhatARefusalHolds(t *testing.T) {
 			account: 10 * time.Second, quota: true, late: OfAccount,
 		},
 		"of the host": {hints: &Hints{Limited: true, Host: true, Wait: 10 * time.Second}, account: 10 * time.Second, host: 10 * time.Second, late: OfHost},
+		"of the host, because of an empty quota of the account": {
+			hints:   &Hints{Limited: true, Host: true, Global: true, Wait: 10 * time.Second, Quotas: []QuotaHint{empty}},
+			account: 10 * time.Second, quota: true, late: OfHost,
+		},
 		"of the host, for long": {
 			hints: &Hints{Limited: true, Host: true, Wait: time.Hour}, account: time.Hour, host: time.Minute, late: OfHost,
 		},

@@ -75,8 +75,8 @@ func TestSavedQuotasAreThoseOfWindowsThatGoOn(t *testing.T) {
 	require.False(t, ok, "it bounds nothing")
 }
 
-// A server that tells a reset of now has begun a window, or tells its resets wrongly.
-func TestAnEmptyQuotaThatResetsNowWaitsASecond(t *testing.T) {
+// Servers that round times down report 0 s for the last second of a window.
+func TestAnEmptyQuotaThatResetsNowIsShutForASecond(t *testing.T) {
 	_, g, _ := newFamilies()
 	asks(t, g, second, core(50, 0, 10*second))
 	g.Take(second+1, second+1, 1, true) // as one that left before it was known
@@ -86,12 +86,36 @@ func TestAnEmptyQuotaThatResetsNowWaitsASecond(t *testing.T) {
 	_, g, _ = newFamilies()
 	asks(t, g, second, core(50, 40, 10*second))
 	asks(t, g, 2*second, core(50, 0, 2*second))
-	requireReady(t, g, 2*second, 2*second) // no window ran dry: the next response tells
+	requireReady(t, g, 2*second, 3*second)
+
+	_, g, _ = newFamilies()
+	asks(t, g, second, core(50, 40, 1500*second/1000))
+	asks(t, g, second+1, core(50, 0, second+1))
+	requireReady(t, g, second+1, 1500*second/1000) // the earliest time that was reported
 
 	_, g, _ = newFamilies()
 	asks(t, g, 0, core(50, 0, 10*second))
 	asks(t, g, 10*second, core(50, 0, 10*second)) // perhaps of the window that is over now
 	requireReady(t, g, 10*second, 10*second)
+
+	_, g, _ = newFamilies()
+	for range 10 { // a bucket, from which nothing can be learned about a time
+		asks(t, g, second, core(50, 40, 10*second))
+	}
+	asks(t, g, 2*second, core(50, 0, 2*second))
+	requireReady(t, g, 2*second, 2*second)
+}
+
+// A server that reports the time until a bucket is full, or has room, reports 0 s again and again when little is missing. What is left
+// counts then, as long as nobody knows until when.
+func TestAQuotaThatWasEmptyIsOpenWhenMuchIsLeft(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, second, core(50, 0, 2*second))
+	requireReady(t, g, second, 2*second)
+	asks(t, g, 2*second, core(50, 48, 2*second))
+	require.False(t, a.quotas[0].awaited)
+	sends(t, g, 2*second, 48) // more than one at a time
+	requireWaits(t, g, 2*second)
 }
 
 func TestALimitOfZeroLeavesNothing(t *testing.T) {

@@ -131,3 +131,25 @@ func TestOnlyARefusalMakesAKnownRateSpread(t *testing.T) {
 	}
 	requireReady(t, g, 600*second, 600*second)
 }
+
+func TestAQuotaThatRefillsExplainsNoRefusal(t *testing.T) {
+	for name, c := range map[string]struct {
+		lefts     []int64
+		counted   bool
+		explained bool
+	}{
+		"that was never reported":          {nil, true, true},
+		"a window":                         {[]int64{49, 48, 47, 46, 45}, true, true},
+		"a bucket":                         {[]int64{40, 40, 40, 40, 40}, true, false},
+		"tokens, which nobody sees refill": {[]int64{40, 40, 40, 40, 40}, false, true},
+	} {
+		a, g, _ := newFamilies()
+		for _, left := range c.lefts {
+			asks(t, g, second, Tell{Name: "core", Limit: 50, Left: left, Reset: 10 * second, Counted: c.counted})
+		}
+		sends(t, g, 2*second, 1)
+		tells := []Tell{{Name: "core", Limit: 50, Reset: 10 * second, Counted: c.counted, Refused: true}}
+		g.Answered(2*second, 2*second, false, tells)
+		assert.Equal(t, c.explained, a.Explains(&Reading{Explained: true, tells: tells}), name)
+	}
+}

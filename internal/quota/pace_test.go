@@ -126,6 +126,36 @@ func TestPaceAfterARefusal(t *testing.T) {
 	}
 }
 
+// The response to a request that was sent before a wait does not show that the server accepts requests after it.
+func TestARateIsNotLoweredBeforeARequestIsAcceptedAfterAWait(t *testing.T) {
+	a, g, _ := newFamilies()
+	burst(t, g, second, 10)
+	sends(t, g, 2*second-1, 1) // it takes its time
+	end := refuse(t, a, g, 2*second)
+	r := a.pace.rate
+	g.Answered(end, 2*second-1, true, nil)
+	end = refuse(t, a, g, end)
+	require.Equal(t, r, a.pace.rate)
+	require.GreaterOrEqual(t, a.pace.steady, end, "it does not grow before")
+	asks(t, g, end)
+	refuse(t, a, g, end+2*second)
+	require.NotEqual(t, r, a.pace.rate)
+}
+
+// A limit that learns spreads its requests itself.
+func TestOnlyRequestsOfAKnownLimitLeaveEvenly(t *testing.T) {
+	for _, adaptive := range []bool{false, true} {
+		a, g, _ := newFamilies()
+		a.Cover(&Own{Rate: 50, Fastest: 50, Adaptive: adaptive})
+		burst(t, g, second, 1)
+		end := refuse(t, a, g, 2*second)
+		require.Equal(t, !adaptive, a.pace.evenly > end)
+		if !adaptive {
+			require.Equal(t, a.pace.evenly+paceIdle, fullAt(g), "until then it is not forgotten for nothing")
+		}
+	}
+}
+
 // Each refusal doubles the time in which requests leave evenly, unless there was none for as long.
 func TestRequestsOfAKnownLimitLeaveEvenlyForLongerAfterEachRefusal(t *testing.T) {
 	p := pace{most: 50}

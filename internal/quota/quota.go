@@ -175,12 +175,12 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	if sentAt < q.turn && left <= q.before && t.Reset <= q.turn+sameWindow+now-sentAt && !t.Refused {
 		return // it tells of the previous window
 	}
-	if t.Reset <= now { // the window ends about now
-		if !q.scarce || q.reset == meter.Never {
+	if t.Reset <= now { // the window ends within a second, because many servers round the time down
+		if !q.scarce && !q.flow.forecasts() {
 			return
 		}
-		if t.Reset = meter.Never; left == 0 {
-			t.Reset, t.Refused = now+second, true
+		if t.Reset = meter.Never; left == 0 && q.reset < meter.Never {
+			t.Reset = min(now+second, q.reset)
 		}
 	}
 	q.length.hear(now, sentAt, left, q.limit)
@@ -201,6 +201,7 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 	learn := first || news || left <= q.told
 	switch {
 	case t.Reset == meter.Never:
+		q.awaited = q.awaited && !first
 	case first && !t.Refused:
 		q.reset, q.awaited = t.Reset, false
 		if !q.account.Off.Length {
