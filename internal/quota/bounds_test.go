@@ -110,6 +110,9 @@ func TestAnEmptyQuotaThatResetsNowIsShutForASecond(t *testing.T) {
 // counts then, as long as nobody knows until when.
 func TestAQuotaThatWasEmptyIsOpenWhenMuchIsLeft(t *testing.T) {
 	a, g, _ := newFamilies()
+	for range 10 {
+		asks(t, g, second, core(50, 40, 2*second))
+	}
 	asks(t, g, second, core(50, 0, 2*second))
 	requireReady(t, g, second, 2*second)
 	asks(t, g, 2*second, core(50, 48, 2*second))

@@ -180,7 +180,7 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 			return
 		}
 		if t.Reset = meter.Never; left == 0 && q.reset < meter.Never {
-			t.Reset = min(now+second, q.reset)
+			t.Reset = now + second
 		}
 	}
 	q.length.hear(now, sentAt, left, q.limit)
