@@ -77,12 +77,15 @@ func (c *controller) measure(now instant, t ticket, s float64) {
 	if took := seconds(now - l.from); l.n >= leastRound && took >= max(least, l.smooth) {
 		done := float64(l.done) * c.cost / took
 		median, n := l.endRound(now)
-		l.from, l.fromSeq, l.done, l.n = now, c.seq, 0, 0
+		l.begin(now, c.seq)
 		if !c.silence.on && !c.off.latency {
 			c.judge(now, median, n, min(c.current, done))
 		}
 	}
 }
+
+// begin begins a round after the request of that number.
+func (l *latency) begin(at instant, seq uint64) { l.from, l.fromSeq, l.done, l.n = at, seq, 0, 0 }
 
 // endRound returns the median and the size of the sample, and learns from them.
 func (l *latency) endRound(now instant) (median, n float64) {

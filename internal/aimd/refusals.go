@@ -101,6 +101,7 @@ func (c *controller) pause(now instant, d int64) {
 	if until > c.pausedUntil {
 		c.pausedUntil, c.workedFrom, c.worked, c.whole = until, until, 0, true
 		c.used.At = max(c.used.At, until)
+		c.latency.begin(until, c.seq) // what is completed per second says nothing of a server that is not asked
 	}
 }
 

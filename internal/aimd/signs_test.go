@@ -260,6 +260,19 @@ func TestARoundHasSixteenOfItsOwnResponses(t *testing.T) {
 }
 
 // The rate is tokens, so what was completed is counted in tokens too.
+// A round that began before a pause of 8 s would show a tenth of what the server completes.
+func TestARoundBeginsAgainAfterAPause(t *testing.T) {
+	c := at100(Config{})
+	c.answers(second, 15, 0.1)
+	c.pause(second, 8*second)
+	end := c.pausedUntil
+	assert.Zero(t, c.latency.n)
+	assert.Equal(t, end, c.latency.from)
+	c.latency.medians.now, c.latency.full = 0.1, true
+	c.answers(end+second, 16, 1)
+	assert.InDelta(t, 16, c.ceiling, 1e-9, "16 in a second")
+}
+
 func TestARoundTellsTheTokensThatWereCompleted(t *testing.T) {
 	c := at100(Config{})
 	c.cost, c.latency.medians.now, c.latency.full = 4, 0.1, true
