@@ -94,7 +94,7 @@ func (a *Account) Refused(now, sentAt meter.Instant, d int64, host, explained bo
 	if news {
 		a.row()
 	}
-	if most := second << longestBack; d < most && a.refusals > 2 { // what waited for so long was refused again and again
+	if most := second << longestBack; explained && d < most && a.refusals > 2 { // the quota resets later than the server says
 		d = min(d<<(a.refusals-2), most)
 	}
 	a.hold(now, sentAt, d, host, news && !explained)
