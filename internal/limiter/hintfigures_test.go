@@ -126,7 +126,7 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 		{"a refusal that a quota explains cuts no rate", quota.Rules{Explain: true}, "clock, exact", adaptiveTwice, 5, 0, fair, 0.02},
 		{"what is left bounds a known limit only when it is nothing", quota.Rules{Covered: true}, "clock, exact", known, 1, time.Second, goodput, 0.05},
 		{"within a window the earliest reset counts", quota.Rules{Least: true}, "express draft-6", hintsAlone, 1, 0, goodput, 0.05},
-		{"after a window that ran dry what is left is spread", quota.Rules{Spread: true}, "express draft-6", hintsAlone, 2, 0, fair, 0.2},
+		{"after a window that ran dry what is left is spread", quota.Rules{Spread: true}, "express draft-6", hintsAlone, 2, 0, fair, 0.1},
 		{"the first bare refusal of a known limit sets no hold", quota.Rules{First: true}, "nginx no burst, bare", knownAt50, 1, 0, used, 0.1},
 		{"a pace after a refusal that no quota explains", quota.Rules{Pace: true}, "haproxy, Retry-After 1", hintsAlone, 1, 0, goodput, 0.1},
 	} {
