@@ -299,7 +299,7 @@ func isEmpty(req *http.Request, resp *http.Response) bool {
 
 func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	w := &quota.Hints{
-		Limited: s.Limited, Wait: s.Wait.Value,
+		Limited: s.Limited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
 		Host:   status == http.StatusServiceUnavailable || status == 529,
 		Global: s.Scope == "global",
 	}

@@ -26,9 +26,9 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 	if a.Hints != nil {
 		hints = l.readLocked(a.Hints, now)
 	}
-	explained := hints.Explained
+	explained, wait := hints.Explained, a.RetryAfter()
 	if g := gateOf(charges); g != nil {
-		explained = g.Account.Explains(&hints)
+		explained, wait = g.Account.Explains(&hints), g.Account.Wait(now, &hints)
 	}
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
@@ -42,7 +42,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(bucket.Learner)
-			held = l.answeredLocked(c, m, g.Mark.At, &o, now)
+			held = l.answeredLocked(c, m, g.Mark.At, &o, wait, now)
 			if c.Limit.Frees {
 				l.endLocked(g, c, a, now)
 			} else {
@@ -100,7 +100,7 @@ func (l *Core) endLocked(g *bucket.Grant, c *bucket.Charge, a *bucket.Answer, no
 }
 
 // answeredLocked passes the outcome to the controller of a bucket, and returns for how long the key is held because of it.
-func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Instant, a *bucket.Answer, now meter.Instant) (held time.Duration) {
+func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Instant, a *bucket.Answer, wait time.Duration, now meter.Instant) (held time.Duration) {
 	o := a.Outcome
 	switch {
 	case c.Outcome != 0:
@@ -109,7 +109,7 @@ func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Ins
 		o = aimd.Forbidden
 	}
 	paused := m.HeldUntil()
-	c.Paid = m.Answered(now, c.Paid, sent, c.Cost, o, a.RetryAfter())
+	c.Paid = m.Answered(now, c.Paid, sent, c.Cost, o, wait)
 	if a.Unsent && !c.Settled && !c.Limit.Frees {
 		m.Refund(c.Paid, now, c.Cost)
 		c.Limit.Counts.Gave(c.Cost)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -125,9 +126,26 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 	}
 }
 
-// Backoff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
-// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Refusals of requests that were sent before the last
-// hold was set belong to the event that the hold was set for.
+// few returns how long eight requests take at the rate that was accepted, from 1/8 s to 1 s.
+func (a *Account) few(now meter.Instant) int64 {
+	return min(max(int64(8e9/max(a.pace.rate, a.pace.sustained(now))), second/8), second)
+}
+
+// Wait returns for how long a refusal asks the client to stay away. The reset of a quota that was seen to refill asks for nothing: the
+// server accepts a request long before.
+func (a *Account) Wait(now meter.Instant, r *Reading) time.Duration {
+	switch {
+	case r.Hints == nil:
+		return 0
+	case !r.Hints.Asked && !a.Off.Flow && a.refusedBy(r, func(q *quota) bool { return q.counted && q.flow.refills() }):
+		return min(r.Hints.Wait, time.Duration(a.few(now)))
+	}
+	return r.Hints.Wait
+}
+
+// Backoff takes a refusal without a known wait. It holds the account for as long as a few requests take, times two for each refusal
+// before it in the row, at most 64 s. Refusals of requests that were sent before the last hold was set belong to the event that the hold
+// was set for.
 //
 // Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So they set no hold, and
 // requests are sent at the previous rate once one is accepted.
@@ -150,8 +168,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 	case bare != NotBare && a.asking:
 		a.set, a.pace.next = now, meter.AddInstant(now, second)
 	default:
-		few := int64(8e9 / max(a.pace.rate, a.pace.sustained(now)))
-		a.hold(now, sentAt, min(min(max(few, second/8), second)<<n, second<<longestBack), false, true)
+		a.hold(now, sentAt, min(a.few(now)<<n, second<<longestBack), false, true)
 	}
 }
 
@@ -220,10 +237,13 @@ func (a *Account) Knows(name string) bool {
 
 // Explains reports whether an empty quota explains a refusal with these hints, so that it is no news of a learned rate.
 func (a *Account) Explains(r *Reading) bool {
-	return r.Explained && !a.Off.Explain && slices.ContainsFunc(r.tells, func(t Tell) bool {
-		return t.Refused && slices.ContainsFunc(a.quotas, func(q *quota) bool {
-			return q.name == t.Name && !q.blind() && (!q.counted || q.flow.left < 0 || q.flow.forecasts())
-		})
+	return !a.Off.Explain && a.refusedBy(r, func(q *quota) bool { return !q.blind() && !(q.counted && q.flow.refills()) })
+}
+
+// refusedBy reports whether a refusal reports that a quota of this kind is empty.
+func (a *Account) refusedBy(r *Reading, kind func(*quota) bool) bool {
+	return r.Explained && slices.ContainsFunc(r.tells, func(t Tell) bool {
+		return t.Refused && slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == t.Name && kind(q) })
 	})
 }
 

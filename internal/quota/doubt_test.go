@@ -46,9 +46,11 @@ func TestARefusalConfirmsAClaim(t *testing.T) {
 	requireReady(t, g, 20*second, 60*second)
 	require.Equal(t, -(confirmed*(60*second-now-milli) - patience), a.doubt.spent)
 
-	now = 60 * second
-	g.Take(now, now, 1, true)
-	g.Answered(now+milli, now, true, []Tell{core(100, 0, 120*second)})
+	for _, left := range []int64{99, 0} {
+		now = max(now+second, g.Ready(60*second, 0, 1))
+		g.Take(now, now, 1, true)
+		g.Answered(now+milli, now, true, []Tell{core(100, left, 120*second)})
+	}
 	requireReady(t, g, now+milli, 120*second) // believed without a refusal
 }
 

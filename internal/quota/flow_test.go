@@ -3,6 +3,7 @@ package quota
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -152,4 +153,137 @@ func TestAQuotaThatRefillsExplainsNoRefusal(t *testing.T) {
 		g.Answered(2*second, 2*second, false, tells)
 		assert.Equal(t, c.explained, a.Explains(&Reading{Explained: true, tells: tells}), name)
 	}
+}
+
+// A window ends at one instant, whatever is left of it, but every request puts off when a bucket is full again.
+func TestAResetThatMovesIsOfAQuotaThatRefills(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		reset   meter.Instant // as reported by the second response, a second after the first
+		took    int64         // until that came
+		refills bool
+	}{
+		{"the same", 60 * second, 0, false},
+		{"rounded otherwise", 62 * second, 0, false},
+		{"later", 62*second + 1, 0, true},
+		{"rounded otherwise, before the server worked on it", 92 * second, 30 * second, false},
+		{"later, before the server worked on it", 92*second + 1, 30 * second, true},
+		{"unknown", meter.Never, 0, false},
+		{"earlier", 30 * second, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			a.Cover(&Own{Adaptive: true})
+			asks(t, g, 0, core(50, 49, 60*second))
+			sends(t, g, second, 1)
+			g.Answered(second+c.took, second, true, []Tell{core(50, 48, c.reset)})
+			assert.Equal(t, c.refills, a.quotas[0].flow.refills())
+			assert.Equal(t, c.refills, a.quotas[0].blind())
+		})
+	}
+
+	a, g, _ := newFamilies()
+	a.Cover(&Own{Adaptive: true})
+	asks(t, g, 0, core(50, 49, 60*second))
+	sends(t, g, second, 1)
+	refused := core(50, 0, 90*second)
+	refused.Refused = true
+	g.Answered(second, second, false, []Tell{refused})
+	assert.False(t, a.quotas[0].flow.refills(), "a refusal may ask for more than the reset")
+
+	a, g, _ = newFamilies()
+	asks(t, g, 0, core(50, 40, 60*second))
+	g.Hear(0, meter.Never-1, []Tell{core(50, 40, 61*second)})
+	assert.False(t, a.quotas[0].flow.refills(), "as a body reports it")
+}
+
+// A window begins with nearly all of it left. Other clients may use it up, but not within a second.
+func TestAWindowThatDoesNotBeginIsOfAQuotaThatRefills(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		late    int64 // the first request after the reset
+		left    int64
+		lasts   int64 // the time until the next reset, as reported
+		refills bool
+	}{
+		{"nothing is left", 0, 0, 60 * second, true},
+		{"a quarter is left", second, 12, 60 * second, true},
+		{"more is left", 0, 13, 60 * second, false},
+		{"others had time", second + 1, 0, 60 * second, false},
+		{"the reset was early, and is corrected", 0, 0, 2 * second, false},
+		{"just more than that", 0, 0, 2*second + 1, true},
+		{"no reset is known", 0, 0, 0, false},
+	} {
+		for name, accepted := range map[string]bool{"accepted": true, "refused": false} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				a, g, _ := newFamilies()
+				a.Cover(&Own{Adaptive: true})
+				asks(t, g, 0, core(50, 0, 10*second))
+				requireReady(t, g, second, 10*second)
+				now := 10*second + c.late
+				told := core(50, c.left, now+c.lasts)
+				if c.lasts == 0 {
+					told.Reset = meter.Never
+				}
+				told.Refused = !accepted && c.left == 0
+				sends(t, g, now, 1)
+				g.Answered(now, now, accepted, []Tell{told})
+				assert.Equal(t, c.refills, a.quotas[0].flow.refills())
+			})
+		}
+	}
+}
+
+// Where a quota refills, a client without limits of its own waits for its reset until a refusal begins a pace, which is faster.
+func TestAPaceDecidesWhereAQuotaRefills(t *testing.T) {
+	a, g, _ := newFamilies()
+	for i := range meter.Instant(8) {
+		asks(t, g, i*second, core(50, 1, i*second+60*second))
+	}
+	asks(t, g, 8*second, core(50, 0, 60*second))
+	requireReady(t, g, 9*second, 60*second)
+	a.pace.rate, a.pace.steady = 10, 100*second
+	now := g.Ready(9*second, 0, 1)
+	assert.LessOrEqual(t, now, 8*second+spreadOver, "what is left is spread")
+	asks(t, g, now, core(50, 0, 60*second))
+
+	a, g, _ = newFamilies()
+	for i := range meter.Instant(8) {
+		asks(t, g, i*second, core(50, 8-i, 60*second))
+	}
+	asks(t, g, 8*second, core(50, 0, 60*second))
+	a.pace.rate, a.pace.steady = 10, 100*second
+	requireReady(t, g, 9*second, 60*second) // a window does not
+}
+
+// A refusal that reports only the reset of a quota that refills asks for a wait of a few requests.
+func TestTheResetOfAQuotaThatRefillsIsNoWait(t *testing.T) {
+	wait := func(asked, counted bool, lefts ...int64) time.Duration {
+		a, g, _ := newFamilies()
+		for i, left := range lefts {
+			now := meter.Instant(i) * second / 20
+			sends(t, g, now, 1)
+			g.Answered(now, now, true, []Tell{{Name: "core", Limit: 50, Left: left, Reset: 60 * second, Counted: counted}})
+		}
+		now := second / 2
+		refused := Tell{Name: "core", Limit: 50, Reset: 60 * second, Counted: counted, Refused: true}
+		sends(t, g, now, 1)
+		g.Answered(now, now, false, []Tell{refused})
+		h := &Hints{Limited: true, Wait: time.Minute, Asked: asked}
+		r := Reading{Hints: h, Explained: true, tells: []Tell{refused}}
+		got := a.Wait(now, &r)
+		h.Wait = time.Millisecond
+		assert.Equal(t, h.Wait, a.Wait(now, &r), "it is never longer")
+		return got
+	}
+	bucket, window := []int64{40, 40, 40, 40, 40, 40, 40, 40, 40, 40}, []int64{49, 48, 47, 46, 45, 44, 43, 42, 41, 40}
+	assert.Equal(t, 400*time.Millisecond, wait(false, true, bucket...), "eight requests, of 10 in half a second")
+	assert.Equal(t, time.Minute, wait(false, true, window...))
+	assert.Equal(t, time.Minute, wait(true, true, bucket...), "the server asks for it")
+	assert.Equal(t, time.Minute, wait(false, false, bucket...), "of tokens nobody knows how they come back")
+	assert.Equal(t, time.Minute, wait(false, true), "no accepted response has named it")
+
+	a, _, _ := newFamilies()
+	assert.Zero(t, a.Wait(0, &Reading{}))
+	assert.Equal(t, time.Second, a.Wait(0, &Reading{Hints: &Hints{Limited: true, Wait: time.Second}}))
 }

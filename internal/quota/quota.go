@@ -105,7 +105,8 @@ func (q *quota) fits() bool {
 }
 
 // blind reports whether responses have not shown yet that the quota decides when requests are accepted. Then it neither stops
-// requests nor explains refusals. A client with a limit of its own, which is seldom refused, believes a quota that only refusals report.
+// requests nor explains refusals. A client without limits of its own believes it until a refusal begins a pace. A client with a limit of
+// its own, which is seldom refused, believes a quota that only refusals report.
 func (q *quota) blind() bool {
 	switch {
 	case !q.counted || q.account.Off.Flow:
@@ -113,7 +114,7 @@ func (q *quota) blind() bool {
 	case q.flow.left == onlyRefused:
 		return q.account.adaptive || q.account.own == 0 && q.name == Unnamed
 	}
-	return q.account.covered && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.adaptive)
+	return (q.account.covered || q.account.pace.rate > 0) && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.adaptive)
 }
 
 // kept reports whether all that is left is for other clients. This is no claim of the server, so nothing can confirm it.
@@ -199,6 +200,9 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 		}
 	}
 	learn := first || news || left <= q.told
+	if !q.isWindow(now, sentAt, left, t, first) {
+		q.flow.contradicted()
+	}
 	switch {
 	case t.Reset == meter.Never:
 		q.awaited = q.awaited && !first
@@ -220,6 +224,18 @@ func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
 		q.learn(q.low, now)
 		q.scarce = q.scarce || t.Refused
 	}
+}
+
+// isWindow reports whether a response is what a window would report: it ends when it was reported to end, and the next one does not begin
+// with little left. Servers round by a second, and may report before they work on a request.
+func (q *quota) isWindow(now, sentAt meter.Instant, left int64, t *Tell, first bool) bool {
+	switch {
+	case t.Reset == meter.Never:
+		return true
+	case first:
+		return !q.awaited || sentAt > q.turn+sameWindow || left > q.limit/4 || t.Reset <= now+2*sameWindow
+	}
+	return t.Refused || t.Reset-max(0, now-sentAt) <= meter.AddInstant(q.reset, 2*sameWindow)
 }
 
 // begin takes the first response of a window, to a request that left at sentAt.
