@@ -28,7 +28,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 	}
 	explained, wait := hints.Explained, a.RetryAfter()
 	if g := gateOf(charges); g != nil {
-		explained, wait = g.Account.Explains(&hints), g.Account.Wait(now, &hints)
+		explained, wait = g.Account.Explains(&hints), g.Account.Wait(&hints)
 	}
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)

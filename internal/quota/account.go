@@ -47,6 +47,7 @@ type Account struct {
 	Off      Rules // switched off by tests
 	covered  bool  // own limits or an Adaptive one decide how fast requests go
 	adaptive bool  // an Adaptive limit does
+	slots    bool  // a limit learns how many requests may be in flight
 	asking   bool  // refusals came in a row: one request a second is sent until one is accepted
 	refusals int8  // in a row, each of a request sent after the last event
 	server   *Server
@@ -70,7 +71,7 @@ func NewAccount(s *Server, seed uint64) *Account {
 
 // Cover notes what limits requests besides the server.
 func (a *Account) Cover(o *Own) {
-	a.own, a.covered, a.adaptive = o.Rate, o.Rate > 0 || o.Adaptive, o.Adaptive
+	a.own, a.covered, a.adaptive, a.slots = o.Rate, o.Rate > 0 || o.Adaptive, o.Adaptive, o.Slots
 	a.pace.most = max(a.pace.most, o.Fastest, paceLeast) // other requests may have other limits, or none
 }
 
@@ -126,26 +127,19 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 	}
 }
 
-// few returns how long eight requests take at the rate that was accepted, from 1/8 s to 1 s.
-func (a *Account) few(now meter.Instant) int64 {
-	return min(max(int64(8e9/max(a.pace.rate, a.pace.sustained(now))), second/8), second)
-}
-
-// Wait returns for how long a refusal asks the client to stay away. The reset of a quota that was seen to refill asks for nothing: the
-// server accepts a request long before.
-func (a *Account) Wait(now meter.Instant, r *Reading) time.Duration {
-	switch {
-	case r.Hints == nil:
+// Wait returns for how long a refusal asks the client to stay away. The reset of a quota that was seen to refill is not that: the server
+// accepts a request long before, unless it has refused several in a row.
+func (a *Account) Wait(r *Reading) time.Duration {
+	h := r.Hints
+	if h == nil || !h.Asked && a.refusals < 3 && a.refusedBy(r, func(q *quota) bool { return q.blind() && q.flow.refills() }) {
 		return 0
-	case !r.Hints.Asked && !a.Off.Flow && a.refusedBy(r, func(q *quota) bool { return q.counted && q.flow.refills() }):
-		return min(r.Hints.Wait, time.Duration(a.few(now)))
 	}
-	return r.Hints.Wait
+	return h.Wait
 }
 
-// Backoff takes a refusal without a known wait. It holds the account for as long as a few requests take, times two for each refusal
-// before it in the row, at most 64 s. Refusals of requests that were sent before the last hold was set belong to the event that the hold
-// was set for.
+// Backoff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
+// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Refusals of requests that were sent before the last
+// hold was set belong to the event that the hold was set for.
 //
 // Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So they set no hold, and
 // requests are sent at the previous rate once one is accepted.
@@ -168,7 +162,8 @@ func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 	case bare != NotBare && a.asking:
 		a.set, a.pace.next = now, meter.AddInstant(now, second)
 	default:
-		a.hold(now, sentAt, min(a.few(now)<<n, second<<longestBack), false, true)
+		few := int64(8e9 / max(a.pace.rate, a.pace.sustained(now)))
+		a.hold(now, sentAt, min(min(max(few, second/8), second)<<n, second<<longestBack), false, true)
 	}
 }
 

@@ -149,7 +149,7 @@ func (g *Gate) weigh(h *Hints, rep *Report, now meter.Instant) {
 // refuse takes a refusal. If a limit of the client learns its rate, that limit decides about it. It reports whether a hold was taken
 // back.
 func (g *Gate) refuse(h *Hints, rep *Report, now meter.Instant) (lifted bool) {
-	a, d := g.Account, int64(g.Account.Wait(now, &rep.Reading))
+	a, d := g.Account, int64(g.Account.Wait(&rep.Reading))
 	a.doubt.refused(now, g.claims(now))
 	explained := a.Explains(&rep.Reading)
 	switch {

@@ -256,34 +256,46 @@ func TestAPaceDecidesWhereAQuotaRefills(t *testing.T) {
 	requireReady(t, g, 9*second, 60*second) // a window does not
 }
 
-// A refusal that reports only the reset of a quota that refills asks for a wait of a few requests.
+// A refusal that reports only the reset of a quota that refills asks for no wait, unless the server has refused several in a row.
 func TestTheResetOfAQuotaThatRefillsIsNoWait(t *testing.T) {
-	wait := func(asked, counted bool, lefts ...int64) time.Duration {
+	bucket, window := []int64{40, 40, 40, 40, 40, 40}, []int64{49, 48, 47, 46, 45, 44}
+	for name, c := range map[string]struct {
+		lefts     []int64
+		uncounted bool
+		own       Own
+		asked     bool
+		row       int8
+		wait      time.Duration
+	}{
+		"a bucket":                             {lefts: bucket, own: Own{Adaptive: true}},
+		"and the server asks for it":           {lefts: bucket, own: Own{Adaptive: true}, asked: true, wait: time.Minute},
+		"of tokens":                            {lefts: bucket, own: Own{Adaptive: true}, uncounted: true, wait: time.Minute},
+		"refused twice":                        {lefts: bucket, own: Own{Rate: 10}, row: 2},
+		"refused three times":                  {lefts: bucket, own: Own{Rate: 10}, row: 3, wait: time.Minute},
+		"a client without limits":              {lefts: bucket, wait: time.Minute},
+		"a limit in flight":                    {lefts: bucket, own: Own{Slots: true}, wait: time.Minute},
+		"a window":                             {lefts: window, own: Own{Adaptive: true}, wait: time.Minute},
+		"no accepted response has reported it": {own: Own{Adaptive: true}, wait: time.Minute},
+	} {
 		a, g, _ := newFamilies()
-		for i, left := range lefts {
-			now := meter.Instant(i) * second / 20
-			sends(t, g, now, 1)
-			g.Answered(now, now, true, []Tell{{Name: "core", Limit: 50, Left: left, Reset: 60 * second, Counted: counted}})
+		a.Cover(&c.own)
+		told := Tell{Name: "core", Limit: 50, Reset: 60 * second, Counted: !c.uncounted}
+		for _, told.Left = range c.lefts {
+			asks(t, g, second, told)
 		}
-		now := second / 2
-		refused := Tell{Name: "core", Limit: 50, Reset: 60 * second, Counted: counted, Refused: true}
-		sends(t, g, now, 1)
-		g.Answered(now, now, false, []Tell{refused})
-		h := &Hints{Limited: true, Wait: time.Minute, Asked: asked}
-		r := Reading{Hints: h, Explained: true, tells: []Tell{refused}}
-		got := a.Wait(now, &r)
-		h.Wait = time.Millisecond
-		assert.Equal(t, h.Wait, a.Wait(now, &r), "it is never longer")
-		return got
+		sends(t, g, 2*second, 1)
+		told.Left, told.Refused = 0, true
+		g.Answered(2*second, 2*second, false, []Tell{told})
+		a.refusals = c.row
+		h := &Hints{Limited: true, Wait: time.Minute, Asked: c.asked}
+		assert.Equal(t, c.wait, a.Wait(&Reading{Hints: h, Explained: true, tells: []Tell{told}}), name)
+		if c.lefts != nil && !c.asked && !c.uncounted && c.row == 0 && !c.own.Slots {
+			a.pace.rate = 10
+			assert.Equal(t, c.lefts[0] == c.lefts[1], a.Wait(&Reading{Hints: h, Explained: true, tells: []Tell{told}}) == 0, "%s, after a refusal", name)
+		}
 	}
-	bucket, window := []int64{40, 40, 40, 40, 40, 40, 40, 40, 40, 40}, []int64{49, 48, 47, 46, 45, 44, 43, 42, 41, 40}
-	assert.Equal(t, 400*time.Millisecond, wait(false, true, bucket...), "eight requests, of 10 in half a second")
-	assert.Equal(t, time.Minute, wait(false, true, window...))
-	assert.Equal(t, time.Minute, wait(true, true, bucket...), "the server asks for it")
-	assert.Equal(t, time.Minute, wait(false, false, bucket...), "of tokens nobody knows how they come back")
-	assert.Equal(t, time.Minute, wait(false, true), "no accepted response has named it")
 
 	a, _, _ := newFamilies()
-	assert.Zero(t, a.Wait(0, &Reading{}))
-	assert.Equal(t, time.Second, a.Wait(0, &Reading{Hints: &Hints{Limited: true, Wait: time.Second}}))
+	assert.Zero(t, a.Wait(&Reading{}))
+	assert.Equal(t, time.Second, a.Wait(&Reading{Hints: &Hints{Limited: true, Wait: time.Second}}))
 }

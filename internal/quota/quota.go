@@ -114,7 +114,7 @@ func (q *quota) blind() bool {
 	case q.flow.left == onlyRefused:
 		return q.account.adaptive || q.account.own == 0 && q.name == Unnamed
 	}
-	return (q.account.covered || q.account.pace.rate > 0) && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.adaptive)
+	return (q.account.covered || q.account.pace.rate > 0 && !q.account.slots) && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.adaptive)
 }
 
 // kept reports whether all that is left is for other clients. This is no claim of the server, so nothing can confirm it.
