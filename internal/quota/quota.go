@@ -233,7 +233,7 @@ func (q *quota) isWindow(now, sentAt meter.Instant, left int64, t *Tell, first b
 	case t.Reset == meter.Never:
 		return true
 	case first:
-		return !q.awaited || sentAt > q.turn+sameWindow || left > q.limit/4 || t.Reset <= now+2*sameWindow
+		return sentAt > q.turn+sameWindow || left > q.limit/4 || t.Reset <= now+2*sameWindow
 	}
 	return t.Refused || t.Reset-max(0, now-sentAt) <= meter.AddInstant(q.reset, 2*sameWindow)
 }
