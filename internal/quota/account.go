@@ -99,7 +99,7 @@ func (a *Account) Refused(now, sentAt meter.Instant, d int64, host, explained bo
 	if most := second << longestBack; explained && d < most && a.refusals > 2 { // the quota resets later than the server says
 		d = min(d<<(a.refusals-2), most)
 	}
-	a.hold(now, sentAt, d, host, news && !explained)
+	a.hold(now, sentAt, d, host, news, explained)
 }
 
 // row counts a refusal in a row. From the second on, requests ask one by one whether the server accepts one.
@@ -108,14 +108,18 @@ func (a *Account) row() {
 	a.asking = a.asking || a.refusals > 1
 }
 
-func (a *Account) hold(now, sentAt meter.Instant, d int64, host, pace bool) {
+func (a *Account) hold(now, sentAt meter.Instant, d int64, host, news, explained bool) {
 	if host {
 		a.HoldHost(now, d)
 	} else {
 		a.Hold(now, d)
 	}
-	if pace && !a.Off.Pace {
+	switch {
+	case explained || a.Off.Pace:
+	case news:
 		a.pace.refused(a.Until(), sentAt, d, a)
+	default: // the other refusals of an event may ask for more
+		a.pace.putOff(now, a.Until())
 	}
 }
 
@@ -163,7 +167,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 		a.set, a.pace.next = now, meter.AddInstant(now, second)
 	default:
 		few := int64(8e9 / max(a.pace.rate, a.pace.sustained(now)))
-		a.hold(now, sentAt, min(min(max(few, second/8), second)<<n, second<<longestBack), false, true)
+		a.hold(now, sentAt, min(min(max(few, second/8), second)<<n, second<<longestBack), false, true, false)
 	}
 }
 

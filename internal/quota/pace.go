@@ -69,6 +69,13 @@ func (p *pace) take(due meter.Instant) {
 	p.rate = 0
 }
 
+// putOff has a pace that runs begin at the end of a longer wait.
+func (p *pace) putOff(now, end meter.Instant) {
+	if d := end - p.next; d > 0 && !p.over(now) {
+		p.next, p.steady, p.waited = end, meter.AddInstant(p.steady, d), max(p.waited, end)
+	}
+}
+
 // space has requests sent evenly from now on: for leastEven, and twice as long after each refusal in that time, or in as much after it.
 func (p *pace) space(now meter.Instant) {
 	if p.spaced > 0 && now > meter.AddInstant(p.evenly, p.even()) {

@@ -35,6 +35,40 @@ func TestPaceBeginsAtWhatWasAcceptedAndGrowsHalfAWaitLater(t *testing.T) {
 	require.InDelta(t, 2*sustained, a.pace.at(end+second/2+2*second), 1e-9)
 }
 
+// The refusals of a burst ask for different waits. After the longest, requests are sent one at a time, as fast as after the first.
+func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		later     int64 // when another refusal of the event arrives
+		waits     int64 // and its wait
+		explained bool
+		paced     bool
+	}{
+		"longer":              {0, 60 * second, false, true},
+		"shorter":             {0, second / 2, false, true},
+		"a quota explains it": {0, 60 * second, true, false},
+		"long after the pace": {10 * second, second, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			burst(t, g, second, 10)
+			sends(t, g, 2*second, 1)
+			first := refuse(t, a, g, 2*second)
+			rate, grows := a.pace.rate, a.pace.steady-first
+			g.Answered(2*second+c.later, 2*second, false, nil)
+			a.Refused(2*second+c.later, 2*second, c.waits, false, c.explained)
+			end := a.Until()
+			require.Equal(t, !c.paced, a.pace.over(end+1))
+			if c.paced {
+				require.Equal(t, rate, a.pace.at(end+grows))
+				require.InDelta(t, 2*rate, a.pace.at(end+grows+2*second), 1e-9)
+				require.Equal(t, end, a.pace.waited)
+				sends(t, g, end, 1)
+				require.Equal(t, end+int64(1e9/rate), g.Ready(end, 0, 1))
+			}
+		})
+	}
+}
+
 func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 	a, g, _ := newFamilies()
 	a.Cover(&Own{Rate: 50, Fastest: 50})
