@@ -131,8 +131,8 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 	}
 }
 
-// Wait returns for how long a refusal asks the client to stay away. The reset of a quota that was seen to refill is not that: the server
-// accepts a request long before, unless it has refused several in a row.
+// Wait returns for how long a refusal asks the client to stay away; 0: it does not say. The reset of a quota that was seen to refill does
+// not say so, because the server accepts a request long before. It counts once three refusals came in a row.
 func (a *Account) Wait(r *Reading) time.Duration {
 	h := r.Hints
 	if h == nil || !h.Asked && a.refusals < 3 && a.refusedBy(r, func(q *quota) bool { return q.blind() && q.flow.refills() }) {

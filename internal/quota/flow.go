@@ -32,11 +32,11 @@ func (f *flow) hear(left, limit int64) {
 	f.left = int32(min(left, math.MaxInt32))
 }
 
-// contradicted takes a response that no window would have.
+// contradicted takes a response that no fixed window would send.
 func (f *flow) contradicted() { f.share = 1 }
 
 // forecasts reports whether what the server tells has been seen to say when it accepts requests.
 func (f *flow) forecasts() bool { return f.left >= 0 && f.share <= flowLeast }
 
-// refills reports whether it has been seen not to.
+// refills reports whether responses have shown that something comes back before the reset.
 func (f *flow) refills() bool { return f.left >= 0 && f.share > flowLeast }

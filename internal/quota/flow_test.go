@@ -193,8 +193,10 @@ func TestAResetThatMovesIsOfAQuotaThatRefills(t *testing.T) {
 
 	a, g, _ = newFamilies()
 	asks(t, g, 0, core(50, 40, 60*second))
-	g.Hear(0, meter.Never-1, []Tell{core(50, 40, 61*second)})
+	g.Hear(0, meter.Never-1, []Tell{core(50, 40, 62*second)})
 	assert.False(t, a.quotas[0].flow.refills(), "as a body reports it")
+	g.Hear(0, meter.Never-1, []Tell{core(50, 40, 62*second+1)})
+	assert.True(t, a.quotas[0].flow.refills(), "a body counts like headers")
 }
 
 // A window begins with nearly all of it left. Other clients may use it up, but not within a second.
@@ -221,13 +223,13 @@ func TestAWindowThatDoesNotBeginIsOfAQuotaThatRefills(t *testing.T) {
 				asks(t, g, 0, core(50, 0, 10*second))
 				requireReady(t, g, second, 10*second)
 				now := 10*second + c.late
-				told := core(50, c.left, now+c.lasts)
+				report := core(50, c.left, now+c.lasts)
 				if c.lasts == 0 {
-					told.Reset = meter.Never
+					report.Reset = meter.Never
 				}
-				told.Refused = !accepted && c.left == 0
+				report.Refused = !accepted && c.left == 0
 				sends(t, g, now, 1)
-				g.Answered(now, now, accepted, []Tell{told})
+				g.Answered(now, now, accepted, []Tell{report})
 				assert.Equal(t, c.refills, a.quotas[0].flow.refills())
 			})
 		}
@@ -279,20 +281,20 @@ func TestTheResetOfAQuotaThatRefillsIsNoWait(t *testing.T) {
 	} {
 		a, g, _ := newFamilies()
 		a.Cover(&c.own)
-		told := Tell{Name: "core", Limit: 50, Reset: 60 * second, Counted: !c.uncounted}
-		for _, told.Left = range c.lefts {
-			asks(t, g, second, told)
+		report := Tell{Name: "core", Limit: 50, Reset: 60 * second, Counted: !c.uncounted}
+		for _, report.Left = range c.lefts {
+			asks(t, g, second, report)
 		}
 		sends(t, g, 2*second, 1)
-		told.Left, told.Refused = 0, true
-		g.Answered(2*second, 2*second, false, []Tell{told})
+		report.Left, report.Refused = 0, true
+		g.Answered(2*second, 2*second, false, []Tell{report})
 		a.refusals = c.row
 		h := &Hints{Limited: true, Wait: time.Minute, Asked: c.asked}
-		assert.Equal(t, c.wait, a.Wait(&Reading{Hints: h, Explained: true, tells: []Tell{told}}), name)
+		assert.Equal(t, c.wait, a.Wait(&Reading{Hints: h, Explained: true, tells: []Tell{report}}), name)
 		if a.pace.rate = 10; name == "a client without limits" {
 			c.wait = 0 // a pace decides
 		}
-		assert.Equal(t, c.wait, a.Wait(&Reading{Hints: h, Explained: true, tells: []Tell{told}}), name)
+		assert.Equal(t, c.wait, a.Wait(&Reading{Hints: h, Explained: true, tells: []Tell{report}}), name)
 	}
 
 	a, _, _ := newFamilies()

@@ -14,7 +14,7 @@ type Hints struct {
 	Bare     Bare          // it refuses without a word about limits, which Limited may become
 	Given    bool          // the host has probably accepted requests before there was an account
 	Wait     time.Duration // until the server would accept the request; 0: it did not say
-	Asked    bool          // for Wait, which otherwise may be the reset of an empty quota
+	Asked    bool          // Wait is its Retry-After; otherwise Wait may be the reset of an empty quota
 	Quotas   []QuotaHint
 	After    *Hints        // those of the headers of the same response, if these are of its body
 	from, to meter.Instant // the end of the account's hold before and after they were applied

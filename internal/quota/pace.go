@@ -69,10 +69,10 @@ func (p *pace) take(due meter.Instant) {
 	p.rate = 0
 }
 
-// putOff has a pace that runs begin at the end of a longer wait.
+// putOff has a pace begin at the end of a longer wait, unless the pace is over.
 func (p *pace) putOff(now, end meter.Instant) {
 	if d := end - p.next; d > 0 && !p.over(now) {
-		p.next, p.steady, p.waited = end, meter.AddInstant(p.steady, d), max(p.waited, end)
+		p.next, p.steady, p.waited = end, meter.AddInstant(p.steady, d), end
 	}
 }
 

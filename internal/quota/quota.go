@@ -105,8 +105,9 @@ func (q *quota) fits() bool {
 }
 
 // blind reports whether responses have not shown yet that the quota decides when requests are accepted. Then it neither stops
-// requests nor explains refusals. A client without limits of its own believes it until a refusal begins a pace. A client with a limit of
-// its own, which is seldom refused, believes a quota that only refusals report.
+// requests nor explains refusals. A client without limits of its own believes it until a refusal begins a pace, and one that learns
+// how many requests may be in flight goes on to believe it. A client with a limit of its own, which is seldom refused, believes a quota
+// that only refusals report.
 func (q *quota) blind() bool {
 	switch {
 	case !q.counted || q.account.Off.Flow:
