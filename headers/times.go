@@ -93,6 +93,9 @@ func (n number) moment(unit TimeUnit, clock time.Time) moment {
 	case n.whole < notDelta:
 		return n.delta(time.Second)
 	case n.whole < epochSecs:
+		if m := n.epoch(time.Second, clock); m.is == given {
+			return m
+		}
 		return moment{is: beyond}
 	case n.whole < epochMilli:
 		return n.epoch(time.Second, clock)
