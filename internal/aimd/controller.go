@@ -31,6 +31,7 @@ type controller struct {
 	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
 	grownAt   instant
 	heldUntil instant // no growth before
+	roomy     bool    // the server reports that it allows a higher rate
 
 	seq            uint64 // of the last request
 	cutSeq         uint64 // of the last request before the last cut
@@ -230,7 +231,7 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 	c.cutAt = now
 	c.ceiling = c.clamp(ceiling)
 	c.heldUntil = max(c.heldUntil, now)
-	c.latency.goal = 0
+	c.latency.goal, c.roomy = 0, false
 	c.forgetResponses()
 	c.set(why, min(c.current, r))
 }
@@ -300,12 +301,17 @@ func (c *controller) grow(now instant) {
 	}
 }
 
-// climb lets the rate grow for s seconds. Until the first sign of overload it doubles about once a second. Then it
+// climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen. Until
+// the first sign of overload it doubles about once a second. Then it
 // approaches the ceiling ever slower and leaves it ever faster, as CUBIC does (RFC 9438): to cross the ceiling is the test
 // of whether it is still there. The time constants fall with the square root of the rate, not with the rate, so that clients
 // which share a server come to equal shares. Where refusals are dear, the rate creeps beyond the ceiling.
 func (c *controller) climb(now instant, s float64) {
-	if c.ceiling == 0 {
+	switch {
+	case c.roomy:
+		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
+		return
+	case c.ceiling == 0:
 		c.set(CauseGrowth, c.current*math.Exp2(s*1e9/c.tau()))
 		return
 	}

@@ -126,6 +126,16 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	return charged
 }
 
+// Room lets the rate grow quickly while the server reports that it allows a higher one per second, but not to what was refused.
+func (m *Meter) Room(now instant, perSecond float64) {
+	c := &m.control
+	c.grow(now)
+	c.roomy = !m.free && !c.silence.on && perSecond > 1.25*c.current && (c.ceiling == 0 || c.current < 0.8*c.ceiling)
+	if c.roomy && now >= c.pausedUntil {
+		c.heldUntil, c.toll = min(c.heldUntil, now), 0
+	}
+}
+
 // GiveBack undoes the Take of a request that was never sent.
 func (m *Meter) GiveBack(charged int64, now instant, cost int64) {
 	m.bucket.GiveBack(charged/2, now, cost)

@@ -1,6 +1,7 @@
 package aimd
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -120,6 +121,50 @@ func TestNoMoreThanTheBoundIsInFlightAfterAPause(t *testing.T) {
 	m.control.pausedUntil = 5 * second
 	assert.Equal(t, never, m.Ready(6*second, 0, 1))
 	assert.Equal(t, never, m.Ready(4*second, 0, 1), "the queue asks with the instant at which the first waiter came")
+}
+
+// While a server reports that it allows more, the rate doubles in a quarter of a second, two round trips or four requests; below what was
+// refused, it does so even where growth would wait.
+func TestARateGrowsFastWhileThereIsRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate, room, ceiling, smooth float64
+		grows                       float64 // in a quarter of a second, times
+	}{
+		"plenty":                    {100, 1000, 0, 0, 2},
+		"a quarter more":            {100, 125, 0, 0, math.Exp2(0.25)},
+		"a little more than that":   {100, 125.1, 0, 0, 2},
+		"nothing reported":          {100, 0, 0, 0, math.Exp2(0.25)},
+		"long round trips":          {100, 1000, 0, 0.25, math.Sqrt2},
+		"few requests":              {8, 1000, 0, 0, math.Sqrt2},
+		"well below what failed":    {100, 1000, 126, 0, 2},
+		"close to what was refused": {100, 1000, 125, 0, 0},
+	} {
+		m := New(0, Config{Initial: c.rate}, 1)
+		k := &m.control
+		k.off.use, k.ceiling, k.latency.smooth, k.heldUntil, k.okAt = true, c.ceiling, c.smooth, 0, second/4
+		if c.ceiling > 0 {
+			k.heldUntil = second
+		}
+		m.Room(0, c.room)
+		k.grow(second / 4)
+		want := c.grows
+		if want == 0 {
+			want = 1
+		}
+		assert.InEpsilon(t, want, k.current/c.rate, 1e-9, name)
+	}
+}
+
+// A cut ends it, and a server that is silent or an unlimited rate has none.
+func TestRoomEndsWithACut(t *testing.T) {
+	m := New(0, Config{Initial: 100}, 1)
+	m.Room(0, 1000)
+	require.True(t, m.control.roomy)
+	m.control.cut(0, CauseThrottled, 200, 50)
+	require.False(t, m.control.roomy)
+	m.control.silence.on = true
+	m.Room(0, 1000)
+	require.False(t, m.control.roomy)
 }
 
 func TestBucketAndControllerNumberRequestsAlike(t *testing.T) {
