@@ -267,20 +267,17 @@ func TestGoodResponsesOfSilentServersAreReadAtABoundedRate(t *testing.T) {
 					ask(t, tr, api)
 				}
 				for range 3 {
-					status, _ := ask(t, tr, api)
-					require.Equal(t, 200, status, "not read yet")
+					ask(t, tr, api)
+					require.Empty(t, tr.Limiter().Servers(), "not read yet")
 				}
 				time.Sleep(100*time.Microsecond - 1)
 				for range 2 {
-					status, _ := ask(t, tr, api)
-					require.Equal(t, 200, status, "not read yet")
+					ask(t, tr, api)
+					require.Empty(t, tr.Limiter().Servers(), "not read yet")
 				}
 				time.Sleep(time.Nanosecond)
-				status, _ := ask(t, tr, api)
-				require.Equal(t, 200, status)
-				_, refused := ask(t, tr, api)
-				require.NotNil(t, refused)
-				assert.Equal(t, throttle.ReasonHeld, refused.Reason)
+				ask(t, tr, api)
+				require.NotEmpty(t, tr.Limiter().Servers())
 			})
 		})
 	}

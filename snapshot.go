@@ -267,7 +267,7 @@ func restoreAccount(a *quota.Account, s *saved.Server, since int64, now meter.In
 		if q.Limit < -1 || q.Reserve < 0 || q.Reset < 0 || int64(q.Reset) > meter.MaxPer {
 			faults = append(faults, fmt.Errorf("quota %q: a limit of %d, with %d in reserve, until %v is impossible", q.Name, q.Limit, q.Reserve, q.Reset))
 		} else if reset > 0 {
-			a.Restore(now, &quota.Tell{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
+			a.Restore(now, &quota.Claim{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
 		}
 	}
 	return errors.Join(faults...)

@@ -55,17 +55,18 @@ func TestHintsAloneUseTheLimit(t *testing.T) {
 		server         string
 		share, refused float64 // of hints alone
 	}{
-		{"express draft-6", 0.98, 0.001},
-		{"express draft-7, 100 in 10 s", 0.98, 0.001},
-		{"express draft-8", 0.98, 0.001},
-		{"clock, rounded up", 0.98, 0.001},
-		{"clock, exact", 0.98, 0.001},
-		{"clock, epoch rounded up", 0.85, 0.001}, // resets up to a second late: the first windows teach how long one is
-		{"clock, a second late", 0.8, 0.001},
-		{"flask fixed", 0.84, 0.001},
+		{"express draft-6", 0.96, 0.002}, // the request that tries whether nothing is left is told to wait for a window
+		{"express draft-7, 100 in 10 s", 0.98, 0.006},
+		{"express draft-8", 0.96, 0.002},
+		{"clock, rounded up", 0.97, 0.002},
+		{"clock, exact", 0.98, 0.002},
+		{"clock, epoch rounded up", 0.96, 0.002},
+		{"clock, a second late", 0.93, 0.002},
+		{"clock, a minute late", 0.75, 0.02}, // a request tries after two seconds, until three windows have shown it
+		{"flask fixed", 0.8, 0.012},
 		{"flask moving", 0.85, 0.003},
-		{"sliding log, exact", 0.98, 0.003},
-		{"GitHub-like, 100 in 5 s", 0.98, 0.001},
+		{"sliding log, exact", 0.9, 0.003},
+		{"GitHub-like, 100 in 5 s", 0.98, 0.003},
 		{"rack-attack, Retry-After 1", 0.74, 0.04},
 		{"haproxy, Retry-After 1", 0.75, 0.04},
 	} {
@@ -82,7 +83,7 @@ func TestAdaptiveBesideHintsUsesTheLimit(t *testing.T) {
 	for _, server := range []string{"express draft-6", "express draft-7, 100 in 10 s", "express draft-8", "clock, rounded up", "clock, exact"} {
 		t.Run(server, func(t *testing.T) {
 			r := hintServerOf(t, server).with(adaptiveTwice, time.Millisecond).median(t, seeds(3))
-			assert.GreaterOrEqual(t, r.share, 0.98, "%v", r)
+			assert.GreaterOrEqual(t, r.share, 0.95, "%v", r)
 			assert.LessOrEqual(t, r.refused, 0.01, "%v", r)
 		})
 	}
@@ -109,7 +110,6 @@ func TestNeighboursShareAWindow(t *testing.T) {
 func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 	goodput := func(r hintResult) float64 { return r.share - r.refused }
 	used := func(r hintResult) float64 { return r.share }
-	fair := func(r hintResult) float64 { return r.jain }
 	for _, c := range []struct {
 		rule    string
 		off     quota.Rules
@@ -120,13 +120,12 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 		of      func(hintResult) float64
 		earns   float64
 	}{
-		{"the length of a window is learned", quota.Rules{Length: true}, "flask fixed", hintsAlone, 1, 0, goodput, 0.15},
-		{"the length of a sliding log is learned", quota.Rules{Log: true}, "flask moving", hintsAlone, 1, 0, goodput, 0.2},
-		{"what is left is spread for a reset that is told late", quota.Rules{Early: true}, "GitHub-like, 100 in 5 s", hintsAlone, 1, 0, goodput, 0.05},
-		{"a refusal that a quota explains cuts no rate", quota.Rules{Explain: true}, "clock, exact", adaptiveTwice, 5, 0, fair, 0.02},
-		{"what is left bounds a known limit only when it is nothing", quota.Rules{Covered: true}, "clock, exact", known, 1, time.Second, goodput, 0.05},
-		{"within a window the earliest reset counts", quota.Rules{Least: true}, "express draft-6", hintsAlone, 1, 0, goodput, 0.05},
-		{"after a window that ran dry what is left is spread", quota.Rules{Spread: true}, "express draft-6", hintsAlone, 2, 0, fair, 0.1},
+		{"how late ends are reported is learned", quota.Rules{Late: true}, "clock, a second late", hintsAlone, 1, 0, goodput, 0.3},
+		{"quotas that refill are seen to", quota.Rules{Flow: true}, "sliding log, exact", adaptiveTwice, 1, 0, goodput, 0.15},
+		{"a refusal that a quota explains cuts no rate", quota.Rules{Explain: true}, "express draft-6", adaptiveTwice, 1, 0, goodput, 0.03},
+		{"one request tries whether nothing is left", quota.Rules{Ask: true}, "clock, a minute late", hintsAlone, 1, 0, goodput, 0.6},
+		{"after a window that ran dry what is left is spread", quota.Rules{Spread: true}, "flask fixed", hintsAlone, 1, 0, goodput, 0.3},
+		{"a learned rate grows fast while there is room", quota.Rules{Room: true}, "express draft-8", adaptiveLow, 1, 0, goodput, 0.05},
 		{"the first bare refusal of a known limit sets no hold", quota.Rules{First: true}, "nginx no burst, bare", knownAt50, 1, 0, used, 0.1},
 		{"a pace after a refusal that no quota explains", quota.Rules{Pace: true}, "haproxy, Retry-After 1", hintsAlone, 1, 0, goodput, 0.1},
 	} {
@@ -146,6 +145,10 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 			assert.GreaterOrEqual(t, c.of(with), c.of(without)+c.earns)
 		})
 	}
+}
+
+func adaptiveLow(int64, time.Duration) []throttle.Option {
+	return []throttle.Option{throttle.WithAdaptive()}
 }
 
 func knownAt50(int64, time.Duration) []throttle.Option { return known(50, time.Second) }

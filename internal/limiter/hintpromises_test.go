@@ -89,13 +89,13 @@ func TestAShareLeavesAPartOfAQuotaOnlyOnce(t *testing.T) {
 			resp, err := tr.RoundTrip(get(throttle.ContextWithMaxWait(t.Context(), time.Second), "http://a.com/x"))
 			require.NoError(t, err)
 			r, local := throttle.RejectionOf(resp)
+			if left < 0 { // a client with a rate of its own is trusted until a request is refused
+				require.False(t, local)
+				return
+			}
 			require.True(t, local)
 			assert.Equal(t, "server", r.Limit)
-			if left > 0 { // the rest is for others
-				assert.Greater(t, r.Wait, 58*time.Second)
-			} else { // a client with a rate of its own asks before
-				assert.InDelta(t, 4, r.Wait.Seconds(), 0.1)
-			}
+			assert.Greater(t, r.Wait, 58*time.Second)
 		})
 	}
 }
@@ -104,7 +104,7 @@ func TestAShareLeavesAPartOfAQuotaOnlyOnce(t *testing.T) {
 func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, per = 50, 10 * time.Second
-		s := &hintServer{limit: &winLimit{n: n, per: int64(per)}, tell: draft6, began: time.Now(), dice: rand.New(rand.NewPCG(1, 2)),
+		s := &hintServer{limit: &winLimit{n: n, per: int64(per)}, tell: draft7, began: time.Now(), dice: rand.New(rand.NewPCG(1, 2)),
 			refused: make([]int, 1), counts: make([][]int, 1)}
 		tr, err := throttle.New(s.client(0))
 		require.NoError(t, err)
@@ -117,13 +117,13 @@ func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 			return time.Since(start)
 		}
 		assert.Zero(t, asks(n), "the first window")
-		assert.Equal(t, per, asks(1), "it is dry: the first request of the next one asks")
-		first := per / 2 / n // at twice the even rate
-		assert.Equal(t, first+(per-first)/2/(n-1), asks(2), "what is left is spread")
+		assert.Equal(t, 2*time.Second, asks(1), "it is dry: one request tries whether that is so")
+		assert.Equal(t, per-2*time.Second, asks(1), "and the next one leaves at the end")
+		assert.Equal(t, 2*(per-time.Second)/n, asks(2), "what is left is spread, over a second less")
 		time.Sleep(2 * per)
 		asks(1)
 		assert.Zero(t, asks(n/2), "that window ended with plenty left")
-		assert.Zero(t, s.refused[0])
+		assert.Equal(t, 1, s.refused[0])
 	})
 }
 
@@ -135,7 +135,7 @@ func TestAnElasticWindowIsLeftAloneUntilItEnds(t *testing.T) {
 			t.Run(server+", "+name, func(t *testing.T) {
 				r := hintServerOf(t, server).with(options, time.Millisecond).median(t, seeds(3))
 				assert.GreaterOrEqual(t, r.share, least, "%v", r)
-				assert.LessOrEqual(t, r.refused, 0.02, "%v", r) // one for each window
+				assert.LessOrEqual(t, r.refused, 0.05, "%v", r) // two for each window
 			})
 		}
 	}

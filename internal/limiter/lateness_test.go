@@ -97,6 +97,7 @@ func TestForgettingAServerGrantsNothingAsOfEarlier(t *testing.T) {
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
 			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
 			if sent.Add(1) == 1 {
+				resp.StatusCode = http.StatusTooManyRequests
 				resp.Header.Set("RateLimit", `"a";r=0;t=3600`)
 			}
 			return resp, nil

@@ -48,7 +48,8 @@ func TestWhatIsStoppedByItsGateIsNotAheadOfOthers(t *testing.T) {
 		coreOf(l).Lock()
 		g := coreOf(l).GateLocked(quota.Key{Host: "h", Family: 1}, 0)
 		g.Take(0, 0, 1, false)
-		g.Answered(0, 0, true, []quota.Tell{{Name: "core", Limit: 100, Left: 0, Reset: 1000 * int64(time.Second), Counted: true}})
+		hints := quota.Hints{Quotas: []quota.QuotaHint{{Name: "core", Limit: 100, Known: true, Ends: true, Reset: 1000 * time.Second}}}
+		coreOf(l).Servers().Apply(g, &quota.Report{Number: 1, Accepted: true, Reading: hints.Read(0)}, 0)
 		coreOf(l).Unlock()
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 10 {

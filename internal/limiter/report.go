@@ -26,9 +26,9 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 	if a.Hints != nil {
 		hints = l.readLocked(a.Hints, now)
 	}
-	explained, wait := hints.Explained, a.RetryAfter()
+	explained, wait, room := hints.Explained && l.HasHints.Load(), a.RetryAfter(), 0.0
 	if g := gateOf(charges); g != nil {
-		explained, wait = g.Account.Explains(&hints), g.Account.Wait(&hints)
+		explained, wait, room = g.Explains(&hints), g.Wait(&hints, now), g.Room(now)
 	}
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
@@ -42,6 +42,9 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(bucket.Learner)
+			if m, ok := m.(*aimd.Meter); ok && o.Outcome == aimd.OK {
+				m.Room(now, room)
+			}
 			held = l.answeredLocked(c, m, g.Mark.At, &o, wait, now)
 			if c.Limit.Frees {
 				l.endLocked(g, c, a, now)
@@ -54,7 +57,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 			}
 		case c.Limit.Gates && !a.Unsent:
 			rep := reportOf(a, g.Mark.At, charges)
-			rep.Reading = hints
+			rep.Reading, rep.Number = hints, c.Paid
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, now)
 			held, n.Forgot = time.Duration(max(0, change.Until-now)), change.Forgot
 			c.Limit.Counts.Ended++

@@ -15,11 +15,9 @@ func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
 	for i := range maxQuotas + 8 {
 		c := core(10, 0, meter.Instant(100+i)*second)
 		c.Name = fmt.Sprint("q", i)
-		sends(t, y, 0, 1)
-		y.Answered(0, 0, true, []Tell{c})
+		asks(t, y, 0, c)
 		y = NewGate(a)
-		g.Take(0, 0, 1, false)
-		g.Answered(0, 0, true, []Tell{c}) // it falls under all
+		answer(g, g.Take(0, 0, 1, false), 0, 0, true, c) // it falls under all
 		require.LessOrEqual(t, len(a.quotas), maxQuotas)
 	}
 	require.Len(t, g.quotas, maxQuotas)
@@ -30,11 +28,11 @@ func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
 
 func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
 	a, x, y := newFamilies()
-	asks(t, x, 0, Tell{"old", 10, 0, 60 * second, true, 0, false, ""})
+	asks(t, x, 0, Claim{Name: "old", Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
 	at := 60*second + quotaStale
-	asks(t, y, at, Tell{"new", 10, 5, meter.Never, true, 0, false, ""})
+	asks(t, y, at, Claim{Name: "new", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
 	require.Len(t, a.quotas, 2)
-	asks(t, y, at+1, Tell{"newer", 10, 5, meter.Never, true, 0, false, ""})
+	asks(t, y, at+1, Claim{Name: "newer", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
 	require.Len(t, a.quotas, 2)
 	require.True(t, x.Open(at+1), "a dropped quota stops no request")
 	sends(t, x, at+1, 200)
@@ -42,9 +40,9 @@ func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
 	require.Empty(t, x.quotas)
 
 	a, x, y = newFamilies()
-	asks(t, x, 0, Tell{"old", 10, 5, 60 * second, true, 0, false, ""})
+	asks(t, x, 0, Claim{Name: "old", Limit: 10, Left: 5, Reset: 60 * second, Counted: true})
 	sends(t, x, 1, 1)
-	asks(t, y, 2*at, Tell{"new", 10, 5, meter.Never, true, 0, false, ""})
+	asks(t, y, 2*at, Claim{Name: "new", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
 	require.Len(t, a.quotas, 2, "something is in flight")
 }
 
@@ -131,15 +129,15 @@ func TestAccountBackoffTakesOneStepPerEvent(t *testing.T) {
 	requireBackoff(t, a, 5*second, 2*second)
 
 	sends(t, g, 10*second, 1)
-	sends(t, g, 11*second, 1)                  // one a second, in a row
-	g.Answered(11*second, 5*second, true, nil) // sent before the hold: no sign that it was enough
+	sends(t, g, 11*second, 1)          // one a second, in a row
+	ends(g, 5*second, 11*second, true) // sent before the hold: no sign that it was enough
 	a.Backoff(12*second, 5*second+1, NotBare)
 	requireBackoff(t, a, 12*second, 4*second)
-	g.Answered(20*second, 12*second+1, false, nil)
+	ends(g, 12*second+1, 20*second, false)
 	a.Backoff(20*second, 12*second+1, NotBare)
 	requireBackoff(t, a, 20*second, 8*second)
 	sends(t, g, 30*second, 1)
-	g.Answered(40*second, 30*second, true, nil)
+	ends(g, 30*second, 40*second, true)
 	a.Backoff(40*second, 39*second, NotBare)
 	requireBackoff(t, a, 40*second, second)
 }
@@ -166,7 +164,7 @@ func TestAccountLetsRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing
 	a, g, _ := newFamilies()
 	a.Cover(&Own{Rate: 10, Fastest: 50})
 	sends(t, g, second, 1)
-	g.Answered(second+milli, second, false, nil)
+	ends(g, second, second+milli, false)
 	a.Backoff(second+milli, second, NotBare)
 	require.LessOrEqual(t, a.Until(), second, "the first one sets no hold")
 	requireReady(t, g, second+milli, second+20*milli)
@@ -181,7 +179,7 @@ func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 	a.Cover(&Own{Rate: 50, Fastest: 50})
 	refused := func(sentAt meter.Instant) {
 		sends(t, g, sentAt, 1)
-		g.Answered(sentAt+milli, sentAt, false, nil)
+		ends(g, sentAt, sentAt+milli, false)
 		a.Backoff(sentAt+milli, sentAt, Unavailable)
 	}
 	refused(second)
@@ -195,14 +193,14 @@ func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 		require.Equal(t, 1.0, pace)
 		g.Take(now, now, 1, true)
 		requireReady(t, g, now, now+second) // even before it is refused
-		g.Answered(now+milli, now, false, nil)
+		ends(g, now, now+milli, false)
 		a.Backoff(now+milli, now, Unavailable)
 		now += milli
 	}
 	require.Equal(t, meter.Instant(0), a.Until(), "no hold, which would reject those who do not wait for so long")
 	now += second
 	g.Take(now, now, 1, true)
-	g.Answered(now+milli, now, true, nil)
+	ends(g, now, now+milli, true)
 	requireReady(t, g, now+milli, now+milli)
 }
 
@@ -217,7 +215,7 @@ func TestAccountWaitsLongerThanAskedIfAQuotaStaysExhausted(t *testing.T) {
 				d = 1
 			}
 			sends(t, g, now, 1)
-			g.Answered(now, now, false, nil)
+			ends(g, now, now, false)
 			a.Refused(now, now, second, false, explained)
 			requireBackoff(t, a, now, d*second)
 			require.Equal(t, i > 0, a.asking)
@@ -228,7 +226,7 @@ func TestAccountWaitsLongerThanAskedIfAQuotaStaysExhausted(t *testing.T) {
 		now = a.held
 		sends(t, g, now, 1)
 		requireReady(t, g, now, now+second)
-		g.Answered(now, now, true, nil)
+		ends(g, now, now, true)
 		require.False(t, a.asking)
 		a.Refused(now+1, now+1, second, false, explained)
 		requireBackoff(t, a, now+1, second)

@@ -10,6 +10,7 @@ import (
 type Report struct {
 	Reading
 	Sent     meter.Instant // when the request was granted
+	Number   int64         // of the request; see [Gate.Take]
 	Accepted bool          // the server did what was asked, or could not for a reason that has nothing to do with limits
 	Own      Own
 }
@@ -70,6 +71,7 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	if unseen.Before > 0 {
 		a.Sofar(unseen.Before)
 	}
+	rep.Number = a.sent - unseen.Since
 	c = g.apply(rep, now)
 	if len(a.quotas) > known {
 		a.waitForUnseen(unseen.Since, now-rep.Sent, now)
@@ -92,32 +94,31 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		h = new(Hints)
 	}
 	a.used = now
-	g.weigh(h, rep, now)
+	if h.After == nil {
+		a.Cover(&rep.Own)
+	}
+	explained := g.Explains(&rep.Reading)
+	g.weigh(h, rep, explained, now)
 	if h.Limited {
 		a.byRefusal = true
 		if h.After == nil || !h.After.Limited {
 			a.Limited++
 		}
 	}
-	if h.After == nil {
-		a.Cover(&rep.Own)
-	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
 	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.Knows(Unnamed)
-	switch {
-	case h.After != nil && rep.named:
-		g.Hear(now, meter.Never-1, rep.tells) // the body contradicts the headers, and is later
-	case h.After != nil:
-		g.Hear(now, rep.Sent, rep.tells)
-	default:
-		g.Answered(now, rep.Sent, rep.Accepted, rep.tells)
+	if h.After == nil {
+		g.answered(rep, now)
+	}
+	for i := range rep.claims {
+		g.Under(now, rep.claims[i].Name).report(now, rep.Sent, rep.Number, h.Limited, &rep.claims[i])
 	}
 	if !unnamed {
 		a.adopt(now)
 	}
 	h.from = a.Held()
 	if h.Limited {
-		c.Lifted = g.refuse(h, rep, now)
+		c.Lifted = g.refuse(h, rep, explained, now)
 	}
 	h.to = a.Held()
 	if a.Until() > until {
@@ -133,10 +134,12 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 }
 
 // weigh decides whether a bare response is a refusal. A limit of the client that learns has its own rules for that.
-func (g *Gate) weigh(h *Hints, rep *Report, now meter.Instant) {
+func (g *Gate) weigh(h *Hints, rep *Report, explained bool, now meter.Instant) {
 	bare := &g.Account.bare
 	switch {
 	case h.After != nil:
+	case h.Bare != NotBare && explained:
+		h.Limited, rep.Accepted = true, false
 	case h.Bare == NotBare && rep.Accepted:
 		bare.Accepted()
 	case h.Bare != NotBare && !rep.Own.Learns():
@@ -148,15 +151,14 @@ func (g *Gate) weigh(h *Hints, rep *Report, now meter.Instant) {
 
 // refuse takes a refusal. If a limit of the client learns its rate, that limit decides about it. It reports whether a hold was taken
 // back.
-func (g *Gate) refuse(h *Hints, rep *Report, now meter.Instant) (lifted bool) {
-	a, d := g.Account, int64(g.Account.Wait(&rep.Reading))
-	a.doubt.refused(now, g.claims(now))
-	explained := a.Explains(&rep.Reading)
+func (g *Gate) refuse(h *Hints, rep *Report, explained bool, now meter.Instant) (lifted bool) {
+	a, d := g.Account, int64(g.Wait(&rep.Reading, now))
 	switch {
 	case h.Host && d > 0 && rep.Own.Adaptive:
 		a.HoldHost(now, d)
 	case rep.Own.Adaptive && !explained: // decides about it
-	case explained && rep.named && d > 0 && !h.Global: // its quota stops them
+	case explained && rep.named && d > 0 && !h.Global:
+		g.holdQuotas(rep.claims, now+d)
 		if first := h.After; first != nil {
 			a.TakeBack(first.from, first.to)
 			return true
@@ -167,4 +169,14 @@ func (g *Gate) refuse(h *Hints, rep *Report, now meter.Instant) (lifted bool) {
 		a.Backoff(now, rep.Sent, h.Bare)
 	}
 	return false
+}
+
+// holdQuotas stops the requests of the quotas that refused one.
+func (g *Gate) holdQuotas(claims []Claim, until meter.Instant) {
+	for i := range claims {
+		if claims[i].Refused {
+			q := g.Account.quota(until, claims[i].Name)
+			q.held = max(q.held, until)
+		}
+	}
 }

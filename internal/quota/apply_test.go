@@ -42,7 +42,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 		hints         *Hints
 		own           Own
 		account, host time.Duration // that are held
-		quota         bool          // the empty quota stops requests
+		quota         time.Duration // for which its quota is held
 		unheard       bool          // no accepted response has named its quota, so that it explains nothing
 		late          Scope
 	}{
@@ -51,8 +51,8 @@ func TestWhatARefusalHolds(t *testing.T) {
 		"for a wait that a limit learns of":  {hints: refusal(10 * time.Second), own: Own{Adaptive: true}},
 		"for no known wait, with slots":      {hints: refusal(0), own: Own{Slots: true}},
 		"for a wait, with slots":             {hints: refusal(10 * time.Second), own: Own{Slots: true}, account: 10 * time.Second, late: OfAccount},
-		"with an empty quota":                {hints: refusal(0, empty), quota: true, late: OfAccount},
-		"with an empty quota and a wait":     {hints: refusal(10*time.Second, empty), quota: true, late: OfAccount},
+		"with an empty quota":                {hints: refusal(0, empty), account: time.Second, unheard: true, late: OfAccount},
+		"with an empty quota and a wait":     {hints: refusal(10*time.Second, empty), quota: 10 * time.Second, late: OfAccount},
 		"with an empty quota, for a learner": {hints: refusal(10*time.Second, empty), own: Own{Adaptive: true}}, // it may be no window
 		"with an empty quota that it does not name, for a learner": {
 			hints: refusal(10*time.Second, until(Unnamed, 0, time.Minute)), own: Own{Adaptive: true},
@@ -62,12 +62,12 @@ func TestWhatARefusalHolds(t *testing.T) {
 		},
 		"of a wider limit": {
 			hints:   &Hints{Limited: true, Global: true, Wait: 10 * time.Second, Quotas: []QuotaHint{empty}},
-			account: 10 * time.Second, quota: true, late: OfAccount,
+			account: 10 * time.Second, late: OfAccount,
 		},
 		"of the host": {hints: &Hints{Limited: true, Host: true, Wait: 10 * time.Second}, account: 10 * time.Second, host: 10 * time.Second, late: OfHost},
 		"of the host, because of an empty quota of the account": {
 			hints:   &Hints{Limited: true, Host: true, Global: true, Wait: 10 * time.Second, Quotas: []QuotaHint{empty}},
-			account: 10 * time.Second, quota: true, late: OfHost,
+			account: 10 * time.Second, late: OfHost,
 		},
 		"of the host, for long": {
 			hints: &Hints{Limited: true, Host: true, Wait: time.Hour}, account: time.Hour, host: time.Minute, late: OfHost,
@@ -87,6 +87,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			waits.SetWaiting(true) // so that there is something to plan again
 			g.SetWaiting(true)
 			other := r.Gate(at("h", 1, "other"), now)
+			g.Account.Cover(&c.own)
 			c0 := c.hints.Read(now)
 			change := r.Apply(g, &Report{Reading: c0, Sent: now, Own: c.own}, now)
 			require.Equal(t, c.late, change.Late)
@@ -105,8 +106,12 @@ func TestWhatARefusalHolds(t *testing.T) {
 				require.Zero(t, other.Account.Until())
 			}
 			require.Equal(t, len(c.hints.Quotas), a.Quotas())
-			require.Equal(t, c.quota, g.Ready(now, 0, 1) >= now+60*second && a.Held() < now+60*second)
-			require.Equal(t, c.account > 0 && (!c0.Explained || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else tells the rate")
+			if c.quota > 0 {
+				requireReady(t, g, now, now+int64(c.quota))
+			} else {
+				requireReady(t, g, now, max(now, a.Held()))
+			}
+			require.Equal(t, c.account > 0 && (!c0.Explained || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else claims the rate")
 			require.EqualValues(t, map[bool]int{true: 1}[c.hints.Limited], a.Limited)
 			require.Zero(t, g.InFlight())
 		})
@@ -174,7 +179,8 @@ func TestABodyThatNamesTheQuotaTakesTheHoldBack(t *testing.T) {
 			}
 			require.EqualValues(t, 1, g.Account.Limited, "it is one refusal")
 			require.Zero(t, g.InFlight())
-			require.Equal(t, 60*second, g.Ready(50*second, 0, 1))
+			require.Equal(t, map[bool]meter.Instant{true: 10 * second}[c.lifted], g.Account.quotas[0].held)
+			requireReady(t, g, 5*second, max(g.Account.Held(), g.Account.quotas[0].held))
 			require.Zero(t, max(0, r.Gate(at("h", 2), 0).Ready(0, 0, 1)-g.Account.Held()), "the quota stops nothing else")
 		})
 	}
@@ -187,7 +193,7 @@ func TestABodyThatNamesNoQuotaThatWasExceededIsNoLater(t *testing.T) {
 	r.Apply(g, &Report{Reading: (&Hints{Quotas: []QuotaHint{until("q", 5, time.Minute)}}).Read(2 * second), Sent: second, Accepted: true}, 2*second)
 	body := &Hints{After: &Hints{}, Quotas: []QuotaHint{until("q", 50, 58*time.Second), until("new", 0, time.Minute)}}
 	r.ApplyUngated(at("h", 1), &Report{Reading: body.Read(2 * second), Sent: 0}, Unseen{}, 2*second)
-	require.EqualValues(t, 5, g.Account.quotas[0].told, "a later request has found less")
+	require.EqualValues(t, 5, g.Account.quotas[0].left, "a later request has found less")
 	require.True(t, g.Account.Knows("new"))
 }
 
@@ -247,7 +253,7 @@ func TestAllGatesFallUnderTheFirstQuotaWithoutAName(t *testing.T) {
 	r := NewRegistry(10, 1)
 	g, other := sent(r, at("h", 1), 0, 1), r.Gate(at("h", 2), 0)
 	r.Apply(g, &Report{Reading: (&Hints{Quotas: []QuotaHint{until(Unnamed, 0, time.Minute)}}).Read(0), Accepted: true}, 0)
-	require.Equal(t, 60*second, other.Ready(0, 0, 1))
+	require.Equal(t, askAfter, other.Ready(0, 0, 1))
 	r.ApplyUngated(at("x", 1), &Report{Reading: (&Hints{Quotas: []QuotaHint{until("q", 0, time.Minute)}}).Read(0), Accepted: true}, Unseen{}, 0)
 	require.Zero(t, r.Gate(at("x", 2), 0).Ready(0, 0, 1), "one that has a name is of those requests that it was reported for")
 }

@@ -1,42 +1,33 @@
 package quota
 
-import "math"
-
 const (
-	flowRises   = 1.0 / 16 // weight of a response in the mean
-	flowFalls   = 1.0 / 32 // and of one that shows less than the mean
-	onlyRefused = -2
-	flowLeast   = 0.15 // what reordered responses seem to show is less
+	flowKeeps = 7.0 / 8 // of what responses before have shown, beside the next
+	flowLeast = 0.15    // of a request for each: what reordered responses seem to show is less
+	flowUsed  = 0.95    // of the rate
 )
 
-// A flow is how a server that names a quota in accepted responses gives what it gives. In a fixed window, a response tells one
-// less than the one before, until the window turns. In a bucket, a sliding window or a log, something has come back meanwhile. Then
-// "nothing is left until the reset" is no forecast: the next request may be accepted long before, or be refused after it.
+// A flow is what comes back to a quota before its window ends, as in a bucket or a sliding window: in sums that give less and less
+// weight to earlier responses.
 type flow struct {
-	left  int32   // told by the last accepted response; -1: there was none; onlyRefused: there were refusals
-	share float32 // mean share of an accepted request that had come back before the next
+	back float64 // requests
+	span float64 // in that time, in ns
+	n    float64 // responses that showed it
 }
 
-// hear takes what is left after an accepted request. A large step is a window that turned, or idle time.
-func (f *flow) hear(left, limit int64) {
-	back := left - int64(f.left) + 1
-	if f.left >= 0 && back < max(2, limit/4) {
-		d := float32(min(max(back, -1), 1)) - f.share
-		if d > 0 {
-			d *= flowRises
-		} else {
-			d *= flowFalls
-		}
-		f.share = max(0, f.share+d)
+// add takes what came back in a time, as two responses show.
+func (f *flow) add(back, span int64) {
+	f.back = flowKeeps*f.back + float64(back)
+	f.span = flowKeeps*f.span + float64(span)
+	f.n = flowKeeps*f.n + 1
+}
+
+// below reports whether that is more than what came back until now, in the mean.
+func (f *flow) below(back, span int64) bool { return float64(back)*f.span > f.back*float64(span) }
+
+// rate returns how many requests come back per ns; 0: none, as far as responses show.
+func (f *flow) rate() float64 {
+	if f.back < 2 || f.back < flowLeast*f.n || f.span <= 0 {
+		return 0
 	}
-	f.left = int32(min(left, math.MaxInt32))
+	return f.back / f.span
 }
-
-// contradicted takes a response that no fixed window would send.
-func (f *flow) contradicted() { f.share = 1 }
-
-// forecasts reports whether what the server tells has been seen to say when it accepts requests.
-func (f *flow) forecasts() bool { return f.left >= 0 && f.share <= flowLeast }
-
-// refills reports whether responses have shown that something comes back before the reset.
-func (f *flow) refills() bool { return f.left >= 0 && f.share > flowLeast }

@@ -3,6 +3,7 @@ package quota
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -18,31 +19,6 @@ type Gate struct {
 }
 
 var _ meter.Meter = (*Gate)(nil)
-
-// NewGate returns a gate that stops no request.
-func NewGate(a *Account) *Gate {
-	g := new(Gate)
-	g.Join(a)
-	return g
-}
-
-// Join makes the zero Gate one of an account.
-func (g *Gate) Join(a *Account) {
-	g.Account, g.nth = a, len(a.gates)
-	a.gates = append(a.gates, g)
-}
-
-// Leave takes the gate out of its account.
-func (g *Gate) Leave() {
-	gates := g.Account.gates
-	last := gates[len(gates)-1]
-	gates[g.nth], last.nth = last, g.nth
-	gates[len(gates)-1] = nil
-	if gates = gates[:len(gates)-1]; len(gates) < cap(gates)/4 && cap(gates) > 64 {
-		gates = slices.Clone(gates)
-	}
-	g.Account.gates = gates
-}
 
 func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
 
@@ -69,44 +45,26 @@ func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool
 	if len(g.quotas) == 0 {
 		return at, sure
 	}
-	by, doubted := a.believed()
 	for _, q := range g.quotas {
-		claimed, ok := q.next(at, need)
-		if doubted && !q.kept() && (claimed > by || !ok) {
-			claimed, ok = max(at, by), true
-		}
-		at, sure = claimed, sure && ok
+		ready, known := q.next(at, need)
+		at, sure = ready, sure && known
 	}
 	return at, sure
 }
 
-// claims returns when the quotas that the server reported allow a request.
-func (g *Gate) claims(at meter.Instant) meter.Instant {
-	for _, q := range g.quotas {
-		if !q.kept() {
-			at, _ = q.next(at, 1)
-		}
-	}
-	return at
-}
-
+// Take returns the number of the request, counted from 1 at the account.
 func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 	a := g.Account
-	if a.trusted() && len(g.quotas) > 0 {
-		own := a.unclaimed()
-		a.doubt.left(a.pace.last, own, g.claims(own), due)
-	}
 	if a.pace.take(due); a.asking {
 		a.pace.next = meter.AddInstant(due, second)
 	}
+	a.sent++
 	for _, q := range g.quotas {
-		q.roll(now)
-		q.probe(due)
+		q.sent++
 		q.last = due
-		q.log.take(now, q.inFlight)
 	}
 	g.Sent()
-	return 0
+	return a.sent
 }
 
 // Sent counts a request that was granted before there was a gate.
@@ -118,22 +76,22 @@ func (g *Gate) Sent() {
 }
 
 // GiveBack undoes the Take of a request that was not sent.
-func (g *Gate) GiveBack(_ int64, now meter.Instant, _ int64) {
-	g.landed(now, now)
+func (g *Gate) GiveBack(int64, meter.Instant, int64) {
+	g.landed()
 	for _, q := range g.quotas {
-		q.log.doubt(now, now)
+		q.sent--
+		q.base++
 	}
 }
 
-// landed ends a request that left at sentAt.
-func (g *Gate) landed(now, sentAt meter.Instant) {
+// landed ends a request.
+func (g *Gate) landed() {
 	if g.inFlight == 0 {
 		panic("throttle: bug: more answers than requests")
 	}
 	g.inFlight--
 	for _, q := range g.quotas {
 		q.inFlight--
-		q.log.answer(now, sentAt)
 	}
 }
 
@@ -144,86 +102,55 @@ func (g *Gate) Most() int64 { return meter.MaxCount }
 
 func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug: a gate has no cost") }
 
-// Answered takes what the response to a request tells that left at sentAt, and whether the request was accepted. After an
-// error there is nothing told, but the request may have been counted.
-func (g *Gate) Answered(now, sentAt meter.Instant, ok bool, tells []Tell) {
-	g.Account.answered(sentAt, ok)
-	g.landed(now, sentAt)
+// answered takes the response to a request, or that there is none. Quotas that it does not name may be empty, or may not.
+func (g *Gate) answered(rep *Report, now meter.Instant) {
+	g.Account.answered(rep.Sent, rep.Accepted)
+	g.landed()
+	refused := rep.Hints != nil && rep.Hints.Limited
 	for _, q := range g.quotas {
-		q.roll(now)
-		named := slices.ContainsFunc(tells, func(t Tell) bool { return t.Name == q.name })
-		if !named {
-			q.missed(now)
-		}
-		if !named || !ok {
-			q.log.doubt(now, sentAt)
-		}
-	}
-	g.Hear(now, sentAt, tells)
-	for _, q := range g.quotas {
-		for i := range tells {
-			switch t := &tells[i]; {
-			case t.Name != q.name:
-			case ok:
-				q.flow.hear(t.Left, q.limit)
-			case t.Refused && q.flow.left < 0:
-				q.flow.left = onlyRefused
-			}
+		if (refused || rep.Accepted) && !rep.names(q) {
+			q.missed(now, rep.Sent, rep.Number, refused)
 		}
 	}
 }
 
-// Hear takes what the response to a request tells of quotas that left at sentAt.
-func (g *Gate) Hear(now, sentAt meter.Instant, tells []Tell) {
-	for i := range tells {
-		if t := &tells[i]; t.Reset > now || g.Account.Knows(t.Name) {
-			g.Under(now, t.Name).hear(now, sentAt, t)
-		}
+// Explains reports whether an empty quota explains a refusal, so that it is no news of a rate that is learned: one that accepted responses
+// have reported before, or that the refusal names.
+func (g *Gate) Explains(r *Reading) bool {
+	h, a := r.Hints, g.Account
+	if h == nil || !h.Limited && h.Bare == NotBare || a.Off.Explain {
+		return false
 	}
+	if !r.Explained {
+		return slices.ContainsFunc(g.quotas, func(q *quota) bool { return q.served && q.left == 0 })
+	}
+	return r.named && !a.adaptive && r.Hints.Wait > 0 || g.exhausted(r, math.MinInt64)
 }
 
-// Under returns the quota of that name. The gate falls under it from now on.
-func (g *Gate) Under(now meter.Instant, name string) *quota {
-	q := g.Account.quota(now, name)
-	if !slices.Contains(g.quotas, q) {
-		q.roll(now)
-		q.inFlight += g.inFlight
-		q.log.doubt(now, now) // the server has counted requests here that the log does not have
-		g.quotas = append(g.quotas, q)
-	}
-	return q
+// exhausted reports whether a refusal reports that nothing is left of a quota that accepted responses have reported, before an end that is
+// not before a time.
+func (g *Gate) exhausted(r *Reading, until meter.Instant) bool {
+	return slices.ContainsFunc(r.claims, func(c Claim) bool {
+		return c.Refused && slices.ContainsFunc(g.Account.quotas, func(q *quota) bool { return q.name == c.Name && q.served && c.Reset >= until })
+	})
 }
 
-// Matters keeps a gate for a request in flight, a hold, refusals in a row and an empty quota.
-func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
-	if g.inFlight > 0 {
-		return meter.Never, meter.Never
+// Wait returns for how long a refusal asks the client to stay away; 0: it does not say, or no longer than until the end of the window of an
+// empty quota, which stops requests by itself.
+func (g *Gate) Wait(r *Reading, now meter.Instant) time.Duration {
+	h := r.Hints
+	if h == nil || (!h.Asked || int64(h.Wait) > sameWindow) && g.exhausted(r, meter.AddInstant(now, int64(h.Wait)-sameWindow)) {
+		return 0
 	}
-	a := g.Account
-	must = a.Until()
-	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
-		must = meter.AddInstant(max(must, a.set), second<<longestBack)
-	}
-	full = max(must, a.pace.next, a.pace.evenly)
-	for _, q := range g.quotas {
-		if q.reset == meter.Never {
-			continue
-		}
-		full = max(full, q.reset)
-		if !q.pays(1) {
-			must = max(must, q.reset)
-		}
-	}
-	return must, meter.AddInstant(full, paceIdle)
+	return h.Wait
 }
 
 // Tokens returns the least that a quota has left; +Inf: none bounds requests.
 func (g *Gate) Tokens(now meter.Instant) float64 {
 	least := math.Inf(1)
 	for _, q := range g.quotas {
-		q.roll(now)
-		if !q.pays(plenty) {
-			least = min(least, float64(q.told-q.reserve-q.inFlight))
+		if left, known := q.bound(now); known {
+			least = min(least, float64(left-q.inFlight))
 		}
 	}
 	return least
@@ -239,9 +166,21 @@ func (g *Gate) HeldUntil() meter.Instant { return g.Account.Until() }
 func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
 	return a.Until() <= now && !a.asking && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
-		q.roll(now)
-		return !q.pays(plenty)
+		_, bound := q.bound(now)
+		return bound || q.held > now
 	})
+}
+
+// Room returns how many requests per second the quotas can be seen to allow now; 0: they do not say.
+func (g *Gate) Room(now meter.Instant) float64 {
+	least := math.Inf(1)
+	for _, q := range g.quotas {
+		least = min(least, q.room(now))
+	}
+	if math.IsInf(least, 1) || g.Account.Off.Room {
+		return 0
+	}
+	return least
 }
 
 func (g *Gate) Retune(meter.Instant, meter.Rate) {}

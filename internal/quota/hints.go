@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -36,9 +37,14 @@ type QuotaHint struct {
 // A Reading is what hints come to at an instant.
 type Reading struct {
 	Hints     *Hints // nil: there are none
-	Explained bool   // an empty quota explains the refusal
-	named     bool   // they name the quota that was exceeded
-	tells     []Tell
+	Explained bool   // they report that a quota is empty, which explains the refusal
+	named     bool   // they name that quota
+	claims    []Claim
+}
+
+// names reports whether they say something about a quota.
+func (r *Reading) names(q *quota) bool {
+	return slices.ContainsFunc(r.claims, func(c Claim) bool { return c.Name == q.name })
 }
 
 // Read returns what hints come to now.
@@ -49,19 +55,17 @@ func (h *Hints) Read(now meter.Instant) Reading {
 		if h.Limited && h.Wait > 0 && (q.Left > 0 || !q.Known) && q.Violated {
 			q.Left, q.Known, q.Reset, q.Ends = 0, true, h.Wait, true // not enough is nothing, for as long as the server says
 		}
-		empty := h.Limited && q.Left <= 0 && q.Name != Unnamed
-		if !q.Known || q.Advisory || !q.Ends && !empty {
-			continue // nothing to count, or it is not known until when
+		if !q.Known || q.Advisory {
+			continue
 		}
-		t := Tell{Name: q.Name, Unit: q.Unit, Left: q.Left, Limit: q.Limit, Counted: q.Unit == "" || q.Unit == "requests", Reserve: q.Reserve}
+		c := Claim{Name: q.Name, Unit: q.Unit, Left: q.Left, Limit: q.Limit, Counted: q.Unit == "" || q.Unit == "requests", Reserve: q.Reserve, Reset: meter.Never}
 		if q.Ends {
-			t.Reset = meter.AddInstant(now, int64(q.Reset))
+			c.Reset = meter.AddInstant(now, int64(q.Reset))
 		}
-		if h.Limited && q.Left <= 0 && (h.Wait > 0 || !q.Ends || t.Reset > now) { // else nothing would hold requests
-			r.Explained, r.named = true, r.named || empty
-			t.Refused, t.Reset = true, max(t.Reset, meter.AddInstant(now, int64(h.Wait)))
+		if c.Refused = h.Limited && q.Left <= 0; c.Refused {
+			r.Explained, r.named = true, r.named || q.Name != Unnamed
 		}
-		r.tells = append(r.tells, t)
+		r.claims = append(r.claims, c)
 	}
 	return r
 }

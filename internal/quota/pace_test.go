@@ -13,7 +13,7 @@ import (
 func refuse(t *testing.T, a *Account, g *Gate, sent meter.Instant) (end meter.Instant) {
 	t.Helper()
 	sends(t, g, sent, 1)
-	g.Answered(sent, sent, false, nil)
+	ends(g, sent, sent, false)
 	a.Refused(sent, sent, second, false, false)
 	return a.Until()
 }
@@ -54,7 +54,7 @@ func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
 			sends(t, g, 2*second, 1)
 			first := refuse(t, a, g, 2*second)
 			rate, grows := a.pace.rate, a.pace.steady-first
-			g.Answered(2*second+c.later, 2*second, false, nil)
+			ends(g, 2*second, 2*second+c.later, false)
 			a.Refused(2*second+c.later, 2*second, c.waits, false, c.explained)
 			end := a.Until()
 			require.Equal(t, !c.paced, a.pace.over(end+1))
@@ -167,7 +167,7 @@ func TestARateIsNotLoweredBeforeARequestIsAcceptedAfterAWait(t *testing.T) {
 	sends(t, g, 2*second-1, 1) // it takes its time
 	end := refuse(t, a, g, 2*second)
 	r := a.pace.rate
-	g.Answered(end, 2*second-1, true, nil)
+	ends(g, 2*second-1, end, true)
 	end = refuse(t, a, g, end)
 	require.Equal(t, r, a.pace.rate)
 	require.GreaterOrEqual(t, a.pace.steady, end, "it does not grow before")

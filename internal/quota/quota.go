@@ -1,5 +1,5 @@
-// Package quota is the arithmetic of what servers report about their limits: how long to stay away, and how much of a quota
-// is left.
+// Package quota forecasts when a server accepts requests, from what its responses report: how long to stay away, and how much of a
+// quota is left.
 //
 // It has no lock and no clock. A server is one host. An account is one host and one set of request keys. A gate is what the
 // requests of one family pass. They fall under the quotas that the responses to requests of this family name. A [Registry] has all
@@ -7,6 +7,7 @@
 package quota
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,295 +18,291 @@ import (
 const (
 	second = int64(time.Second)
 
-	maxSilent   = 128
-	maxQuotas   = 32
-	plenty      = int64(1) << 40  // a quota with that much left bounds no request
-	quotaStale  = 3600 * second   // a quota that ended so long ago makes room for the next
-	longestBack = 6               // doublings of a backoff of 1 s
-	mostRow     = longestBack + 4 // refusals in a row that are counted
-	sameWindow  = second          // the precision with which servers tell the reset of one window
-	othersMost  = 60 * second     // the longest hold of accounts because of a response to another one
-	spreadOver  = 10 * second     // the longest time that the rest of a quota is spread over
+	askAfter   = 2 * second  // at most, before a request tries whether nothing is left
+	firstRetry = second / 32 // after a request was refused although the window should have ended
+	latest     = second      // after the end that a server reports, windows end
+	about      = 2 * second  // a window that ends so close to the end that was reported proves that right
+	closely    = second      // requests that are so close to each other show when a window ends between them
+	sameWindow = second      // ends that are reported for one window differ by less
 )
 
-// A Tell is what a response says of one quota.
-type Tell struct {
+// A Claim is what a response reports about one quota.
+type Claim struct {
 	Name    string
 	Limit   int64 // -1: unknown
 	Left    int64
 	Reset   meter.Instant // Never: unknown
 	Counted bool          // its unit is requests
 	Reserve int64         // tokens left to other clients
-	Refused bool          // the response is a refusal that this quota explains: no request may leave before Reset
+	Refused bool          // the request was refused because nothing was left
 	Unit    string        // as the server names it; "": requests
 }
 
-// A quota is what a server counts under one name. If its unit is not requests, the cost of a request is unknown. Such a quota
-// stops requests only while it is empty.
+// A quota is what a server counts under one name. What is known of it comes from a few principles:
+//
+//   - The response to the latest request says what is left. Responses to earlier requests can only lower it.
+//   - A window ends at the earliest time that was reported for it, corrected by how much earlier or later the last three ended.
+//   - A window has ended when at least half of what was used comes back at once. If less comes back, the quota refills all the time,
+//     and the rate at which it does says more than any end; see flow.
+//   - That nothing is left until some end is not taken on trust: halfway to it, but after two seconds at most, one request tries. If it is
+//     refused, or if the last window ended when it was reported to, the next one leaves at the end.
+//   - Once a window ran dry, what is left of the next ones is spread over the time until they end. Until three have shown how late ends
+//     are reported, it is spread over a second less, because what is left at the end is lost.
+//   - A client with limits of its own, none of which learns, is trusted: quotas stop its requests only after a refusal.
+//
+// If the unit is not requests, the cost of a request is unknown. Such a quota stops requests only while it is empty.
 type quota struct {
 	account  *Account
 	name     string
-	unit     string          // as the server names it
-	limit    int64           // -1: unknown
-	reserve  int64           // of told, for other clients
-	told     int64           // what is left, as the server told; maxCount: unknown
-	at       meter.Instant   // when told was learned
-	low      int64           // the lowest value told since then, if told is lower; maxCount: none
-	silent   []meter.Instant // when the last responses came that did not name it
-	inFlight int64           // requests whose responses may tell that less is left
-	reset    meter.Instant   // the end of this window: the earliest that was told; never: unknown
-	turn     meter.Instant   // its beginning, as far as known
-	before   int64           // what was left at the end of the previous window
-	length   length
-	log      log
-	flow     flow
+	unit     string // as the server names it
+	counted  bool   // its unit is requests
+	served   bool   // responses to accepted requests report it
+	limit    int64  // -1: unknown
+	most     int64  // the limit or, if that is unknown, the most that was left
+	reserve  int64  // of what is left, for other clients
+	inFlight int64
+	sent     int64         // requests that have left
+	base     int64         // requests of the account that left before the quota was known
 	last     meter.Instant // when the last request left
-	counted  bool          // its unit is requests
-	awaited  bool          // no response of this window has come
-	scarce   bool          // a window ran dry: what is left is spread over the time until the reset
+
+	left   int64         // MaxCount: unknown
+	leftAt meter.Instant // when a response reported it
+	newest struct {      // the response to the latest request
+		n    int64 // the number of the request
+		sent meter.Instant
+		left int64
+	}
+	low    int64 // the least that was left in this window
+	scarce bool  // this window or the one before ran dry
+	flow   flow
+
+	reset  meter.Instant // the earliest end that was reported for this window; Never: unknown
+	late   int64         // the latest of lates
+	lates  [3]int64      // how much later the last windows ended than reported; negative: earlier
+	seen   int8          // windows that have shown it, up to three
+	proven bool          // the last window that ran dry ended about when it was reported to
+
+	try     meter.Instant // when a request tries whether nothing is left
+	backoff int64         // between such requests after the end
+	held    meter.Instant // none leaves before, because a refusal that names the quota says so
 }
 
 // newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
-	return quota{account: a, name: name, limit: -1, told: meter.MaxCount, low: meter.MaxCount, reset: meter.Never, turn: -1, length: newLength(), log: newLog(-1), flow: flow{left: -1}}
+	q := quota{account: a, name: name, limit: -1, base: a.sent, left: meter.MaxCount, low: meter.MaxCount, reset: meter.Never}
+	q.newest.n, q.try = math.MinInt64, math.MinInt64
+	return q
 }
 
-// ends returns when all that is known of the quota is over.
-func (q *quota) ends() meter.Instant {
-	if q.reset < meter.Never {
+// end returns when this window ends; Never: unknown.
+func (q *quota) end() meter.Instant {
+	if q.reset == meter.Never || q.account.Off.Late {
 		return q.reset
 	}
-	return q.at
+	return meter.AddInstant(q.reset, q.late)
 }
 
-func (q *quota) stale(now meter.Instant) bool { return q.inFlight == 0 && q.ends() < now-quotaStale }
+// refills returns how many requests come back per ns; 0: none, as far as is known.
+func (q *quota) refills() float64 {
+	if q.account.Off.Flow || !q.scarce {
+		return 0
+	}
+	return q.flow.rate()
+}
 
-// pays reports whether need requests can leave. Requests that the client's own limits or
-// Adaptive cover are stopped only when nothing else is left.
-func (q *quota) pays(need int64) bool {
-	spare := q.told - q.reserve
+// ended reports whether the window of which responses report has ended.
+func (q *quota) ended(now meter.Instant) bool { return q.end() <= now && q.refills() == 0 }
+
+// free returns what is left for requests that have not left yet. Less than 0: more than that are in flight.
+func (q *quota) free() int64 { return q.left - q.reserve - q.inFlight }
+
+// empty reports whether nothing is left.
+func (q *quota) empty() bool { return q.left <= q.reserve }
+
+// kept reports whether all that is left is for other clients. That is no claim of the server, so no request tries whether it is true.
+func (q *quota) kept() bool { return q.left > 0 && q.empty() }
+
+// number returns how many requests had left with the account's n-th. If others of the account's fall under other quotas, it is about
+// that many: errors do not add up.
+func (q *quota) number(n int64) int64 {
+	share := 1.0
+	if all := q.account.sent - q.base; all > q.sent {
+		share = float64(q.sent) / float64(all)
+	}
+	return q.sent - int64(math.Round(share*float64(q.account.sent-n)))
+}
+
+// report takes what the response to the account's n-th request reports, which left at sent.
+func (q *quota) report(now, sent meter.Instant, n int64, refused bool, c *Claim) {
+	left := q.describe(c)
+	n = q.number(n)
+	q.served = q.served || !refused
+	if n >= q.newest.n {
+		q.take(now, sent, n, left, refused, c)
+	} else if c.Reset >= q.reset-sameWindow && left < q.newest.left { // it was counted after the newest, in the same window
+		q.flow.back += float64(left - q.newest.left)
+		q.newest.left = left
+		if left < q.left {
+			q.left, q.leftAt = left, now
+		}
+	} else {
+		return
+	}
 	switch {
-	case q.blind():
-		return true
-	case !q.counted:
-		return spare > 0 || q.reset == meter.Never
-	case q.scarce && q.awaited: // one request asks
-		return spare > 0 && (q.last < q.turn || q.inFlight == 0)
-	case q.account.covered && !q.scarce && !q.account.Off.Covered:
-		return spare > 0 || q.fits()
+	case c.Refused:
+		q.refused(now, sent, c.Reset)
+	case !refused:
+		q.backoff /= 4
+		q.dry(now, sent)
 	}
-	return spare-q.inFlight >= need
 }
 
-// fits reports whether the client's own limits allow no more requests in a window than the server reports to accept in one. Then a
-// report of 0 left stops none of them: the next one is sent after the window, whose end many servers report up to a second late.
-func (q *quota) fits() bool {
-	window := float64(q.reset-q.turn-sameWindow) / 1e9
-	return q.account.trusted() && q.reserve == 0 && q.reset < meter.Never && q.turn >= 0 && q.account.own*window <= float64(q.limit)
-}
-
-// blind reports whether responses have not shown yet that the quota decides when requests are accepted. Then it neither stops
-// requests nor explains refusals. A client without limits of its own believes it until a refusal begins a pace, and one that learns
-// how many requests may be in flight goes on to believe it. A client with a limit of its own, which is seldom refused, believes a quota
-// that only refusals report.
-func (q *quota) blind() bool {
+// take takes the newest response.
+func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Claim) {
+	first := q.left == meter.MaxCount
+	turned := !first && n > q.newest.n && q.learn(sent, n, left, refused)
+	if turned || sent > q.leftAt || left <= q.left { // else another request may have been counted later, whose response was faster
+		q.left, q.leftAt = left, now
+	}
+	if !first && q.newest.left == 0 && left == 0 && !refused && sent < q.end() && q.account.trusted() { // that nothing was left was wrong
+		q.scarce = false
+	}
+	q.newest.n, q.newest.sent, q.newest.left = n, sent, left
+	q.low = min(q.low, left)
 	switch {
-	case !q.counted || q.account.Off.Flow:
-		return false
-	case q.flow.left == onlyRefused:
-		return q.account.adaptive || q.account.own == 0 && q.name == Unnamed
+	case c.Reset == meter.Never:
+	case q.end() > sent:
+		q.reset = min(q.reset, c.Reset)
+		if end := q.end(); end > now {
+			q.try = min(q.try, end)
+		}
+	case !refused && left > 0: // while nothing is left, no new window is believed
+		q.reset = c.Reset
 	}
-	return (q.account.covered || q.account.pace.rate > 0 && !q.account.slots) && !q.flow.forecasts() && (q.flow.left >= 0 || q.account.adaptive)
 }
 
-// kept reports whether all that is left is for other clients. This is no claim of the server, so nothing can confirm it.
-func (q *quota) kept() bool { return q.told > 0 && q.told <= q.reserve }
-
-// due returns when the next request may be sent. After a window that was exhausted, requests are spread over half of the time until
-// the reset, because many servers report it in whole seconds, up to one late, and what is left at the true end is lost. That time is at
-// least a second, or all that is left until the reset, and at most spreadOver.
-func (q *quota) due() meter.Instant {
-	if !q.scarce || q.reset == meter.Never || q.last < q.turn || q.account.Off.Spread {
-		return max(0, q.turn)
+// describe takes what does not change from request to request, and returns what is left.
+func (q *quota) describe(c *Claim) (left int64) {
+	q.counted, q.reserve = c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
+	if q.unit != c.Unit {
+		q.unit = strings.Clone(c.Unit)
 	}
-	spare := max(0, q.told-q.reserve-q.inFlight)
-	over := q.reset - q.last
-	if !q.account.Off.Early {
-		over = max(over/2, min(over, second))
-	}
-	return meter.AddInstant(q.last, min(over, spreadOver)/(spare+1))
-}
-
-// next returns when need requests can leave, not before from. sure is false if that
-// depends on responses that have not come.
-func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
-	if q.blind() && (q.flow.left == onlyRefused || q.account.trusted()) {
-		return from, true
-	}
-	if q.log.known() && q.counted && !q.account.Off.Log {
-		room := q.limit - q.reserve - need
-		return q.log.ready(from, room), room >= 0 || q.inFlight == 0
-	}
-	if q.reset < meter.Never && (q.reset <= from || !q.pays(need)) {
-		from = max(from, q.reset)
-		renewed := *q
-		renewed.renew(from)
-		q = &renewed
-	}
-	return max(from, q.due()), q.inFlight == 0 || q.pays(need)
-}
-
-// hear takes what the response to a request says that left at sentAt. If the request left after the last news, its response
-// is news, although the server may have counted later requests whose responses came earlier. Among responses out of order
-// the lowest value was told last.
-func (q *quota) hear(now, sentAt meter.Instant, t *Tell) {
-	news := sentAt > q.at
-	if !news && q.reset < meter.Never && t.Reset < q.reset-sameWindow {
-		return // it tells of the previous window
-	}
-	q.counted, q.reserve = t.Counted, min(max(t.Reserve, 0), meter.MaxCount)
-	if q.unit != t.Unit {
-		q.unit = strings.Clone(t.Unit)
-	}
-	left := min(max(t.Left, 0), meter.MaxCount)
-	if t.Limit >= 0 {
-		q.limit = min(t.Limit, meter.MaxCount)
+	left = min(max(c.Left, 0), meter.MaxCount)
+	if limit := min(c.Limit, meter.MaxCount); limit >= 0 {
+		if q.limit >= 0 && q.limit != limit { // another quota, of the same name
+			q.flow, q.proven = flow{}, false
+		}
+		q.limit, q.most = limit, limit
 	}
 	if q.limit >= 0 {
 		left = min(left, q.limit)
 	}
-	if sentAt < q.turn && left <= q.before && t.Reset <= q.turn+sameWindow+now-sentAt && !t.Refused {
-		return // it tells of the previous window
-	}
-	if t.Reset <= now { // the window ends within a second, because many servers round the time down
-		if !q.scarce && !q.flow.forecasts() {
-			return
-		}
-		if t.Reset = meter.Never; left == 0 && q.reset < meter.Never {
-			t.Reset = now + second
-		}
-	}
-	q.length.hear(now, sentAt, left, q.limit)
-	q.log.hear(now, sentAt, left, q.limit)
-	for _, at := range q.silent {
-		if at > sentAt {
-			left-- // the silent request may have been counted later
-		}
-	}
-	first := q.awaited && sentAt >= q.turn || news && left > q.told // the first response of a window
-	if first {
-		q.begin(now, sentAt, left)
-		if left == q.limit && left > 0 { // a window is over, and a later request begins the next one
-			q.await(now)
-			return
-		}
-	}
-	learn := first || news || left <= q.told
-	if !q.isWindow(now, sentAt, left, t, first) {
-		q.flow.contradicted()
-	}
-	switch {
-	case t.Reset == meter.Never:
-		q.awaited = q.awaited && !first
-	case first && !t.Refused:
-		q.reset, q.awaited = t.Reset, false
-		if !q.account.Off.Length {
-			q.reset = min(q.reset, meter.AddInstant(now, q.length.most))
-		}
-	case first || t.Refused || q.reset == meter.Never || q.account.Off.Least && learn:
-		q.reset, q.awaited = t.Reset, false
-	case learn:
-		q.reset = min(q.reset, t.Reset)
-	}
-	if q.turn < 0 && left >= q.limit-max(1, q.limit/8) {
-		q.turn = sentAt // nearly all is left, so the window has only begun
-	}
-	q.low = min(q.low, left)
-	if learn {
-		q.learn(q.low, now)
-		q.scarce = q.scarce || t.Refused
-	}
+	q.most = max(q.most, left)
+	return left
 }
 
-// isWindow reports whether a response is what a window would report: it ends when it was reported to end, and the next one does not begin
-// with little left. Servers round by a second, and may report before they work on a request.
-func (q *quota) isWindow(now, sentAt meter.Instant, left int64, t *Tell, first bool) bool {
+// learn takes what has come back since the newest response.
+func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) (turned bool) {
+	counted := n - q.newest.n
+	if refused {
+		counted--
+	}
+	back, span := left-(q.newest.left-counted), sent-q.newest.sent
 	switch {
-	case t.Reset == meter.Never:
+	case !refused && sent > q.leftAt && (back >= 2 && left == q.most-1 || back >= max(2, (q.most-q.newest.left)/2)):
+		q.turned(sent)
 		return true
-	case first:
-		return sentAt > q.turn+sameWindow || left > q.limit/4 || t.Reset <= now+2*sameWindow
+	case left < q.most-1 || q.flow.below(back, span): // more may have come back than a full quota shows
+		q.flow.add(back, span)
 	}
-	return t.Refused || t.Reset-max(0, now-sentAt) <= meter.AddInstant(q.reset, 2*sameWindow)
+	return false
 }
 
-// begin takes the first response of a window, to a request that left at sentAt.
-func (q *quota) begin(now, sentAt meter.Instant, left int64) {
-	if q.awaited {
-		if left <= q.before { // the old window goes on
-			q.length = newLength()
-		}
-		return
-	}
-	rest := int64(0) // of the limit, for the rest of the window that was expected
-	if jumped(q.told, left, q.limit) && q.reset < meter.Never && q.reset > now {
-		rest = int64(float64(q.limit) * float64(q.reset-now) / float64(q.reset-max(0, q.turn)))
-	}
-	q.turned(rest)
-	q.turn = sentAt
-}
-
-// turned ends a window. If an eighth of the limit is left besides rest, nothing is scarce.
-func (q *quota) turned(rest int64) {
-	q.before = q.told
-	if q.told-q.reserve-q.inFlight > max(1, q.limit/8)+rest {
+// turned takes the first response of a window. The one before ended between the newest request, if that left after the reported end, and
+// this one.
+func (q *quota) turned(sent meter.Instant) {
+	if q.low-q.reserve > max(1, q.most/8) && q.end() <= sent { // else it may only have been spread over too long a time
 		q.scarce = false
 	}
-}
-
-// missed takes a response that does not name the quota. Its request may have been counted.
-func (q *quota) missed(now meter.Instant) {
-	if q.counted {
-		q.learn(q.told-1, now)
-		if len(q.silent) == maxSilent {
-			q.silent = slices.Delete(q.silent, 0, maxSilent/2)
+	if q.reset < meter.Never {
+		span := sent - q.newest.sent
+		if span < closely {
+			late := min(max(q.late, q.newest.sent-q.reset), sent-q.reset)
+			q.seen = min(q.seen+1, int8(len(q.lates)))
+			copy(q.lates[1:], q.lates[:])
+			q.lates[0] = min(late, latest)
+			q.late = slices.Max(q.lates[:])
 		}
-		q.silent = append(q.silent, now)
+		if q.newest.left <= q.reserve {
+			switch { // it may have ended long before a request that leaves long after the reported end
+			case sent < q.reset-about || q.newest.sent > q.reset+about || q.refills() > 0:
+				q.proven = false
+			case sent <= q.reset+about:
+				q.proven = true
+			}
+		}
+	}
+	q.low, q.reset = q.most, meter.Never
+}
+
+// dry takes a response to an accepted request, after which nothing may be left.
+func (q *quota) dry(now, sent meter.Instant) {
+	if !q.empty() {
+		return
+	}
+	q.scarce = q.scarce || !q.account.trusted()
+	switch end := q.end(); {
+	case end == meter.Never || end <= now:
+		q.try = now + max(q.backoff, firstRetry)
+	case q.proven || q.kept() || q.account.Off.Ask:
+		q.try = end
+	default:
+		q.try = min(end, sent+min(askAfter, (end-sent)/2))
 	}
 }
 
-func (q *quota) learn(told int64, at meter.Instant) {
-	q.told, q.at, q.low = told, at, meter.MaxCount
-	q.scarce = q.scarce || told <= q.reserve && !q.account.trusted()
-}
-
-// roll brings the quota up to date.
-func (q *quota) roll(now meter.Instant) {
-	if q.reset <= now {
-		q.renew(now)
+// refused takes a refusal that reports that nothing is left until reset.
+func (q *quota) refused(now, sent, reset meter.Instant) {
+	q.scarce = true
+	q.left, q.newest.left = 0, 0
+	end := q.end()
+	switch {
+	case q.refills() > 0: // not so fast
+		q.flow.back /= 2
+		q.wait(now)
+	case sent < q.try: // it left before that was known
+	case end > now && end < meter.Never:
+		q.try, q.proven = end, true
+	case q.backoff > 0 && reset > now && reset < meter.Never: // each refusal begins a window
+		q.reset = reset
+		q.try = min(reset, meter.AddInstant(now, askAfter))
+	default:
+		q.wait(now)
+		if q.reset < meter.Never {
+			q.late = min(q.late+second/2, latest)
+		}
 	}
 }
 
-// renew is the reset: the whole limit is left again, if it is known. After a window that ran dry, one request asks first.
-func (q *quota) renew(now meter.Instant) {
-	q.turned(0)
-	q.scarce = q.scarce && now-q.last <= second+q.reset-q.turn
-	q.await(q.reset)
+// wait sets when a request tries again after one was refused for a reason that is not known.
+func (q *quota) wait(now meter.Instant) {
+	q.backoff = min(max(2*q.backoff, firstRetry), second<<longestBack)
+	q.try = meter.AddInstant(now, q.backoff)
 }
 
-// await begins a window of which no response has come.
-func (q *quota) await(at meter.Instant) {
-	told := q.limit
-	if told < 0 {
-		told = meter.MaxCount
-	}
-	q.turn, q.awaited, q.reset = at, true, meter.Never
-	q.learn(told, at)
-}
-
-// probe lets one request ask when nothing is left and no request is on its way that could tell of more.
-func (q *quota) probe(due meter.Instant) {
-	if !q.pays(1) && q.inFlight == 0 && q.reset == meter.Never {
-		q.learn(q.reserve+1, due-1) // its answer is news
+// missed takes a response that does not name the quota.
+func (q *quota) missed(now, sent meter.Instant, n int64, refused bool) {
+	switch {
+	case !q.counted || q.left == meter.MaxCount:
+	case refused:
+		if q.newest.left <= q.reserve {
+			q.refused(now, sent, meter.Never)
+		}
+	case sent >= q.end(), q.empty() && sent >= q.try: // something is left
+		q.left, q.reset, q.backoff = q.most, meter.Never, 0
+		q.newest.n, q.newest.sent, q.newest.left = q.number(n), sent, q.most
+	default:
+		q.left = max(0, q.left-1)
+		q.dry(now, sent)
 	}
 }

@@ -189,7 +189,7 @@ func (w *registryModel) step() {
 		w.settle(k)
 	case 10:
 		if g != nil {
-			t := &Tell{Name: []string{"a", "c"}[w.r.IntN(2)], Limit: w.r.Int64N(100), Left: w.r.Int64N(5), Reset: w.now + second, Counted: true}
+			t := &Claim{Name: []string{"a", "c"}[w.r.IntN(2)], Limit: w.r.Int64N(100), Left: w.r.Int64N(5), Reset: w.now + second, Counted: true}
 			require.NoError(w, w.Restore(g.Account, w.now, func(a *Account, now meter.Instant) error {
 				a.Restore(now, t)
 				return nil
@@ -368,7 +368,7 @@ func TestWhatIsRestoredIsBounded(t *testing.T) {
 	r.size += MaxTotal - 500
 	err := r.Restore(a, 0, func(a *Account, now meter.Instant) error {
 		for i := range maxQuotas {
-			a.Restore(now, &Tell{Name: fmt.Sprint(i, strings.Repeat("x", 1000)), Limit: 10, Reset: second, Counted: true})
+			a.Restore(now, &Claim{Name: fmt.Sprint(i, strings.Repeat("x", 1000)), Limit: 10, Reset: second, Counted: true})
 		}
 		return fault
 	})
@@ -414,8 +414,8 @@ func TestANewGateFallsUnderTheQuotaThatTheServerDoesNotName(t *testing.T) {
 	r := NewRegistry(10, 1)
 	first := r.Gate(at("h", 1), 0)
 	a := first.Account
-	a.Restore(0, &Tell{Name: "named", Limit: 10, Left: 0, Reset: 50 * second, Counted: true})
-	a.Restore(0, &Tell{Name: Unnamed, Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
+	a.Restore(0, &Claim{Name: "named", Limit: 10, Left: 0, Reset: 50 * second, Counted: true})
+	a.Restore(0, &Claim{Name: Unnamed, Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
 	require.Equal(t, 60*second, first.Ready(0, 0, 1), "and one that was there before")
 	require.Equal(t, 60*second, r.Gate(at("h", 2), 0).Ready(0, 0, 1))
 	require.Zero(t, r.Gate(at("h", 2, "other"), 0).Ready(0, 0, 1))

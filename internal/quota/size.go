@@ -23,29 +23,17 @@ func (a *Account) Size() int {
 	return n
 }
 
-func (q *quota) size() int {
-	return int(unsafe.Sizeof(*q)) + len(q.name) + len(q.unit) + q.history()
-}
-
-// history returns how many bytes the quota takes for what it remembers of single requests.
-func (q *quota) history() int {
-	return cap(q.silent)*int(unsafe.Sizeof(meter.Instant(0))) + cap(q.log.ring)*int(unsafe.Sizeof(departure{}))
-}
+func (q *quota) size() int { return int(unsafe.Sizeof(*q)) + len(q.name) + len(q.unit) }
 
 // Size returns about how many bytes the gate takes.
 func (g *Gate) Size() int { return int(unsafe.Sizeof(*g)) + cap(g.quotas)*int(unsafe.Sizeof(g)) }
 
-// Fit makes the account take at most n bytes. First the longest histories of requests go, from which a quota learns when there is
-// room. Then whole quotas go: those that have something left before those that are empty, and that end first before others.
+// Fit makes the account take at most n bytes. Quotas that have something left go before those that are empty, and that end first before
+// others.
 func (a *Account) Fit(now meter.Instant, n int) {
 	for size := a.Size(); size > n && len(a.quotas) > 0; size = a.Size() {
-		q := slices.MaxFunc(a.quotas, func(x, y *quota) int { return cmp.Compare(x.history(), y.history()) })
-		if q.history() > 0 {
-			q.silent, q.log = nil, log{off: true, limit: q.log.limit}
-			continue
-		}
 		a.drop(slices.MinFunc(a.quotas, func(x, y *quota) int {
-			return cmp.Or(cmp.Compare(x.worth(now), y.worth(now)), cmp.Compare(x.ends(), y.ends()))
+			return cmp.Or(cmp.Compare(x.worth(now), y.worth(now)), cmp.Compare(x.known(), y.known()))
 		}))
 	}
 }
@@ -56,11 +44,6 @@ func (q *quota) worth(now meter.Instant) int {
 		return 1
 	}
 	return 0
-}
-
-// stops reports whether the quota is empty until a known reset.
-func (q *quota) stops(now meter.Instant) bool {
-	return now < q.reset && q.reset < meter.Never && !q.pays(1)
 }
 
 // drop forgets a quota.

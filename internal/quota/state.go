@@ -24,10 +24,12 @@ func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 		pace = p.at(now)
 	}
 	for _, q := range a.quotas {
-		q.roll(now)
-		s := State{Name: q.name, Unit: q.unit, Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: q.reset}
-		if q.told < meter.MaxCount {
-			s.Left = q.told
+		s := State{Name: q.name, Unit: q.unit, Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
+		if !q.ended(now) {
+			s.Reset = q.reset
+		}
+		if left := q.remaining(now); left < meter.MaxCount {
+			s.Left = left
 		}
 		quotas = append(quotas, s)
 	}
@@ -39,7 +41,7 @@ func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 func (a *Account) Forget(now meter.Instant) {
 	a.barrier.release(now)
 	a.server.release(now)
-	a.refusals, a.asking, a.doubt = 0, false, doubt{}
+	a.refusals, a.asking = 0, false
 	a.pace = pace{last: a.pace.last, from: now, most: a.pace.most}
 	for _, q := range a.quotas {
 		inFlight := q.inFlight

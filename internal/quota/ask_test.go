@@ -1,0 +1,472 @@
+package quota
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// That nothing is left until some end is not taken on trust, unless the window before ended when it was reported to.
+func TestOneRequestTriesHalfwayToTheEndButAfterTwoSecondsAtMost(t *testing.T) {
+	for name, c := range map[string]struct {
+		end    meter.Instant
+		proven bool
+		never  bool // no request tries
+		at     meter.Instant
+	}{
+		"a far end":           {600 * second, false, false, 12 * second},
+		"an end":              {14 * second, false, false, 12 * second},
+		"a sooner end":        {14*second - 2, false, false, 12*second - 1},
+		"an end soon":         {11 * second, false, false, 10*second + second/2},
+		"a proven end":        {600 * second, true, false, 600 * second},
+		"switched off":        {600 * second, false, true, 600 * second},
+		"no known end":        {meter.Never, false, false, 10*second + 100*milli + firstRetry},
+		"an end that is over": {10*second + 100*milli, false, false, 10*second + 100*milli + firstRetry},
+		"an end in no time":   {10*second + 100*milli + 1, false, false, 10*second + 100*milli},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			asks(t, g, 0, core(50, 1, c.end))
+			a.Off.Ask = c.never
+			q := only(t, a)
+			q.proven = c.proven
+			n := sends(t, g, 10*second, 1)
+			now := 10*second + 100*milli
+			answer(g, n, 10*second, now, true, core(50, 0, c.end))
+			requireReady(t, g, now, c.at)
+			sends(t, g, c.at, 1)
+			requireWaits(t, g, c.at) // the others wait for its response
+			require.True(t, q.scarce)
+			require.Zero(t, q.backoff)
+		})
+	}
+}
+
+func TestARequestThatTriedAndWasAcceptedIsFollowedByAnother(t *testing.T) {
+	_, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 0, 60*second))
+	for now := 2 * second; now <= 56*second; now += 2 * second {
+		asks(t, g, now, core(50, 0, 60*second))
+		requireReady(t, g, now, now+2*second)
+	}
+	asks(t, g, 60*second, core(50, 49, 120*second))
+	require.EqualValues(t, 49, g.Tokens(60*second))
+}
+
+func TestARequestThatTriedAndWasRefusedIsTheLastBeforeTheEnd(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 0, 60*second))
+	refuses(t, g, 2*second, empty(50, 60*second))
+	require.Zero(t, only(t, a).backoff)
+	require.True(t, only(t, a).proven, "the server means it")
+	requireReady(t, g, 2*second, 60*second)
+	asks(t, g, 60*second, core(50, 49, 120*second))
+	require.True(t, only(t, a).proven)
+	passes(g, 61*second, core(50, 0, 120*second))
+	requireReady(t, g, 61*second, 120*second)
+}
+
+// The first after the end may be too early, which the next windows are, too.
+func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 0, 10*second))
+	refuses(t, g, 2*second, empty(50, 10*second))
+	q := only(t, a)
+	now := 10 * second
+	for i, c := range []struct{ backoff, late, wait int64 }{
+		{firstRetry, second / 2, firstRetry},
+		{firstRetry, second / 2, second/2 - firstRetry}, // the window ends later now
+		{2 * firstRetry, second, 2 * firstRetry},
+		{2 * firstRetry, second, second/2 - 2*firstRetry},
+		{4 * firstRetry, second, 4 * firstRetry},
+		{8 * firstRetry, second, 8 * firstRetry},
+		{16 * firstRetry, second, 16 * firstRetry},
+		{second, second, second},
+		{2 * second, second, 2 * second},
+	} {
+		refuses(t, g, now, empty(50, 10*second))
+		require.Equal(t, c.backoff, q.backoff, "refusal %d", i)
+		require.Equal(t, c.late, q.late, "refusal %d", i)
+		require.Equal(t, 10*second+c.late, q.end())
+		requireReady(t, g, now, now+c.wait)
+		now += c.wait
+	}
+	asks(t, g, now, core(50, 0, 10*second))
+	require.Equal(t, second/2, q.backoff, "a quarter")
+	requireReady(t, g, now, now+second/2)
+	now += second / 2
+	asks(t, g, now, core(50, 20, now+10*second))
+	require.Equal(t, second/8, q.backoff)
+}
+
+func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 0, meter.Never))
+	requireReady(t, g, 0, firstRetry)
+	now := firstRetry
+	for wait := firstRetry; wait <= 64*second; wait *= 2 {
+		refuses(t, g, now, empty(50, meter.Never))
+		requireReady(t, g, now, now+wait)
+		require.Zero(t, only(t, a).late, "nothing is late")
+		now += wait
+	}
+}
+
+// Where each refusal begins a window, the next request leaves at its end, or after two seconds. One refusal may be a matter of clocks.
+func TestOfRefusalsAfterTheEndTheSecondIsBelieved(t *testing.T) {
+	for name, c := range map[string]struct {
+		reset meter.Instant // as reported by the second
+		at    meter.Instant
+		is    meter.Instant
+	}{
+		"soon":      {11 * second, 11 * second, 11 * second},
+		"late":      {20 * second, 12*second + second/2, 20 * second},
+		"over":      {10*second + second/2, 10*second + second/2 + 2*firstRetry, 10 * second},
+		"not known": {meter.Never, 10*second + second/2 + 2*firstRetry, 10 * second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			asks(t, g, 0, core(50, 0, 10*second))
+			refuses(t, g, 2*second, empty(50, 10*second))
+			refuses(t, g, 10*second, empty(50, 20*second))
+			require.Equal(t, 10*second, only(t, a).reset)
+			refuses(t, g, 10*second+firstRetry, empty(50, 10*second))
+			now := 10*second + second/2
+			refuses(t, g, now, empty(50, c.reset))
+			require.Equal(t, c.is, only(t, a).reset)
+			requireReady(t, g, now, c.at)
+		})
+	}
+}
+
+// What is left for other clients is no claim of the server that a request could try.
+func TestTheReserveIsKeptUntilTheEnd(t *testing.T) {
+	_, g, _ := newFamilies()
+	kept := func(left int64, reset meter.Instant) Claim {
+		c := core(100, left, reset)
+		c.Reserve = 40
+		return c
+	}
+	asks(t, g, 0, kept(42, 60*second))
+	sends(t, g, 1, 2)
+	require.False(t, g.Payable(2, 1))
+	require.Zero(t, g.Tokens(2))
+	answer(g, 2, 1, 3, true, kept(41, 60*second))
+	answer(g, 3, 1, 3, true, kept(40, 60*second))
+	requireReady(t, g, 3, 60*second)
+	sends(t, g, 60*second, 1)
+	requireWaits(t, g, 60*second)
+	answer(g, 4, 60*second, 60*second, true, kept(99, 70*second))
+	require.EqualValues(t, 59, g.Tokens(60*second))
+
+	a, g, _ := newFamilies()
+	a.Cover(&Own{Rate: 10, Fastest: 10})
+	asks(t, g, 0, kept(40, 60*second))
+	requireReady(t, g, 3, 60*second)
+	a, g, _ = newFamilies()
+	a.Cover(&Own{Rate: 10, Fastest: 10})
+	asks(t, g, 0, core(100, 0, 60*second))
+	requireReady(t, g, 3, 3) // it is trusted
+	require.False(t, only(t, a).kept())
+
+	_, g, _ = newFamilies()
+	c := core(100, 5, meter.Never)
+	c.Reserve = -7
+	asks(t, g, 0, c)
+	require.EqualValues(t, 5, g.Tokens(0))
+}
+
+// After a window that ran dry, what is left is spread over the time until the end, ten seconds at most.
+func TestWhatIsLeftIsSpreadAfterAWindowRanDry(t *testing.T) {
+	for name, c := range map[string]struct {
+		left, reserve, inFlight int64
+		end                     meter.Instant
+		at                      meter.Instant
+	}{
+		"over five seconds":       {9, 0, 0, 65 * second, 60*second + second/2},
+		"over ten":                {9, 0, 0, 70 * second, 61 * second},
+		"over ten at most":        {9, 0, 0, 70*second + 1000, 61 * second},
+		"less a reserve":          {9, 5, 0, 65 * second, 61 * second},
+		"less what is on its way": {9, 0, 5, 65 * second, 61 * second},
+		"without an end":          {9, 0, 0, meter.Never, 60*second + second/10},
+		"nearly at the end":       {9, 0, 0, 60*second + 10, 60*second + 1},
+	} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(10, 0, 60*second))
+		next := core(10, c.left, c.end)
+		next.Reserve = c.reserve
+		asks(t, g, 60*second, next)
+		only(t, a).inFlight, only(t, a).seen = c.inFlight, 3
+		at, sure := g.next(60*second, 1)
+		require.Equal(t, c.at, at, name)
+		require.True(t, sure, name)
+		only(t, a).scarce = false
+		at, _ = g.next(60*second, 1)
+		require.Equal(t, 60*second, at, name)
+		only(t, a).scarce = true
+		a.Off.Spread = true
+		at, _ = g.next(60*second, 1)
+		require.Equal(t, 60*second, at, name)
+	}
+	_, g, _ := newFamilies()
+	asks(t, g, 0, core(10, 0, 60*second))
+	asks(t, g, 60*second, core(10, 9, 65*second))
+	require.Equal(t, 65*second, g.Ready(65*second, 0, 1), "the window is over")
+	require.Equal(t, 65*second-1, g.Ready(65*second-1, 0, 1))
+	require.Equal(t, 64*second, g.Ready(64*second, 0, 1))
+}
+
+// Until three windows have shown how late ends are reported, what is left is spread over a second less, or over half of the time.
+func TestWhatIsLeftIsSpreadOverASecondLessAtFirst(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(10, 0, 60*second))
+	asks(t, g, 60*second, core(10, 9, 65*second))
+	q := only(t, a)
+	for q.seen = range int8(4) {
+		over := 4 * second
+		if q.seen == 3 {
+			over = 5 * second
+		}
+		require.Equal(t, 60*second+over/10, g.Ready(60*second, 0, 1))
+	}
+	q.seen, q.reset = 0, 61*second+second/2
+	require.Equal(t, 60*second+3*second/4/10, g.Ready(60*second, 0, 1), "half of the time")
+}
+
+// A response to an older request can be the one that reports that nothing is left, and one that does not name the quota can use it up.
+func TestWhateverUsesUpAQuotaIsFollowedByAnAsk(t *testing.T) {
+	_, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 2, 60*second))
+	sends(t, g, second, 2)
+	answer(g, 3, second, second+1, true, core(50, 1, 60*second))
+	answer(g, 2, second, second+2, true, core(50, 0, 60*second))
+	requireReady(t, g, second+2, 3*second)
+
+	_, g, _ = newFamilies()
+	asks(t, g, 0, core(50, 1, 60*second))
+	asks(t, g, second)
+	requireReady(t, g, second, 3*second)
+}
+
+// Refusals of requests that left together double the wait once, and no wait is longer than 64 s.
+func TestABurstOfRefusalsIsOneEvent(t *testing.T) {
+	for name, reset := range map[string]meter.Instant{"without an end": meter.Never, "at the end": second} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(50, 40, reset))
+		sends(t, g, second, 30)
+		for i := range int64(30) {
+			answer(g, 2+i, second, second+milli, false, empty(50, reset))
+		}
+		requireReady(t, g, second+milli, second+milli+firstRetry)
+		q := only(t, a)
+		require.LessOrEqual(t, q.late, second/2, name)
+		for now := g.Ready(2*second, 0, 1); q.backoff < 64*second; now = g.Ready(now, 0, 1) {
+			refuses(t, g, now, empty(50, meter.Never))
+		}
+		now := g.Ready(q.try, 0, 1)
+		refuses(t, g, now, empty(50, meter.Never))
+		requireReady(t, g, now, now+64*second)
+	}
+}
+
+// An end that is reported to be earlier is earlier for the request that tries, too.
+func TestAnAskWaitsNoLongerThanUntilTheEnd(t *testing.T) {
+	_, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 3, 200*second))
+	sends(t, g, 0, 3)
+	answer(g, 2, 0, 1, false, empty(50, 200*second))
+	require.Equal(t, 200*second, g.Plan(1, 0, 1))
+	answer(g, 3, 0, 2, false, core(50, 1, 60*second))
+	answer(g, 4, 0, 3, false, empty(50, 200*second))
+	requireReady(t, g, 3, 60*second)
+}
+
+// A quota whose unit is not requests bounds them only while it is empty.
+func TestAnotherUnitShowsOnlyWhenNothingIsLeft(t *testing.T) {
+	_, g, _ := newFamilies()
+	c := core(1000, 20, 60*second)
+	c.Unit, c.Counted = "tokens", false
+	asks(t, g, 0, c)
+	require.True(t, g.Open(0))
+	require.Equal(t, math.Inf(1), g.Tokens(0))
+	c.Left = 0
+	asks(t, g, 0, c)
+	require.False(t, g.Open(0))
+	require.Zero(t, g.Tokens(0))
+}
+
+// What a response says of the client's own limits counts for it already.
+func TestTheFirstRefusalOfAnAdaptiveLimitIsItsOwn(t *testing.T) {
+	a, g, _ := newFamilies()
+	n := sends(t, g, 0, 1)
+	rep := &Report{Number: n, Own: Own{Adaptive: true}}
+	rep.Hints, rep.Explained, rep.named = &Hints{Limited: true, Wait: 10 * time.Second}, true, true
+	rep.claims = []Claim{empty(50, 10*second)}
+	g.apply(rep, 0)
+	require.Zero(t, only(t, a).held)
+}
+
+// A client with limits of its own is trusted until a request is refused, unless one of its limits learns.
+func TestATrustedClientIsStoppedOnlyAfterARefusal(t *testing.T) {
+	for name, c := range map[string]struct {
+		own     Own
+		trusted bool
+	}{
+		"limits of its own": {Own{Rate: 10, Fastest: 10}, true}, "one that learns": {Own{Rate: 10, Fastest: 10, Adaptive: true}, false},
+		"none": {Own{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			a.Cover(&c.own)
+			asks(t, g, 0, core(50, 1, 60*second))
+			sends(t, g, second, 1)
+			require.Equal(t, c.trusted, g.Payable(second, 1))
+			answer(g, 2, second, second, true, core(50, 0, 60*second))
+			q := only(t, a)
+			require.Equal(t, !c.trusted, q.scarce)
+			if !c.trusted {
+				requireReady(t, g, second, 3*second)
+				return
+			}
+			requireReady(t, g, second, second)
+			asks(t, g, 60*second, core(50, 49, 120*second))
+			requireReady(t, g, 60*second, 60*second) // nothing is spread
+			passes(g, 61*second, core(50, 10, 120*second))
+			refuses(t, g, 62*second, empty(50, 120*second))
+			require.True(t, q.scarce)
+			requireReady(t, g, 62*second, 120*second)
+		})
+	}
+}
+
+// Two accepted responses in a row after each of which nothing is left contradict a server before the end.
+func TestATrustedClientIsStoppedNoMoreAfterAContradiction(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent          meter.Instant
+		first, second int64 // what is left
+		refused       bool
+		own           float64
+		stopped       bool
+	}{
+		"a contradiction":        {20 * second, 0, 0, false, 10, false},
+		"something was left":     {20 * second, 1, 0, false, 10, true},
+		"something is left":      {20 * second, 0, 1, false, 10, true},
+		"refused":                {20 * second, 0, 0, true, 10, true},
+		"just before the end":    {60*second - 1, 0, 0, false, 10, false},
+		"at the end":             {60 * second, 0, 0, false, 10, true},
+		"one without own limits": {20 * second, 0, 0, false, 0, true},
+	} {
+		a, g, _ := newFamilies()
+		a.Cover(&Own{Rate: c.own, Fastest: c.own})
+		asks(t, g, 0, core(50, 3, 60*second))
+		refuses(t, g, second, empty(50, 60*second))
+		q := only(t, a)
+		require.True(t, q.scarce)
+		passes(g, c.sent-milli, core(50, c.first, 60*second))
+		q.scarce = true // whatever that was
+		claim := core(50, c.second, 60*second)
+		claim.Refused = c.refused
+		answer(g, g.Take(c.sent, c.sent, 1, false), c.sent, c.sent, !c.refused, claim)
+		require.Equal(t, c.stopped, q.scarce, name)
+	}
+}
+
+// A response that does not name a quota may have been counted by it.
+func TestAResponseThatDoesNotNameAQuota(t *testing.T) {
+	const now = 5 * second
+	tokens := Claim{Name: "core", Limit: 100, Left: 10, Reset: 60 * second, Unit: "tokens"}
+	for name, c := range map[string]struct {
+		claim    Claim
+		sent     meter.Instant
+		accepted bool
+		left     int64
+		reset    meter.Instant
+	}{
+		"leaves one less":                  {core(100, 10, 60*second), second, true, 9, 60 * second},
+		"leaves nothing":                   {core(100, 1, 60*second), second, true, 0, 60 * second},
+		"leaves no less than nothing":      {core(100, 0, 60*second), second, true, 0, 60 * second},
+		"is refused, by something else":    {core(100, 10, 60*second), second, false, 10, 60 * second},
+		"is refused, although one is left": {core(100, 1, 60*second), second, false, 1, 60 * second},
+		"of a new window":                  {core(100, 10, 3*second), 3 * second, true, 100, meter.Never},
+		"just before a new window":         {core(100, 10, 3*second), 3*second - 1, true, 9, 3 * second},
+		"after nothing was left":           {core(100, 0, 60*second), 2 * second, true, 100, meter.Never},
+		"before it could be tried":         {core(100, 0, 60*second), 2*second - 1, true, 0, 60 * second},
+		"of another unit":                  {tokens, second, true, 10, 60 * second},
+		"of an unknown limit":              {core(-1, 10, 3*second), 3 * second, true, 10, meter.Never},
+		"of one that is not known yet":     {core(-1, meter.MaxCount, 60*second), second, true, meter.MaxCount, 60 * second},
+	} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, c.claim)
+		q := only(t, a)
+		q.backoff = 5
+		n := g.Take(c.sent, c.sent, 1, false)
+		if c.accepted {
+			answer(g, n, c.sent, now, true)
+		} else {
+			denies(g, n, c.sent, now)
+		}
+		require.Equal(t, c.left, q.left, name)
+		require.Equal(t, c.reset, q.reset, name)
+		if turned := c.reset == meter.Never; turned {
+			require.Equal(t, []int64{1, c.sent, c.left}, []int64{q.newest.n, q.newest.sent, q.newest.left}, name)
+			require.Zero(t, q.backoff, name)
+		}
+		require.Zero(t, q.inFlight, name)
+	}
+
+	_, g, _ := newFamilies()
+	asks(t, g, 0, core(100, 0, 60*second))
+	denies(g, sends(t, g, 2*second, 1), 2*second, 2*second)
+	requireReady(t, g, 2*second, 60*second) // the empty one has probably refused it
+	a, g, _ := newFamilies()
+	kept := core(100, 2, 60*second)
+	kept.Reserve = 2
+	asks(t, g, 0, kept)
+	denies(g, g.Take(1, 1, 1, false), 1, 1)
+	require.Zero(t, only(t, a).left, "nor is there anything for others")
+	require.Zero(t, only(t, a).newest.left)
+	a, g, _ = newFamilies()
+	asks(t, g, 0, core(100, 10, 60*second))
+	sends(t, g, 1, 1)
+	ends(g, 1, 2, false) // no response came
+	require.EqualValues(t, 10, only(t, a).left)
+}
+
+// How much a request costs is not known of other units.
+func TestAQuotaOfAnotherUnitStopsOnlyWhileItIsEmptyAndUntilTheEnd(t *testing.T) {
+	a, g, _ := newFamilies()
+	used := Claim{Name: "tokens", Unit: "tokens", Limit: 1000, Left: 1, Reset: 60 * second}
+	asks(t, g, 0, used)
+	sends(t, g, 1, 100)
+	for n := range int64(99) {
+		answer(g, 2+n, 1, 2, true)
+	}
+	requireReady(t, g, 2, 2)
+	used.Left = 0
+	answer(g, 101, 1, 3, true, used)
+	require.Zero(t, g.Tokens(3))
+	requireReady(t, g, 3, 60*second)
+	sends(t, g, 60*second, 5) // all at once
+	used.Reset = meter.Never
+	only(t, a).reset = meter.Never
+	requireReady(t, g, 60*second, 60*second) // nobody knows until when
+}
+
+func TestAnEndThatIsReportedWithARefusalOnlyStopsNothing(t *testing.T) {
+	a, g, _ := newFamilies()
+	refuses(t, g, second, empty(50, 60*second))
+	q := only(t, a)
+	require.False(t, q.served)
+	at, sure := q.next(2*second, 1)
+	require.Equal(t, 2*second, at)
+	require.True(t, sure)
+	require.False(t, q.bounds(1))
+	require.False(t, q.stops(2*second))
+	asks(t, g, a.Until(), core(50, 0, 60*second))
+	require.True(t, q.stops(60*second-1))
+	require.False(t, q.stops(60*second))
+}

@@ -1,0 +1,112 @@
+package quota
+
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+const spreadOver = 10 * second // the longest time that what is left of a quota is spread over
+
+// known returns when what is known of the quota is over.
+func (q *quota) known() meter.Instant {
+	if q.reset < meter.Never {
+		return max(q.reset, q.held)
+	}
+	return max(q.newest.sent, q.held)
+}
+
+// remaining returns what is left now, with what is in flight; MaxCount: unknown.
+func (q *quota) remaining(now meter.Instant) int64 {
+	switch {
+	case !q.ended(now):
+		return q.left
+	case q.limit < 0:
+		return meter.MaxCount
+	}
+	return q.limit
+}
+
+// bound returns how many requests the quota allows now, with those in flight, if it bounds them.
+func (q *quota) bound(now meter.Instant) (n int64, known bool) {
+	left := q.remaining(now)
+	return left - q.reserve, q.served && left < meter.MaxCount && (q.counted || left <= q.reserve)
+}
+
+// bounds reports whether the quota may have less than n left besides what is in flight.
+func (q *quota) bounds(n int64) bool { return q.served && q.free() < n }
+
+// stops reports whether the quota stops requests until a known time.
+func (q *quota) stops(now meter.Instant) bool {
+	return now < q.held || q.served && q.empty() && q.reset < meter.Never && now < q.end()
+}
+
+// next returns when need requests can leave, not before from. sure is false if that depends on responses that have not come.
+func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
+	at = max(from, q.held)
+	switch {
+	case !q.served || q.left == meter.MaxCount, !q.scarce && !q.kept() && q.account.trusted():
+		return at, true
+	case !q.counted:
+		if q.empty() && q.reset < meter.Never {
+			at = max(at, q.end())
+		}
+		return at, true
+	case q.refills() > 0:
+		return q.refilled(at, need), true
+	case !q.bounds(need):
+		return q.spread(at), true
+	case q.empty():
+		return max(at, q.try), q.inFlight == 0
+	case q.reset < meter.Never:
+		at = max(at, q.end())
+	}
+	return at, q.inFlight == 0
+}
+
+// over returns the time over which what is left is spread.
+func (q *quota) over() int64 {
+	if end := q.end(); end > q.last && end < meter.Never {
+		d := end - q.last
+		if int(q.seen) < len(q.lates) { // it may end a second earlier
+			d = max(d/2, d-second)
+		}
+		return min(d, spreadOver)
+	}
+	return second
+}
+
+// spread returns when the next request leaves of what is left until the end.
+func (q *quota) spread(at meter.Instant) meter.Instant {
+	if !q.scarce || q.end() <= at || q.account.Off.Spread {
+		return at
+	}
+	return max(at, meter.AddInstant(q.last, q.over()/(max(0, q.free())+1)))
+}
+
+// refilled returns when a quota that refills has enough for need requests. They leave a little slower than it refills, and use what is left
+// besides.
+func (q *quota) refilled(at meter.Instant, need int64) meter.Instant {
+	rate := q.refills()
+	level := float64(q.free()) + rate*float64(max(0, at-q.newest.sent))
+	level = min(level, float64(q.most)) - float64(need)
+	rate = flowUsed*rate + max(0, level)/float64(max(q.over(), second))
+	return max(at, meter.AddInstant(q.last, min(nanos(1/rate), max(askAfter, q.backoff))))
+}
+
+func nanos(d float64) int64 { return int64(max(0, min(d, float64(meter.Never/4)))) }
+
+// room returns how many requests per second the quota can be seen to allow now; +Inf: it does not say.
+func (q *quota) room(now meter.Instant) float64 {
+	if !q.counted || !q.served || q.left == meter.MaxCount {
+		return math.Inf(1)
+	}
+	rate, over := q.refills(), spreadOver
+	if end := q.end(); end < meter.Never {
+		over = max(end-now, second)
+	}
+	if rate > 0 {
+		over = min(over, askAfter)
+	}
+	return 1e9 * (rate + float64(max(0, q.left-q.reserve))/float64(over))
+}

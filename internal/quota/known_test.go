@@ -1,0 +1,268 @@
+package quota
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+func TestARefusalThatNamesAQuotaHoldsIt(t *testing.T) {
+	a, g, other := newFamilies()
+	asks(t, g, 0, core(50, 40, 60*second))
+	none := QuotaHint{Name: "core", Limit: 50, Known: true, Ends: true, Reset: 5 * time.Second}
+	h := refusal(10*time.Second, none, until("more", 3, time.Minute))
+	n := sends(t, g, second, 1)
+	g.apply(&Report{Reading: h.Read(second), Sent: second, Number: n}, second)
+	require.Zero(t, a.Held())
+	requireReady(t, g, second, 11*second)
+	requireReady(t, other, second, second)
+	require.Equal(t, []meter.Instant{11 * second, 0}, []meter.Instant{a.quotas[0].held, a.quotas[1].held})
+	require.True(t, a.quotas[0].stops(11*second-1))
+	require.False(t, a.quotas[0].stops(11*second))
+	require.False(t, g.Open(11*second-1))
+	require.Equal(t, 11*second, a.quotas[0].known(), "it is kept until then")
+	must, _ := g.Matters(second)
+	require.Equal(t, 11*second, must)
+
+	h.Wait = 7 * time.Second
+	n = g.Take(2*second, 2*second, 1, false)
+	g.apply(&Report{Reading: h.Read(2 * second), Sent: 2 * second, Number: n}, 2*second)
+	require.Equal(t, 11*second, a.quotas[0].held, "a shorter wait does not shorten it")
+}
+
+func TestAnEmptyQuotaExplainsARefusal(t *testing.T) {
+	named := func(wait time.Duration) Reading { return refusal(wait, until("core", 0, time.Minute)).Read(0) }
+	unnamed := func() Reading { return refusal(time.Second, until(Unnamed, 0, time.Minute)).Read(0) }
+	for name, c := range map[string]struct {
+		known     []Claim // that accepted responses have reported
+		refused   bool    // and one that a refusal has
+		adaptive  bool
+		off       bool
+		r         Reading
+		explained bool
+	}{
+		"no response":                               {known: []Claim{core(9, 0, second)}, r: Reading{}},
+		"no refusal":                                {known: []Claim{core(9, 0, second)}, r: (&Hints{}).Read(0)},
+		"that it names, with a wait":                {r: named(time.Second), explained: true},
+		"that it names, without a wait":             {r: named(0)},
+		"that it names, with a wait, for a learner": {r: named(time.Second), adaptive: true},
+		"that it names, known, for a learner": {
+			known: []Claim{core(9, 5, second)}, r: named(time.Second), adaptive: true, explained: true,
+		},
+		"that it names, known, without a wait":            {known: []Claim{core(9, 5, second)}, r: named(0), explained: true},
+		"that it names, known from a refusal only":        {refused: true, r: named(0)},
+		"that it does not name":                           {r: unnamed()},
+		"another one":                                     {known: []Claim{core(9, 5, second)}, r: unnamed()},
+		"none is reported, and none is empty":             {known: []Claim{core(9, 1, second)}, r: refusal(time.Second).Read(0)},
+		"none is reported, and one is empty":              {known: []Claim{core(9, 0, second)}, r: refusal(time.Second).Read(0), explained: true},
+		"none is reported, and one of a refusal is empty": {refused: true, r: refusal(time.Second).Read(0)},
+		"nothing is reported at all, and one is empty": {
+			known: []Claim{core(9, 0, second)}, r: (&Hints{Bare: Forbidden}).Read(0), explained: true,
+		},
+		"switched off": {known: []Claim{core(9, 0, second)}, r: named(time.Second), off: true},
+	} {
+		a, g, _ := newFamilies()
+		passes(g, 0, c.known...)
+		if c.refused {
+			answer(g, g.Take(0, 0, 1, false), 0, 0, false, empty(9, second))
+		}
+		a.adaptive, a.Off.Explain = c.adaptive, c.off
+		require.Equal(t, c.explained, g.Explains(&c.r), name)
+	}
+}
+
+// A response without a word about limits is a refusal if a quota is empty.
+func TestABareResponseIsARefusalIfAQuotaIsEmpty(t *testing.T) {
+	for left, limited := range map[int64]uint32{0: 1, 1: 0} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(9, left, 60*second))
+		h := &Hints{Bare: Forbidden}
+		n := g.Take(2*second, 2*second, 1, false)
+		g.apply(&Report{Reading: h.Read(2 * second), Sent: 2 * second, Number: n, Own: Own{Adaptive: true}}, 2*second)
+		require.Equal(t, limited, a.Limited)
+		require.Equal(t, limited > 0, h.Limited)
+	}
+}
+
+// The end of an empty quota stops requests by itself. A hold would outlast it, if it is reported too late.
+func TestAWaitUntilTheEndOfAnEmptyQuotaIsNoHold(t *testing.T) {
+	const now = 5 * second
+	for name, c := range map[string]struct {
+		wait   time.Duration
+		asked  bool
+		reset  time.Duration
+		served bool
+		want   time.Duration
+	}{
+		"until the end":              {10 * time.Second, true, 10 * time.Second, true, 0},
+		"a second longer":            {11 * time.Second, true, 10 * time.Second, true, 0},
+		"longer":                     {11*time.Second + 1, true, 10 * time.Second, true, 11*time.Second + 1},
+		"shorter":                    {2 * time.Second, true, 10 * time.Second, true, 0},
+		"a second":                   {time.Second, true, time.Second, true, time.Second},
+		"just more than a second":    {time.Second + 1, true, time.Second, true, 0},
+		"a second, which is no wait": {time.Second, false, time.Second, true, 0},
+		"longer, which is no wait":   {11*time.Second + 1, false, 10 * time.Second, true, 11*time.Second + 1},
+		"reported by refusals only":  {10 * time.Second, true, 10 * time.Second, false, 10 * time.Second},
+	} {
+		a, g, _ := newFamilies()
+		passes(g, 0, core(9, 0, 600*second))
+		only(t, a).served = c.served
+		h := refusal(c.wait, QuotaHint{Name: "core", Limit: 9, Known: true, Ends: true, Reset: c.reset})
+		h.Asked = c.asked
+		r := h.Read(now)
+		require.Equal(t, c.want, g.Wait(&r, now), name)
+		h.Quotas[0].Name = "another"
+		r = h.Read(now)
+		require.Equal(t, c.wait, g.Wait(&r, now), "%s, but of another", name)
+	}
+	_, g, _ := newFamilies()
+	require.Zero(t, g.Wait(&Reading{}, now))
+	require.Equal(t, time.Minute, g.Wait(&Reading{Hints: refusal(time.Minute)}, now))
+}
+
+// What is left until the end may be used, and what comes back.
+func TestTheRoomIsWhatIsLeftOverTheTimeUntilTheEnd(t *testing.T) {
+	tokens := Claim{Name: "tokens", Unit: "tokens", Limit: 9, Left: 5, Reset: 60 * second}
+	for name, c := range map[string]struct {
+		claims  []Claim
+		reserve int64
+		flow    flow
+		refused bool
+		off     bool
+		room    float64
+	}{
+		"none":                    {room: 0},
+		"an end":                  {claims: []Claim{core(100, 40, 50*second)}, room: 1},
+		"an end, with a reserve":  {claims: []Claim{core(100, 40, 50*second)}, reserve: 20, room: 0.5},
+		"all is reserved":         {claims: []Claim{core(100, 40, 50*second)}, reserve: 60, room: 0},
+		"no end":                  {claims: []Claim{core(100, 40, meter.Never)}, room: 4},
+		"an end soon":             {claims: []Claim{core(100, 40, 10*second+1)}, room: 40},
+		"it refills":              {claims: []Claim{core(100, 40, 50*second)}, flow: flow{10, 5e9, 10}, room: 2 + 20},
+		"it refills, an end soon": {claims: []Claim{core(100, 40, 11*second)}, flow: flow{10, 5e9, 10}, room: 2 + 40},
+		"of another unit":         {claims: []Claim{tokens}, room: 0},
+		"of two":                  {claims: []Claim{core(100, 40, 50*second), tokens}, room: 1},
+		"unlimited":               {claims: []Claim{core(-1, meter.MaxCount, 50*second)}, room: 0},
+		"switched off":            {claims: []Claim{core(100, 40, 50*second)}, off: true, room: 0},
+	} {
+		a, g, _ := newFamilies()
+		passes(g, 0, c.claims...)
+		a.Off.Room = c.off
+		for _, q := range a.quotas {
+			q.reserve, q.flow, q.scarce = c.reserve, c.flow, c.flow.n > 0
+		}
+		require.InDelta(t, c.room, g.Room(10*second), 1e-6, name)
+	}
+	_, g, _ := newFamilies()
+	answer(g, g.Take(0, 0, 1, false), 0, 0, false, core(100, 40, 50*second))
+	require.Zero(t, g.Room(0), "only a refusal has reported it")
+}
+
+func TestWhatIsSavedIsRestored(t *testing.T) {
+	a, g, _ := newFamilies()
+	c := core(100, 40, 60*second)
+	c.Reserve = 7
+	asks(t, g, 0, c)
+	sends(t, g, second, 3)
+	saved, ok := a.Saved(2*second, "core")
+	require.True(t, ok)
+	c.Left = 37
+	require.Equal(t, c, saved)
+
+	a, g, _ = newFamilies()
+	sends(t, g, second, 2)
+	a.Restore(3*second, &saved)
+	g.Under(3*second, "core")
+	require.EqualValues(t, 37-7-2, g.Tokens(3*second))
+	q := only(t, a)
+	require.Equal(t, []int64{60 * second, 100, 3 * second}, []int64{q.reset, q.limit, q.leftAt})
+	require.True(t, q.served)
+	asks(t, g, 4*second, core(100, 36, 60*second))
+	require.EqualValues(t, 36, q.left)
+}
+
+func TestAStateIsThatOfTheNextWindowAfterTheEnd(t *testing.T) {
+	a, g, _ := newFamilies()
+	other := Claim{Name: "b", Limit: -1, Left: 4, Reset: 50 * second, Counted: true, Unit: "requests"}
+	asks(t, g, 0, core(100, 40, 60*second), other)
+	for now, want := range map[meter.Instant][]State{
+		50*second - 1: {
+			{Name: "b", Unit: "requests", Limit: -1, Left: 4, Reset: 50 * second}, {Name: "core", Limit: 100, Left: 40, Reset: 60 * second},
+		},
+		60 * second: {
+			{Name: "b", Unit: "requests", Limit: -1, Left: -1, Reset: meter.Never}, {Name: "core", Limit: 100, Left: 100, Reset: meter.Never},
+		},
+	} {
+		pace, quotas := a.State(now)
+		require.Zero(t, pace)
+		require.Equal(t, want, quotas)
+	}
+	require.EqualValues(t, 4, g.Tokens(50*second-1))
+	require.EqualValues(t, 40, g.Tokens(50*second))
+	require.EqualValues(t, 100, g.Tokens(60*second))
+	require.False(t, g.Open(60*second))
+}
+
+func TestAStateTellsThePaceUntilItIsOver(t *testing.T) {
+	a, _, _ := newFamilies()
+	a.Refused(second, second, second, false, false)
+	end := a.Until()
+	for now, pace := range map[meter.Instant]float64{end: a.pace.rate, end + paceIdle: a.pace.at(end + paceIdle), end + paceIdle + 1: 0} {
+		got, quotas := a.State(now)
+		require.Equal(t, pace, got)
+		require.Empty(t, quotas)
+	}
+}
+
+func TestWhatIsForgottenIsReportedAgain(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(100, 2, 60*second))
+	sends(t, g, 1, 2)
+	a.quotas[0].held = 90 * second
+	a.Forget(2)
+	q := only(t, a)
+	require.Equal(t, "core", q.name)
+	require.EqualValues(t, 2, q.inFlight)
+	require.Equal(t, math.Inf(1), g.Tokens(2))
+	requireReady(t, g, 2, 2)
+	require.True(t, g.Open(2))
+	answer(g, 2, 1, 3, true, core(100, 1, 60*second))
+	answer(g, 3, 1, 3, true, core(100, 0, 60*second))
+	requireReady(t, g, 3, 1+askAfter)
+	require.Zero(t, g.InFlight())
+	require.Zero(t, q.inFlight)
+}
+
+// What is known of a quota that was never reported, or has no end, is over when its newest request has left.
+func TestWhatIsKnownIsOverAtTheEnd(t *testing.T) {
+	q := newQuota(&Account{}, "core")
+	require.Zero(t, q.known())
+	q.newest.sent = 7
+	require.EqualValues(t, 7, q.known())
+	q.held = 8
+	require.EqualValues(t, 8, q.known())
+	q.reset = 6
+	require.EqualValues(t, 8, q.known())
+	q.reset = 9
+	require.EqualValues(t, 9, q.known())
+}
+
+func TestAGateHasNoCostsAndNoRate(t *testing.T) {
+	a, g, _ := newFamilies()
+	require.Panics(t, func() { g.Settle(1, 0, 1, 2) })
+	g.Retune(0, meter.Rate{N: 1, Per: time.Second})
+	g.Resize(0, 1)
+	requireReady(t, g, 0, 0) // they change nothing
+	require.Zero(t, g.PerSecond(0))
+	require.Equal(t, meter.MaxCount, g.Most())
+	n, ok := g.Spend(0, 1)
+	require.True(t, ok)
+	require.EqualValues(t, 1, n)
+	a.Hold(0, second)
+	require.Equal(t, a.held, g.HeldUntil())
+	_, ok = g.Spend(0, 1)
+	require.False(t, ok)
+}

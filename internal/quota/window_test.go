@@ -1,0 +1,226 @@
+package quota
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+func TestAWindowEndsAtTheEarliestTimeThatWasReported(t *testing.T) {
+	a, g, _ := newFamilies()
+	q := func() meter.Instant { return only(t, a).reset }
+	asks(t, g, 0, core(10, 9, 60*second))
+	asks(t, g, 1, core(10, 8, 61*second))
+	require.Equal(t, 60*second, q())
+	asks(t, g, 2, core(10, 7, 60*second-1))
+	require.Equal(t, 60*second-1, q())
+	asks(t, g, 3, core(10, 6, meter.Never))
+	require.Equal(t, 60*second-1, q())
+	sent := 60*second - 2
+	asks(t, g, sent, core(10, 5, 99*second))
+	require.Equal(t, 60*second-1, q(), "the window has not ended yet")
+	asks(t, g, 60*second-1, core(10, 4, 99*second))
+	require.Equal(t, 99*second, q(), "it was not the end, as it seems")
+}
+
+func TestWhileNothingIsLeftNoNewWindowIsBelieved(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(10, 0, 10*second))
+	passes(g, 10*second, core(10, 0, 20*second))
+	require.Equal(t, 10*second, only(t, a).reset, "accepted, but nothing is left")
+	answer(g, g.Take(10*second+1, 10*second+1, 1, false), 10*second+1, 10*second+1, false, core(10, 1, 20*second))
+	require.Equal(t, 10*second, only(t, a).reset, "refused")
+	passes(g, 10*second+2, core(10, 1, 20*second))
+	require.Equal(t, 20*second, only(t, a).reset)
+}
+
+// A quota stops requests until exactly the end of its window, and what it had left is in flight then.
+func TestWhatIsInFlightWaitsForTheEnd(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(3, 2, 60*second))
+	sends(t, g, 59*second, 2)
+	require.Equal(t, meter.Never, g.Ready(59*second, 0, 1), "both responses may tell that more is left")
+	require.Equal(t, 60*second, g.Plan(59*second, 0, 1))
+	require.Equal(t, 60*second, g.Plan(59*second, 7, 1), "nor later for more of them")
+	require.False(t, g.Payable(60*second-1, 1))
+	only(t, a).late = 3
+	require.Equal(t, 60*second+3, g.Plan(59*second, 0, 1))
+}
+
+// A window is over when half of what was used has come back, or all but one request: the one whose response says so.
+func TestAWindowTurnsWhenHalfOfWhatWasUsedComesBack(t *testing.T) {
+	for _, c := range []struct {
+		limit, before, left int64
+		turned              bool
+	}{
+		{100, 20, 59, true}, {100, 20, 58, false}, // 40 of 80 come back with this request
+		{100, 21, 59, true}, {100, 21, 58, false}, // 39 of 79
+		{100, 98, 99, true}, {100, 99, 99, false}, {100, 98, 98, false}, // one may have been counted in another order
+		{100, 97, 98, true}, {100, 97, 97, false},
+		{4, 2, 3, true}, {4, 2, 2, false},
+		{3, 1, 2, true}, {3, 1, 1, false}, {2, 0, 1, true}, {1, 0, 0, false},
+		{-1, 20, 60, true}, {-1, 40, 79, true}, {-1, 40, 59, true}, {-1, 40, 58, false}, // most is 80 then
+	} {
+		a, g, _ := newFamilies()
+		if c.limit < 0 {
+			asks(t, g, 0, core(-1, 80, 10*second))
+		} else {
+			asks(t, g, 0, core(c.limit, c.before+1, 10*second))
+		}
+		passes(g, second, core(c.limit, c.before, 10*second))
+		passes(g, 2*second, core(c.limit, c.left, 20*second))
+		require.Equal(t, map[bool]meter.Instant{true: 20 * second, false: 10 * second}[c.turned], only(t, a).reset, "%+v", c)
+		require.Equal(t, map[bool]int64{true: c.left, false: min(c.before, c.left)}[c.turned], only(t, a).low, "%+v", c)
+	}
+}
+
+func TestOnlyAnAcceptedRequestThatLeftAfterTheLastReportTurnsAWindow(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent     meter.Instant
+		accepted bool
+		turned   bool
+	}{
+		"later":            {second + 1, true, true},
+		"at that instant":  {second, true, false},
+		"one that refused": {second + 1, false, false},
+	} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(10, 3, 10*second))
+		first := sends(t, g, second/2, 1)
+		n := sends(t, g, c.sent, 1)
+		answer(g, first, second/2, second, true, core(10, 2, 10*second))
+		answer(g, n, c.sent, 2*second, c.accepted, core(10, 9, 20*second))
+		require.Equal(t, map[bool]meter.Instant{true: 20 * second, false: 10 * second}[c.turned], only(t, a).reset, name)
+	}
+}
+
+// Of two requests between which a window ended, the first shows that it ended later, and the second that it ended earlier.
+func TestHowMuchLaterAWindowEndsThanReportedIsLearned(t *testing.T) {
+	const end = 10 * second
+	for _, c := range []struct {
+		last, first meter.Instant // the last request of the window, and the first of the next
+		late        int64
+	}{
+		{end - 100*milli, end + 200*milli, 0},
+		{end + 300*milli, end + 600*milli, 300 * milli},
+		{end - 800*milli, end - 200*milli, -200 * milli},
+		{end - 1, end, 0}, {end - 2, end - 1, -1}, {end + 1, end + 2, 1},
+		{end + second - 1, end + second + 1, second - 1}, {end + 2*second, end + 2*second + 1, second},
+		{end - 2*second - 2, end - 2*second + 1, -2*second + 1}, {end - 3*second, end - 3*second + 1, -3*second + 1},
+		{end + 100*milli, end + 1100*milli - 1, 100 * milli}, {end + 100*milli, end + 1100*milli, 0}, // not so close
+	} {
+		a, g, _ := newFamilies()
+		asks(t, g, second, core(10, 1, end))
+		passes(g, c.last, core(10, 0, end))
+		passes(g, c.first, core(10, 9, 2*end))
+		q := only(t, a)
+		require.Equal(t, c.late, q.lates[0], "%+v", c)
+		require.Equal(t, max(0, c.late), q.late, "%+v: of three windows, the latest counts", c)
+		require.Equal(t, 2*end+q.late, q.end())
+		a.Off.Late = true
+		require.Equal(t, 2*end, q.end())
+	}
+}
+
+func TestOfTheLastThreeWindowsTheLatestEndCounts(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, second, core(10, 1, 10*second))
+	for i, c := range []struct{ last, first, late int64 }{
+		{250, 300, 250}, {50, 100, 250}, {40, 90, 250}, {30, 80, 100}, {20, 70, 90}, {10, 60, 80}, {-400, -300, 70},
+		{-400, -300, 60}, {-400, -300, -300}, {-400, -350, -300},
+	} {
+		end := 10 * second * meter.Instant(i+1)
+		passes(g, end+c.last*milli, core(10, 0, end))
+		passes(g, end+c.first*milli, core(10, 9, end+10*second))
+		require.Equal(t, c.late*milli, only(t, a).late, "window %d", i)
+		require.Equal(t, end+10*second+c.late*milli, only(t, a).end())
+	}
+}
+
+// Where a window ended about when it was reported to, nothing is gained by a request that asks before.
+func TestAWindowProvesItsEndOnlyIfItRanDry(t *testing.T) {
+	const end = 10 * second
+	for _, c := range []struct {
+		left, reserve int64
+		first         meter.Instant
+		proven        bool
+	}{
+		{0, 0, end, true}, {1, 0, end, false}, {2, 2, end, true}, {3, 2, end, false},
+		{0, 0, end + 2*second, true}, {0, 0, end + 2*second + 1, false},
+		{0, 0, end - 2*second, true}, {0, 0, end - 2*second - 1, false},
+	} {
+		a, g, _ := newFamilies()
+		asks(t, g, second, core(100, c.left+1, end))
+		last := core(100, c.left, end)
+		last.Reserve = c.reserve
+		passes(g, 2*second, last)
+		next := core(100, 99, end+10*second)
+		next.Reserve = c.reserve
+		passes(g, c.first, next)
+		require.Equal(t, c.proven, only(t, a).proven, "%+v", c)
+	}
+
+	a, g, _ := newFamilies()
+	asks(t, g, second, core(100, 0, meter.Never))
+	passes(g, 2*second, core(100, 99, end))
+	require.False(t, only(t, a).proven, "no end was reported")
+
+	a, g, _ = newFamilies()
+	asks(t, g, second, core(100, 0, end))
+	only(t, a).flow = flow{100, 10e9, 20}
+	passes(g, end, core(100, 99, 2*end))
+	require.False(t, only(t, a).proven, "it refills all the time")
+}
+
+func TestAProofCountsUntilAWindowThatRanDryShowsOtherwise(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, second, core(100, 0, 10*second))
+	passes(g, 10*second, core(100, 99, 20*second))
+	require.True(t, only(t, a).proven)
+	passes(g, 11*second, core(100, 40, 20*second))
+	passes(g, 25*second, core(100, 99, 30*second))
+	require.True(t, only(t, a).proven, "that one had something left")
+	passes(g, 26*second, core(100, 0, 30*second))
+	passes(g, 33*second, core(100, 99, 40*second))
+	require.True(t, only(t, a).proven, "it may have ended long before")
+	passes(g, 34*second, core(100, 0, 40*second))
+	passes(g, 42*second, core(100, 0, 50*second))
+	passes(g, 43*second, core(100, 99, 50*second))
+	require.True(t, only(t, a).proven, "or two seconds later")
+	passes(g, 44*second, core(100, 0, 50*second))
+	passes(g, 52*second+1, core(100, 0, 60*second))
+	passes(g, 53*second, core(100, 99, 60*second))
+	require.False(t, only(t, a).proven, "it went on for longer than that")
+}
+
+// What was left may be there only because it was spread over too long a time.
+func TestAWindowIsNotScarceAfterOneThatHadPlentyLeftAtItsEnd(t *testing.T) {
+	const end = 20 * second
+	for _, c := range []struct {
+		limit, reserve, low int64
+		first               meter.Instant
+		scarce              bool
+	}{
+		{80, 0, 10, end, true}, {80, 0, 11, end, false}, {80, 0, 11, end - 1, true}, {80, 5, 15, end, true}, {80, 5, 16, end, false},
+		{7, 0, 1, end, true}, {7, 0, 2, end, false},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			a, g, _ := newFamilies()
+			claim := func(left int64, reset meter.Instant) Claim {
+				c0 := core(c.limit, left, reset)
+				c0.Reserve = c.reserve
+				return c0
+			}
+			asks(t, g, second, claim(0, 10*second))
+			require.True(t, only(t, a).scarce)
+			passes(g, 10*second, claim(c.limit-1, end))
+			require.True(t, only(t, a).scarce, "the window before ran dry")
+			passes(g, 11*second, claim(c.low, end))
+			passes(g, c.first, claim(c.limit-1, end+10*second))
+			require.Equal(t, c.scarce, only(t, a).scarce)
+		})
+	}
+}
