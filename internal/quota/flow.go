@@ -21,9 +21,6 @@ func (f *flow) add(back, span int64) {
 	f.n = flowKeeps*f.n + 1
 }
 
-// below reports whether that is more than what came back until now, in the mean.
-func (f *flow) below(back, span int64) bool { return float64(back)*f.span > f.back*float64(span) }
-
 // rate returns how many requests come back per ns; 0: none, as far as responses show.
 func (f *flow) rate() float64 {
 	if f.back < 2 || f.back < flowLeast*f.n || f.span <= 0 {

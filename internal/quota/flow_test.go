@@ -30,29 +30,6 @@ func TestAFlowNeedsTwoRequestsAndSomeForEachResponse(t *testing.T) {
 	}
 }
 
-// More may have come back than a full quota shows.
-func TestAFullQuotaOnlyRaisesARate(t *testing.T) {
-	f := flow{back: 10, span: 10}
-	require.False(t, f.below(1, 1))
-	require.False(t, f.below(1, 2))
-	require.True(t, f.below(3, 2))
-	for _, c := range []struct {
-		left int64
-		sent meter.Instant
-		adds bool
-	}{
-		{98, 10*second + 1, true}, {98, 30 * second, true}, {99, 12*second - 1, true}, {99, 12 * second, false}, // one a second until now
-	} {
-		a, g, _ := newFamilies()
-		asks(t, g, 0, core(100, 98, 600*second))
-		q := only(t, a)
-		q.flow = flow{10, 10e9, 10}
-		q.newest.sent, q.leftAt = 10*second, 30*second // it cannot turn
-		passes(g, c.sent, core(100, c.left, 600*second))
-		require.Equal(t, c.adds, q.flow.n != 10, "%+v", c)
-	}
-}
-
 // bucketed returns an account of which a bucket of 20 gave back a request with each that left, one in half a second, until none was left.
 func bucketed(t *testing.T) (*Account, *Gate, meter.Instant) {
 	a, g, _ := newFamilies()

@@ -8,38 +8,8 @@ import (
 
 const spreadOver = 10 * second // the longest time that what is left of a quota is spread over
 
-// known returns when what is known of the quota is over.
-func (q *quota) known() meter.Instant {
-	if q.reset < meter.Never {
-		return max(q.reset, q.held)
-	}
-	return max(q.newest.sent, q.held)
-}
-
-// remaining returns what is left now, with what is in flight; MaxCount: unknown.
-func (q *quota) remaining(now meter.Instant) int64 {
-	switch {
-	case !q.ended(now):
-		return q.left
-	case q.limit < 0:
-		return meter.MaxCount
-	}
-	return q.limit
-}
-
-// bound returns how many requests the quota allows now, with those in flight, if it bounds them.
-func (q *quota) bound(now meter.Instant) (n int64, known bool) {
-	left := q.remaining(now)
-	return left - q.reserve, q.served && left < meter.MaxCount && (q.counted || left <= q.reserve)
-}
-
 // bounds reports whether the quota may have less than n left besides what is in flight.
 func (q *quota) bounds(n int64) bool { return q.served && q.free() < n }
-
-// stops reports whether the quota stops requests until a known time.
-func (q *quota) stops(now meter.Instant) bool {
-	return now < q.held || q.served && q.empty() && q.reset < meter.Never && now < q.end()
-}
 
 // next returns when need requests can leave, not before from. sure is false if that depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
@@ -91,10 +61,8 @@ func (q *quota) refilled(at meter.Instant, need int64) meter.Instant {
 	level := float64(q.free()) + rate*float64(max(0, at-q.newest.sent))
 	level = min(level, float64(q.most)) - float64(need)
 	rate = flowUsed*rate + max(0, level)/float64(max(q.over(), second))
-	return max(at, meter.AddInstant(q.last, min(nanos(1/rate), max(askAfter, q.backoff))))
+	return max(at, meter.AddInstant(q.last, int64(min(1/rate, float64(max(askAfter, q.backoff))))))
 }
-
-func nanos(d float64) int64 { return int64(max(0, min(d, float64(meter.Never/4)))) }
 
 // room returns how many requests per second the quota can be seen to allow now; +Inf: it does not say.
 func (q *quota) room(now meter.Instant) float64 {

@@ -95,13 +95,6 @@ func (g *Gate) landed() {
 	}
 }
 
-// InFlight returns how many requests have no response yet.
-func (g *Gate) InFlight() int64 { return g.inFlight }
-
-func (g *Gate) Most() int64 { return meter.MaxCount }
-
-func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug: a gate has no cost") }
-
 // answered takes the response to a request, or that there is none. Quotas that it does not name may be empty, or may not.
 func (g *Gate) answered(rep *Report, now meter.Instant) {
 	g.Account.answered(rep.Sent, rep.Accepted)
@@ -145,32 +138,6 @@ func (g *Gate) Wait(r *Reading, now meter.Instant) time.Duration {
 	return h.Wait
 }
 
-// Tokens returns the least that a quota has left; +Inf: none bounds requests.
-func (g *Gate) Tokens(now meter.Instant) float64 {
-	least := math.Inf(1)
-	for _, q := range g.quotas {
-		if left, known := q.bound(now); known {
-			least = min(least, float64(left-q.inFlight))
-		}
-	}
-	return least
-}
-
-// PerSecond returns 0: what a server reported is no rate.
-func (g *Gate) PerSecond(meter.Instant) float64 { return 0 }
-
-// HeldUntil returns when the last hold ends.
-func (g *Gate) HeldUntil() meter.Instant { return g.Account.Until() }
-
-// Open reports whether nothing stops or bounds requests here now.
-func (g *Gate) Open(now meter.Instant) bool {
-	a := g.Account
-	return a.Until() <= now && !a.asking && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
-		_, bound := q.bound(now)
-		return bound || q.held > now
-	})
-}
-
 // Room returns how many requests per second the quotas can be seen to allow now; 0: they do not say.
 func (g *Gate) Room(now meter.Instant) float64 {
 	least := math.Inf(1)
@@ -182,7 +149,3 @@ func (g *Gate) Room(now meter.Instant) float64 {
 	}
 	return least
 }
-
-func (g *Gate) Retune(meter.Instant, meter.Rate) {}
-
-func (g *Gate) Resize(meter.Instant, int64) {}

@@ -69,3 +69,12 @@ func (h *Hints) Read(now meter.Instant) Reading {
 	}
 	return r
 }
+
+// A Bare is a response that refuses without mentioning a limit, by a status that mostly means something else; see [aimd.Suspicion].
+type Bare uint8
+
+const (
+	NotBare Bare = iota
+	Unavailable
+	Forbidden
+)

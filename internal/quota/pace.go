@@ -14,9 +14,7 @@ const (
 	paceIdle    = second              // a pace that is unused for longer is over
 	paceWait    = 10 * second         // a longer wait says no more about the rate
 	paceRest    = 10 * second         // what is longer between two requests counts as that
-	leastEven   = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
-	mostEven    = 3600 * second       // to which further refusals double it
-	mostSpaced  = 4                   // refusals that do
+	evenFor     = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
 )
 
 // A pace sends requests one at a time after a refusal that no quota explains, because the client does not know which rate the server
@@ -36,7 +34,6 @@ type pace struct {
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
-	spaced int8 // refusals because of which requests are sent evenly; 0: there was none
 	worked bool // a request was accepted since the last wait
 }
 
@@ -76,21 +73,14 @@ func (p *pace) putOff(now, end meter.Instant) {
 	}
 }
 
-// space has requests sent evenly from now on: for leastEven, and twice as long after each refusal in that time, or in as much after it.
+// space has requests sent evenly from now on, for evenFor.
 func (p *pace) space(now meter.Instant) {
-	if p.spaced > 0 && now > meter.AddInstant(p.evenly, p.even()) {
-		p.spaced = 0
-	}
-	p.spaced = min(p.spaced+1, mostSpaced)
-	p.evenly = meter.AddInstant(now, p.even())
+	p.evenly = meter.AddInstant(now, evenFor)
 	if p.rate == 0 {
 		p.rate, p.steady = p.most, now
 	}
 	p.next = max(p.next, meter.AddInstant(p.last, int64(1e9/p.most)))
 }
-
-// even returns for how long requests are sent evenly after the last refusal.
-func (p *pace) even() int64 { return min(leastEven<<(p.spaced-1), mostEven) }
 
 func (p *pace) accepted(sentAt meter.Instant) {
 	p.given++

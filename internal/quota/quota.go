@@ -207,14 +207,12 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) (turned b
 	if refused {
 		counted--
 	}
-	back, span := left-(q.newest.left-counted), sent-q.newest.sent
-	switch {
-	case !refused && sent > q.leftAt && (back >= 2 && left == q.most-1 || back >= max(2, (q.most-q.newest.left)/2)):
+	back := left - (q.newest.left - counted)
+	if !refused && sent > q.leftAt && back >= max(2, (q.most-q.newest.left)/2) {
 		q.turned(sent)
 		return true
-	case left < q.most-1 || q.flow.below(back, span): // more may have come back than a full quota shows
-		q.flow.add(back, span)
 	}
+	q.flow.add(back, sent-q.newest.sent)
 	return false
 }
 

@@ -24,9 +24,6 @@ func (b *barrier) Hold(now meter.Instant, d int64) {
 	b.held = max(b.held, meter.AddInstant(meter.AddInstant(now, d), b.dice.Jitter(d)))
 }
 
-// Held returns the end of the hold.
-func (b *barrier) Held() meter.Instant { return b.held }
-
 // Until returns when the last hold ends.
 func (a *Account) Until() meter.Instant { return max(a.held, a.server.held) }
 
@@ -43,9 +40,6 @@ func (a *Account) Refused(now, sentAt meter.Instant, d int64, host, explained bo
 	news := sentAt > max(a.set, a.server.set)
 	if news {
 		a.row()
-	}
-	if most := second << longestBack; explained && d < most && a.refusals > 2 { // the quota resets later than the server says
-		d = min(d<<(a.refusals-2), most)
 	}
 	a.hold(now, sentAt, d, host, news, explained)
 }
@@ -80,8 +74,7 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 }
 
 // Backoff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
-// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Refusals of requests that were sent before the last
-// hold was set belong to the event that the hold was set for.
+// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s.
 //
 // Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So they set no hold, and
 // requests are sent at the previous rate once one is accepted.

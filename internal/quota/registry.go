@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -226,5 +227,67 @@ func (o *roster) remove(a *Account) {
 	}
 	if n < cap(o.accounts)/4 && cap(o.accounts) > keep.ShrinkAbove {
 		o.accounts = slices.Clone(o.accounts)
+	}
+}
+
+// Unseen are the requests that passed no gate, because no server had sent hints when they left. They may have gone to any server.
+type Unseen struct {
+	Before int64 // were accepted before the request of the report left; 0: unknown
+	Since  int64 // have left since
+}
+
+// A Scope says for whom a change is.
+type Scope uint8
+
+const (
+	OfNone    Scope = iota
+	OfAccount       // all requests of the account
+	OfHost          // all requests to the host
+)
+
+// A Change is what a report has changed, besides what the gates of the account can pay, and when.
+type Change struct {
+	Late   Scope         // whose waiting requests may be too late now
+	Until  meter.Instant // the end of a new hold; 0: there is none
+	Lifted bool          // a hold was taken back
+	Forgot string        // the name of an account that was forgotten for lack of room, although it stopped requests
+}
+
+// Apply takes the report about a request that passed a gate.
+func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
+	c := g.apply(rep, now)
+	c.Forgot = r.bound(g.Account, now)
+	return c
+}
+
+// ApplyUngated takes a report with hints about a request that passed no gate. The gate is nil if there is no room for another, and nothing is
+// applied. A refusal always finds room.
+func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.Instant) (g *Gate, c Change) {
+	g, forgot := r.gateFor(key, rep.Hints.Limited, now)
+	if g == nil {
+		return nil, c
+	}
+	a := g.Account
+	known := len(a.quotas)
+	if rep.Hints.After == nil {
+		g.Sent()
+	}
+	if unseen.Before > 0 {
+		a.Sofar(unseen.Before)
+	}
+	rep.Number = a.sent - unseen.Since
+	c = g.apply(rep, now)
+	if len(a.quotas) > known {
+		a.waitForUnseen(unseen.Since, now-rep.Sent, now)
+	}
+	c.Forgot = cmp.Or(r.bound(a, now), forgot)
+	return g, c
+}
+
+// waitForUnseen holds requests for as long as the first response took, if so many uncounted requests have left since that they might
+// use up the quota. Their responses have come by then.
+func (a *Account) waitForUnseen(n, took int64, now meter.Instant) {
+	if n > 0 && a.Bounds(4*min(n, meter.MaxCount/4)) {
+		a.Hold(now, min(took, second))
 	}
 }

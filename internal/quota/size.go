@@ -38,6 +38,19 @@ func (a *Account) Fit(now meter.Instant, n int) {
 	}
 }
 
+// known returns when what is known of the quota is over.
+func (q *quota) known() meter.Instant {
+	if q.reset < meter.Never {
+		return max(q.reset, q.held)
+	}
+	return max(q.newest.sent, q.held)
+}
+
+// stops reports whether the quota stops requests until a known time.
+func (q *quota) stops(now meter.Instant) bool {
+	return now < q.held || q.served && q.empty() && q.reset < meter.Never && now < q.end()
+}
+
 // worth is higher for a quota that stops requests.
 func (q *quota) worth(now meter.Instant) int {
 	if q.stops(now) {
