@@ -21,12 +21,13 @@ func TestOneRequestTriesHalfwayToTheEndButAfterTwoSecondsAtMost(t *testing.T) {
 		"a far end":           {600 * second, false, false, 12 * second},
 		"an end":              {14 * second, false, false, 12 * second},
 		"a sooner end":        {14*second - 2, false, false, 12*second - 1},
-		"an end soon":         {11 * second, false, false, 10*second + second/2},
+		"an end soon":         {11*second + 2, false, false, 10*second + second/2 + 1},
+		"within a second":     {11 * second, false, false, 11 * second},
 		"a proven end":        {600 * second, true, false, 600 * second},
 		"switched off":        {600 * second, false, true, 600 * second},
 		"no known end":        {meter.Never, false, false, 10*second + 100*milli + firstRetry},
 		"an end that is over": {10*second + 100*milli, false, false, 10*second + 100*milli + firstRetry},
-		"an end in no time":   {10*second + 100*milli + 1, false, false, 10*second + 100*milli},
+		"an end in no time":   {10*second + 100*milli + 1, false, false, 10*second + 100*milli + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, g, _ := newFamilies()

@@ -44,8 +44,8 @@ type Claim struct {
 //   - A window ends at the earliest time that was reported for it, corrected by how much earlier or later the last three ended.
 //   - A window has ended when at least half of what was used comes back at once. If less comes back, the quota refills all the time,
 //     and the rate at which it does says more than any end; see flow.
-//   - That nothing is left until some end is not taken on trust: halfway to it, but after two seconds at most, one request tries. If it is
-//     refused, or if the last window ended when it was reported to, the next one leaves at the end.
+//   - That nothing is left until some end is not taken on trust, unless it is less than a second away: halfway to it, but after two seconds at
+//     most, one request tries. If it is refused, or if the last window ended when it was reported to, the next one leaves at the end.
 //   - Once a window ran dry, what is left of the next ones is spread over the time until they end. Until three have shown how late ends
 //     are reported, it is spread over a second less, because what is left at the end is lost.
 //   - A client with limits of its own, none of which learns, is trusted: quotas stop its requests only after a refusal.
@@ -252,7 +252,7 @@ func (q *quota) dry(now, sent meter.Instant) {
 	switch end := q.end(); {
 	case end == meter.Never || end <= now:
 		q.try = now + max(q.backoff, firstRetry)
-	case q.proven || q.kept() || q.account.Off.Ask:
+	case q.proven || q.kept() || end-sent <= second || q.account.Off.Ask:
 		q.try = end
 	default:
 		q.try = min(end, sent+min(askAfter, (end-sent)/2))
