@@ -251,6 +251,8 @@ func TestWhateverUsesUpAQuotaIsFollowedByAnAsk(t *testing.T) {
 	asks(t, g, 0, core(50, 1, 60*second))
 	asks(t, g, second)
 	requireReady(t, g, second, 3*second)
+	denies(g, sends(t, g, 3*second, 1), 3*second, 3*second)
+	requireReady(t, g, 3*second, 60*second) // nor does a refusal that does not name it leave it at that
 }
 
 // Refusals of requests that left together double the wait once, and no wait is longer than 64 s.

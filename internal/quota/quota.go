@@ -293,7 +293,7 @@ func (q *quota) missed(now, sent meter.Instant, n int64, refused bool) {
 	switch {
 	case !q.counted || q.left == meter.MaxCount:
 	case refused:
-		if q.newest.left <= q.reserve {
+		if q.empty() {
 			q.refused(now, sent, meter.Never)
 		}
 	case sent >= q.end(), q.empty() && sent >= q.try: // something is left

@@ -30,8 +30,8 @@ type floor struct {
 
 // Why goals are missed.
 const (
-	lateReset = "resets are reported up to a second late, and each costs that time until the length of the windows is learned"
-	lateLog   = "resets are reported up to a second late, and the first seconds are spent on learning how long requests stay in the log"
+	lateReset = "resets are reported up to a second late, and each costs that time until three windows have shown it"
+	lateLog   = "resets are reported up to a second late, and the first seconds are spent on learning the rate at which the log refills"
 	lastOnes  = "a client that is refused at the end of a window is slowed down in the next one"
 	unheard   = "only refusals show the limit: each costs a wait, and some are needed"
 	inPhase   = "each client notices the other only by refusals, and the one that is refused loses a second"
