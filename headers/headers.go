@@ -158,9 +158,7 @@ func (r *reading) take(name string) []string {
 func (r *reading) setClock(lines []string) {
 	for _, line := range lines {
 		if date, err := http.ParseTime(line); err == nil {
-			switch off := r.clock.Sub(date); {
-			case 0 <= off && off < time.Second: // Date has no fraction, and both clocks may agree
-			case -recent <= off && off <= recent:
+			if off := date.Sub(r.clock); -recent <= off && off <= recent {
 				r.clock = date
 			}
 			return

@@ -174,19 +174,6 @@ func TestTheServersClockCountsUnlessItIsADayOff(t *testing.T) {
 	assert.Equal(t, seconds(60), parse(429, "Date: ?", "Date: Fri, 20 Nov 2026 12:09:00 GMT", at).Wait)
 }
 
-// Date has no fraction of a second: while both clocks may agree, the client's is more exact.
-func TestTheClientsClockCountsWithinTheSecondOfDate(t *testing.T) {
-	for fraction, want := range map[time.Duration]time.Duration{
-		0: 10 * time.Second, 300 * time.Millisecond: 9700 * time.Millisecond, time.Second - 1: 9*time.Second + 1, time.Second: 10 * time.Second,
-		-1: 10 * time.Second,
-	} {
-		h := http.Header{"Date": {"Fri, 20 Nov 2026 12:00:00 GMT"}, "Retry-After": {"Fri, 20 Nov 2026 12:00:10 GMT"}}
-		wait, known := headers.Parse(429, h, noon.Add(fraction)).Wait.Get()
-		assert.True(t, known)
-		assert.Equal(t, want, wait, fraction)
-	}
-}
-
 func TestQuotasOfCachedResponsesAreOld(t *testing.T) {
 	for age, empty := range map[string]bool{"0": true, "-1": true, "old": true, "1": false, "99999999999999999999": false} {
 		got := parse(200, "Age: "+age, "RateLimit: a;r=0;t=5", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 5")
