@@ -301,11 +301,11 @@ func (c *controller) grow(now instant) {
 	}
 }
 
-// climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen. Until
-// the first sign of overload it doubles about once a second. Then it
-// approaches the ceiling ever slower and leaves it ever faster, as CUBIC does (RFC 9438): to cross the ceiling is the test
-// of whether it is still there. The time constants fall with the square root of the rate, not with the rate, so that clients
-// which share a server come to equal shares. Where refusals are dear, the rate creeps beyond the ceiling.
+// climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen.
+// Until the first sign of overload it doubles about once a second. Then it approaches the ceiling ever slower and leaves it ever
+// faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. The time constants fall with the
+// square root of the rate, not with the rate, so that clients which share a server come to equal shares. Where refusals are dear, the
+// rate creeps beyond the ceiling.
 func (c *controller) climb(now instant, s float64) {
 	switch {
 	case c.roomy:

@@ -167,7 +167,7 @@ func deltaLate(h http.Header, ok bool, n, left int64, per time.Duration, now, en
 	retryAfterIn(h, ok, ceilSeconds(retry.Sub(now))+1)
 }
 
-// minuteLate tells a reset that is wrong.
+// minuteLate reports resets that are a minute late.
 func minuteLate(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	deltaExact(h, ok, n, left, per, now, end.Add(time.Minute), retry)
 }

@@ -67,7 +67,7 @@ func (a *Account) Cover(o *Own) {
 }
 
 // trusted reports whether the client has limits of its own, and none that learns. They are taken for right until a request is refused:
-// only then is what is left of a quota spread.
+// only then do quotas stop requests.
 func (a *Account) trusted() bool { return a.own > 0 && !a.adaptive }
 
 // Sofar sets how many requests a new account has accepted since the Limiter was made.

@@ -204,7 +204,7 @@ func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 	requireReady(t, g, now+milli, now+milli)
 }
 
-// Another client may have been quicker, and whoever waited longer than asked would never get its turn.
+// If another client was quicker, a client that waited longer than asked would never get its turn.
 func TestAccountWaitsAsLongAsAskedEachTime(t *testing.T) {
 	for _, explained := range []bool{false, true} {
 		a, g, _ := newFamilies()

@@ -216,7 +216,7 @@ func TestWhatIsLeftIsSpreadAfterAWindowRanDry(t *testing.T) {
 	_, g, _ := newFamilies()
 	asks(t, g, 0, core(10, 0, 60*second))
 	asks(t, g, 60*second, core(10, 9, 65*second))
-	require.Equal(t, 65*second, g.Ready(65*second, 0, 1), "the window is over")
+	require.Equal(t, 65*second, g.Ready(65*second, 0, 1), "the window has ended")
 	require.Equal(t, 65*second-1, g.Ready(65*second-1, 0, 1))
 	require.Equal(t, 64*second, g.Ready(64*second, 0, 1))
 }
@@ -456,7 +456,7 @@ func TestAQuotaOfAnotherUnitStopsOnlyWhileItIsEmptyAndUntilTheEnd(t *testing.T) 
 	sends(t, g, 60*second, 5) // all at once
 	used.Reset = meter.Never
 	only(t, a).reset = meter.Never
-	requireReady(t, g, 60*second, 60*second) // nobody knows until when
+	requireReady(t, g, 60*second, 60*second) // it is not known until when
 }
 
 func TestAnEndThatIsReportedWithARefusalOnlyStopsNothing(t *testing.T) {

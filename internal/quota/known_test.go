@@ -236,7 +236,7 @@ func TestWhatIsForgottenIsReportedAgain(t *testing.T) {
 	require.Zero(t, q.inFlight)
 }
 
-// What is known of a quota that was never reported, or has no end, is over when its newest request has left.
+// What is known of a quota that was never reported, or has no end, counts until its newest request has left.
 func TestWhatIsKnownIsOverAtTheEnd(t *testing.T) {
 	q := newQuota(&Account{}, "core")
 	require.Zero(t, q.known())

@@ -57,7 +57,7 @@ func TestWhatIsLeftRisesOnlyByARequestThatLeftAfterTheLastReport(t *testing.T) {
 	}
 }
 
-// A response to an earlier request tells about the same window if its end is less than a second earlier, at most.
+// A response to an earlier request is about the same window if its end is at most a second earlier.
 func TestAResponseToAnEarlierRequestCanOnlyLowerWhatIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		left     int64

@@ -236,7 +236,7 @@ type Unseen struct {
 	Since  int64 // have left since
 }
 
-// A Scope says for whom a change is.
+// A Scope says whose requests a change concerns.
 type Scope uint8
 
 const (

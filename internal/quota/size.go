@@ -38,7 +38,7 @@ func (a *Account) Fit(now meter.Instant, n int) {
 	}
 }
 
-// known returns when what is known of the quota is over.
+// known returns until when what is known of the quota counts.
 func (q *quota) known() meter.Instant {
 	if q.reset < meter.Never {
 		return max(q.reset, q.held)

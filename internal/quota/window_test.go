@@ -50,7 +50,7 @@ func TestWhatIsInFlightWaitsForTheEnd(t *testing.T) {
 	require.Equal(t, 60*second+3, g.Plan(59*second, 0, 1))
 }
 
-// A window is over when half of what was used has come back, or all but one request: the one whose response says so.
+// A window has ended when half of what was used has come back.
 func TestAWindowTurnsWhenHalfOfWhatWasUsedComesBack(t *testing.T) {
 	for _, c := range []struct {
 		limit, before, left int64
