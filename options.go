@@ -112,14 +112,14 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // one by one: at the rate that was accepted before, which later doubles every two seconds, or evenly at the rate of the client's
 // own limits, if there are any.
 //
-// What is left of a quota bounds what is sent before its reset; requests in flight count. If nothing is left, one request tries
-// whether that is so, halfway to the reset but after two seconds at most; its refusal confirms the reset. The rest of a quota
-// that was exhausted before is spread until its reset. A client with limits of its own, none of which is adaptive, is stopped
-// only after a refusal. A quota whose unit is not requests stops requests only while nothing is left of it. A quota with a name
-// applies to requests like those for which the server named it: with the same host, the same keys, and the same first segment
-// of the path, ignoring "api" and versions. A quota without a name applies to all requests to that host under the same keys. A
-// refusal that names its quota, by an empty quota or by a problem document ([headers.Problem]), stops only requests of that
-// quota. [Fraction] also leaves a part of a server's quotas to others; of several limits, the smallest fraction counts.
+// What is left of a quota bounds what is sent before its reset; requests in flight count. If it falls by more than the client has
+// sent, other clients use it, and its last requests are left to them. The rest of a quota that was exhausted before is spread
+// until its reset. A client with limits of its own, none of which is adaptive, is stopped only after a refusal. A quota whose
+// unit is not requests stops requests only while nothing is left of it. A quota with a name applies to requests like those for
+// which the server named it: with the same host, the same keys, and the same first segment of the path, ignoring "api" and
+// versions. A quota without a name applies to all requests to that host under the same keys. A refusal that names its quota, by
+// an empty quota or by a problem document ([headers.Problem]), stops only requests of that quota. [Fraction] also leaves a part
+// of a server's quotas to others; of several limits, the smallest fraction counts.
 //
 // At most 32 quotas are kept for each host and set of keys.
 //

@@ -117,20 +117,19 @@ func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 			return time.Since(start)
 		}
 		assert.Zero(t, asks(n), "the first window")
-		assert.Equal(t, 2*time.Second, asks(1), "it is dry: one request tries whether that is so")
-		assert.Equal(t, per-2*time.Second, asks(1), "and the next one leaves at the end")
+		assert.Equal(t, per, asks(1), "it is dry")
 		assert.Equal(t, 2*(per-time.Second)/n, asks(2), "what is left is spread, over a second less")
 		time.Sleep(2 * per)
 		asks(1)
 		assert.Zero(t, asks(n/2), "that window ended with plenty left")
-		assert.Equal(t, 1, s.refused[0])
+		assert.Zero(t, s.refused[0])
 	})
 }
 
 // Each request prolongs an elastic window, accepted or not. A client gets the limit once in a window and a pause as long as the
 // server tells.
 func TestAnElasticWindowIsLeftAloneUntilItEnds(t *testing.T) {
-	for server, least := range map[string]float64{"elastic window": 0.33, "elastic window, told late": 0.28} {
+	for server, least := range map[string]float64{"elastic window": 0.33, "elastic window, told late": 0.27} {
 		for name, options := range map[string]func(int64, time.Duration) []throttle.Option{"hints": hintsAlone, "known": known, "adaptive": adaptiveTwice} {
 			t.Run(server+", "+name, func(t *testing.T) {
 				r := hintServerOf(t, server).with(options, time.Millisecond).median(t, seeds(3))

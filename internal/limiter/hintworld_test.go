@@ -167,11 +167,6 @@ func deltaLate(h http.Header, ok bool, n, left int64, per time.Duration, now, en
 	retryAfterIn(h, ok, ceilSeconds(retry.Sub(now))+1)
 }
 
-// minuteLate reports resets that are a minute late.
-func minuteLate(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
-	deltaExact(h, ok, n, left, per, now, end.Add(time.Minute), retry)
-}
-
 // deltaExact tells the reset to the millisecond, as OpenAI does.
 func deltaExact(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	h.Set("X-RateLimit-Limit-Requests", fmt.Sprint(n))
@@ -406,7 +401,6 @@ var hintServers = []hintCase{
 	{name: "clock, epoch rounded up", limit: window(50, time.Second, true), tell: epochUp},
 	{name: "clock, rounded down", limit: window(50, time.Second, true), tell: deltaDown},
 	{name: "clock, a second late", limit: window(50, time.Second, true), tell: deltaLate},
-	{name: "clock, a minute late", limit: window(50, time.Second, true), tell: minuteLate},
 	{name: "clock, exact", limit: window(50, time.Second, true), tell: deltaExact},
 	{name: "GitHub-like, 100 in 5 s", limit: window(100, 5*time.Second, true), tell: epochUp},
 	{name: "flask fixed", limit: window(50, time.Second, false), tell: flaskLike, works: 2 * time.Millisecond},

@@ -50,8 +50,8 @@ type Rules struct {
 	Explain bool // refusals that a quota explains say nothing about a learned rate
 	Flow    bool // quotas that refill are seen to
 	Late    bool // how much later windows end than reported is learned
-	Ask     bool // one request tries whether nothing is left
 	Spread  bool // what is left is spread after a window ran dry
+	Others  bool // requests of other clients are seen to
 	Room    bool // a learned rate grows faster while quotas have plenty left
 }
 
@@ -140,7 +140,6 @@ func (a *Account) Saved(now meter.Instant, name string) (c Claim, ok bool) {
 // Restore takes what Saved returned in another process.
 func (a *Account) Restore(now meter.Instant, c *Claim) {
 	q := a.quota(now, c.Name)
-	q.proven = true // no process tries again what the one before did
 	q.report(now, now, a.sent, false, c)
 	a.adopt(now)
 }

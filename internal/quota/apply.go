@@ -31,7 +31,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	if h.After == nil {
 		a.Cover(&rep.Own)
 	}
-	explained := g.Explains(&rep.Reading)
+	explained, wait := g.Explains(&rep.Reading), int64(g.Wait(&rep.Reading, now))
 	g.weigh(h, rep, explained, now)
 	if h.Limited {
 		a.byRefusal = true
@@ -52,7 +52,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	}
 	h.from = a.Held()
 	if h.Limited {
-		c.Lifted = g.refuse(h, rep, explained, now)
+		c.Lifted = g.refuse(h, rep, wait, explained, now)
 	}
 	h.to = a.Held()
 	if a.Until() > until {
@@ -85,8 +85,8 @@ func (g *Gate) weigh(h *Hints, rep *Report, explained bool, now meter.Instant) {
 
 // refuse takes a refusal. If a limit of the client learns its rate, that limit decides about it. It reports whether a hold was taken
 // back.
-func (g *Gate) refuse(h *Hints, rep *Report, explained bool, now meter.Instant) (lifted bool) {
-	a, d := g.Account, int64(g.Wait(&rep.Reading, now))
+func (g *Gate) refuse(h *Hints, rep *Report, d int64, explained bool, now meter.Instant) (lifted bool) {
+	a := g.Account
 	switch {
 	case h.Host && d > 0 && rep.Own.Adaptive:
 		a.HoldHost(now, d)

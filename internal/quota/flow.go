@@ -1,5 +1,7 @@
 package quota
 
+import "math"
+
 const (
 	flowKeeps = 7.0 / 8 // of what responses before have shown, beside the next
 	flowLeast = 0.15    // of a request for each: what reordered responses seem to show is less
@@ -28,3 +30,6 @@ func (f *flow) rate() float64 {
 	}
 	return f.back / f.span
 }
+
+// others returns by how many requests more than the client's the quota falls for each of these.
+func (f *flow) others() int64 { return max(0, int64(math.Round(-f.back*(1-flowKeeps)))) }

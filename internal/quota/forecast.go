@@ -15,7 +15,7 @@ func (q *quota) bounds(n int64) bool { return q.served && q.free() < n }
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	at = max(from, q.held)
 	switch {
-	case !q.served || q.left == meter.MaxCount, !q.scarce && !q.kept() && q.account.trusted():
+	case !q.served || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.trusted():
 		return at, true
 	case !q.counted:
 		if q.empty() && q.reset < meter.Never {
@@ -61,7 +61,7 @@ func (q *quota) refilled(at meter.Instant, need int64) meter.Instant {
 	level := float64(q.free()) + rate*float64(max(0, at-q.newest.sent))
 	level = min(level, float64(q.most)) - float64(need)
 	rate = flowUsed*rate + max(0, level)/float64(max(q.over(), second))
-	return max(at, meter.AddInstant(q.last, int64(min(1/rate, float64(max(askAfter, q.backoff))))))
+	return max(at, meter.AddInstant(q.last, int64(min(1/rate, float64(max(sparsest, q.backoff))))))
 }
 
 // room returns how many requests per second the quota can be seen to allow now; +Inf: it does not say.
@@ -74,7 +74,7 @@ func (q *quota) room(now meter.Instant) float64 {
 		over = max(end-now, second)
 	}
 	if rate > 0 {
-		over = min(over, askAfter)
+		over = min(over, sparsest)
 	}
 	return 1e9 * (rate + float64(max(0, q.left-q.reserve))/float64(over))
 }

@@ -119,10 +119,9 @@ func FuzzWhateverServersReport(f *testing.F) {
 			}
 			for _, q := range a.quotas {
 				require.GreaterOrEqual(t, q.left, int64(0))
-				require.GreaterOrEqual(t, q.newest.left, int64(0))
 				require.GreaterOrEqual(t, q.most, int64(0))
 				require.GreaterOrEqual(t, q.inFlight, int64(0))
-				require.LessOrEqual(t, q.late, latest)
+				require.LessOrEqual(t, q.late, rounding)
 				require.GreaterOrEqual(t, q.backoff, int64(0))
 				require.False(t, math.IsNaN(q.refills()) || q.refills() < 0)
 			}
@@ -145,7 +144,7 @@ func FuzzWhateverServersReport(f *testing.F) {
 				}
 			}
 			at := g.Ready(now, 0, 1)
-			require.LessOrEqual(t, at, bound)
+			require.LessOrEqual(t, at, meter.AddInstant(bound, second)) // where others use a quota, requests wait for up to a second longer
 			if bound < meter.Never {
 				require.True(t, g.Payable(at, 1), "nothing in flight: no response is needed")
 			}

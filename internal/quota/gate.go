@@ -22,8 +22,6 @@ var _ meter.Meter = (*Gate)(nil)
 
 func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
 
-func (g *Gate) Spend(now meter.Instant, cost int64) (int64, bool) { return meter.SpendIf(g, now, cost) }
-
 // Ready returns never if only a response can tell.
 func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	at, sure := g.next(from, meter.AddCount(ahead, cost))
@@ -59,7 +57,11 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 		a.pace.next = meter.AddInstant(due, second)
 	}
 	a.sent++
+	for _, q := range a.quotas {
+		q.recent <<= 1
+	}
 	for _, q := range g.quotas {
+		q.recent |= 1
 		q.sent++
 		q.last = due
 	}
@@ -76,11 +78,11 @@ func (g *Gate) Sent() {
 }
 
 // GiveBack undoes the Take of a request that was not sent.
-func (g *Gate) GiveBack(int64, meter.Instant, int64) {
+func (g *Gate) GiveBack(n int64, _ meter.Instant, _ int64) {
 	g.landed()
 	for _, q := range g.quotas {
 		q.sent--
-		q.base++
+		q.recent &^= 1 << (g.Account.sent - n)
 	}
 }
 
@@ -101,7 +103,8 @@ func (g *Gate) answered(rep *Report, now meter.Instant) {
 	g.landed()
 	refused := rep.Hints != nil && rep.Hints.Limited
 	for _, q := range g.quotas {
-		if (refused || rep.Accepted) && !rep.names(q) {
+		named := slices.ContainsFunc(rep.claims, func(c Claim) bool { return c.Name == q.name })
+		if (refused || rep.Accepted) && !named {
 			q.missed(now, rep.Sent, rep.Number, refused)
 		}
 	}
@@ -117,22 +120,27 @@ func (g *Gate) Explains(r *Reading) bool {
 	if !r.Explained {
 		return slices.ContainsFunc(g.quotas, func(q *quota) bool { return q.served && q.left == 0 })
 	}
-	return r.named && !a.adaptive && r.Hints.Wait > 0 || g.exhausted(r, math.MinInt64)
+	is := func(c Claim) bool { return g.emptied(&c) != nil }
+	return r.named && !a.adaptive && h.Wait > 0 || slices.ContainsFunc(r.claims, is)
 }
 
-// exhausted reports whether a refusal reports that nothing is left of a quota that accepted responses have reported, before an end that is
-// not before a time.
-func (g *Gate) exhausted(r *Reading, until meter.Instant) bool {
-	return slices.ContainsFunc(r.claims, func(c Claim) bool {
-		return c.Refused && slices.ContainsFunc(g.Account.quotas, func(q *quota) bool { return q.name == c.Name && q.served && c.Reset >= until })
-	})
+// emptied returns the quota of which a refusal reports that nothing is left, if accepted responses have reported it.
+func (g *Gate) emptied(c *Claim) *quota {
+	i := slices.IndexFunc(g.Account.quotas, func(q *quota) bool { return q.name == c.Name && q.served })
+	if i < 0 || !c.Refused {
+		return nil
+	}
+	return g.Account.quotas[i]
 }
 
 // Wait returns for how long a refusal asks the client to stay away; 0: it does not say, or no longer than until the end of the window of an
-// empty quota, which stops requests by itself.
+// empty quota, which stops requests by itself. If that end is over, it was wrong, unless others have used up the next window.
 func (g *Gate) Wait(r *Reading, now meter.Instant) time.Duration {
 	h := r.Hints
-	if h == nil || (!h.Asked || int64(h.Wait) > sameWindow) && g.exhausted(r, meter.AddInstant(now, int64(h.Wait)-sameWindow)) {
+	if h == nil || slices.ContainsFunc(r.claims, func(c Claim) bool {
+		q := g.emptied(&c)
+		return q != nil && (!h.Asked && q.backoff == 0 || q.reset > now || q.others() > 0) && c.Reset >= meter.AddInstant(now, int64(h.Wait)-rounding)
+	}) {
 		return 0
 	}
 	return h.Wait

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -40,11 +39,6 @@ type Reading struct {
 	Explained bool   // they report that a quota is empty, which explains the refusal
 	named     bool   // they name that quota
 	claims    []Claim
-}
-
-// names reports whether they say something about a quota.
-func (r *Reading) names(q *quota) bool {
-	return slices.ContainsFunc(r.claims, func(c Claim) bool { return c.Name == q.name })
 }
 
 // Read returns what hints come to now.

@@ -93,24 +93,31 @@ func TestAWaitUntilTheEndOfAnEmptyQuotaIsNoHold(t *testing.T) {
 	const now = 5 * second
 	for name, c := range map[string]struct {
 		wait   time.Duration
-		asked  bool
 		reset  time.Duration
+		asked  bool
+		known  meter.Instant // the end that accepted responses have reported
+		second bool          // a request was refused after that end
+		others float64       // requests of other clients for each own
 		served bool
 		want   time.Duration
 	}{
-		"until the end":              {10 * time.Second, true, 10 * time.Second, true, 0},
-		"a second longer":            {11 * time.Second, true, 10 * time.Second, true, 0},
-		"longer":                     {11*time.Second + 1, true, 10 * time.Second, true, 11*time.Second + 1},
-		"shorter":                    {2 * time.Second, true, 10 * time.Second, true, 0},
-		"a second":                   {time.Second, true, time.Second, true, time.Second},
-		"just more than a second":    {time.Second + 1, true, time.Second, true, 0},
-		"a second, which is no wait": {time.Second, false, time.Second, true, 0},
-		"longer, which is no wait":   {11*time.Second + 1, false, 10 * time.Second, true, 11*time.Second + 1},
-		"reported by refusals only":  {10 * time.Second, true, 10 * time.Second, false, 10 * time.Second},
+		"until the end":                       {10 * time.Second, 10 * time.Second, true, 600 * second, false, 0, true, 0},
+		"a second longer":                     {11 * time.Second, 10 * time.Second, true, 600 * second, false, 0, true, 0},
+		"longer":                              {11*time.Second + 1, 10 * time.Second, true, 600 * second, false, 0, true, 11*time.Second + 1},
+		"shorter":                             {2 * time.Second, 10 * time.Second, true, 600 * second, false, 0, true, 0},
+		"just before the end":                 {10 * time.Second, 10 * time.Second, true, now + 1, false, 0, true, 0},
+		"after the end":                       {10 * time.Second, 10 * time.Second, true, now, false, 0, true, 10 * time.Second},
+		"after the end, no Retry-After":       {10 * time.Second, 10 * time.Second, false, now, false, 0, true, 0},
+		"after the end, for the second time":  {10 * time.Second, 10 * time.Second, false, now, true, 0, true, 10 * time.Second},
+		"after the end, which others reached": {10 * time.Second, 10 * time.Second, true, now, false, 1, true, 0},
+		"reported by refusals only":           {10 * time.Second, 10 * time.Second, true, 600 * second, false, 0, false, 10 * time.Second},
 	} {
 		a, g, _ := newFamilies()
-		passes(g, 0, core(9, 0, 600*second))
-		only(t, a).served = c.served
+		passes(g, 0, core(9, 0, c.known))
+		q := only(t, a)
+		if q.served, q.flow.back = c.served, -8*c.others; c.second {
+			q.wait(now - 1)
+		}
 		h := refusal(c.wait, QuotaHint{Name: "core", Limit: 9, Known: true, Ends: true, Reset: c.reset})
 		h.Asked = c.asked
 		r := h.Read(now)
@@ -231,7 +238,7 @@ func TestWhatIsForgottenIsReportedAgain(t *testing.T) {
 	require.True(t, g.Open(2))
 	answer(g, 2, 1, 3, true, core(100, 1, 60*second))
 	answer(g, 3, 1, 3, true, core(100, 0, 60*second))
-	requireReady(t, g, 3, 1+askAfter)
+	requireReady(t, g, 3, 60*second)
 	require.Zero(t, g.InFlight())
 	require.Zero(t, q.inFlight)
 }

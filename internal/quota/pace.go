@@ -17,10 +17,9 @@ const (
 	evenFor     = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
 )
 
-// A pace sends requests one at a time after a refusal that no quota explains, because the client does not know which rate the server
-// accepts. It begins at the rate that was accepted before, with the wait counted in, and doubles every two seconds until the next
-// refusal. That rate was too high, and the rate that was accepted is too low, because waits are counted in. So the next pace is between
-// them, and steady for twenty waits, which then take less than a twentieth of the time.
+// A pace sends requests one at a time after a refusal that no quota explains. It begins at the rate that was accepted, waits included, and
+// doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted is too low, because of the waits.
+// So the next pace is between them, and steady for twenty waits, which then take less than a twentieth of the time.
 //
 // A client with limits of its own is right about the rate more often than about how many requests may come together. So from the first
 // refusal on, its requests are sent no faster than the fastest of its limits allows in the mean.

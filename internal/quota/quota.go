@@ -8,6 +8,7 @@ package quota
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -18,12 +19,10 @@ import (
 const (
 	second = int64(time.Second)
 
-	askAfter   = 2 * second  // at most, before a request tries whether nothing is left
+	rounding   = second      // by which times that servers report are wrong, or differ
+	shortest   = 2 * second  // windows that are no longer than that may end at any time, as far as rounded times show
 	firstRetry = second / 32 // after a request was refused although the window should have ended
-	latest     = second      // after the end that a server reports, windows end
-	about      = 2 * second  // a window that ends so close to the end that was reported proves that right
-	closely    = second      // requests that are so close to each other show when a window ends between them
-	sameWindow = second      // ends that are reported for one window differ by less
+	sparsest   = 2 * second  // the longest time between requests to a server that accepts some of them
 )
 
 // A Claim is what a response reports about one quota.
@@ -41,13 +40,12 @@ type Claim struct {
 // A quota is what a server counts under one name. What is known of it comes from a few principles:
 //
 //   - The response to the latest request says what is left. Responses to earlier requests can only lower it.
-//   - A window ends at the earliest time that was reported for it, corrected by how much earlier or later the last three ended.
-//   - A window has ended when at least half of what was used comes back at once. If less comes back, the quota refills all the time,
-//     and the rate at which it does says more than any end; see flow.
-//   - That nothing is left until some end is not taken on trust, unless it is less than a second away: halfway to it, but after two seconds at
-//     most, one request tries. If it is refused, or if the last window ended when it was reported to, the next one leaves at the end.
-//   - Once a window ran dry, what is left of the next ones is spread over the time until they end. Until three have shown how late ends
-//     are reported, it is spread over a second less, because what is left at the end is lost.
+//   - A window ends at the earliest time that was reported for it, corrected by how much earlier or later the last three ended. While
+//     nothing is left, requests wait for that. In windows so short that rounding hides the end, one tries before, until three have ended.
+//   - A window has ended when at least half of what was used comes back at once. What comes back bit by bit is a flow.
+//   - If less is left than the client has used, others use the quota. The last requests are left to them.
+//   - Once a window ran dry, what is left of the next ones is spread over the time until they end, at first over a second less, because what
+//     is left at the end is lost.
 //   - A client with limits of its own, none of which learns, is trusted: quotas stop its requests only after a refusal.
 //
 // If the unit is not requests, the cost of a request is unknown. Such a quota stops requests only while it is empty.
@@ -62,34 +60,33 @@ type quota struct {
 	reserve  int64  // of what is left, for other clients
 	inFlight int64
 	sent     int64         // requests that have left
-	base     int64         // requests of the account that left before the quota was known
+	recent   uint64        // which of the account's last requests fall under it; lowest bit: the last
 	last     meter.Instant // when the last request left
 
 	left   int64         // MaxCount: unknown
 	leftAt meter.Instant // when a response reported it
-	newest struct {      // the response to the latest request
-		n    int64 // the number of the request
+	newest struct {      // the latest request that has a response
+		n    int64 // its number
 		sent meter.Instant
-		left int64
 	}
 	low    int64 // the least that was left in this window
 	scarce bool  // this window or the one before ran dry
 	flow   flow
 
-	reset  meter.Instant // the earliest end that was reported for this window; Never: unknown
-	late   int64         // the latest of lates
-	lates  [3]int64      // how much later the last windows ended than reported; negative: earlier
-	seen   int8          // windows that have shown it, up to three
-	proven bool          // the last window that ran dry ended about when it was reported to
+	short bool          // this window is so short that a time in whole seconds says little about its end
+	reset meter.Instant // the earliest end that was reported for this window; Never: unknown
+	late  int64         // the latest of lates
+	lates [3]int64      // how much later the last windows ended than reported; negative: earlier
+	seen  int8          // windows that have shown it, up to three
 
-	try     meter.Instant // when a request tries whether nothing is left
+	try     meter.Instant // when a request tries whether something is left again
 	backoff int64         // between such requests after the end
 	held    meter.Instant // none leaves before, because a refusal that names the quota says so
 }
 
 // newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
-	q := quota{account: a, name: name, limit: -1, base: a.sent, left: meter.MaxCount, low: meter.MaxCount, reset: meter.Never}
+	q := quota{account: a, name: name, limit: -1, left: meter.MaxCount, low: meter.MaxCount, reset: meter.Never}
 	q.newest.n, q.try = math.MinInt64, math.MinInt64
 	return q
 }
@@ -110,26 +107,29 @@ func (q *quota) refills() float64 {
 	return q.flow.rate()
 }
 
-// ended reports whether the window of which responses report has ended.
-func (q *quota) ended(now meter.Instant) bool { return q.end() <= now && q.refills() == 0 }
+// others returns how many requests of other clients are counted for each of the client's, as far as responses show.
+func (q *quota) others() int64 {
+	if q.account.Off.Others {
+		return 0
+	}
+	return q.flow.others()
+}
 
 // free returns what is left for requests that have not left yet. Less than 0: more than that are in flight.
-func (q *quota) free() int64 { return q.left - q.reserve - q.inFlight }
+func (q *quota) free() int64 { return q.left - q.withheld() - q.inFlight }
 
 // empty reports whether nothing is left.
-func (q *quota) empty() bool { return q.left <= q.reserve }
+func (q *quota) empty() bool { return q.left <= q.withheld() }
 
-// kept reports whether all that is left is for other clients. That is no claim of the server, so no request tries whether it is true.
-func (q *quota) kept() bool { return q.left > 0 && q.empty() }
+// withheld returns how much of what is left is for others. The last requests are: clients that each see one left send several.
+func (q *quota) withheld() int64 { return q.reserve + min(q.others(), q.most/8) }
 
-// number returns how many requests had left with the account's n-th. If others of the account's fall under other quotas, it is about
-// that many: errors do not add up.
+// number returns how many requests had left with the account's n-th. If more than 64 have left since, it is about that many.
 func (q *quota) number(n int64) int64 {
-	share := 1.0
-	if all := q.account.sent - q.base; all > q.sent {
-		share = float64(q.sent) / float64(all)
-	}
-	return q.sent - int64(math.Round(share*float64(q.account.sent-n)))
+	since := max(0, q.account.sent-n)
+	shown := min(since, 64)
+	under := int64(bits.OnesCount64(q.recent << (64 - shown)))
+	return q.sent - under - (since-shown)*int64(bits.OnesCount64(q.recent))/64
 }
 
 // report takes what the response to the account's n-th request reports, which left at sent.
@@ -139,45 +139,50 @@ func (q *quota) report(now, sent meter.Instant, n int64, refused bool, c *Claim)
 	q.served = q.served || !refused
 	if n >= q.newest.n {
 		q.take(now, sent, n, left, refused, c)
-	} else if c.Reset >= q.reset-sameWindow && left < q.newest.left { // it was counted after the newest, in the same window
-		q.flow.back += float64(left - q.newest.left)
-		q.newest.left = left
-		if left < q.left {
-			q.left, q.leftAt = left, now
-		}
+	} else if c.Reset >= q.reset-rounding && left < q.left { // it was counted after the newest, in the same window
+		q.flow.back += float64(left - q.left)
+		q.left, q.leftAt = left, now
 	} else {
 		return
 	}
 	switch {
 	case c.Refused:
-		q.refused(now, sent, c.Reset)
+		q.refused(now, sent)
 	case !refused:
 		q.backoff /= 4
-		q.dry(now, sent)
+		q.dry(now)
 	}
 }
 
 // take takes the newest response.
 func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Claim) {
 	first := q.left == meter.MaxCount
-	turned := !first && n > q.newest.n && q.learn(sent, n, left, refused)
-	if turned || sent > q.leftAt || left <= q.left { // else another request may have been counted later, whose response was faster
-		q.left, q.leftAt = left, now
+	if !first && sent <= q.leftAt { // another request may have been counted after it, whose response was faster
+		left = min(left, q.left)
 	}
-	if !first && q.newest.left == 0 && left == 0 && !refused && sent < q.end() && q.account.trusted() { // that nothing was left was wrong
+	if !first && n > q.newest.n {
+		q.learn(sent, n, left, refused)
+	}
+	if q.left == 0 && left == 0 && !refused && sent < q.end() && q.account.trusted() { // that nothing was left was wrong
 		q.scarce = false
 	}
-	q.newest.n, q.newest.sent, q.newest.left = n, sent, left
+	if sent > q.leftAt || left < q.left {
+		q.left, q.leftAt = left, now
+	}
+	q.newest.n, q.newest.sent = n, sent
 	q.low = min(q.low, left)
 	switch {
-	case c.Reset == meter.Never:
+	case c.Reset == meter.Never, left == q.limit && !first: // if nothing is used, it was counted in the window before
+	case q.reset == meter.Never, q.end() <= sent && !refused && left > 0: // while nothing is left, no new window is believed
+		q.reset, q.short = c.Reset, c.Reset-now <= shortest
+		if used := max(0, q.most-1-left); q.short && q.others() > 0 { // others began it some time ago, a quarter of what one alone would take for it
+			q.reset -= int64(float64(used) / float64(q.most) * float64(c.Reset-now) / 4)
+		}
 	case q.end() > sent:
 		q.reset = min(q.reset, c.Reset)
 		if end := q.end(); end > now {
 			q.try = min(q.try, end)
 		}
-	case !refused && left > 0: // while nothing is left, no new window is believed
-		q.reset = c.Reset
 	}
 }
 
@@ -190,7 +195,7 @@ func (q *quota) describe(c *Claim) (left int64) {
 	left = min(max(c.Left, 0), meter.MaxCount)
 	if limit := min(c.Limit, meter.MaxCount); limit >= 0 {
 		if q.limit >= 0 && q.limit != limit { // another quota, of the same name
-			q.flow, q.proven = flow{}, false
+			q.flow = flow{}
 		}
 		q.limit, q.most = limit, limit
 	}
@@ -202,82 +207,74 @@ func (q *quota) describe(c *Claim) (left int64) {
 }
 
 // learn takes what has come back since the newest response.
-func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) (turned bool) {
+func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 	counted := n - q.newest.n
 	if refused {
 		counted--
 	}
-	back := left - (q.newest.left - counted)
-	if !refused && sent > q.leftAt && back >= max(2, (q.most-q.newest.left)/2) {
+	back := left - (q.left - counted)
+	if !refused && sent > q.leftAt && left > q.left && back >= max(2, (q.most-q.left)/2) {
 		q.turned(sent)
-		return true
+	} else if !refused || q.flow.back > 0 { // that nothing is left shows nothing of others
+		q.flow.add(back, sent-q.newest.sent)
 	}
-	q.flow.add(back, sent-q.newest.sent)
-	return false
 }
 
-// turned takes the first response of a window. The one before ended between the newest request, if that left after the reported end, and
-// this one.
+// turned takes the first response of a window. The one before ended between the newest request and this one.
 func (q *quota) turned(sent meter.Instant) {
 	if q.low-q.reserve > max(1, q.most/8) && q.end() <= sent { // else it may only have been spread over too long a time
 		q.scarce = false
 	}
-	if q.reset < meter.Never {
-		span := sent - q.newest.sent
-		if span < closely {
-			late := min(max(q.late, q.newest.sent-q.reset), sent-q.reset)
-			q.seen = min(q.seen+1, int8(len(q.lates)))
-			copy(q.lates[1:], q.lates[:])
-			q.lates[0] = min(late, latest)
-			q.late = slices.Max(q.lates[:])
+	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding) {
+		late := q.late
+		if shared { // others may have used up the window before it was seen
+			late = 0
 		}
-		if q.newest.left <= q.reserve {
-			switch { // it may have ended long before a request that leaves long after the reported end
-			case sent < q.reset-about || q.newest.sent > q.reset+about || q.refills() > 0:
-				q.proven = false
-			case sent <= q.reset+about:
-				q.proven = true
-			}
-		}
+		q.seen = min(q.seen+1, int8(len(q.lates)))
+		copy(q.lates[1:], q.lates[:])
+		q.lates[0] = min(max(late, q.newest.sent-q.reset), sent-q.reset, rounding)
+		q.late = slices.Max(q.lates[:])
 	}
 	q.low, q.reset = q.most, meter.Never
 }
 
-// dry takes a response to an accepted request, after which nothing may be left.
-func (q *quota) dry(now, sent meter.Instant) {
-	if !q.empty() {
-		return
+// start returns when the next request leaves after the last one of a window. If others use the quota, that is a random time after the end,
+// so that no client is always the first.
+func (q *quota) start(now meter.Instant) meter.Instant {
+	end := q.end()
+	switch wait := end - now; {
+	case wait <= 0, end == meter.Never:
+		return now + max(q.backoff, firstRetry)
+	case q.others() > 0:
+		return meter.AddInstant(end, q.account.dice.Jitter(wait))
+	case q.left == 0 && q.short && int(q.seen) < len(q.lates) && wait > rounding:
+		return now + wait/2
 	}
-	q.scarce = q.scarce || !q.account.trusted()
-	switch end := q.end(); {
-	case end == meter.Never || end <= now:
-		q.try = now + max(q.backoff, firstRetry)
-	case q.proven || q.kept() || end-sent <= second || q.account.Off.Ask:
-		q.try = end
-	default:
-		q.try = min(end, sent+min(askAfter, (end-sent)/2))
+	return end
+}
+
+// dry takes a response to an accepted request, after which nothing may be left.
+func (q *quota) dry(now meter.Instant) {
+	if q.empty() {
+		q.scarce = q.scarce || !q.account.trusted()
+		q.try = q.start(now)
 	}
 }
 
-// refused takes a refusal that reports that nothing is left until reset.
-func (q *quota) refused(now, sent, reset meter.Instant) {
-	q.scarce = true
-	q.left, q.newest.left = 0, 0
-	end := q.end()
-	switch {
+// refused takes a refusal that reports that nothing is left.
+func (q *quota) refused(now, sent meter.Instant) {
+	q.scarce, q.left = true, 0
+	switch end := q.end(); {
 	case q.refills() > 0: // not so fast
 		q.flow.back /= 2
 		q.wait(now)
 	case sent < q.try: // it left before that was known
 	case end > now && end < meter.Never:
-		q.try, q.proven = end, true
-	case q.backoff > 0 && reset > now && reset < meter.Never: // each refusal begins a window
-		q.reset = reset
-		q.try = min(reset, meter.AddInstant(now, askAfter))
+		q.try = q.start(now)
 	default:
 		q.wait(now)
 		if q.reset < meter.Never {
-			q.late = min(q.late+second/2, latest)
+			q.late = min(q.late+rounding/2, rounding)
 		}
 	}
 }
@@ -291,16 +288,15 @@ func (q *quota) wait(now meter.Instant) {
 // missed takes a response that does not name the quota.
 func (q *quota) missed(now, sent meter.Instant, n int64, refused bool) {
 	switch {
-	case !q.counted || q.left == meter.MaxCount:
+	case !q.counted || q.left == meter.MaxCount || refused && !q.empty():
 	case refused:
-		if q.empty() {
-			q.refused(now, sent, meter.Never)
-		}
+		q.refused(now, sent)
 	case sent >= q.end(), q.empty() && sent >= q.try: // something is left
 		q.left, q.reset, q.backoff = q.most, meter.Never, 0
-		q.newest.n, q.newest.sent, q.newest.left = q.number(n), sent, q.most
+		q.newest.n, q.newest.sent = q.number(n), sent
 	default:
 		q.left = max(0, q.left-1)
-		q.dry(now, sent)
+		q.newest.n++
+		q.dry(now)
 	}
 }

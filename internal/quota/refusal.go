@@ -74,13 +74,11 @@ func (a *Account) TakeBack(from, to meter.Instant) {
 }
 
 // Backoff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
-// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s.
+// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Bare refusals in a row set no hold: they mostly come
+// from a server that is down, which shows nothing about its limit.
 //
-// Bare refusals in a row mostly come from a server that is down, which shows nothing about its limit. So they set no hold, and
-// requests are sent at the previous rate once one is accepted.
-//
-// A client with limits of its own is trusted until refusals come in a row. The first one sets no hold, but from then on requests are
-// sent evenly, because some servers refuse requests that come too close together.
+// The first refusal of a client with limits of its own sets no hold, but from then on requests are sent evenly, because some servers
+// refuse requests that come too close together.
 func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 	if sentAt <= a.set {
 		return

@@ -38,6 +38,9 @@ func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 	return pace, quotas
 }
 
+// ended reports whether the window of which responses report has ended.
+func (q *quota) ended(now meter.Instant) bool { return q.end() <= now && q.refills() == 0 }
+
 // remaining returns what is left now, with what is in flight; MaxCount: unknown.
 func (q *quota) remaining(now meter.Instant) int64 {
 	switch {
@@ -68,6 +71,8 @@ func (g *Gate) Tokens(now meter.Instant) float64 {
 	}
 	return least
 }
+
+func (g *Gate) Spend(now meter.Instant, cost int64) (int64, bool) { return meter.SpendIf(g, now, cost) }
 
 // PerSecond returns 0: what a server reported is no rate.
 func (g *Gate) PerSecond(meter.Instant) float64 { return 0 }

@@ -127,73 +127,17 @@ func TestHowMuchLaterAWindowEndsThanReportedIsLearned(t *testing.T) {
 
 func TestOfTheLastThreeWindowsTheLatestEndCounts(t *testing.T) {
 	a, g, _ := newFamilies()
-	asks(t, g, second, core(10, 1, 10*second))
+	asks(t, g, second, core(2, 1, 10*second))
 	for i, c := range []struct{ last, first, late int64 }{
 		{250, 300, 250}, {50, 100, 250}, {40, 90, 250}, {30, 80, 100}, {20, 70, 90}, {10, 60, 80}, {-400, -300, 70},
 		{-400, -300, 60}, {-400, -300, -300}, {-400, -350, -300},
 	} {
 		end := 10 * second * meter.Instant(i+1)
-		passes(g, end+c.last*milli, core(10, 0, end))
-		passes(g, end+c.first*milli, core(10, 9, end+10*second))
+		passes(g, end+c.last*milli, core(2, 0, end))
+		passes(g, end+c.first*milli, core(2, 1, end+10*second))
 		require.Equal(t, c.late*milli, only(t, a).late, "window %d", i)
 		require.Equal(t, end+10*second+c.late*milli, only(t, a).end())
 	}
-}
-
-// Where a window ended about when it was reported to, nothing is gained by a request that asks before.
-func TestAWindowProvesItsEndOnlyIfItRanDry(t *testing.T) {
-	const end = 10 * second
-	for _, c := range []struct {
-		left, reserve int64
-		first         meter.Instant
-		proven        bool
-	}{
-		{0, 0, end, true}, {1, 0, end, false}, {2, 2, end, true}, {3, 2, end, false},
-		{0, 0, end + 2*second, true}, {0, 0, end + 2*second + 1, false},
-		{0, 0, end - 2*second, true}, {0, 0, end - 2*second - 1, false},
-	} {
-		a, g, _ := newFamilies()
-		asks(t, g, second, core(100, c.left+1, end))
-		last := core(100, c.left, end)
-		last.Reserve = c.reserve
-		passes(g, 2*second, last)
-		next := core(100, 99, end+10*second)
-		next.Reserve = c.reserve
-		passes(g, c.first, next)
-		require.Equal(t, c.proven, only(t, a).proven, "%+v", c)
-	}
-
-	a, g, _ := newFamilies()
-	asks(t, g, second, core(100, 0, meter.Never))
-	passes(g, 2*second, core(100, 99, end))
-	require.False(t, only(t, a).proven, "no end was reported")
-
-	a, g, _ = newFamilies()
-	asks(t, g, second, core(100, 0, end))
-	only(t, a).flow = flow{100, 10e9, 20}
-	passes(g, end, core(100, 99, 2*end))
-	require.False(t, only(t, a).proven, "it refills all the time")
-}
-
-func TestAProofCountsUntilAWindowThatRanDryShowsOtherwise(t *testing.T) {
-	a, g, _ := newFamilies()
-	asks(t, g, second, core(100, 0, 10*second))
-	passes(g, 10*second, core(100, 99, 20*second))
-	require.True(t, only(t, a).proven)
-	passes(g, 11*second, core(100, 40, 20*second))
-	passes(g, 25*second, core(100, 99, 30*second))
-	require.True(t, only(t, a).proven, "that one had something left")
-	passes(g, 26*second, core(100, 0, 30*second))
-	passes(g, 33*second, core(100, 99, 40*second))
-	require.True(t, only(t, a).proven, "it may have ended long before")
-	passes(g, 34*second, core(100, 0, 40*second))
-	passes(g, 42*second, core(100, 0, 50*second))
-	passes(g, 43*second, core(100, 99, 50*second))
-	require.True(t, only(t, a).proven, "or two seconds later")
-	passes(g, 44*second, core(100, 0, 50*second))
-	passes(g, 52*second+1, core(100, 0, 60*second))
-	passes(g, 53*second, core(100, 99, 60*second))
-	require.False(t, only(t, a).proven, "it went on for longer than that")
 }
 
 // What was left may be there only because it was spread over too long a time.
@@ -223,4 +167,25 @@ func TestAWindowIsNotScarceAfterOneThatHadPlentyLeftAtItsEnd(t *testing.T) {
 			require.Equal(t, c.scarce, only(t, a).scarce)
 		})
 	}
+}
+
+// A request that was counted before others that left before it is not the first of a window.
+func TestAWindowHasNotBegunWhileLessAndLessIsLeft(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(10, 6, 10*second))
+	sends(t, g, second, 3)
+	answer(g, 4, second, second, true, core(10, 5, 11*second))
+	require.Equal(t, 10*second, only(t, a).reset)
+}
+
+// A response after which nothing is used was counted in the window before, unless it is the first.
+func TestWhereNothingIsUsedTheEndIsThatOfTheWindowBefore(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(10, 10, 10*second))
+	require.Equal(t, 10*second, only(t, a).reset)
+	passes(g, second, core(10, 2, 10*second))
+	passes(g, 9*second, core(10, 10, 10*second))
+	require.Equal(t, meter.Never, only(t, a).reset)
+	passes(g, 9*second+1, core(10, 9, 19*second))
+	require.Equal(t, 19*second, only(t, a).reset)
 }

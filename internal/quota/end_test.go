@@ -10,33 +10,32 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// That nothing is left until some end is not taken on trust, unless the window before ended when it was reported to.
-func TestOneRequestTriesHalfwayToTheEndButAfterTwoSecondsAtMost(t *testing.T) {
+// While nothing is left, requests wait for the end. Only in a window of two seconds or less, whose end may have been rounded up by one, does
+// a request try halfway, until three windows have shown how late ends are reported.
+func TestWhenTheNextRequestLeavesAfterTheLastOfAWindow(t *testing.T) {
+	const now = 10*second + 100*milli
 	for name, c := range map[string]struct {
-		end    meter.Instant
-		proven bool
-		never  bool // no request tries
-		at     meter.Instant
+		first, end meter.Instant // as reported by the first response, and by the last
+		seen       int8
+		at         meter.Instant
 	}{
-		"a far end":           {600 * second, false, false, 12 * second},
-		"an end":              {14 * second, false, false, 12 * second},
-		"a sooner end":        {14*second - 2, false, false, 12*second - 1},
-		"an end soon":         {11*second + 2, false, false, 10*second + second/2 + 1},
-		"within a second":     {11 * second, false, false, 11 * second},
-		"a proven end":        {600 * second, true, false, 600 * second},
-		"switched off":        {600 * second, false, true, 600 * second},
-		"no known end":        {meter.Never, false, false, 10*second + 100*milli + firstRetry},
-		"an end that is over": {10*second + 100*milli, false, false, 10*second + 100*milli + firstRetry},
-		"an end in no time":   {10*second + 100*milli + 1, false, false, 10*second + 100*milli + 1},
+		"a far end":                        {600 * second, 600 * second, 0, 600 * second},
+		"a short window":                   {11*second + 500*milli, 11*second + 500*milli, 0, 10*second + 800*milli},
+		"a short window, twice seen":       {11*second + 500*milli, 11*second + 500*milli, 2, 10*second + 800*milli},
+		"a short window, seen three times": {11*second + 500*milli, 11*second + 500*milli, 3, 11*second + 500*milli},
+		"a longer one":                     {11*second + 500*milli + 1, 11*second + 500*milli, 0, 11*second + 500*milli},
+		"within a second":                  {11*second + 100*milli, 11*second + 100*milli, 0, 11*second + 100*milli},
+		"just not within a second":         {11*second + 100*milli + 2, 11*second + 100*milli + 2, 0, 10*second + 600*milli + 1},
+		"no known end":                     {meter.Never, meter.Never, 0, now + firstRetry},
+		"an end that is over":              {now, now, 0, now + firstRetry},
+		"an end in no time":                {now + 1, now + 1, 0, now + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, g, _ := newFamilies()
-			asks(t, g, 0, core(50, 1, c.end))
-			a.Off.Ask = c.never
+			asks(t, g, 9*second+500*milli, core(50, 1, c.first))
 			q := only(t, a)
-			q.proven = c.proven
+			q.seen = c.seen
 			n := sends(t, g, 10*second, 1)
-			now := 10*second + 100*milli
 			answer(g, n, 10*second, now, true, core(50, 0, c.end))
 			requireReady(t, g, now, c.at)
 			sends(t, g, c.at, 1)
@@ -49,33 +48,28 @@ func TestOneRequestTriesHalfwayToTheEndButAfterTwoSecondsAtMost(t *testing.T) {
 
 func TestARequestThatTriedAndWasAcceptedIsFollowedByAnother(t *testing.T) {
 	_, g, _ := newFamilies()
-	asks(t, g, 0, core(50, 0, 60*second))
-	for now := 2 * second; now <= 56*second; now += 2 * second {
-		asks(t, g, now, core(50, 0, 60*second))
-		requireReady(t, g, now, now+2*second)
-	}
-	asks(t, g, 60*second, core(50, 49, 120*second))
-	require.EqualValues(t, 49, g.Tokens(60*second))
+	asks(t, g, 0, core(50, 0, 2*second))
+	asks(t, g, second, core(50, 0, 2*second))
+	requireReady(t, g, second, 2*second)
+	asks(t, g, 2*second, core(50, 49, 4*second))
+	require.EqualValues(t, 49, g.Tokens(2*second))
 }
 
 func TestARequestThatTriedAndWasRefusedIsTheLastBeforeTheEnd(t *testing.T) {
 	a, g, _ := newFamilies()
-	asks(t, g, 0, core(50, 0, 60*second))
-	refuses(t, g, 2*second, empty(50, 60*second))
+	asks(t, g, 0, core(50, 0, 2*second-2))
+	refuses(t, g, second-1, empty(50, 2*second-2))
 	require.Zero(t, only(t, a).backoff)
-	require.True(t, only(t, a).proven, "the server means it")
-	requireReady(t, g, 2*second, 60*second)
-	asks(t, g, 60*second, core(50, 49, 120*second))
-	require.True(t, only(t, a).proven)
-	passes(g, 61*second, core(50, 0, 120*second))
-	requireReady(t, g, 61*second, 120*second)
+	requireReady(t, g, second, 2*second-2)
+	asks(t, g, 2*second-2, core(50, 49, 4*second))
+	require.EqualValues(t, 1, only(t, a).seen)
+	require.Equal(t, [3]int64{}, only(t, a).lates, "it ended when it was reported to")
 }
 
 // The first after the end may be too early, which the next windows are, too.
 func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, 0, core(50, 0, 10*second))
-	refuses(t, g, 2*second, empty(50, 10*second))
 	q := only(t, a)
 	now := 10 * second
 	for i, c := range []struct{ backoff, late, wait int64 }{
@@ -117,34 +111,7 @@ func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	}
 }
 
-// Where each refusal begins a window, the next request leaves at its end, or after two seconds. One refusal may be a matter of clocks.
-func TestOfRefusalsAfterTheEndTheSecondIsBelieved(t *testing.T) {
-	for name, c := range map[string]struct {
-		reset meter.Instant // as reported by the second
-		at    meter.Instant
-		is    meter.Instant
-	}{
-		"soon":      {11 * second, 11 * second, 11 * second},
-		"late":      {20 * second, 12*second + second/2, 20 * second},
-		"over":      {10*second + second/2, 10*second + second/2 + 2*firstRetry, 10 * second},
-		"not known": {meter.Never, 10*second + second/2 + 2*firstRetry, 10 * second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, g, _ := newFamilies()
-			asks(t, g, 0, core(50, 0, 10*second))
-			refuses(t, g, 2*second, empty(50, 10*second))
-			refuses(t, g, 10*second, empty(50, 20*second))
-			require.Equal(t, 10*second, only(t, a).reset)
-			refuses(t, g, 10*second+firstRetry, empty(50, 10*second))
-			now := 10*second + second/2
-			refuses(t, g, now, empty(50, c.reset))
-			require.Equal(t, c.is, only(t, a).reset)
-			requireReady(t, g, now, c.at)
-		})
-	}
-}
-
-// What is left for other clients is no claim of the server that a request could try.
+// What is left for other clients is kept, whoever is trusted.
 func TestTheReserveIsKeptUntilTheEnd(t *testing.T) {
 	_, g, _ := newFamilies()
 	kept := func(left int64, reset meter.Instant) Claim {
@@ -164,6 +131,10 @@ func TestTheReserveIsKeptUntilTheEnd(t *testing.T) {
 	answer(g, 4, 60*second, 60*second, true, kept(99, 70*second))
 	require.EqualValues(t, 59, g.Tokens(60*second))
 
+	_, g, _ = newFamilies()
+	asks(t, g, 0, kept(40, 2*second))
+	requireReady(t, g, 0, 2*second) // no request tries halfway, as if it were nothing
+
 	a, g, _ := newFamilies()
 	a.Cover(&Own{Rate: 10, Fastest: 10})
 	asks(t, g, 0, kept(40, 60*second))
@@ -172,7 +143,6 @@ func TestTheReserveIsKeptUntilTheEnd(t *testing.T) {
 	a.Cover(&Own{Rate: 10, Fastest: 10})
 	asks(t, g, 0, core(100, 0, 60*second))
 	requireReady(t, g, 3, 3) // it is trusted
-	require.False(t, only(t, a).kept())
 
 	_, g, _ = newFamilies()
 	c := core(100, 5, meter.Never)
@@ -239,20 +209,23 @@ func TestWhatIsLeftIsSpreadOverASecondLessAtFirst(t *testing.T) {
 }
 
 // A response to an older request can be the one that reports that nothing is left, and one that does not name the quota can use it up.
-func TestWhateverUsesUpAQuotaIsFollowedByAnAsk(t *testing.T) {
+func TestWhateverUsesUpAQuotaStopsRequests(t *testing.T) {
 	_, g, _ := newFamilies()
 	asks(t, g, 0, core(50, 2, 60*second))
 	sends(t, g, second, 2)
 	answer(g, 3, second, second+1, true, core(50, 1, 60*second))
 	answer(g, 2, second, second+2, true, core(50, 0, 60*second))
-	requireReady(t, g, second+2, 3*second)
+	requireReady(t, g, second+2, 60*second)
 
 	_, g, _ = newFamilies()
 	asks(t, g, 0, core(50, 1, 60*second))
+	n := sends(t, g, second, 1)
+	denies(g, n, second, second)
+	require.True(t, g.Payable(second, 1)) // one is left
 	asks(t, g, second)
-	requireReady(t, g, second, 3*second)
-	denies(g, sends(t, g, 3*second, 1), 3*second, 3*second)
-	requireReady(t, g, 3*second, 60*second) // nor does a refusal that does not name it leave it at that
+	requireReady(t, g, second, 60*second)
+	denies(g, g.Take(3*second, 3*second, 1, false), 3*second, 3*second)
+	requireReady(t, g, 3*second, 60*second)
 }
 
 // Refusals of requests that left together double the wait once, and no wait is longer than 64 s.
@@ -276,8 +249,8 @@ func TestABurstOfRefusalsIsOneEvent(t *testing.T) {
 	}
 }
 
-// An end that is reported to be earlier is earlier for the request that tries, too.
-func TestAnAskWaitsNoLongerThanUntilTheEnd(t *testing.T) {
+// An end that is reported to be earlier is earlier for the request that waits, too.
+func TestARequestWaitsNoLongerThanUntilTheEarliestEnd(t *testing.T) {
 	_, g, _ := newFamilies()
 	asks(t, g, 0, core(50, 3, 200*second))
 	sends(t, g, 0, 3)
@@ -332,13 +305,13 @@ func TestATrustedClientIsStoppedOnlyAfterARefusal(t *testing.T) {
 			q := only(t, a)
 			require.Equal(t, !c.trusted, q.scarce)
 			if !c.trusted {
-				requireReady(t, g, second, 3*second)
+				requireReady(t, g, second, 60*second)
 				return
 			}
 			requireReady(t, g, second, second)
 			asks(t, g, 60*second, core(50, 49, 120*second))
 			requireReady(t, g, 60*second, 60*second) // nothing is spread
-			passes(g, 61*second, core(50, 10, 120*second))
+			passes(g, 61*second, core(50, 48, 120*second))
 			refuses(t, g, 62*second, empty(50, 120*second))
 			require.True(t, q.scarce)
 			requireReady(t, g, 62*second, 120*second)
@@ -396,8 +369,8 @@ func TestAResponseThatDoesNotNameAQuota(t *testing.T) {
 		"is refused, although one is left": {core(100, 1, 60*second), second, false, 1, 60 * second},
 		"of a new window":                  {core(100, 10, 3*second), 3 * second, true, 100, meter.Never},
 		"just before a new window":         {core(100, 10, 3*second), 3*second - 1, true, 9, 3 * second},
-		"after nothing was left":           {core(100, 0, 60*second), 2 * second, true, 100, meter.Never},
-		"before it could be tried":         {core(100, 0, 60*second), 2*second - 1, true, 0, 60 * second},
+		"after nothing was left":           {core(100, 0, meter.Never), firstRetry, true, 100, meter.Never},
+		"before the end":                   {core(100, 0, 60*second), 2 * second, true, 0, 60 * second},
 		"of another unit":                  {tokens, second, true, 10, 60 * second},
 		"of an unknown limit":              {core(-1, 10, 3*second), 3 * second, true, 10, meter.Never},
 		"of one that is not known yet":     {core(-1, meter.MaxCount, 60*second), second, true, meter.MaxCount, 60 * second},
@@ -415,23 +388,28 @@ func TestAResponseThatDoesNotNameAQuota(t *testing.T) {
 		require.Equal(t, c.left, q.left, name)
 		require.Equal(t, c.reset, q.reset, name)
 		if turned := c.reset == meter.Never; turned {
-			require.Equal(t, []int64{1, c.sent, c.left}, []int64{q.newest.n, q.newest.sent, q.newest.left}, name)
+			require.Equal(t, []int64{1, c.sent}, []int64{q.newest.n, q.newest.sent}, name)
 			require.Zero(t, q.backoff, name)
 		}
 		require.Zero(t, q.inFlight, name)
 	}
 
-	_, g, _ := newFamilies()
-	asks(t, g, 0, core(100, 0, 60*second))
-	denies(g, sends(t, g, 2*second, 1), 2*second, 2*second)
-	requireReady(t, g, 2*second, 60*second) // the empty one has probably refused it
 	a, g, _ := newFamilies()
+	asks(t, g, 0, core(100, 10, 60*second))
+	asks(t, g, 1)
+	asks(t, g, 2, core(100, 8, 60*second))
+	require.Zero(t, only(t, a).flow.back, "it has counted as one")
+
+	_, g, _ = newFamilies()
+	asks(t, g, 0, core(100, 0, 60*second))
+	denies(g, g.Take(2*second, 2*second, 1, false), 2*second, 2*second)
+	requireReady(t, g, 2*second, 60*second) // the empty one has probably refused it
+	a, g, _ = newFamilies()
 	kept := core(100, 2, 60*second)
 	kept.Reserve = 2
 	asks(t, g, 0, kept)
 	denies(g, g.Take(1, 1, 1, false), 1, 1)
 	require.Zero(t, only(t, a).left, "nor is there anything for others")
-	require.Zero(t, only(t, a).newest.left)
 	a, g, _ = newFamilies()
 	asks(t, g, 0, core(100, 10, 60*second))
 	sends(t, g, 1, 1)

@@ -1,0 +1,109 @@
+package quota
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// shared returns a gate under a quota of 80 requests until a minute later, of which others take as many for each of the client's. Of it,
+// left are left.
+func shared(t testing.TB, others, left int64) (g *Gate, q *quota, now meter.Instant) {
+	t.Helper()
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(80, left+8*(1+others), 60*second))
+	for i := range int64(8) {
+		now += milli
+		passes(g, now, core(80, left+(7-i)*(1+others), 60*second))
+	}
+	return g, only(t, a), now
+}
+
+func TestRequestsOfOthersAreWhatTheClientDidNotSend(t *testing.T) {
+	for others, want := range []int64{0, 1, 1, 2, 3, 3} { // the sum of eight responses gives less and less weight to earlier ones
+		_, q, _ := shared(t, int64(others), 10)
+		require.Equal(t, want, q.others(), "%d", others)
+		q.account.Off.Others = true
+		require.Zero(t, q.others())
+	}
+	for back, want := range map[float64]int64{8: 0, 0: 0, -3.9: 0, -4: 1, -11.9: 1, -12: 2} {
+		require.Equal(t, want, (&flow{back: back}).others(), "%v", back)
+	}
+}
+
+// Several clients that each see one left send several.
+func TestTheLastRequestsAreLeftToOthers(t *testing.T) {
+	for _, c := range []struct{ others, left, reserve, free int64 }{
+		{0, 10, 0, 10}, {2, 10, 0, 8}, {2, 3, 0, 1}, {2, 2, 0, 0}, {2, 1, 0, -1}, {100, 12, 0, 2}, {2, 10, 5, 3},
+	} {
+		g, q, now := shared(t, 0, c.left)
+		q.flow.back, q.reserve = float64(-8*c.others), c.reserve
+		q.dry(now)
+		require.Equal(t, c.free, q.free(), "%+v", c)
+		require.Equal(t, c.free > 0, g.Payable(now, 1), "%+v", c)
+		require.Equal(t, c.free <= 0, q.empty(), "%+v", c)
+	}
+}
+
+// No client is always the first in the next window.
+func TestWhereOthersUseAQuotaTheNextWindowBeginsAtARandomTime(t *testing.T) {
+	var last meter.Instant
+	for range 20 {
+		g, q, now := shared(t, 2, 1)
+		q.account.dice = meter.Dice(last)
+		passes(g, now, core(80, 0, 60*second))
+		at := g.Ready(now, 0, 1)
+		require.NotEqual(t, last, at)
+		require.GreaterOrEqual(t, at, 60*second)
+		require.Less(t, at, 61*second)
+		last = at
+	}
+}
+
+// In a short window, a time in whole seconds does not show that others began it before.
+func TestAShortWindowThatOthersUsedBeganBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		others, left int64
+		span         int64
+		early        int64
+	}{
+		"nobody used it":        {2, 79, 2 * second, 0},
+		"half is used":          {2, 39, 2 * second, second / 4},
+		"nearly all":            {2, 1, 2 * second, 2 * second / 4 * 78 / 80},
+		"half of a short one":   {2, 39, second, second / 8},
+		"half of a longer one":  {2, 39, 2*second + 1, 0},
+		"no others":             {0, 39, 2 * second, 0},
+		"more than the limit":   {2, 80, 2 * second, 0},
+		"of a second, and some": {2, 59, second, second / 16},
+	} {
+		g, q, _ := shared(t, 0, 0)
+		q.flow.back = float64(-8 * c.others)
+		const now = 61 * second
+		passes(g, now, core(80, c.left, now+c.span))
+		if c.left == 80 { // it was counted in the window before
+			require.Equal(t, meter.Never, q.reset, name)
+			continue
+		}
+		require.Equal(t, now+c.span-c.early, q.reset, name)
+		require.Equal(t, c.span <= 2*second, q.short, name)
+	}
+}
+
+// Others may have used up a window before the client noticed that it had begun.
+func TestHowLateASharedWindowSeemsToEndIsNotLearned(t *testing.T) {
+	for others, late := range map[int64]int64{0: second / 2, 1: 0} {
+		g, q, _ := shared(t, 0, 0)
+		q.flow.back = float64(-8 * others)
+		q.lates, q.late = [3]int64{0, 0, second / 2}, second/2
+		passes(g, 60*second-second/4, core(80, 0, 60*second))
+		passes(g, 60*second+second/2, core(80, 79, 120*second))
+		require.Equal(t, late, q.lates[0])
+		require.Equal(t, late, q.late)
+		passes(g, 119*second, core(80, 0, 120*second))
+		q.flow.back = float64(-8 * others)
+		passes(g, 120*second+second/4, core(80, 79, 180*second))
+		require.Equal(t, []int64{late, 2 - late/(second/2)}, []int64{q.late, int64(q.seen)}, "a second later shows it only of a shared one")
+	}
+}
