@@ -97,9 +97,9 @@ func TestNeighboursShareAWindow(t *testing.T) {
 				c.options, c.clients, c.length, c.apart = options, clients, time.Minute, 700*time.Millisecond
 				r := c.median(t, seeds(3))
 				t.Log(clients, r)
-				assert.GreaterOrEqual(t, r.share, 0.75)
-				assert.GreaterOrEqual(t, r.jain, 0.75)
-				assert.LessOrEqual(t, r.refused, 0.09)
+				assert.GreaterOrEqual(t, r.share, 0.95)
+				assert.GreaterOrEqual(t, r.jain, 0.78)
+				assert.LessOrEqual(t, r.refused, 0.04)
 			})
 		}
 	}

@@ -129,7 +129,7 @@ func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 // Each request prolongs an elastic window, accepted or not. A client gets the limit once in a window and a pause as long as the
 // server tells.
 func TestAnElasticWindowIsLeftAloneUntilItEnds(t *testing.T) {
-	for server, least := range map[string]float64{"elastic window": 0.33, "elastic window, told late": 0.27} {
+	for server, least := range map[string]float64{"elastic window": 0.33, "elastic window, reported late": 0.27} {
 		for name, options := range map[string]func(int64, time.Duration) []throttle.Option{"hints": hintsAlone, "known": known, "adaptive": adaptiveTwice} {
 			t.Run(server+", "+name, func(t *testing.T) {
 				r := hintServerOf(t, server).with(options, time.Millisecond).median(t, seeds(3))

@@ -406,7 +406,7 @@ var hintServers = []hintCase{
 	{name: "flask fixed", limit: window(50, time.Second, false), tell: flaskLike, works: 2 * time.Millisecond},
 	{name: "flask moving", limit: slidingLog(50, time.Second), tell: flaskLike},
 	{name: "elastic window", limit: elastic(50, time.Second), tell: deltaExact},
-	{name: "elastic window, told late", limit: elastic(50, time.Second), tell: flaskLike},
+	{name: "elastic window, reported late", limit: elastic(50, time.Second), tell: flaskLike},
 	{name: "sliding log, exact", limit: slidingLog(50, time.Second), tell: deltaExact},
 	{name: "bucket 50/s, burst 50, exact", limit: drip(50, 50), tell: deltaExact},
 	{name: "haproxy, Retry-After 1", limit: slidingLog(50, time.Second), tell: onlyRetryAfter},

@@ -111,7 +111,7 @@ func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	}
 }
 
-// What is left for other clients is kept, whoever is trusted.
+// Even a trusted client keeps its reserve for other clients.
 func TestTheReserveIsKeptUntilTheEnd(t *testing.T) {
 	_, g, _ := newFamilies()
 	kept := func(left int64, reset meter.Instant) Claim {
