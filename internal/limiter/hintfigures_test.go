@@ -64,7 +64,7 @@ func TestHintsAloneUseTheLimit(t *testing.T) {
 		{"clock, a second late", 0.93, 0.002},
 		{"flask fixed", 0.8, 0.02},
 		{"flask moving", 0.85, 0.003},
-		{"sliding log, exact", 0.9, 0.003},
+		{"sliding log, exact", 0.86, 0.003},
 		{"GitHub-like, 100 in 5 s", 0.98, 0.003},
 		{"rack-attack, Retry-After 1", 0.74, 0.04},
 		{"haproxy, Retry-After 1", 0.75, 0.04},
@@ -122,7 +122,7 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 	}{
 		{"how late ends are reported is learned", quota.Rules{Late: true}, "clock, a second late", hintsAlone, 1, 0, goodput, 0.3},
 		{"quotas that refill are seen to", quota.Rules{Flow: true}, "sliding log, exact", adaptiveTwice, 1, 0, goodput, 0.05},
-		{"a refusal that a quota explains cuts no rate", quota.Rules{Explain: true}, "sliding log, exact", adaptiveTwice, 5, 0, fair, 0.03},
+		{"a refusal that a quota explains begins no pace", quota.Rules{Explain: true}, "clock, exact", hintsAlone, 5, 0, fair, 0.07},
 		{"requests of other clients are seen to", quota.Rules{Others: true}, "express draft-6", hintsAlone, 5, 0, fair, 0.15},
 		{"after a window that ran dry what is left is spread", quota.Rules{Spread: true}, "flask fixed", hintsAlone, 1, 0, goodput, 0.15},
 		{"the first bare refusal of a known limit sets no hold", quota.Rules{First: true}, "nginx no burst, bare", knownAt50, 1, 0, used, 0.1},
@@ -137,11 +137,18 @@ func TestEveryRuleOfHintsEarnsItsPlace(t *testing.T) {
 			if c.trip > 0 {
 				s.callers = 100
 			}
-			with := s.median(t, 3)
-			s.off = c.off
-			without := s.median(t, 3)
-			t.Logf("with it %v, without %v", with, without)
-			assert.GreaterOrEqual(t, c.of(with), c.of(without)+c.earns)
+			const runs = 8 // of each, because chance decides much in one
+			var earned float64
+			for seed := range uint64(runs) {
+				s.off = quota.Rules{}
+				with := s.run(t, seed)
+				s.off = c.off
+				without := s.run(t, seed)
+				t.Logf("with it %v, without %v", with, without)
+				earned += (c.of(with) - c.of(without)) / runs
+			}
+			t.Logf("it earns %.3f", earned)
+			assert.GreaterOrEqual(t, earned, c.earns)
 		})
 	}
 }
