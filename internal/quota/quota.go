@@ -76,7 +76,7 @@ type quota struct {
 	short bool          // this window is so short that a time in whole seconds says little about its end
 	reset meter.Instant // the earliest end that was reported for this window; Never: unknown
 	late  int64         // the latest of lates
-	lates [3]int64      // how much later the last windows ended than reported; negative: earlier
+	lates [3]int64      // how much later the last windows ended than reported; negative: earlier, by a second until they have shown it
 	seen  int8          // windows that have shown it, up to three
 
 	try     meter.Instant // when a request tries whether something is left again
@@ -86,7 +86,7 @@ type quota struct {
 
 // newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
-	q := quota{account: a, name: name, limit: -1, left: meter.MaxCount, low: meter.MaxCount, reset: meter.Never}
+	q := quota{account: a, name: name, limit: -1, left: meter.MaxCount, low: meter.MaxCount, reset: meter.Never, lates: [3]int64{-rounding, -rounding, -rounding}}
 	q.newest.n, q.try = math.MinInt64, math.MinInt64
 	return q
 }
@@ -220,12 +220,13 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 	}
 }
 
-// turned takes the first response of a window. The one before ended between the newest request and this one.
+// turned takes the first response of a window. The one before ended between the newest request and this one. That says something of how
+// late ends are reported if these two are close, or both are late.
 func (q *quota) turned(sent meter.Instant) {
 	if q.low-q.reserve > max(1, q.most/8) && q.end() <= sent { // else it may only have been spread over too long a time
 		q.scarce = false
 	}
-	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding) {
+	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.newest.sent > q.reset) {
 		late := q.late
 		if shared { // others may have used up the window before it was seen
 			late = 0
