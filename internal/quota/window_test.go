@@ -118,7 +118,8 @@ func TestHowMuchLaterAWindowEndsThanReportedIsLearned(t *testing.T) {
 		passes(g, c.last, core(10, 0, end))
 		passes(g, c.first, core(10, 9, 2*end))
 		q := only(t, a)
-		if q.seen > 0 {
+		require.Equal(t, c.first-c.last < second || c.last > end, q.seen == 1, "%+v", c)
+		if q.seen == 1 {
 			require.Equal(t, c.late, q.lates[0], "%+v", c)
 		}
 		require.Equal(t, max(c.late, -second), q.late, "%+v: one window is not enough for more than a second", c)
