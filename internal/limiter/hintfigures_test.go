@@ -3,6 +3,7 @@
 package limiter_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -90,16 +91,21 @@ func TestAdaptiveBesideHintsUsesTheLimit(t *testing.T) {
 
 func TestNeighboursShareAWindow(t *testing.T) {
 	several := []int{2, 5}
-	for name, options := range map[string]func(int64, time.Duration) []throttle.Option{"hints": hintsAlone, "known": wholeLimit, "adaptive": adaptiveTwice} {
-		for _, clients := range several[:seeds(2)] {
-			t.Run(name, func(t *testing.T) {
+	for name, client := range map[string]struct {
+		options func(int64, time.Duration) []throttle.Option
+		jain    [2]float64 // at least, of two clients and of five
+	}{
+		"hints": {hintsAlone, [2]float64{0.9, 0.85}}, "known": {wholeLimit, [2]float64{0.9, 0.82}},
+		"adaptive": {adaptiveTwice, [2]float64{0.9, 0.7}}, // who begins while others use up the windows is cut several times
+	} {
+		for i, clients := range several[:seeds(2)] {
+			t.Run(fmt.Sprintf("%d %s", clients, name), func(t *testing.T) {
 				c := hintServerOf(t, "express draft-6")
-				c.options, c.clients, c.length, c.apart = options, clients, time.Minute, 700*time.Millisecond
+				c.options, c.clients, c.length, c.apart = client.options, clients, time.Minute, 700*time.Millisecond
 				r := c.median(t, seeds(3))
-				t.Log(clients, r)
-				assert.GreaterOrEqual(t, r.share, 0.95)
-				assert.GreaterOrEqual(t, r.jain, 0.78)
-				assert.LessOrEqual(t, r.refused, 0.04)
+				assert.GreaterOrEqual(t, r.share, 0.95, "%v", r)
+				assert.GreaterOrEqual(t, r.jain, client.jain[i], "%v", r)
+				assert.LessOrEqual(t, r.refused, 0.04, "%v", r)
 			})
 		}
 	}
