@@ -10,31 +10,22 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// While nothing is left, requests wait for the end. Only in a window of two seconds or less, whose end may have been rounded up by one, does
-// a request try halfway, until three windows have shown how late ends are reported.
+// While nothing is left, requests wait for the end.
 func TestWhenTheNextRequestLeavesAfterTheLastOfAWindow(t *testing.T) {
 	const now = 10*second + 100*milli
 	for name, c := range map[string]struct {
-		first, end meter.Instant // as reported by the first response, and by the last
-		seen       int8
-		at         meter.Instant
+		end, at meter.Instant
 	}{
-		"a far end":                        {600 * second, 600 * second, 0, 600 * second},
-		"a short window":                   {11*second + 500*milli, 11*second + 500*milli, 0, 10*second + 800*milli},
-		"a short window, twice seen":       {11*second + 500*milli, 11*second + 500*milli, 2, 10*second + 800*milli},
-		"a short window, seen three times": {11*second + 500*milli, 11*second + 500*milli, 3, 11*second + 500*milli},
-		"a longer one":                     {11*second + 500*milli + 1, 11*second + 500*milli, 0, 11*second + 500*milli},
-		"within a second":                  {11*second + 100*milli, 11*second + 100*milli, 0, 11*second + 100*milli},
-		"just not within a second":         {11*second + 100*milli + 2, 11*second + 100*milli + 2, 0, 10*second + 600*milli + 1},
-		"no known end":                     {meter.Never, meter.Never, 0, now + firstRetry},
-		"an end that is over":              {now, now, 0, now + firstRetry},
-		"an end in no time":                {now + 1, now + 1, 0, now + 1},
+		"a far end":           {600 * second, 600 * second},
+		"a near one":          {11*second + 500*milli, 11*second + 500*milli},
+		"no known end":        {meter.Never, now + firstRetry},
+		"an end that is over": {now, now + firstRetry},
+		"an end in no time":   {now + 1, now + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, g, _ := newFamilies()
-			asks(t, g, 9*second+500*milli, core(50, 1, c.first))
+			asks(t, g, 9*second+500*milli, core(50, 1, c.end))
 			q := only(t, a)
-			q.seen = c.seen
 			n := sends(t, g, 10*second, 1)
 			answer(g, n, 10*second, now, true, core(50, 0, c.end))
 			requireReady(t, g, now, c.at)
@@ -44,26 +35,6 @@ func TestWhenTheNextRequestLeavesAfterTheLastOfAWindow(t *testing.T) {
 			require.Zero(t, q.backoff)
 		})
 	}
-}
-
-func TestARequestThatTriedAndWasAcceptedIsFollowedByAnother(t *testing.T) {
-	_, g, _ := newFamilies()
-	asks(t, g, 0, core(50, 0, 2*second))
-	asks(t, g, second, core(50, 0, 2*second))
-	requireReady(t, g, second, 2*second)
-	asks(t, g, 2*second, core(50, 49, 4*second))
-	require.EqualValues(t, 49, g.Tokens(2*second))
-}
-
-func TestARequestThatTriedAndWasRefusedIsTheLastBeforeTheEnd(t *testing.T) {
-	a, g, _ := newFamilies()
-	asks(t, g, 0, core(50, 0, 2*second-2))
-	refuses(t, g, second-1, empty(50, 2*second-2))
-	require.Zero(t, only(t, a).backoff)
-	requireReady(t, g, second, 2*second-2)
-	asks(t, g, 2*second-2, core(50, 49, 4*second))
-	require.EqualValues(t, 1, only(t, a).seen)
-	require.Zero(t, only(t, a).late, "it ended when it was reported to")
 }
 
 // The first after the end may be too early, which the next windows are, too.

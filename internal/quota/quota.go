@@ -41,7 +41,7 @@ type Claim struct {
 //
 //   - The response to the latest request says what is left. Responses to earlier requests can only lower it.
 //   - A window ends at the earliest time that was reported for it, corrected by how much earlier or later the last three ended. While
-//     nothing is left, requests wait for that. In windows so short that rounding hides the end, one tries before, until three have ended.
+//     nothing is left, requests wait for that.
 //   - A window has ended when at least half of what was used comes back at once. What comes back bit by bit is a flow.
 //   - If less is left than the client has used, others use the quota. The last requests are left to them.
 //   - Once a window ran dry, what is left of the next ones is spread over the time until they end, at first over a second less, because what
@@ -73,7 +73,6 @@ type quota struct {
 	scarce bool  // this window or the one before ran dry
 	flow   flow
 
-	short bool          // this window is so short that a time in whole seconds says little about its end
 	reset meter.Instant // the earliest end that was reported for this window; Never: unknown
 	late  int64         // the latest of lates
 	lates [3]int64      // how much later the last windows ended than reported; negative: earlier, by a second until they have shown it
@@ -174,8 +173,8 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Cl
 	switch {
 	case c.Reset == meter.Never, left == q.limit && !first: // if nothing is used, it was counted in the window before
 	case q.reset == meter.Never, q.end() <= sent && !refused && left > 0: // while nothing is left, no new window is believed
-		q.reset, q.short = c.Reset, c.Reset-now <= shortest
-		if used := max(0, q.most-1-left); q.short && q.others() > 0 { // others began it some time ago, a quarter of what one alone would take for it
+		q.reset = c.Reset
+		if used := max(0, q.most-1-left); c.Reset-now <= shortest && q.others() > 0 { // others began it some time ago, a quarter of what one alone would take for it
 			q.reset -= int64(float64(used) / float64(q.most) * float64(c.Reset-now) / 4)
 		}
 	case q.end() > sent:
@@ -248,8 +247,6 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 		return now + max(q.backoff, firstRetry)
 	case q.others() > 0:
 		return meter.AddInstant(end, q.account.dice.Jitter(wait))
-	case q.left == 0 && q.short && int(q.seen) < len(q.lates) && wait > rounding:
-		return now + wait/2
 	}
 	return end
 }
