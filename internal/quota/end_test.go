@@ -104,7 +104,7 @@ func TestTheReserveIsKeptUntilTheEnd(t *testing.T) {
 
 	_, g, _ = newFamilies()
 	asks(t, g, 0, kept(40, 2*second))
-	requireReady(t, g, 0, 2*second) // no request tries halfway, as if it were nothing
+	requireReady(t, g, 0, 2*second) // as if it were nothing
 
 	a, g, _ := newFamilies()
 	a.Cover(&Own{Rate: 10, Fastest: 10})

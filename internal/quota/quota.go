@@ -78,7 +78,7 @@ type quota struct {
 	lates [3]int64      // how much later the last windows ended than reported; negative: earlier, by a second until they have shown it
 	seen  int8          // windows that have shown it, up to three
 
-	try     meter.Instant // when a request tries whether something is left again
+	try     meter.Instant // when the next request leaves after the last of a window
 	backoff int64         // between such requests after the end
 	held    meter.Instant // none leaves before, because a refusal that names the quota says so
 }
@@ -174,7 +174,8 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Cl
 	case c.Reset == meter.Never, left == q.limit && !first: // if nothing is used, it was counted in the window before
 	case q.reset == meter.Never, q.end() <= sent && !refused && left > 0: // while nothing is left, no new window is believed
 		q.reset = c.Reset
-		if used := max(0, q.most-1-left); c.Reset-now <= shortest && q.others() > 0 { // others began it some time ago, a quarter of what one alone would take for it
+		// Others began a short window some time ago: a quarter of what one alone would take for it.
+		if used := max(0, q.most-1-left); c.Reset-now <= shortest && q.others() > 0 {
 			q.reset -= int64(float64(used) / float64(q.most) * float64(c.Reset-now) / 4)
 		}
 	case q.end() > sent:

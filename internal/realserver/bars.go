@@ -30,7 +30,7 @@ type floor struct {
 
 // Why goals are missed.
 const (
-	lateReset = "resets are reported up to a second late, and each costs that time until three windows have shown it"
+	lateReset = "resets are reported up to a second late, and each costs that time until a window has shown it"
 	lateLog   = "resets are reported up to a second late, and the first seconds are spent on learning the rate at which the log refills"
 	lastOnes  = "a client that is refused at the end of a window is slowed down in the next one"
 	unheard   = "only refusals show the limit: each costs a wait, and some are needed"
