@@ -67,6 +67,7 @@ const (
 	leastLeft  = 0.6                // of the rate is left by a cut that follows another
 	oneEvent   = 40 * second / 1000 // refusals within that time of a cut are of the same event
 	usedEnough = 0.5                // share of the rate that must be used for it to grow; 0.3 to 0.8 give the same
+	usedInPart = 0.1                // and where the server reports that it allows more
 	reported   = 0.1                // growth by that share is reported
 	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
 )
@@ -274,9 +275,14 @@ func (c *controller) free(now instant) bool {
 		float64(now-c.okAt) <= c.tau()
 }
 
-// inUse reports whether the rate is used (RFC 7661). A rate that is not used has not been shown to be right.
+// inUse reports whether the rate is used (RFC 7661). A rate that is not used has not been shown to be right. What the server reports shows
+// it, too, and of a window that others use up soon a client uses its rate at the beginning only.
 func (c *controller) inUse(now instant) bool {
-	return c.off.use || c.used.Of(now, c.tau()) >= usedEnough*c.current
+	enough := usedEnough
+	if c.roomy {
+		enough = usedInPart
+	}
+	return c.off.use || c.used.Of(now, c.tau()) >= enough*c.current
 }
 
 // grow brings the rate up to date.

@@ -14,6 +14,7 @@ type Meter struct {
 	free    bool    // there was no refusal yet, and the rate has no bound
 	freed   instant // refusals before that are those of the first one
 	bare    Suspicion
+	room    bool // the server has reported that there is room
 	only    bool // refusals that speak of a rate count, and nothing else
 }
 
@@ -126,10 +127,14 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	return charged
 }
 
-// Room lets the rate grow quickly while the server reports that it allows a higher one per second, but not to what was refused.
+// Room lets the rate grow quickly while the server reports that it allows a higher one per second, but not to what was refused. The
+// first report explains the refusals before: they were of clients that had used up what the server gives, and show no ceiling.
 func (m *Meter) Room(now instant, perSecond float64) {
 	c := &m.control
 	c.grow(now)
+	if perSecond > 0 && !m.room {
+		m.room, c.ceiling = true, 0
+	}
 	c.roomy = !m.free && !c.silence.on && perSecond > 1.25*c.current && (c.ceiling == 0 || c.current < 0.8*c.ceiling)
 	if c.roomy && now >= c.pausedUntil {
 		c.heldUntil, c.toll = min(c.heldUntil, now), 0
@@ -202,6 +207,7 @@ func (m *Meter) Bounds(now instant) (ceiling float64, inFlight int, mode string)
 // Learn makes a new meter resume with what another has learned. It reports whether l is valid.
 func (m *Meter) Learn(now instant, l Learned) bool {
 	ok := m.control.restore(now, l)
+	m.room = m.room || ok
 	m.follow(now)
 	return ok
 }

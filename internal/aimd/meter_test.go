@@ -143,7 +143,7 @@ func TestARateGrowsFastWhileThereIsRoom(t *testing.T) {
 		k := &m.control
 		k.off.use, k.ceiling, k.latency.smooth, k.heldUntil, k.okAt = true, c.ceiling, c.smooth, 0, second/4
 		if c.ceiling > 0 {
-			k.heldUntil = second
+			k.heldUntil, m.room = second, true
 		}
 		m.Room(0, c.room)
 		k.grow(second / 4)
@@ -152,6 +152,39 @@ func TestARateGrowsFastWhileThereIsRoom(t *testing.T) {
 			want = 1
 		}
 		assert.InEpsilon(t, want, k.current/c.rate, 1e-9, name)
+	}
+}
+
+// Refusals before the server has reported that there is room were of windows that other clients had used up.
+func TestTheFirstReportOfRoomExplainsRefusalsBefore(t *testing.T) {
+	m := New(0, Config{Initial: 100}, 1)
+	m.control.cut(0, CauseThrottled, 50, 40)
+	m.Room(0, 0)
+	require.Equal(t, 50., m.control.ceiling, "nothing was reported")
+	m.Room(0, 1)
+	require.Zero(t, m.control.ceiling)
+	m.control.cut(second, CauseThrottled, 30, 20)
+	m.Room(second, 1000)
+	require.Equal(t, 30., m.control.ceiling)
+
+	m = New(0, Config{Initial: 100}, 1)
+	require.True(t, m.Learn(0, Learned{Rate: 40, Ceiling: 50}))
+	m.Room(0, 1000)
+	require.Positive(t, m.control.ceiling, "what was learned before counts")
+}
+
+// Of windows that others use up soon a client uses its rate at the beginning only.
+func TestATenthOfARateIsUseEnoughWhileThereIsRoom(t *testing.T) {
+	for _, c := range []struct {
+		used  float64
+		roomy bool
+		grows bool
+	}{{10, true, true}, {9.9, true, false}, {50, false, true}, {49.9, false, false}} {
+		k := newController(Config{Initial: 100}, 0, 1)
+		k.used.Value, k.used.At, k.roomy, k.okAt = c.used, second, c.roomy, second
+		k.grownAt = second - second/100
+		k.grow(second)
+		assert.Equal(t, c.grows, k.current > 100, "%v", c)
 	}
 }
 

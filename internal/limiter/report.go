@@ -26,9 +26,9 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 	if a.Hints != nil {
 		hints = l.readLocked(a.Hints, now)
 	}
-	explained, wait, room := hints.Explained && l.HasHints.Load(), a.RetryAfter(), 0.0
-	if g := gateOf(charges); g != nil {
-		explained, wait, room = g.Explains(&hints), g.Wait(&hints, now), g.Room(now)
+	explained, wait, gate := hints.Explained && l.HasHints.Load(), a.RetryAfter(), gateOf(charges)
+	if gate != nil {
+		explained, wait = gate.Explains(&hints), gate.Wait(&hints, now)
 	}
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
@@ -42,9 +42,6 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(bucket.Learner)
-			if m, ok := m.(*aimd.Meter); ok && o.Outcome == aimd.OK {
-				m.Room(now, room)
-			}
 			held = l.answeredLocked(c, m, g.Mark.At, &o, wait, now)
 			if c.Limit.Frees {
 				l.endLocked(g, c, a, now)
@@ -73,6 +70,13 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 		if held > 0 {
 			l.heldLocked(c.Bucket, by)
 			n.Holds = append(n.Holds, bucket.HeldEvent{Bucket: c.Bucket, By: held})
+		}
+	}
+	if gate != nil && a.Outcome == aimd.OK {
+		for i := range charges {
+			if m, ok := charges[i].Bucket.Meter.(*aimd.Meter); ok {
+				m.Room(now, gate.Room(now))
+			}
 		}
 	}
 	return n
