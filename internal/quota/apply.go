@@ -110,7 +110,7 @@ func (g *Gate) holdQuotas(claims []Claim, until meter.Instant) {
 	for i := range claims {
 		if claims[i].Refused {
 			q := g.Account.quota(until, claims[i].Name)
-			q.held = max(q.held, until)
+			q.held, q.try = max(q.held, until), max(q.try, q.retry(until))
 		}
 	}
 }

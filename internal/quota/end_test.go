@@ -43,23 +43,30 @@ func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	asks(t, g, 0, core(50, 0, 10*second))
 	q := only(t, a)
 	now := 10 * second
-	for i, c := range []struct{ backoff, late, wait int64 }{
-		{firstRetry, second / 2, firstRetry},
-		{firstRetry, second / 2, second/2 - firstRetry}, // the window ends later now
-		{2 * firstRetry, second, 2 * firstRetry},
-		{2 * firstRetry, second, second/2 - 2*firstRetry},
-		{4 * firstRetry, second, 4 * firstRetry},
-		{8 * firstRetry, second, 8 * firstRetry},
-		{16 * firstRetry, second, 16 * firstRetry},
-		{second, second, second},
-		{2 * second, second, 2 * second},
+	for i, c := range []struct {
+		backoff, late int64
+		ends          bool // the next request leaves at the end
+	}{
+		{firstRetry, second / 2, false},
+		{firstRetry, second / 2, true}, // the window ends later now
+		{2 * firstRetry, second, false},
+		{2 * firstRetry, second, true},
+		{4 * firstRetry, second, false},
+		{8 * firstRetry, second, false},
+		{16 * firstRetry, second, false},
+		{second, second, false},
+		{2 * second, second, false},
 	} {
 		refuses(t, g, now, empty(50, 10*second))
 		require.Equal(t, c.backoff, q.backoff, "refusal %d", i)
-		require.Equal(t, c.late, q.late, "refusal %d", i)
+		require.Equal(t, c.late, q.more, "refusal %d", i)
 		require.Equal(t, 10*second+c.late, q.end())
-		requireReady(t, g, now, now+c.wait)
-		now += c.wait
+		if c.ends {
+			requireReady(t, g, now, q.end())
+			now = q.end()
+		} else {
+			now = requireRetry(t, g, q, now, c.backoff)
+		}
 	}
 	asks(t, g, now, core(50, 0, 10*second))
 	require.Equal(t, second/2, q.backoff, "a quarter")
@@ -76,9 +83,7 @@ func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	now := firstRetry
 	for wait := firstRetry; wait <= 64*second; wait *= 2 {
 		refuses(t, g, now, empty(50, meter.Never))
-		requireReady(t, g, now, now+wait)
-		require.Zero(t, only(t, a).late, "nothing is late")
-		now += wait
+		now = requireRetry(t, g, only(t, a), now, wait)
 	}
 }
 
@@ -208,16 +213,45 @@ func TestABurstOfRefusalsIsOneEvent(t *testing.T) {
 		for i := range int64(30) {
 			answer(g, 2+i, second, second+milli, false, empty(50, reset))
 		}
-		requireReady(t, g, second+milli, second+milli+firstRetry)
 		q := only(t, a)
-		require.LessOrEqual(t, q.late, second/2, name)
+		requireRetry(t, g, q, second+milli, firstRetry)
+		require.LessOrEqual(t, q.more, second/2, name)
 		for now := g.Ready(2*second, 0, 1); q.backoff < 64*second; now = g.Ready(now, 0, 1) {
 			refuses(t, g, now, empty(50, meter.Never))
 		}
 		now := g.Ready(q.try, 0, 1)
 		refuses(t, g, now, empty(50, meter.Never))
-		requireReady(t, g, now, now+64*second)
+		requireRetry(t, g, q, now, 64*second)
 	}
+}
+
+// A refusal that asks for a wait is followed by that, and by the backoff.
+func TestTheBackoffBeginsAfterTheWaitThatARefusalAsksFor(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 0, second))
+	q, now := only(t, a), second
+	for _, backoff := range []int64{firstRetry, 2 * firstRetry, 4 * firstRetry} {
+		n := g.Take(now, now, 1, false)
+		h := Hints{Limited: true, Asked: true, Wait: time.Duration(5 * second)}
+		g.apply(&Report{Reading: Reading{Hints: &h, Explained: true, named: true, claims: []Claim{empty(50, now)}}, Sent: now, Number: n}, now)
+		require.Equal(t, now+5*second, q.held)
+		require.Equal(t, backoff, q.backoff)
+		require.GreaterOrEqual(t, q.try, q.held+backoff/2)
+		require.Less(t, q.try, q.held+backoff)
+		requireReady(t, g, now, q.try)
+		now = q.try
+	}
+}
+
+// What a refusal past the end adds is for that window. Whether it was right, others may hide: they use up the next one.
+func TestARefusalPastTheEndIsNoNewsOfTheNextWindow(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 0, 10*second))
+	refuses(t, g, 10*second, empty(50, 20*second))
+	require.Equal(t, 10*second+second/2, only(t, a).end())
+	asks(t, g, 12*second, core(50, 5, 20*second))
+	require.Equal(t, 20*second, only(t, a).end())
+	require.Zero(t, only(t, a).seen)
 }
 
 // An end that is reported to be earlier is earlier for the request that waits, too.

@@ -121,7 +121,7 @@ func FuzzWhateverServersReport(f *testing.F) {
 				require.GreaterOrEqual(t, q.left, int64(0))
 				require.GreaterOrEqual(t, q.most, int64(0))
 				require.GreaterOrEqual(t, q.inFlight, int64(0))
-				require.LessOrEqual(t, q.late, rounding)
+				require.LessOrEqual(t, max(q.late, q.more), rounding)
 				require.GreaterOrEqual(t, q.backoff, int64(0))
 				require.False(t, math.IsNaN(q.refills()) || q.refills() < 0)
 			}
@@ -135,7 +135,7 @@ func FuzzWhateverServersReport(f *testing.F) {
 			bound := max(now, a.Until(), a.pace.next)
 			for _, q := range g.quotas {
 				require.Zero(t, q.inFlight)
-				bound = max(bound, q.held, meter.AddInstant(max(now, q.last), second<<longestBack))
+				bound = max(bound, q.held, meter.AddInstant(max(now, q.last, q.held), second<<longestBack))
 				if end := q.end(); end < meter.Never {
 					bound = max(bound, end)
 				}

@@ -97,6 +97,16 @@ func requireReady(t testing.TB, g *Gate, from, at meter.Instant) {
 	require.True(t, g.Payable(at, 1))
 }
 
+// requireRetry demands that g is shut until a random time, half a backoff to a whole one after from, and returns that time.
+func requireRetry(t testing.TB, g *Gate, q *quota, from meter.Instant, backoff int64) meter.Instant {
+	t.Helper()
+	require.Equal(t, backoff, q.backoff)
+	require.GreaterOrEqual(t, q.try, from+backoff/2)
+	require.Less(t, q.try, from+backoff)
+	requireReady(t, g, from, q.try)
+	return q.try
+}
+
 // requireWaits demands that nothing leaves before a response has come, and that a plan does not take that for never.
 func requireWaits(t testing.TB, g *Gate, now meter.Instant) {
 	t.Helper()

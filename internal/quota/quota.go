@@ -75,6 +75,7 @@ type quota struct {
 
 	reset meter.Instant // the earliest end that was reported for this window; Never: unknown
 	late  int64         // the latest of lates
+	more  int64         // how much later than that this window ends, as refusals past the end show
 	lates [3]int64      // how much later the last windows ended than reported; negative: earlier, by a second until they have shown it
 	seen  int8          // windows that have shown it, up to three
 
@@ -95,7 +96,7 @@ func (q *quota) end() meter.Instant {
 	if q.reset == meter.Never || q.account.Off.Late {
 		return q.reset
 	}
-	return meter.AddInstant(q.reset, q.late)
+	return meter.AddInstant(q.reset, min(q.late+q.more, rounding))
 }
 
 // refills returns how many requests come back per ns; 0: none, as far as is known.
@@ -173,16 +174,14 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Cl
 	switch {
 	case c.Reset == meter.Never, left == q.limit && !first: // if nothing is used, it was counted in the window before
 	case q.reset == meter.Never, q.end() <= sent && !refused && left > 0: // while nothing is left, no new window is believed
-		q.reset = c.Reset
+		q.reset, q.more = c.Reset, 0
 		// Others began a short window some time ago: a quarter of what one alone would take for it.
 		if used := max(0, q.most-1-left); c.Reset-now <= shortest && q.others() > 0 {
 			q.reset -= int64(float64(used) / float64(q.most) * float64(c.Reset-now) / 4)
 		}
 	case q.end() > sent:
 		q.reset = min(q.reset, c.Reset)
-		if end := q.end(); end > now {
-			q.try = min(q.try, end)
-		}
+		q.try = min(q.try, max(now, q.end()))
 	}
 }
 
@@ -221,19 +220,19 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 }
 
 // turned takes the first response of a window. The one before ended between the newest request and this one. That says something of how
-// late ends are reported if these two are close, or both are late.
+// late ends are reported if these two are close, or if the newest was refused within a second after the reported end.
 func (q *quota) turned(sent meter.Instant) {
 	if q.low-q.reserve > max(1, q.most/8) && q.end() <= sent { // else it may only have been spread over too long a time
 		q.scarce = false
 	}
-	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.newest.sent > q.reset) {
-		late := q.late
+	after := q.newest.sent - q.reset
+	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.more > 0 && after <= rounding) {
 		if shared { // others may have used up the window before it was seen
-			late = 0
+			q.late, q.more = 0, 0
 		}
 		q.seen = min(q.seen+1, int8(len(q.lates)))
 		copy(q.lates[1:], q.lates[:])
-		q.lates[0] = min(max(late, q.newest.sent-q.reset), sent-q.reset, rounding)
+		q.lates[0] = min(max(q.late+q.more, after), sent-q.reset, rounding)
 		q.late = slices.Max(q.lates[:])
 	}
 	q.low, q.reset = q.most, meter.Never
@@ -272,16 +271,19 @@ func (q *quota) refused(now, sent meter.Instant) {
 		q.try = q.start(now)
 	default:
 		q.wait(now)
-		if q.reset < meter.Never {
-			q.late = min(q.late+rounding/2, rounding)
-		}
+		q.more = min(q.more+rounding/2, rounding)
 	}
 }
 
 // wait sets when a request tries again after one was refused for a reason that is not known.
 func (q *quota) wait(now meter.Instant) {
 	q.backoff = min(max(2*q.backoff, firstRetry), second<<longestBack)
-	q.try = meter.AddInstant(now, q.backoff)
+	q.try = q.retry(now)
+}
+
+// retry returns a random time, half a backoff to a whole one after from. At regular times, others might always have used up the window.
+func (q *quota) retry(from meter.Instant) meter.Instant {
+	return meter.AddInstant(from, int64(float64(q.backoff)*(1+q.account.dice.Chance())/2))
 }
 
 // missed takes a response that does not name the quota.

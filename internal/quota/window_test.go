@@ -111,14 +111,14 @@ func TestHowMuchLaterAWindowEndsThanReportedIsLearned(t *testing.T) {
 		{end + second - 1, end + second + 1, second - 1}, {end + 2*second, end + 2*second + 1, second},
 		{end - 2*second - 2, end - 2*second + 1, -2*second + 1}, {end - 3*second, end - 3*second + 1, -3*second + 1},
 		{end - 1100*milli, end - 100*milli - 1, -100*milli - 1}, {end - 1100*milli, end - 100*milli, 0}, // not so close
-		{end + 1, end + 5*second, 1}, {end, end + 5*second, 0}, // both late
+		{end + 1, end + 5*second, 0}, // nor these
 	} {
 		a, g, _ := newFamilies()
 		asks(t, g, second, core(10, 1, end))
 		passes(g, c.last, core(10, 0, end))
 		passes(g, c.first, core(10, 9, 2*end))
 		q := only(t, a)
-		require.Equal(t, c.first-c.last < second || c.last > end, q.seen == 1, "%+v", c)
+		require.Equal(t, c.first-c.last < second, q.seen == 1, "%+v", c)
 		if q.seen == 1 {
 			require.Equal(t, c.late, q.lates[0], "%+v", c)
 		}
@@ -126,6 +126,19 @@ func TestHowMuchLaterAWindowEndsThanReportedIsLearned(t *testing.T) {
 		require.Equal(t, 2*end+q.late, q.end())
 		a.Off.Late = true
 		require.Equal(t, 2*end, q.end())
+	}
+}
+
+// A refusal past the reported end shows that it was late, however long the client waits after it. But one that leaves more than a second
+// later is of another window, which others have used up.
+func TestARefusalPastTheEndShowsThatItWasLate(t *testing.T) {
+	for after, late := range map[int64]int64{0: second / 2, 300 * milli: second / 2, 700 * milli: 700 * milli, second: second, second + 1: 0} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(10, 0, 10*second))
+		refuses(t, g, 10*second+after, empty(10, 10*second))
+		passes(g, 15*second, core(10, 9, 20*second))
+		require.Equal(t, late, only(t, a).late, "after %d ns", after)
+		require.Equal(t, late > 0, only(t, a).seen == 1, "after %d ns", after)
 	}
 }
 
