@@ -152,3 +152,27 @@ func TestEndsThatAreReportedAMinuteLateAreLearned(t *testing.T) {
 	assert.GreaterOrEqual(t, r.share, 0.64, "%v", r)
 	assert.Zero(t, r.refused, "%v", r)
 }
+
+// Refusals of a client that begins while others use up the window are no ceiling of its learned rate, as its first accepted response shows.
+func TestTheFirstAcceptedResponseExplainsTheRefusalsBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replies := [][]string{{"429", "0"}, {"429", "0"}, {"200", "20"}}
+		tr := throttle.Must(throttle.New(rt(func(*http.Request) (*http.Response, error) {
+			status, left := replies[0][0], replies[0][1]
+			replies = replies[1:]
+			code, err := strconv.Atoi(status)
+			require.NoError(t, err)
+			return reply(code, "X-RateLimit-Limit", "50", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "1", "Retry-After", "1")
+		}), throttle.WithAdaptive()))
+		for i := range 3 {
+			resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/"))
+			require.NoError(t, err)
+			resp.Body.Close()
+			for b := range tr.Limiter().Buckets() {
+				if b.Learned != nil {
+					require.Equal(t, i == 1, b.Learned.Ceiling > 0, "response %d: %v", i, b)
+				}
+			}
+		}
+	})
+}

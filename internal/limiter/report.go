@@ -72,7 +72,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 			n.Holds = append(n.Holds, bucket.HeldEvent{Bucket: c.Bucket, By: held})
 		}
 	}
-	if gate != nil && a.Outcome == aimd.OK {
+	if gate != nil && a.Outcome == aimd.OK { // the gate has taken the response, which may be the first that reports a quota
 		for i := range charges {
 			if m, ok := charges[i].Bucket.Meter.(*aimd.Meter); ok {
 				m.Room(now, gate.Room(now))
