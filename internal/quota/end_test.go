@@ -81,10 +81,14 @@ func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	asks(t, g, 0, core(50, 0, meter.Never))
 	requireReady(t, g, 0, firstRetry)
 	now := firstRetry
+	parts := make(map[int64]bool)
 	for wait := firstRetry; wait <= 64*second; wait *= 2 {
 		refuses(t, g, now, empty(50, meter.Never))
-		now = requireRetry(t, g, only(t, a), now, wait)
+		at := requireRetry(t, g, only(t, a), now, wait)
+		parts[4*(at-now)/wait] = true
+		now = at
 	}
+	require.Len(t, parts, 2, "quarters of the backoff, at random")
 }
 
 // Even a trusted client keeps its reserve for other clients.
