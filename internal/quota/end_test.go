@@ -256,6 +256,8 @@ func TestARefusalPastTheEndIsNoNewsOfTheNextWindow(t *testing.T) {
 	asks(t, g, 12*second, core(50, 5, 20*second))
 	require.Equal(t, 20*second, only(t, a).end())
 	require.Zero(t, only(t, a).seen)
+	only(t, a).late, only(t, a).more = second, second
+	require.Equal(t, 21*second, only(t, a).end(), "a second, at most")
 }
 
 // An end that is reported to be earlier is earlier for the request that waits, too.

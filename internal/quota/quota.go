@@ -181,7 +181,7 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Cl
 		}
 	case q.end() > sent:
 		q.reset = min(q.reset, c.Reset)
-		q.try = min(q.try, max(now, q.end()))
+		q.try = min(q.try, q.end())
 	}
 }
 
