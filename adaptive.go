@@ -14,8 +14,9 @@ import (
 //
 // The rate of a new key starts at Initial and doubles about once a second until the first sign of overload (slow start, RFC
 // 5681). The rate at that moment is remembered as the ceiling. Afterwards the rate approaches the ceiling more and more
-// slowly and then moves away from it faster and faster, as in RFC 9438: crossing the ceiling tests whether the limit still exists. The rate grows only while at least
-// half of it is used (RFC 7661). At most twice the requests that the rate needs may be in flight (BBR).
+// slowly and then moves away from it faster and faster, as in RFC 9438: crossing the ceiling tests whether the limit still exists.
+// The rate grows only while at least half of it is used (RFC 7661), or a tenth while quotas that the server reports have room. At most
+// twice the requests that the rate needs may be in flight (BBR).
 //
 // The signs of overload are a 429, or a 503 with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
 // fewer at a lower rate; and a latency well above the lowest of the last minute, if it falls at a lower rate. A server that does
