@@ -118,7 +118,7 @@ func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 		}
 		assert.Zero(t, asks(n), "the first window")
 		assert.Equal(t, per, asks(1), "it is dry")
-		assert.Equal(t, 2*(per-time.Second)/n, asks(2), "what is left is spread, over a second less")
+		assert.Equal(t, 2*((per-time.Second)/(n-1)), asks(2), "what is left is spread, and the last one leaves a second before the end")
 		time.Sleep(2 * per)
 		asks(1)
 		assert.Zero(t, asks(n/2), "that window ended with plenty left")

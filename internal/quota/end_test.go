@@ -178,14 +178,14 @@ func TestWhatIsLeftIsSpreadOverASecondLessAtFirst(t *testing.T) {
 	asks(t, g, 60*second, core(10, 9, 65*second))
 	q := only(t, a)
 	for q.seen = range int8(4) {
-		over := 4 * second
+		gap := 4 * second / 9 // so the last one leaves after 4 s, which may be the end
 		if q.seen == 3 {
-			over = 5 * second
+			gap = 5 * second / 10
 		}
-		require.Equal(t, 60*second+over/10, g.Ready(60*second, 0, 1))
+		require.Equal(t, 60*second+gap, g.Ready(60*second, 0, 1))
 	}
 	q.seen, q.reset = 0, 61*second+second/2
-	require.Equal(t, 60*second+3*second/4/10, g.Ready(60*second, 0, 1), "half of the time")
+	require.Equal(t, 60*second+3*second/4/9, g.Ready(60*second, 0, 1), "half of the time")
 }
 
 // A response to an older request can be the one that reports that nothing is left, and one that does not name the quota can use it up.

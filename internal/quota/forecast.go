@@ -51,7 +51,11 @@ func (q *quota) spread(at meter.Instant) meter.Instant {
 	if !q.scarce || q.end() <= at || q.account.Off.Spread {
 		return at
 	}
-	return max(at, meter.AddInstant(q.last, q.over()/(max(0, q.free())+1)))
+	n := q.free()
+	if int(q.seen) == len(q.lates) { // else the last one leaves at the earliest end there may be, and shows whether it is one
+		n++
+	}
+	return max(at, meter.AddInstant(q.last, q.over()/max(1, n)))
 }
 
 // refilled returns when a quota that refills has enough for need requests. They leave a little slower than it refills, and use what is left

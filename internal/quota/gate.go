@@ -62,8 +62,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 	}
 	for _, q := range g.quotas {
 		q.recent |= 1
-		q.sent++
-		q.last = due
+		q.sent, q.last = q.sent+1, due
 	}
 	g.Sent()
 	return a.sent

@@ -45,7 +45,7 @@ type Claim struct {
 //   - A window has ended when at least half of what was used comes back at once. What comes back bit by bit is a flow.
 //   - If less is left than the client has used, others use the quota. The last requests are left to them.
 //   - Once a window ran dry, what is left of the next ones is spread over the time until they end, at first over a second less, because what
-//     is left at the end is lost.
+//     is left at the end is lost, and the last request shows whether it was the end.
 //   - A client with limits of its own, none of which learns, is trusted: quotas stop its requests only after a refusal.
 //
 // If the unit is not requests, the cost of a request is unknown. Such a quota stops requests only while it is empty.
@@ -169,8 +169,7 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Cl
 	if sent > q.leftAt || left < q.left {
 		q.left, q.leftAt = left, now
 	}
-	q.newest.n, q.newest.sent = n, sent
-	q.low = min(q.low, left)
+	q.newest.n, q.newest.sent, q.low = n, sent, min(q.low, left)
 	switch {
 	case c.Reset == meter.Never, left == q.limit && !first: // if nothing is used, it was counted in the window before
 	case q.reset == meter.Never, q.end() <= sent && !refused && left > 0: // while nothing is left, no new window is believed
@@ -254,8 +253,7 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 // dry takes a response to an accepted request, after which nothing may be left.
 func (q *quota) dry(now meter.Instant) {
 	if q.empty() {
-		q.scarce = q.scarce || !q.account.trusted()
-		q.try = q.start(now)
+		q.scarce, q.try = q.scarce || !q.account.trusted(), q.start(now)
 	}
 }
 
@@ -296,8 +294,7 @@ func (q *quota) missed(now, sent meter.Instant, n int64, refused bool) {
 		q.left, q.reset, q.backoff = q.most, meter.Never, 0
 		q.newest.n, q.newest.sent = q.number(n), sent
 	default:
-		q.left = max(0, q.left-1)
-		q.newest.n++
+		q.left, q.newest.n = max(0, q.left-1), q.newest.n+1
 		q.dry(now)
 	}
 }
