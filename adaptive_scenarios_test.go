@@ -548,7 +548,7 @@ func TestAnAdaptiveLimitDoesNotWaitForTheResetOfAQuotaThatRefills(t *testing.T) 
 			synctest.Test(t, func(t *testing.T) {
 				s := &refilling{count: count}
 				press(t, transportTo(t, s, throttle.WithAdaptive(throttle.AIMD{Initial: 20})), 16, 6*time.Minute, api)
-				assert.Greater(t, s.ok, 6*600*85/100)
+				assert.Greater(t, s.ok, 6*600*80/100) // one minute may be lost, by chance
 				assert.Less(t, s.refused, s.ok/20)
 			})
 		})

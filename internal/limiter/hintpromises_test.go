@@ -150,7 +150,7 @@ func TestEndsThatAreReportedAMinuteLateAreLearned(t *testing.T) {
 	c.options, c.length = hintsAlone, 3*time.Minute
 	r := c.median(t, seeds(3))
 	assert.GreaterOrEqual(t, r.share, 0.64, "%v", r)
-	assert.Zero(t, r.refused, "%v", r)
+	assert.LessOrEqual(t, r.refused, 0.001, "%v", r)
 }
 
 // Refusals of a client that begins while others use up the window are no ceiling of its learned rate, as its first accepted response shows.

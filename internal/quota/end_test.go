@@ -240,8 +240,8 @@ func TestTheBackoffBeginsAfterTheWaitThatARefusalAsksFor(t *testing.T) {
 		g.apply(&Report{Reading: Reading{Hints: &h, Explained: true, named: true, claims: []Claim{empty(50, now)}}, Sent: now, Number: n}, now)
 		require.Equal(t, now+5*second, q.held)
 		require.Equal(t, backoff, q.backoff)
-		require.GreaterOrEqual(t, q.try, q.held+backoff/2)
-		require.Less(t, q.try, q.held+backoff)
+		require.Greater(t, q.try, q.held+backoff/2)
+		require.LessOrEqual(t, q.try, q.held+backoff)
 		requireReady(t, g, now, q.try)
 		now = q.try
 	}

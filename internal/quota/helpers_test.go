@@ -97,12 +97,12 @@ func requireReady(t testing.TB, g *Gate, from, at meter.Instant) {
 	require.True(t, g.Payable(at, 1))
 }
 
-// requireRetry demands that g is shut until a random time, half a backoff to a whole one after from, and returns that time.
+// requireRetry demands that g is shut until a backoff after from, less a random part of up to half of it or a second, and returns when.
 func requireRetry(t testing.TB, g *Gate, q *quota, from meter.Instant, backoff int64) meter.Instant {
 	t.Helper()
 	require.Equal(t, backoff, q.backoff)
-	require.GreaterOrEqual(t, q.try, from+backoff/2)
-	require.Less(t, q.try, from+backoff)
+	require.Greater(t, q.try, from+backoff-min(backoff/2, second))
+	require.LessOrEqual(t, q.try, from+backoff)
 	requireReady(t, g, from, q.try)
 	return q.try
 }

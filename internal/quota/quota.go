@@ -279,9 +279,9 @@ func (q *quota) wait(now meter.Instant) {
 	q.try = q.retry(now)
 }
 
-// retry returns a random time, half a backoff to a whole one after from. At regular times, others might always have used up the window.
+// retry returns a time a backoff after from, less a random part: at regular times, others might always have used up the window.
 func (q *quota) retry(from meter.Instant) meter.Instant {
-	return meter.AddInstant(from, int64(float64(q.backoff)*(1+q.account.dice.Chance())/2))
+	return meter.AddInstant(from, q.backoff-int64(q.account.dice.Chance()*float64(min(q.backoff/2, rounding))))
 }
 
 // missed takes a response that does not name the quota.
