@@ -30,7 +30,7 @@ var skips = []struct {
 	test, reason string
 }{
 	{"", "TestTransportCancelRequestBeforeDo", "wants an error that net/http does not export, but a closed Request.Cancel is honoured before net/http sees it"},
-	{"waiting", "TestAltProtoCancellation", "wants its RoundTripper's own error, but the timeout of 1 ms may end in line"},
+	{"", "TestAltProtoCancellation", "wants its RoundTripper's own error, but the timeout of 1 ms may end before that is called"},
 }
 
 var packages = []string{"net/http", "net/http/httptest", "net/http/httputil"}
