@@ -8,14 +8,14 @@ import (
 
 // A Meter is a token bucket whose rate and burst a controller sets.
 type Meter struct {
-	bucket  meter.TokenBucket
-	control controller
-	rate    float64 // of bucket
-	free    bool    // there was no refusal yet, and the rate has no bound
-	freed   instant // refusals before that are those of the first one
-	bare    Suspicion
-	room    bool // the server has reported that there is room
-	only    bool // refusals that speak of a rate count, and nothing else
+	bucket    meter.TokenBucket
+	control   controller
+	rate      float64 // of bucket
+	free      bool    // there was no refusal yet, and the rate has no bound
+	freed     instant // refusals before that are those of the first one
+	bare      Suspicion
+	explained bool // the server has reported what is left, which explains the refusals before
+	only      bool // refusals that speak of a rate count, and nothing else
 }
 
 // per is the period of the rates of the bucket, so that they are precise to a millionth of a token per second and change
@@ -128,12 +128,12 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 }
 
 // Room lets the rate grow quickly while the server reports that it allows a higher one per second, but not to what was refused. The
-// first report explains the refusals before: they were of clients that had used up what the server gives, and show no ceiling.
+// first report explains the refusals before: they were of windows that other clients had used up, and show no ceiling.
 func (m *Meter) Room(now instant, perSecond float64) {
 	c := &m.control
 	c.grow(now)
-	if perSecond > 0 && !m.room {
-		m.room, c.ceiling = true, 0
+	if perSecond > 0 && !m.explained {
+		m.explained, c.ceiling = true, 0
 	}
 	c.roomy = !m.free && !c.silence.on && perSecond > 1.25*c.current && (c.ceiling == 0 || c.current < 0.8*c.ceiling)
 	if c.roomy && now >= c.pausedUntil {
@@ -207,7 +207,7 @@ func (m *Meter) Bounds(now instant) (ceiling float64, inFlight int, mode string)
 // Learn makes a new meter resume with what another has learned. It reports whether l is valid.
 func (m *Meter) Learn(now instant, l Learned) bool {
 	ok := m.control.restore(now, l)
-	m.room = m.room || ok
+	m.explained = m.explained || ok // no report explains what was learned before
 	m.follow(now)
 	return ok
 }

@@ -143,7 +143,7 @@ func TestARateGrowsFastWhileThereIsRoom(t *testing.T) {
 		k := &m.control
 		k.off.use, k.ceiling, k.latency.smooth, k.heldUntil, k.okAt = true, c.ceiling, c.smooth, 0, second/4
 		if c.ceiling > 0 {
-			k.heldUntil, m.room = second, true
+			k.heldUntil, m.explained = second, true
 		}
 		m.Room(0, c.room)
 		k.grow(second / 4)

@@ -156,15 +156,14 @@ func TestEndsThatAreReportedAMinuteLateAreLearned(t *testing.T) {
 // Refusals of a client that begins while others use up the window are no ceiling of its learned rate, as its first accepted response shows.
 func TestTheFirstAcceptedResponseExplainsTheRefusalsBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		replies := [][]string{{"429", "0"}, {"429", "0"}, {"200", "20"}}
+		status, left := http.StatusTooManyRequests, "0"
 		tr := throttle.Must(throttle.New(rt(func(*http.Request) (*http.Response, error) {
-			status, left := replies[0][0], replies[0][1]
-			replies = replies[1:]
-			code, err := strconv.Atoi(status)
-			require.NoError(t, err)
-			return reply(code, "X-RateLimit-Limit", "50", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "1", "Retry-After", "1")
+			return reply(status, "X-RateLimit-Limit", "50", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "1", "Retry-After", "1")
 		}), throttle.WithAdaptive()))
-		for i := range 3 {
+		for i := range 3 { // the first refusal is explained, because it is the first response of all
+			if i == 2 {
+				status, left = http.StatusOK, "20"
+			}
 			resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/"))
 			require.NoError(t, err)
 			resp.Body.Close()

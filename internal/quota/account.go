@@ -73,12 +73,20 @@ func (a *Account) trusted() bool { return a.own > 0 && !a.adaptive }
 // Sofar sets how many requests a new account has accepted since the Limiter was made.
 func (a *Account) Sofar(n int64) { a.pace.given = float64(n) }
 
-// quota returns the quota of that name. If there is no room for a new one, it replaces the quota that ends first.
-func (a *Account) quota(now meter.Instant, name string) *quota {
+// find returns the quota of that name; nil: there is none.
+func (a *Account) find(name string) *quota {
 	for _, q := range a.quotas {
 		if q.name == name {
 			return q
 		}
+	}
+	return nil
+}
+
+// quota returns the quota of that name. If there is no room for a new one, it replaces the quota that ends first.
+func (a *Account) quota(now meter.Instant, name string) *quota {
+	if q := a.find(name); q != nil {
+		return q
 	}
 	slices.SortFunc(a.quotas, func(x, y *quota) int { return cmp.Compare(x.known(), y.known()) })
 	for len(a.quotas) == maxQuotas || len(a.quotas) > 0 && a.quotas[0].inFlight == 0 && a.quotas[0].known() < now-quotaStale {
@@ -115,9 +123,7 @@ func (a *Account) adopt(now meter.Instant) {
 }
 
 // Knows reports whether the account has a quota of that name.
-func (a *Account) Knows(name string) bool {
-	return slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.name == name })
-}
+func (a *Account) Knows(name string) bool { return a.find(name) != nil }
 
 // Quotas returns how many quotas are known.
 func (a *Account) Quotas() int { return len(a.quotas) }
@@ -129,12 +135,11 @@ func (a *Account) Bounds(n int64) bool {
 
 // Saved returns what is left of the quota of that name, less the requests in flight, if that and the reset are known.
 func (a *Account) Saved(now meter.Instant, name string) (c Claim, ok bool) {
-	for _, q := range a.quotas {
-		if q.name == name && q.reset > now && q.reset < meter.Never && q.left < meter.MaxCount {
-			return Claim{Name: q.name, Limit: q.limit, Left: q.left - q.inFlight, Reset: q.reset, Counted: q.counted, Reserve: q.reserve}, true
-		}
+	q := a.find(name)
+	if q == nil || q.reset <= now || q.reset == meter.Never || q.left == meter.MaxCount {
+		return Claim{}, false
 	}
-	return Claim{}, false
+	return Claim{Name: q.name, Limit: q.limit, Left: q.left - q.inFlight, Reset: q.reset, Counted: q.counted, Reserve: q.reserve}, true
 }
 
 // Restore takes what Saved returned in another process.

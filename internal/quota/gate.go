@@ -125,11 +125,11 @@ func (g *Gate) Explains(r *Reading) bool {
 
 // emptied returns the quota of which a refusal reports that nothing is left, if accepted responses have reported it.
 func (g *Gate) emptied(c *Claim) *quota {
-	i := slices.IndexFunc(g.Account.quotas, func(q *quota) bool { return q.name == c.Name && q.served })
-	if i < 0 || !c.Refused {
+	q := g.Account.find(c.Name)
+	if q == nil || !q.served || !c.Refused {
 		return nil
 	}
-	return g.Account.quotas[i]
+	return q
 }
 
 // Wait returns for how long a refusal asks the client to stay away; 0: it does not say, or no longer than until the end of the window of an

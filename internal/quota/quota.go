@@ -281,7 +281,7 @@ func (q *quota) wait(now meter.Instant) {
 
 // retry returns a time a backoff after from, less a random part: at regular times, others might always have used up the window.
 func (q *quota) retry(from meter.Instant) meter.Instant {
-	return meter.AddInstant(from, q.backoff-int64(q.account.dice.Chance()*float64(min(q.backoff/2, rounding))))
+	return meter.AddInstant(from, q.backoff-int64(q.account.dice.Chance()*float64(min(q.backoff/2, second))))
 }
 
 // missed takes a response that does not name the quota.
