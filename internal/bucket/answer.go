@@ -14,6 +14,8 @@ type Answer struct {
 	Outcome aimd.Outcome
 	Unsent  bool         // it never reached the server
 	Hints   *quota.Hints // nil: the server sent none
+
+	Explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
 }
 
 // retryAfter returns how long to stay away, by the server; 0 if it did not say.

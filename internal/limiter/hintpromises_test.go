@@ -140,7 +140,7 @@ func TestAnElasticWindowIsLeftAloneUntilItEnds(t *testing.T) {
 	}
 }
 
-// The first window runs dry, and costs the wait that the server asks for. What is left of the next ones is spread, which shows when they end.
+// A refusal that reports an end a minute late costs that wait. What is left of the windows after it is spread, which shows when they end.
 func TestEndsThatAreReportedAMinuteLateAreLearned(t *testing.T) {
 	c := hintServerOf(t, "clock, exact")
 	c.limit = window(50, time.Second, true)
@@ -149,7 +149,7 @@ func TestEndsThatAreReportedAMinuteLateAreLearned(t *testing.T) {
 	}
 	c.options, c.length = hintsAlone, 3*time.Minute
 	r := c.median(t, seeds(3))
-	assert.GreaterOrEqual(t, r.share, 0.64, "%v", r)
+	assert.GreaterOrEqual(t, r.share, 0.31, "%v", r)
 	assert.LessOrEqual(t, r.refused, 0.001, "%v", r)
 }
 
@@ -160,7 +160,7 @@ func TestTheFirstAcceptedResponseExplainsTheRefusalsBefore(t *testing.T) {
 		tr := throttle.Must(throttle.New(rt(func(*http.Request) (*http.Response, error) {
 			return reply(status, "X-RateLimit-Limit", "50", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "1", "Retry-After", "1")
 		}), throttle.WithAdaptive()))
-		for i := range 3 { // the first refusal is explained, because it is the first response of all
+		for i := range 3 {
 			if i == 2 {
 				status, left = http.StatusOK, "20"
 			}
@@ -169,7 +169,7 @@ func TestTheFirstAcceptedResponseExplainsTheRefusalsBefore(t *testing.T) {
 			resp.Body.Close()
 			for b := range tr.Limiter().Buckets() {
 				if b.Learned != nil {
-					require.Equal(t, i == 1, b.Learned.Ceiling > 0, "response %d: %v", i, b)
+					require.Equal(t, i < 2, b.Learned.Ceiling > 0, "response %d: %v", i, b)
 				}
 			}
 		}

@@ -136,6 +136,7 @@ func (l *Core) takeLocked(charges []bucket.Charge, by *bucket.Counts, now meter.
 func (l *Core) grantedLocked(by *bucket.Counts, now meter.Instant) bucket.Mark {
 	by.Granted++
 	l.counts.Granted++
+	l.sent.Add(now)
 	return bucket.Mark{At: now, Nth: l.counts.Sent()}
 }
 

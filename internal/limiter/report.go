@@ -26,7 +26,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 	if a.Hints != nil {
 		hints = l.readLocked(a.Hints, now)
 	}
-	explained, wait, gate := hints.Explained && l.HasHints.Load(), a.RetryAfter(), gateOf(charges)
+	explained, wait, gate := a.Explained, a.RetryAfter(), gateOf(charges)
 	if gate != nil {
 		explained, wait = gate.Explains(&hints), gate.Wait(&hints, now)
 	}

@@ -44,17 +44,16 @@ func (l *Core) ReportUngated(key *quota.Key, m bucket.Mark, a *bucket.Answer, ch
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return e // a limit of the client decides
 	}
-	first := !l.HasHints.Swap(true)
 	var unseen quota.Unseen
-	if sent := l.counts.Sent(); m.Nth > 0 {
-		unseen.Since = int64(sent) - int64(m.Nth)
-		if first && now < int64(10*time.Second) { // there is no count by account yet
-			unseen.Before = max(int64(m.Nth)-1, int64(sent)*3/4) // refusals are faster than other responses
-		}
+	if m.Nth > 0 {
+		unseen.Since = int64(l.counts.Sent()) - int64(m.Nth)
+	}
+	if !l.HasHints.Swap(true) { // accounts are counted from now on
+		unseen.Before = l.sent
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
-	e.Forgot = change.Forgot
+	e.Forgot, a.Explained = change.Forgot, change.Explained
 	if g == nil {
 		return e
 	}

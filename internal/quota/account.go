@@ -70,8 +70,8 @@ func (a *Account) Cover(o *Own) {
 // only then do quotas stop requests.
 func (a *Account) trusted() bool { return a.own > 0 && !a.adaptive }
 
-// Sofar sets how many requests a new account has accepted since the Limiter was made.
-func (a *Account) Sofar(n int64) { a.pace.given = float64(n) }
+// Sofar sets what requests a new account has accepted lately.
+func (a *Account) Sofar(t Tally) { a.pace.lately = t }
 
 // find returns the quota of that name; nil: there is none.
 func (a *Account) find(name string) *quota {
@@ -201,7 +201,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 			continue
 		}
 		full = max(full, q.reset)
-		if q.served && q.empty() {
+		if q.believed() && q.empty() {
 			must = max(must, q.reset)
 		}
 	}

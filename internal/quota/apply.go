@@ -32,6 +32,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		a.Cover(&rep.Own)
 	}
 	explained, wait := g.Explains(&rep.Reading), int64(g.Wait(&rep.Reading, now))
+	c.Explained = explained
 	g.weigh(h, rep, explained, now)
 	if h.Limited {
 		a.byRefusal = true
@@ -45,7 +46,11 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		g.answered(rep, now)
 	}
 	for i := range rep.claims {
-		g.Under(now, rep.claims[i].Name).report(now, rep.Sent, rep.Number, h.Limited, &rep.claims[i])
+		q := g.Under(now, rep.claims[i].Name)
+		q.report(now, rep.Sent, rep.Number, h.Limited, &rep.claims[i])
+		if h.Wait > 0 && wait == 0 && rep.claims[i].Refused {
+			q.hold(now, int64(h.Wait), rep.claims[i].Reset)
+		}
 	}
 	if !unnamed {
 		a.adopt(now)
@@ -99,6 +104,8 @@ func (g *Gate) refuse(h *Hints, rep *Report, d int64, explained bool, now meter.
 		}
 	case d > 0:
 		a.Refused(now, rep.Sent, d, h.Host && !explained, explained)
+	case explained && h.Wait == 0:
+		a.emptied(now, rep.Sent, rep.claims)
 	case !explained && !rep.Own.Slots: // a limit that learns slots decides
 		a.Backoff(now, rep.Sent, h.Bare)
 	}

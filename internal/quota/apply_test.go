@@ -83,6 +83,9 @@ func TestWhatARefusalHolds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := NewRegistry(10, 1)
 			g := sent(r, at("h", 1), now, 1)
+			for range fewest {
+				g.Account.pace.lately.Add(now)
+			}
 			waits := r.Gate(at("h", 2), now)
 			waits.SetWaiting(true) // so that there is something to plan again
 			g.SetWaiting(true)
@@ -294,8 +297,12 @@ func TestTheFirstResponseHoldsForTheRequestsThatLeftUncounted(t *testing.T) {
 func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 	for _, before := range []int64{0, 600} {
 		r := NewRegistry(10, 1)
-		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, Unseen{Before: before}, 0)
-		require.InDelta(t, max(1, float64(before)*1e9/float64(g.Account.Until())), g.Account.pace.rate, 1e-9, "the pace after the hold")
+		var unseen Unseen
+		for range before + 1 { // with the one that is refused
+			unseen.Before.Add(0)
+		}
+		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(2 * second)}, unseen, 2*second)
+		require.InDelta(t, float64(before)/2, g.Account.pace.rate, 1e-9, "the pace after the hold; what is unknown is no rate")
 	}
 	r := NewRegistry(10, 1)
 	g := sent(r, at("h", 1), 0, 600)
@@ -303,7 +310,7 @@ func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 		r.Apply(g, &Report{Accepted: true}, 0)
 	}
 	r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, Unseen{}, 0)
-	require.InDelta(t, 600e9/float64(g.Account.Until()), g.Account.pace.rate, 1e-9, "what is unknown is not 0")
+	require.InDelta(t, 600, g.Account.pace.rate, 1e-9, "what the account was accepted counts")
 }
 
 func TestARequestThatPassedNoGateIsNotInFlight(t *testing.T) {

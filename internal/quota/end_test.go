@@ -331,7 +331,7 @@ func TestATrustedClientIsStoppedOnlyAfterARefusal(t *testing.T) {
 }
 
 // Two accepted responses in a row after each of which nothing is left contradict a server before the end.
-func TestATrustedClientIsStoppedNoMoreAfterAContradiction(t *testing.T) {
+func TestTwoContradictionsInARowEndTheBeliefInAQuota(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent          meter.Instant
 		first, second int64 // what is left
@@ -345,7 +345,7 @@ func TestATrustedClientIsStoppedNoMoreAfterAContradiction(t *testing.T) {
 		"refused":                {20 * second, 0, 0, true, 10, true},
 		"just before the end":    {60*second - 1, 0, 0, false, 10, false},
 		"at the end":             {60 * second, 0, 0, false, 10, true},
-		"one without own limits": {20 * second, 0, 0, false, 0, true},
+		"one without own limits": {20 * second, 0, 0, false, 0, false},
 	} {
 		a, g, _ := newFamilies()
 		a.Cover(&Own{Rate: c.own, Fastest: c.own})
@@ -354,11 +354,11 @@ func TestATrustedClientIsStoppedNoMoreAfterAContradiction(t *testing.T) {
 		q := only(t, a)
 		require.True(t, q.scarce)
 		passes(g, c.sent-milli, core(50, c.first, 60*second))
-		q.scarce = true // whatever that was
 		claim := core(50, c.second, 60*second)
 		claim.Refused = c.refused
 		answer(g, g.Take(c.sent, c.sent, 1, false), c.sent, c.sent, !c.refused, claim)
-		require.Equal(t, c.stopped, q.scarce, name)
+		require.Equal(t, c.stopped, q.believed(), name)
+		require.Equal(t, c.stopped, !g.Open(c.sent+1), name)
 	}
 }
 
@@ -445,7 +445,13 @@ func TestAQuotaOfAnotherUnitStopsOnlyWhileItIsEmptyAndUntilTheEnd(t *testing.T) 
 	sends(t, g, 60*second, 5) // all at once
 	used.Reset = meter.Never
 	only(t, a).reset = meter.Never
-	requireReady(t, g, 60*second, 60*second) // it is not known until when
+	requireWaits(t, g, 60*second) // it is not known until when
+	for n := range int64(5) {
+		answer(g, 102+n, 60*second, 61*second, false)
+	}
+	requireReady(t, g, 61*second, 61*second) // one asks
+	sends(t, g, 61*second, 1)
+	requireWaits(t, g, 62*second)
 }
 
 func TestAnEndThatIsReportedWithARefusalOnlyStopsNothing(t *testing.T) {

@@ -9,22 +9,24 @@ import (
 const spreadOver = 10 * second // the longest time that what is left of a quota is spread over
 
 // bounds reports whether the quota may have less than n left besides what is in flight.
-func (q *quota) bounds(n int64) bool { return q.served && q.free() < n }
+func (q *quota) bounds(n int64) bool { return q.believed() && q.free() < n }
+
+// believed reports whether what responses report of the quota bounds requests.
+func (q *quota) believed() bool { return q.served && !q.doubt.on }
 
 // next returns when need requests can leave, not before from. sure is false if that depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	at = max(from, q.held)
 	switch {
-	case !q.served || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.trusted():
+	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.trusted():
 		return at, true
-	case !q.counted:
-		if q.empty() && q.reset < meter.Never {
-			at = max(at, q.end())
-		}
+	case !q.counted && !q.empty():
 		return at, true
-	case q.refills() > 0:
+	case !q.counted && q.reset < meter.Never:
+		return max(at, q.end()), true
+	case q.counted && q.refills() > 0:
 		return q.refilled(at, need), true
-	case !q.bounds(need):
+	case q.counted && !q.bounds(need):
 		return q.spread(at), true
 	case q.empty():
 		return max(at, q.try), q.inFlight == 0
@@ -70,7 +72,7 @@ func (q *quota) refilled(at meter.Instant, need int64) meter.Instant {
 
 // room returns how many requests per second the quota can be seen to allow now; +Inf: it does not say.
 func (q *quota) room(now meter.Instant) float64 {
-	if !q.counted || !q.served || q.left == meter.MaxCount {
+	if !q.counted || !q.believed() || q.left == meter.MaxCount {
 		return math.Inf(1)
 	}
 	rate, over := q.refills(), spreadOver

@@ -98,7 +98,7 @@ func (g *Gate) landed() {
 
 // answered takes the response to a request, or that there is none. Quotas that it does not name may be empty, or may not.
 func (g *Gate) answered(rep *Report, now meter.Instant) {
-	g.Account.answered(rep.Sent, rep.Accepted)
+	g.Account.answered(now, rep.Sent, rep.Accepted)
 	g.landed()
 	refused := rep.Hints != nil && rep.Hints.Limited
 	for _, q := range g.quotas {
@@ -117,7 +117,7 @@ func (g *Gate) Explains(r *Reading) bool {
 		return false
 	}
 	if !r.Explained {
-		return slices.ContainsFunc(g.quotas, func(q *quota) bool { return q.served && q.left == 0 })
+		return slices.ContainsFunc(g.quotas, func(q *quota) bool { return q.believed() && q.left == 0 })
 	}
 	is := func(c Claim) bool { return g.emptied(&c) != nil }
 	return r.named && !a.adaptive && h.Wait > 0 || slices.ContainsFunc(r.claims, is)

@@ -42,6 +42,7 @@ func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
 	held := a.held
 	require.False(t, g.Open(held-1))
 	require.True(t, g.Open(held))
+	burst(t, g, 9*second, 10)
 	a.Refused(10*second, 10*second, second, false, false)
 	require.False(t, g.Open(a.held), "a pace is to begin")
 	require.False(t, g.Open(a.held+paceIdle))

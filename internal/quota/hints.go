@@ -49,7 +49,8 @@ func (h *Hints) Read(now meter.Instant) Reading {
 		if h.Limited && h.Wait > 0 && (q.Left > 0 || !q.Known) && q.Violated {
 			q.Left, q.Known, q.Reset, q.Ends = 0, true, h.Wait, true // not enough is nothing, for as long as the server says
 		}
-		if !q.Known || q.Advisory {
+		none := q.Limit == 0 && !h.Limited && h.Bare == NotBare // an accepted request contradicts a limit of 0
+		if !q.Known || q.Advisory || none {
 			continue
 		}
 		c := Claim{Name: q.Name, Unit: q.Unit, Left: q.Left, Limit: q.Limit, Counted: q.Unit == "" || q.Unit == "requests", Reserve: q.Reserve, Reset: meter.Never}

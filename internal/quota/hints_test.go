@@ -29,10 +29,11 @@ func TestHintsAreReadAsOfNow(t *testing.T) {
 	}{
 		"what is left": {quota: quota(func(q *QuotaHint) {}), claims: claim(5, now+60*second, false)},
 		"what is left in a response that has nothing to do with it": {limited: true, quota: quota(func(q *QuotaHint) {}), claims: claim(5, now+60*second, false)},
-		"nothing is known": {quota: quota(func(q *QuotaHint) { q.Known = false })},
-		"not enforced":     {quota: quota(func(q *QuotaHint) { q.Advisory = true })},
-		"without an end":   {quota: quota(func(q *QuotaHint) { q.Ends = false }), claims: claim(5, meter.Never, false)},
-		"nothing is left":  {quota: quota(func(q *QuotaHint) { q.Left = 0 }), claims: claim(0, now+60*second, false)},
+		"a limit of 0, although it was accepted":                    {quota: quota(func(q *QuotaHint) { q.Limit, q.Left = 0, 0 })},
+		"nothing is known":                                          {quota: quota(func(q *QuotaHint) { q.Known = false })},
+		"not enforced":                                              {quota: quota(func(q *QuotaHint) { q.Advisory = true })},
+		"without an end":                                            {quota: quota(func(q *QuotaHint) { q.Ends = false }), claims: claim(5, meter.Never, false)},
+		"nothing is left":                                           {quota: quota(func(q *QuotaHint) { q.Left = 0 }), claims: claim(0, now+60*second, false)},
 		"a refusal that an empty quota explains": {
 			limited: true, quota: quota(func(q *QuotaHint) { q.Left = 0 }), claims: claim(0, now+60*second, true), explained: true, named: true,
 		},
@@ -95,7 +96,7 @@ func TestAnEmptyQuotaThatIsNotNamedExplainsARefusalWithoutNamingWhatWasExceeded(
 
 func TestOnlyRequestsAreCounted(t *testing.T) {
 	for unit, counted := range map[string]bool{"": true, "requests": true, "tokens": false, "content-bytes": false} {
-		h := &Hints{Quotas: []QuotaHint{{Name: "q", Unit: unit, Left: 1, Known: true, Ends: true, Reset: time.Minute}}}
+		h := &Hints{Quotas: []QuotaHint{{Name: "q", Unit: unit, Limit: -1, Left: 1, Known: true, Ends: true, Reset: time.Minute}}}
 		r := h.Read(0)
 		require.Equal(t, counted, r.claims[0].Counted, unit)
 		require.Equal(t, unit, r.claims[0].Unit)

@@ -11,7 +11,7 @@ const (
 	paceLeast   = 1.0                 // per second
 	paceMost    = 10_000.0            // per second; there is no pace above
 	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows
-	paceIdle    = second              // a pace that is unused for longer is over
+	paceIdle    = second              // a pace is over if no request is sent and no response comes for longer
 	paceWait    = 10 * second         // a longer wait says no more about the rate
 	paceRest    = 10 * second         // what is longer between two requests counts as that
 	evenFor     = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
@@ -28,17 +28,19 @@ type pace struct {
 	rate   float64       // per second; 0: there is no pace
 	steady meter.Instant // from then on the rate doubles
 	last   meter.Instant // when the last request was sent
+	heard  meter.Instant // when the last response came: requests may have waited for it
+	lately Tally         // of requests that were accepted
 	given  float64       // requests that were accepted since from
-	from   meter.Instant // the beginning, or a time in the middle of the last cycles of work and wait
+	from   meter.Instant // the beginning of what lately had counted at an isolated refusal, or a time in the middle of the last cycles of work and wait
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
 	worked bool // a request was accepted since the last wait
 }
 
-// at returns the rate at an instant.
+// at returns the rate at an instant. It grows only as long as requests are accepted.
 func (p *pace) at(now meter.Instant) float64 {
-	r := p.rate * math.Exp2(float64(max(0, now-p.steady))/paceDoubles)
+	r := p.rate * math.Exp2(float64(max(0, min(now, p.lately.last)-p.steady))/paceDoubles)
 	if now < p.evenly {
 		return min(r, p.most)
 	}
@@ -46,13 +48,11 @@ func (p *pace) at(now meter.Instant) float64 {
 }
 
 func (p *pace) over(now meter.Instant) bool {
-	return p.rate == 0 || now-p.next > paceIdle && now >= p.evenly
+	return p.rate == 0 || now-max(p.next, p.heard) > paceIdle && now >= p.evenly
 }
 
 func (p *pace) take(due meter.Instant) {
-	if p.given == 0 {
-		p.from = due
-	} else if rest := due - max(p.last, p.next); rest > paceRest {
+	if rest := due - max(p.last, p.next); rest > paceRest {
 		p.from += rest - paceRest
 	}
 	p.last = due
@@ -83,31 +83,42 @@ func (p *pace) space(now meter.Instant) {
 
 func (p *pace) accepted(sentAt meter.Instant) {
 	p.given++
-	p.worked = p.worked || sentAt >= p.waited
+	p.lately.Add(sentAt)
+	if !p.worked && sentAt >= p.waited {
+		p.worked, p.steady = true, max(p.steady, sentAt)
+	}
 }
 
-// sustained returns how many requests per second were accepted in the last cycles of work and wait, the one that ends at end included.
+// sustained returns how many requests per second were accepted in the last cycles of work and wait, the one that ends at end included;
+// 0: none was.
 func (p *pace) sustained(end meter.Instant) float64 {
-	return max(paceLeast, p.given*1e9/float64(max(end-p.from, 1)))
+	return p.given * 1e9 / float64(max(end-p.from, 1))
 }
 
-// refused begins a pace at the end of a wait.
-func (p *pace) refused(end, sentAt meter.Instant, wait int64, a *Account) {
+// refused begins a pace at the end of a wait. Of a client of which nothing was accepted no rate is known, so it has none.
+func (p *pace) refused(now, end, sentAt meter.Instant, wait int64, a *Account) {
 	wait = min(wait, paceWait)
-	sustained, long, worked := p.sustained(end), 20*wait, p.worked
+	long, worked := 20*wait, p.worked
 	isolated := p.waited == 0 || sentAt > meter.AddInstant(p.waited, long)
+	if isolated {
+		n, from := p.lately.Lately()
+		p.given, p.from = float64(n), from
+	}
+	sustained := p.sustained(end)
 	if worked { // this cycle ends, and counts half as much as the next one
 		p.given, p.from, p.worked = p.given/2, end-(end-p.from)/2, false
 	}
 	p.waited = end
 	switch {
 	case a.covered && a.own == 0: // Adaptive decides
-	case p.rate > 0 && !worked: // the server is closed, which shows nothing about its rate
+	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
 	case a.own > 0 && isolated: // its own limit is trusted
 		p.rate = 0
 	case !p.over(sentAt):
 		p.rate, p.steady = aimd.Halfway(sustained, p.at(sentAt)), meter.AddInstant(end, long)
+	case isolated:
+		p.rate, p.steady = p.lately.Rate(now), meter.AddInstant(end, wait/2)
 	default:
 		p.rate, p.steady = sustained, meter.AddInstant(end, wait/2)
 	}

@@ -26,13 +26,57 @@ func burst(t *testing.T, g *Gate, now meter.Instant, n int) {
 	}
 }
 
-func TestPaceBeginsAtWhatWasAcceptedAndGrowsHalfAWaitLater(t *testing.T) {
+func TestPaceBeginsAtWhatWasAcceptedAndGrowsWhileRequestsAre(t *testing.T) {
 	a, g, _ := newFamilies()
-	burst(t, g, second, 10)
-	end := refuse(t, a, g, 2*second)
-	sustained := 10e9 / float64(end-second)
-	require.InDelta(t, sustained, a.pace.at(end+second/2), 1e-9, "since the first request, the wait included")
-	require.InDelta(t, 2*sustained, a.pace.at(end+second/2+2*second), 1e-9)
+	burst(t, g, second, 30)
+	end := refuse(t, a, g, 4*second)
+	p := &a.pace
+	require.InDelta(t, 10, p.at(end), 1e-9, "the wait is no part of it")
+	require.InDelta(t, 10, p.at(end+60*second), 1e-9, "nothing has been accepted since")
+	p.accepted(end)
+	require.InDelta(t, 10, p.at(end+60*second), 1e-9)
+	p.accepted(end + second/2)
+	require.InDelta(t, 10, p.at(end+60*second), 1e-9, "half of a wait later")
+	p.accepted(end + second/2 + 2*second)
+	require.InDelta(t, 20, p.at(end+60*second), 1e-9)
+	require.InDelta(t, 10*math.Sqrt2, p.at(end+second/2+second), 1e-9)
+}
+
+func TestNothingUnknownIsARate(t *testing.T) {
+	for n := range fewest + 1 {
+		a, g, _ := newFamilies()
+		burst(t, g, second, n)
+		end := refuse(t, a, g, 2*second)
+		if requireReady(t, g, end, end); n < fewest {
+			sends(t, g, end, 100) // at once
+		} else {
+			sends(t, g, end, 1)
+			requireReady(t, g, end, end+second/fewest)
+		}
+	}
+}
+
+// A client of a week ago, or in a pause of an hour, was accepted no slower than it was lately.
+func TestATallyIsOfTheLastTenToTwentySecondsOfUse(t *testing.T) {
+	var tally Tally
+	now := meter.Instant(0)
+	add := func(n int, gap int64) {
+		for range n {
+			now += gap
+			tally.Add(now)
+		}
+	}
+	add(1_000_000, second/2)
+	require.InDelta(t, 2, tally.Rate(now), 0.1)
+	add(401, second/20)
+	require.InDelta(t, 20, tally.Rate(now), 0.5)
+	n, from := tally.Lately()
+	require.InDelta(t, 10*second, now-from, float64(10*second))
+	require.InDelta(t, 20*float64(now-from)/1e9, float64(n), 2)
+	before := tally.Rate(now)
+	now += 3600 * second
+	add(1, 0)
+	require.Greater(t, tally.Rate(now), before/3, "of a rest, ten seconds count")
 }
 
 // The refusals of a burst ask for different waits. After the longest, requests are sent one at a time, as fast as after the first.
@@ -46,7 +90,7 @@ func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
 		"longer":              {0, 60 * second, false, true},
 		"shorter":             {0, second / 2, false, true},
 		"a quota explains it": {0, 60 * second, true, false},
-		"long after the pace": {10 * second, second, false, false},
+		"in a late response":  {10 * second, second, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, g, _ := newFamilies()
@@ -60,6 +104,8 @@ func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
 			require.Equal(t, !c.paced, a.pace.over(end+1))
 			if c.paced {
 				require.Equal(t, rate, a.pace.at(end+grows))
+				a.pace.accepted(end)
+				a.pace.accepted(end + grows + 2*second)
 				require.InDelta(t, 2*rate, a.pace.at(end+grows+2*second), 1e-9)
 				require.Equal(t, end, a.pace.waited)
 				sends(t, g, end, 1)
@@ -83,6 +129,8 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 	end3 := refuse(t, a, g, end2+2*second)
 	require.InDelta(t, math.Sqrt(50*a.pace.sustained(end3)), a.pace.at(end3), 1e-9)
 	require.Equal(t, a.pace.at(end3), a.pace.at(end3+20*second))
+	a.pace.accepted(end3)
+	a.pace.accepted(end3 + 40*second)
 	require.Equal(t, 50.0, a.pace.at(end3+40*second), "and no more than its own")
 }
 
@@ -90,7 +138,7 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 // requests, ten seconds count.
 func TestPaceEndsAndRests(t *testing.T) {
 	const s = second
-	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1}
+	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1, lately: Tally{last: 13 * s}}
 	spaced := pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1, most: 4, evenly: 30 * s}
 	for name, c := range map[string]struct {
 		p    pace
@@ -99,12 +147,12 @@ func TestPaceEndsAndRests(t *testing.T) {
 		rate float64
 		next meter.Instant
 	}{
-		"the first request":            {pace{}, 7 * s, 7 * s, 0, 0},
-		"after none was accepted":      {pace{last: 6 * s, from: 3 * s}, 7 * s, 7 * s, 0, 0},
+		"the first request":            {pace{}, 7 * s, 0, 0, 0},
 		"ten seconds are no rest":      {pace{last: 10 * s, from: 4 * s, given: 1}, 20 * s, 4 * s, 0, 0},
 		"a rest":                       {pace{last: 10 * s, from: 4 * s, given: 1}, 20*s + 1, 4*s + 1, 0, 0},
 		"a wait is no rest":            {pace{last: 10 * s, next: 60 * s, from: 4 * s, given: 1}, 70 * s, 4 * s, 0, 60 * s},
 		"used within a second":         {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1}, 11 * s, 0, 5, 11*s + s/5},
+		"while a response came":        {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, heard: 19 * s, given: 1}, 20 * s, 0, 5, 20*s + s/5},
 		"unused for longer":            {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1}, 11*s + 1, 0, 0, 10 * s},
 		"unused, of a known limit":     {spaced, 19 * s, 0, 5, 19*s + s/4},
 		"of a known limit, for a time": {spaced, 30 * s, 10 * s, 0, 10 * s},
@@ -130,11 +178,11 @@ func TestPaceAfterARefusal(t *testing.T) {
 		steady meter.Instant
 	}{
 		"no limit of its own":           {pace{from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
-		"none accepted":                 {pace{from: 12 * second}, 0, second, 1, 22*second + second/2},
+		"none accepted":                 {pace{from: 12 * second}, 0, second, 0, 22*second + second/2},
 		"before it grows":               {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
 		"when it has doubled":           {pace{rate: 9, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
-		"a server that is closed":       {pace{rate: 9, steady: 20 * second, next: 21 * second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
-		"closed, but steady for longer": {pace{rate: 9, steady: 30 * second, next: 21 * second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
+		"a server that is closed":       {pace{rate: 9, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
+		"closed, but steady for longer": {pace{rate: 9, steady: 30 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
 		"a wait of 10 s says no more":   {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 222 * second},
 		"a pace that is over":           {pace{rate: 9, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
 		"a pace that is not over yet":   {pace{rate: 9, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
@@ -146,7 +194,8 @@ func TestPaceAfterARefusal(t *testing.T) {
 	} {
 		p := c.p
 		p.most = c.own
-		p.refused(22*second, 21*second, c.wait, &Account{own: c.own, covered: c.own > 0})
+		p.lately = Tally{n: int64(p.given), from: p.from, earlier: p.from, last: 22 * second}
+		p.refused(22*second, 22*second, 21*second, c.wait, &Account{own: c.own, covered: c.own > 0})
 		require.InDelta(t, c.rate, p.at(22*second), 1e-9, name)
 		require.Equal(t, c.steady, p.steady, name)
 		require.Equal(t, 22*second, p.next, name)

@@ -47,6 +47,7 @@ type Claim struct {
 //   - Once a window ran dry, what is left of the next ones is spread over the time until they end, at first over a second less, because what
 //     is left at the end is lost, and the last request shows whether it was the end.
 //   - A client with limits of its own, none of which learns, is trusted: quotas stop its requests only after a refusal.
+//   - That a request was accepted is worth more than what its response reports; see doubt.
 //
 // If the unit is not requests, the cost of a request is unknown. Such a quota stops requests only while it is empty.
 type quota struct {
@@ -55,6 +56,7 @@ type quota struct {
 	unit     string // as the server names it
 	counted  bool   // its unit is requests
 	served   bool   // responses to accepted requests report it
+	doubt    doubt  // of reports that nothing is left
 	limit    int64  // -1: unknown
 	most     int64  // the limit or, if that is unknown, the most that was left
 	reserve  int64  // of what is left, for other clients
@@ -92,11 +94,24 @@ func newQuota(a *Account, name string) quota {
 }
 
 // end returns when this window ends; Never: unknown.
-func (q *quota) end() meter.Instant {
-	if q.reset == meter.Never || q.account.Off.Late {
-		return q.reset
+func (q *quota) end() meter.Instant { return q.corrected(q.reset) }
+
+// corrected returns the end of a window that is reported to end then.
+func (q *quota) corrected(reset meter.Instant) meter.Instant {
+	if reset == meter.Never || q.account.Off.Late {
+		return reset
 	}
-	return meter.AddInstant(q.reset, min(q.late+q.more, rounding))
+	return meter.AddInstant(reset, min(q.late+q.more, rounding))
+}
+
+// hold blocks all requests for as long as a refusal says, whatever other responses report: they may be of another quota that the server
+// does not tell apart. Rounding may hide when a short window ends. There the end counts that is known, if it is no more than that earlier.
+func (q *quota) hold(now meter.Instant, wait int64, reset meter.Instant) {
+	until := min(reset, meter.AddInstant(now, wait))
+	if wait <= shortest {
+		until = min(until, max(q.end(), reset-rounding))
+	}
+	q.held = max(q.held, until)
 }
 
 // refills returns how many requests come back per ns; 0: none, as far as is known.
@@ -137,6 +152,12 @@ func (q *quota) report(now, sent meter.Instant, n int64, refused bool, c *Claim)
 	left := q.describe(c)
 	n = q.number(n)
 	q.served = q.served || !refused
+	switch {
+	case c.Refused:
+		q.doubt.refuted()
+	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.reset):
+		q.doubt.accepted(left)
+	}
 	if n >= q.newest.n {
 		q.take(now, sent, n, left, refused, c)
 	} else if c.Reset >= q.reset-rounding && left < q.left { // it was counted after the newest, in the same window
@@ -162,9 +183,6 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Cl
 	}
 	if !first && n > q.newest.n {
 		q.learn(sent, n, left, refused)
-	}
-	if q.left == 0 && left == 0 && !refused && sent < q.end() && q.account.trusted() { // that nothing was left was wrong
-		q.scarce = false
 	}
 	if sent > q.leftAt || left < q.left {
 		q.left, q.leftAt = left, now

@@ -59,7 +59,7 @@ func (a *Account) hold(now, sentAt meter.Instant, d int64, host, news, explained
 	switch {
 	case explained || a.Off.Pace:
 	case news:
-		a.pace.refused(a.Until(), sentAt, d, a)
+		a.pace.refused(now, a.Until(), sentAt, d, a)
 	default: // the other refusals of an event may ask for more
 		a.pace.putOff(now, a.Until())
 	}
@@ -95,13 +95,29 @@ func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 	case bare != NotBare && a.asking:
 		a.set, a.pace.next = now, meter.AddInstant(now, second)
 	default:
-		few := int64(8e9 / max(a.pace.rate, a.pace.sustained(now)))
-		a.hold(now, sentAt, min(min(max(few, second/8), second)<<n, second<<longestBack), false, true, false)
+		few := min(8e9/max(a.pace.rate, a.pace.lately.Rate(now)), float64(second))
+		a.hold(now, sentAt, min(max(int64(few), second/8)<<n, second<<longestBack), false, true, false)
+	}
+}
+
+// emptied takes a refusal because of quotas of which nothing is left. If it is not known until when, one request at a time asks. Requests
+// resume evenly once something is left: all that wait would leave at that instant otherwise.
+func (a *Account) emptied(now, sentAt meter.Instant, claims []Claim) {
+	asks := now
+	for i := range claims {
+		if q := a.find(claims[i].Name); claims[i].Refused && (q.end() <= now || q.end() == meter.Never) {
+			asks = max(asks, q.try)
+		}
+	}
+	if asks > now && sentAt > a.set {
+		a.set = now
+		a.pace.refused(now, asks, sentAt, second, a)
 	}
 }
 
 // answered takes the response to a request that was accepted, or was not.
-func (a *Account) answered(sentAt meter.Instant, accepted bool) {
+func (a *Account) answered(now, sentAt meter.Instant, accepted bool) {
+	a.pace.heard = now
 	if !accepted {
 		return
 	}

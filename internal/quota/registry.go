@@ -232,8 +232,8 @@ func (o *roster) remove(a *Account) {
 
 // Unseen are the requests that passed no gate, because no server had sent hints when they left. They may have gone to any server.
 type Unseen struct {
-	Before int64 // were accepted before the request of the report left; 0: unknown
-	Since  int64 // have left since
+	Before Tally // were sent before the response came
+	Since  int64 // have left since the request of the report
 }
 
 // A Scope says whose requests a change concerns.
@@ -250,7 +250,9 @@ type Change struct {
 	Late   Scope         // whose waiting requests may be too late now
 	Until  meter.Instant // the end of a new hold; 0: there is none
 	Lifted bool          // a hold was taken back
-	Forgot string        // the name of an account that was forgotten for lack of room, although it stopped requests
+
+	Explained bool   // an empty quota explains a refusal, and stops requests by itself
+	Forgot    string // the name of an account that was forgotten for lack of room, although it stopped requests
 }
 
 // Apply takes the report about a request that passed a gate.
@@ -272,8 +274,8 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	if rep.Hints.After == nil {
 		g.Sent()
 	}
-	if unseen.Before > 0 {
-		a.Sofar(unseen.Before)
+	if a.sent == 0 {
+		a.Sofar(unseen.Before.Without(unseen.Since + 1)) // their responses have not come
 	}
 	rep.Number = a.sent - unseen.Since
 	c = g.apply(rep, now)

@@ -48,7 +48,7 @@ func (q *quota) known() meter.Instant {
 
 // stops reports whether the quota stops requests until a known time.
 func (q *quota) stops(now meter.Instant) bool {
-	return now < q.held || q.served && q.empty() && q.reset < meter.Never && now < q.end()
+	return now < q.held || q.believed() && q.empty() && q.reset < meter.Never && now < q.end()
 }
 
 // worth is higher for a quota that stops requests.

@@ -55,7 +55,7 @@ func (q *quota) remaining(now meter.Instant) int64 {
 // bound returns how many requests the quota allows now, with those in flight, if it bounds them.
 func (q *quota) bound(now meter.Instant) (n int64, known bool) {
 	left := q.remaining(now)
-	return left - q.reserve, q.served && left < meter.MaxCount && (q.counted || left <= q.reserve)
+	return left - q.reserve, q.believed() && left < meter.MaxCount && (q.counted || left <= q.reserve)
 }
 
 // InFlight returns how many requests have no response yet.

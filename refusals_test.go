@@ -1,0 +1,283 @@
+package throttle_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// This file is what one refusal costs a program that has run for a while, and what a server's reports are worth once responses
+// contradict them.
+
+// pressAll has callers send requests in a closed loop until ctx ends. The base says what each response is.
+func pressAll(ctx context.Context, tr http.RoundTripper, callers int, request func(caller int) *http.Request) {
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				resp, err := tr.RoundTrip(request(i).WithContext(ctx))
+				if err != nil {
+					return
+				}
+				resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+// to returns a request to a URL.
+func to(t *testing.T, method, url string) func(int) *http.Request {
+	return func(int) *http.Request {
+		req, err := http.NewRequest(method, url, nil)
+		require.NoError(t, err)
+		return req
+	}
+}
+
+// A client without limits of its own is refused once, at any age. When the wait is over, requests are sent at the rate that was accepted
+// before.
+func TestOneRefusalCostsItsWait(t *testing.T) {
+	const (
+		callers = 4
+		trip    = 100 * time.Millisecond // so that 40 requests a second are accepted
+	)
+	for _, age := range []time.Duration{3 * time.Second, 12 * time.Second, 10 * time.Minute} {
+		for _, after := range []string{"", "5"} {
+			t.Run(fmt.Sprint(age, " ", after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var (
+						mu      sync.Mutex
+						start   = time.Now()
+						told    time.Time // when the refusal was read; zero: it has not come
+						during  int
+						resumed int // requests in the second to the eleventh second after the wait
+					)
+					wait := time.Second
+					if after != "" {
+						wait = 5 * time.Second
+					}
+					tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+						mu.Lock()
+						refuse := told.IsZero() && time.Since(start) >= age
+						if refuse {
+							told = time.Now().Add(trip)
+						}
+						switch since := time.Since(told); {
+						case told.IsZero() || since <= 0:
+						case after != "" && since < wait:
+							during++
+						case since >= wait+time.Second && since < wait+11*time.Second:
+							resumed++
+						}
+						mu.Unlock()
+						time.Sleep(trip)
+						switch {
+						case refuse && after != "":
+							return says(429, "Retry-After", after)
+						case refuse:
+							return says(429)
+						}
+						return says(200)
+					}))
+					require.NoError(t, err)
+					ctx, cancel := context.WithTimeout(t.Context(), age+30*time.Second)
+					defer cancel()
+					pressAll(ctx, tr, callers, to(t, http.MethodGet, api))
+					assert.Zero(t, during, "sent while told to wait")
+					assert.Greater(t, resumed, 360, "of 400 in ten seconds")
+				})
+			})
+		}
+	}
+}
+
+// The first response with rate-limit headers is a refusal. A limit that learns waits as long as it says.
+func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
+	for name, header := range map[string][]string{
+		"Retry-After":           {"Retry-After", "10", "X-RateLimit-Limit", "600", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"},
+		"a reset":               {"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"},
+		"the draft":             {"RateLimit", `"default";r=0;t=10`, "Retry-After", "10"},
+		"only Retry-After":      {"Retry-After", "10"},
+		"a quota that is named": {"X-RateLimit-Resource", "search", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10", "Retry-After", "10"},
+	} {
+		for client, opts := range map[string][]throttle.Option{
+			"adaptive": {throttle.WithAdaptive()},
+			"both":     {throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()},
+			"beside":   {throttle.WithAdaptive(), throttle.WithLimit(throttle.TokenBucket(50, time.Second))},
+		} {
+			t.Run(name+" "+client, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const trip = 500 * time.Millisecond
+					var mu sync.Mutex
+					start, during, after, refused := time.Now(), 0, 0, time.Time{}
+					tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+						mu.Lock()
+						first := refused.IsZero() && time.Since(start) > 10*time.Minute
+						if first {
+							refused = time.Now()
+						} else if told := refused.Add(trip); !refused.IsZero() && time.Now().After(told) {
+							if time.Since(told) < 10*time.Second {
+								during++
+							}
+							after++
+						}
+						mu.Unlock()
+						time.Sleep(trip)
+						if first {
+							return says(429, header...)
+						}
+						return says(200)
+					}), opts...)
+					require.NoError(t, err)
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+20*time.Second)
+					defer cancel()
+					pressAll(ctx, tr, 4, to(t, http.MethodGet, api))
+					assert.Zero(t, during, "sent while told to wait")
+					assert.NotZero(t, after)
+				})
+			})
+		}
+	}
+}
+
+// A server counts two kinds of requests apart, under one set of header names. Whatever the responses to one kind report, requests of
+// the other are not sent while they are told to wait.
+func TestAnAskedWaitHoldsWhateverOtherResponsesReport(t *testing.T) {
+	const per = time.Minute
+	for name, opts := range map[string][]throttle.Option{
+		"hints": nil, "adaptive": {throttle.WithAdaptive()}, "own limit": {throttle.WithLimit(throttle.SlidingWindow(600, per))},
+	} {
+		for _, asked := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " ", asked), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var mu sync.Mutex
+					limits, left, ends := [2]int{25, 600}, [2]int{}, [2]time.Time{}
+					var until time.Time // the small quota's, once a refusal of it has been read
+					refused, early := 0, 0
+					tr, err := throttle.New(serverFunc(func(r *http.Request) *http.Response {
+						k := 1
+						if r.Method == http.MethodPost {
+							k = 0
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						if k == 0 && time.Now().Before(until) {
+							early++
+						}
+						mu.Unlock()
+						time.Sleep(50 * time.Millisecond)
+						mu.Lock()
+						if now := time.Now(); !now.Before(ends[k]) {
+							ends[k], left[k] = now.Truncate(per).Add(per), limits[k]
+						}
+						status := 200
+						if left[k]--; left[k] < 0 {
+							status, left[k] = 429, 0
+						}
+						whole := fmt.Sprint(int((time.Until(ends[k]) + time.Second - 1) / time.Second))
+						header := []string{"X-RateLimit-Limit", fmt.Sprint(limits[k]), "X-RateLimit-Remaining", fmt.Sprint(left[k]), "X-RateLimit-Reset", whole}
+						if status == 429 {
+							refused, until = refused+1, ends[k]
+							if asked {
+								header = append(header, "Retry-After", whole)
+							}
+						}
+						return says(status, header...)
+					}), opts...)
+					require.NoError(t, err)
+					ctx, cancel := context.WithTimeout(t.Context(), 10*per)
+					defer cancel()
+					kinds := []func(int) *http.Request{to(t, http.MethodPost, api), to(t, http.MethodGet, api)}
+					pressAll(ctx, tr, 6, func(caller int) *http.Request { return kinds[caller%2](caller) })
+					assert.LessOrEqual(t, early, 2*10, "those of a window that were in flight with the first one that was refused")
+					assert.LessOrEqual(t, refused, 5*10)
+				})
+			})
+		}
+	}
+}
+
+// Responses of a server that accepts everything report that nothing is left, or a limit of 0. Requests that are sent after such a report and
+// are accepted show that it is wrong.
+func TestAcceptedRequestsContradictReportsThatNothingIsLeft(t *testing.T) {
+	for name, header := range map[string][]string{
+		"a limit of 0":     {"X-RateLimit-Limit", "0", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"},
+		"nothing left":     {"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0"},
+		"no tokens left":   {"X-RateLimit-Limit-Tokens", "100", "X-RateLimit-Remaining-Tokens", "0"},
+		"nothing is known": {},
+	} {
+		for client, opts := range map[string][]throttle.Option{
+			"hints": nil, "adaptive": {throttle.WithAdaptive()}, "own limit": {throttle.WithLimit(throttle.TokenBucket(1000, time.Second))},
+		} {
+			t.Run(name+" "+client, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n := 0
+					var mu sync.Mutex
+					tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+						time.Sleep(50 * time.Millisecond)
+						mu.Lock()
+						defer mu.Unlock()
+						n++
+						return says(200, header...)
+					}), opts...)
+					require.NoError(t, err)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					pressAll(ctx, tr, 4, to(t, http.MethodGet, api))
+					assert.Greater(t, n, 4_600, "of 4,800")
+				})
+			})
+		}
+	}
+}
+
+// A window of tokens reports what is left, but no end, and refuses with a bare 429. One request at a time asks whether it has begun again,
+// and nothing grows meanwhile.
+func TestAnEmptyQuotaWithoutAnEndIsAskedOneRequestAtATime(t *testing.T) {
+	const (
+		per   = time.Minute
+		limit = 300
+	)
+	for _, unit := range []string{"", "-Tokens"} {
+		for client, opts := range map[string][]throttle.Option{"hints": nil, "adaptive": {throttle.WithAdaptive()}} {
+			t.Run(client+unit, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var mu sync.Mutex
+					ends, used, accepted, refused := time.Time{}, 0, 0, 0
+					tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+						mu.Lock()
+						if now := time.Now(); !now.Before(ends) {
+							ends, used = now.Truncate(per).Add(per), 0
+						}
+						status := 200
+						if used++; used > limit {
+							status, refused = 429, refused+1
+						} else {
+							accepted++
+						}
+						left := max(0, limit-used)
+						mu.Unlock()
+						time.Sleep(200 * time.Millisecond)
+						return says(status, "X-RateLimit-Limit"+unit, fmt.Sprint(limit), "X-RateLimit-Remaining"+unit, fmt.Sprint(left))
+					}), opts...)
+					require.NoError(t, err)
+					ctx, cancel := context.WithTimeout(t.Context(), 20*per)
+					defer cancel()
+					pressAll(ctx, tr, 8, to(t, http.MethodGet, api))
+					assert.LessOrEqual(t, float64(refused), 0.1*float64(accepted+refused), "%d accepted", accepted)
+					assert.Greater(t, accepted, 20*limit*6/10)
+				})
+			})
+		}
+	}
+}
