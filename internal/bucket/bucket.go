@@ -210,11 +210,11 @@ type payer Bucket
 func bucketOf(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
 
 // Ready implements [order.Payer].
-func (p *payer) Ready(from meter.Instant, cost int64) meter.Instant {
+func (p *payer) Ready(from, now meter.Instant, cost int64) meter.Instant {
 	b := (*Bucket)(p)
 	if b.Lease != nil {
 		b.MarkLease() // what is to be asked for may be something else from now on
-		b.Lease.Advance(from)
+		b.Lease.Advance(from, now)
 	}
 	return b.Ready(from, 0, cost)
 }
