@@ -378,8 +378,8 @@ func (m *Leased) flow(tokens float64) int64 {
 	return max(0, int64(ns))
 }
 
-// GiveBack implements [meter.Meter]. Tokens of a lease that is still available may be used again. Other tokens go back to the
-// store.
+// GiveBack implements [meter.Meter]. Tokens of a lease that is still available may be used again, except during a hold. Other
+// tokens go back to the store.
 func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 	if cost <= 0 {
 		return
@@ -389,6 +389,10 @@ func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 		return
 	}
 	m.advance(now)
+	if now < m.held { // see yield
+		m.returns(store.Return{Tokens: cost, Lease: charged}, now)
+		return
+	}
 	for i := range m.lots {
 		if m.lots[i].id == charged {
 			m.lots[i].n += cost

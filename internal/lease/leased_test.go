@@ -349,18 +349,22 @@ func TestHoldIsToldImmediatelyAndReachesOthers(t *testing.T) {
 	other.question(waiting(1))
 	other.instant("the other's plan", other.Plan(other.now, 0, 1), end)
 	other.instant("the other asks again", other.AskAt(other.now, waiting(1)), other.now+int64(other.recheck())) // the hold may be released
-	b.instant("ready", b.Ready(0, 0, 1), end)
+	b.instant("ready", b.Ready(0, 0, 1), meter.Never)                                                           // what it had is given back
 	b.now = end - 1
 	b.payable(1, false)
 	b.now = end
+	b.payable(1, false)
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
+	b.question(waiting(1))
 	b.payable(1, true)
 	b.Hold(b.now, b.now+int64(time.Minute))
 	b.question(waiting(1))
 	b.Hold(b.now, b.now)
-	b.payable(1, true)
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
 	if p, got := b.question(waiting(1)); p.Hold >= 0 || got.Hold != 0 {
 		t.Errorf("asked %+v, got %+v", p, got)
 	}
+	b.payable(1, true)
 }
 
 func TestSoleLimitSavesUpAndSeveralDoNot(t *testing.T) {
