@@ -263,6 +263,51 @@ func TestHoldReachesAllProcesses(t *testing.T) {
 	})
 }
 
+// No tokens are kept or leased for requests that a hold of this process alone stops: after it, the processes have one burst.
+func TestProcessesHaveOneBurstAfterHoldAll(t *testing.T) {
+	for _, burst := range []int64{1, 10} {
+		for _, held := range []time.Duration{time.Second, time.Minute} {
+			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var all []*throttle.Limiter
+				var mu sync.Mutex
+				var granted []time.Time
+				for range 8 {
+					l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Burst(burst), throttle.Shared(s))))
+					all = append(all, l)
+					for range 8 {
+						go func() {
+							for l.Wait(ctx, throttle.Ask{}) == nil {
+								mu.Lock()
+								granted = append(granted, time.Now())
+								mu.Unlock()
+							}
+						}()
+					}
+				}
+				sleep(3 * time.Second)
+				for _, l := range all {
+					l.HoldAll(held)
+				}
+				end := time.Now().Add(held)
+				sleep(held + time.Second)
+				cancel()
+				first, sum := 0, 0
+				for _, at := range granted {
+					if !at.Before(end) {
+						sum++
+						if at.Before(end.Add(10 * ms)) {
+							first++
+						}
+					}
+				}
+				require.LessOrEqual(t, first, int(burst)+1, "burst %d, held for %v", burst, held)
+				require.InDelta(t, 100+burst, sum, 2)
+			})
+		}
+	}
+}
+
 func TestRetryAfterReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		limit := throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0))))
