@@ -32,13 +32,11 @@ func mostWithin(all []int64, from, span int64) (most int) {
 // as before, whether they have learned of the hold or not.
 func TestFleetHasOneBurstAfterAHold(t *testing.T) {
 	seeds, holds := uint64(1), []time.Duration{100 * time.Millisecond, 2 * time.Second}
+	budgets := []store.Budget{bucket(5, time.Second, 1), bucket(20, time.Second, 2), bucket(100, time.Second, 10), kindOf(store.Pace, 5), kindOf(store.Pace, 100)}
 	if !testing.Short() {
-		seeds, holds = 4, append(holds, 20*time.Second)
+		seeds, holds, budgets = 4, append(holds, 20*time.Second), append(budgets, bucket(1000, time.Second, 10))
 	}
-	for _, b := range []store.Budget{
-		bucket(5, time.Second, 1), bucket(20, time.Second, 2), bucket(100, time.Second, 10), bucket(1000, time.Second, 10),
-		kindOf(store.Pace, 5), kindOf(store.Pace, 100),
-	} {
+	for _, b := range budgets {
 		for _, processes := range []int{1, 8, 32, 100} {
 			for _, hold := range holds {
 				for seed := range seeds {

@@ -39,7 +39,7 @@ var lateKinds = map[string]func(opts ...throttle.LimitOption) throttle.Limit{
 		return throttle.FixedWindow(lateN, latePer, opts...)
 	},
 	"calendar": func(opts ...throttle.LimitOption) throttle.Limit {
-		return throttle.CalendarWindow(1000, throttle.CalendarDay, time.UTC, opts...)
+		return throttle.CalendarWindow(50, throttle.CalendarDay, time.FixedZone("", -1), opts...) // one ends 1 s after a bubble begins
 	},
 	"slots": func(opts ...throttle.LimitOption) throttle.Limit { return throttle.InFlight(lateN, opts...) },
 	"adaptive": func(opts ...throttle.LimitOption) throttle.Limit {

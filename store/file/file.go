@@ -77,9 +77,9 @@ func resolve(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return real, err
+		return resolved, err
 	}
 	if target, err := os.Readlink(path); err == nil { // to a file that does not exist yet
 		if !filepath.IsAbs(target) {
