@@ -74,12 +74,12 @@ func (b *Bucket) Rate() meter.Rate {
 	return b.Limit.Shared(b.Limit.Rate)
 }
 
-// opens returns the end of all holds by callers in this process.
-func (b *Bucket) opens() meter.Instant { return max(b.Limit.held, b.HeldByCaller()) }
+// Opens returns the end of all holds by callers in this process.
+func (b *Bucket) Opens() meter.Instant { return max(b.Limit.held, b.HeldByCaller()) }
 
 // Ready returns when cost can be paid here once ahead has been, not before from.
 func (b *Bucket) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
-	return b.Meter.Ready(max(from, b.opens()), ahead, cost)
+	return b.Meter.Ready(max(from, b.Opens()), ahead, cost)
 }
 
 // HeldUntil returns the end of the hold of a caller, a server or a controller.
@@ -210,11 +210,11 @@ type payer Bucket
 func bucketOf(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
 
 // Ready implements [order.Payer].
-func (p *payer) Ready(from meter.Instant, cost int64) meter.Instant {
+func (p *payer) Ready(from, now meter.Instant, cost int64) meter.Instant {
 	b := (*Bucket)(p)
 	if b.Lease != nil {
 		b.MarkLease() // what is to be asked for may be something else from now on
-		b.Lease.Advance(from)
+		b.Lease.Advance(from, now)
 	}
 	return b.Ready(from, 0, cost)
 }
@@ -265,7 +265,7 @@ func (b *Bucket) Soonest(due meter.Instant, cost int64) meter.Instant {
 
 // PlanFor returns when cost can be paid here once what is ahead has been, as far as is known: a lower bound for a planner.
 func (b *Bucket) PlanFor(from meter.Instant, ahead, cost int64) meter.Instant {
-	from = max(from, b.opens())
+	from = max(from, b.Opens())
 	if !b.Limit.Plans {
 		return b.Meter.Ready(from, ahead, cost)
 	}

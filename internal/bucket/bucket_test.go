@@ -231,7 +231,7 @@ func TestThePayerIsTheBucketItself(t *testing.T) {
 	p := &b.Needs().Point
 	require.Same(t, b, bucketOf(p))
 	require.Equal(t, second/10, p.Plan(0, 10, 1))
-	require.EqualValues(t, 7, p.Ready(7, 10))
+	require.EqualValues(t, 7, p.Ready(7, 7, 10))
 	require.EqualValues(t, 10, p.Most())
 	require.Equal(t, second/10, p.Interval())
 	require.Zero(t, newLimit(1).bucketWith("", meter.Unlimited{}).Needs().Point.Interval())

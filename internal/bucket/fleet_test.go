@@ -43,7 +43,7 @@ func (s *site) serve(now meter.Instant) {
 // ask asks the store for what is due now. The responses are there at once.
 func (s *site) ask(now meter.Instant) {
 	for _, b := range s.buckets {
-		b.Lease.Advance(now)
+		b.Lease.Advance(now, now)
 		b.Lease.Due(now, b.Demand(now), b.HasLines())
 	}
 	for begins, _ := s.supply.Begin(now); begins; { // a call follows the other until there is nothing to ask for

@@ -94,9 +94,13 @@ func (l *Rule) Budget(key string, r meter.Rate, burst int64) store.Budget {
 	return b
 }
 
-// Demand describes the requests that wait for tokens of a shared bucket.
+// Demand describes the requests that wait for tokens of a shared bucket. During a hold of this process alone there are none: tokens
+// that were leased for them would be used when it ends, beside those of the other processes.
 func (b *Bucket) Demand(now meter.Instant) lease.Demand {
-	d := lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, From: max(b.held, b.Limit.held), Until: now, Alone: true}
+	if b.Opens() > now {
+		return lease.Demand{}
+	}
+	d := lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, Until: now, Alone: true}
 	n := 0
 	for w, sums := range b.Point.Blocked {
 		if n == 0 {

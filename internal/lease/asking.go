@@ -84,12 +84,6 @@ func (m *Leased) owes(tokens int64, now meter.Instant) {
 	m.owe = min(meter.AddCount(m.owe, tokens), most)
 }
 
-// Hold blocks the budget until an instant, for all processes. An instant that is not after now ends every hold.
-func (m *Leased) Hold(now, until meter.Instant) {
-	m.tell(now - tellAfter)
-	m.set(now, until)
-}
-
 func (m *Leased) tell(since meter.Instant) { m.since = min(m.since, since) }
 
 // trade gives promised tokens back and asks for others immediately.
@@ -269,6 +263,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if p.Tokens <= asked.Want {
 		m.spare = meter.AddInstant(now, int64(m.config.Ahead))
 	}
+	m.yield(now)
 }
 
 // pause returns how long a process does not ask after a Sliding window had too few tokens, so that many processes do not compete
@@ -335,4 +330,5 @@ func (m *Leased) Failed(now, again meter.Instant) {
 		m.tell(now)
 	}
 	m.owes(m.owed, now)
+	m.yield(now)
 }

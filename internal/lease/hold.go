@@ -1,9 +1,11 @@
 package lease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // holds are the holds of a budget, as far as a process knows them.
@@ -15,6 +17,42 @@ type holds struct {
 
 // HeldUntil implements [Meter].
 func (h *holds) HeldUntil() meter.Instant { return h.held }
+
+// Hold implements [Meter]. The store is asked immediately, and with its response the tokens go back.
+func (m *Leased) Hold(now, until meter.Instant) {
+	m.tell(now - tellAfter)
+	m.set(now, until)
+}
+
+// yield gives back the tokens that a hold leaves no time to use: those available, and those that are due before its end. If they
+// were kept, every process would use its own when the hold ends.
+//
+// A bucket or a pace may have promised tokens to other processes that are due after the end. What is given back would be granted
+// beside them, at up to twice the rate. Then it is lost instead, as everything is that comes in while a bucket is full. If the hold
+// is released early, requests wait for these tokens until the hold would have ended, at most.
+func (m *Leased) yield(now meter.Instant) {
+	if now >= m.held {
+		return
+	}
+	lost := (m.budget.Kind == store.Bucket || m.budget.Kind == store.Pace) && m.inStore(m.held) < 1
+	back := func(tokens, lease int64) {
+		if tokens > 0 && !lost {
+			m.returns(store.Return{Tokens: tokens, Lease: lease}, now)
+		}
+	}
+	for _, l := range m.lots {
+		back(l.n, l.id)
+	}
+	m.lots, m.have = nil, 0
+	for i := range m.runs {
+		r := &m.runs[i]
+		early := r.due(m.held - 1)
+		back(early, r.id)
+		r.taken, r.n = r.taken+early, r.n-early
+	}
+	m.runs = slices.DeleteFunc(m.runs, func(r run) bool { return r.n == 0 })
+	m.schedule()
+}
 
 // set blocks the budget until an instant. An instant that is not after now ends every hold.
 func (h *holds) set(now, until meter.Instant) {

@@ -82,8 +82,9 @@ type response struct {
 type Meter interface {
 	meter.Meter
 	meter.Planner
-	// Advance moves the meter on to now. Ready is as of the latest instant that it was moved to.
-	Advance(now meter.Instant)
+	// Advance moves the meter on: what is due at due may be used, except what is void at now. Ready is as of the latest
+	// instants that it was moved to.
+	Advance(due, now meter.Instant)
 	AskAt(now meter.Instant, d Demand) meter.Instant
 	// Low reports whether AskAt may be earlier than before the latest charge, although no request waits.
 	Low() bool
@@ -148,21 +149,20 @@ func (r *run) dueAt(k int64) meter.Instant {
 	return meter.AddInstant(r.start, int64(min(q, math.MaxInt64)))
 }
 
-// Advance implements [Meter].
-func (m *Leased) Advance(now meter.Instant) { m.advance(now) }
-
 // Processes implements [Meter].
 func (m *Leased) Processes() int { return m.latest.processes }
 
-// advance moves the meter on to now: tokens become due, and void.
-func (m *Leased) advance(now meter.Instant) {
-	m.at = max(m.at, now)
+func (m *Leased) advance(now meter.Instant) { m.Advance(now, now) }
+
+// Advance implements [Meter]: tokens become due, and void.
+func (m *Leased) Advance(due, now meter.Instant) {
+	m.at = max(m.at, due)
 	if now < m.next {
 		return
 	}
 	for i := range m.runs {
 		r := &m.runs[i]
-		if k := r.due(now); k > 0 {
+		if k := r.due(due); k > 0 {
 			r.taken, r.n = r.taken+k, r.n-k
 			m.add(lot{k, r.id, r.void, max(r.kept, meter.AddInstant(now, int64(m.config.Keep)))})
 		}
@@ -253,6 +253,9 @@ func (m *Leased) Take(due, now meter.Instant, cost int64, waited bool) (charged 
 
 // draw takes tokens and returns the earliest of their leases: a return under an earlier lease is never worth more.
 func (m *Leased) draw(cost int64) (id int64) {
+	if missing := cost - m.have; missing > 0 && (m.budget.Kind != store.Pace || missing > m.promised()) {
+		panic("throttle: bug: more tokens taken than leased")
+	}
 	m.drawn += cost
 	if len(m.lots) > 0 && m.lots[0].n > cost {
 		m.lots[0].n -= cost
@@ -375,8 +378,8 @@ func (m *Leased) flow(tokens float64) int64 {
 	return max(0, int64(ns))
 }
 
-// GiveBack implements [meter.Meter]. Tokens of a lease that is still available may be used again. Other tokens go back to the
-// store.
+// GiveBack implements [meter.Meter]. Tokens of a lease that is still available may be used again, except during a hold. Other
+// tokens go back to the store.
 func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 	if cost <= 0 {
 		return
@@ -386,6 +389,10 @@ func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 		return
 	}
 	m.advance(now)
+	if now < m.held { // see yield
+		m.returns(store.Return{Tokens: cost, Lease: charged}, now)
+		return
+	}
 	for i := range m.lots {
 		if m.lots[i].id == charged {
 			m.lots[i].n += cost

@@ -193,6 +193,34 @@ func TestTokensOfAWindowAreVoidWhenItIsOver(t *testing.T) {
 	b.payable(1, false)
 }
 
+// A late timer has a request tried as of an instant before now: then a token that is due in between has its own instant, and one
+// that is void at now does not count at all.
+func TestATokenThatIsVoidAtNowIsNotReadyBefore(t *testing.T) {
+	b := newBench(t, store.Budget{Kind: store.Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	b.trip = ms
+	sent := b.now
+	_, got := b.question(waiting(5))
+	ends := sent + int64(got.Until)
+	b.Advance(ends-ms, ends-1)
+	b.instant("1 ns before the end", b.Ready(ends-ms, 0, 5), ends-ms)
+	b.Advance(ends-ms, ends)
+	b.instant("at the end", b.Ready(ends-ms, 0, 1), meter.Never)
+
+	p := newBench(t, bucket(300, time.Second, 1))
+	_, got = p.question(waiting(2))
+	due := p.now + int64(got.Next)
+	p.Take(p.now, p.now, 1, true)
+	p.Advance(due-1, due+ms)
+	p.instant("a promised token", p.Ready(due-1, 0, 1), due)
+
+	s := newSlotBench(t, 2)
+	s.question(waiting(2))
+	s.Advance(s.void-ms, s.void-1)
+	s.is("slots 1 ns before their end", s.Ready(s.void-ms, 0, 2), s.void-ms)
+	s.Advance(s.void-ms, s.void)
+	s.is("slots at their end", s.Ready(s.void-ms, 0, 1), meter.Never)
+}
+
 func TestUnusedTokensGoBackAfterTheirTime(t *testing.T) {
 	b := newBench(t, bucket(10, time.Second, 5))
 	_, got := b.question(waiting(5))
@@ -321,18 +349,22 @@ func TestHoldIsToldImmediatelyAndReachesOthers(t *testing.T) {
 	other.question(waiting(1))
 	other.instant("the other's plan", other.Plan(other.now, 0, 1), end)
 	other.instant("the other asks again", other.AskAt(other.now, waiting(1)), other.now+int64(other.recheck())) // the hold may be released
-	b.instant("ready", b.Ready(0, 0, 1), end)
+	b.instant("ready", b.Ready(0, 0, 1), meter.Never)                                                           // what it had is given back
 	b.now = end - 1
 	b.payable(1, false)
 	b.now = end
+	b.payable(1, false)
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
+	b.question(waiting(1))
 	b.payable(1, true)
 	b.Hold(b.now, b.now+int64(time.Minute))
 	b.question(waiting(1))
 	b.Hold(b.now, b.now)
-	b.payable(1, true)
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
 	if p, got := b.question(waiting(1)); p.Hold >= 0 || got.Hold != 0 {
 		t.Errorf("asked %+v, got %+v", p, got)
 	}
+	b.payable(1, true)
 }
 
 func TestSoleLimitSavesUpAndSeveralDoNot(t *testing.T) {

@@ -93,8 +93,10 @@ func (m *LeasedSlots) free() int64 {
 	return max(0, min(m.leased, m.budget.N)-m.used)
 }
 
+func (m *LeasedSlots) advance(now meter.Instant) { m.Advance(now, now) }
+
 // Advance implements [Meter].
-func (m *LeasedSlots) Advance(now meter.Instant) {
+func (m *LeasedSlots) Advance(_, now meter.Instant) {
 	m.at = max(m.at, now)
 	if now >= m.void {
 		m.leased = 0
@@ -117,7 +119,7 @@ func (m *LeasedSlots) watch(now meter.Instant) {
 
 // Payable implements [meter.Meter].
 func (m *LeasedSlots) Payable(now meter.Instant, cost int64) bool {
-	m.Advance(now)
+	m.advance(now)
 	return now >= m.held && cost <= m.free()
 }
 
@@ -158,7 +160,7 @@ func (m *LeasedSlots) Plan(from meter.Instant, ahead, cost int64) meter.Instant 
 
 // GiveBack implements [meter.Meter].
 func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
-	m.Advance(now)
+	m.advance(now)
 	if m.used -= cost; m.used < 0 {
 		panic("throttle: bug: more slots given back than taken")
 	}
@@ -190,7 +192,7 @@ func (m *LeasedSlots) Most() int64 { return m.budget.N }
 
 // Matters implements [meter.Meter].
 func (m *LeasedSlots) Matters(now meter.Instant) (must, full meter.Instant) {
-	m.Advance(now)
+	m.advance(now)
 	if m.under || m.used > 0 || m.leased > 0 || m.tellAt(now) < meter.Never {
 		return meter.Never, meter.Never
 	}
@@ -199,7 +201,7 @@ func (m *LeasedSlots) Matters(now meter.Instant) (must, full meter.Instant) {
 
 // Tokens implements [meter.Meter]. It adds the unused slots to those that the store had left at its latest response.
 func (m *LeasedSlots) Tokens(now meter.Instant) float64 {
-	m.Advance(now)
+	m.advance(now)
 	return float64(m.leased-m.used) + max(0, m.left)
 }
 
@@ -208,7 +210,7 @@ func (m *LeasedSlots) Retune(meter.Instant, meter.Rate) {}
 
 // Resize implements [meter.Meter]. The next ask reports the number to the store.
 func (m *LeasedSlots) Resize(now meter.Instant, n int64) {
-	m.Advance(now)
+	m.advance(now)
 	m.budget.N, m.again, m.replace = n, now, true
 	m.shed(now, 0)
 }
@@ -221,7 +223,7 @@ func (m *LeasedSlots) Hold(now, until meter.Instant) {
 
 // Alone implements [Meter]. The other meter decides how many requests may be in flight, including those that are.
 func (m *LeasedSlots) Alone(now meter.Instant, local meter.Meter, owing bool, spent *uint64) {
-	m.Advance(now)
+	m.advance(now)
 	m.alone = alone{local, owing, spent}
 }
 
@@ -252,7 +254,7 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if m.under {
 		return meter.Never
 	}
-	m.Advance(now)
+	m.advance(now)
 	at := min(m.tellAt(now), m.kept)
 	if m.used > 0 || m.leased > 0 {
 		at = min(at, meter.AddInstant(m.asked, int64(RenewSlots)))
@@ -277,7 +279,7 @@ func (m *LeasedSlots) Low() bool { return m.local != nil }
 
 // Ask implements [Meter].
 func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
-	m.Advance(now)
+	m.advance(now)
 	if now >= m.kept {
 		m.leased -= m.low
 		m.kept = meter.Never
@@ -307,7 +309,7 @@ func (m *LeasedSlots) Booked(sent, now meter.Instant, asked store.Part, p store.
 		poll := time.Duration(min(100, m.processes)) * slotPoll
 		m.again = meter.AddInstant(now, int64(max(poll, min(p.Wait, recheckAfter))))
 	}
-	m.Advance(now)
+	m.advance(now)
 	m.watch(now)
 	share := m.budget.N / int64(m.processes)
 	m.yield = int64(max(0, min(-p.Left, float64(m.leased-share))))

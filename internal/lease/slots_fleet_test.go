@@ -70,7 +70,7 @@ func (f *slotFleet) step(p *slotProcess) {
 	if p.dead {
 		return
 	}
-	p.meter.Advance(f.now)
+	p.meter.advance(f.now)
 	for p.waiting > 0 && p.meter.Payable(f.now, 1) {
 		p.meter.Take(f.now, f.now, 1, true)
 		p.waiting--

@@ -66,7 +66,7 @@ func TestSlotsThatWereUnusedAllTheTimeAreGivenBack(t *testing.T) {
 	m.GiveBack(0, now+m.keep, 1)
 	assert.EqualValues(t, 1, m.low, "all were in use once, so another time begins")
 	m.leased = 3
-	m.Advance(now)
+	m.advance(now)
 	assert.Zero(t, m.low, "fewer are leased than are in use")
 }
 

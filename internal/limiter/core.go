@@ -35,6 +35,11 @@ type Core struct {
 	// events for users are collected under it and delivered afterwards. Whenever mu is free:
 	//   - no request can go, and none is too late, unless it is still to be checked;
 	//   - the timer is set for the instant at which the next one can go, as far as time decides that.
+	//
+	// A timer or a store's response may be late, and a panic there would end the process. So nothing depends on when they come:
+	// now is read once for each time that mu is taken, a request is tried with what can be used at that now, as of the earlier
+	// instant at which it was due (see [order.Payer]), and pays at the same now. What has ended meanwhile, such as the tokens of a
+	// lease, is gone before the request is tried, and nothing ends between that and the payment.
 	mu           sync.Mutex
 	wall         meter.Wall
 	wallAt       meter.Instant // when to read the wall clock again; never: there are no fixed windows

@@ -1,6 +1,8 @@
 package limiter
 
 import (
+	"time"
+
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
@@ -37,6 +39,43 @@ func (l *Core) WallAt() *meter.Instant      { return &l.wallAt }
 
 // Armed returns when a store may have to be asked for something for the bucket; Never: it is not known.
 func (l *Core) Armed(b *bucket.Bucket) meter.Instant { return l.leases.AlarmOf(b) }
+
+// StopTimers keeps the timers from waking the core, and returns when the first of them would have. WakeAll is what they call.
+func (l *Core) StopTimers() (first meter.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range []*time.Timer{l.timer, l.leaseTimer, l.sweeper} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	first = min(l.armed, l.leaseTimerAt, l.sweepAt)
+	for _, p := range l.probes {
+		p.timer.Stop()
+		first = min(first, p.at)
+	}
+	return first
+}
+
+// WakeAll calls what the timers that are due call, in that order.
+func (l *Core) WakeAll(order []int) {
+	now := meter.Instant(time.Since(l.Start))
+	for _, i := range order {
+		switch {
+		case i == 0 && l.armed <= now:
+			l.wake()
+		case i == 1 && l.leaseTimerAt <= now:
+			l.wakeLeases()
+		case i == 2 && l.sweepAt <= now:
+			l.sweep()
+		}
+	}
+	for s, p := range l.probes {
+		if p.at <= now {
+			l.probe(s)
+		}
+	}
+}
 
 const (
 	Slack        = slack

@@ -263,6 +263,99 @@ func TestHoldReachesAllProcesses(t *testing.T) {
 	})
 }
 
+// No tokens are kept or leased for requests that a hold of this process alone stops: after it, the processes have one burst.
+func TestProcessesHaveOneBurstAfterHoldAll(t *testing.T) {
+	for _, burst := range []int64{1, 10} {
+		for _, held := range []time.Duration{time.Second, time.Minute} {
+			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var all []*throttle.Limiter
+				var mu sync.Mutex
+				var granted []time.Time
+				for range 8 {
+					l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Burst(burst), throttle.Shared(s))))
+					all = append(all, l)
+					for range 8 {
+						go func() {
+							for l.Wait(ctx, throttle.Ask{}) == nil {
+								mu.Lock()
+								granted = append(granted, time.Now())
+								mu.Unlock()
+							}
+						}()
+					}
+				}
+				sleep(3 * time.Second)
+				for _, l := range all {
+					l.HoldAll(held)
+				}
+				end := time.Now().Add(held)
+				sleep(held + time.Second)
+				cancel()
+				first, sum := 0, 0
+				for _, at := range granted {
+					if !at.Before(end) {
+						sum++
+						if at.Before(end.Add(10 * ms)) {
+							first++
+						}
+					}
+				}
+				require.LessOrEqual(t, first, int(burst)+1, "burst %d, held for %v", burst, held)
+				require.InDelta(t, 100+burst, sum, 2)
+			})
+		}
+	}
+}
+
+// A fleet that shares the limit of a strict server gets it all again after one refusal, and no other.
+func TestAFleetIsNotRefusedAgainAfterARefusal(t *testing.T) {
+	for _, processes := range []int{1, 8, 32, 100} {
+		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+			const rate, burst = 20, 4 // of the server; the fleet has a burst of 2
+			start := time.Now()
+			ctx, cancel := context.WithCancel(t.Context())
+			var mu sync.Mutex
+			level, at, refused, accepted := float64(burst), start, 0, 0
+			server := roundTripper(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(10 * ms)
+				mu.Lock()
+				defer mu.Unlock()
+				now := time.Now()
+				level, at = min(burst, level+rate*now.Sub(at).Seconds()), now
+				resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
+				if level < 1 || refused == 0 && now.Sub(start) > 10*time.Second {
+					refused++
+					resp.StatusCode = http.StatusTooManyRequests
+					resp.Header.Set("Retry-After", "2")
+					return resp, nil
+				}
+				level--
+				if now.Sub(start) > 20*time.Second {
+					accepted++
+				}
+				return resp, nil
+			})
+			for range processes {
+				tr, err := throttle.New(server, throttle.WithLimit(throttle.TokenBucket(rate, time.Second, throttle.Burst(2), throttle.Shared(s))))
+				require.NoError(t, err)
+				for range max(2, 64/processes) {
+					go func() {
+						for ctx.Err() == nil {
+							req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://host/", nil)
+							_, _ = tr.RoundTrip(req)
+						}
+					}()
+				}
+			}
+			sleep(50 * time.Second)
+			cancel()
+			require.Equal(t, 1, refused, "%d processes", processes)
+			require.GreaterOrEqual(t, accepted, rate*30*98/100, "%d processes", processes)
+		})
+	}
+}
+
 func TestRetryAfterReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		limit := throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0))))

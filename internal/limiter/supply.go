@@ -81,6 +81,9 @@ func (l *Core) rouseLocked(b *bucket.Bucket, now meter.Instant) {
 // dueLeaseLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise.
 func (l *Core) dueLeaseLocked(b *bucket.Bucket, now meter.Instant) (at meter.Instant) {
 	at, asks := b.Lease.Due(now, b.Demand(now), b.HasLines())
+	if opens := b.Opens(); opens > now && b.HasLines() {
+		at = min(at, opens)
+	}
 	if asks {
 		if b.Lease.Out() != nil && b.HasLines() {
 			b.Lease.Update(now)

@@ -36,7 +36,7 @@ const (
 	window // of a second
 )
 
-func (f *fake) Ready(from Instant, cost int64) Instant { return f.ready(from, 0, cost, false) }
+func (f *fake) Ready(from, _ Instant, cost int64) Instant { return f.ready(from, 0, cost, false) }
 
 func (f *fake) Plan(from Instant, ahead, cost int64) Instant { return f.ready(from, ahead, cost, true) }
 
@@ -74,7 +74,7 @@ func (f *fake) Most() int64 { return f.most }
 
 // pay takes what must be there.
 func (f *fake) pay(due Instant, cost int64) {
-	if r := f.Ready(due, cost); r > due {
+	if r := f.Ready(due, due, cost); r > due {
 		panic(fmt.Sprintf("paid at %d what is there at %d: %+v", due, r, f))
 	}
 	switch f.kind {
@@ -293,7 +293,7 @@ func (o *Order) checkPoint(t testing.TB, p *Point) {
 		return
 	}
 	require.False(t, p.stale)
-	ready := p.Ready(o.floor, top.cost())
+	ready := p.Ready(o.floor, o.floor, top.cost())
 	if ready > o.floor {
 		require.Equal(t, ready < Never, p.IsIn())
 		require.True(t, !p.IsIn() || p.Key().major == ready, "a point is not looked at when it can pay")
@@ -303,10 +303,10 @@ func (o *Order) checkPoint(t testing.TB, p *Point) {
 	stuck := false
 	for i := range top.line.stops {
 		s := &top.line.stops[i]
-		stuck = stuck || s.point.Ready(o.floor, s.cost()) > o.floor || s.isBarred(s.placeOf(s.head()))
+		stuck = stuck || s.point.Ready(o.floor, o.floor, s.cost()) > o.floor || s.isBarred(s.placeOf(s.head()))
 	}
 	if g := &top.line.starved.gate; g.point != nil {
-		stuck = stuck || g.point.Ready(o.floor, 1) > o.floor || g.isBarred(g.placeOf(g.head()))
+		stuck = stuck || g.point.Ready(o.floor, o.floor, 1) > o.floor || g.isBarred(g.placeOf(g.head()))
 	}
 	require.True(t, stuck, "a starved request can go")
 }

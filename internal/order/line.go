@@ -313,12 +313,12 @@ func (o *Order) reopen(l *lane) {
 	o.relined(l.line)
 }
 
-// try returns the first request of a line if it can go at that instant; nil: it is blocked, and where is noted.
-func (o *Order) try(ln *line, at Instant) *Waiter {
+// try returns the first request of a line if it can go now as of that instant; nil: it is blocked, and where is noted.
+func (o *Order) try(ln *line, at, now Instant) *Waiter {
 	l, w := ln.open.Top(), ln.first
 	ready, late, blocked, gated := Instant(0), -1, uint64(0), false
 	look := func(s *stop) Instant {
-		r := s.point.Ready(at, w.Costs[s.index])
+		r := s.point.Ready(at, now, w.Costs[s.index])
 		if r > at || s.isBarred(s.placeOf(w)) {
 			if blocked |= bit(s.index); late < 0 || r > ready {
 				late = s.index

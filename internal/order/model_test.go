@@ -47,7 +47,7 @@ func (m *model) until(t Instant) {
 		if first == nil {
 			break
 		}
-		due := m.payer.Ready(m.floor, first.w.Costs[0])
+		due := m.payer.Ready(m.floor, m.floor, first.w.Costs[0])
 		if due > t {
 			break
 		}
@@ -196,7 +196,7 @@ func (x *modelRun) compare() {
 	require.Equal(x, len(x.m.line), x.Len())
 	wake := Never
 	if first := x.m.first(); first != nil {
-		wake = x.m.payer.Ready(x.m.floor, first.w.Costs[0])
+		wake = x.m.payer.Ready(x.m.floor, x.m.floor, first.w.Costs[0])
 	}
 	require.Equal(x, wake, x.Wake())
 }

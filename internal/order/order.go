@@ -38,8 +38,9 @@ const (
 // A Payer says when costs can be paid at a point.
 type Payer interface {
 	// Ready returns the earliest instant, not before from, at which cost can be paid. It returns Never if that takes something
-	// else than time: then Touch says when to ask again.
-	Ready(from Instant, cost int64) Instant
+	// else than time: then Touch says when to ask again. From may lie before now: then a cost that could have been paid at from,
+	// but cannot be paid at now any more, cannot be paid at from.
+	Ready(from, now Instant, cost int64) Instant
 	// Plan returns a lower bound of when cost can be paid once ahead has been paid, whatever happens meanwhile; Never if it
 	// cannot be paid at all. More ahead is not earlier.
 	Plan(from Instant, ahead, cost int64) Instant
@@ -274,7 +275,7 @@ func (o *Order) Next(now Instant) (w *Waiter, due Instant) {
 		p := o.due.Top()
 		if ln := o.fresh.Top(); ln != nil && (p == nil || key{o.floor, ln.Key().rank, ln.Key().seq}.Before(o.turnOf(p))) {
 			o.fresh.Remove(ln)
-			if w = o.try(ln, o.floor); w != nil {
+			if w = o.try(ln, o.floor, now); w != nil {
 				return w, o.floor
 			}
 			continue
@@ -287,11 +288,11 @@ func (o *Order) Next(now Instant) (w *Waiter, due Instant) {
 		switch s := p.blocked.Top(); {
 		case p.stale:
 			p.stale = false
-			o.lookAt(p, p.Ready(o.floor, s.cost()))
+			o.lookAt(p, p.Ready(o.floor, now, s.cost()))
 		case s.lane != nil && !s.lane.IsIn():
 			o.reopen(s.lane)
 		default:
-			if w = o.try(s.line, o.floor); w != nil {
+			if w = o.try(s.line, o.floor, now); w != nil {
 				return w, o.floor
 			}
 		}

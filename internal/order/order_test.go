@@ -521,3 +521,41 @@ func TestBoundsOfManyFirstRequests(t *testing.T) {
 		x.Leave(w)
 	}
 }
+
+// An ending is a payer of which nothing is left from an instant on.
+type ending struct {
+	fake
+	at Instant
+}
+
+func (e *ending) Ready(from, now Instant, cost int64) Instant {
+	if now >= e.at {
+		return Never
+	}
+	return e.fake.Ready(from, now, cost)
+}
+
+// A late timer grants a request as of when it was due, except with what has ended since.
+func TestWhatHasEndedIsNotPaidAsOfEarlier(t *testing.T) {
+	for _, late := range []Instant{1, ms, Slack - ms, second} {
+		for _, ended := range []bool{false, true} {
+			var o Order
+			e := &ending{fake: fake{kind: slots, most: 1}, at: 10*ms + late}
+			if !ended {
+				e.at++
+			}
+			w := &Waiter{At: []*Point{{Payer: e}, {Payer: &fake{step: 10 * ms, most: 1}}}, Costs: []int64{1, 1}, Last: Never}
+			o.Join(w, 0)
+			in, _ := o.Next(0)
+			require.Nil(t, in)
+			require.Equal(t, 10*ms, o.Wake())
+			in, due := o.Next(10*ms + late)
+			if ended {
+				require.Nil(t, in)
+				continue
+			}
+			require.Same(t, w, in)
+			require.Equal(t, max(10*ms, 10*ms+late-Slack), due)
+		}
+	}
+}

@@ -114,7 +114,7 @@ func (x *planner) turn(w *Waiter) int64 {
 // isOpen reports whether the gate of a lane can pay all its requests now: if not, others may go before them.
 func (l *lane) isOpen(now Instant) bool {
 	p := l.gate.point
-	return p == nil || l.IsIn() && p.Ready(now, int64(p.waiting)) <= now
+	return p == nil || l.IsIn() && p.Ready(now, now, int64(p.waiting)) <= now
 }
 
 // isStuck reports whether the first request that is blocked here is certain to go before others that come after it here: no
@@ -125,7 +125,7 @@ func (s *stop) isStuck(now Instant) bool {
 	}
 	for i := range s.line.stops {
 		other := &s.line.stops[i]
-		if p := other.point; other != s && (len(p.stops) > 1 || p.Ready(now, other.cost()) > now) {
+		if p := other.point; other != s && (len(p.stops) > 1 || p.Ready(now, now, other.cost()) > now) {
 			return false
 		}
 	}

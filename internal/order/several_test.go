@@ -46,7 +46,7 @@ func places(w *Waiter) []*Point {
 // canPay reports whether all points of a request except one can pay it.
 func canPay(w *Waiter, except *Point, at Instant) bool {
 	for i := range w.Costs {
-		if p := w.Point(i); p != except && p.Ready(at, w.Costs[i]) > at {
+		if p := w.Point(i); p != except && p.Ready(at, at, w.Costs[i]) > at {
 			return false
 		}
 	}

@@ -42,11 +42,11 @@ func (x *passed) starve() (free, empty *Point) {
 		require.True(x, x.both.IsWaiting())
 	}
 	free, empty = x.points[0], x.points[1]
-	if free.Ready(x.now, 2) > x.now {
+	if free.Ready(x.now, x.now, 2) > x.now {
 		free, empty = empty, free
 	}
-	require.LessOrEqual(x, free.Ready(x.now, 2), x.now)
-	require.Greater(x, empty.Ready(x.now, 2), x.now)
+	require.LessOrEqual(x, free.Ready(x.now, x.now, 2), x.now)
+	require.Greater(x, empty.Ready(x.now, x.now, 2), x.now)
 	x.granted = nil
 	return free, empty
 }

@@ -129,7 +129,7 @@ func TestNewsAreTheFirstResponseAndAHold(t *testing.T) {
 		news bool
 	}{{0, true}, {0, false}, {time.Second, true}, {time.Second, false}, {2 * time.Second, true}} {
 		if i > 0 {
-			b.lease("a").Take(b.now, b.now, 1, false)
+			b.lease("a").Spend(b.now, 1) // a hold leaves none
 		}
 		b.lease("a").Due(b.now, one(), true)
 		news, _ := b.told(b.begin(), leased(1, c.hold))

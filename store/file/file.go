@@ -50,11 +50,12 @@ type Store struct {
 }
 
 // Open returns a Store that uses the named file, and creates the file if it does not exist. The directory must exist and be writable.
-// All processes that open the same file share its budgets.
+// All processes that open the same file share its budgets, also by the name of a symbolic link to it or to its directory. A hard link
+// is another file.
 func Open(name string) (*Store, error) {
-	path, err := filepath.Abs(name)
+	path, err := resolve(name)
 	if err != nil {
-		return nil, fmt.Errorf("throttle/store/file: %w", err)
+		return nil, fmt.Errorf("%w: throttle/store/file: %w", store.ErrSetup, err)
 	}
 	if kind := networkFileSystem(filepath.Dir(path)); kind != "" {
 		return nil, fmt.Errorf("%w: throttle/store/file: %s is on a network file system (%s), whose locks do not order the writes of several hosts",
@@ -67,6 +68,29 @@ func Open(name string) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// resolve returns the path of a file, which need not exist, without symbolic links: by each name, the lock is the same file, and a
+// file that is written again replaces the file and not the link.
+func resolve(name string) (string, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	resolved, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return resolved, err
+	}
+	if target, err := os.Readlink(path); err == nil { // to a file that does not exist yet
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		return resolve(target)
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	return path, nil
 }
 
 // Lease implements [store.Store]. It gives up waiting for the lock when ctx is done.

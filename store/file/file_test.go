@@ -34,6 +34,39 @@ func TestFileConforms(t *testing.T) {
 	}
 }
 
+// A file has one budget, whatever the names by which processes open it, and whether it existed then.
+func TestAFileAndLinksToItAreOneBudget(t *testing.T) {
+	root := t.TempDir()
+	dir, name := filepath.Join(root, "real"), filepath.Join(root, "real", "limits")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	for link, target := range map[string]string{"link": name, "dir": dir, "relative": "real/limits", "further": filepath.Join(root, "link")} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Skip(err) // Windows allows links to few users
+		}
+	}
+	for _, first := range []string{name, "link", "relative", "further", "dir/limits"} {
+		left := day.N
+		for _, by := range []string{first, name, "link", "relative", "further", "dir/limits"} {
+			if !filepath.IsAbs(by) {
+				by = filepath.Join(root, by)
+			}
+			s := open(t, by)
+			s.log.slack = 0 // each call writes the file again
+			require.EqualValues(t, left, take(t, s, day, 1000).Left+1000, by)
+			left -= 1000
+		}
+		info, err := os.Lstat(filepath.Join(root, "link"))
+		require.NoError(t, err)
+		require.Equal(t, os.ModeSymlink, info.Mode().Type())
+		require.NoError(t, os.Remove(name))
+	}
+	require.NoError(t, os.Symlink("circle", filepath.Join(root, "circle")))
+	_, err := Open(filepath.Join(root, "circle"))
+	require.Error(t, err)
+	_, err = Open(filepath.Join(root, "none", "limits"))
+	require.ErrorIs(t, err, store.ErrSetup)
+}
+
 var day = store.Budget{Kind: store.Fixed, Limit: "daily", N: 8000, Per: 24 * time.Hour}
 
 // take leases tokens of a budget.
