@@ -107,7 +107,7 @@ func TestArithmeticReadsNoClock(t *testing.T) {
 
 // helpers serve tests and development alone.
 var helpers = []string{
-	"internal/adversary", "internal/meter/metertest", "internal/scene", "internal/scene/flight", "internal/scene/loop", "internal/nethttptest", "internal/realserver",
+	"internal/adversary", "internal/meter/metertest", "internal/metrics/metricstest", "internal/scene", "internal/scene/flight", "internal/scene/loop", "internal/nethttptest", "internal/realserver",
 	"internal/realserver/pool", "internal/realserver/report",
 }
 
