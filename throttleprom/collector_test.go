@@ -64,7 +64,7 @@ func TestMetricsAreAsTheGoldenFileHasThem(t *testing.T) {
 		}
 		want, err := os.ReadFile("testdata/metrics.txt")
 		require.NoError(t, err)
-		require.Equal(t, strings.Split(string(want), "\n"), strings.Split(got, "\n"))
+		require.Equal(t, strings.Split(string(want), "\n"), strings.Split(got, "\n"), "UPDATE_GOLDEN=1 writes the file")
 
 		problems, err := testutil.GatherAndLint(reg)
 		require.NoError(t, err)
