@@ -93,10 +93,11 @@ type reporter struct {
 	retries     []retries
 }
 
-// An instrument has one of the two.
+// An instrument observes integers or floats; the other field is nil.
 type instrument struct {
-	ints   metric.Int64Observable
-	floats metric.Float64Observable
+	ints       metric.Int64Observable
+	floats     metric.Float64Observable
+	attributes []attribute.Key
 }
 
 // makeInstruments makes the instruments, and returns them as a list. Single Transports and keys are not reported, and histograms are
@@ -108,7 +109,7 @@ func (r *reporter) makeInstruments(meter metric.Meter) (all []metric.Observable,
 			continue
 		}
 		unit, help := metric.WithUnit(m.Unit), metric.WithDescription(m.Help)
-		var in instrument
+		in := instrument{attributes: keysOf(m)}
 		var err error
 		switch m.Kind {
 		case metrics.Counter:
@@ -134,9 +135,9 @@ func (r *reporter) report(_ context.Context, o metric.Observer) error {
 	to := func(s metrics.Sample) {
 		switch in := r.instruments[s.Metric]; {
 		case in.ints != nil:
-			o.ObserveInt64(in.ints, s.Int, metric.WithAttributeSet(attributes(r.name, s)))
+			o.ObserveInt64(in.ints, s.Int, metric.WithAttributeSet(attributes(r.name, in.attributes, s)))
 		case in.floats != nil:
-			o.ObserveFloat64(in.floats, s.Float, metric.WithAttributeSet(attributes(r.name, s)))
+			o.ObserveFloat64(in.floats, s.Float, metric.WithAttributeSet(attributes(r.name, in.attributes, s)))
 		}
 	}
 	metrics.ReadLimiter(r.limiter, to)
@@ -146,11 +147,19 @@ func (r *reporter) report(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
+// keysOf returns the keys of the attributes of a metric, besides the one of the Limiter.
+func keysOf(m *metrics.Metric) (keys []attribute.Key) {
+	for _, label := range m.Labels {
+		keys = append(keys, attribute.Key("throttle."+label))
+	}
+	return keys
+}
+
 // attributes returns the name of a Limiter, and the labels of a sample.
-func attributes(limiter attribute.KeyValue, s metrics.Sample) attribute.Set {
+func attributes(limiter attribute.KeyValue, keys []attribute.Key, s metrics.Sample) attribute.Set {
 	all := append(make([]attribute.KeyValue, 0, 3), limiter)
-	for i, name := range s.Metric.Labels {
-		all = append(all, attribute.String("throttle."+name, s.Labels[i]))
+	for i, key := range keys {
+		all = append(all, key.String(s.Labels[i]))
 	}
 	return attribute.NewSet(all...)
 }

@@ -39,7 +39,7 @@ func (p *producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 			return
 		}
 		point := metricdata.HistogramDataPoint[float64]{
-			Attributes: attributes(p.name, s), StartTime: p.start, Time: now,
+			Attributes: attributes(p.name, keysOf(s.Metric), s), StartTime: p.start, Time: now,
 			Sum: s.Counts.Sum, Bounds: s.Counts.Bounds, BucketCounts: s.Counts.Counts,
 		}
 		for _, n := range s.Counts.Counts {

@@ -116,7 +116,7 @@ func ReadQuota(host string, q *throttle.QuotaStats, to func(Sample)) {
 // A group has the metrics that are read from one value.
 type group[S any] struct {
 	rows   []row[S]
-	labels int // of each metric, with a label of its own
+	labels int // the most labels of a metric
 }
 
 // A row is a line of the table.
