@@ -91,8 +91,9 @@ func compiled(t *testing.T, dir string) (from types.Importer, public []string) {
 			require.NoError(t, err)
 		}
 		files[p.ImportPath] = p.Export
-		if strings.HasPrefix(p.ImportPath, "github.com/httpthrottle/throttle") && p.Name != "main" &&
-			p.Module != nil && p.Module.Main && !strings.Contains(p.ImportPath, "/internal") && !strings.Contains(p.ImportPath, "/examples") {
+		// Modules of other versions import internal/metrics.
+		hidden := strings.Contains(p.ImportPath, "/internal") && !strings.HasSuffix(p.ImportPath, "/internal/metrics") || strings.Contains(p.ImportPath, "/examples")
+		if strings.HasPrefix(p.ImportPath, "github.com/httpthrottle/throttle") && p.Name != "main" && p.Module != nil && p.Module.Main && !hidden {
 			public = append(public, p.ImportPath)
 		}
 	}

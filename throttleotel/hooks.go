@@ -47,7 +47,7 @@ func Hooks(opts ...HookOption) throttle.Hooks {
 		OnReject: func(e throttle.RejectEvent) {
 			if span := recording(e.Context); span != nil {
 				r := e.Rejection
-				h.event(span, "throttle.reject", r.Limit, r.Key, reasonKey.String(r.Reason.Label()),
+				h.event(span, "throttle.reject", r.Limit, r.Key, attribute.String("throttle.reason", r.Reason.Label()),
 					attribute.Int64("throttle.cost", r.Cost), seconds("throttle.wait", r.Wait))
 			}
 		},
@@ -82,7 +82,7 @@ func recording(ctx context.Context) trace.Span {
 }
 
 func (h *hooks) event(span trace.Span, name, limit, key string, with ...attribute.KeyValue) {
-	with = append(with, limitKey.String(limit))
+	with = append(with, attribute.String("throttle.limit", limit))
 	if h.keys && key != "" {
 		with = append(with, attribute.String("throttle.key", key))
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/metrics/metricstest"
 	"github.com/httpthrottle/throttle/retry"
 	"github.com/httpthrottle/throttle/store"
 	"github.com/httpthrottle/throttle/throttleprom"
@@ -50,38 +51,11 @@ func get(t *testing.T, ctx context.Context, url string) *http.Request {
 	return req
 }
 
-// busy plays a scene that moves most of the counters. It must run in a bubble.
-func busy(t *testing.T, opts ...throttle.Option) *throttle.Transport {
-	tr, err := throttle.New(server(), append(opts, throttle.WithRejectionError(), throttle.WithKey(throttle.ByHost),
-		throttle.WithExempt(func(r *http.Request) bool { return r.URL.Path == "/health" }),
-		throttle.WithLimit(
-			throttle.TokenBucket(2, time.Second, throttle.Name("requests")),
-			throttle.InFlight(5, throttle.Name("slots"), throttle.Key(func(*http.Request) string { return "all" })),
-			throttle.Adaptive(throttle.AIMD{Initial: 50, Max: 100}, throttle.Name("learned"))))...)
-	require.NoError(t, err)
-	send := func(ctx context.Context, path string) {
-		if resp, err := tr.RoundTrip(get(t, ctx, "http://api.example.com"+path)); err == nil {
-			require.NoError(t, resp.Body.Close())
-		}
-	}
-	for range 6 {
-		send(t.Context(), "/")
-	}
-	send(t.Context(), "/health")
-	send(throttle.ContextWithMaxWait(t.Context(), 0), "/")
-	send(throttle.ContextWithCost(t.Context(), 9, "requests"), "/")
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, cancel)
-	send(ctx, "/")
-	tr.Limiter().Hold("other", 10*time.Minute)
-	return tr
-}
-
 func TestMetricsAreAsTheGoldenFileHasThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := busy(t)
-		c := throttleprom.NewCollector(tr.Limiter(), "github", throttleprom.WithTransport("search", tr),
-			throttleprom.WithKeys("requests", "api.example.com", "unknown"))
+		s := metricstest.Play(t)
+		c := throttleprom.NewCollector(s.Transport.Limiter(), "github", throttleprom.WithTransport("search", s.Transport),
+			throttleprom.WithKeys("requests", metricstest.Host, "unknown"), throttleprom.WithRetries("client", s.Policy))
 		reg := prometheus.NewPedanticRegistry()
 		require.NoError(t, reg.Register(c))
 		got := gather(t, reg)
@@ -90,7 +64,7 @@ func TestMetricsAreAsTheGoldenFileHasThem(t *testing.T) {
 		}
 		want, err := os.ReadFile("testdata/metrics.txt")
 		require.NoError(t, err)
-		require.Equal(t, strings.Split(string(want), "\n"), strings.Split(got, "\n"))
+		require.Equal(t, strings.Split(string(want), "\n"), strings.Split(got, "\n"), "UPDATE_GOLDEN=1 writes the file")
 
 		problems, err := testutil.GatherAndLint(reg)
 		require.NoError(t, err)

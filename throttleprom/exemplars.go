@@ -31,6 +31,8 @@ type Exemplars struct {
 	last map[string]*[waitBuckets]exemplarOrNone // by limit
 }
 
+var bounds = throttle.WaitBounds()
+
 const waitBuckets = len(throttle.Waits{}.Counts)
 
 type exemplarOrNone struct {

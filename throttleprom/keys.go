@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/metrics"
 )
 
 const (
@@ -51,7 +52,7 @@ func (c *Collector) has(limit string) bool {
 	return false
 }
 
-func (c *Collector) collectKeys(w writer) {
+func (c *Collector) collectKeys(to func(metrics.Sample)) {
 	seen, hosts := make(map[key]bool), make(map[string]bool)
 	for _, k := range c.keys {
 		if seen[k] {
@@ -59,21 +60,17 @@ func (c *Collector) collectKeys(w writer) {
 		}
 		seen[k] = true
 		if b, ok := c.limiter.Bucket(k.limit, k.key); ok {
-			limit := clean(k.limit)
-			w.gauge(keyAvailable, b.Tokens, limit, k.key)
-			w.gauge(keyRate, b.Rate, limit, k.key)
-			w.gauge(keyWaiting, float64(b.Waiting), limit, k.key)
-			w.gauge(keyHeldUntil, unix(b.HeldUntil), limit, k.key)
+			metrics.ReadBucket(&b, to)
 		}
 		if !hosts[k.key] {
 			hosts[k.key] = true
-			c.quotas(w, k.key, c.limiter.Server(k.key))
+			c.collectQuotas(to, k.key, c.limiter.Server(k.key))
 		}
 	}
 }
 
-// quotas writes what is left of the quotas of a host.
-func (c *Collector) quotas(w writer, host string, accounts []throttle.ServerStats) {
+// collectQuotas collects what is left of the quotas of a host.
+func (c *Collector) collectQuotas(to func(metrics.Sample), host string, accounts []throttle.ServerStats) {
 	least := make(map[string]throttle.QuotaStats)
 	for _, a := range accounts {
 		for _, q := range a.Quotas {
@@ -84,16 +81,10 @@ func (c *Collector) quotas(w writer, host string, accounts []throttle.ServerStat
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(least)) {
-		if !c.names.admit(host, name) {
-			continue
-		}
-		q := least[name]
-		w.gauge(quotaRemaining, float64(q.Left), host, name)
-		if q.Limit >= 0 {
-			w.gauge(quotaLimit, float64(q.Limit), host, name)
-		}
-		if !q.Reset.IsZero() {
-			w.gauge(quotaReset, unix(q.Reset), host, name)
+		if c.names.admit(host, name) {
+			q := least[name]
+			q.Name = name
+			metrics.ReadQuota(host, &q, to)
 		}
 	}
 }
