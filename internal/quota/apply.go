@@ -48,7 +48,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	for i := range rep.claims {
 		q := g.Under(now, rep.claims[i].Name)
 		q.report(now, rep.Sent, rep.Number, h.Limited, &rep.claims[i])
-		if h.Wait > 0 && wait == 0 && rep.claims[i].Refused {
+		if h.Wait > 0 && wait == 0 && rep.claims[i].Refused && (h.Asked || q.refills() == 0) { // the reset of a quota that refills is when it is full
 			q.hold(now, int64(h.Wait), rep.claims[i].Reset)
 		}
 	}

@@ -155,7 +155,7 @@ func (q *quota) report(now, sent meter.Instant, n int64, refused bool, c *Claim)
 	switch {
 	case c.Refused:
 		q.doubt.refuted()
-	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.reset):
+	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.reset) && q.refills() == 0:
 		q.doubt.accepted(left)
 	}
 	if n >= q.newest.n {
