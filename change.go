@@ -206,6 +206,7 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 	for _, li := range l.holdKey(key, min(int64(d), meter.MaxPer)) {
 		l.direct.observer.heldAll(li.Name, key, d)
 	}
+	l.replanUnkeyed(key)
 	l.direct.observer.held(HoldEvent{Key: key, For: d, Source: SourceCaller})
 }
 
@@ -249,6 +250,16 @@ func (l *Limiter) Release(key string) {
 	l.mustBeMade()
 	for _, li := range l.core.Release(key) {
 		l.core.RecountHolds(li)
+	}
+	l.replanUnkeyed(key)
+}
+
+// replanUnkeyed plans the waiters without a key again, after a hold of the key "" has changed, where they are counted by host.
+func (l *Limiter) replanUnkeyed(key string) {
+	for i := range l.own() {
+		if p := &l.policies[i]; key == "" && p.rule.Learns && p.key == nil {
+			l.core.ChangeAll(p.at, func(b *bucket.Bucket, _ meter.Instant) bool { return b.HasLines() })
+		}
 	}
 }
 
