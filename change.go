@@ -270,6 +270,7 @@ func (l *Limiter) ReleaseAll() {
 	for _, li := range l.core.Limits {
 		l.core.RecountHolds(li)
 	}
+	l.replanUnkeyed("")
 }
 
 // ForgetServer removes the limits that a server reported: holds, the pace after a refusal, and quotas. key is a host, or a host

@@ -214,6 +214,16 @@ func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 	return must, max(must, full)
 }
 
+// Yields returns until when the bucket must be kept, and reports whether it may be forgotten all the same to make room for
+// another: if only what the server asked for keeps it.
+func (b *Bucket) Yields(now meter.Instant) (until meter.Instant, ok bool) {
+	m, ok := b.Meter.(Yielder)
+	if !ok || b.HasLines() || b.HeldByCaller() > now {
+		return 0, false
+	}
+	return m.Yields(now)
+}
+
 // A payer is a bucket as the order of waiters sees it.
 type payer Bucket
 

@@ -18,10 +18,11 @@ func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure boo
 	case !q.served || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.trusted():
 		return at, true
 	case !q.counted:
-		if q.empty() && q.reset < meter.Never {
-			at = max(at, q.end())
+		if !q.empty() || q.reset == meter.Never {
+			return at, true
 		}
-		return at, true
+		at = max(at, min(q.end(), meter.AddInstant(q.leftAt, longestHold)))
+		return at, at >= q.end() || q.inFlight == 0
 	case q.refills() > 0:
 		return q.refilled(at, need), true
 	case !q.bounds(need):

@@ -244,6 +244,8 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 	switch wait := end - now; {
 	case wait <= 0, end == meter.Never:
 		return now + max(q.backoff, firstRetry)
+	case wait > longestHold:
+		return meter.AddInstant(now, longestHold)
 	case q.others() > 0:
 		return meter.AddInstant(end, q.account.dice.Jitter(wait))
 	}
