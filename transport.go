@@ -291,16 +291,20 @@ func (t *Transport) admit(req *http.Request, a *admission) (*bucket.Pending, *Re
 	}
 	l := t.limiter
 	var gate *quota.Key
-	if !t.noHints && l.core.HasHints.Load() {
-		gate = &quota.Key{Host: ByHost(req), Family: l.family(req)}
+	host, hinted := "", !t.noHints && l.core.HasHints.Load()
+	if hinted || t.byHost {
+		host = ByHost(req)
+	}
+	if hinted {
+		gate = &quota.Key{Host: host, Family: l.family(req)}
 	}
 	if t.plain != nil && o == noOverrides {
 		a.AddAll(t.plain)
 	} else {
 		t.charge(o, req, &a.Paid, gate)
 	}
-	if t.byHost && !o.hasKey {
-		a.SetHost(keyBy(ByHost, req))
+	if t.byHost {
+		a.SetHost(orNoKey(host))
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	if err := limiter.Ended(ctx, req.Cancel); err != nil {
