@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -395,5 +396,53 @@ func TestOnlyWhatServersAskForMakesRoom(t *testing.T) {
 		require.Nil(t, try(t, tr, t.Context(), "http://other.test/"))
 		cancel()
 		synctest.Wait()
+	})
+}
+
+// A pause that a server asked for is a pause after a restart, too: ForgetServer ends it, Release does not, and one request asks whether
+// it has ended.
+func TestAPauseIsRestoredAsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := refusing("evil")
+		opts := []throttle.Option{throttle.WithAdaptive(), throttle.WithMaxWait(0)}
+		old, err := throttle.New(base, opts...)
+		require.NoError(t, err)
+		require.Nil(t, try(t, old, t.Context(), "http://evil.test/"))
+		old.Limiter().Hold("held.test", time.Minute)
+		text, err := json.Marshal(old.Limiter().Snapshot())
+		require.NoError(t, err)
+		end := time.Now().Add(try(t, old, t.Context(), "http://evil.test/").Wait)
+		time.Sleep(time.Second)
+		restored := func() *throttle.Transport {
+			var s throttle.Snapshot
+			require.NoError(t, json.Unmarshal(text, &s))
+			tr, err := throttle.New(base, opts...)
+			require.NoError(t, err)
+			require.NoError(t, tr.Limiter().Restore(s))
+			return tr
+		}
+		tr := restored()
+		r := try(t, tr, t.Context(), "http://evil.test/")
+		require.NotNil(t, r)
+		require.Equal(t, throttle.ReasonHeld, r.Reason)
+		require.GreaterOrEqual(t, r.Wait, time.Until(end))
+		require.LessOrEqual(t, r.Wait, time.Until(end)+time.Second)
+		tr.Limiter().Release("evil.test")
+		require.NotNil(t, try(t, tr, t.Context(), "http://evil.test/"))
+		require.NotNil(t, try(t, tr, t.Context(), "http://held.test/"))
+		require.Nil(t, try(t, tr, t.Context(), "http://good.test/"))
+		tr.Limiter().ForgetServer("evil.test")
+		require.Nil(t, try(t, tr, t.Context(), "http://evil.test/"))
+
+		tr, base.refusing = restored(), ""
+		time.Sleep(time.Until(end) + time.Second)
+		before := base.seen["evil.test"]
+		for range 5 {
+			go try(t, tr, t.Context(), "http://evil.test/")
+			synctest.Wait()
+		}
+		require.Equal(t, 1, base.seen["evil.test"]-before)
+		time.Sleep(time.Second)
+		require.Nil(t, try(t, tr, t.Context(), "http://evil.test/"))
 	})
 }

@@ -201,6 +201,14 @@ func (m *Meter) HeldUntil() instant            { return m.control.pausedUntil }
 func (m *Meter) Retuned() (Retune, bool)       { return m.control.retuned() }
 func (m *Meter) Snapshot(now instant) Learned  { return m.control.snapshot(now) }
 
+// Pause pauses for d, as a server has asked before. After it, requests are sent one at a time until one succeeds.
+func (m *Meter) Pause(now instant, d int64) {
+	if d > 0 {
+		m.control.pause(now, min(d, longestStay))
+		m.control.asking = true
+	}
+}
+
 // Resume ends a pause.
 func (m *Meter) Resume(now instant) { m.control.resume(now) }
 
