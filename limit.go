@@ -130,8 +130,9 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
 // AdaptiveInFlight is [InFlight] with an n that is found, for each key, from the outcomes and the latencies of requests. Requests
-// without a key are counted by host, as in [Adaptive]. It is
-// for servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
+// without a key are counted by host, as in [Adaptive].
+//
+// It is for servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
 // proxy with a limit of connections, a database behind HTTP. A server that counts requests in a period needs [Adaptive]. If a
 // Limiter has both, they divide the signs of overload: Adaptive reacts only to 429, Retry-After and hints, and AdaptiveInFlight
 // to everything else. The rate of a new key is then bounded only by AIMD.Max until the first 429.
