@@ -525,7 +525,7 @@ func TestStatisticsOfAnAdaptiveLimit(t *testing.T) {
 			all.Go(func() { o.send(t, t.Context()) })
 		}
 		synctest.Wait()
-		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 50, InFlight: 2, Waiting: 3, Wait: 1, Learned: learned}, o.bucket())
+		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Key: "api.example.com", Rate: 50, InFlight: 2, Waiting: 3, Wait: 1, Learned: learned}, o.bucket())
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
 		b, now := o.bucket(), time.Now()

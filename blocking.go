@@ -86,13 +86,13 @@ func (l *Limiter) mustBeMade() {
 }
 
 // An Ask describes the tokens that [Limiter.Wait], [Limiter.Try], [Limiter.Acquire] and [Limiter.Enqueue] take. The zero Ask is one
-// token of the key "" in every limit.
+// token of the key "" in every limit, adaptive ones included.
 //
 // A context may override it: [ContextWithKey] for Key, [ContextWithCost] for Cost and, by name of the limit, for Costs,
 // [ContextWithCaller], [ContextWithPriority] and [ContextWithMaxWait]. [ContextWithExempt] takes no token, and
 // [ContextWithReceipt] records the charge.
 type Ask struct {
-	Key      string            // the key under which it is counted; "" is a key like any other, and the one that a Transport without keys uses
+	Key      string            // the key under which it is counted; "" is a key like any other, and the one that a Transport without keys uses, except in adaptive limits, where it uses the host
 	Cost     int64             // cost in each limit except InFlight, where it is a slot; 0 stands for 1
 	Keys     map[string]string // keys by limit, instead of Key
 	Costs    map[string]int64  // costs by limit, instead of Cost; 0: the limit does not apply

@@ -194,8 +194,9 @@ type HoldCounts struct {
 	Adaptive uint64 `json:"adaptive"`
 }
 
-// Hold blocks all requests for key, in every limit, for duration d. Waiters that can no longer be granted in time are rejected.
-// Tokens still come in, up to the burst. Of several holds the longest counts. A d of 0 or less has no effect; a d above 146 years
+// Hold blocks all requests for key, in every limit, for duration d. The key "" is that of all requests of a Transport without keys, also
+// in adaptive limits, which count them by host; a host holds only its own requests there. Waiters that can no longer be granted in
+// time are rejected. Tokens still come in, up to the burst. Of several holds the longest counts. A d of 0 or less has no effect; a d above 146 years
 // is 146 years. If there is no room for the key's bucket, a limit remembers up to 1,024 holds without one. Beyond that it holds
 // all keys that have no bucket, and logs that. [Limiter.Release] ends the hold.
 func (l *Limiter) Hold(key string, d time.Duration) {
@@ -206,6 +207,7 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 	for _, li := range l.holdKey(key, min(int64(d), meter.MaxPer)) {
 		l.direct.observer.heldAll(li.Name, key, d)
 	}
+	l.replanUnkeyed(key)
 	l.direct.observer.held(HoldEvent{Key: key, For: d, Source: SourceCaller})
 }
 
@@ -250,6 +252,16 @@ func (l *Limiter) Release(key string) {
 	for _, li := range l.core.Release(key) {
 		l.core.RecountHolds(li)
 	}
+	l.replanUnkeyed(key)
+}
+
+// replanUnkeyed plans the waiters without a key again, after a hold of the key "" has changed, where they are counted by host.
+func (l *Limiter) replanUnkeyed(key string) {
+	for i := range l.own() {
+		if p := &l.policies[i]; key == "" && p.rule.Learns && p.key == nil {
+			l.core.ChangeAll(p.at, func(b *bucket.Bucket, _ meter.Instant) bool { return b.HasLines() })
+		}
+	}
 }
 
 // ReleaseAll ends what [Limiter.Hold] and [Limiter.HoldAll] set for any key. It may also end a Hold that is set at the same time.
@@ -259,6 +271,7 @@ func (l *Limiter) ReleaseAll() {
 	for _, li := range l.core.Limits {
 		l.core.RecountHolds(li)
 	}
+	l.replanUnkeyed("")
 }
 
 // ForgetServer removes the limits that a server reported: holds, the pace after a refusal, and quotas. key is a host, or a host

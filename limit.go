@@ -102,6 +102,13 @@ func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 // worth 50 ms; a request that costs more is sent when the bucket is full, and leaves debt. The options that apply are [Name],
 // [Key], [Cost] and [Classify].
 //
+// A request that has no key, by [Key], [WithKey] or [ContextWithKey], is counted by its host, as [ByHost] returns it: what one host
+// shows says nothing about another. Other kinds of limits count such requests together. Without HTTP there is no host: an [Ask]
+// without a key has the key "".
+//
+// A Retry-After pauses its key, and no other one. If it is longer than a day, requests are sent one at a time after a day, until one
+// is accepted or the server asks for another pause.
+//
 // No request is rejected because the present rate is low. Early rejection considers only holds, Retry-After, and waits that would
 // be too long even at AIMD.Max.
 //
@@ -122,8 +129,10 @@ func Adaptive(a AIMD, opts ...LimitOption) Limit {
 // [Grant.Done].
 func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight, n, 1, opts) }
 
-// AdaptiveInFlight is [InFlight] with an n that is found, for each key, from the outcomes and the latencies of requests. It is
-// for servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
+// AdaptiveInFlight is [InFlight] with an n that is found, for each key, from the outcomes and the latencies of requests. Requests
+// without a key are counted by host, as in [Adaptive].
+//
+// It is for servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
 // proxy with a limit of connections, a database behind HTTP. A server that counts requests in a period needs [Adaptive]. If a
 // Limiter has both, they divide the signs of overload: Adaptive reacts only to 429, Retry-After and hints, and AdaptiveInFlight
 // to everything else. The rate of a new key is then bounded only by AIMD.Max until the first 429.

@@ -76,7 +76,8 @@ func WithLimit(limits ...Limit) Option {
 	return option{"WithLimit", func(c *config) { c.limits = append(c.limits, limits...) }}
 }
 
-// WithAdaptive adds an [Adaptive] limit for each configuration, or one with the zero [AIMD] if there is none.
+// WithAdaptive adds an [Adaptive] limit for each configuration, or one with the zero [AIMD] if there is none. Without [WithKey], each
+// host has a rate of its own.
 func WithAdaptive(configs ...AIMD) Option {
 	return option{"WithAdaptive", func(c *config) {
 		if len(configs) == 0 {
@@ -89,7 +90,7 @@ func WithAdaptive(configs ...AIMD) Option {
 }
 
 // WithAdaptiveInFlight adds an [AdaptiveInFlight] limit for each configuration, or one with the zero [Concurrency] if there is
-// none.
+// none. Without [WithKey], each host has a number of its own.
 func WithAdaptiveInFlight(configs ...Concurrency) Option {
 	return option{"WithAdaptiveInFlight", func(c *config) {
 		if len(configs) == 0 {
@@ -106,7 +107,8 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // own, or [headers.Auto], which selects a preset by host. Repeated use adds hints. An unknown hint is an error.
 //
 // A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host. A
-// hold lasts up to a tenth longer, a second at most, at random. A 429 without a known wait holds for as long as eight requests take
+// hold lasts up to a tenth longer, a second at most, at random. After a day, the server is asked by one request whether a longer wait
+// has ended; the same applies to an empty quota. A 429 without a known wait holds for as long as eight requests take
 // at the rate that was accepted, from 1/8 s to 1 s, and twice as long after each further one in a row, up to 64 s. If an [Adaptive]
 // limit was charged, that limit decides instead, except for a 503. After a refusal that no empty quota explains, requests are sent
 // one by one: at the rate that was accepted before, which later doubles every two seconds, or evenly at the rate of the client's
@@ -149,7 +151,8 @@ func WithLimiter(l *Limiter) Option {
 	}}
 }
 
-// WithKey sets the key of requests in limits without a [Key] of their own. By default all requests have the same key.
+// WithKey sets the key of requests in limits without a [Key] of their own. By default all requests have the same key, except in
+// [Adaptive] and [AdaptiveInFlight] limits, which count them by host. For one learned rate over all hosts, return a constant.
 func WithKey(f KeyFunc) Option {
 	return option{"WithKey", func(c *config) {
 		c.key = f
@@ -213,7 +216,9 @@ func WithMaxQueue(n int) Option {
 //
 // A bucket that is full again is forgotten after about a second. If too many buckets are not full, the one that will be full
 // first is forgotten, unless it has debt, a hold, waiters or a request in flight, or remembers a refusal or a silence that still
-// counts. If no bucket can be forgotten, a request with a new key is rejected with [ReasonKeys].
+// counts. If there is no such bucket, one is forgotten that is kept only because a server asked for a pause, refused or was silent:
+// the one that would be kept the longest. So servers cannot keep other hosts out, however many of their names ask for a pause. If no
+// bucket can be forgotten, a request with a new key is rejected with [ReasonKeys].
 //
 // What servers reported is counted separately: at most n hosts, each with one set of keys and one family of paths, and at most 64
 // MB. If there is no room, the least important of it is forgotten; a refusal always finds room.

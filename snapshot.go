@@ -100,7 +100,7 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 	case *aimd.Meter:
 		x := m.Snapshot(now)
 		s.Learned = &saved.Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}
-		s.Held = time.Duration(max(0, b.HeldAlone()-now))
+		s.Learned.Paused = time.Duration(max(0, m.HeldUntil()-now))
 	case *concurrency.Meter:
 		x := m.Snapshot()
 		s.Learned = &saved.Learned{InFlight: x.N, Ceiling: x.Ceiling, Latency: x.Latency}
@@ -193,6 +193,8 @@ func (l *Limiter) restoreBucket(s *saved.Bucket, since int64) error {
 		return errors.New("the limit is Shared: its store keeps what was spent")
 	case s.Held < 0:
 		return fmt.Errorf("a hold of %v is impossible", s.Held)
+	case s.Learned != nil && s.Learned.Paused < 0:
+		return fmt.Errorf("a pause of %v is impossible", s.Learned.Paused)
 	case s.After < 0:
 		return errBefore(s.After)
 	}
@@ -223,6 +225,7 @@ func restoreMeter(m meter.Meter, s *saved.Bucket, since int64, now meter.Instant
 		if !m.Learn(now, aimd.Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}) {
 			return errNoFit
 		}
+		m.Pause(now, int64(x.Paused)-since)
 	case *concurrency.Meter:
 		x := s.Learned
 		if !m.Learn(now, concurrency.Learned{N: x.InFlight, Ceiling: x.Ceiling, Latency: x.Latency}) {

@@ -205,6 +205,7 @@ func TestRestoreNamesWhatCannotBeRight(t *testing.T) {
 		"learned nonsense":           {adaptive, saved.Bucket{Learned: &saved.Learned{Rate: math.NaN()}}, "kind"},
 		"another kind":               {bucket, saved.Bucket{Kind: "fixed-window"}, "fixed-window"},
 		"read too early":             {bucket, saved.Bucket{After: -1, Tokens: 5}, "read -1ns after"},
+		"a negative pause":           {adaptive, saved.Bucket{Learned: &saved.Learned{Rate: 9, Paused: -1}}, "pause of -1ns"},
 		"a negative hold":            {bucket, saved.Bucket{Held: -1, Tokens: 5}, "hold of -1ns"},
 	} {
 		t.Run(name, func(t *testing.T) {

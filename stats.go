@@ -29,12 +29,12 @@ import (
 type LimitStats struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`  // bucket, pace, sliding-window, fixed-window, calendar-window, in-flight, adaptive, server, or none without limits
-	Keyed bool   `json:"keyed"` // requests have keys in this limit, or some had one
+	Keyed bool   `json:"keyed"` // requests have keys in this limit, or some had one; in an adaptive limit, there were two keys at a time
 
 	// Gauges
-	Rate      float64   `json:"rate"`                // tokens per second: as set, or as learned by an Adaptive limit without keys; 0: none
+	Rate      float64   `json:"rate"`                // tokens per second: as set, or as learned by an Adaptive limit that is not Keyed; 0: none
 	Capacity  float64   `json:"capacity"`            // tokens when full, as set: the burst, the n of a window, slots; 0: no bound
-	Tokens    float64   `json:"tokens"`              // balance now of a limit without keys; negative: debt; +Inf, in JSON null: no bound
+	Tokens    float64   `json:"tokens"`              // balance now of a limit that is not Keyed; negative: debt; +Inf, in JSON null: no bound
 	Keys      int       `json:"keys"`                // buckets kept now, except the one of the key ""
 	Waiting   int       `json:"waiting"`             // requests in the queue that this limit applies to
 	Callers   int       `json:"callers,omitempty"`   // callers of these, where the limit has FairBy; one that waits for several keys counts for each
@@ -88,6 +88,7 @@ func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitSta
 	if b := li.Single; b != nil {
 		s.Capacity = b.Capacity()
 		if !li.Keyed {
+			b = li.Only()
 			s.Rate, s.Tokens = b.PerSecond(now), b.Meter.Tokens(now)
 		} else if _, learns := b.Meter.(meter.Rater); !learns {
 			s.Rate = li.Shared(li.Rate).PerSecond()
@@ -102,7 +103,7 @@ func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitSta
 // BucketStats is the state of one bucket: of one limit for one key. It prints as one line.
 type BucketStats struct {
 	Limit     string        `json:"limit"`
-	Key       string        `json:"key"`                 // "" if the limit has one bucket
+	Key       string        `json:"key"`                 // "" if requests have no key; the host, in an adaptive limit of a Transport without keys
 	Rate      float64       `json:"rate"`                // tokens per second; 0 for what a server reported, and for InFlight
 	Capacity  float64       `json:"capacity"`            // tokens when full: the burst, the n of a window, slots; 0: no bound
 	Per       string        `json:"per,omitzero"`        // the length of a window, for people, such as "24h" or "month"; "" for other limits

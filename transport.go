@@ -30,6 +30,7 @@ type Transport struct {
 	hints   *headers.Reader
 	noHints bool
 	plain   []bucket.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	byHost  bool            // some limit counts requests without a key by host
 
 	connections connections
 	asker       *asker   // by pointer, because it is written while other goroutines read these fields
@@ -68,6 +69,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return !p.priced }) {
 		t.cost = nil
 	}
+	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Learns })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.asker.observer = t.limiter.direct.observer
@@ -86,7 +88,7 @@ func (t *Transport) plainCharges() []bucket.Charge {
 		if p.key != nil || p.cost != nil || t.key != nil || t.cost != nil {
 			return nil
 		}
-		plain.Add(p.at, "", 1)
+		p.chargeTo(&plain, "", 1)
 	}
 	return plain.Charges
 }
@@ -289,13 +291,20 @@ func (t *Transport) admit(req *http.Request, a *admission) (*bucket.Pending, *Re
 	}
 	l := t.limiter
 	var gate *quota.Key
-	if !t.noHints && l.core.HasHints.Load() {
-		gate = &quota.Key{Host: ByHost(req), Family: l.family(req)}
+	host, hinted := "", !t.noHints && l.core.HasHints.Load()
+	if hinted || t.byHost {
+		host = ByHost(req)
+	}
+	if hinted {
+		gate = &quota.Key{Host: host, Family: l.family(req)}
 	}
 	if t.plain != nil && o == noOverrides {
 		a.AddAll(t.plain)
 	} else {
 		t.charge(o, req, &a.Paid, gate)
+	}
+	if t.byHost {
+		a.SetHost(orNoKey(host))
 	}
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	if err := limiter.Ended(ctx, req.Cancel); err != nil {
@@ -334,7 +343,7 @@ func (t *Transport) charge(o *overrides, req *http.Request, p *bucket.Paid, gate
 		}
 		key := by.keyOf(req, key)
 		if cost != 0 {
-			p.Add(by.at, key, cost)
+			by.chargeTo(p, key, cost)
 		}
 		if gate != nil {
 			gate.Join(i, key)
@@ -389,7 +398,17 @@ func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 	return shared
 }
 
-// keyOf returns the key of a request in limits without a key of their own.
+// chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host, because no host shows anything of
+// another one; others count them together.
+func (p *policy) chargeTo(paid *bucket.Paid, key string, cost int64) {
+	if key == "" && p.rule.Learns {
+		paid.AddByHost(p.at, cost)
+	} else {
+		paid.Add(p.at, key, cost)
+	}
+}
+
+// keyOf returns the key of a request in limits without a key of their own; "": it has none.
 func (t *Transport) keyOf(o *overrides, req *http.Request) string {
 	switch {
 	case o.hasKey:

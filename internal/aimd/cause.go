@@ -52,6 +52,7 @@ func (c *controller) mode(now instant) string {
 
 // resume ends a pause, as if it had been that long.
 func (c *controller) resume(now instant) {
+	c.asking = false
 	if c.pausedUntil > now {
 		c.pausedUntil, c.workedFrom, c.used.At = now, now, now
 	}

@@ -44,6 +44,7 @@ type controller struct {
 	used           meter.MeanRate
 
 	pausedUntil instant // nothing goes before
+	asking      bool    // and one request at a time afterwards, until one succeeds
 	workedFrom  instant // the end of the last pause or silence
 	worked      float64 // tokens accepted since
 	whole       bool    // there was such a pause: worked is all that the server gave since
@@ -116,7 +117,10 @@ func (c *controller) gate(now instant) instant {
 // inFlightBound returns twice what the rate needs at the latency of an idle server, as BBR's cwnd_gain does. A rate alone
 // hardly shortens a queue, and this bounds what a server that hangs swallows.
 func (c *controller) inFlightBound() int {
-	if c.off.inFlight {
+	switch {
+	case c.asking:
+		return 1
+	case c.off.inFlight:
 		return math.MaxInt
 	}
 	return int(min(max(8, 2*c.requests(c.current)*c.latency.idleMean()), 1<<30))
@@ -182,6 +186,7 @@ func (c *controller) succeeded(now instant, t ticket) {
 		c.row = 0
 	}
 	c.silence.okSince++
+	c.asking = c.asking && t.at < c.pausedUntil
 	if t.at >= c.workedFrom {
 		c.worked += t.cost
 	}
@@ -193,7 +198,7 @@ func (c *controller) succeeded(now instant, t ticket) {
 
 // failed counts a failure. One cut is enough for all requests that were in flight: what their responses say is old news.
 func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) {
-	news := t.seq > c.cutSeq || c.off.round
+	news, retryAfter := t.seq > c.cutSeq || c.off.round, min(retryAfter, longestStay)
 	if o != Throttled || c.off.pause {
 		retryAfter = 0
 	}

@@ -129,7 +129,55 @@ func TestControllerPausesForRetryAfter(t *testing.T) {
 	assert.Equal(t, rate, b.rate(at), "a pause is no time to grow in")
 
 	b.result(b.now, b.send(b.now, 1), Throttled, 0, math.MaxInt64)
-	assert.Greater(t, b.gate(b.now), b.now+50*365*24*3600*second, "absurd values wait longer, not shorter")
+	assert.GreaterOrEqual(t, b.gate(b.now), b.now+longestStay, "absurd values wait longer, not shorter")
+	assert.LessOrEqual(t, b.gate(b.now), b.now+longestStay+second, "but they are asked about after a day")
+}
+
+// After a day, a server that asked for a longer pause gets one request at a time until it accepts one, sent after the pause.
+func TestALongPauseIsAskedAboutOnceADay(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		m := New(0, Config{Initial: 100}, 1)
+		if only {
+			m.OnlyRefusals(0)
+		}
+		year, early := 365*24*time.Hour, m.Take(0, 0, 1, false)
+		m.Answered(0, m.Take(0, 0, 1, false), 0, 1, Throttled, year)
+		m.Answered(second, early, 0, 1, OK, 0)
+		for range 3 {
+			at := m.HeldUntil()
+			rate := m.PerSecond(at)
+			require.Equal(t, at, m.Ready(2*second, 0, 1))
+			require.False(t, m.Payable(at-1, 1))
+			require.True(t, m.Payable(at, 1))
+			n := m.Take(at, at, 1, false)
+			require.Equal(t, never, m.Ready(at+3600*second, 0, 1), "until there is a response")
+			m.Answered(at+second, n, at, 1, Throttled, year)
+			require.GreaterOrEqual(t, m.HeldUntil(), at+second+longestStay)
+			require.LessOrEqual(t, m.PerSecond(at+second), rate)
+		}
+		at := m.HeldUntil()
+		m.Answered(at, m.Take(at, at, 1, false), at, 1, OK, 0)
+		require.False(t, m.control.asking)
+
+		m.Answered(at, m.Take(at, at, 1, false), at, 1, Throttled, year)
+		m.Resume(at + second)
+		require.False(t, m.control.asking, "ForgetServer forgets that, too")
+	}
+}
+
+// A meter yields what a server asked for, and nothing else.
+func TestAMeterYieldsAPauseAndNothingElse(t *testing.T) {
+	m := New(0, Config{Initial: 100, Max: 100}, 1)
+	n := m.Take(0, 0, 1, false)
+	_, ok := m.Yields(0)
+	require.False(t, ok, "a request is in flight")
+	m.Answered(0, n, 0, 1, Throttled, time.Hour)
+	until, ok := m.Yields(second)
+	require.True(t, ok)
+	require.GreaterOrEqual(t, until, 3600*second)
+	m.Settle(n, second, 1, 1_000_000)
+	_, ok = m.Yields(2 * second)
+	require.False(t, ok, "it has debt")
 }
 
 func TestControllerSendsOneProbeAtATimeIntoAnOutage(t *testing.T) {

@@ -183,6 +183,14 @@ func (m *Meter) Matters(now instant) (must, full instant) {
 	return must, max(must, full)
 }
 
+// Yields returns until when a server has asked to stay away, or seems not to accept requests, and reports whether nothing else must be
+// kept. A server decides for how many keys it asks that, and must not keep others out by it.
+func (m *Meter) Yields(now instant) (until instant, ok bool) {
+	until, _ = m.Matters(now)
+	debt, _ := m.bucket.Matters(now)
+	return until, m.control.inFlight == 0 && debt <= now
+}
+
 func (m *Meter) Most() int64                   { return meter.MaxCount }
 func (m *Meter) Tokens(now instant) float64    { return m.bucket.Tokens(now) }
 func (m *Meter) Retune(instant, meter.Rate)    {} // only the controller sets the rate
@@ -192,6 +200,14 @@ func (m *Meter) InFlight() int64               { return int64(m.control.inFlight
 func (m *Meter) HeldUntil() instant            { return m.control.pausedUntil }
 func (m *Meter) Retuned() (Retune, bool)       { return m.control.retuned() }
 func (m *Meter) Snapshot(now instant) Learned  { return m.control.snapshot(now) }
+
+// Pause pauses for d, as a server has asked before. After it, requests are sent one at a time until one succeeds.
+func (m *Meter) Pause(now instant, d int64) {
+	if d > 0 {
+		m.control.pause(now, min(d, longestStay))
+		m.control.asking = true
+	}
+}
 
 // Resume ends a pause.
 func (m *Meter) Resume(now instant) { m.control.resume(now) }

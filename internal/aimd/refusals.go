@@ -7,13 +7,14 @@ import (
 )
 
 const (
-	tollAtMost  = 5.0          // seconds
-	dearFor     = 600 * second // a touch of the limit stays dear for that long after the hold
-	dearPause   = 3 * second   // the shortest pause that can be dear
-	longPause   = second       // the shortest pause that may hide what was sustained before
-	longestHold = 3600.0       // seconds for which a rate is held, at most; or one cycle, if that is longer
-	holdPauses  = 18           // pauses for which the rate is held after one
-	mostHeld    = 120 * second // and at most; or two pauses, if that is longer
+	tollAtMost  = 5.0             // seconds
+	dearFor     = 600 * second    // a touch of the limit stays dear for that long after the hold
+	dearPause   = 3 * second      // the shortest pause that can be dear
+	longPause   = second          // the shortest pause that may hide what was sustained before
+	longestHold = 3600.0          // seconds for which a rate is held, at most; or one cycle, if that is longer
+	holdPauses  = 18              // pauses for which the rate is held after one
+	longestStay = 86_400 * second // a server that asks for a longer pause is asked again after that time
+	mostHeld    = 120 * second    // and at most; or two pauses, if that is longer
 )
 
 // throttled cuts the rate after a refusal. Retry-After says how far too high the rate was.
@@ -96,7 +97,9 @@ func (c *controller) tollOf(s float64) {
 }
 
 // pause lets no request go for d, and a little longer, so that many clients do not return together.
+// After the longest one, requests go one at a time until one succeeds.
 func (c *controller) pause(now instant, d int64) {
+	c.asking = c.asking || d == longestStay
 	until := meter.AddInstant(now, min(d, never/4)+c.dice.Jitter(d))
 	if until > c.pausedUntil {
 		c.pausedUntil, c.workedFrom, c.worked, c.whole = until, until, 0, true

@@ -60,6 +60,11 @@ type HeldEvent struct {
 	Forgot string // for lack of room; see [quota.Change]
 }
 
+// A Yielder is a meter that may have to be kept only because of what a server asked for.
+type Yielder interface {
+	Yields(now meter.Instant) (until meter.Instant, ok bool)
+}
+
 // A resumer is a meter that pauses because of what servers reported.
 type Resumer interface{ Resume(now meter.Instant) }
 

@@ -28,6 +28,8 @@ type extra struct {
 	Point  order.Point            // where requests wait
 	alarm  alarm                  // of a lease
 	marked bool                   // in leases.marked
+
+	unkeyed bool // requests without a key are counted here, by host: a hold of the key "" holds them, too
 }
 
 // wallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
@@ -52,7 +54,7 @@ func (b *Bucket) HasLines() bool { return b.extra != nil && b.Point.Waiting() > 
 // isOpen reports whether no hold and no waiting request stops one that comes now.
 func (b *Bucket) isOpen(now meter.Instant) bool {
 	e := b.extra
-	return b.Limit.held <= now && (e == nil || e.Point.Waiting() == 0 && e.held <= now)
+	return b.Limit.held <= now && (e == nil || e.Point.Waiting() == 0 && e.held <= now && (!e.unkeyed || b.Limit.Single.held <= now))
 }
 
 // Leased returns the lease of the bucket; nil: its budget is not in a store.
@@ -75,7 +77,15 @@ func (b *Bucket) Rate() meter.Rate {
 }
 
 // Opens returns the end of all holds by callers in this process.
-func (b *Bucket) Opens() meter.Instant { return max(b.Limit.held, b.HeldByCaller()) }
+func (b *Bucket) Opens() meter.Instant { return max(b.heldWithOthers(), b.HeldByCaller()) }
+
+// heldWithOthers returns the end of the holds that hold other keys, too: all of them, or those of requests without a key.
+func (b *Bucket) heldWithOthers() meter.Instant {
+	if b.extra != nil && b.unkeyed {
+		return max(b.Limit.held, b.Limit.Single.held)
+	}
+	return b.Limit.held
+}
 
 // Ready returns when cost can be paid here once ahead has been, not before from.
 func (b *Bucket) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
@@ -84,10 +94,10 @@ func (b *Bucket) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 
 // HeldUntil returns the end of the hold of a caller, a server or a controller.
 func (b *Bucket) HeldUntil() meter.Instant {
-	return max(b.Limit.held, b.HeldAlone())
+	return max(b.heldWithOthers(), b.HeldAlone())
 }
 
-// HeldAlone returns the end of the hold of this bucket alone, without HoldAll.
+// HeldAlone returns the end of the hold of this bucket alone.
 func (b *Bucket) HeldAlone() meter.Instant {
 	until := b.HeldByCaller()
 	if b.Limit.isHolder {
@@ -202,6 +212,16 @@ func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 	must, full = b.Meter.Matters(now)
 	must = max(must, b.HeldByCaller())
 	return must, max(must, full)
+}
+
+// Yields returns until when the bucket must be kept, and reports whether it may be forgotten all the same to make room for
+// another: if only what the server asked for keeps it.
+func (b *Bucket) Yields(now meter.Instant) (until meter.Instant, ok bool) {
+	m, ok := b.Meter.(Yielder)
+	if !ok || b.HasLines() || b.HeldByCaller() > now {
+		return 0, false
+	}
+	return m.Yields(now)
 }
 
 // A payer is a bucket as the order of waiters sees it.

@@ -17,6 +17,7 @@ type Charge struct {
 	Kept    bool         // a slot that Grant.Done gives back
 	ByBody  bool         // the cost may be in the body of the response
 	Settled bool         // guarded by the lock, as cost is from then on
+	ByHost  bool         // the request has no key, and its host is in the place of one
 	Ghost   *Place       // see ghost.go; nil: paid is known
 }
 
@@ -95,6 +96,21 @@ func (p *Paid) Add(li *Limit, key string, cost int64) {
 	}
 }
 
+// AddByHost adds a charge of a request without a key to a limit that counts such requests by host. SetHost sets the host.
+func (p *Paid) AddByHost(li *Limit, cost int64) {
+	p.Add(li, "", cost)
+	p.Charges[len(p.Charges)-1].ByHost = true
+}
+
+// SetHost sets the host of the request, which is not "".
+func (p *Paid) SetHost(host string) {
+	for i := range p.Charges {
+		if c := &p.Charges[i]; c.ByHost {
+			c.Key = host
+		}
+	}
+}
+
 // AddAll adds charges that were made before, where there are none yet. There must be room for them.
 func (p *Paid) AddAll(charges []Charge) {
 	p.Charges = p.Charges[:len(charges)]
@@ -105,7 +121,10 @@ func (p *Paid) AddAll(charges []Charge) {
 
 // Find finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) Find() bool {
-	if c.Key != "" && !c.Limit.Gates { // else it is found already
+	switch {
+	case c.ByHost:
+		c.Bucket = c.Limit.byHost(c.Key)
+	case c.Key != "" && !c.Limit.Gates: // else it is found already
 		c.Bucket = c.Limit.buckets[c.Key]
 	}
 	return c.Bucket != nil

@@ -13,11 +13,12 @@ import (
 type Limit struct {
 	Single   *Bucket // of the key "", which most programs use alone; it is never forgotten
 	buckets  map[string]*Bucket
-	Gates    bool // its buckets are those of gates
-	Keyed    bool // requests have keys, or some have had one
-	Index    int  // in core.limits; that of gates comes after all
-	Plans    bool // its meters are Planners
-	isHolder bool // its meters are Holders
+	recent   *Bucket // what byHost returned last, since most programs call one host many times in a row; nil: it was forgotten
+	Gates    bool    // its buckets are those of gates
+	Keyed    bool    // requests have keys, or some have had one; in a limit that learns, there were two at a time
+	Index    int     // in core.limits; that of gates comes after all
+	Plans    bool    // its meters are Planners
+	isHolder bool    // its meters are Holders
 	Rule
 	Supply   *Supply       // of a limit that is Shared; nil: it is not
 	Calendar lease.Windows // of a Calendar that is Shared
@@ -88,13 +89,17 @@ func (li *Limit) NewBucket(key string, own meter.Rate, makes func(r meter.Rate, 
 
 // Keep keeps a bucket under its key.
 func (li *Limit) Keep(b *Bucket) {
-	li.buckets[b.Key], li.Keyed = b, true
+	li.buckets[b.Key] = b
+	li.Keyed = li.Keyed || !li.Learns || len(li.buckets) > 1 // one key of a limit that learns may be the only host
 	li.peak = max(li.peak, len(li.buckets))
 }
 
 // Forget forgets a bucket that was kept.
 func (li *Limit) Forget(b *Bucket) {
 	delete(li.buckets, b.Key)
+	if li.recent == b {
+		li.recent = nil
+	}
 	li.buckets = keep.Shrunk(li.buckets, &li.peak)
 }
 
@@ -110,6 +115,27 @@ func (li *Limit) Bucket(key string) *Bucket {
 		return li.Single
 	}
 	return li.buckets[key]
+}
+
+// byHost returns the bucket of a host for requests without a key; nil: none is kept.
+func (li *Limit) byHost(host string) *Bucket {
+	if b := li.recent; b != nil && b.Key == host {
+		return b
+	}
+	b := li.buckets[host]
+	if b != nil {
+		b.Needs().unkeyed = true
+		li.recent = b
+	}
+	return b
+}
+
+// Only returns the bucket of a limit that is not Keyed; nil: the limit is that of gates.
+func (li *Limit) Only() *Bucket {
+	for _, b := range li.buckets {
+		return b
+	}
+	return li.Single
 }
 
 // maxHolds is how many holds of keys without a bucket a limit remembers.

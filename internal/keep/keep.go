@@ -45,8 +45,12 @@ type Item interface {
 // looked at again as soon as Free says so. The zero Keeper with Matters is ready for use.
 type Keeper[T Item] struct {
 	// Matters returns until when a thing must be kept, and from when it is as good as new.
-	Matters    func(x T, now Instant) (must, full Instant)
+	Matters func(x T, now Instant) (must, full Instant)
+	// Yields returns until when a thing must be kept that may be forgotten all the same if there is no other way to make room. If
+	// Yields is nil, there is no such thing.
+	Yields     func(x T, now Instant) (until Instant, ok bool)
 	idle, busy heap.Heap[T, instant]
+	turn       int // where yield looks next
 }
 
 // Len returns how many things are kept.
@@ -159,9 +163,33 @@ func (k *Keeper[T]) Settle(now Instant, most int) (done bool) {
 	return false
 }
 
-// Evict removes the thing that is as good as new first, except those that must be kept or that spare reports. It looks at most so
-// many, and reports whether there was one.
+// Evict removes the thing that is as good as new first, except those that must be kept or that spare reports. If there is none,
+// it removes one that Yields. It looks at most so many each time, and reports whether there was one.
 func (k *Keeper[T]) Evict(now Instant, most int, spare func(T) bool) (x T, ok bool) {
+	if x, ok = k.evict(now, most, spare); !ok && k.Yields != nil {
+		x, ok = k.yield(now, most, spare)
+	}
+	return x, ok
+}
+
+// yield removes, of the things that may be forgotten all the same, the one that must be kept the longest. If there are more than it
+// looks at, it continues with the others next time.
+func (k *Keeper[T]) yield(now Instant, most int, spare func(T) bool) (x T, ok bool) {
+	var last Instant
+	for range min(most, len(k.busy)) {
+		k.turn = (k.turn + 1) % len(k.busy)
+		y := k.busy[k.turn]
+		if until, yields := k.Yields(y, now); yields && (!ok || until > last) && !spare(y) {
+			x, last, ok = y, until, true
+		}
+	}
+	if ok {
+		k.Remove(x)
+	}
+	return x, ok
+}
+
+func (k *Keeper[T]) evict(now Instant, most int, spare func(T) bool) (x T, ok bool) {
 	var apart []T
 	defer func() {
 		for _, x := range apart {

@@ -36,6 +36,41 @@ func (k *Keeper[T]) check(t *testing.T) {
 
 func none(*thing) bool { return false }
 
+// If all must be kept, the one that yields and must be kept the longest is removed, however few are looked at each time.
+func TestEvictRemovesWhatYieldsIfThereIsNoOther(t *testing.T) {
+	k := newKeeper()
+	k.Yields = func(x *thing, now Instant) (Instant, bool) { return x.must, x.id%2 == 0 && x.must > now }
+	var all []*thing
+	for id := range 10 {
+		x := &thing{id: id, must: Instant(1000 + id)}
+		all = append(all, x)
+		k.Add(x, 0)
+	}
+	idle := &thing{id: 11, full: 5000}
+	k.Add(idle, 0)
+	evict := func(most int, spare func(*thing) bool) int {
+		x, ok := k.Evict(1, most, spare)
+		k.check(t)
+		if !ok {
+			return -1
+		}
+		require.False(t, x.IsKept())
+		return x.id
+	}
+	require.Equal(t, 11, evict(100, none), "one that need not be kept comes first")
+	require.Equal(t, 8, evict(100, none))
+	require.Equal(t, 4, evict(100, func(x *thing) bool { return x.id == 6 }))
+	found := 0
+	for range 10 * len(all) {
+		if evict(1, none) >= 0 {
+			found++
+		}
+	}
+	require.Equal(t, 3, found, "0, 2 and 6")
+	require.Equal(t, -1, evict(100, none))
+	require.Equal(t, 5, k.Len())
+}
+
 func TestSweepForgetsWhatIsAsGoodAsNewAndNothingElse(t *testing.T) {
 	k := newKeeper()
 	var all []*thing

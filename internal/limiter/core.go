@@ -67,6 +67,7 @@ func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
 	l.Gate.NoteMeter(&quota.Gate{})
 	l.probes = make(map[*bucket.Supply]*probe)
 	l.atOnce, l.visitAtOnce, l.pause = checkAtOnce, visitMost, runtime.Gosched
+	l.keys.Yields = (*bucket.Bucket).Yields
 	l.armed, l.keys.Matters, l.servers = meter.Never, (*bucket.Bucket).Matters, quota.NewRegistry(maxKeys, rand.Uint64())
 	l.wall.Unix, l.wallAt, l.sweepAt, l.leaseTimerAt = l.Start.UnixNano(), meter.Never, meter.Never, meter.Never
 }

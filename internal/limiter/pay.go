@@ -92,8 +92,8 @@ func (l *Core) haveLocked(c *bucket.Charge, charges []bucket.Charge, r meter.Rat
 	if l.keys.Len() >= l.maxKeys && !l.evictLocked(now, charges) {
 		return false
 	}
-	c.Bucket = l.makeLocked(c.Limit, c.Key, r, now)
-	return true
+	l.makeLocked(c.Limit, c.Key, r, now)
+	return c.Find()
 }
 
 // reclampLocked reduces the costs of the waiters of a bucket that has become smaller.

@@ -54,7 +54,7 @@ func (l *Core) showsLocked(b *bucket.Bucket, now meter.Instant) bool {
 		return g.IsKept() && !g.Open(now)
 	case b.Key != "":
 		return b.IsKept()
-	case b.Limit.Keyed || b.Limit.Open:
+	case b.Limit.Keyed || b.Limit.Open || b.Limit.Keys() > 0:
 		_, full := b.Matters(now)
 		return max(full, b.Limit.AllHeldUntil()) > now
 	}

@@ -84,8 +84,67 @@ func TestAccountHoldIsNeverShortened(t *testing.T) {
 	a.server.Hold(second, 100*second)
 	requireReady(t, g, second, a.server.held)
 	a.Hold(second, math.MaxInt64)
-	require.Equal(t, meter.Never, g.Ready(2*second, 0, 1))
-	require.Equal(t, meter.Never, g.Plan(2*second, 0, 1), "this is no want of an answer")
+	require.GreaterOrEqual(t, a.held, second+longestHold)
+	require.LessOrEqual(t, a.held, second+longestHold+second, "it is asked about after a day")
+	requireReady(t, g, 2*second, a.held)
+}
+
+// After a hold of a day, a server that asked for a longer one gets one request a second until it accepts one.
+func TestAServerIsAskedOnceADayWhetherALongHoldHasEnded(t *testing.T) {
+	for d, asks := range map[int64]bool{longestHold: false, longestHold + 1: true, 365 * longestHold: true} {
+		a, _, _ := newFamilies()
+		a.Hold(0, d)
+		require.Equal(t, asks, a.asking)
+	}
+	a, g, _ := newFamilies()
+	asks(t, g, 0)
+	a.Refused(second, second, 365*longestHold, false, false)
+	for range 3 {
+		at := a.held
+		requireReady(t, g, 2*second, at)
+		n := sends(t, g, at, 1)
+		requireReady(t, g, at, at+second)
+		answer(g, n, at, at+milli, false)
+		a.Refused(at+milli, at, 365*longestHold, false, false)
+		require.GreaterOrEqual(t, a.held, at+milli+longestHold)
+	}
+	at := a.held
+	asks(t, g, at)
+	require.False(t, a.asking)
+	require.False(t, a.held > at)
+}
+
+// A quota that is empty for more than a day is asked about once a day, whatever its unit, and its end is still shown.
+func TestAnEmptyQuotaIsAskedAboutOnceADay(t *testing.T) {
+	for name, counted := range map[string]bool{"requests": true, "tokens": false} {
+		t.Run(name, func(t *testing.T) {
+			a, g, _ := newFamilies()
+			end := 30 * longestHold
+			nothing := core(100, 0, end)
+			nothing.Counted = counted
+			asks(t, g, 0, nothing)
+			for at := longestHold; at < 3*longestHold; at += longestHold {
+				requireReady(t, g, at-second, at)
+				n := sends(t, g, at, 1)
+				require.False(t, g.Payable(at, 1), "one at a time")
+				answer(g, n, at, at, true, nothing)
+				require.Equal(t, end, a.quotas[0].reset)
+			}
+			asks(t, g, 3*longestHold, core(100, 100, end))
+			require.Less(t, g.Ready(3*longestHold, 0, 1), 3*longestHold+second)
+		})
+	}
+}
+
+// A refusal that names its quota stops the requests of that quota for a day at most.
+func TestAHoldOfAQuotaIsAskedAboutOnceADay(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(100, 50, 3*second))
+	g.apply(&Report{
+		Reading: Reading{Hints: &Hints{Limited: true, Wait: year}, claims: []Claim{empty(100, 3*second)}, named: true, Explained: true},
+		Sent:    second, Number: sends(t, g, second, 1),
+	}, second)
+	require.Equal(t, second+longestHold, only(t, a).held)
 }
 
 func TestAccountHoldStopsNoOtherAccount(t *testing.T) {

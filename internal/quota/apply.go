@@ -97,7 +97,7 @@ func (g *Gate) refuse(h *Hints, rep *Report, d int64, explained bool, now meter.
 		a.HoldHost(now, d)
 	case rep.Own.Adaptive && !explained: // decides about it
 	case explained && rep.named && d > 0 && !h.Global:
-		g.holdQuotas(rep.claims, now+d)
+		g.holdQuotas(rep.claims, now+min(d, longestHold))
 		if first := h.After; first != nil {
 			a.TakeBack(first.from, first.to)
 			return true

@@ -23,7 +23,8 @@ func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure boo
 	case !q.counted && !q.empty():
 		return at, true
 	case !q.counted && q.reset < meter.Never:
-		return max(at, q.end()), true
+		at = max(at, min(q.end(), meter.AddInstant(q.leftAt, longestHold)))
+		return at, at >= q.end() || q.inFlight == 0
 	case q.counted && q.refills() > 0:
 		return q.refilled(at, need), true
 	case q.counted && !q.bounds(need):

@@ -107,7 +107,7 @@ func (q *quota) corrected(reset meter.Instant) meter.Instant {
 // hold blocks all requests for as long as a refusal says, whatever other responses report: they may be of another quota that the server
 // does not tell apart. Rounding may hide when a short window ends. There the end counts that is known, if it is no more than that earlier.
 func (q *quota) hold(now meter.Instant, wait int64, reset meter.Instant) {
-	until := min(reset, meter.AddInstant(now, wait))
+	until := min(reset, meter.AddInstant(now, min(wait, longestHold)))
 	if wait <= shortest {
 		until = min(until, max(q.end(), reset-rounding))
 	}
@@ -262,6 +262,8 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 	switch wait := end - now; {
 	case wait <= 0, end == meter.Never:
 		return now + max(q.backoff, firstRetry)
+	case wait > longestHold:
+		return meter.AddInstant(now, longestHold)
 	case q.others() > 0:
 		return meter.AddInstant(end, q.account.dice.Jitter(wait))
 	}

@@ -6,6 +6,7 @@ const (
 	longestBack = 6               // doublings of a backoff of 1 s
 	mostRow     = longestBack + 4 // refusals in a row that are counted
 	othersMost  = 60 * second     // the longest hold of accounts because of a response to another one
+	longestHold = 86_400 * second // a server that asks for a longer one is asked again after that time
 )
 
 // A barrier is a hold: no request leaves before held.
@@ -15,17 +16,24 @@ type barrier struct {
 	dice meter.Dice
 }
 
-// Hold blocks all requests for d, and for a random time longer: up to a tenth of d, at most a second.
+// Hold blocks all requests for d, a day at most, and for a random time longer: up to a tenth of d, at most a second.
 func (b *barrier) Hold(now meter.Instant, d int64) {
 	if d <= 0 {
 		return
 	}
+	d = min(d, longestHold)
 	b.set = now
 	b.held = max(b.held, meter.AddInstant(meter.AddInstant(now, d), b.dice.Jitter(d)))
 }
 
 // Until returns when the last hold ends.
 func (a *Account) Until() meter.Instant { return max(a.held, a.server.held) }
+
+// Hold holds the account. After a day, requests ask one by one whether a longer hold has ended.
+func (a *Account) Hold(now meter.Instant, d int64) {
+	a.barrier.Hold(now, d)
+	a.asking = a.asking || d > longestHold
+}
 
 // HoldHost holds the account for d. Because one account may have provoked the response, it holds the server's others for a minute at
 // most.

@@ -47,6 +47,8 @@ type Learned struct {
 	Failures float64 `json:"failures,omitzero"`  // usual share of failed requests
 	Latency  float64 `json:"latency,omitzero"`   // mean of the idle server, in seconds
 	DearHold float64 `json:"dear_hold,omitzero"` // seconds for which the rate does not grow after an expensive rejection
+
+	Paused time.Duration `json:"paused,omitzero"` // for how long yet a server has asked to stay away, of an Adaptive limit
 }
 
 // A Server is what a server has reported of its limits.
