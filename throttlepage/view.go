@@ -275,6 +275,9 @@ func (c change) mostly() string {
 
 // heldBy returns which server, or which limit without keys, is held and for how long.
 func (l *watched) heldBy(w *walk, now time.Time) string {
+	if len(w.servers) > 0 && w.servers[0].Final != nil { // it is first
+		return fmt.Sprintf("%s refuses, and no waiting helps: %s", w.servers[0].Host, printable(w.servers[0].Final.String()))
+	}
 	if len(w.servers) > 0 && w.servers[0].HeldUntil.After(now) { // the longest is first
 		return fmt.Sprintf("%s asks to wait for %s", w.servers[0].Host, duration(w.servers[0].HeldUntil.Sub(now)))
 	}
@@ -357,6 +360,9 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 	var more []string
 	if s.Account != "" {
 		more = append(more, s.Account)
+	}
+	if s.Final != nil {
+		more = append(more, "no waiting helps: "+printable(s.Final.String()))
 	}
 	if s.Pace > 0 {
 		more = append(more, "then "+rate(s.Pace))
