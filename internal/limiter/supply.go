@@ -134,6 +134,9 @@ func (l *Core) drawnLocked(charges []bucket.Charge, now meter.Instant) {
 	}
 }
 
+// storeErr is by how much the end of a hold differs that has been to a store and back, at most.
+const storeErr = int64(100 * time.Millisecond)
+
 // holdLeasesLocked holds the shared budgets of a request that a server has refused for a while, in all processes. If the refusal turns out
 // to be none, holds that are not longer by then are lifted.
 func (l *Core) holdLeasesLocked(charges []bucket.Charge, until meter.Instant, d *bucket.Doubts, now meter.Instant) {
@@ -146,7 +149,7 @@ func (l *Core) holdLeasesLocked(charges []bucket.Charge, until meter.Instant, d 
 		l.replanLocked(b)
 		if d != nil {
 			d.Add(b, func(now meter.Instant, as aimd.Outcome) bool {
-				lifts := as != 0 && b.Lease.HeldUntil() == until
+				lifts := as != 0 && b.Lease.HeldUntil() <= meter.AddInstant(until, storeErr)
 				if lifts {
 					b.Lease.Hold(now, now)
 				}
