@@ -167,7 +167,10 @@ func (r *Rejection) appendText(b []byte) []byte {
 		}
 		return append(append(b, "the store is unreachable: "...), r.Err.Error()...)
 	case ReasonFinal:
-		b = append(append(b, "the server refuses, and no waiting helps: "...), r.Err.Error()...)
+		b = append(b, "the server refuses, and no waiting helps"...)
+		if r.Err != nil {
+			b = append(append(b, ": "...), r.Err.Error()...)
+		}
 		return appendDuration(b, "; it is asked again in ", wait, "")
 	}
 	return append(append(b, "rejected: "...), r.Reason.String()...)

@@ -183,7 +183,9 @@ func (d *Dialect) wantsBody(status int, h http.Header) bool {
 }
 
 // noRetry reports whether the server asks not to send the request again.
-func noRetry(h http.Header) bool { return strings.EqualFold(first(values(h, "X-Should-Retry")), "false") }
+func noRetry(h http.Header) bool {
+	return strings.EqualFold(first(values(h, "X-Should-Retry")), "false")
+}
 
 // isReadable reports whether a body is a text of which the beginning will be there soon.
 func isReadable(status int, h http.Header) bool {

@@ -161,7 +161,7 @@ func modelPreset(p Preset) Dialect {
 		return Dialect{
 			Hosts:   []string{"api.openai.com"},
 			Members: reason,
-			Rules:   []Rule{{Statuses: []int{400, 429}, Body: []Match{{"code", unpaid}, {"type", unpaid}}, Final: true}},
+			Rules:   []Rule{{Statuses: []int{400, 429}, Body: []Match{{"code", unpaid}, {"type", unpaid}}, Final: true, Reason: "billing"}},
 		}
 	case AzureOpenAI:
 		return Dialect{Hosts: []string{"*.openai.azure.com", "*.cognitiveservices.azure.com"}, Members: reason}
