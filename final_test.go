@@ -73,8 +73,10 @@ func finalClient(t *testing.T, s *creditServer, opts ...throttle.Option) *thrott
 // finalKinds are the clients and the ways in which a server says that no waiting helps.
 func finalKinds(t *testing.T, f func(t *testing.T, s *creditServer, opts []throttle.Option)) {
 	for kind, opts := range map[string]func() []throttle.Option{
-		"hints":    func() []throttle.Option { return nil },
-		"bucket":   func() []throttle.Option { return []throttle.Option{throttle.WithLimit(throttle.TokenBucket(1000, time.Second))} },
+		"hints": func() []throttle.Option { return nil },
+		"bucket": func() []throttle.Option {
+			return []throttle.Option{throttle.WithLimit(throttle.TokenBucket(1000, time.Second))}
+		},
 		"adaptive": func() []throttle.Option { return []throttle.Option{throttle.WithAdaptive()} },
 		"both": func() []throttle.Option {
 			return []throttle.Option{throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()}

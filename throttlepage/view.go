@@ -240,6 +240,9 @@ func (l *watched) verdict(c change, w *walk, now time.Time) (level, word, says s
 		}
 		all = append(all, fmt.Sprintf(format, args...))
 	}
+	if len(w.servers) > 0 && w.servers[0].Final != nil { // it is first
+		add("bad", "refused", "%s refuses, and no waiting helps: %s.", w.servers[0].Host, strings.TrimSuffix(printable(w.servers[0].Final.String()), "."))
+	}
 	if c.refusedLevel() == "bad" {
 		add("bad", "refused", "Servers refused %s.", plural(c.refused(), "request"))
 	}
@@ -275,9 +278,6 @@ func (c change) mostly() string {
 
 // heldBy returns which server, or which limit without keys, is held and for how long.
 func (l *watched) heldBy(w *walk, now time.Time) string {
-	if len(w.servers) > 0 && w.servers[0].Final != nil { // it is first
-		return fmt.Sprintf("%s refuses, and no waiting helps: %s", w.servers[0].Host, printable(w.servers[0].Final.String()))
-	}
 	if len(w.servers) > 0 && w.servers[0].HeldUntil.After(now) { // the longest is first
 		return fmt.Sprintf("%s asks to wait for %s", w.servers[0].Host, duration(w.servers[0].HeldUntil.Sub(now)))
 	}
