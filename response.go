@@ -456,7 +456,7 @@ func (l *Limiter) forgetNow(p *bucket.Paid, r *Receipt) {
 // in flight.
 //
 // Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,
-// silence, probe_answered or restored.
+// silence, probe_answered or restored (from a [Snapshot], or because a refusal turned out to be none).
 type RetuneEvent struct {
 	Context    context.Context // of the request whose response caused it; nil: unknown
 	Limit, Key string

@@ -170,13 +170,13 @@ func (d Dialect) WantsBody(status int, h http.Header) bool { return d.wantsBody(
 
 func (d *Dialect) wantsBody(status int, h http.Header) bool {
 	wants := len(d.Members) > 0 && (limits(status) || status == http.StatusForbidden || status == http.StatusServiceUnavailable) ||
-		limits(status) && noRetry(h) // the words of a Final refusal
+		limits(status) && noRetry(h)
 	for i := 0; i < len(d.Rules) && !wants; i++ {
 		if rule := &d.Rules[i]; rule.isFor(status) && rule.Header.header(h) {
-			if len(rule.Body) == 0 { // decides without one
+			if len(rule.Body) == 0 && !rule.Final { // decides without one
 				return false
 			}
-			wants = true
+			wants = true // also for the words of a Final refusal
 		}
 	}
 	return wants && isReadable(status, h)

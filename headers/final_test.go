@@ -98,6 +98,7 @@ func TestTheMessageOfAFinalRefusalIsOneLineOf256Bytes(t *testing.T) {
 		`<Error><message>no money</message></Error>`:      "no money",
 		`{"message":"` + strings.Repeat("x", 5000) + `"}`: "",
 	} {
+		assert.True(t, d.WantsBody(402, header(isJSON)))
 		got := with(d, 402, body, isJSON)
 		assert.True(t, got.Final)
 		assert.Equal(t, want, got.Message, body)

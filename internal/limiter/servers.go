@@ -42,6 +42,9 @@ func (l *Core) ReportUngated(key *quota.Key, m bucket.Mark, a *bucket.Answer, ch
 	defer l.end()
 	if a.Hints.After != nil {
 		n.Retunes = l.settleDoubtsLocked(a.Doubts, now)
+		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
+			return n
+		}
 	}
 	rep := reportOf(a, m.At, charges)
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
