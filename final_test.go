@@ -188,6 +188,23 @@ func TestOneRequestAsksExactlyAMinuteAfterAFinalRefusal(t *testing.T) {
 	})
 }
 
+// After a night without requests, one asks, and not all that come together.
+func TestAFinalRefusalIsRememberedWhileNoRequestComes(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		s := &creditServer{}
+		tr := finalClient(t, s)
+		s.brokeAt(llmHost)
+		ask(t, tr, llm)
+		time.Sleep(12 * time.Hour)
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() { ask(t, tr, llm) })
+		}
+		wg.Wait()
+		assert.Len(t, s.sent, 2)
+	})
+}
+
 // Requests that wait for an own limit, or for a hold, are rejected when the refusal comes, whatever they may wait for.
 func TestWaitersAreRejectedWithTheWordsOfTheServer(t *testing.T) {
 	for name, ctx := range map[string]func(context.Context) (context.Context, context.CancelFunc){
@@ -505,7 +522,7 @@ func TestWordsThatMayBeSecretAreLeftOut(t *testing.T) {
 	})
 }
 
-// A rule that says NotLimited is heeded, whoever has taken the response for a refusal before its body was read.
+// A rule that says NotLimited is heeded, also by limits that have taken the response for a refusal before its body was read.
 func TestARefusalThatWasNoneIsUndone(t *testing.T) {
 	const body = `{"error":{"code":"no_such_plan"}}`
 	for kind, opts := range map[string][]throttle.Option{

@@ -198,6 +198,9 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 		must = meter.AddInstant(max(must, a.set), second<<longestBack)
 	}
 	full = max(must, a.pace.next, a.pace.evenly)
+	if a.final != nil { // what would be forgotten is that one request asks, and not all
+		full = meter.AddInstant(full, finalStale)
+	}
 	for _, q := range g.quotas {
 		must = max(must, q.held)
 		if q.reset == meter.Never {

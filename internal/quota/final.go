@@ -7,8 +7,10 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// askEvery is how often one request asks whether a final refusal still holds.
-const askEvery = 60 * second
+const (
+	askEvery   = 60 * second    // in which one request asks whether a final refusal still holds
+	finalStale = 86400 * second // for which it is remembered while no request asks
+)
 
 // A final is a refusal that no waiting ends. Requests are rejected, except one each minute, which asks whether it still holds. An
 // accepted response to a request that was sent after the refusal ends it. It is not saved in a snapshot, because to ask costs one request.
