@@ -274,9 +274,9 @@ func (l *Limiter) ReleaseAll() {
 	l.replanUnkeyed("")
 }
 
-// ForgetServer removes the limits that a server reported: holds, the pace after a refusal, and quotas. key is a host, or a host
-// and an account as in the keys of the limit "server". [Limiter.Servers] still lists the quotas by name, with a Left of -1. It also
-// ends the pauses of [Adaptive] limits for that key. The next report of the server counts again.
+// ForgetServer removes the limits that a server reported: holds, the pace after a refusal, refusals that no waiting ends, and quotas.
+// key is a host, or a host and an account as in the keys of the limit "server". [Limiter.Servers] still lists the quotas by name, with
+// a Left of -1. It also ends the pauses of [Adaptive] limits for that key. The next report of the server counts again.
 func (l *Limiter) ForgetServer(key string) {
 	l.mustBeMade()
 	l.core.ForgetReports(func(k *quota.Key) bool { return k.Host == key || k.Name() == key }, key)

@@ -121,11 +121,6 @@ func isPrefix(segment string) bool {
 
 // reportUngated takes a response to a request that passed no gate, because no server had sent hints when it left.
 func (l *Limiter) reportUngated(ctx context.Context, key *quota.Key, m bucket.Mark, a *bucket.Answer, charges []bucket.Charge, by *asker) {
-	e := l.core.ReportUngated(key, m, a, charges, &by.counts)
-	if e.Forgot != "" {
-		by.observer.forgot(ctx, e.Forgot)
-	}
-	if e.By > 0 {
-		by.observer.held(holdEventOf(ctx, &e))
-	}
+	n := l.core.ReportUngated(key, m, a, charges, &by.counts)
+	by.observer.news(ctx, &n)
 }

@@ -58,12 +58,14 @@ type Rejections struct {
 	Held      uint64 `json:"held"`
 	Keys      uint64 `json:"keys"`
 	Store     uint64 `json:"store"`
+	Final     uint64 `json:"final"`
 }
 
 func rejections(n *[bucket.Reasons]uint64) Rejections {
 	return Rejections{
 		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
 		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys], Store: n[ReasonStore],
+		Final: n[ReasonFinal],
 	}
 }
 
@@ -72,6 +74,7 @@ func (r Rejections) All() iter.Seq2[Reason, uint64] {
 	counts := [bucket.Reasons]uint64{
 		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
 		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
+		ReasonFinal: r.Final,
 	}
 	return func(yield func(Reason, uint64) bool) {
 		for reason := ReasonNoTokens; reason < Reason(bucket.Reasons) && yield(reason, counts[reason]); reason++ {
@@ -169,6 +172,9 @@ type HoldEvent struct {
 	For     time.Duration   // as requested; a key that is already held for longer stays held
 	Source  Source
 	All     bool // all keys are held, by HoldAll
+	// Final is what the server said with a refusal that no waiting ends. Requests are rejected with ReasonFinal, and For is the time
+	// until one of them asks again. nil: it is a hold.
+	Final *FinalError
 }
 
 // and returns Hooks that call both, h first.
@@ -308,8 +314,13 @@ func (o *observer) held(e HoldEvent) {
 		o.hooks.OnHold(e)
 	}
 	what := slog.String("key", e.Key)
-	if e.All {
+	switch {
+	case e.All:
 		what = slog.Bool("all", true)
+	case e.Final != nil:
+		o.line(orBackground(e.Context), slog.LevelError, int(rationHold), "throttle: the server refuses, and no waiting helps",
+			what, slog.String("server", e.Final.Error()), slog.Duration("asked_again_in", e.For))
+		return
 	}
 	o.line(orBackground(e.Context), slog.LevelWarn, int(rationHold), "throttle: held",
 		what, slog.Duration("for", e.For), slog.String("source", string(e.Source)))

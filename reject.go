@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
+	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -31,20 +33,22 @@ const (
 	ReasonHeld                        // the limit is held, by the user or by the server, for longer than the request may wait
 	ReasonKeys                        // no room for another key, and none can be forgotten
 	ReasonStore                       // the store of a shared limit is unreachable, or set up wrongly
+	ReasonFinal                       // the server refuses for a reason that no waiting ends, such as used-up credit
 )
 
 // A reason has the same number in the queue: the array has one element, at the index 0.
-var _ = [1]struct{}{}[ReasonStore-Reason(bucket.ReasonStore)]
+var _ = [1]struct{}{}[ReasonFinal-Reason(bucket.ReasonFinal)]
 
 var reasonNames = [bucket.Reasons]string{
 	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
-	ReasonStore: "store unreachable",
+	ReasonStore: "store unreachable", ReasonFinal: "refused finally",
 }
 
 var reasonLabels = [bucket.Reasons]string{
 	ReasonNoTokens: "no_tokens", ReasonMaxWait: "max_wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue_full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "keys", ReasonStore: "store",
+	ReasonFinal: "final",
 }
 
 // String returns the reason in one to three words, for people.
@@ -56,7 +60,7 @@ func (r Reason) String() string {
 }
 
 // Label returns the reason as an identifier for logs and metrics, which stays the same in later versions: no_tokens,
-// max_wait, deadline, queue_full, cost, held, keys or store; "" for another value.
+// max_wait, deadline, queue_full, cost, held, keys, store or final; "" for another value.
 func (r Reason) Label() string {
 	if r >= Reason(bucket.Reasons) {
 		return ""
@@ -73,7 +77,7 @@ type Rejection struct {
 	Cost   int64  // what the request would have cost there, in tokens
 
 	// Wait is the time until the request could have been sent: exact with one limit and an empty queue, otherwise a lower bound;
-	// math.MaxInt64 if it could never be sent.
+	// math.MaxInt64 if it could never be sent. For ReasonFinal, it is the time until one request asks the server again.
 	Wait time.Duration
 	// Patience is the longest time that the request could have waited, counted from its arrival: by its MaxWait for
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
@@ -81,7 +85,8 @@ type Rejection struct {
 	Patience time.Duration
 	// Most is the largest cost that the limit can pay for its key, for ReasonCost: its burst, its n or its slots; 0: not known.
 	Most int64
-	// Err is why the store of a shared limit is unreachable, for ReasonStore. It is in the chain of the Rejection.
+	// Err is why the store of a shared limit is unreachable, for ReasonStore, and what the server said, a *FinalError, for ReasonFinal.
+	// It is in the chain of the Rejection.
 	Err error
 
 	bound [2]string // what Most is, in words before and after it; empty: not known
@@ -161,6 +166,12 @@ func (r *Rejection) appendText(b []byte) []byte {
 			return append(b, r.Err.Error()...)
 		}
 		return append(append(b, "the store is unreachable: "...), r.Err.Error()...)
+	case ReasonFinal:
+		b = append(b, "the server refuses, and no waiting helps"...)
+		if r.Err != nil {
+			b = append(append(b, ": "...), r.Err.Error()...)
+		}
+		return appendDuration(b, "; it is asked again in ", wait, "")
 	}
 	return append(append(b, "rejected: "...), r.Reason.String()...)
 }
@@ -231,11 +242,49 @@ func (hopeless) Error() string { return "throttle: no retry can succeed" }
 
 func (hopeless) NonRetriable() {}
 
+// A FinalError is what a server said when it refused a request for a reason that no waiting ends, such as used-up credit. It has a method
+// NonRetriable, which stops the retries of the Azure SDK. Words that may be credentials are left out.
+type FinalError struct {
+	Code    string `json:"code"`    // such as insufficient_quota; at most 64 characters; "" if the server sent none, or its body was not read
+	Message string `json:"message"` // for people; at most 256 bytes; "" as for Code
+}
+
+// Error returns the code and the message.
+func (e *FinalError) Error() string {
+	switch {
+	case e.Code != "" && e.Message != "":
+		return e.Code + ": " + e.Message
+	case e.Code != "" || e.Message != "":
+		return e.Code + e.Message
+	}
+	return "it gave no reason"
+}
+
+// NonRetriable marks the error as one that no retry can change.
+func (e *FinalError) NonRetriable() {}
+
+// finalError returns what a server said with a final refusal.
+func finalError(s *headers.Signal) *FinalError {
+	code := []rune(withoutSecrets(s.Reason))
+	return &FinalError{Code: string(code[:min(len(code), 64)]), Message: withoutSecrets(s.Message)}
+}
+
+// withoutSecrets leaves out the words that may be credentials: long ones with letters and digits.
+func withoutSecrets(text string) string {
+	words := strings.Fields(text)
+	for i, word := range words {
+		if len(word) >= 20 && strings.ContainsFunc(word, unicode.IsDigit) && strings.ContainsFunc(word, unicode.IsLetter) {
+			words[i] = "…"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
 // Timeout reports whether the deadline of the context is the reason; so does url.Error.Timeout then.
 func (r *Rejection) Timeout() bool { return r.Reason == ReasonDeadline }
 
 // RetryableError reports whether a later attempt may succeed. The AWS SDK calls it by this name.
-func (r *Rejection) RetryableError() bool { return !r.onlyError() }
+func (r *Rejection) RetryableError() bool { return !r.onlyError() && r.Reason != ReasonFinal }
 
 // onlyError reports whether the rejection is an error even where the user wants responses: no later attempt can pass, or
 // the caller has no time left to read one.

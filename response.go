@@ -116,6 +116,9 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, 
 		a.local = true
 		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
+	if more != nil {
+		a.answer.Doubts = more.doubts
+	}
 	return a
 }
 
@@ -130,10 +133,25 @@ func outcomeOf(ctx context.Context, resp *http.Response, err error, hints *quota
 		return outcomeOfError(ctx, err)
 	}
 	switch status := resp.StatusCode; {
+	case hints != nil && hints.Final != nil: // which says nothing of a rate
+		return OutcomeIgnore
+	case hints != nil && hints.NotLimited:
+		return outcomeOfExcused(status)
 	case status == http.StatusTooManyRequests, hints != nil && hints.Limited:
 		return OutcomeThrottled
 	case status == http.StatusServiceUnavailable:
 		return OutcomeUnavailable
+	case status >= 500:
+		return OutcomeError
+	case status >= 400:
+		return OutcomeClientError
+	}
+	return OutcomeOK
+}
+
+// outcomeOfExcused returns the outcome of a response that a dialect says was not limited, although it looks so.
+func outcomeOfExcused(status int) Outcome {
+	switch {
 	case status >= 500:
 		return OutcomeError
 	case status >= 400:
@@ -256,14 +274,15 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 		return nil, nil
 	}
 	w := t.hintsFrom(resp.StatusCode, &signal)
-	if !signal.Limited && (resp.StatusCode != http.StatusForbidden || len(signal.Buckets) == 0) {
+	if !signal.Limited && !signal.NotLimited && (resp.StatusCode != http.StatusForbidden || len(signal.Buckets) == 0) {
 		w.Bare, w.Given = bareOf(resp.StatusCode), t.sampler.gave(host)
 	}
 	var more *bodyHints
 	if hasContent(req, resp) && t.hints.WantsBody(host, resp.StatusCode, resp.Header) {
 		more = &bodyHints{
-			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w,
+			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w, doubts: new(bucket.Doubts),
 		}
+		w.Final = nil // until the body has the words
 	}
 	return w, more
 }
@@ -299,9 +318,12 @@ func isEmpty(req *http.Request, resp *http.Response) bool {
 
 func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	w := &quota.Hints{
-		Limited: s.Limited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
+		Limited: s.Limited, NotLimited: s.NotLimited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
 		Host:   status == http.StatusServiceUnavailable || status == 529,
 		Global: s.Scope == "global",
+	}
+	if s.Final {
+		w.Final = finalError(s)
 	}
 	if len(s.Buckets) > 0 {
 		w.Quotas = make([]quota.QuotaHint, len(s.Buckets))
@@ -330,6 +352,7 @@ type bodyHints struct {
 	header    http.Header // a copy, because the caller may change the original
 	signal    headers.Signal
 	hints     *quota.Hints // of the headers, as they were reported
+	doubts    *bucket.Doubts
 	begin     []byte
 }
 
@@ -340,46 +363,61 @@ func (m *bodyHints) observe(p []byte) bool {
 }
 
 // report applies what the body adds to the headers. If it names the policies that were violated, the hold that the
-// headers asked for becomes one of these quotas alone.
+// headers asked for becomes one of these quotas alone. If it says that the response was no refusal, or a final one, what the headers
+// have caused is undone.
 func (m *bodyHints) report() {
-	if m == nil || len(m.begin) == 0 {
+	if m == nil {
 		return
 	}
 	t := m.transport
-	signal := t.hints.Parse(m.host, m.status, m.header, m.begin, m.at)
+	signal := m.signal
+	if len(m.begin) > 0 {
+		signal = t.hints.Parse(m.host, m.status, m.header, m.begin, m.at)
+	}
+	switch {
+	case signal.Final:
+		m.doubts.As = aimd.Ignore
+	case signal.NotLimited:
+		m.doubts.As = aimd.Outcome(outcomeOfExcused(m.status))
+	}
 	passed := time.Since(m.at)
-	again := m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0
-	if wait := signal.Wait.Value; again || 0 < wait && wait <= passed {
+	again := !signal.Final && m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0
+	if wait := signal.Wait.Value; again || !signal.Final && 0 < wait && wait <= passed {
 		signal.Limited = false
 	}
 	signal.Wait.Value = max(0, signal.Wait.Value-passed)
-	signal.Buckets = slices.DeleteFunc(signal.Buckets, func(b headers.Bucket) bool {
+	signal.Buckets = slices.DeleteFunc(slices.Clone(signal.Buckets), func(b headers.Bucket) bool {
 		return slices.Contains(m.signal.Buckets, b) && !slices.Contains(signal.Violated, b.Name)
 	})
 	for i := range signal.Buckets {
 		signal.Buckets[i].Reset.Value -= passed
 	}
-	if signal.Limited || len(signal.Buckets) > 0 {
+	if signal.Limited || len(signal.Buckets) > 0 || m.doubts.Any() {
 		w := t.hintsFrom(m.status, &signal)
 		w.After = m.hints
 		if w.Limited && !m.signal.Limited {
 			t.refused(m.ctx, m.gate.Host, m.status, w.Wait)
 		}
-		t.limiter.reportUngated(m.ctx, m.gate, bucket.Mark{At: m.sent}, &bucket.Answer{Hints: w}, nil, t.asker)
+		t.limiter.reportUngated(m.ctx, m.gate, bucket.Mark{At: m.sent}, &bucket.Answer{Hints: w, Doubts: m.doubts}, nil, t.asker)
 	}
 }
 
 // report reports the outcome of a request to the buckets that it was charged in, and to the hooks what that has changed.
 func (l *Limiter) report(g *Grant, a *bucket.Answer) {
 	n := l.core.Report(&g.grant, a, &g.by.counts)
+	g.by.observer.news(g.ctx, &n)
+}
+
+// news reports what a response has changed.
+func (o *observer) news(ctx context.Context, n *bucket.News) {
 	for _, r := range n.Retunes {
-		g.by.observer.retuned(RetuneEvent{g.ctx, r.Bucket.Limit.Name, r.Bucket.Key, r.Cause.String(), r.From, r.To})
+		o.retuned(RetuneEvent{ctx, r.Bucket.Limit.Name, r.Bucket.Key, r.Cause.String(), r.From, r.To})
 	}
 	if n.Forgot != "" {
-		g.by.observer.forgot(g.ctx, n.Forgot)
+		o.forgot(ctx, n.Forgot)
 	}
 	for i := range n.Holds {
-		g.by.observer.held(holdEventOf(g.ctx, &n.Holds[i]))
+		o.held(holdEventOf(ctx, &n.Holds[i]))
 	}
 }
 
@@ -389,7 +427,8 @@ func holdEventOf(ctx context.Context, e *bucket.HeldEvent) HoldEvent {
 	if e.Bucket.Limit.Gates {
 		source = SourceServer
 	}
-	return HoldEvent{Context: ctx, Key: e.Bucket.Key, For: e.By, Source: source}
+	final, _ := e.Final.(*FinalError)
+	return HoldEvent{Context: ctx, Key: e.Bucket.Key, For: e.By, Source: source, Final: final}
 }
 
 // forget records the charges of a request whose outcome will not be reported.
@@ -417,7 +456,7 @@ func (l *Limiter) forgetNow(p *bucket.Paid, r *Receipt) {
 // in flight.
 //
 // Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,
-// silence, probe_answered or restored.
+// silence, probe_answered or restored (from a [Snapshot], or because a refusal turned out to be none).
 type RetuneEvent struct {
 	Context    context.Context // of the request whose response caused it; nil: unknown
 	Limit, Key string

@@ -205,8 +205,20 @@ type ServerStats struct {
 	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
 	Pace      float64      `json:"pace"`                // requests per second that are sent one by one after a refusal; 0: no pace
 	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
+	Final     *FinalStats  `json:"final,omitempty"`     // a refusal that no waiting ends, because of which requests are rejected; nil: there is none
 	Quotas    []QuotaStats `json:"quotas,omitzero"`     // by name
 }
+
+// FinalStats is a refusal that no waiting ends; see [ReasonFinal].
+type FinalStats struct {
+	Code    string    `json:"code"`    // as in FinalError
+	Message string    `json:"message"` //
+	Since   time.Time `json:"since"`
+	AskAt   time.Time `json:"ask_at"` // from then on, the next request is sent, to ask whether it still holds
+}
+
+// String returns what the server said, for people.
+func (f *FinalStats) String() string { return (&FinalError{f.Code, f.Message}).Error() }
 
 // QuotaStats is the known state of a quota of a server.
 type QuotaStats struct {
@@ -251,7 +263,7 @@ func (l *Limiter) accounts() iter.Seq[[]*quota.Account] {
 
 func (l *Limiter) appendServers(all []ServerStats, some []*quota.Account) []ServerStats {
 	l.core.LookAtAccounts(some, func(a *quota.Account, now meter.Instant) {
-		if s := l.serverStatsLocked(a, now); s.Pace > 0 || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
+		if s := l.serverStatsLocked(a, now); s.Pace > 0 || s.Final != nil || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
 			all = append(all, s)
 		}
 	})
@@ -262,6 +274,10 @@ func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerS
 	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), Refused: uint64(a.Limited)}
 	if held := a.Until(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
+	}
+	if said, since, ask := a.Final(); said != nil {
+		e := said.(*FinalError)
+		s.Final = &FinalStats{e.Code, e.Message, l.core.Start.Add(time.Duration(since)), l.core.Start.Add(time.Duration(ask))}
 	}
 	pace, quotas := a.State(now)
 	s.Pace = pace
@@ -499,6 +515,9 @@ func (s LimitStats) LogValue() slog.Value {
 // String returns what the server reported in one line, for people.
 func (s ServerStats) String() string {
 	said := []string{"refused " + strconv.FormatUint(s.Refused, 10)}
+	if s.Final != nil {
+		said = append(said, "refuses finally ("+s.Final.String()+")")
+	}
 	for _, q := range s.Quotas {
 		said = append(said, q.String())
 	}
@@ -533,14 +552,21 @@ func printable(keys string) string {
 	return keys
 }
 
-// LogValue returns a group with the attributes host, account, refused, pace and quotas, and held_until if the server is held.
+// LogValue returns a group with the attributes host, account, refused, pace and quotas, final if there is a final
+// refusal, and held_until if the server is held.
 func (s ServerStats) LogValue() slog.Value {
 	quotas := make([]string, len(s.Quotas))
 	for i, q := range s.Quotas {
 		quotas[i] = q.String()
 	}
-	return heldGroup(s.HeldUntil, slog.String("host", s.Host), slog.String("account", s.Account), slog.Uint64("refused", s.Refused),
-		slog.Float64("pace", s.Pace), slog.String("quotas", strings.Join(quotas, ", ")))
+	attrs := []slog.Attr{
+		slog.String("host", s.Host), slog.String("account", s.Account), slog.Uint64("refused", s.Refused),
+		slog.Float64("pace", s.Pace), slog.String("quotas", strings.Join(quotas, ", ")),
+	}
+	if s.Final != nil {
+		attrs = append(attrs, slog.String("final", s.Final.String()))
+	}
+	return heldGroup(s.HeldUntil, attrs...)
 }
 
 // heldGroup returns a group, with held_until if that is not zero.

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"io"
@@ -56,7 +57,8 @@ func RejectionOf(resp *http.Response) (*Rejection, bool) {
 
 // Response returns the response that a Transport rejects req with by default: 429 Too Many Requests with Retry-After in whole
 // seconds and a problem document (RFC 9457) as its body, in which retry_after has the seconds with a fraction. The body may be
-// forwarded to others, because it names no limit, key or reason. [RejectionOf] returns these, [Rejection.Error] puts them into
+// forwarded to others, because it names no limit, key or reason. For [ReasonFinal] it has no Retry-After, but X-Should-Retry: false, and
+// what the server said in its body, as the response of the server would have. [RejectionOf] returns these, [Rejection.Error] puts them into
 // words, and shape.Problem makes a response that names them. [RejectionOf] distinguishes the response from one of a server. A
 // function for [WithRejectionResponse] can change it and return it.
 func (r *Rejection) Response(req *http.Request) *http.Response {
@@ -95,20 +97,27 @@ func (r *Rejection) WriteResponse(w http.ResponseWriter) {
 
 // document returns the body, and sets the header to go with it.
 func (s *synthetic) document(r *Rejection) []byte {
-	b := append(s.room[:0], `"Too many requests`...)
-	if r.Wait < math.MaxInt64 {
-		b = append(appendSeconds(append(b, ": retry in "...), inWhole(r.Wait, time.Millisecond)), " s"...)
+	said, final := r.Err.(*FinalError)
+	waits := !final && r.Wait < math.MaxInt64
+	b, code := s.room[:0], "rate_limit_exceeded"
+	if final {
+		b, code = appendJSONString(b, []byte(said.Error())), cmp.Or(said.Code, code)
+	} else {
+		b = append(b, `"Too many requests`...)
+		if waits {
+			b = append(appendSeconds(append(b, ": retry in "...), inWhole(r.Wait, time.Millisecond)), " s"...)
+		}
+		b = append(b, '"')
 	}
-	b = append(b, '"')
 	detail := b
 	b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":`...)
 	b = append(b, detail...)
 	b = append(append(b, `,"message":`...), detail...) // as GitHub has it
-	if r.Wait < math.MaxInt64 {
+	if waits {
 		b = appendSeconds(append(b, `,"retry_after":`...), inWhole(r.Wait, time.Millisecond)) // as Discord has it
 	}
-	b = append(b, `,"error":{"type":"rate_limit_error","code":"rate_limit_exceeded","message":`...) // as OpenAI and Anthropic have it
-	b = append(append(b, detail...), "}}"...)
+	b = appendJSONString(append(b, `,"error":{"type":"rate_limit_error","code":`...), []byte(code)) // as OpenAI and Anthropic have it
+	b = append(append(append(b, `,"message":`...), detail...), "}}"...)
 	text := b[len(detail):]
 	s.values[0] = "application/problem+json"
 	set := func(name string, i int) { s.response.Header[name] = s.values[i : i+1 : i+1] }
@@ -121,9 +130,13 @@ func (s *synthetic) document(r *Rejection) []byte {
 	all := string(strconv.AppendInt(numbers, inWhole(r.Wait, time.Millisecond), 10))
 	s.values[1], s.values[2], s.values[3] = all[:length], all[length:seconds], all[seconds:]
 	set("Content-Length", 1)
-	if r.Wait < math.MaxInt64 {
+	switch {
+	case waits:
 		set("Retry-After", 2)
 		set("Retry-After-Ms", 3) // some SDKs prefer it
+	case final:
+		s.values[2] = "false"
+		set("X-Should-Retry", 2) // which the SDKs of OpenAI and Anthropic heed
 	}
 	return text
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // conclude draws the conclusions: what is left of which quota, whether the request was limited, and how long to stay away.
@@ -71,12 +73,15 @@ func (r *reading) judge() {
 		(r.status == 503 && s.RetryAfter.Known) || (r.status == 403 && (s.RetryAfter.Known || empty))
 	rule := r.dialect.rule(r)
 	if rule != nil {
-		s.Limited = !rule.NotLimited
+		s.Limited, s.NotLimited = !rule.NotLimited, rule.NotLimited
 		s.Concurrency = s.Limited && rule.Concurrency
 		r.setText(RoleReason, rule.Reason)
 		if rule.Scope != "" {
 			s.Scope = rule.Scope
 		}
+	}
+	if s.Final = s.Limited && (rule != nil && rule.Final || s.NoRetry && !s.RetryAfter.Known); s.Final {
+		r.readWords()
 	}
 	reset := latest(s.Buckets)
 	switch {
@@ -93,6 +98,36 @@ func (r *reading) judge() {
 	default:
 		s.Wait = firstKnown(r.refill(), Maybe[time.Duration]{min(r.dialect.MinWait, ceiling), r.dialect.MinWait > 0}, r.onlyReset())
 	}
+}
+
+// longestMessage is the most of a message that is kept, in bytes.
+const longestMessage = 256
+
+// readWords reads what the body says to people, on one line, and a code as the reason unless that is known.
+func (r *reading) readWords() {
+	var message, detail string
+	for name, value := range members(r.body) {
+		switch name {
+		case "message":
+			message = cmp.Or(message, value)
+		case "detail":
+			detail = cmp.Or(detail, value)
+		case "code":
+			if text, ok := clean(value); ok && strings.Trim(text, "0123456789") != "" { // not the status once more
+				r.setText(RoleReason, text)
+			}
+		}
+	}
+	hidden := func(c rune) bool { return !unicode.IsGraphic(c) || unicode.IsSpace(c) }
+	text := strings.Join(strings.FieldsFunc(cmp.Or(message, detail), hidden), " ")
+	if len(text) > longestMessage {
+		n := longestMessage - len("…")
+		for !utf8.RuneStart(text[n]) {
+			n--
+		}
+		text = text[:n] + "…"
+	}
+	r.signal.Message = text
 }
 
 // latest returns the latest reset among the empty buckets.

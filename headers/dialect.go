@@ -89,6 +89,7 @@ type Rule struct {
 	Body     []Match // any of these members of a JSON or XML body; a body that is neither is one member without a name
 
 	NotLimited  bool          // they were not limited, although it looks so
+	Final       bool          // they were refused for a reason that no waiting ends, such as used-up credit
 	Concurrency bool          // they were limited because of the number of requests in flight
 	Wait        time.Duration // the shortest wait, if there is no Retry-After
 	Reason      string        // unless the response gives one
@@ -168,16 +169,22 @@ func (f *Field) is(name string) (rest string, ok bool) {
 func (d Dialect) WantsBody(status int, h http.Header) bool { return d.wantsBody(status, h) }
 
 func (d *Dialect) wantsBody(status int, h http.Header) bool {
-	wants := len(d.Members) > 0 && (limits(status) || status == http.StatusForbidden || status == http.StatusServiceUnavailable)
+	wants := len(d.Members) > 0 && (limits(status) || status == http.StatusForbidden || status == http.StatusServiceUnavailable) ||
+		limits(status) && noRetry(h)
 	for i := 0; i < len(d.Rules) && !wants; i++ {
 		if rule := &d.Rules[i]; rule.isFor(status) && rule.Header.header(h) {
-			if len(rule.Body) == 0 { // decides without one
+			if len(rule.Body) == 0 && !rule.Final { // decides without one
 				return false
 			}
-			wants = true
+			wants = true // also for the words of a Final refusal
 		}
 	}
 	return wants && isReadable(status, h)
+}
+
+// noRetry reports whether the server asks not to send the request again.
+func noRetry(h http.Header) bool {
+	return strings.EqualFold(first(values(h, "X-Should-Retry")), "false")
 }
 
 // isReadable reports whether a body is a text of which the beginning will be there soon.

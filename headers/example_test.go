@@ -51,6 +51,22 @@ func ExampleDialect_Parse() {
 	// true 1m0s secondary rate limit
 }
 
+// A 402 that no waiting ends, and a 429 that is no limit.
+func ExampleRule() {
+	ours := headers.Dialect{Rules: []headers.Rule{
+		{Statuses: []int{402}, Final: true, Reason: "unpaid"},
+		{Statuses: []int{429}, NotLimited: true, Body: []headers.Match{{Name: "code", Values: []string{"no_such_plan"}}}},
+	}}
+	h := http.Header{"Content-Type": {"application/json"}}
+	unpaid := ours.Parse(http.StatusPaymentRequired, h, []byte(`{"message":"The invoice of May is due."}`), time.Now())
+	fmt.Println(unpaid.Limited, unpaid.Final, unpaid.Reason, unpaid.Message)
+	other := ours.Parse(http.StatusTooManyRequests, h, []byte(`{"code":"no_such_plan"}`), time.Now())
+	fmt.Println(other.Limited, other.NotLimited)
+	// Output:
+	// true true unpaid The invoice of May is due.
+	// false true
+}
+
 // A preset is a start: change what you know better, and add what there is no preset for.
 func ExampleNewReader() {
 	github := headers.GitHub.Dialect()

@@ -215,6 +215,8 @@ func (r *reading) readPauses(e entry) {
 		r.readCost(e.lines)
 	case "x-envoy-ratelimited":
 		r.envoy = first(e.lines) != "" && !strings.EqualFold(first(e.lines), "false")
+	case "x-should-retry":
+		r.signal.NoRetry = noRetry(r.header)
 	case "stripe-rate-limited-reason":
 		r.setText(RoleReason, first(e.lines))
 	}

@@ -72,7 +72,7 @@ func equalFold(s, lower string) bool {
 }
 
 // isKnown reports whether name is a header that is read by its whole name, or as Retry-After by its beginning: the Retry-After
-// family, and what a request cost.
+// family, what a request cost, and whether to send it again.
 func isKnown(name string) bool {
 	known := ""
 	switch len(name) {
@@ -82,6 +82,8 @@ func isKnown(name string) bool {
 		known = "retry-after"
 	case len("x-complexity"):
 		known = "x-complexity"
+	case len("x-should-retry"):
+		known = "x-should-retry"
 	case len("x-amz-retry-after"):
 		known = "x-amz-retry-after"
 	case len("x-ms-retry-after-ms"):

@@ -77,12 +77,17 @@ func cloudPreset(p Preset) Dialect {
 		return Dialect{
 			Hosts:   []string{"*.googleapis.com"},
 			Members: []Field{{Name: "retryDelay", Role: RoleRetryAfter}},
-			Rules: []Rule{{Statuses: []int{403}, Body: []Match{
-				one("status", "RESOURCE_EXHAUSTED"),
-				{"reason", []string{
-					"rateLimitExceeded", "userRateLimitExceeded", "dailyLimitExceeded", "quotaExceeded", "RATE_LIMIT_EXCEEDED",
+			Rules: []Rule{
+				{Statuses: []int{403, 429}, Final: true, Reason: "limit 0", Body: []Match{ // not in this plan, or without billing
+					one("quotaValue", "0"), one("quota_limit_value", "0"), one("message", "*, limit: 0*"),
 				}},
-			}}},
+				{Statuses: []int{403}, Body: []Match{
+					one("status", "RESOURCE_EXHAUSTED"),
+					{"reason", []string{
+						"rateLimitExceeded", "userRateLimitExceeded", "dailyLimitExceeded", "quotaExceeded", "RATE_LIMIT_EXCEEDED",
+					}},
+				}},
+			},
 		}
 	case AzureARM: // https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling
 		return Dialect{
@@ -151,14 +156,27 @@ func codePreset(p Preset) Dialect {
 func modelPreset(p Preset) Dialect {
 	reason := []Field{{Name: "code", Role: RoleReason}}
 	switch p {
-	case OpenAI: // insufficient_quota is a 429 that no waiting helps
-		return Dialect{Hosts: []string{"api.openai.com"}, Members: reason}
+	case OpenAI:
+		unpaid := []string{"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
+		return Dialect{
+			Hosts:   []string{"api.openai.com"},
+			Members: reason,
+			Rules:   []Rule{{Statuses: []int{400, 429}, Body: []Match{{"code", unpaid}, {"type", unpaid}}, Final: true, Reason: "billing"}},
+		}
 	case AzureOpenAI:
 		return Dialect{Hosts: []string{"*.openai.azure.com", "*.cognitiveservices.azure.com"}, Members: reason}
 	case Anthropic:
 		return Dialect{
-			Hosts:  []string{"api.anthropic.com"},
-			Fields: []Field{{Name: "anthropic-priority-*", Form: Family, Bucket: "priority", Advisory: true}},
+			Hosts:   []string{"api.anthropic.com"},
+			Fields:  []Field{{Name: "anthropic-priority-*", Form: Family, Bucket: "priority", Advisory: true}},
+			Members: []Field{{Name: "error_code", Role: RoleReason}},
+			Rules: []Rule{ // of an organization, a workspace, and prepaid credit
+				{Statuses: []int{429}, Body: []Match{one("error_code", "enforced_spend_limit_reached")}, Final: true},
+				{Statuses: []int{402}, Body: []Match{one("type", "billing_error")}, Final: true, Reason: "billing_error"},
+				{Statuses: []int{400}, Body: []Match{{"message", []string{
+					"You have reached your specified *", "Your credit balance is too low*",
+				}}}, Final: true, Reason: "billing"},
+			},
 		}
 	}
 	return Dialect{}

@@ -58,6 +58,9 @@ func (d *Dialect) validate() error {
 		if rule.Wait < 0 {
 			fault("rule %+v has a negative wait", rule)
 		}
+		if rule.NotLimited && rule.Final {
+			fault("rule %+v says NotLimited and Final: a refusal is one of them", rule)
+		}
 	}
 	return errors.Join(faults...)
 }
@@ -145,6 +148,8 @@ func (r *Reader) Silent(host string, status int, h http.Header) bool {
 func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now time.Time) Signal {
 	d := r.dialect(host)
 	switch {
+	case d == nil && len(body) > 0:
+		return Dialect{}.Parse(status, h, body, now)
 	case d == nil:
 		return Parse(status, h, now)
 	case d.silent(status, h, body):
@@ -156,7 +161,10 @@ func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now 
 // WantsBody reports whether Parse needs the body of such a response of that host; see [Dialect.WantsBody].
 func (r *Reader) WantsBody(host string, status int, h http.Header) bool {
 	d := r.dialect(host)
-	return d != nil && d.wantsBody(status, h)
+	if d == nil {
+		d = new(Dialect)
+	}
+	return d.wantsBody(status, h)
 }
 
 // dialect returns the dialect for a host, nil for the generic one.

@@ -45,6 +45,16 @@ type Signal struct {
 	// Limited reports that the server refused the request because of a limit.
 	Limited bool
 
+	// NotLimited reports that a Rule says that the request was not limited, although it looks so.
+	NotLimited bool
+
+	// Final reports that the server refused the request for a reason that no waiting ends, such as used-up credit. Limited is true,
+	// too. A Rule or a preset says so; or the server, by x-should-retry: false without a Retry-After.
+	Final bool
+
+	// NoRetry reports that the server asks not to send the request again, by x-should-retry: false, whatever the status.
+	NoRetry bool
+
 	// Concurrency reports that the limit applies to concurrent requests. Sending fewer at a time helps; sending them more slowly
 	// may not.
 	Concurrency bool
@@ -69,6 +79,10 @@ type Signal struct {
 
 	// Reason is the server's reason for limiting the request; "" if it gave none.
 	Reason string
+
+	// Message is what the server says to people about a Final refusal, on one line: the member of the body that is called message or,
+	// if there is none, detail; at most 256 bytes; "" if there is neither. It may contain anything that the server knows.
+	Message string
 
 	// Scope is what the limit is counted by, as the server reports it or the dialect defines it; "" if unknown.
 	Scope string

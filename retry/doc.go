@@ -11,7 +11,7 @@
 // # What is retried
 //
 //   - A rejection by the Transport: a synthetic 429, or a [throttle.Rejection] as an error. The exceptions are a cost that can
-//     never be paid and a deadline that cannot be met.
+//     never be paid, a deadline that cannot be met, and a server that refuses for a reason that no waiting ends.
 //   - A response that says that the request was limited ([headers.Signal.Limited]: 429, 503 with Retry-After, 403 with
 //     Retry-After, …).
 //   - Any other 5xx except 501, a status of 0, a connection error, an attempt that exceeded the Timeout of the inner
@@ -23,7 +23,8 @@
 // a refused HTTP/2 stream (RFC 9113, 8.7). They are not retried after a redirect other than 307 and 308. [WithNonIdempotent]
 // lifts these restrictions.
 //
-// These are never retried: requests whose context has ended, and any error of a context; certificates that do not verify; unknown
+// These are never retried: refusals that no waiting ends ([headers.Signal.Final]); refusals and 5xx with X-Should-Retry: false;
+// requests whose context has ended, and any error of a context; certificates that do not verify; unknown
 // schemes and other requests that cannot be sent; failed redirects and too many redirects.
 //
 // # How long it waits

@@ -64,6 +64,8 @@ func (p *Policy) judgeResponse(resp *http.Response) failure {
 	word := max(signal.RetryAfter.Or(0), signal.Wait.Or(0))
 	f := failure{cause: CauseStatus, status: status, word: word, margin: min(word/10, time.Second)}
 	switch {
+	case signal.Final, signal.NoRetry && (signal.Limited || status >= 500):
+		f.outcome = final
 	case signal.Limited:
 		_, untouched := origin(resp.Request)
 		f.outcome, f.cause = p.ifRepeatable(untouched || repeatable(resp.Request)), CauseLimited
@@ -78,7 +80,8 @@ func (p *Policy) judgeResponse(resp *http.Response) failure {
 
 // judgeRejection judges what was never sent, so that it may be sent again whatever it is.
 func judgeRejection(r *throttle.Rejection, status int) failure {
-	if r.Reason == throttle.ReasonCost || r.Reason == throttle.ReasonDeadline {
+	switch r.Reason {
+	case throttle.ReasonCost, throttle.ReasonDeadline, throttle.ReasonFinal:
 		return failure{status: status}
 	}
 	return failure{outcome: retryable, cause: CauseRejected, status: status, word: max(r.Wait, 0), invited: true}

@@ -60,7 +60,9 @@ func Google(r *throttle.Rejection, req *http.Request) *http.Response {
 	}
 	body.Error.Code, body.Error.Status, body.Error.Message = http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", r.Error()
 	body.Error.Errors = []reason{{r.Error(), "usageLimits", "rateLimitExceeded"}}
-	body.Error.Details = []retryInfo{{"type.googleapis.com/google.rpc.RetryInfo", strconv.FormatFloat(seconds(r), 'f', 3, 64) + "s"}}
+	if r.Reason != throttle.ReasonFinal {
+		body.Error.Details = []retryInfo{{"type.googleapis.com/google.rpc.RetryInfo", strconv.FormatFloat(seconds(r), 'f', 3, 64) + "s"}}
+	}
 	return withJSON(r, req, http.StatusTooManyRequests, "application/json; charset=UTF-8", body)
 }
 
@@ -86,8 +88,10 @@ func S3(r *throttle.Rejection, req *http.Request) *http.Response {
 // sent, rounded up. The client waits until then before it retries.
 func GitLab(r *throttle.Rejection, req *http.Request) *http.Response {
 	resp := withJSON(r, req, http.StatusTooManyRequests, "application/json", map[string]string{"message": r.Error()})
-	reset := time.Now().Add(r.Wait + time.Second - 1).Unix()
-	resp.Header.Set("RateLimit-Reset", strconv.FormatInt(reset, 10))
+	if r.Reason != throttle.ReasonFinal {
+		reset := time.Now().Add(r.Wait + time.Second - 1).Unix()
+		resp.Header.Set("RateLimit-Reset", strconv.FormatInt(reset, 10))
+	}
 	return resp
 }
 

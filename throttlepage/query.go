@@ -74,8 +74,14 @@ func (q query) compare(a, b throttle.BucketStats) int {
 	return cmp.Or(by.compare(&a, &b), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 }
 
-// bySilence puts the servers first that are held the longest, then those that refused the most.
+// bySilence puts the servers first that refuse finally, then those that are held the longest, then those that refused the most.
 func bySilence(a, b throttle.ServerStats) int {
+	if (a.Final != nil) != (b.Final != nil) {
+		if a.Final != nil {
+			return -1
+		}
+		return 1
+	}
 	return cmp.Or(b.HeldUntil.Compare(a.HeldUntil), cmp.Compare(b.Refused, a.Refused),
 		cmp.Compare(a.Host, b.Host), cmp.Compare(a.Account, b.Account))
 }

@@ -125,11 +125,15 @@ func (l *watched) viewed(p *Page) limiterView {
 func TestVerdict(t *testing.T) {
 	now := time.Now()
 	for says, f := range map[string]*fake{
-		"flowing: Nothing waits.":                                  {},
-		"waiting: 1 request waiting.":                              {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}}},
-		"waiting: 1 request waiting, mostly for limit “b”.":        {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}, {Name: "b", Waiting: 1, Waits: throttle.Waits{Sum: 1}}}},
-		"held: Limit “a” is held for 5\u00a0s.":                    {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
-		"held: h asks to wait for 2\u00a0min.":                     {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
+		"flowing: Nothing waits.":                           {},
+		"waiting: 1 request waiting.":                       {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}}},
+		"waiting: 1 request waiting, mostly for limit “b”.": {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}, {Name: "b", Waiting: 1, Waits: throttle.Waits{Sum: 1}}}},
+		"held: Limit “a” is held for 5\u00a0s.":             {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
+		"held: h asks to wait for 2\u00a0min.":              {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
+		"refused: h refuses, and no waiting helps: no_credit: Pay. 2 requests rejected.": {
+			stats:   throttle.Stats{Rejected: throttle.Rejections{Final: 2}},
+			servers: []throttle.ServerStats{{Host: "g", HeldUntil: now.Add(time.Minute)}, {Host: "h", Final: &throttle.FinalStats{Code: "no_credit", Message: "Pay."}}},
+		},
 		"rejecting: 2 requests rejected.":                          {stats: throttle.Stats{Rejected: throttle.Rejections{MaxWait: 2}}},
 		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Rejected: throttle.Rejections{MaxWait: 2}}},
 		"flowing: Nothing waits.  ":                                {stats: throttle.Stats{Granted: 100, ServerRefused: 1}},

@@ -240,6 +240,9 @@ func (l *watched) verdict(c change, w *walk, now time.Time) (level, word, says s
 		}
 		all = append(all, fmt.Sprintf(format, args...))
 	}
+	if len(w.servers) > 0 && w.servers[0].Final != nil { // it is first
+		add("bad", "refused", "%s refuses, and no waiting helps: %s.", w.servers[0].Host, strings.TrimSuffix(printable(w.servers[0].Final.String()), "."))
+	}
 	if c.refusedLevel() == "bad" {
 		add("bad", "refused", "Servers refused %s.", plural(c.refused(), "request"))
 	}
@@ -357,6 +360,9 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 	var more []string
 	if s.Account != "" {
 		more = append(more, s.Account)
+	}
+	if s.Final != nil {
+		more = append(more, "no waiting helps: "+printable(s.Final.String()))
 	}
 	if s.Pace > 0 {
 		more = append(more, "then "+rate(s.Pace))

@@ -15,7 +15,7 @@ const (
 	CauseSlower                     // the server is slower and does not queue: the cuts are undone
 	CauseSilence                    // a row of failures: only probes are sent
 	CauseAlive                      // a probe was answered
-	CauseRestored                   // by Learn
+	CauseRestored                   // by Learn, or because a refusal was none
 	Causes
 )
 

@@ -16,6 +16,7 @@ type Meter struct {
 	bare      Suspicion
 	explained bool // the server has reported what is left, which explains the refusals before
 	only      bool // refusals that speak of a rate count, and nothing else
+	doubts    meter.Doubts[belief]
 }
 
 // per is the period of the rates of the bucket, so that they are precise to a millionth of a token per second and change

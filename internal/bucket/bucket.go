@@ -258,6 +258,8 @@ func (p *payer) Most() int64 { return p.Meter.Most() }
 // Denies returns why a request is rejected that would be granted at due, and may not wait or is held past until.
 func (b *Bucket) Denies(due, until meter.Instant) Reason {
 	switch {
+	case due == meter.Never && b.final() != nil:
+		return ReasonFinal
 	case due == meter.Never:
 		return ReasonCost
 	case b.isHeld(until):
@@ -276,7 +278,11 @@ func (b *Bucket) Soonest(due meter.Instant, cost int64) meter.Instant {
 		return b.Lease.Out().Again() // the store is asked then
 	}
 	if b.Limit.Plans {
-		if ready := b.Ready(0, 0, cost); ready < meter.Never {
+		ready := b.Ready(0, 0, cost)
+		switch {
+		case due == meter.Never && b.final() != nil: // until a request may ask
+			return ready
+		case ready < meter.Never:
 			return max(due, ready)
 		}
 	}

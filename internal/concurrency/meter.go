@@ -14,6 +14,7 @@ type Meter struct {
 	bare    aimd.Suspicion
 	beside  bool    // another limit heeds refusals that speak of a rate
 	usedAt  instant // of the last request
+	doubts  meter.Doubts[belief]
 }
 
 // KeepLearned is how long an idle key is remembered if it has learned something.

@@ -15,11 +15,11 @@ func (l *Core) refuseLocked(p *bucket.Pending, by *bucket.Bounds, reason bucket.
 		p.Refusal = new(bucket.Refusal)
 	}
 	*p.Refusal = by.Refuse(reason, c.Limit, c.Key, c.Cost, due, now)
-	switch {
-	case reason == bucket.ReasonStore:
-		p.Refusal.Err = c.Bucket.Lease.Out().Err()
-	case reason == bucket.ReasonCost && c.Cost > 0 && c.Bucket != nil:
-		p.Refusal.Most = c.Bucket.Meter.Most()
+	if c.Bucket != nil {
+		p.Refusal.Err = c.Bucket.Err(reason)
+		if reason == bucket.ReasonCost && c.Cost > 0 {
+			p.Refusal.Most = c.Bucket.Meter.Most()
+		}
 	}
 	l.counts.Refused[reason]++
 	p.Ask.By.Refused[reason]++
@@ -42,9 +42,7 @@ func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now met
 	w.Verdict, w.In.Binding = bucket.Refused, i
 	b, cost := w.BucketAt(i), w.In.Costs[i]
 	r := w.Refuse(reason, b.Limit, b.Key, cost, b.Soonest(due, cost), now)
-	if reason == bucket.ReasonStore {
-		r.Err = b.Lease.Out().Err()
-	}
+	r.Err = b.Err(reason)
 	w.Refusal = &r
 	l.counts.Refused[reason]++
 	w.By.Refused[reason]++
@@ -80,7 +78,7 @@ func (l *Core) denyLocked(charges []bucket.Charge, by *bucket.Counts, now meter.
 	if b.Limit.Plans {
 		due = b.Soonest(due, binding.Cost)
 	}
-	r.Wait = bucket.Until(due, now)
+	r.Wait, r.Err = bucket.Until(due, now), b.Err(reason)
 	if reason == bucket.ReasonCost {
 		r.Most = b.Meter.Most()
 	}

@@ -55,8 +55,9 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 		case c.Limit.Gates && !a.Unsent:
 			rep := reportOf(a, g.Mark.At, charges)
 			rep.Reading, rep.Number = hints, c.Paid
-			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, now)
-			held, n.Forgot = time.Duration(max(0, change.Until-now)), change.Forgot
+			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)
+			n.Forgot = change.Forgot
+			n.Holds = append(n.Holds, l.heldByLocked(c.Bucket, &change, by, now)...)
 			c.Limit.Counts.Ended++
 		case c.Limit.Answered && !a.Unsent:
 			w, _ := c.Unmade()
@@ -114,6 +115,13 @@ func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Ins
 		o = c.Outcome
 	case o == aimd.ClientError && a.Hints != nil && a.Hints.Bare == quota.Forbidden:
 		o = aimd.Forbidden
+	}
+	switch {
+	case o != aimd.Throttled && o != aimd.Unavailable && o != aimd.Error && o != aimd.Forbidden:
+	case a.Doubts != nil && c.Outcome == 0:
+		a.Doubts.Add(c.Bucket, m.Doubt(now, c.Paid, sent, c.Cost))
+	default:
+		m.Stand()
 	}
 	paused := m.HeldUntil()
 	c.Paid = m.Answered(now, c.Paid, sent, c.Cost, o, wait)

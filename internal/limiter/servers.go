@@ -37,12 +37,18 @@ func (l *Core) ownerLocked(g *quota.Gate, now meter.Instant) *bucket.Bucket {
 }
 
 // ReportUngated takes a response with hints to a request that passed no gate, because no server had sent hints when it left.
-func (l *Core) ReportUngated(key *quota.Key, m bucket.Mark, a *bucket.Answer, charges []bucket.Charge, by *bucket.Counts) (e bucket.HeldEvent) {
+func (l *Core) ReportUngated(key *quota.Key, m bucket.Mark, a *bucket.Answer, charges []bucket.Charge, by *bucket.Counts) (n bucket.News) {
 	now := l.begin()
 	defer l.end()
+	if a.Hints.After != nil {
+		n.Retunes = l.settleDoubtsLocked(a.Doubts, now)
+		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
+			return n
+		}
+	}
 	rep := reportOf(a, m.At, charges)
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
-		return e // a limit of the client decides
+		return n // a limit of the client decides
 	}
 	var unseen quota.Unseen
 	if m.Nth > 0 {
@@ -53,30 +59,70 @@ func (l *Core) ReportUngated(key *quota.Key, m bucket.Mark, a *bucket.Answer, ch
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
-	e.Forgot, a.Explained = change.Forgot, change.Explained
+	n.Forgot, a.Explained = change.Forgot, change.Explained
 	if g == nil {
-		return e
+		return n
 	}
 	b := l.ownerLocked(g, now)
 	l.changedLocked(g, &change, now)
-	if change.Until > 0 {
-		l.heldLocked(b, by)
-		e.Bucket, e.By = b, time.Duration(change.Until-now)
+	if change.Doubt != nil {
+		a.Doubts.Add(b, change.Doubt)
 	}
-	return e
+	n.Holds = l.heldByLocked(b, &change, by, now)
+	return n
+}
+
+// heldByLocked counts and returns the holds of a bucket that a report has set.
+func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, by *bucket.Counts, now meter.Instant) (holds []bucket.HeldEvent) {
+	if c.Until > 0 {
+		holds = append(holds, bucket.HeldEvent{Bucket: b, By: time.Duration(c.Until - now)})
+	}
+	if c.Final != nil {
+		_, _, ask := b.Meter.(*quota.Gate).Account.Final()
+		holds = append(holds, bucket.HeldEvent{Bucket: b, By: time.Duration(ask - now), Final: c.Final})
+	}
+	for range holds {
+		l.heldLocked(b, by)
+	}
+	return holds
 }
 
 // applyLocked takes a response to a request that passed a gate.
-func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []bucket.Charge, now meter.Instant) quota.Change {
+func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []bucket.Charge, d *bucket.Doubts, now meter.Instant) quota.Change {
 	if rep.Hints != nil && !l.HasHints.Load() { // only waiters passed a gate until now
 		l.HasHints.Store(true)
 	}
 	change := l.servers.Apply(g, rep, now)
 	l.changedLocked(g, &change, now)
 	if change.Until > 0 && rep.Hints.Limited {
-		l.holdLeasesLocked(charges, change.Until, now)
+		l.holdLeasesLocked(charges, change.Until, d, now)
+	}
+	if change.Doubt != nil {
+		d.Add(ownerOf(g), change.Doubt)
 	}
 	return change
+}
+
+// settleDoubtsLocked ends the doubts about a response whose body has been read. It returns the rates that change because of that.
+func (l *Core) settleDoubtsLocked(d *bucket.Doubts, now meter.Instant) (retunes []bucket.Retuned) {
+	for _, x := range d.Take() {
+		if !x.End(now, d.As) {
+			continue
+		}
+		b := x.Bucket
+		switch m := b.Meter.(type) {
+		case *quota.Gate:
+			l.changedLocked(m, &quota.Change{Lifted: true}, now)
+		case bucket.Learner:
+			if r, ok := m.Retuned(); ok {
+				b.Limit.Counts.Retunes[r.Cause]++
+				retunes = append(retunes, bucket.Retuned{Bucket: b, Retune: r})
+			}
+		}
+		l.freeLocked(b, now)
+		l.markLocked(b)
+	}
+	return retunes
 }
 
 // changedLocked marks what a report has changed: the gates of an account share what their responses report.
@@ -105,7 +151,8 @@ func (l *Core) replanGatesLocked(a *quota.Account, now meter.Instant) {
 
 // reportOf returns the report of an answer to a request that was granted then, without what its hints come to.
 func reportOf(a *bucket.Answer, sent meter.Instant, charges []bucket.Charge) quota.Report {
-	return quota.Report{Sent: sent, Accepted: a.Outcome == aimd.OK || a.Outcome == aimd.ClientError, Own: ownOf(charges)}
+	done := a.Outcome == aimd.OK
+	return quota.Report{Sent: sent, Accepted: done || a.Outcome == aimd.ClientError, Done: done, Doubtful: a.Doubts != nil && a.Hints.After == nil, Own: ownOf(charges)}
 }
 
 // readLocked returns what hints come to now, with what is left of the quotas to other clients.

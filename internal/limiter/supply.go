@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/supply"
@@ -136,12 +137,27 @@ func (l *Core) drawnLocked(charges []bucket.Charge, now meter.Instant) {
 	}
 }
 
-// holdLeasesLocked holds the shared budgets of a request that a server has refused for a while, in all processes.
-func (l *Core) holdLeasesLocked(charges []bucket.Charge, until, now meter.Instant) {
+// storeErr is by how much the end of a hold differs that has been to a store and back, at most.
+const storeErr = int64(100 * time.Millisecond)
+
+// holdLeasesLocked holds the shared budgets of a request that a server has refused for a while, in all processes. If the refusal turns out
+// to be none, holds that are not longer by then are lifted.
+func (l *Core) holdLeasesLocked(charges []bucket.Charge, until meter.Instant, d *bucket.Doubts, now meter.Instant) {
 	for i := range charges {
-		if b := charges[i].Bucket; b.Leased() != nil {
-			b.Lease.Hold(now, until)
-			l.replanLocked(b)
+		b := charges[i].Bucket
+		if b.Leased() == nil {
+			continue
+		}
+		b.Lease.Hold(now, until)
+		l.replanLocked(b)
+		if d != nil {
+			d.Add(b, func(now meter.Instant, as aimd.Outcome) bool {
+				lifts := as != 0 && b.Lease.HeldUntil() <= meter.AddInstant(until, storeErr)
+				if lifts {
+					b.Lease.Hold(now, now)
+				}
+				return lifts
+			})
 		}
 	}
 }

@@ -38,7 +38,9 @@ type Account struct {
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
 	pace     pace
 	bare     aimd.Suspicion
-	sent     int64 // requests
+	sent     int64  // requests
+	final    *final // nil: there is none
+	doubts   meter.Doubts[standing]
 	quotas   []*quota
 	gates    []*Gate
 }
@@ -110,7 +112,7 @@ func cloned(name string) string {
 
 // Silent reports whether the server has told nothing yet that stops or bounds requests.
 func (a *Account) Silent() bool {
-	return a.held == 0 && a.server.held == 0 && a.pace.rate == 0 && len(a.quotas) == 0
+	return a.held == 0 && a.server.held == 0 && a.final == nil && a.pace.rate == 0 && len(a.quotas) == 0
 }
 
 // adopt puts all gates of the account under the quota that the server does not name, if there is one.
@@ -190,11 +192,15 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 		return meter.Never, meter.Never
 	}
 	a := g.Account
-	must = a.Until()
+	_, _, ask := a.Final()
+	must = max(a.Until(), ask)
 	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
 		must = meter.AddInstant(max(must, a.set), second<<longestBack)
 	}
 	full = max(must, a.pace.next, a.pace.evenly)
+	if a.final != nil { // what would be forgotten is that one request asks, and not all
+		full = meter.AddInstant(full, finalStale)
+	}
 	for _, q := range g.quotas {
 		must = max(must, q.held)
 		if q.reset == meter.Never {

@@ -8,6 +8,8 @@ type Report struct {
 	Sent     meter.Instant // when the request was granted
 	Number   int64         // of the request; see [Gate.Take]
 	Accepted bool          // the server did what was asked, or could not for a reason that has nothing to do with limits
+	Done     bool          // the server did what was asked
+	Doubtful bool          // the body of the response may say that it is no refusal
 	Own      Own
 }
 
@@ -55,9 +57,22 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	if !unnamed {
 		a.adopt(now)
 	}
+	switch {
+	case rep.Doubtful && (h.Limited || h.Bare != NotBare):
+		c.Doubt = a.doubt(now, rep.Sent)
+	case h.Limited && h.Final == nil:
+		a.doubts.Stand()
+	}
 	h.from = a.Held()
-	if h.Limited {
+	switch {
+	case rep.Done:
+		a.accepted(rep.Sent)
+	case h.Final != nil:
+		g.refuseFinally(&c, h, rep, now)
+	case h.Limited:
 		c.Lifted = g.refuse(h, rep, wait, explained, now)
+	case a.final != nil && rep.Number == a.final.asker: // those that waited for its response are too late
+		c.Late = OfAccount
 	}
 	h.to = a.Held()
 	if a.Until() > until {
@@ -66,7 +81,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	switch {
 	case c.Until > 0 && h.Host:
 		c.Late = OfHost
-	case c.Until > 0, open && !g.Payable(now, 1):
+	case c.Until > 0, open && !g.Payable(now, 1), h.Final != nil:
 		c.Late = OfAccount
 	}
 	return c

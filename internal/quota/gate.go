@@ -31,16 +31,20 @@ func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	return at
 }
 
-// Plan returns a lower bound for when cost can be paid after ahead, whatever responses will tell.
+// Plan returns a lower bound for when cost can be paid after ahead, whatever responses will tell; never after a final refusal, except for
+// a request that may ask now.
 func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	at, _ := g.next(from, meter.AddCount(ahead, cost))
+	if g.Account.final != nil && at > from {
+		return meter.Never
+	}
 	return at
 }
 
 func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	a := g.Account
-	at, sure = max(from, a.Until(), a.pace.next), true
-	if len(g.quotas) == 0 {
+	at, sure = a.final.next(max(from, a.Until(), a.pace.next), need), true
+	if at == meter.Never || len(g.quotas) == 0 {
 		return at, sure
 	}
 	for _, q := range g.quotas {
@@ -57,6 +61,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 		a.pace.next = meter.AddInstant(due, second)
 	}
 	a.sent++
+	a.final.asks(a.sent, due)
 	for _, q := range a.quotas {
 		q.recent <<= 1
 	}
@@ -77,8 +82,9 @@ func (g *Gate) Sent() {
 }
 
 // GiveBack undoes the Take of a request that was not sent.
-func (g *Gate) GiveBack(n int64, _ meter.Instant, _ int64) {
+func (g *Gate) GiveBack(n int64, now meter.Instant, _ int64) {
 	g.landed()
+	g.Account.final.unsent(n, now)
 	for _, q := range g.quotas {
 		q.sent--
 		q.recent &^= 1 << (g.Account.sent - n)

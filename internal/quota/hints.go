@@ -8,16 +8,18 @@ import (
 
 // Hints are what a server reported about its limits in one response.
 type Hints struct {
-	Limited  bool          // the response is a refusal because of a limit
-	Host     bool          // they concern all requests to the host, whatever their keys
-	Global   bool          // they concern more than the quotas that they name
-	Bare     Bare          // it refuses without a word about limits, which Limited may become
-	Given    bool          // the host has probably accepted requests before there was an account
-	Wait     time.Duration // until the server would accept the request; 0: it did not say
-	Asked    bool          // Wait is its Retry-After; otherwise Wait may be the reset of an empty quota
-	Quotas   []QuotaHint
-	After    *Hints        // those of the headers of the same response, if these are of its body
-	from, to meter.Instant // the end of the account's hold before and after they were applied
+	Limited    bool          // the response is a refusal because of a limit
+	NotLimited bool          // a dialect says that it is none, although it looks so
+	Host       bool          // they concern all requests to the host, whatever their keys
+	Global     bool          // they concern more than the quotas that they name
+	Bare       Bare          // it refuses without a word about limits, which Limited may become
+	Given      bool          // the host has probably accepted requests before there was an account
+	Wait       time.Duration // until the server would accept the request; 0: it did not say
+	Final      error         // what the server said with a refusal that no waiting ends; nil: waiting may help
+	Asked      bool          // Wait is its Retry-After; otherwise Wait may be the reset of an empty quota
+	Quotas     []QuotaHint
+	After      *Hints        // those of the headers of the same response, if these are of its body
+	from, to   meter.Instant // the end of the account's hold before and after they were applied
 }
 
 // A QuotaHint is what a server reported about one of its quotas.

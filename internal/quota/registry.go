@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -247,12 +248,14 @@ const (
 
 // A Change is what a report has changed, besides what the gates of the account can pay, and when.
 type Change struct {
-	Late   Scope         // whose waiting requests may be too late now
-	Until  meter.Instant // the end of a new hold; 0: there is none
-	Lifted bool          // a hold was taken back
+	Late   Scope                                                  // whose waiting requests may be too late now
+	Until  meter.Instant                                          // the end of a new hold; 0: there is none
+	Lifted bool                                                   // a hold was taken back
+	Final  error                                                  // what the server said with a final refusal, if that is news; Until is when the next request asks
+	Doubt  func(now meter.Instant, as aimd.Outcome) (undone bool) // to be called once the body has been read, with what it shows, 0 if the refusal stands; nil: it is certain
+	Forgot string                                                 // the name of an account that was forgotten for lack of room, although it stopped requests
 
-	Explained bool   // an empty quota explains a refusal, and stops requests by itself
-	Forgot    string // the name of an account that was forgotten for lack of room, although it stopped requests
+	Explained bool // an empty quota explains a refusal, and stops requests by itself
 }
 
 // Apply takes the report about a request that passed a gate.

@@ -16,7 +16,7 @@ const MaxSize = 12 << 10
 
 // Size returns about how many bytes the account takes, without its gates.
 func (a *Account) Size() int {
-	n := int(unsafe.Sizeof(*a)) + cap(a.quotas)*int(unsafe.Sizeof(a))
+	n := int(unsafe.Sizeof(*a)) + cap(a.quotas)*int(unsafe.Sizeof(a)) + a.final.size()
 	for _, q := range a.quotas {
 		n += q.size()
 	}
@@ -68,7 +68,7 @@ func (a *Account) drop(q *quota) {
 	}
 }
 
-// Stops reports whether what the server reported stops requests: a hold or an empty quota.
+// Stops reports whether what the server reported stops requests: a hold, a final refusal or an empty quota.
 func (a *Account) Stops(now meter.Instant) bool {
-	return a.Until() > now || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
+	return a.Until() > now || a.final != nil || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
 }

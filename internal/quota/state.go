@@ -94,7 +94,7 @@ func (g *Gate) HeldUntil() meter.Instant { return g.Account.Until() }
 // Open reports whether nothing stops or bounds requests here now.
 func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
-	return a.Until() <= now && !a.asking && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
+	return a.Until() <= now && a.final == nil && !a.asking && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
 		_, bound := q.bound(now)
 		return bound || q.held > now
 	})
@@ -104,7 +104,8 @@ func (g *Gate) Open(now meter.Instant) bool {
 func (a *Account) Forget(now meter.Instant) {
 	a.barrier.release(now)
 	a.server.release(now)
-	a.refusals, a.asking = 0, false
+	a.refusals, a.asking, a.final = 0, false, nil
+	a.doubts.Stand()
 	a.pace = pace{last: a.pace.last, from: now, most: a.pace.most}
 	for _, q := range a.quotas {
 		inFlight := q.inFlight
