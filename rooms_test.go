@@ -106,10 +106,7 @@ func TestArithmeticReadsNoClock(t *testing.T) {
 }
 
 // helpers serve tests and development alone.
-var helpers = []string{
-	"internal/adversary", "internal/meter/metertest", "internal/scene", "internal/scene/flight", "internal/scene/loop", "internal/nethttptest", "internal/realserver",
-	"internal/realserver/pool", "internal/realserver/report",
-}
+var helpers = []string{"internal/meter/metertest", "internal/scene", "internal/scene/flight", "internal/scene/loop"}
 
 // inside returns the path of a package within the module.
 func inside(path, module string) string {
