@@ -2,9 +2,6 @@ package throttle_test
 
 import (
 	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -114,80 +111,4 @@ func inside(path, module string) string {
 		return "."
 	}
 	return strings.TrimPrefix(path, module+"/")
-}
-
-// The package with the lock is small at its boundary, no package below the root is too large to be read, and each is tested where it
-// lives: with a line of tests for each line of code, at least.
-func TestRoomsAreSmallAndTested(t *testing.T) {
-	names := exportedIn(t, "internal/limiter")
-	assert.LessOrEqual(t, len(names), 60, "%v", names)
-	for room := range rooms {
-		if !strings.HasPrefix(room, "internal/") && room != "store" && room != "store/file" {
-			continue
-		}
-		code, tests := linesIn(t, room)
-		assert.LessOrEqual(t, code, 2_400, room)
-		assert.GreaterOrEqual(t, tests, code, room)
-	}
-}
-
-// linesIn returns how many lines of code and of tests a package has.
-func linesIn(t *testing.T, dir string) (code, tests int) {
-	files, err := filepath.Glob(dir + "/*.go")
-	require.NoError(t, err)
-	for _, name := range files {
-		source, err := os.ReadFile(name)
-		require.NoError(t, err)
-		if n := strings.Count(string(source), "\n"); strings.HasSuffix(name, "_test.go") {
-			tests += n
-		} else {
-			code += n
-		}
-	}
-	return code, tests
-}
-
-// exportedIn returns the exported names and fields of a package: of its constants, variables, types and functions, and the methods and
-// fields of these types.
-func exportedIn(t *testing.T, dir string) (names []string) {
-	add := func(id *ast.Ident, of string) {
-		if id.IsExported() {
-			names = append(names, of+id.Name)
-		}
-	}
-	files, err := filepath.Glob(dir + "/*.go")
-	require.NoError(t, err)
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range f.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
-				add(d.Name, "")
-			case *ast.GenDecl:
-				for _, s := range d.Specs {
-					switch s := s.(type) {
-					case *ast.ValueSpec:
-						for _, id := range s.Names {
-							add(id, "")
-						}
-					case *ast.TypeSpec:
-						add(s.Name, "")
-						ast.Inspect(s.Type, func(n ast.Node) bool {
-							if field, ok := n.(*ast.Field); ok {
-								for _, id := range field.Names {
-									add(id, s.Name.Name+".")
-								}
-							}
-							return true
-						})
-					}
-				}
-			}
-		}
-	}
-	return names
 }
