@@ -1,10 +1,9 @@
 # make check is for every change; make test is all that must hold on any machine with Go, make, bash and a C compiler (for the
 # race detector), however busy it is. What depends on real time is in make long. .ci/run runs more.
 GO ?= go
-MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*' -not -path '*/node_modules/*')))
-SDKS := $(shell cat .ci/sdks)
+MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/node_modules/*')))
 
-NODE_MODULES := internal/realserver/node/node_modules internal/heldback/node_modules
+NODE_MODULES := internal/lab/realserver/node/node_modules internal/lab/heldback/node_modules
 
 .PHONY: check test long servers held-back node bench bench-compare fuzz lint nethttp release-check
 
@@ -12,10 +11,10 @@ export GO
 check: ## vet and the short tests of this module, without the examples and the race detector: less than a minute
 	@.ci/test check
 
-test: ## every module except those with SDKs: vet, race detector, shuffled, the examples: about 5 minutes
+test: ## every package except those with SDKs: vet, race detector, shuffled, the examples: about 5 minutes
 	@.ci/test test
 
-long: ## long simulations, what depends on real time, every bar at real servers, the modules with SDKs
+long: ## long simulations, what depends on real time, every bar at real servers, the packages with SDKs
 	@.ci/test long
 
 SERVERS ?=
@@ -28,15 +27,15 @@ $(NODE_MODULES): %/node_modules: %/package-lock.json
 node: $(NODE_MODULES) ## what servers that run in node need
 
 servers: $(if $(shell command -v npm),node) ## what clients get from real servers: docs/real-servers.md, in about RUNS times 5 minutes; SERVERS and CLIENTS are regular expressions
-	$(GO) run ./internal/realserver/report -servers '$(SERVERS)' -clients '$(CLIENTS)' -lanes $(LANES) -runs $(RUNS) \
+	$(GO) run ./internal/lab/realserver/report -servers '$(SERVERS)' -clients '$(CLIENTS)' -lanes $(LANES) -runs $(RUNS) \
 		$(if $(SERVERS)$(CLIENTS),,-o docs/real-servers.md)
-	$(if $(SERVERS)$(CLIENTS),,cd bench && $(GO) run ./realservers -runs $(RUNS))
+	$(if $(SERVERS)$(CLIENTS),,cd internal/lab/bench && $(GO) run ./realservers -runs $(RUNS))
 
 held-back: node ## what clients get from middlewares that nothing here was designed for: docs/held-back.md, in about 10 minutes
-	cd internal/heldback && $(GO) run . -lanes $(LANES)
+	cd internal/lab/heldback && $(GO) run . -lanes $(LANES)
 
 nethttp: ## net/http's own tests, every client's transport wrapped in ours
-	$(GO) run ./internal/nethttptest
+	$(GO) run ./internal/lab/nethttptest
 
 FUZZTIME ?= 10s
 fuzz: ## each fuzz target for FUZZTIME; a run that ends late without a failing input is repeated once
@@ -47,13 +46,11 @@ fuzz: ## each fuzz target for FUZZTIME; a run that ends late without a failing i
 				|| { echo "$$out"; exit 1; }; \
 			echo "$$out" | tail -n 1; done; done
 
-lint: export GOWORK = off
-lint: ## gofmt and tidy; go fix and staticcheck, except in modules with SDKs, whose dependencies they would read for minutes
+lint: ## gofmt and tidy; go fix and staticcheck, except of packages with SDKs, whose dependencies they would read for minutes
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
-	@for m in $(MODULES) tools; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
-	@for m in $(filter-out $(SDKS),$(MODULES)); do echo "== $$m"; (cd $$m && \
-		{ test -z "$$($(GO) fix -diff ./...)" || { $(GO) fix -diff ./...; exit 1; }; } && \
-		$(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && GOWORK=off $(GO) mod tidy -diff) || exit 1; done
+	@packages=$$(.ci/packages) && $(GO) fix -diff $$packages && \
+		$$(GOWORK=off $(GO) tool -modfile=tools/go.mod -n staticcheck) $$packages
 
 VERSION ?= v0.1.0
 release-check: ## all that RELEASING.md asks for before VERSION is tagged
@@ -61,9 +58,9 @@ release-check: ## all that RELEASING.md asks for before VERSION is tagged
 
 BENCHTIME ?= 100ms
 COUNT ?= 5
-bench: ## everything next to its peers, COUNT rounds of BENCHTIME each: bench/RESULTS.md and the plots beside it, in about 10 minutes, and 8 more for each round
-	cd bench && $(GO) run ./report -benchtime $(BENCHTIME) -count $(COUNT)
+bench: ## everything next to its peers, COUNT rounds of BENCHTIME each: internal/lab/bench/RESULTS.md and the plots beside it, in about 10 minutes, and 8 more for each round
+	cd internal/lab/bench && $(GO) run ./report -benchtime $(BENCHTIME) -count $(COUNT)
 
 bench-compare: COUNT = 8
 bench-compare: ## what a request and the limiter cost, next to the revision BASE (or what BENCH matches)
-	@GO="$(GO)" BENCHTIME=$(BENCHTIME) COUNT=$(COUNT) bench/compare $(BASE)
+	@GO="$(GO)" BENCHTIME=$(BENCHTIME) COUNT=$(COUNT) internal/lab/bench/compare $(BASE)

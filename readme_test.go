@@ -69,7 +69,7 @@ func TestDocumentsCompile(t *testing.T) {
 
 // TestLinksOfDocumentsLead checks that every file, and every heading, that a document links to is there.
 func TestLinksOfDocumentsLead(t *testing.T) {
-	for _, name := range append(documents(t), "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "bench/RESULTS.md") {
+	for _, name := range append(documents(t), "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "internal/lab/bench/RESULTS.md") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(goBlock.ReplaceAllString(string(text), ""), -1) {
@@ -140,7 +140,7 @@ var unplain = regexp.MustCompile(`(?i)\b(told|telling|tells?|heard|hears|at hand
 // TestDocumentsAreInPlainWords keeps out words for which there is a plainer one, outside code.
 func TestDocumentsAreInPlainWords(t *testing.T) {
 	code := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
-	for _, name := range append(documents(t), "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md", "bench/RESULTS.md", "bench/TARGETS.md") {
+	for _, name := range append(documents(t), "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md", "internal/lab/bench/RESULTS.md", "internal/lab/bench/TARGETS.md") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for i, line := range strings.Split(code.ReplaceAllStringFunc(string(text), func(c string) string {

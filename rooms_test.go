@@ -2,9 +2,6 @@ package throttle_test
 
 import (
 	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -107,10 +104,7 @@ func TestArithmeticReadsNoClock(t *testing.T) {
 }
 
 // helpers serve tests and development alone.
-var helpers = []string{
-	"internal/adversary", "internal/meter/metertest", "internal/metrics/metricstest", "internal/scene", "internal/scene/flight", "internal/scene/loop", "internal/nethttptest", "internal/realserver",
-	"internal/realserver/pool", "internal/realserver/report",
-}
+var helpers = []string{"internal/meter/metertest", "internal/metrics/metricstest", "internal/scene", "internal/scene/flight", "internal/scene/loop"}
 
 // inside returns the path of a package within the module.
 func inside(path, module string) string {
@@ -118,83 +112,4 @@ func inside(path, module string) string {
 		return "."
 	}
 	return strings.TrimPrefix(path, module+"/")
-}
-
-// The package with the lock is small at its boundary, no package below the root is too large to be read, and each is tested where it
-// lives: with a line of tests for each line of code, at least.
-func TestRoomsAreSmallAndTested(t *testing.T) {
-	names := exportedIn(t, "internal/limiter")
-	assert.LessOrEqual(t, len(names), 60, "%v", names)
-	for room := range rooms {
-		if !strings.HasPrefix(room, "internal/") && room != "store" && room != "store/file" {
-			continue
-		}
-		if room == "internal/metrics" { // a table, which the tests of the modules that export it compare with the documents
-			continue
-		}
-		code, tests := linesIn(t, room)
-		assert.LessOrEqual(t, code, 2_400, room)
-		assert.GreaterOrEqual(t, tests, code, room)
-	}
-}
-
-// linesIn returns how many lines of code and of tests a package has.
-func linesIn(t *testing.T, dir string) (code, tests int) {
-	files, err := filepath.Glob(dir + "/*.go")
-	require.NoError(t, err)
-	for _, name := range files {
-		source, err := os.ReadFile(name)
-		require.NoError(t, err)
-		if n := strings.Count(string(source), "\n"); strings.HasSuffix(name, "_test.go") {
-			tests += n
-		} else {
-			code += n
-		}
-	}
-	return code, tests
-}
-
-// exportedIn returns the exported names and fields of a package: of its constants, variables, types and functions, and the methods and
-// fields of these types.
-func exportedIn(t *testing.T, dir string) (names []string) {
-	add := func(id *ast.Ident, of string) {
-		if id.IsExported() {
-			names = append(names, of+id.Name)
-		}
-	}
-	files, err := filepath.Glob(dir + "/*.go")
-	require.NoError(t, err)
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range f.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
-				add(d.Name, "")
-			case *ast.GenDecl:
-				for _, s := range d.Specs {
-					switch s := s.(type) {
-					case *ast.ValueSpec:
-						for _, id := range s.Names {
-							add(id, "")
-						}
-					case *ast.TypeSpec:
-						add(s.Name, "")
-						ast.Inspect(s.Type, func(n ast.Node) bool {
-							if field, ok := n.(*ast.Field); ok {
-								for _, id := range field.Names {
-									add(id, s.Name.Name+".")
-								}
-							}
-							return true
-						})
-					}
-				}
-			}
-		}
-	}
-	return names
 }

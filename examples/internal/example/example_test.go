@@ -53,7 +53,7 @@ func TestAProgramWithoutFlagsTakesNoArguments(t *testing.T) {
 	}
 }
 
-// Each program is run by Main, and -h prints the first paragraph of its package comment, also in the module of SDKs.
+// Each program is run by Main, and -h prints the first paragraph of its package comment, also in examples/apps.
 func TestEveryProgramSaysWhatItShows(t *testing.T) {
 	shows := regexp.MustCompile("(?s)const shows = `(.*?)`")
 	programs := 0

@@ -1,0 +1,167 @@
+package realserver_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/lab/realserver"
+)
+
+var goals = flag.Bool("goals", false, "test the goals also where they are known to be missed")
+
+// The tests wait most of the time, so many run at the same time, however few processors there are.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// installed reports whether a server is there. With THROTTLE_REAL_SERVERS=1 in the environment, all must be.
+func installed(t *testing.T, spec realserver.Spec) bool {
+	t.Helper()
+	if spec.Installed() {
+		return true
+	}
+	require.NotEqual(t, "1", os.Getenv("THROTTLE_REAL_SERVERS"), "%s is not installed", spec.Name)
+	return false
+}
+
+// What is missing is told in one line.
+func TestServersThatAreNotInstalledAreNamed(t *testing.T) {
+	var missing []string
+	for _, spec := range realserver.Specs() {
+		if !installed(t, spec) {
+			missing = append(missing, spec.Name)
+		}
+	}
+	if len(missing) > 0 {
+		t.Logf("not installed, so not tested: %s", strings.Join(missing, "; "))
+	}
+}
+
+// Bursts of three times the limit are refused as the specification says. A busy machine may need several to exceed it.
+func TestServersRefuseWhatExceedsTheirLimit(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	for _, spec := range realserver.Specs() {
+		if !installed(t, spec) {
+			continue
+		}
+		t.Run(spec.Name, func(t *testing.T) {
+			t.Parallel()
+			srv, err := spec.Start()
+			require.NoError(t, err)
+			defer srv.Close()
+			seen := make(map[int]int)
+			for range 10 {
+				burst(srv.URL+"/burst", int(3*spec.N), seen)
+				if len(seen) > 1 || spec.Refuses == 0 {
+					break
+				}
+			}
+			assert.Positive(t, seen[http.StatusOK])
+			if spec.Refuses == 0 {
+				assert.Len(t, seen, 1, "%v", seen)
+				return
+			}
+			assert.Positive(t, seen[spec.Refuses], "%v", seen)
+			assert.Len(t, seen, 2, "%v", seen)
+		})
+	}
+}
+
+// burst sends n requests at the same time and counts the responses by status.
+func burst(url string, n int, seen map[int]int) {
+	got := make(chan int)
+	for range n {
+		go func() { got <- status(url) }()
+	}
+	for range n {
+		seen[<-got]++
+	}
+}
+
+func status(url string) int {
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// margin is by how many points a busy machine may miss a bar.
+const margin = 5
+
+func TestBarsAreReached(t *testing.T) {
+	if testing.Short() {
+		return
+	}
+	t.Parallel()
+	bars := realserver.Bars()
+	slices.SortStableFunc(bars, func(a, b realserver.Bar) int { return int(b.Length - a.Length) }) // the longest first
+	for _, bar := range bars {
+		least, _ := bar.Least()
+		if *goals {
+			least = bar
+		}
+		if !installed(t, realserver.Named(bar.Spec)) {
+			continue
+		}
+		t.Run(bar.String(), func(t *testing.T) {
+			t.Parallel()
+			inThree(t, func() string {
+				r, err := bar.Measure()
+				require.NoError(t, err)
+				t.Logf("%+v", r)
+				if least.Reached(r, margin) || r.Stalled > 60*time.Millisecond {
+					return ""
+				}
+				return fmt.Sprintf("%.1f / %.2f, want %.0f / %.1f", r.Share, r.Refused, least.Share, least.Refused)
+			})
+		})
+	}
+}
+
+// alone is locked by a run that nothing else may disturb, and read-locked by the others.
+var alone sync.RWMutex
+
+// inThree fails the test if each of three runs misses its aim. Two are beside those of other tests, which share the processors with
+// them, and the last is alone. A run returns what it missed, or "".
+func inThree(t *testing.T, run func() (missed string)) {
+	t.Helper()
+	in := func(lock sync.Locker) (missed string) {
+		lock.Lock()
+		defer lock.Unlock()
+		return run()
+	}
+	for _, lock := range []sync.Locker{alone.RLocker(), alone.RLocker(), &alone} {
+		missed := in(lock)
+		if missed == "" {
+			return
+		}
+		t.Log("missed:", missed)
+	}
+	assert.Fail(t, "missed in three of three runs")
+}
+
+func rounded(d time.Duration) string {
+	if d == math.MaxInt64 {
+		return "never"
+	}
+	return d.Round(10 * time.Millisecond).String()
+}
