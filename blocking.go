@@ -115,7 +115,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 		case err != nil:
 			return nil, err
 		}
-		*g = l.grantOf(paid, &l.direct)
+		g.fill(paid)
 	}
 	if err != nil {
 		return nil, err
@@ -368,7 +368,7 @@ func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
 			t.waiter, t.decided = w, l.core.Detach(w)
 			return t, nil
 		}
-		*g = l.grantOf(&p.Paid, &l.direct)
+		g.fill(&p.Paid)
 	}
 	decided := make(chan struct{})
 	close(decided)
@@ -426,7 +426,7 @@ func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
 		case err != nil:
 			return nil, err
 		}
-		*g = l.grantOf(p, &l.direct)
+		g.fill(p)
 	}
 	g.deliver(ctx, overridesOf(ctx).receipt)
 	return g, nil
@@ -525,9 +525,9 @@ func (l *Limiter) announce(ctx context.Context, o *observer, w *limiter.Waiter) 
 	returned = true
 }
 
-// grantOf returns the Grant of a request that was granted.
-func (l *Limiter) grantOf(p *bucket.Paid, by *asker) Grant {
-	return Grant{limiter: l, by: by, waited: p.Waited, grant: bucket.Grant{Mark: p.Mark, Caller: p.Caller, More: p.Charges}}
+// fill makes g that of a request that was granted. It sets fields, because a Grant as a result would be on the stack of waiters.
+func (g *Grant) fill(p *bucket.Paid) {
+	g.waited, g.grant.Mark, g.grant.Caller, g.grant.More = p.Waited, p.Mark, p.Caller, p.Charges
 }
 
 // ask returns the ask of a request with that default of MaxWait, and the overrides of its context.

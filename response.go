@@ -436,7 +436,8 @@ func (l *Limiter) forget(p *bucket.Paid, r *Receipt) {
 	if r == nil && !l.tracks {
 		return
 	}
-	g := l.grantOf(p, &l.direct)
+	g := Grant{limiter: l, by: &l.direct}
+	g.fill(p)
 	if g.receipt = r; r != nil {
 		g.filed()
 	}

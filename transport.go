@@ -244,8 +244,8 @@ func (t *Transport) await(req *http.Request, p *bucket.Pending) (paid *bucket.Pa
 
 // sendWaited sends a request that has waited.
 func (t *Transport) sendWaited(req *http.Request, p *bucket.Paid) (*http.Response, reach, error) {
-	g := t.limiter.grantOf(p, t.asker)
-	g.ctx = req.Context()
+	g := Grant{limiter: t.limiter, by: t.asker, ctx: req.Context()}
+	g.fill(p)
 	g.receipt = overridesOf(g.ctx).receipt
 	g.tracked = g.receipt != nil
 	charges := g.grant.Charges()

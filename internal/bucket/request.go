@@ -57,7 +57,7 @@ type Caller struct {
 // Enter gives w what the order of waiters is to know.
 func (w *Place) Enter(charges []Charge, a *Ask, owner any) {
 	in, n, open := &w.In, len(charges), true
-	*in = order.Waiter{Rank: w.Rank, Last: min(w.Expiry, w.Deadline-1), Caller: a.Caller, Weight: max(1, a.Weight), Owner: owner}
+	in.Rank, in.Last, in.Caller, in.Weight, in.Owner = w.Rank, min(w.Expiry, w.Deadline-1), a.Caller, max(1, a.Weight), owner
 	if w.Expiry == meter.Never && w.Deadline == meter.Never {
 		in.Last = meter.Never
 	}

@@ -17,13 +17,9 @@ import (
 func (l *Core) Pass(p *bucket.Paid, by *bucket.Counts, key *quota.Key) (ok bool) {
 	l.mu.Lock()
 	now := l.nowLocked()
-	if key != nil {
-		gate := l.servers.Find(key, now)
-		if gate == nil { // Decide makes it
-			l.mu.Unlock()
-			return false
-		}
-		p.Pass(ownerOf(gate))
+	if key != nil && !l.passKnownLocked(p, key, now) { // Decide makes the gate
+		l.mu.Unlock()
+		return false
 	}
 	ok, missing := l.payLocked(p, by, now)
 	if missing {
@@ -120,28 +116,18 @@ func (l *Core) Decide(ctx context.Context, p *bucket.Pending) (w *Waiter, v buck
 // lineUpLocked decides about a request that could not be granted immediately: it waits as w, is rejected, or overtakes by its
 // priority.
 func (l *Core) lineUpLocked(ctx context.Context, p *bucket.Pending, missing *bucket.Charge, w *Waiter, now meter.Instant) bucket.Verdict {
-	a, charges := &p.Ask, p.Charges
 	if w == nil {
 		w = new(Waiter)
 	}
-	by := &w.Bounds
-	bound(ctx, by, a, now)
-	if reason, c, due := bucket.Unpayable(charges, missing, now); reason != 0 {
-		l.refuseLocked(p, by, reason, c, due, now)
+	bound(ctx, &w.Bounds, &p.Ask, now)
+	if reason, c, due := bucket.Unpayable(p.Charges, missing, now); reason != 0 {
+		l.refuseLocked(p, &w.Bounds, reason, c, due, now)
 		return bucket.Refused
 	}
-	l.dueLocked(now) // requests that are due go first
-	if l.supplies != nil {
-		by.Respite = bucket.Respite(charges, a.Try, by.Expiry, now)
-	}
-	w.Enter(charges, a, w)
-	due, i := l.order.Plan(&w.In, now)
-	reason := by.Check(due, now, charges[i].Bucket)
-	if reason == 0 && l.order.Alike(&w.In) >= l.maxQueue {
-		reason = bucket.ReasonQueueFull
-	}
-	if reason == 0 || due <= now && !a.Try { // it may overtake
-		w.Due, w.In.Binding = due, i
+	w.Enter(p.Charges, &p.Ask, w)
+	reason := l.planLocked(p, w, now)
+	c := &p.Charges[w.In.Binding]
+	if reason == 0 || w.Due <= now && !p.Ask.Try { // it may overtake
 		switch granted := l.joins(p, w, now); {
 		case granted:
 			return bucket.Granted
@@ -151,11 +137,26 @@ func (l *Core) lineUpLocked(ctx context.Context, p *bucket.Pending, missing *buc
 		w.Verdict = bucket.Left
 		l.quitLocked(w, now)
 	}
-	l.refuseLocked(p, by, reason, &charges[i], charges[i].Bucket.Soonest(due, charges[i].Cost), now)
+	l.refuseLocked(p, &w.Bounds, reason, c, c.Bucket.Soonest(w.Due, c.Cost), now)
 	if l.supplies != nil {
-		l.wantLocked(charges)
+		l.wantLocked(p.Charges)
 	}
 	return bucket.Refused
+}
+
+// planLocked finds out when and by which charge w would be granted, and returns why it must not wait; 0: it may. It does not have w
+// wait, because the two one after the other need less stack than one within the other.
+func (l *Core) planLocked(p *bucket.Pending, w *Waiter, now meter.Instant) (reason bucket.Reason) {
+	l.dueLocked(now) // requests that are due go first
+	if l.supplies != nil {
+		w.Respite = bucket.Respite(p.Charges, p.Ask.Try, w.Expiry, now)
+	}
+	w.Due, w.In.Binding = l.order.Plan(&w.In, now)
+	reason = w.Check(w.Due, now, p.Charges[w.In.Binding].Bucket)
+	if reason == 0 && l.order.Alike(&w.In) >= l.maxQueue {
+		reason = bucket.ReasonQueueFull
+	}
+	return reason
 }
 
 // joins has w wait, and reports whether it is granted immediately. Then p says what it has paid.

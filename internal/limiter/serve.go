@@ -121,6 +121,11 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 // joinLocked has w wait.
 func (l *Core) joinLocked(w *Waiter, now meter.Instant) {
 	l.order.Join(&w.In, now)
+	l.joinedLocked(w)
+}
+
+// joinedLocked counts w in, which the order has taken in.
+func (l *Core) joinedLocked(w *Waiter) {
 	l.counts.Waiting++
 	w.By.Waiting++
 	for i := range w.In.Costs {

@@ -27,6 +27,15 @@ func (l *Core) passLocked(p *bucket.Pending, now meter.Instant) {
 	}
 }
 
+// passKnownLocked appends the charge of a gate, for which there must be room, and reports whether there is one yet.
+func (l *Core) passKnownLocked(p *bucket.Paid, key *quota.Key, now meter.Instant) bool {
+	g := l.servers.Find(key, now)
+	if g != nil {
+		p.Pass(ownerOf(g))
+	}
+	return g != nil
+}
+
 // ownerLocked returns the bucket of a gate, and makes it if there is none.
 func (l *Core) ownerLocked(g *quota.Gate, now meter.Instant) *bucket.Bucket {
 	if g.Owner == nil {

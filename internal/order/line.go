@@ -75,7 +75,10 @@ type lane struct {
 	all    map[*caller]*queue
 }
 
-// find returns the line of w; nil: there is none.
+// find returns the line of w; nil: there is none. Inlined, it would add its frame to those of its callers, on the stack of each
+// waiter.
+//
+//go:noinline
 func (o *Order) find(w *Waiter) *line {
 	if w.queue != nil {
 		return w.queue.lane.line
@@ -83,7 +86,8 @@ func (o *Order) find(w *Waiter) *line {
 	if len(o.lines) == 0 {
 		return nil
 	}
-	return o.lines[string(lineID(make([]byte, 0, 64), w.At))]
+	o.id = lineID(o.id[:0], w.At)
+	return o.lines[string(o.id)]
 }
 
 // lineID appends the identity of the line with these points.
@@ -327,9 +331,9 @@ func (o *Order) try(ln *line, at, now Instant) *Waiter {
 		ready = max(ready, r)
 		return r
 	}
-	when := make([]Instant, 0, 8)
+	o.when = o.when[:0]
 	for i := range ln.stops {
-		when = append(when, look(&ln.stops[i]))
+		o.when = append(o.when, look(&ln.stops[i]))
 	}
 	if l.gate.point != nil {
 		look(&l.gate)
@@ -347,7 +351,7 @@ func (o *Order) try(ln *line, at, now Instant) *Waiter {
 	}
 	for i := range ln.stops {
 		s := &ln.stops[i]
-		o.block(s, blocked&bit(i) != 0 || ln.starved != nil, when[i], at)
+		o.block(s, blocked&bit(i) != 0 || ln.starved != nil, o.when[i], at)
 	}
 	if l.gate.point != nil {
 		o.block(&l.gate, ln.starved != nil, ready, at)

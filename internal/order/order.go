@@ -147,6 +147,14 @@ func (w *Waiter) earlier(other *Waiter) bool {
 // IsWaiting reports whether w has joined, and has neither left nor been granted.
 func (w *Waiter) IsWaiting() bool { return w.queue != nil }
 
+// stops returns at how many points w pays.
+func (w *Waiter) stops() int {
+	if w.Gate == nil {
+		return len(w.At)
+	}
+	return len(w.At) + 1
+}
+
 // Point returns the i-th of its points, of which the gate is the last.
 func (w *Waiter) Point(i int) *Point {
 	if i == len(w.At) {
@@ -166,6 +174,12 @@ type Order struct {
 	checks  []*line        // whose requests are to be checked
 	waiting int
 	callers int
+
+	// Room for one call at a time, as its caller's lock makes sure. It is here and not on the stack because each waiter keeps the
+	// stack on which it joined, which is 2 kB unless a call needs more: then it is 4 kB from then on.
+	planner planner
+	id      []byte    // of a line
+	when    []Instant // the points of a line can pay
 }
 
 // Len returns how many requests wait.

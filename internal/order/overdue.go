@@ -68,7 +68,8 @@ func (o *Order) Overdue(now Instant, work *int) (w *Waiter, due Instant, binding
 			o.checks[0], o.checks = nil, o.checks[1:]
 			continue
 		}
-		s := search{planner: planner{order: o, now: now, line: ln}, work: work, cursor: cur}
+		s := search{planner: &o.planner, work: work, cursor: cur}
+		s.now, s.line = now, ln
 		if s.find() {
 			k := key{s.turn(s.late), s.late.Rank, s.late.key.seq}
 			if c.next.Put(cur, k); c.next.Top() == cur { // else a request before it may be too late
@@ -113,7 +114,7 @@ func (s *search) others(i int) int64 {
 
 // A search looks for the first request of a queue, from its cursor on, that is too late.
 type search struct {
-	planner
+	*planner
 	work *int
 	*cursor
 
@@ -126,8 +127,7 @@ type search struct {
 // find reports whether it has found one. The cursor is there then, or where no work was left.
 func (s *search) find() bool {
 	q := s.queue
-	n := len(q.root.Costs)
-	s.ahead = make([]int64, n, len(s.line.stops)+1)
+	s.begin(q.root)
 	if s.from.rank == math.MinInt64 {
 		s.isOver = s.skips(q.root)
 		if !s.isOver {

@@ -17,11 +17,14 @@ const (
 // Plan returns when w, which waits or may join, will be granted, and the point that is the last to pay, as an index like
 // [Waiter].Binding. Next has returned nil for now.
 func (o *Order) Plan(w *Waiter, now Instant) (due Instant, binding int) {
-	var room [16]int64
-	x := planner{order: o, now: now, line: o.find(w), ahead: room[:0]}
-	if x.ahead = append(x.ahead, make([]int64, len(w.At))...); w.Gate != nil {
-		x.ahead = append(x.ahead, 0)
-	}
+	x := &o.planner
+	x.now, x.line = now, o.find(w)
+	return x.plan(w, x.findOwn(w))
+}
+
+// findOwn finds what is paid before w in its own queue, and returns the queue; nil: it is yet to be made.
+func (x *planner) findOwn(w *Waiter) *queue {
+	x.begin(w)
 	q, k := w.queue, w.key
 	if q == nil {
 		k = key{rank: w.Rank, seq: math.MaxUint64}
@@ -32,7 +35,12 @@ func (o *Order) Plan(w *Waiter, now Instant) (due Instant, binding int) {
 	if q != nil {
 		q.addAhead(x.ahead, 0, func(other *Waiter, _ int64) bool { return other.key.Before(k) })
 	}
-	return x.plan(w, q)
+	return q
+}
+
+// begin has nothing ahead of w.
+func (x *planner) begin(w *Waiter) {
+	x.ahead = append(x.ahead[:0], make([]int64, w.stops())...)
 }
 
 // joins returns the queue that w would join, nil if it is yet to be made, and its place there.
@@ -55,34 +63,33 @@ func (ln *line) joins(w *Waiter, k key) (*queue, key) {
 
 // A planner plans requests of one line.
 type planner struct {
-	order *Order
 	now   Instant
 	line  *line   // nil: it is yet to be opened
-	ahead []int64 // what is paid before the request, by stop: first in its own queue
+	ahead []int64 // what is paid before the request in its own queue, by stop
+	total []int64 // and in all queues
 }
 
 // plan plans w, which is or would be in q.
 func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
-	var room [16]int64
-	ahead := append(room[:0], x.ahead...)
+	x.total = append(x.total[:0], x.ahead...)
 	turn := x.turn(w)
-	if x.line != nil {
-		x.addOthers(ahead, w, q, turn)
+	if x.line != nil && (q == nil || len(x.line.queues) > 1) {
+		x.addOthers(w, q, turn)
 	}
 	due = -1
-	for i := range ahead {
+	for i, ahead := range x.total {
 		p, k := w.Point(i), key{0, w.Rank, x.seq(w)}
 		if p.Fair {
 			k.major = turn
 		}
 		if top := p.blocked.Top(); top != nil && top.line != x.line && top.Key().Before(k) && top.isStuck(x.now) {
-			ahead[i] = meter.AddCount(ahead[i], top.cost())
+			ahead = meter.AddCount(ahead, top.cost())
 		}
 		cost := int64(1)
 		if i < len(w.Costs) {
 			cost = w.Costs[i]
 		}
-		if d := max(x.now, p.Plan(x.now, ahead[i], cost)); d > due {
+		if d := max(x.now, p.Plan(x.now, ahead, cost)); d > due {
 			due, binding = d, i
 		}
 	}
@@ -143,8 +150,8 @@ func (x *planner) isInTurn(q *queue) bool {
 // addOthers adds what requests in other queues of the line cost that go before w. A caller is certain of no more than its first
 // request if callers with later turns may go before the others: then their turns move on as well. And one with several queues is
 // certain to go until its turn comes after that of w, but not with which requests.
-func (x *planner) addOthers(ahead []int64, w *Waiter, own *queue, turn int64) {
-	ln, most := x.line, fewQueues
+func (x *planner) addOthers(w *Waiter, own *queue, turn int64) {
+	ln, ahead, most := x.line, x.total, fewQueues
 	if w.Last < Never {
 		most = manyQueues
 	}

@@ -31,10 +31,7 @@ func (q *queue) tag() int64 {
 
 // take copies what w costs to where it stays, with a cost of 1 for its gate. Sums and mosts come behind.
 func (w *Waiter) take() {
-	n := len(w.At)
-	if w.Gate != nil {
-		n++
-	}
+	n := w.stops()
 	room := w.room[:]
 	if 3*n > len(room) {
 		room = make([]int64, 3*n)
