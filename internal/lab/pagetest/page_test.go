@@ -169,6 +169,52 @@ func TestFitsNarrowScreen(t *testing.T) {
 	b.picture("page-narrow.png")
 }
 
+// A name may have no place at which a line usually breaks.
+func TestLongNamesWrapOnNarrowScreen(t *testing.T) {
+	b := openTab(t, 390, 844, chromedp.EmulateMobile)
+	if b == nil {
+		return
+	}
+	name := func(what string) string { return what + strings.Repeat("WideName_", 9) }
+	l, err := throttle.NewLimiter(throttle.WithMaxWait(time.Millisecond),
+		throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Name(name("limit")))),
+		throttle.WithLimit(throttle.SlidingWindow(1000, time.Minute, throttle.Name(name("window")))))
+	require.NoError(t, err)
+	page := throttlepage.New(map[string]*throttle.Limiter{name("limiter"): l, name("keyed"): hostile(t)}, throttlepage.Every(time.Second))
+	defer page.Close()
+	server := serve(t, "", page)
+	defer stop(server)
+	b.navigate(pageOf(server))
+	b.within(5*time.Second, live)
+	for range 3 {
+		_ = l.Wait(t.Context(), throttle.Ask{Key: name("key")}) // all but the first are rejected
+	}
+	l.Hold(name("key"), time.Minute)
+	b.within(5*time.Second, `document.querySelector(".events .bad") !== null`)
+	eval[bool](b, `document.querySelectorAll("details").forEach(d => d.open = true); true`)
+	for _, scheme := range []string{"light", "dark"} {
+		b.prefer(scheme)
+		assert.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 390)
+		assert.Empty(t, eval[[]string](b, wide), scheme)
+		assert.Empty(t, eval[[]string](b, faint), scheme)
+		height := eval[float64](b, `document.documentElement.scrollHeight`)
+		require.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(390, int64(height), chromedp.EmulateMobile)))
+		b.picture("page-long-" + scheme + ".png")
+	}
+}
+
+// wide lists the texts that go beyond the edge of their section.
+const wide = `(() => {
+	const range = document.createRange()
+	return [...document.querySelectorAll("main *")].filter(e => e.checkVisibility()).filter(e => {
+		const edge = (e.closest("section") ?? document.body).getBoundingClientRect().right
+		return [...e.childNodes].filter(n => n.nodeType === 3).some(text => {
+			range.selectNodeContents(text)
+			return [...range.getClientRects()].some(box => box.right > edge)
+		})
+	}).map(e => e.innerText)
+})()`
+
 func TestHostileNamesStayText(t *testing.T) {
 	b := openTab(t, 1120, 900)
 	if b == nil {
