@@ -15,8 +15,8 @@
 // A page is usually opened after an alarm, so it remembers: every 5 s it reads its Limiters, whether or not a client is
 // connected, and keeps an hour of charts, in about 25 kB for each Limiter, and the last 100 events of each. [Every] changes that,
 // and [Page.Close] ends it. While clients are connected, it reads once a second, however many they are, and keeps two minutes of
-// histograms, in about 60 kB for each limit. It shows at most 50 keys and 50 servers of a Limiter. Requests that a Limiter limits
-// pay nothing for the page.
+// histograms, in about 60 kB for each limit, and a copy of up to 100,000 keys, in about 160 bytes for each. It shows at most 50 keys
+// and 50 servers of a Limiter. Requests that a Limiter limits pay nothing for the page.
 package throttlepage
 
 import (
