@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// AllowHosts allows requests for hosts with these names, beside those that a Page serves in any case: IP addresses, names
-// without a dot such as localhost, names that end in .localhost, .local or .internal, and any name over TLS. AllowHosts("*")
-// allows all names. It is right where a login protects the page.
+// AllowHosts allows requests for hosts with these names. By default, a Page serves IP addresses, names without a dot such as
+// localhost, names that end in .localhost, .local or .internal, and every name over TLS. It rejects requests for other hosts with
+// status 403, and the response names this option. AllowHosts("*") allows every name, for example where a login protects the page.
 //
-// Without this bound, any web site could read the page through the browser of a user who can reach it: the site's own name would
-// resolve to the address of the page (DNS rebinding). None of the names above can lead to that, because no web site can have
-// them, or a certificate for them.
+// If a Page served every name, a web site could read it through the browser of a user who can reach it, by resolving the site's
+// own name to the address of the Page (DNS rebinding). No web site can have the names that are served by default, or a
+// certificate that this server presents.
 //
-// A reverse proxy that forwards the Host header of its clients needs the option, with the name of the proxy. New panics if a
-// name is empty, or has a scheme, a port or a path.
+// Behind a reverse proxy that ends TLS and forwards the Host header, allow the name of the proxy. AllowHosts may be given several
+// times. New panics if a name is empty, or has a scheme, a port, a path or a wildcard.
 func AllowHosts(names ...string) Option {
 	return option(func(p *Page) {
 		for _, name := range names {
-			if name == "" || strings.ContainsAny(name, ":/") {
-				panic(fmt.Sprintf("throttlepage: AllowHosts(%q): must be a name without a scheme, port and path, or *", name))
+			if name == "" || name != "*" && strings.ContainsAny(name, ":/* ") {
+				panic(fmt.Sprintf(`throttlepage: AllowHosts(%q): must be "*", or a name without a scheme, port, path and wildcard`, name))
 			}
 			p.hosts[plainHost(name)] = true
 		}
@@ -37,7 +37,7 @@ func (p *Page) notAllowed(r *http.Request) string {
 	if isOfOtherSite(r.Header) {
 		return "throttlepage: requests by other web sites are not allowed"
 	}
-	// It is not for proxies to say what the host was: a script may send such headers.
+	// X-Forwarded-Host and Forwarded are not read, because a script can send them.
 	name := (&url.URL{Host: r.Host}).Hostname()
 	if r.TLS == nil && !cannotBeOfWebSite(plainHost(name)) && !p.hosts[plainHost(name)] && !p.hosts["*"] {
 		return fmt.Sprintf("throttlepage: the host %q is not allowed. If it is a name of this server, "+

@@ -59,8 +59,8 @@ func TestAllowHosts(t *testing.T) {
 	code, _ := ask(all, "any.example", "/", nil)
 	assert.Equal(t, http.StatusOK, code)
 
-	assert.PanicsWithValue(t, `throttlepage: AllowHosts("https://a.example"): must be a name without a scheme, port and path, or *`, func() { New(nil, AllowHosts("https://a.example")) })
-	for _, name := range []string{"", "a.example:80", "a.example/debug"} {
+	assert.PanicsWithValue(t, `throttlepage: AllowHosts("https://a.example"): must be "*", or a name without a scheme, port, path and wildcard`, func() { New(nil, AllowHosts("https://a.example")) })
+	for _, name := range []string{"", "a.example:80", "a.example/debug", "*.example", "a.example b.example"} {
 		assert.Panics(t, func() { New(nil, AllowHosts("b.example", name)) }, name)
 	}
 }

@@ -19,8 +19,8 @@ func (c change) refused() uint64 {
 	return grown(c.last.stats.ServerRefused, c.first.stats.ServerRefused)
 }
 
-// refusedLevel returns how bad it is that servers refused requests. One in a hundred is a mistake now and then. A learned rate is
-// found by refusals: it answers each of them by a lower rate, and of the others, one in twenty is what finding it takes at most.
+// refusedLevel returns how bad it is that servers refused requests. Up to one in a hundred is normal. An adaptive limit finds a
+// server's limit by refusals: those that it answered by a lower rate are normal, and one in twenty besides.
 func (c change) refusedLevel() string {
 	answered, learns := uint64(0), false
 	for i := range c.last.limits {

@@ -39,7 +39,7 @@ type watched struct {
 	memory   memory
 	diary    diary
 	all      walk
-	walks    map[query]*selection            // of all
+	found    map[query]*selection            // in all
 	single   map[string]throttle.BucketStats // by limit, of those without keys
 }
 
@@ -157,7 +157,7 @@ func (l *watched) read(now time.Time, names naming) {
 	}
 	l.history = append(slices.Delete(l.history, 0, old), s)
 	if now.Sub(l.all.at) >= seldom { // no client is connected, or the keys are due
-		l.all, l.walks = walk{}, nil
+		l.all, l.found = walk{}, nil
 	}
 	l.single = make(map[string]throttle.BucketStats)
 	for i := range s.limits {
@@ -178,7 +178,7 @@ func (l *watched) find(now time.Time, q query, names naming) *selection {
 	if now.Sub(l.all.at) >= age {
 		l.walk(now, names)
 	}
-	if s := l.walks[q]; s != nil {
+	if s := l.found[q]; s != nil {
 		return s
 	}
 	keys := slices.Values(l.all.keys)
@@ -189,10 +189,10 @@ func (l *watched) find(now time.Time, q query, names naming) *selection {
 	s.keys, s.matched = top(matching(keys, func(b throttle.BucketStats) bool { return q.matches(b.Key, b.Limit) }), q.compare)
 	servers := slices.Values(l.all.servers)
 	s.servers, s.served = top(matching(servers, func(s throttle.ServerStats) bool { return q.matches(s.Host, s.Account) }), bySilence)
-	if len(l.walks) == views {
-		clear(l.walks)
+	if len(l.found) == views {
+		clear(l.found)
 	}
-	l.walks[q] = s
+	l.found[q] = s
 	return s
 }
 
@@ -202,7 +202,7 @@ func (l *watched) walk(now time.Time, names naming) {
 	if n := l.last().stats.Buckets; n <= copied {
 		l.all.keys = slices.AppendSeq(make([]throttle.BucketStats, 0, n), keyed(l.source.Buckets(), names))
 	}
-	l.walks = make(map[query]*selection)
+	l.found = make(map[query]*selection)
 }
 
 // keyed yields the buckets that have a key, except those of servers, by the names that are shown.

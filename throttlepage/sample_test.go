@@ -118,13 +118,16 @@ func TestCopyOfKeysIsForgottenWithoutClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := started(t, map[string]source{"a": keys(100)})
 		p.frame(query{})
-		assert.Len(t, p.views[0].all.keys, 100)
+		p.mu.Lock()
+		l := p.views[0]
+		assert.Len(t, l.all.keys, 100)
+		p.mu.Unlock()
 		time.Sleep(2 * seldom)
 		synctest.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		assert.Empty(t, p.views[0].all)
-		assert.Empty(t, p.views[0].walks)
+		assert.Empty(t, l.all)
+		assert.Empty(t, l.found)
 	})
 }
 
