@@ -4,9 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -235,6 +237,43 @@ func TestHostileNamesStayText(t *testing.T) {
 	for _, asked := range b.requested() {
 		assert.True(t, strings.HasPrefix(asked, pageOf(server)) || strings.HasPrefix(asked, "data:"), asked)
 	}
+}
+
+// A browser takes localhost and 127.0.0.1 for two sites.
+func TestOtherSiteCanLinkToThePageAndNotLoadIt(t *testing.T) {
+	b := openTab(t, 800, 600)
+	if b == nil {
+		return
+	}
+	page := throttlepage.New(map[string]*throttle.Limiter{"api": limiter(t)})
+	defer page.Close()
+	var mu sync.Mutex
+	status := make(map[string]int) // by what the browser wants it for
+	server := serve(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		page.ServeHTTP(answer, r)
+		mu.Lock()
+		status[r.Header.Get("Sec-Fetch-Dest")] = answer.Code
+		mu.Unlock()
+		w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	defer stop(server)
+	url := pageOf(server)
+	other := serve(t, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<img src="%[1]stext"><iframe src="%[1]s"></iframe><script src="%[1]sstate.json"></script><a href="%[1]stext">link</a>
+			<script>fetch("%[1]sstate.json", {mode: "no-cors"}).finally(() => document.title = "done")</script>`, url)
+	}))
+	defer stop(other)
+	b.navigate(strings.Replace(pageOf(other), "127.0.0.1", "localhost", 1))
+	b.within(5*time.Second, `document.title === "done"`)
+	eval[bool](b, `document.querySelector("a").click(); true`)
+	b.within(5*time.Second, `document.body.innerText.includes("Nothing waits.")`)
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, map[string]int{"image": 403, "iframe": 403, "script": 403, "empty": 403, "document": 200}, status)
 }
 
 func TestLostConnectionIsShownUntilItReturns(t *testing.T) {
