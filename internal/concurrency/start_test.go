@@ -30,3 +30,28 @@ func TestEitherSignAloneEndsTheStart(t *testing.T) {
 		assert.Equal(t, c.last, last, c.sign)
 	}
 }
+
+// levelWith returns a level of 16 requests with that number in flight, and that logarithm of the mean latency with that variance.
+func levelWith(number, ln, variance float64) level {
+	const n = 16
+	s := math.Exp(ln)
+	return level{sent: n, done: n, flying: n * number, sum: n * math.Sqrt(s), squares: n * s * (1 + variance*n/4)}
+}
+
+// Both latencies have a standard error of 10 %, so their difference has one of 14 %.
+func TestASignThatEndsTheStartIsBeyondItsError(t *testing.T) {
+	err := math.Sqrt(0.02)
+	elastic := startE*math.Ln2 + err // of twice as many requests
+	for _, c := range []struct {
+		number, rise float64
+		slow         bool
+	}{
+		{8, elastic - 0.01, false}, {8, elastic + 0.01, true},
+		{4, startSlow + err - 0.01, false}, {4, startSlow + err + 0.01, true}, // as many requests have no elasticity
+	} {
+		m := newController(0, Config{}, noon)
+		m.high, m.open, m.best, m.mean = levelWith(4, 0, 0.01), levelWith(c.number, c.rise, 0.01), 0, 1
+		m.climb()
+		assert.Equal(t, c.slow, m.mode == cruising, "%+v", c)
+	}
+}
