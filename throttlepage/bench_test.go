@@ -21,7 +21,7 @@ func BenchmarkFrame(b *testing.B) {
 			p := newPage(map[string]source{"a": l})
 			var f *frame
 			for b.Loop() {
-				p.read, p.views[0].walks = time.Time{}, nil
+				p.read, p.views[0].all = time.Time{}, walk{}
 				f = p.frame(query{})
 			}
 			b.ReportMetric(float64(len(f.content)), "B/event")

@@ -2,6 +2,7 @@ package throttlepage
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -18,12 +19,23 @@ func (c change) refused() uint64 {
 	return grown(c.last.stats.ServerRefused, c.first.stats.ServerRefused)
 }
 
-// refusedLevel returns how bad it is that servers refused requests: one in a hundred is the price of looking for their limits.
+// refusedLevel returns how bad it is that servers refused requests. Up to one in a hundred is normal. An adaptive limit finds a
+// server's limit by refusals: those that it answered by a lower rate are normal, and one in twenty besides.
 func (c change) refusedLevel() string {
+	answered, learns := uint64(0), false
+	for i := range c.last.limits {
+		now, before := &c.last.limits[i], c.first.limit(c.last.limits[i].Name)
+		learns = learns || strings.HasPrefix(now.Kind, "adaptive")
+		answered += grown(now.Retunes.Throttled, before.Retunes.Throttled)
+	}
+	normal := uint64(100)
+	if learns {
+		normal = 20
+	}
 	switch n := c.refused(); {
 	case n == 0:
 		return ""
-	case 100*n <= grown(c.last.stats.Granted, c.first.stats.Granted):
+	case normal*grown(n, answered) <= grown(c.last.stats.Granted, c.first.stats.Granted):
 		return "busy"
 	}
 	return "bad"

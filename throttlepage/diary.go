@@ -22,6 +22,7 @@ type event struct {
 	n        uint64
 	old, now float64 // rates, of a retune
 	detail   string
+	bad      bool // of refusals: more than is normal
 }
 
 type kind string
@@ -45,7 +46,7 @@ type diary struct {
 func (d *diary) add(e event) {
 	for i := len(d.events) - 1; i >= 0 && !d.events[i].to.Before(e.from); i-- {
 		if x := &d.events[i]; x.to.Equal(e.from) && x.kind == e.kind && x.limit == e.limit && x.cause == e.cause {
-			e.from, e.n = x.from, e.n+x.n
+			e.from, e.n, e.bad = x.from, e.n+x.n, e.bad || x.bad
 			if e.kind == kindRetuned {
 				e.old = x.old
 			}
@@ -134,7 +135,7 @@ func (d *diary) noteRefusals(e event, first, last *sample, from source, names na
 	if all == 0 && (d.refused != nil || last.stats.ServerRefused == 0) {
 		return
 	}
-	e.kind, e.cause = kindRefused, "servers"
+	e.kind, e.cause, e.bad = kindRefused, "servers", change{first, last}.refusedLevel() == "bad"
 	known := uint64(0)
 	if last.stats.Buckets <= many {
 		servers := from.Servers()
@@ -210,9 +211,9 @@ func (e *event) text() string {
 // level returns how bad it is.
 func (e *event) level() string {
 	switch {
-	case e.kind == kindRejected, e.kind == kindRefused, e.kind == kindOutage && e.cause == "unreachable":
+	case e.kind == kindRejected, e.kind == kindRefused && e.bad, e.kind == kindOutage && e.cause == "unreachable":
 		return "bad"
-	case e.kind == kindHeld, e.kind == kindEvicted:
+	case e.kind == kindRefused, e.kind == kindHeld, e.kind == kindEvicted:
 		return "busy"
 	}
 	return ""

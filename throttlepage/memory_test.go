@@ -1,6 +1,8 @@
 package throttlepage
 
 import (
+	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -222,7 +224,7 @@ func TestFilterAndSort(t *testing.T) {
 	f := busy(time.Now())
 	p := newPage(map[string]source{"a": f})
 	keys := func(path string) (all []string) {
-		for _, k := range p.frame(queryOf(httptestRequest(path))).state[0].Keys {
+		for _, k := range p.frame(queryOf(request(http.MethodGet, path))).state[0].Keys {
 			all = append(all, k.Key)
 		}
 		return all
@@ -239,6 +241,18 @@ func TestFilterAndSort(t *testing.T) {
 
 	hidden := newPage(map[string]source{"a": f}, HideKeys())
 	assert.Empty(t, hidden.frame(query{Filter: "acme"}).state[0].Keys, "a hidden name cannot be guessed")
+}
+
+// A server accepts a megabyte of them.
+func TestLongQueryIsCutBeforeAnythingElse(t *testing.T) {
+	f := &fake{buckets: []throttle.BucketStats{{Limit: "a", Key: strings.Repeat("X", 2*longest)}, {Limit: "a", Key: "y"}}}
+	r := request(http.MethodGet, "/?q="+strings.Repeat("X", 1<<20))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	q := queryOf(r)
+	runtime.ReadMemStats(&after)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<10))
+	assert.Len(t, newPage(map[string]source{"a": f}).frame(q).state[0].Keys, 1, "it finds the name that is shown")
 }
 
 func TestWorstLimitersComeFirst(t *testing.T) {

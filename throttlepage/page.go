@@ -5,7 +5,9 @@
 //	mux.Handle("/debug/throttle/", page)
 //
 // The page has no login. It shows keys, hosts and traffic, so mount it where you would mount net/http/pprof: on an internal
-// address, or behind your own authentication. Nothing on it changes anything.
+// address, or behind your own authentication. Nothing on it changes anything. Other web sites cannot read it: the page rejects
+// requests that they send, with status 403, and requests for a host name that may be theirs. If your server has such a name and
+// no TLS, for example behind a reverse proxy, pass [AllowHosts].
 //
 // Without JavaScript the page shows the state at the time it was loaded. With JavaScript it follows a stream of server-sent
 // events, one a second. If a proxy blocks streams, it reloads its figures instead.
@@ -13,8 +15,8 @@
 // A page is usually opened after an alarm, so it remembers: every 5 s it reads its Limiters, whether or not a client is
 // connected, and keeps an hour of charts, in about 25 kB for each Limiter, and the last 100 events of each. [Every] changes that,
 // and [Page.Close] ends it. While clients are connected, it reads once a second, however many they are, and keeps two minutes of
-// histograms, in about 60 kB for each limit. It shows at most 50 keys and 50 servers of a Limiter. Requests that a Limiter limits
-// pay nothing for the page.
+// histograms, in about 60 kB for each limit, and a copy of up to 100,000 keys, in about 160 bytes for each. It shows at most 50 keys
+// and 50 servers of a Limiter. Requests that a Limiter limits pay nothing for the page.
 package throttlepage
 
 import (
@@ -69,7 +71,8 @@ type Page struct {
 	document *template.Template
 	css      template.CSS
 	js       template.JS
-	policy   string // Content-Security-Policy
+	policy   string          // Content-Security-Policy
+	hosts    map[string]bool // that are allowed, beside those that always are; "*": all
 	every    time.Duration
 	sampling bool
 
@@ -109,6 +112,7 @@ func newPage(sources map[string]source, opts ...Option) *Page {
 		js:       template.JS(mustRead("page.js")),
 		every:    5 * time.Second,
 		sampling: true,
+		hosts:    make(map[string]bool),
 		frames:   make(map[query]*frame),
 	}
 	p.policy = strings.Join([]string{
@@ -182,6 +186,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
+	if why := p.notAllowed(r); why != "" {
+		http.Error(w, why, http.StatusForbidden)
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "the page is read-only", http.StatusMethodNotAllowed)

@@ -21,13 +21,16 @@ import (
 
 var update = flag.Bool("update", false, "write the golden page")
 
-func httptestRequest(path string) *http.Request {
-	return httptest.NewRequest(http.MethodGet, path, nil)
+// request returns a request to this machine.
+func request(method, path string) *http.Request {
+	r := httptest.NewRequest(method, path, nil)
+	r.Host = "localhost"
+	return r
 }
 
 func get(h http.Handler, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	h.ServeHTTP(w, request(http.MethodGet, path))
 	return w
 }
 
@@ -106,7 +109,7 @@ func TestNothingIsWritable(t *testing.T) {
 	p := newPage(map[string]source{"a": &fake{}})
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions} {
 		w := httptest.NewRecorder()
-		p.ServeHTTP(w, httptest.NewRequest(method, "/", nil))
+		p.ServeHTTP(w, request(method, "/"))
 		assert.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
 		assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"), method)
 	}
@@ -114,7 +117,7 @@ func TestNothingIsWritable(t *testing.T) {
 
 func TestHeadSendsNoStream(t *testing.T) {
 	w := httptest.NewRecorder()
-	newPage(nil).ServeHTTP(w, httptest.NewRequest(http.MethodHead, "/events", nil))
+	newPage(nil).ServeHTTP(w, request(http.MethodHead, "/events"))
 	assert.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
 	assert.Empty(t, w.Body.String())
 }

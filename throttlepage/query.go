@@ -14,10 +14,10 @@ type query struct {
 	Sort   string // an order's name; "": the first one
 }
 
-// queryOf returns the query of a request. What is longer than any name that is shown finds nothing.
+// queryOf returns the query of a request. No name that is shown is longer than what is kept of it.
 func queryOf(r *http.Request) query {
 	values := r.URL.Query()
-	q := query{Filter: cut(strings.ToLower(strings.TrimSpace(values.Get("q"))))}
+	q := query{Filter: strings.ToLower(cut(strings.TrimSpace(values.Get("q"))))}
 	for _, o := range orders[1:] {
 		if o.Name == values.Get("sort") {
 			q.Sort = o.Name

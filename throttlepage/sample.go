@@ -16,6 +16,7 @@ const (
 	most     = 50              // keys and servers that are shown of a Limiter
 	many     = 10_000          // keys: with more, they are read less often
 	seldom   = 5 * time.Second // between two readings of many keys
+	copied   = 100_000         // keys: more are not copied, but read again for each query
 	views    = 16              // queries whose frames are kept for a second
 	readings = int(span/fresh) + 1
 )
@@ -37,7 +38,8 @@ type watched struct {
 	history  []sample // oldest first; never empty once it was read
 	memory   memory
 	diary    diary
-	walks    map[query]*walk
+	all      walk
+	found    map[query]*selection            // in all
 	single   map[string]throttle.BucketStats // by limit, of those without keys
 }
 
@@ -49,9 +51,15 @@ type sample struct {
 	stores []throttle.StoreStats
 }
 
-// A walk is what a look at all keys and servers found for a query.
+// A walk is a look at all keys and servers, for all queries. They have the names that are shown.
 type walk struct {
 	at      time.Time
+	keys    []throttle.BucketStats // nil: there are too many
+	servers []throttle.ServerStats
+}
+
+// A selection is what a query finds in a walk.
+type selection struct {
 	keys    []throttle.BucketStats
 	matched int // keys, of which keys are some
 	servers []throttle.ServerStats
@@ -92,7 +100,7 @@ func (p *Page) frame(q query) *frame {
 	f := &frame{points: p.took, state: make([]state, 0, len(p.views))}
 	f.view = view{At: p.read.UTC().Format("15:04:05 UTC"), Filter: q.Filter}
 	for _, l := range p.views {
-		w := l.walk(now, q, p.names)
+		w := l.find(now, q, p.names)
 		f.view.Limiters = append(f.view.Limiters, l.view(now, w))
 		last := l.last()
 		f.state = append(f.state, state{l.name, last.stats, last.limits, w.servers, w.keys, l.diary.state()})
@@ -148,6 +156,9 @@ func (l *watched) read(now time.Time, names naming) {
 		old++
 	}
 	l.history = append(slices.Delete(l.history, 0, old), s)
+	if now.Sub(l.all.at) >= seldom { // no client is connected, or the keys are due
+		l.all, l.found = walk{}, nil
+	}
 	l.single = make(map[string]throttle.BucketStats)
 	for i := range s.limits {
 		if li := &s.limits[i]; !li.Keyed {
@@ -158,60 +169,73 @@ func (l *watched) read(now time.Time, names naming) {
 	}
 }
 
-// walk returns the keys and servers that a query asks for. What other queries found a while ago is forgotten.
-func (l *watched) walk(now time.Time, q query, names naming) *walk {
+// find returns the keys and servers that a query asks for. All queries share what was read of them.
+func (l *watched) find(now time.Time, q query, names naming) *selection {
 	age := fresh
 	if l.last().stats.Buckets > many {
 		age = seldom
 	}
-	for other, w := range l.walks {
-		if now.Sub(w.at) >= age {
-			delete(l.walks, other)
-		}
+	if now.Sub(l.all.at) >= age {
+		l.walk(now, names)
 	}
-	if w := l.walks[q]; w != nil {
-		return w
+	if s := l.found[q]; s != nil {
+		return s
 	}
-	w := &walk{at: now}
-	w.keys, w.matched = top(keyed(l.source.Buckets(), q, names), q.compare)
-	for i := range w.keys {
-		w.keys[i].Key = names(w.keys[i].Key)
+	keys := slices.Values(l.all.keys)
+	if l.all.keys == nil {
+		keys = keyed(l.source.Buckets(), names)
 	}
-	w.servers, w.served = top(hosts(l.source.Servers(), q, names), bySilence)
-	if l.walks == nil || len(l.walks) == views {
-		l.walks = make(map[query]*walk)
+	s := &selection{}
+	s.keys, s.matched = top(matching(keys, func(b throttle.BucketStats) bool { return q.matches(b.Key, b.Limit) }), q.compare)
+	servers := slices.Values(l.all.servers)
+	s.servers, s.served = top(matching(servers, func(s throttle.ServerStats) bool { return q.matches(s.Host, s.Account) }), bySilence)
+	if len(l.found) == views {
+		clear(l.found)
 	}
-	l.walks[q] = w
-	return w
+	l.found[q] = s
+	return s
 }
 
-// keyed yields the buckets that have a key and match the query, except those of servers.
-func keyed(all iter.Seq[throttle.BucketStats], q query, names naming) iter.Seq[throttle.BucketStats] {
+// walk reads the servers, and all keys unless there are too many.
+func (l *watched) walk(now time.Time, names naming) {
+	l.all = walk{at: now, servers: named(l.source.Servers(), names)}
+	if n := l.last().stats.Buckets; n <= copied {
+		l.all.keys = slices.AppendSeq(make([]throttle.BucketStats, 0, n), keyed(l.source.Buckets(), names))
+	}
+	l.found = make(map[query]*selection)
+}
+
+// keyed yields the buckets that have a key, except those of servers, by the names that are shown.
+func keyed(all iter.Seq[throttle.BucketStats], names naming) iter.Seq[throttle.BucketStats] {
 	return func(yield func(throttle.BucketStats) bool) {
 		for b := range all {
 			if b.Key == "" || b.Limit == serverLimit {
 				continue
 			}
-			if (q.Filter == "" || q.matches(names(b.Key), b.Limit)) && !yield(b) {
+			if b.Key = names(b.Key); !yield(b) {
 				return
 			}
 		}
 	}
 }
 
-// hosts yields servers by the names that are shown.
-func hosts(all []throttle.ServerStats, q query, names naming) iter.Seq[throttle.ServerStats] {
-	return func(yield func(throttle.ServerStats) bool) {
-		for _, s := range all {
-			s.Host, s.Account = names(s.Host), names(s.Account)
-			if !q.matches(s.Host, s.Account) {
-				continue
-			}
-			s.Quotas = slices.Clone(s.Quotas)
-			for i := range s.Quotas {
-				s.Quotas[i].Name, s.Quotas[i].Unit = printable(s.Quotas[i].Name), printable(s.Quotas[i].Unit)
-			}
-			if !yield(s) {
+// named returns servers by the names that are shown.
+func named(all []throttle.ServerStats, names naming) []throttle.ServerStats {
+	for i := range all {
+		s := &all[i]
+		s.Host, s.Account, s.Quotas = names(s.Host), names(s.Account), slices.Clone(s.Quotas)
+		for j := range s.Quotas {
+			s.Quotas[j].Name, s.Quotas[j].Unit = printable(s.Quotas[j].Name), printable(s.Quotas[j].Unit)
+		}
+	}
+	return all
+}
+
+// matching yields those of all that match.
+func matching[T any](all iter.Seq[T], matches func(T) bool) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for x := range all {
+			if matches(x) && !yield(x) {
 				return
 			}
 		}

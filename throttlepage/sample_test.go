@@ -88,6 +88,58 @@ func TestManyKeysAreReadSeldom(t *testing.T) {
 	})
 }
 
+// Whatever they look for: each reading of all keys takes the Limiter's lock many times.
+func TestViewersShareWalksOfAllKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		few, crowd := keys(100), keys(copied)
+		p := newPage(map[string]source{"crowd": crowd, "few": few})
+		for i := range 30 {
+			q := query{Filter: fmt.Sprint("key-", i), Sort: orders[i%len(orders)].Name}
+			assert.Equal(t, q.Filter, p.frame(q).state[1].Keys[0].Key)
+			time.Sleep(fresh / 10)
+		}
+		assert.EqualValues(t, 3, few.walked.Load(), "in 3 s")
+		assert.EqualValues(t, 1, crowd.walked.Load())
+	})
+}
+
+func TestTooManyKeysAreNotCopied(t *testing.T) {
+	f := keys(copied + 1)
+	p := newPage(map[string]source{"a": f})
+	for i := range 3 {
+		q := query{Filter: fmt.Sprint("key-", i)}
+		assert.Equal(t, q.Filter, p.frame(q).state[0].Keys[0].Key)
+	}
+	assert.Empty(t, p.views[0].all.keys)
+	assert.EqualValues(t, 3, f.walked.Load())
+}
+
+func TestCopyOfKeysIsForgottenWithoutClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := started(t, map[string]source{"a": keys(100)})
+		p.frame(query{})
+		p.mu.Lock()
+		l := p.views[0]
+		assert.Len(t, l.all.keys, 100)
+		p.mu.Unlock()
+		time.Sleep(2 * seldom)
+		synctest.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		assert.Empty(t, l.all)
+		assert.Empty(t, l.found)
+	})
+}
+
+// keys returns a source with so many keys.
+func keys(n int) *fake {
+	f := &fake{stats: throttle.Stats{Buckets: n}}
+	for i := range n {
+		f.buckets = append(f.buckets, throttle.BucketStats{Limit: "a", Key: fmt.Sprint("key-", i)})
+	}
+	return f
+}
+
 func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{
@@ -119,7 +171,7 @@ func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 
 func (l *watched) viewed(p *Page) limiterView {
 	p.frame(query{})
-	return l.view(time.Now(), l.walk(time.Now(), query{}, plainNames))
+	return l.view(time.Now(), l.find(time.Now(), query{}, plainNames))
 }
 
 func TestVerdict(t *testing.T) {
@@ -138,11 +190,24 @@ func TestVerdict(t *testing.T) {
 		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Rejected: throttle.Rejections{MaxWait: 2}}},
 		"flowing: Nothing waits.  ":                                {stats: throttle.Stats{Granted: 100, ServerRefused: 1}},
 		"refused: Servers refused 2 requests.":                     {stats: throttle.Stats{Granted: 199, ServerRefused: 2}},
-		"flowing: Nothing waits. ":                                 {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},
+		// A learned rate is found by refusals, each of which it answers by a lower rate.
+		"flowing: Nothing waits.   ": {stats: throttle.Stats{Granted: 126, ServerRefused: 17}, limits: []throttle.LimitStats{
+			{Name: "a", Kind: "adaptive", Keyed: true, Retunes: throttle.RetuneCounts{Throttled: 11}},
+		}},
+		"flowing: Nothing waits.    ": {stats: throttle.Stats{Granted: 1200, ServerRefused: 62}, limits: []throttle.LimitStats{
+			{Name: "a", Kind: "adaptive-in-flight"}, {Name: "b", Kind: "adaptive", Retunes: throttle.RetuneCounts{Throttled: 2}},
+		}},
+		"refused: Servers refused 63 requests.": {stats: throttle.Stats{Granted: 1200, ServerRefused: 63}, limits: []throttle.LimitStats{
+			{Name: "b", Kind: "adaptive", Retunes: throttle.RetuneCounts{Throttled: 2}},
+		}},
+		"refused: Servers refused 14 requests.": {stats: throttle.Stats{Granted: 14, ServerRefused: 14}, limits: []throttle.LimitStats{
+			{Name: "a", Kind: "adaptive", Retunes: throttle.RetuneCounts{Throttled: 9}},
+		}},
+		"flowing: Nothing waits. ": {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},
 	} {
 		l := &watched{source: f}
 		l.read(now, plainNames)
-		v := l.view(now, l.walk(now, query{}, plainNames))
+		v := l.view(now, l.find(now, query{}, plainNames))
 		assert.Equal(t, strings.TrimSpace(says), v.Word+": "+v.Says)
 	}
 }

@@ -55,7 +55,7 @@ func (v *viewer) count() int {
 // watch serves v until ctx ends, and then closes over.
 func (v *viewer) watch(ctx context.Context, h http.Handler) (over chan struct{}) {
 	v.header, over = make(http.Header), make(chan struct{})
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)
+	r := request(http.MethodGet, "/events").WithContext(ctx)
 	go func() {
 		defer close(over)
 		h.ServeHTTP(v, r)
@@ -121,7 +121,7 @@ type noFlusher struct{ http.ResponseWriter }
 
 func TestStreamNeedsFlush(t *testing.T) {
 	w := httptest.NewRecorder()
-	newPage(nil).ServeHTTP(noFlusher{w}, httptest.NewRequest(http.MethodGet, "/events", nil))
+	newPage(nil).ServeHTTP(noFlusher{w}, request(http.MethodGet, "/events"))
 	assert.Equal(t, http.StatusNotImplemented, w.Code)
 	assert.Contains(t, w.Body.String(), "cannot stream")
 }

@@ -126,8 +126,8 @@ type keyView struct {
 	Level            string
 }
 
-// view returns what is shown of the last reading, and of a walk.
-func (l *watched) view(now time.Time, w *walk) limiterView {
+// view returns what is shown of the last reading, and of what a query finds.
+func (l *watched) view(now time.Time, w *selection) limiterView {
 	last, first := l.last(), &sample{} // counters since the Limiter was made
 	v := limiterView{ID: l.id, Name: printable(l.name), Since: "since the start"}
 	if len(l.history) > 1 {
@@ -232,7 +232,7 @@ func level(is bool, name string) string {
 }
 
 // verdict returns how the Limiter is in a word and a sentence or two.
-func (l *watched) verdict(c change, w *walk, now time.Time) (level, word, says string) {
+func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, says string) {
 	var all []string
 	add := func(lv, w, format string, args ...any) {
 		if len(all) == 0 {
@@ -277,7 +277,7 @@ func (c change) mostly() string {
 }
 
 // heldBy returns which server, or which limit without keys, is held and for how long.
-func (l *watched) heldBy(w *walk, now time.Time) string {
+func (l *watched) heldBy(w *selection, now time.Time) string {
 	if len(w.servers) > 0 && w.servers[0].HeldUntil.After(now) { // the longest is first
 		return fmt.Sprintf("%s asks to wait for %s", w.servers[0].Host, duration(w.servers[0].HeldUntil.Sub(now)))
 	}

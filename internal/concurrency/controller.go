@@ -200,7 +200,7 @@ func (c *controller) bodyTook(s float64) {
 // turn goes on to the next phase when enough requests were sent in this one.
 func (c *controller) turn(now instant) {
 	switch {
-	case c.pending && c.mode != visiting, c.open.sent < c.enough(), c.early(now):
+	case c.pending, c.open.sent < c.enough(), c.early(now):
 	case c.mode == visiting:
 		c.comeBack()
 	case c.open.number() < usedEnough*c.cruise():

@@ -436,7 +436,6 @@ func (b *TokenBucket) Restore(now Instant, since int64, s State) error {
 	b.level, b.last = level, now-min(since, MaxPer)
 	b.seq++
 	b.filled, b.past = b.seq, nil // no Cancel of before counts
-	b.advance(now)
 	b.clip()
 	return fault
 }

@@ -4,9 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -169,6 +171,52 @@ func TestFitsNarrowScreen(t *testing.T) {
 	b.picture("page-narrow.png")
 }
 
+// A name may have no place at which a line usually breaks.
+func TestLongNamesWrapOnNarrowScreen(t *testing.T) {
+	b := openTab(t, 390, 844, chromedp.EmulateMobile)
+	if b == nil {
+		return
+	}
+	name := func(what string) string { return what + strings.Repeat("WideName_", 9) }
+	l, err := throttle.NewLimiter(throttle.WithMaxWait(time.Millisecond),
+		throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Name(name("limit")))),
+		throttle.WithLimit(throttle.SlidingWindow(1000, time.Minute, throttle.Name(name("window")))))
+	require.NoError(t, err)
+	page := throttlepage.New(map[string]*throttle.Limiter{name("limiter"): l, name("keyed"): hostile(t)}, throttlepage.Every(time.Second))
+	defer page.Close()
+	server := serve(t, "", page)
+	defer stop(server)
+	b.navigate(pageOf(server))
+	b.within(5*time.Second, live)
+	for range 3 {
+		_ = l.Wait(t.Context(), throttle.Ask{Key: name("key")}) // all but the first are rejected
+	}
+	l.Hold(name("key"), time.Minute)
+	b.within(5*time.Second, `document.querySelector(".events .bad") !== null`)
+	eval[bool](b, `document.querySelectorAll("details").forEach(d => d.open = true); true`)
+	for _, scheme := range []string{"light", "dark"} {
+		b.prefer(scheme)
+		assert.LessOrEqual(t, eval[int](b, `document.documentElement.scrollWidth`), 390)
+		assert.Empty(t, eval[[]string](b, wide), scheme)
+		assert.Empty(t, eval[[]string](b, faint), scheme)
+		height := eval[float64](b, `document.documentElement.scrollHeight`)
+		require.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(390, int64(height), chromedp.EmulateMobile)))
+		b.picture("page-long-" + scheme + ".png")
+	}
+}
+
+// wide lists the texts that go beyond the edge of their section.
+const wide = `(() => {
+	const range = document.createRange()
+	return [...document.querySelectorAll("main *")].filter(e => e.checkVisibility()).filter(e => {
+		const edge = (e.closest("section") ?? document.body).getBoundingClientRect().right
+		return [...e.childNodes].filter(n => n.nodeType === 3).some(text => {
+			range.selectNodeContents(text)
+			return [...range.getClientRects()].some(box => box.right > edge)
+		})
+	}).map(e => e.innerText)
+})()`
+
 func TestHostileNamesStayText(t *testing.T) {
 	b := openTab(t, 1120, 900)
 	if b == nil {
@@ -189,6 +237,43 @@ func TestHostileNamesStayText(t *testing.T) {
 	for _, asked := range b.requested() {
 		assert.True(t, strings.HasPrefix(asked, pageOf(server)) || strings.HasPrefix(asked, "data:"), asked)
 	}
+}
+
+// A browser takes localhost and 127.0.0.1 for two sites.
+func TestOtherSiteCanLinkToThePageAndNotLoadIt(t *testing.T) {
+	b := openTab(t, 800, 600)
+	if b == nil {
+		return
+	}
+	page := throttlepage.New(map[string]*throttle.Limiter{"api": limiter(t)})
+	defer page.Close()
+	var mu sync.Mutex
+	status := make(map[string]int) // by what the browser wants it for
+	server := serve(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		page.ServeHTTP(answer, r)
+		mu.Lock()
+		status[r.Header.Get("Sec-Fetch-Dest")] = answer.Code
+		mu.Unlock()
+		w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	defer stop(server)
+	url := pageOf(server)
+	other := serve(t, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<img src="%[1]stext"><iframe src="%[1]s"></iframe><script src="%[1]sstate.json"></script><a href="%[1]stext">link</a>
+			<script>fetch("%[1]sstate.json", {mode: "no-cors"}).finally(() => document.title = "done")</script>`, url)
+	}))
+	defer stop(other)
+	b.navigate(strings.Replace(pageOf(other), "127.0.0.1", "localhost", 1))
+	b.within(5*time.Second, `document.title === "done"`)
+	eval[bool](b, `document.querySelector("a").click(); true`)
+	b.within(5*time.Second, `document.body.innerText.includes("Nothing waits.")`)
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, map[string]int{"image": 403, "iframe": 403, "script": 403, "empty": 403, "document": 200}, status)
 }
 
 func TestLostConnectionIsShownUntilItReturns(t *testing.T) {

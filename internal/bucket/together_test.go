@@ -1,0 +1,98 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/lease"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/supply"
+)
+
+// respond books what the store responds to a call.
+func (s *shop) respond(c *Call) {
+	s.Helper()
+	require.True(s, c.Return(false, s.now))
+	require.Nil(s, c.Note(nil, s.now))
+	for i, l := range s.book.Lease(time.Unix(0, s.now), c.Asks) {
+		c.Book(i, &supply.Outcome{LeasedPart: l.Parts[0], Err: l.Err}, true, s.now)
+	}
+}
+
+// The store is asked for tokens of two buckets together. Of one bucket there are tokens, but they are held: of the other, no
+// more are leased than for the first request, and they are wanted when the hold ends.
+func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
+	s := newShop(t)
+	one, two := newLimit(10, s.shared), newLimit(5, s.shared)
+	two.Name = "others"
+	a, b := s.lease(one, ""), s.lease(two, "")
+	b.Lease.Wanted = 5
+	s.respond(s.asks(b))
+	require.Equal(t, s.now, b.Ready(s.now, 0, 4))
+
+	var o order.Order
+	waits(&o, s.now, 2, a, b)
+	waits(&o, s.now, 2, a, b)
+	require.Equal(t, lease.Demand{First: 2, All: 4, From: 0, Until: meter.Never - 1}, a.Demand(s.now))
+	until := s.now + 2*second
+	b.Hold(s.now, until)
+	require.Equal(t, lease.Demand{First: 2, All: 2, From: until, Until: meter.Never - 1}, a.Demand(s.now))
+	require.Equal(t, lease.Demand{First: 2, All: 2, From: until, Until: meter.Never - 1}, a.Demand(until-1))
+	require.Equal(t, lease.Demand{First: 2, All: 4, From: until, Until: meter.Never - 1}, a.Demand(until))
+}
+
+// It is not asked for together with the other, so that nothing is known of when it has tokens.
+func TestABucketOfAnotherStoreWithoutTokensStopsTheOther(t *testing.T) {
+	s, other := newShop(t), newShop(t)
+	a, b := s.lease(newLimit(10, s.shared), ""), other.lease(newLimit(5, other.shared), "")
+	var o order.Order
+	waits(&o, s.now, 2, a, b)
+	waits(&o, s.now, 2, a, b)
+	require.Equal(t, lease.Demand{First: 2, All: 2, Until: meter.Never - 1, Alone: true}, a.Demand(s.now))
+}
+
+func TestAnOutageThatEndsInTimeIsWaitedFor(t *testing.T) {
+	by := Bounds{Arrived: second, Expiry: 5 * second, Deadline: 6 * second}
+	require.False(t, by.isCutOff(9*second, 0), "there is none")
+	require.False(t, by.isCutOff(9*second, 9*second+1), "the request is granted before it ends")
+	require.False(t, by.isCutOff(4*second, 4*second))
+	require.False(t, by.isCutOff(5*second, 4*second))
+	require.True(t, by.isCutOff(5*second+1, 4*second), "it waits for longer than its MaxWait")
+	require.True(t, by.isCutOff(supply.Shut, supply.Shut))
+	by.Expiry = meter.Never
+	require.False(t, by.isCutOff(6*second-1, 4*second))
+	require.True(t, by.isCutOff(6*second, 4*second), "its deadline comes first")
+}
+
+func TestTheBucketOfAHostIsFoundAgain(t *testing.T) {
+	li := newLimit(10)
+	require.Nil(t, li.byHost("a"))
+	a, b := li.bucketFor("a"), li.bucketFor("b")
+	for range 2 {
+		require.Same(t, a, li.byHost("a"))
+		require.Same(t, b, li.byHost("b"))
+	}
+	require.True(t, a.extra.unkeyed)
+	require.Nil(t, li.byHost("c"))
+	require.Same(t, b, li.byHost("b"))
+	li.Forget(b)
+	require.Nil(t, li.byHost("b"))
+}
+
+func TestDoubtsAreTakenOnce(t *testing.T) {
+	var d Doubts
+	require.False(t, d.Any())
+	b := newLimit(1).bucketFor("")
+	d.Add(b, func(meter.Instant, aimd.Outcome) bool { return true })
+	require.True(t, d.Any())
+	all := d.Take()
+	require.Len(t, all, 1)
+	require.Same(t, b, all[0].Bucket)
+	require.False(t, d.Any())
+	require.Empty(t, d.Take())
+	require.Empty(t, (*Doubts)(nil).Take())
+}
