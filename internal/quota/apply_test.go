@@ -83,7 +83,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := NewRegistry(10, 1)
 			g := sent(r, at("h", 1), now, 1)
-			for range fewest {
+			for range 2 {
 				g.Account.pace.lately.Add(now)
 			}
 			waits := r.Gate(at("h", 2), now)
@@ -310,7 +310,7 @@ func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 		r.Apply(g, &Report{Accepted: true}, 0)
 	}
 	r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, Unseen{}, 0)
-	require.InDelta(t, 600, g.Account.pace.rate, 1e-9, "what the account was accepted counts")
+	require.InDelta(t, 600e9/float64(g.Account.Until()), g.Account.pace.rate, 1e-9, "what the account was accepted counts")
 }
 
 func TestARequestThatPassedNoGateIsNotInFlight(t *testing.T) {

@@ -40,6 +40,7 @@ func TestWhenTheNextRequestLeavesAfterTheLastOfAWindow(t *testing.T) {
 // The first after the end may be too early, which the next windows are, too.
 func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	a, g, _ := newFamilies()
+	a.pace.lately = Tally{n: 100_000} // fast enough not to delay one that asks
 	asks(t, g, 0, core(50, 0, 10*second))
 	q := only(t, a)
 	now := 10 * second
@@ -78,6 +79,7 @@ func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 
 func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	a, g, _ := newFamilies()
+	a.pace.lately = Tally{n: 100_000} // fast enough not to delay one that asks
 	asks(t, g, 0, core(50, 0, meter.Never))
 	requireReady(t, g, 0, firstRetry)
 	now := firstRetry

@@ -95,6 +95,15 @@ func (p *pace) sustained(end meter.Instant) float64 {
 	return p.given * 1e9 / float64(max(end-p.from, 1))
 }
 
+// begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A burst of less
+// than a second is no rate, so there the wait counts as well.
+func (p *pace) begin(now, end meter.Instant) float64 {
+	if p.given > 0 && now-p.from < second {
+		return max(paceLeast, p.sustained(end))
+	}
+	return p.lately.Rate(now)
+}
+
 // refused begins a pace at the end of a wait. Of a client of which nothing was accepted no rate is known, so it has none.
 func (p *pace) refused(now, end, sentAt meter.Instant, wait int64, a *Account) {
 	wait = min(wait, paceWait)
@@ -104,7 +113,7 @@ func (p *pace) refused(now, end, sentAt meter.Instant, wait int64, a *Account) {
 		n, from := p.lately.Lately()
 		p.given, p.from = float64(n), from
 	}
-	sustained := p.sustained(end)
+	sustained, begin := p.sustained(end), p.begin(now, end)
 	if worked { // this cycle ends, and counts half as much as the next one
 		p.given, p.from, p.worked = p.given/2, end-(end-p.from)/2, false
 	}
@@ -118,7 +127,7 @@ func (p *pace) refused(now, end, sentAt meter.Instant, wait int64, a *Account) {
 	case !p.over(sentAt):
 		p.rate, p.steady = aimd.Halfway(sustained, p.at(sentAt)), meter.AddInstant(end, long)
 	case isolated:
-		p.rate, p.steady = p.lately.Rate(now), meter.AddInstant(end, wait/2)
+		p.rate, p.steady = begin, meter.AddInstant(end, wait/2)
 	default:
 		p.rate, p.steady = sustained, meter.AddInstant(end, wait/2)
 	}

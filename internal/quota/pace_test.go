@@ -42,18 +42,24 @@ func TestPaceBeginsAtWhatWasAcceptedAndGrowsWhileRequestsAre(t *testing.T) {
 	require.InDelta(t, 10*math.Sqrt2, p.at(end+second/2+second), 1e-9)
 }
 
+// Nothing is known of a client of which nothing was accepted, and a burst of less than a second is no rate.
 func TestNothingUnknownIsARate(t *testing.T) {
-	for n := range fewest + 1 {
-		a, g, _ := newFamilies()
-		burst(t, g, second, n)
-		end := refuse(t, a, g, 2*second)
-		if requireReady(t, g, end, end); n < fewest {
-			sends(t, g, end, 100) // at once
-		} else {
-			sends(t, g, end, 1)
-			requireReady(t, g, end, end+second/fewest)
-		}
-	}
+	a, g, _ := newFamilies()
+	end := refuse(t, a, g, 2*second)
+	requireReady(t, g, end, end)
+	sends(t, g, end, 100) // at once
+
+	a, g, _ = newFamilies()
+	burst(t, g, second, 50)
+	end = refuse(t, a, g, second+second/2)
+	require.InDelta(t, 50e9/float64(end-second), a.pace.rate, 1e-9, "the wait counts")
+	sends(t, g, end, 1)
+
+	a, g, _ = newFamilies()
+	burst(t, g, second, 1)
+	end = refuse(t, a, g, second+second/2)
+	sends(t, g, end, 1)
+	requireReady(t, g, end, end+second)
 }
 
 // A client of a week ago, or in a pause of an hour, was accepted no slower than it was lately.

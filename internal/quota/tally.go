@@ -5,7 +5,6 @@ import "github.com/httpthrottle/throttle/internal/meter"
 const (
 	tallyOver = 10 * second // a stretch of a Tally, except the time in which no request comes
 	tallyRest = 10 * second // a longer time between two requests counts as that
-	fewest    = 2           // requests that show a rate
 )
 
 // A Tally counts requests over the last ten to twenty seconds of use, so that the rate of a client is known whenever a refusal comes.
@@ -42,11 +41,8 @@ func (t Tally) Without(n int64) Tally {
 // Lately returns how many requests were counted, and from when on.
 func (t *Tally) Lately() (n int64, from meter.Instant) { return t.before + t.n, t.earlier }
 
-// Rate returns how many requests per second were counted lately; 0: too few to know. Less than a second shows no higher rate than a second.
+// Rate returns how many requests per second were counted lately; 0: none. Less than a second shows no higher rate than a second.
 func (t *Tally) Rate(now meter.Instant) float64 {
 	n, from := t.Lately()
-	if n < fewest {
-		return 0
-	}
 	return float64(n) * 1e9 / float64(max(now-from, second))
 }
