@@ -365,7 +365,7 @@ func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
 		case err != nil:
 			return nil, err
 		case w != nil:
-			t.waiter, t.decided = w, l.core.Detach(w)
+			t.waiter, t.decided = w, w.Decided()
 			return t, nil
 		}
 		*g = l.grantOf(&p.Paid, &l.direct)

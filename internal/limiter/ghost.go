@@ -16,7 +16,6 @@ import (
 
 // sendLocked has w wait for a request that is sent now.
 func (l *Core) sendLocked(p *bucket.Pending, w *Waiter, now meter.Instant) {
-	w.expires = l.expiry(w)
 	p.Mark, p.Pretended, p.Binding = bucket.Mark{At: now}, time.Duration(w.Due-now), w.Bucket()
 	for i := range p.Charges {
 		p.Charges[i].Ghost = &w.Place

@@ -140,19 +140,19 @@ func (l *Core) grantedLocked(by *bucket.Counts, now meter.Instant) bucket.Mark {
 	return bucket.Mark{At: now, Nth: l.counts.Sent()}
 }
 
-// lockIfAsked takes the lock if the rates of all buckets are known that must be made for p, and reports whether it did.
-func (l *Core) lockIfAsked(p *bucket.Pending) bool {
+// beginIfAsked is begin if the rates of all buckets are known that must be made for p, and reports whether they are.
+func (l *Core) beginIfAsked(p *bucket.Pending) (now meter.Instant, ok bool) {
 	for {
-		l.mu.Lock()
+		now = l.begin()
 		if !p.Asked() {
 			p.Refresh = l.refreshes
-			l.mu.Unlock()
-			return false
+			l.end()
+			return 0, false
 		}
-		if !l.crowdedLocked(p.Charges) {
-			return true
+		if !l.crowdedLocked(p.Charges, now) {
+			return now, true
 		}
-		l.mu.Unlock() // other goroutines may take it in between
+		l.end() // other goroutines may take mu in between
 	}
 }
 
