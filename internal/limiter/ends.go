@@ -51,13 +51,19 @@ func (l *Core) nextEndLocked() meter.Instant {
 // hasEndedLocked reports whether a request waits whose MaxWait has ended.
 func (l *Core) hasEndedLocked(now meter.Instant) bool { return l.nextEndLocked() <= now }
 
-// elapseLocked does what time has decided by now: it grants the requests that are due, and rejects those whose MaxWait has ended.
-// A rejection may let others go, which are granted before the next one is rejected. If most are not enough, hasEndedLocked is
-// true afterwards.
+// elapseLocked does what time has decided by now: it grants the requests that are due, rejects those whose MaxWait has ended, and
+// books what responses in a dry run say. Each of these may let others go, which are granted before the next one. If most are not
+// enough, hasEndedLocked is true afterwards.
 func (l *Core) elapseLocked(now meter.Instant, most int) {
 	l.dueLocked(now)
 	for ; most > 0 && l.hasEndedLocked(now); most-- {
-		l.expireLocked(l.frontLocked(l.ends.Top(), now), now)
+		if w := l.ends.Top(); w.Verdict == bucket.Waiting {
+			l.expireLocked(l.frontLocked(w, now), now)
+		} else {
+			work := l.atOnce
+			l.bookLocked(w, now)
+			l.rejectLateLocked(now, &work)
+		}
 		l.dueLocked(now)
 	}
 }

@@ -115,12 +115,8 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 		w.Paid()[i] = b.Meter.Take(due, now, cost, !w.joining)
 		b.Limit.Counts.Took(cost)
 	}
-	for i, cost := range w.Costs {
-		if b, charged := w.BucketAt(i), w.In.Costs[i]; w.Made&(1<<i) == 0 {
-			l.correctLocked(b, w.Caller(), w.Paid()[i], charged, cost, now)
-		}
-	}
 	l.leftLocked(w, now)
+	l.hearLaterLocked(w)
 }
 
 // joinLocked has w wait.
@@ -214,6 +210,9 @@ func (l *Core) giveBackLocked(b *bucket.Bucket, charged int64, now meter.Instant
 func (l *Core) correctLocked(b *bucket.Bucket, of *bucket.Caller, paid, charged, cost int64, now meter.Instant) {
 	if cost == charged {
 		return
+	}
+	if cost > charged {
+		b = l.keptLocked(b, now)
 	}
 	b.Meter.Settle(paid, now, charged, cost)
 	l.turnLocked(of, b, cost-charged)
