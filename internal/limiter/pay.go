@@ -112,8 +112,12 @@ func (l *Core) makeLocked(li *bucket.Limit, key string, r meter.Rate, now meter.
 	return b
 }
 
-// meterLocked returns a new meter, which shares with that of the key "" what it can.
+// meterLocked returns a new meter, which shares with that of the key "" what it can. With Initial, the bucket of each key has
+// filled since the Limiter was made, so that it makes no difference whether it was forgotten when it was full.
 func (l *Core) meterLocked(li *bucket.Limit, r meter.Rate, burst int64, now meter.Instant) meter.Meter {
+	if li.Initial >= 0 {
+		now = li.InitialAt
+	}
 	if li.Single != nil {
 		if m, ok := li.Single.Meter.(meter.Sharer); ok {
 			return m.Another(now, r, burst, li.InitialOf(burst))
