@@ -102,7 +102,7 @@ type Ask struct {
 }
 
 // Acquire waits until all limits can be charged at one instant, and charges them. The error is a [*Rejection], the cause of a
-// context that has ended, or an error that names unknown limits of the Ask.
+// context that has ended (see [Limiter.Wait]), or an error that names unknown limits of the Ask.
 func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	l.mustBeMade()
 	o := overridesOf(ctx)

@@ -186,6 +186,13 @@ func (l *Core) WaitsFor(w *Waiter) (b *bucket.Bucket, cost int64) {
 	return w.Bucket(), w.In.Costs[w.In.Binding]
 }
 
+// Most returns the largest cost that a bucket can ever pay.
+func (l *Core) Most(b *bucket.Bucket) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return b.Meter.Most()
+}
+
 // Await waits until w is decided: without a rejection or an error, it was granted. If the context has ended by then, its end
 // counts, and all tokens are given back, because a request that cannot be sent must not be charged.
 func (l *Core) Await(ctx context.Context, cancel <-chan struct{}, w *Waiter) error {
