@@ -44,7 +44,7 @@ type Core struct {
 	wall         meter.Wall
 	wallAt       meter.Instant // when to read the wall clock again; never: there are no fixed windows
 	order        order.Order   // of all that wait
-	ends         endsHeap      // of those with a MaxWait
+	ends         endsHeap      // of those with a MaxWait, and ghosts that hear responses
 	entered      uint64        // how many have been there
 	timer        *time.Timer
 	armed        meter.Instant // when timer fires; never: it does not

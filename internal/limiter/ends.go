@@ -12,35 +12,35 @@ import (
 // endsAtOnce is how many requests are rejected under one lock: about 0.5 ms.
 const endsAtOnce = checkAtOnce / rejectionTake
 
-// A turn is the place of a waiter among those whose MaxWait ends.
-type turn struct {
-	at   meter.Instant // the last instant at which it may be granted
-	rank meter.Instant
+// An ending is the place of a waiter among those whose MaxWait ends, or of a ghost among those that hear a response.
+type ending struct {
+	at   meter.Instant // the last instant at which it may be granted, or when the response comes
+	rank meter.Instant // never: it hears a response, after all that wait
 	nth  uint64
 }
 
 // Before implements [heap.Key].
-func (t turn) Before(other turn) bool {
+func (e ending) Before(other ending) bool {
 	switch {
-	case t.at != other.at:
-		return t.at < other.at
-	case t.rank != other.rank:
-		return t.rank < other.rank
+	case e.at != other.at:
+		return e.at < other.at
+	case e.rank != other.rank:
+		return e.rank < other.rank
 	}
-	return t.nth < other.nth
+	return e.nth < other.nth
 }
 
-type endsHeap = heap.Heap[*Waiter, turn]
+type endsHeap = heap.Heap[*Waiter, ending]
 
 // endLaterLocked has w be rejected at the end of its MaxWait, if it has one.
 func (l *Core) endLaterLocked(w *Waiter) {
 	if last := w.Last(); last < meter.Never {
 		l.entered++
-		l.ends.Put(w, turn{last, w.Rank, l.entered})
+		l.ends.Put(w, ending{last, w.Rank, l.entered})
 	}
 }
 
-// nextEndLocked returns when the next MaxWait ends; Never: no request that waits has one.
+// nextEndLocked returns when the next MaxWait ends, or the next ghost hears a response; Never: there is none.
 func (l *Core) nextEndLocked() meter.Instant {
 	if w := l.ends.Top(); w != nil {
 		return w.Key().at
@@ -48,7 +48,7 @@ func (l *Core) nextEndLocked() meter.Instant {
 	return meter.Never
 }
 
-// hasEndedLocked reports whether a request waits whose MaxWait has ended.
+// hasEndedLocked reports whether a request waits whose MaxWait has ended, or a response is to be booked.
 func (l *Core) hasEndedLocked(now meter.Instant) bool { return l.nextEndLocked() <= now }
 
 // elapseLocked does what time has decided by now: it grants the requests that are due, rejects those whose MaxWait has ended, and

@@ -269,9 +269,9 @@ var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", con
 // A Waiter is a request that waits.
 type Waiter struct {
 	bucket.Place
-	heap.Entry[turn]               // in Core.ends
-	joining          bool          // it may be granted on arrival
-	decided          chan struct{} // closed when it is decided; nil: it is a ghost
+	heap.Entry[ending]               // in Core.ends
+	joining            bool          // it may be granted on arrival
+	decided            chan struct{} // closed when it is decided; nil: it is a ghost
 }
 
 // Decided returns a channel that is closed when the request is granted or rejected.

@@ -61,7 +61,7 @@ func (l *Core) hearLocked(c *bucket.Charge, sent, cost, now meter.Instant) bool 
 func (l *Core) hearLaterLocked(w *Waiter) {
 	if len(w.Heard) > 0 {
 		l.entered++
-		l.ends.Put(w, turn{w.At + w.Heard[0].After, meter.Never, l.entered})
+		l.ends.Put(w, ending{w.At + w.Heard[0].After, meter.Never, l.entered})
 	}
 }
 
