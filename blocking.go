@@ -102,7 +102,7 @@ type Ask struct {
 }
 
 // Acquire waits until all limits can be charged at one instant, and charges them. The error is a [*Rejection], the cause of a
-// context that has ended, or an error that names unknown limits of the Ask.
+// context that has ended (see [Limiter.Wait]), or an error that names unknown limits of the Ask.
 func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	l.mustBeMade()
 	o := overridesOf(ctx)
@@ -204,11 +204,14 @@ func (l *Limiter) named(name string) (*bucket.Limit, error) {
 	return l.core.Limits[i], nil
 }
 
-var errNoWait = errors.New("throttle: a limit is InFlight: use Acquire, and Grant.Done")
+var errNoWait = errors.New("throttle: nothing would return the slots of InFlight: use Acquire and Grant.Done, or a cost of 0 there")
 
 // Wait waits until all limits can be charged at one instant, and charges them. The error is a [*Rejection], the cause of a
-// context that has ended, an error that names unknown limits of the Ask, or an error if a limit is [InFlight], because nothing
-// would return the slots: use [Limiter.Acquire].
+// context that has ended, an error that names unknown limits of the Ask, or an error if the Ask costs a slot of an [InFlight] limit,
+// because nothing would return it: use [Limiter.Acquire], or a cost of 0 in that limit.
+//
+// As with net/http, the cause of a context is [context.Cause], which is [context.Canceled] only if the context was canceled without
+// a cause. Under an errgroup it is the first error of the group. To find out whether the context has ended, look at its Err.
 func (l *Limiter) Wait(ctx context.Context, ask Ask) error {
 	l.mustBeMade()
 	ok, err := l.passFor(ctx, &ask)
@@ -227,9 +230,6 @@ func (l *Limiter) Wait(ctx context.Context, ask Ask) error {
 
 // passFor is pass for an Ask, and the overrides of the context.
 func (l *Limiter) passFor(ctx context.Context, ask *Ask) (ok bool, err error) {
-	if l.slots {
-		return false, errNoWait
-	}
 	if err := l.check(ask); err != nil {
 		return false, err
 	}
@@ -240,6 +240,9 @@ func (l *Limiter) passFor(ctx context.Context, ask *Ask) (ok bool, err error) {
 	var room [3]bucket.Charge // enough for most, and little on the stack of waiters
 	paid := bucket.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
 	l.charge(&paid, o, ask)
+	if l.takesSlots(&paid) {
+		return false, errNoWait
+	}
 	if err := limiter.Ended(ctx, nil); err != nil {
 		return false, err
 	}
@@ -251,6 +254,11 @@ func (l *Limiter) passFor(ctx context.Context, ask *Ask) (ok bool, err error) {
 	}
 	l.forgetNow(&paid, o.receipt)
 	return true, nil
+}
+
+// takesSlots reports whether some charge is to be given back at the end of a request.
+func (l *Limiter) takesSlots(p *bucket.Paid) bool {
+	return l.slots && slices.ContainsFunc(p.Charges, func(c bucket.Charge) bool { return c.Limit.Frees })
 }
 
 // pendFor is pend for an Ask, with charges of its own that outlive those that pass was called with.
@@ -303,16 +311,19 @@ func (l *Limiter) charge(p *bucket.Paid, o *overrides, ask *Ask) {
 
 // Try charges every limit if it can do so immediately and no request waits for these buckets. If it cannot, wait is the time
 // until it could: exact with one limit and an empty queue, otherwise a lower bound. It is math.MaxInt64 if the cost can never be
-// paid, if the Ask names unknown limits, and if a limit is [InFlight], because nothing would return the slots. Try ignores
+// paid, if the Ask names unknown limits, and if it costs a slot of an [InFlight] limit, because nothing would return it. Try ignores
 // Ask.MaxWait.
 func (l *Limiter) Try(ask Ask) (wait time.Duration, ok bool) {
 	l.mustBeMade()
-	if l.slots || l.check(&ask) != nil {
+	if l.check(&ask) != nil {
 		return math.MaxInt64, false
 	}
 	var room [4]bucket.Charge
 	paid := bucket.Paid{Charges: slices.Grow(room[:0], len(l.core.Limits))}
 	l.charge(&paid, noOverrides, &ask)
+	if l.takesSlots(&paid) {
+		return math.MaxInt64, false
+	}
 	var r bucket.Refusal
 	o := l.direct.observer
 	v := l.core.Try(&paid, &l.direct.counts, 0, true, &r)
@@ -365,7 +376,7 @@ func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
 		case err != nil:
 			return nil, err
 		case w != nil:
-			t.waiter, t.decided = w, l.core.Detach(w)
+			t.waiter, t.decided = w, w.Decided()
 			return t, nil
 		}
 		g.fill(&p.Paid)

@@ -365,3 +365,75 @@ func TestADryRunLearnsFromRequestsThatWouldWait(t *testing.T) {
 		}
 	})
 }
+
+// A dry run charges an estimate when a request would have been granted, and the true cost as long after that as its response takes.
+func TestADryRunSettlesAsTheRealOne(t *testing.T) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 30
+	}
+	settled := throttle.Settle(func(_ *http.Request, resp *http.Response) (int64, bool) {
+		cost, err := strconv.ParseInt(resp.Header.Get("Cost"), 10, 64)
+		return cost, err == nil
+	})
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 4))
+			limits := []throttle.Limit{
+				throttle.TokenBucket(1+r.Int64N(4), time.Second, throttle.Burst(5+r.Int64N(5)), settled),
+				throttle.SlidingWindow(20+r.Int64N(20), 20*time.Second, throttle.Name("own"), throttle.Key(throttle.ByHost), throttle.SettleJSON("cost")),
+				throttle.Pace(3, time.Second), throttle.FixedWindow(30, 10*time.Second, settled),
+			}
+			opts := []throttle.Option{throttle.WithoutServerHints(), throttle.WithMaxQueue(20), throttle.WithLimit(limits[:1+r.IntN(len(limits))]...)}
+			base := roundTripper(func(req *http.Request) (*http.Response, error) {
+				takes, _ := time.ParseDuration(req.Header.Get("Takes"))
+				time.Sleep(takes)
+				return &http.Response{StatusCode: 200, Header: req.Header, Body: io.NopCloser(strings.NewReader(req.Header.Get("Body")))}, nil
+			})
+			real, dry := transportTo(t, base, opts...), transportTo(t, base, append(opts, throttle.WithDryRun())...)
+			var all sync.WaitGroup
+			for range 100 {
+				ctx := throttle.ContextWithCost(throttle.ContextWithPriority(t.Context(), r.IntN(3)-1), 1+r.Int64N(5))
+				if r.IntN(3) == 0 {
+					ctx = throttle.ContextWithMaxWait(ctx, time.Duration(r.Int64N(int64(5*time.Second))))
+				}
+				host := strconv.Itoa(r.IntN(3))
+				cost, takes := r.Int64N(8), time.Duration(r.Int64N(int64(3*time.Second)))
+				for _, tr := range []http.RoundTripper{real, dry} {
+					req := get(t, ctx, "http://"+host+"/")
+					req.Header.Set("Cost", strconv.FormatInt(cost, 10))
+					req.Header.Set("Takes", takes.String())
+					req.Header.Set("Body", `{"cost": `+strconv.FormatInt(cost, 10)+`}`)
+					all.Go(func() {
+						resp, err := tr.RoundTrip(req)
+						if err == nil { // else the test has failed
+							_, _ = io.Copy(io.Discard, resp.Body)
+							_ = resp.Body.Close()
+						}
+					})
+				}
+				time.Sleep(time.Duration(r.Int64N(int64(time.Second))) * time.Duration(r.IntN(2)))
+				synctest.Wait()
+				is, as := real.Stats(), dry.Stats()
+				as.DryRun, as.Buckets = false, is.Buckets // which are forgotten at other instants
+				require.Equal(t, is, as, "seed %d", seed)
+				for _, limit := range real.Limiter().Limits() {
+					is, _ := real.Limiter().Bucket(limit.Name, "")
+					as, _ := dry.Limiter().Bucket(limit.Name, "")
+					require.Equal(t, is, as, "seed %d", seed)
+				}
+			}
+			for range 600 {
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+				is, as := real.Stats(), dry.Stats()
+				as.DryRun, as.Buckets = false, is.Buckets // which are forgotten at other instants
+				require.Equal(t, is, as, "seed %d", seed)
+			}
+			all.Wait()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Equal(t, real.Limiter().Limits(), dry.Limiter().Limits(), "seed %d", seed)
+		})
+	}
+}

@@ -202,8 +202,9 @@ func Burst(tokens int64) LimitOption {
 	})
 }
 
-// Initial sets how many tokens a [TokenBucket] starts with, from 0 to its burst, which is the default. It applies to every
-// key that is new or was forgotten (see [WithMaxKeys]).
+// Initial sets how many tokens a [TokenBucket] holds when its Limiter is made, from 0 to its burst, which is the default. From then
+// on the bucket of every key fills, used or not: a key whose first request comes an hour later has the tokens of that hour, up to
+// its burst, and a key that rests is full again and stays so. A [Shared] bucket holds as many whenever the store has no state of it.
 func Initial(tokens int64) LimitOption {
 	return limitOption(func(l *Limit) {
 		l.rule.Initial = tokens

@@ -38,7 +38,7 @@ func (t *Transport) exchange(req *http.Request, p *bucket.Paid, g *Grant) (*http
 			t.abort(kept.or(g), resp, &a.answer)
 		}
 	}()
-	resp, far, err := t.forward(req, p)
+	resp, far, err := t.forwardWithSlots(req, p)
 	valid := resp
 	if err != nil { // a response beside an error is ignored
 		valid = nil

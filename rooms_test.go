@@ -30,7 +30,7 @@ var rooms = map[string]struct {
 
 	"store/file":      {inside: []string{"store"}, never: []string{"net/http", "log", "log/slog"}},
 	"store/storetest": {inside: []string{"store"}},
-	"internal/limiter": {inside: []string{"internal/aimd", "internal/bucket", "internal/keep", "internal/lease", "internal/meter", "internal/order", "internal/quota", "store", "internal/supply"},
+	"internal/limiter": {inside: []string{"internal/aimd", "internal/bucket", "internal/heap", "internal/keep", "internal/lease", "internal/meter", "internal/order", "internal/quota", "store", "internal/supply"},
 		never: []string{"net/http", "log", "log/slog", "os"}},
 	"internal/bucket":      {inside: []string{"internal/aimd", "internal/heap", "internal/keep", "internal/lease", "internal/meter", "internal/order", "internal/quota", "internal/supply", "store"}, never: arithmetic},
 	"internal/heap":        {never: append(arithmetic, "time")},

@@ -132,7 +132,8 @@ func (t *Transport) CloseIdleConnections() {
 //
 // A rejected request gets a synthetic 429 response, or an error that is [ErrThrottled] under [WithRejectionError]. It always
 // gets an error if it cannot meet the deadline of its context, or its cost can never be paid. If the context ends before the
-// request is sent, the error is the context's cause, and nothing is charged.
+// request is sent, the error is the context's cause, and nothing is charged. As with net/http, that is [context.Cause], and so
+// [context.Canceled] only if the context was canceled without a cause: under an errgroup it is the first error of the group.
 //
 // While no connection to a server can be made, its requests under limits with a rate are sent one by one, at the slowest of these
 // rates and at least ten a second. Other requests wait for the next attempt, and share its error if it fails.
@@ -234,6 +235,10 @@ func (t *Transport) await(req *http.Request, p *bucket.Pending) (paid *bucket.Pa
 			closeBody(req)
 		}
 	}()
+	if err := t.limiter.waitsForItself(req.Context(), p); err != nil {
+		done = true
+		return nil, nil, err
+	}
 	if p.Gate == nil && !t.noHints && p.Ask.MaxWait != 0 {
 		p.Gate, p.Late = t.gateOf(req), true
 	}

@@ -18,7 +18,8 @@ type Charge struct {
 	ByBody  bool         // the cost may be in the body of the response
 	Settled bool         // guarded by the lock, as cost is from then on
 	ByHost  bool         // the request has no key, and its host is in the place of one
-	Ghost   *Place       // see ghost.go; nil: paid is known
+	Made    bool         // paid is known, although there is a ghost
+	Ghost   *Place       // see ghost.go; nil: there is none
 }
 
 // FewCharges need no memory of their own: those of four limits and of the gate.

@@ -28,6 +28,8 @@ type Limit struct {
 
 	PerSecond float64 // the rate of keys that have none of their own, in tokens
 
+	InitialAt meter.Instant // when a bucket without use held Initial
+
 	Refreshed uint64 // the number of its last Refresh; 0: there was none
 
 	holds   map[string]meter.Instant // of keys that have no bucket, because there was no room; nil: none
@@ -62,6 +64,16 @@ func NewLimit(r Rule, keyed bool) *Limit {
 	li := &Limit{Rule: r, Keyed: keyed, buckets: make(map[string]*Bucket)}
 	li.Size, li.PerSecond = li.BurstOf(li.Rate), li.Shared(li.Rate).PerSecond()
 	return li
+}
+
+// Age has Initial be what a bucket without use holds now. Its rate and its size change next.
+func (li *Limit) Age(now meter.Instant) {
+	m, ok := li.Single.Meter.(meter.Sharer)
+	if li.Initial < 0 || !ok {
+		return
+	}
+	unused := m.Another(li.InitialAt, li.Shared(li.Rate), li.Size, li.InitialOf(li.Size))
+	li.Initial, li.InitialAt = int64(unused.Tokens(now)), now
 }
 
 // NewBucket returns a new bucket with that rate of its own; zero: the limit's. makes returns its meter, unless its budget is in a

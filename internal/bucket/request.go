@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -22,7 +23,14 @@ type Place struct {
 	By      *Counts
 	Ghost   bool    // it is of a request that was sent; see ghost.go
 	Made    uint64  // charges of a ghost that were made before it is granted: bit i for charge i
-	Costs   []int64 // what charges of a ghost are to cost in the end; nil: what they were made at
+	Heard   []Heard // what the response to the request of a ghost says, in the order in which it is to be booked
+}
+
+// Heard is what a response says of the i-th charge of a ghost.
+type Heard struct {
+	Index int
+	After int64 // the time from the sending of the request
+	Cost  int64 // the true cost; negative: it only says that the response is there
 }
 
 // Bounds say for how long a request may wait.
@@ -251,23 +259,36 @@ func Pend(charges []Charge, a Ask, gate *quota.Key) *Pending {
 
 // Unmade returns the ghost of a charge that is yet to be made, and the index of the charge there; nil: it was made.
 func (c *Charge) Unmade() (w *Place, i int) {
-	if w = c.Ghost; w == nil {
+	if c.Ghost == nil || c.Made {
 		return nil, 0
 	}
-	for w.BucketAt(i) != c.Bucket {
-		i++
-	}
-	if w.Verdict == Granted {
-		c.Paid, c.Ghost = w.Paid()[i], nil
+	if w, i = c.Ghost, c.inGhost(); w.Verdict == Granted {
+		c.Paid, c.Made = w.Paid()[i], true
 		return nil, 0
 	}
 	return w, i
 }
 
-// Correct sets what a charge will cost once it was made.
-func (w *Place) Correct(i int, cost int64) {
-	if w.Costs == nil {
-		w.Costs = slices.Clone(w.In.Costs)
+// inGhost returns the index of the charge in its ghost.
+func (c *Charge) inGhost() (i int) {
+	for c.Ghost.BucketAt(i) != c.Bucket {
+		i++
 	}
-	w.Costs[i] = cost
+	return i
+}
+
+// Hear has what a response says be booked when that of its ghost would have come, and reports whether there is a ghost that makes
+// the charge.
+func (c *Charge) Hear(after, cost int64) bool {
+	w := c.Ghost
+	if w == nil {
+		return false
+	}
+	i := c.inGhost()
+	if w.Made&(1<<i) != 0 {
+		return false
+	}
+	w.Heard = append(w.Heard, Heard{i, after, cost})
+	slices.SortStableFunc(w.Heard, func(a, b Heard) int { return cmp.Compare(a.After, b.After) })
+	return true
 }

@@ -214,9 +214,9 @@ func TestAChargeOfAGhostIsMadeWhenThatIsGranted(t *testing.T) {
 	at, i := c.Unmade()
 	require.Same(t, w, at)
 	require.Equal(t, 1, i)
-	w.Correct(1, 5)
-	w.Correct(0, 4)
-	require.Equal(t, []int64{4, 5}, w.Costs)
+	require.True(t, c.Hear(7, 5))
+	require.True(t, c.Hear(6, -1))
+	require.Equal(t, []Heard{{1, 6, -1}, {1, 7, 5}}, w.Heard, "in the order in which the responses come")
 	var o order.Order
 	o.Join(&w.In, 0)
 	in, _ := o.Next(0)
@@ -225,7 +225,9 @@ func TestAChargeOfAGhostIsMadeWhenThatIsGranted(t *testing.T) {
 	at, _ = c.Unmade()
 	require.Nil(t, at)
 	require.EqualValues(t, 17, c.Paid)
-	require.Nil(t, c.Ghost)
+	require.True(t, c.Hear(8, 6), "its response is yet to come")
+	w.Made = 1 << 1
+	require.False(t, c.Hear(9, 6), "the charge was made when the response came")
 }
 
 func TestMaxWaitIsCheckedBeforeTheDeadline(t *testing.T) {

@@ -118,7 +118,14 @@ func (m *Meter) Matters(now instant) (must, full instant) {
 	return c.refusals.until, max(full, c.refusals.until)
 }
 
-func (m *Meter) Most() int64                  { return m.control.cfg.Max }
+// Most implements [meter.Meter]. Without a Max, there is no bound.
+func (m *Meter) Most() int64 {
+	if m.control.cfg.Max == exact {
+		return meter.MaxCount
+	}
+	return m.control.cfg.Max
+}
+
 func (m *Meter) InFlight() int64              { return m.slots.InFlight() }
 func (m *Meter) PerSecond(instant) float64    { return 0 }
 func (m *Meter) Tokens(now instant) float64   { return m.slots.Tokens(now) }

@@ -39,6 +39,7 @@ func (l *Core) SetRate(li *bucket.Limit, r meter.Rate) {
 // each is what the limit says when it is made.
 func (l *Core) set(li *bucket.Limit, change func(), each func(*bucket.Bucket, meter.Instant) bool) {
 	l.mu.Lock()
+	li.Age(l.nowLocked())
 	change()
 	li.PerSecond = li.Shared(li.Rate).PerSecond()
 	l.mu.Unlock()

@@ -17,7 +17,7 @@ func (l *Core) Check() error {
 	c := checker{l: l, now: meter.Instant(time.Since(l.Start))}
 	c.holds(l.order.IsChecked() && !l.leases.HasMarked(), "a change has not ended")
 	c.holds(l.order.Len() == l.counts.Waiting, "another number of requests waits than was counted")
-	c.holds(l.armed == l.order.Wake() && l.armed > c.now, "the timer is not set for the next request that can go")
+	c.holds(l.armed == min(l.order.Wake(), l.nextEndLocked()) && l.armed > c.now, "the timer is not set for the next request that can go, or whose MaxWait ends")
 	kept, callers := 0, 0
 	for _, li := range l.Limits {
 		kept += li.Keys()

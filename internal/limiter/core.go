@@ -34,7 +34,7 @@ type Core struct {
 	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
 	// events for users are collected under it and delivered afterwards. Whenever mu is free:
 	//   - no request can go, and none is too late, unless it is still to be checked;
-	//   - the timer is set for the instant at which the next one can go, as far as time decides that.
+	//   - the timer is set for the instant at which the next one can go, as far as time decides that, or its MaxWait ends.
 	//
 	// A timer or a store's response may be late, and a panic there would end the process. So nothing depends on when they come:
 	// now is read once for each time that mu is taken, a request is tried with what can be used at that now, as of the earlier
@@ -44,6 +44,8 @@ type Core struct {
 	wall         meter.Wall
 	wallAt       meter.Instant // when to read the wall clock again; never: there are no fixed windows
 	order        order.Order   // of all that wait
+	ends         endsHeap      // of those with a MaxWait, and ghosts that hear responses
+	entered      uint64        // how many have been there
 	timer        *time.Timer
 	armed        meter.Instant // when timer fires; never: it does not
 	now          meter.Instant // when the clock was last read

@@ -17,22 +17,15 @@ func (l *Core) Correct(g *bucket.Grant, c *bucket.Charge, cost int64) (charged i
 	g.Spent |= bucket.GrantSettled
 	charged, c.Settled = c.Cost, true
 	c.Cost = cost
-	if w, i := c.Unmade(); w != nil {
-		w.Correct(i, cost)
-		return charged, nil
+	if !l.hearLocked(c, g.Mark.At, cost, now) {
+		l.correctLocked(c.Bucket, g.Caller, c.Paid, charged, cost, now)
 	}
-	b := c.Bucket
-	if cost > charged {
-		b = l.keptLocked(c, now)
-	}
-	l.correctLocked(b, g.Caller, c.Paid, charged, cost, now)
 	return charged, nil
 }
 
-// keptLocked returns the bucket of the key of a charge. The bucket that was charged may have been forgotten, because it was full
-// or to make room, and another may have replaced it. If none has, it is kept again.
-func (l *Core) keptLocked(c *bucket.Charge, now meter.Instant) *bucket.Bucket {
-	b := c.Bucket
+// keptLocked returns the bucket of the key of one that was charged, which may have been forgotten, because it was full or to make
+// room, and another may have replaced it. If none has, it is kept again.
+func (l *Core) keptLocked(b *bucket.Bucket, now meter.Instant) *bucket.Bucket {
 	if b.Key == "" || b.Limit.Bucket(b.Key) == b {
 		return b
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/heap"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -37,6 +37,9 @@ func (l *Core) Pass(p *bucket.Paid, by *bucket.Counts, key *quota.Key) (ok bool)
 func (l *Core) Try(p *bucket.Paid, by *bucket.Counts, priority int, behind bool, r *bucket.Refusal) (v bucket.Verdict) {
 	l.mu.Lock()
 	now := l.nowLocked()
+	if now >= l.armed { // the timer has not come yet
+		l.serveLocked(now)
+	}
 	ok, missing := l.payLocked(p, by, now)
 	switch {
 	case ok:
@@ -84,11 +87,11 @@ func (l *Core) Decide(ctx context.Context, p *bucket.Pending) (w *Waiter, v buck
 	if a.MaxWait != 0 || l.supplies != nil { // allocated before the lock is taken
 		w = &Waiter{decided: make(chan struct{})}
 	}
-	if !l.lockIfAsked(p) {
+	now, asked := l.beginIfAsked(p)
+	if !asked {
 		return nil, bucket.Unasked
 	}
 	defer l.end()
-	now := l.nowLocked()
 	if p.Gate != nil && !p.Late {
 		l.passLocked(p, now)
 	}
@@ -132,6 +135,7 @@ func (l *Core) lineUpLocked(ctx context.Context, p *bucket.Pending, missing *buc
 		case granted:
 			return bucket.Granted
 		case reason == 0:
+			l.endLaterLocked(w)
 			return bucket.Waiting
 		}
 		w.Verdict = bucket.Left
@@ -183,36 +187,25 @@ func (l *Core) WaitsFor(w *Waiter) (b *bucket.Bucket, cost int64) {
 	return w.Bucket(), w.In.Costs[w.In.Binding]
 }
 
+// Most returns the largest cost that a bucket can ever pay.
+func (l *Core) Most(b *bucket.Bucket) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return b.Meter.Most()
+}
+
 // Await waits until w is decided: without a rejection or an error, it was granted. If the context has ended by then, its end
 // counts, and all tokens are given back, because a request that cannot be sent must not be charged.
 func (l *Core) Await(ctx context.Context, cancel <-chan struct{}, w *Waiter) error {
-	timer := w.expires
-	if timer == nil {
-		timer = l.expiry(w)
-	}
 	select {
 	case <-w.decided:
 	case <-ctx.Done():
 	case <-cancel:
 	}
-	if timer != nil {
-		timer.Stop()
-	}
 	if err := Ended(ctx, cancel); err != nil && l.Abandon(w) {
 		return err
 	}
 	return nil
-}
-
-// Detach has w wait without a goroutine: Await is called later, or Abandon. It returns a channel that is closed when w is
-// decided.
-func (l *Core) Detach(w *Waiter) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w.Verdict == bucket.Waiting {
-		w.expires = l.expiry(w)
-	}
-	return w.decided
 }
 
 // DueOf returns when w was decided, or when it would be granted if nothing else happened; Never: that depends on a response.
@@ -277,7 +270,10 @@ var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", con
 // A Waiter is a request that waits.
 type Waiter struct {
 	bucket.Place
-	joining bool          // it may be granted on arrival
-	decided chan struct{} // closed when it is decided; nil: it is a ghost
-	expires *time.Timer   // of a ghost, or of a waiter that no goroutine waits for yet; nil: it may wait for as long as it takes
+	heap.Entry[ending]               // in Core.ends
+	joining            bool          // it may be granted on arrival
+	decided            chan struct{} // closed when it is decided; nil: it is a ghost
 }
+
+// Decided returns a channel that is closed when the request is granted or rejected.
+func (w *Waiter) Decided() <-chan struct{} { return w.decided }

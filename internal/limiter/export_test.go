@@ -92,7 +92,6 @@ func (l *Core) NowLocked() meter.Instant { return l.nowLocked() }
 func (l *Core) Wall() *meter.Wall        { return &l.wall }
 func (l *Core) Servers() *quota.Registry { return l.servers }
 func (l *Core) Counts() *bucket.Counts   { return &l.counts }
-func (l *Core) Expire(w *Waiter)         { l.expire(w) }
 
 func (l *Core) VisitAll(some []*bucket.Limit, visit func(*bucket.Bucket, meter.Instant), between func() bool) {
 	l.visitAll(some, visit, between)

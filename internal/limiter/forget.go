@@ -69,11 +69,11 @@ func (l *Core) sweepLaterLocked(now meter.Instant, pause time.Duration) {
 
 // crowdedLocked reports whether a bucket is to be made, for which there is no room, and more than one piece of work is needed
 // to find out which bucket may make room. It has done one of them.
-func (l *Core) crowdedLocked(charges []bucket.Charge) bool {
+func (l *Core) crowdedLocked(charges []bucket.Charge, now meter.Instant) bool {
 	if l.keys.Len() < l.maxKeys || !slices.ContainsFunc(charges, func(c bucket.Charge) bool { return !c.Find() }) {
 		return false
 	}
-	return !l.keys.Settle(l.nowLocked(), sweepMost)
+	return !l.keys.Settle(now, sweepMost)
 }
 
 // evictLocked makes room for a bucket: the one that is full first is forgotten, except those that must be kept, or are about to

@@ -11,12 +11,14 @@ import (
 // waiter without a goroutine. It is granted or rejected when its request would have been, so that it delays others as the request
 // would have.
 //
+// What a response says of a charge is booked as long after the grant of the ghost as the response came after the request was sent:
+// that is when the response to the request would have come.
+//
 // A meter that needs the outcome of requests is paid when the response comes, if the ghost still waits then: it counts what is
 // really under way.
 
 // sendLocked has w wait for a request that is sent now.
 func (l *Core) sendLocked(p *bucket.Pending, w *Waiter, now meter.Instant) {
-	w.expires = l.expiry(w)
 	p.Mark, p.Pretended, p.Binding = bucket.Mark{At: now}, time.Duration(w.Due-now), w.Bucket()
 	for i := range p.Charges {
 		p.Charges[i].Ghost = &w.Place
@@ -35,12 +37,48 @@ func (l *Core) payForGhostLocked(c *bucket.Charge, now meter.Instant) {
 	}
 	w.In.Costs[i] = 0
 	w.Made |= 1 << i
-	c.Paid, c.Ghost = c.Bucket.Meter.Take(now, now, c.Cost, false), nil
+	c.Paid, c.Made = c.Bucket.Meter.Take(now, now, c.Cost, false), true
 	c.Limit.Counts.Took(c.Cost)
 	if waits {
 		l.order.Join(&w.In, now)
 	}
 	l.markLocked(c.Bucket)
+}
+
+// hearLocked has what a response to a request that is sent at an instant says of a charge be booked later, if a ghost makes the
+// charge, and reports whether it does.
+func (l *Core) hearLocked(c *bucket.Charge, sent, cost, now meter.Instant) bool {
+	if !c.Hear(now-sent, cost) {
+		return false
+	}
+	if c.Ghost.Verdict == bucket.Granted {
+		l.hearLaterLocked(c.Ghost.In.Owner.(*Waiter))
+	}
+	return true
+}
+
+// hearLaterLocked has the next thing that the response of a granted ghost says be booked when it would come.
+func (l *Core) hearLaterLocked(w *Waiter) {
+	if len(w.Heard) > 0 {
+		l.entered++
+		l.ends.Put(w, ending{w.At + w.Heard[0].After, meter.Never, l.entered})
+	}
+}
+
+// bookLocked books the next thing that the response of a granted ghost says.
+func (l *Core) bookLocked(w *Waiter, now meter.Instant) {
+	h := w.Heard[0]
+	w.Heard = w.Heard[1:]
+	l.ends.Remove(w)
+	l.hearLaterLocked(w)
+	b, paid, charged := w.BucketAt(h.Index), w.Paid()[h.Index], w.In.Costs[h.Index]
+	switch {
+	case w.Made&(1<<h.Index) != 0:
+	case h.Cost >= 0:
+		l.correctLocked(b, w.Caller(), paid, charged, h.Cost, now)
+	case b.Meter.(bucket.Answered).Answered(paid, now):
+		l.markLocked(b)
+	}
 }
 
 // dismissLocked has the ghost of a request that is not sent after all wait no more.

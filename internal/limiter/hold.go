@@ -10,11 +10,11 @@ import (
 // Hold holds the key of the charges of p, one in each limit, for d. It returns the limits that had no room to remember it. If the
 // rates of buckets must be asked for first, nothing is held, and Hold is to be called again.
 func (l *Core) Hold(p *bucket.Pending, d int64) (crowded []*bucket.Limit, asked bool) {
-	if !l.lockIfAsked(p) {
+	now, ok := l.beginIfAsked(p)
+	if !ok {
 		return nil, false
 	}
 	defer l.end()
-	now := l.nowLocked()
 	var held []*bucket.Bucket
 	for i := range p.Charges {
 		c, rate := &p.Charges[i], bucket.RateAt(p.Rates, i)
@@ -30,7 +30,6 @@ func (l *Core) Hold(p *bucket.Pending, d int64) (crowded []*bucket.Limit, asked 
 		}
 	}
 	l.counts.Holds.Caller++
-	l.dueLocked(now)
 	for _, b := range held {
 		b.Hold(now, now+d)
 	}

@@ -112,8 +112,12 @@ func (l *Core) makeLocked(li *bucket.Limit, key string, r meter.Rate, now meter.
 	return b
 }
 
-// meterLocked returns a new meter, which shares with that of the key "" what it can.
+// meterLocked returns a new meter, which shares with that of the key "" what it can. With Initial, the bucket of each key has
+// filled since the Limiter was made, so that it makes no difference whether it was forgotten when it was full.
 func (l *Core) meterLocked(li *bucket.Limit, r meter.Rate, burst int64, now meter.Instant) meter.Meter {
+	if li.Initial >= 0 {
+		now = li.InitialAt
+	}
 	if li.Single != nil {
 		if m, ok := li.Single.Meter.(meter.Sharer); ok {
 			return m.Another(now, r, burst, li.InitialOf(burst))
@@ -140,19 +144,19 @@ func (l *Core) grantedLocked(by *bucket.Counts, now meter.Instant) bucket.Mark {
 	return bucket.Mark{At: now, Nth: l.counts.Sent()}
 }
 
-// lockIfAsked takes the lock if the rates of all buckets are known that must be made for p, and reports whether it did.
-func (l *Core) lockIfAsked(p *bucket.Pending) bool {
+// beginIfAsked is begin if the rates of all buckets are known that must be made for p, and reports whether they are.
+func (l *Core) beginIfAsked(p *bucket.Pending) (now meter.Instant, ok bool) {
 	for {
-		l.mu.Lock()
+		now = l.begin()
 		if !p.Asked() {
 			p.Refresh = l.refreshes
-			l.mu.Unlock()
-			return false
+			l.end()
+			return 0, false
 		}
-		if !l.crowdedLocked(p.Charges) {
-			return true
+		if !l.crowdedLocked(p.Charges, now) {
+			return now, true
 		}
-		l.mu.Unlock() // other goroutines may take it in between
+		l.end() // other goroutines may take mu in between
 	}
 }
 

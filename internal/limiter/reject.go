@@ -87,29 +87,3 @@ func (l *Core) denyLocked(charges []bucket.Charge, by *bucket.Counts, now meter.
 	binding.Limit.Counts.Refused[reason]++
 	return true
 }
-
-// expiry returns a timer for the last instant at which w may be granted; nil: it may wait for as long as it takes.
-func (l *Core) expiry(w *Waiter) *time.Timer {
-	if w.Last() == meter.Never {
-		return nil
-	}
-	return time.AfterFunc(time.Duration(w.Last())-time.Since(l.Start), func() { l.expire(w) })
-}
-
-// expire rejects a request at the end of its MaxWait, unless it can be granted at this very instant.
-func (l *Core) expire(w *Waiter) {
-	now := l.begin()
-	defer l.end()
-	if w.Verdict == bucket.Waiting {
-		l.expireLocked(w, now)
-	}
-}
-
-func (l *Core) expireLocked(w *Waiter, now meter.Instant) {
-	due, i := l.order.Plan(&w.In, now)
-	reason := bucket.ReasonMaxWait
-	if w.Expiry == w.Arrived { // it has waited for a store
-		reason = bucket.ReasonNoTokens
-	}
-	l.rejectLocked(w, i, reason, due, now)
-}

@@ -60,8 +60,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 			n.Holds = append(n.Holds, l.heldByLocked(c.Bucket, &change, by, now)...)
 			c.Limit.Counts.Ended++
 		case c.Limit.Answered && !a.Unsent:
-			w, _ := c.Unmade()
-			if m, ok := c.Bucket.Meter.(bucket.Answered); ok && w == nil && m.Answered(c.Paid, now) {
+			if m, ok := c.Bucket.Meter.(bucket.Answered); ok && !l.hearLocked(c, g.Mark.At, -1, now) && m.Answered(c.Paid, now) {
 				l.markLocked(c.Bucket)
 			}
 		default:

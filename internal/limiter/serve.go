@@ -51,7 +51,7 @@ func (l *Core) serveLocked(now meter.Instant) {
 	work := l.atOnce
 	for {
 		l.rejectLateLocked(now, &work)
-		l.dueLocked(now)
+		l.elapseLocked(now, (max(0, work)+rejectionTake-1)/rejectionTake)
 		if !l.leases.HasMarked() {
 			break
 		}
@@ -60,18 +60,23 @@ func (l *Core) serveLocked(now meter.Instant) {
 	l.armLocked(now)
 }
 
-// begin takes mu for a change, and grants what was due before.
+// begin takes mu for a change, after all that time has decided before.
 func (l *Core) begin() (now meter.Instant) {
 	l.mu.Lock()
 	now = l.nowLocked()
-	l.dueLocked(now)
+	for l.elapseLocked(now, endsAtOnce); l.hasEndedLocked(now); l.elapseLocked(now, endsAtOnce) {
+		l.mu.Unlock()
+		l.pause()
+		l.mu.Lock()
+		now = l.nowLocked()
+	}
 	return now
 }
 
 // end ends a change and frees mu, in pieces if many requests are to be checked.
 func (l *Core) end() {
 	l.serveLocked(l.now)
-	for !l.order.IsChecked() {
+	for !l.order.IsChecked() || l.hasEndedLocked(l.now) {
 		l.mu.Unlock()
 		l.pause()
 		l.mu.Lock()
@@ -110,12 +115,8 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 		w.Paid()[i] = b.Meter.Take(due, now, cost, !w.joining)
 		b.Limit.Counts.Took(cost)
 	}
-	for i, cost := range w.Costs {
-		if b, charged := w.BucketAt(i), w.In.Costs[i]; w.Made&(1<<i) == 0 {
-			l.correctLocked(b, w.Caller(), w.Paid()[i], charged, cost, now)
-		}
-	}
 	l.leftLocked(w, now)
+	l.hearLaterLocked(w)
 }
 
 // joinLocked has w wait.
@@ -163,9 +164,7 @@ func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
 	if w.decided != nil && w.Verdict != bucket.Left {
 		close(w.decided)
 	}
-	if w.expires != nil {
-		w.expires.Stop()
-	}
+	l.ends.Remove(w)
 }
 
 // turnLocked corrects the turns of a caller by what a request of it was charged too little, or too much if it is negative.
@@ -176,9 +175,9 @@ func (l *Core) turnLocked(c *bucket.Caller, b *bucket.Bucket, more int64) {
 	l.order.Correct(&b.Point, c.Name, c.Weight, min(more, b.Meter.Most())) // no bucket owes more
 }
 
-// armLocked sets the timer for the instant at which the next request can go.
+// armLocked sets the timer for the instant at which the next request can go, or the next MaxWait ends.
 func (l *Core) armLocked(now meter.Instant) {
-	at := l.order.Wake()
+	at := min(l.order.Wake(), l.nextEndLocked())
 	switch {
 	case at == l.armed:
 		return
@@ -216,6 +215,9 @@ func (l *Core) giveBackLocked(b *bucket.Bucket, charged int64, now meter.Instant
 func (l *Core) correctLocked(b *bucket.Bucket, of *bucket.Caller, paid, charged, cost int64, now meter.Instant) {
 	if cost == charged {
 		return
+	}
+	if cost > charged {
+		b = l.keptLocked(b, now)
 	}
 	b.Meter.Settle(paid, now, charged, cost)
 	l.turnLocked(of, b, cost-charged)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
-	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
@@ -114,7 +113,6 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 		"hold":          {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { l.Hold("", time.Hour) }, 10},
 		"cancel last":   {func(_ *throttle.Limiter, _, last *request, _ *throttle.Grant) { last.cancel(nil) }, 10},
 		"cancel first":  {func(_ *throttle.Limiter, first, _ *request, _ *throttle.Grant) { first.cancel(nil) }, 10},
-		"expire":        {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { coreOf(l).Expire(lastIn(l)) }, 10},
 		"give back":     {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { g.Cancel() }, 11},
 		"settle less":   {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { _ = g.Settle("bucket", 1) }, 11},
 		"settle more":   {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { _ = g.Settle("bucket", 3) }, 10},
@@ -139,17 +137,6 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 			require.Equal(t, c.granted, granted)
 		})
 	}
-}
-
-// lastIn returns the last of the only line.
-func lastIn(l *throttle.Limiter) *limiter.Waiter {
-	coreOf(l).Lock()
-	defer coreOf(l).Unlock()
-	var w *limiter.Waiter
-	for other := range limiter.PointOf(coreOf(l).Limits[0].Single).Waiters {
-		w = other.Owner.(*limiter.Waiter)
-	}
-	return w
 }
 
 // TestRequestThatGoesByARefundIsChargedAsOfNow would otherwise find more than the burst at one instant.
@@ -196,7 +183,7 @@ func TestContextWinsOverAGrant(t *testing.T) {
 	}
 }
 
-// TestRequestThatLeftIsNotRejectedToo has the patience of a request end when its context has, on another goroutine.
+// TestRequestThatLeftIsNotRejectedToo has the MaxWait of a request end after its context.
 func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1))
@@ -206,13 +193,13 @@ func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 		other := send(t, l, throttle.Ask{Cost: 1})
 		cancel()
 		require.True(t, coreOf(l).Abandon(w))
-		coreOf(l).Expire(w)
 		require.Nil(t, w.Refusal)
 		require.Equal(t, 1, l.Stats().Waiting)
 		require.Zero(t, l.Stats().Rejected.Total())
 		checkInvariants(t, l)
-		sleep(time.Second)
+		sleep(time.Hour)
 		requireGranted(t, other, time.Second)
+		require.Zero(t, l.Stats().Rejected.Total())
 	})
 }
 

@@ -26,8 +26,7 @@ func (l *Core) visitAll(limits []*bucket.Limit, visit func(*bucket.Bucket, meter
 
 // visit visits some buckets, which are found under the lock.
 func (l *Core) visit(some iter.Seq[*bucket.Bucket], visit func(*bucket.Bucket, meter.Instant), between func() bool) {
-	l.mu.Lock()
-	now, visited := l.nowLocked(), 0
+	now, visited := l.begin(), 0
 	for b := range some {
 		look := b.HasLines()
 		visit(b, now)
@@ -41,8 +40,7 @@ func (l *Core) visit(some iter.Seq[*bucket.Bucket], visit func(*bucket.Bucket, m
 			return
 		}
 		l.pause()
-		l.mu.Lock() // others may have changed the maps: what is still to come of them is what is in them then
-		now, visited = l.nowLocked(), 0
+		now, visited = l.begin(), 0 // others may have changed the maps: what is still to come of them is what is in them then
 	}
 	l.end()
 	between()

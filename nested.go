@@ -1,0 +1,80 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	"github.com/httpthrottle/throttle/internal/bucket"
+)
+
+// This file finds requests that would wait for themselves: those that a base sends by the same Transport, or another one with its
+// Limiter, on behalf of a request that has all slots of an InFlight limit until the base returns. They are recognized by their
+// context, so only requests that have all slots get a context of their own.
+
+type holdingKey struct{}
+
+// A holding is a request that has all slots of some buckets.
+type holding struct {
+	buckets []*bucket.Bucket
+	slots   []int64  // that it has, by bucket
+	outer   *holding // a request on whose behalf the base sends this one; nil: there is none
+	over    atomic.Bool
+}
+
+// holdingOf returns the request on whose behalf a base sends requests with that context; nil: there is none.
+func holdingOf(ctx context.Context) *holding {
+	h, _ := ctx.Value(holdingKey{}).(*holding)
+	return h
+}
+
+// forwardWithSlots is forward for a request that may have all slots of a limit.
+func (t *Transport) forwardWithSlots(req *http.Request, p *bucket.Paid) (*http.Response, reach, error) {
+	h := t.limiter.holding(p)
+	if h == nil {
+		return t.forward(req, p)
+	}
+	h.outer = holdingOf(req.Context())
+	defer h.over.Store(true)
+	marked := req.WithContext(context.WithValue(req.Context(), holdingKey{}, h))
+	resp, far, err := t.forward(marked, p)
+	if resp != nil && resp.Request == marked {
+		resp.Request = req
+	}
+	return resp, far, err
+}
+
+// holding returns the buckets of which a request takes all slots that their limits were made with; nil: there are none.
+func (l *Limiter) holding(p *bucket.Paid) (h *holding) {
+	if !l.slots {
+		return nil
+	}
+	for i := range p.Charges { // no copy of a charge, which another may be settling
+		c := &p.Charges[i]
+		if of := l.policyOf(c.Limit); of.kind == kindInFlight && c.Cost >= of.rule.BurstOf(of.rule.Rate) {
+			if h == nil {
+				h = new(holding)
+			}
+			h.buckets, h.slots = append(h.buckets, c.Bucket), append(h.slots, c.Cost)
+		}
+	}
+	return h
+}
+
+// waitsForItself returns an error if a request that is about to wait can only be granted after the base has returned that sends it.
+func (l *Limiter) waitsForItself(ctx context.Context, p *bucket.Pending) error {
+	if !l.slots || l.dry {
+		return nil
+	}
+	for h := holdingOf(ctx); h != nil; h = h.outer {
+		for i, b := range h.buckets {
+			same := func(c bucket.Charge) bool { return c.Limit == b.Limit && c.Key == b.Key }
+			if !h.over.Load() && slices.ContainsFunc(p.Charges, same) && l.core.Most(b) <= h.slots[i] {
+				return fmt.Errorf("throttle: limit %q: the base of a request that has all %d slots sends another request by the same Transport, which would wait for itself", b.Limit.Name, h.slots[i])
+			}
+		}
+	}
+	return nil
+}
