@@ -10,8 +10,6 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file changes limits at run time.
-
 // SetRate changes the rate of a limit to n per period, for all its keys except those with a rate from [RateFor], for which see
 // [Limiter.Refresh]. Waiters are planned again by the new rate, and rejected if that is too slow for them, before SetRate
 // returns. The burst stays, and so does every balance; [Fraction] applies. A window counts what was granted before. It is an
@@ -142,56 +140,6 @@ func (l *Limiter) refresh(buckets []*bucket.Bucket, nth uint64) (faults []error)
 	}
 	l.core.Refresh(buckets, rates, nth)
 	return faults
-}
-
-// askRates asks the users' RateFor for the rates of a request's charges, without the lock.
-func (l *Limiter) askRates(p *bucket.Pending) (err error) {
-	rates := make([]meter.Rate, len(p.Charges))
-	for i := range p.Charges {
-		c := &p.Charges[i]
-		if rates[i], err = l.rateOf(c); err != nil {
-			return fmt.Errorf("throttle: limit %q: %w", c.Limit.Name, err)
-		}
-	}
-	p.Rates = rates
-	return nil
-}
-
-// rateOf asks RateFor for the rate of a charge's bucket. The zero rate is the limit's own.
-func (l *Limiter) rateOf(c *bucket.Charge) (meter.Rate, error) {
-	if !c.Limit.Asks || c.Key == "" {
-		return meter.Rate{}, nil
-	}
-	return l.policyOf(c.Limit).askRate(c.Key)
-}
-
-// askRate asks RateFor for the rate of a key, which is not "".
-func (p *policy) askRate(key string) (meter.Rate, error) {
-	n, per := p.rateFor(key)
-	r := meter.Rate{N: n, Per: per}
-	if r == (meter.Rate{}) {
-		return r, nil
-	}
-	if err := p.check(r); err != nil {
-		return r, join(fmt.Sprintf("RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)", key, n, per), err)
-	}
-	return r, nil
-}
-
-// A Source is what set a hold.
-type Source string
-
-const (
-	SourceCaller   Source = "caller"   // [Limiter.Hold] or [Limiter.HoldAll]
-	SourceServer   Source = "server"   // a response
-	SourceAdaptive Source = "adaptive" // an [Adaptive] limit, because of a response
-)
-
-// HoldCounts counts holds by [Source]. A hold of several limits counts once.
-type HoldCounts struct {
-	Caller   uint64 `json:"caller"`
-	Server   uint64 `json:"server"`
-	Adaptive uint64 `json:"adaptive"`
 }
 
 // Hold blocks all requests for key, in every limit, for duration d. The key "" is that of all requests of a Transport without keys, also

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -14,7 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
@@ -266,6 +265,47 @@ func ClampCost() LimitOption {
 	})
 }
 
+// Settle corrects the charge of each request in this limit when the headers of its response arrive, as [Grant.Settle] does. It is
+// for APIs that report the cost of a request in the headers. It does not fit an [InFlight] limit.
+func Settle(f SettleFunc) LimitOption {
+	return limitOption(func(l *Limit) {
+		l.settles = f
+		if f == nil {
+			l.fault("Settle(nil): a function is needed")
+		} else if l.rule.Frees {
+			l.fault("Settle does not fit a limit of kind %s", l.kind)
+		}
+	})
+}
+
+// SettleJSON corrects the charge of each request in this limit when the body of its response was read or closed, as
+// [Grant.Settle] does. The cost is the number at a path of names in the JSON body, such as "usage.total_tokens". It is found
+// while the caller reads the body: nothing is delayed, and less than 1 KiB is kept. Over TLS on a loopback socket, reading
+// becomes slower by a twentieth. It becomes slower by a fifth for JSON with many quotes, such as JSON within a string, and by two
+// fifths for small objects within objects.
+//
+// The numbers at several paths are added up. A path may have alternatives, separated by bars: for
+// "usage.input_tokens|message.usage.input_tokens", the last number in the body counts. There may be 16 alternatives in all, of at
+// most 16 names each. If the body has several values, as lines or server-sent events, the last one with a number counts. A number
+// is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Numbers within arrays are not found.
+//
+// The charge stays if no number is found, or if the body is closed before each path had a number. So if a figure grows during a
+// stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor text/event-stream
+// nor missing, or if the body is compressed; net/http decompresses unless the caller asked for compression. If the limit also has
+// [Settle], that is applied first.
+func SettleJSON(paths ...string) LimitOption {
+	return limitOption(func(l *Limit) {
+		compiled, err := jsonfinder.Compile(paths)
+		if l.costAt = compiled; err != nil {
+			for _, fault := range split(err) {
+				l.fault("SettleJSON: %w", fault)
+			}
+		} else if l.rule.Frees {
+			l.fault("SettleJSON does not fit a limit of kind %s", l.kind)
+		}
+	})
+}
+
 // Fraction uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to other clients of the same limit.
 // It slows the rate of a token bucket to that fraction, by a longer period rounded up to a nanosecond. It rounds down the burst,
 // to 1 at least, and the n of a window.
@@ -449,42 +489,6 @@ func Pause(d time.Duration) LimitOption {
 	})
 }
 
-// A Calendar is the unit of time of a [CalendarWindow].
-type Calendar uint8
-
-const (
-	CalendarDay   = Calendar(meter.Day)
-	CalendarWeek  = Calendar(meter.Week) // from Monday
-	CalendarMonth = Calendar(meter.Month)
-)
-
-// String returns the name of the unit.
-func (c Calendar) String() string {
-	switch c {
-	case CalendarDay:
-		return "day"
-	case CalendarWeek:
-		return "week"
-	case CalendarMonth:
-		return "month"
-	}
-	return "Calendar(" + strconv.Itoa(int(c)) + ")"
-}
-
-// Period returns the mean length of the unit, for [RateFor] and [Limiter.SetRate]: 24 hours, 7 days, and a twelfth of
-// 365.2425 days. It is 0 for an unknown unit.
-func (c Calendar) Period() time.Duration {
-	switch c {
-	case CalendarDay:
-		return 24 * time.Hour
-	case CalendarWeek:
-		return 7 * 24 * time.Hour
-	case CalendarMonth:
-		return 2_629_746 * time.Second
-	}
-	return 0
-}
-
 // CalendarWindow allows n tokens per day, week or month of a time zone, like quotas that a provider resets at midnight. A window
 // ends at the first instant of the next day, week (on Monday) or month in that zone, whatever its length: where clocks change, a
 // day has 23 to 25 hours. The window follows the wall clock, even when that is set. A cost above n can never be paid and is
@@ -502,89 +506,30 @@ func CalendarWindow(n int64, unit Calendar, zone *time.Location, opts ...LimitOp
 	return l
 }
 
-// FairBy makes the callers of a bucket take turns by cost, whatever each of them has in the queue. A caller with one request
-// waits for at most one request of each other caller. A caller that was idle gains no advantage. f returns the caller of a
-// request, such as a tenant; [Ask.Caller] and [ContextWithCaller] take precedence. Requests without a caller are one caller.
-// [Limiter.Try] has no caller.
-//
-// The requests of one caller are sent in the order of arrival. A priority ([ContextWithPriority]) applies between the first
-// requests of callers whose turns are the same; each step is then worth ten seconds of arrival. To let urgent work of one tenant
-// overtake its other work, make the urgent work a caller of its own.
-//
-// Turns are by cost, including corrections by [Settle], [SettleJSON], [Grant.Settle] and [Receipt.Settle], and by the weights of
-// [FairWeights]. Over any stretch of time in which two callers have requests in the queue, what they get, divided by their
-// weights, differs by at most the largest cost of each.
-//
-// If a request is cancelled, the next request of its caller takes its turn. The expected wait of a request, which decides about
-// early rejection, includes the turns of at most 1,024 callers. With more callers in the queue it is a lower bound, and the
-// request is rejected when its maximum wait ends. It does not include callers that arrive later, whose requests may be sent
-// first.
-//
-// When the queue of the bucket is empty, all callers are forgotten. A caller without a request in the queue is forgotten after
-// about one turn.
-//
-// Only one limit of a Limiter can have FairBy. It sets the order in the queue, so choose the limit that requests wait for. Other
-// limits and server quotas keep the order of arrival between requests that do not fall under the same buckets. A request that
-// another limit stops keeps its turn, and its caller's later requests come after it. Over a limit that is [Shared], callers take
-// turns within each process. The algorithm is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
-func FairBy(f KeyFunc) LimitOption {
-	return limitOption(func(l *Limit) {
-		l.fairBy = f
-		if f == nil {
-			l.fault("FairBy(nil): a function is needed")
-		}
-	})
-}
-
-// FairWeights sets how much of the limit each caller of [FairBy] gets while several wait, relative to the others: from 1 to
-// 1,000; the default is 1. Weights outside of this range count as its bounds. f is called without a lock, possibly several times
-// at once, for each request that waits.
-func FairWeights(f func(caller string) int) LimitOption {
-	return limitOption(func(l *Limit) {
-		l.fairWeights = f
-		if f == nil {
-			l.fault("FairWeights(nil): a function is needed")
-		}
-	})
-}
-
-// weightOf returns the weight of a caller.
-func (l *Limit) weightOf(caller string) int64 {
-	if l.fairWeights == nil {
-		return 1
-	}
-	return int64(max(1, min(l.fairWeights(caller), order.MaxWeight)))
-}
-
-// callerOf returns the caller of a request.
-func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
-	if o.called {
-		return o.caller
-	}
-	return l.policyOf(l.core.Fair).fairBy(req)
-}
-
-// setCaller sets the caller of a request, before the lock is taken.
-func (l *Limiter) setCaller(a *bucket.Ask, caller string) {
-	if l.core.Fair != nil {
-		a.Caller, a.Weight = caller, l.policyOf(l.core.Fair).weightOf(caller)
-	}
-}
-
-// checkFairness returns what is wrong with the turns of several limits.
-func checkFairness(limits []Limit) (faults []error) {
-	var first *Limit
+// knownRate returns the lowest rate per second of the limits in which a request costs one token; 0: there is none. The server is known
+// to allow as much, so a rate that is learned beside them need not start below.
+func knownRate(limits []Limit) (least float64) {
 	for i := range limits {
-		switch l := &limits[i]; {
-		case l.fairBy == nil && l.fairWeights != nil:
-			faults = append(faults, fmt.Errorf("limit %q: FairWeights has no effect without FairBy", l.rule.Name))
-		case l.fairBy == nil:
-		case first == nil:
-			first = l
-		default:
-			faults = append(faults, fmt.Errorf("WithLimit: FairBy in limits %q and %q: a request has one place in the queue; set it on the limit "+
-				"whose cost counts", first.rule.Name, l.rule.Name))
+		if l := &limits[i]; l.rule.Rated && !l.costs() {
+			if r := l.rule.Share * float64(l.rule.Rate.N) / l.rule.Rate.Per.Seconds(); least == 0 || r < least {
+				least = r
+			}
 		}
 	}
-	return faults
+	return least
+}
+
+// costs reports whether requests may cost something else than one token.
+func (l *Limit) costs() bool { return l.cost != nil || l.costAt != nil }
+
+// settled reports whether responses contain the true cost of requests in this limit.
+func (li *Limit) settled() bool { return li.settles != nil || li.costAt != nil }
+
+// inStore returns what a store calls the kind, and whether limits of it can be shared.
+func (k limitKind) inStore() (store.Kind, bool) {
+	switch kind := store.Kind(k); k {
+	case kindBucket, kindPace, kindSliding, kindFixed, kindCalendar, kindInFlight:
+		return kind, true
+	}
+	return "", false
 }

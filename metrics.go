@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"errors"
-	"iter"
 	"log/slog"
 	"math"
 	"runtime/debug"
@@ -14,92 +13,6 @@ import (
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/store"
 )
-
-// Stats are the counters and gauges of a Transport or a Limiter. It is a plain value, and prints as one line. To publish it
-// with expvar:
-//
-//	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
-//
-// Under [WithDryRun], Delayed, Waited and Rejected count what would have happened.
-//
-// A grant is undone if the context ends while the request is being granted, if a hook panics, by [Grant.Cancel], or if the
-// request did not reach a server. Granted and Delayed include undone grants, because no counter ever falls.
-type Stats struct {
-	// Gauges
-	Waiting int `json:"waiting"`           // requests in the queue now
-	Callers int `json:"callers,omitempty"` // callers with requests in the queue now, where a limit has FairBy
-	Buckets int `json:"buckets"`           // buckets kept now in all limits, except those of limits without keys
-
-	// Counters
-	Granted  uint64        `json:"granted"`          // requests granted, immediately or after a wait
-	Undone   uint64        `json:"undone,omitempty"` // grants that were never used and returned their tokens: see above
-	Delayed  uint64        `json:"delayed"`          // requests granted after a wait
-	Waited   time.Duration `json:"waited"`           // their total wait; in seconds as JSON
-	Rejected Rejections    `json:"rejected"`         // requests rejected
-	Canceled uint64        `json:"canceled"`         // requests whose context ended while they waited
-	Exempt   uint64        `json:"exempt,omitempty"` // requests that were exempt; always 0 for a Limiter
-
-	ServerRefused uint64     `json:"server_refused"` // responses by which a server refused, also if its hints are ignored
-	Holds         HoldCounts `json:"holds,omitzero"` // holds set; those of Hold and HoldAll count for the Limiter alone
-
-	// Settings
-	MaxQueue int  `json:"max_queue"`        // see WithMaxQueue
-	MaxKeys  int  `json:"max_keys"`         // see WithMaxKeys
-	DryRun   bool `json:"dry_run,omitzero"` // see WithDryRun
-}
-
-// Rejections counts rejected requests by [Reason].
-type Rejections struct {
-	NoTokens  uint64 `json:"no_tokens"`
-	MaxWait   uint64 `json:"max_wait"`
-	Deadline  uint64 `json:"deadline"`
-	QueueFull uint64 `json:"queue_full"`
-	Cost      uint64 `json:"cost"`
-	Held      uint64 `json:"held"`
-	Keys      uint64 `json:"keys"`
-	Store     uint64 `json:"store"`
-	Final     uint64 `json:"final"`
-}
-
-func rejections(n *[bucket.Reasons]uint64) Rejections {
-	return Rejections{
-		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
-		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys], Store: n[ReasonStore],
-		Final: n[ReasonFinal],
-	}
-}
-
-// All yields every [Reason] and its count.
-func (r Rejections) All() iter.Seq2[Reason, uint64] {
-	counts := [bucket.Reasons]uint64{
-		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
-		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
-		ReasonFinal: r.Final,
-	}
-	return func(yield func(Reason, uint64) bool) {
-		for reason := ReasonNoTokens; reason < Reason(bucket.Reasons) && yield(reason, counts[reason]); reason++ {
-		}
-	}
-}
-
-// Total returns the number of rejected requests.
-func (r Rejections) Total() (n uint64) {
-	for _, count := range r.All() {
-		n += count
-	}
-	return n
-}
-
-// statsOf returns c as Stats.
-func (l *Limiter) statsOf(of *bucket.Counts) Stats {
-	c, callers, buckets := l.core.Read(of)
-	return Stats{
-		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
-		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
-		Rejected: rejections(&c.Refused), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
-		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
-	}
-}
 
 // Hooks are functions that observe requests. Each may be nil. They are called by the goroutine of the request, without a lock
 // and concurrently, and delay the request for as long as they take.
@@ -177,6 +90,44 @@ type HoldEvent struct {
 	Final *FinalError
 }
 
+// A SettleEvent reports that a charge was corrected.
+type SettleEvent struct {
+	Context       context.Context // of the request; nil: none is known
+	Limit, Key    string
+	Charged, Cost int64 // what was charged first, and what it really cost
+}
+
+// A RetuneEvent reports that an [Adaptive] limit has changed the rate of a key, or an [AdaptiveInFlight] limit the requests that may be
+// in flight.
+//
+// Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,
+// silence, probe_answered or restored (from a [Snapshot], or because a refusal turned out to be none).
+type RetuneEvent struct {
+	Context    context.Context // of the request whose response caused it; nil: unknown
+	Limit, Key string
+	Reason     string  // see above
+	Old, New   float64 // tokens per second, or requests in flight; growth is reported when it amounts to a tenth, or to a third
+}
+
+// A StoreEvent reports that a [store.Store], or one budget in it, became unreachable, is reachable again, or is set up wrongly. An event about
+// one budget has its Key: its state is unreadable, or is readable again. An Err with [store.ErrRule] in its chain is a warning: the
+// budget is reachable. A Limiter reports it once.
+type StoreEvent struct {
+	Limits []string      // the names of the limits that use it
+	Key    string        // of the budget, if the event is about one
+	Err    error         // why it is unreachable; with store.ErrSetup in its chain, the set-up is wrong; nil: it is reachable
+	Down   time.Duration // how long it was unreachable; 0 when it became unreachable
+}
+
+// A Source is what set a hold.
+type Source string
+
+const (
+	SourceCaller   Source = "caller"   // [Limiter.Hold] or [Limiter.HoldAll]
+	SourceServer   Source = "server"   // a response
+	SourceAdaptive Source = "adaptive" // an [Adaptive] limit, because of a response
+)
+
 // and returns Hooks that call both, h first.
 func (h Hooks) and(other Hooks) Hooks {
 	return Hooks{
@@ -250,26 +201,6 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 		}
 		o.log.LogAttrs(ctx, level, msg, attrs...)
 	}
-}
-
-// reportGranted reports that a request was granted, after a wait for a bucket if it waited. If the hook panics, the charges are undone.
-func (l *Limiter) reportGranted(ctx context.Context, by *asker, charges []bucket.Charge, waited time.Duration, bucket *bucket.Bucket) {
-	o := by.observer
-	if o.hooks.OnGrant == nil {
-		return
-	}
-	returned := false
-	defer func() {
-		if !returned {
-			l.core.Undo(charges, &by.counts)
-		}
-	}()
-	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}
-	if bucket != nil {
-		e.Limit, e.Key = bucket.Limit.Name, bucket.Key
-	}
-	o.hooks.OnGrant(e)
-	returned = true
 }
 
 func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Duration, dry bool) {
@@ -389,4 +320,27 @@ func (o *observer) storeChanged(e StoreEvent) {
 		text, level = "throttle: processes disagree about a shared limit", slog.LevelWarn
 	}
 	o.line(context.Background(), level, int(rationStore), text, limits, key, slog.Any("error", e.Err))
+}
+
+// news reports what a response has changed.
+func (o *observer) news(ctx context.Context, n *bucket.News) {
+	for _, r := range n.Retunes {
+		o.retuned(RetuneEvent{ctx, r.Bucket.Limit.Name, r.Bucket.Key, r.Cause.String(), r.From, r.To})
+	}
+	if n.Forgot != "" {
+		o.forgot(ctx, n.Forgot)
+	}
+	for i := range n.Holds {
+		o.held(holdEventOf(ctx, &n.Holds[i]))
+	}
+}
+
+// holdEventOf returns a hold as users see it.
+func holdEventOf(ctx context.Context, e *bucket.HeldEvent) HoldEvent {
+	source := SourceAdaptive
+	if e.Bucket.Limit.Gates {
+		source = SourceServer
+	}
+	final, _ := e.Final.(*FinalError)
+	return HoldEvent{Context: ctx, Key: e.Bucket.Key, For: e.By, Source: source, Final: final}
 }

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"hash/maphash"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -382,6 +383,24 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 		return t.cost(req)
 	}
 	return 1
+}
+
+// gateOf returns the gate of a request.
+func (t *Transport) gateOf(req *http.Request) *quota.Key {
+	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
+	key := t.keyOf(overridesOf(req.Context()), req)
+	policies := t.limiter.own()
+	for i := range policies {
+		g.Join(i, policies[i].keyOf(req, key))
+	}
+	return g
+}
+
+func (l *Limiter) family(req *http.Request) uint64 {
+	if req.URL == nil {
+		return 0
+	}
+	return maphash.String(l.seed, familyOf(req.URL.Path))
 }
 
 // costOf returns the cost of a request in a limit.
