@@ -36,7 +36,9 @@ type Limiter struct {
 // [WithMaxQueue], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the options.
 func NewLimiter(opts ...Option) (*Limiter, error) {
 	c := newConfig(opts)
-	c.forLimiter()
+	for _, name := range c.given[ofTransport] {
+		c.fault("%s is an option of New, not of NewLimiter", name)
+	}
 	if err := c.validate(); err != nil {
 		return nil, err
 	}

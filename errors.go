@@ -9,12 +9,16 @@ import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
-// join returns all faults as one error, each on a line that begins with the prefix; nil if there are none.
+// join returns all faults as one error, each once and on a line that begins with the prefix; nil if there are none.
 func join(prefix string, faults ...error) error {
 	var lines []error
+	said := make(map[string]bool)
 	for _, fault := range faults {
 		for _, err := range split(fault) {
-			lines = append(lines, fmt.Errorf("%s: %w", prefix, err))
+			if text := err.Error(); !said[text] {
+				said[text] = true
+				lines = append(lines, fmt.Errorf("%s: %w", prefix, err))
+			}
 		}
 	}
 	return errors.Join(lines...)

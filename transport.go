@@ -3,6 +3,7 @@ package throttle
 import (
 	"hash/maphash"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -44,17 +45,19 @@ type Transport struct {
 // follows only what servers report. The error names everything that is wrong with the options, one fault per line.
 func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	c := newConfig(opts)
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
 	if base == nil {
 		base = http.DefaultTransport
+	} else if v := reflect.ValueOf(base); v.Kind() == reflect.Pointer && v.IsNil() {
+		c.fault("New: the base is a nil %T; nil itself stands for http.DefaultTransport", base)
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
 	}
 	t := &Transport{
 		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
 		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints, asker: new(asker),
 	}
-	t.sampler, t.readsAll = new(sampler), len(c.usedOf("WithServerHints")) > 0
+	t.sampler, t.readsAll = new(sampler), c.hinted
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}
@@ -74,7 +77,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.asker.observer = t.limiter.direct.observer
-	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
+	if c.limiter != nil {
 		t.asker.observer = t.limiter.direct.observer.with(c.hooks, c.log)
 	}
 	return t, nil
