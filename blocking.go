@@ -410,7 +410,7 @@ func (l *Limiter) announce(ctx context.Context, o *observer, w *limiter.Waiter) 
 		}
 	}()
 	b, cost := l.core.WaitsFor(w)
-	o.waits(WaitEvent{Context: ctx, Limit: b.Limit.Name, Key: b.Key, Cost: cost, Wait: bucket.Until(w.Due, w.Arrived)})
+	o.waits(WaitEvent{Place: placeOf(ctx, b), Cost: cost, Wait: bucket.Until(w.Due, w.Arrived)})
 	returned = true
 }
 
@@ -493,9 +493,9 @@ func (l *Limiter) reportGranted(ctx context.Context, by *asker, charges []bucket
 			l.core.Undo(charges, &by.counts)
 		}
 	}()
-	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}
+	e := GrantEvent{Place: Place{Context: ctx}, Waited: waited, DryRun: l.dry}
 	if bucket != nil {
-		e.Limit, e.Key = bucket.Limit.Name, bucket.Key
+		e.Place = placeOf(ctx, bucket)
 	}
 	o.hooks.OnGrant(e)
 	returned = true

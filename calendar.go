@@ -11,9 +11,16 @@ import (
 type Calendar uint8
 
 const (
-	CalendarDay   = Calendar(meter.Day)
-	CalendarWeek  = Calendar(meter.Week) // from Monday
-	CalendarMonth = Calendar(meter.Month)
+	CalendarDay  Calendar = iota + 1
+	CalendarWeek          // from Monday
+	CalendarMonth
+)
+
+// A Calendar has the same number as that of a meter: the arrays have one element, at the index 0.
+var (
+	_ = [1]struct{}{}[CalendarDay-Calendar(meter.Day)]
+	_ = [1]struct{}{}[CalendarWeek-Calendar(meter.Week)]
+	_ = [1]struct{}{}[CalendarMonth-Calendar(meter.Month)]
 )
 
 // String returns the name of the unit.

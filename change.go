@@ -156,7 +156,7 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 		l.direct.observer.heldAll(li.Name, key, d)
 	}
 	l.replanUnkeyed(key)
-	l.direct.observer.held(HoldEvent{Key: key, For: d, Source: SourceCaller})
+	l.direct.observer.held(HoldEvent{Place: Place{Key: key}, For: d, Source: SourceCaller})
 }
 
 // holdKey holds a key, and returns the limits that hold more than that key, because there was no room to remember it.

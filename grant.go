@@ -125,7 +125,7 @@ func (l *Limiter) correct(g *Grant, i int, cost int64) (e SettleEvent, err error
 		return e, errSlots
 	}
 	charged, err := l.core.Correct(&g.grant, c, min(cost, meter.MaxCount))
-	return SettleEvent{g.ctx, c.Limit.Name, c.Key, charged, cost}, err
+	return SettleEvent{Place{g.ctx, c.Limit.Name, c.Key}, charged, cost}, err
 }
 
 // A Receipt records how long a request waited and what it was charged, and settles the charge. It is for SDKs that do not return

@@ -45,16 +45,16 @@ type Limit struct {
 type limitKind string
 
 const (
-	kindBucket   limitKind = "bucket"
-	kindPace     limitKind = "pace"
-	kindSliding  limitKind = "sliding-window"
-	kindFixed    limitKind = "fixed-window"
-	kindCalendar limitKind = "calendar-window"
-	kindAIMD     limitKind = "adaptive"
-	kindInFlight limitKind = "in-flight"
-	kindLearned  limitKind = "adaptive-in-flight"
-	kindServer   limitKind = "server" // what servers report, beside all limits
-	kindNone     limitKind = "none"   // grants everything but what is held
+	kindBucket   limitKind = KindTokenBucket
+	kindPace     limitKind = KindPace
+	kindSliding  limitKind = KindSlidingWindow
+	kindFixed    limitKind = KindFixedWindow
+	kindCalendar limitKind = KindCalendarWindow
+	kindAIMD     limitKind = KindAdaptive
+	kindInFlight limitKind = KindInFlight
+	kindLearned  limitKind = KindAdaptiveInFlight
+	kindServer   limitKind = KindServer
+	kindNone     limitKind = KindNone
 )
 
 // TokenBucket allows n tokens per period on average, and bursts of n tokens unless [Burst] is set. It starts full

@@ -6,9 +6,12 @@ import (
 	"log/slog"
 	"math"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/store"
@@ -38,25 +41,31 @@ type Hooks struct {
 	OnStore func(StoreEvent)
 }
 
+// A Place is where an event happened. The fields are those of each event that embeds it.
+type Place struct {
+	Context    context.Context // of the request; nil: none is known
+	Limit, Key string          // of the bucket; "" where the event says so
+}
+
+func placeOf(ctx context.Context, b *bucket.Bucket) Place { return Place{ctx, b.Limit.Name, b.Key} }
+
 // A WaitEvent reports that a request begins to wait.
 type WaitEvent struct {
-	Context    context.Context
-	Limit, Key string        // a limit that it waits for
-	Cost       int64         // in that limit
-	Wait       time.Duration // expected: exact with one limit, otherwise a lower bound; 0 or math.MaxInt64: not known, because it depends on a response
+	Place               // a limit that it waits for
+	Cost  int64         // in that limit
+	Wait  time.Duration // expected: exact with one limit, otherwise a lower bound; 0 or math.MaxInt64: not known, because it depends on a response
 }
 
 // A GrantEvent reports that a request was granted.
 type GrantEvent struct {
-	Context    context.Context
-	Waited     time.Duration // 0: it was granted immediately
-	DryRun     bool          // it would have waited that long or longer; see WaitEvent.Wait
-	Limit, Key string        // what it waited for; "" if it did not wait
+	Place                // what it waited for; "" if it did not wait
+	Waited time.Duration // 0: it was granted immediately
+	DryRun bool          // it would have waited that long or longer; see WaitEvent.Wait
 }
 
 // A RejectEvent reports that a request was rejected.
 type RejectEvent struct {
-	Context   context.Context
+	Place     // as the Rejection has it
 	Rejection *Rejection
 	Waited    time.Duration // 0: it was rejected on arrival
 	DryRun    bool          // it was sent, and would have been rejected
@@ -64,10 +73,9 @@ type RejectEvent struct {
 
 // A CancelEvent reports that the context of a request ended while the request waited.
 type CancelEvent struct {
-	Context    context.Context
-	Cause      error
-	Waited     time.Duration
-	Limit, Key string // what it waited for
+	Place  // what it waited for
+	Cause  error
+	Waited time.Duration
 }
 
 // A ServerRefusalEvent reports that a server refused a request because of a limit. The caller gets the response unchanged.
@@ -80,11 +88,12 @@ type ServerRefusalEvent struct {
 
 // A HoldEvent reports that a key was held.
 type HoldEvent struct {
-	Context context.Context // of the request whose response asked for it; nil: Hold or HoldAll was called
-	Key     string          // for a server the host, or the host and the keys; for an Adaptive limit its key
-	For     time.Duration   // as requested; a key that is already held for longer stays held
-	Source  Source
-	All     bool // all keys are held, by HoldAll
+	// Place has the request whose response asked for the hold, and what is held: the limit "server" with a key of the host, or of the
+	// host and the keys; a limit that learns with its key; or, if Hold or HoldAll was called, the key in all limits.
+	Place
+	For    time.Duration // as requested; a key that is already held for longer stays held
+	Source Source
+	All    bool // all keys are held, by HoldAll
 	// Final is what the server said with a refusal that no waiting ends. Requests are rejected with ReasonFinal, and For is the time
 	// until one of them asks again. nil: it is a hold.
 	Final *FinalError
@@ -92,21 +101,52 @@ type HoldEvent struct {
 
 // A SettleEvent reports that a charge was corrected.
 type SettleEvent struct {
-	Context       context.Context // of the request; nil: none is known
-	Limit, Key    string
+	Place
 	Charged, Cost int64 // what was charged first, and what it really cost
 }
 
 // A RetuneEvent reports that an [Adaptive] limit has changed the rate of a key, or an [AdaptiveInFlight] limit the requests that may be
 // in flight.
-//
-// Reason stays the same in later versions: growth, throttled, errors, errors_stayed, latency, queue_drained, latency_stayed,
-// silence, probe_answered or restored (from a [Snapshot], or because a refusal turned out to be none).
 type RetuneEvent struct {
-	Context    context.Context // of the request whose response caused it; nil: unknown
-	Limit, Key string
-	Reason     string  // see above
-	Old, New   float64 // tokens per second, or requests in flight; growth is reported when it amounts to a tenth, or to a third
+	Place            // the request is the one whose response caused it
+	Reason   Cause   // why
+	Old, New float64 // tokens per second, or requests in flight; growth is reported when it amounts to a tenth, or to a third
+}
+
+// A Cause is why a learned rate or a learned number in flight was changed.
+type Cause uint8
+
+const (
+	CauseGrowth        Cause = iota + 1 // it was used, and no response spoke against more
+	CauseThrottled                      // a 429, or a 503 with Retry-After
+	CauseErrors                         // more failures than usual
+	CauseErrorsStayed                   // the failures did not become fewer, so the cut is undone
+	CauseLatency                        // requests queue at the server
+	CauseQueueDrained                   // the queue at the server has drained
+	CauseLatencyStayed                  // the server is slower, but does not queue, so the cuts are undone
+	CauseSilence                        // the server does not respond, so only probes are sent
+	CauseProbeAnswered                  // a probe was answered
+	CauseRestored                       // from a Snapshot, or because a refusal turned out to be none
+)
+
+// A cause has the same number in the controllers: the array has one element, at the index 0.
+var _ = [1]struct{}{}[CauseRestored-Cause(aimd.CauseRestored)]
+
+// String returns the cause in one or two words, for people.
+func (c Cause) String() string {
+	if label := c.Label(); label != "" {
+		return strings.ReplaceAll(label, "_", " ")
+	}
+	return "Cause(" + strconv.Itoa(int(c)) + ")"
+}
+
+// Label returns the cause as an identifier for logs and metrics, which stays the same in later versions: growth, throttled, errors,
+// errors_stayed, latency, queue_drained, latency_stayed, silence, probe_answered or restored; "" for another value.
+func (c Cause) Label() string {
+	if c == 0 || c >= Cause(aimd.Causes) {
+		return ""
+	}
+	return aimd.Cause(c).String()
 }
 
 // A StoreEvent reports that a [store.Store], or one budget in it, became unreachable, is reachable again, or is set up wrongly. An event about
@@ -205,7 +245,7 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 
 func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Duration, dry bool) {
 	if o.hooks.OnReject != nil {
-		o.hooks.OnReject(RejectEvent{Context: ctx, Rejection: r, Waited: waited, DryRun: dry})
+		o.hooks.OnReject(RejectEvent{Place: Place{ctx, r.Limit, r.Key}, Rejection: r, Waited: waited, DryRun: dry})
 	}
 	if o.log == nil {
 		return
@@ -235,8 +275,7 @@ func (o *observer) waited(ctx context.Context, w *limiter.Waiter, r *Rejection, 
 	case r != nil:
 		o.rejected(ctx, r, waited, false)
 	case err != nil && o.hooks.OnCancel != nil:
-		b := w.Bucket()
-		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited, Limit: b.Limit.Name, Key: b.Key})
+		o.hooks.OnCancel(CancelEvent{Place: placeOf(ctx, w.Bucket()), Cause: err, Waited: waited})
 	}
 }
 
@@ -288,7 +327,7 @@ func (o *observer) retuned(e RetuneEvent) {
 		o.hooks.OnRetune(e)
 	}
 	o.line(orBackground(e.Context), slog.LevelInfo, int(rationTune), "throttle: rate changed", slog.String("limit", e.Limit),
-		slog.String("key", e.Key), slog.String("reason", e.Reason), slog.Float64("old", e.Old), slog.Float64("new", e.New))
+		slog.String("key", e.Key), slog.String("reason", e.Reason.Label()), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }
 
 // storeChanged reports that a store became unreachable, or is reachable again. It runs in a goroutine of its own, where no caller could
@@ -325,7 +364,7 @@ func (o *observer) storeChanged(e StoreEvent) {
 // news reports what a response has changed.
 func (o *observer) news(ctx context.Context, n *bucket.News) {
 	for _, r := range n.Retunes {
-		o.retuned(RetuneEvent{ctx, r.Bucket.Limit.Name, r.Bucket.Key, r.Cause.String(), r.From, r.To})
+		o.retuned(RetuneEvent{placeOf(ctx, r.Bucket), Cause(r.Cause), r.From, r.To})
 	}
 	if n.Forgot != "" {
 		o.forgot(ctx, n.Forgot)
@@ -342,5 +381,5 @@ func holdEventOf(ctx context.Context, e *bucket.HeldEvent) HoldEvent {
 		source = SourceServer
 	}
 	final, _ := e.Final.(*FinalError)
-	return HoldEvent{Context: ctx, Key: e.Bucket.Key, For: e.By, Source: source, Final: final}
+	return HoldEvent{Place: placeOf(ctx, e.Bucket), For: e.By, Source: source, Final: final}
 }

@@ -298,7 +298,7 @@ func TestZeroValuesSayHowToMakeThem(t *testing.T) {
 
 func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 	s := throttle.Stats{
-		Waiting: 1, Buckets: 2, Granted: 30, Delayed: 4, Waited: 1500*time.Millisecond + 1, Canceled: 6, Rejected: throttle.Rejections{NoTokens: 2, Held: 5},
+		Waiting: 1, Buckets: 2, Granted: 30, Delayed: 4, Waited: 1500*time.Millisecond + 1, Canceled: 6, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 2, throttle.ReasonHeld: 5},
 	}
 	assert.Equal(t, "granted 30 (4 waited, 375ms on average), rejected 7 (no tokens 2, held 5), canceled 6; 1 waiting now", fmt.Sprint(s))
 	assert.Equal(t, "granted 0, rejected 0, canceled 0, exempt 3; 0 waiting now", throttle.Stats{Exempt: 3}.String())

@@ -27,18 +27,30 @@ func (s Stats) String() string {
 	return b.String()
 }
 
-// String returns the total, and the counts of the reasons that occurred.
-func (r Rejections) String() string {
+// String returns the total, and the counts that are not 0.
+func (c Counts[K]) String() string {
 	var some []string
-	for reason, n := range r.All() {
+	for k, n := range c.All() {
 		if n > 0 {
-			some = append(some, reason.String()+" "+strconv.FormatUint(n, 10))
+			some = append(some, fmt.Sprint(k)+" "+strconv.FormatUint(n, 10))
 		}
 	}
 	if len(some) == 0 {
 		return "0"
 	}
-	return fmt.Sprintf("%d (%s)", r.Total(), strings.Join(some, ", "))
+	return fmt.Sprintf("%d (%s)", c.Total(), strings.Join(some, ", "))
+}
+
+// MarshalJSON returns an object with a member for each label, such as no_tokens.
+func (c Counts[K]) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for k, n := range c.All() {
+		if k > 1 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(append(strconv.AppendQuote(b, labelOf(k)), ':'), n, 10)
+	}
+	return append(b, '}'), nil
 }
 
 // MarshalJSON returns an object with a member for each field; waited is in seconds.

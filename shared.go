@@ -22,14 +22,21 @@ type Outage uint8
 
 const (
 	// OutageReject rejects requests with [ReasonStore].
-	OutageReject = Outage(supply.Nothing)
+	OutageReject Outage = iota
 	// OutageLocalShare lets each process use its even share of the rate, without bursts. The number of processes is the one that
 	// the store reported in the 10 s before the outage, or that of [ExpectProcesses] if it is larger. The share of an [InFlight]
 	// limit is n divided by the number of processes that had slots or waited for some, rounded down, and at least 1. A process
 	// that knows no number of processes rejects requests.
-	OutageLocalShare = Outage(supply.ButLocally)
+	OutageLocalShare
 	// OutagePass sends all requests.
-	OutagePass = Outage(supply.Limit)
+	OutagePass
+)
+
+// An Outage has the same number as the core's Without: the arrays have one element, at the index 0.
+var (
+	_ = [1]struct{}{}[OutageReject-Outage(supply.Nothing)]
+	_ = [1]struct{}{}[OutageLocalShare-Outage(supply.ButLocally)]
+	_ = [1]struct{}{}[OutagePass-Outage(supply.Limit)]
 )
 
 // String returns "reject", "local share" or "pass".

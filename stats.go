@@ -30,13 +30,13 @@ type Stats struct {
 	Buckets int `json:"buckets"`           // buckets kept now in all limits, except those of limits without keys
 
 	// Counters
-	Granted  uint64        `json:"granted"`          // requests granted, immediately or after a wait
-	Undone   uint64        `json:"undone,omitempty"` // grants that were never used and returned their tokens: see above
-	Delayed  uint64        `json:"delayed"`          // requests granted after a wait
-	Waited   time.Duration `json:"waited"`           // their total wait; in seconds as JSON
-	Rejected Rejections    `json:"rejected"`         // requests rejected
-	Canceled uint64        `json:"canceled"`         // requests whose context ended while they waited
-	Exempt   uint64        `json:"exempt,omitempty"` // requests that were exempt; always 0 for a Limiter
+	Granted  uint64         `json:"granted"`          // requests granted, immediately or after a wait
+	Undone   uint64         `json:"undone,omitempty"` // grants that were never used and returned their tokens: see above
+	Delayed  uint64         `json:"delayed"`          // requests granted after a wait
+	Waited   time.Duration  `json:"waited"`           // their total wait; in seconds as JSON
+	Rejected Counts[Reason] `json:"rejected"`         // requests rejected
+	Canceled uint64         `json:"canceled"`         // requests whose context ended while they waited
+	Exempt   uint64         `json:"exempt,omitempty"` // requests that were exempt; always 0 for a Limiter
 
 	ServerRefused uint64     `json:"server_refused"` // responses by which a server refused, also if its hints are ignored
 	Holds         HoldCounts `json:"holds,omitzero"` // holds set; those of Hold and HoldAll count for the Limiter alone
@@ -47,46 +47,36 @@ type Stats struct {
 	DryRun   bool `json:"dry_run,omitzero"` // see WithDryRun
 }
 
-// Rejections counts rejected requests by [Reason].
-type Rejections struct {
-	NoTokens  uint64 `json:"no_tokens"`
-	MaxWait   uint64 `json:"max_wait"`
-	Deadline  uint64 `json:"deadline"`
-	QueueFull uint64 `json:"queue_full"`
-	Cost      uint64 `json:"cost"`
-	Held      uint64 `json:"held"`
-	Keys      uint64 `json:"keys"`
-	Store     uint64 `json:"store"`
-	Final     uint64 `json:"final"`
-}
+// Counts has a count for each [Reason] or each [Cause]: index it with one of them.
+type Counts[K Reason | Cause] [12]uint64
 
-func rejections(n *[bucket.Reasons]uint64) Rejections {
-	return Rejections{
-		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
-		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys], Store: n[ReasonStore],
-		Final: n[ReasonFinal],
-	}
-}
-
-// All yields every [Reason] and its count.
-func (r Rejections) All() iter.Seq2[Reason, uint64] {
-	counts := [bucket.Reasons]uint64{
-		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
-		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
-		ReasonFinal: r.Final,
-	}
-	return func(yield func(Reason, uint64) bool) {
-		for reason := ReasonNoTokens; reason < Reason(bucket.Reasons) && yield(reason, counts[reason]); reason++ {
+// All yields every Reason or Cause and its count.
+func (c Counts[K]) All() iter.Seq2[K, uint64] {
+	return func(yield func(K, uint64) bool) {
+		for k := K(1); labelOf(k) != "" && yield(k, c[k]); k++ {
 		}
 	}
 }
 
-// Total returns the number of rejected requests.
-func (r Rejections) Total() (n uint64) {
-	for _, count := range r.All() {
+// Total returns the sum.
+func (c Counts[K]) Total() (n uint64) {
+	for _, count := range c.All() {
 		n += count
 	}
 	return n
+}
+
+func labelOf[K Reason | Cause](k K) string { return any(k).(interface{ Label() string }).Label() }
+
+// There is room for all.
+var (
+	_ = Counts[Reason]{bucket.Reasons - 1: 0}
+	_ = Counts[Cause]{aimd.Causes - 1: 0}
+)
+
+func countsOf[K Reason | Cause](n []uint64) (c Counts[K]) {
+	copy(c[:], n)
+	return c
 }
 
 // HoldCounts counts holds by [Source]. A hold of several limits counts once.
@@ -108,7 +98,7 @@ func (l *Limiter) statsOf(of *bucket.Counts) Stats {
 	return Stats{
 		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
-		Rejected: rejections(&c.Refused), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
+		Rejected: countsOf[Reason](c.Refused[:]), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
 		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
 	}
 }
@@ -121,7 +111,7 @@ func (l *Limiter) statsOf(of *bucket.Counts) Stats {
 // The limit "server" stands for the quotas and holds of servers. Its tokens are requests.
 type LimitStats struct {
 	Name  string `json:"name"`
-	Kind  string `json:"kind"`  // bucket, pace, sliding-window, fixed-window, calendar-window, in-flight, adaptive, server, or none without limits
+	Kind  string `json:"kind"`  // such as KindTokenBucket
 	Keyed bool   `json:"keyed"` // requests have keys in this limit, or some had one; in an adaptive limit, there were two keys at a time
 
 	// Gauges
@@ -135,61 +125,32 @@ type LimitStats struct {
 	HeldUntil time.Time `json:"held_until,omitzero"` // the latest end of the holds of all keys; zero: none is held
 
 	// Counters
-	Granted  uint64       `json:"granted"`  // requests that it was charged for
-	Undone   uint64       `json:"undone"`   // of these, the ones that were never used; see Stats
-	Delayed  uint64       `json:"delayed"`  // requests granted after a wait for this limit
-	Canceled uint64       `json:"canceled"` // requests whose context ended while they waited for this limit
-	Rejected Rejections   `json:"rejected"` // requests rejected because of this limit
-	Waits    Waits        `json:"waits"`    // the waits of Delayed
-	Charged  uint64       `json:"charged"`  // tokens charged, including those by which a settlement raised a cost
-	Returned uint64       `json:"returned"` // tokens of Charged that were given back; for InFlight, slots that are free again
-	Holds    uint64       `json:"holds"`    // holds set
-	Retunes  RetuneCounts `json:"retunes"`  // changes of learned rates
-	Evicted  uint64       `json:"evicted"`  // keys forgotten before they were full again, to make room
+	Granted  uint64         `json:"granted"`  // requests that it was charged for
+	Undone   uint64         `json:"undone"`   // of these, the ones that were never used; see Stats
+	Delayed  uint64         `json:"delayed"`  // requests granted after a wait for this limit
+	Canceled uint64         `json:"canceled"` // requests whose context ended while they waited for this limit
+	Rejected Counts[Reason] `json:"rejected"` // requests rejected because of this limit
+	Waits    Waits          `json:"waits"`    // the waits of Delayed
+	Charged  uint64         `json:"charged"`  // tokens charged, including those by which a settlement raised a cost
+	Returned uint64         `json:"returned"` // tokens of Charged that were given back; for InFlight, slots that are free again
+	Holds    uint64         `json:"holds"`    // holds set
+	Retunes  Counts[Cause]  `json:"retunes"`  // changes of learned rates
+	Evicted  uint64         `json:"evicted"`  // keys forgotten before they were full again, to make room
 }
 
-// RetuneCounts counts the changes of the rates of an [Adaptive] limit by cause, as [RetuneEvent] has it.
-type RetuneCounts struct {
-	Growth        uint64 `json:"growth"`
-	Throttled     uint64 `json:"throttled"`
-	Errors        uint64 `json:"errors"`
-	ErrorsStayed  uint64 `json:"errors_stayed"`
-	Latency       uint64 `json:"latency"`
-	QueueDrained  uint64 `json:"queue_drained"`
-	LatencyStayed uint64 `json:"latency_stayed"`
-	Silence       uint64 `json:"silence"`
-	ProbeAnswered uint64 `json:"probe_answered"`
-	Restored      uint64 `json:"restored"`
-}
-
-func retuneCounts(n *[aimd.Causes]uint64) RetuneCounts {
-	return RetuneCounts{
-		Growth: n[aimd.CauseGrowth], Throttled: n[aimd.CauseThrottled], Errors: n[aimd.CauseErrors], ErrorsStayed: n[aimd.CauseNotLoad],
-		Latency: n[aimd.CauseLatency], QueueDrained: n[aimd.CauseDrained], LatencyStayed: n[aimd.CauseSlower],
-		Silence: n[aimd.CauseSilence], ProbeAnswered: n[aimd.CauseAlive], Restored: n[aimd.CauseRestored],
-	}
-}
-
-// All yields every cause and its count.
-func (r RetuneCounts) All() iter.Seq2[string, uint64] {
-	counts := [aimd.Causes]uint64{
-		aimd.CauseGrowth: r.Growth, aimd.CauseThrottled: r.Throttled, aimd.CauseErrors: r.Errors, aimd.CauseNotLoad: r.ErrorsStayed,
-		aimd.CauseLatency: r.Latency, aimd.CauseDrained: r.QueueDrained, aimd.CauseSlower: r.LatencyStayed,
-		aimd.CauseSilence: r.Silence, aimd.CauseAlive: r.ProbeAnswered, aimd.CauseRestored: r.Restored,
-	}
-	return func(yield func(string, uint64) bool) {
-		for c := aimd.CauseGrowth; c < aimd.Causes && yield(c.String(), counts[c]); c++ {
-		}
-	}
-}
-
-// Total returns the number of changes.
-func (r RetuneCounts) Total() (n uint64) {
-	for _, count := range r.All() {
-		n += count
-	}
-	return n
-}
+// The kinds of limits. A limit without a [Name] is called by its kind.
+const (
+	KindTokenBucket      = "bucket"
+	KindPace             = "pace"
+	KindSlidingWindow    = "sliding-window"
+	KindFixedWindow      = "fixed-window"
+	KindCalendarWindow   = "calendar-window"
+	KindInFlight         = "in-flight"
+	KindAdaptive         = "adaptive"
+	KindAdaptiveInFlight = "adaptive-in-flight"
+	KindServer           = "server" // the limit that stands for what servers reported
+	KindNone             = "none"   // in a Limiter without limits
+)
 
 // Waits is a histogram of the waits of the requests that had to wait.
 type Waits struct {
@@ -218,8 +179,8 @@ func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitSta
 	c := &li.Counts
 	s := LimitStats{
 		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
-		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: rejections(&c.Refused), Waits: Waits(c.Waits),
-		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: retuneCounts(&c.Retunes), Evicted: c.Evicted,
+		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: countsOf[Reason](c.Refused[:]), Waits: Waits(c.Waits),
+		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted,
 	}
 	if b := li.Single; b != nil {
 		s.Capacity = b.Capacity()
@@ -261,12 +222,20 @@ type LearnedStats struct {
 	// Elasticity is, for an AdaptiveInFlight limit, the rise of the latency in percent for one percent more requests in flight: 0
 	// if the server worked on these requests, 1 if they only waited.
 	Elasticity float64 `json:"elasticity,omitzero"`
-	// Mode is how the rate changes: start (it doubles, because there was no sign of overload yet), below (it approaches the
-	// ceiling), above (it moves away from the ceiling), steady (it stays for a while), paused (after Retry-After) or silence (only probes
-	// are sent). For an AdaptiveInFlight limit it is start, steady, visit (a lower number is tried), ceiling (refusals bound the
-	// number) or paused (after several refusals in a row).
-	Mode string `json:"mode"`
+	Mode       string  `json:"mode"` // what the limit does now, such as ModeStart
 }
+
+// The modes of a learned rate, or of a learned number in flight.
+const (
+	ModeStart   = "start"   // it doubles, because there was no sign of overload yet
+	ModeBelow   = "below"   // the rate approaches the ceiling
+	ModeAbove   = "above"   // the rate moves away from the ceiling
+	ModeSteady  = "steady"  // it stays for a while
+	ModePaused  = "paused"  // after Retry-After, or after several refusals in a row
+	ModeSilence = "silence" // the server does not respond, so only probes are sent
+	ModeVisit   = "visit"   // a lower number in flight is tried
+	ModeCeiling = "ceiling" // refusals bound the number in flight
+)
 
 // Buckets yields the state of every bucket that is kept, each at about the time at which it is yielded, in no particular order.
 // Buckets of limits without keys have the key "". An unused bucket of the key "" is omitted where requests have keys, and in a
