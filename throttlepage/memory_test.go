@@ -149,10 +149,19 @@ func TestEventsHaveTheirTime(t *testing.T) {
 			synctest.Wait()
 		}
 		step(func() {})
-		step(func() { f.limits[0].Rejected[throttle.ReasonMaxWait] += 3; f.stats.Rejected[throttle.ReasonMaxWait] += 3 })
-		step(func() { f.limits[0].Rejected[throttle.ReasonMaxWait] += 4; f.stats.Rejected[throttle.ReasonMaxWait] += 4 })
+		step(func() {
+			f.limits[0].Rejected[throttle.ReasonMaxWait] += 3
+			f.stats.Rejected[throttle.ReasonMaxWait] += 3
+		})
+		step(func() {
+			f.limits[0].Rejected[throttle.ReasonMaxWait] += 4
+			f.stats.Rejected[throttle.ReasonMaxWait] += 4
+		})
 		step(func() {})
-		step(func() { f.limits[0].Rejected[throttle.ReasonMaxWait]++; f.limits[0].Rejected[throttle.ReasonQueueFull] += 2 })
+		step(func() {
+			f.limits[0].Rejected[throttle.ReasonMaxWait]++
+			f.limits[0].Rejected[throttle.ReasonQueueFull] += 2
+		})
 		step(func() { f.limits[0].Retunes[throttle.CauseThrottled]++; f.limits[0].Rate = 10 })
 		step(func() {
 			f.stats.ServerRefused += 3

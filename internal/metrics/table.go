@@ -70,7 +70,9 @@ var quotas = newGroup(FromKey, []string{"host", "quota"}, []row[*throttle.QuotaS
 
 // What a limit, a policy or a quota cannot have is left out.
 
-func hasTokens(s *throttle.LimitStats) bool   { return s.Kind != throttle.KindServer && s.Kind != throttle.KindNone }
+func hasTokens(s *throttle.LimitStats) bool {
+	return s.Kind != throttle.KindServer && s.Kind != throttle.KindNone
+}
 func hasCapacity(s *throttle.LimitStats) bool { return hasTokens(s) && s.Capacity > 0 }
 func hasBalance(s *throttle.LimitStats) bool {
 	return hasTokens(s) && !s.Keyed && !math.IsInf(s.Tokens, 0)
