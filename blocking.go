@@ -53,8 +53,8 @@ func newLimiter(c *config) *Limiter {
 	}
 	l := &Limiter{maxWait: -1, maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry, seed: maphash.MakeSeed(), direct: asker{observer: newObserver(c.hooks, c.log)}}
 	l.core.Open(c.maxQueue, c.maxKeys, c.dry)
-	rates := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind == kindAIMD })
-	slots := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind == kindLearned })
+	rates := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind.learns() && l.kind.spends() })
+	slots := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind.learns() && !l.kind.spends() })
 	known := knownRate(c.limits)
 	for _, described := range c.limits {
 		described.beside = rates && slots

@@ -22,8 +22,8 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 		return fmt.Errorf("throttle: SetRate: %w", err)
 	}
 	kind := l.policyOf(li).kind
-	if kind == kindAIMD || l.policyOf(li).rule.Frees {
-		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to set", limit, n, per, kind)
+	if !kind.can.Rated {
+		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to set", limit, n, per, kind.name)
 	}
 	r := meter.Rate{N: n, Per: per}
 	if err := l.policyOf(li).check(r); err != nil {
@@ -43,8 +43,8 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 		return fmt.Errorf("throttle: SetBurst: %w", err)
 	}
 	kind := l.policyOf(li).kind
-	if kind != kindBucket {
-		return fmt.Errorf("throttle: SetBurst(%q, %d): a limit of kind %s has no burst", limit, n, kind)
+	if !kind.bursts {
+		return fmt.Errorf("throttle: SetBurst(%q, %d): a limit of kind %s has no burst", limit, n, kind.name)
 	}
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetBurst(%q, %d): a burst must be positive", limit, n)
@@ -71,8 +71,8 @@ func (l *Limiter) SetInFlight(limit string, n int64) error {
 		return fmt.Errorf("throttle: SetInFlight: %w", err)
 	}
 	kind := l.policyOf(li).kind
-	if kind != kindInFlight {
-		return fmt.Errorf("throttle: SetInFlight(%q, %d): a limit of kind %s has no slots", limit, n, kind)
+	if !kind.slots() {
+		return fmt.Errorf("throttle: SetInFlight(%q, %d): a limit of kind %s has no slots", limit, n, kind.name)
 	}
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetInFlight(%q, %d): n must be positive; to stop all requests use Hold", limit, n)

@@ -32,24 +32,24 @@ import (
 // another limit stops keeps its turn, and its caller's later requests come after it. Over a limit that is [Shared], callers take
 // turns within each process. The algorithm is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
 func FairBy(f KeyFunc) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "FairBy", shared: true, apply: func(l *Limit) {
 		l.fairBy = f
 		if f == nil {
 			l.fault("FairBy(nil): a function is needed")
 		}
-	})
+	}}
 }
 
 // FairWeights sets how much of the limit each caller of [FairBy] gets while several wait, relative to the others: from 1 to
 // 1,000; the default is 1. Weights outside of this range count as its bounds. f is called without a lock, possibly several times
 // at once, for each request that waits.
 func FairWeights(f func(caller string) int) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "FairWeights", shared: true, apply: func(l *Limit) {
 		l.fairWeights = f
 		if f == nil {
 			l.fault("FairWeights(nil): a function is needed")
 		}
-	})
+	}}
 }
 
 // weightOf returns the weight of a caller.

@@ -103,7 +103,7 @@ func (g *Grant) settle(limit string, cost int64) error {
 var (
 	errUncharged = errors.New("nothing was charged there")
 	errNegative  = errors.New("the cost is negative")
-	errSlots     = errors.New("a limit of kind " + string(kindInFlight) + " has no cost to settle")
+	errSlots     = errors.New("a limit of kind " + KindInFlight + " has no cost to settle")
 )
 
 // settleCharge corrects the i-th charge of a Grant.

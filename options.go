@@ -350,10 +350,10 @@ func (c *config) nameLimits() (faults []error) {
 	}
 	for i := range c.limits {
 		l := &c.limits[i]
-		for n := 2; l.rule.Name == ""; n++ {
-			name := string(l.kind)
+		for n := 2; l.rule.Name == "" && l.kind != nil; n++ {
+			name := l.kind.name
 			if taken[name] {
-				name = fmt.Sprintf("%s-%d", l.kind, n)
+				name = fmt.Sprintf("%s-%d", l.kind.name, n)
 			}
 			if !taken[name] {
 				l.rule.Name, taken[name] = name, true

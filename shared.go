@@ -85,7 +85,7 @@ const (
 //
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] omits shared budgets, because the store keeps them.
 func Shared(s store.Store, opts ...SharedOption) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "Shared", fits: func(k *kind) bool { return k.can.Stored != "" }, shared: true, apply: func(l *Limit) {
 		sh := &bucket.Sharing{
 			SupplyTerms: bucket.SupplyTerms{Store: s, Terms: supply.Terms{
 				Timeout: defaultStoreTimeout, Grace: defaultStoreGrace, Without: supply.Nothing,
@@ -101,9 +101,6 @@ func Shared(s store.Store, opts ...SharedOption) LimitOption {
 		case !reflect.TypeOf(s).Comparable():
 			l.fault("Shared: a %T cannot be compared; use a pointer", s)
 		}
-		if _, ok := l.kind.inStore(); !ok {
-			l.fault("Shared does not fit a limit of kind %s", l.kind)
-		}
 		for _, o := range opts {
 			if o == nil {
 				l.fault("Shared: a SharedOption is nil")
@@ -111,7 +108,7 @@ func Shared(s store.Store, opts ...SharedOption) LimitOption {
 			}
 			o.applyTo(l, sh)
 		}
-	})
+	}}
 }
 
 // processName returns host and pid, by which the store shows the processes that have slots.
@@ -141,8 +138,8 @@ func LeaseAhead(d time.Duration) SharedOption {
 		if d < 0 || d > time.Second {
 			l.fault("LeaseAhead(%v) is not from 0 to 1s", d)
 		}
-		if l.kind == kindInFlight {
-			l.fault("LeaseAhead(%v) does not fit a limit of kind %s, which keeps the slots that its requests give back", d, l.kind)
+		if l.kind.can.Frees {
+			l.fault("LeaseAhead(%v) does not fit a limit of kind %s, which keeps the slots that its requests give back", d, l.kind.name)
 		}
 	})
 }

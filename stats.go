@@ -138,20 +138,6 @@ type LimitStats struct {
 	Evicted  uint64         `json:"evicted"`  // keys forgotten before they were full again, to make room
 }
 
-// The kinds of limits. A limit without a [Name] is called by its kind.
-const (
-	KindTokenBucket      = "bucket"
-	KindPace             = "pace"
-	KindSlidingWindow    = "sliding-window"
-	KindFixedWindow      = "fixed-window"
-	KindCalendarWindow   = "calendar-window"
-	KindInFlight         = "in-flight"
-	KindAdaptive         = "adaptive"
-	KindAdaptiveInFlight = "adaptive-in-flight"
-	KindServer           = "server" // the limit that stands for what servers reported
-	KindNone             = "none"   // in a Limiter without limits
-)
-
 // Waits is a histogram of the waits of the requests that had to wait.
 type Waits struct {
 	Counts [19]uint64    `json:"counts"` // Counts[i]: of waits up to WaitBounds()[i], and longer than the bound before; the last has no bound
@@ -178,7 +164,7 @@ func (l *Limiter) Limits() []LimitStats {
 func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitStats {
 	c := &li.Counts
 	s := LimitStats{
-		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
+		Name: li.Name, Kind: l.policyOf(li).kind.name, Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: countsOf[Reason](c.Refused[:]), Waits: Waits(c.Waits),
 		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted,
 	}
@@ -395,7 +381,7 @@ func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerS
 
 // windowText returns the length of a window of a limit, without zeros at its end.
 func (p *policy) windowText(per time.Duration) string {
-	if p.kind == kindCalendar {
+	if p.unit != 0 {
 		return p.unit.String()
 	}
 	text := per.String()
