@@ -211,7 +211,7 @@ func WithMaxWait(d time.Duration) Option {
 
 // WithFailFast rejects every request that cannot be sent now. It is short for WithMaxWait(0), and an error beside [WithMaxWait].
 func WithFailFast() Option {
-	return option{ofTransport, "WithFailFast", func(c *config) { c.failFast, c.maxWait = true, 0 }}
+	return option{ofTransport, "WithFailFast", func(c *config) { c.failFast = true }}
 }
 
 // WithMaxQueue sets how many requests may wait for the same buckets. It must be positive. The default is 100,000.
@@ -317,7 +317,7 @@ func (c *config) validate() error {
 		excluded bool
 		names    string
 	}{
-		{c.failFast && slices.Contains(c.given[ofBoth], "WithMaxWait"), "WithFailFast and WithMaxWait"},
+		{c.failFast && c.maxWait >= 0, "WithFailFast and WithMaxWait"},
 		{c.asError && c.shape != nil, "WithRejectionError and WithRejectionResponse"},
 		{c.hinted && c.noHints, "WithServerHints and WithoutServerHints"},
 	} {

@@ -64,7 +64,10 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.limiter == nil {
 		t.limiter = newLimiter(c)
 	}
-	if t.maxWait < 0 {
+	switch {
+	case c.failFast:
+		t.maxWait = 0
+	case t.maxWait < 0:
 		t.maxWait = t.limiter.maxWait
 	}
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil }) {
