@@ -89,7 +89,7 @@ func picture(t *testing.T) (places map[string]int, arrows map[string][]string) {
 		name, imports, _ := strings.Cut(line, "─►")
 		name, _, _ = strings.Cut(name, " ")
 		from := full[strings.TrimPrefix(name, "internal/")]
-		for _, other := range strings.Fields(imports) {
+		for other := range strings.FieldsSeq(imports) {
 			arrows[from] = append(arrows[from], full[other])
 		}
 	}
