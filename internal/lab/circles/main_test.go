@@ -12,7 +12,7 @@ func TestACircleIsFilesThatReachEachOther(t *testing.T) {
 	uses := make(graph)
 	for file, others := range map[string]string{"a": "b", "b": "c d", "c": "a", "d": "e", "e": "", "f": "g", "g": "f a"} {
 		uses[file] = make(map[string]map[string]bool)
-		for _, other := range strings.Fields(others) {
+		for other := range strings.FieldsSeq(others) {
 			uses[file][other] = map[string]bool{"name": true}
 		}
 	}
