@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"iter"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -86,62 +85,3 @@ const (
 	// OutcomeIgnore shows nothing: the caller canceled the request, or it was never sent.
 	OutcomeIgnore
 )
-
-// RetuneCounts counts the changes of the rates of an [Adaptive] limit by cause, as [RetuneEvent] has it.
-type RetuneCounts struct {
-	Growth        uint64 `json:"growth"`
-	Throttled     uint64 `json:"throttled"`
-	Errors        uint64 `json:"errors"`
-	ErrorsStayed  uint64 `json:"errors_stayed"`
-	Latency       uint64 `json:"latency"`
-	QueueDrained  uint64 `json:"queue_drained"`
-	LatencyStayed uint64 `json:"latency_stayed"`
-	Silence       uint64 `json:"silence"`
-	ProbeAnswered uint64 `json:"probe_answered"`
-	Restored      uint64 `json:"restored"`
-}
-
-func retuneCounts(n *[aimd.Causes]uint64) RetuneCounts {
-	return RetuneCounts{
-		Growth: n[aimd.CauseGrowth], Throttled: n[aimd.CauseThrottled], Errors: n[aimd.CauseErrors], ErrorsStayed: n[aimd.CauseNotLoad],
-		Latency: n[aimd.CauseLatency], QueueDrained: n[aimd.CauseDrained], LatencyStayed: n[aimd.CauseSlower],
-		Silence: n[aimd.CauseSilence], ProbeAnswered: n[aimd.CauseAlive], Restored: n[aimd.CauseRestored],
-	}
-}
-
-// All yields every cause and its count.
-func (r RetuneCounts) All() iter.Seq2[string, uint64] {
-	counts := [aimd.Causes]uint64{
-		aimd.CauseGrowth: r.Growth, aimd.CauseThrottled: r.Throttled, aimd.CauseErrors: r.Errors, aimd.CauseNotLoad: r.ErrorsStayed,
-		aimd.CauseLatency: r.Latency, aimd.CauseDrained: r.QueueDrained, aimd.CauseSlower: r.LatencyStayed,
-		aimd.CauseSilence: r.Silence, aimd.CauseAlive: r.ProbeAnswered, aimd.CauseRestored: r.Restored,
-	}
-	return func(yield func(string, uint64) bool) {
-		for c := aimd.CauseGrowth; c < aimd.Causes && yield(c.String(), counts[c]); c++ {
-		}
-	}
-}
-
-// Total returns the number of changes.
-func (r RetuneCounts) Total() (n uint64) {
-	for _, count := range r.All() {
-		n += count
-	}
-	return n
-}
-
-// knownRate returns the lowest rate per second of the limits in which a request costs one token; 0: there is none. The server is known
-// to allow as much, so a rate that is learned beside them need not start below.
-func knownRate(limits []Limit) (least float64) {
-	for i := range limits {
-		if l := &limits[i]; l.rule.Rated && !l.costs() {
-			if r := l.rule.Share * float64(l.rule.Rate.N) / l.rule.Rate.Per.Seconds(); least == 0 || r < least {
-				least = r
-			}
-		}
-	}
-	return least
-}
-
-// costs reports whether requests may cost something else than one token.
-func (l *Limit) costs() bool { return l.cost != nil || l.costAt != nil }

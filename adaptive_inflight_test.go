@@ -260,7 +260,7 @@ func TestChangesOfTheNumberInFlightAreReported(t *testing.T) {
 		o := observe(t, newBackend(16, false), throttle.AdaptiveInFlight(throttle.Concurrency{}))
 		press(t, o, 64, 5*time.Second, "http://example.com/")
 		require.NotEmpty(t, o.retunes)
-		assert.Equal(t, "growth", o.retunes[0].Reason)
+		assert.Equal(t, throttle.CauseGrowth, o.retunes[0].Reason)
 		assert.Equal(t, 4.0, o.retunes[0].Old)
 		assert.Equal(t, 8.0, o.retunes[0].New)
 		assert.Equal(t, uint64(len(o.retunes)), o.Limiter().Limits()[0].Retunes.Total())
@@ -276,7 +276,7 @@ func TestRateBesideANumberInFlightHeedsOnlyRefusalsOfARate(t *testing.T) {
 		press(t, tr, 64, 30*time.Second, "http://example.com/")
 		assert.InDelta(t, 26, flightOf(t, tr.Limiter(), "example.com").Learned.InFlightMost, 10)
 		limits := tr.Limiter().Limits()
-		assert.Zero(t, limits[0].Retunes.Latency)
+		assert.Zero(t, limits[0].Retunes[throttle.CauseLatency])
 		assert.GreaterOrEqual(t, b.good.Load(), int64(0.95*30*16/0.050))
 	})
 }

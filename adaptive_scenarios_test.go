@@ -82,9 +82,9 @@ func (o *observer) retuned(e throttle.RetuneEvent) {
 	defer o.mu.Unlock()
 	now := time.Since(o.start)
 	switch e.Reason {
-	case "silence":
+	case throttle.CauseSilence:
 		o.silences = append(o.silences, stretch{now, math.MaxInt64})
-	case "probe_answered":
+	case throttle.CauseProbeAnswered:
 		o.silences[len(o.silences)-1].to = now
 	}
 }

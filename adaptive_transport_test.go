@@ -61,12 +61,12 @@ func serverOf(t *testing.T, opts ...throttletest.Option) *throttletest.Handler {
 	return h
 }
 
-// retuned counts the retunes with a reason.
-func (o *observed) retuned(reason string) (n int) {
+// retuned counts the retunes with a cause.
+func (o *observed) retuned(cause throttle.Cause) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range o.retunes {
-		if e.Reason == reason {
+		if e.Reason == cause {
 			n++
 		}
 	}
@@ -135,8 +135,8 @@ func TestOneCutForAllThatWereInFlight(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, 50, o.bucket().InFlight)
 			all.Wait()
-			assert.Equal(t, 1, o.retuned("throttled"))
-			assert.Equal(t, c.silence, o.retuned("silence"), "a row of failures")
+			assert.Equal(t, 1, o.retuned(throttle.CauseThrottled))
+			assert.Equal(t, c.silence, o.retuned(throttle.CauseSilence), "a row of failures")
 			assert.Equal(t, c.silence+1, len(o.retunes))
 			assert.GreaterOrEqual(t, o.bucket().Rate, 370.0, "a first refusal with Retry-After may mean twice the limit and more")
 			assert.Zero(t, o.bucket().InFlight)
@@ -224,7 +224,7 @@ func TestOther4xxAreNoSignOfLoad(t *testing.T) {
 		o := adaptively(t, throttle.AIMD{Max: 100}, throttletest.WithFaults(throttletest.Outage(404)))
 		o.pressed(t, 50, time.Minute)
 		assert.InDelta(t, 100, o.bucket().Rate, 1e-9)
-		assert.Zero(t, o.retuned("throttled")+o.retuned("errors")+o.retuned("latency")+o.retuned("silence"))
+		assert.Zero(t, o.retuned(throttle.CauseThrottled)+o.retuned(throttle.CauseErrors)+o.retuned(throttle.CauseLatency)+o.retuned(throttle.CauseSilence))
 	})
 }
 
@@ -235,7 +235,7 @@ func TestTheTimeOfABodyIsNoLatency(t *testing.T) {
 			throttletest.WithFaults(throttletest.SlowBody(1, time.Second).Between(20*time.Second, time.Hour)))
 		o := observe(t, s.Transport(), throttle.Adaptive(throttle.AIMD{Max: 50}))
 		o.pressed(t, 500, 80*time.Second)
-		assert.Zero(t, o.retuned("latency"))
+		assert.Zero(t, o.retuned(throttle.CauseLatency))
 		assert.Equal(t, 50.0, o.bucket().Rate)
 		assert.Greater(t, s.Counts().Received, int64(50*70), "a request whose body is read is not in flight")
 		s.Transport().CloseIdleConnections()
@@ -268,7 +268,7 @@ func TestClassifyDecidesOtherwise(t *testing.T) {
 			h := serverOf(t, throttletest.WithFaults(c.fault.Every(3)))
 			o := observe(t, h.Direct(), throttle.Adaptive(throttle.AIMD{Initial: 20, Max: 50}, classify))
 			o.pressed(t, 50, time.Minute)
-			assert.Equal(t, c.cuts, o.retuned("throttled")+o.retuned("errors") > 0)
+			assert.Equal(t, c.cuts, o.retuned(throttle.CauseThrottled)+o.retuned(throttle.CauseErrors) > 0)
 			assert.True(t, c.cuts || o.bucket().Rate == 50, "%v", o.bucket().Rate)
 		})
 	}
@@ -417,7 +417,7 @@ func TestLowRateRejectsNoRequestInAdvance(t *testing.T) {
 		assert.Equal(t, throttle.ReasonMaxWait, r.Reason)
 		assert.Equal(t, 11*time.Second-50*time.Millisecond, r.Wait)
 		all.Wait()
-		assert.Zero(t, o.Stats().Rejected.MaxWait-1)
+		assert.Zero(t, o.Stats().Rejected[throttle.ReasonMaxWait]-1)
 	})
 	inBubble(t, "Max and the deadline", func(t *testing.T) {
 		o := at(t, throttle.AIMD{Initial: 1, Max: 1})

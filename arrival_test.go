@@ -40,7 +40,7 @@ func TestTryTellsHooksWhatItDoes(t *testing.T) {
 			}}, refused)
 		}
 		require.EqualValues(t, 2, l.Stats().Granted)
-		require.EqualValues(t, 2, l.Stats().Rejected.NoTokens)
+		require.EqualValues(t, 2, l.Stats().Rejected[throttle.ReasonNoTokens])
 	})
 }
 
@@ -98,7 +98,7 @@ func TestTryInADryRunLetsGoWhatItWouldRefuse(t *testing.T) {
 			require.True(t, ok)
 		}
 		require.Equal(t, []time.Duration{time.Second}, refused)
-		require.EqualValues(t, 1, transport.Limiter().Stats().Rejected.NoTokens)
+		require.EqualValues(t, 1, transport.Limiter().Stats().Rejected[throttle.ReasonNoTokens])
 	})
 }
 

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"net/http"
 	"slices"
-	"sync/atomic"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // A Limiter has budgets without HTTP, for work other than HTTP requests and for several Transports that share budgets. It is safe
@@ -34,7 +36,9 @@ type Limiter struct {
 // [WithMaxQueue], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the options.
 func NewLimiter(opts ...Option) (*Limiter, error) {
 	c := newConfig(opts)
-	c.forLimiter()
+	for _, name := range c.given[ofTransport] {
+		c.fault("%s is an option of New, not of NewLimiter", name)
+	}
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -49,8 +53,8 @@ func newLimiter(c *config) *Limiter {
 	}
 	l := &Limiter{maxWait: -1, maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry, seed: maphash.MakeSeed(), direct: asker{observer: newObserver(c.hooks, c.log)}}
 	l.core.Open(c.maxQueue, c.maxKeys, c.dry)
-	rates := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind == kindAIMD })
-	slots := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind == kindLearned })
+	rates := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind.learns() && l.kind.spends() })
+	slots := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind.learns() && !l.kind.spends() })
 	known := knownRate(c.limits)
 	for _, described := range c.limits {
 		described.beside = rates && slots
@@ -78,6 +82,12 @@ func (l *Limiter) own() []policy { return l.policies[:len(l.policies)-1] }
 
 // policyOf returns the policy of a limit, which may be that of gates.
 func (l *Limiter) policyOf(li *bucket.Limit) *policy { return &l.policies[li.Index] }
+
+// An asker is a Transport, or the Limiter itself.
+type asker struct {
+	counts   bucket.Counts // guarded by the Limiter's mu
+	observer *observer
+}
 
 func (l *Limiter) mustBeMade() {
 	if l.core.Gate == nil {
@@ -122,18 +132,6 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	}
 	g.deliver(ctx, o.receipt)
 	return g, nil
-}
-
-// deliver hands g to a caller and records it. From now on the caller frees its slots.
-func (g *Grant) deliver(ctx context.Context, receipt *Receipt) {
-	g.ctx = ctx
-	for i := range g.grant.Charges() {
-		c := &g.grant.Charges()[i]
-		c.Kept = c.Limit.Frees
-	}
-	if g.receipt = receipt; receipt != nil {
-		g.filed()
-	}
 }
 
 func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, *bucket.Pending, error) {
@@ -356,115 +354,6 @@ func (l *Limiter) tryLater(charges []bucket.Charge) (wait time.Duration, ok bool
 	return 0, true
 }
 
-// Enqueue takes a place in the queue for an Ask, without waiting. The error is a [*Rejection] if the Ask is rejected on arrival, or an
-// error that names unknown limits of the Ask.
-//
-// Unlike a reservation of package x/time/rate, the place is no promise: a new rate, a hold or the cancellation of another request moves it.
-func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
-	l.mustBeMade()
-	ctx := context.Background()
-	g, p, err := l.acquire(ctx, noOverrides, &ask)
-	if err != nil {
-		return nil, err
-	}
-	t := &Ticket{grant: g}
-	if p != nil {
-		w, r, err := l.lineUp(ctx, p, &l.direct)
-		switch {
-		case r != nil:
-			return nil, r
-		case err != nil:
-			return nil, err
-		case w != nil:
-			t.waiter, t.decided = w, w.Decided()
-			return t, nil
-		}
-		g.fill(&p.Paid)
-	}
-	decided := make(chan struct{})
-	close(decided)
-	t.decided = decided
-	return t, nil
-}
-
-// A Ticket is a place in the queue of a Limiter, from [Limiter.Enqueue]. Its owner does other work meanwhile, and then calls Wait, or
-// Cancel if it does not need the tokens. If it calls neither, the tokens are spent, and a slot of an [InFlight] limit stays taken.
-type Ticket struct {
-	grant   *Grant          // granted on arrival, or to be filled
-	waiter  *limiter.Waiter // nil: it was granted on arrival
-	decided <-chan struct{}
-	used    atomic.Bool // Wait or Cancel was called
-}
-
-var errTicketUsed = errors.New("throttle: Wait or Cancel of this Ticket was called before")
-
-// Decided returns a channel that is closed when the Ticket is granted, or rejected at the end of its MaxWait or because it can no
-// longer be granted in time. Wait then returns immediately.
-func (t *Ticket) Decided() <-chan struct{} { return t.decided }
-
-// Due returns when the Ticket was granted or rejected or, until then, when it is expected to be granted. The expected time is exact
-// with one limit. With several limits, and with [Adaptive] or [InFlight], it is the earliest possible time. Due returns the zero time
-// if no time is known.
-func (t *Ticket) Due() time.Time {
-	l := t.grant.limiter
-	due := t.grant.grant.Mark.At
-	if t.waiter != nil {
-		due = l.core.DueOf(t.waiter)
-	}
-	if due == meter.Never {
-		return time.Time{}
-	}
-	return l.core.Start.Add(time.Duration(due))
-}
-
-// Wait waits until the Ticket is granted. The error is a [*Rejection], or the cause of a context that has ended, which cancels the Ticket.
-// Of the values in the context, only that of [ContextWithReceipt] applies. A second call, and a call after Cancel, return an error.
-func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
-	if t.used.Swap(true) {
-		return nil, errTicketUsed
-	}
-	g, l := t.grant, t.grant.limiter
-	if t.waiter == nil {
-		if err := limiter.Ended(ctx, nil); err != nil {
-			g.Cancel()
-			return nil, err
-		}
-	} else {
-		p, r, err := l.waited(ctx, t.waiter, &l.direct, l.core.Await(ctx, nil, t.waiter))
-		switch {
-		case r != nil:
-			return nil, r
-		case err != nil:
-			return nil, err
-		}
-		g.fill(p)
-	}
-	g.deliver(ctx, overridesOf(ctx).receipt)
-	return g, nil
-}
-
-// Cancel gives up the place in the queue or, if the Ticket was granted, returns the tokens, as [Grant.Cancel] does. Waiters behind it
-// move up immediately. A call after Wait or Cancel has no effect.
-func (t *Ticket) Cancel() {
-	switch ctx, l := context.Background(), t.grant.limiter; {
-	case t.used.Swap(true):
-	case t.waiter == nil:
-		t.grant.Cancel()
-	default:
-		var err error
-		if l.core.Abandon(t.waiter) {
-			err = context.Canceled
-		}
-		_, _, _ = l.waited(ctx, t.waiter, &l.direct, err)
-	}
-}
-
-// Stats returns the counters of the Limiter, for all its users together.
-func (l *Limiter) Stats() Stats {
-	l.mustBeMade()
-	return l.statsOf(nil)
-}
-
 // await grants a request that can be paid by now or may overtake by its priority, rejects it, or makes it wait. The result
 // replaces p, which is garbage while the request waits, so that a waiting request takes only a waiter and a small stack.
 func (l *Limiter) await(ctx context.Context, p *bucket.Pending, by *asker) (*bucket.Paid, *Rejection, error) {
@@ -532,7 +421,7 @@ func (l *Limiter) announce(ctx context.Context, o *observer, w *limiter.Waiter) 
 		}
 	}()
 	b, cost := l.core.WaitsFor(w)
-	o.waits(WaitEvent{Context: ctx, Limit: b.Limit.Name, Key: b.Key, Cost: cost, Wait: bucket.Until(w.Due, w.Arrived)})
+	o.waits(WaitEvent{Place: placeOf(ctx, b), Cost: cost, Wait: bucket.Until(w.Due, w.Arrived)})
 	returned = true
 }
 
@@ -554,8 +443,108 @@ func (o *overrides) longestWait(maxWait time.Duration) time.Duration {
 	return maxWait
 }
 
-// An asker is a Transport, or the Limiter itself.
-type asker struct {
-	counts   bucket.Counts // guarded by the Limiter's mu
-	observer *observer
+// callerOf returns the caller of a request.
+func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
+	if o.called {
+		return o.caller
+	}
+	return l.policyOf(l.core.Fair).fairBy(req)
 }
+
+// setCaller sets the caller of a request, before the lock is taken.
+func (l *Limiter) setCaller(a *bucket.Ask, caller string) {
+	if l.core.Fair != nil {
+		a.Caller, a.Weight = caller, l.policyOf(l.core.Fair).weightOf(caller)
+	}
+}
+
+// askRates asks the users' RateFor for the rates of a request's charges, without the lock.
+func (l *Limiter) askRates(p *bucket.Pending) (err error) {
+	rates := make([]meter.Rate, len(p.Charges))
+	for i := range p.Charges {
+		c := &p.Charges[i]
+		if rates[i], err = l.rateOf(c); err != nil {
+			return fmt.Errorf("throttle: limit %q: %w", c.Limit.Name, err)
+		}
+	}
+	p.Rates = rates
+	return nil
+}
+
+// rateOf asks RateFor for the rate of a charge's bucket. The zero rate is the limit's own.
+func (l *Limiter) rateOf(c *bucket.Charge) (meter.Rate, error) {
+	if !c.Limit.Asks || c.Key == "" {
+		return meter.Rate{}, nil
+	}
+	return l.policyOf(c.Limit).askRate(c.Key)
+}
+
+// askRate asks RateFor for the rate of a key, which is not "".
+func (p *policy) askRate(key string) (meter.Rate, error) {
+	n, per := p.rateFor(key)
+	r := meter.Rate{N: n, Per: per}
+	if r == (meter.Rate{}) {
+		return r, nil
+	}
+	if err := p.check(r); err != nil {
+		return r, join(fmt.Sprintf("RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)", key, n, per), err)
+	}
+	return r, nil
+}
+
+// reportGranted reports that a request was granted, after a wait for a bucket if it waited. If the hook panics, the charges are undone.
+func (l *Limiter) reportGranted(ctx context.Context, by *asker, charges []bucket.Charge, waited time.Duration, bucket *bucket.Bucket) {
+	o := by.observer
+	if o.hooks.OnGrant == nil {
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			l.core.Undo(charges, &by.counts)
+		}
+	}()
+	e := GrantEvent{Place: Place{Context: ctx}, Waited: waited, DryRun: l.dry}
+	if bucket != nil {
+		e.Place = placeOf(ctx, bucket)
+	}
+	o.hooks.OnGrant(e)
+	returned = true
+}
+
+// report reports the outcome of a request to the buckets that it was charged in, and to the hooks what that has changed.
+func (l *Limiter) report(g *Grant, a *bucket.Answer) {
+	n := l.core.Report(&g.grant, a, &g.by.counts)
+	g.by.observer.news(g.ctx, &n)
+}
+
+// reportUngated takes a response to a request that passed no gate, because no server had sent hints when it left.
+func (l *Limiter) reportUngated(ctx context.Context, key *quota.Key, m bucket.Mark, a *bucket.Answer, charges []bucket.Charge, by *asker) {
+	n := l.core.ReportUngated(key, m, a, charges, &by.counts)
+	by.observer.news(ctx, &n)
+}
+
+// forget records the charges of a request whose outcome will not be reported.
+func (l *Limiter) forget(p *bucket.Paid, r *Receipt) {
+	if r == nil && !l.tracks {
+		return
+	}
+	g := Grant{limiter: l, by: &l.direct}
+	g.fill(p)
+	if g.receipt = r; r != nil {
+		g.filed()
+	}
+	if l.tracks {
+		l.report(&g, &bucket.Answer{Outcome: aimd.Ignore})
+	}
+}
+
+// forgetNow is forget for a request that did not wait.
+func (l *Limiter) forgetNow(p *bucket.Paid, r *Receipt) {
+	if r != nil || l.tracks {
+		l.forget(&bucket.Paid{Mark: p.Mark, Charges: slices.Clone(p.Charges)}, r)
+	}
+}
+
+// sinceStart returns the time, on the Limiter's clock.
+func (l *Limiter) sinceStart() meter.Instant { return meter.Instant(time.Since(l.core.Start)) }

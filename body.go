@@ -123,7 +123,7 @@ func (b *body) say() {
 	for i := range b.costs {
 		if c := &b.costs[i]; b.says(c) {
 			at := &b.grant.grant.Charges()[c.charge]
-			b.grant.by.observer.settled(SettleEvent{b.grant.ctx, at.Limit.Name, at.Key, c.charged, c.cost})
+			b.grant.by.observer.settled(SettleEvent{Place{b.grant.ctx, at.Limit.Name, at.Key}, c.charged, c.cost})
 		}
 	}
 }

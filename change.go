@@ -10,8 +10,6 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file changes limits at run time.
-
 // SetRate changes the rate of a limit to n per period, for all its keys except those with a rate from [RateFor], for which see
 // [Limiter.Refresh]. Waiters are planned again by the new rate, and rejected if that is too slow for them, before SetRate
 // returns. The burst stays, and so does every balance; [Fraction] applies. A window counts what was granted before. It is an
@@ -24,8 +22,8 @@ func (l *Limiter) SetRate(limit string, n int64, per time.Duration) error {
 		return fmt.Errorf("throttle: SetRate: %w", err)
 	}
 	kind := l.policyOf(li).kind
-	if kind == kindAIMD || l.policyOf(li).rule.Frees {
-		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to set", limit, n, per, kind)
+	if !kind.can.Rated {
+		return fmt.Errorf("throttle: SetRate(%q, %d, %v): a limit of kind %s has no rate to set", limit, n, per, kind.name)
 	}
 	r := meter.Rate{N: n, Per: per}
 	if err := l.policyOf(li).check(r); err != nil {
@@ -45,8 +43,8 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 		return fmt.Errorf("throttle: SetBurst: %w", err)
 	}
 	kind := l.policyOf(li).kind
-	if kind != kindBucket {
-		return fmt.Errorf("throttle: SetBurst(%q, %d): a limit of kind %s has no burst", limit, n, kind)
+	if !kind.bursts {
+		return fmt.Errorf("throttle: SetBurst(%q, %d): a limit of kind %s has no burst", limit, n, kind.name)
 	}
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetBurst(%q, %d): a burst must be positive", limit, n)
@@ -73,8 +71,8 @@ func (l *Limiter) SetInFlight(limit string, n int64) error {
 		return fmt.Errorf("throttle: SetInFlight: %w", err)
 	}
 	kind := l.policyOf(li).kind
-	if kind != kindInFlight {
-		return fmt.Errorf("throttle: SetInFlight(%q, %d): a limit of kind %s has no slots", limit, n, kind)
+	if !kind.slots() {
+		return fmt.Errorf("throttle: SetInFlight(%q, %d): a limit of kind %s has no slots", limit, n, kind.name)
 	}
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetInFlight(%q, %d): n must be positive; to stop all requests use Hold", limit, n)
@@ -144,56 +142,6 @@ func (l *Limiter) refresh(buckets []*bucket.Bucket, nth uint64) (faults []error)
 	return faults
 }
 
-// askRates asks the users' RateFor for the rates of a request's charges, without the lock.
-func (l *Limiter) askRates(p *bucket.Pending) (err error) {
-	rates := make([]meter.Rate, len(p.Charges))
-	for i := range p.Charges {
-		c := &p.Charges[i]
-		if rates[i], err = l.rateOf(c); err != nil {
-			return fmt.Errorf("throttle: limit %q: %w", c.Limit.Name, err)
-		}
-	}
-	p.Rates = rates
-	return nil
-}
-
-// rateOf asks RateFor for the rate of a charge's bucket. The zero rate is the limit's own.
-func (l *Limiter) rateOf(c *bucket.Charge) (meter.Rate, error) {
-	if !c.Limit.Asks || c.Key == "" {
-		return meter.Rate{}, nil
-	}
-	return l.policyOf(c.Limit).askRate(c.Key)
-}
-
-// askRate asks RateFor for the rate of a key, which is not "".
-func (p *policy) askRate(key string) (meter.Rate, error) {
-	n, per := p.rateFor(key)
-	r := meter.Rate{N: n, Per: per}
-	if r == (meter.Rate{}) {
-		return r, nil
-	}
-	if err := p.check(r); err != nil {
-		return r, join(fmt.Sprintf("RateFor(%q) = %d, %v (0, 0 keeps the limit's rate)", key, n, per), err)
-	}
-	return r, nil
-}
-
-// A Source is what set a hold.
-type Source string
-
-const (
-	SourceCaller   Source = "caller"   // [Limiter.Hold] or [Limiter.HoldAll]
-	SourceServer   Source = "server"   // a response
-	SourceAdaptive Source = "adaptive" // an [Adaptive] limit, because of a response
-)
-
-// HoldCounts counts holds by [Source]. A hold of several limits counts once.
-type HoldCounts struct {
-	Caller   uint64 `json:"caller"`
-	Server   uint64 `json:"server"`
-	Adaptive uint64 `json:"adaptive"`
-}
-
 // Hold blocks all requests for key, in every limit, for duration d. The key "" is that of all requests of a Transport without keys, also
 // in adaptive limits, which count them by host; a host holds only its own requests there. Waiters that can no longer be granted in
 // time are rejected. Tokens still come in, up to the burst. Of several holds the longest counts. A d of 0 or less has no effect; a d above 146 years
@@ -208,7 +156,7 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 		l.direct.observer.heldAll(li.Name, key, d)
 	}
 	l.replanUnkeyed(key)
-	l.direct.observer.held(HoldEvent{Key: key, For: d, Source: SourceCaller})
+	l.direct.observer.held(HoldEvent{Place: Place{Key: key}, For: d, Source: SourceCaller})
 }
 
 // holdKey holds a key, and returns the limits that hold more than that key, because there was no room to remember it.

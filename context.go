@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -113,3 +114,6 @@ func ContextWithMaxWait(ctx context.Context, d time.Duration) context.Context {
 func ContextWithExempt(ctx context.Context) context.Context {
 	return with(ctx, func(o *overrides) { o.exempt = true })
 }
+
+// ByContext is a KeyFunc that returns the key set by [ContextWithKey].
+func ByContext(r *http.Request) string { return overridesOf(r.Context()).key }

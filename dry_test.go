@@ -305,7 +305,7 @@ func TestADryRunCountsAsTheRealOne(t *testing.T) {
 			}
 			all.Wait()
 			synctest.Wait()
-			require.NotZero(t, dry.Stats().Rejected.MaxWait)
+			require.NotZero(t, dry.Stats().Rejected[throttle.ReasonMaxWait])
 			require.NotZero(t, dry.Stats().Delayed)
 			require.Equal(t, real.Limits(), dry.Limits())
 		})

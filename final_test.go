@@ -261,9 +261,9 @@ func TestWaitersAreRejectedWithTheWordsOfTheServer(t *testing.T) {
 			wg.Wait()
 			require.GreaterOrEqual(t, rejected, 34, name)
 			require.LessOrEqual(t, time.Since(begin), 5*time.Second, name)
-			require.Equal(t, uint64(rejected), tr.Stats().Rejected.Final)
+			require.Equal(t, uint64(rejected), tr.Stats().Rejected[throttle.ReasonFinal])
 			limits := tr.Limiter().Limits()
-			require.Equal(t, uint64(rejected), limits[len(limits)-1].Rejected.Final)
+			require.Equal(t, uint64(rejected), limits[len(limits)-1].Rejected[throttle.ReasonFinal])
 		})
 	}
 }
@@ -486,7 +486,7 @@ func TestADryRunSendsWhatAFinalRefusalWouldReject(t *testing.T) {
 			require.Nil(t, r)
 		}
 		assert.Len(t, s.sent, 10)
-		assert.Equal(t, uint64(9), tr.Stats().Rejected.Final)
+		assert.Equal(t, uint64(9), tr.Stats().Rejected[throttle.ReasonFinal])
 	})
 }
 

@@ -344,7 +344,7 @@ func TestADryRunHearsTheServer(t *testing.T) {
 			}
 		}
 		assert.GreaterOrEqual(t, held, time.Second, "a refusal without Retry-After")
-		assert.Equal(t, uint64(2), tr.Stats().Rejected.MaxWait)
+		assert.Equal(t, uint64(2), tr.Stats().Rejected[throttle.ReasonMaxWait])
 	})
 }
 

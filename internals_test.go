@@ -14,6 +14,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/saved"
+	"github.com/httpthrottle/throttle/store"
 
 	"github.com/stretchr/testify/require"
 )
@@ -35,7 +36,7 @@ func TestExtremeValuesSaturate(t *testing.T) {
 		rounds = 100
 	}
 	for range rounds {
-		l := newLimit([]limitKind{kindBucket, kindPace, kindSliding, kindFixed}[r.IntN(4)], 1, 1, nil)
+		l := newLimit([]*kind{kindBucket, kindPace, kindSliding, kindFixed}[r.IntN(4)], 1, 1, nil)
 		if r.IntN(3) == 0 {
 			l.rule.Share = 1 - r.Float64()
 		}
@@ -44,7 +45,7 @@ func TestExtremeValuesSaturate(t *testing.T) {
 			continue
 		}
 		wall := &meter.Wall{Unix: r.Int64N(1 << 61)}
-		b := bucket.Bucket{Limit: new(bucket.Limit), Meter: l.meter(0, l.rule.Shared(rt), l.rule.BurstOf(rt), wall)}
+		b := bucket.Bucket{Limit: new(bucket.Limit), Meter: l.kind.meter(&l, terms{0, l.rule.Shared(rt), l.rule.BurstOf(rt), wall})}
 		now := meter.Instant(0)
 		for range 50 {
 			now = min(now+r.Int64N(1<<r.IntN(61)), meter.MaxPer/2)
@@ -54,10 +55,10 @@ func TestExtremeValuesSaturate(t *testing.T) {
 			}
 			cost, ahead := extreme(1), min(extreme(0), 2*meter.MaxCount)
 			first, later := b.Ready(now, 0, cost), b.Ready(now, ahead, cost)
-			require.GreaterOrEqual(t, first, now, "%s %v, cost %d", l.kind, rt, cost)
-			require.GreaterOrEqual(t, later, first, "%s %v, cost %d after %d", l.kind, rt, cost, ahead)
+			require.GreaterOrEqual(t, first, now, "%s %v, cost %d", l.kind.name, rt, cost)
+			require.GreaterOrEqual(t, later, first, "%s %v, cost %d after %d", l.kind.name, rt, cost, ahead)
 			if b.HeldByCaller() <= now && b.Meter.Payable(now, cost) {
-				require.Equal(t, now, first, "%s %v, cost %d", l.kind, rt, cost)
+				require.Equal(t, now, first, "%s %v, cost %d", l.kind.name, rt, cost)
 				b.Meter.Take(now, now, cost, false)
 			}
 			_, full := b.Meter.Matters(0)
@@ -124,5 +125,25 @@ func TestTextsAreThoseOfTheStandardLibrary(t *testing.T) {
 		require.NoError(t, json.Unmarshal(appendJSONString(nil, b), &is), "%q", text)
 		require.NoError(t, json.Unmarshal(want, &should))
 		require.Equal(t, should, is)
+	}
+}
+
+// A new option is an error in a limit that is Shared, unless it says that it works there.
+func TestAnOptionThatNoStoreKnowsIsAnError(t *testing.T) {
+	tolerance := limitOption{text: "Tolerance(5)", fits: func(k *kind) bool { return k == kindPace }, apply: func(*Limit) {}}
+	for want, l := range map[string]Limit{
+		"": Pace(1, time.Second, tolerance),
+		`throttle: limit "pace": Tolerance(5) does not fit a limit that is Shared`:                     Pace(1, time.Second, Shared(store.NewMemory()), tolerance),
+		`throttle: limit "bucket": Tolerance(5) does not fit a limit of kind bucket`:                   TokenBucket(1, time.Second, tolerance),
+		`throttle: limit "in-flight": Pause(1s) does not fit a limit that is Shared`:                   InFlight(1, Pause(time.Second), Shared(store.NewMemory())),
+		`throttle: limit "adaptive": Fraction(0.5) does not fit a limit of kind adaptive`:              Adaptive(AIMD{}, Fraction(0.5)),
+		`throttle: limit "adaptive-in-flight": Shared does not fit a limit of kind adaptive-in-flight`: AdaptiveInFlight(Concurrency{}, Shared(store.NewMemory())),
+	} {
+		_, err := NewLimiter(WithLimit(l))
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, want)
+		}
 	}
 }

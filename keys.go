@@ -1,16 +1,12 @@
 package throttle
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"hash/maphash"
 	"net/http"
 	"strings"
 
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/pattern"
-	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // A KeyFunc returns the key by which a request is counted: each limit has a bucket for each key. It must not change the request
@@ -77,27 +73,6 @@ func ByRoute(patterns ...string) KeyFunc {
 	}
 }
 
-// ByContext is a KeyFunc that returns the key set by [ContextWithKey].
-func ByContext(r *http.Request) string { return overridesOf(r.Context()).key }
-
-// gateOf returns the gate of a request.
-func (t *Transport) gateOf(req *http.Request) *quota.Key {
-	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
-	key := t.keyOf(overridesOf(req.Context()), req)
-	policies := t.limiter.own()
-	for i := range policies {
-		g.Join(i, policies[i].keyOf(req, key))
-	}
-	return g
-}
-
-func (l *Limiter) family(req *http.Request) uint64 {
-	if req.URL == nil {
-		return 0
-	}
-	return maphash.String(l.seed, familyOf(req.URL.Path))
-}
-
 // familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
 // and versions.
 func familyOf(path string) string {
@@ -117,10 +92,4 @@ func isPrefix(segment string) bool {
 	}
 	version := strings.TrimPrefix(segment, "v")
 	return strings.IndexFunc(version, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != '-' }) < 0
-}
-
-// reportUngated takes a response to a request that passed no gate, because no server had sent hints when it left.
-func (l *Limiter) reportUngated(ctx context.Context, key *quota.Key, m bucket.Mark, a *bucket.Answer, charges []bucket.Charge, by *asker) {
-	n := l.core.ReportUngated(key, m, a, charges, &by.counts)
-	by.observer.news(ctx, &n)
 }

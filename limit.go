@@ -3,18 +3,14 @@ package throttle
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
-	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
@@ -22,7 +18,7 @@ import (
 // [Adaptive] or [AdaptiveInFlight], and may be given to any number of Limiters.
 type Limit struct {
 	rule    bucket.Rule
-	kind    limitKind
+	kind    *kind    // nil: it was not made by one of these functions
 	unit    Calendar // of a calendar window
 	zone    *time.Location
 	aimd    AIMD
@@ -38,25 +34,11 @@ type Limit struct {
 
 	fairBy       KeyFunc // nil: callers take no turns
 	fairWeights  func(caller string) int
-	untilHeaders bool // of an InFlight limit
-	paused       bool // its period is the pause of a slot
+	untilHeaders bool     // of an InFlight limit
+	paused       bool     // its period is the pause of a slot
+	unshared     []string // options that it has and no store knows
 	faults       []error
 }
-
-type limitKind string
-
-const (
-	kindBucket   limitKind = "bucket"
-	kindPace     limitKind = "pace"
-	kindSliding  limitKind = "sliding-window"
-	kindFixed    limitKind = "fixed-window"
-	kindCalendar limitKind = "calendar-window"
-	kindAIMD     limitKind = "adaptive"
-	kindInFlight limitKind = "in-flight"
-	kindLearned  limitKind = "adaptive-in-flight"
-	kindServer   limitKind = "server" // what servers report, beside all limits
-	kindNone     limitKind = "none"   // grants everything but what is held
-)
 
 // TokenBucket allows n tokens per period on average, and bursts of n tokens unless [Burst] is set. It starts full
 // unless [Initial] is set, so up to 2n tokens may be used in the first period. If an API means "n in any period", use a
@@ -150,15 +132,9 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 	return l
 }
 
-func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Limit {
-	l := Limit{kind: kind, rule: bucket.Rule{Rate: meter.Rate{N: n, Per: per}, Burst: -1, Initial: -1, Share: 1}}
-	l.rule.Windowed = kind == kindSliding || kind == kindFixed || kind == kindCalendar
-	l.rule.Wall = kind == kindFixed || kind == kindCalendar
-	l.rule.Learns, l.rule.Frees = kind == kindAIMD || kind == kindLearned, kind == kindInFlight || kind == kindLearned
-	l.rule.Reported = l.rule.Learns || l.rule.Frees
-	l.rule.Answered = kind == kindSliding
-	l.rule.Rated = !l.rule.Reported && kind != kindNone
-	l.rule.Stored, _ = kind.inStore()
+func newLimit(k *kind, n int64, per time.Duration, opts []LimitOption) Limit {
+	l := Limit{kind: k, rule: k.can}
+	l.rule.Rate, l.rule.Burst, l.rule.Initial, l.rule.Share = meter.Rate{N: n, Per: per}, -1, -1, 1
 	for _, o := range opts {
 		if o == nil {
 			l.fault("a LimitOption is nil")
@@ -172,112 +148,155 @@ func newLimit(kind limitKind, n int64, per time.Duration, opts []LimitOption) Li
 // A LimitOption configures a [Limit].
 type LimitOption interface{ applyTo(*Limit) }
 
-type limitOption func(*Limit)
+// A limitOption is what the functions with the result LimitOption return.
+type limitOption struct {
+	text   string           // as an error shows it
+	fits   func(*kind) bool // nil: all kinds
+	shared bool             // it works in a limit that is Shared, because the process applies it, or because stores know it
+	apply  func(*Limit)
+}
 
-func (f limitOption) applyTo(l *Limit) { f(l) }
+func (o limitOption) applyTo(l *Limit) {
+	if o.fits != nil && !o.fits(l.kind) {
+		l.fault("%s does not fit a limit of kind %s", o.text, l.kind.name)
+		return
+	}
+	if !o.shared {
+		l.unshared = append(l.unshared, o.text)
+	}
+	o.apply(l)
+}
 
 // Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
 // sliding-window, fixed-window, calendar-window, in-flight, adaptive or adaptive-in-flight; the second limit of a kind is bucket-2, and so on.
 // An empty name is an error, and so is "server", which stands for the limits of servers in statistics and rejections.
 func Name(name string) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: fmt.Sprintf("Name(%q)", name), shared: true, apply: func(l *Limit) {
 		l.rule.Name = name
 		switch name {
 		case "":
 			l.fault(`Name("") is empty`)
-		case string(kindServer):
+		case KindServer:
 			l.fault(`Name("server") is reserved for the limits of servers`)
 		}
-	})
+	}}
 }
 
 // Burst sets how many tokens a full [TokenBucket] holds. It must be positive. The default is the n of its rate.
 func Burst(tokens int64) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: fmt.Sprintf("Burst(%d)", tokens), fits: func(k *kind) bool { return k.bursts }, shared: true, apply: func(l *Limit) {
 		l.rule.Burst = min(tokens, meter.MaxCount)
-		l.onlyFor(kindBucket, "Burst", tokens)
 		if tokens <= 0 {
 			l.fault("Burst(%d) is not positive", tokens)
 		}
-	})
+	}}
 }
 
 // Initial sets how many tokens a [TokenBucket] holds when its Limiter is made, from 0 to its burst, which is the default. From then
 // on the bucket of every key fills, used or not: a key whose first request comes an hour later has the tokens of that hour, up to
 // its burst, and a key that rests is full again and stays so. A [Shared] bucket holds as many whenever the store has no state of it.
 func Initial(tokens int64) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: fmt.Sprintf("Initial(%d)", tokens), fits: func(k *kind) bool { return k.bursts }, shared: true, apply: func(l *Limit) {
 		l.rule.Initial = tokens
-		l.onlyFor(kindBucket, "Initial", tokens)
 		if tokens < 0 {
 			l.fault("Initial(%d) is negative", tokens)
 		}
-	})
+	}}
 }
 
 // Start sets an instant at which a window of a [FixedWindow] begins. The default is the Unix epoch.
 func Start(t time.Time) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: fmt.Sprintf("Start(%v)", t), fits: func(k *kind) bool { return k == kindFixed }, shared: true, apply: func(l *Limit) {
 		l.rule.Start = t
-		l.onlyFor(kindFixed, "Start", t)
-	})
+	}}
 }
 
 // FromGrant makes a [SlidingWindow] count each request for exactly one period from the instant at which it is granted, instead
 // of until one period after its response.
 func FromGrant() LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "FromGrant()", fits: func(k *kind) bool { return k.can.Answered }, shared: true, apply: func(l *Limit) {
 		l.rule.Answered = false
-		if l.kind != kindSliding {
-			l.fault("FromGrant() does not fit a limit of kind %s", l.kind)
-		}
-	})
+	}}
 }
 
 // Key sets the key of requests in this limit, instead of [WithKey].
 func Key(f KeyFunc) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "Key", shared: true, apply: func(l *Limit) {
 		l.key = f
 		if f == nil {
 			l.fault("Key(nil): a function is needed")
 		}
-	})
+	}}
 }
 
 // Cost sets the cost of requests in this limit, instead of [WithCost] and [WithWeights]. The limit does not apply to a
 // request of cost 0. A request of negative cost is rejected.
 func Cost(f CostFunc) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "Cost", shared: true, apply: func(l *Limit) {
 		l.cost = f
 		if f == nil {
 			l.fault("Cost(nil): a function is needed")
 		}
-	})
+	}}
 }
 
 // ClampCost reduces a cost that exceeds the size of the limit to that size, instead of rejecting the request. Use it for costs
 // that are estimates, which [Settle] or [SettleJSON] correct. The size is the burst of a [TokenBucket], and the n of other
 // limits. It does not apply to [Pace], [Adaptive] and [AdaptiveInFlight], which can pay any cost.
 func ClampCost() LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "ClampCost()", fits: func(k *kind) bool { return k.clamps }, shared: true, apply: func(l *Limit) {
 		l.rule.Clamps = true
-		if l.kind == kindPace || l.rule.Learns {
-			l.fault("ClampCost() does not fit a limit of kind %s", l.kind)
+	}}
+}
+
+// Settle corrects the charge of each request in this limit when the headers of its response arrive, as [Grant.Settle] does. It is
+// for APIs that report the cost of a request in the headers. It does not fit an [InFlight] limit.
+func Settle(f SettleFunc) LimitOption {
+	return limitOption{text: "Settle", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
+		l.settles = f
+		if f == nil {
+			l.fault("Settle(nil): a function is needed")
 		}
-	})
+	}}
+}
+
+// SettleJSON corrects the charge of each request in this limit when the body of its response was read or closed, as
+// [Grant.Settle] does. The cost is the number at a path of names in the JSON body, such as "usage.total_tokens". It is found
+// while the caller reads the body: nothing is delayed, and less than 1 KiB is kept. Over TLS on a loopback socket, reading
+// becomes slower by a twentieth. It becomes slower by a fifth for JSON with many quotes, such as JSON within a string, and by two
+// fifths for small objects within objects.
+//
+// The numbers at several paths are added up. A path may have alternatives, separated by bars: for
+// "usage.input_tokens|message.usage.input_tokens", the last number in the body counts. There may be 16 alternatives in all, of at
+// most 16 names each. If the body has several values, as lines or server-sent events, the last one with a number counts. A number
+// is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Numbers within arrays are not found.
+//
+// The charge stays if no number is found, or if the body is closed before each path had a number. So if a figure grows during a
+// stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor text/event-stream
+// nor missing, or if the body is compressed; net/http decompresses unless the caller asked for compression. If the limit also has
+// [Settle], that is applied first.
+func SettleJSON(paths ...string) LimitOption {
+	return limitOption{text: "SettleJSON", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
+		compiled, err := jsonfinder.Compile(paths)
+		if l.costAt = compiled; err != nil {
+			for _, fault := range split(err) {
+				l.fault("SettleJSON: %w", fault)
+			}
+		}
+	}}
 }
 
 // Fraction uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to other clients of the same limit.
 // It slows the rate of a token bucket to that fraction, by a longer period rounded up to a nanosecond. It rounds down the burst,
 // to 1 at least, and the n of a window.
 func Fraction(fraction float64) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: fmt.Sprintf("Fraction(%v)", fraction), fits: (*kind).isSet, shared: true, apply: func(l *Limit) {
 		l.rule.Share = fraction
 		if !(fraction > 0 && fraction <= 1) {
 			l.rule.Share = 1
 			l.fault("Fraction(%v) is not above 0 and at most 1", fraction)
 		}
-	})
+	}}
 }
 
 // RateFor sets a rate for each key, such as the tier of a tenant or, with [Pause], the crawl delay of a host. f is called without a lock,
@@ -285,12 +304,12 @@ func Fraction(fraction float64) LimitOption {
 // [Limiter.SetRate] does not change its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not positive are an error of the
 // request. The burst of a token bucket is the key's n unless [Burst] is set.
 func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "RateFor", fits: (*kind).isSet, shared: true, apply: func(l *Limit) {
 		l.rateFor = f
 		if f == nil {
 			l.fault("RateFor(nil): a function is needed")
 		}
-	})
+	}}
 }
 
 // A ClassifyFunc returns the [Outcome] of a request for an [Adaptive] or [AdaptiveInFlight] limit. Either resp or err is nil. If it returns 0, the
@@ -300,14 +319,12 @@ type ClassifyFunc func(resp *http.Response, err error) Outcome
 // Classify sets the function that decides what a response or an error means to an [Adaptive] or [AdaptiveInFlight] limit. Each
 // [Outcome] documents the usual rule.
 func Classify(f ClassifyFunc) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "Classify", fits: (*kind).learns, shared: true, apply: func(l *Limit) {
 		l.judge = f
 		if f == nil {
 			l.fault("Classify(nil): a function is needed")
-		} else if !l.rule.Learns {
-			l.fault("Classify does not fit a limit of kind %s", l.kind)
 		}
-	})
+	}}
 }
 
 func (l *Limit) fault(format string, args ...any) {
@@ -315,43 +332,19 @@ func (l *Limit) fault(format string, args ...any) {
 	l.faults = append(l.faults[:len(l.faults):len(l.faults)], fmt.Errorf(format, args...))
 }
 
-func (l *Limit) onlyFor(kind limitKind, option string, value any) {
-	if l.kind != kind {
-		l.fault("%s(%v) does not fit a limit of kind %s", option, value, l.kind)
-	}
-}
-
 // validate returns every problem of the limit.
 func (l *Limit) validate() error {
-	if l.kind == "" {
+	if l.kind == nil {
 		return errors.New("WithLimit: the zero Limit has no algorithm")
 	}
 	faults := l.faults[:len(l.faults):len(l.faults)]
-	switch l.kind {
-	case kindNone:
-	case kindInFlight:
-		if l.rule.Rate.N <= 0 {
-			faults = append(faults, fmt.Errorf("InFlight(%d) is not positive", l.rule.Rate.N))
+	if l.rule.Store != nil {
+		for _, option := range l.unshared {
+			faults = append(faults, fmt.Errorf("%s does not fit a limit that is Shared", option))
 		}
-		if l.rateFor != nil && !l.paused {
-			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s without a Pause", l.kind))
-		}
-		if l.paused && l.rule.Store != nil {
-			faults = append(faults, fmt.Errorf("Pause(%v) does not fit a limit that is Shared", l.rule.Rate.Per))
-		}
-	case kindAIMD, kindLearned:
-		faults = append(faults, l.aimd.validate(), l.flight.validate())
-		if l.rule.Share != 1 {
-			faults = append(faults, fmt.Errorf("Fraction(%v) does not fit a limit of kind %s", l.rule.Share, l.kind))
-		}
-		if l.rateFor != nil {
-			faults = append(faults, fmt.Errorf("RateFor does not fit a limit of kind %s", l.kind))
-		}
-	default:
-		faults = append(faults, l.check(l.rule.Rate))
 	}
-	if burst := l.rule.BurstOf(l.rule.Rate); l.kind == kindBucket && l.rule.Initial > burst {
-		faults = append(faults, fmt.Errorf("Initial(%d) is more than the burst of %d", l.rule.Initial, burst))
+	if l.kind.check != nil {
+		faults = append(faults, l.kind.check(l))
 	}
 	return join(fmt.Sprintf("limit %q", l.rule.Name), faults...)
 }
@@ -363,7 +356,7 @@ func (l *Limit) check(r meter.Rate) error {
 		faults = append(faults, fmt.Errorf("n of %d is not positive", r.N))
 	}
 	switch {
-	case l.kind == kindCalendar:
+	case l.rule.Stored == store.Calendar:
 		if r.Per != l.unit.Period() {
 			faults = append(faults, fmt.Errorf("a period of %v is not the %v of a %v", r.Per, l.unit.Period(), l.unit))
 		}
@@ -373,7 +366,7 @@ func (l *Limit) check(r meter.Rate) error {
 	if r.N > 0 && l.rule.Windowed && l.rule.Part(r.N) == 0 {
 		faults = append(faults, fmt.Errorf("Fraction(%v) of %d leaves no token", l.rule.Share, r.N))
 	}
-	if l.rule.Stored != "" && l.rule.Store != nil && len(faults) == 0 {
+	if l.rule.Store != nil && len(faults) == 0 {
 		b := l.rule.Budget("", l.rule.Shared(r), l.rule.BurstOf(r))
 		faults = append(faults, b.Check())
 	}
@@ -383,53 +376,21 @@ func (l *Limit) check(r meter.Rate) error {
 // atWork returns the rule by which the limit works.
 func (l Limit) atWork() bucket.Rule {
 	r := l.rule
-	r.Make, r.Asks, r.Fair = l.meter, l.rateFor != nil, l.fairBy != nil
-	r.Answered = r.Answered && r.Store == nil
-	r.Tracked, r.Open = r.Reported || r.Answered || l.settled(), l.kind == kindNone
-	return r
-}
-
-// meter returns the meter of a new bucket. Share is already applied to r and burst.
-func (l *Limit) meter(now meter.Instant, r meter.Rate, burst int64, wall *meter.Wall) meter.Meter {
-	switch l.kind {
-	case kindBucket:
-		return meter.NewTokenBucket(now, r, burst, l.rule.InitialOf(burst))
-	case kindPace:
-		return meter.NewPace(now, r)
-	case kindSliding:
-		return meter.NewSlidingWindow(r)
-	case kindFixed:
-		return meter.NewFixedWindow(now, r, l.rule.Start, wall)
-	case kindCalendar:
-		return meter.NewCalendarWindow(now, r, meter.Calendar(l.unit), l.zone, wall)
-	case kindInFlight:
-		if l.paused {
-			return meter.NewPausedSlots(burst, r)
-		}
-		return meter.NewSlots(burst)
-	case kindLearned:
-		return concurrency.New(now, concurrency.Config(l.flight), l.beside, wall)
-	case kindAIMD:
-		m := aimd.New(now, aimd.Config(l.aimd).From(l.known), rand.Uint64())
-		if l.beside {
-			m.OnlyRefusals(now)
-		}
-		return m
-	case kindNone:
-		return meter.Unlimited{}
+	r.Make = func(now meter.Instant, r meter.Rate, burst int64, wall *meter.Wall) meter.Meter {
+		return l.kind.meter(&l, terms{now, r, burst, wall})
 	}
-	panic("throttle: bug: no arithmetic for a limit of kind " + string(l.kind))
+	r.Asks, r.Fair = l.rateFor != nil, l.fairBy != nil
+	r.Answered = r.Answered && r.Store == nil
+	r.Tracked = r.Reported || r.Answered || l.settled()
+	return r
 }
 
 // UntilHeaders frees the slots of an [InFlight] or [AdaptiveInFlight] limit when the headers of the response arrive, instead of
 // when the body was read or closed.
 func UntilHeaders() LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "UntilHeaders()", fits: func(k *kind) bool { return k.can.Frees }, shared: true, apply: func(l *Limit) {
 		l.untilHeaders = true
-		if !l.rule.Frees {
-			l.fault("UntilHeaders() does not fit a limit of kind %s", l.kind)
-		}
-	})
+	}}
 }
 
 // Pause makes each slot of an [InFlight] limit rest for d after its request, before another request may take it. The pause begins
@@ -441,49 +402,12 @@ func UntilHeaders() LimitOption {
 // [BucketStats.Tokens], and are not in flight. Early rejection counts the pauses, but not the time that requests take. A pause is not
 // part of a [Snapshot]. It does not fit a limit that is [Shared].
 func Pause(d time.Duration) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: fmt.Sprintf("Pause(%v)", d), fits: (*kind).slots, apply: func(l *Limit) {
 		l.rule.Rate.Per, l.paused = d, true
-		l.onlyFor(kindInFlight, "Pause", d)
 		if d <= 0 {
 			l.fault("Pause(%v) is not positive", d)
 		}
-	})
-}
-
-// A Calendar is the unit of time of a [CalendarWindow].
-type Calendar uint8
-
-const (
-	CalendarDay   = Calendar(meter.Day)
-	CalendarWeek  = Calendar(meter.Week) // from Monday
-	CalendarMonth = Calendar(meter.Month)
-)
-
-// String returns the name of the unit.
-func (c Calendar) String() string {
-	switch c {
-	case CalendarDay:
-		return "day"
-	case CalendarWeek:
-		return "week"
-	case CalendarMonth:
-		return "month"
-	}
-	return "Calendar(" + strconv.Itoa(int(c)) + ")"
-}
-
-// Period returns the mean length of the unit, for [RateFor] and [Limiter.SetRate]: 24 hours, 7 days, and a twelfth of
-// 365.2425 days. It is 0 for an unknown unit.
-func (c Calendar) Period() time.Duration {
-	switch c {
-	case CalendarDay:
-		return 24 * time.Hour
-	case CalendarWeek:
-		return 7 * 24 * time.Hour
-	case CalendarMonth:
-		return 2_629_746 * time.Second
-	}
-	return 0
+	}}
 }
 
 // CalendarWindow allows n tokens per day, week or month of a time zone, like quotas that a provider resets at midnight. A window
@@ -503,89 +427,21 @@ func CalendarWindow(n int64, unit Calendar, zone *time.Location, opts ...LimitOp
 	return l
 }
 
-// FairBy makes the callers of a bucket take turns by cost, whatever each of them has in the queue. A caller with one request
-// waits for at most one request of each other caller. A caller that was idle gains no advantage. f returns the caller of a
-// request, such as a tenant; [Ask.Caller] and [ContextWithCaller] take precedence. Requests without a caller are one caller.
-// [Limiter.Try] has no caller.
-//
-// The requests of one caller are sent in the order of arrival. A priority ([ContextWithPriority]) applies between the first
-// requests of callers whose turns are the same; each step is then worth ten seconds of arrival. To let urgent work of one tenant
-// overtake its other work, make the urgent work a caller of its own.
-//
-// Turns are by cost, including corrections by [Settle], [SettleJSON], [Grant.Settle] and [Receipt.Settle], and by the weights of
-// [FairWeights]. Over any stretch of time in which two callers have requests in the queue, what they get, divided by their
-// weights, differs by at most the largest cost of each.
-//
-// If a request is cancelled, the next request of its caller takes its turn. The expected wait of a request, which decides about
-// early rejection, includes the turns of at most 1,024 callers. With more callers in the queue it is a lower bound, and the
-// request is rejected when its maximum wait ends. It does not include callers that arrive later, whose requests may be sent
-// first.
-//
-// When the queue of the bucket is empty, all callers are forgotten. A caller without a request in the queue is forgotten after
-// about one turn.
-//
-// Only one limit of a Limiter can have FairBy. It sets the order in the queue, so choose the limit that requests wait for. Other
-// limits and server quotas keep the order of arrival between requests that do not fall under the same buckets. A request that
-// another limit stops keeps its turn, and its caller's later requests come after it. Over a limit that is [Shared], callers take
-// turns within each process. The algorithm is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
-func FairBy(f KeyFunc) LimitOption {
-	return limitOption(func(l *Limit) {
-		l.fairBy = f
-		if f == nil {
-			l.fault("FairBy(nil): a function is needed")
-		}
-	})
-}
-
-// FairWeights sets how much of the limit each caller of [FairBy] gets while several wait, relative to the others: from 1 to
-// 1,000; the default is 1. Weights outside of this range count as its bounds. f is called without a lock, possibly several times
-// at once, for each request that waits.
-func FairWeights(f func(caller string) int) LimitOption {
-	return limitOption(func(l *Limit) {
-		l.fairWeights = f
-		if f == nil {
-			l.fault("FairWeights(nil): a function is needed")
-		}
-	})
-}
-
-// weightOf returns the weight of a caller.
-func (l *Limit) weightOf(caller string) int64 {
-	if l.fairWeights == nil {
-		return 1
-	}
-	return int64(max(1, min(l.fairWeights(caller), order.MaxWeight)))
-}
-
-// callerOf returns the caller of a request.
-func (l *Limiter) callerOf(o *overrides, req *http.Request) string {
-	if o.called {
-		return o.caller
-	}
-	return l.policyOf(l.core.Fair).fairBy(req)
-}
-
-// setCaller sets the caller of a request, before the lock is taken.
-func (l *Limiter) setCaller(a *bucket.Ask, caller string) {
-	if l.core.Fair != nil {
-		a.Caller, a.Weight = caller, l.policyOf(l.core.Fair).weightOf(caller)
-	}
-}
-
-// checkFairness returns what is wrong with the turns of several limits.
-func checkFairness(limits []Limit) (faults []error) {
-	var first *Limit
+// knownRate returns the lowest rate per second of the limits in which a request costs one token; 0: there is none. The server is known
+// to allow as much, so a rate that is learned beside them need not start below.
+func knownRate(limits []Limit) (least float64) {
 	for i := range limits {
-		switch l := &limits[i]; {
-		case l.fairBy == nil && l.fairWeights != nil:
-			faults = append(faults, fmt.Errorf("limit %q: FairWeights has no effect without FairBy", l.rule.Name))
-		case l.fairBy == nil:
-		case first == nil:
-			first = l
-		default:
-			faults = append(faults, fmt.Errorf("WithLimit: FairBy in limits %q and %q: a request has one place in the queue; set it on the limit "+
-				"whose cost counts", first.rule.Name, l.rule.Name))
+		if l := &limits[i]; l.rule.Rated && !l.costs() {
+			if r := l.rule.Share * float64(l.rule.Rate.N) / l.rule.Rate.Per.Seconds(); least == 0 || r < least {
+				least = r
+			}
 		}
 	}
-	return faults
+	return least
 }
+
+// costs reports whether requests may cost something else than one token.
+func (l *Limit) costs() bool { return l.cost != nil || l.costAt != nil }
+
+// settled reports whether responses contain the true cost of requests in this limit.
+func (li *Limit) settled() bool { return li.settles != nil || li.costAt != nil }

@@ -3,103 +3,19 @@ package throttle
 import (
 	"context"
 	"errors"
-	"iter"
 	"log/slog"
 	"math"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/store"
 )
-
-// Stats are the counters and gauges of a Transport or a Limiter. It is a plain value, and prints as one line. To publish it
-// with expvar:
-//
-//	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
-//
-// Under [WithDryRun], Delayed, Waited and Rejected count what would have happened.
-//
-// A grant is undone if the context ends while the request is being granted, if a hook panics, by [Grant.Cancel], or if the
-// request did not reach a server. Granted and Delayed include undone grants, because no counter ever falls.
-type Stats struct {
-	// Gauges
-	Waiting int `json:"waiting"`           // requests in the queue now
-	Callers int `json:"callers,omitempty"` // callers with requests in the queue now, where a limit has FairBy
-	Buckets int `json:"buckets"`           // buckets kept now in all limits, except those of limits without keys
-
-	// Counters
-	Granted  uint64        `json:"granted"`          // requests granted, immediately or after a wait
-	Undone   uint64        `json:"undone,omitempty"` // grants that were never used and returned their tokens: see above
-	Delayed  uint64        `json:"delayed"`          // requests granted after a wait
-	Waited   time.Duration `json:"waited"`           // their total wait; in seconds as JSON
-	Rejected Rejections    `json:"rejected"`         // requests rejected
-	Canceled uint64        `json:"canceled"`         // requests whose context ended while they waited
-	Exempt   uint64        `json:"exempt,omitempty"` // requests that were exempt; always 0 for a Limiter
-
-	ServerRefused uint64     `json:"server_refused"` // responses by which a server refused, also if its hints are ignored
-	Holds         HoldCounts `json:"holds,omitzero"` // holds set; those of Hold and HoldAll count for the Limiter alone
-
-	// Settings
-	MaxQueue int  `json:"max_queue"`        // see WithMaxQueue
-	MaxKeys  int  `json:"max_keys"`         // see WithMaxKeys
-	DryRun   bool `json:"dry_run,omitzero"` // see WithDryRun
-}
-
-// Rejections counts rejected requests by [Reason].
-type Rejections struct {
-	NoTokens  uint64 `json:"no_tokens"`
-	MaxWait   uint64 `json:"max_wait"`
-	Deadline  uint64 `json:"deadline"`
-	QueueFull uint64 `json:"queue_full"`
-	Cost      uint64 `json:"cost"`
-	Held      uint64 `json:"held"`
-	Keys      uint64 `json:"keys"`
-	Store     uint64 `json:"store"`
-	Final     uint64 `json:"final"`
-}
-
-func rejections(n *[bucket.Reasons]uint64) Rejections {
-	return Rejections{
-		NoTokens: n[ReasonNoTokens], MaxWait: n[ReasonMaxWait], Deadline: n[ReasonDeadline], QueueFull: n[ReasonQueueFull],
-		Cost: n[ReasonCost], Held: n[ReasonHeld], Keys: n[ReasonKeys], Store: n[ReasonStore],
-		Final: n[ReasonFinal],
-	}
-}
-
-// All yields every [Reason] and its count.
-func (r Rejections) All() iter.Seq2[Reason, uint64] {
-	counts := [bucket.Reasons]uint64{
-		ReasonNoTokens: r.NoTokens, ReasonMaxWait: r.MaxWait, ReasonDeadline: r.Deadline, ReasonQueueFull: r.QueueFull,
-		ReasonCost: r.Cost, ReasonHeld: r.Held, ReasonKeys: r.Keys, ReasonStore: r.Store,
-		ReasonFinal: r.Final,
-	}
-	return func(yield func(Reason, uint64) bool) {
-		for reason := ReasonNoTokens; reason < Reason(bucket.Reasons) && yield(reason, counts[reason]); reason++ {
-		}
-	}
-}
-
-// Total returns the number of rejected requests.
-func (r Rejections) Total() (n uint64) {
-	for _, count := range r.All() {
-		n += count
-	}
-	return n
-}
-
-// statsOf returns c as Stats.
-func (l *Limiter) statsOf(of *bucket.Counts) Stats {
-	c, callers, buckets := l.core.Read(of)
-	return Stats{
-		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
-		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
-		Rejected: rejections(&c.Refused), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
-		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
-	}
-}
 
 // Hooks are functions that observe requests. Each may be nil. They are called by the goroutine of the request, without a lock
 // and concurrently, and delay the request for as long as they take.
@@ -125,25 +41,31 @@ type Hooks struct {
 	OnStore func(StoreEvent)
 }
 
+// A Place is where an event happened. The fields are those of each event that embeds it.
+type Place struct {
+	Context    context.Context // of the request; nil: none is known
+	Limit, Key string          // of the bucket; "" where the event says so
+}
+
+func placeOf(ctx context.Context, b *bucket.Bucket) Place { return Place{ctx, b.Limit.Name, b.Key} }
+
 // A WaitEvent reports that a request begins to wait.
 type WaitEvent struct {
-	Context    context.Context
-	Limit, Key string        // a limit that it waits for
-	Cost       int64         // in that limit
-	Wait       time.Duration // expected: exact with one limit, otherwise a lower bound; 0 or math.MaxInt64: not known, because it depends on a response
+	Place               // a limit that it waits for
+	Cost  int64         // in that limit
+	Wait  time.Duration // expected: exact with one limit, otherwise a lower bound; 0 or math.MaxInt64: not known, because it depends on a response
 }
 
 // A GrantEvent reports that a request was granted.
 type GrantEvent struct {
-	Context    context.Context
-	Waited     time.Duration // 0: it was granted immediately
-	DryRun     bool          // it would have waited that long or longer; see WaitEvent.Wait
-	Limit, Key string        // what it waited for; "" if it did not wait
+	Place                // what it waited for; "" if it did not wait
+	Waited time.Duration // 0: it was granted immediately
+	DryRun bool          // it would have waited that long or longer; see WaitEvent.Wait
 }
 
 // A RejectEvent reports that a request was rejected.
 type RejectEvent struct {
-	Context   context.Context
+	Place     // as the Rejection has it
 	Rejection *Rejection
 	Waited    time.Duration // 0: it was rejected on arrival
 	DryRun    bool          // it was sent, and would have been rejected
@@ -151,10 +73,9 @@ type RejectEvent struct {
 
 // A CancelEvent reports that the context of a request ended while the request waited.
 type CancelEvent struct {
-	Context    context.Context
-	Cause      error
-	Waited     time.Duration
-	Limit, Key string // what it waited for
+	Place  // what it waited for
+	Cause  error
+	Waited time.Duration
 }
 
 // A ServerRefusalEvent reports that a server refused a request because of a limit. The caller gets the response unchanged.
@@ -167,15 +88,85 @@ type ServerRefusalEvent struct {
 
 // A HoldEvent reports that a key was held.
 type HoldEvent struct {
-	Context context.Context // of the request whose response asked for it; nil: Hold or HoldAll was called
-	Key     string          // for a server the host, or the host and the keys; for an Adaptive limit its key
-	For     time.Duration   // as requested; a key that is already held for longer stays held
-	Source  Source
-	All     bool // all keys are held, by HoldAll
+	// Place has the request whose response asked for the hold, and what is held: the limit "server" with a key of the host, or of the
+	// host and the keys; a limit that learns with its key; or, if Hold or HoldAll was called, the key in all limits.
+	Place
+	For    time.Duration // as requested; a key that is already held for longer stays held
+	Source Source
+	All    bool // all keys are held, by HoldAll
 	// Final is what the server said with a refusal that no waiting ends. Requests are rejected with ReasonFinal, and For is the time
 	// until one of them asks again. nil: it is a hold.
 	Final *FinalError
 }
+
+// A SettleEvent reports that a charge was corrected.
+type SettleEvent struct {
+	Place
+	Charged, Cost int64 // what was charged first, and what it really cost
+}
+
+// A RetuneEvent reports that an [Adaptive] limit has changed the rate of a key, or an [AdaptiveInFlight] limit the requests that may be
+// in flight.
+type RetuneEvent struct {
+	Place            // the request is the one whose response caused it
+	Reason   Cause   // why
+	Old, New float64 // tokens per second, or requests in flight; growth is reported when it amounts to a tenth, or to a third
+}
+
+// A Cause is why a learned rate or a learned number in flight was changed.
+type Cause uint8
+
+const (
+	CauseGrowth        Cause = iota + 1 // it was used, and no response spoke against more
+	CauseThrottled                      // a 429, or a 503 with Retry-After
+	CauseErrors                         // more failures than usual
+	CauseErrorsStayed                   // the failures did not become fewer, so the cut is undone
+	CauseLatency                        // requests queue at the server
+	CauseQueueDrained                   // the queue at the server has drained
+	CauseLatencyStayed                  // the server is slower, but does not queue, so the cuts are undone
+	CauseSilence                        // the server does not respond, so only probes are sent
+	CauseProbeAnswered                  // a probe was answered
+	CauseRestored                       // from a Snapshot, or because a refusal turned out to be none
+)
+
+// A cause has the same number in the controllers: the array has one element, at the index 0.
+var _ = [1]struct{}{}[CauseRestored-Cause(aimd.CauseRestored)]
+
+// String returns the cause in one or two words, for people.
+func (c Cause) String() string {
+	if label := c.Label(); label != "" {
+		return strings.ReplaceAll(label, "_", " ")
+	}
+	return "Cause(" + strconv.Itoa(int(c)) + ")"
+}
+
+// Label returns the cause as an identifier for logs and metrics, which stays the same in later versions: growth, throttled, errors,
+// errors_stayed, latency, queue_drained, latency_stayed, silence, probe_answered or restored; "" for another value.
+func (c Cause) Label() string {
+	if c == 0 || c >= Cause(aimd.Causes) {
+		return ""
+	}
+	return aimd.Cause(c).String()
+}
+
+// A StoreEvent reports that a [store.Store], or one budget in it, became unreachable, is reachable again, or is set up wrongly. An event about
+// one budget has its Key: its state is unreadable, or is readable again. An Err with [store.ErrRule] in its chain is a warning: the
+// budget is reachable. A Limiter reports it once.
+type StoreEvent struct {
+	Limits []string      // the names of the limits that use it
+	Key    string        // of the budget, if the event is about one
+	Err    error         // why it is unreachable; with store.ErrSetup in its chain, the set-up is wrong; nil: it is reachable
+	Down   time.Duration // how long it was unreachable; 0 when it became unreachable
+}
+
+// A Source is what set a hold.
+type Source string
+
+const (
+	SourceCaller   Source = "caller"   // [Limiter.Hold] or [Limiter.HoldAll]
+	SourceServer   Source = "server"   // a response
+	SourceAdaptive Source = "adaptive" // an [Adaptive] limit, because of a response
+)
 
 // and returns Hooks that call both, h first.
 func (h Hooks) and(other Hooks) Hooks {
@@ -252,29 +243,9 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 	}
 }
 
-// reportGranted reports that a request was granted, after a wait for a bucket if it waited. If the hook panics, the charges are undone.
-func (l *Limiter) reportGranted(ctx context.Context, by *asker, charges []bucket.Charge, waited time.Duration, bucket *bucket.Bucket) {
-	o := by.observer
-	if o.hooks.OnGrant == nil {
-		return
-	}
-	returned := false
-	defer func() {
-		if !returned {
-			l.core.Undo(charges, &by.counts)
-		}
-	}()
-	e := GrantEvent{Context: ctx, Waited: waited, DryRun: l.dry}
-	if bucket != nil {
-		e.Limit, e.Key = bucket.Limit.Name, bucket.Key
-	}
-	o.hooks.OnGrant(e)
-	returned = true
-}
-
 func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Duration, dry bool) {
 	if o.hooks.OnReject != nil {
-		o.hooks.OnReject(RejectEvent{Context: ctx, Rejection: r, Waited: waited, DryRun: dry})
+		o.hooks.OnReject(RejectEvent{Place: Place{ctx, r.Limit, r.Key}, Rejection: r, Waited: waited, DryRun: dry})
 	}
 	if o.log == nil {
 		return
@@ -304,8 +275,7 @@ func (o *observer) waited(ctx context.Context, w *limiter.Waiter, r *Rejection, 
 	case r != nil:
 		o.rejected(ctx, r, waited, false)
 	case err != nil && o.hooks.OnCancel != nil:
-		b := w.Bucket()
-		o.hooks.OnCancel(CancelEvent{Context: ctx, Cause: err, Waited: waited, Limit: b.Limit.Name, Key: b.Key})
+		o.hooks.OnCancel(CancelEvent{Place: placeOf(ctx, w.Bucket()), Cause: err, Waited: waited})
 	}
 }
 
@@ -357,7 +327,7 @@ func (o *observer) retuned(e RetuneEvent) {
 		o.hooks.OnRetune(e)
 	}
 	o.line(orBackground(e.Context), slog.LevelInfo, int(rationTune), "throttle: rate changed", slog.String("limit", e.Limit),
-		slog.String("key", e.Key), slog.String("reason", e.Reason), slog.Float64("old", e.Old), slog.Float64("new", e.New))
+		slog.String("key", e.Key), slog.String("reason", e.Reason.Label()), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }
 
 // storeChanged reports that a store became unreachable, or is reachable again. It runs in a goroutine of its own, where no caller could
@@ -389,4 +359,27 @@ func (o *observer) storeChanged(e StoreEvent) {
 		text, level = "throttle: processes disagree about a shared limit", slog.LevelWarn
 	}
 	o.line(context.Background(), level, int(rationStore), text, limits, key, slog.Any("error", e.Err))
+}
+
+// news reports what a response has changed.
+func (o *observer) news(ctx context.Context, n *bucket.News) {
+	for _, r := range n.Retunes {
+		o.retuned(RetuneEvent{placeOf(ctx, r.Bucket), Cause(r.Cause), r.From, r.To})
+	}
+	if n.Forgot != "" {
+		o.forgot(ctx, n.Forgot)
+	}
+	for i := range n.Holds {
+		o.held(holdEventOf(ctx, &n.Holds[i]))
+	}
+}
+
+// holdEventOf returns a hold as users see it.
+func holdEventOf(ctx context.Context, e *bucket.HeldEvent) HoldEvent {
+	source := SourceAdaptive
+	if e.Bucket.Limit.Gates {
+		source = SourceServer
+	}
+	final, _ := e.Final.(*FinalError)
+	return HoldEvent{Place: placeOf(ctx, e.Bucket), For: e.By, Source: source, Final: final}
 }

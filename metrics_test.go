@@ -72,7 +72,7 @@ func TestHooksAndStatsTellWhatHappens(t *testing.T) {
 
 		want := throttle.Stats{
 			Buckets: 1, Granted: 2, Delayed: 1, Waited: 600 * time.Millisecond, Canceled: 1, Exempt: 2,
-			Rejected: throttle.Rejections{NoTokens: 1, MaxWait: 1, QueueFull: 1, Cost: 1, Held: 1},
+			Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 1, throttle.ReasonMaxWait: 1, throttle.ReasonQueueFull: 1, throttle.ReasonCost: 1, throttle.ReasonHeld: 1},
 		}
 		require.Equal(t, want, counted(transport.Stats()))
 		require.Equal(t, uint64(5), want.Rejected.Total())
@@ -80,8 +80,8 @@ func TestHooksAndStatsTellWhatHappens(t *testing.T) {
 		require.Equal(t, want, counted(transport.Limiter().Stats()))
 
 		require.Equal(t, []throttle.WaitEvent{
-			{Context: ctx, Limit: "slow", Key: "h", Cost: 1, Wait: time.Second},
-			{Context: t.Context(), Limit: "slow", Key: "h", Cost: 1, Wait: 600 * time.Millisecond},
+			{Place: throttle.Place{Context: ctx, Limit: "slow", Key: "h"}, Cost: 1, Wait: time.Second},
+			{Place: throttle.Place{Context: t.Context(), Limit: "slow", Key: "h"}, Cost: 1, Wait: 600 * time.Millisecond},
 		}, x.waits)
 		require.Len(t, x.grants, 2)
 		require.Zero(t, x.grants[0].Waited)
@@ -90,8 +90,8 @@ func TestHooksAndStatsTellWhatHappens(t *testing.T) {
 		require.Equal(t, throttle.ReasonHeld, x.rejects[4].Rejection.Reason)
 		require.Equal(t, time.Hour, x.rejects[4].Rejection.Wait)
 		require.Equal(t, time.Minute, x.rejects[4].Rejection.Patience)
-		require.Equal(t, []throttle.CancelEvent{{Context: ctx, Cause: context.Cause(ctx), Waited: 400 * time.Millisecond, Limit: "slow", Key: "h"}}, x.cancels)
-		require.Equal(t, []throttle.HoldEvent{{Key: "h", For: time.Hour, Source: throttle.SourceCaller}}, x.holds)
+		require.Equal(t, []throttle.CancelEvent{{Place: throttle.Place{Context: ctx, Limit: "slow", Key: "h"}, Cause: context.Cause(ctx), Waited: 400 * time.Millisecond}}, x.cancels)
+		require.Equal(t, []throttle.HoldEvent{{Place: throttle.Place{Key: "h"}, For: time.Hour, Source: throttle.SourceCaller}}, x.holds)
 
 		buckets := map[string]throttle.BucketStats{}
 		for b := range transport.Limiter().Buckets() {
@@ -165,11 +165,11 @@ func TestDryRunDelaysAndRefusesNothing(t *testing.T) {
 			require.False(t, local)
 		}
 		require.Zero(t, time.Since(start))
-		require.Equal(t, throttle.Stats{Waiting: 2, Granted: 1, Rejected: throttle.Rejections{MaxWait: 2}}, counted(transport.Stats()))
+		require.Equal(t, throttle.Stats{Waiting: 2, Granted: 1, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonMaxWait: 2}}, counted(transport.Stats()))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Equal(t, throttle.Stats{
-			Granted: 3, Delayed: 2, Waited: 3 * time.Second, Rejected: throttle.Rejections{MaxWait: 2},
+			Granted: 3, Delayed: 2, Waited: 3 * time.Second, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonMaxWait: 2},
 		}, counted(transport.Stats()))
 		require.Len(t, x.grants, 3)
 		require.Equal(t, 2*time.Second, x.grants[2].Waited)
@@ -207,10 +207,10 @@ func TestSeveralTransportsShareOneBudget(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 200*time.Millisecond, time.Since(start))
 
-		require.Equal(t, throttle.Stats{Granted: 1, Rejected: throttle.Rejections{NoTokens: 1}}, counted(search.Stats()))
+		require.Equal(t, throttle.Stats{Granted: 1, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 1}}, counted(search.Stats()))
 		require.Equal(t, throttle.Stats{Granted: 1, Delayed: 1, Waited: 100 * time.Millisecond}, counted(bulk.Stats()))
 		require.Equal(t, throttle.Stats{
-			Granted: 3, Delayed: 2, Waited: 200 * time.Millisecond, Rejected: throttle.Rejections{NoTokens: 1},
+			Granted: 3, Delayed: 2, Waited: 200 * time.Millisecond, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 1},
 		}, counted(limiter.Stats()))
 		require.Len(t, x.grants, 3, "of both Transports, and of the Limiter itself")
 		require.Len(t, y.grants, 1, "hooks of its own")

@@ -6,22 +6,33 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
 )
 
-// An Option configures a [Transport] or a [Limiter].
+// An Option configures a [Transport] or a [Limiter]. [New] takes all of them. [NewLimiter] takes those that do not need HTTP, and
+// names the others in its error.
 type Option interface{ applyTo(*config) }
 
+// An option is what the functions with that result return.
 type option struct {
+	of    owner
 	name  string
 	apply func(*config)
 }
 
+// An owner is what an option configures.
+type owner uint8
+
+const (
+	ofTransport owner = iota // how requests are counted, sent and rejected: only New takes it
+	ofLimiter                // the budgets: New takes it unless they are those of WithLimiter
+	ofBoth                   // each may have its own
+)
+
 func (o option) applyTo(c *config) {
-	c.used = append(c.used, o.name)
+	c.given[o.of] = append(c.given[o.of], o.name)
 	o.apply(c)
 }
 
@@ -32,7 +43,7 @@ const (
 
 // A config is the sum of all options.
 type config struct {
-	used     []string
+	given    [ofBoth + 1][]string // the names of options, by owner
 	faults   []error
 	limits   []Limit
 	limiter  *Limiter
@@ -41,6 +52,7 @@ type config struct {
 	weights  map[string]int64
 	weigh    CostFunc      // by weights
 	maxWait  time.Duration // negative: no bound
+	failFast bool
 	maxQueue int
 	maxKeys  int
 	asError  bool
@@ -50,6 +62,7 @@ type config struct {
 	hooks    Hooks
 	log      *slog.Logger
 	hints    []headers.Hint
+	hinted   bool // WithServerHints was given, maybe without a dialect
 	noHints  bool
 	reader   *headers.Reader
 }
@@ -73,13 +86,13 @@ func (c *config) fault(format string, args ...any) {
 // WithLimit adds limits. A request is sent only when all limits that apply to it can pay at the same instant. Without any
 // limit, only [Limiter.Hold] and server hints delay requests.
 func WithLimit(limits ...Limit) Option {
-	return option{"WithLimit", func(c *config) { c.limits = append(c.limits, limits...) }}
+	return option{ofLimiter, "WithLimit", func(c *config) { c.limits = append(c.limits, limits...) }}
 }
 
 // WithAdaptive adds an [Adaptive] limit for each configuration, or one with the zero [AIMD] if there is none. Without [WithKey], each
 // host has a rate of its own.
 func WithAdaptive(configs ...AIMD) Option {
-	return option{"WithAdaptive", func(c *config) {
+	return option{ofLimiter, "WithAdaptive", func(c *config) {
 		if len(configs) == 0 {
 			configs = []AIMD{{}}
 		}
@@ -92,7 +105,7 @@ func WithAdaptive(configs ...AIMD) Option {
 // WithAdaptiveInFlight adds an [AdaptiveInFlight] limit for each configuration, or one with the zero [Concurrency] if there is
 // none. Without [WithKey], each host has a number of its own.
 func WithAdaptiveInFlight(configs ...Concurrency) Option {
-	return option{"WithAdaptiveInFlight", func(c *config) {
+	return option{ofLimiter, "WithAdaptiveInFlight", func(c *config) {
 		if len(configs) == 0 {
 			configs = []Concurrency{{}}
 		}
@@ -129,20 +142,20 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // bounded rate: those of the first 100 responses of a host, and then of 10,000 a second. The headers of responses with a status
 // of 400 or more are always read.
 func WithServerHints(hints ...headers.Hint) Option {
-	return option{"WithServerHints", func(c *config) { c.hints = append(c.hints, hints...) }}
+	return option{ofTransport, "WithServerHints", func(c *config) { c.hints, c.hinted = append(c.hints, hints...), true }}
 }
 
 // WithoutServerHints makes the Transport ignore rate-limit headers, including those that other Transports with the same Limiter
 // have read.
 func WithoutServerHints() Option {
-	return option{"WithoutServerHints", func(c *config) { c.noHints = true }}
+	return option{ofTransport, "WithoutServerHints", func(c *config) { c.noHints = true }}
 }
 
 // WithLimiter makes the Transport use the limits of l, which may be shared with others, instead of limits of its own. It excludes
 // [WithLimit], [WithAdaptive], [WithMaxQueue], [WithMaxKeys] and [WithDryRun]. With [WithHooks] beside it, the hooks of l are
 // called first, and then those of the Transport for its own requests. [WithLogger] replaces the logger of l for these requests.
 func WithLimiter(l *Limiter) Option {
-	return option{"WithLimiter", func(c *config) {
+	return option{ofTransport, "WithLimiter", func(c *config) {
 		c.limiter = l
 		if l == nil || l.core.Gate == nil {
 			c.fault("WithLimiter: the Limiter is nil or zero; make it with NewLimiter")
@@ -154,7 +167,7 @@ func WithLimiter(l *Limiter) Option {
 // WithKey sets the key of requests in limits without a [Key] of their own. By default all requests have the same key, except in
 // [Adaptive] and [AdaptiveInFlight] limits, which count them by host. For one learned rate over all hosts, return a constant.
 func WithKey(f KeyFunc) Option {
-	return option{"WithKey", func(c *config) {
+	return option{ofTransport, "WithKey", func(c *config) {
 		c.key = f
 		if f == nil {
 			c.fault("WithKey(nil): a function is needed")
@@ -167,7 +180,7 @@ func WithKey(f KeyFunc) Option {
 // apply to a request of cost 0. The host is that of the URL if Request.Host is empty, and matches in any case. Repeated use
 // adds patterns. An invalid pattern, a conflict of patterns and a negative cost are errors.
 func WithWeights(costs map[string]int64) Option {
-	return option{"WithWeights", func(c *config) {
+	return option{ofTransport, "WithWeights", func(c *config) {
 		if c.weights == nil {
 			c.weights = make(map[string]int64, len(costs))
 		}
@@ -177,7 +190,7 @@ func WithWeights(costs map[string]int64) Option {
 
 // WithCost sets the cost of requests by a function, instead of [WithWeights]. The default is 1.
 func WithCost(f CostFunc) Option {
-	return option{"WithCost", func(c *config) {
+	return option{ofTransport, "WithCost", func(c *config) {
 		c.cost = f
 		if f == nil {
 			c.fault("WithCost(nil): a function is needed")
@@ -188,7 +201,7 @@ func WithCost(f CostFunc) Option {
 // WithMaxWait sets the longest time for which a request may wait in the queue. A request that would wait longer is rejected
 // immediately. By default requests wait until their context ends. With 0, no request waits.
 func WithMaxWait(d time.Duration) Option {
-	return option{"WithMaxWait", func(c *config) {
+	return option{ofBoth, "WithMaxWait", func(c *config) {
 		c.maxWait = d
 		if d < 0 {
 			c.fault("WithMaxWait(%v) is negative", d)
@@ -196,14 +209,14 @@ func WithMaxWait(d time.Duration) Option {
 	}}
 }
 
-// WithFailFast rejects every request that cannot be sent now. It is short for WithMaxWait(0).
+// WithFailFast rejects every request that cannot be sent now. It is short for WithMaxWait(0), and an error beside [WithMaxWait].
 func WithFailFast() Option {
-	return option{"WithFailFast", func(c *config) { c.maxWait = 0 }}
+	return option{ofTransport, "WithFailFast", func(c *config) { c.failFast = true }}
 }
 
 // WithMaxQueue sets how many requests may wait for the same buckets. It must be positive. The default is 100,000.
 func WithMaxQueue(n int) Option {
-	return option{"WithMaxQueue", func(c *config) {
+	return option{ofLimiter, "WithMaxQueue", func(c *config) {
 		c.maxQueue = n
 		if n <= 0 {
 			c.fault("WithMaxQueue(%d) is not positive", n)
@@ -223,7 +236,7 @@ func WithMaxQueue(n int) Option {
 // What servers reported is counted separately: at most n hosts, each with one set of keys and one family of paths, and at most 64
 // MB. If there is no room, the least important of it is forgotten; a refusal always finds room.
 func WithMaxKeys(n int) Option {
-	return option{"WithMaxKeys", func(c *config) {
+	return option{ofLimiter, "WithMaxKeys", func(c *config) {
 		c.maxKeys = n
 		if n <= 0 {
 			c.fault("WithMaxKeys(%d) is not positive", n)
@@ -233,14 +246,14 @@ func WithMaxKeys(n int) Option {
 
 // WithRejectionError makes a rejection an error, a [*Rejection], instead of a response.
 func WithRejectionError() Option {
-	return option{"WithRejectionError", func(c *config) { c.asError = true }}
+	return option{ofTransport, "WithRejectionError", func(c *config) { c.asError = true }}
 }
 
 // WithRejectionResponse sets a function that makes the response to a rejected request, instead of a 429 with a problem+json body.
 // The Transport sets the Request of the response, and fills in a missing status, protocol, header or body. If f returns nil, the
 // usual response is used. A rejection for the context's deadline, or of a cost that can never be paid, is an error regardless.
 func WithRejectionResponse(f func(*Rejection, *http.Request) *http.Response) Option {
-	return option{"WithRejectionResponse", func(c *config) {
+	return option{ofTransport, "WithRejectionResponse", func(c *config) {
 		c.shape = f
 		if f == nil {
 			c.fault("WithRejectionResponse(nil): a function is needed")
@@ -251,7 +264,7 @@ func WithRejectionResponse(f func(*Rejection, *http.Request) *http.Response) Opt
 // WithExempt sets a function that returns true for requests that are exempt: they are sent without limits, and counted only in
 // [Stats].Exempt. By default there are none.
 func WithExempt(f func(*http.Request) bool) Option {
-	return option{"WithExempt", func(c *config) {
+	return option{ofTransport, "WithExempt", func(c *config) {
 		c.exempt = f
 		if f == nil {
 			c.fault("WithExempt(nil): a function is needed")
@@ -264,19 +277,19 @@ func WithExempt(f func(*http.Request) bool) Option {
 // run, also with priorities and [WithMaxQueue], as far as servers respond as they would have. Only an end of a request's context while it
 // would wait has no effect. GrantEvent.Waited is what was planned when the request came, a lower bound as WaitEvent.Wait is.
 func WithDryRun() Option {
-	return option{"WithDryRun", func(c *config) { c.dry = true }}
+	return option{ofTransport, "WithDryRun", func(c *config) { c.dry = true }}
 }
 
 // WithHooks adds functions that observe requests: they are called when a request waits, is granted, is rejected, and so on. Hooks
 // that are added later are called later. By default there are none.
 func WithHooks(h Hooks) Option {
-	return option{"WithHooks", func(c *config) { c.hooks = c.hooks.and(h) }}
+	return option{ofBoth, "WithHooks", func(c *config) { c.hooks = c.hooks.and(h) }}
 }
 
 // WithLogger logs rejections and holds at level Warn, and waits and changes of an adaptive rate at level Info. It logs at most
 // one line a second of each kind and reason, with the number of lines that were suppressed. The default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
-	return option{"WithLogger", func(c *config) {
+	return option{ofBoth, "WithLogger", func(c *config) {
 		c.log = log
 		if log == nil {
 			c.fault("WithLogger(nil): a Logger is needed")
@@ -292,18 +305,28 @@ func (c *config) validate() error {
 	}
 	faults = append(faults, checkFairness(c.limits)...)
 	if c.limiter != nil {
-		for _, name := range c.usedOf("WithLimit", "WithAdaptive", "WithAdaptiveInFlight", "WithMaxQueue", "WithMaxKeys", "WithDryRun") {
+		own := c.given[ofLimiter]
+		if c.dry {
+			own = append(own, "WithDryRun")
+		}
+		for _, name := range own {
 			faults = append(faults, fmt.Errorf("%s has no effect beside WithLimiter", name))
+		}
+	}
+	for _, pair := range []struct {
+		excluded bool
+		names    string
+	}{
+		{c.failFast && c.maxWait >= 0, "WithFailFast and WithMaxWait"},
+		{c.asError && c.shape != nil, "WithRejectionError and WithRejectionResponse"},
+		{c.hinted && c.noHints, "WithServerHints and WithoutServerHints"},
+	} {
+		if pair.excluded {
+			faults = append(faults, fmt.Errorf("%s exclude each other", pair.names))
 		}
 	}
 	if i := slices.IndexFunc(c.limits, func(l Limit) bool { return l.rule.Store != nil }); i >= 0 && c.dry {
 		faults = append(faults, fmt.Errorf("WithDryRun: limit %q is Shared, and the use of other processes is not known without leasing", c.limits[i].rule.Name))
-	}
-	if names := c.usedOf("WithRejectionError", "WithRejectionResponse"); len(names) > 1 {
-		faults = append(faults, fmt.Errorf("%s exclude each other", strings.Join(names, " and ")))
-	}
-	if names := c.usedOf("WithServerHints", "WithoutServerHints"); len(names) > 1 {
-		faults = append(faults, fmt.Errorf("%s exclude each other", strings.Join(names, " and ")))
 	}
 	var err error
 	if c.reader, err = headers.NewReader(c.hints...); err != nil {
@@ -313,25 +336,6 @@ func (c *config) validate() error {
 		faults = append(faults, join("WithWeights", err))
 	}
 	return join("throttle", faults...)
-}
-
-// forLimiter adds the problems that the options have for a Limiter without HTTP.
-func (c *config) forLimiter() {
-	allowed := []string{"WithLimit", "WithAdaptive", "WithAdaptiveInFlight", "WithMaxWait", "WithMaxQueue", "WithMaxKeys", "WithHooks", "WithLogger"}
-	for _, name := range c.used {
-		switch {
-		case slices.Contains(allowed, name):
-		case name == "WithFailFast":
-			c.fault("WithFailFast is an option of New; NewLimiter takes WithMaxWait(0)")
-		default:
-			c.fault("%s is an option of New, not of NewLimiter", name)
-		}
-	}
-}
-
-// usedOf returns which of the options were given.
-func (c *config) usedOf(names ...string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(c.used, name) })
 }
 
 // nameLimits names each limit without a name by its kind, and returns an error for each name that was given twice.
@@ -346,10 +350,10 @@ func (c *config) nameLimits() (faults []error) {
 	}
 	for i := range c.limits {
 		l := &c.limits[i]
-		for n := 2; l.rule.Name == ""; n++ {
-			name := string(l.kind)
+		for n := 2; l.rule.Name == "" && l.kind != nil; n++ {
+			name := l.kind.name
 			if taken[name] {
-				name = fmt.Sprintf("%s-%d", l.kind, n)
+				name = fmt.Sprintf("%s-%d", l.kind.name, n)
 			}
 			if !taken[name] {
 				l.rule.Name, taken[name] = name, true

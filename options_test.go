@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -103,6 +104,19 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.Panics(t, func() { throttle.Must(throttle.New(nil, nil)) })
+}
+
+func TestEachProblemIsReportedOnce(t *testing.T) {
+	_, err := throttle.New(nil, slices.Repeat([]throttle.Option{nil, throttle.WithLimit(throttle.Pace(0, 1, throttle.Name("x")))}, 20)...)
+	require.EqualError(t, err, `throttle: an Option is nil
+throttle: WithLimit: two limits are named "x"
+throttle: limit "x": n of 0 is not positive`)
+	_, err = throttle.New(nil, throttle.WithFailFast(), throttle.WithMaxWait(time.Second))
+	require.EqualError(t, err, "throttle: WithFailFast and WithMaxWait exclude each other")
+	_, err = throttle.New((*http.Transport)(nil))
+	require.EqualError(t, err, "throttle: New: the base is a nil *http.Transport; nil itself stands for http.DefaultTransport")
+	_, err = throttle.New(nil, throttle.WithServerHints(), throttle.WithoutServerHints())
+	require.EqualError(t, err, "throttle: WithServerHints and WithoutServerHints exclude each other")
 }
 
 func TestLimitsWithoutNameAreCalledByTheirKind(t *testing.T) {
@@ -284,7 +298,7 @@ func TestZeroValuesSayHowToMakeThem(t *testing.T) {
 
 func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 	s := throttle.Stats{
-		Waiting: 1, Buckets: 2, Granted: 30, Delayed: 4, Waited: 1500*time.Millisecond + 1, Canceled: 6, Rejected: throttle.Rejections{NoTokens: 2, Held: 5},
+		Waiting: 1, Buckets: 2, Granted: 30, Delayed: 4, Waited: 1500*time.Millisecond + 1, Canceled: 6, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 2, throttle.ReasonHeld: 5},
 	}
 	assert.Equal(t, "granted 30 (4 waited, 375ms on average), rejected 7 (no tokens 2, held 5), canceled 6; 1 waiting now", fmt.Sprint(s))
 	assert.Equal(t, "granted 0, rejected 0, canceled 0, exempt 3; 0 waiting now", throttle.Stats{Exempt: 3}.String())

@@ -3,14 +3,15 @@ package throttle
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -321,42 +322,43 @@ func durationAttr(name string, d time.Duration) slog.Attr {
 	return slog.Duration(name, d)
 }
 
-// join returns all faults as one error, each on a line that begins with the prefix; nil if there are none.
-func join(prefix string, faults ...error) error {
-	var lines []error
-	for _, fault := range faults {
-		for _, err := range split(fault) {
-			lines = append(lines, fmt.Errorf("%s: %w", prefix, err))
+// appendJSONString appends a text as a string of JSON. What is not UTF-8 becomes U+FFFD, as in encoding/json.
+func appendJSONString(b, text []byte) []byte {
+	b = append(b, '"')
+	for {
+		n := plainPrefix(text)
+		if b = append(b, text[:n]...); n == len(text) {
+			return append(b, '"')
 		}
+		text = text[n:]
+		size := 1
+		switch c := text[0]; {
+		case c >= utf8.RuneSelf:
+			var r rune
+			r, size = utf8.DecodeRune(text)
+			b = utf8.AppendRune(b, r)
+		case c < ' ':
+			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
+		default:
+			b = append(b, '\\', c)
+		}
+		text = text[size:]
 	}
-	return errors.Join(lines...)
 }
 
-// split returns the errors that were joined to one.
-func split(err error) (all []error) {
-	joined, ok := err.(interface{ Unwrap() []error })
-	switch {
-	case err == nil:
-	case ok:
-		for _, e := range joined.Unwrap() {
-			all = append(all, split(e)...)
-		}
-	default:
-		all = []error{err}
-	}
-	return all
-}
-
-// unknownLimit returns the error for a name that no limit has, with the names there are.
-func unknownLimit(name string, limits []*bucket.Limit) error {
-	var names []string
-	for _, li := range limits {
-		if !li.Open {
-			names = append(names, strconv.Quote(li.Name))
+// plainPrefix returns how many bytes at the beginning of a text stand for themselves in a string of JSON. It skips eight at a time
+// where the highest bit of each stays clear: by itself, less a space, and less one after a quote or a backslash was made a zero.
+func plainPrefix(text []byte) int {
+	const ones = 0x0101010101010101
+	n := 0
+	for ; len(text)-n >= 8; n += 8 {
+		x := binary.LittleEndian.Uint64(text[n:])
+		if (x|(x-ones*' ')|((x^ones*'"')-ones)|((x^ones*'\\')-ones))&(ones<<7) != 0 {
+			break
 		}
 	}
-	if len(names) == 0 {
-		return fmt.Errorf("there is no limit named %q; there are no limits", name)
+	for n < len(text) && text[n] >= ' ' && text[n] < utf8.RuneSelf && text[n] != '"' && text[n] != '\\' {
+		n++
 	}
-	return fmt.Errorf("there is no limit named %q; the limits are %s", name, strings.Join(names, ", "))
+	return n
 }

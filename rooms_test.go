@@ -1,8 +1,8 @@
 package throttle_test
 
 import (
+	"bytes"
 	"encoding/json"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,76 +14,104 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rooms of the module, as CONTRIBUTING.md shows them: what each package may import, directly and not in its tests. A room
-// that is not listed here fails the test.
-var rooms = map[string]struct {
-	inside []string // packages of this module
-	never  []string // packages of the standard library
-}{
-	".":            {inside: []string{"headers", "internal/aimd", "internal/bucket", "internal/concurrency", "internal/jsonfinder", "internal/lease", "internal/meter", "internal/order", "internal/pattern", "internal/limiter", "internal/quota", "internal/saved", "store", "internal/supply"}},
-	"headers":      {},
-	"retry":        {inside: []string{".", "headers"}},
-	"shape":        {inside: []string{"."}},
-	"throttlepage": {inside: []string{"."}},
-	"throttletest": {},
-	"store":        {inside: []string{"internal/meter"}, never: []string{"net/http", "log", "log/slog", "os"}},
-
-	"store/file":      {inside: []string{"store"}, never: []string{"net/http", "log", "log/slog"}},
-	"store/storetest": {inside: []string{"store"}},
-	"internal/limiter": {inside: []string{"internal/aimd", "internal/bucket", "internal/heap", "internal/keep", "internal/lease", "internal/meter", "internal/order", "internal/quota", "store", "internal/supply"},
-		never: []string{"net/http", "log", "log/slog", "os"}},
-	"internal/bucket":      {inside: []string{"internal/aimd", "internal/heap", "internal/keep", "internal/lease", "internal/meter", "internal/order", "internal/quota", "internal/supply", "store"}, never: arithmetic},
-	"internal/heap":        {never: append(arithmetic, "time")},
-	"internal/order":       {inside: []string{"internal/heap", "internal/meter"}, never: arithmetic},
-	"internal/aimd":        {inside: []string{"internal/meter"}, never: arithmetic},
-	"internal/concurrency": {inside: []string{"internal/aimd", "internal/meter"}, never: arithmetic},
-	"internal/quota":       {inside: []string{"internal/aimd", "internal/keep", "internal/meter"}, never: arithmetic},
-	"internal/meter":       {never: arithmetic},
-	"internal/lease":       {inside: []string{"internal/meter", "store"}, never: []string{"sync", "sync/atomic", "net/http", "log", "log/slog", "os"}},
-	"internal/keep":        {inside: []string{"internal/heap", "internal/meter"}, never: arithmetic},
-	"internal/supply":      {inside: []string{"internal/lease", "internal/meter", "store"}, never: arithmetic},
-	"internal/metrics":     {inside: []string{".", "retry"}, never: []string{"sync", "net/http", "log", "log/slog", "os"}},
-	"internal/saved":       {never: arithmetic},
-	"internal/pattern":     {never: []string{"sync", "time"}},
-	"internal/jsonfinder":  {never: []string{"net/http", "sync", "time"}},
+// What packages must not import of the standard library.
+var never = map[string][]string{
+	"store":                {"net/http", "log", "log/slog", "os"},
+	"store/file":           {"net/http", "log", "log/slog"},
+	"internal/limiter":     {"net/http", "log", "log/slog", "os"},
+	"internal/bucket":      arithmetic,
+	"internal/heap":        append(arithmetic, "time"),
+	"internal/order":       arithmetic,
+	"internal/aimd":        arithmetic,
+	"internal/concurrency": arithmetic,
+	"internal/quota":       arithmetic,
+	"internal/meter":       arithmetic,
+	"internal/lease":       {"sync", "sync/atomic", "net/http", "log", "log/slog", "os"},
+	"internal/keep":        arithmetic,
+	"internal/supply":      arithmetic,
+	"internal/metrics":     {"sync", "net/http", "log", "log/slog", "os"},
+	"internal/saved":       arithmetic,
+	"internal/pattern":     {"sync", "time"},
+	"internal/jsonfinder":  {"net/http", "sync", "time"},
 }
 
 // Arithmetic has no lock, no context, no HTTP and no log.
 var arithmetic = []string{"sync", "sync/atomic", "context", "net/http", "log", "log/slog", "os"}
 
-func TestImportsKeepTheDirectionOfTheRooms(t *testing.T) {
-	const module = "github.com/httpthrottle/throttle"
+const module = "github.com/httpthrottle/throttle"
+
+// The picture in CONTRIBUTING.md has every arrow, and all of them run down.
+func TestPictureOfPackagesIsComplete(t *testing.T) {
+	places, arrows := picture(t)
+	for name, imports := range importsOf(t) {
+		if strings.HasPrefix(name, "examples/") || slices.Contains(helpers, name) {
+			continue
+		}
+		if !assert.Contains(t, places, name, "the picture lacks the package") {
+			continue
+		}
+		var inside []string
+		for _, path := range imports {
+			if other, ok := within(path); ok {
+				inside = append(inside, other)
+				assert.Less(t, places[name], places[other], "the arrow from %s to %s does not run down", name, other)
+			}
+			assert.NotContains(t, never[name], path, "%s imports it", name)
+			if name == "." {
+				assert.False(t, strings.Contains(strings.Split(path, "/")[0], ".") && !strings.HasPrefix(path, module),
+					"the root imports %s, which is not in the standard library", path)
+			}
+		}
+		assert.ElementsMatch(t, inside, arrows[name], "the arrows of %s", name)
+	}
+}
+
+// picture returns the lines of the packages in the picture, and what they import there.
+func picture(t *testing.T) (places map[string]int, arrows map[string][]string) {
+	t.Helper()
+	text, err := os.ReadFile("CONTRIBUTING.md")
+	require.NoError(t, err)
+	_, text, _ = bytes.Cut(text, []byte("```text\n"))
+	text, _, found := bytes.Cut(text, []byte("```"))
+	require.True(t, found)
+	places, arrows = make(map[string]int), make(map[string][]string)
+	full := map[string]string{} // by the name that arrows have
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		name, _, _ := strings.Cut(line, " ")
+		short := strings.TrimPrefix(name, "internal/")
+		if full[short] = name; name == "throttle" {
+			full[short] = "."
+		}
+		places[full[short]] = i
+	}
+	for _, line := range lines {
+		name, imports, _ := strings.Cut(line, "─►")
+		name, _, _ = strings.Cut(name, " ")
+		from := full[strings.TrimPrefix(name, "internal/")]
+		for other := range strings.FieldsSeq(imports) {
+			arrows[from] = append(arrows[from], full[other])
+		}
+	}
+	return places, arrows
+}
+
+// importsOf returns what each package of the module imports, without its tests.
+func importsOf(t *testing.T) map[string][]string {
+	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...").Output()
 	require.NoError(t, err)
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+	all := make(map[string][]string)
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
 		var p struct {
 			ImportPath string
 			Imports    []string
 		}
-		if err := d.Decode(&p); err == io.EOF {
-			break
-		} else {
-			require.NoError(t, err)
-		}
-		name := inside(p.ImportPath, module)
-		if strings.HasPrefix(name, "examples/") || slices.Contains(helpers, name) {
-			continue
-		}
-		room, ok := rooms[name]
-		if !assert.True(t, ok, "package %s stands in no room", name) {
-			continue
-		}
-		for _, imported := range p.Imports {
-			if imported == module || strings.HasPrefix(imported, module+"/") {
-				assert.Contains(t, room.inside, inside(imported, module), "%s imports it", name)
-			}
-			assert.NotContains(t, room.never, imported, "%s imports it", name)
-			if name == "." {
-				assert.False(t, strings.Contains(strings.Split(imported, "/")[0], ".") && !strings.HasPrefix(imported, module),
-					"the root imports %s, which is not in the standard library", imported)
-			}
-		}
+		require.NoError(t, d.Decode(&p))
+		name, _ := within(p.ImportPath)
+		all[name] = p.Imports
 	}
+	return all
 }
 
 // Arithmetic is given the time.
@@ -106,10 +134,10 @@ func TestArithmeticReadsNoClock(t *testing.T) {
 // helpers serve tests and development alone.
 var helpers = []string{"internal/meter/metertest", "internal/metrics/metricstest", "internal/scene", "internal/scene/flight", "internal/scene/loop"}
 
-// inside returns the path of a package within the module.
-func inside(path, module string) string {
+// within returns the path of a package within the module, and reports whether it is one of it.
+func within(path string) (name string, ok bool) {
 	if path == module {
-		return "."
+		return ".", true
 	}
-	return strings.TrimPrefix(path, module+"/")
+	return strings.CutPrefix(path, module+"/")
 }

@@ -89,7 +89,7 @@ func TestEachLimitSettlesByItself(t *testing.T) {
 			}
 		}
 		assert.Equal(t, map[string]float64{"window": 93, "hour": 86, "pace": -7, "plain": 95, "learning": 43}, at)
-		assert.Equal(t, throttle.SettleEvent{Context: events[1].Context, Limit: "hour", Key: "api.example.com", Charged: 5, Cost: 14}, events[1])
+		assert.Equal(t, throttle.SettleEvent{Place: throttle.Place{Context: events[1].Context, Limit: "hour", Key: "api.example.com"}, Charged: 5, Cost: 14}, events[1])
 		assert.Len(t, events, 4)
 	})
 }

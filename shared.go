@@ -22,14 +22,21 @@ type Outage uint8
 
 const (
 	// OutageReject rejects requests with [ReasonStore].
-	OutageReject = Outage(supply.Nothing)
+	OutageReject Outage = iota
 	// OutageLocalShare lets each process use its even share of the rate, without bursts. The number of processes is the one that
 	// the store reported in the 10 s before the outage, or that of [ExpectProcesses] if it is larger. The share of an [InFlight]
 	// limit is n divided by the number of processes that had slots or waited for some, rounded down, and at least 1. A process
 	// that knows no number of processes rejects requests.
-	OutageLocalShare = Outage(supply.ButLocally)
+	OutageLocalShare
 	// OutagePass sends all requests.
-	OutagePass = Outage(supply.Limit)
+	OutagePass
+)
+
+// An Outage has the same number as the core's Without: the arrays have one element, at the index 0.
+var (
+	_ = [1]struct{}{}[OutageReject-Outage(supply.Nothing)]
+	_ = [1]struct{}{}[OutageLocalShare-Outage(supply.ButLocally)]
+	_ = [1]struct{}{}[OutagePass-Outage(supply.Limit)]
 )
 
 // String returns "reject", "local share" or "pass".
@@ -78,7 +85,7 @@ const (
 //
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] omits shared budgets, because the store keeps them.
 func Shared(s store.Store, opts ...SharedOption) LimitOption {
-	return limitOption(func(l *Limit) {
+	return limitOption{text: "Shared", fits: func(k *kind) bool { return k.can.Stored != "" }, shared: true, apply: func(l *Limit) {
 		sh := &bucket.Sharing{
 			SupplyTerms: bucket.SupplyTerms{Store: s, Terms: supply.Terms{
 				Timeout: defaultStoreTimeout, Grace: defaultStoreGrace, Without: supply.Nothing,
@@ -94,9 +101,6 @@ func Shared(s store.Store, opts ...SharedOption) LimitOption {
 		case !reflect.TypeOf(s).Comparable():
 			l.fault("Shared: a %T cannot be compared; use a pointer", s)
 		}
-		if _, ok := l.kind.inStore(); !ok {
-			l.fault("Shared does not fit a limit of kind %s", l.kind)
-		}
 		for _, o := range opts {
 			if o == nil {
 				l.fault("Shared: a SharedOption is nil")
@@ -104,7 +108,7 @@ func Shared(s store.Store, opts ...SharedOption) LimitOption {
 			}
 			o.applyTo(l, sh)
 		}
-	})
+	}}
 }
 
 // processName returns host and pid, by which the store shows the processes that have slots.
@@ -114,15 +118,6 @@ func processName() string {
 		host = "unknown"
 	}
 	return host[:min(len(host), 32)] + "-" + strconv.Itoa(os.Getpid())
-}
-
-// inStore returns what a store calls the kind, and whether limits of it can be shared.
-func (k limitKind) inStore() (store.Kind, bool) {
-	switch kind := store.Kind(k); k {
-	case kindBucket, kindPace, kindSliding, kindFixed, kindCalendar, kindInFlight:
-		return kind, true
-	}
-	return "", false
 }
 
 // A SharedOption configures [Shared].
@@ -143,8 +138,8 @@ func LeaseAhead(d time.Duration) SharedOption {
 		if d < 0 || d > time.Second {
 			l.fault("LeaseAhead(%v) is not from 0 to 1s", d)
 		}
-		if l.kind == kindInFlight {
-			l.fault("LeaseAhead(%v) does not fit a limit of kind %s, which keeps the slots that its requests give back", d, l.kind)
+		if l.kind.can.Frees {
+			l.fault("LeaseAhead(%v) does not fit a limit of kind %s, which keeps the slots that its requests give back", d, l.kind.name)
 		}
 	})
 }
@@ -227,53 +222,6 @@ func (l *Limiter) land(f *bucket.Call, outcomes []supply.Outcome, err error, giv
 		l.direct.observer.storeChanged(StoreEvent(e))
 	}
 	return ok
-}
-
-// A StoreEvent reports that a [store.Store], or one budget in it, became unreachable, is reachable again, or is set up wrongly. An event about
-// one budget has its Key: its state is unreadable, or is readable again. An Err with [store.ErrRule] in its chain is a warning: the
-// budget is reachable. A Limiter reports it once.
-type StoreEvent struct {
-	Limits []string      // the names of the limits that use it
-	Key    string        // of the budget, if the event is about one
-	Err    error         // why it is unreachable; with store.ErrSetup in its chain, the set-up is wrong; nil: it is reachable
-	Down   time.Duration // how long it was unreachable; 0 when it became unreachable
-}
-
-// StoreStats are the state and the counters of a [store.Store] in one Limiter, for all limits that use it in the same way.
-type StoreStats struct {
-	Limits []string `json:"limits"` // the names of the limits
-	Up     bool     `json:"up"`     // the latest call succeeded, or there was none
-	Err    error    `json:"-"`      // of the latest call, if it failed
-
-	// Counters
-	OK       uint64 `json:"ok"`       // calls that succeeded
-	Failed   uint64 `json:"failed"`   // calls that failed because the store was unreachable
-	Setup    uint64 `json:"setup"`    // calls that failed because of a wrong set-up
-	Leased   uint64 `json:"leased"`   // tokens that the store granted
-	Returned uint64 `json:"returned"` // tokens that were given back, except slots
-	Alone    uint64 `json:"alone"`    // tokens used without the store, by OutageLocalShare or OutagePass
-	Outages  uint64 `json:"outages"`  // how often the store became unreachable
-	Faulty   uint64 `json:"faulty"`   // asks that failed although the store decided others, for example because a state is unreadable
-	Differs  uint64 `json:"differs"`  // asks that were decided by the stricter rule of another process
-
-	Latency Waits `json:"latency"` // of calls that returned before the [StoreTimeout]
-}
-
-// Stores returns the state of each [store.Store], in the order of the limits that use them. It returns nothing without a [Shared]
-// limit.
-func (l *Limiter) Stores() []StoreStats {
-	l.mustBeMade()
-	states := l.core.StoreStates()
-	all := make([]StoreStats, len(states))
-	for i := range states {
-		s := &states[i]
-		c := &s.Counts
-		all[i] = StoreStats{
-			Limits: slices.Clone(s.Limits), Up: s.Err == nil, Err: s.Err,
-			OK: c.Ok, Failed: c.Failed, Setup: c.Setup, Leased: c.Leased, Returned: c.Returned, Alone: c.Alone, Outages: c.Outages, Faulty: c.Faulty, Differs: c.Differs, Latency: Waits(s.Latency),
-		}
-	}
-	return all
 }
 
 // call asks the store. If the store keeps the parts of an ask in different places, it asks for each part separately.

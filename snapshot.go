@@ -88,7 +88,7 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 	if b.Leased() != nil {
 		return all // the store keeps it
 	}
-	s := saved.Bucket{Limit: b.Limit.Name, Kind: string(l.policyOf(b.Limit).kind), Key: saved.Key(b.Key), After: time.Duration(now - began)}
+	s := saved.Bucket{Limit: b.Limit.Name, Kind: l.policyOf(b.Limit).kind.name, Key: saved.Key(b.Key), After: time.Duration(now - began)}
 	s.Held = time.Duration(max(0, b.HeldByCaller()-now))
 	switch m := b.Meter.(type) {
 	case meter.Saver:
@@ -183,9 +183,9 @@ func (l *Limiter) restoreBucket(s *saved.Bucket, since int64) error {
 	if i < 0 {
 		return errors.New("there is no such limit")
 	}
-	li, kind := l.core.Limits[i], l.policies[i].kind
+	li, kind := l.core.Limits[i], l.policies[i].kind.name
 	switch {
-	case s.Kind != "" && s.Kind != string(kind):
+	case s.Kind != "" && s.Kind != kind:
 		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, kind)
 	case (s.Learned != nil) != li.Learns:
 		return errNoFit

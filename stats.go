@@ -2,16 +2,10 @@ package throttle
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"iter"
-	"log/slog"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -19,6 +13,95 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
+
+// Stats are the counters and gauges of a Transport or a Limiter. It is a plain value, and prints as one line. To publish it
+// with expvar:
+//
+//	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
+//
+// Under [WithDryRun], Delayed, Waited and Rejected count what would have happened.
+//
+// A grant is undone if the context ends while the request is being granted, if a hook panics, by [Grant.Cancel], or if the
+// request did not reach a server. Granted and Delayed include undone grants, because no counter ever falls.
+type Stats struct {
+	// Gauges
+	Waiting int `json:"waiting"`           // requests in the queue now
+	Callers int `json:"callers,omitempty"` // callers with requests in the queue now, where a limit has FairBy
+	Buckets int `json:"buckets"`           // buckets kept now in all limits, except those of limits without keys
+
+	// Counters
+	Granted  uint64         `json:"granted"`          // requests granted, immediately or after a wait
+	Undone   uint64         `json:"undone,omitempty"` // grants that were never used and returned their tokens: see above
+	Delayed  uint64         `json:"delayed"`          // requests granted after a wait
+	Waited   time.Duration  `json:"waited"`           // their total wait; in seconds as JSON
+	Rejected Counts[Reason] `json:"rejected"`         // requests rejected
+	Canceled uint64         `json:"canceled"`         // requests whose context ended while they waited
+	Exempt   uint64         `json:"exempt,omitempty"` // requests that were exempt; always 0 for a Limiter
+
+	ServerRefused uint64     `json:"server_refused"` // responses by which a server refused, also if its hints are ignored
+	Holds         HoldCounts `json:"holds,omitzero"` // holds set; those of Hold and HoldAll count for the Limiter alone
+
+	// Settings
+	MaxQueue int  `json:"max_queue"`        // see WithMaxQueue
+	MaxKeys  int  `json:"max_keys"`         // see WithMaxKeys
+	DryRun   bool `json:"dry_run,omitzero"` // see WithDryRun
+}
+
+// Counts has a count for each [Reason] or each [Cause]: index it with one of them.
+type Counts[K Reason | Cause] [12]uint64
+
+// All yields every Reason or Cause and its count.
+func (c Counts[K]) All() iter.Seq2[K, uint64] {
+	return func(yield func(K, uint64) bool) {
+		for k := K(1); labelOf(k) != "" && yield(k, c[k]); k++ {
+		}
+	}
+}
+
+// Total returns the sum.
+func (c Counts[K]) Total() (n uint64) {
+	for _, count := range c.All() {
+		n += count
+	}
+	return n
+}
+
+func labelOf[K Reason | Cause](k K) string { return any(k).(interface{ Label() string }).Label() }
+
+// There is room for all.
+var (
+	_ = Counts[Reason]{bucket.Reasons - 1: 0}
+	_ = Counts[Cause]{aimd.Causes - 1: 0}
+)
+
+func countsOf[K Reason | Cause](n []uint64) (c Counts[K]) {
+	copy(c[:], n)
+	return c
+}
+
+// HoldCounts counts holds by [Source]. A hold of several limits counts once.
+type HoldCounts struct {
+	Caller   uint64 `json:"caller"`
+	Server   uint64 `json:"server"`
+	Adaptive uint64 `json:"adaptive"`
+}
+
+// Stats returns the counters of the Limiter, for all its users together.
+func (l *Limiter) Stats() Stats {
+	l.mustBeMade()
+	return l.statsOf(nil)
+}
+
+// statsOf returns c as Stats.
+func (l *Limiter) statsOf(of *bucket.Counts) Stats {
+	c, callers, buckets := l.core.Read(of)
+	return Stats{
+		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
+		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
+		Rejected: countsOf[Reason](c.Refused[:]), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
+		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
+	}
+}
 
 // LimitStats are the counters and gauges of one limit, over all of its keys. It is a plain value, and prints as one line.
 //
@@ -28,7 +111,7 @@ import (
 // The limit "server" stands for the quotas and holds of servers. Its tokens are requests.
 type LimitStats struct {
 	Name  string `json:"name"`
-	Kind  string `json:"kind"`  // bucket, pace, sliding-window, fixed-window, calendar-window, in-flight, adaptive, server, or none without limits
+	Kind  string `json:"kind"`  // such as KindTokenBucket
 	Keyed bool   `json:"keyed"` // requests have keys in this limit, or some had one; in an adaptive limit, there were two keys at a time
 
 	// Gauges
@@ -42,17 +125,17 @@ type LimitStats struct {
 	HeldUntil time.Time `json:"held_until,omitzero"` // the latest end of the holds of all keys; zero: none is held
 
 	// Counters
-	Granted  uint64       `json:"granted"`  // requests that it was charged for
-	Undone   uint64       `json:"undone"`   // of these, the ones that were never used; see Stats
-	Delayed  uint64       `json:"delayed"`  // requests granted after a wait for this limit
-	Canceled uint64       `json:"canceled"` // requests whose context ended while they waited for this limit
-	Rejected Rejections   `json:"rejected"` // requests rejected because of this limit
-	Waits    Waits        `json:"waits"`    // the waits of Delayed
-	Charged  uint64       `json:"charged"`  // tokens charged, including those by which a settlement raised a cost
-	Returned uint64       `json:"returned"` // tokens of Charged that were given back; for InFlight, slots that are free again
-	Holds    uint64       `json:"holds"`    // holds set
-	Retunes  RetuneCounts `json:"retunes"`  // changes of learned rates
-	Evicted  uint64       `json:"evicted"`  // keys forgotten before they were full again, to make room
+	Granted  uint64         `json:"granted"`  // requests that it was charged for
+	Undone   uint64         `json:"undone"`   // of these, the ones that were never used; see Stats
+	Delayed  uint64         `json:"delayed"`  // requests granted after a wait for this limit
+	Canceled uint64         `json:"canceled"` // requests whose context ended while they waited for this limit
+	Rejected Counts[Reason] `json:"rejected"` // requests rejected because of this limit
+	Waits    Waits          `json:"waits"`    // the waits of Delayed
+	Charged  uint64         `json:"charged"`  // tokens charged, including those by which a settlement raised a cost
+	Returned uint64         `json:"returned"` // tokens of Charged that were given back; for InFlight, slots that are free again
+	Holds    uint64         `json:"holds"`    // holds set
+	Retunes  Counts[Cause]  `json:"retunes"`  // changes of learned rates
+	Evicted  uint64         `json:"evicted"`  // keys forgotten before they were full again, to make room
 }
 
 // Waits is a histogram of the waits of the requests that had to wait.
@@ -81,9 +164,9 @@ func (l *Limiter) Limits() []LimitStats {
 func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitStats {
 	c := &li.Counts
 	s := LimitStats{
-		Name: li.Name, Kind: string(l.policyOf(li).kind), Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
-		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: rejections(&c.Refused), Waits: Waits(c.Waits),
-		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: retuneCounts(&c.Retunes), Evicted: c.Evicted,
+		Name: li.Name, Kind: l.policyOf(li).kind.name, Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
+		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: countsOf[Reason](c.Refused[:]), Waits: Waits(c.Waits),
+		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted,
 	}
 	if b := li.Single; b != nil {
 		s.Capacity = b.Capacity()
@@ -125,12 +208,20 @@ type LearnedStats struct {
 	// Elasticity is, for an AdaptiveInFlight limit, the rise of the latency in percent for one percent more requests in flight: 0
 	// if the server worked on these requests, 1 if they only waited.
 	Elasticity float64 `json:"elasticity,omitzero"`
-	// Mode is how the rate changes: start (it doubles, because there was no sign of overload yet), below (it approaches the
-	// ceiling), above (it moves away from the ceiling), steady (it stays for a while), paused (after Retry-After) or silence (only probes
-	// are sent). For an AdaptiveInFlight limit it is start, steady, visit (a lower number is tried), ceiling (refusals bound the
-	// number) or paused (after several refusals in a row).
-	Mode string `json:"mode"`
+	Mode       string  `json:"mode"` // what the limit does now, such as ModeStart
 }
+
+// The modes of a learned rate, or of a learned number in flight.
+const (
+	ModeStart   = "start"   // it doubles, because there was no sign of overload yet
+	ModeBelow   = "below"   // the rate approaches the ceiling
+	ModeAbove   = "above"   // the rate moves away from the ceiling
+	ModeSteady  = "steady"  // it stays for a while
+	ModePaused  = "paused"  // after Retry-After, or after several refusals in a row
+	ModeSilence = "silence" // the server does not respond, so only probes are sent
+	ModeVisit   = "visit"   // a lower number in flight is tried
+	ModeCeiling = "ceiling" // refusals bound the number in flight
+)
 
 // Buckets yields the state of every bucket that is kept, each at about the time at which it is yielded, in no particular order.
 // Buckets of limits without keys have the key "". An unused bucket of the key "" is omitted where requests have keys, and in a
@@ -217,9 +308,6 @@ type FinalStats struct {
 	AskAt   time.Time `json:"ask_at"` // from then on, the next request is sent, to ask whether it still holds
 }
 
-// String returns what the server said, for people.
-func (f *FinalStats) String() string { return (&FinalError{f.Code, f.Message}).Error() }
-
 // QuotaStats is the known state of a quota of a server.
 type QuotaStats struct {
 	Name     string    `json:"name"` // "default" if the server does not name it
@@ -291,113 +379,9 @@ func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerS
 	return s
 }
 
-// This file shows statistics: as text, as JSON with durations in seconds and names in snake case, and in logs.
-
-// String returns the counters in one line, for people.
-func (s Stats) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "granted %d%s, rejected %v, canceled %d", s.Granted, waitedText(s.Delayed, s.Waited, ""), s.Rejected, s.Canceled)
-	if s.Exempt > 0 {
-		fmt.Fprintf(&b, ", exempt %d", s.Exempt)
-	}
-	if s.ServerRefused > 0 {
-		fmt.Fprintf(&b, ", refused by servers %d", s.ServerRefused)
-	}
-	fmt.Fprintf(&b, "; %d waiting now", s.Waiting)
-	return b.String()
-}
-
-// waitedText returns how many requests waited, and how long on average; "" if none did.
-func waitedText(n uint64, sum time.Duration, more string) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (%d waited, %v on average%s)", n, rounded(time.Duration(uint64(sum)/n), false), more)
-}
-
-// mostText returns a bound that nine of ten waits did not exceed; "" if there were none.
-func (w Waits) mostText() string {
-	all := uint64(0)
-	for _, n := range w.Counts {
-		all += n
-	}
-	if all == 0 {
-		return ""
-	}
-	rest, bounds := 0.9*float64(all), WaitBounds()
-	for i, n := range w.Counts[:len(bounds)] {
-		if rest -= float64(n); rest <= 0 {
-			return ", 90 % of these at most " + bounds[i].String()
-		}
-	}
-	return ", 10 % of these more than " + bounds[len(bounds)-1].String()
-}
-
-// MarshalJSON returns an object with a member for each field; waited is in seconds.
-func (s Stats) MarshalJSON() ([]byte, error) {
-	type fields Stats // without methods
-	return json.Marshal(struct {
-		fields
-		Waited float64 `json:"waited"`
-	}{fields(s), s.Waited.Seconds()})
-}
-
-// LogValue returns a group with the attributes granted, delayed, waited, rejected, canceled, server_refused and waiting.
-func (s Stats) LogValue() slog.Value {
-	return slog.GroupValue(slog.Uint64("granted", s.Granted), slog.Uint64("delayed", s.Delayed), slog.Duration("waited", s.Waited),
-		slog.Uint64("rejected", s.Rejected.Total()), slog.Uint64("canceled", s.Canceled), slog.Uint64("server_refused", s.ServerRefused),
-		slog.Int("waiting", s.Waiting))
-}
-
-// String returns the total, and the counts of the reasons that occurred.
-func (r Rejections) String() string {
-	var some []string
-	for reason, n := range r.All() {
-		if n > 0 {
-			some = append(some, reason.String()+" "+strconv.FormatUint(n, 10))
-		}
-	}
-	if len(some) == 0 {
-		return "0"
-	}
-	return fmt.Sprintf("%d (%s)", r.Total(), strings.Join(some, ", "))
-}
-
-// String returns the state of the bucket in one line, for people.
-func (b BucketStats) String() string {
-	text := quota.Plain(b.Limit)
-	if b.Key != "" {
-		text += " " + strconv.Quote(b.Key)
-	}
-	switch {
-	case math.IsInf(b.Tokens, 0):
-		text += ": no bound"
-	case b.Capacity > 0:
-		text += ": " + number(b.Tokens) + " of " + number(b.Capacity)
-	default:
-		text += ": " + number(b.Tokens) + " tokens"
-	}
-	switch {
-	case b.Per != "":
-		text += " per " + b.Per
-	case b.Rate > 0:
-		text += ", " + rateText(b.Rate)
-	}
-	if !b.Reset.IsZero() {
-		text += ", resets at " + b.Reset.Format(resetFormat(b.Reset, b.Per))
-	}
-	if b.Waiting > 0 {
-		text += fmt.Sprintf(", %d waiting", b.Waiting)
-	}
-	if b.InFlight > 0 {
-		text += fmt.Sprintf(", %d in flight", b.InFlight)
-	}
-	return text + heldText(b.HeldUntil)
-}
-
 // windowText returns the length of a window of a limit, without zeros at its end.
 func (p *policy) windowText(per time.Duration) string {
-	if p.kind == kindCalendar {
+	if p.unit != 0 {
 		return p.unit.String()
 	}
 	text := per.String()
@@ -409,192 +393,39 @@ func (p *policy) windowText(per time.Duration) string {
 	return text
 }
 
-// resetFormat returns the format of the end of a window: with seconds if there are some, and with the date if it may be after
-// tomorrow's midnight.
-func resetFormat(at time.Time, per string) string {
-	format := "15:04 MST"
-	if at.Second() != 0 || at.Nanosecond() != 0 {
-		format = "15:04:05.999 MST"
-	}
-	if d, err := time.ParseDuration(per); per != "day" && (err != nil || d > 24*time.Hour) {
-		format = "2006-01-02 " + format
-	}
-	return format
+// StoreStats are the state and the counters of a [store.Store] in one Limiter, for all limits that use it in the same way.
+type StoreStats struct {
+	Limits []string `json:"limits"` // the names of the limits
+	Up     bool     `json:"up"`     // the latest call succeeded, or there was none
+	Err    error    `json:"-"`      // of the latest call, if it failed
+
+	// Counters
+	OK       uint64 `json:"ok"`       // calls that succeeded
+	Failed   uint64 `json:"failed"`   // calls that failed because the store was unreachable
+	Setup    uint64 `json:"setup"`    // calls that failed because of a wrong set-up
+	Leased   uint64 `json:"leased"`   // tokens that the store granted
+	Returned uint64 `json:"returned"` // tokens that were given back, except slots
+	Alone    uint64 `json:"alone"`    // tokens used without the store, by OutageLocalShare or OutagePass
+	Outages  uint64 `json:"outages"`  // how often the store became unreachable
+	Faulty   uint64 `json:"faulty"`   // asks that failed although the store decided others, for example because a state is unreadable
+	Differs  uint64 `json:"differs"`  // asks that were decided by the stricter rule of another process
+
+	Latency Waits `json:"latency"` // of calls that returned before the [StoreTimeout]
 }
 
-// rateText returns a rate per second, or per the first longer unit in which it is at least 1.
-func rateText(perSecond float64) string {
-	for _, unit := range []struct {
-		seconds float64
-		name    string
-	}{{1, "/s"}, {60, "/min"}, {3600, "/h"}} {
-		if perSecond*unit.seconds >= 1 {
-			return number(perSecond*unit.seconds) + unit.name
+// Stores returns the state of each [store.Store], in the order of the limits that use them. It returns nothing without a [Shared]
+// limit.
+func (l *Limiter) Stores() []StoreStats {
+	l.mustBeMade()
+	states := l.core.StoreStates()
+	all := make([]StoreStats, len(states))
+	for i := range states {
+		s := &states[i]
+		c := &s.Counts
+		all[i] = StoreStats{
+			Limits: slices.Clone(s.Limits), Up: s.Err == nil, Err: s.Err,
+			OK: c.Ok, Failed: c.Failed, Setup: c.Setup, Leased: c.Leased, Returned: c.Returned, Alone: c.Alone, Outages: c.Outages, Faulty: c.Faulty, Differs: c.Differs, Latency: Waits(s.Latency),
 		}
 	}
-	return number(perSecond*86400) + "/day"
-}
-
-func heldText(until time.Time) string {
-	if until.IsZero() {
-		return ""
-	}
-	return ", held until " + until.Format(time.RFC3339)
-}
-
-// bounded returns nil for +Inf, which JSON does not know.
-func bounded(f float64) *float64 {
-	if math.IsInf(f, 0) {
-		return nil
-	}
-	return &f
-}
-
-// secondsOf returns a wait in seconds; nil: it never ends.
-func secondsOf(d time.Duration) *float64 {
-	if d == math.MaxInt64 {
-		return nil
-	}
-	return new(d.Seconds())
-}
-
-// MarshalJSON returns an object with a member for each field. wait is in seconds, null if it never ends; tokens is null without a
-// bound.
-func (b BucketStats) MarshalJSON() ([]byte, error) {
-	type fields BucketStats // without methods
-	return json.Marshal(struct {
-		fields
-		Tokens *float64 `json:"tokens"`
-		Wait   *float64 `json:"wait"`
-	}{fields(b), bounded(b.Tokens), secondsOf(b.Wait)})
-}
-
-// String returns the state of the limit in one line, for people.
-func (s LimitStats) String() string {
-	text := quota.Plain(s.Name) + ": granted " + strconv.FormatUint(s.Granted, 10)
-	text += waitedText(s.Delayed, s.Waits.Sum, s.Waits.mostText())
-	text += fmt.Sprintf(", rejected %v, canceled %d; %d waiting now", s.Rejected, s.Canceled, s.Waiting)
-	if !s.Keyed && !math.IsInf(s.Tokens, 0) {
-		text += ", " + number(s.Tokens) + " tokens"
-	}
-	if s.InFlight > 0 {
-		text += fmt.Sprintf(", %d in flight", s.InFlight)
-	}
-	if s.Keyed {
-		text += fmt.Sprintf(", %d keys", s.Keys)
-	}
-	return text + heldText(s.HeldUntil)
-}
-
-// MarshalJSON returns an object with a member for each field. tokens is null without a bound.
-func (s LimitStats) MarshalJSON() ([]byte, error) {
-	type fields LimitStats // without methods
-	return json.Marshal(struct {
-		fields
-		Tokens *float64 `json:"tokens"`
-	}{fields(s), bounded(s.Tokens)})
-}
-
-// MarshalJSON returns an object with a member for each field; sum is in seconds.
-func (w Waits) MarshalJSON() ([]byte, error) {
-	type fields Waits // without methods
-	return json.Marshal(struct {
-		fields
-		Sum float64 `json:"sum"`
-	}{fields(w), w.Sum.Seconds()})
-}
-
-// LogValue returns a group with the attributes limit, granted, delayed, waited, rejected, canceled, waiting and in_flight, and
-// held_until if a key is held.
-func (s LimitStats) LogValue() slog.Value {
-	return heldGroup(s.HeldUntil, slog.String("limit", s.Name), slog.Uint64("granted", s.Granted), slog.Uint64("delayed", s.Delayed),
-		slog.Duration("waited", s.Waits.Sum), slog.Uint64("rejected", s.Rejected.Total()), slog.Uint64("canceled", s.Canceled),
-		slog.Int("waiting", s.Waiting), slog.Int("in_flight", s.InFlight))
-}
-
-// String returns what the server reported in one line, for people.
-func (s ServerStats) String() string {
-	said := []string{"refused " + strconv.FormatUint(s.Refused, 10)}
-	if s.Final != nil {
-		said = append(said, "refuses finally ("+s.Final.String()+")")
-	}
-	for _, q := range s.Quotas {
-		said = append(said, q.String())
-	}
-	if s.Pace > 0 {
-		said = append(said, "paced at "+number(s.Pace)+"/s")
-	}
-	return strings.TrimSpace(quota.Plain(s.Host)+" "+printable(s.Account)) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
-}
-
-// String returns what is left of the quota, for people.
-func (q QuotaStats) String() string {
-	name := quota.Plain(q.Name)
-	text := name + ": unknown"
-	if q.Left >= 0 {
-		text = name + ": " + strconv.FormatInt(q.Left, 10)
-	}
-	if q.Limit >= 0 {
-		text += " of " + strconv.FormatInt(q.Limit, 10)
-	}
-	text += " " + quota.Plain(q.Unit) + " left"
-	if !q.Reset.IsZero() {
-		text += " until " + q.Reset.Format(time.RFC3339)
-	}
-	return text
-}
-
-// printable returns keys as ServerStats.Account has them, and anything else quoted.
-func printable(keys string) string {
-	if strings.ContainsFunc(keys, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(keys)
-	}
-	return keys
-}
-
-// LogValue returns a group with the attributes host, account, refused, pace and quotas, final if there is a final
-// refusal, and held_until if the server is held.
-func (s ServerStats) LogValue() slog.Value {
-	quotas := make([]string, len(s.Quotas))
-	for i, q := range s.Quotas {
-		quotas[i] = q.String()
-	}
-	attrs := []slog.Attr{
-		slog.String("host", s.Host), slog.String("account", s.Account), slog.Uint64("refused", s.Refused),
-		slog.Float64("pace", s.Pace), slog.String("quotas", strings.Join(quotas, ", ")),
-	}
-	if s.Final != nil {
-		attrs = append(attrs, slog.String("final", s.Final.String()))
-	}
-	return heldGroup(s.HeldUntil, attrs...)
-}
-
-// heldGroup returns a group, with held_until if that is not zero.
-func heldGroup(until time.Time, attrs ...slog.Attr) slog.Value {
-	if !until.IsZero() {
-		attrs = append(attrs, slog.Time("held_until", until))
-	}
-	return slog.GroupValue(attrs...)
-}
-
-// number returns a figure with four digits, or a whole one, for people: 8,000.
-func number(f float64) string {
-	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
-		text := strconv.FormatFloat(f, 'f', 0, 64)
-		for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-			text = text[:i] + "," + text[i:]
-		}
-		return text
-	}
-	return strconv.FormatFloat(f, 'g', 4, 64)
-}
-
-// LogValue returns a group with the attributes limit, key, rate, tokens, waiting and in_flight, and held_until if it is held. A
-// bucket without a bound has no attribute tokens.
-func (b BucketStats) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("limit", b.Limit), slog.String("key", b.Key), slog.Float64("rate", b.Rate)}
-	if !math.IsInf(b.Tokens, 0) { // which a JSONHandler cannot write
-		attrs = append(attrs, slog.Float64("tokens", b.Tokens))
-	}
-	return heldGroup(b.HeldUntil, append(attrs, slog.Int("waiting", b.Waiting), slog.Int("in_flight", b.InFlight))...)
+	return all
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"io"
 	"maps"
 	"math"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 type localKey struct{}
@@ -157,47 +155,6 @@ func appendSeconds(b []byte, ms int64) []byte {
 	}
 	b = append(b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10))
 	return bytes.TrimRight(b, "0")
-}
-
-// appendJSONString appends a text as a string of JSON. What is not UTF-8 becomes U+FFFD, as in encoding/json.
-func appendJSONString(b, text []byte) []byte {
-	b = append(b, '"')
-	for {
-		n := plainPrefix(text)
-		if b = append(b, text[:n]...); n == len(text) {
-			return append(b, '"')
-		}
-		text = text[n:]
-		size := 1
-		switch c := text[0]; {
-		case c >= utf8.RuneSelf:
-			var r rune
-			r, size = utf8.DecodeRune(text)
-			b = utf8.AppendRune(b, r)
-		case c < ' ':
-			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
-		default:
-			b = append(b, '\\', c)
-		}
-		text = text[size:]
-	}
-}
-
-// plainPrefix returns how many bytes at the beginning of a text stand for themselves in a string of JSON. It skips eight at a time
-// where the highest bit of each stays clear: by itself, less a space, and less one after a quote or a backslash was made a zero.
-func plainPrefix(text []byte) int {
-	const ones = 0x0101010101010101
-	n := 0
-	for ; len(text)-n >= 8; n += 8 {
-		x := binary.LittleEndian.Uint64(text[n:])
-		if (x|(x-ones*' ')|((x^ones*'"')-ones)|((x^ones*'\\')-ones))&(ones<<7) != 0 {
-			break
-		}
-	}
-	for n < len(text) && text[n] >= ' ' && text[n] < utf8.RuneSelf && text[n] != '"' && text[n] != '\\' {
-		n++
-	}
-	return n
 }
 
 // shaped returns the response of the user's shape to a rejection, or the default if that is nil. What is missing of a whole

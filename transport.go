@@ -1,7 +1,9 @@
 package throttle
 
 import (
+	"hash/maphash"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -43,24 +45,29 @@ type Transport struct {
 // follows only what servers report. The error names everything that is wrong with the options, one fault per line.
 func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	c := newConfig(opts)
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
 	if base == nil {
 		base = http.DefaultTransport
+	} else if v := reflect.ValueOf(base); v.Kind() == reflect.Pointer && v.IsNil() {
+		c.fault("New: the base is a nil %T; nil itself stands for http.DefaultTransport", base)
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
 	}
 	t := &Transport{
 		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
 		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints, asker: new(asker),
 	}
-	t.sampler, t.readsAll = new(sampler), len(c.usedOf("WithServerHints")) > 0
+	t.sampler, t.readsAll = new(sampler), c.hinted
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}
 	if t.limiter == nil {
 		t.limiter = newLimiter(c)
 	}
-	if t.maxWait < 0 {
+	switch {
+	case c.failFast:
+		t.maxWait = 0
+	case t.maxWait < 0:
 		t.maxWait = t.limiter.maxWait
 	}
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil }) {
@@ -73,7 +80,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.asker.observer = t.limiter.direct.observer
-	if len(c.usedOf("WithHooks", "WithLogger")) > 0 && c.limiter != nil {
+	if c.limiter != nil {
 		t.asker.observer = t.limiter.direct.observer.with(c.hooks, c.log)
 	}
 	return t, nil
@@ -387,6 +394,24 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 		return t.cost(req)
 	}
 	return 1
+}
+
+// gateOf returns the gate of a request.
+func (t *Transport) gateOf(req *http.Request) *quota.Key {
+	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
+	key := t.keyOf(overridesOf(req.Context()), req)
+	policies := t.limiter.own()
+	for i := range policies {
+		g.Join(i, policies[i].keyOf(req, key))
+	}
+	return g
+}
+
+func (l *Limiter) family(req *http.Request) uint64 {
+	if req.URL == nil {
+		return 0
+	}
+	return maphash.String(l.seed, familyOf(req.URL.Path))
 }
 
 // costOf returns the cost of a request in a limit.

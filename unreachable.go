@@ -46,9 +46,6 @@ func serverOf(req *http.Request) string {
 	return req.URL.Host
 }
 
-// sinceStart returns the time, on the Limiter's clock.
-func (l *Limiter) sinceStart() meter.Instant { return meter.Instant(time.Since(l.core.Start)) }
-
 // gap returns the time between two such requests at the slowest rate of the limits that apply, and at most a tenth of a
 // second. If none of them has a rate, it is unlimitedAttempts, or 0 without server hints: then attempts are not paced.
 func (t *Transport) gap(charges []bucket.Charge) int64 {

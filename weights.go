@@ -14,6 +14,10 @@ import (
 // for concurrent use. A cost of 0 means that the limit does not apply; a request with a negative cost is rejected.
 type CostFunc func(*http.Request) int64
 
+// A SettleFunc returns the true cost of a request from its response. If ok is false, the cost is unknown and the charge stays.
+// A negative cost is ignored. It must not read the body, and must be safe for concurrent use.
+type SettleFunc func(*http.Request, *http.Response) (cost int64, ok bool)
+
 // costByPattern returns a CostFunc that returns the cost of the pattern that matches a request, or 1 if none does.
 func costByPattern(costs map[string]int64) (CostFunc, error) {
 	var faults []error

@@ -129,8 +129,8 @@ func TestWithoutARecordingSpanNothingIsAllocated(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = tr.RoundTrip(req) }), name)
 		hooks := throttleotel.Hooks()
 		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			hooks.OnGrant(throttle.GrantEvent{Context: ctx, Waited: time.Second})
-			hooks.OnWait(throttle.WaitEvent{Context: ctx, Wait: time.Second})
+			hooks.OnGrant(throttle.GrantEvent{Place: throttle.Place{Context: ctx}, Waited: time.Second})
+			hooks.OnWait(throttle.WaitEvent{Place: throttle.Place{Context: ctx}, Wait: time.Second})
 		}), name)
 	}
 }

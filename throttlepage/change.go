@@ -26,7 +26,7 @@ func (c change) refusedLevel() string {
 	for i := range c.last.limits {
 		now, before := &c.last.limits[i], c.first.limit(c.last.limits[i].Name)
 		learns = learns || strings.HasPrefix(now.Kind, "adaptive")
-		answered += grown(now.Retunes.Throttled, before.Retunes.Throttled)
+		answered += grown(now.Retunes[throttle.CauseThrottled], before.Retunes[throttle.CauseThrottled])
 	}
 	normal := uint64(100)
 	if learns {

@@ -69,19 +69,16 @@ func (d *diary) note(first, last *sample, from source, names naming) {
 		now, before := &last.limits[i], first.limit(last.limits[i].Name)
 		e.limit = printable(now.Name)
 		e.kind, e.detail = kindRejected, ""
-		rejected := before.Rejected
-		counts := maps.Collect(rejected.All())
 		for reason, n := range now.Rejected.All() {
-			if e.n = grown(n, counts[reason]); e.n > 0 {
+			if e.n = grown(n, before.Rejected[reason]); e.n > 0 {
 				e.cause = reason.String()
 				d.add(e)
 			}
 		}
 		e.kind = kindRetuned
-		retuned := maps.Collect(before.Retunes.All())
 		for cause, n := range now.Retunes.All() {
-			if e.n = grown(n, retuned[cause]); e.n > 0 {
-				e.cause, e.old, e.now = cause, before.Rate, now.Rate
+			if e.n = grown(n, before.Retunes[cause]); e.n > 0 {
+				e.cause, e.old, e.now = cause.String(), before.Rate, now.Rate
 				d.add(e)
 			}
 		}

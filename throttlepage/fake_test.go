@@ -62,7 +62,7 @@ func read[T any](f *fake, figure *T) T {
 // busy returns a source with something in every part of the page.
 func busy(now time.Time) *fake {
 	f := &fake{
-		stats: throttle.Stats{Waiting: 41, Buckets: 1204, Granted: 18_204, Delayed: 218, Rejected: throttle.Rejections{Deadline: 3}, ServerRefused: 2},
+		stats: throttle.Stats{Waiting: 41, Buckets: 1204, Granted: 18_204, Delayed: 218, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonDeadline: 3}, ServerRefused: 2},
 		limits: []throttle.LimitStats{
 			{Name: "requests", Kind: "sliding-window", Rate: 25.0 / 3, Capacity: 500, Tokens: 212, Waiting: 41, Granted: 18_204, Delayed: 218},
 			{Name: "learned", Kind: "adaptive", Rate: 23.4, Tokens: 0.8, Waiting: 12, InFlight: 9, Granted: 18_204},

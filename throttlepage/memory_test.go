@@ -151,11 +151,20 @@ func TestEventsHaveTheirTime(t *testing.T) {
 			synctest.Wait()
 		}
 		step(func() {})
-		step(func() { f.limits[0].Rejected.MaxWait += 3; f.stats.Rejected.MaxWait += 3 })
-		step(func() { f.limits[0].Rejected.MaxWait += 4; f.stats.Rejected.MaxWait += 4 })
+		step(func() {
+			f.limits[0].Rejected[throttle.ReasonMaxWait] += 3
+			f.stats.Rejected[throttle.ReasonMaxWait] += 3
+		})
+		step(func() {
+			f.limits[0].Rejected[throttle.ReasonMaxWait] += 4
+			f.stats.Rejected[throttle.ReasonMaxWait] += 4
+		})
 		step(func() {})
-		step(func() { f.limits[0].Rejected.MaxWait++; f.limits[0].Rejected.QueueFull += 2 })
-		step(func() { f.limits[0].Retunes.Throttled++; f.limits[0].Rate = 10 })
+		step(func() {
+			f.limits[0].Rejected[throttle.ReasonMaxWait]++
+			f.limits[0].Rejected[throttle.ReasonQueueFull] += 2
+		})
+		step(func() { f.limits[0].Retunes[throttle.CauseThrottled]++; f.limits[0].Rate = 10 })
 		step(func() {
 			f.stats.ServerRefused += 3
 			f.stats.Holds.Server++
@@ -257,7 +266,7 @@ func TestLongQueryIsCutBeforeAnythingElse(t *testing.T) {
 
 func TestWorstLimitersComeFirst(t *testing.T) {
 	sources := map[string]source{
-		"a": &fake{}, "b": &fake{stats: throttle.Stats{Waiting: 1}}, "c": &fake{stats: throttle.Stats{Rejected: throttle.Rejections{Cost: 1}}}, "d": &fake{},
+		"a": &fake{}, "b": &fake{stats: throttle.Stats{Waiting: 1}}, "c": &fake{stats: throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonCost: 1}}}, "d": &fake{},
 		"e": &fake{}, "f": &fake{}, "g": &fake{},
 	}
 	v := newPage(sources).frame(query{}).view

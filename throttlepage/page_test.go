@@ -59,7 +59,7 @@ func TestFirstLookIsComplete(t *testing.T) {
 
 func TestStoreThatIsUnreachableIsSeenFirst(t *testing.T) {
 	f := busy(time.Now())
-	f.stats.Rejected, f.stores[1].Up = throttle.Rejections{}, false
+	f.stats.Rejected, f.stores[1].Up = throttle.Counts[throttle.Reason]{}, false
 	page := get(newPage(map[string]source{"github": f}), "/").Body.String()
 	for _, want := range []string{
 		`<b class="state">no store</b>`, "The store of “learned” is unreachable.", `“learned” <b class="state">unreachable</b>`,

@@ -143,7 +143,7 @@ func keys(n int) *fake {
 func TestFiguresAreOfTheLastTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{
-			stats:  throttle.Stats{Granted: 1000, Rejected: throttle.Rejections{Deadline: 7}, ServerRefused: 5},
+			stats:  throttle.Stats{Granted: 1000, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonDeadline: 7}, ServerRefused: 5},
 			limits: []throttle.LimitStats{{Name: "x", Granted: 1000, Delayed: 1000}},
 		}
 		f.limits[0].Waits.Counts[12] = 1000 // up to 10 s each
@@ -183,11 +183,11 @@ func TestVerdict(t *testing.T) {
 		"held: Limit “a” is held for 5\u00a0s.":             {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
 		"held: h asks to wait for 2\u00a0min.":              {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
 		"refused: h refuses, and no waiting helps: no_credit: Pay. 2 requests rejected.": {
-			stats:   throttle.Stats{Rejected: throttle.Rejections{Final: 2}},
+			stats:   throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonFinal: 2}},
 			servers: []throttle.ServerStats{{Host: "g", HeldUntil: now.Add(time.Minute)}, {Host: "h", Final: &throttle.FinalStats{Code: "no_credit", Message: "Pay."}}},
 		},
-		"rejecting: 2 requests rejected.":                          {stats: throttle.Stats{Rejected: throttle.Rejections{MaxWait: 2}}},
-		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Rejected: throttle.Rejections{MaxWait: 2}}},
+		"rejecting: 2 requests rejected.":                          {stats: throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonMaxWait: 2}}},
+		"refused: Servers refused 1 request. 2 requests rejected.": {stats: throttle.Stats{Waiting: 3, ServerRefused: 1, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonMaxWait: 2}}},
 		"flowing: Nothing waits.  ":                                {stats: throttle.Stats{Granted: 100, ServerRefused: 1}},
 		"refused: Servers refused 2 requests.":                     {stats: throttle.Stats{Granted: 199, ServerRefused: 2}},
 		// A learned rate is found by refusals, each of which it answers by a lower rate.

@@ -142,7 +142,7 @@ func (l *watched) view(now time.Time, w *selection) limiterView {
 		v.Charts = "last " + duration(rounded(d))
 	}
 	for i := range last.limits {
-		if li := &last.limits[i]; li.Kind != "none" && (li.Kind != serverLimit || len(w.servers) > 0) {
+		if li := &last.limits[i]; li.Kind != throttle.KindNone && (li.Kind != serverLimit || len(w.servers) > 0) {
 			v.Limits = append(v.Limits, l.limitView(i, li, c, now))
 		}
 	}
@@ -303,7 +303,7 @@ func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.T
 	if li.Kind != li.Name { // as it is by default
 		v.Kind = strings.ReplaceAll(li.Kind, "-", " ")
 	}
-	if li.InFlight > 0 || li.Kind == "in-flight" || li.Kind == "adaptive" || li.Kind == "adaptive-in-flight" {
+	if li.InFlight > 0 || li.Kind == throttle.KindInFlight || li.Kind == throttle.KindAdaptive || li.Kind == throttle.KindAdaptiveInFlight {
 		v.InFlight = number(float64(li.InFlight))
 	}
 	switch {
@@ -330,14 +330,14 @@ func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.T
 
 // modes says what the modes of learned rates mean, as the documentation of throttle.LearnedStats does.
 var modes = map[string]string{
-	"start":   "The rate doubles until there is a first sign of too much.",
-	"below":   "The rate approaches the ceiling, at which there last was too much.",
-	"above":   "The rate has passed the ceiling and grows faster and faster.",
-	"steady":  "The rate stays where it is for a while: requests do not use all of it, or it has just changed.",
-	"paused":  "A server asked to wait.",
-	"silence": "Responses do not come, so only probes are sent.",
-	"visit":   "A lower number in flight is tried for a moment, to compare the latencies.",
-	"ceiling": "Refusals say how many requests may be in flight.",
+	throttle.ModeStart:   "The rate doubles until there is a first sign of too much.",
+	throttle.ModeBelow:   "The rate approaches the ceiling, at which there last was too much.",
+	throttle.ModeAbove:   "The rate has passed the ceiling and grows faster and faster.",
+	throttle.ModeSteady:  "The rate stays where it is for a while: requests do not use all of it, or it has just changed.",
+	throttle.ModePaused:  "A server asked to wait.",
+	throttle.ModeSilence: "Responses do not come, so only probes are sent.",
+	throttle.ModeVisit:   "A lower number in flight is tried for a moment, to compare the latencies.",
+	throttle.ModeCeiling: "Refusals say how many requests may be in flight.",
 }
 
 // noteOf returns what a limit without keys has learned, or when its window ends.

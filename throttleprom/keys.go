@@ -45,7 +45,7 @@ func (c *Collector) has(limit string) bool {
 		return true // which is a fault of its own
 	}
 	for _, s := range c.limiter.Limits() {
-		if s.Name == limit && s.Kind != "server" && s.Kind != "none" {
+		if s.Name == limit && s.Kind != throttle.KindServer && s.Kind != throttle.KindNone {
 			return true
 		}
 	}

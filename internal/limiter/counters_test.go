@@ -207,9 +207,9 @@ func TestARejectionInTheQueueIsCounted(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, l.SetRate("bucket", 1, time.Hour))
 		require.ErrorIs(t, <-done, throttle.ErrThrottled)
-		require.EqualValues(t, 1, tr.Stats().Rejected.MaxWait)
-		require.EqualValues(t, 1, l.Stats().Rejected.MaxWait)
-		require.EqualValues(t, 1, l.Limits()[0].Rejected.MaxWait)
+		require.EqualValues(t, 1, tr.Stats().Rejected[throttle.ReasonMaxWait])
+		require.EqualValues(t, 1, l.Stats().Rejected[throttle.ReasonMaxWait])
+		require.EqualValues(t, 1, l.Limits()[0].Rejected[throttle.ReasonMaxWait])
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // This file simulates servers that tell of their limits as real ones do, and clients that share one of them, in a bubble of
@@ -197,7 +196,6 @@ type hintCase struct {
 	works   time.Duration                                      // see hintServer
 	stalls  bool
 	stop    func(client int) (from, until time.Duration) // in which a client works; nil: always
-	off     quota.Rules
 }
 
 // hintServerOf returns the server of that name.
@@ -263,7 +261,6 @@ func (c hintCase) run(t *testing.T, seed uint64) (res hintResult) {
 				t.Error(err)
 				return
 			}
-			coreOf(tr.Limiter()).Servers().Off = c.off
 			from, until := time.Duration(i)*c.apart, c.length
 			if c.stop != nil {
 				from, until = c.stop(i)

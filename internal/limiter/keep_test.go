@@ -101,7 +101,7 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 		full := requireRefused(t, send(t, l, throttle.Ask{Key: "fifth", Cost: 1}), 0, throttle.ReasonKeys)
 		require.Equal(t, "fifth", full.Key)
 		require.Equal(t, time.Second, full.Wait, "buckets are forgotten no more often")
-		require.Equal(t, uint64(100), l.Stats().Rejected.Keys)
+		require.Equal(t, uint64(100), l.Stats().Rejected[throttle.ReasonKeys])
 		sleep(2 * time.Second)
 		require.True(t, send(t, l, throttle.Ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
 		wait, _ := l.Try(throttle.Ask{Key: "debt"})

@@ -102,7 +102,7 @@ func TestStatsOfLimitsSayWhichOneHeldARequestUp(t *testing.T) {
 		}
 		fast, slow, slots, window := stats["fast"], stats["slow"], stats["in-flight"], stats["fixed-window"]
 		assert.EqualValues(t, []uint64{2, 0, 10, 0, 0}, []uint64{fast.Granted, fast.Delayed, fast.Charged, fast.Returned, fast.Rejected.Total()})
-		assert.EqualValues(t, []uint64{2, 1, 2, 0, 1}, []uint64{slow.Granted, slow.Delayed, slow.Charged, slow.Returned, slow.Rejected.NoTokens})
+		assert.EqualValues(t, []uint64{2, 1, 2, 0, 1}, []uint64{slow.Granted, slow.Delayed, slow.Charged, slow.Returned, slow.Rejected[throttle.ReasonNoTokens]})
 		assert.EqualValues(t, []uint64{2, 2}, []uint64{window.Charged, window.Returned})
 		assert.EqualValues(t, []uint64{2, 2}, []uint64{slots.Charged, slots.Returned})
 		assert.Equal(t, time.Minute, slow.Waits.Sum)

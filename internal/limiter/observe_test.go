@@ -189,9 +189,9 @@ func TestReleaseServerEndsThePauseOfAnAdaptiveLimit(t *testing.T) {
 		require.Len(t, holds, 1)
 		require.Equal(t, []any{throttle.SourceAdaptive, "h", t.Context()}, []any{holds[0].Source, holds[0].Key, holds[0].Context})
 		require.Len(t, retunes, 1)
-		require.Equal(t, []any{"throttled", t.Context()}, []any{retunes[0].Reason, retunes[0].Context})
+		require.Equal(t, []any{throttle.CauseThrottled, t.Context()}, []any{retunes[0].Reason, retunes[0].Context})
 		s := l.Limits()[0]
-		require.EqualValues(t, []uint64{1, 1, 1}, []uint64{s.Retunes.Throttled, s.Retunes.Total(), s.Holds})
+		require.EqualValues(t, []uint64{1, 1, 1}, []uint64{s.Retunes[throttle.CauseThrottled], s.Retunes.Total(), s.Holds})
 		require.Greater(t, time.Until(s.HeldUntil), time.Hour-1)
 		require.EqualValues(t, 1, l.Stats().Holds.Adaptive)
 		b, ok := l.Bucket("adaptive", "h")
@@ -241,7 +241,7 @@ func TestServersTellQuotas(t *testing.T) {
 
 func TestStatisticsOfLimitsAndServersAreReadByPeopleAndMachines(t *testing.T) {
 	held := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	limit := throttle.LimitStats{Name: "rpm", Granted: 30, Delayed: 4, Waits: throttle.Waits{Sum: 1500 * time.Millisecond}, Rejected: throttle.Rejections{Deadline: 3}, Waiting: 2, Tokens: 4.25, HeldUntil: held}
+	limit := throttle.LimitStats{Name: "rpm", Granted: 30, Delayed: 4, Waits: throttle.Waits{Sum: 1500 * time.Millisecond}, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonDeadline: 3}, Waiting: 2, Tokens: 4.25, HeldUntil: held}
 	assert.Equal(t, "rpm: granted 30 (4 waited, 375ms on average), rejected 3 (deadline 3), canceled 0; 2 waiting now, 4.25 tokens, held until 2026-01-02T03:04:05Z", fmt.Sprint(limit))
 	assert.Equal(t, "x: granted 0, rejected 0, canceled 0; 0 waiting now, 7 keys", throttle.LimitStats{Name: "x", Keyed: true, Keys: 7}.String())
 	text, err := json.Marshal(limit)

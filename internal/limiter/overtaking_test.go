@@ -172,7 +172,7 @@ func TestRefusalLeavesAllBalances(t *testing.T) {
 		l.Hold("", time.Minute)
 		requireRefused(t, send(t, l, throttle.Ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: new(time.Second)}), 0, throttle.ReasonHeld)
 		require.Equal(t, before, tokens())
-		require.Equal(t, throttle.Rejections{NoTokens: 1, MaxWait: 1, Deadline: 1, QueueFull: 1, Cost: 2, Held: 1}, l.Stats().Rejected)
+		require.Equal(t, throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 1, throttle.ReasonMaxWait: 1, throttle.ReasonDeadline: 1, throttle.ReasonQueueFull: 1, throttle.ReasonCost: 2, throttle.ReasonHeld: 1}, l.Stats().Rejected)
 	})
 }
 

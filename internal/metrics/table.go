@@ -70,17 +70,19 @@ var quotas = newGroup(FromKey, []string{"host", "quota"}, []row[*throttle.QuotaS
 
 // What a limit, a policy or a quota cannot have is left out.
 
-func hasTokens(s *throttle.LimitStats) bool   { return s.Kind != "server" && s.Kind != "none" }
+func hasTokens(s *throttle.LimitStats) bool {
+	return s.Kind != throttle.KindServer && s.Kind != throttle.KindNone
+}
 func hasCapacity(s *throttle.LimitStats) bool { return hasTokens(s) && s.Capacity > 0 }
 func hasBalance(s *throttle.LimitStats) bool {
 	return hasTokens(s) && !s.Keyed && !math.IsInf(s.Tokens, 0)
 }
 func hasRate(s *throttle.LimitStats) bool { return hasTokens(s) && !s.Keyed && s.Rate > 0 }
 func learns(s *throttle.LimitStats) bool {
-	return s.Kind == "adaptive" || s.Kind == "adaptive-in-flight"
+	return s.Kind == throttle.KindAdaptive || s.Kind == throttle.KindAdaptiveInFlight
 }
 func knowsInFlight(s *throttle.LimitStats) bool {
-	return learns(s) || s.Kind == "in-flight" || s.Kind == "server"
+	return learns(s) || s.Kind == throttle.KindInFlight || s.Kind == throttle.KindServer
 }
 func hasBudget(s *retry.Stats) bool        { return s.Budget >= 0 }
 func hasLimit(q *throttle.QuotaStats) bool { return q.Limit >= 0 }
@@ -113,7 +115,7 @@ func rejections(s *throttle.LimitStats, v values) {
 
 func retunes(s *throttle.LimitStats, v values) {
 	for cause, n := range s.Retunes.All() {
-		v.count(n, cause)
+		v.count(n, cause.Label())
 	}
 }
 

@@ -166,6 +166,12 @@ func (f *figures) fill(path string, v reflect.Value) {
 		*x = time.Duration(n) * time.Second
 		f.at[n] = path
 		return
+	case *throttle.Counts[throttle.Reason]:
+		fillCounts(f, path, x)
+		return
+	case *throttle.Counts[throttle.Cause]:
+		fillCounts(f, path, x)
+		return
 	}
 	switch v.Kind() {
 	case reflect.Struct:
@@ -190,6 +196,14 @@ func (f *figures) fill(path string, v reflect.Value) {
 	case reflect.Float64:
 		v.SetFloat(n)
 		f.at[n] = path
+	}
+}
+
+// fillCounts gives every count a value of its own.
+func fillCounts[K throttle.Reason | throttle.Cause](f *figures, path string, c *throttle.Counts[K]) {
+	for k := range c.All() {
+		n := uint64(1_000_000 + len(f.at))
+		c[k], f.at[float64(n)] = n, fmt.Sprintf("%s.%v", path, k)
 	}
 }
 

@@ -29,11 +29,10 @@ func NewServer(seed uint64) *Server {
 type Account struct {
 	barrier
 	record
-	Off      Rules // switched off by tests
-	covered  bool  // own limits or an Adaptive one decide how fast requests go
-	adaptive bool  // an Adaptive limit does
-	asking   bool  // refusals came in a row: one request a second is sent until one is accepted
-	refusals int8  // in a row, each of a request sent after the last event
+	covered  bool // own limits or an Adaptive one decide how fast requests go
+	adaptive bool // an Adaptive limit does
+	asking   bool // refusals came in a row: one request a second is sent until one is accepted
+	refusals int8 // in a row, each of a request sent after the last event
 	server   *Server
 	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
 	pace     pace
@@ -43,18 +42,6 @@ type Account struct {
 	doubts   meter.Doubts[standing]
 	quotas   []*quota
 	gates    []*Gate
-}
-
-// Rules are switched off by tests, to show what each of them gains.
-type Rules struct {
-	Pace    bool // after refusals that no quota explains, requests leave one by one
-	First   bool // the first refusal of a client with limits of its own holds nothing
-	Explain bool // refusals that a quota explains say nothing about a learned rate
-	Flow    bool // quotas that refill are seen to
-	Late    bool // how much later windows end than reported is learned
-	Spread  bool // what is left is spread after a window ran dry
-	Others  bool // requests of other clients are seen to
-	Room    bool // a learned rate grows faster while quotas have plenty left
 }
 
 // NewAccount returns an account of which nothing is known.

@@ -160,10 +160,6 @@ func TestWhatIsLeftIsSpreadAfterAWindowRanDry(t *testing.T) {
 		only(t, a).scarce = false
 		at, _ = g.next(60*second, 1)
 		require.Equal(t, 60*second, at, name)
-		only(t, a).scarce = true
-		a.Off.Spread = true
-		at, _ = g.next(60*second, 1)
-		require.Equal(t, 60*second, at, name)
 	}
 	_, g, _ := newFamilies()
 	asks(t, g, 0, core(10, 0, 60*second))

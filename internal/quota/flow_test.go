@@ -52,11 +52,6 @@ func TestAFlowIsUsedOnceTheQuotaRanDry(t *testing.T) {
 	back, span := q.flow.back, q.flow.span
 	require.Equal(t, back/span, q.refills())
 	require.False(t, q.ended(60*second), "it goes on after the end")
-	a.Off.Flow = true
-	require.Zero(t, q.refills())
-	require.True(t, q.ended(60*second))
-	require.False(t, q.ended(60*second-1))
-	a.Off.Flow = false
 
 	at := now + int64(1e9/(flowUsed*1e9*back/span))
 	require.Equal(t, at, g.Ready(now, 0, 1), "a little slower than requests come back")

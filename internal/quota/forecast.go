@@ -51,7 +51,7 @@ func (q *quota) over() int64 {
 
 // spread returns when the next request leaves of what is left until the end.
 func (q *quota) spread(at meter.Instant) meter.Instant {
-	if !q.scarce || q.end() <= at || q.account.Off.Spread {
+	if !q.scarce || q.end() <= at {
 		return at
 	}
 	n := q.free()

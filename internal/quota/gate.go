@@ -119,7 +119,7 @@ func (g *Gate) answered(rep *Report, now meter.Instant) {
 // have reported before, or that the refusal names.
 func (g *Gate) Explains(r *Reading) bool {
 	h, a := r.Hints, g.Account
-	if h == nil || !h.Limited && h.Bare == NotBare || a.Off.Explain {
+	if h == nil || !h.Limited && h.Bare == NotBare {
 		return false
 	}
 	if !r.Explained {
@@ -157,7 +157,7 @@ func (g *Gate) Room(now meter.Instant) float64 {
 	for _, q := range g.quotas {
 		least = min(least, q.room(now))
 	}
-	if math.IsInf(least, 1) || g.Account.Off.Room {
+	if math.IsInf(least, 1) {
 		return 0
 	}
 	return least

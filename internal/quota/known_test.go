@@ -41,7 +41,6 @@ func TestAnEmptyQuotaExplainsARefusal(t *testing.T) {
 		known     []Claim // that accepted responses have reported
 		refused   bool    // and one that a refusal has
 		adaptive  bool
-		off       bool
 		r         Reading
 		explained bool
 	}{
@@ -63,14 +62,13 @@ func TestAnEmptyQuotaExplainsARefusal(t *testing.T) {
 		"nothing is reported at all, and one is empty": {
 			known: []Claim{core(9, 0, second)}, r: (&Hints{Bare: Forbidden}).Read(0), explained: true,
 		},
-		"switched off": {known: []Claim{core(9, 0, second)}, r: named(time.Second), off: true},
 	} {
 		a, g, _ := newFamilies()
 		passes(g, 0, c.known...)
 		if c.refused {
 			answer(g, g.Take(0, 0, 1, false), 0, 0, false, empty(9, second))
 		}
-		a.adaptive, a.Off.Explain = c.adaptive, c.off
+		a.adaptive = c.adaptive
 		require.Equal(t, c.explained, g.Explains(&c.r), name)
 	}
 }
@@ -139,7 +137,6 @@ func TestTheRoomIsWhatIsLeftOverTheTimeUntilTheEnd(t *testing.T) {
 		reserve int64
 		flow    flow
 		refused bool
-		off     bool
 		room    float64
 	}{
 		"none":                    {room: 0},
@@ -153,11 +150,9 @@ func TestTheRoomIsWhatIsLeftOverTheTimeUntilTheEnd(t *testing.T) {
 		"of another unit":         {claims: []Claim{tokens}, room: 0},
 		"of two":                  {claims: []Claim{core(100, 40, 50*second), tokens}, room: 1},
 		"unlimited":               {claims: []Claim{core(-1, meter.MaxCount, 50*second)}, room: 0},
-		"switched off":            {claims: []Claim{core(100, 40, 50*second)}, off: true, room: 0},
 	} {
 		a, g, _ := newFamilies()
 		passes(g, 0, c.claims...)
-		a.Off.Room = c.off
 		for _, q := range a.quotas {
 			q.reserve, q.flow, q.scarce = c.reserve, c.flow, c.flow.n > 0
 		}

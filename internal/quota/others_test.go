@@ -25,8 +25,6 @@ func TestRequestsOfOthersAreWhatTheClientDidNotSend(t *testing.T) {
 	for others, want := range []int64{0, 1, 1, 2, 3, 3} { // the sum of eight responses gives less and less weight to earlier ones
 		_, q, _ := shared(t, int64(others), 10)
 		require.Equal(t, want, q.others(), "%d", others)
-		q.account.Off.Others = true
-		require.Zero(t, q.others())
 	}
 	for back, want := range map[float64]int64{8: 0, 0: 0, -3.9: 0, -4: 1, -11.9: 1, -12: 2} {
 		require.Equal(t, want, (&flow{back: back}).others(), "%v", back)

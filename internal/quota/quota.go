@@ -98,7 +98,7 @@ func (q *quota) end() meter.Instant { return q.corrected(q.reset) }
 
 // corrected returns the end of a window that is reported to end then.
 func (q *quota) corrected(reset meter.Instant) meter.Instant {
-	if reset == meter.Never || q.account.Off.Late {
+	if reset == meter.Never {
 		return reset
 	}
 	return meter.AddInstant(reset, min(q.late+q.more, rounding))
@@ -116,19 +116,14 @@ func (q *quota) hold(now meter.Instant, wait int64, reset meter.Instant) {
 
 // refills returns how many requests come back per ns; 0: none, as far as is known.
 func (q *quota) refills() float64 {
-	if q.account.Off.Flow || !q.scarce {
+	if !q.scarce {
 		return 0
 	}
 	return q.flow.rate()
 }
 
 // others returns how many requests of other clients are counted for each of the client's, as far as responses show.
-func (q *quota) others() int64 {
-	if q.account.Off.Others {
-		return 0
-	}
-	return q.flow.others()
-}
+func (q *quota) others() int64 { return q.flow.others() }
 
 // free returns what is left for requests that have not left yet. Less than 0: more than that are in flight.
 func (q *quota) free() int64 { return q.left - q.withheld() - q.inFlight }

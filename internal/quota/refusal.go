@@ -65,7 +65,7 @@ func (a *Account) hold(now, sentAt meter.Instant, d int64, host, news, explained
 		a.Hold(now, d)
 	}
 	switch {
-	case explained || a.Off.Pace:
+	case explained:
 	case news:
 		a.pace.refused(now, a.Until(), sentAt, d, a)
 	default: // the other refusals of an event may ask for more
@@ -92,7 +92,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 		return
 	}
 	n := int(a.refusals)
-	if a.own > 0 && !a.Off.First {
+	if a.own > 0 {
 		a.pace.space(now)
 		n--
 	}

@@ -15,7 +15,6 @@ import (
 // A Registry has the hosts of which a client knows what they reported, with their accounts and gates. It bounds how much is kept,
 // because servers decide what there is to keep.
 type Registry struct {
-	Off     Rules  // that tests switch off
 	Evicted uint64 // gates that were forgotten to make room
 	most    int    // gates
 	gates   map[place]*Gate
@@ -163,7 +162,7 @@ func (r *Registry) account(key *Key, now meter.Instant) *Account {
 	a := s.find(key.ofAccount())
 	if a == nil {
 		a = NewAccount(s, r.seeds.Uint64())
-		a.Off, a.Key, a.used = r.Off, key.ofAccount().clone(), now
+		a.Key, a.used = key.ofAccount().clone(), now
 		s.add(a)
 	}
 	return a

@@ -421,12 +421,6 @@ func TestANewGateFallsUnderTheQuotaThatTheServerDoesNotName(t *testing.T) {
 	require.Zero(t, r.Gate(at("h", 2, "other"), 0).Ready(0, 0, 1))
 }
 
-func TestRulesThatTestsSwitchOffAreThoseOfEachAccount(t *testing.T) {
-	r := NewRegistry(10, 1)
-	r.Off.Pace = true
-	require.True(t, r.Gate(at("h", 1), 0).Account.Off.Pace)
-}
-
 func TestHoldsOfARegistryDifferByItsSeed(t *testing.T) {
 	ends := make(map[meter.Instant]bool)
 	for seed := range uint64(10) {

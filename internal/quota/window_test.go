@@ -124,8 +124,6 @@ func TestHowMuchLaterAWindowEndsThanReportedIsLearned(t *testing.T) {
 		}
 		require.Equal(t, max(c.late, -second), q.late, "%+v: one window is not enough for more than a second", c)
 		require.Equal(t, 2*end+q.late, q.end())
-		a.Off.Late = true
-		require.Equal(t, 2*end, q.end())
 	}
 }
 

@@ -153,7 +153,7 @@ func TestAnthropicWaitIsBoundByTheTimeoutOfTheSDK(t *testing.T) {
 		assert.Equal(t, throttle.ReasonDeadline, rejection.Reason)
 		assert.Equal(t, 10*time.Minute, rejection.Patience)
 		assert.Zero(t, time.Since(begun))
-		assert.EqualValues(t, 1, transport.Stats().Rejected.Deadline)
+		assert.EqualValues(t, 1, transport.Stats().Rejected[throttle.ReasonDeadline])
 
 		patient := newAnthropic(server.URL, client, option.WithRequestTimeout(time.Hour))
 		_, err = newMessage(t.Context(), patient)

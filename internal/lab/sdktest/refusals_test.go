@@ -219,7 +219,7 @@ func TestRejectionErrorsPassThroughTheSDK(t *testing.T) {
 		require.ErrorIs(t, patient(t.Context()), throttle.ErrThrottled, "which the SDK takes for a broken connection")
 		assert.Greater(t, time.Since(begun), 1125*time.Millisecond)
 		assert.Less(t, time.Since(begun), 1500*time.Millisecond+1)
-		assert.EqualValues(t, 1+3, transport.Stats().Rejected.NoTokens)
+		assert.EqualValues(t, 1+3, transport.Stats().Rejected[throttle.ReasonNoTokens])
 		assert.EqualValues(t, 1, server.Counts().Received)
 	})
 }
@@ -243,6 +243,6 @@ func TestRefusalForTheDeadlineComesAtOnceOnlyWithoutRetries(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, throttle.ErrThrottled, "the SDK has waited for its own retry until the deadline")
 		assert.Equal(t, 200*time.Millisecond, time.Since(begun))
-		assert.EqualValues(t, 2, transport.Stats().Rejected.Deadline)
+		assert.EqualValues(t, 2, transport.Stats().Rejected[throttle.ReasonDeadline])
 	})
 }

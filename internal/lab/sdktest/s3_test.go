@@ -235,7 +235,7 @@ func TestS3RejectionErrorsPassThroughTheSDK(t *testing.T) {
 		err := get(ctx, c)
 		require.ErrorIs(t, err, throttle.ErrThrottled)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.EqualValues(t, 1, transport.Stats().Rejected.Deadline, "a request that cannot succeed is not retried")
+		assert.EqualValues(t, 1, transport.Stats().Rejected[throttle.ReasonDeadline], "a request that cannot succeed is not retried")
 	})
 }
 

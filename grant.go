@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
-	"github.com/httpthrottle/throttle/internal/jsonfinder"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -24,6 +22,18 @@ type Grant struct {
 	receipt *Receipt        // where to record it
 	tracked bool            // the Limiter needs the outcome
 	grant   bucket.Grant
+}
+
+// deliver hands g to a caller and records it. From now on the caller frees its slots.
+func (g *Grant) deliver(ctx context.Context, receipt *Receipt) {
+	g.ctx = ctx
+	for i := range g.grant.Charges() {
+		c := &g.grant.Charges()[i]
+		c.Kept = c.Limit.Frees
+	}
+	if g.receipt = receipt; receipt != nil {
+		g.filed()
+	}
 }
 
 // or returns g, or other if g is nil.
@@ -90,63 +100,11 @@ func (g *Grant) settle(limit string, cost int64) error {
 	return g.limiter.settleCharge(g, i, cost)
 }
 
-// A SettleFunc returns the true cost of a request from its response. If ok is false, the cost is unknown and the charge stays.
-// A negative cost is ignored. It must not read the body, and must be safe for concurrent use.
-type SettleFunc func(*http.Request, *http.Response) (cost int64, ok bool)
-
-// Settle corrects the charge of each request in this limit when the headers of its response arrive, as [Grant.Settle] does. It is
-// for APIs that report the cost of a request in the headers. It does not fit an [InFlight] limit.
-func Settle(f SettleFunc) LimitOption {
-	return limitOption(func(l *Limit) {
-		l.settles = f
-		if f == nil {
-			l.fault("Settle(nil): a function is needed")
-		} else if l.rule.Frees {
-			l.fault("Settle does not fit a limit of kind %s", l.kind)
-		}
-	})
-}
-
-// SettleJSON corrects the charge of each request in this limit when the body of its response was read or closed, as
-// [Grant.Settle] does. The cost is the number at a path of names in the JSON body, such as "usage.total_tokens". It is found
-// while the caller reads the body: nothing is delayed, and less than 1 KiB is kept. Over TLS on a loopback socket, reading
-// becomes slower by a twentieth. It becomes slower by a fifth for JSON with many quotes, such as JSON within a string, and by two
-// fifths for small objects within objects.
-//
-// The numbers at several paths are added up. A path may have alternatives, separated by bars: for
-// "usage.input_tokens|message.usage.input_tokens", the last number in the body counts. There may be 16 alternatives in all, of at
-// most 16 names each. If the body has several values, as lines or server-sent events, the last one with a number counts. A number
-// is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Numbers within arrays are not found.
-//
-// The charge stays if no number is found, or if the body is closed before each path had a number. So if a figure grows during a
-// stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor text/event-stream
-// nor missing, or if the body is compressed; net/http decompresses unless the caller asked for compression. If the limit also has
-// [Settle], that is applied first.
-func SettleJSON(paths ...string) LimitOption {
-	return limitOption(func(l *Limit) {
-		compiled, err := jsonfinder.Compile(paths)
-		if l.costAt = compiled; err != nil {
-			for _, fault := range split(err) {
-				l.fault("SettleJSON: %w", fault)
-			}
-		} else if l.rule.Frees {
-			l.fault("SettleJSON does not fit a limit of kind %s", l.kind)
-		}
-	})
-}
-
 var (
 	errUncharged = errors.New("nothing was charged there")
 	errNegative  = errors.New("the cost is negative")
-	errSlots     = errors.New("a limit of kind " + string(kindInFlight) + " has no cost to settle")
+	errSlots     = errors.New("a limit of kind " + KindInFlight + " has no cost to settle")
 )
-
-// A SettleEvent reports that a charge was corrected.
-type SettleEvent struct {
-	Context       context.Context // of the request; nil: none is known
-	Limit, Key    string
-	Charged, Cost int64 // what was charged first, and what it really cost
-}
 
 // settleCharge corrects the i-th charge of a Grant.
 func (l *Limiter) settleCharge(g *Grant, i int, cost int64) error {
@@ -167,7 +125,7 @@ func (l *Limiter) correct(g *Grant, i int, cost int64) (e SettleEvent, err error
 		return e, errSlots
 	}
 	charged, err := l.core.Correct(&g.grant, c, min(cost, meter.MaxCount))
-	return SettleEvent{g.ctx, c.Limit.Name, c.Key, charged, cost}, err
+	return SettleEvent{Place{g.ctx, c.Limit.Name, c.Key}, charged, cost}, err
 }
 
 // A Receipt records how long a request waited and what it was charged, and settles the charge. It is for SDKs that do not return

@@ -1,0 +1,114 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// Enqueue takes a place in the queue for an Ask, without waiting. The error is a [*Rejection] if the Ask is rejected on arrival, or an
+// error that names unknown limits of the Ask.
+//
+// Unlike a reservation of package x/time/rate, the place is no promise: a new rate, a hold or the cancellation of another request moves it.
+func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
+	l.mustBeMade()
+	ctx := context.Background()
+	g, p, err := l.acquire(ctx, noOverrides, &ask)
+	if err != nil {
+		return nil, err
+	}
+	t := &Ticket{grant: g}
+	if p != nil {
+		w, r, err := l.lineUp(ctx, p, &l.direct)
+		switch {
+		case r != nil:
+			return nil, r
+		case err != nil:
+			return nil, err
+		case w != nil:
+			t.waiter, t.decided = w, w.Decided()
+			return t, nil
+		}
+		g.fill(&p.Paid)
+	}
+	decided := make(chan struct{})
+	close(decided)
+	t.decided = decided
+	return t, nil
+}
+
+// A Ticket is a place in the queue of a Limiter, from [Limiter.Enqueue]. Its owner does other work meanwhile, and then calls Wait, or
+// Cancel if it does not need the tokens. If it calls neither, the tokens are spent, and a slot of an [InFlight] limit stays taken.
+type Ticket struct {
+	grant   *Grant          // granted on arrival, or to be filled
+	waiter  *limiter.Waiter // nil: it was granted on arrival
+	decided <-chan struct{}
+	used    atomic.Bool // Wait or Cancel was called
+}
+
+var errTicketUsed = errors.New("throttle: Wait or Cancel of this Ticket was called before")
+
+// Decided returns a channel that is closed when the Ticket is granted, or rejected at the end of its MaxWait or because it can no
+// longer be granted in time. Wait then returns immediately.
+func (t *Ticket) Decided() <-chan struct{} { return t.decided }
+
+// Due returns when the Ticket was granted or rejected or, until then, when it is expected to be granted. The expected time is exact
+// with one limit. With several limits, and with [Adaptive] or [InFlight], it is the earliest possible time. Due returns the zero time
+// if no time is known.
+func (t *Ticket) Due() time.Time {
+	l := t.grant.limiter
+	due := t.grant.grant.Mark.At
+	if t.waiter != nil {
+		due = l.core.DueOf(t.waiter)
+	}
+	if due == meter.Never {
+		return time.Time{}
+	}
+	return l.core.Start.Add(time.Duration(due))
+}
+
+// Wait waits until the Ticket is granted. The error is a [*Rejection], or the cause of a context that has ended, which cancels the Ticket.
+// Of the values in the context, only that of [ContextWithReceipt] applies. A second call, and a call after Cancel, return an error.
+func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
+	if t.used.Swap(true) {
+		return nil, errTicketUsed
+	}
+	g, l := t.grant, t.grant.limiter
+	if t.waiter == nil {
+		if err := limiter.Ended(ctx, nil); err != nil {
+			g.Cancel()
+			return nil, err
+		}
+	} else {
+		p, r, err := l.waited(ctx, t.waiter, &l.direct, l.core.Await(ctx, nil, t.waiter))
+		switch {
+		case r != nil:
+			return nil, r
+		case err != nil:
+			return nil, err
+		}
+		g.fill(p)
+	}
+	g.deliver(ctx, overridesOf(ctx).receipt)
+	return g, nil
+}
+
+// Cancel gives up the place in the queue or, if the Ticket was granted, returns the tokens, as [Grant.Cancel] does. Waiters behind it
+// move up immediately. A call after Wait or Cancel has no effect.
+func (t *Ticket) Cancel() {
+	switch ctx, l := context.Background(), t.grant.limiter; {
+	case t.used.Swap(true):
+	case t.waiter == nil:
+		t.grant.Cancel()
+	default:
+		var err error
+		if l.core.Abandon(t.waiter) {
+			err = context.Canceled
+		}
+		_, _, _ = l.waited(ctx, t.waiter, &l.direct, err)
+	}
+}
