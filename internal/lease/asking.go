@@ -185,6 +185,9 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	p.Replace, m.replaced, m.replace = m.replace, m.replace, false
 	m.under, m.asked, m.drawn = true, now, 0
 	m.back, m.owe, m.owed, m.since = nil, 0, m.owe, meter.Never
+	if m.holds.unknown() {
+		m.tell(now - tellAfter)
+	}
 	return p
 }
 
