@@ -99,7 +99,10 @@ func (b *Book) lease(now int64, parts []Part) Lease {
 	}
 	for i := range calls {
 		states[i].left(&calls[i], &leased[i])
-		leased[i].Differs = calls[i].differs
+		if calls[i].differs {
+			leased[i].Differs = true
+			leased[i].N, leased[i].Per = calls[i].Rate()
+		}
 	}
 	return Lease{Parts: leased}
 }

@@ -43,7 +43,7 @@ const (
 
 // A Budget names a state in a [Store] (Kind, Limit, Key) and the rule by which the store computes it. If processes send different
 // rules, the stricter one applies until no process has sent it for 10 s. It is the one with the lower rate or, if the rates are equal,
-// with the smaller burst, n or number of slots. The leases of the other processes have Differs set, and promise nothing.
+// with the smaller burst, n or number of slots. The leases of the other processes have Differs set, and the rate of the rule that applies.
 type Budget struct {
 	Kind       Kind
 	Limit, Key string // the name of the limit and the key of the requests; either may be empty or of any length
@@ -99,7 +99,7 @@ type Lease struct {
 // A LeasedPart reports which tokens of one budget were granted.
 //
 // AtOnce of the Tokens may be used now. The others are promised one by one: the first is due Next after the response
-// arrives, and the k-th after it k·Per/N later.
+// arrives, and the k-th after it k·Per/N later, by the rule that applies.
 type LeasedPart struct {
 	ID             int64 // for Return
 	Tokens, AtOnce int64
@@ -110,6 +110,8 @@ type LeasedPart struct {
 	Hold           time.Duration // how long the budget remains blocked
 	Processes      int           // an estimate of how many processes use the budget; at least 1
 	Differs        bool          // another process sends a stricter rule, which applies
+	N              int64         // if Differs: tokens per Per by the rule that applies; of Slots: in all
+	Per            time.Duration // if Differs, and not for Slots
 }
 
 const (

@@ -52,6 +52,7 @@ func Cases() []Case {
 		{"HoldReachesEveryProcess", false, hold},
 		{"RateThatReplacesAnotherCounts", false, retune},
 		{"StricterOfTwoRulesCounts", false, stricter},
+		{"PromisesAreByTheRuleThatCounts", false, promisesByStricter},
 		{"SlidingWindowGrantsNInAnyPeriod", false, sliding},
 		{"SlidingWindowTakesTokensBack", false, slidingBack},
 		{"FixedWindowGrantsNPerWindow", false, fixed},
