@@ -19,7 +19,7 @@ import (
 //
 // Lease decides all asks, in one round trip if possible, and returns a [Lease] for each, in order. If it returns an error, any of the
 // asks may still have been carried out, or may be carried out later. The error has [ErrSetup] in its chain if retrying does not help.
-// Asks should not be carried out after the deadline of ctx. If a store repeats an ask, it must count the tokens that the ask returns
+// Asks should not be carried out after the deadline of ctx; see [ErrLate]. If a store repeats an ask, it must count the tokens that the ask returns
 // only once.
 //
 // Up to two goroutines of a Limiter call Lease at a time. Lease must return at some time after its context is done. A Limiter does not
@@ -128,6 +128,10 @@ var (
 
 	// ErrRule means that another process shares a budget with a stricter rule, which applies.
 	ErrRule = errors.New("another process shares the budget with a stricter rule, which applies: a lower rate, or a smaller burst, n or number of slots")
+
+	// ErrLate is in the chain of the error of a call that the store responded to without carrying anything out, because the call had
+	// arrived after its deadline. It shows how far away the store is.
+	ErrLate = errors.New("the store got the call after its deadline and did nothing")
 
 	// ErrApart is the error of a Lease whose parts are in different places, so that the store cannot grant them together.
 	// Nothing was carried out. The caller should ask for each part separately.
