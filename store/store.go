@@ -19,8 +19,8 @@ import (
 //
 // Lease decides all asks, in one round trip if possible, and returns a [Lease] for each, in order. If it returns an error, any of the
 // asks may still have been carried out, or may be carried out later. The error has [ErrSetup] in its chain if retrying does not help.
-// Asks should not be carried out after the deadline of ctx; see [ErrLate]. If a store repeats an ask, it must count the tokens that the ask returns
-// only once.
+// Asks should not be carried out after the deadline of ctx; see [ErrLate]. If a store repeats an ask, it must count the tokens that the
+// ask returns only once.
 //
 // Up to two goroutines of a Limiter call Lease at a time. Lease must return at some time after its context is done. A Limiter does not
 // wait for that, but it does not ask again while two such calls are open.

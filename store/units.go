@@ -50,7 +50,7 @@ func (b *Budget) units() (Units, error) {
 // Rate returns the rate as n tokens per period. If the period would be too long for a Duration, the rate is rounded down.
 func (u *Units) Rate() (n int64, per time.Duration) {
 	n, units := u.N, u.Per
-	for mulSat(units, u.Tick*1000) == math.MaxInt64 {
+	for units > 1 && mulSat(units, u.Tick*1000) == math.MaxInt64 {
 		n, units = n/2, (units+1)/2
 	}
 	return max(1, n), time.Duration(units * u.Tick * 1000)

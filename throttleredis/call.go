@@ -267,6 +267,9 @@ func readPart(s string, p *store.LeasedPart) (size int, ok bool) {
 			return 0, false
 		}
 		rule := store.Units{Tick: at(size / 8), N: at(size/8 + 1), Per: at(size/8 + 2)}
+		if min(rule.Tick, rule.N, rule.Per) <= 0 {
+			return 0, false
+		}
 		p.N, p.Per = rule.Rate()
 		size += ruleReply
 	}

@@ -239,7 +239,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	}
 	m.measureTrip(time.Duration(now - sent))
 	if !m.replace {
-		m.follow(rateOf(&asked.Budget, &p))
+		m.follow(rateOf(&m.budget, &p))
 	}
 	m.latest = response{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
 	m.alone = alone{}
