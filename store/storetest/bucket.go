@@ -264,6 +264,24 @@ func promisesByStricter(t *testing.T, st store.Store) {
 	}
 }
 
+// wantsNothing asks for more than there is beside a part that wants nothing, such as one that only gives tokens back.
+func wantsNothing(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	for _, b := range []store.Budget{s.bucket(1, time.Hour, 5), s.budget(store.Sliding, 5, time.Hour), s.budget(store.Fixed, 5, time.Hour), s.budget(store.Slots, 5, 0)} {
+		other := s.bucket(1, time.Hour, 5)
+		other.Limit = "other"
+		leases, err := s.store.Lease(t.Context(), []store.Ask{{Parts: []store.Part{{Budget: other}, {Budget: b, Need: 1, Want: 100, Holder: "a"}}}})
+		if err == nil {
+			err = leases[0].Err
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.tokens(string(b.Kind), leases[0].Parts[1], 5, 5)
+		s.tokens(string(b.Kind)+" beside it", leases[0].Parts[0], 0, 0)
+	}
+}
+
 // sameBudgetTwice asks for one budget in two parts, of which each alone could be granted.
 func sameBudgetTwice(t *testing.T, st store.Store) {
 	s := newSuite(t, st)

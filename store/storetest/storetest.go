@@ -45,6 +45,7 @@ func Cases() []Case {
 		{"InitialIsWhatANewBucketHolds", false, initial},
 		{"PartsAreGrantedTogetherOrNotAtAll", false, together},
 		{"PartsAreGrantedInProportion", false, inProportion},
+		{"PartThatWantsNothingGrantsNoMore", false, wantsNothing},
 		{"UnusedTokensComeBack", false, comeBack},
 		{"NothingComesBackTwice", false, notTwice},
 		{"TokensThatWouldHaveBeenLostDoNotComeBack", false, notWhatWasLost},
