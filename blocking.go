@@ -67,6 +67,9 @@ func newLimiter(c *config) *Limiter {
 	}
 	l.policies = append(l.policies, policy{Limit{rule: l.core.Gate.Rule, kind: kindServer}, l.core.Gate, true})
 	l.core.CallStore = func(s *bucket.Supply) { go l.callStore(s) }
+	if guessing := guessingLimits(c.limits); len(guessing) > 0 {
+		l.direct.observer.guesses(guessing)
+	}
 	return l
 }
 

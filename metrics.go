@@ -330,6 +330,14 @@ func (o *observer) retuned(e RetuneEvent) {
 		slog.String("key", e.Key), slog.String("reason", e.Reason.Label()), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }
 
+// guesses warns that processes guess their shares of limits in an outage.
+func (o *observer) guesses(limits []string) {
+	if o.log != nil {
+		o.log.LogAttrs(context.Background(), slog.LevelWarn, "throttle: in an outage of the store, all processes together may use 0.2 to 1.6 of the rate: set ExpectProcesses beside OutageLocalShare",
+			slog.Any("limits", limits))
+	}
+}
+
 // storeChanged reports that a store became unreachable, or is reachable again. It runs in a goroutine of its own, where no caller could
 // recover the panic of a hook.
 func (o *observer) storeChanged(e StoreEvent) {

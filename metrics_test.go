@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // seen collects the events of a Transport.
@@ -234,4 +235,32 @@ func TestWithoutLimitsOnlyAHoldStopsARequest(t *testing.T) {
 		require.Equal(t, time.Minute, time.Since(start))
 		require.Error(t, transport.Limiter().SetRate("none", 1, 1))
 	})
+}
+
+func TestAGuessedShareIsWarnedOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []throttle.SharedOption
+		warn bool
+	}{
+		"guessed":  {[]throttle.SharedOption{throttle.WithoutStore(throttle.OutageLocalShare)}, true},
+		"expected": {[]throttle.SharedOption{throttle.WithoutStore(throttle.OutageLocalShare), throttle.ExpectProcesses(8)}, false},
+		"rejects":  {nil, false},
+		"passes":   {[]throttle.SharedOption{throttle.WithoutStore(throttle.OutagePass)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			log := slog.New(slog.NewTextHandler(&out, nil))
+			limit := throttle.TokenBucket(1, time.Second, throttle.Name("calls"), throttle.Shared(store.NewMemory(), c.opts...))
+			_, err := throttle.NewLimiter(throttle.WithLimit(limit), throttle.WithLogger(log))
+			require.NoError(t, err)
+			if !c.warn {
+				require.Empty(t, out.String())
+				return
+			}
+			require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
+			require.Contains(t, out.String(), "level=WARN")
+			require.Contains(t, out.String(), "ExpectProcesses")
+			require.Contains(t, out.String(), "limits=[calls]")
+		})
+	}
 }

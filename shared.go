@@ -27,6 +27,10 @@ const (
 	// the store reported in the 10 s before the outage, or that of [ExpectProcesses] if it is larger. The share of an [InFlight]
 	// limit is n divided by the number of processes that had slots or waited for some, rounded down, and at least 1. A process
 	// that knows no number of processes rejects requests.
+	//
+	// So set ExpectProcesses. Without it, the number is an estimate that is up to 10 s old, each process has its own, and
+	// processes that did not use the store in that time have none: in tests, all processes together used 0.2 to 1.6 of the rate.
+	// [WithLogger] warns of that when the limit is made.
 	OutageLocalShare
 	// OutagePass sends all requests.
 	OutagePass
@@ -168,7 +172,7 @@ func StoreGrace(d time.Duration) SharedOption {
 
 // ExpectProcesses sets how many processes are expected to share the budgets. In an outage [OutageLocalShare] then gives each
 // process at most its share of that number, and a process that starts during the outage has its share immediately. The default is
-// 0: only the number that the store reported counts.
+// 0: only the number that the store reported counts, and all processes together may use far less or more than the rate.
 func ExpectProcesses(n int) SharedOption {
 	return shareOption(func(l *Limit, s *bucket.Sharing) {
 		s.Processes = n
@@ -176,6 +180,16 @@ func ExpectProcesses(n int) SharedOption {
 			l.fault("ExpectProcesses(%d) is negative", n)
 		}
 	})
+}
+
+// guessingLimits returns the names of the limits whose processes estimate in an outage how many there are.
+func guessingLimits(limits []Limit) (names []string) {
+	for i := range limits {
+		if sh := limits[i].rule.Store; sh != nil && sh.Without == supply.ButLocally && sh.Processes == 0 {
+			names = append(names, limits[i].rule.Name)
+		}
+	}
+	return names
 }
 
 // WithoutStore sets what happens when the store has been unreachable for longer than [StoreGrace]. The default is [OutageReject].

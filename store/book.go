@@ -99,7 +99,10 @@ func (b *Book) lease(now int64, parts []Part) Lease {
 	}
 	for i := range calls {
 		states[i].left(&calls[i], &leased[i])
-		leased[i].Differs = calls[i].differs
+		if calls[i].differs {
+			leased[i].Differs = true
+			leased[i].N, leased[i].Per = calls[i].Rate()
+		}
 	}
 	return Lease{Parts: leased}
 }
@@ -108,10 +111,10 @@ func (b *Book) lease(now int64, parts []Part) Lease {
 // cannot use because another part lacks them.
 func grant(calls []Call, states []state, leased []LeasedPart, now int64) {
 	can := make([]int64, len(calls))
-	least := 0 // the part of which the smallest fraction can be granted
+	least := 0 // the part of which the smallest fraction can be granted, of those that want tokens
 	for i := range calls {
 		can[i] = states[i].most(&calls[i])
-		if float64(can[i])*float64(calls[least].Want) < float64(can[least])*float64(calls[i].Want) {
+		if calls[least].Want == 0 || float64(can[i])*float64(calls[least].Want) < float64(can[least])*float64(calls[i].Want) {
 			least = i
 		}
 	}

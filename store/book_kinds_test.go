@@ -295,7 +295,6 @@ type rulebook struct {
 }
 
 func (b *rulebook) asks(by Budget, replace bool, at int64) (differs bool) {
-	rate := func(b Budget) *big.Rat { return big.NewRat(b.N, max(1, int64(b.Per))) }
 	size := func(b Budget) int64 { return map[Kind]int64{Bucket: b.Burst, Pace: 1}[b.Kind] }
 	order := rate(by).Cmp(rate(b.now))
 	if order == 0 && by.Kind != Slots {
@@ -308,6 +307,57 @@ func (b *rulebook) asks(by Budget, replace bool, at int64) (differs bool) {
 		return false
 	}
 	return true
+}
+
+func rate(b Budget) *big.Rat { return big.NewRat(b.N, max(1, int64(b.Per))) }
+
+// Tokens are promised as far ahead to a process whose rule does not count as to others, by the rule that counts: each is granted and due
+// as if all had sent that rule.
+func TestPromisesAreMadeByTheRuleThatCounts(t *testing.T) {
+	for _, strict := range []Budget{bucket(100, time.Second, 5), bucket(99, time.Second, 50), bucket(999_983, 24*time.Hour, 999_983), {Kind: Pace, N: 7, Per: time.Second}} {
+		for seed := range uint64(20) {
+			r, two, one := metertest.Seeded(t, seed), newLessor(t), newLessor(t)
+			loose := strict
+			loose.N = strict.N*(1+r.Int64N(3)) + 1
+			if strict.Kind == Bucket {
+				loose.Burst += r.Int64N(9)
+			}
+			two.ask(Part{Budget: strict})
+			one.ask(Part{Budget: strict})
+			promised := int64(0)
+			for i := range 100 {
+				wait := time.Duration(r.Int64N(int64(50 * time.Millisecond)))
+				two.later(wait)
+				one.later(wait)
+				p := Part{Budget: strict, Need: r.Int64N(2), Want: r.Int64N(20), Horizon: time.Duration(r.Int64N(int64(time.Second))), Within: time.Duration(r.Int64N(int64(time.Minute)))}
+				want := one.ask(p)
+				if i%2 == 0 {
+					p.Budget = loose
+				}
+				got := two.ask(p)
+				promised += got.Tokens - got.AtOnce
+				if i%2 == 0 {
+					require.True(t, got.Differs)
+					require.Zero(t, rate(strict).Cmp(big.NewRat(got.N, int64(got.Per))), "%d per %v", got.N, got.Per)
+					got.Differs, got.N, got.Per = false, 0, 0
+				}
+				require.Equal(t, want, got, "%+v", p)
+			}
+			if strict.Per == time.Second {
+				require.Positive(t, promised)
+			}
+		}
+	}
+}
+
+// A request that costs more than the burst of the rule that counts is not granted: its tokens would be used together.
+func TestNothingAboveTheBurstOfTheRuleThatCountsIsGranted(t *testing.T) {
+	l := newLessor(t)
+	l.ask(Part{Budget: bucket(100, time.Second, 5)})
+	loose := bucket(200, time.Second, 10)
+	require.Zero(t, l.ask(Part{Budget: loose, Need: 6, Want: 6, Within: time.Minute}).Tokens)
+	require.EqualValues(t, 5, l.ask(Part{Budget: loose, Need: 5, Want: 5}).Tokens)
+	require.EqualValues(t, 5, l.ask(Part{Budget: loose, Need: 5, Want: 5, Within: 50 * time.Millisecond}).Tokens)
 }
 
 func TestTheStricterRuleCountsInEveryKind(t *testing.T) {
@@ -342,7 +392,13 @@ func TestTheStricterRuleCountsInEveryKind(t *testing.T) {
 				require.Equal(t, differs, got.Differs, "%s: ask %d", kind, i)
 				if differs {
 					counted++
-					require.Equal(t, got.Tokens, got.AtOnce, "%s: promises are made by the rule that counts alone", kind)
+					if kind == Slots {
+						require.Equal(t, book.now.N, got.N)
+					} else {
+						require.Zero(t, rate(book.now).Cmp(big.NewRat(got.N, int64(got.Per))), "%s: %d per %v is not the rule that counts", kind, got.N, got.Per)
+					}
+				} else {
+					require.Zero(t, got.N, kind)
 				}
 			}
 			require.Positive(t, counted, kind)

@@ -24,7 +24,7 @@ type ruling struct {
 	confirmed int64 // when a process last asked by it
 }
 
-// govern reports whether the rule of c begins to count. If it does not, c gets the one that counts, and no promises.
+// govern reports whether the rule of c begins to count. If it does not, c gets the one that counts.
 func (r *ruling) govern(c *Call, now int64) (changed bool) {
 	asked := c.rule()
 	switch {
@@ -34,8 +34,20 @@ func (r *ruling) govern(c *Call, now int64) (changed bool) {
 		r.confirmed = now
 		return true
 	default:
-		c.Owed = min(mostUnits, c.Owed/c.Per*r.per)
-		c.differs, c.Horizon, c.Ticks, c.Tick, c.N, c.Per, c.Full = true, 0, 0, r.tick, r.n, r.per, r.full
+		c.follow(r.rule)
 	}
 	return false
+}
+
+// follow gives c a stricter rule. Tokens are promised as far ahead as by its own, but no more of them are granted together than that rule
+// allows.
+func (c *Call) follow(r rule) {
+	c.differs = true
+	c.Owed = min(mostUnits, c.Owed/c.Per*r.per)
+	c.Horizon = min(mulSat(c.Horizon/c.N*c.Tick/r.tick, r.n), mostUnits)
+	c.Ticks = min(c.Ticks*c.Tick/r.tick, mostUnits/r.n)
+	if mulSat(c.Due, r.per) > r.full {
+		c.Ticks = 0
+	}
+	c.Tick, c.N, c.Per, c.Full = r.tick, r.n, r.per, r.full
 }

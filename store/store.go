@@ -19,8 +19,8 @@ import (
 //
 // Lease decides all asks, in one round trip if possible, and returns a [Lease] for each, in order. If it returns an error, any of the
 // asks may still have been carried out, or may be carried out later. The error has [ErrSetup] in its chain if retrying does not help.
-// Asks should not be carried out after the deadline of ctx. If a store repeats an ask, it must count the tokens that the ask returns
-// only once.
+// Asks should not be carried out after the deadline of ctx; see [ErrLate]. If a store repeats an ask, it must count the tokens that the
+// ask returns only once.
 //
 // Up to two goroutines of a Limiter call Lease at a time. Lease must return at some time after its context is done. A Limiter does not
 // wait for that, but it does not ask again while two such calls are open.
@@ -43,7 +43,7 @@ const (
 
 // A Budget names a state in a [Store] (Kind, Limit, Key) and the rule by which the store computes it. If processes send different
 // rules, the stricter one applies until no process has sent it for 10 s. It is the one with the lower rate or, if the rates are equal,
-// with the smaller burst, n or number of slots. The leases of the other processes have Differs set, and promise nothing.
+// with the smaller burst, n or number of slots. The leases of the other processes have Differs set, and the rate of the rule that applies.
 type Budget struct {
 	Kind       Kind
 	Limit, Key string // the name of the limit and the key of the requests; either may be empty or of any length
@@ -99,7 +99,7 @@ type Lease struct {
 // A LeasedPart reports which tokens of one budget were granted.
 //
 // AtOnce of the Tokens may be used now. The others are promised one by one: the first is due Next after the response
-// arrives, and the k-th after it k·Per/N later.
+// arrives, and the k-th after it k·Per/N later, by the rule that applies.
 type LeasedPart struct {
 	ID             int64 // for Return
 	Tokens, AtOnce int64
@@ -110,6 +110,8 @@ type LeasedPart struct {
 	Hold           time.Duration // how long the budget remains blocked
 	Processes      int           // an estimate of how many processes use the budget; at least 1
 	Differs        bool          // another process sends a stricter rule, which applies
+	N              int64         // if Differs: tokens per Per by the rule that applies; of Slots: in all
+	Per            time.Duration // if Differs, and not for Slots
 }
 
 const (
@@ -126,6 +128,10 @@ var (
 
 	// ErrRule means that another process shares a budget with a stricter rule, which applies.
 	ErrRule = errors.New("another process shares the budget with a stricter rule, which applies: a lower rate, or a smaller burst, n or number of slots")
+
+	// ErrLate is in the chain of the error of a call that the store responded to without carrying anything out, because the call had
+	// arrived after its deadline. It shows how far away the store is.
+	ErrLate = errors.New("the store got the call after its deadline and did nothing")
 
 	// ErrApart is the error of a Lease whose parts are in different places, so that the store cannot grant them together.
 	// Nothing was carried out. The caller should ask for each part separately.

@@ -47,6 +47,15 @@ func (b *Budget) units() (Units, error) {
 	return Units{}, fmt.Errorf("a burst of %d at %d per %v is too large for a shared limit", burst, b.N, b.Per)
 }
 
+// Rate returns the rate as n tokens per period. If the period would be too long for a Duration, the rate is rounded down.
+func (u *Units) Rate() (n int64, per time.Duration) {
+	n, units := u.N, u.Per
+	for units > 1 && mulSat(units, u.Tick*1000) == math.MaxInt64 {
+		n, units = n/2, (units+1)/2
+	}
+	return max(1, n), time.Duration(units * u.Tick * 1000)
+}
+
 // perTick returns the rate as n/per tokens a tick, reduced or rounded, and whether that is exact enough.
 func (b *Budget) perTick(tick, burst int64, round bool) (n, per int64, ok bool) {
 	hi, lo := bits.Mul64(uint64(b.N), uint64(tick)*1000)

@@ -192,16 +192,16 @@ func TestVerdict(t *testing.T) {
 		"refused: Servers refused 2 requests.":                     {stats: throttle.Stats{Granted: 199, ServerRefused: 2}},
 		// A learned rate is found by refusals, each of which it answers by a lower rate.
 		"flowing: Nothing waits.   ": {stats: throttle.Stats{Granted: 126, ServerRefused: 17}, limits: []throttle.LimitStats{
-			{Name: "a", Kind: "adaptive", Keyed: true, Retunes: throttle.Counts[throttle.Cause]{Throttled: 11}},
+			{Name: "a", Kind: "adaptive", Keyed: true, Retunes: throttle.Counts[throttle.Cause]{throttle.CauseThrottled: 11}},
 		}},
 		"flowing: Nothing waits.    ": {stats: throttle.Stats{Granted: 1200, ServerRefused: 62}, limits: []throttle.LimitStats{
-			{Name: "a", Kind: "adaptive-in-flight"}, {Name: "b", Kind: "adaptive", Retunes: throttle.Counts[throttle.Cause]{Throttled: 2}},
+			{Name: "a", Kind: "adaptive-in-flight"}, {Name: "b", Kind: "adaptive", Retunes: throttle.Counts[throttle.Cause]{throttle.CauseThrottled: 2}},
 		}},
 		"refused: Servers refused 63 requests.": {stats: throttle.Stats{Granted: 1200, ServerRefused: 63}, limits: []throttle.LimitStats{
-			{Name: "b", Kind: "adaptive", Retunes: throttle.Counts[throttle.Cause]{Throttled: 2}},
+			{Name: "b", Kind: "adaptive", Retunes: throttle.Counts[throttle.Cause]{throttle.CauseThrottled: 2}},
 		}},
 		"refused: Servers refused 14 requests.": {stats: throttle.Stats{Granted: 14, ServerRefused: 14}, limits: []throttle.LimitStats{
-			{Name: "a", Kind: "adaptive", Retunes: throttle.Counts[throttle.Cause]{Throttled: 9}},
+			{Name: "a", Kind: "adaptive", Retunes: throttle.Counts[throttle.Cause]{throttle.CauseThrottled: 9}},
 		}},
 		"flowing: Nothing waits. ": {limits: []throttle.LimitStats{{Name: "a", Keyed: true, HeldUntil: now.Add(time.Hour)}}},
 	} {

@@ -244,6 +244,7 @@ func (c *call) read(leases []store.Lease) error {
 const (
 	shortReply = 6 * 8 // of a part
 	longReply  = 10 * 8
+	ruleReply  = 3 * 8 // what follows if another rule counts
 )
 
 // readPart reads a part from the begin of a response, as respond in head.lua writes it. It returns its size in bytes.
@@ -254,14 +255,25 @@ func readPart(s string, p *store.LeasedPart) (size int, ok bool) {
 	at := func(i int) int64 { return int64(number(s[8*i:])) }
 	flags := at(0)
 	p.Differs, p.Processes, p.ID, p.Tokens, p.AtOnce, p.Left = flags&2 != 0, int(at(1)), at(2), at(3), at(4), number(s[8*5:])
-	if flags&1 == 0 {
-		return shortReply, true
+	size = shortReply
+	if flags&1 != 0 {
+		if size = longReply; len(s) < size {
+			return 0, false
+		}
+		p.Next, p.Until, p.Wait, p.Hold = micros(at(6)), micros(at(7)), micros(at(8)), micros(at(9))
 	}
-	if len(s) < longReply {
-		return 0, false
+	if p.Differs {
+		if len(s) < size+ruleReply {
+			return 0, false
+		}
+		rule := store.Units{Tick: at(size / 8), N: at(size/8 + 1), Per: at(size/8 + 2)}
+		if min(rule.Tick, rule.N, rule.Per) <= 0 {
+			return 0, false
+		}
+		p.N, p.Per = rule.Rate()
+		size += ruleReply
 	}
-	p.Next, p.Until, p.Wait, p.Hold = micros(at(6)), micros(at(7)), micros(at(8)), micros(at(9))
-	return longReply, true
+	return size, true
 }
 
 // readError reads the error of an ask, which is sent instead of its parts.

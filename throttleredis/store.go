@@ -227,4 +227,4 @@ func (s *Store) reload(ctx context.Context, err error) {
 	}
 }
 
-var errLate = errors.New("throttleredis: Redis's clock was past the deadline of the context")
+var errLate = fmt.Errorf("throttleredis: Redis's clock was past the deadline of the context: %w", store.ErrLate)

@@ -175,7 +175,7 @@ func TestDeadlineIsCarriedToRedis(t *testing.T) {
 		_, err := st.Lease(withoutDone{ctx}, ask(p))
 		late <- err
 	}()
-	if err := <-late; !errors.Is(err, errLate) {
+	if err := <-late; !errors.Is(err, store.ErrLate) {
 		t.Errorf("the error is %v", err)
 	}
 	if got := lease1(t, st, store.Part{Budget: p.Budget, Want: 9}); got.Tokens != 4 {

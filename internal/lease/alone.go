@@ -50,8 +50,8 @@ func (m *Leased) settleLocal(now meter.Instant, paid, cost int64) {
 
 // Local returns the meter of a process's even share of the budget. It has no burst, and begins without tokens.
 func (m *Leased) Local(now meter.Instant, processes int) meter.Meter {
-	per := min(mulSat(int64(m.budget.Per), int64(processes)), meter.MaxPer)
-	local := meter.NewPace(now, meter.Rate{N: m.budget.N, Per: time.Duration(per)})
+	per := min(mulSat(int64(m.rate.Per), int64(processes)), meter.MaxPer)
+	local := meter.NewPace(now, meter.Rate{N: m.rate.N, Per: time.Duration(per)})
 	local.Take(now, now, 1, false)
 	return local
 }

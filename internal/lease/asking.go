@@ -185,6 +185,9 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	p.Replace, m.replaced, m.replace = m.replace, m.replace, false
 	m.under, m.asked, m.drawn = true, now, 0
 	m.back, m.owe, m.owed, m.since = nil, 0, m.owe, meter.Never
+	if m.holds.unknown() {
+		m.tell(now - tellAfter)
+	}
 	return p
 }
 
@@ -235,6 +238,9 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
 	}
 	m.measureTrip(time.Duration(now - sent))
+	if !m.replace {
+		m.follow(rateOf(&m.budget, &p))
+	}
 	m.latest = response{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
 	m.alone = alone{}
 	m.schedule()
@@ -255,7 +261,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
 	case p.Tokens > 0:
-		m.lease(now, void, asked.Budget, p)
+		m.lease(now, void, rateOf(&asked.Budget, &p), p)
 	}
 	if own := float64(m.promised()); own > 0 && p.Left+own >= 1 && m.dueAt(1)-now > int64(m.config.Horizon) {
 		m.trade(now) // others gave tokens back, which are there earlier
@@ -266,14 +272,30 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.yield(now)
 }
 
+// rateOf returns the rate at which tokens come in by the response to an ask for tokens of b. A store may leave that of another process out.
+func rateOf(b *store.Budget, p *store.LeasedPart) meter.Rate {
+	if p.Differs && p.N > 0 && p.Per > 0 {
+		return meter.Rate{N: p.N, Per: p.Per}
+	}
+	return meter.Rate{N: b.N, Per: b.Per}
+}
+
+// follow has tokens come in at a rate.
+func (m *Leased) follow(r meter.Rate) {
+	if r.Per != m.rate.Per {
+		m.leased = nil // it counts parts of the period
+	}
+	m.rate = r
+}
+
 // pause returns how long a process does not ask after a Sliding window had too few tokens, so that many processes do not compete
 // for each token: a part of the period, and more for more than crowd processes.
 func (m *Leased) pause() time.Duration {
 	if !m.competes() || m.budget.Kind != store.Sliding {
 		return 0
 	}
-	part := m.budget.Per / parts
-	return max(part, min(m.budget.Per, part*time.Duration(m.latest.processes)/crowd))
+	part := m.rate.Per / parts
+	return max(part, min(m.rate.Per, part*time.Duration(m.latest.processes)/crowd))
 }
 
 // recheck returns how long to wait for tokens before the store is asked again. It differs from ask to ask, so that no process is
@@ -305,7 +327,7 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 }
 
 // lease adds the tokens of a response.
-func (m *Leased) lease(now, void meter.Instant, b store.Budget, p store.LeasedPart) {
+func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedPart) {
 	kept := meter.AddInstant(now, int64(m.config.Keep))
 	m.last, m.void = p, void
 	if p.AtOnce > 0 {
@@ -313,7 +335,7 @@ func (m *Leased) lease(now, void meter.Instant, b store.Budget, p store.LeasedPa
 	}
 	if n := p.Tokens - p.AtOnce; n > 0 {
 		start := meter.AddInstant(now, int64(p.Next))
-		r := run{lot: lot{n, p.ID, void, max(kept, start)}, start: start, rate: meter.Rate{N: b.N, Per: b.Per}}
+		r := run{lot: lot{n, p.ID, void, max(kept, start)}, start: start, rate: rate}
 		m.runs = append(m.runs, r)
 	}
 	m.next = min(m.next, now)

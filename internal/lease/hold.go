@@ -10,9 +10,10 @@ import (
 
 // holds are the holds of a budget, as far as a process knows them.
 type holds struct {
-	held meter.Instant // the budget is blocked until then
-	hold meter.Instant // the end of a hold that the store does not know; -1: that holds have ended; 0: none
-	sent meter.Instant // what hold was when it was sent with the ask under way
+	held   meter.Instant // the budget is blocked until then
+	lifted bool          // the store does not know that its holds have ended
+	hold   meter.Instant // the end of a hold that the store does not know, and which began after lifted; 0: none
+	sent   meter.Instant // what was sent with the ask under way: hold, or -1 that holds have ended
 }
 
 // HeldUntil implements [Meter].
@@ -57,34 +58,41 @@ func (m *Leased) yield(now meter.Instant) {
 // set blocks the budget until an instant. An instant that is not after now ends every hold.
 func (h *holds) set(now, until meter.Instant) {
 	if until <= now {
-		h.held, h.hold = 0, -1
+		h.held, h.lifted, h.hold = 0, true, 0
 		return
 	}
 	h.held, h.hold = max(h.held, until), max(h.hold, until)
 }
 
-// ask returns Hold of a Part.
+// unknown reports whether there is something that the store does not know.
+func (h *holds) unknown() bool { return h.lifted || h.hold > 0 }
+
+// ask returns Hold of a Part. A Part either ends holds or begins one, so a hold that began after others had ended is left for the next
+// ask: the store would keep the longer of the two otherwise.
 func (h *holds) ask(now meter.Instant) time.Duration {
-	h.sent, h.hold = h.hold, 0
-	if h.sent < 0 {
+	if h.lifted {
+		h.lifted, h.sent = false, -1
 		return -1
 	}
+	h.sent, h.hold = h.hold, 0
 	return time.Duration(max(0, h.sent-now))
 }
 
-// booked records Hold of a LeasedPart.
+// booked records Hold of a LeasedPart. The store did not know yet what has ended meanwhile.
 func (h *holds) booked(now meter.Instant, hold time.Duration) {
 	h.held = h.hold
-	if hold > 0 {
+	if hold > 0 && !h.lifted {
 		h.held = max(h.held, meter.AddInstant(now, int64(hold)))
 	}
-	h.held = max(h.held, 0)
 }
 
 // failed keeps what was sent for the next ask, and reports whether there is anything to report.
 func (h *holds) failed(now meter.Instant) bool {
-	if h.hold == 0 && (h.sent < 0 || h.sent > now) {
-		h.hold = h.sent
+	switch {
+	case h.sent < 0:
+		h.lifted = true
+	case h.sent > now && !h.lifted:
+		h.hold = max(h.hold, h.sent)
 	}
-	return h.hold != 0
+	return h.unknown()
 }

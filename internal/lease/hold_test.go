@@ -154,6 +154,40 @@ func TestAHoldTakesNothingBackBesidePromisesThatOutlastIt(t *testing.T) {
 	assert.Len(t, back(window, 0), 1, "a window promises none")
 }
 
+// A refusal that was none may be followed by another one before the store knows: the second hold is the only one then.
+func TestAShorterHoldFollowsOneThatWasReleased(t *testing.T) {
+	for _, kind := range []store.Kind{store.Bucket, store.Pace, store.Sliding, store.Fixed, store.Slots} {
+		b := kindOf(kind, 5)
+		b.Burst = 5
+		m, book, at := New(b, Config{Name: "one"}), store.NewBook(), now
+		answer := func() (store.Part, store.LeasedPart) {
+			part := m.Ask(at, Demand{})
+			return part, book.Lease(time.Unix(0, began+at), []store.Ask{{Parts: []store.Part{part}}})[0].Parts[0]
+		}
+		m.Hold(at, at+100*second)
+		part, got := answer()
+		m.Hold(at, at) // while the ask is under way
+		m.Booked(at, at, part, got)
+		assert.Zero(t, m.HeldUntil(), "%s: the response is older than the release", kind)
+		m.Hold(at, at+2*second)
+		assert.Equal(t, at+2*second, m.HeldUntil(), kind)
+
+		assert.Equal(t, at, m.AskAt(at, Demand{}), kind)
+		part, got = answer()
+		assert.Negative(t, part.Hold, kind)
+		m.Booked(at, at, part, got)
+		assert.Equal(t, at+2*second, m.HeldUntil(), kind)
+
+		assert.Equal(t, at, m.AskAt(at, Demand{}), "%s: the store does not know the second hold", kind)
+		part, got = answer()
+		assert.Equal(t, 2*time.Second, part.Hold, kind)
+		assert.Equal(t, 2*time.Second, got.Hold, kind)
+		m.Booked(at, at, part, got)
+		assert.Equal(t, at+2*second, m.HeldUntil(), kind)
+		assert.Greater(t, m.AskAt(at, Demand{}), at, kind)
+	}
+}
+
 func TestTokensThatArriveDuringAHoldGoBack(t *testing.T) {
 	b := newBench(t, bucket(10, time.Second, 5))
 	b.trip = ms

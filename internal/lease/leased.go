@@ -18,6 +18,7 @@ import (
 type Leased struct {
 	budget store.Budget
 	config Config
+	rate   meter.Rate // at which tokens come in: that of the budget, or a lower one by the rule of another process
 
 	lots []lot            // tokens that may be used now, in the order of use
 	runs []run            // tokens that are promised
@@ -121,7 +122,7 @@ func NewLeased(b store.Budget, c Config) *Leased {
 	if c.Horizon == 0 {
 		c.Horizon = 50 * time.Millisecond
 	}
-	return &Leased{budget: b, config: c, next: meter.Never, asking: asking{asked: meter.Never, since: meter.Never}}
+	return &Leased{budget: b, config: c, rate: meter.Rate{N: b.N, Per: b.Per}, next: meter.Never, asking: asking{asked: meter.Never, since: meter.Never}}
 }
 
 // due returns how many tokens of a run may be used at t.
@@ -347,7 +348,7 @@ func (m *Leased) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	switch b := &m.budget; b.Kind {
 	case store.Sliding:
 		if over := missing - int64(math.Ceil(max(0, m.latest.left))); over > 0 {
-			from = meter.AddInstant(max(from, m.latest.ends), mulSat((over-1)/b.N, int64(b.Per)))
+			from = meter.AddInstant(max(from, m.latest.ends), mulSat((over-1)/m.rate.N, int64(m.rate.Per)))
 		}
 	case store.Fixed, store.Calendar:
 		over := missing
@@ -355,7 +356,7 @@ func (m *Leased) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 			over -= int64(max(0, m.latest.left))
 		}
 		if over > 0 {
-			from = max(from, meter.AddInstant(m.latest.ends, mulSat((over-1)/b.N, int64(b.Per))))
+			from = max(from, meter.AddInstant(m.latest.ends, mulSat((over-1)/m.rate.N, int64(m.rate.Per))))
 		}
 	default:
 		if b.Kind == store.Pace {
@@ -371,7 +372,7 @@ func (m *Leased) flow(tokens float64) int64 {
 	if tokens <= 0 {
 		return 0
 	}
-	ns := (tokens*(1-0x1p-40) - 0x1p-40) * float64(m.budget.Per) / float64(m.budget.N)
+	ns := (tokens*(1-0x1p-40) - 0x1p-40) * float64(m.rate.Per) / float64(m.rate.N)
 	if ns >= math.MaxInt64 {
 		return math.MaxInt64
 	}
@@ -458,7 +459,7 @@ func (m *Leased) Tokens(now meter.Instant) float64 {
 // inStore returns how many tokens the store has if no other process has asked since its latest response.
 func (m *Leased) inStore(now meter.Instant) float64 {
 	b := &m.budget
-	came := float64(now-m.latest.sent) * float64(b.N) / float64(b.Per)
+	came := float64(now-m.latest.sent) * float64(m.rate.N) / float64(m.rate.Per)
 	switch {
 	case b.Kind == store.Bucket && m.latest.known:
 		return min(float64(b.Burst), m.latest.left+came)
@@ -471,13 +472,13 @@ func (m *Leased) inStore(now meter.Instant) float64 {
 	case m.latest.known && (!m.fixed() || now < m.latest.ends):
 		return m.latest.left
 	}
-	return float64(b.N)
+	return float64(m.rate.N)
 }
 
 // Retune implements [meter.Meter]. The next ask tells the store the rate. Promised tokens are traded for new ones.
 func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
 	m.advance(now)
-	m.budget.N, m.budget.Per, m.replace = r.N, r.Per, true
+	m.budget.N, m.budget.Per, m.rate, m.replace = r.N, r.Per, r, true
 	m.trade(now)
 }
 

@@ -234,7 +234,7 @@ func (m *LeasedSlots) Local(_ meter.Instant, processes int) meter.Meter {
 
 // tellAt returns when to report the number of slots of the process, or a hold, to the store.
 func (m *LeasedSlots) tellAt(now meter.Instant) meter.Instant {
-	if now < m.counted || m.hold != 0 {
+	if now < m.counted || m.holds.unknown() {
 		return m.tell
 	}
 	return meter.Never
@@ -294,6 +294,9 @@ func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
 		m.counted = meter.AddInstant(now, int64(store.SlotLease))
 	}
 	m.under, m.asked, m.wants, m.came, m.tell = true, now, p.Want, false, meter.Never
+	if m.holds.unknown() {
+		m.tell = now
+	}
 	return p
 }
 

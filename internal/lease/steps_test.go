@@ -258,14 +258,20 @@ func TestAFleetAsksAtDifferentInstantsAfterAWindow(t *testing.T) {
 }
 
 func TestAnUnansweredHoldIsToldAgainWhileItCounts(t *testing.T) {
-	for _, c := range []struct {
-		sent, hold, want meter.Instant
-	}{
-		{-1, 0, -1}, {0, 0, 0}, {now, 0, 0}, {now + 1, 0, now + 1}, {now + 1, -1, -1}, {now + 1, now + 5, now + 5},
+	for _, c := range []struct{ before, want holds }{
+		{holds{sent: -1}, holds{lifted: true}},
+		{holds{sent: -1, hold: now + 5}, holds{lifted: true, hold: now + 5}},
+		{holds{}, holds{}},
+		{holds{sent: now}, holds{}},
+		{holds{sent: now + 1}, holds{hold: now + 1}},
+		{holds{sent: now + 1, lifted: true}, holds{lifted: true}},
+		{holds{sent: now + 1, hold: now + 5}, holds{hold: now + 5}},
+		{holds{sent: now + 5, hold: now + 1}, holds{hold: now + 5}},
 	} {
-		h := holds{sent: c.sent, hold: c.hold}
-		assert.Equal(t, c.want != 0, h.failed(now), "%+v", c)
-		assert.Equal(t, c.want, h.hold, "%+v", c)
+		h := c.before
+		assert.Equal(t, c.want != holds{}, h.failed(now), "%+v", c)
+		h.sent = 0
+		assert.Equal(t, c.want, h, "%+v", c)
 	}
 	var h holds
 	h.booked(now, 0)

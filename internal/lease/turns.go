@@ -28,14 +28,14 @@ func (m *Leased) competes() bool {
 }
 
 // share returns the even share of a process.
-func (m *Leased) share() int64 { return max(1, m.budget.N/int64(max(1, m.latest.processes))) }
+func (m *Leased) share() int64 { return max(1, m.rate.N/int64(max(1, m.latest.processes))) }
 
 // inPeriod returns how many tokens were leased in the latest period.
 func (m *Leased) inPeriod(now int64) (sum int64) {
 	if m.leased == nil {
 		m.leased = make([]int64, turnParts)
 	}
-	part := now / max(1, int64(m.budget.Per)/turnParts)
+	part := now / max(1, int64(m.rate.Per)/turnParts)
 	for i := int64(0); i < turnParts && m.part < part; i++ {
 		m.part++
 		m.leased[m.part%turnParts] = 0
@@ -55,7 +55,7 @@ func (m *Leased) limitToTurn(p *store.Part, d Demand, now int64) {
 	mine := m.inPeriod(now)
 	most := m.share() - mine
 	if most <= 0 {
-		most, p.Ahead = min(max(1, m.budget.N/turnsEach), m.freeBeyond(mine, now)), 0
+		most, p.Ahead = min(max(1, m.rate.N/turnsEach), m.freeBeyond(mine, now)), 0
 		if most <= 0 && d.Alone { // it only learns what is left
 			p.Need, p.Want = 0, 0
 			return
@@ -68,15 +68,15 @@ func (m *Leased) limitToTurn(p *store.Part, d Demand, now int64) {
 // together do not use the window faster than evenly, and that others, up to their shares, find a quarter more than they used in
 // the latest period of a Sliding one.
 func (m *Leased) freeBeyond(mine, now int64) int64 {
-	n, left := m.budget.N, int64(max(0, m.latest.left))
+	n, left := m.rate.N, int64(max(0, m.latest.left))
 	past := now - m.opened
 	if m.fixed() { // of a Calendar, Per is an average
-		past = max(0, int64(m.budget.Per)-max(0, m.latest.ends-now))
+		past = max(0, int64(m.rate.Per)-max(0, m.latest.ends-now))
 		if now >= m.latest.ends {
 			past, left = 0, n
 		}
 	}
-	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.budget.Per)))
+	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.rate.Per)))
 	free := min(left, even-(n-left))
 	if m.budget.Kind == store.Sliding {
 		others := max(0, n-left-mine)
@@ -90,7 +90,7 @@ func (m *Leased) endTurn(sent, now int64, asked *store.Part, p store.LeasedPart)
 	if !m.competes() {
 		return
 	}
-	if float64(m.budget.N)-p.Left <= float64(m.share()) {
+	if float64(m.rate.N)-p.Left <= float64(m.share()) {
 		m.opened = now
 	}
 	all := m.inPeriod(now) + p.Tokens
@@ -98,10 +98,10 @@ func (m *Leased) endTurn(sent, now int64, asked *store.Part, p store.LeasedPart)
 	if all < m.share() || p.Tokens == 0 && asked.Need > 0 {
 		return
 	}
-	per := int64(m.budget.Per)
+	per := int64(m.rate.Per)
 	turn := max(1, min(per/turnsEach, int64(m.recheck())))
 	if p.Tokens > 0 {
-		turn = max(1, min(mulSat(p.Tokens, per)/m.budget.N, turn))
+		turn = max(1, min(mulSat(p.Tokens, per)/m.rate.N, turn))
 	} else { // it has only learned that there are none: those of a Sliding window come in one by one
 		turn *= map[store.Kind]int64{store.Sliding: 2, store.Fixed: 4, store.Calendar: 4}[m.budget.Kind]
 	}

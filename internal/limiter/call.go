@@ -1,11 +1,13 @@
 package limiter
 
 import (
+	"errors"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/supply"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // Collect collects what is to be asked for; nil: nothing, or the store must not be called now.
@@ -32,7 +34,7 @@ func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenU
 	now := l.begin()
 	defer l.end()
 	s := f.Supply
-	if !givenUp && err == nil {
+	if !givenUp && (err == nil || errors.Is(err, store.ErrLate)) {
 		f.Arrived(now)
 	}
 	if !f.Return(givenUp, now) {

@@ -192,11 +192,16 @@ func TestTheTimeoutFollowsTheRoundTrip(t *testing.T) {
 	for i, c := range []struct{ takes, after time.Duration }{ // how long a call takes, and after which time the next one is given up
 		{10 * time.Millisecond, 100 * time.Millisecond},
 		{90 * time.Millisecond, 100 * time.Millisecond},  // usually 20 ms
-		{500 * time.Millisecond, 160 * time.Millisecond}, // 80 ms; this response was late
-		{160 * time.Millisecond, 180 * time.Millisecond}, // 90 ms
-		{50 * time.Millisecond, 140 * time.Millisecond},  // 70 ms
-		{30 * time.Millisecond, 100 * time.Millisecond},  // 50 ms
-		{10 * time.Second, 400 * time.Millisecond},       // 1.29 s
+		{150 * time.Millisecond, 300 * time.Millisecond}, // 150 ms; this response was late
+		{230 * time.Millisecond, 320 * time.Millisecond}, // 160 ms; this one was not
+		{50 * time.Millisecond, 210 * time.Millisecond},  // 105 ms
+		{5 * time.Millisecond, 110 * time.Millisecond},   // 55 ms
+		{400 * time.Millisecond, 400 * time.Millisecond}, // 400 ms; late
+		{400*time.Millisecond + 1, 400 * time.Millisecond},
+		{40 * time.Millisecond, 400 * time.Millisecond}, // 220 ms
+		{20 * time.Millisecond, 240 * time.Millisecond},
+		{20 * time.Millisecond, 140 * time.Millisecond},
+		{10 * time.Second, 140 * time.Millisecond}, // no call can wait for that
 	} {
 		b.now += 10 * second
 		b.wants(fmt.Sprint(i))
@@ -205,6 +210,7 @@ func TestTheTimeoutFollowsTheRoundTrip(t *testing.T) {
 		if late {
 			b.now += int64(call.Timeout())
 			require.True(t, call.Return(true, b.now))
+			call.Note(errDown, b.now)
 			for k := range call.Parts() {
 				call.Book(k, &Outcome{Err: errDown}, false, b.now)
 			}

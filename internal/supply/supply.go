@@ -186,13 +186,17 @@ func (s *Supply[B]) timeout() time.Duration {
 	return max(s.Timeout, min(tripsAllowed*s.trip, timeoutsAllowed*s.Timeout))
 }
 
-// Arrived measures the round trip of a call that has a response, even if the call was given up before: otherwise a store that is
-// further away than the Timeout would never be reached. The usual round trip follows a shorter one quickly and a longer one
-// slowly, so that a single slow response does not delay the notice of an outage.
+// Arrived measures the round trip of a call that has a response, even if the call was given up before, or carried out nothing because
+// it was late: otherwise a store that is further away than the Timeout would never be reached. The usual round trip follows a shorter one
+// quickly and a longer one slowly, so that a single slow response does not delay the notice of an outage. In an outage there is no notice
+// to delay, and the store may have moved. A response that no call can wait for shows nothing.
 func (c *Call[B]) Arrived(now meter.Instant) {
 	s, trip := c.supply, time.Duration(now-c.at)
+	if trip > timeoutsAllowed*s.Timeout {
+		return
+	}
 	switch {
-	case s.trip == 0:
+	case s.trip == 0, trip > s.trip && s.outage.err != nil:
 		s.trip = trip
 	case trip < s.trip:
 		s.trip -= (s.trip - trip) / 2

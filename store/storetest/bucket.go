@@ -232,6 +232,8 @@ func stricter(t *testing.T, st store.Store) {
 			got := s.one(store.Part{Budget: b, Holder: "a", Want: 3})
 			if all += got.Tokens; got.Differs != (i%2 == 1) {
 				t.Errorf("%s: ask %d: another rule counts: %v", b.Kind, i, got.Differs)
+			} else if rate := float64(got.N) * float64(c.strict.Per); got.Differs && rate != float64(c.strict.N)*float64(got.Per) && (b.Kind != store.Slots || got.N != c.strict.N) {
+				t.Errorf("%s: the rule that counts is %d per %v, want %d per %v", b.Kind, got.N, got.Per, c.strict.N, c.strict.Per)
 			}
 		}
 		most := map[store.Kind]int64{store.Bucket: c.strict.Burst, store.Pace: 1, store.Sliding: 5, store.Fixed: 5, store.Slots: 30}[c.strict.Kind]
@@ -243,6 +245,40 @@ func stricter(t *testing.T, st store.Store) {
 		if got := s.one(store.Part{Budget: b, Holder: "a", Replace: true}); got.Differs {
 			t.Errorf("%s: a rule that replaces the other does not count", b.Kind)
 		}
+	}
+}
+
+// promisesByStricter asks for promised tokens by a rule that does not count.
+func promisesByStricter(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	for _, kind := range []store.Kind{store.Bucket, store.Pace} {
+		strict := s.budget(kind, 1, time.Hour)
+		strict.Burst, strict.Initial = 1, 1
+		loose := strict
+		loose.N = 4
+		s.one(store.Part{Budget: strict, Need: 1, Want: 1})
+		got := s.one(store.Part{Budget: loose, Need: 1, Want: 1, Within: 2 * time.Hour, Horizon: 4 * time.Hour})
+		if got.Tokens != 1 || got.AtOnce != 0 || got.Next < 59*time.Minute || got.Next > time.Hour {
+			t.Errorf("%s: a token that is due in an hour by the rule that counts, and in 15 minutes by the one of the ask: %+v", kind, got)
+		}
+	}
+}
+
+// wantsNothing asks for more than there is beside a part that wants nothing, such as one that only gives tokens back.
+func wantsNothing(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	for _, b := range []store.Budget{s.bucket(1, time.Hour, 5), s.budget(store.Sliding, 5, time.Hour), s.budget(store.Fixed, 5, time.Hour), s.budget(store.Slots, 5, 0)} {
+		other := s.bucket(1, time.Hour, 5)
+		other.Limit = "other"
+		leases, err := s.store.Lease(t.Context(), []store.Ask{{Parts: []store.Part{{Budget: other}, {Budget: b, Need: 1, Want: 100, Holder: "a"}}}})
+		if err == nil {
+			err = leases[0].Err
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.tokens(string(b.Kind), leases[0].Parts[1], 5, 5)
+		s.tokens(string(b.Kind)+" beside it", leases[0].Parts[0], 0, 0)
 	}
 }
 
