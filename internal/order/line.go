@@ -148,7 +148,7 @@ func (o *Order) queueOf(ln *line, w *Waiter) *queue {
 	}
 	var c *caller
 	if ln.fair >= 0 {
-		c = ln.points[ln.fair].callerOf(w)
+		c = ln.points[ln.fair].callerOf(w, w.Costs[ln.fair])
 		w.key.rank = 0 // the requests of one caller go in the order of arrival
 	}
 	q := l.all[c]
