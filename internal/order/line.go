@@ -198,7 +198,7 @@ func (o *Order) remove(w *Waiter) {
 	ln.queues[q.nth], last.nth = last, q.nth
 	ln.queues[len(ln.queues)-1] = nil
 	ln.queues = ln.queues[:len(ln.queues)-1]
-	ln.check.next.Remove(&q.cursor)
+	ln.check.quit(q, last, len(ln.queues))
 	if c := q.caller; c != nil {
 		if c.quit(q); len(c.queues) == 0 {
 			o.callers--

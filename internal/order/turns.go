@@ -22,6 +22,7 @@ type turns struct {
 	weights int64 // of these
 	callers map[string]*caller
 	idle    heapOf[*caller] // by tag
+	debts   round
 
 	// As long as callers keep coming that had no request waiting, their start tags are all now, and no other would ever be granted.
 	// So turned rises with what is granted at now, as now would if the callers that wait were served at the same time, by weight.
