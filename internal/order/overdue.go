@@ -178,8 +178,9 @@ func (o *Order) overdue(ln *line, now Instant, work *int) (w *Waiter, due Instan
 		s := search{planner: planner{order: o, now: now, line: ln}, work: work, cursor: cur}
 		if s.find() {
 			if c.next.Put(cur, s.place(s.late)); c.next.Top() == cur { // else a request before it may be too late
-				cur.from.seq++
 				c.late = s.late
+				cur.from.seq++
+				c.next.Put(cur, key{cur.Key().major, math.MinInt64, 0}) // the next request of its caller may take its turn
 				return s.late, s.due, s.binding, false
 			}
 		} else if s.isOver {
