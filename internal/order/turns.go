@@ -6,7 +6,7 @@ import "strings"
 // Scheduling Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996). A caller has a start tag: the finish
 // tag of what it was granted last, which is cost/weight after the start tag of that request, but not before the start tag that
 // was granted last of all. The first requests of callers go in the order of these tags, and of rank where they are equal, as
-// those of callers are that had no request waiting. The others have no tags: what is known of their turns is a lower bound,
+// those of callers mostly are that had no request waiting. The others have no tags: what is known of their turns is a lower bound,
 // because requests of other callers that come later may go before them.
 
 const (
