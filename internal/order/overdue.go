@@ -28,6 +28,7 @@ type overdue struct {
 	entered  int  // so many queues of the line are in next, or have been
 	isFull   bool // all of them: those that come later are not checked
 	next     heapOf[*cursor]
+	ahead    []int64 // of the search under way
 	all      []int64 // at most, what all requests of the line cost, by stop
 	passed   []int64 // what those cost that have been passed
 	late     *Waiter // the last one that was too late; it is passed if it waits after all
@@ -70,12 +71,12 @@ type round struct {
 	work  int   // that debts have paid for; negative: it has been done before
 }
 
-// debtWork is the work that each debt pays for where callers take turns: a plan looks at each of them, so to check them all takes
-// too long for a change as frequent as that.
+// debtWork is the work that each debt pays for where callers take turns: about 30 µs, in which some 40 of them are checked. Servers
+// decide how often costs are corrected, so a debt must not take longer the more callers wait.
 const debtWork = 100
 
-// CheckDebt is Check where a debt may make requests too late. Where callers take turns, it checks some of them, and the next debt
-// continues. There are no others to check if there are few callers.
+// CheckDebt is Check where a debt may have made requests too late. Where callers take turns, some requests are checked, and the
+// next debt continues: all of them if they are few.
 func (o *Order) CheckDebt(p *Point) {
 	if p.turns == nil {
 		o.Check(p)
@@ -263,8 +264,9 @@ type search struct {
 // find reports whether it has found one. The cursor is there then, or where no work was left, or where requests of other queues
 // come first.
 func (s *search) find() bool {
-	q := s.queue
-	s.ahead = make([]int64, len(q.root.Costs), len(s.line.stops)+1)
+	q, c := s.queue, &s.line.check
+	c.ahead = append(c.ahead[:0], make([]int64, len(q.root.Costs))...)
+	s.ahead = c.ahead
 	if s.from.rank == math.MinInt64 {
 		if len(s.line.queues) > 1 {
 			*s.work--
