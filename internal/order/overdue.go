@@ -16,7 +16,6 @@ import (
 // more than 1/f requests without time to spare are visited, and their bounds found again. It does not rise at windows, where
 // tokens come in all at once, nor at points other than the slowest of a line: there the requests of a subtree are visited if one
 // of them cannot wait until all are paid.
-
 //
 // Where callers take turns, requests are looked at in the order of their turns. So all that goes before one has been passed by
 // then, and mostly shows without a plan that it is in time.
