@@ -175,8 +175,9 @@ func (o *Order) overdue(ln *line, now Instant, work *int) (w *Waiter, due Instan
 		if cur == nil {
 			return nil, 0, 0, true
 		}
-		s := search{planner: planner{order: o, now: now, line: ln}, work: work, cursor: cur}
-		if s.find() {
+		s := search{planner: planner{order: o, now: now, line: ln}, work: *work, cursor: cur}
+		found := s.find()
+		if *work = s.work; found {
 			if c.next.Put(cur, s.place(s.late)); c.next.Top() == cur { // else a request before it may be too late
 				c.late = s.late
 				cur.from.seq++
@@ -251,7 +252,7 @@ func (s *search) others(i int) int64 {
 // A search looks for the first request of a queue, from its cursor on, that is too late.
 type search struct {
 	planner
-	work *int
+	work int // that is left; no pointer, which would have it allocated
 	*cursor
 
 	isOver  bool // it has come to the end
@@ -268,7 +269,7 @@ func (s *search) find() bool {
 	s.ahead = c.ahead
 	if s.from.rank == math.MinInt64 {
 		if len(s.line.queues) > 1 {
-			*s.work--
+			s.work--
 		}
 		s.isOver = s.skips(q.root)
 		if !s.isOver {
@@ -282,12 +283,12 @@ func (s *search) find() bool {
 	q.addAhead(s.ahead, 0, func(w *Waiter, _ int64) bool { return w.key.Before(s.from) })
 	for w := q.from(s.from); w != nil; w = s.after(w) {
 		s.from = w.key
-		if *s.work <= 0 || q.caller != nil && !s.isNext(w) {
+		if s.work <= 0 || q.caller != nil && !s.isNext(w) {
 			return false
 		}
-		*s.work--
+		s.work--
 		if q.caller == nil || !s.isInTime(w) {
-			*s.work -= min(len(s.line.queues), manyQueues) / 8
+			s.work -= min(len(s.line.queues), manyQueues) / 8
 			if s.due, s.binding = s.plan(w, q); s.due > w.tight() {
 				s.late = w
 				return true
