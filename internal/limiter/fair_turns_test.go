@@ -98,21 +98,21 @@ func TestTheLastRequestsOfACallerLeaveInAnyState(t *testing.T) {
 	})
 }
 
-// A turn is over when twice as much was granted in it as the callers in line would have got. Callers that come later have a
-// later turn, in order, except where their priority says that they came before.
+// A turn is over when the callers in the queue would have got two requests each in it. Callers that come later have a later turn,
+// in order, except where their priority says that they came before.
 func TestPriorityCountsFromWhenATurnWasOver(t *testing.T) {
-	for priority, goes := range []time.Duration{142, 142, 141} {
+	for priority, goes := range []time.Duration{212, 212, 211} {
 		within(t, fmt.Sprint("priority ", priority), func(t *testing.T) {
 			l := limiterOf(t, fairly(1, throttle.Burst(1)))
 			sleep(100 * time.Second)
 			var all []*request
-			for i := range 41 { // the first goes immediately
+			for i := range 111 { // the first goes immediately
 				all = append(all, send(t, l, throttle.Ask{Caller: strconv.Itoa(i)}))
 			}
-			sleep(30 * time.Second) // the turn was over after 28 seconds
+			sleep(98 * time.Second) // the turn was over after 96 seconds: 1/110 + 1/109 + … + 1/15 > 2
 			send(t, l, throttle.Ask{Caller: "next"})
-			sleep(9 * time.Second)
-			require.True(t, all[39].done)
+			sleep(11 * time.Second)
+			require.True(t, all[109].done)
 			last := send(t, l, throttle.Ask{Caller: "last", Priority: priority})
 			sleep(time.Minute)
 			requireGranted(t, last, goes*time.Second)

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,4 +103,45 @@ func TestCheckingFreesTheLockBetweenPieces(t *testing.T) {
 		sleep(100 * time.Second)
 		require.EqualValues(t, 100, l.Stats().Granted)
 	})
+}
+
+// Where callers take turns, a debt rejects what is too late immediately if few callers wait. If there are many, later debts do, and
+// a maximum wait ends at its instant in any case.
+func TestADebtRejectsWhereCallersTakeTurns(t *testing.T) {
+	for _, c := range []struct {
+		callers int
+		debts   int
+		goes    time.Duration // when the last request, which may wait for as long as its turn takes, is rejected
+	}{{20, 1, 0}, {400, 1, 400 * time.Second}, {400, 20, 0}} {
+		within(t, fmt.Sprintf("%d callers, %d debts", c.callers, c.debts), func(t *testing.T) {
+			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(100), throttle.Initial(100), throttle.FairBy(throttle.ByHost), throttle.Name("limit"))))
+			var grants []*throttle.Grant
+			for range c.debts {
+				g, err := l.Acquire(t.Context(), throttle.Ask{})
+				require.NoError(t, err)
+				grants = append(grants, g)
+			}
+			_, ok := l.Try(throttle.Ask{Cost: int64(100 - c.debts)})
+			require.True(t, ok)
+			var last *request
+			for i := range c.callers {
+				wait := time.Hour
+				if i == c.callers-1 {
+					wait = time.Duration(c.callers) * time.Second
+				}
+				last = send(t, l, throttle.Ask{Caller: fmt.Sprint(i), MaxWait: &wait})
+			}
+			for _, g := range grants {
+				require.NoError(t, g.Settle("limit", 2))
+			}
+			synctest.Wait()
+			if c.goes > 0 {
+				sleep(c.goes - 1)
+				require.False(t, last.done)
+				sleep(1)
+			}
+			requireRefused(t, last, c.goes, throttle.ReasonMaxWait)
+			sleep(time.Hour)
+		})
+	}
 }

@@ -227,7 +227,10 @@ func (l *Core) correctLocked(b *bucket.Bucket, of *bucket.Caller, paid, charged,
 		l.freeLocked(b, now)
 	} else {
 		b.Limit.Counts.Charged += uint64(cost - charged)
-		l.replanLocked(b)
+		if b.HasLines() {
+			l.order.CheckDebt(&b.Point)
+		}
+		l.markLocked(b)
 		l.owedLocked(b, now)
 	}
 }

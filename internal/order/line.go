@@ -152,7 +152,7 @@ func (o *Order) queueOf(ln *line, w *Waiter) *queue {
 	}
 	var c *caller
 	if ln.fair >= 0 {
-		c = ln.points[ln.fair].callerOf(w)
+		c = ln.points[ln.fair].callerOf(w, w.Costs[ln.fair])
 		w.key.rank = 0 // the requests of one caller go in the order of arrival
 	}
 	q := l.all[c]
@@ -202,7 +202,7 @@ func (o *Order) remove(w *Waiter) {
 	ln.queues[q.nth], last.nth = last, q.nth
 	ln.queues[len(ln.queues)-1] = nil
 	ln.queues = ln.queues[:len(ln.queues)-1]
-	ln.check.next.Remove(&q.cursor)
+	ln.check.quit(q, last, len(ln.queues))
 	if c := q.caller; c != nil {
 		if c.quit(q); len(c.queues) == 0 {
 			o.callers--

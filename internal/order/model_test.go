@@ -133,7 +133,7 @@ func (x *modelRun) arrive() {
 	require.Zero(x, binding)
 	if x.names > 0 {
 		mw.caller = string(rune('a' + x.r.IntN(x.names)))
-		w.Caller, w.Weight = mw.caller, weightOf(mw.caller)
+		w.Caller, w.Weight = mw.caller, weightBy(mw.caller)
 		due, _ = x.Plan(w, x.now)
 		require.Equal(x, x.m.plan(w, x.m.turns.before(x.m.line, mw)), due, "plan of a request that comes")
 	} else {
@@ -177,7 +177,7 @@ func (x *modelRun) step() {
 		}
 	case what == 5 && x.names > 0:
 		caller, more := string(rune('a'+x.r.IntN(x.names))), x.r.Int64N(7)-3
-		x.Correct(x.p, caller, weightOf(caller), more)
+		x.Correct(x.p, caller, weightBy(caller), more)
 		x.m.turns.correct(x.m.line, caller, more)
 	default:
 		x.arrive()

@@ -9,7 +9,7 @@
 //	for w, due := o.Next(now); w != nil; w, due = o.Next(now) { … } // what was due before: the caller pays at each point as of due
 //	…                                                              // something changes
 //	o.Touch(p)                                                     // at each point where it may change when requests go
-//	o.Check(p)                                                     // and where it may make them too late; see Overdue
+//	o.Check(p), o.CheckDebt(p)                                     // and where it may make them too late; see Overdue
 //	for w, due := o.Next(now); w != nil; w, due = o.Next(now) { … } // what can go from now on
 //	o.Wake()                                                       // when to call Next again
 package order
@@ -172,6 +172,7 @@ type Order struct {
 	due     heapOf[*Point] // at which lines are blocked
 	fresh   heapOf[*line]  // of which the first request is to be tried
 	checks  []*line        // whose requests are to be checked
+	owing   []*Point       // for whose debts requests are to be checked
 	waiting int
 	callers int
 

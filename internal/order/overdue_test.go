@@ -1,6 +1,9 @@
 package order
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -179,7 +182,7 @@ func TestRequestsOfOtherGatesDelayNoneAtAGate(t *testing.T) {
 	w, _, _ := x.Overdue(0, &work)
 	require.Nil(t, w)
 	require.True(t, x.IsChecked())
-	require.Equal(t, 1000, work, "no request is visited")
+	require.Equal(t, 1000-1-4, work, "four queues are looked at, and no request is visited")
 }
 
 // After the rate has changed, a check visits requests whose bounds do for the old rate alone. The next one visits none.
@@ -200,4 +203,72 @@ func TestBoundsAreFoundAgainAtAnotherRate(t *testing.T) {
 		require.True(t, x.IsChecked())
 		require.Equal(t, i == 0, work < 10_000)
 	}
+}
+
+// Where callers take turns, each debt checks some of many callers, in the order of their turns. It takes no more work than that,
+// and what is too late is found by the debts of one round.
+func TestEachDebtChecksSomeOfManyCallers(t *testing.T) {
+	const n = 1000 // a plan counts as many
+	x := newWorld(t)
+	p := x.point(every(second, 100))
+	p.Fair = true
+	late := make(map[*Waiter]bool)
+	for i := range Instant(n) {
+		w := &Waiter{At: []*Point{p}, Costs: []int64{1}, Caller: fmt.Sprint(i), Weight: 1, Last: (i+1)*second + 60*second}
+		if i%100 == 99 {
+			w.Last -= 60 * second
+			late[w] = true
+		}
+		x.Join(w, 0)
+	}
+	x.serve()
+	p.Payer.(*fake).empty += 20 * second
+	debts, done := 0, 0
+	for p.Callers() > n-len(late) {
+		x.CheckDebt(p)
+		debts++
+		require.LessOrEqual(t, debts, 50, "more than a round")
+		for !x.IsChecked() {
+			work := 2000
+			for w, due, _ := x.Overdue(0, &work); w != nil; w, due, _ = x.Overdue(0, &work) {
+				require.Greater(t, due, w.Last)
+				require.True(t, late[w], "it would be in time")
+				x.Leave(w)
+			}
+			done += 2000 - work
+		}
+		require.LessOrEqual(t, done, debts*debtWork+1+manyQueues/8)
+	}
+	require.Greater(t, debts, 20)
+}
+
+// Requests that leave while others are entered and checked keep none from being checked.
+func TestRequestsLeaveDuringACheck(t *testing.T) {
+	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+		x := newCrowd(t, r.Uint64(), r.IntN(2) == 0)
+		p := x.points[0]
+		f := p.Payer.(*fake)
+		f.held += r.Int64N(int64(5 * second))
+		x.Check(p)
+		for !x.IsChecked() {
+			work := 1 + r.IntN(3)
+			if w, _, _ := x.Overdue(x.now, &work); w != nil {
+				x.Leave(w)
+			}
+			if w := x.waiting[r.IntN(len(x.waiting))]; w.IsWaiting() && r.IntN(4) == 0 { // and all of its queue, the last one first
+				all := []*Waiter{}
+				for w := w.queue.first; w != nil; w = w.next() {
+					all = append(all, w)
+				}
+				for _, w := range slices.Backward(all) {
+					x.Leave(w)
+				}
+			}
+		}
+		for _, w := range x.waiting {
+			if w.IsWaiting() {
+				require.LessOrEqual(t, first2(x.Plan(w, x.now)), w.tight(), "it was not found")
+			}
+		}
+	})
 }

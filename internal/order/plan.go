@@ -111,7 +111,7 @@ func (x *planner) turn(w *Waiter) int64 {
 		}
 		c := p.turns.callers[w.Caller]
 		if c == nil || len(c.queues) == 0 {
-			return p.turns.startOf(c, w.Rank)
+			return p.turns.startOf(c, w, w.Costs[i])
 		}
 		return c.start(x.ahead[i])
 	}

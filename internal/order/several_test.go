@@ -1,7 +1,6 @@
 package order
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -223,13 +222,18 @@ func TestNoRequestIsRejectedThatWouldBeInTime(t *testing.T) {
 	rejected, queues := 0, 0
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
 		seed := r.Uint64()
-		one, other := newCrowd(t, seed), newCrowd(t, seed)
+		fair, debts := r.IntN(2) == 0, r.IntN(2) == 0
+		one, other := newCrowd(t, seed, fair), newCrowd(t, seed, fair)
 		require.Equal(t, len(one.waiting), len(other.waiting))
 		for range 4 {
 			seed = r.Uint64()
 			want := other.rejectOneByOne(other.change(seed))
 			var got []*Waiter
-			if p := one.change(seed); p != nil {
+			switch p := one.change(seed); {
+			case p == nil:
+			case debts:
+				got = one.rejectForDebts(p)
+			default:
 				one.Check(p)
 				got = one.reject(1 + r.IntN(50))
 			}
@@ -255,16 +259,22 @@ func TestNoRequestIsRejectedThatWouldBeInTime(t *testing.T) {
 }
 
 // newCrowd has many requests wait that differ in costs, gates, priorities and for how long.
-func newCrowd(t testing.TB, seed uint64) *several {
+func newCrowd(t testing.TB, seed uint64, fair bool) *several {
 	x := newSeveral(t, rand.New(rand.NewPCG(seed, 4)))
-	x.fair, x.points[0].Fair = false, false
+	x.fair, x.points[0].Fair = fair, fair
 	x.points = x.points[:min(2, len(x.points))]
+	if fair { // plans are exact in one queue for each caller
+		x.gates = nil
+	}
 	for _, p := range append(x.points, x.gates...) {
 		p.Payer.(*fake).held = second
 	}
 	last := x.now + x.r.Int64N(int64(10*second))
 	for range 80 {
-		w := &Waiter{Rank: RankOf(x.now, x.r.IntN(3)), Last: last}
+		w := &Waiter{Rank: RankOf(x.now, x.r.IntN(3)), Last: last, Weight: 1}
+		if fair {
+			w.Caller, w.Rank = string(rune('a'+x.r.IntN(20))), 0 // else the next of its caller may go before others that have been checked
+		}
 		for _, p := range x.points {
 			w.At, w.Costs = append(w.At, p), append(w.Costs, 1+x.r.Int64N(3))
 		}
@@ -293,11 +303,38 @@ func (x *several) change(seed uint64) *Point {
 	return p
 }
 
+// rejectForDebts has so many debts come that all requests are checked.
+func (x *several) rejectForDebts(p *Point) (late []*Waiter) {
+	for range 50 {
+		x.CheckDebt(p)
+		late = append(late, x.reject(1+x.r.IntN(50))...)
+	}
+	return late
+}
+
+// turnOf returns the place of a request among those of its line.
+func turnOf(w *Waiter) key {
+	k := key{0, w.Rank, w.key.seq}
+	if q := w.queue; q.caller != nil {
+		before := int64(0)
+		for other := q.first; other != w; other = other.next() {
+			before += other.Costs[q.lane.line.fair]
+		}
+		k.major = q.caller.start(before)
+	}
+	return k
+}
+
 // rejectOneByOne is what Overdue and its caller do, by planning every request after every rejection.
 func (x *several) rejectOneByOne(p *Point) (late []*Waiter) {
 	for p != nil {
 		all := slices.DeleteFunc(slices.Clone(x.waiting), func(w *Waiter) bool { return !w.IsWaiting() })
-		slices.SortFunc(all, func(a, b *Waiter) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.key.seq, b.key.seq)) })
+		slices.SortFunc(all, func(a, b *Waiter) int {
+			if turnOf(a).Before(turnOf(b)) {
+				return -1
+			}
+			return 1
+		})
 		i := slices.IndexFunc(all, func(w *Waiter) bool { return first(x.Plan(w, x.now)) > w.tight() })
 		if i < 0 {
 			break

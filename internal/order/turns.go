@@ -1,20 +1,16 @@
 package order
 
-import (
-	"strings"
-
-	"github.com/httpthrottle/throttle/internal/meter"
-)
+import "strings"
 
 // This file is how callers take turns at a point, by start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing: A
 // Scheduling Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996). A caller has a start tag: the finish
 // tag of what it was granted last, which is cost/weight after the start tag of that request, but not before the start tag that
 // was granted last of all. The first requests of callers go in the order of these tags, and of rank where they are equal, as
-// those of callers are that had no request waiting. The others have no tags: what is known of their turns is a lower bound,
+// those of callers mostly are that had no request waiting. The others have no tags: what is known of their turns is a lower bound,
 // because requests of other callers that come later may go before them.
 
 const (
-	TagScale  = 1 << 10 // of a cost of 1 at weight 1
+	TagScale  = 1 << 11 // of a cost of 1 at weight 1; so every request takes two units of tags at least
 	MaxWeight = 1000
 	maxTag    = Never / 2
 )
@@ -26,13 +22,15 @@ type turns struct {
 	weights int64 // of these
 	callers map[string]*caller
 	idle    heapOf[*caller] // by tag
+	debts   round
 
 	// As long as callers keep coming that had no request waiting, their start tags are all now, and no other would ever be granted.
-	// So once requests have been granted in this turn for twice what the waiting callers would have got in it, callers that come
-	// from since on have a later tag.
-	granted int64 // in this turn, times TagScale
-	later   int64 // never before now
-	since   Instant
+	// So turned rises with what is granted at now, as now would if the callers that wait were served at the same time, by weight.
+	// Once it is two requests ahead, callers that come from since on start later; see startOf.
+	turned int64
+	part   int64 // by how much it was rounded down, times weights
+	later  int64 // never before now
+	since  Instant
 }
 
 // A caller has requests waiting that fall under one point, or had one granted a moment ago.
@@ -79,30 +77,35 @@ func (c *caller) until(turn int64) int64 {
 	return max(1, (by*c.weight-rest+TagScale-1)/TagScale)
 }
 
-// startOf returns the start tag of a request of that caller, if it had none waiting.
-func (t *turns) startOf(c *caller, rank Instant) int64 {
-	tag := t.later
-	if rank < t.since {
-		tag = t.now
+// startOf returns the start tag of w if its caller had no request waiting. c is what is known of the caller, and cost what w costs
+// here. Where it does not start now, it starts just before it would be finished if it did. So its caller falls behind by less than
+// that cost, and no caller whose requests are as large goes twice before it.
+func (t *turns) startOf(c *caller, w *Waiter, cost int64) int64 {
+	tag := t.now
+	if t.later > t.now && w.Rank >= t.since {
+		tag = min(t.later, t.now+scaled(cost)/weightOf(w.Weight)-1)
 	}
-	if c != nil && c.tag > t.later {
-		return max(tag, c.tag)
+	if c != nil {
+		tag = max(tag, c.tag)
 	}
 	return tag
 }
 
-// callerOf returns the caller of a request that joins.
-func (p *Point) callerOf(w *Waiter) *caller {
+// weightOf returns a weight within its bounds.
+func weightOf(weight int64) int64 { return max(1, min(weight, MaxWeight)) }
+
+// callerOf returns the caller of a request that joins, and costs so much here.
+func (p *Point) callerOf(w *Waiter, cost int64) *caller {
 	if p.turns == nil {
 		p.turns = &turns{callers: make(map[string]*caller)}
 	}
 	t := p.turns
 	c := t.callers[w.Caller]
-	tag := t.startOf(c, w.Rank)
+	tag := t.startOf(c, w, cost)
 	if c == nil {
 		c = t.caller(p, w.Caller)
 	}
-	if weight := max(1, min(w.Weight, MaxWeight)); c.weight != weight {
+	if weight := weightOf(w.Weight); c.weight != weight {
 		if len(c.queues) > 0 {
 			t.weights += weight - c.weight
 		}
@@ -124,7 +127,7 @@ func (t *turns) caller(p *Point, name string) *caller {
 // wake sets the tag of a caller that has had no request waiting.
 func (c *caller) wake(tag int64) {
 	c.turns.idle.Remove(c)
-	if c.tag != tag || tag <= c.turns.later {
+	if c.tag != tag || tag <= c.turns.now {
 		c.tag, c.rest = tag, 0
 	}
 }
@@ -158,13 +161,13 @@ func (c *caller) quit(q *queue) {
 
 // settle keeps a caller with no request waiting, or forgets it if its tag makes no difference.
 func (t *turns) settle(c *caller) {
-	if c.tag > t.later {
+	if c.tag > t.now {
 		t.idle.Put(c, key{major: c.tag})
 	} else {
 		delete(t.callers, c.name)
 	}
 	for range 2 { // more than come in
-		if len(t.idle) == 0 || t.idle[0].tag > t.later {
+		if len(t.idle) == 0 || t.idle[0].tag > t.now {
 			return
 		}
 		idle := t.idle[0]
@@ -179,15 +182,16 @@ func (o *Order) pay(c *caller, w *Waiter, at Instant) {
 	start := max(c.tag, t.now)
 	finish, rest := c.after(start, cost)
 	if start > t.now {
-		t.now, t.granted = start, 0
+		t.now, t.turned, t.part = start, start, 0
 		t.later = max(t.later, t.now)
 	}
-	t.granted = meter.AddCount(t.granted, scaled(cost))
-	if turned := t.now + t.granted/t.weights; turned >= t.later+2*(finish-start) && turned < maxTag {
+	t.part += scaled(cost)
+	t.turned, t.part = min(t.turned+t.part/t.weights, maxTag), t.part%t.weights
+	if t.turned-t.later >= 2*(finish-start) && t.turned < maxTag {
 		if t.later == t.now {
 			t.since = at
 		}
-		t.later = turned
+		t.later = t.turned
 	}
 	o.retag(c, finish, rest, w.queue)
 }
@@ -210,13 +214,13 @@ func (o *Order) Correct(p *Point, name string, weight, more int64) {
 		return
 	}
 	c := t.callers[name]
-	if c == nil || len(c.queues) == 0 && c.tag <= t.later {
+	if c == nil || len(c.queues) == 0 && c.tag <= t.now {
 		if more < 0 {
 			return
 		}
 		if c == nil {
 			c = t.caller(p, name)
-			c.weight = max(1, min(weight, MaxWeight))
+			c.weight = weightOf(weight)
 		}
 		c.wake(t.now)
 	}

@@ -7,9 +7,11 @@ import (
 
 // modelTurns are the turns of callers, by brute force.
 type modelTurns struct {
-	now, later, granted int64
-	since               Instant
-	tags                map[string]modelTag
+	now, later int64
+	turned     int64
+	part       int64 // of turned, by the weights that waited
+	since      Instant
+	tags       map[string]modelTag
 }
 
 // A modelTag is the start tag of a caller's next request, as whole + part/weight.
@@ -17,11 +19,11 @@ type modelTag struct{ whole, part int64 }
 
 func newModelTurns() *modelTurns { return &modelTurns{tags: make(map[string]modelTag)} }
 
-func weightOf(caller string) int64 { return int64(caller[0]-'a') + 1 }
+func weightBy(caller string) int64 { return int64(caller[0]-'a') + 1 }
 
 // after returns the tag after costs.
 func (t modelTag) after(caller string, cost int64) modelTag {
-	weight := weightOf(caller)
+	weight := weightBy(caller)
 	sum := cost*TagScale + t.part
 	return modelTag{t.whole + sum/weight, sum % weight}
 }
@@ -43,11 +45,11 @@ func (m *modelTurns) start(line []*modelWaiter, w *modelWaiter) modelTag {
 	if len(of(line, w.caller)) > 0 {
 		return at
 	}
-	tag := m.later
-	if w.w.Rank < m.since {
-		tag = m.now
+	tag := m.now
+	if m.later > m.now && w.w.Rank >= m.since {
+		tag = min(m.later, modelTag{whole: m.now}.after(w.caller, w.w.Costs[0]).whole-1)
 	}
-	if at.whole > m.later && at.whole >= tag {
+	if at.whole > m.now && at.whole >= tag {
 		return at
 	}
 	return modelTag{whole: tag}
@@ -79,7 +81,7 @@ func (m *modelTurns) weights(line []*modelWaiter) (sum int64) {
 	for _, w := range line {
 		if !seen[w.caller] {
 			seen[w.caller] = true
-			sum += weightOf(w.caller)
+			sum += weightBy(w.caller)
 		}
 	}
 	return sum
@@ -91,15 +93,17 @@ func (m *modelTurns) grant(line []*modelWaiter, w *modelWaiter, due Instant) {
 		at = modelTag{whole: m.now}
 	}
 	if at.whole > m.now {
-		m.now, m.granted, m.later = at.whole, 0, max(m.later, at.whole)
+		m.now, m.turned, m.part, m.later = at.whole, at.whole, 0, max(m.later, at.whole)
 	}
-	m.granted += cost * TagScale
+	m.part += cost * TagScale
+	m.turned += m.part / m.weights(line)
+	m.part %= m.weights(line)
 	end := at.after(w.caller, cost)
-	if turned := m.now + m.granted/m.weights(line); turned >= m.later+2*(end.whole-at.whole) {
+	if m.turned >= m.later+2*(end.whole-at.whole) {
 		if m.later == m.now {
 			m.since = due
 		}
-		m.later = turned
+		m.later = m.turned
 	}
 	m.tags[w.caller] = end
 }
@@ -138,13 +142,13 @@ func (m *modelTurns) correct(line []*modelWaiter, caller string, more int64) {
 	}
 	at := m.tags[caller]
 	waits := len(of(line, caller)) > 0
-	if !waits && at.whole <= m.later {
+	if !waits && at.whole <= m.now {
 		if more < 0 {
 			return
 		}
 		at = modelTag{whole: m.now}
 	}
-	by := max(more, -more) * TagScale / weightOf(caller)
+	by := max(more, -more) * TagScale / weightBy(caller)
 	if more < 0 {
 		by = -by
 	}

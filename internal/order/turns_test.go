@@ -45,21 +45,22 @@ func TestTagsSaturate(t *testing.T) {
 // difference.
 func TestACallerWhoseTurnHasPassedIsLikeOneThatIsNotKnown(t *testing.T) {
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
-		later, tag := r.Int64N(50), r.Int64N(50)
-		tag = min(tag, later) // often the same
-		x := &turns{later: later, now: r.Int64N(later + 1), since: second, callers: make(map[string]*caller)}
-		rank := []Instant{0, second - 1, second, 2 * second}[r.IntN(4)]
+		now, tag := r.Int64N(50), r.Int64N(50)
+		tag = min(tag, now) // often the same
+		x := &turns{now: now, later: now + r.Int64N(3*TagScale), since: second, callers: make(map[string]*caller)}
+		w := &Waiter{Rank: []Instant{0, second - 1, second, 2 * second}[r.IntN(4)], Weight: 1 + r.Int64N(3)}
+		cost := 1 + r.Int64N(3)
 		known := x.caller(nil, "known")
 		known.tag = tag
 		x.idle.Put(known, key{major: tag})
-		require.Equal(t, x.startOf(nil, rank), x.startOf(known, rank))
+		require.Equal(t, x.startOf(nil, w, cost), x.startOf(known, w, cost))
 
 		p, more := &Point{turns: x}, r.Int64N(9)-4
 		weight := 1 + r.Int64N(3)
 		known.weight = weight
 		new(Order).Correct(p, "known", weight, more)
 		new(Order).Correct(p, "unknown", weight, more)
-		require.Equal(t, x.startOf(x.callers["unknown"], rank), x.startOf(x.callers["known"], rank))
+		require.Equal(t, x.startOf(x.callers["unknown"], w, cost), x.startOf(x.callers["known"], w, cost))
 	})
 }
 
