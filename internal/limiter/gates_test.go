@@ -297,11 +297,14 @@ func TestANewAccountHasNoPaceBeforeItsRateIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var sent []time.Duration
+		var mu sync.Mutex
 		n := 0
 		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
 			if r.Header.Get("Tenant") != "new" {
 				return reply(200, "X-RateLimit-Limit", "100000", "X-RateLimit-Remaining", "99999", "X-RateLimit-Reset", "60")
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			sent = append(sent, time.Since(start))
 			if n++; n == 1 {
 				return reply(429, "Retry-After", "5")
