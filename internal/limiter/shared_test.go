@@ -292,6 +292,8 @@ func TestProcessesHaveOneBurstAfterHoldAll(t *testing.T) {
 				end := time.Now().Add(held)
 				sleep(held + time.Second)
 				cancel()
+				mu.Lock()
+				defer mu.Unlock()
 				first, sum := 0, 0
 				for _, at := range granted {
 					if !at.Before(end) {
@@ -350,6 +352,8 @@ func TestAFleetIsNotRefusedAgainAfterARefusal(t *testing.T) {
 			}
 			sleep(50 * time.Second)
 			cancel()
+			mu.Lock()
+			defer mu.Unlock()
 			require.Equal(t, 1, refused, "%d processes", processes)
 			require.GreaterOrEqual(t, accepted, rate*30*98/100, "%d processes", processes)
 		})
