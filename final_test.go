@@ -166,7 +166,7 @@ func TestOneRequestAsksExactlyAMinuteAfterAFinalRefusal(t *testing.T) {
 		_, r = ask(t, tr, llm)
 		require.NotNil(t, r, "1 ns before")
 		assert.Equal(t, time.Duration(1), r.Wait)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		rejected := 0
@@ -393,7 +393,7 @@ func TestAWaitBesideAFinalRefusalHolds(t *testing.T) {
 		time.Sleep(r.Wait - 1)
 		_, r = ask(t, tr, llm)
 		require.NotNil(t, r)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		_, r = ask(t, tr, llm)
 		require.Nil(t, r)
 	})

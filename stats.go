@@ -363,7 +363,7 @@ func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerS
 	if held := a.Until(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}
-	if said, since, ask := a.Final(); said != nil {
+	if since, ask, said := a.Final(); said != nil {
 		e := said.(*FinalError)
 		s.Final = &FinalStats{e.Code, e.Message, l.core.Start.Add(time.Duration(since)), l.core.Start.Add(time.Duration(ask))}
 	}

@@ -39,7 +39,7 @@ func (b *Bucket) final() error {
 	if !b.Limit.Gates {
 		return nil
 	}
-	said, _, _ := b.Meter.(*quota.Gate).Account.Final()
+	_, _, said := b.Meter.(*quota.Gate).Account.Final()
 	return said
 }
 

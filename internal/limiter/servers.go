@@ -87,7 +87,7 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, by *bucket.Counts
 		holds = append(holds, bucket.HeldEvent{Bucket: b, By: time.Duration(c.Until - now)})
 	}
 	if c.Final != nil {
-		_, _, ask := b.Meter.(*quota.Gate).Account.Final()
+		_, ask, _ := b.Meter.(*quota.Gate).Account.Final()
 		holds = append(holds, bucket.HeldEvent{Bucket: b, By: time.Duration(ask - now), Final: c.Final})
 	}
 	for range holds {

@@ -179,7 +179,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 		return meter.Never, meter.Never
 	}
 	a := g.Account
-	_, _, ask := a.Final()
+	_, ask, _ := a.Final()
 	must = max(a.Until(), ask)
 	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
 		must = meter.AddInstant(max(must, a.set), second<<longestBack)

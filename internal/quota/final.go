@@ -21,13 +21,13 @@ type final struct {
 	asker int64         // the number of the last request that asked; 0: none has
 }
 
-// Final returns what the server said with a final refusal, since when it holds, and when the next request asks whether it still does; a nil
-// error: there is none.
-func (a *Account) Final() (said error, since, ask meter.Instant) {
+// Final returns since when a final refusal holds, when the next request asks whether it still does, and what the server said; nil: there
+// is none.
+func (a *Account) Final() (since, ask meter.Instant, said error) {
 	if f := a.final; f != nil {
-		return f.said, f.since, max(f.ask, a.Until())
+		return f.since, max(f.ask, a.Until()), f.said
 	}
-	return nil, 0, 0
+	return 0, 0, nil
 }
 
 // next returns when the n-th request from now on may leave, not before from; Never: the one before asks, and its response decides.

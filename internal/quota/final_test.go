@@ -57,7 +57,7 @@ func TestAFinalRefusalLetsOneRequestAMinuteAsk(t *testing.T) {
 	n = sends(t, x, 182*second, 1)
 	x.apply(&Report{Sent: 182 * second, Number: n, Accepted: true, Done: true}, 183*second)
 	requireAsk(t, x, 183*second, 183*second)
-	said, _, _ := a.Final()
+	_, _, said := a.Final()
 	require.NoError(t, said)
 }
 
