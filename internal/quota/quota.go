@@ -105,11 +105,11 @@ func (q *quota) corrected(reset meter.Instant) meter.Instant {
 }
 
 // hold blocks all requests for as long as a refusal says, whatever other responses report: they may be of another quota that the server
-// does not tell apart. Rounding may hide when a short window ends. There the end counts that is known, if it is no more than that earlier.
+// does not tell apart. A short wait may be rounded up by most of it, so there the model of the window counts for the last second.
 func (q *quota) hold(now meter.Instant, wait int64, reset meter.Instant) {
 	until := min(reset, meter.AddInstant(now, min(wait, longestHold)))
 	if wait <= shortest {
-		until = min(until, max(q.end(), reset-rounding))
+		until -= rounding
 	}
 	q.held = max(q.held, until)
 }

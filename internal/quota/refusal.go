@@ -113,7 +113,7 @@ func (a *Account) Backoff(now, sentAt meter.Instant, bare Bare) {
 func (a *Account) emptied(now, sentAt meter.Instant, claims []Claim) {
 	asks := now
 	for i := range claims {
-		if q := a.find(claims[i].Name); claims[i].Refused && (q.end() <= now || q.end() == meter.Never) {
+		if q := a.find(claims[i].Name); claims[i].Refused && q.reset == meter.Never {
 			asks = max(asks, q.try)
 		}
 	}
