@@ -17,8 +17,8 @@ const (
 	evenFor     = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
 )
 
-// A pace sends requests one at a time after a refusal that no quota explains. It begins at the rate that was accepted, waits included, and
-// doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted is too low, because of the waits.
+// A pace sends requests one at a time after a refusal that no quota explains. It begins at the rate that was accepted lately, and
+// doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because of the waits.
 // So the next pace is between them, and steady for twenty waits, which then take less than a twentieth of the time.
 //
 // A client with limits of its own is right about the rate more often than about how many requests may come together. So from the first

@@ -106,7 +106,7 @@ func (a *Account) Forget(now meter.Instant) {
 	a.server.release(now)
 	a.refusals, a.asking, a.final = 0, false, nil
 	a.doubts.Stand()
-	a.pace = pace{last: a.pace.last, from: now, most: a.pace.most}
+	a.pace = pace{last: a.pace.last, lately: a.pace.lately, from: now, most: a.pace.most}
 	for _, q := range a.quotas {
 		inFlight := q.inFlight
 		*q = newQuota(a, q.name)
