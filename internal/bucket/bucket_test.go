@@ -242,8 +242,9 @@ func TestThePayerIsTheBucketItself(t *testing.T) {
 }
 
 func TestHoldsOfKeysWithoutRoomAreBounded(t *testing.T) {
+	const documented = 1024 // by Limiter.Hold
 	li := newLimit(1)
-	for i := range maxHolds {
+	for i := range documented {
 		require.True(t, li.KeepHold(strconv.Itoa(i), second+int64(i), 0))
 	}
 	require.True(t, li.KeepHold("5", 9*second, 0), "it is there")
@@ -252,7 +253,7 @@ func TestHoldsOfKeysWithoutRoomAreBounded(t *testing.T) {
 	require.Equal(t, 10*second, li.takeHold("another"), "all new keys are held")
 	require.Equal(t, 10*second, li.heldMost)
 	require.True(t, li.KeepHold("one more", 11*second, second+100), "some are over")
-	require.Len(t, li.holds, maxHolds-101+1+1, "and that of 5")
+	require.Len(t, li.holds, documented-101+1+1, "and that of 5")
 	li.holdNew = 0
 	require.Equal(t, 9*second, li.takeHold("5"))
 	require.Zero(t, li.takeHold("5"), "it is taken")

@@ -223,7 +223,6 @@ func (m *Leased) drop(now meter.Instant) {
 		}
 		return r.kept <= now
 	})
-	m.schedule()
 }
 
 // Booked records the response to asked, which was sent at an earlier instant and arrived at now.

@@ -23,7 +23,7 @@ type Leased struct {
 	lots []lot            // tokens that may be used now, in the order of use
 	runs []run            // tokens that are promised
 	have int64            // the number of tokens in lots
-	next meter.Instant    // when the next token of runs is due, or the next of lots or runs is void
+	next meter.Instant    // when the next token of runs is due, or the next of lots or runs is void; or earlier, which only costs time
 	at   meter.Instant    // lots and runs are as of this instant
 	last store.LeasedPart // the latest lease that had tokens
 	void meter.Instant    // when those are void
@@ -181,7 +181,7 @@ func (m *Leased) Advance(due, now meter.Instant) {
 	m.schedule()
 }
 
-// schedule sets next.
+// schedule sets next. It may be left out where lots and runs only become fewer.
 func (m *Leased) schedule() {
 	m.next = meter.Never
 	if m.local != nil {

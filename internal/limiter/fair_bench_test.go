@@ -36,6 +36,7 @@ func BenchmarkScale(b *testing.B) {
 				pendings := make([]*bucket.Pending, n)
 				for i := range pendings {
 					pendings[i] = &bucket.Pending{Ask: bucket.Ask{MaxWait: -1, Priority: i % c.priorities, Caller: names[i%len(names)], Weight: 1, By: countsOf(l)}}
+					pendings[i].Refusal = &pendings[i].Room
 					pendings[i].Charges = make([]bucket.Charge, 0, 1)
 					pendings[i].Add(coreOf(l).Limits[0], "", 1)
 				}

@@ -56,6 +56,7 @@ func benchmarkCheck(b *testing.B, limit throttle.Limit, n, families int, tight b
 		if tight {
 			p.Ask.MaxWait = time.Duration(i+3000) * time.Millisecond
 		}
+		p.Refusal = &p.Room
 		p.Charges = make([]bucket.Charge, 0, 2)
 		p.Add(coreOf(l).Limits[0], "", 1)
 		if families > 1 {

@@ -54,6 +54,7 @@ func TestFewRequestsAreCheckedToRejectAFew(t *testing.T) {
 					cost := 1 + i*7919%c.costs
 					due += time.Duration(cost) * time.Second
 					p := &bucket.Pending{Ask: bucket.Ask{MaxWait: c.maxWait(due, time.Duration(cost)*time.Second), Weight: 1, By: countsOf(l)}}
+					p.Refusal = &p.Room
 					p.Charges = make([]bucket.Charge, 0, 1)
 					p.Add(coreOf(l).Limits[0], "", cost)
 					_, verdict := coreOf(l).Decide(ctx, p)

@@ -11,9 +11,6 @@ import (
 
 // refuseLocked rejects a request that could go at due.
 func (l *Core) refuseLocked(p *bucket.Pending, by *bucket.Bounds, reason bucket.Reason, c *bucket.Charge, due, now meter.Instant) {
-	if p.Refusal == nil {
-		p.Refusal = new(bucket.Refusal)
-	}
 	*p.Refusal = by.Refuse(reason, c.Limit, c.Key, c.Cost, due, now)
 	if c.Bucket != nil {
 		p.Refusal.Err = c.Bucket.Err(reason)
@@ -59,7 +56,7 @@ func (l *Core) denyPendingLocked(p *bucket.Pending, now meter.Instant) bool {
 // longest that its buckets say, and nothing has to be planned. It has no effect, and returns false, where requests wait or may
 // have to wait for a store, where costs are to be clamped, and in a dry run.
 func (l *Core) denyLocked(charges []bucket.Charge, by *bucket.Counts, now meter.Instant, r *bucket.Refusal) bool {
-	if l.supplies != nil || l.dry || r == nil {
+	if l.supplies != nil || l.dry {
 		return false
 	}
 	due, binding := now, &charges[0]

@@ -82,8 +82,8 @@ func (c *caller) until(turn int64) int64 {
 // that cost, and no caller whose requests are as large goes twice before it.
 func (t *turns) startOf(c *caller, w *Waiter, cost int64) int64 {
 	tag := t.now
-	if t.later > t.now && w.Rank >= t.since {
-		tag = min(t.later, t.now+scaled(cost)/weightOf(w.Weight)-1)
+	if w.Rank >= t.since {
+		tag = max(tag, min(t.later, t.now+scaled(cost)/weightOf(w.Weight)-1))
 	}
 	if c != nil {
 		tag = max(tag, c.tag)

@@ -1,0 +1,48 @@
+package limiter_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// The body of a response may report what its headers did not: a refusal or a quota makes the server known, and nothing does not.
+func TestABodyMakesAServerKnownOnlyIfItSaysSomething(t *testing.T) {
+	quotas := []quota.QuotaHint{{Name: quota.Unnamed, Limit: 9, Left: 3, Known: true, Ends: true, Reset: time.Second}}
+	for _, c := range []struct {
+		hints   quota.Hints
+		servers int
+	}{
+		{quota.Hints{}, 0},
+		{quota.Hints{Limited: true, Wait: time.Minute, Asked: true}, 1},
+		{quota.Hints{Quotas: quotas}, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t)
+			c.hints.After = new(quota.Hints)
+			coreOf(l).ReportUngated(&quota.Key{Host: "h"}, bucket.Mark{}, &bucket.Answer{Outcome: aimd.OK, Hints: &c.hints}, nil, countsOf(l))
+			require.Len(t, l.Servers(), c.servers, "%+v", c.hints)
+		})
+	}
+}
+
+// A rejection says the most that its limit can pay only where the cost is the reason.
+func TestARejectionSaysTheMostThatALimitPaysOnlyForACost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, time.Second)))
+		for cost, most := range map[int64]int64{6: 5, 5: 0} {
+			p := pendingOf(l, throttle.Ask{Cost: cost, MaxWait: new(time.Millisecond)})
+			coreOf(l).Limits[0].Single.Meter.Take(0, 0, 1, false)
+			_, verdict := coreOf(l).Decide(t.Context(), p)
+			require.Equal(t, bucket.Refused, verdict)
+			require.Equal(t, most, p.Refusal.Most, "cost %d: %v", cost, p.Refusal.Reason)
+		}
+	})
+}
