@@ -128,7 +128,6 @@ func (l *Core) settleDoubtsLocked(d *bucket.Doubts, now meter.Instant) (retunes 
 				retunes = append(retunes, bucket.Retuned{Bucket: b, Retune: r})
 			}
 		}
-		l.freeLocked(b, now)
 		l.markLocked(b)
 	}
 	return retunes
