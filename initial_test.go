@@ -64,7 +64,7 @@ func TestWaitAndTryNeedACostOfZeroInFlight(t *testing.T) {
 		require.ErrorContains(t, l.Wait(t.Context(), throttle.Ask{}), "a cost of 0")
 		wait, ok := l.Try(throttle.Ask{})
 		require.False(t, ok)
-		require.EqualValues(t, math.MaxInt64, wait)
+		require.EqualValues(t, int64(math.MaxInt64), wait)
 		slotless := throttle.Ask{Costs: map[string]int64{"slots": 0}}
 		_, ok = l.Try(slotless)
 		require.True(t, ok)
