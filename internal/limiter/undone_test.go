@@ -36,8 +36,9 @@ func TestWhatAnUndoneRefusalKeptIsForgotten(t *testing.T) {
 					require.NoError(t, err)
 					resp.Body.Close()
 				}
-				require.NotZero(t, coreOf(tr.Limiter()).Servers().Len())
+				require.NotEmpty(t, tr.Limiter().Servers())
 				time.Sleep(30 * time.Second)
+				synctest.Wait()
 				require.Zero(t, coreOf(tr.Limiter()).Servers().Len())
 			})
 		})
