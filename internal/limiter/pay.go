@@ -140,7 +140,7 @@ func (l *Core) takeLocked(charges []bucket.Charge, by *bucket.Counts, now meter.
 func (l *Core) grantedLocked(by *bucket.Counts, now meter.Instant) bucket.Mark {
 	by.Granted++
 	l.counts.Granted++
-	l.sent.Add(now)
+	l.sent.Add(now, 1)
 	return bucket.Mark{At: now, Nth: l.counts.Sent()}
 }
 

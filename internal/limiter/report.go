@@ -22,13 +22,15 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 		g.Spent = bucket.GrantCanceled
 		l.undoneLocked(charges, by, now)
 	}
-	var hints quota.Reading
-	if a.Hints != nil {
-		hints = l.readLocked(a.Hints, now)
-	}
 	explained, wait, gate := a.Explained, a.RetryAfter(), gateOf(charges)
-	if gate != nil {
-		explained, wait = gate.Explains(&hints), gate.Wait(&hints, now)
+	var rep quota.Report
+	if gate != nil && !a.Unsent {
+		rep = reportOf(a, g.Mark.At, charges)
+		if a.Hints != nil {
+			rep.Reading = l.readLocked(a.Hints, now)
+		}
+		gate.Judge(&rep, now)
+		explained, wait = rep.Kind == quota.Exhausted, rep.Wait
 	}
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
@@ -53,8 +55,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 				n.Retunes = append(n.Retunes, bucket.Retuned{Bucket: c.Bucket, Retune: r})
 			}
 		case c.Limit.Gates && !a.Unsent:
-			rep := reportOf(a, g.Mark.At, charges)
-			rep.Reading, rep.Number = hints, c.Paid
+			rep.Number = c.Paid
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)
 			n.Forgot = change.Forgot
 			n.Holds = append(n.Holds, l.heldByLocked(c.Bucket, &change, by, now)...)

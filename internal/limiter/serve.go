@@ -103,7 +103,7 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 		due = now
 	} else {
 		l.counts.GrantedAfter(now - w.Arrived)
-		l.sent.Add(now)
+		l.sent.Add(now, 1)
 		w.By.GrantedAfter(now - w.Arrived)
 		w.Bucket().Limit.Counts.Waited(now - w.Arrived)
 	}

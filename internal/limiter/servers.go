@@ -68,7 +68,7 @@ func (l *Core) ReportUngated(key *quota.Key, m bucket.Mark, a *bucket.Answer, ch
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
-	n.Forgot, a.Explained = change.Forgot, change.Explained
+	n.Forgot, a.Explained = change.Forgot, change.Kind == quota.Exhausted
 	if g == nil {
 		return n
 	}
@@ -103,7 +103,7 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []bucket.Ch
 	}
 	change := l.servers.Apply(g, rep, now)
 	l.changedLocked(g, &change, now)
-	if change.Until > 0 && rep.Hints.Limited {
+	if change.Until > 0 && change.Kind.Refused() {
 		l.holdLeasesLocked(charges, change.Until, d, now)
 	}
 	if change.Doubt != nil {

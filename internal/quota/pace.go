@@ -5,6 +5,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
 )
 
 const (
@@ -14,6 +15,7 @@ const (
 	paceIdle    = second              // a pace is over if no request is sent and no response comes for longer
 	paceWait    = 10 * second         // a longer wait says no more about the rate
 	paceRest    = 10 * second         // what is longer between two requests counts as that
+	rateOver    = 10 * second         // over which a rate was accepted lately
 	evenFor     = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
 )
 
@@ -29,9 +31,9 @@ type pace struct {
 	steady meter.Instant // from then on the rate doubles
 	last   meter.Instant // when the last request was sent
 	heard  meter.Instant // when the last response came: requests may have waited for it
-	lately Tally         // of requests that were accepted
+	fed    meter.Instant // when the last request was sent that was accepted: without, the rate does not grow
 	given  float64       // requests that were accepted since from
-	from   meter.Instant // the beginning of what lately had counted at an isolated refusal, or a time in the middle of the last cycles of work and wait
+	from   meter.Instant // the beginning of what was accepted lately at an isolated refusal, or a time in the middle of the last cycles of work and wait
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
@@ -40,7 +42,7 @@ type pace struct {
 
 // at returns the rate at an instant. It grows only as long as requests are accepted.
 func (p *pace) at(now meter.Instant) float64 {
-	r := p.rate * math.Exp2(float64(max(0, min(now, p.lately.last)-p.steady))/paceDoubles)
+	r := p.rate * math.Exp2(float64(max(0, min(now, p.fed)-p.steady))/paceDoubles)
 	if now < p.evenly {
 		return min(r, p.most)
 	}
@@ -83,7 +85,7 @@ func (p *pace) space(now meter.Instant) {
 
 func (p *pace) accepted(sentAt meter.Instant) {
 	p.given++
-	p.lately.Add(sentAt)
+	p.fed = max(p.fed, sentAt)
 	if !p.worked && sentAt >= p.waited {
 		p.worked, p.steady = true, max(p.steady, sentAt)
 	}
@@ -97,42 +99,46 @@ func (p *pace) sustained(end meter.Instant) float64 {
 
 // begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A burst of less
 // than a second is no rate, so there the wait counts as well.
-func (p *pace) begin(now, end meter.Instant) float64 {
+func (p *pace) begin(now, end meter.Instant, lately record.Sum) float64 {
 	if p.given > 0 && now-p.from < second {
 		return max(paceLeast, p.sustained(end))
 	}
-	return p.lately.Rate(now)
+	return lately.Rate(now)
 }
 
-// refused begins a pace at the end of a wait. Of a client of which nothing was accepted no rate is known, so it has none.
-func (p *pace) refused(now, end, sentAt meter.Instant, wait int64, a *Account) {
+// refused begins a pace at the end of the wait after a refusal. Of a client of which nothing was accepted no rate is known, so it has none.
+func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.Sum, own *Own) {
 	wait = min(wait, paceWait)
 	long, worked := 20*wait, p.worked
-	isolated := p.waited == 0 || sentAt > meter.AddInstant(p.waited, long)
+	isolated := p.waited == 0 || r.sent > meter.AddInstant(p.waited, long)
 	if isolated {
-		n, from := p.lately.Lately()
-		p.given, p.from = float64(n), from
+		p.given, p.from = lately.N, lately.From
 	}
-	sustained, begin := p.sustained(end), p.begin(now, end)
+	sustained, begin := p.sustained(end), p.begin(r.at, end, lately)
 	if worked { // this cycle ends, and counts half as much as the next one
 		p.given, p.from, p.worked = p.given/2, end-(end-p.from)/2, false
 	}
 	p.waited = end
 	switch {
-	case a.covered && a.own == 0: // Adaptive decides
+	case own.Rate == 0 && own.Adaptive: // it decides
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
-	case a.own > 0 && isolated: // its own limit is trusted
+	case own.Rate > 0 && isolated: // its own limit is trusted
 		p.rate = 0
-	case !p.over(sentAt):
-		p.rate, p.steady = aimd.Halfway(sustained, p.at(sentAt)), meter.AddInstant(end, long)
+	case !p.over(r.sent):
+		p.rate, p.steady = aimd.Halfway(sustained, p.at(r.sent)), meter.AddInstant(end, long)
 	case isolated:
 		p.rate, p.steady = begin, meter.AddInstant(end, wait/2)
 	default:
 		p.rate, p.steady = sustained, meter.AddInstant(end, wait/2)
 	}
 	p.next = max(p.next, end)
-	if a.trusted() {
+	if own.Trusted() {
 		p.space(end)
 	}
+}
+
+// forget returns a pace that is over, after which the same is known of the requests that were sent.
+func (p *pace) forget(now meter.Instant) pace {
+	return pace{last: p.last, fed: p.fed, from: now, most: p.most}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
 )
 
 // refuse has a request leave at sent and be refused immediately with a wait of a second. It returns the end of the hold.
@@ -14,7 +15,7 @@ func refuse(t *testing.T, a *Account, g *Gate, sent meter.Instant) (end meter.In
 	t.Helper()
 	sends(t, g, sent, 1)
 	ends(g, sent, sent, false)
-	a.Refused(sent, sent, second, false, false)
+	a.refused(&refusal{at: sent, sent: sent, wait: second, kind: Refused})
 	return a.Until()
 }
 
@@ -62,29 +63,6 @@ func TestNothingUnknownIsARate(t *testing.T) {
 	requireReady(t, g, end, end+second)
 }
 
-// A client of a week ago, or in a pause of an hour, was accepted no slower than it was lately.
-func TestATallyIsOfTheLastTenToTwentySecondsOfUse(t *testing.T) {
-	var tally Tally
-	now := meter.Instant(0)
-	add := func(n int, gap int64) {
-		for range n {
-			now += gap
-			tally.Add(now)
-		}
-	}
-	add(1_000_000, second/2)
-	require.InDelta(t, 2, tally.Rate(now), 0.1)
-	add(401, second/20)
-	require.InDelta(t, 20, tally.Rate(now), 0.5)
-	n, from := tally.Lately()
-	require.InDelta(t, 10*second, now-from, float64(10*second))
-	require.InDelta(t, 20*float64(now-from)/1e9, float64(n), 2)
-	before := tally.Rate(now)
-	now += 3600 * second
-	add(1, 0)
-	require.Greater(t, tally.Rate(now), before/3, "of a rest, ten seconds count")
-}
-
 // The refusals of a burst ask for different waits. After the longest, requests are sent one at a time, as fast as after the first.
 func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -105,7 +83,7 @@ func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
 			first := refuse(t, a, g, 2*second)
 			rate, grows := a.pace.rate, a.pace.steady-first
 			ends(g, 2*second, 2*second+c.later, false)
-			a.Refused(2*second+c.later, 2*second, c.waits, false, c.explained)
+			a.refused(&refusal{at: 2*second + c.later, sent: 2 * second, wait: c.waits, kind: kindOf(c.explained)})
 			end := a.Until()
 			require.Equal(t, !c.paced, a.pace.over(end+1))
 			if c.paced {
@@ -144,7 +122,7 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 // requests, ten seconds count.
 func TestPaceEndsAndRests(t *testing.T) {
 	const s = second
-	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1, lately: Tally{last: 13 * s}}
+	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1, fed: 13 * s}
 	spaced := pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1, most: 4, evenly: 30 * s}
 	for name, c := range map[string]struct {
 		p    pace
@@ -200,8 +178,9 @@ func TestPaceAfterARefusal(t *testing.T) {
 	} {
 		p := c.p
 		p.most = c.own
-		p.lately = Tally{n: int64(p.given), from: p.from, earlier: p.from, last: 22 * second}
-		p.refused(22*second, 22*second, 21*second, c.wait, &Account{own: c.own, covered: c.own > 0})
+		p.fed = 22 * second
+		r := &refusal{at: 22 * second, sent: 21 * second, kind: Refused}
+		p.refused(r, c.wait, 22*second, record.Sum{N: p.given, From: p.from}, &Own{Rate: c.own})
 		require.InDelta(t, c.rate, p.at(22*second), 1e-9, name)
 		require.Equal(t, c.steady, p.steady, name)
 		require.Equal(t, 22*second, p.next, name)
