@@ -186,3 +186,11 @@ func (c *Charge) Rest(now meter.Instant) {
 		m.Rest(now, c.Cost)
 	}
 }
+
+// SettledCost returns the cost, or what it will probably be once it is settled, by what was settled before.
+func (c *Charge) SettledCost() float64 {
+	if c.Settled {
+		return float64(c.Cost)
+	}
+	return float64(c.Cost) * c.Limit.Settled.Ratio()
+}

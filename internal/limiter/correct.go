@@ -17,6 +17,7 @@ func (l *Core) Correct(g *bucket.Grant, c *bucket.Charge, cost int64) (charged i
 	g.Spent |= bucket.GrantSettled
 	charged, c.Settled = c.Cost, true
 	c.Cost = cost
+	c.Limit.Settled.Add(charged, cost)
 	if !l.hearLocked(c, g.Mark.At, cost, now) {
 		l.correctLocked(c.Bucket, g.Caller, c.Paid, charged, cost, now)
 	}

@@ -179,7 +179,7 @@ func ownOf(charges []bucket.Charge) (own quota.Own) {
 			own.Slots, own.Adaptive = own.Slots || c.Limit.Frees, own.Adaptive || !c.Limit.Frees
 		}
 		if c.Limit.Rated {
-			r := c.Bucket.PerSecondAsSet() / float64(max(1, c.Cost))
+			r := c.Bucket.PerSecondAsSet() / max(1, c.SettledCost())
 			if own.Rate == 0 || r < own.Rate {
 				own.Rate = r
 			}

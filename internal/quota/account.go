@@ -32,6 +32,7 @@ const (
 type Account struct {
 	Key     Key    // without a family
 	Limited uint32 // responses by which the server refused because of a limit
+	Last    LastRefusal
 	barrier
 	row
 	own    Own // what limited the request of the last response besides the server
@@ -148,18 +149,25 @@ type State struct {
 	Limit, Left int64 // -1: unknown; Left includes requests in flight
 	InFlight    int64
 	Reset       meter.Instant // Never: unknown
+	HeldUntil   meter.Instant // no request of the quota is sent before; 0: nothing holds it
+}
+
+// Pace returns the rate at which requests are sent one by one after a refusal, and why at that one; 0: there is no pace.
+func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
+	switch p := &a.pace; {
+	case a.asking:
+		return 1, Asking
+	case !p.over(now):
+		return p.at(now), p.reason(now)
+	}
+	return 0, NoPace
 }
 
 // State returns the rate at which requests leave one by one after a refusal (0: they need not), and what is known of quotas.
 func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
-	switch p := &a.pace; {
-	case a.asking:
-		pace = 1
-	case !p.over(now):
-		pace = p.at(now)
-	}
+	pace, _ = a.Pace(now)
 	for _, q := range a.quotas {
-		s := State{Name: q.name, Unit: q.unit, Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
+		s := State{HeldUntil: q.heldUntil(now), Name: q.name, Unit: q.unit, Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
 		if !q.ended(now) {
 			s.Reset = q.reset
 		}

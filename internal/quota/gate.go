@@ -225,6 +225,9 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		if h.After == nil || !h.After.kind.Refused() {
 			a.Limited++
 		}
+		if h.Status > 0 {
+			a.Last = LastRefusal{now, int64(h.Wait), h.Status}
+		}
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
 	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.Knows(Unnamed)

@@ -4,6 +4,7 @@ import "time"
 
 // Hints are what a server reported about its limits in one response.
 type Hints struct {
+	Status     int           // of the response
 	Limited    bool          // the response is a refusal because of a limit
 	NotLimited bool          // a dialect says that it is none, although it looks so
 	Host       bool          // they concern all requests to the host, whatever their keys

@@ -60,7 +60,11 @@ func TestNothingUnknownIsARate(t *testing.T) {
 	burst(t, g, second, 1)
 	end = refuse(t, a, g, second+second/2)
 	sends(t, g, end, 1)
-	requireReady(t, g, end, end+second)
+	requireReady(t, g, end, end+second/4)
+	require.InDelta(t, paceFew, a.pace.rate, 1e-9, "the least that it begins at")
+	ends(g, end, end, true)
+	asks(t, g, end+second)
+	require.InDelta(t, paceFew*math.Exp2(1/.4), a.pace.at(end+second), 1e-6)
 }
 
 // The refusals of a burst ask for different waits. After the longest, requests are sent one at a time, as fast as after the first.
@@ -123,7 +127,7 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 func TestPaceEndsAndRests(t *testing.T) {
 	const s = second
 	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1, fed: 13 * s}
-	spaced := pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1, most: 4, evenly: 30 * s}
+	spaced := pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1, most: 4, evenly: 30 * s, strict: 30 * s}
 	for name, c := range map[string]struct {
 		p    pace
 		due  meter.Instant
@@ -167,9 +171,10 @@ func TestPaceAfterARefusal(t *testing.T) {
 		"when it has doubled":           {pace{rate: 9, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
 		"a server that is closed":       {pace{rate: 9, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
 		"closed, but steady for longer": {pace{rate: 9, steady: 30 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
-		"a wait of 10 s says no more":   {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 222 * second},
+		"a wait of 10 s says no more":   {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 52 * second},
 		"a pace that is over":           {pace{rate: 9, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
 		"a pace that is not over yet":   {pace{rate: 9, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
+		"while it finds the rate":       {pace{rate: 9, finds: true, steady: 21*second - 800*milli, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 12, 42 * second},
 		"its own limit":                 {pace{from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
 		"its own limit, isolated":       {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
 		"its own limit, not isolated":   {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
@@ -218,19 +223,30 @@ func TestOnlyRequestsOfAKnownLimitLeaveEvenly(t *testing.T) {
 		burst(t, g, second, 1)
 		end := refuse(t, a, g, 2*second)
 		require.Equal(t, !adaptive, a.pace.evenly > end)
-		if !adaptive {
+		if asks(t, g, end); !adaptive { // the row is over
 			require.Equal(t, a.pace.evenly+paceIdle, fullAt(g), "until then it is not forgotten for nothing")
 		}
 	}
 }
 
-// For ten minutes after each refusal.
+// For ten minutes after each refusal, of which the first is strict.
 func TestRequestsOfAKnownLimitLeaveEvenlyAfterEachRefusal(t *testing.T) {
 	p := pace{most: 50}
 	p.space(second)
 	require.Equal(t, 601*second, p.evenly)
 	p.space(500 * second)
 	require.Equal(t, 1100*second, p.evenly)
+	for now, together := range map[meter.Instant]int{560*second - 1: 1, 560 * second: 3, 1100*second - 1: 3} {
+		p := p
+		p.take(550 * second)
+		p.heard = now
+		n := 0
+		for p.next <= now {
+			p.take(now)
+			n++
+		}
+		require.Equal(t, together, n, now)
+	}
 	a, _, _ := newFamilies()
 	a.Cover(&Own{Rate: 0.01, Fastest: 0.01})
 	require.Equal(t, paceLeast, a.pace.most, "at most a second apart")

@@ -320,10 +320,28 @@ func (q *quota) room(now meter.Instant) float64 {
 // ended reports whether the window of which responses report has ended.
 func (q *quota) ended(now meter.Instant) bool { return q.end() <= now && q.refills() == 0 }
 
-// remaining returns what is left now, with what is in flight; MaxCount: unknown.
+// heldUntil returns until when nothing of the quota is sent, because of a refusal or because nothing is left; 0: nothing holds it.
+func (q *quota) heldUntil(now meter.Instant) meter.Instant {
+	until := q.held
+	if q.backsOff(now) {
+		until = max(until, q.try)
+	}
+	if until <= now {
+		return 0
+	}
+	return until
+}
+
+// backsOff reports whether nothing is left, and the next request asks later whether something is.
+func (q *quota) backsOff(now meter.Instant) bool {
+	return q.counted && q.believed() && q.empty() && q.scarce && now < q.try
+}
+
+// remaining returns what is left now, with what is in flight; MaxCount: unknown. After the end it is what a new window has, unless requests
+// wait all the same.
 func (q *quota) remaining(now meter.Instant) int64 {
 	switch {
-	case !q.ended(now):
+	case !q.ended(now), q.backsOff(now):
 		return q.left
 	case q.limit < 0:
 		return meter.MaxCount

@@ -12,6 +12,25 @@ type refusal struct {
 	host bool // it may concern the other accounts of the server, too
 }
 
+// A LastRefusal is the last refusal of an account because of a limit, for people.
+type LastRefusal struct {
+	At     meter.Instant
+	Asked  int64 // the wait that it asked for; 0: it did not say
+	Status int   // of the response; 0: there was no refusal
+}
+
+// A Why is the reason for the rate of a pace.
+type Why uint8
+
+const (
+	NoPace   Why = iota
+	Asking       // one request a second asks whether the server accepts requests again
+	AsBefore     // what was accepted before the refusal
+	Between      // between what was refused and what was accepted
+	Finding      // no rate was known, so it begins low and grows
+	OwnLimit     // the client's own limit, without its bursts
+)
+
 // A standing is what a refusal changes of an account, except for quotas.
 type standing struct {
 	barrier barrier

@@ -7,14 +7,14 @@ import "github.com/httpthrottle/throttle/internal/meter"
 
 const (
 	second = int64(1e9)
-	rest   = 10 * second // a longer time between two requests counts as that
+	rest   = second // a longer time between two requests counts as that
 )
 
 // scales are the lengths of time over which a [Record] counts.
 var scales = [...]int64{second, 10 * second, 60 * second, 600 * second}
 
 // A Record counts what was accepted over the last second, ten seconds, minute and ten minutes of use. Without requests its time stands
-// still. The unit is that in which requests are charged: 1 for each, or what each did cost. The zero Record has counted nothing.
+// still, so it shows no rate below one request a second. The unit is that in which requests are charged: 1 for each, or what each did cost. The zero Record has counted nothing.
 type Record struct {
 	last      meter.Instant // when the last request was sent
 	stretches [len(scales)]stretch
@@ -23,7 +23,7 @@ type Record struct {
 // A stretch counts over at least one scale, and less than two, once it has counted for so long.
 type stretch struct {
 	from, earlier meter.Instant // when this part began, and the part before
-	n, before     float64
+	n, before     float32       // seven digits are enough for a rate
 }
 
 // A Sum is what was accepted from an instant on.
@@ -46,7 +46,7 @@ func (r *Record) Add(sent meter.Instant, cost float64) {
 		if sent-s.from >= scales[i] {
 			s.earlier, s.before, s.from, s.n = s.from, s.n, sent, 0
 		}
-		s.n += cost
+		s.n += float32(cost)
 	}
 	r.last = max(r.last, sent)
 }
@@ -61,14 +61,14 @@ func (r Record) Over(d int64) Sum {
 		i++
 	}
 	s := r.stretches[i]
-	return Sum{s.before + s.n, s.earlier}
+	return Sum{float64(s.before) + float64(s.n), s.earlier}
 }
 
 // Without returns the record without the last n of what it has counted.
 func (r Record) Without(n float64) Record {
 	for i := range r.stretches {
 		s := &r.stretches[i]
-		s.n = max(0, s.n-n)
+		s.n = max(0, s.n-float32(n))
 	}
 	return r
 }
