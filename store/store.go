@@ -104,7 +104,7 @@ type LeasedPart struct {
 	ID             int64 // for Return
 	Tokens, AtOnce int64
 	Next           time.Duration
-	Until          time.Duration // the tokens expire this long after the ask was sent; 0: never
+	Until          time.Duration // the tokens expire this long after the ask was sent, or up to 1 µs earlier if the store counts whole µs; 0: never
 	Wait           time.Duration // if nothing was granted: the time until Need can be granted; of a Sliding window without tokens: until the next one comes in
 	Left           float64       // tokens in the store after this ask, negative if some are promised or owed; of Slots: minus those that other processes wait for
 	Hold           time.Duration // how long the budget remains blocked

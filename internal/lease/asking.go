@@ -231,7 +231,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.under = false
 	void := meter.Never
 	if p.Until > 0 {
-		void = meter.AddInstant(sent, int64(p.Until))
+		void = voidAt(sent, p.Until)
 	}
 	if m.budget.Kind == store.Sliding && m.trip > 0 {
 		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
@@ -256,6 +256,8 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	}
 	m.endTurn(sent, now, &asked, p)
 	switch {
+	case p.Tokens > 0 && void <= now && m.fixed():
+		m.again = max(now, m.latest.ends) // the window is over, or is in this µs
 	case p.Tokens > 0 && void <= now:
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now

@@ -9,6 +9,7 @@ package lease
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
@@ -21,4 +22,10 @@ func Check(p *store.LeasedPart, asked *store.Part) error {
 		return fmt.Errorf("%w: limit %q: no response to an ask for %d tokens can be %+v", store.ErrSetup, asked.Budget.Limit, most, *p)
 	}
 	return nil
+}
+
+// voidAt returns from when on what a store granted for d must not be used, given when the ask was sent. A store counts whole µs, so its
+// d may have begun up to one before the ask.
+func voidAt(sent meter.Instant, d time.Duration) meter.Instant {
+	return meter.AddInstant(sent, int64(d-time.Microsecond))
 }

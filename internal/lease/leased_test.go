@@ -185,12 +185,38 @@ func TestTokensOfAWindowAreVoidWhenItIsOver(t *testing.T) {
 	b.trip = ms
 	sent := b.now
 	_, got := b.question(waiting(5))
-	b.now = sent + int64(got.Until) - 1
+	b.now = voidAt(sent, got.Until) - 1
 	b.payable(5, true)
 	b.now++
 	b.payable(1, false)
 	b.GiveBack(got.ID, b.now, 2)
 	b.payable(1, false)
+}
+
+// A store counts whole µs. So it believes that an ask comes up to 1 µs before it does, and that the window lasts for as much longer.
+func TestTokensAreNotUsedInTheNextWindow(t *testing.T) {
+	for _, phase := range []meter.Instant{0, 1, 500, 999} {
+		b := newBench(t, store.Budget{Kind: store.Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+		ends := (b.now/second+1)*second - began%second
+		b.now += phase
+		b.question(waiting(5))
+		b.now = ends - 1001
+		b.payable(1, true)
+		b.now = ends
+		b.payable(1, false)
+	}
+}
+
+func TestAWindowThatIsAsGoodAsOverIsAskedForOnce(t *testing.T) {
+	b := newBench(t, store.Budget{Kind: store.Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	ends := (b.now/second+1)*second - began%second
+	b.now = ends - 1
+	b.question(waiting(5))
+	b.payable(1, false)
+	b.instant("the next ask", b.AskAt(b.now, waiting(5)), ends+999)
+	b.now = ends + 999
+	b.question(waiting(5))
+	b.payable(5, true)
 }
 
 // A late timer has a request tried as of an instant before now: then a token that is due in between has its own instant, and one
@@ -200,7 +226,7 @@ func TestATokenThatIsVoidAtNowIsNotReadyBefore(t *testing.T) {
 	b.trip = ms
 	sent := b.now
 	_, got := b.question(waiting(5))
-	ends := sent + int64(got.Until)
+	ends := voidAt(sent, got.Until)
 	b.Advance(ends-ms, ends-1)
 	b.instant("1 ns before the end", b.Ready(ends-ms, 0, 5), ends-ms)
 	b.Advance(ends-ms, ends)

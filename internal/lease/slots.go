@@ -304,7 +304,7 @@ func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
 func (m *LeasedSlots) Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart) {
 	m.under, m.alone = false, alone{}
 	m.lead = 2*(now-sent) + int64(time.Millisecond)
-	m.leased, m.void = asked.Held+p.Tokens, meter.AddInstant(sent, int64(store.SlotLease))
+	m.leased, m.void = asked.Held+p.Tokens, voidAt(sent, store.SlotLease)
 	m.processes, m.left, m.wants = max(1, p.Processes), p.Left, max(0, asked.Want-p.Tokens)
 	m.holds.booked(now, p.Hold)
 	m.again = now

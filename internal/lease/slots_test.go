@@ -160,14 +160,14 @@ func TestSlotsAreRenewedWhileTheyAreHeld(t *testing.T) {
 	}
 }
 
-func TestSlotsAreVoidTenSecondsAfterTheLatestAskThatSucceeded(t *testing.T) {
+func TestSlotsAreVoidBeforeTheStoreFreesThem(t *testing.T) {
 	b := newSlotBench(t, 5)
 	sent := b.now
 	b.question(waiting(3))
 	b.take(1)
 	b.Ask(b.now, Demand{})
 	b.Failed(b.now, b.now)
-	b.now = sent + 10*second - 1
+	b.now = voidAt(sent, 10*time.Second) - 1
 	b.payable(2, true)
 	b.now++
 	b.payable(1, false)
@@ -204,7 +204,7 @@ func TestResponseAfterSlotsExpiredGrantsNothing(t *testing.T) {
 	b := newSlotBench(t, 5)
 	sent, part := b.now, b.Ask(b.now, waiting(2))
 	got := b.store(part)
-	b.now += 10*second - 1
+	b.now = voidAt(sent, 10*time.Second) - 1
 	b.Booked(sent, b.now, part, got)
 	b.payable(2, true)
 	b.now++

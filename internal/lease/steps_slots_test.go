@@ -162,7 +162,7 @@ func TestAskingAgainForSlotsTakesTurns(t *testing.T) {
 	assert.EqualValues(t, 1, m.wants)
 	assert.EqualValues(t, 2, m.yield)
 	assert.Equal(t, 3*ms, m.lead)
-	assert.Equal(t, now-ms+int64(store.SlotLease), m.void)
+	assert.Equal(t, voidAt(now-ms, store.SlotLease), m.void)
 	m.Booked(now, now, store.Part{Budget: m.budget, Held: 4}, store.LeasedPart{Processes: 3, Left: -2})
 	assert.EqualValues(t, 1, m.yield, "down to its share")
 	m.Booked(now, now, store.Part{Budget: m.budget, Held: 3}, store.LeasedPart{Processes: 3, Left: -2})
