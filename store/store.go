@@ -82,9 +82,12 @@ type Part struct {
 
 	Replace bool // the rule of Budget applies from now on, even if a stricter one did: it was changed while the process runs
 
-	Since  time.Duration // the time since the previous ask of this process about this budget, at most MaxSince; MaxSince for the first
-	Holder string        // of Slots: the name of the process, 1 to 64 bytes. Its slots become free SlotLease after its last ask
-	Held   int64         // of Slots: the number of slots this process has and keeps
+	// The time since the previous ask of this process about this budget, at most MaxSince; MaxSince for the first. Of Slots: since the
+	// latest one after which the store certainly has the process among the holders; 0: unknown.
+	Since time.Duration
+
+	Holder string // of Slots: the name of the process, 1 to 64 bytes. Its slots become free SlotLease after its last ask
+	Held   int64  // of Slots: the number of slots this process has and keeps, including those of requests whose slots expired
 }
 
 // A Return returns tokens of one lease.
@@ -111,6 +114,7 @@ type LeasedPart struct {
 	Processes      int           // an estimate of how many processes use the budget; at least 1
 	Differs        bool          // another process sends a stricter rule, which applies
 	N              int64         // if Differs: tokens per Per by the rule that applies; of Slots: in all
+	Over           int64         // of Slots: how many of Held must not be used for another request, because other processes have them
 	Per            time.Duration // if Differs, and not for Slots
 }
 

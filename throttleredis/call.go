@@ -245,6 +245,7 @@ const (
 	shortReply = 6 * 8 // of a part
 	longReply  = 10 * 8
 	ruleReply  = 3 * 8 // what follows if another rule counts
+	overReply  = 8     // what follows if slots are over
 )
 
 // readPart reads a part from the begin of a response, as respond in head.lua writes it. It returns its size in bytes.
@@ -272,6 +273,13 @@ func readPart(s string, p *store.LeasedPart) (size int, ok bool) {
 		}
 		p.N, p.Per = rule.Rate()
 		size += ruleReply
+	}
+	if flags&4 != 0 {
+		if len(s) < size+overReply {
+			return 0, false
+		}
+		p.Over = at(size / 8)
+		size += overReply
 	}
 	return size, true
 }

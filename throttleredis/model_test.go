@@ -26,7 +26,7 @@ func modelScripts(t *testing.T) *scripts {
 			{"bucket", "max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"sliding", "max(1, ceil((max(last, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"fixed", "max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000))", "100000000"},
-			{"slots", "ceil((max(s.hold, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"},
+			{"slots", "ceil((max(s.hold, s.closed, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"},
 		} {
 			if r[0] != name {
 				continue
@@ -55,8 +55,8 @@ func TestScriptDecidesAsTheBook(t *testing.T) {
 			for range asks {
 				m.step()
 			}
-			if m.granted < asks/10 || m.refused < asks/10 || m.returned < asks/100 {
-				t.Errorf("the run says little: %d granted, %d refused, %d returned", m.granted, m.refused, m.returned)
+			if m.granted < asks/10 || m.refused < asks/10 || m.returned < asks/100 || m.over < 10 {
+				t.Errorf("the run says little: %d granted, %d refused, %d returned, %d over", m.granted, m.refused, m.returned, m.over)
 			}
 		})
 	}
@@ -73,14 +73,15 @@ type model struct {
 	budgets []store.Budget
 	seed    uint64
 	had     map[string][]store.Return // by key of Redis
+	has     map[string]int64          // slots, by key and holder
 
-	granted, refused, returned int
+	granted, refused, returned, over int
 }
 
 func newModel(t *testing.T, c *redis.Client, seed uint64) *model {
 	m := &model{
 		T: t, Rand: rand.New(rand.NewPCG(seed, 1)), client: c, store: newStore(t, c), book: store.NewBook(), now: 1_763_800_000_123_456,
-		seed: seed, had: make(map[string][]store.Return),
+		seed: seed, had: make(map[string][]store.Return), has: make(map[string]int64),
 	}
 	m.store.scripts = modelScripts(t)
 	for _, key := range []string{"a", "b"} {
@@ -205,7 +206,12 @@ func (m *model) part(b store.Budget) store.Part {
 	}
 	if b.Kind == store.Slots {
 		p.Holder = fmt.Sprint("process-", m.IntN(4))
-		p.Held = m.Int64N(5)
+		if p.Held = m.Int64N(1 + m.has[b.Key+p.Holder]); m.IntN(200) == 0 { // it has slots that the store has forgotten
+			p.Held = m.Int64N(50)
+		}
+		if m.IntN(100) > 0 {
+			p.Since = store.MaxSince
+		}
 	}
 	key := m.store.key(&b)
 	for len(m.had[key]) > 0 && m.IntN(2) == 0 {
@@ -249,6 +255,10 @@ func (m *model) compare(asks []store.Ask) {
 			m.Fatalf("now %d, ask %+v:\nthe script: %+v\nthe book:   %+v", m.now, asks[i], got[i].Parts, want[i].Parts)
 		}
 		for k, p := range got[i].Parts {
+			if part := &asks[i].Parts[k]; part.Holder != "" {
+				m.has[part.Budget.Key+part.Holder] = part.Held + p.Tokens
+				m.over += int(p.Over)
+			}
 			if p.Tokens == 0 {
 				m.refused++
 				continue
