@@ -366,3 +366,8 @@ func (m *LeasedSlots) Failed(now, again meter.Instant) {
 	m.under, m.again, m.tell, m.replace = false, again, now, m.replace || m.replaced
 	m.holds.failed(now)
 }
+
+// Late implements [Meter]. The next ask has the number of slots, as each has.
+func (m *LeasedSlots) Late(now meter.Instant, _ store.Part, _ *store.LeasedPart) {
+	m.tell = min(m.tell, now)
+}

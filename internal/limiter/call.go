@@ -38,6 +38,9 @@ func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenU
 		f.Arrived(now)
 	}
 	if !f.Return(givenUp, now) {
+		if !givenUp {
+			l.bookLateLocked(f, outcomes, err, now)
+		}
 		l.callLocked(s, now)
 		return false, nil, nil
 	}
@@ -83,6 +86,20 @@ func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err er
 		}
 	}
 	return events
+}
+
+// bookLateLocked has what a call that was given up was granted go back to the store. A bucket that was forgotten asks for nothing more.
+func (l *Core) bookLateLocked(f *bucket.Call, outcomes []supply.Outcome, err error, now meter.Instant) {
+	for i := range f.Parts() {
+		o := supply.Outcome{Err: detached(err)}
+		if err == nil {
+			o = outcomes[i]
+		}
+		if b := f.Of(i); b.Key == "" || b.IsKept() {
+			f.Late(i, &o, now)
+			l.markLocked(b)
+		}
+	}
 }
 
 // ReplanSome checks the requests again that wait for these buckets, if their store is unreachable.

@@ -96,7 +96,7 @@ func (w *lostWorld) play(t *testing.T, r *rand.Rand) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var epoch, inFlight, most int64 // of requests that began in this epoch
-	used := time.Duration(0)        // of them, after ten seconds
+	used := time.Duration(0)        // by them, after ten seconds
 	began := time.Now()
 	for range w.processes {
 		l := sharedSlots(t, w.n, s, throttle.WithoutStore(w.without), throttle.ExpectProcesses(w.processes))
@@ -133,11 +133,11 @@ func (w *lostWorld) play(t *testing.T, r *rand.Rand) {
 	measured := func() (int64, float64) {
 		mu.Lock()
 		defer mu.Unlock()
-		return most, used.Seconds() / 30 / float64(w.n)
+		return most, used.Seconds() / (time.Since(began).Seconds() - 10) / float64(w.n)
 	}
 	begin()
 	time.Sleep(20*time.Second + time.Duration(r.Int64N(int64(3*time.Second)))) // renewals are at any time
-	before, _ := measured()
+	before, usual := measured()
 	if w.away > 0 {
 		s.set(true, false)
 		time.Sleep(w.away)
@@ -153,10 +153,10 @@ func (w *lostWorld) play(t *testing.T, r *rand.Rand) {
 	wg.Wait()
 	time.Sleep(store.SlotLease + time.Second)
 	synctest.Wait()
-	t.Logf("%d of %d in flight at most, %.2f used after 10 s", after, w.n, share)
+	t.Logf("%d of %d in flight at most, %.2f used after 10 s; usually %.2f", after, w.n, share, usual)
 	require.LessOrEqual(t, before, w.n)
 	require.LessOrEqual(t, after, w.n)
 	if w.takes < 30*time.Second {
-		require.Greater(t, share, 0.8)
+		require.Greater(t, share, 0.9*usual)
 	}
 }
