@@ -37,7 +37,7 @@ type LeasedSlots struct {
 	lead    int64         // slots are asked for so long before requests can use them
 	wants   int64         // the slots that the store believes this process waits for
 	came    bool          // a request has given a slot back since the latest ask
-	turn    meter.Instant // the process keeps a slot for its own requests until then, if there are fewer slots than processes
+	turn    meter.Instant // the process keeps one slot more than its share until then, if there is not one more for each
 	yield   int64         // of the slots that requests give back next, those that are for other processes, which have less than their share
 
 	replace, replaced bool // the number was changed: after the latest ask that had a response, and before the ask under way
@@ -58,8 +58,8 @@ const slotPoll = 10 * time.Millisecond
 // asking whether others wait for them, if it has more than its share would be with one more process.
 const passEach = int64(100 * time.Millisecond)
 
-// turnPolls is the turn of a process that has one of fewer slots than processes, in times that such a slot is unused until one of
-// the processes without a slot asks for it.
+// turnPolls is how long a process keeps a slot that goes around, because there is not one for each process, in times that such a slot is
+// unused until one of the others asks for it.
 const turnPolls = 25
 
 var _ Meter = (*LeasedSlots)(nil)
@@ -186,7 +186,7 @@ func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
 	if !m.under { // the response has the number that others wait for
 		own := int64(0)
 		if now < m.turn {
-			own = 1
+			own = m.share() + 1
 		}
 		pass := max(0, min(m.yield, cost, m.leased-max(m.used-m.lost, own)))
 		m.yield -= pass
@@ -350,13 +350,16 @@ func (m *LeasedSlots) Booked(sent, now meter.Instant, asked store.Part, p store.
 	}
 	m.advance(now)
 	m.watch(now)
-	if without := int64(m.processes) - m.budget.N; without > 0 && asked.Held == 0 && p.Tokens > 0 {
-		m.turn = meter.AddInstant(now, turnPolls*int64(m.poll())/without)
+	share := m.share()
+	if more := m.budget.N % int64(m.processes); more > 0 && m.had <= share && m.leased > share {
+		m.turn = meter.AddInstant(now, turnPolls*int64(m.poll())/(int64(m.processes)-more))
 	}
-	share := m.budget.N / int64(m.processes)
 	m.yield = int64(max(0, min(-p.Left, float64(m.leased-share))))
 	m.shed(now, 0)
 }
+
+// share returns the even share of a process, rounded down.
+func (m *LeasedSlots) share() int64 { return m.budget.N / int64(m.processes) }
 
 // poll returns how long the process does not ask again if it got too few slots.
 func (m *LeasedSlots) poll() time.Duration { return time.Duration(min(100, m.processes)) * slotPoll }
