@@ -8,9 +8,10 @@
 --   confirmed, n            when a process last asked by the number of slots that counts, and that number
 --   used, wanted, holders   the sums of count and wants over all fields, and the number of fields
 --   earliest                no till is earlier
+-- and as 7 bytes, because Redis keeps a hash small whose values have no more than 64 bytes
 --   closed                  no slot is granted before; earlier releases leave it out
-local FIELDS, HOLDING, LEASED = '<Bdddddddd', '<ddd', 10000000
-local SURELY, CLOSED, NOT_CLOSED = LEASED - 1000000, 4000000, pack('<d', 0)
+local FIELDS, HOLDING, LEASED = '<BdddddddI7', '<ddd', 10000000
+local SURELY, CLOSED, NOT_CLOSED = LEASED - 1000000, 4000000, pack('<I7', 0)
 
 local function readSlots(key, p)
   local b = p.budget
