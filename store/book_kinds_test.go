@@ -355,6 +355,15 @@ func TestClosedSlotsAreKept(t *testing.T) {
 	require.Zero(t, l.slotsOf("b", 0, 1, MaxSince).Tokens)
 }
 
+func TestSlotsAreClosedForFourSecondsByAClockThatWentBack(t *testing.T) {
+	l := newLessor(t)
+	l.slotsOf("a", 1, 0, MaxSince)
+	l.later(-time.Hour)
+	require.Equal(t, 4*time.Second, l.slotsOf("b", 0, 1, MaxSince).Wait)
+	l.later(4 * time.Second)
+	require.EqualValues(t, 1, l.slotsOf("b", 0, 1, MaxSince).Tokens)
+}
+
 // A rulebook is which rule counts, by the text of Budget: the stricter one, until no process has asked by it for MaxSince, or another
 // replaces it.
 type rulebook struct {

@@ -53,6 +53,7 @@ func (s *slotsState) advance(c *Call, now int64) {
 		s.rule = c.rule()
 	}
 	s.passes = c.Held < mine.count && s.wanted > 0
+	s.closed = min(s.closed, now+closeFor) // the clock went back: no time has passed
 	if isLost := !isIn && c.Since > 0 && c.Since < surelyIn; now >= s.closed && (isLost || c.Held > mine.count) {
 		s.closed = now + closeFor
 	}

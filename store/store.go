@@ -114,8 +114,8 @@ type LeasedPart struct {
 	Processes      int           // an estimate of how many processes use the budget; at least 1
 	Differs        bool          // another process sends a stricter rule, which applies
 	N              int64         // if Differs: tokens per Per by the rule that applies; of Slots: in all
-	Over           int64         // of Slots: how many of Held must not be used for another request, because other processes have them
 	Per            time.Duration // if Differs, and not for Slots
+	Over           int64         // of Slots: how many of Held must not be used for another request, because other processes have them
 }
 
 const (

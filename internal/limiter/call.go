@@ -91,7 +91,7 @@ func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err er
 // bookLateLocked has what a call that was given up was granted go back to the store. A bucket that was forgotten asks for nothing more.
 func (l *Core) bookLateLocked(f *bucket.Call, outcomes []supply.Outcome, err error, now meter.Instant) {
 	for i := range f.Parts() {
-		o := supply.Outcome{Err: detached(err)}
+		o := supply.Outcome{Err: err}
 		if err == nil {
 			o = outcomes[i]
 		}

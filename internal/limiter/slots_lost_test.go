@@ -91,6 +91,7 @@ func TestSlotsOfALostStateAreNotGrantedTwice(t *testing.T) {
 }
 
 func (w *lostWorld) play(t *testing.T, r *rand.Rand) {
+	phase := time.Duration(r.Int64N(int64(3 * time.Second))) // renewals are at any time
 	s := &forgetful{store: store.NewMemory(), rand: r}
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
@@ -136,7 +137,7 @@ func (w *lostWorld) play(t *testing.T, r *rand.Rand) {
 		return most, used.Seconds() / (time.Since(began).Seconds() - 10) / float64(w.n)
 	}
 	begin()
-	time.Sleep(20*time.Second + time.Duration(r.Int64N(int64(3*time.Second)))) // renewals are at any time
+	time.Sleep(20*time.Second + phase)
 	before, usual := measured()
 	if w.away > 0 {
 		s.set(true, false)

@@ -50,6 +50,7 @@ local function readSlots(key, p)
   had = had or 0
   if govern(s, p) then s.n = b.n end
   if p.hold > 0 then s.hold = max(s.hold, now + p.hold) elseif p.hold < 0 then s.hold = 0 end
+  s.closed = min(s.closed, now + CLOSED) -- the clock went back: no time has passed
   if now >= s.closed and (isLost or p.held > had) then s.closed = now + CLOSED end
   p.over = max(0, min(p.held - had, s.used + p.held - s.n))
   s.can = now < s.closed and 0 or max(0, s.n - s.used - p.held)
