@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		exit(send(os.Args[1], os.Args[2], os.Args[3], os.Args[4]))
 	case "fill":
 		exit(fill(os.Args[1]))
+	case "cold":
+		exit(cold(os.Args[1], os.Args[2], os.Args[3]))
 	case "open":
 		_, err := Open(os.Args[1])
 		exit(err)
