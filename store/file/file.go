@@ -146,33 +146,27 @@ func resolve(name string) (string, error) {
 
 // Lease implements [store.Store]. It gives up waiting for the lock when ctx is done, and then decides nothing.
 func (s *Store) Lease(ctx context.Context, asks []store.Ask) (leases []store.Lease, err error) {
-	began := time.Now()
-	if err := s.acquire(ctx); err != nil {
-		return nil, s.wrap(err)
-	}
-	defer func() { err = errors.Join(err, s.wrap(s.release())) }()
-	if err := s.read(ctx); err != nil {
-		return nil, s.wrap(err)
-	}
-	defer s.log.close()
-	now := time.Now()
-	if waited := now.Sub(began); waited > slow {
-		s.warn("the file has more processes or budgets than it is for: a call waited", "waited", waited, "budgets", len(s.log.states))
-	}
-	leases, changed := s.log.decide(now, asks)
-	next := ""
-	if s.log.isDue(now) {
-		next = newHeader()
-		changed = append(changed, intent(next, now))
-	}
-	if err := s.log.write(now, changed); err != nil {
-		return nil, s.wrap(err)
-	}
-	if next != "" {
-		s.log.began = now
-		s.beginRewrite(s.log.snapshot(next))
-	}
-	return leases, nil
+	return leases, s.wrap(s.locked(ctx, func() error {
+		if err := s.read(); err != nil {
+			return err
+		}
+		defer s.log.close()
+		now, next := time.Now(), ""
+		decided, changed := s.log.decide(now, asks)
+		if s.log.isDue(now) {
+			next = newHeader()
+			changed = append(changed, intent(next, now))
+		}
+		if err := s.log.write(now, changed); err != nil {
+			return err
+		}
+		if next != "" {
+			s.log.began = now
+			s.beginRewrite(s.log.snapshot(next))
+		}
+		leases = decided
+		return nil
+	}))
 }
 
 // slow is how long a call waits before the Store logs it. mostBudgets is the number of budgets that a file is for.
@@ -196,9 +190,9 @@ func (s *Store) slog() *slog.Logger {
 	return s.logger
 }
 
-// acquire waits for the lock. A call whose context is done leaves it to a goroutine to wait for the lock, which other calls of this Store
-// wait for.
-func (s *Store) acquire(ctx context.Context) error {
+// locked calls f with the lock, unless ctx is done before. It waits for other processes in a goroutine, which calls f itself, because the
+// lock would be held for longer if it first had to wake this one.
+func (s *Store) locked(ctx context.Context, f func() error) error {
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("another call waits for the lock of %s: %w", s.path, context.Cause(ctx))
@@ -211,43 +205,50 @@ func (s *Store) acquire(ctx context.Context) error {
 	locked, err := s.lock.try()
 	if err != nil {
 		<-s.turn
-	}
-	if locked || err != nil {
 		return err
 	}
-	got := make(chan error)
+	if locked {
+		return s.call(f)
+	}
+	began, result := time.Now(), make(chan error, 1)
+	var claimed atomic.Bool // by the goroutine that calls f, or by the end of ctx
 	go func() {
-		err := s.lock.wait()
-		select {
-		case got <- err:
-		case <-ctx.Done():
-			if err == nil {
-				err = s.lock.unlock()
-			}
-			_ = err // the next call finds out
+		if err := s.lock.wait(); err != nil {
 			<-s.turn
+			result <- err
+			return
 		}
+		if !claimed.CompareAndSwap(false, true) {
+			_ = s.release(nil) // the next call finds out
+			return
+		}
+		if waited := time.Since(began); waited > slow {
+			s.warn("more processes or budgets use the file than it is for: a call waited for others", "waited", waited, "budgets", len(s.log.states))
+		}
+		result <- s.call(f)
 	}()
 	select {
-	case err = <-got:
-		if err == nil {
-			return nil
-		}
-		<-s.turn
+	case err = <-result:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("another process holds the lock of %s: %w", s.path, context.Cause(ctx))
+		if claimed.CompareAndSwap(false, true) {
+			return fmt.Errorf("another process holds the lock of %s: %w", s.path, context.Cause(ctx))
+		}
+		return <-result
 	}
 }
 
-func (s *Store) release() error {
-	err := s.lock.unlock()
+// call calls f with the lock, and releases it.
+func (s *Store) call(f func() error) error { return s.release(f()) }
+
+func (s *Store) release(err error) error {
+	err = errors.Join(err, s.lock.unlock())
 	<-s.turn
 	return err
 }
 
 // read reads what is new in the file. Much of it is read without the lock, so that other processes need not wait.
-func (s *Store) read(ctx context.Context) error {
+func (s *Store) read() error {
 	for tries := 0; ; tries++ {
 		behind, err := s.log.open()
 		if err != nil {
@@ -266,9 +267,6 @@ func (s *Store) read(ctx context.Context) error {
 		}
 	}
 	err := s.log.readOn()
-	if err == nil {
-		err = context.Cause(ctx)
-	}
 	if err != nil {
 		s.log.close()
 	}

@@ -359,7 +359,7 @@ func TestPathThatCannotBeIsAnError(t *testing.T) {
 func TestLockThatIsHeldIsAnErrorAfterTheDeadline(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "limits")
 	s, other := open(t, name), open(t, name)
-	require.NoError(t, other.acquire(t.Context()))
+	require.NoError(t, other.lock.wait())
 	for _, says := range []string{"another process holds the lock of ", "another call waits for the lock of "} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
@@ -368,7 +368,7 @@ func TestLockThatIsHeldIsAnErrorAfterTheDeadline(t *testing.T) {
 		require.NotErrorIs(t, err, store.ErrSetup)
 		require.ErrorContains(t, err, says+name)
 	}
-	require.NoError(t, other.release())
+	require.NoError(t, other.lock.unlock())
 	require.Equal(t, 7999.0, take(t, s, day, 1).Left, "a call that was given up charges nothing")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(io.EOF)
@@ -383,12 +383,10 @@ func TestProcessesTakeTurns(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "limits")
 	s, other := open(t, name), open(t, name)
 	for range 100 {
-		require.NoError(t, s.acquire(t.Context()))
-		came := make(chan int, 2)
+		require.NoError(t, s.lock.wait())
+		came := make(chan *Store, 2)
 		go func() {
-			assert.NoError(t, other.acquire(t.Context()))
-			came <- 1
-			assert.NoError(t, other.release())
+			assert.NoError(t, other.locked(t.Context(), func() error { came <- other; return nil }))
 		}()
 		for {
 			free, err := tryLock(s.lock.queue)
@@ -399,12 +397,10 @@ func TestProcessesTakeTurns(t *testing.T) {
 			require.NoError(t, unlock(s.lock.queue))
 			time.Sleep(100 * time.Microsecond)
 		}
-		require.NoError(t, s.release())
-		require.NoError(t, s.acquire(t.Context()))
-		came <- 2
-		require.NoError(t, s.release())
-		require.Equal(t, 1, <-came)
-		<-came
+		require.NoError(t, s.lock.unlock())
+		require.NoError(t, s.locked(t.Context(), func() error { came <- s; return nil }))
+		require.Same(t, other, <-came)
+		require.Same(t, s, <-came)
 	}
 }
 

@@ -147,48 +147,67 @@ func (s *Store) rewrite(from *snapshot) {
 	}
 	if err != nil {
 		_ = os.Remove(name)
+	}
+	if err != nil && !errors.Is(err, errReplaced) {
 		s.warn("the file cannot be written again, and grows until it can be", "err", err)
 	}
 }
 
-// replace replaces the file that a snapshot is of, unless another process has done that.
-func (s *Store) replace(from *snapshot, name string, expired []change) (err error) {
-	ctx := context.Background()
-	if err := s.acquire(ctx); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.release()) }()
-	if err := s.read(ctx); err != nil {
-		return err
-	}
-	l := &s.log
-	defer l.close()
-	if l.header != from.of {
-		return os.Remove(name)
-	}
-	meanwhile := make([]byte, l.end-from.end)
-	if _, err := l.file.ReadAt(meanwhile, from.end); err != nil {
-		return err
-	}
+// replace replaces the file that a snapshot is of, unless another process has done that. It copies most of what was appended meanwhile
+// before it has the lock for long.
+func (s *Store) replace(from *snapshot, name string, expired []change) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(meanwhile)
-	if err = errors.Join(err, copyMode(f, l.path), f.Close()); err != nil { // the mode may be another one by now
-		return err
-	}
-	l.close() // some systems do not replace an open file
-	if err := os.Rename(name, l.path); err != nil {
-		return err
-	}
-	for _, c := range expired {
-		if s := l.states[c.name]; s != nil && s.text == c.text {
-			delete(l.states, c.name)
+	defer f.Close()
+	for end, last := from.end, false; !last; {
+		var meanwhile []byte
+		err := s.locked(context.Background(), func() error {
+			if err := s.read(); err != nil {
+				return err
+			}
+			l := &s.log
+			defer l.close()
+			if l.header != from.of {
+				return errReplaced
+			}
+			meanwhile = make([]byte, l.end-end)
+			if _, err := l.file.ReadAt(meanwhile, end); err != nil {
+				return err
+			}
+			if last = len(meanwhile) <= mostBehind; !last {
+				return nil
+			}
+			_, err := f.Write(meanwhile)
+			if err = errors.Join(err, copyMode(f, l.path), f.Close()); err != nil { // the mode may be another one by now
+				return err
+			}
+			l.close() // some systems do not replace an open file
+			if err := os.Rename(name, l.path); err != nil {
+				return err
+			}
+			for _, c := range expired {
+				if s := l.states[c.name]; s != nil && s.text == c.text {
+					delete(l.states, c.name)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if !last {
+			if _, err := f.Write(meanwhile); err != nil {
+				return err
+			}
+			end += int64(len(meanwhile))
 		}
 	}
 	return nil
 }
+
+var errReplaced = errors.New("another process has written the file again")
 
 func (l *log) newName(number string) string { return l.path + ".new-" + number }
 
