@@ -35,9 +35,9 @@ func TestMain(m *testing.M) {
 	case "send":
 		exit(send(os.Args[1], os.Args[2], os.Args[3], os.Args[4]))
 	case "fill":
-		exit(fill(os.Args[1]))
+		exit(fillDisk(os.Args[1]))
 	case "cold":
-		exit(cold(os.Args[1], os.Args[2], os.Args[3]))
+		exit(cold(os.Args[1], os.Args[2], os.Args[3], os.Args[4]))
 	case "open":
 		_, err := Open(os.Args[1])
 		exit(err)
@@ -155,8 +155,8 @@ func TestQuotaSurvivesKills(t *testing.T) {
 	require.LessOrEqual(t, lost, kills*500, "a kill costs what was leased: 10 ms of use, and what requests waited for")
 }
 
-// fill leases tokens of other and other budgets until a call fails. Then it writes how many calls succeeded.
-func fill(name string) error {
+// fillDisk leases tokens of other and other budgets until a call fails. Then it writes how many calls succeeded.
+func fillDisk(name string) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	s, err := Open(name)
 	if err != nil {
