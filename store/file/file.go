@@ -101,7 +101,7 @@ func Open(name string, opts ...Option) (*Store, error) {
 		return nil, fmt.Errorf("%w: throttle/store/file: %s is on a network file system (%s), whose locks do not order the writes of several hosts",
 			store.ErrSetup, path, kind)
 	}
-	s := &Store{path: path, rewriting: make(chan struct{}, 1), turn: make(chan struct{}, 1), lock: lock{path: path}, log: log{path: path, slack: 1 << 20}}
+	s := &Store{path: path, rewriting: make(chan struct{}, 1), turn: make(chan struct{}, 1), lock: lock{path: path}, log: log{path: path, slack: 1 << 20, piece: 1 << 20}}
 	var faults []error
 	for _, o := range opts {
 		if o == nil {
@@ -223,7 +223,7 @@ func (s *Store) locked(ctx context.Context, f func() error) error {
 			return
 		}
 		if waited := time.Since(began); waited > slow {
-			s.warn("more processes or budgets use the file than it is for: a call waited for others", "waited", waited, "budgets", len(s.log.states))
+			s.warn("a call waited for other processes: there may be more of them, or more budgets, than a file is for, or the machine is busy", "waited", waited, "budgets", len(s.log.states))
 		}
 		result <- s.call(f)
 	}()
@@ -254,7 +254,7 @@ func (s *Store) read() error {
 		if err != nil {
 			return err
 		}
-		if behind <= mostBehind || tries == 4 {
+		if behind <= s.log.piece || tries == 4 {
 			break
 		}
 		if err := s.lock.unlock(); err != nil {
@@ -277,9 +277,6 @@ func (s *Store) read() error {
 	}
 	return err
 }
-
-// mostBehind is how many bytes a process reads while it has the lock.
-const mostBehind = 1 << 20
 
 // Close closes the lock files, and waits until the file is written if that is under way. A later Lease opens them again.
 func (s *Store) Close() error {

@@ -91,7 +91,7 @@ func TestProcessesDecideAsOneBook(t *testing.T) {
 			stores, book := make([]*Store, 3), store.NewBook()
 			for i := range stores {
 				stores[i] = open(t, name)
-				stores[i].log.slack = 2000
+				stores[i].log.slack, stores[i].log.piece = 2000, 300
 			}
 			headers, ids := make(map[string]bool), []int64{0}
 			for range 400 {

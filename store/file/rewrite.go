@@ -139,7 +139,7 @@ func (s *Store) rewrite(from *snapshot) {
 	name := s.log.newName(number(from.next))
 	text, expired := from.text(time.Now())
 	if n := len(from.states) - len(expired); n > mostBudgets {
-		s.warn("the file has more budgets than it is for", "budgets", n)
+		s.warn("there are more budgets than a file is for", "budgets", n)
 	}
 	err := s.log.writeFile(name, text)
 	if err == nil {
@@ -176,7 +176,7 @@ func (s *Store) replace(from *snapshot, name string, expired []change) error {
 			if _, err := l.file.ReadAt(meanwhile, end); err != nil {
 				return err
 			}
-			if last = len(meanwhile) <= mostBehind; !last {
+			if last = int64(len(meanwhile)) <= l.piece; !last {
 				return nil
 			}
 			_, err := f.Write(meanwhile)
