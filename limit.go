@@ -31,6 +31,7 @@ type Limit struct {
 	judge   ClassifyFunc
 	settles SettleFunc
 	costAt  *jsonfinder.Paths
+	costBy  func(*http.Response, []int64) (int64, bool) // of the numbers at costAt; nil: their sum
 
 	fairBy       KeyFunc // nil: callers take no turns
 	fairWeights  func(caller string) int
@@ -293,24 +294,50 @@ func Settle(f SettleFunc) LimitOption {
 // becomes slower by a twentieth. It becomes slower by a fifth for JSON with many quotes, such as JSON within a string, and by two
 // fifths for small objects within objects.
 //
-// The numbers at several paths are added up. A path may have alternatives, separated by bars: for
+// The numbers at several paths are added up; [SettleJSONFunc] does other arithmetic. A path may have alternatives, separated by bars: for
 // "usage.input_tokens|message.usage.input_tokens", the last number in the body counts. There may be 16 alternatives in all, of at
-// most 16 names each. If the body has several values, as lines or server-sent events, the last one with a number counts. A number
-// is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Numbers within arrays are not found.
+// most 16 names each. If the body has several values, the last one with a number counts: values may be lines, elements of an array,
+// server-sent events, or frames of an Amazon event stream, where they may be in base64, as Bedrock's are. A number
+// is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Numbers in arrays within a value are not found.
 //
 // The charge stays if no number is found, or if the body is closed before each path had a number. So if a figure grows during a
-// stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor text/event-stream
+// stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor one of these streams
 // nor missing, or if the body is compressed; net/http decompresses unless the caller asked for compression. If the limit also has
 // [Settle], that is applied first.
 func SettleJSON(paths ...string) LimitOption {
 	return limitOption{text: "SettleJSON", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
-		compiled, err := jsonfinder.Compile(paths)
-		if l.costAt = compiled; err != nil {
-			for _, fault := range split(err) {
-				l.fault("SettleJSON: %w", fault)
-			}
-		}
+		l.settleJSON("SettleJSON", nil, paths)
 	}}
+}
+
+// SettleJSONFunc is [SettleJSON] with a cost that f computes of the numbers at the paths, in their order.
+//
+// f is called when a body was read to its end, and when a body is closed earlier if there was a number for each path, by the goroutine
+// that reads or closes it. If a response has no body, or none in which numbers are found, f is called when its headers arrive.
+//
+//	throttle.SettleJSONFunc(func(resp *http.Response, n []int64) (int64, bool) {
+//		if resp.StatusCode != http.StatusOK {
+//			return 0, true // errors are free
+//		}
+//		total, cached := n[0], max(n[1], 0)
+//		return total - cached, total >= 0
+//	}, "usage.total_tokens", "usage.prompt_tokens_details.cached_tokens")
+func SettleJSONFunc(f JSONCostFunc, paths ...string) LimitOption {
+	return limitOption{text: "SettleJSONFunc", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
+		if f == nil {
+			l.fault("SettleJSONFunc(nil): a function is needed")
+		}
+		l.settleJSON("SettleJSONFunc", f, paths)
+	}}
+}
+
+func (l *Limit) settleJSON(option string, f JSONCostFunc, paths []string) {
+	compiled, err := jsonfinder.Compile(paths)
+	if l.costAt, l.costBy = compiled, f; err != nil {
+		for _, fault := range split(err) {
+			l.fault("%s: %w", option, fault)
+		}
+	}
 }
 
 // Fraction uses only that fraction of the limit, above 0 and at most 1, and leaves the rest to other clients of the same limit.
