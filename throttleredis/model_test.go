@@ -87,7 +87,7 @@ type model struct {
 	base    []store.Budget
 	budgets []store.Budget
 	seed    uint64
-	before  *scripts // of the release before, which decide half of the calls; nil: none do
+	before  *scripts                  // of the release before, which decide half of the calls; nil: none do
 	had     map[string][]store.Return // by key of Redis
 
 	granted, refused, returned int
