@@ -146,7 +146,7 @@ func resolve(name string) (string, error) {
 
 // Lease implements [store.Store]. It gives up waiting for the lock when ctx is done, and then decides nothing.
 func (s *Store) Lease(ctx context.Context, asks []store.Ask) (leases []store.Lease, err error) {
-	return leases, s.wrap(s.locked(ctx, func() error {
+	err = s.locked(ctx, func() error {
 		if err := s.read(); err != nil {
 			return err
 		}
@@ -166,7 +166,8 @@ func (s *Store) Lease(ctx context.Context, asks []store.Ask) (leases []store.Lea
 		}
 		leases = decided
 		return nil
-	}))
+	})
+	return leases, s.wrap(err)
 }
 
 // slow is how long a call waits before the Store logs it. mostBudgets is the number of budgets that a file is for.
@@ -238,8 +239,16 @@ func (s *Store) locked(ctx context.Context, f func() error) error {
 	}
 }
 
-// call calls f with the lock, and releases it.
-func (s *Store) call(f func() error) error { return s.release(f()) }
+// call calls f with the lock, and releases it. A panic, which no caller could recover in a goroutine, is an error.
+func (s *Store) call(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+		err = s.release(err)
+	}()
+	return f()
+}
 
 func (s *Store) release(err error) error {
 	err = errors.Join(err, s.lock.unlock())
@@ -271,9 +280,9 @@ func (s *Store) read() error {
 		s.log.close()
 	}
 	if d := s.log.damage; d.bytes > 0 {
+		s.log.damage = damage{}
 		s.slog().Warn("throttle/store/file: a part of the file is damaged and was skipped: budgets whose latest state was there have the state before it",
 			"file", s.path, "at", d.at, "bytes", d.bytes)
-		s.log.damage = damage{}
 	}
 	return err
 }

@@ -378,6 +378,15 @@ func TestLockThatIsHeldIsAnErrorAfterTheDeadline(t *testing.T) {
 	require.Equal(t, 7998.0, take(t, other, day, 1).Left)
 }
 
+// A panic leaves the lock free.
+func TestAPanicIsAnErrorAndReleasesTheLock(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "limits")
+	s, other := open(t, name), open(t, name)
+	require.ErrorContains(t, s.locked(t.Context(), func() error { panic("bug") }), "panic: bug")
+	take(t, s, day, 1)
+	require.Equal(t, 7998.0, take(t, other, day, 1).Left)
+}
+
 // A process that has just had the lock waits for those that came before.
 func TestProcessesTakeTurns(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "limits")
