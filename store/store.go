@@ -28,6 +28,13 @@ type Store interface {
 	Lease(ctx context.Context, asks []Ask) ([]Lease, error)
 }
 
+// An Explainer is a [Store] that may know why a call gets no response, for example that no connection can be made. If a call takes too
+// long, its error contains that of Cause.
+type Explainer interface {
+	Store
+	Cause() error // nil: it is not known
+}
+
 // A Kind is the algorithm of a budget.
 type Kind string
 

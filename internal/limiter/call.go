@@ -118,9 +118,11 @@ func (l *Core) ReplanSome(buckets []*bucket.Bucket) {
 func (l *Core) StoreStates() []bucket.StoreState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := l.nowLocked()
 	all := make([]bucket.StoreState, len(l.supplies))
 	for i, s := range l.supplies {
-		all[i] = bucket.StoreState{Limits: s.Limits, Err: s.Err(), Counts: s.Counts, Latency: s.Latency}
+		processes, age := s.Latest(now)
+		all[i] = bucket.StoreState{Limits: s.Limits, Err: s.Err(), Counts: s.Counts, Latency: s.Latency, Processes: processes, Age: age}
 	}
 	return all
 }

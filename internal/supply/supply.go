@@ -71,6 +71,14 @@ const (
 	timeoutsAllowed = 4 // but after this many Timeouts at the latest
 )
 
+// Latest returns the number of processes in the latest response about a budget, and how long ago that was; 0: there was none.
+func (s *Supply[B]) Latest(now meter.Instant) (processes int, age time.Duration) {
+	if s.latest.n == 0 {
+		return 0, 0
+	}
+	return s.latest.n, time.Duration(now - s.latest.at)
+}
+
 // Err returns the error of the latest call; nil: it succeeded, or there was none.
 func (s *Supply[B]) Err() error { return s.outage.err }
 
