@@ -54,21 +54,30 @@ func (m *Leased) inPeriod(now int64) (sum int64) {
 	return sum
 }
 
-// limitToTurn reduces an ask to the rest of the share, or to a turn's part if there is no rest.
-func (m *Leased) limitToTurn(p *store.Part, d Demand, now int64) {
+// allowed returns how many tokens the process may ask for now: the rest of its share, or beyond it a turn's part. If that is not positive,
+// the process only asks what is left.
+func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	if !m.competes() {
-		return
+		return meter.MaxCount, false
 	}
 	mine := m.inPeriod(now)
-	most := m.share() - mine
-	if most <= 0 {
-		most, p.Ahead = min(max(1, m.rate.N/turnsEach), m.freeBeyond(mine, now)), 0
-		if most <= 0 && d.Alone { // it only learns what is left
-			p.Need, p.Want = 0, 0
-			return
-		}
+	if rest := m.share() - mine; rest > 0 {
+		return rest, false
 	}
-	p.Want = max(p.Need, min(p.Want, most))
+	return min(max(1, m.rate.N/turnsEach), m.freeBeyond(mine, now)), true
+}
+
+// limitToTurn reduces an ask to what is allowed.
+func (m *Leased) limitToTurn(p *store.Part, now int64) {
+	most, beyond := m.allowed(now)
+	switch p.Want = max(p.Need, min(p.Want, most)); {
+	case most <= 0:
+		p.Need, p.Want, p.Ahead = 0, 0, 0
+	case beyond && m.budget.Kind == store.Sliding: // most of what is not needed immediately would be void before it is used
+		p.Ahead = 0
+	case beyond:
+		p.Ahead = min(p.Ahead, max(0, most-p.Want))
+	}
 }
 
 // freeBeyond returns how many tokens a process can have beyond its share, by the latest response: as many as are not kept for others,
