@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,6 +110,7 @@ func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
 			}
 			most, mostAt := int64(0), time.Duration(0)
 			began := time.Now()
+			time.Sleep(ms / 3) // not when a response arrives
 			for step := range 15_000 {
 				time.Sleep(10 * ms)
 				if step%100 == 50 {
@@ -134,3 +136,86 @@ func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
 
 // rest waits until what was not used has been returned.
 func (s *dayStore) rest() { time.Sleep(time.Minute) }
+
+// A batch beside processes that want little gets what these leave of a long window, at the speed of its other limits, until nothing is
+// left.
+func TestALongWindowIsFirstComeFirstServed(t *testing.T) {
+	const n, neighbours = 8000, 7
+	day := 24 * time.Hour
+	fixed := func(into time.Duration) func(...throttle.LimitOption) throttle.Limit {
+		return func(o ...throttle.LimitOption) throttle.Limit {
+			return throttle.FixedWindow(n, day, append(o, throttle.Start(time.Now().Add(-into)))...)
+		}
+	}
+	sliding := func(o ...throttle.LimitOption) throttle.Limit { return throttle.SlidingWindow(n, day, o...) }
+	month := func(o ...throttle.LimitOption) throttle.Limit {
+		return throttle.CalendarWindow(n, throttle.CalendarMonth, time.UTC, o...)
+	}
+	rate := func(perSecond int64) []throttle.Limit {
+		return []throttle.Limit{throttle.TokenBucket(perSecond, time.Second, throttle.Name("rate"), throttle.Burst(1))}
+	}
+	for name, c := range map[string]struct {
+		window  func(...throttle.LimitOption) throttle.Limit
+		callers int
+		beside  []throttle.Limit
+		within  time.Duration // in which it has what the neighbours leave
+		rate    float64       // at which it is served until then; 0: not asserted
+	}{
+		"a day, sequential":                {fixed(time.Hour), 1, nil, time.Minute, 0},
+		"a day, 64 callers":                {fixed(time.Hour), 64, nil, 15 * time.Second, 0},
+		"a day that begins, 64 callers":    {fixed(0), 64, nil, 25 * time.Second, 0},
+		"a day that ends, 64 callers":      {fixed(23 * time.Hour), 64, nil, 15 * time.Second, 0},
+		"a sliding day, sequential":        {sliding, 1, nil, time.Minute, 0},
+		"a sliding day, 64 callers":        {sliding, 64, nil, 25 * time.Second, 0},
+		"a month, sequential":              {month, 1, nil, time.Minute, 0},
+		"a month, 64 callers":              {month, 64, nil, 25 * time.Second, 0},
+		"a day at 50/s, sequential":        {fixed(time.Hour), 1, rate(50), 3 * time.Minute, 50},
+		"a day at 50/s, 64 callers":        {fixed(time.Hour), 64, rate(50), 3 * time.Minute, 50},
+		"a day at 200/s, 64 callers":       {fixed(time.Hour), 64, rate(200), time.Minute, 200},
+		"a day that begins at 200/s":       {fixed(0), 64, rate(200), time.Minute, 200},
+		"a month at 200/s, 64 callers":     {month, 64, rate(200), time.Minute, 200},
+		"a sliding day at 50/s":            {sliding, 64, rate(50), 4 * time.Minute, 50},
+		"a sliding day at 5/s, sequential": {sliding, 1, rate(5), 28 * time.Minute, 5},
+	} {
+		within(t, name, func(t *testing.T) {
+			s := newDayStore(4 * ms)
+			window := c.window(throttle.Name("day"), throttle.Shared(s))
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			var batch, others atomic.Int64
+			for i := range neighbours {
+				l := limiterOf(t, throttle.WithLimit(window))
+				wg.Go(func() {
+					time.Sleep(time.Duration(i) * 700 * ms)
+					for l.Wait(ctx, throttle.Ask{}) == nil {
+						others.Add(1)
+						time.Sleep(5 * time.Second)
+					}
+				})
+			}
+			time.Sleep(20 * time.Second)
+			l := limiterOf(t, throttle.WithLimit(append([]throttle.Limit{window}, c.beside...)...))
+			began, last := time.Now(), time.Duration(0)
+			for range c.callers {
+				wg.Go(func() {
+					for l.Wait(ctx, throttle.Ask{}) == nil {
+						batch.Add(1)
+						last = max(last, time.Since(began))
+					}
+				})
+			}
+			time.Sleep(10 * time.Second)
+			early := batch.Load()
+			time.Sleep(c.within - 10*time.Second)
+			t.Logf("%d after 10 s, %d after %v and %d of others", early, batch.Load(), last, others.Load())
+			assert.InDelta(t, n, batch.Load()+others.Load(), 2, "nothing is withheld")
+			assert.Less(t, others.Load(), int64(n/2))
+			if c.rate > 0 {
+				assert.InDelta(t, c.rate*last.Seconds(), batch.Load(), 0.02*n, "nothing but the other limit delays it")
+			}
+			cancel()
+			wg.Wait()
+			s.rest()
+		})
+	}
+}
