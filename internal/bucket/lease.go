@@ -184,19 +184,19 @@ func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) in
 // can have a second response.
 func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 	by := meter.AddInstant(now, int64(other.Lease.Lead()))
-	switch ready := b.Ready(0, 0, cost); {
+	switch ready := b.Ready(now, 0, cost); {
 	case ready == meter.Never && b.isAskedWith(other) && b.Lease.Offers(now) > 0: // the store grants both together
 		return max(cost, min(all, b.Lease.Offers(now)))
 	case ready == meter.Never: // as slots, which come back at any time
 		return min(all, other.Lease.Recent())
 	case ready > by:
 		return 0
-	case b.Ready(0, max(0, all-cost), cost) <= by:
+	case b.Ready(now, max(0, all-cost), cost) <= by:
 		return all
 	}
 	least, most := cost, all
 	for most-least > 1 {
-		if middle := least + (most-least)/2; b.Ready(0, middle-cost, cost) <= by {
+		if middle := least + (most-least)/2; b.Ready(now, middle-cost, cost) <= by {
 			least = middle
 		} else {
 			most = middle

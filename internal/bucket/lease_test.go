@@ -161,13 +161,23 @@ func TestADemandIsWhatRequestsCanUse(t *testing.T) {
 	require.Zero(t, d.First, "it would be leased for nothing")
 	require.Zero(t, d.All)
 	require.Equal(t, 2*second, d.From)
+	for _, at := range []meter.Instant{2 * second, 60 * second} {
+		d = b.Demand(at)
+		require.EqualValues(t, 1, d.First)
+		require.EqualValues(t, 1, d.All, "the other holds one")
+	}
+
+	b = s.lease(newLimit(10, s.shared), "")
+	faster := newLimit(3).bucketFor("")
+	faster.Meter.Take(s.now, s.now, 3, false)
+	for range 5 {
+		waits(&o, s.now, 1, b, faster)
+	}
 	for _, c := range []struct {
 		at   meter.Instant
 		want int64
-	}{{2 * second, 1}, {3*second - 1, 1}, {3 * second, 2}, {4 * second, 3}, {60 * second, 5}} {
-		d = b.Demand(c.at)
-		require.EqualValues(t, 1, d.First)
-		require.Equal(t, c.want, d.All, "as many as the other lets go by %v", time.Duration(c.at))
+	}{{s.now + second/3 + 1, 1}, {s.now + 2*second/3, 1}, {s.now + 2*second/3 + 1, 2}, {s.now + second, 3}, {s.now + 60*second, 3}} {
+		require.Equal(t, c.want, b.Demand(c.at).All, "as many as the other lets go by %v", time.Duration(c.at))
 	}
 }
 

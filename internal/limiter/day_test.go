@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -218,4 +219,55 @@ func TestALongWindowIsFirstComeFirstServed(t *testing.T) {
 			s.rest()
 		})
 	}
+}
+
+// Three processes share a day, a minute for each tenant, and slots, beside a bucket of their own. Tenants whose minute is used up stop no
+// others, and of the day no more is leased than what is sent.
+func TestADayIsLeasedForTheTenantsThatCanGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDayStore(4 * ms)
+		shared := throttle.Shared(s)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var sent [3]atomic.Int64 // by tenant
+		for range 3 {
+			l := limiterOf(t, throttle.WithLimit(
+				throttle.FixedWindow(5000, 24*time.Hour, throttle.Name("day"), shared),
+				throttle.FixedWindow(60, time.Minute, throttle.Name("tenant"), shared),
+				throttle.InFlight(30, throttle.Name("flight"), shared),
+				throttle.TokenBucket(50, time.Second, throttle.Name("own"), throttle.Burst(1))))
+			for i := range sent {
+				for range 20 {
+					wg.Go(func() {
+						for {
+							g, err := l.Acquire(ctx, throttle.Ask{Keys: map[string]string{"tenant": string(rune('a' + i))}})
+							if err != nil {
+								return
+							}
+							sent[i].Add(1)
+							time.Sleep(50 * ms)
+							g.Done()
+							if i > 0 {
+								time.Sleep(10 * time.Second)
+							}
+						}
+					})
+				}
+			}
+		}
+		time.Sleep(ms / 3)
+		most := int64(0)
+		for range 20 * 60 * 2 {
+			time.Sleep(50 * ms)
+			most = max(most, s.of("day")-sent[0].Load()-sent[1].Load()-sent[2].Load())
+		}
+		for i := range sent {
+			assert.EqualValues(t, 2*60, sent[i].Load(), "two minutes of tenant %d", i)
+		}
+		assert.LessOrEqual(t, most, int64(9), "a request of each tenant in each process")
+		t.Logf("%d, %d and %d sent, at most %d unused, %d calls", sent[0].Load(), sent[1].Load(), sent[2].Load(), most, s.calls)
+		cancel()
+		wg.Wait()
+		s.rest()
+	})
 }
