@@ -263,11 +263,8 @@ func (m *LeasedSlots) tellAt(now meter.Instant) meter.Instant {
 }
 
 // wanted returns how many slots requests wait for that can use them now or soon, and how many the first of them lacks.
-func (m *LeasedSlots) wanted(now meter.Instant, d Demand) (first, all int64) {
+func (m *LeasedSlots) wanted(d Demand) (first, all int64) {
 	free := m.free()
-	if d.From-m.lead > now {
-		return 0, 0
-	}
 	return max(0, min(d.First, m.budget.N)-free), max(0, d.All-free)
 }
 
@@ -285,9 +282,9 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 		at = min(at, meter.AddInstant(m.asked, int64(m.processes)*passEach))
 	}
 	if d.All > m.free() && m.leased < m.budget.N { // with all of them, there is none to ask for
-		at = min(at, max(m.again, d.From-m.lead))
+		at = min(at, m.again)
 	}
-	if _, all := m.wanted(now, d); all == 0 && m.wants > 0 {
+	if _, all := m.wanted(d); all == 0 && m.wants > 0 {
 		at = min(at, meter.AddInstant(m.asked, tellAfter))
 	}
 	if m.local != nil && (m.used > 0 || d.All > 0) {
@@ -295,6 +292,31 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	}
 	return max(at, now)
 }
+
+// Lead implements [Meter].
+func (m *LeasedSlots) Lead() time.Duration { return time.Duration(m.lead) }
+
+// AsksFrom implements [Meter]. A process that has slots may get one back at any time.
+func (m *LeasedSlots) AsksFrom(_ meter.Instant, together bool) meter.Instant {
+	switch {
+	case m.leased > 0 || m.under && !together:
+		return 0
+	case m.under:
+		return meter.Never
+	}
+	return m.again
+}
+
+// Offers implements [Meter].
+func (m *LeasedSlots) Offers(now meter.Instant) int64 {
+	if m.under || m.again > now {
+		return 0
+	}
+	return max(0, m.budget.N-max(m.leased, m.used)) + m.free()
+}
+
+// Recent implements [Meter]. It does not count how slots are used.
+func (m *LeasedSlots) Recent() int64 { return 0 }
 
 // Low implements [Meter].
 func (m *LeasedSlots) Low() bool { return m.local != nil }
@@ -315,7 +337,7 @@ func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
 		Budget: m.budget, Holder: m.holder, Held: m.had + m.lost, Since: store.MaxSince, Hold: m.holds.ask(now), Replace: m.replace,
 	}
 	m.replaced, m.replace = m.replace, false
-	if p.Need, p.Want = m.wanted(now, d); p.Want > 0 {
+	if p.Need, p.Want = m.wanted(d); p.Want > 0 {
 		p.Need = max(1, p.Need)
 	}
 	if p.Held > 0 || p.Want > 0 {

@@ -353,23 +353,16 @@ func TestStoreIsToldThatNoRequestWaitsAnyMore(t *testing.T) {
 	}
 }
 
-func TestSlotsAreAskedForWhenTheyCanBeUsed(t *testing.T) {
+func TestSlotsThatNoRequestCanUseAreReturned(t *testing.T) {
 	b := newSlotBench(t, 5)
-	d := waiting(1)
-	d.From = b.now + second
-	b.is("the first ask", b.AskAt(b.now, d), d.From)
-	b.now = d.From
-	b.question(d) // which takes 2 ms
+	b.question(waiting(1)) // which takes 2 ms
 	b.take(1)
 	b.GiveBack(0, b.now, 1)
 	b.AskAt(b.now+100*ms, Demand{})
 	b.now += 200 * ms
 	part, _ := b.question(Demand{})
 	b.is("held", part.Held, 0)
-	d.From = b.now + second
-	b.is("the ask", b.AskAt(b.now, d), d.From-5*ms)
-	part = b.Ask(b.now, d)
-	b.is("want", part.Want, 0)
+	b.is("lead", int64(b.Lead()), 5*ms)
 }
 
 func TestProcessPassesOnSlotsAboveItsShare(t *testing.T) {

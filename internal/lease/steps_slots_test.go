@@ -108,16 +108,13 @@ func TestSlotsThatOthersWaitForAreYielded(t *testing.T) {
 
 func TestSlotsAreAskedForWhenTheyAreOfUse(t *testing.T) {
 	m := slotsOf(9, 5, 3)
-	m.asked, m.lead = now, 10
+	m.asked = now
 	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{}))
-	assert.Equal(t, now+90, m.AskAt(now, Demand{First: 1, All: 3, From: now + 100}))
-	first, all := m.wanted(now+89, Demand{First: 1, All: 3, From: now + 100})
-	assert.Zero(t, first+all, "too early")
-	first, all = m.wanted(now+90, Demand{First: 3, All: 4, From: now + 100})
+	first, all := m.wanted(Demand{First: 3, All: 4})
 	assert.EqualValues(t, 1, first)
 	assert.EqualValues(t, 2, all)
 	m.again = now + 95
-	assert.Equal(t, now+95, m.AskAt(now, Demand{First: 1, All: 3, From: now + 100}))
+	assert.Equal(t, now+95, m.AskAt(now, Demand{First: 1, All: 3}))
 	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "there are two")
 	m.leased, m.used = 9, 9
 	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "it has all of them")
@@ -232,7 +229,7 @@ func TestAnAskIsLimitedToTheRestOfAShare(t *testing.T) {
 		m.inPeriod(now)
 		m.leased[0] = leased
 		p := store.Part{Need: need, Want: 200, Ahead: 7}
-		m.limitToTurn(&p, Demand{Alone: true}, now)
+		m.limitToTurn(&p, now)
 		return p
 	}
 	assert.Equal(t, store.Part{Need: 1, Want: 80, Ahead: 7}, limited(0, 1))

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -64,6 +65,16 @@ func TestAnUnreadableBudgetIsLookedAtInTime(t *testing.T) {
 		assert.Equal(t, n.RetryAt(), at)
 		_, asks = n.Due(n.RetryAt(), one(), true)
 		assert.True(t, asks)
+	}
+}
+
+// A lease is looked at again when requests that wait for another limit want tokens.
+func TestALeaseIsLookedAtWhenTokensAreWanted(t *testing.T) {
+	n := newBench(t, Terms{}).lease("a")
+	for _, c := range []struct{ from, want meter.Instant }{{0, meter.Never}, {second, meter.Never}, {second + 1, second + 1}} {
+		at, asks := n.Due(second, lease.Demand{From: c.from}, true)
+		assert.False(t, asks)
+		assert.Equal(t, c.want, at)
 	}
 }
 

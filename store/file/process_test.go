@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "send":
 		exit(send(os.Args[1], os.Args[2], os.Args[3], os.Args[4]))
+	case "queue":
+		exit(queue(os.Args[1]))
 	case "fill":
 		exit(fillDisk(os.Args[1]))
 	case "repeat":
@@ -155,6 +157,60 @@ func TestQuotaSurvivesKills(t *testing.T) {
 	t.Logf("%d sent, %d left and %d lost of %d after %d kills", total, left, lost, n, kills)
 	require.GreaterOrEqual(t, lost, 0, "each request was charged before it was sent")
 	require.LessOrEqual(t, lost, kills*500, "a kill costs what was leased: 10 ms of use, and what requests waited for")
+}
+
+// queue is a batch whose requests all wait in a queue: for a day and for a window of a tenth of a second, which processes share. It
+// writes a byte for each that is sent.
+func queue(name string) error {
+	s, err := Open(name)
+	if err != nil {
+		return err
+	}
+	year := 365 * 24 * time.Hour
+	l, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.FixedWindow(8000, year, throttle.Name("quota"), throttle.Start(time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC)), throttle.Shared(s)),
+		throttle.FixedWindow(20, 100*time.Millisecond, throttle.Name("rate"), throttle.Shared(s))))
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	for range 5000 {
+		all.Go(func() {
+			if l.Wait(context.Background(), throttle.Ask{}) == nil {
+				_, _ = os.Stdout.Write([]byte{'.'})
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// A process that is killed while a queue waits for two shared limits has leased of the day no more than the other one lets go.
+func TestAKillCostsWhatTheScarcestLimitLetsGo(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "limits")
+	total, kills := 0, 0
+	for range 10 {
+		c := process(t.Context(), "queue", name)
+		c.Stderr = os.Stderr
+		out, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		timer := time.AfterFunc(time.Duration(100+rand.IntN(200))*time.Millisecond, func() { _ = c.Process.Kill() })
+		sent, err := io.ReadAll(out)
+		require.NoError(t, err)
+		timer.Stop()
+		if c.Wait() != nil {
+			kills++
+		}
+		total += len(sent)
+	}
+	require.Equal(t, 10, kills)
+	left := int(take(t, open(t, name), store.Budget{Kind: store.Fixed, Limit: "quota", N: 8000, Per: 365 * 24 * time.Hour,
+		Start: time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC)}, 0).Left)
+	lost := 8000 - left - total
+	t.Logf("%d sent, %d left and %d lost after %d kills", total, left, lost, kills)
+	require.GreaterOrEqual(t, lost, 0, "each request was charged before it was sent")
+	require.LessOrEqual(t, lost, kills*(20+4), "a window of the other limit, and 10 ms of requests")
 }
 
 // fillDisk leases tokens of other and other budgets until a call fails. Then it writes how many calls succeeded.
