@@ -152,8 +152,11 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	}
 	sustained, too := p.sustained(end), p.at(r.sent)
 	begin, known := p.begin(r.at, end, lately)
-	if worked { // this cycle ends, and counts half as much as the next one
+	switch {
+	case worked: // this cycle ends, and counts half as much as the next one
 		p.given, p.from, p.worked, p.finds = p.given/2, end-(end-p.from)/2, false, false
+	case isolated: // a row begins
+		p.worked = false
 	}
 	p.waited = end
 	switch {
