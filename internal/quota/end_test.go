@@ -149,7 +149,7 @@ func TestWhatIsLeftIsSpreadAfterAWindowRanDry(t *testing.T) {
 		"over ten at most":        {9, 0, 0, 70*second + 1000, 61 * second},
 		"less a reserve":          {9, 5, 0, 65 * second, 61 * second},
 		"less what is on its way": {9, 0, 5, 65 * second, 61 * second},
-		"without an end":          {9, 0, 0, meter.Never, 60*second + second/10},
+		"without an end":          {9, 0, 0, meter.Never, 60 * second},
 		"nearly at the end":       {9, 0, 0, 60*second + 10, 60*second + 1},
 	} {
 		a, g, _ := newFamilies()

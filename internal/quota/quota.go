@@ -268,7 +268,7 @@ func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure boo
 	return at, q.inFlight == 0
 }
 
-// over returns the time over which what is left is spread.
+// over returns the time over which what is left is used; a second if the end is unknown.
 func (q *quota) over() int64 {
 	if end := q.end(); end > q.last && end < meter.Never {
 		d := end - q.last
@@ -282,7 +282,7 @@ func (q *quota) over() int64 {
 
 // spread returns when the next request leaves of what is left until the end.
 func (q *quota) spread(at meter.Instant) meter.Instant {
-	if !q.scarce || q.end() <= at {
+	if !q.scarce || q.end() <= at || q.reset == meter.Never { // over an unknown time nothing can be spread
 		return at
 	}
 	n := q.free()
