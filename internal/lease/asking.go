@@ -327,7 +327,7 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 
 // lease adds the tokens of a response.
 func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedPart) {
-	kept := meter.AddInstant(now, int64(m.config.Keep))
+	kept := m.keptFrom(now)
 	m.last, m.void = p, void
 	if p.AtOnce > 0 {
 		m.add(lot{p.AtOnce, p.ID, void, kept})
@@ -339,6 +339,12 @@ func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedP
 	}
 	m.next = min(m.next, now)
 	m.advance(now)
+}
+
+// keptFrom returns until when tokens are kept that may be used from now on. If the request that they are for waits for another shared
+// limit, its tokens come some round trips later.
+func (m *Leased) keptFrom(now meter.Instant) meter.Instant {
+	return meter.AddInstant(now, int64(m.config.Keep+tripsAhead*m.trip))
 }
 
 // Failed records that there is no response to the ask under way. Its returns are lost, because the store may have taken
