@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -233,10 +234,12 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if p.Until > 0 {
 		void = meter.AddInstant(sent, int64(p.Until))
 	}
-	if m.budget.Kind == store.Sliding && m.trip > 0 {
-		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
+	trip := time.Duration(now - sent)
+	if m.budget.Kind == store.Sliding {
+		usual := cmp.Or(m.trip, trip)
+		void = min(void, meter.AddInstant(sent, int64(usual+usual/2)+lateUse))
 	}
-	m.measureTrip(time.Duration(now - sent))
+	m.measureTrip(trip)
 	if !m.replace {
 		m.follow(rateOf(&m.budget, &p))
 	}
