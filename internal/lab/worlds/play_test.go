@@ -29,14 +29,14 @@ type fleet struct {
 	processes []*process
 	link      link
 
-	mu      sync.Mutex
-	actors  actor
-	level   int64 // of the server's bucket, in tokens times its period
-	levelAt time.Duration
-	mercy   int // how many requests the server refuses by mistake
-	sent    []sent
-	missed  []missed
-	faults  []string
+	mu       sync.Mutex
+	actors   actor
+	level    int64 // of the server's bucket, in tokens times its period
+	levelAt  time.Duration
+	mistakes int // requests that the server is to refuse by mistake
+	sent     []sent
+	missed   []missed
+	faults   []string
 }
 
 // A process is one of the fleet.
@@ -62,6 +62,7 @@ type sent struct {
 	cost            int64
 	asked, at, ends time.Duration
 	refused         bool // by the server
+	mistaken        bool // it was wrong
 }
 
 // A missed is a request that was not sent.
@@ -314,8 +315,9 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 func (f *fleet) serve(s *sent) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mercy > 0 {
-		f.mercy--
+	if f.mistakes > 0 {
+		f.mistakes--
+		s.mistaken = true
 		return 2 * time.Second
 	}
 	v, now := f.server, f.now()

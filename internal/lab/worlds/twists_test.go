@@ -264,7 +264,7 @@ func (s refusals) play(f *fleet, me actor) {
 	me.sleep(f, s.at)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mercy += s.n
+	f.mistakes += s.n
 }
 
 func (s refusals) unrest() (from, until time.Duration) {
