@@ -8,7 +8,7 @@ import (
 // A frame is where an application/vnd.amazon.eventstream is. A frame has a prelude of 12 bytes (its length, the length of its headers,
 // and a checksum, the most significant byte first), headers, a payload of JSON, and a checksum of 4 bytes.
 type frame struct {
-	lost    bool // a length was impossible, so that nobody knows where the next frame begins
+	lost    bool // a length was impossible, so it is not known where the next frame begins
 	at      int  // bytes that were read
 	prelude [12]byte
 	payload payload
