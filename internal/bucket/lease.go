@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/heap"
@@ -78,7 +77,7 @@ func (b *Bucket) MarkLease() {
 
 // lease returns the lease of a new bucket. Fraction is already applied to r and burst.
 func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
-	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: rand.Uint64(), Windows: li.Calendar}
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Windows: li.Calendar}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
 }
 

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -265,10 +266,12 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if p.Until > 0 {
 		void = voidAt(sent, p.Until)
 	}
-	if m.budget.Kind == store.Sliding && m.trip > 0 {
-		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
+	trip := time.Duration(now - sent)
+	if m.budget.Kind == store.Sliding {
+		usual := cmp.Or(m.trip, trip)
+		void = min(void, meter.AddInstant(sent, int64(usual+usual/2)+lateUse))
 	}
-	m.measureTrip(time.Duration(now - sent))
+	m.measureTrip(trip)
 	if !m.replace {
 		m.follow(rateOf(&m.budget, &p))
 	}
@@ -361,7 +364,7 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 
 // lease adds the tokens of a response.
 func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedPart) {
-	kept := meter.AddInstant(now, int64(m.config.Keep))
+	kept := m.keptFrom(now)
 	m.last, m.void = p, void
 	if p.AtOnce > 0 {
 		m.add(lot{p.AtOnce, p.ID, void, kept})
@@ -373,6 +376,12 @@ func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedP
 	}
 	m.next = min(m.next, now)
 	m.advance(now)
+}
+
+// keptFrom returns until when tokens are kept that may be used from now on. If the request that they are for waits for another shared
+// limit, its tokens come some round trips later.
+func (m *Leased) keptFrom(now meter.Instant) meter.Instant {
+	return meter.AddInstant(now, int64(m.config.Keep+tripsAhead*m.trip))
 }
 
 // Failed records that there is no response to the ask under way. Its returns are lost, because the store may have taken
