@@ -92,8 +92,20 @@ type Meter interface {
 	Ask(now meter.Instant, d Demand) store.Part
 	Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart)
 	Failed(now, again meter.Instant)
+	// Late takes the response to an ask that has Failed: its tokens go back. Nil: nothing was carried out, and what the ask gave back
+	// is given back with the next one.
+	Late(now meter.Instant, asked store.Part, p *store.LeasedPart)
 	// Hold blocks the budget until an instant, for all processes. An instant that is not after now ends every hold.
 	Hold(now, until meter.Instant)
+	// Lead returns how long before tokens are used the store is to be asked for them.
+	Lead() time.Duration
+	// AsksFrom returns from when the store can be asked for a request that lacks tokens, so that it makes sense to ask for what else the
+	// request lacks: together with these, or separately. It returns meter.Never if a response has to come before.
+	AsksFrom(now meter.Instant, together bool) meter.Instant
+	// Offers returns how many tokens requests could use if the store granted all that it may be asked for now; 0: it may not be asked.
+	Offers(now meter.Instant) int64
+	// Recent returns how many tokens were lately used in the time of Lead.
+	Recent() int64
 	// HeldUntil returns the end of the latest hold, which may be over.
 	HeldUntil() meter.Instant
 	// Processes estimates how many processes use the budget; 0: no store has reported it yet.
