@@ -186,6 +186,9 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if d.All == 0 {
 		m.drop(now)
 	}
+	if m.budget.Kind == store.Sliding && d.First > m.have {
+		m.release(now)
+	}
 	d.All += m.following(d)
 	total := m.have + m.promised()
 	p := store.Part{
@@ -198,7 +201,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
-	case missing > 0 && d.Alone && m.budget.Kind != store.Pace:
+	case missing > 0 && d.Alone && m.budget.Kind == store.Bucket:
 		p.Need = 1 // the request keeps the tokens that it gets, and asks for the rest
 	case missing > 0:
 		p.Need = missing
@@ -256,6 +259,15 @@ func (m *Leased) drop(now meter.Instant) {
 		}
 		return r.kept <= now
 	})
+}
+
+// release gives back all tokens of a Sliding window, because they may be void before the rest has come that a request needs as well.
+func (m *Leased) release(now meter.Instant) {
+	for _, l := range m.lots {
+		m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
+	}
+	m.lots, m.have = nil, 0
+	m.schedule()
 }
 
 // Booked records the response to asked, which was sent at an earlier instant and arrived at now.

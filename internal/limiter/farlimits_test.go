@@ -57,3 +57,45 @@ func TestTwoSharedLimitsOfAFarStoreAreUsed(t *testing.T) {
 		require.GreaterOrEqual(t, granted.Load()-before, int64(76), "of 80")
 	})
 }
+
+// Tokens of a window cannot be saved up: those of a sliding window are void before the rest has come from a store that is far away, and
+// processes that each keep their share of a fixed window, if it is smaller than a request costs, would wait for each other for good.
+func TestRequestsThatCostMuchOfASharedWindowAreSent(t *testing.T) {
+	for name, c := range map[string]struct {
+		processes int
+		away      time.Duration
+		limit     func(throttle.LimitOption) throttle.Limit
+		costs     []int64 // of the first requests; the others cost as much as the last of these
+		want      int64   // in 10 s
+	}{
+		"one process, far": {1, 20 * time.Millisecond, func(o throttle.LimitOption) throttle.Limit {
+			return throttle.SlidingWindow(17, time.Second, throttle.Name("w"), o)
+		}, []int64{1, 4, 5}, 27},
+		"cost above the share": {3, time.Millisecond, func(o throttle.LimitOption) throttle.Limit {
+			return throttle.FixedWindow(6, 2*time.Second, throttle.Name("w"), o)
+		}, []int64{1, 3}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second-time.Nanosecond)
+				defer cancel()
+				st := farther{store.NewMemory(), c.away}
+				var granted atomic.Int64
+				var all sync.WaitGroup
+				for range c.processes {
+					l, err := throttle.NewLimiter(throttle.WithLimit(c.limit(throttle.Shared(st))))
+					require.NoError(t, err)
+					all.Go(func() {
+						for n := 0; l.Wait(ctx, throttle.Ask{Cost: c.costs[min(n, len(c.costs)-1)]}) == nil; n++ {
+							granted.Add(1)
+							time.Sleep(10 * time.Microsecond) // another one comes when the store was asked already
+						}
+					})
+				}
+				all.Wait()
+				time.Sleep(time.Minute) // open calls end
+				require.GreaterOrEqual(t, granted.Load(), c.want)
+			})
+		})
+	}
+}

@@ -160,9 +160,6 @@ func (f *fleet) bound(l limit, all []sent, tokens int64, more time.Duration) str
 	case "sliding":
 		per := l.per
 		if l.shared {
-			if f.most() > 1 {
-				return "" // documented: its tokens count from when they were leased, one after the other
-			}
 			per -= f.link.longest*3/2 + 10*time.Millisecond
 		}
 		used, first := int64(0), 0
@@ -256,8 +253,7 @@ func (f *fleet) isScarce() bool {
 // rejected.
 func (f *fleet) isMixed() bool { return !*strict && len(f.limits) > 1 }
 
-// isCoarse reports whether the even share of a process of a shared window is smaller than a request may cost. Not right yet: it is used by
-// chance where there are fewer tokens than processes, and a request that costs more than the share may wait forever.
+// isCoarse reports whether a shared window has few tokens for each process. Not right yet: who gets them is up to chance.
 func (f *fleet) isCoarse() bool {
 	for i, l := range f.limits {
 		if least, _ := f.percents(i); l.windows() && l.shared && (f.most() > 1 || l.of(least).n < int64(f.size())) {
@@ -375,7 +371,7 @@ func sum(all []int64) (n int64) {
 // checkUse checks that some limit is used, if processes want more all the time.
 func (f *fleet) checkUse() (faults []string) {
 	for _, calm := range f.calm() {
-		if f.refuses() || f.lossy > 0 || f.isScarce() || f.isMixed() || f.isCoarse() || calm.to-calm.from < max(5*time.Second, 2*f.periods()) {
+		if f.refuses() || f.lossy > 0 || f.isScarce() || f.isMixed() || calm.to-calm.from < max(5*time.Second, 2*f.periods()) {
 			continue
 		}
 		var thirsty []*process
