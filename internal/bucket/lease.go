@@ -106,7 +106,7 @@ func (b *Bucket) Demand(now meter.Instant) lease.Demand {
 		if n == 0 {
 			d.First, d.All, d.Until = costAt(w, b), 0, min(w.Last, meter.Never-1)
 			for i, cost := range w.Costs {
-				other := bucketOf(w.Point(i))
+				other := Of(w.Point(i))
 				if other == b {
 					continue
 				}
@@ -137,12 +137,12 @@ func (b *Bucket) isAskedWith(other *Bucket) bool {
 // those of requests that another bucket stops would be leased for nothing.
 func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) (sum int64) {
 	for i := range sums {
-		if bucketOf(first.Point(i)) == b {
+		if Of(first.Point(i)) == b {
 			sum = sums[i]
 		}
 	}
 	for i, all := range sums {
-		other := bucketOf(first.Point(i))
+		other := Of(first.Point(i))
 		if other == b {
 			continue
 		}
@@ -159,6 +159,16 @@ func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) (s
 	return sum
 }
 
+// costAt returns what a waiter costs at a bucket.
+func costAt(w *order.Waiter, b *Bucket) int64 {
+	for i, cost := range w.Costs {
+		if Of(w.Point(i)) == b {
+			return cost
+		}
+	}
+	return 0
+}
+
 // first returns the first request that is stopped here; nil: there is none.
 func (b *Bucket) first() *order.Waiter {
 	for w := range b.Point.Blocked {
@@ -167,33 +177,13 @@ func (b *Bucket) first() *order.Waiter {
 	return nil
 }
 
-// blockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is
+// BlockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is
 // reachable, another meter pays, or there is none.
-func (b *Bucket) blockedUntil() meter.Instant {
+func (b *Bucket) BlockedUntil() meter.Instant {
 	if n := b.Leased(); n != nil {
 		return n.BlockedUntil()
 	}
 	return 0
-}
-
-// Respite brings the leases of charges up to date. It returns for how long a request that may wait until expiry may wait for a
-// response of a store that may have the tokens; 0: not at all.
-func Respite(charges []Charge, try bool, expiry, now meter.Instant) (d int64) {
-	for i := range charges {
-		if n := charges[i].Bucket.Leased(); n != nil {
-			n.Update(now)
-		}
-	}
-	for i := range charges {
-		c := &charges[i]
-		if n := c.Bucket.Leased(); n != nil && !try && c.Bucket.blockedUntil() == 0 && c.Bucket.Ready(0, 0, c.Cost) == meter.Never {
-			if c.Bucket.PlanFor(now, 0, c.Cost) > max(now, expiry) {
-				return 0
-			}
-			d = max(d, int64(n.Supply().Timeout))
-		}
-	}
-	return d
 }
 
 // Sharing is what [Shared] says of a limit.

@@ -23,7 +23,7 @@ type Call struct {
 func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 	if w := b.first(); f.Add(b.Lease, b.Demand(now)) && w != nil {
 		for i := range w.Costs {
-			if other := bucketOf(w.Point(i)); other != b && other.isAskedWith(b) && other.first() == w {
+			if other := Of(w.Point(i)); other != b && other.isAskedWith(b) && other.first() == w {
 				f.Add(other.Lease, other.Demand(now))
 			}
 		}
