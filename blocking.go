@@ -69,7 +69,7 @@ func newLimiter(c *config) *Limiter {
 		l.slots, l.tracks = l.slots || r.Frees, l.tracks || r.Tracked
 	}
 	l.core = limiter.New(rules, limiter.Options{
-		MaxQueue: c.maxQueue, MaxKeys: c.maxKeys, DryRun: c.dry, Rate: l.rateOf, StoreEvent: l.observer.storeChanged,
+		MaxQueue: c.maxQueue, MaxKeys: c.maxKeys, DryRun: c.dry, DeadlineAge: c.deadline, Rate: l.rateOf, StoreEvent: l.observer.storeChanged,
 	})
 	for i, li := range l.core.Limits {
 		l.policies[i].at = li

@@ -1,6 +1,8 @@
 package bucket
 
 import (
+	"time"
+
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
@@ -37,4 +39,7 @@ type StoreState struct {
 	Err     error    // of the latest call
 	Counts  supply.Counts
 	Latency WaitCounts
+
+	Processes int           // in the latest response about a budget; 0: there was none
+	Age       time.Duration // of that
 }

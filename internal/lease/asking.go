@@ -56,10 +56,11 @@ const (
 // busy reports whether an ask is under way or needed to report something to the store.
 func (m *Leased) busy() bool { return m.under || m.since < meter.Never }
 
-// returns records tokens that go back to the store. Of too many leases, two are joined under the earlier one: a return under
-// an earlier lease is never worth more.
+// returns records tokens that go back to the store, where the process finds them again. Of too many leases, two are joined under the
+// earlier one: a return under an earlier lease is never worth more.
 func (m *Leased) returns(r store.Return, now meter.Instant) {
 	m.tell(now)
+	m.latest.left += float64(r.Tokens)
 	if i := slices.IndexFunc(m.back, func(b store.Return) bool { return b.Lease == r.Lease }); i >= 0 {
 		m.back[i].Tokens += r.Tokens
 		return
@@ -231,7 +232,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.under = false
 	void := meter.Never
 	if p.Until > 0 {
-		void = meter.AddInstant(sent, int64(p.Until))
+		void = voidAt(sent, p.Until)
 	}
 	if m.budget.Kind == store.Sliding && m.trip > 0 {
 		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
@@ -256,6 +257,8 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	}
 	m.endTurn(sent, now, &asked, p)
 	switch {
+	case p.Tokens > 0 && void <= now && m.fixed():
+		m.again = max(now, m.latest.ends) // the window is over, or is in this µs
 	case p.Tokens > 0 && void <= now:
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
@@ -352,4 +355,18 @@ func (m *Leased) Failed(now, again meter.Instant) {
 	}
 	m.owes(m.owed, now)
 	m.yield(now)
+}
+
+// Late implements [Meter].
+func (m *Leased) Late(now meter.Instant, asked store.Part, p *store.LeasedPart) {
+	if p == nil {
+		for _, r := range asked.Back {
+			m.returns(r, now)
+		}
+		return
+	}
+	m.owe = max(0, m.owe-asked.Owe) // Failed has it charged again
+	if p.Tokens > 0 {
+		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now)
+	}
 }

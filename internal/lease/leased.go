@@ -92,6 +92,9 @@ type Meter interface {
 	Ask(now meter.Instant, d Demand) store.Part
 	Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart)
 	Failed(now, again meter.Instant)
+	// Late takes the response to an ask that has Failed: its tokens go back. Nil: nothing was carried out, and what the ask gave back
+	// is given back with the next one.
+	Late(now meter.Instant, asked store.Part, p *store.LeasedPart)
 	// Hold blocks the budget until an instant, for all processes. An instant that is not after now ends every hold.
 	Hold(now, until meter.Instant)
 	// HeldUntil returns the end of the latest hold, which may be over.

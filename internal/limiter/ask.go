@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/lease"
@@ -25,18 +26,27 @@ func (l *Core) call(s *bucket.Supply) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), f.Timeout())
-		noResponse := func() error { return fmt.Errorf("throttle: no response from the store within %v", f.Timeout()) }
-		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse(), true) })
+		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse(s.Store, f.Timeout()), true) })
 		outcomes, err := ask(ctx, f)
 		stop()
 		if err != nil && err == ctx.Err() {
-			err = noResponse()
+			err = noResponse(s.Store, f.Timeout())
 		}
 		cancel()
 		if !l.land(f, outcomes, err, false) {
 			return
 		}
 	}
+}
+
+// noResponse returns the error of a call that took too long.
+func noResponse(s store.Store, after time.Duration) error {
+	if s, ok := s.(store.Explainer); ok {
+		if cause := s.Cause(); cause != nil {
+			return fmt.Errorf("throttle: no response from the store within %v: %w", after, cause)
+		}
+	}
+	return fmt.Errorf("throttle: no response from the store within %v", after)
 }
 
 // land books the response of a call, or that there is none. It reports false if the call was given up before.

@@ -34,6 +34,7 @@ type Core struct {
 	visitAtOnce int                  // buckets that are visited under one lock, at most
 	pause       func()               // between two pieces of work; mu is free
 	callStore   func(*bucket.Supply) // begins to call a store, without blocking
+	deadlineAge time.Duration        // see Options
 
 	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
 	// events for users are collected under it and delivered afterwards. Whenever mu is free:
@@ -71,6 +72,9 @@ type Options struct {
 	MaxQueue int // requests that may wait for the same buckets
 	MaxKeys  int // buckets that may be kept
 	DryRun   bool
+	// DeadlineAge has requests be granted in the order of their deadlines, as if each had one this long after its arrival at most; 0: in
+	// that of arrival.
+	DeadlineAge time.Duration
 
 	// Rate returns the rate of a key in a limit that Asks; zero: the limit's own.
 	Rate func(li *bucket.Limit, key string) (meter.Rate, error)
@@ -80,7 +84,7 @@ type Options struct {
 
 // New returns a Core with a limit for each rule.
 func New(rules []bucket.Rule, o Options) *Core {
-	l := &Core{Start: time.Now(), maxQueue: o.MaxQueue, maxKeys: o.MaxKeys, dry: o.DryRun, rate: o.Rate, storeEvent: o.StoreEvent}
+	l := &Core{Start: time.Now(), maxQueue: o.MaxQueue, maxKeys: o.MaxKeys, dry: o.DryRun, deadlineAge: o.DeadlineAge, rate: o.Rate, storeEvent: o.StoreEvent}
 	l.open()
 	for i := range rules {
 		l.add(&rules[i])

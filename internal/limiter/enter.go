@@ -222,7 +222,7 @@ func (l *Core) decide(ctx context.Context, w *Waiter, a *arrival) error {
 
 // lineUpLocked decides about a request that could not be granted immediately: it waits, is rejected, or overtakes by its priority.
 func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now meter.Instant) verdict {
-	w.bind(ctx, now)
+	w.bind(ctx, l.deadlineAge, now)
 	if reason, c, due := unpayable(w.charges, missing, now); reason != 0 {
 		l.refuseLocked(w, reason, c, due, now)
 		return refused

@@ -142,8 +142,8 @@ type bounds struct {
 	respite  int64         // for how long it may wait for a response of a store, although expiry is earlier
 }
 
-// bind sets the bounds of a request that came now.
-func (w *Waiter) bind(ctx context.Context, now meter.Instant) {
+// bind sets the bounds of a request that came now, and its rank; see Options.DeadlineAge.
+func (w *Waiter) bind(ctx context.Context, age time.Duration, now meter.Instant) {
 	b := &w.bounds
 	b.rank, b.arrived, b.expiry, b.deadline = order.RankOf(now, w.Priority), now, meter.Never, meter.Never
 	if w.MaxWait >= 0 {
@@ -151,6 +151,9 @@ func (w *Waiter) bind(ctx context.Context, now meter.Instant) {
 	}
 	if d, ok := ctx.Deadline(); ok {
 		b.deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
+	}
+	if age > 0 {
+		b.rank += min(0, min(b.expiry, b.deadline)-now-int64(age))
 	}
 }
 

@@ -231,3 +231,25 @@ func TestTheTimeoutFollowsTheRoundTrip(t *testing.T) {
 		b.outage = Outage{}
 	}
 }
+
+// What a process knows is as old as the latest response, also of another budget, and whether or not calls fail since.
+func TestTheAgeIsThatOfTheLatestResponse(t *testing.T) {
+	b := newBench(t, Terms{})
+	latest := func() []int64 {
+		processes, age := b.Latest(b.now)
+		return []int64{int64(processes), int64(age)}
+	}
+	assert.Equal(t, []int64{0, 0}, latest())
+	b.wants("a")
+	b.told(b.begin(), leased(3, 0))
+	assert.Equal(t, []int64{3, 0}, latest())
+	b.now += 5 * second
+	assert.Equal(t, []int64{3, 5 * second}, latest())
+	b.wants("b")
+	b.fail(b.begin(), errDown)
+	assert.Equal(t, []int64{3, 5 * second}, latest())
+	b.now += second
+	b.wants("b")
+	b.told(b.begin(), leased(2, 0))
+	assert.Equal(t, []int64{2, 0}, latest())
+}

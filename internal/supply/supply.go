@@ -71,6 +71,14 @@ const (
 	timeoutsAllowed = 4 // but after this many Timeouts at the latest
 )
 
+// Latest returns the number of processes in the latest response about a budget, and how long ago that was; 0: there was none.
+func (s *Supply[B]) Latest(now meter.Instant) (processes int, age time.Duration) {
+	if s.latest.n == 0 {
+		return 0, 0
+	}
+	return s.latest.n, time.Duration(now - s.latest.at)
+}
+
 // Err returns the error of the latest call; nil: it succeeded, or there was none.
 func (s *Supply[B]) Err() error { return s.outage.err }
 
@@ -231,6 +239,18 @@ func (c *Call[B]) Return(givenUp bool, now meter.Instant) (book bool) {
 	return true
 }
 
+// Late takes what is known of a part after the call was given up: the response, or that the store has carried nothing out.
+func (c *Call[B]) Late(part int, o *Outcome, now meter.Instant) {
+	n, p := c.leases[part], &c.parts[part]
+	switch {
+	case o.Err == nil:
+		c.supply.Counts.Leased += uint64(o.Tokens)
+		n.Meter.Late(now, *p, &o.LeasedPart)
+	case errors.Is(o.Err, store.ErrLate):
+		n.Meter.Late(now, *p, nil)
+	}
+}
+
 // An Outcome is the response to one part.
 type Outcome struct {
 	store.LeasedPart
@@ -282,6 +302,7 @@ func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (new
 		return !known || n.HeldUntil() > held, event
 	}
 	n.Failed(now, now)
+	c.Late(part, o, now)
 	n.Wanted = 0
 	if alone {
 		s.Counts.Faulty++
