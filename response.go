@@ -24,44 +24,75 @@ type result struct {
 	more   *bodyHints // reads more of what the server says in the body; nil: the body adds nothing
 }
 
-// send sends a request that was granted, and reports what its response or error means. A response beside an error is ignored.
+// send sends a request that was granted, and reports what its response or error means.
 func (t *Transport) send(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
 	var kept *Grant // has the request where it outlives this call
 	if receipt := overridesOf(r.Context).receipt; receipt != nil {
 		kept = receipt.file(t.limiter, r)
 		r = &kept.request
 	}
-	var resp *http.Response
-	a := result{answer: limiter.Answer{Outcome: aimd.Ignore}} // if base panics
+	var s sent
+	tracked := kept != nil || r.IsTracked()
+	if tracked {
+		s.resp, s.far, s.err = t.forwardTracked(req, r)
+	} else {
+		s.resp, s.far, s.err = t.forward(req, r)
+	}
+	s.mayHint = s.err == nil && s.resp != nil && t.mayHint(req, s.resp, r.At)
+	if tracked || s.mayHint || s.err != nil {
+		t.learn(req, r, kept, s)
+	}
+	return s.resp, s.far, s.err
+}
+
+// A sent is what became of a request that was sent.
+type sent struct {
+	resp    *http.Response
+	far     reach
+	err     error
+	mayHint bool // the response may have hints; see the method of that name
+}
+
+// forwardTracked is forward for a request whose end the Limiter is to know, also if base panics.
+func (t *Transport) forwardTracked(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
 	done := false
 	defer func() {
-		if !done { // base or a user's function has panicked
-			t.abort(r, resp, &a.answer)
+		if !done {
+			t.abort(r, nil, &limiter.Answer{Outcome: aimd.Ignore})
 		}
 	}()
 	resp, far, err := t.forwardWithSlots(req, r)
-	valid := resp
-	if err != nil {
-		valid = nil
-	}
-	tracked, mayHint := kept != nil || r.IsTracked(), valid != nil && t.mayHint(req, valid, r.At)
-	if tracked || mayHint || err != nil {
-		a = t.answerOf(req, valid, far, err, mayHint)
-		after := t.judge(r, valid, err, &a)
-		if a.answer.Hints != nil && !r.IsGated() {
-			t.limiter.core.ReportUngated(r, t.gateOf(req), &a.answer)
-		}
-		if valid != nil && (a.more != nil || after && !a.answer.Unsent) {
-			if kept = t.follow(req, valid, r, kept, a.more); kept != nil {
-				r = &kept.request
-			}
-		}
-		if tracked || a.answer.Unsent {
-			t.limiter.core.Report(r, &a.answer)
-		}
-	}
 	done = true
 	return resp, far, err
+}
+
+// learn reports what a response or an error means. A response beside an error is ignored.
+func (t *Transport) learn(req *http.Request, r *limiter.Request, kept *Grant, s sent) {
+	a := result{answer: limiter.Answer{Outcome: aimd.Ignore}}
+	tracked, done := kept != nil || r.IsTracked(), false
+	defer func() {
+		if !done { // a user's function has panicked
+			t.abort(r, s.resp, &a.answer)
+		}
+	}()
+	resp := s.resp
+	if s.err != nil {
+		resp = nil
+	}
+	a = t.answerOf(req, resp, s)
+	after := t.judge(r, resp, s.err, &a)
+	if a.answer.Hints != nil && !r.IsGated() {
+		t.limiter.core.ReportUngated(r, t.gateOf(req), &a.answer)
+	}
+	if resp != nil && (a.more != nil || after && !a.answer.Unsent) {
+		if kept = t.follow(req, resp, r, kept, a.more); kept != nil {
+			r = &kept.request
+		}
+	}
+	if tracked || a.answer.Unsent {
+		t.limiter.core.Report(r, &a.answer)
+	}
+	done = true
 }
 
 // judge asks the limits with Classify for the outcome of a request. It reports whether some limit is to be settled, or given back
@@ -88,18 +119,18 @@ func (t *Transport) abort(r *limiter.Request, resp *http.Response, a *limiter.An
 	t.limiter.core.Report(r, a)
 }
 
-// answerOf returns what a response or an error means. mayHint is what the method of that name reports.
-func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error, mayHint bool) result {
-	if far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
+// answerOf returns what a response or an error means; without an error, resp is that of s.
+func (t *Transport) answerOf(req *http.Request, resp *http.Response, s sent) result {
+	if s.far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
 		return result{answer: limiter.Answer{Outcome: aimd.Ignore, Unsent: true}, local: true}
 	}
 	var hints *quota.Hints
 	var more *bodyHints
-	if mayHint {
+	if s.mayHint {
 		hints, more = t.readHints(req, resp)
 	}
-	a := result{answer: limiter.Answer{Outcome: aimd.Outcome(outcomeOf(req.Context(), resp, err, hints)), Unsent: far == reachedNoServer, Hints: hints}, more: more}
-	if err != nil && errors.Is(err, ErrThrottled) { // with which the body of a request, too, can fail
+	a := result{answer: limiter.Answer{Outcome: aimd.Outcome(outcomeOf(req.Context(), resp, s.err, hints)), Unsent: s.far == reachedNoServer, Hints: hints}, more: more}
+	if s.err != nil && errors.Is(s.err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
 		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
