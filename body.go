@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // A body wraps a response body that a caller reads. It finds costs in it, passes its beginning to a bodyHints, and gives
@@ -115,7 +116,7 @@ func (b *body) settleFound(whole, byCaller bool) {
 		if !ok {
 			continue
 		}
-		e, err := b.grant.limiter.correct(b.grant, c.charge, cost)
+		e, err := b.grant.limiter.correct(&b.grant.request, c.charge, cost)
 		b.mu.Lock()
 		c.unsaid, c.charged, c.cost = err == nil, e.Charged, e.Cost // there is an error if it was settled before
 		b.mu.Unlock()
@@ -137,8 +138,8 @@ func (b *body) tries(c *bodyCost, byCaller bool) bool {
 func (b *body) say() {
 	for i := range b.costs {
 		if c := &b.costs[i]; b.says(c) {
-			at := &b.grant.grant.Charges()[c.charge]
-			b.grant.by.observer.settled(SettleEvent{Place{b.grant.ctx, at.Limit.Name, at.Key}, c.charged, c.cost})
+			at := &b.grant.request.Charges()[c.charge]
+			observerOf(&b.grant.request).settled(SettleEvent{Place{b.grant.request.Context, at.Limit.Name, at.Key}, c.charged, c.cost})
 		}
 	}
 }
@@ -162,18 +163,19 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 }
 
 // follow settles the charges of a request by the headers of its response, and wraps the body if it may contain costs or
-// limits, or if slots are kept until its end. It returns the Grant to use from now on; nil: still g.
-func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Grant, more *bodyHints) *Grant {
-	slots, costs := t.settleByHeaders(req, resp, kept.or(g))
+// limits, or if slots are kept until its end. kept is the Grant of the request where it is kept elsewhere. It returns the Grant to
+// use from now on; nil: there is none, and r is used still.
+func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Request, kept *Grant, more *bodyHints) *Grant {
+	slots, costs := t.settleByHeaders(req, resp, r)
 	if !slots && costs == 0 && more == nil {
 		return kept
 	}
 	if more != nil {
-		more.sent = g.grant.Mark.At
+		more.sent = r.At
 	}
 	b := &body{ReadCloser: resp.Body, resp: resp, grant: kept, slots: slots, watched: costs > 0 || more != nil, more: more}
 	if kept == nil {
-		b.own = *g
+		b.own = Grant{t.limiter, *r}
 		b.grant = &b.own
 	}
 	b.watch(resp, costs)
@@ -186,15 +188,15 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 
 // settleByHeaders settles the charges of a request by the headers of its response. It reports whether slots are kept until the
 // end of the body, and for how many charges the cost may be in the body.
-func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, g *Grant) (slots bool, costs int) {
+func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *limiter.Request) (slots bool, costs int) {
 	empty := isEmpty(req, resp)
-	charges := g.grant.Charges()
+	charges := r.Charges()
 	for i := range charges {
 		c := &charges[i]
 		policy := t.limiter.policyOf(c.Limit)
 		if f := policy.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
-				_ = t.limiter.settleCharge(g, i, cost) // a wrong cost is ignored, as SettleFunc documents
+				_ = t.limiter.settleCharge(r, i, cost) // a wrong cost is ignored, as SettleFunc documents
 				continue
 			}
 		}
@@ -208,7 +210,7 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, g *G
 			costs++
 		case policy.costBy != nil:
 			if cost, ok := policy.costBy(resp, policy.costAt.None()); ok {
-				_ = t.limiter.settleCharge(g, i, cost)
+				_ = t.limiter.settleCharge(r, i, cost)
 			}
 		}
 	}
@@ -230,7 +232,7 @@ func (b *body) watch(resp *http.Response, costs int) {
 	case amazonStream:
 		form = jsonfinder.Frames
 	}
-	charges := b.grant.grant.Charges()
+	charges := b.grant.request.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.ByBody {
 			policy := b.grant.limiter.policyOf(c.Limit)

@@ -1,11 +1,10 @@
 package throttle
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -100,20 +99,13 @@ func (l *Limiter) Refresh(limit string, keys ...string) error {
 	if !li.Asks {
 		return fmt.Errorf("throttle: Refresh(%q): the limit has no RateFor", limit)
 	}
-	pieces := l.core.Pieces(li)
-	if len(keys) > 0 {
-		pieces = l.core.PiecesOf(li, slices.Compact(slices.Sorted(slices.Values(keys))))
-	}
-	nth := l.core.Refreshing(li)
 	var faults []error
 	failed := 0
-	for piece := range pieces {
-		for _, err := range l.refresh(piece, nth) {
-			if failed++; failed <= maxFaults {
-				faults = append(faults, err)
-			}
+	l.core.Refresh(li, keys, func(err error) {
+		if failed++; failed <= maxFaults {
+			faults = append(faults, errors.Unwrap(err)) // without the name of the limit, which the error begins with
 		}
-	}
+	})
 	if more := failed - len(faults); more > 0 {
 		faults = append(faults, fmt.Errorf("and %d more keys", more))
 	}
@@ -122,25 +114,6 @@ func (l *Limiter) Refresh(limit string, keys ...string) error {
 
 // maxFaults is how many keys an error of Refresh names.
 const maxFaults = 100
-
-// refresh asks RateFor for the rates of buckets, and returns what is wrong with them. It sets those that are right, unless
-// RateFor has been asked since.
-func (l *Limiter) refresh(buckets []*bucket.Bucket, nth uint64) (faults []error) {
-	rates := make(map[*bucket.Bucket]meter.Rate, len(buckets))
-	for _, b := range buckets {
-		if b.Key == "" {
-			continue
-		}
-		r, err := l.policyOf(b.Limit).askRate(b.Key)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		rates[b] = r
-	}
-	l.core.Refresh(buckets, rates, nth)
-	return faults
-}
 
 // Hold blocks all requests for key, in every limit, for duration d. The key "" is that of all requests of a Transport without keys, also
 // in adaptive limits, which count them by host; a host holds only its own requests there. Waiters that can no longer be granted in
@@ -152,31 +125,11 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 	if d <= 0 {
 		return
 	}
-	for _, li := range l.holdKey(key, min(int64(d), meter.MaxPer)) {
-		l.direct.observer.heldAll(li.Name, key, d)
+	for _, li := range l.core.Hold(key, min(int64(d), meter.MaxPer)) {
+		l.observer.heldAll(li.Name, key, d)
 	}
 	l.replanUnkeyed(key)
-	l.direct.observer.held(HoldEvent{Place: Place{Key: key}, For: d, Source: SourceCaller})
-}
-
-// holdKey holds a key, and returns the limits that hold more than that key, because there was no room to remember it.
-func (l *Limiter) holdKey(key string, d int64) (crowded []*bucket.Limit) {
-	p := bucket.Pending{Paid: bucket.Paid{Charges: make([]bucket.Charge, 0, len(l.core.Limits))}}
-	for _, li := range l.core.Limits {
-		p.Add(li, key, 0)
-	}
-	crowded, asked := l.core.Hold(&p, d)
-	for !asked {
-		p.Rates = make([]meter.Rate, len(p.Charges))
-		for i := range p.Charges {
-			var err error
-			if p.Rates[i], err = l.rateOf(&p.Charges[i]); err != nil {
-				p.Rates[i].N = -1 // requests with this key are rejected with the reason
-			}
-		}
-		crowded, asked = l.core.Hold(&p, d)
-	}
-	return crowded
+	l.observer.held(HoldEvent{Place: Place{Key: key}, For: d, Source: SourceCaller})
 }
 
 // HoldAll blocks all requests, whatever their keys, for duration d, as [Limiter.Hold] does for one key. It takes effect
@@ -187,10 +140,7 @@ func (l *Limiter) HoldAll(d time.Duration) {
 		return
 	}
 	l.core.HoldAll(min(int64(d), meter.MaxPer))
-	for _, li := range l.core.Limits {
-		l.core.ChangeAll(li, func(b *bucket.Bucket, _ meter.Instant) bool { return b.HasLines() })
-	}
-	l.direct.observer.held(HoldEvent{For: d, Source: SourceCaller, All: true})
+	l.observer.held(HoldEvent{For: d, Source: SourceCaller, All: true})
 }
 
 // Release ends what [Limiter.Hold] set for key, in every limit. Waiters may be sent from now on, as tokens allow. Holds by
@@ -207,7 +157,7 @@ func (l *Limiter) Release(key string) {
 func (l *Limiter) replanUnkeyed(key string) {
 	for i := range l.own() {
 		if p := &l.policies[i]; key == "" && p.rule.Learns && p.key == nil {
-			l.core.ChangeAll(p.at, func(b *bucket.Bucket, _ meter.Instant) bool { return b.HasLines() })
+			l.core.ReplanAll(p.at)
 		}
 	}
 }

@@ -9,59 +9,49 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A Grant represents tokens taken from a Limiter.
 type Grant struct {
 	limiter *Limiter
-	by      *asker // the Transport, or the Limiter itself
-	waited  time.Duration
-	ctx     context.Context // of the request; nil: it is not known
-	receipt *Receipt        // where to record it
-	tracked bool            // the Limiter needs the outcome
-	grant   bucket.Grant
+	request limiter.Request
 }
 
 // deliver hands g to a caller and records it. From now on the caller frees its slots.
 func (g *Grant) deliver(ctx context.Context, receipt *Receipt) {
-	g.ctx = ctx
-	for i := range g.grant.Charges() {
-		c := &g.grant.Charges()[i]
-		c.Kept = c.Limit.Frees
+	g.request.Context = ctx
+	charges := g.request.Charges()
+	for i := range charges {
+		charges[i].Kept = charges[i].Limit.Frees
 	}
-	if g.receipt = receipt; receipt != nil {
-		g.filed()
+	if receipt != nil {
+		receipt.file(g.limiter, &g.request)
 	}
 }
 
-// or returns g, or other if g is nil.
-func (g *Grant) or(other *Grant) *Grant {
-	if g != nil {
-		return g
-	}
-	return other
-}
+// observerOf returns the observer of the Transport that a request was granted to, or of the Limiter itself.
+func observerOf(r *limiter.Request) *observer { return r.User.Observer.(*observer) }
 
 // Cancel returns the tokens of work that was never done. They are available to waiters immediately. Tokens are not returned to a
 // bucket that has been full since, or to a window that has ended, because that would create tokens. A second call, and a call
 // after [Grant.Report], [Grant.Done] or [Grant.Settle], has no effect.
 func (g *Grant) Cancel() {
-	g.limiter.core.Cancel(&g.grant, &g.by.counts)
+	g.limiter.core.Cancel(&g.request)
 }
 
 // Report reports to an [Adaptive] or [AdaptiveInFlight] limit the outcome of the work; the time since the grant is its latency.
 // Callers that acquire from an Adaptive limit must call Report or [Grant.Cancel], because the limit bounds the number of grants
 // without an outcome. Other limits ignore it. Only the first call of either method counts.
 func (g *Grant) Report(o Outcome) {
-	g.limiter.report(g, &bucket.Answer{Outcome: aimd.Outcome(o)})
+	g.limiter.core.Report(&g.request, &limiter.Answer{Outcome: aimd.Outcome(o)})
 }
 
 // Done returns the slots of [InFlight] and [AdaptiveInFlight] limits when the work is done. Callers that acquire from such a limit
 // must call Done or [Grant.Cancel]. A second call has no effect.
 func (g *Grant) Done() {
-	g.limiter.core.Free(&g.grant)
+	g.limiter.core.Free(&g.request)
 }
 
 // Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket
@@ -80,7 +70,7 @@ func (g *Grant) Settle(limit string, cost int64) error {
 
 // chargeOf returns the index of the charge in the limit of that name; -1: there is none.
 func (g *Grant) chargeOf(limit string) int {
-	charges := g.grant.Charges()
+	charges := g.request.Charges()
 	for i := range charges { // without a copy, because another goroutine may be settling the charge
 		if li := charges[i].Limit; li.Name == limit && !li.Gates && !li.Open {
 			return i
@@ -97,7 +87,7 @@ func (g *Grant) settle(limit string, cost int64) error {
 	if i < 0 {
 		return errUncharged
 	}
-	return g.limiter.settleCharge(g, i, cost)
+	return g.limiter.settleCharge(&g.request, i, cost)
 }
 
 var (
@@ -106,26 +96,26 @@ var (
 	errSlots     = errors.New("a limit of kind " + KindInFlight + " has no cost to settle")
 )
 
-// settleCharge corrects the i-th charge of a Grant.
-func (l *Limiter) settleCharge(g *Grant, i int, cost int64) error {
-	e, err := l.correct(g, i, cost)
+// settleCharge corrects the i-th charge of a request.
+func (l *Limiter) settleCharge(r *limiter.Request, i int, cost int64) error {
+	e, err := l.correct(r, i, cost)
 	if err == nil {
-		g.by.observer.settled(e)
+		observerOf(r).settled(e)
 	}
 	return err
 }
 
 // correct is settleCharge without a hook.
-func (l *Limiter) correct(g *Grant, i int, cost int64) (e SettleEvent, err error) {
-	c := &g.grant.Charges()[i]
+func (l *Limiter) correct(r *limiter.Request, i int, cost int64) (e SettleEvent, err error) {
+	c := &r.Charges()[i]
 	switch {
 	case cost < 0:
 		return e, errNegative
 	case c.Limit.Frees:
 		return e, errSlots
 	}
-	charged, err := l.core.Correct(&g.grant, c, min(cost, meter.MaxCount))
-	return SettleEvent{Place{g.ctx, c.Limit.Name, c.Key}, charged, cost}, err
+	charged, err := l.core.Settle(r, i, min(cost, meter.MaxCount))
+	return SettleEvent{Place{r.Context, c.Limit.Name, c.Key}, charged, cost}, err
 }
 
 // A Receipt records how long a request waited and what it was charged, and settles the charge. It is for SDKs that do not return
@@ -142,15 +132,15 @@ func ContextWithReceipt(ctx context.Context) (context.Context, *Receipt) {
 	return with(ctx, func(o *overrides) { o.receipt = r }), r
 }
 
-// filed returns a copy of the Grant on the heap, recorded in its Receipt.
-func (g *Grant) filed() *Grant {
-	k, r := new(*g), g.receipt
+// file records a request that was granted, and returns the Grant with a copy of it.
+func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
+	g := &Grant{l, *request}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Grants after the last one of this Limiter belong to inner Transports, and so to the attempt before.
-	before := slices.IndexFunc(r.grants, func(other *Grant) bool { return other.limiter == k.limiter })
-	r.grants = append([]*Grant{k}, r.grants[before+1:]...)
-	return k
+	before := slices.IndexFunc(r.grants, func(other *Grant) bool { return other.limiter == l })
+	r.grants = append([]*Grant{g}, r.grants[before+1:]...)
+	return g
 }
 
 // Waited returns how long the request waited, in all Limiters together.
@@ -159,7 +149,7 @@ func (r *Receipt) Waited() time.Duration {
 	defer r.mu.Unlock()
 	var waited time.Duration
 	for _, g := range r.grants {
-		waited += g.waited
+		waited += time.Duration(g.request.Waited)
 	}
 	return waited
 }
@@ -171,14 +161,14 @@ func (r *Receipt) Cost(limit string) (cost int64, ok bool) {
 	if g == nil {
 		return 0, false
 	}
-	return g.limiter.core.Charged(&g.grant, i)
+	return g.limiter.core.Charged(&g.request, i)
 }
 
 // Settle settles the charge in the limit of that name, as [Grant.Settle] does, with the same errors.
 func (r *Receipt) Settle(limit string, cost int64) error {
 	err := errUncharged
 	if g, i := r.find(limit); g != nil {
-		err = g.limiter.settleCharge(g, i, cost)
+		err = g.limiter.settleCharge(&g.request, i, cost)
 	}
 	if err != nil {
 		return fmt.Errorf("throttle: Settle(%q, %d): %w", limit, cost, err)

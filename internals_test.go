@@ -97,9 +97,7 @@ func TestRateForIsAskedForABucketThatWasJustForgotten(t *testing.T) {
 		require.NotNil(t, p, "there is nothing left")
 		_, ok := l.Try(Ask{Key: "9"})
 		require.True(t, ok)
-		_, r, err := l.await(t.Context(), p, &l.direct)
-		require.NoError(t, err)
-		require.Nil(t, r)
+		require.NoError(t, l.core.Acquire(t.Context(), p))
 		require.Equal(t, 6, drain())
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -46,8 +47,6 @@ type Place struct {
 	Context    context.Context // of the request; nil: none is known
 	Limit, Key string          // of the bucket; "" where the event says so
 }
-
-func placeOf(ctx context.Context, b *bucket.Bucket) Place { return Place{ctx, b.Limit.Name, b.Key} }
 
 // A WaitEvent reports that a request begins to wait.
 type WaitEvent struct {
@@ -192,19 +191,27 @@ func both[E any](first, second func(E)) func(E) {
 type observer struct {
 	hooks   Hooks
 	log     *slog.Logger
+	dry     bool                        // see WithDryRun
 	rations *[bucket.Reasons + 5]ration // by what a line says: a Reason, or one of those below
 }
 
-func newObserver(h Hooks, log *slog.Logger) *observer {
-	return &observer{hooks: h, log: log, rations: new([bucket.Reasons + 5]ration)}
+func newObserver(c *config) *observer {
+	return &observer{hooks: c.hooks, log: c.log, dry: c.dry, rations: new([bucket.Reasons + 5]ration)}
+}
+
+// user returns a User that it observes.
+func (o *observer) user() *limiter.User {
+	return &limiter.User{Observer: o, Granted: o.hooks.OnGrant != nil, Rejected: o.hooks.OnReject != nil || o.log != nil}
 }
 
 // with returns an observer for a Transport with hooks, and maybe a logger, of its own.
 func (o *observer) with(h Hooks, log *slog.Logger) *observer {
+	both := *o
+	both.hooks = o.hooks.and(h)
 	if log != nil {
-		return newObserver(o.hooks.and(h), log)
+		both.log, both.rations = log, new([bucket.Reasons + 5]ration)
 	}
-	return &observer{hooks: o.hooks.and(h), log: o.log, rations: o.rations}
+	return &both
 }
 
 const (
@@ -243,16 +250,61 @@ func (o *observer) line(ctx context.Context, level slog.Level, of int, msg strin
 	}
 }
 
-func (o *observer) rejected(ctx context.Context, r *Rejection, waited time.Duration, dry bool) {
+// Waits implements [limiter.Observer], as do the methods below whose names are exported.
+func (o *observer) Waits(at limiter.Place, cost int64, wait time.Duration) {
+	if o.hooks.OnWait != nil || o.log != nil { // in a frame of its own, because the request is about to wait on this stack
+		o.waits(WaitEvent{Place(at), cost, wait})
+	}
+}
+
+func (o *observer) Granted(at limiter.Place, waited time.Duration) {
+	o.hooks.OnGrant(GrantEvent{Place(at), waited, o.dry})
+}
+
+func (o *observer) Rejected(ctx context.Context, why limiter.Refusal, waited time.Duration) error {
+	r := rejected(&why)
+	if o.hooks.OnReject != nil || o.log != nil {
+		o.rejects(ctx, r, waited)
+	}
+	return r
+}
+
+func (o *observer) Canceled(at limiter.Place, cause error, waited time.Duration) {
+	if o.hooks.OnCancel != nil {
+		o.hooks.OnCancel(CancelEvent{Place(at), cause, waited})
+	}
+}
+
+func (o *observer) Held(at limiter.Place, h limiter.Hold) {
+	e := HoldEvent{Place: Place(at), For: h.By, Source: SourceAdaptive}
+	if h.Server {
+		e.Source = SourceServer
+	}
+	e.Final, _ = h.Final.(*FinalError)
+	o.held(e)
+}
+
+func (o *observer) Retuned(at limiter.Place, r aimd.Retune) {
+	o.retuned(RetuneEvent{Place(at), Cause(r.Cause), r.From, r.To})
+}
+
+// Forgot reports that a server that had stopped requests was forgotten, because there was no room for the reports of all servers.
+func (o *observer) Forgot(ctx context.Context, server string) {
+	o.line(orBackground(ctx), slog.LevelWarn, int(rationCrowd), "throttle: no room for the reports of all servers, so those of one are forgotten",
+		slog.String("key", server))
+}
+
+// rejects reports that a request is rejected.
+func (o *observer) rejects(ctx context.Context, r *Rejection, waited time.Duration) {
 	if o.hooks.OnReject != nil {
-		o.hooks.OnReject(RejectEvent{Place: Place{ctx, r.Limit, r.Key}, Rejection: r, Waited: waited, DryRun: dry})
+		o.hooks.OnReject(RejectEvent{Place: Place{ctx, r.Limit, r.Key}, Rejection: r, Waited: waited, DryRun: o.dry})
 	}
 	if o.log == nil {
 		return
 	}
 	o.line(ctx, slog.LevelWarn, int(r.Reason), "throttle: request rejected",
 		slog.String("reason", r.Reason.String()), slog.String("limit", r.Limit), slog.String("key", r.Key),
-		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", dry))
+		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", o.dry))
 }
 
 // waits reports that a request begins to wait.
@@ -266,17 +318,6 @@ func (o *observer) waits(e WaitEvent) {
 	}
 	o.line(e.Context, slog.LevelInfo, int(rationWait), "throttle: request waits",
 		slog.String("limit", e.Limit), slog.String("key", e.Key), slog.Int64("cost", e.Cost), wait)
-}
-
-// waited reports the outcome of w unless it was granted; err is the cause of its context if that has ended.
-func (o *observer) waited(ctx context.Context, w *limiter.Waiter, r *Rejection, err error) {
-	waited := time.Duration(w.At - w.Arrived)
-	switch {
-	case r != nil:
-		o.rejected(ctx, r, waited, false)
-	case err != nil && o.hooks.OnCancel != nil:
-		o.hooks.OnCancel(CancelEvent{Place: placeOf(ctx, w.Bucket()), Cause: err, Waited: waited})
-	}
 }
 
 func (o *observer) held(e HoldEvent) {
@@ -310,12 +351,6 @@ func (o *observer) heldAll(limit, key string, d time.Duration) {
 		slog.String("limit", limit), slog.String("key", key), slog.Duration("for", d))
 }
 
-// forgot reports that a server that had stopped requests was forgotten, because there was no room for the reports of all servers.
-func (o *observer) forgot(ctx context.Context, key string) {
-	o.line(orBackground(ctx), slog.LevelWarn, int(rationCrowd), "throttle: no room for the reports of all servers, so those of one are forgotten",
-		slog.String("key", key))
-}
-
 func (o *observer) settled(e SettleEvent) {
 	if o.hooks.OnSettle != nil {
 		o.hooks.OnSettle(e)
@@ -340,7 +375,8 @@ func (o *observer) guesses(limits []string) {
 
 // storeChanged reports that a store became unreachable, or is reachable again. It runs in a goroutine of its own, where no caller could
 // recover the panic of a hook.
-func (o *observer) storeChanged(e StoreEvent) {
+func (o *observer) storeChanged(event supply.Event) {
+	e := StoreEvent(event)
 	defer func() {
 		if p := recover(); p != nil {
 			log := o.log
@@ -367,27 +403,4 @@ func (o *observer) storeChanged(e StoreEvent) {
 		text, level = "throttle: processes disagree about a shared limit", slog.LevelWarn
 	}
 	o.line(context.Background(), level, int(rationStore), text, limits, key, slog.Any("error", e.Err))
-}
-
-// news reports what a response has changed.
-func (o *observer) news(ctx context.Context, n *bucket.News) {
-	for _, r := range n.Retunes {
-		o.retuned(RetuneEvent{placeOf(ctx, r.Bucket), Cause(r.Cause), r.From, r.To})
-	}
-	if n.Forgot != "" {
-		o.forgot(ctx, n.Forgot)
-	}
-	for i := range n.Holds {
-		o.held(holdEventOf(ctx, &n.Holds[i]))
-	}
-}
-
-// holdEventOf returns a hold as users see it.
-func holdEventOf(ctx context.Context, e *bucket.HeldEvent) HoldEvent {
-	source := SourceAdaptive
-	if e.Bucket.Limit.Gates {
-		source = SourceServer
-	}
-	final, _ := e.Final.(*FinalError)
-	return HoldEvent{Place: placeOf(ctx, e.Bucket), For: e.By, Source: source, Final: final}
 }

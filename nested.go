@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // This file finds requests that would wait for themselves: those that a base sends by the same Transport, or another one with its
@@ -31,15 +32,15 @@ func holdingOf(ctx context.Context) *holding {
 }
 
 // forwardWithSlots is forward for a request that may have all slots of a limit.
-func (t *Transport) forwardWithSlots(req *http.Request, p *bucket.Paid) (*http.Response, reach, error) {
-	h := t.limiter.holding(p)
+func (t *Transport) forwardWithSlots(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
+	h := t.limiter.holding(r)
 	if h == nil {
-		return t.forward(req, p)
+		return t.forward(req, r)
 	}
 	h.outer = holdingOf(req.Context())
 	defer h.over.Store(true)
 	marked := req.WithContext(context.WithValue(req.Context(), holdingKey{}, h))
-	resp, far, err := t.forward(marked, p)
+	resp, far, err := t.forward(marked, r)
 	if resp != nil && resp.Request == marked {
 		resp.Request = req
 	}
@@ -47,12 +48,13 @@ func (t *Transport) forwardWithSlots(req *http.Request, p *bucket.Paid) (*http.R
 }
 
 // holding returns the buckets of which a request takes all slots that their limits were made with; nil: there are none.
-func (l *Limiter) holding(p *bucket.Paid) (h *holding) {
+func (l *Limiter) holding(r *limiter.Request) (h *holding) {
 	if !l.slots {
 		return nil
 	}
-	for i := range p.Charges { // no copy of a charge, which another may be settling
-		c := &p.Charges[i]
+	charges := r.Charges()
+	for i := range charges { // no copy of a charge, which another may be settling
+		c := &charges[i]
 		if of := l.policyOf(c.Limit); of.kind == kindInFlight && c.Cost >= of.rule.BurstOf(of.rule.Rate) {
 			if h == nil {
 				h = new(holding)
@@ -64,14 +66,14 @@ func (l *Limiter) holding(p *bucket.Paid) (h *holding) {
 }
 
 // waitsForItself returns an error if a request that is about to wait can only be granted after the base has returned that sends it.
-func (l *Limiter) waitsForItself(ctx context.Context, p *bucket.Pending) error {
+func (l *Limiter) waitsForItself(ctx context.Context, w *limiter.Waiter) error {
 	if !l.slots || l.dry {
 		return nil
 	}
 	for h := holdingOf(ctx); h != nil; h = h.outer {
 		for i, b := range h.buckets {
-			same := func(c bucket.Charge) bool { return c.Limit == b.Limit && c.Key == b.Key }
-			if !h.over.Load() && slices.ContainsFunc(p.Charges, same) && l.core.Most(b) <= h.slots[i] {
+			same := func(c limiter.Charge) bool { return c.Limit == b.Limit && c.Key == b.Key }
+			if !h.over.Load() && slices.ContainsFunc(w.Charges(), same) && l.core.Most(b) <= h.slots[i] {
 				return fmt.Errorf("throttle: limit %q: the base of a request that has all %d slots sends another request by the same Transport, which would wait for itself", b.Limit.Name, h.slots[i])
 			}
 		}

@@ -158,7 +158,7 @@ func WithoutServerHints() Option {
 func WithLimiter(l *Limiter) Option {
 	return option{ofTransport, "WithLimiter", func(c *config) {
 		c.limiter = l
-		if l == nil || l.core.Gate == nil {
+		if l == nil || l.core == nil {
 			c.fault("WithLimiter: the Limiter is nil or zero; make it with NewLimiter")
 			c.limiter = nil
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -94,7 +95,7 @@ type Rejection struct {
 }
 
 // rejected returns a refusal as users see it.
-func rejected(r *bucket.Refusal) *Rejection {
+func rejected(r *limiter.Refusal) *Rejection {
 	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Patience: r.Patience, Most: r.Most, Err: r.Err}
 	if r.Most > 0 {
 		switch {

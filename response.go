@@ -12,107 +12,125 @@ import (
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // A result is an Answer with what only the Transport needs.
 type result struct {
-	answer bucket.Answer
+	answer limiter.Answer
 	local  bool       // an inner Transport rejected it
 	more   *bodyHints // reads more of what the server says in the body; nil: the body adds nothing
 }
 
-// exchange sends a request and reports its outcome to the Limiter. p is what the request has paid, and g is its Grant.
-func (t *Transport) exchange(req *http.Request, p *bucket.Paid, g *Grant) (*http.Response, reach, error) {
-	var kept *Grant // the same Grant, where it outlives this call
-	if g.receipt != nil {
-		kept = g.filed()
+// send sends a request that was granted, and reports what its response or error means.
+func (t *Transport) send(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
+	var kept *Grant // has the request where it outlives this call
+	if receipt := overridesOf(r.Context).receipt; receipt != nil {
+		kept = receipt.file(t.limiter, r)
+		r = &kept.request
 	}
-	var resp *http.Response
-	a := result{answer: bucket.Answer{Outcome: aimd.Ignore}} // if base panics
+	var s sent
+	tracked := kept != nil || r.IsTracked()
+	if tracked {
+		s.resp, s.far, s.err = t.forwardTracked(req, r)
+	} else {
+		s.resp, s.far, s.err = t.forward(req, r)
+	}
+	s.mayHint = s.err == nil && s.resp != nil && t.mayHint(req, s.resp, r.At)
+	if tracked || s.mayHint || s.err != nil {
+		t.learn(req, r, kept, s)
+	}
+	return s.resp, s.far, s.err
+}
+
+// A sent is what became of a request that was sent.
+type sent struct {
+	resp    *http.Response
+	far     reach
+	err     error
+	mayHint bool // the response may have hints; see the method of that name
+}
+
+// forwardTracked is forward for a request whose end the Limiter is to know, also if base panics.
+func (t *Transport) forwardTracked(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
 	done := false
 	defer func() {
-		if !done { // base or a user's function has panicked
-			t.abort(kept.or(g), resp, &a.answer)
+		if !done {
+			t.abort(r, nil, &limiter.Answer{Outcome: aimd.Ignore})
 		}
 	}()
-	resp, far, err := t.forwardWithSlots(req, p)
-	valid := resp
-	if err != nil { // a response beside an error is ignored
-		valid = nil
-	}
-	a = t.answerOf(req, valid, far, err, valid != nil && t.mayHint(req, valid, g.grant.Mark.At))
-	charges := kept.or(g).grant.Charges()
-	gated, after := false, false
-	for i := range charges {
-		li := charges[i].Limit
-		policy := t.limiter.policyOf(li)
-		gated = gated || li.Gates
-		after = after || li.Frees || policy.settled()
-		if policy.judge != nil && !a.local {
-			charges[i].Outcome = aimd.Outcome(policy.judge(valid, err))
-		}
-	}
-	if !gated && a.answer.Hints != nil {
-		t.limiter.reportUngated(req.Context(), t.gateOf(req), bucket.Mark{At: g.grant.Mark.At}, &a.answer, charges, t.asker)
-	}
-	if valid != nil && (a.more != nil || after && !a.answer.Unsent) {
-		kept = t.follow(req, valid, g, kept, a.more)
-	}
-	t.limiter.report(kept.or(g), &a.answer)
+	resp, far, err := t.forwardWithSlots(req, r)
 	done = true
 	return resp, far, err
 }
 
-// abort ends an exchange that panicked. No caller gets the response body, so it is closed.
-func (t *Transport) abort(g *Grant, resp *http.Response, a *bucket.Answer) {
-	if resp != nil && resp.Body != nil {
-		defer resp.Body.Close() // last, whatever else happens; no caller could get its error
-	}
-	g.Done()
-	t.limiter.report(g, a)
-}
-
-// reportUntracked processes the outcome of a request that the Limiter does not track. A response beside an error is ignored.
-func (t *Transport) reportUntracked(req *http.Request, resp *http.Response, far reach, err error, g *Grant) {
-	if err != nil {
-		resp = nil
-	}
-	done := false
+// learn reports what a response or an error means. A response beside an error is ignored.
+func (t *Transport) learn(req *http.Request, r *limiter.Request, kept *Grant, s sent) {
+	a := result{answer: limiter.Answer{Outcome: aimd.Ignore}}
+	tracked, done := kept != nil || r.IsTracked(), false
 	defer func() {
-		if !done && resp != nil && resp.Body != nil { // a hook has panicked
-			resp.Body.Close()
+		if !done { // a user's function has panicked
+			t.abort(r, s.resp, &a.answer)
 		}
 	}()
-	a := t.answerOf(req, resp, far, err, true)
-	switch {
-	case a.answer.Unsent:
-		t.limiter.report(g, &a.answer)
-	case a.answer.Hints != nil:
-		t.limiter.reportUngated(req.Context(), t.gateOf(req), g.grant.Mark, &a.answer, g.grant.Charges(), t.asker)
+	resp := s.resp
+	if s.err != nil {
+		resp = nil
 	}
-	if a.more != nil {
-		a.more.sent = g.grant.Mark.At
-		b := &body{ReadCloser: resp.Body, more: a.more, watched: true}
-		resp.Body = b.as(resp.Body)
+	a = t.answerOf(req, resp, s)
+	after := t.judge(r, resp, s.err, &a)
+	if a.answer.Hints != nil && !r.IsGated() {
+		t.limiter.core.ReportUngated(r, t.gateOf(req), &a.answer)
+	}
+	if resp != nil && (a.more != nil || after && !a.answer.Unsent) {
+		if kept = t.follow(req, resp, r, kept, a.more); kept != nil {
+			r = &kept.request
+		}
+	}
+	if tracked || a.answer.Unsent {
+		t.limiter.core.Report(r, &a.answer)
 	}
 	done = true
 }
 
-// answerOf returns what a response or an error means. mayHint is what the method of that name reports.
-func (t *Transport) answerOf(req *http.Request, resp *http.Response, far reach, err error, mayHint bool) result {
-	if far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
-		return result{answer: bucket.Answer{Outcome: aimd.Ignore, Unsent: true}, local: true}
+// judge asks the limits with Classify for the outcome of a request. It reports whether some limit is to be settled, or given back
+// slots, after the response.
+func (t *Transport) judge(r *limiter.Request, resp *http.Response, err error, a *result) (after bool) {
+	charges := r.Charges()
+	for i := range charges {
+		li := charges[i].Limit
+		policy := t.limiter.policyOf(li)
+		after = after || li.Frees || policy.settled()
+		if policy.judge != nil && !a.local {
+			charges[i].Outcome = aimd.Outcome(policy.judge(resp, err))
+		}
+	}
+	return after
+}
+
+// abort ends an exchange that panicked. No caller gets the response body, so it is closed.
+func (t *Transport) abort(r *limiter.Request, resp *http.Response, a *limiter.Answer) {
+	if resp != nil && resp.Body != nil {
+		defer resp.Body.Close() // last, whatever else happens; no caller could get its error
+	}
+	t.limiter.core.Free(r)
+	t.limiter.core.Report(r, a)
+}
+
+// answerOf returns what a response or an error means; without an error, resp is that of s.
+func (t *Transport) answerOf(req *http.Request, resp *http.Response, s sent) result {
+	if s.far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
+		return result{answer: limiter.Answer{Outcome: aimd.Ignore, Unsent: true}, local: true}
 	}
 	var hints *quota.Hints
 	var more *bodyHints
-	if mayHint {
+	if s.mayHint {
 		hints, more = t.readHints(req, resp)
 	}
-	a := result{answer: bucket.Answer{Outcome: aimd.Outcome(outcomeOf(req.Context(), resp, err, hints)), Unsent: far == reachedNoServer, Hints: hints}, more: more}
-	if err != nil && errors.Is(err, ErrThrottled) { // with which the body of a request, too, can fail
+	a := result{answer: limiter.Answer{Outcome: aimd.Outcome(outcomeOf(req.Context(), resp, s.err, hints)), Unsent: s.far == reachedNoServer, Hints: hints}, more: more}
+	if s.err != nil && errors.Is(s.err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
 		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
@@ -280,7 +298,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	var more *bodyHints
 	if hasContent(req, resp) && t.hints.WantsBody(host, resp.StatusCode, resp.Header) {
 		more = &bodyHints{
-			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w, doubts: new(bucket.Doubts),
+			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w, doubts: new(limiter.Doubts),
 		}
 		w.Final = nil // until the body has the words
 	}
@@ -289,8 +307,8 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 
 // refused counts and reports that a server refused a request because of a limit.
 func (t *Transport) refused(ctx context.Context, host string, status int, wait time.Duration) {
-	t.limiter.core.CountRefusal(&t.asker.counts)
-	if f := t.asker.observer.hooks.OnServerRefusal; f != nil {
+	t.limiter.core.CountRefusal(t.user)
+	if f := t.observer.hooks.OnServerRefusal; f != nil {
 		f(ServerRefusalEvent{Context: ctx, Host: host, Status: status, RetryAfter: wait})
 	}
 }
@@ -352,7 +370,7 @@ type bodyHints struct {
 	header    http.Header // a copy, because the caller may change the original
 	signal    headers.Signal
 	hints     *quota.Hints // of the headers, as they were reported
-	doubts    *bucket.Doubts
+	doubts    *limiter.Doubts
 	begin     []byte
 }
 
@@ -398,6 +416,7 @@ func (m *bodyHints) report() {
 		if w.Limited && !m.signal.Limited {
 			t.refused(m.ctx, m.gate.Host, m.status, w.Wait)
 		}
-		t.limiter.reportUngated(m.ctx, m.gate, bucket.Mark{At: m.sent}, &bucket.Answer{Hints: w, Doubts: m.doubts}, nil, t.asker)
+		r := limiter.Request{User: t.user, Context: m.ctx, Mark: limiter.Mark{At: m.sent}}
+		t.limiter.core.ReportUngated(&r, m.gate, &limiter.Answer{Hints: w, Doubts: m.doubts})
 	}
 }

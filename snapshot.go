@@ -198,18 +198,9 @@ func (l *Limiter) restoreBucket(s *saved.Bucket, since int64) error {
 	case s.After < 0:
 		return errBefore(s.After)
 	}
-	p := bucket.Pending{Paid: bucket.Paid{Charges: make([]bucket.Charge, 0, 1)}}
-	p.Add(li, string(s.Key), 0)
-	restore := func(b *bucket.Bucket, now meter.Instant) error { return restoreMeter(b.Meter, s, since, now) }
-	for {
-		asked, err := l.core.Restore(&p, int64(s.Held)-since, restore)
-		if asked {
-			return err
-		}
-		if err := l.askRates(&p); err != nil {
-			return err
-		}
-	}
+	return l.core.Restore(li, string(s.Key), int64(s.Held)-since, func(b *bucket.Bucket, now meter.Instant) error {
+		return restoreMeter(b.Meter, s, since, now)
+	})
 }
 
 func restoreMeter(m meter.Meter, s *saved.Bucket, since int64, now meter.Instant) error {

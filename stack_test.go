@@ -33,12 +33,12 @@ func TestMemoryOfAWaiter(t *testing.T) {
 		name   string
 		limits []throttle.Limit
 		wait   func(*throttle.Limiter) func(context.Context)
-		most   int64 // bytes, of which the heap has 1,250 to 1,750
+		most   int64 // bytes, of which the heap has 1,250 to 1,800
 	}{
-		{"Wait", one, callWait, 3_600},
-		{"Wait under two limits", two, callWait, 3_600},
-		{"Acquire", one, callAcquire, 5_900},
-		{"Acquire under two limits", two, callAcquire, 5_900},
+		{"Wait", one, callWait, 3_800},
+		{"Wait under two limits", two, callWait, 3_800},
+		{"Acquire", one, callAcquire, 3_900},
+		{"Acquire under two limits", two, callAcquire, 3_900},
 		{"RoundTrip", one, callRoundTrip, 6_000},
 		{"Client.Do", one, callDo, 6_250},
 	} {

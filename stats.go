@@ -10,6 +10,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/concurrency"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -93,7 +94,7 @@ func (l *Limiter) Stats() Stats {
 }
 
 // statsOf returns c as Stats.
-func (l *Limiter) statsOf(of *bucket.Counts) Stats {
+func (l *Limiter) statsOf(of *limiter.User) Stats {
 	c, callers, buckets := l.core.Read(of)
 	return Stats{
 		Waiting: c.Waiting, Callers: callers, Buckets: buckets,

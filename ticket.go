@@ -17,34 +17,29 @@ import (
 func (l *Limiter) Enqueue(ask Ask) (*Ticket, error) {
 	l.mustBeMade()
 	ctx := context.Background()
-	g, p, err := l.acquire(ctx, noOverrides, &ask)
+	g, w, err := l.acquire(ctx, noOverrides, &ask)
 	if err != nil {
 		return nil, err
 	}
-	t := &Ticket{grant: g}
-	if p != nil {
-		w, r, err := l.lineUp(ctx, p, &l.direct)
-		switch {
-		case r != nil:
-			return nil, r
+	if w != nil {
+		switch waits, err := l.core.Enqueue(ctx, w); {
 		case err != nil:
 			return nil, err
-		case w != nil:
-			t.waiter, t.decided = w, w.Decided()
-			return t, nil
+		case waits:
+			return &Ticket{limiter: l, waiter: w, decided: w.Decided()}, nil
 		}
-		g.fill(&p.Paid)
+		g = l.grantOf(w)
 	}
 	decided := make(chan struct{})
 	close(decided)
-	t.decided = decided
-	return t, nil
+	return &Ticket{limiter: l, grant: g, decided: decided}, nil
 }
 
 // A Ticket is a place in the queue of a Limiter, from [Limiter.Enqueue]. Its owner does other work meanwhile, and then calls Wait, or
 // Cancel if it does not need the tokens. If it calls neither, the tokens are spent, and a slot of an [InFlight] limit stays taken.
 type Ticket struct {
-	grant   *Grant          // granted on arrival, or to be filled
+	limiter *Limiter
+	grant   *Grant          // granted on arrival; nil: it had to wait
 	waiter  *limiter.Waiter // nil: it was granted on arrival
 	decided <-chan struct{}
 	used    atomic.Bool // Wait or Cancel was called
@@ -60,15 +55,17 @@ func (t *Ticket) Decided() <-chan struct{} { return t.decided }
 // with one limit. With several limits, and with [Adaptive] or [InFlight], it is the earliest possible time. Due returns the zero time
 // if no time is known.
 func (t *Ticket) Due() time.Time {
-	l := t.grant.limiter
-	due := t.grant.grant.Mark.At
+	core := t.limiter.core
+	var due meter.Instant
 	if t.waiter != nil {
-		due = l.core.DueOf(t.waiter)
+		due = core.DueOf(t.waiter)
+	} else {
+		due = t.grant.request.At
 	}
 	if due == meter.Never {
 		return time.Time{}
 	}
-	return l.core.Start.Add(time.Duration(due))
+	return core.Start.Add(time.Duration(due))
 }
 
 // Wait waits until the Ticket is granted. The error is a [*Rejection], or the cause of a context that has ended, which cancels the Ticket.
@@ -77,21 +74,17 @@ func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
 	if t.used.Swap(true) {
 		return nil, errTicketUsed
 	}
-	g, l := t.grant, t.grant.limiter
+	g := t.grant
 	if t.waiter == nil {
 		if err := limiter.Ended(ctx, nil); err != nil {
 			g.Cancel()
 			return nil, err
 		}
 	} else {
-		p, r, err := l.waited(ctx, t.waiter, &l.direct, l.core.Await(ctx, nil, t.waiter))
-		switch {
-		case r != nil:
-			return nil, r
-		case err != nil:
+		if err := t.limiter.core.Await(ctx, t.waiter); err != nil {
 			return nil, err
 		}
-		g.fill(p)
+		g = t.limiter.grantOf(t.waiter)
 	}
 	g.deliver(ctx, overridesOf(ctx).receipt)
 	return g, nil
@@ -100,15 +93,11 @@ func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
 // Cancel gives up the place in the queue or, if the Ticket was granted, returns the tokens, as [Grant.Cancel] does. Waiters behind it
 // move up immediately. A call after Wait or Cancel has no effect.
 func (t *Ticket) Cancel() {
-	switch ctx, l := context.Background(), t.grant.limiter; {
+	switch {
 	case t.used.Swap(true):
 	case t.waiter == nil:
 		t.grant.Cancel()
 	default:
-		var err error
-		if l.core.Abandon(t.waiter) {
-			err = context.Canceled
-		}
-		_, _, _ = l.waited(ctx, t.waiter, &l.direct, err)
+		t.limiter.core.Leave(t.waiter)
 	}
 }

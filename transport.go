@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -31,13 +30,14 @@ type Transport struct {
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
 	noHints bool
-	plain   []bucket.Charge // of each request without overrides in its context; nil: functions return keys or costs
-	byHost  bool            // some limit counts requests without a key by host
+	plain   []limiter.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	byHost  bool             // some limit counts requests without a key by host
 
 	connections connections
-	asker       *asker   // by pointer, because it is written while other goroutines read these fields
-	sampler     *sampler // by pointer, for that reason too
-	readsAll    bool     // each response is read
+	user        *limiter.User
+	observer    *observer // of the user
+	sampler     *sampler  // by pointer, because it is written while other goroutines read these fields
+	readsAll    bool      // each response is read
 	exempted    atomic.Uint64
 }
 
@@ -55,7 +55,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t := &Transport{
 		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
-		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints, asker: new(asker),
+		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints,
 	}
 	t.sampler, t.readsAll = new(sampler), c.hinted
 	if t.cost == nil && len(c.weights) > 0 {
@@ -79,25 +79,26 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Learns })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
-	t.asker.observer = t.limiter.direct.observer
+	t.observer = t.limiter.observer
 	if c.limiter != nil {
-		t.asker.observer = t.limiter.direct.observer.with(c.hooks, c.log)
+		t.observer = t.limiter.observer.with(c.hooks, c.log)
 	}
+	t.user = t.observer.user()
 	return t, nil
 }
 
 // plainCharges returns what each request is charged, if no function returns keys or costs.
-func (t *Transport) plainCharges() []bucket.Charge {
+func (t *Transport) plainCharges() []limiter.Charge {
 	policies := t.limiter.own()
-	plain := bucket.Paid{Charges: make([]bucket.Charge, 0, len(policies))}
+	plain := new(limiter.Request)
 	for i := range policies {
 		p := &policies[i]
 		if p.key != nil || p.cost != nil || t.key != nil || t.cost != nil {
 			return nil
 		}
-		p.chargeTo(&plain, "", 1)
+		p.chargeTo(plain, "", 1)
 	}
-	return plain.Charges
+	return plain.Charges()
 }
 
 // Must returns t, or panics if err is not nil. It is meant for package-level variables.
@@ -123,7 +124,7 @@ func (t *Transport) Limiter() *Limiter {
 // Stats returns the counters of this Transport, without those of other Transports that share its Limiter.
 func (t *Transport) Stats() Stats {
 	t.mustBeMade()
-	s := t.limiter.statsOf(&t.asker.counts)
+	s := t.limiter.statsOf(t.user)
 	s.Exempt = t.exempted.Load()
 	return s
 }
@@ -157,128 +158,142 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // before another one waits, because 100,000 requests may wait.
 func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) {
 	t.mustBeMade()
-	p, resp, far, err := t.arrive(req)
-	if p != nil {
-		return t.sendLater(req, p)
+	w, resp, far, err := t.arrive(req)
+	if w == nil {
+		return resp, far, err
 	}
-	return resp, far, err
+	if err := t.await(req, w); err != nil {
+		resp, err := t.turnAway(req, err, w.Rejected())
+		return resp, reachedNoBase, err
+	}
+	return t.sendWaited(req, w)
 }
 
-// arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is pending.
-func (t *Transport) arrive(req *http.Request) (p *bucket.Pending, resp *http.Response, far reach, err error) {
-	var some [bucket.FewCharges]bucket.Charge
-	a := admission{Paid: bucket.Paid{Charges: some[:0]}}
-	if most := len(t.limiter.policies); most > len(some) {
-		a.Charges = make([]bucket.Charge, 0, most)
-	}
+// arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is to wait as w. If a function of
+// the user panics before that, the request is not sent.
+//
+// The functions that it calls are called one after the other, and not one by the other, because a request that then waits keeps the
+// largest stack that it has needed.
+func (t *Transport) arrive(req *http.Request) (w *limiter.Waiter, resp *http.Response, far reach, err error) {
 	decided := false
 	defer func() {
-		if !decided { // a function of the user panicked, so the request is not sent
+		if !decided {
 			closeBody(req)
 		}
 	}()
-	p, r, err := t.admit(req, &a)
+	o := overridesOf(req.Context())
+	if t.isExempt(o, req) {
+		decided = true
+		resp, far, err = t.sendOn(req)
+		return nil, resp, far, err
+	}
+	r := limiter.Request{User: t.user, Context: req.Context()}
+	var key quota.Key
+	var gate *quota.Key
+	if t.prepare(o, req, &r, &key) {
+		gate = &key
+	}
+	granted, rejected := false, false
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	if err = limiter.Ended(r.Context, req.Cancel); err == nil {
+		if gate != nil || o.longestWait(t.maxWait) != 0 {
+			granted = t.limiter.core.Now(&r, gate)
+		} else {
+			granted, err = t.limiter.core.NowOrNever(&r)
+			rejected = err != nil
+		}
+		if !granted && !rejected {
+			w = t.waiter(o, req, &r, gate)
+		}
+	}
 	decided = true
 	switch {
-	case p != nil:
-		return p, nil, 0, nil
-	case r != nil || err != nil:
-		resp, err = t.turnAway(req, r, err)
-		return nil, resp, reachedNoBase, err
-	case a.exempt:
-		resp, far, err = t.sendOn(req)
-	default:
-		resp, far, err = t.sendNow(req, &a)
+	case granted:
+		resp, far, err = t.send(req, &r)
+	case err != nil:
+		resp, err = t.turnAway(req, err, rejected)
+		far = reachedNoBase
 	}
-	return nil, resp, far, err
+	return w, resp, far, err
 }
 
-// An admission is what is known of a request that was granted immediately. It becomes a [Grant] only if that is needed.
-type admission struct {
-	bucket.Paid
-	tracked bool // the Limiter needs the outcome
-	exempt  bool
-}
-
-// sendNow sends a request that was granted immediately.
-func (t *Transport) sendNow(req *http.Request, a *admission) (*http.Response, reach, error) {
-	if a.tracked {
-		var g Grant
-		t.grant(&g, req, a)
-		return t.exchange(req, &a.Paid, &g)
+// isExempt reports whether no limit applies to a request, and counts it then.
+func (t *Transport) isExempt(o *overrides, req *http.Request) bool {
+	if !o.exempt && (t.exempt == nil || !t.exempt(req)) {
+		return false
 	}
-	resp, far, err := t.forward(req, &a.Paid)
-	if err != nil || resp != nil && t.mayHint(req, resp, a.Mark.At) {
-		var g Grant
-		t.grant(&g, req, a)
-		t.reportUntracked(req, resp, far, err, &g)
+	t.exempted.Add(1)
+	return true
+}
+
+// prepare adds the charges of a request, and the key of its gate. It reports whether it passes one.
+func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) (hinted bool) {
+	host := ""
+	hinted = !t.noHints && t.limiter.core.HasHints.Load()
+	if hinted || t.byHost {
+		host = ByHost(req)
 	}
-	return resp, far, err
-}
-
-// grant makes g that of a request that was granted immediately.
-func (t *Transport) grant(g *Grant, req *http.Request, a *admission) {
-	g.limiter, g.by, g.ctx, g.tracked = t.limiter, t.asker, req.Context(), a.tracked
-	g.receipt = overridesOf(g.ctx).receipt
-	g.grant.Mark = a.Mark
-	g.grant.Keep(a.Charges)
-}
-
-// sendLater waits until a pending request is granted, and sends it.
-func (t *Transport) sendLater(req *http.Request, p *bucket.Pending) (*http.Response, reach, error) {
-	paid, r, err := t.await(req, p)
-	if r != nil || err != nil {
-		resp, err := t.turnAway(req, r, err)
-		return resp, reachedNoBase, err
+	if hinted {
+		gate.Host, gate.Family = host, t.limiter.family(req)
+	} else {
+		gate = nil
 	}
-	return t.sendWaited(req, paid)
+	if t.plain != nil && o == noOverrides {
+		r.AddAll(t.plain)
+	} else {
+		t.charge(o, req, r, gate)
+	}
+	if t.byHost {
+		r.SetHost(orNoKey(host))
+	}
+	return hinted
 }
 
-// await is [Limiter.await] for a request. If a hook panics, the request is not sent.
-func (t *Transport) await(req *http.Request, p *bucket.Pending) (paid *bucket.Paid, r *Rejection, err error) {
+// waiter returns a request as one that waits.
+func (t *Transport) waiter(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) *limiter.Waiter {
+	w := r.Waiter()
+	w.MaxWait, w.Priority = o.longestWait(t.maxWait), o.priority
+	if fair := t.limiter.core.Fair; fair != nil {
+		t.limiter.setCaller(w, t.limiter.callerOf(o, req))
+	}
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	w.Cancel = req.Cancel
+	if gate != nil {
+		w.Gate = new(*gate)
+	}
+	return w
+}
+
+// await waits until a request is granted. If a hook panics, the request is not sent.
+func (t *Transport) await(req *http.Request, w *limiter.Waiter) (err error) {
 	done := false
 	defer func() {
 		if !done {
 			closeBody(req)
 		}
 	}()
-	if err := t.limiter.waitsForItself(req.Context(), p); err != nil {
-		done = true
-		return nil, nil, err
+	if err = t.limiter.waitsForItself(req.Context(), w); err == nil {
+		if w.Gate == nil && !t.noHints && w.MaxWait != 0 {
+			w.Gate, w.Late = t.gateOf(req), true
+		}
+		err = t.limiter.core.Acquire(req.Context(), w)
 	}
-	if p.Gate == nil && !t.noHints && p.Ask.MaxWait != 0 {
-		p.Gate, p.Late = t.gateOf(req), true
-	}
-	paid, r, err = t.limiter.await(req.Context(), p, t.asker)
 	done = true
-	return paid, r, err
+	return err
 }
 
 // sendWaited sends a request that has waited.
-func (t *Transport) sendWaited(req *http.Request, p *bucket.Paid) (*http.Response, reach, error) {
-	g := Grant{limiter: t.limiter, by: t.asker, ctx: req.Context()}
-	g.fill(p)
-	g.receipt = overridesOf(g.ctx).receipt
-	g.tracked = g.receipt != nil
-	charges := g.grant.Charges()
-	for i := range charges { // no copy of a charge, which another may be settling
-		g.tracked = g.tracked || charges[i].Limit.Tracked
-	}
-	if g.tracked {
-		return t.exchange(req, p, &g)
-	}
-	resp, far, err := t.forward(req, p)
-	if err != nil || resp != nil && t.mayHint(req, resp, g.grant.Mark.At) {
-		t.reportUntracked(req, resp, far, err, &g)
-	}
-	return resp, far, err
+func (t *Transport) sendWaited(req *http.Request, w *limiter.Waiter) (*http.Response, reach, error) {
+	r := limiter.Request{Context: req.Context()}
+	w.Take(&r)
+	return t.send(req, &r)
 }
 
-// turnAway returns the response or the error for a request that is not sent.
-func (t *Transport) turnAway(req *http.Request, r *Rejection, err error) (*http.Response, error) {
+// turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
+func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http.Response, error) {
 	closeBody(req)
-	if r != nil {
-		return t.refuse(req, r)
+	if rejected {
+		return t.reject(req, err.(*Rejection))
 	}
 	return nil, err
 }
@@ -291,58 +306,8 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// admit adds the charges of req to a, and grants it immediately if it can. Otherwise the request is pending, or rejected if it may
-// not wait.
-func (t *Transport) admit(req *http.Request, a *admission) (*bucket.Pending, *Rejection, error) {
-	ctx := req.Context()
-	o := overridesOf(ctx)
-	if o.exempt || t.exempt != nil && t.exempt(req) {
-		t.exempted.Add(1)
-		a.exempt = true
-		return nil, nil, nil
-	}
-	l := t.limiter
-	var gate *quota.Key
-	host, hinted := "", !t.noHints && l.core.HasHints.Load()
-	if hinted || t.byHost {
-		host = ByHost(req)
-	}
-	if hinted {
-		gate = &quota.Key{Host: host, Family: l.family(req)}
-	}
-	if t.plain != nil && o == noOverrides {
-		a.AddAll(t.plain)
-	} else {
-		t.charge(o, req, &a.Paid, gate)
-	}
-	if t.byHost {
-		a.SetHost(orNoKey(host))
-	}
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	if err := limiter.Ended(ctx, req.Cancel); err != nil {
-		return nil, nil, err
-	}
-	var ok bool
-	if gate != nil || o.longestWait(t.maxWait) != 0 {
-		ok = l.core.Pass(&a.Paid, &t.asker.counts, gate)
-	} else {
-		var r *Rejection
-		if ok, r = t.try(o, req, &a.Paid); r != nil {
-			return nil, r, nil
-		}
-	}
-	if !ok {
-		return t.pend(o, req, a.Charges, gate), nil, nil
-	}
-	if t.asker.observer.hooks.OnGrant != nil {
-		l.reportGranted(ctx, t.asker, a.Charges, 0, nil)
-	}
-	a.tracked = l.tracks || gate != nil || o.receipt != nil
-	return nil, nil, nil
-}
-
-// charge adds what a request costs in each limit to p, and its keys to those of its gate. There must be room for all limits.
-func (t *Transport) charge(o *overrides, req *http.Request, p *bucket.Paid, gate *quota.Key) {
+// charge adds what a request costs in each limit, and its keys to those of its gate.
+func (t *Transport) charge(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
 	key, shared := t.keyOf(o, req), t.costOf(o, req)
 	policies := t.limiter.own()
 	for i := range policies {
@@ -355,34 +320,12 @@ func (t *Transport) charge(o *overrides, req *http.Request, p *bucket.Paid, gate
 		}
 		key := by.keyOf(req, key)
 		if cost != 0 {
-			by.chargeTo(p, key, cost)
+			by.chargeTo(r, key, cost)
 		}
 		if gate != nil {
 			gate.Join(i, key)
 		}
 	}
-}
-
-// try grants or rejects a request that may not wait. It does neither if a bucket must be made or other requests wait.
-func (t *Transport) try(o *overrides, req *http.Request, p *bucket.Paid) (ok bool, r *Rejection) {
-	var why bucket.Refusal
-	v := t.limiter.core.Try(p, &t.asker.counts, o.priority, false, &why)
-	if v == bucket.Refused {
-		r = rejected(&why)
-		t.asker.observer.rejected(req.Context(), r, 0, false)
-	}
-	return v == bucket.Granted, r
-}
-
-// pend makes a request pending that cannot be granted immediately.
-func (t *Transport) pend(o *overrides, req *http.Request, charges []bucket.Charge, gate *quota.Key) *bucket.Pending {
-	a := o.ask(t.maxWait, t.asker)
-	if t.limiter.core.Fair != nil {
-		t.limiter.setCaller(&a, t.limiter.callerOf(o, req))
-	}
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	a.Cancel = req.Cancel
-	return bucket.Pend(charges, a, gate)
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.
@@ -430,11 +373,11 @@ func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 
 // chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host, because no host shows anything of
 // another one; others count them together.
-func (p *policy) chargeTo(paid *bucket.Paid, key string, cost int64) {
+func (p *policy) chargeTo(r *limiter.Request, key string, cost int64) {
 	if key == "" && p.rule.Learns {
-		paid.AddByHost(p.at, cost)
+		r.AddByHost(p.at, cost)
 	} else {
-		paid.Add(p.at, key, cost)
+		r.Add(p.at, key, cost)
 	}
 }
 
@@ -457,8 +400,8 @@ func (p *policy) keyOf(req *http.Request, shared string) string {
 	return shared
 }
 
-// refuse returns what the caller gets for a rejection.
-func (t *Transport) refuse(req *http.Request, r *Rejection) (*http.Response, error) {
+// reject returns what the caller gets for a rejection.
+func (t *Transport) reject(req *http.Request, r *Rejection) (*http.Response, error) {
 	if t.asError || r.onlyError() {
 		return nil, r
 	}

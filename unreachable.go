@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -48,25 +47,26 @@ func serverOf(req *http.Request) string {
 
 // gap returns the time between two such requests at the slowest rate of the limits that apply, and at most a tenth of a
 // second. If none of them has a rate, it is unlimitedAttempts, or 0 without server hints: then attempts are not paced.
-func (t *Transport) gap(charges []bucket.Charge) int64 {
-	if t.limiter.core.Longest(charges) == 0 {
+func (t *Transport) gap(r *limiter.Request) int64 {
+	longest := t.limiter.core.Longest(r)
+	if longest == 0 {
 		if t.noHints {
 			return 0
 		}
 		return unlimitedAttempts
 	}
-	return int64(math.Ceil(min(1e9*t.limiter.core.Longest(charges), float64(slowestAttempts))))
+	return int64(math.Ceil(min(1e9*longest, float64(slowestAttempts))))
 }
 
 // attempt waits until the request may be sent, where its server is down. The error is that of another attempt that failed
 // meanwhile, or of the last one if the context's deadline comes before the next, or the cause of a context that has ended. The
 // wait is part of the attempt, as a dial would be, and not of the wait in the queue that MaxWait bounds.
-func (t *Transport) attempt(req *http.Request, p *bucket.Paid) error {
+func (t *Transport) attempt(req *http.Request, r *limiter.Request) error {
 	ctx := req.Context()
 	if t.limiter.dry {
 		return nil
 	}
-	gap, arrived := t.gap(p.Charges), p.Mark.At-meter.Instant(p.Waited)
+	gap, arrived := t.gap(r), r.At-r.Waited
 	if gap == 0 {
 		return nil
 	}
@@ -225,33 +225,33 @@ type trace struct {
 }
 
 // forward hands a request to the base, given what it has paid, and reports how far it got.
-func (t *Transport) forward(req *http.Request, p *bucket.Paid) (*http.Response, reach, error) {
+func (t *Transport) forward(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
 	if !t.connections.answered.Load() || t.connections.failing.Load() > 0 {
-		return t.forwardWarily(req, p)
+		return t.forwardWarily(req, r)
 	}
 	resp, far, err := t.sendOn(req)
 	if err != nil {
-		far = t.noteError(req, p.Mark.At, far, err)
+		far = t.noteError(req, r.At, far, err)
 	}
 	return resp, far, err
 }
 
 // forwardWarily is forward as long as there was no response, or where some server is down.
-func (t *Transport) forwardWarily(req *http.Request, p *bucket.Paid) (resp *http.Response, far reach, err error) {
+func (t *Transport) forwardWarily(req *http.Request, r *limiter.Request) (resp *http.Response, far reach, err error) {
 	c := &t.connections
 	down := c.failing.Load() > 0 && c.down(serverOf(req))
 	if down {
-		if err := t.attempt(req, p); err != nil {
+		if err := t.attempt(req, r); err != nil {
 			closeBody(req)
 			return nil, reachedNoBase, err
 		}
 	}
 	if !c.answered.Load() && c.tracing.Load() == tracingUnknown || down {
-		return t.forwardTraced(req, p.Mark.At)
+		return t.forwardTraced(req, r.At)
 	}
 	resp, far, err = t.sendOn(req)
 	if err != nil {
-		far = t.noteError(req, p.Mark.At, far, err)
+		far = t.noteError(req, r.At, far, err)
 	} else if far != reachedNoBase {
 		c.answered.Store(true)
 	}

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"math"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/keep"
@@ -51,8 +52,8 @@ func (b *Bucket) Needs() *extra {
 // HasLines reports whether requests wait that fall under the bucket.
 func (b *Bucket) HasLines() bool { return b.extra != nil && b.Point.Waiting() > 0 }
 
-// isOpen reports whether no hold and no waiting request stops one that comes now.
-func (b *Bucket) isOpen(now meter.Instant) bool {
+// IsOpen reports whether no hold and no waiting request stops one that comes now.
+func (b *Bucket) IsOpen(now meter.Instant) bool {
 	e := b.extra
 	return b.Limit.held <= now && (e == nil || e.Point.Waiting() == 0 && e.held <= now && (!e.unkeyed || b.Limit.Single.held <= now))
 }
@@ -181,7 +182,7 @@ func (b *Bucket) Wait(now meter.Instant) time.Duration {
 		n := 0
 		for first, sums := range b.Point.Blocked {
 			for i, sum := range sums {
-				if bucketOf(first.Point(i)) == b {
+				if Of(first.Point(i)) == b {
 					ahead = meter.AddCount(ahead, sum)
 				}
 			}
@@ -191,6 +192,14 @@ func (b *Bucket) Wait(now meter.Instant) time.Duration {
 		}
 	}
 	return Until(max(now, b.PlanFor(now, ahead, 1)), now)
+}
+
+// Until returns how long it is until due: the longest Duration if that is never.
+func Until(due, now meter.Instant) time.Duration {
+	if due == meter.Never {
+		return math.MaxInt64
+	}
+	return time.Duration(max(0, due-now))
 }
 
 // maxBlocked is how many lines of waiters are looked at.
@@ -224,10 +233,16 @@ func (b *Bucket) Yields(now meter.Instant) (until meter.Instant, ok bool) {
 	return m.Yields(now)
 }
 
+// A Yielder is a meter that may have to be kept only because of what a server asked for.
+type Yielder interface {
+	Yields(now meter.Instant) (until meter.Instant, ok bool)
+}
+
 // A payer is a bucket as the order of waiters sees it.
 type payer Bucket
 
-func bucketOf(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
+// Of returns the bucket of a point.
+func Of(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
 
 // Ready implements [order.Payer].
 func (p *payer) Ready(from, now meter.Instant, cost int64) meter.Instant {
@@ -262,19 +277,19 @@ func (b *Bucket) Denies(due, until meter.Instant) Reason {
 		return ReasonFinal
 	case due == meter.Never:
 		return ReasonCost
-	case b.isHeld(until):
+	case b.IsHeld(until):
 		return ReasonHeld
 	}
 	return ReasonNoTokens
 }
 
-// isHeld reports whether a hold that lasts longer than until, or a server, stops requests here.
-func (b *Bucket) isHeld(until meter.Instant) bool { return b.Limit.Gates || b.HeldUntil() > until }
+// IsHeld reports whether a hold that lasts longer than until, or a server, stops requests here.
+func (b *Bucket) IsHeld(until meter.Instant) bool { return b.Limit.Gates || b.HeldUntil() > until }
 
 // Soonest returns when a request that could go at due can go as things are now, if that is later and known. due is a lower bound
 // where it depends on responses that have not come.
 func (b *Bucket) Soonest(due meter.Instant, cost int64) meter.Instant {
-	if until := b.blockedUntil(); until > 0 && until <= due && due < meter.Never {
+	if until := b.BlockedUntil(); until > 0 && until <= due && due < meter.Never {
 		return b.Lease.Out().Again() // the store is asked then
 	}
 	if b.Limit.Plans {
@@ -296,7 +311,7 @@ func (b *Bucket) PlanFor(from meter.Instant, ahead, cost int64) meter.Instant {
 		return b.Meter.Ready(from, ahead, cost)
 	}
 	due := b.Meter.(meter.Planner).Plan(from, ahead, cost)
-	if until := b.blockedUntil(); until > due && due < meter.Never && b.Meter.Ready(from, ahead, cost) == meter.Never {
+	if until := b.BlockedUntil(); until > due && due < meter.Never && b.Meter.Ready(from, ahead, cost) == meter.Never {
 		return until
 	}
 	return due

@@ -11,7 +11,6 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
-	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 const second = int64(time.Second)
@@ -101,15 +100,15 @@ func TestAKeyHasTheTermsOfItsLimitOrItsOwn(t *testing.T) {
 func TestNothingGoesBeforeTheEndOfAHold(t *testing.T) {
 	li := newLimit(10)
 	b, other := li.bucketFor("a"), li.bucketFor("b")
-	require.True(t, b.isOpen(0))
+	require.True(t, b.IsOpen(0))
 	require.EqualValues(t, 5, b.Ready(5, 0, 1))
 	b.Hold(0, 2*second)
 	b.Hold(0, second) // does not shorten it
-	require.False(t, b.isOpen(2*second-1))
-	require.True(t, b.isOpen(2*second))
+	require.False(t, b.IsOpen(2*second-1))
+	require.True(t, b.IsOpen(2*second))
 	require.Equal(t, 2*second, b.Ready(0, 0, 1))
 	require.Equal(t, 2*second, b.HeldUntil())
-	require.True(t, other.isOpen(0))
+	require.True(t, other.IsOpen(0))
 	li.held = 3 * second
 	require.Equal(t, 3*second, other.Ready(0, 0, 1))
 	require.Equal(t, 3*second, b.HeldUntil())
@@ -229,7 +228,7 @@ func TestWhyARequestMayNotGo(t *testing.T) {
 func TestThePayerIsTheBucketItself(t *testing.T) {
 	b := newLimit(10).bucketFor("a")
 	p := &b.Needs().Point
-	require.Same(t, b, bucketOf(p))
+	require.Same(t, b, Of(p))
 	require.Equal(t, second/10, p.Plan(0, 10, 1))
 	require.EqualValues(t, 7, p.Ready(7, 7, 10))
 	require.EqualValues(t, 10, p.Most())
@@ -302,13 +301,8 @@ func TestWaitsAreCountedUpToTheirBounds(t *testing.T) {
 	require.Equal(t, time.Second, of.Waits.Sum)
 }
 
-func TestAnAnswerHasTheWaitOfItsHints(t *testing.T) {
-	require.Zero(t, (&Answer{}).RetryAfter())
-	require.Equal(t, time.Minute, (&Answer{Hints: &quota.Hints{Wait: time.Minute}}).RetryAfter())
-}
-
 func TestALimitKeepsItsBucketsUntilTheyAreForgotten(t *testing.T) {
-	li := NewLimit(Rule{Rate: meter.Rate{N: 3, Per: time.Second}, Burst: -1, Initial: -1, Share: 1, Asks: true}, false)
+	li := NewLimit(Rule{Rate: meter.Rate{N: 3, Per: time.Second}, Burst: -1, Initial: -1, Share: 1, Asks: true})
 	require.Equal(t, int64(3), li.Size)
 	require.InDelta(t, 3, li.PerSecond, 0)
 	makes := func(r meter.Rate, burst int64) meter.Meter { return meter.NewTokenBucket(0, r, burst, burst) }

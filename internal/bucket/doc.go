@@ -1,6 +1,7 @@
-// Package bucket is what limits, buckets, charges and waiting requests are, without the lock that guards them.
+// Package bucket is what limits are, and the state that they have for each key.
 //
-// A [Limit] has a [Bucket] for each key. A request has a [Charge] in one bucket of each limit; if it waits, its [Place] is what
-// the order of waiters knows of it. What differs between kinds of limits is a method of their meters. The package has no lock,
-// clock or timer: the time is a parameter. What a method changes in the state of a store is noted in [Leases].
+// A [Rule] is what is configured, a [Limit] is a Rule at work, and a [Bucket] is the state of a Limit for one key. What differs
+// between kinds of limits is a method of their meters. The package knows no requests except those that wait at a bucket, as the
+// order of waiters has them. It has no lock, clock or timer: the time is a parameter. What a method changes in the state of a store
+// is noted in [Leases].
 package bucket

@@ -29,7 +29,7 @@ func (s *site) serve(now meter.Instant) {
 		require.Contains(s, s.waiting, w, "it is granted once")
 		delete(s.waiting, w)
 		for i, cost := range w.Costs {
-			b := bucketOf(w.Point(i))
+			b := Of(w.Point(i))
 			b.Meter.Take(due, now, cost, true)
 			for k, other := range s.buckets {
 				if other == b {

@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/heap"
@@ -78,7 +77,7 @@ func (b *Bucket) MarkLease() {
 
 // lease returns the lease of a new bucket. Fraction is already applied to r and burst.
 func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
-	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: rand.Uint64(), Windows: li.Calendar}
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Windows: li.Calendar}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
 }
 
@@ -137,7 +136,7 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant, alone bool) {
 	from, alone = now, true
 	for i, cost := range w.Costs {
-		other := bucketOf(w.Point(i))
+		other := Of(w.Point(i))
 		if other == b {
 			continue
 		}
@@ -163,13 +162,13 @@ func (b *Bucket) isAskedWith(other *Bucket) bool {
 func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) int64 {
 	var all, cost int64
 	for i := range sums {
-		if bucketOf(first.Point(i)) == b {
+		if Of(first.Point(i)) == b {
 			all, cost = sums[i], first.Costs[i]
 		}
 	}
 	most := all
 	for i, others := range sums {
-		other := bucketOf(first.Point(i))
+		other := Of(first.Point(i))
 		if other == b || others == 0 {
 			continue
 		}
@@ -205,33 +204,23 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 	return least
 }
 
-// blockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is
-// reachable, another meter pays, or there is none.
-func (b *Bucket) blockedUntil() meter.Instant {
-	if n := b.Leased(); n != nil {
-		return n.BlockedUntil()
+// costAt returns what a waiter costs at a bucket.
+func costAt(w *order.Waiter, b *Bucket) int64 {
+	for i, cost := range w.Costs {
+		if Of(w.Point(i)) == b {
+			return cost
+		}
 	}
 	return 0
 }
 
-// Respite brings the leases of charges up to date. It returns for how long a request that may wait until expiry may wait for a
-// response of a store that may have the tokens; 0: not at all.
-func Respite(charges []Charge, try bool, expiry, now meter.Instant) (d int64) {
-	for i := range charges {
-		if n := charges[i].Bucket.Leased(); n != nil {
-			n.Update(now)
-		}
+// BlockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is
+// reachable, another meter pays, or there is none.
+func (b *Bucket) BlockedUntil() meter.Instant {
+	if n := b.Leased(); n != nil {
+		return n.BlockedUntil()
 	}
-	for i := range charges {
-		c := &charges[i]
-		if n := c.Bucket.Leased(); n != nil && !try && c.Bucket.blockedUntil() == 0 && c.Bucket.Ready(0, 0, c.Cost) == meter.Never {
-			if c.Bucket.PlanFor(now, 0, c.Cost) > max(now, expiry) {
-				return 0
-			}
-			d = max(d, int64(n.Supply().Timeout))
-		}
-	}
-	return d
+	return 0
 }
 
 // Sharing is what [Shared] says of a limit.

@@ -60,7 +60,7 @@ func waits(o *order.Order, now meter.Instant, cost int64, buckets ...*Bucket) *o
 	o.Join(w, now)
 	for in, _ := o.Next(now); in != nil; in, _ = o.Next(now) {
 		for i, cost := range in.Costs {
-			bucketOf(in.Point(i)).Meter.Take(now, now, cost, false)
+			Of(in.Point(i)).Meter.Take(now, now, cost, false)
 		}
 	}
 	return w
@@ -225,39 +225,21 @@ func TestAResponseOfAStorePaysWaiters(t *testing.T) {
 	require.LessOrEqual(t, due, s.now+1)
 }
 
-func TestARequestMayWaitForAResponseThatMayHaveItsTokens(t *testing.T) {
-	s := newShop(t)
-	b := s.lease(newLimit(10, s.shared), "")
-	charges := []Charge{{Limit: b.Limit, Bucket: b, Cost: 1}, {Limit: b.Limit, Bucket: newLimit(1).bucketFor(""), Cost: 1}}
-	require.Equal(t, int64(s.supply.Timeout), Respite(charges, false, s.now, s.now))
-	require.Zero(t, Respite(charges, true, s.now, s.now), "a Try does not wait")
-	require.Zero(t, Respite(charges[1:], false, s.now, s.now), "nothing is to be asked for")
-	charges[0].Cost = 11
-	require.Zero(t, Respite(charges, false, s.now, s.now), "no response can have them")
-}
-
 func TestAnOutageIsWaitedForAsLongAsItsGrace(t *testing.T) {
 	s := newShop(t)
 	b := s.lease(newLimit(10, s.shared), "")
 	var o order.Order
 	waits(&o, s.now, 3, b)
-	require.Zero(t, b.blockedUntil())
+	require.Zero(t, b.BlockedUntil())
 	c := s.asks(b)
 	require.True(t, c.Return(false, s.now))
 	require.NotNil(t, c.Note(errDown, s.now))
 	c.Book(0, &supply.Outcome{Err: errDown}, false, s.now)
 	until := s.now + int64(s.supply.Grace)
-	require.Equal(t, until, b.blockedUntil())
+	require.Equal(t, until, b.BlockedUntil())
 	require.Equal(t, until, b.PlanFor(s.now, 0, 1))
-	by := Bounds{Arrived: s.now, Expiry: until + 1, Deadline: meter.Never}
-	require.Zero(t, by.Check(until-1, s.now, b))
-	by.Expiry = until - 1
-	require.Equal(t, ReasonStore, by.Check(until, s.now, b), "it cannot wait so long")
-	require.Zero(t, Respite([]Charge{{Limit: b.Limit, Bucket: b, Cost: 1}}, false, s.now, s.now))
 	b.Lease.Update(until)
-	require.Equal(t, supply.Shut, b.blockedUntil())
-	by.Expiry = meter.Never
-	require.Equal(t, ReasonStore, by.Check(supply.Shut, until, b))
+	require.Equal(t, supply.Shut, b.BlockedUntil())
 	require.Equal(t, b.Lease.Out().Again(), b.Soonest(supply.Shut, 1))
 }
 

@@ -13,10 +13,9 @@ import (
 type Limit struct {
 	Single   *Bucket // of the key "", which most programs use alone; it is never forgotten
 	buckets  map[string]*Bucket
-	recent   *Bucket // what byHost returned last, since most programs call one host many times in a row; nil: it was forgotten
+	recent   *Bucket // what ByHost returned last, since most programs call one host many times in a row; nil: it was forgotten
 	Gates    bool    // its buckets are those of gates
-	Keyed    bool    // requests have keys, or some have had one; in a limit that learns, there were two at a time
-	Index    int     // in core.limits; that of gates comes after all
+	Index    int     // of the limit in its Limiter; that of gates comes after all
 	Plans    bool    // its meters are Planners
 	isHolder bool    // its meters are Holders
 	Rule
@@ -60,9 +59,9 @@ func (li *Limit) Terms(own meter.Rate) (r meter.Rate, burst int64) {
 	return li.Shared(own), li.BurstOf(own)
 }
 
-// NewLimit returns a limit without buckets. keyed says that requests have keys there.
-func NewLimit(r Rule, keyed bool) *Limit {
-	li := &Limit{Rule: r, Keyed: keyed, buckets: make(map[string]*Bucket)}
+// NewLimit returns a limit without buckets.
+func NewLimit(r Rule) *Limit {
+	li := &Limit{Rule: r, buckets: make(map[string]*Bucket)}
 	li.Size, li.PerSecond = li.BurstOf(li.Rate), li.Shared(li.Rate).PerSecond()
 	return li
 }
@@ -130,8 +129,8 @@ func (li *Limit) Bucket(key string) *Bucket {
 	return li.buckets[key]
 }
 
-// byHost returns the bucket of a host for requests without a key; nil: none is kept.
-func (li *Limit) byHost(host string) *Bucket {
+// ByHost returns the bucket of a host for requests without a key; nil: none is kept.
+func (li *Limit) ByHost(host string) *Bucket {
 	if b := li.recent; b != nil && b.Key == host {
 		return b
 	}

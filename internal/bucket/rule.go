@@ -22,6 +22,7 @@ type Rule struct {
 	Store   *Sharing                             // of a limit that is Shared; nil: it is not
 	Stored  store.Kind
 
+	Keyed    bool // requests have keys; a limit sets it once one has had a key, and a limit that learns once there were two at a time
 	Windowed bool // no more than n in a window
 	Wall     bool // of the wall clock, which may be set
 	Reported bool // its meters need the outcome of requests

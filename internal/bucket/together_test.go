@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
@@ -67,44 +66,17 @@ func TestABucketOfAnotherStoreWithoutTokensStopsTheOther(t *testing.T) {
 	require.Equal(t, lease.Demand{First: 2, All: 2, Until: meter.Never - 1, Alone: true}, a.Demand(s.now))
 }
 
-func TestAnOutageThatEndsInTimeIsWaitedFor(t *testing.T) {
-	by := Bounds{Arrived: second, Expiry: 5 * second, Deadline: 6 * second}
-	require.False(t, by.isCutOff(9*second, 0), "there is none")
-	require.False(t, by.isCutOff(9*second, 9*second+1), "the request is granted before it ends")
-	require.False(t, by.isCutOff(4*second, 4*second))
-	require.False(t, by.isCutOff(5*second, 4*second))
-	require.True(t, by.isCutOff(5*second+1, 4*second), "it waits for longer than its MaxWait")
-	require.True(t, by.isCutOff(supply.Shut, supply.Shut))
-	by.Expiry = meter.Never
-	require.False(t, by.isCutOff(6*second-1, 4*second))
-	require.True(t, by.isCutOff(6*second, 4*second), "its deadline comes first")
-}
-
 func TestTheBucketOfAHostIsFoundAgain(t *testing.T) {
 	li := newLimit(10)
-	require.Nil(t, li.byHost("a"))
+	require.Nil(t, li.ByHost("a"))
 	a, b := li.bucketFor("a"), li.bucketFor("b")
 	for range 2 {
-		require.Same(t, a, li.byHost("a"))
-		require.Same(t, b, li.byHost("b"))
+		require.Same(t, a, li.ByHost("a"))
+		require.Same(t, b, li.ByHost("b"))
 	}
 	require.True(t, a.extra.unkeyed)
-	require.Nil(t, li.byHost("c"))
-	require.Same(t, b, li.byHost("b"))
+	require.Nil(t, li.ByHost("c"))
+	require.Same(t, b, li.ByHost("b"))
 	li.Forget(b)
-	require.Nil(t, li.byHost("b"))
-}
-
-func TestDoubtsAreTakenOnce(t *testing.T) {
-	var d Doubts
-	require.False(t, d.Any())
-	b := newLimit(1).bucketFor("")
-	d.Add(b, func(meter.Instant, aimd.Outcome) bool { return true })
-	require.True(t, d.Any())
-	all := d.Take()
-	require.Len(t, all, 1)
-	require.Same(t, b, all[0].Bucket)
-	require.False(t, d.Any())
-	require.Empty(t, d.Take())
-	require.Empty(t, (*Doubts)(nil).Take())
+	require.Nil(t, li.ByHost("b"))
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -185,6 +186,9 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if d.All == 0 {
 		m.drop(now)
 	}
+	if m.budget.Kind == store.Sliding && d.First > m.have {
+		m.release(now)
+	}
 	d.All += m.following(d)
 	total := m.have + m.promised()
 	p := store.Part{
@@ -197,7 +201,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
-	case missing > 0 && d.Alone && m.budget.Kind != store.Pace:
+	case missing > 0 && d.Alone && m.budget.Kind == store.Bucket:
 		p.Need = 1 // the request keeps the tokens that it gets, and asks for the rest
 	case missing > 0:
 		p.Need = missing
@@ -257,6 +261,15 @@ func (m *Leased) drop(now meter.Instant) {
 	})
 }
 
+// release gives back all tokens of a Sliding window, because they may be void before the rest has come that a request needs as well.
+func (m *Leased) release(now meter.Instant) {
+	for _, l := range m.lots {
+		m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
+	}
+	m.lots, m.have = nil, 0
+	m.schedule()
+}
+
 // Booked records the response to asked, which was sent at an earlier instant and arrived at now.
 func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart) {
 	m.advance(now)
@@ -265,10 +278,12 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if p.Until > 0 {
 		void = voidAt(sent, p.Until)
 	}
-	if m.budget.Kind == store.Sliding && m.trip > 0 {
-		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
+	trip := time.Duration(now - sent)
+	if m.budget.Kind == store.Sliding {
+		usual := cmp.Or(m.trip, trip)
+		void = min(void, meter.AddInstant(sent, int64(usual+usual/2)+lateUse))
 	}
-	m.measureTrip(time.Duration(now - sent))
+	m.measureTrip(trip)
 	if !m.replace {
 		m.follow(rateOf(&m.budget, &p))
 	}
@@ -361,7 +376,7 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 
 // lease adds the tokens of a response.
 func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedPart) {
-	kept := meter.AddInstant(now, int64(m.config.Keep))
+	kept := m.keptFrom(now)
 	m.last, m.void = p, void
 	if p.AtOnce > 0 {
 		m.add(lot{p.AtOnce, p.ID, void, kept})
@@ -373,6 +388,12 @@ func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedP
 	}
 	m.next = min(m.next, now)
 	m.advance(now)
+}
+
+// keptFrom returns until when tokens are kept that may be used from now on. If the request that they are for waits for another shared
+// limit, its tokens come some round trips later.
+func (m *Leased) keptFrom(now meter.Instant) meter.Instant {
+	return meter.AddInstant(now, int64(m.config.Keep+tripsAhead*m.trip))
 }
 
 // Failed records that there is no response to the ask under way. Its returns are lost, because the store may have taken

@@ -37,7 +37,7 @@ type Leased struct {
 // A Config sets how a process leases.
 type Config struct {
 	Ahead   time.Duration // leases the tokens of so much time before they are needed, at the rate of recent use
-	Keep    time.Duration // gives tokens back that were not used for so long; 0: 100 ms
+	Keep    time.Duration // gives tokens back that were not used for so long, and some round trips; 0: 100 ms
 	Horizon time.Duration // Part.Horizon, before some round trips are added; 0: 50 ms
 	Windows Windows       // of a Calendar
 	Name    string        // names the process as a Holder, besides Seed; at most 48 bytes
@@ -177,7 +177,7 @@ func (m *Leased) Advance(due, now meter.Instant) {
 		r := &m.runs[i]
 		if k := r.due(due); k > 0 {
 			r.taken, r.n = r.taken+k, r.n-k
-			m.add(lot{k, r.id, r.void, max(r.kept, meter.AddInstant(now, int64(m.config.Keep)))})
+			m.add(lot{k, r.id, r.void, max(r.kept, m.keptFrom(now))})
 		}
 	}
 	m.runs = slices.DeleteFunc(m.runs, func(r run) bool { return r.n == 0 || r.void <= now })

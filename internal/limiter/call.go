@@ -10,8 +10,8 @@ import (
 	"github.com/httpthrottle/throttle/store"
 )
 
-// Collect collects what is to be asked for; nil: nothing, or the store must not be called now.
-func (l *Core) Collect(s *bucket.Supply) *bucket.Call {
+// collect collects what is to be asked for; nil: nothing, or the store must not be called now.
+func (l *Core) collect(s *bucket.Supply) *bucket.Call {
 	now := l.begin()
 	defer l.end()
 	f := &bucket.Call{Call: s.Collect(now), Supply: s}
@@ -28,9 +28,9 @@ func (l *Core) Collect(s *bucket.Supply) *bucket.Call {
 	return f
 }
 
-// Book books the response of a call, or that there is none. It reports false if the call was given up before. The store has
+// book books the response of a call, or that there is none. It reports false if the call was given up before. The store has
 // become unreachable if it returns buckets: some waiters there cannot wait so long.
-func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenUp bool) (ok bool, queued []*bucket.Bucket, events []supply.Event) {
+func (l *Core) book(f *bucket.Call, outcomes []supply.Outcome, err error, givenUp bool) (ok bool, queued []*bucket.Bucket, events []supply.Event) {
 	now := l.begin()
 	defer l.end()
 	s := f.Supply
@@ -102,8 +102,8 @@ func (l *Core) bookLateLocked(f *bucket.Call, outcomes []supply.Outcome, err err
 	}
 }
 
-// ReplanSome checks the requests again that wait for these buckets, if their store is unreachable.
-func (l *Core) ReplanSome(buckets []*bucket.Bucket) {
+// replanSome checks the requests again that wait for these buckets, if their store is unreachable.
+func (l *Core) replanSome(buckets []*bucket.Bucket) {
 	now := l.begin()
 	defer l.end()
 	for _, b := range buckets {

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"iter"
-	"slices"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -43,11 +42,16 @@ func (l *Core) set(li *bucket.Limit, change func(), each func(*bucket.Bucket, me
 	change()
 	li.PerSecond = li.Shared(li.Rate).PerSecond()
 	l.mu.Unlock()
-	l.ChangeAll(li, each)
+	l.changeAll(li, each)
 }
 
-// ChangeAll changes the terms of all buckets of a limit, piece by piece.
-func (l *Core) ChangeAll(li *bucket.Limit, each func(*bucket.Bucket, meter.Instant) bool) {
+// ReplanAll plans the waiters of a limit again, piece by piece, after a hold has changed that concerns them.
+func (l *Core) ReplanAll(li *bucket.Limit) {
+	l.changeAll(li, func(b *bucket.Bucket, _ meter.Instant) bool { return b.HasLines() })
+}
+
+// changeAll changes the terms of all buckets of a limit, piece by piece.
+func (l *Core) changeAll(li *bucket.Limit, each func(*bucket.Bucket, meter.Instant) bool) {
 	l.change(l.allLocked([]*bucket.Limit{li}), each)
 }
 
@@ -71,21 +75,4 @@ func (l *Core) changeLocked(now meter.Instant, b *bucket.Bucket, change func() b
 		l.replanLocked(b)
 	}
 	l.serveLocked(now)
-}
-
-// Refreshing returns the number of a new Refresh. Rates for which RateFor was asked before are not used for new buckets.
-func (l *Core) Refreshing(li *bucket.Limit) uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.refreshes++
-	li.Refreshed = l.refreshes
-	return l.refreshes
-}
-
-// Refresh gives buckets the rates of their own that the Refresh of that number asked for, except where RateFor was asked since.
-func (l *Core) Refresh(buckets []*bucket.Bucket, rates map[*bucket.Bucket]meter.Rate, nth uint64) {
-	l.change(slices.Values(buckets), func(b *bucket.Bucket, now meter.Instant) bool {
-		own, ok := rates[b]
-		return ok && b.Refresh(own, nth, now)
-	})
 }

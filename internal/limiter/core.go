@@ -14,14 +14,18 @@ import (
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/record"
+	"github.com/httpthrottle/throttle/internal/supply"
 )
 
-// A Core is a Limiter without HTTP, users' functions, hooks and logging.
+// A Core is a Limiter without HTTP and without the options, errors and events that users see. Users' functions are called without
+// its lock, and only by methods whose names do not end in Locked.
 type Core struct {
-	Limits      []*bucket.Limit
+	Limits      []*bucket.Limit // without that of gates
 	maxQueue    int
 	maxKeys     int
 	dry         bool
+	rate        func(li *bucket.Limit, key string) (meter.Rate, error)
+	storeEvent  func(supply.Event)
 	Fair        *bucket.Limit    // where callers take turns; nil: nowhere
 	supplies    []*bucket.Supply // of the limits that are Shared; nil: there are none
 	Gate        *bucket.Limit    // of the buckets in gates
@@ -30,8 +34,8 @@ type Core struct {
 	atOnce      int                  // requests that are checked under one lock
 	visitAtOnce int                  // buckets that are visited under one lock, at most
 	pause       func()               // between two pieces of work; mu is free
-	CallStore   func(*bucket.Supply) // begins to call a store, without blocking
-	DeadlineAge time.Duration        // requests are granted in the order of deadlines, this long after the arrival at most; 0: in that of arrival
+	callStore   func(*bucket.Supply) // begins to call a store, without blocking
+	deadlineAge time.Duration        // see Options
 
 	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
 	// events for users are collected under it and delivered afterwards. Whenever mu is free:
@@ -64,15 +68,40 @@ type Core struct {
 	counts       bucket.Counts // not beside mu, because other goroutines spin on mu while it is written
 }
 
-// Open makes a core without limits.
-func (l *Core) Open(maxQueue, maxKeys int, dry bool) {
-	l.Start, l.maxQueue, l.maxKeys, l.dry = time.Now(), maxQueue, maxKeys, dry
+// Options are what a Core does beside its rules.
+type Options struct {
+	MaxQueue int // requests that may wait for the same buckets
+	MaxKeys  int // buckets that may be kept
+	DryRun   bool
+	// DeadlineAge has requests be granted in the order of their deadlines, as if each had one this long after its arrival at most; 0: in
+	// that of arrival.
+	DeadlineAge time.Duration
+
+	// Rate returns the rate of a key in a limit that Asks; zero: the limit's own.
+	Rate func(li *bucket.Limit, key string) (meter.Rate, error)
+	// StoreEvent is called when a store became unreachable, or is reachable again, by the goroutine that called the store.
+	StoreEvent func(supply.Event)
+}
+
+// New returns a Core with a limit for each rule.
+func New(rules []bucket.Rule, o Options) *Core {
+	l := &Core{Start: time.Now(), maxQueue: o.MaxQueue, maxKeys: o.MaxKeys, dry: o.DryRun, deadlineAge: o.DeadlineAge, rate: o.Rate, storeEvent: o.StoreEvent}
+	l.open()
+	for i := range rules {
+		l.add(&rules[i])
+	}
+	return l
+}
+
+// open makes what does not depend on rules.
+func (l *Core) open() {
+	l.callStore = func(s *bucket.Supply) { go l.call(s) }
 	l.Gate = &bucket.Limit{Gates: true, Rule: bucket.Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
 	l.Gate.NoteMeter(&quota.Gate{})
 	l.probes = make(map[*bucket.Supply]*probe)
 	l.atOnce, l.visitAtOnce, l.pause = checkAtOnce, visitMost, runtime.Gosched
 	l.keys.Yields = (*bucket.Bucket).Yields
-	l.armed, l.keys.Matters, l.servers = meter.Never, (*bucket.Bucket).Matters, quota.NewRegistry(maxKeys, rand.Uint64())
+	l.armed, l.keys.Matters, l.servers = meter.Never, (*bucket.Bucket).Matters, quota.NewRegistry(l.maxKeys, rand.Uint64())
 	l.wall.Unix, l.wallAt, l.sweepAt, l.leaseTimerAt = l.Start.UnixNano(), meter.Never, meter.Never, meter.Never
 }
 

@@ -1,28 +1,38 @@
 package limiter
 
 import (
+	"errors"
+
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-func (l *Core) Correct(g *bucket.Grant, c *bucket.Charge, cost int64) (charged int64, err error) {
+// Settle corrects the i-th charge of a request to the true cost, and returns what was charged first.
+func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) {
+	c := &r.Charges()[i]
 	now := l.begin()
 	defer l.end()
 	switch {
-	case g.Spent&bucket.GrantReturned != 0:
-		return 0, bucket.ErrReturned
-	case c.Settled:
-		return 0, bucket.ErrSettled
+	case r.spent&wasReturned != 0:
+		return 0, errReturned
+	case c.settled:
+		return 0, ErrSettled
 	}
-	g.Spent |= bucket.GrantSettled
-	charged, c.Settled = c.Cost, true
+	r.spent |= wasSettled
+	charged, c.settled = c.Cost, true
 	c.Cost = cost
 	c.Limit.Settled.Add(charged, cost)
-	if !l.hearLocked(c, g.Mark.At, cost, now) {
-		l.correctLocked(c.Bucket, g.Caller, c.Paid, charged, cost, now)
+	if !l.hearLocked(r, c, cost, now) {
+		l.correctLocked(c.Bucket, r.turn, c.Paid, charged, cost, now)
 	}
 	return charged, nil
 }
+
+var (
+	errReturned = errors.New("all was given back")
+	// ErrSettled is returned by Settle if the charge was settled before.
+	ErrSettled = errors.New("it was settled before")
+)
 
 // keptLocked returns the bucket of the key of one that was charged, which may have been forgotten, because it was full or to make
 // room, and another may have replaced it. If none has, it is kept again.
@@ -42,4 +52,12 @@ func (l *Core) keptLocked(b *bucket.Bucket, now meter.Instant) *bucket.Bucket {
 	}
 	l.keepLocked(b, now)
 	return b
+}
+
+// settledCost returns the cost, or what it will probably be once it is settled, by what was settled before.
+func (c *Charge) settledCost() float64 {
+	if c.settled {
+		return float64(c.Cost)
+	}
+	return float64(c.Cost) * c.Limit.Settled.Ratio()
 }

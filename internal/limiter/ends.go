@@ -34,9 +34,9 @@ type endsHeap = heap.Heap[*Waiter, ending]
 
 // endLaterLocked has w be rejected at the end of its MaxWait, if it has one.
 func (l *Core) endLaterLocked(w *Waiter) {
-	if last := w.Last(); last < meter.Never {
+	if last := w.last(); last < meter.Never {
 		l.entered++
-		l.ends.Put(w, ending{last, w.Rank, l.entered})
+		l.ends.Put(w, ending{last, w.rank, l.entered})
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *Core) hasEndedLocked(now meter.Instant) bool { return l.nextEndLocked()
 func (l *Core) elapseLocked(now meter.Instant, most int) {
 	l.dueLocked(now)
 	for ; most > 0 && l.hasEndedLocked(now); most-- {
-		if w := l.ends.Top(); w.Verdict == bucket.Waiting {
+		if w := l.ends.Top(); w.verdict == waiting {
 			l.expireLocked(l.frontLocked(w, now), now)
 		} else {
 			work := l.atOnce
@@ -73,8 +73,8 @@ func (l *Core) elapseLocked(now meter.Instant, most int) {
 func (l *Core) frontLocked(w *Waiter, now meter.Instant) (front *Waiter) {
 	front = w
 	for range mostInFront {
-		in := l.order.Blocker(&w.In)
-		if in == &w.In {
+		in := l.order.Blocker(&w.in)
+		if in == &w.in {
 			break
 		}
 		w = in.Owner.(*Waiter)
@@ -90,9 +90,9 @@ const mostInFront = 64
 
 // expireLocked rejects a request at the end of its MaxWait.
 func (l *Core) expireLocked(w *Waiter, now meter.Instant) {
-	due, i := l.order.Plan(&w.In, now)
+	due, i := l.order.Plan(&w.in, now)
 	reason := bucket.ReasonMaxWait
-	if w.Expiry == w.Arrived { // it has waited for a store
+	if w.expiry == w.arrived { // it has waited for a store
 		reason = bucket.ReasonNoTokens
 	}
 	l.rejectLocked(w, i, reason, due, now)

@@ -3,188 +3,280 @@ package limiter
 import (
 	"context"
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
-	"github.com/httpthrottle/throttle/internal/heap"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// Pass grants a request if all limits can pay now, and its gate if it has one: the charge of the gate comes behind the others,
-// for which there must be room. If they cannot, the caller makes the request pending. The two functions are separate so that
-// requests wait on a small stack: there may be 100,000 of them.
-func (l *Core) Pass(p *bucket.Paid, by *bucket.Counts, key *quota.Key) (ok bool) {
+// This file is how a request is granted, rejected, or made to wait.
+
+// Now grants a request if all limits can pay now, and its gate if it has one. Otherwise the request is to wait as a Waiter. The two
+// are separate so that requests wait on a small stack: there may be 100,000 of them.
+func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) {
 	l.mu.Lock()
 	now := l.nowLocked()
-	if key != nil && !l.passKnownLocked(p, key, now) { // Decide makes the gate
+	if gate != nil && !l.passKnownLocked(r, gate, now) { // Enqueue makes the gate
 		l.mu.Unlock()
 		return false
 	}
-	ok, missing := l.payLocked(p, by, now)
+	ok, missing := l.payLocked(r.Charges(), &r.Mark, r.User, now)
 	if missing {
-		ok = l.makeAndPayLocked(p, by, now)
+		ok = l.makeAndPayLocked(r, now)
 	}
 	l.mu.Unlock()
-	if !ok && key != nil { // Decide passes the gate again
-		p.Charges = p.Charges[:len(p.Charges)-1]
+	switch {
+	case !ok && gate != nil: // Enqueue passes the gate again
+		r.dropGate()
+	case ok && r.User.Granted:
+		l.tellNow(r)
 	}
 	return ok
 }
 
-// Try grants or rejects a request immediately, and stores why it is rejected. Nothing is decided if a bucket is missing, or if
-// other requests wait and the request is not behind them: one that is behind them never overtakes.
-func (l *Core) Try(p *bucket.Paid, by *bucket.Counts, priority int, behind bool, r *bucket.Refusal) (v bucket.Verdict) {
+// NowOrNever is Now for a request that must not wait. If it rejects the request, it returns the error of the Observer. It does
+// neither if a bucket must be made or other requests wait: then Enqueue decides.
+func (l *Core) NowOrNever(r *Request) (ok bool, err error) {
+	var why Refusal
+	switch l.grantOrDeny(r, false, &why) {
+	case granted:
+		if r.User.Granted {
+			l.tellNow(r)
+		}
+		return true, nil
+	case refused:
+		return false, r.User.Observer.Rejected(r.Context, why, 0)
+	}
+	return false, nil
+}
+
+// Try grants a request immediately, or returns how long it would wait. It never overtakes a request that waits.
+func (l *Core) Try(r *Request) (wait time.Duration, ok bool) {
+	var why Refusal
+	switch l.grantOrDeny(r, true, &why) {
+	case granted:
+		if r.User.Granted {
+			l.tellNow(r)
+		}
+		return 0, true
+	case refused:
+		if r.User.Rejected {
+			_ = r.User.Observer.Rejected(r.Context, why, 0)
+		}
+		return max(1, why.Wait), false
+	}
+	return l.tryLater(r)
+}
+
+// tryLater is Try where a rate must be asked for, or a dry run pretends to wait.
+func (l *Core) tryLater(r *Request) (wait time.Duration, ok bool) {
+	w := r.Waiter()
+	w.MaxWait, w.try = 0, true
+	_, err := l.Enqueue(r.Context, w)
+	switch {
+	case err == nil:
+		*r = Request{Context: r.Context}
+		w.Take(r)
+		return 0, true
+	case w.refusal != nil:
+		return max(1, w.refusal.Wait), false
+	}
+	return bucket.Until(meter.Never, 0), false // there is no rate for this key
+}
+
+// grantOrDeny grants a request, or rejects it if it cannot be paid now, and stores why. Nothing is decided if a bucket is missing,
+// or if other requests wait and the request is not behind them.
+func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	l.mu.Lock()
 	now := l.nowLocked()
 	if now >= l.armed { // the timer has not come yet
 		l.serveLocked(now)
 	}
-	ok, missing := l.payLocked(p, by, now)
+	ok, missing := l.payLocked(r.Charges(), &r.Mark, r.User, now)
 	switch {
 	case ok:
-		v = bucket.Granted
-	case !missing && l.denyLocked(p.Charges, by, now, r):
-		v = bucket.Refused
+		v = granted
+	case !missing && l.denyLocked(r.Charges(), r.User, now, why):
+		v = refused
 	default:
-		v = l.tryAgainLocked(p, by, priority, behind, missing, r, now)
+		v = l.grantOrDenyAgainLocked(r, behind, missing, why, now)
 	}
 	l.mu.Unlock()
 	return v
 }
 
-// tryAgainLocked is Try where buckets are missing, costs are to be clamped or requests wait.
-func (l *Core) tryAgainLocked(p *bucket.Paid, by *bucket.Counts, priority int, behind, missing bool, r *bucket.Refusal, now meter.Instant) (v bucket.Verdict) {
-	ok := false
-	if missing && l.canMakeLocked(p.Charges) {
-		ok, _ = l.payAllLocked(p, nil, by, now)
+// grantOrDenyAgainLocked is grantOrDeny where buckets are missing, costs are to be clamped or requests wait.
+func (l *Core) grantOrDenyAgainLocked(r *Request, behind, missing bool, why *Refusal, now meter.Instant) verdict {
+	ok, charges := false, r.Charges()
+	if missing && l.canMakeLocked(charges) {
+		ok, _ = l.payAllLocked(charges, &r.Mark, nil, r.User, now)
 		missing = false
-	} else if !missing && bucket.Clamp(p.Charges) {
-		ok, _ = l.payLocked(p, by, now)
+	} else if !missing && clamp(charges) {
+		ok, _ = l.payLocked(charges, &r.Mark, r.User, now)
 	}
 	switch {
 	case ok:
-		return bucket.Granted
+		return granted
 	case missing || l.dry:
-		return bucket.Unasked
-	case l.denyLocked(p.Charges, by, now, r):
-		return bucket.Refused
+		return undecided
+	case l.denyLocked(charges, r.User, now, why):
+		return refused
 	case !behind:
-		return bucket.Unasked
+		return undecided
 	}
-	pending := &bucket.Pending{Ask: bucket.Ask{Priority: priority, Try: true, By: by}, Paid: bucket.Paid{Charges: slices.Clone(p.Charges)}}
-	pending.Refusal = &pending.Room
-	v = l.lineUpLocked(context.Background(), pending, nil, nil, now) // it grants no Try
+	w := r.Waiter()
+	w.MaxWait, w.try = 0, true
+	v := l.lineUpLocked(context.Background(), w, nil, now) // it grants no Try
 	l.serveLocked(now)
-	*r = pending.Room
+	*why = *w.refusal
 	return v
 }
 
-// Decide grants a request that can be paid by now or that its priority lets overtake, rejects it, or lets it wait as w. If the
-// rates of its buckets must be asked for first, the verdict is unasked, and decide is to be called again.
-func (l *Core) Decide(ctx context.Context, p *bucket.Pending) (w *Waiter, v bucket.Verdict) {
-	a := &p.Ask
-	if a.MaxWait != 0 || l.supplies != nil { // allocated before the lock is taken
-		w = &Waiter{decided: make(chan struct{})}
+// Acquire waits until a request is granted. The error is that of the Observer for a request that is rejected, the cause of a context
+// that has ended, or why there is no rate for a key.
+func (l *Core) Acquire(ctx context.Context, w *Waiter) error {
+	waits, err := l.Enqueue(ctx, w)
+	if !waits {
+		return err
 	}
-	now, asked := l.beginIfAsked(p)
-	if !asked {
-		return nil, bucket.Unasked
-	}
-	defer l.end()
-	if p.Gate != nil && !p.Late {
-		l.passLocked(p, now)
-	}
-	ok, missing := l.payAllLocked(&p.Paid, p.Rates, a.By, now)
-	switch {
-	case ok:
-		return nil, bucket.Granted
-	case l.dry && w != nil:
-		w.Ghost, w.decided = true, nil
-	}
-	if p.Late && missing == nil && w != nil {
-		l.passLocked(p, now)
-	}
-	if w == nil && missing == nil && l.denyPendingLocked(p, now) {
-		return nil, bucket.Refused
-	}
-	v = l.lineUpLocked(ctx, p, missing, w, now)
-	if v == bucket.Waiting && w.Ghost {
-		l.sendLocked(p, w, now)
-		return nil, bucket.Granted
-	}
-	return w, v
+	return l.Await(ctx, w)
 }
 
-// lineUpLocked decides about a request that could not be granted immediately: it waits as w, is rejected, or overtakes by its
-// priority.
-func (l *Core) lineUpLocked(ctx context.Context, p *bucket.Pending, missing *bucket.Charge, w *Waiter, now meter.Instant) bucket.Verdict {
-	if w == nil {
-		w = new(Waiter)
+// Enqueue grants a request that can be paid by now or that its priority lets overtake, rejects it, or makes it wait. It reports
+// whether the request waits: then Await is to be called, or Leave.
+func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
+	if w.MaxWait != 0 || l.supplies != nil { // allocated before the lock is taken
+		w.decided = make(chan struct{})
 	}
-	l.bound(ctx, &w.Bounds, &p.Ask, now)
-	if reason, c, due := bucket.Unpayable(p.Charges, missing, now); reason != 0 {
-		l.refuseLocked(p, &w.Bounds, reason, c, due, now)
-		return bucket.Refused
+	var a arrival
+	if err := l.decide(ctx, w, &a); err != nil {
+		return false, err
 	}
-	w.Enter(p.Charges, &p.Ask, w)
-	reason := l.planLocked(p, w, now)
-	c := &p.Charges[w.In.Binding]
-	if reason == 0 || w.Due <= now && !p.Ask.Try { // it may overtake
-		switch granted := l.joins(p, w, now); {
-		case granted:
-			return bucket.Granted
+	return a.verdict == waiting, l.tellArrival(ctx, w, &a)
+}
+
+// An arrival is what was decided about a request when it came. From then on, other goroutines may change the Waiter under the lock.
+type arrival struct {
+	verdict verdict
+	at      *bucket.Bucket // what the request waits for, or would wait for without a dry run; nil: nothing
+	cost    int64          // there
+	wait    time.Duration
+}
+
+// tellArrival reports what was decided. Its frame is not on the stack while that is done, nor while the request waits.
+func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
+	switch at := (Place{Context: ctx}); {
+	case a.verdict == waiting:
+		l.tellWaits(w, placeOf(ctx, a.at), a.cost, a.wait)
+	case a.verdict == refused:
+		err := w.user.Observer.Rejected(ctx, *w.refusal, 0)
+		if !l.dry {
+			return err
+		}
+		w.charges = nil // it is sent, but nothing is charged for it
+	case w.user.Granted:
+		if a.at != nil {
+			at = placeOf(ctx, a.at)
+		}
+		l.tellGranted(w, at, a.wait)
+	}
+	return nil
+}
+
+// decide decides about a request when it comes.
+func (l *Core) decide(ctx context.Context, w *Waiter, a *arrival) error {
+	now, rates, err := l.beginRated(w.charges)
+	defer l.end()
+	if err != nil {
+		return err
+	}
+	mayWait := w.decided != nil
+	if w.Gate != nil && !w.Late {
+		l.passLocked(w, now)
+	}
+	ok, missing := l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
+	switch {
+	case ok:
+		a.verdict = granted
+		return nil
+	case l.dry && mayWait:
+		w.ghost, w.decided = new(ghost), nil
+	}
+	if w.Late && missing == nil && mayWait {
+		l.passLocked(w, now)
+	}
+	if !mayWait && missing == nil && l.denyWaiterLocked(w, now) {
+		a.verdict = refused
+		return nil
+	}
+	if a.verdict = l.lineUpLocked(ctx, w, missing, now); a.verdict == waiting {
+		a.at, a.cost, a.wait = w.bucket(), w.in.Costs[w.in.Binding], bucket.Until(w.due, now)
+		if w.ghost != nil {
+			l.sendLocked(w, now)
+			a.verdict = granted
+		}
+	}
+	return nil
+}
+
+// lineUpLocked decides about a request that could not be granted immediately: it waits, is rejected, or overtakes by its priority.
+func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now meter.Instant) verdict {
+	w.bind(ctx, l.deadlineAge, now)
+	if reason, c, due := unpayable(w.charges, missing, now); reason != 0 {
+		l.refuseLocked(w, reason, c, due, now)
+		return refused
+	}
+	w.enter()
+	reason := l.planLocked(w, now)
+	c := &w.charges[w.in.Binding]
+	if reason == 0 || w.due <= now && !w.try { // it may overtake
+		switch joined := l.joins(w, now); {
+		case joined:
+			return granted
 		case reason == 0:
 			l.endLaterLocked(w)
-			return bucket.Waiting
+			if w.ghost == nil {
+				w.charges, w.Gate = nil, nil // no memory that others know, because there may be many waiters
+			}
+			return waiting
 		}
-		w.Verdict = bucket.Left
+		w.verdict = left
 		l.quitLocked(w, now)
 	}
-	l.refuseLocked(p, &w.Bounds, reason, c, c.Bucket.Soonest(w.Due, c.Cost), now)
+	l.refuseLocked(w, reason, c, c.Bucket.Soonest(w.due, c.Cost), now)
 	if l.supplies != nil {
-		l.wantLocked(p.Charges)
+		l.wantLocked(w.charges)
 	}
-	return bucket.Refused
+	return refused
 }
 
 // planLocked finds out when and by which charge w would be granted, and returns why it must not wait; 0: it may. It does not have w
 // wait, because the two one after the other need less stack than one within the other.
-func (l *Core) planLocked(p *bucket.Pending, w *Waiter, now meter.Instant) (reason bucket.Reason) {
+func (l *Core) planLocked(w *Waiter, now meter.Instant) (reason bucket.Reason) {
 	l.dueLocked(now) // requests that are due go first
 	if l.supplies != nil {
-		w.Respite = bucket.Respite(p.Charges, p.Ask.Try, w.Expiry, now)
+		w.respite = respite(w.charges, w.try, w.expiry, now)
 	}
-	w.Due, w.In.Binding = l.order.Plan(&w.In, now)
-	reason = w.Check(w.Due, now, p.Charges[w.In.Binding].Bucket)
-	if reason == 0 && l.order.Alike(&w.In) >= l.maxQueue {
+	w.due, w.in.Binding = l.order.Plan(&w.in, now)
+	reason = w.check(w.due, now, w.charges[w.in.Binding].Bucket)
+	if reason == 0 && l.order.Alike(&w.in) >= l.maxQueue {
 		reason = bucket.ReasonQueueFull
 	}
 	return reason
 }
 
-// joins has w wait, and reports whether it is granted immediately. Then p says what it has paid.
-func (l *Core) joins(p *bucket.Pending, w *Waiter, now meter.Instant) bool {
+// joins has w wait, and reports whether it is granted immediately.
+func (l *Core) joins(w *Waiter, now meter.Instant) bool {
 	w.joining = true
 	l.joinLocked(w, now)
 	l.dueLocked(now)
 	w.joining = false
-	if w.Verdict != bucket.Granted {
+	if w.verdict != granted {
 		return false
 	}
-	for i := range p.Charges {
-		p.Charges[i].Paid = w.Paid()[i]
-	}
-	p.Mark, p.Caller = l.grantedLocked(p.Ask.By, now), w.Caller()
+	w.mark = l.grantedLocked(w.user, now)
 	return true
-}
-
-// WaitsFor returns the bucket that w waits for, and what w costs there. It takes the lock because a smaller burst may be
-// clamping the costs of waiters.
-func (l *Core) WaitsFor(w *Waiter) (b *bucket.Bucket, cost int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return w.Bucket(), w.In.Costs[w.In.Binding]
 }
 
 // Most returns the largest cost that a bucket can ever pay.
@@ -194,60 +286,77 @@ func (l *Core) Most(b *bucket.Bucket) int64 {
 	return b.Meter.Most()
 }
 
-// Await waits until w is decided: without a rejection or an error, it was granted. If the context has ended by then, its end
-// counts, and all tokens are given back, because a request that cannot be sent must not be charged.
-func (l *Core) Await(ctx context.Context, cancel <-chan struct{}, w *Waiter) error {
+// Await waits until w is granted, with the errors of Acquire. If the context has ended by then, its end counts, and all tokens are
+// given back, because a request that cannot be sent must not be charged.
+func (l *Core) Await(ctx context.Context, w *Waiter) error {
 	select {
 	case <-w.decided:
 	case <-ctx.Done():
-	case <-cancel:
+	case <-w.Cancel:
 	}
-	if err := Ended(ctx, cancel); err != nil && l.Abandon(w) {
-		return err
+	return l.tellDecided(ctx, w, Ended(ctx, w.Cancel))
+}
+
+// Leave takes back a request that waits, granted or not, because nothing waits for it any more.
+func (l *Core) Leave(w *Waiter) { _ = l.tellDecided(context.Background(), w, context.Canceled) }
+
+// tellDecided reports what has become of w, which waited. If its context has ended, cause is why, and w is taken back.
+func (l *Core) tellDecided(ctx context.Context, w *Waiter, cause error) error {
+	switch {
+	case cause != nil && l.abandon(w):
+		w.user.Observer.Canceled(placeOf(ctx, w.bucket()), cause, w.waited())
+		return cause
+	case w.refusal != nil:
+		return w.user.Observer.Rejected(ctx, *w.refusal, w.waited())
+	case w.user.Granted:
+		l.tellGranted(w, placeOf(ctx, w.bucket()), w.waited())
 	}
 	return nil
 }
+
+// waited returns how long w waited, once it is decided.
+func (w *Waiter) waited() time.Duration { return time.Duration(w.at - w.arrived) }
 
 // DueOf returns when w was decided, or when it would be granted if nothing else happened; Never: that depends on a response.
 func (l *Core) DueOf(w *Waiter) meter.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.Verdict != bucket.Waiting {
-		return w.At
+	if w.verdict != waiting {
+		return w.at
 	}
-	due, _ := l.order.Plan(&w.In, l.nowLocked())
+	due, _ := l.order.Plan(&w.in, l.nowLocked())
 	return due
 }
 
-// Abandon takes back a request whose context has ended, granted or not, and reports whether it did. A rejection stays one, also
+// abandon takes back a request whose context has ended, granted or not, and reports whether it did. A rejection stays one, also
 // if MaxWait ends at that instant, because MaxWait is checked before the deadline.
-func (l *Core) Abandon(w *Waiter) bool {
+func (l *Core) abandon(w *Waiter) bool {
 	now := l.begin()
 	defer l.end()
-	if w.Verdict == bucket.Waiting && w.Expiry <= now {
+	if w.verdict == waiting && w.expiry <= now {
 		l.expireLocked(w, now)
 	}
-	switch w.Verdict {
-	case bucket.Refused:
+	switch w.verdict {
+	case refused:
 		return false
-	case bucket.Granted:
-		w.By.Undone++
+	case granted:
+		w.user.counts.Undone++
 		l.counts.Undone++
-		c := w.Caller()
-		for i, cost := range w.In.Costs {
-			b := w.BucketAt(i)
+		turn := w.turn()
+		for i, cost := range w.in.Costs {
+			b := w.bucketAt(i)
 			b.Limit.Counts.Undone++
-			l.giveBackLocked(b, w.Paid()[i], now, cost)
-			l.turnLocked(c, b, -cost)
+			l.giveBackLocked(b, w.paid()[i], now, cost)
+			l.turnLocked(turn, b, -cost)
 		}
-	case bucket.Waiting:
-		w.Verdict = bucket.Left // its MaxWait may end at the same time
-		_, w.In.Binding = l.order.Plan(&w.In, now)
+	case waiting:
+		w.verdict = left // its MaxWait may end at the same time
+		_, w.in.Binding = l.order.Plan(&w.in, now)
 		l.quitLocked(w, now)
 	}
 	l.counts.Canceled++
-	w.By.Canceled++
-	w.Bucket().Limit.Counts.Canceled++
+	w.user.counts.Canceled++
+	w.bucket().Limit.Counts.Canceled++
 	return true
 }
 
@@ -266,14 +375,3 @@ func Ended(ctx context.Context, cancel <-chan struct{}) error {
 
 // errCanceled is returned when Request.Cancel was closed while the request waited.
 var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)
-
-// A Waiter is a request that waits.
-type Waiter struct {
-	bucket.Place
-	heap.Entry[ending]               // in Core.ends
-	joining            bool          // it may be granted on arrival
-	decided            chan struct{} // closed when it is decided; nil: it is a ghost
-}
-
-// Decided returns a channel that is closed when the request is granted or rejected.
-func (w *Waiter) Decided() <-chan struct{} { return w.decided }

@@ -7,6 +7,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/supply"
 )
 
 // This file is what tests outside of the package see of its inside.
@@ -28,7 +29,7 @@ func (l *Core) GateLocked(key quota.Key, now meter.Instant) *quota.Gate {
 }
 
 // OwnOf returns what limits a request with these charges besides the server.
-func OwnOf(charges []bucket.Charge) quota.Own { return ownOf(charges) }
+func OwnOf(charges []Charge) quota.Own { return ownOf(charges) }
 
 func (l *Core) AtOnce() *int                { return &l.atOnce }
 func (l *Core) VisitAtOnce() *int           { return &l.visitAtOnce }
@@ -84,6 +85,35 @@ const (
 	PieceSize    = pieceSize
 	PieceWaiters = pieceWaiters
 )
+
+// IsGranted reports whether a Waiter was granted; IsWaiting, whether it is undecided.
+func (w *Waiter) IsGranted() bool { return w.verdict == granted }
+func (w *Waiter) IsWaiting() bool { return w.verdict == waiting }
+
+// Why returns why a Waiter was rejected; nil: it was not.
+func (w *Waiter) Why() *Refusal { return w.refusal }
+
+// Abandon takes back a request whose context has ended, and reports whether it did.
+func (l *Core) Abandon(w *Waiter) bool { return l.abandon(w) }
+
+// Spent reports whether a charge of a request was settled. Unsettle takes that back.
+func (r *Request) Spent() bool { return r.spent&wasSettled != 0 }
+func (r *Request) Unsettle()   { r.spent, r.Charges()[0].settled = 0, false }
+
+// MarkSettled has the i-th charge be one that was settled.
+func (r *Request) MarkSettled(i int) { r.Charges()[i].settled = true }
+
+func (l *Core) Collect(s *bucket.Supply) *bucket.Call { return l.collect(s) }
+func (l *Core) CallStore() *func(s *bucket.Supply)    { return &l.callStore }
+
+// Book books the response of a call, or that there is none.
+func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenUp bool) (ok bool) {
+	ok, _, _ = l.book(f, outcomes, err, givenUp)
+	return ok
+}
+
+// CountsOf returns what is counted for a User.
+func CountsOf(u *User) *bucket.Counts { return &u.counts }
 
 func (l *Core) Lock()                    { l.mu.Lock() }
 func (l *Core) Unlock()                  { l.mu.Unlock() }

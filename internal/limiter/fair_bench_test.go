@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -33,18 +32,14 @@ func BenchmarkScale(b *testing.B) {
 				for i := range names {
 					names[i] = fmt.Sprint("caller ", i)
 				}
-				pendings := make([]*bucket.Pending, n)
-				for i := range pendings {
-					pendings[i] = &bucket.Pending{Ask: bucket.Ask{MaxWait: -1, Priority: i % c.priorities, Caller: names[i%len(names)], Weight: 1, By: countsOf(l)}}
-					pendings[i].Refusal = &pendings[i].Room
-					pendings[i].Charges = make([]bucket.Charge, 0, 1)
-					pendings[i].Add(coreOf(l).Limits[0], "", 1)
-				}
 				waiters := make([]*limiter.Waiter, n)
+				for i := range waiters {
+					waiters[i] = waiterOf(l, throttle.Ask{Priority: i % c.priorities, Caller: names[i%len(names)]})
+				}
 				ctx, cancel := context.WithCancel(b.Context())
 				start := time.Now()
-				for i, p := range pendings {
-					waiters[i], _ = coreOf(l).Decide(ctx, p)
+				for _, w := range waiters {
+					enqueue(ctx, l, w)
 				}
 				in = min(in, time.Since(start))
 				cancel()

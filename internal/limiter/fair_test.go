@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
@@ -238,7 +237,7 @@ func TestCancelledRequestLeavesItsTurnToTheNext(t *testing.T) {
 func TestRefundReturnsTheWholeTurnAfterTheLimitShrank(t *testing.T) {
 	for name, refund := range map[string]func(*throttle.Limiter, *throttle.Grant){
 		"cancelled": func(_ *throttle.Limiter, g *throttle.Grant) { g.Cancel() },
-		"unsent":    func(l *throttle.Limiter, g *throttle.Grant) { report(l, g, &bucket.Answer{Unsent: true}) },
+		"unsent":    func(l *throttle.Limiter, g *throttle.Grant) { report(l, g, &limiter.Answer{Unsent: true}) },
 	} {
 		within(t, name, func(t *testing.T) {
 			l := limiterOf(t, throttle.WithLimit(throttle.InFlight(6, throttle.FairBy(throttle.ByHost))))

@@ -11,20 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
 func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, fairly(1))
 		ctx, cancel := context.WithCancel(t.Context())
-		p := pendingOf(l, throttle.Ask{Caller: "a"})
-		w, _ := coreOf(l).Decide(ctx, p)
+		w := waiterOf(l, throttle.Ask{Caller: "a"})
+		require.True(t, enqueue(ctx, l, w))
 		next, others := send(t, l, throttle.Ask{Caller: "a"}), sendMany(t, l, 2, throttle.Ask{Caller: "b"})
 		sleep(time.Second)
-		require.Equal(t, bucket.Granted, w.Verdict)
+		require.True(t, w.IsGranted())
 		cancel()
-		require.ErrorIs(t, coreOf(l).Await(ctx, nil, w), context.Canceled)
+		require.ErrorIs(t, coreOf(l).Await(ctx, w), context.Canceled)
 		synctest.Wait()
 		requireGranted(t, next, time.Second)
 		sleep(2 * time.Second)

@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	sweepMost = 1024 // and no more of them are looked at under one lock
-	sweepWith = 4    // are looked at whenever buckets are made, so that forgetting keeps up
+	sweepEvery = time.Second // between two sweeps, at least
+	sweepMost  = 1024        // and no more of them are looked at under one lock
+	sweepWith  = 4           // are looked at whenever buckets are made, so that forgetting keeps up
 )
 
 // keepLocked keeps a bucket until it is as good as new.
 func (l *Core) keepLocked(b *bucket.Bucket, now meter.Instant) {
 	b.Limit.Keep(b)
 	l.keys.Add(b, now)
-	l.sweepLaterLocked(now, bucket.SweepEvery)
+	l.sweepLaterLocked(now, sweepEvery)
 }
 
 // freeLocked notes that what made a bucket busy may have ended. Gates have a keeper of their own, so that they do not take the
@@ -31,7 +32,7 @@ func (l *Core) freeLocked(b *bucket.Bucket, now meter.Instant) {
 		sooner = l.keys.Free(b, now)
 	}
 	if sooner {
-		l.sweepLaterLocked(now, bucket.SweepEvery)
+		l.sweepLaterLocked(now, sweepEvery)
 	}
 }
 
@@ -46,7 +47,7 @@ func (l *Core) sweep() {
 		l.sweepLaterLocked(now, time.Millisecond) // let others have the lock, then go on
 		return
 	}
-	l.sweepLaterLocked(now, bucket.SweepEvery)
+	l.sweepLaterLocked(now, sweepEvery)
 }
 
 // sweepLaterLocked makes sure that buckets are forgotten once they are as good as new, after a pause.
@@ -69,8 +70,8 @@ func (l *Core) sweepLaterLocked(now meter.Instant, pause time.Duration) {
 
 // crowdedLocked reports whether a bucket is to be made, for which there is no room, and more than one piece of work is needed
 // to find out which bucket may make room. It has done one of them.
-func (l *Core) crowdedLocked(charges []bucket.Charge, now meter.Instant) bool {
-	if l.keys.Len() < l.maxKeys || !slices.ContainsFunc(charges, func(c bucket.Charge) bool { return !c.Find() }) {
+func (l *Core) crowdedLocked(charges []Charge, now meter.Instant) bool {
+	if l.keys.Len() < l.maxKeys || !slices.ContainsFunc(charges, func(c Charge) bool { return !c.find() }) {
 		return false
 	}
 	return !l.keys.Settle(now, sweepMost)
@@ -78,9 +79,9 @@ func (l *Core) crowdedLocked(charges []bucket.Charge, now meter.Instant) bool {
 
 // evictLocked makes room for a bucket: the one that is full first is forgotten, except those that must be kept, or are about to
 // be charged. It reports whether there was one.
-func (l *Core) evictLocked(now meter.Instant, charges []bucket.Charge) bool {
+func (l *Core) evictLocked(now meter.Instant, charges []Charge) bool {
 	b, ok := l.keys.Evict(now, sweepMost, func(b *bucket.Bucket) bool {
-		return slices.ContainsFunc(charges, func(c bucket.Charge) bool { return c.Bucket == b })
+		return slices.ContainsFunc(charges, func(c Charge) bool { return c.Bucket == b })
 	})
 	if ok {
 		b.Limit.Counts.Evicted++

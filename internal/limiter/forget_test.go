@@ -17,7 +17,6 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
@@ -32,7 +31,7 @@ func TestAKeyWithARequestInFlightIsNotForgotten(t *testing.T) {
 			_, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i)})
 			require.True(t, ok)
 		}
-		report(l, g, &bucket.Answer{Outcome: aimd.Throttled, Hints: waitHint(time.Minute)})
+		report(l, g, &limiter.Answer{Outcome: aimd.Throttled, Hints: waitHint(time.Minute)})
 		wait, ok := l.Try(throttle.Ask{Key: "slow"})
 		require.False(t, ok)
 		require.GreaterOrEqual(t, wait, time.Minute)

@@ -133,7 +133,7 @@ func (x *modelRun) fuzzed(word uint32, r meter.Rate) {
 	}
 	now := x.now()
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + value%min(x.burst+1, 1<<20)}
-	w.bounds = bucket.Bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
+	w.bounds = bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
 	ask := throttle.Ask{Cost: w.cost, Priority: int(word>>1&3) - 1}
 	if word&8 != 0 {
 		w.bounds.Expiry = now + value*int64(time.Microsecond)

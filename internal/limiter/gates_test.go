@@ -16,7 +16,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/saved"
 )
@@ -438,8 +438,8 @@ func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
 			sleep(10)
 			coreOf(l).Counts().Granted, coreOf(l).Counts().Undone = granted, 1
 			few := quota.QuotaHint{Name: quota.Unnamed, Limit: 5000, Left: 3, Known: true, Ends: true, Reset: time.Second}
-			a := &bucket.Answer{Outcome: aimd.OK, Hints: &quota.Hints{Quotas: []quota.QuotaHint{few}}}
-			coreOf(l).ReportUngated(&quota.Key{Host: "h"}, bucket.Mark{At: 5, Nth: 2}, a, nil, countsOf(l))
+			a := &limiter.Answer{Outcome: aimd.OK, Hints: &quota.Hints{Quotas: []quota.QuotaHint{few}}}
+			coreOf(l).ReportUngated(&limiter.Request{User: userOf(l), Mark: limiter.Mark{At: 5, Nth: 2}}, &quota.Key{Host: "h"}, a)
 			until := l.Servers()[0].HeldUntil
 			if held == 0 {
 				require.Zero(t, until, "no other request is on the way")

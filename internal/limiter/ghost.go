@@ -1,9 +1,9 @@
 package limiter
 
 import (
-	"time"
+	"cmp"
+	"slices"
 
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -17,83 +17,121 @@ import (
 // A meter that needs the outcome of requests is paid when the response comes, if the ghost still waits then: it counts what is
 // really under way.
 
-// sendLocked has w wait for a request that is sent now.
-func (l *Core) sendLocked(p *bucket.Pending, w *Waiter, now meter.Instant) {
-	p.Mark, p.Pretended, p.Binding = bucket.Mark{At: now}, time.Duration(w.Due-now), w.Bucket()
-	for i := range p.Charges {
-		p.Charges[i].Ghost = &w.Place
+// A ghost is what a Waiter needs in addition if its request was sent.
+type ghost struct {
+	made  uint64  // charges that were made before it is granted: bit i for charge i
+	heard []heard // what the response says, in the order in which it is to be booked
+}
+
+// A heard is what a response says of the i-th charge of a ghost.
+type heard struct {
+	index int
+	after int64 // the time from the sending of the request
+	cost  int64 // the true cost; negative: it only says that the response is there
+}
+
+// sendLocked has w wait for its request, which is sent now. The request takes the charges.
+func (l *Core) sendLocked(w *Waiter, now meter.Instant) {
+	w.mark = Mark{At: now}
+}
+
+// unmade returns the ghost of a charge that is yet to be made, and the index of the charge there; nil: it was made.
+func (r *Request) unmade(c *Charge) (w *Waiter, i int) {
+	if r.ghost == nil || c.made {
+		return nil, 0
 	}
+	if w, i = r.ghost, r.ghost.indexOf(c); w.verdict == granted {
+		c.Paid, c.made = w.paid()[i], true
+		return nil, 0
+	}
+	return w, i
+}
+
+// indexOf returns the index of a charge of its request.
+func (w *Waiter) indexOf(c *Charge) (i int) {
+	for w.bucketAt(i) != c.Bucket {
+		i++
+	}
+	return i
 }
 
 // payForGhostLocked makes a charge now, if its ghost has not made it yet.
-func (l *Core) payForGhostLocked(c *bucket.Charge, now meter.Instant) {
-	w, i := c.Unmade()
+func (l *Core) payForGhostLocked(r *Request, c *Charge, now meter.Instant) {
+	w, i := r.unmade(c)
 	if w == nil {
 		return
 	}
-	waits := w.In.IsWaiting()
+	waits := w.in.IsWaiting()
 	if waits {
-		l.order.Leave(&w.In)
+		l.order.Leave(&w.in)
 	}
-	w.In.Costs[i] = 0
-	w.Made |= 1 << i
-	c.Paid, c.Made = c.Bucket.Meter.Take(now, now, c.Cost, false), true
+	w.in.Costs[i] = 0
+	w.ghost.made |= 1 << i
+	c.Paid, c.made = c.Bucket.Meter.Take(now, now, c.Cost, false), true
 	c.Limit.Counts.Took(c.Cost)
 	if waits {
-		l.order.Join(&w.In, now)
+		l.order.Join(&w.in, now)
 	}
 	l.markLocked(c.Bucket)
 }
 
-// hearLocked has what a response to a request that is sent at an instant says of a charge be booked later, if a ghost makes the
+// hearLocked has what the response to a request says of a charge be booked later, if a ghost makes the
 // charge, and reports whether it does.
-func (l *Core) hearLocked(c *bucket.Charge, sent, cost, now meter.Instant) bool {
-	if !c.Hear(now-sent, cost) {
+func (l *Core) hearLocked(r *Request, c *Charge, cost, now meter.Instant) bool {
+	w := r.ghost
+	if w == nil {
 		return false
 	}
-	if c.Ghost.Verdict == bucket.Granted {
-		l.hearLaterLocked(c.Ghost.In.Owner.(*Waiter))
+	i, g := w.indexOf(c), w.ghost
+	if g.made&(1<<i) != 0 {
+		return false
+	}
+	g.heard = append(g.heard, heard{i, now - r.At, cost})
+	slices.SortStableFunc(g.heard, func(a, b heard) int { return cmp.Compare(a.after, b.after) })
+	if w.verdict == granted {
+		l.hearLaterLocked(w)
 	}
 	return true
 }
 
 // hearLaterLocked has the next thing that the response of a granted ghost says be booked when it would come.
 func (l *Core) hearLaterLocked(w *Waiter) {
-	if len(w.Heard) > 0 {
+	if w.ghost != nil && len(w.ghost.heard) > 0 {
 		l.entered++
-		l.ends.Put(w, ending{w.At + w.Heard[0].After, meter.Never, l.entered})
+		l.ends.Put(w, ending{w.at + w.ghost.heard[0].after, meter.Never, l.entered})
 	}
 }
 
 // bookLocked books the next thing that the response of a granted ghost says.
 func (l *Core) bookLocked(w *Waiter, now meter.Instant) {
-	h := w.Heard[0]
-	w.Heard = w.Heard[1:]
+	h := w.ghost.heard[0]
+	w.ghost.heard = w.ghost.heard[1:]
 	l.ends.Remove(w)
 	l.hearLaterLocked(w)
-	b, paid, charged := w.BucketAt(h.Index), w.Paid()[h.Index], w.In.Costs[h.Index]
+	b, paid, charged := w.bucketAt(h.index), w.paid()[h.index], w.in.Costs[h.index]
 	switch {
-	case w.Made&(1<<h.Index) != 0:
-	case h.Cost >= 0:
-		l.correctLocked(b, w.Caller(), paid, charged, h.Cost, now)
-	case b.Meter.(bucket.Answered).Answered(paid, now):
+	case w.ghost.made&(1<<h.index) != 0:
+	case h.cost >= 0:
+		l.correctLocked(b, w.turn(), paid, charged, h.cost, now)
+	case b.Meter.(answered).Answered(paid, now):
 		l.markLocked(b)
 	}
 }
 
 // dismissLocked has the ghost of a request that is not sent after all wait no more.
-func (l *Core) dismissLocked(charges []bucket.Charge, now meter.Instant) {
+func (l *Core) dismissLocked(r *Request, now meter.Instant) {
+	charges := r.Charges()
 	for i := range charges {
-		if w, _ := charges[i].Unmade(); w != nil && w.Verdict == bucket.Waiting {
-			w.Verdict = bucket.Left
-			l.quitLocked(w.In.Owner.(*Waiter), now)
+		if w, _ := r.unmade(&charges[i]); w != nil && w.verdict == waiting {
+			w.verdict = left
+			l.quitLocked(w, now)
 			l.counts.Granted++
-			w.By.Granted++
+			w.user.counts.Granted++
 		}
 	}
 	for i := range charges {
-		if c := &charges[i]; c.Settled { // it stays
-			l.payForGhostLocked(c, now)
+		if c := &charges[i]; c.settled { // it stays
+			l.payForGhostLocked(r, c, now)
 		}
 	}
 }

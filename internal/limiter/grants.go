@@ -5,45 +5,45 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// Cancel gives back the charges of a request that was never sent, unless something else was done with the grant.
-func (l *Core) Cancel(g *bucket.Grant, by *bucket.Counts) {
+// Cancel gives back the charges of a request that was never sent, unless something else was done with it.
+func (l *Core) Cancel(r *Request) {
 	now := l.begin()
 	defer l.end()
-	if g.Spent == 0 {
-		g.Spent = bucket.GrantCanceled
-		l.undoLocked(g.Charges(), by, g.Caller, now)
+	if r.spent == 0 {
+		r.spent = wasCanceled
+		l.undoLocked(r, r.turn, now)
 	}
 }
 
 // Free gives back the slots of a request that has ended.
-func (l *Core) Free(g *bucket.Grant) {
+func (l *Core) Free(r *Request) {
 	now := l.begin()
 	defer l.end()
-	if !g.First(bucket.GrantDone) {
+	if !r.first(wasFreed) {
 		return
 	}
-	charges := g.Charges()
+	charges := r.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.Kept {
-			c.Rest(now)
-			l.refundLocked(c, now)
+			c.rest(now)
+			l.refundLocked(r, c, now)
 		}
 	}
 }
 
 // Charged returns what the i-th charge came to, and whether it was not given back.
-func (l *Core) Charged(g *bucket.Grant, i int) (cost int64, ok bool) {
+func (l *Core) Charged(r *Request, i int) (cost int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return g.Charges()[i].Cost, g.Spent&bucket.GrantReturned == 0
+	return r.Charges()[i].Cost, r.spent&wasReturned == 0
 }
 
 // Longest returns for how long, in seconds, the rate of a bucket is used up by what it was charged: the longest of all; 0: none
 // has a rate.
-func (l *Core) Longest(charges []bucket.Charge) (seconds float64) {
+func (l *Core) Longest(r *Request) (seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.nowLocked()
+	now, charges := l.nowLocked(), r.Charges()
 	for i := range charges {
 		c := &charges[i]
 		if rate := c.Bucket.PerSecond(now); rate > 0 {
@@ -53,55 +53,57 @@ func (l *Core) Longest(charges []bucket.Charge) (seconds float64) {
 	return seconds
 }
 
-// Undo gives back all charges of a request that is not sent after all.
-func (l *Core) Undo(charges []bucket.Charge, by *bucket.Counts) {
+// undo gives back all charges of a request that is not sent after all.
+func (l *Core) undo(r *Request) {
 	now := l.begin()
 	defer l.end()
-	l.undoLocked(charges, by, nil, now)
+	l.undoLocked(r, turn{}, now)
 }
 
 // undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.
-func (l *Core) undoLocked(charges []bucket.Charge, by *bucket.Counts, of *bucket.Caller, now meter.Instant) {
-	l.undoneLocked(charges, by, now)
+func (l *Core) undoLocked(r *Request, of turn, now meter.Instant) {
+	l.undoneLocked(r, now)
+	charges := r.Charges()
 	for i := range charges {
-		if c := &charges[i]; !c.Settled {
-			l.refundLocked(c, now)
+		if c := &charges[i]; !c.settled {
+			l.refundLocked(r, c, now)
 			l.turnLocked(of, c.Bucket, -c.Cost)
 		}
 	}
 }
 
 // undoneLocked counts a request that is not sent after all.
-func (l *Core) undoneLocked(charges []bucket.Charge, by *bucket.Counts, now meter.Instant) {
-	l.dismissLocked(charges, now)
+func (l *Core) undoneLocked(r *Request, now meter.Instant) {
+	l.dismissLocked(r, now)
 	l.counts.Undone++
-	by.Undone++
+	r.User.counts.Undone++
+	charges := r.Charges()
 	for i := range charges {
 		charges[i].Limit.Counts.Undone++
 	}
 }
 
 // refundLocked gives back a charge.
-func (l *Core) refundLocked(c *bucket.Charge, now meter.Instant) {
-	l.payForGhostLocked(c, now)
+func (l *Core) refundLocked(r *Request, c *Charge, now meter.Instant) {
+	l.payForGhostLocked(r, c, now)
 	l.giveBackLocked(c.Bucket, c.Paid, now, c.Cost)
 }
 
-// Read returns a copy of counters, or of those of all requests if of is nil, with the callers that wait and the buckets that are
-// kept.
-func (l *Core) Read(of *bucket.Counts) (c bucket.Counts, callers, buckets int) {
+// Read returns the counters of a User, or of all requests if it is nil, with the callers that wait and the buckets that are kept.
+func (l *Core) Read(of *User) (c bucket.Counts, callers, buckets int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if of == nil {
-		of = &l.counts
+	c = l.counts
+	if of != nil {
+		c = of.counts
 	}
-	return *of, l.order.Callers(), l.keys.Len()
+	return c, l.order.Callers(), l.keys.Len()
 }
 
 // CountRefusal counts a refusal of a server.
-func (l *Core) CountRefusal(by *bucket.Counts) {
+func (l *Core) CountRefusal(u *User) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts.ServerRefused++
-	by.ServerRefused++
+	u.counts.ServerRefused++
 }

@@ -7,23 +7,24 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// Hold holds the key of the charges of p, one in each limit, for d. It returns the limits that had no room to remember it. If the
-// rates of buckets must be asked for first, nothing is held, and Hold is to be called again.
-func (l *Core) Hold(p *bucket.Pending, d int64) (crowded []*bucket.Limit, asked bool) {
-	now, ok := l.beginIfAsked(p)
-	if !ok {
-		return nil, false
+// Hold holds a key in each limit, for d. It returns the limits that had no room to remember it.
+func (l *Core) Hold(key string, d int64) (crowded []*bucket.Limit) {
+	var r Request
+	for _, li := range l.Limits {
+		r.Add(li, key, 0)
 	}
+	charges := r.Charges()
+	now, rates, _ := l.beginRated(charges)
 	defer l.end()
 	var held []*bucket.Bucket
-	for i := range p.Charges {
-		c, rate := &p.Charges[i], bucket.RateAt(p.Rates, i)
+	for i := range charges {
+		c, rate := &charges[i], rateAt(rates, i)
 		c.Limit.Counts.Holds++
 		switch {
-		case c.Find():
+		case c.find():
 			held = append(held, c.Bucket)
 		case rate.N < 0: // no request of this key gets in either
-		case l.haveLocked(c, p.Charges, rate, now):
+		case l.haveLocked(c, charges, rate, now):
 			held = append(held, c.Bucket)
 		case !c.Limit.KeepHold(c.Key, now+d, now):
 			crowded = append(crowded, c.Limit)
@@ -34,23 +35,31 @@ func (l *Core) Hold(p *bucket.Pending, d int64) (crowded []*bucket.Limit, asked 
 		b.Hold(now, now+d)
 	}
 	l.replanLocked(held...)
-	return crowded, true
+	return crowded
 }
 
 // heldLocked counts a hold of a bucket by a server or an Adaptive limit.
-func (l *Core) heldLocked(b *bucket.Bucket, by *bucket.Counts) {
+func (l *Core) heldLocked(b *bucket.Bucket, u *User) {
 	if b.Limit.Gates {
 		l.counts.Holds.Server++
-		by.Holds.Server++
+		u.counts.Holds.Server++
 	} else {
 		l.counts.Holds.Adaptive++
-		by.Holds.Adaptive++
+		u.counts.Holds.Adaptive++
 	}
 	b.Limit.Counts.Holds++
 	b.NoteHold()
 }
 
+// HoldAll holds all keys in each limit, for d.
 func (l *Core) HoldAll(d int64) {
+	l.holdAll(d)
+	for _, li := range l.Limits {
+		l.ReplanAll(li)
+	}
+}
+
+func (l *Core) holdAll(d int64) {
 	now := l.begin()
 	defer l.end()
 	l.counts.Holds.Caller++

@@ -101,7 +101,6 @@ type late struct {
 	*rand.Rand
 	*throttle.Limiter
 	core    *limiter.Core
-	by      *bucket.Counts
 	gate    *quota.Key // nil: no server sends hints
 	book    *store.Book
 	calls   []*bucket.Supply // that have begun
@@ -122,7 +121,7 @@ type flight struct {
 }
 
 type grantedLate struct {
-	bucket.Grant
+	limiter.Request
 	windows []meter.Instant // by charge
 }
 
@@ -147,8 +146,8 @@ func newLate(t testing.TB, r *rand.Rand, kinds ...string) *late {
 	}
 	r.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
 	w.Limiter = limiterOf(t, throttle.WithLimit(limits...))
-	w.core, w.by = coreOf(w.Limiter), countsOf(w.Limiter)
-	w.core.CallStore = func(s *bucket.Supply) { w.calls = append(w.calls, s) }
+	w.core = coreOf(w.Limiter)
+	*w.core.CallStore() = func(s *bucket.Supply) { w.calls = append(w.calls, s) }
 	return w
 }
 
@@ -183,7 +182,7 @@ func (w *late) step() {
 			break
 		}
 		d := w.lateness()
-		_, _ = w.core.Hold(w.charged(1), d)
+		_ = w.core.Hold("", d)
 		w.ends = append(w.ends, w.now()+d)
 	case 6:
 		w.core.Release("")
@@ -211,37 +210,32 @@ func (w *late) pass() {
 	time.Sleep(time.Duration(max(0, at-now)))
 }
 
-func (w *late) charged(cost int64) *bucket.Pending {
-	charges := make([]bucket.Charge, 0, len(w.core.Limits)+1)
-	p := bucket.Paid{Charges: charges}
+func (w *late) join(cost int64) {
+	r := limiter.Request{User: userOf(w.Limiter)}
 	for _, li := range w.core.Limits {
 		if li.Frees {
-			p.Add(li, "", 1)
+			r.Add(li, "", 1)
 		} else {
-			p.Add(li, "", cost)
+			r.Add(li, "", cost)
 		}
 	}
-	return bucket.Pend(p.Charges, bucket.Ask{MaxWait: -1, By: w.by, Priority: w.IntN(2)}, nil)
-}
-
-func (w *late) join(cost int64) {
-	p := w.charged(cost)
-	p.Gate = w.gate
-	switch in, v := w.core.Decide(context.Background(), p); {
-	case v == bucket.Waiting:
+	in := r.Waiter()
+	in.Priority, in.Gate = w.IntN(2), w.gate
+	switch waits, err := w.core.Enqueue(context.Background(), in); {
+	case waits:
 		w.waiting = append(w.waiting, in)
-	case v == bucket.Granted:
-		w.grant(&p.Paid)
+	case err == nil:
+		w.grant(in)
 	}
 }
 
 // collect looks which requests were granted.
 func (w *late) collect() {
 	w.waiting = slices.DeleteFunc(w.waiting, func(in *limiter.Waiter) bool {
-		if in.Verdict == bucket.Granted {
-			w.grant(in.Granted())
+		if in.IsGranted() {
+			w.grant(in)
 		}
-		return in.Verdict != bucket.Waiting
+		return !in.IsWaiting()
 	})
 	for _, li := range w.core.Limits {
 		if li.Frees && !li.Learns && !w.outage {
@@ -250,15 +244,15 @@ func (w *late) collect() {
 	}
 }
 
-func (w *late) grant(p *bucket.Paid) {
+func (w *late) grant(in *limiter.Waiter) {
 	w.lateTally.granted++
-	g := &grantedLate{windows: make([]meter.Instant, len(p.Charges))}
-	g.Keep(p.Charges)
-	g.Mark = p.Mark
-	for i := range p.Charges {
-		c := &p.Charges[i]
-		c.Kept = false
-		g.windows[i] = (w.core.Start.UnixNano() + p.Mark.At) / int64(latePer)
+	g := new(grantedLate)
+	in.Take(&g.Request)
+	charges := g.Charges()
+	g.windows = make([]meter.Instant, len(charges))
+	for i := range charges {
+		c := &charges[i]
+		g.windows[i] = (w.core.Start.UnixNano() + g.At) / int64(latePer)
 		if c.Limit.Stored == store.Fixed && c.Limit.Supply != nil && !w.outage {
 			require.Equal(w, c.Paid*1000/int64(latePer), g.windows[i], "%s: leased in another window than used in", c.Limit.Name)
 		}
@@ -289,7 +283,7 @@ func (w *late) end() {
 	g := w.granted[i]
 	w.granted = slices.Delete(w.granted, i, i+1)
 	charges := g.Charges()
-	a := bucket.Answer{Outcome: []aimd.Outcome{aimd.OK, aimd.OK, aimd.Throttled}[w.IntN(3)]}
+	a := limiter.Answer{Outcome: []aimd.Outcome{aimd.OK, aimd.OK, aimd.Throttled}[w.IntN(3)]}
 	if w.gate != nil {
 		a.Hints = &quota.Hints{Limited: a.Outcome == aimd.Throttled, Quotas: []quota.QuotaHint{{
 			Limit: 10, Left: w.Int64N(3), Known: true, Ends: true, Reset: time.Duration(w.Int64N(int64(latePer))),
@@ -304,17 +298,17 @@ func (w *late) end() {
 		for i := range charges {
 			w.count(charges[i].Limit, g.windows[i], -charges[i].Cost)
 		}
-		w.core.Cancel(&g.Grant, w.by)
+		w.core.Cancel(&g.Request)
 		return
 	case 1:
 		if c := &charges[0]; !c.Limit.Frees && c.Limit.Stored != store.Fixed {
-			_, err := w.core.Correct(&g.Grant, c, w.Int64N(9))
+			_, err := w.core.Settle(&g.Request, 0, w.Int64N(9))
 			require.NoError(w, err)
 		}
 	}
-	w.core.Report(&g.Grant, &a, w.by)
+	w.core.Report(&g.Request, &a)
 	if w.gate != nil && len(charges) == len(w.core.Limits) {
-		w.core.ReportUngated(w.gate, g.Mark, &a, charges, w.by)
+		w.core.ReportUngated(&g.Request, w.gate, &a)
 	}
 }
 
@@ -354,7 +348,7 @@ func (w *late) callStore() {
 		if w.now()-back.call.Sent() > int64(back.call.Timeout()) {
 			w.core.Book(back.call, nil, context.DeadlineExceeded, true)
 		}
-		if ok, _, _ := w.core.Book(back.call, back.outcomes, back.err, false); ok {
+		if w.core.Book(back.call, back.outcomes, back.err, false) {
 			w.calls = append(w.calls, back.call.Supply) // it calls until there is nothing to ask for
 		}
 	}

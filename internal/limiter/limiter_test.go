@@ -16,15 +16,16 @@ import (
 // The tests of this package drive a Core by a Limiter, as programs do: they hold whatever the Core looks like inside.
 
 // coreOf returns the Core of a Limiter.
-func coreOf(l *throttle.Limiter) *limiter.Core { return inside[limiter.Core](l, "core") }
+func coreOf(l *throttle.Limiter) *limiter.Core { return *inside[*limiter.Core](l, "core") }
 
-// countsOf returns what is counted for callers of the Limiter itself.
-func countsOf(l *throttle.Limiter) *bucket.Counts {
-	return inside[bucket.Counts](l, "direct", "counts")
-}
+// userOf returns the User for callers of the Limiter itself.
+func userOf(l *throttle.Limiter) *limiter.User { return *inside[*limiter.User](l, "user") }
 
-// chargesOf returns the part of a Grant that the Core keeps.
-func chargesOf(g *throttle.Grant) *bucket.Grant { return inside[bucket.Grant](g, "grant") }
+// countsOf returns what is counted for that User.
+func countsOf(l *throttle.Limiter) *bucket.Counts { return limiter.CountsOf(userOf(l)) }
+
+// requestOf returns the part of a Grant that the Core knows.
+func requestOf(g *throttle.Grant) *limiter.Request { return inside[limiter.Request](g, "request") }
 
 // inside returns the unexported field at that path in the struct to which of points. The root package exports nothing of its
 // inside, not even to tests, and here are the few places that need it.
@@ -59,37 +60,28 @@ func invalid(limit throttle.Limit) bool {
 	return err != nil
 }
 
-// pendingOf returns a request that costs ask.Cost, or 1, in each limit.
-func pendingOf(l *throttle.Limiter, ask throttle.Ask) *bucket.Pending {
-	p := &bucket.Pending{Ask: bucket.Ask{Priority: ask.Priority, MaxWait: -1, Caller: ask.Caller, Weight: 1, By: countsOf(l)}}
-	if ask.MaxWait != nil {
-		p.Ask.MaxWait = *ask.MaxWait
-	}
-	p.Refusal = &p.Room
-	p.Charges = make([]bucket.Charge, 0, len(coreOf(l).Limits))
+// waiterOf returns a request that costs ask.Cost, or 1, in each limit.
+func waiterOf(l *throttle.Limiter, ask throttle.Ask) *limiter.Waiter {
+	r := limiter.Request{User: userOf(l)}
 	for _, li := range coreOf(l).Limits {
-		p.Add(li, ask.Key, max(1, ask.Cost))
+		r.Add(li, ask.Key, max(1, ask.Cost))
 	}
-	return p
+	w := r.Waiter()
+	w.Priority = ask.Priority
+	w.SetCaller(ask.Caller, 1)
+	if ask.MaxWait != nil {
+		w.MaxWait = *ask.MaxWait
+	}
+	return w
 }
 
-// await makes a request to the Core, and returns the rejection or the cause of the context.
-func await(ctx context.Context, l *throttle.Limiter, p *bucket.Pending) error {
-	w, verdict := coreOf(l).Decide(ctx, p)
-	refusal := p.Refusal
-	if verdict == bucket.Waiting {
-		if err := coreOf(l).Await(ctx, nil, w); err != nil {
-			return err
-		}
-		refusal = w.Refusal
-	}
-	if refusal == nil || refusal.Reason == 0 {
-		return nil
-	}
-	return &throttle.Rejection{Reason: throttle.Reason(refusal.Reason), Limit: refusal.Limit.Name, Key: refusal.Key, Cost: refusal.Cost, Wait: refusal.Wait, Patience: refusal.Patience, Err: refusal.Err}
+// enqueue has a request wait, and reports whether it does.
+func enqueue(ctx context.Context, l *throttle.Limiter, w *limiter.Waiter) (waits bool) {
+	waits, _ = coreOf(l).Enqueue(ctx, w)
+	return waits
 }
 
-// report reports an outcome to the limits of a grant, without hooks.
-func report(l *throttle.Limiter, g *throttle.Grant, a *bucket.Answer) {
-	coreOf(l).Report(chargesOf(g), a, countsOf(l))
+// report reports an outcome to the limits of a grant.
+func report(l *throttle.Limiter, g *throttle.Grant, a *limiter.Answer) {
+	coreOf(l).Report(requestOf(g), a)
 }

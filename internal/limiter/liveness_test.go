@@ -18,9 +18,9 @@ func sendBy(ctx context.Context, l *throttle.Limiter, family uint64, ask throttl
 	r := new(request)
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	go func() {
-		p := pendingOf(l, ask)
-		p.Gate = &quota.Key{Host: "h", Family: family}
-		r.decide(l, nil, await(ctx, l, p))
+		w := waiterOf(l, ask)
+		w.Gate = &quota.Key{Host: "h", Family: family}
+		r.decide(l, nil, coreOf(l).Acquire(ctx, w))
 	}()
 	synctest.Wait()
 	return r

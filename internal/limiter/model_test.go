@@ -32,9 +32,12 @@ func limiterOf(t testing.TB, opts ...throttle.Option) *throttle.Limiter {
 	return l
 }
 
+// bounds say for how long a request may wait.
+type bounds struct{ Rank, Arrived, Expiry, Deadline meter.Instant }
+
 // A modelWaiter is a request as the model sees it.
 type modelWaiter struct {
-	bounds bucket.Bounds
+	bounds bounds
 	id     int
 	cost   int64
 	cancel context.CancelFunc
@@ -225,7 +228,7 @@ func (m *model) cancelable(now meter.Instant) *modelWaiter {
 
 func (m *model) giveBack(w *modelWaiter, back int64, now meter.Instant) {
 	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
-	if back == 0 && chargesOf(w.grant).Spent&bucket.GrantSettled != 0 {
+	if back == 0 && requestOf(w.grant).Spent() {
 		return
 	}
 	switch b := m.ideal.(type) {
@@ -386,7 +389,7 @@ func (x *modelRun) step() {
 				cost = math.MaxInt64
 			}
 			require.NoError(x, w.grant.Settle(x.name, cost))
-			require.ErrorIs(x, w.grant.Settle(x.name, 0), bucket.ErrSettled)
+			require.ErrorIs(x, w.grant.Settle(x.name, 0), limiter.ErrSettled)
 			w.grant.Cancel() // does nothing
 			if cost <= w.cost {
 				x.m.giveBack(w, w.cost-cost, now)
@@ -406,7 +409,7 @@ func (x *modelRun) arrive(now meter.Instant) {
 	if x.r.IntN(30) == 0 {
 		w.cost = x.burst + 20 // more than can ever be paid, except by a Pace
 	}
-	w.bounds = bucket.Bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
+	w.bounds = bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
 	ask := throttle.Ask{Key: x.key, Cost: w.cost}
 	if x.name == "in-flight" {
 		ask.Costs = map[string]int64{x.name: w.cost}
@@ -454,7 +457,7 @@ func (x *modelRun) try(now meter.Instant) {
 		require.False(x, ok, "nothing would give the slot back")
 		return
 	}
-	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bucket.Bounds{Rank: now, Arrived: now, Expiry: now, Deadline: meter.Never}}
+	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bounds{Rank: now, Arrived: now, Expiry: now, Deadline: meter.Never}}
 	x.waiters[w.id] = w
 	wait, ok := x.l.Try(throttle.Ask{Key: x.key, Cost: w.cost})
 	x.m.arrive(w, now, true)

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -52,17 +51,14 @@ func benchmarkCheck(b *testing.B, limit throttle.Limit, n, families int, tight b
 		n = families
 	}
 	for i := range n {
-		p := &bucket.Pending{Ask: bucket.Ask{MaxWait: 10_000 * time.Hour, Weight: 1, By: countsOf(l)}}
+		w := waiterOf(l, throttle.Ask{MaxWait: new(10_000 * time.Hour)})
 		if tight {
-			p.Ask.MaxWait = time.Duration(i+3000) * time.Millisecond
+			w.MaxWait = time.Duration(i+3000) * time.Millisecond
 		}
-		p.Refusal = &p.Room
-		p.Charges = make([]bucket.Charge, 0, 2)
-		p.Add(coreOf(l).Limits[0], "", 1)
 		if families > 1 {
-			p.Gate, p.Late = &quota.Key{Host: "h", Family: uint64(i)}, true
+			w.Gate, w.Late = &quota.Key{Host: "h", Family: uint64(i)}, true
 		}
-		coreOf(l).Decide(ctx, p)
+		enqueue(ctx, l, w)
 	}
 	report := func(name string, op func(i int)) {
 		best := time.Hour
@@ -82,7 +78,7 @@ func benchmarkCheck(b *testing.B, limit throttle.Limit, n, families int, tight b
 		}
 		report("Hold", func(i int) { l.Hold("", time.Duration(1+i)*time.Millisecond) })
 		report("Settle", func(i int) {
-			chargesOf(grant).Spent, chargesOf(grant).Charges()[0].Settled = 0, false
+			requestOf(grant).Unsettle()
 			require.NoError(b, grant.Settle("limit", int64(2+i)))
 		})
 		b.ReportMetric(float64(l.Stats().Waiting), "left")

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
 // Of many requests, those that a change rejects are found by a search.
@@ -53,12 +52,8 @@ func TestFewRequestsAreCheckedToRejectAFew(t *testing.T) {
 				for i := range int64(n) {
 					cost := 1 + i*7919%c.costs
 					due += time.Duration(cost) * time.Second
-					p := &bucket.Pending{Ask: bucket.Ask{MaxWait: c.maxWait(due, time.Duration(cost)*time.Second), Weight: 1, By: countsOf(l)}}
-					p.Refusal = &p.Room
-					p.Charges = make([]bucket.Charge, 0, 1)
-					p.Add(coreOf(l).Limits[0], "", cost)
-					_, verdict := coreOf(l).Decide(ctx, p)
-					require.Equal(t, bucket.Waiting, verdict)
+					w := waiterOf(l, throttle.Ask{Cost: cost, MaxWait: new(c.maxWait(due, time.Duration(cost)*time.Second))})
+					require.True(t, enqueue(ctx, l, w))
 				}
 				checked := 0
 				*coreOf(l).AtOnce(), *coreOf(l).Pause() = 1, func() { checked++ } // after each

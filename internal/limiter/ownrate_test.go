@@ -32,7 +32,7 @@ func TestOwnRateIsThatOfTheSlowestLimit(t *testing.T) {
 		l := limiterOf(t, throttle.WithLimit(c.limits...))
 		g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 2})
 		require.NoError(t, err, name)
-		own := limiter.OwnOf(chargesOf(g).Charges())
+		own := limiter.OwnOf(requestOf(g).Charges())
 		require.InDelta(t, c.own, own.Rate, 1e-9, name)
 		require.Equal(t, c.adaptive, own.Adaptive, name)
 	}

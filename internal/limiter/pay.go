@@ -8,52 +8,53 @@ import (
 
 // payLocked makes all charges, and sets the mark, if they can be paid now and no request waits there. missing reports that a
 // bucket is missing; otherwise all are found.
-func (l *Core) payLocked(p *bucket.Paid, by *bucket.Counts, now meter.Instant) (ok, missing bool) {
-	if len(p.Charges) == 0 {
-		p.Mark = l.grantedLocked(by, now)
+func (l *Core) payLocked(charges []Charge, mark *Mark, u *User, now meter.Instant) (ok, missing bool) {
+	if len(charges) == 0 {
+		*mark = l.grantedLocked(u, now)
 		return true, false
 	}
-	c := &p.Charges[0]
-	if !c.Find() {
+	c, others := &charges[0], charges[1:]
+	if !c.find() {
 		return false, true
 	}
-	if len(p.Charges) > 1 {
-		if ok, missing = bucket.Payable(p.Charges[1:], now); !ok {
+	if len(others) > 0 {
+		if ok, missing = payable(others, now); !ok {
 			return false, missing
 		}
 	}
-	if !c.Passes(now) {
+	if !c.passes(now) {
 		return false, false
 	}
 	if c.Paid, ok = c.Bucket.Meter.Spend(now, c.Cost); !ok {
 		return false, false
 	}
 	c.Limit.Counts.Took(c.Cost)
-	if len(p.Charges) > 1 {
-		p.Mark = l.takeLocked(p.Charges[1:], by, now)
-	} else {
-		p.Mark = l.grantedLocked(by, now)
+	for i := range others {
+		c := &others[i]
+		c.Paid = c.Bucket.Meter.Take(now, now, c.Cost, false)
+		c.Limit.Counts.Took(c.Cost)
 	}
+	*mark = l.grantedLocked(u, now)
 	if l.supplies != nil {
-		l.drawnLocked(p.Charges, now)
+		l.drawnLocked(charges, now)
 	}
 	return true, false
 }
 
 // payAllLocked is payLocked after it has made missing buckets, with these rates, and clamped costs where limits have ClampCost.
 // missing is the first charge without room for its bucket.
-func (l *Core) payAllLocked(p *bucket.Paid, rates []meter.Rate, by *bucket.Counts, now meter.Instant) (ok bool, missing *bucket.Charge) {
-	charges, kept := p.Charges, l.keys.Len()
+func (l *Core) payAllLocked(charges []Charge, mark *Mark, rates []meter.Rate, u *User, now meter.Instant) (ok bool, missing *Charge) {
+	kept := l.keys.Len()
 	for i := range charges {
-		charges[i].Find() // before any is forgotten to make room for another
+		charges[i].find() // before any is forgotten to make room for another
 	}
 	for i := range charges {
-		if c := &charges[i]; !l.haveLocked(c, charges, bucket.RateAt(rates, i), now) {
+		if c := &charges[i]; !l.haveLocked(c, charges, rateAt(rates, i), now) {
 			return false, c
 		}
 	}
-	if ok, _ = l.payLocked(p, by, now); !ok && bucket.Clamp(charges) {
-		ok, _ = l.payLocked(p, by, now)
+	if ok, _ = l.payLocked(charges, mark, u, now); !ok && clamp(charges) {
+		ok, _ = l.payLocked(charges, mark, u, now)
 	}
 	if ok && l.keys.Len() > kept { // what was charged is not as good as new, and stays
 		l.keys.Sweep(now, sweepWith, l.forgetLocked)
@@ -62,16 +63,16 @@ func (l *Core) payAllLocked(p *bucket.Paid, rates []meter.Rate, by *bucket.Count
 }
 
 // makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock.
-func (l *Core) makeAndPayLocked(p *bucket.Paid, by *bucket.Counts, now meter.Instant) (ok bool) {
-	if l.canMakeLocked(p.Charges) {
-		ok, _ = l.payAllLocked(p, nil, by, now)
+func (l *Core) makeAndPayLocked(r *Request, now meter.Instant) (ok bool) {
+	if charges := r.Charges(); l.canMakeLocked(charges) {
+		ok, _ = l.payAllLocked(charges, &r.Mark, nil, r.User, now)
 	}
 	return ok
 }
 
 // canMakeLocked reports whether all buckets of these charges that are missing can be made under this lock: there is room, and
 // no rate to ask for.
-func (l *Core) canMakeLocked(charges []bucket.Charge) bool {
+func (l *Core) canMakeLocked(charges []Charge) bool {
 	if l.keys.Len()+len(charges) > l.maxKeys {
 		return false
 	}
@@ -85,15 +86,15 @@ func (l *Core) canMakeLocked(charges []bucket.Charge) bool {
 
 // haveLocked finds the bucket of a charge or makes it, with that rate. It reports whether there was room. Buckets of the other
 // charges are not evicted.
-func (l *Core) haveLocked(c *bucket.Charge, charges []bucket.Charge, r meter.Rate, now meter.Instant) bool {
-	if c.Find() {
+func (l *Core) haveLocked(c *Charge, charges []Charge, r meter.Rate, now meter.Instant) bool {
+	if c.find() {
 		return true
 	}
 	if l.keys.Len() >= l.maxKeys && !l.evictLocked(now, charges) {
 		return false
 	}
 	l.makeLocked(c.Limit, c.Key, r, now)
-	return c.Find()
+	return c.find()
 }
 
 // reclampLocked reduces the costs of the waiters of a bucket that has become smaller.
@@ -126,43 +127,17 @@ func (l *Core) meterLocked(li *bucket.Limit, r meter.Rate, burst int64, now mete
 	return li.Make(now, r, burst, &l.wall)
 }
 
-// takeLocked makes charges that can be paid now, for a request that does not wait.
-func (l *Core) takeLocked(charges []bucket.Charge, by *bucket.Counts, now meter.Instant) bucket.Mark {
-	for i := range charges {
-		c := &charges[i]
-		c.Paid = c.Bucket.Meter.Take(now, now, c.Cost, false)
-		c.Limit.Counts.Took(c.Cost)
-	}
-	return l.grantedLocked(by, now)
-}
-
 // grantedLocked counts a request that is granted now, and did not wait.
-func (l *Core) grantedLocked(by *bucket.Counts, now meter.Instant) bucket.Mark {
-	by.Granted++
+func (l *Core) grantedLocked(u *User, now meter.Instant) Mark {
+	u.counts.Granted++
 	l.counts.Granted++
 	l.sent.Add(now, 1)
-	return bucket.Mark{At: now, Nth: l.counts.Sent()}
+	return Mark{At: now, Nth: l.counts.Sent()}
 }
 
-// beginIfAsked is begin if the rates of all buckets are known that must be made for p, and reports whether they are.
-func (l *Core) beginIfAsked(p *bucket.Pending) (now meter.Instant, ok bool) {
-	for {
-		now = l.begin()
-		if !p.Asked() {
-			p.Refresh = l.refreshes
-			l.end()
-			return 0, false
-		}
-		if !l.crowdedLocked(p.Charges, now) {
-			return now, true
-		}
-		l.end() // other goroutines may take mu in between
-	}
-}
-
-// Add adds a limit, before any request comes. keyed says that requests have keys there.
-func (l *Core) Add(r bucket.Rule, keyed bool) *bucket.Limit {
-	li := bucket.NewLimit(r, keyed)
+// add adds a limit, before any request comes.
+func (l *Core) add(r *bucket.Rule) {
+	li := bucket.NewLimit(*r)
 	li.Index = len(l.Limits)
 	if li.Wall {
 		l.wallAt = 0
@@ -179,5 +154,4 @@ func (l *Core) Add(r bucket.Rule, keyed bool) *bucket.Limit {
 	l.Limits = append(l.Limits, li)
 	l.Gate.Index = len(l.Limits)
 	l.makeLocked(li, "", meter.Rate{}, 0)
-	return li
 }

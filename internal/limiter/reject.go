@@ -1,64 +1,67 @@
 package limiter
 
 import (
-	"context"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/order"
 )
 
-// refuseLocked rejects a request that could go at due.
-func (l *Core) refuseLocked(p *bucket.Pending, by *bucket.Bounds, reason bucket.Reason, c *bucket.Charge, due, now meter.Instant) {
-	*p.Refusal = by.Refuse(reason, c.Limit, c.Key, c.Cost, due, now)
-	if c.Bucket != nil {
-		p.Refusal.Err = c.Bucket.Err(reason)
-		if reason == bucket.ReasonCost && c.Cost > 0 {
-			p.Refusal.Most = c.Bucket.Meter.Most()
-		}
-	}
-	l.counts.Refused[reason]++
-	p.Ask.By.Refused[reason]++
-	c.Limit.Counts.Refused[reason]++
+// A Refusal is the decision not to grant a request.
+type Refusal struct {
+	Reason   bucket.Reason
+	Limit    *bucket.Limit
+	Key      string
+	Cost     int64
+	Wait     time.Duration // until it could have gone; the longest Duration: never
+	Patience time.Duration // for which it could have waited, counted from its arrival; 0: there is no bound
+	Most     int64         // the largest cost that its bucket can pay, where that is the reason; 0: there is no bucket
+	Err      error         // of a store, or what a server said
 }
 
-// bound sets what bounds the wait of an ask that came now, and its rank. It is not the result, to keep the stack of its callers small.
-func (l *Core) bound(ctx context.Context, b *bucket.Bounds, a *bucket.Ask, now meter.Instant) {
-	b.Rank, b.Arrived, b.Expiry, b.Deadline = order.RankOf(now, a.Priority), now, meter.Never, meter.Never
-	if a.MaxWait >= 0 {
-		b.Expiry = meter.AddInstant(now, int64(a.MaxWait))
+// refuseLocked rejects a request that could go at due.
+func (l *Core) refuseLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now meter.Instant) {
+	w.refusal = w.refuse(reason, place{c.Limit, c.Key, c.Cost}, due, now)
+	if c.Bucket != nil {
+		w.refusal.Err = c.Bucket.Err(reason)
+		if reason == bucket.ReasonCost && c.Cost > 0 {
+			w.refusal.Most = c.Bucket.Meter.Most()
+		}
 	}
-	if d, ok := ctx.Deadline(); ok {
-		b.Deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
-	}
-	if l.DeadlineAge > 0 {
-		b.Rank += min(0, min(b.Expiry, b.Deadline)-now-int64(l.DeadlineAge))
-	}
+	l.countRefusalLocked(w.user, c.Limit, reason)
 }
 
 // rejectLocked rejects a waiter that could go at due, because of its i-th bucket.
 func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now meter.Instant) {
-	w.Verdict, w.In.Binding = bucket.Refused, i
-	b, cost := w.BucketAt(i), w.In.Costs[i]
-	r := w.Refuse(reason, b.Limit, b.Key, cost, b.Soonest(due, cost), now)
-	r.Err = b.Err(reason)
-	w.Refusal = &r
-	l.counts.Refused[reason]++
-	w.By.Refused[reason]++
-	b.Limit.Counts.Refused[reason]++
+	w.verdict, w.in.Binding = refused, i
+	b, cost := w.bucketAt(i), w.in.Costs[i]
+	w.refusal = w.refuse(reason, place{b.Limit, b.Key, cost}, b.Soonest(due, cost), now)
+	w.refusal.Err = b.Err(reason)
+	l.countRefusalLocked(w.user, b.Limit, reason)
 	l.quitLocked(w, now)
 }
 
-// denyPendingLocked is denyLocked for a pending request that may not wait.
-func (l *Core) denyPendingLocked(p *bucket.Pending, now meter.Instant) bool {
-	return l.denyLocked(p.Charges, p.Ask.By, now, p.Refusal)
+// countRefusalLocked counts a request that is rejected.
+func (l *Core) countRefusalLocked(u *User, li *bucket.Limit, reason bucket.Reason) {
+	l.counts.Refused[reason]++
+	u.counts.Refused[reason]++
+	li.Counts.Refused[reason]++
+}
+
+// denyWaiterLocked is denyLocked for a request that may not wait.
+func (l *Core) denyWaiterLocked(w *Waiter, now meter.Instant) bool {
+	why := new(Refusal)
+	if !l.denyLocked(w.charges, w.user, now, why) {
+		return false
+	}
+	w.refusal = why
+	return true
 }
 
 // denyLocked rejects a request that cannot be paid now and may not wait, where no other request waits: then its wait is the
 // longest that its buckets say, and nothing has to be planned. It has no effect, and returns false, where requests wait or may
 // have to wait for a store, where costs are to be clamped, and in a dry run.
-func (l *Core) denyLocked(charges []bucket.Charge, by *bucket.Counts, now meter.Instant, r *bucket.Refusal) bool {
+func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refusal) bool {
 	if l.supplies != nil || l.dry {
 		return false
 	}
@@ -82,8 +85,6 @@ func (l *Core) denyLocked(charges []bucket.Charge, by *bucket.Counts, now meter.
 	if reason == bucket.ReasonCost {
 		r.Most = b.Meter.Most()
 	}
-	l.counts.Refused[reason]++
-	by.Refused[reason]++
-	binding.Limit.Counts.Refused[reason]++
+	l.countRefusalLocked(u, binding.Limit, reason)
 	return true
 }

@@ -4,28 +4,39 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // Report passes the outcome of a request to the buckets in which it was charged. Waiters may be granted earlier or later because
 // of it.
-func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n bucket.News) {
+func (l *Core) Report(r *Request, a *Answer) {
+	n := l.report(r, a)
+	r.User.tell(r.Context, &n)
+}
+
+// ReportUngated takes a response with hints to a request that passed no gate, because no server had sent hints when it left.
+func (l *Core) ReportUngated(r *Request, gate *quota.Key, a *Answer) {
+	n := l.reportUngated(r, gate, a)
+	r.User.tell(r.Context, &n)
+}
+
+// report is Report, and returns what has changed.
+func (l *Core) report(r *Request, a *Answer) (n news) {
 	now := l.begin()
 	defer l.end()
-	if !g.First(bucket.GrantReported) {
+	if !r.first(wasReported) {
 		return n
 	}
-	charges := g.Charges()
+	charges := r.Charges()
 	if a.Unsent {
-		g.Spent = bucket.GrantCanceled
-		l.undoneLocked(charges, by, now)
+		r.spent = wasCanceled
+		l.undoneLocked(r, now)
 	}
-	explained, wait, gate := a.Explained, a.RetryAfter(), gateOf(charges)
+	explained, wait, gate := a.explained, a.retryAfter(), gateOf(charges)
 	var rep quota.Report
 	if gate != nil && !a.Unsent {
-		rep = reportOf(a, g.Mark.At, charges)
+		rep = reportOf(a, r.At, charges)
 		if a.Hints != nil {
 			rep.Reading = l.readLocked(a.Hints, now)
 		}
@@ -33,9 +44,9 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 		explained, wait = rep.Kind == quota.Exhausted, rep.Wait
 	}
 	for i := range charges { // the gate, if there is one, comes last
-		c, held := &charges[i], time.Duration(0)
+		c, pause := &charges[i], time.Duration(0)
 		if c.Limit.Reported {
-			l.payForGhostLocked(c, now)
+			l.payForGhostLocked(r, c, now)
 		}
 		switch {
 		case c.Limit.Learns: // from an error, whether the request was sent or not
@@ -43,34 +54,34 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 			if explained { // by a quota, which stops requests by itself
 				o.Outcome = aimd.Ignore
 			}
-			m := c.Bucket.Meter.(bucket.Learner)
-			held = l.answeredLocked(c, m, g.Mark.At, &o, wait, now)
+			m := c.Bucket.Meter.(learner)
+			pause = l.answeredLocked(c, m, r.At, &o, wait, now)
 			if c.Limit.Frees {
-				l.endLocked(g, c, a, now)
+				l.endLocked(r, c, a, now)
 			} else {
 				c.Limit.Counts.Ended++
 			}
-			if r, ok := m.Retuned(); ok {
-				c.Limit.Counts.Retunes[r.Cause]++
-				n.Retunes = append(n.Retunes, bucket.Retuned{Bucket: c.Bucket, Retune: r})
+			if to, ok := m.Retuned(); ok {
+				c.Limit.Counts.Retunes[to.Cause]++
+				n.retunes = append(n.retunes, retuned{c.Bucket, to})
 			}
 		case c.Limit.Gates && !a.Unsent:
 			rep.Number = c.Paid
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)
-			n.Forgot = change.Forgot
-			n.Holds = append(n.Holds, l.heldByLocked(c.Bucket, &change, by, now)...)
+			n.forgot = change.Forgot
+			n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)
 			c.Limit.Counts.Ended++
 		case c.Limit.Answered && !a.Unsent:
-			if m, ok := c.Bucket.Meter.(bucket.Answered); ok && !l.hearLocked(c, g.Mark.At, -1, now) && m.Answered(c.Paid, now) {
+			if m, ok := c.Bucket.Meter.(answered); ok && !l.hearLocked(r, c, -1, now) && m.Answered(c.Paid, now) {
 				l.markLocked(c.Bucket)
 			}
 		default:
-			l.endLocked(g, c, a, now)
+			l.endLocked(r, c, a, now)
 		}
 		l.freeLocked(c.Bucket, now)
-		if held > 0 {
-			l.heldLocked(c.Bucket, by)
-			n.Holds = append(n.Holds, bucket.HeldEvent{Bucket: c.Bucket, By: held})
+		if pause > 0 {
+			l.heldLocked(c.Bucket, r.User)
+			n.holds = append(n.holds, held{bucket: c.Bucket, by: pause})
 		}
 	}
 	if gate != nil && a.Outcome == aimd.OK { // the gate has taken the response, which may be the first that reports a quota
@@ -83,32 +94,24 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 	return n
 }
 
-// gateOf returns the gate that is among charges; nil: there is none.
-func gateOf(charges []bucket.Charge) *quota.Gate {
-	if n := len(charges); n > 0 && charges[n-1].Limit.Gates {
-		return charges[n-1].Bucket.Meter.(*quota.Gate)
-	}
-	return nil
-}
-
 // endLocked gives back a charge that was for nothing, or a slot.
-func (l *Core) endLocked(g *bucket.Grant, c *bucket.Charge, a *bucket.Answer, now meter.Instant) {
+func (l *Core) endLocked(r *Request, c *Charge, a *Answer, now meter.Instant) {
 	switch {
 	case a.Unsent && c.Limit.Gates:
-		l.refundLocked(c, now)
-	case a.Unsent && !c.Settled, c.Limit.Frees && !c.Kept:
+		l.refundLocked(r, c, now)
+	case a.Unsent && !c.settled, c.Limit.Frees && !c.Kept:
 		if !a.Unsent {
-			c.Rest(now)
+			c.rest(now)
 		}
-		l.refundLocked(c, now)
+		l.refundLocked(r, c, now)
 		if a.Unsent {
-			l.turnLocked(g.Caller, c.Bucket, -c.Cost)
+			l.turnLocked(r.turn, c.Bucket, -c.Cost)
 		}
 	}
 }
 
 // answeredLocked passes the outcome to the controller of a bucket, and returns for how long the key is held because of it.
-func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Instant, a *bucket.Answer, wait time.Duration, now meter.Instant) (held time.Duration) {
+func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answer, wait time.Duration, now meter.Instant) (held time.Duration) {
 	o := a.Outcome
 	switch {
 	case c.Outcome != 0:
@@ -119,13 +122,13 @@ func (l *Core) answeredLocked(c *bucket.Charge, m bucket.Learner, sent meter.Ins
 	switch {
 	case o != aimd.Throttled && o != aimd.Unavailable && o != aimd.Error && o != aimd.Forbidden:
 	case a.Doubts != nil && c.Outcome == 0:
-		a.Doubts.Add(c.Bucket, m.Doubt(now, c.Paid, sent, c.Cost))
+		a.Doubts.add(c.Bucket, m.Doubt(now, c.Paid, sent, c.Cost))
 	default:
 		m.Stand()
 	}
 	paused := m.HeldUntil()
 	c.Paid = m.Answered(now, c.Paid, sent, c.Cost, o, wait)
-	if a.Unsent && !c.Settled && !c.Limit.Frees {
+	if a.Unsent && !c.settled && !c.Limit.Frees {
 		m.Refund(c.Paid, now, c.Cost)
 		c.Limit.Counts.Gave(c.Cost)
 	}

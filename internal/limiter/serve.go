@@ -89,7 +89,7 @@ func (l *Core) end() {
 func (l *Core) rejectLateLocked(now meter.Instant, work *int) {
 	for in, due, i := l.order.Overdue(now, work); in != nil; in, due, i = l.order.Overdue(now, work) {
 		w := in.Owner.(*Waiter)
-		if reason := w.Check(due, now, w.BucketAt(i)); reason != 0 {
+		if reason := w.check(due, now, w.bucketAt(i)); reason != 0 {
 			*work -= rejectionTake
 			l.rejectLocked(w, i, reason, due, now)
 		}
@@ -98,22 +98,26 @@ func (l *Core) rejectLateLocked(now meter.Instant, work *int) {
 
 // grantLocked grants w, which the order has taken out, as of when it was due.
 func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
-	w.Verdict, w.At = bucket.Granted, now
+	w.verdict, w.at = granted, now
+	sent := w.ghost != nil && !w.joining // its owner has the charges
 	if w.joining {
 		due = now
 	} else {
-		l.counts.GrantedAfter(now - w.Arrived)
+		l.counts.GrantedAfter(now - w.arrived)
 		l.sent.Add(now, 1)
-		w.By.GrantedAfter(now - w.Arrived)
-		w.Bucket().Limit.Counts.Waited(now - w.Arrived)
+		w.user.counts.GrantedAfter(now - w.arrived)
+		w.bucket().Limit.Counts.Waited(now - w.arrived)
 	}
-	for i, cost := range w.In.Costs {
-		if w.Made&(1<<i) != 0 {
+	for i, cost := range w.in.Costs {
+		if w.ghost != nil && w.ghost.made&(1<<i) != 0 {
 			continue
 		}
-		b := w.BucketAt(i)
-		w.Paid()[i] = b.Meter.Take(due, now, cost, !w.joining)
+		b := w.bucketAt(i)
+		w.paid()[i] = b.Meter.Take(due, now, cost, !w.joining)
 		b.Limit.Counts.Took(cost)
+	}
+	if !sent {
+		w.mark, w.served = Mark{At: now}, true
 	}
 	l.leftLocked(w, now)
 	l.hearLaterLocked(w)
@@ -121,16 +125,16 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 
 // joinLocked has w wait.
 func (l *Core) joinLocked(w *Waiter, now meter.Instant) {
-	l.order.Join(&w.In, now)
+	l.order.Join(&w.in, now)
 	l.joinedLocked(w)
 }
 
 // joinedLocked counts w in, which the order has taken in.
 func (l *Core) joinedLocked(w *Waiter) {
 	l.counts.Waiting++
-	w.By.Waiting++
-	for i := range w.In.Costs {
-		b := w.BucketAt(i)
+	w.user.counts.Waiting++
+	for i := range w.in.Costs {
+		b := w.bucketAt(i)
 		b.Limit.Counts.Waiting++
 		if g, ok := b.Meter.(*quota.Gate); ok && b.Point.Waiting() == 1 {
 			g.SetWaiting(true)
@@ -141,17 +145,17 @@ func (l *Core) joinedLocked(w *Waiter) {
 
 // quitLocked takes out a waiter that is not granted. Requests that it barred may be granted from now on.
 func (l *Core) quitLocked(w *Waiter, now meter.Instant) {
-	w.At = now
-	l.order.Leave(&w.In)
+	w.at = now
+	l.order.Leave(&w.in)
 	l.leftLocked(w, now)
 }
 
 // leftLocked counts w out, which the order has taken out.
 func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
 	l.counts.Waiting--
-	w.By.Waiting--
-	for i := range w.In.Costs {
-		b := w.BucketAt(i)
+	w.user.counts.Waiting--
+	for i := range w.in.Costs {
+		b := w.bucketAt(i)
 		b.Limit.Counts.Waiting--
 		if b.Point.Waiting() == 0 {
 			if g, ok := b.Meter.(*quota.Gate); ok {
@@ -161,18 +165,18 @@ func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
 		}
 		b.MarkLease()
 	}
-	if w.decided != nil && w.Verdict != bucket.Left {
+	if w.decided != nil && w.verdict != left {
 		close(w.decided)
 	}
 	l.ends.Remove(w)
 }
 
 // turnLocked corrects the turns of a caller by what a request of it was charged too little, or too much if it is negative.
-func (l *Core) turnLocked(c *bucket.Caller, b *bucket.Bucket, more int64) {
-	if c == nil || !b.Limit.Fair || !b.HasLines() {
+func (l *Core) turnLocked(of turn, b *bucket.Bucket, more int64) {
+	if of.weight == 0 || !b.Limit.Fair || !b.HasLines() {
 		return
 	}
-	l.order.Correct(&b.Point, c.Name, c.Weight, min(more, b.Meter.Most())) // no bucket owes more
+	l.order.Correct(&b.Point, of.caller, of.weight, min(more, b.Meter.Most())) // no bucket owes more
 }
 
 // armLocked sets the timer for the instant at which the next request can go, or the next MaxWait ends.
@@ -212,7 +216,7 @@ func (l *Core) giveBackLocked(b *bucket.Bucket, charged int64, now meter.Instant
 }
 
 // correctLocked corrects a charge that was made in a bucket, or in one that has been forgotten since.
-func (l *Core) correctLocked(b *bucket.Bucket, of *bucket.Caller, paid, charged, cost int64, now meter.Instant) {
+func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int64, now meter.Instant) {
 	if cost == charged {
 		return
 	}

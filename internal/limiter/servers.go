@@ -19,19 +19,19 @@ import (
 // gateLimit is the name of the limit of gates in rejections and statistics.
 const gateLimit = "server"
 
-// passLocked appends the charge of the gate of p, unless there is no room for another gate.
-func (l *Core) passLocked(p *bucket.Pending, now meter.Instant) {
-	if g := l.servers.Gate(p.Gate, now); g != nil {
-		p.Charges = slices.Grow(p.Charges, 1)
-		p.Pass(l.ownerLocked(g, now))
+// passLocked appends the charge of the gate of w, unless there is no room for another gate.
+func (l *Core) passLocked(w *Waiter, now meter.Instant) {
+	if g := l.servers.Gate(w.Gate, now); g != nil {
+		b := l.ownerLocked(g, now)
+		w.charges = append(w.charges, Charge{Limit: b.Limit, Key: b.Key, Cost: 1, Bucket: b})
 	}
 }
 
-// passKnownLocked appends the charge of a gate, for which there must be room, and reports whether there is one yet.
-func (l *Core) passKnownLocked(p *bucket.Paid, key *quota.Key, now meter.Instant) bool {
+// passKnownLocked adds the charge of a gate, and reports whether there is one yet.
+func (l *Core) passKnownLocked(r *Request, key *quota.Key, now meter.Instant) bool {
 	g := l.servers.Find(key, now)
 	if g != nil {
-		p.Pass(ownerOf(g))
+		r.addGate(ownerOf(g))
 	}
 	return g != nil
 }
@@ -40,64 +40,64 @@ func (l *Core) passKnownLocked(p *bucket.Paid, key *quota.Key, now meter.Instant
 func (l *Core) ownerLocked(g *quota.Gate, now meter.Instant) *bucket.Bucket {
 	if g.Owner == nil {
 		g.Owner = &bucket.Bucket{Limit: l.Gate, Key: g.Account.Key.Name(), Meter: g}
-		l.sweepLaterLocked(now, bucket.SweepEvery)
+		l.sweepLaterLocked(now, sweepEvery)
 	}
 	return ownerOf(g)
 }
 
-// ReportUngated takes a response with hints to a request that passed no gate, because no server had sent hints when it left.
-func (l *Core) ReportUngated(key *quota.Key, m bucket.Mark, a *bucket.Answer, charges []bucket.Charge, by *bucket.Counts) (n bucket.News) {
+// reportUngated is ReportUngated, and returns what has changed.
+func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	now := l.begin()
 	defer l.end()
 	if a.Hints.After != nil {
-		n.Retunes = l.settleDoubtsLocked(a.Doubts, now)
+		n.retunes = l.settleDoubtsLocked(a.Doubts, now)
 		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
 			return n
 		}
 	}
-	rep := reportOf(a, m.At, charges)
+	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit of the client decides
 	}
 	var unseen quota.Unseen
-	if m.Nth > 0 {
-		unseen.Since = int64(l.counts.Sent()) - int64(m.Nth)
+	if r.Nth > 0 {
+		unseen.Since = int64(l.counts.Sent()) - int64(r.Nth)
 	}
 	if !l.HasHints.Swap(true) { // accounts are counted from now on
 		unseen.Before = l.sent
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
-	n.Forgot, a.Explained = change.Forgot, change.Kind == quota.Exhausted
+	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
 	if g == nil {
 		return n
 	}
 	b := l.ownerLocked(g, now)
 	l.changedLocked(g, &change, now)
 	if change.Doubt != nil {
-		a.Doubts.Add(b, change.Doubt)
+		a.Doubts.add(b, change.Doubt)
 	}
-	n.Holds = l.heldByLocked(b, &change, by, now)
+	n.holds = l.heldByLocked(b, &change, r.User, now)
 	return n
 }
 
 // heldByLocked counts and returns the holds of a bucket that a report has set.
-func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, by *bucket.Counts, now meter.Instant) (holds []bucket.HeldEvent) {
+func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now meter.Instant) (holds []held) {
 	if c.Until > 0 {
-		holds = append(holds, bucket.HeldEvent{Bucket: b, By: time.Duration(c.Until - now)})
+		holds = append(holds, held{bucket: b, by: time.Duration(c.Until - now)})
 	}
 	if c.Final != nil {
 		_, ask, _ := b.Meter.(*quota.Gate).Account.Final()
-		holds = append(holds, bucket.HeldEvent{Bucket: b, By: time.Duration(ask - now), Final: c.Final})
+		holds = append(holds, held{bucket: b, by: time.Duration(ask - now), final: c.Final})
 	}
 	for range holds {
-		l.heldLocked(b, by)
+		l.heldLocked(b, u)
 	}
 	return holds
 }
 
 // applyLocked takes a response to a request that passed a gate.
-func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []bucket.Charge, d *bucket.Doubts, now meter.Instant) quota.Change {
+func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d *Doubts, now meter.Instant) quota.Change {
 	if rep.Hints != nil && !l.HasHints.Load() { // only waiters passed a gate until now
 		l.HasHints.Store(true)
 	}
@@ -107,25 +107,25 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []bucket.Ch
 		l.holdLeasesLocked(charges, change.Until, d, now)
 	}
 	if change.Doubt != nil {
-		d.Add(ownerOf(g), change.Doubt)
+		d.add(ownerOf(g), change.Doubt)
 	}
 	return change
 }
 
 // settleDoubtsLocked ends the doubts about a response whose body has been read. It returns the rates that change because of that.
-func (l *Core) settleDoubtsLocked(d *bucket.Doubts, now meter.Instant) (retunes []bucket.Retuned) {
-	for _, x := range d.Take() {
-		if !x.End(now, d.As) {
+func (l *Core) settleDoubtsLocked(d *Doubts, now meter.Instant) (retunes []retuned) {
+	for _, x := range d.take() {
+		if !x.end(now, d.As) {
 			continue
 		}
-		b := x.Bucket
+		b := x.bucket
 		switch m := b.Meter.(type) {
 		case *quota.Gate:
 			l.changedLocked(m, &quota.Change{Lifted: true}, now)
-		case bucket.Learner:
+		case learner:
 			if r, ok := m.Retuned(); ok {
 				b.Limit.Counts.Retunes[r.Cause]++
-				retunes = append(retunes, bucket.Retuned{Bucket: b, Retune: r})
+				retunes = append(retunes, retuned{b, r})
 			}
 		}
 		l.markLocked(b)
@@ -158,7 +158,7 @@ func (l *Core) replanGatesLocked(a *quota.Account, now meter.Instant) {
 }
 
 // reportOf returns the report of an answer to a request that was granted then, without what its hints come to.
-func reportOf(a *bucket.Answer, sent meter.Instant, charges []bucket.Charge) quota.Report {
+func reportOf(a *Answer, sent meter.Instant, charges []Charge) quota.Report {
 	done := a.Outcome == aimd.OK
 	return quota.Report{Sent: sent, Accepted: done || a.Outcome == aimd.ClientError, Done: done, Doubtful: a.Doubts != nil && a.Hints.After == nil, Own: ownOf(charges)}
 }
@@ -172,14 +172,14 @@ func (l *Core) readLocked(h *quota.Hints, now meter.Instant) quota.Reading {
 }
 
 // ownOf returns what limits a request with these charges besides the server.
-func ownOf(charges []bucket.Charge) (own quota.Own) {
+func ownOf(charges []Charge) (own quota.Own) {
 	for i := range charges {
 		c := &charges[i]
 		if c.Limit.Learns {
 			own.Slots, own.Adaptive = own.Slots || c.Limit.Frees, own.Adaptive || !c.Limit.Frees
 		}
 		if c.Limit.Rated {
-			r := c.Bucket.PerSecondAsSet() / max(1, c.SettledCost())
+			r := c.Bucket.PerSecondAsSet() / max(1, c.settledCost())
 			if own.Rate == 0 || r < own.Rate {
 				own.Rate = r
 			}
@@ -271,7 +271,7 @@ func (l *Core) ForgetReports(want func(*quota.Key) bool, key string) {
 		if b == nil {
 			continue
 		}
-		if m, ok := b.Meter.(bucket.Resumer); ok {
+		if m, ok := b.Meter.(resumer); ok {
 			m.Resume(now)
 			l.markLocked(b)
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
@@ -165,19 +164,18 @@ func TestContextWinsOverAGrant(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiterOf(t, empty(1))
 			ctx, cancel := context.WithCancelCause(t.Context())
-			p := pendingOf(l, throttle.Ask{Cost: 1})
-			w, v := coreOf(l).Decide(ctx, p)
-			require.Equal(t, bucket.Waiting, v)
+			w := waiterOf(l, throttle.Ask{Cost: 1})
+			require.True(t, enqueue(ctx, l, w))
 			coreOf(l).Lock()
 			coreOf(l).MarkLocked(coreOf(l).Limits[0].Single)
 			coreOf(l).ServeLocked(int64(time.Second))
 			coreOf(l).Unlock()
-			require.Equal(t, bucket.Granted, w.Verdict)
+			require.True(t, w.IsGranted())
 			gone := errors.New("gone")
 			cancel(gone)
-			require.Equal(t, gone, coreOf(l).Await(ctx, nil, w))
+			require.Equal(t, gone, coreOf(l).Await(ctx, w))
 			require.Equal(t, l.Stats().Undone, l.Stats().Granted)
-			require.EqualValues(t, 1, p.Ask.By.Undone)
+			require.EqualValues(t, 1, countsOf(l).Undone)
 			require.InDelta(t, 1, coreOf(l).Limits[0].Single.Meter.Tokens(int64(time.Second)), 0)
 		})
 	}
@@ -188,12 +186,12 @@ func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, empty(1))
 		ctx, cancel := context.WithCancel(t.Context())
-		p := pendingOf(l, throttle.Ask{Cost: 1, MaxWait: new(time.Hour)})
-		w, _ := coreOf(l).Decide(ctx, p)
+		w := waiterOf(l, throttle.Ask{Cost: 1, MaxWait: new(time.Hour)})
+		require.True(t, enqueue(ctx, l, w))
 		other := send(t, l, throttle.Ask{Cost: 1})
 		cancel()
 		require.True(t, coreOf(l).Abandon(w))
-		require.Nil(t, w.Refusal)
+		require.Nil(t, w.Why())
 		require.Equal(t, 1, l.Stats().Waiting)
 		require.Zero(t, l.Stats().Rejected.Total())
 		checkInvariants(t, l)

@@ -160,7 +160,7 @@ func (x *severalRun) book() {
 		if e.err != nil {
 			continue
 		}
-		for _, c := range chargesOf(e.grant).Charges() {
+		for _, c := range requestOf(e.grant).Charges() {
 			if c.Limit.Frees {
 				continue
 			}

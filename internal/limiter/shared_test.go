@@ -134,17 +134,17 @@ func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 	for keys, want := range map[int][]int{15: {15}, 16: {8, 8}, 40: {20, 20}, 256: {128, 128}} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
-			fly := coreOf(l).CallStore
+			fly := *coreOf(l).CallStore()
 			for round := range 2 { // also after calls that have landed
 				flights := []*bucket.Supply{}
-				coreOf(l).CallStore = func(s *bucket.Supply) { flights = append(flights, s) } // they leave when all requests have asked
+				*coreOf(l).CallStore() = func(s *bucket.Supply) { flights = append(flights, s) } // they leave when all requests have asked
 				var wg sync.WaitGroup
 				for i := range keys {
 					wg.Go(func() { require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: strconv.Itoa(round*keys + i)})) })
 				}
 				synctest.Wait()
 				assert.Len(t, flights, supply.MostCalls)
-				coreOf(l).CallStore = fly
+				*coreOf(l).CallStore() = fly
 				for _, s := range flights {
 					fly(s)
 				}

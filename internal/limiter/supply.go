@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ func (l *Core) supplyOf(terms bucket.SupplyTerms, limit string) *bucket.Supply {
 	i := slices.IndexFunc(l.supplies, func(s *bucket.Supply) bool { return s.Store == terms.Store && s.Terms == terms.Terms })
 	if i < 0 {
 		i = len(l.supplies)
-		l.supplies = append(l.supplies, &bucket.Supply{Supply: &supply.Supply[*bucket.Bucket]{Terms: terms.Terms}, Store: terms.Store})
+		l.supplies = append(l.supplies, &bucket.Supply{Supply: &supply.Supply[*bucket.Bucket]{Terms: terms.Terms, Dice: meter.Dice(rand.Uint64())}, Store: terms.Store})
 	}
 	s := l.supplies[i]
 	s.Limits = append(s.Limits, limit)
@@ -99,7 +100,7 @@ func (l *Core) dueLeaseLocked(b *bucket.Bucket, now meter.Instant) (at meter.Ins
 func (l *Core) callLocked(s *bucket.Supply, now meter.Instant) {
 	begins, at := s.Begin(now)
 	if begins {
-		l.CallStore(s)
+		l.callStore(s)
 	}
 	if begins || at == meter.Never {
 		return
@@ -125,7 +126,7 @@ func (l *Core) probe(s *bucket.Supply) {
 
 // drawnLocked sees to the leases from which charges were paid that did not wait. Where no request waits and enough tokens are
 // left, the store need not be asked earlier than the timer says.
-func (l *Core) drawnLocked(charges []bucket.Charge, now meter.Instant) {
+func (l *Core) drawnLocked(charges []Charge, now meter.Instant) {
 	for i := range charges {
 		b := charges[i].Bucket
 		if n := b.Leased(); n != nil && (n.Low() || n.Wanted > 0 || b.HasLines()) {
@@ -142,7 +143,7 @@ const storeErr = int64(100 * time.Millisecond)
 
 // holdLeasesLocked holds the shared budgets of a request that a server has refused for a while, in all processes. If the refusal turns out
 // to be none, holds that are not longer by then are lifted.
-func (l *Core) holdLeasesLocked(charges []bucket.Charge, until meter.Instant, d *bucket.Doubts, now meter.Instant) {
+func (l *Core) holdLeasesLocked(charges []Charge, until meter.Instant, d *Doubts, now meter.Instant) {
 	for i := range charges {
 		b := charges[i].Bucket
 		if b.Leased() == nil {
@@ -151,7 +152,7 @@ func (l *Core) holdLeasesLocked(charges []bucket.Charge, until meter.Instant, d 
 		b.Lease.Hold(now, until)
 		l.replanLocked(b)
 		if d != nil {
-			d.Add(b, func(now meter.Instant, as aimd.Outcome) bool {
+			d.add(b, func(now meter.Instant, as aimd.Outcome) bool {
 				lifts := as != 0 && b.Lease.HeldUntil() <= meter.AddInstant(until, storeErr)
 				if lifts {
 					b.Lease.Hold(now, now)
@@ -163,7 +164,7 @@ func (l *Core) holdLeasesLocked(charges []bucket.Charge, until meter.Instant, d 
 }
 
 // wantLocked has the store asked for a cost that no request waits for.
-func (l *Core) wantLocked(charges []bucket.Charge) {
+func (l *Core) wantLocked(charges []Charge) {
 	for i := range charges {
 		if b := charges[i].Bucket; b.Leased() != nil && b.Ready(0, 0, charges[i].Cost) == meter.Never {
 			b.Lease.Wanted = min(charges[i].Cost, b.Lease.Most())

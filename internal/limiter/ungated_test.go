@@ -9,7 +9,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -27,7 +27,7 @@ func TestABodyMakesAServerKnownOnlyIfItSaysSomething(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := limiterOf(t)
 			c.hints.After = new(quota.Hints)
-			coreOf(l).ReportUngated(&quota.Key{Host: "h"}, bucket.Mark{}, &bucket.Answer{Outcome: aimd.OK, Hints: &c.hints}, nil, countsOf(l))
+			coreOf(l).ReportUngated(&limiter.Request{User: userOf(l)}, &quota.Key{Host: "h"}, &limiter.Answer{Outcome: aimd.OK, Hints: &c.hints})
 			require.Len(t, l.Servers(), c.servers, "%+v", c.hints)
 		})
 	}
@@ -38,11 +38,10 @@ func TestARejectionSaysTheMostThatALimitPaysOnlyForACost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, time.Second)))
 		for cost, most := range map[int64]int64{6: 5, 5: 0} {
-			p := pendingOf(l, throttle.Ask{Cost: cost, MaxWait: new(time.Millisecond)})
+			w := waiterOf(l, throttle.Ask{Cost: cost, MaxWait: new(time.Millisecond)})
 			coreOf(l).Limits[0].Single.Meter.Take(0, 0, 1, false)
-			_, verdict := coreOf(l).Decide(t.Context(), p)
-			require.Equal(t, bucket.Refused, verdict)
-			require.Equal(t, most, p.Refusal.Most, "cost %d: %v", cost, p.Refusal.Reason)
+			require.False(t, enqueue(t.Context(), l, w))
+			require.Equal(t, most, w.Why().Most, "cost %d: %v", cost, w.Why().Reason)
 		}
 	})
 }

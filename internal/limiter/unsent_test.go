@@ -9,7 +9,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // An adaptive limit gives the token of a request back if it never reached the server, and only then; slots come back once, either
@@ -31,9 +31,11 @@ func TestOnlyARequestThatWasNotSentIsRefundedByAnAdaptiveLimit(t *testing.T) {
 			l := limiterOf(t, throttle.WithLimit(c.limit))
 			g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 1})
 			require.NoError(t, err)
-			charge := &chargesOf(g).Charges()[0]
-			charge.Kept, charge.Settled = false, c.settled
-			report(l, g, &bucket.Answer{Outcome: aimd.OK, Unsent: c.unsent})
+			charge := &requestOf(g).Charges()[0]
+			if charge.Kept = false; c.settled {
+				requestOf(g).MarkSettled(0)
+			}
+			report(l, g, &limiter.Answer{Outcome: aimd.OK, Unsent: c.unsent})
 			require.Equal(t, c.returned, charge.Limit.Counts.Returned, name)
 		})
 	}
@@ -46,8 +48,8 @@ func TestTheSlotOfARequestThatWasNotSentDoesNotRest(t *testing.T) {
 			l := limiterOf(t, throttle.WithLimit(throttle.InFlight(1, throttle.Pause(2*time.Second))))
 			g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 1})
 			require.NoError(t, err)
-			chargesOf(g).Charges()[0].Kept = false
-			report(l, g, &bucket.Answer{Outcome: aimd.OK, Unsent: unsent})
+			requestOf(g).Charges()[0].Kept = false
+			report(l, g, &limiter.Answer{Outcome: aimd.OK, Unsent: unsent})
 			start := time.Now()
 			_, err = l.Acquire(t.Context(), throttle.Ask{Cost: 1})
 			require.NoError(t, err)

@@ -78,8 +78,8 @@ func (l *Core) Pieces(limits ...*bucket.Limit) iter.Seq[[]*bucket.Bucket] {
 	}
 }
 
-// PiecesOf yields the buckets of these keys, a few at a time.
-func (l *Core) PiecesOf(li *bucket.Limit, keys []string) iter.Seq[[]*bucket.Bucket] {
+// piecesOf yields the buckets of these keys, a few at a time.
+func (l *Core) piecesOf(li *bucket.Limit, keys []string) iter.Seq[[]*bucket.Bucket] {
 	return func(yield func([]*bucket.Bucket) bool) {
 		for some := range slices.Chunk(keys, pieceSize) {
 			if !yield(l.find(li, some)) {

@@ -38,6 +38,7 @@ type Supply[B any] struct {
 	Limits []string // the names of the limits that use it
 	Apart  bool     // budgets with different keys cannot be granted together
 	Counts Counts
+	Dice   meter.Dice // of what is random; another seed in each process
 
 	asking []*Lease[B]   // those for which the store is to be asked, in this order
 	calls  int           // under way
@@ -268,10 +269,10 @@ func (c *Call[B]) Note(err error, now meter.Instant) *Event {
 		s.outage, s.worked = Outage{}, true
 	case errors.Is(err, store.ErrSetup):
 		s.Counts.Setup++
-		s.outage.fail(err, now)
+		s.outage.fail(err, now, &s.Dice)
 	default:
 		s.Counts.Failed++
-		s.outage.fail(err, now)
+		s.outage.fail(err, now, &s.Dice)
 	}
 	if was.err == nil && err != nil {
 		s.Counts.Outages++
@@ -306,7 +307,7 @@ func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (new
 	n.Wanted = 0
 	if alone {
 		s.Counts.Faulty++
-		n.outage.fail(o.Err, now)
+		n.outage.fail(o.Err, now, &s.Dice)
 		event = eventOf([]string{p.Budget.Limit}, p.Budget.Key, &was, &n.outage, now)
 	}
 	if n.IsAlone() && n.Out().IsSetup() {

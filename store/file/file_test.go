@@ -425,6 +425,7 @@ func TestFileStaysSmall(t *testing.T) {
 	require.NoError(t, err)
 	assert.Less(t, info.Size(), int64(12_000))
 	assert.Equal(t, 7000.0, take(t, s, day, 0).Left)
+	written(t, s)
 	left, err := os.ReadDir(filepath.Dir(name))
 	require.NoError(t, err)
 	assert.Len(t, left, 3, "the file, its lock and its queue")

@@ -1,12 +1,8 @@
 package bucket
 
-import (
-	"time"
+import "github.com/httpthrottle/throttle/internal/quota"
 
-	"github.com/httpthrottle/throttle/internal/quota"
-)
-
-// A reason says why a request is rejected; see [Reason].
+// A Reason is why a request is rejected; see throttle.Reason.
 type Reason uint8
 
 const (
@@ -41,16 +37,4 @@ func (b *Bucket) final() error {
 	}
 	_, _, said := b.Meter.(*quota.Gate).Account.Final()
 	return said
-}
-
-// A Refusal is the decision not to grant a request; see [Rejection].
-type Refusal struct {
-	Reason   Reason // 0: it is none
-	Limit    *Limit
-	Key      string
-	Cost     int64
-	Wait     time.Duration // until it could have gone; the longest Duration: never
-	Patience time.Duration
-	Most     int64 // the largest cost that its bucket can pay, where that is the reason; 0: there is no bucket
-	Err      error // of a store, or what a server said
 }

@@ -1,0 +1,76 @@
+package limiter
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// An Answer is the outcome of a request that was granted. The zero answer has no news.
+type Answer struct {
+	Outcome aimd.Outcome
+	Unsent  bool         // it never reached the server
+	Hints   *quota.Hints // nil: the server sent none
+	Doubts  *Doubts      // of a failure about which the body may say more; nil: it says nothing more
+
+	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
+}
+
+// retryAfter returns how long to stay away, by the server; 0 if it did not say.
+func (a *Answer) retryAfter() time.Duration {
+	if a.Hints == nil {
+		return 0
+	}
+	return a.Hints.Wait
+}
+
+// Doubts are what a failure has changed, until its body has been read.
+type Doubts struct {
+	As   aimd.Outcome // what the body shows; 0: the failure stands
+	ends []doubt
+}
+
+// A doubt ends a doubt about what a failure has changed at a bucket. end takes what the body shows, and reports whether it has undone
+// the change.
+type doubt struct {
+	bucket *bucket.Bucket
+	end    func(now meter.Instant, as aimd.Outcome) (undone bool)
+}
+
+func (d *Doubts) add(b *bucket.Bucket, end func(now meter.Instant, as aimd.Outcome) bool) {
+	d.ends = append(d.ends, doubt{b, end})
+}
+
+// Any reports whether there are doubts.
+func (d *Doubts) Any() bool { return len(d.ends) > 0 }
+
+// take returns the doubts, once.
+func (d *Doubts) take() (all []doubt) {
+	if d != nil {
+		all, d.ends = d.ends, nil
+	}
+	return all
+}
+
+// A learner is a meter that learns from the outcomes of requests.
+type learner interface {
+	meter.Holder
+	// Answered takes the outcome of a request, and returns what stands for charged from then on.
+	Answered(now meter.Instant, charged int64, sent meter.Instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64
+	// Doubt is called before Answered for a failure about which the body may say more; see [Doubts]. Stand is called before other failures.
+	Doubt(now meter.Instant, charged int64, sent meter.Instant, cost int64) func(now meter.Instant, as aimd.Outcome) bool
+	Stand()
+	Refund(charged int64, now meter.Instant, cost int64) // as GiveBack, for a request that was answered
+	Retuned() (aimd.Retune, bool)
+}
+
+// An answered is a meter in which a request counts until some time after its response. Answered reports whether that was moved.
+type answered interface {
+	Answered(charged int64, now meter.Instant) bool
+}
+
+// A resumer is a meter that pauses because of what servers reported.
+type resumer interface{ Resume(now meter.Instant) }

@@ -1,0 +1,223 @@
+package limiter
+
+import (
+	"context"
+	"slices"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// A Request is a request from its arrival until its charges are settled. Its owner sets User and Context, adds charges, and passes
+// it to [Core.Now] or [Core.Try]. If it has to wait, it waits as a [Waiter], from which it is taken once it is granted.
+//
+// It has room for a few charges inside, so that it can be on the stack: a field that points to them would move it to the heap.
+type Request struct {
+	User    *User
+	Context context.Context // which events have; nil: it is not known
+	Mark
+	Waited int64 // before the grant
+
+	turn  turn
+	ghost *Waiter // see ghost.go; nil: there is none
+	spent uint8   // guarded by the lock: which of the calls below were made
+	n     uint8   // of the charges in few
+	few   [fewCharges]Charge
+	many  []Charge // all of them, if there are too many for few
+}
+
+// fewCharges need no memory of their own: those of four limits and of the gate.
+const fewCharges = 5
+
+// A Mark is when a request was granted, and how many had been granted by then.
+type Mark struct {
+	At  meter.Instant
+	Nth uint64 // 0: it is unknown, or the Limiter did not grant the request
+}
+
+// A turn is the caller in whose turn a request was granted. The zero value is for none.
+type turn struct {
+	caller string
+	weight int64 // 1 at least
+}
+
+// A Charge is what a request costs in one limit.
+type Charge struct {
+	Limit  *bucket.Limit
+	Key    string
+	Cost   int64
+	Bucket *bucket.Bucket // nil: it is to be found, or made
+	Paid   int64          // what refunds and reports need, once it was granted
+
+	Outcome aimd.Outcome // by the limit's Classify; 0: by the response
+	Kept    bool         // a slot that Free gives back
+	ByBody  bool         // the cost may be in the body of the response
+	settled bool         // guarded by the lock, as Cost is from then on
+	byHost  bool         // the request has no key, and its host is in the place of one
+	made    bool         // Paid is known, although there is a ghost
+}
+
+// The calls that count once for a request that was granted.
+const (
+	wasReported = 1 << iota
+	wasFreed
+	wasSettled
+	wasReturned
+	wasCanceled = wasReported | wasFreed | wasSettled | wasReturned
+)
+
+// first reports whether none of these calls was made before, and stores that they are made now.
+func (r *Request) first(what uint8) bool {
+	first := r.spent&what == 0
+	r.spent |= what
+	return first
+}
+
+// Charges returns the charges, which are valid as long as the request.
+func (r *Request) Charges() []Charge {
+	if r.many != nil {
+		return r.many
+	}
+	return r.few[:r.n]
+}
+
+// Add adds a charge.
+func (r *Request) Add(li *bucket.Limit, key string, cost int64) {
+	c := r.add()
+	c.Limit, c.Key, c.Cost = li, key, min(cost, meter.MaxCount)
+	if key == "" {
+		c.Bucket = li.Single
+	}
+}
+
+// AddByHost adds a charge of a request without a key to a limit that counts such requests by host. SetHost sets the host.
+func (r *Request) AddByHost(li *bucket.Limit, cost int64) {
+	r.Add(li, "", cost)
+	r.Charges()[len(r.Charges())-1].byHost = true
+}
+
+// SetHost sets the host of the request, which is not "".
+func (r *Request) SetHost(host string) {
+	charges := r.Charges()
+	for i := range charges {
+		if c := &charges[i]; c.byHost {
+			c.Key = host
+		}
+	}
+}
+
+// AddAll adds charges that were made before, where there are none yet.
+func (r *Request) AddAll(charges []Charge) {
+	if len(charges) > len(r.few) {
+		r.many = slices.Clone(charges)
+		return
+	}
+	r.n = uint8(len(charges))
+	copy(r.few[:], charges)
+}
+
+// addGate adds the charge of a gate.
+func (r *Request) addGate(gate *bucket.Bucket) {
+	c := r.add()
+	c.Limit, c.Key, c.Cost, c.Bucket = gate.Limit, gate.Key, 1, gate
+}
+
+// add adds an empty charge.
+func (r *Request) add() *Charge {
+	if r.many == nil {
+		if n := r.n; n < fewCharges {
+			r.n++
+			return &r.few[n]
+		}
+		r.many = append(make([]Charge, 0, 2*fewCharges), r.few[:]...)
+	}
+	r.many = append(r.many, Charge{})
+	return &r.many[len(r.many)-1]
+}
+
+// dropGate removes the charge of the gate, which was added last.
+func (r *Request) dropGate() {
+	charges := r.Charges()
+	charges[len(charges)-1] = Charge{}
+	if r.many != nil {
+		r.many = r.many[:len(r.many)-1]
+	} else {
+		r.n--
+	}
+}
+
+// Frees reports whether some charge is to be given back when the request ends.
+func (r *Request) Frees() bool {
+	return slices.ContainsFunc(r.Charges(), func(c Charge) bool { return c.Limit.Frees })
+}
+
+// IsTracked reports whether the response or the outcome of the request is to be reported.
+func (r *Request) IsTracked() bool {
+	charges := r.Charges()
+	for i := range charges { // no copy of a charge, which another may be settling
+		if charges[i].Limit.Tracked {
+			return true
+		}
+	}
+	return false
+}
+
+// IsGated reports whether the request passed a gate.
+func (r *Request) IsGated() bool { return gateOf(r.Charges()) != nil }
+
+// gateOf returns the gate that is among charges; nil: there is none.
+func gateOf(charges []Charge) *quota.Gate {
+	if n := len(charges); n > 0 && charges[n-1].Limit.Gates {
+		return charges[n-1].Bucket.Meter.(*quota.Gate)
+	}
+	return nil
+}
+
+// find finds the bucket of a charge, and reports whether there is one.
+func (c *Charge) find() bool {
+	switch {
+	case c.byHost:
+		c.Bucket = c.Limit.ByHost(c.Key)
+	case c.Key != "" && !c.Limit.Gates: // else it is found already
+		c.Bucket = c.Limit.Bucket(c.Key)
+	}
+	return c.Bucket != nil
+}
+
+// payable reports whether all charges can be paid now and no request waits there, or whether a bucket is missing; otherwise
+// all are found.
+func payable(charges []Charge, now meter.Instant) (ok, missing bool) {
+	ok = true
+	for i := range charges {
+		c := &charges[i]
+		if !c.find() {
+			return false, true
+		}
+		ok = ok && c.passes(now) && c.Bucket.Meter.Payable(now, c.Cost)
+	}
+	return ok, false
+}
+
+// passes reports whether nothing stops the charge except what it costs.
+func (c *Charge) passes(now meter.Instant) bool {
+	return c.Cost >= 0 && c.Bucket.IsOpen(now)
+}
+
+// clamp reduces costs to the sizes of limits with ClampCost, and reports whether there was one to reduce.
+func clamp(charges []Charge) (clamped bool) {
+	for i := range charges {
+		if c := &charges[i]; c.Limit.Clamps && c.Cost > c.Bucket.Meter.Most() {
+			c.Cost, clamped = c.Bucket.Meter.Most(), true
+		}
+	}
+	return clamped
+}
+
+// rest lets a slot rest that is given back next, where its limit has a pause.
+func (c *Charge) rest(now meter.Instant) {
+	if m, ok := c.Bucket.Meter.(meter.Rester); ok {
+		m.Rest(now, c.Cost)
+	}
+}

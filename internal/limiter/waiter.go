@@ -1,0 +1,245 @@
+package limiter
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/heap"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/supply"
+)
+
+// A Waiter is a request that could not be granted immediately. It is on the heap, and takes little memory there, because there may
+// be a million of them. Its owner sets the first fields before it passes it to [Core.Enqueue] or [Core.Acquire].
+type Waiter struct {
+	Priority int
+	MaxWait  time.Duration   // negative: no bound
+	Cancel   <-chan struct{} // closed when the request has ended; nil: only its context ends it
+	Gate     *quota.Key      // that it passes; nil: none
+	Late     bool            // it passes the gate only if it has to wait
+
+	try     bool          // it never overtakes a waiter
+	joining bool          // it may be granted on arrival
+	served  bool          // it was granted after it had joined the order of waiters
+	verdict verdict       // guarded by the lock until it is decided
+	user    *User         //
+	charges []Charge      // nil while it waits, as the order of waiters has them
+	mark    Mark          // of the grant of the request
+	refusal *Refusal      // nil: it was not rejected
+	ghost   *ghost        // it is of a request that was sent; nil: it is none
+	decided chan struct{} // closed when it is granted or rejected; nil: it is a ghost, or must not wait
+
+	bounds
+	in                 order.Waiter
+	due                meter.Instant // when it would be granted, as it seemed on arrival
+	at                 meter.Instant // when it was decided
+	heap.Entry[ending]               // in Core.ends
+}
+
+// A verdict is what has become of a request.
+type verdict uint8
+
+const (
+	waiting verdict = iota
+	granted
+	refused
+	left      // its context was over first
+	undecided // it may have to wait
+)
+
+// Waiter returns a Waiter with the charges of a request that was not granted. It waits for as long as it takes.
+func (r *Request) Waiter() *Waiter {
+	return &Waiter{MaxWait: -1, user: r.User, charges: slices.Clone(r.Charges())}
+}
+
+// SetCaller sets the caller of the request, where callers take turns.
+func (w *Waiter) SetCaller(name string, weight int64) { w.in.Caller, w.in.Weight = name, weight }
+
+// Charges returns what the request is to be charged. It is called before the request waits.
+func (w *Waiter) Charges() []Charge { return w.charges }
+
+// Decided returns a channel that is closed when the request is granted or rejected.
+func (w *Waiter) Decided() <-chan struct{} { return w.decided }
+
+// Rejected reports whether the request was rejected, once it does not wait any more.
+func (w *Waiter) Rejected() bool { return w.refusal != nil }
+
+// Take makes r the request, which was granted.
+func (w *Waiter) Take(r *Request) {
+	r.User, r.Mark = w.user, w.mark
+	if !w.served {
+		if r.AddAll(w.charges); w.ghost != nil && len(w.charges) > 0 {
+			r.ghost = w
+		}
+		return
+	}
+	r.Waited, r.turn = w.at-w.arrived, w.turn()
+	for i, cost := range w.in.Costs {
+		b, c := w.bucketAt(i), r.add()
+		c.Limit, c.Key, c.Bucket, c.Cost, c.Paid = b.Limit, b.Key, b, cost, w.paid()[i]
+	}
+}
+
+// enter gives w what the order of waiters is to know.
+func (w *Waiter) enter() {
+	in, n, open := &w.in, len(w.charges), true
+	in.Rank, in.Last, in.Weight, in.Owner = w.rank, min(w.expiry, w.deadline-1), max(1, in.Weight), w
+	if w.expiry == meter.Never && w.deadline == meter.Never {
+		in.Last = meter.Never
+	}
+	for i := range w.charges {
+		li := w.charges[i].Limit
+		open = open && (li.Open || li.Gates)
+	}
+	if last := w.charges[n-1]; last.Limit.Gates && !open { // without limits, only requests of one gate wait in one line
+		in.Gate = &last.Bucket.Needs().Point
+		n--
+	}
+	in.At, in.Costs = make([]*order.Point, n), make([]int64, n)
+	for i := range n {
+		in.At[i], in.Costs[i] = &w.charges[i].Bucket.Needs().Point, w.charges[i].Cost
+	}
+}
+
+// bucketAt returns the bucket of the i-th charge.
+func (w *Waiter) bucketAt(i int) *bucket.Bucket {
+	if i == len(w.in.At) {
+		return bucket.Of(w.in.Gate)
+	}
+	return bucket.Of(w.in.At[i])
+}
+
+// bucket returns the bucket that delays w, or has delayed it.
+func (w *Waiter) bucket() *bucket.Bucket { return w.bucketAt(w.in.Binding) }
+
+// paid returns what refunds of a granted w need, by charge. It takes memory behind the costs that the order of waiters does not
+// need any more, because there may be many waiters.
+func (w *Waiter) paid() []int64 {
+	n := len(w.in.Costs)
+	return w.in.Costs[n : 2*n]
+}
+
+// turn returns the turn in which w was granted.
+func (w *Waiter) turn() turn {
+	for _, p := range w.in.At {
+		if p.Fair {
+			return turn{w.in.Caller, w.in.Weight}
+		}
+	}
+	return turn{}
+}
+
+// bounds say for how long a request may wait.
+type bounds struct {
+	rank     meter.Instant // see order.RankOf
+	arrived  meter.Instant
+	expiry   meter.Instant // the last at which it may be granted, by its MaxWait; never: none
+	deadline meter.Instant // the first at which it may not, by its context; never: none
+	respite  int64         // for how long it may wait for a response of a store, although expiry is earlier
+}
+
+// bind sets the bounds of a request that came now, and its rank; see Options.DeadlineAge.
+func (w *Waiter) bind(ctx context.Context, age time.Duration, now meter.Instant) {
+	b := &w.bounds
+	b.rank, b.arrived, b.expiry, b.deadline = order.RankOf(now, w.Priority), now, meter.Never, meter.Never
+	if w.MaxWait >= 0 {
+		b.expiry = meter.AddInstant(now, int64(w.MaxWait))
+	}
+	if d, ok := ctx.Deadline(); ok {
+		b.deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
+	}
+	if age > 0 {
+		b.rank += min(0, min(b.expiry, b.deadline)-now-int64(age))
+	}
+}
+
+// last returns the last instant at which a request may be granted.
+func (b *bounds) last() meter.Instant { return max(b.expiry, b.arrived+b.respite) }
+
+// check returns why a request that would be granted at due must be rejected; 0 if it need not. MaxWait comes before the
+// deadline, so that one client sees one kind of rejection, whatever deadlines its callers set.
+//
+// A request that waits for a response of a store may wait for longer than MaxWait, as long as it may be granted immediately.
+func (b *bounds) check(due, now meter.Instant, binding *bucket.Bucket) bucket.Reason {
+	last := max(b.expiry, min(now, b.arrived+b.respite))
+	switch {
+	case due == meter.Never: // however long the request may wait
+	case binding.Leased() != nil && b.isCutOff(due, binding.BlockedUntil()):
+		return bucket.ReasonStore
+	case due <= last && (b.expiry > b.arrived || b.respite > 0):
+		if due >= b.deadline {
+			return bucket.ReasonDeadline
+		}
+		return 0
+	case b.expiry > b.arrived && !binding.IsHeld(b.expiry):
+		return bucket.ReasonMaxWait
+	}
+	return binding.Denies(due, b.expiry)
+}
+
+// isCutOff reports whether a request that waits for a store that is unreachable until then cannot wait so long.
+func (b *bounds) isCutOff(due, until meter.Instant) bool {
+	return until > 0 && due >= until && (until == supply.Shut || due > b.expiry || due >= b.deadline)
+}
+
+// refuse returns the refusal of a request that could go at due.
+func (b *bounds) refuse(reason bucket.Reason, at place, due, now meter.Instant) *Refusal {
+	r := &Refusal{Reason: reason, Limit: at.limit, Key: at.key, Cost: at.cost, Wait: bucket.Until(due, now)}
+	last := b.expiry
+	switch reason {
+	case bucket.ReasonMaxWait, bucket.ReasonNoTokens, bucket.ReasonHeld:
+	case bucket.ReasonDeadline:
+		last = b.deadline
+	default:
+		last = min(b.expiry, b.deadline)
+	}
+	if last < meter.Never {
+		r.Patience = time.Duration(last - b.arrived)
+	}
+	return r
+}
+
+// A place is what a request costs in one limit.
+type place struct {
+	limit *bucket.Limit
+	key   string
+	cost  int64
+}
+
+// unpayable returns a charge that cannot be made at all, and why: there is no room for its bucket, or it is negative. due is when
+// the request may be tried again.
+func unpayable(charges []Charge, missing *Charge, now meter.Instant) (why bucket.Reason, c *Charge, due meter.Instant) {
+	if missing != nil {
+		return bucket.ReasonKeys, missing, now + int64(sweepEvery)
+	}
+	for i := range charges {
+		if c := &charges[i]; c.Cost < 0 {
+			return bucket.ReasonCost, c, meter.Never
+		}
+	}
+	return 0, nil, 0
+}
+
+// respite brings the leases of charges up to date. It returns for how long a request that may wait until expiry may wait for a
+// response of a store that may have the tokens; 0: not at all.
+func respite(charges []Charge, try bool, expiry, now meter.Instant) (d int64) {
+	for i := range charges {
+		if n := charges[i].Bucket.Leased(); n != nil {
+			n.Update(now)
+		}
+	}
+	for i := range charges {
+		c := &charges[i]
+		if n := c.Bucket.Leased(); n != nil && !try && c.Bucket.BlockedUntil() == 0 && c.Bucket.Ready(0, 0, c.Cost) == meter.Never {
+			if c.Bucket.PlanFor(now, 0, c.Cost) > max(now, expiry) {
+				return 0
+			}
+			d = max(d, int64(n.Supply().Timeout))
+		}
+	}
+	return d
+}
