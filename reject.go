@@ -91,12 +91,14 @@ type Rejection struct {
 	// It is in the chain of the Rejection.
 	Err error
 
-	bound [2]string // what Most is, in words before and after it; empty: not known
+	bound  [2]string     // what Most is, in words before and after it; empty: not known
+	status int           // of the last refusal of the server, if the request would have waited because of it; 0: it would not
+	ago    time.Duration // since that
 }
 
 // rejected returns a refusal as users see it.
 func rejected(r *limiter.Refusal) *Rejection {
-	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Patience: r.Patience, Most: r.Most, Err: r.Err}
+	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Patience: r.Patience, Most: r.Most, Err: r.Err, status: r.Status, ago: r.Ago}
 	if r.Most > 0 {
 		switch {
 		case r.Limit.Stored == store.Bucket:
@@ -111,7 +113,16 @@ func rejected(r *limiter.Refusal) *Rejection {
 }
 
 // Error returns why the request was rejected, with the numbers.
-func (r *Rejection) Error() string { return string(r.appendText(make([]byte, 0, 160))) }
+func (r *Rejection) Error() string { return string(r.appendCause(r.appendText(make([]byte, 0, 160)))) }
+
+// appendCause appends which refusal of the server is the cause of a wait.
+func (r *Rejection) appendCause(b []byte) []byte {
+	if r.status == 0 || r.Reason == ReasonFinal {
+		return b
+	}
+	b = strconv.AppendInt(append(b, "; the server refused a request with "...), int64(r.status), 10)
+	return appendDuration(b, ", ", rounded(r.ago, false), " ago")
+}
 
 // String returns the same as [Rejection.Error].
 func (r Rejection) String() string { return r.Error() }

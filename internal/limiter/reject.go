@@ -5,6 +5,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // A Refusal is the decision not to grant a request.
@@ -17,13 +18,26 @@ type Refusal struct {
 	Patience time.Duration // for which it could have waited, counted from its arrival; 0: there is no bound
 	Most     int64         // the largest cost that its bucket can pay, where that is the reason; 0: there is no bucket
 	Err      error         // of a store, or what a server said
+	Status   int           // of the last refusal of the server, if requests wait because of it; 0: they do not
+	Ago      time.Duration // since that
+}
+
+// explain sets what a bucket knows of the reason.
+func (r *Refusal) explain(b *bucket.Bucket, now meter.Instant) {
+	r.Err = b.Err(r.Reason)
+	if !b.Limit.Gates {
+		return
+	}
+	if last, ok := b.Meter.(*quota.Gate).Account.Blames(now); ok {
+		r.Status, r.Ago = last.Status, time.Duration(now-last.At)
+	}
 }
 
 // refuseLocked rejects a request that could go at due.
 func (l *Core) refuseLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now meter.Instant) {
 	w.refusal = w.refuse(reason, place{c.Limit, c.Key, c.Cost}, due, now)
 	if c.Bucket != nil {
-		w.refusal.Err = c.Bucket.Err(reason)
+		w.refusal.explain(c.Bucket, now)
 		if reason == bucket.ReasonCost && c.Cost > 0 {
 			w.refusal.Most = c.Bucket.Meter.Most()
 		}
@@ -36,7 +50,7 @@ func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now met
 	w.verdict, w.in.Binding = refused, i
 	b, cost := w.bucketAt(i), w.in.Costs[i]
 	w.refusal = w.refuse(reason, place{b.Limit, b.Key, cost}, b.Soonest(due, cost), now)
-	w.refusal.Err = b.Err(reason)
+	w.refusal.explain(b, now)
 	l.countRefusalLocked(w.user, b.Limit, reason)
 	l.quitLocked(w, now)
 }
@@ -81,7 +95,8 @@ func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refus
 	if b.Limit.Plans {
 		due = b.Soonest(due, binding.Cost)
 	}
-	r.Wait, r.Err = bucket.Until(due, now), b.Err(reason)
+	r.Wait = bucket.Until(due, now)
+	r.explain(b, now)
 	if reason == bucket.ReasonCost {
 		r.Most = b.Meter.Most()
 	}

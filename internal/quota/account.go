@@ -152,6 +152,12 @@ type State struct {
 	HeldUntil   meter.Instant // no request of the quota is sent before; 0: nothing holds it
 }
 
+// Blames returns the last refusal, if requests wait because of one.
+func (a *Account) Blames(now meter.Instant) (last LastRefusal, ok bool) {
+	rate, _ := a.Pace(now)
+	return a.Last, a.Last.Status > 0 && (rate > 0 || a.worth(now) == stopsByRefusal)
+}
+
 // Pace returns the rate at which requests are sent one by one after a refusal, and why at that one; 0: there is no pace.
 func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
 	switch p := &a.pace; {
