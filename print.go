@@ -251,6 +251,9 @@ func heldGroup(until time.Time, attrs ...slog.Attr) slog.Value {
 // String returns what the server reported in one line, for people.
 func (s ServerStats) String() string {
 	said := []string{"refused " + strconv.FormatUint(s.Refused, 10)}
+	if s.Last != nil {
+		said[0] += " (last: " + s.Last.String() + ")"
+	}
 	if s.Final != nil {
 		said = append(said, "refuses finally ("+s.Final.String()+")")
 	}
@@ -258,9 +261,22 @@ func (s ServerStats) String() string {
 		said = append(said, q.String())
 	}
 	if s.Pace > 0 {
-		said = append(said, "paced at "+number(s.Pace)+"/s")
+		paced := "paced at " + number(s.Pace) + "/s"
+		if s.PaceWhy != "" {
+			paced += " (" + s.PaceWhy + ")"
+		}
+		said = append(said, paced)
 	}
 	return strings.TrimSpace(quota.Plain(s.Host)+" "+printable(s.Account)) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
+}
+
+// String returns the refusal for people.
+func (r *LastRefusal) String() string {
+	text := strconv.Itoa(r.Status) + " at " + r.At.Format(time.RFC3339)
+	if !r.Until.IsZero() {
+		text += ", to wait until " + r.Until.Format(time.RFC3339)
+	}
+	return text
 }
 
 // String returns what the server said, for people.
@@ -280,7 +296,7 @@ func (q QuotaStats) String() string {
 	if !q.Reset.IsZero() {
 		text += " until " + q.Reset.Format(time.RFC3339)
 	}
-	return text
+	return text + heldText(q.HeldUntil)
 }
 
 // printable returns keys as ServerStats.Account has them, and anything else quoted.
@@ -301,6 +317,12 @@ func (s ServerStats) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("host", s.Host), slog.String("account", s.Account), slog.Uint64("refused", s.Refused),
 		slog.Float64("pace", s.Pace), slog.String("quotas", strings.Join(quotas, ", ")),
+	}
+	if s.PaceWhy != "" {
+		attrs = append(attrs, slog.String("pace_why", s.PaceWhy))
+	}
+	if s.Last != nil {
+		attrs = append(attrs, slog.String("last", s.Last.String()))
 	}
 	if s.Final != nil {
 		attrs = append(attrs, slog.String("final", s.Final.String()))

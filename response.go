@@ -279,7 +279,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	host := hostOf(req)
 	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
 		if b := bareOf(resp.StatusCode); b != quota.NotBare && !t.noHints {
-			return &quota.Hints{Bare: b, Given: t.sampler.gave(host)}, nil
+			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.gave(host)}, nil
 		}
 		return nil, nil
 	}
@@ -336,7 +336,7 @@ func isEmpty(req *http.Request, resp *http.Response) bool {
 
 func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	w := &quota.Hints{
-		Limited: s.Limited, NotLimited: s.NotLimited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
+		Status: status, Limited: s.Limited, NotLimited: s.NotLimited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
 		Host:   status == http.StatusServiceUnavailable || status == 529,
 		Global: s.Scope == "global",
 	}

@@ -25,6 +25,7 @@ var never = map[string][]string{
 	"internal/aimd":        arithmetic,
 	"internal/concurrency": arithmetic,
 	"internal/quota":       arithmetic,
+	"internal/record":      arithmetic,
 	"internal/meter":       arithmetic,
 	"internal/lease":       {"sync", "sync/atomic", "net/http", "log", "log/slog", "os"},
 	"internal/keep":        arithmetic,
@@ -116,7 +117,7 @@ func importsOf(t *testing.T) map[string][]string {
 
 // Arithmetic is given the time.
 func TestArithmeticReadsNoClock(t *testing.T) {
-	for _, room := range []string{"aimd", "bucket", "concurrency", "heap", "keep", "lease", "meter", "order", "quota", "supply"} {
+	for _, room := range []string{"aimd", "bucket", "concurrency", "heap", "keep", "lease", "meter", "order", "quota", "record", "supply"} {
 		files, err := filepath.Glob("internal/" + room + "/*.go")
 		require.NoError(t, err)
 		require.NotEmpty(t, files)

@@ -296,9 +296,18 @@ type ServerStats struct {
 	Account   string       `json:"account,omitzero"`    // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
 	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
 	Pace      float64      `json:"pace"`                // requests per second that are sent one by one after a refusal; 0: no pace
+	PaceWhy   string       `json:"pace_why,omitzero"`   // why at that rate, in words
 	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
+	Last      *LastRefusal `json:"last,omitempty"`      // the last of these, because of which requests may wait; nil: there was none
 	Final     *FinalStats  `json:"final,omitempty"`     // a refusal that no waiting ends, because of which requests are rejected; nil: there is none
 	Quotas    []QuotaStats `json:"quotas,omitzero"`     // by name
+}
+
+// LastRefusal is the last response by which a server refused a request because of a limit.
+type LastRefusal struct {
+	Status int       `json:"status"`
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until,omitzero"` // until when it asked the client to wait; zero: it did not say
 }
 
 // FinalStats is a refusal that no waiting ends; see [ReasonFinal].
@@ -317,6 +326,8 @@ type QuotaStats struct {
 	Left     int64     `json:"left"`           // -1, as for Limit: not known, for example after ForgetServer; requests in flight are not subtracted
 	InFlight int64     `json:"in_flight"`      // requests whose responses may report that less is left
 	Reset    time.Time `json:"reset,omitzero"` // zero: not known
+
+	HeldUntil time.Time `json:"held_until,omitzero"` // no request is sent before: a refusal asked for that, or nothing is left; zero: nothing holds it
 }
 
 // Servers returns what servers have reported, as far as it is still remembered, ordered by host. It takes the lock for at most 64
@@ -359,6 +370,15 @@ func (l *Limiter) appendServers(all []ServerStats, some []*quota.Account) []Serv
 	return all
 }
 
+// paceWhy says why requests are paced at a rate.
+var paceWhy = [...]string{
+	quota.Asking:   "asking whether it accepts requests again",
+	quota.AsBefore: "as accepted before the refusal",
+	quota.Between:  "between what was refused and what was accepted",
+	quota.Finding:  "growing, because no rate was known",
+	quota.OwnLimit: "the own limit without bursts",
+}
+
 func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerStats {
 	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), Refused: uint64(a.Limited)}
 	if held := a.Until(); held > now {
@@ -368,12 +388,22 @@ func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerS
 		e := said.(*FinalError)
 		s.Final = &FinalStats{e.Code, e.Message, l.core.Start.Add(time.Duration(since)), l.core.Start.Add(time.Duration(ask))}
 	}
+	if last := a.Last; last.Status > 0 {
+		s.Last = &LastRefusal{Status: last.Status, At: l.core.Start.Add(time.Duration(last.At))}
+		if last.Asked > 0 {
+			s.Last.Until = s.Last.At.Add(time.Duration(last.Asked))
+		}
+	}
+	_, why := a.Pace(now)
 	pace, quotas := a.State(now)
-	s.Pace = pace
+	s.Pace, s.PaceWhy = pace, paceWhy[why]
 	for _, q := range quotas {
 		stats := QuotaStats{Name: q.Name, Unit: cmp.Or(q.Unit, "requests"), Limit: q.Limit, Left: q.Left, InFlight: q.InFlight}
 		if q.Reset < meter.Never {
 			stats.Reset = l.core.Start.Add(time.Duration(q.Reset))
+		}
+		if q.HeldUntil > 0 {
+			stats.HeldUntil = l.core.Start.Add(time.Duration(q.HeldUntil))
 		}
 		s.Quotas = append(s.Quotas, stats)
 	}

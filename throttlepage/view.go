@@ -365,10 +365,17 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 		more = append(more, "no waiting helps: "+printable(s.Final.String()))
 	}
 	if s.Pace > 0 {
-		more = append(more, "then "+rate(s.Pace))
+		then := "then " + rate(s.Pace)
+		if s.PaceWhy != "" {
+			then += ", " + s.PaceWhy
+		}
+		more = append(more, then)
 	}
 	if s.Refused > 0 {
 		more = append(more, "refused "+count(s.Refused))
+	}
+	if s.Last != nil {
+		more = append(more, "last "+count(uint64(s.Last.Status))+" "+duration(now.Sub(s.Last.At))+" ago")
 	}
 	v.More = strings.Join(more, " · ")
 	for _, q := range s.Quotas {
@@ -378,6 +385,9 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 		}
 		if q.Reset.After(now) {
 			shown.Reset = duration(q.Reset.Sub(now))
+		}
+		if q.HeldUntil.After(now) {
+			shown.Left.Text += ", next in " + duration(q.HeldUntil.Sub(now))
 		}
 		v.Quotas = append(v.Quotas, shown)
 	}

@@ -38,6 +38,7 @@ type Limit struct {
 	held     meter.Instant // the end of HoldAll
 	heldMost meter.Instant // the latest end of a hold of a bucket, past ones included
 	Counts   limitCounts
+	Settled  Settled // guarded by the lock, as Counts is
 	_        [64]byte
 }
 

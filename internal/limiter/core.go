@@ -13,6 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/record"
 	"github.com/httpthrottle/throttle/internal/supply"
 )
 
@@ -59,7 +60,7 @@ type Core struct {
 	leaseTimer   *time.Timer
 	leaseTimerAt meter.Instant               // when leaseTimer fires; never: it does not
 	refreshes    uint64                      // calls of Refresh
-	sent         quota.Tally                 // requests to all servers, until one has sent hints
+	sent         record.Record               // requests to all servers, until one has sent hints
 	servers      *quota.Registry             // what they reported; the owner of a gate is its bucket
 	keys         keep.Keeper[*bucket.Bucket] // of all buckets except those of the key "" and those of gates
 	sweeper      *time.Timer

@@ -33,13 +33,15 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		r.spent = wasCanceled
 		l.undoneLocked(r, now)
 	}
-	var hints quota.Reading
-	if a.Hints != nil {
-		hints = l.readLocked(a.Hints, now)
-	}
 	explained, wait, gate := a.explained, a.retryAfter(), gateOf(charges)
-	if gate != nil {
-		explained, wait = gate.Explains(&hints), gate.Wait(&hints, now)
+	var rep quota.Report
+	if gate != nil && !a.Unsent {
+		rep = reportOf(a, r.At, charges)
+		if a.Hints != nil {
+			rep.Reading = l.readLocked(a.Hints, now)
+		}
+		gate.Judge(&rep, now)
+		explained, wait = rep.Kind == quota.Exhausted, rep.Wait
 	}
 	for i := range charges { // the gate, if there is one, comes last
 		c, pause := &charges[i], time.Duration(0)
@@ -64,8 +66,7 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 				n.retunes = append(n.retunes, retuned{c.Bucket, to})
 			}
 		case c.Limit.Gates && !a.Unsent:
-			rep := reportOf(a, r.At, charges)
-			rep.Reading, rep.Number = hints, c.Paid
+			rep.Number = c.Paid
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)
 			n.forgot = change.Forgot
 			n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)

@@ -68,7 +68,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
-	n.forgot, a.explained = change.Forgot, change.Explained
+	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
 	if g == nil {
 		return n
 	}
@@ -103,7 +103,7 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d
 	}
 	change := l.servers.Apply(g, rep, now)
 	l.changedLocked(g, &change, now)
-	if change.Until > 0 && rep.Hints.Limited {
+	if change.Until > 0 && change.Kind.Refused() {
 		l.holdLeasesLocked(charges, change.Until, d, now)
 	}
 	if change.Doubt != nil {
@@ -179,7 +179,7 @@ func ownOf(charges []Charge) (own quota.Own) {
 			own.Slots, own.Adaptive = own.Slots || c.Limit.Frees, own.Adaptive || !c.Limit.Frees
 		}
 		if c.Limit.Rated {
-			r := c.Bucket.PerSecondAsSet() / float64(max(1, c.Cost))
+			r := c.Bucket.PerSecondAsSet() / max(1, c.settledCost())
 			if own.Rate == 0 || r < own.Rate {
 				own.Rate = r
 			}

@@ -4,44 +4,53 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
 )
 
 const (
 	maxQuotas  = 32
 	quotaStale = 3600 * second // a quota that ended so long ago makes room for the next
+
+	// MaxSize is how many bytes an account takes at most, with its gates, as they are counted here. Together with what the allocator
+	// adds it takes no more than 16 KiB.
+	MaxSize = 12_000
 )
 
-// A Server is one host, for all accounts.
-type Server struct {
-	barrier
-	roster
-}
+// What is kept of an account is worth more, the later its kind comes here.
+const (
+	stopsNothing   = iota
+	stopsRequests  // by what the response to an accepted request reported
+	stopsByRefusal // the server has refused a request
+)
 
-// NewServer returns a server that holds nothing.
-func NewServer(seed uint64) *Server {
-	return &Server{barrier: barrier{set: -1, dice: meter.Dice(seed)}}
-}
-
-// An Account is one host and one set of request keys, such as a credential.
+// An Account is one host and one set of request keys, such as a credential. All its gates share a hold, a row of refusals, a pace and a
+// record; what the server counts together is a [quota].
 type Account struct {
+	Key     Key    // without a family
+	Limited uint32 // responses by which the server refused because of a limit
+	Last    LastRefusal
 	barrier
-	record
-	covered  bool // own limits or an Adaptive one decide how fast requests go
-	adaptive bool // an Adaptive limit does
-	asking   bool // refusals came in a row: one request a second is sent until one is accepted
-	refusals int8 // in a row, each of a request sent after the last event
-	server   *Server
-	own      float64 // the least rate of the Limiter's own limits at the last response, in requests per second; 0: none
-	pace     pace
-	bare     aimd.Suspicion
-	sent     int64  // requests
-	final    *final // nil: there is none
-	doubts   meter.Doubts[standing]
-	quotas   []*quota
-	gates    []*Gate
+	row
+	own    Own // what limited the request of the last response besides the server
+	pace   pace
+	lately record.Record // of requests that were accepted
+	bare   aimd.Suspicion
+	final  *final // nil: there is none
+	doubts meter.Doubts[standing]
+	sent   int64 // requests
+	quotas []*quota
+	gates  []*Gate
+
+	server    *Server
+	waiting   []*Gate
+	used      meter.Instant // when a request or a response came last
+	nth       int32         // of the host's accounts
+	size      int32         // as it is counted in Registry.size
+	byRefusal bool          // what stops requests may be due to a refusal
 }
 
 // NewAccount returns an account of which nothing is known.
@@ -51,16 +60,12 @@ func NewAccount(s *Server, seed uint64) *Account {
 
 // Cover notes what limits requests besides the server.
 func (a *Account) Cover(o *Own) {
-	a.own, a.covered, a.adaptive = o.Rate, o.Rate > 0 || o.Adaptive, o.Adaptive
+	a.own = *o
 	a.pace.most = max(a.pace.most, o.Fastest, paceLeast) // other requests may have other limits, or none
 }
 
-// trusted reports whether the client has limits of its own, and none that learns. They are taken for right until a request is refused:
-// only then do quotas stop requests.
-func (a *Account) trusted() bool { return a.own > 0 && !a.adaptive }
-
-// Sofar sets what requests a new account has accepted lately.
-func (a *Account) Sofar(t Tally) { a.pace.lately = t }
+// Sofar sets what requests of a new account were accepted lately.
+func (a *Account) Sofar(r record.Record) { a.lately = r }
 
 // find returns the quota of that name; nil: there is none.
 func (a *Account) find(name string) *quota {
@@ -134,69 +139,135 @@ func (a *Account) Saved(now meter.Instant, name string) (c Claim, ok bool) {
 // Restore takes what Saved returned in another process.
 func (a *Account) Restore(now meter.Instant, c *Claim) {
 	q := a.quota(now, c.Name)
-	q.report(now, now, a.sent, false, c)
+	q.report(now, &Report{Sent: now, Number: a.sent, Kind: Done}, c)
 	a.adopt(now)
 }
 
-// NewGate returns a gate that stops no request.
-func NewGate(a *Account) *Gate {
-	g := new(Gate)
-	g.Join(a)
-	return g
+// A State is what is known of one quota.
+type State struct {
+	Name, Unit  string
+	Limit, Left int64 // -1: unknown; Left includes requests in flight
+	InFlight    int64
+	Reset       meter.Instant // Never: unknown
+	HeldUntil   meter.Instant // no request of the quota is sent before; 0: nothing holds it
 }
 
-// Join makes the zero Gate one of an account.
-func (g *Gate) Join(a *Account) {
-	g.Account, g.nth = a, len(a.gates)
-	a.gates = append(a.gates, g)
+// Pace returns the rate at which requests are sent one by one after a refusal, and why at that one; 0: there is no pace.
+func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
+	switch p := &a.pace; {
+	case a.asking:
+		return 1, Asking
+	case !p.over(now):
+		return p.at(now), p.reason(now)
+	}
+	return 0, NoPace
 }
 
-// Leave takes the gate out of its account.
-func (g *Gate) Leave() {
-	gates := g.Account.gates
-	last := gates[len(gates)-1]
-	gates[g.nth], last.nth = last, g.nth
-	gates[len(gates)-1] = nil
-	if gates = gates[:len(gates)-1]; len(gates) < cap(gates)/4 && cap(gates) > 64 {
-		gates = slices.Clone(gates)
-	}
-	g.Account.gates = gates
-}
-
-// Under returns the quota of that name. The gate falls under it from now on.
-func (g *Gate) Under(now meter.Instant, name string) *quota {
-	q := g.Account.quota(now, name)
-	if !slices.Contains(g.quotas, q) {
-		q.inFlight += g.inFlight
-		g.quotas = append(g.quotas, q)
-	}
-	return q
-}
-
-// Matters keeps a gate for a request in flight, a hold, refusals in a row and an empty quota.
-func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
-	if g.inFlight > 0 {
-		return meter.Never, meter.Never
-	}
-	a := g.Account
-	_, ask, _ := a.Final()
-	must = max(a.Until(), ask)
-	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
-		must = meter.AddInstant(max(must, a.set), second<<longestBack)
-	}
-	full = max(must, a.pace.next, a.pace.evenly)
-	if a.final != nil { // what would be forgotten is that one request asks, and not all
-		full = meter.AddInstant(full, finalStale)
-	}
-	for _, q := range g.quotas {
-		must = max(must, q.held)
-		if q.reset == meter.Never {
-			continue
+// State returns the rate at which requests leave one by one after a refusal (0: they need not), and what is known of quotas.
+func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
+	pace, _ = a.Pace(now)
+	for _, q := range a.quotas {
+		s := State{HeldUntil: q.heldUntil(now), Name: q.name, Unit: q.unit, Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
+		if !q.ended(now) {
+			s.Reset = q.reset
 		}
-		full = max(full, q.reset)
-		if q.believed() && q.empty() {
-			must = max(must, q.reset)
+		if left := q.remaining(now); left < meter.MaxCount {
+			s.Left = left
+		}
+		quotas = append(quotas, s)
+	}
+	slices.SortFunc(quotas, func(x, y State) int { return cmp.Compare(x.Name, y.Name) })
+	return pace, quotas
+}
+
+// Forget lifts everything that the server said. Requests in flight still count, and their responses may say it again.
+func (a *Account) Forget(now meter.Instant) {
+	a.barrier.release(now)
+	a.server.release(now)
+	a.row, a.final = row{}, nil
+	a.doubts.Stand()
+	a.pace = a.pace.forget(now)
+	for _, q := range a.quotas {
+		q.forget()
+	}
+}
+
+// Size returns about how many bytes the account takes, without its gates.
+func (a *Account) Size() int {
+	n := int(unsafe.Sizeof(*a)) + cap(a.quotas)*int(unsafe.Sizeof(a)) + a.final.size()
+	for _, q := range a.quotas {
+		n += q.size()
+	}
+	return n
+}
+
+// Fit makes the account take at most n bytes. Quotas that have something left go before those that are empty, and that end first before
+// others.
+func (a *Account) Fit(now meter.Instant, n int) {
+	for size := a.Size(); size > n && len(a.quotas) > 0; size = a.Size() {
+		a.drop(slices.MinFunc(a.quotas, func(x, y *quota) int {
+			return cmp.Or(cmp.Compare(x.worth(now), y.worth(now)), cmp.Compare(x.known(), y.known()))
+		}))
+	}
+}
+
+// drop forgets a quota.
+func (a *Account) drop(q *quota) {
+	is := func(other *quota) bool { return other == q }
+	a.quotas = slices.DeleteFunc(a.quotas, is)
+	for _, g := range a.gates {
+		g.quotas = slices.DeleteFunc(g.quotas, is)
+	}
+}
+
+// Stops reports whether what the server reported stops requests: a hold, a final refusal or an empty quota.
+func (a *Account) Stops(now meter.Instant) bool {
+	return a.Until() > now || a.final != nil || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
+}
+
+// worth returns which of these kinds the account is of.
+func (a *Account) worth(now meter.Instant) int {
+	switch {
+	case !a.Stops(now):
+		return stopsNothing
+	case !a.byRefusal:
+		return stopsRequests
+	}
+	return stopsByRefusal
+}
+
+// idle reports whether no request needs a gate of the account.
+func (a *Account) idle() bool {
+	if len(a.gates) > lookAtMost {
+		return false
+	}
+	for _, g := range a.gates {
+		if !g.idle() {
+			return false
 		}
 	}
-	return must, meter.AddInstant(full, paceIdle)
+	return true
+}
+
+// takes returns about how many bytes an account takes, with its gates.
+func (a *Account) takes() int {
+	return recordSize + len(a.Key.Host) + len(a.Key.keys) + a.Size() + a.gatesSize()
+}
+
+func (a *Account) gatesSize() int {
+	return len(a.gates) * (gateSize + len(a.Key.Host) + len(a.Key.keys) + 16*len(a.quotas))
+}
+
+// Server returns the server of an account.
+func (a *Account) Server() *Server { return a.server }
+
+// Waiting returns the gates at which requests wait. They are not to be changed.
+func (a *Account) Waiting() []*Gate { return a.waiting }
+
+// waitForUnseen holds requests for as long as the first response took, if so many uncounted requests have left since that they might
+// use up the quota. Their responses have come by then.
+func (a *Account) waitForUnseen(n, took int64, now meter.Instant) {
+	if n > 0 && a.Bounds(4*min(n, meter.MaxCount/4)) {
+		a.Hold(now, min(took, second))
+	}
 }

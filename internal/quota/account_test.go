@@ -98,14 +98,14 @@ func TestAServerIsAskedOnceADayWhetherALongHoldHasEnded(t *testing.T) {
 	}
 	a, g, _ := newFamilies()
 	asks(t, g, 0)
-	a.Refused(second, second, 365*longestHold, false, false)
+	a.refused(&refusal{at: second, sent: second, wait: 365 * longestHold, kind: Refused})
 	for range 3 {
 		at := a.held
 		requireReady(t, g, 2*second, at)
 		n := sends(t, g, at, 1)
 		requireReady(t, g, at, at+second)
 		answer(g, n, at, at+milli, false)
-		a.Refused(at+milli, at, 365*longestHold, false, false)
+		a.refused(&refusal{at: at + milli, sent: at, wait: 365 * longestHold, kind: Refused})
 		require.GreaterOrEqual(t, a.held, at+milli+longestHold)
 	}
 	at := a.held
@@ -141,7 +141,7 @@ func TestAHoldOfAQuotaIsAskedAboutOnceADay(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 50, 3*second))
 	g.apply(&Report{
-		Reading: Reading{Hints: &Hints{Limited: true, Wait: year}, claims: []Claim{empty(100, 3*second)}, named: true, Explained: true},
+		Reading: Reading{Hints: &Hints{Limited: true, Wait: year}, claims: []Claim{empty(100, 3*second)}, named: true, empty: true},
 		Sent:    second, Number: sends(t, g, second, 1),
 	}, second)
 	require.Equal(t, second+longestHold, only(t, a).held)
@@ -170,7 +170,7 @@ func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
 	for _, d := range []int64{1, 2, 4, 8, 16, 32, 64, 64, 64} {
 		sentAt := now
 		now += 100 * milli
-		a.Backoff(now, sentAt, NotBare)
+		a.backOff(&refusal{at: now, sent: sentAt, bare: NotBare, kind: Refused})
 		requireBackoff(t, a, now, d*second)
 		now = a.held
 	}
@@ -178,26 +178,26 @@ func TestAccountBackoffDoublesUpTo64Seconds(t *testing.T) {
 
 func TestAccountBackoffTakesOneStepPerEvent(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Backoff(second, 0, NotBare)
+	a.backOff(&refusal{at: second, sent: 0, bare: NotBare, kind: Refused})
 	held := a.held
 	for i := range meter.Instant(100) {
-		a.Backoff(second+i, second, NotBare) // they were sent before, or at that instant
+		a.backOff(&refusal{at: second + i, sent: second, bare: NotBare, kind: Refused}) // they were sent before, or at that instant
 	}
 	require.Equal(t, held, a.held)
-	a.Backoff(5*second, second+1, NotBare)
+	a.backOff(&refusal{at: 5 * second, sent: second + 1, bare: NotBare, kind: Refused})
 	requireBackoff(t, a, 5*second, 2*second)
 
 	sends(t, g, 10*second, 1)
 	sends(t, g, 11*second, 1)          // one a second, in a row
 	ends(g, 5*second, 11*second, true) // sent before the hold: no sign that it was enough
-	a.Backoff(12*second, 5*second+1, NotBare)
+	a.backOff(&refusal{at: 12 * second, sent: 5*second + 1, bare: NotBare, kind: Refused})
 	requireBackoff(t, a, 12*second, 4*second)
 	ends(g, 12*second+1, 20*second, false)
-	a.Backoff(20*second, 12*second+1, NotBare)
+	a.backOff(&refusal{at: 20 * second, sent: 12*second + 1, bare: NotBare, kind: Refused})
 	requireBackoff(t, a, 20*second, 8*second)
 	sends(t, g, 30*second, 1)
 	ends(g, 30*second, 40*second, true)
-	a.Backoff(40*second, 39*second, NotBare)
+	a.backOff(&refusal{at: 40 * second, sent: 39 * second, bare: NotBare, kind: Refused})
 	requireBackoff(t, a, 40*second, second)
 }
 
@@ -205,15 +205,15 @@ func TestAccountBackoffBeginsWithTheTimeOfEightRequests(t *testing.T) {
 	for accepted, d := range map[int]int64{7: second, 16: second / 2, 32: second / 4, 64: second / 8, 1000: second / 8} {
 		a, g, _ := newFamilies()
 		burst(t, g, second, accepted)
-		a.Backoff(2*second, 2*second, NotBare)
+		a.backOff(&refusal{at: 2 * second, sent: 2 * second, bare: NotBare, kind: Refused})
 		requireBackoff(t, a, 2*second, d)
 		now := a.held
 		d = min(max(int64(8e9/a.pace.rate), second/8), second) // the first wait is counted in
-		a.Backoff(now, now, NotBare)
+		a.backOff(&refusal{at: now, sent: now, bare: NotBare, kind: Refused})
 		requireBackoff(t, a, now, 2*d)
 		for range 10 {
 			now = a.held
-			a.Backoff(now, now, NotBare)
+			a.backOff(&refusal{at: now, sent: now, bare: NotBare, kind: Refused})
 		}
 		requireBackoff(t, a, now, 64*second)
 	}
@@ -224,7 +224,7 @@ func TestAccountLetsRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing
 	a.Cover(&Own{Rate: 10, Fastest: 50})
 	sends(t, g, second, 1)
 	ends(g, second, second+milli, false)
-	a.Backoff(second+milli, second, NotBare)
+	a.backOff(&refusal{at: second + milli, sent: second, bare: NotBare, kind: Refused})
 	require.LessOrEqual(t, a.Until(), second, "the first one sets no hold")
 	requireReady(t, g, second+milli, second+20*milli)
 	g.Take(second+20*milli, second+25*milli, 1, true) // late
@@ -239,7 +239,7 @@ func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 	refused := func(sentAt meter.Instant) {
 		sends(t, g, sentAt, 1)
 		ends(g, sentAt, sentAt+milli, false)
-		a.Backoff(sentAt+milli, sentAt, Unavailable)
+		a.backOff(&refusal{at: sentAt + milli, sent: sentAt, bare: Unavailable, kind: Refused})
 	}
 	refused(second)
 	refused(second + 20*milli)
@@ -253,7 +253,7 @@ func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 		g.Take(now, now, 1, true)
 		requireReady(t, g, now, now+second) // even before it is refused
 		ends(g, now, now+milli, false)
-		a.Backoff(now+milli, now, Unavailable)
+		a.backOff(&refusal{at: now + milli, sent: now, bare: Unavailable, kind: Refused})
 		now += milli
 	}
 	require.Equal(t, meter.Instant(0), a.Until(), "no hold, which would reject those who do not wait for so long")
@@ -271,19 +271,19 @@ func TestAccountWaitsAsLongAsAskedEachTime(t *testing.T) {
 		for i := range 9 {
 			sends(t, g, now, 1)
 			ends(g, now, now, false)
-			a.Refused(now, now, second, false, explained)
+			a.refused(&refusal{at: now, sent: now, wait: second, kind: kindOf(explained)})
 			requireBackoff(t, a, now, second)
 			require.Equal(t, i > 0, a.asking)
 			now = max(a.held, a.pace.next)
 		}
-		a.Refused(now, now, 3600*second, false, explained)
+		a.refused(&refusal{at: now, sent: now, wait: 3600 * second, kind: kindOf(explained)})
 		requireBackoff(t, a, now, 3600*second)
 		now = a.held
 		sends(t, g, now, 1)
 		requireReady(t, g, now, now+second)
 		ends(g, now, now, true)
 		require.False(t, a.asking)
-		a.Refused(now+1, now+1, second, false, explained)
+		a.refused(&refusal{at: now + 1, sent: now + 1, wait: second, kind: kindOf(explained)})
 		requireBackoff(t, a, now+1, second)
 		require.Equal(t, explained, a.pace.worked, "a refusal that is explained begins no pace")
 	}

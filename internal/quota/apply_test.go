@@ -10,7 +10,7 @@ import (
 )
 
 // refusal returns hints of a refusal that wants to be left alone for d.
-func refusal(d time.Duration, quotas ...QuotaHint) *Hints {
+func refusing(d time.Duration, quotas ...QuotaHint) *Hints {
 	return &Hints{Limited: true, Wait: d, Quotas: quotas}
 }
 
@@ -46,19 +46,19 @@ func TestWhatARefusalHolds(t *testing.T) {
 		unheard       bool          // no accepted response has named its quota, so that it explains nothing
 		late          Scope
 	}{
-		"for a wait":                         {hints: refusal(10 * time.Second), account: 10 * time.Second, late: OfAccount},
-		"for no known wait":                  {hints: refusal(0), account: time.Second, late: OfAccount},
-		"for a wait that a limit learns of":  {hints: refusal(10 * time.Second), own: Own{Adaptive: true}},
-		"for no known wait, with slots":      {hints: refusal(0), own: Own{Slots: true}},
-		"for a wait, with slots":             {hints: refusal(10 * time.Second), own: Own{Slots: true}, account: 10 * time.Second, late: OfAccount},
-		"with an empty quota":                {hints: refusal(0, empty), account: time.Second, unheard: true, late: OfAccount},
-		"with an empty quota and a wait":     {hints: refusal(10*time.Second, empty), quota: 10 * time.Second, late: OfAccount},
-		"with an empty quota, for a learner": {hints: refusal(10*time.Second, empty), own: Own{Adaptive: true}}, // it may be no window
+		"for a wait":                         {hints: refusing(10 * time.Second), account: 10 * time.Second, late: OfAccount},
+		"for no known wait":                  {hints: refusing(0), account: time.Second, late: OfAccount},
+		"for a wait that a limit learns of":  {hints: refusing(10 * time.Second), own: Own{Adaptive: true}},
+		"for no known wait, with slots":      {hints: refusing(0), own: Own{Slots: true}},
+		"for a wait, with slots":             {hints: refusing(10 * time.Second), own: Own{Slots: true}, account: 10 * time.Second, late: OfAccount},
+		"with an empty quota":                {hints: refusing(0, empty), account: time.Second, unheard: true, late: OfAccount},
+		"with an empty quota and a wait":     {hints: refusing(10*time.Second, empty), quota: 10 * time.Second, late: OfAccount},
+		"with an empty quota, for a learner": {hints: refusing(10*time.Second, empty), own: Own{Adaptive: true}}, // it may be no window
 		"with an empty quota that it does not name, for a learner": {
-			hints: refusal(10*time.Second, until(Unnamed, 0, time.Minute)), own: Own{Adaptive: true},
+			hints: refusing(10*time.Second, until(Unnamed, 0, time.Minute)), own: Own{Adaptive: true},
 		},
 		"with an empty quota that it does not name": {
-			hints: refusal(10*time.Second, until(Unnamed, 0, time.Minute)), account: 10 * time.Second, unheard: true, late: OfAccount,
+			hints: refusing(10*time.Second, until(Unnamed, 0, time.Minute)), account: 10 * time.Second, unheard: true, late: OfAccount,
 		},
 		"of a wider limit": {
 			hints:   &Hints{Limited: true, Global: true, Wait: 10 * time.Second, Quotas: []QuotaHint{empty}},
@@ -84,7 +84,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			r := NewRegistry(10, 1)
 			g := sent(r, at("h", 1), now, 1)
 			for range 2 {
-				g.Account.pace.lately.Add(now)
+				g.Account.lately.Add(now, 1)
 			}
 			waits := r.Gate(at("h", 2), now)
 			waits.SetWaiting(true) // so that there is something to plan again
@@ -114,7 +114,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			} else {
 				requireReady(t, g, now, max(now, a.Held()))
 			}
-			require.Equal(t, c.account > 0 && (!c0.Explained || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else claims the rate")
+			require.Equal(t, c.account > 0 && (!c0.empty || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else claims the rate")
 			require.EqualValues(t, map[bool]int{true: 1}[c.hints.Limited], a.Limited)
 			require.Zero(t, g.InFlight())
 		})
@@ -132,17 +132,17 @@ func TestAChangeIsOnlyWhereRequestsWait(t *testing.T) {
 		c := r.Apply(g, &Report{Reading: empty, Accepted: true}, 0)
 		require.Equal(t, map[bool]Scope{true: OfAccount}[waiting], c.Late, "the quota stops them from now on")
 		require.Zero(t, c.Until, "it is no hold")
-		require.Equal(t, Change{}, r.Apply(g, &Report{Reading: empty, Accepted: true}, 0), "nothing is new")
-		require.Equal(t, Change{}, r.Apply(g, &Report{}, 0), "no response came")
+		require.Equal(t, Change{Kind: Declined}, r.Apply(g, &Report{Reading: empty, Accepted: true}, 0), "nothing is new")
+		require.Equal(t, Change{Kind: Nothing}, r.Apply(g, &Report{}, 0), "no response came")
 	}
 }
 
 func TestAHoldThatIsNoLongerIsNoChange(t *testing.T) {
 	r := NewRegistry(10, 1)
 	g := sent(r, at("h", 1), 0, 2)
-	c := r.Apply(g, &Report{Reading: refusal(time.Minute).Read(0)}, 0)
+	c := r.Apply(g, &Report{Reading: refusing(time.Minute).Read(0)}, 0)
 	require.Equal(t, g.Account.Until(), c.Until)
-	c = r.Apply(g, &Report{Reading: refusal(time.Second).Read(second)}, second)
+	c = r.Apply(g, &Report{Reading: refusing(time.Second).Read(second)}, second)
 	require.Zero(t, c.Until)
 	require.EqualValues(t, 2, g.Account.Limited)
 }
@@ -162,7 +162,7 @@ func TestABodyThatNamesTheQuotaTakesTheHoldBack(t *testing.T) {
 				g.Account.Hold(0, 5*second)
 			}
 			before := g.Account.Held()
-			first := refusal(10 * time.Second)
+			first := refusing(10 * time.Second)
 			r.Apply(g, &Report{Reading: first.Read(0)}, 0)
 			held := g.Account.Held()
 			require.Positive(t, held)
@@ -170,7 +170,7 @@ func TestABodyThatNamesTheQuotaTakesTheHoldBack(t *testing.T) {
 				g.Account.Hold(0, 20*second)
 				held = g.Account.Held()
 			}
-			more := refusal(10*time.Second, until("q", 0, time.Minute))
+			more := refusing(10*time.Second, until("q", 0, time.Minute))
 			more.After, more.Global = first, c.global
 			met, change := r.ApplyUngated(at("h", 1), &Report{Reading: more.Read(0)}, Unseen{}, 0)
 			require.Same(t, g, met)
@@ -202,7 +202,7 @@ func TestABodyThatNamesNoQuotaThatWasExceededIsNoLater(t *testing.T) {
 
 func TestARefusalThatOnlyTheBodyKnowsCounts(t *testing.T) {
 	r := NewRegistry(10, 1)
-	body := refusal(time.Second)
+	body := refusing(time.Second)
 	body.After = &Hints{}
 	g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: body.Read(0)}, Unseen{}, 0)
 	require.EqualValues(t, 1, g.Account.Limited)
@@ -226,10 +226,10 @@ func TestABodyThatNamesTheQuotaIsLaterThanOtherResponses(t *testing.T) {
 	g := sent(r, at("h", 1), 0, 2)
 	left := (&Hints{Quotas: []QuotaHint{until("q", 50, time.Minute)}}).Read(second)
 	r.Apply(g, &Report{Reading: left, Sent: 0, Accepted: true}, second)
-	first := refusal(0)
+	first := refusing(0)
 	r.Apply(g, &Report{Reading: first.Read(second), Sent: 0, Own: Own{Slots: true}}, second)
 	require.Equal(t, 2*second, g.Ready(2*second, 0, 1))
-	more := refusal(0, until("q", 0, time.Minute))
+	more := refusing(0, until("q", 0, time.Minute))
 	more.After = first
 	r.ApplyUngated(at("h", 1), &Report{Reading: more.Read(second), Sent: -1}, Unseen{}, second)
 	require.Equal(t, 61*second, g.Ready(2*second, 0, 1))
@@ -239,16 +239,16 @@ func TestWhatLimitsRequestsBesidesIsThatOfTheLastResponse(t *testing.T) {
 	r := NewRegistry(10, 1)
 	g := sent(r, at("h", 1), 0, 3)
 	r.Apply(g, &Report{Own: Own{Rate: 5}}, 0)
-	require.EqualValues(t, 5, g.Account.own)
-	require.True(t, g.Account.covered)
+	require.Equal(t, Own{Rate: 5}, g.Account.own)
+	require.True(t, g.Account.own.Covered())
 	first := &Hints{}
 	r.Apply(g, &Report{Reading: first.Read(0), Own: Own{Adaptive: true}}, 0)
-	require.Zero(t, g.Account.own)
-	require.True(t, g.Account.covered)
+	require.Equal(t, Own{Adaptive: true}, g.Account.own)
+	require.True(t, g.Account.own.Covered())
 	r.ApplyUngated(at("h", 1), &Report{Reading: (&Hints{After: first}).Read(0)}, Unseen{}, 0)
-	require.True(t, g.Account.covered, "a body has no charges")
+	require.True(t, g.Account.own.Covered(), "a body has no charges")
 	r.Apply(g, &Report{}, 0)
-	require.False(t, g.Account.covered)
+	require.False(t, g.Account.own.Covered())
 }
 
 // A quota without a name is one of all requests of the account.
@@ -299,9 +299,9 @@ func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 		r := NewRegistry(10, 1)
 		var unseen Unseen
 		for range before + 1 { // with the one that is refused
-			unseen.Before.Add(0)
+			unseen.Before.Add(0, 1)
 		}
-		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(2 * second)}, unseen, 2*second)
+		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(2 * second)}, unseen, 2*second)
 		require.InDelta(t, float64(before)/2, g.Account.pace.rate, 1e-9, "the pace after the hold; what is unknown is no rate")
 	}
 	r := NewRegistry(10, 1)
@@ -309,13 +309,13 @@ func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 	for range 600 {
 		r.Apply(g, &Report{Accepted: true}, 0)
 	}
-	r.ApplyUngated(at("h", 1), &Report{Reading: refusal(10 * time.Second).Read(0)}, Unseen{}, 0)
+	r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(0)}, Unseen{}, 0)
 	require.InDelta(t, 600e9/float64(g.Account.Until()), g.Account.pace.rate, 1e-9, "what the account was accepted counts")
 }
 
 func TestARequestThatPassedNoGateIsNotInFlight(t *testing.T) {
 	r := NewRegistry(10, 1)
 	g := sent(r, at("h", 1), 0, 2)
-	r.ApplyUngated(at("h", 1), &Report{Reading: refusal(time.Second).Read(0)}, Unseen{}, 0)
+	r.ApplyUngated(at("h", 1), &Report{Reading: refusing(time.Second).Read(0)}, Unseen{}, 0)
 	require.EqualValues(t, 2, g.InFlight())
 }

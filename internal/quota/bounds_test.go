@@ -13,9 +13,12 @@ import (
 func TestAnAccountIsSilentUntilItsServerTellsSomething(t *testing.T) {
 	for name, tell := range map[string]func(*Account, *Gate){
 		"a hold of the account": func(a *Account, _ *Gate) { a.Hold(0, 1) },
-		"a hold of the server":  func(a *Account, _ *Gate) { a.Refused(0, -1, 1, true, false) },
-		"a pace":                func(a *Account, _ *Gate) { a.Cover(&Own{Rate: 10, Fastest: 10}); a.Backoff(0, 0, NotBare) },
-		"a quota":               func(a *Account, g *Gate) { asks(t, g, 0, core(10, 5, second)) },
+		"a hold of the server":  func(a *Account, _ *Gate) { a.refused(&refusal{at: 0, sent: -1, wait: 1, host: true, kind: Refused}) },
+		"a pace": func(a *Account, _ *Gate) {
+			a.Cover(&Own{Rate: 10, Fastest: 10})
+			a.backOff(&refusal{at: 0, sent: 0, bare: NotBare, kind: Refused})
+		},
+		"a quota": func(a *Account, g *Gate) { asks(t, g, 0, core(10, 5, second)) },
 	} {
 		a, g, _ := newFamilies()
 		asks(t, g, 0)
@@ -29,12 +32,12 @@ func TestAnAccountIsSilentUntilItsServerTellsSomething(t *testing.T) {
 func TestARowOfRefusalsEndsWithAResponseToALaterRequest(t *testing.T) {
 	a, _, _ := newFamilies()
 	a.Cover(&Own{Rate: 50, Fastest: 50})
-	a.Backoff(10*second, 9*second, NotBare)
-	a.answered(11*second, 10*second, true)
+	a.backOff(&refusal{at: 10 * second, sent: 9 * second, bare: NotBare, kind: Refused})
+	a.answered(11*second, 10*second, Done)
 	require.EqualValues(t, 1, a.refusals, "it left before the row began")
-	a.answered(11*second, 10*second+1, false)
+	a.answered(11*second, 10*second+1, Nothing)
 	require.EqualValues(t, 1, a.refusals)
-	a.answered(11*second, 10*second+1, true)
+	a.answered(11*second, 10*second+1, Done)
 	require.Zero(t, a.refusals)
 }
 
@@ -44,13 +47,13 @@ func TestOnlyNewsBeginsAPace(t *testing.T) {
 	refuse(t, a, g, 0) // the first instant there is
 	require.NotZero(t, a.pace.rate)
 	before := a.pace.rate
-	a.Refused(second, a.set, second, false, false)
+	a.refused(&refusal{at: second, sent: a.set, wait: second, kind: Refused})
 	require.Equal(t, before, a.pace.rate, "the request left when the hold was set, not later")
 
 	a, g, _ = newFamilies()
 	burst(t, g, second, 10)
 	refuse(t, a, g, 2*second)
-	a.Refused(2*second, 2*second, second, false, false)
+	a.refused(&refusal{at: 2 * second, sent: 2 * second, wait: second, kind: Refused})
 	require.InDelta(t, 10, a.pace.rate, 1e-9, "one refusal of two that left together")
 }
 
@@ -123,9 +126,9 @@ func TestAHoldIsTakenBackUnlessAnotherHasCome(t *testing.T) {
 	first := a.Until()
 	a.Hold(0, 10*second)
 	later := a.Until()
-	a.TakeBack(0, first)
+	a.takeBack(hold{0, first})
 	require.Equal(t, later, a.Until())
-	a.TakeBack(first, later)
+	a.takeBack(hold{first, later})
 	require.Equal(t, first, a.Until())
 }
 

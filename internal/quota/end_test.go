@@ -40,7 +40,9 @@ func TestWhenTheNextRequestLeavesAfterTheLastOfAWindow(t *testing.T) {
 // The first after the end may be too early, which the next windows are, too.
 func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.pace.lately = Tally{n: 100_000} // fast enough not to delay one that asks
+	for range 100_000 {
+		a.lately.Add(0, 1)
+	} // fast enough not to delay one that asks
 	asks(t, g, 0, core(50, 0, 10*second))
 	q := only(t, a)
 	now := 10 * second
@@ -79,7 +81,9 @@ func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 
 func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.pace.lately = Tally{n: 100_000} // fast enough not to delay one that asks
+	for range 100_000 {
+		a.lately.Add(0, 1)
+	} // fast enough not to delay one that asks
 	asks(t, g, 0, core(50, 0, meter.Never))
 	requireReady(t, g, 0, firstRetry)
 	now := firstRetry
@@ -145,7 +149,7 @@ func TestWhatIsLeftIsSpreadAfterAWindowRanDry(t *testing.T) {
 		"over ten at most":        {9, 0, 0, 70*second + 1000, 61 * second},
 		"less a reserve":          {9, 5, 0, 65 * second, 61 * second},
 		"less what is on its way": {9, 0, 5, 65 * second, 61 * second},
-		"without an end":          {9, 0, 0, meter.Never, 60*second + second/10},
+		"without an end":          {9, 0, 0, meter.Never, 60 * second},
 		"nearly at the end":       {9, 0, 0, 60*second + 10, 60*second + 1},
 	} {
 		a, g, _ := newFamilies()
@@ -235,7 +239,7 @@ func TestTheBackoffBeginsAfterTheWaitThatARefusalAsksFor(t *testing.T) {
 	for _, backoff := range []int64{firstRetry, 2 * firstRetry, 4 * firstRetry} {
 		n := g.Take(now, now, 1, false)
 		h := Hints{Limited: true, Asked: true, Wait: time.Duration(5 * second)}
-		g.apply(&Report{Reading: Reading{Hints: &h, Explained: true, named: true, claims: []Claim{empty(50, now)}}, Sent: now, Number: n}, now)
+		g.apply(&Report{Reading: Reading{Hints: &h, empty: true, named: true, claims: []Claim{empty(50, now)}}, Sent: now, Number: n}, now)
 		require.Equal(t, now+5*second, q.held)
 		require.Equal(t, backoff, q.backoff)
 		require.Greater(t, q.try, q.held+backoff/2)
@@ -289,7 +293,7 @@ func TestTheFirstRefusalOfAnAdaptiveLimitIsItsOwn(t *testing.T) {
 	a, g, _ := newFamilies()
 	n := sends(t, g, 0, 1)
 	rep := &Report{Number: n, Own: Own{Adaptive: true}}
-	rep.Hints, rep.Explained, rep.named = &Hints{Limited: true, Wait: 10 * time.Second}, true, true
+	rep.Hints, rep.empty, rep.named = &Hints{Limited: true, Wait: 10 * time.Second}, true, true
 	rep.claims = []Claim{empty(50, 10*second)}
 	g.apply(rep, 0)
 	require.Zero(t, only(t, a).held)

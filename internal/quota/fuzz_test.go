@@ -70,7 +70,7 @@ func FuzzWhateverServersReport(f *testing.F) {
 				rep.Hints = &Hints{Limited: !accepted, Bare: Bare(s.one(3))}
 				rep.claims = claims
 				for _, c := range claims {
-					rep.Explained = rep.Explained || c.Refused
+					rep.empty = rep.empty || c.Refused
 					rep.named = rep.named || c.Refused && c.Name != Unnamed
 				}
 				if !accepted && s.one(3) == 0 {

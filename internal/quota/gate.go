@@ -4,21 +4,61 @@ import (
 	"math"
 	"slices"
 	"time"
+	"unsafe"
 
+	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A Gate is what the requests of one family pass, such as those to one route. Servers count resources in separate quotas, and
 // name the quota in the response. All costs at a gate are 1.
 type Gate struct {
-	link
+	keep.Entry
 	Account  *Account
+	Owner    any      // for whoever uses the Registry
 	quotas   []*quota // named by responses to requests of the family
 	inFlight int64
 	nth      int // of the account's gates
+	family   uint64
+	at       int32 // in the list of its account's gates with waiters, counted from 1; 0: no request waits
 }
 
 var _ meter.Meter = (*Gate)(nil)
+
+// NewGate returns a gate that stops no request.
+func NewGate(a *Account) *Gate {
+	g := new(Gate)
+	g.Join(a)
+	return g
+}
+
+// Join makes the zero Gate one of an account.
+func (g *Gate) Join(a *Account) {
+	g.Account, g.nth = a, len(a.gates)
+	a.gates = append(a.gates, g)
+}
+
+// Leave takes the gate out of its account.
+func (g *Gate) Leave() {
+	gates := g.Account.gates
+	last := gates[len(gates)-1]
+	gates[g.nth], last.nth = last, g.nth
+	gates[len(gates)-1] = nil
+	if gates = gates[:len(gates)-1]; len(gates) < cap(gates)/4 && cap(gates) > 64 {
+		gates = slices.Clone(gates)
+	}
+	g.Account.gates = gates
+}
+
+// Under returns the quota of that name. The gate falls under it from now on.
+func (g *Gate) Under(now meter.Instant, name string) *quota {
+	q := g.Account.quota(now, name)
+	if !slices.Contains(g.quotas, q) {
+		q.inFlight += g.inFlight
+		g.quotas = append(g.quotas, q)
+	}
+	return q
+}
 
 func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
 
@@ -63,11 +103,10 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 	a.sent++
 	a.final.asks(a.sent, due)
 	for _, q := range a.quotas {
-		q.recent <<= 1
+		q.departures.next()
 	}
 	for _, q := range g.quotas {
-		q.recent |= 1
-		q.sent, q.last = q.sent+1, due
+		q.departures.take(due)
 	}
 	g.Sent()
 	return a.sent
@@ -86,8 +125,7 @@ func (g *Gate) GiveBack(n int64, now meter.Instant, _ int64) {
 	g.landed()
 	g.Account.final.unsent(n, now)
 	for _, q := range g.quotas {
-		q.sent--
-		q.recent &^= 1 << (g.Account.sent - n)
+		q.undo(g.Account.sent - n)
 	}
 }
 
@@ -102,31 +140,65 @@ func (g *Gate) landed() {
 	}
 }
 
-// answered takes the response to a request, or that there is none. Quotas that it does not name may be empty, or may not.
-func (g *Gate) answered(rep *Report, now meter.Instant) {
-	g.Account.answered(now, rep.Sent, rep.Accepted)
-	g.landed()
-	refused := rep.Hints != nil && rep.Hints.Limited
-	for _, q := range g.quotas {
-		named := slices.ContainsFunc(rep.claims, func(c Claim) bool { return c.Name == q.name })
-		if (refused || rep.Accepted) && !named {
-			q.missed(now, rep.Sent, rep.Number, refused)
-		}
+// Judge decides what a response means. It does nothing if that was decided before.
+func (g *Gate) Judge(rep *Report, now meter.Instant) {
+	if rep.Kind != Unjudged {
+		return
+	}
+	a, h := g.Account, rep.Hints
+	if h == nil {
+		h = new(Hints)
+	}
+	if h.After == nil {
+		a.Cover(&rep.Own)
+	}
+	rep.Wait = g.wait(&rep.Reading, now)
+	switch {
+	case h.Final != nil && !rep.Done:
+		rep.Kind = Final
+	case g.explains(&rep.Reading):
+		rep.Kind = Exhausted
+	case h.Limited:
+		rep.Kind = Refused
+	case h.Bare != NotBare && !rep.Own.Learns(): // a limit that learns has its own rules for that
+		rep.Kind = a.suspects(h, now)
+	case rep.Done:
+		rep.Kind = Done
+	case rep.Accepted:
+		rep.Kind = Declined
+	default:
+		rep.Kind = Nothing
+	}
+	if h.Bare == NotBare && h.After == nil && rep.Kind.accepted() {
+		a.bare.Accepted()
 	}
 }
 
-// Explains reports whether an empty quota explains a refusal, so that it is no news of a rate that is learned: one that accepted responses
+// explains reports whether an empty quota explains a refusal, so that it is no news of a rate that is learned: one that accepted responses
 // have reported before, or that the refusal names.
-func (g *Gate) Explains(r *Reading) bool {
+func (g *Gate) explains(r *Reading) bool {
 	h, a := r.Hints, g.Account
 	if h == nil || !h.Limited && h.Bare == NotBare {
 		return false
 	}
-	if !r.Explained {
+	if !r.empty {
 		return slices.ContainsFunc(g.quotas, func(q *quota) bool { return q.believed() && q.left == 0 })
 	}
 	is := func(c Claim) bool { return g.emptied(&c) != nil }
-	return r.named && !a.adaptive && h.Wait > 0 || slices.ContainsFunc(r.claims, is)
+	return r.named && !a.own.Adaptive && h.Wait > 0 || slices.ContainsFunc(r.claims, is)
+}
+
+// wait returns for how long a refusal asks the client to stay away; 0: it does not say, or no longer than until the end of the window of an
+// empty quota, which stops requests by itself. A refusal after that end shows that it was wrong, unless others have used up the next window.
+func (g *Gate) wait(r *Reading, now meter.Instant) time.Duration {
+	h := r.Hints
+	if h == nil || slices.ContainsFunc(r.claims, func(c Claim) bool {
+		q := g.emptied(&c)
+		return q != nil && (!h.Asked && q.backoff == 0 || q.reset > now || q.others() > 0) && c.Reset >= meter.AddInstant(now, int64(h.Wait)-rounding)
+	}) {
+		return 0
+	}
+	return h.Wait
 }
 
 // emptied returns the quota of which a refusal reports that nothing is left, if accepted responses have reported it.
@@ -138,17 +210,107 @@ func (g *Gate) emptied(c *Claim) *quota {
 	return q
 }
 
-// Wait returns for how long a refusal asks the client to stay away; 0: it does not say, or no longer than until the end of the window of an
-// empty quota, which stops requests by itself. A refusal after that end shows that it was wrong, unless others have used up the next window.
-func (g *Gate) Wait(r *Reading, now meter.Instant) time.Duration {
-	h := r.Hints
-	if h == nil || slices.ContainsFunc(r.claims, func(c Claim) bool {
-		q := g.emptied(&c)
-		return q != nil && (!h.Asked && q.backoff == 0 || q.reset > now || q.others() > 0) && c.Reset >= meter.AddInstant(now, int64(h.Wait)-rounding)
-	}) {
-		return 0
+// apply takes a response.
+func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
+	g.Judge(rep, now)
+	a, h := g.Account, rep.Hints
+	if h == nil {
+		h = new(Hints)
 	}
-	return h.Wait
+	h.kind = rep.Kind
+	c.Kind = rep.Kind
+	a.used = now
+	if rep.Kind.Refused() {
+		a.byRefusal = true
+		if h.After == nil || !h.After.kind.Refused() {
+			a.Limited++
+		}
+		if h.Status > 0 {
+			a.Last = LastRefusal{now, int64(h.Wait), h.Status}
+		}
+	}
+	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
+	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.Knows(Unnamed)
+	if h.After == nil {
+		g.answered(rep, now)
+	}
+	for i := range rep.claims {
+		claim := &rep.claims[i]
+		q := g.Under(now, claim.Name)
+		q.report(now, rep, claim)
+		if h.Wait > 0 && rep.Wait == 0 && claim.Refused && (h.Asked || q.refills() == 0) { // the reset of a quota that refills is when it is full
+			q.hold(now, int64(h.Wait), claim.Reset)
+		}
+	}
+	if !unnamed {
+		a.adopt(now)
+	}
+	switch {
+	case rep.Doubtful && (rep.Kind.Refused() || h.Bare != NotBare):
+		c.Doubt = a.doubt(now, rep.Sent)
+	case rep.Kind == Refused || rep.Kind == Exhausted:
+		a.doubts.Stand()
+	}
+	held := a.Held()
+	switch rep.Kind {
+	case Done:
+		a.final = a.final.accepted(rep.Sent)
+	case Final:
+		c.Final = a.refusedFinally(rep, now)
+	case Refused, Exhausted:
+		c.Lifted = g.refuse(rep, now)
+	}
+	h.held = hold{held, a.Held()}
+	if a.Until() > until {
+		c.Until = a.Until()
+	}
+	switch {
+	case c.Until > 0 && h.Host:
+		c.Late = OfHost
+	case c.Until > 0, open && !g.Payable(now, 1), rep.Kind == Final:
+		c.Late = OfAccount
+	case !rep.Kind.Refused() && a.final.askedBy(rep.Number): // those that waited for its response are too late
+		c.Late = OfAccount
+	}
+	return c
+}
+
+// answered takes the response to a request, or that there is none. Quotas that it does not name may be empty, or may not.
+func (g *Gate) answered(rep *Report, now meter.Instant) {
+	g.Account.answered(now, rep.Sent, rep.Kind)
+	g.landed()
+	if !rep.Kind.Refused() && !rep.Kind.accepted() {
+		return
+	}
+	for _, q := range g.quotas {
+		if !rep.names(q.name) {
+			q.missed(now, rep)
+		}
+	}
+}
+
+// refuse takes a refusal that waiting ends. If a limit of the client learns its rate, that limit decides about it. It reports whether a
+// hold was taken back.
+func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
+	a, h := g.Account, rep.Hints
+	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host}
+	switch {
+	case h.Host && r.wait > 0 && rep.Own.Adaptive:
+		a.HoldHost(now, r.wait)
+	case rep.Own.Adaptive && r.kind == Refused: // decides about it
+	case r.kind == Exhausted && rep.named && r.wait > 0 && !h.Global:
+		a.holdQuotas(rep.claims, now+min(r.wait, longestHold))
+		if h.After != nil {
+			return a.takeBack(h.After.held)
+		}
+	case r.wait > 0:
+		a.refused(&r)
+	case r.kind == Exhausted && h.Wait == 0:
+		a.emptied(&r, rep.claims)
+	case r.kind == Refused && !rep.Own.Slots: // a limit that learns slots decides
+		a.backOff(&r)
+	}
+	return false
 }
 
 // Room returns how many requests per second the quotas can be seen to allow now; 0: they do not say.
@@ -162,3 +324,98 @@ func (g *Gate) Room(now meter.Instant) float64 {
 	}
 	return least
 }
+
+// InFlight returns how many requests have no response yet.
+func (g *Gate) InFlight() int64 { return g.inFlight }
+
+// Tokens returns the least that a quota has left; +Inf: none bounds requests.
+func (g *Gate) Tokens(now meter.Instant) float64 {
+	least := math.Inf(1)
+	for _, q := range g.quotas {
+		if left, known := q.bound(now); known {
+			least = min(least, float64(left-q.inFlight))
+		}
+	}
+	return least
+}
+
+// Open reports whether nothing stops or bounds requests here now.
+func (g *Gate) Open(now meter.Instant) bool {
+	a := g.Account
+	return a.Until() <= now && a.final == nil && !a.asking && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
+		_, bound := q.bound(now)
+		return bound || q.held > now
+	})
+}
+
+// HeldUntil returns when the last hold ends.
+func (g *Gate) HeldUntil() meter.Instant { return g.Account.Until() }
+
+func (g *Gate) Spend(now meter.Instant, cost int64) (int64, bool) { return meter.SpendIf(g, now, cost) }
+
+// PerSecond returns 0: what a server reported is no rate.
+func (g *Gate) PerSecond(meter.Instant) float64 { return 0 }
+
+func (g *Gate) Most() int64 { return meter.MaxCount }
+
+func (g *Gate) Settle(int64, meter.Instant, int64, int64) { panic("throttle: bug: a gate has no cost") }
+
+func (g *Gate) Retune(meter.Instant, meter.Rate) {}
+
+func (g *Gate) Resize(meter.Instant, int64) {}
+
+// SetWaiting notes whether requests wait at a gate, when that changes.
+func (g *Gate) SetWaiting(wait bool) {
+	all := &g.Account.waiting
+	if wait {
+		*all = append(*all, g)
+		g.at = int32(len(*all))
+		return
+	}
+	last := (*all)[len(*all)-1]
+	(*all)[g.at-1], last.at = last, g.at
+	*all = slices.Delete(*all, len(*all)-1, len(*all))
+	g.at = 0
+}
+
+// matters is Matters for a gate at which requests may wait.
+func (g *Gate) matters(now meter.Instant) (must, full meter.Instant) {
+	if g.at > 0 {
+		return meter.Never, meter.Never
+	}
+	must, full = g.Matters(now)
+	return must, max(must, full)
+}
+
+// Matters keeps a gate for a request in flight, a hold, refusals in a row and an empty quota.
+func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
+	if g.inFlight > 0 {
+		return meter.Never, meter.Never
+	}
+	a := g.Account
+	_, ask, _ := a.Final()
+	must = max(a.Until(), ask)
+	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
+		must = meter.AddInstant(max(must, a.set), second<<longestBack)
+	}
+	full = max(must, a.pace.next, a.pace.evenly)
+	if a.final != nil { // what would be forgotten is that one request asks, and not all
+		full = meter.AddInstant(full, finalStale)
+	}
+	for _, q := range g.quotas {
+		must = max(must, q.held)
+		if q.reset == meter.Never {
+			continue
+		}
+		full = max(full, q.reset)
+		if q.believed() && q.empty() {
+			must = max(must, q.reset)
+		}
+	}
+	return must, meter.AddInstant(full, paceIdle)
+}
+
+func (g *Gate) idle() bool { return g.at == 0 && g.inFlight == 0 }
+
+// Size returns about how many bytes the gate takes.
+func (g *Gate) Size() int { return int(unsafe.Sizeof(*g)) + cap(g.quotas)*int(unsafe.Sizeof(g)) }

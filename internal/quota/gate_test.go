@@ -43,7 +43,7 @@ func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
 	require.False(t, g.Open(held-1))
 	require.True(t, g.Open(held))
 	burst(t, g, 9*second, 10)
-	a.Refused(10*second, 10*second, second, false, false)
+	a.refused(&refusal{at: 10 * second, sent: 10 * second, wait: second, kind: Refused})
 	require.False(t, g.Open(a.held), "a pace is to begin")
 	require.False(t, g.Open(a.held+paceIdle))
 	require.True(t, g.Open(a.held+paceIdle+1))
@@ -128,7 +128,7 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 	case 1:
 		a.server.Hold(now, number())
 	case 2:
-		a.Backoff(now, max(0, now-r.Int64N(second)), Bare(r.IntN(3)))
+		a.backOff(&refusal{at: now, sent: max(0, now-r.Int64N(second)), bare: Bare(r.IntN(3)), kind: Refused})
 	case 3:
 		if g.inFlight > 0 {
 			g.GiveBack(0, now, 1)

@@ -43,11 +43,11 @@ func sends(t testing.TB, g *Gate, now meter.Instant, n int) (last int64) {
 // answer has the response to a request come: with what it reports, or, if it is neither accepted nor reports anything, no response.
 func answer(g *Gate, n int64, sent, now meter.Instant, accepted bool, claims ...Claim) Change {
 	a := g.Account
-	rep := &Report{Sent: sent, Number: n, Accepted: accepted, Own: Own{Rate: a.own, Fastest: a.pace.most, Adaptive: a.adaptive}}
+	rep := &Report{Sent: sent, Number: n, Accepted: accepted, Own: a.own}
 	if len(claims) > 0 || accepted {
 		rep.Hints = &Hints{Limited: !accepted}
 		rep.claims = claims
-		rep.Explained = slices.ContainsFunc(claims, func(c Claim) bool { return c.Refused })
+		rep.empty = slices.ContainsFunc(claims, func(c Claim) bool { return c.Refused })
 	}
 	return g.apply(rep, now)
 }
@@ -113,4 +113,12 @@ func requireWaits(t testing.TB, g *Gate, now meter.Instant) {
 	require.Equal(t, meter.Never, g.Ready(now, 0, 1))
 	require.Less(t, g.Plan(now, 0, 1), meter.Never)
 	require.False(t, g.Payable(now, 1))
+}
+
+// kindOf returns what a refusal is that an empty quota explains, or does not.
+func kindOf(explained bool) Kind {
+	if explained {
+		return Exhausted
+	}
+	return Refused
 }

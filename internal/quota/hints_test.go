@@ -73,7 +73,7 @@ func TestHintsAreReadAsOfNow(t *testing.T) {
 		r := h.Read(now)
 		require.Same(t, h, r.Hints)
 		require.Equal(t, c.claims, r.claims, name)
-		require.Equal(t, c.explained, r.Explained, name)
+		require.Equal(t, c.explained, r.empty, name)
 		require.Equal(t, c.named, r.named, name)
 		require.Equal(t, c.quota, h.Quotas[0], "%s: hints may be read again", name)
 	}
@@ -84,12 +84,12 @@ func TestAnEmptyQuotaThatIsNotNamedExplainsARefusalWithoutNamingWhatWasExceeded(
 		{Name: Unnamed, Left: 0, Known: true, Ends: true, Reset: time.Minute}, {Name: "q", Left: 1, Known: true, Ends: true, Reset: time.Minute},
 	}}
 	r := h.Read(0)
-	require.True(t, r.Explained)
+	require.True(t, r.empty)
 	require.False(t, r.named)
 	require.Len(t, r.claims, 2)
 	h.Quotas[0].Ends = false // such as X-RateLimit-Remaining: 0 without a reset
 	r = h.Read(0)
-	require.True(t, r.Explained)
+	require.True(t, r.empty)
 	require.Len(t, r.claims, 2)
 	require.Equal(t, meter.Never, r.claims[0].Reset)
 }

@@ -14,7 +14,7 @@ func TestARefusalThatNamesAQuotaHoldsIt(t *testing.T) {
 	a, g, other := newFamilies()
 	asks(t, g, 0, core(50, 40, 60*second))
 	none := QuotaHint{Name: "core", Limit: 50, Known: true, Ends: true, Reset: 5 * time.Second}
-	h := refusal(10*time.Second, none, until("more", 3, time.Minute))
+	h := refusing(10*time.Second, none, until("more", 3, time.Minute))
 	n := sends(t, g, second, 1)
 	g.apply(&Report{Reading: h.Read(second), Sent: second, Number: n}, second)
 	require.Zero(t, a.Held())
@@ -35,8 +35,8 @@ func TestARefusalThatNamesAQuotaHoldsIt(t *testing.T) {
 }
 
 func TestAnEmptyQuotaExplainsARefusal(t *testing.T) {
-	named := func(wait time.Duration) Reading { return refusal(wait, until("core", 0, time.Minute)).Read(0) }
-	unnamed := func() Reading { return refusal(time.Second, until(Unnamed, 0, time.Minute)).Read(0) }
+	named := func(wait time.Duration) Reading { return refusing(wait, until("core", 0, time.Minute)).Read(0) }
+	unnamed := func() Reading { return refusing(time.Second, until(Unnamed, 0, time.Minute)).Read(0) }
 	for name, c := range map[string]struct {
 		known     []Claim // that accepted responses have reported
 		refused   bool    // and one that a refusal has
@@ -56,9 +56,9 @@ func TestAnEmptyQuotaExplainsARefusal(t *testing.T) {
 		"that it names, known from a refusal only":        {refused: true, r: named(0)},
 		"that it does not name":                           {r: unnamed()},
 		"another one":                                     {known: []Claim{core(9, 5, second)}, r: unnamed()},
-		"none is reported, and none is empty":             {known: []Claim{core(9, 1, second)}, r: refusal(time.Second).Read(0)},
-		"none is reported, and one is empty":              {known: []Claim{core(9, 0, second)}, r: refusal(time.Second).Read(0), explained: true},
-		"none is reported, and one of a refusal is empty": {refused: true, r: refusal(time.Second).Read(0)},
+		"none is reported, and none is empty":             {known: []Claim{core(9, 1, second)}, r: refusing(time.Second).Read(0)},
+		"none is reported, and one is empty":              {known: []Claim{core(9, 0, second)}, r: refusing(time.Second).Read(0), explained: true},
+		"none is reported, and one of a refusal is empty": {refused: true, r: refusing(time.Second).Read(0)},
 		"nothing is reported at all, and one is empty": {
 			known: []Claim{core(9, 0, second)}, r: (&Hints{Bare: Forbidden}).Read(0), explained: true,
 		},
@@ -68,8 +68,8 @@ func TestAnEmptyQuotaExplainsARefusal(t *testing.T) {
 		if c.refused {
 			answer(g, g.Take(0, 0, 1, false), 0, 0, false, empty(9, second))
 		}
-		a.adaptive = c.adaptive
-		require.Equal(t, c.explained, g.Explains(&c.r), name)
+		a.own.Adaptive = c.adaptive
+		require.Equal(t, c.explained, g.explains(&c.r), name)
 	}
 }
 
@@ -80,9 +80,9 @@ func TestABareResponseIsARefusalIfAQuotaIsEmpty(t *testing.T) {
 		asks(t, g, 0, core(9, left, 60*second))
 		h := &Hints{Bare: Forbidden}
 		n := g.Take(2*second, 2*second, 1, false)
-		g.apply(&Report{Reading: h.Read(2 * second), Sent: 2 * second, Number: n, Own: Own{Adaptive: true}}, 2*second)
+		c := g.apply(&Report{Reading: h.Read(2 * second), Sent: 2 * second, Number: n, Own: Own{Adaptive: true}}, 2*second)
 		require.Equal(t, limited, a.Limited)
-		require.Equal(t, limited > 0, h.Limited)
+		require.Equal(t, limited > 0, c.Kind == Exhausted)
 	}
 }
 
@@ -114,19 +114,19 @@ func TestAWaitUntilTheEndOfAnEmptyQuotaIsNoHold(t *testing.T) {
 		passes(g, 0, core(9, 0, c.known))
 		q := only(t, a)
 		if q.served, q.flow.back = c.served, -8*c.others; c.second {
-			q.wait(now - 1)
+			q.again(now-1, 0)
 		}
-		h := refusal(c.wait, QuotaHint{Name: "core", Limit: 9, Known: true, Ends: true, Reset: c.reset})
+		h := refusing(c.wait, QuotaHint{Name: "core", Limit: 9, Known: true, Ends: true, Reset: c.reset})
 		h.Asked = c.asked
 		r := h.Read(now)
-		require.Equal(t, c.want, g.Wait(&r, now), name)
+		require.Equal(t, c.want, g.wait(&r, now), name)
 		h.Quotas[0].Name = "another"
 		r = h.Read(now)
-		require.Equal(t, c.wait, g.Wait(&r, now), "%s, but of another", name)
+		require.Equal(t, c.wait, g.wait(&r, now), "%s, but of another", name)
 	}
 	_, g, _ := newFamilies()
-	require.Zero(t, g.Wait(&Reading{}, now))
-	require.Equal(t, time.Minute, g.Wait(&Reading{Hints: refusal(time.Minute)}, now))
+	require.Zero(t, g.wait(&Reading{}, now))
+	require.Equal(t, time.Minute, g.wait(&Reading{Hints: refusing(time.Minute)}, now))
 }
 
 // What is left until the end may be used, and what comes back.
@@ -210,7 +210,7 @@ func TestAStateIsThatOfTheNextWindowAfterTheEnd(t *testing.T) {
 
 func TestAStateTellsThePaceUntilItIsOver(t *testing.T) {
 	a, _, _ := newFamilies()
-	a.Refused(second, second, second, false, false)
+	a.refused(&refusal{at: second, sent: second, wait: second, kind: Refused})
 	end := a.Until()
 	for now, pace := range map[meter.Instant]float64{end: a.pace.rate, end + paceIdle: a.pace.at(end + paceIdle), end + paceIdle + 1: 0} {
 		got, quotas := a.State(now)

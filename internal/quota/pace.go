@@ -5,48 +5,82 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
 )
 
 const (
 	paceLeast   = 1.0                 // per second
 	paceMost    = 10_000.0            // per second; there is no pace above
 	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows
+	paceFinds   = 0.4e9               // in which it doubles where no rate was known, until the next refusal
+	paceFew     = 4.0                 // per second: the least at which it begins there
 	paceIdle    = second              // a pace is over if no request is sent and no response comes for longer
 	paceWait    = 10 * second         // a longer wait says no more about the rate
 	paceRest    = 10 * second         // what is longer between two requests counts as that
+	rateOver    = 10 * second         // over which a rate was accepted lately
+	steadyMost  = 30 * second         // the longest time for which a rate is kept that was refused
 	evenFor     = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
+	evenStrict  = 60 * second         // for which none of them are sent together
+	evenSlack   = 2                   // of them may be later
 )
 
 // A pace sends requests one at a time after a refusal that no quota explains. It begins at the rate that was accepted lately, and
 // doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because of the waits.
-// So the next pace is between them, and steady for twenty waits, which then take less than a twentieth of the time.
+// So the next pace is between them, and steady for twenty waits, 30 s at most.
 //
-// A client with limits of its own is right about the rate more often than about how many requests may come together. So from the first
-// refusal on, its requests are sent no faster than the fastest of its limits allows in the mean.
+// What was accepted in less than a second is a burst, and no rate. There the pace begins low, and doubles five times as fast.
+//
+// If the first request after a wait is refused, in the order of sending, the server was closed for longer than it said. That shows nothing of
+// its rate. If some that were sent later are accepted, the next refusal does.
+//
+// A client with limits of its own is right about the rate more often than about how many requests may come together. So after a
+// refusal, its requests are sent no faster than the fastest of its limits allows in the mean: for a minute one by one, and for ten at most three
+// together.
 type pace struct {
 	next   meter.Instant // no request is sent before
 	rate   float64       // per second; 0: there is no pace
 	steady meter.Instant // from then on the rate doubles
 	last   meter.Instant // when the last request was sent
 	heard  meter.Instant // when the last response came: requests may have waited for it
-	lately Tally         // of requests that were accepted
+	fed    meter.Instant // when the last request was sent that was accepted: without, the rate does not grow
 	given  float64       // requests that were accepted since from
-	from   meter.Instant // the beginning of what lately had counted at an isolated refusal, or a time in the middle of the last cycles of work and wait
+	from   meter.Instant // the beginning of what was accepted lately at an isolated refusal, or a time in the middle of the last cycles of work and wait
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
-	worked bool // a request was accepted since the last wait
+	strict meter.Instant // until then, none are sent together
+	first  meter.Instant // when the first of the requests was sent that were accepted since the last wait
+	worked bool          // there is one
+	finds  bool          // no rate was known
+	why    Why           // why it began at that rate
 }
 
 // at returns the rate at an instant. It grows only as long as requests are accepted.
 func (p *pace) at(now meter.Instant) float64 {
-	r := p.rate * math.Exp2(float64(max(0, min(now, p.lately.last)-p.steady))/paceDoubles)
+	r := p.rate * math.Exp2(float64(max(0, min(now, p.fed)-p.steady))/p.doubles())
 	if now < p.evenly {
 		return min(r, p.most)
 	}
 	return r
 }
 
+// doubles returns in which time the rate doubles.
+func (p *pace) doubles() float64 {
+	if p.finds {
+		return paceFinds
+	}
+	return paceDoubles
+}
+
+// reason returns why the rate is as it is.
+func (p *pace) reason(now meter.Instant) Why {
+	if now < p.evenly && p.at(now) == p.most {
+		return OwnLimit
+	}
+	return p.why
+}
+
+// over reports whether the pace stops nothing any more: it has grown out of use, or was not used for a while.
 func (p *pace) over(now meter.Instant) bool {
 	return p.rate == 0 || now-max(p.next, p.heard) > paceIdle && now >= p.evenly
 }
@@ -58,7 +92,11 @@ func (p *pace) take(due meter.Instant) {
 	p.last = due
 	if !p.over(due) {
 		if r := p.at(due); r <= paceMost {
-			p.next = meter.AddInstant(due, int64(1e9/r))
+			from := due
+			if p.strict <= due && due < p.evenly { // what was not used lately may be used now
+				from = min(due, max(p.next, due-int64(evenSlack*1e9/r)))
+			}
+			p.next = meter.AddInstant(from, int64(1e9/r))
 			return
 		}
 	}
@@ -72,20 +110,20 @@ func (p *pace) putOff(now, end meter.Instant) {
 	}
 }
 
-// space has requests sent evenly from now on, for evenFor.
+// space has requests sent evenly from now on, for a time.
 func (p *pace) space(now meter.Instant) {
-	p.evenly = meter.AddInstant(now, evenFor)
+	p.evenly, p.strict = meter.AddInstant(now, evenFor), meter.AddInstant(now, evenStrict)
 	if p.rate == 0 {
-		p.rate, p.steady = p.most, now
+		p.rate, p.steady, p.finds = p.most, now, true // most may become known to be higher
 	}
 	p.next = max(p.next, meter.AddInstant(p.last, int64(1e9/p.most)))
 }
 
 func (p *pace) accepted(sentAt meter.Instant) {
 	p.given++
-	p.lately.Add(sentAt)
-	if !p.worked && sentAt >= p.waited {
-		p.worked, p.steady = true, max(p.steady, sentAt)
+	p.fed = max(p.fed, sentAt)
+	if sentAt >= p.waited && (!p.worked || sentAt < p.first) {
+		p.worked, p.first, p.steady = true, sentAt, max(p.steady, sentAt)
 	}
 }
 
@@ -96,43 +134,53 @@ func (p *pace) sustained(end meter.Instant) float64 {
 }
 
 // begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A burst of less
-// than a second is no rate, so there the wait counts as well.
-func (p *pace) begin(now, end meter.Instant) float64 {
+// than a second is no rate, so there the wait counts as well, until it is known.
+func (p *pace) begin(now, end meter.Instant, lately record.Sum) (rate float64, known bool) {
 	if p.given > 0 && now-p.from < second {
-		return max(paceLeast, p.sustained(end))
+		return max(paceFew, p.sustained(end)), false
 	}
-	return p.lately.Rate(now)
+	return lately.Rate(now), true
 }
 
-// refused begins a pace at the end of a wait. Of a client of which nothing was accepted no rate is known, so it has none.
-func (p *pace) refused(now, end, sentAt meter.Instant, wait int64, a *Account) {
+// refused begins a pace at the end of the wait after a refusal. Of a client of which nothing was accepted no rate is known, so it has none.
+func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.Sum, own *Own) {
 	wait = min(wait, paceWait)
-	long, worked := 20*wait, p.worked
-	isolated := p.waited == 0 || sentAt > meter.AddInstant(p.waited, long)
+	long, worked := min(20*wait, steadyMost), p.worked && p.first < r.sent
+	isolated := p.waited == 0 || r.sent > meter.AddInstant(p.waited, long)
 	if isolated {
-		n, from := p.lately.Lately()
-		p.given, p.from = float64(n), from
+		p.given, p.from = lately.N, lately.From
 	}
-	sustained, begin := p.sustained(end), p.begin(now, end)
-	if worked { // this cycle ends, and counts half as much as the next one
-		p.given, p.from, p.worked = p.given/2, end-(end-p.from)/2, false
+	sustained, too := p.sustained(end), p.at(r.sent)
+	begin, known := p.begin(r.at, end, lately)
+	switch {
+	case worked: // this cycle ends, and counts half as much as the next one
+		p.given, p.from, p.worked, p.finds = p.given/2, end-(end-p.from)/2, false, false
+	case isolated: // a row begins
+		p.worked = false
 	}
 	p.waited = end
 	switch {
-	case a.covered && a.own == 0: // Adaptive decides
+	case own.Rate == 0 && own.Adaptive: // it decides
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
-	case a.own > 0 && isolated: // its own limit is trusted
+	case own.Rate > 0 && isolated: // its own limit is trusted
 		p.rate = 0
-	case !p.over(sentAt):
-		p.rate, p.steady = aimd.Halfway(sustained, p.at(sentAt)), meter.AddInstant(end, long)
+	case !p.over(r.sent):
+		p.rate, p.steady, p.why = aimd.Halfway(sustained, too), meter.AddInstant(end, long), Between
+	case isolated && !known:
+		p.rate, p.steady, p.finds, p.why = begin, end, true, Finding
 	case isolated:
-		p.rate, p.steady = begin, meter.AddInstant(end, wait/2)
+		p.rate, p.steady, p.finds, p.why = begin, meter.AddInstant(end, wait/2), false, AsBefore
 	default:
-		p.rate, p.steady = sustained, meter.AddInstant(end, wait/2)
+		p.rate, p.steady, p.why = sustained, meter.AddInstant(end, wait/2), AsBefore
 	}
 	p.next = max(p.next, end)
-	if a.trusted() {
+	if own.Trusted() {
 		p.space(end)
 	}
+}
+
+// forget returns a pace that is over, after which the same is known of the requests that were sent.
+func (p *pace) forget(now meter.Instant) pace {
+	return pace{last: p.last, fed: p.fed, from: now, most: p.most}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
 )
 
 // refuse has a request leave at sent and be refused immediately with a wait of a second. It returns the end of the hold.
@@ -14,7 +15,7 @@ func refuse(t *testing.T, a *Account, g *Gate, sent meter.Instant) (end meter.In
 	t.Helper()
 	sends(t, g, sent, 1)
 	ends(g, sent, sent, false)
-	a.Refused(sent, sent, second, false, false)
+	a.refused(&refusal{at: sent, sent: sent, wait: second, kind: Refused})
 	return a.Until()
 }
 
@@ -59,30 +60,11 @@ func TestNothingUnknownIsARate(t *testing.T) {
 	burst(t, g, second, 1)
 	end = refuse(t, a, g, second+second/2)
 	sends(t, g, end, 1)
-	requireReady(t, g, end, end+second)
-}
-
-// A client of a week ago, or in a pause of an hour, was accepted no slower than it was lately.
-func TestATallyIsOfTheLastTenToTwentySecondsOfUse(t *testing.T) {
-	var tally Tally
-	now := meter.Instant(0)
-	add := func(n int, gap int64) {
-		for range n {
-			now += gap
-			tally.Add(now)
-		}
-	}
-	add(1_000_000, second/2)
-	require.InDelta(t, 2, tally.Rate(now), 0.1)
-	add(401, second/20)
-	require.InDelta(t, 20, tally.Rate(now), 0.5)
-	n, from := tally.Lately()
-	require.InDelta(t, 10*second, now-from, float64(10*second))
-	require.InDelta(t, 20*float64(now-from)/1e9, float64(n), 2)
-	before := tally.Rate(now)
-	now += 3600 * second
-	add(1, 0)
-	require.Greater(t, tally.Rate(now), before/3, "of a rest, ten seconds count")
+	requireReady(t, g, end, end+second/4)
+	require.InDelta(t, paceFew, a.pace.rate, 1e-9, "the least that it begins at")
+	ends(g, end, end, true)
+	asks(t, g, end+second)
+	require.InDelta(t, paceFew*math.Exp2(1/.4), a.pace.at(end+second), 1e-6)
 }
 
 // The refusals of a burst ask for different waits. After the longest, requests are sent one at a time, as fast as after the first.
@@ -105,7 +87,7 @@ func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
 			first := refuse(t, a, g, 2*second)
 			rate, grows := a.pace.rate, a.pace.steady-first
 			ends(g, 2*second, 2*second+c.later, false)
-			a.Refused(2*second+c.later, 2*second, c.waits, false, c.explained)
+			a.refused(&refusal{at: 2*second + c.later, sent: 2 * second, wait: c.waits, kind: kindOf(c.explained)})
 			end := a.Until()
 			require.Equal(t, !c.paced, a.pace.over(end+1))
 			if c.paced {
@@ -144,8 +126,8 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 // requests, ten seconds count.
 func TestPaceEndsAndRests(t *testing.T) {
 	const s = second
-	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1, lately: Tally{last: 13 * s}}
-	spaced := pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1, most: 4, evenly: 30 * s}
+	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1, fed: 13 * s}
+	spaced := pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1, most: 4, evenly: 30 * s, strict: 30 * s}
 	for name, c := range map[string]struct {
 		p    pace
 		due  meter.Instant
@@ -189,9 +171,10 @@ func TestPaceAfterARefusal(t *testing.T) {
 		"when it has doubled":           {pace{rate: 9, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
 		"a server that is closed":       {pace{rate: 9, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
 		"closed, but steady for longer": {pace{rate: 9, steady: 30 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
-		"a wait of 10 s says no more":   {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 222 * second},
+		"a wait of 10 s says no more":   {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 52 * second},
 		"a pace that is over":           {pace{rate: 9, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
 		"a pace that is not over yet":   {pace{rate: 9, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
+		"while it finds the rate":       {pace{rate: 9, finds: true, steady: 21*second - 800*milli, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 12, 42 * second},
 		"its own limit":                 {pace{from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
 		"its own limit, isolated":       {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
 		"its own limit, not isolated":   {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
@@ -200,8 +183,9 @@ func TestPaceAfterARefusal(t *testing.T) {
 	} {
 		p := c.p
 		p.most = c.own
-		p.lately = Tally{n: int64(p.given), from: p.from, earlier: p.from, last: 22 * second}
-		p.refused(22*second, 22*second, 21*second, c.wait, &Account{own: c.own, covered: c.own > 0})
+		p.fed = 22 * second
+		r := &refusal{at: 22 * second, sent: 21 * second, kind: Refused}
+		p.refused(r, c.wait, 22*second, record.Sum{N: p.given, From: p.from}, &Own{Rate: c.own})
 		require.InDelta(t, c.rate, p.at(22*second), 1e-9, name)
 		require.Equal(t, c.steady, p.steady, name)
 		require.Equal(t, 22*second, p.next, name)
@@ -239,19 +223,30 @@ func TestOnlyRequestsOfAKnownLimitLeaveEvenly(t *testing.T) {
 		burst(t, g, second, 1)
 		end := refuse(t, a, g, 2*second)
 		require.Equal(t, !adaptive, a.pace.evenly > end)
-		if !adaptive {
+		if asks(t, g, end); !adaptive { // the row is over
 			require.Equal(t, a.pace.evenly+paceIdle, fullAt(g), "until then it is not forgotten for nothing")
 		}
 	}
 }
 
-// For ten minutes after each refusal.
+// For ten minutes after each refusal, of which the first is strict.
 func TestRequestsOfAKnownLimitLeaveEvenlyAfterEachRefusal(t *testing.T) {
 	p := pace{most: 50}
 	p.space(second)
 	require.Equal(t, 601*second, p.evenly)
 	p.space(500 * second)
 	require.Equal(t, 1100*second, p.evenly)
+	for now, together := range map[meter.Instant]int{560*second - 1: 1, 560 * second: 3, 1100*second - 1: 3} {
+		p := p
+		p.take(550 * second)
+		p.heard = now
+		n := 0
+		for p.next <= now {
+			p.take(now)
+			n++
+		}
+		require.Equal(t, together, n, now)
+	}
 	a, _, _ := newFamilies()
 	a.Cover(&Own{Rate: 0.01, Fastest: 0.01})
 	require.Equal(t, paceLeast, a.pace.most, "at most a second apart")

@@ -1,47 +1,22 @@
-// Package quota forecasts when a server accepts requests, from what its responses report: how long to stay away, and how much of a
-// quota is left.
-//
-// It has no lock and no clock. A server is one host. An account is one host and one set of request keys. A gate is what the
-// requests of one family pass. They fall under the quotas that the responses to requests of this family name. A [Registry] has all
-// of them, and bounds how much is kept.
 package quota
 
 import (
 	"math"
-	"math/bits"
-	"slices"
 	"strings"
-	"time"
+	"unsafe"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 const (
-	second = int64(time.Second)
-
-	rounding   = second      // by which times that servers report are wrong, or differ
-	shortest   = 2 * second  // windows that are no longer than that may end at any time, as far as rounded times show
-	firstRetry = second / 32 // after a request was refused although the window should have ended
 	sparsest   = 2 * second  // the longest time between requests to a server that accepts some of them
+	spreadOver = 10 * second // the longest time that what is left of a quota is spread over
 )
 
-// A Claim is what a response reports about one quota.
-type Claim struct {
-	Name    string
-	Limit   int64 // -1: unknown
-	Left    int64
-	Reset   meter.Instant // Never: unknown
-	Counted bool          // its unit is requests
-	Reserve int64         // tokens left to other clients
-	Refused bool          // the request was refused because nothing was left
-	Unit    string        // as the server names it; "": requests
-}
-
-// A quota is what a server counts under one name. What is known of it comes from a few principles:
+// A quota is what a server counts under one name. Its parts are the requests that were sent to it, the window and the flow that their
+// responses show, and when to try again once nothing is left. What is known of it comes from a few principles:
 //
-//   - The response to the latest request says what is left. Responses to earlier requests can only lower it.
-//   - A window ends at the earliest time that was reported for it, corrected by how much earlier or later the last three ended. While
-//     nothing is left, requests wait for that.
+//   - While nothing is left, requests wait for the end of the window.
 //   - A window has ended when at least half of what was used comes back at once. What comes back bit by bit is a flow.
 //   - If less is left than the client has used, others use the quota. The last requests are left to them.
 //   - Once a window ran dry, what is left of the next ones is spread over the time until they end, at first over a second less, because what
@@ -51,57 +26,35 @@ type Claim struct {
 //
 // If the unit is not requests, the cost of a request is unknown. Such a quota stops requests only while it is empty.
 type quota struct {
+	departures
+	window
+	retry
+	flow     flow
+	doubt    doubt // of reports that nothing is left
 	account  *Account
 	name     string
 	unit     string // as the server names it
 	counted  bool   // its unit is requests
 	served   bool   // responses to accepted requests report it
-	doubt    doubt  // of reports that nothing is left
-	limit    int64  // -1: unknown
-	most     int64  // the limit or, if that is unknown, the most that was left
+	scarce   bool   // this window or the one before ran dry
 	reserve  int64  // of what is left, for other clients
 	inFlight int64
-	sent     int64         // requests that have left
-	recent   uint64        // which of the account's last requests fall under it; lowest bit: the last
-	last     meter.Instant // when the last request left
-
-	left   int64         // MaxCount: unknown
-	leftAt meter.Instant // when a response reported it
-	newest struct {      // the latest request that has a response
-		n    int64 // its number
-		sent meter.Instant
-	}
-	low    int64 // the least that was left in this window
-	scarce bool  // this window or the one before ran dry
-	flow   flow
-
-	reset meter.Instant // the earliest end that was reported for this window; Never: unknown
-	late  int64         // the latest of lates
-	more  int64         // how much later than that this window ends, as refusals past the end show
-	lates [3]int64      // how much later the last windows ended than reported; negative: earlier, by a second until they have shown it
-	seen  int8          // windows that have shown it, up to three
-
-	try     meter.Instant // when the next request leaves after the last of a window
-	backoff int64         // between such requests after the end
-	held    meter.Instant // none leaves before, because a refusal that names the quota says so
+	held     meter.Instant // no request is sent before, because a refusal that names the quota says so
 }
 
 // newQuota returns a quota of which nothing is known. It stops no request.
 func newQuota(a *Account, name string) quota {
-	q := quota{account: a, name: name, limit: -1, left: meter.MaxCount, low: meter.MaxCount, reset: meter.Never, lates: [3]int64{-rounding, -rounding, -rounding}}
+	q := quota{account: a, name: name}
+	q.window = window{lateness: newLateness(), limit: -1, left: meter.MaxCount, low: meter.MaxCount, reset: meter.Never}
 	q.newest.n, q.try = math.MinInt64, math.MinInt64
 	return q
 }
 
-// end returns when this window ends; Never: unknown.
-func (q *quota) end() meter.Instant { return q.corrected(q.reset) }
-
-// corrected returns the end of a window that is reported to end then.
-func (q *quota) corrected(reset meter.Instant) meter.Instant {
-	if reset == meter.Never {
-		return reset
-	}
-	return meter.AddInstant(reset, min(q.late+q.more, rounding))
+// forget makes it a quota of which nothing is known, except what is in flight.
+func (q *quota) forget() {
+	inFlight := q.inFlight
+	*q = newQuota(q.account, q.name)
+	q.inFlight = inFlight
 }
 
 // hold blocks all requests for as long as a refusal says, whatever other responses report: they may be of another quota that the server
@@ -112,6 +65,11 @@ func (q *quota) hold(now meter.Instant, wait int64, reset meter.Instant) {
 		until -= rounding
 	}
 	q.held = max(q.held, until)
+}
+
+// holdUntil does so after a refusal that names the quota, and has a request try again at a random time after that.
+func (q *quota) holdUntil(until meter.Instant) {
+	q.held, q.try = max(q.held, until), max(q.try, q.after(until, q.account.dice.Chance()))
 }
 
 // refills returns how many requests come back per ns; 0: none, as far as is known.
@@ -134,18 +92,13 @@ func (q *quota) empty() bool { return q.left <= q.withheld() }
 // withheld returns how much of what is left is for others. The last requests are: clients that each see one left send several.
 func (q *quota) withheld() int64 { return q.reserve + min(q.others(), q.most/8) }
 
-// number returns how many requests had left with the account's n-th. If more than 64 have left since, it is about that many.
-func (q *quota) number(n int64) int64 {
-	since := max(0, q.account.sent-n)
-	shown := min(since, 64)
-	under := int64(bits.OnesCount64(q.recent << (64 - shown)))
-	return q.sent - under - (since-shown)*int64(bits.OnesCount64(q.recent))/64
-}
+// number returns how many requests had left with the account's n-th.
+func (q *quota) number(n int64) int64 { return q.before(q.account.sent - n) }
 
-// report takes what the response to the account's n-th request reports, which left at sent.
-func (q *quota) report(now, sent meter.Instant, n int64, refused bool, c *Claim) {
+// report takes what the response to a request reports.
+func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
+	sent, n, refused := rep.Sent, q.number(rep.Number), rep.Kind.Refused()
 	left := q.describe(c)
-	n = q.number(n)
 	q.served = q.served || !refused
 	switch {
 	case c.Refused:
@@ -154,7 +107,7 @@ func (q *quota) report(now, sent meter.Instant, n int64, refused bool, c *Claim)
 		q.doubt.accepted(left)
 	}
 	if n >= q.newest.n {
-		q.take(now, sent, n, left, refused, c)
+		q.take(now, sent, n, left, refused, c.Reset)
 	} else if c.Reset >= q.reset-rounding && left < q.left { // it was counted after the newest, in the same window
 		q.flow.back += float64(left - q.left)
 		q.left, q.leftAt = left, now
@@ -165,13 +118,13 @@ func (q *quota) report(now, sent meter.Instant, n int64, refused bool, c *Claim)
 	case c.Refused:
 		q.refused(now, sent)
 	case !refused:
-		q.backoff /= 4
+		q.accepted()
 		q.dry(now)
 	}
 }
 
-// take takes the newest response.
-func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Claim) {
+// take takes what the newest response reports.
+func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset meter.Instant) {
 	first := q.left == meter.MaxCount
 	if !first && sent <= q.leftAt { // another request may have been counted after it, whose response was faster
 		left = min(left, q.left)
@@ -183,17 +136,12 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, c *Cl
 		q.left, q.leftAt = left, now
 	}
 	q.newest.n, q.newest.sent, q.low = n, sent, min(q.low, left)
-	switch {
-	case c.Reset == meter.Never, left == q.limit && !first: // if nothing is used, it was counted in the window before
-	case q.reset == meter.Never, q.end() <= sent && !refused && left > 0: // while nothing is left, no new window is believed
-		q.reset, q.more = c.Reset, 0
-		// Others began a short window some time ago: a quarter of what one alone would take for it.
-		if used := max(0, q.most-1-left); c.Reset-now <= shortest && q.others() > 0 {
-			q.reset -= int64(float64(used) / float64(q.most) * float64(c.Reset-now) / 4)
+	if reset != meter.Never && (left != q.limit || first) { // if nothing is used, it was counted in the window before
+		old := q.end()
+		q.ends(now, sent, reset, !refused && left > 0, q.others() > 0)
+		if old > sent && old < meter.Never {
+			q.try = min(q.try, q.end())
 		}
-	case q.end() > sent:
-		q.reset = min(q.reset, c.Reset)
-		q.try = min(q.try, q.end())
 	}
 }
 
@@ -203,17 +151,10 @@ func (q *quota) describe(c *Claim) (left int64) {
 	if q.unit != c.Unit {
 		q.unit = strings.Clone(c.Unit)
 	}
-	left = min(max(c.Left, 0), meter.MaxCount)
-	if limit := min(c.Limit, meter.MaxCount); limit >= 0 {
-		if q.limit >= 0 && q.limit != limit { // another quota, of the same name
-			q.flow = flow{}
-		}
-		q.limit, q.most = limit, limit
+	left, other := q.resize(c)
+	if other {
+		q.flow = flow{}
 	}
-	if q.limit >= 0 {
-		left = min(left, q.limit)
-	}
-	q.most = max(q.most, left)
 	return left
 }
 
@@ -239,13 +180,7 @@ func (q *quota) turned(sent meter.Instant) {
 	}
 	after := q.newest.sent - q.reset
 	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.more > 0 && after <= rounding) {
-		if shared { // others may have used up the window before it was seen
-			q.late, q.more = 0, 0
-		}
-		q.seen = min(q.seen+1, int8(len(q.lates)))
-		copy(q.lates[1:], q.lates[:])
-		q.lates[0] = min(max(q.late+q.more, after), sent-q.reset, rounding)
-		q.late = slices.Max(q.lates[:])
+		q.closed(after, sent-q.reset, shared)
 	}
 	q.low, q.reset = q.most, meter.Never
 }
@@ -268,7 +203,7 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 // dry takes a response to an accepted request, after which nothing may be left.
 func (q *quota) dry(now meter.Instant) {
 	if q.empty() {
-		q.scarce, q.try = q.scarce || !q.account.trusted(), q.start(now)
+		q.scarce, q.try = q.scarce || !q.account.own.Trusted(), q.start(now)
 	}
 }
 
@@ -278,38 +213,167 @@ func (q *quota) refused(now, sent meter.Instant) {
 	switch end := q.end(); {
 	case q.refills() > 0: // not so fast
 		q.flow.back /= 2
-		q.wait(now)
+		q.again(now, q.account.dice.Chance())
 	case sent < q.try: // it left before that was known
 	case end > now && end < meter.Never:
 		q.try = q.start(now)
 	default:
-		q.wait(now)
-		q.more = min(q.more+rounding/2, rounding)
+		q.again(now, q.account.dice.Chance())
+		q.past()
 	}
 }
 
-// wait sets when a request tries again after one was refused for a reason that is not known.
-func (q *quota) wait(now meter.Instant) {
-	q.backoff = min(max(2*q.backoff, firstRetry), second<<longestBack)
-	q.try = q.retry(now)
-}
-
-// retry returns a time a backoff after from, less a random part: at regular times, others might always have used up the window.
-func (q *quota) retry(from meter.Instant) meter.Instant {
-	return meter.AddInstant(from, q.backoff-int64(q.account.dice.Chance()*float64(min(q.backoff/2, second))))
-}
-
 // missed takes a response that does not name the quota.
-func (q *quota) missed(now, sent meter.Instant, n int64, refused bool) {
+func (q *quota) missed(now meter.Instant, rep *Report) {
+	sent, refused := rep.Sent, rep.Kind.Refused()
 	switch {
 	case !q.counted || q.left == meter.MaxCount || refused && !q.empty():
 	case refused:
 		q.refused(now, sent)
 	case sent >= q.end(), q.empty() && sent >= q.try: // something is left
 		q.left, q.reset, q.backoff = q.most, meter.Never, 0
-		q.newest.n, q.newest.sent = q.number(n), sent
+		q.newest.n, q.newest.sent = q.number(rep.Number), sent
 	default:
 		q.left, q.newest.n = max(0, q.left-1), q.newest.n+1
 		q.dry(now)
 	}
+}
+
+// bounds reports whether the quota may have less than n left besides what is in flight.
+func (q *quota) bounds(n int64) bool { return q.believed() && q.free() < n }
+
+// believed reports whether what responses report of the quota bounds requests.
+func (q *quota) believed() bool { return q.served && !q.doubt.on }
+
+// next returns when need requests can leave, not before from. sure is false if that depends on responses that have not come.
+func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
+	at = max(from, q.held)
+	switch {
+	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.own.Trusted():
+		return at, true
+	case !q.counted && !q.empty():
+		return at, true
+	case !q.counted && q.reset < meter.Never:
+		at = max(at, min(q.end(), meter.AddInstant(q.leftAt, longestHold)))
+		return at, at >= q.end() || q.inFlight == 0
+	case q.counted && q.refills() > 0:
+		return q.refilled(at, need), true
+	case q.counted && !q.bounds(need):
+		return q.spread(at), true
+	case q.empty():
+		return max(at, q.try), q.inFlight == 0
+	case q.reset < meter.Never:
+		at = max(at, q.end())
+	}
+	return at, q.inFlight == 0
+}
+
+// over returns the time over which what is left is used; a second if the end is unknown.
+func (q *quota) over() int64 {
+	if end := q.end(); end > q.last && end < meter.Never {
+		d := end - q.last
+		if !q.certain() { // it may end a second earlier
+			d = max(d/2, d-second)
+		}
+		return min(d, spreadOver)
+	}
+	return second
+}
+
+// spread returns when the next request leaves of what is left until the end.
+func (q *quota) spread(at meter.Instant) meter.Instant {
+	if !q.scarce || q.end() <= at || q.reset == meter.Never { // over an unknown time nothing can be spread
+		return at
+	}
+	n := q.free()
+	if q.certain() { // else the last one leaves at the earliest end there may be, and shows whether it is one
+		n++
+	}
+	return max(at, meter.AddInstant(q.last, q.over()/max(1, n)))
+}
+
+// refilled returns when a quota that refills has enough for need requests. They leave a little slower than it refills, and use what is left
+// besides.
+func (q *quota) refilled(at meter.Instant, need int64) meter.Instant {
+	rate := q.refills()
+	level := float64(q.free()) + rate*float64(max(0, at-q.newest.sent))
+	level = min(level, float64(q.most)) - float64(need)
+	rate = flowUsed*rate + max(0, level)/float64(max(q.over(), second))
+	return max(at, meter.AddInstant(q.last, int64(min(1/rate, float64(max(sparsest, q.backoff))))))
+}
+
+// room returns how many requests per second the quota can be seen to allow now; +Inf: it does not say.
+func (q *quota) room(now meter.Instant) float64 {
+	if !q.counted || !q.believed() || q.left == meter.MaxCount {
+		return math.Inf(1)
+	}
+	rate, over := q.refills(), spreadOver
+	if end := q.end(); end < meter.Never {
+		over = max(end-now, second)
+	}
+	if rate > 0 {
+		over = min(over, sparsest)
+	}
+	return 1e9 * (rate + float64(max(0, q.left-q.reserve))/float64(over))
+}
+
+// ended reports whether the window of which responses report has ended.
+func (q *quota) ended(now meter.Instant) bool { return q.end() <= now && q.refills() == 0 }
+
+// heldUntil returns until when nothing of the quota is sent, because of a refusal or because nothing is left; 0: nothing holds it.
+func (q *quota) heldUntil(now meter.Instant) meter.Instant {
+	until := q.held
+	if q.backsOff(now) {
+		until = max(until, q.try)
+	}
+	if until <= now {
+		return 0
+	}
+	return until
+}
+
+// backsOff reports whether nothing is left, and the next request asks later whether something is.
+func (q *quota) backsOff(now meter.Instant) bool {
+	return q.counted && q.believed() && q.empty() && q.scarce && now < q.try
+}
+
+// remaining returns what is left now, with what is in flight; MaxCount: unknown. After the end it is what a new window has, unless requests
+// wait all the same.
+func (q *quota) remaining(now meter.Instant) int64 {
+	switch {
+	case !q.ended(now), q.backsOff(now):
+		return q.left
+	case q.limit < 0:
+		return meter.MaxCount
+	}
+	return q.limit
+}
+
+// bound returns how many requests the quota allows now, with those in flight, if it bounds them.
+func (q *quota) bound(now meter.Instant) (n int64, known bool) {
+	left := q.remaining(now)
+	return left - q.reserve, q.believed() && left < meter.MaxCount && (q.counted || left <= q.reserve)
+}
+
+func (q *quota) size() int { return int(unsafe.Sizeof(*q)) + len(q.name) + len(q.unit) }
+
+// known returns until when what is known of the quota counts.
+func (q *quota) known() meter.Instant {
+	if q.reset < meter.Never {
+		return max(q.reset, q.held)
+	}
+	return max(q.newest.sent, q.held)
+}
+
+// stops reports whether the quota stops requests until a known time.
+func (q *quota) stops(now meter.Instant) bool {
+	return now < q.held || q.believed() && q.empty() && q.reset < meter.Never && now < q.end()
+}
+
+// worth is higher for a quota that stops requests.
+func (q *quota) worth(now meter.Instant) int {
+	if q.stops(now) {
+		return 1
+	}
+	return 0
 }

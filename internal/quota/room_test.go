@@ -49,8 +49,8 @@ func TestWhatAnAccountTakesIsBounded(t *testing.T) {
 		hosts           int
 		most            int // bytes
 	}{
-		"a hold":               {func() *Hints { return refusal(year) }, 1, 1, 2000, 1 << 10},
-		"an empty quota":       {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}} }, 1, 1, 2000, 1 << 10},
+		"a hold":               {func() *Hints { return refusing(year) }, 1, 1, 2000, 1150},
+		"an empty quota":       {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}} }, 1, 1, 2000, 1150},
 		"a quota, many times":  {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 99, year)}} }, 1, 2500, 20, 16 << 10},
 		"hostile":              {func() *Hints { return spam(&n, false) }, 1, 1, 200, 16 << 10},
 		"hostile, many times":  {func() *Hints { return spam(&n, false) }, 1, 200, 40, 16 << 10},
@@ -101,8 +101,8 @@ func TestAllAccountsTogetherTake64MBAtMost(t *testing.T) {
 func TestTheAccountThatIsWorthLeastIsForgotten(t *testing.T) {
 	r := NewRegistry(10, 1)
 	empty := func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}} }
-	reports(r, "refuses", refusal(year), 1)
-	reports(r, "refuses later", refusal(year), 2)
+	reports(r, "refuses", refusing(year), 1)
+	reports(r, "refuses later", refusing(year), 2)
 	reports(r, "empty", empty(), 3)
 	reports(r, "empty later", empty(), 4)
 	reports(r, "says nothing", &Hints{Quotas: []QuotaHint{until(Unnamed, 50, year)}}, 5)
@@ -135,7 +135,7 @@ func TestTheAccountThatIsWorthLeastIsForgotten(t *testing.T) {
 // What a refusal stopped is over: what the account says next is worth no more than what others say.
 func TestARefusalIsWorthMoreUntilItIsOver(t *testing.T) {
 	r := NewRegistry(10, 1)
-	g, _ := reports(r, "h", refusal(time.Second), 0)
+	g, _ := reports(r, "h", refusing(time.Second), 0)
 	require.Equal(t, stopsByRefusal, g.Account.worth(0))
 	require.Equal(t, stopsNothing, g.Account.worth(10*second))
 	reports(r, "h", &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}}, 0)
@@ -157,7 +157,7 @@ func TestARefusalFindsRoom(t *testing.T) {
 	g, _ := reports(r, "other", empty, 10)
 	require.Nil(t, g, "it is worth no more than the others")
 	require.Nil(t, r.Gate(at("other", 1), 10), "a waiter does without")
-	g, forgot := reports(r, "refuses", refusal(year), 10)
+	g, forgot := reports(r, "refuses", refusing(year), 10)
 	require.NotNil(t, g)
 	require.Equal(t, "e0", forgot)
 	require.Equal(t, 3, r.Len())
@@ -165,14 +165,14 @@ func TestARefusalFindsRoom(t *testing.T) {
 	require.NotNil(t, g, "it has its gate")
 	require.Empty(t, forgot)
 	for i := range 3 { // of refusals, the oldest goes
-		g, forgot = reports(r, fmt.Sprint("r", i), refusal(year), meter.Instant(20+i))
+		g, forgot = reports(r, fmt.Sprint("r", i), refusing(year), meter.Instant(20+i))
 		require.NotNil(t, g)
 		require.Equal(t, []string{"e2", "e1", "refuses"}[i], forgot)
 	}
 	for _, a := range r.hosts {
 		a.accounts[0].gates[0].SetWaiting(true)
 	}
-	g, forgot = reports(r, "more", refusal(year), 30)
+	g, forgot = reports(r, "more", refusing(year), 30)
 	require.NotNil(t, g, "if requests need all others, it is one more")
 	require.Empty(t, forgot)
 	require.Equal(t, 4, r.Len())
@@ -182,7 +182,7 @@ func TestARefusalFindsRoom(t *testing.T) {
 func TestAGateThatStopsNothingMakesRoom(t *testing.T) {
 	r := NewRegistry(2, 1)
 	first := r.Gate(at("a", 1), 0)
-	stops, _ := reports(r, "b", refusal(year), 0)
+	stops, _ := reports(r, "b", refusing(year), 0)
 	require.Nil(t, r.Find(at("c", 1), 0))
 	require.NotNil(t, r.Gate(at("c", 1), 0))
 	require.False(t, first.IsKept())

@@ -21,54 +21,12 @@ const (
 	sweepMost   = 1024 // that are looked at by the keeper, or where most may not be forgotten
 )
 
-// What is kept of an account is worth more, the later its kind comes here.
-const (
-	stopsNothing   = iota
-	stopsRequests  // by what the response to an accepted request reported
-	stopsByRefusal // the server has refused a request
-)
-
-// worth returns which of these kinds the account is of.
-func (a *Account) worth(now meter.Instant) int {
-	switch {
-	case !a.Stops(now):
-		return stopsNothing
-	case !a.byRefusal:
-		return stopsRequests
-	}
-	return stopsByRefusal
-}
-
-// idle reports whether no request needs a gate of the account.
-func (a *Account) idle() bool {
-	if len(a.gates) > lookAtMost {
-		return false
-	}
-	for _, g := range a.gates {
-		if !g.idle() {
-			return false
-		}
-	}
-	return true
-}
-
-func (g *Gate) idle() bool { return g.at == 0 && g.inFlight == 0 }
-
-// takes returns about how many bytes an account takes, with its gates.
-func (a *Account) takes() int {
-	return recordSize + len(a.Key.Host) + len(a.Key.keys) + a.Size() + a.gatesSize()
-}
-
 // count counts how many bytes an account takes. Every change of an account ends in it, except that of a request that is sent, which is
 // counted with its response.
 func (r *Registry) count(a *Account) {
 	n := a.takes()
 	r.size += n - int(a.size)
 	a.size = int32(n)
-}
-
-func (a *Account) gatesSize() int {
-	return len(a.gates) * (gateSize + len(a.Key.Host) + len(a.Key.keys) + 16*len(a.quotas))
 }
 
 // bound bounds how many bytes an account takes about which a report came, and all accounts together. It returns the name of one that was

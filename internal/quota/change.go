@@ -1,0 +1,33 @@
+package quota
+
+import (
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
+)
+
+// A Scope says whose requests a change concerns.
+type Scope uint8
+
+const (
+	OfNone    Scope = iota
+	OfAccount       // all requests of the account
+	OfHost          // all requests to the host
+)
+
+// A Change is what a report has changed, besides what the gates of the account can pay, and when.
+type Change struct {
+	Late   Scope                                                  // whose waiting requests may be too late now
+	Until  meter.Instant                                          // the end of a new hold; 0: there is none
+	Lifted bool                                                   // a hold was taken back
+	Final  error                                                  // what the server said with a final refusal, if that is news; Until is when the next request asks
+	Doubt  func(now meter.Instant, as aimd.Outcome) (undone bool) // to be called once the body has been read, with what it shows, 0 if the refusal stands; nil: it is certain
+	Forgot string                                                 // the name of an account that was forgotten for lack of room, although it stopped requests
+	Kind   Kind                                                   // what the response means
+}
+
+// Unseen are the requests that passed no gate, because no server had sent hints when they left. They may have gone to any server.
+type Unseen struct {
+	Before record.Record // were sent before the response came
+	Since  int64         // have left since the request of the report
+}

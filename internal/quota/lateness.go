@@ -1,0 +1,49 @@
+package quota
+
+import (
+	"slices"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+const (
+	rounding = second     // by which times that servers report are wrong, or differ
+	shortest = 2 * second // windows that are no longer than that may end at any time, as far as rounded times show
+)
+
+// A lateness is how much later than reported the windows of a quota end. It is never more than a second.
+type lateness struct {
+	late  int64    // the latest of lates
+	more  int64    // how much later than that this window ends, as refusals past the end show
+	lates [3]int64 // of the last windows; negative: earlier, by a second until they have shown it
+	seen  int8     // windows that have shown it, up to three
+}
+
+// newLateness returns that of a quota of which no window has ended yet.
+func newLateness() lateness { return lateness{lates: [3]int64{-rounding, -rounding, -rounding}} }
+
+// corrected returns when a window ends that is reported to end then; Never: unknown.
+func (l *lateness) corrected(reset meter.Instant) meter.Instant {
+	if reset == meter.Never {
+		return reset
+	}
+	return meter.AddInstant(reset, min(l.late+l.more, rounding))
+}
+
+// certain reports whether as many windows have ended as are remembered. Until then, the next may end a second earlier.
+func (l *lateness) certain() bool { return int(l.seen) == len(l.lates) }
+
+// past notes a refusal after the end that was reported.
+func (l *lateness) past() { l.more = min(l.more+rounding/2, rounding) }
+
+// closed takes a window that ended between from and to, both relative to the end that was reported. What others have used up may have
+// begun earlier than it seems, so of a shared window a refusal past the end shows nothing.
+func (l *lateness) closed(from, to int64, shared bool) {
+	if shared {
+		l.late, l.more = 0, 0
+	}
+	l.seen = min(l.seen+1, int8(len(l.lates)))
+	copy(l.lates[1:], l.lates[:])
+	l.lates[0] = min(max(l.late+l.more, from), to, rounding)
+	l.late = slices.Max(l.lates[:])
+}

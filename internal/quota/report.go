@@ -1,0 +1,58 @@
+package quota
+
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Report is a response, or that there is none.
+type Report struct {
+	Reading
+	Sent     meter.Instant // when the request was granted
+	Number   int64         // of the request; see [Gate.Take]
+	Accepted bool          // the server did what was asked, or could not for a reason that has nothing to do with limits
+	Done     bool          // the server did what was asked
+	Doubtful bool          // the body of the response may say that it is no refusal
+	Own      Own
+
+	Kind Kind          // as [Gate.Judge] has decided
+	Wait time.Duration // for which the refusal asks, beyond what an empty quota asks for by itself; 0: it does not say
+}
+
+// A Kind is what a response means for an account. It is decided once, by [Gate.Judge], before the response changes anything.
+type Kind uint8
+
+const (
+	Unjudged  Kind = iota
+	Nothing        // there is no response, or it shows nothing of limits, as far as is known
+	Declined       // the server could not do what was asked, for a reason that has nothing to do with limits
+	Done           // the server did what was asked
+	Refused        // because of a limit
+	Exhausted      // because of a quota that is known to be empty, or that the refusal names: it stops requests by itself
+	Final          // because of a limit, and no waiting ends that
+)
+
+// accepted reports whether no limit stopped the request.
+func (k Kind) accepted() bool { return k == Declined || k == Done }
+
+// Refused reports whether a limit stopped the request.
+func (k Kind) Refused() bool { return k >= Refused }
+
+// Own says what limits requests besides the server.
+type Own struct {
+	Rate     float64 // the lowest rate of the client's own limits, in such requests per second; 0: none has a rate
+	Fastest  float64 // the highest
+	Adaptive bool    // a limit learns its rate, and decides about a refusal of the request itself
+	Slots    bool    // a limit learns how many requests may be in flight: a refusal without a wait says that these were too many
+}
+
+// Learns reports whether a limit learns from refusals.
+func (o *Own) Learns() bool { return o.Adaptive || o.Slots }
+
+// Trusted reports whether the client has limits of its own, and none that learns a rate. They are taken for right until a request is
+// refused: only then do quotas stop requests.
+func (o *Own) Trusted() bool { return o.Rate > 0 && !o.Adaptive }
+
+// Covered reports whether an own limit or an Adaptive one decides how fast requests are sent.
+func (o *Own) Covered() bool { return o.Rate > 0 || o.Adaptive }

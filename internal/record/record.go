@@ -1,0 +1,77 @@
+// Package record counts what one account accepted, so that a rate is known whenever a refusal comes, however old the client is.
+//
+// It has no lock and no clock.
+package record
+
+import "github.com/httpthrottle/throttle/internal/meter"
+
+const (
+	second = int64(1e9)
+	rest   = second // a longer time between two requests counts as that
+)
+
+// scales are the lengths of time over which a [Record] counts.
+var scales = [...]int64{second, 10 * second, 60 * second, 600 * second}
+
+// A Record counts what was accepted over the last second, ten seconds, minute and ten minutes of use. Without requests its time stands
+// still, so it shows no rate below one request a second. The unit is that in which requests are charged: 1 for each, or what each did cost. The zero Record has counted nothing.
+type Record struct {
+	last      meter.Instant // when the last request was sent
+	stretches [len(scales)]stretch
+}
+
+// A stretch counts over at least one scale, and less than two, once it has counted for so long.
+type stretch struct {
+	from, earlier meter.Instant // when this part began, and the part before
+	n, before     float32       // seven digits are enough for a rate
+}
+
+// A Sum is what was accepted from an instant on.
+type Sum struct {
+	N    float64
+	From meter.Instant
+}
+
+// Add counts a request that was sent then, and what it cost. Requests need not come in the order in which they were sent.
+func (r *Record) Add(sent meter.Instant, cost float64) {
+	idle := sent - r.last - rest
+	for i := range r.stretches {
+		s := &r.stretches[i]
+		switch {
+		case s.n == 0:
+			s.from, s.earlier = sent, sent
+		case idle > 0:
+			s.from, s.earlier = s.from+idle, s.earlier+idle
+		}
+		if sent-s.from >= scales[i] {
+			s.earlier, s.before, s.from, s.n = s.from, s.n, sent, 0
+		}
+		s.n += float32(cost)
+	}
+	r.last = max(r.last, sent)
+}
+
+// Last returns when the last request was sent that was counted; 0: none was.
+func (r *Record) Last() meter.Instant { return r.last }
+
+// Over returns what was accepted over the shortest scale that is at least as long as d, or over the longest.
+func (r Record) Over(d int64) Sum {
+	i := 0
+	for i < len(scales)-1 && scales[i] < d {
+		i++
+	}
+	s := r.stretches[i]
+	return Sum{float64(s.before) + float64(s.n), s.earlier}
+}
+
+// Without returns the record without the last n of what it has counted.
+func (r Record) Without(n float64) Record {
+	for i := range r.stretches {
+		s := &r.stretches[i]
+		s.n = max(0, s.n-float32(n))
+	}
+	return r
+}
+
+// Rate returns how much was accepted per second until now. Less than a second shows no higher rate than a second.
+func (s Sum) Rate(now meter.Instant) float64 { return s.N * 1e9 / float64(max(now-s.From, second)) }
