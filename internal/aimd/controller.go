@@ -47,7 +47,10 @@ type controller struct {
 	asking      bool    // and one request at a time afterwards, until one succeeds
 	workedFrom  instant // the end of the last pause or silence
 	worked      float64 // tokens accepted since
-	whole       bool    // there was such a pause: worked is all that the server gave since
+	paused      int64   // how long that was; 0: there was none. After one, worked is all that the server gave
+	quick       bool    // the last refusal with Retry-After came soon after a pause
+	spared      bool    // only a handful was accepted before the last refusal
+	accepted    meter.MeanRate
 	given       float64 // tokens accepted since givenFrom, pauses or not
 	givenFrom   instant // the beginning, or a time in the middle of the last cycles of work and pause
 	okAt        instant // of the last success
@@ -191,6 +194,7 @@ func (c *controller) succeeded(now instant, t ticket) {
 		c.worked += t.cost
 	}
 	c.given += t.cost
+	c.accepted.Add(now, t.cost, latelyOver)
 	if t.probe && c.silence.on {
 		c.endSilence(now)
 	}
