@@ -53,6 +53,7 @@ func newLimiter(c *config) *Limiter {
 	}
 	l := &Limiter{maxWait: -1, maxQueue: c.maxQueue, maxKeys: c.maxKeys, dry: c.dry, seed: maphash.MakeSeed(), direct: asker{observer: newObserver(c.hooks, c.log)}}
 	l.core.Open(c.maxQueue, c.maxKeys, c.dry)
+	l.core.DeadlineAge = c.deadline
 	rates := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind.learns() && l.kind.spends() })
 	slots := slices.ContainsFunc(c.limits, func(l Limit) bool { return l.kind.learns() && !l.kind.spends() })
 	known := knownRate(c.limits)

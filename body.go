@@ -14,6 +14,7 @@ import (
 // slots back when it ends: read to its end, failed, closed, or the context of its request ended.
 type body struct {
 	io.ReadCloser
+	resp    *http.Response
 	grant   *Grant
 	own     Grant // where grant points, unless that is kept elsewhere
 	slots   bool
@@ -31,7 +32,9 @@ type body struct {
 type bodyCost struct {
 	charge        int
 	finder        jsonfinder.Finder
-	unsaid        bool // it is settled, and no hook was called yet
+	by            JSONCostFunc // nil: their sum
+	tried         bool         // to settle it
+	unsaid        bool         // it is settled, and no hook was called yet
 	charged, cost int64
 }
 
@@ -84,31 +87,32 @@ func (b *body) end(whole bool) {
 	if b.slots {
 		b.grant.Done() // each time, so that slots are free when Close returns
 	}
-	if first {
-		b.settleFound(whole)
-	}
+	b.settleFound(whole && first, true)
 	b.say()
 }
 
 // lapse gives slots back and settles charges when the context ends. It runs in a goroutine of its own, where no caller could recover
-// the panic of a hook: hooks are called by the Read or Close that comes next.
+// the panic of a user's function: these are called by the Read or Close that comes next.
 func (b *body) lapse() {
 	b.grant.Done()
 	b.mu.Lock()
-	first := !b.over
 	b.over = true
 	b.mu.Unlock()
-	if first {
-		b.settleFound(false)
-	}
+	b.settleFound(false, false)
 }
 
-// settleFound settles the charges whose costs were found. It is called once.
-func (b *body) settleFound(whole bool) {
+// settleFound settles the charges whose costs were found. byCaller says that users' functions may be called.
+func (b *body) settleFound(whole, byCaller bool) {
 	for i := range b.costs {
 		c := &b.costs[i]
+		if !b.tries(c, byCaller) || !whole && !c.finder.All() {
+			continue
+		}
 		cost, ok := c.finder.Sum()
-		if !ok || !whole && !c.finder.All() {
+		if c.by != nil {
+			cost, ok = c.by(b.resp, c.finder.Numbers())
+		}
+		if !ok {
 			continue
 		}
 		e, err := b.grant.limiter.correct(b.grant, c.charge, cost)
@@ -116,6 +120,17 @@ func (b *body) settleFound(whole bool) {
 		c.unsaid, c.charged, c.cost = err == nil, e.Charged, e.Cost // there is an error if it was settled before
 		b.mu.Unlock()
 	}
+}
+
+// tries reports whether a charge is to be settled now, which was not tried before.
+func (b *body) tries(c *bodyCost, byCaller bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.tried || c.by != nil && !byCaller {
+		return false
+	}
+	c.tried = true
+	return true
 }
 
 // say calls the hook for settled charges.
@@ -156,7 +171,7 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, g, kept *Gran
 	if more != nil {
 		more.sent = g.grant.Mark.At
 	}
-	b := &body{ReadCloser: resp.Body, grant: kept, slots: slots, watched: costs > 0 || more != nil, more: more}
+	b := &body{ReadCloser: resp.Body, resp: resp, grant: kept, slots: slots, watched: costs > 0 || more != nil, more: more}
 	if kept == nil {
 		b.own = *g
 		b.grant = &b.own
@@ -184,13 +199,17 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, g *G
 			}
 		}
 		switch {
-		case empty:
 		case c.Limit.Frees:
-			c.Kept = !policy.untilHeaders
+			c.Kept = !empty && !policy.untilHeaders
 			slots = slots || c.Kept
-		case policy.costAt != nil && isJSON(resp):
+		case policy.costAt == nil:
+		case !empty && isJSON(resp):
 			c.ByBody = true
 			costs++
+		case policy.costBy != nil:
+			if cost, ok := policy.costBy(resp, policy.costAt.None()); ok {
+				_ = t.limiter.settleCharge(g, i, cost)
+			}
 		}
 	}
 	return slots, costs
@@ -204,11 +223,18 @@ func (b *body) watch(resp *http.Response, costs int) {
 	if b.costs = b.room[:0]; costs > len(b.room) {
 		b.costs = make([]bodyCost, 0, costs)
 	}
-	events := mediaType(resp) == eventStream
+	form := jsonfinder.JSON
+	switch mediaType(resp) {
+	case eventStream:
+		form = jsonfinder.Events
+	case amazonStream:
+		form = jsonfinder.Frames
+	}
 	charges := b.grant.grant.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.ByBody {
-			b.costs = append(b.costs, bodyCost{charge: i, finder: b.grant.limiter.policyOf(c.Limit).costAt.Finder(events)})
+			policy := b.grant.limiter.policyOf(c.Limit)
+			b.costs = append(b.costs, bodyCost{charge: i, finder: policy.costAt.Finder(form), by: policy.costBy})
 		}
 	}
 }
@@ -238,9 +264,12 @@ func (b *body) as(original io.ReadCloser) io.ReadCloser {
 	return b
 }
 
-const eventStream = "text/event-stream"
+const (
+	eventStream  = "text/event-stream"
+	amazonStream = "application/vnd.amazon.eventstream"
+)
 
-// isJSON reports whether the body of a response may hold JSON, or events of it: its type is one of these or missing, and it
+// isJSON reports whether the body of a response may hold JSON, or a stream of it: its type is one of these or missing, and it
 // is not compressed.
 func isJSON(resp *http.Response) bool {
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -250,7 +279,7 @@ func isJSON(resp *http.Response) bool {
 		return false
 	}
 	kind := mediaType(resp)
-	return kind == "" || kind == eventStream || strings.Contains(kind, "json")
+	return kind == "" || kind == eventStream || kind == amazonStream || strings.Contains(kind, "json")
 }
 
 func mediaType(resp *http.Response) string {

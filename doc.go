@@ -17,7 +17,7 @@
 //
 // # Terms
 //
-// A limit is a rule. It has an algorithm ([TokenBucket], [Pace], [SlidingWindow], [FixedWindow], [CalendarWindow],
+// A limit is a rule. It has an algorithm ([TokenBucket], [Pace], [Quota], [SlidingWindow], [FixedWindow], [CalendarWindow],
 // [InFlight], [Adaptive], [AdaptiveInFlight]), a key by which requests are counted (a [KeyFunc]), and a cost for each request (a [CostFunc],
 // [WithWeights], [ContextWithCost]).
 //

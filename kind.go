@@ -16,6 +16,7 @@ import (
 const (
 	KindTokenBucket      = "bucket"
 	KindPace             = "pace"
+	KindQuota            = "quota"
 	KindSlidingWindow    = "sliding-window"
 	KindFixedWindow      = "fixed-window"
 	KindCalendarWindow   = "calendar-window"
@@ -62,6 +63,10 @@ var (
 	kindPace = &kind{
 		name: KindPace, can: bucket.Rule{Rated: true, Stored: store.Pace}, check: checkRate,
 		meter: func(_ *Limit, t terms) meter.Meter { return meter.NewPace(t.now, t.rate) },
+	}
+	kindQuota = &kind{
+		name: KindQuota, can: bucket.Rule{Rated: true, Windowed: true, Answered: true, Stored: store.Pace}, clamps: true, check: checkRate,
+		meter: func(_ *Limit, t terms) meter.Meter { return meter.NewQuota(t.rate) },
 	}
 	kindSliding = &kind{
 		name: KindSlidingWindow, can: bucket.Rule{Rated: true, Windowed: true, Answered: true, Stored: store.Sliding}, clamps: true, check: checkRate,

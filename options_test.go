@@ -62,6 +62,7 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		{throttle.WithWeights(map[string]int64{"/a/{x}/c": 1, "/a/b/{y}": 2}), []string{"WithWeights", "conflicts"}},
 		{throttle.WithMaxWait(-time.Second), []string{"WithMaxWait(-1s)"}},
 		{throttle.WithMaxQueue(0), []string{"WithMaxQueue(0)"}},
+		{throttle.WithDeadlineOrder(0), []string{"WithDeadlineOrder(0s)"}},
 		{throttle.WithMaxKeys(-1), []string{"WithMaxKeys(-1)"}},
 		{throttle.WithRejectionResponse(nil), []string{"WithRejectionResponse(nil)"}},
 		{throttle.WithExempt(nil), []string{"WithExempt(nil)"}},

@@ -62,7 +62,7 @@ const (
 	defaultStoreGrace   = 3 * time.Second
 )
 
-// Shared makes all processes that use the same store share the budgets of a [TokenBucket], [Pace], [SlidingWindow],
+// Shared makes all processes that use the same store share the budgets of a [TokenBucket], [Pace], [Quota], [SlidingWindow],
 // [FixedWindow], [CalendarWindow] or [InFlight]. Module throttleredis has a store for Redis, package store/file one for the
 // processes of a host, and [store.NewMemory] returns one for the Limiters of a process. Package store documents how to write others.
 //

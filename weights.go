@@ -18,6 +18,11 @@ type CostFunc func(*http.Request) int64
 // A negative cost is ignored. It must not read the body, and must be safe for concurrent use.
 type SettleFunc func(*http.Request, *http.Response) (cost int64, ok bool)
 
+// A JSONCostFunc returns the true cost of a request from numbers in the body of its response, for [SettleJSONFunc]. A number that was
+// not found is -1. If ok is false, or the cost is negative, the charge stays. It must not read the body, and must be safe for concurrent
+// use.
+type JSONCostFunc func(resp *http.Response, numbers []int64) (cost int64, ok bool)
+
 // costByPattern returns a CostFunc that returns the cost of the pattern that matches a request, or 1 if none does.
 func costByPattern(costs map[string]int64) (CostFunc, error) {
 	var faults []error

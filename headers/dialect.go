@@ -38,7 +38,7 @@ type Dialect struct {
 	Fields []Field
 
 	// Members are the relevant members of a JSON or XML body, at any depth, and of headers whose form is JSON. Fields of a form
-	// other than Plain have no meaning there. A Retry-After in the body counts if no header has one.
+	// other than Plain and Sentence have no meaning there. A Retry-After in the body counts if no header has one.
 	Members []Field
 
 	// Rules decide which responses were limited, beyond those that always are. The first that applies decides.
@@ -79,6 +79,7 @@ const (
 	Pairs                 // b=hour;q=10;r=9;t=774, … or total=10; remaining=9; resets=41; buckets Bucket:b, or what * stands for
 	Family                // the rest of the name, for which * stands, is a role and a bucket's name, as after "ratelimit"
 	NameCount             // name;159, name;1039: a number for each bucket, called Bucket:name
+	Sentence              // try again in 5.23s: the time after a word such as "in", in a member of a body
 	JSON                  // {"type":"api","limit":9,"reset":25}: the dialect's Members; buckets are called Bucket:type, and a per cent Bucket:type:member
 )
 

@@ -3,6 +3,7 @@ package headers
 import (
 	"cmp"
 	"iter"
+	"regexp"
 	"strings"
 )
 
@@ -54,6 +55,9 @@ func (r *reading) readPlain(f *Field, lines []string) {
 	switch f.Role {
 	case RoleNone:
 	case RoleRetryAfter:
+		if f.Form == Sentence {
+			lines = []string{waitIn(first(lines))}
+		}
 		r.inBody.read(lines, f.Unit, r.clock)
 	case RoleCost:
 		r.readCost(lines)
@@ -83,6 +87,27 @@ func (r *reading) readPlain(f *Field, lines []string) {
 			unit = Seconds
 		}
 		r.fieldGroup(f, f.Bucket).put(f.Role, readList(lines, f.Role, unit, r.clock))
+	}
+}
+
+// inWords is the time in a sentence such as "Please try again in 1m5.23s." or "Please retry after 20 seconds."
+var inWords = regexp.MustCompile(`(?i)\b(?:retry|again) (?:in|after) ([0-9][0-9.]*(?:(?:ms|[dhms])(?:[0-9][0-9.]*(?:ms|[hms]))*)?)( ?(?:milli)?sec| ?min)?`)
+
+// waitIn returns the time in a sentence as a duration; "": there is none.
+func waitIn(sentence string) string {
+	m := inWords.FindStringSubmatch(sentence)
+	if m == nil {
+		return ""
+	}
+	switch n := strings.TrimRight(m[1], "."); strings.ToLower(strings.TrimSpace(m[2])) {
+	case "millisec":
+		return n + "ms"
+	case "sec":
+		return n + "s"
+	case "min":
+		return n + "m"
+	default:
+		return n
 	}
 }
 

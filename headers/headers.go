@@ -189,7 +189,7 @@ func rank(e *entry) int {
 	if e.field != nil || isKnown(e.name) || e.name == "date" || e.name == "age" {
 		return 0
 	}
-	switch prefix, rest, _ := cutStem(e.name); {
+	switch prefix, rest, _, _ := cutStem(e.name); {
 	case prefix != "" && prefix != "x":
 		return 5
 	case rest == "" && e.name != "ratelimit":
@@ -209,7 +209,7 @@ func (r *reading) readPauses(e entry) {
 		r.coarse.read(e.lines, ByMagnitude, r.clock)
 	case "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after":
 		r.fine.read(e.lines, Milliseconds, r.clock)
-	case "x-retry-in":
+	case "x-retry-in", "x-retry-after":
 		r.fine.read(e.lines, ByMagnitude, r.clock)
 	case "x-complexity", "x-ms-request-charge":
 		r.readCost(e.lines)

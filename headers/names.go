@@ -47,10 +47,13 @@ func concerns(name string) bool {
 // jump is how far behind a letter a "limit" ends at least, by the letter's last five bits: 1 behind i, 4 behind l, 2 behind m.
 const jump = "\x05\x05\x05\x05\x05\x05\x05\x05\x05\x01\x05\x05\x04\x02\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05"
 
-// limitAt reports whether "limit" begins at name[i], after "rate" and perhaps a hyphen.
+// limitAt reports whether "limit" begins at name[i], after "rate" and perhaps a hyphen, or after "token".
 func limitAt(name string, i int) bool {
 	if i < len("rate") || i+len("limit") > len(name) || !equalFold(name[i:i+len("limit")], "limit") {
 		return false
+	}
+	if i >= len("token") && equalFold(name[i-len("token"):i], "token") {
+		return true
 	}
 	if name[i-1] == '-' {
 		i--
@@ -82,10 +85,18 @@ func isKnown(name string) bool {
 		known = "retry-after"
 	case len("x-complexity"):
 		known = "x-complexity"
+	case len("x-retry-after"):
+		known = "x-retry-after"
+		if equalFold(name, "x-retry-reset") {
+			return true
+		}
 	case len("x-should-retry"):
 		known = "x-should-retry"
 	case len("x-amz-retry-after"):
 		known = "x-amz-retry-after"
+		if equalFold(name, "x-retry-remaining") {
+			return true
+		}
 	case len("x-ms-retry-after-ms"):
 		known = "x-ms-retry-after-ms"
 		if equalFold(name, "x-ms-request-charge") {
@@ -113,9 +124,19 @@ func parseName(name string) (m meaning, ok bool) {
 	if bucket, found := strings.CutPrefix(name, retryAfterOf); found && bucket != "ms" {
 		return meaning{role: RoleRetryAfter, unit: Seconds, bucket: bucket}, true
 	}
-	prefix, rest, ok := cutStem(name)
+	switch name { // of nestjs-rate-limiter, beside X-RateLimit-Limit
+	case "x-retry-remaining":
+		return meaning{role: RoleRemaining}, true
+	case "x-retry-reset":
+		return meaning{role: RoleReset}, true
+	}
+	prefix, rest, unit, ok := cutStem(name)
 	switch {
 	case !ok, name == "ratelimit": // structured
+		return m, false
+	case strings.HasSuffix(name, "-tokens_usage_based"): // a second count, of OpenAI, that refuses nothing
+		return m, false
+	case strings.HasPrefix(rest, "unified-"): // shares of Anthropic's subscriptions, above which requests are still accepted; what refuses has a Retry-After
 		return m, false
 	case prefix == "x-amzn": // a rate per second
 		return m, false
@@ -134,22 +155,24 @@ func parseName(name string) (m meaning, ok bool) {
 	if width == 0 {
 		return m, false
 	}
-	m.bucket = strings.Join(append(tokens[:at:at], tokens[at+width:]...), "-")
+	if unit != "" {
+		m.bucket = unit + "-"
+	}
+	m.bucket = strings.TrimSuffix(m.bucket+strings.Join(append(tokens[:at:at], tokens[at+width:]...), "-"), "-")
 	return m, true
 }
 
-// cutStem returns what is before and after "ratelimit" or "rate-limit" in name.
-func cutStem(name string) (prefix, rest string, ok bool) {
-	for i := 0; i+len("ratelimit") <= len(name); i++ {
-		tail, found := strings.CutPrefix(name[i:], "ratelimit")
-		if !found {
-			tail, found = strings.CutPrefix(name[i:], "rate-limit")
-		}
-		if found && (tail == "" || tail[0] == '-') {
-			return strings.TrimSuffix(name[:i], "-"), strings.TrimPrefix(tail, "-"), true
+// cutStem returns what is before and after the stem of name: "ratelimit" or "rate-limit"; or "ratelimitbysize" or "tokenlimit", by which
+// Mistral and Together count tokens.
+func cutStem(name string) (prefix, rest, unit string, ok bool) {
+	for i := range name {
+		for _, stem := range [...]struct{ text, unit string }{{"ratelimit", ""}, {"rate-limit", ""}, {"ratelimitbysize", "tokens"}, {"tokenlimit", "tokens"}} {
+			if tail, found := strings.CutPrefix(name[i:], stem.text); found && (tail == "" || tail[0] == '-') {
+				return strings.TrimSuffix(name[:i], "-"), strings.TrimPrefix(tail, "-"), stem.unit, true
+			}
 		}
 	}
-	return "", "", false
+	return "", "", "", false
 }
 
 // words returns the parts of a name between its hyphens. A part that begins or ends with a word that can only be a role, such
@@ -206,6 +229,12 @@ func plainRole(tokens []string) (Role, TimeUnit, int) {
 		return RoleRemaining, 0, 1
 	case "used", "usage", "observed":
 		return RoleUsed, 0, 1
+	case "retryafter": // also an instant
+		unit, n := unitToken(tokens[1:])
+		if n == 0 {
+			unit = ByMagnitude
+		}
+		return RoleRetryAfter, unit, 1 + n
 	case "retry":
 		if next == "after" {
 			unit, n := unitToken(tokens[2:])

@@ -53,7 +53,16 @@ func TestNamesOfAPIs(t *testing.T) {
 		"x-ratelimit-scope":                       {role: RoleScope},
 		"x-ratelimit-remaining-requests":          {role: RoleRemaining, bucket: "requests"},
 		"x-ratelimit-requests-remaining":          {role: RoleRemaining, bucket: "requests"},
-		"x-ratelimit-limit-tokens_usage_based":    {role: RoleLimit, bucket: "tokens_usage_based"},
+		"x-ratelimit-retryafter":                  {role: RoleRetryAfter},
+		"ratelimit-retryafter-ms":                 {role: RoleRetryAfter, unit: Milliseconds},
+		"x-retry-remaining":                       {role: RoleRemaining},
+		"x-retry-reset":                           {role: RoleReset},
+		"x-ratelimitbysize-limit-minute":          {role: RoleLimit, bucket: "tokens-minute"},
+		"x-ratelimitbysize-remaining-month":       {role: RoleRemaining, bucket: "tokens-month"},
+		"ratelimitbysize-remaining":               {role: RoleRemaining, bucket: "tokens"},
+		"ratelimitbysize-query-cost":              {role: RoleCost, bucket: "tokens-query"},
+		"x-tokenlimit-limit":                      {role: RoleLimit, bucket: "tokens"},
+		"x-tokenlimit-reset":                      {role: RoleReset, bucket: "tokens"},
 		"x-ratelimit-reset-requests-day":          {role: RoleReset, bucket: "requests-day"},
 		"x-ratelimit-renewalperiod-tokens":        {role: RoleWindow, unit: Seconds, bucket: "tokens"},
 		"x-ratelimit-endpoint-requests-reset":     {role: RoleReset, bucket: "endpoint-requests"},
@@ -82,6 +91,7 @@ func TestNamesOfAPIs(t *testing.T) {
 		assert.Equal(t, want, got, name)
 	}
 	for _, name := range []string{
+		"x-ratelimit-limit-tokens_usage_based", "anthropic-ratelimit-unified-5h-reset", "anthropic-ratelimit-unified-remaining", "x-tokenlimits",
 		"ratelimit", "ratelimit-policy", "x-ratelimit-global", "x-ratelimit-type", "docker-ratelimit-source", "x-sentry-rate-limits",
 		"x-envoy-ratelimited", "retry-after-ms", "x-ratelimit-remains", "beta-ratelimit", "x-beta-ratelimit-limit", "x-amzn-ratelimit-limit", "retry-after",
 	} {
@@ -101,7 +111,7 @@ func FuzzNamesAreFoundWhereverTheyAre(f *testing.F) {
 			}
 			return r
 		}, strings.ToValidUTF8(name, "?"))
-		want := strings.Contains(lower, "ratelimit") || strings.Contains(lower, "rate-limit") || isKnown(name) // by its whole name, or by its beginning
+		want := strings.Contains(lower, "ratelimit") || strings.Contains(lower, "rate-limit") || strings.Contains(lower, "tokenlimit") || isKnown(name) // by its whole name, or by its beginning
 		if concerns(name) != want {
 			t.Fatalf("%q: %v", name, !want)
 		}

@@ -154,7 +154,7 @@ func codePreset(p Preset) Dialect {
 }
 
 func modelPreset(p Preset) Dialect {
-	reason := []Field{{Name: "code", Role: RoleReason}}
+	reason := []Field{{Name: "code", Role: RoleReason}, {Name: "message", Role: RoleRetryAfter, Form: Sentence}}
 	switch p {
 	case OpenAI:
 		unpaid := []string{"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}

@@ -127,8 +127,16 @@ func (n number) epoch(unit time.Duration, clock time.Time) moment {
 	return from(clock, time.Unix(int64(seconds), int64(nanos)))
 }
 
-// scanDuration reads a duration as Go writes it (1h2m59.56s), with days besides, of units in any order.
+// scanDuration reads a duration as Go writes it (1h2m59.56s), with days besides, of units in any order; or as ISO 8601 does (P1DT2H30.5S),
+// without years, months and weeks.
 func scanDuration(s string) (time.Duration, verdict) {
+	if iso, found := strings.CutPrefix(s, "P"); found {
+		days, clock, timed := strings.Cut(iso, "T")
+		if strings.Trim(days, "0123456789D") != "" || strings.Trim(clock, "0123456789.HMS") != "" || timed != (clock != "") {
+			return 0, malformed
+		}
+		s = strings.ToLower(days + clock)
+	}
 	total, is := time.Duration(0), malformed
 	for s != "" {
 		i := strings.IndexFunc(s, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })

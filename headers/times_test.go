@@ -85,6 +85,7 @@ func TestDurations(t *testing.T) {
 		"20ms": 20 * time.Millisecond, "6m0s": 6 * time.Minute, "2m59.56s": 179*time.Second + 560*time.Millisecond, "1h": time.Hour,
 		"1h2m3s": time.Hour + 2*time.Minute + 3*time.Second, "1s1h": time.Hour + time.Second, "666.666666ms": 666666666,
 		"57.238747106s": 57238747106, "0s": 0, "5us": 5 * time.Microsecond, "7ns": 7, "0.1ns": 1, "2d": 48 * time.Hour, "8784h": ceiling,
+		"PT30S": 30 * time.Second, "PT0.5S": time.Second / 2, "P1DT2H3M": 26*time.Hour + 3*time.Minute, "P2D": 48 * time.Hour,
 	} {
 		got, is := scanDuration(text)
 		assert.Equal(t, given, is, text)
@@ -94,7 +95,7 @@ func TestDurations(t *testing.T) {
 		_, is := scanDuration(text)
 		assert.Equal(t, beyond, is, text)
 	}
-	for _, text := range []string{"", "-5s", "+5s", "5", "s", "5 s", "5x", "1h5", ".5s", "1.s", "1..5s", "5seconds", "1e3s", "0x1s", "5µs", "Infs", "PT30S"} {
+	for _, text := range []string{"", "-5s", "+5s", "5", "s", "5 s", "5x", "1h5", ".5s", "1.s", "1..5s", "5seconds", "1e3s", "0x1s", "5µs", "Infs", "P", "PT", "P1", "P1M", "P1Y", "P1W", "P1S", "PT1D", "P1DT", "pt30s", "PT-30S", "P1m", "PT5"} {
 		_, is := scanDuration(text)
 		assert.Equal(t, malformed, is, text)
 	}

@@ -43,8 +43,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		defer api.Close()
 		c.url = api.URL
 	}
-	fmt.Fprintf(out, "%s allows %d requests per %v.\nthrottle allows %d per %v, because the network delays requests.\n%d requests, %d at a time:\n\n",
-		c.url, c.rate, c.per, c.rate, c.per+c.margin, c.n, c.workers)
+	fmt.Fprintf(out, "%s allows %d requests per %v.\n%d requests, %d at a time:\n\n",
+		c.url, c.rate, c.per, c.n, c.workers)
 
 	// No timeout of a client, because that would include the time in the queue.
 	base := http.DefaultTransport.(*http.Transport).Clone()
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, c.per+c.margin); err != nil { // until the API has forgotten the first run
+	if err := sleep(ctx, c.per+c.per/4); err != nil { // until the API has forgotten the first run
 		return err
 	}
 	after, err := work(ctx, throttled, c)
@@ -72,14 +72,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // throttledClient is the whole setup. It keeps any number of goroutines together within the limit.
 //
-// The API counts a request when it arrives, a little after we counted it, and not always after the same time: of two
-// requests that are sent a second apart, the first may be delayed on the way, so that they arrive closer together. So our
-// window is longer than the API's, by more than any request is ever delayed: then whatever fits ours fits the API's.
-// (A TokenBucket of 20 per second would not do: it sends a burst of 20, and up to 20 more in the same second.)
+// The API counts a request when it arrives, some time after it was sent, so the limit counts it until a period after its response.
 //
 // Mind that http.Client.Timeout includes the time in the queue: for the API's part of it alone, set the timeouts of base.
 func throttledClient(base http.RoundTripper, c config) (*http.Client, error) {
-	transport, err := throttle.New(base, throttle.WithLimit(throttle.SlidingWindow(c.rate, c.per+c.margin)))
+	transport, err := throttle.New(base, throttle.WithLimit(throttle.Quota(c.rate, c.per)))
 	if err != nil {
 		return nil, err
 	}
@@ -261,10 +258,10 @@ func tickFor(whole time.Duration) time.Duration {
 }
 
 type config struct {
-	url         string
-	n, workers  int
-	rate        int64
-	per, margin time.Duration
+	url        string
+	n, workers int
+	rate       int64
+	per        time.Duration
 }
 
 func parse(args []string, out io.Writer) (config, error) {
@@ -275,7 +272,6 @@ func parse(args []string, out io.Writer) (config, error) {
 	flags.IntVar(&c.workers, "workers", 10, "the number of workers")
 	flags.Int64Var(&c.rate, "rate", 20, "the API allows this many requests …")
 	flags.DurationVar(&c.per, "per", time.Second, "… in any stretch of this length")
-	flags.DurationVar(&c.margin, "margin", 250*time.Millisecond, "the network delays no request for longer than this")
 	if err := flags.Parse(args, out); err != nil {
 		return c, err
 	}
@@ -289,8 +285,6 @@ func parse(args []string, out io.Writer) (config, error) {
 		return c, fmt.Errorf("-n %d -workers %d -rate %d: each must be at least 1", c.n, c.workers, c.rate)
 	case c.per <= 0:
 		return c, fmt.Errorf("-per %v: must be positive", c.per)
-	case c.margin < 0:
-		return c, fmt.Errorf("-margin %v: must not be negative", c.margin)
 	}
 	return c, nil
 }

@@ -116,7 +116,6 @@ func TestBadArguments(t *testing.T) {
 		"-rate 0":                       "-rate 0",
 		"-per -1s":                      "-per -1s",
 		"-per 1":                        `invalid value "1" for flag -per`,
-		"-margin -1ms":                  "-margin -1ms",
 		"-url http://a:b/":              "-url: parse",
 		"-url localhost:8080":           `-url "localhost:8080": want http://HOST`,
 		"-url http://":                  `-url "http://": want http://HOST`,
@@ -131,7 +130,7 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	assert.ErrorIs(t, run(t.Context(), []string{"-h"}, &out), flag.ErrHelp)
-	assert.Contains(t, out.String(), "-margin duration")
+	assert.Contains(t, out.String(), "-workers int")
 }
 
 func TestChartFits(t *testing.T) {

@@ -90,10 +90,9 @@ func plainClient(base http.RoundTripper) (*retryablehttp.Client, error) {
 	return client, nil
 }
 
-// throttledClient keeps the API's limit, for each attempt, and retries only what may be sent twice. The window is longer
-// than the API's for those that are delayed on the way: see the quickstart.
+// throttledClient keeps the API's limit, for each attempt, and retries only what may be sent twice.
 func throttledClient(base http.RoundTripper) (*retryablehttp.Client, error) {
-	transport, err := throttle.New(base, throttle.WithLimit(throttle.SlidingWindow(allowed, time.Second+250*time.Millisecond)))
+	transport, err := throttle.New(base, throttle.WithLimit(throttle.Quota(allowed, time.Second)))
 	if err != nil {
 		return nil, err
 	}

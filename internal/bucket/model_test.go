@@ -63,6 +63,12 @@ var kinds = []kind{
 		}, Rule{Windowed: true},
 	},
 	{
+		"quota", func(r meter.Rate, _ int64) meter.Meter { return meter.NewQuota(r) },
+		func(r meter.Rate, _ int64, all []spent) metertest.Meter {
+			return plain(&metertest.Quota{N: r.N, Per: int64(r.Per)}, all)
+		}, Rule{Windowed: true},
+	},
+	{
 		"fixed window", func(r meter.Rate, _ int64) meter.Meter { return meter.NewFixedWindow(0, r, time.Time{}, &wall) },
 		func(r meter.Rate, _ int64, all []spent) metertest.Meter {
 			return plain(&metertest.FixedWindow{N: r.N, Per: int64(r.Per), Used: make(map[int64]int64)}, all)

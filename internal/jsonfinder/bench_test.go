@@ -46,7 +46,7 @@ func BenchmarkFinder(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				f := paths.Finder(l.events)
+				f := paths.Finder(formOf(l.events))
 				for i := 0; i < len(body); i += 32 << 10 {
 					f.Observe(body[i:min(i+32<<10, len(body))])
 				}
@@ -141,7 +141,7 @@ func benchmarkCopy(b *testing.B, connect func(*testing.B, jsonLoad) func() io.Re
 			turn := func(plain bool) float64 {
 				start := time.Now()
 				for range bodies {
-					r := &bodyReader{next(), paths.Finder(l.events), plain}
+					r := &bodyReader{next(), paths.Finder(formOf(l.events)), plain}
 					if n, err := io.CopyBuffer(sink{}, r, buf); err != nil || n != int64(len(l.body)) {
 						b.Fatal(n, err)
 					}

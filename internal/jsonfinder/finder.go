@@ -3,25 +3,29 @@ package jsonfinder
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
 // A Finder finds numbers in a JSON body that passes by in pieces: those of the members to which paths of names lead from
-// the root object. A body may be several values, one after the other, or a stream of events; of several numbers at a path
-// or its alternatives, also under names that are there twice, the last counts.
+// the root object. A body may be several values, one after the other or as elements of an array, or a stream of events; of several
+// numbers at a path or its alternatives, also under names that are there twice, the last counts.
 //
-// It finds all there is in valid JSON. What cannot matter, such as an array, is passed over, and hardly checked. A value
+// It finds all there is in valid JSON. What cannot matter, such as an array within a value, is passed over, and hardly checked. A value
 // seen to be malformed is given up: what was found in it stays, and the next begins at the next line, or event. So a value
 // that ends too soon takes what follows with it, unless it ends within a string or where a path leads.
 //
 // It keeps what it is, and nothing else, however deep, long or broken the body is. A copy continues from where it was made.
 type Finder struct {
-	paths  *Paths
-	sum    [maxPaths]int64 // by term
-	found  uint16          // terms
-	events bool            // the body is text/event-stream
-	bom    uint8           // bytes of a byte order mark passed
-	line   eventLine
+	paths *Paths
+	sum   [maxPaths]int64 // by term
+	found uint16          // terms
+	form  Form
+	bom   uint8 // bytes of a byte order mark passed
+	line  eventLine
+	frame frame
+
+	list bool // in an array at the root
 
 	state  state
 	in     *node // the object on a path, or nil
@@ -52,18 +56,27 @@ const (
 
 const byteOrderMark = "\uFEFF"
 
-// New returns a finder of its own for the paths, see Compile. If events, the body is text/event-stream.
-func New(paths []string, events bool) (*Finder, error) {
+// A Form is how values stand in a body.
+type Form uint8
+
+const (
+	JSON   Form = iota
+	Events      // text/event-stream
+	Frames      // application/vnd.amazon.eventstream
+)
+
+// New returns a finder of its own for the paths, see Compile.
+func New(paths []string, form Form) (*Finder, error) {
 	c, err := Compile(paths)
 	if err != nil {
 		return nil, err
 	}
-	f := c.Finder(events)
+	f := c.Finder(form)
 	return &f, nil
 }
 
-// Finder returns one for a body. If events, that is text/event-stream.
-func (p *Paths) Finder(events bool) Finder { return Finder{paths: p, events: events} }
+// Finder returns one for a body.
+func (p *Paths) Finder(form Form) Finder { return Finder{paths: p, form: form} }
 
 // Sum returns the sum of what was found so far, at most math.MaxInt64, and whether that is anything: for each path the
 // last number at it or its alternatives, rounded up. What is negative or above the range of int64 is none.
@@ -74,11 +87,32 @@ func (f *Finder) Sum() (n int64, ok bool) {
 	return n, f.found != 0
 }
 
+// Missing stands for a number that was not found.
+const Missing = -1
+
+// None returns what is found where there is nothing: Missing for each path.
+func (p *Paths) None() []int64 { return slices.Repeat([]int64{Missing}, p.terms) }
+
+// Numbers returns what was found so far: for each path the last number at it or its alternatives, rounded up, or Missing.
+func (f *Finder) Numbers() []int64 {
+	all := slices.Clone(f.sum[:f.paths.terms])
+	for term := range all {
+		if f.found&(1<<term) == 0 {
+			all[term] = Missing
+		}
+	}
+	return all
+}
+
 // All reports whether something was found for each path.
 func (f *Finder) All() bool { return bits.OnesCount16(f.found) == f.paths.terms }
 
 // Observe takes the next bytes of the body.
 func (f *Finder) Observe(p []byte) {
+	if f.form == Frames {
+		f.readFrames(p)
+		return
+	}
 	for f.bom < uint8(len(byteOrderMark)) && len(p) > 0 {
 		if p[0] == byteOrderMark[f.bom] {
 			f.bom++
@@ -87,7 +121,7 @@ func (f *Finder) Observe(p []byte) {
 			f.bom = uint8(len(byteOrderMark))
 		}
 	}
-	if f.events {
+	if f.form == Events {
 		f.readEvents(p)
 	} else {
 		f.parse(p)
@@ -96,7 +130,7 @@ func (f *Finder) Observe(p []byte) {
 
 // restart forgets all but what was found: a new value comes.
 func (f *Finder) restart() {
-	f.state, f.in = beforeRoot, nil
+	f.state, f.in, f.list = beforeRoot, nil, false
 }
 
 // parse takes the next bytes of JSON.
@@ -137,9 +171,9 @@ func (f *Finder) parse(p []byte) {
 	}
 }
 
-// recover looks for the next line, where the next value may begin. An event is lost to its end.
+// recover looks for the next line, where the next value may begin. An event or a frame is lost to its end.
 func (f *Finder) recover(p []byte, i int) int {
-	if f.events {
+	if f.form != JSON {
 		return len(p)
 	}
 	if i = next(p, i, '\n'); i < len(p) {
@@ -155,6 +189,10 @@ func (f *Finder) token(c byte) bool {
 		f.state = beforeRoot
 	}
 	switch {
+	case f.state == beforeRoot && f.list && (c == ',' || c == ']'):
+		f.list = c == ','
+	case f.state == beforeRoot && !f.list && c == '[':
+		f.list = true
 	case f.state == beforeRoot:
 		f.member = &f.paths.root
 		return f.begin(c)

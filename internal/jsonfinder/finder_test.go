@@ -20,6 +20,13 @@ type jsonCase struct {
 // mostPaths has each of the letters up to p below a.
 const mostPaths = "a.a+a.b+a.c+a.d+a.e+a.f+a.g+a.h|a.i|a.j+a.k+a.l+a.m+a.n+a.o+a.p"
 
+func formOf(events bool) Form {
+	if events {
+		return Events
+	}
+	return JSON
+}
+
 // none is wanted where there is no number.
 const none = -1
 
@@ -43,7 +50,10 @@ func jsonCases() []jsonCase {
 		{"after nested objects", path, `{"x":{"y":{}},"usage":{"x":{"y":{"z":[{}]}},"total_tokens":4},"z":{"total_tokens":5}}`, false, 4},
 		{"prefix of a name", "total", `{"tot":1,"totals":2,"to":3,"":4}`, false, none},
 		{"arrays are not entered", path, `{"usage":[{"total_tokens":1}]}`, false, none},
-		{"the root is an array", path, `[{"usage":{"total_tokens":1}}]`, false, none},
+		{"the root is an array", path, `[{"usage":{"total_tokens":1}}]`, false, 1},
+		{"elements of the root", "n", " [ {\"n\":1},\n{\"m\":[{\"n\":7}]} , {\"n\":2}\r\n,3,null,[{\"n\":8}]\n]\n", false, 2},
+		{"arrays at the root", "n", `[{"n":1}][[{"n":2}],"n"][]{"m":3}`, false, 1},
+		{"an array that is cut", "n", `[{"n":1},{"n":2`, false, 1},
 		{"brackets and quotes in strings", path, `{"a":["]}\"]","\\",{"]":"}"}],"b":{"}":"{\\\"}"},"usage":{"x":"\"}\\","total_tokens":6}}`, false, 6},
 		{"depth", path, `{"x":` + deep + `,"usage":{"total_tokens":7}}`, false, 7},
 		{"literals", path, `{"a":true,"b":false,"c":null,"d":-1.5E+7,"usage":{"total_tokens":8}}`, false, 8},
@@ -203,7 +213,7 @@ func compileJSON(paths string) (*Paths, error) { return Compile(strings.Split(pa
 
 func newTestJSONFinder(t testing.TB, paths string, events bool) *Finder {
 	t.Helper()
-	f, err := New(strings.Split(paths, "+"), events)
+	f, err := New(strings.Split(paths, "+"), formOf(events))
 	require.NoError(t, err)
 	return f
 }

@@ -29,7 +29,7 @@ func FuzzJSONFinder(f *testing.F) {
 			return
 		}
 		find := func(events bool, pieces ...string) int64 {
-			f := c.Finder(events)
+			f := c.Finder(formOf(events))
 			return observeJSON(&f, pieces...)
 		}
 		whole := find(events, body)
@@ -47,6 +47,8 @@ func FuzzJSONFinder(f *testing.F) {
 			lines := strings.NewReplacer("\r", "\ndata: ", "\n", "\ndata: ").Replace(body)
 			event := "event: x\ndata: " + lines + "\n\n"
 			require.Equal(t, want, find(true, event), "as an event")
+			f := c.Finder(Frames)
+			require.Equal(t, want, observeJSON(&f, cutAnywhere(frameOf("{}")+frameOf(body)+frameOf("["), seed)...), "as a frame")
 			require.Equal(t, want, find(true, cutAnywhere("data: {}\n\n"+event+"data: [\n\n", seed)...), "among events")
 		}
 	})
@@ -159,8 +161,16 @@ func oracle(paths, body string) (int64, bool) {
 		if err != nil {
 			return 0, false
 		}
-		for _, term := range terms {
-			term.read(string(raw))
+		elements := []json.RawMessage{raw}
+		if raw[0] == '[' {
+			if err := json.Unmarshal(raw, &elements); err != nil {
+				return 0, false
+			}
+		}
+		for _, element := range elements {
+			for _, term := range terms {
+				term.read(string(element))
+			}
 		}
 	}
 }

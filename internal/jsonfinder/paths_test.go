@@ -36,7 +36,7 @@ func TestCompileNamesEachPathThatIsBad(t *testing.T) {
 		p, err := Compile(c.paths)
 		assert.Nil(t, p)
 		require.EqualError(t, err, strings.Join(c.want, "\n"), c.paths)
-		f, err := New(c.paths, false)
+		f, err := New(c.paths, JSON)
 		assert.Nil(t, f)
 		require.Error(t, err)
 	}
@@ -49,7 +49,7 @@ func TestFinderIsSmallAndStandsAlone(t *testing.T) {
 	require.NoError(t, err)
 	body := "data: {\"usage\":{\"in\":1,\"x\":[\"\\\"]\"],\"out\":2}}\r\n\r\n"
 	for i := range len(body) {
-		a := p.Finder(true)
+		a := p.Finder(Events)
 		a.Observe([]byte(body[:i]))
 		b := a
 		a.Observe([]byte("\n\ndata: {\"usage\":{\"in\":100,\"out\":100}}\n\n"))
@@ -59,7 +59,7 @@ func TestFinderIsSmallAndStandsAlone(t *testing.T) {
 		require.EqualValues(t, 3, n)
 	}
 	var embedded struct{ f Finder }
-	require.Zero(t, testing.AllocsPerRun(10, func() { embedded.f = p.Finder(true) }))
+	require.Zero(t, testing.AllocsPerRun(10, func() { embedded.f = p.Finder(Events) }))
 }
 
 // What a stream must contain is what the names of all paths end with, from a rare byte on.

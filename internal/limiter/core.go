@@ -30,6 +30,7 @@ type Core struct {
 	visitAtOnce int                  // buckets that are visited under one lock, at most
 	pause       func()               // between two pieces of work; mu is free
 	CallStore   func(*bucket.Supply) // begins to call a store, without blocking
+	DeadlineAge time.Duration        // requests are granted in the order of deadlines, this long after the arrival at most; 0: in that of arrival
 
 	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
 	// events for users are collected under it and delivered afterwards. Whenever mu is free:

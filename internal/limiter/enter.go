@@ -122,7 +122,7 @@ func (l *Core) lineUpLocked(ctx context.Context, p *bucket.Pending, missing *buc
 	if w == nil {
 		w = new(Waiter)
 	}
-	bound(ctx, &w.Bounds, &p.Ask, now)
+	l.bound(ctx, &w.Bounds, &p.Ask, now)
 	if reason, c, due := bucket.Unpayable(p.Charges, missing, now); reason != 0 {
 		l.refuseLocked(p, &w.Bounds, reason, c, due, now)
 		return bucket.Refused

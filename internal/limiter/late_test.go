@@ -35,6 +35,7 @@ var lateKinds = map[string]func(opts ...throttle.LimitOption) throttle.Limit{
 	"sliding": func(opts ...throttle.LimitOption) throttle.Limit {
 		return throttle.SlidingWindow(lateN, latePer, opts...)
 	},
+	"quota": func(opts ...throttle.LimitOption) throttle.Limit { return throttle.Quota(lateN, latePer, opts...) },
 	"fixed": func(opts ...throttle.LimitOption) throttle.Limit {
 		return throttle.FixedWindow(lateN, latePer, opts...)
 	},

@@ -23,14 +23,17 @@ func (l *Core) refuseLocked(p *bucket.Pending, by *bucket.Bounds, reason bucket.
 	c.Limit.Counts.Refused[reason]++
 }
 
-// bound sets what bounds the wait of an ask that came now. It is not the result, to keep the stack of its callers small.
-func bound(ctx context.Context, b *bucket.Bounds, a *bucket.Ask, now meter.Instant) {
+// bound sets what bounds the wait of an ask that came now, and its rank. It is not the result, to keep the stack of its callers small.
+func (l *Core) bound(ctx context.Context, b *bucket.Bounds, a *bucket.Ask, now meter.Instant) {
 	b.Rank, b.Arrived, b.Expiry, b.Deadline = order.RankOf(now, a.Priority), now, meter.Never, meter.Never
 	if a.MaxWait >= 0 {
 		b.Expiry = meter.AddInstant(now, int64(a.MaxWait))
 	}
 	if d, ok := ctx.Deadline(); ok {
 		b.Deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
+	}
+	if l.DeadlineAge > 0 {
+		b.Rank += min(0, min(b.Expiry, b.Deadline)-now-int64(l.DeadlineAge))
 	}
 }
 

@@ -28,11 +28,11 @@ func FuzzSettle(f *testing.F) {
 			burst = r.N
 		}
 		m := []Meter{
-			NewTokenBucket(now, r, burst, burst), NewPace(now, r), NewSlidingWindow(r), NewFixedWindow(now, r, time.Time{}, &Wall{Unix: unix}),
-		}[kind%4]
+			NewTokenBucket(now, r, burst, burst), NewPace(now, r), NewSlidingWindow(r), NewFixedWindow(now, r, time.Time{}, &Wall{Unix: unix}), NewQuota(r),
+		}[kind%5]
 		size := min(m.Most(), r.N, MaxCount)
 		owed := float64(size)
-		switch kind % 4 {
+		switch kind % 5 {
 		case 0:
 			size = m.Most()
 			owed = float64(size)

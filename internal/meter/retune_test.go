@@ -25,7 +25,7 @@ func TestFixedWindowIsAsLongAsItsNewPeriod(t *testing.T) {
 
 // The first of two requests gets its response after the second one.
 func TestSlidingWindowKeepsAResponseThatCameEarlier(t *testing.T) {
-	w := NewSlidingWindow(Rate{N: 2, Per: 20 * time.Second}) // a grant counts for a second longer at most
+	w := warmWindow(Rate{N: 2, Per: 20 * time.Second}) // a grant counts for a second longer at most
 	w.Take(0, 0, 1, false)
 	w.Take(second/2, second/2, 1, false)
 	require.True(t, w.Answered(second/2, second*12/10))

@@ -17,6 +17,9 @@ const (
 // A server counts a request at some instant between its departure and its response. So a grant whose response is reported by
 // Answered counts until one period after the response, but no more than lag longer than without.
 //
+// The first requests of a client open connections, so they are counted later than the next ones. A grant before the first response
+// counts until one period after its response, but no more than a longer lag longer than without.
+//
 // Up to exactEvents grants are remembered to the nanosecond. Beyond that, grants of the same 64th of the window share
 // one entry that expires with the latest of them: never too much, and at least 64/65 of n is usable.
 type SlidingWindow struct {
@@ -24,6 +27,12 @@ type SlidingWindow struct {
 	log    []event // in order of time; the live ones start at head
 	head   int
 	gone   int64 // what was granted before the live ones; it may wrap around, as event.granted
+
+	last     Instant // of the latest grant
+	answered Instant // when the first response came since the window was unused for as long as two periods; Never: none did
+
+	even bool    // tokens come back one by one
+	back returns // of an even window
 }
 
 // An event is one grant, or several that are forgotten together.
@@ -49,13 +58,18 @@ func (w *SlidingWindow) cost(i int) int64 { return w.since(i+1) - w.since(i) }
 
 // frees returns when live events that cost that much in all no longer count. It must be positive, and no more than used.
 func (w *SlidingWindow) frees(cost int64) Instant {
+	if w.even {
+		return w.comesBack(cost, 0)
+	}
 	live := w.log[w.head:]
 	i := sort.Search(len(live), func(i int) bool { return live[i].granted-w.gone >= cost })
 	return AddInstant(live[i].counted, w.per)
 }
 
 // NewSlidingWindow returns an unused window.
-func NewSlidingWindow(r Rate) *SlidingWindow { return &SlidingWindow{n: r.N, per: int64(r.Per)} }
+func NewSlidingWindow(r Rate) *SlidingWindow {
+	return &SlidingWindow{n: r.N, per: int64(r.Per), answered: Never}
+}
 
 func (w *SlidingWindow) Payable(now Instant, cost int64) bool {
 	w.expire(now)
@@ -63,7 +77,15 @@ func (w *SlidingWindow) Payable(now Instant, cost int64) bool {
 }
 
 func (w *SlidingWindow) expire(now Instant) {
-	for w.head < len(w.log) && AddInstant(w.log[w.head].counted, w.per) <= now {
+	if w.even {
+		var came int64
+		came, w.back = w.cameBack(now)
+		w.gone += came
+		for w.head < len(w.log) && w.cost(w.head) <= 0 {
+			w.head++
+		}
+	}
+	for !w.even && w.head < len(w.log) && AddInstant(w.log[w.head].counted, w.per) <= now {
 		w.gone = w.log[w.head].granted
 		w.head++
 	}
@@ -81,6 +103,12 @@ func (w *SlidingWindow) Ready(from Instant, ahead, cost int64) Instant {
 	if cost > w.n {
 		return Never
 	}
+	if w.even {
+		if missing := AddCount(ahead, cost) - (w.n - w.used()); missing > 0 {
+			from = max(from, w.comesBack(missing, from))
+		}
+		return from
+	}
 	// A token that is spent at t can be spent again at t+per, and so on: the generation, and the place in it.
 	before := AddCount(ahead, cost) - 1
 	generation, place := before/w.n, before%w.n+1
@@ -92,6 +120,10 @@ func (w *SlidingWindow) Ready(from Instant, ahead, cost int64) Instant {
 
 func (w *SlidingWindow) Take(_, now Instant, cost int64, _ bool) int64 {
 	w.expire(now)
+	if (now-w.last)/2 >= w.per { // connections may have been closed
+		w.answered = Never
+	}
+	w.last = now
 	if last := len(w.log) - 1; last >= w.head && w.joins(w.log[last].at, now) {
 		w.log[last].at, w.log[last].counted = now, max(now, w.log[last].counted)
 		w.log[last].granted += cost
@@ -104,11 +136,12 @@ func (w *SlidingWindow) Take(_, now Instant, cost int64, _ bool) int64 {
 // Answered notes that the response to a request came. It reports whether the request counts for longer because of that.
 func (w *SlidingWindow) Answered(charged int64, now Instant) bool {
 	w.expire(now)
+	w.answered = min(w.answered, now)
 	i, ok := w.find(charged)
 	if !ok {
 		return false
 	}
-	counted := min(now, AddInstant(w.log[i].at, w.lag()))
+	counted := min(now, AddInstant(w.log[i].at, w.lag(w.log[i].first)))
 	moved := w.log[i].counted < counted
 	for ; i < len(w.log) && w.log[i].counted < counted; i++ {
 		w.log[i].counted = counted
@@ -116,8 +149,18 @@ func (w *SlidingWindow) Answered(charged int64, now Instant) bool {
 	return moved
 }
 
-// lag returns how much longer than a period a grant counts at most: a twentieth of the period, and a second at most.
-func (w *SlidingWindow) lag() int64 { return min(w.per/20, second) }
+// connecting is how long a client waits for a connection at most: the default of net/http for a TLS handshake.
+const connecting = 10 * second
+
+// lag returns how much longer than a period a grant at that instant counts at most. A grant after the first response travels for one
+// round trip: a twentieth of the period, and a second at most. A grant before it may wait for a connection, which takes three to four
+// round trips.
+func (w *SlidingWindow) lag(at Instant) int64 {
+	if at < w.answered {
+		return min(w.per/2, max(connecting, w.per/5))
+	}
+	return min(w.per/20, second)
+}
 
 // joins reports whether an event now is counted together with one at the earlier instant.
 func (w *SlidingWindow) joins(earlier, now Instant) bool {
@@ -163,16 +206,24 @@ func (w *SlidingWindow) find(at Instant) (i int, ok bool) {
 func (w *SlidingWindow) Most() int64 { return w.n }
 
 func (w *SlidingWindow) Matters(Instant) (must, full Instant) {
-	if w.head == len(w.log) {
+	used := w.used()
+	if w.head == len(w.log) || w.even && used == 0 {
 		return 0, 0
 	}
-	if debt := w.used() - w.n; debt > 0 {
+	if debt := used - w.n; debt > 0 {
 		must = w.frees(debt)
+	}
+	if w.even {
+		return must, w.frees(used)
 	}
 	return must, AddInstant(w.log[len(w.log)-1].counted, w.per)
 }
 
 func (w *SlidingWindow) Tokens(now Instant) float64 {
+	if w.even {
+		came, _ := w.cameBack(now)
+		return float64(w.n - w.used() + came)
+	}
 	live := w.log[w.head:]
 	over := sort.Search(len(live), func(i int) bool { return AddInstant(live[i].counted, w.per) > now })
 	return float64(w.n - w.used() + w.since(w.head+over))
@@ -180,6 +231,9 @@ func (w *SlidingWindow) Tokens(now Instant) float64 {
 
 func (w *SlidingWindow) Retune(now Instant, r Rate) {
 	w.expire(now)
+	if w.even && w.back.n > 0 { // the next token comes back a new gap after the last one
+		w.back = returns{w.after(w.back, -1), 1}
+	}
 	w.n, w.per = r.N, int64(r.Per)
 }
 
@@ -200,7 +254,7 @@ func (w *SlidingWindow) Restore(now Instant, since int64, saved State) error {
 		return errOtherKind
 	}
 	var fault error
-	w.log, w.head, w.gone = nil, 0, 0
+	w.log, w.head, w.gone, w.back = nil, 0, 0, returns{now - min(since, MaxPer/2), 1}
 	for _, s := range saved.Grants {
 		if err := s.check(); err != nil {
 			fault = err

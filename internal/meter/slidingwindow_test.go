@@ -255,12 +255,19 @@ func TestSlidingWindowFollowsANewRate(t *testing.T) {
 	require.Equal(t, Instant(2000), w.Ready(600, 0, 1))
 }
 
+// warmWindow returns a window after its first response.
+func warmWindow(r Rate) *SlidingWindow {
+	w := NewSlidingWindow(r)
+	w.Answered(0, 0)
+	return w
+}
+
 func TestSlidingWindowCountsUntilOnePeriodAfterTheResponse(t *testing.T) {
 	per := 1000 * int64(time.Millisecond)
 	for _, c := range []struct{ response, expires Instant }{
 		{10, per + 10}, {per / 20, per + per/20}, {per/20 + 1, per + per/20}, {per - 1, per + per/20},
 	} {
-		w := NewSlidingWindow(Rate{N: 2, Per: time.Duration(per)})
+		w := warmWindow(Rate{N: 2, Per: time.Duration(per)})
 		require.Equal(t, Instant(0), w.Take(0, 0, 1, false))
 		require.Equal(t, Instant(5), w.Take(5, 5, 1, false))
 		require.True(t, w.Answered(0, c.response))
@@ -271,10 +278,38 @@ func TestSlidingWindowCountsUntilOnePeriodAfterTheResponse(t *testing.T) {
 		require.True(t, w.Payable(c.expires, 2), "a later request without a response counts until then, and no longer")
 		require.False(t, w.Answered(0, c.expires), "it counts no more")
 	}
-	w := NewSlidingWindow(Rate{N: 1, Per: time.Minute})
+	w := warmWindow(Rate{N: 1, Per: time.Minute})
 	w.Take(0, 0, 1, false)
 	w.Answered(0, 30*second)
 	require.Equal(t, 61*second, w.Ready(30*second, 0, 1), "a second longer at most")
+}
+
+// What was granted before the first response may have waited for a connection.
+func TestSlidingWindowCountsUntilAPeriodAfterTheFirstResponses(t *testing.T) {
+	for _, c := range []struct{ per, most Instant }{
+		{second, second / 2}, {10 * second, 5 * second}, {30 * second, 10 * second}, {3600 * second, 720 * second},
+	} {
+		for _, idle := range []Instant{0, 2*c.per - 1, 2 * c.per, 5 * c.per} {
+			w := NewSlidingWindow(Rate{N: 2, Per: time.Duration(c.per)})
+			w.Take(0, 0, 1, false)
+			w.Take(0, 1, 1, false)
+			require.True(t, w.Answered(0, c.most-1))
+			require.Equal(t, c.per+c.most-1, w.Ready(c.most, 0, 1), "%+v", c)
+			require.True(t, w.Answered(1, c.most+2))
+			require.Equal(t, c.per+c.most+1, w.Ready(c.most+2, 1, 1), "%+v: no longer than that", c)
+
+			// Later ones find connections open, unless nothing was sent for two periods.
+			w.Take(0, 2*c.per, 1, false)
+			again := 2*c.per + idle
+			w.Take(0, again, 1, false)
+			w.Answered(again, again+c.per-1)
+			lag := min(c.per/20, second)
+			if idle >= 2*c.per {
+				lag = c.most
+			}
+			require.Equal(t, again+c.per+lag, w.Ready(again+c.per-1, 1, 1), "%+v, idle %d", c, idle)
+		}
+	}
 }
 
 func TestSlidingWindowOrdersResponsesByTheirGrants(t *testing.T) {
