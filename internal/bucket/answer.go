@@ -72,6 +72,10 @@ type Answered interface {
 	Answered(charged int64, now meter.Instant) bool
 }
 
+// A trier is a learner that tests its limit with single requests. Tries reports whether a request was one of those: a bare refusal of
+// it says nothing of the other limits.
+type Trier interface{ Tries(charged int64) bool }
+
 // news is what a response has changed.
 type News struct {
 	Retunes []Retuned

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -30,6 +31,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 	if gate != nil {
 		explained, wait = gate.Explains(&hints), gate.Wait(&hints, now)
 	}
+	tried := triesMore(charges, a, wait)
 	for i := range charges { // the gate, if there is one, comes last
 		c, held := &charges[i], time.Duration(0)
 		if c.Limit.Reported {
@@ -38,7 +40,7 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 		switch {
 		case c.Limit.Learns: // from an error, whether the request was sent or not
 			o := *a
-			if explained { // by a quota, which stops requests by itself
+			if explained || tried && !c.Limit.Frees { // by a quota, which stops requests by itself, or by one request too many in flight
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(bucket.Learner)
@@ -80,6 +82,17 @@ func (l *Core) Report(g *bucket.Grant, a *bucket.Answer, by *bucket.Counts) (n b
 		}
 	}
 	return n
+}
+
+// triesMore reports whether a refusal is of a request by which a higher number in flight was tried, so that it says nothing of a rate.
+func triesMore(charges []bucket.Charge, a *bucket.Answer, wait time.Duration) bool {
+	if a.Outcome != aimd.Throttled || wait > 0 {
+		return false
+	}
+	return slices.ContainsFunc(charges, func(c bucket.Charge) bool {
+		m, ok := c.Bucket.Meter.(bucket.Trier)
+		return ok && m.Tries(c.Paid)
+	})
 }
 
 // gateOf returns the gate that is among charges; nil: there is none.
