@@ -318,9 +318,9 @@ func (c *controller) grow(now instant) {
 
 // climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen.
 // Until the first sign of overload it doubles about once a second. Then it approaches the ceiling ever slower and leaves it ever
-// faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. The time constants fall with the
-// square root of the rate, not with the rate, so that clients which share a server come to equal shares. Where refusals are dear, the
-// rate creeps beyond the ceiling.
+// faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. Below one request per second, a test
+// costs more of what there is, and is rarer. The time constants fall with the square root of the rate, not with the rate, so that
+// clients which share a server come to equal shares. Where refusals are dear, the rate creeps beyond the ceiling.
 func (c *controller) climb(now instant, s float64) {
 	switch {
 	case c.roomy:
@@ -331,7 +331,7 @@ func (c *controller) climb(now instant, s float64) {
 		return
 	}
 	n := c.requests(c.current)
-	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), 12.5/n, c.toll)
+	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), 12.5/(n*math.Sqrt(math.Sqrt(min(1, n)))), c.toll)
 	up, below := x*c.creep(n), c.ceiling-c.current
 	switch {
 	case c.off.curve:

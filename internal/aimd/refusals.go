@@ -13,6 +13,7 @@ const (
 	longPause   = second          // the shortest pause that may hide what was sustained before
 	longestHold = 3600.0          // seconds for which a rate is held, at most; or one cycle, if that is longer
 	holdPauses  = 20              // pauses for which the rate is held after one that was repeated
+	heldFor     = 20              // requests at least
 	repeated    = 40              // pauses of work after one: a refusal in that time is repeated
 	handful     = 5               // requests: fewer that were accepted are no evidence
 	latelyOver  = 2e9             // the time constant of what was accepted lately
@@ -82,10 +83,10 @@ func (c *controller) touched(now instant, retryAfter int64) {
 	}
 }
 
-// hold keeps the rate from growing for some pauses.
+// hold keeps the rate from growing for some pauses, and some requests.
 func (c *controller) hold(now instant, pause int64) {
 	if !c.off.hold {
-		c.heldUntil = now + min(holdPauses*pause, max(mostHeld, 2*pause))
+		c.heldUntil = now + max(min(holdPauses*pause, max(mostHeld, 2*pause)), nanos(heldFor/c.requests(c.current)))
 	}
 }
 
