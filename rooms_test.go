@@ -17,7 +17,7 @@ import (
 // What packages must not import of the standard library.
 var never = map[string][]string{
 	"store":                {"net/http", "log", "log/slog", "os"},
-	"store/file":           {"net/http", "log", "log/slog"},
+	"store/file":           {"net/http", "log"},
 	"internal/limiter":     {"net/http", "log", "log/slog", "os"},
 	"internal/bucket":      arithmetic,
 	"internal/heap":        append(arithmetic, "time"),

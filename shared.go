@@ -134,8 +134,8 @@ type shareOption func(*Limit, *bucket.Sharing)
 func (f shareOption) applyTo(l *Limit, s *bucket.Sharing) { f(l, s) }
 
 // LeaseAhead sets how much of its recent use a process leases before requests need it. The default is 10 ms, the most is one
-// second. With 0, only tokens that requests wait for are leased. Tokens that were not used for 100 ms are returned. It does not fit
-// an [InFlight] limit, which keeps the slots that its requests give back.
+// second. With 0, only tokens that requests wait for are leased. Tokens that were not used for 100 ms and three round trips
+// are returned. It does not fit an [InFlight] limit, which keeps the slots that its requests give back.
 func LeaseAhead(d time.Duration) SharedOption {
 	return shareOption(func(l *Limit, s *bucket.Sharing) {
 		s.Ahead = d
@@ -212,18 +212,27 @@ func (l *Limiter) callStore(s *bucket.Supply) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), f.Timeout())
-		noResponse := func() error { return fmt.Errorf("throttle: no response from the store within %v", f.Timeout()) }
-		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse(), true) })
+		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse(s.Store, f.Timeout()), true) })
 		outcomes, err := call(ctx, f)
 		stop()
 		if err != nil && err == ctx.Err() {
-			err = noResponse()
+			err = noResponse(s.Store, f.Timeout())
 		}
 		cancel()
 		if !l.land(f, outcomes, err, false) {
 			return
 		}
 	}
+}
+
+// noResponse returns the error of a call that took too long.
+func noResponse(s store.Store, after time.Duration) error {
+	if s, ok := s.(store.Explainer); ok {
+		if cause := s.Cause(); cause != nil {
+			return fmt.Errorf("throttle: no response from the store within %v: %w", after, cause)
+		}
+	}
+	return fmt.Errorf("throttle: no response from the store within %v", after)
 }
 
 // land books the response of a call, or that there is none. It reports false if the call was given up before.

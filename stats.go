@@ -399,6 +399,9 @@ type StoreStats struct {
 	Up     bool     `json:"up"`     // the latest call succeeded, or there was none
 	Err    error    `json:"-"`      // of the latest call, if it failed
 
+	Processes int           `json:"processes"` // that use a budget, as the store estimated in its latest response; 0: there was none
+	Age       time.Duration `json:"age"`       // of that response: what the process knows of the budgets is at least as old
+
 	// Counters
 	OK       uint64 `json:"ok"`       // calls that succeeded
 	Failed   uint64 `json:"failed"`   // calls that failed because the store was unreachable
@@ -423,7 +426,7 @@ func (l *Limiter) Stores() []StoreStats {
 		s := &states[i]
 		c := &s.Counts
 		all[i] = StoreStats{
-			Limits: slices.Clone(s.Limits), Up: s.Err == nil, Err: s.Err,
+			Limits: slices.Clone(s.Limits), Up: s.Err == nil, Err: s.Err, Processes: s.Processes, Age: s.Age,
 			OK: c.Ok, Failed: c.Failed, Setup: c.Setup, Leased: c.Leased, Returned: c.Returned, Alone: c.Alone, Outages: c.Outages, Faulty: c.Faulty, Differs: c.Differs, Latency: Waits(s.Latency),
 		}
 	}

@@ -287,6 +287,83 @@ func TestSlotsInUseAreNeverMoreThanThereAre(t *testing.T) {
 	}
 }
 
+// slotsOf asks for slots as a process that was counted since ago.
+func (l *lessor) slotsOf(holder string, held, want int64, since time.Duration) LeasedPart {
+	l.Helper()
+	return l.ask(Part{Budget: Budget{Kind: Slots, N: 5}, Holder: holder, Held: held, Need: min(1, want), Want: want, Since: since})
+}
+
+func TestSlotsThatTheBookDoesNotKnowStopGrants(t *testing.T) {
+	for name, first := range map[string]func(*lessor) LeasedPart{
+		"slots that were not counted":      func(l *lessor) LeasedPart { return l.slotsOf("a", 1, 2, MaxSince) },
+		"of an earlier release":            func(l *lessor) LeasedPart { return l.slotsOf("a", 1, 2, 0) },
+		"a process that should be counted": func(l *lessor) LeasedPart { return l.slotsOf("a", 0, 2, 9*time.Second-time.Microsecond) },
+	} {
+		l := newLessor(t)
+		got := first(l)
+		require.Zero(t, got.Tokens, name)
+		require.Equal(t, 4*time.Second, got.Wait, name)
+		l.later(3 * time.Second)
+		got = l.slotsOf("b", 3, 1, 3*time.Second)
+		require.Zero(t, got.Tokens, name)
+		require.Zero(t, got.Over, name)
+		require.Equal(t, time.Second, got.Wait, name)
+		l.later(time.Second - time.Microsecond)
+		require.Zero(t, l.slotsOf("c", 0, 1, MaxSince).Tokens, name)
+		l.later(time.Microsecond)
+		require.EqualValues(t, 1, l.slotsOf("c", 0, 1, 4*time.Second).Tokens, name)
+	}
+}
+
+func TestSlotsAreGrantedToProcessesThatTheBookNeedNotKnow(t *testing.T) {
+	for _, since := range []time.Duration{0, 9 * time.Second, MaxSince} {
+		l := newLessor(t)
+		require.EqualValues(t, 5, l.slotsOf("a", 0, 9, since).Tokens, since)
+	}
+	l := newLessor(t)
+	l.slotsOf("a", 0, 3, MaxSince)
+	l.later(time.Second)
+	require.EqualValues(t, 2, l.slotsOf("a", 3, 9, time.Second).Tokens)
+}
+
+func TestSlotsThatOthersHaveAreOver(t *testing.T) {
+	l := newLessor(t)
+	l.slotsOf("a", 0, 4, MaxSince) // after the state was lost, before any process has shown that
+	require.EqualValues(t, 2, l.slotsOf("b", 3, 0, 3*time.Second).Over)
+	require.Zero(t, l.slotsOf("b", 3, 0, time.Second).Over, "they are counted")
+	require.EqualValues(t, -2, l.slotsOf("a", 4, 0, time.Second).Left)
+}
+
+// While nothing is granted, nobody waits for what a process gives back: each goes on with the slots that it has.
+func TestNobodyYieldsSlotsThatAreNotGranted(t *testing.T) {
+	l := newLessor(t)
+	l.slotsOf("a", 0, 3, time.Second)
+	require.EqualValues(t, 3, l.slotsOf("b", 2, 4, time.Second).Left)
+	l.later(4 * time.Second)
+	require.Zero(t, l.slotsOf("b", 2, 0, 4*time.Second).Left, "a waits for three")
+}
+
+func TestClosedSlotsAreKept(t *testing.T) {
+	l := newLessor(t)
+	b := Budget{Kind: Slots, N: 5}
+	l.slotsOf("a", 2, 0, MaxSince)
+	l.slotsOf("a", 0, 0, MaxSince)
+	require.Equal(t, time.UnixMicro(l.now).Add(5*time.Second), l.book.Until(&b))
+	state := l.book.State(&b)
+	l.book = NewBook()
+	require.NoError(t, l.book.SetState(&b, state))
+	require.Zero(t, l.slotsOf("b", 0, 1, MaxSince).Tokens)
+}
+
+func TestSlotsAreClosedForFourSecondsByAClockThatWentBack(t *testing.T) {
+	l := newLessor(t)
+	l.slotsOf("a", 1, 0, MaxSince)
+	l.later(-time.Hour)
+	require.Equal(t, 4*time.Second, l.slotsOf("b", 0, 1, MaxSince).Wait)
+	l.later(4 * time.Second)
+	require.EqualValues(t, 1, l.slotsOf("b", 0, 1, MaxSince).Tokens)
+}
+
 // A rulebook is which rule counts, by the text of Budget: the stricter one, until no process has asked by it for MaxSince, or another
 // replaces it.
 type rulebook struct {

@@ -10,17 +10,24 @@ import (
 // that a repeated or lost ask has no effect.
 //
 // A process that gives slots back while others wait for slots gets none with the same ask, so that the others can take them.
+//
+// A process that has slots of which the state does not know shows that the state was lost, or that the process used its share in an
+// outage. Others may have such slots, too, and use them for one request after the other. So no slot is granted until all of them have
+// asked.
 type slotsState struct {
 	ruling
 	holders  map[string]holding
 	hold     int64
 	earliest int64 // no process loses its slots before
+	closed   int64 // no slot is granted before, because processes may have slots that are not counted
 
 	// Sums over all processes; while an ask is decided, over all except the one that asks.
 	used   int64 // the slots that they have
 	wanted int64 // the slots that they wait for
 
-	passes bool // the one that asks gave slots back that others wait for
+	passes   bool  // the one that asks gave slots back that others wait for
+	isClosed bool  // closed is later than now
+	over     int64 // of the slots that the one that asks has and that were not counted, those that others have as well
 }
 
 type holding struct {
@@ -30,6 +37,8 @@ type holding struct {
 
 const (
 	slotsFor = int64(SlotLease / time.Microsecond)
+	surelyIn = slotsFor - int64(time.Second/time.Microsecond)  // a process that asked less than this ago is counted, however long its calls took
+	closeFor = int64(4 * time.Second / time.Microsecond)       // processes with slots ask again after 3 s
 	slotPoll = int64(10 * time.Millisecond / time.Microsecond) // the wait of a process, times the number of processes
 )
 
@@ -37,13 +46,19 @@ func (s *slotsState) advance(c *Call, now int64) {
 	if now >= s.earliest {
 		s.sweep(now)
 	}
-	mine := s.holders[c.Holder]
+	mine, isIn := s.holders[c.Holder]
 	delete(s.holders, c.Holder)
 	s.used, s.wanted = s.used-mine.count, s.wanted-mine.wants
 	if s.govern(c, now) {
 		s.rule = c.rule()
 	}
 	s.passes = c.Held < mine.count && s.wanted > 0
+	s.closed = min(s.closed, now+closeFor) // the clock went back: no time has passed
+	if isLost := !isIn && c.Since > 0 && c.Since < surelyIn; now >= s.closed && (isLost || c.Held > mine.count) {
+		s.closed = now + closeFor
+	}
+	s.isClosed = now < s.closed
+	s.over = max(0, min(c.Held-mine.count, s.used+c.Held-c.N))
 	if c.Held > 0 || c.Want > 0 {
 		s.set(c, c.Held, c.Want, now)
 	}
@@ -73,7 +88,7 @@ func (s *slotsState) set(c *Call, count, wants, now int64) {
 
 // free returns how many more slots the process that asks can get.
 func (s *slotsState) free(c *Call) int64 {
-	if s.passes {
+	if s.passes || s.isClosed {
 		return 0
 	}
 	return max(0, c.N-s.used-c.Held)
@@ -81,11 +96,11 @@ func (s *slotsState) free(c *Call) int64 {
 
 func (s *slotsState) held(now int64) int64 { return max(0, s.hold-now) }
 
-func (s *slotsState) short(c *Call, _ int64) int64 {
+func (s *slotsState) short(c *Call, now int64) int64 {
 	if c.Need <= s.free(c) {
 		return 0
 	}
-	return min(100, int64(len(s.holders))) * slotPoll
+	return max(s.closed-now, min(100, int64(len(s.holders)))*slotPoll)
 }
 
 func (s *slotsState) most(c *Call) int64 { return max(c.Need, min(c.Want, s.free(c))) }
@@ -99,13 +114,16 @@ func (s *slotsState) take(c *Call, tokens, now int64) LeasedPart {
 
 func (s *slotsState) left(c *Call, p *LeasedPart) {
 	mine := s.holders[c.Holder]
-	p.Left = float64(c.N - s.used - s.wanted - mine.count)
+	p.Left, p.Over = float64(c.N-s.used-mine.count), s.over
+	if !s.isClosed { // nobody else gets what a process gives back before
+		p.Left -= float64(s.wanted)
+	}
 	s.used, s.wanted = s.used+mine.count, s.wanted+mine.wants
 	p.Processes = max(1, len(s.holders))
 }
 
 func (s *slotsState) expires() int64 {
-	last := s.hold
+	last := max(s.hold, s.closed)
 	for _, h := range s.holders {
 		last = max(last, h.until)
 	}

@@ -29,6 +29,7 @@ type saved struct {
 	Used      int64           `json:"used,omitzero"`
 	Ends      int64           `json:"ends,omitzero"`
 	Earliest  int64           `json:"earliest,omitzero"`
+	Closed    int64           `json:"closed,omitzero"`
 	Holders   map[string]held `json:"holders,omitzero"`
 }
 
@@ -126,7 +127,7 @@ func (s *fixedState) save(v *saved) {
 
 func (s *slotsState) save(v *saved) {
 	s.ruling.save(v)
-	v.Hold, v.Earliest = s.hold, s.earliest
+	v.Hold, v.Earliest, v.Closed = s.hold, s.earliest, s.closed
 	v.Holders = make(map[string]held, len(s.holders))
 	for name, h := range s.holders {
 		v.Holders[name] = held{h.count, h.wants, h.until}
@@ -171,7 +172,7 @@ func (v *saved) state(kind Kind) (state, error) {
 		}
 		return &fixedState{header: h, used: v.Used, at: v.At, ends: v.Ends}, nil
 	case Slots:
-		s := &slotsState{ruling: ruled, holders: make(map[string]holding, len(v.Holders)), hold: v.Hold, earliest: v.Earliest}
+		s := &slotsState{ruling: ruled, holders: make(map[string]holding, len(v.Holders)), hold: v.Hold, earliest: v.Earliest, closed: v.Closed}
 		for name, of := range v.Holders {
 			if !isCount(of[0]) || !isCount(of[1]) {
 				return nil, fmt.Errorf("holder %q has %d slots and waits for %d", name, of[0], of[1])

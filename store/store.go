@@ -28,6 +28,13 @@ type Store interface {
 	Lease(ctx context.Context, asks []Ask) ([]Lease, error)
 }
 
+// An Explainer is a [Store] that may know why a call gets no response, for example that no connection can be made. If a call takes too
+// long, its error contains that of Cause.
+type Explainer interface {
+	Store
+	Cause() error // nil: it is not known
+}
+
 // A Kind is the algorithm of a budget.
 type Kind string
 
@@ -82,9 +89,12 @@ type Part struct {
 
 	Replace bool // the rule of Budget applies from now on, even if a stricter one did: it was changed while the process runs
 
-	Since  time.Duration // the time since the previous ask of this process about this budget, at most MaxSince; MaxSince for the first
-	Holder string        // of Slots: the name of the process, 1 to 64 bytes. Its slots become free SlotLease after its last ask
-	Held   int64         // of Slots: the number of slots this process has and keeps
+	// The time since the previous ask of this process about this budget, at most MaxSince; MaxSince for the first. Of Slots: since the
+	// latest one after which the store certainly has the process among the holders; 0: unknown.
+	Since time.Duration
+
+	Holder string // of Slots: the name of the process, 1 to 64 bytes. Its slots become free SlotLease after its last ask
+	Held   int64  // of Slots: the number of slots this process has and keeps, including those of requests whose slots expired
 }
 
 // A Return returns tokens of one lease.
@@ -104,7 +114,7 @@ type LeasedPart struct {
 	ID             int64 // for Return
 	Tokens, AtOnce int64
 	Next           time.Duration
-	Until          time.Duration // the tokens expire this long after the ask was sent; 0: never
+	Until          time.Duration // the tokens expire this long after the ask was sent, or up to 1 µs earlier if the store counts whole µs; 0: never
 	Wait           time.Duration // if nothing was granted: the time until Need can be granted; of a Sliding window without tokens: until the next one comes in
 	Left           float64       // tokens in the store after this ask, negative if some are promised or owed; of Slots: minus those that other processes wait for
 	Hold           time.Duration // how long the budget remains blocked
@@ -112,6 +122,7 @@ type LeasedPart struct {
 	Differs        bool          // another process sends a stricter rule, which applies
 	N              int64         // if Differs: tokens per Per by the rule that applies; of Slots: in all
 	Per            time.Duration // if Differs, and not for Slots
+	Over           int64         // of Slots: how many of Held must not be used for another request, because other processes have them
 }
 
 const (

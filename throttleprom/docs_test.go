@@ -132,11 +132,12 @@ var unwatched = map[string][]string{
 		"throttle_tokens_charged_total", "throttle_tokens_returned_total", "throttle_tokens_available", "throttle_tokens_capacity",
 		"throttle_in_flight_requests", "throttle_waiting_callers", "throttle_keys", "throttle_keys_max", "throttle_dry_run",
 		"throttle_transport_requests_total", "throttle_grants_undone_total", "throttle_retry_attempts_total", "throttle_retry_budget_max",
+		"throttle_store_processes", "throttle_store_age_seconds",
 	},
 	"ThrottleHeldForLong reports the holds that matter":                {"throttle_holds_total"},
 	"ThrottleLearnedRateHalved reports the changes that matter":        {"throttle_retunes_total"},
 	"ThrottleRetryBudgetEmpty fires when too many are needed":          {"throttle_retries_total", "throttle_retry_give_ups_total"},
-	"ThrottleStoreUnreachable fires if they last":                      {"throttle_store_calls_total", "throttle_store_outages_total", "throttle_store_tokens_total"},
+	"ThrottleStoreUnreachable fires if they last":                      {"throttle_store_outages_total"},
 	"ThrottleWaitsTooLong includes the time that requests wait for it": {"throttle_store_call_seconds"},
 	"a user who names keys knows how much is too much": {
 		"throttle_key_tokens_available", "throttle_key_rate_per_second", "throttle_key_waiting_requests", "throttle_key_held_until_seconds",

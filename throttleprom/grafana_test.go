@@ -106,7 +106,7 @@ func TestPanelsOfTheBoardHaveIDsAndTitlesOfTheirOwn(t *testing.T) {
 		assert.NotEmpty(t, p.Targets, p.Title)
 		ids[p.ID], titles[p.Title] = true, true
 	}
-	assert.Len(t, ids, 31)
+	assert.Len(t, ids, 32)
 }
 
 // Series are those of the tests of promtool: a start, a step for each minute, and how many.
@@ -144,6 +144,14 @@ var alerts = map[string]struct {
 	"ThrottleStoreUnreachable": {"5m",
 		series{`throttle_store_up{store="s", instance="1"}`: "1x60", `throttle_store_up{store="s", instance="2"}`: "0x60"},
 		series{`throttle_store_up{store="s", instance="1"}`: "1x60", `throttle_store_up{store="s", instance="2"}`: "1x60"}},
+	// A single failed call of few is no reason.
+	"ThrottleStoreCallsFail": {"20m",
+		series{`throttle_store_calls_total{store="s", outcome="ok"}`: "0+90x60", `throttle_store_calls_total{store="s", outcome="failed"}`: "0+8x60", `throttle_store_calls_total{store="s", outcome="setup"}`: "0+2x60"},
+		series{`throttle_store_calls_total{store="s", outcome="ok"}`: "0+96x60", `throttle_store_calls_total{store="s", outcome="failed"}`: "0+4x60",
+			`throttle_store_calls_total{store="few", outcome="ok"}`: "0+5x60", `throttle_store_calls_total{store="few", outcome="failed"}`: "0+1x60"}},
+	"ThrottleStoreAlone": {"20m",
+		series{`throttle_store_tokens_total{store="s", kind="alone"}`: "0+1x60"},
+		series{`throttle_store_tokens_total{store="s", kind="alone"}`: "7x60", `throttle_store_tokens_total{store="s", kind="leased"}`: "0+100x60"}},
 	"ThrottleStoreAsksFail": {"20m",
 		series{`throttle_store_asks_total{limiter="l", store="s", outcome="faulty"}`: "0+1x60"},
 		series{`throttle_store_asks_total{limiter="l", store="s", outcome="faulty"}`: "1x60", `throttle_store_asks_total{limiter="l", store="s", outcome="differs"}`: "0+1x60"}},

@@ -11,8 +11,8 @@ import (
 	"github.com/httpthrottle/throttle/store"
 )
 
-// mostAsks bounds the asks of one script, and so the time for which it blocks Redis.
-const mostAsks = 64
+// mostParts bounds the parts of one script, and so the time for which it blocks Redis: 0.2 ms. Only an ask with more parts has a longer one.
+const mostParts = 32
 
 // A call is one run of the script, which decides several asks with keys on the same server.
 type call struct {
@@ -69,10 +69,10 @@ func (s *Store) calls(asks []store.Ask, leases []store.Lease) []*call {
 		if s.cluster {
 			latest = open[clock]
 		}
-		if latest == nil || len(latest.asks) == mostAsks {
+		if latest == nil || len(latest.ends)+len(a.Parts) > mostParts {
 			most := 1 // as in a Cluster
 			if !s.cluster {
-				most = min(mostAsks, len(asks)-i)
+				most = min(mostParts, len(asks)-i)
 			}
 			latest = newCall(clock, s.tag(&a.Parts[0].Budget), most)
 			calls = append(calls, latest)
@@ -245,6 +245,7 @@ const (
 	shortReply = 6 * 8 // of a part
 	longReply  = 10 * 8
 	ruleReply  = 3 * 8 // what follows if another rule counts
+	overReply  = 8     // what follows if slots are over
 )
 
 // readPart reads a part from the begin of a response, as respond in head.lua writes it. It returns its size in bytes.
@@ -272,6 +273,13 @@ func readPart(s string, p *store.LeasedPart) (size int, ok bool) {
 		}
 		p.N, p.Per = rule.Rate()
 		size += ruleReply
+	}
+	if flags&4 != 0 {
+		if len(s) < size+overReply {
+			return 0, false
+		}
+		p.Over = at(size / 8)
+		size += overReply
 	}
 	return size, true
 }

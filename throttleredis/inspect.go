@@ -16,29 +16,12 @@ import (
 	"github.com/httpthrottle/throttle/store"
 )
 
-// A BudgetState is the state of a budget in Redis. Long names, and names with braces or control characters, are replaced by hashes; see
-// docs/shared-limits-operate.md.
-type BudgetState struct {
-	Name       string // of the key in Redis
-	Kind       string // "bucket", "pace", "sliding-window", "fixed-window", "calendar-window" or "in-flight"
-	Limit, Key string // the name of the limit, and the key of the requests
-
-	PerSecond float64       // the rate that applies; 0 for slots
-	Most      float64       // the burst, n, or the number of slots
-	Left      float64       // tokens or free slots; negative if some are promised or owed
-	Held      time.Duration // how long the budget remains blocked
-	Processes int           // an estimate of how many processes use it
-	Expires   time.Duration // the time until Redis forgets it if no process asks
-	Holders   []Holder      // of slots
-	Err       error         // not nil if the state is unreadable
-}
+// A BudgetState is the state of a budget in Redis. Its Name is the key in Redis. Long names, and names with braces or control characters, are
+// replaced by hashes; see docs/shared-limits-operate.md.
+type BudgetState = store.BudgetState
 
 // A Holder is a process that has slots or waits for slots.
-type Holder struct {
-	Name         string // host, pid and a random number
-	Slots, Wants int64
-	Expires      time.Duration // the time until its slots are free if it does not ask again
-}
+type Holder = store.Holder
 
 // Budgets returns the states of all budgets whose key in Redis contains match, sorted by name. It reads every key of the prefix with
 // SCAN, so it takes a while if there are many. It needs permission for TIME, SCAN, PTTL, GET and, for slots, HGETALL.
@@ -72,14 +55,54 @@ func (s *Store) Budgets(ctx context.Context, match string) ([]BudgetState, error
 // Reset deletes the state of a budget. Name is the name of its key in Redis, as in [BudgetState]. The budget starts again: a bucket with
 // its initial tokens, and a window with n. Slots are counted again as their processes report them, which takes up to three seconds.
 func (s *Store) Reset(ctx context.Context, name string) error {
-	if !strings.HasPrefix(name, s.prefix+":"+version+":") {
-		return fmt.Errorf("throttleredis: %q is not the key of a budget with the prefix %q", name, s.prefix)
+	if err := s.checkName(name); err != nil {
+		return err
 	}
 	n, err := s.client.Del(ctx, name).Result()
 	if err == nil && n == 0 {
 		err = fmt.Errorf("throttleredis: there is no key %q in Redis", name)
 	}
 	return err
+}
+
+// hold sets the hold of a state: a double after the format and the three doubles of its head, or after the format of slots.
+const hold = `
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local isHash = redis.call('TYPE', KEYS[1]).ok == 'hash'
+local state, at = isHash and redis.call('HGET', KEYS[1], '') or not isHash and redis.call('GET', KEYS[1]), isHash and 2 or 26
+if not state then return 0 end
+if string.byte(state) ~= 1 or #state < at + 7 then return redis.error_reply('STATE it is not one that this release reads') end
+local till = tonumber(ARGV[1]) > 0 and now + ARGV[1] or 0
+state = string.sub(state, 1, at - 1) .. struct.pack('<d', till) .. string.sub(state, at + 8)
+local left = math.max(redis.call('PTTL', KEYS[1]), math.ceil((till - now) / 1000) + 1000)
+if isHash then redis.call('HSET', KEYS[1], '', state) else redis.call('SET', KEYS[1], state) end
+redis.call('PEXPIRE', KEYS[1], left)
+return 1
+`
+
+// Hold blocks a budget for d from now on, or ends its hold if d is not positive. Name is the name of its key in Redis, as in [BudgetState]. A
+// process follows when it next calls the store, which it does when it needs tokens, and uses what it has leased until then. Hold needs
+// permission for EVAL, TIME, TYPE, GET, SET, PTTL, PEXPIRE and, for slots, HGET and HSET.
+func (s *Store) Hold(ctx context.Context, name string, d time.Duration) error {
+	if err := s.checkName(name); err != nil {
+		return err
+	}
+	micros := max(0, min(d, mostHold)).Microseconds()
+	n, err := s.client.Eval(ctx, hold, []string{name}, micros).Int()
+	if err == nil && n == 0 {
+		err = fmt.Errorf("throttleredis: there is no key %q in Redis", name)
+	}
+	return err
+}
+
+const mostHold = 100 * 365 * 24 * time.Hour // as in package store
+
+func (s *Store) checkName(name string) error {
+	if !strings.HasPrefix(name, s.prefix+":"+version+":") {
+		return fmt.Errorf("throttleredis: %q is not the key of a budget with the prefix %q", name, s.prefix)
+	}
+	return nil
 }
 
 func (s *Store) eachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error {
@@ -124,12 +147,12 @@ func (s *Store) inspect(ctx context.Context, c *redis.Client, name string, now i
 	if b.Kind == string(store.Slots) {
 		var fields map[string]string
 		if fields, err = c.HGetAll(ctx, name).Result(); err == nil {
-			ok, err = len(fields) > 0, b.readSlots(fields, now)
+			ok, err = len(fields) > 0, readSlots(&b, fields, now)
 		}
 	} else {
 		var state string
 		if state, err = c.Get(ctx, name).Result(); err == nil {
-			ok, err = true, b.readState(state, now)
+			ok, err = true, readState(&b, state, now)
 		}
 	}
 	if err == redis.Nil {
@@ -155,7 +178,7 @@ var errState = scriptError("STATE it is not one that this release reads")
 const stateFormat = 1 // FORMAT in head.lua
 
 // readState reads the state of a bucket or a window, as the scripts document it.
-func (b *BudgetState) readState(state string, now int64) error {
+func readState(b *BudgetState, state string, now int64) error {
 	format, f := doubles(state)
 	if format != stateFormat || len(f) < 10 {
 		return errState
@@ -195,7 +218,7 @@ func (b *BudgetState) readState(state string, now int64) error {
 }
 
 // readSlots reads the state of slots.
-func (b *BudgetState) readSlots(fields map[string]string, now int64) error {
+func readSlots(b *BudgetState, fields map[string]string, now int64) error {
 	format, f := doubles(fields[""])
 	if format != stateFormat || len(f) < 7 {
 		return errState
@@ -206,7 +229,7 @@ func (b *BudgetState) readSlots(fields map[string]string, now int64) error {
 		if name == "" || len(h) < 3 || int64(h[2]) <= now {
 			continue
 		}
-		b.Holders = append(b.Holders, Holder{name, int64(h[0]), int64(h[1]), micros(int64(h[2]) - now)})
+		b.Holders = append(b.Holders, Holder{Name: name, Slots: int64(h[0]), Wants: int64(h[1]), Expires: micros(int64(h[2]) - now)})
 		b.Left -= h[0]
 	}
 	slices.SortFunc(b.Holders, func(a, b Holder) int { return cmp.Compare(a.Name, b.Name) })

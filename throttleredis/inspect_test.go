@@ -64,6 +64,39 @@ func TestBudgetsAreListedAndReset(t *testing.T) {
 	}
 }
 
+// A budget is held and released by the name of its key, whatever its kind, and nothing else of it changes.
+func TestBudgetsAreHeldAndReleased(t *testing.T) {
+	c := start(t).client(t)
+	st := newStore(t, c)
+	for _, kind := range []store.Kind{store.Bucket, store.Pace, store.Sliding, store.Fixed, store.Slots} {
+		b := store.Budget{Kind: kind, Limit: "l", N: 1000, Per: time.Second, Burst: 5, Initial: 5}
+		lease1(t, st, store.Part{Budget: b, Need: 1, Want: 1, Holder: "a"})
+		name := st.key(&b)
+		must(t, st.Hold(t.Context(), name, time.Hour))
+		part := store.Part{Budget: b, Need: 1, Want: 1, Holder: "b"}
+		if p := lease1(t, st, part); p.Tokens != 0 || p.Hold < 59*time.Minute || p.Hold > time.Hour {
+			t.Errorf("%s: %+v", kind, p)
+		}
+		if left := c.PTTL(t.Context(), name).Val(); left < time.Hour {
+			t.Errorf("%s: the hold is forgotten after %v", kind, left)
+		}
+		must(t, st.Hold(t.Context(), name, 0))
+		if p := lease1(t, st, part); p.Tokens != 1 && kind != store.Pace || p.Hold != 0 {
+			t.Errorf("%s: %+v", kind, p)
+		}
+	}
+	if err := st.Hold(t.Context(), "throttle:1:{}none:b", time.Second); err == nil || !strings.Contains(err.Error(), "there is no key") {
+		t.Error(err)
+	}
+	if err := st.Hold(t.Context(), "other", time.Second); err == nil || !strings.Contains(err.Error(), "is not the key of a budget") {
+		t.Error(err)
+	}
+	must(t, c.Set(t.Context(), "throttle:1:{}other:b", "\x02 of a later release", 0).Err())
+	if err := st.Hold(t.Context(), "throttle:1:{}other:b", time.Second); err == nil || !strings.Contains(err.Error(), "STATE") {
+		t.Error(err)
+	}
+}
+
 func TestHoldersAreNamedByHostAndPid(t *testing.T) {
 	s := start(t)
 	l := limiterOn(t, s.addr(), slotsOf(2))

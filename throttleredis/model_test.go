@@ -2,7 +2,9 @@ package throttleredis
 
 import (
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,10 +17,10 @@ import (
 )
 
 // modelScripts returns the scripts with a clock that the test sets, and with states that last until the test deletes them.
-func modelScripts(t *testing.T) *scripts {
+func modelScripts(t *testing.T, from fs.FS) *scripts {
 	t.Helper()
 	return newScripts(func(name string) string {
-		text, err := sources.ReadFile("scripts/" + name + ".lua")
+		text, err := fs.ReadFile(from, name+".lua")
 		must(t, err)
 		source := string(text)
 		for _, r := range [][3]string{
@@ -26,7 +28,7 @@ func modelScripts(t *testing.T) *scripts {
 			{"bucket", "max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"sliding", "max(1, ceil((max(last, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"fixed", "max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000))", "100000000"},
-			{"slots", "ceil((max(s.hold, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"},
+			{"slots", "ceil((max(s.hold, s.closed, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"},
 		} {
 			if r[0] != name {
 				continue
@@ -55,10 +57,23 @@ func TestScriptDecidesAsTheBook(t *testing.T) {
 			for range asks {
 				m.step()
 			}
-			if m.granted < asks/10 || m.refused < asks/10 || m.returned < asks/100 {
-				t.Errorf("the run says little: %d granted, %d refused, %d returned", m.granted, m.refused, m.returned)
+			if m.granted < asks/10 || m.refused < asks/10 || m.returned < asks/100 || m.over < 10 {
+				t.Errorf("the run says little: %d granted, %d refused, %d returned, %d over", m.granted, m.refused, m.returned, m.over)
 			}
 		})
+	}
+}
+
+// TestReleasesDecideTogether has processes of this release and of the one before, whose scripts are in testdata/previous, take turns with
+// the same budgets: during a roll-out, together they decide as one Book, also if it is rolled back.
+func TestReleasesDecideTogether(t *testing.T) {
+	m := newModel(t, start(t).client(t), 1)
+	m.before = modelScripts(t, os.DirFS("testdata/previous"))
+	for range 2_000 {
+		m.step()
+	}
+	if m.granted < 200 || m.refused < 200 || m.returned < 20 {
+		t.Errorf("the run says little: %d granted, %d refused, %d returned", m.granted, m.refused, m.returned)
 	}
 }
 
@@ -72,17 +87,19 @@ type model struct {
 	base    []store.Budget
 	budgets []store.Budget
 	seed    uint64
+	before  *scripts                  // of the release before, which decide half of the calls; nil: none do
 	had     map[string][]store.Return // by key of Redis
+	has     map[string]int64          // slots, by key and holder
 
-	granted, refused, returned int
+	granted, refused, returned, over int
 }
 
 func newModel(t *testing.T, c *redis.Client, seed uint64) *model {
 	m := &model{
 		T: t, Rand: rand.New(rand.NewPCG(seed, 1)), client: c, store: newStore(t, c), book: store.NewBook(), now: 1_763_800_000_123_456,
-		seed: seed, had: make(map[string][]store.Return),
+		seed: seed, had: make(map[string][]store.Return), has: make(map[string]int64),
 	}
-	m.store.scripts = modelScripts(t)
+	m.store.scripts = modelScripts(t, os.DirFS("scripts"))
 	for _, key := range []string{"a", "b"} {
 		m.base = append(m.base,
 			store.Budget{Kind: store.Bucket, Limit: "l", Key: key, N: 100, Per: time.Second, Burst: 50, Initial: 50},
@@ -130,7 +147,7 @@ func (m *model) step() {
 	}
 	_, err := pipe.Exec(m.Context())
 	must(m.T, err)
-	if m.IntN(50) == 0 {
+	if m.IntN(50) == 0 && m.before == nil { // that release does not know the rule that counts
 		i := m.IntN(len(m.budgets))
 		m.budgets[i] = m.varied(m.base[i])
 	}
@@ -183,6 +200,9 @@ func (m *model) part(b store.Budget) store.Part {
 		p.Need = min(most, p.Need*p.Need*p.Need)
 		p.Want = m.Int64N(1 << 40)
 	}
+	if m.before != nil {
+		p.Want = max(p.Want, 1) // that release grants too much where a part wants nothing and another one much
+	}
 	if m.IntN(3) == 0 {
 		p.Ahead = m.Int64N(20)
 	}
@@ -205,7 +225,12 @@ func (m *model) part(b store.Budget) store.Part {
 	}
 	if b.Kind == store.Slots {
 		p.Holder = fmt.Sprint("process-", m.IntN(4))
-		p.Held = m.Int64N(5)
+		if p.Held = m.Int64N(1 + m.has[b.Key+p.Holder]); m.IntN(200) == 0 { // it has slots that the store has forgotten
+			p.Held = m.Int64N(50)
+		}
+		if m.IntN(100) > 0 {
+			p.Since = store.MaxSince
+		}
 	}
 	key := m.store.key(&b)
 	for len(m.had[key]) > 0 && m.IntN(2) == 0 {
@@ -235,6 +260,9 @@ func (m *model) windows(per time.Duration) (all [4]time.Time) {
 func (m *model) compare(asks []store.Ask) {
 	m.Helper()
 	m.store.clocks[0].best.Store(0) // the clock of the test stands still between calls
+	if m.before != nil && m.IntN(2) == 0 {
+		m.store.scripts, m.before = m.before, m.store.scripts
+	}
 	got, err := m.store.Lease(m.Context(), asks)
 	must(m.T, err)
 	want := m.book.Lease(time.UnixMicro(m.now), asks)
@@ -249,6 +277,10 @@ func (m *model) compare(asks []store.Ask) {
 			m.Fatalf("now %d, ask %+v:\nthe script: %+v\nthe book:   %+v", m.now, asks[i], got[i].Parts, want[i].Parts)
 		}
 		for k, p := range got[i].Parts {
+			if part := &asks[i].Parts[k]; part.Holder != "" {
+				m.has[part.Budget.Key+part.Holder] = part.Held + p.Tokens
+				m.over += int(p.Over)
+			}
 			if p.Tokens == 0 {
 				m.refused++
 				continue

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"time"
 
@@ -79,6 +80,11 @@ func (s *Store) exec(ctx context.Context, calls []*call) error {
 	if len(missing) > 0 {
 		s.logger.DebugContext(ctx, "throttleredis: Redis does not have the script and gets it", "scripts", len(missing))
 		s.execSource(ctx, missing)
+	}
+	for _, c := range missing {
+		if c.err != nil {
+			c.err = fmt.Errorf("NOSCRIPT, and Redis did not take the script: %w", c.err)
+		}
 	}
 	return nil
 }

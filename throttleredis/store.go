@@ -32,12 +32,16 @@ type Store struct {
 	scripts *scripts
 	began   time.Time
 
+	dials  dials
 	fence  fence
 	clocks []clock     // of the only server, or of the server of each slot
 	worked atomic.Bool // a script has run: from then on, an error is an outage and not a wrong set-up
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.Explainer = (*Store)(nil)
+)
 
 // An Option changes how a [Store] works.
 type Option interface{ apply(*Store) error }
@@ -80,7 +84,8 @@ func WithLogger(logger *slog.Logger) Option {
 
 // New returns a Store that uses client: a [redis.Client], which may be one of a Sentinel group, or a [redis.ClusterClient].
 // It returns an error for a [redis.Ring], because a Ring that loses a server moves keys to other servers, where every budget starts
-// again. New sends nothing to Redis; see [Store.Check].
+// again. New sends nothing to Redis; see [Store.Check]. It adds a hook to the client, by which the Store learns why a connection cannot be
+// made.
 func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	s := &Store{client: client, prefix: "throttle", logger: slog.New(slog.DiscardHandler), scripts: leaseScripts, began: time.Now()}
 	var faults []error
@@ -107,10 +112,11 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	if s.cluster {
 		s.clocks = make([]clock, slotCount)
 	}
+	s.watch()
 	return s, nil
 }
 
-// Lease decides the asks by scripts, all in one pipeline. One script decides up to 64 asks; in a Cluster, they are of the same slot.
+// Lease decides the asks by scripts, all in one pipeline. One script decides up to 32 parts of asks, or one ask; in a Cluster, they are of the same slot.
 //
 // The error has store.ErrSetup in its chain if Redis refused the first scripts of this Store for a reason that retrying does not
 // fix. Other errors mean that Redis is unreachable. Once a first response has arrived, Redis does not carry out asks after the
@@ -194,7 +200,7 @@ func (s *Store) send(patient, ctx context.Context, calls []*call) (late []*call)
 	replaced := s.exec(patient, calls)
 	arrived := time.Since(s.began).Microseconds()
 	for _, c := range calls {
-		c.err = cmp.Or(c.err, replaced)
+		c.err = cmp.Or(replaced, c.err) // a master that has taken over has no script yet
 		if c.err != nil {
 			continue
 		}

@@ -129,7 +129,7 @@ func TestStatesAreSmallAndExpire(t *testing.T) {
 		{store.Budget{Kind: store.Pace, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 330},
 		{store.Budget{Kind: store.Sliding, Limit: "requests", Key: "api.example.com", N: 100_000, Per: time.Second}, 2700},
 		{store.Budget{Kind: store.Fixed, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 210},
-		{store.Budget{Kind: store.Slots, Limit: "requests", Key: "api.example.com", N: 1000}, 350},
+		{store.Budget{Kind: store.Slots, Limit: "requests", Key: "api.example.com", N: 1000}, 420},
 	} {
 		first, largest := int64(0), int64(0)
 		for i := range 500 {

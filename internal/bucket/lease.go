@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/heap"
@@ -78,7 +77,7 @@ func (b *Bucket) MarkLease() {
 
 // lease returns the lease of a new bucket. Fraction is already applied to r and burst.
 func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
-	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: rand.Uint64(), Windows: li.Calendar}
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Windows: li.Calendar}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
 }
 
@@ -94,37 +93,62 @@ func (l *Rule) Budget(key string, r meter.Rate, burst int64) store.Budget {
 	return b
 }
 
-// Demand describes the requests that wait for tokens of a shared bucket. During a hold of this process alone there are none: tokens
-// that were leased for them would be used when it ends, beside those of the other processes.
+// Demand describes the requests that wait for tokens of a shared bucket and can use them. During a hold of this process alone there are
+// none: tokens that were leased for them would be used when it ends, beside those of the other processes.
 func (b *Bucket) Demand(now meter.Instant) lease.Demand {
+	d, _ := b.wants(now)
+	return d
+}
+
+// wants returns the demand of now, and its first request. Requests that other buckets stop for longer than the store takes want nothing
+// yet: what they cannot use would be missing in other processes, and would be lost if this one ended.
+func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) {
 	if b.Opens() > now {
-		return lease.Demand{}
+		return d, nil
 	}
-	d := lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, Until: now, Alone: true}
-	n := 0
+	d = lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, Until: now, Alone: true}
+	n, next := 0, meter.Never
 	for w, sums := range b.Point.Blocked {
-		if n == 0 {
-			d.First, d.All, d.Until = costAt(w, b), 0, min(w.Last, meter.Never-1)
-			for i, cost := range w.Costs {
-				other := bucketOf(w.Point(i))
-				if other == b {
-					continue
-				}
-				if other.isAskedWith(b) {
-					d.Alone = false
-				}
-				if ready := other.Ready(0, 0, cost); ready < meter.Never {
-					d.From = max(d.From, ready)
-				}
-			}
+		from, alone := b.asksFor(w, now)
+		switch {
+		case from > now:
+			next = min(next, from)
+		case first == nil:
+			first = w
+			d.First, d.Until, d.Alone = costAt(w, b), min(w.Last, meter.Never-1), alone
+			d.All = b.demand(w, sums, now)
+		default:
+			d.All = meter.AddCount(d.All, b.demand(w, sums, now))
 		}
-		d.All = meter.AddCount(d.All, b.demand(w, sums, now))
 		if n++; n == maxBlocked {
 			break
 		}
 	}
-	d.All = max(d.All, d.First)
-	return d
+	if d.All = max(d.All, d.First); next < meter.Never {
+		d.From = next
+	}
+	return d, first
+}
+
+// asksFor returns from when the store is to be asked for the tokens of a request that is the first of its line: before, another bucket
+// stops it, and would still do so when the response comes. Alone reports that it waits for nothing else that the store would grant
+// together with them.
+func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant, alone bool) {
+	from, alone = now, true
+	for i, cost := range w.Costs {
+		other := bucketOf(w.Point(i))
+		if other == b {
+			continue
+		}
+		together := other.isAskedWith(b)
+		alone = alone && !together
+		if ready := other.Ready(0, 0, cost); ready < meter.Never {
+			from = max(from, ready-int64(b.Lease.Lead()))
+		} else if other.Leased() != nil {
+			from = max(from, other.Lease.AsksFrom(now, together))
+		}
+	}
+	return from, alone
 }
 
 // isAskedWith reports whether the store grants tokens of both buckets together.
@@ -133,38 +157,51 @@ func (b *Bucket) isAskedWith(other *Bucket) bool {
 	return x != nil && y != nil && x.Supply() == y.Supply() && (!x.Supply().Apart || b.Key == other.Key)
 }
 
-// demand returns how many tokens of the bucket the requests of a line can use, given the first one and what all of them cost:
-// those of requests that another bucket stops would be leased for nothing.
-func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) (sum int64) {
+// demand returns how many tokens of the bucket the requests of a line can use until the next ask can have a response, given the first
+// one and what all of them cost: as many as the scarcest of their other buckets lets go until then.
+func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) int64 {
+	var all, cost int64
 	for i := range sums {
 		if bucketOf(first.Point(i)) == b {
-			sum = sums[i]
+			all, cost = sums[i], first.Costs[i]
 		}
 	}
-	for i, all := range sums {
+	most := all
+	for i, others := range sums {
 		other := bucketOf(first.Point(i))
-		if other == b {
+		if other == b || others == 0 {
 			continue
 		}
-		cost := first.Costs[i]
-		ready := other.Ready(0, 0, cost)
-		switch {
-		case ready == meter.Never && other.isAskedWith(b): // for as many
-		case ready > now:
-			return 0
-		case other.Ready(0, max(0, all-cost), cost) > now:
-			sum = costAt(first, b)
+		if lets := other.lets(b, first.Costs[i], others, now); lets < others {
+			most = min(most, int64(float64(all)*float64(lets)/float64(others)))
 		}
 	}
-	return sum
+	return max(cost, most)
 }
 
-// first returns the first request that is stopped here; nil: there is none.
-func (b *Bucket) first() *order.Waiter {
-	for w := range b.Point.Blocked {
-		return w
+// lets returns how much of all that the requests of a line cost here can be paid until another bucket, for which the store is asked now,
+// can have a second response.
+func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
+	by := meter.AddInstant(now, int64(other.Lease.Lead()))
+	switch ready := b.Ready(now, 0, cost); {
+	case ready == meter.Never && b.isAskedWith(other) && b.Lease.Offers(now) > 0: // the store grants both together
+		return max(cost, min(all, b.Lease.Offers(now)))
+	case ready == meter.Never: // as slots, which come back at any time
+		return min(all, other.Lease.Recent())
+	case ready > by:
+		return 0
+	case b.Ready(now, max(0, all-cost), cost) <= by:
+		return all
 	}
-	return nil
+	least, most := cost, all
+	for most-least > 1 {
+		if middle := least + (most-least)/2; b.Ready(now, middle-cost, cost) <= by {
+			least = middle
+		} else {
+			most = middle
+		}
+	}
+	return least
 }
 
 // blockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is

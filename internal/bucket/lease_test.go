@@ -139,7 +139,8 @@ func TestTheDemandOfABucketIsThatOfItsWaiters(t *testing.T) {
 	var o order.Order
 	first := waits(&o, s.now, 3, b)
 	waits(&o, s.now, 4, b)
-	require.Same(t, first, b.first())
+	_, wants := b.wants(s.now)
+	require.Same(t, first, wants)
 	require.Equal(t, lease.Demand{First: 3, All: 7, Until: meter.Never - 1, Alone: true}, b.Demand(s.now))
 	b.Hold(s.now, 3*second)
 	require.Equal(t, 3*second, max(b.Demand(s.now).From, b.Ready(0, 0, 0)))
@@ -157,11 +158,27 @@ func TestADemandIsWhatRequestsCanUse(t *testing.T) {
 		waits(&o, s.now, 1, b, slow)
 	}
 	d := b.Demand(s.now)
-	require.EqualValues(t, 1, d.First)
-	require.EqualValues(t, 1, d.All, "the others cannot go then")
+	require.Zero(t, d.First, "it would be leased for nothing")
+	require.Zero(t, d.All)
 	require.Equal(t, 2*second, d.From)
-	d = b.Demand(2 * second)
-	require.EqualValues(t, 1, d.All)
+	for _, at := range []meter.Instant{2 * second, 60 * second} {
+		d = b.Demand(at)
+		require.EqualValues(t, 1, d.First)
+		require.EqualValues(t, 1, d.All, "the other holds one")
+	}
+
+	b = s.lease(newLimit(10, s.shared), "")
+	faster := newLimit(3).bucketFor("")
+	faster.Meter.Take(s.now, s.now, 3, false)
+	for range 5 {
+		waits(&o, s.now, 1, b, faster)
+	}
+	for _, c := range []struct {
+		at   meter.Instant
+		want int64
+	}{{s.now + second/3 + 1, 1}, {s.now + 2*second/3, 1}, {s.now + 2*second/3 + 1, 2}, {s.now + second, 3}, {s.now + 60*second, 3}} {
+		require.Equal(t, c.want, b.Demand(c.at).All, "as many as the other lets go by %v", time.Duration(c.at))
+	}
 }
 
 func TestBucketsOfOneStoreAreAskedForTogether(t *testing.T) {

@@ -1,6 +1,9 @@
 package bucket
 
 import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
@@ -21,11 +24,18 @@ type Call struct {
 
 // Ask adds an ask for a bucket, and for the others that the first request there waits for. It returns the number of parts.
 func (f *Call) Ask(b *Bucket, now meter.Instant) int {
-	if w := b.first(); f.Add(b.Lease, b.Demand(now)) && w != nil {
-		for i := range w.Costs {
-			if other := bucketOf(w.Point(i)); other != b && other.isAskedWith(b) && other.first() == w {
-				f.Add(other.Lease, other.Demand(now))
+	d, w := b.wants(now)
+	leases, demands := []*supply.Lease[*Bucket]{b.Lease}, []lease.Demand{d}
+	for i := 0; w != nil && i < len(w.Costs); i++ {
+		if other := bucketOf(w.Point(i)); other != b && other.isAskedWith(b) {
+			if d, first := other.wants(now); first == w {
+				leases, demands = append(leases, other.Lease), append(demands, d)
 			}
+		}
+	}
+	for i, n := range leases { // a demand is as of before the ask
+		if !f.Add(n, demands[i]) && i == 0 {
+			break
 		}
 	}
 	return f.End()
@@ -37,4 +47,7 @@ type StoreState struct {
 	Err     error    // of the latest call
 	Counts  supply.Counts
 	Latency WaitCounts
+
+	Processes int           // in the latest response about a budget; 0: there was none
+	Age       time.Duration // of that
 }

@@ -23,8 +23,8 @@ func (s *shop) respond(c *Call) {
 	}
 }
 
-// The store is asked for tokens of two buckets together. Of one bucket there are tokens, but they are held: of the other, no
-// more are leased than for the first request, and they are wanted when the hold ends.
+// The store is asked for tokens of two buckets together. Of one bucket there are tokens, but they are held: of the other, tokens are
+// wanted a moment before the hold ends, as long before as the store takes.
 func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	s := newShop(t)
 	one, two := newLimit(10, s.shared), newLimit(5, s.shared)
@@ -40,9 +40,21 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	require.Equal(t, lease.Demand{First: 2, All: 4, From: 0, Until: meter.Never - 1}, a.Demand(s.now))
 	until := s.now + 2*second
 	b.Hold(s.now, until)
-	require.Equal(t, lease.Demand{First: 2, All: 2, From: until, Until: meter.Never - 1}, a.Demand(s.now))
-	require.Equal(t, lease.Demand{First: 2, All: 2, From: until, Until: meter.Never - 1}, a.Demand(until-1))
-	require.Equal(t, lease.Demand{First: 2, All: 4, From: until, Until: meter.Never - 1}, a.Demand(until))
+	require.Zero(t, a.Lease.Lead(), "it is not known yet")
+	require.Equal(t, lease.Demand{From: until, Until: s.now, Alone: true}, a.Demand(s.now))
+	require.Equal(t, lease.Demand{From: until, Until: until - 1, Alone: true}, a.Demand(until-1))
+	require.Equal(t, lease.Demand{First: 2, All: 4, Until: meter.Never - 1}, a.Demand(until))
+
+	a.Lease.Wanted = 1
+	s.now += second
+	c := s.asks(a)
+	s.now += int64(4 * time.Millisecond)
+	s.respond(c)
+	a.Meter.Take(s.now, s.now, 1, false)
+	lead := int64(13 * time.Millisecond)
+	require.EqualValues(t, lead, a.Lease.Lead(), "two round trips and 5 ms")
+	require.Equal(t, lease.Demand{From: until - lead, Until: until - lead - 1, Alone: true}, a.Demand(until-lead-1))
+	require.Equal(t, lease.Demand{First: 2, All: 4, Until: meter.Never - 1}, a.Demand(until-lead))
 }
 
 // It is not asked for together with the other, so that nothing is known of when it has tokens.

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // A Demand describes the requests that wait for a bucket. The zero value is for none.
 type Demand struct {
 	First, All int64         // the cost of the first request, and the sum of all costs
-	From       meter.Instant // the first request cannot use a token earlier, because it waits for another limit
+	From       meter.Instant // there are other requests, for which tokens are not wanted earlier, because they wait for another limit; 0: there are none, or it is unknown
 	Until      meter.Instant // the first request cannot use a token that is due later
 	Alone      bool          // the first request waits for no other shared limit, so that it may save tokens up
 }
@@ -56,10 +57,11 @@ const (
 // busy reports whether an ask is under way or needed to report something to the store.
 func (m *Leased) busy() bool { return m.under || m.since < meter.Never }
 
-// returns records tokens that go back to the store. Of too many leases, two are joined under the earlier one: a return under
-// an earlier lease is never worth more.
+// returns records tokens that go back to the store, where the process finds them again. Of too many leases, two are joined under the
+// earlier one: a return under an earlier lease is never worth more.
 func (m *Leased) returns(r store.Return, now meter.Instant) {
 	m.tell(now)
+	m.latest.left += float64(r.Tokens)
 	if i := slices.IndexFunc(m.back, func(b store.Return) bool { return b.Lease == r.Lease }); i >= 0 {
 		m.back[i].Tokens += r.Tokens
 		return
@@ -137,6 +139,37 @@ func (m *Leased) target() int64 {
 	return int64(min(m.use*float64(m.config.Ahead), float64(m.Most())))
 }
 
+// Lead implements [Meter].
+func (m *Leased) Lead() time.Duration {
+	if m.budget.Kind == store.Sliding { // see lateUse
+		return min(m.lead, m.trip+m.trip/2+lateAsk)
+	}
+	return m.lead
+}
+
+// AsksFrom implements [Meter].
+func (m *Leased) AsksFrom(now meter.Instant, together bool) meter.Instant {
+	if m.under && !together {
+		return 0
+	}
+	if most, _ := m.allowed(now); m.under || together && m.again <= now && most <= 0 {
+		return meter.Never
+	}
+	return m.again
+}
+
+// Offers implements [Meter].
+func (m *Leased) Offers(now meter.Instant) int64 {
+	if m.under || m.again > now {
+		return 0
+	}
+	most, _ := m.allowed(now)
+	return meter.AddCount(m.have+m.promised(), max(0, most))
+}
+
+// Recent implements [Meter].
+func (m *Leased) Recent() int64 { return int64(m.use * float64(m.Lead())) }
+
 // following returns how many tokens the requests will need that come while an ask is under way and its tokens become due, by the
 // recent use; at most three times as many as the requests that wait need. Half of the horizon needs none: it lasts for a near store.
 func (m *Leased) following(d Demand) int64 {
@@ -153,6 +186,9 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if d.All == 0 {
 		m.drop(now)
 	}
+	if m.budget.Kind == store.Sliding && d.First > m.have {
+		m.release(now)
+	}
 	d.All += m.following(d)
 	total := m.have + m.promised()
 	p := store.Part{
@@ -165,7 +201,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
-	case missing > 0 && d.Alone && m.budget.Kind != store.Pace:
+	case missing > 0 && d.Alone && m.budget.Kind == store.Bucket:
 		p.Need = 1 // the request keeps the tokens that it gets, and asks for the rest
 	case missing > 0:
 		p.Need = missing
@@ -175,7 +211,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if d.Until > now {
 		p.Within = time.Duration(d.Until - now)
 	}
-	m.limitToTurn(&p, d, now)
+	m.limitToTurn(&p, now)
 	if m.budget.Kind == store.Calendar {
 		for i, begins := range m.config.Windows.Around(now) {
 			p.Budget.Windows[i] = time.Unix(0, begins)
@@ -225,18 +261,29 @@ func (m *Leased) drop(now meter.Instant) {
 	})
 }
 
+// release gives back all tokens of a Sliding window, because they may be void before the rest has come that a request needs as well.
+func (m *Leased) release(now meter.Instant) {
+	for _, l := range m.lots {
+		m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
+	}
+	m.lots, m.have = nil, 0
+	m.schedule()
+}
+
 // Booked records the response to asked, which was sent at an earlier instant and arrived at now.
 func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart) {
 	m.advance(now)
 	m.under = false
 	void := meter.Never
 	if p.Until > 0 {
-		void = meter.AddInstant(sent, int64(p.Until))
+		void = voidAt(sent, p.Until)
 	}
-	if m.budget.Kind == store.Sliding && m.trip > 0 {
-		void = min(void, meter.AddInstant(sent, int64(m.trip+m.trip/2)+lateUse))
+	trip := time.Duration(now - sent)
+	if m.budget.Kind == store.Sliding {
+		usual := cmp.Or(m.trip, trip)
+		void = min(void, meter.AddInstant(sent, int64(usual+usual/2)+lateUse))
 	}
-	m.measureTrip(time.Duration(now - sent))
+	m.measureTrip(trip)
 	if !m.replace {
 		m.follow(rateOf(&m.budget, &p))
 	}
@@ -256,6 +303,8 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	}
 	m.endTurn(sent, now, &asked, p)
 	switch {
+	case p.Tokens > 0 && void <= now && m.fixed():
+		m.again = max(now, m.latest.ends) // the window is over, or is in this µs
 	case p.Tokens > 0 && void <= now:
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
@@ -327,7 +376,7 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 
 // lease adds the tokens of a response.
 func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedPart) {
-	kept := meter.AddInstant(now, int64(m.config.Keep))
+	kept := m.keptFrom(now)
 	m.last, m.void = p, void
 	if p.AtOnce > 0 {
 		m.add(lot{p.AtOnce, p.ID, void, kept})
@@ -341,6 +390,12 @@ func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedP
 	m.advance(now)
 }
 
+// keptFrom returns until when tokens are kept that may be used from now on. If the request that they are for waits for another shared
+// limit, its tokens come some round trips later.
+func (m *Leased) keptFrom(now meter.Instant) meter.Instant {
+	return meter.AddInstant(now, int64(m.config.Keep+tripsAhead*m.trip))
+}
+
 // Failed records that there is no response to the ask under way. Its returns are lost, because the store may have taken
 // them. Its debt and its hold are sent again. Tokens are asked for from again on.
 func (m *Leased) Failed(now, again meter.Instant) {
@@ -352,4 +407,18 @@ func (m *Leased) Failed(now, again meter.Instant) {
 	}
 	m.owes(m.owed, now)
 	m.yield(now)
+}
+
+// Late implements [Meter].
+func (m *Leased) Late(now meter.Instant, asked store.Part, p *store.LeasedPart) {
+	if p == nil {
+		for _, r := range asked.Back {
+			m.returns(r, now)
+		}
+		return
+	}
+	m.owe = max(0, m.owe-asked.Owe) // Failed has it charged again
+	if p.Tokens > 0 {
+		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now)
+	}
 }

@@ -37,7 +37,7 @@ type Leased struct {
 // A Config sets how a process leases.
 type Config struct {
 	Ahead   time.Duration // leases the tokens of so much time before they are needed, at the rate of recent use
-	Keep    time.Duration // gives tokens back that were not used for so long; 0: 100 ms
+	Keep    time.Duration // gives tokens back that were not used for so long, and some round trips; 0: 100 ms
 	Horizon time.Duration // Part.Horizon, before some round trips are added; 0: 50 ms
 	Windows Windows       // of a Calendar
 	Name    string        // names the process as a Holder, besides Seed; at most 48 bytes
@@ -92,8 +92,20 @@ type Meter interface {
 	Ask(now meter.Instant, d Demand) store.Part
 	Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart)
 	Failed(now, again meter.Instant)
+	// Late takes the response to an ask that has Failed: its tokens go back. Nil: nothing was carried out, and what the ask gave back
+	// is given back with the next one.
+	Late(now meter.Instant, asked store.Part, p *store.LeasedPart)
 	// Hold blocks the budget until an instant, for all processes. An instant that is not after now ends every hold.
 	Hold(now, until meter.Instant)
+	// Lead returns how long before tokens are used the store is to be asked for them.
+	Lead() time.Duration
+	// AsksFrom returns from when the store can be asked for a request that lacks tokens, so that it makes sense to ask for what else the
+	// request lacks: together with these, or separately. It returns meter.Never if a response has to come before.
+	AsksFrom(now meter.Instant, together bool) meter.Instant
+	// Offers returns how many tokens requests could use if the store granted all that it may be asked for now; 0: it may not be asked.
+	Offers(now meter.Instant) int64
+	// Recent returns how many tokens were lately used in the time of Lead.
+	Recent() int64
 	// HeldUntil returns the end of the latest hold, which may be over.
 	HeldUntil() meter.Instant
 	// Processes estimates how many processes use the budget; 0: no store has reported it yet.
@@ -165,7 +177,7 @@ func (m *Leased) Advance(due, now meter.Instant) {
 		r := &m.runs[i]
 		if k := r.due(due); k > 0 {
 			r.taken, r.n = r.taken+k, r.n-k
-			m.add(lot{k, r.id, r.void, max(r.kept, meter.AddInstant(now, int64(m.config.Keep)))})
+			m.add(lot{k, r.id, r.void, max(r.kept, m.keptFrom(now))})
 		}
 	}
 	m.runs = slices.DeleteFunc(m.runs, func(r run) bool { return r.n == 0 || r.void <= now })

@@ -185,12 +185,88 @@ func TestTokensOfAWindowAreVoidWhenItIsOver(t *testing.T) {
 	b.trip = ms
 	sent := b.now
 	_, got := b.question(waiting(5))
-	b.now = sent + int64(got.Until) - 1
+	b.now = voidAt(sent, got.Until) - 1
 	b.payable(5, true)
 	b.now++
 	b.payable(1, false)
 	b.GiveBack(got.ID, b.now, 2)
 	b.payable(1, false)
+}
+
+// A store counts whole µs. So it believes that an ask comes up to 1 µs before it does, and that the window lasts for as much longer.
+func TestTokensAreNotUsedInTheNextWindow(t *testing.T) {
+	for _, phase := range []meter.Instant{0, 1, 500, 999} {
+		b := newBench(t, store.Budget{Kind: store.Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+		ends := (b.now/second+1)*second - began%second
+		b.now += phase
+		b.question(waiting(5))
+		b.now = ends - 1001
+		b.payable(1, true)
+		b.now = ends
+		b.payable(1, false)
+	}
+}
+
+func TestAWindowThatIsAsGoodAsOverIsAskedForOnce(t *testing.T) {
+	b := newBench(t, store.Budget{Kind: store.Fixed, Limit: "l", Key: "k", N: 5, Per: time.Second})
+	ends := (b.now/second+1)*second - began%second
+	b.now = ends - 1
+	b.question(waiting(5))
+	b.payable(1, false)
+	b.instant("the next ask", b.AskAt(b.now, waiting(5)), ends+999)
+	b.now = ends + 999
+	b.question(waiting(5))
+	b.payable(5, true)
+}
+
+// A process has a sliding window of an hour for itself, and a response is late. Its requests are not to be rejected because the store
+// has nothing left.
+func TestWhatGoesBackIsLeft(t *testing.T) {
+	b := newBench(t, store.Budget{Kind: store.Sliding, Limit: "l", Key: "k", N: 5, Per: time.Hour})
+	b.trip = ms
+	b.question(waiting(1))
+	b.Take(b.now, b.now, 1, true)
+	b.trip = 30 * ms
+	_, got := b.question(waiting(4))
+	b.instant("ready", b.Ready(b.now, 0, 1), meter.Never) // the tokens are void
+	b.instant("plan", b.Plan(b.now, 3, 1), b.now)
+	if at := b.Plan(b.now, 4, 1); at < b.now+int64(59*time.Minute) {
+		t.Errorf("there are only four: %v", time.Duration(at-b.now))
+	}
+	b.instant("ask", b.AskAt(b.now, waiting(4)), b.now)
+	part := b.Ask(b.now, waiting(4))
+	if len(part.Back) != 1 || part.Back[0] != (store.Return{Tokens: 4, Lease: got.ID}) {
+		t.Errorf("asked %+v", part)
+	}
+	b.instant("plan while the store is asked", b.Plan(b.now, 3, 1), b.now)
+}
+
+func TestTheResponseToAnAskThatFailedGoesBack(t *testing.T) {
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
+		b := newBench(t, store.Budget{Kind: kind, Limit: "l", Key: "k", N: 9, Per: time.Hour})
+		_, first := b.question(waiting(3))
+		b.Take(b.now, b.now, 1, true)
+		b.GiveBack(0, b.now, 1)
+		b.Settle(first.ID, b.now, 1, 5) // two of them available, and two owed
+		asked := b.Ask(b.now, waiting(4))
+		got := b.book.Lease(time.Unix(0, began+b.now), []store.Ask{{Parts: []store.Part{asked}}})[0].Parts[0]
+		b.Failed(b.now, b.now)
+		again := b.Ask(b.now, Demand{})
+		if again.Owe != asked.Owe || len(again.Back) != 0 {
+			t.Errorf("%s: without a response: %+v", kind, again)
+		}
+		b.Failed(b.now, b.now)
+		b.Late(b.now, asked, &got)
+		again = b.Ask(b.now, Demand{})
+		if again.Owe != 0 || len(again.Back) != 1 || again.Back[0] != (store.Return{Tokens: got.Tokens, Lease: got.ID}) {
+			t.Errorf("%s: after the response: %+v", kind, again)
+		}
+		b.Failed(b.now, b.now)
+		b.Late(b.now, again, nil)
+		if last := b.Ask(b.now, Demand{}); len(last.Back) != 1 || last.Back[0] != again.Back[0] {
+			t.Errorf("%s: nothing was carried out: %+v", kind, last)
+		}
+	}
 }
 
 // A late timer has a request tried as of an instant before now: then a token that is due in between has its own instant, and one
@@ -200,7 +276,7 @@ func TestATokenThatIsVoidAtNowIsNotReadyBefore(t *testing.T) {
 	b.trip = ms
 	sent := b.now
 	_, got := b.question(waiting(5))
-	ends := sent + int64(got.Until)
+	ends := voidAt(sent, got.Until)
 	b.Advance(ends-ms, ends-1)
 	b.instant("1 ns before the end", b.Ready(ends-ms, 0, 5), ends-ms)
 	b.Advance(ends-ms, ends)

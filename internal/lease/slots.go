@@ -13,7 +13,7 @@ import (
 // trace.
 //
 // The process asks again [RenewSlots] after its latest ask, as long as it has slots. If no ask succeeds for SlotLease, the
-// store frees the slots. Then requests in flight go on, but no other request takes their slots.
+// store frees the slots. Then requests in flight go on, and the store counts them, but no other request takes their slots.
 type LeasedSlots struct {
 	budget store.Budget
 	keep   int64 // slots that were unused for so long are given back
@@ -21,19 +21,23 @@ type LeasedSlots struct {
 
 	leased int64         // the slots that the process has at the store, and keeps
 	void   meter.Instant // when the store may have freed them
-	used   int64         // the slots of requests in flight; more than leased if those are void, or were reduced
+	used   int64         // the slots of requests in flight; more than leased if some are lost, or another meter paid
+	lost   int64         // of used, the slots that the process does not have any more: they were void, or others have them
+	had    int64         // leased as of the ask under way
 	low    int64         // the fewest unused slots from a time before kept on
 	kept   meter.Instant // when low slots are given back; meter.Never: no slot is unused
 	at     meter.Instant // the fields above are as of this instant
 
 	under   bool          // an ask is under way
 	asked   meter.Instant // when the latest ask was sent; meter.Never: none was
+	known   meter.Instant // when the latest ask was sent that succeeded, and after which the store counts something of this process; meter.Never: none was
 	counted meter.Instant // the store counts nothing of this process from then on if no ask comes before
 	tell    meter.Instant // when to report the number of slots of the process to the store; meter.Never: it is known there
 	again   meter.Instant // no slots are asked for before, because there were too few
 	lead    int64         // slots are asked for so long before requests can use them
 	wants   int64         // the slots that the store believes this process waits for
 	came    bool          // a request has given a slot back since the latest ask
+	turn    meter.Instant // the process keeps one slot more than its share until then, if there is not one more for each
 	yield   int64         // of the slots that requests give back next, those that are for other processes, which have less than their share
 
 	replace, replaced bool // the number was changed: after the latest ask that had a response, and before the ask under way
@@ -54,6 +58,10 @@ const slotPoll = 10 * time.Millisecond
 // asking whether others wait for them, if it has more than its share would be with one more process.
 const passEach = int64(100 * time.Millisecond)
 
+// turnPolls is how long a process keeps a slot that goes around, because there is not one for each process, in times that such a slot is
+// unused until one of the others asks for it.
+const turnPolls = 25
+
 var _ Meter = (*LeasedSlots)(nil)
 
 // NewLeasedSlots returns the meter of a budget of kind Slots, with nothing leased.
@@ -63,7 +71,7 @@ func NewLeasedSlots(b store.Budget, c Config) *LeasedSlots {
 	}
 	return &LeasedSlots{
 		budget: b, keep: int64(c.Keep), holder: holderOf(c),
-		kept: meter.Never, asked: meter.Never, tell: meter.Never, left: float64(b.N),
+		kept: meter.Never, asked: meter.Never, known: meter.Never, tell: meter.Never, left: float64(b.N),
 	}
 }
 
@@ -87,21 +95,27 @@ func (m *LeasedSlots) Processes() int { return m.processes }
 
 // free returns how many slots requests can take.
 func (m *LeasedSlots) free() int64 {
-	if m.local != nil {
+	switch {
+	case m.local != nil:
 		return max(0, m.local.Most()-m.used)
+	case m.at >= m.void:
+		return 0
 	}
-	return max(0, min(m.leased, m.budget.N)-m.used)
+	return max(0, min(m.idle(), m.budget.N-m.used))
 }
+
+// idle returns how many of the process's slots no request has.
+func (m *LeasedSlots) idle() int64 { return m.leased + m.lost - m.used }
 
 func (m *LeasedSlots) advance(now meter.Instant) { m.Advance(now, now) }
 
 // Advance implements [Meter].
 func (m *LeasedSlots) Advance(_, now meter.Instant) {
 	m.at = max(m.at, now)
-	if now >= m.void {
-		m.leased = 0
+	if now >= m.void && m.leased > 0 && !m.under { // the response to an ask shows whether they are void
+		m.leased, m.lost = 0, m.used
 	}
-	if idle := m.leased - m.used; idle <= 0 {
+	if m.idle() <= 0 {
 		m.low = 0
 	}
 	if now >= m.kept && m.low == 0 {
@@ -112,7 +126,7 @@ func (m *LeasedSlots) Advance(_, now meter.Instant) {
 
 // watch begins another time in which slots must be used, if there is none and there are unused ones.
 func (m *LeasedSlots) watch(now meter.Instant) {
-	if idle := m.leased - m.used; m.kept == meter.Never && idle > 0 {
+	if idle := m.idle(); m.kept == meter.Never && idle > 0 {
 		m.low, m.kept = idle, meter.AddInstant(now, m.keep)
 	}
 }
@@ -131,7 +145,7 @@ func (m *LeasedSlots) Spend(now meter.Instant, cost int64) (charged int64, ok bo
 // Take implements [meter.Meter].
 func (m *LeasedSlots) Take(_, _ meter.Instant, cost int64, _ bool) (charged int64) {
 	m.used += cost
-	m.low = max(0, min(m.low, m.leased-m.used))
+	m.low = max(0, min(m.low, m.idle()))
 	if m.local != nil {
 		*m.spent += uint64(cost)
 	}
@@ -164,9 +178,17 @@ func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
 	if m.used -= cost; m.used < 0 {
 		panic("throttle: bug: more slots given back than taken")
 	}
+	if ended := min(m.lost, cost); ended > 0 { // the store is told, because it counts them
+		m.lost -= ended
+		m.tell = min(m.tell, meter.AddInstant(now, tellAfter))
+	}
 	m.came = true
 	if !m.under { // the response has the number that others wait for
-		pass := max(0, min(m.yield, cost, m.leased-m.used))
+		own := int64(0)
+		if now < m.turn {
+			own = m.share() + 1
+		}
+		pass := max(0, min(m.yield, cost, m.leased-max(m.used-m.lost, own)))
 		m.yield -= pass
 		m.shed(now, pass)
 	}
@@ -175,9 +197,9 @@ func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
 
 // shed gives unused slots back, and those that the limit does not have any more.
 func (m *LeasedSlots) shed(now meter.Instant, unused int64) {
-	if give := max(unused, m.leased-max(m.used, m.budget.N)); give > 0 {
+	if give := max(unused, m.leased-max(m.used-m.lost, m.budget.N)); give > 0 {
 		m.leased -= give
-		m.low = max(0, min(m.low, m.leased-m.used))
+		m.low = max(0, min(m.low, m.idle()))
 		m.tell = now
 	}
 }
@@ -202,7 +224,7 @@ func (m *LeasedSlots) Matters(now meter.Instant) (must, full meter.Instant) {
 // Tokens implements [meter.Meter]. It adds the unused slots to those that the store had left at its latest response.
 func (m *LeasedSlots) Tokens(now meter.Instant) float64 {
 	m.advance(now)
-	return float64(m.leased-m.used) + max(0, m.left)
+	return float64(m.idle()) + max(0, m.left)
 }
 
 // Retune implements [meter.Meter].
@@ -241,11 +263,8 @@ func (m *LeasedSlots) tellAt(now meter.Instant) meter.Instant {
 }
 
 // wanted returns how many slots requests wait for that can use them now or soon, and how many the first of them lacks.
-func (m *LeasedSlots) wanted(now meter.Instant, d Demand) (first, all int64) {
+func (m *LeasedSlots) wanted(d Demand) (first, all int64) {
 	free := m.free()
-	if d.From-m.lead > now {
-		return 0, 0
-	}
 	return max(0, min(d.First, m.budget.N)-free), max(0, d.All-free)
 }
 
@@ -263,9 +282,9 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 		at = min(at, meter.AddInstant(m.asked, int64(m.processes)*passEach))
 	}
 	if d.All > m.free() && m.leased < m.budget.N { // with all of them, there is none to ask for
-		at = min(at, max(m.again, d.From-m.lead))
+		at = min(at, m.again)
 	}
-	if _, all := m.wanted(now, d); all == 0 && m.wants > 0 {
+	if _, all := m.wanted(d); all == 0 && m.wants > 0 {
 		at = min(at, meter.AddInstant(m.asked, tellAfter))
 	}
 	if m.local != nil && (m.used > 0 || d.All > 0) {
@@ -273,6 +292,31 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	}
 	return max(at, now)
 }
+
+// Lead implements [Meter].
+func (m *LeasedSlots) Lead() time.Duration { return time.Duration(m.lead) }
+
+// AsksFrom implements [Meter]. A process that has slots may get one back at any time.
+func (m *LeasedSlots) AsksFrom(_ meter.Instant, together bool) meter.Instant {
+	switch {
+	case m.leased > 0 || m.under && !together:
+		return 0
+	case m.under:
+		return meter.Never
+	}
+	return m.again
+}
+
+// Offers implements [Meter].
+func (m *LeasedSlots) Offers(now meter.Instant) int64 {
+	if m.under || m.again > now {
+		return 0
+	}
+	return max(0, m.budget.N-max(m.leased, m.used)) + m.free()
+}
+
+// Recent implements [Meter]. It does not count how slots are used.
+func (m *LeasedSlots) Recent() int64 { return 0 }
 
 // Low implements [Meter].
 func (m *LeasedSlots) Low() bool { return m.local != nil }
@@ -285,13 +329,24 @@ func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
 		m.kept = meter.Never
 		m.watch(now)
 	}
-	p := store.Part{Budget: m.budget, Holder: m.holder, Held: max(m.leased, m.used), Hold: m.holds.ask(now), Replace: m.replace}
+	m.had = m.leased
+	if m.local != nil { // it uses slots until the response that the store does not know
+		m.had = max(m.had, m.used-m.lost, 1)
+	}
+	p := store.Part{
+		Budget: m.budget, Holder: m.holder, Held: m.had + m.lost, Since: store.MaxSince, Hold: m.holds.ask(now), Replace: m.replace,
+	}
 	m.replaced, m.replace = m.replace, false
-	if p.Need, p.Want = m.wanted(now, d); p.Want > 0 {
+	if p.Need, p.Want = m.wanted(d); p.Want > 0 {
 		p.Need = max(1, p.Need)
 	}
 	if p.Held > 0 || p.Want > 0 {
 		m.counted = meter.AddInstant(now, int64(store.SlotLease))
+	} else {
+		m.known = meter.Never // even with the second of two copies of this ask
+	}
+	if m.known < meter.Never {
+		p.Since = min(store.MaxSince, time.Duration(now-m.known))
 	}
 	m.under, m.asked, m.wants, m.came, m.tell = true, now, p.Want, false, meter.Never
 	if m.holds.unknown() {
@@ -304,23 +359,40 @@ func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
 func (m *LeasedSlots) Booked(sent, now meter.Instant, asked store.Part, p store.LeasedPart) {
 	m.under, m.alone = false, alone{}
 	m.lead = 2*(now-sent) + int64(time.Millisecond)
-	m.leased, m.void = asked.Held+p.Tokens, meter.AddInstant(sent, int64(store.SlotLease))
+	m.leased, m.void = max(0, m.had-p.Over)+p.Tokens, voidAt(sent, store.SlotLease)
+	m.lost = max(m.lost, m.used-m.leased)
+	if asked.Held > 0 || asked.Want > 0 {
+		m.known = sent
+	}
 	m.processes, m.left, m.wants = max(1, p.Processes), p.Left, max(0, asked.Want-p.Tokens)
 	m.holds.booked(now, p.Hold)
 	m.again = now
 	if p.Tokens < asked.Want {
-		poll := time.Duration(min(100, m.processes)) * slotPoll
-		m.again = meter.AddInstant(now, int64(max(poll, min(p.Wait, recheckAfter))))
+		m.again = meter.AddInstant(now, int64(max(m.poll(), min(p.Wait, recheckAfter))))
 	}
 	m.advance(now)
 	m.watch(now)
-	share := m.budget.N / int64(m.processes)
+	share := m.share()
+	if more := m.budget.N % int64(m.processes); more > 0 && m.had <= share && m.leased > share {
+		m.turn = meter.AddInstant(now, turnPolls*int64(m.poll())/(int64(m.processes)-more))
+	}
 	m.yield = int64(max(0, min(-p.Left, float64(m.leased-share))))
 	m.shed(now, 0)
 }
+
+// share returns the even share of a process, rounded down.
+func (m *LeasedSlots) share() int64 { return m.budget.N / int64(m.processes) }
+
+// poll returns how long the process does not ask again if it got too few slots.
+func (m *LeasedSlots) poll() time.Duration { return time.Duration(min(100, m.processes)) * slotPoll }
 
 // Failed implements [Meter]. The store may have counted slots that the process does not know of.
 func (m *LeasedSlots) Failed(now, again meter.Instant) {
 	m.under, m.again, m.tell, m.replace = false, again, now, m.replace || m.replaced
 	m.holds.failed(now)
+}
+
+// Late implements [Meter]. The next ask has the number of slots, as each has.
+func (m *LeasedSlots) Late(now meter.Instant, _ store.Part, _ *store.LeasedPart) {
+	m.tell = min(m.tell, now)
 }

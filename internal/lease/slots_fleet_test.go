@@ -198,7 +198,18 @@ func TestFleetNeverUsesMoreSlotsThanThereAre(t *testing.T) {
 		{100, 8, 50, 200 * time.Millisecond, 0, 0.95, 0.99, 250},
 		{100, 8, 50, 200 * time.Millisecond, 0.02, 0.9, 0.98, 250},
 		{8, 8, 4, 100 * time.Millisecond, 0, 0.9, 0.97, 150},
-		{3, 8, 4, 100 * time.Millisecond, 0, 0.7, 0.95, 170},
+		{3, 8, 4, 100 * time.Millisecond, 0, 0.95, 0.95, 130},
+		{1, 2, 4, 100 * time.Millisecond, 0, 0.95, 0.98, 130}, // n slots for n + 1 processes
+		{1, 2, 4, 5 * time.Millisecond, 0, 0.95, 0.98, 130},
+		{3, 4, 4, 100 * time.Millisecond, 0, 0.95, 0.98, 130},
+		{3, 4, 4, time.Second, 0, 0.95, 0.9, 130},
+		{7, 8, 4, 5 * time.Millisecond, 0, 0.95, 0.98, 130},
+		{16, 17, 4, 100 * time.Millisecond, 0, 0.95, 0.97, 130},
+		{49, 50, 4, 100 * time.Millisecond, 0, 0.95, 0.95, 150},
+		{5, 3, 4, 5 * time.Millisecond, 0, 0.95, 0.98, 110}, // and some slots more than a share for each
+		{13, 8, 4, 5 * time.Millisecond, 0, 0.95, 0.97, 120},
+		{15, 8, 2, 5 * time.Millisecond, 0, 0.95, 0.97, 120},
+		{12, 50, 4, 100 * time.Millisecond, 0, 0.95, 0.9, 150},
 		{1, 4, 2, 100 * time.Millisecond, 0.02, 0.5, 0.9, 170},
 		{100, 8, 10, 100 * time.Millisecond, 0, 0.7, 0.99, 30}, // callers for eighty
 	} {

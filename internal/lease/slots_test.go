@@ -160,14 +160,14 @@ func TestSlotsAreRenewedWhileTheyAreHeld(t *testing.T) {
 	}
 }
 
-func TestSlotsAreVoidTenSecondsAfterTheLatestAskThatSucceeded(t *testing.T) {
+func TestSlotsAreVoidBeforeTheStoreFreesThem(t *testing.T) {
 	b := newSlotBench(t, 5)
 	sent := b.now
 	b.question(waiting(3))
 	b.take(1)
 	b.Ask(b.now, Demand{})
 	b.Failed(b.now, b.now)
-	b.now = sent + 10*second - 1
+	b.now = voidAt(sent, 10*time.Second) - 1
 	b.payable(2, true)
 	b.now++
 	b.payable(1, false)
@@ -200,11 +200,108 @@ func TestRequestsThatGoOnAfterTheirSlotsExpiredAreCountedAgain(t *testing.T) {
 	b.payable(1, false) // nine were in flight of five
 }
 
+func TestARequestDoesNotTakeASlotThatExpiredWhenTheStoreIsBack(t *testing.T) {
+	b := newSlotBench(t, 5)
+	b.question(waiting(4))
+	b.take(4)
+	b.now += 11 * second // the store was unreachable
+	part, got := b.question(waiting(9))
+	b.is("held", part.Held, 4)
+	b.is("granted", got.Tokens, 0) // the store does not know who else has slots
+	b.GiveBack(0, b.now, 1)
+	b.payable(1, false)
+	b.is("what is in flight is told", b.tellAt(b.now), b.now+20*ms)
+	b.now += 4 * second
+	part, got = b.question(waiting(9))
+	b.is("held", part.Held, 3)
+	b.is("granted", got.Tokens, 2)
+	b.payable(2, true)
+	b.take(2)
+	b.GiveBack(0, b.now, 1)
+	b.payable(1, false) // three of the five in flight had slots that expired
+	b.GiveBack(0, b.now, 3)
+	b.payable(1, true)
+}
+
+func TestSlotsThatExpireDuringAnAskAreThereAgainWithTheResponse(t *testing.T) {
+	b := newSlotBench(t, 5)
+	b.question(waiting(3))
+	b.take(3)
+	b.now = b.void - ms
+	b.GiveBack(0, b.now, 1)
+	sent, part := b.now, b.Ask(b.now, Demand{})
+	got := b.store(part)
+	b.now += ms
+	b.payable(1, false)
+	b.Booked(sent, b.now, part, got)
+	b.payable(1, true)
+	b.payable(2, false)
+
+	b.now = b.void - ms
+	b.Ask(b.now, Demand{})
+	b.now += ms
+	b.Failed(b.now, b.now)
+	b.payable(1, false)
+	b.is("what it has are the requests in flight", b.Ask(b.now, Demand{}).Held, 2)
+}
+
+func TestSlotsThatOthersHaveAreNotUsedAgain(t *testing.T) {
+	b := newSlotBench(t, 5)
+	b.question(waiting(4))
+	b.take(3)
+	b.book = store.NewBook()
+	b.is("granted", b.other(0, 4).Tokens, 4) // a process that does not know that there was another state
+	part, got := b.question(Demand{})
+	b.is("held", part.Held, 4)
+	b.is("over", got.Over, 3)
+	b.payable(1, false)
+	b.is("the requests go on", b.InFlight(), 3)
+	b.GiveBack(0, b.now, 2)
+	b.payable(1, false)
+	_, got = b.question(Demand{})
+	b.is("over", got.Over, 0)
+	b.payable(1, false)
+	b.GiveBack(0, b.now, 1)
+	b.payable(1, true)
+	b.is("others get no more", b.other(4, 1).Tokens, 0)
+}
+
+func TestAProcessAloneTellsTheStoreThatItMayHaveASlot(t *testing.T) {
+	b := newSlotBench(t, 6)
+	b.Alone(b.now, b.Local(b.now, 3), false, new(uint64))
+	part, got := b.question(waiting(1))
+	b.is("held", part.Held, 1)
+	b.is("granted", got.Tokens, 0)
+	b.payable(1, true)
+}
+
+func TestAnAskHasTheTimeForWhichTheStoreMustKnowTheProcess(t *testing.T) {
+	b := newSlotBench(t, 5)
+	since := func(d Demand, want time.Duration) {
+		t.Helper()
+		part, _ := b.question(d)
+		b.is("since", int64(part.Since), int64(want))
+	}
+	since(waiting(2), store.MaxSince)
+	b.now += second
+	since(waiting(2), time.Second+2*time.Millisecond)
+	b.Ask(b.now, waiting(1))
+	b.Failed(b.now, b.now)
+	b.now += second
+	since(waiting(2), time.Second+2*time.Millisecond) // the one that failed may not have arrived
+	b.now += 100 * ms
+	b.Ask(b.now, Demand{}) // gives everything back
+	b.Failed(b.now, b.now)
+	since(waiting(1), store.MaxSince)
+	b.now += 20 * second
+	since(waiting(1), store.MaxSince)
+}
+
 func TestResponseAfterSlotsExpiredGrantsNothing(t *testing.T) {
 	b := newSlotBench(t, 5)
 	sent, part := b.now, b.Ask(b.now, waiting(2))
 	got := b.store(part)
-	b.now += 10*second - 1
+	b.now = voidAt(sent, 10*time.Second) - 1
 	b.Booked(sent, b.now, part, got)
 	b.payable(2, true)
 	b.now++
@@ -256,23 +353,16 @@ func TestStoreIsToldThatNoRequestWaitsAnyMore(t *testing.T) {
 	}
 }
 
-func TestSlotsAreAskedForWhenTheyCanBeUsed(t *testing.T) {
+func TestSlotsThatNoRequestCanUseAreReturned(t *testing.T) {
 	b := newSlotBench(t, 5)
-	d := waiting(1)
-	d.From = b.now + second
-	b.is("the first ask", b.AskAt(b.now, d), d.From)
-	b.now = d.From
-	b.question(d) // which takes 2 ms
+	b.question(waiting(1)) // which takes 2 ms
 	b.take(1)
 	b.GiveBack(0, b.now, 1)
 	b.AskAt(b.now+100*ms, Demand{})
 	b.now += 200 * ms
 	part, _ := b.question(Demand{})
 	b.is("held", part.Held, 0)
-	d.From = b.now + second
-	b.is("the ask", b.AskAt(b.now, d), d.From-5*ms)
-	part = b.Ask(b.now, d)
-	b.is("want", part.Want, 0)
+	b.is("lead", int64(b.Lead()), 5*ms)
 }
 
 func TestProcessPassesOnSlotsAboveItsShare(t *testing.T) {

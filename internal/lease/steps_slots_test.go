@@ -108,16 +108,13 @@ func TestSlotsThatOthersWaitForAreYielded(t *testing.T) {
 
 func TestSlotsAreAskedForWhenTheyAreOfUse(t *testing.T) {
 	m := slotsOf(9, 5, 3)
-	m.asked, m.lead = now, 10
+	m.asked = now
 	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{}))
-	assert.Equal(t, now+90, m.AskAt(now, Demand{First: 1, All: 3, From: now + 100}))
-	first, all := m.wanted(now+89, Demand{First: 1, All: 3, From: now + 100})
-	assert.Zero(t, first+all, "too early")
-	first, all = m.wanted(now+90, Demand{First: 3, All: 4, From: now + 100})
+	first, all := m.wanted(Demand{First: 3, All: 4})
 	assert.EqualValues(t, 1, first)
 	assert.EqualValues(t, 2, all)
 	m.again = now + 95
-	assert.Equal(t, now+95, m.AskAt(now, Demand{First: 1, All: 3, From: now + 100}))
+	assert.Equal(t, now+95, m.AskAt(now, Demand{First: 1, All: 3}))
 	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "there are two")
 	m.leased, m.used = 9, 9
 	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "it has all of them")
@@ -157,16 +154,48 @@ func TestAskingAgainForSlotsTakesTurns(t *testing.T) {
 	assert.Equal(t, 5*second, again(3, time.Hour, 1))
 
 	m := slotsOf(9, 0, 0)
+	m.had = 4
 	m.Booked(now-ms, now, store.Part{Budget: m.budget, Held: 4, Want: 3}, store.LeasedPart{Tokens: 2, Processes: 3, Left: -2})
 	assert.EqualValues(t, 6, m.leased)
 	assert.EqualValues(t, 1, m.wants)
 	assert.EqualValues(t, 2, m.yield)
 	assert.Equal(t, 3*ms, m.lead)
-	assert.Equal(t, now-ms+int64(store.SlotLease), m.void)
+	assert.Equal(t, voidAt(now-ms, store.SlotLease), m.void)
 	m.Booked(now, now, store.Part{Budget: m.budget, Held: 4}, store.LeasedPart{Processes: 3, Left: -2})
 	assert.EqualValues(t, 1, m.yield, "down to its share")
+	m.had = 3
 	m.Booked(now, now, store.Part{Budget: m.budget, Held: 3}, store.LeasedPart{Processes: 3, Left: -2})
 	assert.Zero(t, m.yield)
+}
+
+// A slot that a process gives back is unused until a process without one asks. With fewer slots than processes, it does not go around
+// with each request.
+func TestAProcessKeepsOneOfTooFewSlotsForItsTurn(t *testing.T) {
+	booked := func(n, held, tokens int64, processes int) *LeasedSlots {
+		m := slotsOf(n, held, held)
+		m.had = held
+		m.Booked(now, now, store.Part{Budget: m.budget, Held: held, Want: 4}, store.LeasedPart{Tokens: tokens, Processes: processes, Left: -8})
+		return m
+	}
+	m := booked(1, 0, 1, 2)
+	assert.Equal(t, now+500*ms, m.turn, "25 times 20 ms, in which one process asks")
+	m.Take(now, now, 1, true)
+	m.GiveBack(0, m.turn-1, 1)
+	assert.True(t, m.Payable(m.turn-1, 1))
+	m.Take(now, now, 1, true)
+	m.GiveBack(0, m.turn, 1)
+	assert.False(t, m.Payable(m.turn, 1))
+	assert.Equal(t, m.turn, m.tell)
+
+	m = booked(6, 0, 3, 26)
+	assert.Equal(t, now+325*ms, m.turn, "25 times 260 ms, in which 20 processes ask")
+	m.Take(now, now, 3, true)
+	m.GiveBack(0, now, 3)
+	assert.True(t, m.Payable(now, 1), "it keeps one slot")
+	assert.False(t, m.Payable(now, 2))
+	assert.Zero(t, booked(6, 2, 1, 26).turn, "its turn began before")
+	assert.Zero(t, booked(6, 0, 0, 26).turn)
+	assert.Zero(t, booked(26, 0, 1, 26).turn)
 }
 
 func TestTurnsAreForWindowsThatOthersUse(t *testing.T) {
@@ -200,7 +229,7 @@ func TestAnAskIsLimitedToTheRestOfAShare(t *testing.T) {
 		m.inPeriod(now)
 		m.leased[0] = leased
 		p := store.Part{Need: need, Want: 200, Ahead: 7}
-		m.limitToTurn(&p, Demand{Alone: true}, now)
+		m.limitToTurn(&p, now)
 		return p
 	}
 	assert.Equal(t, store.Part{Need: 1, Want: 80, Ahead: 7}, limited(0, 1))

@@ -18,9 +18,16 @@ type turns struct {
 
 const (
 	turnParts = 16
-	turnsEach = 32 // per period
+	turnsEach = 32 // in the time in which turns count
 	leastKept = 64 // one part in this many is left for processes that used nothing yet
+
+	// A process that has not asked for so long is not counted any more, so nothing is left for it for longer. Beyond that, a longer
+	// window is first come, first served.
+	fairFor = int64(store.MaxSince)
 )
+
+// fair returns for how long shares and turns count: the period, or fairFor if that is shorter.
+func (m *Leased) fair() int64 { return min(int64(m.rate.Per), fairFor) }
 
 // competes reports whether the budget is a window that other processes use as well.
 func (m *Leased) competes() bool {
@@ -47,42 +54,66 @@ func (m *Leased) inPeriod(now int64) (sum int64) {
 	return sum
 }
 
-// limitToTurn reduces an ask to the rest of the share, or to a turn's part if there is no rest.
-func (m *Leased) limitToTurn(p *store.Part, d Demand, now int64) {
+// allowed returns how many tokens the process may ask for now: the rest of its share, or beyond it a turn's part. If that is not positive,
+// the process only asks what is left.
+func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	if !m.competes() {
-		return
+		return meter.MaxCount, false
 	}
 	mine := m.inPeriod(now)
-	most := m.share() - mine
-	if most <= 0 {
-		most, p.Ahead = min(max(1, m.rate.N/turnsEach), m.freeBeyond(mine, now)), 0
-		if most <= 0 && d.Alone { // it only learns what is left
-			p.Need, p.Want = 0, 0
-			return
-		}
+	if rest := m.share() - mine; rest > 0 {
+		return rest, false
 	}
-	p.Want = max(p.Need, min(p.Want, most))
+	return min(max(1, m.rate.N/turnsEach), m.freeBeyond(mine, now)), true
 }
 
-// freeBeyond returns how many tokens a process can have beyond its share, by the latest response: as many as the processes
-// together do not use the window faster than evenly, and that others, up to their shares, find a quarter more than they used in
-// the latest period of a Sliding one.
+// limitToTurn reduces an ask to what is allowed.
+func (m *Leased) limitToTurn(p *store.Part, now int64) {
+	most, beyond := m.allowed(now)
+	switch p.Want = max(p.Need, min(p.Want, most)); {
+	case most <= 0:
+		p.Need, p.Want, p.Ahead = 0, 0, 0
+	case beyond && m.budget.Kind == store.Sliding: // most of what is not needed immediately would be void before it is used
+		p.Ahead = 0
+	case beyond:
+		p.Ahead = min(p.Ahead, max(0, most-p.Want))
+	}
+}
+
+// freeBeyond returns how many tokens a process can have beyond its share, by the latest response: as many as are not kept for others,
+// and as the processes together do not use the window faster than evenly, while that counts.
 func (m *Leased) freeBeyond(mine, now int64) int64 {
 	n, left := m.rate.N, int64(max(0, m.latest.left))
 	past := now - m.opened
-	if m.fixed() { // of a Calendar, Per is an average
-		past = max(0, int64(m.rate.Per)-max(0, m.latest.ends-now))
+	if m.fixed() {
+		past = max(0, m.length()-max(0, m.latest.ends-now))
 		if now >= m.latest.ends {
 			past, left = 0, n
 		}
 	}
-	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.rate.Per)))
-	free := min(left, even-(n-left))
-	if m.budget.Kind == store.Sliding {
-		others := max(0, n-left-mine)
-		free = min(free, left-max(0, min(max(others/4, n/leastKept), n-m.share()-others)))
+	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.fair())))
+	return min(left-m.keptFor(mine), even-(n-left))
+}
+
+// keptFor returns how many tokens of a Sliding window a process that has mine leaves for others, by the latest response: up to their
+// shares, a quarter of what they used in the latest period. For those that used nothing yet, it leaves some while shares count.
+func (m *Leased) keptFor(mine int64) int64 {
+	if m.budget.Kind != store.Sliding {
+		return 0
 	}
-	return free
+	n := m.rate.N
+	others := max(0, n-int64(max(0, m.latest.left))-mine)
+	least := int64(float64(n) / leastKept * float64(m.fair()) / float64(m.rate.Per))
+	return max(0, min(max(others/4, least), n-m.share()-others))
+}
+
+// length returns how long the latest window of a Fixed or a Calendar budget is. Of a Calendar, Per is an average.
+func (m *Leased) length() int64 {
+	if m.budget.Kind == store.Fixed {
+		return int64(m.rate.Per)
+	}
+	around := m.config.Windows.Around(m.latest.ends - int64(m.rate.Per)/2)
+	return around[2] - around[1]
 }
 
 // endTurn counts the tokens of a lease and sets when the next turn is.
@@ -98,10 +129,13 @@ func (m *Leased) endTurn(sent, now int64, asked *store.Part, p store.LeasedPart)
 	if all < m.share() || p.Tokens == 0 && asked.Need > 0 {
 		return
 	}
-	per := int64(m.rate.Per)
-	turn := max(1, min(per/turnsEach, int64(m.recheck())))
+	over := m.fair()
+	if int64(max(0, p.Left)) <= m.keptFor(all) { // the next tokens come in over the period
+		over = int64(m.rate.Per)
+	}
+	turn := max(1, min(over/turnsEach, int64(m.recheck())))
 	if p.Tokens > 0 {
-		turn = max(1, min(mulSat(p.Tokens, per)/m.rate.N, turn))
+		turn = max(1, min(mulSat(p.Tokens, over)/m.rate.N, turn))
 	} else { // it has only learned that there are none: those of a Sliding window come in one by one
 		turn *= map[store.Kind]int64{store.Sliding: 2, store.Fixed: 4, store.Calendar: 4}[m.budget.Kind]
 	}

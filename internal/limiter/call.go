@@ -38,6 +38,9 @@ func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenU
 		f.Arrived(now)
 	}
 	if !f.Return(givenUp, now) {
+		if !givenUp {
+			l.bookLateLocked(f, outcomes, err, now)
+		}
 		l.callLocked(s, now)
 		return false, nil, nil
 	}
@@ -85,6 +88,20 @@ func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err er
 	return events
 }
 
+// bookLateLocked has what a call that was given up was granted go back to the store. A bucket that was forgotten asks for nothing more.
+func (l *Core) bookLateLocked(f *bucket.Call, outcomes []supply.Outcome, err error, now meter.Instant) {
+	for i := range f.Parts() {
+		o := supply.Outcome{Err: err}
+		if err == nil {
+			o = outcomes[i]
+		}
+		if b := f.Of(i); b.Key == "" || b.IsKept() {
+			f.Late(i, &o, now)
+			l.markLocked(b)
+		}
+	}
+}
+
 // ReplanSome checks the requests again that wait for these buckets, if their store is unreachable.
 func (l *Core) ReplanSome(buckets []*bucket.Bucket) {
 	now := l.begin()
@@ -101,9 +118,11 @@ func (l *Core) ReplanSome(buckets []*bucket.Bucket) {
 func (l *Core) StoreStates() []bucket.StoreState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := l.nowLocked()
 	all := make([]bucket.StoreState, len(l.supplies))
 	for i, s := range l.supplies {
-		all[i] = bucket.StoreState{Limits: s.Limits, Err: s.Err(), Counts: s.Counts, Latency: s.Latency}
+		processes, age := s.Latest(now)
+		all[i] = bucket.StoreState{Limits: s.Limits, Err: s.Err(), Counts: s.Counts, Latency: s.Latency, Processes: processes, Age: age}
 	}
 	return all
 }

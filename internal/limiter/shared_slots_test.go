@@ -340,6 +340,10 @@ func TestSlotsWithoutTheStore(t *testing.T) {
 				sleep(10 * time.Second)
 				require.Equal(t, uint64(granted), l.Stores()[0].Alone)
 				s.set(nil, nil)
+				sleep(4 * time.Second)
+				if mode == throttle.OutageLocalShare {
+					require.False(t, patient[3].done, "other processes may have gone alone as well")
+				}
 				sleep(time.Second)
 				for _, r := range patient {
 					require.True(t, r.done)
@@ -377,6 +381,8 @@ func TestRequestsOfAProcessThatWasCutOffAreCountedAgain(t *testing.T) {
 		sleep(time.Second)
 		require.False(t, waits.done, "three are in flight")
 		done(mine[2])
+		sleep(2 * time.Second)
+		require.False(t, waits.done, "other processes may have been cut off as well")
 		sleep(300 * ms)
 		require.True(t, waits.done)
 		done(append(theirs, waits)...)

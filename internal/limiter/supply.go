@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ func (l *Core) supplyOf(terms bucket.SupplyTerms, limit string) *bucket.Supply {
 	i := slices.IndexFunc(l.supplies, func(s *bucket.Supply) bool { return s.Store == terms.Store && s.Terms == terms.Terms })
 	if i < 0 {
 		i = len(l.supplies)
-		l.supplies = append(l.supplies, &bucket.Supply{Supply: &supply.Supply[*bucket.Bucket]{Terms: terms.Terms}, Store: terms.Store})
+		l.supplies = append(l.supplies, &bucket.Supply{Supply: &supply.Supply[*bucket.Bucket]{Terms: terms.Terms, Dice: meter.Dice(rand.Uint64())}, Store: terms.Store})
 	}
 	s := l.supplies[i]
 	s.Limits = append(s.Limits, limit)

@@ -36,6 +36,8 @@ var limits = newGroup(FromLimiter, []string{"limit"}, []row[*throttle.LimitStats
 
 var stores = newGroup(FromLimiter, []string{"store"}, []row[*throttle.StoreStats]{
 	{name: "throttle.store.up", kind: Gauge, help: "1: the last call to the store of shared limits succeeded, or there was none.", value: func(s *throttle.StoreStats, v values) { v.flag(s.Up) }},
+	{name: "throttle.store.processes", unit: "{process}", kind: Gauge, help: "Processes that use a shared budget, as the store estimated in its latest response.", only: hasResponse, value: func(s *throttle.StoreStats, v values) { v.gauge(float64(s.Processes)) }},
+	{name: "throttle.store.age", unit: "s", kind: Gauge, help: "Time since the latest response about a shared budget.", only: hasResponse, value: func(s *throttle.StoreStats, v values) { v.gauge(s.Age.Seconds()) }},
 	{name: "throttle.store.calls", unit: "{call}", kind: Counter, by: "outcome", help: "Calls to the store of shared limits.", value: calls},
 	{name: "throttle.store.call", unit: "s", kind: Histogram, help: "Time of the calls to the store of shared limits that returned in time.", value: func(s *throttle.StoreStats, v values) { v.histogram(bounds[1:], s.Latency.Counts[:], s.Latency.Sum) }},
 	{name: "throttle.store.tokens", unit: "{token}", kind: Counter, by: "kind", help: "Tokens that the store granted, that it got back, and that were used without it.", value: leases},
@@ -84,9 +86,10 @@ func learns(s *throttle.LimitStats) bool {
 func knowsInFlight(s *throttle.LimitStats) bool {
 	return learns(s) || s.Kind == throttle.KindInFlight || s.Kind == throttle.KindServer
 }
-func hasBudget(s *retry.Stats) bool        { return s.Budget >= 0 }
-func hasLimit(q *throttle.QuotaStats) bool { return q.Limit >= 0 }
-func hasReset(q *throttle.QuotaStats) bool { return !q.Reset.IsZero() }
+func hasResponse(s *throttle.StoreStats) bool { return s.Processes > 0 }
+func hasBudget(s *retry.Stats) bool           { return s.Budget >= 0 }
+func hasLimit(q *throttle.QuotaStats) bool    { return q.Limit >= 0 }
+func hasReset(q *throttle.QuotaStats) bool    { return !q.Reset.IsZero() }
 
 // The values of metrics with a label of their own.
 

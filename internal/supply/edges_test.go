@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -64,6 +65,16 @@ func TestAnUnreadableBudgetIsLookedAtInTime(t *testing.T) {
 		assert.Equal(t, n.RetryAt(), at)
 		_, asks = n.Due(n.RetryAt(), one(), true)
 		assert.True(t, asks)
+	}
+}
+
+// A lease is looked at again when requests that wait for another limit want tokens.
+func TestALeaseIsLookedAtWhenTokensAreWanted(t *testing.T) {
+	n := newBench(t, Terms{}).lease("a")
+	for _, c := range []struct{ from, want meter.Instant }{{0, meter.Never}, {second, meter.Never}, {second + 1, second + 1}} {
+		at, asks := n.Due(second, lease.Demand{From: c.from}, true)
+		assert.False(t, asks)
+		assert.Equal(t, c.want, at)
 	}
 }
 
@@ -230,4 +241,26 @@ func TestTheTimeoutFollowsTheRoundTrip(t *testing.T) {
 		b.fail(next, errDown)
 		b.outage = Outage{}
 	}
+}
+
+// What a process knows is as old as the latest response, also of another budget, and whether or not calls fail since.
+func TestTheAgeIsThatOfTheLatestResponse(t *testing.T) {
+	b := newBench(t, Terms{})
+	latest := func() []int64 {
+		processes, age := b.Latest(b.now)
+		return []int64{int64(processes), int64(age)}
+	}
+	assert.Equal(t, []int64{0, 0}, latest())
+	b.wants("a")
+	b.told(b.begin(), leased(3, 0))
+	assert.Equal(t, []int64{3, 0}, latest())
+	b.now += 5 * second
+	assert.Equal(t, []int64{3, 5 * second}, latest())
+	b.wants("b")
+	b.fail(b.begin(), errDown)
+	assert.Equal(t, []int64{3, 5 * second}, latest())
+	b.now += second
+	b.wants("b")
+	b.told(b.begin(), leased(2, 0))
+	assert.Equal(t, []int64{2, 0}, latest())
 }

@@ -44,6 +44,9 @@ func (n *Lease[B]) Due(now meter.Instant, d lease.Demand, waits bool) (at meter.
 		return at, false
 	}
 	if ask := n.AskAt(now, d); ask > now {
+		if d.From > now {
+			at = min(at, d.From)
+		}
 		return min(at, max(ask, n.outage.again)), false
 	}
 	if n.outage.again > now {

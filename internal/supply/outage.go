@@ -2,7 +2,6 @@ package supply
 
 import (
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -27,12 +26,12 @@ const (
 )
 
 // fail records that a call has failed.
-func (o *Outage) fail(err error, now meter.Instant) {
+func (o *Outage) fail(err error, now meter.Instant, dice *meter.Dice) {
 	if o.err == nil {
 		*o = Outage{since: now}
 	}
 	wait := min(firstProbe<<o.tries, lastProbe)
-	o.err, o.tries, o.again = err, min(o.tries+1, 4), now+wait+rand.Int64N(wait/2)
+	o.err, o.tries, o.again = err, min(o.tries+1, 4), now+wait+int64(dice.Chance()*float64(wait/2))
 }
 
 // Err returns why the store is unreachable.

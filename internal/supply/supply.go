@@ -38,6 +38,7 @@ type Supply[B any] struct {
 	Limits []string // the names of the limits that use it
 	Apart  bool     // budgets with different keys cannot be granted together
 	Counts Counts
+	Dice   meter.Dice // of what is random; another seed in each process
 
 	asking []*Lease[B]   // those for which the store is to be asked, in this order
 	calls  int           // under way
@@ -70,6 +71,14 @@ const (
 	tripsAllowed    = 2 // a call is given up after this many round trips at the earliest, because a busy machine delays responses
 	timeoutsAllowed = 4 // but after this many Timeouts at the latest
 )
+
+// Latest returns the number of processes in the latest response about a budget, and how long ago that was; 0: there was none.
+func (s *Supply[B]) Latest(now meter.Instant) (processes int, age time.Duration) {
+	if s.latest.n == 0 {
+		return 0, 0
+	}
+	return s.latest.n, time.Duration(now - s.latest.at)
+}
 
 // Err returns the error of the latest call; nil: it succeeded, or there was none.
 func (s *Supply[B]) Err() error { return s.outage.err }
@@ -231,6 +240,18 @@ func (c *Call[B]) Return(givenUp bool, now meter.Instant) (book bool) {
 	return true
 }
 
+// Late takes what is known of a part after the call was given up: the response, or that the store has carried nothing out.
+func (c *Call[B]) Late(part int, o *Outcome, now meter.Instant) {
+	n, p := c.leases[part], &c.parts[part]
+	switch {
+	case o.Err == nil:
+		c.supply.Counts.Leased += uint64(o.Tokens)
+		n.Meter.Late(now, *p, &o.LeasedPart)
+	case errors.Is(o.Err, store.ErrLate):
+		n.Meter.Late(now, *p, nil)
+	}
+}
+
 // An Outcome is the response to one part.
 type Outcome struct {
 	store.LeasedPart
@@ -248,10 +269,10 @@ func (c *Call[B]) Note(err error, now meter.Instant) *Event {
 		s.outage, s.worked = Outage{}, true
 	case errors.Is(err, store.ErrSetup):
 		s.Counts.Setup++
-		s.outage.fail(err, now)
+		s.outage.fail(err, now, &s.Dice)
 	default:
 		s.Counts.Failed++
-		s.outage.fail(err, now)
+		s.outage.fail(err, now, &s.Dice)
 	}
 	if was.err == nil && err != nil {
 		s.Counts.Outages++
@@ -282,10 +303,11 @@ func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (new
 		return !known || n.HeldUntil() > held, event
 	}
 	n.Failed(now, now)
+	c.Late(part, o, now)
 	n.Wanted = 0
 	if alone {
 		s.Counts.Faulty++
-		n.outage.fail(o.Err, now)
+		n.outage.fail(o.Err, now, &s.Dice)
 		event = eventOf([]string{p.Budget.Limit}, p.Budget.Key, &was, &n.outage, now)
 	}
 	if n.IsAlone() && n.Out().IsSetup() {

@@ -11,18 +11,32 @@
 //
 // The file is a log. Each call locks it, reads what other processes have appended, lets a [store.Book] decide, and appends the new
 // states of the budgets in one write, each with a checksum, before it returns a lease. Bytes after the last newline come from a
-// process that was killed during a write. It got no lease, so they are dropped. When the log has grown enough, the current states are
-// written to a new file, which is flushed to the disk and then replaces the old one. The lock is on a second file, NAME.lock, which
-// is never deleted.
+// process that was killed during a write. It got no lease, so they are dropped. When the log has grown enough, one of the processes
+// writes the current states to a new file, which is flushed to the disk and then replaces the old one. Other processes go on meanwhile.
+// The new file has the mode, the owner and the group of the old one. If the process may not set the owner, it is the process's user.
+//
+// The lock is on a second file, NAME.lock. The process whose turn is next locks NAME.queue, so that processes take turns. Neither is
+// ever deleted, and their modes must let all processes write.
 //
 // A crash of the machine itself, unlike that of a process, may lose the leases of the last seconds, because a call does not wait for
 // the disk.
 //
+// # Size
+//
+// The file is for up to 100,000 budgets and some tens of processes: 8 processes with 16 callers each, in which each request needs
+// another budget, get more than 5,000 tokens a second, no call fails, and none takes longer than 50 ms on a machine with idle
+// processors. Each process keeps all states in memory, about 500 bytes for each budget. Beyond that size, the Store logs a warning,
+// once a minute at most; use module throttleredis instead.
+//
 // # Errors
 //
-// If the disk is full, calls fail and charge no budget, and the limits behave as in any outage; see throttle.WithoutStore. Errors have
-// [store.ErrSetup] in their chain if the file is damaged or has another version, if a permission is missing, or, on Linux, if the
-// directory is on a network file system. Such an error does not change the file. To start every budget again, remove or move the
+// If the disk is full, calls fail and charge no budget, and the limits behave as in any outage; see throttle.WithoutStore. They
+// succeed again as soon as there is room. If a part of the file is damaged, as by a crash of the machine, it is skipped, and a warning
+// says how many bytes that were: a budget whose latest state was there has the state before it. If the state of a budget was written by a
+// later release, asks for this budget fail.
+//
+// Other errors have [store.ErrSetup] in their chain: the file is not a log or has another version, a permission is missing, or, on Linux,
+// the directory is on a network file system. Such an error does not change the file. To start every budget again, remove or move the
 // file; you can do that at any time.
 //
 // Do not put the file on a network file system, because its locks do not order the reads and writes of several hosts. Use module
@@ -34,25 +48,51 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle/store"
 )
 
-// A Store keeps budgets in a file. Make it with [Open]. It has no goroutine. Its methods may be called concurrently.
+// A Store keeps budgets in a file. Make it with [Open]. It has a goroutine only while a call waits for the lock, and while the file is
+// written again. Its methods may be called concurrently.
 type Store struct {
-	path string
+	path      string
+	logger    *slog.Logger  // nil: the default logger
+	warned    atomic.Int64  // when the latest warning was logged, in Unix time
+	rewriting chan struct{} // has a value while the file is written again
+
 	turn chan struct{} // has a value while a call is under way; the fields below are that call's
-	lock *os.File
+	lock lock
 	log  log
+}
+
+// An Option changes how a [Store] works.
+type Option interface{ apply(*Store) error }
+
+type option func(*Store) error
+
+func (f option) apply(s *Store) error { return f(s) }
+
+// WithLogger sets the logger of warnings: that a part of the file is damaged, that it cannot be written again, and that there are more
+// budgets or processes than a file is for. The default is [slog.Default].
+func WithLogger(logger *slog.Logger) Option {
+	return option(func(s *Store) error {
+		if logger == nil {
+			return errors.New("WithLogger(nil): a logger is needed")
+		}
+		s.logger = logger
+		return nil
+	})
 }
 
 // Open returns a Store that uses the named file, and creates the file if it does not exist. The directory must exist and be writable.
 // All processes that open the same file share its budgets, also by the name of a symbolic link to it or to its directory. A hard link
 // is another file.
-func Open(name string) (*Store, error) {
+func Open(name string, opts ...Option) (*Store, error) {
 	path, err := resolve(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: throttle/store/file: %w", store.ErrSetup, err)
@@ -61,7 +101,18 @@ func Open(name string) (*Store, error) {
 		return nil, fmt.Errorf("%w: throttle/store/file: %s is on a network file system (%s), whose locks do not order the writes of several hosts",
 			store.ErrSetup, path, kind)
 	}
-	s := &Store{path: path, turn: make(chan struct{}, 1), log: log{path: path, slack: 1 << 20}}
+	s := &Store{path: path, rewriting: make(chan struct{}, 1), turn: make(chan struct{}, 1), lock: lock{path: path}, log: log{path: path, slack: 1 << 20, piece: 1 << 20}}
+	var faults []error
+	for _, o := range opts {
+		if o == nil {
+			faults = append(faults, errors.New("an Option is nil"))
+			continue
+		}
+		faults = append(faults, o.apply(s))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, fmt.Errorf("throttle/store/file: %w", err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if _, err := s.Lease(ctx, nil); err != nil {
@@ -93,41 +144,156 @@ func resolve(name string) (string, error) {
 	return path, nil
 }
 
-// Lease implements [store.Store]. It gives up waiting for the lock when ctx is done.
+// Lease implements [store.Store]. It gives up waiting for the lock when ctx is done, and then decides nothing.
 func (s *Store) Lease(ctx context.Context, asks []store.Ask) (leases []store.Lease, err error) {
-	select {
-	case <-ctx.Done():
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	}
-	if err := context.Cause(ctx); err != nil {
-		return nil, s.wrap(err)
-	}
-	if err := s.acquire(ctx); err != nil {
-		return nil, s.wrap(err)
-	}
-	defer func() { err = errors.Join(err, s.wrap(unlock(s.lock))) }()
-	if err := s.log.read(); err != nil {
-		return nil, s.wrap(err)
-	}
-	defer s.log.close()
-	now := time.Now()
-	leases = s.log.book.Lease(now, asks)
-	if err := s.log.write(asks); err != nil {
-		return nil, s.wrap(err)
-	}
-	s.log.compact(now)
-	return leases, nil
+	err = s.locked(ctx, func() error {
+		if err := s.read(); err != nil {
+			return err
+		}
+		defer s.log.close()
+		now, next := time.Now(), ""
+		decided, changed := s.log.decide(now, asks)
+		if s.log.isDue(now) {
+			next = newHeader()
+			changed = append(changed, intent(next, now))
+		}
+		if err := s.log.write(now, changed); err != nil {
+			return err
+		}
+		if next != "" {
+			s.log.began = now
+			s.beginRewrite(s.log.snapshot(next))
+		}
+		leases = decided
+		return nil
+	})
+	return leases, s.wrap(err)
 }
 
-// Close closes the lock file. A later Lease opens it again.
-func (s *Store) Close() (err error) {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	if s.lock != nil {
-		err, s.lock = s.lock.Close(), nil
+// slow is how long a call waits before the Store logs it. mostBudgets is the number of budgets that a file is for.
+const (
+	slow        = 50 * time.Millisecond
+	mostBudgets = 100_000
+)
+
+// warn logs a warning, once a minute at most.
+func (s *Store) warn(what string, args ...any) {
+	now, last := time.Now().Unix(), s.warned.Load()
+	if now-last >= 60 && s.warned.CompareAndSwap(last, now) {
+		s.slog().Warn("throttle/store/file: "+what, append([]any{"file", s.path}, args...)...)
+	}
+}
+
+func (s *Store) slog() *slog.Logger {
+	if s.logger == nil {
+		return slog.Default()
+	}
+	return s.logger
+}
+
+// locked calls f with the lock, unless ctx is done before. It waits for other processes in a goroutine, which calls f itself, because the
+// lock would be held for longer if it first had to wake this one.
+func (s *Store) locked(ctx context.Context, f func() error) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("another call waits for the lock of %s: %w", s.path, context.Cause(ctx))
+	case s.turn <- struct{}{}:
+	}
+	if err := context.Cause(ctx); err != nil {
+		<-s.turn
+		return err
+	}
+	locked, err := s.lock.try()
+	if err != nil {
+		<-s.turn
+		return err
+	}
+	if locked {
+		return s.call(f)
+	}
+	began, result := time.Now(), make(chan error, 1)
+	var claimed atomic.Bool // by the goroutine that calls f, or by the end of ctx
+	go func() {
+		if err := s.lock.wait(); err != nil {
+			<-s.turn
+			result <- err
+			return
+		}
+		if !claimed.CompareAndSwap(false, true) {
+			_ = s.release(nil) // the next call finds out
+			return
+		}
+		if waited := time.Since(began); waited > slow {
+			s.warn("a call waited for other processes: there may be more of them, or more budgets, than a file is for, or the machine is busy", "waited", waited, "budgets", len(s.log.states))
+		}
+		result <- s.call(f)
+	}()
+	select {
+	case err = <-result:
+		return err
+	case <-ctx.Done():
+		if claimed.CompareAndSwap(false, true) {
+			return fmt.Errorf("another process holds the lock of %s: %w", s.path, context.Cause(ctx))
+		}
+		return <-result
+	}
+}
+
+// call calls f with the lock, and releases it. A panic, which no caller could recover in a goroutine, is an error.
+func (s *Store) call(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+		err = s.release(err)
+	}()
+	return f()
+}
+
+func (s *Store) release(err error) error {
+	err = errors.Join(err, s.lock.unlock())
+	<-s.turn
+	return err
+}
+
+// read reads what is new in the file. Much of it is read without the lock, so that other processes need not wait.
+func (s *Store) read() error {
+	for tries := 0; ; tries++ {
+		behind, err := s.log.open()
+		if err != nil {
+			return err
+		}
+		if behind <= s.log.piece || tries == 4 {
+			break
+		}
+		if err := s.lock.unlock(); err != nil {
+			return err
+		}
+		err = s.log.readOn()
+		s.log.close()
+		if err := errors.Join(err, s.lock.wait()); err != nil {
+			return err
+		}
+	}
+	err := s.log.readOn()
+	if err != nil {
+		s.log.close()
+	}
+	if d := s.log.damage; d.bytes > 0 {
+		s.log.damage = damage{}
+		s.slog().Warn("throttle/store/file: a part of the file is damaged and was skipped: budgets whose latest state was there have the state before it",
+			"file", s.path, "at", d.at, "bytes", d.bytes)
 	}
 	return err
+}
+
+// Close closes the lock files, and waits until the file is written if that is under way. A later Lease opens them again.
+func (s *Store) Close() error {
+	s.rewriting <- struct{}{}
+	defer func() { <-s.rewriting }()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	return s.lock.close()
 }
 
 // wrap adds the package's name, and store.ErrSetup if retrying does not help.
@@ -139,47 +305,4 @@ func (s *Store) wrap(err error) error {
 		return fmt.Errorf("%w: throttle/store/file: %w", store.ErrSetup, err)
 	}
 	return fmt.Errorf("throttle/store/file: %w", err)
-}
-
-// acquire locks the lock file.
-func (s *Store) acquire(ctx context.Context) error {
-	name := s.path + ".lock"
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
-		if s.lock == nil {
-			f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-			if err != nil {
-				return err
-			}
-			s.lock = f
-		}
-		locked, err := tryLock(s.lock)
-		if err != nil {
-			return &fs.PathError{Op: "lock", Path: name, Err: err}
-		}
-		if locked && s.isCurrent(name) {
-			return nil
-		}
-		if locked { // it was removed or replaced: other processes lock another one
-			err, s.lock = s.lock.Close(), nil
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("another process holds the lock of %s: %w", name, context.Cause(ctx))
-		case <-time.After(pause):
-		}
-	}
-}
-
-// isCurrent reports whether the open lock file is still the one with that name.
-func (s *Store) isCurrent(name string) bool {
-	open, err := s.lock.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(name)
-	return err == nil && os.SameFile(open, there)
 }

@@ -4,6 +4,7 @@ package file
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -18,6 +19,12 @@ func tryLock(f *os.File) (bool, error) {
 	default:
 		return false, err
 	}
+}
+
+// waitLock waits until no other process has locked a file, and locks it.
+func waitLock(f *os.File) (bool, error) {
+	err := flock(f, syscall.LOCK_EX)
+	return err == nil, err
 }
 
 func unlock(f *os.File) error { return flock(f, syscall.LOCK_UN) }
@@ -39,3 +46,22 @@ func flock(f *os.File, how int) error {
 
 // isReadOnly reports whether a file system is mounted for reading only.
 func isReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }
+
+// copyMode gives a file the mode, the owner and the group of another one, if that exists. If this process may not set the owner, it keeps the group.
+func copyMode(f *os.File, like string) error {
+	info, err := os.Stat(like)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		if f.Chown(int(s.Uid), int(s.Gid)) != nil {
+			if err := f.Chown(-1, int(s.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	return f.Chmod(info.Mode().Perm())
+}

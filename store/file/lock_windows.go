@@ -32,6 +32,15 @@ func tryLock(f *os.File) (bool, error) {
 	return false, err
 }
 
+// waitLock waits until no other process has locked a file, and locks it.
+func waitLock(f *os.File) (bool, error) {
+	ok, _, err := lockFileEx.Call(f.Fd(), exclusive, 0, 1, 0, uintptr(unsafe.Pointer(new(syscall.Overlapped))))
+	if ok != 0 {
+		return true, nil
+	}
+	return false, err
+}
+
 func unlock(f *os.File) error {
 	ok, _, err := unlockFileEx.Call(f.Fd(), 0, 1, 0, uintptr(unsafe.Pointer(new(syscall.Overlapped))))
 	if ok != 0 {
@@ -41,3 +50,5 @@ func unlock(f *os.File) error {
 }
 
 func isReadOnly(error) bool { return false } // it is a missing permission
+
+func copyMode(*os.File, string) error { return nil } // a new file has the rights of its directory

@@ -34,8 +34,14 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "send":
 		exit(send(os.Args[1], os.Args[2], os.Args[3], os.Args[4]))
+	case "queue":
+		exit(queue(os.Args[1]))
 	case "fill":
-		exit(fill(os.Args[1]))
+		exit(fillDisk(os.Args[1]))
+	case "repeat":
+		exit(repeat(os.Args[1]))
+	case "cold":
+		exit(cold(os.Args[1], os.Args[2], os.Args[3], os.Args[4]))
 	case "open":
 		_, err := Open(os.Args[1])
 		exit(err)
@@ -153,8 +159,62 @@ func TestQuotaSurvivesKills(t *testing.T) {
 	require.LessOrEqual(t, lost, kills*500, "a kill costs what was leased: 10 ms of use, and what requests waited for")
 }
 
-// fill leases tokens of other and other budgets until a call fails. Then it writes how many calls succeeded.
-func fill(name string) error {
+// queue is a batch whose requests all wait in a queue: for a day and for a window of a tenth of a second, which processes share. It
+// writes a byte for each that is sent.
+func queue(name string) error {
+	s, err := Open(name)
+	if err != nil {
+		return err
+	}
+	year := 365 * 24 * time.Hour
+	l, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.FixedWindow(8000, year, throttle.Name("quota"), throttle.Start(time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC)), throttle.Shared(s)),
+		throttle.FixedWindow(20, 100*time.Millisecond, throttle.Name("rate"), throttle.Shared(s))))
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	for range 5000 {
+		all.Go(func() {
+			if l.Wait(context.Background(), throttle.Ask{}) == nil {
+				_, _ = os.Stdout.Write([]byte{'.'})
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+// A process that is killed while a queue waits for two shared limits has leased of the day no more than the other one lets go.
+func TestAKillCostsWhatTheScarcestLimitLetsGo(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "limits")
+	total, kills := 0, 0
+	for range 10 {
+		c := process(t.Context(), "queue", name)
+		c.Stderr = os.Stderr
+		out, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		timer := time.AfterFunc(time.Duration(100+rand.IntN(200))*time.Millisecond, func() { _ = c.Process.Kill() })
+		sent, err := io.ReadAll(out)
+		require.NoError(t, err)
+		timer.Stop()
+		if c.Wait() != nil {
+			kills++
+		}
+		total += len(sent)
+	}
+	require.Equal(t, 10, kills)
+	left := int(take(t, open(t, name), store.Budget{Kind: store.Fixed, Limit: "quota", N: 8000, Per: 365 * 24 * time.Hour,
+		Start: time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC)}, 0).Left)
+	lost := 8000 - left - total
+	t.Logf("%d sent, %d left and %d lost after %d kills", total, left, lost, kills)
+	require.GreaterOrEqual(t, lost, 0, "each request was charged before it was sent")
+	require.LessOrEqual(t, lost, kills*(20+4), "a window of the other limit, and 10 ms of requests")
+}
+
+// fillDisk leases tokens of other and other budgets until a call fails. Then it writes how many calls succeeded.
+func fillDisk(name string) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	s, err := Open(name)
 	if err != nil {
@@ -170,7 +230,12 @@ func fill(name string) error {
 			continue
 		}
 		_, again := s.Lease(context.Background(), []store.Ask{{Parts: []store.Part{{Budget: b, Want: 1}}}})
-		fmt.Println(i, errors.Is(err, store.ErrSetup), again != nil, strings.Contains(err.Error(), name))
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 20, Max: 1 << 30}); err != nil {
+			return err
+		}
+		b.Key = "later"
+		_, later := s.Lease(context.Background(), []store.Ask{{Parts: []store.Part{{Budget: b, Want: 1}}}})
+		fmt.Println(i, errors.Is(err, store.ErrSetup), again != nil, strings.Contains(err.Error(), name), later == nil)
 		return nil
 	}
 }
@@ -181,12 +246,13 @@ func TestFullDiskFailsTheCallAndLosesNothing(t *testing.T) {
 	out, err := process(t.Context(), "fill", name).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	var done int
-	var setup, again, named bool
-	_, err = fmt.Sscan(string(out), &done, &setup, &again, &named)
+	var setup, again, named, later bool
+	_, err = fmt.Sscan(string(out), &done, &setup, &again, &named, &later)
 	require.NoError(t, err, "%s", out)
 	require.False(t, setup, "it is an outage: there may be room later")
 	require.True(t, again)
 	require.True(t, named)
+	require.True(t, later, "there is room again")
 	require.Greater(t, done, 20)
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -196,6 +262,27 @@ func TestFullDiskFailsTheCallAndLosesNothing(t *testing.T) {
 		b := store.Budget{Kind: store.Fixed, Limit: "fill", Key: strconv.Itoa(i), N: 10, Per: 365 * 24 * time.Hour}
 		require.Equal(t, map[bool]float64{true: 9, false: 10}[i < done], take(t, s, b, 0).Left, i)
 	}
+}
+
+// repeat leases tokens of one budget, more often than there is room for in a file of 5,000 bytes.
+func repeat(name string) error {
+	signal.Ignore(syscall.SIGXFSZ)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 5000, Max: 1 << 30}); err != nil {
+		return err
+	}
+	s, err := Open(name)
+	for i := 0; i < 500 && err == nil; i++ {
+		_, err = s.Lease(context.Background(), []store.Ask{{Parts: []store.Part{{Budget: day, Want: 1}}}})
+	}
+	return err
+}
+
+// If the disk is full and most of the log is old, the file is written again immediately, because that makes room.
+func TestFullDiskIsNoErrorIfTheLogIsMostlyOld(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "limits")
+	out, err := process(t.Context(), "repeat", name).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, 7500.0, take(t, open(t, name), day, 0).Left)
 }
 
 func TestFileThatMayNotBeWrittenIsAWrongSetup(t *testing.T) {

@@ -65,6 +65,7 @@ func Cases() []Case {
 		{"DebtIsChargedInEveryKind", false, debtOfOthers},
 		{"SlotsAreCountedByHolder", false, slots},
 		{"SlotsPassToOthersThatWait", false, slotsPass},
+		{"SlotsThatTheStoreDoesNotKnowStopGrants", false, slotsUnknown},
 		{"SlotsExpireWithTheirHolder", true, slotsExpire},
 		{"ProcessesAreCounted", false, processes},
 		{"BudgetsAreApart", false, apart},

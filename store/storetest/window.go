@@ -183,6 +183,30 @@ func slotsPass(t *testing.T, st store.Store) {
 	s.tokens("what a gives back and wants again while nothing waits", of("a", 1, 4), 2, 2)
 }
 
+func slotsUnknown(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	b := s.budget(store.Slots, 5, 0)
+	of := func(holder string, held, want int64, since time.Duration) store.LeasedPart {
+		t.Helper()
+		return s.one(store.Part{Budget: b, Holder: holder, Held: held, Need: min(want, 1), Want: want, Since: since})
+	}
+	s.tokens("those of a process that the store need not know", of("a", 0, 3, store.MaxSince), 3, 3)
+	got := of("b", 4, 1, time.Second)
+	s.tokens("those of one with slots that the store does not know", got, 0, 0)
+	s.between("wait", got.Wait, 3*time.Second, 4*time.Second)
+	if got.Over != 2 {
+		t.Errorf("%d slots of b are over; want 2, because a has three of the five", got.Over)
+	}
+	if got = of("b", 2, 0, time.Second); got.Over != 0 {
+		t.Errorf("%d slots of b are over, although the store knows them", got.Over)
+	}
+	s.tokens("what another one gave back", of("a", 3, 0, time.Second), 0, 0)
+	s.tokens("those of a third one", of("c", 0, 1, store.MaxSince), 0, 0)
+
+	b = s.budget(store.Slots, 5, 0)
+	s.tokens("those of a process that the store should know", of("a", 0, 1, time.Second), 0, 0)
+}
+
 func slotsExpire(t *testing.T, st store.Store) {
 	s := newSuite(t, st)
 	b := s.budget(store.Slots, 5, 0)

@@ -64,7 +64,7 @@ for i = 1, asks do
     end
     parts[k] = {
       budget = budget, need = need, due = due, want = want, ahead = ahead, ticks = ticks, since = since, replaces = what >= 4,
-      differs = false, owe = owe, hold = hold, held = held, holder = holder, back = back,
+      differs = false, over = 0, owe = owe, hold = hold, held = held, holder = holder, back = back,
     }
   end
   local ok, response = pcall(decide, parts, first)

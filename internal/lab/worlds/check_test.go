@@ -1,0 +1,616 @@
+package worlds
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// check returns what is wrong with a world that was played.
+func (f *fleet) check() (faults []string) {
+	f.sort()
+	faults = append(faults, f.faults...)
+	for _, check := range []func() []string{f.checkBounds, f.checkShares, f.checkUse, f.checkMissed} {
+		faults = append(faults, check()...)
+	}
+	return faults
+}
+
+// sort brings what was noted into an order that does not depend on goroutines.
+func (f *fleet) sort() {
+	slices.SortFunc(f.sent, func(a, b sent) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.asked, b.asked)) })
+	slices.SortFunc(f.missed, func(a, b missed) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.asked, b.asked)) })
+}
+
+// A budget is what requests of one limit and key share.
+type budget struct {
+	limit   int
+	process int // -1: it is that of all
+	key     string
+}
+
+func (b budget) String() string {
+	return fmt.Sprintf("limit %d of process %d, key %q", b.limit, b.process, b.key)
+}
+
+func (f *fleet) budgetOf(limit int, p *process, key string) budget {
+	b := budget{limit, -1, ""}
+	if !f.limits[limit].shared {
+		b.process = p.nth
+	}
+	if f.limits[limit].keyed {
+		b.key = key
+	}
+	return b
+}
+
+// budgets returns what was sent from each budget.
+func (f *fleet) budgets() map[budget][]sent {
+	all := make(map[budget][]sent)
+	for _, s := range f.sent {
+		for i := range f.limits {
+			b := f.budgetOf(i, s.process, s.key)
+			all[b] = append(all[b], s)
+		}
+	}
+	return all
+}
+
+// percents returns the least and the most that any process sets of the number of a limit.
+func (f *fleet) percents(i int) (least, most int64) {
+	least, most = noBound, 0
+	for _, c := range f.crews {
+		least, most = min(least, c.percent), max(most, c.percent)
+	}
+	for _, t := range f.twists {
+		if o, ok := t.(rollout); ok && o.limit == i {
+			least, most = min(least, o.percent), max(most, o.percent)
+		}
+	}
+	return least, most
+}
+
+// strictest returns a limit by the strictest rule that one of these processes sets from an instant on, or has set within 10 s before: it
+// applies as long.
+func (f *fleet) strictest(i int, from time.Duration, processes ...*process) limit {
+	least := noBound
+	for _, p := range processes {
+		if p.gone < from-10*time.Second {
+			continue
+		}
+		percent := p.percent
+		for _, t := range f.twists {
+			if o, ok := t.(rollout); ok && o.limit == i && o.crew == p.of && o.at < from && p.from < o.at {
+				percent = o.percent
+			}
+		}
+		least = min(least, percent)
+	}
+	return f.limits[i].of(least)
+}
+
+const kept = 100 * time.Millisecond // tokens that are not used for so long, and three ways there and back, are given back
+
+// checkBounds checks that no more is sent than a limit allows.
+func (f *fleet) checkBounds() (faults []string) {
+	for b, all := range f.budgets() {
+		_, most := f.percents(b.limit)
+		l := f.limits[b.limit].of(most)
+		// A response of the store may be late, as a timer may.
+		tokens, more := int64(0), slack
+		if l.shared {
+			// What counts is when a token is leased. A request that costs several may get them one by one.
+			tokens, more = (f.most()-1)*int64(f.size()), slack+kept+4*f.link.longest
+		}
+		if l.shared && (l.kind == "bucket" || l.kind == "pace") && f.givesBack() {
+			// Not right yet: what was promised and is given back is promised again behind the promises of others, so that two are due at
+			// one instant. Also, what was promised at an earlier rate is used.
+			tokens, more = tokens+int64(f.size()), more+horizon+3*f.link.longest
+		}
+		for _, t := range f.twists {
+			if e, ok := t.(excuse); ok {
+				n, d := e.excuses(f, l)
+				tokens, more = tokens+n, more+d
+			}
+		}
+		if tokens >= noBound {
+			continue
+		}
+		if fault := f.bound(l, all, tokens, more); fault != "" {
+			faults = append(faults, fmt.Sprintf("bound: %v: %s", b, fault))
+		}
+	}
+	return faults
+}
+
+// givesBack reports whether processes may give back what they were promised, because a request does not wait until the end, waits
+// for another limit meanwhile, or the rule changes.
+func (f *fleet) givesBack() bool {
+	for _, c := range f.crews {
+		if c.deadline > 0 || c.maxWait >= 0 || c.to < f.lasts || c.percent != 100 {
+			return true
+		}
+	}
+	return f.lossy > 0 || len(f.twists) > 0 || len(f.limits) > 1
+}
+
+// bound returns why requests are more than a limit allows, if it allows some tokens more and those of some more time; "": they are not.
+func (f *fleet) bound(l limit, all []sent, tokens int64, more time.Duration) string {
+	switch l.kind {
+	case "bucket", "pace":
+		// The level of a bucket that runs out at the rate, in tokens times the period.
+		level, at := int64(0), time.Duration(0)
+		for _, s := range all {
+			level = max(0, level-l.n*int64(s.at-at))
+			at = s.at
+			room := (l.size()+tokens)*int64(l.per) + l.n*int64(more) - level
+			level += s.cost * int64(l.per)
+			need := s.cost
+			if l.kind == "pace" {
+				need = 1
+			}
+			if need*int64(l.per) > room {
+				return fmt.Sprintf("%d tokens at %v, and there are %.2f", s.cost, s.at, float64(room)/float64(l.per))
+			}
+		}
+	case "sliding":
+		per := l.per
+		if l.shared {
+			per -= f.link.longest*3/2 + 10*time.Millisecond
+		}
+		used, first := int64(0), 0
+		for _, last := range all {
+			for used += last.cost; all[first].at <= last.at-per; first++ {
+				used -= all[first].cost
+			}
+			if used > l.n+tokens {
+				return fmt.Sprintf("%d of %d in %v until %v", used, l.n+tokens, per, last.at)
+			}
+		}
+	case "fixed":
+		used := make(map[time.Duration]int64)
+		for _, s := range all {
+			w := s.at / l.per // a world begins with windows
+			if used[w] += s.cost; used[w] > l.n+tokens {
+				return fmt.Sprintf("%d of %d in the window that begins at %v, by %v", used[w], l.n+tokens, w*l.per, s.at)
+			}
+		}
+	case "slots":
+		var ends []time.Duration // of those in flight
+		for _, s := range all {
+			ends = append(slices.DeleteFunc(ends, func(end time.Duration) bool { return end <= s.at }), s.ends)
+			if flying := int64(len(ends)); flying > l.n+tokens {
+				return fmt.Sprintf("%d of %d in flight at %v", flying, l.n+tokens, s.at)
+			}
+		}
+	}
+	return ""
+}
+
+// most returns the most that a request costs.
+func (f *fleet) most() (cost int64) {
+	for _, c := range f.crews {
+		cost = max(cost, c.costs)
+	}
+	return cost
+}
+
+// A span is a stretch of time.
+type span struct{ from, to time.Duration }
+
+// calm returns the stretches in which nothing happens, and nothing has happened from which the fleet has not settled.
+func (f *fleet) calm() (all []span) {
+	unrest := []span{{0, 0}}
+	for _, t := range f.twists {
+		from, until := t.unrest()
+		unrest = append(unrest, span{from, until})
+	}
+	for _, c := range f.crews {
+		begun := c.from
+		if c.percent != 100 {
+			begun += settles // the others hear of a stricter rule, and have been promised tokens by theirs
+		}
+		unrest = append(unrest, span{c.from, begun})
+		left := c.to
+		if c.percent != 100 {
+			left += 10 * time.Second
+		}
+		unrest = append(unrest, span{c.to, left})
+	}
+	for i := range unrest {
+		unrest[i].to += max(settles, 2*f.periods())
+	}
+	slices.SortFunc(unrest, func(a, b span) int { return int(a.from - b.from) })
+	at := time.Duration(0)
+	for _, u := range unrest {
+		if u.from > at {
+			all = append(all, span{at, min(u.from, f.lasts)})
+		}
+		at = max(at, u.to)
+	}
+	if at < f.lasts {
+		all = append(all, span{at, f.lasts})
+	}
+	return all
+}
+
+// isScarce reports whether there are fewer slots than processes. Not right yet: neither the shares nor the use of these.
+func (f *fleet) isScarce() bool {
+	for i, l := range f.limits {
+		if least, _ := f.percents(i); l.kind == "slots" && l.shared && l.of(least).n < int64(f.size()) {
+			return !*strict
+		}
+	}
+	return false
+}
+
+// isMixed reports whether requests need tokens of several limits. Not right yet: what a process leases of each, and gives back before it has
+// the others, so neither the shares nor the use of these, nor what is
+// rejected.
+func (f *fleet) isMixed() bool { return !*strict && len(f.limits) > 1 }
+
+// isCoarse reports whether a shared window has few tokens for each process. Not right yet: who gets them is up to chance.
+func (f *fleet) isCoarse() bool {
+	for i, l := range f.limits {
+		if least, _ := f.percents(i); l.windows() && l.shared && (f.most() > 1 || l.of(least).n < int64(f.size())) {
+			return !*strict
+		}
+	}
+	return false
+}
+
+// isThirsty reports whether the process always wants more in a stretch of time, of each key.
+func (p *process) isThirsty(s span) bool {
+	return p.every == 0 && p.deadline == 0 && p.maxWait < 0 && p.callers >= p.keys && p.from < s.from && p.gone >= s.to
+}
+
+// refuses reports whether the server has refused requests, except by mistake: then its limit is the one that counts.
+func (f *fleet) refuses() bool {
+	return slices.ContainsFunc(f.sent, func(s sent) bool { return s.refused && !s.mistaken })
+}
+
+// periods returns the longest period of a window.
+func (f *fleet) periods() (longest time.Duration) {
+	for _, l := range f.limits {
+		if l.windows() {
+			longest = max(longest, l.per)
+		}
+	}
+	return longest
+}
+
+// checkShares checks that a process gets half of an even share, or of what it wants, over any 5 s, or as long as an even share is two
+// requests or windows take two periods.
+func (f *fleet) checkShares() (faults []string) {
+	for _, calm := range f.calm() {
+		if f.refuses() || f.lossy > 0 || f.isScarce() || f.isMixed() || f.isCoarse() {
+			continue
+		}
+		for _, alike := range f.alike(calm) {
+			if len(alike) < 2 {
+				continue
+			}
+			total := f.tokens(calm, alike...)
+			requests := 2.
+			if f.most() > 1 {
+				requests = 5 // turns are of requests, of any cost
+			}
+			length := max(5*time.Second, 2*f.periods())
+			for _, n := range total {
+				if n > 0 {
+					length = max(length, time.Duration(float64(calm.to-calm.from)*requests*float64(f.most())*float64(len(alike))/float64(sum(total))))
+				}
+			}
+			if slices.ContainsFunc(f.limits, func(l limit) bool { return l.keyed }) {
+				length *= time.Duration(f.keys) // it may be served of all keys in one turn
+			}
+			for from := calm.from; from+length <= calm.to; from += length / 4 {
+				in := span{from, from + length}
+				got := f.tokens(in, alike...)
+				share := float64(sum(got)) / float64(len(alike))
+				for i, p := range alike {
+					wants := float64(p.callers) * length.Seconds() / (p.takes + 2*f.link.longest + time.Millisecond).Seconds()
+					if half := int64(min(share, wants) / 2); got[i] < half {
+						faults = append(faults, fmt.Sprintf("shares: process %d has %d from %v to %v, and an even share is %.1f: %v", p.nth, got[i], in.from, in.to, share, got))
+						break
+					}
+				}
+				if len(faults) > 0 {
+					return faults
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// alike returns groups of processes that always want more and differ in nothing that matters for their shares.
+func (f *fleet) alike(in span) [][]*process {
+	var all [][]*process
+next:
+	for _, p := range f.processes {
+		if !p.isThirsty(in) || p.streams {
+			continue
+		}
+		for i, group := range all {
+			o := group[0]
+			if p.away == o.away && p.takes == o.takes && p.costs == o.costs && (p.of == o.of || f.keys == 1 && p.percent == o.percent) {
+				all[i] = append(group, p)
+				continue next
+			}
+		}
+		all = append(all, []*process{p})
+	}
+	return all
+}
+
+// tokens returns what each process has used in a stretch of time.
+func (f *fleet) tokens(in span, of ...*process) []int64 {
+	got := make([]int64, len(of))
+	for _, s := range f.sent {
+		if s.at >= in.from && s.at < in.to {
+			if i := slices.Index(of, s.process); i >= 0 {
+				got[i] += s.cost
+			}
+		}
+	}
+	return got
+}
+
+func sum(all []int64) (n int64) {
+	for _, one := range all {
+		n += one
+	}
+	return n
+}
+
+// checkUse checks that some limit is used, if processes want more all the time.
+func (f *fleet) checkUse() (faults []string) {
+	for _, calm := range f.calm() {
+		if f.refuses() || f.lossy > 0 || f.isScarce() || f.isMixed() || calm.to-calm.from < max(5*time.Second, 2*f.periods()) {
+			continue
+		}
+		var thirsty []*process
+		wants, streams := 0., false // requests per second
+		for _, p := range f.processes {
+			if p.isThirsty(calm) {
+				thirsty = append(thirsty, p)
+				streams = streams || p.streams
+				wants += float64(p.callers) / (p.takes + 2*f.link.longest + time.Millisecond).Seconds()
+			}
+		}
+		if len(thirsty) == 0 {
+			continue
+		}
+		most, rates := 0., []float64(nil)
+		text := ""
+		for i := range f.limits {
+			used, rate := f.use(i, calm, thirsty)
+			most = max(most, used)
+			rates = append(rates, rate)
+			text += fmt.Sprintf(" %.3f of limit %d", used, i)
+		}
+		slices.Sort(rates)
+		want := .95
+		if len(rates) > 1 && rates[1] < 1.3*rates[0] {
+			want = .8 // they stop requests in turns
+		}
+		if !streams && wants > 2*rates[0] && most < want {
+			faults = append(faults, fmt.Sprintf("use: from %v to %v, used are%s; %.1f/s of %.1f/s that are wanted", calm.from, calm.to, text, rates[0], wants))
+		}
+	}
+	return faults
+}
+
+// use returns which part of a limit was used, and how many requests it allows per second.
+func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
+	l := f.limits[i]
+	budgets := make(map[budget]limit)
+	for _, p := range thirsty {
+		for k := range f.keys {
+			b := f.budgetOf(i, p, fmt.Sprint(k))
+			if l.shared {
+				budgets[b] = f.strictest(i, in.from, f.processes...)
+			} else {
+				budgets[b] = f.strictest(i, in.from, p)
+			}
+		}
+	}
+	if l.windows() { // whole ones
+		in.to = in.to / l.per * l.per
+		in.from = (in.from + l.per - 1) / l.per * l.per
+	}
+	has, had := 0., 0.
+	cost := float64(1+f.most()) / 2
+	for _, l := range budgets {
+		switch {
+		case l.kind == "slots":
+			takes := 0.
+			for _, p := range thirsty {
+				takes += p.takes.Seconds() / float64(len(thirsty))
+			}
+			if l.shared && !*strict {
+				l.n -= int64(f.size() - 1) // Not right yet: slots above the even shares change hands all the time
+			}
+			has += float64(l.n) * (in.to - in.from).Seconds()
+			rate += float64(l.n) / takes
+		case l.windows():
+			n := max(1, float64(l.n-(f.most()-1)*int64(f.size())))
+			if l.kind == "sliding" && l.shared { // a token comes in when its period and a way there and back are over
+				n *= l.per.Seconds() / (l.per + f.link.longest).Seconds()
+			}
+			has += n * float64((in.to-in.from)/l.per)
+			rate += n / l.per.Seconds() / cost
+		default:
+			has += float64(l.n)*(in.to-in.from).Seconds()/l.per.Seconds() - 2*float64(f.most())
+			rate += float64(l.n) / l.per.Seconds() / cost
+		}
+	}
+	for _, s := range f.sent {
+		if _, ok := budgets[f.budgetOf(i, s.process, s.key)]; !ok {
+			continue
+		}
+		if l.kind == "slots" {
+			had += max(0, (min(s.ends, in.to) - max(s.at, in.from)).Seconds())
+		} else if s.at >= in.from && s.at < in.to {
+			had += float64(s.cost)
+		}
+	}
+	return had / has, rate
+}
+
+// checkMissed checks that requests were rejected for reasons that the world has, and that none was that could have been sent.
+func (f *fleet) checkMissed() (faults []string) {
+	budgets, busy := f.budgets(), make(map[ruled][]span)
+	for _, m := range f.missed {
+		var r *throttle.Rejection
+		if errors.As(m.err, &r) {
+			if why := f.unfounded(m, r); why != "" {
+				return append(faults, fmt.Sprintf("missed: %v of process %d at %v: %s", m.err, m.process.nth, m.at, why))
+			}
+		}
+		if from, ok := f.couldSend(m, budgets, busy); ok {
+			return append(faults, fmt.Sprintf("missed: process %d asked at %v for until %v, %v, and there were unused tokens from %v on", m.process.nth, m.asked, m.until, m.err, from))
+		}
+	}
+	return faults
+}
+
+// unfounded returns why a rejection has no reason in the world.
+func (f *fleet) unfounded(m missed, r *throttle.Rejection) string {
+	switch r.Reason {
+	case throttle.ReasonNoTokens, throttle.ReasonMaxWait, throttle.ReasonDeadline:
+		if m.until == never {
+			return "it had no bound"
+		}
+	case throttle.ReasonHeld:
+		if f.server == nil && !slices.ContainsFunc(f.twists, func(t twist) bool { _, ok := t.(hold); return ok }) {
+			return "nothing was held"
+		}
+	case throttle.ReasonStore:
+		if f.lossy == 0 && f.isCalm(m.at, m.at) {
+			return "the store was there"
+		}
+	default:
+		return "no world has a reason for it"
+	}
+	return ""
+}
+
+// isCalm reports whether nothing happens in a stretch of time.
+func (f *fleet) isCalm(from, to time.Duration) bool {
+	return slices.ContainsFunc(f.calm(), func(s span) bool { return s.from <= from && to < s.to })
+}
+
+// A ruled is a budget under a rule.
+type ruled struct {
+	budget
+	n int64
+}
+
+// couldSend reports whether the tokens for a request that was not sent lay there unused for so long while it could have been sent that
+// the process must have got them, and from when on.
+func (f *fleet) couldSend(m missed, budgets map[budget][]sent, known map[ruled][]span) (from time.Duration, ok bool) {
+	if f.server != nil || f.lossy > 0 || f.most() > 1 || f.isMixed() {
+		return 0, false
+	}
+	idle := 300*time.Millisecond + 4*f.link.longest
+	if f.has("slots") {
+		idle += 300 * time.Millisecond
+	}
+	if m.until-m.asked < idle || m.until > f.lasts || !f.isCalm(m.asked, m.until) {
+		return 0, false
+	}
+	var busy []span
+	for i := range f.limits {
+		l := f.limits[i]
+		if l.shared && l.windows() {
+			return 0, false // a process waits for its turn, for longer than this
+		}
+		if l.shared && !f.isQuiet(l, budgets[f.budgetOf(i, m.process, m.key)], span{m.asked, m.until}) {
+			return 0, false // the tokens may be promised to others
+		}
+		if l.shared {
+			l = f.strictest(i, m.asked, f.processes...)
+		} else {
+			l = f.strictest(i, m.asked, m.process)
+		}
+		b := f.budgetOf(i, m.process, m.key)
+		of := ruled{b, l.n}
+		if _, ok := known[of]; !ok {
+			known[of] = f.busy(l, budgets[b])
+		}
+		for _, s := range known[of] {
+			if s.to > m.asked && s.from < m.until {
+				busy = append(busy, s)
+			}
+		}
+	}
+	slices.SortFunc(busy, func(a, b span) int { return int(a.from - b.from) })
+	at := m.asked
+	for _, b := range append(busy, span{m.until, m.until}) {
+		if min(b.from, m.until)-at >= idle {
+			return at, true
+		}
+		at = max(at, b.to)
+	}
+	return 0, false
+}
+
+// isQuiet reports whether less than half of a limit is used in a stretch of time.
+func (f *fleet) isQuiet(l limit, all []sent, in span) bool {
+	if l.kind != "slots" && in.to-in.from < 10*l.per/time.Duration(l.n) {
+		return false // too short to tell
+	}
+	used := time.Duration(0)
+	for _, s := range all {
+		if l.kind == "slots" {
+			used += max(0, min(s.ends, in.to)-max(s.at, in.from))
+		} else if s.at >= in.from && s.at < in.to {
+			used += time.Duration(s.cost) * l.per
+		}
+	}
+	return used < time.Duration(l.n)*(in.to-in.from)/2
+}
+
+// busy returns when there is no token.
+func (f *fleet) busy(l limit, all []sent) (busy []span) {
+	switch l.kind {
+	case "bucket", "pace":
+		level, at := int64(0), time.Duration(0)
+		for _, s := range all {
+			level = max(0, level-l.n*int64(s.at-at)) + s.cost*int64(l.per)
+			at = s.at
+			if over := level - (l.size()-1)*int64(l.per); over > 0 {
+				busy = append(busy, span{at, at + time.Duration(over/l.n) + 1})
+			}
+		}
+	case "slots", "sliding":
+		var ends []time.Duration // of those that count, in order
+		for _, s := range all {
+			end := s.ends
+			if l.kind == "sliding" {
+				end = s.at + l.per
+			}
+			ends = slices.DeleteFunc(ends, func(end time.Duration) bool { return end <= s.at })
+			i, _ := slices.BinarySearch(ends, end)
+			ends = slices.Insert(ends, i, end)
+			if free := len(ends) - int(l.n); free >= 0 {
+				busy = append(busy, span{s.at, ends[free]})
+			}
+		}
+	case "fixed":
+		used := make(map[time.Duration]int64)
+		for _, s := range all {
+			w := s.at / l.per
+			if used[w] += s.cost; used[w] >= l.n {
+				busy = append(busy, span{s.at, (w + 1) * l.per})
+			}
+		}
+	}
+	return busy
+}

@@ -1,0 +1,92 @@
+package worlds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httpthrottle/throttle/store"
+)
+
+// A link is the store of a fleet, and the ways to it.
+type link struct {
+	open atomic.Int64 // calls under way
+
+	mu      sync.Mutex
+	book    *store.Book
+	calls   int
+	away    map[int]time.Duration // how far a crew's processes are from it, if not as they were made
+	down    error                 // nil: it can be reached
+	longest time.Duration         // way there and back
+}
+
+var errDown = errors.New("connection refused")
+
+// errHangs has calls wait until they are given up.
+var errHangs = errors.New("no response")
+
+func (k *link) make() {
+	k.book, k.away = store.NewBook(), make(map[int]time.Duration)
+}
+
+// set changes something.
+func (k *link) set(change func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change()
+}
+
+// A line is the way of a process to the store.
+type line struct{ *process }
+
+// Lease implements [store.Store].
+func (l *line) Lease(ctx context.Context, asks []store.Ask) (leases []store.Lease, err error) {
+	k := &l.link
+	k.open.Add(1)
+	defer k.open.Add(-1)
+	first := asks[0].Parts[0].Budget
+	call := random(l.seed, first.Limit+first.Key, int64(l.nth), int64(l.now()))
+	me := l.lines[call.IntN(len(l.lines))]
+	way := func() time.Duration {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		away, moved := k.away[l.of]
+		if !moved {
+			away = l.crew.away
+		}
+		if l.jitter > 0 {
+			away += time.Duration(call.Int64N(int64(l.jitter)))
+		}
+		return away
+	}
+	there := way()
+	me.sleep(l.fleet, there)
+	if l.still.isDead() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	k.set(func() {
+		k.calls++
+		if err = k.down; err != nil {
+			return
+		}
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", store.ErrLate, ctx.Err())
+			return
+		}
+		leases = k.book.Lease(time.Now(), asks)
+	})
+	back := way()
+	k.set(func() { k.longest = max(k.longest, there+back) })
+	if err == errHangs || chance(call, l.lossy) {
+		<-ctx.Done()
+		me.sleep(l.fleet, 0)
+		return nil, ctx.Err()
+	}
+	me.sleep(l.fleet, back)
+	l.still.wait(l.fleet, me)
+	return leases, err
+}

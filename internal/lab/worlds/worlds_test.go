@@ -1,0 +1,107 @@
+//go:build !race
+
+package worlds
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever happens to a fleet, its limits hold and are used, its processes get their shares, and no request is rejected that could have
+// been sent.
+func TestWorlds(t *testing.T) {
+	if *seed > 0 {
+		w := draw(*seed)
+		t.Logf("\n%v", w)
+		examine(t, w)
+		return
+	}
+	last := uint64(3000)
+	if testing.Short() {
+		last = 150
+	}
+	if *seeds > 0 {
+		last = *seeds
+	}
+	var next atomic.Uint64
+	for range runtime.GOMAXPROCS(0) {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for seed := next.Add(1); seed <= last; seed = next.Add(1) {
+				fmt.Fprint(os.Stderr, seed, " ") // a panic in a goroutine of the library ends the test, and the last ones here were played then
+				examine(t, draw(seed))
+			}
+		})
+	}
+}
+
+// examine plays a world. If it fails, so does the test, with the smallest world that fails in the same way.
+func examine(t *testing.T, w *world) {
+	faults := play(t, w).check()
+	if len(faults) == 0 {
+		return
+	}
+	least, fault := shrink(t, w, faults[0])
+	t.Errorf("seed %d: %s\n%v\nthe smallest world found that fails in this way: %s\n%v", w.seed, strings.Join(faults, "\n"), w, fault, least)
+}
+
+// A spoiler is a twist that does not say that it happens.
+type spoiler func(f *fleet, me actor)
+
+func (s spoiler) play(f *fleet, me actor)             { s(f, me) }
+func (s spoiler) unrest() (from, until time.Duration) { return 0, 0 }
+func (s spoiler) String() string                      { return "spoiler" }
+
+// The checks find what is wrong: otherwise they would find nothing in TestWorlds either.
+func TestChecksFindFaults(t *testing.T) {
+	for want, spoil := range map[string]spoiler{
+		"bound: limit 0 of process -1": func(f *fleet, me actor) { // its store forgets what it granted
+			for f.now() < f.lasts {
+				loss{f.now()}.play(f, me)
+				me.sleep(f, 100*time.Millisecond)
+			}
+		},
+		"shares: process 1 has 0": func(f *fleet, me actor) { // it cannot run
+			me.sleep(f, time.Second)
+			f.processes[1].stop(f.lasts)
+		},
+		"use: from 3s": func(f *fleet, me actor) { // its store cannot be reached
+			outage{at: time.Second, lasts: f.lasts}.play(f, me)
+		},
+		"missed: throttle: limit \"bucket0\": the store": func(f *fleet, me actor) { // callers do not wait for it
+			for _, c := range f.processes[0].all {
+				c.deadline = time.Second
+			}
+			outage{at: time.Second, lasts: f.lasts}.play(f, me)
+		},
+	} {
+		w := &world{
+			seed: 1, lasts: 20 * time.Second, keys: 1, limits: []limit{{kind: "bucket", n: 20, per: time.Second, burst: 10, shared: true}},
+			crews:  []crew{{size: 3, callers: 4, costs: 1, maxWait: -1, away: time.Millisecond, percent: 100, to: 20 * time.Second}},
+			twists: []twist{spoil},
+		}
+		faults := play(t, w).check()
+		require.NotEmpty(t, faults, want)
+		require.Contains(t, strings.Join(faults, "\n"), want)
+	}
+}
+
+// A token that nobody uses while a request for it is rejected is found, and one that is not there is not.
+func TestCheckOfMissedRequests(t *testing.T) {
+	f := &fleet{world: &world{lasts: 30 * time.Second, keys: 1, limits: []limit{{kind: "bucket", n: 10, per: time.Second, burst: 1}}}}
+	p := &process{fleet: f, crew: crew{size: 1, costs: 1, maxWait: -1, percent: 100, to: f.lasts}, gone: f.lasts}
+	f.crews, f.processes = []crew{p.crew}, []*process{p}
+	f.missed = []missed{{process: p, cost: 1, asked: 10 * time.Second, at: 10 * time.Second, until: 11 * time.Second, err: os.ErrDeadlineExceeded}}
+	require.Len(t, f.check(), 1)
+	for at := 10 * time.Second; at < 11*time.Second; at += 100 * time.Millisecond {
+		f.sent = append(f.sent, sent{process: p, cost: 1, asked: at, at: at, ends: at})
+	}
+	require.Empty(t, f.check())
+}

@@ -1,0 +1,121 @@
+-- Token buckets and paces: levels are in 1/per of a token, and n of these units come in with each tick.
+-- The state after its head, as doubles:
+--   at         the level is as of this tick
+--   level      negative while tokens are promised or owed
+--   seq        the number of the last lease
+--   filled     that of the first lease after the bucket was full
+--   seq, room  of each peak: how much was missing to full before a lease, if more has been missing ever since; at most 7
+local STATE, LENGTH = '<Bddddddddddddd', 105
+
+local function remember(s)
+  s.seq = s.seq + 1
+  if s.level >= s.full then
+    s.filled, s.peaks = s.seq, ''
+    return
+  end
+  local room, peaks = s.full - s.level, s.peaks
+  while #peaks > 0 and unpack('<d', peaks, #peaks - 7) >= room do peaks = sub(peaks, 1, -17) end
+  peaks = peaks .. pack('<dd', s.seq, room)
+  if #peaks > 112 then -- the two that are closest become one
+    local closest, at
+    for i = 1, #peaks - 31, 16 do
+      local _, before, _, after = unpack('<dddd', peaks, i)
+      if i == 1 or after - before < closest then closest, at = after - before, i end
+    end
+    local _, before, later, after = unpack('<dddd', peaks, at)
+    peaks = sub(peaks, 1, at - 1) .. pack('<dd', later, min(before, after)) .. sub(peaks, at + 32)
+  end
+  s.peaks = peaks
+end
+
+local function readBucket(key, p)
+  local b, value = p.budget, call('GET', key)
+  local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
+  local at, level, seq, filled, peaks = ceil(now / tick), b.initial, now, now, ''
+  if value then
+    format, seen, busy, before, hold, confirmed, tick, n, per, full, at, level, seq, filled = unpack(STATE, value)
+    if format ~= FORMAT then error({ key = key, format = format }) end
+    peaks = sub(value, LENGTH + 1)
+  end
+  busy, before, hold = visit(p, seen, busy, before, hold)
+  local past, ticks = ceil(now / tick), floor(now / tick)
+  if past < at then at = past end -- the clock went back
+  if ticks > at then
+    local came = (ticks - at) * n
+    if came < full - level then
+      level, at = level + came, ticks
+    else
+      level, at = max(level, full), past
+    end
+  end
+  local s = {
+    busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
+    at = at, level = level, seq = seq, filled = filled, peaks = peaks, wait = 0, can = 0, there = 0,
+  }
+  if p.back ~= '' then
+    -- Tokens that a full bucket would have lost without their lease are not given back.
+    local function giveBack(leased, tokens)
+      local units, peaks = min(tokens * s.per, s.full - s.level), ''
+      if s.filled > leased or units <= 0 then return end
+      for i = 1, #s.peaks, 16 do
+        local seq, room = unpack('<dd', s.peaks, i)
+        if seq > leased then units = min(units, room) end
+      end
+      for i = 1, #s.peaks, 16 do
+        local seq, room = unpack('<dd', s.peaks, i)
+        peaks = peaks .. pack('<dd', seq, seq > leased and room - units or room)
+      end
+      s.level, s.peaks = s.level + units, peaks
+    end
+    for i = 1, #p.back, 16 do
+      local tokens, leased = unpack('<dd', p.back, i)
+      giveBack(leased, tokens)
+    end
+  end
+  if govern(s, p) then
+    local function rescale(level, from, to)
+      local whole = floor(level / from)
+      local part = (level - whole * from) * to / from
+      local most = floor(MOST / to)
+      return max(-most, min(whole, most)) * to + floor(part * (1 - 2 ^ -50))
+    end
+    s.level = rescale(s.level, s.per, b.per)
+    if s.tick ~= b.tick then s.at = ceil(now / b.tick) end
+    s.tick, s.n, s.per, s.full = b.tick, b.n, b.per, b.full
+    s.filled, s.peaks = s.seq + 1, ''
+  end
+  b = p.budget -- which is that of another process if its rule counts
+  if s.level >= s.full then s.level, s.at = s.full, ceil(now / s.tick) end
+  if p.owe > 0 then
+    remember(s)
+    s.level = max(min(s.level, -b.owed), s.level - p.owe * s.per)
+  end
+  s.wait = max(0, s.hold - now)
+  local missing = p.due * s.per - s.level
+  if p.need > 0 and missing > 0 then s.wait = max(s.wait, (ceil(missing / s.n) - p.ticks) * s.tick) end
+  s.there = floor(s.level / s.per)
+  if s.level >= 0 then
+    s.can = floor((s.level + floor(b.horizon / 2)) / s.per)
+  else
+    s.can = floor(max(0, floor((b.horizon + s.level) / 2)) / s.per)
+  end
+  return s
+end
+
+local function writeBucket(key, s, p, tokens)
+  local id, atOnce, next = 0, 0, 0
+  if tokens > 0 then
+    atOnce = max(0, min(tokens, s.there))
+    if atOnce < tokens then next = max(0, (s.at + ceil(((atOnce + 1) * s.per - s.level) / s.n)) * s.tick - now) end
+    remember(s)
+    id = s.seq
+    s.level = s.level - tokens * s.per
+  end
+  local full = s.at
+  if s.level < s.full then full = full + ceil((s.full - s.level) / s.n) end
+  local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.at, s.level, s.seq, s.filled)
+  call('SET', key, state .. s.peaks, 'PX', max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000)))
+  return respond(p, s, id, tokens, atOnce, next, 0, s.level / s.per)
+end
+
+kinds[1] = { read = readBucket, write = writeBucket }

@@ -1,0 +1,70 @@
+-- Fixed windows, also those of a calendar: the count of the window in which the last ask was.
+-- The state after its head, as doubles:
+--   used   the tokens of that window
+--   at     when one was last used
+--   ends   when it ends
+local STATE = '<Bdddddddddddd'
+
+local function windowOf(s, w, origin)
+  local begins = 0
+  if not w then
+    begins = now - (now - origin) % s.per
+    return begins, begins + s.per
+  elseif now < w[1] then -- the clock of the process is more than a window ahead
+    begins = now - (now - w[1]) % s.per
+    return begins, min(begins + s.per, w[1])
+  elseif now >= w[4] then -- behind
+    begins = now - (now - w[4]) % s.per
+    return begins, begins + s.per
+  end
+  local i = 2
+  while now >= w[i] do i = i + 1 end
+  return w[i - 1], w[i]
+end
+
+local function readFixed(key, p)
+  local b, value = p.budget, call('GET', key)
+  local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
+  local used, at, ends = 0, now, 0
+  if value then
+    format, seen, busy, before, hold, confirmed, tick, n, per, full, used, at, ends = unpack(STATE, value)
+    if format ~= FORMAT then error({ key = key, format = format }) end
+  end
+  busy, before, hold = visit(p, seen, busy, before, hold)
+  local s = {
+    busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
+    used = used, at = min(at, now), ends = ends, wait = 0, can = 0, there = 0, -- if the clock went back, no time has passed
+  }
+  if govern(s, p) then s.n, s.per = b.n, b.per end
+  local begins, ends = windowOf(s, b.windows, b.origin)
+  if b.windows and p.differs and now < s.ends then -- the window is that of the rule that counts
+    begins, ends = s.at, s.ends
+  end
+  s.ends = ends
+  if s.at < begins then s.used, s.at = 0, now end
+  for i = 1, #p.back, 16 do
+    local tokens, leased = unpack('<dd', p.back, i)
+    if leased >= begins then s.used = max(0, s.used - tokens) end
+  end
+  local more = min(p.owe, 2 * s.n - s.used)
+  if more > 0 then s.used, s.at = s.used + more, now end
+  s.wait = max(0, s.hold - now)
+  if p.need > max(0, s.n - s.used) then s.wait = max(s.wait, s.ends - now) end
+  s.can = s.n - s.used
+  s.there = s.can
+  return s
+end
+
+local function writeFixed(key, s, p, tokens)
+  local id, till = 0, 0
+  if tokens > 0 then
+    s.used, s.at = s.used + tokens, now
+    id, till = now, s.ends - now
+  end
+  local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.used, s.at, s.ends)
+  call('SET', key, state, 'PX', max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000)))
+  return respond(p, s, id, tokens, tokens, 0, till, s.n - s.used)
+end
+
+kinds[3] = { read = readFixed, write = writeFixed }
+kinds[CALENDAR] = kinds[3]

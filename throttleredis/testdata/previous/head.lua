@@ -1,0 +1,84 @@
+local time = redis.call('TIME')
+-- Every script begins with this file. Then come those of the kinds of its budgets, and asks.lua. They decide asks for tokens by the
+-- rules of package lease, where each function has a counterpart. Numbers are integers below 2^53; instants and durations are in µs.
+--
+-- KEYS: one for each part of each ask, in order, and one for the nonce if parts give tokens back.
+-- ARGV[1]: doubles, and the holders of slots; see asks.lua.
+-- Returns the instant of the decision, and a response to each part; see respond. If the call came too late, the instant alone.
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local pack, unpack, sub, call = struct.pack, struct.unpack, string.sub, redis.call
+local EPOCH, LINGER, MOST, FORMAT, CALENDAR = 10000000, 1000000, 2251799813685248, 1, 5
+
+local now = time[1] * 1000000 + time[2]
+local input = ARGV[1]
+local notAfter, nonce, asks, pos = unpack('<ddd', input)
+if notAfter > 0 and now > notAfter then return pack('<d', now) end
+-- A client may repeat a script whose response was lost. Returns must count once.
+local again = nonce > 0 and not call('SET', KEYS[#KEYS], '', 'NX', 'PX', 10000)
+local kinds = {} -- by number: read(key, p) returns a state, write(key, s, p, tokens) a response. A state has wait, which is 0 if tokens
+-- can be granted, can (how many) and there (how many without promises).
+local inEpoch = now % EPOCH
+
+-- The states of buckets and windows begin with these: the format as a byte, then as doubles
+--   seen       the instant of the last ask
+--   busy       the times since the asks before, summed up over this epoch of 10 s
+--   before     the sum of the epoch before
+--   hold       until when the budget is blocked
+--   confirmed  when a process last asked by the rule that counts
+--   tick, n, per, full  that rule; windows have n in per, with a tick of 1
+-- Redis runs a script from its first line each time, so each function is made again in each run. Those that few runs need are made
+-- where they are needed.
+
+-- Adds an ask to the times, and changes the hold. A process that did not ask for an epoch counts as if it had been there all the time.
+local function visit(p, seen, busy, before, hold)
+  local began = now - inEpoch
+  if seen < began then
+    before = seen >= began - EPOCH and busy or 0
+    busy = 0
+  end
+  if p.since >= EPOCH then
+    busy, before = busy + inEpoch, before + EPOCH
+  elseif p.since > inEpoch then
+    busy, before = busy + inEpoch, before + p.since - inEpoch
+  else
+    busy = busy + p.since
+  end
+  if p.hold > 0 then hold = max(hold, now + p.hold) elseif p.hold < 0 then hold = 0 end
+  return busy, before, hold
+end
+
+-- The stricter of two rules counts until no process has asked by it for an epoch. Govern returns whether that of p begins to count;
+-- if it does not, p gets the one that counts, and no promises.
+local function govern(s, p)
+  local b = p.budget
+  if b.tick == s.tick and b.n == s.n and b.per == s.per and b.full == s.full then
+    s.confirmed = now
+    return false
+  end
+  local function isStricter(a, b)
+    local x, y = a.n / (a.per * a.tick), b.n / (b.per * b.tick)
+    if x ~= y then return x < y end
+    if a.full > 0 then return a.full / a.per < b.full / b.per end
+    return a.n < b.n
+  end
+  if p.replaces or now - s.confirmed > EPOCH or isStricter(b, s) then
+    s.confirmed = now
+    return true
+  end
+  p.differs, p.ticks = true, 0
+  p.budget = {
+    tick = s.tick, n = s.n, per = s.per, full = s.full, owed = min(MOST, floor(b.owed / b.per) * s.per), horizon = 0,
+    kind = b.kind, initial = b.initial, origin = b.origin, windows = b.windows,
+  }
+  return false
+end
+
+-- A response has these doubles: flags, processes, id, tokens, atOnce, left, and if one of them is not 0: next, until, wait, hold.
+-- The flags are 1 if these follow, plus 2 if another rule counts. Flags of -1 are followed by the length of an error and its text.
+local function respond(p, s, id, tokens, atOnce, next, till, left)
+  local flags, hold, wait = p.differs and 2 or 0, s.hold > now and s.hold - now or 0, s.wait
+  local processes = s.holders or floor((floor(s.before * (EPOCH - inEpoch) / EPOCH) + s.busy + EPOCH / 2) / EPOCH)
+  processes = max(1, processes)
+  if next == 0 and till == 0 and wait == 0 and hold == 0 then return pack('<dddddd', flags, processes, id, tokens, atOnce, left) end
+  return pack('<dddddddddd', flags + 1, processes, id, tokens, atOnce, left, next, till, wait, hold)
+end
