@@ -485,7 +485,7 @@ func TestFileIsWrittenAgainByAnotherProcessIfOneIsKilled(t *testing.T) {
 			require.Equal(t, header, other.log.header)
 		}
 		other.log.files = s.log.files
-		time.Sleep(5)
+		time.Sleep(5 * time.Nanosecond)
 		take(t, other, day, 1)
 		written(t, other)
 		take(t, other, day, 0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -387,12 +388,12 @@ func (f *fleet) checkUse() (faults []string) {
 			continue
 		}
 		most, rates := 0., []float64(nil)
-		text := ""
+		var text strings.Builder
 		for i := range f.limits {
 			used, rate := f.use(i, calm, thirsty)
 			most = max(most, used)
 			rates = append(rates, rate)
-			text += fmt.Sprintf(" %.3f of limit %d", used, i)
+			fmt.Fprintf(&text, " %.3f of limit %d", used, i)
 		}
 		slices.Sort(rates)
 		want := .95
@@ -400,7 +401,7 @@ func (f *fleet) checkUse() (faults []string) {
 			want = .8 // they stop requests in turns
 		}
 		if !streams && wants > 2*rates[0] && most < want {
-			faults = append(faults, fmt.Sprintf("use: from %v to %v, used are%s; %.1f/s of %.1f/s that are wanted", calm.from, calm.to, text, rates[0], wants))
+			faults = append(faults, fmt.Sprintf("use: from %v to %v, used are%s; %.1f/s of %.1f/s that are wanted", calm.from, calm.to, text.String(), rates[0], wants))
 		}
 	}
 	return faults

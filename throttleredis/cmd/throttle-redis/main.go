@@ -249,7 +249,7 @@ func (c *config) secure(to **tls.Config) error {
 		return nil
 	}
 	if *to == nil {
-		return errors.New("-ca, -cert and -key are for a URL that begins with rediss:")
+		return errors.New("-ca, -cert and -key need a URL that begins with rediss")
 	}
 	if c.ca != "" {
 		text, err := os.ReadFile(c.ca)
