@@ -117,7 +117,7 @@ var (
 		name: KindAdaptiveInFlight, can: bucket.Rule{Reported: true, Learns: true, Frees: true},
 		check: func(l *Limit) error { return l.flight.validate() },
 		meter: func(l *Limit, t terms) meter.Meter {
-			return concurrency.New(t.now, concurrency.Config(l.flight), l.beside, t.wall)
+			return concurrency.New(t.now, concurrency.Config(l.flight), t.wall)
 		},
 	}
 	kindServer = &kind{name: KindServer} // beside all limits

@@ -138,8 +138,8 @@ func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight
 //
 // It is for servers that work on a number of requests at a time, and queue or refuse the others: an application server with workers, a
 // proxy with a limit of connections, a database behind HTTP. A server that counts requests in a period needs [Adaptive]. If a
-// Limiter has both, they divide the signs of overload: Adaptive reacts only to 429, Retry-After and hints, and AdaptiveInFlight
-// to everything else. The rate of a new key is then bounded only by AIMD.Max until the first 429.
+// Limiter has both, Adaptive reacts only to 429, Retry-After and hints, and AdaptiveInFlight to everything but Retry-After and
+// hints. The rate of a new key is then bounded only by AIMD.Max until the first 429.
 //
 // No request is rejected because the present n is low. A Transport reports outcomes by itself; other work reports them with
 // [Grant.Report], before [Grant.Done]. A request that takes more slots than n is sent when no other request is in flight. Long

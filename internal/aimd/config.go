@@ -27,7 +27,7 @@ type ablation struct {
 
 const (
 	defaultInitial = 10.0
-	defaultMin     = 0.1
+	defaultMin     = 1e-5 // a request a day; a lower rate would not be found
 	maxRate        = float64(meter.MaxCount)
 )
 

@@ -47,7 +47,10 @@ type controller struct {
 	asking      bool    // and one request at a time afterwards, until one succeeds
 	workedFrom  instant // the end of the last pause or silence
 	worked      float64 // tokens accepted since
-	whole       bool    // there was such a pause: worked is all that the server gave since
+	paused      int64   // how long that was; 0: there was none. After one, worked is all that the server gave
+	quick       bool    // the last refusal with Retry-After came soon after a pause
+	spared      bool    // only a handful was accepted before the last refusal
+	accepted    meter.MeanRate
 	given       float64 // tokens accepted since givenFrom, pauses or not
 	givenFrom   instant // the beginning, or a time in the middle of the last cycles of work and pause
 	okAt        instant // of the last success
@@ -191,6 +194,7 @@ func (c *controller) succeeded(now instant, t ticket) {
 		c.worked += t.cost
 	}
 	c.given += t.cost
+	c.accepted.Add(now, t.cost, latelyOver)
 	if t.probe && c.silence.on {
 		c.endSilence(now)
 	}
@@ -314,9 +318,9 @@ func (c *controller) grow(now instant) {
 
 // climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen.
 // Until the first sign of overload it doubles about once a second. Then it approaches the ceiling ever slower and leaves it ever
-// faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. The time constants fall with the
-// square root of the rate, not with the rate, so that clients which share a server come to equal shares. Where refusals are dear, the
-// rate creeps beyond the ceiling.
+// faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. Below one request per second, a test
+// costs more of what there is, and is rarer. The time constants fall with the square root of the rate, not with the rate, so that
+// clients which share a server come to equal shares. Where refusals are dear, the rate creeps beyond the ceiling.
 func (c *controller) climb(now instant, s float64) {
 	switch {
 	case c.roomy:
@@ -327,7 +331,7 @@ func (c *controller) climb(now instant, s float64) {
 		return
 	}
 	n := c.requests(c.current)
-	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), 12.5/n, c.toll)
+	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), 12.5/(n*math.Sqrt(math.Sqrt(min(1, n)))), c.toll)
 	up, below := x*c.creep(n), c.ceiling-c.current
 	switch {
 	case c.off.curve:

@@ -227,7 +227,7 @@ func TestControllerLeavesAServerAloneThatRefusesForMinutes(t *testing.T) {
 func TestControllerHoldsLongerAfterEachDearTouch(t *testing.T) {
 	b := newBench(t, Config{Initial: 10})
 	held := int64(0)
-	for range 5 {
+	for range 6 {
 		b.work(100, OK)
 		b.result(b.now, b.send(b.now, 1), Throttled, 0, 50*time.Second)
 		require.GreaterOrEqual(t, b.heldUntil-b.now, held*19/10)

@@ -44,8 +44,17 @@ func TestFailuresThatWereNoneAreUndone(t *testing.T) {
 	}
 }
 
-func TestAFailureThatStandsIsNotUndone(t *testing.T) {
+// settled is a meter of which enough was accepted for a refusal to count.
+func settled() *Meter {
 	m := New(0, Config{Initial: 100, Min: 1, Max: 1000}, 1)
+	for range handful {
+		m.Answered(0, m.Take(0, 0, 1, false), 0, 1, OK, 0)
+	}
+	return m
+}
+
+func TestAFailureThatStandsIsNotUndone(t *testing.T) {
+	m := settled()
 	ends := doubted(m, second, 2, Throttled, time.Minute)
 	rate := m.PerSecond(second)
 	require.Less(t, rate, 100.)
@@ -70,7 +79,7 @@ func TestAProbeThatWasNoFailureEndsASilence(t *testing.T) {
 }
 
 func TestAnUndoneCutIsReported(t *testing.T) {
-	m := New(0, Config{Initial: 100, Min: 1, Max: 1000}, 1)
+	m := settled()
 	end := doubted(m, second, 1, Throttled, time.Minute)[0]
 	cut, ok := m.Retuned()
 	require.True(t, ok)

@@ -123,10 +123,18 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 		m.control.cutSeq = m.control.seq
 	}
 	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
+	paused, silent := m.control.pausedUntil, m.control.silence.on
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)
 	m.follow(now)
+	if m.control.pausedUntil != paused || silent && !m.control.silence.on {
+		m.beginEvenly(now)
+	}
 	return charged
 }
+
+// beginEvenly lets one request go when a pause or a silence is over, and the others at the rate. What is saved up until then would be
+// refused together by a server that has not saved anything up.
+func (m *Meter) beginEvenly(now instant) { m.bucket.Begin(max(now, m.control.pausedUntil), 1) }
 
 // Room lets the rate grow quickly while the server reports that it allows a higher one per second, but not to what was refused. The
 // first report explains the refusals before: they were of windows that other clients had used up, and show no ceiling.
@@ -188,8 +196,7 @@ func (m *Meter) Matters(now instant) (must, full instant) {
 // kept. A server decides for how many keys it asks that, and must not keep others out by it.
 func (m *Meter) Yields(now instant) (until instant, ok bool) {
 	until, _ = m.Matters(now)
-	debt, _ := m.bucket.Matters(now)
-	return until, m.control.inFlight == 0 && debt <= now
+	return until, m.control.inFlight == 0 && m.bucket.Tokens(now) >= 0
 }
 
 func (m *Meter) Most() int64                   { return meter.MaxCount }
@@ -207,11 +214,15 @@ func (m *Meter) Pause(now instant, d int64) {
 	if d > 0 {
 		m.control.pause(now, min(d, longestStay))
 		m.control.asking = true
+		m.beginEvenly(now)
 	}
 }
 
 // Resume ends a pause.
-func (m *Meter) Resume(now instant) { m.control.resume(now) }
+func (m *Meter) Resume(now instant) {
+	m.control.resume(now)
+	m.beginEvenly(now)
+}
 
 // Bounds returns the rate of the last sign of overload (0: there was none), the most requests that may be in flight, and how
 // the rate moves now.

@@ -213,6 +213,9 @@ func TestAMeterSaysUntilWhenItMatters(t *testing.T) {
 	now := instant(0)
 	m := New(now, Config{}, 1)
 	assert.Equal(t, now, fullAt(m), "a new one")
+	for range handful {
+		m.Answered(now, m.Take(now, now, 1, false), now, 1, OK, 0)
+	}
 	charged := m.Take(now, now, 1, false)
 	assert.Equal(t, never, fullAt(m), "a request in flight")
 	assert.True(t, needed(m, now))

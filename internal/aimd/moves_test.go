@@ -134,50 +134,103 @@ func TestAHoldStandsStillWhileTheRateIsNotUsed(t *testing.T) {
 	assert.Equal(t, b.now, b.heldUntil, "a hold that was over stays over")
 }
 
-func TestARefusalWithAPauseLeavesWhatTheServerGave(t *testing.T) {
+// A touch is a refusal with Retry-After after so many seconds of work, of a rate of 100 with a ceiling of 200, 0: it was doubling.
+type touch struct {
+	ceiling, active, worked, lately float64
+	paused, pause                   int64 // the last and this one; 0: there was none
+	quick                           bool  // the one before was
+}
+
+func (x touch) play(now instant) *controller {
+	k := newController(Config{Initial: 100}, 0, 1)
+	k.ceiling, k.workedFrom, k.worked, k.paused, k.quick = x.ceiling, now-nanos(x.active), x.worked, x.paused, x.quick
+	k.accepted = meter.MeanRate{Value: x.lately, At: now}
+	k.throttled(now, x.pause)
+	return k
+}
+
+func TestTheFirstRefusalWithAPauseIsCheap(t *testing.T) {
 	const now = 1000 * second
 	for name, c := range map[string]struct {
-		ceiling, active, worked float64
-		pause                   int64
-		want                    float64 // the ceiling after it
+		touch
+		want float64 // the ceiling after it
 	}{
-		"long work":             {200, 60, 5000, second, 5000. / 60},
-		"six pauses of work":    {200, 6, 540, second, 90},
-		"less than six pauses":  {200, 11, 990, 2 * second, 90 * 11. / 12},
-		"not below four fifths": {200, 1, 90, second, 90 * 0.8},
-		"hardly any work":       {200, 60, 600, second, 80},
-		"more than it sent":     {200, 60, 60000, second, 100},
-		"while it doubled":      {0, 60, 600, second, 75},
-		"half, while it did":    {0, 0.1, 8, 5 * second, 40},
-		"all of a burst":        {0, 0.00001, 8, second, 50}, // divided by a millisecond at least
+		"what was accepted lately":                        {touch{ceiling: 200, active: 300, worked: 900, lately: 93, pause: 5 * second}, 93},
+		"four fifths at least, however little was needed": {touch{ceiling: 200, active: 300, worked: 900, lately: 9, pause: 5 * second}, 80},
+		"no more than the rate":                           {touch{ceiling: 200, active: 300, worked: 900, lately: 150, pause: 5 * second}, 100},
+		"longer ago than forty pauses":                    {touch{ceiling: 200, active: 40, worked: 900, lately: 93, paused: second, pause: second}, 93},
+		"a long pause at the start":                       {touch{active: 9, worked: 225, lately: 81, pause: 10 * second}, 45},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newController(Config{Initial: 100}, 0, 1)
-			k.ceiling, k.workedFrom, k.worked = c.ceiling, now-nanos(c.active), c.worked
-			k.throttled(now, c.pause)
+			k := c.play(now)
 			assert.InDelta(t, c.want, k.ceiling, 1e-9)
 			assert.InDelta(t, 0.99*c.want, k.current, 1e-9)
-			assert.Equal(t, now+18*c.pause, k.heldUntil)
-			assert.Equal(t, min(2.5*seconds(c.pause), 5), k.toll)
+			assert.Equal(t, now, k.heldUntil, "it grows at once")
+			assert.Zero(t, k.toll)
+			assert.False(t, k.dear(now))
 		})
 	}
-	for pause, held := range map[int64]int64{6 * second: 108 * second, 7 * second: 120 * second, 60 * second: 120 * second, 61 * second: 122 * second} {
-		k := newController(Config{Initial: 100}, 0, 1)
-		k.throttled(now, pause)
+}
+
+func TestARepeatedRefusalWithAPauseLeavesWhatTheServerGave(t *testing.T) {
+	const now = 1000 * second
+	for name, c := range map[string]struct {
+		touch
+		want float64
+	}{
+		"between long ago and lately": {touch{ceiling: 200, active: 60, worked: 5100, lately: 96, paused: 2 * second, pause: 2 * second}, math.Sqrt(85 * 96)},
+		"four fifths at least":        {touch{ceiling: 200, active: 60, worked: 600, lately: 96, paused: 2 * second, pause: 2 * second}, math.Sqrt(80 * 96)},
+		"not below four fifths of it": {touch{ceiling: 200, active: 1, worked: 90, paused: 2 * second, pause: 2 * second}, 90 * 0.8},
+		"not as long as this one":     {touch{ceiling: 200, active: 10, worked: 900, lately: 96, paused: 2 * second, pause: 4*second + 1}, math.Sqrt(90 * 96)},
+		"the first, while it doubled": {touch{active: 60, worked: 600, pause: second}, 75},
+		"half of the pause counts":    {touch{active: 1, worked: 90, pause: second}, 90 / 1.5},
+		"a moment, while it doubled":  {touch{active: 0.1, worked: 8, pause: 2 * second}, 40},
+		"all of a burst":              {touch{active: 0.00001, worked: 8, pause: second}, 50}, // divided by a millisecond at least
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := c.play(now)
+			assert.InDelta(t, c.want, k.ceiling, 1e-9)
+			assert.InDelta(t, 0.99*c.want, k.current, 1e-9)
+			assert.Equal(t, now+20*c.pause, k.heldUntil)
+			if c.paused > 0 {
+				assert.Equal(t, min(2.5*seconds(c.pause), 5), k.toll)
+			}
+			assert.False(t, k.dear(now))
+		})
+	}
+	for pause, held := range map[int64]int64{5 * second: 100 * second, 7 * second: 120 * second, 60 * second: 120 * second, 61 * second: 122 * second} {
+		k := newController(Config{}, 0, 1)
+		k.hold(now, pause)
 		assert.Equal(t, now+held, k.heldUntil, "%v", pause)
 	}
 }
 
-// A quota is spent in a short time, and then the server asks for a pause that is longer than half of that.
+// A refusal that comes when hardly anything was accepted says little of the limit until that happens again.
+func TestAHandfulIsNoEvidence(t *testing.T) {
+	const now = 1000 * second
+	for _, pause := range []int64{0, second, 30 * second} {
+		k := touch{active: 0.1, worked: 4, pause: pause}.play(now)
+		assert.InDelta(t, 90, k.current, 1e-9)
+		assert.Zero(t, k.ceiling, "it still doubles")
+		k.worked = 4
+		k.throttled(now+second, pause)
+		assert.Positive(t, k.ceiling, "again")
+	}
+	assert.Positive(t, touch{active: 0.1, worked: 5, pause: second}.play(now).ceiling, "a handful")
+	k := touch{ceiling: 200, active: 0.1, worked: 1}.play(now)
+	assert.Equal(t, 100.0, k.ceiling, "a bare one, later")
+	k = touch{ceiling: 200, active: 0.1, paused: second, pause: second}.play(now)
+	k.throttled(now+second, second)
+	assert.Equal(t, 100.0, k.current, "nothing was accepted since the last: it is the same event")
+}
+
+// A quota is spent in a short time, and then the server asks for a pause that is longer than half of that, again and again.
 func TestAQuotaIsSpreadOverWorkAndPause(t *testing.T) {
 	const now = 1000 * second
-	quota := func(worked float64, active, pause int64) *controller {
-		k := newController(Config{Initial: 100}, 0, 1)
-		k.ceiling, k.workedFrom, k.worked = 200, now-active, worked
-		k.throttled(now, pause)
-		return k
+	quota := func(worked float64, active, pause int64) touch {
+		return touch{ceiling: 200, active: seconds(active), worked: worked, lately: 100, paused: pause, pause: pause}
 	}
-	k := quota(600, 10*second, 50*second)
+	k := quota(600, 10*second, 50*second).play(now)
 	assert.InDelta(t, math.Sqrt(10*100), k.current, 1e-9, "between 600 in a minute and the rate that was refused")
 	assert.Equal(t, k.current, k.ceiling)
 	assert.Equal(t, now+60*second, k.heldUntil)
@@ -185,12 +238,22 @@ func TestAQuotaIsSpreadOverWorkAndPause(t *testing.T) {
 	assert.False(t, k.dear(now+660*second))
 	assert.Equal(t, 5.0, k.toll)
 
-	assert.True(t, quota(600, 6*second, 3*second+1).dear(now))
-	assert.True(t, quota(600, 6*second-2, 3*second).dear(now))
-	assert.False(t, quota(600, 6*second, 3*second).dear(now), "half of the time of work")
-	assert.False(t, quota(600, second, 3*second-1).dear(now), "too short a pause to be dear")
-	assert.True(t, quota(16, second, 30*second).dear(now))
-	assert.False(t, quota(15, second, 30*second).dear(now), "too little to know what the server gives")
+	first := quota(600, 10*second, 50*second)
+	first.paused = 0
+	assert.False(t, first.play(now).dear(now), "once is not again and again")
+	first.paused = 25*second - 1
+	assert.False(t, first.play(now).dear(now), "the last was for another reason")
+	assert.True(t, quota(600, 6*second, 3*second+1).play(now).dear(now))
+	assert.True(t, quota(600, 6*second-2, 3*second).play(now).dear(now))
+	assert.False(t, quota(600, 6*second, 3*second).play(now).dear(now), "half of the time of work")
+
+	short := quota(90, second, 2*second)
+	assert.InDelta(t, 72, short.play(now).ceiling, 1e-9)
+	short.quick = true
+	k = short.play(now)
+	assert.InDelta(t, math.Sqrt(30*100), k.current, 1e-9, "two in a row")
+	assert.False(t, k.dear(now), "too short a pause to be dear")
+	assert.Equal(t, now+40*second, k.heldUntil)
 }
 
 func TestWhatAServerGivesIsKnownAfterAPause(t *testing.T) {
@@ -199,7 +262,7 @@ func TestWhatAServerGivesIsKnownAfterAPause(t *testing.T) {
 	assert.False(t, c.known())
 	c.worked = 32
 	assert.True(t, c.known(), "16 requests")
-	c.worked, c.whole = 1, true
+	c.worked, c.paused = 1, second
 	assert.True(t, c.known(), "after a pause, all that was accepted counts")
 	c.worked = 0
 	assert.False(t, c.known())
@@ -250,7 +313,7 @@ func TestAPauseIsNeverShortenedAndBeginsTheCountOfWork(t *testing.T) {
 	assert.Equal(t, until, c.workedFrom)
 	assert.Equal(t, until, c.used.At)
 	assert.Zero(t, c.worked)
-	assert.True(t, c.whole)
+	assert.Equal(t, 10*second, c.paused)
 	c.worked = 3
 	c.pause(2*second, second)
 	assert.Equal(t, until, c.pausedUntil)
@@ -386,7 +449,7 @@ func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
 		c.endSilence(from + s.dark)
 		assert.Equal(t, silence{from: from, gap: 2 * second, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
 		assert.Equal(t, from+s.dark, c.workedFrom)
-		assert.True(t, c.whole)
+		assert.Equal(t, s.dark, c.paused)
 		assert.Zero(t, c.worked)
 		assert.Equal(t, meter.MeanRate{At: from + s.dark}, c.used)
 		return c

@@ -12,35 +12,87 @@ const (
 	dearPause   = 3 * second      // the shortest pause that can be dear
 	longPause   = second          // the shortest pause that may hide what was sustained before
 	longestHold = 3600.0          // seconds for which a rate is held, at most; or one cycle, if that is longer
-	holdPauses  = 18              // pauses for which the rate is held after one
+	holdPauses  = 20              // pauses for which the rate is held after one that was repeated
+	heldFor     = 20              // requests at least
+	repeated    = 40              // pauses of work after one: a refusal in that time is repeated
+	handful     = 5               // requests: fewer that were accepted are no evidence
+	latelyOver  = 2e9             // the time constant of what was accepted lately
+	leastLately = 0.8             // of the rate counts as that, at least
 	longestStay = 86_400 * second // a server that asks for a longer pause is asked again after that time
 	mostHeld    = 120 * second    // and at most; or two pauses, if that is longer
 )
 
-// throttled cuts the rate after a refusal. Retry-After says how far too high the rate was.
+// throttled cuts the rate after a refusal.
 func (c *controller) throttled(now instant, retryAfter int64) {
-	if retryAfter <= 0 {
+	few, before := c.requests(c.worked) < handful, c.spared
+	c.spared = few
+	switch {
+	case retryAfter > 0 && c.paused > 0 && c.worked == 0: // nothing was accepted since the last refusal, so it is of the same event
+		c.cutAt = now
+		c.forgetResponses()
+	case few && !before && (retryAfter > 0 || c.ceiling == 0): // no evidence of where the limit is, until it happens again
+		c.cutAt = now
+		c.forgetResponses()
+		c.set(CauseThrottled, beta*c.current)
+	case retryAfter <= 0:
 		c.bare(now, CauseThrottled)
+	default:
+		c.touched(now, retryAfter)
+	}
+	if retryAfter > 0 {
+		c.cycled(meter.AddInstant(now, retryAfter))
+	}
+}
+
+// touched cuts the rate after a refusal with Retry-After. The first may have any reason, and costs little: the rate falls to what was
+// accepted lately, and grows again. Caution is for those that are repeated: each would cost another pause.
+func (c *controller) touched(now instant, retryAfter int64) {
+	p, active := seconds(retryAfter), max(0.001, seconds(now-c.workedFrom))
+	again := c.paused > 0 && active < repeated*p
+	quick := again && retryAfter <= 2*c.paused && p > active/2 // as long as the last, and soon after it
+	row := quick && c.quick
+	c.quick = quick
+	short := retryAfter < dearPause
+	if (row || quick && !short || c.dear(now)) && !c.off.quota {
+		// A quota was spent too fast. The server gives more than it gave over work and pause, and less than was asked for.
+		r := Halfway(min(c.current, max(c.worked/(active+p), c.sustained(now, retryAfter))), c.current)
+		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
+		c.tollOf(2.5 * p)
+		if !short {
+			c.holdDear(now, active+p)
+		} else {
+			c.hold(now, retryAfter)
+		}
 		return
 	}
-	p, active, sustained := seconds(retryAfter), max(0.001, seconds(now-c.workedFrom)), 0.0
-	if retryAfter >= longPause { // shorter ones are soon followed by others, which find a rate that has fallen
-		sustained = c.sustained(now, retryAfter)
+	r, start := c.lately(now), c.ceiling == 0
+	switch {
+	case quick, start && short:
+		r = max(c.gave(p, active), min(c.current, c.sustained(now, retryAfter)))
+	case again: // a bucket that was full gave more lately than it fills, and while the rate grew, it gave less before
+		r = Halfway(min(c.current, max(c.worked/active, leastLately*c.current)), r)
+	case start && p > active:
+		r = Halfway(min(c.current, c.worked/active), r)
 	}
-	if retryAfter >= dearPause && (p > active/2 || c.dear(now)) && c.known() && !c.off.quota {
-		// A quota was spent too fast. The server gives more than it gave over work and pause, and less than was asked for.
-		r := Halfway(min(c.current, max(c.worked/(active+p), sustained)), c.current)
-		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
-		c.holdDear(now, active+p)
-	} else {
-		r := max(c.gave(p, active), min(c.current, sustained))
-		c.cut(now, CauseThrottled, r, 0.99*r)
-		if !c.off.hold {
-			c.heldUntil = now + min(holdPauses*retryAfter, max(mostHeld, 2*retryAfter))
-		}
+	c.cut(now, CauseThrottled, r, 0.99*r)
+	if again || start && short {
+		c.hold(now, retryAfter)
 	}
-	c.tollOf(2.5 * p)
-	c.cycled(meter.AddInstant(now, retryAfter))
+	if again {
+		c.tollOf(2.5 * p)
+	}
+}
+
+// hold keeps the rate from growing for some pauses, and some requests.
+func (c *controller) hold(now instant, pause int64) {
+	if !c.off.hold {
+		c.heldUntil = now + max(min(holdPauses*pause, max(mostHeld, 2*pause)), nanos(heldFor/c.requests(c.current)))
+	}
+}
+
+// lately returns the rate that was accepted in the last seconds of work.
+func (c *controller) lately(now instant) float64 {
+	return min(c.current, max(leastLately*c.current, c.accepted.Of(now, latelyOver)))
 }
 
 // Halfway returns the geometric mean of a rate that was given and one that was refused. A window gives the former, and a bucket, which
@@ -102,8 +154,9 @@ func (c *controller) pause(now instant, d int64) {
 	c.asking = c.asking || d == longestStay
 	until := meter.AddInstant(now, min(d, never/4)+c.dice.Jitter(d))
 	if until > c.pausedUntil {
-		c.pausedUntil, c.workedFrom, c.worked, c.whole = until, until, 0, true
+		c.pausedUntil, c.workedFrom, c.worked, c.paused = until, until, 0, d
 		c.used.At = max(c.used.At, until)
+		c.accepted.At = max(c.accepted.At, until)
 		c.latency.begin(until, c.seq) // what is completed per second says nothing of a server that is not asked
 	}
 }
@@ -111,7 +164,7 @@ func (c *controller) pause(now instant, d int64) {
 // known reports whether worked tells what the server gives. It does not if other clients, or an earlier run of this
 // program, may have spent most of the quota.
 func (c *controller) known() bool {
-	return c.whole && c.worked > 0 || c.requests(c.worked) >= leastRound
+	return c.paused > 0 && c.worked > 0 || c.requests(c.worked) >= leastRound
 }
 
 // dear reports whether a touch of the limit costs about as much time as there is work between two touches, as with quotas

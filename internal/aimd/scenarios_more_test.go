@@ -1,10 +1,13 @@
 package aimd
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
 
 func slidingPolicy(n int, per float64, counting, elastic bool, after retryAfterHeader) policyOf {
@@ -64,15 +67,15 @@ var beyond = []goal{
 	{scenario: scenario{name: "client stands still for 2 s every 20 s", policy: bareHundred, clientStands: standing(20, 20, 2)}, goodput: 85},
 	{scenario: scenario{name: "client stands still for 0.4 s every 7 s", policy: bareHundred, clientStands: standing(7, 7, 0.4)}, goodput: 92, refused: 1},
 	{scenario: scenario{name: "server stands still for 0.5 s every 9 s", policy: bareHundred, stands: standing(9, 9, 0.5)}, goodput: 92, refused: 1},
-	{scenario: scenario{name: "Retry-After: 100 per 10 s fixed, from twice", seconds: 60, callersAt: crowd(16), config: Config{Initial: 20}, policy: windowPolicy(100, 10, wholeSeconds), limit: constant(10)}, goodput: 90, refused: 1.7},
+	{scenario: scenario{name: "Retry-After: 100 per 10 s fixed, from twice", seconds: 60, callersAt: crowd(16), config: Config{Initial: 20}, policy: windowPolicy(100, 10, wholeSeconds), limit: constant(10)}, goodput: 90, refused: 2},
 	{scenario: scenario{name: "1.5 ms away: 50/s sliding", rtt: nearby, seconds: 60, callersAt: crowd(16), policy: slidingPolicy(50, 1, false, false, bare), limit: constant(50)}, goodput: 88, refused: 1.2},
 	{scenario: scenario{name: "1.5 ms away: 200 per 2 s fixed", rtt: nearby, seconds: 60, callersAt: crowd(16), policy: windowPolicy(200, 2, bare)}, goodput: 84, refused: 1.2},
 	{scenario: scenario{name: "1.5 ms away: 120 per 1.5 s sliding", rtt: nearby, seconds: 60, callersAt: crowd(16), policy: slidingPolicy(120, 1.5, false, false, bare), limit: constant(80)}, goodput: 88, refused: 1.2},
-	{scenario: scenario{name: "4 at a time, 40 ms each, from twice", seconds: 60, rtt: nearby, config: Config{Initial: 200}, callersAt: crowd(16), policy: func(*rand.Rand) policy { return &atATime{n: 4, each: 0.04} }, service: nothing}, goodput: 80, refused: 2},
+	{scenario: scenario{name: "4 at a time, 40 ms each, from twice", seconds: 60, rtt: nearby, config: Config{Initial: 200}, callersAt: crowd(16), policy: func(*rand.Rand) policy { return &atATime{n: 4, each: 0.04, after: bare} }, service: nothing}, goodput: 80, refused: 2},
 	{scenario: scenario{name: "tarpit: 50/s, all counted, refusals take 2 s", seconds: 60, rtt: nearby, callersAt: crowd(16), config: Config{Initial: 100}, policy: slidingPolicy(50, 1, true, false, bare), refusing: 2, limit: constant(50)}, goodput: 48, refused: 10},
 	{scenario: scenario{name: "45/s, then 120/s", seconds: 180, policy: bucketPolicy(20, stepsTo(45, 90, 120), bare), limit: stepsTo(45, 90, 120), changes: []float64{90}}, goodput: 95, refused: 0.5},
 	{scenario: scenario{name: "150/s, 3/s, 150/s", policy: bucketPolicy(20, stepsTo(150, 60, 3, 120, 150), bare), limit: stepsTo(150, 60, 3, 120, 150), changes: []float64{60, 120}}, goodput: 83, refused: 1.2},
-	{scenario: scenario{name: "50/s, 10/s, 50/s, Retry-After", seconds: 100, policy: bucketPolicy(20, stepsTo(50, 30, 10, 60, 50), wholeSeconds), limit: stepsTo(50, 30, 10, 60, 50), changes: []float64{60}}, goodput: 68, back: []float64{60, 22}},
+	{scenario: scenario{name: "50/s, 10/s, 50/s, Retry-After", seconds: 100, policy: bucketPolicy(20, stepsTo(50, 30, 10, 60, 50), wholeSeconds), limit: stepsTo(50, 30, 10, 60, 50), changes: []float64{60}}, goodput: 67, back: []float64{60, 29}},
 	{scenario: scenario{name: "200/s and 20/s in turn, 10 ms away", rtt: []float64{0.005}, policy: bucketPolicy(20, alternating(200, 20, 20), bare), limit: alternating(200, 20, 20)}, goodput: 60, refused: 1.2},
 	{scenario: scenario{name: "20 clients on 40/s", clients: 20, stagger: 1, callersAt: crowd(8), policy: bareBucket(40, 20), limit: constant(40)}, goodput: 95, refused: 10, jain: 0.72},
 	{scenario: scenario{name: "25 clients on 150/s", clients: 25, stagger: 1, callersAt: crowd(8), policy: bareBucket(150, 20), limit: constant(150)}, goodput: 95, refused: 5, jain: 0.85},
@@ -130,6 +133,32 @@ func retryAfter() (all []goal) {
 		}
 	}
 	return all
+}
+
+// Servers that work on a number of requests at a time, and ask for a second or two when they are full (Kubernetes' filter, chi's Throttle,
+// Traffic Server, limit_conn): with a rate alone, and with the part of it that is beside a number in flight.
+func TestAServerIsUsedThatWorksOnANumberAtATime(t *testing.T) {
+	draws := 12
+	if testing.Short() {
+		draws = 4
+	}
+	for i := range draws {
+		for _, beside := range []bool{false, true} {
+			t.Run(fmt.Sprint(i, " ", beside), func(t *testing.T) {
+				t.Parallel()
+				r := metertest.Seeded(t, uint64(i))
+				n, each := 2+r.IntN(50), 0.02*math.Pow(20, r.Float64())
+				s := scenario{seconds: 600, callersAt: crowd(int(float64(n) * (1.3 + 3*r.Float64()))), rtt: []float64{0.0005 * math.Pow(20, r.Float64())},
+					jitter: 1e-9, policy: func(*rand.Rand) policy { return &atATime{n: n, each: each, after: wholeSeconds} }, service: nothing, limit: constant(float64(n) / each),
+					beside: beside, name: fmt.Sprintf("%d at a time, %.3f s each", n, each)}
+				m, worst := s.runs(1, ablation{})
+				s.report(t, m, worst)
+				if m.goodput < 85 || m.refused > 1 {
+					t.Errorf("%.1f %% used, %.2f %% refused", m.goodput, m.refused)
+				}
+			})
+		}
+	}
 }
 
 // A rise is a limit that grows: how long it takes until nine tenths of the new one are used, over phases of the cycle.

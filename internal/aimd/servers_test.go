@@ -182,16 +182,17 @@ func (p *pool) admit(now instant) (bool, int64, time.Duration) {
 
 // atATime serves so many at once, each for as long, and refuses the others.
 type atATime struct {
-	n    int
-	each float64
-	busy []instant // until
+	n     int
+	each  float64
+	after retryAfterHeader
+	busy  []instant // until
 }
 
 func (p *atATime) admit(now instant) (bool, int64, time.Duration) {
 	i, _ := slices.BinarySearch(p.busy, now+1)
 	p.busy = p.busy[i:]
 	if len(p.busy) >= p.n {
-		return false, 0, 0
+		return false, 0, p.after(0)
 	}
 	p.busy = append(p.busy, now+at(p.each))
 	return true, at(p.each), 0

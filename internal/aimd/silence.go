@@ -95,6 +95,6 @@ func (c *controller) endSilence(now instant) {
 		c.tollOf(4 * dark)
 	}
 	s.okSince, s.probing, s.again = 0, false, true
-	c.row, c.worked, c.workedFrom, c.whole = 0, 0, now, true
+	c.row, c.worked, c.workedFrom, c.paused = 0, 0, now, now-s.from
 	c.used = meter.MeanRate{At: now}
 }

@@ -5,13 +5,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/scene/loop"
 )
 
 // This file is a simulation of servers, loads and clients in virtual time.
-// One client is a controller, the real token bucket that it tunes, and a line of requests. The scenarios
-// and their figures are in scenarios_test.go.
+// One client is a meter and a line of requests. The scenarios and their figures are in scenarios_test.go.
 
 func at(seconds float64) instant { return instant(seconds * float64(second)) }
 
@@ -31,9 +29,11 @@ func (s scenario) run(seed uint64, off ablation) *tally {
 	tenths := int(w.seconds*10) + 1
 	w.found = tally{scenario: w.scenario, accepted: make([]int32, tenths), failed: make([]int32, tenths), per: make([]int32, w.clients)}
 	for i := range w.clients {
-		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], controller: newController(w.config, 0, seed*1000+uint64(i))}
-		c.controller.off = off
-		c.bucket = meter.NewTokenBucket(0, c.perMega(0), 1, 1)
+		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], meter: New(0, w.config, seed*1000+uint64(i))}
+		c.meter.control.off = off
+		if w.beside {
+			c.meter.OnlyRefusals(0)
+		}
 		w.After(at(w.stagger*float64(i)), c.start)
 	}
 	w.Run(at(w.seconds))
@@ -43,21 +43,13 @@ func (s scenario) run(seed uint64, off ablation) *tally {
 // A simClient is one program with a key of its own.
 type simClient struct {
 	*world
-	index      int
-	rtt        float64 // one way, seconds
-	controller *controller
-	bucket     *meter.TokenBucket
-	paced      float64   // the rate that the bucket has
-	line       []instant // when the waiters came
-	head       int
-	callers    int // of the saturating kind that are in line or in flight
-	wakeAt     instant
-}
-
-// perMega is the controller's rate as a bucket wants it.
-func (c *simClient) perMega(now instant) meter.Rate {
-	c.paced = c.controller.rate(now)
-	return meter.Rate{N: max(1, int64(c.paced*1e6)), Per: time.Duration(1e6 * second)}
+	index   int
+	rtt     float64 // one way, seconds
+	meter   *Meter
+	line    []instant // when the waiters came
+	head    int
+	callers int // of the saturating kind that are in line or in flight
+	wakeAt  instant
 }
 
 func (c *simClient) start() {
@@ -102,19 +94,10 @@ func (c *simClient) pump() {
 		return
 	}
 	for c.head < len(c.line) {
-		if at := c.controller.gate(c.Now()); at > c.Now() {
-			c.wake(at)
+		if !c.meter.Payable(c.Now(), 1) {
+			c.wake(c.meter.Ready(c.Now(), 0, 1))
 			return
 		}
-		if c.controller.rate(c.Now()) != c.paced {
-			c.bucket.Retune(c.Now(), c.perMega(c.Now()))
-			c.bucket.Resize(c.Now(), int64(c.controller.burst()))
-		}
-		if ready := c.bucket.Ready(c.Now(), 0, 1); ready > c.Now() {
-			c.wake(ready)
-			return
-		}
-		c.bucket.Take(c.Now(), c.Now(), 1, true)
 		came := c.line[c.head]
 		if c.head++; c.head > 1000 {
 			c.line = append(c.line[:0], c.line[c.head:]...)
@@ -144,7 +127,7 @@ func (c *simClient) oneWay() int64 { return at(c.rtt + c.jitter*(2*c.rng.Float64
 
 // send sends a request, and takes in its answer.
 func (c *simClient) send(saturating bool) {
-	sent := c.controller.send(c.Now(), 1)
+	charged := c.meter.Take(c.Now(), c.Now(), 1, true)
 	start := c.Now()
 	c.found.sendTimes = append(c.found.sendTimes, float32(float64(c.Now())/1e9))
 	done := false
@@ -155,7 +138,7 @@ func (c *simClient) send(saturating bool) {
 		}
 		done = true
 		c.found.count(c, start, o)
-		c.controller.result(c.Now(), sent, o, time.Duration(c.Now()-start), retryAfter)
+		c.meter.Answered(c.Now(), charged, start, 1, o, retryAfter)
 		if saturating {
 			if c.callers <= c.callersAt(float64(c.Now())/1e9) {
 				c.line = append(c.line, c.Now())
@@ -218,6 +201,7 @@ type scenario struct {
 	clients int
 	stagger float64
 	config  Config
+	beside  bool      // a limit in flight, which heeds the rest
 	rtt     []float64 // one way, by client
 	jitter  float64
 	timeout float64

@@ -1,11 +1,14 @@
 package concurrency
 
 import (
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/scene/flight"
 )
 
@@ -18,13 +21,17 @@ type pair struct {
 
 // newPair makes pairs for a scene. Its refusals are 429s where a rate is their cause, and 503s elsewhere.
 func newPair(s flight.Scene) func() flight.Limiter {
-	refusal := aimd.Unavailable
 	if s.Rate > 0 {
-		refusal = aimd.Throttled
+		return newPairs(aimd.Throttled)
 	}
+	return newPairs(aimd.Unavailable)
+}
+
+// newPairs makes pairs for a server that refuses with that.
+func newPairs(refusal aimd.Outcome) func() flight.Limiter {
 	return func() flight.Limiter {
 		return &pair{
-			learned: learned{New(0, Config{}, true, noon), refusal}, rate: aimd.New(0, aimd.Config{}, 1).OnlyRefusals(0), charged: make(map[int64]int64),
+			learned: learned{New(0, Config{}, noon), refusal}, rate: aimd.New(0, aimd.Config{}, 1).OnlyRefusals(0), charged: make(map[int64]int64),
 		}
 	}
 }
@@ -44,7 +51,11 @@ func (p *pair) Sent(now instant) int64 {
 }
 
 func (p *pair) Answered(now instant, id int64, sent instant, o flight.Outcome) int64 {
-	p.rate.Answered(now, p.charged[id], sent, 1, p.meaning(o), 0)
+	meaning := p.meaning(o)
+	if meaning == aimd.Throttled && p.Tries(id) {
+		meaning = aimd.Ignore
+	}
+	p.rate.Answered(now, p.charged[id], sent, 1, meaning, 0)
 	delete(p.charged, id)
 	return p.learned.Answered(now, id, sent, o)
 }
@@ -64,5 +75,30 @@ func TestNumberDoesNotLearnTheLowestLatencyWhileARateLimitsIt(t *testing.T) {
 		})
 		assert.GreaterOrEqual(t, f.Goodput, 92.0, "%v", f)
 		assert.GreaterOrEqual(t, f.Least, 85.0, "%v", f)
+	}
+}
+
+// A bare refusal does not say what is limited, so both heed it. The one that is not limited has room, and grows again.
+func TestBothLimitsAreAsGoodAsTheOneThatTheServerHas(t *testing.T) {
+	draws := 8
+	if testing.Short() {
+		draws = 2
+	}
+	for i := range draws {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			r := metertest.Seeded(t, uint64(i))
+			n, mean := 3+r.IntN(40), 0.03*math.Pow(10, r.Float64())
+			s := flight.Scene{
+				Best: int64(n), Connect: n, Workers: flight.Always(0), Service: flight.LogNormal(mean, r.Float64()), RTT: 0.001 * math.Pow(20, r.Float64()),
+				Callers: flight.Always(n + 4 + r.IntN(4*n)), Length: 400, From: 60,
+			}
+			for _, refusal := range []aimd.Outcome{aimd.Throttled, aimd.Unavailable} {
+				f := s.Figures(1, newPairs(refusal))
+				t.Logf("%d of %.3f s, %v: %v", n, mean, refusal, f)
+				assert.GreaterOrEqual(t, f.Goodput, 95.0)
+				assert.LessOrEqual(t, f.Refused, 2.0)
+			}
+		})
 	}
 }

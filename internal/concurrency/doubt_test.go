@@ -12,7 +12,7 @@ import (
 func TestRefusalsThatWereNoneAreUndone(t *testing.T) {
 	for _, n := range []int{1, 3, 20} {
 		for _, as := range []aimd.Outcome{aimd.ClientError, aimd.Ignore} {
-			m := New(0, Config{Initial: 32}, false, &meter.Wall{})
+			m := New(0, Config{Initial: 32}, &meter.Wall{})
 			var charged []int64
 			for range n {
 				charged = append(charged, m.Take(0, 0, 1, false))
@@ -35,7 +35,7 @@ func TestRefusalsThatWereNoneAreUndone(t *testing.T) {
 }
 
 func TestARefusalThatStandsIsNotUndone(t *testing.T) {
-	m := New(0, Config{Initial: 32}, false, &meter.Wall{})
+	m := New(0, Config{Initial: 32}, &meter.Wall{})
 	a, b := m.Take(0, 0, 1, false), m.Take(0, 0, 1, false)
 	end := m.Doubt(second, a, 0, 1)
 	m.Answered(second, a, 0, 1, aimd.Throttled, 0)

@@ -37,7 +37,7 @@ func TestEveryConfigurationThatIsValidKeepsItsBounds(t *testing.T) {
 		if cfg.Validate() != nil {
 			continue
 		}
-		m := New(0, cfg, false, noon)
+		m := New(0, cfg, noon)
 		requireSane(t, &m.control, cfg)
 		require.True(t, m.Payable(0, math.MaxInt64), "a request of any cost passes alone")
 		l := Learned{pick(r, floats...), pick(r, floats...), pick(r, floats...)}
@@ -47,7 +47,7 @@ func TestEveryConfigurationThatIsValidKeepsItsBounds(t *testing.T) {
 			continue
 		}
 		requireSane(t, &m.control, l)
-		require.True(t, New(0, cfg, false, noon).Learn(0, m.Snapshot()), "what was restored can be saved again: %+v", l)
+		require.True(t, New(0, cfg, noon).Learn(0, m.Snapshot()), "what was restored can be saved again: %+v", l)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestNumberThatIsNotUsedDoesNotGrowInAnyState(t *testing.T) {
 func TestCancelledRequestsTeachANewKeyNothing(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m := New(0, Config{Initial: 10}, false, noon)
+		m := New(0, Config{Initial: 10}, noon)
 		was := m.control
 		var charged []int64
 		now := instant(0)
@@ -221,7 +221,7 @@ func TestSlotsAreCountedWhateverRequestsCost(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		m := New(0, Config{Max: 1 + r.Int64N(30)}, false, noon)
+		m := New(0, Config{Max: 1 + r.Int64N(30)}, noon)
 		var there []request
 		used, now := int64(0), instant(0)
 		end := func(i int) {
@@ -262,7 +262,7 @@ func TestSlotsAreCountedWhateverRequestsCost(t *testing.T) {
 }
 
 func TestPauseDoublesUpToItsMostAndEndsWithASuccess(t *testing.T) {
-	m := New(0, Config{}, false, noon)
+	m := New(0, Config{}, noon)
 	now := instant(0)
 	for k := range 80 {
 		m.control.pause(now)

@@ -125,7 +125,7 @@ func TestClientsWithTheSameClockEmptyTheQueueTogether(t *testing.T) {
 				k := 0.0
 				f := s.Figures(2, func() flight.Limiter {
 					k++
-					return learned{New(0, Config{}, false, &meter.Wall{Unix: at(1000.7*float64(time) + k*apart)}), aimd.Unavailable}
+					return learned{New(0, Config{}, &meter.Wall{Unix: at(1000.7*float64(time) + k*apart)}), aimd.Unavailable}
 				})
 				mean.Goodput += f.Goodput / times
 				mean.P99 += f.P99 / times

@@ -12,7 +12,6 @@ type Meter struct {
 	slots   meter.Slots
 	control controller
 	bare    aimd.Suspicion
-	beside  bool    // another limit heeds refusals that speak of a rate
 	usedAt  instant // of the last request
 	doubts  meter.Doubts[belief]
 }
@@ -20,10 +19,9 @@ type Meter struct {
 // KeepLearned is how long an idle key is remembered if it has learned something.
 const KeepLearned = 3600 * second
 
-// New returns the meter of a new key. The configuration must be valid. beside says that an Adaptive limit is charged, too, and
-// heeds 429. wall is the wall clock, which need not be exact.
-func New(now instant, cfg Config, beside bool, wall *meter.Wall) *Meter {
-	m := &Meter{control: *newController(now, cfg, wall), beside: beside, usedAt: now}
+// New returns the meter of a new key. The configuration must be valid. wall is the wall clock, which need not be exact.
+func New(now instant, cfg Config, wall *meter.Wall) *Meter {
+	m := &Meter{control: *newController(now, cfg, wall), usedAt: now}
 	m.follow(now)
 	return m
 }
@@ -67,10 +65,17 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	return int64(t.seq)<<flyingBits | min(t.inFlight, flyingMost)
 }
 
+func ticketOf(charged int64) ticket {
+	return ticket{uint64(charged >> flyingBits), charged & flyingMost}
+}
+
+// Tries reports whether a request was one of those by which a higher number is tried. A refusal of it says nothing of a rate.
+func (m *Meter) Tries(charged int64) bool { return m.control.refusals.tries(ticketOf(charged)) }
+
 // Answered takes the outcome of a request that was sent at sent, and the Retry-After of its response, or 0. It returns what
 // takes the place of charged.
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64 {
-	c, t := &m.control, ticket{uint64(charged >> flyingBits), charged & flyingMost}
+	c, t := &m.control, ticketOf(charged)
 	o = m.bare.Judge(o, now)
 	switch {
 	case o == aimd.OK:
@@ -79,7 +84,7 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	case o == aimd.ClientError:
 		c.refusals.succeeded(c.cruise())
 		c.ignore(now, t)
-	case o == aimd.Unavailable, o == aimd.Throttled && retryAfter <= 0 && !m.beside:
+	case o == aimd.Unavailable, o == aimd.Throttled && retryAfter <= 0:
 		c.refuse(now, t)
 	default: // Retry-After speaks of a rate
 		c.ignore(now, t)
@@ -93,7 +98,7 @@ func (m *Meter) GiveBack(charged int64, now instant, cost int64) {
 	m.slots.GiveBack(0, now, cost)
 	m.control.free(cost)
 	if charged >= 0 {
-		m.control.ignore(now, ticket{uint64(charged >> flyingBits), charged & flyingMost})
+		m.control.ignore(now, ticketOf(charged))
 	} else {
 		m.control.bodyTook(float64(now+charged+1) / 1e9)
 	}

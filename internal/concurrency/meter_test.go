@@ -24,7 +24,7 @@ var (
 // taught returns a meter that has learned a server with 16 workers.
 func taught(t *testing.T) (*Meter, instant) {
 	t.Helper()
-	m := learned{New(0, Config{}, false, noon), aimd.Unavailable}
+	m := learned{New(0, Config{}, noon), aimd.Unavailable}
 	flight.Scene{Length: 60}.Play(1, func() flight.Limiter { return m })
 	m.control.inFlight, m.slots = 0, *meter.NewSlots(0) // the run ends with requests in flight
 	m.control.restart(0)
@@ -36,7 +36,7 @@ func taught(t *testing.T) (*Meter, instant) {
 }
 
 func TestMeterCountsSlots(t *testing.T) {
-	m := New(0, Config{}, false, noon)
+	m := New(0, Config{}, noon)
 	for range 4 {
 		assert.True(t, m.Payable(0, 1))
 		m.Take(0, 0, 1, false)
@@ -49,13 +49,13 @@ func TestMeterCountsSlots(t *testing.T) {
 }
 
 func TestCostAboveTheNumberPassesAlone(t *testing.T) {
-	m := New(0, Config{}, false, noon)
+	m := New(0, Config{}, noon)
 	charged, ok := m.Spend(0, 10)
 	assert.True(t, ok)
 	assert.False(t, m.Payable(0, 1))
 	m.GiveBack(charged, 1, 10)
 	assert.True(t, m.Payable(1, 1))
-	assert.Equal(t, meter.Never, New(0, Config{Max: 5}, false, noon).Plan(0, 0, 6))
+	assert.Equal(t, meter.Never, New(0, Config{Max: 5}, noon).Plan(0, 0, 6))
 }
 
 func TestNothingIsLearnedFromCancelledRequests(t *testing.T) {
@@ -93,7 +93,7 @@ func TestLongPollBesideShortRequests(t *testing.T) {
 			length = 3620
 		}
 		mean := func(poll bool) float64 {
-			m := learned{New(0, Config{}, false, noon), aimd.Unavailable}
+			m := learned{New(0, Config{}, noon), aimd.Unavailable}
 			sum, k := 0.0, 0.0
 			s := flight.Scene{Length: length}
 			s.Watch = func(now instant) {
@@ -117,13 +117,11 @@ func TestRetryAfterIsLeftToRates(t *testing.T) {
 	for _, x := range []struct {
 		outcome    aimd.Outcome
 		retryAfter time.Duration
-		beside     bool
 		cut        bool
 	}{
-		{aimd.Throttled, 0, false, true}, {aimd.Throttled, 0, true, false}, {aimd.Throttled, time.Second, false, false},
-		{aimd.Unavailable, 0, false, true}, {aimd.Unavailable, 0, true, true}, {aimd.Error, 0, false, false}, {aimd.ClientError, 0, false, false},
+		{aimd.Throttled, 0, true}, {aimd.Throttled, time.Second, false}, {aimd.Unavailable, 0, true}, {aimd.Error, 0, false}, {aimd.ClientError, 0, false},
 	} {
-		m := New(0, Config{Initial: 10}, x.beside, noon)
+		m := New(0, Config{Initial: 10}, noon)
 		m.control.refusals.since = 0
 		m.Answered(1, m.Take(0, 0, 1, false), 0, 1, x.outcome, x.retryAfter)
 		_, ceiling, _, _ := m.Bounds(1)
@@ -136,7 +134,7 @@ func TestKeyCostsLessThanAKilobyte(t *testing.T) {
 }
 
 func TestMeterIsForgottenAnHourAfterItsLastRequest(t *testing.T) {
-	m := New(0, Config{}, false, noon)
+	m := New(0, Config{}, noon)
 	must, full := m.Matters(0)
 	assert.Zero(t, must)
 	assert.Zero(t, full, "nothing was learned")
@@ -154,7 +152,7 @@ func TestMeterIsForgottenAnHourAfterItsLastRequest(t *testing.T) {
 func TestSnapshotResumesAtHalf(t *testing.T) {
 	m, _ := taught(t)
 	saved := m.Snapshot()
-	other := New(0, Config{}, false, noon)
+	other := New(0, Config{}, noon)
 	require.True(t, other.Learn(0, saved))
 	n, ceiling, _, mode := other.Bounds(0)
 	assert.Equal(t, int64(saved.N/2), n)
@@ -162,7 +160,7 @@ func TestSnapshotResumesAtHalf(t *testing.T) {
 	assert.Equal(t, "start", mode)
 	assert.InDelta(t, saved.Latency, other.Snapshot().Latency, 1e-9)
 	for _, bad := range []Learned{{}, {N: -1}, {N: 5, Ceiling: -1}, {N: 0.5}} {
-		assert.False(t, New(0, Config{}, false, noon).Learn(0, bad), "%+v", bad)
+		assert.False(t, New(0, Config{}, noon).Learn(0, bad), "%+v", bad)
 	}
 	require.True(t, other.Learn(0, Learned{N: 30, Ceiling: 9}))
 	n, ceiling, _, _ = other.Bounds(0)
@@ -171,7 +169,7 @@ func TestSnapshotResumesAtHalf(t *testing.T) {
 }
 
 func TestPauseCanBeEnded(t *testing.T) {
-	m := New(0, Config{}, false, noon)
+	m := New(0, Config{}, noon)
 	m.control.pause(5)
 	assert.Equal(t, 5+second/10, m.HeldUntil())
 	assert.False(t, m.Payable(5, 1))
@@ -185,7 +183,7 @@ func TestMeterKeepsItsInvariants(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		cfg := Config{Min: r.Int64N(3), Max: 5 + r.Int64N(200)}
-		m := New(0, cfg, r.IntN(2) == 0, noon)
+		m := New(0, cfg, noon)
 		type request struct {
 			charged int64
 			sent    instant

@@ -82,15 +82,18 @@ func (c *controller) refuse(now instant, t ticket) {
 	since := r.since
 	r.share += (1 - r.share) / 100
 	r.since, r.fine = 0, min(r.fine, 0)
-	if now < r.noiseEnd && r.share < r.noise || t.seq <= r.cutSeq {
+	if t.seq <= r.cutSeq {
 		return
 	}
-	if r.row++; r.row >= rowAtMost {
+	if r.row++; r.row >= rowAtMost { // of noise, too: the server is down
 		c.pause(now)
 		return
 	}
+	if now < r.noiseEnd && r.share < r.noise {
+		return
+	}
 	f := float64(t.inFlight)
-	if t.seq-r.raised < soon && f > r.ceiling-r.step { // the last try
+	if r.tries(t) {
 		c.cut(now, f, true, true)
 		return
 	}
@@ -106,6 +109,11 @@ func (c *controller) refuse(now instant, t ticket) {
 		return
 	}
 	r.wait = max(min(rareWait, r.wait), r.wait/2) // so many are fine, and more are tried sooner
+}
+
+// tries reports whether a request was one of those by which a higher ceiling was tried.
+func (r *refusals) tries(t ticket) bool {
+	return t.seq-r.raised < soon && float64(t.inFlight) > r.ceiling-r.step
 }
 
 // doubted counts a refusal that load does not explain: fewer requests were in flight than a number that was fine. It reports

@@ -165,3 +165,35 @@ func TestRareRefusalsAreIgnored(t *testing.T) {
 	}
 	assert.Equal(t, int64(20), c.limit())
 }
+
+// While a share of refusals is ignored, because load is not their cause, a row of them still is a server that is down.
+func TestAServerThatIsDownIsNotTakenForNoise(t *testing.T) {
+	a := newAdmitter(1, 1)
+	a.refusals.noise, a.refusals.noiseEnd = 1, a.now+noiseFor
+	down := a.now
+	for range rowAtMost {
+		require.LessOrEqual(t, a.refusals.until, a.now)
+		tk := a.send(a.now, 1)
+		a.free(1)
+		a.refuse(a.now, tk)
+	}
+	require.Equal(t, down+firstPause, a.refusals.until)
+	sent := 0
+	for a.now < down+60*second {
+		a.now = max(a.now, a.refusals.until)
+		tk := a.send(a.now, 1)
+		a.free(1)
+		a.refuse(a.now, tk)
+		sent++
+	}
+	require.LessOrEqual(t, sent, 60, "a probe a second")
+}
+
+func TestARequestTriesAHigherNumber(t *testing.T) {
+	r := newRefusals()
+	require.False(t, r.tries(ticket{1, 100}), "nothing was refused yet")
+	r.ceiling, r.step, r.raised = 11, 1, 50
+	require.True(t, r.tries(ticket{50 + soon - 1, 11}))
+	require.False(t, r.tries(ticket{50 + soon, 11}), "that was long ago")
+	require.False(t, r.tries(ticket{51, 10}), "so many were fine")
+}

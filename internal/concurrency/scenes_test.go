@@ -17,7 +17,7 @@ type learned struct {
 	refusal aimd.Outcome
 }
 
-func newLearned() flight.Limiter { return learned{New(0, Config{}, false, noon), aimd.Unavailable} }
+func newLearned() flight.Limiter { return learned{New(0, Config{}, noon), aimd.Unavailable} }
 
 // meaning returns what an outcome is for controllers.
 func (l learned) meaning(o flight.Outcome) aimd.Outcome {

@@ -72,5 +72,9 @@ type answered interface {
 	Answered(charged int64, now meter.Instant) bool
 }
 
+// A trier is a learner that tests its limit with single requests. Tries reports whether a request was one of those: a bare refusal of
+// it says nothing of the other limits.
+type trier interface{ Tries(charged int64) bool }
+
 // A resumer is a meter that pauses because of what servers reported.
 type resumer interface{ Resume(now meter.Instant) }

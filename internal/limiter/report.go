@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -43,6 +44,7 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		gate.Judge(&rep, now)
 		explained, wait = rep.Kind == quota.Exhausted, rep.Wait
 	}
+	tried := triesMore(charges, a, wait)
 	for i := range charges { // the gate, if there is one, comes last
 		c, pause := &charges[i], time.Duration(0)
 		if c.Limit.Reported {
@@ -51,7 +53,7 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		switch {
 		case c.Limit.Learns: // from an error, whether the request was sent or not
 			o := *a
-			if explained { // by a quota, which stops requests by itself
+			if explained || tried && !c.Limit.Frees { // by a quota, which stops requests by itself, or by one request too many in flight
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(learner)
@@ -92,6 +94,17 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		}
 	}
 	return n
+}
+
+// triesMore reports whether a refusal is of a request by which a higher number in flight was tried, so that it says nothing of a rate.
+func triesMore(charges []Charge, a *Answer, wait time.Duration) bool {
+	if a.Outcome != aimd.Throttled || wait > 0 {
+		return false
+	}
+	return slices.ContainsFunc(charges, func(c Charge) bool {
+		m, ok := c.Bucket.Meter.(trier)
+		return ok && m.Tries(c.Paid)
+	})
 }
 
 // endLocked gives back a charge that was for nothing, or a slot.

@@ -113,6 +113,15 @@ func (b *TokenBucket) peaks() []peak {
 // Fill makes the bucket full.
 func (b *TokenBucket) Fill() { b.level = b.full }
 
+// Begin fills the bucket until that instant, and lets it hold no more than so many tokens then. The caller takes nothing before.
+func (b *TokenBucket) Begin(at Instant, most int64) {
+	b.advance(at)
+	if t := b.units(most); t.less(b.level) {
+		b.level = t
+	}
+	b.last = at
+}
+
 // Burst returns how many tokens a full bucket holds.
 func (b *TokenBucket) Burst() int64 { return b.burst }
 
