@@ -53,11 +53,3 @@ func (l *Core) keptLocked(b *bucket.Bucket, now meter.Instant) *bucket.Bucket {
 	l.keepLocked(b, now)
 	return b
 }
-
-// settledCost returns the cost, or what it will probably be once it is settled, by what was settled before.
-func (c *Charge) settledCost() float64 {
-	if c.settled {
-		return float64(c.Cost)
-	}
-	return float64(c.Cost) * c.Limit.Settled.Ratio()
-}
