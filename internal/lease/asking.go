@@ -39,8 +39,9 @@ type asking struct {
 }
 
 const (
-	tellAfter  = int64(20 * time.Millisecond) // returns and debts wait so long for an ask that is made anyway
-	spreadOver = int64(10 * time.Millisecond) // a fleet's asks are spread over it after a window begins
+	moreAfter  = int64(100 * time.Millisecond) // a process that is allowed no more may be then
+	tellAfter  = int64(20 * time.Millisecond)  // returns and debts wait so long for an ask that is made anyway
+	spreadOver = int64(10 * time.Millisecond)  // a fleet's asks are spread over it after a window begins
 	meanOver   = float64(50 * time.Millisecond)
 	lateUse    = int64(10 * time.Millisecond) // with one and a half round trips, how long after the ask a token of a Sliding window may be used
 	lateAsk    = 5 * time.Millisecond         // a busy machine may delay an ask so long before tokens come in too late
@@ -149,11 +150,13 @@ func (m *Leased) Lead() time.Duration {
 
 // AsksFrom implements [Meter].
 func (m *Leased) AsksFrom(now meter.Instant, together bool) meter.Instant {
-	if m.under && !together {
+	switch most, _ := m.allowed(now); {
+	case m.under && !together:
 		return 0
-	}
-	if most, _ := m.allowed(now); m.under || together && m.again <= now && most <= 0 {
-		return meter.Never
+	case m.under:
+		return meter.AddInstant(m.asked, int64(m.lead))
+	case together && m.again <= now && most <= 0: // more may be allowed later
+		return meter.AddInstant(now, moreAfter)
 	}
 	return m.again
 }

@@ -100,7 +100,8 @@ type Meter interface {
 	// Lead returns how long before tokens are used the store is to be asked for them.
 	Lead() time.Duration
 	// AsksFrom returns from when the store can be asked for a request that lacks tokens, so that it makes sense to ask for what else the
-	// request lacks: together with these, or separately. It returns meter.Never if a response has to come before.
+	// request lacks: together with these, or separately. If a response has to come before, that is when it is expected, because nothing
+	// else looks at the request again when it comes.
 	AsksFrom(now meter.Instant, together bool) meter.Instant
 	// Offers returns how many tokens requests could use if the store granted all that it may be asked for now; 0: it may not be asked.
 	Offers(now meter.Instant) int64

@@ -302,7 +302,7 @@ func (m *LeasedSlots) AsksFrom(_ meter.Instant, together bool) meter.Instant {
 	case m.leased > 0 || m.under && !together:
 		return 0
 	case m.under:
-		return meter.Never
+		return meter.AddInstant(m.asked, m.lead)
 	}
 	return m.again
 }

@@ -221,3 +221,11 @@ func (c *Charge) rest(now meter.Instant) {
 		m.Rest(now, c.Cost)
 	}
 }
+
+// settledCost returns the cost, or what it will probably be once it is settled, by what was settled before.
+func (c *Charge) settledCost() float64 {
+	if c.settled {
+		return float64(c.Cost)
+	}
+	return float64(c.Cost) * c.Limit.Settled.Ratio()
+}

@@ -65,7 +65,7 @@ func (p *process) kill() {
 // roll has what the process does at random depend on the seed of the world.
 func (p *process) roll() {
 	r := random(p.seed, "process", int64(p.nth))
-	core := inside[limiter.Core](p.limiter, "core")
+	core := *inside[*limiter.Core](p.limiter, "core")
 	for _, s := range *inside[[]*bucket.Supply](core, "supplies") {
 		s.Dice = meter.Dice(r.Uint64())
 	}
@@ -84,7 +84,7 @@ func (p *process) timers() (all []*time.Timer) {
 	if p.limiter == nil {
 		return nil
 	}
-	core := inside[limiter.Core](p.limiter, "core")
+	core := *inside[*limiter.Core](p.limiter, "core")
 	mu := inside[sync.Mutex](core, "mu")
 	mu.Lock()
 	defer mu.Unlock()
