@@ -588,11 +588,12 @@ func TestARefusalThatWasNoneIsUndone(t *testing.T) {
 func TestARefusalThatStandsIsNotUndone(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		d := headers.Dialect{Rules: []headers.Rule{{Statuses: []int{429}, Body: []headers.Match{{Name: "code", Values: []string{"none"}}}, NotLimited: true}}}
-		bodies := []string{`{"code":"none"}`, `{"code":"limit"}`}
+		bodies := make(chan string, 2)
+		bodies <- `{"code":"none"}`
+		bodies <- `{"code":"limit"}`
 		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
 			resp := says(429, "Content-Type", "application/json", "Retry-After", "60")
-			resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(bodies[0])), -1
-			bodies = bodies[1:]
+			resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(<-bodies)), -1
 			return resp
 		}), throttle.WithServerHints(d))
 		require.NoError(t, err)

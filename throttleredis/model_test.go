@@ -22,21 +22,23 @@ func modelScripts(t *testing.T, from fs.FS) *scripts {
 	return newScripts(func(name string) string {
 		text, err := fs.ReadFile(from, name+".lua")
 		must(t, err)
-		source := string(text)
+		source, found := string(text), 0
 		for _, r := range [][3]string{
 			{"head", "redis.call('TIME')", "{0, redis.call('GET', 'clock')}"},
 			{"bucket", "max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"sliding", "max(1, ceil((max(last, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"fixed", "max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"slots", "ceil((max(s.hold, s.closed, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"},
+			{"slots", "ceil((max(s.hold, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"}, // of the release before
 		} {
 			if r[0] != name {
 				continue
 			}
-			if strings.Count(source, r[1]) != 1 {
-				t.Fatalf("%s.lua does not have %q once", name, r[1])
-			}
+			found += strings.Count(source, r[1])
 			source = strings.Replace(source, r[1], r[2], 1)
+		}
+		if found != 1 && name != "asks" {
+			t.Fatalf("%s.lua has %d of the places to be replaced, and not one", name, found)
 		}
 		return source
 	})
@@ -65,10 +67,13 @@ func TestScriptDecidesAsTheBook(t *testing.T) {
 }
 
 // TestReleasesDecideTogether has processes of this release and of the one before, whose scripts are in testdata/previous, take turns with
-// the same budgets: during a roll-out, together they decide as one Book, also if it is rolled back.
+// the same budgets: during a roll-out, together they decide as one Book, also if it is rolled back. Slots are left out, because the release
+// before grants some after a loss of state that this one does not.
 func TestReleasesDecideTogether(t *testing.T) {
 	m := newModel(t, start(t).client(t), 1)
 	m.before = modelScripts(t, os.DirFS("testdata/previous"))
+	m.base = slices.DeleteFunc(m.base, func(b store.Budget) bool { return b.Kind == store.Slots })
+	m.budgets = slices.Clone(m.base)
 	for range 2_000 {
 		m.step()
 	}

@@ -317,8 +317,8 @@ func TestPausedServerIsNoFailure(t *testing.T) {
 	}
 }
 
+// It is not parallel: another test's server could get the port.
 func TestServerThatIsGoneIsOutOfReach(t *testing.T) {
-	t.Parallel()
 	s := start(t)
 	st := newStore(t, s.client(t))
 	p := store.Part{Budget: bucket("k"), Want: 1}

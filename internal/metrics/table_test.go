@@ -98,6 +98,7 @@ var withoutRow = map[string]string{
 	"BucketStats.Callers":  "throttle.waiting_callers has it for all limits together",
 	"BucketStats.InFlight": "throttle.in_flight_requests has it for all keys together",
 	"BucketStats.Reset":    "it is part of the configuration",
+	"QuotaStats.HeldUntil": "nothing is left of it then, which throttle.server_quota.remaining shows",
 	"QuotaStats.InFlight":  "throttle.in_flight_requests has it for all servers together",
 }
 

@@ -14,6 +14,7 @@ import (
 // A link is the store of a fleet, and the ways to it.
 type link struct {
 	open atomic.Int64 // calls under way
+	over atomic.Bool  // the world has ended
 
 	mu      sync.Mutex
 	book    *store.Book
@@ -45,6 +46,9 @@ type line struct{ *process }
 // Lease implements [store.Store].
 func (l *line) Lease(ctx context.Context, asks []store.Ask) (leases []store.Lease, err error) {
 	k := &l.link
+	if k.over.Load() {
+		return nil, errors.New("the world has ended")
+	}
 	k.open.Add(1)
 	defer k.open.Add(-1)
 	first := asks[0].Parts[0].Budget

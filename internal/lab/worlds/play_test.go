@@ -100,6 +100,8 @@ func play(t *testing.T, w *world) *fleet {
 		all.Wait()
 		f.link.set(func() { f.link.down = nil })
 		time.Sleep(time.Minute) // what was leased comes back
+		f.link.over.Store(true) // processes that are dead call for ever
+		time.Sleep(time.Second)
 		f.rest()
 	})
 	return f

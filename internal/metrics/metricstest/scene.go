@@ -34,7 +34,7 @@ func Play(t *testing.T) Scene {
 		throttle.WithExempt(func(r *http.Request) bool { return r.URL.Path == "/health" }),
 		throttle.WithLimit(
 			throttle.TokenBucket(2, time.Second, throttle.Name("requests"), throttle.Key(throttle.ByHost)),
-			throttle.InFlight(5, throttle.Name("slots"), throttle.Key(func(*http.Request) string { return "all" })),
+			throttle.InFlight(5, throttle.Name("slots")),
 			throttle.Adaptive(throttle.AIMD{Initial: 50, Max: 100}, throttle.Name("learned"), throttle.Key(throttle.ByHost)),
 			throttle.TokenBucket(100, time.Second, throttle.Name("account"),
 				throttle.Shared(shared, throttle.WithoutStore(throttle.OutagePass), throttle.StoreGrace(0)))))
