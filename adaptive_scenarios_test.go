@@ -274,7 +274,7 @@ var figures = map[string]want{
 	"limit drifts by half":               {goodput: 96, refused: 0.33},
 	"load comes and goes":                {goodput: 98, refused: 0.22},
 	"half load, at random":               {goodput: 98, refused: 0.1},
-	"ten clients":                        {goodput: 99, refused: 2.5, jain: 0.92},
+	"ten clients":                        {goodput: 99, refused: 2.5, jain: 0.91},
 	"heavy tail, 1 % random 500":         {goodput: 98.5, refused: 1.2},
 	"outage 60 to 90 s, fast 503":        {goodput: 95.5, refused: 0.4, inOutage: 25, back: []float64{3}},
 	"outage 60 to 90 s, hanging":         {goodput: 96, refused: 0.4, back: []float64{3}},
