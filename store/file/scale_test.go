@@ -95,7 +95,7 @@ func cold(name, keys, lasts, pause string) error {
 func runCold(t testing.TB, processes, budgets int, lasts, pause time.Duration) (all load) {
 	name, keys := filepath.Join(t.TempDir(), "limits"), budgets
 	if fill(t, name, budgets); budgets == 0 {
-		keys = 1 << 40
+		keys = 1 << 30
 	}
 	out := make([]bytes.Buffer, processes)
 	var running sync.WaitGroup
