@@ -132,7 +132,7 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	return charged
 }
 
-// beginEvenly lets one request go when a pause or a silence is over, and the others at the rate. What is saved up until then would be
+// beginEvenly lets one request go when a pause or a silence ends, and the others at the rate. What is saved up until then would be
 // refused together by a server that has not saved anything up.
 func (m *Meter) beginEvenly(now instant) { m.bucket.Begin(max(now, m.control.pausedUntil), 1) }
 

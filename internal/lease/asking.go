@@ -307,7 +307,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.endTurn(sent, now, &asked, p)
 	switch {
 	case p.Tokens > 0 && void <= now && m.fixed():
-		m.again = max(now, m.latest.ends) // the window is over, or is in this µs
+		m.again = max(now, m.latest.ends) // the window has ended, or ends in this µs
 	case p.Tokens > 0 && void <= now:
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now

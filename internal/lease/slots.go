@@ -178,7 +178,7 @@ func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
 	if m.used -= cost; m.used < 0 {
 		panic("throttle: bug: more slots given back than taken")
 	}
-	if ended := min(m.lost, cost); ended > 0 { // the store is told, because it counts them
+	if ended := min(m.lost, cost); ended > 0 { // it is reported to the store, which counts them
 		m.lost -= ended
 		m.tell = min(m.tell, meter.AddInstant(now, tellAfter))
 	}

@@ -207,10 +207,10 @@ func TestARequestDoesNotTakeASlotThatExpiredWhenTheStoreIsBack(t *testing.T) {
 	b.now += 11 * second // the store was unreachable
 	part, got := b.question(waiting(9))
 	b.is("held", part.Held, 4)
-	b.is("granted", got.Tokens, 0) // the store does not know who else has slots
+	b.is("granted", got.Tokens, 0) // the store does not know which other processes have slots
 	b.GiveBack(0, b.now, 1)
 	b.payable(1, false)
-	b.is("what is in flight is told", b.tellAt(b.now), b.now+20*ms)
+	b.is("what is in flight is reported", b.tellAt(b.now), b.now+20*ms)
 	b.now += 4 * second
 	part, got = b.question(waiting(9))
 	b.is("held", part.Held, 3)

@@ -1,7 +1,7 @@
 // Package limiter is a Limiter without HTTP. It decides when each request is sent.
 //
 // A [Core] is made from rules. It charges a [Request] in all its buckets at one instant, or lets it wait as a [Waiter]. It asks for
-// the rates of keys, sets timers and calls stores by itself, and tells an [Observer] what happens. What differs between kinds of
+// the rates of keys, sets timers and calls stores by itself, and reports to an [Observer] what happens. What differs between kinds of
 // limits is a method of their meters; which request is next is decided by package order, and what a server's responses mean by
 // package quota.
 //

@@ -16,7 +16,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// The tests of this file drive a Core without anything above it: it is made from rules, and an observer records what it tells. The
+// The tests of this file drive a Core without anything above it: it is made from rules, and an observer records what it reports. The
 // observer and the function that says rates check in each call that the lock is free.
 
 // A driven is a Core with one User.

@@ -96,7 +96,7 @@ func TestAStoreThatMovesIsReachedAgain(t *testing.T) {
 					granted.Store(0)
 					time.Sleep(time.Second)
 					if trip <= 490*ms {
-						assert.GreaterOrEqual(t, granted.Load(), int64(rate/3), "%v away after %v", trip, from) // it is back: 38 to 100 were seen
+						assert.GreaterOrEqual(t, granted.Load(), int64(rate/3), "%v away after %v", trip, from) // it is back; in one world, 38 were granted
 					}
 					time.Sleep(time.Duration(r.Int64N(int64(10 * time.Second))))
 				}

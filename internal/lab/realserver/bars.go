@@ -39,7 +39,7 @@ const (
 	slots     = "refusals by the number of requests in flight depend on the latency, and say little about a rate"
 	busy      = "reached on a quiet machine; a busy one bunches requests and reads responses late"
 	surplus   = "the number starts at 4 and falls by 3 % a visit where one request more only waits, so a single worker still has five or six after 20 s"
-	inTwos    = "the pace after the first refusal is that of the window that the refused burst fell into: two of three runs stay at 73 to 76 % for 20 s, others reach 94 %"
+	inTwos    = "not explained yet: most runs of 20 s stay at 73 to 76 %, others reach 94 %"
 	fromBelow = "the first minute is spent on growing from 10/s, with a second's wait each time the limit is met"
 )
 

@@ -44,8 +44,8 @@ func TestWorlds(t *testing.T) {
 
 // faulty are the worlds in which something is wrong that is not mended yet. What is wrong is logged.
 var faulty = map[uint64]string{
-	2234: "a change of the rate loses what was promised, and 58 processes of a slow limit are silent for 17 s",
-	2255: "with OutagePass, some processes stay in an outage for longer than others, and send more",
+	2234: "after a change of the rate, 58 processes of a slow limit use a quarter of it",
+	2255: "with OutagePass, half a token more than the bound is sent after an outage",
 	2270: "a bucket far away is used to 94 %",
 	2471: "58 processes of a slow limit use 81 % of it",
 }
@@ -105,7 +105,7 @@ func TestChecksFindFaults(t *testing.T) {
 	}
 }
 
-// A token that nobody uses while a request for it is rejected is found, and one that is not there is not.
+// A token that is left while a request for it is rejected is found, and one that is not there is not.
 func TestCheckOfMissedRequests(t *testing.T) {
 	f := &fleet{world: &world{lasts: 30 * time.Second, keys: 1, limits: []limit{{kind: "bucket", n: 10, per: time.Second, burst: 1}}}}
 	p := &process{fleet: f, crew: crew{size: 1, costs: 1, maxWait: -1, percent: 100, to: f.lasts}, gone: f.lasts}

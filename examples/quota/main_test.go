@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 func TestTheRecipeIsThisCode(t *testing.T) {
 	recipes, err := os.ReadFile("../../docs/recipes.md")
 	require.NoError(t, err)
-	code, err := os.ReadFile("quota.go")
+	code, err := os.ReadFile("main.go")
 	require.NoError(t, err)
 	require.True(t, strings.Contains(string(recipes), "```go\n"+string(code)+"```\n"))
 }
