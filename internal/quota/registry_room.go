@@ -132,6 +132,7 @@ func (r *Registry) Forget(a *Account, now meter.Instant) {
 // Restore has f change an account, and bounds what the account takes afterwards. The error is that of f, or that there was not
 // enough room.
 func (r *Registry) Restore(a *Account, now meter.Instant, f func(*Account, meter.Instant) error) error {
+	a.asked = askMost // it is not known which requests what is restored concerns, so it concerns all
 	err := f(a, now)
 	if forgot := r.bound(a, now); forgot != "" {
 		err = errors.Join(err, fmt.Errorf("for lack of room, what %s reported was forgotten", forgot))
