@@ -35,6 +35,7 @@ type Transport struct {
 
 	connections connections
 	user        *limiter.User
+	owns        bool      // the limiter is its own, and not that of WithLimiter
 	observer    *observer // of the user
 	sampler     *sampler  // by pointer, because it is written while other goroutines read these fields
 	readsAll    bool      // each response is read
@@ -61,7 +62,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}
-	if t.limiter == nil {
+	if t.owns = t.limiter == nil; t.owns {
 		t.limiter = newLimiter(c)
 	}
 	switch {
@@ -84,6 +85,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.observer = t.limiter.observer.with(c.hooks, c.log)
 	}
 	t.user = t.observer.user()
+	t.user.Flies = true
 	return t, nil
 }
 
