@@ -26,15 +26,6 @@ type hidden struct {
 	window float64       // what is charged in a window; 0: it is none
 	ends   meter.Instant // of the window
 	from   float64       // charged when it began
-	by     *fit          // of the part whose rate it has; nil: what is charged is what was estimated, and settled
-}
-
-// charged returns what the limit was charged.
-func (h *hidden) charged(t total) float64 {
-	if h.by != nil {
-		return h.by.sent*t.sent + h.by.ended*t.ended
-	}
-	return t.charged()
 }
 
 // begin notes the first request.
@@ -44,34 +35,29 @@ func (h *hidden) begin(now meter.Instant, s *sends) {
 	}
 	if h.window > 0 && now >= h.ends {
 		h.ends += (now-h.ends)/minute*minute + minute
-		h.from = h.charged(s.total)
+		h.from = s.charged()
 	}
 }
 
 // refused takes a refusal.
-func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait int64, parts []*part) {
+func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait int64) {
 	if sent <= h.stops {
 		return
 	}
 	took := float64(sent - h.begun)
-	charged := h.charged(before)
+	charged := before.charged()
 	switch {
-	case h.by != nil:
 	case h.known && h.window == 0:
 		rate := (charged - h.then) / float64(max(sent-h.at, 1))
 		weigh := min(1, float64(sent-h.at)/float64(30*second))
 		h.rate += (rate - h.rate) * weigh
 	case !h.known:
 		h.rate = charged / (took + float64(burst))
-		if len(parts) > 0 { // which is counted over a shorter time, too
-			h.rate, h.by = parts[0].limit/float64(minute), &parts[0].fit
-			charged = h.charged(before)
-		}
 	}
 	if h.rate <= 0 {
 		return
 	}
-	if h.window > 0 || len(parts) == 0 && float64(wait) > max(2e9, longWait*float64(cost)/h.rate) {
+	if h.window > 0 || float64(wait) > max(2e9, longWait*float64(cost)/h.rate) {
 		h.window, h.ends = charged-h.from, now+wait
 		if wait <= 0 {
 			h.ends = now + minute
@@ -83,7 +69,7 @@ func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait
 // factor returns how much of the rate is used some time after a refusal.
 func (h *hidden) factor(since int64) float64 {
 	f := 1 - growsFrom
-	if since > steadyFor && h.by == nil {
+	if since > steadyFor {
 		f += growsFrom * (math.Exp2(min(float64(since-steadyFor)/float64(growsIn), 10)) - 1)
 	}
 	return f
@@ -92,7 +78,7 @@ func (h *hidden) factor(since int64) float64 {
 // grown returns what has come back some time after a refusal.
 func (h *hidden) grown(since int64) float64 {
 	g := (1 - growsFrom) * float64(since)
-	if after := float64(since - steadyFor); after > 0 && h.by == nil {
+	if after := float64(since - steadyFor); after > 0 {
 		g += growsFrom * (float64(growsIn)/math.Ln2*(math.Exp2(min(after/float64(growsIn), 10))-1) - after)
 	}
 	return h.rate * g
@@ -107,17 +93,14 @@ func (h *hidden) ready(from, last meter.Instant, cost float64, s *sends) meter.I
 		if from >= h.ends {
 			return from
 		}
-		free := h.window - (h.charged(s.total) - h.from)
+		free := h.window - (s.charged() - h.from)
 		if free < cost {
 			return h.ends
 		}
 		even := float64(h.ends-from) / free * cost
 		return min(h.ends, max(from, meter.AddInstant(last, int64(even))))
 	}
-	if h.by != nil {
-		cost *= h.by.most()
-	}
-	want := h.charged(s.total) - h.then + cost
+	want := s.charged() - h.then + cost
 	if short := want - h.grown(from-h.at); short > 0 {
 		return meter.AddInstant(from, int64(short/(h.rate*h.factor(from-h.at)))+1)
 	}

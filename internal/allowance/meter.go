@@ -114,7 +114,18 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 	if wait > 0 {
 		m.held = max(m.held, meter.AddInstant(now, wait))
 	}
-	m.hidden.refused(now, sent, cost, before, wait, m.parts)
+	if len(m.parts) == 0 {
+		m.hidden.refused(now, sent, cost, before, wait)
+		return
+	}
+	for _, p := range m.parts {
+		if p.newest == n && p.left < p.fit.most()*float64(cost) {
+			return
+		}
+	}
+	for _, p := range m.parts {
+		p.tight = true
+	}
 }
 
 // Names reports whether a claim is of a part of the unit.

@@ -38,9 +38,12 @@ type part struct {
 	refills    float64       // responses that speak for a bucket less those that speak for a window
 	late       int64         // by which windows end later than reported
 	dry        bool          // it was used up before
+	tight      bool          // a request was refused although enough was left: it is counted over a shorter time, too
 }
 
 func (p *part) isBucket() bool { return p.refills > 0 && p.rate > 0 }
+
+var Trace func(a, b, c float64)
 
 // take takes what the response to a request reports. The request may have been refused, and was not charged then.
 func (p *part) take(n int64, x *send, c *Claim, refused bool, clock func(meter.Instant) meter.Instant) {
@@ -75,12 +78,18 @@ func (p *part) learn(at meter.Instant, then total, left float64, refused bool) {
 	less := p.left - left
 	if p.isBucket() {
 		less += p.rate * float64(at-p.at)
+		if less+left >= p.limit { // it may have been full meanwhile
+			return
+		}
 	} else if used := p.limit - p.left; -less > max(used/2, p.limit/64) { // it has turned
 		p.late = min(max(p.late, 0), lateMost)
 		return
 	}
 	if left <= 0 || p.left <= 0 || left >= p.limit || p.left >= p.limit || refused || p.newest < 0 {
 		return // what is cut off shows less
+	}
+	if Trace != nil {
+		Trace(sent, ended, less)
 	}
 	p.fit.add(sent, ended, less)
 }
@@ -171,6 +180,9 @@ func (p *part) ready(from, last meter.Instant, cost float64, s *sends) meter.Ins
 	}
 	if p.dry {
 		even := float64(end-from) / free * p.fit.whole() * cost
+		if p.tight {
+			even = max(even, p.fit.whole()*cost*float64(minute)/p.limit)
+		}
 		return min(end, max(from, meter.AddInstant(last, int64(min(even, float64(minute))))))
 	}
 	return from

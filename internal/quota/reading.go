@@ -11,8 +11,8 @@ type Claim struct {
 	Counted bool          // its unit is requests
 	Reserve int64         // tokens left to other clients
 	Refused bool          // the request was refused because nothing was left
-	Covered bool          // a limit of the client, in its unit, takes it
 	Unit    string        // as the server names it; "": requests
+	Covered bool          // a limit of the client, in its unit, takes it
 }
 
 // A Reading is what hints come to at an instant.
