@@ -18,11 +18,15 @@ func newFit() fit { return fit{sent: 1} }
 
 // add takes by how much less was left in a response than in the one before, what was sent between, and what has ended.
 func (f *fit) add(sent, ended, less float64) {
-	f.ss = fitKeeps*f.ss + sent*sent
-	f.se = fitKeeps*f.se + sent*ended
-	f.ee = fitKeeps*f.ee + ended*ended
-	f.sy = fitKeeps*f.sy + sent*less
-	f.ey = fitKeeps*f.ey + ended*less
+	if sent+ended <= 0 {
+		return
+	}
+	w := 1 / (sent + ended) // what many requests show is not more certain in proportion to its square
+	f.ss = fitKeeps*f.ss + w*sent*sent
+	f.se = fitKeeps*f.se + w*sent*ended
+	f.ee = fitKeeps*f.ee + w*ended*ended
+	f.sy = fitKeeps*f.sy + w*sent*less
+	f.ey = fitKeeps*f.ey + w*ended*less
 	f.n = fitKeeps*f.n + 1
 	prior := fitPrior * max(f.ss, f.ee) / max(f.n, 1) / max(f.n/8, 1) // is worth less and less
 	ss, ee, sy := f.ss+prior, f.ee+prior, f.sy+prior

@@ -66,7 +66,12 @@ func (m *Meter) Take(due, now meter.Instant, cost int64, _ bool) int64 {
 }
 
 // GiveBack undoes the Take of a request that was not sent.
-func (m *Meter) GiveBack(n int64, _ meter.Instant, _ int64) { m.sends.undo(n) }
+func (m *Meter) GiveBack(n int64, _ meter.Instant, _ int64) {
+	cost := m.sends.undo(n)
+	for _, p := range m.parts {
+		p.undo(n, cost)
+	}
+}
 
 // End notes that a request has ended, and what it did cost; negative: what was estimated.
 func (m *Meter) End(n int64, now meter.Instant, cost int64) { m.sends.end(n, now, cost) }
@@ -82,7 +87,7 @@ func (m *Meter) Report(n int64, claims []Claim, refused bool) {
 	}
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
-			p.take(n, x, &claims[i], refused, m.minuteAfter)
+			p.take(n, x, &claims[i], refused, m.sends.near(n), m.minuteAfter)
 		}
 	}
 }
@@ -110,7 +115,7 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 		return
 	}
 	sent, cost, before := x.at, x.cost, x.before
-	m.sends.undo(n)
+	m.GiveBack(n, now, cost)
 	if wait > 0 {
 		m.held = max(m.held, meter.AddInstant(now, wait))
 	}
@@ -118,10 +123,17 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 		m.hidden.refused(now, sent, cost, before, wait)
 		return
 	}
+	explained := false
 	for _, p := range m.parts {
-		if p.newest == n && p.left < p.fit.most()*float64(cost) {
-			return
+		if p.said == n && p.left < p.fit.most()*float64(cost) {
+			explained = true
+			if wait > 0 && p.isBucket() {
+				p.waits(now, wait, float64(cost), &m.sends)
+			}
 		}
+	}
+	if explained {
+		return
 	}
 	for _, p := range m.parts {
 		p.tight = true

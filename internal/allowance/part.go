@@ -9,10 +9,11 @@ import (
 
 const (
 	minute    = 60 * second
-	rounding  = float64(second) // by which resets that servers report are wrong
-	spareFlow = 1.0 / 32        // of a limit that refills is left unused, once
-	spareEach = 1.0 / 128       // of a window, each time
-	lateMost  = 2 * second      // by which windows may end later than reported
+	mixed     = 20 * second / 1000 // in which the network may change the order of requests
+	rounding  = float64(second)    // by which resets that servers report are wrong
+	spareFlow = 1.0 / 32           // of a limit that refills is left unused, once
+	spareEach = 1.0 / 128          // of a window, each time
+	lateMost  = 2 * second         // by which windows may end later than reported
 )
 
 // A Claim is what a response reports of a part.
@@ -29,10 +30,12 @@ type part struct {
 	name, unit string
 	limit      float64
 	left       float64 // when the newest request came that has a response
-	newest     int64   // its number; -1: what is left was not reported
+	newest     int64   // requests up to this number are counted in it
+	said       int64   // the number of the request whose response reported it
 	at         meter.Instant
 	then       total // with that request
 	fit        fit
+	base       sample
 	ends       meter.Instant // of the window
 	rate       float64       // per ns
 	refills    float64       // responses that speak for a bucket less those that speak for a window
@@ -43,10 +46,8 @@ type part struct {
 
 func (p *part) isBucket() bool { return p.refills > 0 && p.rate > 0 }
 
-var Trace func(a, b, c float64)
-
 // take takes what the response to a request reports. The request may have been refused, and was not charged then.
-func (p *part) take(n int64, x *send, c *Claim, refused bool, clock func(meter.Instant) meter.Instant) {
+func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, clock func(meter.Instant) meter.Instant) {
 	left := float64(max(c.Left, 0))
 	limit := p.limit
 	if c.Limit >= 0 {
@@ -57,7 +58,13 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, clock func(meter.I
 	if !refused {
 		then.sent += float64(x.cost)
 	}
-	first := p.newest < 0 && p.limit == 0
+	first := p.limit == 0
+	if together := x.at-p.at < mixed && p.at-x.at < mixed; !first && limit == p.limit && together && (n < p.newest || left > p.left) {
+		p.left = min(p.left, left) // which of them the server has counted is not known
+		if left = p.left; n < p.newest {
+			return
+		}
+	}
 	if !first && n < p.newest {
 		return
 	}
@@ -65,33 +72,50 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, clock func(meter.I
 		p.turn(x.at, x.before, n-1, clock)
 	}
 	if !first && limit == p.limit {
-		p.learn(x.at, then, left, refused)
+		p.learn(n, x.at, then, left, refused, near)
 	}
-	p.limit, p.left, p.newest, p.at, p.then = limit, left, n, x.at, then
+	p.limit, p.left, p.newest, p.at, p.then, p.said = limit, left, n, x.at, then, n
+	if refused {
+		p.newest--
+	}
 	p.resets(x.at, left, c.Reset, clock)
 	p.dry = p.dry || refused || left < limit/16
 }
 
-// learn takes by how much less is left than before.
-func (p *part) learn(at meter.Instant, then total, left float64, refused bool) {
-	sent, ended := then.sent-p.then.sent, then.ended-p.then.ended
-	less := p.left - left
+// learn takes by how much less is left than before. What is cut off, because nothing is left or all of it, shows less, so a sample ends where some is left.
+func (p *part) learn(n int64, at meter.Instant, then total, left float64, refused bool, near float64) {
+	base := &p.base
+	sent, ended := then.sent-base.then.sent, then.ended-base.then.ended
+	less := base.left - left
+	turned, filled := false, left >= p.limit
 	if p.isBucket() {
-		less += p.rate * float64(at-p.at)
-		if less+left >= p.limit { // it may have been full meanwhile
-			return
-		}
-	} else if used := p.limit - p.left; -less > max(used/2, p.limit/64) { // it has turned
-		p.late = min(max(p.late, 0), lateMost)
+		less += p.rate * float64(at-base.at)
+		filled = filled || less+left >= p.limit
+	} else {
+		used := p.limit - p.left
+		turned = left-p.left > max(used/2, p.limit/64)
+	}
+	if left <= 0 || refused {
 		return
 	}
-	if left <= 0 || p.left <= 0 || left >= p.limit || p.left >= p.limit || refused || p.newest < 0 {
-		return // what is cut off shows less
+	whole := base.known && !turned && !filled && left < p.limit
+	if whole && sent < 4*(near+base.near) && near >= base.near {
+		return // a longer stretch shows more
 	}
-	if Trace != nil {
-		Trace(sent, ended, less)
+	if whole && sent >= 4*(near+base.near) {
+		p.fit.add(sent, ended, less)
 	}
-	p.fit.add(sent, ended, less)
+	p.base = sample{n, left, near, at, then, left < p.limit}
+}
+
+// A sample is a response that a later one is compared with.
+type sample struct {
+	n     int64
+	left  float64
+	near  float64 // what other requests cost that were sent at about the same time, so that the server may have counted them or not
+	at    meter.Instant
+	then  total
+	known bool
 }
 
 // resets takes in how many ns a response says that more is left, or all.
@@ -129,10 +153,26 @@ func (p *part) resets(at meter.Instant, left float64, reset int64, clock func(me
 	p.ends = meter.AddInstant(at, reset)
 }
 
+// undo takes back a request that was not sent, or was refused.
+func (p *part) undo(n int64, cost int64) {
+	if n <= p.newest {
+		p.then.sent -= float64(cost)
+	}
+	if n <= p.base.n {
+		p.base.then.sent -= float64(cost)
+	}
+}
+
+// waits takes for how long a refusal asks because too little is left: until there is enough for the request.
+func (p *part) waits(now meter.Instant, wait int64, cost float64, s *sends) {
+	p.left, p.at, p.then, p.newest = p.fit.sent*cost, meter.AddInstant(now, wait), s.total, s.next-1
+}
+
 // turn begins the window of which at is a part.
 func (p *part) turn(at meter.Instant, then total, n int64, clock func(meter.Instant) meter.Instant) {
 	p.left, p.at, p.then, p.newest = p.limit, at, then, n
 	p.ends = clock(at)
+	p.base.known = false
 }
 
 // free returns what is left at an instant, less what requests in flight are still going to cost.

@@ -94,19 +94,31 @@ func (s *sends) end(n int64, now meter.Instant, cost int64) {
 	}
 }
 
-// undo takes back a request that was not sent, or was refused.
-func (s *sends) undo(n int64) {
+// near returns the estimated costs of other requests that were sent at about the same time.
+func (s *sends) near(n int64) (cost float64) {
+	x := s.at(n)
+	for i := n - 1; i >= s.kept && x.at-s.at(i).at < mixed; i-- {
+		cost += float64(s.at(i).cost)
+	}
+	for i := n + 1; i < s.next && s.at(i).at-x.at < mixed; i++ {
+		cost += float64(s.at(i).cost)
+	}
+	return cost
+}
+
+// undo takes back a request that was not sent, or was refused, and returns what it was estimated to cost.
+func (s *sends) undo(n int64) (cost int64) {
 	x := s.find(n)
 	if x == nil || !x.open {
-		return
+		return 0
 	}
-	cost := float64(x.cost)
-	x.open, x.cost = false, 0
+	cost, x.open, x.cost = x.cost, false, 0
 	s.open--
-	s.sent -= cost
+	s.sent -= float64(cost)
 	for later := n + 1; later < s.next; later++ {
-		s.at(later).before.sent -= cost
+		s.at(later).before.sent -= float64(cost)
 	}
+	return cost
 }
 
 // pending returns the estimated costs of requests in flight.

@@ -105,11 +105,6 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 		l.endLocked(r, c, a, now)
 		return
 	}
-	if os.Getenv("DBG") == c.Key {
-		allowance.Trace = func(a, b, c float64) { fmt.Printf("   fit %.0f %.0f %.0f\n", a, b, c) }
-	} else {
-		allowance.Trace = nil
-	}
 	var room [4]allowance.Claim
 	defer func() { if os.Getenv("DBG") == c.Key { fmt.Printf("   dbg %.3f %v refused %v by %d i %d: %s\n", float64(now)/1e9, a.Hints != nil, t.refused, t.by, i, m.Debug(now)) } }()
 	m.Report(c.Paid, claimsFor(room[:0], charges, i, a.Hints), t.refused)
