@@ -18,6 +18,7 @@ type Meter struct {
 	parts  []*part
 	hidden hidden
 	last   meter.Instant // when the last request was sent
+	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event
 	held   meter.Instant // no request is sent before, because a refusal says so
 	wall   *meter.Wall
 }
@@ -135,8 +136,11 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 	if explained {
 		return
 	}
-	for _, p := range m.parts {
-		p.tight = true
+	if sent > m.stray {
+		for _, p := range m.parts {
+			p.tight, p.dry = p.dry && m.stray > 0, true
+		}
+		m.stray = now
 	}
 }
 

@@ -12,7 +12,7 @@ const (
 	mixed     = 20 * second / 1000 // in which the network may change the order of requests
 	rounding  = float64(second)    // by which resets that servers report are wrong
 	spareFlow = 1.0 / 32           // of a limit that refills is left unused, once
-	spareEach = 1.0 / 128          // of a window, each time
+	spareEach = 1.0 / 256          // of a window, each time
 	lateMost  = 2 * second         // by which windows may end later than reported
 )
 
@@ -79,7 +79,7 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, cloc
 		p.newest--
 	}
 	p.resets(x.at, left, c.Reset, clock)
-	p.dry = p.dry || refused || left < limit/16
+	p.dry = p.dry || left < limit/16
 }
 
 // learn takes by how much less is left than before. What is cut off, because nothing is left or all of it, shows less, so a sample ends where some is left.
