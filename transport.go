@@ -77,7 +77,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return !p.priced }) {
 		t.cost = nil
 	}
-	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Learns })
+	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -376,7 +376,7 @@ func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 // chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host, because no host shows anything of
 // another one; others count them together.
 func (p *policy) chargeTo(r *limiter.Request, key string, cost int64) {
-	if key == "" && p.rule.Learns {
+	if key == "" && p.rule.Hosted {
 		r.AddByHost(p.at, cost)
 	} else {
 		r.Add(p.at, key, cost)
