@@ -14,6 +14,9 @@ const (
 	mostVotes   = 3  // for counts that are separate
 	askMost     = 2  // gates that find out in vain whether a hold concerns them
 	mostTries   = 3  // to find the trait by which a server counts requests of one gate separately
+	trialShown  = 4  // pairs of responses that show that a trait matters, and that nothing else does
+	trialMost   = 64 // responses
+	trialFew    = 8  // if they fit each other from the second on
 )
 
 // MaxTraits is how many traits of a request may be known besides its family, its method and its credential.
@@ -31,21 +34,32 @@ type alike struct{ family, method, credential uint64 }
 // evidence is what shows whether a gate is counted with the others of its account.
 type evidence struct {
 	own    departures
-	report uint64 // which quotas its responses report, with their limits; 0: none
-	left   int64  // what the response to its newest request reports
+	report uint64 // which quotas its last response with counts reported, with their limits; 0: there was none
+	left   int64  // what the response to its newest request reported
 	newest int64  // the number of that request among its own; 0: there was no such response
 	apart  int8   // how many responses fit its own count, and not that of the account
 	joined bool   // a response has shown that it belongs to its account
 	tries  int8   // to find what is different between its requests
-	sides  *sides // nil: its responses report the same quotas
+	finer  uint16 // traits by which requests of the family were distinguished when it was made
+	trial  *trial // one that has not ended; nil: its responses fit each other
 }
 
-// A sides is what the requests of a gate have in common of which responses report one of two sets of quotas.
-type sides struct {
-	report uint64 // of the second
-	traits [2][MaxTraits]uint64
-	varies [2]uint16 // traits that are not the same in all
-	n      [2]int8   // requests
+// A trial finds the trait by which a server counts requests of one gate separately. It compares each response with a few before it: they
+// fit if they may be of the same quotas. If the server counts by a trait, only those of requests that differ in it do not fit.
+type trial struct {
+	last  [4]heard
+	n     int8            // responses
+	odd   int8            // of them that did not fit the one before
+	apart [MaxTraits]int8 // pairs that do not fit, of requests that differ in the trait
+	alike [MaxTraits]int8 // pairs that fit, of requests that do not differ
+	loose [MaxTraits]int8 // pairs that fit, of requests that differ
+	wrong [MaxTraits]int8 // pairs that do not fit, of requests that do not differ
+}
+
+// A heard is a response that reported counts.
+type heard struct {
+	report, left, n int64
+	traits          [MaxTraits]uint64
 }
 
 // mix combines two hashes.
@@ -129,12 +143,14 @@ func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account)
 	case reported == 0:
 		to = r.asked(g, rep, now)
 	case g.differs(rep, reported):
-		return nil
+		g.hears(rep, reported)
 	case g.Account.contradicts(rep.claims, g), g.countsApart(rep):
-		g.report, g.joined, g.apart = reported, true, 0
 		to = r.other(g, rep, now)
+		g.hears(rep, reported)
+		g.joined, g.apart = true, 0
 	default:
-		g.report, g.joined = reported, true
+		g.hears(rep, reported)
+		g.joined = true
 	}
 	if to == g.Account {
 		return nil
@@ -163,74 +179,99 @@ func (r *Registry) asked(g *Gate, rep *Report, now meter.Instant) (to *Account) 
 	return a
 }
 
-// contradicts reports whether a quota of the account, of which others than g know, has another limit than is reported.
+// contradicts reports whether responses to requests of other gates than g have shown that the account has other quotas than are reported, or
+// other limits.
 func (a *Account) contradicts(claims []Claim, g *Gate) bool {
-	for i := range claims {
-		if q := a.find(claims[i].Name); q != nil && q.limit >= 0 && claims[i].Limit >= 0 && q.limit != claims[i].Limit {
-			return slices.ContainsFunc(a.gates, func(x *Gate) bool { return x != g && x.joined && slices.Contains(x.quotas, q) })
+	others := false
+	for _, x := range a.gates {
+		if x == g || !x.joined || len(x.quotas) == 0 {
+			continue
+		}
+		others = true
+		for i := range claims {
+			if q := a.find(claims[i].Name); q != nil && slices.Contains(x.quotas, q) {
+				return q.limit >= 0 && claims[i].Limit >= 0 && q.limit != claims[i].Limit
+			}
 		}
 	}
-	return false
+	return others
 }
 
-// differs takes a response that reports other quotas than those before it. What differs between their requests is what the server counts
-// by. It reports whether that is not known yet.
+// differs takes a response, and reports whether something that differs between requests of the gate decides what they are counted under, as
+// far as is known.
 func (g *Gate) differs(rep *Report, reported uint64) bool {
-	side := 0
+	n := g.own.before(rep.Number)
+	h := heard{report: int64(reported), left: rep.claims[0].Left, n: n}
+	before := heard{report: int64(g.report), left: g.left, n: g.newest}
+	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || !g.Account.ended(rep))
 	switch {
-	case g.report == 0 || rep.Traits == nil || g.tries >= mostTries:
+	case rep.Traits == nil || g.trial == nil && !odd || g.finer != g.Account.server.finer[g.family]: // its requests are distinguished further
 		return false
-	case g.sides == nil && reported == g.report:
-		return false
-	case g.sides == nil:
-		g.sides = &sides{report: reported}
-		side = 1
-	case reported == g.sides.report:
-		side = 1
-	case reported != g.report:
-		return true
+	case g.tries >= mostTries: // nothing that is known of requests
+		return reported != g.report
+	case g.trial == nil:
+		g.trial = new(trial)
 	}
-	x := g.sides
-	x.add(side, rep.Traits)
-	if x.n[1] >= 4 && x.n[0] == 0 { // no longer
-		g.sides = nil
-		return false
+	for i := range MaxTraits {
+		h.traits[i] = rep.Traits.Trait(i)
 	}
-	if min(x.n[0], x.n[1]) < 2 {
-		return true
+	if odd {
+		g.trial.odd++
 	}
-	g.sides = nil
-	g.tries++
-	if n := x.tell(); n >= 0 {
-		g.Account.server.refine(g.family, n)
+	trait := g.trial.next(h, 2+g.inFlight)
+	if trait >= 0 {
+		g.Account.server.refine(g.family, trait)
 		for _, q := range g.Account.quotas {
 			q.flow = flow{}
 		}
-		return true
 	}
-	return false
+	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
+		if x.odd > 1 {
+			g.tries++
+		}
+		g.trial = nil
+	}
+	return true
 }
 
-// add takes a request of one side.
-func (x *sides) add(side int, t Traits) {
-	for n := range MaxTraits {
-		switch v := t.Trait(n); {
-		case x.n[side] == 0:
-			x.traits[side][n] = v
-		case x.traits[side][n] != v:
-			x.varies[side] |= 1 << n
+// ended reports whether the window of the quota that a response reports first had ended when its request was sent, as far as is known.
+func (a *Account) ended(rep *Report) bool {
+	q := a.find(rep.claims[0].Name)
+	return q != nil && q.ended(rep.Sent)
+}
+
+// fits reports whether two responses may be of the same quotas: what is left falls by no more than the requests between them, give or take
+// some that were in flight together.
+func (h *heard) fits(before *heard, slack int64) bool {
+	fell := before.left - h.left
+	return h.report == before.report && fell >= -slack && fell <= max(0, h.n-before.n)+slack
+}
+
+// next takes a response, and returns the trait by which the server counts; -1: it is not known.
+func (x *trial) next(h heard, slack int64) int {
+	for i := range min(int(x.n), len(x.last)) {
+		before := &x.last[i]
+		fits := h.fits(before, slack)
+		for t := range MaxTraits {
+			of := &x.apart
+			switch same := h.traits[t] == before.traits[t]; {
+			case fits && same:
+				of = &x.alike
+			case fits:
+				of = &x.loose
+			case same:
+				of = &x.wrong
+			}
+			of[t] = min(of[t]+1, 100)
 		}
 	}
-	x.n[side] = min(x.n[side]+1, 100)
-}
-
-// tell returns the trait that tells the sides apart: rather one that is the same in all requests of each side; -1: there is none.
-func (x *sides) tell() int {
-	best, least := -1, 3
-	for n := range MaxTraits {
-		vary := int(x.varies[0]>>n&1 + x.varies[1]>>n&1)
-		if vary < 2 && x.traits[0][n] != x.traits[1][n] && vary < least {
-			best, least = n, vary
+	x.last[int(x.n)%len(x.last)] = h
+	x.n++
+	best, least := -1, 0
+	for t := range MaxTraits {
+		against := 4*int(x.wrong[t]) + int(x.loose[t])
+		if int(x.apart[t]) >= trialShown+4*int(x.wrong[t]) && x.alike[t] >= trialShown && (best < 0 || against < least) {
+			best, least = t, against
 		}
 	}
 	return best
@@ -246,22 +287,24 @@ func (s *Server) refine(family uint64, trait int) {
 	}
 }
 
+// hears notes what a response reports.
+func (g *Gate) hears(rep *Report, reported uint64) {
+	if n := g.own.before(rep.Number); n > g.newest || g.report == 0 {
+		g.left, g.newest = rep.claims[0].Left, n
+	}
+	g.report = reported
+}
+
 // countsApart weighs the counts of a response: they follow from the requests of the gate alone, or from all requests of the account.
 func (g *Gate) countsApart(rep *Report) bool {
-	c := &rep.claims[0]
+	c, by := &rep.claims[0], g.Account.by
 	q := g.Account.find(c.Name)
 	n := g.own.before(rep.Number)
-	if n <= g.newest && g.newest > 0 || !c.Counted {
+	if !c.Counted || q == nil || by == nil || by == g || q.left == meter.MaxCount || g.newest == 0 || n <= g.newest {
 		return false
 	}
-	left, before, known := c.Left, g.left, g.newest > 0
-	since := n - g.newest
-	g.left, g.newest = left, n
-	if q == nil || g.Account.by == nil || g.Account.by == g || q.left == meter.MaxCount || !known {
-		return false
-	}
-	own := abs(left - (before - since))
-	common := abs(left - (q.left - (q.before(rep.Number) - q.newest.n)))
+	own := abs(c.Left - (g.left - (n - g.newest)))
+	common := abs(c.Left - (q.left - (q.before(rep.Number) - q.newest.n)))
 	switch {
 	case common > 2*own+1+q.inFlight:
 		g.apart++
@@ -302,16 +345,30 @@ func (q *quota) fits(c *Claim, now meter.Instant) bool {
 	return abs(c.Left-q.left) <= 1+q.inFlight+q.sent-q.newest.n
 }
 
-// split returns a new account for a gate; its own, if there are too many.
+// split returns a new account for a gate; its own, if there are too many that matter.
 func (r *Registry) split(g *Gate, now meter.Instant) *Account {
 	a := g.Account
-	if len(a.group.accounts) >= maxAccounts || len(a.gates) == 1 {
+	if len(a.gates) == 1 || len(a.group.accounts) >= maxAccounts && !r.forgetIdle(a, now) {
 		return a
 	}
 	n := NewAccount(a.server, r.seeds.Uint64())
 	n.Key, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.own, a.bare, a.sent, now, a.pace.most
 	a.server.add(n)
 	return n
+}
+
+// forgetIdle forgets the account of a group that was used least recently, if it stops no request and none is in flight. It reports whether there is one.
+func (r *Registry) forgetIdle(except *Account, now meter.Instant) bool {
+	var idle *Account
+	for _, a := range except.group.accounts {
+		if a != except && a.idle() && !a.Stops(now) && (idle == nil || a.used < idle.used) {
+			idle = a
+		}
+	}
+	if idle != nil {
+		r.forgetGates(idle)
+	}
+	return idle != nil
 }
 
 // move moves a gate, and returns the account that it leaves.

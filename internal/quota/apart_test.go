@@ -60,7 +60,7 @@ func TestALimitThatChangesIsNoOtherQuota(t *testing.T) {
 	}
 	require.Same(t, a, g.Account)
 	require.EqualValues(t, 200, only(t, a).limit)
-	require.Nil(t, g.sides)
+	require.Nil(t, g.trial)
 }
 
 // Two quotas under one first segment: what differs between the requests that they are reported for is what the server counts by.

@@ -76,7 +76,7 @@ func (r *Registry) add(key *Key, now meter.Instant) *Gate {
 	a := r.account(s, key, now)
 	r.fitFamilies(a)
 	g := NewGate(a)
-	g.kind, g.alike = s.kind(key), alike{key.Family, key.Method, key.Credential}
+	g.kind, g.finer, g.alike = s.kind(key), s.finer[key.Family], alike{key.Family, key.Method, key.Credential}
 	if a.Knows(Unnamed) {
 		g.Under(now, Unnamed)
 	}
