@@ -14,7 +14,7 @@ const (
 	mostVotes   = 3  // for counts that are separate
 	askMost     = 2  // gates that find out in vain whether a hold concerns them
 	mostTries   = 3  // to find the trait by which a server counts requests of one gate separately
-	trialShown  = 4  // pairs of responses that show that a trait matters, and that nothing else does
+	trialShown  = 4  // pairs of responses more than would show by chance that a trait matters
 	trialMost   = 64 // responses
 	trialFew    = 8  // if they fit each other from the second on
 )
@@ -267,14 +267,20 @@ func (x *trial) next(h heard, slack int64) int {
 	}
 	x.last[int(x.n)%len(x.last)] = h
 	x.n++
-	best, least := -1, 0
+	best, most := -1, float64(trialShown)
 	for t := range MaxTraits {
-		against := 4*int(x.wrong[t]) + int(x.loose[t])
-		if int(x.apart[t]) >= trialShown+4*int(x.wrong[t]) && x.alike[t] >= trialShown && (best < 0 || against < least) {
-			best, least = t, against
+		if shown := x.shown(t); shown >= most && (best < 0 || shown > most) {
+			best, most = t, shown
 		}
 	}
 	return best
+}
+
+// shown returns how much shows that the server counts by a trait: how many more pairs of requests with the same trait would not fit, if they
+// did not as often as others.
+func (x *trial) shown(t int) float64 {
+	apart, alike := float64(x.apart[t]), float64(x.alike[t])
+	return alike*apart/max(1, apart+float64(x.loose[t])) - 4*float64(x.wrong[t])
 }
 
 // refine has requests of a family be distinguished by another trait.
