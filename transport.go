@@ -35,6 +35,7 @@ type Transport struct {
 
 	connections connections
 	user        *limiter.User
+	owns        bool      // the limiter is its own, and not that of WithLimiter
 	observer    *observer // of the user
 	sampler     *sampler  // by pointer, because it is written while other goroutines read these fields
 	readsAll    bool      // each response is read
@@ -61,7 +62,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}
-	if t.limiter == nil {
+	if t.owns = t.limiter == nil; t.owns {
 		t.limiter = newLimiter(c)
 	}
 	switch {
@@ -76,7 +77,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return !p.priced }) {
 		t.cost = nil
 	}
-	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Learns })
+	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -84,6 +85,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.observer = t.limiter.observer.with(c.hooks, c.log)
 	}
 	t.user = t.observer.user()
+	t.user.Flies = true
 	return t, nil
 }
 
@@ -374,7 +376,7 @@ func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 // chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host, because no host shows anything of
 // another one; others count them together.
 func (p *policy) chargeTo(r *limiter.Request, key string, cost int64) {
-	if key == "" && p.rule.Learns {
+	if key == "" && p.rule.Hosted {
 		r.AddByHost(p.at, cost)
 	} else {
 		r.Add(p.at, key, cost)

@@ -29,8 +29,15 @@ func (a *Answer) retryAfter() time.Duration {
 
 // Doubts are what a failure has changed, until its body has been read.
 type Doubts struct {
-	As   aimd.Outcome // what the body shows; 0: the failure stands
-	ends []doubt
+	As      aimd.Outcome // what the body shows; 0: the failure stands
+	ends    []doubt
+	refused []refusedUnit // by limits in units of servers
+}
+
+// A refusedUnit is a request that the limit of a bucket refused.
+type refusedUnit struct {
+	bucket *bucket.Bucket
+	n      int64 // what Take returned
 }
 
 // A doubt ends a doubt about what a failure has changed at a bucket. end takes what the body shows, and reports whether it has undone
@@ -45,7 +52,7 @@ func (d *Doubts) add(b *bucket.Bucket, end func(now meter.Instant, as aimd.Outco
 }
 
 // Any reports whether there are doubts.
-func (d *Doubts) Any() bool { return len(d.ends) > 0 }
+func (d *Doubts) Any() bool { return len(d.ends) > 0 || len(d.refused) > 0 }
 
 // take returns the doubts, once.
 func (d *Doubts) take() (all []doubt) {

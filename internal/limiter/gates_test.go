@@ -503,3 +503,11 @@ func TestTheFirstWordHoldsForASecondAtMost(t *testing.T) {
 		assert.False(t, ok, "%v", r)
 	})
 }
+
+// seeds returns n, or 1 in a short test.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return n
+}

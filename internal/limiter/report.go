@@ -35,6 +35,7 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		l.undoneLocked(r, now)
 	}
 	explained, wait, gate := a.explained, a.retryAfter(), gateOf(charges)
+	units := takeLocked(charges, a.Hints)
 	var rep quota.Report
 	if gate != nil && !a.Unsent {
 		rep = reportOf(a, r.At, charges)
@@ -67,6 +68,8 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 				c.Limit.Counts.Retunes[to.Cause]++
 				n.retunes = append(n.retunes, retuned{c.Bucket, to})
 			}
+		case c.Limit.Unit != "":
+			l.reportUnitLocked(r, charges, i, a, units, now)
 		case c.Limit.Gates && !a.Unsent:
 			rep.Number = c.Paid
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)

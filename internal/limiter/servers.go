@@ -51,10 +51,12 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	defer l.end()
 	if a.Hints.After != nil {
 		n.retunes = l.settleDoubtsLocked(a.Doubts, now)
+		l.refusedUnitsLocked(a, now)
 		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
 			return n
 		}
 	}
+	takeLocked(r.Charges(), a.Hints)
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit of the client decides

@@ -205,6 +205,19 @@ func (p *Point) Waiters(yield func(*Waiter) bool) {
 	}
 }
 
+// All yields all requests that wait: those of one queue in their order.
+func (o *Order) All(yield func(*Waiter) bool) {
+	for _, ln := range o.lines {
+		for _, q := range ln.queues {
+			for w := q.first; w != nil; w = w.next() {
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Alike returns how many requests wait under the points of w, whatever gates they pass.
 func (o *Order) Alike(w *Waiter) int {
 	if ln := o.find(w); ln != nil {

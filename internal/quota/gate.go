@@ -156,6 +156,8 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 	switch {
 	case h.Final != nil && !rep.Done:
 		rep.Kind = Final
+	case h.Explained:
+		rep.Kind, rep.Wait = Exhausted, 0
 	case g.explains(&rep.Reading):
 		rep.Kind = Exhausted
 	case h.Limited:
@@ -238,7 +240,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		claim := &rep.claims[i]
 		q := g.Under(now, claim.Name)
 		q.report(now, rep, claim)
-		if h.Wait > 0 && rep.Wait == 0 && claim.Refused && (h.Asked || q.refills() == 0) { // the reset of a quota that refills is when it is full
+		if h.Wait > 0 && rep.Wait == 0 && claim.Refused && !h.Explained && (h.Asked || q.refills() == 0) { // the reset of a quota that refills is when it is full
 			q.hold(now, int64(h.Wait), claim.Reset)
 		}
 	}
@@ -295,6 +297,7 @@ func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a, h := g.Account, rep.Hints
 	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host}
 	switch {
+	case h.Explained:
 	case h.Host && r.wait > 0 && rep.Own.Adaptive:
 		a.HoldHost(now, r.wait)
 	case rep.Own.Adaptive && r.kind == Refused: // decides about it

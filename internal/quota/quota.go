@@ -35,6 +35,7 @@ type quota struct {
 	name     string
 	unit     string // as the server names it
 	counted  bool   // its unit is requests
+	covered  bool   // a limit of the client, in its unit, stops requests, and this one none
 	served   bool   // responses to accepted requests report it
 	scarce   bool   // this window or the one before ran dry
 	reserve  int64  // of what is left, for other clients
@@ -147,7 +148,7 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 
 // describe takes what does not change from request to request, and returns what is left.
 func (q *quota) describe(c *Claim) (left int64) {
-	q.counted, q.reserve = c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
+	q.covered, q.counted, q.reserve = c.Covered, c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
 	if q.unit != c.Unit {
 		q.unit = strings.Clone(c.Unit)
 	}
@@ -243,7 +244,7 @@ func (q *quota) missed(now meter.Instant, rep *Report) {
 func (q *quota) bounds(n int64) bool { return q.believed() && q.free() < n }
 
 // believed reports whether what responses report of the quota bounds requests.
-func (q *quota) believed() bool { return q.served && !q.doubt.on }
+func (q *quota) believed() bool { return q.served && !q.doubt.on && !q.covered }
 
 // next returns when need requests can leave, not before from. sure is false if that depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
