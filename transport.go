@@ -236,7 +236,7 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 	}
 	if hinted {
 		gate.Host = host
-		t.limiter.kindOf(req, gate)
+		t.kindOf(req, gate)
 	} else {
 		gate = nil
 	}
@@ -344,7 +344,7 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
 	g := &quota.Key{Host: ByHost(req)}
-	t.limiter.kindOf(req, g)
+	t.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
