@@ -117,7 +117,7 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d
 	}
 	change := l.servers.Apply(g, rep, now)
 	l.changedLocked(g, &change, now)
-	if change.Until > 0 && change.Kind.Refused() {
+	if change.Until > 0 && rep.Wait > 0 { // a backoff is this client's guess, which other processes may know to be wrong
 		l.holdLeasesLocked(charges, change.Until, d, now)
 	}
 	if change.Doubt != nil {

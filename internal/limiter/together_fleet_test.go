@@ -36,33 +36,40 @@ func TestAFleetUsesTheScarcestOfSeveralLimits(t *testing.T) {
 		takes              time.Duration
 		away               time.Duration // a way to the store takes so much longer
 		perSecond          float64       // by the scarcest limit
-		used, calls        float64       // the part that is used, at least, and calls of the store for each request, at most
+		used, least, calls float64       // the part that is used and the least share, at least, and calls of the store for each request, at most
 	}{
 		// Tokens of the faster pace were given back 100 ms after they were due, while the slower one was awaited, and promised again later.
 		"two paces": {func(shared throttle.LimitOption) []throttle.Limit {
 			return []throttle.Limit{
 				throttle.Pace(5, time.Second, shared, throttle.Name("a")), throttle.Pace(4, time.Second, shared, throttle.Name("b")),
 			}
-		}, 3, 1, 0, 0, 4, .99, 1.1},
+		}, 3, 1, 0, 0, 4, .99, .95, 1.1},
 		"two buckets of many": {func(shared throttle.LimitOption) []throttle.Limit {
 			return []throttle.Limit{
 				throttle.TokenBucket(43, time.Second, throttle.Burst(1), shared, throttle.Name("a")),
 				throttle.TokenBucket(27, time.Second, throttle.Burst(1), shared, throttle.Name("b")),
 			}
-		}, 31, 1, 0, 0, 27, .99, 1.1},
+		}, 31, 1, 0, 0, 27, .99, .95, 1.1},
 		// The store was asked for more of the window only when the process had none left, so the pace had to wait for the response.
 		"a window beside a pace of its own": {func(shared throttle.LimitOption) []throttle.Limit {
 			return []throttle.Limit{
 				throttle.FixedWindow(2480, 10*time.Second, shared, throttle.Name("a")), throttle.Pace(44, time.Second, throttle.Name("b")),
 			}
-		}, 1, 22, 0, 25 * ms, 44, .95, .5},
+		}, 1, 22, 0, 25 * ms, 44, .95, 1, .5},
+		// Each was asked for as many tokens as there were of the other one, so both got few.
+		"two buckets that are far away": {func(shared throttle.LimitOption) []throttle.Limit {
+			return []throttle.Limit{
+				throttle.TokenBucket(28, time.Second, throttle.Burst(4), shared, throttle.Name("a")), throttle.Pace(106, time.Second, shared, throttle.Name("b")),
+			}
+		}, 1, 16, 0, 25 * ms, 28, .95, 1, 1.1},
 		// Processes without a slot told the store a moment after its response that they wanted none, so the others kept theirs. Of the
-		// bucket, more tokens were promised than slots let go. What is unused is that of slots on their way to the next process.
+		// bucket, more tokens were promised than slots let go. What is unused is that of slots on their way to the next process, and
+		// chance decides which that is.
 		"slots beside a bucket": {func(shared throttle.LimitOption) []throttle.Limit {
 			return []throttle.Limit{
 				throttle.TokenBucket(13, time.Second, throttle.Burst(2), shared, throttle.Name("a")), throttle.InFlight(2, shared, throttle.Name("b")),
 			}
-		}, 12, 3, 40 * ms, 10 * ms, 13, .87, 12},
+		}, 12, 3, 40 * ms, 10 * ms, 13, .8, 0, 12},
 	} {
 		within(t, name, func(t *testing.T) {
 			s := newFar(0)
@@ -111,7 +118,7 @@ func TestAFleetUsesTheScarcestOfSeveralLimits(t *testing.T) {
 			synctest.Wait()
 			t.Logf("%.3f of the scarcest limit, the least share %.2f, %.2f calls a request", n/over/c.perSecond, least*float64(c.processes)/n, calls/n)
 			require.GreaterOrEqual(t, n/over/c.perSecond, c.used)
-			require.GreaterOrEqual(t, least*float64(c.processes)/n, .5)
+			require.GreaterOrEqual(t, least*float64(c.processes)/n, c.least)
 			require.LessOrEqual(t, calls/n, c.calls)
 		})
 	}
