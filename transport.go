@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"hash/maphash"
 	"net/http"
 	"reflect"
 	"slices"
@@ -236,7 +235,8 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 		host = ByHost(req)
 	}
 	if hinted {
-		gate.Host, gate.Family = host, t.limiter.family(req)
+		gate.Host = host
+		t.limiter.kindOf(req, gate)
 	} else {
 		gate = nil
 	}
@@ -343,20 +343,14 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
-	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
+	g := &quota.Key{Host: ByHost(req)}
+	t.limiter.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
 		g.Join(i, policies[i].keyOf(req, key))
 	}
 	return g
-}
-
-func (l *Limiter) family(req *http.Request) uint64 {
-	if req.URL == nil {
-		return 0
-	}
-	return maphash.String(l.seed, familyOf(req.URL.Path))
 }
 
 // costOf returns the cost of a request in a limit.
