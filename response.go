@@ -140,6 +140,9 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, s sent) res
 		a.local = true
 		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
+	if hints != nil {
+		a.answer.Traits = (*traits)(req)
+	}
 	if more != nil {
 		a.answer.Doubts = more.doubts
 	}

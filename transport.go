@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"hash/maphash"
 	"net/http"
 	"reflect"
 	"slices"
@@ -77,7 +76,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return !p.priced }) {
 		t.cost = nil
 	}
-	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Learns })
+	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -236,7 +235,8 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 		host = ByHost(req)
 	}
 	if hinted {
-		gate.Host, gate.Family = host, t.limiter.family(req)
+		gate.Host = host
+		t.limiter.kindOf(req, gate)
 	} else {
 		gate = nil
 	}
@@ -343,20 +343,14 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
-	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
+	g := &quota.Key{Host: ByHost(req)}
+	t.limiter.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
 		g.Join(i, policies[i].keyOf(req, key))
 	}
 	return g
-}
-
-func (l *Limiter) family(req *http.Request) uint64 {
-	if req.URL == nil {
-		return 0
-	}
-	return maphash.String(l.seed, familyOf(req.URL.Path))
 }
 
 // costOf returns the cost of a request in a limit.
@@ -376,7 +370,7 @@ func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 // chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host, because no host shows anything of
 // another one; others count them together.
 func (p *policy) chargeTo(r *limiter.Request, key string, cost int64) {
-	if key == "" && p.rule.Learns {
+	if key == "" && p.rule.Hosted {
 		r.AddByHost(p.at, cost)
 	} else {
 		r.Add(p.at, key, cost)
