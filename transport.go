@@ -278,7 +278,7 @@ func (t *Transport) await(req *http.Request, w *limiter.Waiter) (err error) {
 		if w.Gate == nil && !t.noHints && w.MaxWait != 0 {
 			w.Gate, w.Late = t.gateOf(req), true
 		}
-		err = t.limiter.core.Acquire(req.Context(), w)
+		err = t.limiter.wait(req.Context(), w)
 	}
 	done = true
 	return err
