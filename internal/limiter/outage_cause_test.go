@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -24,22 +23,22 @@ func (obedient) Lease(ctx context.Context, _ []store.Ask) ([]store.Lease, error)
 
 func TestAStoreThatReturnsAtTheEndOfTheContextDidNotRespond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(obedient{}))))
-		r := send(t, l, throttle.Ask{MaxWait: new(time.Second)})
+		l := drive(t, tokenBucket(10, time.Second, shared(obedient{})))
+		r := l.send(ask{MaxWait: new(time.Second)})
 		sleep(250 * ms)
-		requireRefused(t, r, 250*ms, throttle.ReasonStore)
-		require.ErrorContains(t, r.err, "the store is unreachable: throttle: no response from the store within 250ms")
+		requireRejected(t, r, 250*ms, bucket.ReasonStore)
+		require.ErrorContains(t, r.err, "throttle: no response from the store within 250ms")
 		sleep(time.Minute)
 	})
 }
 
-// A request that is rejected because of its store may ask again when the store is asked again, also if promised tokens of other
+// A request that is rejected because of its store may asked again when the store is asked again, also if promised tokens of other
 // requests are available.
 func TestTheWaitOfARejectionIsUntilTheStoreIsAskedAgain(t *testing.T) {
 	for _, cause := range []error{errDown, store.ErrSetup} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Burst(1), throttle.Shared(s, throttle.StoreGrace(0)))))
-			all := sendMany(t, l, 10, throttle.Ask{})
+			l := drive(t, tokenBucket(100, time.Second, withBurst(1), shared(s, storeGrace(0))))
+			all := l.sendMany(10, ask{})
 			sleep(4 * ms) // some tokens are promised
 			s.set(cause, nil)
 			sleep(time.Second)
@@ -47,7 +46,7 @@ func TestTheWaitOfARejectionIsUntilTheStoreIsAskedAgain(t *testing.T) {
 			for _, r := range all {
 				if r.err != nil {
 					rejected++
-					refusal := requireRefusedFor(t, r, r.at, cause)
+					refusal := requireRejectedFor(t, r, r.at, cause)
 					require.LessOrEqual(t, refusal.Wait, 375*ms)
 					require.NotZero(t, refusal.Wait)
 				}
@@ -63,11 +62,10 @@ func TestTheDeadlineOfACallIsNotThatOfTheRequest(t *testing.T) {
 	for _, cause := range []error{context.DeadlineExceeded, fmt.Errorf("read: %w", context.DeadlineExceeded), context.Canceled} {
 		for _, key := range []string{"a", ""} { // of one budget, and of the store
 			synctest.Test(t, func(t *testing.T) {
-				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(&part{Store: store.NewMemory(), key: key, err: cause}))))
-				r := send(t, l, throttle.Ask{Key: "a", MaxWait: new(time.Second)})
+				l := drive(t, tokenBucket(10, time.Second, shared(&part{Store: store.NewMemory(), key: key, err: cause})))
+				r := l.send(ask{Key: "a", MaxWait: new(time.Second)})
 				sleep(ms)
-				rejection := requireRefused(t, r, 0, throttle.ReasonStore)
-				require.False(t, rejection.Timeout())
+				requireRejected(t, r, 0, bucket.ReasonStore)
 				require.NotErrorIs(t, r.err, context.DeadlineExceeded)
 				require.NotErrorIs(t, r.err, context.Canceled)
 				require.ErrorContains(t, r.err, cause.Error())
@@ -75,10 +73,4 @@ func TestTheDeadlineOfACallIsNotThatOfTheRequest(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestARejectionBecauseOfAWrongSetupDoesNotSayThatTheStoreIsOutOfReach(t *testing.T) {
-	err := fmt.Errorf("%w: %w", store.ErrSetup, errors.New("NOAUTH Authentication required"))
-	r := &throttle.Rejection{Reason: throttle.ReasonStore, Limit: "calls", Err: err}
-	require.EqualError(t, r, `throttle: limit "calls": the store of shared limits is set up wrongly: NOAUTH Authentication required`)
 }

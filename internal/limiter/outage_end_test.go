@@ -7,15 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/store"
 )
 
 func TestAStoreThatIsOutOfReachIsAskedEverLessOften(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
+		l := drive(t, tokenBucket(10, time.Second, shared(s)))
 		s.set(errDown, nil)
-		send(t, l, throttle.Ask{})
+		l.send(ask{})
 		for _, wait := range []time.Duration{25 * ms, 50 * ms, 100 * ms, 200 * ms, 250 * ms, 250 * ms} {
 			calls, after := s.count(), time.Duration(0)
 			sleep(ms) // the call fails
@@ -34,12 +34,12 @@ func TestAnOutageIsForgottenWhenNoCallWasMadeForLong(t *testing.T) {
 		for after, ok := range map[time.Duration]bool{3250 * ms: false, 3290 * ms: true} {
 			synctest.Test(t, func(t *testing.T) {
 				s := &part{Store: store.NewMemory(), key: key, err: errDown}
-				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
-				ask := throttle.Ask{Key: "a", MaxWait: new(time.Duration(0))}
-				requireRefusedFor(t, send(t, l, ask), 0, errDown)
+				l := drive(t, tokenBucket(10, time.Second, shared(s)))
+				asked := ask{Key: "a", MaxWait: new(time.Duration(0))}
+				requireRejectedFor(t, l.send(asked), 0, errDown)
 				s.err = nil
 				sleep(after)
-				require.Equal(t, ok, send(t, l, ask).err == nil)
+				require.Equal(t, ok, l.send(asked).err == nil)
 				sleep(time.Minute)
 			})
 		}
@@ -49,16 +49,16 @@ func TestAnOutageIsForgottenWhenNoCallWasMadeForLong(t *testing.T) {
 func TestAnOutageIsNotForgottenWhileCallsHang(t *testing.T) {
 	for _, keys := range [][]string{{"a"}, {"a", "b", "c", "d"}} { // with one late call and another under way, and with two and asks that wait for them
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
+			l := drive(t, tokenBucket(10, time.Second, shared(s)))
 			hangs := make(chan struct{})
 			s.set(nil, hangs)
 			for _, key := range keys {
-				send(t, l, throttle.Ask{Key: key, MaxWait: new(time.Duration(0))})
+				l.send(ask{Key: key, MaxWait: new(time.Duration(0))})
 			}
 			sleep(10 * time.Second)
 			for range 3 {
-				r := send(t, l, throttle.Ask{Key: "a", MaxWait: new(time.Duration(0))})
-				requireRefused(t, r, 10*time.Second, throttle.ReasonStore)
+				r := l.send(ask{Key: "a", MaxWait: new(time.Duration(0))})
+				requireRejected(t, r, 10*time.Second, bucket.ReasonStore)
 			}
 			close(hangs)
 		})

@@ -6,33 +6,34 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A limit of the caller's own that has a rate spares requests the even spread of a server's quota.
 func TestOwnRateIsThatOfTheSlowestLimit(t *testing.T) {
 	for name, c := range map[string]struct {
-		limits   []throttle.Limit
+		limits   []rule
 		own      float64 // in requests of cost 2
 		adaptive bool
 	}{
-		"bucket":          {[]throttle.Limit{throttle.TokenBucket(10, time.Second)}, 5, false},
-		"pace":            {[]throttle.Limit{throttle.Pace(10, time.Second)}, 5, false},
-		"sliding window":  {[]throttle.Limit{throttle.SlidingWindow(10, time.Second)}, 5, false},
-		"fixed window":    {[]throttle.Limit{throttle.FixedWindow(10, time.Second)}, 5, false},
-		"calendar window": {[]throttle.Limit{throttle.CalendarWindow(864_000, throttle.CalendarDay, time.UTC)}, 5, false},
-		"slots":           {[]throttle.Limit{throttle.InFlight(10)}, 0, false},
-		"adaptive":        {[]throttle.Limit{throttle.Adaptive(throttle.AIMD{})}, 0, true},
-		"several": {[]throttle.Limit{
-			throttle.Adaptive(throttle.AIMD{}), throttle.TokenBucket(10, time.Second), throttle.Pace(4, time.Second), throttle.InFlight(10), throttle.CalendarWindow(864_000, throttle.CalendarDay, time.UTC),
+		"bucket":          {[]rule{tokenBucket(10, time.Second)}, 5, false},
+		"pace":            {[]rule{pace(10, time.Second)}, 5, false},
+		"sliding window":  {[]rule{slidingWindow(10, time.Second)}, 5, false},
+		"fixed window":    {[]rule{fixedWindow(10, time.Second)}, 5, false},
+		"calendar window": {[]rule{calendarWindow(864_000, meter.Day, time.UTC)}, 5, false},
+		"slots":           {[]rule{inFlight(10)}, 0, false},
+		"adaptive":        {[]rule{adaptive(aimd.Config{})}, 0, true},
+		"several": {[]rule{
+			adaptive(aimd.Config{}), tokenBucket(10, time.Second), pace(4, time.Second), inFlight(10), calendarWindow(864_000, meter.Day, time.UTC),
 		}, 2, true},
 		"none": {nil, 0, false},
 	} {
-		l := limiterOf(t, throttle.WithLimit(c.limits...))
-		g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 2})
+		l := drive(t, limits(c.limits...))
+		g, err := l.acquire(t.Context(), ask{Cost: 2})
 		require.NoError(t, err, name)
-		own := limiter.OwnOf(requestOf(g).Charges())
+		own := limiter.OwnOf(g.Request.Charges())
 		require.InDelta(t, c.own, own.Rate, 1e-9, name)
 		require.Equal(t, c.adaptive, own.Adaptive, name)
 	}

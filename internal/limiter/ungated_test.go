@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -25,10 +24,10 @@ func TestABodyMakesAServerKnownOnlyIfItSaysSomething(t *testing.T) {
 		{quota.Hints{Quotas: quotas}, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiterOf(t)
+			l := drive(t)
 			c.hints.After = new(quota.Hints)
-			coreOf(l).ReportUngated(&limiter.Request{User: userOf(l)}, &quota.Key{Host: "h"}, &limiter.Answer{Outcome: aimd.OK, Hints: &c.hints})
-			require.Len(t, l.Servers(), c.servers, "%+v", c.hints)
+			l.ReportUngated(&limiter.Request{User: l.user}, &quota.Key{Host: "h"}, &limiter.Answer{Outcome: aimd.OK, Hints: &c.hints})
+			require.Equal(t, c.servers, l.accounts(), "%+v", c.hints)
 		})
 	}
 }
@@ -36,11 +35,11 @@ func TestABodyMakesAServerKnownOnlyIfItSaysSomething(t *testing.T) {
 // A rejection says the most that its limit can pay only where the cost is the reason.
 func TestARejectionSaysTheMostThatALimitPaysOnlyForACost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, time.Second)))
+		l := drive(t, tokenBucket(5, time.Second))
 		for cost, most := range map[int64]int64{6: 5, 5: 0} {
-			w := waiterOf(l, throttle.Ask{Cost: cost, MaxWait: new(time.Millisecond)})
-			coreOf(l).Limits[0].Single.Meter.Take(0, 0, 1, false)
-			require.False(t, enqueue(t.Context(), l, w))
+			w := l.waiter(ask{Cost: cost, MaxWait: new(time.Millisecond)})
+			l.Limits[0].Single.Meter.Take(0, 0, 1, false)
+			require.False(t, l.enqueue(t.Context(), w))
 			require.Equal(t, most, w.Why().Most, "cost %d: %v", cost, w.Why().Reason)
 		}
 	})
