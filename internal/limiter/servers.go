@@ -51,10 +51,12 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	defer l.end()
 	if a.Hints.After != nil {
 		n.retunes = l.settleDoubtsLocked(a.Doubts, now)
+		l.refusedUnitsLocked(a, now)
 		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
 			return n
 		}
 	}
+	takeLocked(r.Charges(), a.Hints)
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit of the client decides
@@ -94,6 +96,14 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now mete
 		l.heldLocked(b, u)
 	}
 	return holds
+}
+
+// judgeLocked decides what a response means. It may show that its gate belongs to another account: then requests that wait in the one that it
+// leaves may be sent earlier.
+func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) {
+	if from := l.servers.Judge(g, rep, now); from != nil {
+		l.markGatesLocked(from)
+	}
 }
 
 // applyLocked takes a response to a request that passed a gate.
