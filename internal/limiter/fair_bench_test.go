@@ -44,7 +44,7 @@ func BenchmarkScale(b *testing.B) {
 				cancel()
 				start = time.Now()
 				for i := 0; i < n; i += 10 {
-					l.Abandon(waiters[i])
+					l.Leave(waiters[i])
 				}
 				off = min(off, time.Since(start))
 				start = time.Now()

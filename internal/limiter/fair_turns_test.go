@@ -21,7 +21,7 @@ func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
 		require.True(t, l.enqueue(ctx, w))
 		next, others := l.send(ask{Caller: "a"}), l.sendMany(2, ask{Caller: "b"})
 		sleep(time.Second)
-		require.True(t, w.IsGranted())
+		require.True(t, isGranted(w))
 		cancel()
 		require.ErrorIs(t, l.Await(ctx, w), context.Canceled)
 		synctest.Wait()

@@ -223,6 +223,18 @@ func (l *driven) enqueue(ctx context.Context, w *limiter.Waiter) (waits bool) {
 	return waits
 }
 
+// isDecided reports whether a Waiter was granted or rejected.
+func isDecided(w *limiter.Waiter) bool {
+	select {
+	case <-w.Decided():
+		return true
+	default:
+		return false
+	}
+}
+
+func isGranted(w *limiter.Waiter) bool { return isDecided(w) && !w.Rejected() }
+
 // pass makes a request and waits until it is granted.
 func (l *driven) pass(ctx context.Context, a ask) (*limiter.Request, error) {
 	r := l.request(a)

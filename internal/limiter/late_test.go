@@ -145,7 +145,7 @@ func newLate(t testing.TB, r *rand.Rand, kinds ...string) *late {
 	}
 	r.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
 	w.core = drive(t, rules...)
-	*w.core.CallStore() = func(s *bucket.Supply) { w.calls = append(w.calls, s) }
+	w.core.SetCallStore(func(s *bucket.Supply) { w.calls = append(w.calls, s) })
 	return w
 }
 
@@ -171,7 +171,8 @@ func (w *late) step() {
 		w.join(1 + w.Int64N(1+w.Int64N(5)))
 	case 4:
 		if n := len(w.waiting); n > 0 && w.IntN(3) == 0 {
-			if i := w.IntN(n); w.core.Abandon(w.waiting[i]) { // even if it was granted at that instant
+			i := w.IntN(n)
+			if w.core.Leave(w.waiting[i]); !w.waiting[i].Rejected() { // even if it was granted at that instant
 				w.waiting = slices.Delete(w.waiting, i, i+1)
 			}
 		}
@@ -230,10 +231,10 @@ func (w *late) join(cost int64) {
 // collect looks which requests were granted.
 func (w *late) collect() {
 	w.waiting = slices.DeleteFunc(w.waiting, func(in *limiter.Waiter) bool {
-		if in.IsGranted() {
+		if isGranted(in) {
 			w.grant(in)
 		}
-		return !in.IsWaiting()
+		return isDecided(in)
 	})
 	for _, li := range w.core.Limits {
 		if li.Frees && !li.Learns && !w.outage {

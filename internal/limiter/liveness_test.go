@@ -33,12 +33,8 @@ func TestARequestThatExpiresLetsTheNextGo(t *testing.T) {
 func TestWhatIsStoppedByItsGateIsNotAheadOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, empty(1, withBurst(1)))
-		l.Lock()
-		g := l.GateLocked(quota.Key{Host: "h", Family: 1}, 0)
-		g.Take(0, 0, 1, false)
-		hints := quota.Hints{Quotas: []quota.QuotaHint{{Name: "core", Limit: 100, Known: true, Ends: true, Reset: 1000 * time.Second}}}
-		l.Servers().Apply(g, &quota.Report{Number: 1, Accepted: true, Reading: hints.Read(0)}, 0)
-		l.Unlock()
+		hints := &quota.Hints{Quotas: []quota.QuotaHint{{Name: "core", Limit: 100, Known: true, Ends: true, Reset: 1000 * time.Second}}}
+		l.ReportUngated(&limiter.Request{User: l.user}, &quota.Key{Host: "h", Family: 1}, &limiter.Answer{Outcome: aimd.OK, Hints: hints})
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 10 {
 			l.sendBy(ctx, 1, ask{Cost: 1})

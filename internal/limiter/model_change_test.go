@@ -35,7 +35,7 @@ func (x *modelRun) make() {
 	x.l = drive(x.T, limit)
 	x.name = x.l.Limits[0].Name
 	if x.size%2 == 0 {
-		*x.l.AtOnce() = int(x.size)
+		x.l.SetChecks(int(x.size), func() {})
 	}
 	synctest.Wait()
 }

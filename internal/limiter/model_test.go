@@ -219,7 +219,7 @@ func (m *model) cancelable(now meter.Instant) *modelWaiter {
 
 func (m *model) giveBack(w *modelWaiter, back int64, now meter.Instant) {
 	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
-	if back == 0 && w.grant.Request.Spent() {
+	if back == 0 {
 		return
 	}
 	switch b := m.ideal.(type) {

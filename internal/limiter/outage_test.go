@@ -419,7 +419,7 @@ func TestBudgetsInDifferentPlacesAreAskedForAlone(t *testing.T) {
 			require.NoError(t, r.err)
 		}
 		require.InDelta(t, 10*time.Second, l.now(), float64(300*ms))
-		require.True(t, (*l.Supplies())[0].Apart)
+		require.True(t, l.Limits[0].Supply.Apart)
 		l.check()
 		s.parts = 0
 		l.send(ask{Keys: map[string]string{"a": "z", "b": "z"}})

@@ -28,7 +28,7 @@ func BenchmarkCheck(b *testing.B) {
 						continue
 					}
 					b.Run(fmt.Sprintf("kind=%s/patience=%s/families=%d/n=%d", kind, patience, families, n), func(b *testing.B) {
-						benchmarkCheck(b, kinds[kind], n, families, patience == "tight")
+						benchmarkCheck(b, kind, kinds[kind], n, families, patience == "tight")
 					})
 				}
 			}
@@ -36,12 +36,11 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-func benchmarkCheck(b *testing.B, limit rule, n, families int, tight bool) {
+func benchmarkCheck(b *testing.B, kind string, limit rule, n, families int, tight bool) {
 	l := drive(b, limit, maxQueue(1<<30), maxKeys(1<<30))
-	grant, err := l.acquire(b.Context(), ask{})
+	granted, err := l.pass(b.Context(), ask{})
 	require.NoError(b, err)
-	kind := l.Limits[0].Name
-	if kind == "sliding-window" {
+	if kind == "sliding" {
 		l.try(ask{Cost: 1000})
 		time.Sleep(time.Millisecond)
 		l.try(ask{Cost: 999})
@@ -78,8 +77,9 @@ func benchmarkCheck(b *testing.B, limit rule, n, families int, tight bool) {
 		}
 		report("Hold", func(i int) { l.hold("", time.Duration(1+i)*time.Millisecond) })
 		report("Settle", func(i int) {
-			grant.Request.Unsettle()
-			require.NoError(b, grant.settle("limit", int64(2+i)))
+			r := *granted // as if it was not settled yet
+			_, err := l.Settle(&r, 0, int64(2+i))
+			require.NoError(b, err)
 		})
 		b.ReportMetric(float64(l.counts().Waiting), "left")
 		b.ReportMetric(0, "ns/op")

@@ -57,7 +57,7 @@ func TestFewRequestsAreCheckedToRejectAFew(t *testing.T) {
 					require.True(t, l.enqueue(ctx, w))
 				}
 				checked := 0
-				*l.AtOnce(), *l.Pause() = 1, func() { checked++ } // after each
+				l.SetChecks(1, func() { checked++ })
 				c.change(t, l, grant)
 				require.Equal(t, n-c.rejected, l.counts().Waiting)
 				require.LessOrEqual(t, checked, c.most)
@@ -94,7 +94,7 @@ func TestCheckingFreesTheLockBetweenPieces(t *testing.T) {
 			l.send(ask{MaxWait: new(time.Duration(i) * time.Second)})
 		}
 		pauses := 0
-		*l.AtOnce(), *l.Pause() = 10, func() { pauses++ }
+		l.SetChecks(10, func() { pauses++ })
 		l.setRate("window", 1, time.Second)
 		require.GreaterOrEqual(t, pauses, 9)
 		sleep(100 * time.Second)

@@ -151,14 +151,13 @@ func TestWhatWasGrantedBeforeBucketsWereReadCounts(t *testing.T) {
 					x.step(t, old, r)
 				}
 				held, paused := map[string]time.Time{}, 0
-				*old.VisitAtOnce() = 64
-				*old.Pause() = func() {
+				old.SetVisits(64, func() {
 					if paused++; paused == 1 { // nothing more happens at the instant of Taken
 						maps.Copy(held, x.held)
 						time.Sleep(time.Nanosecond)
 					}
 					x.step(t, old, r)
-				}
+				})
 				taken := time.Now()
 				all := read(old)
 				require.Greater(t, paused, 5, "it was read in pieces")

@@ -346,16 +346,15 @@ func TestAVisitOfAllBucketsIsInShortPieces(t *testing.T) {
 		}
 		visit := func(each time.Duration, most int) (pieces []int) {
 			n := 0
-			l.VisitAll(l.Limits, func(*bucket.Bucket, meter.Instant) { n++; time.Sleep(each) }, func() bool {
-				require.True(t, l.TryLock())
-				l.Unlock()
+			l.Look(func(*bucket.Bucket, meter.Instant) { n++; time.Sleep(each) }, func() bool {
+				l.checkUnlocked()
 				pieces, n = append(pieces, n), 0
 				return len(pieces) < most
 			})
 			return pieces
 		}
-		require.Equal(t, []int{101}, visit(0, 9))
-		require.Equal(t, []int{32, 32, 32, 5}, visit(10*time.Microsecond, 9), "the clock is read after each 16")
+		require.Equal(t, []int{100}, visit(0, 9))
+		require.Equal(t, []int{32, 32, 32, 4}, visit(10*time.Microsecond, 9), "the clock is read after each 16")
 		require.Equal(t, []int{32, 32}, visit(10*time.Microsecond, 2))
 	})
 }
@@ -369,8 +368,7 @@ func TestWorkUnderTheLockIsBounded(t *testing.T) {
 		}
 		sizes := func() (all []int) {
 			for piece := range l.Pieces(l.Limits[0]) {
-				require.True(t, l.TryLock())
-				l.Unlock()
+				l.checkUnlocked()
 				all = append(all, len(piece))
 			}
 			return all

@@ -129,17 +129,16 @@ func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 	for keys, want := range map[int][]int{15: {15}, 16: {8, 8}, 40: {20, 20}, 256: {128, 128}} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 			l := drive(t, tokenBucket(10, time.Second, shared(s)))
-			fly := *l.CallStore()
 			for round := range 2 { // also after calls that have landed
 				flights := []*bucket.Supply{}
-				*l.CallStore() = func(s *bucket.Supply) { flights = append(flights, s) } // they leave when all requests have asked
+				fly := l.SetCallStore(func(s *bucket.Supply) { flights = append(flights, s) }) // they leave when all requests have asked
 				var wg sync.WaitGroup
 				for i := range keys {
 					wg.Go(func() { require.NoError(t, l.wait(t.Context(), ask{Key: strconv.Itoa(round*keys + i)})) })
 				}
 				synctest.Wait()
 				assert.Len(t, flights, supply.MostCalls)
-				*l.CallStore() = fly
+				l.SetCallStore(fly)
 				for _, s := range flights {
 					fly(s)
 				}

@@ -39,8 +39,8 @@ func TestARejectionSaysTheMostThatALimitPaysOnlyForACost(t *testing.T) {
 		for cost, most := range map[int64]int64{6: 5, 5: 0} {
 			w := l.waiter(ask{Cost: cost, MaxWait: new(time.Millisecond)})
 			l.Limits[0].Single.Meter.Take(0, 0, 1, false)
-			require.False(t, l.enqueue(t.Context(), w))
-			require.Equal(t, most, w.Why().Most, "cost %d: %v", cost, w.Why().Reason)
+			_, err := l.Enqueue(t.Context(), w)
+			require.Equal(t, most, requireRejection(t, err).Most, "cost %d: %v", cost, err)
 		}
 	})
 }

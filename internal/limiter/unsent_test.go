@@ -33,7 +33,7 @@ func TestOnlyARequestThatWasNotSentIsRefundedByAnAdaptiveLimit(t *testing.T) {
 			require.NoError(t, err)
 			charge := &g.Request.Charges()[0]
 			if charge.Kept = false; c.settled {
-				g.Request.MarkSettled(0)
+				require.NoError(t, g.settle(charge.Limit.Name, 1))
 			}
 			g.answer(&limiter.Answer{Outcome: aimd.OK, Unsent: c.unsent})
 			require.Equal(t, c.returned, charge.Limit.Counts.Returned, name)
