@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"testing"
@@ -299,4 +300,17 @@ func TestTicketThatNobodyWaitsForIsRejectedInTime(t *testing.T) {
 			require.Zero(t, b.InFlight)
 		}
 	})
+}
+
+func TestAContextThatHasEndedCostsNothing(t *testing.T) {
+	l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour)))
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	require.Equal(t, gone, l.Wait(ctx, throttle.Ask{}))
+	_, err := l.Acquire(ctx, throttle.Ask{Cost: 2})
+	require.Equal(t, gone, err)
+	_, ok := l.Try(throttle.Ask{})
+	require.True(t, ok)
+	require.Equal(t, gone, l.Wait(ctx, throttle.Ask{}))
 }

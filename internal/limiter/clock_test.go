@@ -34,7 +34,7 @@ func TestFixedWindowsAreThoseOfTheWallClock(t *testing.T) {
 	})
 }
 
-// TestFixedWindowFollowsAClockThatIsSet begins with a clock that is wrong by a stretch, and sets it right.
+// The clock is wrong at first, and then it is set right.
 func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 	for _, wrong := range []time.Duration{2 * time.Hour, -2 * time.Hour, 500 * time.Millisecond, 72 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) { // begins at midnight
@@ -73,7 +73,7 @@ func unusedLocked(l *driven) {
 	b.Meter = l.Limits[0].Make(l.NowLocked(), b.Rate(), 0, l.Wall())
 }
 
-// TestClockThatIsSetBackALittleStartsNoWindowTwice is about one that is corrected across the end of a window.
+// The clock is corrected across the end of a window.
 func TestClockThatIsSetBackALittleStartsNoWindowTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
 		l := drive(t, fixedWindow(5, time.Hour))
@@ -108,7 +108,7 @@ func TestClockThatIsSetBackForgivesWhatIsLongOver(t *testing.T) {
 	})
 }
 
-// TestWaiterForAWindowSeesThatTheClockWasSet waits for a window that has begun long ago, once the clock is right.
+// A request waits for a window that has begun long ago, once the clock is right.
 func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, fixedWindow(5, 24*time.Hour))
@@ -130,7 +130,7 @@ func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
 	})
 }
 
-// TestStartMayBeAnyTime is about times that don't fit an int64 of nanoseconds.
+// Some of these times do not fit an int64 of nanoseconds.
 func TestStartMayBeAnyTime(t *testing.T) {
 	for _, year := range []int{1, 1600, 1677, 1969, 1970, 2000, 2262, 2263, 9999} {
 		synctest.Test(t, func(t *testing.T) { // begins at midnight
@@ -143,8 +143,8 @@ func TestStartMayBeAnyTime(t *testing.T) {
 	}
 }
 
-// However the wall clock is set, by a leap second, a day or a century, a window that the clock shows again is not granted again
-// at once: tokens come in only when the clock goes on to a later window.
+// However the wall clock is set, by a leap second, a day or a century, a window that the clock shows again is not granted
+// again: tokens come in only when the clock goes on to a later window.
 func TestAClockThatIsSetGrantsNoWindowTwice(t *testing.T) {
 	berlin := zone(t, "Europe/Berlin")
 	limits := []rule{

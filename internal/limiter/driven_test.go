@@ -165,3 +165,16 @@ type failing struct {
 }
 
 func (f *failing) Error(...any) { f.failed = true }
+
+// A rejection says the most that its limit can pay only where the cost is the reason.
+func TestARejectionSaysTheMostThatALimitPaysOnlyForACost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(5, time.Second))
+		for cost, most := range map[int64]int64{6: 5, 5: 0} {
+			w := l.waiter(ask{Cost: cost, MaxWait: new(time.Millisecond)})
+			l.Limits[0].Single.Meter.Take(0, 0, 1, false)
+			_, err := l.Enqueue(t.Context(), w)
+			require.Equal(t, most, requireRejection(t, err).Most, "cost %d: %v", cost, err)
+		}
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // ties is how often what happens at one instant is tried: the runtime starts timers and goroutines in any order.
@@ -202,4 +203,38 @@ func endsOf(t *testing.T, seed uint64) string {
 	all.Wait()
 	l.check()
 	return strings.Join(fates, "\n")
+}
+
+// MaxWait counts from the arrival of a request, not from when the observer returns.
+func TestMaxWaitStartsOnArrival(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"while the observer runs": 6 * time.Second, "afterwards": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := drive(t, inFlight(1))
+				l.onWait = func(limiter.Place, int64, time.Duration) { time.Sleep(takes) }
+				_, err := l.acquire(t.Context(), ask{})
+				require.NoError(t, err)
+				start := time.Now()
+				_, err = l.acquire(t.Context(), ask{MaxWait: new(5 * time.Second)})
+				require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, err).Reason)
+				require.Equal(t, max(takes, 5*time.Second), time.Since(start))
+			})
+		})
+	}
+}
+
+func TestARequestThatExpiresLetsTheNextGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, inFlight(2, named("slots")))
+		asked := func(n int64) ask { return ask{Costs: map[string]int64{"slots": n}} }
+		requireGranted(t, l.send(asked(1)), 0)
+		both := asked(2)
+		both.MaxWait = new(time.Second)
+		expires, next := l.send(both), l.send(asked(1))
+		require.False(t, next.done)
+		sleep(time.Second)
+		requireRejected(t, expires, time.Second, bucket.ReasonMaxWait)
+		requireGranted(t, next, time.Second)
+		l.check()
+	})
 }

@@ -77,7 +77,7 @@ func shareOut(t *testing.T, weights []int) (grants []share) {
 	return grants[20:] // which did not wait
 }
 
-// TestCallersShareByCostAndWeight checks the bound of start-time fair queueing (theorem 1 of the paper) over all stretches of
+// The shares are within the bound of start-time fair queueing (theorem 1 of the paper) over all stretches of
 // time, and Jain's index over 100 turns: a turn is one request of each caller, as the costs of single requests differ.
 func TestCallersShareByCostAndWeight(t *testing.T) {
 	for name, weights := range map[string][]int{"equal": {1, 1, 1}, "weights": {3, 1, 2}} {
@@ -119,7 +119,7 @@ func TestCallersShareByCostAndWeight(t *testing.T) {
 	}
 }
 
-// Whatever is cancelled, each of three callers has one of any three grants, also where more requests wait than are moved at once.
+// Whatever is cancelled, each of three callers has one of any three grants, also where more requests wait than are moved under one lock.
 func TestTurnsStayExactWhateverIsCancelled(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestIdleCallerSavesNothingUp(t *testing.T) {
 	})
 }
 
-// TestPriorityCountsBetweenFirstRequests is at one nanosecond more and less than ten seconds.
+// The second request comes one nanosecond less than ten seconds after the first, the third one nanosecond more.
 func TestPriorityCountsBetweenFirstRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, fairly(1))
@@ -205,7 +205,7 @@ func TestPriorityCountsBetweenFirstRequests(t *testing.T) {
 func TestCancelledRequestLeavesItsTurnToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, fairly(1))
-		const n = 300 // more than are corrected at once
+		const n = 300 // more than are corrected at a time
 		a, b := l.sendMany(n, ask{Caller: "a"}), l.sendMany(n, ask{Caller: "b"})
 		for i, r := range a[:n-2] {
 			r.cancel(nil)
@@ -271,7 +271,7 @@ func TestTurnsGoByTrueCost(t *testing.T) {
 	})
 }
 
-// TestNoCallerIsStarvedByNewOnes has callers come that never came before, faster than they can be served.
+// New callers come faster than they can be served.
 func TestNoCallerIsStarvedByNewOnes(t *testing.T) {
 	for _, priority := range []int{0, 2} {
 		within(t, fmt.Sprint("priority ", priority), func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestCallersAreForgottenWithTheQueue(t *testing.T) {
 	})
 }
 
-// TestTurnsOverSeveralLimits does anything to a Limiter whose requests fall under a bucket with turns and under others.
+// Requests are charged in a bucket where callers take turns, and in others.
 func TestTurnsOverSeveralLimits(t *testing.T) {
 	for seed := range seeds(6) {
 		synctest.Test(t, func(t *testing.T) {

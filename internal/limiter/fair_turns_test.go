@@ -13,7 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
-func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
+func TestAGrantWhoseContextHasEndedReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, fairly(1))
 		ctx, cancel := context.WithCancel(t.Context())

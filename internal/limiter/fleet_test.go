@@ -128,7 +128,7 @@ func (m *measured) mostInWindow(per time.Duration) (most int) {
 	return most
 }
 
-// TestEightProcessesShareABudgetEvenly counts what each of eight processes gets in 30 s.
+// The shares are those of 30 s.
 func TestEightProcessesShareABudgetEvenly(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit   func(...ruleOption) rule
@@ -172,8 +172,8 @@ func TestEightProcessesShareABudgetEvenly(t *testing.T) {
 	}
 }
 
-// TestFleetPastOneMachine has 1,000 processes of 10 callers each. Of the store's responses, 1 % are lost.
-func TestFleetPastOneMachine(t *testing.T) {
+// There are 1,000 processes of 10 callers each. Of the store's responses, 1 % are lost.
+func TestAFleetOfAThousandProcessesUsesItsBudgetEvenly(t *testing.T) {
 	for name, c := range map[string]struct {
 		perSec     int64
 		warm, over time.Duration

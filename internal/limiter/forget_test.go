@@ -69,7 +69,7 @@ func TestAServerThatHangsGetsNoMoreThanMayBeInFlight(t *testing.T) {
 	})
 }
 
-func TestAServerThatIsSilentIsAskedNoMoreForBeingForgotten(t *testing.T) {
+func TestAServerThatDoesNotRespondIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, adaptive(aimd.Config{}))
 		asked := 0
@@ -161,7 +161,7 @@ func TestHoldsThatFindNoRoomHoldMoreAndAreReturned(t *testing.T) {
 	})
 }
 
-// A debt that is told after its bucket was forgotten is owed by the next one.
+// If a bucket was forgotten, the next one of the key has the debt.
 func TestADebtOfAForgottenBucketIsOwedWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, pace(1, time.Second), maxKeys(1))
@@ -226,7 +226,7 @@ func TestAKeyMakesRoomBehindThousandsThatAreBusy(t *testing.T) {
 	})
 }
 
-// TestDebtOfAForgottenBucketIsKept settles a request after its bucket was full again and forgotten.
+// A request is settled after its bucket was full again, and forgotten.
 func TestDebtOfAForgottenBucketIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, maxKeys(1), tokenBucket(1, time.Second, withRates(func(string) (int64, time.Duration) { return 10, time.Second })))
@@ -236,12 +236,12 @@ func TestDebtOfAForgottenBucketIsKept(t *testing.T) {
 		require.Zero(t, l.counts().Buckets)
 		require.NoError(t, g.settle("bucket", 6))
 		require.Equal(t, 1, l.counts().Buckets)
-		refused := requireRejected(t, l.send(ask{Key: "k", Cost: 10, MaxWait: new(time.Duration(0))}), time.Minute, bucket.ReasonNoTokens)
-		require.Equal(t, 500*time.Millisecond, refused.Wait)
+		rejected := requireRejected(t, l.send(ask{Key: "k", Cost: 10, MaxWait: new(time.Duration(0))}), time.Minute, bucket.ReasonNoTokens)
+		require.Equal(t, 500*time.Millisecond, rejected.Wait)
 	})
 }
 
-// TestDebtOfAForgottenBucketTakesNoRoom has another bucket in its place that may not be forgotten.
+// Another bucket, which may not be forgotten, has taken its place.
 func TestDebtOfAForgottenBucketTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, maxKeys(1), tokenBucket(10, time.Second))
@@ -254,7 +254,7 @@ func TestDebtOfAForgottenBucketTakesNoRoom(t *testing.T) {
 	})
 }
 
-// TestTheBucketThatIsFullFirstMakesRoom uses the older key more, after it was last looked at.
+// The older key is used more, after its bucket was looked at.
 func TestTheBucketThatIsFullFirstMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, maxKeys(2), tokenBucket(10, 10*time.Second))

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestManyGoroutinesNeverGetMore counts grants in real time. The time is read after the last of them, so that a slow
+// Grants are counted in real time. The time is read after the last of them, so that a slow
 // machine only makes the test easier.
-func TestManyGoroutinesNeverGetMore(t *testing.T) {
+func TestManyGoroutinesGetNoMoreThanTheLimit(t *testing.T) {
 	for _, perSecond := range []int64{10_000, 1_000_000} {
 		for kind, limit := range map[string]rule{
 			"bucket": tokenBucket(perSecond, time.Second, withBurst(100)), "pace": pace(perSecond, time.Second),

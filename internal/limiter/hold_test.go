@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -105,7 +107,7 @@ func TestHoldAllStopsEveryKeyUntilItsInstant(t *testing.T) {
 	})
 }
 
-func TestReleaseAllLetsEveryoneGoAtOnce(t *testing.T) {
+func TestReleaseAllGrantsAllWaitersImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 3 * limiter.PieceSize
 		l := drive(t, tokenBucket(1, time.Second))
@@ -128,7 +130,7 @@ func TestReleaseAllLetsEveryoneGoAtOnce(t *testing.T) {
 	})
 }
 
-func TestReleaseAllReachesTheKeyThatIsNoKey(t *testing.T) {
+func TestReleaseAllReachesRequestsWithoutAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second))
 		l.hold("", time.Hour)
@@ -140,7 +142,7 @@ func TestReleaseAllReachesTheKeyThatIsNoKey(t *testing.T) {
 	})
 }
 
-// TestAHoldThatEndsMakesRoomForAnother fills the table of holds of keys without a bucket.
+// The table of holds of keys without a bucket is full.
 func TestAHoldThatEndsMakesRoomForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, maxKeys(1), tokenBucket(10, time.Second))
@@ -152,5 +154,34 @@ func TestAHoldThatEndsMakesRoomForAnother(t *testing.T) {
 		l.hold("new", time.Minute)
 		require.Zero(t, l.Limits[0].Release("0"))
 		require.NotZero(t, l.Limits[0].Release("new"))
+	})
+}
+
+// A hold of a key in one limit may free a request of the key in another limit, which is held, too.
+func TestHoldGrantsNoRequestOfItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(1, time.Second, named("first")), tokenBucket(1, time.Second, named("second"), withBurst(2)))
+		_, err := l.acquire(t.Context(), ask{Key: "k", Costs: map[string]int64{"first": 1, "second": 1}})
+		require.NoError(t, err)
+		var rejected, granted atomic.Int32
+		acquire := func(costs map[string]int64, maxWait *time.Duration) {
+			go func() {
+				if _, err := l.acquire(t.Context(), ask{Key: "k", Costs: costs, MaxWait: maxWait}); err != nil {
+					rejected.Add(1)
+				} else {
+					granted.Add(1)
+				}
+			}()
+			synctest.Wait()
+		}
+		acquire(map[string]int64{"first": 1, "second": 2}, new(2*time.Second)) // it bars the second limit
+		acquire(map[string]int64{"first": 0, "second": 1}, nil)                // which could pay this one
+		l.hold("k", time.Minute)
+		synctest.Wait()
+		assert.EqualValues(t, 1, rejected.Load())
+		assert.EqualValues(t, 0, granted.Load())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.EqualValues(t, 1, granted.Load())
 	})
 }

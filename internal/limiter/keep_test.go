@@ -45,7 +45,7 @@ func TestManyKeysAreForgotten(t *testing.T) {
 	})
 }
 
-// TestKeysAreForgottenWhileAnotherIsNot has one that stays for long, by a hold or by a slow limit.
+// One key stays for long, because of a hold or of a slow limit.
 func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
 	for name, opt := range map[string]option{
 		"held": limits(tokenBucket(10, time.Second)),
@@ -120,7 +120,7 @@ func TestMaxKeysEvictsNoneThatIsAboutToPay(t *testing.T) {
 	})
 }
 
-func TestMaxKeysEvictsNoKeyWithALine(t *testing.T) {
+func TestMaxKeysEvictsNoKeyWithWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, empty(1), maxKeys(3))
 		var all []*request
@@ -136,7 +136,7 @@ func TestMaxKeysEvictsNoKeyWithALine(t *testing.T) {
 	})
 }
 
-// TestMaxKeysSparesTheRequestsOwnKeys would charge a bucket that was just forgotten.
+// Otherwise a bucket would be charged that was just forgotten.
 func TestMaxKeysSparesTheRequestsOwnKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, maxKeys(8), tokenBucket(10, time.Hour, named("a")), tokenBucket(10, time.Hour, named("b")), tokenBucket(10, time.Hour, named("c")))
@@ -154,7 +154,7 @@ func TestMaxKeysSparesTheRequestsOwnKeys(t *testing.T) {
 	require.False(t, ok, "there is no room for both")
 }
 
-func TestRateForSetsTheRateOfAKey(t *testing.T) {
+func TestAKeyMayHaveARateOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(map[string]int)
 		l := drive(t, tokenBucket(2, time.Second, withRates(func(key string) (int64, time.Duration) {
@@ -183,7 +183,7 @@ func TestRateForSetsTheRateOfAKey(t *testing.T) {
 		require.Equal(t, 100*time.Millisecond, wait)
 		l.setRate("bucket", 4, time.Second)
 		wait, _ = l.try(ask{Key: "gold"})
-		require.Equal(t, 100*time.Millisecond, wait, "what RateFor said stays")
+		require.Equal(t, 100*time.Millisecond, wait, "the rate of its own stays")
 		wait, _ = l.try(ask{Key: "iron"})
 		require.Equal(t, 250*time.Millisecond, wait)
 		sleep(10 * time.Second)
@@ -194,7 +194,7 @@ func TestRateForSetsTheRateOfAKey(t *testing.T) {
 	})
 }
 
-func TestRateForKeepsTheBurst(t *testing.T) {
+func TestARateOfItsOwnKeepsTheBurst(t *testing.T) {
 	l := drive(t, tokenBucket(1, time.Hour, withBurst(3), withRates(func(string) (int64, time.Duration) { return 7, time.Hour })))
 	require.Equal(t, 3, l.drain("key"))
 }
@@ -235,7 +235,7 @@ func TestShareLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestHeldKeyIsNotForgotten would end a hold early.
+// Otherwise its hold would end early.
 func TestHeldKeyIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(10, time.Second), maxKeys(1))
@@ -253,7 +253,7 @@ func TestHeldKeyIsNotForgotten(t *testing.T) {
 	})
 }
 
-// TestForgettingMintsNothing uses keys now and then, and counts what each got.
+// Keys are used now and then, and what each got is counted.
 func TestForgettingMintsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := metertest.Seeded(t, 11)
@@ -286,8 +286,8 @@ func TestForgettingMintsNothing(t *testing.T) {
 	})
 }
 
-// TestTryOfAMissingKeyClampsNothing asks for the rate first, because the cost is clamped to a bucket that is yet to be made.
-func TestTryOfAMissingKeyClampsNothing(t *testing.T) {
+// The cost is clamped to the bucket that is made, so the rate is asked for first.
+func TestTryOfAMissingKeyClampsToItsOwnRate(t *testing.T) {
 	l := drive(t, tokenBucket(1, time.Hour, clamped(), withRates(func(string) (int64, time.Duration) { return 5, time.Hour })))
 	_, ok := l.try(ask{Key: "k", Cost: 100})
 	require.True(t, ok)

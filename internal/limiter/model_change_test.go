@@ -13,7 +13,7 @@ import (
 
 // This file is how the model test makes its limits and changes them.
 
-// make makes a Limiter and its model. In some runs requests have a key, and the limit a RateFor.
+// make makes a Limiter and its model. In some runs requests have a key, and their key a rate of its own.
 func (x *modelRun) make() {
 	x.limit, x.size = x.rate(), 1+x.r.Int64N(10)
 	x.m = &model{fates: make(map[int]fate)}
@@ -74,7 +74,7 @@ func (x *modelRun) makeLimit(kind int, opts []ruleOption) rule {
 	return inFlight(x.size, opts...)
 }
 
-// newRateFor has RateFor return another rate from now on, or none.
+// newRateFor gives the key another rate of its own, or none.
 func (x *modelRun) newRateFor() {
 	if x.rateFor = (meter.Rate{}); x.r.IntN(3) > 0 {
 		x.rateFor = x.rate()
@@ -121,7 +121,7 @@ func (x *modelRun) bucket() *bucket.Bucket {
 	return x.l.Limits[0].Bucket(x.key)
 }
 
-// refresh has RateFor return something else, be it nonsense.
+// refresh changes the rate of the key, sometimes to an invalid one.
 func (x *modelRun) refresh(now meter.Instant) {
 	before := x.rateFor
 	keys := []string{x.key, "other"}[:x.r.IntN(3)]

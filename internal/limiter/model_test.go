@@ -41,7 +41,7 @@ type modelWaiter struct {
 type fate struct {
 	at     meter.Instant
 	reason bucket.Reason // 0: granted, or its context ended
-	wait   time.Duration // of a refusal
+	wait   time.Duration // of a rejection
 	ended  bool
 }
 
@@ -147,7 +147,7 @@ func (m *model) check(w *modelWaiter, due, now meter.Instant) (f fate, ok bool) 
 	return f, false
 }
 
-// arrive lets w in, refuses it, or puts it in line.
+// arrive grants w, rejects it, or has it wait.
 func (m *model) arrive(w *modelWaiter, now meter.Instant, try bool) {
 	m.clamp(w)
 	plan, from := m.ideal.Clone(), now
@@ -175,14 +175,14 @@ func (m *model) arrive(w *modelWaiter, now meter.Instant, try bool) {
 	m.line = slices.Insert(m.line, i, w)
 }
 
-// replan checks all in line again.
+// replan checks all waiters again.
 func (m *model) replan(now meter.Instant) {
 	for m.rejectFirst(now) {
 	}
 	m.serve(now)
 }
 
-// rejectFirst rejects the first in line that is too late, and reports whether there is one. That may move others.
+// rejectFirst rejects the first waiter that is too late, and reports whether there is one. That may move others.
 func (m *model) rejectFirst(now meter.Instant) bool {
 	plan := m.ideal.Clone()
 	for _, w := range m.line {
@@ -281,10 +281,10 @@ type modelRun struct {
 	m       *model
 	name    string
 	key     string
-	limit   meter.Rate // without RateFor
+	limit   meter.Rate // of keys without one of their own
 	size    int64      // the same, or whatever the rate if fixed
 	fixed   bool
-	rateFor meter.Rate // what RateFor returns for the key
+	rateFor meter.Rate // of the key; zero: it has none
 	burst   int64      // the most that a request costs
 	mu      sync.Mutex
 	fates   map[int]fate
@@ -294,9 +294,8 @@ type modelRun struct {
 
 func (x *modelRun) now() meter.Instant { return meter.Instant(x.l.now()) }
 
-// TestLimiterAgreesWithItsModel does anything that can be done to a Limiter with one limit, and knows to the
-// nanosecond what becomes of every request.
-func TestLimiterAgreesWithItsModel(t *testing.T) {
+// Anything that can be done is done to a Core with one limit, and the model knows to the nanosecond what becomes of each request.
+func TestACoreAgreesWithItsModel(t *testing.T) {
 	seeds := uint64(120)
 	if testing.Short() {
 		seeds = 40
@@ -441,7 +440,7 @@ func (x *modelRun) enter(ctx context.Context, w *modelWaiter, asked ask) {
 	x.m.arrive(w, w.bounds.Arrived, false)
 }
 
-// try asks for what can be had at once.
+// try makes a request that does not wait.
 func (x *modelRun) try(now meter.Instant) {
 	if x.name == "in-flight" {
 		return // nothing would give the slot back
@@ -481,7 +480,7 @@ func (x *modelRun) compareFates(what string) {
 		got, ok := x.fates[id]
 		require.True(x, ok, "%s: request %d still waits: %+v", what, id, want)
 		if want.reason == bucket.ReasonMaxWait && want.wait == 0 {
-			want.wait = got.wait // expired in line
+			want.wait = got.wait // its MaxWait ended in the queue
 		}
 		require.Equal(x, want, got, "%s: request %d, %+v", what, id, x.waiters[id].bounds)
 	}

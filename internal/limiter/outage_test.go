@@ -63,7 +63,7 @@ func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 	})
 }
 
-func TestRequestsGoAgainWhenTheStoreIsInReachAgain(t *testing.T) {
+func TestRequestsAreGrantedWhenTheStoreIsReachableAgain(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		var events []supply.Event
 		l := drive(t, tokenBucket(10, time.Second, named("calls"), shared(s)))
@@ -134,7 +134,7 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 	})
 }
 
-func TestAnOvertakenRequestIsRejectedOnceItNeedsAStoreThatIsOutOfReach(t *testing.T) {
+func TestAnOvertakenRequestIsRejectedOnceItNeedsAnUnreachableStore(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := drive(t, tokenBucket(100, time.Second, withBurst(2), shared(s, leaseAhead(0))))
 		l.send(ask{Key: "a", Cost: 2})
@@ -170,7 +170,7 @@ func TestARequestWhoseStoreIsNotAskedYetIsRejectedAsAnOutageBegins(t *testing.T)
 	})
 }
 
-func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
+func TestAWrongSetupIsAnErrorInEveryMode(t *testing.T) {
 	for _, mode := range []supply.Without{supply.Nothing, supply.ButLocally, supply.Limit} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
@@ -337,16 +337,16 @@ func TestOutageOfOneKeyIsThatOfItsRequestsAlone(t *testing.T) {
 	})
 }
 
-// A fool is a Store that breaks the rules.
-type fool struct {
+// An unruly is a Store that breaks the rules.
+type unruly struct {
 	answer func(asks []store.Ask) []store.Lease
 }
 
-func (s *fool) Lease(_ context.Context, asks []store.Ask) ([]store.Lease, error) {
+func (s *unruly) Lease(_ context.Context, asks []store.Ask) ([]store.Lease, error) {
 	return s.answer(asks), nil
 }
 
-func TestResponseThatCannotBeIsAWrongSetUp(t *testing.T) {
+func TestAnImpossibleResponseIsAWrongSetup(t *testing.T) {
 	for name, answer := range map[string]func(asks []store.Ask) []store.Lease{
 		"no lease": func([]store.Ask) []store.Lease { return nil },
 		"no part":  func(asks []store.Ask) []store.Lease { return make([]store.Lease, len(asks)) },
@@ -359,7 +359,7 @@ func TestResponseThatCannotBeIsAWrongSetUp(t *testing.T) {
 		},
 	} {
 		within(t, name, func(t *testing.T) {
-			l := drive(t, tokenBucket(1000, time.Second, shared(&fool{answer}, withoutStore(supply.Limit))))
+			l := drive(t, tokenBucket(1000, time.Second, shared(&unruly{answer}, withoutStore(supply.Limit))))
 			requireRejectedFor(t, l.send(ask{}), 0, store.ErrSetup)
 		})
 	}
@@ -368,7 +368,7 @@ func TestResponseThatCannotBeIsAWrongSetUp(t *testing.T) {
 func TestStoreThatGrantsNothingWithoutAWaitIsNotAskedAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		s := &fool{func(asks []store.Ask) []store.Lease {
+		s := &unruly{func(asks []store.Ask) []store.Lease {
 			n++
 			return []store.Lease{{Parts: make([]store.LeasedPart, len(asks[0].Parts))}}
 		}}

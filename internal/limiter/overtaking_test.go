@@ -15,7 +15,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
 
-// TestCostlyRequestIsNotStarved is over two buckets, with cheap traffic on each of them that takes all there is.
+// There are two buckets, with cheap requests for each of them that take all there is.
 func TestCostlyRequestIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(10, time.Second, named("a")), tokenBucket(7, time.Second, named("b")))
@@ -53,7 +53,7 @@ func TestCostlyRequestIsNotStarved(t *testing.T) {
 	})
 }
 
-// TestARequestPassedOverFor10sBarsBothBuckets has two buckets that can pay in turn, and other requests that take what each can
+// Two buckets can pay in turn, and other requests take what each can
 // pay. The time counts from when one bucket could first have paid, half a period after the request came.
 func TestARequestPassedOverFor10sBarsBothBuckets(t *testing.T) {
 	for _, c := range []struct{ period, granted time.Duration }{
@@ -91,14 +91,14 @@ func TestNoRequestOvertakesAtASharedBucket(t *testing.T) {
 	})
 }
 
-// TestNoRequestPassesOneThatIsStopped has enough for the second request, but not for the first.
+// There is enough for the second request, but not for the first.
 func TestNoRequestPassesOneThatIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second, withInitial(1), withBurst(3), named("a")), tokenBucket(100, time.Second, named("b")))
 		both := l.send(ask{Cost: 3})
 		only := map[string]int64{"a": 1, "b": 0}
-		refused := requireRejected(t, l.send(ask{Costs: only, MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens)
-		require.Equal(t, 3*time.Second, refused.Wait, "what the other costs is paid before")
+		rejected := requireRejected(t, l.send(ask{Costs: only, MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens)
+		require.Equal(t, 3*time.Second, rejected.Wait, "what the other costs is paid before")
 		one, low := l.send(ask{Costs: only}), l.send(ask{Costs: only, Priority: -1})
 		high := l.send(ask{Costs: only, Priority: 1})
 		requireGranted(t, high, 0)
@@ -109,7 +109,7 @@ func TestNoRequestPassesOneThatIsStopped(t *testing.T) {
 	})
 }
 
-// TestRequestStoppedElsewhereBarsNoOther waits at one bucket, and leaves the other to later requests.
+// A request waits for one bucket, and leaves the other to later requests.
 func TestRequestStoppedElsewhereBarsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second, withBurst(5), named("a")), tokenBucket(1, time.Hour, withBurst(2), withInitial(0), named("b")))
@@ -125,7 +125,7 @@ func TestRequestStoppedElsewhereBarsNoOther(t *testing.T) {
 	})
 }
 
-// TestRequestNoLongerBarredIsChargedAsOfNow has one come first that waits elsewhere only, before one that barred a bucket:
+// A request that waits for another bucket comes before the one that barred a bucket:
 // the request that was barred there was not late.
 func TestRequestNoLongerBarredIsChargedAsOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -170,8 +170,8 @@ func TestARejectionLeavesAllBalances(t *testing.T) {
 	})
 }
 
-// TestPlanNeverPromisesTooLittle compares what was planned over several limits, a lower bound, with what came.
-func TestPlanNeverPromisesTooLittle(t *testing.T) {
+// A plan over several limits is a lower bound.
+func TestNoRequestIsGrantedBeforeItsPlan(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			r := metertest.Seeded(t, seed)
@@ -180,12 +180,12 @@ func TestPlanNeverPromisesTooLittle(t *testing.T) {
 			var least []time.Duration
 			for range 100 {
 				asked := ask{Cost: 1 + r.Int64N(2)}
-				refused := l.send(ask{Cost: asked.Cost, MaxWait: new(time.Duration(0))})
+				rejected := l.send(ask{Cost: asked.Cost, MaxWait: new(time.Duration(0))})
 				now := l.now()
-				if refused.err == nil {
+				if rejected.err == nil {
 					continue
 				}
-				rejection, _ := errors.AsType[*rejection](refused.err)
+				rejection, _ := errors.AsType[*rejection](rejected.err)
 				least = append(least, now+rejection.Wait)
 				all = append(all, l.send(asked))
 				sleep(time.Duration(r.Int64N(int64(time.Second))))
@@ -207,9 +207,9 @@ func TestAPlanCountsNoMoreThanABucketHolds(t *testing.T) {
 		first := l.send(asked)
 		sleep(100 * time.Second)
 		asked.MaxWait = new(time.Duration(0))
-		refused := requireRejected(t, l.send(asked), 100*time.Second, bucket.ReasonNoTokens)
-		require.Equal(t, 10*time.Second, refused.Wait)
-		require.Equal(t, "all", refused.Limit.Name)
+		rejected := requireRejected(t, l.send(asked), 100*time.Second, bucket.ReasonNoTokens)
+		require.Equal(t, 10*time.Second, rejected.Wait)
+		require.Equal(t, "all", rejected.Limit.Name)
 		sleep(5 * time.Second)
 		requireGranted(t, first, 105*time.Second)
 	})
@@ -223,5 +223,20 @@ func TestOfEqualWaitsTheFirstLimitIsNamed(t *testing.T) {
 		sleep(time.Second)
 		requireGranted(t, waits, time.Second)
 		require.Equal(t, []uint64{1, 0}, []uint64{l.countsOf(l.Limits[0]).Delayed, l.countsOf(l.Limits[1]).Delayed})
+	})
+}
+
+// A request that was barred by one that gives up was not late.
+func TestARequestThatIsBarredNoMoreIsChargedAsOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(1000, time.Second, withBurst(10), named("a")), tokenBucket(1, time.Second, withBurst(10), withInitial(0), named("b")))
+		bars := l.send(ask{Costs: map[string]int64{"a": 0, "b": 5}})
+		barred := l.send(ask{Costs: map[string]int64{"a": 1, "b": 1}})
+		sleep(2 * time.Second)
+		require.False(t, barred.done)
+		bars.cancel(nil)
+		synctest.Wait()
+		requireGranted(t, barred, 2*time.Second)
+		requireRejected(t, l.send(ask{Costs: map[string]int64{"a": 10, "b": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, bucket.ReasonNoTokens)
 	})
 }

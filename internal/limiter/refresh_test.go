@@ -1,9 +1,7 @@
 package limiter_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"testing"
@@ -14,11 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
-	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// tiers is where RateFor finds the rates of keys; it counts how often it is asked.
+// tiers has the rates of keys, and counts how often each is asked for.
 type tiers struct {
 	mu    sync.Mutex
 	rates map[string]meter.Rate
@@ -43,7 +40,7 @@ func (x *tiers) of(key string) (int64, time.Duration) {
 	return r.N, r.Per
 }
 
-// took returns how often RateFor has been asked for each key since it was called last.
+// took returns how often each rate was asked for since it was called last.
 func (x *tiers) took() map[string]int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,37 +216,7 @@ func TestRefreshGivesAndTakesRates(t *testing.T) {
 	check(15, 6)
 }
 
-func TestRateForIsCalledWithoutTheLock(t *testing.T) {
-	synctest.Test(t, rateForWithoutTheLock) // in real time, keys may be full again, and forgotten, before they are asked for
-}
-
-func rateForWithoutTheLock(t *testing.T) {
-	var l *driven
-	fails := false
-	rateFor := func(key string) (int64, time.Duration) {
-		if fails {
-			panic("no database")
-		}
-		if l != nil {
-			_ = l.counts()
-			l.try(ask{Key: "other limit's key", Costs: map[string]int64{"bucket": 0}})
-		}
-		return 10, sec
-	}
-	l = drive(t, tokenBucket(5, sec, withRates(rateFor)))
-	for i := range 600 {
-		l.try(ask{Key: fmt.Sprint(i)})
-	}
-	require.NoError(t, l.refresh("bucket"))
-	fails = true
-	require.PanicsWithValue(t, "no database", func() { _ = l.refresh("bucket") })
-	require.PanicsWithValue(t, "no database", func() { _ = l.refresh("bucket", "1") })
-	fails = false
-	require.NoError(t, l.refresh("bucket"), "the lock is free")
-	l.check()
-}
-
-// asking is a RateFor whose calls return when they are told to.
+// An asking is a function of rates whose calls return when the test answers them.
 type asking chan chan meter.Rate
 
 func (a asking) rateFor(string) (int64, time.Duration) {
@@ -294,7 +261,7 @@ func TestANewKeyAsksAgainIfThereWasARefreshMeanwhile(t *testing.T) {
 	}
 }
 
-func TestALateAnswerDoesNotUndoALaterRefresh(t *testing.T) {
+func TestALateRateDoesNotUndoALaterRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := make(asking)
 		l := drive(t, tokenBucket(5, time.Hour, withRates(a.rateFor)))
@@ -334,63 +301,5 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 		require.Equal(t, sec, time.Since(start))
 		require.Equal(t, int64(2), l.Limits[0].Bucket("k").Rate().N)
 		l.check()
-	})
-}
-
-// A visit of all buckets frees the lock after a short time, and stops when it is told to.
-func TestAVisitOfAllBucketsIsInShortPieces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := drive(t, tokenBucket(1, time.Hour))
-		for i := range 100 {
-			l.try(ask{Key: fmt.Sprint(i)})
-		}
-		visit := func(each time.Duration, most int) (pieces []int) {
-			n := 0
-			l.Look(func(*bucket.Bucket, meter.Instant) { n++; time.Sleep(each) }, func() bool {
-				l.checkUnlocked()
-				pieces, n = append(pieces, n), 0
-				return len(pieces) < most
-			})
-			return pieces
-		}
-		require.Equal(t, []int{100}, visit(0, 9))
-		require.Equal(t, []int{32, 32, 32, 4}, visit(10*time.Microsecond, 9), "the clock is read after each 16")
-		require.Equal(t, []int{32, 32}, visit(10*time.Microsecond, 2))
-	})
-}
-
-// Many buckets, and many waiters, are changed a few at a time.
-func TestWorkUnderTheLockIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := drive(t, slidingWindow(1, time.Hour))
-		for i := range 2*limiter.PieceSize + 9 {
-			require.True(t, func() bool { _, ok := l.try(ask{Key: fmt.Sprint(i)}); return ok }())
-		}
-		sizes := func() (all []int) {
-			for piece := range l.Pieces(l.Limits[0]) {
-				l.checkUnlocked()
-				all = append(all, len(piece))
-			}
-			return all
-		}
-		require.Equal(t, []int{limiter.PieceSize, limiter.PieceSize, 10}, sizes())
-		ctx, cancel := context.WithCancel(t.Context())
-		for i := range 6 {
-			for range limiter.PieceWaiters / 2 {
-				go func() { _ = l.wait(ctx, ask{Key: fmt.Sprint(i)}) }()
-			}
-		}
-		synctest.Wait()
-		waiting := 0
-		for piece := range l.Pieces(l.Limits[0]) {
-			n := 0
-			for _, b := range piece {
-				n += b.Waiting()
-			}
-			require.LessOrEqual(t, n, limiter.PieceWaiters)
-			waiting += n
-		}
-		require.Equal(t, 3*limiter.PieceWaiters, waiting)
-		cancel()
 	})
 }

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -39,8 +40,7 @@ func TestHoldDelaysNoOtherKey(t *testing.T) {
 	})
 }
 
-// TestASlowKeyDelaysNoOther has a key with a long line, by its hold or by its rate, and others that use up what they
-// share with it.
+// Many requests of one key wait, because of its hold or its rate, and those of others use up what they share with it.
 func TestASlowKeyDelaysNoOther(t *testing.T) {
 	slow := withRates(func(key string) (int64, time.Duration) {
 		if key == "slow" {
@@ -79,7 +79,7 @@ func TestASlowKeyDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestLateTimerLosesNoThroughput wakes a line late by hand.
+// The timer is late.
 func TestLateTimerLosesNoThroughput(t *testing.T) {
 	for _, c := range []struct {
 		late    time.Duration
@@ -100,7 +100,7 @@ func TestLateTimerLosesNoThroughput(t *testing.T) {
 	}
 }
 
-// TestWhatIsDueGoesBeforeAChange has 10 of 100 due by a timer that is late, and then changes something.
+// 10 of 100 are due by a timer that is late, and then something changes.
 func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(l *driven, first, last *request, g *grant)
@@ -136,7 +136,7 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 	}
 }
 
-// TestRequestThatGoesByARefundIsChargedAsOfNow would otherwise find more than the burst at one instant.
+// Otherwise there would be more than the burst at one instant.
 func TestRequestThatGoesByARefundIsChargedAsOfNow(t *testing.T) {
 	for name, giveBack := range map[string]func(g *grant) error{
 		"cancelled": func(g *grant) error { g.cancel(); return nil },
@@ -156,7 +156,7 @@ func TestRequestThatGoesByARefundIsChargedAsOfNow(t *testing.T) {
 	}
 }
 
-// TestContextWinsOverAGrant has both at one instant, before the request looks at either: whichever it sees first.
+// Both come at one instant, before the request looks at either.
 func TestContextWinsOverAGrant(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestContextWinsOverAGrant(t *testing.T) {
 	}
 }
 
-// TestRequestThatLeftIsNotRejectedToo has the MaxWait of a request end after its context.
+// The MaxWait of a request ends after its context.
 func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, empty(1))
@@ -319,16 +319,28 @@ func TestLongestHoldCounts(t *testing.T) {
 	})
 }
 
-// TestPanicInRateForLeavesTheLimiterWhole would end the process, were a mutex freed twice.
-func TestPanicInRateForLeavesTheLimiterWhole(t *testing.T) {
-	l := drive(t, tokenBucket(1, time.Second, withRates(func(string) (int64, time.Duration) { panic("user") })))
+// If the lock were freed twice, the process would end.
+func TestAPanicOfAFunctionOfRatesLeavesTheCoreWhole(t *testing.T) {
+	panics := false
+	l := drive(t, tokenBucket(1, time.Hour, withRates(func(string) (int64, time.Duration) {
+		if panics {
+			panic("user")
+		}
+		return 0, 0
+	})))
+	for i := range 600 { // of which one piece after the other is refreshed
+		l.try(ask{Key: fmt.Sprint(i)})
+	}
+	panics = true
+	require.PanicsWithValue(t, "user", func() { _ = l.refresh("bucket") })
+	require.PanicsWithValue(t, "user", func() { _ = l.refresh("bucket", "1") })
 	require.PanicsWithValue(t, "user", func() { l.try(ask{Key: "a"}) })
 	require.PanicsWithValue(t, "user", func() { l.hold("a", time.Second) })
 	_, ok := l.try(ask{})
 	require.True(t, ok)
 }
 
-// TestDryRunWaitsAsTheRealOne compares what requests would have waited with what they did. A window may wait for longer than was
+// What requests would have waited is what they did. A window may wait for longer than was
 // planned, because requests leave a rest in it that is too small for the next one.
 func TestDryRunWaitsAsTheRealOne(t *testing.T) {
 	for name, limit := range map[string]rule{

@@ -233,7 +233,7 @@ func (x *severalRun) ordered() {
 		for _, first := range all {
 			for _, e := range all {
 				if first.err != nil || e.from >= first.to || e.to <= first.to {
-					continue // e was not in line when the first one went
+					continue // e did not wait when the first one was granted
 				}
 				before := first.rank < e.rank || first.rank == e.rank && first.id < e.id
 				require.True(x, before, "%d overtook %d, both under %s", first.id, e.id, first.set)
@@ -274,7 +274,7 @@ func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 	}
 }
 
-// TestSeveralLimitsUnderAllThatCanHappen cancels, refuses, holds and retunes.
+// Requests are canceled and rejected, keys are held, and rates change.
 func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 	for seed := range seeds(8) {
 		synctest.Test(t, func(t *testing.T) {
@@ -335,7 +335,7 @@ func (x *severalRun) anything() {
 		if x.r.IntN(8) == 0 {
 			x.change()
 		}
-	case 6: // what is never used is given back at once
+	case 6: // what is never used is given back immediately
 		x.book()
 		x.enter(false)
 		x.undo()
@@ -350,7 +350,7 @@ func (x *severalRun) anything() {
 	synctest.Wait()
 }
 
-// undo gives back what the last request was granted, if that was at once, and strikes it from the accounts.
+// undo gives back what the last request was granted, if it did not wait, and strikes it from the accounts.
 func (x *severalRun) undo() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -366,7 +366,7 @@ func (x *severalRun) undo() {
 	}
 }
 
-// settle corrects what the last request was charged, if it was granted at once, and the accounts as well.
+// settle corrects what the last request was charged, if it did not wait, and the accounts as well.
 func (x *severalRun) settle() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

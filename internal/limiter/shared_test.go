@@ -243,10 +243,10 @@ func TestHoldReachesAllProcesses(t *testing.T) {
 		a.hold("", time.Minute)
 		sleep(10 * ms)
 		r := b.send(ask{})
-		refused := b.send(ask{MaxWait: new(time.Second)})
+		rejected := b.send(ask{MaxWait: new(time.Second)})
 		sleep(2 * ms)
 		require.False(t, r.done)
-		requireRejected(t, refused, 12*ms, bucket.ReasonHeld)
+		requireRejected(t, rejected, 12*ms, bucket.ReasonHeld)
 		for _, v := range b.views() {
 			require.InDelta(t, 59*time.Second, v.HeldUntil-b.now(), float64(time.Second))
 		}
@@ -378,7 +378,7 @@ func TestHundredsOfRequestsAreRejectedAsTheStoreDelaysThem(t *testing.T) {
 		other.hold("", time.Minute)
 		sleep(10 * ms)
 		waits := l.sendMany(300, ask{MaxWait: new(time.Second)})
-		sleep(2 * ms) // the response tells of the hold
+		sleep(2 * ms) // the response reports the hold
 		for _, r := range waits {
 			requireRejected(t, r, 22*ms, bucket.ReasonHeld)
 		}
@@ -386,7 +386,7 @@ func TestHundredsOfRequestsAreRejectedAsTheStoreDelaysThem(t *testing.T) {
 		other.send(ask{Cost: 990})
 		sleep(10 * ms)
 		waits = drive(t, limit).sendMany(300, ask{MaxWait: new(time.Second)})
-		sleep(2 * ms) // its first response tells that nothing is left
+		sleep(2 * ms) // by its first response, nothing is left
 		for _, r := range waits[20:] {
 			requireRejected(t, r, 2*ms, bucket.ReasonMaxWait)
 		}
@@ -414,7 +414,7 @@ func TestUnusedTokensReturnToTheStoreAlsoWhenItIsNotAskedForMore(t *testing.T) {
 }
 
 // The window is exhausted at 1 ms by the store's clock, with the response of 2 ms.
-func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
+func TestTheWaitForAnExhaustedSharedWindowIsThatOfItsStore(t *testing.T) {
 	for _, fill := range []int64{3, 2} { // the response that granted the last token reports the wait, or the one that granted none
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 			l := drive(t, slidingWindow(3, 10*time.Second, shared(s, leaseAhead(0))))
@@ -449,7 +449,7 @@ func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
 	}
 }
 
-// TestAStoreFurtherAwayThanItsTimeoutIsReached has the default StoreTimeout of 250 ms. The response to a call that was given up
+// The timeout is 250 ms. The response to a call that was given up
 // shows how far away the store is, if the asked reached the store in time.
 func TestAStoreFurtherAwayThanItsTimeoutIsReached(t *testing.T) {
 	for _, takes := range []time.Duration{240 * ms, 300 * ms, 490 * ms} {

@@ -173,7 +173,7 @@ func TestFewerSlotsReduceClampedCosts(t *testing.T) {
 }
 
 // A request that may wait for a minute is rejected after a minute, however the slots change meanwhile.
-func TestPatienceOutlivesAChangeOfSlots(t *testing.T) {
+func TestMaxWaitOutlivesAChangeOfSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newSlotRun(t, limits(inFlight(2)))
 		x.take(2, 0)

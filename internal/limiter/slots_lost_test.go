@@ -76,8 +76,8 @@ func drawLost(r *rand.Rand) lostWorld {
 	return w
 }
 
-// TestSlotsOfALostStateAreNotGrantedTwice counts what is in flight besides the requests that were when the store came back, with
-// another state or the old one: these may last as long as they like.
+// Requests that were in flight when the store came back, with another state or the old one, do not count: they may last as long as they
+// like.
 func TestSlotsOfALostStateAreNotGrantedTwice(t *testing.T) {
 	worlds := uint64(60)
 	if testing.Short() {

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
-	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 func TestCancelledRequestsCostNoThroughput(t *testing.T) {
@@ -122,7 +121,7 @@ func TestRequestThatCannotBeServedInTimeIsRejectedImmediately(t *testing.T) {
 	}
 }
 
-func TestSmallerBurstRefusesWhatCanNeverBePaid(t *testing.T) {
+func TestASmallerBurstRejectsWhatCanNeverBePaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, empty(1, withBurst(10)))
 		large, small := l.send(ask{Cost: 6}), l.send(ask{Cost: 5})
@@ -134,7 +133,7 @@ func TestSmallerBurstRefusesWhatCanNeverBePaid(t *testing.T) {
 	})
 }
 
-func TestCancelledHeadHandsOver(t *testing.T) {
+func TestACanceledRequestLeavesItsPlaceToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, empty(1, withBurst(10)))
 		head, next := l.send(ask{Cost: 10}), l.send(ask{Cost: 2})
@@ -153,20 +152,7 @@ func TestCancelledHeadHandsOver(t *testing.T) {
 	})
 }
 
-func TestContextThatIsOverCostsNothing(t *testing.T) {
-	l := drive(t, tokenBucket(1, time.Hour))
-	gone := errors.New("gone")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(gone)
-	require.Equal(t, gone, l.wait(ctx, ask{}))
-	_, err := l.acquire(ctx, ask{Cost: 2})
-	require.Equal(t, gone, err)
-	_, ok := l.try(ask{})
-	require.True(t, ok)
-	require.Equal(t, gone, l.wait(ctx, ask{}))
-}
-
-// TestContextThatEndsWithTheGrantIsNotCharged has contexts end at the instant at which their requests are due.
+// Contexts end at the instant at which their requests are due.
 func TestContextThatEndsWithTheGrantIsNotCharged(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -234,8 +220,8 @@ func TestDeadlineIsKeptToTheNanosecond(t *testing.T) {
 	})
 }
 
-// TestOvertakenRequestIsRefusedWhenItsPatienceEnds is about a request that could go in time when it came.
-func TestOvertakenRequestIsRefusedWhenItsPatienceEnds(t *testing.T) {
+// The request could be granted in time when it came.
+func TestAnOvertakenRequestIsRejectedWhenItsMaxWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, empty(1, withBurst(1)))
 		sleep(time.Hour)
@@ -254,7 +240,7 @@ func TestOvertakenRequestIsRefusedWhenItsPatienceEnds(t *testing.T) {
 	})
 }
 
-func TestTryTellsTheWaitExactly(t *testing.T) {
+func TestTryReturnsTheExactWait(t *testing.T) {
 	for name, limit := range map[string]rule{
 		"bucket": tokenBucket(7, 24*time.Hour, withBurst(3)), "pace": pace(7, 24*time.Hour),
 		"sliding": slidingWindow(7, 24*time.Hour), "fixed": fixedWindow(7, 24*time.Hour),
@@ -289,7 +275,7 @@ func TestTryTellsTheWaitExactly(t *testing.T) {
 	}
 }
 
-func TestTryNeverGoesBeforeAnybody(t *testing.T) {
+func TestTryOvertakesNoWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second, withBurst(10), withInitial(5)))
 		costly := l.send(ask{Cost: 10})
@@ -303,30 +289,18 @@ func TestTryNeverGoesBeforeAnybody(t *testing.T) {
 	})
 }
 
-func TestLineIsNoLongerThanMaxQueue(t *testing.T) {
+func TestAQueueIsNoLongerThanMaxQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second, withInitial(0)), maxQueue(3))
 		all := l.sendMany(3, ask{Cost: 1})
 		require.Equal(t, 4*time.Second, requireRejected(t, l.send(ask{Cost: 1}), 0, bucket.ReasonQueueFull).Wait)
 		other := l.send(ask{Cost: 1, Key: "other"})
-		require.False(t, other.done, "another line has room of its own")
+		require.False(t, other.done, "another queue has room of its own")
 		all[1].cancel(nil)
 		synctest.Wait()
 		require.False(t, l.send(ask{Cost: 1}).done, "one has left")
 		requireRejected(t, l.send(ask{Cost: 1}), 0, bucket.ReasonQueueFull)
 		sleep(time.Minute)
 		l.check()
-	})
-}
-
-func TestAnObserverThatPanicsLeavesNoWaiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := drive(t, empty(1))
-		l.onWait = func(limiter.Place, int64, time.Duration) { panic("user") }
-		require.PanicsWithValue(t, "user", func() { _ = l.wait(t.Context(), ask{}) })
-		require.Zero(t, l.counts().Waiting)
-		sleep(time.Second)
-		_, ok := l.try(ask{})
-		require.True(t, ok)
 	})
 }
