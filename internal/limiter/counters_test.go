@@ -100,7 +100,7 @@ func TestARejectionInTheQueueIsCounted(t *testing.T) {
 		c, _, _ = l.Read(other)
 		require.Zero(t, c.Refused[bucket.ReasonMaxWait])
 		require.EqualValues(t, 1, l.counts().Refused[bucket.ReasonMaxWait])
-		require.EqualValues(t, 1, l.countsOf(l.Limits[0]).Refused[bucket.ReasonMaxWait])
+		require.EqualValues(t, 1, l.Limits[0].Counts.Refused[bucket.ReasonMaxWait])
 	})
 }
 
@@ -109,7 +109,7 @@ func TestEvictedCountsTheBucketsThatMadeRoom(t *testing.T) {
 	for i := range 4 {
 		_, ok := l.try(ask{Key: strconv.Itoa(i)})
 		require.True(t, ok)
-		require.EqualValues(t, i, l.countsOf(l.Limits[0]).Evicted)
+		require.EqualValues(t, i, l.Limits[0].Counts.Evicted)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestACancelledRequestCountsAtTheLimitThatDelayedItLast(t *testing.T) {
 		for i, r := range []*request{first, second} { // without the first, b delays the second
 			r.cancel(nil)
 			synctest.Wait()
-			require.EqualValues(t, 1, l.countsOf(l.Limits[i]).Canceled)
+			require.EqualValues(t, 1, l.Limits[i].Counts.Canceled)
 		}
 	})
 }
@@ -207,7 +207,7 @@ func TestCountersOfLimitsAreTheSumOfEvents(t *testing.T) {
 			total := l.counts()
 			require.EqualValues(t, total.Granted-total.Undone, x.all)
 			for _, li := range l.Limits {
-				name, s := li.Name, l.countsOf(li)
+				name, s := li.Name, &li.Counts
 				require.Equal(t, x.canceled[name], s.Canceled, name)
 				for reason, n := range s.Refused {
 					require.Equal(t, x.rejected[name][bucket.Reason(reason)], n, "%s: %v", name, reason)
@@ -218,7 +218,7 @@ func TestCountersOfLimitsAreTheSumOfEvents(t *testing.T) {
 					require.Equal(t, x.waited[name], s.Waits.Sum, name)
 				}
 				require.Zero(t, s.Waiting, name)
-				require.Zero(t, s.InFlight, name)
+				require.Zero(t, li.InFlight(), name)
 				total.Delayed -= s.Delayed
 				total.Canceled -= s.Canceled
 				total.Waited -= s.Waits.Sum

@@ -103,7 +103,7 @@ func TestHoldAllStopsEveryKeyUntilItsInstant(t *testing.T) {
 		require.True(t, ok)
 		l.check()
 		require.EqualValues(t, 1, l.counts().Holds.Caller)
-		require.EqualValues(t, 1, l.countsOf(l.Limits[0]).Holds)
+		require.EqualValues(t, 1, l.Limits[0].Counts.Holds)
 	})
 }
 

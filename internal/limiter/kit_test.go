@@ -52,9 +52,11 @@ type setting func(*setup)
 
 func (f setting) applyTo(s *setup) { f(s) }
 
-func maxKeys(n int) option  { return setting(func(s *setup) { s.MaxKeys = n }) }
+func maxKeys(n int) option { return setting(func(s *setup) { s.MaxKeys = n }) }
+
 func maxQueue(n int) option { return setting(func(s *setup) { s.MaxQueue = n }) }
-func dryRun() option        { return setting(func(s *setup) { s.DryRun = true }) }
+
+func dryRun() option { return setting(func(s *setup) { s.DryRun = true }) }
 
 // limits are several rules.
 func limits(all ...rule) option {
@@ -291,9 +293,12 @@ type grant struct {
 	l *driven
 }
 
-func (g *grant) done()                    { g.l.Free(g.Request) }
-func (g *grant) cancel()                  { g.l.Cancel(g.Request) }
-func (g *grant) report(o aimd.Outcome)    { g.answer(&limiter.Answer{Outcome: o}) }
+func (g *grant) done() { g.l.Free(g.Request) }
+
+func (g *grant) cancel() { g.l.Cancel(g.Request) }
+
+func (g *grant) report(o aimd.Outcome) { g.answer(&limiter.Answer{Outcome: o}) }
+
 func (g *grant) answer(a *limiter.Answer) { g.l.Report(g.Request, a) }
 
 // settle corrects the cost in a limit.
@@ -383,27 +388,6 @@ func (l *driven) counts() (c counts) {
 
 // rejected returns how many requests were rejected, for any reason.
 func (c counts) rejected() uint64 { return sum(c.Refused[:]) }
-
-// countsOf returns the counters of a limit.
-func (l *driven) countsOf(li *bucket.Limit) (c limitCounts) {
-	l.Lock()
-	defer l.Unlock()
-	n := &li.Counts
-	return limitCounts{
-		n.Granted, n.Charged, n.Returned, n.Ended, n.Undone, n.Delayed, n.Canceled, n.Holds, n.Evicted, n.Waiting, n.Waits, n.Refused, n.Retunes, li.InFlight(),
-	}
-}
-
-// limitCounts are the counters of a limit, and what waits and is in flight there.
-type limitCounts struct {
-	Granted, Charged, Returned, Ended, Undone, Delayed, Canceled, Holds, Evicted uint64
-
-	Waiting  int
-	Waits    bucket.WaitCounts
-	Refused  [bucket.Reasons]uint64
-	Retunes  [aimd.Causes]uint64
-	InFlight int
-}
 
 // A view is a bucket at an instant.
 type view struct {

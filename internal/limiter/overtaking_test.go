@@ -222,7 +222,7 @@ func TestOfEqualWaitsTheFirstLimitIsNamed(t *testing.T) {
 		waits := l.send(ask{})
 		sleep(time.Second)
 		requireGranted(t, waits, time.Second)
-		require.Equal(t, []uint64{1, 0}, []uint64{l.countsOf(l.Limits[0]).Delayed, l.countsOf(l.Limits[1]).Delayed})
+		require.Equal(t, []uint64{1, 0}, []uint64{l.Limits[0].Counts.Delayed, l.Limits[1].Counts.Delayed})
 	})
 }
 

@@ -372,7 +372,7 @@ func TestDryRunWaitsAsTheRealOne(t *testing.T) {
 			}
 			as, is := dry.counts(), real.counts()
 			require.Equal(t, []any{is.Granted, is.Delayed, is.Waited}, []any{as.Granted, as.Delayed, as.Waited})
-			require.Equal(t, real.countsOf(real.Limits[0]).Waits, dry.countsOf(dry.Limits[0]).Waits)
+			require.Equal(t, real.Limits[0].Counts.Waits, dry.Limits[0].Counts.Waits)
 		})
 	}
 }

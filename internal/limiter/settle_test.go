@@ -132,8 +132,8 @@ func TestReturnedIsWhatASettlementGaveBack(t *testing.T) {
 	g, err := l.acquire(t.Context(), ask{Cost: 10})
 	require.NoError(t, err)
 	require.NoError(t, g.settle("bucket", 4))
-	require.EqualValues(t, 10, l.countsOf(l.Limits[0]).Charged)
-	require.EqualValues(t, 6, l.countsOf(l.Limits[0]).Returned)
+	require.EqualValues(t, 10, l.Limits[0].Counts.Charged)
+	require.EqualValues(t, 6, l.Limits[0].Counts.Returned)
 }
 
 func TestABucketThatIsKeptAgainHasTheBurstOfToday(t *testing.T) {

@@ -60,7 +60,7 @@ func TestSharedSlotsAreTakenWithTheResponse(t *testing.T) {
 		sleep(ms)
 		done(first)
 		requireGranted(t, others[2], 5*ms) // the slot passes from one to the other without the store
-		require.Equal(t, 3, l.countsOf(l.Limits[0]).InFlight)
+		require.Equal(t, 3, l.Limits[0].InFlight())
 		l.check()
 		done(others...)
 		sleep(ms)

@@ -112,7 +112,7 @@ func TestFewerSlotsLetRequestsFinish(t *testing.T) {
 		assert.EqualValues(t, 4, x.view().InFlight)
 		assert.Equal(t, -2.0, x.view().Tokens)
 		assert.Equal(t, 2.0, x.l.Limits[0].Single.Capacity())
-		assert.Equal(t, 4, x.l.countsOf(x.l.Limits[0]).InFlight)
+		assert.Equal(t, 4, x.l.Limits[0].InFlight())
 		for i := range 3 { // 3, 2 and then 1 of 2 are in flight
 			x.sleep(sec - 1)
 			require.Equal(t, time.Duration(-1), x.ended()[4], "before %d are done", i+1)
