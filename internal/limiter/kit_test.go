@@ -287,6 +287,28 @@ func (l *driven) try(a ask) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
+// exchange makes a request that passes a gate once a server has sent hints, and reports the answer, as a Transport does.
+func (l *driven) exchange(ctx context.Context, gate *quota.Key, a ask, answer *limiter.Answer) {
+	r, at := l.request(a), gate
+	r.Context = ctx
+	if !l.HasHints.Load() {
+		at = nil
+	}
+	if !l.Now(r, at) {
+		w := l.waiterFor(r, a)
+		w.Gate, w.Late = gate, at == nil
+		if l.Acquire(ctx, w) != nil {
+			return
+		}
+		r = &limiter.Request{Context: ctx}
+		w.Take(r)
+	}
+	l.Report(r, answer)
+	if !r.IsGated() && answer.Hints != nil && !answer.Unsent {
+		l.ReportUngated(r, gate, answer)
+	}
+}
+
 // A grant is a request that was granted.
 type grant struct {
 	*limiter.Request
