@@ -21,7 +21,7 @@ func limiterWith(t *testing.T, opts ...throttle.Option) *throttle.Limiter {
 	return l
 }
 
-func TestTryTellsHooksWhatItDoes(t *testing.T) {
+func TestTryReportsToHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		granted, refused := 0, []throttle.Rejection(nil)
 		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(2, time.Second)), throttle.WithHooks(throttle.Hooks{
@@ -271,7 +271,7 @@ func TestTicketEndsByItsMaxWaitOrTheContextOfWait(t *testing.T) {
 }
 
 // The timer of MaxWait rejects a Ticket on which no goroutine waits.
-func TestTicketThatNobodyWaitsForIsRejectedInTime(t *testing.T) {
+func TestATicketThatIsNotWaitedForIsRejectedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		canceled, rejected := 0, 0
 		l := limiterWith(t, throttle.WithLimit(throttle.InFlight(1)), throttle.WithHooks(throttle.Hooks{

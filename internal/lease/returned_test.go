@@ -95,7 +95,7 @@ func TestTokensOfALeaseAtHandAreUsedAgain(t *testing.T) {
 	b.GiveBack(id, b.now, 1)
 	b.payable(1, true)
 	if must, _ := b.Matters(b.now); must > b.now {
-		t.Error("it has something to tell")
+		t.Error("it has something to report")
 	}
 	b.Spend(b.now, 1)
 	b.now += 150 * ms
@@ -139,7 +139,7 @@ func TestADebtTakesWhatIsAtHandAndTheStoreGetsTheRest(t *testing.T) {
 	b.payable(2, false)
 	b.Settle(id, b.now, 4, 1000)
 	b.payable(1, false)
-	b.instant("it is told", b.AskAt(b.now, Demand{}), b.now+20*ms)
+	b.instant("it is reported", b.AskAt(b.now, Demand{}), b.now+20*ms)
 	p, _ := b.question(Demand{})
 	if p.Owe != 5 {
 		t.Errorf("owes %d, want the burst", p.Owe)
@@ -163,7 +163,7 @@ func TestAnAskThatFailedRepeatsDebtsAndNotReturns(t *testing.T) {
 	b.owes(1, b.now)
 	again := b.now + 50*ms
 	b.Failed(b.now, again)
-	b.instant("the debt is told", b.AskAt(b.now, Demand{}), b.now+20*ms)
+	b.instant("the debt is reported", b.AskAt(b.now, Demand{}), b.now+20*ms)
 	p = b.Ask(b.now, waiting(1))
 	if p.Owe != 4 || len(p.Back) != 0 || p.Hold != time.Minute {
 		t.Errorf("asked again %+v", p)
