@@ -9,7 +9,7 @@ func (m *Meter) Debug(now int64) string {
 	}
 	h := &m.hidden
 	if h.known {
-		s += fmt.Sprintf("hidden rate %.0f window %.0f ends %.1f at -%.1f spent %.0f grown %.0f", h.rate*1e9, h.window, float64(h.ends-now)/1e9, float64(now-h.at)/1e9, m.sends.charged()-h.then, h.grown(now-h.at))
+		s += fmt.Sprintf("hidden rate %.0f window %.0f ends %.1f at -%.1f spent %.0f", h.rate*1e9, h.window, float64(h.ends-now)/1e9, float64(now-h.at)/1e9, m.sends.charged()-h.then)
 	}
 	return s
 }

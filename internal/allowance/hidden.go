@@ -7,11 +7,8 @@ import (
 )
 
 const (
-	burst     = minute      // what a limit that is not reported is taken to have saved up at first, in time
-	steadyFor = 30 * second // after a refusal, for which nothing more is tried
-	growsIn   = 60 * second // in which what is tried doubles
-	growsFrom = 0.005       // of the rate: a little less at first, and then a little more
-	longWait  = 10          // times as long as a request takes at the rate is a wait for the end of a window
+	burst    = minute // what a limit that is not reported is taken to have saved up at first, in time
+	longWait = 10     // times as long as a request takes at the rate is a wait for the end of a window
 )
 
 // A hidden is a limit that only refusals show: a bucket or, if a refusal asks for a wait that is much longer than a request takes, a window.
@@ -19,6 +16,7 @@ type hidden struct {
 	begun  meter.Instant
 	began  bool
 	known  bool
+	sure   bool          // the rate is what was accepted between two refusals, and not a guess
 	rate   float64       // of what is charged, per ns
 	at     meter.Instant // of the refused request that showed it
 	then   float64       // charged by then
@@ -51,6 +49,7 @@ func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait
 		rate := (charged - h.then) / float64(max(sent-h.at, 1))
 		weigh := min(1, float64(sent-h.at)/float64(30*second))
 		h.rate += (rate - h.rate) * weigh
+		h.sure = h.sure || weigh > .5
 	case !h.known:
 		h.rate = charged / (took + float64(burst))
 	}
@@ -66,22 +65,31 @@ func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait
 	h.known, h.at, h.then, h.stops = true, sent, charged, now
 }
 
-// factor returns how much of the rate is used some time after a refusal.
-func (h *hidden) factor(since int64) float64 {
-	f := 1 - growsFrom
-	if since > steadyFor {
-		f += growsFrom * (math.Exp2(min(float64(since-steadyFor)/float64(growsIn), 10)) - 1)
+// A trial is how fast more than the rate is tried after a refusal: nothing for a time, then a share of the rate that doubles in another time.
+type trial struct{ after, doubles, share float64 }
+
+var (
+	guess = trial{float64(10 * second), float64(20 * second), 0.02}
+	sure  = trial{float64(30 * second), float64(60 * second), 0.005}
+)
+
+// trial returns how more is tried now.
+func (h *hidden) trial() *trial {
+	if h.sure {
+		return &sure
 	}
-	return f
+	return &guess
 }
 
-// grown returns what has come back some time after a refusal.
-func (h *hidden) grown(since int64) float64 {
-	g := (1 - growsFrom) * float64(since)
-	if after := float64(since - steadyFor); after > 0 {
-		g += growsFrom * (float64(growsIn)/math.Ln2*(math.Exp2(min(after/float64(growsIn), 10))-1) - after)
+// at returns the rate a time after a refusal, as a factor, and what has come back in that time, as a time.
+func (t *trial) at(since float64) (factor, grown float64) {
+	factor, grown = 1-t.share, (1-t.share)*since
+	if after := since - t.after; after > 0 {
+		e := math.Exp2(min(after/t.doubles, 10)) - 1
+		factor += t.share * e
+		grown += t.share * (t.doubles/math.Ln2*e - after)
 	}
-	return h.rate * g
+	return factor, grown
 }
 
 // ready returns when cost can be paid, not before from.
@@ -101,8 +109,9 @@ func (h *hidden) ready(from, last meter.Instant, cost float64, s *sends) meter.I
 		return min(h.ends, max(from, meter.AddInstant(last, int64(even))))
 	}
 	want := s.charged() - h.then + cost
-	if short := want - h.grown(from-h.at); short > 0 {
-		return meter.AddInstant(from, int64(short/(h.rate*h.factor(from-h.at)))+1)
+	factor, grown := h.trial().at(float64(from - h.at))
+	if short := want - h.rate*grown; short > 0 {
+		return meter.AddInstant(from, int64(short/(h.rate*factor))+1)
 	}
 	return from
 }
