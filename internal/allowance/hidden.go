@@ -9,7 +9,7 @@ import (
 const (
 	burst = minute // what a limit that is not reported is taken to have saved up at first, in time
 
-	longWait    = 10        // times as long as a request takes at the rate is a wait for the end of a window
+	longWait    = 10         // times as long as a request takes at the rate is a wait for the end of a window
 	windowTries = 1.0 / 1024 // of what was accepted in a window is left, eight times, and then tried in addition, twice as much each time
 )
 
