@@ -7,8 +7,10 @@ import (
 )
 
 const (
-	burst    = minute // what a limit that is not reported is taken to have saved up at first, in time
-	longWait = 10     // times as long as a request takes at the rate is a wait for the end of a window
+	burst = minute // what a limit that is not reported is taken to have saved up at first, in time
+
+	longWait    = 10        // times as long as a request takes at the rate is a wait for the end of a window
+	windowTries = 1.0 / 512 // of what was accepted in a window is left, four times, and then tried in addition, twice as much each time
 )
 
 // A hidden is a limit that only refusals show: a bucket or, if a refusal asks for a wait that is much longer than a request takes, a window.
@@ -23,6 +25,7 @@ type hidden struct {
 	stops  meter.Instant // of the requests that were sent before its response, all are of that refusal
 	window float64       // what is charged in a window; 0: it is none
 	ends   meter.Instant // of the window
+	more   float64       // by what part the next window is larger, unless a request of this one is refused
 	from   float64       // charged when it began
 }
 
@@ -34,6 +37,8 @@ func (h *hidden) begin(now meter.Instant, s *sends) {
 	if h.window > 0 && now >= h.ends {
 		h.ends += (now-h.ends)/minute*minute + minute
 		h.from = s.charged()
+		h.window *= 1 + h.more
+		h.more = min(2*h.more, 1)
 	}
 }
 
@@ -47,9 +52,9 @@ func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait
 	switch {
 	case h.known && h.window == 0:
 		rate := (charged - h.then) / float64(max(sent-h.at, 1))
-		weigh := min(1, float64(sent-h.at)/float64(30*second))
+		weigh := min(1, float64(sent-h.at)/float64(60*second))
 		h.rate += (rate - h.rate) * weigh
-		h.sure = h.sure || weigh > .5
+		h.sure = h.sure || weigh == 1
 	case !h.known:
 		h.rate = charged / (took + float64(burst))
 	}
@@ -57,9 +62,9 @@ func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait
 		return
 	}
 	if h.window > 0 || float64(wait) > max(2e9, longWait*float64(cost)/h.rate) {
-		h.window, h.ends = charged-h.from, now+wait
-		if wait <= 0 {
-			h.ends = now + minute
+		h.window, h.more = (charged-h.from)*(1-4*windowTries), windowTries
+		if wait > 0 {
+			h.ends = now + wait
 		}
 	}
 	h.known, h.at, h.then, h.stops = true, sent, charged, now
@@ -68,21 +73,16 @@ func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait
 // A trial is how fast more than the rate is tried after a refusal: nothing for a time, then a share of the rate that doubles in another time.
 type trial struct{ after, doubles, share float64 }
 
-var (
-	guess = trial{float64(10 * second), float64(20 * second), 0.02}
-	sure  = trial{float64(30 * second), float64(60 * second), 0.005}
-)
-
-// trial returns how more is tried now.
-func (h *hidden) trial() *trial {
+// trial returns how more is tried now. A guess is tried sooner.
+func (h *hidden) trial() trial {
 	if h.sure {
-		return &sure
+		return trial{60e9, 120e9, 0.005}
 	}
-	return &guess
+	return trial{10e9, 20e9, 0.02}
 }
 
 // at returns the rate a time after a refusal, as a factor, and what has come back in that time, as a time.
-func (t *trial) at(since float64) (factor, grown float64) {
+func (t trial) at(since float64) (factor, grown float64) {
 	factor, grown = 1-t.share, (1-t.share)*since
 	if after := since - t.after; after > 0 {
 		e := math.Exp2(min(after/t.doubles, 10)) - 1
