@@ -75,7 +75,9 @@ func (m *Meter) GiveBack(n int64, _ meter.Instant, _ int64) {
 }
 
 // End notes that a request has ended, and what it did cost; negative: what was estimated.
-func (m *Meter) End(n int64, now meter.Instant, cost int64) { m.sends.end(n, now, cost) }
+func (m *Meter) End(n int64, now meter.Instant, cost int64) {
+	m.sends.end(n, now, cost)
+}
 
 // Settle does nothing: see End.
 func (m *Meter) Settle(int64, meter.Instant, int64, int64) {}

@@ -11,7 +11,7 @@ const (
 	minute    = 60 * second
 	mixed     = 20 * second / 1000 // in which the network may change the order of requests
 	rounding  = float64(second)    // by which resets that servers report are wrong
-	spareFlow = 1.0 / 32           // of a limit that refills is left unused, once
+	spareFlow = 1.0 / 16           // of a limit that refills is left unused, once
 	spareEach = 1.0 / 256          // of a window, each time
 	lateMost  = 2 * second         // by which windows may end later than reported
 )

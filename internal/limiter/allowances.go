@@ -1,8 +1,6 @@
 package limiter
 
 import (
-	"fmt"
-	"os"
 	"strings"
 
 	"github.com/httpthrottle/throttle/internal/allowance"
@@ -14,7 +12,8 @@ import (
 
 // A taken is what the limits of units take of a response.
 type taken struct {
-	by      int // the charge whose limit refused the request; -1: none did
+	by      int  // the charge whose limit refused the request; -1: none did
+	sure    bool // what the headers report says so
 	refused bool
 }
 
@@ -43,7 +42,7 @@ func takeLocked(charges []Charge, h *quota.Hints) (t taken) {
 		case j < 0:
 			other = other || q.Left <= 0
 		case t.by < 0 && (q.Left <= 0 || q.Left < charges[j].Cost):
-			t.by = j
+			t.by, t.sure = j, true
 		}
 	}
 	if t.by < 0 && h.Limited && !other && !h.Host && h.Final == nil {
@@ -106,11 +105,9 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 		return
 	}
 	var room [4]allowance.Claim
-	defer func() { if os.Getenv("DBG") == c.Key { fmt.Printf("   dbg %.3f %v refused %v by %d i %d: %s\n", float64(now)/1e9, a.Hints != nil, t.refused, t.by, i, m.Debug(now)) } }()
-	m.Report(c.Paid, claimsFor(room[:0], charges, i, a.Hints), t.refused)
 	switch {
-	case t.refused && t.by == i && a.Doubts != nil:
-		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid})
+	case t.refused && t.by >= 0 && !t.sure && a.Doubts != nil:
+		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, t.by == i})
 	case t.refused && t.by == i:
 		m.Refused(c.Paid, now, int64(a.retryAfter()))
 	case t.refused:
@@ -122,22 +119,39 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	l.replanLocked(c.Bucket)
 }
 
-// refusedUnitsLocked takes refusals whose bodies have been read.
+// refusedUnitsLocked takes a refusal whose body has been read: it may name the unit of the limit that refused the request. The gate takes it
+// if that is none of those that the request was charged in.
 func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 	d := a.Doubts
-	if d == nil {
+	if d == nil || len(d.refused) == 0 {
 		return
 	}
-	for _, x := range d.refused {
-		m := x.bucket.Meter.(*allowance.Meter)
-		if d.As != 0 {
-			m.GiveBack(x.n, now, 0)
-		} else {
+	by := d.unit(a.Hints.Unit)
+	a.Hints.Explained = by >= 0
+	for i, x := range d.refused {
+		if m := x.bucket.Meter.(*allowance.Meter); i == by && d.As == 0 {
 			m.Refused(x.n, now, int64(a.retryAfter()))
+		} else {
+			m.GiveBack(x.n, now, 0)
 		}
-		a.Hints.Explained = true
 		l.replanLocked(x.bucket)
 		l.freeLocked(x.bucket, now)
 	}
 	d.refused = nil
+}
+
+// unit returns the index of the limit that refused a request, by the unit that the body names, if it does; -1: none of these.
+func (d *Doubts) unit(name string) int {
+	best := -1
+	for i, x := range d.refused {
+		unit := x.bucket.Limit.Unit
+		switch {
+		case name == "" && x.guess:
+			return i
+		case name != unit && !strings.HasSuffix(name, "-"+unit):
+		case best < 0 || len(unit) > len(d.refused[best].bucket.Limit.Unit):
+			best = i
+		}
+	}
+	return best
 }

@@ -39,6 +39,7 @@ type Doubts struct {
 type refusedUnit struct {
 	bucket *bucket.Bucket
 	n      int64 // what Take returned
+	guess  bool  // unless the body names another unit
 }
 
 // A doubt ends a doubt about what a failure has changed at a bucket. end takes what the body shows, and reports whether it has undone
