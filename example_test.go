@@ -571,3 +571,39 @@ func ExampleTicket_Decided() {
 	fmt.Println("sent")
 	// Output: sent
 }
+
+func ExampleTransport_Shutdown() {
+	transport := throttle.Must(throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(10, time.Second))))
+	client := &http.Client{Transport: transport}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	fmt.Println(transport.Shutdown(ctx)) // waits for the requests that wait and that are in flight
+	_, err := client.Get("https://api.example.com/")
+	var r *throttle.Rejection
+	fmt.Println(errors.As(err, &r) && r.Reason == throttle.ReasonShutdown)
+	// Output:
+	// <nil>
+	// true
+}
+
+func ExampleLimiter_Shutdown() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Hour)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(limiter.Wait(context.Background(), throttle.Ask{}))
+	late := make(chan error)
+	go func() { late <- limiter.Wait(context.Background(), throttle.Ask{}) }()
+	for limiter.Stats().Waiting == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	fmt.Println(limiter.Shutdown(ctx))
+	fmt.Println(<-late)
+	// Output:
+	// <nil>
+	// context deadline exceeded
+	// throttle: limit "bucket": shut down, so no request is sent any more
+}

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"hash/maphash"
 	"net/http"
 	"reflect"
 	"slices"
@@ -36,6 +35,7 @@ type Transport struct {
 
 	connections connections
 	user        *limiter.User
+	owns        bool      // the limiter is its own, and not that of WithLimiter
 	observer    *observer // of the user
 	sampler     *sampler  // by pointer, because it is written while other goroutines read these fields
 	readsAll    bool      // each response is read
@@ -62,7 +62,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}
-	if t.limiter == nil {
+	if t.owns = t.limiter == nil; t.owns {
 		t.limiter = newLimiter(c)
 	}
 	switch {
@@ -86,6 +86,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.observer = t.limiter.observer.with(c.hooks, c.log)
 	}
 	t.user = t.observer.user()
+	t.user.Flies = true
 	return t, nil
 }
 
@@ -236,7 +237,8 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 		host = ByHost(req)
 	}
 	if hinted {
-		gate.Host, gate.Family = host, t.limiter.family(req)
+		gate.Host = host
+		t.limiter.kindOf(req, gate)
 	} else {
 		gate = nil
 	}
@@ -343,20 +345,14 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
-	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
+	g := &quota.Key{Host: ByHost(req)}
+	t.limiter.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
 		g.Join(i, policies[i].keyOf(req, key))
 	}
 	return g
-}
-
-func (l *Limiter) family(req *http.Request) uint64 {
-	if req.URL == nil {
-		return 0
-	}
-	return maphash.String(l.seed, familyOf(req.URL.Path))
 }
 
 // costOf returns the cost of a request in a limit.

@@ -15,18 +15,20 @@ type Demand struct {
 	From       meter.Instant // there are other requests, for which tokens are not wanted earlier, because they wait for another limit; 0: there are none, or it is unknown
 	Until      meter.Instant // the first request cannot use a token that is due later
 	Alone      bool          // the first request waits for no other shared limit, so that it may save tokens up
+	Keeps      bool          // what else one of the other requests needs is there, or was promised by a store
 }
 
 // asking is the part of a [Leased] that decides when to ask the store, and for how much.
 type asking struct {
-	under bool          // an ask is under way
-	asked meter.Instant // when the latest ask was sent; meter.Never: none was
-	again meter.Instant // no tokens are asked for before, because the store said so
-	spare meter.Instant // no tokens are leased ahead before, because the store had too few
-	trip  time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
-	lead  time.Duration // the next tokens are asked for so long before the last promised one is due
-	drawn int64         // tokens drawn after the latest ask
-	use   float64       // recent use, in tokens per ns
+	under  bool          // an ask is under way
+	asked  meter.Instant // when the latest ask was sent; meter.Never: none was
+	again  meter.Instant // no tokens are asked for before, because the store said so
+	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
+	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
+	lead   time.Duration // the next tokens are asked for so long before the last promised one is due
+	drawn  int64         // tokens drawn after the latest ask
+	leaves bool          // see Leave
+	use    float64       // recent use, in tokens per ns
 
 	turns
 
@@ -121,7 +123,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if d.First > m.have && d.First <= total && m.dueAt(d.First-m.have)-now > int64(recheckAfter) {
 		at = min(at, meter.AddInstant(m.asked, int64(m.recheck())))
 	}
-	if d.All == 0 {
+	if m.drops(d) {
 		for i := range m.lots {
 			at = min(at, m.lots[i].kept)
 		}
@@ -177,7 +179,7 @@ func (m *Leased) Recent() int64 { return int64(m.use * float64(m.Lead())) }
 // recent use; at most three times as many as the requests that wait need. Half of the horizon needs none: it lasts for a near store.
 func (m *Leased) following(d Demand) int64 {
 	far := 2*m.trip - m.config.Horizon/2
-	if far <= 0 || m.budget.Kind != store.Bucket && m.budget.Kind != store.Pace {
+	if far <= 0 || !m.promises() {
 		return 0
 	}
 	return int64(min(m.use*float64(far), 3*float64(d.All)))
@@ -186,10 +188,10 @@ func (m *Leased) following(d Demand) int64 {
 // Ask returns the ask of now. The caller must call Booked or Failed next.
 func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	m.advance(now)
-	if d.All == 0 {
+	if m.drops(d) {
 		m.drop(now)
 	}
-	if m.budget.Kind == store.Sliding && d.First > m.have {
+	if m.budget.Kind == store.Sliding && d.First > m.have { // they may be void before the rest has come that the request needs
 		m.release(now)
 	}
 	d.All += m.following(d)
@@ -247,6 +249,14 @@ func (m *Leased) measureTrip(trip time.Duration) {
 	m.trip += (trip - m.trip) / 8
 }
 
+// drops reports whether tokens are given back that are not used in time. What a bucket or a pace has promised is kept for a request that
+// will need it: given back, it would be promised again later, and what the request was promised elsewhere would be unused until then. A
+// window has its tokens for others immediately.
+func (m *Leased) drops(d Demand) bool { return d.All == 0 && !(d.Keeps && m.promises()) }
+
+// promises reports whether tokens are promised that come in later.
+func (m *Leased) promises() bool { return m.budget.Kind == store.Bucket || m.budget.Kind == store.Pace }
+
 // drop gives tokens back that were not used in time.
 func (m *Leased) drop(now meter.Instant) {
 	m.lots = slices.DeleteFunc(m.lots, func(l lot) bool {
@@ -264,13 +274,28 @@ func (m *Leased) drop(now meter.Instant) {
 	})
 }
 
-// release gives back all tokens of a Sliding window, because they may be void before the rest has come that a request needs as well.
+// release gives back all tokens that may be used now.
 func (m *Leased) release(now meter.Instant) {
 	for _, l := range m.lots {
 		m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
 	}
 	m.lots, m.have = nil, 0
 	m.schedule()
+}
+
+// Leave implements [Meter].
+func (m *Leased) Leave(now meter.Instant) {
+	m.advance(now)
+	m.leaves, m.use, m.drawn = true, 0, 0
+	m.release(now)
+	for _, r := range m.runs {
+		m.returns(store.Return{Tokens: r.n, Lease: r.id}, now)
+	}
+	m.runs = nil
+	m.schedule()
+	if m.since < meter.Never {
+		m.tell(now - tellAfter)
+	}
 }
 
 // Booked records the response to asked, which was sent at an earlier instant and arrived at now.
@@ -321,6 +346,9 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.spare = meter.AddInstant(now, int64(m.config.Ahead))
 	}
 	m.yield(now)
+	if m.leaves {
+		m.Leave(now)
+	}
 }
 
 // rateOf returns the rate at which tokens come in by the response to an ask for tokens of b. A store may leave that of another process out.

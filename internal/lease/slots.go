@@ -36,6 +36,7 @@ type LeasedSlots struct {
 	again   meter.Instant // no slots are asked for before, because there were too few
 	lead    int64         // slots are asked for so long before requests can use them
 	wants   int64         // the slots that the store believes this process waits for
+	leaves  bool          // see Leave
 	came    bool          // a request has given a slot back since the latest ask
 	turn    meter.Instant // the process keeps one slot more than its share until then, if there is not one more for each
 	yield   int64         // of the slots that requests give back next, those that are for other processes, which have less than their share
@@ -153,8 +154,8 @@ func (m *LeasedSlots) Take(_, _ meter.Instant, cost int64, _ bool) (charged int6
 }
 
 // Ready implements [meter.Meter]. It returns meter.Never if a slot must become free first.
-func (m *LeasedSlots) Ready(from meter.Instant, _, cost int64) meter.Instant {
-	if cost > m.free() {
+func (m *LeasedSlots) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
+	if meter.AddCount(ahead, cost) > m.free() {
 		return meter.Never
 	}
 	return max(from, m.held)
@@ -191,8 +192,24 @@ func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
 		pass := max(0, min(m.yield, cost, m.leased-max(m.used-m.lost, own)))
 		m.yield -= pass
 		m.shed(now, pass)
+		if m.leaves {
+			m.leave(now)
+		}
 	}
 	m.watch(now)
+}
+
+// Leave implements [Meter].
+func (m *LeasedSlots) Leave(now meter.Instant) {
+	m.advance(now)
+	m.leaves = true
+	m.leave(now)
+}
+
+// leave gives back all unused slots, so that there is nothing to watch.
+func (m *LeasedSlots) leave(now meter.Instant) {
+	m.shed(now, m.idle())
+	m.kept = meter.Never
 }
 
 // shed gives unused slots back, and those that the limit does not have any more.
@@ -284,7 +301,7 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if d.All > m.free() && m.leased < m.budget.N { // with all of them, there is none to ask for
 		at = min(at, m.again)
 	}
-	if _, all := m.wanted(d); all == 0 && m.wants > 0 {
+	if _, all := m.wanted(d); all == 0 && m.wants > 0 && (d.From == 0 || d.From > m.again) { // else it asks for some then
 		at = min(at, meter.AddInstant(m.asked, tellAfter))
 	}
 	if m.local != nil && (m.used > 0 || d.All > 0) {
@@ -378,6 +395,9 @@ func (m *LeasedSlots) Booked(sent, now meter.Instant, asked store.Part, p store.
 	}
 	m.yield = int64(max(0, min(-p.Left, float64(m.leased-share))))
 	m.shed(now, 0)
+	if m.leaves {
+		m.leave(now)
+	}
 }
 
 // share returns the even share of a process, rounded down.

@@ -14,6 +14,7 @@ type Answer struct {
 	Outcome aimd.Outcome
 	Unsent  bool         // it never reached the server
 	Hints   *quota.Hints // nil: the server sent none
+	Traits  quota.Traits // what the server may count the request by
 	Doubts  *Doubts      // of a failure about which the body may say more; nil: it says nothing more
 
 	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate

@@ -17,7 +17,7 @@ import (
 func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) {
 	l.mu.Lock()
 	now := l.nowLocked()
-	if gate != nil && !l.passKnownLocked(r, gate, now) { // Enqueue makes the gate
+	if l.isShutLocked(r.User) || gate != nil && !l.passKnownLocked(r, gate, now) { // Enqueue rejects it, or makes the gate
 		l.mu.Unlock()
 		return false
 	}
@@ -93,10 +93,17 @@ func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	if now >= l.armed { // the timer has not come yet
 		l.serveLocked(now)
 	}
-	ok, missing := l.payLocked(r.Charges(), &r.Mark, r.User, now)
+	ok, missing, shut := false, false, l.isShutLocked(r.User)
+	if !shut {
+		ok, missing = l.payLocked(r.Charges(), &r.Mark, r.User, now)
+	}
 	switch {
 	case ok:
 		v = granted
+	case shut && l.dry:
+		v = undecided
+	case shut:
+		*why, v = *l.refuseShutLocked(r.Charges(), r.User), refused
 	case !missing && l.denyLocked(r.Charges(), r.User, now, why):
 		v = refused
 	default:
@@ -175,6 +182,7 @@ func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 			return err
 		}
 		w.charges = nil // it is sent, but nothing is charged for it
+		l.takeOff(w.user)
 	case w.user.Granted:
 		if a.at != nil {
 			at = placeOf(ctx, a.at)
@@ -190,6 +198,10 @@ func (l *Core) decide(ctx context.Context, w *Waiter, a *arrival) error {
 	defer l.end()
 	if err != nil {
 		return err
+	}
+	if l.shutsOutLocked(w) {
+		a.verdict = refused
+		return nil
 	}
 	mayWait := w.decided != nil
 	if w.Gate != nil && !w.Late {
@@ -340,6 +352,7 @@ func (l *Core) abandon(w *Waiter) bool {
 	case refused:
 		return false
 	case granted:
+		l.landedLocked(w.user)
 		w.user.counts.Undone++
 		l.counts.Undone++
 		turn := w.turn()

@@ -110,13 +110,18 @@ func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 		start := time.Now()
 		var n atomic.Int64
 		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
-			if n.Add(1) == 1 {
+			switch n.Add(1) {
+			case 1, 2:
+				return reply(200, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "3600")
+			case 3:
 				return reply(429, "Retry-After", "1", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3600")
 			}
 			return reply(200)
 		}))
 		require.NoError(t, err)
-		tr.RoundTrip(get(t.Context(), "http://a.com/first"))
+		for _, path := range []string{"x", "y", "first"} { // all are counted together, as their responses show
+			tr.RoundTrip(get(t.Context(), "http://a.com/"+path))
+		}
 		looks := 0
 		var y atomic.Int64
 		arrive := sync.OnceFunc(func() { // y comes after x was granted, and before it finds that its context is over
@@ -502,4 +507,12 @@ func TestTheFirstWordHoldsForASecondAtMost(t *testing.T) {
 		r, ok := throttle.RejectionOf(resp)
 		assert.False(t, ok, "%v", r)
 	})
+}
+
+// seeds returns n, or 1 in a short test.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return n
 }

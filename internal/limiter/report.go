@@ -42,7 +42,8 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		if a.Hints != nil {
 			rep.Reading = l.readLocked(a.Hints, now)
 		}
-		gate.Judge(&rep, now)
+		rep.Number, rep.Traits = charges[len(charges)-1].Paid, a.Traits
+		l.judgeLocked(gate, &rep, now)
 		explained, wait = rep.Kind == quota.Exhausted, rep.Wait
 	}
 	tried := triesMore(charges, a, wait)
@@ -71,7 +72,6 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		case c.Limit.Unit != "":
 			l.reportUnitLocked(r, charges, i, a, units, now)
 		case c.Limit.Gates && !a.Unsent:
-			rep.Number = c.Paid
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)
 			n.forgot = change.Forgot
 			n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)

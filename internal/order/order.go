@@ -89,21 +89,45 @@ func (p *Point) Known() int {
 // Blocked yields the first request of each line that waits for something to be paid here, or for a request before it, and what
 // all requests in its line cost, by point. The very first comes first, the others come in any order. Sums are valid until the
 // next one.
-func (p *Point) Blocked(yield func(first *Waiter, sums []int64) bool) {
+func (p *Point) Blocked(yield func(first *Waiter, sums []int64) bool) { p.blockedLines(yield) }
+
+// Lines yields the same of all lines that fall under the point: those of Blocked, and then those that wait elsewhere only.
+func (p *Point) Lines(yield func(first *Waiter, sums []int64) bool) {
+	if !p.blockedLines(yield) {
+		return
+	}
+	var sums []int64
+	for _, s := range p.stops {
+		if w := s.head(); w != nil && !s.IsIn() {
+			if sums = s.sums(w, sums); !yield(w, sums) {
+				return
+			}
+		}
+	}
+}
+
+// blockedLines reports whether Blocked has yielded all.
+func (p *Point) blockedLines(yield func(first *Waiter, sums []int64) bool) bool {
 	var sums []int64
 	for _, s := range p.blocked {
 		w := s.head()
-		sums = append(sums[:0], w.queue.root.sums()...)
-		others := s.line.queues
-		for _, q := range others[:min(len(others), fewQueues)] {
-			if q != w.queue {
-				addCounts(sums[:len(s.line.stops)], q.root.sums())
-			}
-		}
-		if !yield(w, sums) {
-			return
+		if sums = s.sums(w, sums); !yield(w, sums) {
+			return false
 		}
 	}
+	return true
+}
+
+// sums returns what all requests cost in the line whose first request is w, by point, in the room of another result.
+func (s *stop) sums(w *Waiter, room []int64) []int64 {
+	sums := append(room[:0], w.queue.root.sums()...)
+	others := s.line.queues
+	for _, q := range others[:min(len(others), fewQueues)] {
+		if q != w.queue {
+			addCounts(sums[:len(s.line.stops)], q.root.sums())
+		}
+	}
+	return sums
 }
 
 // A Waiter is a request that waits, or may have to.
@@ -197,6 +221,19 @@ func (p *Point) Waiters(yield func(*Waiter) bool) {
 	for _, s := range p.stops {
 		for _, q := range s.line.queues {
 			for w := q.first; w != nil && (s.lane == nil || s.lane == q.lane); w = w.next() {
+				if !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// All yields all requests that wait: those of one queue in their order.
+func (o *Order) All(yield func(*Waiter) bool) {
+	for _, ln := range o.lines {
+		for _, q := range ln.queues {
+			for w := q.first; w != nil; w = w.next() {
 				if !yield(w) {
 					return
 				}

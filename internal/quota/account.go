@@ -44,13 +44,16 @@ type Account struct {
 	sent   int64 // requests
 	quotas []*quota
 	gates  []*Gate
+	by     *Gate // whose response reported a count last; nil: it is not known
 
 	server    *Server
+	group     *group
 	waiting   []*Gate
 	used      meter.Instant // when a request or a response came last
 	nth       int32         // of the host's accounts
 	size      int32         // as it is counted in Registry.size
 	byRefusal bool          // what stops requests may be due to a refusal
+	asked     int8          // gates that asked whether a hold concerns them, and that it does
 }
 
 // NewAccount returns an account of which nothing is known.

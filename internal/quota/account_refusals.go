@@ -45,6 +45,7 @@ func (a *Account) refused(r *refusal) {
 		a.begin(r, r.wait, a.Until())
 	default: // the other refusals of an event may ask for more
 		a.pace.putOff(r.at, a.Until())
+		a.pace.joined()
 	}
 }
 
@@ -56,6 +57,7 @@ func (a *Account) refused(r *refusal) {
 // refuse requests that come too close together.
 func (a *Account) backOff(r *refusal) {
 	if r.sent <= a.set {
+		a.pace.joined()
 		return
 	}
 	n := int(a.refusals)

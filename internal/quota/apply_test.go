@@ -256,7 +256,7 @@ func TestAllGatesFallUnderTheFirstQuotaWithoutAName(t *testing.T) {
 	r := NewRegistry(10, 1)
 	g, other := sent(r, at("h", 1), 0, 1), r.Gate(at("h", 2), 0)
 	r.Apply(g, &Report{Reading: (&Hints{Quotas: []QuotaHint{until(Unnamed, 0, time.Minute)}}).Read(0), Accepted: true}, 0)
-	require.Equal(t, 60*second, other.Ready(0, 0, 1))
+	require.Equal(t, 60*second, other.Ready(0, 1, 1), "besides one request that asks whether the quota concerns it")
 	r.ApplyUngated(at("x", 1), &Report{Reading: (&Hints{Quotas: []QuotaHint{until("q", 0, time.Minute)}}).Read(0), Accepted: true}, Unseen{}, 0)
 	require.Zero(t, r.Gate(at("x", 2), 0).Ready(0, 0, 1), "one that has a name is of those requests that it was reported for")
 }

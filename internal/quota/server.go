@@ -6,6 +6,7 @@ import "github.com/httpthrottle/throttle/internal/meter"
 type Server struct {
 	barrier
 	roster
+	finer map[uint64]uint16 // by family: which traits the server counts by, too; nil: none, as far as is known
 }
 
 // NewServer returns a server that holds nothing.

@@ -1,6 +1,7 @@
-package limiter_test
+package hints
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,17 +18,29 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// This file simulates servers that tell of their limits as real ones do, and clients that share one of them, in a bubble of
-// synctest. What they come to is in hintfigures_test.go.
+// This file simulates servers that report their limits as real ones do, and clients that share one of them, in a bubble of
+// synctest. What they come to is in figures_test.go.
 
-// A hintServer is one server with one limit, whose clients are told apart by none.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func get(ctx context.Context) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://a.com/x", nil)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// A hintServer is one server with one limit, which counts all clients together.
 type hintServer struct {
 	mu      sync.Mutex
 	limit   hintLimit
-	tell    teller
+	report  reporter
 	trip    time.Duration // there and back
 	jitter  float64       // share of the trip
-	works   time.Duration // on an accepted request; what it tells is what is left after that
+	works   time.Duration // on an accepted request; what it reports is what is left after that
 	stalls  bool          // the host stands still for 20 to 80 ms every three seconds or so, and at the beginning
 	still   [2]time.Duration
 	dice    *rand.Rand
@@ -43,12 +56,12 @@ type hintLimit interface {
 	size() (n int64, per time.Duration)
 }
 
-// A teller writes the headers that tell of a limit. Instants are Unix times in ns.
-type teller func(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time)
+// A reporter writes the headers that report a limit. Instants are Unix times in ns.
+type reporter func(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time)
 
 // client returns what a client with that index sends its requests by.
 func (s *hintServer) client(i int) http.RoundTripper {
-	return rt(func(r *http.Request) (*http.Response, error) {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(s.leg())
 		resp := s.answer(i)
 		time.Sleep(s.leg())
@@ -94,7 +107,7 @@ func (s *hintServer) answer(i int) *http.Response {
 	}
 	h := http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}
 	n, per := s.limit.size()
-	s.tell(h, ok, n, left, per, time.Now(), s.began.Add(time.Duration(end)), s.began.Add(time.Duration(retry)))
+	s.report(h, ok, n, left, per, time.Now(), s.began.Add(time.Duration(end)), s.began.Add(time.Duration(retry)))
 	if !ok {
 		s.refused[i]++
 		return &http.Response{StatusCode: 429, Header: h, Body: http.NoBody}
@@ -114,7 +127,7 @@ func retryAfterIn(h http.Header, ok bool, seconds int64) {
 	}
 }
 
-// draft6 tells as express-rate-limit does: the reset in whole seconds, rounded up.
+// draft6 reports as express-rate-limit does: the reset in whole seconds, rounded up.
 func draft6(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	h.Set("RateLimit-Policy", fmt.Sprintf("%d;w=%d", n, ceilSeconds(per)))
 	h.Set("RateLimit-Limit", fmt.Sprint(n))
@@ -135,7 +148,7 @@ func draft8(h http.Header, ok bool, n, left int64, per time.Duration, now, end, 
 	retryAfterIn(h, ok, ceilSeconds(end.Sub(now)))
 }
 
-// flaskLike tells as flask-limiter does: an epoch that is one second late, rounded down, and a Retry-After that goes by it.
+// flaskLike reports as flask-limiter does: an epoch that is one second late, rounded down, and a Retry-After that goes by it.
 func flaskLike(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	h.Set("X-RateLimit-Limit", fmt.Sprint(n))
 	h.Set("X-RateLimit-Remaining", fmt.Sprint(left))
@@ -143,14 +156,14 @@ func flaskLike(h http.Header, ok bool, n, left int64, per time.Duration, now, en
 	retryAfterIn(h, ok, max(0, int64(time.Unix(end.Unix()+1, 0).Sub(now)/time.Second)))
 }
 
-// epochUp tells an epoch that is rounded up.
+// epochUp reports an epoch that is rounded up.
 func epochUp(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	h.Set("X-RateLimit-Limit", fmt.Sprint(n))
 	h.Set("X-RateLimit-Remaining", fmt.Sprint(left))
 	h.Set("X-RateLimit-Reset", fmt.Sprint(end.Add(time.Second-1).Unix()))
 }
 
-// deltaDown tells the reset in whole seconds, rounded down.
+// deltaDown reports the reset in whole seconds, rounded down.
 func deltaDown(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	h.Set("X-RateLimit-Limit", fmt.Sprint(n))
 	h.Set("X-RateLimit-Remaining", fmt.Sprint(left))
@@ -158,7 +171,7 @@ func deltaDown(h http.Header, ok bool, n, left int64, per time.Duration, now, en
 	retryAfterIn(h, ok, ceilSeconds(retry.Sub(now)))
 }
 
-// deltaLate tells the reset in whole seconds, one second late.
+// deltaLate reports the reset in whole seconds, one second late.
 func deltaLate(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	h.Set("X-RateLimit-Limit", fmt.Sprint(n))
 	h.Set("X-RateLimit-Remaining", fmt.Sprint(left))
@@ -166,26 +179,26 @@ func deltaLate(h http.Header, ok bool, n, left int64, per time.Duration, now, en
 	retryAfterIn(h, ok, ceilSeconds(retry.Sub(now))+1)
 }
 
-// deltaExact tells the reset to the millisecond, as OpenAI does.
+// deltaExact reports the reset to the millisecond, as OpenAI does.
 func deltaExact(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	h.Set("X-RateLimit-Limit-Requests", fmt.Sprint(n))
 	h.Set("X-RateLimit-Remaining-Requests", fmt.Sprint(left))
 	h.Set("X-RateLimit-Reset-Requests", fmt.Sprint(max(0, end.Sub(now)).Round(time.Millisecond)))
 }
 
-// onlyRetryAfter tells nothing before it refuses.
+// onlyRetryAfter reports nothing before it refuses.
 func onlyRetryAfter(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	retryAfterIn(h, ok, max(1, ceilSeconds(retry.Sub(now))))
 }
 
-// tellsNothing refuses without a word.
-func tellsNothing(http.Header, bool, int64, int64, time.Duration, time.Time, time.Time, time.Time) {}
+// nothing refuses without headers.
+func nothing(http.Header, bool, int64, int64, time.Duration, time.Time, time.Time, time.Time) {}
 
 // A hintCase is one run: a server and its clients.
 type hintCase struct {
 	name    string
 	limit   func(r *rand.Rand) hintLimit
-	tell    teller
+	report  reporter
 	rate    float64                                            // of the server, per second
 	options func(n int64, per time.Duration) []throttle.Option // of each client
 	clients int                                                // 0: 1
@@ -251,7 +264,7 @@ func (c hintCase) run(t *testing.T, seed uint64) (res hintResult) {
 		}
 		// Bubbles begin in 2000, whose epoch seconds nothing reads as such.
 		time.Sleep(26*365*24*time.Hour + time.Duration(r.Int64N(int64(time.Second))))
-		s := &hintServer{limit: c.limit(r), tell: c.tell, trip: c.trip, jitter: 0.2, works: c.works, stalls: c.stalls, dice: r, began: time.Now(),
+		s := &hintServer{limit: c.limit(r), report: c.report, trip: c.trip, jitter: 0.2, works: c.works, stalls: c.stalls, dice: r, began: time.Now(),
 			refused: make([]int, c.clients), counts: make([][]int, c.clients)}
 		n, per := s.limit.size()
 		var wg sync.WaitGroup
@@ -270,7 +283,7 @@ func (c hintCase) run(t *testing.T, seed uint64) (res hintResult) {
 					time.Sleep(from)
 					for time.Since(s.began) < until {
 						ctx := throttle.ContextWithMaxWait(t.Context(), until-time.Since(s.began))
-						resp, err := tr.RoundTrip(get(ctx, "http://a.com/x"))
+						resp, err := tr.RoundTrip(get(ctx))
 						if err != nil {
 							return
 						}
@@ -389,33 +402,33 @@ func drip(rate, burst float64) func(*rand.Rand) hintLimit {
 	return func(*rand.Rand) hintLimit { return &dripLimit{rate: rate, burst: burst, level: burst} }
 }
 
-// hintServers are the servers that figures are told for.
+// hintServers are the servers of figures_test.go.
 var hintServers = []hintCase{
-	{name: "express draft-6", limit: window(50, time.Second, false), tell: draft6},
-	{name: "express draft-7, 100 in 10 s", limit: window(100, 10*time.Second, false), tell: draft7},
-	{name: "express draft-8", limit: window(50, time.Second, false), tell: draft8},
-	{name: "clock, rounded up", limit: window(50, time.Second, true), tell: draft6},
-	{name: "clock, epoch rounded up", limit: window(50, time.Second, true), tell: epochUp},
-	{name: "clock, rounded down", limit: window(50, time.Second, true), tell: deltaDown},
-	{name: "clock, a second late", limit: window(50, time.Second, true), tell: deltaLate},
-	{name: "clock, exact", limit: window(50, time.Second, true), tell: deltaExact},
-	{name: "GitHub-like, 100 in 5 s", limit: window(100, 5*time.Second, true), tell: epochUp},
-	{name: "flask fixed", limit: window(50, time.Second, false), tell: flaskLike, works: 2 * time.Millisecond},
-	{name: "flask moving", limit: slidingLog(50, time.Second), tell: flaskLike},
-	{name: "elastic window", limit: elastic(50, time.Second), tell: deltaExact},
-	{name: "elastic window, reported late", limit: elastic(50, time.Second), tell: flaskLike},
-	{name: "sliding log, exact", limit: slidingLog(50, time.Second), tell: deltaExact},
-	{name: "bucket 50/s, burst 50, exact", limit: drip(50, 50), tell: deltaExact},
-	{name: "haproxy, Retry-After 1", limit: slidingLog(50, time.Second), tell: onlyRetryAfter},
-	{name: "rack-attack, Retry-After 1", limit: window(50, time.Second, true), tell: onlyRetryAfter},
-	{name: "bucket 10/s, burst 10, Retry-After", limit: drip(10, 10), tell: onlyRetryAfter},
-	{name: "bucket 10/s, burst 10, Retry-After 2", limit: drip(10, 10), tell: retryAfter2},
-	{name: "nginx nodelay burst 20, bare", limit: drip(50, 20), tell: tellsNothing, rate: 50},
-	{name: "nginx no burst, bare", limit: drip(50, 1), tell: tellsNothing, rate: 50},
-	{name: "nginx no burst, 50 ms, bare", limit: drip(50, 1), tell: tellsNothing, rate: 50, works: 50 * time.Millisecond},
+	{name: "express draft-6", limit: window(50, time.Second, false), report: draft6},
+	{name: "express draft-7, 100 in 10 s", limit: window(100, 10*time.Second, false), report: draft7},
+	{name: "express draft-8", limit: window(50, time.Second, false), report: draft8},
+	{name: "clock, rounded up", limit: window(50, time.Second, true), report: draft6},
+	{name: "clock, epoch rounded up", limit: window(50, time.Second, true), report: epochUp},
+	{name: "clock, rounded down", limit: window(50, time.Second, true), report: deltaDown},
+	{name: "clock, a second late", limit: window(50, time.Second, true), report: deltaLate},
+	{name: "clock, exact", limit: window(50, time.Second, true), report: deltaExact},
+	{name: "GitHub-like, 100 in 5 s", limit: window(100, 5*time.Second, true), report: epochUp},
+	{name: "flask fixed", limit: window(50, time.Second, false), report: flaskLike, works: 2 * time.Millisecond},
+	{name: "flask moving", limit: slidingLog(50, time.Second), report: flaskLike},
+	{name: "elastic window", limit: elastic(50, time.Second), report: deltaExact},
+	{name: "elastic window, reported late", limit: elastic(50, time.Second), report: flaskLike},
+	{name: "sliding log, exact", limit: slidingLog(50, time.Second), report: deltaExact},
+	{name: "bucket 50/s, burst 50, exact", limit: drip(50, 50), report: deltaExact},
+	{name: "haproxy, Retry-After 1", limit: slidingLog(50, time.Second), report: onlyRetryAfter},
+	{name: "rack-attack, Retry-After 1", limit: window(50, time.Second, true), report: onlyRetryAfter},
+	{name: "bucket 10/s, burst 10, Retry-After", limit: drip(10, 10), report: onlyRetryAfter},
+	{name: "bucket 10/s, burst 10, Retry-After 2", limit: drip(10, 10), report: retryAfter2},
+	{name: "nginx nodelay burst 20, bare", limit: drip(50, 20), report: nothing, rate: 50},
+	{name: "nginx no burst, bare", limit: drip(50, 1), report: nothing, rate: 50},
+	{name: "nginx no burst, 50 ms, bare", limit: drip(50, 1), report: nothing, rate: 50, works: 50 * time.Millisecond},
 }
 
-// retryAfter2 refuses with the same word whenever it does.
+// retryAfter2 refuses with the same header each time.
 func retryAfter2(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 	retryAfterIn(h, ok, 2)
 }

@@ -1,11 +1,11 @@
-package limiter_test
+package hints
 
 import (
 	"math"
 	"time"
 )
 
-// This file has the limits of the servers of hintworld_test.go.
+// This file has the limits of the servers of world_test.go.
 
 // winLimit is a fixed window, which begins with the first request or at the clock.
 type winLimit struct {
@@ -69,7 +69,7 @@ func (l *logLimit) admit(now int64) (bool, int64, int64, int64) {
 	return ok, int64(l.n - len(l.log)), l.log[0] + l.per, l.log[0] + l.per
 }
 
-// dripLimit is a token bucket, which tells the time to one more.
+// dripLimit is a token bucket, which reports the time until one more.
 type dripLimit struct {
 	rate, burst, level float64
 	at                 int64

@@ -1,4 +1,4 @@
-package limiter_test
+package hints
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ type recordedLimit struct {
 	hintLimit
 	came    []int64
 	refused int64 // when the first was refused; 0: none was
-	retry   int64 // when the server told to come back
+	retry   int64 // when the server asked for the next request
 }
 
 func (l *recordedLimit) admit(now int64) (ok bool, left, end, retry int64) {
@@ -48,7 +48,7 @@ func TestNothingLeavesBeforeARetryAfterAndNoBurstFollowsIt(t *testing.T) {
 		for _, clients := range []int{1, 10} {
 			t.Run(fmt.Sprint(wait, " ", clients), func(t *testing.T) {
 				var l *recordedLimit
-				c := hintCase{clients: clients, trip: trip, length: 2*wait + wait/2, options: hintsAlone, tell: onlyRetryAfter}
+				c := hintCase{clients: clients, trip: trip, length: 2*wait + wait/2, options: hintsAlone, report: onlyRetryAfter}
 				c.limit = func(*rand.Rand) hintLimit {
 					l = &recordedLimit{hintLimit: &winLimit{n: n, per: int64(wait), clock: -1}}
 					return l
@@ -65,13 +65,13 @@ func TestNothingLeavesBeforeARetryAfterAndNoBurstFollowsIt(t *testing.T) {
 	}
 }
 
-// A limit with a Share that was given the very number that the server tells keeps to its share already. Of any other quota the
-// same part is left to others.
+// A limit with a Fraction that was given the very number that the server reports keeps to its part already. Of any other quota, the
+// rest is left to other clients.
 func TestAShareLeavesAPartOfAQuotaOnlyOnce(t *testing.T) {
 	for _, c := range []struct{ limit, left, more int64 }{{1000, 10, 10}, {100, 52, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			left := c.left + 1
-			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+			tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 				left--
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r, Header: http.Header{
 					"X-Ratelimit-Limit":     {strconv.FormatInt(c.limit, 10)},
@@ -82,11 +82,11 @@ func TestAShareLeavesAPartOfAQuotaOnlyOnce(t *testing.T) {
 			require.NoError(t, err)
 			start := time.Now()
 			for range 1 + c.more {
-				_, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+				_, err := tr.RoundTrip(get(t.Context()))
 				require.NoError(t, err)
 			}
 			assert.Less(t, time.Since(start), time.Second)
-			resp, err := tr.RoundTrip(get(throttle.ContextWithMaxWait(t.Context(), time.Second), "http://a.com/x"))
+			resp, err := tr.RoundTrip(get(throttle.ContextWithMaxWait(t.Context(), time.Second)))
 			require.NoError(t, err)
 			r, local := throttle.RejectionOf(resp)
 			if left < 0 { // a client with a rate of its own is trusted until a request is refused
@@ -104,14 +104,14 @@ func TestAShareLeavesAPartOfAQuotaOnlyOnce(t *testing.T) {
 func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, per = 50, 10 * time.Second
-		s := &hintServer{limit: &winLimit{n: n, per: int64(per)}, tell: draft7, began: time.Now(), dice: rand.New(rand.NewPCG(1, 2)),
+		s := &hintServer{limit: &winLimit{n: n, per: int64(per)}, report: draft7, began: time.Now(), dice: rand.New(rand.NewPCG(1, 2)),
 			refused: make([]int, 1), counts: make([][]int, 1)}
 		tr, err := throttle.New(s.client(0))
 		require.NoError(t, err)
 		asks := func(times int) time.Duration {
 			start := time.Now()
 			for range times {
-				_, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+				_, err := tr.RoundTrip(get(t.Context()))
 				require.NoError(t, err)
 			}
 			return time.Since(start)
@@ -127,7 +127,7 @@ func TestInteractiveUseIsNotSpreadAfterAWindowWithPlentyLeft(t *testing.T) {
 }
 
 // Each request prolongs an elastic window, accepted or not. A client gets the limit once in a window and a pause as long as the
-// server tells.
+// server asks for.
 func TestAnElasticWindowIsLeftAloneUntilItEnds(t *testing.T) {
 	for server, least := range map[string]float64{"elastic window": 0.33, "elastic window, reported late": 0.26} {
 		for name, options := range map[string]func(int64, time.Duration) []throttle.Option{"hints": hintsAlone, "known": known, "adaptive": adaptiveTwice} {
@@ -144,7 +144,7 @@ func TestAnElasticWindowIsLeftAloneUntilItEnds(t *testing.T) {
 func TestEndsThatAreReportedAMinuteLateAreLearned(t *testing.T) {
 	c := hintServerOf(t, "clock, exact")
 	c.limit = window(50, time.Second, true)
-	c.tell = func(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
+	c.report = func(h http.Header, ok bool, n, left int64, per time.Duration, now, end, retry time.Time) {
 		deltaExact(h, ok, n, left, per, now, end.Add(time.Minute), retry)
 	}
 	c.options, c.length = hintsAlone, 3*time.Minute
@@ -157,14 +157,18 @@ func TestEndsThatAreReportedAMinuteLateAreLearned(t *testing.T) {
 func TestTheFirstAcceptedResponseExplainsTheRefusalsBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status, left := http.StatusTooManyRequests, "0"
-		tr := throttle.Must(throttle.New(rt(func(*http.Request) (*http.Response, error) {
-			return reply(status, "X-RateLimit-Limit", "50", "X-RateLimit-Remaining", left, "X-RateLimit-Reset", "1", "Retry-After", "1")
+		tr := throttle.Must(throttle.New(roundTripper(func(*http.Request) (*http.Response, error) {
+			h := make(http.Header)
+			for name, value := range map[string]string{"X-RateLimit-Limit": "50", "X-RateLimit-Remaining": left, "X-RateLimit-Reset": "1", "Retry-After": "1"} {
+				h.Set(name, value)
+			}
+			return &http.Response{StatusCode: status, Header: h, Body: http.NoBody}, nil
 		}), throttle.WithAdaptive()))
 		for i := range 3 {
 			if i == 2 {
 				status, left = http.StatusOK, "20"
 			}
-			resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/"))
+			resp, err := tr.RoundTrip(get(t.Context()))
 			require.NoError(t, err)
 			resp.Body.Close()
 			for b := range tr.Limiter().Buckets() {

@@ -1,6 +1,6 @@
 //go:build !race
 
-package limiter_test
+package hints
 
 import (
 	"fmt"

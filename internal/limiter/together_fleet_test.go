@@ -1,0 +1,118 @@
+//go:build !race
+
+package limiter_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
+)
+
+// A slowStore is a store to which each way takes longer.
+type slowStore struct {
+	store.Store
+	away time.Duration
+}
+
+func (s *slowStore) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
+	time.Sleep(s.away)
+	defer time.Sleep(s.away)
+	return s.Store.Lease(ctx, asks)
+}
+
+// Where requests need tokens of several limits, a fleet uses the scarcest of them.
+func TestAFleetUsesTheScarcestOfSeveralLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits             func(shared throttle.LimitOption) []throttle.Limit
+		processes, callers int
+		takes              time.Duration
+		away               time.Duration // a way to the store takes so much longer
+		perSecond          float64       // by the scarcest limit
+		used, calls        float64       // the part that is used, at least, and calls of the store for each request, at most
+	}{
+		// Tokens of the faster pace were given back 100 ms after they were due, while the slower one was awaited, and promised again later.
+		"two paces": {func(shared throttle.LimitOption) []throttle.Limit {
+			return []throttle.Limit{
+				throttle.Pace(5, time.Second, shared, throttle.Name("a")), throttle.Pace(4, time.Second, shared, throttle.Name("b")),
+			}
+		}, 3, 1, 0, 0, 4, .99, 1.1},
+		"two buckets of many": {func(shared throttle.LimitOption) []throttle.Limit {
+			return []throttle.Limit{
+				throttle.TokenBucket(43, time.Second, throttle.Burst(1), shared, throttle.Name("a")),
+				throttle.TokenBucket(27, time.Second, throttle.Burst(1), shared, throttle.Name("b")),
+			}
+		}, 31, 1, 0, 0, 27, .99, 1.1},
+		// The store was asked for more of the window only when the process had none left, so the pace had to wait for the response.
+		"a window beside a pace of its own": {func(shared throttle.LimitOption) []throttle.Limit {
+			return []throttle.Limit{
+				throttle.FixedWindow(2480, 10*time.Second, shared, throttle.Name("a")), throttle.Pace(44, time.Second, throttle.Name("b")),
+			}
+		}, 1, 22, 0, 25 * ms, 44, .95, .5},
+		// Processes without a slot told the store a moment after its response that they wanted none, so the others kept theirs. Of the
+		// bucket, more tokens were promised than slots let go. What is unused is that of slots on their way to the next process.
+		"slots beside a bucket": {func(shared throttle.LimitOption) []throttle.Limit {
+			return []throttle.Limit{
+				throttle.TokenBucket(13, time.Second, throttle.Burst(2), shared, throttle.Name("a")), throttle.InFlight(2, shared, throttle.Name("b")),
+			}
+		}, 12, 3, 40 * ms, 10 * ms, 13, .87, 12},
+	} {
+		within(t, name, func(t *testing.T) {
+			s := newFar(0)
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			var sent atomic.Int64
+			used := make([]atomic.Int64, c.processes)
+			for i := range c.processes {
+				l := limiterOf(t, throttle.WithLimit(c.limits(throttle.Shared(&slowStore{s, c.away}))...))
+				for range c.callers {
+					wg.Go(func() {
+						for {
+							g, err := l.Acquire(ctx, throttle.Ask{})
+							if err != nil {
+								return
+							}
+							sent.Add(1)
+							used[i].Add(1)
+							time.Sleep(c.takes + time.Microsecond)
+							g.Done()
+						}
+					})
+				}
+			}
+			time.Sleep(5 * time.Second)
+			s.mu.Lock()
+			before := s.n
+			s.mu.Unlock()
+			sent.Store(0)
+			for i := range used {
+				used[i].Store(0)
+			}
+			const over = 30
+			time.Sleep(over * time.Second)
+			n := float64(sent.Load())
+			s.mu.Lock()
+			calls := float64(s.n - before)
+			s.mu.Unlock()
+			least := float64(used[0].Load())
+			for i := range used {
+				least = min(least, float64(used[i].Load()))
+			}
+			cancel()
+			wg.Wait()
+			s.rest()
+			synctest.Wait()
+			t.Logf("%.3f of the scarcest limit, the least share %.2f, %.2f calls a request", n/over/c.perSecond, least*float64(c.processes)/n, calls/n)
+			require.GreaterOrEqual(t, n/over/c.perSecond, c.used)
+			require.GreaterOrEqual(t, least*float64(c.processes)/n, .5)
+			require.LessOrEqual(t, calls/n, c.calls)
+		})
+	}
+}
