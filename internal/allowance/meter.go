@@ -18,7 +18,7 @@ type Meter struct {
 	hidden hidden
 	last   meter.Instant // when the last request was sent
 	held   meter.Instant // no request is sent before, because a refusal says so
-	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event
+	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event; -1: none was
 	wall   *meter.Wall
 }
 
@@ -30,7 +30,7 @@ var (
 )
 
 // New returns the Meter of an account of which nothing is known. It stops no request.
-func New(wall *meter.Wall) *Meter { return &Meter{wall: wall, last: -minute} }
+func New(wall *meter.Wall) *Meter { return &Meter{wall: wall, last: -minute, stray: -1} }
 
 // minuteEnd returns the end of the minute of the clock of which an instant is.
 func (m *Meter) minuteEnd(at meter.Instant) meter.Instant {
@@ -131,7 +131,7 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 		m.hidden.refused(now, &refused, wait)
 	case refused.at > m.stray:
 		for _, p := range m.parts {
-			p.tight, p.dry = p.dry && m.stray > 0, true
+			p.tight, p.dry = p.dry && m.stray >= 0, true
 		}
 		m.stray = now
 	}
