@@ -204,12 +204,8 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 			most = middle
 		}
 	}
-	_, isSlots := b.Meter.(meter.Flier)
-	switch recent := other.Lease.Recent(); {
-	case isSlots: // others come back meanwhile
-		least += recent
-	case b.promises(): // and others are promised: if each limit counted only on what it has of the other one, both would get less and less
-		least = max(least, recent+cost)
+	if b.promises() { // if each limit counted only on what it has of the other one, both would get less and less
+		least = max(least, other.Lease.Recent()+cost)
 	}
 	return min(all, least)
 }

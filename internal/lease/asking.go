@@ -305,7 +305,11 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.holds.booked(now, p.Hold)
 	m.again = now
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
-		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(max(p.Wait, m.pause()), m.recheck()))))
+		wait := max(p.Wait, m.pause())
+		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() { // the ask reaches the store when the token comes in
+			wait -= time.Duration(now - sent)
+		}
+		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(wait, m.recheck()))))
 	}
 	switch m.budget.Kind {
 	case store.Fixed, store.Calendar:

@@ -64,7 +64,17 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	if rest := m.share() - mine; rest > 0 {
 		return rest, false
 	}
-	return min(max(1, m.rate.N/turnsEach), m.freeBeyond(mine, now)), true
+	return min(m.turn(), m.freeBeyond(mine, now)), true
+}
+
+// turn returns how many tokens a process leases in a turn. It has at most one in a round trip, so those of a far store are larger. Tokens of a
+// Sliding window would be used later then.
+func (m *Leased) turn() int64 {
+	n := max(1, m.rate.N/turnsEach)
+	if m.fixed() {
+		n = max(n, int64(float64(m.rate.N)*float64(m.trip)/float64(m.fair())))
+	}
+	return n
 }
 
 // limitToTurn reduces an ask to what is allowed.
