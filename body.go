@@ -81,6 +81,9 @@ func (b *body) Close() error {
 // charge is settled only if every path was found.
 func (b *body) end(whole bool) {
 	first, release, more := b.first()
+	if first {
+		defer b.finish()
+	}
 	if release != nil {
 		release()
 	}
@@ -97,16 +100,27 @@ func (b *body) end(whole bool) {
 func (b *body) lapse() {
 	b.grant.Done()
 	b.mu.Lock()
+	first := !b.over
 	b.over = true
 	b.mu.Unlock()
 	b.settleFound(false, false)
+	if first {
+		b.finish()
+	}
 }
+
+// finish reports that the request is not in flight any more.
+func (b *body) finish() { b.grant.limiter.core.Finish(b.grant.request.User) }
 
 // settleFound settles the charges whose costs were found. byCaller says that users' functions may be called.
 func (b *body) settleFound(whole, byCaller bool) {
 	for i := range b.costs {
 		c := &b.costs[i]
-		if !b.tries(c, byCaller) || !whole && !c.finder.All() {
+		switch {
+		case !b.tries(c, byCaller):
+			continue
+		case !whole && !c.finder.All():
+			b.grant.limiter.core.Unsettled(&b.grant.request, c.charge)
 			continue
 		}
 		cost, ok := c.finder.Sum()
@@ -114,6 +128,7 @@ func (b *body) settleFound(whole, byCaller bool) {
 			cost, ok = c.by(b.resp, c.finder.Numbers())
 		}
 		if !ok {
+			b.grant.limiter.core.Unsettled(&b.grant.request, c.charge)
 			continue
 		}
 		e, err := b.grant.limiter.correct(&b.grant.request, c.charge, cost)
@@ -163,12 +178,12 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 }
 
 // follow settles the charges of a request by the headers of its response, and wraps the body if it may contain costs or
-// limits, or if slots are kept until its end. kept is the Grant of the request where it is kept elsewhere. It returns the Grant to
-// use from now on; nil: there is none, and r is used still.
-func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Request, kept *Grant, more *bodyHints) *Grant {
+// limits, or if slots are kept until its end. Then the request is in flight until that. kept is the Grant of the request where it is
+// kept elsewhere. It returns the Grant to use from now on; nil: there is none, and r is used still.
+func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Request, kept *Grant, more *bodyHints) (g *Grant, wrapped bool) {
 	slots, costs := t.settleByHeaders(req, resp, r)
 	if !slots && costs == 0 && more == nil {
-		return kept
+		return kept, false
 	}
 	if more != nil {
 		more.sent = r.At
@@ -183,7 +198,7 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Re
 		b.until(req.Context())
 	}
 	resp.Body = b.as(resp.Body)
-	return b.grant
+	return b.grant, true
 }
 
 // settleByHeaders settles the charges of a request by the headers of its response. It reports whether slots are kept until the

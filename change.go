@@ -156,7 +156,7 @@ func (l *Limiter) Release(key string) {
 // replanUnkeyed plans the waiters without a key again, after a hold of the key "" has changed, where they are counted by host.
 func (l *Limiter) replanUnkeyed(key string) {
 	for i := range l.own() {
-		if p := &l.policies[i]; key == "" && p.rule.Learns && p.key == nil {
+		if p := &l.policies[i]; key == "" && p.rule.Hosted && p.key == nil {
 			l.core.ReplanAll(p.at)
 		}
 	}

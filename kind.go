@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -23,6 +24,7 @@ const (
 	KindInFlight         = "in-flight"
 	KindAdaptive         = "adaptive"
 	KindAdaptiveInFlight = "adaptive-in-flight"
+	KindServerQuota      = "server-quota"
 	KindServer           = "server" // the limit that stands for what servers reported
 	KindNone             = "none"   // in a Limiter without limits
 )
@@ -103,7 +105,7 @@ var (
 		},
 	}
 	kindAIMD = &kind{
-		name: KindAdaptive, can: bucket.Rule{Reported: true, Learns: true},
+		name: KindAdaptive, can: bucket.Rule{Reported: true, Learns: true, Hosted: true},
 		check: func(l *Limit) error { return l.aimd.validate() },
 		meter: func(l *Limit, t terms) meter.Meter {
 			m := aimd.New(t.now, aimd.Config(l.aimd).From(l.known), rand.Uint64())
@@ -114,11 +116,21 @@ var (
 		},
 	}
 	kindLearned = &kind{
-		name: KindAdaptiveInFlight, can: bucket.Rule{Reported: true, Learns: true, Frees: true},
+		name: KindAdaptiveInFlight, can: bucket.Rule{Reported: true, Learns: true, Hosted: true, Frees: true},
 		check: func(l *Limit) error { return l.flight.validate() },
 		meter: func(l *Limit, t terms) meter.Meter {
 			return concurrency.New(t.now, concurrency.Config(l.flight), t.wall)
 		},
+	}
+	kindReported = &kind{
+		name: KindServerQuota, can: bucket.Rule{Reported: true, Hosted: true},
+		check: func(l *Limit) (err error) {
+			if l.rule.Unit == "" {
+				err = errors.New("ServerQuota: the unit is empty")
+			}
+			return err
+		},
+		meter: func(_ *Limit, t terms) meter.Meter { return allowance.New(t.wall) },
 	}
 	kindServer = &kind{name: KindServer} // beside all limits
 	kindNone   = &kind{                  // grants everything but what is held
@@ -131,7 +143,7 @@ var (
 func (k *kind) slots() bool { return k.can.Frees && !k.can.Learns }
 
 // isSet reports whether users set the numbers of a limit.
-func (k *kind) isSet() bool { return !k.can.Learns }
+func (k *kind) isSet() bool { return !k.can.Learns && k != kindReported }
 
 // learns reports whether a limit finds its numbers.
 func (k *kind) learns() bool { return k.can.Learns }

@@ -1,9 +1,11 @@
 package throttle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -151,6 +153,15 @@ func InFlight(n int64, opts ...LimitOption) Limit { return newLimit(kindInFlight
 func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 	l := newLimit(kindLearned, 1, 1, opts)
 	l.flight = c
+	return l
+}
+
+// ServerQuota is what a server counts in a unit other than requests, such as tokens, points or bytes: a limit whose size, balance and
+// refill are those that its responses report.
+func ServerQuota(unit string, opts ...LimitOption) Limit {
+	l := newLimit(kindReported, 0, 0, opts)
+	l.rule.Unit = strings.ReplaceAll(strings.ToLower(unit), "_", "-")
+	l.rule.Name = cmp.Or(l.rule.Name, unit)
 	return l
 }
 

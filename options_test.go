@@ -306,7 +306,7 @@ func TestStatisticsAreReadByPeopleAndMachines(t *testing.T) {
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"waiting":1,"buckets":2,"granted":30,"delayed":4,"waited":1.500000001,"canceled":6,
-		"rejected":{"no_tokens":2,"max_wait":0,"deadline":0,"queue_full":0,"cost":0,"held":5,"keys":0,"store":0,"final":0},
+		"rejected":{"no_tokens":2,"max_wait":0,"deadline":0,"queue_full":0,"cost":0,"held":5,"keys":0,"store":0,"final":0,"shutdown":0},
 		"server_refused":0,"max_queue":0,"max_keys":0}`, string(text))
 
 	b := throttle.BucketStats{Limit: "rpm", Key: "a", Rate: 1.0 / 3, Tokens: -2.5, Waiting: 1, InFlight: 2, HeldUntil: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}

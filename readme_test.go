@@ -19,7 +19,7 @@ import (
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
 	clause   = regexp.MustCompile(`(?m)^package `)
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|slog|store|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|signal|slog|store|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 )
 
@@ -115,7 +115,7 @@ func TestGuaranteesListEveryReason(t *testing.T) {
 		return slices.Compact(names)
 	}
 	reasons := sorted(`(?m)^\t(Reason[A-Z]\w+) .*//`, string(source))
-	require.Len(t, reasons, 9)
+	require.Len(t, reasons, 10)
 	require.Equal(t, reasons, sorted("(?m)^\\| `(Reason\\w+)` \\|", string(text)))
 }
 
@@ -161,7 +161,7 @@ func TestReadmeIsShort(t *testing.T) {
 // they declare.
 func asFunction(statements, name string) string {
 	imports := map[string]string{
-		"http": "net/http", "httputil": "net/http/httputil", "json": "encoding/json", "slog": "log/slog", "synctest": "testing/synctest",
+		"http": "net/http", "httputil": "net/http/httputil", "json": "encoding/json", "slog": "log/slog", "synctest": "testing/synctest", "signal": "os/signal",
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
 		"throttlepage": "github.com/httpthrottle/throttle/throttlepage",
 		"retry":        "github.com/httpthrottle/throttle/retry",

@@ -36,21 +36,23 @@ const (
 	ReasonKeys                        // no room for another key, and none can be forgotten
 	ReasonStore                       // the store of a shared limit is unreachable, or set up wrongly
 	ReasonFinal                       // the server refuses for a reason that no waiting ends, such as used-up credit
+	ReasonShutdown                    // the Limiter or the Transport is shut down
 )
 
 // A reason has the same number in the queue: the array has one element, at the index 0.
-var _ = [1]struct{}{}[ReasonFinal-Reason(bucket.ReasonFinal)]
+var _ = [1]struct{}{}[ReasonShutdown-Reason(bucket.ReasonShutdown)]
 
 var reasonNames = [bucket.Reasons]string{
 	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
 	ReasonStore: "store unreachable", ReasonFinal: "refused finally",
+	ReasonShutdown: "shut down",
 }
 
 var reasonLabels = [bucket.Reasons]string{
 	ReasonNoTokens: "no_tokens", ReasonMaxWait: "max_wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue_full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "keys", ReasonStore: "store",
-	ReasonFinal: "final",
+	ReasonFinal: "final", ReasonShutdown: "shutdown",
 }
 
 // String returns the reason in one to three words, for people.
@@ -62,7 +64,7 @@ func (r Reason) String() string {
 }
 
 // Label returns the reason as an identifier for logs and metrics, which stays the same in later versions: no_tokens,
-// max_wait, deadline, queue_full, cost, held, keys, store or final; "" for another value.
+// max_wait, deadline, queue_full, cost, held, keys, store, final or shutdown; "" for another value.
 func (r Reason) Label() string {
 	if r >= Reason(bucket.Reasons) {
 		return ""
@@ -79,7 +81,7 @@ type Rejection struct {
 	Cost   int64  // what the request would have cost there, in tokens
 
 	// Wait is the time until the request could have been sent: exact with one limit and an empty queue, otherwise a lower bound;
-	// math.MaxInt64 if it could never be sent. For ReasonFinal, it is the time until one request asks the server again.
+	// math.MaxInt64 if it can never be sent. For ReasonFinal, it is the time until one request asks the server again.
 	Wait time.Duration
 	// Patience is the longest time that the request could have waited, counted from its arrival: by its MaxWait for
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
@@ -185,6 +187,8 @@ func (r *Rejection) appendText(b []byte) []byte {
 			b = append(append(b, ": "...), r.Err.Error()...)
 		}
 		return appendDuration(b, "; it is asked again in ", wait, "")
+	case ReasonShutdown:
+		return append(b, "shut down, so no request is sent any more"...)
 	}
 	return append(append(b, "rejected: "...), r.Reason.String()...)
 }
@@ -240,9 +244,10 @@ func (r *Rejection) Is(target error) bool {
 	return target == ErrThrottled || target == context.DeadlineExceeded && r.Reason == ReasonDeadline
 }
 
-// Unwrap returns Err, or for [ReasonCost] an error that has a method NonRetriable, which stops the retries of the Azure SDK.
+// Unwrap returns Err, or for [ReasonCost] and [ReasonShutdown] an error that has a method NonRetriable, which stops the retries of the
+// Azure SDK.
 func (r *Rejection) Unwrap() error {
-	if r.Reason == ReasonCost {
+	if r.Reason == ReasonCost || r.Reason == ReasonShutdown {
 		return hopeless{}
 	}
 	return r.Err
@@ -301,7 +306,9 @@ func (r *Rejection) RetryableError() bool { return !r.onlyError() && r.Reason !=
 
 // onlyError reports whether the rejection is an error even where the user wants responses: no later attempt can pass, or
 // the caller has no time left to read one.
-func (r *Rejection) onlyError() bool { return r.Reason == ReasonDeadline || r.Reason == ReasonCost }
+func (r *Rejection) onlyError() bool {
+	return r.Reason == ReasonDeadline || r.Reason == ReasonCost || r.Reason == ReasonShutdown
+}
 
 // MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and patience. Durations are in seconds;
 // a wait is null if the request could never be sent.

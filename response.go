@@ -32,6 +32,11 @@ func (t *Transport) send(req *http.Request, r *limiter.Request) (*http.Response,
 		r = &kept.request
 	}
 	var s sent
+	defer func() {
+		if !s.open {
+			t.limiter.core.Finish(t.user)
+		}
+	}()
 	tracked := kept != nil || r.IsTracked()
 	if tracked {
 		s.resp, s.far, s.err = t.forwardTracked(req, r)
@@ -40,7 +45,7 @@ func (t *Transport) send(req *http.Request, r *limiter.Request) (*http.Response,
 	}
 	s.mayHint = s.err == nil && s.resp != nil && t.mayHint(req, s.resp, r.At)
 	if tracked || s.mayHint || s.err != nil {
-		t.learn(req, r, kept, s)
+		t.learn(req, r, kept, &s)
 	}
 	return s.resp, s.far, s.err
 }
@@ -51,6 +56,7 @@ type sent struct {
 	far     reach
 	err     error
 	mayHint bool // the response may have hints; see the method of that name
+	open    bool // the request is in flight until its body ends
 }
 
 // forwardTracked is forward for a request whose end the Limiter is to know, also if base panics.
@@ -67,7 +73,7 @@ func (t *Transport) forwardTracked(req *http.Request, r *limiter.Request) (*http
 }
 
 // learn reports what a response or an error means. A response beside an error is ignored.
-func (t *Transport) learn(req *http.Request, r *limiter.Request, kept *Grant, s sent) {
+func (t *Transport) learn(req *http.Request, r *limiter.Request, kept *Grant, s *sent) {
 	a := result{answer: limiter.Answer{Outcome: aimd.Ignore}}
 	tracked, done := kept != nil || r.IsTracked(), false
 	defer func() {
@@ -79,13 +85,13 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, kept *Grant, s 
 	if s.err != nil {
 		resp = nil
 	}
-	a = t.answerOf(req, resp, s)
+	a = t.answerOf(req, resp, *s)
 	after := t.judge(r, resp, s.err, &a)
 	if a.answer.Hints != nil && !r.IsGated() {
 		t.limiter.core.ReportUngated(r, t.gateOf(req), &a.answer)
 	}
 	if resp != nil && (a.more != nil || after && !a.answer.Unsent) {
-		if kept = t.follow(req, resp, r, kept, a.more); kept != nil {
+		if kept, s.open = t.follow(req, resp, r, kept, a.more); kept != nil {
 			r = &kept.request
 		}
 	}
@@ -133,6 +139,9 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, s sent) res
 	if s.err != nil && errors.Is(s.err, ErrThrottled) { // with which the body of a request, too, can fail
 		a.local = true
 		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
+	}
+	if hints != nil {
+		a.answer.Traits = t.traitsOf(req, len(hints.Quotas) > 0 && t.limiter.core.TriesModels(hostOf(req)))
 	}
 	if more != nil {
 		a.answer.Doubts = more.doubts
@@ -296,7 +305,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 		w.Bare, w.Given = bareOf(resp.StatusCode), t.sampler.gave(host)
 	}
 	var more *bodyHints
-	if hasContent(req, resp) && t.hints.WantsBody(host, resp.StatusCode, resp.Header) {
+	if hasContent(req, resp) && (t.hints.WantsBody(host, resp.StatusCode, resp.Header) || t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
 		more = &bodyHints{
 			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w, doubts: new(limiter.Doubts),
 		}
@@ -338,7 +347,7 @@ func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	w := &quota.Hints{
 		Status: status, Limited: s.Limited, NotLimited: s.NotLimited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
 		Host:   status == http.StatusServiceUnavailable || status == 529,
-		Global: s.Scope == "global",
+		Global: s.Scope == "global", Unit: s.Unit,
 	}
 	if s.Final {
 		w.Final = finalError(s)
@@ -399,7 +408,7 @@ func (m *bodyHints) report() {
 		m.doubts.As = aimd.Outcome(outcomeOfExcused(m.status))
 	}
 	passed := time.Since(m.at)
-	again := !signal.Final && m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0
+	again := !signal.Final && m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0 && (signal.Unit == "" || !t.units)
 	if wait := signal.Wait.Value; again || !signal.Final && 0 < wait && wait <= passed {
 		signal.Limited = false
 	}

@@ -22,6 +22,7 @@ type strictServer struct {
 	n        float64
 	per, way time.Duration
 	behind   time.Duration // its clock
+	asks     string        // Retry-After of refusals
 	counts   string        // "fixed" or "sliding" windows, or "estimated": a sliding window of two counts, the last one weighted by its rest
 
 	mu             sync.Mutex
@@ -36,7 +37,11 @@ func (s *strictServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	time.Sleep(s.travel())
 	status := s.decide(time.Now())
 	time.Sleep(s.travel())
-	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	h := http.Header{}
+	if status != http.StatusOK && s.asks != "" {
+		h.Set("Retry-After", s.asks)
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
 }
 
 func (s *strictServer) travel() time.Duration {
@@ -130,6 +135,26 @@ func TestAPaceSuitsServersThatEstimate(t *testing.T) {
 		_, refused := s.saturated(t, throttle.SlidingWindow(n, per))
 		require.LessOrEqual(t, refused, 0.51)
 	})
+}
+
+// Such a server accepts the first burst and closes for a second. What was accepted in that second is the limit, so a rate that grows beyond
+// it before the next second has shown that is refused far above the limit.
+func TestAServerThatEstimatesIsUsedWithHintsAlone(t *testing.T) {
+	const n, seconds, phases = 50, 20, 10
+	for _, way := range []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond} {
+		sum := 0
+		for phase := range time.Duration(phases) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(phase * time.Second / phases)
+				s := &strictServer{n: n, per: time.Second, way: way, counts: "estimated", asks: "1", random: rand.New(rand.NewPCG(1, 2))}
+				saturate(t, throttle.Must(throttle.New(s)), 16, seconds*time.Second)
+				require.GreaterOrEqual(t, s.accepted, n*seconds*7/10, "phase %d", phase)
+				require.LessOrEqual(t, s.sent-s.accepted, s.sent/25, "phase %d", phase)
+				sum += s.accepted
+			})
+		}
+		require.GreaterOrEqual(t, sum, n*seconds*phases*83/100, "%v away", way)
+	}
 }
 
 func TestAFixedWindowThatBeginsAfterTheServersIsNotRefused(t *testing.T) {

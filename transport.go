@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"hash/maphash"
 	"net/http"
 	"reflect"
 	"slices"
@@ -31,10 +30,12 @@ type Transport struct {
 	hints   *headers.Reader
 	noHints bool
 	plain   []limiter.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	units   bool             // some limit is in a unit of servers
 	byHost  bool             // some limit counts requests without a key by host
 
 	connections connections
 	user        *limiter.User
+	owns        bool      // the limiter is its own, and not that of WithLimiter
 	observer    *observer // of the user
 	sampler     *sampler  // by pointer, because it is written while other goroutines read these fields
 	readsAll    bool      // each response is read
@@ -61,7 +62,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}
-	if t.limiter == nil {
+	if t.owns = t.limiter == nil; t.owns {
 		t.limiter = newLimiter(c)
 	}
 	switch {
@@ -76,7 +77,8 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return !p.priced }) {
 		t.cost = nil
 	}
-	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Learns })
+	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
+	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -84,6 +86,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.observer = t.limiter.observer.with(c.hooks, c.log)
 	}
 	t.user = t.observer.user()
+	t.user.Flies = true
 	return t, nil
 }
 
@@ -234,7 +237,8 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 		host = ByHost(req)
 	}
 	if hinted {
-		gate.Host, gate.Family = host, t.limiter.family(req)
+		gate.Host = host
+		t.kindOf(req, gate)
 	} else {
 		gate = nil
 	}
@@ -276,7 +280,7 @@ func (t *Transport) await(req *http.Request, w *limiter.Waiter) (err error) {
 		if w.Gate == nil && !t.noHints && w.MaxWait != 0 {
 			w.Gate, w.Late = t.gateOf(req), true
 		}
-		err = t.limiter.core.Acquire(req.Context(), w)
+		err = t.limiter.wait(req.Context(), w)
 	}
 	done = true
 	return err
@@ -341,20 +345,14 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
-	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
+	g := &quota.Key{Host: ByHost(req)}
+	t.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
 		g.Join(i, policies[i].keyOf(req, key))
 	}
 	return g
-}
-
-func (l *Limiter) family(req *http.Request) uint64 {
-	if req.URL == nil {
-		return 0
-	}
-	return maphash.String(l.seed, familyOf(req.URL.Path))
 }
 
 // costOf returns the cost of a request in a limit.
@@ -374,7 +372,7 @@ func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 // chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host, because no host shows anything of
 // another one; others count them together.
 func (p *policy) chargeTo(r *limiter.Request, key string, cost int64) {
-	if key == "" && p.rule.Learns {
+	if key == "" && p.rule.Hosted {
 		r.AddByHost(p.at, cost)
 	} else {
 		r.Add(p.at, key, cost)

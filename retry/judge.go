@@ -81,7 +81,7 @@ func (p *Policy) judgeResponse(resp *http.Response) failure {
 // judgeRejection judges what was never sent, so that it may be sent again whatever it is.
 func judgeRejection(r *throttle.Rejection, status int) failure {
 	switch r.Reason {
-	case throttle.ReasonCost, throttle.ReasonDeadline, throttle.ReasonFinal:
+	case throttle.ReasonCost, throttle.ReasonDeadline, throttle.ReasonFinal, throttle.ReasonShutdown:
 		return failure{status: status}
 	}
 	return failure{outcome: retryable, cause: CauseRejected, status: status, word: max(r.Wait, 0), invited: true}

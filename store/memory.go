@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -19,7 +20,7 @@ func NewMemory() *Memory { return &Memory{book: NewBook()} }
 // Lease implements [Store]. It returns an error only if ctx is done.
 func (m *Memory) Lease(ctx context.Context, asks []Ask) ([]Lease, error) {
 	if err := context.Cause(ctx); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrLate, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -140,9 +140,9 @@ var (
 	// ErrRule means that another process shares a budget with a stricter rule, which applies.
 	ErrRule = errors.New("another process shares the budget with a stricter rule, which applies: a lower rate, or a smaller burst, n or number of slots")
 
-	// ErrLate is in the chain of the error of a call that the store responded to without carrying anything out, because the call had
-	// arrived after its deadline. It shows how far away the store is.
-	ErrLate = errors.New("the store got the call after its deadline and did nothing")
+	// ErrLate is in the chain of the error of a call that carried nothing out, because its context ended first: it arrived late, or
+	// waited too long for others. How long that took shows how far away the store is.
+	ErrLate = errors.New("the call ended before the store did anything")
 
 	// ErrApart is the error of a Lease whose parts are in different places, so that the store cannot grant them together.
 	// Nothing was carried out. The caller should ask for each part separately.

@@ -126,7 +126,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 // can use a connection that is slow or is still being made.
 func (s *Store) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
 	if err := context.Cause(ctx); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", store.ErrLate, err)
 	}
 	leases := make([]store.Lease, len(asks))
 	calls := s.calls(asks, leases)

@@ -102,7 +102,7 @@ func (li *Limit) NewBucket(key string, own meter.Rate, makes func(r meter.Rate, 
 // Keep keeps a bucket under its key.
 func (li *Limit) Keep(b *Bucket) {
 	li.buckets[b.Key] = b
-	li.Keyed = li.Keyed || !li.Learns || len(li.buckets) > 1 // one key of a limit that learns may be the only host
+	li.Keyed = li.Keyed || !li.Hosted || len(li.buckets) > 1 // one key may be the only host
 	li.peak = max(li.peak, len(li.buckets))
 }
 

@@ -16,6 +16,7 @@ const (
 	ReasonKeys
 	ReasonStore
 	ReasonFinal
+	ReasonShutdown
 	Reasons
 )
 

@@ -22,19 +22,21 @@ type Rule struct {
 	Store   *Sharing                             // of a limit that is Shared; nil: it is not
 	Stored  store.Kind
 
-	Keyed    bool // requests have keys; a limit sets it once one has had a key, and a limit that learns once there were two at a time
-	Windowed bool // no more than n in a window
-	Wall     bool // of the wall clock, which may be set
-	Reported bool // its meters need the outcome of requests
-	Answered bool // its meters need the instant of responses
-	Tracked  bool // the outcome or the response of requests is needed
-	Rated    bool // its buckets have a rate that is set
-	Learns   bool // its meters are learners
-	Frees    bool // what was charged is given back at the end of the request
-	Clamps   bool // costs are reduced to what can be paid
-	Fair     bool // callers take turns
-	Asks     bool // there may be a rate for each key
-	Open     bool // it grants everything but what is held
+	Keyed    bool   // requests have keys; a limit sets it once one has had a key, and a limit that learns once there were two at a time
+	Windowed bool   // no more than n in a window
+	Wall     bool   // of the wall clock, which may be set
+	Reported bool   // its meters need the outcome of requests
+	Answered bool   // its meters need the instant of responses
+	Tracked  bool   // the outcome or the response of requests is needed
+	Rated    bool   // its buckets have a rate that is set
+	Learns   bool   // its meters are learners
+	Hosted   bool   // requests without a key are counted by host
+	Unit     string // in which a server reports the limit; "": users or a controller set it
+	Frees    bool   // what was charged is given back at the end of the request
+	Clamps   bool   // costs are reduced to what can be paid
+	Fair     bool   // callers take turns
+	Asks     bool   // there may be a rate for each key
+	Open     bool   // it grants everything but what is held
 }
 
 // Part returns the share of n, rounded down. It tolerates the rounding of float64: 0.29 of 100 is 29.

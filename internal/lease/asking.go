@@ -20,14 +20,15 @@ type Demand struct {
 
 // asking is the part of a [Leased] that decides when to ask the store, and for how much.
 type asking struct {
-	under bool          // an ask is under way
-	asked meter.Instant // when the latest ask was sent; meter.Never: none was
-	again meter.Instant // no tokens are asked for before, because the store said so
-	spare meter.Instant // no tokens are leased ahead before, because the store had too few
-	trip  time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
-	lead  time.Duration // the next tokens are asked for so long before the last promised one is due
-	drawn int64         // tokens drawn after the latest ask
-	use   float64       // recent use, in tokens per ns
+	under  bool          // an ask is under way
+	asked  meter.Instant // when the latest ask was sent; meter.Never: none was
+	again  meter.Instant // no tokens are asked for before, because the store said so
+	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
+	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
+	lead   time.Duration // the next tokens are asked for so long before the last promised one is due
+	drawn  int64         // tokens drawn after the latest ask
+	leaves bool          // see Leave
+	use    float64       // recent use, in tokens per ns
 
 	turns
 
@@ -190,7 +191,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if m.drops(d) {
 		m.drop(now)
 	}
-	if m.budget.Kind == store.Sliding && d.First > m.have {
+	if m.budget.Kind == store.Sliding && d.First > m.have { // they may be void before the rest has come that the request needs
 		m.release(now)
 	}
 	d.All += m.following(d)
@@ -273,13 +274,28 @@ func (m *Leased) drop(now meter.Instant) {
 	})
 }
 
-// release gives back all tokens of a Sliding window, because they may be void before the rest has come that a request needs as well.
+// release gives back all tokens that may be used now.
 func (m *Leased) release(now meter.Instant) {
 	for _, l := range m.lots {
 		m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
 	}
 	m.lots, m.have = nil, 0
 	m.schedule()
+}
+
+// Leave implements [Meter].
+func (m *Leased) Leave(now meter.Instant) {
+	m.advance(now)
+	m.leaves, m.use, m.drawn = true, 0, 0
+	m.release(now)
+	for _, r := range m.runs {
+		m.returns(store.Return{Tokens: r.n, Lease: r.id}, now)
+	}
+	m.runs = nil
+	m.schedule()
+	if m.since < meter.Never {
+		m.tell(now - tellAfter)
+	}
 }
 
 // Booked records the response to asked, which was sent at an earlier instant and arrived at now.
@@ -299,7 +315,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if !m.replace {
 		m.follow(rateOf(&m.budget, &p))
 	}
-	m.latest = response{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
+	m.latest = response{known: true, sent: sent, left: p.Left, processes: m.count(now, max(1, p.Processes))}
 	m.alone = alone{}
 	m.schedule()
 	m.holds.booked(now, p.Hold)
@@ -334,6 +350,9 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.spare = meter.AddInstant(now, int64(m.config.Ahead))
 	}
 	m.yield(now)
+	if m.leaves {
+		m.Leave(now)
+	}
 }
 
 // rateOf returns the rate at which tokens come in by the response to an ask for tokens of b. A store may leave that of another process out.

@@ -107,6 +107,8 @@ type Meter interface {
 	Offers(now meter.Instant) int64
 	// Recent returns how many tokens were lately used in the time of Lead.
 	Recent() int64
+	// Leave gives back everything that no request uses, now and whenever there is more. No request comes any more.
+	Leave(now meter.Instant)
 	// HeldUntil returns the end of the latest hold, which may be over.
 	HeldUntil() meter.Instant
 	// Processes estimates how many processes use the budget; 0: no store has reported it yet.

@@ -36,6 +36,7 @@ type LeasedSlots struct {
 	again   meter.Instant // no slots are asked for before, because there were too few
 	lead    int64         // slots are asked for so long before requests can use them
 	wants   int64         // the slots that the store believes this process waits for
+	leaves  bool          // see Leave
 	came    bool          // a request has given a slot back since the latest ask
 	turn    meter.Instant // the process keeps one slot more than its share until then, if there is not one more for each
 	yield   int64         // of the slots that requests give back next, those that are for other processes, which have less than their share
@@ -191,8 +192,24 @@ func (m *LeasedSlots) GiveBack(_ int64, now meter.Instant, cost int64) {
 		pass := max(0, min(m.yield, cost, m.leased-max(m.used-m.lost, own)))
 		m.yield -= pass
 		m.shed(now, pass)
+		if m.leaves {
+			m.leave(now)
+		}
 	}
 	m.watch(now)
+}
+
+// Leave implements [Meter].
+func (m *LeasedSlots) Leave(now meter.Instant) {
+	m.advance(now)
+	m.leaves = true
+	m.leave(now)
+}
+
+// leave gives back all unused slots, so that there is nothing to watch.
+func (m *LeasedSlots) leave(now meter.Instant) {
+	m.shed(now, m.idle())
+	m.kept = meter.Never
 }
 
 // shed gives unused slots back, and those that the limit does not have any more.
@@ -378,6 +395,9 @@ func (m *LeasedSlots) Booked(sent, now meter.Instant, asked store.Part, p store.
 	}
 	m.yield = int64(max(0, min(-p.Left, float64(m.leased-share))))
 	m.shed(now, 0)
+	if m.leaves {
+		m.leave(now)
+	}
 }
 
 // share returns the even share of a process, rounded down.

@@ -14,6 +14,7 @@ type Answer struct {
 	Outcome aimd.Outcome
 	Unsent  bool         // it never reached the server
 	Hints   *quota.Hints // nil: the server sent none
+	Traits  quota.Traits // what the server may count the request by
 	Doubts  *Doubts      // of a failure about which the body may say more; nil: it says nothing more
 
 	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
@@ -29,8 +30,9 @@ func (a *Answer) retryAfter() time.Duration {
 
 // Doubts are what a failure has changed, until its body has been read.
 type Doubts struct {
-	As   aimd.Outcome // what the body shows; 0: the failure stands
-	ends []doubt
+	As      aimd.Outcome // what the body shows; 0: the failure stands
+	ends    []doubt
+	refused []refusedUnit // by limits in units of servers
 }
 
 // A doubt ends a doubt about what a failure has changed at a bucket. end takes what the body shows, and reports whether it has undone
@@ -45,7 +47,7 @@ func (d *Doubts) add(b *bucket.Bucket, end func(now meter.Instant, as aimd.Outco
 }
 
 // Any reports whether there are doubts.
-func (d *Doubts) Any() bool { return len(d.ends) > 0 }
+func (d *Doubts) Any() bool { return len(d.ends) > 0 || len(d.refused) > 0 }
 
 // take returns the doubts, once.
 func (d *Doubts) take() (all []doubt) {

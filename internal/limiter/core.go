@@ -30,6 +30,7 @@ type Core struct {
 	supplies    []*bucket.Supply // of the limits that are Shared; nil: there are none
 	Gate        *bucket.Limit    // of the buckets in gates
 	HasHints    atomic.Bool      // some server has sent hints
+	draining    atomic.Bool      // Shutdown was called
 	Start       time.Time
 	atOnce      int                  // requests that are checked under one lock
 	visitAtOnce int                  // buckets that are visited under one lock, at most
@@ -61,10 +62,14 @@ type Core struct {
 	leaseTimerAt meter.Instant               // when leaseTimer fires; never: it does not
 	refreshes    uint64                      // calls of Refresh
 	sent         record.Record               // requests to all servers, until one has sent hints
+	models       models                      // which of the servers count by model
 	servers      *quota.Registry             // what they reported; the owner of a gate is its bucket
 	keys         keep.Keeper[*bucket.Bucket] // of all buckets except those of the key "" and those of gates
 	sweeper      *time.Timer
 	sweepAt      meter.Instant // when sweeper fires; never: it does not
+	shut         bool          // no request is granted on arrival any more
+	drains       []*drain      // of calls of Shutdown
+	flights      flights       // of all Users
 	counts       bucket.Counts // not beside mu, because other goroutines spin on mu while it is written
 }
 

@@ -22,6 +22,9 @@ func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) 
 	charged, c.settled = c.Cost, true
 	c.Cost = cost
 	c.Limit.Settled.Add(charged, cost)
+	if c.Limit.Unit != "" {
+		l.endUnitLocked(c, cost, now)
+	}
 	if !l.hearLocked(r, c, cost, now) {
 		l.correctLocked(c.Bucket, r.turn, c.Paid, charged, cost, now)
 	}

@@ -33,6 +33,7 @@ type heard struct {
 // sendLocked has w wait for its request, which is sent now. The request takes the charges.
 func (l *Core) sendLocked(w *Waiter, now meter.Instant) {
 	w.mark = Mark{At: now}
+	l.takeOffLocked(w.user)
 }
 
 // unmade returns the ghost of a charge that is yet to be made, and the index of the charge there; nil: it was made.

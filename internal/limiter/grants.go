@@ -53,11 +53,12 @@ func (l *Core) Longest(r *Request) (seconds float64) {
 	return seconds
 }
 
-// undo gives back all charges of a request that is not sent after all.
+// undo gives back all charges of a request that is not sent after all, because its observer panicked.
 func (l *Core) undo(r *Request) {
 	now := l.begin()
 	defer l.end()
 	l.undoLocked(r, turn{}, now)
+	l.landedLocked(r.User)
 }
 
 // undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.

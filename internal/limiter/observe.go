@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -14,8 +15,17 @@ type User struct {
 	// Granted and Rejected say that the methods of that name are to be called. Nothing is prepared for Granted if it is not set.
 	// Rejected matters only where nothing needs its result.
 	Granted, Rejected bool
+	Flies             bool // it calls [Core.Finish] for each request that was granted
 
-	counts bucket.Counts // guarded by the lock
+	counts  bucket.Counts // guarded by the lock
+	shut    bool          // guarded by the lock: its requests are rejected
+	flights flights
+}
+
+// flights count the requests of Users that Fly. Those in flight are n without ended.
+type flights struct {
+	n     int64        // guarded by the lock
+	ended atomic.Int64 // without the lock, because most requests never take it again
 }
 
 // An Observer is told what happens to the requests of a User. The Core calls it without its lock, by the goroutine of the request,

@@ -131,6 +131,7 @@ func (l *Core) meterLocked(li *bucket.Limit, r meter.Rate, burst int64, now mete
 func (l *Core) grantedLocked(u *User, now meter.Instant) Mark {
 	u.counts.Granted++
 	l.counts.Granted++
+	l.takeOffLocked(u)
 	l.sent.Add(now, 1)
 	return Mark{At: now, Nth: l.counts.Sent()}
 }

@@ -82,6 +82,9 @@ func (l *Core) end() {
 		l.mu.Lock()
 		l.serveLocked(l.nowLocked())
 	}
+	if len(l.drains) > 0 {
+		l.drainLocked()
+	}
 	l.mu.Unlock()
 }
 
@@ -107,6 +110,9 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 		l.sent.Add(now, 1)
 		w.user.counts.GrantedAfter(now - w.arrived)
 		w.bucket().Limit.Counts.Waited(now - w.arrived)
+		if w.ghost == nil { // its request was sent before
+			l.takeOffLocked(w.user)
+		}
 	}
 	for i, cost := range w.in.Costs {
 		if w.ghost != nil && w.ghost.made&(1<<i) != 0 {

@@ -51,10 +51,12 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	defer l.end()
 	if a.Hints.After != nil {
 		n.retunes = l.settleDoubtsLocked(a.Doubts, now)
+		l.refusedUnitsLocked(a, now)
 		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
 			return n
 		}
 	}
+	refuser(r.Charges(), a.Hints)
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit of the client decides
@@ -68,6 +70,9 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
+	if g != nil {
+		l.models.note(g)
+	}
 	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
 	if g == nil {
 		return n
@@ -96,6 +101,15 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now mete
 	return holds
 }
 
+// judgeLocked decides what a response means. It may show that its gate belongs to another account: then requests that wait in the one that it
+// leaves may be sent earlier.
+func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) {
+	if from := l.servers.Judge(g, rep, now); from != nil {
+		l.markGatesLocked(from)
+	}
+	l.models.note(g)
+}
+
 // applyLocked takes a response to a request that passed a gate.
 func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d *Doubts, now meter.Instant) quota.Change {
 	if rep.Hints != nil && !l.HasHints.Load() { // only waiters passed a gate until now
@@ -103,7 +117,7 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d
 	}
 	change := l.servers.Apply(g, rep, now)
 	l.changedLocked(g, &change, now)
-	if change.Until > 0 && change.Kind.Refused() {
+	if change.Until > 0 && rep.Wait > 0 { // a backoff is this client's guess, which other processes may know to be wrong
 		l.holdLeasesLocked(charges, change.Until, d, now)
 	}
 	if change.Doubt != nil {

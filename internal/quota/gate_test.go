@@ -143,7 +143,7 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 		}
 		var claims []Claim
 		for range r.IntN(5) {
-			claims = append(claims, Claim{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number(), r.IntN(4) == 0, ""})
+			claims = append(claims, Claim{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number(), r.IntN(4) == 0, "", r.IntN(8) == 0})
 			if r.IntN(2) == 0 {
 				claims[len(claims)-1].Reset = meter.AddInstant(now, r.Int64N(10*second))
 			}

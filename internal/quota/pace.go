@@ -12,7 +12,8 @@ const (
 	paceLeast   = 1.0                 // per second
 	paceMost    = 10_000.0            // per second; there is no pace above
 	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows
-	paceFinds   = 0.4e9               // in which it doubles where no rate was known, until the next refusal
+	paceFinds   = 0.4e9               // in which it doubles where no rate was known, after a lone refusal
+	paceFull    = float64(second)     // for which such a rate is kept after several refusals, and in which it doubles then
 	paceFew     = 4.0                 // per second: the least at which it begins there
 	paceIdle    = second              // a pace is over if no request is sent and no response comes for longer
 	paceWait    = 10 * second         // a longer wait says no more about the rate
@@ -28,7 +29,8 @@ const (
 // doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because of the waits.
 // So the next pace is between them, and steady for twenty waits, 30 s at most.
 //
-// What was accepted in less than a second is a burst, and no rate. There the pace begins low, and doubles five times as fast.
+// What was accepted in less than a second is a burst, and no rate. There the pace begins low, and doubles faster: five times as fast after a
+// lone refusal, which may be by chance, and twice as fast, a second later, after several, which show that the server is full.
 //
 // If the first request after a wait is refused, in the order of sending, the server was closed for longer than it said. That shows nothing of
 // its rate. If some that were sent later are accepted, the next refusal does.
@@ -52,6 +54,7 @@ type pace struct {
 	first  meter.Instant // when the first of the requests was sent that were accepted since the last wait
 	worked bool          // there is one
 	finds  bool          // no rate was known
+	lone   bool          // only one request was refused before the wait began
 	why    Why           // why it began at that rate
 }
 
@@ -66,10 +69,13 @@ func (p *pace) at(now meter.Instant) float64 {
 
 // doubles returns in which time the rate doubles.
 func (p *pace) doubles() float64 {
-	if p.finds {
+	switch {
+	case !p.finds:
+		return paceDoubles
+	case p.lone:
 		return paceFinds
 	}
-	return paceDoubles
+	return paceFull
 }
 
 // reason returns why the rate is as it is.
@@ -108,6 +114,14 @@ func (p *pace) putOff(now, end meter.Instant) {
 	if d := end - p.next; d > 0 && !p.over(now) {
 		p.next, p.steady, p.waited = end, meter.AddInstant(p.steady, d), end
 	}
+}
+
+// joined takes another refusal of the event by which the pace began.
+func (p *pace) joined() {
+	if p.lone && p.finds {
+		p.steady = meter.AddInstant(p.steady, int64(paceFull))
+	}
+	p.lone = false
 }
 
 // space has requests sent evenly from now on, for a time.
@@ -158,7 +172,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	case isolated: // a row begins
 		p.worked = false
 	}
-	p.waited = end
+	p.waited, p.lone = end, true
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate

@@ -174,7 +174,8 @@ func TestPaceAfterARefusal(t *testing.T) {
 		"a wait of 10 s says no more":   {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 52 * second},
 		"a pace that is over":           {pace{rate: 9, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
 		"a pace that is not over yet":   {pace{rate: 9, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
-		"while it finds the rate":       {pace{rate: 9, finds: true, steady: 21*second - 800*milli, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 12, 42 * second},
+		"found after several refusals":  {pace{rate: 9, finds: true, steady: 20 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
+		"while it finds the rate":       {pace{rate: 9, finds: true, lone: true, steady: 21*second - 800*milli, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 12, 42 * second},
 		"its own limit":                 {pace{from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
 		"its own limit, isolated":       {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
 		"its own limit, not isolated":   {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
@@ -196,6 +197,22 @@ func TestPaceAfterARefusal(t *testing.T) {
 		} else {
 			require.Equal(t, c.p.given, p.given, name)
 		}
+	}
+}
+
+// A lone refusal may be by chance. Several show that the server is full, so a rate is kept for a second before it grows.
+func TestAFullServerIsExploredMoreSlowlyThanOneThatRefusedOnce(t *testing.T) {
+	for refusals, rate := range map[int]float64{1: 8 * math.Exp2(2.5), 2: 8, 9: 8} {
+		a, g, _ := newFamilies()
+		burst(t, g, 2*second, 8)
+		sends(t, g, 2*second, refusals)
+		for range refusals {
+			ends(g, 2*second, 2*second, false)
+			a.refused(&refusal{at: 2 * second, sent: 2 * second, wait: second, kind: Refused})
+		}
+		a.pace.rate, a.pace.fed = 8, meter.Never
+		require.InDelta(t, rate, a.pace.at(a.Until()+second), 1e-6)
+		require.Equal(t, refusals == 1, a.pace.lone)
 	}
 }
 

@@ -31,12 +31,13 @@ type quota struct {
 	retry
 	flow     flow
 	doubt    doubt // of reports that nothing is left
+	counted  bool  // its unit is requests
+	covered  bool  // a limit of the client, in its unit, stops requests, and this one none
+	served   bool  // responses to accepted requests report it
+	scarce   bool  // this window or the one before ran dry
 	account  *Account
 	name     string
 	unit     string // as the server names it
-	counted  bool   // its unit is requests
-	served   bool   // responses to accepted requests report it
-	scarce   bool   // this window or the one before ran dry
 	reserve  int64  // of what is left, for other clients
 	inFlight int64
 	held     meter.Instant // no request is sent before, because a refusal that names the quota says so
@@ -92,12 +93,9 @@ func (q *quota) empty() bool { return q.left <= q.withheld() }
 // withheld returns how much of what is left is for others. The last requests are: clients that each see one left send several.
 func (q *quota) withheld() int64 { return q.reserve + min(q.others(), q.most/8) }
 
-// number returns how many requests had left with the account's n-th.
-func (q *quota) number(n int64) int64 { return q.before(q.account.sent - n) }
-
 // report takes what the response to a request reports.
 func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
-	sent, n, refused := rep.Sent, q.number(rep.Number), rep.Kind.Refused()
+	sent, n, refused := rep.Sent, q.before(rep.Number), rep.Kind.Refused()
 	left := q.describe(c)
 	q.served = q.served || !refused
 	switch {
@@ -147,7 +145,7 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 
 // describe takes what does not change from request to request, and returns what is left.
 func (q *quota) describe(c *Claim) (left int64) {
-	q.counted, q.reserve = c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
+	q.covered, q.counted, q.reserve = c.Covered, c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
 	if q.unit != c.Unit {
 		q.unit = strings.Clone(c.Unit)
 	}
@@ -232,7 +230,7 @@ func (q *quota) missed(now meter.Instant, rep *Report) {
 		q.refused(now, sent)
 	case sent >= q.end(), q.empty() && sent >= q.try: // something is left
 		q.left, q.reset, q.backoff = q.most, meter.Never, 0
-		q.newest.n, q.newest.sent = q.number(rep.Number), sent
+		q.newest.n, q.newest.sent = q.before(rep.Number), sent
 	default:
 		q.left, q.newest.n = max(0, q.left-1), q.newest.n+1
 		q.dry(now)
@@ -243,7 +241,7 @@ func (q *quota) missed(now meter.Instant, rep *Report) {
 func (q *quota) bounds(n int64) bool { return q.believed() && q.free() < n }
 
 // believed reports whether what responses report of the quota bounds requests.
-func (q *quota) believed() bool { return q.served && !q.doubt.on }
+func (q *quota) believed() bool { return q.served && !q.doubt.on && !q.covered }
 
 // next returns when need requests can leave, not before from. sure is false if that depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {

@@ -12,6 +12,7 @@ type Claim struct {
 	Reserve int64         // tokens left to other clients
 	Refused bool          // the request was refused because nothing was left
 	Unit    string        // as the server names it; "": requests
+	Covered bool          // a limit of the client, in its unit, takes it
 }
 
 // A Reading is what hints come to at an instant.
@@ -34,7 +35,7 @@ func (h *Hints) Read(now meter.Instant) Reading {
 		if !q.Known || q.Advisory || none {
 			continue
 		}
-		c := Claim{Name: q.Name, Unit: q.Unit, Left: q.Left, Limit: q.Limit, Counted: q.Unit == "" || q.Unit == "requests", Reserve: q.Reserve, Reset: meter.Never}
+		c := Claim{Name: q.Name, Unit: q.Unit, Left: q.Left, Limit: q.Limit, Counted: q.Unit == "" || q.Unit == "requests", Reserve: q.Reserve, Reset: meter.Never, Covered: q.Covered}
 		if q.Ends {
 			c.Reset = meter.AddInstant(now, int64(q.Reset))
 		}

@@ -57,6 +57,12 @@ func (n *Lease[B]) Due(now meter.Instant, d lease.Demand, waits bool) (at meter.
 	return at, true
 }
 
+// Leave gives back everything that is not used, now and whenever there is more.
+func (n *Lease[B]) Leave(now meter.Instant) {
+	n.Wanted = 0
+	n.Meter.Leave(now)
+}
+
 // RetryAt returns when the store may be asked again.
 func (n *Lease[B]) RetryAt() meter.Instant {
 	if n.outage.err != nil {

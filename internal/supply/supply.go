@@ -83,6 +83,9 @@ func (s *Supply[B]) Latest(now meter.Instant) (processes int, age time.Duration)
 // Err returns the error of the latest call; nil: it succeeded, or there was none.
 func (s *Supply[B]) Err() error { return s.outage.err }
 
+// IsIdle reports whether no call is under way, and none is to be made.
+func (s *Supply[B]) IsIdle() bool { return len(s.asking)+s.calls == 0 }
+
 // Asking returns the buckets for which the store is to be asked.
 func (s *Supply[B]) Asking() []B {
 	all := make([]B, len(s.asking))

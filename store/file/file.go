@@ -196,12 +196,12 @@ func (s *Store) slog() *slog.Logger {
 func (s *Store) locked(ctx context.Context, f func() error) error {
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("another call waits for the lock of %s: %w", s.path, context.Cause(ctx))
+		return fmt.Errorf("another call waits for the lock of %s: %w: %w", s.path, store.ErrLate, context.Cause(ctx))
 	case s.turn <- struct{}{}:
 	}
 	if err := context.Cause(ctx); err != nil {
 		<-s.turn
-		return err
+		return fmt.Errorf("%w: %w", store.ErrLate, err)
 	}
 	locked, err := s.lock.try()
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *Store) locked(ctx context.Context, f func() error) error {
 		return err
 	case <-ctx.Done():
 		if claimed.CompareAndSwap(false, true) {
-			return fmt.Errorf("another process holds the lock of %s: %w", s.path, context.Cause(ctx))
+			return fmt.Errorf("another process holds the lock of %s: %w: %w", s.path, store.ErrLate, context.Cause(ctx))
 		}
 		return <-result
 	}

@@ -39,7 +39,6 @@ const (
 	slots     = "refusals by the number of requests in flight depend on the latency, and say little about a rate"
 	busy      = "reached on a quiet machine; a busy one bunches requests and reads responses late"
 	surplus   = "the number starts at 4 and falls by 3 % a visit where one request more only waits, so a single worker still has five or six after 20 s"
-	inTwos    = "not explained yet: most runs of 20 s stay at 73 to 76 %, others reach 94 %"
 	fromBelow = "the first minute is spent on growing from 10/s, with a second's wait each time the limit is met"
 )
 
@@ -72,7 +71,6 @@ var missed = map[string]floor{
 	"rack-attack, Retry-After: hints":                                            {share: 80, refused: 4, why: unheard},
 	"rack-attack, Retry-After: adaptive":                                         {share: 80, refused: 1, why: busy},
 	"rack-attack, Retry-After: adaptive from 10/s, 60 s":                         {share: 84, why: fromBelow},
-	"HAProxy, accepted counted, Retry-After 1: hints":                            {share: 68, refused: 4, why: inTwos},
 	"HAProxy, accepted counted, Retry-After 1: hints, 2 clients, 60 s":           {share: 84, jain: 0.6, why: inPhase},
 	"HAProxy, accepted counted, Retry-After 1: the whole limit, 2 clients, 60 s": {share: 84, jain: 0.6, why: inPhase},
 }

@@ -84,10 +84,12 @@ func (f *fleet) strictest(i int, from time.Duration, processes ...*process) limi
 		if p.gone < from-10*time.Second {
 			continue
 		}
-		percent := p.percent
+		percent, latest := p.percent, time.Duration(-1)
 		for _, t := range f.twists {
-			if o, ok := t.(rollout); ok && o.limit == i && o.crew == p.of && o.at < from && p.from < o.at {
-				percent = o.percent
+			if o, ok := t.(rollout); ok && o.limit == i && o.crew == p.of {
+				if at := o.reaches(f, p); at < from && p.from < at && at > latest {
+					percent, latest = o.percent, at
+				}
 			}
 		}
 		least = min(least, percent)
@@ -466,9 +468,10 @@ func (f *fleet) checkUse() (faults []string) {
 
 // wastes reports whether tokens or slots lie unused in processes that do not always want more, while others wait. An unused slot is given
 // back after 100 to 200 ms, and as long as there are fewer than processes, another one waits for it. What a request lacks that does not
-// wait is leased for a later one, which comes too late for a token of a sliding window.
+// wait for a response is leased for a later one, which comes too late for a token of a sliding window.
 func (f *fleet) wastes() bool {
-	tries := slices.ContainsFunc(f.crews, func(c crew) bool { return c.maxWait == 0 })
+	soon := 2 * f.link.longest
+	tries := slices.ContainsFunc(f.crews, func(c crew) bool { return c.maxWait >= 0 && c.maxWait < soon || c.deadline > 0 && c.deadline < soon })
 	seldom := slices.ContainsFunc(f.crews, func(c crew) bool { return c.every > 0 || c.deadline > 0 || c.maxWait >= 0 })
 	sliding := slices.ContainsFunc(f.limits, func(l limit) bool { return l.shared && l.kind == "sliding" })
 	return f.scarce() && seldom || tries && (sliding || f.chance() && len(f.limits) > 1)

@@ -93,6 +93,17 @@ func (o rollout) play(f *fleet, me actor) {
 	}
 }
 
+// reaches returns about when it changes a process.
+func (o rollout) reaches(f *fleet, p *process) time.Duration {
+	nth := 0
+	for _, other := range f.processes[:p.nth] {
+		if other.of == p.of {
+			nth++
+		}
+	}
+	return o.at + o.takes/time.Duration(p.size)*time.Duration(nth)
+}
+
 func (o rollout) unrest() (from, until time.Duration) {
 	// For 10 s, the stricter rule of before applies.
 	return o.at, o.at + o.takes + 10*time.Second

@@ -1,0 +1,42 @@
+package allowance
+
+const (
+	fitKeeps = 63.0 / 64 // of the responses before, beside the next
+	fitPrior = 2         // responses that the guess counts for
+)
+
+// A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by least squares
+// in which earlier ones count less and less. Before, the estimate is taken for the cost.
+type fit struct {
+	sent, ended float64
+	ss, se, ee  float64
+	sy, ey      float64
+	n           float64
+}
+
+func newFit() fit { return fit{sent: 1} }
+
+// add takes by how much less was left in a response than in the one before, what was sent between, and what has ended.
+func (f *fit) add(sent, ended, less float64) {
+	if sent+ended <= 0 {
+		return
+	}
+	w := 1 / (sent + ended) // what many requests show is not more certain in proportion to its square
+	f.ss = fitKeeps*f.ss + w*sent*sent
+	f.se = fitKeeps*f.se + w*sent*ended
+	f.ee = fitKeeps*f.ee + w*ended*ended
+	f.sy = fitKeeps*f.sy + w*sent*less
+	f.ey = fitKeeps*f.ey + w*ended*less
+	f.n = fitKeeps*f.n + 1
+	prior := fitPrior * max(f.ss, f.ee) / max(f.n, 1) / max(f.n/8, 1) // is worth less and less
+	ss, ee, sy := f.ss+prior, f.ee+prior, f.sy+prior
+	if det := ss*ee - f.se*f.se; det > 0 {
+		f.sent, f.ended = (sy*ee-f.ey*f.se)/det, (f.ey*ss-sy*f.se)/det
+	}
+}
+
+// whole returns what a request costs in the end for each token of its estimate.
+func (f *fit) whole() float64 { return max(f.sent+f.ended, f.sent/16, 1e-6) }
+
+// most returns what it costs at most at a time.
+func (f *fit) most() float64 { return max(f.sent, f.whole()) }
