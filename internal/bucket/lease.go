@@ -144,7 +144,7 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 		together := other.isAskedWith(b)
 		alone = alone && !together
 		ready := other.Ready(0, 0, cost)
-		promised = promised && (ready <= now || ready < meter.Never && other.Leased() != nil)
+		promised = promised && (ready <= now || other.Leased() != nil && (ready < meter.Never || other.Limit.Stored == store.Slots)) // slots come at any time
 		if ready < meter.Never {
 			from = max(from, ready-int64(b.Lease.Lead()))
 		} else if other.Leased() != nil {
