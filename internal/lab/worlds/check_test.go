@@ -111,9 +111,12 @@ func (f *fleet) checkBounds() (faults []string) {
 			tokens, more = (f.most()-1)*int64(f.size()), slack+kept+4*f.link.longest
 		}
 		if l.shared && (l.kind == "bucket" || l.kind == "pace") && f.givesBack() {
-			// See "Promises that are given back" in docs/shared-limits-internals.md: they are promised again behind the promises of others, so that two are due at
-			// one instant. Also, what was promised at an earlier rate is used.
+			// See "Promises that are given back" in docs/shared-limits-internals.md: they are promised again behind the promises of others, so
+			// that two are due at one instant. Also, what was promised at an earlier rate is used.
 			tokens, more = tokens+int64(f.size()), more+horizon+3*f.link.longest
+		}
+		if l.shared && f.lossy > 0 && f.mode == throttle.OutageLocalShare { // to a process whose first response is lost, it is an outage
+			tokens += int64(f.size())
 		}
 		for _, t := range f.twists {
 			if e, ok := t.(excuse); ok {
@@ -579,7 +582,7 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 	}
 	if l.shared && (l.kind == "bucket" || l.kind == "pace") { // what a request was promised is unused when it gives up
 		for _, m := range f.missed {
-			if m.at >= in.from && m.at < in.to {
+			if m.until < never && m.at >= in.from && m.at < in.to {
 				had += float64(m.cost)
 			}
 		}
