@@ -77,7 +77,7 @@ func TestChecksFindFaults(t *testing.T) {
 			me.sleep(f, time.Second)
 			f.processes[1].stop(f.lasts)
 		},
-		"use: from 3s": func(f *fleet, me actor) { // its store cannot be reached
+		"use: from 3.15s": func(f *fleet, me actor) { // its store cannot be reached
 			outage{at: time.Second, lasts: f.lasts}.play(f, me)
 		},
 		"missed: throttle: limit \"bucket0\": the store": func(f *fleet, me actor) { // callers do not wait for it
