@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // This file is what one refusal costs a program that has run for a while, and what a server's reports are worth once responses
@@ -279,5 +280,39 @@ func TestAnEmptyQuotaWithoutAnEndIsAskedOneRequestAtATime(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// What a server asks for concerns all processes that share a limit. A backoff is the guess of one process, which others may know to be
+// wrong. If each of eight held the others, they would use a twentieth of a limit of five per second.
+func TestABackoffHoldsNoOtherProcess(t *testing.T) {
+	for asks, waits := range map[string]bool{"": false, "3": true} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := store.NewMemory()
+			process := func(status int) *throttle.Transport {
+				base := serverFunc(func(r *http.Request) *http.Response {
+					h := http.Header{}
+					if status != http.StatusOK && asks != "" {
+						h.Set("Retry-After", asks)
+					}
+					return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}
+				})
+				return throttle.Must(throttle.New(base, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Shared(shared)))))
+			}
+			send := func(tr *throttle.Transport) {
+				_, err := tr.RoundTrip(to(t, "GET", "http://api.example.com/")(0))
+				require.NoError(t, err)
+			}
+			refused, other := process(http.StatusTooManyRequests), process(http.StatusOK)
+			send(other)
+			for range 2 { // a bare refusal sets no hold before the second
+				send(refused)
+			}
+			begun := time.Now()
+			for range 50 { // until the other process has asked the store
+				send(other)
+			}
+			require.Equal(t, waits, time.Since(begun) > 100*time.Millisecond, "Retry-After %q", asks)
+		})
 	}
 }
