@@ -88,6 +88,7 @@ func TestPresetsAskForTheBodiesTheyNeed(t *testing.T) {
 		d := c.Preset.Dialect()
 		without := d.Parse(c.Status, c.header(), nil, c.Now)
 		with := d.Parse(c.Status, c.header(), []byte(c.Body), c.Now)
+		with.Unit = "" // no body is asked for because of it
 		if c.Preset != headers.Generic && !assert.ObjectsAreEqual(without, with) {
 			assert.True(t, d.WantsBody(c.Status, c.header()), c.ID)
 		}
