@@ -457,5 +457,5 @@ func requireRejection(t testing.TB, err error) *rejection {
 	return r
 }
 
-// never is the wait of a request that can never be granted.
+// never is the wait for a grant that is impossible.
 const never = time.Duration(math.MaxInt64)
