@@ -8,7 +8,7 @@
 //     pace, at which requests resume; a record of what was accepted; and at most one final refusal.
 //   - A [Gate] is what the requests of one family pass. It knows the quotas that responses to these requests have named.
 //   - A quota is what a server counts together: departures (which requests were sent to it), a window (what is left, until when) with its
-//     lateness, a flow (what comes back before the end), a retry (when to ask whether something is left again) and a doubt (of
+//     lateness and its length, a flow (what comes back before the end), a retry (when to ask whether something is left again) and a doubt (of
 //     reports that accepted requests contradict).
 //   - A [Registry] finds these, and bounds how much is kept.
 //

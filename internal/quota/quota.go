@@ -29,6 +29,7 @@ type quota struct {
 	departures
 	window
 	retry
+	length   length // of windows whose ends are not reported
 	flow     flow
 	doubt    doubt // of reports that nothing is left
 	account  *Account
@@ -130,7 +131,10 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	if !first && sent <= q.leftAt { // another request may have been counted after it, whose response was faster
 		left = min(left, q.left)
 	}
-	if !first && n > q.newest.n {
+	switch {
+	case first && !refused:
+		q.length.began(sent, false)
+	case !first && n > q.newest.n:
 		q.learn(sent, n, left, refused)
 	}
 	if sent > q.leftAt || left < q.left {
@@ -154,7 +158,7 @@ func (q *quota) describe(c *Claim) (left int64) {
 	}
 	left, other := q.resize(c)
 	if other {
-		q.flow = flow{}
+		q.flow, q.length = flow{}, length{}
 	}
 	return left
 }
@@ -183,6 +187,7 @@ func (q *quota) turned(sent meter.Instant) {
 	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.more > 0 && after <= rounding) {
 		q.closed(after, sent-q.reset, shared)
 	}
+	q.length.began(sent, q.left <= q.reserve && sent <= q.try)
 	q.low, q.reset = q.most, meter.Never
 }
 
@@ -192,7 +197,7 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 	end := q.end()
 	switch wait := end - now; {
 	case wait <= 0, end == meter.Never:
-		return now + max(q.backoff, firstRetry)
+		return max(now+max(q.backoff, firstRetry), q.length.next())
 	case wait > longestHold:
 		return meter.AddInstant(now, longestHold)
 	case q.others() > 0:
@@ -221,6 +226,10 @@ func (q *quota) refused(now, sent meter.Instant) {
 	default:
 		q.again(now, q.account.dice.Chance())
 		q.past()
+		if end == meter.Never {
+			q.length.refused(sent)
+			q.try = max(q.try, q.length.next())
+		}
 	}
 }
 
