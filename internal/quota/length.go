@@ -38,11 +38,11 @@ func (l *length) refused(sent meter.Instant) {
 	}
 }
 
-// next returns when the next request asks; 0: it is not known when.
-func (l *length) next() meter.Instant {
+// end returns when this window is expected to end, so that the next request asks; Never: nothing is known of that.
+func (l *length) end() meter.Instant {
 	switch {
 	case l.begun == 0 || l.open == 0:
-		return 0
+		return meter.Never
 	case !l.tried && l.open-l.shut > l.open/lengthSure:
 		return l.begun + l.shut + (l.open-l.shut)/2
 	}

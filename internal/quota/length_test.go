@@ -8,11 +8,19 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
+// asks returns when the next request asks: at the expected end, or a tenth of a second later if that is over or unknown.
+func (l *length) asks(now meter.Instant) meter.Instant {
+	if end := l.end(); end > now && end < meter.Never {
+		return end
+	}
+	return now + second/10
+}
+
 // play has a window begin at an instant, and ask as the length says until the server, whose windows are that long, accepts a request. It
 // returns when that was sent, and how many were refused. Until it is known when to ask, requests ask every tenth of a second.
 func (l *length) play(begins meter.Instant, lasts int64) (next meter.Instant, refused int) {
-	at := max(l.next(), begins+second/10)
-	for ; at < begins+lasts; at = max(l.next(), at+second/10) {
+	at := l.asks(begins)
+	for ; at < begins+lasts; at = l.asks(at) {
 		l.refused(at)
 		refused++
 	}
@@ -23,10 +31,10 @@ func (l *length) play(begins meter.Instant, lasts int64) (next meter.Instant, re
 func TestWindowsWithoutAReportedEndAreExpectedToLastAsLong(t *testing.T) {
 	for _, lasts := range []int64{second, 10 * second, 60 * second} {
 		var l length
-		require.Zero(t, l.next())
+		require.Equal(t, meter.Never, l.end())
 		at := 7 * second
 		l.began(at, false)
-		require.Zero(t, l.next(), "nothing has been seen yet")
+		require.Equal(t, meter.Never, l.end(), "nothing has been seen yet")
 		total := 0
 		for i := range 12 {
 			next, refused := l.play(at, lasts)
@@ -64,15 +72,15 @@ func TestARestShowsNoLength(t *testing.T) {
 	var l length
 	l.began(second, false)
 	l.began(60*second, false)
-	require.Zero(t, l.next())
+	require.Equal(t, meter.Never, l.end())
 	l.began(62*second, true)
-	require.Equal(t, 63*second, l.next(), "halfway, because no request was refused")
+	require.Equal(t, 63*second, l.end(), "halfway, because no request was refused")
 	l.began(90*second, false)
-	require.Equal(t, 91*second, l.next())
+	require.Equal(t, 91*second, l.end())
 	l.began(91*second, false)
-	require.Equal(t, 91*second+second/2, l.next())
+	require.Equal(t, 91*second+second/2, l.end())
 	l.refused(91*second + second/2)
-	require.Equal(t, 92*second, l.next(), "one request of each window tries earlier")
+	require.Equal(t, 92*second, l.end(), "one request of each window tries earlier")
 	l.refused(92 * second)
-	require.Zero(t, l.next(), "it is longer now")
+	require.Equal(t, meter.Never, l.end(), "it is longer now")
 }

@@ -29,7 +29,6 @@ type quota struct {
 	departures
 	window
 	retry
-	length   length // of windows whose ends are not reported
 	flow     flow
 	doubt    doubt // of reports that nothing is left
 	account  *Account
@@ -197,7 +196,7 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 	end := q.end()
 	switch wait := end - now; {
 	case wait <= 0, end == meter.Never:
-		return max(now+max(q.backoff, firstRetry), q.length.next())
+		return now + max(q.backoff, firstRetry)
 	case wait > longestHold:
 		return meter.AddInstant(now, longestHold)
 	case q.others() > 0:
@@ -216,20 +215,21 @@ func (q *quota) dry(now meter.Instant) {
 // refused takes a refusal that reports that nothing is left.
 func (q *quota) refused(now, sent meter.Instant) {
 	q.scarce, q.left = true, 0
-	switch end := q.end(); {
+	switch {
 	case q.refills() > 0: // not so fast
 		q.flow.back /= 2
 		q.again(now, q.account.dice.Chance())
 	case sent < q.try: // it left before that was known
-	case end > now && end < meter.Never:
-		q.try = q.start(now)
 	default:
+		if q.reset == meter.Never {
+			q.length.refused(sent)
+		}
+		if end := q.end(); end > now && end < meter.Never {
+			q.try = q.start(now)
+			return
+		}
 		q.again(now, q.account.dice.Chance())
 		q.past()
-		if end == meter.Never {
-			q.length.refused(sent)
-			q.try = max(q.try, q.length.next())
-		}
 	}
 }
 
@@ -292,7 +292,7 @@ func (q *quota) over() int64 {
 
 // spread returns when the next request leaves of what is left until the end.
 func (q *quota) spread(at meter.Instant) meter.Instant {
-	if !q.scarce || q.end() <= at || q.reset == meter.Never { // over an unknown time nothing can be spread
+	if end := q.end(); !q.scarce || end <= at || end == meter.Never { // over an unknown time nothing can be spread
 		return at
 	}
 	n := q.free()
