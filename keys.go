@@ -76,10 +76,17 @@ func ByRoute(patterns ...string) KeyFunc {
 // familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
 // and versions.
 func familyOf(path string) string {
+	segment, _, _ := strings.Cut(resourceOf(path), "/")
+	return segment
+}
+
+// resourceOf returns the path from the segment of familyOf on.
+func resourceOf(path string) string {
 	for {
-		segment, rest, more := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		path = strings.TrimPrefix(path, "/")
+		segment, rest, more := strings.Cut(path, "/")
 		if !more || !isPrefix(segment) {
-			return segment
+			return path
 		}
 		path = rest
 	}

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"hash/maphash"
 	"net/http"
 	"reflect"
 	"slices"
@@ -31,6 +30,7 @@ type Transport struct {
 	hints   *headers.Reader
 	noHints bool
 	plain   []limiter.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	units   bool             // some limit is in a unit of servers
 	byHost  bool             // some limit counts requests without a key by host
 
 	connections connections
@@ -78,6 +78,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.cost = nil
 	}
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
+	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -236,7 +237,8 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 		host = ByHost(req)
 	}
 	if hinted {
-		gate.Host, gate.Family = host, t.limiter.family(req)
+		gate.Host = host
+		t.kindOf(req, gate)
 	} else {
 		gate = nil
 	}
@@ -278,7 +280,7 @@ func (t *Transport) await(req *http.Request, w *limiter.Waiter) (err error) {
 		if w.Gate == nil && !t.noHints && w.MaxWait != 0 {
 			w.Gate, w.Late = t.gateOf(req), true
 		}
-		err = t.limiter.core.Acquire(req.Context(), w)
+		err = t.limiter.wait(req.Context(), w)
 	}
 	done = true
 	return err
@@ -343,20 +345,14 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
-	g := &quota.Key{Host: ByHost(req), Family: t.limiter.family(req)}
+	g := &quota.Key{Host: ByHost(req)}
+	t.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {
 		g.Join(i, policies[i].keyOf(req, key))
 	}
 	return g
-}
-
-func (l *Limiter) family(req *http.Request) uint64 {
-	if req.URL == nil {
-		return 0
-	}
-	return maphash.String(l.seed, familyOf(req.URL.Path))
 }
 
 // costOf returns the cost of a request in a limit.

@@ -108,11 +108,12 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 	}
 	d = lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, Until: now, Alone: true}
 	n, next := 0, meter.Never
-	for w, sums := range b.Point.Blocked {
-		from, alone := b.asksFor(w, now)
+	for w, sums := range b.Point.Lines {
+		from, alone, promised := b.asksFor(w, now)
 		switch {
 		case from > now:
 			next = min(next, from)
+			d.Keeps = d.Keeps || promised
 		case first == nil:
 			first = w
 			d.First, d.Until, d.Alone = costAt(w, b), min(w.Last, meter.Never-1), alone
@@ -132,9 +133,9 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 
 // asksFor returns from when the store is to be asked for the tokens of a request that is the first of its line: before, another bucket
 // stops it, and would still do so when the response comes. Alone reports that it waits for nothing else that the store would grant
-// together with them.
-func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant, alone bool) {
-	from, alone = now, true
+// together with them, and promised that all else that it waits for is promised.
+func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant, alone, promised bool) {
+	from, alone, promised = now, true, true
 	for i, cost := range w.Costs {
 		other := Of(w.Point(i))
 		if other == b {
@@ -142,13 +143,15 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 		}
 		together := other.isAskedWith(b)
 		alone = alone && !together
-		if ready := other.Ready(0, 0, cost); ready < meter.Never {
+		ready := other.Ready(0, 0, cost)
+		promised = promised && (ready <= now || ready < meter.Never && other.Leased() != nil)
+		if ready < meter.Never {
 			from = max(from, ready-int64(b.Lease.Lead()))
 		} else if other.Leased() != nil {
 			from = max(from, other.Lease.AsksFrom(now, together))
 		}
 	}
-	return from, alone
+	return from, alone, promised
 }
 
 // isAskedWith reports whether the store grants tokens of both buckets together.
@@ -201,7 +204,19 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 			most = middle
 		}
 	}
-	return least
+	_, isSlots := b.Meter.(meter.Flier)
+	switch recent := other.Lease.Recent(); {
+	case isSlots: // others come back meanwhile
+		least += recent
+	case b.promises(): // and others are promised: if each limit counted only on what it has of the other one, both would get less and less
+		least = max(least, recent+cost)
+	}
+	return min(all, least)
+}
+
+// promises reports whether a store promises tokens of the bucket that come in later.
+func (b *Bucket) promises() bool {
+	return b.Leased() != nil && (b.Limit.Stored == store.Bucket || b.Limit.Stored == store.Pace)
 }
 
 // costAt returns what a waiter costs at a bucket.

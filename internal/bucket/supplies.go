@@ -27,7 +27,7 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 	d, w := b.wants(now)
 	leases, demands := []*supply.Lease[*Bucket]{b.Lease}, []lease.Demand{d}
 	for i := 0; w != nil && i < len(w.Costs); i++ {
-		if other := Of(w.Point(i)); other != b && other.isAskedWith(b) {
+		if other := Of(w.Point(i)); other != b && other.isAskedWith(b) && other.Ready(0, 0, w.Costs[i]) == meter.Never {
 			if d, first := other.wants(now); first == w {
 				leases, demands = append(leases, other.Lease), append(demands, d)
 			}

@@ -40,8 +40,8 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	until := s.now + 2*second
 	b.Hold(s.now, until)
 	require.Zero(t, a.Lease.Lead(), "it is not known yet")
-	require.Equal(t, lease.Demand{From: until, Until: s.now, Alone: true}, a.Demand(s.now))
-	require.Equal(t, lease.Demand{From: until, Until: until - 1, Alone: true}, a.Demand(until-1))
+	require.Equal(t, lease.Demand{From: until, Until: s.now, Alone: true, Keeps: true}, a.Demand(s.now))
+	require.Equal(t, lease.Demand{From: until, Until: until - 1, Alone: true, Keeps: true}, a.Demand(until-1))
 	require.Equal(t, lease.Demand{First: 2, All: 4, Until: meter.Never - 1}, a.Demand(until))
 
 	a.Lease.Wanted = 1
@@ -52,7 +52,7 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	a.Meter.Take(s.now, s.now, 1, false)
 	lead := int64(13 * time.Millisecond)
 	require.EqualValues(t, lead, a.Lease.Lead(), "two round trips and 5 ms")
-	require.Equal(t, lease.Demand{From: until - lead, Until: until - lead - 1, Alone: true}, a.Demand(until-lead-1))
+	require.Equal(t, lease.Demand{From: until - lead, Until: until - lead - 1, Alone: true, Keeps: true}, a.Demand(until-lead-1))
 	require.Equal(t, lease.Demand{First: 2, All: 4, Until: meter.Never - 1}, a.Demand(until-lead))
 }
 

@@ -15,6 +15,7 @@ type Demand struct {
 	From       meter.Instant // there are other requests, for which tokens are not wanted earlier, because they wait for another limit; 0: there are none, or it is unknown
 	Until      meter.Instant // the first request cannot use a token that is due later
 	Alone      bool          // the first request waits for no other shared limit, so that it may save tokens up
+	Keeps      bool          // what else one of the other requests needs is there, or was promised by a store
 }
 
 // asking is the part of a [Leased] that decides when to ask the store, and for how much.
@@ -122,7 +123,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if d.First > m.have && d.First <= total && m.dueAt(d.First-m.have)-now > int64(recheckAfter) {
 		at = min(at, meter.AddInstant(m.asked, int64(m.recheck())))
 	}
-	if d.All == 0 {
+	if m.drops(d) {
 		for i := range m.lots {
 			at = min(at, m.lots[i].kept)
 		}
@@ -178,7 +179,7 @@ func (m *Leased) Recent() int64 { return int64(m.use * float64(m.Lead())) }
 // recent use; at most three times as many as the requests that wait need. Half of the horizon needs none: it lasts for a near store.
 func (m *Leased) following(d Demand) int64 {
 	far := 2*m.trip - m.config.Horizon/2
-	if far <= 0 || m.budget.Kind != store.Bucket && m.budget.Kind != store.Pace {
+	if far <= 0 || !m.promises() {
 		return 0
 	}
 	return int64(min(m.use*float64(far), 3*float64(d.All)))
@@ -187,7 +188,7 @@ func (m *Leased) following(d Demand) int64 {
 // Ask returns the ask of now. The caller must call Booked or Failed next.
 func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	m.advance(now)
-	if d.All == 0 {
+	if m.drops(d) {
 		m.drop(now)
 	}
 	if m.budget.Kind == store.Sliding && d.First > m.have { // they may be void before the rest has come that the request needs
@@ -247,6 +248,14 @@ func (m *Leased) measureTrip(trip time.Duration) {
 	}
 	m.trip += (trip - m.trip) / 8
 }
+
+// drops reports whether tokens are given back that are not used in time. What a bucket or a pace has promised is kept for a request that
+// will need it: given back, it would be promised again later, and what the request was promised elsewhere would be unused until then. A
+// window has its tokens for others immediately.
+func (m *Leased) drops(d Demand) bool { return d.All == 0 && !(d.Keeps && m.promises()) }
+
+// promises reports whether tokens are promised that come in later.
+func (m *Leased) promises() bool { return m.budget.Kind == store.Bucket || m.budget.Kind == store.Pace }
 
 // drop gives tokens back that were not used in time.
 func (m *Leased) drop(now meter.Instant) {

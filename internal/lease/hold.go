@@ -35,7 +35,7 @@ func (m *Leased) yield(now meter.Instant) {
 	if now >= m.held {
 		return
 	}
-	lost := (m.budget.Kind == store.Bucket || m.budget.Kind == store.Pace) && m.inStore(m.held) < 1
+	lost := m.promises() && m.inStore(m.held) < 1
 	back := func(tokens, lease int64) {
 		if tokens > 0 && !lost {
 			m.returns(store.Return{Tokens: tokens, Lease: lease}, now)

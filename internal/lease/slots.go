@@ -154,8 +154,8 @@ func (m *LeasedSlots) Take(_, _ meter.Instant, cost int64, _ bool) (charged int6
 }
 
 // Ready implements [meter.Meter]. It returns meter.Never if a slot must become free first.
-func (m *LeasedSlots) Ready(from meter.Instant, _, cost int64) meter.Instant {
-	if cost > m.free() {
+func (m *LeasedSlots) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
+	if meter.AddCount(ahead, cost) > m.free() {
 		return meter.Never
 	}
 	return max(from, m.held)
@@ -301,7 +301,7 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if d.All > m.free() && m.leased < m.budget.N { // with all of them, there is none to ask for
 		at = min(at, m.again)
 	}
-	if _, all := m.wanted(d); all == 0 && m.wants > 0 {
+	if _, all := m.wanted(d); all == 0 && m.wants > 0 && (d.From == 0 || d.From > m.again) { // else it asks for some then
 		at = min(at, meter.AddInstant(m.asked, tellAfter))
 	}
 	if m.local != nil && (m.used > 0 || d.All > 0) {

@@ -14,6 +14,7 @@ type Answer struct {
 	Outcome aimd.Outcome
 	Unsent  bool         // it never reached the server
 	Hints   *quota.Hints // nil: the server sent none
+	Traits  quota.Traits // what the server may count the request by
 	Doubts  *Doubts      // of a failure about which the body may say more; nil: it says nothing more
 
 	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
@@ -32,12 +33,6 @@ type Doubts struct {
 	As      aimd.Outcome // what the body shows; 0: the failure stands
 	ends    []doubt
 	refused []refusedUnit // by limits in units of servers
-}
-
-// A refusedUnit is a request that the limit of a bucket refused.
-type refusedUnit struct {
-	bucket *bucket.Bucket
-	n      int64 // what Take returned
 }
 
 // A doubt ends a doubt about what a failure has changed at a bucket. end takes what the body shows, and reports whether it has undone

@@ -35,14 +35,15 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		l.undoneLocked(r, now)
 	}
 	explained, wait, gate := a.explained, a.retryAfter(), gateOf(charges)
-	units := takeLocked(charges, a.Hints)
+	by := refuser(charges, a.Hints)
 	var rep quota.Report
 	if gate != nil && !a.Unsent {
 		rep = reportOf(a, r.At, charges)
 		if a.Hints != nil {
 			rep.Reading = l.readLocked(a.Hints, now)
 		}
-		gate.Judge(&rep, now)
+		rep.Number, rep.Traits = charges[len(charges)-1].Paid, a.Traits
+		l.judgeLocked(gate, &rep, now)
 		explained, wait = rep.Kind == quota.Exhausted, rep.Wait
 	}
 	tried := triesMore(charges, a, wait)
@@ -69,9 +70,8 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 				n.retunes = append(n.retunes, retuned{c.Bucket, to})
 			}
 		case c.Limit.Unit != "":
-			l.reportUnitLocked(r, charges, i, a, units, now)
+			l.reportUnitLocked(r, charges, i, a, by, now)
 		case c.Limit.Gates && !a.Unsent:
-			rep.Number = c.Paid
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)
 			n.forgot = change.Forgot
 			n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)

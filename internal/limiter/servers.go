@@ -56,7 +56,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 			return n
 		}
 	}
-	takeLocked(r.Charges(), a.Hints)
+	refuser(r.Charges(), a.Hints)
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit of the client decides
@@ -70,6 +70,9 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
+	if g != nil {
+		l.models.note(g)
+	}
 	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
 	if g == nil {
 		return n
@@ -96,6 +99,15 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now mete
 		l.heldLocked(b, u)
 	}
 	return holds
+}
+
+// judgeLocked decides what a response means. It may show that its gate belongs to another account: then requests that wait in the one that it
+// leaves may be sent earlier.
+func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) {
+	if from := l.servers.Judge(g, rep, now); from != nil {
+		l.markGatesLocked(from)
+	}
+	l.models.note(g)
 }
 
 // applyLocked takes a response to a request that passed a gate.

@@ -89,21 +89,45 @@ func (p *Point) Known() int {
 // Blocked yields the first request of each line that waits for something to be paid here, or for a request before it, and what
 // all requests in its line cost, by point. The very first comes first, the others come in any order. Sums are valid until the
 // next one.
-func (p *Point) Blocked(yield func(first *Waiter, sums []int64) bool) {
+func (p *Point) Blocked(yield func(first *Waiter, sums []int64) bool) { p.blockedLines(yield) }
+
+// Lines yields the same of all lines that fall under the point: those of Blocked, and then those that wait elsewhere only.
+func (p *Point) Lines(yield func(first *Waiter, sums []int64) bool) {
+	if !p.blockedLines(yield) {
+		return
+	}
+	var sums []int64
+	for _, s := range p.stops {
+		if w := s.head(); w != nil && !s.IsIn() {
+			if sums = s.sums(w, sums); !yield(w, sums) {
+				return
+			}
+		}
+	}
+}
+
+// blockedLines reports whether Blocked has yielded all.
+func (p *Point) blockedLines(yield func(first *Waiter, sums []int64) bool) bool {
 	var sums []int64
 	for _, s := range p.blocked {
 		w := s.head()
-		sums = append(sums[:0], w.queue.root.sums()...)
-		others := s.line.queues
-		for _, q := range others[:min(len(others), fewQueues)] {
-			if q != w.queue {
-				addCounts(sums[:len(s.line.stops)], q.root.sums())
-			}
-		}
-		if !yield(w, sums) {
-			return
+		if sums = s.sums(w, sums); !yield(w, sums) {
+			return false
 		}
 	}
+	return true
+}
+
+// sums returns what all requests cost in the line whose first request is w, by point, in the room of another result.
+func (s *stop) sums(w *Waiter, room []int64) []int64 {
+	sums := append(room[:0], w.queue.root.sums()...)
+	others := s.line.queues
+	for _, q := range others[:min(len(others), fewQueues)] {
+		if q != w.queue {
+			addCounts(sums[:len(s.line.stops)], q.root.sums())
+		}
+	}
+	return sums
 }
 
 // A Waiter is a request that waits, or may have to.
@@ -142,6 +166,20 @@ func RankOf(now Instant, priority int) Instant {
 // earlier reports whether w came before other, by rank.
 func (w *Waiter) earlier(other *Waiter) bool {
 	return w.Rank < other.Rank || w.Rank == other.Rank && w.key.seq < other.key.seq
+}
+
+// A Standing is how a request stands that waits.
+type Standing struct {
+	Nth     uint64 // grows with the arrival of requests
+	blocked uint64
+	passed  Instant
+	starved bool
+}
+
+// Standing returns how w stands, which waits.
+func (w *Waiter) Standing() Standing {
+	l := w.queue.lane
+	return Standing{w.key.seq, w.blocked, w.passed, l == l.line.starved && l.line.first == w}
 }
 
 // IsWaiting reports whether w has joined, and has neither left nor been granted.
@@ -250,6 +288,29 @@ func (o *Order) Join(w *Waiter, now Instant) {
 	o.count(w, 1)
 	if q.first == w {
 		o.requeue(q)
+	}
+}
+
+// Resume has w, which has joined, stand as a request did in another Order. It matters for the first one of a line: where it was not
+// blocked when it was tried, others go before it even if it could not be paid any more, until they have passed it over for long.
+func (o *Order) Resume(w *Waiter, as Standing) {
+	ln := w.queue.lane.line
+	if ln.first != w || as.blocked == 0 {
+		return
+	}
+	w.blocked, w.passed = as.blocked, as.passed
+	if as.starved {
+		ln.starved = w.queue.lane
+	}
+	o.fresh.Remove(ln)
+	for i := range ln.stops {
+		s := &ln.stops[i]
+		if as.starved || as.blocked&bit(i) != 0 {
+			s.point.blocked.Put(s, s.placeOf(w))
+		} else {
+			s.point.blocked.Remove(s)
+		}
+		o.Touch(s.point)
 	}
 }
 

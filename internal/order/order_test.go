@@ -300,7 +300,7 @@ func TestRecheckAsksThePayerAgain(t *testing.T) {
 	x.requireGranted(w, 5*second)
 }
 
-func TestBlockedTellsWhatIsToBePaid(t *testing.T) {
+func TestBlockedReturnsWhatIsToBePaid(t *testing.T) {
 	x := newWorld(t)
 	a, b := x.point(every(second, 5)), x.point(every(second, 5))
 	w := x.come(0, []*Point{a, b}, 2, 1)
@@ -315,6 +315,27 @@ func TestBlockedTellsWhatIsToBePaid(t *testing.T) {
 	require.True(t, firsts[0] == w && firsts[1] == other)
 	require.Equal(t, [][]int64{{5, 2}, {1}}, all)
 	require.Equal(t, 3, a.Waiting())
+}
+
+// A request that only another point stops falls under the point, too.
+func TestLinesThatWaitElsewhereComeLast(t *testing.T) {
+	x := newWorld(t)
+	a, b := x.point(&fake{kind: slots, most: 9, used: 1}), x.point(hasSlots(1))
+	elsewhere := x.come(0, []*Point{a, b}, 2, 1)
+	here := x.come(0, []*Point{a}, 9)
+	var firsts []*Waiter
+	for first, sums := range a.Lines {
+		firsts = append(firsts, first)
+		require.Equal(t, first.Costs, sums)
+	}
+	require.True(t, len(firsts) == 2 && firsts[0] == here && firsts[1] == elsewhere)
+	for first := range a.Blocked {
+		require.Same(t, here, first)
+	}
+	for first := range a.Lines {
+		require.Same(t, here, first)
+		break
+	}
 }
 
 func TestClampKeepsTheSums(t *testing.T) {

@@ -31,6 +31,8 @@ const (
 // record; what the server counts together is a [quota].
 type Account struct {
 	Key     Key    // without a family
+	Apart   string // of the keys of its requests
+	Example string // one of its requests, for people, once the server has been seen to count some separately; "": not yet
 	Limited uint32 // responses by which the server refused because of a limit
 	Last    LastRefusal
 	barrier
@@ -44,13 +46,16 @@ type Account struct {
 	sent   int64 // requests
 	quotas []*quota
 	gates  []*Gate
+	by     *Gate // whose response reported a count last; nil: it is not known
 
 	server    *Server
+	group     *group
 	waiting   []*Gate
 	used      meter.Instant // when a request or a response came last
 	nth       int32         // of the host's accounts
 	size      int32         // as it is counted in Registry.size
 	byRefusal bool          // what stops requests may be due to a refusal
+	asked     int8          // gates that asked whether a hold concerns them, and that it does
 }
 
 // NewAccount returns an account of which nothing is known.

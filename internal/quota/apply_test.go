@@ -256,12 +256,12 @@ func TestAllGatesFallUnderTheFirstQuotaWithoutAName(t *testing.T) {
 	r := NewRegistry(10, 1)
 	g, other := sent(r, at("h", 1), 0, 1), r.Gate(at("h", 2), 0)
 	r.Apply(g, &Report{Reading: (&Hints{Quotas: []QuotaHint{until(Unnamed, 0, time.Minute)}}).Read(0), Accepted: true}, 0)
-	require.Equal(t, 60*second, other.Ready(0, 0, 1))
+	require.Equal(t, 60*second, other.Ready(0, 1, 1), "besides one request that asks whether the quota concerns it")
 	r.ApplyUngated(at("x", 1), &Report{Reading: (&Hints{Quotas: []QuotaHint{until("q", 0, time.Minute)}}).Read(0), Accepted: true}, Unseen{}, 0)
 	require.Zero(t, r.Gate(at("x", 2), 0).Ready(0, 0, 1), "one that has a name is of those requests that it was reported for")
 }
 
-// Requests that passed no gate may use up what the first response says is left: nobody has counted them.
+// Requests that passed no gate may use up what the first response says is left: they are not counted.
 func TestTheFirstResponseHoldsForTheRequestsThatLeftUncounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		left, since int64
@@ -282,7 +282,7 @@ func TestTheFirstResponseHoldsForTheRequestsThatLeftUncounted(t *testing.T) {
 		h.Quotas[0].Reserve = c.reserve
 		rep := &Report{Reading: h.Read(now), Sent: now - int64(c.took), Accepted: true}
 		g, change := r.ApplyUngated(at("h", 1), rep, Unseen{Since: c.since}, now)
-		require.Zero(t, change.Until, "%s: users are not told", name)
+		require.Zero(t, change.Until, "%s: users get no event", name)
 		if c.held == 0 {
 			require.Zero(t, g.Account.Until(), name)
 			continue

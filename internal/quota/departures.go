@@ -6,32 +6,32 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// Departures are the requests that were sent to a quota, by which their responses are put into order.
+// Departures are some of the requests of an account, such as those of one quota, by which their responses are put into order.
 type departures struct {
 	sent   int64
-	recent uint64        // which of the account's last requests fall under the quota; lowest bit: the last
-	last   meter.Instant // when the last request was sent
+	recent uint64        // which of the account's 64 requests until the one of that number they are; lowest bit: that one
+	number int64         // of the last of them at the account
+	last   meter.Instant // when it was sent
 }
 
-// next notes that the account sends a request, which may fall under another quota.
-func (d *departures) next() { d.recent <<= 1 }
-
-// take notes that the request that was noted last falls under this quota.
-func (d *departures) take(due meter.Instant) {
-	d.recent |= 1
-	d.sent, d.last = d.sent+1, due
+// take notes that the account's request of that number is one of them.
+func (d *departures) take(number int64, due meter.Instant) {
+	d.recent = d.recent<<(number-d.number) | 1
+	d.sent, d.number, d.last = d.sent+1, number, due
 }
 
-// undo takes back a request after which the account has sent that many.
-func (d *departures) undo(since int64) {
-	d.sent--
-	d.recent &^= 1 << since
+// undo takes back the request of that number, if it is one of the last 64 that were noted.
+func (d *departures) undo(number int64) {
+	if since := d.number - number; since >= 0 && d.recent>>since&1 == 1 {
+		d.sent--
+		d.recent &^= 1 << since
+	}
 }
 
-// before returns how many requests had been sent when the account had sent all but the last so many. If these are more than 64, it
+// before returns how many of them had been sent with the account's request of that number. If that is more than 64 requests ago, it
 // is about that many.
-func (d *departures) before(since int64) int64 {
-	since = max(0, since)
+func (d *departures) before(number int64) int64 {
+	since := max(0, d.number-number)
 	shown := min(since, 64)
 	under := int64(bits.OnesCount64(d.recent << (64 - shown)))
 	return d.sent - under - (since-shown)*int64(bits.OnesCount64(d.recent))/64

@@ -4,16 +4,30 @@
 // # What there is
 //
 //   - A [Server] is one host. It has a barrier, which stops all of its accounts for a time.
-//   - An [Account] is one host and one set of request keys: those whom the server refuses as one. It has a barrier; a row of refusals; a
-//     pace, at which requests resume; a record of what was accepted; and at most one final refusal.
-//   - A [Gate] is what the requests of one family pass. It knows the quotas that responses to these requests have named.
+//   - A group is one host and one set of request keys. Its requests are one account, or several.
+//   - An [Account] is requests that the server counts and refuses together. It has a barrier; a row of refusals; a pace, at which requests
+//     resume; a record of what was accepted; and at most one final refusal.
+//   - A [Gate] is what requests of one account pass that have the same family, method and credential, and the same finer traits, if these
+//     matter. It knows the quotas that responses to these requests have named.
 //   - A quota is what a server counts together: departures (which requests were sent to it), a window (what is left, until when) with its
 //     lateness and its length, a flow (what comes back before the end), a retry (when to ask whether something is left again) and a doubt (of
 //     reports that accepted requests contradict).
 //   - A [Registry] finds these, and bounds how much is kept.
 //
-// Whose waits a refusal begins (an account) and what is counted together (a quota) are separate ideas: an account has several quotas, and a
-// gate falls under some of them.
+// # What is counted together
+//
+// All requests of a group begin in one account. A gate leaves it when responses show that the server counts its requests separately:
+//
+//   - A response reports another limit of a quota than responses to requests of other gates.
+//   - Three more of its counts than not follow from the requests of the gate alone, and not from all requests of the account.
+//   - A request of the gate is accepted while the account is held.
+//
+// It joins the account whose limits, end and count fit the response, or else a new one. If responses to requests of one gate report two
+// sets of quotas, the trait that differs between their requests distinguishes requests of that family from then on. A new gate begins in
+// the account of the gate that is most alike. If that account must wait, one request asks whether the gate belongs there: until a response
+// has shown that it does, by a count or a refusal, or two other gates have asked in vain. So a request that the server counts separately
+// waits for no other, and it costs at most one refusal to find that it does not. Gates are forgotten with what they have shown, and their
+// number, that of the accounts of a group, and that of the families with finer traits are bounded.
 //
 // # What a response does
 //

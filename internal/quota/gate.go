@@ -19,8 +19,10 @@ type Gate struct {
 	quotas   []*quota // named by responses to requests of the family
 	inFlight int64
 	nth      int // of the account's gates
-	family   uint64
-	at       int32 // in the list of its account's gates with waiters, counted from 1; 0: no request waits
+	kind     uint64
+	alike
+	evidence
+	at int32 // in the list of its account's gates with waiters, counted from 1; 0: no request waits
 }
 
 var _ meter.Meter = (*Gate)(nil)
@@ -48,6 +50,9 @@ func (g *Gate) Leave() {
 		gates = slices.Clone(gates)
 	}
 	g.Account.gates = gates
+	if g.Account.by == g {
+		g.Account.by = nil
+	}
 }
 
 // Under returns the quota of that name. The gate falls under it from now on.
@@ -81,7 +86,16 @@ func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	return at
 }
 
+// next is stopped by what stops the account, unless the gate may find out whether that concerns it.
 func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
+	at, sure = g.stopped(from, need)
+	if g.mayAsk(need) && at > meter.AddInstant(from, second) && g.Account.final == nil {
+		return max(from, g.Account.server.held), true
+	}
+	return at, sure
+}
+
+func (g *Gate) stopped(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	a := g.Account
 	at, sure = a.final.next(max(from, a.Until(), a.pace.next), need), true
 	if at == meter.Never || len(g.quotas) == 0 {
@@ -101,13 +115,11 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 		a.pace.next = meter.AddInstant(due, second)
 	}
 	a.sent++
-	a.final.asks(a.sent, due)
-	for _, q := range a.quotas {
-		q.departures.next()
-	}
+	a.final.asks(asker{a, a.sent}, due)
 	for _, q := range g.quotas {
-		q.departures.take(due)
+		q.departures.take(a.sent, due)
 	}
+	g.own.take(a.sent, due)
 	g.Sent()
 	return a.sent
 }
@@ -123,10 +135,11 @@ func (g *Gate) Sent() {
 // GiveBack undoes the Take of a request that was not sent.
 func (g *Gate) GiveBack(n int64, now meter.Instant, _ int64) {
 	g.landed()
-	g.Account.final.unsent(n, now)
+	g.Account.final.unsent(asker{g.Account, n}, now)
 	for _, q := range g.quotas {
-		q.undo(g.Account.sent - n)
+		q.undo(n)
 	}
+	g.own.undo(n)
 }
 
 // landed ends a request.
@@ -223,7 +236,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	c.Kind = rep.Kind
 	a.used = now
 	if rep.Kind.Refused() {
-		a.byRefusal = true
+		a.byRefusal, g.joined = true, true
 		if h.After == nil || !h.After.kind.Refused() {
 			a.Limited++
 		}
@@ -239,7 +252,10 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	for i := range rep.claims {
 		claim := &rep.claims[i]
 		q := g.Under(now, claim.Name)
-		q.report(now, rep, claim)
+		newest := q.newest
+		if q.report(now, rep, claim); q.newest != newest && i == 0 {
+			a.by = g
+		}
 		if h.Wait > 0 && rep.Wait == 0 && claim.Refused && !h.Explained && (h.Asked || q.refills() == 0) { // the reset of a quota that refills is when it is full
 			q.hold(now, int64(h.Wait), claim.Reset)
 		}
@@ -256,7 +272,9 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	held := a.Held()
 	switch rep.Kind {
 	case Done:
-		a.final = a.final.accepted(rep.Sent)
+		if a.final != nil {
+			a.setFinal(a.final.accepted(rep.Sent))
+		}
 	case Final:
 		c.Final = a.refusedFinally(rep, now)
 	case Refused, Exhausted:
@@ -267,11 +285,11 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		c.Until = a.Until()
 	}
 	switch {
-	case c.Until > 0 && h.Host:
+	case c.Until > 0 && h.Host, (c.Until > 0 && h.Global || c.Final != nil) && a.group != nil && len(a.group.accounts) > 1:
 		c.Late = OfHost
 	case c.Until > 0, open && !g.Payable(now, 1), rep.Kind == Final:
 		c.Late = OfAccount
-	case !rep.Kind.Refused() && a.final.askedBy(rep.Number): // those that waited for its response are too late
+	case !rep.Kind.Refused() && a.final.askedBy(asker{a, rep.Number}): // those that waited for its response are too late
 		c.Late = OfAccount
 	}
 	return c
@@ -295,7 +313,7 @@ func (g *Gate) answered(rep *Report, now meter.Instant) {
 // hold was taken back.
 func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a, h := g.Account, rep.Hints
-	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host}
+	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host, all: h.Global}
 	switch {
 	case h.Explained:
 	case h.Host && r.wait > 0 && rep.Own.Adaptive:

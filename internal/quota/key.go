@@ -21,7 +21,14 @@ type Key struct {
 	first  int32  // the length of the first key
 	atHost uint32 // limits whose key is the host
 	atKey  uint32 // limits whose key is the first one
-	Family uint64 // a hash, because paths may contain secrets
+
+	Apart string // what the API is known to count requests by, besides; "": nothing
+
+	// What requests have in common that a client sends for one purpose. Hashes, because paths may contain secrets.
+	Family     uint64 // of the first segment of the path that names a resource
+	Method     uint64
+	Credential uint64
+	Traits     Traits // what else the server may count the request by; nil: nothing
 }
 
 // Join adds the key of the limit of that index. Limits join in their order; "" is no key.
@@ -39,9 +46,9 @@ func (k *Key) Join(limit int, key string) {
 	}
 }
 
-// ofAccount returns the key without a family.
-func (k Key) ofAccount() Key {
-	k.Family = 0
+// ofGroup returns the key without what is of single requests.
+func (k Key) ofGroup() Key {
+	k.Apart, k.Family, k.Method, k.Credential, k.Traits = "", 0, 0, 0, nil
 	return k
 }
 

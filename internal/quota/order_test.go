@@ -127,21 +127,22 @@ func TestTheNumberOfARequestIsThatAmongThoseOfItsQuota(t *testing.T) {
 	sends(t, y, 3, 12) // they fall under another
 	sends(t, x, 4, 2)
 	for n, number := range map[int64]int64{8: 0, 11: 0, 12: 1, 15: 4, 16: 4, 27: 4, 28: 5, 29: 6, 30: 6} {
-		require.Equal(t, number, q.number(n), "%d", n)
+		require.Equal(t, number, q.before(n), "%d", n)
 	}
 	x.GiveBack(28, 5, 1)
 	require.EqualValues(t, 5, q.sent)
 	for n, number := range map[int64]int64{27: 4, 28: 4, 29: 5} {
-		require.Equal(t, number, q.number(n), "%d", n)
+		require.Equal(t, number, q.before(n), "%d", n)
 	}
 	sends(t, y, 6, 62)
-	require.EqualValues(t, 4, q.number(27))
-	require.EqualValues(t, 5, q.number(29))
+	require.EqualValues(t, 4, q.before(27))
+	require.EqualValues(t, 5, q.before(29))
 	sends(t, x, 7, 64)
-	require.EqualValues(t, 5, q.number(91), "64 requests have left since")
-	require.EqualValues(t, 4, q.number(90), "as if it were one of those")
+	require.EqualValues(t, 5, q.before(91), "64 requests have left since")
+	require.EqualValues(t, 4, q.before(90), "as if it were one of those")
 	sends(t, y, 8, 48)
-	require.EqualValues(t, 69-16-8, q.number(a.sent-96), "a quarter of the last 64 are, and so of those before")
+	require.EqualValues(t, 69-48, q.before(a.sent-96), "others that have left since do not count")
+	require.EqualValues(t, 69-64-8, q.before(a.sent-48-64-8), "all of the last 64 are, and so of those before")
 }
 
 func TestAQuotaStopsOnlyFamiliesWhoseResponsesNamedIt(t *testing.T) {

@@ -31,13 +31,13 @@ type quota struct {
 	retry
 	flow     flow
 	doubt    doubt // of reports that nothing is left
+	counted  bool  // its unit is requests
+	covered  bool  // a limit of the client, in its unit, stops requests, and this one none
+	served   bool  // responses to accepted requests report it
+	scarce   bool  // this window or the one before ran dry
 	account  *Account
 	name     string
 	unit     string // as the server names it
-	counted  bool   // its unit is requests
-	covered  bool   // a limit of the client, in its unit, stops requests, and this one none
-	served   bool   // responses to accepted requests report it
-	scarce   bool   // this window or the one before ran dry
 	reserve  int64  // of what is left, for other clients
 	inFlight int64
 	held     meter.Instant // no request is sent before, because a refusal that names the quota says so
@@ -93,12 +93,9 @@ func (q *quota) empty() bool { return q.left <= q.withheld() }
 // withheld returns how much of what is left is for others. The last requests are: clients that each see one left send several.
 func (q *quota) withheld() int64 { return q.reserve + min(q.others(), q.most/8) }
 
-// number returns how many requests had left with the account's n-th.
-func (q *quota) number(n int64) int64 { return q.before(q.account.sent - n) }
-
 // report takes what the response to a request reports.
 func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
-	sent, n, refused := rep.Sent, q.number(rep.Number), rep.Kind.Refused()
+	sent, n, refused := rep.Sent, q.before(rep.Number), rep.Kind.Refused()
 	left := q.describe(c)
 	q.served = q.served || !refused
 	switch {
@@ -242,7 +239,7 @@ func (q *quota) missed(now meter.Instant, rep *Report) {
 		q.refused(now, sent)
 	case sent >= q.end(), q.empty() && sent >= q.try: // something is left
 		q.left, q.reset, q.backoff = q.most, meter.Never, 0
-		q.newest.n, q.newest.sent = q.number(rep.Number), sent
+		q.newest.n, q.newest.sent = q.before(rep.Number), sent
 	default:
 		q.left, q.newest.n = max(0, q.left-1), q.newest.n+1
 		q.dry(now)

@@ -26,8 +26,8 @@ type Registry struct {
 
 // A place is what a gate is found by.
 type place struct {
-	account *Account
-	family  uint64
+	group *group
+	kind  uint64
 }
 
 // NewRegistry returns a registry of at most so many gates, unless more are needed for refusals. The seed is of what is random in holds.
@@ -52,7 +52,7 @@ func (r *Registry) Find(key *Key, now meter.Instant) *Gate {
 	if s == nil {
 		return nil
 	}
-	g := r.gates[place{s.find(key.ofAccount()), key.Family}]
+	g := r.gates[place{s.find(key.ofGroup()), s.kind(key)}]
 	if g != nil {
 		g.Account.used = now
 	}
@@ -72,43 +72,63 @@ func (r *Registry) Gate(key *Key, now meter.Instant) *Gate {
 
 // add makes a gate.
 func (r *Registry) add(key *Key, now meter.Instant) *Gate {
-	a := r.account(key, now)
+	s := r.server(key.Host)
+	a := r.account(s, key, now)
 	r.fitFamilies(a)
 	g := NewGate(a)
-	g.family = key.Family
+	g.kind, g.finer, g.alike = s.kind(key), s.finer[key.Family], alike{key.Family, key.Method, key.Credential}
 	if a.Knows(Unnamed) {
 		g.Under(now, Unnamed)
 	}
-	r.gates[place{a, key.Family}] = g
+	r.gates[place{a.group, g.kind}] = g
 	r.peak = max(r.peak, len(r.gates))
 	r.keeper.Add(g, now)
 	r.count(a)
 	return g
 }
 
-// account returns the account of a key, and makes it if there is none.
-func (r *Registry) account(key *Key, now meter.Instant) *Account {
-	s := r.hosts[key.Host]
+// server returns the host of that name, and makes it if there is none.
+func (r *Registry) server(host string) *Server {
+	s := r.hosts[host]
 	if s == nil {
 		s = NewServer(r.seeds.Uint64())
-		r.hosts[strings.Clone(key.Host)] = s // which may be a part of a long URL
+		r.hosts[strings.Clone(host)] = s // which may be a part of a long URL
 		r.peaks = max(r.peaks, len(r.hosts))
 	}
-	a := s.find(key.ofAccount())
-	if a == nil {
-		a = NewAccount(s, r.seeds.Uint64())
-		a.Key, a.used = key.ofAccount().clone(), now
-		s.add(a)
+	return s
+}
+
+// account returns the account that requests with a key are probably counted by, and makes it if there is none.
+func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
+	p := s.find(key.ofGroup())
+	if p != nil {
+		if a := p.guess(key); a != nil {
+			return a
+		}
+		if len(p.accounts) >= maxAccounts && !r.forgetIdle(p, nil, now) {
+			return p.accounts[0]
+		}
 	}
+	a := NewAccount(s, r.seeds.Uint64())
+	a.Key, a.Apart, a.used = key.ofGroup().clone(), strings.Clone(key.Apart), now
+	if p != nil && len(p.accounts) > 0 {
+		a.final = p.accounts[0].final
+	}
+	s.add(a)
 	return a
 }
 
 // forget forgets a gate that the keeper has removed, its account with the last gate, and its host with the last account.
 func (r *Registry) forget(g *Gate) {
 	a := g.Account
-	delete(r.gates, place{a, g.family})
+	delete(r.gates, place{a.group, g.kind})
 	r.gates = keep.Shrunk(r.gates, &r.peak)
 	g.Leave()
+	r.left(a)
+}
+
+// left takes that a gate has left an account.
+func (r *Registry) left(a *Account) {
 	if len(a.gates) > 0 {
 		r.count(a)
 		return
@@ -123,6 +143,7 @@ func (r *Registry) forget(g *Gate) {
 
 // Apply takes the report about a request that passed a gate.
 func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
+	r.Judge(g, rep, now)
 	c := g.apply(rep, now)
 	c.Forgot = r.bound(g.Account, now)
 	return c
@@ -144,6 +165,9 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 		a.Sofar(unseen.Before.Without(float64(unseen.Since + 1))) // their responses have not come
 	}
 	rep.Number = a.sent - unseen.Since
+	rep.Traits = key.Traits
+	r.Judge(g, rep, now)
+	a = g.Account
 	c = g.apply(rep, now)
 	if len(a.quotas) > known {
 		a.waitForUnseen(unseen.Since, now-rep.Sent, now)

@@ -14,11 +14,12 @@ const (
 	// MaxTotal is how many bytes a Registry takes at most, about, with a bucket for each gate and while no requests are in flight.
 	MaxTotal = 64 << 20
 
-	maxFamilies = 16   // gates of an account that no request needs; the others are forgotten when another one is made
-	gateSize    = 448  // about what a gate takes with its bucket, besides its list of quotas
-	recordSize  = 304  // about what an account takes with its host and its places in maps, besides what Account.Size counts
-	lookAtMost  = 64   // accounts or gates that are looked at at once to find one that may be forgotten
-	sweepMost   = 1024 // that are looked at by the keeper, or where most may not be forgotten
+	groupMost   = 4 * MaxSize // bytes of the accounts of a group together, besides what each takes without quotas
+	maxFamilies = 16          // gates of an account that no request needs; the others are forgotten when another one is made
+	gateSize    = 448         // about what a gate takes with its bucket, besides its list of quotas
+	recordSize  = 304         // about what an account takes with its host and its places in maps, besides what Account.Size counts
+	lookAtMost  = 64          // accounts or gates that are looked at at once to find one that may be forgotten
+	sweepMost   = 1024        // that are looked at by the keeper, or where most may not be forgotten
 )
 
 // count counts how many bytes an account takes. Every change of an account ends in it, except that of a request that is sent, which is
@@ -35,7 +36,8 @@ func (r *Registry) bound(a *Account, now meter.Instant) (forgot string) {
 	if !a.Stops(now) {
 		a.byRefusal = false
 	}
-	a.Fit(now, MaxSize-recordSize-min(a.gatesSize(), MaxSize/2))
+	most := min(MaxSize, groupMost/len(a.group.accounts))
+	a.Fit(now, most-recordSize-min(a.gatesSize(), most/2))
 	for r.count(a); r.size > MaxTotal; {
 		name := r.forgetAccount(a, stopsByRefusal, now)
 		if name == "" {
@@ -112,13 +114,18 @@ func (r *Registry) forgetAccount(except *Account, most int, now meter.Instant) s
 		return ""
 	}
 	name := victim.Key.Name()
-	for n := len(victim.gates); n > 0; n-- {
-		g := victim.gates[n-1]
+	r.forgetGates(victim)
+	return name
+}
+
+// forgetGates forgets the gates of an account, and with them the account.
+func (r *Registry) forgetGates(a *Account) {
+	for n := len(a.gates); n > 0; n-- {
+		g := a.gates[n-1]
 		r.Evicted++
 		r.keeper.Remove(g)
 		r.forget(g)
 	}
-	return name
 }
 
 // Forget lifts everything that a server reported about an account, which may have been forgotten itself; see [Account.Forget].
@@ -132,6 +139,7 @@ func (r *Registry) Forget(a *Account, now meter.Instant) {
 // Restore has f change an account, and bounds what the account takes afterwards. The error is that of f, or that there was not
 // enough room.
 func (r *Registry) Restore(a *Account, now meter.Instant, f func(*Account, meter.Instant) error) error {
+	a.asked = askMost // it is not known which requests what is restored concerns, so it concerns all
 	err := f(a, now)
 	if forgot := r.bound(a, now); forgot != "" {
 		err = errors.Join(err, fmt.Errorf("for lack of room, what %s reported was forgotten", forgot))

@@ -30,13 +30,13 @@ func (r *Registry) check(now meter.Instant) string {
 		switch {
 		case len(s.accounts) == 0:
 			return "a host without accounts is kept"
-		case s.byKey != nil && len(s.byKey) != len(s.accounts):
-			return "a host finds other accounts than it has"
-		case s.byKey == nil && len(s.accounts) > fewAccounts:
-			return "many accounts are searched one by one"
+		case s.byKey != nil && len(s.byKey) != len(s.groups):
+			return "a host finds other groups than it has"
+		case s.byKey == nil && len(s.groups) > fewGroups:
+			return "many groups are searched one by one"
 		}
 		for nth, a := range s.accounts {
-			if a.server != s || a.Key.Host != name || int(a.nth) != nth || a != s.find(a.Key) || len(a.gates) == 0 {
+			if a.server != s || a.Key.Host != name || int(a.nth) != nth || a.group != s.find(a.Key) || len(a.gates) == 0 {
 				return "an account is at another host, or without gates"
 			}
 			if takes := a.takes(); takes < int(a.size) || a.idle() && takes != int(a.size) { // requests in flight are counted with their responses
@@ -46,7 +46,7 @@ func (r *Registry) check(now meter.Instant) string {
 			waiting := 0
 			for nth, g := range a.gates {
 				gates++
-				if g.Account != a || g.nth != nth || !g.IsKept() || r.gates[place{a, g.family}] != g {
+				if g.Account != a || g.nth != nth || !g.IsKept() || r.gates[place{a.group, g.kind}] != g {
 					return "a gate is of another account, or not kept"
 				}
 				if g.at > 0 {
@@ -130,7 +130,7 @@ func (w *registryModel) step() {
 			return
 		}
 		require.Same(w, made, w.Find(k, w.now))
-		require.Equal(w, k.ofAccount(), made.Account.Key)
+		require.Equal(w, k.ofGroup(), made.Account.Key)
 		need := w.need(k, made)
 		if made.Ready(w.now, 0, 1) <= w.now {
 			made.Take(w.now, w.now, 1, false)
@@ -414,8 +414,11 @@ func TestANewGateFallsUnderTheQuotaThatTheServerDoesNotName(t *testing.T) {
 	r := NewRegistry(10, 1)
 	first := r.Gate(at("h", 1), 0)
 	a := first.Account
-	a.Restore(0, &Claim{Name: "named", Limit: 10, Left: 0, Reset: 50 * second, Counted: true})
-	a.Restore(0, &Claim{Name: Unnamed, Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
+	require.NoError(t, r.Restore(a, 0, func(a *Account, now meter.Instant) error {
+		a.Restore(now, &Claim{Name: "named", Limit: 10, Left: 0, Reset: 50 * second, Counted: true})
+		a.Restore(now, &Claim{Name: Unnamed, Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
+		return nil
+	}))
 	require.Equal(t, 60*second, first.Ready(0, 0, 1), "and one that was there before")
 	require.Equal(t, 60*second, r.Gate(at("h", 2), 0).Ready(0, 0, 1))
 	require.Zero(t, r.Gate(at("h", 2, "other"), 0).Ready(0, 0, 1))

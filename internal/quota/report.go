@@ -15,6 +15,7 @@ type Report struct {
 	Done     bool          // the server did what was asked
 	Doubtful bool          // the body of the response may say that it is no refusal
 	Own      Own
+	Traits   Traits // as in Key
 
 	Kind Kind          // as [Gate.Judge] has decided
 	Wait time.Duration // for which the refusal asks, beyond what an empty quota asks for by itself; 0: it does not say

@@ -49,14 +49,14 @@ func TestWhatAnAccountTakesIsBounded(t *testing.T) {
 		hosts           int
 		most            int // bytes
 	}{
-		"a hold":               {func() *Hints { return refusing(year) }, 1, 1, 2000, 1150},
-		"an empty quota":       {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}} }, 1, 1, 2000, 1200},
+		"a hold":               {func() *Hints { return refusing(year) }, 1, 1, 2000, 1450},
+		"an empty quota":       {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}} }, 1, 1, 2000, 1500},
 		"a quota, many times":  {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 99, year)}} }, 1, 2500, 20, 16 << 10},
 		"hostile":              {func() *Hints { return spam(&n, false) }, 1, 1, 200, 16 << 10},
 		"hostile, many times":  {func() *Hints { return spam(&n, false) }, 1, 200, 40, 16 << 10},
-		"hostile, many gates":  {func() *Hints { return spam(&n, false) }, 60, 2, 40, 16 << 10},
-		"hostile, refusals":    {func() *Hints { return spam(&n, true) }, 10, 1, 50, 16 << 10},
-		"hostile, named twice": {func() *Hints { h := spam(&n, true); h.Quotas = append(h.Quotas, h.Quotas...); return h }, 2, 3, 50, 16 << 10},
+		"hostile, many gates":  {func() *Hints { return spam(&n, false) }, 60, 2, 40, 128 << 10},
+		"hostile, refusals":    {func() *Hints { return spam(&n, true) }, 10, 1, 50, 128 << 10},
+		"hostile, named twice": {func() *Hints { h := spam(&n, true); h.Quotas = append(h.Quotas, h.Quotas...); return h }, 2, 3, 50, 32 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := NewRegistry(10_000, 1)

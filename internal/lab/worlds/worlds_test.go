@@ -23,18 +23,19 @@ func TestWorlds(t *testing.T) {
 		examine(t, w)
 		return
 	}
-	last := uint64(3000)
+	n := uint64(3000)
 	if testing.Short() {
-		last = 150
+		n = 150
 	}
 	if *seeds > 0 {
-		last = *seeds
+		n = *seeds
 	}
 	var next atomic.Uint64
+	next.Store(*after)
 	for range runtime.GOMAXPROCS(0) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
-			for seed := next.Add(1); seed <= last; seed = next.Add(1) {
+			for seed := next.Add(1); seed <= *after+n; seed = next.Add(1) {
 				fmt.Fprint(os.Stderr, seed, " ") // a panic in a goroutine of the library ends the test, and the last ones here were played then
 				examine(t, draw(seed))
 			}
@@ -58,6 +59,10 @@ func examine(t *testing.T, w *world) {
 	}
 	if known := faulty[w.seed]; known != "" && *seed == 0 {
 		t.Logf("seed %d: %s, as known: %s", w.seed, strings.Join(faults, "\n"), known)
+		return
+	}
+	if !*shrinks {
+		t.Errorf("seed %d: %s", w.seed, strings.Join(faults, "\n"))
 		return
 	}
 	least, fault := shrink(t, w, faults[0])

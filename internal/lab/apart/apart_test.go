@@ -1,0 +1,205 @@
+//go:build !race
+
+package apart
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "the only world to be played")
+	seeds = flag.Uint64("seeds", 0, "how many worlds to play")
+	only  = flag.String("client", "", "the only client")
+)
+
+// clients are what is played in each world.
+var clients = map[string]func(w *world) []throttle.Option{
+	"hints":    func(*world) []throttle.Option { return nil },
+	"presets":  func(*world) []throttle.Option { return []throttle.Option{throttle.WithServerHints(headers.Auto)} },
+	"adaptive": func(*world) []throttle.Option { return []throttle.Option{throttle.WithAdaptive()} },
+	"own limit": func(w *world) []throttle.Option { // what all may send together, and a fifth
+		rate := 0.0
+		for _, q := range w.quotas {
+			rate += float64(q.limit) / q.window.Seconds()
+		}
+		return []throttle.Option{throttle.WithLimit(throttle.TokenBucket(int64(1.2*rate*60)+1, time.Minute, throttle.Burst(20)))}
+	},
+}
+
+// A got is what one quota got.
+type got struct {
+	sent, accepted, refused int // after its second window
+	early                   int // sent while told to wait
+	rows                    int // the most refusals of a window after the second
+	most                    float64
+}
+
+func (g got) use() float64   { return min(1, float64(g.accepted)/g.most) }
+func (g got) share() float64 { return float64(g.refused) / max(1, float64(g.sent)) }
+
+type kindKey struct{}
+
+// play returns what the quotas get from a client; alone: only that one sends requests.
+func play(t *testing.T, w *world, opts []throttle.Option, alone int) (all []got) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		all = make([]got, len(w.quotas))
+		until := make([]time.Time, len(w.quotas))
+		refusals := make([]map[int64]int, len(w.quotas))
+		var counters []*counter
+		for i, q := range w.quotas {
+			counters = append(counters, &counter{counted: q, start: start.Add(-q.window / 3)})
+			refusals[i] = map[int64]int{}
+			all[i].most = float64(q.limit) * (w.span - 2*q.window).Seconds() / q.window.Seconds()
+		}
+		r := rand.New(rand.NewPCG(w.seed, 7))
+		jitter := func(d time.Duration) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Duration(float64(d) * (.8 + .4*r.Float64()) / 2)
+		}
+		serve := func(req *http.Request) (*http.Response, error) {
+			k := req.Context().Value(kindKey{}).(int)
+			q, g := w.quotas[k], &all[k]
+			sent := time.Now()
+			counts := sent.Sub(start) >= 2*q.window
+			mu.Lock()
+			if counts && sent.Before(until[k].Add(-time.Second)) {
+				g.early++
+			}
+			mu.Unlock()
+			time.Sleep(jitter(q.latency))
+			mu.Lock()
+			now := time.Now()
+			left, end, ok := counters[k].take(now)
+			status, h := 200, http.Header{}
+			wait := w.report(h, q, left, end, now, ok)
+			if counts {
+				g.sent++
+				if ok {
+					g.accepted++
+				} else {
+					g.refused++
+				}
+			}
+			if !ok {
+				status = 429
+				if counts {
+					at := int64(now.Sub(counters[k].start) / q.window)
+					refusals[k][at]++
+					g.rows = max(g.rows, refusals[k][at])
+				}
+			}
+			mu.Unlock()
+			time.Sleep(jitter(q.latency))
+			if wait > 0 {
+				mu.Lock()
+				until[k] = now.Add(wait)
+				mu.Unlock()
+			}
+			return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: req, ProtoMajor: 1, ProtoMinor: 1}, nil
+		}
+		tr := throttle.Must(throttle.New(trip(serve), opts...))
+		ctx, cancel := context.WithTimeout(t.Context(), w.span)
+		defer cancel()
+		var wg sync.WaitGroup
+		for k, q := range w.quotas {
+			if alone >= 0 && k != alone {
+				continue
+			}
+			for c := range q.callers {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(w.seed, uint64(100*k+c)))
+					time.Sleep(time.Duration(r.Int64N(int64(time.Second))))
+					for ctx.Err() == nil {
+						req := w.request(context.WithValue(ctx, kindKey{}, k), q, r)
+						resp, err := tr.RoundTrip(req)
+						if err != nil {
+							return
+						}
+						resp.Body.Close()
+					}
+				})
+			}
+		}
+		wg.Wait()
+	})
+	return all
+}
+
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		defer r.Body.Close()
+	}
+	return f(r)
+}
+
+// A mean is of all worlds.
+type mean struct{ use, refused, other, early, rows, n, quotas float64 }
+
+// Each quota gets what it would get alone.
+func TestQuotas(t *testing.T) {
+	first, last := uint64(1), uint64(20)
+	if testing.Short() {
+		last = 4
+	}
+	if *seeds > 0 {
+		last = *seeds
+	}
+	if *seed > 0 {
+		first, last = *seed, *seed
+	}
+	for _, client := range []string{"hints", "presets", "adaptive", "own limit"} {
+		if *only != "" && *only != client {
+			continue
+		}
+		t.Run(client, func(t *testing.T) {
+			var m mean
+			for seed := first; seed <= last; seed++ {
+				w := draw(seed)
+				fmt.Fprint(os.Stderr, seed, " ")
+				all := play(t, w, clients[client](w), -1)
+				line := w.String()
+				for k, g := range all {
+					alone := play(t, w, clients[client](w), k)[k]
+					m.quotas++
+					m.early += float64(g.early)
+					m.rows = max(m.rows, float64(g.rows))
+					line += fmt.Sprintf("\n  %d: used %.1f %%, refused %.1f %%, %d in one window, %d while told; alone %.1f %%, %.1f %%, %d, %d", k, 100*g.use(), 100*g.share(), g.rows, g.early, 100*alone.use(), 100*alone.share(), alone.rows, alone.early)
+					if k == 0 {
+						m.use += g.use()
+						m.refused += g.share()
+					} else {
+						m.other += min(1, g.use()/max(alone.use(), .01)) / float64(len(all)-1)
+					}
+				}
+				m.n++
+				t.Log(line)
+			}
+			t.Logf("TABLE %s: small used %.1f %%, refused %.1f %%, others %.1f %% of alone, %.1f sent while told, at most %v refused in a window", client, 100*m.use/m.n, 100*m.refused/m.n, 100*m.other/m.n, m.early/m.quotas, m.rows)
+			if *seed > 0 {
+				return
+			}
+			assert.GreaterOrEqual(t, m.use/m.n, .85)
+			assert.LessOrEqual(t, m.refused/m.n, .03)
+			assert.GreaterOrEqual(t, m.other/m.n, .95)
+		})
+	}
+}

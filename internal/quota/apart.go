@@ -1,0 +1,437 @@
+package quota
+
+import (
+	"slices"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// This file is the model of what a server counts together; see doc.go.
+
+const (
+	maxAccounts = 64 // of a group
+	maxFiner    = 64 // families of a host whose requests are distinguished further
+	mostVotes   = 3  // for counts that are separate
+	askMost     = 2  // gates that find out in vain whether a hold concerns them
+	mostTries   = 3  // to find the trait by which a server counts requests of one gate separately
+	trialShown  = 4  // pairs of responses more than would show by chance that a trait matters
+	trialMost   = 64 // responses
+	trialFew    = 8  // if they fit each other from the second on
+)
+
+// MaxTraits is how many traits of a request may be known besides its family, its method and its credential.
+const MaxTraits = 8
+
+// traitModel is the trait that is in the body of a request.
+const traitModel = 0
+
+// Models say whether a server counts by the model of a request.
+type Models uint8
+
+const (
+	NoModels Models = iota
+	TriesModels
+	CountsModels
+)
+
+// Models returns whether the server of a gate counts by model, as far as is known.
+func (g *Gate) Models() Models {
+	switch {
+	case g.Account.server.byModel:
+		return CountsModels
+	case g.trial != nil:
+		return TriesModels
+	}
+	return NoModels
+}
+
+// Traits are what else a server may count a request by. Those by which it is more probable, or of which there are fewer, come first.
+type Traits interface {
+	// Trait returns a hash of the n-th of MaxTraits; 0: the request has none.
+	Trait(n int) uint64
+	// String describes the request, without what may be secret.
+	String() string
+}
+
+// alike is what the requests of a gate have in common, besides finer traits.
+type alike struct{ family, method, credential uint64 }
+
+// evidence is what shows whether a gate is counted with the others of its account.
+type evidence struct {
+	own    departures
+	report uint64 // which quotas its last response with counts reported, with their limits; 0: there was none
+	left   int64  // what the response to its newest request reported
+	newest int64  // the number of that request among its own; 0: there was no such response
+	apart  int8   // how many responses fit its own count, and not that of the account
+	joined bool   // a response has shown that it belongs to its account
+	tries  int8   // to find what is different between its requests
+	finer  uint16 // traits by which requests of the family were distinguished when it was made
+	trial  *trial // one that has not ended; nil: its responses fit each other
+}
+
+// A trial finds the trait by which a server counts requests of one gate separately. It compares each response with a few before it: they
+// fit if they may be of the same quotas. If the server counts by a trait, only those of requests that differ in it do not fit.
+type trial struct {
+	last  [4]heard
+	n     int8            // responses
+	odd   int8            // of them that did not fit the one before
+	apart [MaxTraits]int8 // pairs that do not fit, of requests that differ in the trait
+	alike [MaxTraits]int8 // pairs that fit, of requests that do not differ
+	loose [MaxTraits]int8 // pairs that fit, of requests that differ
+	wrong [MaxTraits]int8 // pairs that do not fit, of requests that do not differ
+}
+
+// A heard is a response that reported counts.
+type heard struct {
+	report, left, n int64
+	traits          [MaxTraits]uint64
+}
+
+// mix combines two hashes.
+func mix(x, y uint64) uint64 {
+	x = (x ^ y) * 0x9e3779b97f4a7c15
+	return x ^ x>>29
+}
+
+// kind returns a hash of that by which requests are distinguished at the host.
+func (s *Server) kind(key *Key) uint64 {
+	kind := mix(mix(key.Family, key.Method), key.Credential)
+	for i := range len(key.Apart) {
+		kind = mix(kind, uint64(key.Apart[i]))
+	}
+	if finer := s.finer[key.Family]; finer != 0 && key.Traits != nil {
+		for n := range MaxTraits {
+			if finer>>n&1 == 1 {
+				kind = mix(kind, key.Traits.Trait(n))
+			}
+		}
+	}
+	return kind
+}
+
+// guess returns the account that a new gate for a key probably belongs to: that of the gate that is most alike; nil: there is none of which
+// it may be.
+func (p *group) guess(key *Key) (best *Account) {
+	most, looked := -1, 0
+	for _, a := range p.accounts {
+		if a.Apart != key.Apart {
+			continue
+		}
+		for _, g := range a.gates[:min(len(a.gates), lookAtMost)] {
+			if alike := g.likeness(key); alike > most {
+				best, most = a, alike
+			}
+			if looked++; looked > sweepMost {
+				return best
+			}
+		}
+	}
+	return best
+}
+
+// likeness returns how much of what requests may be counted by is the same.
+func (a alike) likeness(key *Key) (n int) {
+	for _, same := range [...]bool{a.family == key.Family, a.method == key.Method, a.credential == key.Credential} {
+		if same {
+			n++
+		}
+	}
+	return n
+}
+
+// reported returns a hash of which quotas are reported, and of their limits; 0: none.
+func (r *Reading) reported() (hash uint64) {
+	for i := range r.claims {
+		c := &r.claims[i]
+		h := uint64(c.Limit) + 2
+		for j := range len(c.Name) {
+			h = mix(h, uint64(c.Name[j]))
+		}
+		hash += h // whatever their order
+	}
+	return hash
+}
+
+// Judge decides what a response means, as [Gate.Judge] does, after it has moved the gate to the account that it belongs to by what the
+// response shows. It returns the account that the gate left; nil: it stays.
+func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (from *Account) {
+	if rep.Kind == Unjudged {
+		from = r.sort(g, rep, now)
+		g.Judge(rep, now)
+	}
+	return from
+}
+
+// sort moves the gate of a response to the account that it belongs to by what the response shows. It returns the account that the gate left;
+// nil: it stays.
+func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account) {
+	to := g.Account
+	switch reported := rep.reported(); {
+	case rep.Hints != nil && rep.Hints.After != nil:
+		return nil
+	case reported == 0:
+		to = r.asked(g, rep, now)
+	case g.differs(rep, reported):
+		g.hears(rep, reported)
+	case g.Account.contradicts(rep.claims, g), g.countsApart(rep):
+		to = r.other(g, rep, now)
+		g.hears(rep, reported)
+		g.joined, g.apart = true, 0
+	default:
+		g.hears(rep, reported)
+		g.joined = true
+	}
+	if to != g.Account {
+		from = r.move(g, to, now)
+	}
+	if to.Example == "" && rep.Traits != nil && len(to.group.accounts) > 1 {
+		to.Example = rep.Traits.String()
+	}
+	return from
+}
+
+// mayAsk reports whether a request may be sent to find out whether the gate belongs to its account.
+func (g *Gate) mayAsk(need int64) bool {
+	return !g.joined && g.inFlight == 0 && need <= 1 && g.Account.asked < askMost && g.Account.group != nil
+}
+
+// asked takes a response without counts. If the account was stopped when the request was sent, it shows whether the gate belongs to it.
+func (r *Registry) asked(g *Gate, rep *Report, now meter.Instant) (to *Account) {
+	a := g.Account
+	refused := rep.Hints != nil && rep.Hints.Limited
+	switch stopped := a.held > rep.Sent && a.set < rep.Sent; {
+	case refused && stopped && !g.joined:
+		a.asked++
+	case refused && a.held <= now:
+		a.asked = 0
+	case stopped && !g.joined && rep.Accepted:
+		a.asked, g.joined = 0, true
+		return r.split(g, now)
+	}
+	return a
+}
+
+// contradicts reports whether responses to requests of other gates than g have shown that the account has other quotas than are reported, or
+// other limits.
+func (a *Account) contradicts(claims []Claim, g *Gate) bool {
+	others := false
+	for _, x := range a.gates {
+		if x == g || !x.joined || len(x.quotas) == 0 {
+			continue
+		}
+		others = true
+		for i := range claims {
+			if q := a.find(claims[i].Name); q != nil && slices.Contains(x.quotas, q) {
+				return q.limit >= 0 && claims[i].Limit >= 0 && q.limit != claims[i].Limit
+			}
+		}
+	}
+	return others
+}
+
+// differs takes a response, and reports whether something that differs between requests of the gate decides what they are counted under, as
+// far as is known.
+func (g *Gate) differs(rep *Report, reported uint64) bool {
+	n := g.own.before(rep.Number)
+	h := heard{report: int64(reported), left: rep.claims[0].Left, n: n}
+	before := heard{report: int64(g.report), left: g.left, n: g.newest}
+	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || !g.Account.ended(rep))
+	switch {
+	case rep.Traits == nil || g.trial == nil && !odd || g.finer != g.Account.server.finer[g.family]: // its requests are distinguished further
+		return false
+	case g.tries >= mostTries: // nothing that is known of requests
+		return reported != g.report
+	case g.trial == nil:
+		g.trial = new(trial)
+	}
+	for i := range MaxTraits {
+		h.traits[i] = rep.Traits.Trait(i)
+	}
+	if odd {
+		g.trial.odd++
+	}
+	trait := g.trial.next(h, 2+g.inFlight)
+	if trait >= 0 {
+		g.Account.server.refine(g.family, trait)
+		for _, q := range g.Account.quotas {
+			q.flow = flow{}
+		}
+	}
+	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
+		if x.odd > 1 {
+			g.tries++
+		}
+		g.trial = nil
+	}
+	return true
+}
+
+// ended reports whether the window of the quota that a response reports first had ended when its request was sent, as far as is known.
+func (a *Account) ended(rep *Report) bool {
+	q := a.find(rep.claims[0].Name)
+	return q != nil && q.ended(rep.Sent)
+}
+
+// fits reports whether two responses may be of the same quotas: what is left falls by no more than the requests between them, give or take
+// some that were in flight together.
+func (h *heard) fits(before *heard, slack int64) bool {
+	fell := before.left - h.left
+	return h.report == before.report && fell >= -slack && fell <= max(0, h.n-before.n)+slack
+}
+
+// next takes a response, and returns the trait by which the server counts; -1: it is not known.
+func (x *trial) next(h heard, slack int64) int {
+	for i := range min(int(x.n), len(x.last)) {
+		before := &x.last[i]
+		fits := h.fits(before, slack)
+		for t := range MaxTraits {
+			of := &x.apart
+			switch same := h.traits[t] == before.traits[t]; {
+			case fits && same:
+				of = &x.alike
+			case fits:
+				of = &x.loose
+			case same:
+				of = &x.wrong
+			}
+			of[t] = min(of[t]+1, 100)
+		}
+	}
+	x.last[int(x.n)%len(x.last)] = h
+	x.n++
+	best, most := -1, float64(trialShown)
+	for t := range MaxTraits {
+		if shown := x.shown(t); shown >= most && (best < 0 || shown > most) {
+			best, most = t, shown
+		}
+	}
+	return best
+}
+
+// shown returns how much shows that the server counts by a trait: how many more pairs of requests with the same trait would not fit, if they
+// did not as often as others.
+func (x *trial) shown(t int) float64 {
+	apart, alike := float64(x.apart[t]), float64(x.alike[t])
+	return alike*apart/max(1, apart+float64(x.loose[t])) - 4*float64(x.wrong[t])
+}
+
+// refine has requests of a family be distinguished by another trait.
+func (s *Server) refine(family uint64, trait int) {
+	if s.finer == nil {
+		s.finer = make(map[uint64]uint16)
+	}
+	if len(s.finer) < maxFiner || s.finer[family] != 0 {
+		s.finer[family] |= 1 << trait
+		s.byModel = s.byModel || trait == traitModel
+	}
+}
+
+// hears notes what a response reports.
+func (g *Gate) hears(rep *Report, reported uint64) {
+	if n := g.own.before(rep.Number); n > g.newest || g.report == 0 {
+		g.left, g.newest = rep.claims[0].Left, n
+	}
+	g.report = reported
+}
+
+// countsApart weighs the counts of a response: they follow from the requests of the gate alone, or from all requests of the account.
+func (g *Gate) countsApart(rep *Report) bool {
+	c, by := &rep.claims[0], g.Account.by
+	q := g.Account.find(c.Name)
+	n := g.own.before(rep.Number)
+	if !c.Counted || q == nil || by == nil || by == g || q.left == meter.MaxCount || g.newest == 0 || n <= g.newest {
+		return false
+	}
+	own := abs(c.Left - (g.left - (n - g.newest)))
+	common := abs(c.Left - (q.left - (q.before(rep.Number) - q.newest.n)))
+	switch {
+	case common > 2*own+1+q.inFlight:
+		g.apart++
+	case own > 2*common+1:
+		g.apart = max(g.apart-1, -mostVotes)
+	}
+	return g.apart >= mostVotes
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+// other returns the account that a gate belongs to whose responses contradict its account: another one that the response fits, or a new one.
+func (r *Registry) other(g *Gate, rep *Report, now meter.Instant) *Account {
+	for _, a := range g.Account.group.accounts {
+		if a != g.Account && a.Apart == g.Account.Apart && a.fits(rep, now) {
+			return a
+		}
+	}
+	return r.split(g, now)
+}
+
+// fits reports whether a response may be of the quotas of the account, by their limits, ends and counts.
+func (a *Account) fits(rep *Report, now meter.Instant) bool {
+	return !slices.ContainsFunc(rep.claims, func(c Claim) bool {
+		q := a.find(c.Name)
+		return q == nil || q.limit != c.Limit || !q.fits(&c, now)
+	})
+}
+
+// fits reports whether a claim may be of the quota, by its end and its count.
+func (q *quota) fits(c *Claim, now meter.Instant) bool {
+	if q.left == meter.MaxCount || q.ended(now) {
+		return true
+	}
+	if q.reset < meter.Never && c.Reset < meter.Never && abs(q.reset-c.Reset) > 2*rounding {
+		return false
+	}
+	return abs(c.Left-q.left) <= 1+q.inFlight+q.sent-q.newest.n
+}
+
+// split returns a new account for a gate; its own, if there are too many that matter.
+func (r *Registry) split(g *Gate, now meter.Instant) *Account {
+	a := g.Account
+	if len(a.gates) == 1 || len(a.group.accounts) >= maxAccounts && !r.forgetIdle(a.group, a, now) {
+		return a
+	}
+	n := NewAccount(a.server, r.seeds.Uint64())
+	n.Key, n.Apart, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.Apart, a.final, a.own, a.bare, a.sent, now, a.pace.most
+	a.server.add(n)
+	return n
+}
+
+// forgetIdle forgets the account of a group that was used least recently, of those that stop no request and have none in flight. It reports
+// whether there is one.
+func (r *Registry) forgetIdle(p *group, except *Account, now meter.Instant) bool {
+	var idle *Account
+	for _, a := range p.accounts {
+		if a != except && a.idle() && !a.Stops(now) && (idle == nil || a.used < idle.used) {
+			idle = a
+		}
+	}
+	if idle != nil {
+		r.forgetGates(idle)
+	}
+	return idle != nil
+}
+
+// move moves a gate, and returns the account that it leaves.
+func (r *Registry) move(g *Gate, to *Account, now meter.Instant) (from *Account) {
+	from = g.Account
+	waits := g.at > 0
+	if waits {
+		g.SetWaiting(false)
+	}
+	for _, q := range g.quotas {
+		q.inFlight -= g.inFlight
+	}
+	g.quotas = nil
+	g.Leave()
+	to.sent = max(to.sent, from.sent)
+	g.Join(to)
+	if to.Knows(Unnamed) {
+		g.Under(now, Unnamed)
+	}
+	if waits {
+		g.SetWaiting(true)
+	}
+	r.left(from)
+	r.count(to)
+	return from
+}

@@ -1,0 +1,166 @@
+package quota
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// tagged are traits for tests: the model, the length of the path, and its segments.
+type tagged []uint64
+
+func (t tagged) Trait(n int) uint64 {
+	if n < len(t) {
+		return t[n]
+	}
+	return 0
+}
+
+func (t tagged) String() string { return "GET /tagged" }
+
+// hears has a request leave, and its response come, as the registry sees both.
+func hears(r *Registry, k *Key, now meter.Instant, h *Hints) *Gate {
+	g := r.Gate(k, now)
+	n := g.Take(now, now, 1, false)
+	r.Apply(g, &Report{Reading: h.Read(now), Sent: now, Number: n, Accepted: !h.Limited, Done: !h.Limited, Traits: k.Traits}, now)
+	return g
+}
+
+// counts are hints of an unnamed quota.
+func counts(limit, left int64, reset time.Duration) *Hints {
+	q := until(Unnamed, left, reset)
+	q.Limit = limit
+	return &Hints{Quotas: []QuotaHint{q}}
+}
+
+func TestRequestsWithOtherLimitsAreCountedApart(t *testing.T) {
+	r := NewRegistry(10, 1)
+	small := hears(r, at("h", 1), 0, counts(25, 0, time.Minute))
+	large := hears(r, at("h", 2), 0, counts(600, 599, time.Minute))
+	require.NotSame(t, small.Account, large.Account)
+	require.Equal(t, 60*second, small.Ready(0, 0, 1))
+	require.Zero(t, large.Ready(0, 5, 1))
+	third := hears(r, at("h", 3), 0, counts(600, 598, time.Minute))
+	require.Same(t, large.Account, third.Account, "the limit, the end and the count fit")
+	other := hears(r, at("h", 4), 0, counts(600, 100, time.Minute))
+	require.NotSame(t, large.Account, other.Account, "the count does not")
+	require.NotSame(t, small.Account, other.Account)
+	require.Empty(t, r.check(0))
+}
+
+func TestALimitThatChangesIsNoOtherQuota(t *testing.T) {
+	r := NewRegistry(10, 1)
+	k := at("h", 1)
+	k.Traits = tagged{}
+	g := hears(r, k, 0, counts(100, 99, time.Minute))
+	a := g.Account
+	for i := range int64(8) {
+		require.Same(t, g, hears(r, k, i, counts(200, 190-i, time.Minute)))
+	}
+	require.Same(t, a, g.Account)
+	require.EqualValues(t, 200, only(t, a).limit)
+	require.Nil(t, g.trial)
+}
+
+// Two quotas under one first segment: what differs between the requests that they are reported for is what the server counts by.
+func TestAFamilyIsDividedByWhatDiffers(t *testing.T) {
+	for name, c := range map[string]struct{ small, large func(i uint64) tagged }{
+		"the model":               {func(uint64) tagged { return tagged{1, 3, 7} }, func(uint64) tagged { return tagged{2, 3, 7} }},
+		"the length of the path":  {func(i uint64) tagged { return tagged{0, 2, i} }, func(i uint64) tagged { return tagged{0, 3, i} }},
+		"a segment between names": {func(i uint64) tagged { return tagged{0, 4, i, 5} }, func(i uint64) tagged { return tagged{0, 4, i + 100, 6} }},
+		"a segment, all others":   {func(i uint64) tagged { return tagged{0, 4, i, 5} }, func(i uint64) tagged { return tagged{0, 4, i, 6 + i} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewRegistry(50, 1)
+			small, large := at("h", 1), at("h", 1)
+			lefts, leftl := int64(25), int64(600)
+			var x, y *Gate
+			for i := range uint64(20) {
+				small.Traits, large.Traits = c.small(i), c.large(i)
+				lefts, leftl = max(0, lefts-1), leftl-1
+				x = hears(r, small, 0, counts(25, lefts, time.Minute))
+				y = hears(r, large, 0, counts(600, leftl, time.Minute))
+			}
+			require.NotSame(t, x.Account, y.Account)
+			require.EqualValues(t, 25, only(t, x.Account).limit)
+			require.EqualValues(t, 600, only(t, y.Account).limit)
+			require.Empty(t, r.check(0))
+		})
+	}
+}
+
+// Two credentials have quotas of the same size that end together: only the counts show that there are two.
+func TestCountsThatRequestsOfOthersDoNotLowerAreApart(t *testing.T) {
+	r := NewRegistry(10, 1)
+	one, two := at("h", 1), at("h", 1)
+	one.Credential, two.Credential = 1, 2
+	var x, y *Gate
+	for i := range int64(6) {
+		for j := range int64(4) {
+			x = hears(r, one, i*second, counts(5000, 4000-4*i-j, time.Hour-time.Duration(i)*time.Second))
+		}
+		y = hears(r, two, i*second, counts(5000, 4999-i, time.Hour-time.Duration(i)*time.Second))
+	}
+	require.NotSame(t, x.Account, y.Account)
+	require.Empty(t, r.check(5*second))
+}
+
+func TestCountsThatRequestsOfOthersLowerStayTogether(t *testing.T) {
+	r := NewRegistry(10, 1)
+	one, two := at("h", 1), at("h", 1)
+	one.Credential, two.Credential = 1, 2
+	left := int64(5000)
+	for i := range int64(40) {
+		k := one
+		if i%5 == 0 || i%7 == 3 {
+			k = two
+		}
+		left--
+		hears(r, k, i*second, counts(5000, left, time.Hour-time.Duration(i)*time.Second))
+	}
+	require.Same(t, r.Find(one, 0).Account, r.Find(two, 0).Account)
+}
+
+// Requests that were never refused, nor reported a count, ask once whether a hold concerns them.
+func TestAFamilyAsksOnceWhetherAHoldConcernsIt(t *testing.T) {
+	for _, accepted := range []bool{true, false} {
+		r := NewRegistry(10, 1)
+		held := hears(r, at("h", 1), 0, refusing(time.Minute))
+		a := held.Account
+		require.Equal(t, a.Held(), held.Ready(1, 0, 1))
+		g := r.Gate(at("h", 2), 1)
+		require.EqualValues(t, 1, g.Ready(1, 0, 1))
+		require.Equal(t, a.Held(), g.Ready(1, 1, 1), "only one")
+		n := g.Take(1, 1, 1, false)
+		require.Equal(t, a.Held(), g.Ready(2, 0, 1), "it is in flight")
+		h := &Hints{}
+		if !accepted {
+			h = refusing(time.Minute)
+		}
+		r.Apply(g, &Report{Reading: h.Read(2), Sent: 1, Number: n, Accepted: accepted, Done: accepted}, 2)
+		if accepted {
+			require.NotSame(t, a, g.Account)
+			require.EqualValues(t, 3, g.Ready(3, 5, 1))
+		} else {
+			require.Same(t, a, g.Account)
+			require.Equal(t, a.Held(), g.Ready(3, 0, 1))
+			third := r.Gate(at("h", 3), 3)
+			n := third.Take(3, 3, 1, false)
+			r.Apply(third, &Report{Reading: h.Read(4), Sent: 3, Number: n}, 4)
+			require.Equal(t, a.Held(), r.Gate(at("h", 4), 5).Ready(5, 0, 1), "two asked and are held, so all are")
+		}
+		require.Empty(t, r.check(4))
+	}
+}
+
+func TestAGroupHasSoManyAccounts(t *testing.T) {
+	r := NewRegistry(1000, 1)
+	for i := range int64(200) {
+		hears(r, at("h", uint64(i)), i, counts(10+i, 1, time.Hour))
+	}
+	require.LessOrEqual(t, len(r.hosts["h"].accounts), maxAccounts)
+	require.Empty(t, r.check(200))
+}
