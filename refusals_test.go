@@ -59,7 +59,7 @@ func TestOneRefusalCostsItsWait(t *testing.T) {
 					var (
 						mu      sync.Mutex
 						start   = time.Now()
-						told    time.Time // when the refusal was read; zero: it has not come
+						known   time.Time // when the refusal was read; zero: it has not come
 						during  int
 						resumed int // requests in the second to the eleventh second after the wait
 					)
@@ -69,12 +69,12 @@ func TestOneRefusalCostsItsWait(t *testing.T) {
 					}
 					tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
 						mu.Lock()
-						refuse := told.IsZero() && time.Since(start) >= age
+						refuse := known.IsZero() && time.Since(start) >= age
 						if refuse {
-							told = time.Now().Add(trip)
+							known = time.Now().Add(trip)
 						}
-						switch since := time.Since(told); {
-						case told.IsZero() || since <= 0:
+						switch since := time.Since(known); {
+						case known.IsZero() || since <= 0:
 						case after != "" && since < wait:
 							during++
 						case since >= wait+time.Second && since < wait+11*time.Second:
@@ -94,7 +94,7 @@ func TestOneRefusalCostsItsWait(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), age+30*time.Second)
 					defer cancel()
 					pressAll(ctx, tr, callers, to(t, http.MethodGet, api))
-					assert.Zero(t, during, "sent while told to wait")
+					assert.Zero(t, during, "sent before the wait was over")
 					assert.Greater(t, resumed, 360, "of 400 in ten seconds")
 				})
 			})
@@ -126,8 +126,8 @@ func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
 						first := refused.IsZero() && time.Since(start) > 10*time.Minute
 						if first {
 							refused = time.Now()
-						} else if told := refused.Add(trip); !refused.IsZero() && time.Now().After(told) {
-							if time.Since(told) < 10*time.Second {
+						} else if known := refused.Add(trip); !refused.IsZero() && time.Now().After(known) {
+							if time.Since(known) < 10*time.Second {
 								during++
 							}
 							after++
@@ -143,7 +143,7 @@ func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+20*time.Second)
 					defer cancel()
 					pressAll(ctx, tr, 4, to(t, http.MethodGet, api))
-					assert.Zero(t, during, "sent while told to wait")
+					assert.Zero(t, during, "sent before the wait was over")
 					assert.NotZero(t, after)
 				})
 			})
@@ -152,7 +152,7 @@ func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
 }
 
 // A server counts two kinds of requests apart, under one set of header names. Whatever the responses to one kind report, requests of
-// the other are not sent while they are told to wait.
+// the other are not sent before the wait is over.
 func TestAnAskedWaitHoldsWhateverOtherResponsesReport(t *testing.T) {
 	const per = time.Minute
 	for name, opts := range map[string][]throttle.Option{

@@ -30,6 +30,7 @@ type Transport struct {
 	hints   *headers.Reader
 	noHints bool
 	plain   []limiter.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	units   bool             // some limit is in a unit of servers
 	byHost  bool             // some limit counts requests without a key by host
 
 	connections connections
@@ -77,6 +78,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.cost = nil
 	}
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
+	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -278,7 +280,7 @@ func (t *Transport) await(req *http.Request, w *limiter.Waiter) (err error) {
 		if w.Gate == nil && !t.noHints && w.MaxWait != 0 {
 			w.Gate, w.Late = t.gateOf(req), true
 		}
-		err = t.limiter.core.Acquire(req.Context(), w)
+		err = t.limiter.wait(req.Context(), w)
 	}
 	done = true
 	return err
