@@ -141,7 +141,7 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, s sent) res
 		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
 	if hints != nil {
-		a.answer.Traits = (*traits)(req)
+		a.answer.Traits = t.traitsOf(req, len(hints.Quotas) > 0 && t.limiter.core.TriesModels(hostOf(req)))
 	}
 	if more != nil {
 		a.answer.Doubts = more.doubts

@@ -238,7 +238,7 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 	}
 	if hinted {
 		gate.Host = host
-		t.limiter.kindOf(req, gate)
+		t.kindOf(req, gate)
 	} else {
 		gate = nil
 	}
@@ -280,7 +280,7 @@ func (t *Transport) await(req *http.Request, w *limiter.Waiter) (err error) {
 		if w.Gate == nil && !t.noHints && w.MaxWait != 0 {
 			w.Gate, w.Late = t.gateOf(req), true
 		}
-		err = t.limiter.core.Acquire(req.Context(), w)
+		err = t.limiter.wait(req.Context(), w)
 	}
 	done = true
 	return err
@@ -346,7 +346,7 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
 	g := &quota.Key{Host: ByHost(req)}
-	t.limiter.kindOf(req, g)
+	t.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {

@@ -176,7 +176,7 @@ func near(t *testing.T, want *float64, got headers.Maybe[time.Duration], what st
 }
 
 // A caller does not read a response that Silent reports as silent.
-func TestSilentResponsesTellNothing(t *testing.T) {
+func TestResponsesWithoutHeadersReportNothing(t *testing.T) {
 	silent := 0
 	for _, c := range responses(t) {
 		for _, hints := range [][]headers.Hint{nil, {headers.Auto}, {c.Preset}} {
