@@ -136,7 +136,13 @@ func TestQuotasInTheUnitOfTheServerAreLimits(t *testing.T) {
 }
 
 func TestARefusalIsOfTheUnitThatItsBodyNames(t *testing.T) {
-	inBubble(t, "", func(t *testing.T) {
+	refusedBy(t, "output tokens", "output_tokens", "input_tokens")
+	refusedBy(t, "requests", "input_tokens", "output_tokens") // the first, because what is spent is in proportion to them
+}
+
+// refusedBy has a server refuse a request because of something, and checks which of two limits learns from it.
+func refusedBy(t *testing.T, what, learns, other string) {
+	inBubble(t, what, func(t *testing.T) {
 		says := ""
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
 			resp := &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Request: req, Body: http.NoBody}
@@ -166,10 +172,10 @@ func TestARefusalIsOfTheUnitThatItsBodyNames(t *testing.T) {
 			require.True(t, ok)
 			return b.Rate
 		}
-		says = "output tokens"
+		says = what
 		send()
-		require.Zero(t, rate("input_tokens"))
-		require.InDelta(t, 600.0/66, rate("output_tokens"), 1e-6, "what was charged in 6 s and in the minute that was saved up")
+		require.Zero(t, rate(other))
+		require.InDelta(t, 600.0/66, rate(learns), 1e-6, "what was charged in 6 s and in the minute that was saved up")
 	})
 }
 
