@@ -23,7 +23,7 @@ type Meter struct {
 	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event; -1: none was
 	row    int           // refusals without an accepted request between them, less one; those of one event count once
 	event  meter.Instant // when the last of them came
-	works  bool          // a request that was sent after it was accepted
+	works  bool          // a response to an accepted request came since
 	wall   *meter.Wall
 }
 
@@ -88,7 +88,7 @@ func (m *Meter) Report(n int64, claims []Claim, refused bool) {
 	if x == nil {
 		return
 	}
-	m.works = m.works || !refused && x.at > m.event
+	m.works = m.works || !refused
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
 			p.take(n, x, &claims[i], refused, m.sends.near(n), m.minuteEnd)
