@@ -190,3 +190,19 @@ func TestServerQuotaChecksItsOptions(t *testing.T) {
 		require.ErrorContains(t, err, fault)
 	}
 }
+
+func TestADryRunOfAServerQuotaSendsAll(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		server := new(tokenServer)
+		settle := throttle.Settle(func(req *http.Request, _ *http.Response) (int64, bool) { return costHeader(req), true })
+		transport, err := throttle.New(server, throttle.WithDryRun(), throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(costHeader), settle)))
+		require.NoError(t, err)
+		for range 20 {
+			after, _ := spend(t.Context(), t, transport, time.Now(), 104)
+			require.Zero(t, after)
+			time.Sleep(time.Second)
+		}
+		require.Positive(t, server.refused)
+		require.Zero(t, transport.Limiter().Limits()[0].InFlight)
+	})
+}
