@@ -103,7 +103,8 @@ func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	case shut && l.dry:
 		v = undecided
 	case shut:
-		*why, v = *l.refuseShutLocked(r.Charges(), r.User), refused
+		*why, v = *l.refusalOfShut(r.Charges()), refused
+		l.countRefusalLocked(r.User, why.Limit, why.Reason)
 	case !missing && l.denyLocked(r.Charges(), r.User, now, why):
 		v = refused
 	default:
@@ -153,9 +154,16 @@ func (l *Core) Acquire(ctx context.Context, w *Waiter) error {
 // Enqueue grants a request that can be paid by now or that its priority lets overtake, rejects it, or makes it wait. It reports
 // whether the request waits: then Await is to be called, or Leave.
 func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
-	if w.MaxWait != 0 || l.supplies != nil { // allocated before the lock is taken
+	switch {
+	case w.Claim != nil:
+		return l.enqueueClaimed(ctx, w)
+	case w.MaxWait != 0 || l.supplies != nil: // allocated before the lock is taken
 		w.decided = make(chan struct{})
 	}
+	return l.enqueue(ctx, w)
+}
+
+func (l *Core) enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	var a arrival
 	if err := l.decide(ctx, w, &a); err != nil {
 		return false, err
@@ -176,6 +184,7 @@ func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 	switch at := (Place{Context: ctx}); {
 	case a.verdict == waiting:
 		l.tellWaits(w, placeOf(ctx, a.at), a.cost, a.wait)
+	case w.Claim != nil && a.verdict != granted: // by another Core
 	case a.verdict == refused:
 		err := w.user.Observer.Rejected(ctx, *w.refusal, 0)
 		if !l.dry {
@@ -207,7 +216,12 @@ func (l *Core) decide(ctx context.Context, w *Waiter, a *arrival) error {
 	if w.Gate != nil && !w.Late {
 		l.passLocked(w, now)
 	}
-	ok, missing := l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
+	ok, missing := false, (*Charge)(nil)
+	if w.Claim == nil || len(w.charges) == 0 && w.Claim.take(w) {
+		ok, missing = l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
+	} else if missing = l.haveAllLocked(w.charges, rates, now); missing == nil { // to be claimed before it is paid
+		clamp(w.charges)
+	}
 	switch {
 	case ok:
 		a.verdict = granted
@@ -218,7 +232,7 @@ func (l *Core) decide(ctx context.Context, w *Waiter, a *arrival) error {
 	if w.Late && missing == nil && mayWait {
 		l.passLocked(w, now)
 	}
-	if !mayWait && missing == nil && l.denyWaiterLocked(w, now) {
+	if !mayWait && missing == nil && w.Claim == nil && l.denyWaiterLocked(w, now) {
 		a.verdict = refused
 		return nil
 	}
@@ -246,6 +260,8 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now
 		switch joined := l.joins(w, now); {
 		case joined:
 			return granted
+		case w.verdict == left: // another Core was first
+			return left
 		case reason == 0:
 			l.endLaterLocked(w)
 			if w.ghost == nil {
@@ -310,7 +326,13 @@ func (l *Core) Await(ctx context.Context, w *Waiter) error {
 }
 
 // Leave takes back a request that waits, granted or not, because nothing waits for it any more.
-func (l *Core) Leave(w *Waiter) { _ = l.tellDecided(context.Background(), w, context.Canceled) }
+func (l *Core) Leave(w *Waiter) {
+	if w.Claim != nil {
+		l.abandon(w) // which is no news if another Core grants it
+		return
+	}
+	_ = l.tellDecided(context.Background(), w, context.Canceled)
+}
 
 // tellDecided reports what has become of w, which waited. If its context has ended, cause is why, and w is taken back.
 func (l *Core) tellDecided(ctx context.Context, w *Waiter, cause error) error {
@@ -373,14 +395,23 @@ func (l *Core) abandon(w *Waiter) bool {
 			l.giveBackLocked(b, w.paid()[i], now, cost)
 			l.turnLocked(turn, b, -cost)
 		}
+	case left:
+		return true
 	case waiting:
 		w.verdict = left // its MaxWait may end at the same time
+		if w.Claim != nil {
+			w.Claim.drop()
+			l.quitLocked(w, now)
+			return true
+		}
 		_, w.in.Binding = l.order.Plan(&w.in, now)
 		l.quitLocked(w, now)
 	}
 	l.counts.Canceled++
 	w.user.counts.Canceled++
-	w.bucket().Limit.Counts.Canceled++
+	if len(w.in.Costs) > 0 { // it is charged anything
+		w.bucket().Limit.Counts.Canceled++
+	}
 	return true
 }
 
