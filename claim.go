@@ -88,7 +88,7 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	if c.within >= 0 && (w.MaxWait < 0 || c.within < w.MaxWait) {
 		w.MaxWait = c.within
 	}
-	waits, err := t.limiter.core.Enqueue(req.Context(), w)
+	waits, err := t.limiter.core.EnqueueClaimed(req.Context(), w)
 	if err != nil {
 		return nil, err
 	}

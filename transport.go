@@ -30,6 +30,7 @@ type Transport struct {
 	hints   *headers.Reader
 	noHints bool
 	plain   []limiter.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	units   bool             // some limit is in a unit of servers
 	byHost  bool             // some limit counts requests without a key by host
 
 	connections connections
@@ -77,6 +78,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.cost = nil
 	}
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
+	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -236,7 +238,7 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 	}
 	if hinted {
 		gate.Host = host
-		t.limiter.kindOf(req, gate)
+		t.kindOf(req, gate)
 	} else {
 		gate = nil
 	}
@@ -344,7 +346,7 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
 	g := &quota.Key{Host: ByHost(req)}
-	t.limiter.kindOf(req, g)
+	t.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {

@@ -57,7 +57,7 @@ func Example_gitHub() {
 	// 1500 requests without a wait: true
 }
 
-// Three deployments of a model: the reserved one first, if it can send a request within two seconds, and then those that are paid by
+// Three deployments of a model: the reserved one first, if it can send a request within half a second, and then those that are paid by
 // token. Requests of one conversation go to one deployment, whose cache knows the prompt.
 func Example_deployments() {
 	model := &server{}
@@ -70,7 +70,7 @@ func Example_deployments() {
 		return pool.Member{Name: name, Transport: t, After: after}
 	}
 	members := []pool.Member{
-		deployment("reserved", 30_000, 0), deployment("east", 90_000, 2*time.Second), deployment("west", 240_000, 2*time.Second),
+		deployment("reserved", 30_000, 0), deployment("east", 90_000, time.Second/2), deployment("west", 240_000, time.Second/2),
 	}
 	p, err := pool.New(members, pool.Sticky(func(r *http.Request) string { return r.Header.Get("X-Conversation") }, time.Second))
 	if err != nil {

@@ -48,11 +48,11 @@ func (c *Claim) finish() {
 	}
 }
 
-// enqueueClaimed is Enqueue for a request that waits in other Cores, too. The error is never a refusal: see Refuse.
-func (l *Core) enqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err error) {
+// EnqueueClaimed is Enqueue for a request that waits in other Cores, too. The error is never a refusal: see Refuse.
+func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err error) {
 	w.decided = w.Claim.done
 	w.Claim.open.Add(1)
-	waits, err = l.enqueue(ctx, w)
+	waits, err = l.Enqueue(ctx, w)
 	switch {
 	case w.Claim.Winner() == w:
 		w.Claim.finish()
@@ -60,6 +60,18 @@ func (l *Core) enqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err e
 		w.Claim.drop()
 	}
 	return waits, err
+}
+
+// payClaimedLocked is payAllLocked for a request that is to be claimed before it is paid: it makes missing buckets, and the request
+// lines up in any case unless it costs nothing.
+func (l *Core) payClaimedLocked(w *Waiter, rates []meter.Rate, now meter.Instant) (ok bool, missing *Charge) {
+	if len(w.charges) == 0 && w.Claim.take(w) {
+		return l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
+	}
+	if missing = l.haveAllLocked(w.charges, rates, now); missing == nil {
+		clamp(w.charges)
+	}
+	return false, missing
 }
 
 // Refuse reports the refusal of a Waiter with a Claim, because no other Core grants the request either. It returns the error of the

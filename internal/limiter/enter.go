@@ -153,27 +153,34 @@ func (l *Core) Acquire(ctx context.Context, w *Waiter) error {
 
 // Enqueue grants a request that can be paid by now or that its priority lets overtake, rejects it, or makes it wait. It reports
 // whether the request waits: then Await is to be called, or Leave.
+//
+// What it calls is called one after the other as far as possible, and not one by the other, because a request that then waits keeps
+// the largest stack that it has needed.
 func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
-	switch {
-	case w.Claim != nil:
-		return l.enqueueClaimed(ctx, w)
-	case w.MaxWait != 0 || l.supplies != nil: // allocated before the lock is taken
+	if w.Claim == nil && (w.MaxWait != 0 || l.supplies != nil) { // allocated before the lock is taken
 		w.decided = make(chan struct{})
 	}
-	return l.enqueue(ctx, w)
-}
-
-func (l *Core) enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
-	var a arrival
-	if err := l.decide(ctx, w, &a); err != nil {
+	now, rates, err := l.beginRated(w.charges)
+	if err != nil {
+		l.end()
 		return false, err
 	}
+	var a arrival
+	switch {
+	case l.shutsOutLocked(w):
+		a.verdict = refused
+	case l.payOnArrivalLocked(w, &a, rates, now):
+	default:
+		l.decideLocked(ctx, w, &a, now)
+	}
+	l.end()
 	return a.verdict == waiting, l.tellArrival(ctx, w, &a)
 }
 
 // An arrival is what was decided about a request when it came. From then on, other goroutines may change the Waiter under the lock.
 type arrival struct {
 	verdict verdict
+	missing *Charge        // it has no room for its bucket; nil: there is none
 	at      *bucket.Bucket // what the request waits for, or would wait for without a dry run; nil: nothing
 	cost    int64          // there
 	wait    time.Duration
@@ -201,49 +208,42 @@ func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 	return nil
 }
 
-// decide decides about a request when it comes.
-func (l *Core) decide(ctx context.Context, w *Waiter, a *arrival) error {
-	now, rates, err := l.beginRated(w.charges)
-	defer l.end()
-	if err != nil {
-		return err
-	}
-	if l.shutsOutLocked(w) {
-		a.verdict = refused
-		return nil
-	}
-	mayWait := w.decided != nil
+// payOnArrivalLocked passes the gate of w, and grants w if it can be paid now. It reports whether w is decided.
+func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now meter.Instant) (ok bool) {
 	if w.Gate != nil && !w.Late {
 		l.passLocked(w, now)
 	}
-	ok, missing := false, (*Charge)(nil)
-	if w.Claim == nil || len(w.charges) == 0 && w.Claim.take(w) {
-		ok, missing = l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
-	} else if missing = l.haveAllLocked(w.charges, rates, now); missing == nil { // to be claimed before it is paid
-		clamp(w.charges)
+	if w.Claim == nil {
+		ok, a.missing = l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
+	} else if ok, a.missing = l.payClaimedLocked(w, rates, now); !ok && len(w.charges) == 0 {
+		a.verdict = left // another Core was first
+		return true
 	}
-	switch {
-	case ok:
+	if ok {
 		a.verdict = granted
-		return nil
-	case l.dry && mayWait:
-		w.ghost, w.decided = new(ghost), nil
-	}
-	if w.Late && missing == nil && mayWait {
+	} else if w.Late && a.missing == nil && w.decided != nil {
 		l.passLocked(w, now)
 	}
-	if !mayWait && missing == nil && w.Claim == nil && l.denyWaiterLocked(w, now) {
-		a.verdict = refused
-		return nil
+	return ok
+}
+
+// decideLocked decides about a request that could not be granted immediately.
+func (l *Core) decideLocked(ctx context.Context, w *Waiter, a *arrival, now meter.Instant) {
+	mayWait := w.decided != nil
+	if l.dry && mayWait {
+		w.ghost, w.decided = new(ghost), nil
 	}
-	if a.verdict = l.lineUpLocked(ctx, w, missing, now); a.verdict == waiting {
+	if !mayWait && a.missing == nil && l.denyWaiterLocked(w, now) {
+		a.verdict = refused
+		return
+	}
+	if a.verdict = l.lineUpLocked(ctx, w, a.missing, now); a.verdict == waiting {
 		a.at, a.cost, a.wait = w.bucket(), w.in.Costs[w.in.Binding], bucket.Until(w.due, now)
 		if w.ghost != nil {
 			l.sendLocked(w, now)
 			a.verdict = granted
 		}
 	}
-	return nil
 }
 
 // lineUpLocked decides about a request that could not be granted immediately: it waits, is rejected, or overtakes by its priority.

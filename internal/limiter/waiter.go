@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -67,7 +66,8 @@ const (
 
 // Waiter returns a Waiter with the charges of a request that was not granted. It waits for as long as it takes.
 func (r *Request) Waiter() *Waiter {
-	return &Waiter{MaxWait: -1, user: r.User, charges: slices.Clone(r.Charges())}
+	charges := r.Charges()
+	return &Waiter{MaxWait: -1, user: r.User, charges: append(make([]Charge, 0, len(charges)+1), charges...)} // and that of the gate
 }
 
 // SetCaller sets the caller of the request, where callers take turns.

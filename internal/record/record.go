@@ -17,6 +17,8 @@ var scales = [...]int64{second, 10 * second, 60 * second, 600 * second}
 // still, so it shows no rate below one request a second. The unit is that in which requests are charged: 1 for each, or what each did cost. The zero Record has counted nothing.
 type Record struct {
 	last      meter.Instant // when the last request was sent
+	recent    float64       // belongs to the present part of each stretch, and is not in their sums yet
+	next      meter.Instant // when the first part of a stretch ends; before that, a request only adds to recent
 	stretches [len(scales)]stretch
 }
 
@@ -34,21 +36,39 @@ type Sum struct {
 
 // Add counts a request that was sent then, and what it cost. Requests need not come in the order in which they were sent.
 func (r *Record) Add(sent meter.Instant, cost float64) {
-	idle := sent - r.last - rest
+	if sent >= r.next || sent-r.last > rest {
+		r.advance(sent)
+	}
+	r.recent += cost
+	r.last = max(r.last, sent)
+}
+
+// advance ends the parts that end by then. A rest moves the stretches, so that their time stands still.
+func (r *Record) advance(sent meter.Instant) {
+	*r = r.summed()
+	idle := max(0, sent-r.last-rest)
+	r.next = meter.Never
 	for i := range r.stretches {
 		s := &r.stretches[i]
-		switch {
-		case s.n == 0:
+		if s.n == 0 {
 			s.from, s.earlier = sent, sent
-		case idle > 0:
+		} else {
 			s.from, s.earlier = s.from+idle, s.earlier+idle
 		}
 		if sent-s.from >= scales[i] {
 			s.earlier, s.before, s.from, s.n = s.from, s.n, sent, 0
 		}
-		s.n += float32(cost)
+		r.next = min(r.next, s.from+scales[i])
 	}
-	r.last = max(r.last, sent)
+}
+
+// summed returns the record with all that it has counted in the sums of its stretches.
+func (r Record) summed() Record {
+	for i := range r.stretches {
+		r.stretches[i].n += float32(r.recent)
+	}
+	r.recent = 0
+	return r
 }
 
 // Last returns when the last request was sent that was counted; 0: none was.
@@ -61,11 +81,13 @@ func (r Record) Over(d int64) Sum {
 		i++
 	}
 	s := r.stretches[i]
-	return Sum{float64(s.before) + float64(s.n), s.earlier}
+	return Sum{float64(s.before) + float64(s.n) + r.recent, s.earlier}
 }
 
 // Without returns the record without the last n of what it has counted.
 func (r Record) Without(n float64) Record {
+	r = r.summed()
+	r.next = 0 // a stretch of which nothing is left begins with the next request
 	for i := range r.stretches {
 		s := &r.stretches[i]
 		s.n = max(0, s.n-float32(n))

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,6 +72,9 @@ func TestWithoutTheLast(t *testing.T) {
 		require.InDelta(t, 20, r.Without(10).Over(d).N, 0)
 		require.Zero(t, r.Without(31).Over(d).N)
 		require.InDelta(t, 30, r.Over(d).N, 0, "the record itself stays")
+		none := r.Without(30)
+		none.Add(second/2, 3)
+		require.Equal(t, Sum{3, second / 2}, none.Over(d))
 	}
 }
 
@@ -81,4 +85,23 @@ func TestRequestsMayBeCountedOutOfOrder(t *testing.T) {
 	r.Add(4*second, 1)
 	require.Equal(t, 5*second, r.Last())
 	require.Equal(t, Sum{2, 5 * second}, r.Over(10*second))
+}
+
+// Most requests only add to what is recent. That changes nothing of what is counted.
+func TestWhatIsRecentCountsInEachStretch(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		var r, at Record
+		now := meter.Instant(0)
+		for range 2_000 {
+			now += random.Int64N(2 << random.IntN(31))
+			cost := float64(1 + random.IntN(5))
+			r.Add(now, cost)
+			at.next = 0 // it sums up what is recent each time
+			at.Add(now, cost)
+			for _, d := range scales {
+				require.Equal(t, at.Over(d), r.Over(d))
+			}
+		}
+	}
 }
