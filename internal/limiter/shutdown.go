@@ -141,19 +141,19 @@ func (l *Core) isShutLocked(u *User) bool { return l.shut || u.shut }
 // shutsOutLocked rejects a request that came after Shutdown, and reports whether it did.
 func (l *Core) shutsOutLocked(w *Waiter) bool {
 	if l.isShutLocked(w.user) {
-		w.refusal = l.refuseShutLocked(w.charges, w.user)
+		w.refusal = l.refusalOfShut(w.charges)
+		l.refusedLocked(w)
 	}
 	return w.refusal != nil
 }
 
-// refuseShutLocked returns the refusal of a request that came after Shutdown.
-func (l *Core) refuseShutLocked(charges []Charge, u *User) *Refusal {
+// refusalOfShut returns the refusal of a request that came after Shutdown.
+func (l *Core) refusalOfShut(charges []Charge) *Refusal {
 	r := &Refusal{Reason: bucket.ReasonShutdown, Limit: l.Limits[0], Wait: math.MaxInt64}
 	if len(charges) > 0 {
 		c := &charges[0]
 		r.Limit, r.Key, r.Cost = c.Limit, c.Key, c.Cost
 	}
-	l.countRefusalLocked(u, r.Limit, r.Reason)
 	return r
 }
 
