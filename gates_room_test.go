@@ -40,10 +40,10 @@ func TestWhatServersSayTakesBoundedMemory(t *testing.T) {
 		base                       http.RoundTripper
 		hosts, paths, times, bytes int
 	}{
-		"a hold":                    {refused, 3000, 1, 1, 1500},
-		"an empty quota":            {little("X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "31000000"), 3000, 1, 1, 1500},
-		"a quota":                   {little("X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "3600"), 3000, 1, 5, 1500},
-		"two quotas":                {little("RateLimit", `"second";r=9;t=1, "day";r=900;t=80000`, "RateLimit-Policy", `"second";q=10;w=1, "day";q=1000;w=86400`), 3000, 1, 1, 7 << 8},
+		"a hold":                    {refused, 3000, 1, 1, 1600},
+		"an empty quota":            {little("X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "31000000"), 3000, 1, 1, 1600},
+		"a quota":                   {little("X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "3600"), 3000, 1, 5, 1600},
+		"two quotas":                {little("RateLimit", `"second";r=9;t=1, "day";r=900;t=80000`, "RateLimit-Policy", `"second";q=10;w=1, "day";q=1000;w=86400`), 3000, 1, 1, 15 << 7},
 		"hostile, once":             {&hostile{status: 200}, 500, 1, 1, 16 << 10},
 		"hostile, 1,100 responses":  {&hostile{status: 200}, 8, 1, 1100, 16 << 10},
 		"hostile, many paths":       {&hostile{status: 200}, 20, 60, 3, 128 << 10},
