@@ -28,7 +28,7 @@ func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) 
 		l.markLocked(c.Bucket)
 	}
 	if !l.hearLocked(r, c, cost, now) {
-		l.correctLocked(c.Bucket, r.turn, c.Paid, charged, cost, now)
+		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)
 	}
 	return charged, nil
 }

@@ -52,7 +52,7 @@ func (r *Registry) Find(key *Key, now meter.Instant) *Gate {
 	if s == nil {
 		return nil
 	}
-	g := r.gates[place{s.find(key.ofGroup()), s.kind(key)}]
+	g := r.gates[place{s.find(key), s.kind(key)}]
 	if g != nil {
 		g.Account.used = now
 	}
@@ -100,7 +100,7 @@ func (r *Registry) server(host string) *Server {
 
 // account returns the account that requests with a key are probably counted by, and makes it if there is none.
 func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
-	if p := s.find(key.ofGroup()); p != nil {
+	if p := s.find(key); p != nil {
 		return p.guess(key)
 	}
 	a := NewAccount(s, r.seeds.Uint64())
