@@ -138,7 +138,7 @@ func TestOneCutForAllThatWereInFlight(t *testing.T) {
 			assert.Equal(t, 1, o.retuned(throttle.CauseThrottled))
 			assert.Equal(t, c.silence, o.retuned(throttle.CauseSilence), "a row of failures")
 			assert.Equal(t, c.silence+1, len(o.retunes))
-			assert.GreaterOrEqual(t, o.bucket().Rate, 850.0, "nothing was accepted that would tell where the limit is")
+			assert.GreaterOrEqual(t, o.bucket().Rate, 850.0, "nothing was accepted that would show where the limit is")
 			assert.Zero(t, o.bucket().InFlight)
 		})
 	}
@@ -455,7 +455,7 @@ func TestLowRateRejectsNoRequestInAdvance(t *testing.T) {
 	})
 }
 
-func TestFailFastTellsWhenItWouldGo(t *testing.T) {
+func TestFailFastSaysWhenTheRequestCouldBeSent(t *testing.T) {
 	refused := func(t *testing.T, o *observed, reason throttle.Reason) *throttle.Rejection {
 		resp, err := o.RoundTrip(get(t, t.Context(), "http://api.example.com/items"))
 		require.NoError(t, err)
@@ -531,7 +531,7 @@ func TestStatisticsOfAnAdaptiveLimit(t *testing.T) {
 		b, now := o.bucket(), time.Now()
 		require.GreaterOrEqual(t, b.HeldUntil, now.Add(2*time.Second))
 		require.Less(t, b.HeldUntil, now.Add(2200*time.Millisecond))
-		require.InDelta(t, 45, b.Rate, 1, "little was accepted that would tell where the limit is")
+		require.InDelta(t, 45, b.Rate, 1, "little was accepted that would show where the limit is")
 		time.Sleep(b.HeldUntil.Sub(now) - 1)
 		require.Equal(t, b.HeldUntil, o.bucket().HeldUntil)
 		require.Positive(t, o.bucket().Waiting)

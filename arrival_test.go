@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/http"
 	"testing"
@@ -20,7 +21,7 @@ func limiterWith(t *testing.T, opts ...throttle.Option) *throttle.Limiter {
 	return l
 }
 
-func TestTryTellsHooksWhatItDoes(t *testing.T) {
+func TestTryReportsToHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		granted, refused := 0, []throttle.Rejection(nil)
 		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(2, time.Second)), throttle.WithHooks(throttle.Hooks{
@@ -270,7 +271,7 @@ func TestTicketEndsByItsMaxWaitOrTheContextOfWait(t *testing.T) {
 }
 
 // The timer of MaxWait rejects a Ticket on which no goroutine waits.
-func TestTicketThatNobodyWaitsForIsRejectedInTime(t *testing.T) {
+func TestATicketThatIsNotWaitedForIsRejectedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		canceled, rejected := 0, 0
 		l := limiterWith(t, throttle.WithLimit(throttle.InFlight(1)), throttle.WithHooks(throttle.Hooks{
@@ -299,4 +300,17 @@ func TestTicketThatNobodyWaitsForIsRejectedInTime(t *testing.T) {
 			require.Zero(t, b.InFlight)
 		}
 	})
+}
+
+func TestAContextThatHasEndedCostsNothing(t *testing.T) {
+	l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour)))
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	require.Equal(t, gone, l.Wait(ctx, throttle.Ask{}))
+	_, err := l.Acquire(ctx, throttle.Ask{Cost: 2})
+	require.Equal(t, gone, err)
+	_, ok := l.Try(throttle.Ask{})
+	require.True(t, ok)
+	require.Equal(t, gone, l.Wait(ctx, throttle.Ask{}))
 }

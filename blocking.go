@@ -126,7 +126,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	case err != nil:
 		return nil, err
 	case w != nil:
-		if err := l.core.Acquire(ctx, w); err != nil {
+		if err := l.wait(ctx, w); err != nil {
 			return nil, err
 		}
 		g = l.grantOf(w)
@@ -223,11 +223,28 @@ func (l *Limiter) Wait(ctx context.Context, ask Ask) error {
 	if w == nil {
 		return err
 	}
-	if err := l.core.Acquire(ctx, w); err != nil {
+	if err := l.wait(ctx, w); err != nil {
 		return err
 	}
 	l.forgetWaited(ctx, w)
 	return nil
+}
+
+// wait waits until a request is granted.
+func (l *Limiter) wait(ctx context.Context, w *limiter.Waiter) error {
+	waits, err := l.core.Enqueue(ctx, w)
+	if !waits {
+		return err
+	}
+	l.show(ctx, w)
+	return l.core.Await(ctx, w)
+}
+
+// show lets the Receipt of a context see that a request waits.
+func (l *Limiter) show(ctx context.Context, w *limiter.Waiter) {
+	if receipt := overridesOf(ctx).receipt; receipt != nil {
+		receipt.waits(l, w)
+	}
 }
 
 // passWithoutSlots is acquire for a request whose end nothing reports. Its frame has left the stack before the request waits.

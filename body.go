@@ -116,7 +116,11 @@ func (b *body) finish() { b.grant.limiter.core.Finish(b.grant.request.User) }
 func (b *body) settleFound(whole, byCaller bool) {
 	for i := range b.costs {
 		c := &b.costs[i]
-		if !b.tries(c, byCaller) || !whole && !c.finder.All() {
+		switch {
+		case !b.tries(c, byCaller):
+			continue
+		case !whole && !c.finder.All():
+			b.grant.limiter.core.Unsettled(&b.grant.request, c.charge)
 			continue
 		}
 		cost, ok := c.finder.Sum()
@@ -124,6 +128,7 @@ func (b *body) settleFound(whole, byCaller bool) {
 			cost, ok = c.by(b.resp, c.finder.Numbers())
 		}
 		if !ok {
+			b.grant.limiter.core.Unsettled(&b.grant.request, c.charge)
 			continue
 		}
 		e, err := b.grant.limiter.correct(&b.grant.request, c.charge, cost)

@@ -607,3 +607,77 @@ func ExampleLimiter_Shutdown() {
 	// context deadline exceeded
 	// throttle: limit "bucket": shut down, so no request is sent any more
 }
+
+func ExampleLimiter_Forecast() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.TokenBucket(10, time.Second, throttle.Name("rate")),
+		throttle.FixedWindow(500, 24*time.Hour, throttle.Name("daily"))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	f, err := limiter.Forecast(throttle.Ask{}, 310) // for a batch of 310 requests
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("half of them after", f.Tenths[4])
+	fmt.Println("all of them after", f.Done())
+	fmt.Println("because of", f.Limit)
+	// Output:
+	// half of them after 14.5s
+	// all of them after 30s
+	// because of rate
+}
+
+func ExampleTicket_Waiting() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Name("hourly"))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 2 {
+		ticket, err := limiter.Enqueue(throttle.Ask{})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if w, ok := ticket.Waiting(); ok {
+			fmt.Println("waits for", w.Limit, "until", w.Due.Sub(w.Since).Round(time.Minute), "after its arrival")
+		} else {
+			fmt.Println("does not wait")
+		}
+	}
+	// Output:
+	// does not wait
+	// waits for hourly until 1h0m0s after its arrival
+}
+
+func ExampleReceipt_Waiting() {
+	transport := throttle.Must(throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0)))))
+	ctx, cancel := context.WithCancel(context.Background())
+	ctx, receipt := throttle.ContextWithReceipt(ctx)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := transport.RoundTrip(req)
+		fmt.Println(err)
+	}()
+	for {
+		if w, ok := receipt.Waiting(); ok {
+			fmt.Println("waits for", w.Limit)
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-done
+	// Output:
+	// waits for bucket
+	// context canceled
+}

@@ -122,8 +122,10 @@ func (l *Limiter) correct(r *limiter.Request, i int, cost int64) (e SettleEvent,
 // the response. After several attempts it has the last one that a Transport or [Limiter.Wait] granted. It is safe for concurrent
 // use. Each request that is in flight at the same time needs a Receipt of its own.
 type Receipt struct {
-	mu     sync.Mutex
-	grants []*Grant // the last one of each Limiter, the latest first
+	mu      sync.Mutex
+	grants  []*Grant // the last one of each Limiter, the latest first
+	limiter *Limiter
+	waiter  *limiter.Waiter // of limiter, the last one, whether it still waits or not; nil: there was none
 }
 
 // ContextWithReceipt returns a context under which requests are recorded in the Receipt.
@@ -141,6 +143,21 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 	before := slices.IndexFunc(r.grants, func(other *Grant) bool { return other.limiter == l })
 	r.grants = append([]*Grant{g}, r.grants[before+1:]...)
 	return g
+}
+
+// waits records a request that waits.
+func (r *Receipt) waits(l *Limiter, w *limiter.Waiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limiter, r.waiter = l, w
+}
+
+// Waiting returns what the request waits for. It reports false if it does not wait, or not yet.
+func (r *Receipt) Waiting() (Waiting, bool) {
+	r.mu.Lock()
+	l, w := r.limiter, r.waiter
+	r.mu.Unlock()
+	return l.waiting(w)
 }
 
 // Waited returns how long the request waited, in all Limiters together.

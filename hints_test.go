@@ -58,7 +58,7 @@ func ask(t *testing.T, tr *throttle.Transport, url string) (status int, refused 
 
 const api = "http://api.example.com/items"
 
-func TestRetryAfterHoldsEveryoneInLine(t *testing.T) {
+func TestRetryAfterHoldsAllWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var sent []time.Duration

@@ -43,7 +43,7 @@ func transportOf(t *testing.T, opts ...throttle.Option) *throttle.Transport {
 	return transport
 }
 
-func TestHooksAndStatsTellWhatHappens(t *testing.T) {
+func TestHooksAndStatsReportWhatHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var x seen
 		transport := transportOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Name("slow"))),

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // This file is what one refusal costs a program that has run for a while, and what a server's reports are worth once responses
@@ -58,7 +59,7 @@ func TestOneRefusalCostsItsWait(t *testing.T) {
 					var (
 						mu      sync.Mutex
 						start   = time.Now()
-						told    time.Time // when the refusal was read; zero: it has not come
+						known   time.Time // when the refusal was read; zero: it has not come
 						during  int
 						resumed int // requests in the second to the eleventh second after the wait
 					)
@@ -68,12 +69,12 @@ func TestOneRefusalCostsItsWait(t *testing.T) {
 					}
 					tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
 						mu.Lock()
-						refuse := told.IsZero() && time.Since(start) >= age
+						refuse := known.IsZero() && time.Since(start) >= age
 						if refuse {
-							told = time.Now().Add(trip)
+							known = time.Now().Add(trip)
 						}
-						switch since := time.Since(told); {
-						case told.IsZero() || since <= 0:
+						switch since := time.Since(known); {
+						case known.IsZero() || since <= 0:
 						case after != "" && since < wait:
 							during++
 						case since >= wait+time.Second && since < wait+11*time.Second:
@@ -93,7 +94,7 @@ func TestOneRefusalCostsItsWait(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), age+30*time.Second)
 					defer cancel()
 					pressAll(ctx, tr, callers, to(t, http.MethodGet, api))
-					assert.Zero(t, during, "sent while told to wait")
+					assert.Zero(t, during, "sent before the wait was over")
 					assert.Greater(t, resumed, 360, "of 400 in ten seconds")
 				})
 			})
@@ -125,8 +126,8 @@ func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
 						first := refused.IsZero() && time.Since(start) > 10*time.Minute
 						if first {
 							refused = time.Now()
-						} else if told := refused.Add(trip); !refused.IsZero() && time.Now().After(told) {
-							if time.Since(told) < 10*time.Second {
+						} else if known := refused.Add(trip); !refused.IsZero() && time.Now().After(known) {
+							if time.Since(known) < 10*time.Second {
 								during++
 							}
 							after++
@@ -142,7 +143,7 @@ func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+20*time.Second)
 					defer cancel()
 					pressAll(ctx, tr, 4, to(t, http.MethodGet, api))
-					assert.Zero(t, during, "sent while told to wait")
+					assert.Zero(t, during, "sent before the wait was over")
 					assert.NotZero(t, after)
 				})
 			})
@@ -151,7 +152,7 @@ func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
 }
 
 // A server counts two kinds of requests apart, under one set of header names. Whatever the responses to one kind report, requests of
-// the other are not sent while they are told to wait.
+// the other are not sent before the wait is over.
 func TestAnAskedWaitHoldsWhateverOtherResponsesReport(t *testing.T) {
 	const per = time.Minute
 	for name, opts := range map[string][]throttle.Option{
@@ -279,5 +280,39 @@ func TestAnEmptyQuotaWithoutAnEndIsAskedOneRequestAtATime(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// What a server asks for concerns all processes that share a limit. A backoff is the guess of one process, which others may know to be
+// wrong. If each of eight held the others, they would use a twentieth of a limit of five per second.
+func TestABackoffHoldsNoOtherProcess(t *testing.T) {
+	for asks, waits := range map[string]bool{"": false, "3": true} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := store.NewMemory()
+			process := func(status int) *throttle.Transport {
+				base := serverFunc(func(r *http.Request) *http.Response {
+					h := http.Header{}
+					if status != http.StatusOK && asks != "" {
+						h.Set("Retry-After", asks)
+					}
+					return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}
+				})
+				return throttle.Must(throttle.New(base, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Shared(shared)))))
+			}
+			send := func(tr *throttle.Transport) {
+				_, err := tr.RoundTrip(to(t, "GET", "http://api.example.com/")(0))
+				require.NoError(t, err)
+			}
+			refused, other := process(http.StatusTooManyRequests), process(http.StatusOK)
+			send(other)
+			for range 2 { // a bare refusal sets no hold before the second
+				send(refused)
+			}
+			begun := time.Now()
+			for range 50 { // until the other process has asked the store
+				send(other)
+			}
+			require.Equal(t, waits, time.Since(begun) > 100*time.Millisecond, "Retry-After %q", asks)
+		})
 	}
 }

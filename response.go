@@ -133,7 +133,7 @@ func (t *Transport) answerOf(req *http.Request, resp *http.Response, s sent) res
 		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
 	if hints != nil {
-		a.answer.Traits = (*traits)(req)
+		a.answer.Traits = t.traitsOf(req, len(hints.Quotas) > 0 && t.limiter.core.TriesModels(hostOf(req)))
 	}
 	if more != nil {
 		a.answer.Doubts = more.doubts
@@ -297,7 +297,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 		w.Bare, w.Given = bareOf(resp.StatusCode), t.sampler.gave(host)
 	}
 	var more *bodyHints
-	if hasContent(req, resp) && t.hints.WantsBody(host, resp.StatusCode, resp.Header) {
+	if hasContent(req, resp) && (t.hints.WantsBody(host, resp.StatusCode, resp.Header) || t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
 		more = &bodyHints{
 			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w, doubts: new(limiter.Doubts),
 		}
@@ -339,7 +339,7 @@ func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	w := &quota.Hints{
 		Status: status, Limited: s.Limited, NotLimited: s.NotLimited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
 		Host:   status == http.StatusServiceUnavailable || status == 529,
-		Global: s.Scope == "global",
+		Global: s.Scope == "global", Unit: s.Unit,
 	}
 	if s.Final {
 		w.Final = finalError(s)
@@ -400,7 +400,7 @@ func (m *bodyHints) report() {
 		m.doubts.As = aimd.Outcome(outcomeOfExcused(m.status))
 	}
 	passed := time.Since(m.at)
-	again := !signal.Final && m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0
+	again := !signal.Final && m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0 && (signal.Unit == "" || !t.units)
 	if wait := signal.Wait.Value; again || !signal.Final && 0 < wait && wait <= passed {
 		signal.Limited = false
 	}

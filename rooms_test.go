@@ -3,6 +3,8 @@ package throttle_test
 import (
 	"bytes"
 	"encoding/json"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +115,20 @@ func importsOf(t *testing.T) map[string][]string {
 		all[name] = p.Imports
 	}
 	return all
+}
+
+// The tests of the core drive it alone.
+func TestTestsOfTheCoreNeedNeitherHTTPNorTheRoot(t *testing.T) {
+	files, err := filepath.Glob("internal/limiter/*_test.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, imported := range f.Imports {
+			assert.NotContains(t, []string{`"` + module + `"`, `"net/http"`, `"reflect"`, `"unsafe"`}, imported.Path.Value, file)
+		}
+	}
 }
 
 // Arithmetic is given the time.

@@ -50,7 +50,7 @@ const (
 		"event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":12}}\n\n"
 )
 
-func TestABodyTellsWhatTheRequestHasCost(t *testing.T) {
+func TestABodyReportsWhatTheRequestHasCost(t *testing.T) {
 	both := throttle.SettleJSON("usage.input_tokens|message.usage.input_tokens", "usage.output_tokens")
 	total := throttle.SettleJSON("usage.total_tokens")
 	decoded := func(t *testing.T, resp *http.Response) {
@@ -178,7 +178,7 @@ func TestAChargeIsCorrectedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
 			resp, err := answers("application/json", usage).RoundTrip(req)
-			if req.Header.Get("X-Told") != "" {
+			if req.Header.Get("X-Reports") != "" {
 				resp.Header.Set("X-Cost", "7")
 			}
 			return resp, err
@@ -200,7 +200,7 @@ func TestAChargeIsCorrectedOnce(t *testing.T) {
 		drained(t, resp)
 		check(3)
 		req := get(t, ctx, api)
-		req.Header.Set("X-Told", "yes")
+		req.Header.Set("X-Reports", "yes")
 		resp, err = tr.RoundTrip(req)
 		require.NoError(t, err)
 		drained(t, resp)
@@ -293,7 +293,7 @@ func TestABodyThatEndsInEveryWayAtOnce(t *testing.T) {
 	}
 }
 
-func TestABodyThatFailsTellsWhatItToldBefore(t *testing.T) {
+func TestABodyThatFailsReportsWhatItHadBefore(t *testing.T) {
 	reset := errors.New("reset")
 	base := roundTripper(func(req *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Request: req,

@@ -177,7 +177,7 @@ func TestAGrantIsSettledOnceAndOnlyWithSense(t *testing.T) {
 	})
 }
 
-func TestAReceiptTellsAndSettles(t *testing.T) {
+func TestAReceiptReportsAndSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, err := throttle.New(costly(""), throttle.WithLimit(
 			throttle.TokenBucket(1, time.Second, throttle.Name("rpm"), throttle.Cost(costing(1))),

@@ -367,7 +367,7 @@ func TestShutdownDoesNotWaitForAStoreThatIsDown(t *testing.T) {
 	})
 }
 
-// A dry run rejects nothing and has nobody wait, so Shutdown waits only for what is in flight.
+// A dry run rejects nothing and has no request wait, so Shutdown waits only for what is in flight.
 func TestShutdownOfADryRunRejectsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := transportTo(t, takes(time.Second), throttle.WithLimit(throttle.TokenBucket(1, time.Hour)), throttle.WithDryRun())

@@ -78,7 +78,7 @@ func TestALogNamesNoWaitOfCenturies(t *testing.T) {
 	assert.Contains(t, log.String(), "wait=never")
 }
 
-func TestTheProblemTellsSDKsWhenToRetry(t *testing.T) {
+func TestTheProblemSaysWhenToRetry(t *testing.T) {
 	for wait, want := range map[time.Duration]string{
 		1: "0.001", time.Millisecond: "0.001", 1500 * time.Millisecond: "1.5", time.Second + 1: "1.001", time.Hour: "3600", 64570 * time.Millisecond: "64.57",
 	} {

@@ -62,11 +62,19 @@ func (t *Ticket) Due() time.Time {
 	} else {
 		due = t.grant.request.At
 	}
-	if due == meter.Never {
+	return t.limiter.timeOf(due)
+}
+
+// timeOf returns an instant as a time; the zero time: it is not known.
+func (l *Limiter) timeOf(at meter.Instant) time.Time {
+	if at == meter.Never {
 		return time.Time{}
 	}
-	return core.Start.Add(time.Duration(due))
+	return l.core.Start.Add(time.Duration(at))
 }
+
+// Waiting returns what the Ticket waits for. It reports false if it does not wait any more.
+func (t *Ticket) Waiting() (Waiting, bool) { return t.limiter.waiting(t.waiter) }
 
 // Wait waits until the Ticket is granted. The error is a [*Rejection], or the cause of a context that has ended, which cancels the Ticket.
 // Of the values in the context, only that of [ContextWithReceipt] applies. A second call, and a call after Cancel, return an error.

@@ -1,10 +1,14 @@
 package throttle
 
 import (
+	"cmp"
+	"encoding/json"
 	"hash/maphash"
+	"io"
 	"net/http"
 	"strings"
 
+	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -14,21 +18,109 @@ import (
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}
 
 // kindOf sets what requests have in common that a client sends for one purpose.
-func (l *Limiter) kindOf(req *http.Request, k *quota.Key) {
+func (t *Transport) kindOf(req *http.Request, k *quota.Key) {
 	if req.URL == nil {
 		return
 	}
-	k.Family = maphash.String(l.seed, familyOf(req.URL.Path))
+	k.Family = maphash.String(t.limiter.seed, familyOf(req.URL.Path))
 	if req.Method != "" && req.Method != http.MethodGet {
 		k.Method = hashOf(req.Method)
 	}
 	for _, name := range credentials {
 		if v := req.Header[name]; len(v) > 0 {
-			k.Credential = maphash.String(l.seed, v[0])
+			k.Credential = maphash.String(t.limiter.seed, v[0])
 			break
 		}
 	}
-	k.Traits = (*traits)(req)
+	k.Apart = partsOf(req, t.hints.Parts(k.Host))
+	k.Traits = t.traitsOf(req, t.limiter.core.CountsModels(k.Host))
+}
+
+// traitsOf returns the traits of a request, with its model if the server counts by that.
+func (t *Transport) traitsOf(req *http.Request, withModel bool) quota.Traits {
+	if withModel {
+		if model := memberOf(req, "model"); model != "" {
+			return &modelTraits{(*traits)(req), hashOf(model)}
+		}
+	}
+	return (*traits)(req)
+}
+
+// partsOf returns the parts of a request, with spaces between.
+func partsOf(req *http.Request, parts []headers.Part) (all string) {
+	for _, p := range parts {
+		part := ""
+		if p.After != "" {
+			part = segmentAfter(req.URL.Path, p.After)
+		} else {
+			part = memberOf(req, p.Member)
+		}
+		switch {
+		case part == "":
+		case all == "":
+			all = part
+		default:
+			all += " " + part
+		}
+	}
+	return all
+}
+
+// segmentAfter returns the segment of a path that follows another one, up to a colon; "": there is none.
+func segmentAfter(path, before string) string {
+	for path != "" {
+		segment, rest, _ := strings.Cut(path, "/")
+		if segment == before {
+			segment, _, _ = strings.Cut(rest, "/")
+			segment, _, _ = strings.Cut(segment, ":")
+			return segment
+		}
+		path = rest
+	}
+	return ""
+}
+
+// memberMost is how much of the body of a request is read for a member, in bytes. Longer prompts may come before it.
+const memberMost = 256 << 10
+
+// memberOf returns a member of the JSON object that is the body of a request, if it is a string. It reads a copy of the body.
+func memberOf(req *http.Request, name string) string {
+	if req.GetBody == nil || !hasBody(req) || !isJSONType(req.Header.Get("Content-Type")) {
+		return ""
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return ""
+	}
+	defer body.Close()
+	d := json.NewDecoder(io.LimitReader(body, memberMost))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return ""
+	}
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return ""
+		}
+		if key == name {
+			text := ""
+			if json.Unmarshal(value, &text) != nil || len(text) > partMost {
+				return ""
+			}
+			return text
+		}
+	}
+	return ""
+}
+
+// partMost is the longest part of a request by which it is counted, in bytes.
+const partMost = 256
+
+func isJSONType(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	kind = strings.ToLower(strings.TrimSpace(kind))
+	return kind == "application/json" || strings.HasSuffix(kind, "+json")
 }
 
 // traits are those of a request.
@@ -61,6 +153,57 @@ func (t *traits) Trait(n int) uint64 {
 		}
 	}
 	return hashOf(segment)
+}
+
+// String implements [quota.Traits]. It has the method, and the segments of the path that are words: others may be secret, or of one request.
+func (t *traits) String() string {
+	path := ""
+	if t.URL != nil {
+		for segment := range strings.SplitSeq(strings.Trim(t.URL.Path, "/"), "/") {
+			if !isWord(segment) {
+				segment = "*"
+			}
+			if path += "/" + segment; len(path) > exampleMost {
+				break
+			}
+		}
+	}
+	return cmp.Or(t.Method, http.MethodGet) + " " + path
+}
+
+const (
+	exampleMost = 60 // bytes of a path that are shown, and a segment
+	wordMost    = 24 // bytes of a segment that is a word
+)
+
+// isWord reports whether a segment of a path looks like a name in an API, such as v1 or chat.postMessage: it has no digits after its
+// second byte, nor a mixture of cases as tokens have.
+func isWord(s string) bool {
+	upper := 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c == '-', c == '_', c == '.', c >= '0' && c <= '9' && i == 1:
+		case c >= 'A' && c <= 'Z':
+			upper++
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= wordMost && upper <= 2
+}
+
+// modelTraits are the traits of a request whose model is known.
+type modelTraits struct {
+	*traits
+	model uint64
+}
+
+// Trait implements [quota.Traits].
+func (t *modelTraits) Trait(n int) uint64 {
+	if n == traitModel {
+		return t.model
+	}
+	return t.traits.Trait(n)
 }
 
 // hashOf returns the FNV-1a hash of a short text.

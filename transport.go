@@ -30,6 +30,7 @@ type Transport struct {
 	hints   *headers.Reader
 	noHints bool
 	plain   []limiter.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	units   bool             // some limit is in a unit of servers
 	byHost  bool             // some limit counts requests without a key by host
 
 	connections connections
@@ -77,6 +78,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.cost = nil
 	}
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
+	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
 	t.plain = t.plainCharges()
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -179,6 +181,7 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	}
 	waits, err := t.enqueue(req, w)
 	if waits {
+		t.limiter.show(req.Context(), w)
 		err = t.limiter.core.Await(req.Context(), w)
 	}
 	if err != nil {
@@ -236,7 +239,7 @@ func (t *Transport) enter(o *overrides, req *http.Request, r *limiter.Request) (
 // enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
 func (t *Transport) enterByGate(o *overrides, req *http.Request, r *limiter.Request) (granted bool, err error) {
 	gate := quota.Key{Host: ByHost(req)}
-	t.limiter.kindOf(req, &gate)
+	t.kindOf(req, &gate)
 	t.prepare(o, req, r, &gate)
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	if err = limiter.Ended(r.Context, req.Cancel); err == nil {
@@ -340,7 +343,7 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 // gateOf returns the gate of a request.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
 	g := &quota.Key{Host: ByHost(req)}
-	t.limiter.kindOf(req, g)
+	t.kindOf(req, g)
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {

@@ -16,6 +16,7 @@ func (r *reading) readBody() {
 	costs := make([]string, len(r.dialect.Members)) // of several members with it, the first in the dialect counts
 	problem := strings.Contains(strings.ToLower(get(r.header, "Content-Type")), "application/problem+")
 	for name, value := range members(r.body) {
+		r.readUnit(name, value)
 		if problem && name == "violated-policies" {
 			r.readPlain(&Field{Role: RoleViolated}, []string{value})
 		}
@@ -31,6 +32,27 @@ func (r *reading) readBody() {
 		}
 	}
 	r.readCost(costs)
+}
+
+// readUnit reads what the limit counts that refused a request from the words of its body.
+func (r *reading) readUnit(name, value string) {
+	switch name {
+	case "message", "detail":
+		r.unit = cmp.Or(r.unit, unitIn(value))
+	case "quotaId": // of Google, more exact than its message
+		r.unit = cmp.Or(unitIn(value), r.unit)
+	}
+}
+
+// unitIn returns what a limit counts that a sentence or a name is about; "": it does not say.
+func unitIn(text string) string {
+	plain := strings.NewReplacer(" ", "", "-", "", "_", "").Replace(strings.ToLower(text))
+	for _, unit := range [...]struct{ text, name string }{{"inputtoken", "input-tokens"}, {"outputtoken", "output-tokens"}, {"token", "tokens"}, {"request", "requests"}} {
+		if strings.Contains(plain, unit.text) {
+			return unit.name
+		}
+	}
+	return ""
 }
 
 // members yields the texts, numbers and booleans in the beginning of a body by the name of the member or element that they

@@ -88,6 +88,7 @@ func TestPresetsAskForTheBodiesTheyNeed(t *testing.T) {
 		d := c.Preset.Dialect()
 		without := d.Parse(c.Status, c.header(), nil, c.Now)
 		with := d.Parse(c.Status, c.header(), []byte(c.Body), c.Now)
+		with.Unit = "" // no body is asked for because of it
 		if c.Preset != headers.Generic && !assert.ObjectsAreEqual(without, with) {
 			assert.True(t, d.WantsBody(c.Status, c.header()), c.ID)
 		}
@@ -175,7 +176,7 @@ func near(t *testing.T, want *float64, got headers.Maybe[time.Duration], what st
 }
 
 // A caller does not read a response that Silent reports as silent.
-func TestSilentResponsesTellNothing(t *testing.T) {
+func TestResponsesWithoutHeadersReportNothing(t *testing.T) {
 	silent := 0
 	for _, c := range responses(t) {
 		for _, hints := range [][]headers.Hint{nil, {headers.Auto}, {c.Preset}} {

@@ -20,6 +20,9 @@ func (r *reading) conclude() {
 	s.Saturated = retryAfter.saturated
 	s.Buckets = r.buckets()
 	r.judge()
+	if s.Limited {
+		s.Unit = r.unit
+	}
 	if s.Limited && s.Scope == "" {
 		s.Scope = r.dialect.Scope
 	}

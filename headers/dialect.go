@@ -34,6 +34,10 @@ type Dialect struct {
 	// ZeroIsConcurrency means that an empty bucket with a limit of 0 stands for too many concurrent requests.
 	ZeroIsConcurrency bool
 
+	// Parts are the parts of a request by which the API counts requests separately, such as the model. What it says about one of
+	// them then concerns no other. Without Parts, what is counted separately is learned from the responses.
+	Parts []Part
+
 	// Fields are headers that are read as described here, instead of by their names.
 	Fields []Field
 
@@ -43,6 +47,17 @@ type Dialect struct {
 
 	// Rules decide which responses were limited, beyond those that always are. The first that applies decides.
 	Rules []Rule
+}
+
+// A Part is a part of a request: either a segment of the path, or a member of the body.
+type Part struct {
+	// After is a segment of the path. The part is the next one, up to a colon: after "models", gemini-pro of
+	// /v1/models/gemini-pro:generateContent.
+	After string
+
+	// Member is a member of a JSON body that is an object, with a string as its value. It is read only if [http.Request.GetBody] is set, so
+	// that the body itself is not consumed.
+	Member string
 }
 
 // A Field is a header, or a member of a body, with a meaning of its own.

@@ -119,7 +119,7 @@ func TestMembersOfABodyAtAnyDepth(t *testing.T) {
 	assert.Equal(t, "", with(d, 429, strings.Repeat(" ", headers.BodyBytes)+`{"why":"so"}`).Reason, "beyond the bytes that are read")
 }
 
-func TestARateTellsWhenThereIsEnoughForTheRequest(t *testing.T) {
+func TestARateShowsWhenThereIsEnoughForTheRequest(t *testing.T) {
 	shopify := headers.Shopify.Dialect()
 	body := `{"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":1000,` +
 		`"throttleStatus":{"maximumAvailable":2000.0,"currentlyAvailable":500,"restoreRate":100.0}}}}`
@@ -133,7 +133,7 @@ func TestARateTellsWhenThereIsEnoughForTheRequest(t *testing.T) {
 	}
 }
 
-func TestBodiesAreWantedOnlyWhereTheyMayTellSomething(t *testing.T) {
+func TestBodiesAreReadOnlyWhereTheyMayReportSomething(t *testing.T) {
 	for _, c := range []struct {
 		preset headers.Preset
 		status int

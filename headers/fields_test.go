@@ -74,7 +74,7 @@ func TestWindowsHaveALength(t *testing.T) {
 	}
 }
 
-func TestNamesTellWindowsAndUnits(t *testing.T) {
+func TestNamesShowWindowsAndUnits(t *testing.T) {
 	for name, want := range map[string]struct {
 		window time.Duration
 		unit   string

@@ -55,6 +55,7 @@ type reading struct {
 	envoy      bool  // Envoy says that it limited the request
 	structured []Bucket
 	groups     []*group
+	unit       string    // see Signal.Unit
 	names      [3]string // what the default bucket is called, by resource, bucket, name
 }
 

@@ -76,6 +76,7 @@ func cloudPreset(p Preset) Dialect {
 	case Google:
 		return Dialect{
 			Hosts:   []string{"*.googleapis.com"},
+			Parts:   []Part{{After: "models"}}, // of Gemini: https://ai.google.dev/gemini-api/docs/rate-limits
 			Members: []Field{{Name: "retryDelay", Role: RoleRetryAfter}},
 			Rules: []Rule{
 				{Statuses: []int{403, 429}, Final: true, Reason: "limit 0", Body: []Match{ // not in this plan, or without billing
@@ -160,14 +161,20 @@ func modelPreset(p Preset) Dialect {
 		unpaid := []string{"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
 		return Dialect{
 			Hosts:   []string{"api.openai.com"},
+			Parts:   []Part{{Member: "model"}}, // https://platform.openai.com/docs/guides/rate-limits
 			Members: reason,
 			Rules:   []Rule{{Statuses: []int{400, 429}, Body: []Match{{"code", unpaid}, {"type", unpaid}}, Final: true, Reason: "billing"}},
 		}
 	case AzureOpenAI:
-		return Dialect{Hosts: []string{"*.openai.azure.com", "*.cognitiveservices.azure.com"}, Members: reason}
+		return Dialect{
+			Hosts:   []string{"*.openai.azure.com", "*.cognitiveservices.azure.com"},
+			Parts:   []Part{{After: "deployments"}, {Member: "model"}}, // which is the deployment, without one in the path
+			Members: reason,
+		}
 	case Anthropic:
 		return Dialect{
 			Hosts:   []string{"api.anthropic.com"},
+			Parts:   []Part{{Member: "model"}}, // https://docs.anthropic.com/en/api/rate-limits
 			Fields:  []Field{{Name: "anthropic-priority-*", Form: Family, Bucket: "priority", Advisory: true}},
 			Members: []Field{{Name: "error_code", Role: RoleReason}},
 			Rules: []Rule{ // of an organization, a workspace, and prepaid credit
@@ -195,7 +202,7 @@ func businessPreset(p Preset) Dialect {
 	case Shopify:
 		return shopify()
 	case Slack:
-		return Dialect{Hosts: []string{"slack.com", "*.slack.com"}, Scope: "method"}
+		return Dialect{Hosts: []string{"slack.com", "*.slack.com"}, Parts: []Part{{After: "api"}}, Scope: "method"}
 	case Stripe:
 		return Dialect{
 			Hosts: []string{"api.stripe.com", "files.stripe.com"},
@@ -297,6 +304,7 @@ func otherPreset(p Preset) Dialect {
 	case Discord:
 		return Dialect{
 			Hosts:   []string{"discord.com", "*.discord.com", "discordapp.com"},
+			Parts:   []Part{{After: "channels"}, {After: "guilds"}, {After: "webhooks"}}, // the major parameters
 			Members: []Field{{Name: "retry_after", Role: RoleRetryAfter}},
 			Rules:   []Rule{{Statuses: []int{429}, Header: one("X-RateLimit-Global", "true"), Scope: "global"}},
 		}

@@ -24,7 +24,7 @@ func (d Dialect) hint() (Dialect, error) { return d.clone(), d.validate() }
 // clone returns a copy that shares nothing with d that its owner may change.
 func (d *Dialect) clone() Dialect {
 	c := *d
-	c.Hosts, c.Fields, c.Members, c.Rules = slices.Clone(d.Hosts), slices.Clone(d.Fields), slices.Clone(d.Members), slices.Clone(d.Rules)
+	c.Hosts, c.Parts, c.Fields, c.Members, c.Rules = slices.Clone(d.Hosts), slices.Clone(d.Parts), slices.Clone(d.Fields), slices.Clone(d.Members), slices.Clone(d.Rules)
 	for i := range c.Rules {
 		rule := &c.Rules[i]
 		rule.Statuses, rule.Body = slices.Clone(rule.Statuses), slices.Clone(rule.Body)
@@ -52,6 +52,11 @@ func (d *Dialect) validate() error {
 	for _, f := range append(d.Fields[:len(d.Fields):len(d.Fields)], d.Members...) {
 		if f.Name == "" || f.Form > JSON || f.Role >= roles || f.Window < 0 {
 			fault("field %+v has no name, or a form, role or window that there isn't", f)
+		}
+	}
+	for _, p := range d.Parts {
+		if (p.After == "") == (p.Member == "") || strings.Contains(p.After, "/") {
+			fault("part %+v is to be either after one segment of a path or a member", p)
 		}
 	}
 	for _, rule := range d.Rules {
@@ -165,6 +170,14 @@ func (r *Reader) WantsBody(host string, status int, h http.Header) bool {
 		d = new(Dialect)
 	}
 	return d.wantsBody(status, h)
+}
+
+// Parts returns the parts of requests to that host by which they are counted separately; see [Dialect.Parts]. The slice is not to be changed.
+func (r *Reader) Parts(host string) []Part {
+	if d := r.dialect(host); d != nil {
+		return d.Parts
+	}
+	return nil
 }
 
 // dialect returns the dialect for a host, nil for the generic one.

@@ -83,7 +83,7 @@ func TestAReaderDoesntShareItsDialects(t *testing.T) {
 	assert.Len(t, r.Parse("a.com", 200, http.Header{"X-Left": {"1"}}, nil, noon).Buckets, 1)
 }
 
-func TestNewReaderTellsAllThatIsWrong(t *testing.T) {
+func TestNewReaderNamesAllThatIsWrong(t *testing.T) {
 	_, err := headers.NewReader(headers.Preset("gitbuh"), nil, headers.Preset(""), headers.Dialect{
 		Name: "mine", MinWait: -1, Hosts: []string{"", "*.", "a.*.com", "https://a.com", "a.com:80"},
 		Fields:  []headers.Field{{}, {Name: "X", Form: 99}, {Name: "X", Role: 99}, {Name: "X", Window: -1}},

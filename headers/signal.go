@@ -84,6 +84,10 @@ type Signal struct {
 	// if there is none, detail; at most 256 bytes; "" if there is neither. It may contain anything that the server knows.
 	Message string
 
+	// Unit is what the limit counts that refused the request, as the body says: "tokens", "input-tokens", "output-tokens" or "requests"; ""
+	// if it does not. WantsBody does not ask for a body because of it.
+	Unit string
+
 	// Scope is what the limit is counted by, as the server reports it or the dialect defines it; "" if unknown.
 	Scope string
 

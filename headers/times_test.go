@@ -13,7 +13,7 @@ func epoch(t time.Time, unit time.Duration) string {
 	return strconv.FormatInt(t.UnixNano()/int64(unit), 10)
 }
 
-func TestTheSizeOfANumberTellsDelaysFromEpochs(t *testing.T) {
+func TestTheSizeOfANumberDistinguishesDelaysFromEpochs(t *testing.T) {
 	soon := clock.Add(90 * time.Second)
 	for _, c := range []struct {
 		text string

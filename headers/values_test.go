@@ -115,7 +115,7 @@ func TestLinesThatAreTooLongOrNotTextAreNotRead(t *testing.T) {
 	}
 }
 
-func TestMaybeTellsUnknownFromZero(t *testing.T) {
+func TestMaybeDistinguishesUnknownFromZero(t *testing.T) {
 	zero, unknown := known(time.Duration(0)), Maybe[time.Duration]{}
 	assert.NotEqual(t, zero, unknown)
 	assert.Equal(t, "0s", zero.String())

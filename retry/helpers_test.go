@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bubble runs a test in a bubble, where time stands still until everybody waits.
+// bubble runs a test in a bubble, where time stands still until all goroutines wait.
 func bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {

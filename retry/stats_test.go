@@ -21,7 +21,7 @@ func policied(t *testing.T, s http.RoundTripper, opts ...retry.Option) (*retryab
 	return c, p
 }
 
-func TestStatsAndOnRetryTellCausesAndAttempts(t *testing.T) {
+func TestStatsAndOnRetryReportCausesAndAttempts(t *testing.T) {
 	t.Parallel()
 	bubble(t, "", func(t *testing.T) {
 		var events []retry.RetryEvent
@@ -52,7 +52,7 @@ func TestStatsAndOnRetryTellCausesAndAttempts(t *testing.T) {
 	})
 }
 
-func TestStatsTellWhyFailuresWereNotRetried(t *testing.T) {
+func TestStatsSayWhyFailuresWereNotRetried(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts    []retry.Option

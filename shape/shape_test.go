@@ -85,7 +85,7 @@ func TestGitLabsResetIsRoundedUp(t *testing.T) {
 }
 
 // A wait is reported in milliseconds, and never as 0, after which discordgo would retry immediately.
-func TestAWaitIsNeverToldAsZero(t *testing.T) {
+func TestAWaitIsNeverReportedAsZero(t *testing.T) {
 	for wait, want := range map[time.Duration]string{0: "0.001", 1: "0.001", time.Millisecond: "0.001", time.Millisecond + 1: "0.002", time.Hour: "3600"} {
 		assert.Contains(t, body(t, shape.Discord(&throttle.Rejection{Wait: wait}, request(t, "GET"))), `"retry_after":`+want+`,`)
 	}

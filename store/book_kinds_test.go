@@ -148,7 +148,7 @@ func promised(now int64, b Budget, got LeasedPart) []promise {
 	return all
 }
 
-// Whoever uses every token at the first instant at which it may uses no more than a bucket in rational numbers has, and none is promised
+// A process that uses every token at the first instant at which it may uses no more than a bucket in rational numbers has, and none is promised
 // for later than was asked for. The bucket holds what comes in within a tick more, because by so much instants are rounded up.
 func TestABookPromisesNoTokenBeforeItComesIn(t *testing.T) {
 	promises := 0
@@ -334,8 +334,8 @@ func TestSlotsThatOthersHaveAreOver(t *testing.T) {
 	require.EqualValues(t, -2, l.slotsOf("a", 4, 0, time.Second).Left)
 }
 
-// While nothing is granted, nobody waits for what a process gives back: each goes on with the slots that it has.
-func TestNobodyYieldsSlotsThatAreNotGranted(t *testing.T) {
+// While nothing is granted, no process waits for what another gives back: each goes on with the slots that it has.
+func TestNoProcessYieldsSlotsThatAreNotGranted(t *testing.T) {
 	l := newLessor(t)
 	l.slotsOf("a", 0, 3, time.Second)
 	require.EqualValues(t, 3, l.slotsOf("b", 2, 4, time.Second).Left)

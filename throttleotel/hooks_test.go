@@ -49,7 +49,7 @@ func attributes(s sdktrace.ReadOnlySpan, event string) map[string]any {
 	return all
 }
 
-func TestSpanEventsTellOfWaitsAndRejections(t *testing.T) {
+func TestSpansHaveEventsOfWaitsAndRejections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder, provider := traced()
 		status := 200

@@ -21,6 +21,8 @@ type fake struct {
 	stores  []throttle.StoreStats
 	each    func() // called for each reading
 
+	forecast throttle.Forecast
+
 	read, walked atomic.Int32
 }
 
@@ -44,6 +46,10 @@ func (f *fake) Bucket(limit, _ string) (throttle.BucketStats, bool) {
 func (f *fake) Buckets() iter.Seq[throttle.BucketStats] {
 	f.walked.Add(1)
 	return slices.Values(read(f, &f.buckets))
+}
+
+func (f *fake) Forecast(throttle.Ask, int) (throttle.Forecast, error) {
+	return read(f, &f.forecast), nil
 }
 
 // change changes the figures while a Page may read them.

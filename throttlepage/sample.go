@@ -29,6 +29,7 @@ type source interface {
 	Stores() []throttle.StoreStats
 	Bucket(limit, key string) (throttle.BucketStats, bool)
 	Buckets() iter.Seq[throttle.BucketStats]
+	Forecast(ask throttle.Ask, n int) (throttle.Forecast, error)
 }
 
 // watched is a Limiter, and what the page remembers of it.
@@ -49,6 +50,7 @@ type sample struct {
 	stats  throttle.Stats
 	limits []throttle.LimitStats
 	stores []throttle.StoreStats
+	queue  throttle.Forecast // of the requests that wait; zero: there are none, or they have keys
 }
 
 // A walk is a look at all keys and servers, for all queries. They have the names that are shown.
@@ -147,7 +149,10 @@ func (l *watched) last() *sample { return &l.history[len(l.history)-1] }
 
 // read asks the Limiter for its figures, and forgets those that are too old.
 func (l *watched) read(now time.Time, names naming) {
-	s := sample{now, l.source.Stats(), l.source.Limits(), l.source.Stores()}
+	s := sample{at: now, stats: l.source.Stats(), limits: l.source.Limits(), stores: l.source.Stores()}
+	if s.stats.Waiting > 0 && !slices.ContainsFunc(s.limits, isByKey) {
+		s.queue, _ = l.source.Forecast(throttle.Ask{}, 0) // the Ask names nothing that could be wrong
+	}
 	if len(l.history) > 0 {
 		l.diary.note(l.last(), &s, l.source, names)
 	}
@@ -168,6 +173,9 @@ func (l *watched) read(now time.Time, names naming) {
 		}
 	}
 }
+
+// isByKey reports whether requests of different keys wait separately for a limit.
+func isByKey(li throttle.LimitStats) bool { return li.Keyed && li.Kind != throttle.KindServer }
 
 // find returns the keys and servers that a query asks for. All queries share what was read of them.
 func (l *watched) find(now time.Time, q query, names naming) *selection {

@@ -3,6 +3,7 @@ package throttlepage
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -180,8 +181,14 @@ func TestVerdict(t *testing.T) {
 		"flowing: Nothing waits.":                           {},
 		"waiting: 1 request waiting.":                       {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}}},
 		"waiting: 1 request waiting, mostly for limit “b”.": {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Waiting: 1}, {Name: "b", Waiting: 1, Waits: throttle.Waits{Sum: 1}}}},
-		"held: Limit “a” is held for 5\u00a0s.":             {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
-		"held: h asks to wait for 2\u00a0min.":              {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
+		"waiting: 1 request waiting; the last is sent in 5\u00a0s.": {
+			stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "server", Kind: throttle.KindServer, Keyed: true}}, forecast: due(5*time.Second, false),
+		},
+		"waiting: 1 request waiting; the last is sent in 5\u00a0s at the earliest.": {stats: throttle.Stats{Waiting: 1}, forecast: due(5*time.Second, true)},
+		"waiting: 1 request waiting. ":                                              {stats: throttle.Stats{Waiting: 1}, forecast: due(math.MaxInt64, true)},
+		"waiting: 1 request waiting.  ":                                             {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Keyed: true}}, forecast: due(5*time.Second, false)},
+		"held: Limit “a” is held for 5\u00a0s.":                                     {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
+		"held: h asks to wait for 2\u00a0min.":                                      {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
 		"refused: h refuses, and no waiting helps: no_credit: Pay. 2 requests rejected.": {
 			stats:   throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonFinal: 2}},
 			servers: []throttle.ServerStats{{Host: "g", HeldUntil: now.Add(time.Minute)}, {Host: "h", Final: &throttle.FinalStats{Code: "no_credit", Message: "Pay."}}},
@@ -210,6 +217,12 @@ func TestVerdict(t *testing.T) {
 		v := l.view(now, l.find(now, query{}, plainNames))
 		assert.Equal(t, strings.TrimSpace(says), v.Word+": "+v.Says)
 	}
+}
+
+// due returns a forecast in which the last request that waits is sent after d.
+func due(d time.Duration, least bool) (f throttle.Forecast) {
+	f.Tenths[9], f.Least = d, least
+	return f
 }
 
 func TestLimiterWithoutLimitsHasNoRows(t *testing.T) {

@@ -3,6 +3,7 @@ package throttlepage
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -259,7 +260,7 @@ func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, s
 		add("busy", "held", "%s.", held)
 	}
 	if n := c.last.stats.Waiting; n > 0 {
-		add("busy", "waiting", "%s waiting%s.", plural(uint64(n), "request"), c.mostly())
+		add("busy", "waiting", "%s waiting%s%s.", plural(uint64(n), "request"), c.mostly(), c.drains())
 	}
 	if len(all) == 0 {
 		add("ok", "flowing", "Nothing waits.")
@@ -274,6 +275,18 @@ func (c change) mostly() string {
 		return ""
 	}
 	return ", mostly for limit “" + name + "”"
+}
+
+// drains returns when the last request that waits will be sent, if that is known.
+func (c change) drains() string {
+	f := &c.last.queue
+	switch {
+	case f.Done() <= 0 || f.Done() == math.MaxInt64:
+		return ""
+	case f.Least:
+		return "; the last is sent in " + duration(f.Done()) + " at the earliest"
+	}
+	return "; the last is sent in " + duration(f.Done())
 }
 
 // heldBy returns which server, or which limit without keys, is held and for how long.

@@ -8,7 +8,7 @@ import (
 	"github.com/httpthrottle/throttle/store"
 )
 
-func TestClockTellsHowMuchEarlierAResponseCouldHaveArrived(t *testing.T) {
+func TestClockShowsHowMuchEarlierAResponseCouldHaveArrived(t *testing.T) {
 	const redis = 1_000_000_000 // more than ours
 	var c clock
 	for _, test := range []struct {

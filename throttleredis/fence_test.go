@@ -42,7 +42,7 @@ func TestFenceStandsWhileAReplicaServesInPlaceOfItsMaster(t *testing.T) {
 	}{
 		{says: "nothing"},
 		{says: "that it is a replica", r: &replication{before: "other"}},
-		{"that it is a master nobody came to", &replication{isMaster: true, id: "new", before: "old"}, "", false},
+		{"that it is a master that no process came to", &replication{isMaster: true, id: "new", before: "old"}, "", false},
 		{"that it is a master of another history", &replication{isMaster: true, id: "new", before: "other"}, "new", false},
 		{"that it was marked when it was another master", &replication{isMaster: true, id: "new", before: "old"}, "earlier", false},
 		{"that it serves", &replication{isMaster: true, id: "new", before: "old"}, "new", true},

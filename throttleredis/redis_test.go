@@ -264,7 +264,7 @@ func TestFullMemoryIsAnOutage(t *testing.T) {
 	}
 }
 
-func TestCheckTellsThatKeysMayBeEvicted(t *testing.T) {
+func TestCheckReportsThatKeysMayBeEvicted(t *testing.T) {
 	s := start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	st := newStore(t, s.client(t))
 	if err := st.Check(t.Context()); !errors.Is(err, ErrEvicts) || errors.Is(err, store.ErrSetup) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCountsTellWhatBecameOfEachRequest(t *testing.T) {
+func TestCountsReportWhatBecameOfEachRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newCaller(t, WithLimits(FixedWindow(3, time.Minute), FixedWindow(3, time.Minute, Name("second"))),
 			WithFaults(Outage(503).OnRequests(1), Respond(500, nil).OnRequests(2, 6)), WithRoundTrip(2*time.Second, 0))

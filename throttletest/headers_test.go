@@ -118,7 +118,7 @@ func TestOlderDraftsSpeakOfTheTightestLimit(t *testing.T) {
 }
 
 // What a server may say 0.3 s into a window of 2 s that the second request exhausts.
-func TestTimesAreToldAsTheServerIsToldTo(t *testing.T) {
+func TestTimesAreReportedInTheConfiguredForm(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts                            []Option
 		reset, afterRefused, afterFirst string
@@ -147,7 +147,7 @@ func TestTimesAreToldAsTheServerIsToldTo(t *testing.T) {
 	}
 }
 
-func TestAWaitRoundedDownToZeroIsTold(t *testing.T) {
+func TestAWaitRoundedDownToZeroIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newCaller(t, WithRounding(RoundDown), WithLimits(FixedWindow(1, time.Second)))
 		time.Sleep(time.Nanosecond)
@@ -166,7 +166,7 @@ func TestResetsInSecondsSinceTheEpochAreLateByUpToASecond(t *testing.T) {
 	})
 }
 
-func TestFullResetsTellWhenEverythingIsBack(t *testing.T) {
+func TestFullResetsReportWhenEverythingIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newCaller(t, WithFullResets(), WithFields(Draft), WithLimits(
 			TokenBucket(60, time.Minute), SlidingWindow(100, 10*time.Second), FixedWindow(100, 20*time.Second)))

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%d items, %d workers, 20 requests per second, %v to go.\n", c.n, c.workers, c.deadline)
 	ctx, cancel := context.WithTimeout(ctx, c.deadline)
 	defer cancel()
-	s, err := fetchAll(ctx, client, api.URL, c, &display{out: out, bar: example.IsTerminal(out), progress: progress{total: c.n}})
+	s, err := fetchAll(ctx, client, api.URL, c, &display{out: out, bar: example.IsTerminal(out), progress: progress{total: c.n, limiter: limiterOf(client)}})
 	s.report(out, c.n)
 	seen := api.Counts()
 	example.Verdict(out, seen.Refused == 0, "The API saw %d requests and refused %d.", seen.Received, seen.Refused)
@@ -65,6 +65,10 @@ func newClient(base http.RoundTripper) (*http.Client, error) {
 		return nil, err
 	}
 	return &http.Client{Transport: transport}, nil
+}
+
+func limiterOf(client *http.Client) *throttle.Limiter {
+	return client.Transport.(*throttle.Transport).Limiter()
 }
 
 // A summary counts what became of the items.

@@ -66,7 +66,7 @@ func TestDeadlineExactly(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 
-		s, err := fetchAll(ctx, client, api.URL, config{n: 50, workers: 8}, &display{out: io.Discard, progress: progress{total: 50}})
+		s, err := fetchAll(ctx, client, api.URL, config{n: 50, workers: 8}, &display{out: io.Discard, progress: progress{total: 50, limiter: limiterOf(client)}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 29, s.fetched, "10 at once, and one each 50ms before the deadline")
 		assert.Equal(t, 21, s.refused)
@@ -86,7 +86,7 @@ func TestSlowAnswersAreCutOff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 
-		s, err := fetchAll(ctx, client, api.URL, config{n: 3, workers: 8}, &display{out: io.Discard, progress: progress{total: 3}})
+		s, err := fetchAll(ctx, client, api.URL, config{n: 3, workers: 8}, &display{out: io.Discard, progress: progress{total: 3, limiter: limiterOf(client)}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.NotErrorIs(t, err, throttle.ErrThrottled)
 		assert.Equal(t, 3, s.cutOff)
@@ -101,7 +101,7 @@ func TestAFailureEndsTheBatch(t *testing.T) {
 		client, err := newClient(api.Transport())
 		require.NoError(t, err)
 
-		s, err := fetchAll(t.Context(), client, api.URL, config{n: 50, workers: 8}, &display{out: io.Discard, progress: progress{total: 50}})
+		s, err := fetchAll(t.Context(), client, api.URL, config{n: 50, workers: 8}, &display{out: io.Discard, progress: progress{total: 50, limiter: limiterOf(client)}})
 		require.ErrorContains(t, err, "500 Internal Server Error")
 		assert.Equal(t, 11, s.fetched)
 		assert.Equal(t, 100*time.Millisecond, s.took, "waiting requests end immediately")
@@ -116,7 +116,7 @@ func TestInterrupted(t *testing.T) {
 func TestProgressBar(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	p := &display{out: &out, bar: true, progress: progress{total: 4}}
+	p := &display{out: &out, bar: true, progress: progress{total: 4, limiter: limiterWith(t)}}
 	p.add()
 	p.show(1)
 	assert.Equal(t, "\r["+strings.Repeat("█", 10)+strings.Repeat("·", 30)+"] 1 of 4"+strings.Repeat(" ", 34), out.String())
@@ -125,7 +125,7 @@ func TestProgressBar(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &progress{total: 1000}
+		p := &progress{total: 1000, limiter: limiterWith(t)}
 		assert.Equal(t, "0 of 1000", p.String())
 		for range 100 { // a burst
 			p.add()
@@ -140,6 +140,31 @@ func TestProgress(t *testing.T) {
 		time.Sleep(10*time.Second - 99*50*time.Millisecond) // a server that is down
 		assert.Equal(t, "200 of 1000, 9.9 per second, 1m21s left", p.String())
 	})
+}
+
+// The first items are sent in a burst, which says nothing of the others. The limit does.
+func TestProgressKnowsTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &progress{total: 1000, limiter: limiterWith(t, throttle.WithLimit(throttle.TokenBucket(20, time.Second, throttle.Burst(100))))}
+		for i := range 100 {
+			require.NoError(t, p.limiter.Wait(t.Context(), throttle.Ask{}))
+			if p.add(); i == 49 {
+				time.Sleep(time.Second)
+			}
+		}
+		assert.Equal(t, "100 of 1000, 99.0 per second, 44s left", p.String(), "20 tokens are left, and 880 are to come in")
+		for range 900 { // all others wait
+			_, err := p.limiter.Enqueue(throttle.Ask{})
+			require.NoError(t, err)
+		}
+		assert.Equal(t, "100 of 1000, 99.0 per second, 44s left", p.String())
+	})
+}
+
+func limiterWith(t *testing.T, opts ...throttle.Option) *throttle.Limiter {
+	l, err := throttle.NewLimiter(opts...)
+	require.NoError(t, err)
+	return l
 }
 
 // docs/recipes.md has the helper that runs here.

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/httpthrottle/throttle"
 )
 
 // A progress knows how far a batch is. It is safe for concurrent use.
 type progress struct {
-	total int
+	total   int
+	limiter *throttle.Limiter
 
 	mu     sync.Mutex
 	done   int
@@ -23,8 +26,8 @@ func (p *progress) add() {
 	p.done++
 }
 
-// String returns how many items are done, how many of the last 100 were done per second, and how long the others take at
-// that rate.
+// String returns how many items are done, how many of the last 100 were done per second, and how long the others take: at that rate,
+// because the server may be slow, or by the limit, because the first items are sent in a burst.
 func (p *progress) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -34,6 +37,16 @@ func (p *progress) String() string {
 	}
 	took := time.Since(p.recent[(p.done-n)%len(p.recent)])
 	each := took / time.Duration(n-1)
-	left := each * time.Duration(p.total-p.done)
+	left := max(each*time.Duration(p.total-p.done), p.forecast())
 	return fmt.Sprintf("%d of %d, %.1f per second, %v left", p.done, p.total, float64(n-1)/took.Seconds(), left.Round(time.Second))
+}
+
+// forecast returns how long the items that are not sent yet have to wait for the limit.
+func (p *progress) forecast() time.Duration {
+	s := p.limiter.Stats()
+	f, err := p.limiter.Forecast(throttle.Ask{}, max(0, p.total-int(s.Granted)-s.Waiting))
+	if err != nil {
+		return 0
+	}
+	return f.Done()
 }

@@ -103,7 +103,7 @@ func TestTheEstimateOfAPromptNeedsItsBody(t *testing.T) {
 }
 
 // The model says what is left as OpenAI does, and so that our preset understands it.
-func TestAModelTellsWhatIsLeft(t *testing.T) {
+func TestAModelReportsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	m, now := newModel(), time.Unix(1e9, 0)
 	admit := func(tokens int64) (time.Duration, string, http.Header) {

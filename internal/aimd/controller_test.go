@@ -269,7 +269,7 @@ func TestControllerHeedsTheUsersThresholds(t *testing.T) {
 	assert.Less(t, b.current, 20.0)
 }
 
-func TestControllerTellsEachRetuneOnce(t *testing.T) {
+func TestControllerReportsEachRetuneOnce(t *testing.T) {
 	b := newBench(t, Config{Initial: 100})
 	_, ok := b.retuned()
 	require.False(t, ok)

@@ -127,7 +127,7 @@ func retryAfter() (all []goal) {
 			long.name, long.seconds = s.name+", 60 s", 60
 			goodput := 93.0
 			if way.rtt[0] > 0.01 {
-				goodput = 85 // the first responses tell less
+				goodput = 85 // the first responses report less
 			}
 			all = append(all, goal{scenario: twice, goodput: goodput, refused: 1}, goal{scenario: s, goodput: 70, refused: 1.2}, goal{scenario: long, goodput: 80, refused: 0.75})
 		}

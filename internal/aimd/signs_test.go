@@ -273,14 +273,14 @@ func TestARoundBeginsAgainAfterAPause(t *testing.T) {
 	assert.InDelta(t, 16, c.ceiling, 1e-9, "16 in a second")
 }
 
-func TestARoundTellsTheTokensThatWereCompleted(t *testing.T) {
+func TestARoundHasTheTokensThatWereCompleted(t *testing.T) {
 	c := at100(Config{})
 	c.cost, c.latency.medians.now, c.latency.full = 4, 0.1, true
 	c.answers(second, 16, 1)
 	assert.InDelta(t, 64, c.ceiling, 1e-9)
 }
 
-func TestARoundTellsItsMedianAndItsSpread(t *testing.T) {
+func TestARoundHasItsMedianAndItsSpread(t *testing.T) {
 	l := newLatency(0)
 	l.n, l.mean, l.count = 4, 7, 63
 	copy(l.sample[:], []float32{8, 1, 4, 2})

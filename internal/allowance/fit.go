@@ -2,7 +2,7 @@ package allowance
 
 const (
 	fitKeeps = 63.0 / 64 // of the responses before, beside the next
-	fitPrior = 4         // responses that the guess counts for
+	fitPrior = 2         // responses that the guess counts for
 )
 
 // A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by least squares

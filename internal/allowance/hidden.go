@@ -7,102 +7,106 @@ import (
 )
 
 const (
-	burst     = minute      // what a limit that is not reported is taken to have saved up at first, in time
-	steadyFor = 30 * second // after a refusal, for which nothing more is tried
-	growsIn   = 60 * second // in which what is tried doubles
-	growsFrom = 0.005       // of the rate: a little less at first, and then a little more
-	longWait  = 10          // times as long as a request takes at the rate is a wait for the end of a window
+	longWait    = 10            // times as long as a request takes at the rate is a wait for the end of a window
+	shortWait   = 2e9           // and no shorter one is, in ns
+	sureAfter   = float64(60e9) // between two refusals, for the rate to be what was accepted between them
+	windowTries = 1.0 / 1024    // of what was accepted in a window is tried in addition in the next one, and then twice as much each time
+	windowSpare = 8             // times that is left at first
 )
 
-// A hidden is a limit that only refusals show: a bucket or, if a refusal asks for a wait that is much longer than a request takes, a window.
+// A hidden is a limit that only refusals show. It is taken for a bucket that was full when the first request came, and holds what comes back in a
+// minute. If a refusal asks for a wait that is much longer than a request takes, it is a window of a minute.
+//
+// What is charged is the estimates of requests in flight, and what others did cost. So the first refusal is a guess of the rate, and what
+// was accepted between two refusals is the rate: both times nothing was left. A little more is tried as time goes by.
 type hidden struct {
-	begun  meter.Instant
-	began  bool
-	known  bool
-	rate   float64       // of what is charged, per ns
-	at     meter.Instant // of the refused request that showed it
-	then   float64       // charged by then
-	stops  meter.Instant // of the requests that were sent before its response, all are of that refusal
-	window float64       // what is charged in a window; 0: it is none
+	begun  meter.Instant // when the first request was sent
+	rate   float64       // of what is charged, per ns; 0: there was no refusal
+	sure   bool          // it is no guess
+	at     meter.Instant // when the request was sent that was refused last
+	then   float64       // what was charged by then
+	stops  meter.Instant // requests that were sent before are of the same refusal
+	window float64       // what may be charged in a window; 0: it is none
+	more   float64       // by what part the next window is larger, unless a request of this one is refused
 	ends   meter.Instant // of the window
-	from   float64       // charged when it began
+	from   float64       // what was charged when it began
 }
 
-// begin notes the first request.
-func (h *hidden) begin(now meter.Instant, s *sends) {
-	if !h.began {
-		h.begun, h.began = now, true
+// sends notes that a request is sent.
+func (h *hidden) sends(now meter.Instant, s *sends) {
+	if s.next == 0 {
+		h.begun = now
 	}
 	if h.window > 0 && now >= h.ends {
 		h.ends += (now-h.ends)/minute*minute + minute
 		h.from = s.charged()
+		h.window *= 1 + h.more
+		h.more = min(2*h.more, 1)
 	}
 }
 
 // refused takes a refusal.
-func (h *hidden) refused(now, sent meter.Instant, cost int64, before total, wait int64) {
-	if sent <= h.stops {
+func (h *hidden) refused(now meter.Instant, x *send, wait int64) {
+	charged := x.before.charged()
+	if x.at <= h.stops || charged <= 0 {
 		return
 	}
-	took := float64(sent - h.begun)
-	charged := before.charged()
-	switch {
-	case h.known && h.window == 0:
-		rate := (charged - h.then) / float64(max(sent-h.at, 1))
-		weigh := min(1, float64(sent-h.at)/float64(30*second))
-		h.rate += (rate - h.rate) * weigh
-	case !h.known:
-		h.rate = charged / (took + float64(burst))
+	switch since := float64(x.at - h.at); {
+	case h.rate == 0:
+		h.rate = charged / float64(x.at-h.begun+minute)
+	case h.window == 0:
+		weight := min(1, since/sureAfter)
+		h.rate += weight * (max(charged-h.then, 0)/since - h.rate)
+		h.sure = h.sure || weight == 1
 	}
-	if h.rate <= 0 {
-		return
-	}
-	if h.window > 0 || float64(wait) > max(2e9, longWait*float64(cost)/h.rate) {
-		h.window, h.ends = charged-h.from, now+wait
-		if wait <= 0 {
-			h.ends = now + minute
+	if h.window > 0 || float64(wait) > max(shortWait, longWait*float64(x.cost)/h.rate) {
+		h.window, h.more = (charged-h.from)*(1-windowSpare*windowTries), windowTries
+		if wait > 0 {
+			h.ends = now + wait
 		}
 	}
-	h.known, h.at, h.then, h.stops = true, sent, charged, now
+	h.at, h.then, h.stops = x.at, charged, now
 }
 
-// factor returns how much of the rate is used some time after a refusal.
-func (h *hidden) factor(since int64) float64 {
-	f := 1 - growsFrom
-	if since > steadyFor {
-		f += growsFrom * (math.Exp2(min(float64(since-steadyFor)/float64(growsIn), 10)) - 1)
+// A trial is how fast more than the rate is tried after a refusal: a little less for a time, in ns, and then a share of the rate that doubles
+// in another time.
+type trial struct{ after, doubles, share float64 }
+
+// trial returns how more is tried. A guess is tried sooner.
+func (h *hidden) trial() trial {
+	if h.sure {
+		return trial{60e9, 120e9, 0.005}
 	}
-	return f
+	return trial{10e9, 20e9, 0.02}
 }
 
-// grown returns what has come back some time after a refusal.
-func (h *hidden) grown(since int64) float64 {
-	g := (1 - growsFrom) * float64(since)
-	if after := float64(since - steadyFor); after > 0 {
-		g += growsFrom * (float64(growsIn)/math.Ln2*(math.Exp2(min(after/float64(growsIn), 10))-1) - after)
+// at returns the rate a time after a refusal, as a factor, and what has come back in that time, as a time.
+func (t trial) at(since float64) (factor, back float64) {
+	factor, back = 1-t.share, (1-t.share)*since
+	if after := since - t.after; after > 0 {
+		e := math.Exp2(min(after/t.doubles, 10)) - 1
+		factor += t.share * e
+		back += t.share * (t.doubles/math.Ln2*e - after)
 	}
-	return h.rate * g
+	return factor, back
 }
 
-// ready returns when cost can be paid, not before from.
+// ready returns when cost can be paid, not before from, after a request that was sent last.
 func (h *hidden) ready(from, last meter.Instant, cost float64, s *sends) meter.Instant {
-	if !h.known {
+	switch {
+	case h.rate == 0, h.window > 0 && from >= h.ends:
 		return from
-	}
-	if h.window > 0 {
-		if from >= h.ends {
-			return from
-		}
+	case h.window > 0:
 		free := h.window - (s.charged() - h.from)
 		if free < cost {
 			return h.ends
 		}
-		even := float64(h.ends-from) / free * cost
-		return min(h.ends, max(from, meter.AddInstant(last, int64(even))))
+		each := float64(h.ends-from) / free
+		return min(h.ends, max(from, meter.AddInstant(last, int64(each*cost))))
 	}
-	want := s.charged() - h.then + cost
-	if short := want - h.grown(from-h.at); short > 0 {
-		return meter.AddInstant(from, int64(short/(h.rate*h.factor(from-h.at)))+1)
+	factor, back := h.trial().at(float64(from - h.at))
+	if short := s.charged() - h.then + cost - h.rate*back; short > 0 {
+		return meter.AddInstant(from, int64(short/(h.rate*factor))+1)
 	}
 	return from
 }

@@ -2,36 +2,39 @@ package allowance
 
 import (
 	"math"
-	"strings"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 const (
 	mostParts   = 8
-	KeepLearned = 3600 * second // how long an idle account is remembered
+	keepLearned = 3600 * second // how long what is known of an account is kept after its last request
 )
 
-// A Meter is what a server lets an account spend in one unit.
+// A Meter is what a server lets an account spend in one unit. It is a [meter.Meter] in the unit of estimates.
 type Meter struct {
 	sends  sends
 	parts  []*part
 	hidden hidden
 	last   meter.Instant // when the last request was sent
-	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event
 	held   meter.Instant // no request is sent before, because a refusal says so
+	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event; -1: none was
 	wall   *meter.Wall
 }
 
-var _ meter.Planner = (*Meter)(nil)
+var (
+	_ meter.Meter  = (*Meter)(nil)
+	_ meter.Holder = (*Meter)(nil)
+	_ meter.Flier  = (*Meter)(nil)
+	_ meter.Rater  = (*Meter)(nil)
+)
 
 // New returns the Meter of an account of which nothing is known. It stops no request.
-func New(wall *meter.Wall) *Meter { return &Meter{wall: wall, last: -minute} }
+func New(wall *meter.Wall) *Meter { return &Meter{wall: wall, last: -minute, stray: -1} }
 
-// minuteAfter returns the end of the minute of the clock in which an instant is.
-func (m *Meter) minuteAfter(at meter.Instant) meter.Instant {
-	into := (m.wall.Unix + at) % minute
-	return at + minute - into
+// minuteEnd returns the end of the minute of the clock of which an instant is.
+func (m *Meter) minuteEnd(at meter.Instant) meter.Instant {
+	return at + minute - (m.wall.Unix+at)%minute
 }
 
 func (m *Meter) Payable(now meter.Instant, cost int64) bool { return m.Ready(now, 0, cost) <= now }
@@ -42,33 +45,27 @@ func (m *Meter) Spend(now meter.Instant, cost int64) (int64, bool) {
 
 func (m *Meter) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	at := max(from, m.held)
-	need := float64(ahead) + float64(cost)
 	for _, p := range m.parts {
-		at = p.ready(at, m.last, need, &m.sends)
+		at = p.ready(at, m.last, float64(ahead), float64(cost), &m.sends)
 	}
-	return m.hidden.ready(at, m.last, need, &m.sends)
-}
-
-// Plan returns a lower bound, because a response may report that more is left.
-func (m *Meter) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
-	return m.Ready(from, ahead, cost)
+	return m.hidden.ready(at, m.last, float64(ahead)+float64(cost), &m.sends)
 }
 
 // Take returns the number of the request.
 func (m *Meter) Take(due, now meter.Instant, cost int64, _ bool) int64 {
 	for _, p := range m.parts {
-		if !p.isBucket() && now >= p.ends+p.late {
-			p.turn(now, m.sends.total, m.sends.next-1, m.minuteAfter)
+		if !p.isBucket() && now >= p.ends {
+			p.turn(now, m.sends.total, m.sends.next-1, m.minuteEnd)
 		}
 	}
-	m.hidden.begin(now, &m.sends)
+	m.hidden.sends(now, &m.sends)
 	m.last = due
 	return m.sends.add(now, cost)
 }
 
-// GiveBack undoes the Take of a request that was not sent.
+// GiveBack undoes the Take of a request that was not sent, or was refused.
 func (m *Meter) GiveBack(n int64, _ meter.Instant, _ int64) {
-	cost := m.sends.undo(n)
+	cost := float64(m.sends.undo(n))
 	for _, p := range m.parts {
 		p.undo(n, cost)
 	}
@@ -88,7 +85,7 @@ func (m *Meter) Report(n int64, claims []Claim, refused bool) {
 	}
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
-			p.take(n, x, &claims[i], refused, m.sends.near(n), m.minuteAfter)
+			p.take(n, x, &claims[i], refused, m.sends.near(n), m.minuteEnd)
 		}
 	}
 }
@@ -109,58 +106,51 @@ func (m *Meter) part(c *Claim) *part {
 }
 
 // Refused takes a refusal of a request because of a limit in the unit: after Report, and instead of GiveBack. The wait is 0 if the server
-// did not say how long.
+// did not say how long. If neither that a part has too little left explains it nor another refusal of the same event, the windows of parts
+// are spread, and after the next such refusal no faster than a minute allows.
 func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 	x := m.sends.find(n)
 	if x == nil {
 		return
 	}
-	sent, cost, before := x.at, x.cost, x.before
-	m.GiveBack(n, now, cost)
+	refused := *x
+	m.GiveBack(n, now, 0)
 	if wait > 0 {
 		m.held = max(m.held, meter.AddInstant(now, wait))
 	}
-	if len(m.parts) == 0 {
-		m.hidden.refused(now, sent, cost, before, wait)
-		return
-	}
 	explained := false
 	for _, p := range m.parts {
-		if p.said == n && p.left < p.fit.most()*float64(cost) {
+		if p.said == n && p.now.left < p.fit.most()*float64(refused.cost) {
 			explained = true
-			if wait > 0 && p.isBucket() {
-				p.waits(now, wait, float64(cost), &m.sends)
-			}
+			p.waits(now, wait, float64(refused.cost), &m.sends)
 		}
 	}
-	if explained {
-		return
-	}
-	if sent > m.stray {
+	switch {
+	case explained:
+	case len(m.parts) == 0:
+		m.hidden.refused(now, &refused, wait)
+	case refused.at > m.stray:
 		for _, p := range m.parts {
-			p.tight, p.dry = p.dry && m.stray > 0, true
+			p.tight, p.dry = p.dry && m.stray >= 0, true
 		}
 		m.stray = now
 	}
 }
 
-// Names reports whether a claim is of a part of the unit.
-func Names(unit, name, of string) bool { return of == unit || strings.Contains(name, unit) }
-
+// Most returns no bound: a request that costs more than the limit is sent when there is enough of it.
 func (m *Meter) Most() int64 { return meter.MaxCount }
 
-func (m *Meter) Matters(now meter.Instant) (must, full meter.Instant) {
-	if m.sends.open > 0 {
+func (m *Meter) Matters(meter.Instant) (must, full meter.Instant) {
+	switch {
+	case m.sends.open > 0:
 		return meter.Never, meter.Never
+	case m.sends.next == 0:
+		return m.held, m.held
 	}
-	must = m.held
-	if m.sends.next == 0 {
-		return must, must
-	}
-	return must, max(must, meter.AddInstant(m.last, KeepLearned))
+	return m.held, max(m.held, meter.AddInstant(m.last, keepLearned))
 }
 
-// Tokens returns the least that is left, in the unit of the server.
+// Tokens returns the least that is left of a part; +Inf: none is reported.
 func (m *Meter) Tokens(now meter.Instant) float64 {
 	least := math.Inf(1)
 	for _, p := range m.parts {
@@ -169,8 +159,24 @@ func (m *Meter) Tokens(now meter.Instant) float64 {
 	return least
 }
 
-func (m *Meter) PerSecond(meter.Instant) float64  { return 0 }
-func (m *Meter) Retune(meter.Instant, meter.Rate) {}
-func (m *Meter) Resize(meter.Instant, int64)      {}
+// PerSecond returns the rate of the part that refills most slowly, or what refusals have shown of one; 0: none is known.
+func (m *Meter) PerSecond(meter.Instant) float64 {
+	least := math.Inf(1)
+	for _, p := range m.parts {
+		if r := p.perSecond(); r > 0 {
+			least = min(least, r)
+		}
+	}
+	switch {
+	case len(m.parts) == 0:
+		return m.hidden.rate * 1e9
+	case math.IsInf(least, 1):
+		return 0
+	}
+	return least
+}
+
 func (m *Meter) InFlight() int64                  { return m.sends.open }
 func (m *Meter) HeldUntil() meter.Instant         { return m.held }
+func (m *Meter) Retune(meter.Instant, meter.Rate) {}
+func (m *Meter) Resize(meter.Instant, int64)      {}

@@ -9,225 +9,216 @@ import (
 
 const (
 	minute    = 60 * second
-	mixed     = 20 * second / 1000 // in which the network may change the order of requests
-	rounding  = float64(second)    // by which resets that servers report are wrong
-	spareFlow = 1.0 / 32           // of a limit that refills is left unused, once
-	spareEach = 1.0 / 256          // of a window, each time
-	lateMost  = 2 * second         // by which windows may end later than reported
+	mixed     = second / 50 // in which the network may change the order of requests
+	rounding  = 1.1e9       // by which resets that servers report are wrong, in ns
+	spareFlow = 1.0 / 16    // of a limit that refills is left unused, once, because what is in flight may cost more than usual
+	spareEach = 1.0 / 256   // of a window, each time
+	mostHeard = 16          // responses by which a part is known to refill, or not to
+	clear     = 4           // times as much as is uncertain must be spent between two responses to be a sample
 )
 
 // A Claim is what a response reports of a part.
 type Claim struct {
-	Name, Unit string
-	Limit      int64 // -1: unknown
-	Left       int64
-	Reset      int64 // in how many ns, of the response; -1: unknown
+	Name  string
+	Limit int64 // -1: unknown
+	Left  int64
+	Reset int64 // in how many ns more is left, or all; -1: unknown
 }
 
 // A part is a quota that responses report: a bucket that refills steadily, or a window in which all comes back at the end. If neither an end
 // nor a rate is reported, it is taken for a window of a minute of the clock.
 type part struct {
-	name, unit string
-	limit      float64
-	left       float64 // when the newest request came that has a response
-	newest     int64   // requests up to this number are counted in it
-	said       int64   // the number of the request whose response reported it
-	at         meter.Instant
-	then       total // with that request
-	fit        fit
-	base       sample
-	ends       meter.Instant // of the window
-	rate       float64       // per ns
-	refills    float64       // responses that speak for a bucket less those that speak for a window
-	late       int64         // by which windows end later than reported
-	dry        bool          // it was used up before
-	tight      bool          // a request was refused although enough was left: it is counted over a shorter time, too
+	name    string
+	limit   float64 // 0: no response has reported the part
+	now     sample  // what the newest response reported
+	said    int64   // the number of its request
+	base    sample  // what the next sample of the fit is compared with
+	fit     fit
+	ends    meter.Instant // of the window
+	rate    float64       // per ns, of a bucket
+	refills float64       // responses that speak for a bucket, less those that speak for a window
+	dry     bool          // it was used up before, so what is left of a window is spread until its end
+	tight   bool          // requests are refused although enough is left: it is counted over a shorter time, too
 }
+
+// A sample is what was left when a request came.
+type sample struct {
+	left  float64
+	at    meter.Instant
+	n     int64   // requests up to this number are counted
+	then  total   // with these
+	near  float64 // what other requests were estimated to cost that were sent at about the same time, so that they may be counted or not
+	whole bool    // nothing was cut off, so another sample can be compared with it
+}
+
+func newPart(c *Claim) *part { return &part{name: strings.Clone(c.Name), fit: newFit()} }
 
 func (p *part) isBucket() bool { return p.refills > 0 && p.rate > 0 }
 
-// take takes what the response to a request reports. The request may have been refused, and was not charged then.
-func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, clock func(meter.Instant) meter.Instant) {
-	left := float64(max(c.Left, 0))
+// take takes what the response to a request reports. A request that was refused is not charged.
+func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, ends func(meter.Instant) meter.Instant) {
+	s := sample{left: float64(max(c.Left, 0)), at: x.at, n: n, then: x.before, near: near}
+	if refused {
+		s.n--
+	} else {
+		s.then.sent += float64(x.cost)
+	}
 	limit := p.limit
 	if c.Limit >= 0 {
 		limit = float64(c.Limit)
 	}
-	limit = max(limit, left)
-	then := x.before
-	if !refused {
-		then.sent += float64(x.cost)
-	}
-	first := p.limit == 0
-	if together := x.at-p.at < mixed && p.at-x.at < mixed; !first && limit == p.limit && together && (n < p.newest || left > p.left) {
-		p.left = min(p.left, left) // which of them the server has counted is not known
-		if left = p.left; n < p.newest {
+	limit = max(limit, s.left)
+	s.whole = s.left > 0 && s.left < limit && !refused
+	if known := p.limit == limit; known {
+		if before := &p.now; math.Abs(float64(s.at-before.at)) < float64(mixed) && (n < p.said || s.left > before.left) {
+			s.left = min(s.left, before.left) // which of them the server has counted is not known
+			before.left = s.left
+		}
+		if n < p.said {
 			return
 		}
+		if !p.isBucket() && s.at >= p.ends {
+			p.turn(s.at, x.before, n-1, ends)
+		}
+		p.learn(&s)
 	}
-	if !first && n < p.newest {
-		return
-	}
-	if !first && x.at >= p.ends && !p.isBucket() {
-		p.turn(x.at, x.before, n-1, clock)
-	}
-	if !first && limit == p.limit {
-		p.learn(n, x.at, then, left, refused, near)
-	}
-	p.limit, p.left, p.newest, p.at, p.then, p.said = limit, left, n, x.at, then, n
-	if refused {
-		p.newest--
-	}
-	p.resets(x.at, left, c.Reset, clock)
-	p.dry = p.dry || left < limit/16
+	p.limit, p.now, p.said = limit, s, n
+	p.resets(c.Reset, ends)
+	p.dry = p.dry || s.left < limit/16
 }
 
-// learn takes by how much less is left than before. What is cut off, because nothing is left or all of it, shows less, so a sample ends where some is left.
-func (p *part) learn(n int64, at meter.Instant, then total, left float64, refused bool, near float64) {
-	base := &p.base
-	sent, ended := then.sent-base.then.sent, then.ended-base.then.ended
-	less := base.left - left
-	turned, filled := false, left >= p.limit
+// learn takes a sample for the fit, if it is of the same window as the one before, and what was spent between is clear. What is
+// cut off, because nothing is left or all of it, shows less than was spent, so a sample ends where some is left.
+func (p *part) learn(s *sample) {
+	if !s.whole {
+		return
+	}
+	b := &p.base
+	sent, ended, less := s.then.sent-b.then.sent, s.then.ended-b.then.ended, b.left-s.left
+	same := b.whole
 	if p.isBucket() {
-		less += p.rate * float64(at-base.at)
-		filled = filled || less+left >= p.limit
+		less += p.rate * float64(s.at-b.at)
+		same = same && less+s.left < p.limit // else it may have been full meanwhile
 	} else {
-		used := p.limit - p.left
-		turned = left-p.left > max(used/2, p.limit/64)
+		same = same && s.left-p.now.left <= max((p.limit-p.now.left)/2, p.limit/64) // else it has turned
 	}
-	if left <= 0 || refused {
-		return
-	}
-	whole := base.known && !turned && !filled && left < p.limit
-	if whole && sent < 4*(near+base.near) && near >= base.near {
-		return // a longer stretch shows more
-	}
-	if whole && sent >= 4*(near+base.near) {
+	switch uncertain := clear * (s.near + b.near); {
+	case same && sent >= uncertain:
 		p.fit.add(sent, ended, less)
+	case same && s.near >= b.near:
+		return // a longer stretch is clearer
 	}
-	p.base = sample{n, left, near, at, then, left < p.limit}
+	p.base = *s
 }
 
-// A sample is a response that a later one is compared with.
-type sample struct {
-	n     int64
-	left  float64
-	near  float64 // what other requests cost that were sent at about the same time, so that the server may have counted them or not
-	at    meter.Instant
-	then  total
-	known bool
-}
-
-// resets takes in how many ns a response says that more is left, or all.
-func (p *part) resets(at meter.Instant, left float64, reset int64, clock func(meter.Instant) meter.Instant) {
-	if reset < 0 {
-		if p.ends <= at {
-			p.ends = clock(at)
-		}
-		return
-	}
-	used, in := p.limit-left, float64(reset)
-	if used < p.limit/64 || in <= 0 { // rounding is more than what it shows
-		if p.ends <= at {
-			p.ends = meter.AddInstant(at, reset)
-		}
-		return
-	}
-	const most = 16
-	rate := used / in
-	if p.rate > 0 {
-		if full := used / p.rate; math.Abs(full-in) <= max(rounding*1.1, full/16) {
-			p.refills = min(p.refills+1, most)
-		}
-		if ends := meter.AddInstant(at, reset); math.Abs(float64(ends-p.ends)) <= rounding*1.1 {
-			p.refills = max(p.refills-1, -most)
+// resets takes in how many ns the newest response says that more is left, or all of it: the end of a window stays the same, and until a bucket is full it
+// takes as long as it refills what was used. What little use shows is less than what is rounded.
+func (p *part) resets(in int64, ends func(meter.Instant) meter.Instant) {
+	at, used := p.now.at, p.limit-p.now.left
+	end := meter.AddInstant(at, max(in, 0))
+	switch {
+	case in < 0:
+		end = ends(at)
+	case in > 0 && used >= p.limit/64:
+		if rate := used / float64(in); p.rate == 0 {
+			p.rate = rate
 		} else {
-			p.refills = min(p.refills+.5, most)
+			p.hears(float64(in), used/p.rate, math.Abs(float64(end-p.ends)) <= rounding)
+			p.rate += (rate - p.rate) / 8
 		}
+		p.ends = end
 	}
-	if p.rate == 0 {
-		p.rate = rate
-	} else {
-		p.rate += (rate - p.rate) / 8
+	if p.ends <= at {
+		p.ends = end
 	}
-	p.ends = meter.AddInstant(at, reset)
+}
+
+// hears weighs a response that says in how many ns more is left. full is when the bucket would be full.
+func (p *part) hears(in, full float64, sameEnd bool) {
+	switch fits := math.Abs(full-in) <= max(rounding, full/16); {
+	case sameEnd && !fits:
+		p.refills = max(p.refills-1, -mostHeard)
+	case !sameEnd && fits:
+		p.refills = min(p.refills+1.5, mostHeard)
+	case !sameEnd:
+		p.refills = min(p.refills+.5, mostHeard)
+	}
 }
 
 // undo takes back a request that was not sent, or was refused.
-func (p *part) undo(n int64, cost int64) {
-	if n <= p.newest {
-		p.then.sent -= float64(cost)
-	}
-	if n <= p.base.n {
-		p.base.then.sent -= float64(cost)
+func (p *part) undo(n int64, cost float64) {
+	for _, s := range [...]*sample{&p.now, &p.base} {
+		if n <= s.n {
+			s.then.sent -= cost
+		}
 	}
 }
 
 // waits takes for how long a refusal asks because too little is left: until there is enough for the request.
 func (p *part) waits(now meter.Instant, wait int64, cost float64, s *sends) {
-	p.left, p.at, p.then, p.newest = p.fit.sent*cost, meter.AddInstant(now, wait), s.total, s.next-1
+	if p.isBucket() {
+		p.now = sample{left: p.fit.sent * cost, at: meter.AddInstant(now, wait), n: s.next - 1, then: s.total}
+	}
 }
 
-// turn begins the window of which at is a part.
-func (p *part) turn(at meter.Instant, then total, n int64, clock func(meter.Instant) meter.Instant) {
-	p.left, p.at, p.then, p.newest = p.limit, at, then, n
-	p.ends = clock(at)
-	p.base.known = false
+// turn begins the window of which at is a part. Requests up to that number were counted before.
+func (p *part) turn(at meter.Instant, then total, n int64, ends func(meter.Instant) meter.Instant) {
+	p.now = sample{left: p.limit, at: at, n: n, then: then}
+	p.said, p.ends, p.base.whole = n, ends(at), false
 }
 
 // free returns what is left at an instant, less what requests in flight are still going to cost.
 func (p *part) free(at meter.Instant, s *sends) float64 {
+	now, f := &p.now, &p.fit
+	since := f.sent*(s.sent-now.then.sent) + f.ended*(s.ended-now.then.ended)
 	switch {
 	case p.isBucket():
-		have := min(p.limit, p.left+p.rate*float64(at-p.at))
-		f := &p.fit
-		have -= f.sent*(s.sent-p.then.sent) + f.ended*(s.ended-p.then.ended)
-		return have - max(0, f.ended*s.pending()-p.rate*s.took/2)
-	case at >= p.ends+p.late:
-		return p.limit - p.owed(s, math.MaxInt64)
+		back := p.rate * float64(at-now.at)
+		return min(p.limit, now.left+back) - since - max(0, f.ended*s.pending()-p.rate*s.took/2)
+	case at >= p.ends:
+		return p.limit - p.owed(s, math.Inf(1))
 	}
-	f := &p.fit
-	have := p.left - f.sent*(s.sent-p.then.sent) - f.ended*(s.ended-p.then.ended)
-	return have - p.owed(s, p.ends-at)
+	return now.left - since - p.owed(s, float64(p.ends-at))
 }
 
 // owed returns what requests in flight are going to cost within a time.
-func (p *part) owed(s *sends, within int64) float64 {
+func (p *part) owed(s *sends, within float64) float64 {
 	if p.fit.ended <= 0 || s.took <= 0 {
 		return 0
 	}
-	return p.fit.ended * s.pending() * min(1, float64(within)/s.took)
+	return p.fit.ended * s.pending() * min(1, within/s.took)
 }
 
-// ready returns when cost can be paid, not before from, after a request that was sent last.
-func (p *part) ready(from, last meter.Instant, cost float64, s *sends) meter.Instant {
-	want := min(p.fit.most()*cost, p.limit/2)
-	if p.isBucket() {
-		want += p.limit * spareFlow
-		if short := want - p.free(from, s); short > 0 {
-			return meter.AddInstant(from, int64(short/p.rate)+1)
-		}
-		return from
-	}
-	end := meter.AddInstant(p.ends, p.late)
-	if from >= end {
+// ready returns when cost can be paid once ahead has been, not before from, after a request that was sent last. What costs more than half of the
+// limit is sent when half of it is left.
+func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) meter.Instant {
+	want := p.fit.whole()*ahead + min(p.fit.most()*cost, p.limit/2)
+	short := want - p.free(from, s)
+	switch bucket := p.isBucket(); {
+	case bucket && short+p.limit*spareFlow > 0:
+		return meter.AddInstant(from, int64((short+p.limit*spareFlow)/p.rate)+1)
+	case bucket, ahead == 0 && from >= p.ends:
 		return from
 	}
 	spare := p.limit * spareEach
-	free := p.free(from, s) - spare
-	if free < want {
-		return end
+	if short += spare; short > 0 {
+		later := int64(short / (p.limit - spare)) // windows of a minute, after the next one
+		return meter.AddInstant(max(from, p.ends), later*minute)
 	}
-	if p.dry {
-		even := float64(end-from) / free * p.fit.whole() * cost
-		if p.tight {
-			even = max(even, p.fit.whole()*cost*float64(minute)/p.limit)
-		}
-		return min(end, max(from, meter.AddInstant(last, int64(min(even, float64(minute))))))
+	if !p.dry || from >= p.ends {
+		return from
 	}
-	return from
+	each := float64(p.ends-from) / (want - short)
+	if p.tight {
+		each = max(each, float64(minute)/p.limit)
+	}
+	return min(p.ends, max(from, meter.AddInstant(last, int64(each*p.fit.whole()*(ahead+cost)))))
 }
 
-func newPart(c *Claim) *part {
-	return &part{name: strings.Clone(c.Name), unit: strings.Clone(c.Unit), newest: -1, fit: newFit()}
+// perSecond returns how much comes back in a second; 0: it is not known.
+func (p *part) perSecond() float64 {
+	if p.isBucket() {
+		return p.rate * 1e9
+	}
+	return 0
 }

@@ -204,10 +204,19 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 			most = middle
 		}
 	}
-	if _, ok := b.Meter.(meter.Flier); ok { // others come back meanwhile
-		least = min(all, least+other.Lease.Recent())
+	_, isSlots := b.Meter.(meter.Flier)
+	switch recent := other.Lease.Recent(); {
+	case isSlots: // others come back meanwhile
+		least += recent
+	case b.promises(): // and others are promised: if each limit counted only on what it has of the other one, both would get less and less
+		least = max(least, recent+cost)
 	}
-	return least
+	return min(all, least)
+}
+
+// promises reports whether a store promises tokens of the bucket that come in later.
+func (b *Bucket) promises() bool {
+	return b.Leased() != nil && (b.Limit.Stored == store.Bucket || b.Limit.Stored == store.Pace)
 }
 
 // costAt returns what a waiter costs at a bucket.

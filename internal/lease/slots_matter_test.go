@@ -7,7 +7,7 @@ import (
 )
 
 // A bucket of slots must not be forgotten while the store is asked, while requests use slots, while slots are leased, and while
-// the store is to be told that some came back.
+// it is still to be reported that some came back.
 func TestSlotsMatterWhileTheStoreKnowsOfThem(t *testing.T) {
 	b := newSlotBench(t, 5)
 	matters := func(what string, want bool) {

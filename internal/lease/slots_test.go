@@ -266,7 +266,7 @@ func TestSlotsThatOthersHaveAreNotUsedAgain(t *testing.T) {
 	b.is("others get no more", b.other(4, 1).Tokens, 0)
 }
 
-func TestAProcessAloneTellsTheStoreThatItMayHaveASlot(t *testing.T) {
+func TestAProcessAloneReportsThatItMayHaveASlot(t *testing.T) {
 	b := newSlotBench(t, 6)
 	b.Alone(b.now, b.Local(b.now, 3), false, new(uint64))
 	part, got := b.question(waiting(1))
@@ -320,7 +320,7 @@ func TestLostResponseLeavesNoTrace(t *testing.T) {
 	b.is("left", int64(got.Left), 4)
 }
 
-func TestStoreIsToldOfNoSlotsUntilItHasForgottenThem(t *testing.T) {
+func TestNoSlotsAreReportedUntilTheStoreHasForgottenThem(t *testing.T) {
 	b := newSlotBench(t, 5)
 	sent := b.now
 	b.Ask(b.now, waiting(3))
@@ -336,7 +336,7 @@ func TestStoreIsToldOfNoSlotsUntilItHasForgottenThem(t *testing.T) {
 	b.is("the next ask", b.AskAt(b.now, Demand{}), meter.Never)
 }
 
-func TestStoreIsToldThatNoRequestWaitsAnyMore(t *testing.T) {
+func TestItIsReportedThatNoRequestWaitsAnyMore(t *testing.T) {
 	b := newSlotBench(t, 1)
 	b.other(0, 1)
 	asked := b.now
@@ -432,7 +432,7 @@ func TestFewerSlotsAreGivenBackImmediately(t *testing.T) {
 	b.is("granted", got.Tokens, 2)
 }
 
-func TestHoldOfSlotsIsToldImmediately(t *testing.T) {
+func TestAHoldOfSlotsIsReportedImmediately(t *testing.T) {
 	b := newSlotBench(t, 5)
 	b.Hold(b.now, b.now+second)
 	b.is("the ask", b.AskAt(b.now, Demand{}), b.now)

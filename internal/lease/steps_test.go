@@ -85,7 +85,7 @@ func TestDebtsAreBounded(t *testing.T) {
 	} {
 		m := leasedOf(b)
 		m.owes(0, now)
-		assert.Equal(t, meter.Never, m.since, "nothing to tell")
+		assert.Equal(t, meter.Never, m.since, "nothing to report")
 		m.owes(meter.MaxCount, now)
 		assert.Equal(t, most, m.owe, "%v", b)
 	}
@@ -110,7 +110,7 @@ func TestAnAskComesWhenItIsOfUse(t *testing.T) {
 	m.local = meter.Unlimited{}
 	assert.Equal(t, meter.Never, m.AskAt(now, Demand{}))
 	m.drawn = 1
-	assert.Equal(t, now, m.AskAt(now, Demand{}), "what a local meter paid is told")
+	assert.Equal(t, now, m.AskAt(now, Demand{}), "what a local meter paid is reported")
 }
 
 // A promise for a time far away may be outdated by then.
@@ -127,7 +127,7 @@ func TestAFarPromiseIsCheckedAgain(t *testing.T) {
 	assert.Equal(t, now+int64(m.recheck()), m.AskAt(now, waits(3)))
 }
 
-func TestAnAskTellsWhatIsMissing(t *testing.T) {
+func TestAnAskSaysWhatIsMissing(t *testing.T) {
 	m := leasedOf(bucket(1000, time.Second, 1000))
 	m.use = 1
 	p := m.Ask(now, waiting(1))
@@ -257,7 +257,7 @@ func TestAFleetAsksAtDifferentInstantsAfterAWindow(t *testing.T) {
 	assert.Equal(t, m.again, after(store.LeasedPart{Wait: time.Second + 2*time.Millisecond}).again, "whatever the latency")
 }
 
-func TestAnUnansweredHoldIsToldAgainWhileItCounts(t *testing.T) {
+func TestAHoldWithoutAResponseIsReportedAgainWhileItCounts(t *testing.T) {
 	for _, c := range []struct{ before, want holds }{
 		{holds{sent: -1}, holds{lifted: true}},
 		{holds{sent: -1, hold: now + 5}, holds{lifted: true, hold: now + 5}},
@@ -412,7 +412,7 @@ func TestGivingBackGoesToTheStoreWhereTheLeaseIsOver(t *testing.T) {
 	m := leasedOf(kindOf(store.Fixed, 9))
 	m.last, m.void = store.LeasedPart{ID: 7}, now
 	m.GiveBack(7, now-1, 0)
-	assert.Equal(t, meter.Never, m.since, "nothing to tell")
+	assert.Equal(t, meter.Never, m.since, "nothing to report")
 	m.GiveBack(7, now-1, 2)
 	assert.EqualValues(t, 2, m.have)
 	m.draw(2)

@@ -1,59 +1,61 @@
 package limiter
 
 import (
-	"fmt"
-	"os"
 	"strings"
 
 	"github.com/httpthrottle/throttle/internal/allowance"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is how what servers report in a unit comes to the limits of that unit.
+// This file is how what servers report in a unit comes to the limits of that unit. What they count in requests, and refusals that no such limit
+// explains, are the gate's.
 
-// A taken is what the limits of units take of a response.
-type taken struct {
-	by      int // the charge whose limit refused the request; -1: none did
-	refused bool
+// A refusedBy says which charge's limit refused a request.
+type refusedBy struct {
+	refused bool // by whatever
+	charge  int  // -1: by none of a unit
+	sure    bool // the headers say so; otherwise the body may say something else
 }
 
-// takeLocked decides which limit refused a request, and marks in the hints what limits of units take, so that the gate does not.
-func takeLocked(charges []Charge, h *quota.Hints) (t taken) {
-	t.by = -1
-	if h == nil {
-		return t
-	}
-	t.refused = h.Limited || h.Bare != quota.NotBare
-	first, other := -1, false
+// refuser decides which limit of a unit refused a request, and marks in the hints what limits of units take, so that the gate does not.
+// If nothing that is reported explains the refusal, it is the first.
+func refuser(charges []Charge, h *quota.Hints) refusedBy {
+	by := refusedBy{charge: -1}
+	first := -1
 	for i := range charges {
-		if charges[i].Limit.Unit != "" && first < 0 {
+		if charges[i].Limit.Unit != "" {
 			first = i
+			break
 		}
 	}
-	if first < 0 {
-		return t
+	if h == nil || first < 0 {
+		by.refused = h != nil && (h.Limited || h.Bare != quota.NotBare)
+		return by
 	}
+	by.refused = h.Limited || h.Bare != quota.NotBare
+	others := false // a quota that no limit of a unit takes explains it
 	for i := range h.Quotas {
 		q := &h.Quotas[i]
-		j := chargeFor(charges, q)
-		q.Covered = j >= 0
+		c := chargeFor(charges, q)
+		q.Covered = c >= 0
 		switch {
 		case !h.Limited || !q.Known || q.Advisory:
-		case j < 0:
-			other = other || q.Left <= 0
-		case t.by < 0 && (q.Left <= 0 || q.Left < charges[j].Cost):
-			t.by = j
+		case c < 0:
+			others = others || q.Left <= 0
+		case !by.sure && q.Left < max(1, charges[c].Cost):
+			by.charge, by.sure = c, true
 		}
 	}
-	if t.by < 0 && h.Limited && !other && !h.Host && h.Final == nil {
-		t.by = first
+	if h.Limited && !by.sure && !others && !h.Host && h.Final == nil {
+		by.charge = first
 	}
-	h.Explained = t.by >= 0
-	return t
+	h.Explained = by.charge >= 0
+	return by
 }
 
-// chargeFor returns the index of the charge whose limit is in the unit of a quota: of several, that with the longest name; -1: there is none.
+// chargeFor returns the charge whose limit is in the unit of a quota: of several, that of the longest unit, which is the most exact one; -1: there is none.
 func chargeFor(charges []Charge, q *quota.QuotaHint) int {
 	best := -1
 	for i := range charges {
@@ -68,29 +70,30 @@ func chargeFor(charges []Charge, q *quota.QuotaHint) int {
 	return best
 }
 
-// claimsFor returns what hints report to the limit of a charge. What is reported of a unit as a whole is left out if its parts are reported, too.
-func claimsFor(room []allowance.Claim, charges []Charge, i int, h *quota.Hints) []allowance.Claim {
+// claimsFor appends what hints report to the limit of the i-th charge. What is reported of a unit as a whole is left out if its parts are reported,
+// too.
+func claimsFor(claims []allowance.Claim, charges []Charge, i int, h *quota.Hints) []allowance.Claim {
 	if h == nil {
 		return nil
 	}
 	for j := range h.Quotas {
 		q := &h.Quotas[j]
-		if !q.Known || q.Left < 0 || q.Limit == 0 || q.Advisory || !q.Covered || chargeFor(charges, q) != i || hasPart(h, q) {
+		if !q.Covered || !q.Known || q.Left < 0 || q.Limit == 0 || q.Advisory || chargeFor(charges, q) != i || hasPart(h, q.Name) {
 			continue
 		}
-		c := allowance.Claim{Name: q.Name, Unit: q.Unit, Limit: q.Limit, Left: q.Left, Reset: -1}
+		c := allowance.Claim{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: -1}
 		if q.Ends {
 			c.Reset = int64(q.Reset)
 		}
-		room = append(room, c)
+		claims = append(claims, c)
 	}
-	return room
+	return claims
 }
 
-// hasPart reports whether hints report a part of a quota, such as input-tokens of tokens.
-func hasPart(h *quota.Hints, of *quota.QuotaHint) bool {
+// hasPart reports whether hints report a part of a quota of that name, such as input-tokens of tokens.
+func hasPart(h *quota.Hints, name string) bool {
 	for i := range h.Quotas {
-		if head, ok := strings.CutSuffix(h.Quotas[i].Name, of.Name); ok && strings.HasSuffix(head, "-") {
+		if head, ok := strings.CutSuffix(h.Quotas[i].Name, name); ok && strings.HasSuffix(head, "-") {
 			return true
 		}
 	}
@@ -98,22 +101,21 @@ func hasPart(h *quota.Hints, of *quota.QuotaHint) bool {
 }
 
 // reportUnitLocked takes a response to a request for the i-th charge, whose limit is in the unit of a server.
-func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, t taken, now meter.Instant) {
+func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, by refusedBy, now meter.Instant) {
 	c := &charges[i]
-	m := c.Bucket.Meter.(*allowance.Meter)
 	if a.Unsent {
 		l.endLocked(r, c, a, now)
 		return
 	}
+	m := c.Bucket.Meter.(*allowance.Meter)
 	var room [4]allowance.Claim
-	defer func() { if os.Getenv("DBG") == c.Key { fmt.Printf("   dbg %.3f %v refused %v by %d i %d: %s\n", float64(now)/1e9, a.Hints != nil, t.refused, t.by, i, m.Debug(now)) } }()
-	m.Report(c.Paid, claimsFor(room[:0], charges, i, a.Hints), t.refused)
+	m.Report(c.Paid, claimsFor(room[:0], charges, i, a.Hints), by.refused)
 	switch {
-	case t.refused && t.by == i && a.Doubts != nil:
-		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid})
-	case t.refused && t.by == i:
+	case by.charge >= 0 && !by.sure && a.Doubts != nil:
+		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, by.charge == i})
+	case by.charge == i:
 		m.Refused(c.Paid, now, int64(a.retryAfter()))
-	case t.refused:
+	case by.refused:
 		m.GiveBack(c.Paid, now, c.Cost)
 	case !c.ByBody && !c.settled:
 		m.End(c.Paid, now, -1)
@@ -122,22 +124,66 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	l.replanLocked(c.Bucket)
 }
 
-// refusedUnitsLocked takes refusals whose bodies have been read.
+// A refusedUnit is a request that the limit of a bucket may have refused.
+type refusedUnit struct {
+	bucket *bucket.Bucket
+	n      int64 // what Take returned
+	guess  bool  // unless the body names another unit
+}
+
+// refusedUnitsLocked takes a refusal whose body has been read: it may name the unit of the limit that refused the request. The gate takes it
+// if that is none of those that the request was charged in.
 func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 	d := a.Doubts
-	if d == nil {
+	if d == nil || len(d.refused) == 0 {
 		return
 	}
-	for _, x := range d.refused {
-		m := x.bucket.Meter.(*allowance.Meter)
-		if d.As != 0 {
-			m.GiveBack(x.n, now, 0)
-		} else {
+	by := d.unit(a.Hints.Unit)
+	a.Hints.Explained = by >= 0
+	for i, x := range d.refused {
+		if m := x.bucket.Meter.(*allowance.Meter); i == by && d.As == 0 {
 			m.Refused(x.n, now, int64(a.retryAfter()))
+		} else {
+			m.GiveBack(x.n, now, 0)
 		}
-		a.Hints.Explained = true
 		l.replanLocked(x.bucket)
 		l.freeLocked(x.bucket, now)
 	}
 	d.refused = nil
+}
+
+// unit returns the index of the limit that refused a request, by the unit that the body names, if it does; -1: none of these.
+func (d *Doubts) unit(name string) int {
+	best := -1
+	for i, x := range d.refused {
+		unit := x.bucket.Limit.Unit
+		switch {
+		case name == "" && x.guess:
+			return i
+		case name != unit && !strings.HasSuffix(name, "-"+unit):
+		case best < 0 || len(unit) > len(d.refused[best].bucket.Limit.Unit):
+			best = i
+		}
+	}
+	return best
+}
+
+// Unsettled notes that the response to a request has ended, and does not say what the i-th charge did cost.
+func (l *Core) Unsettled(r *Request, i int) {
+	c := &r.Charges()[i]
+	if c.Limit.Unit == "" {
+		return
+	}
+	now := l.begin()
+	defer l.end()
+	if !c.settled && r.spent&wasReturned == 0 {
+		l.endUnitLocked(c, -1, now)
+	}
+}
+
+// endUnitLocked ends a request for a charge whose limit is in the unit of a server. Its cost is as estimated if it is negative.
+func (l *Core) endUnitLocked(c *Charge, cost int64, now meter.Instant) {
+	c.Bucket.Meter.(*allowance.Meter).End(c.Paid, now, cost)
+	l.markLocked(c.Bucket)
+	l.freeLocked(c.Bucket, now)
 }

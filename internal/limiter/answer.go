@@ -35,12 +35,6 @@ type Doubts struct {
 	refused []refusedUnit // by limits in units of servers
 }
 
-// A refusedUnit is a request that the limit of a bucket refused.
-type refusedUnit struct {
-	bucket *bucket.Bucket
-	n      int64 // what Take returned
-}
-
 // A doubt ends a doubt about what a failure has changed at a bucket. end takes what the body shows, and reports whether it has undone
 // the change.
 type doubt struct {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -20,15 +20,15 @@ func zone(t *testing.T, name string) *time.Location {
 }
 
 // waitsUntil checks that a limit that has been used up opens at that instant, and not 1 ns before.
-func waitsUntil(t *testing.T, l *throttle.Limiter, n int64, at time.Time) {
+func waitsUntil(t *testing.T, l *driven, n int64, at time.Time) {
 	t.Helper()
-	_, ok := l.Try(throttle.Ask{Cost: n})
+	_, ok := l.try(ask{Cost: n})
 	require.True(t, ok)
-	wait, ok := l.Try(throttle.Ask{})
+	wait, ok := l.try(ask{})
 	require.False(t, ok)
 	require.Equal(t, at, time.Now().Add(wait).In(at.Location()))
 	time.Sleep(wait - 1)
-	wait, ok = l.Try(throttle.Ask{})
+	wait, ok = l.try(ask{})
 	require.False(t, ok)
 	require.Equal(t, time.Nanosecond, wait)
 	time.Sleep(time.Nanosecond)
@@ -37,26 +37,26 @@ func waitsUntil(t *testing.T, l *throttle.Limiter, n int64, at time.Time) {
 func TestCalendarWindowEndsAtMidnightOfItsZone(t *testing.T) {
 	for name, c := range map[string]struct {
 		zone  string
-		unit  throttle.Calendar
+		unit  meter.Calendar
 		now   time.Time // in UTC
 		until time.Time // in the zone
 	}{
-		"a day of 24 hours":      {"Europe/Berlin", throttle.CalendarDay, time.Date(2000, 1, 5, 12, 0, 0, 1, time.UTC), time.Date(2000, 1, 6, 0, 0, 0, 0, time.UTC)},
-		"a day of 23 hours":      {"Europe/Berlin", throttle.CalendarDay, time.Date(2000, 3, 25, 23, 0, 0, 0, time.UTC), time.Date(2000, 3, 27, 0, 0, 0, 0, time.UTC)},
-		"a day of 25 hours":      {"Europe/Berlin", throttle.CalendarDay, time.Date(2000, 10, 28, 22, 0, 0, 0, time.UTC), time.Date(2000, 10, 30, 0, 0, 0, 0, time.UTC)},
-		"a day without midnight": {"America/Sao_Paulo", throttle.CalendarDay, time.Date(2000, 10, 7, 12, 0, 0, 0, time.UTC), time.Date(2000, 10, 8, 1, 0, 0, 0, time.UTC)},
-		"a week":                 {"America/New_York", throttle.CalendarWeek, time.Date(2000, 3, 28, 0, 0, 0, 0, time.UTC), time.Date(2000, 4, 3, 0, 0, 0, 0, time.UTC)},
-		"a February of 29 days":  {"Asia/Kathmandu", throttle.CalendarMonth, time.Date(2000, 2, 3, 0, 0, 0, 0, time.UTC), time.Date(2000, 3, 1, 0, 0, 0, 0, time.UTC)},
-		"a month of 31 days":     {"UTC", throttle.CalendarMonth, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2000, 2, 1, 0, 0, 0, 0, time.UTC)},
+		"a day of 24 hours":      {"Europe/Berlin", meter.Day, time.Date(2000, 1, 5, 12, 0, 0, 1, time.UTC), time.Date(2000, 1, 6, 0, 0, 0, 0, time.UTC)},
+		"a day of 23 hours":      {"Europe/Berlin", meter.Day, time.Date(2000, 3, 25, 23, 0, 0, 0, time.UTC), time.Date(2000, 3, 27, 0, 0, 0, 0, time.UTC)},
+		"a day of 25 hours":      {"Europe/Berlin", meter.Day, time.Date(2000, 10, 28, 22, 0, 0, 0, time.UTC), time.Date(2000, 10, 30, 0, 0, 0, 0, time.UTC)},
+		"a day without midnight": {"America/Sao_Paulo", meter.Day, time.Date(2000, 10, 7, 12, 0, 0, 0, time.UTC), time.Date(2000, 10, 8, 1, 0, 0, 0, time.UTC)},
+		"a week":                 {"America/New_York", meter.Week, time.Date(2000, 3, 28, 0, 0, 0, 0, time.UTC), time.Date(2000, 4, 3, 0, 0, 0, 0, time.UTC)},
+		"a February of 29 days":  {"Asia/Kathmandu", meter.Month, time.Date(2000, 2, 3, 0, 0, 0, 0, time.UTC), time.Date(2000, 3, 1, 0, 0, 0, 0, time.UTC)},
+		"a month of 31 days":     {"UTC", meter.Month, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2000, 2, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 				loc := zone(t, c.zone)
 				until := time.Date(c.until.Year(), c.until.Month(), c.until.Day(), c.until.Hour(), 0, 0, 0, loc)
 				time.Sleep(time.Until(c.now))
-				l := limiterOf(t, throttle.WithLimit(throttle.CalendarWindow(5, c.unit, loc)))
+				l := drive(t, calendarWindow(5, c.unit, loc))
 				waitsUntil(t, l, 5, until)
-				_, ok := l.Try(throttle.Ask{Cost: 5})
+				_, ok := l.try(ask{Cost: 5})
 				require.True(t, ok)
 			})
 		})
@@ -67,10 +67,10 @@ func TestWaiterOfACalendarWindowLeavesAtMidnight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 		berlin := zone(t, "Europe/Berlin")
 		time.Sleep(time.Until(time.Date(2000, 3, 26, 0, 0, 0, 0, berlin)))
-		l := limiterOf(t, throttle.WithLimit(throttle.CalendarWindow(2, throttle.CalendarDay, berlin)))
+		l := drive(t, calendarWindow(2, meter.Day, berlin))
 		for day := range 4 { // the first of which has 23 hours
 			for range 2 {
-				require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
+				require.NoError(t, l.wait(t.Context(), ask{}))
 				require.Equal(t, time.Date(2000, 3, 26+day, 0, 0, 0, 0, berlin), time.Now().In(berlin))
 			}
 		}
@@ -86,14 +86,14 @@ func TestSharedCalendarWindowIsOneQuotaOfAFleet(t *testing.T) {
 				return time.Date(first.Year(), first.Month(), first.Day()+i, 0, 0, 0, 0, berlin)
 			}
 			time.Sleep(time.Until(day(0)))
-			fleet := make([]*throttle.Limiter, 4)
+			fleet := make([]*driven, 4)
 			for i := range fleet {
-				fleet[i] = limiterOf(t, throttle.WithLimit(throttle.CalendarWindow(20, throttle.CalendarDay, berlin, throttle.Name("quota"), throttle.Shared(s))))
+				fleet[i] = drive(t, calendarWindow(20, meter.Day, berlin, named("quota"), shared(s)))
 			}
 			granted := make(map[string]int)
 			for time.Now().Before(day(4).Add(-time.Minute)) {
 				for _, l := range fleet { // 24 requests an hour
-					if l.Wait(t.Context(), throttle.Ask{MaxWait: new(time.Second)}) == nil {
+					if l.wait(t.Context(), ask{MaxWait: new(time.Second)}) == nil {
 						granted[time.Now().In(berlin).Format(time.DateOnly)]++
 					}
 				}
@@ -105,7 +105,7 @@ func TestSharedCalendarWindowIsOneQuotaOfAFleet(t *testing.T) {
 			}
 			for i, most := range []time.Duration{30 * time.Second, 20 * ms} { // a process that had its share of a day leaves the next one to others first
 				time.Sleep(time.Until(day(4+i)) - time.Minute)
-				require.NoError(t, fleet[0].Wait(t.Context(), throttle.Ask{Cost: 20}))
+				require.NoError(t, fleet[0].wait(t.Context(), ask{Cost: 20}))
 				late := time.Since(day(4 + i))
 				require.GreaterOrEqual(t, late, time.Duration(0))
 				require.Less(t, late, most)
@@ -125,16 +125,16 @@ func TestCalendarWindowFollowsAClockThatIsSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 				berlin := zone(t, "Europe/Berlin")
-				l := limiterOf(t, throttle.WithLimit(throttle.CalendarWindow(5, throttle.CalendarDay, berlin)))
+				l := drive(t, calendarWindow(5, meter.Day, berlin))
 				time.Sleep(time.Until(time.Date(2000, 1, 3, 1, 0, 0, 0, berlin)))
 				if !c.ok {
 					time.Sleep(12 * time.Hour)
 				}
 				setWrong(l, c.wrong, time.Second)
-				_, ok := l.Try(throttle.Ask{Cost: 5})
+				_, ok := l.try(ask{Cost: 5})
 				require.True(t, ok)
 				time.Sleep(time.Second) // now the clock is looked at
-				wait, ok := l.Try(throttle.Ask{})
+				wait, ok := l.try(ask{})
 				require.Equal(t, c.ok, ok)
 				if !ok {
 					require.Equal(t, c.left-time.Second, wait)
@@ -144,72 +144,31 @@ func TestCalendarWindowFollowsAClockThatIsSet(t *testing.T) {
 	}
 }
 
-func TestCalendarWindowIsRestored(t *testing.T) {
-	for name, c := range map[string]struct {
-		slept time.Duration
-		left  float64
-	}{"1 ns before the month ends": {31*24*time.Hour - 1, 2}, "when it ends": {31 * 24 * time.Hour, 5}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
-				limit := throttle.WithLimit(throttle.CalendarWindow(5, throttle.CalendarMonth, time.UTC))
-				l := limiterOf(t, limit)
-				_, ok := l.Try(throttle.Ask{Cost: 3})
-				require.True(t, ok)
-				saved := l.Snapshot()
-				time.Sleep(c.slept)
-				restored := limiterOf(t, limit)
-				require.NoError(t, restored.Restore(saved))
-				for b := range restored.Buckets() {
-					require.Equal(t, "calendar-window", b.Limit)
-					require.InDelta(t, c.left, b.Tokens, 0)
-				}
-			})
-		})
-	}
-}
-
 func TestCalendarWindowTakesANewNumberOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.CalendarWindow(5, throttle.CalendarMonth, time.UTC)))
-		_, ok := l.Try(throttle.Ask{Cost: 5})
+		l := drive(t, calendarWindow(5, meter.Month, time.UTC))
+		_, ok := l.try(ask{Cost: 5})
 		require.True(t, ok)
-		require.NoError(t, l.SetRate("calendar-window", 7, throttle.CalendarMonth.Period()))
-		_, ok = l.Try(throttle.Ask{Cost: 2})
+		l.setRate("calendar-window", 7, periodOf[meter.Month])
+		_, ok = l.try(ask{Cost: 2})
 		require.True(t, ok)
-		_, ok = l.Try(throttle.Ask{})
+		_, ok = l.try(ask{})
 		require.False(t, ok)
-		require.ErrorContains(t, l.SetRate("calendar-window", 7, time.Hour), "a period of 1h0m0s is not the 730h29m6s of a month")
 	})
 }
 
 func TestCalendarWindowHasANumberForEachKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.CalendarWindow(5, throttle.CalendarDay, time.UTC, throttle.RateFor(func(key string) (int64, time.Duration) {
-			return map[string]int64{"gold": 50, "wrong": 1}[key], map[string]time.Duration{"gold": throttle.CalendarDay.Period(), "wrong": time.Hour}[key]
-		}))))
-		_, ok := l.Try(throttle.Ask{Key: "gold", Cost: 50})
+		l := drive(t, calendarWindow(5, meter.Day, time.UTC, withRates(func(key string) (int64, time.Duration) {
+			if key == "gold" {
+				return 50, periodOf[meter.Day]
+			}
+			return 0, 0
+		})))
+		_, ok := l.try(ask{Key: "gold", Cost: 50})
 		require.True(t, ok)
-		wait, ok := l.Try(throttle.Ask{Key: "other", Cost: 6})
+		wait, ok := l.try(ask{Key: "other", Cost: 6})
 		require.False(t, ok)
 		require.Equal(t, time.Duration(math.MaxInt64), wait)
-		require.ErrorContains(t, l.Wait(t.Context(), throttle.Ask{Key: "wrong"}), "a period of 1h0m0s is not the 24h0m0s of a day")
 	})
-}
-
-func TestCalendarWindowNamesWhatIsWrong(t *testing.T) {
-	for _, c := range []struct {
-		limit throttle.Limit
-		want  string
-	}{
-		{throttle.CalendarWindow(0, throttle.CalendarDay, time.UTC), "n of 0 is not positive"},
-		{throttle.CalendarWindow(1, 0, time.UTC), "Calendar(0) is not Day, Week or Month"},
-		{throttle.CalendarWindow(1, 9, time.UTC), "Calendar(9) is not Day, Week or Month"},
-		{throttle.CalendarWindow(1, throttle.CalendarDay, nil), "needs a time zone"},
-		{throttle.CalendarWindow(1, throttle.CalendarWeek, time.UTC, throttle.Start(time.Unix(0, 0))), "does not fit a limit of kind calendar-window"},
-		{throttle.CalendarWindow(1, throttle.CalendarWeek, time.UTC, throttle.Burst(3)), "does not fit a limit of kind calendar-window"},
-		{throttle.CalendarWindow(5, throttle.CalendarMonth, time.UTC, throttle.Fraction(0.1)), "Fraction(0.1) of 5 leaves no token"},
-	} {
-		_, err := throttle.NewLimiter(throttle.WithLimit(c.limit))
-		require.ErrorContains(t, err, c.want)
-	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
@@ -16,41 +16,39 @@ import (
 func TestFixedWindowsAreThoseOfTheWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 		time.Sleep(20*time.Hour + time.Nanosecond)
-		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(5, 24*time.Hour), throttle.FixedWindow(5, time.Hour, throttle.Name("at 20"), throttle.Start(time.Date(2050, 1, 1, 0, 20, 0, 0, time.UTC)))))
-		require.NoError(t, err)
-		_, ok := l.Try(throttle.Ask{Cost: 5})
+		l := drive(t, fixedWindow(5, 24*time.Hour), fixedWindow(5, time.Hour, named("at 20"), startingAt(time.Date(2050, 1, 1, 0, 20, 0, 0, time.UTC))))
+		_, ok := l.try(ask{Cost: 5})
 		require.True(t, ok)
-		wait, _ := l.Try(throttle.Ask{})
+		wait, _ := l.try(ask{})
 		require.Equal(t, 4*time.Hour-time.Nanosecond, wait)
 		time.Sleep(wait - 1)
-		wait, _ = l.Try(throttle.Ask{})
+		wait, _ = l.try(ask{})
 		require.Equal(t, time.Nanosecond, wait)
 		time.Sleep(time.Nanosecond)
-		_, ok = l.Try(throttle.Ask{Cost: 5})
+		_, ok = l.try(ask{Cost: 5})
 		require.True(t, ok)
 		time.Sleep(10 * time.Minute)
-		require.NoError(t, l.SetRate("fixed-window", 100, 24*time.Hour))
-		wait, _ = l.Try(throttle.Ask{})
+		l.setRate("fixed-window", 100, 24*time.Hour)
+		wait, _ = l.try(ask{})
 		require.Equal(t, 10*time.Minute, wait)
 	})
 }
 
-// TestFixedWindowFollowsAClockThatIsSet begins with a clock that is wrong by a stretch, and sets it right.
+// The clock is wrong at first, and then it is set right.
 func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 	for _, wrong := range []time.Duration{2 * time.Hour, -2 * time.Hour, 500 * time.Millisecond, 72 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) { // begins at midnight
-			l, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(5, time.Hour)))
-			require.NoError(t, err)
+			l := drive(t, fixedWindow(5, time.Hour))
 			time.Sleep(time.Hour - 2*time.Second)
-			coreOf(l).Lock()
-			coreOf(l).Wall().Unix += int64(wrong)
-			*coreOf(l).WallAt() = int64(time.Since(coreOf(l).Start)) + int64(time.Second)
+			l.Lock()
+			l.Wall().Unix += int64(wrong)
+			*l.WallAt() = int64(l.now()) + int64(time.Second)
 			unusedLocked(l)
-			coreOf(l).Unlock()
-			_, ok := l.Try(throttle.Ask{Cost: 5})
+			l.Unlock()
+			_, ok := l.try(ask{Cost: 5})
 			require.True(t, ok)
 			time.Sleep(time.Second) // now the clock is looked at
-			wait, ok := l.Try(throttle.Ask{})
+			wait, ok := l.try(ask{})
 			if wrong < 0 {
 				require.True(t, ok, "set forward: another window")
 			} else {
@@ -61,97 +59,97 @@ func TestFixedWindowFollowsAClockThatIsSet(t *testing.T) {
 }
 
 // setWrong has a Limiter believe that the clock is wrong, until it looks again.
-func setWrong(l *throttle.Limiter, by, until time.Duration) {
-	coreOf(l).Lock()
-	defer coreOf(l).Unlock()
-	coreOf(l).Wall().Unix += int64(by)
-	*coreOf(l).WallAt() = int64(time.Since(coreOf(l).Start) + until)
+func setWrong(l *driven, by, until time.Duration) {
+	l.Lock()
+	defer l.Unlock()
+	l.Wall().Unix += int64(by)
+	*l.WallAt() = int64(l.now() + until)
 	unusedLocked(l)
 }
 
 // unusedLocked replaces the meter of the only bucket by an unused one, which begins in the window of now.
-func unusedLocked(l *throttle.Limiter) {
-	b := coreOf(l).Limits[0].Single
-	b.Meter = coreOf(l).Limits[0].Make(coreOf(l).NowLocked(), b.Rate(), 0, coreOf(l).Wall())
+func unusedLocked(l *driven) {
+	b := l.Limits[0].Single
+	b.Meter = l.Limits[0].Make(l.NowLocked(), b.Rate(), 0, l.Wall())
 }
 
-// TestClockThatIsSetBackALittleStartsNoWindowTwice is about one that is corrected across the end of a window.
+// The clock is corrected across the end of a window.
 func TestClockThatIsSetBackALittleStartsNoWindowTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
-		l := limiterOf(t, throttle.WithLimit(throttle.FixedWindow(5, time.Hour)))
+		l := drive(t, fixedWindow(5, time.Hour))
 		time.Sleep(time.Hour - 400*time.Millisecond)
 		setWrong(l, 500*time.Millisecond, 100*time.Millisecond)
-		_, ok := l.Try(throttle.Ask{Cost: 3})
+		_, ok := l.try(ask{Cost: 3})
 		require.True(t, ok)
 		time.Sleep(200 * time.Millisecond)
-		wait, _ := l.Try(throttle.Ask{Cost: 2})
+		wait, _ := l.try(ask{Cost: 2})
 		require.Equal(t, 200*time.Millisecond, wait)
-		wait, _ = l.Try(throttle.Ask{Cost: 3})
+		wait, _ = l.try(ask{Cost: 3})
 		require.Equal(t, time.Hour+200*time.Millisecond, wait)
 		time.Sleep(300 * time.Millisecond)
-		_, ok = l.Try(throttle.Ask{Cost: 2})
+		_, ok = l.try(ask{Cost: 2})
 		require.True(t, ok)
-		wait, _ = l.Try(throttle.Ask{})
+		wait, _ = l.try(ask{})
 		require.Equal(t, time.Hour-100*time.Millisecond, wait)
 	})
 }
 
 func TestClockThatIsSetBackForgivesWhatIsLongOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.FixedWindow(5, time.Hour)))
-		_, ok := l.Try(throttle.Ask{Cost: 5})
+		l := drive(t, fixedWindow(5, time.Hour))
+		_, ok := l.try(ask{Cost: 5})
 		require.True(t, ok)
 		time.Sleep(10 * time.Hour)
-		coreOf(l).Lock()
-		coreOf(l).Wall().Unix += int64(2 * time.Hour)
-		coreOf(l).Unlock()
-		_, ok = l.Try(throttle.Ask{Cost: 5})
+		l.Lock()
+		l.Wall().Unix += int64(2 * time.Hour)
+		l.Unlock()
+		_, ok = l.try(ask{Cost: 5})
 		require.True(t, ok)
 	})
 }
 
-// TestWaiterForAWindowSeesThatTheClockWasSet waits for a window that has begun long ago, once the clock is right.
+// A request waits for a window that has begun long ago, once the clock is right.
 func TestWaiterForAWindowSeesThatTheClockWasSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.FixedWindow(5, 24*time.Hour)))
+		l := drive(t, fixedWindow(5, 24*time.Hour))
 		sleep(23 * time.Hour)
 		setWrong(l, -12*time.Hour, time.Second)
-		coreOf(l).Lock()
-		*coreOf(l).WallAt() = meter.Never
-		coreOf(l).Unlock()
-		_, ok := l.Try(throttle.Ask{Cost: 5})
+		l.Lock()
+		*l.WallAt() = meter.Never
+		l.Unlock()
+		_, ok := l.try(ask{Cost: 5})
 		require.True(t, ok)
-		waits := send(t, l, throttle.Ask{Cost: 1})
-		coreOf(l).Lock()
-		*coreOf(l).WallAt() = 0
-		coreOf(l).Unlock()
-		checkInvariants(t, l)
+		waits := l.send(ask{Cost: 1})
+		l.Lock()
+		*l.WallAt() = 0
+		l.Unlock()
+		l.check()
 		sleep(2 * time.Hour)
 		require.True(t, waits.done, "waits until the clock would have been right")
 		require.LessOrEqual(t, waits.at, 24*time.Hour+time.Minute)
 	})
 }
 
-// TestStartMayBeAnyTime is about times that don't fit an int64 of nanoseconds.
+// Some of these times do not fit an int64 of nanoseconds.
 func TestStartMayBeAnyTime(t *testing.T) {
 	for _, year := range []int{1, 1600, 1677, 1969, 1970, 2000, 2262, 2263, 9999} {
 		synctest.Test(t, func(t *testing.T) { // begins at midnight
-			l := limiterOf(t, throttle.WithLimit(throttle.FixedWindow(1, 24*time.Hour, throttle.Start(time.Date(year, 1, 1, 6, 0, 0, 0, time.UTC)))))
-			l.Try(throttle.Ask{})
-			wait, ok := l.Try(throttle.Ask{})
+			l := drive(t, fixedWindow(1, 24*time.Hour, startingAt(time.Date(year, 1, 1, 6, 0, 0, 0, time.UTC))))
+			l.try(ask{})
+			wait, ok := l.try(ask{})
 			require.False(t, ok)
 			require.Equal(t, 6*time.Hour, wait, "year %d", year)
 		})
 	}
 }
 
-// However the wall clock is set, by a leap second, a day or a century, a window that the clock shows again is not granted again
-// at once: tokens come in only when the clock goes on to a later window.
+// However the wall clock is set, by a leap second, a day or a century, a window that the clock shows again is not granted
+// again: tokens come in only when the clock goes on to a later window.
 func TestAClockThatIsSetGrantsNoWindowTwice(t *testing.T) {
 	berlin := zone(t, "Europe/Berlin")
-	limits := []throttle.Limit{
-		throttle.FixedWindow(5, time.Hour), throttle.FixedWindow(5, 24*time.Hour, throttle.Start(time.Date(2050, 1, 1, 0, 20, 0, 0, time.UTC))),
-		throttle.CalendarWindow(5, throttle.CalendarDay, berlin), throttle.CalendarWindow(5, throttle.CalendarWeek, berlin), throttle.CalendarWindow(5, throttle.CalendarMonth, berlin),
+	limits := []rule{
+		fixedWindow(5, time.Hour), fixedWindow(5, 24*time.Hour, startingAt(time.Date(2050, 1, 1, 0, 20, 0, 0, time.UTC))),
+		calendarWindow(5, meter.Day, berlin), calendarWindow(5, meter.Week, berlin), calendarWindow(5, meter.Month, berlin),
 	}
 	jumps := []time.Duration{time.Nanosecond, time.Second, time.Second + 1, time.Minute, time.Hour, 25 * time.Hour, 40 * 24 * time.Hour, 100 * 365 * 24 * time.Hour}
 	seeds := uint64(100)
@@ -161,9 +159,12 @@ func TestAClockThatIsSetGrantsNoWindowTwice(t *testing.T) {
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) { // begins at midnight UTC on 2000-01-01
 			r := metertest.Seeded(t, seed)
-			l := limiterOf(t, throttle.WithLimit(limits[seed%uint64(len(limits))]))
+			l := drive(t, limits[seed%uint64(len(limits))])
 			index, left := int64(math.MinInt64), 0
-			end := func() int64 { return onlyBucket(t, l).Reset.Sub(coreOf(l).Start).Nanoseconds() + coreOf(l).Wall().Unix } // by the clock as it is set
+			end := func() (at int64) { // by the clock as it is set
+				l.LookAt(l.Limits[0], "", func(b *bucket.Bucket, now meter.Instant) { at = b.Meter.(meter.Turner).Turns(now) + l.Wall().Unix })
+				return at
+			}
 			for range 200 {
 				time.Sleep(time.Duration(r.Int64N(1 << r.IntN(46))))
 				if r.IntN(4) == 0 {
@@ -171,7 +172,7 @@ func TestAClockThatIsSetGrantsNoWindowTwice(t *testing.T) {
 					if r.IntN(2) == 0 {
 						by = -by
 					}
-					if year := time.Unix(0, coreOf(l).Wall().Unix).Add(by).Year(); year > 1800 && year < 2200 {
+					if year := time.Unix(0, l.Wall().Unix).Add(by).Year(); year > 1800 && year < 2200 {
 						setClock(l, by)
 					}
 				}
@@ -181,35 +182,26 @@ func TestAClockThatIsSetGrantsNoWindowTwice(t *testing.T) {
 				}
 				index = now // if it is an earlier one, there is what was left, until the clock goes on
 				for range r.IntN(8) {
-					wait, ok := l.Try(throttle.Ask{})
+					wait, ok := l.try(ask{})
 					if ok {
 						left--
 					}
 					require.LessOrEqual(t, wait, 31*24*time.Hour+time.Hour+time.Second, "the clock was set back, and the window that it showed is waited for")
 					require.GreaterOrEqual(t, left, 0, "a window was granted twice")
 				}
-				checkInvariants(t, l)
+				l.check()
 			}
 		})
 	}
 }
 
 // setClock has the wall clock of a Limiter jump, as if the machine's had been set.
-func setClock(l *throttle.Limiter, by time.Duration) {
-	coreOf(l).Lock()
-	defer coreOf(l).Unlock()
-	now := coreOf(l).NowLocked()
-	coreOf(l).Wall().Unix += int64(by)
-	if *coreOf(l).WallAt() = meter.Never; by < -time.Second {
-		coreOf(l).Wall().SetBack(now)
+func setClock(l *driven, by time.Duration) {
+	l.Lock()
+	defer l.Unlock()
+	now := l.NowLocked()
+	l.Wall().Unix += int64(by)
+	if *l.WallAt() = meter.Never; by < -time.Second {
+		l.Wall().SetBack(now)
 	}
-}
-
-// onlyBucket returns the state of the only bucket.
-func onlyBucket(t *testing.T, l *throttle.Limiter) throttle.BucketStats {
-	for b := range l.Buckets() {
-		return b
-	}
-	require.Fail(t, "no bucket")
-	return throttle.BucketStats{}
 }

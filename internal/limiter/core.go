@@ -62,6 +62,7 @@ type Core struct {
 	leaseTimerAt meter.Instant               // when leaseTimer fires; never: it does not
 	refreshes    uint64                      // calls of Refresh
 	sent         record.Record               // requests to all servers, until one has sent hints
+	models       models                      // which of the servers count by model
 	servers      *quota.Registry             // what they reported; the owner of a gate is its bucket
 	keys         keep.Keeper[*bucket.Bucket] // of all buckets except those of the key "" and those of gates
 	sweeper      *time.Timer

@@ -3,7 +3,6 @@ package limiter
 import (
 	"errors"
 
-	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -23,9 +22,8 @@ func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) 
 	charged, c.settled = c.Cost, true
 	c.Cost = cost
 	c.Limit.Settled.Add(charged, cost)
-	if m, ok := c.Bucket.Meter.(*allowance.Meter); ok {
-		m.End(c.Paid, now, cost)
-		l.markLocked(c.Bucket)
+	if c.Limit.Unit != "" {
+		l.endUnitLocked(c, cost, now)
 	}
 	if !l.hearLocked(r, c, cost, now) {
 		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net"
-	"net/http"
-	"reflect"
+	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"sync"
@@ -16,72 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
-
-// A watch finds counters that fall.
-type watch struct {
-	last   throttle.Stats
-	limits []throttle.LimitStats
-}
-
-// check compares the counters with those of the last call.
-func (w *watch) check(t testing.TB, s throttle.Stats) {
-	t.Helper()
-	requireNoFall(t, "Stats", reflect.ValueOf(w.last), reflect.ValueOf(s))
-	require.LessOrEqual(t, s.Undone, s.Granted)
-	w.last = s
-}
-
-// look is check for all counters of a Limiter.
-func (w *watch) look(t testing.TB, l *throttle.Limiter) {
-	t.Helper()
-	w.check(t, l.Stats())
-	limits := l.Limits()
-	for i := range w.limits {
-		requireNoFall(t, w.limits[i].Name, reflect.ValueOf(w.limits[i]), reflect.ValueOf(limits[i]))
-	}
-	w.limits = limits
-}
-
-// requireNoFall compares all counters: fields of type uint64, and durations.
-func requireNoFall(t testing.TB, name string, last, now reflect.Value) {
-	t.Helper()
-	if path := fallen(last, now); path != "" {
-		require.Fail(t, "a counter fell", "%s%s, from %+v to %+v", name, path, last, now)
-	}
-}
-
-// fallen returns the path of a counter that fell; "": none did. Many tests call it after every step, so it formats nothing
-// otherwise.
-func fallen(last, now reflect.Value) string {
-	switch now.Kind() {
-	case reflect.Uint64:
-		if now.Uint() < last.Uint() {
-			return ": "
-		}
-	case reflect.Int64:
-		if now.Int() < last.Int() {
-			return ": "
-		}
-	case reflect.Array:
-		for i := range now.Len() {
-			if path := fallen(last.Index(i), now.Index(i)); path != "" {
-				return fmt.Sprintf("[%d]%s", i, path)
-			}
-		}
-	case reflect.Struct:
-		for i := range now.NumField() {
-			if now.Type() == reflect.TypeFor[time.Time]() {
-				break
-			}
-			if path := fallen(last.Field(i), now.Field(i)); path != "" {
-				return "." + now.Type().Field(i).Name + path
-			}
-		}
-	}
-	return ""
-}
 
 func TestNoCounterFallsWhenContextsEndAsAHoldDoes(t *testing.T) {
 	// On one processor the waiters that a hold lets go run only after their context is cancelled.
@@ -90,26 +25,26 @@ func TestNoCounterFallsWhenContextsEndAsAHoldDoes(t *testing.T) {
 	for i := range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			const n = 50
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(2*n, time.Hour)))
-			l.Hold("", time.Second)
+			l := drive(t, tokenBucket(2*n, time.Hour))
+			l.hold("", time.Second)
 			ctx, cancel := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			for range n {
-				all.Go(func() { _ = l.Wait(ctx, throttle.Ask{}) })
+				all.Go(func() { _ = l.wait(ctx, ask{}) })
 			}
 			var w watch
 			time.Sleep(time.Second)
-			w.look(t, l)
+			w.look(l)
 			for range i % 3 { // some of them run
 				runtime.Gosched()
-				w.look(t, l)
+				w.look(l)
 			}
 			cancel()
 			all.Wait()
-			w.look(t, l)
-			s := l.Stats()
+			w.look(l)
+			s := l.counts()
 			undone += s.Undone
-			for b := range l.Buckets() {
+			for _, b := range l.views() {
 				require.InDelta(t, 2*n-float64(s.Granted-s.Undone), b.Tokens, 1e-9)
 			}
 		})
@@ -117,130 +52,180 @@ func TestNoCounterFallsWhenContextsEndAsAHoldDoes(t *testing.T) {
 	require.Positive(t, undone)
 }
 
-func TestUndoneCountsGrantsThatWereNeverUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fails := true
-		base := roundTripper(func(r *http.Request) (*http.Response, error) {
-			if fails {
-				return nil, &net.OpError{Op: "dial", Err: net.ErrClosed}
-			}
-			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
-		})
-		panics := true
-		transport := throttle.Must(throttle.New(base, throttle.WithLimit(throttle.TokenBucket(10, time.Hour)), throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) {
-			if panics {
-				panic("user")
-			}
-		}})))
-		l := transport.Limiter()
-		check := func(granted, undone uint64, what string) {
-			for _, s := range []throttle.Stats{l.Stats(), transport.Stats()} {
-				require.Equal(t, granted, s.Granted, what)
-				require.Equal(t, undone, s.Undone, what)
-			}
-			for b := range l.Buckets() {
-				require.EqualValues(t, 10-(granted-undone), b.Tokens, what)
-			}
-		}
-		send := func() { _, _ = transport.RoundTrip(get(t.Context(), "http://h/")) }
-		require.PanicsWithValue(t, "user", send)
-		check(1, 1, "OnGrant panicked")
-		panics = false
-		send()
-		check(2, 2, "the dial failed")
-		fails = false
-		send()
-		check(3, 2, "sent")
-	})
-	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Hour)))
-	g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 3})
-	require.NoError(t, err)
-	g.Cancel()
-	g.Cancel()
-	require.Equal(t, throttle.Stats{Granted: 1, Undone: 1, MaxQueue: 100_000, MaxKeys: 1 << 20}, l.Stats())
-}
-
 func TestTheLargestCostFitsTheLargestLimit(t *testing.T) {
 	const most = math.MaxInt64
-	for name, limit := range map[string]throttle.Limit{
-		"bucket": throttle.TokenBucket(most, time.Second), "pace": throttle.Pace(most, time.Second), "in-flight": throttle.InFlight(most),
-		"sliding-window": throttle.SlidingWindow(most, time.Second), "fixed-window": throttle.FixedWindow(most, time.Second),
+	for name, limit := range map[string]rule{
+		"bucket": tokenBucket(most, time.Second), "pace": pace(most, time.Second), "in-flight": inFlight(most),
+		"sliding-window": slidingWindow(most, time.Second), "fixed-window": fixedWindow(most, time.Second),
 	} {
-		l := limiterOf(t, throttle.WithLimit(limit))
-		g, err := l.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{name: most}, MaxWait: new(time.Duration(0))})
+		l := drive(t, limit)
+		g, err := l.acquire(t.Context(), ask{Costs: map[string]int64{name: most}, MaxWait: new(time.Duration(0))})
 		require.NoError(t, err, name)
-		g.Done()
+		g.done()
 	}
 }
 
-// For the race detector: OnWait is told a cost that a smaller burst is just clamping.
-func TestOnWaitIsToldCostsThatABurstClamps(t *testing.T) {
-	l := limiterOf(t, empty(1_000_000, throttle.Burst(10), throttle.ClampCost()), throttle.WithHooks(throttle.Hooks{OnWait: func(e throttle.WaitEvent) {
-		require.Contains(t, []int64{5, 10}, e.Cost)
-	}}))
+// For the race detector: the observer gets a cost that a smaller burst is just clamping.
+func TestTheObserverGetsCostsThatABurstClamps(t *testing.T) {
+	l := drive(t, empty(1_000_000, withBurst(10), clamped()))
+	l.onWait = func(_ limiter.Place, cost int64, _ time.Duration) { require.Contains(t, []int64{5, 10}, cost) }
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for range 500 {
-				require.NoError(t, l.Wait(t.Context(), throttle.Ask{Cost: 10}))
+				require.NoError(t, l.wait(t.Context(), ask{Cost: 10}))
 			}
 		})
 	}
 	all.Go(func() {
 		for i := range 2000 {
-			require.NoError(t, l.SetBurst("bucket", int64(5+i%2*5)))
+			l.setBurst("bucket", int64(5+i%2*5))
 		}
 	})
 	all.Wait()
 }
 
-// TestARejectionInTheQueueIsCounted has a slower rate reject what waits, in the Transport's counters and the Limiter's.
+// A slower rate rejects a waiter, which counts for its User, the Core, and the limit.
 func TestARejectionInTheQueueIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, empty(1))
-		tr := throttle.Must(throttle.New(rt(func(*http.Request) (*http.Response, error) { return reply(200) }), throttle.WithLimiter(l), throttle.WithMaxWait(time.Second), throttle.WithRejectionError()))
+		l := drive(t, empty(1))
+		other := &limiter.User{Observer: l}
 		done := make(chan error)
-		go func() {
-			_, err := tr.RoundTrip(get(t.Context(), "http://h/"))
-			done <- err
-		}()
+		go func() { done <- l.wait(t.Context(), ask{MaxWait: new(time.Second)}) }()
 		synctest.Wait()
-		require.NoError(t, l.SetRate("bucket", 1, time.Hour))
-		require.ErrorIs(t, <-done, throttle.ErrThrottled)
-		require.EqualValues(t, 1, tr.Stats().Rejected[throttle.ReasonMaxWait])
-		require.EqualValues(t, 1, l.Stats().Rejected[throttle.ReasonMaxWait])
-		require.EqualValues(t, 1, l.Limits()[0].Rejected[throttle.ReasonMaxWait])
+		l.setRate("bucket", 1, time.Hour)
+		require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, <-done).Reason)
+		c, _, _ := l.Read(l.user)
+		require.EqualValues(t, 1, c.Refused[bucket.ReasonMaxWait])
+		c, _, _ = l.Read(other)
+		require.Zero(t, c.Refused[bucket.ReasonMaxWait])
+		require.EqualValues(t, 1, l.counts().Refused[bucket.ReasonMaxWait])
+		require.EqualValues(t, 1, l.Limits[0].Counts.Refused[bucket.ReasonMaxWait])
 	})
 }
 
-func TestReturnedIsWhatASettlementGaveBack(t *testing.T) {
-	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Hour)))
-	g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 10})
-	require.NoError(t, err)
-	require.NoError(t, g.Settle("bucket", 4))
-	require.EqualValues(t, 10, l.Limits()[0].Charged)
-	require.EqualValues(t, 6, l.Limits()[0].Returned)
-}
-
 func TestEvictedCountsTheBucketsThatMadeRoom(t *testing.T) {
-	l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Hour)))
+	l := drive(t, maxKeys(1), tokenBucket(10, time.Hour))
 	for i := range 4 {
-		_, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i)})
+		_, ok := l.try(ask{Key: strconv.Itoa(i)})
 		require.True(t, ok)
-		require.EqualValues(t, i, l.Limits()[0].Evicted)
+		require.EqualValues(t, i, l.Limits[0].Counts.Evicted)
 	}
 }
 
 func TestACancelledRequestCountsAtTheLimitThatDelayedItLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(
-			throttle.TokenBucket(1, time.Second, throttle.Burst(100), throttle.Initial(0), throttle.Name("a")), throttle.TokenBucket(1, 10*time.Second, throttle.Initial(0), throttle.Name("b"))))
-		first := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 100, "b": 1}})
-		second := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 1, "b": 1}})
+		l := drive(t, tokenBucket(1, time.Second, withBurst(100), withInitial(0), named("a")), tokenBucket(1, 10*time.Second, withInitial(0), named("b")))
+		first := l.send(ask{Costs: map[string]int64{"a": 100, "b": 1}})
+		second := l.send(ask{Costs: map[string]int64{"a": 1, "b": 1}})
 		for i, r := range []*request{first, second} { // without the first, b delays the second
 			r.cancel(nil)
 			synctest.Wait()
-			require.EqualValues(t, 1, l.Limits()[i].Canceled)
+			require.EqualValues(t, 1, l.Limits[i].Counts.Canceled)
 		}
 	})
+}
+
+// A ledger adds up what an observer gets, by limit.
+type ledger struct {
+	mu                sync.Mutex
+	delayed, canceled map[string]uint64
+	rejected          map[string]map[bucket.Reason]uint64
+	waited            map[string]time.Duration
+	all               uint64
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		delayed: make(map[string]uint64), canceled: make(map[string]uint64),
+		rejected: make(map[string]map[bucket.Reason]uint64), waited: make(map[string]time.Duration),
+	}
+}
+
+// observe has the ledger add up what a Core reports.
+func (x *ledger) observe(l *driven) {
+	l.onGrant = func(at limiter.Place, waited time.Duration) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.all++; at.Limit != "" {
+			x.delayed[at.Limit]++
+			x.waited[at.Limit] += waited
+		}
+	}
+	l.onReject = func(r *rejection) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.rejected[r.Limit.Name] == nil {
+			x.rejected[r.Limit.Name] = make(map[bucket.Reason]uint64)
+		}
+		x.rejected[r.Limit.Name][r.Reason]++
+	}
+	l.onCancel = func(at limiter.Place) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.canceled[at.Limit]++
+	}
+}
+
+// Counters of limits are the sum of the events of each request, whatever happens.
+func TestCountersOfLimitsAreTheSumOfEvents(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			x := newLedger()
+			l := drive(t, maxQueue(20), tokenBucket(20, time.Second, withBurst(5), named("rate")), slidingWindow(60, 10*time.Second, named("window")), inFlight(6, named("slots")))
+			x.observe(l)
+			var all sync.WaitGroup
+			for range 400 {
+				time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
+				asked := ask{Key: fmt.Sprint(r.IntN(3)), Cost: 1 + r.Int64N(7), Priority: r.IntN(3) - 1}
+				if r.IntN(3) == 0 {
+					asked.MaxWait = new(time.Duration(r.IntN(2000)) * time.Millisecond)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				switch r.IntN(4) {
+				case 0:
+					time.AfterFunc(time.Duration(r.IntN(1000))*time.Millisecond, cancel)
+				case 1:
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(3000))*time.Millisecond)
+				}
+				if r.IntN(50) == 0 {
+					l.hold(asked.Key, time.Duration(r.IntN(1000))*time.Millisecond)
+				}
+				busy, settles := time.Duration(r.IntN(500))*time.Millisecond, r.Int64N(10)
+				all.Go(func() {
+					defer cancel()
+					if g, err := l.acquire(ctx, asked); err == nil {
+						time.Sleep(busy)
+						_ = g.settle("rate", settles)
+						g.done()
+					}
+				})
+			}
+			all.Wait()
+			l.check()
+			total := l.counts()
+			require.EqualValues(t, total.Granted-total.Undone, x.all)
+			for _, li := range l.Limits {
+				name, s := li.Name, &li.Counts
+				require.Equal(t, x.canceled[name], s.Canceled, name)
+				for reason, n := range s.Refused {
+					require.Equal(t, x.rejected[name][bucket.Reason(reason)], n, "%s: %v", name, reason)
+				}
+				require.LessOrEqual(t, x.delayed[name], s.Delayed, name)
+				require.LessOrEqual(t, s.Delayed-x.delayed[name], s.Undone, "granted as its context ended")
+				if s.Undone == 0 {
+					require.Equal(t, x.waited[name], s.Waits.Sum, name)
+				}
+				require.Zero(t, s.Waiting, name)
+				require.Zero(t, li.InFlight(), name)
+				total.Delayed -= s.Delayed
+				total.Canceled -= s.Canceled
+				total.Waited -= s.Waits.Sum
+			}
+			require.Zero(t, total.Delayed)
+			require.Zero(t, total.Canceled)
+			require.Zero(t, total.Waited)
+		})
+	}
 }

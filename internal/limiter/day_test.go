@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -56,17 +56,17 @@ func (s *dayStore) of(limit string) int64 {
 // process has the rest of the day, and a kill costs no more.
 func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
 	const day, queue = 5000, 1000
-	bucket := func(o ...throttle.LimitOption) throttle.Limit {
-		return throttle.TokenBucket(5, time.Second, append(o, throttle.Burst(50))...)
+	bucket := func(o ...ruleOption) rule {
+		return tokenBucket(5, time.Second, append(o, withBurst(50))...)
 	}
-	fast := func(o ...throttle.LimitOption) throttle.Limit {
-		return throttle.TokenBucket(500, time.Second, append(o, throttle.Burst(1))...)
+	fast := func(o ...ruleOption) rule {
+		return tokenBucket(500, time.Second, append(o, withBurst(1))...)
 	}
-	pace := func(o ...throttle.LimitOption) throttle.Limit { return throttle.Pace(5, time.Second, o...) }
-	fixed := func(o ...throttle.LimitOption) throttle.Limit { return throttle.FixedWindow(100, time.Minute, o...) }
-	sliding := func(o ...throttle.LimitOption) throttle.Limit { return throttle.SlidingWindow(100, time.Minute, o...) }
+	pace := func(o ...ruleOption) rule { return pace(5, time.Second, o...) }
+	fixed := func(o ...ruleOption) rule { return fixedWindow(100, time.Minute, o...) }
+	sliding := func(o ...ruleOption) rule { return slidingWindow(100, time.Minute, o...) }
 	for name, c := range map[string]struct {
-		beside func(opts ...throttle.LimitOption) throttle.Limit
+		beside func(opts ...ruleOption) rule
 		local  bool
 		trip   time.Duration
 		unused int64 // at most: what was sent in 10 ms lately, or can be sent until two round trips and 5 ms later
@@ -76,7 +76,7 @@ func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
 		"a local minute":          {fixed, true, 4 * ms, 100, 300},
 		"a shared sliding minute": {sliding, false, 4 * ms, 20, 300},
 		"a local sliding minute":  {sliding, true, 4 * ms, 100, 300},
-		"a shared bucket":         {bucket, false, 4 * ms, 2, 790},
+		"a shared bucket":         {bucket, false, 4 * ms, 10, 790},
 		"a local bucket":          {bucket, true, 4 * ms, 10, 790},
 		"a local bucket, far":     {bucket, true, 100 * ms, 10, 790},
 		"a fast shared bucket":    {fast, false, 4 * ms, 15, queue},
@@ -86,23 +86,19 @@ func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
 	} {
 		within(t, name, func(t *testing.T) {
 			s := newDayStore(c.trip)
-			options := []throttle.LimitOption{throttle.Name("beside")}
+			options := []ruleOption{named("beside")}
 			if !c.local {
-				options = append(options, throttle.Shared(s))
+				options = append(options, shared(s))
 			}
-			limits := func() throttle.Option {
-				return throttle.WithLimit(
-					throttle.FixedWindow(day, 24*time.Hour, throttle.Name("day"), throttle.Shared(s)), c.beside(options...))
-			}
-			l, other := limiterOf(t, limits()), limiterOf(t, throttle.WithLimit(
-				throttle.FixedWindow(day, 24*time.Hour, throttle.Name("day"), throttle.Shared(s))))
+			daily := fixedWindow(day, 24*time.Hour, named("day"), shared(s))
+			l, other := drive(t, daily, c.beside(options...)), drive(t, daily)
 			ctx, cancel := context.WithCancel(t.Context())
 			var mu sync.Mutex
 			sent, others := 0, 0
 			var wg sync.WaitGroup
 			for range queue {
 				wg.Go(func() {
-					if l.Wait(ctx, throttle.Ask{}) == nil {
+					if l.wait(ctx, ask{}) == nil {
 						mu.Lock()
 						sent++
 						mu.Unlock()
@@ -115,7 +111,7 @@ func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
 			for step := range 15_000 {
 				time.Sleep(10 * ms)
 				if step%100 == 50 {
-					assert.NoError(t, other.Wait(t.Context(), throttle.Ask{MaxWait: new(time.Second)}), "the day has tokens")
+					assert.NoError(t, other.wait(t.Context(), ask{MaxWait: new(time.Second)}), "the day has tokens")
 					others++
 				}
 				mu.Lock()
@@ -143,22 +139,22 @@ func (s *dayStore) rest() { time.Sleep(time.Minute) }
 func TestALongWindowIsFirstComeFirstServed(t *testing.T) {
 	const n, neighbours = 8000, 7
 	day := 24 * time.Hour
-	fixed := func(into time.Duration) func(...throttle.LimitOption) throttle.Limit {
-		return func(o ...throttle.LimitOption) throttle.Limit {
-			return throttle.FixedWindow(n, day, append(o, throttle.Start(time.Now().Add(-into)))...)
+	fixed := func(into time.Duration) func(...ruleOption) rule {
+		return func(o ...ruleOption) rule {
+			return fixedWindow(n, day, append(o, startingAt(time.Now().Add(-into)))...)
 		}
 	}
-	sliding := func(o ...throttle.LimitOption) throttle.Limit { return throttle.SlidingWindow(n, day, o...) }
-	month := func(o ...throttle.LimitOption) throttle.Limit {
-		return throttle.CalendarWindow(n, throttle.CalendarMonth, time.UTC, o...)
+	sliding := func(o ...ruleOption) rule { return slidingWindow(n, day, o...) }
+	month := func(o ...ruleOption) rule {
+		return calendarWindow(n, meter.Month, time.UTC, o...)
 	}
-	rate := func(perSecond int64) []throttle.Limit {
-		return []throttle.Limit{throttle.TokenBucket(perSecond, time.Second, throttle.Name("rate"), throttle.Burst(1))}
+	rate := func(perSecond int64) []rule {
+		return []rule{tokenBucket(perSecond, time.Second, named("rate"), withBurst(1))}
 	}
 	for name, c := range map[string]struct {
-		window  func(...throttle.LimitOption) throttle.Limit
+		window  func(...ruleOption) rule
 		callers int
-		beside  []throttle.Limit
+		beside  []rule
 		within  time.Duration // in which it has what the neighbours leave
 		rate    float64       // at which it is served until then; 0: not asserted
 	}{
@@ -180,26 +176,26 @@ func TestALongWindowIsFirstComeFirstServed(t *testing.T) {
 	} {
 		within(t, name, func(t *testing.T) {
 			s := newDayStore(4 * ms)
-			window := c.window(throttle.Name("day"), throttle.Shared(s))
+			window := c.window(named("day"), shared(s))
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			var batch, others atomic.Int64
 			for i := range neighbours {
-				l := limiterOf(t, throttle.WithLimit(window))
+				l := drive(t, window)
 				wg.Go(func() {
 					time.Sleep(time.Duration(i) * 700 * ms)
-					for l.Wait(ctx, throttle.Ask{}) == nil {
+					for l.wait(ctx, ask{}) == nil {
 						others.Add(1)
 						time.Sleep(5 * time.Second)
 					}
 				})
 			}
 			time.Sleep(20 * time.Second)
-			l := limiterOf(t, throttle.WithLimit(append([]throttle.Limit{window}, c.beside...)...))
+			l := drive(t, limits(append([]rule{window}, c.beside...)...))
 			began, latest := time.Now(), atomic.Int64{}
 			for range c.callers {
 				wg.Go(func() {
-					for l.Wait(ctx, throttle.Ask{}) == nil {
+					for l.wait(ctx, ask{}) == nil {
 						batch.Add(1)
 						latest.Store(int64(time.Since(began))) // time does not go back in a bubble
 					}
@@ -227,27 +223,23 @@ func TestALongWindowIsFirstComeFirstServed(t *testing.T) {
 func TestADayIsLeasedForTheTenantsThatCanGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDayStore(4 * ms)
-		shared := throttle.Shared(s)
+		shared := shared(s)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		var sent [3]atomic.Int64 // by tenant
 		for range 3 {
-			l := limiterOf(t, throttle.WithLimit(
-				throttle.FixedWindow(5000, 24*time.Hour, throttle.Name("day"), shared),
-				throttle.FixedWindow(60, time.Minute, throttle.Name("tenant"), shared),
-				throttle.InFlight(30, throttle.Name("flight"), shared),
-				throttle.TokenBucket(50, time.Second, throttle.Name("own"), throttle.Burst(1))))
+			l := drive(t, fixedWindow(5000, 24*time.Hour, named("day"), shared), fixedWindow(60, time.Minute, named("tenant"), shared), inFlight(30, named("flight"), shared), tokenBucket(50, time.Second, named("own"), withBurst(1)))
 			for i := range sent {
 				for range 20 {
 					wg.Go(func() {
 						for {
-							g, err := l.Acquire(ctx, throttle.Ask{Keys: map[string]string{"tenant": string(rune('a' + i))}})
+							g, err := l.acquire(ctx, ask{Keys: map[string]string{"tenant": string(rune('a' + i))}})
 							if err != nil {
 								return
 							}
 							sent[i].Add(1)
 							time.Sleep(50 * ms)
-							g.Done()
+							g.done()
 							if i > 0 {
 								time.Sleep(10 * time.Second)
 							}

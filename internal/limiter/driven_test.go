@@ -10,230 +10,171 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
-	"github.com/httpthrottle/throttle/internal/meter"
 )
-
-// The tests of this file drive a Core without anything above it: it is made from rules, and an observer records what it reports. The
-// observer and the function that says rates check in each call that the lock is free.
-
-// A driven is a Core with one User.
-type driven struct {
-	testing.TB
-	*limiter.Core
-	user   *limiter.User
-	told   []string
-	panics string // the event at which the observer panics
-}
-
-// tokens returns the rule of a token bucket of n a second, which holds as many.
-func tokens(n int64, change ...func(*bucket.Rule)) bucket.Rule {
-	r := bucket.Rule{Name: fmt.Sprint(n, "/s"), Rate: meter.Rate{N: n, Per: time.Second}, Burst: -1, Initial: -1, Share: 1, Rated: true}
-	r.Make = func(now meter.Instant, r meter.Rate, burst int64, _ *meter.Wall) meter.Meter {
-		return meter.NewTokenBucket(now, r, burst, burst)
-	}
-	for _, f := range change {
-		f(&r)
-	}
-	return r
-}
-
-// drive returns a Core with these rules.
-func drive(t testing.TB, rates map[string]int64, rules ...bucket.Rule) *driven {
-	d := &driven{TB: t}
-	d.Core = limiter.New(rules, limiter.Options{MaxQueue: 100, MaxKeys: 100, Rate: func(_ *bucket.Limit, key string) (meter.Rate, error) {
-		d.checkUnlocked()
-		if n, ok := rates[key]; ok {
-			return meter.Rate{N: n, Per: time.Second}, nil
-		}
-		return meter.Rate{}, errNoRate
-	}})
-	d.user = &limiter.User{Observer: d, Granted: true, Rejected: true}
-	return d
-}
 
 var errNoRate = errors.New("no rate")
 
-func (d *driven) checkUnlocked() {
-	d.Helper()
-	require.True(d, d.TryLock(), "a function is called under the lock")
-	d.Unlock()
-}
-
-func (d *driven) tell(event, format string, args ...any) {
-	d.checkUnlocked()
-	d.told = append(d.told, event+" "+fmt.Sprintf(format, args...))
-	if d.panics == event {
-		panic(event)
+// record has every event be written down.
+func (l *driven) record() (events *[]string) {
+	events = new([]string)
+	add := func(format string, args ...any) { *events = append(*events, fmt.Sprintf(format, args...)) }
+	l.onWait = func(at limiter.Place, cost int64, wait time.Duration) {
+		add("waits %s: %d in %v", at.Limit, cost, wait)
 	}
+	l.onGrant = func(at limiter.Place, waited time.Duration) { add("granted %s after %v", at.Limit, waited) }
+	l.onReject = func(r *rejection) { add("rejected %s", r.Limit.Name) }
+	return events
 }
 
-func (d *driven) Waits(at limiter.Place, cost int64, wait time.Duration) {
-	d.tell("waits", "%s: %d in %v", at.Limit, cost, wait)
-}
-
-func (d *driven) Granted(at limiter.Place, waited time.Duration) {
-	d.tell("granted", "%s after %v", at.Limit, waited)
-}
-
-// A rejection is the error of a refusal.
-type rejection struct{ limiter.Refusal }
-
-func (r *rejection) Error() string { return fmt.Sprint("rejected for reason ", r.Reason) }
-
-func (d *driven) Rejected(_ context.Context, r limiter.Refusal, waited time.Duration) error {
-	d.tell("rejected", "%s after %v", r.Limit.Name, waited)
-	return &rejection{r}
-}
-
-func (d *driven) Canceled(at limiter.Place, cause error, waited time.Duration) {
-	d.tell("canceled", "%s after %v: %v", at.Limit, waited, cause)
-}
-
-func (d *driven) Held(at limiter.Place, h limiter.Hold) { d.tell("held", "%s for %v", at.Limit, h.By) }
-
-func (d *driven) Retuned(at limiter.Place, r aimd.Retune) {
-	d.tell("retuned", "%s to %v", at.Limit, r.To)
-}
-
-func (d *driven) Forgot(_ context.Context, server string) { d.tell("forgot", "%s", server) }
-
-// request returns a request that costs the same in each limit.
-func (d *driven) request(key string, cost int64) *limiter.Request {
-	r := &limiter.Request{User: d.user, Context: context.Background()}
-	for _, li := range d.Limits {
-		r.Add(li, key, cost)
-	}
-	return r
-}
-
-// acquire has a request wait for at most some time, and makes it one that was granted.
-func (d *driven) acquire(ctx context.Context, r *limiter.Request, most time.Duration) error {
-	w := r.Waiter()
-	w.MaxWait = most
-	if err := d.Acquire(ctx, w); err != nil {
-		return err
-	}
-	*r = limiter.Request{}
-	w.Take(r)
-	return nil
-}
-
-// A request is granted now, after a wait, or not at all, and its User is told once.
-func TestARequestIsToldOnceWhatBecomesOfIt(t *testing.T) {
+// A request is granted now, after a wait, or not at all, and its User gets one event for that.
+func TestWhatBecomesOfARequestIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := drive(t, nil, tokens(2))
-		require.True(t, d.Now(d.request("", 2), nil))
-		r := d.request("", 1)
-		require.False(t, d.Now(r, nil))
-		require.NoError(t, d.acquire(t.Context(), r, -1))
-		require.EqualValues(t, time.Second/2, r.Waited)
-		require.EqualValues(t, time.Second/2, r.At)
-		err := d.acquire(t.Context(), d.request("", 2), time.Second-1)
-		require.Equal(t, bucket.ReasonMaxWait, err.(*rejection).Reason)
-		require.Equal(t, time.Second, err.(*rejection).Wait)
-		wait, ok := d.Try(d.request("", 1))
+		l := drive(t, tokenBucket(2, time.Second))
+		events := l.record()
+		r := l.request(ask{Cost: 2})
+		require.True(t, l.Now(r, nil))
+		require.False(t, l.Now(l.request(ask{}), nil))
+		g, err := l.acquire(t.Context(), ask{})
+		require.NoError(t, err)
+		require.EqualValues(t, time.Second/2, g.Waited)
+		require.EqualValues(t, time.Second/2, g.At)
+		_, err = l.acquire(t.Context(), ask{Cost: 2, MaxWait: new(time.Second - 1)})
+		require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, err).Reason)
+		require.Equal(t, time.Second, requireRejection(t, err).Wait)
+		wait, ok := l.try(ask{})
 		require.False(t, ok)
 		require.Equal(t, time.Second/2, wait)
-		require.Equal(t, []string{
-			"granted  after 0s", "waits 2/s: 1 in 500ms", "granted 2/s after 500ms", "rejected 2/s after 0s", "rejected 2/s after 0s",
-		}, d.told)
-		require.NoError(t, d.Check())
+		require.Equal(t, []string{"granted  after 0s", "waits bucket: 1 in 500ms", "granted bucket after 500ms", "rejected bucket", "rejected bucket"}, *events)
+		l.check()
 	})
 }
 
-// A request whose context ends gives its place to the next one.
+// A request whose Cancel is closed gives its place to the next one.
 func TestACanceledRequestCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := drive(t, nil, tokens(1))
-		require.True(t, d.Now(d.request("", 1), nil))
+		l := drive(t, tokenBucket(1, time.Second))
+		require.True(t, l.Now(l.request(ask{}), nil))
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, errNoRate)
 		defer cancel()
 		first := make(chan error, 1)
 		stop := make(chan struct{})
 		go func() {
-			w := d.request("", 1).Waiter()
+			w := l.waiter(ask{})
 			w.Cancel = stop
-			first <- d.Acquire(ctx, w)
+			first <- l.Acquire(ctx, w)
 		}()
 		synctest.Wait()
 		go close(stop)
 		require.ErrorIs(t, <-first, context.Canceled)
-		r := d.request("", 1)
-		require.NoError(t, d.acquire(t.Context(), r, -1))
-		require.EqualValues(t, time.Second, r.Waited)
-		require.Zero(t, d.Limits[0].Counts.Waiting)
-		require.NoError(t, d.Check())
+		g, err := l.acquire(t.Context(), ask{})
+		require.NoError(t, err)
+		require.EqualValues(t, time.Second, g.Waited)
+		require.Zero(t, l.counts().Waiting)
+		l.check()
 	})
 }
 
 // If the observer panics, the request is not sent, and its charges are given back.
 func TestAnObserverThatPanicsLeavesNothingCharged(t *testing.T) {
-	for _, event := range []string{"granted", "waits"} {
+	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			d := drive(t, nil, tokens(1), tokens(3))
-			if event == "waits" {
-				require.True(t, d.Now(d.request("", 1), nil))
+			l := drive(t, tokenBucket(1, time.Second), tokenBucket(3, time.Second, named("other")))
+			if waits {
+				require.True(t, l.Now(l.request(ask{}), nil))
+				l.onWait = func(limiter.Place, int64, time.Duration) { panic("user") }
+			} else {
+				l.onGrant = func(limiter.Place, time.Duration) { panic("user") }
 			}
-			before := d.Limits[1].Single.Meter.Tokens(0)
-			d.panics = event
-			require.PanicsWithValue(t, event, func() {
-				if r := d.request("", 1); !d.Now(r, nil) {
-					_ = d.acquire(t.Context(), r, -1)
-				}
-			})
-			require.InDelta(t, before, d.Limits[1].Single.Meter.Tokens(0), 0)
-			require.Zero(t, d.Limits[0].Counts.Waiting)
-			require.NoError(t, d.Check())
+			before := l.Limits[1].Single.Meter.Tokens(0)
+			require.PanicsWithValue(t, "user", func() { _, _ = l.acquire(t.Context(), ask{}) })
+			require.InDelta(t, before, l.Limits[1].Single.Meter.Tokens(0), 0)
+			require.Zero(t, l.counts().Waiting)
+			l.check()
+			l.onWait, l.onGrant = nil, nil
+			require.NoError(t, l.wait(t.Context(), ask{}))
 		})
 	}
 }
 
-// Rates are asked for without the lock, once for each bucket, and a key without a rate gets no bucket.
-func TestRatesOfKeysAreAskedForWithoutTheLock(t *testing.T) {
+// Rates are asked for once for each bucket, and a key without a rate gets no bucket.
+func TestAKeyWithoutARateGetsNoBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rates := map[string]int64{"a": 5, "b": 1}
-		d := drive(t, rates, tokens(2, func(r *bucket.Rule) { r.Asks = true }))
+		asked := 0
+		l := drive(t, tokenBucket(2, time.Second, withRates(func(key string) (int64, time.Duration) {
+			asked++
+			return rates[key], time.Second
+		})))
 		for key, n := range rates {
-			require.NoError(t, d.acquire(t.Context(), d.request(key, n), 0))
-			_, ok := d.Try(d.request(key, 1))
+			require.NoError(t, l.wait(t.Context(), ask{Key: key, Cost: n, MaxWait: new(time.Duration(0))}))
+			_, ok := l.try(ask{Key: key})
 			require.False(t, ok, "the bucket holds %d", n)
 		}
-		require.ErrorIs(t, d.acquire(t.Context(), d.request("c", 1), 0), errNoRate)
-		require.Nil(t, d.Limits[0].Bucket("c"))
+		require.Equal(t, 2, asked)
+		require.ErrorContains(t, l.wait(t.Context(), ask{Key: "c"}), `the rate of "c"`)
+		require.Nil(t, l.Limits[0].Bucket("c"))
 		rates["a"] = 10
 		delete(rates, "b")
-		var faults []error
-		d.Refresh(d.Limits[0], nil, func(err error) { faults = append(faults, err) })
-		require.Equal(t, []error{errNoRate}, faults)
-		require.InDelta(t, 10, d.Limits[0].Bucket("a").PerSecond(0), 0)
-		require.InDelta(t, 1, d.Limits[0].Bucket("b").PerSecond(0), 0, "it keeps the rate that it had")
+		require.ErrorContains(t, l.refresh("bucket"), `the rate of "b"`)
+		require.InDelta(t, 10, l.Limits[0].Bucket("a").PerSecond(0), 0)
+		require.InDelta(t, 1, l.Limits[0].Bucket("b").PerSecond(0), 0, "it keeps the rate that it had")
 	})
 }
 
 // What is settled, returned or freed once is not again.
 func TestARequestIsSettledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := drive(t, nil, tokens(10))
-		left := func() float64 { return d.Limits[0].Single.Meter.Tokens(0) }
-		r := d.request("", 4)
-		require.True(t, d.Now(r, nil))
-		charged, err := d.Settle(r, 0, 1)
+		l := drive(t, tokenBucket(10, time.Second))
+		left := func() float64 { return l.Limits[0].Single.Meter.Tokens(0) }
+		r := l.request(ask{Cost: 4})
+		require.True(t, l.Now(r, nil))
+		charged, err := l.Settle(r, 0, 1)
 		require.NoError(t, err)
 		require.EqualValues(t, 4, charged)
 		require.InDelta(t, 9, left(), 0)
-		_, err = d.Settle(r, 0, 2)
+		_, err = l.Settle(r, 0, 2)
 		require.ErrorIs(t, err, limiter.ErrSettled)
-		d.Cancel(r)
+		l.Cancel(r)
 		require.InDelta(t, 9, left(), 0, "something was done with it")
-		r = d.request("", 4)
-		require.True(t, d.Now(r, nil))
-		d.Report(r, &limiter.Answer{Unsent: true})
-		d.Cancel(r)
+		r = l.request(ask{Cost: 4})
+		require.True(t, l.Now(r, nil))
+		l.Report(r, &limiter.Answer{Unsent: true})
+		l.Cancel(r)
 		require.InDelta(t, 9, left(), 0)
-		_, err = d.Settle(r, 0, 1)
+		_, err = l.Settle(r, 0, 1)
 		require.Error(t, err)
+	})
+}
+
+// The kit finds a function that is called under the lock.
+func TestTheKitFindsACallUnderTheLock(t *testing.T) {
+	var fails failing
+	l := drive(&fails, tokenBucket(1, time.Second))
+	l.Lock()
+	l.Granted(limiter.Place{}, 0)
+	l.Unlock()
+	require.True(t, fails.failed)
+}
+
+// A failing is a test that notes that it failed.
+type failing struct {
+	testing.TB
+	failed bool
+}
+
+func (f *failing) Error(...any) { f.failed = true }
+
+// A rejection says the most that its limit can pay only where the cost is the reason.
+func TestARejectionSaysTheMostThatALimitPaysOnlyForACost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(5, time.Second))
+		for cost, most := range map[int64]int64{6: 5, 5: 0} {
+			w := l.waiter(ask{Cost: cost, MaxWait: new(time.Millisecond)})
+			l.Limits[0].Single.Meter.Take(0, 0, 1, false)
+			_, err := l.Enqueue(t.Context(), w)
+			require.Equal(t, most, requireRejection(t, err).Most, "cost %d: %v", cost, err)
+		}
 	})
 }

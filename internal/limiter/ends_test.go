@@ -13,37 +13,38 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // ties is how often what happens at one instant is tried: the runtime starts timers and goroutines in any order.
 const ties = 50
 
 // slotsOf returns a Limiter with n slots, and an Ask of a number of them.
-func slotsOf(t *testing.T, n int64, opts ...throttle.LimitOption) (*throttle.Limiter, func(n int64, maxWait time.Duration) throttle.Ask) {
-	l := limiterOf(t, throttle.WithLimit(throttle.InFlight(n, append(opts, throttle.Name("slots"))...)))
-	return l, func(n int64, maxWait time.Duration) throttle.Ask {
-		return throttle.Ask{Costs: map[string]int64{"slots": n}, MaxWait: &maxWait}
+func slotsOf(t *testing.T, n int64, opts ...ruleOption) (*driven, func(n int64, maxWait time.Duration) ask) {
+	l := drive(t, inFlight(n, append(opts, named("slots"))...))
+	return l, func(n int64, maxWait time.Duration) ask {
+		return ask{Costs: map[string]int64{"slots": n}, MaxWait: &maxWait}
 	}
 }
 
 func TestOfRequestsWhoseMaxWaitEndsAtOneInstantTheOneInFrontIsRejectedFirst(t *testing.T) {
 	for range ties {
 		synctest.Test(t, func(t *testing.T) {
-			l, ask := slotsOf(t, 3)
-			requireGranted(t, send(t, l, ask(2, time.Hour)), 0)
-			large := send(t, l, ask(2, time.Second))
-			larger := send(t, l, ask(3, time.Second))
-			small := send(t, l, ask(1, time.Second))
-			none := send(t, l, ask(1, time.Second))
+			l, asked := slotsOf(t, 3)
+			requireGranted(t, l.send(asked(2, time.Hour)), 0)
+			large := l.send(asked(2, time.Second))
+			larger := l.send(asked(3, time.Second))
+			small := l.send(asked(1, time.Second))
+			none := l.send(asked(1, time.Second))
 			sleep(time.Second - 1)
-			require.Equal(t, 4, l.Stats().Waiting)
+			require.Equal(t, 4, l.counts().Waiting)
 			sleep(1)
-			requireRefused(t, large, time.Second, throttle.ReasonMaxWait)
-			requireRefused(t, larger, time.Second, throttle.ReasonMaxWait)
+			requireRejected(t, large, time.Second, bucket.ReasonMaxWait)
+			requireRejected(t, larger, time.Second, bucket.ReasonMaxWait)
 			requireGranted(t, small, time.Second)
-			requireRefused(t, none, time.Second, throttle.ReasonMaxWait)
-			checkInvariants(t, l)
+			requireRejected(t, none, time.Second, bucket.ReasonMaxWait)
+			l.check()
 		})
 	}
 }
@@ -52,51 +53,51 @@ func TestOfRequestsWhoseMaxWaitEndsAtOneInstantTheOneInFrontIsRejectedFirst(t *t
 func TestOfRequestsWhoseMaxWaitEndsAtOneInstantTheOneInTurnIsRejectedFirst(t *testing.T) {
 	for range ties {
 		synctest.Test(t, func(t *testing.T) {
-			l, ask := slotsOf(t, 3, throttle.FairBy(throttle.ByHost))
-			by := func(caller string, n int64, maxWait time.Duration) throttle.Ask {
-				a := ask(n, maxWait)
+			l, asked := slotsOf(t, 3, fair())
+			by := func(caller string, n int64, maxWait time.Duration) ask {
+				a := asked(n, maxWait)
 				a.Caller = caller
 				return a
 			}
-			requireGranted(t, send(t, l, by("a", 2, time.Hour)), 0)
-			freed := send(t, l, by("z", 1, time.Hour))
+			requireGranted(t, l.send(by("a", 2, time.Hour)), 0)
+			freed := l.send(by("z", 1, time.Hour))
 			requireGranted(t, freed, 0)
-			freed.grant.Done()
-			bars := send(t, l, by("b", 3, 3*time.Second))
+			freed.grant.done()
+			bars := l.send(by("b", 3, 3*time.Second))
 			sleep(time.Second)
-			a := send(t, l, by("c", 1, 2*time.Second))
+			a := l.send(by("c", 1, 2*time.Second))
 			urgent := by("b", 2, 2*time.Second)
 			urgent.Priority = 1
-			last := send(t, l, urgent)
+			last := l.send(urgent)
 			sleep(2 * time.Second)
-			requireRefused(t, bars, 3*time.Second, throttle.ReasonMaxWait)
-			requireRefused(t, last, 3*time.Second, throttle.ReasonMaxWait)
+			requireRejected(t, bars, 3*time.Second, bucket.ReasonMaxWait)
+			requireRejected(t, last, 3*time.Second, bucket.ReasonMaxWait)
 			requireGranted(t, a, 3*time.Second)
-			checkInvariants(t, l)
+			l.check()
 		})
 	}
 }
 
 // Time goes first: a slot that is freed at the instant at which a MaxWait ends is too late for it, and does for the next request.
 func TestWhatHappensAtTheEndOfAMaxWaitIsTooLateForIt(t *testing.T) {
-	for name, change := range map[string]func(l *throttle.Limiter, holder *throttle.Grant){
-		"a slot is freed":   func(_ *throttle.Limiter, holder *throttle.Grant) { holder.Done() },
-		"there is one more": func(l *throttle.Limiter, _ *throttle.Grant) { _ = l.SetInFlight("slots", 2) },
-		"a grant is undone": func(_ *throttle.Limiter, holder *throttle.Grant) { holder.Cancel() },
+	for name, change := range map[string]func(l *driven, holder *grant){
+		"a slot is freed":   func(_ *driven, holder *grant) { holder.done() },
+		"there is one more": func(l *driven, _ *grant) { l.setInFlight("slots", 2) },
+		"a grant is undone": func(_ *driven, holder *grant) { holder.cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range ties {
 				synctest.Test(t, func(t *testing.T) {
-					l, ask := slotsOf(t, 1)
-					holder := send(t, l, ask(1, time.Hour))
-					ends := send(t, l, ask(1, time.Second))
-					next := send(t, l, ask(1, time.Second+1))
+					l, asked := slotsOf(t, 1)
+					holder := l.send(asked(1, time.Hour))
+					ends := l.send(asked(1, time.Second))
+					next := l.send(asked(1, time.Second+1))
 					go func() {
 						time.Sleep(time.Second)
 						change(l, holder.grant)
 					}()
 					sleep(time.Second)
-					requireRefused(t, ends, time.Second, throttle.ReasonMaxWait)
+					requireRejected(t, ends, time.Second, bucket.ReasonMaxWait)
 					requireGranted(t, next, time.Second)
 				})
 			}
@@ -108,16 +109,15 @@ func TestWhatHappensAtTheEndOfAMaxWaitIsTooLateForIt(t *testing.T) {
 func TestARequestFindsGoneWhatEndsWhenItComes(t *testing.T) {
 	for range ties {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(
-				throttle.TokenBucket(2, 2*time.Second, throttle.Burst(2), throttle.Initial(0)), throttle.FixedWindow(2, time.Second, throttle.Name("w"))))
-			first := send(t, l, throttle.Ask{Costs: map[string]int64{"bucket": 1, "w": 1}, MaxWait: new(time.Second)})
+			l := drive(t, tokenBucket(2, 2*time.Second, withBurst(2), withInitial(0)), fixedWindow(2, time.Second, named("w")))
+			first := l.send(ask{Costs: map[string]int64{"bucket": 1, "w": 1}, MaxWait: new(time.Second)})
 			var wait [3]time.Duration
 			var ok [3]bool
 			var all sync.WaitGroup
 			for i := range ok {
 				all.Go(func() {
 					time.Sleep(time.Second)
-					wait[i], ok[i] = l.Try(throttle.Ask{Costs: map[string]int64{"bucket": 0}})
+					wait[i], ok[i] = l.try(ask{Costs: map[string]int64{"bucket": 0}})
 				})
 			}
 			all.Wait()
@@ -139,20 +139,20 @@ func TestARequestFindsGoneWhatEndsWhenItComes(t *testing.T) {
 func TestARequestThatIsGrantedAtItsDeadlineIsNot(t *testing.T) {
 	for range ties {
 		synctest.Test(t, func(t *testing.T) {
-			l, ask := slotsOf(t, 2)
-			requireGranted(t, send(t, l, ask(1, time.Hour)), 0)
+			l, asked := slotsOf(t, 2)
+			requireGranted(t, l.send(asked(1, time.Hour)), 0)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			both := sendUnder(ctx, l, ask(2, time.Hour))
-			one := sendUnder(ctx, l, ask(1, time.Hour))
-			next := send(t, l, ask(1, time.Hour))
+			both := l.sendUnder(ctx, asked(2, time.Hour))
+			one := l.sendUnder(ctx, asked(1, time.Hour))
+			next := l.send(asked(1, time.Hour))
 			sleep(time.Second)
 			for _, r := range []*request{both, one} {
 				require.ErrorIs(t, r.err, context.DeadlineExceeded)
-				require.NotErrorIs(t, r.err, throttle.ErrThrottled)
+				require.NotErrorIs(t, r.err, errRejected)
 			}
 			requireGranted(t, next, time.Second)
-			checkInvariants(t, l)
+			l.check()
 		})
 	}
 }
@@ -175,33 +175,66 @@ func TestEndsAtOneInstantHaveOneOutcome(t *testing.T) {
 // endsOf returns what becomes of random requests.
 func endsOf(t *testing.T, seed uint64) string {
 	r := rand.New(rand.NewPCG(seed, 41))
-	opts := []throttle.LimitOption{throttle.Name("slots")}
+	opts := []ruleOption{named("slots")}
 	if r.IntN(2) == 0 {
-		opts = append(opts, throttle.FairBy(throttle.ByHost))
+		opts = append(opts, fair())
 	}
-	l := limiterOf(t, throttle.WithLimit(throttle.InFlight(4, opts...),
-		throttle.InFlight(2, throttle.Name("key"), throttle.Key(throttle.ByHost)), throttle.TokenBucket(2, time.Second, throttle.Burst(3))))
+	l := drive(t, inFlight(4, opts...), inFlight(2, named("key"), keyed()), tokenBucket(2, time.Second, withBurst(3)))
 	fates := make([]string, 40)
 	var all sync.WaitGroup
 	for i := range fates {
-		ask := throttle.Ask{
+		asked := ask{
 			Caller: strconv.Itoa(r.IntN(3)), Keys: map[string]string{"key": strconv.Itoa(r.IntN(2))}, Priority: r.IntN(2),
 			Costs: map[string]int64{"slots": 1 + r.Int64N(3), "key": r.Int64N(3), "bucket": r.Int64N(2)}, MaxWait: new(time.Duration(1+r.IntN(3)) * time.Second),
 		}
 		lasts := time.Duration(1+r.IntN(4))*time.Second + time.Duration(r.IntN(1_000_000))
 		all.Go(func() {
 			began := time.Now()
-			g, err := l.Acquire(t.Context(), ask)
+			g, err := l.acquire(t.Context(), asked)
 			fates[i] = fmt.Sprint(time.Since(began), err)
 			if err == nil {
 				time.Sleep(lasts)
-				g.Done()
+				g.done()
 			}
 		})
 		synctest.Wait()
 		time.Sleep(time.Duration(r.IntN(2)) * time.Second)
 	}
 	all.Wait()
-	checkInvariants(t, l)
+	l.check()
 	return strings.Join(fates, "\n")
+}
+
+// MaxWait counts from the arrival of a request, not from when the observer returns.
+func TestMaxWaitStartsOnArrival(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"while the observer runs": 6 * time.Second, "afterwards": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := drive(t, inFlight(1))
+				l.onWait = func(limiter.Place, int64, time.Duration) { time.Sleep(takes) }
+				_, err := l.acquire(t.Context(), ask{})
+				require.NoError(t, err)
+				start := time.Now()
+				_, err = l.acquire(t.Context(), ask{MaxWait: new(5 * time.Second)})
+				require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, err).Reason)
+				require.Equal(t, max(takes, 5*time.Second), time.Since(start))
+			})
+		})
+	}
+}
+
+func TestARequestThatExpiresLetsTheNextGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, inFlight(2, named("slots")))
+		asked := func(n int64) ask { return ask{Costs: map[string]int64{"slots": n}} }
+		requireGranted(t, l.send(asked(1)), 0)
+		both := asked(2)
+		both.MaxWait = new(time.Second)
+		expires, next := l.send(both), l.send(asked(1))
+		require.False(t, next.done)
+		sleep(time.Second)
+		requireRejected(t, expires, time.Second, bucket.ReasonMaxWait)
+		requireGranted(t, next, time.Second)
+		l.check()
+	})
 }

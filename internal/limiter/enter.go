@@ -351,6 +351,17 @@ func (l *Core) DueOf(w *Waiter) meter.Instant {
 	return due
 }
 
+// WaitsFor returns what w waits for last, as far as is known, and since when. It reports false if w does not wait.
+func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.verdict != waiting {
+		return at, 0, 0, false
+	}
+	due, binding := l.order.Plan(&w.in, l.nowLocked())
+	return placeOf(nil, w.bucketAt(binding)), w.arrived, due, true
+}
+
 // abandon takes back a request whose context has ended, granted or not, and reports whether it did. A rejection stays one, also
 // if MaxWait ends at that instant, because MaxWait is checked before the deadline.
 func (l *Core) abandon(w *Waiter) bool {

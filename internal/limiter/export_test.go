@@ -10,36 +10,41 @@ import (
 	"github.com/httpthrottle/throttle/internal/supply"
 )
 
-// This file is what tests outside of the package see of its inside.
+// This file is what the tests of package limiter_test see of the inside. Check, in check_test.go, is the rest.
 
-// LineCount returns how many lines of requests there are.
-func (l *Core) LineCount() int { return l.order.Lines() }
+const (
+	Slack        = slack
+	SweepMost    = sweepMost
+	VisitMost    = visitMost
+	PieceSize    = pieceSize
+	PieceWaiters = pieceWaiters
+)
+
+// The lock, and what is read under it.
+
+func (l *Core) Lock()                    { l.mu.Lock() }
+func (l *Core) Unlock()                  { l.mu.Unlock() }
+func (l *Core) TryLock() bool            { return l.mu.TryLock() }
+func (l *Core) NowLocked() meter.Instant { return l.nowLocked() }
+func (l *Core) Counts() *bucket.Counts   { return &l.counts }
+func (l *Core) Servers() *quota.Registry { return l.servers }
+func (l *Core) LineCount() int           { return l.order.Lines() }
+
+// Armed returns when a store may have to be asked for something for the bucket; Never: it is not known.
+func (l *Core) Armed(b *bucket.Bucket) meter.Instant { return l.leases.AlarmOf(b) }
 
 // PointOf returns the point of a bucket.
 func PointOf(b *bucket.Bucket) *order.Point { return &b.Needs().Point }
 
-func (l *Core) MarkLocked(b *bucket.Bucket)   { l.markLocked(b) }
-func (l *Core) ServeLocked(now meter.Instant) { l.serveLocked(now) }
-
-// GateLocked returns a gate that has a bucket.
-func (l *Core) GateLocked(key quota.Key, now meter.Instant) *quota.Gate {
-	g := l.servers.Gate(&key, now)
-	l.ownerLocked(g, now)
-	return g
-}
-
 // OwnOf returns what limits a request with these charges besides the server.
 func OwnOf(charges []Charge) quota.Own { return ownOf(charges) }
 
-func (l *Core) AtOnce() *int                { return &l.atOnce }
-func (l *Core) VisitAtOnce() *int           { return &l.visitAtOnce }
-func (l *Core) Pause() *func()              { return &l.pause }
-func (l *Core) Supplies() *[]*bucket.Supply { return &l.supplies }
-func (l *Core) SweepAt() *meter.Instant     { return &l.sweepAt }
-func (l *Core) WallAt() *meter.Instant      { return &l.wallAt }
+// The wall clock, which a machine may set.
 
-// Armed returns when a store may have to be asked for something for the bucket; Never: it is not known.
-func (l *Core) Armed(b *bucket.Bucket) meter.Instant { return l.leases.AlarmOf(b) }
+func (l *Core) Wall() *meter.Wall      { return &l.wall }
+func (l *Core) WallAt() *meter.Instant { return &l.wallAt }
+
+// Timers, which may be late.
 
 // StopTimers keeps the timers from waking the core, and returns when the first of them would have. WakeAll is what they call.
 func (l *Core) StopTimers() (first meter.Instant) {
@@ -78,51 +83,34 @@ func (l *Core) WakeAll(order []int) {
 	}
 }
 
-const (
-	Slack        = slack
-	SweepMost    = sweepMost
-	VisitMost    = visitMost
-	PieceSize    = pieceSize
-	PieceWaiters = pieceWaiters
-)
+// WakeLate serves the waiters of a bucket as if a timer came so late.
+func (l *Core) WakeLate(b *bucket.Bucket, now meter.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.markLocked(b)
+	l.serveLocked(now)
+}
 
-// IsGranted reports whether a Waiter was granted; IsWaiting, whether it is undecided.
-func (w *Waiter) IsGranted() bool { return w.verdict == granted }
-func (w *Waiter) IsWaiting() bool { return w.verdict == waiting }
+// Work that is done in pieces.
 
-// Why returns why a Waiter was rejected; nil: it was not.
-func (w *Waiter) Why() *Refusal { return w.refusal }
+// SetChecks sets how many requests are checked under one lock, and what is called between two pieces of work.
+func (l *Core) SetChecks(atOnce int, pause func()) { l.atOnce, l.pause = atOnce, pause }
 
-// Abandon takes back a request whose context has ended, and reports whether it did.
-func (l *Core) Abandon(w *Waiter) bool { return l.abandon(w) }
+// SetVisits is SetChecks for how many buckets are visited.
+func (l *Core) SetVisits(atOnce int, pause func()) { l.visitAtOnce, l.pause = atOnce, pause }
 
-// Spent reports whether a charge of a request was settled. Unsettle takes that back.
-func (r *Request) Spent() bool { return r.spent&wasSettled != 0 }
-func (r *Request) Unsettle()   { r.spent, r.Charges()[0].settled = 0, false }
+// Calls of a store, which may arrive and return in any order.
 
-// MarkSettled has the i-th charge be one that was settled.
-func (r *Request) MarkSettled(i int) { r.Charges()[i].settled = true }
+// SetCallStore sets what begins a call, and returns what did before.
+func (l *Core) SetCallStore(f func(s *bucket.Supply)) (before func(s *bucket.Supply)) {
+	before, l.callStore = l.callStore, f
+	return before
+}
 
 func (l *Core) Collect(s *bucket.Supply) *bucket.Call { return l.collect(s) }
-func (l *Core) CallStore() *func(s *bucket.Supply)    { return &l.callStore }
 
 // Book books the response of a call, or that there is none.
 func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenUp bool) (ok bool) {
 	ok, _, _ = l.book(f, outcomes, err, givenUp)
 	return ok
-}
-
-// CountsOf returns what is counted for a User.
-func CountsOf(u *User) *bucket.Counts { return &u.counts }
-
-func (l *Core) Lock()                    { l.mu.Lock() }
-func (l *Core) Unlock()                  { l.mu.Unlock() }
-func (l *Core) TryLock() bool            { return l.mu.TryLock() }
-func (l *Core) NowLocked() meter.Instant { return l.nowLocked() }
-func (l *Core) Wall() *meter.Wall        { return &l.wall }
-func (l *Core) Servers() *quota.Registry { return l.servers }
-func (l *Core) Counts() *bucket.Counts   { return &l.counts }
-
-func (l *Core) VisitAll(some []*bucket.Limit, visit func(*bucket.Bucket, meter.Instant), between func() bool) {
-	l.visitAll(some, visit, between)
 }

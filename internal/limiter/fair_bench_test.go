@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -23,38 +22,38 @@ func BenchmarkScale(b *testing.B) {
 		b.Run(fmt.Sprintf("callers=%d/priorities=%d", callers, c.priorities), func(b *testing.B) {
 			in, off, out := time.Hour, time.Hour, time.Hour // the best of all runs: others use the machine, too
 			for b.Loop() {
-				var opts []throttle.LimitOption
+				var opts []ruleOption
 				if callers > 0 {
-					opts = append(opts, throttle.FairBy(throttle.ByHost))
+					opts = append(opts, fair())
 				}
-				l := limiterOf(b, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, append(opts, throttle.Burst(n), throttle.Initial(0))...)))
+				l := drive(b, limits(tokenBucket(1, time.Hour, append(opts, withBurst(n), withInitial(0))...)))
 				names := make([]string, max(1, callers))
 				for i := range names {
 					names[i] = fmt.Sprint("caller ", i)
 				}
 				waiters := make([]*limiter.Waiter, n)
 				for i := range waiters {
-					waiters[i] = waiterOf(l, throttle.Ask{Priority: i % c.priorities, Caller: names[i%len(names)]})
+					waiters[i] = l.waiter(ask{Priority: i % c.priorities, Caller: names[i%len(names)]})
 				}
 				ctx, cancel := context.WithCancel(b.Context())
 				start := time.Now()
 				for _, w := range waiters {
-					enqueue(ctx, l, w)
+					l.enqueue(ctx, w)
 				}
 				in = min(in, time.Since(start))
 				cancel()
 				start = time.Now()
 				for i := 0; i < n; i += 10 {
-					coreOf(l).Abandon(waiters[i])
+					l.Leave(waiters[i])
 				}
 				off = min(off, time.Since(start))
 				start = time.Now()
-				require.NoError(b, l.SetRate("bucket", meter.MaxCount, time.Nanosecond))
-				for l.Stats().Waiting > 0 { // for a timer
+				l.setRate("bucket", meter.MaxCount, time.Nanosecond)
+				for l.counts().Waiting > 0 { // for a timer
 					time.Sleep(10 * time.Microsecond)
 				}
 				out = min(out, time.Since(start))
-				require.Zero(b, coreOf(l).LineCount())
+				require.Zero(b, l.LineCount())
 			}
 			b.ReportMetric(float64(in.Nanoseconds())/n, "ns/line-up")
 			b.ReportMetric(float64(off.Nanoseconds())/(n/10), "ns/cancel")

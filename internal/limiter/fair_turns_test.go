@@ -10,20 +10,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
-func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
+func TestAGrantWhoseContextHasEndedReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fairly(1))
+		l := drive(t, fairly(1))
 		ctx, cancel := context.WithCancel(t.Context())
-		w := waiterOf(l, throttle.Ask{Caller: "a"})
-		require.True(t, enqueue(ctx, l, w))
-		next, others := send(t, l, throttle.Ask{Caller: "a"}), sendMany(t, l, 2, throttle.Ask{Caller: "b"})
+		w := l.waiter(ask{Caller: "a"})
+		require.True(t, l.enqueue(ctx, w))
+		next, others := l.send(ask{Caller: "a"}), l.sendMany(2, ask{Caller: "b"})
 		sleep(time.Second)
-		require.True(t, w.IsGranted())
+		require.True(t, isGranted(w))
 		cancel()
-		require.ErrorIs(t, coreOf(l).Await(ctx, w), context.Canceled)
+		require.ErrorIs(t, l.Await(ctx, w), context.Canceled)
 		synctest.Wait()
 		requireGranted(t, next, time.Second)
 		sleep(2 * time.Second)
@@ -36,20 +36,20 @@ func TestAGrantWhoseContextIsOverReturnsItsTurn(t *testing.T) {
 func TestARefundedTurnGoesFirstAmongSeveralLines(t *testing.T) {
 	for _, more := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(0), throttle.FairBy(throttle.ByHost)), throttle.TokenBucket(10, time.Second, throttle.Name("other"))))
+			l := drive(t, tokenBucket(1, time.Second, withInitial(0), fair()), tokenBucket(10, time.Second, named("other")))
 			alone := map[string]int64{"other": 0}
-			a := sendMany(t, l, 2, throttle.Ask{Caller: "a", Costs: alone})
-			b := send(t, l, throttle.Ask{Caller: "b"})
+			a := l.sendMany(2, ask{Caller: "a", Costs: alone})
+			b := l.send(ask{Caller: "b"})
 			if more {
-				send(t, l, throttle.Ask{Caller: "c", Costs: alone})
+				l.send(ask{Caller: "c", Costs: alone})
 			}
 			sleep(time.Second)
 			requireGranted(t, a[0], time.Second)
-			a[0].grant.Cancel()
+			a[0].grant.cancel()
 			synctest.Wait()
 			requireGranted(t, a[1], time.Second)
 			require.False(t, b.done)
-			checkInvariants(t, l)
+			l.check()
 			sleep(time.Minute)
 			requireGranted(t, b, 2*time.Second)
 		})
@@ -58,21 +58,21 @@ func TestARefundedTurnGoesFirstAmongSeveralLines(t *testing.T) {
 
 func TestTheTurnOfANewRequestCountsWhatWasCancelledBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fairly(1))
+		l := drive(t, fairly(1))
 		ctx, cancel := context.WithCancel(t.Context())
 		b := make([]*request, 41)
 		for i := range b {
-			b[i] = sendUnder(ctx, l, throttle.Ask{Caller: "b"})
+			b[i] = l.sendUnder(ctx, ask{Caller: "b"})
 		}
-		first := sendUnder(ctx, l, throttle.Ask{Caller: "a"})
+		first := l.sendUnder(ctx, ask{Caller: "a"})
 		for range 39 {
-			sendUnder(ctx, l, throttle.Ask{Caller: "a"})
+			l.sendUnder(ctx, ask{Caller: "a"})
 		}
 		first.cancel(nil)
 		synctest.Wait()
 		var wait time.Duration
 		for range 10 { // each corrects the tags of four requests
-			wait = requireRefused(t, send(t, l, throttle.Ask{Caller: "a", MaxWait: new(time.Duration(0))}), 0, throttle.ReasonNoTokens).Wait
+			wait = requireRejected(t, l.send(ask{Caller: "a", MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens).Wait
 		}
 		require.Equal(t, 80*time.Second, wait)
 		cancel()
@@ -83,16 +83,16 @@ func TestTheTurnOfANewRequestCountsWhatWasCancelledBefore(t *testing.T) {
 // Where a caller has many requests, some of their tags are corrected at a time.
 func TestTheLastRequestsOfACallerLeaveInAnyState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, fairly(1))
-		all := sendMany(t, l, 36, throttle.Ask{Caller: "a"})
+		l := drive(t, fairly(1))
+		all := l.sendMany(36, ask{Caller: "a"})
 		all[0].cancel(nil)
 		for i := range 34 {
 			synctest.Wait()
-			checkInvariants(t, l)
+			l.check()
 			all[len(all)-1-i].cancel(nil)
 		}
 		synctest.Wait()
-		checkInvariants(t, l)
+		l.check()
 		sleep(time.Minute)
 	})
 }
@@ -102,17 +102,17 @@ func TestTheLastRequestsOfACallerLeaveInAnyState(t *testing.T) {
 func TestPriorityCountsFromWhenATurnWasOver(t *testing.T) {
 	for priority, goes := range []time.Duration{212, 212, 211} {
 		within(t, fmt.Sprint("priority ", priority), func(t *testing.T) {
-			l := limiterOf(t, fairly(1, throttle.Burst(1)))
+			l := drive(t, fairly(1, withBurst(1)))
 			sleep(100 * time.Second)
 			var all []*request
 			for i := range 111 { // the first goes immediately
-				all = append(all, send(t, l, throttle.Ask{Caller: strconv.Itoa(i)}))
+				all = append(all, l.send(ask{Caller: strconv.Itoa(i)}))
 			}
 			sleep(98 * time.Second) // the turn was over after 96 seconds: 1/110 + 1/109 + … + 1/15 > 2
-			send(t, l, throttle.Ask{Caller: "next"})
+			l.send(ask{Caller: "next"})
 			sleep(11 * time.Second)
 			require.True(t, all[109].done)
-			last := send(t, l, throttle.Ask{Caller: "last", Priority: priority})
+			last := l.send(ask{Caller: "last", Priority: priority})
 			sleep(time.Minute)
 			requireGranted(t, last, goes*time.Second)
 		})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -37,14 +36,10 @@ func TestTwoSharedLimitsOfAFarStoreAreUsed(t *testing.T) {
 		var granted atomic.Int64
 		var all sync.WaitGroup
 		for range 14 {
-			l, err := throttle.NewLimiter(throttle.WithLimit(
-				throttle.TokenBucket(4, time.Second, throttle.Burst(1), throttle.Name("slow"), throttle.Shared(st)),
-				throttle.TokenBucket(52, time.Second, throttle.Burst(1), throttle.Name("quick"), throttle.Shared(st)),
-			))
-			require.NoError(t, err)
+			l := drive(t, tokenBucket(4, time.Second, withBurst(1), named("slow"), shared(st)), tokenBucket(52, time.Second, withBurst(1), named("quick"), shared(st)))
 			for range 7 {
 				all.Go(func() {
-					for l.Wait(ctx, throttle.Ask{}) == nil {
+					for l.wait(ctx, ask{}) == nil {
 						granted.Add(1)
 					}
 				})
@@ -64,15 +59,15 @@ func TestRequestsThatCostMuchOfASharedWindowAreSent(t *testing.T) {
 	for name, c := range map[string]struct {
 		processes int
 		away      time.Duration
-		limit     func(throttle.LimitOption) throttle.Limit
+		limit     func(ruleOption) rule
 		costs     []int64 // of the first requests; the others cost as much as the last of these
 		want      int64   // in 10 s
 	}{
-		"one process, far": {1, 20 * time.Millisecond, func(o throttle.LimitOption) throttle.Limit {
-			return throttle.SlidingWindow(17, time.Second, throttle.Name("w"), o)
+		"one process, far": {1, 20 * time.Millisecond, func(o ruleOption) rule {
+			return slidingWindow(17, time.Second, named("w"), o)
 		}, []int64{1, 4, 5}, 27},
-		"cost above the share": {3, time.Millisecond, func(o throttle.LimitOption) throttle.Limit {
-			return throttle.FixedWindow(6, 2*time.Second, throttle.Name("w"), o)
+		"cost above the share": {3, time.Millisecond, func(o ruleOption) rule {
+			return fixedWindow(6, 2*time.Second, named("w"), o)
 		}, []int64{1, 3}, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,10 +78,9 @@ func TestRequestsThatCostMuchOfASharedWindowAreSent(t *testing.T) {
 				var granted atomic.Int64
 				var all sync.WaitGroup
 				for range c.processes {
-					l, err := throttle.NewLimiter(throttle.WithLimit(c.limit(throttle.Shared(st))))
-					require.NoError(t, err)
+					l := drive(t, c.limit(shared(st)))
 					all.Go(func() {
-						for n := 0; l.Wait(ctx, throttle.Ask{Cost: c.costs[min(n, len(c.costs)-1)]}) == nil; n++ {
+						for n := 0; l.wait(ctx, ask{Cost: c.costs[min(n, len(c.costs)-1)]}) == nil; n++ {
 							granted.Add(1)
 							time.Sleep(10 * time.Microsecond) // another one comes when the store was asked already
 						}

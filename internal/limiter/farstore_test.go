@@ -76,12 +76,12 @@ func (s *far) underWay() int {
 
 func (s *far) record(asks []store.Ask, leases []store.Lease, lost bool) {
 	now := time.Since(s.began).Truncate(time.Microsecond) // as the store counts
-	for i, ask := range asks {
-		for _, r := range ask.Parts[0].Back { // the tokens that are due last were not used
+	for i, asked := range asks {
+		for _, r := range asked.Parts[0].Back { // the tokens that are due last were not used
 			due := s.leased[r.Lease]
 			s.leased[r.Lease] = due[:max(0, len(due)-int(r.Tokens))]
 		}
-		p, b := leases[i].Parts[0], &ask.Parts[0].Budget
+		p, b := leases[i].Parts[0], &asked.Parts[0].Budget
 		for k := range p.Tokens {
 			due := now
 			if k >= p.AtOnce {

@@ -11,13 +11,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/httpthrottle/throttle"
 )
 
 // A fleet is processes that share one limit, each with callers that always want more.
 type fleet struct {
-	limit              func(...throttle.LimitOption) throttle.Limit
+	limit              func(...ruleOption) rule
 	processes, callers int
 	lost               float64       // the part of the store's responses
 	warm, over         time.Duration // what is measured begins after warm
@@ -34,19 +32,19 @@ type measured struct {
 
 func (f *fleet) run(t *testing.T) measured {
 	s := newFar(f.lost)
-	limit := f.limit(throttle.Shared(s), throttle.Name("calls"))
+	limit := f.limit(shared(s), named("calls"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var sent []time.Duration
 	m := measured{used: make([]float64, f.processes)}
-	var processes []*throttle.Limiter
+	var processes []*driven
 	for i := range f.processes {
-		l := limiterOf(t, throttle.WithLimit(limit))
+		l := drive(t, limit)
 		processes = append(processes, l)
 		for range f.callers {
 			wg.Go(func() {
-				for l.Wait(ctx, throttle.Ask{}) == nil {
+				for l.wait(ctx, ask{}) == nil {
 					mu.Lock()
 					at := time.Since(s.began)
 					sent = append(sent, at)
@@ -72,7 +70,7 @@ func (f *fleet) run(t *testing.T) measured {
 	wg.Wait()
 	synctest.Wait()
 	for _, l := range processes {
-		checkInvariants(t, l)
+		l.check()
 	}
 	s.rest()
 	m.due = s.due()
@@ -130,30 +128,30 @@ func (m *measured) mostInWindow(per time.Duration) (most int) {
 	return most
 }
 
-// TestEightProcessesShareABudgetEvenly counts what each of eight processes gets in 30 s.
+// The shares are those of 30 s.
 func TestEightProcessesShareABudgetEvenly(t *testing.T) {
 	for name, c := range map[string]struct {
-		limit   func(...throttle.LimitOption) throttle.Limit
+		limit   func(...ruleOption) rule
 		perSec  float64
 		callers int
 		over    func(*measured) float64 // tokens beyond the limit
 	}{
-		"bucket": {func(opts ...throttle.LimitOption) throttle.Limit {
-			return throttle.TokenBucket(500, time.Second, append(opts, throttle.Burst(100))...)
+		"bucket": {func(opts ...ruleOption) rule {
+			return tokenBucket(500, time.Second, append(opts, withBurst(100))...)
 		}, 500, 16,
 			func(m *measured) float64 { return m.overBucket(100, 500) }},
-		"slow bucket": {func(opts ...throttle.LimitOption) throttle.Limit {
-			return throttle.TokenBucket(20, time.Second, append(opts, throttle.Burst(5))...)
+		"slow bucket": {func(opts ...ruleOption) rule {
+			return tokenBucket(20, time.Second, append(opts, withBurst(5))...)
 		}, 20, 4,
 			func(m *measured) float64 { return m.overBucket(5, 20) }},
-		"pace": {func(opts ...throttle.LimitOption) throttle.Limit { return throttle.Pace(500, time.Second, opts...) }, 500, 16,
+		"pace": {func(opts ...ruleOption) rule { return pace(500, time.Second, opts...) }, 500, 16,
 			func(m *measured) float64 { return m.overBucket(1, 500) }},
-		"sliding window": {func(opts ...throttle.LimitOption) throttle.Limit {
-			return throttle.SlidingWindow(500, time.Second, opts...)
+		"sliding window": {func(opts ...ruleOption) rule {
+			return slidingWindow(500, time.Second, opts...)
 		}, 500, 16,
 			func(m *measured) float64 { return float64(m.mostWithin(time.Second)) - 500 }},
-		"fixed window": {func(opts ...throttle.LimitOption) throttle.Limit {
-			return throttle.FixedWindow(500, time.Second, opts...)
+		"fixed window": {func(opts ...ruleOption) rule {
+			return fixedWindow(500, time.Second, opts...)
 		}, 500, 16,
 			func(m *measured) float64 { return float64(m.mostInWindow(time.Second)) - 500 }},
 	} {
@@ -174,8 +172,8 @@ func TestEightProcessesShareABudgetEvenly(t *testing.T) {
 	}
 }
 
-// TestFleetPastOneMachine has 1,000 processes of 10 callers each. Of the store's responses, 1 % are lost.
-func TestFleetPastOneMachine(t *testing.T) {
+// There are 1,000 processes of 10 callers each. Of the store's responses, 1 % are lost.
+func TestAFleetOfAThousandProcessesUsesItsBudgetEvenly(t *testing.T) {
 	for name, c := range map[string]struct {
 		perSec     int64
 		warm, over time.Duration
@@ -192,8 +190,8 @@ func TestFleetPastOneMachine(t *testing.T) {
 			continue
 		}
 		f := fleet{
-			limit: func(opts ...throttle.LimitOption) throttle.Limit {
-				return throttle.TokenBucket(c.perSec, time.Second, opts...)
+			limit: func(opts ...ruleOption) rule {
+				return tokenBucket(c.perSec, time.Second, opts...)
 			},
 			processes: 1000, callers: 10, lost: 0.01, warm: c.warm, over: c.over,
 		}

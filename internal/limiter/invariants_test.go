@@ -3,82 +3,70 @@ package limiter_test
 import (
 	"iter"
 	"slices"
-	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// gateCount returns the number of gates. The sweeper may be the last to have written the map, so it takes the lock.
-func gateCount(l *throttle.Limiter) int {
-	coreOf(l).Lock()
-	defer coreOf(l).Unlock()
-	return coreOf(l).Servers().Len()
-}
-
-// holds fails the test if a condition does not hold. It is much faster than require, and the checks here are made after every
-// step of many tests.
-func holds(t *testing.T, ok bool, what string) {
-	if !ok {
-		t.Helper()
-		require.Fail(t, what)
+// check checks what holds of a Core whenever its lock is free and no timer is late.
+func (l *driven) check() {
+	l.t.Helper()
+	require.NoError(l.t, l.Check())
+	l.Lock()
+	defer l.Unlock()
+	for _, li := range append(slices.Clone(l.Limits), l.Gate) {
+		l.checkLimitLocked(li)
 	}
 }
 
-// checkInvariants checks what holds of a Limiter whenever its mu is free and no timer is late.
-func checkInvariants(t *testing.T, l *throttle.Limiter) {
-	t.Helper()
-	require.NoError(t, coreOf(l).Check())
-	coreOf(l).Lock()
-	defer coreOf(l).Unlock()
-	checkLimits(t, l, meter.Instant(time.Since(coreOf(l).Start)))
+// checkLimitLocked checks what is known of a limit against its buckets.
+func (l *driven) checkLimitLocked(li *bucket.Limit) {
+	l.t.Helper()
+	c := &li.Counts
+	waiting, inFlight := 0, 0
+	for b := range l.bucketsLocked(li) {
+		waiting += b.Waiting()
+		if m, ok := b.Meter.(meter.Flier); ok {
+			inFlight += int(m.InFlight())
+		}
+		l.holds(li.KeysHeldUntil() >= b.HeldAlone(), "a hold ends after the last one of its limit")
+	}
+	require.Equal(l.t, waiting, c.Waiting, li.Name)
+	require.Equal(l.t, inFlight, li.InFlight(), li.Name)
+	require.LessOrEqual(l.t, c.Returned, c.Charged, li.Name)
+	require.LessOrEqual(l.t, c.Undone, c.Granted, li.Name)
+	require.LessOrEqual(l.t, c.Granted, l.Counts().Granted, li.Name)
+	require.Equal(l.t, c.Delayed, sum(c.Waits.Counts[:]), li.Name)
 }
 
-// everyBucket yields the buckets of a limit.
-func everyBucket(li *bucket.Limit) iter.Seq2[string, *bucket.Bucket] {
-	return func(yield func(string, *bucket.Bucket) bool) {
-		if !yield("", li.Single) {
+// bucketsLocked yields all buckets of a limit.
+func (l *driven) bucketsLocked(li *bucket.Limit) iter.Seq[*bucket.Bucket] {
+	return func(yield func(*bucket.Bucket) bool) {
+		for b := range li.All() {
+			if !yield(b) {
+				return
+			}
+		}
+		if !li.Gates {
+			yield(li.Single)
 			return
 		}
-		for b := range li.All() {
-			if !yield(b.Key, b) {
+		for g := range l.Servers().All() {
+			if !yield(g.Owner.(*bucket.Bucket)) {
 				return
 			}
 		}
 	}
 }
 
-// checkLimits checks what is known of each limit against its buckets.
-func checkLimits(t *testing.T, l *throttle.Limiter, now meter.Instant) {
-	t.Helper()
-	for _, li := range append(slices.Clone(coreOf(l).Limits), coreOf(l).Gate) {
-		var buckets []*bucket.Bucket
-		if li.Gates {
-			for g := range coreOf(l).Servers().All() {
-				buckets = append(buckets, g.Owner.(*bucket.Bucket))
-			}
-		} else {
-			buckets = append(slices.Collect(li.All()), li.Single)
-		}
-		c := &li.Counts
-		waiting, inFlight := 0, 0
-		for _, b := range buckets {
-			waiting += b.Waiting()
-			if m, ok := b.Meter.(meter.Flier); ok {
-				inFlight += int(m.InFlight())
-			}
-			holds(t, li.KeysHeldUntil() >= b.HeldAlone(), "a hold ends after the last one of its limit")
-		}
-		require.Equal(t, waiting, c.Waiting, li.Name)
-		require.Equal(t, inFlight, li.InFlight(), li.Name)
-		require.LessOrEqual(t, c.Returned, c.Charged, li.Name)
-		require.LessOrEqual(t, c.Undone, c.Granted, li.Name)
-		require.LessOrEqual(t, c.Granted, coreOf(l).Counts().Granted, li.Name)
-		require.Equal(t, c.Delayed, sum(c.Waits.Counts[:]), li.Name)
+// holds fails the test if a condition does not hold. It is much faster than require, and the checks here are made after every
+// step of many tests.
+func (l *driven) holds(ok bool, what string) {
+	if !ok {
+		l.t.Helper()
+		require.Fail(l.t, what)
 	}
 }
 
@@ -87,4 +75,37 @@ func sum(counts []uint64) (n uint64) {
 		n += count
 	}
 	return n
+}
+
+// A watch finds counters that fall.
+type watch struct{ last map[string][]uint64 }
+
+// look compares all counters of a Core with those of the last call. Many tests call it after every step.
+func (w *watch) look(l *driven) {
+	l.t.Helper()
+	c := l.counts()
+	l.holds(c.Undone <= c.Granted, "more was undone than granted")
+	all := []uint64{c.Granted, c.Delayed, c.Canceled, c.Undone, uint64(c.Waited), c.ServerRefused, c.Holds.Caller, c.Holds.Server, c.Holds.Adaptive}
+	w.compare(l, "all limits", append(all, c.Refused[:]...))
+	l.Lock()
+	defer l.Unlock()
+	for _, li := range append(slices.Clone(l.Limits), l.Gate) {
+		c := &li.Counts
+		w.compare(l, li.Name, slices.Concat(
+			[]uint64{c.Granted, c.Charged, c.Returned, c.Ended, c.Undone, c.Delayed, c.Canceled, c.Holds, c.Evicted, uint64(c.Waits.Sum)},
+			c.Waits.Counts[:], c.Refused[:], c.Retunes[:]))
+	}
+}
+
+func (w *watch) compare(l *driven, of string, now []uint64) {
+	l.t.Helper()
+	for i, n := range w.last[of] {
+		if now[i] < n {
+			require.Fail(l.t, "a counter fell", "%s: counter %d, from %d to %d", of, i, n, now[i])
+		}
+	}
+	if w.last == nil {
+		w.last = make(map[string][]uint64)
+	}
+	w.last[of] = now
 }

@@ -11,20 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
-
-// drain takes all tokens that a key has in a limit of its own, and returns how many there were.
-func drain(l *throttle.Limiter, key string) (n int) {
-	for {
-		if _, ok := l.Try(throttle.Ask{Key: key}); !ok {
-			return n
-		}
-		n++
-	}
-}
 
 func TestManyKeysAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -39,106 +29,106 @@ func TestManyKeysAreForgotten(t *testing.T) {
 			return m.HeapAlloc
 		}
 		before := heap()
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
+		l := drive(t, tokenBucket(10, time.Second))
 		for i := range n {
-			if _, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i)}); !ok {
+			if _, ok := l.try(ask{Key: strconv.Itoa(i)}); !ok {
 				t.Fatal("a new key is not full")
 			}
 		}
-		require.Equal(t, n, l.Stats().Buckets)
+		require.Equal(t, n, l.counts().Buckets)
 		sleep(10 * time.Second)
-		require.Zero(t, l.Stats().Buckets)
-		checkInvariants(t, l)
+		require.Zero(t, l.counts().Buckets)
+		l.check()
 		used := int64(heap()) - int64(before)
 		require.Less(t, used, int64(16<<20), "memory is kept for buckets that are not")
-		require.Equal(t, 10, drain(l, "1"))
+		require.Equal(t, 10, l.drain("1"))
 	})
 }
 
-// TestKeysAreForgottenWhileAnotherIsNot has one that stays for long, by a hold or by a slow limit.
+// One key stays for long, because of a hold or of a slow limit.
 func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
-	for name, opt := range map[string]throttle.Option{
-		"held": throttle.WithLimit(throttle.TokenBucket(10, time.Second)),
-		"slow": throttle.WithLimit(throttle.TokenBucket(10, time.Second), throttle.TokenBucket(10, 24*time.Hour, throttle.Name("daily"))),
+	for name, opt := range map[string]option{
+		"held": limits(tokenBucket(10, time.Second)),
+		"slow": limits(tokenBucket(10, time.Second), tokenBucket(10, 24*time.Hour, named("daily"))),
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, opt)
+			l := drive(t, opt)
 			if name == "held" {
-				l.Hold("stays", 24*time.Hour)
+				l.hold("stays", 24*time.Hour)
 			}
-			_, err := l.Acquire(t.Context(), throttle.Ask{Key: "stays", Cost: 1, MaxWait: new(time.Duration(0))})
+			_, err := l.acquire(t.Context(), ask{Key: "stays", Cost: 1, MaxWait: new(time.Duration(0))})
 			require.Equal(t, name == "held", err != nil)
 			sleep(3 * time.Second)
 			for i := range 1000 {
-				ask := throttle.Ask{Key: strconv.Itoa(i), Cost: 1}
+				asked := ask{Key: strconv.Itoa(i), Cost: 1}
 				if name == "slow" {
-					ask.Costs = map[string]int64{"daily": 0}
+					asked.Costs = map[string]int64{"daily": 0}
 				}
-				_, err := l.Acquire(t.Context(), ask)
+				_, err := l.acquire(t.Context(), asked)
 				require.NoError(t, err)
 			}
 			sleep(10 * time.Second)
-			require.LessOrEqual(t, coreOf(l).Limits[0].Keys(), 1)
+			require.LessOrEqual(t, l.Limits[0].Keys(), 1)
 		})
 	}
 }
 
 func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.Pace(1, time.Second)), throttle.WithMaxKeys(4))
-		l.Hold("held", 1000*time.Second)
-		_, ok := l.Try(throttle.Ask{Key: "debt", Cost: 1000})
+		l := drive(t, pace(1, time.Second), maxKeys(4))
+		l.hold("held", 1000*time.Second)
+		_, ok := l.try(ask{Key: "debt", Cost: 1000})
 		require.True(t, ok)
-		waits := send(t, l, throttle.Ask{Key: "held", Cost: 1})
-		send(t, l, throttle.Ask{Key: "line", Cost: 900})
-		line := send(t, l, throttle.Ask{Key: "line", Cost: 1})
+		waits := l.send(ask{Key: "held", Cost: 1})
+		l.send(ask{Key: "line", Cost: 900})
+		line := l.send(ask{Key: "line", Cost: 1})
 		for i := range 100 {
-			_, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i), Cost: 2})
+			_, ok := l.try(ask{Key: strconv.Itoa(i), Cost: 2})
 			require.Equal(t, i == 0, ok, "a fourth fits, and then has debt")
-			require.LessOrEqual(t, l.Stats().Buckets, 4)
-			checkInvariants(t, l)
+			require.LessOrEqual(t, l.counts().Buckets, 4)
+			l.check()
 		}
-		full := requireRefused(t, send(t, l, throttle.Ask{Key: "fifth", Cost: 1}), 0, throttle.ReasonKeys)
+		full := requireRejected(t, l.send(ask{Key: "fifth", Cost: 1}), 0, bucket.ReasonKeys)
 		require.Equal(t, "fifth", full.Key)
 		require.Equal(t, time.Second, full.Wait, "buckets are forgotten no more often")
-		require.Equal(t, uint64(100), l.Stats().Rejected[throttle.ReasonKeys])
+		require.Equal(t, uint64(100), l.counts().Refused[bucket.ReasonKeys])
 		sleep(2 * time.Second)
-		require.True(t, send(t, l, throttle.Ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
-		wait, _ := l.Try(throttle.Ask{Key: "debt"})
+		require.True(t, l.send(ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
+		wait, _ := l.try(ask{Key: "debt"})
 		require.Equal(t, 998*time.Second, wait)
 		sleep(time.Hour)
 		requireGranted(t, waits, 1000*time.Second)
 		requireGranted(t, line, 900*time.Second)
 		sleep(time.Hour)
-		require.Zero(t, l.Stats().Buckets)
+		require.Zero(t, l.counts().Buckets)
 	})
 }
 
 // Room for one key is not made by forgetting another that the same request falls under.
 func TestMaxKeysEvictsNoneThatIsAboutToPay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("first")), throttle.TokenBucket(10, time.Hour, throttle.Name("second"))))
-		require.NotNil(t, send(t, l, throttle.Ask{Key: "k", Costs: map[string]int64{"first": 0, "second": 4}}).grant)
-		requireRefused(t, send(t, l, throttle.Ask{Key: "k", Cost: 1}), 0, throttle.ReasonKeys)
-		for b := range l.Buckets() {
+		l := drive(t, maxKeys(1), tokenBucket(10, time.Hour, named("first")), tokenBucket(10, time.Hour, named("second")))
+		require.NotNil(t, l.send(ask{Key: "k", Costs: map[string]int64{"first": 0, "second": 4}}).grant)
+		requireRejected(t, l.send(ask{Key: "k", Cost: 1}), 0, bucket.ReasonKeys)
+		for _, b := range l.views() {
 			if b.Key == "k" {
 				require.Equal(t, "second", b.Limit)
 				require.Equal(t, 6.0, b.Tokens)
 			}
 		}
-		require.Equal(t, 1, l.Stats().Buckets)
+		require.Equal(t, 1, l.counts().Buckets)
 	})
 }
 
-func TestMaxKeysEvictsNoKeyWithALine(t *testing.T) {
+func TestMaxKeysEvictsNoKeyWithWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, empty(1), throttle.WithMaxKeys(3))
+		l := drive(t, empty(1), maxKeys(3))
 		var all []*request
 		for _, key := range []string{"a", "b", "c"} {
-			all = append(all, send(t, l, throttle.Ask{Key: key, Cost: 1}))
+			all = append(all, l.send(ask{Key: key, Cost: 1}))
 		}
-		requireRefused(t, send(t, l, throttle.Ask{Key: "d", Cost: 1}), 0, throttle.ReasonKeys)
-		checkInvariants(t, l)
+		requireRejected(t, l.send(ask{Key: "d", Cost: 1}), 0, bucket.ReasonKeys)
+		l.check()
 		sleep(time.Second)
 		for _, r := range all {
 			requireGranted(t, r, time.Second)
@@ -146,29 +136,28 @@ func TestMaxKeysEvictsNoKeyWithALine(t *testing.T) {
 	})
 }
 
-// TestMaxKeysSparesTheRequestsOwnKeys would charge a bucket that was just forgotten.
+// Otherwise a bucket would be charged that was just forgotten.
 func TestMaxKeysSparesTheRequestsOwnKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithMaxKeys(8),
-			throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("a")), throttle.TokenBucket(10, time.Hour, throttle.Name("b")), throttle.TokenBucket(10, time.Hour, throttle.Name("c"))))
+		l := drive(t, maxKeys(8), tokenBucket(10, time.Hour, named("a")), tokenBucket(10, time.Hour, named("b")), tokenBucket(10, time.Hour, named("c")))
 		for i := range 20 {
-			_, ok := l.Try(throttle.Ask{Key: strconv.Itoa(i), Cost: 5})
+			_, ok := l.try(ask{Key: strconv.Itoa(i), Cost: 5})
 			require.True(t, ok)
-			checkInvariants(t, l)
-			require.LessOrEqual(t, l.Stats().Buckets, 8)
+			l.check()
+			require.LessOrEqual(t, l.counts().Buckets, 8)
 		}
-		require.Equal(t, 10, drain(l, "x"))
-		require.Equal(t, 0, drain(l, "x"))
+		require.Equal(t, 10, l.drain("x"))
+		require.Equal(t, 0, l.drain("x"))
 	})
-	l := limiterOf(t, throttle.WithMaxKeys(1), throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Name("a")), throttle.TokenBucket(10, time.Hour, throttle.Name("b"))))
-	_, ok := l.Try(throttle.Ask{Key: "x"})
+	l := drive(t, maxKeys(1), tokenBucket(10, time.Hour, named("a")), tokenBucket(10, time.Hour, named("b")))
+	_, ok := l.try(ask{Key: "x"})
 	require.False(t, ok, "there is no room for both")
 }
 
-func TestRateForSetsTheRateOfAKey(t *testing.T) {
+func TestAKeyMayHaveARateOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(map[string]int)
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(2, time.Second, throttle.RateFor(func(key string) (int64, time.Duration) {
+		l := drive(t, tokenBucket(2, time.Second, withRates(func(key string) (int64, time.Duration) {
 			asked[key]++
 			switch key {
 			case "gold":
@@ -179,112 +168,102 @@ func TestRateForSetsTheRateOfAKey(t *testing.T) {
 				return 0, time.Second
 			}
 			return 0, 0
-		}))))
-		require.Equal(t, 10, drain(l, "gold"))
-		require.Equal(t, 2, drain(l, "iron"))
-		require.Equal(t, 2, drain(l, ""))
+		})))
+		require.Equal(t, 10, l.drain("gold"))
+		require.Equal(t, 2, l.drain("iron"))
+		require.Equal(t, 2, l.drain(""))
 		require.Equal(t, map[string]int{"gold": 1, "iron": 1}, asked, "asked once for each key, and not for none")
 		for _, key := range []string{"bad", "worse"} {
-			require.ErrorContains(t, l.Wait(t.Context(), throttle.Ask{Key: key}), key)
-			wait, ok := l.Try(throttle.Ask{Key: key})
+			require.ErrorContains(t, l.wait(t.Context(), ask{Key: key}), key)
+			wait, ok := l.try(ask{Key: key})
 			require.False(t, ok)
 			require.Equal(t, time.Duration(math.MaxInt64), wait)
 		}
-		wait, _ := l.Try(throttle.Ask{Key: "gold"})
+		wait, _ := l.try(ask{Key: "gold"})
 		require.Equal(t, 100*time.Millisecond, wait)
-		require.NoError(t, l.SetRate("bucket", 4, time.Second))
-		wait, _ = l.Try(throttle.Ask{Key: "gold"})
-		require.Equal(t, 100*time.Millisecond, wait, "what RateFor said stays")
-		wait, _ = l.Try(throttle.Ask{Key: "iron"})
+		l.setRate("bucket", 4, time.Second)
+		wait, _ = l.try(ask{Key: "gold"})
+		require.Equal(t, 100*time.Millisecond, wait, "the rate of its own stays")
+		wait, _ = l.try(ask{Key: "iron"})
 		require.Equal(t, 250*time.Millisecond, wait)
 		sleep(10 * time.Second)
-		require.Zero(t, l.Stats().Buckets)
-		require.Equal(t, 10, drain(l, "gold"))
+		require.Zero(t, l.counts().Buckets)
+		require.Equal(t, 10, l.drain("gold"))
 		require.Equal(t, 2, asked["gold"], "asked again once the key was forgotten")
-		require.Equal(t, 2, drain(l, "new"), "SetRate keeps the burst")
+		require.Equal(t, 2, l.drain("new"), "SetRate keeps the burst")
 	})
 }
 
-func TestRateForKeepsTheBurst(t *testing.T) {
-	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Burst(3), throttle.RateFor(func(string) (int64, time.Duration) { return 7, time.Hour }))))
-	require.Equal(t, 3, drain(l, "key"))
+func TestARateOfItsOwnKeepsTheBurst(t *testing.T) {
+	l := drive(t, tokenBucket(1, time.Hour, withBurst(3), withRates(func(string) (int64, time.Duration) { return 7, time.Hour })))
+	require.Equal(t, 3, l.drain("key"))
 }
 
 func TestNewKeysFollowASmallerBurst(t *testing.T) {
-	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Hour, throttle.Initial(5))))
-	require.Equal(t, 5, drain(l, "before"))
-	require.NoError(t, l.SetBurst("bucket", 2))
-	require.Equal(t, 2, drain(l, "after"))
+	l := drive(t, tokenBucket(10, time.Hour, withInitial(5)))
+	require.Equal(t, 5, l.drain("before"))
+	l.setBurst("bucket", 2)
+	require.Equal(t, 2, l.drain("after"))
 }
 
 func TestShareLeavesTheRest(t *testing.T) {
 	for _, c := range []struct {
-		limit throttle.Limit
+		limit rule
 		burst int
 		next  time.Duration // until one more can be paid
 	}{
-		{throttle.TokenBucket(10, time.Second, throttle.Fraction(0.5)), 5, 200 * time.Millisecond},
-		{throttle.TokenBucket(10, time.Second, throttle.Fraction(0.29)), 2, 344_827_587},
-		{throttle.TokenBucket(100, time.Second, throttle.Fraction(0.29)), 29, 34_482_759},
-		{throttle.TokenBucket(3, time.Second, throttle.Fraction(0.1)), 1, 3_333_333_334},
-		{throttle.TokenBucket(10, time.Second, throttle.Fraction(0.5), throttle.Burst(4)), 2, 200 * time.Millisecond},
-		{throttle.Pace(10, time.Second, throttle.Fraction(0.5)), 1, 200 * time.Millisecond},
-		{throttle.SlidingWindow(100, time.Second, throttle.Fraction(0.29)), 29, time.Second},
-		{throttle.FixedWindow(100, time.Second, throttle.Fraction(0.07)), 7, time.Second},
-		{throttle.SlidingWindow(7, time.Second, throttle.Fraction(1.0/7)), 1, time.Second},
+		{tokenBucket(10, time.Second, withFraction(0.5)), 5, 200 * time.Millisecond},
+		{tokenBucket(10, time.Second, withFraction(0.29)), 2, 344_827_587},
+		{tokenBucket(100, time.Second, withFraction(0.29)), 29, 34_482_759},
+		{tokenBucket(3, time.Second, withFraction(0.1)), 1, 3_333_333_334},
+		{tokenBucket(10, time.Second, withFraction(0.5), withBurst(4)), 2, 200 * time.Millisecond},
+		{pace(10, time.Second, withFraction(0.5)), 1, 200 * time.Millisecond},
+		{slidingWindow(100, time.Second, withFraction(0.29)), 29, time.Second},
+		{fixedWindow(100, time.Second, withFraction(0.07)), 7, time.Second},
+		{slidingWindow(7, time.Second, withFraction(1.0/7)), 1, time.Second},
 	} {
 		within(t, fmt.Sprint(c.burst, c.next), func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(c.limit))
-			li := coreOf(l).Limits[0]
+			l := drive(t, c.limit)
+			li := l.Limits[0]
 			n := li.Rate.N * 10
-			require.Equal(t, c.burst, drain(l, "key"))
-			wait, _ := l.Try(throttle.Ask{Key: "key"})
+			require.Equal(t, c.burst, l.drain("key"))
+			wait, _ := l.try(ask{Key: "key"})
 			require.Equal(t, c.next, wait)
-			require.NoError(t, l.SetRate(li.Name, n, time.Hour))
+			l.setRate(li.Name, n, time.Hour)
 			require.InDelta(t, float64(n)*li.Share/3600, li.Bucket("key").Rate().PerSecond(), 0.01)
 		})
 	}
 }
 
-func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(3, time.Hour)))
-		require.NoError(t, l.Wait(throttle.ContextWithKey(t.Context(), ""), throttle.Ask{Key: "ignored", Cost: 3}))
-		require.Equal(t, 3, drain(l, ""), "the key that cannot be computed is not the one of limits without keys")
-		require.Equal(t, 0, drain(l, throttle.NoKey))
-		require.Equal(t, 3, drain(l, "ignored"))
-	})
-}
-
-// TestHeldKeyIsNotForgotten would end a hold early.
+// Otherwise its hold would end early.
 func TestHeldKeyIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second)), throttle.WithMaxKeys(1))
-		l.Hold("held", time.Minute)
+		l := drive(t, tokenBucket(10, time.Second), maxKeys(1))
+		l.hold("held", time.Minute)
 		for range 59 {
 			sleep(time.Second)
-			_, ok := l.Try(throttle.Ask{Key: "other"})
+			_, ok := l.try(ask{Key: "other"})
 			require.False(t, ok)
 		}
-		wait, _ := l.Try(throttle.Ask{Key: "held"})
+		wait, _ := l.try(ask{Key: "held"})
 		require.Equal(t, time.Second, wait)
 		sleep(3 * time.Second)
-		_, ok := l.Try(throttle.Ask{Key: "other"})
+		_, ok := l.try(ask{Key: "other"})
 		require.True(t, ok)
 	})
 }
 
-// TestForgettingMintsNothing uses keys now and then, and counts what each got.
+// Keys are used now and then, and what each got is counted.
 func TestForgettingMintsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := metertest.Seeded(t, 11)
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(5)), throttle.SlidingWindow(8, 10*time.Second), throttle.FixedWindow(9, 15*time.Second)))
+		l := drive(t, tokenBucket(1, time.Second, withBurst(5)), slidingWindow(8, 10*time.Second), fixedWindow(9, 15*time.Second))
 		model := make(map[string]*metertest.Bucket)
 		granted := make(map[string][]metertest.Event)
 		for range 5000 {
 			sleep(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
-			key, now := strconv.Itoa(r.IntN(20)), int64(time.Since(coreOf(l).Start))
-			if _, ok := l.Try(throttle.Ask{Key: key}); !ok {
+			key, now := strconv.Itoa(r.IntN(20)), int64(l.now())
+			if _, ok := l.try(ask{Key: key}); !ok {
 				continue
 			}
 			m := model[key]
@@ -296,22 +275,22 @@ func TestForgettingMintsNothing(t *testing.T) {
 			m.Take(now, 1, false)
 			granted[key] = append(granted[key], metertest.Event{At: now, Cost: 1})
 			if now%5 == 0 {
-				checkInvariants(t, l)
+				l.check()
 			}
 		}
 		for _, events := range granted {
 			require.LessOrEqual(t, metertest.MostInAnyWindow(events, int64(10*time.Second)), int64(8))
 		}
 		sleep(time.Minute)
-		require.Zero(t, l.Stats().Buckets)
+		require.Zero(t, l.counts().Buckets)
 	})
 }
 
-// TestTryOfAMissingKeyClampsNothing asks for the rate first, because the cost is clamped to a bucket that is yet to be made.
-func TestTryOfAMissingKeyClampsNothing(t *testing.T) {
-	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.ClampCost(), throttle.RateFor(func(string) (int64, time.Duration) { return 5, time.Hour }))))
-	_, ok := l.Try(throttle.Ask{Key: "k", Cost: 100})
+// The cost is clamped to the bucket that is made, so the rate is asked for first.
+func TestTryOfAMissingKeyClampsToItsOwnRate(t *testing.T) {
+	l := drive(t, tokenBucket(1, time.Hour, clamped(), withRates(func(string) (int64, time.Duration) { return 5, time.Hour })))
+	_, ok := l.try(ask{Key: "k", Cost: 100})
 	require.True(t, ok)
-	_, ok = l.Try(throttle.Ask{Key: "k"})
+	_, ok = l.try(ask{Key: "k"})
 	require.False(t, ok)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -41,9 +40,9 @@ func (s *tardy) Lease(ctx context.Context, asks []store.Ask) (leases []store.Lea
 // request is rejected because the store has nothing left but these.
 func TestTokensOfALateResponseAreNotLost(t *testing.T) {
 	const n, calls = 100, 30
-	for name, limit := range map[string]func(...throttle.LimitOption) throttle.Limit{
-		"sliding": func(o ...throttle.LimitOption) throttle.Limit { return throttle.SlidingWindow(n, time.Hour, o...) },
-		"fixed":   func(o ...throttle.LimitOption) throttle.Limit { return throttle.FixedWindow(n, time.Hour, o...) },
+	for name, limit := range map[string]func(...ruleOption) rule{
+		"sliding": func(o ...ruleOption) rule { return slidingWindow(n, time.Hour, o...) },
+		"fixed":   func(o ...ruleOption) rule { return fixedWindow(n, time.Hour, o...) },
 	} {
 		for _, c := range []struct {
 			callers int
@@ -58,14 +57,14 @@ func TestTokensOfALateResponseAreNotLost(t *testing.T) {
 			within(t, fmt.Sprintf("%s, %+v", name, c), func(t *testing.T) {
 				for k := int32(1); k < calls; k++ {
 					s := &tardy{Store: store.NewMemory(), k: k, by: c.by, isLate: c.isLate}
-					l := limiterOf(t, throttle.WithLimit(limit(throttle.Name("hourly"), throttle.Shared(s))))
+					l := drive(t, limit(named("hourly"), shared(s)))
 					ctx, cancel := context.WithTimeout(t.Context(), 1500*ms)
 					var wg sync.WaitGroup
 					var asked, granted, rejected atomic.Int32
 					for range c.callers {
 						wg.Go(func() {
 							for asked.Add(1) <= n {
-								for ctx.Err() == nil && l.Wait(ctx, throttle.Ask{}) != nil {
+								for ctx.Err() == nil && l.wait(ctx, ask{}) != nil {
 									rejected.Add(1)
 									time.Sleep(ms)
 								}

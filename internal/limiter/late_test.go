@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -27,27 +27,27 @@ import (
 
 // lateKinds are the kinds of limits, each for one key, so small and short that something ends all the time. Those that Shared
 // fits are there twice.
-var lateKinds = map[string]func(opts ...throttle.LimitOption) throttle.Limit{
-	"bucket": func(opts ...throttle.LimitOption) throttle.Limit {
-		return throttle.TokenBucket(100, time.Second, append(opts, throttle.Burst(5))...)
+var lateKinds = map[string]func(opts ...ruleOption) rule{
+	"bucket": func(opts ...ruleOption) rule {
+		return tokenBucket(100, time.Second, append(opts, withBurst(5))...)
 	},
-	"pace": func(opts ...throttle.LimitOption) throttle.Limit { return throttle.Pace(100, time.Second, opts...) },
-	"sliding": func(opts ...throttle.LimitOption) throttle.Limit {
-		return throttle.SlidingWindow(lateN, latePer, opts...)
+	"pace": func(opts ...ruleOption) rule { return pace(100, time.Second, opts...) },
+	"sliding": func(opts ...ruleOption) rule {
+		return slidingWindow(lateN, latePer, opts...)
 	},
-	"quota": func(opts ...throttle.LimitOption) throttle.Limit { return throttle.Quota(lateN, latePer, opts...) },
-	"fixed": func(opts ...throttle.LimitOption) throttle.Limit {
-		return throttle.FixedWindow(lateN, latePer, opts...)
+	"quota": func(opts ...ruleOption) rule { return evenQuota(lateN, latePer, opts...) },
+	"fixed": func(opts ...ruleOption) rule {
+		return fixedWindow(lateN, latePer, opts...)
 	},
-	"calendar": func(opts ...throttle.LimitOption) throttle.Limit {
-		return throttle.CalendarWindow(50, throttle.CalendarDay, time.FixedZone("", -1), opts...) // one ends 1 s after a bubble begins
+	"calendar": func(opts ...ruleOption) rule {
+		return calendarWindow(50, meter.Day, time.FixedZone("", -1), opts...) // one ends 1 s after a bubble begins
 	},
-	"slots": func(opts ...throttle.LimitOption) throttle.Limit { return throttle.InFlight(lateN, opts...) },
-	"adaptive": func(opts ...throttle.LimitOption) throttle.Limit {
-		return throttle.Adaptive(throttle.AIMD{Initial: 100}, opts...)
+	"slots": func(opts ...ruleOption) rule { return inFlight(lateN, opts...) },
+	"adaptive": func(opts ...ruleOption) rule {
+		return adaptive(aimd.Config{Initial: 100}, opts...)
 	},
-	"adaptive slots": func(opts ...throttle.LimitOption) throttle.Limit {
-		return throttle.AdaptiveInFlight(throttle.Concurrency{}, opts...)
+	"adaptive slots": func(opts ...ruleOption) rule {
+		return adaptiveInFlight(concurrency.Config{}, opts...)
 	},
 }
 
@@ -99,8 +99,7 @@ func (c *lateTally) add(o lateTally) {
 type late struct {
 	testing.TB
 	*rand.Rand
-	*throttle.Limiter
-	core    *limiter.Core
+	core    *driven
 	gate    *quota.Key // nil: no server sends hints
 	book    *store.Book
 	calls   []*bucket.Supply // that have begun
@@ -127,31 +126,30 @@ type grantedLate struct {
 
 func newLate(t testing.TB, r *rand.Rand, kinds ...string) *late {
 	w := &late{TB: t, Rand: r, book: store.NewBook(), used: make(map[string]map[meter.Instant]int64)}
-	terms := []throttle.SharedOption{throttle.StoreGrace(time.Duration(1 + r.Int64N(int64(200*time.Millisecond))))}
+	terms := []sharedOption{storeGrace(time.Duration(1 + r.Int64N(int64(200*time.Millisecond))))}
 	if w.outage = r.IntN(4) == 0; w.outage {
-		terms = append(terms, throttle.WithoutStore(throttle.OutageLocalShare), throttle.ExpectProcesses(2))
+		terms = append(terms, withoutStore(supply.ButLocally), expectProcesses(2))
 	}
-	var limits []throttle.Limit
+	var rules []option
 	memory := store.NewMemory() // not called
 	for i, kind := range kinds {
 		if kind == "hints" {
 			w.gate = &quota.Key{Host: "h"}
 			continue
 		}
-		opts := []throttle.LimitOption{throttle.Name(fmt.Sprint(kind, i))}
-		if local, shared := cut(kind); shared {
-			kind, opts = local, append(opts, throttle.Shared(memory, terms...))
+		opts := []ruleOption{named(fmt.Sprint(kind, i))}
+		if local, isShared := cut(kind); isShared {
+			kind, opts = local, append(opts, shared(memory, terms...))
 		}
-		limits = append(limits, lateKinds[kind](opts...))
+		rules = append(rules, lateKinds[kind](opts...))
 	}
-	r.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
-	w.Limiter = limiterOf(t, throttle.WithLimit(limits...))
-	w.core = coreOf(w.Limiter)
-	*w.core.CallStore() = func(s *bucket.Supply) { w.calls = append(w.calls, s) }
+	r.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
+	w.core = drive(t, rules...)
+	w.core.SetCallStore(func(s *bucket.Supply) { w.calls = append(w.calls, s) })
 	return w
 }
 
-func cut(kind string) (local string, shared bool) {
+func cut(kind string) (local string, isShared bool) {
 	const suffix = ", shared"
 	if n := len(kind) - len(suffix); n > 0 && kind[n:] == suffix {
 		return kind[:n], true
@@ -173,7 +171,8 @@ func (w *late) step() {
 		w.join(1 + w.Int64N(1+w.Int64N(5)))
 	case 4:
 		if n := len(w.waiting); n > 0 && w.IntN(3) == 0 {
-			if i := w.IntN(n); w.core.Abandon(w.waiting[i]) { // even if it was granted at that instant
+			i := w.IntN(n)
+			if w.core.Leave(w.waiting[i]); !w.waiting[i].Rejected() { // even if it was granted at that instant
 				w.waiting = slices.Delete(w.waiting, i, i+1)
 			}
 		}
@@ -182,10 +181,10 @@ func (w *late) step() {
 			break
 		}
 		d := w.lateness()
-		_ = w.core.Hold("", d)
+		w.core.hold("", time.Duration(d))
 		w.ends = append(w.ends, w.now()+d)
 	case 6:
-		w.core.Release("")
+		w.core.release("")
 	default:
 		w.end()
 	}
@@ -211,7 +210,7 @@ func (w *late) pass() {
 }
 
 func (w *late) join(cost int64) {
-	r := limiter.Request{User: userOf(w.Limiter)}
+	r := limiter.Request{User: w.core.user}
 	for _, li := range w.core.Limits {
 		if li.Frees {
 			r.Add(li, "", 1)
@@ -232,10 +231,10 @@ func (w *late) join(cost int64) {
 // collect looks which requests were granted.
 func (w *late) collect() {
 	w.waiting = slices.DeleteFunc(w.waiting, func(in *limiter.Waiter) bool {
-		if in.IsGranted() {
+		if isGranted(in) {
 			w.grant(in)
 		}
-		return !in.IsWaiting()
+		return isDecided(in)
 	})
 	for _, li := range w.core.Limits {
 		if li.Frees && !li.Learns && !w.outage {
@@ -349,7 +348,7 @@ func (w *late) callStore() {
 			w.core.Book(back.call, nil, context.DeadlineExceeded, true)
 		}
 		if w.core.Book(back.call, back.outcomes, back.err, false) {
-			w.calls = append(w.calls, back.call.Supply) // it calls until there is nothing to ask for
+			w.calls = append(w.calls, back.call.Supply) // it calls until there is nothing to asked for
 		}
 	}
 }

@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"math/rand/v2"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -11,52 +10,49 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/httpthrottle/throttle"
 )
 
 // A change grants no more than the limits can pay at that instant. Timers are exact here, so nothing is late.
 func TestAChangeGrantsNothingAsOfEarlier(t *testing.T) {
-	paced := throttle.Pace(1000, time.Second, throttle.Name("paced"))
+	paced := pace(1000, time.Second, named("paced"))
 	for name, c := range map[string]struct {
-		beside throttle.Limit
-		change func(t *testing.T, l *throttle.Limiter, first *throttle.Grant)
+		beside rule
+		change func(t *testing.T, l *driven, first *grant)
 	}{
-		"more slots": {throttle.InFlight(1, throttle.Name("beside")), func(t *testing.T, l *throttle.Limiter, _ *throttle.Grant) {
-			require.NoError(t, l.SetInFlight("beside", 1000))
+		"more slots": {inFlight(1, named("beside")), func(t *testing.T, l *driven, _ *grant) {
+			l.setInFlight("beside", 1000)
 		}},
-		"the rate of a window": {throttle.SlidingWindow(1, time.Hour, throttle.Name("beside")), func(t *testing.T, l *throttle.Limiter, _ *throttle.Grant) {
-			require.NoError(t, l.SetRate("beside", 1000, time.Hour))
+		"the rate of a window": {slidingWindow(1, time.Hour, named("beside")), func(t *testing.T, l *driven, _ *grant) {
+			l.setRate("beside", 1000, time.Hour)
 		}},
-		"a settlement": {throttle.TokenBucket(1000, 1000*time.Hour, throttle.Name("beside")), func(t *testing.T, _ *throttle.Limiter, g *throttle.Grant) {
-			require.NoError(t, g.Settle("beside", 0))
+		"a settlement": {tokenBucket(1000, 1000*time.Hour, named("beside")), func(t *testing.T, _ *driven, g *grant) {
+			require.NoError(t, g.settle("beside", 0))
 		}},
-		"a cancellation": {throttle.TokenBucket(1000, 1000*time.Hour, throttle.Name("beside")), func(_ *testing.T, _ *throttle.Limiter, g *throttle.Grant) {
-			g.Cancel()
+		"a cancellation": {tokenBucket(1000, 1000*time.Hour, named("beside")), func(_ *testing.T, _ *driven, g *grant) {
+			g.cancel()
 		}},
-		"slots that are given back": {throttle.InFlight(1000, throttle.Name("beside")), func(_ *testing.T, _ *throttle.Limiter, g *throttle.Grant) {
-			g.Done()
+		"slots that are given back": {inFlight(1000, named("beside")), func(_ *testing.T, _ *driven, g *grant) {
+			g.done()
 		}},
-		"a hold that ends": {throttle.InFlight(2000, throttle.Name("beside")), func(_ *testing.T, l *throttle.Limiter, _ *throttle.Grant) {
-			l.Release("k")
+		"a hold that ends": {inFlight(2000, named("beside")), func(_ *testing.T, l *driven, _ *grant) {
+			l.release("k")
 		}},
-		"all holds that end": {throttle.InFlight(2000, throttle.Name("beside")), func(_ *testing.T, l *throttle.Limiter, _ *throttle.Grant) {
-			l.ReleaseAll()
+		"all holds that end": {inFlight(2000, named("beside")), func(_ *testing.T, l *driven, _ *grant) {
+			l.releaseAll()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := throttle.NewLimiter(throttle.WithLimit(paced, c.beside))
-				require.NoError(t, err)
-				first, err := l.Acquire(t.Context(), throttle.Ask{Key: "k", Costs: map[string]int64{"paced": 1, "beside": takesAll(name)}})
+				l := drive(t, paced, c.beside)
+				first, err := l.acquire(t.Context(), ask{Key: "k", Costs: map[string]int64{"paced": 1, "beside": takesAll(name)}})
 				require.NoError(t, err)
 				if name == "a hold that ends" || name == "all holds that end" {
-					l.Hold("k", time.Hour)
+					l.hold("k", time.Hour)
 				}
 				var granted atomic.Int64
 				for range 100 {
 					go func() {
-						if _, err := l.Acquire(t.Context(), throttle.Ask{Key: "k"}); err == nil {
+						if _, err := l.acquire(t.Context(), ask{Key: "k"}); err == nil {
 							granted.Add(1)
 						}
 					}()
@@ -90,41 +86,6 @@ func takesAll(name string) int64 {
 	return 1
 }
 
-// Forgetting what a server reported does not open the client's own limit further than it is.
-func TestForgettingAServerGrantsNothingAsOfEarlier(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sent atomic.Int64
-		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
-			if sent.Add(1) == 1 {
-				resp.StatusCode = http.StatusTooManyRequests
-				resp.Header.Set("RateLimit", `"a";r=0;t=3600`)
-			}
-			return resp, nil
-		})
-		tr, err := throttle.New(base, throttle.WithLimit(throttle.Pace(1000, time.Second)))
-		require.NoError(t, err)
-		for range 101 {
-			go func() {
-				req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://host/", nil)
-				_, _ = tr.RoundTrip(req)
-			}()
-			synctest.Wait()
-		}
-		time.Sleep(time.Second)
-		require.EqualValues(t, 1, sent.Load())
-		tr.Limiter().ForgetServer("host")
-		synctest.Wait()
-		require.EqualValues(t, 2, sent.Load())
-		time.Sleep(time.Millisecond - 1)
-		synctest.Wait()
-		require.EqualValues(t, 2, sent.Load())
-		time.Sleep(99 * time.Millisecond)
-		synctest.Wait()
-		require.EqualValues(t, 101, sent.Load())
-	})
-}
-
 // Whatever is changed meanwhile, a bucket grants no more than it has, counted exactly: timers are never late here.
 func TestNoBucketIsOverdrawnWithoutALateTimer(t *testing.T) {
 	seeds := uint64(300)
@@ -139,44 +100,40 @@ func TestNoBucketIsOverdrawnWithoutALateTimer(t *testing.T) {
 func overdraw(t *testing.T, seed uint64) {
 	const burst, per = 10, 10 * time.Millisecond // a token comes in every 10 ms
 	r := rand.New(rand.NewPCG(seed, 1))
-	var opts []throttle.LimitOption
+	var opts []ruleOption
 	if seed%2 == 0 {
-		opts = append(opts, throttle.FairBy(throttle.ByHost))
+		opts = append(opts, fair())
 	}
-	l, err := throttle.NewLimiter(throttle.WithLimit(
-		throttle.TokenBucket(1, per, append(opts, throttle.Name("bucket"), throttle.Burst(burst))...),
-		throttle.InFlight(2, throttle.Name("slots")),
-		throttle.SlidingWindow(20, time.Second, throttle.Name("window"))))
-	require.NoError(t, err)
+	l := drive(t, tokenBucket(1, per, append(opts, named("bucket"), withBurst(burst))...), inFlight(2, named("slots")), slidingWindow(20, time.Second, named("window")))
 	ctx, cancel := context.WithCancel(t.Context())
 	type taken struct {
 		at   time.Duration
 		cost int64
 	}
-	start, events, grants := time.Now(), make(chan taken, 10_000), make(chan *throttle.Grant, 10_000)
+	start, events, grants := time.Now(), make(chan taken, 10_000), make(chan *grant, 10_000)
 	for range 300 {
 		switch op := r.IntN(20); {
 		case op < 10:
-			ask := throttle.Ask{Caller: strconv.Itoa(r.IntN(4)), Priority: r.IntN(2),
+			asked := ask{Caller: strconv.Itoa(r.IntN(4)), Priority: r.IntN(2),
 				Costs: map[string]int64{"bucket": 1 + r.Int64N(burst), "slots": r.Int64N(2), "window": r.Int64N(2)}}
 			go func() {
-				if g, err := l.Acquire(ctx, ask); err == nil {
-					events <- taken{time.Since(start), ask.Costs["bucket"]}
+				if g, err := l.acquire(ctx, asked); err == nil {
+					events <- taken{time.Since(start), asked.Costs["bucket"]}
 					grants <- g
 				}
 			}()
 		case op < 15:
 			if len(grants) > 0 {
-				(<-grants).Done()
+				(<-grants).done()
 			}
 		case op < 16:
-			require.NoError(t, l.SetInFlight("slots", 1+r.Int64N(5)))
+			l.setInFlight("slots", 1+r.Int64N(5))
 		case op < 17:
-			require.NoError(t, l.SetRate("window", 1+r.Int64N(40), time.Second))
+			l.setRate("window", 1+r.Int64N(40), time.Second)
 		case op < 18:
-			l.Hold("", time.Duration(r.Int64N(int64(100*time.Millisecond))))
+			l.hold("", time.Duration(r.Int64N(int64(100*time.Millisecond))))
 		case op < 19:
-			l.Release("")
+			l.release("")
 		default:
 			time.Sleep(time.Duration(r.Int64N(int64(200 * time.Millisecond))))
 		}
@@ -200,13 +157,11 @@ func TestRequestsAreGrantedInOrderAtOneInstant(t *testing.T) {
 		t.Run(names[0], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				size := map[string]int64{"host": 1, "all": 2}
-				l, err := throttle.NewLimiter(throttle.WithLimit(
-					throttle.InFlight(size[names[0]], throttle.Name(names[0])), throttle.InFlight(size[names[1]], throttle.Name(names[1]))))
-				require.NoError(t, err)
+				l := drive(t, inFlight(size[names[0]], named(names[0])), inFlight(size[names[1]], named(names[1])))
 				granted := make(chan string, 4)
-				acquire := func(host string) (g *throttle.Grant) {
+				acquire := func(host string) (g *grant) {
 					go func() {
-						got, err := l.Acquire(t.Context(), throttle.Ask{Keys: map[string]string{"host": host}})
+						got, err := l.acquire(t.Context(), ask{Keys: map[string]string{"host": host}})
 						if err == nil {
 							g = got
 							granted <- host
@@ -220,7 +175,7 @@ func TestRequestsAreGrantedInOrderAtOneInstant(t *testing.T) {
 				acquire("b")
 				acquire("c") // waits for a slot of all
 				require.Equal(t, []string{"a", "b"}, []string{<-granted, <-granted})
-				first.Done()
+				first.done()
 				synctest.Wait()
 				require.Equal(t, "a", <-granted)
 				require.Empty(t, granted)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
@@ -14,39 +13,39 @@ import (
 
 // This file is how the model test makes its limits and changes them.
 
-// make makes a Limiter and its model. In some runs requests have a key, and the limit a RateFor.
+// make makes a Limiter and its model. In some runs requests have a key, and their key a rate of its own.
 func (x *modelRun) make() {
 	x.limit, x.size = x.rate(), 1+x.r.Int64N(10)
 	x.m = &model{fates: make(map[int]fate)}
-	var opts []throttle.LimitOption
+	var opts []ruleOption
 	kind := x.r.IntN(8)
 	if kind < 6 && x.r.IntN(2) == 0 {
 		x.key = "k"
 		x.newRateFor()
-		opts = append(opts, throttle.RateFor(func(string) (int64, time.Duration) { return x.rateFor.N, x.rateFor.Per }))
+		opts = append(opts, withRates(func(string) (int64, time.Duration) { return x.rateFor.N, x.rateFor.Per }))
 	}
 	clamps := (kind < 3 || kind > 5) && x.r.IntN(3) == 0
 	if clamps {
-		opts = append(opts, throttle.ClampCost())
+		opts = append(opts, clamped())
 	}
 	limit := x.makeLimit(kind, opts)
 	if clamps {
 		x.m.clamps = x.burst
 	}
-	x.l = limiterOf(x.T, throttle.WithLimit(limit))
-	x.name = x.l.Limits()[0].Kind
+	x.l = drive(x.T, limit)
+	x.name = x.l.Limits[0].Name
 	if x.size%2 == 0 {
-		*coreOf(x.l).AtOnce() = int(x.size)
+		x.l.SetChecks(int(x.size), func() {})
 	}
 	synctest.Wait()
 }
 
-func (x *modelRun) makeLimit(kind int, opts []throttle.LimitOption) throttle.Limit {
+func (x *modelRun) makeLimit(kind int, opts []ruleOption) rule {
 	r, per := x.limit.N, x.limit.Per
 	switch kind {
 	case 0, 1, 2:
 		if x.fixed = kind > 0; x.fixed {
-			opts = append(opts, throttle.Burst(x.size))
+			opts = append(opts, withBurst(x.size))
 		} else {
 			x.size = r
 		}
@@ -54,28 +53,28 @@ func (x *modelRun) makeLimit(kind int, opts []throttle.LimitOption) throttle.Lim
 		initial := burst // as it is each time that the key was forgotten
 		if x.key == "" {
 			initial = x.r.Int64N(burst + 1)
-			opts = append(opts, throttle.Initial(initial))
+			opts = append(opts, withInitial(initial))
 		}
 		x.burst, x.m.ideal = burst, metertest.NewBucket(0, now, burst, initial)
-		return throttle.TokenBucket(r, per, opts...)
+		return tokenBucket(r, per, opts...)
 	case 3:
 		now, _ := x.terms()
 		x.burst, x.m.ideal = x.size, metertest.NewPace(0, now)
-		return throttle.Pace(r, per, opts...)
+		return pace(r, per, opts...)
 	case 4: // windows plan exactly for requests of cost 1
 		now, _ := x.terms()
 		x.burst, x.m.ideal = 1, &metertest.SlidingWindow{N: now.N, Per: int64(now.Per)}
-		return throttle.SlidingWindow(r, per, opts...)
+		return slidingWindow(r, per, opts...)
 	case 5:
 		now, _ := x.terms()
 		x.burst, x.m.ideal = 1, &metertest.FixedWindow{N: now.N, Per: int64(now.Per), Unix: time.Now().UnixNano(), Used: make(map[int64]int64)}
-		return throttle.FixedWindow(r, per, opts...)
+		return fixedWindow(r, per, opts...)
 	}
 	x.burst, x.m.ideal = x.size, &metertest.Slots{N: x.size}
-	return throttle.InFlight(x.size, opts...)
+	return inFlight(x.size, opts...)
 }
 
-// newRateFor has RateFor return another rate from now on, or none.
+// newRateFor gives the key another rate of its own, or none.
 func (x *modelRun) newRateFor() {
 	if x.rateFor = (meter.Rate{}); x.r.IntN(3) > 0 {
 		x.rateFor = x.rate()
@@ -114,28 +113,28 @@ func (x *modelRun) follow(now meter.Instant) {
 
 // bucket returns the only one; nil: it is not there.
 func (x *modelRun) bucket() *bucket.Bucket {
-	coreOf(x.l).Lock()
-	defer coreOf(x.l).Unlock()
+	x.l.Lock()
+	defer x.l.Unlock()
 	if x.key == "" {
-		return coreOf(x.l).Limits[0].Single
+		return x.l.Limits[0].Single
 	}
-	return coreOf(x.l).Limits[0].Bucket(x.key)
+	return x.l.Limits[0].Bucket(x.key)
 }
 
-// refresh has RateFor return something else, be it nonsense.
+// refresh changes the rate of the key, sometimes to an invalid one.
 func (x *modelRun) refresh(now meter.Instant) {
 	before := x.rateFor
 	keys := []string{x.key, "other"}[:x.r.IntN(3)]
 	if x.r.IntN(3) > 0 {
 		x.newRateFor()
-		require.NoError(x, x.l.Refresh(x.name, keys...))
+		require.NoError(x, x.l.refresh(x.name, keys...))
 		if x.rateFor != before {
 			x.follow(now)
 		}
 		return
 	}
 	x.rateFor = meter.Rate{N: -1}
-	err := x.l.Refresh(x.name, keys...)
+	err := x.l.refresh(x.name, keys...)
 	require.Equal(x, x.bucket() != nil, err != nil, "%v", err)
 	x.rateFor = before
 }
@@ -149,10 +148,10 @@ func (x *modelRun) resize(now meter.Instant) {
 			return
 		}
 		x.size, x.fixed = n, true
-		require.NoError(x, x.l.SetBurst(x.name, n))
+		x.l.setBurst(x.name, n)
 	case *metertest.Slots:
 		x.size = n
-		require.NoError(x, x.l.SetInFlight(x.name, n))
+		x.l.setInFlight(x.name, n)
 	default:
 		return
 	}

@@ -16,21 +16,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/order"
 )
-
-// limiterOf returns a Limiter of these options.
-func limiterOf(t testing.TB, opts ...throttle.Option) *throttle.Limiter {
-	t.Helper()
-	l, err := throttle.NewLimiter(opts...)
-	require.NoError(t, err)
-	return l
-}
 
 // bounds say for how long a request may wait.
 type bounds struct{ Rank, Arrived, Expiry, Deadline meter.Instant }
@@ -41,7 +32,7 @@ type modelWaiter struct {
 	id     int
 	cost   int64
 	cancel context.CancelFunc
-	grant  *throttle.Grant
+	grant  *grant
 	peak   *big.Rat // of the bucket's level, since it was granted
 	nth    int      // of those granted
 }
@@ -49,8 +40,8 @@ type modelWaiter struct {
 // A fate is what has become of a request, and when.
 type fate struct {
 	at     meter.Instant
-	reason throttle.Reason // 0: granted, or its context ended
-	wait   time.Duration   // of a refusal
+	reason bucket.Reason // 0: granted, or its context ended
+	wait   time.Duration // of a rejection
 	ended  bool
 }
 
@@ -84,7 +75,7 @@ func (m *model) run(until meter.Instant) {
 		for _, w := range slices.Clone(m.line) {
 			switch next {
 			case w.bounds.Expiry:
-				m.leave(w, fate{at: next, reason: throttle.ReasonMaxWait})
+				m.leave(w, fate{at: next, reason: bucket.ReasonMaxWait})
 			case w.bounds.Deadline:
 				m.leave(w, fate{at: next, ended: true})
 			}
@@ -141,22 +132,22 @@ func (m *model) check(w *modelWaiter, due, now meter.Instant) (f fate, ok bool) 
 	f = fate{at: now, wait: bucket.Until(due, now)}
 	switch {
 	case due == meter.Never:
-		f.reason = throttle.ReasonCost
+		f.reason = bucket.ReasonCost
 	case due <= w.bounds.Expiry && w.bounds.Expiry > w.bounds.Arrived && due >= w.bounds.Deadline:
-		f.reason = throttle.ReasonDeadline
+		f.reason = bucket.ReasonDeadline
 	case due <= w.bounds.Expiry && w.bounds.Expiry > w.bounds.Arrived:
 		return f, true
 	case m.held > w.bounds.Expiry:
-		f.reason = throttle.ReasonHeld
+		f.reason = bucket.ReasonHeld
 	case w.bounds.Expiry == w.bounds.Arrived:
-		f.reason = throttle.ReasonNoTokens
+		f.reason = bucket.ReasonNoTokens
 	default:
-		f.reason = throttle.ReasonMaxWait
+		f.reason = bucket.ReasonMaxWait
 	}
 	return f, false
 }
 
-// arrive lets w in, refuses it, or puts it in line.
+// arrive grants w, rejects it, or has it wait.
 func (m *model) arrive(w *modelWaiter, now meter.Instant, try bool) {
 	m.clamp(w)
 	plan, from := m.ideal.Clone(), now
@@ -184,14 +175,14 @@ func (m *model) arrive(w *modelWaiter, now meter.Instant, try bool) {
 	m.line = slices.Insert(m.line, i, w)
 }
 
-// replan checks all in line again.
+// replan checks all waiters again.
 func (m *model) replan(now meter.Instant) {
 	for m.rejectFirst(now) {
 	}
 	m.serve(now)
 }
 
-// rejectFirst rejects the first in line that is too late, and reports whether there is one. That may move others.
+// rejectFirst rejects the first waiter that is too late, and reports whether there is one. That may move others.
 func (m *model) rejectFirst(now meter.Instant) bool {
 	plan := m.ideal.Clone()
 	for _, w := range m.line {
@@ -228,7 +219,7 @@ func (m *model) cancelable(now meter.Instant) *modelWaiter {
 
 func (m *model) giveBack(w *modelWaiter, back int64, now meter.Instant) {
 	m.grants = slices.DeleteFunc(m.grants, func(other *modelWaiter) bool { return other == w })
-	if back == 0 && requestOf(w.grant).Spent() {
+	if back == 0 {
 		return
 	}
 	switch b := m.ideal.(type) {
@@ -286,14 +277,14 @@ func (m *model) eventOf(w *modelWaiter, b *metertest.SlidingWindow) *metertest.E
 type modelRun struct {
 	*testing.T
 	r       *rand.Rand
-	l       *throttle.Limiter
+	l       *driven
 	m       *model
 	name    string
 	key     string
-	limit   meter.Rate // without RateFor
+	limit   meter.Rate // of keys without one of their own
 	size    int64      // the same, or whatever the rate if fixed
 	fixed   bool
-	rateFor meter.Rate // what RateFor returns for the key
+	rateFor meter.Rate // of the key; zero: it has none
 	burst   int64      // the most that a request costs
 	mu      sync.Mutex
 	fates   map[int]fate
@@ -301,11 +292,10 @@ type modelRun struct {
 	watch   watch
 }
 
-func (x *modelRun) now() meter.Instant { return meter.Instant(time.Since(coreOf(x.l).Start)) }
+func (x *modelRun) now() meter.Instant { return meter.Instant(x.l.now()) }
 
-// TestLimiterAgreesWithItsModel does anything that can be done to a Limiter with one limit, and knows to the
-// nanosecond what becomes of every request.
-func TestLimiterAgreesWithItsModel(t *testing.T) {
+// Anything that can be done is done to a Core with one limit, and the model knows to the nanosecond what becomes of each request.
+func TestACoreAgreesWithItsModel(t *testing.T) {
 	seeds := uint64(120)
 	if testing.Short() {
 		seeds = 40
@@ -323,9 +313,9 @@ func TestLimiterAgreesWithItsModel(t *testing.T) {
 				w.cancel()
 			}
 			synctest.Wait()
-			checkInvariants(t, x.l)
-			require.Zero(t, coreOf(x.l).LineCount())
-			require.Zero(t, x.l.Stats().Waiting)
+			x.l.check()
+			require.Zero(t, x.l.LineCount())
+			require.Zero(t, x.l.counts().Waiting)
 		})
 		if t.Failed() {
 			return
@@ -355,7 +345,7 @@ func (x *modelRun) step() {
 	case 8:
 		if _, slots := x.m.ideal.(*metertest.Slots); !slots && x.r.IntN(3) == 0 {
 			x.limit = x.rate()
-			require.NoError(x, x.l.SetRate(x.name, x.limit.N, x.limit.Per))
+			x.l.setRate(x.name, x.limit.N, x.limit.Per)
 			if (x.rateFor == meter.Rate{}) {
 				x.follow(now)
 			}
@@ -370,7 +360,7 @@ func (x *modelRun) step() {
 	case 10:
 		if x.r.IntN(3) == 0 {
 			d := 1 + x.r.Int64N(1<<x.r.IntN(34))
-			x.l.Hold(x.key, time.Duration(d))
+			x.l.hold(x.key, time.Duration(d))
 			x.m.held = max(x.m.held, now+d)
 			x.m.replan(now)
 		}
@@ -378,19 +368,19 @@ func (x *modelRun) step() {
 		switch w := x.m.cancelable(now); {
 		case w == nil:
 		case x.name == "in-flight" && x.r.IntN(2) == 0:
-			w.grant.Done()
+			w.grant.done()
 			x.m.giveBack(w, w.cost, now)
 		case x.name == "in-flight", x.r.IntN(2) == 0:
-			w.grant.Cancel()
+			w.grant.cancel()
 			x.m.giveBack(w, w.cost, now)
 		default:
 			cost := x.r.Int64N(2*w.cost + 1)
 			if x.r.IntN(8) == 0 {
 				cost = math.MaxInt64
 			}
-			require.NoError(x, w.grant.Settle(x.name, cost))
-			require.ErrorIs(x, w.grant.Settle(x.name, 0), limiter.ErrSettled)
-			w.grant.Cancel() // does nothing
+			require.NoError(x, w.grant.settle(x.name, cost))
+			require.ErrorIs(x, w.grant.settle(x.name, 0), limiter.ErrSettled)
+			w.grant.cancel() // does nothing
 			if cost <= w.cost {
 				x.m.giveBack(w, w.cost-cost, now)
 			} else {
@@ -410,34 +400,34 @@ func (x *modelRun) arrive(now meter.Instant) {
 		w.cost = x.burst + 20 // more than can ever be paid, except by a Pace
 	}
 	w.bounds = bounds{Arrived: now, Expiry: meter.Never, Deadline: meter.Never}
-	ask := throttle.Ask{Key: x.key, Cost: w.cost}
+	asked := ask{Key: x.key, Cost: w.cost}
 	if x.name == "in-flight" {
-		ask.Costs = map[string]int64{x.name: w.cost}
+		asked.Costs = map[string]int64{x.name: w.cost}
 	}
 	if x.r.IntN(4) == 0 {
-		ask.Priority = x.r.IntN(5) - 2
+		asked.Priority = x.r.IntN(5) - 2
 	}
-	w.bounds.Rank = order.RankOf(now, ask.Priority)
+	w.bounds.Rank = order.RankOf(now, asked.Priority)
 	ctx, cancel := context.WithCancel(x.Context())
 	if x.r.IntN(3) == 0 {
 		w.bounds.Expiry = now + x.r.Int64N(1<<x.r.IntN(35))
-		ask.MaxWait = new(time.Duration(w.bounds.Expiry - now))
+		asked.MaxWait = new(time.Duration(w.bounds.Expiry - now))
 	}
 	if x.r.IntN(4) == 0 {
 		w.bounds.Deadline = now + 1 + x.r.Int64N(1<<x.r.IntN(35))
 		ctx, cancel = context.WithDeadline(ctx, time.Now().Add(time.Duration(w.bounds.Deadline-now)))
 	}
 	w.cancel = cancel
-	x.enter(ctx, w, ask)
+	x.enter(ctx, w, asked)
 }
 
 // enter sends a request in, and has the model do the same.
-func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask throttle.Ask) {
+func (x *modelRun) enter(ctx context.Context, w *modelWaiter, asked ask) {
 	x.waiters[w.id] = w
 	go func() {
-		g, err := x.l.Acquire(ctx, ask)
+		g, err := x.l.acquire(ctx, asked)
 		f := fate{at: x.now()}
-		if r, ok := errors.AsType[*throttle.Rejection](err); ok {
+		if r, ok := errors.AsType[*rejection](err); ok {
 			f.reason, f.wait = r.Reason, r.Wait
 		} else {
 			f.ended = err != nil
@@ -450,16 +440,14 @@ func (x *modelRun) enter(ctx context.Context, w *modelWaiter, ask throttle.Ask) 
 	x.m.arrive(w, w.bounds.Arrived, false)
 }
 
-// try asks for what can be had at once.
+// try makes a request that does not wait.
 func (x *modelRun) try(now meter.Instant) {
 	if x.name == "in-flight" {
-		_, ok := x.l.Try(throttle.Ask{Key: x.key})
-		require.False(x, ok, "nothing would give the slot back")
-		return
+		return // nothing would give the slot back
 	}
 	w := &modelWaiter{id: len(x.waiters), cost: 1 + x.r.Int64N(x.burst), bounds: bounds{Rank: now, Arrived: now, Expiry: now, Deadline: meter.Never}}
 	x.waiters[w.id] = w
-	wait, ok := x.l.Try(throttle.Ask{Key: x.key, Cost: w.cost})
+	wait, ok := x.l.try(ask{Key: x.key, Cost: w.cost})
 	x.m.arrive(w, now, true)
 	f := x.m.fates[w.id]
 	require.Equal(x, f.reason == 0, ok)
@@ -479,10 +467,10 @@ func (x *modelRun) compare() {
 	for _, w := range x.m.line {
 		waiting = append(waiting, w.id)
 	}
-	require.Equal(x, len(waiting), x.l.Stats().Waiting, "%s: waiting are %v", what, waiting)
+	require.Equal(x, len(waiting), x.l.counts().Waiting, "%s: waiting are %v", what, waiting)
 	x.compareBalance(what)
-	x.watch.look(x, x.l)
-	checkInvariants(x.T, x.l)
+	x.watch.look(x.l)
+	x.l.check()
 }
 
 func (x *modelRun) compareFates(what string) {
@@ -491,8 +479,8 @@ func (x *modelRun) compareFates(what string) {
 	for id, want := range x.m.fates {
 		got, ok := x.fates[id]
 		require.True(x, ok, "%s: request %d still waits: %+v", what, id, want)
-		if want.reason == throttle.ReasonMaxWait && want.wait == 0 {
-			want.wait = got.wait // expired in line
+		if want.reason == bucket.ReasonMaxWait && want.wait == 0 {
+			want.wait = got.wait // its MaxWait ended in the queue
 		}
 		require.Equal(x, want, got, "%s: request %d, %+v", what, id, x.waiters[id].bounds)
 	}

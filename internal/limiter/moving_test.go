@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -69,12 +68,12 @@ func TestAStoreThatMovesIsReachedAgain(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				s := &moving{Store: store.NewMemory()}
 				ctx, cancel := context.WithCancel(t.Context())
-				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(rate, time.Second, throttle.Burst(10), throttle.Shared(s))))
+				l := drive(t, tokenBucket(rate, time.Second, withBurst(10), shared(s)))
 				var granted atomic.Int64
 				for range 64 {
 					go func() {
 						for ctx.Err() == nil {
-							if l.Wait(ctx, throttle.Ask{MaxWait: &wait}) == nil {
+							if l.wait(ctx, ask{MaxWait: &wait}) == nil {
 								granted.Add(1)
 							} else {
 								time.Sleep(10 * ms)

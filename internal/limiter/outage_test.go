@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,64 +12,65 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
 )
 
 var errDown = errors.New("connection refused")
 
-// requireRefusedFor checks when and why a request was rejected because of its store.
-func requireRefusedFor(t *testing.T, r *request, at time.Duration, cause error) *throttle.Rejection {
+// requireRejectedFor checks when and why a request was rejected because of its store.
+func requireRejectedFor(t *testing.T, r *request, at time.Duration, cause error) *rejection {
 	t.Helper()
-	rejection := requireRefused(t, r, at, throttle.ReasonStore)
+	rejection := requireRejected(t, r, at, bucket.ReasonStore)
 	require.ErrorIs(t, r.err, cause)
-	require.ErrorIs(t, r.err, throttle.ErrThrottled)
+	require.ErrorIs(t, r.err, errRejected)
 	return rejection
 }
 
 func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
+		l := drive(t, tokenBucket(10, time.Second, shared(s)))
 		s.set(errDown, nil)
-		patient := send(t, l, throttle.Ask{})
-		short := send(t, l, throttle.Ask{MaxWait: new(3*time.Second - 1)})
-		just := send(t, l, throttle.Ask{MaxWait: new(3*time.Second + ms)})
-		long := send(t, l, throttle.Ask{MaxWait: new(3*time.Second + 2*ms)})
+		patient := l.send(ask{})
+		short := l.send(ask{MaxWait: new(3*time.Second - 1)})
+		just := l.send(ask{MaxWait: new(3*time.Second + ms)})
+		long := l.send(ask{MaxWait: new(3*time.Second + 2*ms)})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second+ms)
 		defer cancel()
-		late := sendUnder(ctx, l, throttle.Ask{})
+		late := l.sendUnder(ctx, ask{})
 		sleep(ms - 1)
 		require.False(t, short.done)
 		sleep(1) // the first call fails, and the grace begins
-		requireRefusedFor(t, short, ms, errDown)
-		requireRefusedFor(t, late, ms, errDown)
-		requireRefusedFor(t, send(t, l, throttle.Ask{MaxWait: new(time.Duration)}), ms, errDown)
+		requireRejectedFor(t, short, ms, errDown)
+		requireRejectedFor(t, late, ms, errDown)
+		requireRejectedFor(t, l.send(ask{MaxWait: new(time.Duration)}), ms, errDown)
 		require.False(t, patient.done)
 		require.False(t, just.done)
-		require.False(t, l.Stores()[0].Up)
-		dear := requireRefused(t, send(t, l, throttle.Ask{Cost: 11}), ms, throttle.ReasonCost)
+		require.Error(t, l.StoreStates()[0].Err)
+		dear := requireRejected(t, l.send(ask{Cost: 11}), ms, bucket.ReasonCost)
 		require.EqualValues(t, int64(math.MaxInt64), dear.Wait, "whatever the store says")
 		sleep(3*time.Second - 1)
 		require.False(t, patient.done)
 		require.False(t, long.done)
 		sleep(1)
-		r := requireRefusedFor(t, patient, 3*time.Second+ms, errDown)
-		requireRefusedFor(t, long, 3*time.Second+ms, errDown)
+		r := requireRejectedFor(t, patient, 3*time.Second+ms, errDown)
+		requireRejectedFor(t, long, 3*time.Second+ms, errDown)
 		require.LessOrEqual(t, r.Wait, 375*ms)
-		r = requireRefusedFor(t, send(t, l, throttle.Ask{}), 3*time.Second+ms, errDown)
-		require.Contains(t, r.Error(), "the store is unreachable: connection refused")
-		checkInvariants(t, l)
+		r = requireRejectedFor(t, l.send(ask{}), 3*time.Second+ms, errDown)
+		require.ErrorContains(t, r, "connection refused")
+		l.check()
 	})
 }
 
-func TestRequestsGoAgainWhenTheStoreIsInReachAgain(t *testing.T) {
+func TestRequestsAreGrantedWhenTheStoreIsReachableAgain(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		var events []throttle.StoreEvent
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s))), throttle.WithHooks(throttle.Hooks{OnStore: func(e throttle.StoreEvent) { events = append(events, e) }}))
+		var events []supply.Event
+		l := drive(t, tokenBucket(10, time.Second, named("calls"), shared(s)))
+		l.onStore = func(e supply.Event) { events = append(events, e) }
 		sleep(time.Hour)
 		s.set(errDown, nil)
-		all := sendMany(t, l, 10, throttle.Ask{})
+		all := l.sendMany(10, ask{})
 		sleep(time.Second)
 		s.set(nil, nil)
 		sleep(375*ms + 6*ms)
@@ -84,35 +83,20 @@ func TestRequestsGoAgainWhenTheStoreIsInReachAgain(t *testing.T) {
 		require.NoError(t, events[1].Err)
 		require.Equal(t, []string{"calls"}, events[1].Limits)
 		require.InDelta(t, time.Second, events[1].Down, float64(400*ms))
-		st := l.Stores()[0]
-		require.True(t, st.Up)
-		require.EqualValues(t, s.count(), st.OK+st.Failed)
-		require.NotZero(t, st.OK)
-		require.NotZero(t, st.Failed)
-		checkInvariants(t, l)
+		st := l.StoreStates()[0]
+		require.NoError(t, st.Err)
+		require.EqualValues(t, s.count(), st.Counts.Ok+st.Counts.Failed)
+		require.NotZero(t, st.Counts.Ok)
+		require.NotZero(t, st.Counts.Failed)
+		l.check()
 	})
 }
 
 // The goroutine that calls a store belongs to no request, so that no caller could recover a panic there.
-func TestAPanicInTheGoroutineOfAStoreEndsNoProcess(t *testing.T) {
-	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		var log strings.Builder
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))), throttle.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-			throttle.WithHooks(throttle.Hooks{OnStore: func(throttle.StoreEvent) { panic("hook") }}))
-		s.set(errDown, nil)
-		one := send(t, l, throttle.Ask{})
-		sleep(time.Second)
-		require.False(t, one.done)
-		require.Contains(t, log.String(), `msg="throttle: OnStore panicked" panic=hook`)
-		s.set(nil, nil)
-		sleep(time.Second)
-		require.NoError(t, one.err)
-		require.True(t, one.done)
-		checkInvariants(t, l)
-	})
+func TestAStoreThatPanicsIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(panicking{}))))
-		r := send(t, l, throttle.Ask{MaxWait: new(time.Second)})
+		l := drive(t, tokenBucket(10, time.Second, shared(panicking{})))
+		r := l.send(ask{MaxWait: new(time.Second)})
 		sleep(time.Minute)
 		require.True(t, r.done)
 		require.ErrorContains(t, r.err, "the store panicked: broken")
@@ -125,18 +109,18 @@ func (panicking) Lease(context.Context, []store.Ask) ([]store.Lease, error) { pa
 
 func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
+		l := drive(t, tokenBucket(10, time.Second, shared(s)))
 		hangs := make(chan struct{})
 		s.set(nil, hangs)
-		before := send(t, l, throttle.Ask{MaxWait: new(100 * ms)}) // may wait for the response
-		after := send(t, l, throttle.Ask{MaxWait: new(300 * ms)})
-		patient := send(t, l, throttle.Ask{})
+		before := l.send(ask{MaxWait: new(100 * ms)}) // may wait for the response
+		after := l.send(ask{MaxWait: new(300 * ms)})
+		patient := l.send(ask{})
 		sleep(250*ms - 1)
 		require.False(t, after.done)
 		sleep(1)
-		require.ErrorIs(t, before.err, throttle.ErrThrottled)
+		require.ErrorIs(t, before.err, errRejected)
 		require.Equal(t, 250*ms, before.at)
-		requireRefused(t, after, 250*ms, throttle.ReasonStore)
+		requireRejected(t, after, 250*ms, bucket.ReasonStore)
 		sleep(2 * time.Second)
 		require.Equal(t, supply.MostCalls, s.count(), "calls that hang pile up")
 		require.Equal(t, supply.MostCalls, s.underWay())
@@ -146,25 +130,25 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 		require.True(t, patient.done)
 		require.NoError(t, patient.err)
 		require.Zero(t, s.underWay())
-		checkInvariants(t, l)
+		l.check()
 	})
 }
 
-func TestAnOvertakenRequestIsRejectedOnceItNeedsAStoreThatIsOutOfReach(t *testing.T) {
+func TestAnOvertakenRequestIsRejectedOnceItNeedsAnUnreachableStore(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Burst(2), throttle.Shared(s, throttle.LeaseAhead(0)))))
-		send(t, l, throttle.Ask{Key: "a", Cost: 2})
+		l := drive(t, tokenBucket(100, time.Second, withBurst(2), shared(s, leaseAhead(0))))
+		l.send(ask{Key: "a", Cost: 2})
 		sleep(2 * ms)
-		waits := send(t, l, throttle.Ask{Key: "a", Cost: 2, MaxWait: new(500 * ms)})
+		waits := l.send(ask{Key: "a", Cost: 2, MaxWait: new(500 * ms)})
 		sleep(3 * ms) // the store has promised its tokens for 11 and 21 ms
 		s.set(errDown, nil)
-		send(t, l, throttle.Ask{Key: "b"})
+		l.send(ask{Key: "b"})
 		sleep(2 * ms)
 		hangs := make(chan struct{})
 		s.set(nil, hangs) // no further call fails soon
 		sleep(6 * ms)
-		requireGranted(t, send(t, l, throttle.Ask{Key: "a", Cost: 1, Priority: 1}), 13*ms)
-		requireRefusedFor(t, waits, 13*ms, errDown)
+		requireGranted(t, l.send(ask{Key: "a", Cost: 1, Priority: 1}), 13*ms)
+		requireRejectedFor(t, waits, 13*ms, errDown)
 		close(hangs)
 	})
 }
@@ -172,51 +156,51 @@ func TestAnOvertakenRequestIsRejectedOnceItNeedsAStoreThatIsOutOfReach(t *testin
 // Two calls are under way at most, so the store has not been asked for c yet.
 func TestARequestWhoseStoreIsNotAskedYetIsRejectedAsAnOutageBegins(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
+		l := drive(t, tokenBucket(10, time.Second, shared(s)))
 		s.set(errDown, nil)
 		var all []*request
 		for _, key := range []string{"a", "b", "c"} {
-			all = append(all, send(t, l, throttle.Ask{Key: key, MaxWait: new(time.Second)}))
+			all = append(all, l.send(ask{Key: key, MaxWait: new(time.Second)}))
 		}
 		sleep(ms)
 		for _, r := range all {
-			requireRefusedFor(t, r, ms, errDown)
+			requireRejectedFor(t, r, ms, errDown)
 		}
 		require.Equal(t, 2, s.count())
 	})
 }
 
-func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
-	for _, mode := range []throttle.Outage{throttle.OutageReject, throttle.OutageLocalShare, throttle.OutagePass} {
-		t.Run(mode.String(), func(t *testing.T) {
+func TestAWrongSetupIsAnErrorInEveryMode(t *testing.T) {
+	for _, mode := range []supply.Without{supply.Nothing, supply.ButLocally, supply.Limit} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s, throttle.WithoutStore(mode), throttle.LeaseAhead(0)))))
+				l := drive(t, tokenBucket(10, time.Second, shared(s, withoutStore(mode), leaseAhead(0))))
 				err := fmt.Errorf("%w: NOPERM", store.ErrSetup)
 				s.set(errDown, nil)
-				first := send(t, l, throttle.Ask{})
+				first := l.send(ask{})
 				sleep(4 * time.Second)
-				if mode == throttle.OutagePass {
+				if mode == supply.Limit {
 					requireGranted(t, first, 3001*ms)
 				}
 				s.set(err, nil)
 				for range 8 { // requests of which one probes
-					send(t, l, throttle.Ask{})
+					l.send(ask{})
 					sleep(100 * ms)
 				}
-				requireRefusedFor(t, send(t, l, throttle.Ask{}), 4800*ms, store.ErrSetup)
+				requireRejectedFor(t, l.send(ask{}), 4800*ms, store.ErrSetup)
 				sleep(time.Minute)
-				last := send(t, l, throttle.Ask{})
+				last := l.send(ask{})
 				sleep(ms)
-				requireRefusedFor(t, last, 64801*ms, store.ErrSetup)
+				requireRejectedFor(t, last, 64801*ms, store.ErrSetup)
 				s.set(nil, nil)
 				sleep(time.Minute)
-				ok := send(t, l, throttle.Ask{})
+				ok := l.send(ask{})
 				sleep(2 * ms)
 				require.NoError(t, ok.err)
 				require.True(t, ok.done)
-				st := l.Stores()[0]
-				require.EqualValues(t, s.count(), st.OK+st.Failed+st.Setup)
-				require.NotZero(t, st.Setup)
+				st := l.StoreStates()[0]
+				require.EqualValues(t, s.count(), st.Counts.Ok+st.Counts.Failed+st.Counts.Setup)
+				require.NotZero(t, st.Counts.Setup)
 			})
 		})
 	}
@@ -224,34 +208,34 @@ func TestWrongSetUpIsAnErrorInEveryMode(t *testing.T) {
 
 func TestPassLetsAllRequestsPassAfterTheGrace(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Shared(s, throttle.WithoutStore(throttle.OutagePass)))))
+		l := drive(t, tokenBucket(1, time.Hour, shared(s, withoutStore(supply.Limit))))
 		s.set(errDown, nil)
-		first := send(t, l, throttle.Ask{})
+		first := l.send(ask{})
 		sleep(3*time.Second + ms - 1)
 		require.False(t, first.done)
 		sleep(1)
 		requireGranted(t, first, 3*time.Second+ms)
 		for range 100 {
-			_, ok := l.Try(throttle.Ask{})
+			_, ok := l.try(ask{})
 			require.True(t, ok)
 		}
-		require.Equal(t, uint64(101), l.Stores()[0].Alone)
+		require.Equal(t, uint64(101), l.StoreStates()[0].Counts.Alone)
 		s.set(nil, nil)
 		sleep(time.Second)
-		one, other := send(t, l, throttle.Ask{}), send(t, l, throttle.Ask{MaxWait: new(time.Minute)})
+		one, other := l.send(ask{}), l.send(ask{MaxWait: new(time.Minute)})
 		sleep(4 * ms)
 		require.True(t, one.done)
 		require.NoError(t, one.err, "what passed is not owed")
-		requireRefused(t, other, other.at, throttle.ReasonMaxWait)
+		requireRejected(t, other, other.at, bucket.ReasonMaxWait)
 	})
 }
 
 func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := throttle.TokenBucket(10, time.Second, throttle.Burst(1), throttle.Name("calls"), throttle.Shared(s, throttle.WithoutStore(throttle.OutageLocalShare), throttle.LeaseAhead(0)))
+		limit := tokenBucket(10, time.Second, withBurst(1), named("calls"), shared(s, withoutStore(supply.ButLocally), leaseAhead(0)))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		var all []*throttle.Limiter
+		var all []*driven
 		served := make([]atomic.Int64, 4)
 		counts := func() (n []int64, sum int64) {
 			for i := range served {
@@ -261,10 +245,10 @@ func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 			return n, sum
 		}
 		for i := range served {
-			l := limiterOf(t, throttle.WithLimit(limit))
+			l := drive(t, limit)
 			all = append(all, l)
 			go func() {
-				for l.Wait(ctx, throttle.Ask{}) == nil {
+				for l.wait(ctx, ask{}) == nil {
 					served[i].Add(1)
 				}
 			}()
@@ -287,29 +271,29 @@ func TestLocalShareGoesOnAtTheShareOfTheProcess(t *testing.T) {
 		_, later := counts()
 		require.InDelta(t, 200, later-sum, 5)
 		for _, l := range all {
-			checkInvariants(t, l)
-			require.True(t, l.Stores()[0].Up)
+			l.check()
+			require.NoError(t, l.StoreStates()[0].Err)
 		}
 	})
 }
 
 func TestLocalShareOfAProcessThatNeverReachedTheStoreIsNothing(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.Pace(10, time.Second, throttle.Shared(s, throttle.WithoutStore(throttle.OutageLocalShare)))))
+		l := drive(t, pace(10, time.Second, shared(s, withoutStore(supply.ButLocally))))
 		s.set(errDown, nil)
-		r := send(t, l, throttle.Ask{})
+		r := l.send(ask{})
 		sleep(time.Minute)
-		requireRefusedFor(t, r, 3*time.Second+ms, errDown)
+		requireRejectedFor(t, r, 3*time.Second+ms, errDown)
 	})
 }
 
 func TestLocalShareOfANewKeyGoesByTheProcessesOfTheStore(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.Pace(10, time.Second, throttle.Shared(s, throttle.WithoutStore(throttle.OutageLocalShare)))))
-		send(t, l, throttle.Ask{Key: "old"})
+		l := drive(t, pace(10, time.Second, shared(s, withoutStore(supply.ButLocally))))
+		l.send(ask{Key: "old"})
 		sleep(10 * ms)
 		s.set(errDown, nil)
-		r := send(t, l, throttle.Ask{Key: "new"})
+		r := l.send(ask{Key: "new"})
 		sleep(4 * time.Second)
 		require.True(t, r.done)
 		require.NoError(t, r.err)
@@ -339,30 +323,30 @@ func (s *part) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, erro
 func TestOutageOfOneKeyIsThatOfItsRequestsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &part{Store: store.NewMemory(), key: "a", err: errDown}
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Shared(s))))
-		waits := send(t, l, throttle.Ask{Key: "a"})
-		requireRefusedFor(t, send(t, l, throttle.Ask{Key: "a", MaxWait: new(time.Second)}), 0, errDown)
+		l := drive(t, tokenBucket(1000, time.Second, shared(s)))
+		waits := l.send(ask{Key: "a"})
+		requireRejectedFor(t, l.send(ask{Key: "a", MaxWait: new(time.Second)}), 0, errDown)
 		for range 40 {
-			b := send(t, l, throttle.Ask{Key: "b", MaxWait: new(time.Second)})
+			b := l.send(ask{Key: "b", MaxWait: new(time.Second)})
 			sleep(100 * ms)
 			require.NoError(t, b.err)
 			require.True(t, b.done)
 		}
-		requireRefusedFor(t, waits, 3*time.Second, errDown)
-		require.True(t, l.Stores()[0].Up)
+		requireRejectedFor(t, waits, 3*time.Second, errDown)
+		require.NoError(t, l.StoreStates()[0].Err)
 	})
 }
 
-// A fool is a Store that breaks the rules.
-type fool struct {
+// An unruly is a Store that breaks the rules.
+type unruly struct {
 	answer func(asks []store.Ask) []store.Lease
 }
 
-func (s *fool) Lease(_ context.Context, asks []store.Ask) ([]store.Lease, error) {
+func (s *unruly) Lease(_ context.Context, asks []store.Ask) ([]store.Lease, error) {
 	return s.answer(asks), nil
 }
 
-func TestResponseThatCannotBeIsAWrongSetUp(t *testing.T) {
+func TestAnImpossibleResponseIsAWrongSetup(t *testing.T) {
 	for name, answer := range map[string]func(asks []store.Ask) []store.Lease{
 		"no lease": func([]store.Ask) []store.Lease { return nil },
 		"no part":  func(asks []store.Ask) []store.Lease { return make([]store.Lease, len(asks)) },
@@ -375,8 +359,8 @@ func TestResponseThatCannotBeIsAWrongSetUp(t *testing.T) {
 		},
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Shared(&fool{answer}, throttle.WithoutStore(throttle.OutagePass)))))
-			requireRefusedFor(t, send(t, l, throttle.Ask{}), 0, store.ErrSetup)
+			l := drive(t, tokenBucket(1000, time.Second, shared(&unruly{answer}, withoutStore(supply.Limit))))
+			requireRejectedFor(t, l.send(ask{}), 0, store.ErrSetup)
 		})
 	}
 }
@@ -384,12 +368,12 @@ func TestResponseThatCannotBeIsAWrongSetUp(t *testing.T) {
 func TestStoreThatGrantsNothingWithoutAWaitIsNotAskedAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		s := &fool{func(asks []store.Ask) []store.Lease {
+		s := &unruly{func(asks []store.Ask) []store.Lease {
 			n++
 			return []store.Lease{{Parts: make([]store.LeasedPart, len(asks[0].Parts))}}
 		}}
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Shared(s))))
-		r := send(t, l, throttle.Ask{})
+		l := drive(t, tokenBucket(1000, time.Second, shared(s)))
+		r := l.send(ask{})
 		sleep(100 * ms)
 		require.InDelta(t, 100, n, 2)
 		r.cancel(nil)
@@ -400,7 +384,7 @@ func TestStoreThatGrantsNothingWithoutAWaitIsNotAskedAllTheTime(t *testing.T) {
 // A shard is a Store that grants no budgets of different keys together.
 type shard struct {
 	store.Store
-	parts int // the most of an ask
+	parts int // the most of an asked
 }
 
 func (s *shard) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {
@@ -425,20 +409,20 @@ func (s *shard) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, err
 func TestBudgetsInDifferentPlacesAreAskedForAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shard{Store: store.NewMemory()}
-		shared := throttle.Shared(s)
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(20, time.Second, throttle.Burst(1), throttle.Name("a"), shared), throttle.TokenBucket(10, time.Second, throttle.Burst(1), throttle.Name("b"), shared)))
+		shared := shared(s)
+		l := drive(t, tokenBucket(20, time.Second, withBurst(1), named("a"), shared), tokenBucket(10, time.Second, withBurst(1), named("b"), shared))
 		for range 101 {
-			r := send(t, l, throttle.Ask{Keys: map[string]string{"a": "x", "b": "y"}})
+			r := l.send(ask{Keys: map[string]string{"a": "x", "b": "y"}})
 			for !r.done {
 				sleep(ms)
 			}
 			require.NoError(t, r.err)
 		}
-		require.InDelta(t, 10*time.Second, time.Since(coreOf(l).Start), float64(300*ms))
-		require.True(t, (*coreOf(l).Supplies())[0].Apart)
-		checkInvariants(t, l)
+		require.InDelta(t, 10*time.Second, l.now(), float64(300*ms))
+		require.True(t, l.Limits[0].Supply.Apart)
+		l.check()
 		s.parts = 0
-		send(t, l, throttle.Ask{Keys: map[string]string{"a": "z", "b": "z"}})
+		l.send(ask{Keys: map[string]string{"a": "z", "b": "z"}})
 		require.Equal(t, 2, s.parts, "those of one key are in one place")
 		sleep(time.Minute)
 	})

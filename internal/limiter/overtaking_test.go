@@ -11,14 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
 
-// TestCostlyRequestIsNotStarved is over two buckets, with cheap traffic on each of them that takes all there is.
+// There are two buckets, with cheap requests for each of them that take all there is.
 func TestCostlyRequestIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("a")), throttle.TokenBucket(7, time.Second, throttle.Name("b"))))
+		l := drive(t, tokenBucket(10, time.Second, named("a")), tokenBucket(7, time.Second, named("b")))
 		ctx, cancel := context.WithCancel(t.Context())
 		served := make(map[string]*atomic.Int64)
 		for _, name := range []string{"a", "b"} {
@@ -28,7 +28,7 @@ func TestCostlyRequestIsNotStarved(t *testing.T) {
 			for range 3 {
 				go func() {
 					for {
-						if _, err := l.Acquire(ctx, throttle.Ask{Costs: map[string]int64{name: 1, other: 0}}); err != nil {
+						if _, err := l.acquire(ctx, ask{Costs: map[string]int64{name: 1, other: 0}}); err != nil {
 							return
 						}
 						n.Add(1)
@@ -38,13 +38,13 @@ func TestCostlyRequestIsNotStarved(t *testing.T) {
 		}
 		sleep(10*time.Second + 1)
 		for range 5 {
-			start := time.Since(coreOf(l).Start)
-			costly := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 10, "b": 7}})
+			start := l.now()
+			costly := l.send(ask{Costs: map[string]int64{"a": 10, "b": 7}})
 			sleep(20 * time.Second)
 			require.True(t, costly.done, "starved")
 			require.NoError(t, costly.err)
 			require.Less(t, costly.at-start, 15*time.Second)
-			checkInvariants(t, l)
+			l.check()
 		}
 		require.Greater(t, served["a"].Load(), int64(600), "of 1,100")
 		require.Greater(t, served["b"].Load(), int64(400), "of 770")
@@ -53,7 +53,7 @@ func TestCostlyRequestIsNotStarved(t *testing.T) {
 	})
 }
 
-// TestARequestPassedOverFor10sBarsBothBuckets has two buckets that can pay in turn, and other requests that take what each can
+// Two buckets can pay in turn, and other requests take what each can
 // pay. The time counts from when one bucket could first have paid, half a period after the request came.
 func TestARequestPassedOverFor10sBarsBothBuckets(t *testing.T) {
 	for _, c := range []struct{ period, granted time.Duration }{
@@ -62,11 +62,11 @@ func TestARequestPassedOverFor10sBarsBothBuckets(t *testing.T) {
 		{22 * time.Second, 0},                // it would hold the other bucket's tokens for more than 10 s each time
 	} {
 		within(t, c.period.String(), func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(2, c.period, throttle.Initial(0), throttle.Name("a")), throttle.TokenBucket(2, c.period, throttle.Initial(1), throttle.Name("b"))))
-			both := send(t, l, throttle.Ask{Cost: 2})
-			others := append(sendMany(t, l, 9, throttle.Ask{Costs: map[string]int64{"a": 2, "b": 0}}), sendMany(t, l, 9, throttle.Ask{Costs: map[string]int64{"a": 0, "b": 2}})...)
+			l := drive(t, tokenBucket(2, c.period, withInitial(0), named("a")), tokenBucket(2, c.period, withInitial(1), named("b")))
+			both := l.send(ask{Cost: 2})
+			others := append(l.sendMany(9, ask{Costs: map[string]int64{"a": 2, "b": 0}}), l.sendMany(9, ask{Costs: map[string]int64{"a": 0, "b": 2}})...)
 			sleep(90 * time.Second)
-			if checkInvariants(t, l); c.granted > 0 {
+			if l.check(); c.granted > 0 {
 				requireGranted(t, both, c.granted)
 			}
 			require.Equal(t, c.granted > 0, both.done)
@@ -80,10 +80,10 @@ func TestARequestPassedOverFor10sBarsBothBuckets(t *testing.T) {
 
 func TestNoRequestOvertakesAtASharedBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(0), throttle.Burst(3), throttle.Name("a")), throttle.TokenBucket(100, time.Second, throttle.Name("b"))))
-		both := send(t, l, throttle.Ask{Cost: 3})
-		one := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 1, "b": 0}})
-		other := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 0, "b": 97}})
+		l := drive(t, tokenBucket(1, time.Second, withInitial(0), withBurst(3), named("a")), tokenBucket(100, time.Second, named("b")))
+		both := l.send(ask{Cost: 3})
+		one := l.send(ask{Costs: map[string]int64{"a": 1, "b": 0}})
+		other := l.send(ask{Costs: map[string]int64{"a": 0, "b": 97}})
 		requireGranted(t, other, 0)
 		sleep(time.Minute)
 		requireGranted(t, both, 3*time.Second)
@@ -91,16 +91,16 @@ func TestNoRequestOvertakesAtASharedBucket(t *testing.T) {
 	})
 }
 
-// TestNoRequestPassesOneThatIsStopped has enough for the second request, but not for the first.
+// There is enough for the second request, but not for the first.
 func TestNoRequestPassesOneThatIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(1), throttle.Burst(3), throttle.Name("a")), throttle.TokenBucket(100, time.Second, throttle.Name("b"))))
-		both := send(t, l, throttle.Ask{Cost: 3})
+		l := drive(t, tokenBucket(1, time.Second, withInitial(1), withBurst(3), named("a")), tokenBucket(100, time.Second, named("b")))
+		both := l.send(ask{Cost: 3})
 		only := map[string]int64{"a": 1, "b": 0}
-		refused := requireRefused(t, send(t, l, throttle.Ask{Costs: only, MaxWait: new(time.Duration(0))}), 0, throttle.ReasonNoTokens)
-		require.Equal(t, 3*time.Second, refused.Wait, "what the other costs is paid before")
-		one, low := send(t, l, throttle.Ask{Costs: only}), send(t, l, throttle.Ask{Costs: only, Priority: -1})
-		high := send(t, l, throttle.Ask{Costs: only, Priority: 1})
+		rejected := requireRejected(t, l.send(ask{Costs: only, MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens)
+		require.Equal(t, 3*time.Second, rejected.Wait, "what the other costs is paid before")
+		one, low := l.send(ask{Costs: only}), l.send(ask{Costs: only, Priority: -1})
+		high := l.send(ask{Costs: only, Priority: 1})
 		requireGranted(t, high, 0)
 		sleep(time.Minute)
 		requireGranted(t, both, 3*time.Second)
@@ -109,49 +109,43 @@ func TestNoRequestPassesOneThatIsStopped(t *testing.T) {
 	})
 }
 
-// TestRequestStoppedElsewhereBarsNoOther waits at one bucket, and leaves the other to later requests.
+// A request waits for one bucket, and leaves the other to later requests.
 func TestRequestStoppedElsewhereBarsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(5), throttle.Name("a")), throttle.TokenBucket(1, time.Hour, throttle.Burst(2), throttle.Initial(0), throttle.Name("b"))))
-		both := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 5, "b": 2}})
+		l := drive(t, tokenBucket(1, time.Second, withBurst(5), named("a")), tokenBucket(1, time.Hour, withBurst(2), withInitial(0), named("b")))
+		both := l.send(ask{Costs: map[string]int64{"a": 5, "b": 2}})
 		for i := range 300 {
-			requireGranted(t, send(t, l, throttle.Ask{Costs: map[string]int64{"a": 1, "b": 0}}), time.Duration(i)*time.Second)
+			requireGranted(t, l.send(ask{Costs: map[string]int64{"a": 1, "b": 0}}), time.Duration(i)*time.Second)
 			sleep(time.Second)
 		}
 		require.False(t, both.done)
-		checkInvariants(t, l)
+		l.check()
 		sleep(3 * time.Hour)
 		requireGranted(t, both, 2*time.Hour)
 	})
 }
 
-// TestRequestNoLongerBarredIsChargedAsOfNow has one come first that waits elsewhere only, before one that barred a bucket:
+// A request that waits for another bucket comes before the one that barred a bucket:
 // the request that was barred there was not late.
 func TestRequestNoLongerBarredIsChargedAsOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(
-			throttle.TokenBucket(1000, time.Second, throttle.Burst(10), throttle.Name("a")), throttle.TokenBucket(1, time.Second, throttle.Burst(10), throttle.Initial(0), throttle.Name("b")),
-			throttle.TokenBucket(1, time.Hour, throttle.Initial(0), throttle.Name("c")),
-		))
-		send(t, l, throttle.Ask{Costs: map[string]int64{"a": 0, "b": 5, "c": 1}})
-		barred := send(t, l, throttle.Ask{Costs: map[string]int64{"a": 1, "b": 1, "c": 0}})
+		l := drive(t, tokenBucket(1000, time.Second, withBurst(10), named("a")), tokenBucket(1, time.Second, withBurst(10), withInitial(0), named("b")), tokenBucket(1, time.Hour, withInitial(0), named("c")))
+		l.send(ask{Costs: map[string]int64{"a": 0, "b": 5, "c": 1}})
+		barred := l.send(ask{Costs: map[string]int64{"a": 1, "b": 1, "c": 0}})
 		sleep(2 * time.Second)
 		require.False(t, barred.done)
-		send(t, l, throttle.Ask{Costs: map[string]int64{"a": 0, "b": 1, "c": 1}, Priority: 1})
+		l.send(ask{Costs: map[string]int64{"a": 0, "b": 1, "c": 1}, Priority: 1})
 		requireGranted(t, barred, 2*time.Second)
-		requireRefused(t, send(t, l, throttle.Ask{Costs: map[string]int64{"a": 10, "b": 0, "c": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, throttle.ReasonNoTokens)
+		requireRejected(t, l.send(ask{Costs: map[string]int64{"a": 10, "b": 0, "c": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, bucket.ReasonNoTokens)
 	})
 }
 
-// TestRefusalLeavesAllBalances is refused by one limit for every reason there is, and finds the others as they were.
-func TestRefusalLeavesAllBalances(t *testing.T) {
+// One limit rejects requests for every reason there is, and the others stay as they were.
+func TestARejectionLeavesAllBalances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithMaxQueue(1), throttle.WithLimit(
-			throttle.TokenBucket(10, time.Hour, throttle.Name("a")), throttle.SlidingWindow(10, time.Hour, throttle.Name("b")), throttle.Pace(1, time.Hour, throttle.Name("c")),
-			throttle.FixedWindow(10, time.Hour, throttle.Name("d")), throttle.TokenBucket(1, time.Hour, throttle.Initial(0), throttle.Name("e")),
-		))
+		l := drive(t, maxQueue(1), tokenBucket(10, time.Hour, named("a")), slidingWindow(10, time.Hour, named("b")), pace(1, time.Hour, named("c")), fixedWindow(10, time.Hour, named("d")), tokenBucket(1, time.Hour, withInitial(0), named("e")))
 		tokens := func() (all []float64) {
-			for s := range l.Buckets() {
+			for _, s := range l.views() {
 				all = append(all, s.Tokens)
 			}
 			return all
@@ -159,41 +153,41 @@ func TestRefusalLeavesAllBalances(t *testing.T) {
 		before := tokens()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		requireRefused(t, send(t, l, throttle.Ask{Cost: 1, MaxWait: new(time.Duration(0))}), 0, throttle.ReasonNoTokens)
-		requireRefused(t, send(t, l, throttle.Ask{Cost: 1, MaxWait: new(time.Second)}), 0, throttle.ReasonMaxWait)
-		requireRefused(t, sendUnder(ctx, l, throttle.Ask{Cost: 1}), 0, throttle.ReasonDeadline)
-		requireRefused(t, send(t, l, throttle.Ask{Cost: 2}), 0, throttle.ReasonCost)
-		requireRefused(t, send(t, l, throttle.Ask{Cost: -1}), 0, throttle.ReasonCost)
-		waits := send(t, l, throttle.Ask{Cost: 1})
-		require.Zero(t, requireRefused(t, send(t, l, throttle.Ask{Cost: 1}), 0, throttle.ReasonQueueFull).Patience, "it has no bound")
+		requireRejected(t, l.send(ask{Cost: 1, MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens)
+		requireRejected(t, l.send(ask{Cost: 1, MaxWait: new(time.Second)}), 0, bucket.ReasonMaxWait)
+		requireRejected(t, l.sendUnder(ctx, ask{Cost: 1}), 0, bucket.ReasonDeadline)
+		requireRejected(t, l.send(ask{Cost: 2}), 0, bucket.ReasonCost)
+		requireRejected(t, l.send(ask{Cost: -1}), 0, bucket.ReasonCost)
+		waits := l.send(ask{Cost: 1})
+		require.Zero(t, requireRejected(t, l.send(ask{Cost: 1}), 0, bucket.ReasonQueueFull).Patience, "it has no bound")
 		require.Equal(t, before, tokens())
 		waits.cancel(nil)
 		synctest.Wait()
-		l.Hold("", time.Minute)
-		requireRefused(t, send(t, l, throttle.Ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: new(time.Second)}), 0, throttle.ReasonHeld)
+		l.hold("", time.Minute)
+		requireRejected(t, l.send(ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: new(time.Second)}), 0, bucket.ReasonHeld)
 		require.Equal(t, before, tokens())
-		require.Equal(t, throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 1, throttle.ReasonMaxWait: 1, throttle.ReasonDeadline: 1, throttle.ReasonQueueFull: 1, throttle.ReasonCost: 2, throttle.ReasonHeld: 1}, l.Stats().Rejected)
+		require.Equal(t, [bucket.Reasons]uint64{bucket.ReasonNoTokens: 1, bucket.ReasonMaxWait: 1, bucket.ReasonDeadline: 1, bucket.ReasonQueueFull: 1, bucket.ReasonCost: 2, bucket.ReasonHeld: 1}, l.counts().Refused)
 	})
 }
 
-// TestPlanNeverPromisesTooLittle compares what was planned over several limits, a lower bound, with what came.
-func TestPlanNeverPromisesTooLittle(t *testing.T) {
+// A plan over several limits is a lower bound.
+func TestNoRequestIsGrantedBeforeItsPlan(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			r := metertest.Seeded(t, seed)
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(3, time.Second, throttle.Name("a")), throttle.TokenBucket(2, time.Second, throttle.Name("b")), throttle.SlidingWindow(9, 5*time.Second, throttle.Name("c"))))
+			l := drive(t, tokenBucket(3, time.Second, named("a")), tokenBucket(2, time.Second, named("b")), slidingWindow(9, 5*time.Second, named("c")))
 			var all []*request
 			var least []time.Duration
 			for range 100 {
-				ask := throttle.Ask{Cost: 1 + r.Int64N(2)}
-				refused := send(t, l, throttle.Ask{Cost: ask.Cost, MaxWait: new(time.Duration(0))})
-				now := time.Since(coreOf(l).Start)
-				if refused.err == nil {
+				asked := ask{Cost: 1 + r.Int64N(2)}
+				rejected := l.send(ask{Cost: asked.Cost, MaxWait: new(time.Duration(0))})
+				now := l.now()
+				if rejected.err == nil {
 					continue
 				}
-				rejection, _ := errors.AsType[*throttle.Rejection](refused.err)
+				rejection, _ := errors.AsType[*rejection](rejected.err)
 				least = append(least, now+rejection.Wait)
-				all = append(all, send(t, l, ask))
+				all = append(all, l.send(asked))
 				sleep(time.Duration(r.Int64N(int64(time.Second))))
 			}
 			sleep(time.Hour)
@@ -207,15 +201,15 @@ func TestPlanNeverPromisesTooLittle(t *testing.T) {
 // A bucket that was full saves nothing up for the requests that wait elsewhere.
 func TestAPlanCountsNoMoreThanABucketHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(10), throttle.Name("all")), throttle.TokenBucket(1000, time.Second, throttle.Name("key"))))
-		ask := throttle.Ask{Key: "k", Keys: map[string]string{"all": ""}, Costs: map[string]int64{"all": 10, "key": 1}}
-		l.Hold("k", 105*time.Second)
-		first := send(t, l, ask)
+		l := drive(t, tokenBucket(1, time.Second, withBurst(10), named("all")), tokenBucket(1000, time.Second, named("key")))
+		asked := ask{Key: "k", Keys: map[string]string{"all": ""}, Costs: map[string]int64{"all": 10, "key": 1}}
+		l.hold("k", 105*time.Second)
+		first := l.send(asked)
 		sleep(100 * time.Second)
-		ask.MaxWait = new(time.Duration(0))
-		refused := requireRefused(t, send(t, l, ask), 100*time.Second, throttle.ReasonNoTokens)
-		require.Equal(t, 10*time.Second, refused.Wait)
-		require.Equal(t, "all", refused.Limit)
+		asked.MaxWait = new(time.Duration(0))
+		rejected := requireRejected(t, l.send(asked), 100*time.Second, bucket.ReasonNoTokens)
+		require.Equal(t, 10*time.Second, rejected.Wait)
+		require.Equal(t, "all", rejected.Limit.Name)
 		sleep(5 * time.Second)
 		requireGranted(t, first, 105*time.Second)
 	})
@@ -223,12 +217,26 @@ func TestAPlanCountsNoMoreThanABucketHolds(t *testing.T) {
 
 func TestOfEqualWaitsTheFirstLimitIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(0), throttle.Name("a")), throttle.TokenBucket(1, time.Second, throttle.Initial(0), throttle.Name("b"))))
-		require.Equal(t, "a", requireRefused(t, send(t, l, throttle.Ask{MaxWait: new(time.Duration(0))}), 0, throttle.ReasonNoTokens).Limit)
-		waits := send(t, l, throttle.Ask{})
+		l := drive(t, tokenBucket(1, time.Second, withInitial(0), named("a")), tokenBucket(1, time.Second, withInitial(0), named("b")))
+		require.Equal(t, "a", requireRejected(t, l.send(ask{MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens).Limit.Name)
+		waits := l.send(ask{})
 		sleep(time.Second)
 		requireGranted(t, waits, time.Second)
-		limits := l.Limits()
-		require.Equal(t, []uint64{1, 0}, []uint64{limits[0].Delayed, limits[1].Delayed})
+		require.Equal(t, []uint64{1, 0}, []uint64{l.Limits[0].Counts.Delayed, l.Limits[1].Counts.Delayed})
+	})
+}
+
+// A request that was barred by one that gives up was not late.
+func TestARequestThatIsBarredNoMoreIsChargedAsOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(1000, time.Second, withBurst(10), named("a")), tokenBucket(1, time.Second, withBurst(10), withInitial(0), named("b")))
+		bars := l.send(ask{Costs: map[string]int64{"a": 0, "b": 5}})
+		barred := l.send(ask{Costs: map[string]int64{"a": 1, "b": 1}})
+		sleep(2 * time.Second)
+		require.False(t, barred.done)
+		bars.cancel(nil)
+		synctest.Wait()
+		requireGranted(t, barred, 2*time.Second)
+		requireRejected(t, l.send(ask{Costs: map[string]int64{"a": 10, "b": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, bucket.ReasonNoTokens)
 	})
 }

@@ -1,9 +1,7 @@
 package limiter_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"testing"
@@ -13,14 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
-	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/saved"
 )
 
-// tiers is where RateFor finds the rates of keys; it counts how often it is asked.
+// tiers has the rates of keys, and counts how often each is asked for.
 type tiers struct {
 	mu    sync.Mutex
 	rates map[string]meter.Rate
@@ -45,7 +40,7 @@ func (x *tiers) of(key string) (int64, time.Duration) {
 	return r.N, r.Per
 }
 
-// took returns how often RateFor has been asked for each key since it was called last.
+// took returns how often each rate was asked for since it was called last.
 func (x *tiers) took() map[string]int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -53,36 +48,26 @@ func (x *tiers) took() map[string]int {
 	return maps.Clone(x.asked)
 }
 
-// drained takes all that the key has now.
-func drained(l *throttle.Limiter, key string) (n int) {
-	for {
-		if _, ok := l.Try(throttle.Ask{Key: key}); !ok {
-			return n
-		}
-		n++
-	}
-}
-
 func TestRefreshReachesWaitersAtTheNanosecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		x.set("k", 1, sec)
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(x.of), throttle.Burst(4))))
+		l := drive(t, tokenBucket(5, sec, withRates(x.of), withBurst(4)))
 		start := time.Now()
-		require.Equal(t, 4, drained(l, "k"))
+		require.Equal(t, 4, l.drain("k"))
 		at := make(chan time.Duration, 3)
 		for range 3 {
 			go func() {
-				assert.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k"}))
+				assert.NoError(t, l.wait(t.Context(), ask{Key: "k"}))
 				at <- time.Since(start)
 			}()
 			synctest.Wait()
 		}
 		time.Sleep(sec / 2) // half a token has come in
 		x.set("k", 10, sec)
-		require.NoError(t, l.Refresh("bucket", "k"))
+		require.NoError(t, l.refresh("bucket", "k"))
 		synctest.Wait()
-		checkInvariants(t, l)
+		l.check()
 		time.Sleep(50*time.Millisecond - 1)
 		synctest.Wait()
 		require.Empty(t, at)
@@ -96,19 +81,19 @@ func TestRefreshRejectsCostsAboveTheNewBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		x.set("k", 10, sec)
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(x.of))))
-		drained(l, "k")
+		l := drive(t, tokenBucket(5, sec, withRates(x.of)))
+		l.drain("k")
 		start := time.Now()
 		rejected := make(chan error)
-		go func() { rejected <- l.Wait(t.Context(), throttle.Ask{Key: "k", Cost: 5}) }()
+		go func() { rejected <- l.wait(t.Context(), ask{Key: "k", Cost: 5}) }()
 		synctest.Wait()
 		x.set("k", 4, sec)
-		require.NoError(t, l.Refresh("bucket"))
-		r, ok := errors.AsType[*throttle.Rejection](<-rejected)
+		require.NoError(t, l.refresh("bucket"))
+		r, ok := errors.AsType[*rejection](<-rejected)
 		require.True(t, ok)
-		require.Equal(t, throttle.ReasonCost, r.Reason)
+		require.Equal(t, bucket.ReasonCost, r.Reason)
 		require.Zero(t, time.Since(start))
-		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k", Cost: 4}))
+		require.NoError(t, l.wait(t.Context(), ask{Key: "k", Cost: 4}))
 		require.Equal(t, sec, time.Since(start))
 	})
 }
@@ -117,25 +102,25 @@ func TestRefreshRejectsWaitersThatCanNoLongerBeInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		x.set("k", 10, sec)
-		l := limiterOf(t, throttle.WithLimit(throttle.Pace(5, sec, throttle.RateFor(x.of))))
+		l := drive(t, pace(5, sec, withRates(x.of)))
 		start := time.Now()
-		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k", Cost: 10})) // the next goes after 1 s
+		require.NoError(t, l.wait(t.Context(), ask{Key: "k", Cost: 10})) // the next goes after 1 s
 		var errs [3]error
 		var at [3]time.Duration
 		var all sync.WaitGroup
 		for i, maxWait := range []time.Duration{1500 * time.Millisecond, 2 * sec, 2*sec - 1} {
 			all.Go(func() {
-				_, errs[i] = l.Acquire(t.Context(), throttle.Ask{Key: "k", Cost: 1, MaxWait: &maxWait})
+				_, errs[i] = l.acquire(t.Context(), ask{Key: "k", Cost: 1, MaxWait: &maxWait})
 				at[i] = time.Since(start)
 			})
 			synctest.Wait()
 		}
 		x.set("k", 5, sec) // 2 s, 2.2 s, 2.4 s: only without the others is the second in time
-		require.NoError(t, l.Refresh("pace", "k"))
+		require.NoError(t, l.refresh("pace", "k"))
 		all.Wait()
-		require.ErrorIs(t, errs[0], throttle.ErrThrottled)
+		require.ErrorIs(t, errs[0], errRejected)
 		require.NoError(t, errs[1])
-		require.ErrorIs(t, errs[2], throttle.ErrThrottled)
+		require.ErrorIs(t, errs[2], errRejected)
 		require.Equal(t, [3]time.Duration{0, 2 * sec, 0}, at)
 	})
 }
@@ -144,38 +129,38 @@ func TestRefreshKeepsBalances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		for name, c := range map[string]struct {
-			limit        throttle.Limit
+			limit        rule
 			before, left int // with n of 10 and 4 used; after n of 20
 			fewer        int // after n of 3
 		}{
-			"bucket":         {throttle.TokenBucket(5, time.Hour, throttle.RateFor(x.of)), 10, 6, 3},
-			"with a burst":   {throttle.TokenBucket(5, time.Hour, throttle.RateFor(x.of), throttle.Burst(10)), 10, 6, 6},
-			"sliding-window": {throttle.SlidingWindow(5, time.Hour, throttle.RateFor(x.of)), 10, 16, 0},
-			"fixed-window":   {throttle.FixedWindow(5, time.Hour, throttle.RateFor(x.of)), 10, 16, 0},
-			"calendar":       {throttle.CalendarWindow(5, throttle.CalendarDay, time.UTC, throttle.RateFor(x.of)), 10, 16, 0},
+			"bucket":         {tokenBucket(5, time.Hour, withRates(x.of)), 10, 6, 3},
+			"with a burst":   {tokenBucket(5, time.Hour, withRates(x.of), withBurst(10)), 10, 6, 6},
+			"sliding-window": {slidingWindow(5, time.Hour, withRates(x.of)), 10, 16, 0},
+			"fixed-window":   {fixedWindow(5, time.Hour, withRates(x.of)), 10, 16, 0},
+			"calendar":       {calendarWindow(5, meter.Day, time.UTC, withRates(x.of)), 10, 16, 0},
 		} {
 			per := time.Hour
 			if name == "calendar" {
-				per = throttle.CalendarDay.Period()
+				per = periodOf[meter.Day]
 			}
 			x.set("more", 10, per)
 			x.set("fewer", 10, per)
 			x.set("most", 10, per)
-			l := limiterOf(t, throttle.WithLimit(c.limit))
-			kind := l.Limits()[0].Kind
-			require.Equal(t, c.before, drained(l, "most"), name)
+			l := drive(t, c.limit)
+			kind := l.Limits[0].Name
+			require.Equal(t, c.before, l.drain("most"), name)
 			for _, key := range []string{"more", "fewer"} {
-				_, ok := l.Try(throttle.Ask{Key: key, Cost: 4})
+				_, ok := l.try(ask{Key: key, Cost: 4})
 				require.True(t, ok)
 			}
 			x.set("more", 20, per)
 			x.set("fewer", 3, per)
-			require.NoError(t, l.Refresh(kind))
-			require.NoError(t, l.Refresh(kind), "again")
-			require.Equal(t, c.left, drained(l, "more"), name)
-			require.Equal(t, c.fewer, drained(l, "fewer"), name)
-			require.Zero(t, drained(l, "most"), name)
-			checkInvariants(t, l)
+			require.NoError(t, l.refresh(kind))
+			require.NoError(t, l.refresh(kind), "again")
+			require.Equal(t, c.left, l.drain("more"), name)
+			require.Equal(t, c.fewer, l.drain("fewer"), name)
+			require.Zero(t, l.drain("most"), name)
+			l.check()
 		}
 	})
 }
@@ -184,121 +169,54 @@ func TestRefreshAsksOnlyForKeysWithABucketAndEachOnce(t *testing.T) {
 	x := newTiers()
 	x.set("a", 3, sec)
 	x.set("b", 3, sec)
-	l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(5, sec, throttle.RateFor(x.of), throttle.Name("x")), throttle.SlidingWindow(100, sec)))
+	l := drive(t, slidingWindow(5, sec, withRates(x.of), named("x")), slidingWindow(100, sec))
 	for _, key := range []string{"a", "b", "c", ""} {
-		l.Try(throttle.Ask{Key: key})
+		l.try(ask{Key: key})
 	}
 	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, x.took())
-	require.NoError(t, l.Refresh("x"))
+	require.NoError(t, l.refresh("x"))
 	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, x.took())
-	require.NoError(t, l.Refresh("x", "b", "other", "", "b"))
+	require.NoError(t, l.refresh("x", "b", "other", "", "b"))
 	require.Equal(t, map[string]int{"b": 1}, x.took())
-	require.NoError(t, l.Refresh("x", "other"))
+	require.NoError(t, l.refresh("x", "other"))
 	require.Empty(t, x.took())
-	require.NoError(t, l.SetRate("x", 7, sec))
+	l.setRate("x", 7, sec)
 	require.Empty(t, x.took())
 }
 
 // A key goes from a rate of its own to that of the limit and back; SetRate reaches it only in between.
 func TestRefreshGivesAndTakesRates(t *testing.T) {
 	x := newTiers()
-	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, time.Hour, throttle.RateFor(x.of), throttle.Fraction(0.5))))
+	l := drive(t, tokenBucket(5, time.Hour, withRates(x.of), withFraction(0.5)))
 	check := func(perHour float64, burst int64) {
 		t.Helper()
-		b := coreOf(l).Limits[0].Bucket("k")
+		b := l.Limits[0].Bucket("k")
 		require.InDelta(t, perHour, b.Rate().PerSecond()*3600, 1e-9)
 		require.Equal(t, burst, b.Meter.Most())
 	}
-	_, ok := l.Try(throttle.Ask{Key: "k", Cost: 2})
+	_, ok := l.try(ask{Key: "k", Cost: 2})
 	require.True(t, ok)
 	check(2.5, 2)
 	x.set("k", 20, time.Hour)
-	require.NoError(t, l.Refresh("bucket"))
+	require.NoError(t, l.refresh("bucket"))
 	check(10, 10)
-	_, ok = l.Try(throttle.Ask{Key: "k"})
+	_, ok = l.try(ask{Key: "k"})
 	require.False(t, ok, "no token is minted")
-	require.NoError(t, l.SetRate("bucket", 100, time.Hour))
+	l.setRate("bucket", 100, time.Hour)
 	check(10, 10)
 	x.set("k", 0, 0)
-	require.NoError(t, l.Refresh("bucket", "k"))
+	require.NoError(t, l.refresh("bucket", "k"))
 	check(50, 2)
-	require.NoError(t, l.SetRate("bucket", 8, time.Hour))
+	l.setRate("bucket", 8, time.Hour)
 	check(4, 2)
-	require.NoError(t, l.SetBurst("bucket", 12))
+	l.setBurst("bucket", 12)
 	check(4, 6)
 	x.set("k", 30, time.Hour)
-	require.NoError(t, l.Refresh("bucket", "k"))
+	require.NoError(t, l.refresh("bucket", "k"))
 	check(15, 6)
 }
 
-func TestAnInvalidRateChangesNothingAndIsNamed(t *testing.T) {
-	x := newTiers()
-	for _, key := range []string{"a", "b", "c"} {
-		x.set(key, 3, time.Hour)
-	}
-	l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(5, time.Hour, throttle.RateFor(x.of), throttle.Name("x"))))
-	for _, key := range []string{"a", "b", "c"} {
-		_, ok := l.Try(throttle.Ask{Key: key})
-		require.True(t, ok)
-	}
-	x.set("a", 4, time.Hour)
-	x.set("b", -1, 0)
-	x.set("c", 6, time.Hour)
-	err := l.Refresh("x")
-	require.EqualError(t, err, `throttle: Refresh("x"): RateFor("b") = -1, 0s (0, 0 keeps the limit's rate): n of -1 is not positive`+"\n"+
-		`throttle: Refresh("x"): RateFor("b") = -1, 0s (0, 0 keeps the limit's rate): a period of 0s is not positive`)
-	require.Equal(t, 3, drained(l, "a"))
-	require.Equal(t, 2, drained(l, "b"))
-	require.Equal(t, 5, drained(l, "c"))
-
-	require.ErrorContains(t, l.Refresh("other"), `no limit named "other"`)
-	require.ErrorContains(t, limiterOf(t, throttle.WithLimit(throttle.Pace(1, sec))).Refresh("pace"), `Refresh("pace"): the limit has no RateFor`)
-}
-
-func TestRefreshNamesAHundredKeysAtMost(t *testing.T) {
-	x := newTiers()
-	l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(5, time.Hour, throttle.RateFor(x.of))))
-	for i := range 700 {
-		key := fmt.Sprint(i)
-		l.Try(throttle.Ask{Key: key})
-		x.set(key, 0, 1)
-	}
-	err := l.Refresh("sliding-window")
-	require.ErrorContains(t, err, "and 600 more keys")
-	require.Len(t, err.(interface{ Unwrap() []error }).Unwrap(), 101)
-}
-
-func TestRateForIsCalledWithoutTheLock(t *testing.T) {
-	synctest.Test(t, rateForWithoutTheLock) // in real time, keys may be full again, and forgotten, before they are asked for
-}
-
-func rateForWithoutTheLock(t *testing.T) {
-	var l *throttle.Limiter
-	fails := false
-	rateFor := func(key string) (int64, time.Duration) {
-		if fails {
-			panic("no database")
-		}
-		if l != nil {
-			_ = l.Stats()
-			l.Try(throttle.Ask{Key: "other limit's key", Costs: map[string]int64{"bucket": 0}})
-		}
-		return 10, sec
-	}
-	l = limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(rateFor))))
-	for i := range 600 {
-		l.Try(throttle.Ask{Key: fmt.Sprint(i)})
-	}
-	require.NoError(t, l.Refresh("bucket"))
-	fails = true
-	require.PanicsWithValue(t, "no database", func() { _ = l.Refresh("bucket") })
-	require.PanicsWithValue(t, "no database", func() { _ = l.Refresh("bucket", "1") })
-	fails = false
-	require.NoError(t, l.Refresh("bucket"), "the lock is free")
-	checkInvariants(t, l)
-}
-
-// asking is a RateFor whose calls return when they are told to.
+// An asking is a function of rates whose calls return when the test answers them.
 type asking chan chan meter.Rate
 
 func (a asking) rateFor(string) (int64, time.Duration) {
@@ -310,48 +228,48 @@ func (a asking) rateFor(string) (int64, time.Duration) {
 
 // A request that asked for the rate of its new key before a Refresh began, asks again.
 func TestANewKeyAsksAgainIfThereWasARefreshMeanwhile(t *testing.T) {
-	for name, start := range map[string]func(l *throttle.Limiter){
-		"a request": func(l *throttle.Limiter) { l.Try(throttle.Ask{Key: "k"}) },
-		"a hold":    func(l *throttle.Limiter) { l.Hold("k", 1) },
-		"a restored bucket": func(l *throttle.Limiter) {
-			_ = l.Restore(snapshot(t, saved.State{Taken: time.Now(), Buckets: []saved.Bucket{{Limit: "bucket", Key: "k"}}}))
+	for name, start := range map[string]func(l *driven){
+		"a request": func(l *driven) { l.try(ask{Key: "k"}) },
+		"a hold":    func(l *driven) { l.hold("k", 1) },
+		"a restored bucket": func(l *driven) {
+			_ = l.Restore(l.Limits[0], "k", 0, func(*bucket.Bucket, meter.Instant) error { return nil })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := make(asking)
-				l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(a.rateFor))))
+				l := drive(t, tokenBucket(5, sec, withRates(a.rateFor)))
 				ended := make(chan bool)
 				go func() {
 					start(l)
 					ended <- true
 				}()
 				old := <-a
-				require.NoError(t, l.Refresh("bucket"), "there is no bucket yet")
+				require.NoError(t, l.refresh("bucket"), "there is no bucket yet")
 				old <- meter.Rate{N: 1, Per: sec}
 				again := <-a
 				again <- meter.Rate{N: 2, Per: sec}
 				<-ended
-				for b := range l.Buckets() {
+				for _, b := range l.views() {
 					if b.Key == "k" {
 						require.Equal(t, 2.0, b.Rate)
 					}
 				}
-				checkInvariants(t, l)
+				l.check()
 			})
 		})
 	}
 }
 
-func TestALateAnswerDoesNotUndoALaterRefresh(t *testing.T) {
+func TestALateRateDoesNotUndoALaterRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := make(asking)
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, time.Hour, throttle.RateFor(a.rateFor))))
-		go l.Try(throttle.Ask{Key: "k"})
+		l := drive(t, tokenBucket(5, time.Hour, withRates(a.rateFor)))
+		go l.try(ask{Key: "k"})
 		(<-a) <- meter.Rate{N: 1, Per: time.Hour}
 		synctest.Wait()
 		begin := func() chan meter.Rate {
-			go func() { assert.NoError(t, l.Refresh("bucket")) }()
+			go func() { assert.NoError(t, l.refresh("bucket")) }()
 			return <-a
 		}
 		early, late := begin(), begin()
@@ -359,7 +277,7 @@ func TestALateAnswerDoesNotUndoALaterRefresh(t *testing.T) {
 		synctest.Wait()
 		early <- meter.Rate{N: 2, Per: time.Hour}
 		synctest.Wait()
-		require.Equal(t, int64(3), coreOf(l).Limits[0].Bucket("k").Rate().N)
+		require.Equal(t, int64(3), l.Limits[0].Bucket("k").Rate().N)
 	})
 }
 
@@ -369,79 +287,19 @@ func TestADebtSurvivesARefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTiers()
 		x.set("k", 10, sec)
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(5, sec, throttle.RateFor(x.of))))
-		g, err := l.Acquire(t.Context(), throttle.Ask{Key: "k", Cost: 10})
+		l := drive(t, tokenBucket(5, sec, withRates(x.of)))
+		g, err := l.acquire(t.Context(), ask{Key: "k", Cost: 10})
 		require.NoError(t, err)
 		time.Sleep(5 * sec)
 		synctest.Wait()
-		require.Zero(t, coreOf(l).Limits[0].Keys(), "it is full, and forgotten")
+		require.Zero(t, l.Limits[0].Keys(), "it is full, and forgotten")
 		x.set("k", 2, sec)
-		require.NoError(t, l.Refresh("bucket"))
-		require.NoError(t, g.Settle("bucket", 30)) // 10 of 20 more are owed: the burst is all that a debt may be
+		require.NoError(t, l.refresh("bucket"))
+		require.NoError(t, g.settle("bucket", 30)) // 10 of 20 more are owed: the burst is all that a debt may be
 		start := time.Now()
-		require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "k"}))
+		require.NoError(t, l.wait(t.Context(), ask{Key: "k"}))
 		require.Equal(t, sec, time.Since(start))
-		require.Equal(t, int64(2), coreOf(l).Limits[0].Bucket("k").Rate().N)
-		checkInvariants(t, l)
-	})
-}
-
-// A visit of all buckets frees the lock after a short time, and stops when it is told to.
-func TestAVisitOfAllBucketsIsInShortPieces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour)))
-		for i := range 100 {
-			l.Try(throttle.Ask{Key: fmt.Sprint(i)})
-		}
-		visit := func(each time.Duration, most int) (pieces []int) {
-			n := 0
-			coreOf(l).VisitAll(coreOf(l).Limits, func(*bucket.Bucket, meter.Instant) { n++; time.Sleep(each) }, func() bool {
-				require.True(t, coreOf(l).TryLock())
-				coreOf(l).Unlock()
-				pieces, n = append(pieces, n), 0
-				return len(pieces) < most
-			})
-			return pieces
-		}
-		require.Equal(t, []int{101}, visit(0, 9))
-		require.Equal(t, []int{32, 32, 32, 5}, visit(10*time.Microsecond, 9), "the clock is read after each 16")
-		require.Equal(t, []int{32, 32}, visit(10*time.Microsecond, 2))
-	})
-}
-
-// Many buckets, and many waiters, are changed a few at a time.
-func TestWorkUnderTheLockIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(1, time.Hour)))
-		for i := range 2*limiter.PieceSize + 9 {
-			require.True(t, func() bool { _, ok := l.Try(throttle.Ask{Key: fmt.Sprint(i)}); return ok }())
-		}
-		sizes := func() (all []int) {
-			for piece := range coreOf(l).Pieces(coreOf(l).Limits[0]) {
-				require.True(t, coreOf(l).TryLock())
-				coreOf(l).Unlock()
-				all = append(all, len(piece))
-			}
-			return all
-		}
-		require.Equal(t, []int{limiter.PieceSize, limiter.PieceSize, 10}, sizes())
-		ctx, cancel := context.WithCancel(t.Context())
-		for i := range 6 {
-			for range limiter.PieceWaiters / 2 {
-				go func() { _ = l.Wait(ctx, throttle.Ask{Key: fmt.Sprint(i)}) }()
-			}
-		}
-		synctest.Wait()
-		waiting := 0
-		for piece := range coreOf(l).Pieces(coreOf(l).Limits[0]) {
-			n := 0
-			for _, b := range piece {
-				n += b.Waiting()
-			}
-			require.LessOrEqual(t, n, limiter.PieceWaiters)
-			waiting += n
-		}
-		require.Equal(t, 3*limiter.PieceWaiters, waiting)
-		cancel()
+		require.Equal(t, int64(2), l.Limits[0].Bucket("k").Rate().N)
+		l.check()
 	})
 }

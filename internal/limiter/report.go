@@ -35,7 +35,7 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		l.undoneLocked(r, now)
 	}
 	explained, wait, gate := a.explained, a.retryAfter(), gateOf(charges)
-	units := takeLocked(charges, a.Hints)
+	by := refuser(charges, a.Hints)
 	var rep quota.Report
 	if gate != nil && !a.Unsent {
 		rep = reportOf(a, r.At, charges)
@@ -70,7 +70,7 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 				n.retunes = append(n.retunes, retuned{c.Bucket, to})
 			}
 		case c.Limit.Unit != "":
-			l.reportUnitLocked(r, charges, i, a, units, now)
+			l.reportUnitLocked(r, charges, i, a, by, now)
 		case c.Limit.Gates && !a.Unsent:
 			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)
 			n.forgot = change.Forgot

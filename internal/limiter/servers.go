@@ -56,7 +56,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 			return n
 		}
 	}
-	takeLocked(r.Charges(), a.Hints)
+	refuser(r.Charges(), a.Hints)
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit of the client decides
@@ -70,6 +70,9 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
+	if g != nil {
+		l.models.note(g)
+	}
 	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
 	if g == nil {
 		return n
@@ -104,6 +107,7 @@ func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) 
 	if from := l.servers.Judge(g, rep, now); from != nil {
 		l.markGatesLocked(from)
 	}
+	l.models.note(g)
 }
 
 // applyLocked takes a response to a request that passed a gate.
@@ -113,7 +117,7 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d
 	}
 	change := l.servers.Apply(g, rep, now)
 	l.changedLocked(g, &change, now)
-	if change.Until > 0 && change.Kind.Refused() {
+	if change.Until > 0 && rep.Wait > 0 { // a backoff is this client's guess, which other processes may know to be wrong
 		l.holdLeasesLocked(charges, change.Until, d, now)
 	}
 	if change.Doubt != nil {

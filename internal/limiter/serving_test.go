@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -11,26 +12,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
 
 func TestHoldDelaysNoOtherKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Name("global")), throttle.TokenBucket(10, time.Second, throttle.Name("key"), throttle.Burst(1))))
-		ask := func(key string) throttle.Ask {
-			return throttle.Ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1}
+		l := drive(t, tokenBucket(1000, time.Second, named("global")), tokenBucket(10, time.Second, named("key"), withBurst(1)))
+		asked := func(key string) ask {
+			return ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1}
 		}
-		l.Hold("held", time.Minute)
-		held := sendMany(t, l, 100, ask("held"))
+		l.hold("held", time.Minute)
+		held := l.sendMany(100, asked("held"))
 		for i := range 100 {
-			free := send(t, l, ask("free"))
+			free := l.send(asked("free"))
 			require.True(t, free.done)
 			requireGranted(t, free, time.Duration(i)*100*time.Millisecond)
 			sleep(100 * time.Millisecond)
 		}
-		checkInvariants(t, l)
+		l.check()
 		sleep(time.Hour)
 		for i, r := range held {
 			requireGranted(t, r, time.Minute+time.Duration(i)*100*time.Millisecond)
@@ -38,10 +40,9 @@ func TestHoldDelaysNoOtherKey(t *testing.T) {
 	})
 }
 
-// TestASlowKeyDelaysNoOther has a key with a long line, by its hold or by its rate, and others that use up what they
-// share with it.
+// Many requests of one key wait, because of its hold or its rate, and those of others use up what they share with it.
 func TestASlowKeyDelaysNoOther(t *testing.T) {
-	slow := throttle.RateFor(func(key string) (int64, time.Duration) {
+	slow := withRates(func(key string) (int64, time.Duration) {
 		if key == "slow" {
 			return 1, time.Minute
 		}
@@ -49,51 +50,48 @@ func TestASlowKeyDelaysNoOther(t *testing.T) {
 	})
 	for name, hold := range map[string]time.Duration{"by its rate": 0, "by a hold": time.Hour} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("global"), throttle.Burst(1)), throttle.TokenBucket(1, time.Minute, throttle.Name("key"), slow)))
-			ask := func(key string) throttle.Ask {
-				return throttle.Ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1}
+			l := drive(t, tokenBucket(10, time.Second, named("global"), withBurst(1)), tokenBucket(1, time.Minute, named("key"), slow))
+			asked := func(key string) ask {
+				return ask{Key: key, Keys: map[string]string{"global": ""}, Cost: 1}
 			}
-			l.Hold("slow", hold)
+			l.hold("slow", hold)
 			ctx, cancel := context.WithCancel(t.Context())
 			var served atomic.Int64
 			go func() {
 				for ctx.Err() == nil {
-					if _, err := l.Acquire(ctx, ask("fast")); err == nil {
+					if _, err := l.acquire(ctx, asked("fast")); err == nil {
 						served.Add(1)
 					}
 				}
 			}()
 			for second := range 100 {
-				sendUnder(ctx, l, ask("slow"))
+				l.sendUnder(ctx, asked("slow"))
 				before := served.Load()
 				sleep(time.Second)
 				require.GreaterOrEqual(t, served.Load()-before, int64(8), "second %d", second)
-				checkInvariants(t, l)
+				l.check()
 			}
 			cancel()
 			synctest.Wait()
-			checkInvariants(t, l)
-			require.Zero(t, coreOf(l).LineCount())
+			l.check()
+			require.Zero(t, l.LineCount())
 		})
 	}
 }
 
-// TestLateTimerLosesNoThroughput wakes a line late by hand.
+// The timer is late.
 func TestLateTimerLosesNoThroughput(t *testing.T) {
 	for _, c := range []struct {
 		late    time.Duration
 		granted int
 	}{{0, 1}, {999 * time.Microsecond, 1}, {time.Millisecond, 2}, {20 * time.Millisecond, 21}, {21 * time.Millisecond, 21}, {time.Hour, 21}} {
 		within(t, c.late.String(), func(t *testing.T) {
-			l := limiterOf(t, empty(1000, throttle.Burst(1)))
-			all := sendMany(t, l, 100, throttle.Ask{Cost: 1})
-			coreOf(l).Lock()
-			coreOf(l).MarkLocked(coreOf(l).Limits[0].Single)
+			l := drive(t, empty(1000, withBurst(1)))
+			all := l.sendMany(100, ask{Cost: 1})
 			now := int64(time.Millisecond + c.late)
-			coreOf(l).ServeLocked(now)
-			coreOf(l).Unlock()
+			l.WakeLate(l.Limits[0].Single, now)
 			synctest.Wait()
-			require.Equal(t, uint64(c.granted), l.Stats().Granted)
+			require.Equal(t, uint64(c.granted), l.counts().Granted)
 			for i, r := range all {
 				require.Equal(t, i < c.granted, r.done)
 				r.cancel(nil)
@@ -102,28 +100,28 @@ func TestLateTimerLosesNoThroughput(t *testing.T) {
 	}
 }
 
-// TestWhatIsDueGoesBeforeAChange has 10 of 100 due by a timer that is late, and then changes something.
+// 10 of 100 are due by a timer that is late, and then something changes.
 func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 	for name, c := range map[string]struct {
-		change  func(l *throttle.Limiter, first, last *request, g *throttle.Grant)
+		change  func(l *driven, first, last *request, g *grant)
 		granted int
 	}{
-		"rate":          {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { _ = l.SetRate("bucket", 1, time.Hour) }, 10},
-		"hold":          {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { l.Hold("", time.Hour) }, 10},
-		"cancel last":   {func(_ *throttle.Limiter, _, last *request, _ *throttle.Grant) { last.cancel(nil) }, 10},
-		"cancel first":  {func(_ *throttle.Limiter, first, _ *request, _ *throttle.Grant) { first.cancel(nil) }, 10},
-		"give back":     {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { g.Cancel() }, 11},
-		"settle less":   {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { _ = g.Settle("bucket", 1) }, 11},
-		"settle more":   {func(_ *throttle.Limiter, _, _ *request, g *throttle.Grant) { _ = g.Settle("bucket", 3) }, 10},
-		"another comes": {func(l *throttle.Limiter, _, _ *request, _ *throttle.Grant) { l.Try(throttle.Ask{}) }, 10},
+		"rate":          {func(l *driven, _, _ *request, _ *grant) { l.setRate("bucket", 1, time.Hour) }, 10},
+		"hold":          {func(l *driven, _, _ *request, _ *grant) { l.hold("", time.Hour) }, 10},
+		"cancel last":   {func(_ *driven, _, last *request, _ *grant) { last.cancel(nil) }, 10},
+		"cancel first":  {func(_ *driven, first, _ *request, _ *grant) { first.cancel(nil) }, 10},
+		"give back":     {func(_ *driven, _, _ *request, g *grant) { g.cancel() }, 11},
+		"settle less":   {func(_ *driven, _, _ *request, g *grant) { _ = g.settle("bucket", 1) }, 11},
+		"settle more":   {func(_ *driven, _, _ *request, g *grant) { _ = g.settle("bucket", 3) }, 10},
+		"another comes": {func(l *driven, _, _ *request, _ *grant) { l.try(ask{}) }, 10},
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Burst(2), throttle.Initial(2))))
-			g := send(t, l, throttle.Ask{Cost: 2}).grant
-			all := sendMany(t, l, 100, throttle.Ask{Cost: 1})
-			coreOf(l).Lock()
-			coreOf(l).Start = coreOf(l).Start.Add(-10 * time.Millisecond)
-			coreOf(l).Unlock()
+			l := drive(t, tokenBucket(1000, time.Second, withBurst(2), withInitial(2)))
+			g := l.send(ask{Cost: 2}).grant
+			all := l.sendMany(100, ask{Cost: 1})
+			l.Lock()
+			l.Start = l.Start.Add(-10 * time.Millisecond)
+			l.Unlock()
 			c.change(l, all[0], all[99], g)
 			synctest.Wait()
 			granted := 0
@@ -138,77 +136,72 @@ func TestWhatIsDueGoesBeforeAChange(t *testing.T) {
 	}
 }
 
-// TestRequestThatGoesByARefundIsChargedAsOfNow would otherwise find more than the burst at one instant.
+// Otherwise there would be more than the burst at one instant.
 func TestRequestThatGoesByARefundIsChargedAsOfNow(t *testing.T) {
-	for name, giveBack := range map[string]func(g *throttle.Grant) error{
-		"cancelled": func(g *throttle.Grant) error { g.Cancel(); return nil },
-		"settled":   func(g *throttle.Grant) error { return g.Settle("bucket", 0) },
+	for name, giveBack := range map[string]func(g *grant) error{
+		"cancelled": func(g *grant) error { g.cancel(); return nil },
+		"settled":   func(g *grant) error { return g.settle("bucket", 0) },
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Burst(10))))
-			g := send(t, l, throttle.Ask{Cost: 10}).grant
-			waits := send(t, l, throttle.Ask{Cost: 10})
+			l := drive(t, tokenBucket(1000, time.Second, withBurst(10)))
+			g := l.send(ask{Cost: 10}).grant
+			waits := l.send(ask{Cost: 10})
 			sleep(5 * time.Millisecond)
 			require.NoError(t, giveBack(g))
 			synctest.Wait()
 			requireGranted(t, waits, 5*time.Millisecond)
-			_, ok := l.Try(throttle.Ask{})
+			_, ok := l.try(ask{})
 			require.False(t, ok, "11 at one instant")
 		})
 	}
 }
 
-// TestContextWinsOverAGrant has both at one instant, before the request looks at either: whichever it sees first.
+// Both come at one instant, before the request looks at either.
 func TestContextWinsOverAGrant(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
-			l := limiterOf(t, empty(1))
+			l := drive(t, empty(1))
 			ctx, cancel := context.WithCancelCause(t.Context())
-			w := waiterOf(l, throttle.Ask{Cost: 1})
-			require.True(t, enqueue(ctx, l, w))
-			coreOf(l).Lock()
-			coreOf(l).MarkLocked(coreOf(l).Limits[0].Single)
-			coreOf(l).ServeLocked(int64(time.Second))
-			coreOf(l).Unlock()
-			require.True(t, w.IsGranted())
+			w := l.waiter(ask{Cost: 1})
+			require.True(t, l.enqueue(ctx, w))
+			l.WakeLate(l.Limits[0].Single, int64(time.Second))
+			require.True(t, isGranted(w))
 			gone := errors.New("gone")
 			cancel(gone)
-			require.Equal(t, gone, coreOf(l).Await(ctx, w))
-			require.Equal(t, l.Stats().Undone, l.Stats().Granted)
-			require.EqualValues(t, 1, countsOf(l).Undone)
-			require.InDelta(t, 1, coreOf(l).Limits[0].Single.Meter.Tokens(int64(time.Second)), 0)
+			require.Equal(t, gone, l.Await(ctx, w))
+			require.Equal(t, l.counts().Undone, l.counts().Granted)
+			c, _, _ := l.Read(l.user)
+			require.EqualValues(t, 1, c.Undone)
+			require.InDelta(t, 1, l.Limits[0].Single.Meter.Tokens(int64(time.Second)), 0)
 		})
 	}
 }
 
-// TestRequestThatLeftIsNotRejectedToo has the MaxWait of a request end after its context.
+// The MaxWait of a request ends after its context.
 func TestRequestThatLeftIsNotRejectedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, empty(1))
+		l := drive(t, empty(1))
 		ctx, cancel := context.WithCancel(t.Context())
-		w := waiterOf(l, throttle.Ask{Cost: 1, MaxWait: new(time.Hour)})
-		require.True(t, enqueue(ctx, l, w))
-		other := send(t, l, throttle.Ask{Cost: 1})
+		w := l.waiter(ask{Cost: 1, MaxWait: new(time.Hour)})
+		require.True(t, l.enqueue(ctx, w))
+		other := l.send(ask{Cost: 1})
 		cancel()
-		require.True(t, coreOf(l).Abandon(w))
-		require.Nil(t, w.Why())
-		require.Equal(t, 1, l.Stats().Waiting)
-		require.Zero(t, l.Stats().Rejected.Total())
-		checkInvariants(t, l)
+		l.Leave(w)
+		require.False(t, w.Rejected())
+		require.Equal(t, 1, l.counts().Waiting)
+		require.Zero(t, l.counts().rejected())
+		l.check()
 		sleep(time.Hour)
 		requireGranted(t, other, time.Second)
-		require.Zero(t, l.Stats().Rejected.Total())
+		require.Zero(t, l.counts().rejected())
 	})
 }
 
 func TestWindowsNeverCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(1, time.Millisecond)))
-		all := sendMany(t, l, 10, throttle.Ask{Cost: 1})
-		coreOf(l).Lock()
-		coreOf(l).MarkLocked(coreOf(l).Limits[0].Single)
-		coreOf(l).ServeLocked(int64(15 * time.Millisecond))
-		coreOf(l).Unlock()
+		l := drive(t, slidingWindow(1, time.Millisecond))
+		all := l.sendMany(10, ask{Cost: 1})
+		l.WakeLate(l.Limits[0].Single, int64(15*time.Millisecond))
 		synctest.Wait()
 		require.True(t, all[1].done)
 		require.False(t, all[2].done)
@@ -220,14 +213,14 @@ func TestWindowsNeverCatchUp(t *testing.T) {
 
 func TestPriorityOvertakesAndAges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, empty(1, throttle.Burst(1)))
-		first := send(t, l, throttle.Ask{Cost: 1})
-		low := send(t, l, throttle.Ask{Cost: 1, Priority: -1}) // counts as having come at 10 s
+		l := drive(t, empty(1, withBurst(1)))
+		first := l.send(ask{Cost: 1})
+		low := l.send(ask{Cost: 1, Priority: -1}) // counts as having come at 10 s
 		sleep(100 * time.Millisecond)
-		high := send(t, l, throttle.Ask{Cost: 1, Priority: 1})
+		high := l.send(ask{Cost: 1, Priority: 1})
 		var later []*request
 		for range 30 { // one a second, from 0.1 s on
-			later = append(later, send(t, l, throttle.Ask{Cost: 1}))
+			later = append(later, l.send(ask{Cost: 1}))
 			sleep(time.Second)
 		}
 		sleep(time.Minute)
@@ -243,10 +236,10 @@ func TestPriorityOvertakesAndAges(t *testing.T) {
 
 func TestPriorityPassesACostlyRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(10), throttle.Initial(5))))
-		costly := send(t, l, throttle.Ask{Cost: 10})
-		require.False(t, send(t, l, throttle.Ask{Cost: 1}).done, "overtook")
-		high := send(t, l, throttle.Ask{Cost: 5, Priority: 1, MaxWait: new(time.Duration(0))})
+		l := drive(t, tokenBucket(1, time.Second, withBurst(10), withInitial(5)))
+		costly := l.send(ask{Cost: 10})
+		require.False(t, l.send(ask{Cost: 1}).done, "overtook")
+		high := l.send(ask{Cost: 5, Priority: 1, MaxWait: new(time.Duration(0))})
 		requireGranted(t, high, 0)
 		sleep(time.Minute)
 		requireGranted(t, costly, 10*time.Second)
@@ -254,45 +247,45 @@ func TestPriorityPassesACostlyRequest(t *testing.T) {
 }
 
 func TestGrantIsGivenBackOnce(t *testing.T) {
-	for name, limit := range map[string]throttle.Limit{
-		"bucket": throttle.TokenBucket(1, time.Hour, throttle.Burst(4)), "sliding": throttle.SlidingWindow(4, time.Hour), "fixed": throttle.FixedWindow(4, time.Hour),
+	for name, limit := range map[string]rule{
+		"bucket": tokenBucket(1, time.Hour, withBurst(4)), "sliding": slidingWindow(4, time.Hour), "fixed": fixedWindow(4, time.Hour),
 	} {
 		within(t, name, func(t *testing.T) { giveBackOnce(t, limit) })
 	}
 }
 
-func giveBackOnce(t *testing.T, limit throttle.Limit) {
-	l := limiterOf(t, throttle.WithLimit(limit))
-	g := send(t, l, throttle.Ask{Cost: 3}).grant
-	next := send(t, l, throttle.Ask{Cost: 4})
+func giveBackOnce(t *testing.T, limit rule) {
+	l := drive(t, limit)
+	g := l.send(ask{Cost: 3}).grant
+	next := l.send(ask{Cost: 4})
 	require.False(t, next.done)
-	g.Cancel()
+	g.cancel()
 	synctest.Wait()
 	requireGranted(t, next, 0)
 	for range 3 {
-		g.Cancel()
+		g.cancel()
 	}
-	_, ok := l.Try(throttle.Ask{})
+	_, ok := l.try(ask{})
 	require.False(t, ok)
-	next.grant.Cancel()
-	_, ok = l.Try(throttle.Ask{Cost: 4})
+	next.grant.cancel()
+	_, ok = l.try(ask{Cost: 4})
 	require.True(t, ok)
-	_, ok = l.Try(throttle.Ask{})
+	_, ok = l.try(ask{})
 	require.False(t, ok)
 }
 
 func TestLateGiveBackMintsNothing(t *testing.T) {
-	for name, limit := range map[string]throttle.Limit{
-		"bucket": throttle.TokenBucket(10, time.Second), "sliding": throttle.SlidingWindow(10, time.Second), "fixed": throttle.FixedWindow(10, time.Second),
+	for name, limit := range map[string]rule{
+		"bucket": tokenBucket(10, time.Second), "sliding": slidingWindow(10, time.Second), "fixed": fixedWindow(10, time.Second),
 	} {
 		within(t, name, func(t *testing.T) {
-			l := limiterOf(t, throttle.WithLimit(limit))
-			old := send(t, l, throttle.Ask{Cost: 5})
+			l := drive(t, limit)
+			old := l.send(ask{Cost: 5})
 			sleep(5*time.Second + 500*time.Millisecond)
-			_, ok := l.Try(throttle.Ask{Cost: 10})
+			_, ok := l.try(ask{Cost: 10})
 			require.True(t, ok)
-			old.grant.Cancel()
-			_, ok = l.Try(throttle.Ask{})
+			old.grant.cancel()
+			_, ok = l.try(ask{})
 			require.False(t, ok, "11 at one instant")
 		})
 	}
@@ -300,62 +293,73 @@ func TestLateGiveBackMintsNothing(t *testing.T) {
 
 func TestLongestHoldCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t)
-		l.Hold("", 10*time.Second)
-		l.Hold("", time.Second)
-		l.Hold("", -time.Hour)
-		r := send(t, l, throttle.Ask{Cost: 1})
-		require.Equal(t, 10*time.Second, requireRefused(t, send(t, l, throttle.Ask{Cost: 1, MaxWait: new(time.Second)}), 0, throttle.ReasonHeld).Wait)
-		wait, ok := l.Try(throttle.Ask{})
+		l := drive(t)
+		l.hold("", 10*time.Second)
+		l.hold("", time.Second)
+		l.hold("", -time.Hour)
+		r := l.send(ask{Cost: 1})
+		require.Equal(t, 10*time.Second, requireRejected(t, l.send(ask{Cost: 1, MaxWait: new(time.Second)}), 0, bucket.ReasonHeld).Wait)
+		wait, ok := l.try(ask{})
 		require.False(t, ok)
 		require.Equal(t, 10*time.Second, wait)
 		sleep(9 * time.Second)
-		l.Hold("", 2*time.Second)
+		l.hold("", 2*time.Second)
 		sleep(time.Minute)
 		requireGranted(t, r, 11*time.Second)
-		patient := send(t, l, throttle.Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
+		patient := l.send(ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
 		requireGranted(t, patient, 69*time.Second)
-		l.Hold("", math.MaxInt64)
-		checkInvariants(t, l)
-		wait, ok = l.Try(throttle.Ask{})
+		l.hold("", math.MaxInt64)
+		l.check()
+		wait, ok = l.try(ask{})
 		require.False(t, ok)
 		require.Equal(t, time.Duration(meter.MaxPer), wait)
-		patient = send(t, l, throttle.Ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
+		patient = l.send(ask{Cost: 1, MaxWait: new(time.Duration(math.MaxInt64))})
 		require.False(t, patient.done)
 		patient.cancel(nil)
 	})
 }
 
-// TestPanicInRateForLeavesTheLimiterWhole would end the process, were a mutex freed twice.
-func TestPanicInRateForLeavesTheLimiterWhole(t *testing.T) {
-	l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.RateFor(func(string) (int64, time.Duration) { panic("user") }))))
-	require.PanicsWithValue(t, "user", func() { l.Try(throttle.Ask{Key: "a"}) })
-	require.PanicsWithValue(t, "user", func() { l.Hold("a", time.Second) })
-	_, ok := l.Try(throttle.Ask{})
+// If the lock were freed twice, the process would end.
+func TestAPanicOfAFunctionOfRatesLeavesTheCoreWhole(t *testing.T) {
+	panics := false
+	l := drive(t, tokenBucket(1, time.Hour, withRates(func(string) (int64, time.Duration) {
+		if panics {
+			panic("user")
+		}
+		return 0, 0
+	})))
+	for i := range 600 { // of which one piece after the other is refreshed
+		l.try(ask{Key: fmt.Sprint(i)})
+	}
+	panics = true
+	require.PanicsWithValue(t, "user", func() { _ = l.refresh("bucket") })
+	require.PanicsWithValue(t, "user", func() { _ = l.refresh("bucket", "1") })
+	require.PanicsWithValue(t, "user", func() { l.try(ask{Key: "a"}) })
+	require.PanicsWithValue(t, "user", func() { l.hold("a", time.Second) })
+	_, ok := l.try(ask{})
 	require.True(t, ok)
 }
 
-// TestDryRunWaitsAsTheRealOne compares what requests would have waited with what they did. A window may wait for longer than was
+// What requests would have waited is what they did. A window may wait for longer than was
 // planned, because requests leave a rest in it that is too small for the next one.
 func TestDryRunWaitsAsTheRealOne(t *testing.T) {
-	for name, limit := range map[string]throttle.Limit{
-		"bucket": throttle.TokenBucket(7, 3*time.Second, throttle.Burst(5)), "pace": throttle.Pace(7, 3*time.Second),
-		"sliding": throttle.SlidingWindow(7, 3*time.Second), "fixed": throttle.FixedWindow(7, 3*time.Second),
+	for name, limit := range map[string]rule{
+		"bucket": tokenBucket(7, 3*time.Second, withBurst(5)), "pace": pace(7, 3*time.Second),
+		"sliding": slidingWindow(7, 3*time.Second), "fixed": fixedWindow(7, 3*time.Second),
 	} {
 		within(t, name, func(t *testing.T) {
 			r := metertest.Seeded(t, 10)
 			var would []time.Duration
-			real := limiterOf(t, throttle.WithLimit(limit))
-			dry := throttle.Must(throttle.New(nil, throttle.WithLimit(limit), throttle.WithDryRun(), throttle.WithHooks(throttle.Hooks{
-				OnGrant: func(e throttle.GrantEvent) { would = append(would, e.Waited) },
-			}))).Limiter()
+			real := drive(t, limit)
+			dry := drive(t, limit, dryRun())
+			dry.onGrant = func(_ limiter.Place, waited time.Duration) { would = append(would, waited) }
 			var did []*request
 			var came []time.Duration
 			for i := range 200 {
 				cost := int64(1 + r.IntN(5))
-				came = append(came, time.Since(coreOf(real).Start))
-				did = append(did, send(t, real, throttle.Ask{Cost: cost}))
-				require.NoError(t, dry.Wait(t.Context(), throttle.Ask{Cost: cost}))
+				came = append(came, real.now())
+				did = append(did, real.send(ask{Cost: cost}))
+				require.NoError(t, dry.wait(t.Context(), ask{Cost: cost}))
 				require.Len(t, would, i+1)
 				sleep(time.Duration(r.Int64N(1 + int64(3*time.Second)*int64(i%3))))
 			}
@@ -366,9 +370,9 @@ func TestDryRunWaitsAsTheRealOne(t *testing.T) {
 				}
 				require.LessOrEqual(t, came[i]+would[i], r.at)
 			}
-			as, is := dry.Stats(), real.Stats()
+			as, is := dry.counts(), real.counts()
 			require.Equal(t, []any{is.Granted, is.Delayed, is.Waited}, []any{as.Granted, as.Delayed, as.Waited})
-			require.Equal(t, real.Limits()[0].Waits, dry.Limits()[0].Waits)
+			require.Equal(t, real.Limits[0].Counts.Waits, dry.Limits[0].Counts.Waits)
 		})
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/order"
@@ -24,7 +23,7 @@ import (
 type severalRun struct {
 	*testing.T
 	r       *rand.Rand
-	l       *throttle.Limiter
+	l       *driven
 	rates   map[string]meter.Rate // of the token buckets, by limit
 	bursts  map[string]int64
 	buckets map[string]*metertest.Bucket // by limit and key
@@ -41,18 +40,18 @@ type severalRun struct {
 
 // An entry is a request that was made.
 type entry struct {
-	ask      throttle.Ask
+	asked    ask
 	id       int
 	set      string // its buckets
 	rank     meter.Instant
 	from, to meter.Instant
 	err      error
-	grant    *throttle.Grant
+	grant    *grant
 	holds    time.Duration // its slots
 	cancel   context.CancelFunc
 }
 
-func (x *severalRun) now() meter.Instant { return meter.Instant(time.Since(coreOf(x.l).Start)) }
+func (x *severalRun) now() meter.Instant { return meter.Instant(x.l.now()) }
 
 func newSeveralRun(t *testing.T, r *rand.Rand) *severalRun {
 	x := &severalRun{
@@ -60,11 +59,7 @@ func newSeveralRun(t *testing.T, r *rand.Rand) *severalRun {
 		bursts: map[string]int64{"all": 10, "key": 5, "slow": 6}, buckets: make(map[string]*metertest.Bucket),
 		windows: make(map[string][]metertest.Event), waiting: make(map[*entry]bool),
 	}
-	x.l = limiterOf(t, throttle.WithLimit(
-		throttle.TokenBucket(40, time.Second, throttle.Burst(10), throttle.Name("all")), throttle.TokenBucket(7, time.Second, throttle.Burst(5), throttle.Name("key")),
-		throttle.TokenBucket(3, 2*time.Second, throttle.Burst(6), throttle.Name("slow")), throttle.SlidingWindow(30, 10*time.Second, throttle.Name("window")),
-		throttle.InFlight(maxSlots, throttle.Name("slots")),
-	))
+	x.l = drive(t, tokenBucket(40, time.Second, withBurst(10), named("all")), tokenBucket(7, time.Second, withBurst(5), named("key")), tokenBucket(3, 2*time.Second, withBurst(6), named("slow")), slidingWindow(30, 10*time.Second, named("window")), inFlight(maxSlots, named("slots")))
 	return x
 }
 
@@ -72,34 +67,34 @@ const maxSlots = 6
 
 // enter makes a request over some of the limits.
 func (x *severalRun) enter(patient bool) {
-	e := &entry{id: x.entered, from: x.now(), ask: throttle.Ask{Keys: map[string]string{"all": ""}, Costs: make(map[string]int64)}}
+	e := &entry{id: x.entered, from: x.now(), asked: ask{Keys: map[string]string{"all": ""}, Costs: make(map[string]int64)}}
 	x.entered++
-	e.ask.Key = string(rune('a' + x.r.IntN(3)))
+	e.asked.Key = string(rune('a' + x.r.IntN(3)))
 	for i, name := range []string{"all", "key", "slow", "window"} {
 		burst := []int64{10, 5, 6, 10}[i]
 		if x.r.IntN(2) == 0 {
-			e.ask.Costs[name] = 1 + x.r.Int64N(burst)/(1+x.r.Int64N(4))
+			e.asked.Costs[name] = 1 + x.r.Int64N(burst)/(1+x.r.Int64N(4))
 		} else {
-			e.ask.Costs[name] = 0
+			e.asked.Costs[name] = 0
 		}
 	}
-	if e.ask.Costs["slots"] = max(0, x.r.Int64N(6)-3); e.ask.Costs["slots"] > 0 {
-		e.ask.Keys["slots"] = ""
+	if e.asked.Costs["slots"] = max(0, x.r.Int64N(6)-3); e.asked.Costs["slots"] > 0 {
+		e.asked.Keys["slots"] = ""
 		e.holds = time.Duration(x.r.Int64N(int64(time.Second)))
 	}
-	for _, li := range coreOf(x.l).Limits {
-		if e.ask.Costs[li.Name] > 0 {
+	for _, li := range x.l.Limits {
+		if e.asked.Costs[li.Name] > 0 {
 			e.set += x.keyOf(e, li.Name) + " "
 		}
 	}
 	if x.r.IntN(5) == 0 {
-		e.ask.Priority = x.r.IntN(3) - 1
+		e.asked.Priority = x.r.IntN(3) - 1
 	}
-	e.rank = order.RankOf(e.from, e.ask.Priority)
+	e.rank = order.RankOf(e.from, e.asked.Priority)
 	ctx, cancel := context.WithCancel(x.Context())
 	if !patient {
 		if x.r.IntN(4) == 0 {
-			e.ask.MaxWait = new(time.Duration(x.r.Int64N(int64(20 * time.Second))))
+			e.asked.MaxWait = new(time.Duration(x.r.Int64N(int64(20 * time.Second))))
 		}
 		if x.r.IntN(4) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(x.r.Int64N(int64(20*time.Second))))
@@ -110,7 +105,7 @@ func (x *severalRun) enter(patient bool) {
 	x.waiting[e] = true
 	x.mu.Unlock()
 	go func() {
-		g, err := x.l.Acquire(ctx, e.ask)
+		g, err := x.l.acquire(ctx, e.asked)
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		e.grant, e.err, e.to = g, err, x.now()
@@ -125,7 +120,7 @@ func (x *severalRun) enter(patient bool) {
 
 // hold keeps the slots of a request for as long as it takes.
 func (x *severalRun) hold(e *entry) {
-	cost := e.ask.Costs["slots"]
+	cost := e.asked.Costs["slots"]
 	if cost == 0 {
 		return
 	}
@@ -136,17 +131,17 @@ func (x *severalRun) hold(e *entry) {
 		defer x.mu.Unlock()
 		if e.grant != nil { // else it was undone
 			x.slots -= cost
-			e.grant.Done()
-			e.grant.Done()
+			e.grant.done()
+			e.grant.done()
 		}
 	})
 }
 
 func (x *severalRun) keyOf(e *entry, limit string) string {
-	if key, ok := e.ask.Keys[limit]; ok {
+	if key, ok := e.asked.Keys[limit]; ok {
 		return limit + "/" + key
 	}
-	return limit + "/" + e.ask.Key
+	return limit + "/" + e.asked.Key
 }
 
 // book takes what was granted since the last time from the accounts, in order, and finds that it was there.
@@ -160,11 +155,11 @@ func (x *severalRun) book() {
 		if e.err != nil {
 			continue
 		}
-		for _, c := range requestOf(e.grant).Charges() {
+		for _, c := range e.grant.Request.Charges() {
 			if c.Limit.Frees {
 				continue
 			}
-			p := payment{limit: c.Limit.Name, cost: e.ask.Costs[c.Limit.Name], at: e.to, waited: e.to > e.from}
+			p := payment{limit: c.Limit.Name, cost: e.asked.Costs[c.Limit.Name], at: e.to, waited: e.to > e.from}
 			key := x.keyOf(e, p.limit)
 			taken[key] = append(taken[key], p)
 		}
@@ -215,11 +210,12 @@ func (x *severalRun) balance() {
 	now := x.now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	coreOf(x.l).Lock()
-	defer coreOf(x.l).Unlock()
-	require.Equal(x, x.slots, coreOf(x.l).Limits[4].Single.Meter.(*meter.Slots).InFlight())
-	for _, li := range coreOf(x.l).Limits[:3] {
-		for key, b := range everyBucket(li) {
+	x.l.Lock()
+	defer x.l.Unlock()
+	require.Equal(x, x.slots, x.l.Limits[4].Single.Meter.(*meter.Slots).InFlight())
+	for _, li := range x.l.Limits[:3] {
+		for b := range x.l.bucketsLocked(li) {
+			key := b.Key
 			m := x.account(li.Name, li.Name+"/"+key)
 			want, _ := m.At(now, nil).Float64()
 			require.InDelta(x, want, b.Meter.Tokens(now), doubt(m), "%s/%s at %d", li.Name, key, now)
@@ -237,7 +233,7 @@ func (x *severalRun) ordered() {
 		for _, first := range all {
 			for _, e := range all {
 				if first.err != nil || e.from >= first.to || e.to <= first.to {
-					continue // e was not in line when the first one went
+					continue // e did not wait when the first one was granted
 				}
 				before := first.rank < e.rank || first.rank == e.rank && first.id < e.id
 				require.True(x, before, "%d overtook %d, both under %s", first.id, e.id, first.set)
@@ -267,18 +263,18 @@ func TestSeveralLimitsKeepTheirAccounts(t *testing.T) {
 				if op%20 == 0 {
 					x.book()
 					x.balance()
-					checkInvariants(t, x.l)
+					x.l.check()
 				}
 			}
 			x.finish()
-			require.Equal(t, uint64(2500), x.l.Stats().Granted)
-			checkInvariants(t, x.l)
-			require.Zero(t, coreOf(x.l).LineCount())
+			require.Equal(t, uint64(2500), x.l.counts().Granted)
+			x.l.check()
+			require.Zero(t, x.l.LineCount())
 		})
 	}
 }
 
-// TestSeveralLimitsUnderAllThatCanHappen cancels, refuses, holds and retunes.
+// Requests are canceled and rejected, keys are held, and rates change.
 func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 	for seed := range seeds(8) {
 		synctest.Test(t, func(t *testing.T) {
@@ -286,23 +282,23 @@ func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 			var watch watch
 			for op := range 1500 {
 				x.anything()
-				watch.look(t, x.l)
+				watch.look(x.l)
 				if op%10 == 0 {
 					x.book()
 					x.balance()
-					checkInvariants(t, x.l)
+					x.l.check()
 				}
 			}
 			x.finish()
-			checkInvariants(t, x.l)
-			stats, granted := x.l.Stats(), 0
+			x.l.check()
+			stats, granted := x.l.counts(), 0
 			for _, e := range x.decided {
 				if e.err == nil {
 					granted++
 				}
 			}
 			require.Equal(t, uint64(granted+x.undone), stats.Granted)
-			require.Equal(t, uint64(len(x.decided)+x.undone), stats.Granted+stats.Rejected.Total()+stats.Canceled+uint64(x.preCancelled()))
+			require.Equal(t, uint64(len(x.decided)+x.undone), stats.Granted+stats.rejected()+stats.Canceled+uint64(x.preCancelled()))
 		})
 	}
 }
@@ -310,7 +306,7 @@ func TestSeveralLimitsUnderAllThatCanHappen(t *testing.T) {
 // preCancelled returns how many came with a context that was over, which are not counted.
 func (x *severalRun) preCancelled() (n int) {
 	for _, e := range x.decided {
-		if e.from == e.to && errors.Is(e.err, context.DeadlineExceeded) && !errors.Is(e.err, throttle.ErrThrottled) {
+		if e.from == e.to && errors.Is(e.err, context.DeadlineExceeded) && !errors.Is(e.err, errRejected) {
 			n++
 		}
 	}
@@ -333,13 +329,13 @@ func (x *severalRun) anything() {
 		}
 	case 4:
 		if x.r.IntN(4) == 0 {
-			x.l.Hold([]string{"", "a", "b", "c"}[x.r.IntN(4)], time.Duration(x.r.Int64N(int64(15*time.Second))))
+			x.l.hold([]string{"", "a", "b", "c"}[x.r.IntN(4)], time.Duration(x.r.Int64N(int64(15*time.Second))))
 		}
 	case 5:
 		if x.r.IntN(8) == 0 {
 			x.change()
 		}
-	case 6: // what is never used is given back at once
+	case 6: // what is never used is given back immediately
 		x.book()
 		x.enter(false)
 		x.undo()
@@ -354,7 +350,7 @@ func (x *severalRun) anything() {
 	synctest.Wait()
 }
 
-// undo gives back what the last request was granted, if that was at once, and strikes it from the accounts.
+// undo gives back what the last request was granted, if it did not wait, and strikes it from the accounts.
 func (x *severalRun) undo() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -362,15 +358,15 @@ func (x *severalRun) undo() {
 		return
 	}
 	if e := x.decided[x.booked]; e.err == nil && e.id == x.entered-1 {
-		e.grant.Cancel()
+		e.grant.cancel()
 		e.grant = nil
-		x.slots -= e.ask.Costs["slots"]
+		x.slots -= e.asked.Costs["slots"]
 		x.decided = slices.Delete(x.decided, x.booked, x.booked+1)
 		x.undone++
 	}
 }
 
-// settle corrects what the last request was charged, if it was granted at once, and the accounts as well.
+// settle corrects what the last request was charged, if it did not wait, and the accounts as well.
 func (x *severalRun) settle() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -382,13 +378,13 @@ func (x *severalRun) settle() {
 		return
 	}
 	for _, name := range []string{"all", "key", "slow", "window"} {
-		charged := e.ask.Costs[name]
+		charged := e.asked.Costs[name]
 		if charged == 0 || x.r.IntN(2) == 0 {
 			continue
 		}
 		cost := x.r.Int64N(2*charged + 1)
-		require.NoError(x, e.grant.Settle(name, cost))
-		require.Error(x, e.grant.Settle(name, cost))
+		require.NoError(x, e.grant.settle(name, cost))
+		require.Error(x, e.grant.settle(name, cost))
 		key := x.keyOf(e, name)
 		if name == "window" {
 			all := x.windows[key]
@@ -406,12 +402,12 @@ func (x *severalRun) settle() {
 
 // openAccounts opens one for each bucket that there is, and closes those of buckets that were forgotten, full.
 func (x *severalRun) openAccounts() {
-	coreOf(x.l).Lock()
-	defer coreOf(x.l).Unlock()
+	x.l.Lock()
+	defer x.l.Unlock()
 	kept := make(map[string]*metertest.Bucket)
-	for _, li := range coreOf(x.l).Limits[:3] {
-		for key := range everyBucket(li) {
-			key = li.Name + "/" + key
+	for _, li := range x.l.Limits[:3] {
+		for b := range x.l.bucketsLocked(li) {
+			key := li.Name + "/" + b.Key
 			kept[key] = x.account(li.Name, key)
 		}
 	}
@@ -427,10 +423,10 @@ func (x *severalRun) change() {
 	if x.r.IntN(2) == 0 {
 		r := meter.Rate{N: 1 + x.r.Int64N(60), Per: time.Duration(1+x.r.Int64N(3)) * time.Second}
 		x.rates[name] = r
-		require.NoError(x, x.l.SetRate(name, r.N, r.Per))
+		x.l.setRate(name, r.N, r.Per)
 	} else {
 		x.bursts[name] = 1 + x.r.Int64N(12)
-		require.NoError(x, x.l.SetBurst(name, x.bursts[name]))
+		x.l.setBurst(name, x.bursts[name])
 	}
 	for key, m := range x.buckets {
 		if strings.HasPrefix(key, name+"/") {

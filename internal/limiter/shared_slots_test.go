@@ -3,11 +3,8 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"io"
-	"math"
+	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,16 +12,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
 )
 
 // sharedSlots returns a Limiter for n requests in flight over a store.
-func sharedSlots(t *testing.T, n int64, s store.Store, opts ...throttle.SharedOption) *throttle.Limiter {
+func sharedSlots(t *testing.T, n int64, s store.Store, opts ...sharedOption) *driven {
 	t.Helper()
-	return limiterOf(t, throttle.WithLimit(throttle.InFlight(n, throttle.Name("slots"), throttle.Shared(s, opts...))))
+	return drive(t, inFlight(n, named("slots"), shared(s, opts...)))
 }
 
 // freeSlots returns how many of n slots of that limit a store has left.
@@ -40,7 +38,7 @@ func freeSlots(t *testing.T, s store.Store, n int64) int {
 // done ends requests that were granted.
 func done(all ...*request) {
 	for _, r := range all {
-		r.grant.Done()
+		r.grant.done()
 	}
 	synctest.Wait()
 }
@@ -48,8 +46,8 @@ func done(all ...*request) {
 func TestSharedSlotsAreTakenWithTheResponse(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 3, s)
-		first := send(t, l, throttle.Ask{})
-		others := sendMany(t, l, 3, throttle.Ask{})
+		first := l.send(ask{})
+		others := l.sendMany(3, ask{})
 		sleep(2*ms - 1)
 		require.False(t, first.done)
 		sleep(1)
@@ -58,15 +56,15 @@ func TestSharedSlotsAreTakenWithTheResponse(t *testing.T) {
 		requireGranted(t, others[1], 4*ms)
 		require.False(t, others[2].done)
 		require.Equal(t, 2, s.count())
-		checkInvariants(t, l)
+		l.check()
 		sleep(ms)
 		done(first)
 		requireGranted(t, others[2], 5*ms) // the slot passes from one to the other without the store
-		require.Equal(t, 3, l.Limits()[0].InFlight)
-		checkInvariants(t, l)
+		require.Equal(t, 3, l.Limits[0].InFlight())
+		l.check()
 		done(others...)
 		sleep(ms)
-		now := send(t, l, throttle.Ask{MaxWait: new(time.Duration)})
+		now := l.send(ask{MaxWait: new(time.Duration)})
 		requireGranted(t, now, 6*ms) // a slot available
 		done(now)
 	})
@@ -87,21 +85,21 @@ func TestLimitersNeverHaveMoreInFlightThanTheFleetMay(t *testing.T) {
 				used += d
 				most = max(most, used)
 			}
-			var fleet []*throttle.Limiter
+			var fleet []*driven
 			for i := range processes {
 				l := sharedSlots(t, n, s)
 				fleet = append(fleet, l)
 				for range callers {
 					wg.Go(func() {
 						for {
-							g, err := l.Acquire(ctx, throttle.Ask{})
+							g, err := l.acquire(ctx, ask{})
 							if err != nil {
 								return
 							}
 							count(1)
 							time.Sleep(40*ms + time.Duration(rand.Int64N(int64(20*ms))))
 							count(-1)
-							g.Done()
+							g.done()
 							mu.Lock()
 							served[i]++
 							mu.Unlock()
@@ -123,7 +121,7 @@ func TestLimitersNeverHaveMoreInFlightThanTheFleetMay(t *testing.T) {
 			}
 			mu.Unlock()
 			for _, l := range fleet {
-				checkInvariants(t, l)
+				l.check()
 			}
 			cancel()
 			wg.Wait()
@@ -136,14 +134,14 @@ func TestLimitersNeverHaveMoreInFlightThanTheFleetMay(t *testing.T) {
 func TestSlotsOfALimiterThatDiesAreFreeTenSecondsAfterItsLastAsk(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		a := sharedSlots(t, 3, s)
-		sendMany(t, a, 3, throttle.Ask{})
+		a.sendMany(3, ask{})
 		sleep(4 * time.Second)
 		require.Equal(t, 3, s.count()) // the asks were carried out at 1 ms, 3 ms and 3.003 s
 		s.set(errDown, nil)            // for the store, that is the end of the process
 		sleep(9003*ms - time.Nanosecond)
 		require.Zero(t, freeSlots(t, s.Store, 3))
 		sleep(time.Nanosecond)
-		require.Equal(t, 13003*ms, time.Since(coreOf(a).Start))
+		require.Equal(t, 13003*ms, a.now())
 		require.Equal(t, 3, freeSlots(t, s.Store, 3))
 	})
 }
@@ -151,7 +149,7 @@ func TestSlotsOfALimiterThatDiesAreFreeTenSecondsAfterItsLastAsk(t *testing.T) {
 func TestSlotsAreRenewedEveryThreeSeconds(t *testing.T) {
 	overTrip(t, 0, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 3, s)
-		r := send(t, l, throttle.Ask{})
+		r := l.send(ask{})
 		for i := range 10 {
 			require.Equal(t, 1+i, s.count())
 			sleep(3*time.Second - 1)
@@ -166,63 +164,59 @@ func TestSlotsAreRenewedEveryThreeSeconds(t *testing.T) {
 	})
 }
 
-// ask returns the first ask of a call.
-func (s *trip) ask(call int) store.Ask {
+// asked returns the first asked of a call.
+func (s *trip) asked(call int) store.Ask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls[call][0]
 }
 
 // armedAt returns when the timer of a bucket fires.
-func armedAt(l *throttle.Limiter, key string) meter.Instant {
-	coreOf(l).Lock()
-	defer coreOf(l).Unlock()
-	return coreOf(l).Armed(coreOf(l).Limits[0].Bucket(key))
+func armedAt(l *driven, key string) meter.Instant {
+	l.Lock()
+	defer l.Unlock()
+	return l.Armed(l.Limits[0].Bucket(key))
 }
 
 func TestIdleProcessReturnsAllSlotsAndLeavesNothingBehind(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 5, s)
-		all := sendMany(t, l, 5, throttle.Ask{Key: "tenant"})
+		all := l.sendMany(5, ask{Key: "tenant"})
 		sleep(10 * ms)
 		done(all...)
-		require.Equal(t, 0, int(s.ask(0).Parts[0].Held))
+		require.Equal(t, 0, int(s.asked(0).Parts[0].Held))
 		sleep(210 * ms)
 		require.Zero(t, s.underWay())
 		require.Equal(t, meter.Never, armedAt(l, "tenant"))
-		last := s.ask(s.count() - 1).Parts[0]
+		last := s.asked(s.count() - 1).Parts[0]
 		require.Zero(t, last.Held)
 		require.Zero(t, last.Want)
 		sleep(2 * time.Second)
-		require.Zero(t, l.Limits()[0].Keys)
+		require.Zero(t, l.counts().Buckets)
 	})
 }
 
 func TestRequestThatMayNotWaitTakesASlotWithTheResponseOrNone(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		a, b := sharedSlots(t, 2, s), sharedSlots(t, 2, s)
-		now := throttle.Ask{MaxWait: new(time.Duration)}
-		one, two, three := send(t, a, now), send(t, a, now), send(t, a, now)
+		now := ask{MaxWait: new(time.Duration)}
+		one, two, three := a.send(now), a.send(now), a.send(now)
 		sleep(10 * ms)
 		requireGranted(t, one, 2*ms)
 		requireGranted(t, two, 4*ms)
-		requireRefused(t, three, 4*ms, throttle.ReasonNoTokens)
-		other := send(t, b, now)
+		requireRejected(t, three, 4*ms, bucket.ReasonNoTokens)
+		other := b.send(now)
 		sleep(2 * ms)
-		requireRefused(t, other, 12*ms, throttle.ReasonNoTokens)
-		requireRefused(t, send(t, b, now), 12*ms, throttle.ReasonNoTokens) // as far as is known
+		requireRejected(t, other, 12*ms, bucket.ReasonNoTokens)
+		requireRejected(t, b.send(now), 12*ms, bucket.ReasonNoTokens) // as far as is known
 		sleep(30 * ms)
 		done(one, two)
 		sleep(300 * ms)
-		again := send(t, b, now)
+		again := b.send(now)
 		sleep(2 * ms)
 		requireGranted(t, again, 344*ms)
-		wait, ok := b.Try(throttle.Ask{})
-		require.False(t, ok)
-		require.Equal(t, time.Duration(math.MaxInt64), wait)
-		require.ErrorContains(t, b.Wait(t.Context(), throttle.Ask{}), "use Acquire")
-		checkInvariants(t, a)
-		checkInvariants(t, b)
+		a.check()
+		b.check()
 		done(again)
 	})
 }
@@ -234,22 +228,22 @@ func TestWaitingLimiterGetsSlotsFromOneThatHasThemAll(t *testing.T) {
 		for range 8 {
 			go func() {
 				for {
-					g, err := a.Acquire(ctx, throttle.Ask{})
+					g, err := a.acquire(ctx, ask{})
 					if err != nil {
 						return
 					}
 					time.Sleep(50 * ms)
-					g.Done()
+					g.done()
 				}
 			}()
 		}
 		sleep(time.Second)
-		all := sendMany(t, b, 4, throttle.Ask{})
+		all := b.sendMany(4, ask{})
 		sleep(300 * ms)
 		require.True(t, all[0].done)
 		require.True(t, all[1].done)
 		require.False(t, all[2].done, "half of the slots are for the other")
-		checkInvariants(t, a)
+		a.check()
 		cancel()
 		sleep(500 * ms)
 		require.True(t, all[3].done)
@@ -260,25 +254,25 @@ func TestWaitingLimiterGetsSlotsFromOneThatHasThemAll(t *testing.T) {
 func TestSetInFlightChangesSlotsThatAreShared(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 2, s)
-		all := sendMany(t, l, 6, throttle.Ask{})
+		all := l.sendMany(6, ask{})
 		sleep(100 * ms)
 		require.True(t, all[1].done)
 		require.False(t, all[2].done)
-		require.NoError(t, l.SetInFlight("slots", 4))
+		l.setInFlight("slots", 4)
 		sleep(2 * ms)
 		requireGranted(t, all[3], 102*ms)
 		require.False(t, all[4].done)
-		require.NoError(t, l.SetInFlight("slots", 1))
-		checkInvariants(t, l)
+		l.setInFlight("slots", 1)
+		l.check()
 		done(all[:3]...)
 		sleep(time.Second)
 		require.False(t, all[4].done)
-		at := time.Since(coreOf(l).Start)
+		at := l.now()
 		done(all[3])
 		requireGranted(t, all[4], at)
 		sleep(time.Second)
-		require.Equal(t, int64(1), s.ask(s.count() - 1).Parts[0].Held)
-		checkInvariants(t, l)
+		require.Equal(t, int64(1), s.asked(s.count() - 1).Parts[0].Held)
+		l.check()
 		done(all[4])
 		done(all[5])
 	})
@@ -287,20 +281,20 @@ func TestSetInFlightChangesSlotsThatAreShared(t *testing.T) {
 func TestHoldOfSlotsReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		a, b := sharedSlots(t, 2, s), sharedSlots(t, 2, s)
-		a.Hold("", time.Minute)
+		a.hold("", time.Minute)
 		sleep(10 * ms)
-		r, refused := send(t, b, throttle.Ask{}), send(t, b, throttle.Ask{MaxWait: new(time.Second)})
+		r, rejected := b.send(ask{}), b.send(ask{MaxWait: new(time.Second)})
 		sleep(2 * ms)
-		requireRefused(t, refused, 12*ms, throttle.ReasonHeld)
+		requireRejected(t, rejected, 12*ms, bucket.ReasonHeld)
 		sleep(time.Minute - 20*ms)
 		require.False(t, r.done)
 		sleep(50 * ms)
 		require.True(t, r.done)
 		require.GreaterOrEqual(t, r.at, time.Minute)
-		b.Hold("", time.Minute)
-		b.Release("")
+		b.hold("", time.Minute)
+		b.release("")
 		sleep(2 * ms)
-		now := send(t, a, throttle.Ask{})
+		now := a.send(ask{})
 		sleep(2 * ms)
 		require.True(t, now.done)
 		done(r, now)
@@ -308,50 +302,50 @@ func TestHoldOfSlotsReachesAllProcesses(t *testing.T) {
 }
 
 func TestSlotsWithoutTheStore(t *testing.T) {
-	for _, mode := range []throttle.Outage{throttle.OutageReject, throttle.OutageLocalShare, throttle.OutagePass} {
-		t.Run(mode.String(), func(t *testing.T) {
+	for _, mode := range []supply.Without{supply.Nothing, supply.ButLocally, supply.Limit} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-				l, other := sharedSlots(t, 6, s, throttle.WithoutStore(mode)), sharedSlots(t, 6, s)
-				theirs := send(t, other, throttle.Ask{})
+				l, other := sharedSlots(t, 6, s, withoutStore(mode)), sharedSlots(t, 6, s)
+				theirs := other.send(ask{})
 				sleep(2 * ms)
-				first := send(t, l, throttle.Ask{})
+				first := l.send(ask{})
 				sleep(2 * ms)
 				requireGranted(t, first, 4*ms)
 				s.set(errDown, nil)
-				patient := sendMany(t, l, 4, throttle.Ask{})
-				short := send(t, l, throttle.Ask{MaxWait: new(time.Second)})
+				patient := l.sendMany(4, ask{})
+				short := l.send(ask{MaxWait: new(time.Second)})
 				sleep(ms)
-				requireRefusedFor(t, short, 5*ms, errDown)
+				requireRejectedFor(t, short, 5*ms, errDown)
 				sleep(3*time.Second - 1)
 				require.False(t, patient[0].done)
 				sleep(1)
-				granted := map[throttle.Outage]int{throttle.OutageReject: 0, throttle.OutageLocalShare: 2, throttle.OutagePass: 4}[mode] // a share is three slots
+				granted := map[supply.Without]int{supply.Nothing: 0, supply.ButLocally: 2, supply.Limit: 4}[mode] // a share is three slots
 				for i, r := range patient {
 					switch {
 					case i < granted:
 						requireGranted(t, r, 3*time.Second+5*ms)
-					case mode == throttle.OutageReject:
-						requireRefusedFor(t, r, 3*time.Second+5*ms, errDown)
+					case mode == supply.Nothing:
+						requireRejectedFor(t, r, 3*time.Second+5*ms, errDown)
 					default:
 						require.False(t, r.done)
 					}
 				}
-				checkInvariants(t, l)
+				l.check()
 				sleep(10 * time.Second)
-				require.Equal(t, uint64(granted), l.Stores()[0].Alone)
+				require.Equal(t, uint64(granted), l.StoreStates()[0].Counts.Alone)
 				s.set(nil, nil)
 				sleep(4 * time.Second)
-				if mode == throttle.OutageLocalShare {
+				if mode == supply.ButLocally {
 					require.False(t, patient[3].done, "other processes may have gone alone as well")
 				}
 				sleep(time.Second)
 				for _, r := range patient {
 					require.True(t, r.done)
 				}
-				require.True(t, l.Stores()[0].Up)
+				require.NoError(t, l.StoreStates()[0].Err)
 				held := 6 - freeSlots(t, s.Store, 6)
-				require.Equal(t, map[throttle.Outage]int{throttle.OutageReject: 2, throttle.OutageLocalShare: 6, throttle.OutagePass: 6}[mode], held, "those that went alone are counted")
-				checkInvariants(t, l)
+				require.Equal(t, map[supply.Without]int{supply.Nothing: 2, supply.ButLocally: 6, supply.Limit: 6}[mode], held, "those that went alone are counted")
+				l.check()
 				done(first, theirs)
 				for _, r := range patient {
 					if r.grant != nil {
@@ -366,17 +360,17 @@ func TestSlotsWithoutTheStore(t *testing.T) {
 func TestRequestsOfAProcessThatWasCutOffAreCountedAgain(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 3, s)
-		mine := sendMany(t, l, 3, throttle.Ask{})
+		mine := l.sendMany(3, ask{})
 		sleep(10 * ms)
 		s.set(errDown, nil) // as if it were stopped
 		sleep(14 * time.Second)
 		other := sharedSlots(t, 3, s.Store)
-		theirs := sendMany(t, other, 2, throttle.Ask{})
+		theirs := other.sendMany(2, ask{})
 		require.True(t, theirs[1].done, "its slots are free")
 		s.set(nil, nil)
 		sleep(time.Second)
 		require.Equal(t, -2, freeSlots(t, s.Store, 3))
-		waits := send(t, other, throttle.Ask{})
+		waits := other.send(ask{})
 		done(mine[:2]...)
 		sleep(time.Second)
 		require.False(t, waits.done, "three are in flight")
@@ -389,7 +383,7 @@ func TestRequestsOfAProcessThatWasCutOffAreCountedAgain(t *testing.T) {
 	})
 }
 
-// A lossy is a Store that carries every ask out twice, and loses every other response.
+// A lossy is a Store that carries every asked out twice, and loses every other response.
 type lossy struct {
 	store.Store
 	n int
@@ -411,7 +405,7 @@ func TestAsksForSlotsThatAreRepeatedOrLostLeaveNoTrace(t *testing.T) {
 		s := &lossy{Store: store.NewMemory()}
 		l := sharedSlots(t, 5, s)
 		for range 50 {
-			all := sendMany(t, l, 7, throttle.Ask{})
+			all := l.sendMany(7, ask{})
 			sleep(time.Second)
 			for i, r := range all {
 				require.Equal(t, i < 5, r.done)
@@ -423,27 +417,27 @@ func TestAsksForSlotsThatAreRepeatedOrLostLeaveNoTrace(t *testing.T) {
 			sleep(2 * time.Second)
 			require.Equal(t, 5, freeSlots(t, s.Store, 5))
 		}
-		checkInvariants(t, l)
+		l.check()
 	})
 }
 
 func TestCancelledWaiterForASlotLeavesNoTrace(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		l := sharedSlots(t, 1, s)
-		r := send(t, l, throttle.Ask{})
+		r := l.send(ask{})
 		sleep(ms)
 		r.cancel(nil) // while the store is asked
 		sleep(300 * ms)
 		require.ErrorIs(t, r.err, context.Canceled)
 		require.Equal(t, 1, freeSlots(t, s.Store, 1))
-		checkInvariants(t, l)
+		l.check()
 	})
 }
 
 func TestSlotsAreAskedForWhenOtherLimitsLetTheRequestGo(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Minute, throttle.Name("own")), throttle.InFlight(3, throttle.Name("slots"), throttle.Shared(s))))
-		all := sendMany(t, l, 10, throttle.Ask{})
+		l := drive(t, tokenBucket(1, time.Minute, named("own")), inFlight(3, named("slots"), shared(s)))
+		all := l.sendMany(10, ask{})
 		for i, r := range all {
 			sleep(5 * ms)
 			require.True(t, r.done, "%d", i)
@@ -451,7 +445,7 @@ func TestSlotsAreAskedForWhenOtherLimitsLetTheRequestGo(t *testing.T) {
 			done(r)
 			sleep(time.Second)
 			require.Equal(t, 3, freeSlots(t, s.Store, 3), "no slot is kept while a request waits for a token")
-			checkInvariants(t, l)
+			l.check()
 			sleep(59*time.Second - 5*ms)
 		}
 		require.LessOrEqual(t, s.count(), 30)
@@ -460,12 +454,12 @@ func TestSlotsAreAskedForWhenOtherLimitsLetTheRequestGo(t *testing.T) {
 
 func TestSlotsAreAskedForAsSoonAsAnotherLimitCanPay(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(3, throttle.Name("slots"), throttle.Shared(s)), throttle.TokenBucket(1, time.Hour, throttle.Name("own"))))
-		first := send(t, l, throttle.Ask{Costs: map[string]int64{"slots": 0, "own": 1}})
-		second := send(t, l, throttle.Ask{})
+		l := drive(t, inFlight(3, named("slots"), shared(s)), tokenBucket(1, time.Hour, named("own")))
+		first := l.send(ask{Costs: map[string]int64{"slots": 0, "own": 1}})
+		second := l.send(ask{})
 		sleep(time.Second)
 		require.False(t, second.done)
-		first.grant.Cancel()
+		first.grant.cancel()
 		sleep(2 * ms)
 		requireGranted(t, second, 1002*ms)
 	})
@@ -473,28 +467,30 @@ func TestSlotsAreAskedForAsSoonAsAnotherLimitCanPay(t *testing.T) {
 
 func TestSlotsAndTokensOfAStoreAreGrantedTogether(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(3, throttle.Name("slots"), throttle.Shared(s)), throttle.TokenBucket(100, time.Second, throttle.Burst(10), throttle.Name("tokens"), throttle.Shared(s))))
-		all := sendMany(t, l, 5, throttle.Ask{})
+		l := drive(t, inFlight(3, named("slots"), shared(s)), tokenBucket(100, time.Second, withBurst(10), named("tokens"), shared(s)))
+		all := l.sendMany(5, ask{})
 		sleep(20 * ms)
 		for i, r := range all {
 			require.Equal(t, i < 3, r.done)
 		}
 		done(all[0])
 		require.True(t, all[3].done)
-		require.Len(t, s.ask(0).Parts, 2)
+		require.Len(t, s.asked(0).Parts, 2)
 		done(all[1:4]...)
+		require.False(t, all[4].done, "a token is leased for a slot that is free, and for the next one")
+		sleep(2 * ms)
 		done(all[4])
-		checkInvariants(t, l)
+		l.check()
 	})
 }
 
 func TestCallersTakeTurnsForSharedSlots(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(1, throttle.Name("slots"), throttle.Shared(s), throttle.FairBy(func(*http.Request) string { return "" }))))
-		first := send(t, l, throttle.Ask{Caller: "busy"})
+		l := drive(t, inFlight(1, named("slots"), shared(s), fair()))
+		first := l.send(ask{Caller: "busy"})
 		sleep(2 * ms)
-		busy := sendMany(t, l, 3, throttle.Ask{Caller: "busy"})
-		urgent, other := send(t, l, throttle.Ask{Caller: "busy", Priority: 1}), send(t, l, throttle.Ask{Caller: "other"})
+		busy := l.sendMany(3, ask{Caller: "busy"})
+		urgent, other := l.send(ask{Caller: "busy", Priority: 1}), l.send(ask{Caller: "other"})
 		done(first)
 		require.True(t, busy[0].done)
 		done(busy[0])
@@ -508,60 +504,16 @@ func TestCallersTakeTurnsForSharedSlots(t *testing.T) {
 	})
 }
 
-func TestSharedSlotComesBackWithTheBodyOrTheHeaders(t *testing.T) {
-	for name, opts := range map[string][]throttle.LimitOption{"with the body": nil, "with the headers": {throttle.UntilHeaders()}} {
-		within(t, name, func(t *testing.T) {
-			base := roundTripper(func(req *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("some body")), Request: req}, nil
-			})
-			tr, err := throttle.New(base, throttle.WithLimit(throttle.InFlight(2, append(opts, throttle.Name("slots"), throttle.Shared(store.NewMemory()))...)))
-			require.NoError(t, err)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
-			require.NoError(t, err)
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
-			want := 1
-			if opts != nil {
-				want = 0
-			}
-			require.Equal(t, want, tr.Limiter().Limits()[0].InFlight)
-			require.NoError(t, resp.Body.Close())
-			require.Zero(t, tr.Limiter().Limits()[0].InFlight)
-			s := tr.Limiter().Snapshot()
-			require.Empty(t, stateOf(t, s).Buckets)
-			sleep(time.Second)
-		})
-	}
-}
-
-func TestSharedSlotsWithWhatTheyDoNotFitAreAnError(t *testing.T) {
-	s := store.NewMemory()
-	for text, opts := range map[string][]throttle.Option{
-		"LeaseAhead(10ms) does not fit a limit of kind in-flight": {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s, throttle.LeaseAhead(10*ms))))},
-		"RateFor does not fit a limit of kind in-flight":          {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s), throttle.RateFor(func(string) (int64, time.Duration) { return 0, 0 })))},
-		"WithDryRun":              {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s))), throttle.WithDryRun()},
-		"InFlight(0)":             {throttle.WithLimit(throttle.InFlight(0, throttle.Shared(s)))},
-		"StoreTimeout(0s)":        {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s, throttle.StoreTimeout(0))))},
-		"Shared(nil): a store":    {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(nil)))},
-		"Settle does not fit":     {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s), throttle.Settle(func(*http.Request, *http.Response) (int64, bool) { return 0, false })))},
-		"Burst(3) does not fit":   {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s), throttle.Burst(3)))},
-		"Initial(1) does not fit": {throttle.WithLimit(throttle.InFlight(2, throttle.Shared(s), throttle.Initial(1)))},
-	} {
-		_, err := throttle.New(nil, opts...)
-		require.ErrorContains(t, err, text)
-	}
-}
-
 func TestShareOfSharedSlotsIsAPartOfTheirNumber(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.InFlight(10, throttle.Fraction(0.25), throttle.Name("slots"), throttle.Shared(s))))
-		all := sendMany(t, l, 3, throttle.Ask{})
+		l := drive(t, inFlight(10, withFraction(0.25), named("slots"), shared(s)))
+		all := l.sendMany(3, ask{})
 		sleep(10 * ms)
 		require.True(t, all[1].done)
 		require.False(t, all[2].done)
-		require.Equal(t, int64(2), s.ask(0).Parts[0].Budget.N)
-		require.LessOrEqual(t, len(s.ask(0).Parts[0].Holder), 64)
-		require.IsType(t, (*lease.LeasedSlots)(nil), coreOf(l).Limits[0].Single.Meter)
+		require.Equal(t, int64(2), s.asked(0).Parts[0].Budget.N)
+		require.LessOrEqual(t, len(s.asked(0).Parts[0].Holder), 64)
+		require.IsType(t, (*lease.LeasedSlots)(nil), l.Limits[0].Single.Meter)
 		done(all[:2]...)
 		done(all[2])
 	})

@@ -3,8 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"math"
-	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
@@ -93,39 +90,37 @@ func (s *trip) underWay() int {
 	return s.open
 }
 
-const ms = time.Millisecond
-
 func TestSharedRequestIsGrantedWithTheResponse(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s, throttle.LeaseAhead(0)))))
-		one := send(t, l, throttle.Ask{})
+		l := drive(t, tokenBucket(10, time.Second, shared(s, leaseAhead(0))))
+		one := l.send(ask{})
 		require.False(t, one.done)
-		checkInvariants(t, l)
+		l.check()
 		sleep(2*ms - 1)
 		require.False(t, one.done)
 		sleep(1)
 		requireGranted(t, one, 2*ms)
-		checkInvariants(t, l)
+		l.check()
 		require.Equal(t, 1, s.count())
-		require.Empty(t, l.Stats().Rejected.Total())
+		require.Empty(t, l.counts().rejected())
 	})
 }
 
 func TestSharedTokensOfManyRequestsTakeOneCall(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s, throttle.LeaseAhead(0)))))
-		first := send(t, l, throttle.Ask{})
-		all := sendMany(t, l, 9, throttle.Ask{})
+		l := drive(t, tokenBucket(10, time.Second, shared(s, leaseAhead(0))))
+		first := l.send(ask{})
+		all := l.sendMany(9, ask{})
 		sleep(4 * ms)
 		requireGranted(t, first, 2*ms)
 		for _, r := range all {
 			requireGranted(t, r, 4*ms)
 		}
 		require.Equal(t, 2, s.count())
-		waits := send(t, l, throttle.Ask{}) // the token is due at 101 ms by the store, and the response of 5 ms arrives at 6 ms
+		waits := l.send(ask{}) // the token is due at 101 ms by the store, and the response of 5 ms arrives at 6 ms
 		sleep(time.Second)
 		requireGranted(t, waits, 102*ms)
-		checkInvariants(t, l)
+		l.check()
 	})
 }
 
@@ -133,18 +128,17 @@ func TestSharedTokensOfManyRequestsTakeOneCall(t *testing.T) {
 func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 	for keys, want := range map[int][]int{15: {15}, 16: {8, 8}, 40: {20, 20}, 256: {128, 128}} {
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
-			fly := *coreOf(l).CallStore()
+			l := drive(t, tokenBucket(10, time.Second, shared(s)))
 			for round := range 2 { // also after calls that have landed
 				flights := []*bucket.Supply{}
-				*coreOf(l).CallStore() = func(s *bucket.Supply) { flights = append(flights, s) } // they leave when all requests have asked
+				fly := l.SetCallStore(func(s *bucket.Supply) { flights = append(flights, s) }) // they leave when all requests have asked
 				var wg sync.WaitGroup
 				for i := range keys {
-					wg.Go(func() { require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: strconv.Itoa(round*keys + i)})) })
+					wg.Go(func() { require.NoError(t, l.wait(t.Context(), ask{Key: strconv.Itoa(round*keys + i)})) })
 				}
 				synctest.Wait()
 				assert.Len(t, flights, supply.MostCalls)
-				*coreOf(l).CallStore() = fly
+				l.SetCallStore(fly)
 				for _, s := range flights {
 					fly(s)
 				}
@@ -163,76 +157,76 @@ func TestRequestsForManyKeysTakeTwoCalls(t *testing.T) {
 
 func TestLimitersShareABudget(t *testing.T) {
 	overTrip(t, ms, func(t *testing.T, s *trip) {
-		limit := throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0)))
-		a, b := limiterOf(t, throttle.WithLimit(limit)), limiterOf(t, throttle.WithLimit(limit))
-		sendMany(t, a, 6, throttle.Ask{})
+		limit := tokenBucket(10, time.Second, named("calls"), shared(s, leaseAhead(0)))
+		a, b := drive(t, limit), drive(t, limit)
+		a.sendMany(6, ask{})
 		sleep(10 * ms)
-		all := sendMany(t, b, 4, throttle.Ask{})
+		all := b.sendMany(4, ask{})
 		sleep(10 * ms)
 		for _, r := range all {
 			require.True(t, r.done)
 		}
-		late := send(t, a, throttle.Ask{MaxWait: new(80 * ms)})
+		late := a.send(ask{MaxWait: new(80 * ms)})
 		sleep(10 * ms)
-		requireRefused(t, late, 21*ms, throttle.ReasonMaxWait)
-		checkInvariants(t, a)
-		checkInvariants(t, b)
+		requireRejected(t, late, 21*ms, bucket.ReasonMaxWait)
+		a.check()
+		b.check()
 	})
 }
 
 func TestRequestWithoutAnyWaitWaitsForTheStoreAlone(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(0)))))
-		now := throttle.Ask{MaxWait: new(time.Duration)}
-		a, b := send(t, l, now), send(t, l, now)
+		l := drive(t, tokenBucket(1, time.Second, shared(s, leaseAhead(0))))
+		now := ask{MaxWait: new(time.Duration)}
+		a, b := l.send(now), l.send(now)
 		require.False(t, b.done)
 		sleep(time.Second)
 		requireGranted(t, a, 2*ms)
-		r := requireRefused(t, b, 2*ms, throttle.ReasonNoTokens)
+		r := requireRejected(t, b, 2*ms, bucket.ReasonNoTokens)
 		require.InDelta(t, time.Second, r.Wait, float64(3*ms))
-		c := send(t, l, now)
+		c := l.send(now)
 		sleep(2 * ms)
 		requireGranted(t, c, 1002*ms)
-		requireRefused(t, send(t, l, now), 1002*ms, throttle.ReasonNoTokens) // as far as is known
+		requireRejected(t, l.send(now), 1002*ms, bucket.ReasonNoTokens) // as far as is known
 	})
 }
 
 func TestTryGetsTheNextTimeWhatIsNotAtHand(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
-		wait, ok := l.Try(throttle.Ask{Cost: 3})
+		l := drive(t, tokenBucket(10, time.Second, shared(s)))
+		wait, ok := l.try(ask{Cost: 3})
 		require.False(t, ok)
 		require.Positive(t, wait)
 		sleep(2 * ms)
-		_, ok = l.Try(throttle.Ask{Cost: 3})
+		_, ok = l.try(ask{Cost: 3})
 		require.True(t, ok)
-		checkInvariants(t, l)
+		l.check()
 	})
 }
 
 func TestUnusedTokensReturnToTheStore(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := throttle.TokenBucket(10, 1000*time.Hour, throttle.Name("calls"), throttle.Shared(s))
-		a, b := limiterOf(t, throttle.WithLimit(limit)), limiterOf(t, throttle.WithLimit(limit))
-		r := send(t, a, throttle.Ask{Cost: 10})
+		limit := tokenBucket(10, 1000*time.Hour, named("calls"), shared(s))
+		a, b := drive(t, limit), drive(t, limit)
+		r := a.send(ask{Cost: 10})
 		sleep(2 * ms)
-		r.grant.Cancel()
-		waits := send(t, b, throttle.Ask{Cost: 5})
+		r.grant.cancel()
+		waits := b.send(ask{Cost: 5})
 		sleep(time.Minute)
 		require.True(t, waits.done)
 		require.NoError(t, waits.err)
 		require.Less(t, waits.at, 10*time.Second)
-		checkInvariants(t, a)
-		require.Equal(t, uint64(10), a.Stores()[0].Returned)
+		a.check()
+		require.Equal(t, uint64(10), a.StoreStates()[0].Counts.Returned)
 	})
 }
 
 // A store counts the processes of a budget by how long ago each of them asked for the last time.
 func TestProcessThatAsksSeldomIsCountedOnce(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(s))))
+		l := drive(t, tokenBucket(10, time.Second, shared(s)))
 		for i := range 5 {
-			require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: "key"}))
+			require.NoError(t, l.wait(t.Context(), ask{Key: "key"}))
 			if i > 0 {
 				require.Equal(t, 3*time.Second, s.calls[i][0].Parts[0].Since.Round(10*ms))
 			}
@@ -244,17 +238,17 @@ func TestProcessThatAsksSeldomIsCountedOnce(t *testing.T) {
 
 func TestHoldReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0)))
-		a, b := limiterOf(t, throttle.WithLimit(limit)), limiterOf(t, throttle.WithLimit(limit))
-		a.Hold("", time.Minute)
+		limit := tokenBucket(10, time.Second, named("calls"), shared(s, leaseAhead(0)))
+		a, b := drive(t, limit), drive(t, limit)
+		a.hold("", time.Minute)
 		sleep(10 * ms)
-		r := send(t, b, throttle.Ask{})
-		refused := send(t, b, throttle.Ask{MaxWait: new(time.Second)})
+		r := b.send(ask{})
+		rejected := b.send(ask{MaxWait: new(time.Second)})
 		sleep(2 * ms)
 		require.False(t, r.done)
-		requireRefused(t, refused, 12*ms, throttle.ReasonHeld)
-		for bucket := range b.Buckets() {
-			require.InDelta(t, 59*time.Second, time.Until(bucket.HeldUntil), float64(time.Second))
+		requireRejected(t, rejected, 12*ms, bucket.ReasonHeld)
+		for _, v := range b.views() {
+			require.InDelta(t, 59*time.Second, v.HeldUntil-b.now(), float64(time.Second))
 		}
 		sleep(2 * time.Minute)
 		require.True(t, r.done)
@@ -269,15 +263,15 @@ func TestProcessesHaveOneBurstAfterHoldAll(t *testing.T) {
 		for _, held := range []time.Duration{time.Second, time.Minute} {
 			overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 				ctx, cancel := context.WithCancel(t.Context())
-				var all []*throttle.Limiter
+				var all []*driven
 				var mu sync.Mutex
 				var granted []time.Time
 				for range 8 {
-					l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Burst(burst), throttle.Shared(s))))
+					l := drive(t, tokenBucket(100, time.Second, withBurst(burst), shared(s)))
 					all = append(all, l)
 					for range 8 {
 						go func() {
-							for l.Wait(ctx, throttle.Ask{}) == nil {
+							for l.wait(ctx, ask{}) == nil {
 								mu.Lock()
 								granted = append(granted, time.Now())
 								mu.Unlock()
@@ -287,7 +281,7 @@ func TestProcessesHaveOneBurstAfterHoldAll(t *testing.T) {
 				}
 				sleep(3 * time.Second)
 				for _, l := range all {
-					l.HoldAll(held)
+					l.holdAll(held)
 				}
 				end := time.Now().Add(held)
 				sleep(held + time.Second)
@@ -310,91 +304,19 @@ func TestProcessesHaveOneBurstAfterHoldAll(t *testing.T) {
 	}
 }
 
-// A fleet that shares the limit of a strict server gets it all again after one refusal, and no other.
-func TestAFleetIsNotRefusedAgainAfterARefusal(t *testing.T) {
-	for _, processes := range []int{1, 8, 32, 100} {
-		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-			const rate, burst = 20, 4 // of the server; the fleet has a burst of 2
-			start := time.Now()
-			ctx, cancel := context.WithCancel(t.Context())
-			var mu sync.Mutex
-			level, at, refused, accepted := float64(burst), start, 0, 0
-			server := roundTripper(func(req *http.Request) (*http.Response, error) {
-				time.Sleep(10 * ms)
-				mu.Lock()
-				defer mu.Unlock()
-				now := time.Now()
-				level, at = min(burst, level+rate*now.Sub(at).Seconds()), now
-				resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
-				if level < 1 || refused == 0 && now.Sub(start) > 10*time.Second {
-					refused++
-					resp.StatusCode = http.StatusTooManyRequests
-					resp.Header.Set("Retry-After", "2")
-					return resp, nil
-				}
-				level--
-				if now.Sub(start) > 20*time.Second {
-					accepted++
-				}
-				return resp, nil
-			})
-			for range processes {
-				tr, err := throttle.New(server, throttle.WithLimit(throttle.TokenBucket(rate, time.Second, throttle.Burst(2), throttle.Shared(s))))
-				require.NoError(t, err)
-				for range max(2, 64/processes) {
-					go func() {
-						for ctx.Err() == nil {
-							req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://host/", nil)
-							_, _ = tr.RoundTrip(req)
-						}
-					}()
-				}
-			}
-			sleep(50 * time.Second)
-			cancel()
-			mu.Lock()
-			defer mu.Unlock()
-			require.Equal(t, 1, refused, "%d processes", processes)
-			require.GreaterOrEqual(t, accepted, rate*30*98/100, "%d processes", processes)
-		})
-	}
-}
-
-func TestRetryAfterReachesAllProcesses(t *testing.T) {
-	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0))))
-		refuses := roundTripper(func(req *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"10"}}, Body: http.NoBody, Request: req}, nil
-		})
-		transport, err := throttle.New(refuses, limit)
-		require.NoError(t, err)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
-		require.NoError(t, err)
-		_, err = transport.RoundTrip(req)
-		require.NoError(t, err)
-		other := limiterOf(t, limit)
-		sleep(10 * ms)
-		r := send(t, other, throttle.Ask{})
-		sleep(20 * time.Second)
-		require.NoError(t, r.err)
-		require.True(t, r.done)
-		require.InDelta(t, 10500*ms, r.at, float64(510*ms)) // a hold is up to a tenth longer, at most a second
-	})
-}
-
 func TestReleaseReachesAllProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0))))
-		a, b, c := limiterOf(t, limit), limiterOf(t, limit), limiterOf(t, limit)
-		a.Hold("", time.Hour)
+		limit := limits(tokenBucket(10, time.Second, named("calls"), shared(s, leaseAhead(0))))
+		a, b, c := drive(t, limit), drive(t, limit), drive(t, limit)
+		a.hold("", time.Hour)
 		sleep(10 * ms)
-		first := send(t, a, throttle.Ask{})
-		second := send(t, b, throttle.Ask{})
+		first := a.send(ask{})
+		second := b.send(ask{})
 		sleep(10 * ms)
-		c.Release("") // c does not know of the hold
-		third := send(t, c, throttle.Ask{})
+		c.release("") // c does not know of the hold
+		third := c.send(ask{})
 		sleep(10 * ms)
-		c.Release("")
+		c.release("")
 		sleep(7 * time.Second)
 		for _, r := range []*request{first, second, third} {
 			require.True(t, r.done)
@@ -406,8 +328,8 @@ func TestReleaseReachesAllProcesses(t *testing.T) {
 
 func TestSeveralSharedLimitsAreGrantedTogether(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Name("a"), throttle.Shared(s, throttle.LeaseAhead(0))), throttle.SlidingWindow(50, time.Second, throttle.Name("b"), throttle.Shared(s, throttle.LeaseAhead(0)))))
-		all := sendMany(t, l, 20, throttle.Ask{})
+		l := drive(t, tokenBucket(100, time.Second, named("a"), shared(s, leaseAhead(0))), slidingWindow(50, time.Second, named("b"), shared(s, leaseAhead(0))))
+		all := l.sendMany(20, ask{})
 		sleep(4 * ms)
 		for i, r := range all {
 			requireGranted(t, r, []time.Duration{4 * ms, 2 * ms}[map[bool]int{true: 1}[i == 0]])
@@ -415,28 +337,28 @@ func TestSeveralSharedLimitsAreGrantedTogether(t *testing.T) {
 		require.Equal(t, 2, s.count())
 		require.Len(t, s.calls[1], 1)
 		require.Len(t, s.calls[1][0].Parts, 2)
-		checkInvariants(t, l)
+		l.check()
 	})
 }
 
 func TestSharedLimitWithAMemoryLimitLeasesWhatCanBeUsed(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Name("fleet"), throttle.Shared(s)), throttle.TokenBucket(1, time.Second, throttle.Name("own"))))
-		all := sendMany(t, l, 100, throttle.Ask{})
+		l := drive(t, tokenBucket(1000, time.Second, named("fleet"), shared(s)), tokenBucket(1, time.Second, named("own")))
+		all := l.sendMany(100, ask{})
 		sleep(99*time.Second + 10*ms)
 		for i, r := range all {
 			require.True(t, r.done, "%d", i)
 			require.InDelta(t, time.Duration(i)*time.Second, r.at, float64(10*ms))
 		}
-		require.Less(t, l.Stores()[0].Leased, uint64(250))
-		checkInvariants(t, l)
+		require.Less(t, l.StoreStates()[0].Counts.Leased, uint64(250))
+		l.check()
 	})
 }
 
 func TestTokensThatAnotherLimitCanPayTakeOneCall(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(1000, time.Second, throttle.Shared(s, throttle.LeaseAhead(0))), throttle.TokenBucket(5, time.Hour, throttle.Name("own"))))
-		all := sendMany(t, l, 5, throttle.Ask{})
+		l := drive(t, tokenBucket(1000, time.Second, shared(s, leaseAhead(0))), tokenBucket(5, time.Hour, named("own")))
+		all := l.sendMany(5, ask{})
 		sleep(4 * ms)
 		requireGranted(t, all[0], 2*ms) // the others came when the store had been asked
 		for _, r := range all[1:] {
@@ -449,89 +371,56 @@ func TestTokensThatAnotherLimitCanPayTakeOneCall(t *testing.T) {
 // So many requests are checked again only when there is news that delays all of them.
 func TestHundredsOfRequestsAreRejectedAsTheStoreDelaysThem(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		limit := throttle.WithLimit(throttle.TokenBucket(1000, time.Hour, throttle.Shared(s, throttle.LeaseAhead(0))))
-		l, other := limiterOf(t, limit), limiterOf(t, limit)
-		send(t, l, throttle.Ask{})
+		limit := limits(tokenBucket(1000, time.Hour, shared(s, leaseAhead(0))))
+		l, other := drive(t, limit), drive(t, limit)
+		l.send(ask{})
 		sleep(10 * ms)
-		other.Hold("", time.Minute)
+		other.hold("", time.Minute)
 		sleep(10 * ms)
-		waits := sendMany(t, l, 300, throttle.Ask{MaxWait: new(time.Second)})
-		sleep(2 * ms) // the response tells of the hold
+		waits := l.sendMany(300, ask{MaxWait: new(time.Second)})
+		sleep(2 * ms) // the response reports the hold
 		for _, r := range waits {
-			requireRefused(t, r, 22*ms, throttle.ReasonHeld)
+			requireRejected(t, r, 22*ms, bucket.ReasonHeld)
 		}
 		sleep(time.Minute)
-		send(t, other, throttle.Ask{Cost: 990})
+		other.send(ask{Cost: 990})
 		sleep(10 * ms)
-		waits = sendMany(t, limiterOf(t, limit), 300, throttle.Ask{MaxWait: new(time.Second)})
-		sleep(2 * ms) // its first response tells that nothing is left
+		waits = drive(t, limit).sendMany(300, ask{MaxWait: new(time.Second)})
+		sleep(2 * ms) // by its first response, nothing is left
 		for _, r := range waits[20:] {
-			requireRefused(t, r, 2*ms, throttle.ReasonMaxWait)
+			requireRejected(t, r, 2*ms, bucket.ReasonMaxWait)
 		}
 	})
 }
 
 func TestUnusedTokensReturnToTheStoreAlsoWhenItIsNotAskedForMore(t *testing.T) {
 	overTrip(t, 20*ms, func(t *testing.T, s *trip) {
-		limit := throttle.WithLimit(throttle.TokenBucket(10, 1000*time.Hour, throttle.Shared(s, throttle.LeaseAhead(0))))
-		l := limiterOf(t, limit)
-		gone := send(t, l, throttle.Ask{Key: "a", Cost: 5})
+		limit := limits(tokenBucket(10, 1000*time.Hour, shared(s, leaseAhead(0))))
+		l := drive(t, limit)
+		gone := l.send(ask{Key: "a", Cost: 5})
 		gone.cancel(nil)
 		sleep(20 * ms)                                // its tokens come
 		for _, key := range []string{"x", "y", "a"} { // two calls are under way, and a waits for one to return
-			r := send(t, l, throttle.Ask{Key: key, Cost: 10})
+			r := l.send(ask{Key: key, Cost: 10})
 			if key == "a" {
 				r.cancel(nil)
 			}
 		}
 		sleep(time.Second)
-		r := send(t, limiterOf(t, limit), throttle.Ask{Key: "a", Cost: 10})
+		r := drive(t, limit).send(ask{Key: "a", Cost: 10})
 		sleep(time.Second)
 		require.True(t, r.done)
 	})
 }
 
-func TestOutagesHaveNames(t *testing.T) {
-	for o, want := range map[throttle.Outage]string{throttle.OutageReject: "reject", throttle.OutageLocalShare: "local share", throttle.OutagePass: "pass", 9: "Outage(9)"} {
-		assert.Equal(t, want, o.String())
-	}
-}
-
-func TestSharedWithWhatItDoesNotFitIsAnError(t *testing.T) {
-	s := store.NewMemory()
-	for text, opt := range map[string]throttle.Option{
-		"Shared(nil)":              throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(nil))),
-		"a nil *limiter_test.trip": throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared((*trip)(nil)))),
-		"a SharedOption is nil":    throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, nil))),
-		"kind adaptive":            throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Shared(s))),
-		"LeaseAhead(-1ns)":         throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(-1)))),
-		"LeaseAhead(2s)":           throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(2*time.Second)))),
-		"StoreTimeout(0s)":         throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreTimeout(0)))),
-		"StoreGrace(-1ns)":         throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreGrace(-1)))),
-		"WithoutStore(3)":          throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.WithoutStore(3)))),
-		"too large":                throttle.WithLimit(throttle.TokenBucket(math.MaxInt64, time.Nanosecond, throttle.Shared(s))),
-		"cannot be compared":       throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(uncomparable{s, nil}))),
-	} {
-		_, err := throttle.NewLimiter(opt)
-		require.ErrorContains(t, err, text)
-	}
-	_, err := throttle.New(nil, throttle.WithDryRun(), throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s))))
-	require.ErrorContains(t, err, "WithDryRun")
-}
-
-type uncomparable struct {
-	store.Store
-	_ []int
-}
-
 // The window is exhausted at 1 ms by the store's clock, with the response of 2 ms.
-func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
+func TestTheWaitForAnExhaustedSharedWindowIsThatOfItsStore(t *testing.T) {
 	for _, fill := range []int64{3, 2} { // the response that granted the last token reports the wait, or the one that granted none
 		overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-			l := limiterOf(t, throttle.WithLimit(throttle.SlidingWindow(3, 10*time.Second, throttle.Shared(s, throttle.LeaseAhead(0)))))
-			send(t, l, throttle.Ask{Cost: fill})
+			l := drive(t, slidingWindow(3, 10*time.Second, shared(s, leaseAhead(0))))
+			l.send(ask{Cost: fill})
 			sleep(2 * ms)
-			last := send(t, l, throttle.Ask{})
+			last := l.send(ask{})
 			sleep(2 * ms)
 			if fill == 2 {
 				requireGranted(t, last, 4*ms)
@@ -541,17 +430,17 @@ func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
 			calls := s.count()
 			free := 10 * time.Second // when the first tokens come in again; the lower bound does not know how long the question took to get there
 			for range 3 {
-				wait, ok := l.Try(throttle.Ask{})
+				wait, ok := l.try(ask{})
 				require.False(t, ok)
 				require.Equal(t, free-4*ms, wait)
 			}
-			now := send(t, l, throttle.Ask{MaxWait: new(time.Duration)})
-			require.Equal(t, free-4*ms, requireRefused(t, now, 4*ms, throttle.ReasonNoTokens).Wait)
+			now := l.send(ask{MaxWait: new(time.Duration)})
+			require.Equal(t, free-4*ms, requireRejected(t, now, 4*ms, bucket.ReasonNoTokens).Wait)
 			ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 			defer cancel()
-			requireRefused(t, sendUnder(ctx, l, throttle.Ask{}), 4*ms, throttle.ReasonDeadline)
+			requireRejected(t, l.sendUnder(ctx, ask{}), 4*ms, bucket.ReasonDeadline)
 			require.Equal(t, calls, s.count())
-			patient := send(t, l, throttle.Ask{})
+			patient := l.send(ask{})
 			sleep(11 * time.Second)
 			require.True(t, patient.done)
 			require.NoError(t, patient.err)
@@ -560,18 +449,18 @@ func TestAnExhaustedSharedWindowAnswersByTheWaitOfItsStore(t *testing.T) {
 	}
 }
 
-// TestAStoreFurtherAwayThanItsTimeoutIsReached has the default StoreTimeout of 250 ms. The response to a call that was given up
-// shows how far away the store is, if the ask reached the store in time.
+// The timeout is 250 ms. The response to a call that was given up
+// shows how far away the store is, if the asked reached the store in time.
 func TestAStoreFurtherAwayThanItsTimeoutIsReached(t *testing.T) {
 	for _, takes := range []time.Duration{240 * ms, 300 * ms, 490 * ms} {
 		overTrip(t, takes, func(t *testing.T, s *trip) {
-			l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Shared(s))))
+			l := drive(t, tokenBucket(100, time.Second, shared(s)))
 			for range 200 {
-				require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
+				require.NoError(t, l.wait(t.Context(), ask{}))
 			}
-			st := l.Stores()[0]
-			require.True(t, st.Up)
-			require.LessOrEqual(t, st.Failed, uint64(2), "only before the first response")
+			st := l.StoreStates()[0]
+			require.NoError(t, st.Err)
+			require.LessOrEqual(t, st.Counts.Failed, uint64(2), "only before the first response")
 		})
 	}
 }

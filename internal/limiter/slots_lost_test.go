@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -54,7 +54,7 @@ type lostWorld struct {
 	takes              time.Duration // each request
 	away               time.Duration // 0: the store is reachable all the time
 	loses              bool
-	without            throttle.Outage
+	without            supply.Without
 }
 
 func drawLost(r *rand.Rand) lostWorld {
@@ -64,7 +64,7 @@ func drawLost(r *rand.Rand) lostWorld {
 		takes:     []time.Duration{5 * ms, 50 * ms, time.Second, 30 * time.Second}[r.IntN(4)],
 		away:      []time.Duration{0, time.Second, 4 * time.Second, 13 * time.Second, time.Minute, 10 * time.Minute}[r.IntN(6)],
 		loses:     r.IntN(3) > 0,
-		without:   []throttle.Outage{throttle.OutageReject, throttle.OutageLocalShare, throttle.OutagePass}[r.IntN(3)],
+		without:   []supply.Without{supply.Nothing, supply.ButLocally, supply.Limit}[r.IntN(3)],
 	}
 	w.n = 1 + r.Int64N(int64(w.processes*w.callers)) // so that some callers wait
 	if w.away == 0 {
@@ -76,8 +76,8 @@ func drawLost(r *rand.Rand) lostWorld {
 	return w
 }
 
-// TestSlotsOfALostStateAreNotGrantedTwice counts what is in flight besides the requests that were when the store came back, with
-// another state or the old one: these may last as long as they like.
+// Requests that were in flight when the store came back, with another state or the old one, do not count: they may last as long as they
+// like.
 func TestSlotsOfALostStateAreNotGrantedTwice(t *testing.T) {
 	worlds := uint64(60)
 	if testing.Short() {
@@ -100,11 +100,11 @@ func (w *lostWorld) play(t *testing.T, r *rand.Rand) {
 	used := time.Duration(0)        // by them, after ten seconds
 	began := time.Now()
 	for range w.processes {
-		l := sharedSlots(t, w.n, s, throttle.WithoutStore(w.without), throttle.ExpectProcesses(w.processes))
+		l := sharedSlots(t, w.n, s, withoutStore(w.without), expectProcesses(w.processes))
 		for range w.callers {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					g, err := l.Acquire(ctx, throttle.Ask{})
+					g, err := l.acquire(ctx, ask{})
 					if err != nil {
 						time.Sleep(100 * ms)
 						continue
@@ -121,7 +121,7 @@ func (w *lostWorld) play(t *testing.T, r *rand.Rand) {
 						used += max(0, time.Since(began)-max(10*time.Second, from.Sub(began)))
 					}
 					mu.Unlock()
-					g.Done()
+					g.done()
 				}
 			})
 		}
@@ -144,7 +144,7 @@ func (w *lostWorld) play(t *testing.T, r *rand.Rand) {
 		time.Sleep(w.away)
 	}
 	s.set(false, w.loses)
-	if w.without == throttle.OutagePass || w.without == throttle.OutageLocalShare && w.n < int64(w.processes) {
+	if w.without == supply.Limit || w.without == supply.ButLocally && w.n < int64(w.processes) {
 		time.Sleep(2 * time.Second) // by these terms, more than n are in flight until each process has reached the store
 	}
 	begin()

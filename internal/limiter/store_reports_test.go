@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -31,10 +31,10 @@ func (s *faulty) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, er
 
 func TestAnUnreadableBudgetRejectsNoOtherAndIsReported(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		var events []throttle.StoreEvent
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(&faulty{s, "bad"}, throttle.WithoutStore(throttle.OutagePass)))),
-			throttle.WithHooks(throttle.Hooks{OnStore: func(e throttle.StoreEvent) { events = append(events, e) }}))
-		bad, good := send(t, l, throttle.Ask{Key: "bad"}), send(t, l, throttle.Ask{Key: "good"})
+		var events []supply.Event
+		l := drive(t, tokenBucket(10, time.Second, named("calls"), shared(&faulty{s, "bad"}, withoutStore(supply.Limit))))
+		l.onStore = func(e supply.Event) { events = append(events, e) }
+		bad, good := l.send(ask{Key: "bad"}), l.send(ask{Key: "good"})
 		sleep(4 * ms)
 		require.True(t, good.done)
 		require.NoError(t, good.err)
@@ -46,58 +46,59 @@ func TestAnUnreadableBudgetRejectsNoOtherAndIsReported(t *testing.T) {
 		sleep(4 * time.Second)
 		require.True(t, bad.done)
 		require.NoError(t, bad.err, "all pass after the grace")
-		st := l.Stores()[0]
-		require.True(t, st.Up)
-		require.Zero(t, st.Outages)
-		require.NotZero(t, st.Faulty)
+		st := l.StoreStates()[0]
+		require.NoError(t, st.Err)
+		require.Zero(t, st.Counts.Outages)
+		require.NotZero(t, st.Counts.Faulty)
 	})
 }
 
 func TestStoresReportLatencyOutagesAndRulesThatDiffer(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		strict := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s))))
+		strict := drive(t, tokenBucket(10, time.Second, named("calls"), shared(s)))
 		requireSent(t, strict)
-		var events []throttle.StoreEvent
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(600, time.Minute, throttle.Name("calls"), throttle.Shared(s))), throttle.WithHooks(throttle.Hooks{OnStore: func(e throttle.StoreEvent) { events = append(events, e) }}))
+		var events []supply.Event
+		l := drive(t, tokenBucket(600, time.Minute, named("calls"), shared(s)))
+		l.onStore = func(e supply.Event) { events = append(events, e) }
 		requireSent(t, l)
 		requireSent(t, l)
-		st := l.Stores()[0]
-		require.NotZero(t, st.Differs)
+		st := l.StoreStates()[0]
+		require.NotZero(t, st.Counts.Differs)
 		require.Len(t, events, 1, "once")
 		require.ErrorIs(t, events[0].Err, store.ErrRule)
-		require.EqualValues(t, st.OK, st.Latency.Counts[1], "of 2 ms")
-		require.Equal(t, time.Duration(st.OK)*2*ms, st.Latency.Sum)
+		require.EqualValues(t, st.Counts.Ok, st.Latency.Counts[1], "of 2 ms")
+		require.Equal(t, time.Duration(st.Counts.Ok)*2*ms, st.Latency.Sum)
 		s.set(errDown, nil)
-		send(t, l, throttle.Ask{Cost: 5, MaxWait: new(time.Second)})
+		l.send(ask{Cost: 5, MaxWait: new(time.Second)})
 		sleep(time.Second)
-		require.EqualValues(t, 1, l.Stores()[0].Outages)
-		require.Zero(t, strict.Stores()[0].Differs)
+		require.EqualValues(t, 1, l.StoreStates()[0].Counts.Outages)
+		require.Zero(t, strict.StoreStates()[0].Counts.Differs)
 		s.set(nil, nil)
 	})
 }
 
 func TestNothingLeasedAheadCostsOneCallForEachTokenAtMost(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Name("calls"), throttle.Shared(s, throttle.LeaseAhead(0)))))
+		l := drive(t, tokenBucket(10, time.Second, named("calls"), shared(s, leaseAhead(0))))
 		const keys, each = 20, 3
 		for range each {
 			for i := range keys {
-				require.NoError(t, l.Wait(t.Context(), throttle.Ask{Key: strconv.Itoa(i)}))
+				require.NoError(t, l.wait(t.Context(), ask{Key: strconv.Itoa(i)}))
 			}
 		}
 		sleep(time.Minute)
 		require.Len(t, s.calls, keys*each)
 		for range 3 {
-			sendMany(t, l, 10, throttle.Ask{Key: "hot"})
+			l.sendMany(10, ask{Key: "hot"})
 			sleep(time.Second)
 		}
 		require.LessOrEqual(t, len(s.calls), keys*each+3*2, "those that wait share calls")
 	})
 }
 
-func requireSent(t *testing.T, l *throttle.Limiter) {
+func requireSent(t *testing.T, l *driven) {
 	t.Helper()
-	r := send(t, l, throttle.Ask{})
+	r := l.send(ask{})
 	sleep(time.Second)
 	require.True(t, r.done)
 	require.NoError(t, r.err)
@@ -106,8 +107,8 @@ func requireSent(t *testing.T, l *throttle.Limiter) {
 func TestAProcessThatStartsInAnOutageHasItsPartOfTheExpectedProcesses(t *testing.T) {
 	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
 		s.set(errDown, nil)
-		l := limiterOf(t, throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Shared(s, throttle.WithoutStore(throttle.OutageLocalShare), throttle.ExpectProcesses(4)))))
-		all := sendMany(t, l, 50, throttle.Ask{})
+		l := drive(t, tokenBucket(100, time.Second, shared(s, withoutStore(supply.ButLocally), expectProcesses(4))))
+		all := l.sendMany(50, ask{})
 		sleep(time.Second + ms)
 		sent := 0
 		for _, r := range all {
@@ -117,7 +118,5 @@ func TestAProcessThatStartsInAnOutageHasItsPartOfTheExpectedProcesses(t *testing
 			}
 		}
 		require.Equal(t, 25, sent)
-		_, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Shared(s, throttle.ExpectProcesses(-1)))))
-		require.ErrorContains(t, err, "ExpectProcesses(-1)")
 	})
 }

@@ -45,6 +45,13 @@ type Wall struct {
 	back  int64  // what it showed then, the last time
 }
 
+// Copy implements [Copier].
+func (w *FixedWindow) Copy() Meter {
+	other, wall := *w, *w.wall
+	other.wall = &wall
+	return &other
+}
+
 // SetBack records that the wall clock was set back, so that an earlier window may be the current one again. Each window notices
 // when it is used next: there may be a million.
 func (c *Wall) SetBack(now Instant) { c.backs, c.back = c.backs+1, now+c.Unix }

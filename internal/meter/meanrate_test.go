@@ -10,7 +10,7 @@ import (
 )
 
 // A mean rate is the sum over all events of x/tau·exp(-age/tau), per second. An event that is removed leaves it, and one
-// that is told late counts as if it were of now.
+// that is reported late counts as if it were of now.
 func TestMeanRateIsAnExponentialMean(t *testing.T) {
 	for seed := range uint64(100) {
 		r := metertest.Seeded(t, seed)

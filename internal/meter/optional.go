@@ -28,3 +28,6 @@ type Rester interface{ Rest(now Instant, cost int64) }
 
 // A Turner is a meter of windows, the current one of which ends at an instant.
 type Turner interface{ Turns(now Instant) Instant }
+
+// A Copier is a meter about which time alone decides: a copy of it shows what it will do if nothing else happens.
+type Copier interface{ Copy() Meter }

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"slices"
 	"sort"
 	"time"
 )
@@ -131,6 +132,13 @@ func (w *SlidingWindow) Take(_, now Instant, cost int64, _ bool) int64 {
 		w.log = append(w.log, event{now, now, now, w.gone + w.used() + cost})
 	}
 	return now
+}
+
+// Copy implements [Copier].
+func (w *SlidingWindow) Copy() Meter {
+	other := *w
+	other.log, other.head = slices.Clone(w.log[w.head:]), 0
+	return &other
 }
 
 // Answered notes that the response to a request came. It reports whether the request counts for longer because of that.

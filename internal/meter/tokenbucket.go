@@ -78,6 +78,13 @@ func (b TokenBucket) Alone() TokenBucket {
 	return b
 }
 
+// Copy implements [Copier]. The copy does not know what the bucket remembers for GiveBack.
+func (b *TokenBucket) Copy() Meter {
+	other := b.Alone()
+	other.past = nil
+	return &other
+}
+
 // with returns the terms with another rate and burst, the same for all buckets that ask for the same in turn.
 func (t *terms) with(n, per uint64, burst int64) *terms {
 	switch other := t.like; {

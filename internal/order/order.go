@@ -168,6 +168,20 @@ func (w *Waiter) earlier(other *Waiter) bool {
 	return w.Rank < other.Rank || w.Rank == other.Rank && w.key.seq < other.key.seq
 }
 
+// A Standing is how a request stands that waits.
+type Standing struct {
+	Nth     uint64 // grows with the arrival of requests
+	blocked uint64
+	passed  Instant
+	starved bool
+}
+
+// Standing returns how w stands, which waits.
+func (w *Waiter) Standing() Standing {
+	l := w.queue.lane
+	return Standing{w.key.seq, w.blocked, w.passed, l == l.line.starved && l.line.first == w}
+}
+
 // IsWaiting reports whether w has joined, and has neither left nor been granted.
 func (w *Waiter) IsWaiting() bool { return w.queue != nil }
 
@@ -274,6 +288,29 @@ func (o *Order) Join(w *Waiter, now Instant) {
 	o.count(w, 1)
 	if q.first == w {
 		o.requeue(q)
+	}
+}
+
+// Resume has w, which has joined, stand as a request did in another Order. It matters for the first one of a line: where it was not
+// blocked when it was tried, others go before it even if it could not be paid any more, until they have passed it over for long.
+func (o *Order) Resume(w *Waiter, as Standing) {
+	ln := w.queue.lane.line
+	if ln.first != w || as.blocked == 0 {
+		return
+	}
+	w.blocked, w.passed = as.blocked, as.passed
+	if as.starved {
+		ln.starved = w.queue.lane
+	}
+	o.fresh.Remove(ln)
+	for i := range ln.stops {
+		s := &ln.stops[i]
+		if as.starved || as.blocked&bit(i) != 0 {
+			s.point.blocked.Put(s, s.placeOf(w))
+		} else {
+			s.point.blocked.Remove(s)
+		}
+		o.Touch(s.point)
 	}
 }
 

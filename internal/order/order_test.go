@@ -300,7 +300,7 @@ func TestRecheckAsksThePayerAgain(t *testing.T) {
 	x.requireGranted(w, 5*second)
 }
 
-func TestBlockedTellsWhatIsToBePaid(t *testing.T) {
+func TestBlockedReturnsWhatIsToBePaid(t *testing.T) {
 	x := newWorld(t)
 	a, b := x.point(every(second, 5)), x.point(every(second, 5))
 	w := x.come(0, []*Point{a, b}, 2, 1)

@@ -51,7 +51,7 @@ func (x *passed) starve() (free, empty *Point) {
 	return free, empty
 }
 
-// Nobody has passed over a request that waits because its points save up for it: so it bars none that can pay.
+// No request has passed over one that waits because its points save up for it: so it bars none that can pay.
 func TestARequestThatSavesUpForLongBarsNothing(t *testing.T) {
 	x := newWorld(t)
 	slow, fast, free := x.point(every(10*second, 2)), x.point(every(6*second, 2)), x.point(&fake{kind: slots, most: 99})

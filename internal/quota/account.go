@@ -31,6 +31,8 @@ const (
 // record; what the server counts together is a [quota].
 type Account struct {
 	Key     Key    // without a family
+	Apart   string // of the keys of its requests
+	Example string // one of its requests, for people, once the server has been seen to count some separately; "": not yet
 	Limited uint32 // responses by which the server refused because of a limit
 	Last    LastRefusal
 	barrier

@@ -23,11 +23,16 @@ func (a *Account) HoldHost(now meter.Instant, d int64) {
 	a.server.Hold(now, min(d, othersMost))
 }
 
-// holdFor holds the account, and the server's others if the refusal concerns them.
+// holdFor holds the account, and the others that the refusal concerns.
 func (a *Account) holdFor(r *refusal, d int64) {
-	if r.host && r.kind == Refused {
+	switch {
+	case r.host && r.kind == Refused:
 		a.HoldHost(r.at, d)
-	} else {
+	case r.all && a.group != nil:
+		for _, x := range a.group.accounts {
+			x.Hold(r.at, d)
+		}
+	default:
 		a.Hold(r.at, d)
 	}
 }
@@ -149,13 +154,23 @@ func (a *Account) refusedFinally(rep *Report, now meter.Instant) (news error) {
 		a.Hold(now, int64(h.Wait))
 	}
 	if a.final == nil {
-		a.final = newFinal(h.Final, now)
+		a.setFinal(newFinal(h.Final, now))
 		return h.Final
 	}
-	if a.final.saidAgain(h.Final, rep.Number) {
+	if a.final.saidAgain(h.Final, asker{a, rep.Number}) {
 		return h.Final
 	}
 	return nil
+}
+
+// setFinal sets the final refusal of all accounts of the group.
+func (a *Account) setFinal(f *final) {
+	a.final = f
+	if a.group != nil {
+		for _, x := range a.group.accounts {
+			x.final = f
+		}
+	}
 }
 
 // Final returns since when a final refusal holds, when the next request asks whether it still does, and what the server said; nil: there

@@ -14,7 +14,7 @@ const (
 	mostVotes   = 3  // for counts that are separate
 	askMost     = 2  // gates that find out in vain whether a hold concerns them
 	mostTries   = 3  // to find the trait by which a server counts requests of one gate separately
-	trialShown  = 4  // pairs of responses that show that a trait matters, and that nothing else does
+	trialShown  = 4  // pairs of responses more than would show by chance that a trait matters
 	trialMost   = 64 // responses
 	trialFew    = 8  // if they fit each other from the second on
 )
@@ -22,10 +22,35 @@ const (
 // MaxTraits is how many traits of a request may be known besides its family, its method and its credential.
 const MaxTraits = 8
 
+// traitModel is the trait that is in the body of a request.
+const traitModel = 0
+
+// Models say whether a server counts by the model of a request.
+type Models uint8
+
+const (
+	NoModels Models = iota
+	TriesModels
+	CountsModels
+)
+
+// Models returns whether the server of a gate counts by model, as far as is known.
+func (g *Gate) Models() Models {
+	switch {
+	case g.Account.server.byModel:
+		return CountsModels
+	case g.trial != nil:
+		return TriesModels
+	}
+	return NoModels
+}
+
 // Traits are what else a server may count a request by. Those by which it is more probable, or of which there are fewer, come first.
 type Traits interface {
 	// Trait returns a hash of the n-th of MaxTraits; 0: the request has none.
 	Trait(n int) uint64
+	// String describes the request, without what may be secret.
+	String() string
 }
 
 // alike is what the requests of a gate have in common, besides finer traits.
@@ -71,6 +96,9 @@ func mix(x, y uint64) uint64 {
 // kind returns a hash of that by which requests are distinguished at the host.
 func (s *Server) kind(key *Key) uint64 {
 	kind := mix(mix(key.Family, key.Method), key.Credential)
+	for i := range len(key.Apart) {
+		kind = mix(kind, uint64(key.Apart[i]))
+	}
 	if finer := s.finer[key.Family]; finer != 0 && key.Traits != nil {
 		for n := range MaxTraits {
 			if finer>>n&1 == 1 {
@@ -81,13 +109,14 @@ func (s *Server) kind(key *Key) uint64 {
 	return kind
 }
 
-// guess returns the account that a new gate for a key probably belongs to: that of the gate that is most alike.
-func (p *group) guess(key *Key) *Account {
-	best, most, looked := p.accounts[0], -1, 0
-	if len(p.accounts) == 1 {
-		return best
-	}
+// guess returns the account that a new gate for a key probably belongs to: that of the gate that is most alike; nil: there is none of which
+// it may be.
+func (p *group) guess(key *Key) (best *Account) {
+	most, looked := -1, 0
 	for _, a := range p.accounts {
+		if a.Apart != key.Apart {
+			continue
+		}
 		for _, g := range a.gates[:min(len(a.gates), lookAtMost)] {
 			if alike := g.likeness(key); alike > most {
 				best, most = a, alike
@@ -152,10 +181,13 @@ func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account)
 		g.hears(rep, reported)
 		g.joined = true
 	}
-	if to == g.Account {
-		return nil
+	if to != g.Account {
+		from = r.move(g, to, now)
 	}
-	return r.move(g, to, now)
+	if to.Example == "" && rep.Traits != nil && len(to.group.accounts) > 1 {
+		to.Example = rep.Traits.String()
+	}
+	return from
 }
 
 // mayAsk reports whether a request may be sent to find out whether the gate belongs to its account.
@@ -267,14 +299,20 @@ func (x *trial) next(h heard, slack int64) int {
 	}
 	x.last[int(x.n)%len(x.last)] = h
 	x.n++
-	best, least := -1, 0
+	best, most := -1, float64(trialShown)
 	for t := range MaxTraits {
-		against := 4*int(x.wrong[t]) + int(x.loose[t])
-		if int(x.apart[t]) >= trialShown+4*int(x.wrong[t]) && x.alike[t] >= trialShown && (best < 0 || against < least) {
-			best, least = t, against
+		if shown := x.shown(t); shown >= most && (best < 0 || shown > most) {
+			best, most = t, shown
 		}
 	}
 	return best
+}
+
+// shown returns how much shows that the server counts by a trait: how many more pairs of requests with the same trait would not fit, if they
+// did not as often as others.
+func (x *trial) shown(t int) float64 {
+	apart, alike := float64(x.apart[t]), float64(x.alike[t])
+	return alike*apart/max(1, apart+float64(x.loose[t])) - 4*float64(x.wrong[t])
 }
 
 // refine has requests of a family be distinguished by another trait.
@@ -284,6 +322,7 @@ func (s *Server) refine(family uint64, trait int) {
 	}
 	if len(s.finer) < maxFiner || s.finer[family] != 0 {
 		s.finer[family] |= 1 << trait
+		s.byModel = s.byModel || trait == traitModel
 	}
 }
 
@@ -319,7 +358,7 @@ func abs(n int64) int64 { return max(n, -n) }
 // other returns the account that a gate belongs to whose responses contradict its account: another one that the response fits, or a new one.
 func (r *Registry) other(g *Gate, rep *Report, now meter.Instant) *Account {
 	for _, a := range g.Account.group.accounts {
-		if a != g.Account && a.fits(rep, now) {
+		if a != g.Account && a.Apart == g.Account.Apart && a.fits(rep, now) {
 			return a
 		}
 	}
@@ -348,19 +387,20 @@ func (q *quota) fits(c *Claim, now meter.Instant) bool {
 // split returns a new account for a gate; its own, if there are too many that matter.
 func (r *Registry) split(g *Gate, now meter.Instant) *Account {
 	a := g.Account
-	if len(a.gates) == 1 || len(a.group.accounts) >= maxAccounts && !r.forgetIdle(a, now) {
+	if len(a.gates) == 1 || len(a.group.accounts) >= maxAccounts && !r.forgetIdle(a.group, a, now) {
 		return a
 	}
 	n := NewAccount(a.server, r.seeds.Uint64())
-	n.Key, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.own, a.bare, a.sent, now, a.pace.most
+	n.Key, n.Apart, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.Apart, a.final, a.own, a.bare, a.sent, now, a.pace.most
 	a.server.add(n)
 	return n
 }
 
-// forgetIdle forgets the account of a group that was used least recently, if it stops no request and none is in flight. It reports whether there is one.
-func (r *Registry) forgetIdle(except *Account, now meter.Instant) bool {
+// forgetIdle forgets the account of a group that was used least recently, of those that stop no request and have none in flight. It reports
+// whether there is one.
+func (r *Registry) forgetIdle(p *group, except *Account, now meter.Instant) bool {
 	var idle *Account
-	for _, a := range except.group.accounts {
+	for _, a := range p.accounts {
 		if a != except && a.idle() && !a.Stops(now) && (idle == nil || a.used < idle.used) {
 			idle = a
 		}

@@ -19,6 +19,8 @@ func (t tagged) Trait(n int) uint64 {
 	return 0
 }
 
+func (t tagged) String() string { return "GET /tagged" }
+
 // hears has a request leave, and its response come, as the registry sees both.
 func hears(r *Registry, k *Key, now meter.Instant, h *Hints) *Gate {
 	g := r.Gate(k, now)

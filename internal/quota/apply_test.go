@@ -261,7 +261,7 @@ func TestAllGatesFallUnderTheFirstQuotaWithoutAName(t *testing.T) {
 	require.Zero(t, r.Gate(at("x", 2), 0).Ready(0, 0, 1), "one that has a name is of those requests that it was reported for")
 }
 
-// Requests that passed no gate may use up what the first response says is left: nobody has counted them.
+// Requests that passed no gate may use up what the first response says is left: they are not counted.
 func TestTheFirstResponseHoldsForTheRequestsThatLeftUncounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		left, since int64
@@ -282,7 +282,7 @@ func TestTheFirstResponseHoldsForTheRequestsThatLeftUncounted(t *testing.T) {
 		h.Quotas[0].Reserve = c.reserve
 		rep := &Report{Reading: h.Read(now), Sent: now - int64(c.took), Accepted: true}
 		g, change := r.ApplyUngated(at("h", 1), rep, Unseen{Since: c.since}, now)
-		require.Zero(t, change.Until, "%s: users are not told", name)
+		require.Zero(t, change.Until, "%s: users get no event", name)
 		if c.held == 0 {
 			require.Zero(t, g.Account.Until(), name)
 			continue

@@ -10,7 +10,7 @@ import (
 
 // This file tests the accounts and quotas of servers at the exact bounds of their rules.
 
-func TestAnAccountIsSilentUntilItsServerTellsSomething(t *testing.T) {
+func TestAnAccountIsSilentUntilItsServerReportsSomething(t *testing.T) {
 	for name, tell := range map[string]func(*Account, *Gate){
 		"a hold of the account": func(a *Account, _ *Gate) { a.Hold(0, 1) },
 		"a hold of the server":  func(a *Account, _ *Gate) { a.refused(&refusal{at: 0, sent: -1, wait: 1, host: true, kind: Refused}) },

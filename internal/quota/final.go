@@ -14,12 +14,18 @@ const (
 // A final is a refusal that no waiting ends. Requests are rejected, except one each minute, which asks whether it still holds. An
 // accepted response to a request that was sent after the refusal ends it. It is not saved in a snapshot, because to ask costs one request.
 //
-// A nil final is none.
+// It is of all accounts of a group, because it mostly is about money. A nil final is none.
 type final struct {
 	said  error         // what the server said
 	since meter.Instant // when it said so first
 	ask   meter.Instant // when the next request asks
-	asker int64         // the number of the last request that asked; 0: none has
+	asker asker         // the last request that asked; the zero value: none has
+}
+
+// An asker is a request.
+type asker struct {
+	account *Account
+	number  int64 // there
 }
 
 // newFinal returns a final refusal that came now.
@@ -40,8 +46,8 @@ func (f *final) next(from meter.Instant, n int64) meter.Instant {
 
 // saidAgain takes another final refusal, and reports whether that is news: requests that were sent before the first one, or while another
 // asks, say nothing more.
-func (f *final) saidAgain(said error, number int64) (news bool) {
-	if number != f.asker {
+func (f *final) saidAgain(said error, by asker) (news bool) {
+	if by != f.asker {
 		return false
 	}
 	f.said = said
@@ -49,21 +55,21 @@ func (f *final) saidAgain(said error, number int64) (news bool) {
 }
 
 // asks notes that a request is sent that asks.
-func (f *final) asks(number int64, now meter.Instant) {
+func (f *final) asks(by asker, now meter.Instant) {
 	if f != nil {
-		f.ask, f.asker = meter.AddInstant(now, askEvery), number
+		f.ask, f.asker = meter.AddInstant(now, askEvery), by
 	}
 }
 
 // unsent has another request ask, because that one was not sent.
-func (f *final) unsent(number int64, now meter.Instant) {
-	if f != nil && f.asker == number {
-		f.ask, f.asker = now, 0
+func (f *final) unsent(by asker, now meter.Instant) {
+	if f != nil && f.asker == by {
+		f.ask, f.asker = now, asker{}
 	}
 }
 
 // askedBy reports whether that request asks.
-func (f *final) askedBy(number int64) bool { return f != nil && f.asker == number }
+func (f *final) askedBy(by asker) bool { return f != nil && f.asker == by }
 
 // accepted takes the response to a request that did what was asked, and returns what is left of the refusal.
 func (f *final) accepted(sent meter.Instant) *final {

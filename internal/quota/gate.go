@@ -115,7 +115,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
 		a.pace.next = meter.AddInstant(due, second)
 	}
 	a.sent++
-	a.final.asks(a.sent, due)
+	a.final.asks(asker{a, a.sent}, due)
 	for _, q := range g.quotas {
 		q.departures.take(a.sent, due)
 	}
@@ -135,7 +135,7 @@ func (g *Gate) Sent() {
 // GiveBack undoes the Take of a request that was not sent.
 func (g *Gate) GiveBack(n int64, now meter.Instant, _ int64) {
 	g.landed()
-	g.Account.final.unsent(n, now)
+	g.Account.final.unsent(asker{g.Account, n}, now)
 	for _, q := range g.quotas {
 		q.undo(n)
 	}
@@ -272,7 +272,9 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	held := a.Held()
 	switch rep.Kind {
 	case Done:
-		a.final = a.final.accepted(rep.Sent)
+		if a.final != nil {
+			a.setFinal(a.final.accepted(rep.Sent))
+		}
 	case Final:
 		c.Final = a.refusedFinally(rep, now)
 	case Refused, Exhausted:
@@ -283,11 +285,11 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		c.Until = a.Until()
 	}
 	switch {
-	case c.Until > 0 && h.Host:
+	case c.Until > 0 && h.Host, (c.Until > 0 && h.Global || c.Final != nil) && a.group != nil && len(a.group.accounts) > 1:
 		c.Late = OfHost
 	case c.Until > 0, open && !g.Payable(now, 1), rep.Kind == Final:
 		c.Late = OfAccount
-	case !rep.Kind.Refused() && a.final.askedBy(rep.Number): // those that waited for its response are too late
+	case !rep.Kind.Refused() && a.final.askedBy(asker{a, rep.Number}): // those that waited for its response are too late
 		c.Late = OfAccount
 	}
 	return c
@@ -311,7 +313,7 @@ func (g *Gate) answered(rep *Report, now meter.Instant) {
 // hold was taken back.
 func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a, h := g.Account, rep.Hints
-	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host}
+	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host, all: h.Global}
 	switch {
 	case h.Explained:
 	case h.Host && r.wait > 0 && rep.Own.Adaptive:

@@ -13,6 +13,7 @@ type Hints struct {
 	Given      bool          // the host has probably accepted requests before there was an account
 	Wait       time.Duration // until the server would accept the request; 0: it did not say
 	Final      error         // what the server said with a refusal that no waiting ends; nil: waiting may help
+	Unit       string        // what the limit counts that refused the request; "": it is not known
 	Asked      bool          // Wait is its Retry-After; otherwise Wait may be the reset of an empty quota
 	Explained  bool          // a limit of the client, in the unit of the server, takes the refusal
 	Quotas     []QuotaHint

@@ -62,7 +62,7 @@ func TestHintsAreReadAsOfNow(t *testing.T) {
 			limited: true, wait: time.Second, quota: quota(func(q *QuotaHint) { q.Known, q.Ends, q.Violated = false, false, true }),
 			claims: claim(0, now+second, true), explained: true, named: true,
 		},
-		"a quota that was exceeded, nobody knows until when": {
+		"a quota that was exceeded, until an unknown time": {
 			limited: true, quota: quota(func(q *QuotaHint) { q.Violated = true }), claims: claim(5, now+60*second, false),
 		},
 		"an exceeded quota in a response that is no refusal": {

@@ -22,6 +22,8 @@ type Key struct {
 	atHost uint32 // limits whose key is the host
 	atKey  uint32 // limits whose key is the first one
 
+	Apart string // what the API is known to count requests by, besides; "": nothing
+
 	// What requests have in common that a client sends for one purpose. Hashes, because paths may contain secrets.
 	Family     uint64 // of the first segment of the path that names a resource
 	Method     uint64
@@ -46,7 +48,7 @@ func (k *Key) Join(limit int, key string) {
 
 // ofGroup returns the key without what is of single requests.
 func (k Key) ofGroup() Key {
-	k.Family, k.Method, k.Credential, k.Traits = 0, 0, 0, nil
+	k.Apart, k.Family, k.Method, k.Credential, k.Traits = "", 0, 0, 0, nil
 	return k
 }
 

@@ -208,7 +208,7 @@ func TestAStateIsThatOfTheNextWindowAfterTheEnd(t *testing.T) {
 	require.False(t, g.Open(60*second))
 }
 
-func TestAStateTellsThePaceUntilItIsOver(t *testing.T) {
+func TestAStateHasThePaceUntilItEnds(t *testing.T) {
 	a, _, _ := newFamilies()
 	a.refused(&refusal{at: second, sent: second, wait: second, kind: Refused})
 	end := a.Until()

@@ -67,7 +67,7 @@ func TestAShortWindowThatOthersUsedBeganBefore(t *testing.T) {
 		span         int64
 		early        int64
 	}{
-		"nobody used it":        {2, 79, 2 * second, 0},
+		"it was not used":       {2, 79, 2 * second, 0},
 		"half is used":          {2, 39, 2 * second, second / 4},
 		"nearly all":            {2, 1, 2 * second, 2 * second / 4 * 78 / 80},
 		"half of a short one":   {2, 39, second, second / 8},

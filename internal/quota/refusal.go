@@ -10,6 +10,7 @@ type refusal struct {
 	kind Kind          // Refused or Exhausted
 	bare Bare
 	host bool // it may concern the other accounts of the server, too
+	all  bool // it says that it concerns all requests with the same keys, also those that are counted separately
 }
 
 // A LastRefusal is the last refusal of an account because of a limit, for people.

@@ -100,11 +100,20 @@ func (r *Registry) server(host string) *Server {
 
 // account returns the account that requests with a key are probably counted by, and makes it if there is none.
 func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
-	if p := s.find(key); p != nil {
-		return p.guess(key)
+	p := s.find(key)
+	if p != nil {
+		if a := p.guess(key); a != nil {
+			return a
+		}
+		if len(p.accounts) >= maxAccounts && !r.forgetIdle(p, nil, now) {
+			return p.accounts[0]
+		}
 	}
 	a := NewAccount(s, r.seeds.Uint64())
-	a.Key, a.used = key.ofGroup().clone(), now
+	a.Key, a.Apart, a.used = key.ofGroup().clone(), strings.Clone(key.Apart), now
+	if p != nil && len(p.accounts) > 0 {
+		a.final = p.accounts[0].final
+	}
 	s.add(a)
 	return a
 }

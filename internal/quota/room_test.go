@@ -55,7 +55,7 @@ func TestWhatAnAccountTakesIsBounded(t *testing.T) {
 		"hostile":              {func() *Hints { return spam(&n, false) }, 1, 1, 200, 16 << 10},
 		"hostile, many times":  {func() *Hints { return spam(&n, false) }, 1, 200, 40, 16 << 10},
 		"hostile, many gates":  {func() *Hints { return spam(&n, false) }, 60, 2, 40, 128 << 10},
-		"hostile, refusals":    {func() *Hints { return spam(&n, true) }, 10, 1, 50, 96 << 10},
+		"hostile, refusals":    {func() *Hints { return spam(&n, true) }, 10, 1, 50, 128 << 10},
 		"hostile, named twice": {func() *Hints { h := spam(&n, true); h.Quotas = append(h.Quotas, h.Quotas...); return h }, 2, 3, 50, 32 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,7 @@ func TestWhatIsInFlightWaitsForTheEnd(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, 0, core(3, 2, 60*second))
 	sends(t, g, 59*second, 2)
-	require.Equal(t, meter.Never, g.Ready(59*second, 0, 1), "both responses may tell that more is left")
+	require.Equal(t, meter.Never, g.Ready(59*second, 0, 1), "both responses may report that more is left")
 	require.Equal(t, 60*second, g.Plan(59*second, 0, 1))
 	require.Equal(t, 60*second, g.Plan(59*second, 7, 1), "nor later for more of them")
 	require.False(t, g.Payable(60*second-1, 1))

@@ -138,7 +138,7 @@ func TestAProcessThatStartsInAnOutageHasItsShareImmediately(t *testing.T) {
 	assert.Equal(t, b.now+60*second, n.BlockedUntil())
 }
 
-func TestOtherBudgetsOfAStoreTellTheNumberOfProcesses(t *testing.T) {
+func TestOtherBudgetsOfAStoreShowTheNumberOfProcesses(t *testing.T) {
 	b := newBench(t, Terms{Timeout: time.Second, Grace: time.Second, Without: ButLocally})
 	b.wants("told")
 	c := b.begin()

@@ -39,7 +39,7 @@ func installed(t *testing.T, spec realserver.Spec) bool {
 	return false
 }
 
-// What is missing is told in one line.
+// What is missing is printed in one line.
 func TestServersThatAreNotInstalledAreNamed(t *testing.T) {
 	var missing []string
 	for _, spec := range realserver.Specs() {

@@ -79,7 +79,7 @@ func TestDiscordgoWithoutRetries(t *testing.T) {
 	s.rejected = rejections{once, once, once}
 	checkSDK(t, s)
 	for name, wait := range map[string]time.Duration{"1.5 s": shortWait, "1 h": time.Hour} {
-		bubble(t, "its error tells the wait: "+name, func(t *testing.T) {
+		bubble(t, "its error has the wait: "+name, func(t *testing.T) {
 			err := s.check(t, t.Context(), wait, once, throttle.WithFailFast())
 			e, ok := errors.AsType[*discordgo.RateLimitError](err)
 			require.True(t, ok)

@@ -82,7 +82,7 @@ func TestElasticWithoutRetries(t *testing.T) {
 	checkSDK(t, s)
 }
 
-// Told to retry a 429, it does so at once as well, unless RetryBackoff says when.
+// If it may retry a 429, it does so immediately as well, unless RetryBackoff says when.
 func TestElasticRetrying429(t *testing.T) {
 	s := elasticSDK
 	s.call = elasticCaller(elastictransport.WithRetryOnStatus(http.StatusTooManyRequests))

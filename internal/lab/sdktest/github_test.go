@@ -51,7 +51,7 @@ func TestGitHubKeepsTheLimit(t *testing.T) {
 }
 
 func TestGitHubSeesARefusal(t *testing.T) {
-	bubble(t, "as an ErrorResponse with 429, and asks again when it is told to", func(t *testing.T) {
+	bubble(t, "as an ErrorResponse with 429, and asks again when it may", func(t *testing.T) {
 		server := gitHub.start(t)
 		_, client := throttled(t, server, throttle.WithLimit(throttle.Pace(1, 1500*time.Millisecond)), throttle.WithFailFast())
 		c := newGitHub(t, server.URL, client)
@@ -131,7 +131,7 @@ func TestGitHubSeesARefusal(t *testing.T) {
 	})
 }
 
-// At the end of a quota go-github refuses what the Transport would let wait, unless it is told not to look.
+// At the end of a quota go-github refuses what the Transport would let wait, unless an option says not to look.
 func TestGitHubQuotaIsWaitedFor(t *testing.T) {
 	quota := []throttletest.Option{
 		throttletest.WithLimits(throttletest.FixedWindow(3, time.Hour, throttletest.FromFirstRequest())),

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bubble runs a test in a bubble, where time stands still until everybody waits.
+// bubble runs a test in a bubble, where time stands still until all goroutines wait.
 func bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {

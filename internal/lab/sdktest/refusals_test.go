@@ -110,7 +110,7 @@ func TestRefusalIsTheErrorOfTheSDK(t *testing.T) {
 func TestRefusalMaySpeakAsTheAPI(t *testing.T) {
 	kinds := map[string]string{"OpenAI": "rate_limit_exceeded", "Anthropic": string(anthropic.ErrorTypeRateLimitError)}
 	for name, s := range siblings {
-		bubble(t, name+", and tell the SDK not to retry", func(t *testing.T) {
+		bubble(t, name+", and say that the SDK must not retry", func(t *testing.T) {
 			server := s.api.start(t)
 			transport, client := throttled(t, server, throttle.WithLimit(throttle.Pace(1, time.Minute)),
 				throttle.WithMaxWait(time.Second), shaped(s.refusal, "false"))
@@ -130,7 +130,7 @@ func TestRefusalMaySpeakAsTheAPI(t *testing.T) {
 	}
 }
 
-func TestRefusalIsRetriedByTheSDKWhenItWasToldTo(t *testing.T) {
+func TestRefusalIsRetriedByTheSDKWhenItMay(t *testing.T) {
 	each(t, func(t *testing.T, s sibling) {
 		server := s.api.start(t)
 		transport, client := throttled(t, server, throttle.WithLimit(throttle.Pace(1, 1500*time.Millisecond)), throttle.WithFailFast())

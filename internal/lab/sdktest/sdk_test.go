@@ -29,7 +29,7 @@ type sdk struct {
 	late     time.Duration // what the SDK adds to a server's Retry-After
 }
 
-// rejections are the outcomes of a call that is rejected by a response, by the wait that the response tells.
+// rejections are the outcomes of a call that is rejected by a response, by the wait that the response has.
 type rejections struct{ short, long, hour outcome }
 
 const (

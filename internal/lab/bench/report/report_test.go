@@ -143,7 +143,7 @@ func TestPlotsHaveNoGroundAndAnyFont(t *testing.T) {
 			continue
 		}
 		if s := string(svg); strings.Contains(s, "#FFFFFF") || !strings.Contains(s, "sans-serif") {
-			t.Errorf("%s has a white ground, or a font that not everybody has", name)
+			t.Errorf("%s has a white ground, or a font that some readers lack", name)
 		}
 	}
 }

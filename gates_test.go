@@ -1,10 +1,10 @@
-package limiter_test
+package throttle_test
 
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,16 +15,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
-	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/limiter"
-	"github.com/httpthrottle/throttle/internal/quota"
-	"github.com/httpthrottle/throttle/internal/saved"
 )
 
-type rt func(*http.Request) (*http.Response, error)
+// gatesKept returns how many gates are kept.
+func gatesKept(l *throttle.Limiter) int {
+	all := l.Limits()
+	return all[len(all)-1].Keys
+}
 
-func (f rt) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+// sleep lets time pass, and all that then happens.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
 
+// reply returns a response without a body, with these names and values of headers.
 func reply(status int, kv ...string) (*http.Response, error) {
 	h := http.Header{}
 	for i := 0; i < len(kv); i += 2 {
@@ -33,20 +38,12 @@ func reply(status int, kv ...string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody}, nil
 }
 
-func get(ctx context.Context, url string) *http.Request {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		panic(err)
-	}
-	return r
-}
-
-// A starved line of a host that the server then holds bars every other host for the whole hold.
-func TestStarvedLineThatIsHeldBarsNoOther(t *testing.T) {
+// Requests that were passed over for long, and that the server then holds, delay no other host.
+func TestStarvedRequestsThatAreHeldBarNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var n atomic.Int64
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host != "a.com" {
 				return reply(200)
 			}
@@ -57,24 +54,24 @@ func TestStarvedLineThatIsHeldBarsNoOther(t *testing.T) {
 			return reply(429, "Retry-After", "3600")
 		}), throttle.WithLimit(throttle.TokenBucket(2, time.Second, throttle.Burst(1))))
 		require.NoError(t, err)
-		tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+		tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, path := range []string{"x", "y", "x", "y"} {
-			go tr.RoundTrip(get(ctx, "http://a.com/"+path))
+			go tr.RoundTrip(get(t, ctx, "http://a.com/"+path))
 		}
 		var last, worst time.Duration
 		var stop atomic.Bool
 		var all sync.WaitGroup
 		all.Go(func() {
 			for !stop.Load() {
-				tr.RoundTrip(get(t.Context(), "http://b.com/z"))
+				tr.RoundTrip(get(t, t.Context(), "http://b.com/z"))
 				worst = max(worst, time.Since(start)-last)
 				last = time.Since(start)
 			}
 		})
 		all.Go(func() {
 			for !stop.Load() {
-				tr.RoundTrip(get(t.Context(), "http://b.com/z"))
+				tr.RoundTrip(get(t, t.Context(), "http://b.com/z"))
 			}
 		})
 		time.Sleep(2 * time.Hour)
@@ -85,7 +82,7 @@ func TestStarvedLineThatIsHeldBarsNoOther(t *testing.T) {
 	})
 }
 
-// cancelledOnce is a context that has ended when it is looked at the second time.
+// A cancelledLater is a context that has ended once it has been looked at a number of times.
 type cancelledLater struct {
 	context.Context
 	looks *int
@@ -100,16 +97,17 @@ func (c cancelledLater) Err() error {
 	}
 	return nil
 }
-func (c cancelledLater) Done() <-chan struct{} { return nil }
-func (c cancelledLater) Value(k any) any       { return nil }
 
-// What an abandoned request gives back at a gate reaches only its own gate: those of other families wait for the
-// reset, or for ever.
+func (c cancelledLater) Done() <-chan struct{} { return nil }
+
+func (c cancelledLater) Value(k any) any { return nil }
+
+// What a canceled request gives back to a quota reaches the gates of other path families.
 func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var n atomic.Int64
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			switch n.Add(1) {
 			case 1, 2:
 				return reply(200, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "3600")
@@ -120,31 +118,31 @@ func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		for _, path := range []string{"x", "y", "first"} { // all are counted together, as their responses show
-			tr.RoundTrip(get(t.Context(), "http://a.com/"+path))
+			tr.RoundTrip(get(t, t.Context(), "http://a.com/"+path))
 		}
 		looks := 0
 		var y atomic.Int64
 		arrive := sync.OnceFunc(func() { // y comes after x was granted, and before it finds that its context is over
 			go func() {
-				tr.RoundTrip(get(t.Context(), "http://a.com/y"))
+				tr.RoundTrip(get(t, t.Context(), "http://a.com/y"))
 				y.Store(int64(time.Since(start)))
 			}()
 			time.Sleep(time.Millisecond)
 		})
-		go tr.RoundTrip(get(t.Context(), "http://a.com/x").WithContext(cancelledLater{t.Context(), &looks, 1, arrive})) // waits for the hold, 1 s
+		go tr.RoundTrip(get(t, t.Context(), "http://a.com/x").WithContext(cancelledLater{t.Context(), &looks, 1, arrive})) // waits for the hold, 1 s
 		time.Sleep(2 * time.Hour)
-		assert.NotZero(t, y.Load(), "waits for ever")
+		assert.NotZero(t, y.Load(), "waits forever")
 		assert.Less(t, y.Load(), int64(time.Minute), "1 was left, and no request used it")
 	})
 }
 
-// Requests that waited for an Adaptive limit or a gate waited for ever after hooks panicked.
+// If OnGrant panics, the slot of the request is free again, in an adaptive limit and at a gate.
 func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var bad atomic.Bool
 			bad.Store(true)
-			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
+			tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(200) }),
 				throttle.WithAdaptive(), throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) {
 					if bad.Load() {
 						panic("hook")
@@ -153,7 +151,7 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 			require.NoError(t, err)
 			do := func() {
 				defer func() { recover() }()
-				tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+				tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
 			}
 			for range 20 {
 				if waits {
@@ -162,7 +160,7 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					func() {
 						defer func() { recover() }()
-						tr.RoundTrip(get(ctx, "http://a.com/x"))
+						tr.RoundTrip(get(t, ctx, "http://a.com/x"))
 					}()
 					cancel()
 				}
@@ -171,7 +169,7 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 			bad.Store(false)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
-			_, err = tr.RoundTrip(get(ctx, "http://a.com/x"))
+			_, err = tr.RoundTrip(get(t, ctx, "http://a.com/x"))
 			assert.NoError(t, err)
 			for b := range tr.Limiter().Buckets() {
 				assert.Zero(t, b.InFlight, b.Limit)
@@ -180,11 +178,11 @@ func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
 	}
 }
 
-// A quota that an answer other than a refusal says is empty rejects no waiter that cannot be granted in time.
-func TestEmptyQuotaRejectsImmediatelyWithoutPatience(t *testing.T) {
+// A quota that is empty by a response other than a refusal rejects each waiter that cannot be granted in time.
+func TestAnEmptyQuotaRejectsWhatMayNotWaitSoLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			time.Sleep(100 * time.Millisecond)
 			return reply(200, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600")
 		}), throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(1))), throttle.WithMaxWait(30*time.Second))
@@ -192,7 +190,7 @@ func TestEmptyQuotaRejectsImmediatelyWithoutPatience(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() {
-				resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+				resp, err := tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
 				require.NoError(t, err)
 				if r, ok := throttle.RejectionOf(resp); ok {
 					assert.Less(t, time.Since(start), time.Second, "%d", i)
@@ -204,16 +202,16 @@ func TestEmptyQuotaRejectsImmediatelyWithoutPatience(t *testing.T) {
 	})
 }
 
-// Gates fill the front of the heap, and no key's bucket can be evicted any more (and the other way round).
+// A bucket can be evicted although there are gates that stay longer, and the other way round.
 func TestGatesDontStandInTheWayOfEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "99", "X-RateLimit-Reset", "60")
 		}), throttle.WithLimit(throttle.FixedWindow(100, 24*time.Hour)), throttle.WithKey(throttle.ByHeader("Tenant")), throttle.WithMaxKeys(1000))
 		require.NoError(t, err)
 		refused := 0
 		for i := range 3000 {
-			req := get(t.Context(), "http://a.com/x")
+			req := get(t, t.Context(), "http://a.com/x")
 			req.Header.Set("Tenant", fmt.Sprint(i))
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
@@ -223,19 +221,19 @@ func TestGatesDontStandInTheWayOfEviction(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		assert.Zero(t, refused, "none of the others has debt, a hold or anybody waiting")
+		assert.Zero(t, refused, "none of the others has debt, a hold or a waiter")
 	})
 }
 
 func TestBucketsDontStandInTheWayOfGates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "99", "X-RateLimit-Reset", "86400")
 		}), throttle.WithLimit(throttle.TokenBucket(1, time.Minute)), throttle.WithKey(throttle.ByHeader("Tenant")), throttle.WithMaxKeys(1000))
 		require.NoError(t, err)
 		refused := map[string]int{}
 		for i := range 3000 {
-			req := get(t.Context(), "http://a.com/x")
+			req := get(t, t.Context(), "http://a.com/x")
 			req.Header.Set("Tenant", fmt.Sprint(i))
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
@@ -248,19 +246,19 @@ func TestBucketsDontStandInTheWayOfGates(t *testing.T) {
 	})
 }
 
-// Plans do not count requests that wait for the same bucket without a gate.
+// A plan counts requests that wait for the same bucket without a gate.
 func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(1))))
 		require.NoError(t, err)
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }), throttle.WithLimiter(l), throttle.WithMaxWait(5*time.Second))
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(200) }), throttle.WithLimiter(l), throttle.WithMaxWait(5*time.Second))
 		require.NoError(t, err)
 		for range 30 {
 			go l.Wait(t.Context(), throttle.Ask{})
 		}
 		synctest.Wait()
 		start := time.Now()
-		resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+		resp, err := tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
 		require.NoError(t, err)
 		_, ok := throttle.RejectionOf(resp)
 		assert.True(t, ok)
@@ -269,22 +267,22 @@ func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 	})
 }
 
-// A new rate rejects a request that could be granted in time, because those ahead in another line are rejected only afterwards.
+// A new rate rejects no request that can be granted in time once those in front of it are rejected.
 func TestRejudgingDoesNotCountRejectedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(200) }),
 			throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Burst(1), throttle.Name("x"))))
 		require.NoError(t, err)
-		tr.RoundTrip(get(t.Context(), "http://a.com/x"))
-		go tr.RoundTrip(get(t.Context(), "http://a.com/x")) // opens a's line first
+		tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
+		go tr.RoundTrip(get(t, t.Context(), "http://a.com/x")) // opens a's line first
 		synctest.Wait()
 		for range 50 {
-			go tr.RoundTrip(get(throttle.ContextWithMaxWait(t.Context(), 8*time.Second), "http://b.com/x"))
+			go tr.RoundTrip(get(t, throttle.ContextWithMaxWait(t.Context(), 8*time.Second), "http://b.com/x"))
 		}
 		synctest.Wait()
 		var refused error
 		go func() {
-			resp, err := tr.RoundTrip(get(throttle.ContextWithMaxWait(t.Context(), 40*time.Second), "http://a.com/x"))
+			resp, err := tr.RoundTrip(get(t, throttle.ContextWithMaxWait(t.Context(), 40*time.Second), "http://a.com/x"))
 			require.NoError(t, err)
 			if r, ok := throttle.RejectionOf(resp); ok {
 				refused = r
@@ -304,7 +302,7 @@ func TestANewAccountHasNoPaceBeforeItsRateIsKnown(t *testing.T) {
 		var sent []time.Duration
 		var mu sync.Mutex
 		n := 0
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.Header.Get("Tenant") != "new" {
 				return reply(200, "X-RateLimit-Limit", "100000", "X-RateLimit-Remaining", "99999", "X-RateLimit-Reset", "60")
 			}
@@ -318,7 +316,7 @@ func TestANewAccountHasNoPaceBeforeItsRateIsKnown(t *testing.T) {
 		}), throttle.WithKey(throttle.ByHeader("Tenant")))
 		require.NoError(t, err)
 		do := func(tenant string) {
-			req := get(t.Context(), "http://a.com/x")
+			req := get(t, t.Context(), "http://a.com/x")
 			req.Header.Set("Tenant", tenant)
 			tr.RoundTrip(req)
 		}
@@ -338,81 +336,15 @@ func TestANewAccountHasNoPaceBeforeItsRateIsKnown(t *testing.T) {
 	})
 }
 
-func TestARestoredHoldOfAHostIsForEveryParty(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mk := func() *throttle.Transport {
-			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(503, "Retry-After", "100") }),
-				throttle.WithKey(throttle.ByHeader("Tenant")), throttle.WithLimit(throttle.TokenBucket(100, time.Second)), throttle.WithFailFast())
-			require.NoError(t, err)
-			return tr
-		}
-		do := func(tr *throttle.Transport, tenant string) bool {
-			req := get(t.Context(), "http://a.com/x")
-			req.Header.Set("Tenant", tenant)
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
-			_, ok := throttle.RejectionOf(resp)
-			return ok
-		}
-		tr := mk()
-		require.False(t, do(tr, "1"))
-		require.True(t, do(tr, "2"))
-		next := mk()
-		require.NoError(t, next.Limiter().Restore(tr.Limiter().Snapshot()))
-		assert.True(t, do(next, "3"))
-	})
-}
-
-// A Limiter can't restore what it has saved itself.
-func TestAHoldWithoutLimitsIsRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := throttle.NewLimiter()
-		require.NoError(t, err)
-		l.Hold("", time.Minute)
-		next, err := throttle.NewLimiter()
-		require.NoError(t, err)
-		assert.NoError(t, next.Restore(l.Snapshot()))
-		_, ok := next.Try(throttle.Ask{})
-		assert.False(t, ok)
-	})
-}
-
-func TestRestoringTwiceSpendsNothingTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(10, time.Hour)))
-		require.NoError(t, err)
-		l.Try(throttle.Ask{Cost: 5})
-		s := l.Snapshot()
-		require.NoError(t, l.Restore(s))
-		_, ok := l.Try(throttle.Ask{Cost: 5})
-		assert.True(t, ok, "what is restored takes the place of what there is")
-	})
-}
-
-func TestNegativeDurationsOfASnapshotAreNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.FixedWindow(10, time.Hour, throttle.Name("x"))))
-		require.NoError(t, err)
-		s := snapshot(t, saved.State{Taken: time.Now(), Buckets: []saved.Bucket{{Limit: "x", Held: math.MinInt64}},
-			Servers: []saved.Server{{Host: "h", Held: math.MinInt64, Quotas: []saved.Quota{{Name: "default", Reset: math.MinInt64}}}}})
-		time.Sleep(time.Second)
-		_ = l.Restore(s)
-		_, ok := l.Try(throttle.Ask{})
-		assert.True(t, ok)
-		s = l.Snapshot()
-		assert.Empty(t, stateOf(t, s).Servers)
-	})
-}
-
-// The first word of a server is overheard in the answer to a request that costs nothing at an Adaptive limit.
-func TestTheWordInAnswerToWhatCostsNothingIsHeard(t *testing.T) {
+// The first hints of a server count, also in the response to a request that costs nothing in an adaptive limit.
+func TestHintsCountInTheResponseToARequestThatCostsNothing(t *testing.T) {
 	for name, limit := range map[string]throttle.Limit{"bucket": throttle.TokenBucket(9, time.Second), "adaptive": throttle.Adaptive(throttle.AIMD{})} {
 		synctest.Test(t, func(t *testing.T) {
-			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(503, "Retry-After", "60") }),
+			tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(503, "Retry-After", "60") }),
 				throttle.WithLimit(limit), throttle.WithWeights(map[string]int64{"/free": 0}), throttle.WithFailFast())
 			require.NoError(t, err)
-			tr.RoundTrip(get(t.Context(), "http://a.com/free"))
-			resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/free"))
+			tr.RoundTrip(get(t, t.Context(), "http://a.com/free"))
+			resp, err := tr.RoundTrip(get(t, t.Context(), "http://a.com/free"))
 			require.NoError(t, err)
 			_, ok := throttle.RejectionOf(resp)
 			assert.True(t, ok, name)
@@ -420,62 +352,42 @@ func TestTheWordInAnswerToWhatCostsNothingIsHeard(t *testing.T) {
 	}
 }
 
-// A gate, a party and a host are made for each new key, although no server has said anything and no request waits.
-func TestThereAreNoGatesBeforeAServerHasSpoken(t *testing.T) {
+// As long as no server has sent hints and no request waits, a new key makes no gate.
+func TestThereAreNoGatesBeforeAServerSendsHints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(200) }),
 			throttle.WithLimit(throttle.TokenBucket(100, time.Second)), throttle.WithKey(throttle.ByHeader("Tenant")))
 		require.NoError(t, err)
 		for i := range 1000 {
-			req := get(t.Context(), "http://a.com/x")
+			req := get(t, t.Context(), "http://a.com/x")
 			req.Header.Set("Tenant", fmt.Sprint(i))
 			tr.RoundTrip(req)
 		}
-		assert.Zero(t, gateCount(tr.Limiter()), "there are gates only for waiters")
+		assert.Zero(t, gatesKept(tr.Limiter()), "there are gates only for waiters")
 	})
 }
 
-// Granted less Undone goes down when a grant is abandoned.
-func TestAbandonedGrantsAreNotOnTheWay(t *testing.T) {
-	for granted, held := range map[uint64]time.Duration{2: 0, 6: 5} { // the second is this one, and the first was abandoned
-		synctest.Test(t, func(t *testing.T) {
-			l := limiterOf(t)
-			sleep(10)
-			coreOf(l).Counts().Granted, coreOf(l).Counts().Undone = granted, 1
-			few := quota.QuotaHint{Name: quota.Unnamed, Limit: 5000, Left: 3, Known: true, Ends: true, Reset: time.Second}
-			a := &limiter.Answer{Outcome: aimd.OK, Hints: &quota.Hints{Quotas: []quota.QuotaHint{few}}}
-			coreOf(l).ReportUngated(&limiter.Request{User: userOf(l), Mark: limiter.Mark{At: 5, Nth: 2}}, &quota.Key{Host: "h"}, a)
-			until := l.Servers()[0].HeldUntil
-			if held == 0 {
-				require.Zero(t, until, "no other request is on the way")
-			} else {
-				require.Equal(t, held, time.Until(until), "as long as the first response took")
-			}
-		})
-	}
-}
-
-// Nil response without an error.
+// A base that returns neither a response nor an error breaks its contract, but not the Transport.
 func TestNilResponseWithoutAnErrorDoesNotPanic(t *testing.T) {
 	for _, o := range []throttle.Option{throttle.WithLimit(throttle.TokenBucket(9, time.Second)), throttle.WithAdaptive(), throttle.WithLimit(throttle.InFlight(1))} {
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) { return nil, nil }), o)
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return nil, nil }), o)
 		require.NoError(t, err)
-		assert.NotPanics(t, func() { tr.RoundTrip(get(t.Context(), "http://a.com/x")) })
+		assert.NotPanics(t, func() { tr.RoundTrip(get(t, t.Context(), "http://a.com/x")) })
 	}
 }
 
-// What a party with many families costs per answer, under the lock.
-func BenchmarkAnswerToAPartyOfManyFamilies(b *testing.B) {
+// BenchmarkResponseToAnAccountOfManyFamilies is what a response takes where an account has many path families.
+func BenchmarkResponseToAnAccountOfManyFamilies(b *testing.B) {
 	for _, n := range []int{1, 1000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+			tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 				return reply(200, "X-RateLimit-Limit", "100000000", "X-RateLimit-Remaining", "99999999", "X-RateLimit-Reset", "3600")
 			}))
 			require.NoError(b, err)
 			for i := range n {
-				tr.RoundTrip(get(b.Context(), fmt.Sprintf("http://a.com/f%d", i)))
+				tr.RoundTrip(httptest.NewRequestWithContext(b.Context(), http.MethodGet, fmt.Sprintf("http://a.com/f%d", i), nil))
 			}
-			req := get(b.Context(), "http://a.com/f0")
+			req := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "http://a.com/f0", nil)
 			b.ResetTimer()
 			for b.Loop() {
 				tr.RoundTrip(req)
@@ -484,11 +396,11 @@ func BenchmarkAnswerToAPartyOfManyFamilies(b *testing.B) {
 	}
 }
 
-// The first word holds its party for as long as its answer took, for the sake of requests to other hosts, also of
-// those that were answered long ago.
-func TestTheFirstWordHoldsForASecondAtMost(t *testing.T) {
+// The first report holds its account for as long as the response took, but for a second at most, because requests to other hosts
+// count as well.
+func TestTheFirstReportHoldsForASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, err := throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host == "a.com" {
 				time.Sleep(30 * time.Second)
 				return reply(200, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "3600")
@@ -496,23 +408,50 @@ func TestTheFirstWordHoldsForASecondAtMost(t *testing.T) {
 			return reply(200)
 		}), throttle.WithFailFast())
 		require.NoError(t, err)
-		go tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+		go tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
 		for range 2000 {
-			tr.RoundTrip(get(t.Context(), "http://b.com/x"))
+			tr.RoundTrip(get(t, t.Context(), "http://b.com/x"))
 			time.Sleep(10 * time.Millisecond)
 		}
 		time.Sleep(12 * time.Second)
-		resp, err := tr.RoundTrip(get(t.Context(), "http://a.com/x"))
+		resp, err := tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
 		require.NoError(t, err)
 		r, ok := throttle.RejectionOf(resp)
 		assert.False(t, ok, "%v", r)
 	})
 }
 
-// seeds returns n, or 1 in a short test.
-func seeds(n uint64) uint64 {
-	if testing.Short() {
-		return 1
-	}
-	return n
+// Forgetting what a server reported does not open the client's own limit further than it is.
+func TestForgettingAServerGrantsNothingAsOfEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
+			if sent.Add(1) == 1 {
+				resp.StatusCode = http.StatusTooManyRequests
+				resp.Header.Set("RateLimit", `"a";r=0;t=3600`)
+			}
+			return resp, nil
+		})
+		tr, err := throttle.New(base, throttle.WithLimit(throttle.Pace(1000, time.Second)))
+		require.NoError(t, err)
+		for range 101 {
+			go func() {
+				req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://host/", nil)
+				_, _ = tr.RoundTrip(req)
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, sent.Load())
+		tr.Limiter().ForgetServer("host")
+		synctest.Wait()
+		require.EqualValues(t, 2, sent.Load())
+		time.Sleep(time.Millisecond - 1)
+		synctest.Wait()
+		require.EqualValues(t, 2, sent.Load())
+		time.Sleep(99 * time.Millisecond)
+		synctest.Wait()
+		require.EqualValues(t, 101, sent.Load())
+	})
 }

@@ -1,4 +1,4 @@
-package limiter_test
+package throttle_test
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func TestNoTextContainsANameThatBreaksALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		refuses := false
-		tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+		tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 			if refuses {
 				return reply(429, "Retry-After", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Limit", "9", "X-RateLimit-Reset", "60", "X-RateLimit-Resource", "a b")
 			}
@@ -33,7 +33,7 @@ func TestNoTextContainsANameThatBreaksALine(t *testing.T) {
 		}), throttle.WithLimit(throttle.TokenBucket(2, time.Hour, throttle.Name(forged)), throttle.Adaptive(throttle.AIMD{})), throttle.WithKey(throttle.ByContext), throttle.WithFailFast(), throttle.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))))
 		l := tr.Limiter()
 		send := func() (texts []string) {
-			req := get(throttle.ContextWithKey(t.Context(), forged), "http://a.com/x")
+			req := get(t, throttle.ContextWithKey(t.Context(), forged), "http://a.com/x")
 			req.Host = forged
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
@@ -70,9 +70,9 @@ func TestNoTextContainsANameThatBreaksALine(t *testing.T) {
 		_, err := l.Acquire(context.Background(), throttle.Ask{Keys: map[string]string{forged: ""}, Costs: map[string]int64{forged + "2": 1}})
 		texts = append(texts, strings.ReplaceAll(err.Error(), "\nthrottle: ", "")) // one fault a line
 		for _, fault := range []error{l.SetRate(forged+"2", 1, time.Second), l.SetBurst(forged+"2", 1), l.Refresh(forged + "2"),
-			l.Restore(snapshot(t, saved.State{Buckets: []saved.Bucket{{Limit: forged, Key: forged, Held: -1}}})),
-			l.Restore(snapshot(t, saved.State{Servers: []saved.Server{{Host: forged, Held: -1}}})),
-			l.Restore(snapshot(t, saved.State{Servers: []saved.Server{{Host: forged, Keys: map[string]saved.Key{forged + "2": "x"}}}})),
+			l.Restore(throttle.SnapshotOf(saved.State{Buckets: []saved.Bucket{{Limit: forged, Key: forged, Held: -1}}})),
+			l.Restore(throttle.SnapshotOf(saved.State{Servers: []saved.Server{{Host: forged, Held: -1}}})),
+			l.Restore(throttle.SnapshotOf(saved.State{Servers: []saved.Server{{Host: forged, Keys: map[string]saved.Key{forged + "2": "x"}}}})),
 		} {
 			require.Error(t, fault)
 			texts = append(texts, fault.Error())
@@ -105,14 +105,14 @@ func TestKeysThatLookAlikeWhenJoinedAreAccountsOfTheirOwn(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
-			tr := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) {
+			tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 				if n++; n == 1 {
 					return reply(429, "Retry-After", "60")
 				}
 				return reply(200)
 			}), throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Name("a"), tenant), throttle.TokenBucket(100, time.Second, throttle.Name("b"), user)), throttle.WithFailFast(), throttle.WithRejectionError()))
 			send := func(keys [2]string) error {
-				req := get(t.Context(), "http://a.com/x")
+				req := get(t, t.Context(), "http://a.com/x")
 				req.Header.Set("Tenant", keys[0])
 				req.Header.Set("User", keys[1])
 				_, err := tr.RoundTrip(req)
@@ -122,12 +122,12 @@ func TestKeysThatLookAlikeWhenJoinedAreAccountsOfTheirOwn(t *testing.T) {
 			require.ErrorIs(t, send(c[0]), throttle.ErrThrottled)
 			require.NoError(t, send(c[1]), "%q", c)
 
-			kept := tr.Limiter().Snapshot() // of the party that is held
-			require.Len(t, stateOf(t, kept).Servers, 1)
-			require.NoError(t, tr.Limiter().Restore(snapshot(t, saved.State{
-				Taken: time.Now(), Servers: []saved.Server{{Host: "b.com", Keys: stateOf(t, kept).Servers[0].Keys, Held: time.Minute}},
+			kept := tr.Limiter().Snapshot() // of the account that is held
+			require.Len(t, throttle.StateOf(&kept).Servers, 1)
+			require.NoError(t, tr.Limiter().Restore(throttle.SnapshotOf(saved.State{
+				Taken: time.Now(), Servers: []saved.Server{{Host: "b.com", Keys: throttle.StateOf(&kept).Servers[0].Keys, Held: time.Minute}},
 			})))
-			other := throttle.Must(throttle.New(rt(func(r *http.Request) (*http.Response, error) { return reply(200) }),
+			other := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(200) }),
 				throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Name("a"), tenant), throttle.TokenBucket(100, time.Second, throttle.Name("b"), user)), throttle.WithFailFast(), throttle.WithRejectionError()))
 			require.NoError(t, other.Limiter().Restore(kept))
 			tr = other

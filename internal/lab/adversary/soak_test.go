@@ -1,4 +1,4 @@
-package limiter_test
+package adversary
 
 import (
 	"context"
@@ -9,11 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +28,7 @@ type soak struct {
 	*testing.T
 	start        time.Time
 	inner, outer *throttle.Transport
-	watches      [4]watch
+	last         [4][]uint64 // counters, which never fall
 
 	mu       sync.Mutex // guards what follows
 	r        *rand.Rand
@@ -40,6 +38,7 @@ type soak struct {
 	sent     int
 	ends     map[string]int // of requests, by how they ended
 	downTill time.Duration
+	dialed   time.Duration // when the server was last down for a request
 }
 
 const (
@@ -53,13 +52,13 @@ func TestADayOfEverything(t *testing.T) {
 	if testing.Short() {
 		lives, length = 2, 30*time.Minute
 	}
-	before := heapInUse()
+	before := heap()
 	synctest.Test(t, func(t *testing.T) {
 		x := &soak{T: t, start: time.Now(), r: rand.New(rand.NewPCG(1, 11)), ends: make(map[string]int)}
 		var saved [2][]byte
 		for range lives {
 			x.run(saved, length)
-			require.Less(t, heapInUse()-before, int64(24<<20), "memory")
+			require.Less(t, heap()-before, int64(24<<20), "memory")
 			saved = x.save()
 			time.Sleep(time.Duration(x.r.Int64N(int64(time.Minute))))
 		}
@@ -70,13 +69,6 @@ func TestADayOfEverything(t *testing.T) {
 		}
 		x.forgotten()
 	})
-}
-
-func heapInUse() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func header(r *http.Request, name string) int64 {
@@ -110,7 +102,7 @@ func (x *soak) make(saved [2][]byte) {
 			require.NoError(x, tr.Limiter().Restore(s))
 		}
 	}
-	x.watches = [4]watch{}
+	x.last = [4][]uint64{}
 }
 
 // run lets everything happen for that long.
@@ -192,6 +184,13 @@ func (x *soak) fly(n int) {
 	x.inFlight += n
 }
 
+// wasDown reports whether the server was down for a request lately.
+func (x *soak) wasDown() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.dialed > 0 && time.Since(x.start)-x.dialed < 5*time.Minute
+}
+
 // serve is the server.
 func (x *soak) serve(r *http.Request) (*http.Response, error) {
 	now := time.Since(x.start)
@@ -199,6 +198,9 @@ func (x *soak) serve(r *http.Request) (*http.Response, error) {
 	down := now < x.downTill
 	if x.r.IntN(1500) == 0 {
 		x.downTill = now + time.Duration(x.r.Int64N(int64(20*time.Second)))
+	}
+	if down {
+		x.dialed = now
 	}
 	x.mu.Unlock()
 	if down {
@@ -330,14 +332,17 @@ func (x *soak) check() {
 	x.Helper()
 	inner, outer := x.inner.Limiter(), x.outer.Limiter()
 	for i, s := range []throttle.Stats{inner.Stats(), outer.Stats(), x.inner.Stats(), x.outer.Stats()} {
-		x.watches[i].check(x, s)
+		now := countersOf(s)
+		for k, n := range x.last[i] {
+			require.GreaterOrEqual(x, now[k], n, "counter %d of %v fell", k, s)
+		}
+		x.last[i] = now
+		require.LessOrEqual(x, s.Undone, s.Granted)
 		require.LessOrEqual(x, s.Buckets, 150)
 	}
 	if outer.Stats().Undone > 0 {
 		x.note("undone")
 	}
-	checkInvariants(x.T, inner)
-	checkInvariants(x.T, outer)
 	flying := 0
 	for b := range inner.Buckets() {
 		switch b.Limit {
@@ -354,19 +359,28 @@ func (x *soak) check() {
 	x.mu.Lock()
 	inFlight := x.inFlight
 	x.mu.Unlock()
-	if down := inside[atomic.Int32](x.inner, "connections", "failing").Load() > 0; down && flying > inFlight {
+	if x.wasDown() && flying > inFlight {
 		flying = inFlight // the others wait for their turn to connect
 	}
 	require.Equal(x, inFlight, flying, "a bucket with a request in flight was forgotten, or a request is forgotten by its bucket")
-	coreOf(inner).Lock()
-	gates := coreOf(inner).Servers().Len()
-	coreOf(inner).Unlock()
-	require.LessOrEqual(x, gates, 150)
+	require.LessOrEqual(x, gatesKept(inner), 150)
 	for b := range outer.Buckets() {
 		if b.Limit == "slow" {
 			x.balance(b.Tokens)
 		}
 	}
+}
+
+// countersOf returns what never falls.
+func countersOf(s throttle.Stats) []uint64 {
+	all := []uint64{s.Granted, s.Undone, s.Delayed, uint64(s.Waited), s.Canceled, s.Exempt, s.ServerRefused, s.Holds.Caller, s.Holds.Server, s.Holds.Adaptive}
+	return append(all, s.Rejected[:]...)
+}
+
+// gatesKept returns how many gates are kept.
+func gatesKept(l *throttle.Limiter) int {
+	all := l.Limits()
+	return all[len(all)-1].Keys
 }
 
 // balance compares the outer bucket with the account of all that was spent.
@@ -393,8 +407,6 @@ func (x *soak) forgotten() {
 	synctest.Wait()
 	l := x.inner.Limiter()
 	require.Zero(x, l.Stats().Buckets)
-	coreOf(l).Lock()
-	defer coreOf(l).Unlock()
-	require.Zero(x, coreOf(l).Servers().Len())
-	require.Zero(x, coreOf(l).LineCount())
+	require.Zero(x, gatesKept(l))
+	require.Zero(x, l.Stats().Waiting)
 }

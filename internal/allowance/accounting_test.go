@@ -1,0 +1,228 @@
+package allowance
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// An account is a server's bucket, by a way of counting: what a request is charged when it comes, and when it ends, for each token of its
+// estimate.
+type account struct {
+	limit, left, rate float64 // rate: per ns
+	at                meter.Instant
+	arrive, end       float64
+}
+
+func (a *account) fill(now meter.Instant) {
+	a.left, a.at = min(a.limit, a.left+a.rate*float64(now-a.at)), now
+}
+
+// A flight is a request under way.
+type flight struct {
+	n       int64
+	cost    float64
+	ends    meter.Instant
+	claim   Claim
+	refused bool
+}
+
+// play sends requests with random costs as soon as the meter allows it, ten at a time, and reports each response when it ends, until that many have
+// ended or for ten minutes. It returns how many were accepted, refused, and how much was charged.
+func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accepted, refused int, charged float64) {
+	var under []flight
+	cost := int64(500 + r.IntN(1000))
+	for now := meter.Instant(0); now < 600*second && responses > 0; now += second / 20 {
+		for i := 0; i < len(under); i++ {
+			f := under[i]
+			if f.ends > now {
+				continue
+			}
+			under = append(under[:i], under[i+1:]...)
+			i--
+			claims := []Claim{f.claim}
+			if silent {
+				claims = nil
+			}
+			m.Report(f.n, claims, f.refused)
+			if f.refused {
+				m.Refused(f.n, now, 0)
+				continue
+			}
+			a.fill(now)
+			a.left -= a.end * f.cost
+			charged += a.end * f.cost
+			responses--
+			m.End(f.n, now, int64((a.arrive+a.end)*f.cost))
+		}
+		if len(under) == 10 || !m.Payable(now, cost) {
+			continue
+		}
+		n := m.Take(now, now, cost, false)
+		a.fill(now)
+		f := flight{n: n, cost: float64(cost), ends: now + second + r.Int64N(3*second), refused: a.left < max(1, a.arrive*float64(cost))}
+		if f.refused {
+			refused++
+			f.ends = now + 50*second/1000
+		} else {
+			accepted++
+			a.left -= a.arrive * f.cost
+			charged += a.arrive * f.cost
+		}
+		f.claim = Claim{Name: "tokens", Limit: int64(a.limit), Left: int64(max(0, a.left)), Reset: int64((a.limit - a.left) / a.rate)}
+		under = append(under, f)
+		cost = int64(500 + r.IntN(1000))
+	}
+	return accepted, refused, charged
+}
+
+func TestTheWayOfCountingIsSeenWithinFortyResponses(t *testing.T) {
+	for _, way := range []struct {
+		name        string
+		arrive, end float64
+	}{{"estimates kept", 1, 0}, {"settled at the end", 1, -0.6}, {"counted as produced", 0, 0.4}, {"half of the estimate", 0.5, 0}} {
+		t.Run(way.name, func(t *testing.T) {
+			for seed := range uint64(10) {
+				a := &account{limit: 5e4, left: 5e4, rate: 5e4 / float64(minute), arrive: way.arrive, end: way.end}
+				m := New(new(meter.Wall))
+				play(m, a, rand.New(rand.NewPCG(seed, 1)), 40, false)
+				require.True(t, m.parts[0].isBucket(), "seed %d", seed)
+				require.InDelta(t, way.arrive+way.end, m.parts[0].fit.whole(), 0.2, "seed %d", seed)
+			}
+		})
+	}
+}
+
+func TestALimitIsUsedWhateverTheServerCounts(t *testing.T) {
+	for _, way := range []struct {
+		name        string
+		arrive, end float64
+		silent      bool
+		refused     float64
+	}{
+		{"estimates kept", 1, 0, false, 0.002}, {"settled at the end", 1, -0.6, false, 0.002}, {"counted as produced", 0, 0.4, false, 0.002},
+		{"settled, and nothing reported", 1, -0.6, true, 0.01}, {"estimates kept, and nothing reported", 1, 0, true, 0.01},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			perSecond := 1500 * (way.arrive + way.end) // the callers ask for about twice as much
+			a := &account{limit: 60 * perSecond, left: 60 * perSecond, rate: perSecond / 1e9, arrive: way.arrive, end: way.end}
+			accepted, refused, charged := play(New(new(meter.Wall)), a, r, math.MaxInt, way.silent)
+			require.GreaterOrEqual(t, charged/(660*perSecond), 0.97)
+			require.LessOrEqual(t, float64(refused)/float64(accepted), way.refused)
+		})
+	}
+}
+
+func TestAWindowIsSpreadOnceItRanDryAndTurnsAtTheMinute(t *testing.T) {
+	m := New(new(meter.Wall))
+	report := func(now meter.Instant, cost, left int64) {
+		n := m.Take(now, now, cost, false)
+		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
+		m.End(n, now, -1)
+	}
+	report(0, 100, 900)
+	require.Equal(t, second, m.Ready(second, 0, 100), "nothing is spread before it ran dry")
+	report(10*second, 890, 10)
+	require.Equal(t, minute, m.Ready(11*second, 0, 100))
+	require.False(t, m.Payable(minute-1, 100))
+	require.True(t, m.Payable(minute, 100))
+	report(minute, 100, 900)
+	even := m.Ready(minute, 0, 100) - minute
+	require.InDelta(t, 6.7*1e9, float64(even), 0.2*1e9, "of what is left, 100 of about 900")
+}
+
+func TestARefusalSaysWhenThereIsEnough(t *testing.T) {
+	m := New(new(meter.Wall))
+	for i := range int64(4) { // a bucket of 1000 that refills in 100 s
+		now := i * 5 * second
+		n := m.Take(now, now, 300, false)
+		left := 1000 - 300*(i+1) + 50*i
+		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
+		if left < 0 {
+			m.Refused(n, now, 20*second)
+			require.Equal(t, 35*second, m.HeldUntil())
+			require.False(t, m.Payable(35*second-1, 1))
+			return
+		}
+		m.End(n, now, -1)
+	}
+	t.Fatal("nothing was refused")
+}
+
+func TestARefusalThatNothingExplainsSpreadsWindows(t *testing.T) {
+	m := New(new(meter.Wall))
+	refused := func(now meter.Instant) {
+		n := m.Take(now, now, 10, false)
+		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
+		m.Refused(n, now+1, 0)
+	}
+	refused(0)
+	require.True(t, m.parts[0].dry)
+	require.False(t, m.parts[0].tight)
+	refused(second)
+	require.True(t, m.parts[0].tight)
+}
+
+func TestSendsKeepTheirSums(t *testing.T) {
+	for seed := range uint64(5) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var s sends
+		open := map[int64]int64{}
+		var sent, ended, spent float64
+		for now := range int64(1500) {
+			switch n := r.Int64N(s.next + 1); r.IntN(4) {
+			case 0, 1:
+				cost := r.Int64N(100)
+				open[s.add(now, cost)] = cost
+				sent += float64(cost)
+			case 2:
+				if cost, ok := open[n]; ok && s.find(n) != nil {
+					s.end(n, now, 2*cost)
+					ended, spent = ended+float64(cost), spent+2*float64(cost)
+					delete(open, n)
+				}
+			case 3:
+				if cost, ok := open[n]; ok && s.find(n) != nil {
+					require.Equal(t, cost, s.undo(n))
+					sent -= float64(cost)
+					delete(open, n)
+				}
+			}
+			for n, cost := range open { // what is too old has ended as estimated
+				if s.find(n) == nil {
+					ended, spent = ended+float64(cost), spent+float64(cost)
+					delete(open, n)
+				}
+			}
+			checkInvariants(t, &s, fmt.Sprint("seed ", seed))
+			require.Equal(t, total{sent, ended, spent}, s.total)
+			require.Equal(t, int64(len(open)), s.open)
+		}
+	}
+}
+
+// checkInvariants checks what holds of requests whenever a Meter is not at work.
+func checkInvariants(t *testing.T, s *sends, where string) {
+	t.Helper()
+	require.LessOrEqual(t, len(s.ring), mostSends, where)
+	require.LessOrEqual(t, s.next-s.kept, int64(len(s.ring)), where)
+	pending, open := 0.0, int64(0)
+	for n := s.kept; n < s.next; n++ {
+		x := s.at(n)
+		if x.open {
+			pending, open = pending+float64(x.cost), open+1
+		}
+		if before := s.at(max(n-1, s.kept)); x.at < before.at || x.before.ended < before.before.ended {
+			t.Fatalf("%s: request %d is not in order", where, n)
+		}
+	}
+	require.Equal(t, open, s.open, where)
+	require.InDelta(t, pending, s.pending(), 1e-6, where)
+	require.False(t, math.IsNaN(s.charged()), where)
+}

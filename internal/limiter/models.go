@@ -1,0 +1,46 @@
+package limiter
+
+import (
+	"maps"
+	"sync/atomic"
+
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+const maxModelHosts = 64
+
+// The models are the hosts that count by the model of a request, or may do so. The model is in the body, which is read without the lock,
+// and only where it matters.
+type models struct {
+	hosts atomic.Pointer[map[string]quota.Models] // never changed, but replaced; nil: there are none
+}
+
+// note notes what the last response of a host shows. It is called with the lock.
+func (m *models) note(g *quota.Gate) {
+	host, now := g.Account.Key.Host, g.Models()
+	old := m.hosts.Load()
+	if old == nil && now == quota.NoModels || old != nil && (*old)[host] == now {
+		return
+	}
+	hosts := make(map[string]quota.Models)
+	if old != nil {
+		maps.Copy(hosts, *old)
+	}
+	if delete(hosts, host); now != quota.NoModels && len(hosts) < maxModelHosts {
+		hosts[host] = now
+	}
+	m.hosts.Store(&hosts)
+}
+
+func (m *models) of(host string) quota.Models {
+	if hosts := m.hosts.Load(); hosts != nil {
+		return (*hosts)[host]
+	}
+	return quota.NoModels
+}
+
+// CountsModels reports whether a host counts requests by their model.
+func (l *Core) CountsModels(host string) bool { return l.models.of(host) == quota.CountsModels }
+
+// TriesModels reports whether a host may do so: then responses are to be reported with the model.
+func (l *Core) TriesModels(host string) bool { return l.models.of(host) == quota.TriesModels }
