@@ -590,3 +590,16 @@ func ExampleWithoutStore() {
 	}
 	// Output: [rate]: reachable: false (connection refused), 1 sent without it
 }
+
+// A client of language models says what its requests cost, and where a response says what they did cost. The server's own headers say how much
+// may be spent.
+func ExampleServerQuota() {
+	bytes := func(r *http.Request) int64 { return r.ContentLength / 4 } // about four bytes a token
+	transport, err := throttle.New(nil, throttle.WithServerHints(headers.Auto), throttle.WithLimit(
+		throttle.ServerQuota("tokens", throttle.Cost(bytes), throttle.SettleJSON("usage.total_tokens"))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(transport.Limiter().Limits()[0].Name)
+	// Output: tokens
+}

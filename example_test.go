@@ -656,6 +656,7 @@ func ExampleTicket_Waiting() {
 func ExampleReceipt_Waiting() {
 	transport := throttle.Must(throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Initial(0)))))
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	ctx, receipt := throttle.ContextWithReceipt(ctx)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/", nil)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
 // without state, made by [TokenBucket], [Pace], [Quota], [SlidingWindow], [FixedWindow], [CalendarWindow], [InFlight],
-// [Adaptive] or [AdaptiveInFlight], and may be given to any number of Limiters.
+// [Adaptive], [AdaptiveInFlight] or [ServerQuota], and may be given to any number of Limiters.
 type Limit struct {
 	rule    bucket.Rule
 	kind    *kind    // nil: it was not made by one of these functions
@@ -156,8 +156,23 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 	return l
 }
 
-// ServerQuota is what a server counts in a unit other than requests, such as tokens, points or bytes: a limit whose size, balance and
-// refill are those that its responses report.
+// ServerQuota is a limit that the server sets, in a unit in which requests differ, such as tokens, points or bytes: its size, its balance and its
+// refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the request is sent, and
+// [SettleJSON], [SettleJSONFunc] or [Settle] find what it did cost. Several units are several limits.
+//
+// The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens. A quota counts in the
+// limit with the longest unit that its name contains, so beside "tokens" there may be "input_tokens" and "output_tokens". Case, - and _ are the same.
+// [WithServerHints] says which headers are read. The default name of the limit is its unit.
+//
+// Whether the server keeps estimates, corrects them when a response ends, or counts what it produces is learned from what it reports, so an estimate may be in
+// proportion to the cost. A quota that refills is used except for a sixteenth, once; what is left of a window is spread until
+// its end, once it ran dry. A window whose end is not reported is taken for a minute of the clock. If nothing is reported, requests
+// are sent until one is refused. Then the rate is what was accepted, and a little more is tried from time to time. A refusal counts for the unit that
+// its body names, if it names one.
+//
+// Requests without a key are counted by host, as in [Adaptive]. If a server counts models separately, name the model by [Key]. The
+// options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [FairBy] and [FairWeights]. It cannot be
+// [Shared]. What was learned is kept for an hour after the last request, and is no part of a [Snapshot].
 func ServerQuota(unit string, opts ...LimitOption) Limit {
 	l := newLimit(kindReported, 0, 0, opts)
 	l.rule.Unit = strings.ReplaceAll(strings.ToLower(unit), "_", "-")

@@ -131,7 +131,7 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // What is left of a quota bounds what is sent before its reset; requests in flight count. If it falls by more than the client has
 // sent, other clients use it, and its last requests are left to them. The rest of a quota that was exhausted before is spread
 // until its reset. A client with limits of its own, none of which is adaptive, is stopped only after a refusal. A quota whose
-// unit is not requests stops requests only while nothing is left of it. A quota with a name applies to requests like those for
+// unit is not requests stops requests only while nothing is left of it, unless there is a [ServerQuota] in that unit. A quota with a name applies to requests like those for
 // which the server named it: with the same host, the same keys, and the same first segment of the path, ignoring "api" and
 // versions. A quota without a name applies to all requests to that host under the same keys. A refusal that names its quota, by
 // an empty quota or by a problem document ([headers.Problem]), stops only requests of that quota. [Fraction] also leaves a part

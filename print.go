@@ -267,7 +267,11 @@ func (s ServerStats) String() string {
 		}
 		said = append(said, paced)
 	}
-	return strings.TrimSpace(quota.Plain(s.Host)+" "+printable(s.Account)) + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
+	of := strings.TrimSpace(quota.Plain(s.Host) + " " + printable(s.Account))
+	if s.For != "" {
+		of += " (" + printable(s.For) + ")"
+	}
+	return of + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
 }
 
 // String returns the refusal for people.
@@ -315,7 +319,7 @@ func (s ServerStats) LogValue() slog.Value {
 		quotas[i] = q.String()
 	}
 	attrs := []slog.Attr{
-		slog.String("host", s.Host), slog.String("account", s.Account), slog.Uint64("refused", s.Refused),
+		slog.String("host", s.Host), slog.String("account", s.Account), slog.String("for", s.For), slog.Uint64("refused", s.Refused),
 		slog.Float64("pace", s.Pace), slog.String("quotas", strings.Join(quotas, ", ")),
 	}
 	if s.PaceWhy != "" {

@@ -174,7 +174,7 @@ func asFunction(statements, name string) string {
 		{"ctx", "context.Context"}, {"client", "*http.Client"}, {"req", "*http.Request"}, {"t", "*testing.T"},
 		{"transport", "*throttle.Transport"}, {"next", "*throttle.Transport"},
 		{"resp", "*http.Response"}, {"complete", "func(context.Context) (int64, error)"},
-		{"rateOfTenant", "func(string) (int64, time.Duration)"}, {"rewrite", "func(*httputil.ProxyRequest)"}, {"limiter", "*throttle.Limiter"},
+		{"model", "throttle.KeyFunc"}, {"rateOfTenant", "func(string) (int64, time.Duration)"}, {"rewrite", "func(*httputil.ProxyRequest)"}, {"limiter", "*throttle.Limiter"},
 	}
 	var params, uses []string
 	for _, g := range given {

@@ -316,3 +316,46 @@ func TestABackoffHoldsNoOtherProcess(t *testing.T) {
 		})
 	}
 }
+
+// A fixed window reports what is left, and no end. What is known of how long windows last is worth more than the search for the end.
+func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) {
+	for _, asks := range []string{"", "1"} {
+		for client, opts := range map[string][]throttle.Option{"hints": nil, "adaptive": {throttle.WithAdaptive()}} {
+			for phase := range time.Duration(5) {
+				synctest.Test(t, func(t *testing.T) {
+					const limit = 20
+					var mu sync.Mutex
+					window, used, accepted, refused := time.Time{}, 0, 0, 0
+					tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+						time.Sleep(10 * time.Millisecond)
+						mu.Lock()
+						if now := time.Now().Add(phase * time.Second / 5).Truncate(time.Second); now.After(window) {
+							window, used = now, 0
+						}
+						h, status := http.Header{}, 200
+						if used < limit {
+							used++
+							accepted++
+						} else {
+							status, refused = 429, refused+1
+							if asks != "" {
+								h.Set("Retry-After", asks)
+							}
+						}
+						h.Set("X-RateLimit-Limit", fmt.Sprint(limit))
+						h.Set("X-RateLimit-Remaining", fmt.Sprint(limit-used))
+						mu.Unlock()
+						time.Sleep(10 * time.Millisecond)
+						return &http.Response{StatusCode: status, Header: h, Body: http.NoBody}
+					}), opts...)
+					require.NoError(t, err)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
+					require.GreaterOrEqual(t, accepted, 60*limit*92/100, "%s, Retry-After %q", client, asks)
+					require.LessOrEqual(t, refused, accepted/20, "%s, Retry-After %q", client, asks)
+				})
+			}
+		}
+	}
+}

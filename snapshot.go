@@ -120,10 +120,12 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 func (l *Limiter) saveServers(some []*quota.Account, began meter.Instant) (all []saved.Server) {
 	l.core.LookAtAccounts(some, func(a *quota.Account, now meter.Instant) {
 		s := saved.Server{
-			Host: a.Key.Host, Keys: l.keysOf(&a.Key), After: time.Duration(now - began),
+			Host: a.Key.Host, Apart: a.Apart, Keys: l.keysOf(&a.Key), After: time.Duration(now - began),
 			Held: time.Duration(max(0, a.Held()-now)), HostHeld: time.Duration(max(0, a.Server().Held()-now)),
 		}
-		if q, ok := a.Saved(now, quota.Unnamed); ok {
+		if !a.Alone() {
+			s.Held = 0
+		} else if q, ok := a.Saved(now, quota.Unnamed); ok {
 			s.Quotas = append(s.Quotas, saved.Quota{
 				Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: time.Duration(q.Reset - now), Counted: q.Counted, Reserve: q.Reserve,
 			})
@@ -227,7 +229,7 @@ func restoreMeter(m meter.Meter, s *saved.Bucket, since int64, now meter.Instant
 }
 
 func (l *Limiter) restoreServer(s *saved.Server, since int64) error {
-	account, joined := quota.Key{Host: s.Host}, 0
+	account, joined := quota.Key{Host: s.Host, Apart: s.Apart}, 0
 	for i, li := range l.core.Limits {
 		if key, ok := s.Keys[li.Name]; ok {
 			account.Join(i, string(key))

@@ -290,10 +290,11 @@ func (l *Limiter) bucketStatsLocked(b *bucket.Bucket, now meter.Instant) BucketS
 	return s
 }
 
-// ServerStats is what one server has reported about its limits, to requests that it counts under the same keys. It prints as one line.
+// ServerStats is what one server has reported about its limits, to requests that it counts together, as far as is known. It prints as one line.
 type ServerStats struct {
 	Host      string       `json:"host"`
 	Account   string       `json:"account,omitzero"`    // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
+	For       string       `json:"for,omitzero"`        // which requests, if it counts some separately: the parts by which its API counts, such as the model, or one of them, such as GET /search/code
 	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
 	Pace      float64      `json:"pace"`                // requests per second that are sent one by one after a refusal; 0: no pace
 	PaceWhy   string       `json:"pace_why,omitzero"`   // why at that rate, in words
@@ -339,7 +340,7 @@ func (l *Limiter) Servers() []ServerStats {
 		all = l.appendServers(all, some)
 	}
 	slices.SortFunc(all, func(x, y ServerStats) int {
-		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Account, y.Account))
+		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Account, y.Account), cmp.Compare(x.For, y.For))
 	})
 	return all
 }
@@ -352,7 +353,9 @@ func (l *Limiter) Server(host string) []ServerStats {
 	for some := range l.core.AccountsAt(host) {
 		all = l.appendServers(all, some)
 	}
-	slices.SortFunc(all, func(x, y ServerStats) int { return cmp.Compare(x.Account, y.Account) })
+	slices.SortFunc(all, func(x, y ServerStats) int {
+		return cmp.Or(cmp.Compare(x.Account, y.Account), cmp.Compare(x.For, y.For))
+	})
 	return all
 }
 
@@ -380,7 +383,7 @@ var paceWhy = [...]string{
 }
 
 func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerStats {
-	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), Refused: uint64(a.Limited)}
+	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), For: cmp.Or(a.Apart, a.Example), Refused: uint64(a.Limited)}
 	if held := a.Until(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}

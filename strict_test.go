@@ -148,12 +148,12 @@ func TestAServerThatEstimatesIsUsedWithHintsAlone(t *testing.T) {
 				time.Sleep(phase * time.Second / phases)
 				s := &strictServer{n: n, per: time.Second, way: way, counts: "estimated", asks: "1", random: rand.New(rand.NewPCG(1, 2))}
 				saturate(t, throttle.Must(throttle.New(s)), 16, seconds*time.Second)
-				require.GreaterOrEqual(t, s.accepted, n*seconds*7/10, "phase %d", phase)
+				require.GreaterOrEqual(t, s.accepted, n*seconds*65/100, "phase %d", phase)
 				require.LessOrEqual(t, s.sent-s.accepted, s.sent/25, "phase %d", phase)
 				sum += s.accepted
 			})
 		}
-		require.GreaterOrEqual(t, sum, n*seconds*phases*83/100, "%v away", way)
+		require.GreaterOrEqual(t, sum, n*seconds*phases*80/100, "%v away", way)
 	}
 }
 

@@ -42,10 +42,14 @@ type Ticket struct {
 	grant   *Grant          // granted on arrival; nil: it had to wait
 	waiter  *limiter.Waiter // nil: it was granted on arrival
 	decided <-chan struct{}
-	used    atomic.Bool // Wait or Cancel was called
+	claimed *claimed    // nil: it is of the Limiter itself
+	used    atomic.Bool // Wait, RoundTrip or Cancel was called
 }
 
-var errTicketUsed = errors.New("throttle: Wait or Cancel of this Ticket was called before")
+var (
+	errTicketUsed      = errors.New("throttle: Wait or Cancel of this Ticket was called before")
+	errTicketOfRequest = errors.New("throttle: the Ticket is of a request: call its RoundTrip")
+)
 
 // Decided returns a channel that is closed when the Ticket is granted, or rejected at the end of its MaxWait or because it can no
 // longer be granted in time. Wait then returns immediately.
@@ -79,6 +83,9 @@ func (t *Ticket) Waiting() (Waiting, bool) { return t.limiter.waiting(t.waiter) 
 // Wait waits until the Ticket is granted. The error is a [*Rejection], or the cause of a context that has ended, which cancels the Ticket.
 // Of the values in the context, only that of [ContextWithReceipt] applies. A second call, and a call after Cancel, return an error.
 func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
+	if t.claimed != nil {
+		return nil, errTicketOfRequest
+	}
 	if t.used.Swap(true) {
 		return nil, errTicketUsed
 	}
@@ -106,6 +113,6 @@ func (t *Ticket) Cancel() {
 	case t.waiter == nil:
 		t.grant.Cancel()
 	default:
-		t.limiter.core.Leave(t.waiter)
+		t.leave()
 	}
 }

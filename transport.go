@@ -86,7 +86,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.observer = t.limiter.observer.with(c.hooks, c.log)
 	}
 	t.user = t.observer.user()
-	t.user.Flies = true
+	t.user.Flies, t.user.Apart = true, !t.owns
 	return t, nil
 }
 
@@ -195,7 +195,7 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 func (t *Transport) arrive(o *overrides, req *http.Request, sent *bool) (w *limiter.Waiter, resp *http.Response, far reach, err error) {
 	r := limiter.Request{User: t.user, Context: req.Context()}
 	granted, rejected := false, false
-	hinted := !t.noHints && t.limiter.core.HasHints.Load()
+	hinted := t.isHinted()
 	if hinted {
 		granted, err = t.enterByGate(o, req, &r)
 	} else {
@@ -221,6 +221,9 @@ func (t *Transport) isExempt(o *overrides, req *http.Request) bool {
 	t.exempted.Add(1)
 	return true
 }
+
+// isHinted reports whether requests pass gates before they wait.
+func (t *Transport) isHinted() bool { return !t.noHints && t.limiter.core.HasHints.Load() }
 
 // enter charges a request if it can be sent immediately, and rejects it if it may not wait.
 func (t *Transport) enter(o *overrides, req *http.Request, r *limiter.Request) (granted, rejected bool, err error) {
@@ -277,10 +280,15 @@ func (t *Transport) enqueue(req *http.Request, w *limiter.Waiter) (waits bool, e
 	if err := t.limiter.waitsForItself(req.Context(), w); err != nil {
 		return false, err
 	}
+	t.findGate(req, w)
+	return t.limiter.core.Enqueue(req.Context(), w)
+}
+
+// findGate sets the gate of a request that waits. Until a server has sent hints, a request that may not wait has none.
+func (t *Transport) findGate(req *http.Request, w *limiter.Waiter) {
 	if !w.Late || !t.noHints && w.MaxWait != 0 {
 		w.Gate = t.gateOf(req)
 	}
-	return t.limiter.core.Enqueue(req.Context(), w)
 }
 
 // sendWaited sends a request that has waited.

@@ -67,6 +67,18 @@ func ExampleRule() {
 	// false true
 }
 
+// An API of your own that counts the requests of each model, and of each project, separately.
+func ExamplePart() {
+	ours := headers.Dialect{Parts: []headers.Part{{After: "projects"}, {Member: "model"}}}
+	reader, err := headers.NewReader(ours)
+	fmt.Println(reader.Parts("api.example.com"), err)
+	_, err = headers.NewReader(headers.Dialect{Name: "ours", Parts: []headers.Part{{}}})
+	fmt.Println(err)
+	// Output:
+	// [{projects } { model}] <nil>
+	// headers: dialect "ours": part {After: Member:} is to be either after one segment of a path or a member
+}
+
 // A preset is a start: change what you know better, and add what there is no preset for.
 func ExampleNewReader() {
 	github := headers.GitHub.Dialect()

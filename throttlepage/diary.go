@@ -39,7 +39,7 @@ const (
 // A diary is the last events of a Limiter, oldest first. They are found in counters, so that the page needs no hooks.
 type diary struct {
 	events  []event
-	refused map[[2]string]uint64 // by host and account
+	refused map[[3]string]uint64 // by host and account
 }
 
 // add adds an event, or prolongs one.
@@ -136,10 +136,10 @@ func (d *diary) noteRefusals(e event, first, last *sample, from source, names na
 	known := uint64(0)
 	if last.stats.Buckets <= many {
 		servers := from.Servers()
-		refused, byHost := make(map[[2]string]uint64, len(servers)), make(map[string]uint64)
+		refused, byHost := make(map[[3]string]uint64, len(servers)), make(map[string]uint64)
 		for _, s := range servers {
-			id := [2]string{s.Host, s.Account}
-			refused[id] = s.Refused
+			id := [3]string{s.Host, s.Account, s.For}
+			refused[id] = max(refused[id], s.Refused)
 			if n := grown(s.Refused, d.refused[id]); n > 0 && known+n <= all {
 				byHost[s.Host], known = byHost[s.Host]+n, known+n
 			}

@@ -231,7 +231,7 @@ func keyed(all iter.Seq[throttle.BucketStats], names naming) iter.Seq[throttle.B
 func named(all []throttle.ServerStats, names naming) []throttle.ServerStats {
 	for i := range all {
 		s := &all[i]
-		s.Host, s.Account, s.Quotas = names(s.Host), names(s.Account), slices.Clone(s.Quotas)
+		s.Host, s.Account, s.For, s.Quotas = names(s.Host), names(s.Account), names(s.For), slices.Clone(s.Quotas)
 		for j := range s.Quotas {
 			s.Quotas[j].Name, s.Quotas[j].Unit = printable(s.Quotas[j].Name), printable(s.Quotas[j].Unit)
 		}

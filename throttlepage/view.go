@@ -374,6 +374,9 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 	if s.Account != "" {
 		more = append(more, s.Account)
 	}
+	if s.For != "" {
+		more = append(more, printable(s.For))
+	}
 	if s.Final != nil {
 		more = append(more, "no waiting helps: "+printable(s.Final.String()))
 	}

@@ -226,3 +226,24 @@ func checkInvariants(t *testing.T, s *sends, where string) {
 	require.InDelta(t, pending, s.pending(), 1e-6, where)
 	require.False(t, math.IsNaN(s.charged()), where)
 }
+
+func TestAServerThatAcceptsNothingIsAskedLessAndLess(t *testing.T) {
+	m := New(new(meter.Wall))
+	var now, asked meter.Instant
+	for i := range 12 {
+		require.True(t, m.Payable(now, 100))
+		n := m.Take(now, now, 100, false)
+		m.Report(n, nil, true)
+		m.Refused(n, now+1, 0)
+		asked, now = now, m.HeldUntil()
+		require.Equal(t, asked+1+second/8<<min(i+1, 9), now)
+		require.False(t, m.Payable(now-1, 100))
+	}
+	n := m.Take(now, now, 100, false)
+	m.Report(n, nil, false)
+	m.End(n, now+1, -1)
+	n = m.Take(now+1, now+1, 100, false)
+	m.Report(n, nil, true)
+	m.Refused(n, now+2, 0)
+	require.Less(t, m.HeldUntil(), now+2, "the row has ended")
+}

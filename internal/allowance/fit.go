@@ -31,7 +31,8 @@ func (f *fit) add(sent, ended, less float64) {
 	prior := fitPrior * max(f.ss, f.ee) / max(f.n, 1) / max(f.n/8, 1) // is worth less and less
 	ss, ee, sy := f.ss+prior, f.ee+prior, f.sy+prior
 	if det := ss*ee - f.se*f.se; det > 0 {
-		f.sent, f.ended = (sy*ee-f.ey*f.se)/det, (f.ey*ss-sy*f.se)/det
+		f.sent = max(0, (sy*ee-f.ey*f.se)/det)
+		f.ended = max(-f.sent, (f.ey*ss-sy*f.se)/det) // no more comes back than was charged
 	}
 }
 

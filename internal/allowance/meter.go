@@ -8,6 +8,8 @@ import (
 
 const (
 	mostParts   = 8
+	firstRetry  = second / 8    // doubles for each refusal in a row
+	longestBack = 9             // doublings
 	keepLearned = 3600 * second // how long what is known of an account is kept after its last request
 )
 
@@ -19,6 +21,9 @@ type Meter struct {
 	last   meter.Instant // when the last request was sent
 	held   meter.Instant // no request is sent before, because a refusal says so
 	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event; -1: none was
+	row    int           // refusals without an accepted request between them, less one; those of one event count once
+	event  meter.Instant // when the last of them came
+	works  bool          // a response to an accepted request came since
 	wall   *meter.Wall
 }
 
@@ -30,7 +35,7 @@ var (
 )
 
 // New returns the Meter of an account of which nothing is known. It stops no request.
-func New(wall *meter.Wall) *Meter { return &Meter{wall: wall, last: -minute, stray: -1} }
+func New(wall *meter.Wall) *Meter { return &Meter{wall: wall, last: -minute, stray: -1, event: -1} }
 
 // minuteEnd returns the end of the minute of the clock of which an instant is.
 func (m *Meter) minuteEnd(at meter.Instant) meter.Instant {
@@ -83,6 +88,7 @@ func (m *Meter) Report(n int64, claims []Claim, refused bool) {
 	if x == nil {
 		return
 	}
+	m.works = m.works || !refused
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
 			p.take(n, x, &claims[i], refused, m.sends.near(n), m.minuteEnd)
@@ -115,9 +121,7 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 	}
 	refused := *x
 	m.GiveBack(n, now, 0)
-	if wait > 0 {
-		m.held = max(m.held, meter.AddInstant(now, wait))
-	}
+	m.backOff(now, refused.at, wait)
 	explained := false
 	for _, p := range m.parts {
 		if p.said == n && p.now.left < p.fit.most()*float64(refused.cost) {
@@ -134,6 +138,23 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 			p.tight, p.dry = p.dry && m.stray >= 0, true
 		}
 		m.stray = now
+	}
+}
+
+// backOff holds requests for as long as a refusal asks. If it does not say, and no request was accepted since the refusal before, the server
+// is closed for a time that is not known.
+func (m *Meter) backOff(now, sent meter.Instant, wait int64) {
+	if sent > m.event {
+		if m.row++; m.works {
+			m.row = 0
+		}
+		m.event, m.works = now, false
+	}
+	if wait <= 0 && m.row > 0 {
+		wait = firstRetry << min(m.row, longestBack)
+	}
+	if wait > 0 {
+		m.held = max(m.held, meter.AddInstant(now, wait))
 	}
 }
 

@@ -25,14 +25,14 @@ type send struct {
 	open   bool // it has not ended
 }
 
-// Sends are the requests that were sent last, in their order, by number, and the sums over all.
+// sends are the requests that were sent last, in their order, by number, and the sums over all.
 type sends struct {
 	total
-	ring []send // a power of two; that of number n is at n % len
-	next int64  // number
-	kept int64  // the first number in the ring
-	open int64  // that have not ended
-	took float64
+	ring []send  // a power of two; that of number n is at n % len
+	next int64   // number
+	kept int64   // the first number in the ring
+	open int64   // that have not ended
+	took float64 // from sending to the end, in ns, in the mean
 }
 
 // add adds a request, and returns its number.

@@ -144,7 +144,7 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 		together := other.isAskedWith(b)
 		alone = alone && !together
 		ready := other.Ready(0, 0, cost)
-		promised = promised && (ready <= now || ready < meter.Never && other.Leased() != nil)
+		promised = promised && (ready <= now || other.Leased() != nil && (ready < meter.Never || other.Limit.Stored == store.Slots)) // slots come at any time
 		if ready < meter.Never {
 			from = max(from, ready-int64(b.Lease.Lead()))
 		} else if other.Leased() != nil {
@@ -204,12 +204,8 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 			most = middle
 		}
 	}
-	_, isSlots := b.Meter.(meter.Flier)
-	switch recent := other.Lease.Recent(); {
-	case isSlots: // others come back meanwhile
-		least += recent
-	case b.promises(): // and others are promised: if each limit counted only on what it has of the other one, both would get less and less
-		least = max(least, recent+cost)
+	if b.promises() { // if each limit counted only on what it has of the other one, both would get less and less
+		least = max(least, other.Lease.Recent()+cost)
 	}
 	return min(all, least)
 }

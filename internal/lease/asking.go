@@ -315,13 +315,17 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if !m.replace {
 		m.follow(rateOf(&m.budget, &p))
 	}
-	m.latest = response{known: true, sent: sent, left: p.Left, processes: max(1, p.Processes)}
+	m.latest = response{known: true, sent: sent, left: p.Left, processes: m.count(now, max(1, p.Processes))}
 	m.alone = alone{}
 	m.schedule()
 	m.holds.booked(now, p.Hold)
 	m.again = now
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
-		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(max(p.Wait, m.pause()), m.recheck()))))
+		wait := max(p.Wait, m.pause())
+		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() { // the ask reaches the store when the token comes in
+			wait -= time.Duration(now - sent)
+		}
+		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(wait, m.recheck()))))
 	}
 	switch m.budget.Kind {
 	case store.Fixed, store.Calendar:

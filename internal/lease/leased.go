@@ -490,11 +490,17 @@ func (m *Leased) inStore(now meter.Instant) float64 {
 	return float64(m.rate.N)
 }
 
-// Retune implements [meter.Meter]. The next ask tells the store the rate. Promised tokens are traded for new ones.
+// Retune implements [meter.Meter]. The store is told the rate immediately. If it is higher, promised tokens are traded for new ones, which
+// come earlier. If it is lower, they are kept: the store has counted them, and those that it promises from now on come after them. If every
+// process of a fleet traded a token of a slow limit, all of these would be due after all of the others.
 func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
 	m.advance(now)
+	isHigher := r.PerSecond() > m.rate.PerSecond()
 	m.budget.N, m.budget.Per, m.rate, m.replace = r.N, r.Per, r, true
-	m.trade(now)
+	m.tell(now - tellAfter)
+	if m.again = now; isHigher {
+		m.trade(now)
+	}
 }
 
 // Resize implements [meter.Meter].

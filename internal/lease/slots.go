@@ -154,8 +154,8 @@ func (m *LeasedSlots) Take(_, _ meter.Instant, cost int64, _ bool) (charged int6
 }
 
 // Ready implements [meter.Meter]. It returns meter.Never if a slot must become free first.
-func (m *LeasedSlots) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
-	if meter.AddCount(ahead, cost) > m.free() {
+func (m *LeasedSlots) Ready(from meter.Instant, _, cost int64) meter.Instant {
+	if cost > m.free() {
 		return meter.Never
 	}
 	return max(from, m.held)

@@ -14,6 +14,9 @@ type turns struct {
 	leased []int64       // tokens leased in each part of the latest period; nil: the window was not shared yet
 	part   int64         // the latest part
 	opened meter.Instant // of a Sliding window: when it was last seen with at most a share used
+
+	most   int           // processes that the store counted, the largest number while shares count
+	mostAt meter.Instant // when it did
 }
 
 const (
@@ -28,6 +31,18 @@ const (
 
 // fair returns for how long shares and turns count: the period, or fairFor if that is shorter.
 func (m *Leased) fair() int64 { return min(int64(m.rate.Per), fairFor) }
+
+// count returns the number of processes, given the store's latest count. The store counts a process up to its latest ask, and those that
+// wait for the next Fixed window ask when it begins: just before, the store counts too few. So the largest number counts.
+func (m *Leased) count(now meter.Instant, processes int) int {
+	if !m.fixed() {
+		return processes
+	}
+	if processes >= m.most || now-m.mostAt > m.fair() {
+		m.most, m.mostAt = processes, now
+	}
+	return m.most
+}
 
 // competes reports whether the budget is a window that other processes use as well.
 func (m *Leased) competes() bool {
@@ -64,7 +79,17 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	if rest := m.share() - mine; rest > 0 {
 		return rest, false
 	}
-	return min(max(1, m.rate.N/turnsEach), m.freeBeyond(mine, now)), true
+	return min(m.turn(), m.freeBeyond(mine, now)), true
+}
+
+// turn returns how many tokens a process leases in a turn. It has at most one in a round trip, so those of a far store are larger. Tokens of a
+// Sliding window would be used later then.
+func (m *Leased) turn() int64 {
+	n := max(1, m.rate.N/turnsEach)
+	if m.fixed() {
+		n = max(n, int64(float64(m.rate.N)*float64(m.trip)/float64(m.fair())))
+	}
+	return n
 }
 
 // limitToTurn reduces an ask to what is allowed.

@@ -152,18 +152,21 @@ func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 	d.refused = nil
 }
 
-// unit returns the index of the limit that refused a request, by the unit that the body names, if it does; -1: none of these.
+// unit returns the index of the limit that takes a refusal, by the unit that the body names, if it does; -1: none of these. One of requests, of
+// which nothing is reported, is taken by the limit that is the guess: what requests cost is in proportion to their number in the mean.
 func (d *Doubts) unit(name string) int {
-	best := -1
+	best, guess := -1, -1
 	for i, x := range d.refused {
 		unit := x.bucket.Limit.Unit
-		switch {
-		case name == "" && x.guess:
-			return i
-		case name != unit && !strings.HasSuffix(name, "-"+unit):
-		case best < 0 || len(unit) > len(d.refused[best].bucket.Limit.Unit):
+		if x.guess {
+			guess = i
+		}
+		if (name == unit || strings.HasSuffix(name, "-"+unit)) && (best < 0 || len(unit) > len(d.refused[best].bucket.Limit.Unit)) {
 			best = i
 		}
+	}
+	if best < 0 && (name == "" || name == "requests") {
+		return guess
 	}
 	return best
 }

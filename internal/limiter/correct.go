@@ -23,6 +23,7 @@ func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) 
 	c.Cost = cost
 	c.Limit.Settled.Add(charged, cost)
 	if c.Limit.Unit != "" {
+		l.payForGhostLocked(r, c, now) // it is paid with the response, of which this is the beginning
 		l.endUnitLocked(c, cost, now)
 	}
 	if !l.hearLocked(r, c, cost, now) {

@@ -108,7 +108,8 @@ func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	case shut && l.dry:
 		v = undecided
 	case shut:
-		*why, v = *l.refuseShutLocked(r.Charges(), r.User), refused
+		*why, v = *l.refusalOfShut(r.Charges()), refused
+		l.countRefusalLocked(r.User, why.Limit, why.Reason)
 	case !missing && l.denyLocked(r.Charges(), r.User, now, why):
 		v = refused
 	default:
@@ -161,7 +162,7 @@ func (l *Core) Acquire(ctx context.Context, w *Waiter) error {
 // What it calls is called one after the other as far as possible, and not one by the other, because a request that then waits keeps
 // the largest stack that it has needed.
 func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
-	if w.MaxWait != 0 || l.supplies != nil { // allocated before the lock is taken
+	if w.Claim == nil && (w.MaxWait != 0 || l.supplies != nil) { // allocated before the lock is taken
 		w.decided = make(chan struct{})
 	}
 	now, rates, err := l.beginRated(w.charges)
@@ -174,7 +175,6 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	case l.shutsOutLocked(w):
 		a.verdict = refused
 	case l.payOnArrivalLocked(w, &a, rates, now):
-		a.verdict = granted
 	case w.decided == nil && a.missing == nil && l.denyWaiterLocked(w, now):
 		a.verdict = refused
 	default:
@@ -200,6 +200,7 @@ func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 	switch at := (Place{Context: ctx}); {
 	case a.verdict == waiting:
 		l.tellWaits(w, placeOf(ctx, a.at), a.cost, a.wait)
+	case w.Claim != nil && a.verdict != granted: // by another Core
 	case a.verdict == refused:
 		err := w.user.Observer.Rejected(ctx, *w.refusal, 0)
 		if !l.dry {
@@ -216,14 +217,25 @@ func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 	return nil
 }
 
-// payOnArrivalLocked passes the gate of w, and grants w if it can be paid now. Otherwise it finds the first charge without room for its
-// bucket and, in a dry run, makes w a ghost.
-func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now meter.Instant) (ok bool) {
+// payOnArrivalLocked passes the gate of w, and grants w if it can be paid now. It reports whether w is decided. Otherwise it finds the
+// first charge without room for its bucket and, in a dry run, makes w a ghost.
+func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now meter.Instant) (decided bool) {
 	if w.Gate != nil && !w.Late {
 		l.passLocked(w, now)
 	}
-	if ok, a.missing = l.payAllLocked(w.charges, &w.mark, rates, w.user, now); ok || w.decided == nil {
-		return ok
+	ok := false
+	if w.Claim == nil {
+		ok, a.missing = l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
+	} else if ok, a.missing = l.payClaimedLocked(w, rates, now); !ok && len(w.charges) == 0 {
+		a.verdict = left // another Core was first
+		return true
+	}
+	if ok {
+		a.verdict = granted
+		return true
+	}
+	if w.decided == nil {
+		return false
 	}
 	if l.dry {
 		w.ghost, w.decided = new(ghost), nil
@@ -257,6 +269,8 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now
 		switch joined := l.joins(w, now); {
 		case joined:
 			return granted
+		case w.verdict == left: // another Core was first
+			return left
 		case reason == 0:
 			l.endLaterLocked(w)
 			if w.ghost == nil {
@@ -321,7 +335,13 @@ func (l *Core) Await(ctx context.Context, w *Waiter) error {
 }
 
 // Leave takes back a request that waits, granted or not, because nothing waits for it any more.
-func (l *Core) Leave(w *Waiter) { _ = l.tellDecided(context.Background(), w, context.Canceled) }
+func (l *Core) Leave(w *Waiter) {
+	if w.Claim != nil {
+		l.abandon(w) // which is no news if another Core grants it
+		return
+	}
+	_ = l.tellDecided(context.Background(), w, context.Canceled)
+}
 
 // tellDecided reports what has become of w, which waited. If its context has ended, cause is why, and w is taken back.
 func (l *Core) tellDecided(ctx context.Context, w *Waiter, cause error) error {
@@ -384,14 +404,23 @@ func (l *Core) abandon(w *Waiter) bool {
 			l.giveBackLocked(b, w.paid()[i], now, cost)
 			l.turnLocked(turn, b, -cost)
 		}
+	case left:
+		return true
 	case waiting:
 		w.verdict = left // its MaxWait may end at the same time
+		if w.Claim != nil {
+			w.Claim.drop()
+			l.quitLocked(w, now)
+			return true
+		}
 		_, w.in.Binding = l.order.Plan(&w.in, now)
 		l.quitLocked(w, now)
 	}
 	l.counts.Canceled++
 	w.user.counts.Canceled++
-	w.bucket().Limit.Counts.Canceled++
+	if len(w.in.Costs) > 0 { // it is charged anything
+		w.bucket().Limit.Counts.Canceled++
+	}
 	return true
 }
 

@@ -53,7 +53,7 @@ type share struct {
 	cost   int64
 }
 
-// shareOut has three callers with these weights asked for more than there is, each for larger costs than the one before.
+// shareOut has three callers with these weights ask for more than there is, each for larger costs than the one before.
 func shareOut(t *testing.T, weights []int) (grants []share) {
 	r := metertest.Seeded(t, 1)
 	l := drive(t, fairly(1000, withBurst(20), withWeights(func(caller string) int { return weights[caller[0]-'a'] })))

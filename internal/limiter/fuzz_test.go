@@ -10,24 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/order"
 )
-
-// burstOf returns how much a bucket may grant at one instant; a cost of 2 may make it 1 more.
-func burstOf(b *bucket.Bucket) int64 {
-	switch m := b.Meter.(type) {
-	case *meter.TokenBucket:
-		return m.Burst()
-	case *meter.SlidingWindow:
-		return m.Most()
-	case *meter.FixedWindow:
-		return 2 * m.Most() // before and after the end of a window
-	}
-	return 0
-}
 
 // FuzzArrivals reads bytes as arrivals, with costs, priorities and patience, and compares with the model.
 func FuzzArrivals(f *testing.F) {

@@ -35,8 +35,6 @@ type driven struct {
 	onGrant  func(at limiter.Place, waited time.Duration)
 	onReject func(r *rejection)
 	onCancel func(at limiter.Place)
-	onHold   func(at limiter.Place, h limiter.Hold)
-	onRetune func(at limiter.Place, r aimd.Retune)
 	onStore  func(supply.Event)
 }
 
@@ -138,17 +136,9 @@ func (l *driven) Canceled(at limiter.Place, _ error, _ time.Duration) {
 	}
 }
 
-func (l *driven) Held(at limiter.Place, h limiter.Hold) {
-	if l.checkUnlocked(); l.onHold != nil {
-		l.onHold(at, h)
-	}
-}
+func (l *driven) Held(limiter.Place, limiter.Hold) { l.checkUnlocked() }
 
-func (l *driven) Retuned(at limiter.Place, r aimd.Retune) {
-	if l.checkUnlocked(); l.onRetune != nil {
-		l.onRetune(at, r)
-	}
-}
+func (l *driven) Retuned(limiter.Place, aimd.Retune) { l.checkUnlocked() }
 
 func (l *driven) Forgot(context.Context, string) { l.checkUnlocked() }
 
@@ -467,5 +457,5 @@ func requireRejection(t testing.TB, err error) *rejection {
 	return r
 }
 
-// never is the wait of a request that can never be granted.
+// never is the wait for a grant that is impossible.
 const never = time.Duration(math.MaxInt64)

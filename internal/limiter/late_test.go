@@ -348,7 +348,7 @@ func (w *late) callStore() {
 			w.core.Book(back.call, nil, context.DeadlineExceeded, true)
 		}
 		if w.core.Book(back.call, back.outcomes, back.err, false) {
-			w.calls = append(w.calls, back.call.Supply) // it calls until there is nothing to asked for
+			w.calls = append(w.calls, back.call.Supply) // it calls until there is nothing to ask for
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestAStoreThatReturnsAtTheEndOfTheContextDidNotRespond(t *testing.T) {
 	})
 }
 
-// A request that is rejected because of its store may asked again when the store is asked again, also if promised tokens of other
+// A request that is rejected because of its store may ask again when the store is asked again, also if promised tokens of other
 // requests are available.
 func TestTheWaitOfARejectionIsUntilTheStoreIsAskedAgain(t *testing.T) {
 	for _, cause := range []error{errDown, store.ErrSetup} {

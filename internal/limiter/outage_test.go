@@ -384,7 +384,7 @@ func TestStoreThatGrantsNothingWithoutAWaitIsNotAskedAllTheTime(t *testing.T) {
 // A shard is a Store that grants no budgets of different keys together.
 type shard struct {
 	store.Store
-	parts int // the most of an asked
+	parts int // the most of an ask
 }
 
 func (s *shard) Lease(ctx context.Context, asks []store.Ask) ([]store.Lease, error) {

@@ -45,13 +45,8 @@ func (l *Core) payLocked(charges []Charge, mark *Mark, u *User, now meter.Instan
 // missing is the first charge without room for its bucket.
 func (l *Core) payAllLocked(charges []Charge, mark *Mark, rates []meter.Rate, u *User, now meter.Instant) (ok bool, missing *Charge) {
 	kept := l.keys.Len()
-	for i := range charges {
-		charges[i].find() // before any is forgotten to make room for another
-	}
-	for i := range charges {
-		if c := &charges[i]; !l.haveLocked(c, charges, rateAt(rates, i), now) {
-			return false, c
-		}
+	if missing = l.haveAllLocked(charges, rates, now); missing != nil {
+		return false, missing
 	}
 	if ok, _ = l.payLocked(charges, mark, u, now); !ok && clamp(charges) {
 		ok, _ = l.payLocked(charges, mark, u, now)
@@ -60,6 +55,19 @@ func (l *Core) payAllLocked(charges []Charge, mark *Mark, rates []meter.Rate, u 
 		l.keys.Sweep(now, sweepWith, l.forgetLocked)
 	}
 	return ok, nil
+}
+
+// haveAllLocked finds the buckets of charges or makes them, with these rates. It returns the first charge without room for its bucket.
+func (l *Core) haveAllLocked(charges []Charge, rates []meter.Rate, now meter.Instant) (missing *Charge) {
+	for i := range charges {
+		charges[i].find() // before any is forgotten to make room for another
+	}
+	for i := range charges {
+		if c := &charges[i]; !l.haveLocked(c, charges, rateAt(rates, i), now) {
+			return c
+		}
+	}
+	return nil
 }
 
 // makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock.

@@ -42,7 +42,14 @@ func (l *Core) refuseLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now
 			w.refusal.Most = c.Bucket.Meter.Most()
 		}
 	}
-	l.countRefusalLocked(w.user, c.Limit, reason)
+	l.refusedLocked(w)
+}
+
+// refusedLocked counts a waiter that is rejected, unless other Cores may grant its request.
+func (l *Core) refusedLocked(w *Waiter) {
+	if w.Claim == nil {
+		l.countRefusalLocked(w.user, w.refusal.Limit, w.refusal.Reason)
+	}
 }
 
 // rejectLocked rejects a waiter that could go at due, because of its i-th bucket.
@@ -51,7 +58,7 @@ func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now met
 	b, cost := w.bucketAt(i), w.in.Costs[i]
 	w.refusal = w.refuse(reason, place{b.Limit, b.Key, cost}, b.Soonest(due, cost), now)
 	w.refusal.explain(b, now)
-	l.countRefusalLocked(w.user, b.Limit, reason)
+	l.refusedLocked(w)
 	l.quitLocked(w, now)
 }
 

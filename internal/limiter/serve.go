@@ -101,6 +101,10 @@ func (l *Core) rejectLateLocked(now meter.Instant, work *int) {
 
 // grantLocked grants w, which the order has taken out, as of when it was due.
 func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
+	if w.Claim != nil && !w.Claim.take(w) {
+		l.yieldLocked(w, now)
+		return
+	}
 	w.verdict, w.at = granted, now
 	sent := w.ghost != nil && !w.joining // its owner has the charges
 	if w.joining {
@@ -171,9 +175,7 @@ func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
 		}
 		b.MarkLease()
 	}
-	if w.decided != nil && w.verdict != left {
-		close(w.decided)
-	}
+	w.tell()
 	l.ends.Remove(w)
 }
 

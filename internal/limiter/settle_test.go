@@ -94,6 +94,8 @@ func TestOnlyARequestThatWasNotSentIsRefundedByAnAdaptiveLimit(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := drive(t, c.limit)
+			tokens := func() float64 { return l.Limits[0].Single.Meter.Tokens(0) }
+			before := tokens()
 			g, err := l.acquire(t.Context(), ask{Cost: 1})
 			require.NoError(t, err)
 			charge := &g.Request.Charges()[0]
@@ -102,6 +104,9 @@ func TestOnlyARequestThatWasNotSentIsRefundedByAnAdaptiveLimit(t *testing.T) {
 			}
 			g.answer(&limiter.Answer{Outcome: aimd.OK, Unsent: c.unsent})
 			require.Equal(t, c.returned, charge.Limit.Counts.Returned, name)
+			if !charge.Limit.Frees {
+				require.InDelta(t, before-1+float64(c.returned), tokens(), 1e-9, name)
+			}
 		})
 	}
 }

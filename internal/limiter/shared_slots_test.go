@@ -164,7 +164,7 @@ func TestSlotsAreRenewedEveryThreeSeconds(t *testing.T) {
 	})
 }
 
-// asked returns the first asked of a call.
+// asked returns the first ask of a call.
 func (s *trip) asked(call int) store.Ask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -377,13 +377,13 @@ func TestRequestsOfAProcessThatWasCutOffAreCountedAgain(t *testing.T) {
 		done(mine[2])
 		sleep(2 * time.Second)
 		require.False(t, waits.done, "other processes may have been cut off as well")
-		sleep(300 * ms)
+		sleep(time.Second)
 		require.True(t, waits.done)
 		done(append(theirs, waits)...)
 	})
 }
 
-// A lossy is a Store that carries every asked out twice, and loses every other response.
+// A lossy is a Store that carries out every ask twice, and loses every other response.
 type lossy struct {
 	store.Store
 	n int
@@ -477,8 +477,6 @@ func TestSlotsAndTokensOfAStoreAreGrantedTogether(t *testing.T) {
 		require.True(t, all[3].done)
 		require.Len(t, s.asked(0).Parts, 2)
 		done(all[1:4]...)
-		require.False(t, all[4].done, "a token is leased for a slot that is free, and for the next one")
-		sleep(2 * ms)
 		done(all[4])
 		l.check()
 	})

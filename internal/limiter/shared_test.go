@@ -450,7 +450,7 @@ func TestTheWaitForAnExhaustedSharedWindowIsThatOfItsStore(t *testing.T) {
 }
 
 // The timeout is 250 ms. The response to a call that was given up
-// shows how far away the store is, if the asked reached the store in time.
+// shows how far away the store is, if the ask reached the store in time.
 func TestAStoreFurtherAwayThanItsTimeoutIsReached(t *testing.T) {
 	for _, takes := range []time.Duration{240 * ms, 300 * ms, 490 * ms} {
 		overTrip(t, takes, func(t *testing.T, s *trip) {

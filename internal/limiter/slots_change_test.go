@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -139,7 +138,7 @@ func TestFewerSlotsRejectWhatCanNeverFit(t *testing.T) {
 		require.Equal(t, sec, x.ended()[large])
 		require.Equal(t, bucket.ReasonCost, x.reasonOf(large))
 		r, _ := errors.AsType[*rejection](x.errs[large])
-		require.Equal(t, time.Duration(math.MaxInt64), r.Wait)
+		require.Equal(t, never, r.Wait)
 		require.Equal(t, time.Duration(-1), x.ended()[small], "4 are in flight")
 		late := x.take(3, 0)
 		require.Equal(t, bucket.ReasonCost, x.reasonOf(late))

@@ -20,6 +20,7 @@ type Waiter struct {
 	Cancel   <-chan struct{} // closed when the request has ended; nil: only its context ends it
 	Gate     *quota.Key      // that it passes; nil: none
 	Late     bool            // it passes the gate only if it has to wait
+	Claim    *Claim          // the request waits in other Cores, too; nil: it does not
 
 	try     bool          // it never overtakes a waiter
 	joining bool          // it may be granted on arrival
@@ -37,6 +38,19 @@ type Waiter struct {
 	due                meter.Instant // when it would be granted, as it seemed on arrival
 	at                 meter.Instant // when it was decided
 	heap.Entry[ending]               // in Core.ends
+}
+
+// tell ends the wait of w, which the order has taken out.
+func (w *Waiter) tell() {
+	switch {
+	case w.decided == nil || w.verdict == left:
+	case w.Claim == nil:
+		close(w.decided)
+	case w.verdict == granted:
+		w.Claim.finish()
+	default:
+		w.Claim.drop()
+	}
 }
 
 // A verdict is what has become of a request.
@@ -69,6 +83,9 @@ func (w *Waiter) Decided() <-chan struct{} { return w.decided }
 
 // Rejected reports whether the request was rejected, once it does not wait any more.
 func (w *Waiter) Rejected() bool { return w.refusal != nil }
+
+// Wait returns how long it would have been until the request could have been granted, if it was rejected.
+func (w *Waiter) Wait() time.Duration { return w.refusal.Wait }
 
 // Take makes r the request, which was granted.
 func (w *Waiter) Take(r *Request) {

@@ -17,8 +17,8 @@ func (s *Slots) Payable(_ Instant, cost int64) bool { return cost <= s.n-s.used 
 func (s *Slots) Spend(now Instant, cost int64) (int64, bool) { return SpendIf(s, now, cost) }
 
 // Ready returns Never if a slot must become free first.
-func (s *Slots) Ready(from Instant, ahead, cost int64) Instant {
-	if AddCount(ahead, cost) > s.n-s.used {
+func (s *Slots) Ready(from Instant, _, cost int64) Instant {
+	if cost > s.n-s.used {
 		return Never
 	}
 	return from
@@ -89,8 +89,8 @@ func (s *PausedSlots) Payable(now Instant, cost int64) bool {
 func (s *PausedSlots) Spend(now Instant, cost int64) (int64, bool) { return SpendIf(s, now, cost) }
 
 // Ready returns Never if a request must end first.
-func (s *PausedSlots) Ready(from Instant, ahead, cost int64) Instant {
-	switch missing := AddCount(ahead, cost) - s.free(); {
+func (s *PausedSlots) Ready(from Instant, _, cost int64) Instant {
+	switch missing := cost - s.free(); {
 	case cost > s.n, missing > s.resting.used():
 		return Never
 	case missing > 0:

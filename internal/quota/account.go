@@ -148,6 +148,17 @@ func (a *Account) Restore(now meter.Instant, c *Claim) {
 	a.adopt(now)
 }
 
+// Alone reports whether the server counts all requests of the account's keys together, or, of what its API is known to count separately, all that
+// have the same parts. Of others it is not known after a restart which requests they were.
+func (a *Account) Alone() bool {
+	for _, x := range a.group.accounts {
+		if x != a && x.Apart == a.Apart {
+			return false
+		}
+	}
+	return true
+}
+
 // A State is what is known of one quota.
 type State struct {
 	Name, Unit  string

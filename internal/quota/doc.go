@@ -10,7 +10,7 @@
 //   - A [Gate] is what requests of one account pass that have the same family, method and credential, and the same finer traits, if these
 //     matter. It knows the quotas that responses to these requests have named.
 //   - A quota is what a server counts together: departures (which requests were sent to it), a window (what is left, until when) with its
-//     lateness, a flow (what comes back before the end), a retry (when to ask whether something is left again) and a doubt (of
+//     lateness and its length, a flow (what comes back before the end), a retry (when to ask whether something is left again) and a doubt (of
 //     reports that accepted requests contradict).
 //   - A [Registry] finds these, and bounds how much is kept.
 //

@@ -127,7 +127,10 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	if !first && sent <= q.leftAt { // another request may have been counted after it, whose response was faster
 		left = min(left, q.left)
 	}
-	if !first && n > q.newest.n {
+	switch {
+	case first && !refused:
+		q.length.began(sent, false)
+	case !first && n > q.newest.n:
 		q.learn(sent, n, left, refused)
 	}
 	if sent > q.leftAt || left < q.left {
@@ -151,7 +154,7 @@ func (q *quota) describe(c *Claim) (left int64) {
 	}
 	left, other := q.resize(c)
 	if other {
-		q.flow = flow{}
+		q.flow, q.length = flow{}, length{}
 	}
 	return left
 }
@@ -180,6 +183,7 @@ func (q *quota) turned(sent meter.Instant) {
 	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.more > 0 && after <= rounding) {
 		q.closed(after, sent-q.reset, shared)
 	}
+	q.length.began(sent, q.left <= q.reserve && sent <= q.try)
 	q.low, q.reset = q.most, meter.Never
 }
 
@@ -208,14 +212,19 @@ func (q *quota) dry(now meter.Instant) {
 // refused takes a refusal that reports that nothing is left.
 func (q *quota) refused(now, sent meter.Instant) {
 	q.scarce, q.left = true, 0
-	switch end := q.end(); {
+	switch {
 	case q.refills() > 0: // not so fast
 		q.flow.back /= 2
 		q.again(now, q.account.dice.Chance())
 	case sent < q.try: // it left before that was known
-	case end > now && end < meter.Never:
-		q.try = q.start(now)
 	default:
+		if q.reset == meter.Never {
+			q.length.refused(sent)
+		}
+		if end := q.end(); end > now && end < meter.Never {
+			q.try = q.start(now)
+			return
+		}
 		q.again(now, q.account.dice.Chance())
 		q.past()
 	}
@@ -280,7 +289,7 @@ func (q *quota) over() int64 {
 
 // spread returns when the next request leaves of what is left until the end.
 func (q *quota) spread(at meter.Instant) meter.Instant {
-	if !q.scarce || q.end() <= at || q.reset == meter.Never { // over an unknown time nothing can be spread
+	if end := q.end(); !q.scarce || end <= at || end == meter.Never { // over an unknown time nothing can be spread
 		return at
 	}
 	n := q.free()

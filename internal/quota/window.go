@@ -9,6 +9,7 @@ import "github.com/httpthrottle/throttle/internal/meter"
 //   - What is left is never more than the limit, where that is known, nor more than most.
 type window struct {
 	lateness
+	length length        // of windows whose ends are not reported
 	limit  int64         // -1: unknown
 	most   int64         // the limit or, if that is unknown, the most that was left
 	left   int64         // MaxCount: unknown
@@ -21,8 +22,13 @@ type window struct {
 	reset meter.Instant // the earliest end that was reported for it; Never: unknown
 }
 
-// end returns when the window ends; Never: unknown.
-func (w *window) end() meter.Instant { return w.corrected(w.reset) }
+// end returns when the window ends, as is reported or else expected; Never: unknown.
+func (w *window) end() meter.Instant {
+	if w.reset == meter.Never {
+		return w.length.end()
+	}
+	return w.corrected(w.reset)
+}
 
 // resize takes the limit that a response reports, if it does, and returns what is left by it. It reports whether it is another quota, of the
 // same name.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -83,10 +84,12 @@ func (f *fleet) strictest(i int, from time.Duration, processes ...*process) limi
 		if p.gone < from-10*time.Second {
 			continue
 		}
-		percent := p.percent
+		percent, latest := p.percent, time.Duration(-1)
 		for _, t := range f.twists {
-			if o, ok := t.(rollout); ok && o.limit == i && o.crew == p.of && o.at < from && p.from < o.at {
-				percent = o.percent
+			if o, ok := t.(rollout); ok && o.limit == i && o.crew == p.of {
+				if at := o.reaches(f, p); at < from && p.from < at && at > latest {
+					percent, latest = o.percent, at
+				}
 			}
 		}
 		least = min(least, percent)
@@ -108,9 +111,12 @@ func (f *fleet) checkBounds() (faults []string) {
 			tokens, more = (f.most()-1)*int64(f.size()), slack+kept+4*f.link.longest
 		}
 		if l.shared && (l.kind == "bucket" || l.kind == "pace") && f.givesBack() {
-			// Not right yet: what was promised and is given back is promised again behind the promises of others, so that two are due at
-			// one instant. Also, what was promised at an earlier rate is used.
+			// See "Promises that are given back" in docs/shared-limits-internals.md: they are promised again behind the promises of others, so
+			// that two are due at one instant. Also, what was promised at an earlier rate is used.
 			tokens, more = tokens+int64(f.size()), more+horizon+3*f.link.longest
+		}
+		if l.shared && f.lossy > 0 && f.mode == throttle.OutageLocalShare { // to a process whose first response is lost, it is an outage
+			tokens += int64(f.size())
 		}
 		for _, t := range f.twists {
 			if e, ok := t.(excuse); ok {
@@ -224,6 +230,9 @@ func (f *fleet) calm() (all []span) {
 	}
 	for i := range unrest {
 		unrest[i].to += max(settles, 2*f.periods())
+		if i > 0 { // what was promised before is due, or unused if it was given back
+			unrest[i].to += f.promised()
+		}
 	}
 	slices.SortFunc(unrest, func(a, b span) int { return int(a.from - b.from) })
 	at := time.Duration(0)
@@ -239,29 +248,62 @@ func (f *fleet) calm() (all []span) {
 	return all
 }
 
-// isScarce reports whether there are fewer slots than processes. Not right yet: neither the shares nor the use of these.
-func (f *fleet) isScarce() bool {
+// promised returns how far ahead the processes may have been promised tokens: each those of a request. If they leave, these are unused,
+// and if the rate is lowered, the bucket is empty until it has paid for them.
+func (f *fleet) promised() (longest time.Duration) {
 	for i, l := range f.limits {
-		if least, _ := f.percents(i); l.kind == "slots" && l.shared && l.of(least).n < int64(f.size()) {
-			return !*strict
+		if least, _ := f.percents(i); l.shared && (l.kind == "bucket" || l.kind == "pace") {
+			longest = max(longest, time.Duration(int64(f.size())*f.most()*int64(l.per)/l.of(least).n))
+		}
+	}
+	return longest
+}
+
+// units returns how many requests can have tokens of a shared window, or slots, at one time; 0: it is neither.
+func (f *fleet) units(i int) int64 {
+	if l := f.limits[i]; l.shared && (l.windows() || l.kind == "slots") {
+		least, _ := f.percents(i)
+		return l.of(least).n
+	}
+	return 0
+}
+
+// scarce reports whether there are fewer slots than processes.
+func (f *fleet) scarce() bool {
+	for i, l := range f.limits {
+		if n := f.units(i); l.kind == "slots" && n > 0 && n < int64(f.size()) {
+			return true
 		}
 	}
 	return false
 }
 
-// isMixed reports whether requests need tokens of several limits. Not right yet: what a process leases of each, and gives back before it has
-// the others, so neither the shares nor the use of these, nor what is
-// rejected.
-func (f *fleet) isMixed() bool { return !*strict && len(f.limits) > 1 }
-
-// isCoarse reports whether a shared window has few tokens for each process. Not right yet: who gets them is up to chance.
-func (f *fleet) isCoarse() bool {
+// chance reports whether chance decides which processes are served next: there are fewer slots, or tokens of a window, than processes, so
+// one of those that wait gets what is free, whichever asks first. Where requests cost several tokens of a window, one that finds too few
+// waits, and a cheaper one of another process is served. No slot is kept while a request waits for tokens of other limits.
+func (f *fleet) chance() bool {
 	for i, l := range f.limits {
-		if least, _ := f.percents(i); l.windows() && l.shared && (f.most() > 1 || l.of(least).n < int64(f.size())) {
-			return !*strict
+		if n := f.units(i); n > 0 && (n < int64(f.size()) || l.windows() && f.most() > 1) {
+			return true
+		}
+		if l.kind == "slots" && l.shared && len(f.limits) > 1 {
+			return true
 		}
 	}
 	return false
+}
+
+// turns returns for how long a process keeps a slot that goes around, and how long that is unused until the next one has it; 0: there is
+// one for each.
+func (f *fleet) turns(i int) (turn, gap time.Duration) {
+	l, p := f.limits[i], int64(f.size())
+	least, _ := f.percents(i)
+	more := l.of(least).n % p
+	if l.kind != "slots" || !l.shared || more == 0 {
+		return 0, 0
+	}
+	poll := time.Duration(min(100, p)) * 10 * time.Millisecond
+	return 25 * poll / time.Duration(p-more), f.link.longest + poll/time.Duration(p-more)
 }
 
 // isThirsty reports whether the process always wants more in a stretch of time, of each key.
@@ -288,7 +330,7 @@ func (f *fleet) periods() (longest time.Duration) {
 // requests or windows take two periods.
 func (f *fleet) checkShares() (faults []string) {
 	for _, calm := range f.calm() {
-		if f.refuses() || f.lossy > 0 || f.isScarce() || f.isMixed() || f.isCoarse() {
+		if f.refuses() || f.lossy > 0 { // each response that is lost costs the process its tokens, and a quarter of a second
 			continue
 		}
 		for _, alike := range f.alike(calm) {
@@ -315,7 +357,11 @@ func (f *fleet) checkShares() (faults []string) {
 				share := float64(sum(got)) / float64(len(alike))
 				for i, p := range alike {
 					wants := float64(p.callers) * length.Seconds() / (p.takes + 2*f.link.longest + time.Millisecond).Seconds()
-					if half := int64(min(share, wants) / 2); got[i] < half {
+					half := min(share, wants) / 2
+					if requests := share / float64(f.most()) / f.aTurn(); f.chance() { // of so many draws
+						half = min(half, share*(1-6/math.Sqrt(requests)))
+					}
+					if got[i] < int64(half) {
 						faults = append(faults, fmt.Sprintf("shares: process %d has %d from %v to %v, and an even share is %.1f: %v", p.nth, got[i], in.from, in.to, share, got))
 						break
 					}
@@ -327,6 +373,19 @@ func (f *fleet) checkShares() (faults []string) {
 		}
 	}
 	return faults
+}
+
+// aTurn returns how many requests a process sends each time that it gets a slot, if there is not one for each.
+func (f *fleet) aTurn() float64 {
+	most := 1.
+	for i := range f.limits {
+		for _, c := range f.crews {
+			if turn, _ := f.turns(i); turn > 0 && c.takes > 0 {
+				most = max(most, 1+turn.Seconds()/c.takes.Seconds())
+			}
+		}
+	}
+	return most
 }
 
 // alike returns groups of processes that always want more and differ in nothing that matters for their shares.
@@ -372,15 +431,15 @@ func sum(all []int64) (n int64) {
 // checkUse checks that some limit is used, if processes want more all the time.
 func (f *fleet) checkUse() (faults []string) {
 	for _, calm := range f.calm() {
-		if f.refuses() || f.lossy > 0 || f.isScarce() || f.isMixed() || calm.to-calm.from < max(5*time.Second, 2*f.periods()) {
+		if f.refuses() || f.lossy > 0 || f.wastes() || calm.to-calm.from < max(5*time.Second, 2*f.periods()) {
 			continue
 		}
 		var thirsty []*process
-		wants, streams := 0., false // requests per second
+		wants := 0.                                                                     // requests per second
+		streams := slices.ContainsFunc(f.crews, func(c crew) bool { return c.streams }) // they outlast their processes
 		for _, p := range f.processes {
 			if p.isThirsty(calm) {
 				thirsty = append(thirsty, p)
-				streams = streams || p.streams
 				wants += float64(p.callers) / (p.takes + 2*f.link.longest + time.Millisecond).Seconds()
 			}
 		}
@@ -400,11 +459,61 @@ func (f *fleet) checkUse() (faults []string) {
 		if len(rates) > 1 && rates[1] < 1.3*rates[0] {
 			want = .8 // they stop requests in turns
 		}
+		if len(f.limits) > 1 {
+			want *= f.waited(thirsty)
+		}
 		if !streams && wants > 2*rates[0] && most < want {
 			faults = append(faults, fmt.Sprintf("use: from %v to %v, used are%s; %.1f/s of %.1f/s that are wanted", calm.from, calm.to, text.String(), rates[0], wants))
 		}
 	}
 	return faults
+}
+
+// wastes reports whether tokens or slots lie unused in processes that do not always want more, while others wait. An unused slot is given
+// back after 100 to 200 ms, and as long as there are fewer than processes, another one waits for it. What a request lacks that does not
+// wait for a response is leased for a later one, which comes too late for a token of a sliding window.
+func (f *fleet) wastes() bool {
+	soon := 2 * f.link.longest
+	tries := slices.ContainsFunc(f.crews, func(c crew) bool { return c.maxWait >= 0 && c.maxWait < soon || c.deadline > 0 && c.deadline < soon })
+	seldom := slices.ContainsFunc(f.crews, func(c crew) bool { return c.every > 0 || c.deadline > 0 || c.maxWait >= 0 })
+	sliding := slices.ContainsFunc(f.limits, func(l limit) bool { return l.shared && l.kind == "sliding" })
+	return f.scarce() && seldom || tries && (sliding || f.chance() && len(f.limits) > 1)
+}
+
+// waited returns the part of the time in which the limit that binds is used, where other limits stop requests as well.
+func (f *fleet) waited(thirsty []*process) float64 {
+	part := 1.
+	for i, l := range f.limits {
+		if l.shared && l.windows() { // the store is asked when it begins, or when a token comes in
+			wait := f.link.longest
+			if l.kind == "sliding" { // its tokens cannot be kept for those that are promised elsewhere, and are asked for again
+				wait += f.promised()
+				for _, other := range f.limits {
+					if !other.shared && other.per > 0 {
+						wait += other.per / time.Duration(other.n)
+					}
+				}
+			}
+			part *= max(.5, 1-wait.Seconds()/l.per.Seconds())
+		}
+		if turn, gap := f.turns(i); turn > 0 && f.scarce() {
+			// A process that gets a slot asks for the rest, and when it passes the slot on, what it was promised for the next request is
+			// unused.
+			gap += f.link.longest
+			part *= turn.Seconds() / (turn + gap).Seconds()
+			part *= min(1, float64(f.keys)*thirsty[0].takes.Seconds()/f.link.longest.Seconds()) // it asks for those of one request of a key at a time
+			for j := range f.limits {
+				if _, rate := f.use(j, span{0, f.lasts}, thirsty); j != i {
+					if !f.limits[j].shared { // only processes with a slot use theirs
+						part *= float64(f.units(i)) / float64(f.size())
+					}
+					inTurn := rate * turn.Seconds() / float64(f.units(i))
+					part *= max(.3, inTurn/(inTurn+float64(f.keys)))
+				}
+			}
+		}
+	}
+	return part
 }
 
 // use returns which part of a limit was used, and how many requests it allows per second.
@@ -434,15 +543,25 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 			for _, p := range thirsty {
 				takes += p.takes.Seconds() / float64(len(thirsty))
 			}
-			if l.shared && !*strict {
-				l.n -= int64(f.size() - 1) // Not right yet: slots above the even shares change hands all the time
+			n := float64(l.n)
+			if turn, gap := f.turns(i); turn > 0 {
+				n -= float64(l.n%int64(f.size())) * gap.Seconds() / (turn + gap).Seconds()
 			}
-			has += float64(l.n) * (in.to - in.from).Seconds()
+			has += n * (in.to - in.from).Seconds()
 			rate += float64(l.n) / takes
 		case l.windows():
 			n := max(1, float64(l.n-(f.most()-1)*int64(f.size())))
-			if l.kind == "sliding" && l.shared { // a token comes in when its period and a way there and back are over
-				n *= l.per.Seconds() / (l.per + f.link.longest).Seconds()
+			if l.kind == "sliding" && l.shared {
+				if p := float64(f.size()); p > 1 && n > p && n < 4*p { // what is not one for each is left for others
+					n = math.Floor(n/p) * p
+				}
+				// A token comes in when its period and a way there and back are over. Of processes that compete for it, those that have had
+				// their share wait for a turn, up to a 13th of the period.
+				late := f.link.longest
+				if f.size() > 1 {
+					late += l.per / 16
+				}
+				n *= l.per.Seconds() / (l.per + late).Seconds()
 			}
 			has += n * float64((in.to-in.from)/l.per)
 			rate += n / l.per.Seconds() / cost
@@ -459,6 +578,13 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 			had += max(0, (min(s.ends, in.to) - max(s.at, in.from)).Seconds())
 		} else if s.at >= in.from && s.at < in.to {
 			had += float64(s.cost)
+		}
+	}
+	if l.shared && (l.kind == "bucket" || l.kind == "pace") { // what a request was promised is unused when it gives up
+		for _, m := range f.missed {
+			if m.until < never && m.at >= in.from && m.at < in.to {
+				had += float64(m.cost)
+			}
 		}
 	}
 	return had / has, rate
@@ -516,12 +642,12 @@ type ruled struct {
 // couldSend reports whether the tokens for a request that was not sent lay there unused for so long while it could have been sent that
 // the process must have got them, and from when on.
 func (f *fleet) couldSend(m missed, budgets map[budget][]sent, known map[ruled][]span) (from time.Duration, ok bool) {
-	if f.server != nil || f.lossy > 0 || f.most() > 1 || f.isMixed() {
+	if f.server != nil || f.lossy > 0 || f.most() > 1 {
 		return 0, false
 	}
 	idle := 300*time.Millisecond + 4*f.link.longest
-	if f.has("slots") {
-		idle += 300 * time.Millisecond
+	if f.has("slots") { // while none is free, a process asks this often
+		idle += 300*time.Millisecond + time.Duration(min(100, f.size()))*10*time.Millisecond
 	}
 	if m.until-m.asked < idle || m.until > f.lasts || !f.isCalm(m.asked, m.until) {
 		return 0, false

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -92,6 +93,17 @@ func (o rollout) play(f *fleet, me actor) {
 	}
 }
 
+// reaches returns about when it changes a process.
+func (o rollout) reaches(f *fleet, p *process) time.Duration {
+	nth := 0
+	for _, other := range f.processes[:p.nth] {
+		if other.of == p.of {
+			nth++
+		}
+	}
+	return o.at + o.takes/time.Duration(p.size)*time.Duration(nth)
+}
+
 func (o rollout) unrest() (from, until time.Duration) {
 	// For 10 s, the stricter rule of before applies.
 	return o.at, o.at + o.takes + 10*time.Second
@@ -121,7 +133,10 @@ func (o outage) play(f *fleet, me actor) {
 	f.link.set(func() { f.link.down = nil })
 }
 
-func (o outage) unrest() (from, until time.Duration) { return o.at, o.at + o.lasts }
+func (o outage) unrest() (from, until time.Duration) {
+	// A process that asked in vain counts only partly among the processes of the next 10 s, so shares of windows are not even.
+	return o.at, o.at + o.lasts + 10*time.Second
+}
 
 func (o outage) excuses(_ *fleet, l limit) (tokens int64, more time.Duration) {
 	if o.pass && l.shared && o.lasts > 2*time.Second {
@@ -152,7 +167,10 @@ func (o loss) excuses(f *fleet, l limit) (tokens int64, more time.Duration) {
 	if !l.shared {
 		return 0, 0
 	}
-	return l.size(), horizon + 3*f.link.longest
+	if l.kind == "bucket" || l.kind == "pace" { // a slow one promises each process the tokens of a request
+		tokens = int64(f.size()) * f.most()
+	}
+	return tokens + l.size(), horizon + 3*f.link.longest
 }
 
 // A move takes the store nearer to a crew or farther away.
@@ -194,6 +212,9 @@ func (s stop) unrest() (from, until time.Duration) { return s.at, s.at + s.lasts
 
 // excuses: the process may use what it had leased.
 func (s stop) excuses(f *fleet, l limit) (tokens int64, more time.Duration) {
+	if f.mode == throttle.OutagePass && l.shared && s.lasts > 2*time.Second { // the process takes it for an outage
+		return noBound, 0
+	}
 	if !l.shared || l.per > 0 && l.kind != "bucket" && l.kind != "pace" {
 		return 0, slack
 	}

@@ -20,7 +20,6 @@ var (
 	seeds   = flag.Uint64("seeds", 0, "play so many worlds")
 	after   = flag.Uint64("after", 0, "play the worlds after this seed")
 	shrinks = flag.Bool("shrink", true, "print the smallest world that fails in the same way")
-	strict  = flag.Bool("strict", false, "check what is known not to be right yet, too")
 )
 
 // A world is a fleet of processes, the limits that they have, and what happens to them.

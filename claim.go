@@ -1,0 +1,157 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/limiter"
+)
+
+// TryRoundTrip sends a request if its limits allow it now and no request waits before it. Otherwise it returns false and leaves the request,
+// its body and all limits as they are. The response and the error are those of [Transport.RoundTrip]. A dry run sends every request.
+func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent bool, err error) {
+	t.mustBeMade()
+	o := overridesOf(req.Context())
+	if t.limiter.dry || t.isExempt(o, req) {
+		resp, err = t.RoundTrip(req)
+		return resp, true, err
+	}
+	r := limiter.Request{User: t.user, Context: req.Context()}
+	granted := false
+	if t.isHinted() {
+		granted, _ = t.enterByGate(o, req, &r) // a request that has ended is not sent either
+	} else {
+		t.prepare(o, req, &r, nil)
+		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+		granted = limiter.Ended(r.Context, req.Cancel) == nil && t.limiter.core.Now(&r, nil)
+	}
+	if !granted {
+		return nil, false, nil
+	}
+	resp, _, err = t.send(req, &r)
+	return resp, true, err
+}
+
+// A Claim has a request wait at several Transports until the first of them grants it. The others never charge it.
+type Claim struct {
+	claim  *limiter.Claim
+	within time.Duration
+}
+
+// NewClaim returns a Claim for one request, which waits for at most the time within at each Transport, or for less if the Transport or the
+// context says so; negative: there is no other bound.
+func NewClaim(within time.Duration) *Claim { return &Claim{limiter.NewClaim(), within} }
+
+// Done returns a channel that is closed when one of the Tickets is granted or, after Seal, when all are rejected or canceled.
+func (c *Claim) Done() <-chan struct{} { return c.claim.Done() }
+
+// Seal says that all Transports were asked. It is called once.
+func (c *Claim) Seal() { c.claim.Seal() }
+
+// Granted reports whether that Ticket was granted; the others are not. Once Done is closed, that stays so.
+func (c *Claim) Granted(t *Ticket) bool { return t.waiter != nil && c.claim.Winner() == t.waiter }
+
+// Enqueue takes a place in the queue for a request, with its costs and its keys, and behind what its server has asked for.
+// [Ticket.RoundTrip] sends it; until then, its body is not touched. A rejection is not an error here, because Ticket.RoundTrip returns it.
+// The error is the cause of a context that has ended, says why there is no rate for a key, or that the Transport has [WithDryRun], under
+// which no request waits.
+//
+// With a Claim, the request waits at several Transports. Cancel the Tickets that are not granted: they are counted neither as canceled nor
+// as rejected. Without one (nil), it waits here alone.
+func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
+	t.mustBeMade()
+	if t.limiter.dry {
+		return nil, errDryTicket
+	}
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	if err := limiter.Ended(req.Context(), req.Cancel); err != nil {
+		return nil, err
+	}
+	if c == nil {
+		c = NewClaim(-1)
+		defer c.Seal()
+	}
+	o := overridesOf(req.Context())
+	r := limiter.Request{User: t.user, Context: req.Context()}
+	hinted := t.isHinted()
+	t.prepare(o, req, &r, nil)
+	w := t.waiter(o, req, &r, hinted)
+	t.findGate(req, w)
+	w.Claim = c.claim
+	if c.within >= 0 && (w.MaxWait < 0 || c.within < w.MaxWait) {
+		w.MaxWait = c.within
+	}
+	waits, err := t.limiter.core.EnqueueClaimed(req.Context(), w)
+	if err != nil {
+		return nil, err
+	}
+	return &Ticket{limiter: t.limiter, waiter: w, decided: c.Done(), claimed: &claimed{t, c, waits}}, nil
+}
+
+// A claimed is what a Ticket of a Transport has beside those of a Limiter.
+type claimed struct {
+	by    *Transport
+	claim *Claim
+	waits bool // it was not decided on arrival
+}
+
+var (
+	errDryTicket = errors.New("throttle: a Transport with WithDryRun lets no request wait, so it has no Tickets")
+	errNoTicket  = errors.New("throttle: the Ticket was not granted, was used before, or is not of a Transport")
+)
+
+// RoundTrip sends the request for which a Transport made the Ticket, or one like it, as the Transport would: it waits until the Ticket is
+// decided, returns a rejection as a response or an error, and closes the body. It is an error if another Ticket of the [Claim] was granted.
+func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := t.claimed
+	if c == nil || t.used.Swap(true) {
+		closeBody(req)
+		return nil, errNoTicket
+	}
+	select {
+	case <-t.decided:
+	case <-req.Context().Done():
+	}
+	core, w := t.limiter.core, t.waiter
+	rejected, err := false, error(nil)
+	switch winner := c.claim.claim.Winner(); {
+	case winner == w && !c.waits:
+		return c.by.sendGranted(req, w)
+	case winner == w:
+		if err = core.Await(req.Context(), w); err == nil {
+			return c.by.sendGranted(req, w)
+		}
+	case winner == nil && w.Rejected():
+		rejected, err = true, core.Refuse(req.Context(), w)
+	default:
+		t.leave()
+		err = cmp.Or(context.Cause(req.Context()), errNoTicket)
+	}
+	closeBody(req)
+	resp, _, err := c.by.turnAway(req, err, rejected)
+	return resp, err
+}
+
+func (t *Transport) sendGranted(req *http.Request, w *limiter.Waiter) (*http.Response, error) {
+	resp, _, err := t.sendWaited(req, w)
+	return resp, err
+}
+
+// Rejection returns how long it would have been until the Ticket of a Transport could have been granted, and reports whether it was
+// rejected. Call it once Done of the [Claim] is closed, and none of its Tickets is granted.
+func (t *Ticket) Rejection() (wait time.Duration, rejected bool) {
+	if t.claimed == nil || !t.waiter.Rejected() {
+		return 0, false
+	}
+	return t.waiter.Wait(), true
+}
+
+// leave gives up the place of a Ticket.
+func (t *Ticket) leave() {
+	if c := t.claimed; c == nil || c.waits || c.claim.Granted(t) { // it has a place
+		t.limiter.core.Leave(t.waiter)
+	}
+}

@@ -1,0 +1,94 @@
+package limiter
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// A Claim is a request that waits in several Cores until the first of them grants it. The others never charge it: each Core claims it
+// under its own lock, before it pays. Refusals by some of the Cores are not reported, because the others may grant it.
+type Claim struct {
+	winner atomic.Pointer[Waiter]
+	open   atomic.Int64 // Waiters that may still be granted, and one more until Seal
+	closed atomic.Bool
+	done   chan struct{}
+}
+
+// NewClaim returns a Claim without a Waiter.
+func NewClaim() *Claim {
+	c := &Claim{done: make(chan struct{})}
+	c.open.Store(1)
+	return c
+}
+
+// Done returns a channel that is closed when the request is granted, or no Core can grant it any more.
+func (c *Claim) Done() <-chan struct{} { return c.done }
+
+// Winner returns the Waiter that is granted, once Done is closed; nil: none.
+func (c *Claim) Winner() *Waiter { return c.winner.Load() }
+
+// Seal says that no Waiter is added for now.
+func (c *Claim) Seal() { c.drop() }
+
+// take claims the request for w, and reports whether w was the first.
+func (c *Claim) take(w *Waiter) bool { return c.winner.CompareAndSwap(nil, w) }
+
+// drop notes that a Waiter cannot be granted any more.
+func (c *Claim) drop() {
+	if c.open.Add(-1) == 0 {
+		c.finish()
+	}
+}
+
+func (c *Claim) finish() {
+	if !c.closed.Swap(true) {
+		close(c.done)
+	}
+}
+
+// EnqueueClaimed is Enqueue for a request that waits in other Cores, too. The error is never a refusal: see Refuse.
+func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err error) {
+	w.decided = w.Claim.done
+	w.Claim.open.Add(1)
+	waits, err = l.Enqueue(ctx, w)
+	switch {
+	case w.Claim.Winner() == w:
+		w.Claim.finish()
+	case !waits:
+		w.Claim.drop()
+	}
+	return waits, err
+}
+
+// payClaimedLocked is payAllLocked for a request that is to be claimed before it is paid: it makes missing buckets, and the request
+// lines up in any case unless it costs nothing.
+func (l *Core) payClaimedLocked(w *Waiter, rates []meter.Rate, now meter.Instant) (ok bool, missing *Charge) {
+	if len(w.charges) == 0 && w.Claim.take(w) {
+		return l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
+	}
+	if missing = l.haveAllLocked(w.charges, rates, now); missing == nil {
+		clamp(w.charges)
+	}
+	return false, missing
+}
+
+// Refuse reports the refusal of a Waiter with a Claim, because no other Core grants the request either. It returns the error of the
+// Observer.
+func (l *Core) Refuse(ctx context.Context, w *Waiter) error {
+	l.mu.Lock()
+	l.countRefusalLocked(w.user, w.refusal.Limit, w.refusal.Reason)
+	l.mu.Unlock()
+	return w.user.Observer.Rejected(ctx, *w.refusal, max(0, w.waited()))
+}
+
+// yieldLocked takes out a waiter that would be granted now, but whose request another Core has claimed. Its caller keeps its turn.
+func (l *Core) yieldLocked(w *Waiter, now meter.Instant) {
+	w.verdict, w.at = left, now
+	turn := w.turn()
+	for i, cost := range w.in.Costs {
+		l.turnLocked(turn, w.bucketAt(i), -cost)
+	}
+	l.leftLocked(w, now)
+}

@@ -1,0 +1,455 @@
+package pool_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/pool"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A server is the base of a member.
+type server struct {
+	takes  time.Duration
+	status int
+	header http.Header
+	err    error
+	sent   atomic.Int64
+	read   atomic.Int64 // bytes of bodies
+}
+
+func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.sent.Add(1)
+	if req.Body != nil {
+		if s.err == nil {
+			n, _ := io.Copy(io.Discard, req.Body)
+			s.read.Add(n)
+		}
+		req.Body.Close()
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	time.Sleep(s.takes)
+	status := s.status
+	if status == 0 {
+		status = 200
+	}
+	return &http.Response{StatusCode: status, Header: s.header, Body: http.NoBody, Request: req}, nil
+}
+
+func member(t testing.TB, name string, s *server, opts ...throttle.Option) pool.Member {
+	tr, err := throttle.New(s, opts...)
+	require.NoError(t, err)
+	return pool.Member{Name: name, Transport: tr}
+}
+
+func limit(l throttle.Limit) throttle.Option { return throttle.WithLimit(l) }
+
+func of(t testing.TB, members []pool.Member, opts ...pool.Option) *pool.Pool {
+	p, err := pool.New(members, opts...)
+	require.NoError(t, err)
+	return p
+}
+
+func get(ctx context.Context, p *pool.Pool) (int, error) {
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example.com/v1", nil)
+	resp, err := p.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, nil
+}
+
+// A request waits at all members and is sent by the first that is due, to the nanosecond, and it is charged nowhere else.
+func TestARequestGoesByTheFirstMemberThatIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &server{}, &server{}
+		members := []pool.Member{
+			member(t, "a", a, limit(throttle.TokenBucket(1, 3*time.Second))),
+			member(t, "b", b, limit(throttle.TokenBucket(1, 2*time.Second))),
+		}
+		p := of(t, members)
+		start := time.Now()
+		var mu sync.Mutex
+		var at []time.Duration
+		var all sync.WaitGroup
+		for range 7 {
+			all.Go(func() {
+				status, err := get(t.Context(), p)
+				assert.NoError(t, err)
+				assert.Equal(t, 200, status)
+				mu.Lock()
+				defer mu.Unlock()
+				at = append(at, time.Since(start))
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		require.Equal(t, []time.Duration{0, 0, 2e9, 3e9, 4e9, 6e9, 6e9}, at)
+		require.EqualValues(t, 3, a.sent.Load())
+		require.EqualValues(t, 4, b.sent.Load())
+		for i, n := range []uint64{3, 4} {
+			li := members[i].Transport.Limiter().Limits()[0]
+			require.Equal(t, n, li.Granted)
+			require.Equal(t, n, li.Charged)
+			require.Zero(t, li.Returned)
+			s := members[i].Transport.Stats()
+			require.Zero(t, s.Waiting+int(s.Canceled), "%v", s)
+		}
+	})
+}
+
+// load has 64 callers send requests of 100 to 2,000 tokens for ten minutes. It returns the tokens that were sent, and the time that
+// 99 of 100 calls take at most.
+func load(t *testing.T, base func(t *testing.T) http.RoundTripper) (tokens int64, p99 time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := base(t)
+		end := time.Now().Add(10 * time.Minute)
+		var mu sync.Mutex
+		var took []time.Duration
+		var all sync.WaitGroup
+		for i := range 64 {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(1, uint64(i)))
+				for time.Now().Before(end) {
+					cost, start := 100+r.Int64N(1900), time.Now()
+					req, _ := http.NewRequestWithContext(throttle.ContextWithCost(t.Context(), cost), http.MethodGet, "http://api.example.com/", nil)
+					resp, err := rt.RoundTrip(req)
+					if !assert.NoError(t, err) {
+						return
+					}
+					assert.Equal(t, 200, resp.StatusCode)
+					mu.Lock()
+					if took = append(took, time.Since(start)); !time.Now().After(end) {
+						tokens += cost
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		slices.Sort(took)
+		p99 = took[len(took)*99/100]
+	})
+	return tokens, p99
+}
+
+// Three deployments of 30,000, 90,000 and 240,000 tokens a minute are worth as much as one of the sum, and calls take as long.
+func TestDeploymentsAreWorthTheirSum(t *testing.T) {
+	s := &server{takes: 500 * time.Millisecond}
+	bucket := func(n int64) throttle.Option {
+		return limit(throttle.TokenBucket(n, time.Minute, throttle.Burst(n/10)))
+	}
+	tokens, p99 := load(t, func(t *testing.T) http.RoundTripper {
+		var members []pool.Member
+		for _, n := range []int64{30_000, 90_000, 240_000} {
+			members = append(members, member(t, fmt.Sprint(n), s, bucket(n)))
+		}
+		return of(t, members)
+	})
+	sum, p99One := load(t, func(t *testing.T) http.RoundTripper { return member(t, "one", s, bucket(360_000)).Transport })
+	t.Logf("%.1f %% of what one budget sends; p99 %v, %v with one", 100*float64(tokens)/float64(sum), p99, p99One)
+	require.GreaterOrEqual(t, float64(tokens), .99*float64(sum))
+	require.LessOrEqual(t, float64(p99), 1.2*float64(p99One))
+}
+
+func codes(t *testing.T, p *pool.Pool, n int) {
+	t.Helper()
+	for range n {
+		status, err := get(t.Context(), p)
+		require.NoError(t, err)
+		require.Equal(t, 200, status)
+	}
+}
+
+// A member that is held, or whose queue is long, is left; the others send its share immediately.
+func TestAMemberThatCannotSendIsLeft(t *testing.T) {
+	for name, stop := range map[string]func(m pool.Member, s *server){
+		"held by the user": func(m pool.Member, _ *server) { m.Transport.Limiter().HoldAll(time.Hour) },
+		"held by the server": func(m pool.Member, s *server) {
+			s.status, s.header = 429, http.Header{"Retry-After": {"3600"}}
+			req, _ := http.NewRequest(http.MethodGet, "http://api.example.com/v1", nil)
+			_, _ = m.Transport.RoundTrip(req)
+		},
+		"final": func(m pool.Member, s *server) {
+			s.status, s.header = 402, http.Header{"Retry-After": {"3600"}}
+			req, _ := http.NewRequest(http.MethodGet, "http://api.example.com/v1", nil)
+			_, _ = m.Transport.RoundTrip(req)
+			s.status = 200 // whether it is heeded or not, no request is lost
+		},
+		"shut down": func(m pool.Member, _ *server) { _ = m.Transport.Shutdown(context.Background()) },
+		"down": func(_ pool.Member, s *server) {
+			s.err = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bad, good := &server{}, &server{}
+				slots := throttle.InFlight(2, throttle.Name("slots"))
+				rate := throttle.TokenBucket(10, time.Second, throttle.Burst(1))
+				members := []pool.Member{member(t, "bad", bad, throttle.WithLimit(rate, slots)), member(t, "good", good, throttle.WithLimit(rate, slots))}
+				p := of(t, members)
+				codes(t, p, 4)
+				stop(members[0], bad)
+				time.Sleep(time.Second)
+				start := time.Now()
+				codes(t, p, 50)
+				require.LessOrEqual(t, time.Since(start), 5*time.Second)
+			})
+		})
+	}
+}
+
+// A member whose slots are taken because it is slow delays only the requests that it has.
+func TestASlowMemberDelaysNoOtherRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := limit(throttle.InFlight(2))
+		p := of(t, []pool.Member{member(t, "slow", &server{takes: time.Hour}, slots), member(t, "quick", &server{takes: time.Second}, slots)})
+		var quick atomic.Int64
+		var all sync.WaitGroup
+		for range 42 {
+			all.Go(func() {
+				_, err := get(t.Context(), p)
+				assert.NoError(t, err)
+				quick.Add(1)
+			})
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 40, quick.Load())
+		all.Wait()
+	})
+}
+
+// A request that waits moves to a member that is added, and from one that is removed, without being lost.
+func TestMembersComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hour := limit(throttle.TokenBucket(1, time.Hour))
+		a, b := member(t, "a", &server{}, hour), member(t, "b", &server{}, hour)
+		p := of(t, []pool.Member{a})
+		codes(t, p, 1)
+		start := time.Now()
+		ends := make(chan time.Duration, 3)
+		for range 3 {
+			go func() {
+				_, err := get(t.Context(), p)
+				assert.NoError(t, err)
+				ends <- time.Since(start)
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		require.NoError(t, p.Set(a, b))
+		require.Equal(t, time.Minute, <-ends)
+		synctest.Wait()
+		require.Equal(t, 2, a.Transport.Stats().Waiting)
+		require.NoError(t, p.Set(b))
+		synctest.Wait()
+		require.Zero(t, a.Transport.Stats().Waiting)
+		require.Equal(t, 2, b.Transport.Stats().Waiting)
+		require.Equal(t, time.Minute+time.Hour, <-ends)
+		require.NoError(t, p.Set(a)) // which had a token since the first hour
+		require.Equal(t, time.Minute+time.Hour, <-ends)
+		require.EqualValues(t, 2, a.Transport.Stats().Granted)
+	})
+}
+
+// A dear member gets what no cheaper one can send within its After.
+func TestTheCheapMemberIsFirstIfItCanInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cheap := member(t, "cheap", &server{}, limit(throttle.TokenBucket(1, time.Second)))
+		dear := member(t, "dear", &server{})
+		dear.After = 2 * time.Second
+		p := of(t, []pool.Member{dear, cheap})
+		start := time.Now()
+		var all sync.WaitGroup
+		for i, want := range []time.Duration{0, 1, 2, 0, 0} {
+			all.Go(func() {
+				_, err := get(t.Context(), p)
+				assert.NoError(t, err)
+				assert.Equal(t, want*time.Second, time.Since(start), "%d", i)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		require.EqualValues(t, 3, cheap.Transport.Stats().Granted)
+		require.EqualValues(t, 2, dear.Transport.Stats().Granted)
+	})
+}
+
+// Requests of one key go by one member if it can, and most keys keep theirs when a member goes. Weights share out the others.
+func TestStickyAndWeights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := []*server{{}, {}, {}}
+		var members []pool.Member
+		for i, s := range servers {
+			members = append(members, member(t, string(rune('a'+i)), s))
+			members[i].Weight = i + 1
+		}
+		p := of(t, members)
+		codes(t, p, 6000)
+		for i, s := range servers {
+			require.InDelta(t, 1000*(i+1), s.sent.Load(), 200)
+		}
+		p = of(t, members, pool.Sticky(func(r *http.Request) string { return r.Header.Get("K") }, time.Second))
+		by := func(key string) (member int) {
+			before := []int64{servers[0].sent.Load(), servers[1].sent.Load(), servers[2].sent.Load()}
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
+			req.Header.Set("K", key)
+			_, err := p.RoundTrip(req)
+			require.NoError(t, err)
+			for i, s := range servers {
+				if s.sent.Load() > before[i] {
+					member = i
+				}
+			}
+			return member
+		}
+		home, count := map[string]int{}, [3]int{}
+		for i := range 300 {
+			key := fmt.Sprint("user-", i)
+			home[key] = by(key)
+			count[home[key]]++
+			require.Equal(t, home[key], by(key))
+		}
+		for i := range count {
+			require.InDelta(t, 100, count[i], 40)
+		}
+		require.NoError(t, p.Set(members[0], members[2]))
+		for key, at := range home {
+			if at != 1 {
+				require.Equal(t, at, by(key))
+			}
+		}
+		members[0].Transport.Limiter().HoldAll(time.Hour)
+		for key, at := range home {
+			if at == 0 {
+				require.Equal(t, 2, by(key), "a member that is held is left")
+				break
+			}
+		}
+	})
+}
+
+// A body is sent once. If a member could not be reached, the next one gets it from GetBody.
+func TestBodies(t *testing.T) {
+	down := &server{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
+	up := &server{}
+	bad := member(t, "bad", down)
+	good := member(t, "good", up)
+	good.After = time.Hour // the other one is tried first
+	p := of(t, []pool.Member{bad, good})
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
+	resp, err := p.RoundTrip(req)
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode)
+	require.EqualValues(t, 4, up.read.Load())
+	require.EqualValues(t, 1, down.sent.Load())
+
+	p = of(t, []pool.Member{bad, good}) // which does not know that it is down
+	req, _ = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", io.NopCloser(strings.NewReader("text")))
+	_, err = p.RoundTrip(req)
+	require.ErrorContains(t, err, `pool: member "bad": `)
+	require.ErrorContains(t, err, "pool: the request has a body and no GetBody, so it cannot be sent by another member")
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+
+	p = of(t, []pool.Member{bad})
+	_, err = get(t.Context(), p)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+}
+
+// If no member can send a request in time, it is rejected as by the one that could first. If its context ends, nothing is charged.
+func TestARequestThatNoMemberCanSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := member(t, "a", &server{}, limit(throttle.TokenBucket(1, time.Hour)), throttle.WithRejectionError(), throttle.WithMaxWait(time.Second))
+		b := member(t, "b", &server{}, limit(throttle.TokenBucket(1, time.Minute)), throttle.WithRejectionError(), throttle.WithFailFast())
+		p := of(t, []pool.Member{a, b})
+		codes(t, p, 2)
+		_, err := get(t.Context(), p)
+		r := new(throttle.Rejection)
+		require.ErrorAs(t, err, &r)
+		require.Equal(t, throttle.ReasonNoTokens, r.Reason)
+		require.Equal(t, time.Minute, r.Wait)
+		require.Zero(t, a.Transport.Stats().Rejected[throttle.ReasonMaxWait])
+		require.EqualValues(t, 1, b.Transport.Stats().Rejected[throttle.ReasonNoTokens])
+
+		ctx, cancel := context.WithCancel(t.Context())
+		c := member(t, "c", &server{}, limit(throttle.TokenBucket(1, time.Hour)))
+		d := member(t, "d", &server{}, limit(throttle.TokenBucket(1, time.Hour)))
+		p = of(t, []pool.Member{c, d})
+		codes(t, p, 2)
+		go func() {
+			time.Sleep(time.Second)
+			cancel()
+		}()
+		_, err = get(ctx, p)
+		require.ErrorIs(t, err, context.Canceled)
+		time.Sleep(2 * time.Hour)
+		start := time.Now()
+		codes(t, p, 2)
+		require.Zero(t, time.Since(start))
+		require.EqualValues(t, 2, c.Transport.Stats().Granted)
+	})
+}
+
+// What is wrong with members is said at once.
+func TestBadMembersAreNamed(t *testing.T) {
+	m := member(t, "a", &server{})
+	_, err := pool.New(nil)
+	require.EqualError(t, err, "pool: 0 members: there must be 1 to 64")
+	_, err = pool.New([]pool.Member{m, m, {Name: "c", Weight: -1, After: -1}})
+	require.EqualError(t, err, `pool: member 1 ("a"): another member has this Transport
+pool: member 1: another member has the name "a"
+pool: member 2 ("c"): the Transport is nil
+pool: member "c": Weight -1 is negative
+pool: member "c": After -1ns is negative`)
+}
+
+// The choice among 16 members does not allocate when one can send now.
+func TestTheChoiceDoesNotAllocate(t *testing.T) {
+	p, one, req := sixteen(t)
+	base := testing.AllocsPerRun(100, func() { _, _ = one.RoundTrip(req) })
+	require.Equal(t, base, testing.AllocsPerRun(100, func() { _, _ = p.RoundTrip(req) })) //nolint:testifylint
+}
+
+// sixteen returns a Pool of which only the last member can send.
+func sixteen(t testing.TB) (p *pool.Pool, one *throttle.Transport, req *http.Request) {
+	var members []pool.Member
+	for i := range 16 {
+		members = append(members, member(t, fmt.Sprint(i), &server{}, limit(throttle.TokenBucket(1<<40, time.Second))))
+		if i < 15 {
+			members[i].Transport.Limiter().HoldAll(time.Hour)
+		}
+	}
+	req, err := http.NewRequest(http.MethodGet, "http://api.example.com/", nil)
+	require.NoError(t, err)
+	return of(t, members), members[15].Transport, req
+}
+
+func BenchmarkChoice(b *testing.B) {
+	p, one, req := sixteen(b)
+	for name, rt := range map[string]http.RoundTripper{"one": one, "last of 16": p} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = rt.RoundTrip(req)
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package throttle_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// A tokenServer has a bucket of 1,000 tokens that refills in 100 s, and charges each request what its header X-Cost says. It keeps the estimate.
+type tokenServer struct {
+	left    float64
+	at      time.Time
+	refused int
+}
+
+func (s *tokenServer) RoundTrip(req *http.Request) (*http.Response, error) {
+	now := time.Now()
+	if s.at.IsZero() {
+		s.left = 1000
+	} else {
+		s.left = min(1000, s.left+10*now.Sub(s.at).Seconds())
+	}
+	s.at = now
+	cost, err := strconv.ParseFloat(req.Header.Get("X-Cost"), 64)
+	if err != nil {
+		return nil, err
+	}
+	resp := &http.Response{StatusCode: 200, Header: http.Header{}, Request: req, Body: io.NopCloser(strings.NewReader("{}"))}
+	if cost > s.left {
+		s.refused++
+		resp.StatusCode = 429
+	} else {
+		s.left -= cost
+	}
+	resp.Header.Set("X-RateLimit-Limit-Tokens", "1000")
+	resp.Header.Set("X-RateLimit-Remaining-Tokens", strconv.Itoa(int(s.left)))
+	resp.Header.Set("X-RateLimit-Reset-Tokens", time.Duration((1000-s.left)/10*float64(time.Second)).String())
+	return resp, nil
+}
+
+func costHeader(r *http.Request) int64 {
+	n, _ := strconv.ParseInt(r.Header.Get("X-Cost"), 10, 64)
+	return n
+}
+
+// spend sends a request of that cost, and returns when its response came, since began, and its status.
+func spend(ctx context.Context, t *testing.T, rt http.RoundTripper, began time.Time, cost int) (after time.Duration, status int) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://api.example.com/", nil)
+	require.NoError(t, err)
+	req.Header.Set("X-Cost", strconv.Itoa(cost))
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		require.ErrorIs(t, err, throttle.ErrThrottled)
+		return time.Since(began), 0
+	}
+	resp.Body.Close()
+	return time.Since(began), resp.StatusCode
+}
+
+// used makes a Transport with a ServerQuota of tokens, whose server has reported ten times, and has about 70 tokens left.
+func used(t *testing.T, server http.RoundTripper, opts ...throttle.Option) *throttle.Transport {
+	opts = append(opts, throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(costHeader))))
+	transport, err := throttle.New(server, opts...)
+	require.NoError(t, err)
+	for range 10 {
+		_, status := spend(t.Context(), t, transport, time.Now(), 104)
+		require.Equal(t, 200, status)
+		time.Sleep(time.Second)
+	}
+	return transport
+}
+
+func TestQuotasInTheUnitOfTheServerAreLimits(t *testing.T) {
+	inBubble(t, "a large request waits, and a small one does not overtake it", func(t *testing.T) {
+		server := new(tokenServer)
+		transport := used(t, server)
+		began := time.Now()
+		large := make(chan time.Duration)
+		go func() {
+			after, _ := spend(t.Context(), t, transport, began, 300)
+			large <- after
+		}()
+		time.Sleep(time.Second)
+		small := make(chan time.Duration)
+		go func() {
+			after, _ := spend(t.Context(), t, transport, began, 1)
+			small <- after
+		}()
+		first := <-large
+		require.Greater(t, first, 20*time.Second, "until 300 tokens are there")
+		require.GreaterOrEqual(t, <-small, first)
+		require.Zero(t, server.refused)
+	})
+	inBubble(t, "a wait that is longer than the deadline or MaxWait allows is none", func(t *testing.T) {
+		server := new(tokenServer)
+		transport := used(t, server)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		after, status := spend(ctx, t, transport, began, 300)
+		require.Zero(t, after)
+		require.Zero(t, status)
+		after, status = spend(throttle.ContextWithMaxWait(t.Context(), time.Second), t, transport, began, 300)
+		require.Zero(t, after)
+		require.Equal(t, 429, status)
+		require.Zero(t, server.refused)
+	})
+	inBubble(t, "beside a limit of the user's own in the same unit, the stricter counts", func(t *testing.T) {
+		server := new(tokenServer)
+		own := throttle.TokenBucket(60, time.Minute, throttle.Burst(5000), throttle.Initial(1100), throttle.Name("own"), throttle.Cost(costHeader))
+		transport := used(t, server, throttle.WithLimit(own))
+		after, status := spend(t.Context(), t, transport, time.Now(), 300)
+		require.Equal(t, 200, status)
+		require.Greater(t, after, 200*time.Second)
+	})
+	inBubble(t, "statistics are in the unit", func(t *testing.T) {
+		transport := used(t, new(tokenServer))
+		limit := transport.Limiter().Limits()[0]
+		require.Equal(t, "tokens", limit.Name)
+		require.Equal(t, throttle.KindServerQuota, limit.Kind)
+		require.InDelta(t, 10, limit.Rate, 0.1)
+		require.InDelta(t, 72, limit.Tokens, 1, "the last request left a sixteenth, and a second has passed")
+		require.Equal(t, uint64(1040), limit.Charged)
+		servers := transport.Limiter().Servers()
+		require.Len(t, servers, 1)
+		require.Equal(t, "tokens", servers[0].Quotas[0].Unit)
+	})
+}
+
+func TestARefusalIsOfTheUnitThatItsBodyNames(t *testing.T) {
+	refusedBy(t, "output tokens", "output_tokens", "input_tokens")
+	refusedBy(t, "requests", "input_tokens", "output_tokens") // the first, because what is spent is in proportion to them
+}
+
+// refusedBy has a server refuse a request because of something, and checks which of two limits learns from it.
+func refusedBy(t *testing.T, what, learns, other string) {
+	inBubble(t, what, func(t *testing.T) {
+		says := ""
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Request: req, Body: http.NoBody}
+			if says != "" {
+				resp.StatusCode, resp.Body = 429, io.NopCloser(strings.NewReader(`{"message":"Exceeded the `+says+` per minute"}`))
+			}
+			return resp, nil
+		})
+		cost := throttle.Cost(func(*http.Request) int64 { return 100 })
+		transport, err := throttle.New(base, throttle.WithLimit(throttle.ServerQuota("input_tokens", cost), throttle.ServerQuota("output_tokens", cost)))
+		require.NoError(t, err)
+		send := func() {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.example.com/", nil)
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(req)
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, resp.Body)
+			require.NoError(t, err)
+			resp.Body.Close()
+		}
+		for range 6 {
+			send()
+			time.Sleep(time.Second)
+		}
+		rate := func(limit string) float64 {
+			b, ok := transport.Limiter().Bucket(limit, "api.example.com")
+			require.True(t, ok)
+			return b.Rate
+		}
+		says = what
+		send()
+		require.Zero(t, rate(other))
+		require.InDelta(t, 600.0/66, rate(learns), 1e-6, "what was charged in 6 s and in the minute that was saved up")
+	})
+}
+
+func TestServerQuotaChecksItsOptions(t *testing.T) {
+	_, err := throttle.New(nil, throttle.WithLimit(
+		throttle.ServerQuota(""),
+		throttle.ServerQuota("tokens", throttle.Burst(1), throttle.Fraction(0.5), throttle.ClampCost())))
+	for _, fault := range []string{
+		"ServerQuota: the unit is empty", "Burst(1) does not fit a limit of kind server-quota", "Fraction(0.5) does not fit a limit of kind server-quota",
+		"ClampCost() does not fit a limit of kind server-quota",
+	} {
+		require.ErrorContains(t, err, fault)
+	}
+}
+
+func TestADryRunOfAServerQuotaSendsAll(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		server := new(tokenServer)
+		settle := throttle.Settle(func(req *http.Request, _ *http.Response) (int64, bool) { return costHeader(req), true })
+		transport, err := throttle.New(server, throttle.WithDryRun(), throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(costHeader), settle)))
+		require.NoError(t, err)
+		for range 20 {
+			after, _ := spend(t.Context(), t, transport, time.Now(), 104)
+			require.Zero(t, after)
+			time.Sleep(time.Second)
+		}
+		require.Positive(t, server.refused)
+		require.Zero(t, transport.Limiter().Limits()[0].InFlight)
+	})
+}

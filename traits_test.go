@@ -1,0 +1,112 @@
+package throttle
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/headers"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+func newRequest(t *testing.T, method, url, body string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json; charset=utf-8")
+	return req
+}
+
+func TestAMemberIsReadFromACopyOfTheBody(t *testing.T) {
+	long := strings.Repeat("x", memberMost)
+	for body, model := range map[string]string{
+		`{"model":"a"}`: "a",
+		`{"messages":[{"model":"b"}],"n":{"model":"c"},"model":"d\u0065"}`: "de",
+		`{"model":7}`:                      "",
+		`{"model":"a`:                      "",
+		`["model","a"]`:                    "",
+		`{"x":1}`:                          "",
+		``:                                 "",
+		`{"x":"` + long + `","model":"a"}`: "",
+		`{"model":"` + long[:300] + `"}`:   "",
+		`{"model":"a","x":"` + long + `"}`: "a",
+	} {
+		req := newRequest(t, "POST", "http://h/", body)
+		require.Equal(t, model, memberOf(req, "model"), "%.60s", body)
+		left, err := io.ReadAll(req.Body)
+		require.NoError(t, err)
+		require.Equal(t, body, string(left), "the body is not consumed")
+	}
+	req := newRequest(t, "POST", "http://h/", `{"model":"a"}`)
+	req.GetBody = nil
+	require.Empty(t, memberOf(req, "model"), "without GetBody, the body is not touched")
+	req = newRequest(t, "POST", "http://h/", `{"model":"a"}`)
+	req.Header.Set("Content-Type", "text/plain")
+	require.Empty(t, memberOf(req, "model"))
+}
+
+func TestPartsOfARequest(t *testing.T) {
+	parts := []headers.Part{{After: "models"}, {After: "channels"}, {Member: "model"}}
+	for url, want := range map[string]string{
+		"http://h/v1/models/pro:generateContent": "pro m",
+		"http://h/channels/12/messages":          "12 m",
+		"http://h/models":                        "m",
+		"http://h/v1/submodels/x":                "m",
+	} {
+		require.Equal(t, want, partsOf(newRequest(t, "POST", url, `{"model":"m"}`), parts), url)
+	}
+}
+
+// What is shown of a request has nothing that may be secret.
+func TestAnExampleOfARequestHasNoSecrets(t *testing.T) {
+	for path, want := range map[string]string{
+		"/search/code":                         "GET /search/code",
+		"/repos/octo-org/Hello-World9/issues":  "GET /repos/octo-org/*/issues",
+		"/bot110201543:AAHdqTcvCH1vGWJxfSeofS": "GET /*",
+		"/v1/chat.postMessage":                 "GET /v1/chat.postMessage",
+		"/services/T000/B000/XXXXXXXXXX":       "GET /services/*/*/*",
+		"":                                     "GET /*",
+	} {
+		require.Equal(t, want, (*traits)(newRequest(t, "GET", "http://h"+path, "")).String())
+	}
+	require.Less(t, len((*traits)(newRequest(t, "GET", "http://h/"+strings.Repeat("abc/", 1000), "")).String()), exampleMost+wordMost+10)
+}
+
+func TestTraitsOfAPath(t *testing.T) {
+	of := func(path string) (all [quota.MaxTraits]uint64) {
+		for n := range all {
+			all[n] = (*traits)(newRequest(t, "GET", "http://h"+path, "")).Trait(n)
+		}
+		return all
+	}
+	require.Equal(t, [quota.MaxTraits]uint64{0, 1}, of("/api/v1/users"))
+	require.Equal(t, [quota.MaxTraits]uint64{0, 2, hashOf("me")}, of("/api/v1/users/me"))
+	require.Equal(t, [quota.MaxTraits]uint64{0, 3, hashOf("o"), hashOf("r")}, of("/repos/o/r"))
+}
+
+// A Snapshot has what was reported of the parts by which an API is known to count.
+func TestASnapshotKeepsPartsApart(t *testing.T) {
+	l, err := NewLimiter()
+	require.NoError(t, err)
+	for _, apart := range []string{"small", "large"} {
+		key := quota.Key{Host: "h", Apart: apart}
+		require.NoError(t, l.core.RestoreAccount(&key, func(a *quota.Account, now meter.Instant) error {
+			if apart == "small" {
+				a.Hold(now, int64(time.Hour))
+			}
+			return nil
+		}))
+	}
+	again, err := NewLimiter()
+	require.NoError(t, err)
+	require.NoError(t, again.Restore(l.Snapshot()))
+	held := again.Servers()
+	require.Len(t, held, 1)
+	require.Equal(t, "small", held[0].For)
+	require.Greater(t, time.Until(held[0].HeldUntil), 59*time.Minute)
+}
